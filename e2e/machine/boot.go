@@ -1,0 +1,258 @@
+package machine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// Options say which machine to make.
+type Options struct {
+	Grid      Grid
+	Cache     string            // where the parts are kept between runs
+	Dir       string            // where this run writes its console log and sockets; empty: a temporary one
+	Agent     string            // path of the agent's binary; empty: it is built
+	Files     map[string]string // more files for the guest: path there -> path here
+	MemoryMiB int               // 0: 2048
+	Progress  io.Writer         // nil: nothing is said
+}
+
+// Machine is a running guest.
+type Machine struct {
+	*client
+	Dir     string
+	Grid    Grid
+	Booted  time.Duration // from QEMU's start to the agent's first answer
+	qemu    *exec.Cmd
+	exited  chan struct{}
+	ownDir  bool
+	say     func(format string, args ...any)
+	console string
+}
+
+// helloLimit is generous: an emulated guest on a busy host has been seen to take
+// half a minute. It only bounds how long a dead one is believed in.
+const helloLimit = 3 * time.Minute
+
+// Boot starts a machine and waits until its agent answers. A guest that does not
+// get there is tried once more, since QEMU's emulation of many CPUs on few is not
+// always kind to a booting kernel.
+func Boot(ctx context.Context, o Options) (*Machine, error) {
+	if err := o.Grid.Check(); err != nil {
+		return nil, err
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	assets, err := Build(ctx, o.Cache, o.Progress)
+	if err != nil {
+		return nil, err
+	}
+	if o.Agent == "" {
+		if o.Agent, err = BuildGo(ctx, o.Cache, "./e2e/guest", "agent"); err != nil {
+			return nil, err
+		}
+	}
+	m, err := boot(ctx, o, assets)
+	if never := (NotRealisable{}); err == nil || ctx.Err() != nil || errors.As(err, &never) {
+		return m, err
+	}
+	fmt.Fprintf(o.Progress, "e2e: the guest did not come up, trying once more: %v\n", err)
+	return boot(ctx, o, assets)
+}
+
+// BuildGo builds a static binary of this module into the cache. The Go tool's own
+// cache makes that quick when nothing has changed.
+func BuildGo(ctx context.Context, cache, pkg, name string) (string, error) {
+	dir, err := filepath.Abs(filepath.Join(cache, "bin"))
+	if err != nil {
+		return "", err
+	}
+	out := filepath.Join(dir, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-p", "2", "-trimpath", "-ldflags", "-s -w", "-o", out, pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build %s: %w: %s", pkg, err, tail(msg, 4000))
+	}
+	return out, nil
+}
+
+func boot(ctx context.Context, o Options, assets *Assets) (m *Machine, err error) {
+	m = &Machine{Dir: o.Dir, Grid: o.Grid, exited: make(chan struct{})}
+	m.say = func(format string, args ...any) { fmt.Fprintf(o.Progress, "e2e: "+format+"\n", args...) }
+	if m.Dir == "" {
+		if m.Dir, err = os.MkdirTemp("", "quietcore-e2e-"); err != nil {
+			return nil, err
+		}
+		m.ownDir = true
+	}
+	if m.Dir, err = filepath.Abs(m.Dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	m.console = filepath.Join(m.Dir, "console.log")
+	initrd := filepath.Join(m.Dir, "initrd")
+	if err := writeInitrd(initrd, assets.Base, o); err != nil {
+		return nil, err
+	}
+	m.say("boot %s", o.Grid)
+	if err := m.launch(ctx, o, assets.Kernel, initrd); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%w; the console's last words:\n%s", err, m.ConsoleTail(2000))
+	}
+	m.say("the guest answers after %.1f s", m.Booted.Seconds())
+	return m, nil
+}
+
+// writeInitrd appends this run's overlay to the base; the kernel unpacks archives
+// one after the other.
+func writeInitrd(name, base string, o Options) error {
+	out, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	in, err := os.Open(base)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if _, err := io.Copy(out, in); err != nil {
+		return err
+	}
+	c := newCpio(out)
+	c.files(0o755, map[string]string{"init": initScript, "rc": rcScript})
+	files := map[string]string{"usr/bin/agent": o.Agent}
+	for to, from := range o.Files {
+		files[to] = from
+	}
+	for to, from := range files {
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		c.file(to, 0o755, data)
+	}
+	if err := c.close(); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) error {
+	address := filepath.Join(m.Dir, "agent.sock")
+	if err := os.Remove(address); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	port, err := net.Listen("unix", address)
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+	if o.MemoryMiB == 0 {
+		o.MemoryMiB = 2048
+	}
+	args := append(m.qemuArgs(kernel, initrd), o.Grid.qemuArgs(o.MemoryMiB)...)
+	m.qemu = exec.Command("qemu-system-x86_64", args...)
+	var stderr bytes.Buffer
+	m.qemu.Stderr = &stderr
+	started := time.Now()
+	if err := m.startQemu(); err != nil {
+		return fmt.Errorf("%w (e2e/setup.sh installs what is missing)", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, helloLimit)
+	defer cancel()
+	go func() { // an Accept knows no context
+		select {
+		case <-ctx.Done():
+		case <-m.exited:
+		}
+		port.Close()
+	}()
+	conn, err := port.Accept()
+	if err != nil {
+		return fmt.Errorf("QEMU did not open the agent's port: %s", stderr.String())
+	}
+	m.client = newClient(conn, m.exited)
+	hello, err := m.Hello(ctx)
+	if err != nil {
+		return fmt.Errorf("no hello from the guest within %v: %w %s", helloLimit, err, stderr.String())
+	}
+	m.Booted = time.Since(started)
+	if hello.CPUs != o.Grid.CPUs() {
+		return fmt.Errorf("the guest has %d CPUs, want %d", hello.CPUs, o.Grid.CPUs())
+	}
+	return m.verify(ctx)
+}
+
+// startQemu keeps one thread for QEMU's whole life, because the kernel ends the
+// child when the thread that started it ends: no guest outlives a killed harness.
+func (m *Machine) startQemu() error {
+	m.qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer close(m.exited)
+		err := m.qemu.Start()
+		started <- err
+		if err == nil {
+			_ = m.qemu.Wait()
+		}
+	}()
+	return <-started
+}
+
+func (m *Machine) qemuArgs(kernel, initrd string) []string {
+	return []string{
+		"-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel", "-machine", "pc",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-kernel", kernel, "-initrd", initrd,
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off random.trust_cpu=on nokaslr nowatchdog",
+		"-chardev", "socket,id=console,server=on,wait=off,path=" + filepath.Join(m.Dir, "console.sock") + ",logfile=" + m.console,
+		"-serial", "chardev:console",
+		"-device", "virtio-serial-pci",
+		"-chardev", "socket,id=agent,path=" + filepath.Join(m.Dir, "agent.sock"),
+		"-device", "virtserialport,chardev=agent,name=" + portName,
+	}
+}
+
+// ConsoleTail is the end of what the kernel and init said.
+func (m *Machine) ConsoleTail(n int) string {
+	data, err := os.ReadFile(m.console)
+	if err != nil {
+		return err.Error()
+	}
+	return tail(data, n)
+}
+
+// ConsoleSocket is where a terminal reaches the guest's shell.
+func (m *Machine) ConsoleSocket() string { return filepath.Join(m.Dir, "console.sock") }
+
+// Close ends the guest at once; nothing in it is worth a clean shutdown.
+func (m *Machine) Close() error {
+	var err error
+	if m.qemu != nil && m.qemu.Process != nil {
+		if err = m.qemu.Process.Kill(); errors.Is(err, os.ErrProcessDone) {
+			err = nil
+		}
+		<-m.exited
+	}
+	if m.client != nil {
+		m.client.close()
+	}
+	if m.ownDir {
+		err = errors.Join(err, os.RemoveAll(m.Dir))
+	}
+	return err
+}
