@@ -1,38 +1,140 @@
+// Command e2e plays scenarios on virtual machines with a real kernel and a real
+// container runtime. See docs of package scenario for what a scenario is.
+//
+//	go run ./e2e -scenario FILE -o json   one file; the lines that simulate would print
+//	go run ./e2e -suite e2e/scenarios     all files, simulate against machine
+//
+// Invariant: standard output carries results only; progress goes to standard error.
+// Exit codes: 0 done, 1 the work failed, 2 the input is wrong or not realisable.
 package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"time"
+	"os/signal"
+	"syscall"
 
 	"github.com/quietcore/quietcore/e2e/machine"
+	"github.com/quietcore/quietcore/e2e/scenario"
 )
 
+type options struct {
+	scenario, suite, output, runtime, driver string
+	cache, dir                               string
+	keep, noDaemon                           bool
+}
+
+// usage marks errors of the input: exit code 2.
+type usage struct{ error }
+
 func main() {
-	var g machine.Grid
-	spec := flag.String("boot", "2,2,1,2,2", "sockets,nodes,l3,cores,threads")
-	flag.Parse()
-	fmt.Sscanf(*spec, "%d,%d,%d,%d,%d", &g.Sockets, &g.NodesPerSocket, &g.L3PerNode, &g.CoresPerL3, &g.ThreadsPerCore)
-	ctx := context.Background()
-	t0 := time.Now()
-	m, err := machine.Boot(ctx, machine.Options{Grid: g, Cache: ".cache/e2e", Progress: os.Stderr, Dir: "/tmp/qc-e2e-run"})
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+func exitCode(err error) int {
+	var not machine.NotRealisable
+	var bad usage
+	if errors.As(err, &not) || errors.As(err, &bad) {
+		return 2
+	}
+	return 1
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("e2e", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.scenario, "scenario", "", "play this `file`")
+	f.StringVar(&o.suite, "suite", "", "play all files of this `directory`, in simulate and on machines, and compare")
+	f.StringVar(&o.output, "o", "text", "output of -scenario: text or json")
+	f.StringVar(&o.runtime, "runtime", "containerd", "container runtime: containerd")
+	f.StringVar(&o.driver, "driver", "cgroupfs", "cgroup driver: cgroupfs")
+	f.StringVar(&o.cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
+	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
+	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
+	f.BoolVar(&o.noDaemon, "no-daemon", false, "play without the daemon: what the node does when nobody pins")
+	if err := f.Parse(args); err != nil {
+		return nil, usage{err}
+	}
+	switch {
+	case (o.scenario == "") == (o.suite == ""):
+		return nil, usage{errors.New("give either -scenario or -suite")}
+	case o.output != "text" && o.output != "json":
+		return nil, usage{fmt.Errorf("-o %s: must be text or json", o.output)}
+	case o.runtime != "containerd":
+		return nil, usage{fmt.Errorf("-runtime %s: this harness has containerd only so far", o.runtime)}
+	case o.driver != "cgroupfs":
+		return nil, usage{fmt.Errorf("-driver %s: this harness has guests with cgroupfs only so far", o.driver)}
+	}
+	return o, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return err
 	}
-	defer m.Close()
-	step := func(what string, err error) { fmt.Printf("%6.2f %s %v\n", time.Since(t0).Seconds(), what, err) }
-	step("booted", nil)
-	step("containerd", m.StartContainerd(ctx))
-	step("image", m.ImportImage(ctx))
-	for _, a := range flag.Args() {
-		r, err := m.Exec(ctx, "sh", "-c", a)
-		step(a, err)
-		fmt.Print(r.Stdout, r.Stderr)
+	if o.suite != "" {
+		return runSuite(ctx, o, stdout, stderr)
 	}
-	if len(flag.Args()) == 0 {
-		fmt.Println(m.LogTail(ctx, "containerd", 3000))
+	return runScenario(ctx, o, stdout, stderr)
+}
+
+func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) error {
+	s, err := scenario.Load(o.scenario)
+	if err != nil {
+		return usage{err}
 	}
+	grid, err := s.Grid()
+	if err != nil {
+		return usage{err}
+	}
+	guest, err := scenario.Boot(ctx, o.bootOptions(grid, stderr))
+	if err != nil {
+		return err
+	}
+	defer guest.Close()
+	err = play(ctx, guest, s, printer(o.output, stdout))
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, guest.Diagnosis(context.WithoutCancel(ctx)))
+	}
+	if o.keep {
+		fmt.Fprintf(stderr, "e2e: %v\n", err)
+		return guest.Shell(ctx, os.Stdin, stderr)
+	}
+	return err
+}
+
+func (o *options) bootOptions(g machine.Grid, stderr io.Writer) scenario.BootOptions {
+	return scenario.BootOptions{
+		Machine: machine.Options{Grid: g, Cache: o.cache, Dir: o.dir, Progress: stderr},
+		Daemon:  !o.noDaemon,
+	}
+}
+
+func play(ctx context.Context, g *scenario.Guest, s *scenario.Script, emit func(scenario.Line) error) error {
+	p, err := scenario.NewPlayer(ctx, g, s)
+	if err != nil {
+		return err
+	}
+	return p.Play(ctx, emit)
+}
+
+func printer(format string, w io.Writer) func(scenario.Line) error {
+	if format == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		return func(l scenario.Line) error { return enc.Encode(l) }
+	}
+	return func(l scenario.Line) error { return l.Text(w) }
 }

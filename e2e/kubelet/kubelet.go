@@ -1,0 +1,257 @@
+// Package kubelet is what a node's kubelet works out from a pod before it speaks
+// to a container runtime: sums, shares, quotas and cgroup names. It is written
+// from the behaviour of kubelet 1.36 with the cgroupfs driver, so that the
+// machines can play pods without an API server.
+//
+// Example: a container that requests 1500m with a limit of 2000m gets
+// 1536 shares and 200000 of every 100000 microseconds.
+//
+// Invariant: nothing here knows about Quietcore; what the daemon sees is what a
+// real kubelet would have sent.
+package kubelet
+
+import (
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+)
+
+// The kinds of containers.
+const (
+	App     = "app"
+	Init    = "init"
+	Sidecar = "sidecar" // an init container that is restartable
+)
+
+// The QoS classes of Kubernetes.
+const (
+	Guaranteed = "Guaranteed"
+	Burstable  = "Burstable"
+	BestEffort = "BestEffort"
+)
+
+// Container is the part of a container's spec that concerns CPUs; 0 is "not set".
+type Container struct {
+	Name         string
+	RequestMilli int64
+	LimitMilli   int64
+	Kind         string
+}
+
+// Pod is the part of a pod's spec that concerns CPUs.
+type Pod struct {
+	Name, Namespace, UID string
+	Labels, Annotations  map[string]string
+	QoS                  string // empty: derived from the containers
+	Containers           []Container
+}
+
+// Period is the CFS period in microseconds that kubelet uses unless configured.
+const Period = 100000
+
+const (
+	minShares = 2
+	maxShares = 262144
+	minQuota  = 1000
+)
+
+// Shares of a request.
+func Shares(milli int64) int64 {
+	return min(max(milli*1024/1000, minShares), maxShares)
+}
+
+// Quota of a limit in microseconds a period; 0 where there is no limit.
+func Quota(milli int64) int64 {
+	if milli <= 0 {
+		return 0
+	}
+	return max(milli*Period/1000, minQuota)
+}
+
+// Weight is the cgroup v2 weight of shares, by the formula that gives 1024 shares
+// the default weight of 100 (older runtimes map the range linearly).
+func Weight(shares int64) int64 {
+	switch {
+	case shares <= 0:
+		return 100
+	case shares <= minShares:
+		return 1
+	case shares >= maxShares:
+		return 10000
+	}
+	l := math.Log2(float64(shares))
+	return int64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
+}
+
+// ClassOf is the pod's QoS class, judged by CPU alone.
+func (p *Pod) ClassOf() string {
+	if p.QoS != "" {
+		return p.QoS
+	}
+	none, full := true, true
+	for _, c := range p.Containers {
+		if c.RequestMilli != 0 || c.LimitMilli != 0 {
+			none = false
+		}
+		if c.LimitMilli == 0 || c.Request() != c.LimitMilli {
+			full = false
+		}
+	}
+	switch {
+	case none:
+		return BestEffort
+	case full:
+		return Guaranteed
+	default:
+		return Burstable
+	}
+}
+
+// Request is the container's request after the API server's defaulting: a limit
+// without a request is both.
+func (c *Container) Request() int64 {
+	if c.RequestMilli == 0 {
+		return c.LimitMilli
+	}
+	return c.RequestMilli
+}
+
+// Requests and Limits are the pod's sums: app containers and sidecars together,
+// or the largest init container with the sidecars started before it.
+func (p *Pod) Requests() int64 { return p.sum((*Container).Request) }
+
+// Limits sums the limits that are declared; a container without one hides in it.
+func (p *Pod) Limits() int64 {
+	return p.sum(func(c *Container) int64 { return c.LimitMilli })
+}
+
+func (p *Pod) sum(of func(*Container) int64) int64 {
+	var running, sidecars, initPeak int64
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		switch c.Kind {
+		case Init:
+			initPeak = max(initPeak, sidecars+of(c))
+		case Sidecar:
+			sidecars += of(c)
+			initPeak = max(initPeak, sidecars)
+		default:
+			running += of(c)
+		}
+	}
+	return max(running+sidecars, initPeak)
+}
+
+func (p *Pod) limitsDeclared() bool {
+	for _, c := range p.Containers {
+		if c.LimitMilli == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// CPU is what kubelet asks of a cgroup or of the runtime. Quota 0 is "not set",
+// -1 "unlimited".
+type CPU struct {
+	Shares int64
+	Quota  int64
+	Period int64
+}
+
+// PodCPU is the configuration of the pod's cgroup.
+func (p *Pod) PodCPU() CPU {
+	c := CPU{Shares: Shares(p.Requests()), Period: Period}
+	switch p.ClassOf() {
+	case Guaranteed:
+		c.Quota = Quota(p.Limits())
+	case Burstable:
+		if p.limitsDeclared() {
+			c.Quota = Quota(p.Limits())
+		}
+	default:
+		c.Shares = minShares
+	}
+	return c
+}
+
+// SandboxCPU is `linux.resources` of the sandbox's configuration, which differs
+// from the pod's cgroup: it carries the sum of the declared limits even where
+// one container has none.
+func (p *Pod) SandboxCPU() CPU {
+	return CPU{Shares: Shares(p.Requests()), Quota: Quota(p.Limits()), Period: Period}
+}
+
+// CPU is what the container is created with.
+func (c *Container) CPU() CPU {
+	return CPU{Shares: Shares(c.Request()), Quota: Quota(c.LimitMilli), Period: Period}
+}
+
+// MaxFile and WeightFile are the contents of cpu.max and cpu.weight.
+func (c CPU) MaxFile() string {
+	if c.Quota <= 0 {
+		return fmt.Sprintf("max %d", c.Period)
+	}
+	return fmt.Sprintf("%d %d", c.Quota, c.Period)
+}
+
+// WeightFile is the content of cpu.weight.
+func (c CPU) WeightFile() string { return fmt.Sprint(Weight(c.Shares)) }
+
+// CgroupParent is the pod's cgroup, relative to the cgroup root, with the
+// cgroupfs driver.
+func (p *Pod) CgroupParent() string {
+	name := "pod" + strings.ReplaceAll(p.UID, "/", "_")
+	switch p.ClassOf() {
+	case Guaranteed:
+		return "/kubepods/" + name
+	case Burstable:
+		return "/kubepods/burstable/" + name
+	default:
+		return "/kubepods/besteffort/" + name
+	}
+}
+
+// BurstableShares are the shares of the burstable cgroup, which kubelet keeps at
+// the sum of its pods' requests.
+func BurstableShares(pods []*Pod) int64 {
+	var sum int64
+	for _, p := range pods {
+		if p.ClassOf() == Burstable {
+			sum += p.Requests()
+		}
+	}
+	return Shares(sum)
+}
+
+// StateFile is a cpu_manager_state of version V2. The checksum is not kubelet's:
+// a reader that verifies it would break at kubelet's next release.
+func StateFile(policy, defaultSet string, entries map[string]map[string]string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"policyName":%q,"defaultCpuSet":%q,"entries":{`, policy, defaultSet)
+	for i, uid := range sortedKeys(entries) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, "%q:{", uid)
+		for j, name := range sortedKeys(entries[uid]) {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "%q:%q", name, entries[uid][name])
+		}
+		b.WriteByte('}')
+	}
+	b.WriteString(`},"checksum":1}`)
+	return b.String()
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}

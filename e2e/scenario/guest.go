@@ -1,0 +1,155 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"syscall"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/quietcore/quietcore/e2e/machine"
+	"github.com/quietcore/quietcore/e2e/wire"
+)
+
+// Where things are in the guest.
+const (
+	cgroupRoot       = "/sys/fs/cgroup"
+	configPath       = "/etc/quietcore/config.yaml"
+	stateDir         = "/var/lib/quietcore"
+	testSocket       = "/run/quietcore/test.sock"
+	kubeletStatePath = "/var/lib/kubelet/cpu_manager_state"
+	binary           = "/usr/bin/quietcore"
+)
+
+// daemonLimit bounds how long a daemon may take to be ready or idle.
+const daemonLimit = time.Minute
+
+// StartDaemon returns when the daemon is registered, synchronised and idle.
+func (g *Guest) StartDaemon(ctx context.Context) error {
+	if !g.Daemon {
+		return nil
+	}
+	if err := g.Start(ctx, machine.Daemon, binary, "run", "--config", configPath, "--test-socket", testSocket); err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, daemonLimit)
+	defer cancel()
+	if err := g.WaitSocket(wait, testSocket); err != nil {
+		return fmt.Errorf("%w\nthe daemon's log:\n%s", err, g.LogTail(ctx, machine.Daemon, 3000))
+	}
+	return g.Settle(ctx)
+}
+
+// KillDaemon is kill -9.
+func (g *Guest) KillDaemon(ctx context.Context) error {
+	return g.Signal(ctx, machine.Daemon, int(syscall.SIGKILL))
+}
+
+// RestartDaemon kills the daemon, as a crash would, and starts it again.
+func (g *Guest) RestartDaemon(ctx context.Context) error {
+	if err := g.KillDaemon(ctx); err != nil {
+		return err
+	}
+	return g.StartDaemon(ctx)
+}
+
+// Settle returns when the daemon has seen all that happened and has nothing left
+// to write.
+func (g *Guest) Settle(ctx context.Context) error {
+	if !g.Daemon {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemonLimit)
+	defer cancel()
+	if _, err := g.Exec(ctx, binary, "status", "--wait-settled", "-o", "json"); err != nil {
+		return fmt.Errorf("the daemon is not idle: %w", err)
+	}
+	return nil
+}
+
+// Inject gives the daemon an event through the socket that only a daemon started
+// for tests opens.
+func (g *Guest) Inject(ctx context.Context, event map[string]any) error {
+	if !g.Daemon {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemonLimit)
+	defer cancel()
+	code, body, err := g.HTTP(ctx, testSocket, "POST", "/event", event)
+	if err != nil {
+		return err
+	}
+	if code/100 != 2 {
+		return fmt.Errorf("the daemon answered the event with %d: %s", code, body)
+	}
+	return nil
+}
+
+// Status is what `quietcore status -o json` prints.
+func (g *Guest) Status(ctx context.Context) (*Line, error) {
+	out, err := g.Exec(ctx, binary, "status", "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	line := &Line{}
+	if err := json.Unmarshal([]byte(out.Stdout), line); err != nil {
+		return nil, fmt.Errorf("quietcore status -o json: %w: %s", err, out.Stdout)
+	}
+	return line, nil
+}
+
+// Wipe takes the guest back to a node on which nothing ever ran.
+func (g *Guest) Wipe(ctx context.Context) error {
+	if err := g.KillDaemon(ctx); err != nil {
+		return err
+	}
+	if err := g.removeSandboxes(ctx, nil); err != nil {
+		return err
+	}
+	for cpu := 1; cpu < g.Grid.CPUs(); cpu++ {
+		// A scenario may have ended with a CPU offline; writing 1 to an online one is free.
+		if err := g.Online(ctx, cpu); err != nil {
+			return err
+		}
+	}
+	_, err := g.Files(ctx,
+		wire.FileAction{Do: wire.FileRmdirTree, Path: cgroupRoot + "/kubepods", Optional: true},
+		wire.FileAction{Do: wire.FileRemoveTree, Path: stateDir},
+		wire.FileAction{Do: wire.FileRemoveTree, Path: "/run/quietcore"},
+		wire.FileAction{Do: wire.FileRemoveTree, Path: machine.LogFile(machine.Daemon)})
+	return err
+}
+
+func (g *Guest) removeSandboxes(ctx context.Context, labels map[string]string) error {
+	service := g.CRI()
+	list, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: labels}})
+	if err != nil {
+		return fmt.Errorf("ListPodSandbox: %w", err)
+	}
+	for _, s := range list.Items {
+		if _, err := service.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+			return fmt.Errorf("StopPodSandbox: %w", err)
+		}
+		if _, err := service.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+			return fmt.Errorf("RemovePodSandbox: %w", err)
+		}
+	}
+	return nil
+}
+
+// daemonConfig is the script's config with its node under "node", as the daemon
+// would have learned it from the API server and kubelet.
+func daemonConfig(s *Script) (string, error) {
+	config := map[string]any{"apiVersion": "quietcore.dev/v1alpha1"}
+	maps.Copy(config, s.Config)
+	if len(s.Node) > 0 {
+		config["node"] = s.Node
+	}
+	out, err := yaml.Marshal(config)
+	return string(out), err
+}

@@ -1,0 +1,96 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/e2e/wire"
+)
+
+// filesPerContainer is the number of files that one container's row is made of.
+const filesPerContainer = 6
+
+// observe reads every running container's cgroup in one round trip, and from the
+// daemon what the kernel cannot know.
+func (p *Player) observe(ctx context.Context) (*Line, error) {
+	line := &Line{Containers: []ContainerState{}, Pools: map[string]string{}}
+	var actions []wire.FileAction
+	for _, name := range slices.Sorted(maps.Keys(p.pods)) {
+		ps := p.pods[name]
+		for _, c := range slices.Sorted(maps.Keys(ps.containers)) {
+			cs := ps.containers[c]
+			if !cs.running {
+				continue
+			}
+			line.Containers = append(line.Containers, ContainerState{
+				Pod: ps.spec.Name, Namespace: ps.spec.Namespace, Container: c, Shares: cs.spec.CPU().Shares})
+			parent := cgroupRoot + ps.spec.CgroupParent()
+			own := parent + "/" + cs.id
+			actions = append(actions,
+				read(own+"/cpuset.cpus.effective"), read(own+"/cpuset.mems.effective"), read(own+"/cpu.weight"),
+				read(own+"/cpu.max"), read(parent+"/cpu.max"), read(qosCgroup(ps.spec)+"/cpu.max"))
+		}
+	}
+	files, err := p.g.Files(ctx, actions...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range line.Containers {
+		if err := fill(&line.Containers[i], files[i*filesPerContainer:][:filesPerContainer]); err != nil {
+			return nil, err
+		}
+	}
+	return line, p.addStatus(ctx, line)
+}
+
+// qosCgroup is a class's slice; Guaranteed pods have kubepods itself above them,
+// which has no limit of its own.
+func qosCgroup(p *kubelet.Pod) string {
+	switch p.ClassOf() {
+	case kubelet.Burstable:
+		return cgroupRoot + "/kubepods/burstable"
+	case kubelet.BestEffort:
+		return cgroupRoot + "/kubepods/besteffort"
+	default:
+		return cgroupRoot + "/kubepods"
+	}
+}
+
+func fill(c *ContainerState, files []wire.FileResult) error {
+	if files[0].Missing {
+		return fmt.Errorf("container %s has no cgroup although it was not stopped", c.key())
+	}
+	c.CPUs, c.Mems = trimmed(files[0]), trimmed(files[1])
+	weight, err := strconv.ParseInt(trimmed(files[2]), 10, 64)
+	if err != nil {
+		return fmt.Errorf("container %s: cpu.weight: %w", c.key(), err)
+	}
+	c.Weight = weight
+	c.QuotaMilli, err = quotaMilli(trimmed(files[3]), trimmed(files[4]), trimmed(files[5]))
+	return err
+}
+
+func (p *Player) addStatus(ctx context.Context, line *Line) error {
+	if !p.g.Daemon {
+		return nil
+	}
+	status, err := p.g.Status(ctx)
+	if err != nil {
+		return err
+	}
+	line.Pools = status.Pools
+	known := map[string]ContainerState{}
+	for _, c := range status.Containers {
+		known[c.key()] = c
+	}
+	for i := range line.Containers {
+		c := &line.Containers[i]
+		s := known[c.key()]
+		c.Class, c.Pool, c.Withheld, c.CapMilli, c.Why = s.Class, s.Pool, s.Withheld, s.CapMilli, s.Why
+	}
+	return nil
+}

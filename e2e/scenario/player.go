@@ -1,0 +1,511 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/e2e/machine"
+	"github.com/quietcore/quietcore/e2e/wire"
+)
+
+// Guest is the node that is played on: a machine with the runtime up, and the
+// daemon if there is one.
+type Guest struct {
+	*machine.Machine
+	Daemon bool // false: nobody pins, which tests the harness itself
+}
+
+// Player is kubelet with a script instead of an API server.
+type Player struct {
+	g      *Guest
+	cri    cri.RuntimeServiceClient
+	script *Script
+	static bool
+	state  KubeletState
+	labels map[string]string
+	pods   map[string]*podState
+	last   []ContainerState
+	step   int
+}
+
+type podState struct {
+	spec       *kubelet.Pod
+	sandbox    string
+	config     *cri.PodSandboxConfig
+	containers map[string]*containerState
+}
+
+type containerState struct {
+	id      string
+	attempt uint32
+	spec    *kubelet.Container
+	running bool
+}
+
+func key(namespace, pod string) string { return namespace + "/" + pod }
+
+// NewPlayer makes the guest the node of the script: nothing runs on it, and the
+// daemon is new.
+func NewPlayer(ctx context.Context, g *Guest, s *Script) (*Player, error) {
+	p := &Player{g: g, cri: g.CRI(), script: s, pods: map[string]*podState{}, labels: map[string]string{}}
+	p.readNode()
+	if err := g.Wipe(ctx); err != nil {
+		return nil, fmt.Errorf("clear the node: %w", err)
+	}
+	if err := p.prepareNode(ctx); err != nil {
+		return nil, fmt.Errorf("prepare the node: %w", err)
+	}
+	if !g.Daemon {
+		return p, nil
+	}
+	config, err := daemonConfig(s)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.WriteFile(ctx, configPath, config); err != nil {
+		return nil, err
+	}
+	return p, g.StartDaemon(ctx)
+}
+
+func (p *Player) readNode() {
+	if k, ok := p.script.Node["kubelet"].(map[string]any); ok {
+		p.static = k["cpuManagerPolicy"] == "static"
+	}
+	if l, ok := p.script.Node["labels"].(map[string]any); ok {
+		for k, v := range l {
+			p.labels[k] = fmt.Sprint(v)
+		}
+	}
+}
+
+// Play performs the steps and hands each line out as soon as it is known.
+func (p *Player) Play(ctx context.Context, emit func(Line) error) error {
+	for i := range p.script.Steps {
+		line, err := p.Step(ctx, &p.script.Steps[i])
+		if err != nil {
+			return fmt.Errorf("%s: step %d (%s): %w", p.script.Path, i+1, p.script.Steps[i].Op(), err)
+		}
+		if err := emit(*line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Step performs one step, waits until the daemon is idle, and looks.
+func (p *Player) Step(ctx context.Context, s *Step) (*Line, error) {
+	p.step++
+	err := p.perform(ctx, s)
+	refusal := refusalOf(err)
+	if err != nil && refusal == nil {
+		return nil, err
+	}
+	if err := p.g.Settle(ctx); err != nil {
+		return nil, err
+	}
+	line, err := p.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	line.Step, line.Op, line.Error = p.step, s.Op(), refusal
+	line.Changed = changed(p.last, line.Containers)
+	p.last = line.Containers
+	return line, nil
+}
+
+func (p *Player) perform(ctx context.Context, s *Step) error {
+	switch {
+	case s.Create != nil:
+		return p.create(ctx, s.Create.pod())
+	case s.Resize != nil:
+		return p.resize(ctx, s.Resize)
+	case s.KubeletUpdate != nil:
+		return p.kubeletUpdate(ctx, s.KubeletUpdate)
+	case s.RestartContainer != nil:
+		return p.restartContainer(ctx, s.RestartContainer)
+	case s.Stop != nil:
+		return p.stop(ctx, s.Stop)
+	case s.Remove != nil:
+		return p.remove(ctx, key(s.Remove.Namespace, s.Remove.Pod))
+	case s.RestartDaemon != nil:
+		return p.g.RestartDaemon(ctx)
+	case s.NodeLabels != nil:
+		return p.nodeLabels(ctx, *s.NodeLabels)
+	case s.KubeletState != nil:
+		return p.kubeletState(ctx, *s.KubeletState)
+	case s.Offline != nil:
+		return p.switchCPUs(ctx, s.Offline.CPUs, p.g.Offline)
+	case s.Online != nil:
+		return p.switchCPUs(ctx, s.Online.CPUs, p.g.Online)
+	case s.Cap != nil:
+		return p.g.Inject(ctx, map[string]any{"cap": s.Cap})
+	case s.Advance != nil:
+		return p.g.Inject(ctx, map[string]any{"advance": s.Advance})
+	}
+	return errors.New("the step has no operation")
+}
+
+func (p *Player) find(namespace, pod, container string) (*podState, *containerState, error) {
+	ps := p.pods[key(namespace, pod)]
+	if ps == nil {
+		return nil, nil, fmt.Errorf("pod %s does not run", key(namespace, pod))
+	}
+	cs := ps.containers[container]
+	if cs == nil {
+		return nil, nil, fmt.Errorf("pod %s has no running container %q", key(namespace, pod), container)
+	}
+	return ps, cs, nil
+}
+
+// prepareNode makes what kubelet makes at its start: the QoS cgroups and its CPU
+// manager's state.
+func (p *Player) prepareNode(ctx context.Context) error {
+	const controllers = "+cpuset +cpu +memory +pids"
+	var actions []wire.FileAction
+	for _, dir := range []string{"/kubepods", "/kubepods/burstable", "/kubepods/besteffort"} {
+		actions = append(actions, mkdir(cgroupRoot+dir), write(cgroupRoot+dir+"/cgroup.subtree_control", controllers))
+	}
+	all := kubelet.CPU{Shares: kubelet.Shares(int64(p.g.Grid.CPUs()) * 1000)}
+	actions = append(actions,
+		write(cgroupRoot+"/kubepods/cpu.weight", all.WeightFile()),
+		write(cgroupRoot+"/kubepods/besteffort/cpu.weight", kubelet.CPU{Shares: 2}.WeightFile()))
+	if _, err := p.g.Files(ctx, actions...); err != nil {
+		return err
+	}
+	if err := p.writeBurstableWeight(ctx); err != nil {
+		return err
+	}
+	p.state = KubeletState{PolicyName: "none"}
+	if p.static {
+		p.state = KubeletState{PolicyName: "static", DefaultCPUSet: fmt.Sprintf("0-%d", p.g.Grid.CPUs()-1)}
+	}
+	return p.kubeletState(ctx, p.state)
+}
+
+func (p *Player) kubeletState(ctx context.Context, s KubeletState) error {
+	entries := map[string]map[string]string{}
+	for k, v := range s.Entries {
+		entries[entryUID(k)] = v
+	}
+	s.Entries = entries
+	p.state = s
+	return p.g.WriteFile(ctx, kubeletStatePath, kubelet.StateFile(s.PolicyName, s.DefaultCPUSet, entries))
+}
+
+func (p *Player) writeBurstableWeight(ctx context.Context) error {
+	var pods []*kubelet.Pod
+	for _, ps := range p.pods {
+		pods = append(pods, ps.spec)
+	}
+	cpu := kubelet.CPU{Shares: kubelet.BurstableShares(pods)}
+	return p.g.WriteFile(ctx, cgroupRoot+"/kubepods/burstable/cpu.weight", cpu.WeightFile())
+}
+
+func (p *Player) nodeLabels(ctx context.Context, patch map[string]*string) error {
+	for k, v := range patch {
+		if v == nil {
+			delete(p.labels, k)
+		} else {
+			p.labels[k] = *v
+		}
+	}
+	return p.g.Inject(ctx, map[string]any{"nodeLabels": patch})
+}
+
+func (p *Player) switchCPUs(ctx context.Context, list string, do func(context.Context, int) error) error {
+	cpus, err := parseList(list)
+	if err != nil {
+		return err
+	}
+	for _, c := range cpus {
+		if err := do(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// create starts a pod as kubelet does: cgroup, sandbox, init containers one after
+// the other to their end, then the others. What was refused leaves nothing.
+func (p *Player) create(ctx context.Context, spec *kubelet.Pod) error {
+	if p.pods[key(spec.Namespace, spec.Name)] != nil {
+		return fmt.Errorf("pod %s runs already", key(spec.Namespace, spec.Name))
+	}
+	ps := &podState{spec: spec, containers: map[string]*containerState{}, config: sandboxConfig(spec)}
+	if err := p.writePodCgroup(ctx, spec, p.podCPU(spec)); err != nil {
+		return err
+	}
+	p.pods[key(spec.Namespace, spec.Name)] = ps
+	err := p.startPod(ctx, ps)
+	if err == nil {
+		err = p.writeBurstableWeight(ctx)
+	}
+	if err != nil {
+		return errors.Join(err, p.remove(ctx, key(spec.Namespace, spec.Name)))
+	}
+	return nil
+}
+
+func (p *Player) startPod(ctx context.Context, ps *podState) error {
+	resp, err := p.cri.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: ps.config})
+	if err != nil {
+		return fmt.Errorf("RunPodSandbox: %w", err)
+	}
+	ps.sandbox = resp.PodSandboxId
+	for i := range ps.spec.Containers {
+		c := &ps.spec.Containers[i]
+		cs, err := p.startContainer(ctx, ps, c, 0)
+		if err != nil {
+			return err
+		}
+		if c.Kind == kubelet.Init {
+			if err := p.waitExited(ctx, cs.id); err != nil {
+				return err
+			}
+			continue
+		}
+		cs.running = true
+		ps.containers[c.Name] = cs
+	}
+	return nil
+}
+
+func (p *Player) startContainer(ctx context.Context, ps *podState, c *kubelet.Container, attempt uint32) (*containerState, error) {
+	resp, err := p.cri.CreateContainer(ctx, &cri.CreateContainerRequest{
+		PodSandboxId: ps.sandbox, SandboxConfig: ps.config,
+		Config: containerConfig(ps.spec, c, attempt, p.containerCPU(ps.spec, c), p.cpusetOf(ps.spec, c)),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("CreateContainer %s: %w", c.Name, err)
+	}
+	if _, err := p.cri.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: resp.ContainerId}); err != nil {
+		return nil, fmt.Errorf("StartContainer %s: %w", c.Name, err)
+	}
+	return &containerState{id: resp.ContainerId, attempt: attempt, spec: c}, nil
+}
+
+// waitExited asks again and again because CRI has no call that waits; each
+// question is a round trip to the guest, and the context bounds them.
+func (p *Player) waitExited(ctx context.Context, id string) error {
+	for {
+		st, err := p.cri.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			return fmt.Errorf("ContainerStatus: %w", err)
+		}
+		if st.Status.State == cri.ContainerState_CONTAINER_EXITED {
+			if st.Status.ExitCode != 0 {
+				return fmt.Errorf("init container %s ended with %d: %s", st.Status.Metadata.Name, st.Status.ExitCode, st.Status.Message)
+			}
+			return nil
+		}
+	}
+}
+
+// exclusive says whether kubelet's static policy gave the container CPUs.
+func (p *Player) exclusive(pod *kubelet.Pod, c *kubelet.Container) string {
+	if p.state.PolicyName != "static" {
+		return ""
+	}
+	return p.state.Entries[pod.UID][c.Name]
+}
+
+func (p *Player) cpusetOf(pod *kubelet.Pod, c *kubelet.Container) string {
+	if own := p.exclusive(pod, c); own != "" {
+		return own
+	}
+	return p.state.DefaultCPUSet
+}
+
+// containerCPU and podCPU lift the quota where kubelet gave exclusive CPUs, as
+// it does since 1.33.
+func (p *Player) containerCPU(pod *kubelet.Pod, c *kubelet.Container) kubelet.CPU {
+	cpu := c.CPU()
+	if p.exclusive(pod, c) != "" {
+		cpu.Quota = -1
+	}
+	return cpu
+}
+
+func (p *Player) podCPU(pod *kubelet.Pod) kubelet.CPU {
+	cpu := pod.PodCPU()
+	for i := range pod.Containers {
+		if p.exclusive(pod, &pod.Containers[i]) != "" {
+			cpu.Quota = -1
+		}
+	}
+	return cpu
+}
+
+func (p *Player) writePodCgroup(ctx context.Context, spec *kubelet.Pod, cpu kubelet.CPU) error {
+	dir := cgroupRoot + spec.CgroupParent()
+	_, err := p.g.Files(ctx, mkdir(dir),
+		write(dir+"/cgroup.subtree_control", "+cpuset +cpu +memory +pids"),
+		write(dir+"/cpu.weight", cpu.WeightFile()),
+		write(dir+"/cpu.max", cpu.MaxFile()))
+	return err
+}
+
+// resize follows kubelet's order: a growing pod's cgroup grows before its
+// containers, a shrinking one's shrinks after them. The runtime is told of every
+// write to the pod's cgroup, so there is a moment with the new limit and the old
+// request. Kubelet ignores errors of those calls; the last one is kept here as
+// the answer if no container's update fails.
+func (p *Player) resize(ctx context.Context, r *Resize) error {
+	ps, cs, err := p.find(r.Namespace, r.Pod, r.Container)
+	if err != nil {
+		return err
+	}
+	before := *cs.spec
+	old := p.podCPU(ps.spec)
+	oldSandbox := ps.spec.SandboxCPU()
+	cs.spec.RequestMilli, cs.spec.LimitMilli = r.RequestMilli, r.LimitMilli
+	grown, sandbox := p.podCPU(ps.spec), ps.spec.SandboxCPU()
+
+	limitGrows := old.Quota > 0 && (grown.Quota <= 0 || grown.Quota > old.Quota)
+	requestGrows := grown.Shares > old.Shares
+	var podErr error
+	set := func(quota, shares bool) error {
+		c, s := old, oldSandbox
+		if quota {
+			c.Quota, s.Quota = grown.Quota, sandbox.Quota
+		}
+		if shares {
+			c.Shares, s.Shares = grown.Shares, sandbox.Shares
+		}
+		podErr = nil
+		if err := p.writePodCgroup(ctx, ps.spec, c); err != nil {
+			return err
+		}
+		_, podErr = p.cri.UpdatePodSandboxResources(ctx, &cri.UpdatePodSandboxResourcesRequest{
+			PodSandboxId: ps.sandbox, Overhead: &cri.LinuxContainerResources{}, Resources: resources(s)})
+		return nil
+	}
+	if limitGrows {
+		if err := set(true, false); err != nil {
+			return err
+		}
+	}
+	if requestGrows {
+		if err := set(limitGrows, true); err != nil {
+			return err
+		}
+	}
+	if err := p.update(ctx, cs.id, resources(p.containerCPU(ps.spec, cs.spec))); err != nil {
+		*cs.spec = before
+		return err
+	}
+	if grown.Shares < old.Shares {
+		if err := set(limitGrows, true); err != nil {
+			return err
+		}
+	}
+	if !limitGrows && grown.Quota != old.Quota {
+		if err := set(true, true); err != nil {
+			return err
+		}
+	}
+	if refusalOf(podErr) != nil {
+		*cs.spec = before
+		return podErr
+	}
+	return p.writeBurstableWeight(ctx)
+}
+
+func (p *Player) update(ctx context.Context, id string, r *cri.LinuxContainerResources) error {
+	_, err := p.cri.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+	if err != nil {
+		return fmt.Errorf("UpdateContainerResources: %w", err)
+	}
+	return nil
+}
+
+// kubeletUpdate is the reconcile loop of the static policy: the cpuset and
+// nothing else.
+func (p *Player) kubeletUpdate(ctx context.Context, u *KubeletUpdate) error {
+	_, cs, err := p.find(u.Namespace, u.Pod, u.Container)
+	if err != nil {
+		return err
+	}
+	return p.update(ctx, cs.id, &cri.LinuxContainerResources{CpusetCpus: u.CPUs})
+}
+
+// restartContainer is a crash as kubelet sees it: the old container has ended,
+// a new one with the next attempt starts, the old one is collected.
+func (p *Player) restartContainer(ctx context.Context, r *Ref) error {
+	ps, cs, err := p.find(r.Namespace, r.Pod, r.Container)
+	if err != nil {
+		return err
+	}
+	if err := p.stopContainer(ctx, cs); err != nil {
+		return err
+	}
+	next, err := p.startContainer(ctx, ps, cs.spec, cs.attempt+1)
+	if err != nil {
+		return err
+	}
+	next.running = true
+	ps.containers[r.Container] = next
+	_, err = p.cri.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: cs.id})
+	return err
+}
+
+func (p *Player) stop(ctx context.Context, r *Ref) error {
+	_, cs, err := p.find(r.Namespace, r.Pod, r.Container)
+	if err != nil {
+		return err
+	}
+	return p.stopContainer(ctx, cs)
+}
+
+func (p *Player) stopContainer(ctx context.Context, cs *containerState) error {
+	if !cs.running {
+		return nil
+	}
+	if _, err := p.cri.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: cs.id}); err != nil {
+		return fmt.Errorf("StopContainer: %w", err)
+	}
+	cs.running = false
+	return nil
+}
+
+// remove also clears up after a pod that was refused: its sandbox is found by
+// the label, since the refused call returned no id.
+func (p *Player) remove(ctx context.Context, name string) error {
+	ps := p.pods[name]
+	if ps == nil {
+		return fmt.Errorf("pod %s does not run", name)
+	}
+	for _, c := range slices.Sorted(maps.Keys(ps.containers)) {
+		if err := p.stopContainer(ctx, ps.containers[c]); err != nil {
+			return err
+		}
+	}
+	delete(p.pods, name)
+	if err := p.g.removeSandboxes(ctx, map[string]string{uidLabel: ps.spec.UID}); err != nil {
+		return err
+	}
+	if _, err := p.g.Files(ctx, wire.FileAction{Do: wire.FileRmdirTree, Path: cgroupRoot + ps.spec.CgroupParent()}); err != nil {
+		return err
+	}
+	return p.writeBurstableWeight(ctx)
+}
+
+func mkdir(path string) wire.FileAction { return wire.FileAction{Do: wire.FileMkdir, Path: path} }
+
+func write(path, data string) wire.FileAction {
+	return wire.FileAction{Do: wire.FileWrite, Path: path, Data: []byte(data)}
+}
+
+func read(path string) wire.FileAction {
+	return wire.FileAction{Do: wire.FileRead, Path: path, Optional: true}
+}
+
+func trimmed(r wire.FileResult) string { return strings.TrimSpace(string(r.Data)) }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"time"
+
+	"github.com/quietcore/quietcore/e2e/machine"
+	"github.com/quietcore/quietcore/e2e/scenario"
+)
+
+type outcome struct {
+	name  string
+	diffs []string
+	err   error
+	took  time.Duration
+}
+
+// runSuite boots one machine a topology and plays all its scenarios on it.
+func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
+	groups, err := group(o.suite)
+	if err != nil {
+		return err
+	}
+	binary, err := machine.BuildGo(ctx, o.cache, "./cmd/quietcore", "quietcore")
+	if err != nil {
+		return err
+	}
+	passed, failed := 0, 0
+	report := func(r outcome) {
+		if r.err == nil && len(r.diffs) == 0 {
+			passed++
+			fmt.Fprintf(stdout, "PASS %s (%.1f s)\n", r.name, r.took.Seconds())
+			return
+		}
+		failed++
+		fmt.Fprintf(stdout, "FAIL %s (%.1f s)\n", r.name, r.took.Seconds())
+		if r.err != nil {
+			fmt.Fprintf(stdout, "    %v\n", r.err)
+		}
+		for _, d := range r.diffs {
+			fmt.Fprintf(stdout, "    %s\n", d)
+		}
+	}
+	for _, g := range groups {
+		playGroup(ctx, o, g, binary, report, stderr)
+	}
+	fmt.Fprintf(stdout, "%d passed, %d failed\n", passed, failed)
+	if failed > 0 || passed == 0 {
+		return errors.New("the suite failed")
+	}
+	return nil
+}
+
+type topologyGroup struct {
+	grid    machine.Grid
+	scripts []*scenario.Script
+}
+
+func group(dir string) ([]*topologyGroup, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if len(paths) == 0 {
+		return nil, usage{fmt.Errorf("%s holds no *.yaml", dir)}
+	}
+	byKey := map[string]*topologyGroup{}
+	for _, p := range paths {
+		s, err := scenario.Load(p)
+		if err != nil {
+			return nil, usage{err}
+		}
+		grid, err := s.Grid()
+		if err != nil {
+			return nil, usage{fmt.Errorf("%s: %w", p, err)}
+		}
+		if byKey[grid.Key()] == nil {
+			byKey[grid.Key()] = &topologyGroup{grid: grid}
+		}
+		byKey[grid.Key()].scripts = append(byKey[grid.Key()].scripts, s)
+	}
+	var groups []*topologyGroup
+	for _, g := range byKey {
+		groups = append(groups, g)
+	}
+	sort.Slice(groups, func(i, j int) bool { return groups[i].grid.Key() < groups[j].grid.Key() })
+	return groups, nil
+}
+
+// playGroup goes on with a new machine when one was lost, so that one scenario
+// cannot take the others with it.
+func playGroup(ctx context.Context, o *options, g *topologyGroup, binary string, report func(outcome), stderr io.Writer) {
+	var guest *scenario.Guest
+	defer func() {
+		if guest != nil {
+			guest.Close()
+		}
+	}()
+	for _, s := range g.scripts {
+		started := time.Now()
+		r := outcome{name: filepath.Base(s.Path)}
+		if guest == nil {
+			boot := o.bootOptions(g.grid, stderr)
+			boot.Binary = binary
+			if guest, r.err = scenario.Boot(ctx, boot); r.err != nil {
+				guest = nil
+			}
+		}
+		if guest != nil {
+			r.diffs, r.err = playBoth(ctx, guest, s, binary)
+			if r.err != nil {
+				r.err = fmt.Errorf("%w\n%s", r.err, guest.Diagnosis(ctx))
+				guest.Close()
+				guest = nil
+			}
+		}
+		r.took = time.Since(started)
+		report(r)
+	}
+}
+
+func playBoth(ctx context.Context, g *scenario.Guest, s *scenario.Script, binary string) ([]string, error) {
+	simulated, err := simulate(ctx, binary, s.Path)
+	if err != nil {
+		return nil, err
+	}
+	var real []scenario.Line
+	err = play(ctx, g, s, func(l scenario.Line) error {
+		real = append(real, l)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return scenario.Compare(simulated, real), nil
+}
+
+func simulate(ctx context.Context, binary, path string) ([]scenario.Line, error) {
+	cmd := exec.CommandContext(ctx, binary, "simulate", path, "-o", "json")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("quietcore simulate %s: %w: %s", path, err, stderr.String())
+	}
+	return scenario.ParseLines(stdout.String())
+}
