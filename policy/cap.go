@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"slices"
+	"time"
+)
+
+// cap quiets a BE container until a deadline. A tighter cap in force is never
+// loosened by a later verdict; its deadline may move out.
+func (m *Machine) cap(now time.Time, e CapVerdict) *Refusal {
+	c := m.containers[e.ID]
+	if c == nil {
+		return refuse(InvalidRequest, "cap: no container %s runs", literal(e.ID))
+	}
+	p := c.pod
+	if p.in.class != BE || p.in.unmanaged {
+		return refuse(InvalidRequest, "cap: container %s is of class %s; only BE containers may be capped", literal(c.ref.Name), p.in.class)
+	}
+	if e.Milli <= 0 || e.For <= 0 {
+		return refuse(InvalidRequest, "cap: %dm for %s: both must be above 0", e.Milli, e.For)
+	}
+	next := Cap{PodUID: p.ref.UID, Container: c.ref.Name, Milli: e.Milli, Until: now.Add(e.For)}
+	if old, ok := p.caps[c.ref.Name]; ok {
+		next.Milli = min(next.Milli, old.Milli)
+		if old.Until.After(next.Until) {
+			next.Until = old.Until
+		}
+	}
+	m.setCap(p, next)
+	m.containerChanged(c)
+	return nil
+}
+
+func (m *Machine) setCap(p *pod, c Cap) {
+	if p.caps == nil {
+		p.caps = map[string]Cap{}
+	}
+	if _, ok := p.caps[c.Container]; !ok {
+		m.caps++
+	}
+	p.caps[c.Container] = c
+}
+
+// expireCaps undoes every cap whose deadline has come.
+func (m *Machine) expireCaps(now time.Time) {
+	if m.caps == 0 {
+		return
+	}
+	for _, p := range ordered(m.pods) {
+		for _, name := range sortedKeys(p.caps) {
+			if now.Before(p.caps[name].Until) {
+				continue
+			}
+			delete(p.caps, name)
+			m.caps--
+			if c := p.containers[name]; c != nil {
+				m.containerChanged(c)
+			}
+		}
+	}
+}
+
+// Caps lists the caps in force, for the state file.
+func (m *Machine) Caps() []Cap {
+	var caps []Cap
+	for _, p := range ordered(m.pods) {
+		for _, name := range sortedKeys(p.caps) {
+			caps = append(caps, p.caps[name])
+		}
+	}
+	return slices.Clip(caps)
+}

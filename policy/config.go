@@ -1,0 +1,69 @@
+package policy
+
+import (
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// Memory says whether memory follows CPUs.
+type Memory string
+
+const (
+	MemoryOff       Memory = "off"
+	MemoryPreferred Memory = "preferred" // NRI's memory policy, where the runtime has it
+	MemoryStrict    Memory = "strict"    // cpuset.mems
+)
+
+// Allocation holds the defaults of the last level of precedence.
+type Allocation struct {
+	Bind              cpuallocator.BindPolicy
+	BindRequired      bool
+	Exclusive         cpuallocator.ExclusivePolicy
+	ExclusiveRequired bool
+	Strategy          cpuallocator.NUMAStrategy
+	Alignment         cpuallocator.Alignment
+	SMT               cpuallocator.SMT
+}
+
+// Authority says who may ask for what.
+type Authority struct {
+	Namespaces  []string       // may claim exclusive CPUs; empty means every namespace
+	MaxCPUs     map[string]int // most exclusive CPUs a namespace, withheld and surplus ones included; "*" for the others
+	TrustStatus bool           // a scheduler writes resource-status
+}
+
+// System configures the class SYSTEM.
+type System struct {
+	CPUs       cpuset.Set // empty: the shared pool
+	Exclusive  bool       // the CPUs leave every other pool
+	Namespaces []string   // may use the class
+}
+
+// Kubelet is what is configured in kubelet on this node.
+type Kubelet struct {
+	Static         bool
+	Options        map[string]string
+	Reserved       cpuset.Set
+	TopologyPolicy string // none, best-effort, restricted, single-numa-node
+}
+
+// Config is everything that the operator decides. The zero Config is the default.
+type Config struct {
+	Degrade        bool // admission: put a pod that violates a rule in the shared pool instead of refusing it
+	Memory         Memory
+	Reserved       cpuset.Set
+	ReservedStrict bool
+	SharedFloor    int // CPUs that the shared pool keeps; 0 means one physical core
+	Allocation     Allocation
+	LiftContainers bool // lift the quota of each container of a pinned pod, not only of a single one
+	System         System
+	Authority      Authority
+	NodeLabels     map[string]string
+	Kubelet        Kubelet
+}
+
+func (c *Config) reserved() cpuset.Set { return c.Reserved.Or(c.Kubelet.Reserved) }
+
+func (c *Config) reservedStrict() bool {
+	return c.ReservedStrict || c.Kubelet.Options["strict-cpu-reservation"] == "true"
+}

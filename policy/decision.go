@@ -1,0 +1,141 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// Class is Koordinator's class of a pod.
+type Class string
+
+const (
+	LSE    Class = "LSE"
+	LSR    Class = "LSR"
+	LS     Class = "LS"
+	BE     Class = "BE"
+	SYSTEM Class = "SYSTEM"
+)
+
+// PoolKind names where a container runs.
+type PoolKind string
+
+const (
+	PoolExclusive PoolKind = "exclusive"
+	PoolShared    PoolKind = "shared"
+	PoolBE        PoolKind = "be"
+	PoolReserved  PoolKind = "reserved"
+	PoolSystem    PoolKind = "system"
+	PoolUnmanaged PoolKind = "unmanaged"
+)
+
+// AnyNode in a Need means the whole pool.
+const AnyNode = -1
+
+// Need says on which CPUs something has to run: on CPUs of its own, or on what
+// a pool (of one NUMA node) holds at any time.
+type Need struct {
+	Own  *cpuset.Set // not nil: exactly these; never written to
+	Pool PoolKind    // PoolShared, PoolBE or PoolSystem
+	Node int         // NUMA node ID, or AnyNode
+}
+
+// Cap is a hard cap on one container with its deadline.
+type Cap struct {
+	PodUID    string    `json:"podUID"`
+	Container string    `json:"container"`
+	Milli     int64     `json:"milli"`
+	Until     time.Time `json:"until"`
+}
+
+// PodRef and ContainerRef name the subject of a decision.
+type PodRef struct {
+	UID          string
+	Namespace    string
+	Name         string
+	QoS          QoS
+	CgroupParent string
+}
+
+type ContainerRef struct {
+	ID         string
+	Name       string
+	CgroupPath string
+}
+
+// Decision is the whole desired state of one subject; applying it twice is
+// harmless.
+type Decision interface{ decision() }
+
+// SetPool gives a pool its CPUs. Node-bound needs follow: their CPUs are those
+// of the pool that lie on the node.
+type SetPool struct {
+	Pool PoolKind
+	CPUs cpuset.Set
+}
+
+// SetPod is the desired state of a pod's cgroup.
+type SetPod struct {
+	Pod  PodRef
+	Need Need
+	Mems *cpuset.Set // NUMA node IDs; nil: not ours to restrict
+	// QuotaMilli is nil where the pod's quota is kubelet's business, NoLimit
+	// where it is lifted.
+	QuotaMilli *int64
+	Why        string
+	Rev        uint64
+}
+
+// SetContainer is the desired state of a container.
+type SetContainer struct {
+	Pod       PodRef
+	Container ContainerRef
+	Need      Need
+	Mems      *cpuset.Set
+	// PreferNodes is the memory policy to ask for (memory: preferred); nil: none.
+	PreferNodes *cpuset.Set
+	QuotaMilli  int64 // NoLimit: none
+	// QuotaOurs says that QuotaMilli differs from what kubelet asked for.
+	QuotaOurs bool
+	Cap       *Cap
+	Why       string
+	Rev       uint64
+}
+
+// DropContainer and DropPod say that there is nothing left to enforce.
+type DropContainer struct{ ID string }
+type DropPod struct{ UID string }
+
+// Notice is for people: it becomes a log line and a Kubernetes Event.
+type Notice struct {
+	Pod     PodRef // zero: about the node
+	Reason  string // one CamelCase word
+	Message string
+}
+
+func (SetPool) decision()       {}
+func (SetPod) decision()        {}
+func (SetContainer) decision()  {}
+func (DropContainer) decision() {}
+func (DropPod) decision()       {}
+func (Notice) decision()        {}
+
+// Code names why something was refused; see DESIGN of the codes in docs/semantics.md.
+type Code = cpuallocator.Code
+
+const (
+	InvalidQoS        Code = "InvalidQoS"
+	InvalidAnnotation Code = "InvalidAnnotation"
+	Unauthorized      Code = "Unauthorized"
+	KubeletOwned      Code = "KubeletOwned"
+)
+
+// Refusal is the error of Step: a code that programs read and a sentence that
+// people read.
+type Refusal = cpuallocator.Error
+
+func refuse(code Code, format string, args ...any) *Refusal {
+	return &Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
+}

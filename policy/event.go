@@ -1,0 +1,183 @@
+package policy
+
+import (
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// QoS is Kubernetes' own class of a pod.
+type QoS string
+
+const (
+	Guaranteed QoS = "Guaranteed"
+	Burstable  QoS = "Burstable"
+	BestEffort QoS = "BestEffort"
+)
+
+// Resources of a pod or container in thousandths of a CPU. LimitMilli is
+// NoLimit where nothing limits it.
+type Resources struct {
+	RequestMilli int64 `json:"requestMilli"`
+	LimitMilli   int64 `json:"limitMilli"`
+}
+
+// NoLimit stands for "no limit" wherever a limit or quota is in milli-CPUs.
+const NoLimit = -1
+
+// Pod is a pod as the runtime reports it with one of its sandboxes.
+type Pod struct {
+	UID         string            `json:"uid"`
+	Sandbox     string            `json:"sandbox"`
+	Namespace   string            `json:"namespace"`
+	Name        string            `json:"name"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	QoS         QoS               `json:"qos"`
+	// Resources are the pod's sums; nil while unknown. LimitHidden says that the
+	// sum of limits may be missing because one container has none.
+	Resources    *Resources `json:"resources,omitempty"`
+	LimitHidden  bool       `json:"limitHidden,omitempty"`
+	CgroupParent string     `json:"cgroupParent,omitempty"`
+	CreatedAt    time.Time  `json:"createdAt,omitzero"`
+	// Recovered is what the pod was found to own when the daemon started.
+	Recovered *Recovered `json:"recovered,omitempty"`
+}
+
+// Recovered is an exclusive allocation that outlived the daemon.
+type Recovered struct {
+	CPUs     cpuset.Set `json:"cpus"`
+	Withheld cpuset.Set `json:"withheld,omitzero"`
+	From     string     `json:"from"` // kernel, state file or runtime
+	// Request is how many CPUs were asked for; 0: as many as CPUs has.
+	Request int `json:"request,omitempty"`
+	// BoundNode is the NUMA node ID whose shared pool an LS pod is bound to.
+	BoundNode *int `json:"boundNode,omitempty"`
+	// Degraded is why the pod runs in the shared pool although it asked for more:
+	// it stays there, since a restart moves nobody.
+	Degraded string `json:"degraded,omitempty"`
+	// Several says that more than one container of the pod ran at a time.
+	Several bool `json:"several,omitempty"`
+}
+
+// Container is a container as the runtime reports it.
+type Container struct {
+	ID         string     `json:"id"`
+	Sandbox    string     `json:"sandbox"`
+	Name       string     `json:"name"`
+	Resources  Resources  `json:"resources"`
+	Shares     int64      `json:"shares"`
+	CPUs       string     `json:"cpus,omitempty"` // the cpuset that kubelet asked for
+	CgroupPath string     `json:"cgroupPath,omitempty"`
+	CreatedAt  time.Time  `json:"createdAt,omitzero"`
+	OwnCPUs    cpuset.Set `json:"ownCPUs,omitzero"` // what the cgroup itself was found to hold
+}
+
+// Event is something that happened on the node.
+type Event interface{ event() }
+
+// PodRun is a sandbox about to start: the moment of admission.
+type PodRun struct {
+	Pod Pod `json:"pod"`
+}
+
+// PodResized carries new sums for a pod.
+type PodResized struct {
+	Sandbox   string    `json:"sandbox"`
+	Resources Resources `json:"resources"`
+}
+
+// PodRemoved is a sandbox that is gone for good.
+type PodRemoved struct {
+	Sandbox string `json:"sandbox"`
+}
+
+// PodVanished is a pod whose cgroup is gone although nobody said so.
+type PodVanished struct {
+	UID string `json:"uid"`
+}
+
+// ContainerCreate is a container about to be created. Pod comes along because
+// its sandbox may never have been announced.
+type ContainerCreate struct {
+	Pod       Pod       `json:"pod"`
+	Container Container `json:"container"`
+}
+
+// ContainerUpdate is somebody's request to change a container: a resize where
+// Resources is set, a cpuset of kubelet's where CPUs is.
+type ContainerUpdate struct {
+	ID        string     `json:"id"`
+	Resources *Resources `json:"resources,omitempty"`
+	Shares    int64      `json:"shares,omitempty"`
+	CPUs      string     `json:"cpus,omitempty"`
+	Pod       *Resources `json:"pod,omitempty"` // the pod's sums after it, where known
+}
+
+// ContainerStopped is a container whose processes are gone.
+type ContainerStopped struct {
+	ID string `json:"id"`
+}
+
+// Synchronized is everything that runs, after a start or a reconnection.
+type Synchronized struct {
+	Pods       []Pod       `json:"pods"`
+	Containers []Container `json:"containers"`
+	Caps       []Cap       `json:"caps,omitempty"`
+}
+
+// NodeLabels replaces the labels of the Node object.
+type NodeLabels struct {
+	Labels map[string]string `json:"labels"`
+}
+
+// KubeletState is kubelet's cpu_manager_state.
+type KubeletState struct {
+	PolicyName string                           `json:"policyName"`
+	Default    cpuset.Set                       `json:"default"`
+	Entries    map[string]map[string]cpuset.Set `json:"entries"` // by pod UID and container
+}
+
+// Hardware is the machine as it is now.
+type Hardware struct {
+	Topology *topology.Topology `json:"-"`
+	Online   cpuset.Set         `json:"online"`
+}
+
+// Reconfigured replaces the configuration.
+type Reconfigured struct {
+	Config Config `json:"-"`
+}
+
+// CapVerdict is the detector's wish to quiet a container.
+type CapVerdict struct {
+	ID    string        `json:"id"`
+	Milli int64         `json:"milli"`
+	For   time.Duration `json:"for"`
+}
+
+// Tick says that time has passed.
+type Tick struct{}
+
+func (PodRun) event()           {}
+func (PodResized) event()       {}
+func (PodRemoved) event()       {}
+func (PodVanished) event()      {}
+func (ContainerCreate) event()  {}
+func (ContainerUpdate) event()  {}
+func (ContainerStopped) event() {}
+func (Synchronized) event()     {}
+func (NodeLabels) event()       {}
+func (KubeletState) event()     {}
+func (Hardware) event()         {}
+func (Reconfigured) event()     {}
+func (CapVerdict) event()       {}
+func (Tick) event()             {}
+
+func (h Hardware) onlineCPUs() cpuset.Set {
+	if h.Topology != nil {
+		return h.Topology.Online()
+	}
+	return h.Online
+}

@@ -1,0 +1,306 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// placeExclusive gives a new LSE or LSR pod its CPUs. The pod is not in the
+// machine yet, so a refusal leaves nothing behind.
+func (m *Machine) placeExclusive(p *pod, recovered *Recovered) *Refusal {
+	if recovered != nil && m.adopt(p, recovered) {
+		return nil
+	}
+	if p.resources == nil {
+		return nil
+	}
+	n, err := m.sizeOf(p, *p.resources)
+	if err != nil {
+		return err
+	}
+	if s := p.in.scheduled; s != nil && !s.cpus.IsEmpty() {
+		return m.honour(p, s.cpus, n)
+	}
+	g, err := m.allocate(p, n, nil)
+	if err != nil {
+		return err
+	}
+	p.grant = g
+	return nil
+}
+
+// sizeOf checks request = limit and whole CPUs on a pod's sums.
+func (m *Machine) sizeOf(p *pod, r Resources) (int, *Refusal) {
+	if r.RequestMilli <= 0 || r.RequestMilli%1000 != 0 {
+		return 0, refuse(InvalidRequest, "%s pods need a whole number of CPUs, this pod requests %s; request a multiple of 1000m", p.in.class, milli(r.RequestMilli))
+	}
+	if r.LimitMilli != r.RequestMilli && !(p.hidden && r.LimitMilli == NoLimit) {
+		return 0, refuse(InvalidRequest, "%s pods need a CPU request equal to the limit, this pod requests %s and is limited to %s; make them equal", p.in.class, milli(r.RequestMilli), milli(r.LimitMilli))
+	}
+	return int(min(r.RequestMilli/1000, cpuset.MaxCPUs+1)), nil
+}
+
+func milli(v int64) string {
+	if v == NoLimit {
+		return "nothing"
+	}
+	return fmt.Sprintf("%dm", v)
+}
+
+// free is what may be given exclusively now.
+func (m *Machine) free() cpuset.Set {
+	f := m.pools.shared
+	f.RemoveSet(&m.pools.reserved)
+	f.RemoveSet(&m.pools.system)
+	return f
+}
+
+func (m *Machine) held(except *pod) []cpuallocator.Held {
+	var held []cpuallocator.Held
+	for _, o := range m.exclusive {
+		if o != except && o.grant.request.Exclusive != cpuallocator.ExclusiveNone {
+			held = append(held, cpuallocator.Held{CPUs: o.grant.all(), Exclusive: o.grant.request.Exclusive})
+		}
+	}
+	return held
+}
+
+// allocate finds n CPUs for a pod; old is what it owns already and keeps.
+func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
+	r := p.in.request
+	r.CPUs = n
+	var owned cpuset.Set
+	if old != nil {
+		r.Keep, owned = old.cpus, old.all()
+	}
+	free := m.free()
+	result, err := m.alloc.Allocate(free, m.held(p), r)
+	if err != nil {
+		return nil, m.blame(err)
+	}
+	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
+	g.request.Keep = cpuset.Set{}
+	return g, m.mayOwn(p, g, owned)
+}
+
+// blame names the owner whom a refused pod cannot see.
+func (m *Machine) blame(err *Refusal) *Refusal {
+	if m.pools.kubelet.IsEmpty() {
+		return err
+	}
+	return refuse(err.Code, "%s (kubelet's static policy owns CPUs %s)", err.Message, m.pools.kubelet)
+}
+
+// mayOwn checks the floor of the shared pool and the namespace's maximum before
+// anything changes.
+func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
+	all := g.all()
+	more := all.Minus(owned)
+	floor := m.floorOf(&m.cfg)
+	if left := m.pools.shared.Minus(more).Count(); left < floor {
+		return refuse(cpuallocator.InsufficientCPUs, "giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d", more.Count(), left, m.pools.shared.Count(), floor)
+	}
+	most, limited := m.cfg.Authority.MaxCPUs[p.ref.Namespace]
+	if !limited {
+		most, limited = m.cfg.Authority.MaxCPUs["*"]
+	}
+	if !limited {
+		return nil
+	}
+	has := all.Count()
+	for _, o := range m.exclusive {
+		if o != p && o.ref.Namespace == p.ref.Namespace {
+			owns := o.grant.all()
+			has += owns.Count()
+		}
+	}
+	if has > most {
+		return refuse(Unauthorized, "namespace %s would own %d exclusive CPUs and may own %d (authority.exclusive.maxCPUs)", literal(p.ref.Namespace), has, most)
+	}
+	return nil
+}
+
+// adopt takes over what a pod was found to own. CPUs that somebody owns, that
+// are reserved or that do not exist are nobody's to adopt.
+func (m *Machine) adopt(p *pod, r *Recovered) bool {
+	all := r.CPUs.Or(r.Withheld)
+	known := m.topo.Known()
+	if r.CPUs.IsEmpty() || !all.SubsetOf(&known) {
+		return false
+	}
+	if all.Intersects(&m.pools.reserved) || all.Intersects(&m.pools.system) {
+		return false
+	}
+	for _, o := range m.exclusive {
+		if owns := o.grant.all(); owns.Intersects(&all) {
+			return false
+		}
+	}
+	if all.Intersects(&m.pools.kubelet) {
+		return false
+	}
+	left := m.pools.shared.Minus(all)
+	if left.IsEmpty() {
+		return false
+	}
+	request := p.in.request
+	if request.CPUs = r.Request; request.CPUs == 0 {
+		request.CPUs = r.CPUs.Count()
+	}
+	// The runtime may still report the sums from before a resize; the kernel does not.
+	whole := int64(request.CPUs) * 1000
+	p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
+	g := &grant{cpus: r.CPUs, withheld: r.Withheld, request: request}
+	if request.SMT == cpuallocator.SMTIsolate && r.Withheld.IsEmpty() {
+		siblings := m.topo.Siblings(r.CPUs).Minus(r.CPUs)
+		g.withheld = siblings.And(m.free())
+	}
+	p.grant = g
+	return true
+}
+
+// honour gives a pod the CPUs that a trusted scheduler chose.
+func (m *Machine) honour(p *pod, cpus cpuset.Set, n int) *Refusal {
+	if cpus.Count() != n {
+		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus, cpus.Count(), cpus, n)
+	}
+	if taken := cpus.And(m.pools.kubelet); !taken.IsEmpty() {
+		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus, taken)
+	}
+	free := m.free()
+	if !cpus.SubsetOf(&free) {
+		return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s are not free", AnnStatus, cpus, cpus.Minus(free))
+	}
+	g := &grant{cpus: cpus, request: p.in.request}
+	g.request.CPUs = n
+	if err := m.mayOwn(p, g, cpuset.Set{}); err != nil {
+		return err
+	}
+	p.grant = g
+	return nil
+}
+
+// resize gives a pod new sums. A pod that owns CPUs gets a superset or a subset
+// of them; an impossible resize keeps what it has.
+func (m *Machine) resize(p *pod, r Resources) *Refusal {
+	if p.grant == nil || !p.in.exclusive() {
+		p.resources = &r
+		return nil
+	}
+	n, err := m.sizeOf(p, r)
+	if err != nil {
+		return err
+	}
+	old := p.grant
+	if n == old.request.CPUs {
+		p.resources = &r
+		return nil
+	}
+	var g *grant
+	if n > old.request.CPUs {
+		g, err = m.allocate(p, n, old)
+	} else {
+		g, err = m.shrink(p, n)
+	}
+	if err != nil {
+		return err
+	}
+	p.grant, p.resources = g, &r
+	m.recompute()
+	m.explain(p)
+	m.podChanged(p)
+	return nil
+}
+
+func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
+	r := p.grant.request
+	r.CPUs = n
+	result, err := m.alloc.Shrink(p.grant.cpus, r)
+	if err != nil {
+		return nil, err
+	}
+	return &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}, nil
+}
+
+// keepsQuota says that a pinned pod's quota is not lifted: rounded up to whole
+// cores it may use all of them, but only as much as it asked for.
+func (p *pod) keepsQuota() bool { return p.in.request.SMT == cpuallocator.SMTRoundUp }
+
+// explain writes down in one sentence why a pod runs where it does.
+func (m *Machine) explain(p *pod) {
+	switch {
+	case p.grant != nil:
+		p.why = m.whyExclusive(p)
+	case p.kubelet:
+		p.why = "kubelet's static policy pinned it, so it counts as LSR; nobody else runs on its CPUs"
+	case p.degraded != "":
+		p.why = "runs in the shared pool instead of what it asked for: " + p.degraded
+	case p.in.unmanaged:
+		p.why = fmt.Sprintf("annotation %s is false: it is left alone inside the pool of its Kubernetes class", AnnManaged)
+	case p.in.class == BE:
+		p.why = "BE: may run on every CPU that no LSE pod owns"
+	case p.in.class == SYSTEM:
+		p.why = "SYSTEM: runs on the CPUs configured for that class"
+	case p.node != AnyNode:
+		p.why = fmt.Sprintf("LS: bound to the shared pool of NUMA node %d", p.node)
+	default:
+		p.why = "LS: runs in the shared pool, which is every CPU that nobody owns exclusively"
+	}
+}
+
+func (m *Machine) whyExclusive(p *pod) string {
+	g := p.grant
+	online := g.cpus.And(m.topo.Online())
+	if online.IsEmpty() {
+		return fmt.Sprintf("%s: all of its CPUs (%s) are offline; it runs in the shared pool until one returns", p.in.class, g.cpus)
+	}
+	var b strings.Builder
+	neighbours := "alone"
+	if p.in.class == LSR {
+		neighbours = "beside BE only"
+	}
+	fmt.Fprintf(&b, "%s: owns %s of its own, %s", p.in.class, count(g.cpus.Count(), "CPU"), neighbours)
+	fmt.Fprintf(&b, ", on NUMA node %s", m.topo.NodesOf(g.cpus))
+	switch g.request.SMT {
+	case cpuallocator.SMTIsolate:
+		fmt.Fprintf(&b, "; one on each core, siblings %s kept idle", g.withheld)
+	case cpuallocator.SMTRoundUp:
+		fmt.Fprintf(&b, "; rounded up to whole cores for a request of %d", g.request.CPUs)
+	case cpuallocator.SMTAlign:
+		b.WriteString("; whole cores demanded")
+	default:
+		fmt.Fprintf(&b, "; %s", m.shape(g))
+	}
+	for _, reason := range p.in.reasons {
+		b.WriteString("; " + reason)
+	}
+	if off := g.cpus.Minus(online); !off.IsEmpty() {
+		fmt.Fprintf(&b, "; %s offline", off)
+	}
+	return b.String()
+}
+
+// shape tells how a grant lies on cores.
+func (m *Machine) shape(g *grant) string {
+	used := map[int]int{}
+	for cpu := range g.cpus.All() {
+		used[m.topo.CoreOf(cpu)]++
+	}
+	whole := 0
+	for core, n := range used {
+		if n == len(m.topo.Cores()[core].CPUs) {
+			whole++
+		}
+	}
+	return fmt.Sprintf("%s lies on %s, %d of them whole", bindName(g.request.Bind), count(len(used), "core"), whole)
+}
+
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}

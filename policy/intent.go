@@ -1,0 +1,423 @@
+package policy
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// The words that pods and nodes speak. All but the quietcore.dev ones are
+// Koordinator's.
+const (
+	LabelClass       = "koordinator.sh/qosClass"
+	AnnSpec          = "scheduling.koordinator.sh/resource-spec"
+	AnnStatus        = "scheduling.koordinator.sh/resource-status"
+	AnnNUMASpec      = "scheduling.koordinator.sh/numa-topology-spec"
+	AnnSMT           = "quietcore.dev/smt"
+	AnnManaged       = "quietcore.dev/managed"
+	LabelBind        = "node.koordinator.sh/cpu-bind-policy"
+	LabelStrategy    = "node.koordinator.sh/numa-allocate-strategy"
+	LabelAlignment   = "node.koordinator.sh/numa-topology-alignment-policy"
+	LabelAlignment2  = "node.koordinator.sh/numa-topology-policy"
+	maxAnnotation    = 4 << 10
+	maxQuotedLiteral = 40
+)
+
+// PodKeys are the labels and annotations that policy reads; a shell need keep no others.
+var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged}
+
+// Relevant returns the part of a pod's labels or annotations that decisions
+// depend on, so that a tenant's other text is never held. A value that is too
+// large is cut to just over what is allowed: it stays refused.
+func Relevant(all map[string]string) map[string]string {
+	var kept map[string]string
+	for _, k := range podKeys {
+		v, ok := all[k]
+		if !ok {
+			continue
+		}
+		if len(v) > maxAnnotation {
+			v = strings.Clone(v[:maxAnnotation+1])
+		}
+		if kept == nil {
+			kept = map[string]string{}
+		}
+		kept[k] = v
+	}
+	return kept
+}
+
+// intent is what a pod asks for after every level of precedence has spoken.
+type intent struct {
+	class     Class
+	unmanaged bool
+	burst     bool // ConstrainedBurst
+	bindNode  bool // an LS pod that alignment binds to a NUMA node
+	request   cpuallocator.Request
+	// scheduled is what a trusted scheduler chose; nil: nothing.
+	scheduled *scheduled
+	// ignored is a resource-status that nobody may trust.
+	ignored bool
+	reasons []string // where each policy came from, for people
+}
+
+type scheduled struct {
+	cpus  cpuset.Set
+	nodes cpuset.Set
+}
+
+func (i *intent) exclusive() bool { return !i.unmanaged && (i.class == LSE || i.class == LSR) }
+
+type resourceSpec struct {
+	Required  string `json:"requiredCPUBindPolicy"`
+	Preferred string `json:"preferredCPUBindPolicy"`
+	Exclusive string `json:"preferredCPUExclusivePolicy"`
+}
+
+type resourceStatus struct {
+	CPUSet      string `json:"cpuset"`
+	SharedPools []struct {
+		Socket int `json:"socket"`
+		Node   int `json:"node"`
+	} `json:"cpuSharedPools"`
+	NUMANodes []struct {
+		Node int `json:"node"`
+	} `json:"numaNodeResources"`
+}
+
+// literal makes tenant text safe and short enough for a message.
+func literal(s string) string {
+	if len(s) > maxQuotedLiteral {
+		s = s[:maxQuotedLiteral] + "…"
+	}
+	b, _ := json.Marshal(s)
+	return string(b)
+}
+
+func (m *Machine) classOf(p *Pod) (Class, *Refusal) {
+	switch c := Class(p.Labels[LabelClass]); c {
+	case "":
+		if p.QoS == BestEffort {
+			return BE, nil
+		}
+		return LS, nil
+	case LSE, LSR, LS, BE, SYSTEM:
+		return c, nil
+	default:
+		return "", refuse(InvalidQoS, "label %s is %s; it must be LSE, LSR, LS, BE or SYSTEM", LabelClass, literal(string(c)))
+	}
+}
+
+// intentOf reads everything that a pod and its node say. It decides nothing
+// that depends on which CPUs are free.
+func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
+	class, err := m.classOf(p)
+	if err != nil {
+		return intent{}, err
+	}
+	in := intent{class: class, unmanaged: p.Annotations[AnnManaged] == "false"}
+	if in.unmanaged {
+		if in.class != BE {
+			in.class = LS
+		}
+		return in, nil
+	}
+	spec, err := parseSpec(p.Annotations[AnnSpec])
+	if err != nil {
+		return in, err
+	}
+	if err := m.authorise(p, &in); err != nil {
+		return in, err
+	}
+	if err := m.bindOf(spec, &in); err != nil {
+		return in, err
+	}
+	if err := m.exclusiveOf(spec, &in); err != nil {
+		return in, err
+	}
+	m.strategyOf(&in)
+	if err := m.alignmentOf(p, &in); err != nil {
+		return in, err
+	}
+	if err := m.smtOf(p, &in); err != nil {
+		return in, err
+	}
+	return in, m.statusOf(p, &in)
+}
+
+func parseSpec(text string) (resourceSpec, *Refusal) {
+	var spec resourceSpec
+	if text == "" {
+		return spec, nil
+	}
+	if len(text) > maxAnnotation {
+		return spec, refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", AnnSpec, maxAnnotation)
+	}
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return spec, refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", AnnSpec, literal(text))
+	}
+	return spec, nil
+}
+
+func (m *Machine) authorise(p *Pod, in *intent) *Refusal {
+	switch {
+	case in.exclusive():
+		if allowed := m.cfg.Authority.Namespaces; len(allowed) > 0 && !slices.Contains(allowed, p.Namespace) {
+			return refuse(Unauthorized, "namespace %s may not claim exclusive CPUs; the configuration's authority.exclusive.namespaces allows %s",
+				literal(p.Namespace), strings.Join(allowed, ", "))
+		}
+	case in.class == SYSTEM:
+		if !slices.Contains(m.cfg.System.Namespaces, p.Namespace) {
+			return refuse(Unauthorized, "namespace %s may not use class SYSTEM; the configuration's system.namespaces allows %s",
+				literal(p.Namespace), strings.Join(m.cfg.System.Namespaces, ", "))
+		}
+	}
+	return nil
+}
+
+// nodeBind is the bind policy that the node demands, from its label, else from
+// kubelet's options.
+func (m *Machine) nodeBind() (bind cpuallocator.BindPolicy, source string) {
+	switch m.cfg.NodeLabels[LabelBind] {
+	case "FullPCPUsOnly", "PCPUOnly":
+		return cpuallocator.FullPCPUs, "node label " + LabelBind
+	case "SpreadByPCPUs":
+		return cpuallocator.SpreadByPCPUs, "node label " + LabelBind
+	}
+	if m.cfg.Kubelet.Options["full-pcpus-only"] == "true" {
+		return cpuallocator.FullPCPUs, "kubelet's option full-pcpus-only"
+	}
+	return 0, ""
+}
+
+func bindName(b cpuallocator.BindPolicy) string {
+	if b == cpuallocator.SpreadByPCPUs {
+		return "SpreadByPCPUs"
+	}
+	return "FullPCPUs"
+}
+
+func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
+	own, key, required := spec.Preferred, "preferredCPUBindPolicy", false
+	if spec.Required != "" && spec.Required != "Default" {
+		own, key, required = spec.Required, "requiredCPUBindPolicy", true
+	}
+	r := &in.request
+	said := true
+	switch own {
+	case "", "Default":
+		said = false
+		r.Bind, r.BindRequired = m.cfg.Allocation.Bind, m.cfg.Allocation.BindRequired
+	case "FullPCPUs":
+		r.Bind, r.BindRequired = cpuallocator.FullPCPUs, required
+	case "SpreadByPCPUs":
+		r.Bind, r.BindRequired = cpuallocator.SpreadByPCPUs, required
+	case "ConstrainedBurst":
+		if in.class != LS {
+			return refuse(InvalidRequest, "%s ConstrainedBurst is for LS pods, this pod is %s", key, in.class)
+		}
+		in.burst = true
+		return nil
+	default:
+		return refuse(InvalidAnnotation, "annotation %s: %s is %s; it must be Default, FullPCPUs, SpreadByPCPUs or ConstrainedBurst", AnnSpec, key, literal(own))
+	}
+	if !in.exclusive() {
+		return nil
+	}
+	node, source := m.nodeBind()
+	if source == "" {
+		return nil
+	}
+	if said && node != r.Bind {
+		return refuse(cpuallocator.InvalidRequest, "the pod asks for %s and %s demands %s; drop the pod's policy or choose another node", bindName(r.Bind), source, bindName(node))
+	}
+	r.Bind, r.BindRequired = node, true
+	in.reasons = append(in.reasons, bindName(node)+" by "+source)
+	return nil
+}
+
+const InvalidRequest = cpuallocator.InvalidRequest
+
+func (m *Machine) exclusiveOf(spec resourceSpec, in *intent) *Refusal {
+	r := &in.request
+	r.ExclusiveRequired = m.cfg.Allocation.ExclusiveRequired
+	switch spec.Exclusive {
+	case "", "Default":
+		r.Exclusive = m.cfg.Allocation.Exclusive
+	case "None":
+		r.Exclusive = cpuallocator.ExclusiveNone
+	case "PCPULevel":
+		r.Exclusive = cpuallocator.PCPULevel
+	case "NUMANodeLevel":
+		r.Exclusive = cpuallocator.NUMANodeLevel
+	default:
+		return refuse(InvalidAnnotation, "annotation %s: preferredCPUExclusivePolicy is %s; it must be Default, None, PCPULevel or NUMANodeLevel", AnnSpec, literal(spec.Exclusive))
+	}
+	return nil
+}
+
+func (m *Machine) strategyOf(in *intent) {
+	switch m.cfg.NodeLabels[LabelStrategy] {
+	case "MostAllocated":
+		in.request.Strategy = cpuallocator.MostAllocated
+	case "LeastAllocated":
+		in.request.Strategy = cpuallocator.LeastAllocated
+	case "DistributeEvenly":
+		in.request.Strategy = cpuallocator.DistributeEvenly
+	default:
+		in.request.Strategy = m.cfg.Allocation.Strategy
+		if m.cfg.Kubelet.Options["distribute-cpus-across-numa"] == "true" {
+			in.request.Strategy = cpuallocator.DistributeEvenly
+		}
+	}
+}
+
+// nodeAlignment is the alignment that the node's labels set, AlignNone if none does.
+func (m *Machine) nodeAlignment() cpuallocator.Alignment {
+	for _, label := range []string{LabelAlignment, LabelAlignment2} {
+		switch m.cfg.NodeLabels[label] {
+		case "BestEffort":
+			return cpuallocator.AlignBestEffort
+		case "Restricted":
+			return cpuallocator.AlignRestricted
+		case "SingleNUMANode":
+			return cpuallocator.AlignSingleNode
+		}
+	}
+	return cpuallocator.AlignNone
+}
+
+func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
+	own, err := parseNUMASpec(p.Annotations[AnnNUMASpec])
+	if err != nil {
+		return err
+	}
+	node := m.nodeAlignment()
+	if in.class == LS && !in.burst {
+		in.bindNode = node == cpuallocator.AlignRestricted || node == cpuallocator.AlignSingleNode
+	}
+	in.request.Alignment = node
+	if node != cpuallocator.AlignNone {
+		return nil
+	}
+	switch m.cfg.Kubelet.TopologyPolicy {
+	case "best-effort":
+		in.request.Alignment = cpuallocator.AlignBestEffort
+	case "restricted":
+		in.request.Alignment = cpuallocator.AlignRestricted
+	case "single-numa-node":
+		in.request.Alignment = cpuallocator.AlignSingleNode
+	default:
+		in.request.Alignment = m.cfg.Allocation.Alignment
+		if own != nil {
+			in.request.Alignment = *own
+		}
+	}
+	return nil
+}
+
+func parseNUMASpec(text string) (*cpuallocator.Alignment, *Refusal) {
+	if text == "" {
+		return nil, nil
+	}
+	if len(text) > maxAnnotation {
+		return nil, refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", AnnNUMASpec, maxAnnotation)
+	}
+	var spec struct {
+		Policy string `json:"numaTopologyPolicy"`
+	}
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return nil, refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", AnnNUMASpec, literal(text))
+	}
+	a, ok := map[string]cpuallocator.Alignment{
+		"None": cpuallocator.AlignNone, "BestEffort": cpuallocator.AlignBestEffort,
+		"Restricted": cpuallocator.AlignRestricted, "SingleNUMANode": cpuallocator.AlignSingleNode,
+	}[spec.Policy]
+	if spec.Policy == "" {
+		return nil, nil
+	}
+	if !ok {
+		return nil, refuse(InvalidAnnotation, "annotation %s: numaTopologyPolicy is %s; it must be None, BestEffort, Restricted or SingleNUMANode", AnnNUMASpec, literal(spec.Policy))
+	}
+	return &a, nil
+}
+
+func (m *Machine) smtOf(p *Pod, in *intent) *Refusal {
+	r := &in.request
+	switch v := p.Annotations[AnnSMT]; v {
+	case "":
+		r.SMT = m.cfg.Allocation.SMT
+	case "none":
+		r.SMT = cpuallocator.SMTNone
+	case "isolate":
+		r.SMT = cpuallocator.SMTIsolate
+	case "align":
+		r.SMT = cpuallocator.SMTAlign
+	case "roundup":
+		r.SMT = cpuallocator.SMTRoundUp
+	default:
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be none, isolate, align or roundup", AnnSMT, literal(v))
+	}
+	if r.SMT == cpuallocator.SMTIsolate || r.SMT == cpuallocator.SMTRoundUp {
+		// Both take whole cores whatever the count, so a demand for whole cores is met.
+		if r.Bind == cpuallocator.FullPCPUs {
+			r.BindRequired = false
+		}
+	}
+	return nil
+}
+
+func (m *Machine) statusOf(p *Pod, in *intent) *Refusal {
+	text := p.Annotations[AnnStatus]
+	if text == "" || in.class == BE || in.class == SYSTEM {
+		return nil
+	}
+	if !m.cfg.Authority.TrustStatus {
+		in.ignored = true
+		return nil
+	}
+	if len(text) > maxAnnotation {
+		return refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", AnnStatus, maxAnnotation)
+	}
+	var status resourceStatus
+	if err := json.Unmarshal([]byte(text), &status); err != nil {
+		return refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", AnnStatus, literal(text))
+	}
+	cpus, err := cpuset.Parse(status.CPUSet)
+	if err != nil {
+		return refuse(InvalidAnnotation, "annotation %s: %v", AnnStatus, err)
+	}
+	s := &scheduled{cpus: cpus}
+	for _, pool := range status.SharedPools {
+		if err := m.addNode(s, pool.Node); err != nil {
+			return err
+		}
+	}
+	if in.class == LS {
+		for _, n := range status.NUMANodes {
+			if err := m.addNode(s, n.Node); err != nil {
+				return err
+			}
+		}
+	}
+	if !s.cpus.IsEmpty() && !in.exclusive() {
+		return refuse(InvalidRequest, "annotation %s gives CPUs %s to a pod of class %s; only LSE and LSR pods own CPUs", AnnStatus, s.cpus, in.class)
+	}
+	if !s.cpus.IsEmpty() || !s.nodes.IsEmpty() {
+		in.scheduled = s
+	}
+	return nil
+}
+
+func (m *Machine) addNode(s *scheduled, id int) *Refusal {
+	for i := range m.topo.Nodes() {
+		if n := &m.topo.Nodes()[i]; n.ID == id && !n.CPUs.IsEmpty() {
+			s.nodes.Add(id)
+			return nil
+		}
+	}
+	return refuse(InvalidAnnotation, "annotation %s names NUMA node %d; this machine has no such node with CPUs", AnnStatus, id)
+}

@@ -1,0 +1,154 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// kubeletPins says whether kubelet's static policy may own CPUs for this pod:
+// only an unlabelled Guaranteed one. For every other pod our values win.
+func kubeletPins(labels map[string]string, qos QoS) bool {
+	return qos == Guaranteed && labels[LabelClass] == ""
+}
+
+// kubeletCPUs are the CPUs of kubelet's entries, less those of pods that run
+// elsewhere by our decision.
+func (m *Machine) kubeletCPUs() cpuset.Set {
+	var s cpuset.Set
+	if m.kubelet.PolicyName != "static" {
+		return s
+	}
+	for uid, entries := range m.kubelet.Entries {
+		if p := m.pods[uid]; p != nil && !p.kubelet {
+			continue
+		}
+		for _, cpus := range entries {
+			s.AddSet(&cpus)
+		}
+	}
+	return s
+}
+
+func (m *Machine) entriesOf(uid string) map[string]cpuset.Set {
+	if m.kubelet.PolicyName != "static" {
+		return nil
+	}
+	return m.kubelet.Entries[uid]
+}
+
+func union(entries map[string]cpuset.Set) cpuset.Set {
+	var s cpuset.Set
+	for _, cpus := range entries {
+		s.AddSet(&cpus)
+	}
+	return s
+}
+
+// takeKubelets gives a pod that kubelet pinned its CPUs. Where they are ours
+// already it gets as many free ones from us.
+func (m *Machine) takeKubelets(p *pod) *Refusal {
+	entries := m.entriesOf(p.ref.UID)
+	if len(entries) == 0 || p.in.unmanaged || !kubeletPins(p.labels, p.ref.QoS) {
+		return nil
+	}
+	p.in.class = LSR
+	wants := union(entries)
+	taken := m.ownedByOthers(p, wants)
+	if taken.IsEmpty() {
+		p.kubelet, p.entries = true, entries
+		return nil
+	}
+	g, err := m.replace(p, wants)
+	if err != nil {
+		return refuse(KubeletOwned, "kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here, and %s", wants, taken, err.Message)
+	}
+	p.grant = g
+	m.notice(p, "KubeletPinMoved", "kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here; it runs on %s instead", wants, taken, g.cpus)
+	return nil
+}
+
+func (m *Machine) ownedByOthers(p *pod, cpus cpuset.Set) cpuset.Set {
+	var taken cpuset.Set
+	for _, o := range m.exclusive {
+		if o != p {
+			taken.AddSet(&o.grant.cpus)
+			taken.AddSet(&o.grant.withheld)
+		}
+	}
+	return taken.And(cpus)
+}
+
+// replace finds free CPUs for a pod whose own, chosen by kubelet, are taken.
+// Those of its CPUs that nobody else has count as free.
+func (m *Machine) replace(p *pod, wants cpuset.Set) (*grant, *Refusal) {
+	online := m.topo.Online()
+	others := m.ownedByOthers(p, online)
+	ours := wants.And(online).Minus(others).Minus(m.pools.withheld)
+	free := m.free().Or(ours).Minus(m.pools.reserved)
+	r := cpuallocator.Request{CPUs: wants.Count(), Strategy: m.cfg.Allocation.Strategy}
+	result, err := m.alloc.Allocate(free, m.held(p), r)
+	if err != nil {
+		return nil, err
+	}
+	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
+	return g, m.mayOwn(p, g, ours)
+}
+
+// kubeletNeed is where a container that kubelet pinned has to run; the pod
+// itself (name "") only where all of its containers are pinned.
+func (m *Machine) kubeletNeed(p *pod, name string) (cpuset.Set, bool) {
+	online := m.topo.Online()
+	if name != "" {
+		own, ok := p.entries[name]
+		own = own.And(online)
+		return own, ok && !own.IsEmpty()
+	}
+	for c := range p.containers {
+		if _, ok := p.entries[c]; !ok {
+			return cpuset.Set{}, false
+		}
+	}
+	own := union(p.entries).And(online)
+	return own, !own.IsEmpty()
+}
+
+// kubeletState takes over kubelet's newest state. Pods that run keep running: a
+// collision that cannot be resolved leaves the pod in the shared pool.
+func (m *Machine) kubeletState(e KubeletState) {
+	was := m.kubelet
+	m.kubelet = e
+	var changed []*pod
+	for _, p := range ordered(m.pods) {
+		if !kubeletPins(p.labels, p.ref.QoS) || p.in.unmanaged {
+			continue
+		}
+		if p.grant != nil {
+			continue // moved by us: stays where it runs
+		}
+		before, after := p.entries, m.entriesOf(p.ref.UID)
+		if maps.Equal(before, after) && was.PolicyName == e.PolicyName {
+			continue
+		}
+		p.kubelet, p.entries, p.in.class = false, nil, LS
+		if err := m.takeKubelets(p); err != nil {
+			p.in.class = LS
+			m.notice(p, string(err.Code), "%s; it runs in the shared pool", err.Message)
+		}
+		if p.grant != nil {
+			m.exclusive[p.ref.UID] = p
+			m.pools = m.derive()
+		}
+		changed = append(changed, p)
+	}
+	m.recompute()
+	for _, p := range changed {
+		m.explain(p)
+		m.podChanged(p)
+	}
+}
+
+// sortedKeys keeps decisions from depending on the order of a map.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

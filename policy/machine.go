@@ -1,0 +1,208 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Machine is the state of one node. One goroutine owns it.
+type Machine struct {
+	cfg   Config
+	topo  *topology.Topology
+	alloc *cpuallocator.Allocator
+
+	pods       map[string]*pod       // by UID
+	sandboxes  map[string]*pod       // by sandbox ID
+	containers map[string]*container // by container ID
+	exclusive  map[string]*pod       // the pods that hold a grant, by UID
+	bound      map[string]*pod       // LS pods bound to a NUMA node, by UID
+	caps       int                   // how many caps are in force
+
+	pools   pools
+	kubelet KubeletState
+
+	rev   uint64
+	order uint64 // counts pods, so that "youngest" is defined when times are equal
+	out   []Decision
+	views views
+}
+
+// pod is a pod that was admitted. Its allocation lives as long as it does.
+type pod struct {
+	ref       PodRef
+	labels    map[string]string
+	annots    map[string]string
+	resources *Resources // sums; nil while unknown
+	hidden    bool       // the sum of limits may lack a container without one
+	createdAt time.Time
+	order     uint64
+	sandboxes []string
+
+	in       intent
+	grant    *grant
+	node     int    // NUMA node ID an LS pod is bound to, else AnyNode
+	pinned   bool   // bound by an annotation or label that said which node
+	kubelet  bool   // kubelet's static policy owns its exclusive CPUs
+	degraded string // why it is in the shared pool although it asked for more
+	several  bool   // more than one container ran at a time: each keeps its own limit
+	why      string
+
+	containers map[string]*container // the newest of each name
+	all        map[string]*container // every one, by ID: an old one may end after its successor began
+	caps       map[string]Cap        // by container name
+	entries    map[string]cpuset.Set // kubelet's CPUs, by container name
+}
+
+// grant is what a pod owns exclusively. CPUs that are offline stay granted.
+type grant struct {
+	cpus     cpuset.Set
+	withheld cpuset.Set
+	request  cpuallocator.Request
+}
+
+func (g *grant) all() cpuset.Set { return g.cpus.Or(g.withheld) }
+
+// container is one container of an admitted pod.
+type container struct {
+	ref       ContainerRef
+	sandbox   string
+	pod       *pod
+	resources Resources
+	shares    int64
+	stopped   bool
+	createdAt time.Time
+}
+
+// New makes the machine of an empty node.
+func New(t *topology.Topology, cfg Config) (*Machine, error) {
+	m := &Machine{
+		cfg: cfg, topo: t, alloc: cpuallocator.New(t),
+		pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
+		exclusive: map[string]*pod{}, bound: map[string]*pod{},
+	}
+	if err := m.checkConfig(&cfg); err != nil {
+		return nil, err
+	}
+	m.recompute()
+	m.rev++
+	m.refreshViews()
+	return m, nil
+}
+
+// checkConfig refuses a configuration that this machine cannot have.
+func (m *Machine) checkConfig(cfg *Config) error {
+	known := m.topo.Known().Or(m.topo.Offline())
+	for _, s := range []struct {
+		key string
+		set cpuset.Set
+	}{{"reserved CPUs", cfg.reserved()}, {"system.cpus", cfg.System.CPUs}} {
+		if missing := s.set.Minus(known); !missing.IsEmpty() {
+			return fmt.Errorf("policy: %s %s: this machine has no CPU %s, it has %s", s.key, s.set, missing, known)
+		}
+	}
+	left := m.topo.Online().Minus(m.topo.Isolated())
+	if cfg.reservedStrict() {
+		left = left.Minus(cfg.reserved())
+	}
+	if cfg.System.Exclusive {
+		left = left.Minus(cfg.System.CPUs)
+	}
+	if n, floor := left.Count(), m.floorOf(cfg); n < floor {
+		return fmt.Errorf("policy: reserved, isolated and system CPUs leave %d CPUs for the shared pool, whose floor is %d; reserve fewer", n, floor)
+	}
+	return nil
+}
+
+func (m *Machine) floorOf(cfg *Config) int {
+	if cfg.SharedFloor > 0 {
+		return cfg.SharedFloor
+	}
+	return m.topo.ThreadsPerCore()
+}
+
+// Step takes one event and returns what has to be enforced because of it. The
+// order is: pools that shrink, the subject, what else changed, pools that grow.
+// On an error the machine is unchanged; the error is a *Refusal.
+func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
+	m.out = nil
+	if err := m.apply(now, e); err != nil {
+		m.out = nil
+		return nil, err
+	}
+	m.expireCaps(now)
+	if len(m.out) > 0 || m.views.dirty() {
+		m.rev++
+		m.stamp()
+	}
+	m.refreshViews()
+	return m.out, nil
+}
+
+func (m *Machine) apply(now time.Time, e Event) error {
+	var err *Refusal
+	switch e := e.(type) {
+	case PodRun:
+		err = m.podRun(e.Pod)
+	case PodResized:
+		err = m.podResized(e)
+	case PodRemoved:
+		m.podRemoved(e.Sandbox)
+	case PodVanished:
+		if p := m.pods[e.UID]; p != nil {
+			m.dropPod(p)
+		}
+	case ContainerCreate:
+		err = m.containerCreate(e)
+	case ContainerUpdate:
+		err = m.containerUpdate(e)
+	case ContainerStopped:
+		m.containerStopped(e.ID)
+	case Synchronized:
+		m.synchronize(now, e)
+	case NodeLabels:
+		m.nodeLabels(e.Labels)
+	case KubeletState:
+		m.kubeletState(e)
+	case Hardware:
+		err = m.hardware(e)
+	case Reconfigured:
+		err = m.reconfigure(e.Config)
+	case CapVerdict:
+		err = m.cap(now, e)
+	case Tick:
+	default:
+		err = refuse(InvalidRequest, "policy: unknown event %T", e)
+	}
+	if err != nil {
+		return err
+	}
+	return nil
+}
+
+func (m *Machine) decide(d Decision) { m.out = append(m.out, d) }
+
+func (m *Machine) notice(p *pod, reason, format string, args ...any) {
+	n := Notice{Reason: reason, Message: fmt.Sprintf(format, args...)}
+	if p != nil {
+		n.Pod = p.ref
+	}
+	m.decide(n)
+}
+
+// stamp puts the revision of this step on every decision of it.
+func (m *Machine) stamp() {
+	for i, d := range m.out {
+		switch d := d.(type) {
+		case SetPod:
+			d.Rev = m.rev
+			m.out[i] = d
+		case SetContainer:
+			d.Rev = m.rev
+			m.out[i] = d
+		}
+	}
+}

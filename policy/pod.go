@@ -1,0 +1,219 @@
+package policy
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// podRun admits a pod, or a further sandbox of one that is known.
+func (m *Machine) podRun(in Pod) *Refusal {
+	_, err := m.admit(in, m.cfg.Degrade)
+	return err
+}
+
+// admit returns the pod of a sandbox, known or new. With degrade a violation
+// puts it into the shared pool instead of refusing it.
+func (m *Machine) admit(in Pod, degrade bool) (*pod, *Refusal) {
+	if p := m.sandboxes[in.Sandbox]; p != nil && p.ref.UID == in.UID {
+		return p, nil
+	}
+	if p := m.pods[in.UID]; p != nil {
+		p.sandboxes = append(p.sandboxes, in.Sandbox)
+		m.sandboxes[in.Sandbox] = p
+		if in.CgroupParent != "" && in.CgroupParent != p.ref.CgroupParent {
+			p.ref.CgroupParent = in.CgroupParent
+			m.podChanged(p)
+		}
+		return p, nil
+	}
+	p := m.newPod(in)
+	intent, err := m.intentOf(&in)
+	p.in = intent
+	if err == nil {
+		err = m.takeKubelets(p)
+	}
+	if err == nil && !p.kubelet && p.grant == nil {
+		err = m.place(p, in.Recovered)
+	}
+	if r := in.Recovered; r != nil {
+		p.several = r.Several
+	}
+	if err != nil {
+		if !degrade {
+			return nil, err
+		}
+		m.fallBack(p, err)
+	}
+	m.addPod(p, in.Sandbox)
+	return p, nil
+}
+
+func (m *Machine) newPod(in Pod) *pod {
+	m.order++
+	p := &pod{
+		ref:    PodRef{UID: in.UID, Namespace: in.Namespace, Name: in.Name, QoS: in.QoS, CgroupParent: in.CgroupParent},
+		labels: in.Labels, annots: in.Annotations,
+		hidden: in.LimitHidden, createdAt: in.CreatedAt, order: m.order, node: AnyNode,
+		containers: map[string]*container{}, all: map[string]*container{},
+	}
+	if in.Resources != nil {
+		r := *in.Resources
+		p.resources = &r
+	}
+	return p
+}
+
+// fallBack is admission: degrade. The class of a pod whose own was not
+// understood is the one that Kubernetes' class stands for.
+func (m *Machine) fallBack(p *pod, err *Refusal) {
+	if p.in.class == "" || p.in.class == SYSTEM {
+		p.in.class = LS
+		if p.ref.QoS == BestEffort {
+			p.in.class = BE
+		}
+	}
+	p.in.burst, p.in.bindNode, p.in.scheduled = false, false, nil
+	p.degraded = err.Error()
+	m.notice(p, string(err.Code), "%s", err.Message)
+}
+
+func (m *Machine) addPod(p *pod, sandbox string) {
+	m.pods[p.ref.UID] = p
+	m.sandboxes[sandbox] = p
+	p.sandboxes = []string{sandbox}
+	if p.grant != nil {
+		m.exclusive[p.ref.UID] = p
+	}
+	if p.node != AnyNode {
+		m.bound[p.ref.UID] = p
+	}
+	if p.in.ignored {
+		m.notice(p, "ResourceStatusIgnored", "annotation %s is ignored: the configuration's authority.resourceStatus does not trust it", AnnStatus)
+	}
+	if p.grant != nil || p.kubelet {
+		m.recompute()
+	}
+	m.explain(p)
+	m.podChanged(p)
+}
+
+// place gives a new pod what its class means. It changes the pod only.
+func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
+	switch {
+	case recovered != nil && recovered.Degraded != "":
+		p.degraded = recovered.Degraded
+	case p.in.exclusive() && p.resources == nil && recovered == nil:
+		return nil // decided when its first container says how large it is
+	case p.in.exclusive():
+		return m.placeExclusive(p, recovered)
+	case p.in.class == LS && !p.in.unmanaged:
+		return m.placeShared(p, recovered)
+	}
+	return nil
+}
+
+func (m *Machine) podRemoved(sandbox string) {
+	p := m.sandboxes[sandbox]
+	if p == nil {
+		return
+	}
+	delete(m.sandboxes, sandbox)
+	p.sandboxes = slices.DeleteFunc(p.sandboxes, func(s string) bool { return s == sandbox })
+	if len(p.sandboxes) == 0 {
+		m.dropPod(p)
+		return
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.all)) {
+		if p.all[id].sandbox == sandbox {
+			m.dropContainer(id)
+		}
+	}
+}
+
+// dropPod ends a pod's allocation: its CPUs return to the pools.
+func (m *Machine) dropPod(p *pod) {
+	for _, id := range slices.Sorted(maps.Keys(p.all)) {
+		m.dropContainer(id)
+	}
+	for _, s := range p.sandboxes {
+		delete(m.sandboxes, s)
+	}
+	delete(m.pods, p.ref.UID)
+	delete(m.exclusive, p.ref.UID)
+	delete(m.bound, p.ref.UID)
+	m.caps -= len(p.caps)
+	m.decide(DropPod{UID: p.ref.UID})
+	if p.grant != nil || p.kubelet {
+		m.recompute()
+	}
+}
+
+func (m *Machine) podResized(e PodResized) *Refusal {
+	p := m.sandboxes[e.Sandbox]
+	if p == nil {
+		return nil
+	}
+	return m.resize(p, e.Resources)
+}
+
+// podChanged decides the state of a pod and of its containers anew.
+func (m *Machine) podChanged(p *pod) {
+	need, _ := m.needOf(p, "")
+	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), Why: p.why})
+	for _, name := range slices.Sorted(maps.Keys(p.containers)) {
+		m.containerChanged(p.containers[name])
+	}
+}
+
+// pinned says that a pod runs on CPUs that we gave it.
+func (m *Machine) pinned(p *pod) bool {
+	online := m.topo.Online()
+	return p.grant != nil && p.grant.cpus.Intersects(&online)
+}
+
+// podQuota is NoLimit where we lift the quota of the pod's cgroup.
+func (m *Machine) podQuota(p *pod) *int64 {
+	if !m.pinned(p) || p.keepsQuota() {
+		return nil
+	}
+	none := int64(NoLimit)
+	return &none
+}
+
+// memsOf restricts memory to the NUMA nodes of a pod's CPUs, where asked for.
+// A node without memory of its own would kill the pod at its first page, so
+// then nothing is restricted.
+func (m *Machine) memsOf(n Need) *cpuset.Set {
+	if m.cfg.Memory != MemoryStrict {
+		return nil
+	}
+	return m.nearNodes(n)
+}
+
+func (m *Machine) nearNodes(n Need) *cpuset.Set {
+	var nodes cpuset.Set
+	switch {
+	case n.Own != nil:
+		nodes = m.topo.NodesOf(*n.Own)
+	case n.Node != AnyNode:
+		nodes = cpuset.Of(n.Node)
+	default:
+		return nil
+	}
+	memory, known := cpuset.Set{}, false
+	for i := range m.topo.Nodes() {
+		if node := &m.topo.Nodes()[i]; node.MemoryBytes > 0 {
+			known = true
+			memory.Add(node.ID)
+		}
+	}
+	if known {
+		nodes = nodes.And(memory)
+	}
+	if nodes.IsEmpty() {
+		return nil
+	}
+	return &nodes
+}

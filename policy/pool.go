@@ -1,0 +1,217 @@
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// pools is who has which CPUs. Reserved CPUs are inside shared and be unless
+// they are strict; isolated CPUs are in no pool.
+type pools struct {
+	shared    cpuset.Set
+	be        cpuset.Set
+	reserved  cpuset.Set
+	exclusive cpuset.Set // owned by LSE, LSR and kubelet's pods, online ones
+	withheld  cpuset.Set
+	system    cpuset.Set
+	kubelet   cpuset.Set // kubelet's exclusive CPUs that are not ours
+}
+
+// derive computes the pools from the grants. It is the only place that does.
+func (m *Machine) derive() pools {
+	online := m.topo.Online()
+	base := online.Minus(m.topo.Isolated())
+	p := pools{reserved: m.cfg.reserved().And(online), system: m.cfg.System.CPUs.And(online)}
+	if m.cfg.reservedStrict() {
+		base.RemoveSet(&p.reserved)
+	}
+	if m.cfg.System.Exclusive {
+		base.RemoveSet(&p.system)
+	}
+	p.kubelet = m.kubeletCPUs()
+	p.be = base.Minus(p.kubelet)
+	p.shared = p.be
+	p.exclusive = p.kubelet.And(online)
+	for _, o := range m.exclusive {
+		all := o.grant.all()
+		p.shared.RemoveSet(&all)
+		p.exclusive.AddSet(&o.grant.cpus)
+		p.withheld.AddSet(&o.grant.withheld)
+		p.be.RemoveSet(&o.grant.withheld)
+		if o.in.class == LSE || o.kubelet {
+			p.be.RemoveSet(&o.grant.cpus)
+		}
+	}
+	p.exclusive = p.exclusive.And(online)
+	p.withheld = p.withheld.And(online)
+	return p
+}
+
+// recompute brings the pools up to date, keeps them from being empty and
+// decides what changed. Everything that changes a grant ends with it.
+func (m *Machine) recompute() {
+	old := m.pools
+	m.pools = m.derive()
+	m.rescue()
+	m.rebind()
+	for _, p := range []struct {
+		kind     PoolKind
+		old, new cpuset.Set
+	}{
+		{PoolShared, old.shared, m.pools.shared},
+		{PoolBE, old.be, m.pools.be},
+		{PoolSystem, old.system, m.pools.system},
+		{PoolReserved, old.reserved, m.pools.reserved},
+	} {
+		if p.old != p.new {
+			m.views.poolsChanged = true
+			m.decide(SetPool{Pool: p.kind, CPUs: p.new})
+		}
+	}
+	if old.exclusive != m.pools.exclusive || old.withheld != m.pools.withheld {
+		m.views.poolsChanged = true
+	}
+}
+
+// rescue keeps the shared pool from being empty when hardware or kubelet takes
+// its last CPU: first the youngest owner that is still ours to move gives up its
+// CPUs. If kubelet owns all that is left, the pool overlaps kubelet's CPUs: an
+// empty cpuset would mean every CPU of the machine anyway.
+func (m *Machine) rescue() {
+	for m.pools.shared.IsEmpty() {
+		victim := m.youngest(func(p *pod) bool {
+			cpus := p.grant.cpus.And(m.topo.Online())
+			return !cpus.IsEmpty()
+		})
+		if victim == nil {
+			break
+		}
+		m.degrade(victim, "the shared pool had no CPU left and takes this pod's")
+		m.pools = m.derive()
+	}
+	if m.pools.shared.IsEmpty() {
+		m.pools.shared = m.topo.Online()
+		m.pools.be = m.topo.Online()
+		m.notice(nil, "SharedPoolOverlaps", "no online CPU is left for the shared pool; it overlaps the CPUs of kubelet's exclusive containers until one is free")
+	}
+	if m.pools.be.IsEmpty() {
+		m.pools.be = m.pools.shared
+	}
+}
+
+func (m *Machine) youngest(ok func(*pod) bool) *pod {
+	var found *pod
+	for _, p := range m.exclusive {
+		if ok(p) && (found == nil || olderThan(found, p)) {
+			found = p
+		}
+	}
+	return found
+}
+
+func olderThan(a, b *pod) bool {
+	if !a.createdAt.Equal(b.createdAt) {
+		return a.createdAt.Before(b.createdAt)
+	}
+	return a.order < b.order
+}
+
+func byAge(a, b *pod) int {
+	switch {
+	case olderThan(a, b):
+		return -1
+	case olderThan(b, a):
+		return 1
+	}
+	return cmp.Compare(a.ref.UID, b.ref.UID)
+}
+
+// ordered returns the pods of a map in order of creation, so that no decision
+// depends on the order of a map.
+func ordered(pods map[string]*pod) []*pod {
+	return slices.SortedFunc(maps.Values(pods), byAge)
+}
+
+// degrade takes a pod's grant away: it runs in the shared pool from now on.
+func (m *Machine) degrade(p *pod, why string) {
+	p.grant = nil
+	delete(m.exclusive, p.ref.UID)
+	p.degraded = why
+	m.explain(p)
+	m.notice(p, "AllocationLost", "%s %s/%s runs in the shared pool: %s", p.in.class, p.ref.Namespace, p.ref.Name, why)
+	m.podChanged(p)
+}
+
+// poolOf is the pool that a pod without CPUs of its own runs in.
+func (m *Machine) poolOf(p *pod) PoolKind {
+	switch p.in.class {
+	case BE:
+		return PoolBE
+	case SYSTEM:
+		switch {
+		case !m.pools.system.IsEmpty():
+			return PoolSystem
+		case !m.pools.reserved.IsEmpty():
+			return PoolReserved
+		}
+	}
+	return PoolShared
+}
+
+// needOf is where a container of a pod has to run; name "" asks for the pod.
+func (m *Machine) needOf(p *pod, name string) (Need, PoolKind) {
+	if g := p.grant; g != nil {
+		if own := g.cpus.And(m.topo.Online()); !own.IsEmpty() {
+			return Need{Own: &own, Node: AnyNode}, PoolExclusive
+		}
+	}
+	if p.kubelet {
+		if own, ok := m.kubeletNeed(p, name); ok {
+			return Need{Own: &own, Node: AnyNode}, PoolExclusive
+		}
+	}
+	pool := m.poolOf(p)
+	node := AnyNode
+	if pool == PoolShared {
+		node = p.node
+	}
+	if p.in.unmanaged {
+		return Need{Pool: pool, Node: AnyNode}, PoolUnmanaged
+	}
+	return Need{Pool: pool, Node: node}, pool
+}
+
+// resolve turns a need into CPUs.
+func (ps *pools) resolve(n Need, node func(id int) cpuset.Set) cpuset.Set {
+	if n.Own != nil {
+		return *n.Own
+	}
+	var s cpuset.Set
+	switch n.Pool {
+	case PoolBE:
+		s = ps.be
+	case PoolSystem:
+		s = ps.system
+	case PoolReserved:
+		s = ps.reserved
+	default:
+		s = ps.shared
+	}
+	if n.Node != AnyNode {
+		s = s.And(node(n.Node))
+	}
+	return s
+}
+
+// nodeCPUs returns the CPUs of a NUMA node by ID.
+func (m *Machine) nodeCPUs(id int) cpuset.Set {
+	for i := range m.topo.Nodes() {
+		if n := &m.topo.Nodes()[i]; n.ID == id {
+			return n.CPUs
+		}
+	}
+	return cpuset.Set{}
+}

@@ -1,0 +1,143 @@
+package policy
+
+import (
+	"time"
+)
+
+// Record is one event and when it happened, in a form that JSON and YAML hold:
+// exactly one of the pointers is set. Records replay to the same decisions.
+type Record struct {
+	At               time.Time         `json:"at"`
+	PodRun           *PodRun           `json:"podRun,omitempty"`
+	PodResized       *PodResized       `json:"podResized,omitempty"`
+	PodRemoved       *PodRemoved       `json:"podRemoved,omitempty"`
+	PodVanished      *PodVanished      `json:"podVanished,omitempty"`
+	ContainerCreate  *ContainerCreate  `json:"containerCreate,omitempty"`
+	ContainerUpdate  *ContainerUpdate  `json:"containerUpdate,omitempty"`
+	ContainerStopped *ContainerStopped `json:"containerStopped,omitempty"`
+	Synchronized     *Synchronized     `json:"synchronized,omitempty"`
+	NodeLabels       *NodeLabels       `json:"nodeLabels,omitempty"`
+	KubeletState     *KubeletState     `json:"kubeletState,omitempty"`
+	Hardware         *Hardware         `json:"hardware,omitempty"`
+	CapVerdict       *CapVerdict       `json:"capVerdict,omitempty"`
+	Tick             *Tick             `json:"tick,omitempty"`
+}
+
+// RecordOf wraps an event; a Reconfigured cannot be recorded.
+func RecordOf(at time.Time, e Event) (Record, bool) {
+	r := Record{At: at}
+	switch e := e.(type) {
+	case PodRun:
+		r.PodRun = &e
+	case PodResized:
+		r.PodResized = &e
+	case PodRemoved:
+		r.PodRemoved = &e
+	case PodVanished:
+		r.PodVanished = &e
+	case ContainerCreate:
+		r.ContainerCreate = &e
+	case ContainerUpdate:
+		r.ContainerUpdate = &e
+	case ContainerStopped:
+		r.ContainerStopped = &e
+	case Synchronized:
+		r.Synchronized = &e
+	case NodeLabels:
+		r.NodeLabels = &e
+	case KubeletState:
+		r.KubeletState = &e
+	case Hardware:
+		e.Online, e.Topology = e.onlineCPUs(), nil
+		r.Hardware = &e
+	case CapVerdict:
+		r.CapVerdict = &e
+	case Tick:
+		r.Tick = &e
+	default:
+		return r, false
+	}
+	return r, true
+}
+
+// Event returns what was recorded, nil if the record is empty.
+func (r Record) Event() Event {
+	switch {
+	case r.PodRun != nil:
+		return *r.PodRun
+	case r.PodResized != nil:
+		return *r.PodResized
+	case r.PodRemoved != nil:
+		return *r.PodRemoved
+	case r.PodVanished != nil:
+		return *r.PodVanished
+	case r.ContainerCreate != nil:
+		return *r.ContainerCreate
+	case r.ContainerUpdate != nil:
+		return *r.ContainerUpdate
+	case r.ContainerStopped != nil:
+		return *r.ContainerStopped
+	case r.Synchronized != nil:
+		return *r.Synchronized
+	case r.NodeLabels != nil:
+		return *r.NodeLabels
+	case r.KubeletState != nil:
+		return *r.KubeletState
+	case r.Hardware != nil:
+		return *r.Hardware
+	case r.CapVerdict != nil:
+		return *r.CapVerdict
+	case r.Tick != nil:
+		return *r.Tick
+	}
+	return nil
+}
+
+// Recorder keeps the latest events of a machine in bounded space. It holds two
+// segments, each a checkpoint with the events after it, so that a record of at
+// least max events always begins with the state they started from.
+type Recorder struct {
+	max      int
+	old, new segment
+}
+
+type segment struct {
+	base   []Record
+	events []Record
+}
+
+// NewRecorder keeps at least max and at most twice max events.
+func NewRecorder(max int) *Recorder { return &Recorder{max: max} }
+
+// Add records an event that m is about to take.
+func (r *Recorder) Add(m *Machine, at time.Time, e Event) {
+	record, ok := RecordOf(at, e)
+	if !ok || r.new.base == nil || len(r.new.events) >= r.max {
+		r.old, r.new = r.new, segment{base: m.baseRecords(at)}
+	}
+	if ok {
+		r.new.events = append(r.new.events, record)
+	}
+}
+
+// Records returns what to replay on an empty machine of the same node.
+func (r *Recorder) Records() []Record {
+	var all []Record
+	if r.old.base == nil {
+		all = append(all, r.new.base...)
+	} else {
+		all = append(append(all, r.old.base...), r.old.events...)
+	}
+	return append(all, r.new.events...)
+}
+
+// baseRecords brings an empty machine to where this one is.
+func (m *Machine) baseRecords(at time.Time) []Record {
+	var all []Record
+	events := []Event{Hardware{Online: m.topo.Online()}, NodeLabels{Labels: m.cfg.NodeLabels}, m.kubelet, m.Checkpoint()}
+	for _, e := range events {
+		r, _ := RecordOf(at, e)
+		all = append(all, r)
+	}
+	return all
+}

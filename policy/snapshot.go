@@ -1,0 +1,141 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Snapshot is the state of a node at one revision. It is never written to, so
+// any number of readers may hold it.
+type Snapshot struct {
+	Rev        uint64
+	Topology   *topology.Topology
+	Shared     cpuset.Set
+	BE         cpuset.Set
+	Reserved   cpuset.Set
+	Exclusive  cpuset.Set
+	Withheld   cpuset.Set
+	System     cpuset.Set
+	Kubelet    cpuset.Set       // kubelet's exclusive CPUs
+	Containers []*ContainerView // by namespace, pod and name
+	pools      pools
+}
+
+// ContainerView is one running container.
+type ContainerView struct {
+	ID         string
+	PodUID     string
+	Namespace  string
+	Pod        string
+	Name       string
+	Class      Class
+	Pool       PoolKind
+	Need       Need
+	Withheld   cpuset.Set
+	Mems       *cpuset.Set // nil: every NUMA node
+	QuotaMilli int64
+	Shares     int64
+	CapMilli   int64 // 0: no cap
+	ByKubelet  bool  // kubelet owns its CPUs
+	Why        string
+}
+
+// CPUs is what a container may run on.
+func (s *Snapshot) CPUs(c *ContainerView) cpuset.Set {
+	return s.pools.resolve(c.Need, func(id int) cpuset.Set {
+		for i := range s.Topology.Nodes() {
+			if n := &s.Topology.Nodes()[i]; n.ID == id {
+				return n.CPUs
+			}
+		}
+		return cpuset.Set{}
+	})
+}
+
+// MemsOf is which NUMA nodes' memory a container may use.
+func (s *Snapshot) MemsOf(c *ContainerView) cpuset.Set {
+	if c.Mems != nil {
+		return *c.Mems
+	}
+	return s.Topology.MemoryNodes()
+}
+
+// views keeps the list of container views in order, changing a copy only where
+// something changed: a step with a thousand containers costs one copy of
+// pointers.
+type views struct {
+	list         []*ContainerView
+	touched      []*container
+	poolsChanged bool
+	current      *Snapshot
+}
+
+func (v *views) touch(c *container) { v.touched = append(v.touched, c) }
+
+func (v *views) dirty() bool { return v.poolsChanged || len(v.touched) > 0 }
+
+func compareViews(a, b *ContainerView) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.PodUID, b.PodUID))
+}
+
+// Snapshot returns the present state.
+func (m *Machine) Snapshot() *Snapshot { return m.views.current }
+
+func (m *Machine) refreshViews() {
+	v := &m.views
+	if v.current != nil && !v.dirty() {
+		return
+	}
+	if len(v.touched) > 0 {
+		v.list = slices.Clone(v.list)
+		for _, c := range v.touched {
+			m.refreshView(c)
+		}
+	}
+	v.touched, v.poolsChanged = v.touched[:0], false
+	ps := m.pools
+	v.current = &Snapshot{
+		Rev: m.rev, Topology: m.topo, Shared: ps.shared, BE: ps.be, Reserved: ps.reserved,
+		Exclusive: ps.exclusive, Withheld: ps.withheld, System: ps.system, Kubelet: ps.kubelet, Containers: v.list, pools: ps,
+	}
+}
+
+func (m *Machine) refreshView(c *container) {
+	p := c.pod
+	key := &ContainerView{Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name, PodUID: p.ref.UID}
+	at, found := slices.BinarySearchFunc(m.views.list, key, compareViews)
+	newest := p.containers[c.ref.Name]
+	switch {
+	case newest == nil:
+		if found {
+			m.views.list = slices.Delete(m.views.list, at, at+1)
+		}
+	case found:
+		m.views.list[at] = m.viewOf(newest)
+	default:
+		m.views.list = slices.Insert(m.views.list, at, m.viewOf(newest))
+	}
+}
+
+func (m *Machine) viewOf(c *container) *ContainerView {
+	p := c.pod
+	need, pool := m.needOf(p, c.ref.Name)
+	v := &ContainerView{
+		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
+		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(need),
+		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Why: p.why,
+	}
+	if p.grant != nil {
+		v.Withheld = p.grant.withheld
+	}
+	if limit, ok := p.caps[c.ref.Name]; ok {
+		v.CapMilli = limit.Milli
+		if v.QuotaMilli == NoLimit || limit.Milli < v.QuotaMilli {
+			v.QuotaMilli = limit.Milli
+		}
+	}
+	return v
+}

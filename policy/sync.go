@@ -1,0 +1,105 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// synchronize makes the machine's pods and containers those that run. Pods that
+// are known keep what they have: the runtime's view of them is older than ours.
+// Pods that are new take over what they were found to own, then the others are
+// allocated in order of creation; those that do not fit stay shared.
+func (m *Machine) synchronize(now time.Time, e Synchronized) {
+	pods := slices.SortedStableFunc(slices.Values(e.Pods), func(a, b Pod) int {
+		if ra, rb := a.Recovered != nil, b.Recovered != nil; ra != rb {
+			if ra {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
+	})
+	m.forgetAbsent(pods, e.Containers)
+	for _, p := range pods {
+		m.admit(p, true)
+	}
+	for _, c := range e.Caps {
+		if p := m.pods[c.PodUID]; p != nil && now.Before(c.Until) {
+			m.setCap(p, c)
+		}
+	}
+	containers := slices.SortedStableFunc(slices.Values(e.Containers), func(a, b Container) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	for _, c := range containers {
+		if p := m.sandboxes[c.Sandbox]; p != nil {
+			m.enter(p, c, true)
+		}
+	}
+}
+
+func (m *Machine) forgetAbsent(pods []Pod, containers []Container) {
+	sandboxes := make(map[string]bool, len(pods))
+	for _, p := range pods {
+		sandboxes[p.Sandbox] = true
+	}
+	for _, p := range ordered(m.pods) {
+		for _, s := range slices.Clone(p.sandboxes) {
+			if !sandboxes[s] {
+				m.podRemoved(s)
+			}
+		}
+	}
+	running := make(map[string]bool, len(containers))
+	for _, c := range containers {
+		running[c.ID] = true
+	}
+	for _, id := range sortedKeys(m.containers) {
+		if !running[id] {
+			m.dropContainer(id)
+		}
+	}
+}
+
+// Checkpoint returns the event that makes an empty machine, with the same
+// configuration, into one with the same allocations.
+func (m *Machine) Checkpoint() Synchronized {
+	var s Synchronized
+	for _, p := range ordered(m.pods) {
+		for _, sandbox := range p.sandboxes {
+			in := Pod{
+				UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
+				Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
+				CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt,
+			}
+			in.Recovered = p.recoverable()
+			s.Pods = append(s.Pods, in)
+		}
+		for _, id := range sortedKeys(p.all) {
+			c := p.all[id]
+			s.Containers = append(s.Containers, Container{
+				ID: id, Sandbox: c.sandbox, Name: c.ref.Name, Resources: c.resources, Shares: c.shares,
+				CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt,
+			})
+		}
+	}
+	s.Caps = m.Caps()
+	return s
+}
+
+// recoverable is what a pod must find again after a restart.
+func (p *pod) recoverable() *Recovered {
+	r := Recovered{From: "state file", Degraded: p.degraded, Several: p.several}
+	if p.grant != nil {
+		r.CPUs, r.Withheld, r.Request = p.grant.cpus, p.grant.withheld, p.grant.request.CPUs
+	}
+	if p.node != AnyNode {
+		node := p.node
+		r.BoundNode = &node
+	}
+	if r == (Recovered{From: r.From}) {
+		return nil
+	}
+	return &r
+}
