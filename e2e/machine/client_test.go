@@ -1,0 +1,89 @@
+package machine
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quietcore/quietcore/e2e/wire"
+)
+
+// fakeAgent answers requests with answer until the pipe closes.
+func fakeAgent(t *testing.T, answer func(wire.Request) wire.Response) *client {
+	t.Helper()
+	host, guest := net.Pipe()
+	go func() {
+		for {
+			var req wire.Request
+			if wire.Read(guest, &req) != nil {
+				return
+			}
+			resp := answer(req)
+			resp.ID = req.ID
+			if wire.Write(guest, resp) != nil {
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() { guest.Close(); host.Close() })
+	return newClient(host, make(chan struct{}))
+}
+
+func TestExecReportsTheExitCode(t *testing.T) {
+	c := fakeAgent(t, func(r wire.Request) wire.Response {
+		return wire.Response{Stdout: []byte("out"), Stderr: []byte("no such thing\n"), Code: len(r.Argv)}
+	})
+	r, err := c.Exec(context.Background(), "ls", "/x")
+	if err == nil || r.Code != 2 || !strings.Contains(err.Error(), "ls /x: exit code 2: no such thing") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestCRICallsCrossThePort(t *testing.T) {
+	c := fakeAgent(t, func(r wire.Request) wire.Response {
+		if r.Socket != ContainerdSocket {
+			return wire.Response{Error: "wrong socket " + r.Socket, Code: int(codes.NotFound)}
+		}
+		if r.Method != "/runtime.v1.RuntimeService/RunPodSandbox" {
+			return wire.Response{Error: "InvalidQoS: no", Code: int(codes.Unknown)}
+		}
+		var req cri.RunPodSandboxRequest
+		if err := proto.Unmarshal(r.Body, &req); err != nil {
+			return wire.Response{Error: err.Error()}
+		}
+		body, _ := proto.Marshal(&cri.RunPodSandboxResponse{PodSandboxId: "id of " + req.Config.Metadata.Name})
+		return wire.Response{Body: body}
+	})
+	resp, err := c.CRI().RunPodSandbox(context.Background(), &cri.RunPodSandboxRequest{
+		Config: &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "web"}}})
+	if err != nil || resp.PodSandboxId != "id of web" {
+		t.Errorf("%v, %v", resp, err)
+	}
+	_, err = c.CRI().Status(context.Background(), &cri.StatusRequest{})
+	if s := status.Convert(err); s.Code() != codes.Unknown || s.Message() != "InvalidQoS: no" {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestALostGuestIsAnError(t *testing.T) {
+	host, guest := net.Pipe()
+	c := newClient(host, make(chan struct{}))
+	go func() {
+		var req wire.Request
+		_ = wire.Read(guest, &req)
+		guest.Close()
+	}()
+	if _, err := c.Hello(context.Background()); err == nil || !strings.Contains(err.Error(), "the guest is gone") {
+		t.Errorf("%v", err)
+	}
+	if _, err := c.Hello(context.Background()); err == nil {
+		t.Error("a second call to a lost guest succeeds")
+	}
+}

@@ -1,0 +1,214 @@
+package scenario
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quietcore/quietcore/e2e/machine"
+)
+
+func milli(n int64) *int64 { return &n }
+
+func line() Line {
+	return Line{
+		Step: 1, Op: "create",
+		Containers: []ContainerState{
+			{Pod: "a", Namespace: "d", Container: "m", Class: "LSR", Pool: "exclusive", CPUs: "0-1", Mems: "0", QuotaMilli: -1, Shares: 2048, Why: "because"},
+			{Pod: "b", Namespace: "d", Container: "m", Class: "BE", Pool: "be", CPUs: "0-15", Mems: "0-3", QuotaMilli: 100, CapMilli: milli(100)},
+		},
+		Pools:   map[string]string{"shared": "2-15", "be": "0-15", "reserved": "", "exclusive": "0-1"},
+		Changed: []string{"d/a/m", "d/b/m"},
+	}
+}
+
+func TestCompareAccepts(t *testing.T) {
+	other := line()
+	slices.Reverse(other.Containers)
+	slices.Reverse(other.Changed)
+	for i := range other.Containers {
+		other.Containers[i].Why, other.Containers[i].Weight = "other words", 77
+	}
+	other.Pools["system"] = "9"
+	if d := Compare([]Line{line()}, []Line{other}); len(d) != 0 {
+		t.Errorf("%v", d)
+	}
+}
+
+func TestCompareRefuses(t *testing.T) {
+	for want, change := range map[string]func(*Line){
+		"a/m class":              func(l *Line) { l.Containers[0].Class = "LSE" },
+		"a/m pool":               func(l *Line) { l.Containers[0].Pool = "shared" },
+		"a/m cpus":               func(l *Line) { l.Containers[0].CPUs = "0-15" },
+		"a/m mems":               func(l *Line) { l.Containers[0].Mems = "0-3" },
+		"a/m withheld":           func(l *Line) { l.Containers[0].Withheld = "1" },
+		"a/m quotaMilli":         func(l *Line) { l.Containers[0].QuotaMilli = 2000 },
+		"a/m shares":             func(l *Line) { l.Containers[0].Shares = 2 },
+		"b/m capMilli":           func(l *Line) { l.Containers[1].CapMilli = nil },
+		"b/m capMilli: simulate": func(l *Line) { l.Containers[1].CapMilli = milli(10) },
+		"pool shared":            func(l *Line) { l.Pools["shared"] = "0-15" },
+		"error":                  func(l *Line) { l.Error = &Refusal{Code: "InvalidQoS", Message: "no"} },
+		"changed":                func(l *Line) { l.Changed = nil },
+		"op":                     func(l *Line) { l.Op = "remove" },
+		"only in simulate":       func(l *Line) { l.Containers = l.Containers[:1] },
+		"only on the machine":    func(l *Line) { l.Containers = append(l.Containers, ContainerState{Pod: "c"}) },
+	} {
+		other := line()
+		change(&other)
+		got := Compare([]Line{line()}, []Line{other})
+		if len(got) != 1 || !strings.Contains(got[0], want) {
+			t.Errorf("%s: %v", want, got)
+		}
+	}
+	if got := Compare([]Line{line()}, nil); len(got) != 1 {
+		t.Errorf("a missing line: %v", got)
+	}
+	if got := Compare(nil, []Line{line()}); len(got) != 1 {
+		t.Errorf("a line too many: %v", got)
+	}
+}
+
+func TestRefusalOf(t *testing.T) {
+	for text, want := range map[string]*Refusal{
+		"RunPodSandbox: rpc error: code = Unknown desc = NRI RunPodSandbox failed: rpc error: code = Unknown desc = InsufficientCPUs: 4 CPUs asked for: 2 free": {"InsufficientCPUs", "4 CPUs asked for: 2 free"},
+		"KubeletOwned: no": {"KubeletOwned", "no"},
+		"context deadline exceeded: NotInvalidQoS: x": nil,
+		"no room": nil,
+	} {
+		got := refusalOf(errors.New(text))
+		if (got == nil) != (want == nil) || got != nil && *got != *want {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+	if refusalOf(nil) != nil {
+		t.Error("no error is a refusal")
+	}
+}
+
+func TestQuotaMilli(t *testing.T) {
+	for _, tc := range []struct {
+		files []string
+		want  int64
+	}{
+		{[]string{"max 100000"}, -1}, {[]string{"150000 100000"}, 1500}, {[]string{"max 100000", "1000 100000", ""}, 10},
+		{[]string{"400000 100000", "200000 100000"}, 2000}, {[]string{"5000 50000"}, 100},
+	} {
+		if got, err := quotaMilli(tc.files...); err != nil || got != tc.want {
+			t.Errorf("%v: %d, %v, want %d", tc.files, got, err, tc.want)
+		}
+	}
+	for _, bad := range []string{"1 2 3", "x 100000", "1000 0"} {
+		if _, err := quotaMilli(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func TestChanged(t *testing.T) {
+	before := line().Containers
+	after := line().Containers
+	after[0].CPUs = "2-3"
+	after[1].Why = "new words"
+	after = append(after, ContainerState{Pod: "c", Namespace: "d", Container: "m"})
+	if got := changed(before, after); !slices.Equal(got, []string{"d/a/m", "d/c/m"}) {
+		t.Errorf("%v", got)
+	}
+	if got := changed(after, before[:1]); !slices.Equal(got, []string{"d/a/m"}) {
+		t.Errorf("a removed one counts as changed: %v", got)
+	}
+}
+
+func TestParseList(t *testing.T) {
+	got, err := parseList("0-2,8")
+	if err != nil || !slices.Equal(got, []int{0, 1, 2, 8}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bad := range []string{"", "x", "3-1", "0-99999999", "-1"} {
+		if _, err := parseList(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
+	}
+}
+
+func write1(t *testing.T, text string) *Script {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestNotRealisable(t *testing.T) {
+	const grid = "topology: {grid: {sockets: 1, nodesPerSocket: 1, l3PerNode: 1, coresPerL3: 4, threadsPerCore: 2, numbering: %}}\n"
+	for name, text := range map[string]string{
+		"split":  strings.Replace(grid, "%", "split", 1),
+		"cpus":   "topology: {cpus: [{id: 0, core: 0, l3: 0, node: 0, socket: 0}]}\n",
+		"sysfs":  "topology: {sysfs: /sys}\n",
+		"CPU 0":  strings.Replace(grid, "%", "adjacent", 1) + "steps: [{offline: {cpus: \"0-1\"}}]\n",
+		"CPU 0b": strings.Replace(grid, "%", "adjacent", 1) + "steps: [{offline: {cpus: \"1\"}}, {offline: {cpus: \"3,0\"}}]\n",
+	} {
+		_, err := write1(t, text).Grid()
+		var not machine.NotRealisable
+		if !errors.As(err, &not) {
+			t.Errorf("%s: %v, want NotRealisable", name, err)
+		}
+	}
+	if _, err := write1(t, strings.Replace(grid, "%", "adjacent", 1)+"steps: [{offline: {cpus: \"1\"}}]\n").Grid(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The suite must not grow topologies without notice: each costs a boot.
+func TestTheSuiteIsWellFormed(t *testing.T) {
+	paths, err := filepath.Glob("../scenarios/*.yaml")
+	if err != nil || len(paths) < 24 {
+		t.Fatalf("%d scenarios, %v", len(paths), err)
+	}
+	grids := map[string]bool{}
+	for _, p := range paths {
+		s, err := Load(p)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		g, err := s.Grid()
+		if err != nil {
+			t.Error(err)
+		}
+		grids[g.Key()] = true
+		if len(s.Steps) < 3 {
+			t.Errorf("%s has only %d steps", p, len(s.Steps))
+		}
+		for i := range s.Steps {
+			if s.Steps[i].Op() == "" {
+				t.Errorf("%s: step %d has no operation", p, i+1)
+			}
+		}
+		if data, _ := os.ReadFile(p); !strings.HasPrefix(string(data), "# ") {
+			t.Errorf("%s does not say what it shows", p)
+		}
+	}
+	if len(grids) > 3 {
+		t.Errorf("%d topologies, at most 3: %v", len(grids), grids)
+	}
+}
+
+func TestPodUID(t *testing.T) {
+	// uuid5(NAMESPACE_DNS, "default/web"), computed with another implementation.
+	if got := podUID("default", "web"); got != uidOfDefaultWeb {
+		t.Errorf("%s, want %s", got, uidOfDefaultWeb)
+	}
+	if entryUID("default/web") != uidOfDefaultWeb || entryUID("x") != "x" {
+		t.Error("entryUID")
+	}
+}
+
+const uidOfDefaultWeb = "da140d5d-d039-5080-91db-f00e3c1c81aa"
