@@ -96,7 +96,7 @@ func (s Set) Minus(t Set) Set {
 }
 
 // Count returns how many CPUs the set has.
-func (s *Set) Count() int {
+func (s Set) Count() int {
 	n := 0
 	for _, w := range s.w {
 		n += bits.OnesCount64(w)
@@ -114,7 +114,7 @@ func (s *Set) CountAnd(t *Set) int {
 }
 
 // IsEmpty reports whether the set has no CPU.
-func (s *Set) IsEmpty() bool {
+func (s Set) IsEmpty() bool {
 	for _, w := range s.w {
 		if w != 0 {
 			return false
@@ -164,7 +164,7 @@ func (s *Set) Next(from int) int {
 }
 
 // First returns the lowest CPU of the set, or -1 if it is empty.
-func (s *Set) First() int { return s.Next(0) }
+func (s Set) First() int { return s.Next(0) }
 
 // All ranges over the CPUs in rising order.
 func (s *Set) All() iter.Seq[int] {
