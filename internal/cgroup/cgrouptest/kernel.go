@@ -1,0 +1,327 @@
+// Package cgrouptest is a kernel for tests: a tree of cgroups in memory that
+// follows the kernel's own rules for cpusets, and the same mirrored into a
+// folder of files. It shares no logic with the planner it helps to test.
+//
+//	k := cgrouptest.New(cpuset.Range(0, 15))
+//	k.Mkdir("kubepods/burstable/podA/main", 1) // one task in it
+//	err := k.Apply(ctx, "kubepods/burstable", cgroup.Values{CPUs: cgroup.Only(set)})
+//	e, err := k.Effective("kubepods/burstable/podA/main")
+package cgrouptest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// Kernel is a cgroup.Driver and cgroup.Reader in memory. Fields are set before
+// first use. It is safe for concurrent use.
+type Kernel struct {
+	// V1 selects cgroup v1: no inheritance, children inside their parents.
+	V1 bool
+	// ClearPopulated lets a populated cgroup's mask be emptied, as kernels
+	// later than 6.1 may.
+	ClearPopulated bool
+	// Before, if set, runs before each Apply without any lock held: it may
+	// block, remove the cgroup, or return an error in the kernel's place.
+	Before func(path string, v cgroup.Values) error
+	// After, if set, runs after every single file write that changed something.
+	After func(path, file string)
+
+	mu     sync.Mutex
+	root   *group
+	writes []string
+}
+
+type group struct {
+	name       string
+	parent     *group
+	kids       map[string]*group
+	cpus, mems cpuset.Set
+	quota      cgroup.Quota
+	weight     uint64
+	tasks      int
+	noCpuset   bool
+}
+
+// New returns a kernel with these CPUs online and memory nodes 0 and 1.
+func New(online cpuset.Set) *Kernel {
+	return &Kernel{root: &group{kids: map[string]*group{}, cpus: online, mems: cpuset.Of(0, 1)}}
+}
+
+// Mkdir creates a cgroup with all above it and puts tasks into it.
+func (k *Kernel) Mkdir(path string, tasks int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.root
+	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		kid := g.kids[name]
+		if kid == nil {
+			kid = &group{name: name, parent: g, kids: map[string]*group{}, quota: cgroup.Quota{Micros: -1, Period: 100000}, weight: 100}
+			if k.V1 {
+				// What a runtime does, since v1 allows no task without a set.
+				kid.cpus, kid.mems = g.cpus, g.mems
+			}
+			g.kids[name] = kid
+		}
+		g = kid
+	}
+	g.tasks += tasks
+}
+
+// Rmdir removes a cgroup with all below it, as when its tasks have ended.
+func (k *Kernel) Rmdir(path string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if g := k.find(path); g != nil && g.parent != nil {
+		delete(g.parent.kids, g.name)
+	}
+}
+
+// DisableCpuset takes the cpuset controller from one cgroup.
+func (k *Kernel) DisableCpuset(path string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.find(path).noCpuset = true
+}
+
+// SetOnline takes CPUs away or brings them back.
+func (k *Kernel) SetOnline(online cpuset.Set) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.root.cpus = online
+}
+
+// Tamper sets a mask behind everybody's back; "" resets it whatever runs there.
+func (k *Kernel) Tamper(path, cpus string) {
+	set, err := cpuset.Parse(cpus)
+	if err != nil {
+		panic(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.find(path).cpus = set
+}
+
+// Writes returns "path file=text" of every file write so far, and forgets them.
+func (k *Kernel) Writes() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	w := k.writes
+	k.writes = nil
+	return w
+}
+
+func (k *Kernel) find(path string) *group {
+	g := k.root
+	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		if g = g.kids[name]; g == nil {
+			return nil
+		}
+	}
+	return g
+}
+
+// Apply does to the tree what the file driver would make the kernel do.
+func (k *Kernel) Apply(ctx context.Context, path string, v cgroup.Values) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if k.Before != nil {
+		if err := k.Before(path, v); err != nil {
+			return err
+		}
+	}
+	if err := k.applyMask(path, "cpuset.cpus", v.CPUs); err != nil {
+		return err
+	}
+	if err := k.applyMask(path, "cpuset.mems", v.Mems); err != nil {
+		return err
+	}
+	if v.Quota == nil && v.Weight == 0 {
+		return nil
+	}
+	return k.write(path, "cpu.max", fmt.Sprint(v.Quota, v.Weight), func(g *group) error {
+		if v.Quota != nil {
+			period := g.quota.Period
+			if v.Quota.Period > 0 {
+				period = v.Quota.Period
+			}
+			g.quota = cgroup.Quota{Micros: max(v.Quota.Micros, -1), Period: period}
+		}
+		if v.Weight > 0 {
+			g.weight = v.Weight
+		}
+		return nil
+	})
+}
+
+func (k *Kernel) applyMask(path, file string, m cgroup.Mask) error {
+	if m.IsZero() {
+		return nil
+	}
+	set := m.Set()
+	if set.IsEmpty() {
+		return cgroup.ErrEmptySet
+	}
+	if err := k.writeSet(path, file, set); err != nil || !m.Inherits() || k.V1 {
+		return err
+	}
+	if err := k.writeSet(path, file, cpuset.Set{}); err != nil && err != unix.ENOSPC {
+		return err
+	}
+	return nil
+}
+
+func (k *Kernel) writeSet(path, file string, set cpuset.Set) error {
+	return k.write(path, file, set.String(), func(g *group) error {
+		if g.noCpuset {
+			return &cgroup.NoControllerError{Path: path, Controller: "cpuset", File: file}
+		}
+		own := &g.cpus
+		if file == "cpuset.mems" {
+			own = &g.mems
+		}
+		if set.IsEmpty() && !own.IsEmpty() && g.populated() && !k.ClearPopulated {
+			return unix.ENOSPC
+		}
+		if k.V1 && file == "cpuset.cpus" {
+			if err := g.checkV1(set); err != nil {
+				return err
+			}
+		}
+		*own = set
+		return nil
+	})
+}
+
+func (k *Kernel) write(path, file, text string, change func(*group) error) error {
+	k.mu.Lock()
+	g := k.find(path)
+	if g == nil {
+		k.mu.Unlock()
+		return fmt.Errorf("write %s of %s: %w", file, path, cgroup.ErrGone)
+	}
+	err := change(g)
+	if err == nil {
+		k.writes = append(k.writes, path+" "+file+"="+text)
+	}
+	k.mu.Unlock()
+	if err == nil && k.After != nil {
+		k.After(path, file)
+	}
+	return err
+}
+
+// checkV1 is v1's hierarchy rule: inside the parent's set, around the children's.
+func (g *group) checkV1(set cpuset.Set) error {
+	if !set.SubsetOf(&g.parent.cpus) {
+		return unix.EACCES
+	}
+	for _, kid := range g.kids {
+		if !kid.cpus.SubsetOf(&set) {
+			return unix.EBUSY
+		}
+	}
+	return nil
+}
+
+func (g *group) populated() bool {
+	if g.tasks > 0 {
+		return true
+	}
+	for _, kid := range g.kids {
+		if kid.populated() {
+			return true
+		}
+	}
+	return false
+}
+
+// onCPUs walks down from the root, as the kernel does when a mask changes: an
+// empty own mask, or one that leaves nothing, gives what the parent has.
+func (g *group) onCPUs() cpuset.Set {
+	return g.inherited(func(g *group) cpuset.Set { return g.cpus })
+}
+
+func (g *group) onMems() cpuset.Set {
+	return g.inherited(func(g *group) cpuset.Set { return g.mems })
+}
+
+func (g *group) inherited(own func(*group) cpuset.Set) cpuset.Set {
+	if g.parent == nil {
+		return own(g)
+	}
+	result := cpuset.Set{}
+	above, mine := g.parent.inherited(own), own(g)
+	for c := range above.All() {
+		if mine.Has(c) {
+			result.Add(c)
+		}
+	}
+	if result == (cpuset.Set{}) {
+		return above
+	}
+	return result
+}
+
+// CPUs is the reader's cheap form.
+func (k *Kernel) CPUs(path string) (cgroup.Effective, error) { return k.Effective(path) }
+
+// Effective reports a cgroup as its files would.
+func (k *Kernel) Effective(path string) (cgroup.Effective, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.find(path)
+	if g == nil {
+		return cgroup.Effective{}, fmt.Errorf("read %s: %w", path, cgroup.ErrGone)
+	}
+	if g.noCpuset {
+		return cgroup.Effective{}, &cgroup.NoControllerError{Path: path, Controller: "cpuset", File: "cpuset.cpus"}
+	}
+	return cgroup.Effective{
+		CPUs: g.onCPUs(), Mems: g.onMems(), OwnCPUs: g.cpus, OwnMems: g.mems,
+		Quota: g.quota, QuotaMilli: g.quota.Milli(), Weight: g.weight,
+	}, nil
+}
+
+// Children lists the cgroups directly below.
+func (k *Kernel) Children(path string) ([]string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.find(path)
+	if g == nil {
+		return nil, fmt.Errorf("list %s: %w", path, cgroup.ErrGone)
+	}
+	var names []string
+	for name := range g.kids {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Tasks returns the effective CPUs of every cgroup that has tasks, by path.
+func (k *Kernel) Tasks() map[string]cpuset.Set {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := map[string]cpuset.Set{}
+	var walk func(g *group, path string)
+	walk = func(g *group, path string) {
+		if g.tasks > 0 {
+			all[path] = g.onCPUs()
+		}
+		for name, kid := range g.kids {
+			walk(kid, strings.TrimPrefix(path+"/"+name, "/"))
+		}
+	}
+	walk(k.root, "")
+	return all
+}

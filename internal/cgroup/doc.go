@@ -1,0 +1,43 @@
+// Package cgroup puts CPUs, memory nodes, quota and weight on the cgroups of
+// pods and containers, and knows the least number of writes that does it.
+//
+// It has three parts that do not know each other's insides:
+//
+//   - Tree plans: which cgroup carries which cpuset, and in which order the
+//     differences are written. Pure logic, no I/O.
+//   - Driver writes: FS through files, another one through systemd.
+//   - Reader reads back, always from files, since only the kernel's own
+//     cpuset.cpus.effective proves anything.
+//
+// # Where a mask goes
+//
+// On cgroup v2 a cgroup with an empty cpuset.cpus has what its parent has, and
+// otherwise the intersection of the two; an intersection that is empty counts
+// as the parent's set, silently (kernel, Documentation/admin-guide/cgroup-v2.rst,
+// "Cpuset Interface Files"). So a slice whose members all need the same set
+// carries it alone, and changing it is one write however many run there:
+//
+//	kubepods                         -            never written
+//	├── burstable                    0-3,6-15     all members need "shared"
+//	│   ├── podA                     -            inherits
+//	│   └── podB                     -            inherits
+//	├── besteffort                   -            needs every CPU: no mask
+//	└── podC                         4-5          Guaranteed: its own mask
+//
+// A slice with one member that differs cannot protect anybody: it carries the
+// union of what its members need, and every member its own mask. The same holds
+// one level down for a pod and its containers. The slice's own need (what an
+// unknown newcomer gets) is always part of the union.
+//
+// # The order of a change
+//
+// A write must never let anyone gain a CPU that somebody not entitled to it is
+// still on. A plan therefore has two phases. In Shrink everyone leaves what is
+// not theirs any more, children before parents; a mask that neither shrinks nor
+// grows first becomes the common part of old and new. Where there is no common
+// part the cgroup moves in one write, after all others have left: its parent's
+// mask is widened for it first (everybody below such a parent has a mask of
+// their own, so nobody else gains), because a mask outside its parent's would
+// mean the parent's whole set. In Grow masks become final, parents before
+// children. Shrink must be done before a new owner starts; Grow can wait.
+package cgroup

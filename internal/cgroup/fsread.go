@@ -1,0 +1,157 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// CPUs reads cpuset.cpus and cpuset.cpus.effective.
+func (fs *FS) CPUs(path string) (Effective, error) {
+	g, err := fs.cpusets.group(path)
+	if err != nil {
+		return Effective{}, err
+	}
+	defer g.close()
+	var e Effective
+	err = fs.readPair(g, "cpus", &e.OwnCPUs, &e.CPUs)
+	return e, err
+}
+
+// Effective reads everything that a Values can set.
+func (fs *FS) Effective(path string) (Effective, error) {
+	e, err := fs.CPUs(path)
+	if err != nil {
+		return Effective{}, err
+	}
+	if err := fs.readMems(path, &e); err != nil {
+		return Effective{}, err
+	}
+	e.Quota, e.QuotaMilli = Quota{Micros: -1}, -1
+	if err := fs.readCPU(path, &e); err != nil {
+		return Effective{}, err
+	}
+	return e, nil
+}
+
+func (fs *FS) readMems(path string, e *Effective) error {
+	g, err := fs.cpusets.group(path)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	return fs.readPair(g, "mems", &e.OwnMems, &e.Mems)
+}
+
+func (fs *FS) readPair(g group, kind string, own, effective *cpuset.Set) error {
+	effectiveFile := "cpuset." + kind + ".effective"
+	if fs.v1 {
+		effectiveFile = "cpuset.effective_" + kind
+	}
+	var err error
+	if *own, err = readSet(g, "cpuset."+kind); err != nil {
+		return err
+	}
+	*effective, err = readSet(g, effectiveFile)
+	return err
+}
+
+func readSet(g group, file string) (cpuset.Set, error) {
+	text, err := g.read(file)
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	set, err := parseSet(text)
+	if err != nil {
+		return cpuset.Set{}, fmt.Errorf("read %s of cgroup %s: %w", file, g.path, err)
+	}
+	return set, nil
+}
+
+// readCPU fills quota and weight. A cgroup without the cpu controller has no
+// quota, which is what the caller's defaults say.
+func (fs *FS) readCPU(path string, e *Effective) error {
+	if !fs.hasCPU {
+		return nil
+	}
+	g, err := fs.cpu.group(path)
+	if err != nil {
+		return err
+	}
+	defer g.close()
+	quota, weight := fs.readQuotaV2, "cpu.weight"
+	if fs.v1 {
+		quota, weight = fs.readQuotaV1, "cpu.shares"
+	}
+	q, err := quota(g)
+	var missing *NoControllerError
+	if errors.As(err, &missing) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	e.Quota, e.QuotaMilli = q, q.Milli()
+	e.Weight, err = fs.readWeight(g, weight)
+	return err
+}
+
+func (fs *FS) readQuotaV2(g group) (Quota, error) {
+	text, err := g.read("cpu.max")
+	if err != nil {
+		return Quota{}, err
+	}
+	q, err := parseCPUMax(text)
+	if err != nil {
+		return Quota{}, fmt.Errorf("read cgroup %s: %w", g.path, err)
+	}
+	return q, nil
+}
+
+func (fs *FS) readQuotaV1(g group) (Quota, error) {
+	quota, err := g.read("cpu.cfs_quota_us")
+	if err != nil {
+		return Quota{}, err
+	}
+	period, err := g.read("cpu.cfs_period_us")
+	if err != nil {
+		return Quota{}, err
+	}
+	q, err := parseCFS(quota, period)
+	if err != nil {
+		return Quota{}, fmt.Errorf("read cgroup %s: %w", g.path, err)
+	}
+	return q, nil
+}
+
+func (fs *FS) readWeight(g group, file string) (uint64, error) {
+	text, err := g.read(file)
+	var missing *NoControllerError
+	if errors.As(err, &missing) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	w, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read %s of cgroup %s: %s is not a number", file, g.path, quoted(text))
+	}
+	if fs.v1 {
+		return sharesToWeight(w), nil
+	}
+	return w, nil
+}
+
+// Children lists the cgroups directly below path.
+func (fs *FS) Children(path string) ([]string, error) {
+	g, err := fs.cpusets.group(path)
+	if err != nil {
+		return nil, err
+	}
+	defer g.close()
+	return g.children()
+}

@@ -1,0 +1,558 @@
+package cgroup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// Need says where the tasks of a cgroup must run: on a pool, whose set changes
+// under them, or on CPUs of their own. The zero Need is "as the cgroup above";
+// for a pod outside every slice it means unmanaged: nothing is written.
+type Need struct {
+	pool string
+	cpus *cpuset.Set
+}
+
+// InPool is the need for whatever SetPool says of this pool.
+func InPool(pool string) Need { return Need{pool: pool} }
+
+// On is the need for exactly these CPUs.
+func On(cpus cpuset.Set) Need { return Need{cpus: &cpus} }
+
+// IsZero reports whether the need is the parent's.
+func (n Need) IsZero() bool { return n.pool == "" && n.cpus == nil }
+
+func (n Need) String() string {
+	switch {
+	case n.cpus != nil:
+		return n.cpus.String()
+	case n.pool != "":
+		return "pool " + n.pool
+	}
+	return "as above"
+}
+
+// same compares needs, not sets: two pools that happen to be equal today are
+// different needs, or a slice would flip between one mask and hundreds.
+func (n Need) same(o Need) bool {
+	if n.cpus != nil && o.cpus != nil {
+		return *n.cpus == *o.cpus
+	}
+	return n == o
+}
+
+// Slice is a cgroup that holds pods and may carry a mask for all of them:
+// kubelet's burstable and besteffort. Its need is what unknown newcomers get.
+type Slice struct {
+	Path string
+	Need Need
+}
+
+// Pod is a pod's cgroup. It lies in a slice when its path does and the slice
+// was put; any other pod is written on its own.
+type Pod struct {
+	ID   string
+	Path string
+	Need Need
+	Mems cpuset.Set // empty: any memory node
+}
+
+// Container is a container's cgroup below its pod's.
+type Container struct {
+	ID   string
+	Pod  string
+	Path string
+	Need Need       // zero: as the pod
+	Mems cpuset.Set // empty: as the pod
+	// OwnCPUs is what the runtime wrote on this cgroup when it created it;
+	// empty: nothing.
+	OwnCPUs cpuset.Set
+}
+
+// Options of a Tree.
+type Options struct {
+	// Flat is for cgroup v1, where nothing inherits: every cgroup carries its
+	// own set, and a set must lie inside the parent's.
+	Flat bool
+}
+
+// Tree holds the pods' cgroups, what each needs and what was last written, and
+// plans the difference. It does no I/O and is not safe for concurrent use.
+//
+// Invariant: a node is in dirty unless its known mask is its target.
+type Tree struct {
+	online cpuset.Set
+	flat   bool
+	pools  map[string]*cpuset.Set
+	top    *node            // parent of all that lies in no slice; never written
+	byPath map[string]*node // slices, pods and containers
+	byID   map[string]*node // several ids may name one pod: its sandboxes
+	users  map[string]map[*node]struct{}
+	dirty  map[*node]struct{}
+}
+
+type level int
+
+const (
+	topLevel level = iota
+	sliceLevel
+	podLevel
+	containerLevel
+)
+
+func (l level) String() string {
+	return [...]string{"root", "slice", "pod", "container"}[l]
+}
+
+type node struct {
+	level  level
+	path   string
+	ids    []string // its names in byID, the latest last
+	need   Need
+	mems   *cpuset.Set
+	parent *node
+	kids   map[*node]struct{}
+	// odd holds the kids that do not simply run where this node's need says.
+	odd map[*node]struct{}
+	// own and ownMems are the masks last written or seen; nil: none.
+	own, ownMems *cpuset.Set
+	// indexed is the pool under which users lists the node.
+	indexed string
+	gone    bool
+}
+
+// NewTree returns an empty tree for a machine, or for a cgroup root that may
+// use only these CPUs.
+func NewTree(online cpuset.Set, o Options) *Tree {
+	return &Tree{
+		online: online,
+		flat:   o.Flat,
+		pools:  map[string]*cpuset.Set{},
+		top:    &node{level: topLevel, kids: map[*node]struct{}{}},
+		byPath: map[string]*node{},
+		byID:   map[string]*node{},
+		users:  map[string]map[*node]struct{}{},
+		dirty:  map[*node]struct{}{},
+	}
+}
+
+// SetOnline replaces the CPUs that exist. It looks at every cgroup again.
+func (t *Tree) SetOnline(online cpuset.Set) {
+	if t.online == online {
+		return
+	}
+	t.online = online
+	for _, n := range t.byPath {
+		t.dirty[n] = struct{}{}
+	}
+}
+
+// SetPool gives a pool its CPUs. Its cost is the number of cgroups that carry
+// the pool's mask, not of those that run in it. An empty set is refused and
+// changes nothing: there is no mask that says "nowhere".
+func (t *Tree) SetPool(pool string, cpus cpuset.Set) error {
+	if cpus.IsEmpty() {
+		return fmt.Errorf("pool %s: %w", pool, ErrEmptySet)
+	}
+	if old := t.pools[pool]; old != nil && *old == cpus {
+		return nil
+	}
+	t.pools[pool] = &cpus
+	for n := range t.users[pool] {
+		t.markUp(n)
+	}
+	return nil
+}
+
+// PutSlice declares a slice or changes its need. Pods put before it move in.
+func (t *Tree) PutSlice(s Slice) error {
+	path, err := CleanPath(s.Path)
+	if err != nil {
+		return err
+	}
+	if n := t.byPath[path]; n != nil {
+		if n.level != sliceLevel {
+			return fmt.Errorf("slice %s: a %s is known at this path", path, n.level)
+		}
+		n.gone = false
+		t.setNeed(n, s.Need)
+		return nil
+	}
+	n := &node{level: sliceLevel, path: path, need: s.Need, parent: t.top, kids: map[*node]struct{}{}, odd: map[*node]struct{}{}}
+	t.insert(n, path)
+	for k := range t.top.kids {
+		if k.level == podLevel && Parent(k.path) == path {
+			t.move(k, n)
+		}
+	}
+	return nil
+}
+
+// PutPod adds a pod or changes its need. A second id for the same path is a
+// new sandbox of the same pod: the cgroup stays until both are removed.
+func (t *Tree) PutPod(p Pod) error {
+	path, err := CleanPath(p.Path)
+	if err != nil {
+		return fmt.Errorf("pod %s: %w", p.ID, err)
+	}
+	if p.Need.cpus != nil && p.Need.cpus.IsEmpty() {
+		return fmt.Errorf("pod %s: %w", p.ID, ErrEmptySet)
+	}
+	if old := t.byID[p.ID]; old != nil && old.path != path {
+		t.Remove(p.ID)
+	}
+	n := t.byPath[path]
+	if n == nil {
+		n = &node{level: podLevel, path: path, need: p.Need, parent: t.parentOf(path), kids: map[*node]struct{}{}, odd: map[*node]struct{}{}}
+		t.insert(n, p.ID)
+	} else if n.level != podLevel {
+		return fmt.Errorf("pod %s: a %s is known at %s", p.ID, n.level, path)
+	}
+	t.name(n, p.ID)
+	n.gone = false
+	t.setMems(n, p.Mems)
+	t.setNeed(n, p.Need)
+	return nil
+}
+
+// PutContainer adds a container or changes its need.
+func (t *Tree) PutContainer(c Container) error {
+	path, err := CleanPath(c.Path)
+	if err != nil {
+		return fmt.Errorf("container %s: %w", c.ID, err)
+	}
+	if c.Need.cpus != nil && c.Need.cpus.IsEmpty() {
+		return fmt.Errorf("container %s: %w", c.ID, ErrEmptySet)
+	}
+	pod := t.byID[c.Pod]
+	if pod == nil || pod.level != podLevel {
+		return fmt.Errorf("container %s: its pod %s is not known; put the pod first", c.ID, c.Pod)
+	}
+	if old := t.byID[c.ID]; old != nil && old.path != path {
+		t.Remove(c.ID)
+	}
+	need, parent := c.Need, pod
+	if !strings.HasPrefix(path, pod.path+"/") {
+		// The pod's mask does not reach it, so it is on its own.
+		parent = t.top
+		if need.IsZero() {
+			need = t.needOf(pod)
+		}
+	}
+	n := t.byPath[path]
+	if n == nil {
+		n = &node{level: containerLevel, path: path, need: need, parent: parent, odd: map[*node]struct{}{}}
+		t.insert(n, c.ID)
+	} else if n.level != containerLevel {
+		return fmt.Errorf("container %s: a %s is known at %s", c.ID, n.level, path)
+	}
+	t.name(n, c.ID)
+	n.gone, pod.gone = false, false
+	if !c.OwnCPUs.IsEmpty() {
+		own := c.OwnCPUs
+		n.own = &own
+	}
+	t.setMems(n, c.Mems)
+	t.setNeed(n, need)
+	return nil
+}
+
+// Remove forgets a pod with its containers, a container, or a slice by path.
+// Unknown ids are ignored: Stop and Remove come twice, or never.
+func (t *Tree) Remove(id string) {
+	n := t.byID[id]
+	if n == nil {
+		return
+	}
+	delete(t.byID, id)
+	n.ids = slices.DeleteFunc(n.ids, func(s string) bool { return s == id })
+	if len(n.ids) == 0 {
+		t.drop(n)
+	}
+}
+
+func (t *Tree) drop(n *node) {
+	for k := range n.kids {
+		if n.level == sliceLevel {
+			t.move(k, t.top)
+		} else {
+			t.drop(k)
+		}
+	}
+	for _, id := range n.ids {
+		delete(t.byID, id)
+	}
+	t.index(n, "")
+	delete(t.byPath, n.path)
+	delete(t.dirty, n)
+	t.detach(n)
+}
+
+// Observe tells the tree what a cgroup's own masks really are, so that the next
+// Plan starts from there. Unknown paths are ignored.
+func (t *Tree) Observe(path string, e Effective) {
+	n := t.byPath[strings.Trim(path, "/")]
+	if n == nil {
+		return
+	}
+	t.observe(n, e)
+}
+
+func known(s cpuset.Set) *cpuset.Set {
+	if s.IsEmpty() {
+		return nil
+	}
+	return &s
+}
+
+// Want returns the CPUs that the tasks of a pod, a container or a slice (by
+// path) should see as effective; false if it is unknown or unmanaged.
+func (t *Tree) Want(id string) (cpuset.Set, bool) {
+	n := t.byID[id]
+	if n == nil {
+		return cpuset.Set{}, false
+	}
+	return t.want(n)
+}
+
+func (t *Tree) want(n *node) (cpuset.Set, bool) {
+	u := t.union(n)
+	if u == nil {
+		return cpuset.Set{}, false
+	}
+	// Where all its CPUs are offline the kernel gives it what its parent has,
+	// until policy has found it others.
+	if w := u.And(t.online); !w.IsEmpty() {
+		return w, true
+	}
+	return t.online, true
+}
+
+// Len returns how many cgroups the tree holds.
+func (t *Tree) Len() int { return len(t.byPath) }
+
+// --- relations ---
+
+func (t *Tree) parentOf(path string) *node {
+	if s := t.byPath[Parent(path)]; s != nil && s.level == sliceLevel {
+		s.gone = false
+		return s
+	}
+	return t.top
+}
+
+func (t *Tree) insert(n *node, id string) {
+	t.byPath[n.path] = n
+	n.parent.kids[n] = struct{}{}
+	t.name(n, id)
+	t.relink(n)
+}
+
+func (t *Tree) name(n *node, id string) {
+	if old := t.byID[id]; old == n {
+		return
+	} else if old != nil {
+		t.Remove(id)
+	}
+	t.byID[id] = n
+	n.ids = append(n.ids, id)
+}
+
+func (t *Tree) move(n, parent *node) {
+	t.detach(n)
+	n.parent = parent
+	parent.kids[n] = struct{}{}
+	t.relink(n)
+}
+
+// detach takes n out of its parent, which may become uniform by that.
+func (t *Tree) detach(n *node) {
+	p := n.parent
+	delete(p.kids, n)
+	if p == t.top {
+		return
+	}
+	if _, wasOdd := p.odd[n]; wasOdd {
+		delete(p.odd, n)
+		t.flipped(p, len(p.odd) == 0)
+	}
+	t.markUp(p)
+}
+
+// relink settles whether n is odd in its parent and marks all whose target
+// that changes. Only a parent that turns from uniform to mixed or back is walked.
+func (t *Tree) relink(n *node) {
+	p := n.parent
+	t.touch(n)
+	if p == t.top {
+		return
+	}
+	_, was := p.odd[n]
+	now := len(n.odd) > 0 || !(n.need.IsZero() || n.need.same(t.needOf(p)))
+	switch {
+	case now && !was:
+		p.odd[n] = struct{}{}
+		t.flipped(p, len(p.odd) == 1)
+	case was && !now:
+		delete(p.odd, n)
+		t.flipped(p, len(p.odd) == 0)
+	}
+	t.markUp(p)
+}
+
+func (t *Tree) flipped(p *node, really bool) {
+	if !really {
+		return
+	}
+	for k := range p.kids {
+		t.touch(k)
+	}
+	t.relink(p)
+}
+
+func (t *Tree) setNeed(n *node, need Need) {
+	if n.need.same(need) {
+		t.touch(n)
+		return
+	}
+	n.need = need
+	for k := range n.kids {
+		t.relink(k)
+	}
+	t.relink(n)
+	t.touchBelow(n)
+}
+
+func (t *Tree) touchBelow(n *node) {
+	for k := range n.kids {
+		t.touch(k)
+		t.touchBelow(k)
+	}
+}
+
+func (t *Tree) setMems(n *node, mems cpuset.Set) {
+	n.mems = known(mems)
+	t.dirty[n] = struct{}{}
+}
+
+// touch marks n for the next plan and lists it under the pool on which its own
+// target depends; a covered cgroup's target depends on no pool.
+func (t *Tree) touch(n *node) {
+	if n == t.top {
+		return
+	}
+	t.dirty[n] = struct{}{}
+	pool := ""
+	if !t.covered(n) {
+		pool = t.needOf(n).pool
+	}
+	t.index(n, pool)
+}
+
+func (t *Tree) index(n *node, pool string) {
+	if n.indexed == pool {
+		return
+	}
+	delete(t.users[n.indexed], n)
+	n.indexed = pool
+	if pool == "" {
+		return
+	}
+	if t.users[pool] == nil {
+		t.users[pool] = map[*node]struct{}{}
+	}
+	t.users[pool][n] = struct{}{}
+}
+
+// markUp marks n and those above, whose unions contain what n needs.
+func (t *Tree) markUp(n *node) {
+	for ; n != t.top; n = n.parent {
+		t.dirty[n] = struct{}{}
+	}
+}
+
+// --- what each cgroup should carry ---
+
+func (t *Tree) needOf(n *node) Need {
+	for n.need.IsZero() && n.parent != nil {
+		n = n.parent
+	}
+	return n.need
+}
+
+func (t *Tree) resolve(need Need) *cpuset.Set {
+	if need.cpus != nil {
+		return need.cpus
+	}
+	return t.pools[need.pool]
+}
+
+// covered reports whether the mask above serves n: all members of its parent
+// need the same.
+func (t *Tree) covered(n *node) bool {
+	return !t.flat && n.parent != t.top && len(n.parent.odd) == 0
+}
+
+// union is what all below n need, with n's own need for those unknown; nil
+// while some of it is unknown. Kids that are not odd add nothing.
+func (t *Tree) union(n *node) *cpuset.Set {
+	base := t.resolve(t.needOf(n))
+	if base == nil || len(n.odd) == 0 {
+		return base
+	}
+	all := *base
+	for k := range n.odd {
+		u := t.union(k)
+		if u == nil {
+			return nil
+		}
+		all.AddSet(u)
+	}
+	return &all
+}
+
+// target is the mask that n's cgroup should carry, nil for none; not managed
+// if its need is not known.
+func (t *Tree) target(n *node) (set *cpuset.Set, managed bool) {
+	u := t.union(n)
+	if u == nil {
+		return nil, false
+	}
+	if t.covered(n) || !t.flat && t.online.SubsetOf(u) {
+		return nil, true
+	}
+	return u, true
+}
+
+// settled reports whether a cgroup with the mask own needs no write.
+func (t *Tree) settled(n *node, own *cpuset.Set) bool {
+	set, managed := t.target(n)
+	switch {
+	case !managed:
+		return true
+	case set != nil:
+		return own != nil && *own == *set
+	}
+	return own == nil || t.rest(n).SubsetOf(own)
+}
+
+// rest is the narrowest mask that a cgroup without a target may keep: the CPUs
+// of its own where they were given explicitly (the runtime wrote them at
+// creation, as a second line of defence), else every CPU, so that no later
+// change of its pool needs it.
+func (t *Tree) rest(n *node) *cpuset.Set {
+	if need := t.needOf(n); need.cpus != nil {
+		return need.cpus
+	}
+	return &t.online
+}
+
+func (t *Tree) memsSettled(n *node) bool {
+	if n.mems == nil {
+		return true
+	}
+	return n.ownMems != nil && *n.ownMems == *n.mems
+}
