@@ -1,0 +1,190 @@
+package cpuallocator
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/topology"
+	"pgregory.net/rapid"
+)
+
+func parse(t testing.TB, list string) cpuset.Set {
+	t.Helper()
+	s, err := cpuset.Parse(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func build(t testing.TB, g topology.Grid) *topology.Topology {
+	t.Helper()
+	m, err := g.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// machines draws small machines of every odd kind: uneven cores, nodes and L3s
+// that do not nest, hybrids, offline siblings, numbers with holes.
+func machines(t *rapid.T, most int) *topology.Topology {
+	if rapid.Bool().Draw(t, "regular") {
+		return grids(t, most)
+	}
+	hybrid := rapid.IntRange(0, 3).Draw(t, "hybrid") == 0
+	maxThreads := rapid.SampledFrom([]int{1, 2, 2, 2, 3, 4}).Draw(t, "threads")
+	nodes, l3s, sockets := rapid.IntRange(1, 3).Draw(t, "nodes"), rapid.IntRange(1, 4).Draw(t, "l3s"), rapid.IntRange(1, 2).Draw(t, "sockets")
+	nested := rapid.Bool().Draw(t, "nested")
+	var cpus []topology.CPU
+	for core := 0; len(cpus) < most; core++ {
+		c := topology.CPU{Core: core, L3: rapid.IntRange(0, l3s-1).Draw(t, "l3"), Node: rapid.IntRange(0, nodes-1).Draw(t, "node"), Socket: rapid.IntRange(0, sockets-1).Draw(t, "socket")}
+		if nested {
+			c.Node, c.Socket = c.L3%nodes, c.L3%nodes%sockets
+		}
+		threads := maxThreads
+		if hybrid && rapid.Bool().Draw(t, "efficient") {
+			c.Kind, threads = topology.Efficiency, 1
+		} else if rapid.IntRange(0, 4).Draw(t, "odd") == 0 {
+			threads = rapid.IntRange(1, maxThreads).Draw(t, "fewer")
+		}
+		for range min(threads, most-len(cpus)) {
+			c.ID = len(cpus)
+			cpus = append(cpus, c)
+		}
+	}
+	for i, id := range rapid.Permutation(ids(len(cpus))).Draw(t, "numbers") {
+		cpus[i].ID = id
+	}
+	o := topology.Options{Offline: subset(t, "offline", cpuset.Range(0, most-1), 8)}
+	o.Offline.Remove(0)
+	m, err := topology.New(cpus, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func ids(n int) []int {
+	var list []int
+	for i := range n {
+		list = append(list, i)
+	}
+	return list
+}
+
+func grids(t *rapid.T, most int) *topology.Topology {
+	g := topology.Grid{ThreadsPerCore: rapid.SampledFrom([]int{1, 2, 2, 2, 4}).Draw(t, "threads"), Numbering: rapid.SampledFrom([]topology.Numbering{topology.Adjacent, topology.Split}).Draw(t, "numbering")}
+	left := most / g.ThreadsPerCore
+	for _, n := range []*int{&g.Sockets, &g.NodesPerSocket, &g.L3PerNode} {
+		*n = rapid.IntRange(1, max(1, min(3, left))).Draw(t, "count")
+		left /= *n
+	}
+	g.CoresPerL3 = max(1, left)
+	m, err := g.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rapid.IntRange(0, 3).Draw(t, "some off") > 0 {
+		return m
+	}
+	online := m.Online()
+	off := subset(t, "offline", online, 6)
+	off.Remove(online.First())
+	m, err = m.WithOnline(online.Minus(off))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// subset draws about one in oneIn of the CPUs of s.
+func subset(t *rapid.T, name string, s cpuset.Set, oneIn int) cpuset.Set {
+	var out cpuset.Set
+	for cpu := range s.All() {
+		if rapid.IntRange(1, oneIn).Draw(t, name) == 1 {
+			out.Add(cpu)
+		}
+	}
+	return out
+}
+
+type asked struct {
+	topo *topology.Topology
+	free cpuset.Set
+	held []Held
+	r    Request
+}
+
+// requests draws a request with everything that may go with it.
+func requests(t *rapid.T, most int) asked {
+	q := asked{topo: machines(t, most)}
+	online := q.topo.Online()
+	taken := subset(t, "taken", online, rapid.SampledFrom([]int{2, 3, 6, 100}).Draw(t, "density"))
+	q.free = online.Minus(taken)
+	for _, p := range []ExclusivePolicy{PCPULevel, NUMANodeLevel, ExclusiveNone} {
+		q.held = append(q.held, Held{CPUs: subset(t, "held", taken, 3), Exclusive: p})
+	}
+	q.r = Request{
+		CPUs:      rapid.IntRange(1, max(1, q.free.Count()+1)).Draw(t, "n"),
+		Bind:      rapid.SampledFrom([]BindPolicy{FullPCPUs, SpreadByPCPUs}).Draw(t, "bind"),
+		SMT:       rapid.SampledFrom([]SMT{SMTNone, SMTNone, SMTNone, SMTIsolate, SMTAlign, SMTRoundUp}).Draw(t, "smt"),
+		Exclusive: rapid.SampledFrom([]ExclusivePolicy{ExclusiveNone, PCPULevel, NUMANodeLevel}).Draw(t, "exclusive"),
+		Strategy:  rapid.SampledFrom([]NUMAStrategy{MostAllocated, LeastAllocated, DistributeEvenly}).Draw(t, "strategy"),
+		Alignment: rapid.SampledFrom([]Alignment{AlignNone, AlignBestEffort, AlignRestricted, AlignSingleNode}).Draw(t, "alignment"),
+	}
+	q.r.BindRequired = rapid.IntRange(0, 3).Draw(t, "required") == 0
+	q.r.ExclusiveRequired = rapid.IntRange(0, 5).Draw(t, "exclusive required") == 0
+	if rapid.IntRange(0, 2).Draw(t, "grow") == 0 {
+		q.r.Keep = subset(t, "keep", taken, 3)
+		q.r.CPUs = min(q.r.CPUs+q.r.Keep.Count(), most)
+	}
+	if rapid.IntRange(0, 5).Draw(t, "some nodes") == 0 {
+		q.r.Nodes = subset(t, "nodes", q.topo.MemoryNodes(), 2)
+	}
+	return q
+}
+
+func TestAllocateAgainstReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := requests(t, 10)
+		a := New(q.topo)
+		got, err := a.Allocate(q.free, q.held, q.r)
+		if err != nil && err.Code == InvalidRequest {
+			return
+		}
+		ref := newReference(q.topo, q.free, q.held, q.r)
+		want, ok := ref.best()
+		if ok != (err == nil) {
+			t.Fatalf("%s\ngot %s, %v; the reference has %s (%+v), %v", q, got.CPUs, err, want.result.CPUs, want.score, ok)
+		}
+		if err != nil {
+			return
+		}
+		mine, legal := ref.judge(got.CPUs, ref.nodeLimit(got.CPUs.Count()))
+		if !legal {
+			t.Fatalf("%s\ngot %s, which is not legal", q, got.CPUs)
+		}
+		if got != mine.result {
+			t.Fatalf("%s\ngot %s withheld %s, should withhold %s", q, got.CPUs, got.Withheld, mine.result.Withheld)
+		}
+		if mine.score.Compare(&want.score) != 0 {
+			t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
+		}
+	})
+}
+
+func (q asked) String() string {
+	s := ""
+	for _, c := range q.topo.CPUs() {
+		on := q.topo.Online()
+		if on.Has(c.ID) {
+			s += fmt.Sprintf("{cpu %d core %d l3 %d node %d socket %d %s} ", c.ID, c.Core, c.L3, c.Node, c.Socket, c.Kind)
+		}
+	}
+	for _, h := range q.held {
+		s += fmt.Sprintf("\nheld %s %d", h.CPUs, h.Exclusive)
+	}
+	return s + fmt.Sprintf("\nfree %s request %+v", q.free, q.r)
+}

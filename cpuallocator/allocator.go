@@ -1,0 +1,219 @@
+package cpuallocator
+
+import (
+	"math/bits"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Allocator answers requests for one machine. It keeps scratch space, so that a
+// request allocates nothing, and therefore serves one goroutine. Between two
+// requests it remembers nothing: a result depends on the arguments alone.
+type Allocator struct {
+	m *machine
+	q question
+	s scratch
+}
+
+// mode is what a request may take of a core.
+type mode uint8
+
+const (
+	anyThreads mode = iota
+	wholeCores      // all online threads of a wholly free core, or none
+	oneThread       // at most one thread a core
+	isolated        // one thread of a wholly free core, the others withheld
+)
+
+// question is a request in the terms of the search.
+type question struct {
+	mode      mode
+	spread    bool
+	exclusive ExclusivePolicy
+	strategy  NUMAStrategy
+	asked     int // CPUs of the request, Keep included
+	want      int // CPUs still to be found, Keep and what is settled taken off
+	limit     int // NUMA nodes at most
+	cleanOnly bool
+	hasKept   bool
+}
+
+// scratch is overwritten by every request. The per-core slices are by core
+// rank, the per-node ones by node rank.
+type scratch struct {
+	avail   cpuset.Set // free CPUs, Keep taken off
+	raw     []int16    // free CPUs of the core, Keep taken off
+	keep    []int16    // CPUs of Keep
+	foreign []bool     // somebody else has a CPU of the core
+	bad     []bool     // the core belongs to an owner to be avoided
+
+	usable []int16 // CPUs of the core that the search may take
+	had    []int16 // CPUs of the core that the result has anyway
+	take   []int16 // free CPUs of the core that go into the result
+
+	nodeOK   []bool
+	violated []bool // node of an owner to be avoided
+	node     []nodeSum
+	group    []groupSum
+	tally    []uint64 // by group, kind and threads
+	l3raw    []int32
+
+	nodes  nodeSearch
+	l3     l3Search
+	pick   picker
+	saved  []int16
+	picked cpuset.Set
+}
+
+// nodeSum is what the search knows of a node.
+type nodeSum struct {
+	usable, clean, raw, had int32
+}
+
+// groupSum is what the search knows of a group of cores.
+type groupSum struct {
+	usable int32
+	had    bool
+	base   Score // what the CPUs that the result has anyway add to the score
+	key    uint64
+}
+
+// New prepares an allocator for t. When CPUs go on or off the caller makes a
+// new one.
+func New(t *topology.Topology) *Allocator {
+	m := newMachine(t)
+	a := &Allocator{m: m}
+	cores, nodes := len(m.cores), len(m.nodes)
+	a.s = scratch{
+		raw: make([]int16, cores), keep: make([]int16, cores), foreign: make([]bool, cores), bad: make([]bool, cores),
+		usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores), saved: make([]int16, 3*cores),
+		nodeOK: make([]bool, nodes), violated: make([]bool, nodes), node: make([]nodeSum, nodes),
+		group: make([]groupSum, len(m.groups)), tally: make([]uint64, len(m.groups)*m.tallyWords()), l3raw: make([]int32, len(m.l3s)),
+	}
+	a.s.nodes = newNodeSearch(m)
+	a.s.l3 = newL3Search(m)
+	a.s.pick = newPicker(m)
+	return a
+}
+
+// Allocate finds r.CPUs out of free (and r.Keep), the best by Score. held are
+// the CPUs of other owners with exclusive policies. CPUs of free that are
+// unknown or offline do not count.
+func (a *Allocator) Allocate(free cpuset.Set, held []Held, r Request) (Result, *Error) {
+	if err := a.check(&r); err != nil {
+		return Result{}, err
+	}
+	a.read(&free, &r)
+	a.mark(held, r.Exclusive)
+	return a.solveRequest(&r)
+}
+
+// Shrink finds the r.CPUs of have that its owner should keep, by the same
+// order. r.Keep and exclusive policies do not matter: nothing new is taken.
+func (a *Allocator) Shrink(have cpuset.Set, r Request) (Result, *Error) {
+	r.Keep, r.Exclusive, r.ExclusiveRequired = cpuset.Set{}, ExclusiveNone, false
+	if err := a.check(&r); err != nil {
+		return Result{}, err
+	}
+	a.read(&have, &r)
+	if r.SMT == SMTIsolate {
+		// The withheld siblings are the owner's too.
+		for i := range a.m.cores {
+			if a.s.raw[i] > 0 {
+				a.s.raw[i], a.s.foreign[i] = a.m.cores[i].on, false
+			}
+		}
+	}
+	a.mark(nil, ExclusiveNone)
+	return a.solveRequest(&r)
+}
+
+// solveRequest tries the sizes that answer the request, the smallest first.
+// Only SMTRoundUp has more than one.
+func (a *Allocator) solveRequest(r *Request) (Result, *Error) {
+	first, last := r.CPUs, r.CPUs
+	if r.SMT == SMTRoundUp {
+		last = min(r.CPUs+a.m.threads-1, cpuset.MaxCPUs)
+	}
+	var refusal *Error
+	for n := first; n <= last; n++ {
+		if r.SMT == SMTRoundUp && a.m.uniform && n%a.m.threads != 0 && n < last {
+			continue
+		}
+		err := a.solve(r, n)
+		if err == nil {
+			return a.result(r), nil
+		}
+		if refusal == nil || err.Code == TopologyAffinityError || err.Code == ExclusivityError {
+			refusal = err
+		}
+	}
+	return Result{}, refusal
+}
+
+// read counts what is free and what is kept, core by core.
+func (a *Allocator) read(free *cpuset.Set, r *Request) {
+	s, m := &a.s, a.m
+	clear(s.raw)
+	clear(s.keep)
+	s.avail = *free
+	a.q.hasKept = false
+	for w := range m.words {
+		kept := r.Keep.Word(w)
+		for ; kept != 0; kept &= kept - 1 {
+			cpu := w<<6 + bits.TrailingZeros64(kept)
+			s.keep[m.coreOf[cpu]]++
+			s.avail.Remove(cpu)
+			a.q.hasKept = true
+		}
+		for word := s.avail.Word(w); word != 0; word &= word - 1 {
+			if c := m.coreOf[w<<6+bits.TrailingZeros64(word)]; c >= 0 {
+				s.raw[c]++
+			}
+		}
+	}
+	for i := range m.cores {
+		s.foreign[i] = s.raw[i]+s.keep[i] < m.cores[i].on
+	}
+	clear(s.l3raw)
+	for i := range s.node {
+		s.node[i].raw = 0
+		s.nodeOK[i] = r.Nodes.IsEmpty() || r.Nodes.Has(m.nodes[i].id)
+	}
+	for i := range m.cores {
+		s.node[m.cores[i].node].raw += int32(s.raw[i])
+		s.l3raw[m.cores[i].l3] += int32(s.raw[i])
+	}
+	a.q.exclusive, a.q.strategy = r.Exclusive, r.Strategy
+}
+
+// mark finds the cores and nodes that the request's exclusive policy avoids.
+// A NUMANodeLevel request that finds no node for itself falls back to
+// PCPULevel, and then avoids the cores of both kinds of owners.
+func (a *Allocator) mark(held []Held, policy ExclusivePolicy) {
+	s, m := &a.s, a.m
+	clear(s.bad)
+	clear(s.violated)
+	if policy == ExclusiveNone {
+		return
+	}
+	for i := range held {
+		h := &held[i]
+		if h.Exclusive == ExclusiveNone || policy == PCPULevel && h.Exclusive != PCPULevel {
+			continue
+		}
+		for w := range m.words {
+			for word := h.CPUs.Word(w); word != 0; word &= word - 1 {
+				c := m.coreOf[w<<6+bits.TrailingZeros64(word)]
+				if c < 0 {
+					continue
+				}
+				s.bad[c] = true
+				if policy == NUMANodeLevel && h.Exclusive == NUMANodeLevel {
+					s.violated[m.cores[c].node] = true
+				}
+			}
+		}
+	}
+}

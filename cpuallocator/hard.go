@@ -1,0 +1,288 @@
+package cpuallocator
+
+import (
+	"fmt"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// check refuses what no machine could answer.
+func (a *Allocator) check(r *Request) *Error {
+	switch {
+	case r.CPUs <= 0 || r.CPUs > cpuset.MaxCPUs:
+		return refuse(InvalidRequest, "%d CPUs are asked for; a request is 1 to %d", r.CPUs, cpuset.MaxCPUs)
+	case r.Bind > SpreadByPCPUs || r.SMT > SMTRoundUp || r.Exclusive > NUMANodeLevel || r.Strategy > DistributeEvenly || r.Alignment > AlignSingleNode:
+		return refuse(InvalidRequest, "bind %d, SMT %d, exclusive %d, strategy %d or alignment %d is no policy", r.Bind, r.SMT, r.Exclusive, r.Strategy, r.Alignment)
+	case r.Bind == SpreadByPCPUs && r.BindRequired && (r.SMT == SMTAlign || r.SMT == SMTRoundUp):
+		return refuse(InvalidRequest, "whole cores and SpreadByPCPUs are both demanded; drop one")
+	}
+	return a.checkKeep(r)
+}
+
+func (a *Allocator) checkKeep(r *Request) *Error {
+	kept, known := r.Keep.Count(), 0
+	if kept == 0 {
+		return nil
+	}
+	if kept > r.CPUs {
+		return refuse(InvalidRequest, "%d CPUs are to be kept and %d are asked for; shrinking is another request", kept, r.CPUs)
+	}
+	for i := range a.m.cores {
+		c := &a.m.cores[i]
+		here := 0
+		for _, cpu := range c.cpus {
+			if r.Keep.Has(int(cpu)) {
+				here++
+			}
+		}
+		known += here
+		if here > 1 && r.SMT == SMTIsolate {
+			return refuse(InvalidRequest, "CPUs %s are to be kept and two of them share the core of CPU %d; isolated CPUs do not share cores", r.Keep, c.cpus[0])
+		}
+		if id := a.m.nodes[c.node].id; here > 0 && !r.Nodes.IsEmpty() && !r.Nodes.Has(id) {
+			return refuse(InvalidRequest, "CPUs %s are to be kept and lie on NUMA node %d, the request is for nodes %s", r.Keep, id, r.Nodes)
+		}
+	}
+	if known != kept {
+		return refuse(InvalidRequest, "CPUs %s are to be kept and %d of them are offline or unknown", r.Keep, kept-known)
+	}
+	return nil
+}
+
+// solve answers the request with n for its size.
+func (a *Allocator) solve(r *Request, n int) *Error {
+	s := &a.s
+	s.picked = cpuset.Set{}
+	a.q.asked = n
+	a.q.spread = r.Bind == SpreadByPCPUs
+	a.q.cleanOnly = false
+	switch {
+	case r.SMT == SMTIsolate:
+		a.q.mode = isolated
+	case r.SMT == SMTAlign || r.SMT == SMTRoundUp || r.BindRequired && r.Bind == FullPCPUs:
+		a.q.mode, a.q.spread = wholeCores, false
+	default:
+		a.q.mode = anyThreads
+	}
+	if err := a.checkAvailable(r, n); err != nil {
+		return err
+	}
+	if err := a.shape(r, n); err != nil {
+		return err
+	}
+	if err := a.checkShape(r, n); err != nil {
+		return err
+	}
+	a.sum(false)
+	a.q.limit = a.nodeLimit(r, n)
+	if err := a.search(r); err != nil {
+		return err
+	}
+	a.materialize()
+	return nil
+}
+
+// checkAvailable refuses requests for more CPUs than are free, however they lie.
+func (a *Allocator) checkAvailable(r *Request, n int) *Error {
+	free, allowed := 0, 0
+	for i := range a.m.cores {
+		f := int(a.s.raw[i] + a.s.keep[i])
+		free += f
+		if a.s.nodeOK[a.m.cores[i].node] {
+			allowed += f
+		}
+	}
+	switch {
+	case n > a.m.online:
+		return refuse(InsufficientCPUs, "%d CPUs are asked for and the machine has %d online", n, a.m.online)
+	case a.q.mode == wholeCores && !a.coverable(n):
+		return refuse(SMTAlignmentError, "%d CPUs are asked for in whole cores, which is no multiple of the %d threads of a core", n, a.m.threads)
+	case n > free:
+		return refuse(InsufficientCPUs, "%d CPUs are asked for and %d of %d are free", n, free, a.m.online)
+	case n > allowed:
+		return refuse(TopologyAffinityError, "%d CPUs are asked for on NUMA nodes %s and %d are free there", n, r.Nodes, allowed)
+	}
+	return nil
+}
+
+// coverable says whether whole cores of the machine can make up exactly n CPUs.
+func (a *Allocator) coverable(n int) bool {
+	if a.m.uniform {
+		return n%a.m.threads == 0
+	}
+	sizes := a.s.l3.sizes
+	clear(sizes)
+	for i := range a.m.cores {
+		sizes[a.m.cores[i].on]++
+	}
+	return reachable(sizes, n, a.s.l3.reach)
+}
+
+// shape works out what the mode may take of each core, and settles what the
+// mode leaves no choice about.
+func (a *Allocator) shape(r *Request, n int) *Error {
+	s, m := &a.s, a.m
+	a.q.want = n
+	cores := 0
+	for i := range m.cores {
+		c := &m.cores[i]
+		s.usable[i], s.had[i], s.take[i] = s.raw[i], s.keep[i], 0
+		if !s.nodeOK[c.node] {
+			s.usable[i] = 0
+		} else {
+			cores++
+		}
+		a.q.want -= int(s.keep[i])
+		switch {
+		case a.q.mode == isolated:
+			if s.keep[i] > 0 || s.raw[i] < c.on {
+				s.usable[i] = 0
+			}
+			s.usable[i] = min(s.usable[i], 1)
+		case a.q.mode == wholeCores && s.keep[i] > 0:
+			if s.foreign[i] {
+				return refuse(SMTAlignmentError, "CPU %d is to be kept and others of its core are taken; whole cores are demanded", m.firstKept(r, i))
+			}
+			a.settle(i, s.raw[i])
+		case a.q.mode == wholeCores && s.raw[i] < c.on:
+			s.usable[i] = 0
+		}
+	}
+	if a.q.want < 0 {
+		return refuse(SMTAlignmentError, "%d CPUs are asked for and the cores of those to be kept have %d; whole cores are demanded", n, n-a.q.want)
+	}
+	if a.q.mode == anyThreads && a.q.spread && r.BindRequired {
+		return a.shapeSpread(n, cores)
+	}
+	return nil
+}
+
+// settle puts the first k usable CPUs of a core into the result.
+func (a *Allocator) settle(core int, k int16) {
+	s := &a.s
+	s.take[core] += k
+	s.had[core] += k
+	s.usable[core] -= k
+	a.q.want -= int(k)
+}
+
+// shapeSpread demands min(n, cores) distinct cores: up to that number one
+// thread of each, beyond it at least one thread of every core.
+func (a *Allocator) shapeSpread(n, cores int) *Error {
+	s, m := &a.s, a.m
+	distinct := 0
+	for i := range m.cores {
+		if s.nodeOK[m.cores[i].node] && s.had[i]+s.usable[i] > 0 {
+			distinct++
+		}
+	}
+	if need := min(n, cores); distinct < need {
+		return refuse(InsufficientCPUs, "%d CPUs are asked for, spread over %d cores, and %d of %d cores have a free CPU", n, need, distinct, cores)
+	}
+	if n <= cores {
+		a.q.mode = oneThread
+	}
+	for i := range m.cores {
+		switch {
+		case n > cores && s.had[i] == 0 && s.usable[i] > 0:
+			if a.q.want == 0 {
+				return refuse(InsufficientCPUs, "%d CPUs are asked for, spread over %d cores, and those to be kept share cores", n, cores)
+			}
+			a.settle(i, 1)
+		case n <= cores && s.had[i] > 1:
+			return refuse(InsufficientCPUs, "%d CPUs are asked for, spread over as many cores, and two of those to be kept share the core of CPU %d", n, m.cores[i].cpus[0])
+		case n <= cores && s.had[i] == 1:
+			s.usable[i] = 0
+		case n <= cores:
+			s.usable[i] = min(s.usable[i], 1)
+		}
+	}
+	return nil
+}
+
+// checkShape refuses requests that find too few cores of the kind that their
+// mode needs, wherever they are.
+func (a *Allocator) checkShape(r *Request, n int) *Error {
+	usable, cores := 0, 0
+	for i := range a.m.cores {
+		usable += int(a.s.usable[i])
+		if a.s.usable[i] > 0 {
+			cores++
+		}
+	}
+	switch a.q.mode {
+	case isolated:
+		if usable < a.q.want {
+			return refuse(SMTAlignmentError, "%d CPUs are asked for, each alone on a core, and %d of %d cores are wholly free", n, cores+n-a.q.want, len(a.m.cores))
+		}
+	case wholeCores:
+		if usable < a.q.want || !a.wholeFree() {
+			return refuse(SMTAlignmentError, "%d CPUs are asked for in whole cores of %d threads and %d of %d cores are wholly free", n, a.m.threads, cores, len(a.m.cores))
+		}
+	default:
+		if usable < a.q.want {
+			return refuse(InsufficientCPUs, "%d CPUs are asked for and %d are free as demanded", n, usable+n-a.q.want)
+		}
+	}
+	return nil
+}
+
+// wholeFree says whether wholly free cores can make up exactly what is wanted.
+func (a *Allocator) wholeFree() bool {
+	if a.m.uniform {
+		return a.q.want%a.m.threads == 0
+	}
+	sizes := a.s.l3.sizes
+	clear(sizes)
+	for i := range a.m.cores {
+		sizes[a.s.usable[i]]++
+	}
+	return reachable(sizes, a.q.want, a.s.l3.reach)
+}
+
+// reachable says whether some of the given cores, sizes[k] of k threads each,
+// have exactly n threads together.
+func reachable(sizes []int32, n int, reach []bool) bool {
+	rest := n
+	for k := len(sizes) - 1; k > 0; k-- {
+		rest -= k * min(int(sizes[k]), rest/k)
+	}
+	if rest == 0 || len(sizes) <= 3 {
+		return rest == 0
+	}
+	reach = reach[:n+1]
+	clear(reach)
+	reach[0] = true
+	for k := 1; k < len(sizes); k++ {
+		for count := min(int(sizes[k]), n/k); count > 0; count-- {
+			for sum := n; sum >= k; sum-- {
+				reach[sum] = reach[sum] || reach[sum-k]
+			}
+		}
+	}
+	return reach[n]
+}
+
+// nodeLimit is how many NUMA nodes the alignment allows.
+func (a *Allocator) nodeLimit(r *Request, n int) int {
+	switch r.Alignment {
+	case AlignSingleNode:
+		return 1
+	case AlignRestricted:
+		return a.emptyNodes(n)
+	}
+	return len(a.m.nodes)
+}
+
+func (m *machine) firstKept(r *Request, core int) int {
+	for _, cpu := range m.cores[core].cpus {
+		if r.Keep.Has(int(cpu)) {
+			return int(cpu)
+		}
+	}
+	return -1
+}
+
+func refuse(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,249 @@
+package cpuallocator
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"github.com/quietcore/quietcore/topology"
+)
+
+// maxTableNodes bounds the machines whose sets of NUMA nodes are all listed
+// once, 2^n of them; beyond it sets are grown node by node. Where a node spans
+// sockets, the sets of sockets count as well.
+const maxTableNodes = 10
+
+// machine is what never changes between two requests. Everything is numbered by
+// rank: ascending by the lowest online CPU, so that "lowest numbers" is the
+// order of the slices. Whatever has no online CPU is not here.
+type machine struct {
+	cores   []core
+	coreOf  []int16 // by CPU number; -1 unknown or offline
+	words   int     // 64-CPU words that hold every online CPU
+	groups  []group
+	l3s     []l3
+	nodes   []node
+	sockets int
+
+	distance [][]int32 // by node rank, there and back
+	nodeSets []nodeSet // every set of nodes, best first; nil beyond maxTableNodes
+	threads  int       // most online threads of a core
+	kinds    int       // 2 on a hybrid machine
+	online   int
+
+	uniform     bool // every core has the same number of online threads
+	oneSocket   bool // no node spans sockets
+	l3InOneNode bool // no L3 spans nodes
+}
+
+type core struct {
+	cpus   []int16 // online threads, ascending
+	on     int16
+	kind   uint8
+	node   int16
+	socket int16
+	l3     int16
+	group  int16
+}
+
+// group is the cores that share node, socket and L3: what the choice of nodes
+// and L3s cannot tell apart.
+type group struct {
+	node, socket, l3 int16
+}
+
+type l3 struct{ groups []int16 }
+
+type node struct {
+	id     int
+	groups []int16
+	cores  []int16
+	online int
+}
+
+// nodeSet is a set of nodes by rank with what is known of it in advance.
+type nodeSet struct {
+	mask    uint16
+	sockets uint16 // sockets allowed by rank; all unless a node spans several
+
+	count, distance, socketCount int32
+}
+
+// ranks hands out dense numbers in order of first use.
+type ranks map[int]int16
+
+func (r ranks) of(index int) int16 {
+	n, ok := r[index]
+	if !ok {
+		n = int16(len(r))
+		r[index] = n
+	}
+	return n
+}
+
+func newMachine(t *topology.Topology) *machine {
+	online := t.Online()
+	m := &machine{kinds: 1, uniform: true, oneSocket: true, l3InOneNode: true}
+	for _, c := range t.Cores() {
+		k := core{kind: uint8(c.Kind), node: int16(c.Node), socket: int16(c.Socket), l3: int16(c.L3)}
+		for _, cpu := range c.CPUs {
+			if online.Has(cpu) {
+				k.cpus = append(k.cpus, int16(cpu))
+			}
+		}
+		if k.on = int16(len(k.cpus)); k.on > 0 {
+			slices.Sort(k.cpus)
+			m.cores = append(m.cores, k)
+		}
+	}
+	slices.SortFunc(m.cores, func(a, b core) int { return cmp.Compare(a.cpus[0], b.cpus[0]) })
+	m.rank(t)
+	m.measure(t)
+	if len(m.nodes) <= maxTableNodes && (m.oneSocket || len(m.nodes)+m.sockets <= maxTableNodes) {
+		m.nodeSets = m.listNodeSets()
+	}
+	return m
+}
+
+// rank replaces the topology's indexes by ranks.
+func (m *machine) rank(t *topology.Topology) {
+	nodes, sockets, l3s, groups := ranks{}, ranks{}, ranks{}, map[group]int16{}
+	last := 0
+	for i := range m.cores {
+		c := &m.cores[i]
+		n := nodes.of(int(c.node))
+		if int(n) == len(m.nodes) {
+			m.nodes = append(m.nodes, node{id: t.Nodes()[c.node].ID})
+		}
+		c.node, c.socket, c.l3 = n, sockets.of(int(c.socket)), l3s.of(int(c.l3))
+		if int(c.l3) == len(m.l3s) {
+			m.l3s = append(m.l3s, l3{})
+		}
+		g := group{node: c.node, socket: c.socket, l3: c.l3}
+		id, ok := groups[g]
+		if !ok {
+			id = int16(len(m.groups))
+			groups[g] = id
+			m.groups = append(m.groups, g)
+			m.l3s[g.l3].groups = append(m.l3s[g.l3].groups, id)
+			m.nodes[g.node].groups = append(m.nodes[g.node].groups, id)
+		}
+		c.group = id
+		last = max(last, int(c.cpus[len(c.cpus)-1]))
+	}
+	m.sockets = len(sockets)
+	m.words = last/64 + 1
+	m.coreOf = make([]int16, m.words*64)
+	for i := range m.coreOf {
+		m.coreOf[i] = -1
+	}
+	for i, c := range m.cores {
+		for _, cpu := range c.cpus {
+			m.coreOf[cpu] = int16(i)
+		}
+	}
+	m.distance = distances(t, nodes)
+}
+
+// distances are by rank and there and back, since firmware tables need not be
+// symmetric.
+func distances(t *topology.Topology, nodes ranks) [][]int32 {
+	d := make([][]int32, len(nodes))
+	for i := range d {
+		d[i] = make([]int32, len(nodes))
+	}
+	for a, i := range nodes {
+		for b, j := range nodes {
+			if i != j {
+				d[i][j] = int32(t.Distance(a, b) + t.Distance(b, a))
+			}
+		}
+	}
+	return d
+}
+
+// measure finds what the machine's cores have in common.
+func (m *machine) measure(t *topology.Topology) {
+	for i := range m.cores {
+		c := &m.cores[i]
+		m.threads = max(m.threads, int(c.on))
+		m.online += int(c.on)
+		m.nodes[c.node].cores = append(m.nodes[c.node].cores, int16(i))
+		m.nodes[c.node].online += int(c.on)
+		m.uniform = m.uniform && c.on == m.cores[0].on
+		if c.kind != m.cores[0].kind {
+			m.kinds = 2
+		}
+	}
+	if m.kinds == 1 {
+		for i := range m.cores {
+			m.cores[i].kind = 0
+		}
+	}
+	for _, n := range m.nodes {
+		for _, g := range n.groups {
+			m.oneSocket = m.oneSocket && m.groups[g].socket == m.groups[n.groups[0]].socket
+		}
+	}
+	for _, l := range m.l3s {
+		for _, g := range l.groups {
+			m.l3InOneNode = m.l3InOneNode && m.groups[g].node == m.groups[l.groups[0]].node
+		}
+	}
+}
+
+// listNodeSets lists every set of nodes in the order of Score: fewest, nearest,
+// fewest sockets, lowest numbers.
+func (m *machine) listNodeSets() []nodeSet {
+	sets := make([]nodeSet, 0, 1<<len(m.nodes)-1)
+	for mask := 1; mask < 1<<len(m.nodes); mask++ {
+		s := nodeSet{mask: uint16(mask), sockets: ^uint16(0), count: int32(bits.OnesCount(uint(mask)))}
+		var touched uint
+		for i := range m.nodes {
+			if mask>>i&1 == 0 {
+				continue
+			}
+			touched |= m.socketsOf(i)
+			for j := range i {
+				if mask>>j&1 != 0 {
+					s.distance += m.distance[i][j]
+				}
+			}
+		}
+		if m.oneSocket {
+			s.socketCount = int32(bits.OnesCount(touched))
+			sets = append(sets, s)
+			continue
+		}
+		for some := touched; some > 0; some = (some - 1) & touched {
+			s.sockets, s.socketCount = uint16(some), int32(bits.OnesCount(some))
+			sets = append(sets, s)
+		}
+	}
+	slices.SortFunc(sets, func(a, b nodeSet) int {
+		return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.distance, b.distance), cmp.Compare(a.socketCount, b.socketCount),
+			lowerMask(a.mask, b.mask), lowerMask(a.sockets, b.sockets))
+	})
+	return sets
+}
+
+// socketsOf are the sockets of a node, by rank, as bits; only machines with few
+// nodes ask.
+func (m *machine) socketsOf(node int) uint {
+	var sockets uint
+	for _, g := range m.nodes[node].groups {
+		sockets |= 1 << m.groups[g].socket
+	}
+	return sockets
+}
+
+// lowerMask orders sets of equal size as sorted lists of numbers are ordered.
+func lowerMask(a, b uint16) int {
+	if a == b {
+		return 0
+	}
+	if a&(1<<bits.TrailingZeros16(a^b)) != 0 {
+		return -1
+	}
+	return 1
+}

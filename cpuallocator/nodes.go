@@ -1,0 +1,358 @@
+package cpuallocator
+
+import "math/bits"
+
+// maxTies bounds how many sets of nodes, equal as far as nodes tell, have their
+// L3s and cores looked at.
+const maxTies = 24
+
+// nodeSearch is the scratch space of the choice of NUMA nodes.
+type nodeSearch struct {
+	in      []bool  // nodes of the set in hand, by rank
+	socket  []bool  // sockets of the set in hand
+	share   []int32 // CPUs of each node, where DistributeEvenly settles them
+	even    bool
+	had     int32 // CPUs that the result has anyway
+	target  violation
+	best    place
+	bestSet bool
+	order   []int16
+	seen    [maxTies]uint64
+	ties    int
+}
+
+// violation is how far the request's exclusive policy cannot be kept.
+type violation struct{ nodes, cpus int32 }
+
+func (v violation) less(o violation) bool {
+	return v.nodes < o.nodes || v.nodes == o.nodes && v.cpus < o.cpus
+}
+
+// place is a set of nodes with the L3s chosen on it, and its score.
+type place struct {
+	score  Score
+	in     []bool
+	socket []bool
+	share  []int32
+	even   bool
+	l3     []bool
+}
+
+func newNodeSearch(m *machine) nodeSearch {
+	n := len(m.nodes)
+	return nodeSearch{
+		in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), order: make([]int16, 0, n),
+		best: place{in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), l3: make([]bool, len(m.l3s))},
+	}
+}
+
+// search finds the best place: first how well the exclusive policy can be kept,
+// then the sets of nodes in the order of Score, and where nodes cannot tell two
+// sets apart, their L3s and cores.
+func (a *Allocator) search(r *Request) *Error {
+	s := &a.s.nodes
+	s.had, s.bestSet = 0, false
+	for i := range a.s.node {
+		s.had += a.s.node[i].had
+	}
+	if !a.setTarget() {
+		return a.refuseNodes(r)
+	}
+	if r.ExclusiveRequired && (s.target != violation{}) {
+		return refuse(ExclusivityError, "%d CPUs are asked for and an exclusive policy is required; the fewest that can be had are %d NUMA nodes and %d CPUs on cores of owners with such a policy",
+			a.q.asked, s.target.nodes, s.target.cpus)
+	}
+	if s.target.cpus == 0 && (a.q.exclusive == PCPULevel || s.target.nodes > 0) {
+		a.sum(true)
+	}
+	if a.m.nodeSets == nil {
+		a.searchGrown()
+	} else if a.q.strategy != DistributeEvenly || s.target.cpus > 0 || !a.searchTable(true) {
+		a.searchTable(false)
+	}
+	if !s.bestSet {
+		return a.refuseNodes(r)
+	}
+	return nil
+}
+
+// setTarget finds the least violation of the exclusive policy that any allowed
+// set of nodes has, false where no set holds the request at all.
+func (a *Allocator) setTarget() bool {
+	s := &a.s.nodes
+	s.target = violation{}
+	if a.q.exclusive == ExclusiveNone {
+		return true
+	}
+	if a.m.nodeSets == nil {
+		return a.setTargetGrown()
+	}
+	found := false
+	for i := range a.m.nodeSets {
+		set := &a.m.nodeSets[i]
+		if int(set.count) > a.q.limit {
+			break
+		}
+		sum, violated := a.sumSet(set)
+		if !a.holds(set, &sum) {
+			continue
+		}
+		v := a.violation(&sum, violated)
+		if !found || v.less(s.target) {
+			found, s.target = true, v
+		}
+		if found && s.target == (violation{}) {
+			break
+		}
+	}
+	return found
+}
+
+func (a *Allocator) violation(sum *nodeSum, violated int32) violation {
+	if a.q.exclusive == ExclusiveNone || a.q.exclusive == NUMANodeLevel && violated == 0 {
+		return violation{}
+	}
+	return violation{nodes: violated, cpus: max(0, int32(a.q.want)-sum.clean)}
+}
+
+// sumSet adds up the nodes of a set and counts those to be avoided.
+func (a *Allocator) sumSet(set *nodeSet) (sum nodeSum, violated int32) {
+	for mask := set.mask; mask != 0; mask &= mask - 1 {
+		i := bits.TrailingZeros16(mask)
+		n := &a.s.node[i]
+		sum.usable += n.usable
+		sum.clean += n.clean
+		sum.raw += n.raw
+		sum.had += n.had
+		if a.s.violated[i] {
+			violated++
+		}
+	}
+	if !a.m.oneSocket {
+		a.sumSockets(set, &sum)
+	}
+	return sum, violated
+}
+
+// sumSockets counts again, for a set that may not use all sockets of its nodes.
+func (a *Allocator) sumSockets(set *nodeSet, sum *nodeSum) {
+	sum.usable, sum.clean, sum.had = 0, 0, 0
+	for i := range a.m.cores {
+		c := &a.m.cores[i]
+		if set.mask>>c.node&1 == 0 || set.sockets>>c.socket&1 == 0 {
+			continue
+		}
+		sum.had += int32(a.s.had[i])
+		if !a.s.bad[i] {
+			sum.clean += int32(a.s.usable[i])
+		}
+		if !a.q.cleanOnly || !a.s.bad[i] {
+			sum.usable += int32(a.s.usable[i])
+		}
+	}
+}
+
+// holds says whether a set of nodes has what the result has anyway and room for
+// the rest.
+func (a *Allocator) holds(set *nodeSet, sum *nodeSum) bool {
+	if sum.had != a.s.nodes.had || int(sum.usable) < a.q.want {
+		return false
+	}
+	return a.q.mode != wholeCores || a.m.uniform || a.holdsWhole(set)
+}
+
+// holdsWhole says whether whole cores of the set make up exactly what is
+// wanted; of unequal cores not every number can be made.
+func (a *Allocator) holdsWhole(set *nodeSet) bool {
+	sizes := a.s.l3.sizes
+	clear(sizes)
+	for i := range a.m.cores {
+		c := &a.m.cores[i]
+		if set.mask>>c.node&1 != 0 && set.sockets>>c.socket&1 != 0 && !(a.q.cleanOnly && a.s.bad[i]) {
+			sizes[a.s.usable[i]]++
+		}
+	}
+	return reachable(sizes, a.q.want, a.s.l3.reach)
+}
+
+// searchTable goes through the machine's sets of nodes, best first, and stops
+// after the last set that is as few, near and on as few sockets as the first
+// that holds the request. With even only equal shares hold it.
+func (a *Allocator) searchTable(even bool) bool {
+	s := &a.s.nodes
+	s.ties = 0
+	var first *nodeSet
+	var best Score
+	for i := range a.m.nodeSets {
+		set := &a.m.nodeSets[i]
+		if int(set.count) > a.q.limit || first != nil && (set.count != first.count || set.distance != first.distance || set.socketCount != first.socketCount) {
+			break
+		}
+		sum, violated := a.sumSet(set)
+		if !a.holds(set, &sum) || a.violation(&sum, violated) != s.target {
+			continue
+		}
+		score := Score{ViolatedNodes: violated, ViolatedCPUs: s.target.cpus, Nodes: set.count, Distance: set.distance, Sockets: set.socketCount, Strategy: sum.raw}
+		switch {
+		case even:
+			if !a.shareEvenly(set, &score) {
+				continue
+			}
+		case a.q.strategy == DistributeEvenly:
+			score.Uneven, score.Strategy = 1, -sum.raw
+		case a.q.strategy == LeastAllocated:
+			score.Strategy = -sum.raw
+		}
+		if a.q.exclusive != NUMANodeLevel {
+			score.ViolatedNodes = 0
+		}
+		if first == nil {
+			first, best = set, score
+		}
+		if c := score.compareNodes(&best); c > 0 {
+			continue
+		} else if c < 0 {
+			best, s.ties, s.bestSet = score, 0, false
+		}
+		a.consider(set, score, even)
+	}
+	return s.bestSet
+}
+
+// consider works out L3s and cores of a set of nodes and keeps it if it is the
+// best so far. A set that looks the same as one before is passed over: it would
+// tie, and the one before has the lower numbers.
+func (a *Allocator) consider(set *nodeSet, score Score, even bool) {
+	s := &a.s.nodes
+	key := uint64(1)
+	for i := range s.in {
+		s.in[i] = set.mask>>i&1 != 0
+		if !s.in[i] {
+			continue
+		}
+		var node uint64
+		for _, g := range a.m.nodes[i].groups {
+			node += a.s.group[g].key
+		}
+		if even {
+			node = mix(node, uint64(s.share[i]))
+		}
+		key += mix(node, 1)
+	}
+	for i := range s.socket {
+		s.socket[i] = set.sockets>>i&1 != 0
+	}
+	if a.m.l3InOneNode && a.m.oneSocket && s.target.cpus == 0 {
+		for _, seen := range s.seen[:s.ties] {
+			if seen == key {
+				return
+			}
+		}
+	}
+	if s.ties == maxTies {
+		return
+	}
+	s.seen[s.ties] = key
+	s.ties++
+	s.even = even
+	a.tryPlace(score)
+}
+
+// tryPlace completes the score of the nodes in hand and keeps the place if it
+// is the best.
+func (a *Allocator) tryPlace(score Score) {
+	s := &a.s.nodes
+	want := a.q.want
+	if s.target.cpus > 0 {
+		a.settleClean()
+	}
+	ok := a.placeCores(&score)
+	if s.target.cpus > 0 {
+		a.unsettle(want)
+	}
+	if !ok || s.bestSet && score.Compare(&s.best.score) >= 0 {
+		return
+	}
+	s.bestSet = true
+	s.best.score, s.best.even = score, s.even
+	copy(s.best.in, s.in)
+	copy(s.best.socket, s.socket)
+	copy(s.best.share, s.share)
+	copy(s.best.l3, a.s.l3.open)
+}
+
+// placeCores chooses L3s and cores on the nodes in hand: all nodes together, or
+// one by one where their shares are settled.
+func (a *Allocator) placeCores(score *Score) bool {
+	s := &a.s.nodes
+	clear(a.s.l3.open)
+	if !s.even {
+		return a.chooseL3s(-1, a.q.want, score)
+	}
+	for i := range s.in {
+		if s.in[i] && !a.chooseL3s(i, int(s.share[i]-a.s.node[i].had), score) {
+			return false
+		}
+	}
+	return true
+}
+
+// settleClean puts every clean CPU of the nodes in hand into the result: only
+// so is the number of violating ones the least.
+func (a *Allocator) settleClean() {
+	s := &a.s
+	n := len(s.usable)
+	copy(s.saved, s.usable)
+	copy(s.saved[n:], s.had)
+	copy(s.saved[2*n:], s.take)
+	for i := range a.m.cores {
+		c := &a.m.cores[i]
+		if s.nodes.in[c.node] && s.nodes.socket[c.socket] && !s.bad[i] {
+			a.settle(i, s.usable[i])
+		}
+	}
+	a.sum(false)
+}
+
+func (a *Allocator) unsettle(want int) {
+	s := &a.s
+	n := len(s.usable)
+	copy(s.usable, s.saved)
+	copy(s.had, s.saved[n:])
+	copy(s.take, s.saved[2*n:])
+	a.q.want = want
+	a.sum(false)
+}
+
+// refuseNodes words the refusal of a request that the machine can hold, but not
+// on as few nodes as demanded.
+func (a *Allocator) refuseNodes(r *Request) *Error {
+	most := a.mostOn(a.q.limit)
+	nodes := "one NUMA node (SingleNUMANode)"
+	if r.Alignment != AlignSingleNode {
+		nodes = "as few NUMA nodes as an empty machine would need (Restricted)"
+	}
+	return refuse(TopologyAffinityError, "%d CPUs are asked for on %s, which is %d, and the most that can be had there is %d", a.q.asked, nodes, a.q.limit, most)
+}
+
+// mostOn is the most CPUs that the given number of nodes offers.
+func (a *Allocator) mostOn(count int) int {
+	s := &a.s.nodes
+	s.order = s.order[:0]
+	for i := range a.s.node {
+		s.order = append(s.order, int16(i))
+	}
+	has := func(i int16) int32 { return a.s.node[i].usable + a.s.node[i].had }
+	total := 0
+	for k := range min(count, len(s.order)) {
+		best := k
+		for j := k + 1; j < len(s.order); j++ {
+			if has(s.order[j]) > has(s.order[best]) {
+				best = j
+			}
+		}
+		s.order[k], s.order[best] = s.order[best], s.order[k]
+		total += int(has(s.order[k]))
+	}
+	return total
+}
