@@ -27,8 +27,18 @@ func (m *Machine) cap(now time.Time, e CapVerdict) *Refusal {
 		}
 	}
 	m.setCap(p, next)
-	m.containerChanged(c)
+	m.named(p, c.ref.Name)
 	return nil
+}
+
+// named decides anew every container of one name: an old one may still run
+// beside its successor.
+func (m *Machine) named(p *pod, name string) {
+	for _, id := range sortedKeys(p.all) {
+		if c := p.all[id]; c.ref.Name == name {
+			m.containerChanged(c)
+		}
+	}
 }
 
 func (m *Machine) setCap(p *pod, c Cap) {
@@ -53,9 +63,7 @@ func (m *Machine) expireCaps(now time.Time) {
 			}
 			delete(p.caps, name)
 			m.caps--
-			if c := p.containers[name]; c != nil {
-				m.containerChanged(c)
-			}
+			m.named(p, name)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (m *Machine) enter(p *pod, in Container, degrade bool) *Refusal {
 
 // recheck looks at what the pod's sums could not tell.
 func (m *Machine) recheck(p *pod, in Container) *Refusal {
-	if !p.in.exclusive() || p.degraded != "" {
+	if !p.in.exclusive() || p.degraded != "" || kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
 	if p.resources == nil {
@@ -150,9 +150,23 @@ func (m *Machine) dropContainer(id string) {
 	c.stopped = true
 	if c.pod.containers[c.ref.Name] == c {
 		delete(c.pod.containers, c.ref.Name)
+		if older := c.pod.newest(c.ref.Name); older != nil {
+			c.pod.containers[c.ref.Name] = older
+		}
 	}
 	m.views.touch(c)
 	m.decide(DropContainer{ID: id})
+}
+
+// newest is the container that counts among those of one name.
+func (p *pod) newest(name string) *container {
+	var found *container
+	for _, id := range sortedKeys(p.all) {
+		if c := p.all[id]; c.ref.Name == name && (found == nil || c.createdAt.After(found.createdAt)) {
+			found = c
+		}
+	}
+	return found
 }
 
 // containerChanged decides the state of one container.

@@ -139,8 +139,11 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 			return false
 		}
 	}
-	if all.Intersects(&m.pools.kubelet) {
-		return false
+	for _, o := range m.pods {
+		// A booking of a pod that is not here may be stale; what runs is not.
+		if cpus := union(o.entries); o.kubelet && cpus.Intersects(&all) {
+			return false
+		}
 	}
 	left := m.pools.shared.Minus(all)
 	if left.IsEmpty() {
@@ -186,7 +189,7 @@ func (m *Machine) honour(p *pod, cpus cpuset.Set, n int) *Refusal {
 // resize gives a pod new sums. A pod that owns CPUs gets a superset or a subset
 // of them; an impossible resize keeps what it has.
 func (m *Machine) resize(p *pod, r Resources) *Refusal {
-	if p.grant == nil || !p.in.exclusive() {
+	if p.grant == nil || kubeletPins(p.labels, p.ref.QoS) {
 		p.resources = &r
 		return nil
 	}

@@ -125,27 +125,22 @@ func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
 		}
 		return in, nil
 	}
-	spec, err := parseSpec(p.Annotations[AnnSpec])
-	if err != nil {
-		return in, err
+	spec, first := parseSpec(p.Annotations[AnnSpec])
+	// Every part is read even after a violation: a pod that runs already keeps
+	// its place whatever its node says by now, and the rest of what it asked for.
+	for _, part := range []func() *Refusal{
+		func() *Refusal { return m.authorise(p, &in) },
+		func() *Refusal { return m.bindOf(spec, &in) },
+		func() *Refusal { return m.exclusiveOf(spec, &in) },
+		func() *Refusal { m.strategyOf(&in); return m.alignmentOf(p, &in) },
+		func() *Refusal { return m.smtOf(p, &in) },
+		func() *Refusal { return m.statusOf(p, &in) },
+	} {
+		if err := part(); err != nil && first == nil {
+			first = err
+		}
 	}
-	if err := m.authorise(p, &in); err != nil {
-		return in, err
-	}
-	if err := m.bindOf(spec, &in); err != nil {
-		return in, err
-	}
-	if err := m.exclusiveOf(spec, &in); err != nil {
-		return in, err
-	}
-	m.strategyOf(&in)
-	if err := m.alignmentOf(p, &in); err != nil {
-		return in, err
-	}
-	if err := m.smtOf(p, &in); err != nil {
-		return in, err
-	}
-	return in, m.statusOf(p, &in)
+	return in, first
 }
 
 func parseSpec(text string) (resourceSpec, *Refusal) {

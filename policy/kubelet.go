@@ -22,7 +22,7 @@ func (m *Machine) kubeletCPUs() cpuset.Set {
 		return s
 	}
 	for uid, entries := range m.kubelet.Entries {
-		if p := m.pods[uid]; p != nil && !p.kubelet {
+		if p := m.pods[uid]; m.disowned[uid] || p != nil && !p.kubelet {
 			continue
 		}
 		for _, cpus := range entries {
@@ -30,6 +30,15 @@ func (m *Machine) kubeletCPUs() cpuset.Set {
 		}
 	}
 	return s
+}
+
+// disown says that what kubelet booked for a pod is ours to use.
+func (m *Machine) disown(uid string) {
+	if m.disowned[uid] || len(m.entriesOf(uid)) == 0 {
+		return
+	}
+	m.disowned[uid] = true
+	m.pools = m.derive()
 }
 
 func (m *Machine) entriesOf(uid string) map[string]cpuset.Set {
@@ -49,20 +58,26 @@ func union(entries map[string]cpuset.Set) cpuset.Set {
 
 // takeKubelets gives a pod that kubelet pinned its CPUs. Where they are ours
 // already it gets as many free ones from us.
-func (m *Machine) takeKubelets(p *pod) *Refusal {
+func (m *Machine) takeKubelets(p *pod, recovered *Recovered) *Refusal {
 	entries := m.entriesOf(p.ref.UID)
-	if len(entries) == 0 || p.in.unmanaged || !kubeletPins(p.labels, p.ref.QoS) {
+	if len(entries) == 0 || !kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
-	p.in.class = LSR
+	p.in.class, p.node = LSR, AnyNode
+	delete(m.bound, p.ref.UID)
+	if r := recovered; r != nil && m.adopt(p, r) {
+		return nil // moved by us before the restart
+	}
 	wants := union(entries)
 	taken := m.ownedByOthers(p, wants)
 	if taken.IsEmpty() {
 		p.kubelet, p.entries = true, entries
+		delete(m.disowned, p.ref.UID)
 		return nil
 	}
 	g, err := m.replace(p, wants)
 	if err != nil {
+		p.in.class = LS
 		return refuse(KubeletOwned, "kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here, and %s", wants, taken, err.Message)
 	}
 	p.grant = g
@@ -122,20 +137,21 @@ func (m *Machine) kubeletState(e KubeletState) {
 	m.kubelet = e
 	var changed []*pod
 	for _, p := range ordered(m.pods) {
-		if !kubeletPins(p.labels, p.ref.QoS) || p.in.unmanaged {
+		if !kubeletPins(p.labels, p.ref.QoS) {
+			continue
+		}
+		after := m.entriesOf(p.ref.UID)
+		if !m.kubeletChanged(p, was.Entries[p.ref.UID], after) {
 			continue
 		}
 		if p.grant != nil {
-			continue // moved by us: stays where it runs
+			p.grant = nil
+			delete(m.exclusive, p.ref.UID)
+			m.pools = m.derive()
 		}
-		before, after := p.entries, m.entriesOf(p.ref.UID)
-		if maps.Equal(before, after) && was.PolicyName == e.PolicyName {
-			continue
-		}
-		p.kubelet, p.entries, p.in.class = false, nil, LS
-		if err := m.takeKubelets(p); err != nil {
-			p.in.class = LS
-			m.notice(p, string(err.Code), "%s; it runs in the shared pool", err.Message)
+		p.kubelet, p.entries, p.in.class, p.degraded = false, nil, LS, ""
+		if err := m.takeKubelets(p, nil); err != nil {
+			m.fallBack(p, err)
 		}
 		if p.grant != nil {
 			m.exclusive[p.ref.UID] = p
@@ -148,6 +164,20 @@ func (m *Machine) kubeletState(e KubeletState) {
 		m.explain(p)
 		m.podChanged(p)
 	}
+}
+
+// kubeletChanged says whether a pod's entries call for another decision. One that
+// was moved, or could not be, stays as it is while kubelet says the same.
+func (m *Machine) kubeletChanged(p *pod, was, is map[string]cpuset.Set) bool {
+	switch {
+	case p.kubelet:
+		return !maps.Equal(p.entries, is)
+	case p.grant != nil:
+		return len(is) == 0
+	case len(is) == 0:
+		return false
+	}
+	return p.degraded == "" || !maps.Equal(was, is)
 }
 
 // sortedKeys keeps decisions from depending on the order of a map.

@@ -20,9 +20,13 @@ type Machine struct {
 	containers map[string]*container // by container ID
 	exclusive  map[string]*pod       // the pods that hold a grant, by UID
 	bound      map[string]*pod       // LS pods bound to a NUMA node, by UID
-	caps       int                   // how many caps are in force
+	// disowned are pods, by UID, whose CPUs in kubelet's state are not kubelet's to
+	// keep: pods that run where we put them, known already or about to be.
+	disowned map[string]bool
+	caps     int // how many caps are in force
 
 	pools   pools
+	decided pools // the pools as last decided
 	kubelet KubeletState
 
 	rev   uint64
@@ -82,7 +86,7 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 	m := &Machine{
 		cfg: cfg, topo: t, alloc: cpuallocator.New(t),
 		pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
-		exclusive: map[string]*pod{}, bound: map[string]*pod{},
+		exclusive: map[string]*pod{}, bound: map[string]*pod{}, disowned: map[string]bool{},
 	}
 	if err := m.checkConfig(&cfg); err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -29,10 +28,16 @@ func (m *Machine) admit(in Pod, degrade bool) (*pod, *Refusal) {
 		return p, nil
 	}
 	p := m.newPod(in)
+	if !kubeletPins(in.Labels, in.QoS) {
+		m.disown(in.UID)
+	}
 	intent, err := m.intentOf(&in)
 	p.in = intent
-	if err == nil {
-		err = m.takeKubelets(p)
+	if err != nil && m.stays(p, in.Recovered) {
+		err = nil
+	}
+	if err == nil && p.grant == nil && !(in.Recovered != nil && in.Recovered.Degraded != "") {
+		err = m.takeKubelets(p, in.Recovered)
 	}
 	if err == nil && !p.kubelet && p.grant == nil {
 		err = m.place(p, in.Recovered)
@@ -42,12 +47,33 @@ func (m *Machine) admit(in Pod, degrade bool) (*pod, *Refusal) {
 	}
 	if err != nil {
 		if !degrade {
+			if m.disowned[in.UID] {
+				delete(m.disowned, in.UID)
+				m.pools = m.derive()
+			}
 			return nil, err
 		}
 		m.fallBack(p, err)
+		if m.takeKubelets(p, nil) == nil && (p.kubelet || p.grant != nil) {
+			p.degraded = "" // whatever the pod said, kubelet pinned it
+		}
 	}
 	m.addPod(p, in.Sandbox)
 	return p, nil
+}
+
+// stays says that a pod found running keeps its place although it would be
+// refused if it came now: nothing that runs is moved.
+func (m *Machine) stays(p *pod, r *Recovered) bool {
+	switch {
+	case r == nil:
+		return false
+	case r.Degraded != "":
+		return true
+	case p.in.exclusive():
+		return m.adopt(p, r)
+	}
+	return r.BoundNode != nil
 }
 
 func (m *Machine) newPod(in Pod) *pod {
@@ -68,6 +94,12 @@ func (m *Machine) newPod(in Pod) *pod {
 // fallBack is admission: degrade. The class of a pod whose own was not
 // understood is the one that Kubernetes' class stands for.
 func (m *Machine) fallBack(p *pod, err *Refusal) {
+	p.share(err.Error())
+	m.notice(p, string(err.Code), "%s", err.Message)
+}
+
+// share leaves a pod to the pool of its class, whatever it asked for.
+func (p *pod) share(why string) {
 	if p.in.class == "" || p.in.class == SYSTEM {
 		p.in.class = LS
 		if p.ref.QoS == BestEffort {
@@ -75,8 +107,7 @@ func (m *Machine) fallBack(p *pod, err *Refusal) {
 		}
 	}
 	p.in.burst, p.in.bindNode, p.in.scheduled = false, false, nil
-	p.degraded = err.Error()
-	m.notice(p, string(err.Code), "%s", err.Message)
+	p.degraded = why
 }
 
 func (m *Machine) addPod(p *pod, sandbox string) {
@@ -92,7 +123,7 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 	if p.in.ignored {
 		m.notice(p, "ResourceStatusIgnored", "annotation %s is ignored: the configuration's authority.resourceStatus does not trust it", AnnStatus)
 	}
-	if p.grant != nil || p.kubelet {
+	if p.grant != nil || p.kubelet || m.disowned[p.ref.UID] {
 		m.recompute()
 	}
 	m.explain(p)
@@ -103,7 +134,7 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 	switch {
 	case recovered != nil && recovered.Degraded != "":
-		p.degraded = recovered.Degraded
+		p.share(recovered.Degraded)
 	case p.in.exclusive() && p.resources == nil && recovered == nil:
 		return nil // decided when its first container says how large it is
 	case p.in.exclusive():
@@ -125,7 +156,7 @@ func (m *Machine) podRemoved(sandbox string) {
 		m.dropPod(p)
 		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.all)) {
+	for _, id := range sortedKeys(p.all) {
 		if p.all[id].sandbox == sandbox {
 			m.dropContainer(id)
 		}
@@ -134,7 +165,7 @@ func (m *Machine) podRemoved(sandbox string) {
 
 // dropPod ends a pod's allocation: its CPUs return to the pools.
 func (m *Machine) dropPod(p *pod) {
-	for _, id := range slices.Sorted(maps.Keys(p.all)) {
+	for _, id := range sortedKeys(p.all) {
 		m.dropContainer(id)
 	}
 	for _, s := range p.sandboxes {
@@ -143,9 +174,10 @@ func (m *Machine) dropPod(p *pod) {
 	delete(m.pods, p.ref.UID)
 	delete(m.exclusive, p.ref.UID)
 	delete(m.bound, p.ref.UID)
+	delete(m.disowned, p.ref.UID)
 	m.caps -= len(p.caps)
 	m.decide(DropPod{UID: p.ref.UID})
-	if p.grant != nil || p.kubelet {
+	if p.grant != nil || len(m.entriesOf(p.ref.UID)) > 0 {
 		m.recompute()
 	}
 }
@@ -162,8 +194,8 @@ func (m *Machine) podResized(e PodResized) *Refusal {
 func (m *Machine) podChanged(p *pod) {
 	need, _ := m.needOf(p, "")
 	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), Why: p.why})
-	for _, name := range slices.Sorted(maps.Keys(p.containers)) {
-		m.containerChanged(p.containers[name])
+	for _, id := range sortedKeys(p.all) {
+		m.containerChanged(p.all[id])
 	}
 }
 

@@ -53,7 +53,7 @@ func (m *Machine) derive() pools {
 // recompute brings the pools up to date, keeps them from being empty and
 // decides what changed. Everything that changes a grant ends with it.
 func (m *Machine) recompute() {
-	old := m.pools
+	old := m.decided
 	m.pools = m.derive()
 	m.rescue()
 	m.rebind()
@@ -73,6 +73,19 @@ func (m *Machine) recompute() {
 	}
 	if old.exclusive != m.pools.exclusive || old.withheld != m.pools.withheld {
 		m.views.poolsChanged = true
+	}
+	m.decided = m.pools
+	if old.system.IsEmpty() != m.pools.system.IsEmpty() || old.reserved.IsEmpty() != m.pools.reserved.IsEmpty() {
+		m.moveSystem()
+	}
+}
+
+// moveSystem follows when a pool that SYSTEM pods run in goes empty or returns.
+func (m *Machine) moveSystem() {
+	for _, p := range ordered(m.pods) {
+		if p.in.class == SYSTEM {
+			m.podChanged(p)
+		}
 	}
 }
 
@@ -140,6 +153,9 @@ func (m *Machine) degrade(p *pod, why string) {
 	p.grant = nil
 	delete(m.exclusive, p.ref.UID)
 	p.degraded = why
+	if kubeletPins(p.labels, p.ref.QoS) {
+		p.in.class = LS // it was LSR only for being pinned
+	}
 	m.explain(p)
 	m.notice(p, "AllocationLost", "%s %s/%s runs in the shared pool: %s", p.in.class, p.ref.Namespace, p.ref.Name, why)
 	m.podChanged(p)

@@ -11,11 +11,13 @@ import (
 // something says so; other LS pods run in the whole pool.
 func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 	in := &p.in
-	if !in.burst && !in.bindNode && in.scheduled == nil {
-		return nil
+	if recovered != nil && recovered.BoundNode != nil {
+		if node := *recovered.BoundNode; node == AnyNode || m.sharedOn(node) > 0 {
+			p.node = node
+			return nil
+		}
 	}
-	if recovered != nil && recovered.BoundNode != nil && m.sharedOn(*recovered.BoundNode) > 0 {
-		p.node = *recovered.BoundNode
+	if !in.burst && !in.bindNode && in.scheduled == nil {
 		return nil
 	}
 	if s := in.scheduled; s != nil && s.nodes.Count() == 1 {

@@ -22,6 +22,13 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	})
 	m.forgetAbsent(pods, e.Containers)
 	for _, p := range pods {
+		// What runs already comes before what kubelet booked: until the owners are
+		// back in their places, no booking of a pod that is here takes CPUs away.
+		if m.pods[p.UID] == nil {
+			m.disown(p.UID)
+		}
+	}
+	for _, p := range pods {
 		m.admit(p, true)
 	}
 	for _, c := range e.Caps {
@@ -94,7 +101,7 @@ func (p *pod) recoverable() *Recovered {
 	if p.grant != nil {
 		r.CPUs, r.Withheld, r.Request = p.grant.cpus, p.grant.withheld, p.grant.request.CPUs
 	}
-	if p.node != AnyNode {
+	if p.in.class == LS {
 		node := p.node
 		r.BoundNode = &node
 	}

@@ -1,0 +1,435 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// life drives a machine through random events and checks, after every step,
+// what must hold whatever happens. It keeps its own books: a mirror of the
+// decisions, and who runs, so that it does not trust the machine's.
+type life struct {
+	m       *Machine
+	cfg     Config
+	now     time.Time
+	n       int
+	pods    map[string]Pod       // by sandbox
+	live    map[string]Container // by ID
+	mirror  mirror
+	kubelet KubeletState
+	topo    *topology.Topology
+	// expecting is a container that is live only if the step accepts it.
+	expecting *Container
+}
+
+// mirror is what enforcement would know from decisions alone.
+type mirror struct {
+	pools      map[PoolKind]cpuset.Set
+	containers map[string]SetContainer
+	pods       map[string]SetPod
+}
+
+func newMirror(s *Snapshot) mirror {
+	return mirror{
+		pools:      map[PoolKind]cpuset.Set{PoolShared: s.Shared, PoolBE: s.BE, PoolSystem: s.System, PoolReserved: s.Reserved},
+		containers: map[string]SetContainer{}, pods: map[string]SetPod{},
+	}
+}
+
+func (r *mirror) take(decisions []Decision) {
+	for _, d := range decisions {
+		switch d := d.(type) {
+		case SetPool:
+			r.pools[d.Pool] = d.CPUs
+		case SetPod:
+			r.pods[d.Pod.UID] = d
+		case SetContainer:
+			r.containers[d.Container.ID] = d
+		case DropContainer:
+			delete(r.containers, d.ID)
+		case DropPod:
+			delete(r.pods, d.UID)
+		}
+	}
+}
+
+func drawTopology(t *rapid.T) *topology.Topology {
+	g := topology.Grid{
+		Sockets: rapid.IntRange(1, 2).Draw(t, "sockets"), NodesPerSocket: rapid.IntRange(1, 2).Draw(t, "nodes"),
+		L3PerNode: rapid.IntRange(1, 2).Draw(t, "l3s"), CoresPerL3: rapid.IntRange(1, 3).Draw(t, "cores"),
+		ThreadsPerCore: rapid.IntRange(1, 3).Draw(t, "threads"),
+		Numbering:      rapid.SampledFrom([]topology.Numbering{topology.Adjacent, topology.Split}).Draw(t, "numbering"),
+	}
+	m, err := g.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func drawConfig(t *rapid.T, topo *topology.Topology) Config {
+	c := Config{
+		Degrade:    rapid.Bool().Draw(t, "degrade"),
+		Memory:     rapid.SampledFrom([]Memory{MemoryOff, MemoryStrict, MemoryPreferred}).Draw(t, "memory"),
+		System:     System{Namespaces: []string{"kube-system"}},
+		NodeLabels: map[string]string{},
+	}
+	if rapid.Bool().Draw(t, "reserve") {
+		online := topo.Online()
+		c.Reserved = cpuset.Of(online.First())
+		c.ReservedStrict = rapid.Bool().Draw(t, "strict")
+	}
+	c.Allocation.SMT = rapid.SampledFrom([]cpuallocator.SMT{cpuallocator.SMTNone, cpuallocator.SMTNone, cpuallocator.SMTIsolate, cpuallocator.SMTRoundUp}).Draw(t, "smt")
+	if rapid.Bool().Draw(t, "max") {
+		c.Authority.MaxCPUs = map[string]int{"default": rapid.IntRange(0, 8).Draw(t, "most")}
+	}
+	return c
+}
+
+func (l *life) step(t *rapid.T, e Event) error {
+	l.now = l.now.Add(time.Second)
+	before := l.m.Snapshot()
+	wasBefore := describe(before)
+	decisions, err := l.m.Step(l.now, e)
+	if err != nil {
+		var refusal *Refusal
+		if !errors.As(err, &refusal) || refusal.Code == "" || refusal.Message == "" {
+			t.Fatalf("%T: the error is not a refusal: %v", e, err)
+		}
+		if now := describe(l.m.Snapshot()); now != wasBefore {
+			t.Fatalf("%T refused (%v) and still changed the machine\nbefore:\n%s\nafter:\n%s", e, err, wasBefore, now)
+		}
+		if l.expecting != nil {
+			delete(l.live, l.expecting.ID)
+		}
+		l.check(t)
+		return err
+	}
+	l.mirror.take(decisions)
+	l.check(t)
+	return nil
+}
+
+func describe(s *Snapshot) string {
+	out := fmt.Sprintf("shared %s be %s exclusive %s withheld %s reserved %s\n", s.Shared, s.BE, s.Exclusive, s.Withheld, s.Reserved)
+	for _, c := range s.Containers {
+		out += fmt.Sprintf("%s/%s/%s %s %s cpus %s mems %s quota %d cap %d withheld %s\n", c.Namespace, c.Pod, c.Name, c.Class, c.Pool, s.CPUs(c), s.MemsOf(c), c.QuotaMilli, c.CapMilli, c.Withheld)
+	}
+	return out
+}
+
+func (l *life) check(t *rapid.T) {
+	s := l.m.Snapshot()
+	online := s.Topology.Online()
+	if s.Shared.IsEmpty() || s.BE.IsEmpty() {
+		t.Fatalf("a pool is empty\n%s", describe(s))
+	}
+	owned, kubeletAll := cpuset.Set{}, cpuset.Set{}
+	for uid, p := range l.m.exclusive {
+		all := p.grant.all()
+		if owned.Intersects(&all) {
+			t.Fatalf("CPUs %s of pod %s have two owners\n%s", all, uid, describe(s))
+		}
+		owned.AddSet(&all)
+		if in := s.Shared.And(all); !in.IsEmpty() {
+			t.Fatalf("the shared pool has %s of %s\n%s", in, p.ref.Name, describe(s))
+		}
+		if in := s.BE.And(p.grant.withheld); !in.IsEmpty() {
+			t.Fatalf("the BE pool has withheld %s\n%s", in, describe(s))
+		}
+		if p.in.class == LSE && s.BE.Intersects(&all) {
+			t.Fatalf("the BE pool has CPUs of LSE pod %s\n%s", p.ref.Name, describe(s))
+		}
+		if l.cfg.Reserved.Intersects(&all) {
+			t.Fatalf("reserved CPUs were given to %s\n%s", p.ref.Name, describe(s))
+		}
+	}
+	for _, p := range l.m.pods {
+		if p.kubelet {
+			for _, e := range p.entries {
+				kubeletAll.AddSet(&e)
+			}
+		}
+	}
+	if both := owned.And(kubeletAll); !both.IsEmpty() {
+		t.Fatalf("CPUs %s are ours and kubelet's\n%s", both, describe(s))
+	}
+	for _, c := range s.Containers {
+		cpus := s.CPUs(c)
+		if cpus.IsEmpty() || !cpus.SubsetOf(&online) {
+			t.Fatalf("%s/%s runs on %q, online is %s\n%s", c.Pod, c.Name, cpus, online, describe(s))
+		}
+		d, ok := l.mirror.containers[c.ID]
+		if !ok {
+			t.Fatalf("nothing was ever decided for %s/%s (%s)", c.Pod, c.Name, c.ID)
+		}
+		if got := l.mirrorCPUs(d.Need); got != cpus {
+			t.Fatalf("%s/%s: decisions add up to %s, the snapshot says %s\n%s", c.Pod, c.Name, got, cpus, describe(s))
+		}
+		if d.QuotaMilli != c.QuotaMilli {
+			t.Fatalf("%s/%s: decided quota %d, the snapshot says %d", c.Pod, c.Name, d.QuotaMilli, c.QuotaMilli)
+		}
+		if p := l.m.pods[c.PodUID]; p.grant == nil && !p.kubelet && c.Pool != PoolSystem && cpus.Intersects(&owned) && c.Class != BE {
+			t.Fatalf("%s/%s runs on owned CPUs %s\n%s", c.Pod, c.Name, cpus.And(owned), describe(s))
+		}
+	}
+	if want, got := len(l.newest()), len(s.Containers); want != got {
+		t.Fatalf("%d containers run, the snapshot has %d\n%s", want, got, describe(s))
+	}
+}
+
+// newest is one live container per pod and name.
+func (l *life) newest() map[string]bool {
+	names := map[string]bool{}
+	for _, c := range l.live {
+		names[l.pods[c.Sandbox].UID+"/"+c.Name] = true
+	}
+	return names
+}
+
+func (l *life) mirrorCPUs(n Need) cpuset.Set {
+	if n.Own != nil {
+		return *n.Own
+	}
+	s := l.mirror.pools[n.Pool]
+	if n.Node != AnyNode {
+		s = s.And(l.m.nodeCPUs(n.Node))
+	}
+	return s
+}
+
+func (l *life) drawPod(t *rapid.T) Pod {
+	l.n++
+	class := rapid.SampledFrom([]string{"", "LSE", "LSR", "LS", "BE", "SYSTEM", "XXL"}).Draw(t, "class")
+	cpus := rapid.SampledFrom([]int64{0, 500, 1000, 1000, 2000, 2000, 3000, 4000, 6000, 100000}).Draw(t, "milli")
+	r := Resources{RequestMilli: cpus, LimitMilli: cpus}
+	if cpus == 0 {
+		r.LimitMilli = NoLimit
+	}
+	p := Pod{
+		UID: fmt.Sprintf("uid-%d", l.n), Sandbox: fmt.Sprintf("sandbox-%d", l.n), Name: fmt.Sprintf("pod-%d", l.n),
+		Namespace: rapid.SampledFrom([]string{"default", "kube-system"}).Draw(t, "namespace"),
+		Labels:    map[string]string{}, Annotations: map[string]string{}, Resources: &r, CreatedAt: l.now,
+		QoS: rapid.SampledFrom([]QoS{Guaranteed, Guaranteed, Burstable, BestEffort}).Draw(t, "qos"),
+	}
+	if class != "" {
+		p.Labels[LabelClass] = class
+	}
+	if rapid.IntRange(0, 9).Draw(t, "unknown sums") == 0 {
+		p.Resources = nil
+	}
+	spec := rapid.SampledFrom([]string{
+		"", "", `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`, `{"requiredCPUBindPolicy":"FullPCPUs"}`, `{"preferredCPUBindPolicy":"ConstrainedBurst"}`,
+		`{"preferredCPUExclusivePolicy":"PCPULevel"}`, `{"preferredCPUExclusivePolicy":"NUMANodeLevel"}`, `{`, `{"preferredCPUBindPolicy":"Sideways"}`,
+	}).Draw(t, "spec")
+	if spec != "" {
+		p.Annotations[AnnSpec] = spec
+	}
+	if smt := rapid.SampledFrom([]string{"", "", "", "isolate", "align", "roundup", "sideways"}).Draw(t, "smt"); smt != "" {
+		p.Annotations[AnnSMT] = smt
+	}
+	if rapid.IntRange(0, 9).Draw(t, "opt out") == 0 {
+		p.Annotations[AnnManaged] = "false"
+	}
+	return p
+}
+
+func (l *life) someSandbox(t *rapid.T) (Pod, bool) {
+	if len(l.pods) == 0 {
+		return Pod{}, false
+	}
+	return l.pods[rapid.SampledFrom(slices.Sorted(maps.Keys(l.pods))).Draw(t, "sandbox")], true
+}
+
+func (l *life) someContainer(t *rapid.T) (Container, bool) {
+	if len(l.live) == 0 {
+		return Container{}, false
+	}
+	return l.live[rapid.SampledFrom(slices.Sorted(maps.Keys(l.live))).Draw(t, "container")], true
+}
+
+func (l *life) createContainer(t *rapid.T, p Pod, name string) {
+	l.n++
+	c := Container{ID: fmt.Sprintf("ctr-%d", l.n), Sandbox: p.Sandbox, Name: name, Resources: Resources{LimitMilli: NoLimit}, CreatedAt: l.now}
+	if p.Resources != nil {
+		c.Resources = *p.Resources
+	}
+	_, known := l.pods[p.Sandbox]
+	l.expecting = &c
+	l.live[c.ID], l.pods[p.Sandbox] = c, p
+	err := l.step(t, ContainerCreate{Pod: p, Container: c})
+	l.expecting = nil
+	if err != nil && !known {
+		delete(l.pods, p.Sandbox)
+	}
+}
+
+func (l *life) removeSandbox(t *rapid.T, p Pod) {
+	delete(l.pods, p.Sandbox)
+	for id, c := range l.live {
+		if c.Sandbox == p.Sandbox {
+			delete(l.live, id)
+		}
+	}
+	_ = l.step(t, PodRemoved{Sandbox: p.Sandbox})
+}
+
+func TestRandomLives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		topo := drawTopology(t)
+		cfg := drawConfig(t, topo)
+		m, err := New(topo, cfg)
+		if err != nil {
+			return // a machine too small for its own configuration
+		}
+		l := &life{m: m, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{}, live: map[string]Container{}, mirror: newMirror(m.Snapshot()), topo: topo}
+		t.Repeat(map[string]func(*rapid.T){
+			"pod": func(t *rapid.T) {
+				p := l.drawPod(t)
+				if l.step(t, PodRun{Pod: p}) == nil {
+					l.pods[p.Sandbox] = p
+					l.createContainer(t, p, "main")
+				}
+			},
+			"unannounced pod": func(t *rapid.T) { l.createContainer(t, l.drawPod(t), "main") },
+			"container": func(t *rapid.T) {
+				if p, ok := l.someSandbox(t); ok {
+					l.createContainer(t, p, rapid.SampledFrom([]string{"main", "side"}).Draw(t, "name"))
+				}
+			},
+			"same again": func(t *rapid.T) {
+				if c, ok := l.someContainer(t); ok {
+					_ = l.step(t, ContainerCreate{Pod: l.pods[c.Sandbox], Container: c})
+				}
+			},
+			"stop": func(t *rapid.T) {
+				if c, ok := l.someContainer(t); ok {
+					delete(l.live, c.ID)
+					_ = l.step(t, ContainerStopped{ID: c.ID})
+				}
+				_ = l.step(t, ContainerStopped{ID: "never heard of"})
+			},
+			"remove": func(t *rapid.T) {
+				if p, ok := l.someSandbox(t); ok {
+					l.removeSandbox(t, p)
+				}
+				_ = l.step(t, PodRemoved{Sandbox: "never heard of"})
+			},
+			"resize": func(t *rapid.T) {
+				c, ok := l.someContainer(t)
+				if !ok {
+					return
+				}
+				milli := rapid.SampledFrom([]int64{500, 1000, 2000, 3000, 5000, 99000}).Draw(t, "to")
+				r := Resources{RequestMilli: milli, LimitMilli: milli}
+				owns := cpuset.Set{}
+				if p := l.m.containers[c.ID].pod; p.grant != nil {
+					owns = p.grant.cpus
+				}
+				if l.step(t, ContainerUpdate{ID: c.ID, Resources: &r, Pod: &r}) != nil || owns.IsEmpty() {
+					return
+				}
+				if p := l.m.containers[c.ID].pod; p.grant != nil && !owns.SubsetOf(&p.grant.cpus) && !p.grant.cpus.SubsetOf(&owns) {
+					t.Fatalf("resize moved %s from %s to %s", p.ref.Name, owns, p.grant.cpus)
+				}
+			},
+			"power": func(t *rapid.T) {
+				cpus := l.topo.CPUs()
+				cpu := cpus[rapid.IntRange(0, len(cpus)-1).Draw(t, "cpu")].ID
+				online := l.m.Snapshot().Topology.Online()
+				if online.Has(cpu) {
+					online.Remove(cpu)
+				} else {
+					online.Add(cpu)
+				}
+				_ = l.step(t, Hardware{Online: online})
+			},
+			"cap": func(t *rapid.T) {
+				if c, ok := l.someContainer(t); ok {
+					_ = l.step(t, CapVerdict{ID: c.ID, Milli: rapid.Int64Range(0, 500).Draw(t, "cap"), For: time.Minute})
+				}
+			},
+			"time": func(t *rapid.T) {
+				l.now = l.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
+				_ = l.step(t, Tick{})
+			},
+			"labels": func(t *rapid.T) {
+				_ = l.step(t, Tick{})
+				l.now = l.now.Add(-time.Second) // so that no cap ends in between
+				before := describe(l.m.Snapshot())
+				_ = l.step(t, NodeLabels{Labels: map[string]string{
+					LabelBind:      rapid.SampledFrom([]string{"", "FullPCPUsOnly", "SpreadByPCPUs", "odd"}).Draw(t, "bind"),
+					LabelStrategy:  rapid.SampledFrom([]string{"", "LeastAllocated", "DistributeEvenly"}).Draw(t, "strategy"),
+					LabelAlignment: rapid.SampledFrom([]string{"", "Restricted", "SingleNUMANode", "BestEffort"}).Draw(t, "alignment"),
+				}})
+				if after := describe(l.m.Snapshot()); after != before {
+					t.Fatalf("a label moved a running pod\n%s\n%s", before, after)
+				}
+			},
+			"kubelet": func(t *rapid.T) { l.drawKubelet(t) },
+			"restart": func(t *rapid.T) { l.restart(t) },
+		})
+	})
+}
+
+func (l *life) drawKubelet(t *rapid.T) {
+	k := KubeletState{PolicyName: rapid.SampledFrom([]string{"static", "static", "none"}).Draw(t, "policy"), Entries: map[string]map[string]cpuset.Set{}}
+	free := l.m.Snapshot().Topology.Online()
+	for _, sandbox := range slices.Sorted(maps.Keys(l.pods)) {
+		p := l.pods[sandbox]
+		if p.QoS != Guaranteed || rapid.IntRange(0, 2).Draw(t, "pinned") > 0 {
+			continue
+		}
+		var cpus cpuset.Set
+		for range rapid.IntRange(1, 3).Draw(t, "cpus") {
+			if free.Count() > 1 {
+				cpu := rapid.SampledFrom(slices.Collect(free.All())).Draw(t, "cpu")
+				free.Remove(cpu)
+				cpus.Add(cpu)
+			}
+		}
+		if !cpus.IsEmpty() {
+			k.Entries[p.UID] = map[string]cpuset.Set{"main": cpus}
+		}
+	}
+	l.kubelet = k
+	_ = l.step(t, k)
+}
+
+// restart is kill -9: nothing may move, and what was owned is still owned.
+func (l *life) restart(t *rapid.T) {
+	_ = l.step(t, Tick{}) // a refused step undoes no cap that is due
+	before := describe(l.m.Snapshot())
+	checkpoint := l.m.Checkpoint()
+	cfg := l.m.cfg
+	m, err := New(l.m.topo, cfg)
+	if err != nil {
+		return // so many CPUs are offline that a start would be refused
+	}
+	l.m, l.mirror = m, newMirror(m.Snapshot())
+	_ = l.step2(t, l.kubelet)
+	if err := l.step2(t, checkpoint); err != nil {
+		t.Fatal(err)
+	}
+	l.check(t)
+	if after := describe(l.m.Snapshot()); after != before {
+		t.Fatalf("a restart changed something\nbefore:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// step2 steps without checking: the containers are not known yet.
+func (l *life) step2(t *rapid.T, e Event) error {
+	decisions, err := l.m.Step(l.now, e)
+	l.mirror.take(decisions)
+	return err
+}
