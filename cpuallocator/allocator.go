@@ -11,9 +11,10 @@ import (
 // request allocates nothing, and therefore serves one goroutine. Between two
 // requests it remembers nothing: a result depends on the arguments alone.
 type Allocator struct {
-	m *machine
-	q question
-	s scratch
+	m     *machine
+	q     question
+	s     scratch
+	empty emptyLimits
 }
 
 // mode is what a request may take of a core.
@@ -37,6 +38,8 @@ type question struct {
 	limit     int // NUMA nodes at most
 	cleanOnly bool
 	hasKept   bool
+
+	settledBad int32 // of what is settled, CPUs on cores of owners to be avoided
 }
 
 // scratch is overwritten by every request. The per-core slices are by core
@@ -62,13 +65,15 @@ type scratch struct {
 	nodes  nodeSearch
 	l3     l3Search
 	pick   picker
-	saved  []int16
+	saved  []int16 // usable, had and take while a place is tried
+	before []int16 // raw and keep while the empty machine is asked
 	picked cpuset.Set
 }
 
 // nodeSum is what the search knows of a node.
 type nodeSum struct {
 	usable, clean, raw, had int32
+	within                  int32 // usable, on the sockets of the set of nodes in hand
 }
 
 // groupSum is what the search knows of a group of cores.
@@ -83,11 +88,11 @@ type groupSum struct {
 // new one.
 func New(t *topology.Topology) *Allocator {
 	m := newMachine(t)
-	a := &Allocator{m: m}
+	a := &Allocator{m: m, empty: newEmptyLimits(m)}
 	cores, nodes := len(m.cores), len(m.nodes)
 	a.s = scratch{
 		raw: make([]int16, cores), keep: make([]int16, cores), foreign: make([]bool, cores), bad: make([]bool, cores),
-		usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores), saved: make([]int16, 3*cores),
+		usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores), saved: make([]int16, 3*cores), before: make([]int16, 2*cores),
 		nodeOK: make([]bool, nodes), violated: make([]bool, nodes), node: make([]nodeSum, nodes),
 		group: make([]groupSum, len(m.groups)), tally: make([]uint64, len(m.groups)*m.tallyWords()), l3raw: make([]int32, len(m.l3s)),
 	}

@@ -33,48 +33,92 @@ func (a *Allocator) unit() int {
 }
 
 // split divides the request by unit: everybody q units, some one more, one the
-// rest of less than a unit.
+// rest of less than a unit. The rest may have to lie where the result has CPUs
+// anyway; then every node is tried for it.
 func (a *Allocator) split(set *nodeSet, unit int) bool {
-	s := &a.s.nodes
-	total := a.q.want + int(s.had)
-	units, rest := total/unit, total%unit
-	base, more := int32(units/int(set.count)*unit), units%int(set.count)
-	for mask := set.mask; mask != 0; mask &= mask - 1 {
-		s.share[bits.TrailingZeros16(mask)] = base
+	total := a.q.want + int(a.s.nodes.had)
+	rest := int32(total % unit)
+	if rest == 0 || !a.q.hasKept {
+		return a.splitUnits(set, unit, -1)
 	}
-	if base == 0 && more+min(rest, 1) < int(set.count) {
-		return false
-	}
-	// What the result has anyway forces its node's hand.
+	best, where := int32(0), -1
 	for mask := set.mask; mask != 0; mask &= mask - 1 {
 		i := bits.TrailingZeros16(mask)
-		if n := &a.s.node[i]; n.had+n.usable < base {
-			return false
-		} else if n.had > base {
-			if more == 0 || n.had > base+int32(unit) || n.had+n.usable < base+int32(unit) {
-				return false
-			}
+		if !a.splitUnits(set, unit, i) {
+			continue
+		}
+		if b := a.balance(set); where < 0 || b < best {
+			best, where = b, i
+		}
+	}
+	return where >= 0 && a.splitUnits(set, unit, where)
+}
+
+// splitUnits divides with the rest on the given node, or with -1 on the
+// emptiest that has room for it.
+func (a *Allocator) splitUnits(set *nodeSet, unit, restOn int) bool {
+	s := &a.s.nodes
+	total := a.q.want + int(s.had)
+	units, rest := total/unit, int32(total%unit)
+	base, more := int32(units/int(set.count)*unit), units%int(set.count)
+	if base == 0 && more+int(min(rest, 1)) < int(set.count) {
+		return false
+	}
+	for mask := set.mask; mask != 0; mask &= mask - 1 {
+		i := bits.TrailingZeros16(mask)
+		s.share[i] = base
+		n := &a.s.node[i]
+		switch {
+		case i == restOn:
+			s.share[i] += rest
+		case n.had > base:
 			more--
 			s.share[i] += int32(unit)
 		}
-	}
-	for ; more > 0; more-- {
-		if !a.giveMore(set, base, int32(unit)) {
+		if n.had > s.share[i] || n.had+n.within < s.share[i] {
 			return false
 		}
 	}
-	return rest == 0 || a.giveMore(set, base, int32(rest))
+	for ; more > 0; more-- {
+		if !a.giveMore(set, base, int32(unit), restOn) {
+			return false
+		}
+	}
+	if more != 0 || rest != 0 && restOn < 0 && !a.giveMore(set, base, rest, -1) {
+		return false
+	}
+	return a.q.mode != wholeCores || a.m.uniform || a.sharesInWholeCores(set)
+}
+
+// sharesInWholeCores says whether each node can make up its share of whole cores
+// where cores are of unequal size. If not, no other shares are tried: the
+// request then lies unevenly, or on more nodes.
+func (a *Allocator) sharesInWholeCores(set *nodeSet) bool {
+	sizes := a.s.l3.sizes
+	for mask := set.mask; mask != 0; mask &= mask - 1 {
+		node := bits.TrailingZeros16(mask)
+		clear(sizes)
+		for _, i := range a.m.nodes[node].cores {
+			if set.sockets>>a.m.cores[i].socket&1 != 0 && !(a.q.cleanOnly && a.s.bad[i]) {
+				sizes[a.s.usable[i]]++
+			}
+		}
+		if !reachable(sizes, int(a.s.nodes.share[node]-a.s.node[node].had), a.s.l3.reach) {
+			return false
+		}
+	}
+	return true
 }
 
 // giveMore adds to the share of the emptiest node that has room for it and got
 // nothing extra yet.
-func (a *Allocator) giveMore(set *nodeSet, base, extra int32) bool {
+func (a *Allocator) giveMore(set *nodeSet, base, extra int32, except int) bool {
 	s := &a.s.nodes
 	best := -1
 	for mask := set.mask; mask != 0; mask &= mask - 1 {
 		i := bits.TrailingZeros16(mask)
 		n := &a.s.node[i]
-		if s.share[i] == base && n.had+n.usable >= base+extra && (best < 0 || n.raw > a.s.node[best].raw) {
+		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw > a.s.node[best].raw) {
 			best = i
 		}
 	}
@@ -96,53 +140,4 @@ func (a *Allocator) balance(set *nodeSet) int32 {
 		total += taken*taken - 2*n.raw*taken
 	}
 	return total
-}
-
-// emptyNodes is how many NUMA nodes the request would need if the machine were
-// empty.
-func (a *Allocator) emptyNodes(n int) int {
-	s, m := &a.s, a.m
-	most := 0
-	s.nodes.order = s.nodes.order[:0]
-	caps := func(i int16) int {
-		switch {
-		case !s.nodeOK[i]:
-			return 0
-		case a.q.mode == isolated || a.q.mode == oneThread:
-			return len(m.nodes[i].cores)
-		}
-		return m.nodes[i].online
-	}
-	for i := range m.nodes {
-		s.nodes.order = append(s.nodes.order, int16(i))
-	}
-	order := s.nodes.order
-	for k := range order {
-		best := k
-		for j := k + 1; j < len(order); j++ {
-			if caps(order[j]) > caps(order[best]) {
-				best = j
-			}
-		}
-		order[k], order[best] = order[best], order[k]
-		most += caps(order[k])
-		if most >= n && (a.q.strategy != DistributeEvenly || a.evenOnEmpty(n, k+1, caps(order[k]))) {
-			return k + 1
-		}
-	}
-	// Not evenly, then on the fewest that hold it at all.
-	most = 0
-	for k, i := range order {
-		if most += caps(i); most >= n {
-			return k + 1
-		}
-	}
-	return len(order)
-}
-
-// evenOnEmpty says whether the k largest nodes, the smallest of them with room
-// for least, could share n equally.
-func (a *Allocator) evenOnEmpty(n, k, least int) bool {
-	unit := a.unit()
-	return n/unit/k*unit <= least || n/k <= least
 }

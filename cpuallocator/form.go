@@ -171,6 +171,9 @@ func (a *Allocator) planPairs(tally []uint64, n int, best *pairPlan) bool {
 	}
 	own := min(owns, n)
 	ok := fillPairs(n, own, pairs, singles, halves, best)
+	if a.noBreaking(best) {
+		ok = false
+	}
 	if own == 0 || ok && best.half+best.broken == 0 {
 		return ok
 	}
@@ -193,6 +196,9 @@ func fillPairs(n, own, pairs, singles, halves int, p *pairPlan) bool {
 	*p = pairPlan{own: int32(own), pair: int32(pair), single: int32(single), half: int32(half), broken: int32(broken)}
 	return n == broken
 }
+
+// noBreaking turns down a plan that takes a part of a whole core.
+func (a *Allocator) noBreaking(p *pairPlan) bool { return a.q.mode == wholeCores && p.broken > 0 }
 
 func (p *pairPlan) less(o *pairPlan) bool {
 	x, y := p.half+p.broken-p.own, o.half+o.broken-o.own

@@ -56,13 +56,9 @@ func (a *Allocator) solve(r *Request, n int) *Error {
 	a.q.asked = n
 	a.q.spread = r.Bind == SpreadByPCPUs
 	a.q.cleanOnly = false
-	switch {
-	case r.SMT == SMTIsolate:
-		a.q.mode = isolated
-	case r.SMT == SMTAlign || r.SMT == SMTRoundUp || r.BindRequired && r.Bind == FullPCPUs:
-		a.q.mode, a.q.spread = wholeCores, false
-	default:
-		a.q.mode = anyThreads
+	a.q.mode = a.baseMode(r)
+	if a.q.mode == wholeCores {
+		a.q.spread = false
 	}
 	if err := a.checkAvailable(r, n); err != nil {
 		return err
@@ -80,6 +76,17 @@ func (a *Allocator) solve(r *Request, n int) *Error {
 	}
 	a.materialize()
 	return nil
+}
+
+// baseMode is what the request's policies leave to take of a core.
+func (a *Allocator) baseMode(r *Request) mode {
+	switch {
+	case r.SMT == SMTIsolate:
+		return isolated
+	case r.SMT == SMTAlign || r.SMT == SMTRoundUp || r.BindRequired && r.Bind == FullPCPUs:
+		return wholeCores
+	}
+	return anyThreads
 }
 
 // checkAvailable refuses requests for more CPUs than are free, however they lie.
@@ -122,7 +129,7 @@ func (a *Allocator) coverable(n int) bool {
 // mode leaves no choice about.
 func (a *Allocator) shape(r *Request, n int) *Error {
 	s, m := &a.s, a.m
-	a.q.want = n
+	a.q.want, a.q.settledBad = n, 0
 	cores := 0
 	for i := range m.cores {
 		c := &m.cores[i]
@@ -164,6 +171,9 @@ func (a *Allocator) settle(core int, k int16) {
 	s.had[core] += k
 	s.usable[core] -= k
 	a.q.want -= int(k)
+	if s.bad[core] {
+		a.q.settledBad += int32(k)
+	}
 }
 
 // shapeSpread demands min(n, cores) distinct cores: up to that number one
@@ -269,7 +279,7 @@ func (a *Allocator) nodeLimit(r *Request, n int) int {
 	case AlignSingleNode:
 		return 1
 	case AlignRestricted:
-		return a.emptyNodes(n)
+		return a.nodesIfEmpty(r, n)
 	}
 	return len(a.m.nodes)
 }

@@ -62,12 +62,12 @@ func (a *Allocator) search(r *Request) *Error {
 		return refuse(ExclusivityError, "%d CPUs are asked for and an exclusive policy is required; the fewest that can be had are %d NUMA nodes and %d CPUs on cores of owners with such a policy",
 			a.q.asked, s.target.nodes, s.target.cpus)
 	}
-	if s.target.cpus == 0 && (a.q.exclusive == PCPULevel || s.target.nodes > 0) {
+	if !a.short() && (a.q.exclusive == PCPULevel || s.target.nodes > 0) {
 		a.sum(true)
 	}
 	if a.m.nodeSets == nil {
 		a.searchGrown()
-	} else if a.q.strategy != DistributeEvenly || s.target.cpus > 0 || !a.searchTable(true) {
+	} else if a.q.strategy != DistributeEvenly || a.short() || !a.searchTable(true) {
 		a.searchTable(false)
 	}
 	if !s.bestSet {
@@ -112,8 +112,11 @@ func (a *Allocator) violation(sum *nodeSum, violated int32) violation {
 	if a.q.exclusive == ExclusiveNone || a.q.exclusive == NUMANodeLevel && violated == 0 {
 		return violation{}
 	}
-	return violation{nodes: violated, cpus: max(0, int32(a.q.want)-sum.clean)}
+	return violation{nodes: violated, cpus: a.q.settledBad + max(0, int32(a.q.want)-sum.clean)}
 }
+
+// short says that the cores of owners to be avoided are needed.
+func (a *Allocator) short() bool { return a.s.nodes.target.cpus > a.q.settledBad }
 
 // sumSet adds up the nodes of a set and counts those to be avoided.
 func (a *Allocator) sumSet(set *nodeSet) (sum nodeSum, violated int32) {
@@ -137,6 +140,9 @@ func (a *Allocator) sumSet(set *nodeSet) (sum nodeSum, violated int32) {
 // sumSockets counts again, for a set that may not use all sockets of its nodes.
 func (a *Allocator) sumSockets(set *nodeSet, sum *nodeSum) {
 	sum.usable, sum.clean, sum.had = 0, 0, 0
+	for i := range a.s.node {
+		a.s.node[i].within = 0
+	}
 	for i := range a.m.cores {
 		c := &a.m.cores[i]
 		if set.mask>>c.node&1 == 0 || set.sockets>>c.socket&1 == 0 {
@@ -148,6 +154,7 @@ func (a *Allocator) sumSockets(set *nodeSet, sum *nodeSum) {
 		}
 		if !a.q.cleanOnly || !a.s.bad[i] {
 			sum.usable += int32(a.s.usable[i])
+			a.s.node[c.node].within += int32(a.s.usable[i])
 		}
 	}
 }
@@ -242,7 +249,7 @@ func (a *Allocator) consider(set *nodeSet, score Score, even bool) {
 	for i := range s.socket {
 		s.socket[i] = set.sockets>>i&1 != 0
 	}
-	if a.m.l3InOneNode && a.m.oneSocket && s.target.cpus == 0 {
+	if a.m.l3InOneNode && a.m.oneSocket && !a.short() {
 		for _, seen := range s.seen[:s.ties] {
 			if seen == key {
 				return
@@ -263,11 +270,11 @@ func (a *Allocator) consider(set *nodeSet, score Score, even bool) {
 func (a *Allocator) tryPlace(score Score) {
 	s := &a.s.nodes
 	want := a.q.want
-	if s.target.cpus > 0 {
+	if a.short() {
 		a.settleClean()
 	}
 	ok := a.placeCores(&score)
-	if s.target.cpus > 0 {
+	if a.short() {
 		a.unsettle(want)
 	}
 	if !ok || s.bestSet && score.Compare(&s.best.score) >= 0 {

@@ -22,7 +22,7 @@ func (a *Allocator) materialize() {
 	copy(s.in, s.best.in)
 	copy(s.socket, s.best.socket)
 	copy(s.share, s.best.share)
-	if s.target.cpus > 0 {
+	if a.short() {
 		a.settleClean()
 	}
 	clear(a.s.l3.open)

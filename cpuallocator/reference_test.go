@@ -25,6 +25,7 @@ type reference struct {
 	avoidedNode     map[int]bool
 	l3Free          map[int]int
 	nodeFree        map[int]int
+	shares          *[16]int // where set, only selections with these shares of the nodes count
 }
 
 type refCPU struct{ id, core, l3, node, socket, kind int }
@@ -168,7 +169,7 @@ func (ref *reference) judge(s cpuset.Set, limit int) (selection, bool) {
 		nodes[i.node], sockets[i.socket], l3s[i.l3] = true, true, true
 		c.shares[i.node]++
 	}
-	if len(nodes) > limit {
+	if len(nodes) > limit || ref.shares != nil && *ref.shares != c.shares {
 		return c, false
 	}
 	for core, taken := range cores {

@@ -50,6 +50,7 @@ func (a *Allocator) sum(cleanOnly bool) {
 		}
 		g.usable += int32(f)
 		n.usable += int32(f)
+		n.within = n.usable
 		if !s.bad[i] {
 			n.clean += int32(f)
 		}
