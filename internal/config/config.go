@@ -1,0 +1,160 @@
+// Package config is the daemon's configuration file.
+//
+//	apiVersion: quietcore.dev/v1alpha1
+//	kind: Configuration
+//	reserved: {cpus: "0-1"}
+//	allocation: {exclusivePolicy: PCPULevel}
+//
+// A Config is Default with what the file says written over it; it is valid as a
+// whole or refused as a whole, with every mistake named at once. Words such as
+// SpreadByPCPUs are decoded into the values that package cpuallocator works
+// with, so that a word nobody knows cannot get past this package.
+// docs/configuration.md lists every key; a test holds the two together.
+package config
+
+import (
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// APIVersion and Kind head every file.
+const (
+	APIVersion = "quietcore.dev/v1alpha1"
+	Kind       = "Configuration"
+)
+
+// Config is the whole file.
+type Config struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Mode       Mode       `json:"mode"`
+	Admission  Admission  `json:"admission"`
+	Memory     Memory     `json:"memory"`
+	Reserved   Reserved   `json:"reserved"`
+	Pools      Pools      `json:"pools"`
+	Allocation Allocation `json:"allocation"`
+	Quota      Quota      `json:"quota"`
+	System     System     `json:"system"`
+	Authority  Authority  `json:"authority"`
+	Node       NodeConfig `json:"node"`
+	NRI        NRI        `json:"nri"`
+	Cgroup     Cgroup     `json:"cgroup"`
+	Sysfs      Sysfs      `json:"sysfs"`
+	State      State      `json:"state"`
+	Socket     string     `json:"socket"`
+	Listen     string     `json:"listen"`
+	Log        Log        `json:"log"`
+}
+
+// Reserved CPUs are never given exclusively; strict ones leave the pools too.
+type Reserved struct {
+	CPUs   cpuset.Set `json:"cpus"`
+	Strict bool       `json:"strict"`
+}
+
+// Pools configures the pools that many share.
+type Pools struct {
+	SharedFloor int `json:"sharedFloor"` // CPUs; 0 means one physical core
+}
+
+// Allocation is what holds where no label, kubelet option or annotation speaks.
+type Allocation struct {
+	BindPolicy        BindPolicy      `json:"bindPolicy"`
+	BindRequired      bool            `json:"bindRequired"`
+	ExclusivePolicy   ExclusivePolicy `json:"exclusivePolicy"`
+	ExclusiveRequired bool            `json:"exclusiveRequired"`
+	NUMAStrategy      NUMAStrategy    `json:"numaStrategy"`
+	Alignment         Alignment       `json:"alignment"`
+	SMT               SMT             `json:"smt"`
+}
+
+// Quota says whose CFS quota is lifted besides that of pinned pods and of
+// containers that are alone in them.
+type Quota struct {
+	LiftContainersOfMultiContainerPods bool `json:"liftContainersOfMultiContainerPods"`
+}
+
+// System configures the class SYSTEM.
+type System struct {
+	CPUs       cpuset.Set `json:"cpus"` // empty: the shared pool
+	Exclusive  bool       `json:"exclusive"`
+	Namespaces []string   `json:"namespaces"`
+}
+
+// Authority says who may ask for what.
+type Authority struct {
+	Exclusive      Claims         `json:"exclusive"`
+	ResourceStatus ResourceStatus `json:"resourceStatus"`
+}
+
+// Claims limits who may own CPUs.
+type Claims struct {
+	Namespaces []string       `json:"namespaces"` // empty: all
+	MaxCPUs    map[string]int `json:"maxCPUs"`    // by namespace, "*" for each of the others
+}
+
+// NodeConfig is the node that we run on: the key `node` of the file and of a
+// script. Its zero value is a node without labels whose kubelet pins nothing.
+type NodeConfig struct {
+	Name    string            `json:"name"`
+	Labels  map[string]string `json:"labels"`
+	Kubelet Kubelet           `json:"kubelet"`
+}
+
+// Kubelet is what kubelet on this node was configured to do.
+type Kubelet struct {
+	CPUManagerPolicy      CPUManagerPolicy  `json:"cpuManagerPolicy"`
+	Options               map[string]string `json:"options"` // cpuManagerPolicyOptions
+	ReservedCPUs          cpuset.Set        `json:"reservedCPUs"`
+	TopologyManagerPolicy TopologyPolicy    `json:"topologyManagerPolicy"`
+	TopologyManagerScope  TopologyScope     `json:"topologyManagerScope"`
+	StateFile             string            `json:"stateFile"` // cpu_manager_state; empty: not read
+}
+
+// NRI says how the runtime is reached.
+type NRI struct {
+	Socket string `json:"socket"`
+	Name   string `json:"name"`
+	Index  string `json:"index"`
+}
+
+type Cgroup struct {
+	Root   string `json:"root"`
+	Driver Driver `json:"driver"`
+}
+
+type Sysfs struct {
+	Root string `json:"root"`
+}
+
+type State struct {
+	Dir string `json:"dir"`
+}
+
+type Log struct {
+	Level  LogLevel  `json:"level"`
+	Format LogFormat `json:"format"`
+}
+
+// Default is the configuration of a node on which nothing was configured.
+func Default() Config {
+	return Config{
+		APIVersion: APIVersion,
+		Kind:       Kind,
+		Mode:       Enforce,
+		Admission:  Refuse,
+		Memory:     MemoryOff,
+		System:     System{Namespaces: []string{"kube-system"}},
+		Authority:  Authority{Exclusive: Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}}, ResourceStatus: IgnoreStatus},
+		Node: NodeConfig{
+			Labels:  map[string]string{},
+			Kubelet: Kubelet{Options: map[string]string{}, StateFile: "/var/lib/kubelet/cpu_manager_state"},
+		},
+		NRI:    NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
+		Cgroup: Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
+		Sysfs:  Sysfs{Root: "/sys"},
+		State:  State{Dir: "/var/lib/quietcore"},
+		Socket: "/run/quietcore/quietcore.sock",
+		Listen: "127.0.0.1:9464",
+		Log:    Log{Level: "info", Format: LogText},
+	}
+}

@@ -1,0 +1,164 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// Validate reports everything that cannot work whatever the machine is, each
+// with its key and what to do.
+func (c *Config) Validate() error {
+	v := &checker{}
+	v.fields(c)
+	v.relations(c)
+	return errors.Join(v.errs...)
+}
+
+type checker struct{ errs []error }
+
+func (v *checker) fail(key, format string, args ...any) {
+	v.errs = append(v.errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+}
+
+// fields checks each key by itself.
+func (v *checker) fields(c *Config) {
+	v.head(c)
+	if n := c.Pools.SharedFloor; n < 0 || n > cpuset.MaxCPUs {
+		v.fail("pools.sharedFloor", "is %d, must be 0 (one physical core) to %d CPUs", n, cpuset.MaxCPUs)
+	}
+	v.namespaces("system.namespaces", c.System.Namespaces)
+	v.namespaces("authority.exclusive.namespaces", c.Authority.Exclusive.Namespaces)
+	for _, ns := range slices.Sorted(maps.Keys(c.Authority.Exclusive.MaxCPUs)) {
+		key := "authority.exclusive.maxCPUs"
+		if ns != "*" && !isLabel(ns) {
+			v.fail(key, "%s is neither a namespace nor \"*\"", quote(ns))
+		}
+		if n := c.Authority.Exclusive.MaxCPUs[ns]; n < 0 || n > cpuset.MaxCPUs {
+			v.fail(key+"."+ns, "is %d, must be 0 (none) to %d CPUs", n, cpuset.MaxCPUs)
+		}
+	}
+	v.node(&c.Node)
+	v.shell(c)
+}
+
+func (v *checker) head(c *Config) {
+	if c.APIVersion != "" && c.APIVersion != APIVersion {
+		v.fail("apiVersion", "is %s, this version of quietcore reads %s", quote(c.APIVersion), APIVersion)
+	}
+	if c.Kind != "" && c.Kind != Kind {
+		v.fail("kind", "is %s, must be %s", quote(c.Kind), Kind)
+	}
+}
+
+func (v *checker) node(n *NodeConfig) {
+	if n.Name != "" && (len(n.Name) > 253 || !nodeName(n.Name)) {
+		v.fail("node.name", "is %s, must be the name of a Node: lower-case letters, digits, - and .", quote(n.Name))
+	}
+	for _, k := range slices.Sorted(maps.Keys(n.Labels)) {
+		if k == "" {
+			v.fail("node.labels", "has a label without a name")
+		}
+	}
+	known := []string{
+		"align-by-socket", "distribute-cpus-across-cores", "distribute-cpus-across-numa", "full-pcpus-only",
+		"prefer-align-cpus-by-uncorecache", "strict-cpu-reservation",
+	}
+	for _, k := range slices.Sorted(maps.Keys(n.Kubelet.Options)) {
+		if !slices.Contains(known, k) {
+			v.fail("node.kubelet.options", "%s is no option of kubelet's static policy; there are %s", quote(k), strings.Join(known, ", "))
+		} else if value := n.Kubelet.Options[k]; value != "true" && value != "false" {
+			v.fail("node.kubelet.options."+k, "is %s, must be \"true\" or \"false\"", quote(value))
+		}
+	}
+	if n.Kubelet.StateFile != "" {
+		v.path("node.kubelet.stateFile", n.Kubelet.StateFile)
+	}
+}
+
+// maxSocketPath is what sockaddr_un holds.
+const maxSocketPath = 107
+
+// shell checks what the pure core never sees.
+func (v *checker) shell(c *Config) {
+	v.socket("nri.socket", c.NRI.Socket)
+	v.socket("socket", c.Socket)
+	if !regexp.MustCompile(`^[A-Za-z0-9_.+-]+$`).MatchString(c.NRI.Name) || len(c.NRI.Name) > 63 {
+		v.fail("nri.name", "is %s, must be 1 to 63 letters, digits, or _ . + -", quote(c.NRI.Name))
+	}
+	if !regexp.MustCompile(`^[0-9]{2}$`).MatchString(c.NRI.Index) {
+		v.fail("nri.index", "is %s, must be two digits, \"00\" to \"99\"; lower ones are asked first", quote(c.NRI.Index))
+	}
+	v.path("cgroup.root", c.Cgroup.Root)
+	v.path("sysfs.root", c.Sysfs.Root)
+	v.path("state.dir", c.State.Dir)
+	v.listen(c.Listen)
+}
+
+func (v *checker) socket(key, p string) {
+	v.path(key, p)
+	if len(p) > maxSocketPath {
+		v.fail(key, "is %d bytes long, a Unix socket's path has at most %d", len(p), maxSocketPath)
+	}
+}
+
+func (v *checker) path(key, p string) {
+	switch {
+	case !path.IsAbs(p):
+		v.fail(key, "is %s, must be an absolute path", quote(p))
+	case path.Clean(p) != p || strings.ContainsRune(p, 0):
+		v.fail(key, "is %s, must be written as %s", quote(p), quote(strings.ReplaceAll(path.Clean(p), "\x00", "")))
+	}
+}
+
+func (v *checker) listen(address string) {
+	if address == "" {
+		return
+	}
+	host, port, err := net.SplitHostPort(address)
+	if n, convErr := strconv.ParseUint(port, 10, 16); err != nil || convErr != nil || strconv.FormatUint(n, 10) != port || strings.ContainsAny(host, " /") {
+		v.fail("listen", "is %s, must be HOST:PORT such as 127.0.0.1:9464, or \"\" to serve nothing", quote(address))
+	}
+}
+
+func (v *checker) namespaces(key string, list []string) {
+	seen := map[string]bool{}
+	for i, ns := range list {
+		at := key + "[" + strconv.Itoa(i) + "]"
+		switch {
+		case ns == "*":
+			v.fail(at, "is \"*\"; leave the list empty to mean every namespace where that is allowed, else name them")
+		case !isLabel(ns):
+			v.fail(at, "is %s, must be the name of a namespace", quote(ns))
+		case seen[ns]:
+			v.fail(at, "%s is listed twice", quote(ns))
+		}
+		seen[ns] = true
+	}
+}
+
+func isLabel(s string) bool {
+	return len(s) <= 63 && regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`).MatchString(s)
+}
+
+func nodeName(s string) bool {
+	return regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`).MatchString(s)
+}
+
+// relations checks keys against each other.
+func (v *checker) relations(c *Config) {
+	if c.System.Exclusive && c.System.CPUs.IsEmpty() {
+		v.fail("system.exclusive", "is true and system.cpus is empty: name the CPUs that the class SYSTEM has for itself, or remove it")
+	}
+	if both := c.System.CPUs.And(c.Reserved.CPUs); c.System.Exclusive && !both.IsEmpty() {
+		v.fail("system.cpus", "CPUs %s are in reserved.cpus too: reserved CPUs belong to the shared pools, exclusive system CPUs to the class SYSTEM alone", both)
+	}
+}

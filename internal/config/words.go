@@ -1,0 +1,182 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Words that are numbers elsewhere: the value is the index in its list.
+type (
+	BindPolicy       cpuallocator.BindPolicy
+	ExclusivePolicy  cpuallocator.ExclusivePolicy
+	NUMAStrategy     cpuallocator.NUMAStrategy
+	Alignment        cpuallocator.Alignment
+	SMT              cpuallocator.SMT
+	CPUManagerPolicy uint8
+	TopologyPolicy   uint8
+	TopologyScope    uint8
+)
+
+const (
+	CPUManagerNone CPUManagerPolicy = iota
+	CPUManagerStatic
+)
+
+func bindWords() []string { return []string{"FullPCPUs", "SpreadByPCPUs"} }
+func exclusiveWords() []string {
+	return []string{"None", "PCPULevel", "NUMANodeLevel"}
+}
+func strategyWords() []string {
+	return []string{"MostAllocated", "LeastAllocated", "DistributeEvenly"}
+}
+func alignmentWords() []string {
+	return []string{"None", "BestEffort", "Restricted", "SingleNUMANode"}
+}
+func smtWords() []string        { return []string{"none", "isolate", "align", "roundup"} }
+func cpuManagerWords() []string { return []string{"none", "static"} }
+func topologyWords() []string {
+	return []string{"none", "best-effort", "restricted", "single-numa-node"}
+}
+func scopeWords() []string { return []string{"container", "pod"} }
+
+func (v BindPolicy) String() string       { return word(v, bindWords()) }
+func (v ExclusivePolicy) String() string  { return word(v, exclusiveWords()) }
+func (v NUMAStrategy) String() string     { return word(v, strategyWords()) }
+func (v Alignment) String() string        { return word(v, alignmentWords()) }
+func (v SMT) String() string              { return word(v, smtWords()) }
+func (v CPUManagerPolicy) String() string { return word(v, cpuManagerWords()) }
+func (v TopologyPolicy) String() string   { return word(v, topologyWords()) }
+func (v TopologyScope) String() string    { return word(v, scopeWords()) }
+
+func (v BindPolicy) MarshalText() ([]byte, error)       { return []byte(v.String()), nil }
+func (v ExclusivePolicy) MarshalText() ([]byte, error)  { return []byte(v.String()), nil }
+func (v NUMAStrategy) MarshalText() ([]byte, error)     { return []byte(v.String()), nil }
+func (v Alignment) MarshalText() ([]byte, error)        { return []byte(v.String()), nil }
+func (v SMT) MarshalText() ([]byte, error)              { return []byte(v.String()), nil }
+func (v CPUManagerPolicy) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
+func (v TopologyPolicy) MarshalText() ([]byte, error)   { return []byte(v.String()), nil }
+func (v TopologyScope) MarshalText() ([]byte, error)    { return []byte(v.String()), nil }
+
+func (v *BindPolicy) UnmarshalText(text []byte) error { return setIndex(v, text, bindWords()) }
+func (v *ExclusivePolicy) UnmarshalText(text []byte) error {
+	return setIndex(v, text, exclusiveWords())
+}
+func (v *NUMAStrategy) UnmarshalText(text []byte) error { return setIndex(v, text, strategyWords()) }
+func (v *Alignment) UnmarshalText(text []byte) error    { return setIndex(v, text, alignmentWords()) }
+func (v *SMT) UnmarshalText(text []byte) error          { return setIndex(v, text, smtWords()) }
+func (v *CPUManagerPolicy) UnmarshalText(text []byte) error {
+	return setIndex(v, text, cpuManagerWords())
+}
+func (v *TopologyPolicy) UnmarshalText(text []byte) error { return setIndex(v, text, topologyWords()) }
+func (v *TopologyScope) UnmarshalText(text []byte) error  { return setIndex(v, text, scopeWords()) }
+
+// Words that are words elsewhere too.
+type (
+	Mode           string
+	Admission      string
+	Memory         policy.Memory
+	ResourceStatus string
+	Driver         string
+	LogLevel       string
+	LogFormat      string
+)
+
+const (
+	Enforce       Mode           = "enforce"
+	Observe       Mode           = "observe" // nothing at all is written
+	Refuse        Admission      = "refuse"
+	Degrade       Admission      = "degrade"
+	MemoryOff                    = Memory(policy.MemoryOff)
+	IgnoreStatus  ResourceStatus = "ignore"
+	TrustStatus   ResourceStatus = "trust"
+	DriverAuto    Driver         = "auto"
+	DriverCgroups Driver         = "cgroupfs"
+	LogText       LogFormat      = "text"
+	LogJSON       LogFormat      = "json"
+)
+
+func (v *Mode) UnmarshalText(text []byte) error      { return setWord(v, text, Enforce, Observe) }
+func (v *Admission) UnmarshalText(text []byte) error { return setWord(v, text, Refuse, Degrade) }
+func (v *Memory) UnmarshalText(text []byte) error {
+	return setWord(v, text, MemoryOff, Memory(policy.MemoryPreferred), Memory(policy.MemoryStrict))
+}
+func (v *ResourceStatus) UnmarshalText(text []byte) error {
+	return setWord(v, text, IgnoreStatus, TrustStatus)
+}
+func (v *Driver) UnmarshalText(text []byte) error { return setWord(v, text, DriverAuto, DriverCgroups) }
+func (v *LogLevel) UnmarshalText(text []byte) error {
+	return setWord(v, text, "debug", "info", "warn", "error")
+}
+func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
+
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
+
+// Slog is the level in the terms of package slog.
+func (v LogLevel) Slog() slog.Level {
+	var l slog.Level
+	if l.UnmarshalText([]byte(v)) != nil {
+		return slog.LevelInfo
+	}
+	return l
+}
+
+func word[T ~uint8](v T, words []string) string {
+	if int(v) >= len(words) {
+		return strconv.Itoa(int(v))
+	}
+	return words[v]
+}
+
+func setIndex[T ~uint8](v *T, text []byte, words []string) error {
+	i := slices.Index(words, string(text))
+	if i < 0 {
+		return unknownWord(string(text), words)
+	}
+	*v = T(i)
+	return nil
+}
+
+func setWord[T ~string](v *T, text []byte, words ...T) error {
+	if !slices.Contains(words, T(text)) {
+		names := make([]string, len(words))
+		for i, w := range words {
+			names[i] = string(w)
+		}
+		return unknownWord(string(text), names)
+	}
+	*v = T(text)
+	return nil
+}
+
+func unknownWord(text string, words []string) error {
+	for _, w := range words {
+		if strings.EqualFold(w, text) {
+			return fmt.Errorf("is %s; write %s, words are case-sensitive", quote(text), w)
+		}
+	}
+	return fmt.Errorf("is %s, must be %s", quote(text), alternatives(words))
+}
+
+func alternatives(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
+// quote keeps what somebody wrote to a readable part of one line.
+func quote(text string) string {
+	const most = 60
+	if len(text) > most {
+		return strconv.QuoteToASCII(text[:most]) + "…"
+	}
+	return strconv.QuoteToASCII(text)
+}
