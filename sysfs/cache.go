@@ -21,7 +21,7 @@ type cacheReader struct {
 // members returns the CPUs that share this CPU's data or unified cache.
 func (c *cacheReader) members(cpu int) (cpuset.Set, error) {
 	if !c.r.dirs.Has(cpu) {
-		return cpuset.Set{}, fmt.Errorf("is missing")
+		return cpuset.Set{}, errMissing
 	}
 	index, err := c.find(cpu)
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *cacheReader) members(cpu int) (cpuset.Set, error) {
 	}
 	c.guess = index
 	dir := cachePath(index)
-	return c.r.cpuSet(cpu, []form{{dir + "shared_cpu_list", false}, {dir + "shared_cpu_map", true}})
+	return c.r.cpuSet(cpu, []form{{dir + "shared_cpu_map", true}, {dir + "shared_cpu_list", false}})
 }
 
 func (c *cacheReader) find(cpu int) (int, error) {
@@ -43,7 +43,7 @@ func (c *cacheReader) find(cpu int) (int, error) {
 		}
 		if !there {
 			if index == 0 {
-				return 0, fmt.Errorf("is missing")
+				return 0, errMissing
 			}
 			break
 		}
@@ -80,12 +80,12 @@ func (r *reader) readL2s() {
 	}
 	const assumed = "a core counts as having an L2 of its own"
 	if err != nil {
-		r.warn(cpuDir+"/cpu*/cache/index*/shared_cpu_list", fmt.Errorf("L2: %w", err), assumed)
+		r.warn(cpuDir+"/cpu*/cache/index*/shared_cpu_map", fmt.Errorf("L2: %w", err), assumed)
 		return
 	}
 	r.warnMisses("cache/index*/level", &m, assumed)
 	if core, found := r.splitsCore(func(i int) int { return group[i] }); found {
-		r.warnf(cpuDir+"/cpu*/cache/index*/shared_cpu_list", "core %d has CPUs in several L2s; %s", core, assumed)
+		r.warnf(cpuDir+"/cpu*/cache/index*/shared_cpu_map", "core %d has CPUs in several L2s; %s", core, assumed)
 		return
 	}
 	type place struct{ l2, core int }
@@ -112,7 +112,7 @@ func (r *reader) readL3s() {
 		}
 	}
 	if err != nil {
-		r.warn(cpuDir+"/cpu*/cache/index*/shared_cpu_list", fmt.Errorf("L3: %w", err), assumed)
+		r.warn(cpuDir+"/cpu*/cache/index*/shared_cpu_map", fmt.Errorf("L3: %w", err), assumed)
 		group = make([]int, len(r.cpus))
 		for i := range group {
 			group[i] = unknown

@@ -16,6 +16,8 @@ const (
 	maxDirNames  = 4 * cpuset.MaxCPUs
 )
 
+var errMissing = errors.New("is missing")
+
 // text reads one file and trims what the kernel, and whoever copied the tree,
 // put around the value. A pipe or device in a copied tree is not opened: that
 // could wait for ever.
@@ -67,7 +69,7 @@ func (r *reader) names(dir string) ([]string, error) {
 // plain drops the path from an error: the warning names it already.
 func plain(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("is missing")
+		return errMissing
 	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

@@ -72,12 +72,9 @@ func (r *reader) readMemory(node int) uint64 {
 
 // nodeCPUs reads which online CPUs a node counts.
 func (r *reader) nodeCPUs(node int) (cpuset.Set, error) {
-	s, err := r.list(nodePath(node, "cpulist"))
+	s, err := r.firstSet(nodePath(node, ""), []form{{"cpumap", true}, {"cpulist", false}})
 	if err != nil {
-		var e error
-		if s, e = r.mask(nodePath(node, "cpumap")); e != nil {
-			return s, err
-		}
+		return s, err
 	}
 	return s.And(r.online), nil
 }
@@ -94,14 +91,14 @@ func (r *reader) assignNodes(nodes []int) {
 	for _, node := range nodes {
 		s, err := r.nodeCPUs(node)
 		if err != nil {
-			r.warn(nodePath(node, "cpulist"), err, "the node counts as one without CPUs")
+			r.warn(nodePath(node, "cpumap"), err, "the node counts as one without CPUs")
 			continue
 		}
 		if s.IsEmpty() {
 			continue
 		}
 		if same, dup := first[s]; dup {
-			r.warnf(nodePath(node, "cpulist"), "names the CPUs of node %d, %s; they count as that node's and this one as memory only", same, brief(s))
+			r.warnf(nodePath(node, "cpumap"), "names the CPUs of node %d, %s; they count as that node's and this one as memory only", same, brief(s))
 			continue
 		}
 		first[s] = node
@@ -114,7 +111,7 @@ func (r *reader) assignNodes(nodes []int) {
 			}
 		}
 		if !taken.IsEmpty() {
-			r.warnf(nodePath(node, "cpulist"), "names CPUs %s, which a lower node names as well; they count as the lower one's", brief(taken))
+			r.warnf(nodePath(node, "cpumap"), "names CPUs %s, which a lower node names as well; they count as the lower one's", brief(taken))
 		}
 	}
 }
@@ -141,7 +138,7 @@ func (r *reader) assignRest(nodes []int) {
 			c.Node = node
 			continue
 		}
-		m.add(c.ID, fmt.Errorf("is missing"))
+		m.add(c.ID, errMissing)
 	}
 	r.warnMisses("node*", &m, fmt.Sprintf("no node counts them; they count as CPUs of node %d", lowest))
 }

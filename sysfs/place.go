@@ -1,6 +1,7 @@
 package sysfs
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -25,48 +26,54 @@ func (r *reader) readPlaces() {
 }
 
 // form is one way in which the kernel writes a set of CPUs; its names and
-// formats changed over the years.
+// formats changed over the years. Masks come first: older kernels cut a list
+// off at the end of a page, which a mask never reaches.
 type form struct {
 	file string
 	mask bool
 }
 
 func coreForms() []form {
-	return []form{{"topology/core_cpus_list", false}, {"topology/thread_siblings_list", false}, {"topology/core_cpus", true}, {"topology/thread_siblings", true}}
+	return []form{{"topology/core_cpus", true}, {"topology/thread_siblings", true}, {"topology/core_cpus_list", false}, {"topology/thread_siblings_list", false}}
 }
 
 func packageForms() []form {
-	return []form{{"topology/package_cpus_list", false}, {"topology/core_siblings_list", false}, {"topology/package_cpus", true}, {"topology/core_siblings", true}}
+	return []form{{"topology/package_cpus", true}, {"topology/core_siblings", true}, {"topology/package_cpus_list", false}, {"topology/core_siblings_list", false}}
 }
 
 func clusterForms() []form {
-	return []form{{"topology/cluster_cpus_list", false}, {"topology/cluster_cpus", true}}
+	return []form{{"topology/cluster_cpus", true}, {"topology/cluster_cpus_list", false}}
 }
 
-// cpuSet reads the first form that is there.
-func (r *reader) cpuSet(cpu int, forms []form) (s cpuset.Set, err error) {
+// cpuSet reads the first form that is there and makes sense.
+func (r *reader) cpuSet(cpu int, forms []form) (cpuset.Set, error) {
 	if !r.dirs.Has(cpu) {
-		return s, fmt.Errorf("is missing")
+		return cpuset.Set{}, errMissing
 	}
-	for i, f := range forms {
+	return r.firstSet(cpuPath(cpu, ""), forms)
+}
+
+func (r *reader) firstSet(dir string, forms []form) (cpuset.Set, error) {
+	problem := errMissing
+	for _, f := range forms {
 		read := r.list
 		if f.mask {
 			read = r.mask
 		}
-		var e error
-		if s, e = read(cpuPath(cpu, f.file)); e == nil {
+		s, err := read(dir + f.file)
+		if err == nil {
 			return s, nil
 		}
-		if i == 0 {
-			err = e
+		if !errors.Is(err, errMissing) {
+			problem = err
 		}
 	}
-	return s, err
+	return cpuset.Set{}, problem
 }
 
 func (r *reader) cpuNumber(cpu int, file string) (int, error) {
 	if !r.dirs.Has(cpu) {
-		return 0, fmt.Errorf("is missing")
+		return 0, errMissing
 	}
 	return r.number(cpuPath(cpu, file))
 }
@@ -162,7 +169,7 @@ func (r *reader) readSockets() {
 	}
 	assumed := "all CPUs count as one socket"
 	if r.socketsByMembers(len(members) > 0) {
-		assumed = "the socket is taken from package_cpus_list"
+		assumed = "the socket is taken from package_cpus"
 	} else {
 		for i := range r.cpus {
 			r.cpus[i].Socket = 0
