@@ -81,9 +81,20 @@ func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
 	if err != nil {
 		return nil, m.blame(err)
 	}
-	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
-	g.request.Keep = cpuset.Set{}
+	g := m.grantOf(p, result.CPUs, r)
 	return g, m.mayOwn(p, g, owned)
+}
+
+// grantOf makes the grant of CPUs. Isolation withholds every sibling, those that
+// are offline now too: they must not come back as somebody's neighbour.
+func (m *Machine) grantOf(p *pod, cpus cpuset.Set, r cpuallocator.Request) *grant {
+	r.Keep = cpuset.Set{}
+	g := &grant{cpus: cpus, request: r}
+	if r.SMT == cpuallocator.SMTIsolate {
+		siblings := m.topo.Siblings(cpus).Minus(cpus).Minus(m.cfg.reserved())
+		g.withheld = siblings.Minus(m.ownedByOthers(p, siblings))
+	}
+	return g
 }
 
 // blame names the owner whom a refused pod cannot see.
@@ -126,7 +137,10 @@ func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 // adopt takes over what a pod was found to own. CPUs that somebody owns, that
 // are reserved or that do not exist are nobody's to adopt.
 func (m *Machine) adopt(p *pod, r *Recovered) bool {
-	all := r.CPUs.Or(r.Withheld)
+	all := r.CPUs
+	if p.in.request.SMT == cpuallocator.SMTIsolate {
+		all.AddSet(&r.Withheld)
+	}
 	known := m.topo.Known()
 	if r.CPUs.IsEmpty() || !all.SubsetOf(&known) {
 		return false
@@ -156,12 +170,7 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	// The runtime may still report the sums from before a resize; the kernel does not.
 	whole := int64(request.CPUs) * 1000
 	p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
-	g := &grant{cpus: r.CPUs, withheld: r.Withheld, request: request}
-	if request.SMT == cpuallocator.SMTIsolate && r.Withheld.IsEmpty() {
-		siblings := m.topo.Siblings(r.CPUs).Minus(r.CPUs)
-		g.withheld = siblings.And(m.free())
-	}
-	p.grant = g
+	p.grant = m.grantOf(p, r.CPUs, request)
 	return true
 }
 
@@ -225,7 +234,7 @@ func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 	if err != nil {
 		return nil, err
 	}
-	return &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}, nil
+	return m.grantOf(p, result.CPUs, r), nil
 }
 
 // keepsQuota says that a pinned pod's quota is not lifted: rounded up to whole

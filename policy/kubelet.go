@@ -64,6 +64,7 @@ func (m *Machine) takeKubelets(p *pod, recovered *Recovered) *Refusal {
 		return nil
 	}
 	p.in.class, p.node = LSR, AnyNode
+	p.in.request = cpuallocator.Request{Strategy: m.cfg.Allocation.Strategy} // kubelet knows no other policy of ours
 	delete(m.bound, p.ref.UID)
 	if r := recovered; r != nil && m.adopt(p, r) {
 		return nil // moved by us before the restart
@@ -102,14 +103,29 @@ func (m *Machine) replace(p *pod, wants cpuset.Set) (*grant, *Refusal) {
 	online := m.topo.Online()
 	others := m.ownedByOthers(p, online)
 	ours := wants.And(online).Minus(others).Minus(m.pools.withheld)
-	free := m.free().Or(ours).Minus(m.pools.reserved)
-	r := cpuallocator.Request{CPUs: wants.Count(), Strategy: m.cfg.Allocation.Strategy}
+	free := m.free().Or(ours).Minus(m.pools.reserved).Minus(m.bookedForOthers(p))
+	r := p.in.request
+	r.CPUs = wants.Count()
 	result, err := m.alloc.Allocate(free, m.held(p), r)
 	if err != nil {
 		return nil, err
 	}
 	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
 	return g, m.mayOwn(p, g, ours)
+}
+
+// bookedForOthers are the CPUs that kubelet's state gives to pods that may still
+// take them: all but those that run elsewhere by our decision.
+func (m *Machine) bookedForOthers(p *pod) cpuset.Set {
+	var booked cpuset.Set
+	for uid, entries := range m.kubelet.Entries {
+		o := m.pods[uid]
+		if uid == p.ref.UID || o != nil && (o.grant != nil || !kubeletPins(o.labels, o.ref.QoS)) {
+			continue
+		}
+		booked = booked.Or(union(entries))
+	}
+	return booked
 }
 
 // kubeletNeed is where a container that kubelet pinned has to run; the pod

@@ -54,7 +54,7 @@ func (m *Machine) admit(in Pod, degrade bool) (*pod, *Refusal) {
 			return nil, err
 		}
 		m.fallBack(p, err)
-		if m.takeKubelets(p, nil) == nil && (p.kubelet || p.grant != nil) {
+		if m.takeKubelets(p, in.Recovered) == nil && (p.kubelet || p.grant != nil) {
 			p.degraded = "" // whatever the pod said, kubelet pinned it
 		}
 	}
