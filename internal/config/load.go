@@ -70,8 +70,10 @@ func Parse(data []byte) (*Config, error) {
 
 // YAML writes the whole configuration in the order of the reference; Parse
 // reads it back to the same value.
-func (c *Config) YAML() ([]byte, error) {
-	text, err := json.Marshal(c)
+func (c *Config) YAML() ([]byte, error) { return toYAML(c) }
+
+func toYAML(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}

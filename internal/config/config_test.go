@@ -1,0 +1,298 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/internal/strict"
+	"github.com/quietcore/quietcore/policy"
+)
+
+const head = "apiVersion: " + APIVersion + "\n"
+
+func TestDefaultIsValidAndIsThePolicysDefault(t *testing.T) {
+	c := Default()
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	want := policy.Config{
+		Memory: policy.MemoryOff, System: policy.System{Namespaces: []string{"kube-system"}},
+		Authority: policy.Authority{Namespaces: []string{}, MaxCPUs: map[string]int{}}, NodeLabels: map[string]string{},
+		Kubelet: policy.Kubelet{Options: map[string]string{}, TopologyPolicy: "none"},
+	}
+	if got := c.Policy(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v\nwant %+v", got, want)
+	}
+	parsed, err := Parse([]byte(head))
+	if err != nil || !reflect.DeepEqual(*parsed, c) {
+		t.Fatalf("a file that says nothing: %+v, %v", parsed, err)
+	}
+}
+
+func TestEveryWordIsTheValueItNames(t *testing.T) {
+	c, err := Parse([]byte(head + `
+memory: off
+admission: degrade
+reserved: {cpus: 0-1, strict: true}
+pools: {sharedFloor: 4}
+allocation: {bindPolicy: SpreadByPCPUs, bindRequired: true, exclusivePolicy: NUMANodeLevel, exclusiveRequired: true, numaStrategy: DistributeEvenly, alignment: SingleNUMANode, smt: roundup}
+quota: {liftContainersOfMultiContainerPods: true}
+system: {cpus: "7", exclusive: true, namespaces: [a, b]}
+authority: {exclusive: {namespaces: [batch], maxCPUs: {batch: 4, "*": 0}}, resourceStatus: trust}
+node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {full-pcpus-only: true}, reservedCPUs: "2", topologyManagerPolicy: restricted, topologyManagerScope: pod, stateFile: ""}}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := policy.Config{
+		Degrade: true, Memory: policy.MemoryOff, Reserved: cpuset.Of(0, 1), ReservedStrict: true, SharedFloor: 4,
+		Allocation: policy.Allocation{
+			Bind: cpuallocator.SpreadByPCPUs, BindRequired: true, Exclusive: cpuallocator.NUMANodeLevel, ExclusiveRequired: true,
+			Strategy: cpuallocator.DistributeEvenly, Alignment: cpuallocator.AlignSingleNode, SMT: cpuallocator.SMTRoundUp,
+		},
+		LiftContainers: true, System: policy.System{CPUs: cpuset.Of(7), Exclusive: true, Namespaces: []string{"a", "b"}},
+		Authority:  policy.Authority{Namespaces: []string{"batch"}, MaxCPUs: map[string]int{"batch": 4, "*": 0}, TrustStatus: true},
+		NodeLabels: map[string]string{"k": "v"},
+		Kubelet:    policy.Kubelet{Static: true, Options: map[string]string{"full-pcpus-only": "true"}, Reserved: cpuset.Of(2), TopologyPolicy: "restricted"},
+	}
+	if got := c.Policy(); !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v\nwant %+v", got, want)
+	}
+}
+
+// Each word list must be in the order of the constants that it stands for.
+func TestWordListsAreInTheOrderOfTheAllocators(t *testing.T) {
+	for _, c := range []struct {
+		got  []string
+		want map[string]int
+	}{
+		{bindWords(), map[string]int{"FullPCPUs": int(cpuallocator.FullPCPUs), "SpreadByPCPUs": int(cpuallocator.SpreadByPCPUs)}},
+		{exclusiveWords(), map[string]int{"None": int(cpuallocator.ExclusiveNone), "PCPULevel": int(cpuallocator.PCPULevel), "NUMANodeLevel": int(cpuallocator.NUMANodeLevel)}},
+		{strategyWords(), map[string]int{"MostAllocated": int(cpuallocator.MostAllocated), "LeastAllocated": int(cpuallocator.LeastAllocated), "DistributeEvenly": int(cpuallocator.DistributeEvenly)}},
+		{alignmentWords(), map[string]int{"None": int(cpuallocator.AlignNone), "BestEffort": int(cpuallocator.AlignBestEffort), "Restricted": int(cpuallocator.AlignRestricted), "SingleNUMANode": int(cpuallocator.AlignSingleNode)}},
+		{smtWords(), map[string]int{"none": int(cpuallocator.SMTNone), "isolate": int(cpuallocator.SMTIsolate), "align": int(cpuallocator.SMTAlign), "roundup": int(cpuallocator.SMTRoundUp)}},
+	} {
+		if len(c.got) != len(c.want) {
+			t.Errorf("%v: want %v", c.got, c.want)
+		}
+		for i, w := range c.got {
+			if v, ok := c.want[w]; !ok || v != i {
+				t.Errorf("%s is %d, the allocator's is %d", w, i, v)
+			}
+		}
+	}
+}
+
+func TestRefusesAllMistakesAtOnce(t *testing.T) {
+	_, err := Parse([]byte(head + `kind: Config
+Mode: observe
+memory: sometimes
+reserved: {cpus: 0-2000000000}
+pools: {sharedFloor: -1}
+allocation:
+  bindpolicy: FullPCPUs
+  smt: Isolate
+  alignmnt: None
+system: {namespaces: [Kube, a, a, "*"]}
+authority: {exclusive: {maxCPUs: {"?": 1, a: -3}}}
+node: {name: "a b", kubelet: {options: {full-pcpu-only: "true", full-pcpus-only: maybe}, stateFile: x}}
+nri: {socket: run/nri.sock, name: "", index: 9}
+cgroup: {root: /sys/../x, driver: systemd}
+state: {dir: ""}
+socket: /` + strings.Repeat("s", 120) + `
+listen: everywhere
+log: {level: loud, format: [text]}
+`))
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	text := err.Error()
+	for _, want := range []string{
+		`line 3: unknown key "Mode"; did you mean "mode"?`,
+		`line 4: memory: is "sometimes", must be off, preferred or strict`,
+		`line 5: reserved.cpus: CPU list "0-2000000000"`,
+		`line 8: allocation: unknown key "bindpolicy"; did you mean "bindPolicy"?`,
+		`line 9: allocation.smt: is "Isolate"; write isolate, words are case-sensitive`,
+		`line 10: allocation: unknown key "alignmnt"; did you mean "alignment"?`,
+		`line 15: cgroup.driver: is "systemd", must be auto or cgroupfs`,
+		`line 19: log.level: is "loud", must be debug, info, warn or error`,
+		`line 19: log.format: is a list, must be text`,
+		`kind: is "Config", must be Configuration`,
+		`pools.sharedFloor: is -1, must be 0 (one physical core) to 8192 CPUs`,
+		`system.namespaces[0]: is "Kube", must be the name of a namespace`,
+		`system.namespaces[2]: "a" is listed twice`,
+		`system.namespaces[3]: is "*"; leave the list empty`,
+		`authority.exclusive.maxCPUs: "?" is neither a namespace nor "*"`,
+		`authority.exclusive.maxCPUs.a: is -3, must be 0 (none) to 8192 CPUs`,
+		`node.name: is "a b"`,
+		`node.kubelet.options: "full-pcpu-only" is no option of kubelet's static policy`,
+		`node.kubelet.options.full-pcpus-only: is "maybe", must be "true" or "false"`,
+		`node.kubelet.stateFile: is "x", must be an absolute path`,
+		`nri.socket: is "run/nri.sock", must be an absolute path`,
+		`nri.name: is ""`,
+		`nri.index: is "9", must be two digits`,
+		`cgroup.root: is "/sys/../x", must be written as "/x"`,
+		`state.dir: is "", must be an absolute path`,
+		`socket: is 121 bytes long, a Unix socket's path has at most 107`,
+		`listen: is "everywhere", must be HOST:PORT`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("not reported: %s", want)
+		}
+	}
+	if n := strings.Count(text, "\n") + 1; n != 27 {
+		t.Errorf("%d mistakes reported, 27 made:\n%s", n, text)
+	}
+}
+
+func TestRefuses(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                                 "apiVersion: is missing; begin the file with apiVersion: quietcore.dev/v1alpha1",
+		"mode: observe":                    "apiVersion: is missing",
+		"apiVersion: quietcore.dev/v1":     `apiVersion: is "quietcore.dev/v1", this version of quietcore reads quietcore.dev/v1alpha1`,
+		head + "system: {exclusive: true}": "system.exclusive: is true and system.cpus is empty",
+		head + "reserved: {cpus: 0-3}\nsystem: {exclusive: true, cpus: 3-4}": "system.cpus: CPUs 3 are in reserved.cpus too",
+		head + "listen: 127.0.0.1:99999":                                     "listen: is",
+		head + "mode: on":                                                    `line 2: mode: is "on", must be enforce or observe`,
+	} {
+		if _, err := Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", in, err, want)
+		}
+	}
+	var mistake *strict.Error
+	if _, err := Parse([]byte(head + "mod: observe")); !errors.As(err, &mistake) || mistake.Line != 2 {
+		t.Errorf("the line of a misspelt key: %+v", mistake)
+	}
+	if _, err := Load(filepath.Join(t.TempDir(), "none.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "must be a regular file") {
+		t.Errorf("/dev/zero: %v", err)
+	}
+}
+
+func TestYAMLReadsBack(t *testing.T) {
+	c := Default()
+	c.Node.Labels["a"], c.Node.Labels["b"] = "true", "1.10"
+	c.Reserved.CPUs = cpuset.Of(0)
+	c.Listen = ""
+	text, err := c.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := Parse(text)
+	if err != nil || !reflect.DeepEqual(*back, c) {
+		t.Fatalf("%s\n%v\ngot %+v", text, err, back)
+	}
+	if !strings.HasPrefix(string(text), "apiVersion: quietcore.dev/v1alpha1\nkind: Configuration\nmode: enforce\n") {
+		t.Errorf("not in the order of the reference:\n%s", text)
+	}
+}
+
+// TestReference holds docs/configuration.md and the struct together: a row for
+// each key and no other, with the default that Default has.
+func TestReference(t *testing.T) {
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (`[^`]*`|) *\\| (.+) \\|$")
+	documented := map[string]string{}
+	for _, m := range row.FindAllStringSubmatch(string(text), -1) {
+		if _, twice := documented[m[1]]; twice {
+			t.Errorf("%s has two rows", m[1])
+		}
+		documented[m[1]] = strings.Trim(m[2], "`")
+	}
+	c := Default()
+	want := map[string]string{}
+	leaves(reflect.ValueOf(c), "", want)
+	for key, value := range want {
+		got, ok := documented[key]
+		switch {
+		case !ok:
+			t.Errorf("docs/configuration.md has no row for %s", key)
+		case got != value:
+			t.Errorf("docs/configuration.md says that %s is %q by default, it is %q", key, got, value)
+		}
+		delete(documented, key)
+	}
+	for key := range documented {
+		t.Errorf("docs/configuration.md has a row for %s, which is no key", key)
+	}
+	for _, key := range NeedsRestart(&Config{}, &c) {
+		if !strings.Contains(string(text), "`"+key) {
+			t.Errorf("docs/configuration.md does not say that %s needs a restart", key)
+		}
+	}
+}
+
+// leaves lists the keys that hold a value, with their values as one writes them.
+func leaves(v reflect.Value, prefix string, into map[string]string) {
+	for i := range v.NumField() {
+		key := prefix + v.Type().Field(i).Tag.Get("json")
+		f := v.Field(i)
+		if _, isSet := f.Interface().(cpuset.Set); f.Kind() == reflect.Struct && !isSet {
+			leaves(f, key+".", into)
+			continue
+		}
+		if list, ok := f.Interface().([]string); ok {
+			into[key] = "[" + strings.Join(list, ", ") + "]"
+			continue
+		}
+		c := map[string]any{"v": f.Interface()}
+		into[key] = strings.TrimSpace(strings.TrimPrefix(inYAML(c), "v: "))
+	}
+}
+
+func inYAML(v any) string {
+	text, err := toYAML(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+func TestNeedsRestartNamesOnlyWhatDiffers(t *testing.T) {
+	a, b := Default(), Default()
+	b.Listen, b.NRI.Index, b.Mode = "", "10", Observe
+	if got := NeedsRestart(&a, &b); !slices.Equal(got, []string{"nri", "listen"}) {
+		t.Fatalf("%v", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		f.Add([]byte(m[1]))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse(data)
+		if err != nil {
+			return
+		}
+		text, err := c.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := Parse(text)
+		if err != nil {
+			t.Fatalf("accepted, what it means was not:\n%s\n%v", text, err)
+		}
+		again, err := back.YAML()
+		if err != nil || string(again) != string(text) {
+			t.Fatalf("%s\nthen\n%s (%v)", text, again, err)
+		}
+	})
+}
