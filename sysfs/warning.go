@@ -73,9 +73,9 @@ func (r *reader) warnMisses(file string, m *misses, assumed string) {
 	if m.first == nil {
 		return
 	}
-	of := "on CPUs " + brief(m.cpus)
+	of := "CPUs " + brief(m.cpus)
 	if m.cpus == r.online {
-		of = "on every CPU"
+		of = "every CPU"
 	}
-	r.warnf(cpuDir+"/cpu*/"+file, "%v %s; %s", m.first, of, assumed)
+	r.warnf(cpuDir+"/cpu*/"+file, "%v (%s); %s", m.first, of, assumed)
 }
