@@ -118,7 +118,7 @@ func (a *Allocator) giveMore(set *nodeSet, base, extra int32, except int) bool {
 	for mask := set.mask; mask != 0; mask &= mask - 1 {
 		i := bits.TrailingZeros16(mask)
 		n := &a.s.node[i]
-		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw > a.s.node[best].raw) {
+		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw+n.had > a.s.node[best].raw+a.s.node[best].had) {
 			best = i
 		}
 	}

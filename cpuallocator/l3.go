@@ -1,8 +1,10 @@
 package cpuallocator
 
-// maxL3Steps bounds the search for the best set of L3s on one set of nodes.
-// Where it runs out, the best set seen by then is taken.
-const maxL3Steps = 1500
+// l3Effort divided by the machine's cores is how many partial sets of L3s one
+// request may look at: a small machine's are all looked at, and a large one's as
+// many as fit the time that a request may take. Where it runs out, the best set
+// seen by then is taken: always of the fewest L3s, perhaps not the best fit.
+const l3Effort = 1 << 15
 
 // l3Search is the scratch space of the choice of L3 domains.
 type l3Search struct {
@@ -17,17 +19,18 @@ type l3Search struct {
 	sizes  []int32
 	reach  []bool
 
-	base      baseSum
-	left      int // L3s to choose
-	want      int
-	steps     int
-	found     bool
-	greedy    bool // best came from the greedy start, which ignores numbers
-	ideal     Score
-	form      Score
-	leftover  int32
-	baseSpare int32
-	node      int
+	base     baseSum
+	left     int // L3s to choose
+	want     int
+	steps    int // that the request may still make
+	found    bool
+	greedy   bool // best came from the greedy start, which ignores numbers
+	ideal    Score
+	form     Score
+	leftover int32
+	node     int
+
+	totalUsable, totalRaw int32 // of all items
 }
 
 // l3Item is an L3 that may be chosen.
@@ -36,8 +39,9 @@ type l3Item struct {
 	class  int16 // items of a class can be taken for one another
 	usable int32
 	raw    int32
-	maxCap int32 // the most usable CPUs of this item and those after it
-	minRaw int32
+	// Bounds over this item and those after it.
+	maxUsable, minUsable int32
+	maxRaw, minRaw       int32
 }
 
 // baseSum is what the result has anyway on the nodes in hand.
@@ -174,7 +178,7 @@ func (a *Allocator) fewestL3s() bool {
 // searchL3s looks for the best s.left of the listed L3s.
 func (a *Allocator) searchL3s() bool {
 	s := &a.s.l3
-	s.found, s.greedy, s.steps = false, false, 0
+	s.found, s.greedy = false, false
 	s.chosen = s.chosen[:0]
 	if s.left == 0 || s.left == len(s.list) {
 		for i := range s.list[:s.left] {
@@ -188,7 +192,7 @@ func (a *Allocator) searchL3s() bool {
 	a.greedyL3s()
 	clear(s.skip)
 	s.chosen = s.chosen[:0]
-	a.descend(0, int(s.base.usable), 0)
+	a.descend(0, partial{usable: s.base.usable})
 	return s.found
 }
 
@@ -210,11 +214,17 @@ func (a *Allocator) classes() {
 			n++
 		}
 	}
-	cap, raw := int32(0), int32(1<<30)
+	s.totalUsable, s.totalRaw = s.base.usable, 0
 	for i := len(s.list) - 1; i >= 0; i-- {
 		it := &s.list[i]
-		cap, raw = max(cap, it.usable), min(raw, it.raw)
-		it.maxCap, it.minRaw = cap, raw
+		it.maxUsable, it.minUsable, it.maxRaw, it.minRaw = it.usable, it.usable, it.raw, it.raw
+		s.totalUsable += it.usable
+		s.totalRaw += it.raw
+		if i+1 < len(s.list) {
+			next := &s.list[i+1]
+			it.maxUsable, it.minUsable = max(it.maxUsable, next.maxUsable), min(it.minUsable, next.minUsable)
+			it.maxRaw, it.minRaw = max(it.maxRaw, next.maxRaw), min(it.minRaw, next.minRaw)
+		}
 	}
 }
 
@@ -288,9 +298,16 @@ func (a *Allocator) push(i int) {
 	s.chosen = append(s.chosen, int16(i))
 }
 
+// partial is the state of a set of L3s that is not complete: what it has and
+// what the items passed over would have had.
+type partial struct {
+	usable, raw         int32
+	lostUsable, lostRaw int32
+}
+
 // descend tries the sets that extend the one in hand with items from i on, in
 // the order of their numbers, so that of equals the first stays.
-func (a *Allocator) descend(i, usable int, raw int32) {
+func (a *Allocator) descend(i int, p partial) {
 	s := &a.s.l3
 	missing := s.left - len(s.chosen)
 	if missing == 0 {
@@ -301,25 +318,43 @@ func (a *Allocator) descend(i, usable int, raw int32) {
 	skips := 0
 	for ; i+missing <= len(s.list); i++ {
 		it := &s.list[i]
-		if usable+missing*int(it.maxCap) < s.want || s.steps > maxL3Steps || a.hopeless(raw+int32(missing)*it.minRaw) {
+		if s.steps <= 0 || a.futile(i, int32(missing), &p) {
 			break
 		}
-		if s.skip[it.class] || usable+int(it.usable)+(missing-1)*int(it.maxCap) < s.want {
-			continue
+		if !s.skip[it.class] && int(p.usable+it.usable+int32(missing-1)*it.maxUsable) >= s.want {
+			s.steps--
+			a.push(i)
+			next := p
+			next.usable += it.usable
+			next.raw += it.raw
+			a.descend(i+1, next)
+			s.chosen = s.chosen[:len(s.chosen)-1]
+			if skips < len(skipped) {
+				skipped[skips] = it.class
+				skips++
+				s.skip[it.class] = true
+			}
 		}
-		s.steps++
-		a.push(i)
-		a.descend(i+1, usable+int(it.usable), raw+it.raw)
-		s.chosen = s.chosen[:len(s.chosen)-1]
-		if skips < len(skipped) {
-			skipped[skips] = it.class
-			skips++
-			s.skip[it.class] = true
-		}
+		p.lostUsable += it.usable
+		p.lostRaw += it.raw
 	}
 	for _, class := range skipped[:skips] {
 		s.skip[class] = false
 	}
+}
+
+// futile says that no set completed from item i on can hold the request, or
+// none can be better than the best. Both bounds are taken from what is still to
+// be added and from what is still to be passed over.
+func (a *Allocator) futile(i int, missing int32, p *partial) bool {
+	s := &a.s.l3
+	it := &s.list[i]
+	pass := int32(len(s.list)-i) - missing
+	most := min(p.usable+missing*it.maxUsable, s.totalUsable-p.lostUsable-pass*it.minUsable)
+	if int(most) < s.want {
+		return true
+	}
+	return a.hopeless(max(p.raw+missing*it.minRaw, s.totalRaw-p.lostRaw-pass*it.maxRaw))
 }
 
 // hopeless says that no set that leaves at least spare free CPUs in its L3s can

@@ -3,8 +3,11 @@ package cpuallocator
 import "math/bits"
 
 // maxTies bounds how many sets of nodes, equal as far as nodes tell, have their
-// L3s and cores looked at.
-const maxTies = 24
+// L3s and cores looked at; tieEffort divided by the machine's cores does too.
+const (
+	maxTies   = 64
+	tieEffort = 1 << 11
+)
 
 // nodeSearch is the scratch space of the choice of NUMA nodes.
 type nodeSearch struct {
@@ -52,6 +55,7 @@ func newNodeSearch(m *machine) nodeSearch {
 func (a *Allocator) search(r *Request) *Error {
 	s := &a.s.nodes
 	s.had, s.bestSet = 0, false
+	a.s.l3.steps = l3Effort / len(a.m.cores)
 	for i := range a.s.node {
 		s.had += a.s.node[i].had
 	}
@@ -256,7 +260,7 @@ func (a *Allocator) consider(set *nodeSet, score Score, even bool) {
 			}
 		}
 	}
-	if s.ties == maxTies {
+	if s.ties == max(4, min(maxTies, tieEffort/len(a.m.cores))) {
 		return
 	}
 	s.seen[s.ties] = key
