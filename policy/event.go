@@ -52,6 +52,8 @@ type Recovered struct {
 	From     string     `json:"from"` // kernel, state file or runtime
 	// Request is how many CPUs were asked for; 0: as many as CPUs has.
 	Request int `json:"request,omitempty"`
+	// Reasons are the node's policies that decided then; they may be others by now.
+	Reasons string `json:"reasons,omitempty"`
 	// BoundNode is the NUMA node ID whose shared pool an LS pod is bound to,
 	// AnyNode for one that is not; nil: nobody knows.
 	BoundNode *int `json:"boundNode,omitempty"`

@@ -171,6 +171,7 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	whole := int64(request.CPUs) * 1000
 	p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
 	p.grant = m.grantOf(p, r.CPUs, request)
+	p.in.reasons = r.Reasons
 	return true
 }
 
@@ -286,8 +287,8 @@ func (m *Machine) whyExclusive(p *pod) string {
 	default:
 		fmt.Fprintf(&b, "; %s", m.shape(g))
 	}
-	for _, reason := range p.in.reasons {
-		b.WriteString("; " + reason)
+	if p.in.reasons != "" {
+		b.WriteString("; " + p.in.reasons)
 	}
 	if off := g.cpus.Minus(online); !off.IsEmpty() {
 		fmt.Fprintf(&b, "; %s offline", off)

@@ -61,7 +61,7 @@ type intent struct {
 	scheduled *scheduled
 	// ignored is a resource-status that nobody may trust.
 	ignored bool
-	reasons []string // where each policy came from, for people
+	reasons string // which policy of the node decided, for people
 }
 
 type scheduled struct {
@@ -230,7 +230,7 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 		return refuse(cpuallocator.InvalidRequest, "the pod asks for %s and %s demands %s; drop the pod's policy or choose another node", bindName(r.Bind), source, bindName(node))
 	}
 	r.Bind, r.BindRequired = node, true
-	in.reasons = append(in.reasons, bindName(node)+" by "+source)
+	in.reasons = bindName(node) + " by " + source
 	return nil
 }
 

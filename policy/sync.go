@@ -99,7 +99,7 @@ func (m *Machine) Checkpoint() Synchronized {
 func (p *pod) recoverable() *Recovered {
 	r := Recovered{From: "state file", Degraded: p.degraded, Several: p.several}
 	if p.grant != nil {
-		r.CPUs, r.Withheld, r.Request = p.grant.cpus, p.grant.withheld, p.grant.request.CPUs
+		r.CPUs, r.Withheld, r.Request, r.Reasons = p.grant.cpus, p.grant.withheld, p.grant.request.CPUs, p.in.reasons
 	}
 	if p.in.class == LS {
 		node := p.node

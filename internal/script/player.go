@@ -108,7 +108,11 @@ type Player struct {
 	kubelet *policy.KubeletState
 	pods    map[string]*created // by namespace/pod
 	attempt int
+	record  *policy.Recorder
 }
+
+// Observe records everything that the machine is fed from now on.
+func (p *Player) Observe(r *policy.Recorder) { p.record = r }
 
 // created is a pod that a script made and did not remove.
 type created struct {
@@ -228,6 +232,9 @@ func unknown(format string, args ...any) error {
 func (p *Player) feed(events ...policy.Event) ([]string, error) {
 	var notices []string
 	for _, e := range events {
+		if p.record != nil {
+			p.record.Add(p.machine, p.now, e)
+		}
 		decisions, err := p.machine.Step(p.now, e)
 		if err != nil {
 			return notices, err

@@ -1,0 +1,215 @@
+package script
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+var update = flag.Bool("update", false, "rewrite the results in docs/semantics.md")
+
+// play runs a script and returns the lines.
+func play(t *testing.T, text []byte) []Line {
+	t.Helper()
+	f, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topo, _, err := f.Topology.Build(func(dir string) (fs.FS, error) { return os.DirFS(dir), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPlayer(f, topo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []Line
+	for _, s := range f.Steps {
+		line, err := p.Play(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// TestSemantics plays every script in docs/semantics.md and compares it with the
+// result printed below it. Run with -update after a change that is meant.
+func TestSemantics(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "semantics.md")
+	doc, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := string(doc)
+	var out strings.Builder
+	n := 0
+	for {
+		before, after, ok := strings.Cut(rest, "```yaml\n")
+		if !ok {
+			out.WriteString(rest)
+			break
+		}
+		body, tail, ok := strings.Cut(after, "```\n")
+		if !ok {
+			t.Fatal("a script in semantics.md does not end")
+		}
+		out.WriteString(before + "```yaml\n" + body + "```\n")
+		n++
+		var got strings.Builder
+		for _, line := range play(t, []byte(body)) {
+			if err := line.WriteText(&got, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := ""
+		if strings.HasPrefix(tail, "```text\n") {
+			want, tail, _ = strings.Cut(strings.TrimPrefix(tail, "```text\n"), "```\n")
+		}
+		if want != got.String() && !*update {
+			t.Errorf("script %d of semantics.md:\n%s\ngot:\n%s\nwant:\n%s", n, body, got.String(), want)
+		}
+		out.WriteString("```text\n" + got.String() + "```\n")
+		rest = tail
+	}
+	if n < 10 {
+		t.Errorf("semantics.md has %d scripts", n)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestScenariosPlay plays every end-to-end scenario on the state machine alone.
+func TestScenariosPlay(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "e2e", "scenarios", "*.yaml"))
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d scenarios, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, b := play(t, text), play(t, text)
+			ja, _ := json.Marshal(a)
+			jb, _ := json.Marshal(b)
+			if !bytes.Equal(ja, jb) {
+				t.Error("two runs of the same script differ")
+			}
+		})
+	}
+}
+
+// TestRecordReplays checks P8: what a recorder kept, played on an empty machine,
+// ends where the recorded machine ended, however much the ring had forgotten.
+func TestRecordReplays(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "e2e", "scenarios", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		for _, size := range []int{1, 3, 1000} {
+			t.Run(fmt.Sprintf("%s/%d", filepath.Base(file), size), func(t *testing.T) {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				recordAndReplay(t, text, size)
+			})
+		}
+	}
+}
+
+func recordAndReplay(t *testing.T, text []byte, size int) {
+	f, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	topo, _, err := f.Topology.Build(func(dir string) (fs.FS, error) { return os.DirFS(dir), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := NewPlayer(f, topo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorder := policy.NewRecorder(size)
+	p.Observe(recorder)
+	for _, s := range f.Steps {
+		if s.RestartDaemon != nil {
+			continue // a record never spans two daemons
+		}
+		if _, err := p.Play(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var steps []map[string]any
+	for _, r := range recorder.Records() {
+		steps = append(steps, map[string]any{"event": r})
+	}
+	doc, err := json.Marshal(map[string]any{"steps": steps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Parse(doc)
+	if err != nil {
+		t.Fatalf("the record does not parse: %v\n%s", err, doc)
+	}
+	q, err := NewPlayer(f, topo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range again.Steps {
+		if _, err := q.Play(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, wantPools := StateOf(p.Machine().Snapshot())
+	got, gotPools := StateOf(q.Machine().Snapshot())
+	a, _ := json.Marshal(want)
+	b, _ := json.Marshal(got)
+	if wantPools != gotPools || !bytes.Equal(a, b) {
+		t.Errorf("recorded: %v %s\nreplayed: %v %s", wantPools, a, gotPools, b)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	files, _ := filepath.Glob(filepath.Join("..", "..", "e2e", "scenarios", "*.yaml"))
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil {
+			f.Add(text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		file, err := Parse(text)
+		if err != nil {
+			return
+		}
+		topo, _, err := file.Topology.Build(func(string) (fs.FS, error) { return nil, fs.ErrNotExist })
+		if err != nil {
+			return
+		}
+		p, err := NewPlayer(file, topo)
+		if err != nil {
+			return
+		}
+		for _, s := range file.Steps {
+			if _, err := p.Play(s); err != nil {
+				return
+			}
+		}
+	})
+}
