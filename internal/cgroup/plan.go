@@ -2,7 +2,6 @@ package cgroup
 
 import (
 	"cmp"
-	"errors"
 	"slices"
 
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -48,12 +47,19 @@ func (t *Tree) Plan() []Write {
 	}
 	p.findMovers(todo)
 	for _, n := range slices.Backward(todo) {
-		if !p.aboveMover[n] {
+		if kept, moves := p.keep[n]; moves {
+			p.leaveAllBut(n, kept)
+		} else if !p.aboveMover[n] {
 			p.leave(n)
 		}
 	}
 	p.moveAll(todo)
-	for _, n := range todo {
+	for a := range p.aboveMover { // perhaps widened without being due itself
+		if _, changed := p.masks[a]; changed && !slices.Contains(todo, a) {
+			todo = append(todo, a)
+		}
+	}
+	for _, n := range sorted(todo) {
 		p.arrive(n)
 	}
 	return p.writes
@@ -70,81 +76,14 @@ func (t *Tree) unsettled() []*node {
 		}
 		todo = append(todo, n)
 	}
-	slices.SortFunc(todo, func(a, b *node) int {
+	return sorted(todo)
+}
+
+func sorted(nodes []*node) []*node {
+	slices.SortFunc(nodes, func(a, b *node) int {
 		return cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(a.path, b.path))
 	})
-	return todo
-}
-
-// Written records the result of one write of a plan. ErrGone counts as done:
-// who does not exist is on no CPU.
-func (t *Tree) Written(w Write, err error) {
-	n := t.byPath[w.Path]
-	if n == nil {
-		return
-	}
-	if errors.Is(err, ErrGone) {
-		n.gone = true
-		return
-	}
-	t.dirty[n] = struct{}{}
-	if err != nil {
-		return
-	}
-	if w.CPUs.set != nil {
-		// After Inherit the kernel holds either nothing or the widest set, which
-		// does not matter until CPUs come online: the wider assumption is the
-		// one that gets repaired then.
-		n.own = w.CPUs.set
-	}
-	if w.Mems.set != nil {
-		n.ownMems = w.Mems.set
-	}
-}
-
-// Execute runs writes of a plan in order and records each result. When a
-// Shrink write fails the others still run, since each protects somebody; but
-// no later write may then touch the CPUs that could not be freed. Those writes
-// are left for the next plan. It returns the failures, not ErrGone.
-func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
-	var failures []error
-	var held cpuset.Set
-	for _, w := range writes {
-		if w.CPUs.set != nil && !held.IsEmpty() && t.gains(w).Intersects(&held) {
-			continue
-		}
-		stuck := t.loses(w)
-		err := apply(w)
-		t.Written(w, err)
-		if err == nil || errors.Is(err, ErrGone) {
-			continue
-		}
-		failures = append(failures, err)
-		held.AddSet(&stuck)
-	}
-	return errors.Join(failures...)
-}
-
-func (t *Tree) gains(w Write) *cpuset.Set {
-	set := w.CPUs.Set()
-	if n := t.byPath[w.Path]; n != nil {
-		set = set.Minus(t.effective(n))
-	}
-	return &set
-}
-
-func (t *Tree) loses(w Write) cpuset.Set {
-	n := t.byPath[w.Path]
-	if n == nil || w.CPUs.set == nil {
-		return cpuset.Set{}
-	}
-	return t.effective(n).Minus(*w.CPUs.set)
-}
-
-// effective is what n's tasks have by the masks last written.
-func (t *Tree) effective(n *node) cpuset.Set {
-	p := planner{t: t}
-	return p.effective(n)
+	return nodes
 }
 
 // planner is one run of Plan: the masks as they will be after the writes so far.
@@ -156,6 +95,9 @@ type planner struct {
 	// aboveMover holds the cgroups that a mover lies in; they are trimmed only
 	// after it has moved.
 	aboveMover map[*node]bool
+	// keep holds, for a mover that carries the mask for others, the CPUs of
+	// those that would fall onto its new mask.
+	keep map[*node]cpuset.Set
 }
 
 func (p *planner) own(n *node) *cpuset.Set {
@@ -197,10 +139,10 @@ func (p *planner) emit(n *node, phase Phase, cpus, mems Mask) {
 func (p *planner) leave(n *node) {
 	target, managed := p.t.target(n)
 	own := p.own(n)
-	if target == nil || !managed || own != nil && own.SubsetOf(target) {
+	above, now := p.effective(n.parent), p.effective(n)
+	if target == nil || !managed || own != nil && own.SubsetOf(target) && now.SubsetOf(own) {
 		return
 	}
-	above, now := p.effective(n.parent), p.effective(n)
 	later := target.And(above)
 	if !p.t.flat && !later.IsEmpty() && later.SubsetOf(&now) {
 		p.set(n, Shrink, target)
@@ -211,15 +153,41 @@ func (p *planner) leave(n *node) {
 	}
 }
 
-// findMovers lists the cgroups whose present CPUs and target share nothing.
+// leaveAllBut takes from a mover what neither its target has nor those below
+// still sit on.
+func (p *planner) leaveAllBut(n *node, kept cpuset.Set) {
+	now := p.effective(n)
+	if stays := now.And(kept.Or(*p.targetOf(n))); stays != now {
+		p.set(n, Shrink, &stays)
+	}
+}
+
+// findMovers lists the cgroups that come onto CPUs of which they had none, and
+// so must wait until others have left. A cgroup that carries the mask for one
+// below is one of them when that one would fall onto its new mask: it has an
+// own mask from elsewhere, which shares nothing with the new one.
 func (p *planner) findMovers(todo []*node) {
-	p.aboveMover = map[*node]bool{}
+	p.aboveMover, p.keep = map[*node]bool{}, map[*node]cpuset.Set{}
 	for _, n := range todo {
-		target, managed := p.t.target(n)
-		if target == nil || !managed {
+		now, carrier := p.effective(n), n
+		for p.t.covered(carrier) {
+			carrier = carrier.parent
+		}
+		target, managed := p.t.target(carrier)
+		if target == nil || !managed || now.Intersects(target) {
 			continue
 		}
-		if now := p.effective(n); now.Intersects(target) {
+		if own := p.own(carrier); own == nil || *own != *target {
+			p.keep[carrier] = p.keep[carrier].Or(now)
+		}
+	}
+	for _, n := range slices.Backward(todo) {
+		if _, moves := p.keep[n]; !moves {
+			continue
+		}
+		if p.aboveMover[n] {
+			// It must stay around those below: widened for them, trimmed after.
+			delete(p.keep, n)
 			continue
 		}
 		p.movers = append(p.movers, n)
@@ -231,18 +199,23 @@ func (p *planner) findMovers(todo []*node) {
 
 // moveAll moves the movers, those first whose target nobody else is about to
 // leave. Movers that wait for each other in a circle are broken up by parking
-// one of them on CPUs that are nobody's own.
+// one of them on CPUs of the pools that are nobody's own.
 func (p *planner) moveAll(todo []*node) {
+	p.cover()
 	waiting := slices.Clone(p.movers)
+	slices.Reverse(waiting) // parents first
+	unparked := slices.Clone(waiting)
 	for len(waiting) > 0 {
 		i := slices.IndexFunc(waiting, func(n *node) bool { return !p.blocked(n, waiting) })
-		if i < 0 {
-			p.park(waiting[0])
-			i = slices.IndexFunc(waiting, func(n *node) bool { return !p.blocked(n, waiting) })
+		if i < 0 && len(unparked) > 0 {
+			if slices.Contains(waiting, unparked[0]) {
+				p.park(unparked[0])
+			}
+			unparked = unparked[1:]
+			continue
 		}
 		i = max(i, 0)
-		target, _ := p.t.target(waiting[i])
-		p.move(waiting[i], target)
+		p.move(waiting[i], p.targetOf(waiting[i]))
 		waiting = slices.Delete(waiting, i, i+1)
 	}
 	for _, n := range slices.Backward(todo) {
@@ -252,12 +225,35 @@ func (p *planner) moveAll(todo []*node) {
 	}
 }
 
-func (p *planner) blocked(n *node, waiting []*node) bool {
+// cover gives every mover the CPUs that it has as its own, so that it does not
+// gain what the cgroup above is widened by.
+func (p *planner) cover() {
+	for _, n := range p.movers {
+		now := p.effective(n)
+		if own := p.own(n); p.widening() && n.parent != p.t.top && (own == nil || !own.SubsetOf(&now)) {
+			p.set(n, Shrink, &now)
+		}
+	}
+}
+
+// widening reports whether some mover's target lies outside its parent's CPUs.
+func (p *planner) widening() bool {
+	return slices.ContainsFunc(p.movers, func(n *node) bool {
+		above, target := p.effective(n.parent), p.targetOf(n)
+		return !target.SubsetOf(&above)
+	})
+}
+
+func (p *planner) targetOf(n *node) *cpuset.Set {
 	target, _ := p.t.target(n)
+	return target
+}
+
+func (p *planner) blocked(n *node, waiting []*node) bool {
+	target := p.targetOf(n)
 	for _, other := range waiting {
-		theirs, _ := p.t.target(other)
 		leaving := p.effective(other)
-		leaving.RemoveSet(theirs)
+		leaving.RemoveSet(p.targetOf(other))
 		if other != n && leaving.Intersects(target) {
 			return true
 		}
@@ -265,14 +261,10 @@ func (p *planner) blocked(n *node, waiting []*node) bool {
 	return false
 }
 
-// move puts n on mask in one write. The cgroups above are widened for it
-// first, for which n needs a mask of its own lest it gain what others gain.
+// move puts n on mask in one write. The cgroups above are widened for it first.
 func (p *planner) move(n *node, mask *cpuset.Set) {
 	above := p.effective(n.parent)
 	if there := mask.And(p.t.online); !there.SubsetOf(&above) {
-		if p.own(n) == nil {
-			p.set(n, Shrink, &above)
-		}
 		p.widen(n.parent, &there)
 	}
 	p.set(n, Shrink, mask)
@@ -292,15 +284,19 @@ func (p *planner) widen(n *node, mask *cpuset.Set) {
 }
 
 func (p *planner) park(n *node) {
-	free := p.effective(n.parent)
+	var free cpuset.Set
+	for _, pool := range p.t.pools {
+		free.AddSet(pool)
+	}
 	for _, other := range p.t.byPath {
 		if cpus := other.need.cpus; cpus != nil {
 			free.RemoveSet(cpus)
 		}
 	}
 	for _, other := range p.movers {
-		now := p.effective(other)
-		free.RemoveSet(&now)
+		if now := p.effective(other); other != n {
+			free.RemoveSet(&now)
+		}
 	}
 	if !free.IsEmpty() {
 		p.move(n, &free)

@@ -1,0 +1,113 @@
+package cgroup
+
+import (
+	"errors"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// Written records the result of one write of a plan. ErrGone counts as done:
+// who does not exist is on no CPU.
+func (t *Tree) Written(w Write, err error) {
+	n := t.byPath[w.Path]
+	if n == nil {
+		return
+	}
+	if errors.Is(err, ErrGone) {
+		n.gone = true
+		return
+	}
+	t.dirty[n] = struct{}{}
+	if err != nil {
+		return
+	}
+	if w.CPUs.set != nil {
+		// After Inherit the kernel holds either nothing or the widest set, which
+		// does not matter until CPUs come online: the wider assumption is the
+		// one that gets repaired then.
+		n.own = w.CPUs.set
+	}
+	if w.Mems.set != nil {
+		n.ownMems = w.Mems.set
+	}
+}
+
+// Execute runs writes of a plan in order and records each result. After a
+// failure the rest goes on as far as it stays safe: nobody gains CPUs that
+// could not be freed, and no mask changes above a cgroup whose own could not be
+// written, since that one would follow it. What is left out stays for the next
+// plan. It returns the failures joined; ErrGone is none.
+//
+// The writes may be a part of a plan, but Shrink writes must come before Grow.
+func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
+	x := execution{t: t}
+	var failures []error
+	for _, w := range writes {
+		n := t.byPath[w.Path]
+		if n == nil { // removed since it was planned
+			continue
+		}
+		if !x.safe(n, w) {
+			x.failed(n)
+			continue
+		}
+		err := apply(w)
+		t.Written(w, err)
+		if err != nil && !errors.Is(err, ErrGone) {
+			failures = append(failures, err)
+			x.failed(n)
+		}
+	}
+	return errors.Join(failures...)
+}
+
+// execution remembers what went wrong so far.
+type execution struct {
+	t    *Tree
+	held cpuset.Set         // CPUs that somebody should have left by now
+	stay map[*node]struct{} // failed cgroups and all above them
+}
+
+func (x *execution) failed(n *node) {
+	if x.stay == nil {
+		x.stay = map[*node]struct{}{}
+	}
+	p := planner{t: x.t}
+	now := p.effective(n)
+	if want, ok := x.t.want(n); ok {
+		now.RemoveSet(&want)
+		x.held.AddSet(&now)
+	}
+	for ; n != x.t.top; n = n.parent {
+		x.stay[n] = struct{}{}
+	}
+}
+
+func (x *execution) safe(n *node, w Write) bool {
+	if len(x.stay) == 0 || w.CPUs.set == nil {
+		return true
+	}
+	if _, stays := x.stay[n]; stays {
+		return false
+	}
+	before := planner{t: x.t}
+	after := planner{t: x.t, masks: map[*node]*cpuset.Set{n: w.CPUs.set}}
+	return x.safeBelow(n, &before, &after)
+}
+
+func (x *execution) safeBelow(n *node, before, after *planner) bool {
+	was, gains := before.effective(n), after.effective(n)
+	gains.RemoveSet(&was)
+	if gains.Intersects(&x.held) {
+		return false
+	}
+	if want, _ := x.t.want(n); len(n.odd) == 0 && !gains.SubsetOf(&want) {
+		return false
+	}
+	for k := range n.kids {
+		if !x.safeBelow(k, before, after) {
+			return false
+		}
+	}
+	return true
+}
