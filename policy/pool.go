@@ -41,7 +41,7 @@ func (m *Machine) derive() pools {
 		p.exclusive.AddSet(&o.grant.cpus)
 		p.withheld.AddSet(&o.grant.withheld)
 		p.be.RemoveSet(&o.grant.withheld)
-		if o.in.class == LSE || o.kubelet {
+		if o.in.class == LSE || kubeletPins(o.labels, o.ref.QoS) {
 			p.be.RemoveSet(&o.grant.cpus)
 		}
 	}
