@@ -73,6 +73,7 @@ type scratch struct {
 // nodeSum is what the search knows of a node.
 type nodeSum struct {
 	usable, clean, raw, had int32
+	kept                    int32 // CPUs of Keep
 	within                  int32 // usable, on the sockets of the set of nodes in hand
 }
 
@@ -178,17 +179,20 @@ func (a *Allocator) read(free *cpuset.Set, r *Request) {
 			}
 		}
 	}
-	for i := range m.cores {
-		s.foreign[i] = s.raw[i]+s.keep[i] < m.cores[i].on
-	}
 	clear(s.l3raw)
+	all := r.Nodes.IsEmpty()
 	for i := range s.node {
-		s.node[i].raw = 0
-		s.nodeOK[i] = r.Nodes.IsEmpty() || r.Nodes.Has(m.nodes[i].id)
+		s.node[i].raw, s.node[i].kept = 0, 0
+		s.nodeOK[i] = all || r.Nodes.Has(m.nodes[i].id)
 	}
 	for i := range m.cores {
-		s.node[m.cores[i].node].raw += int32(s.raw[i])
-		s.l3raw[m.cores[i].l3] += int32(s.raw[i])
+		c := &m.cores[i]
+		raw, keep := s.raw[i], s.keep[i]
+		s.foreign[i] = raw+keep < c.on
+		n := &s.node[c.node]
+		n.raw += int32(raw)
+		n.kept += int32(keep)
+		s.l3raw[c.l3] += int32(raw)
 	}
 	a.q.exclusive, a.q.strategy = r.Exclusive, r.Strategy
 }

@@ -78,7 +78,7 @@ func (a *Allocator) fewestNodes(even bool) int {
 	}
 	var score Score
 	fewest := 0
-	for i := range a.m.nodeSets {
+	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
 		sum, _ := a.sumSet(set)
 		if !a.holds(set, &sum) {

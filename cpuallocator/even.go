@@ -1,7 +1,5 @@
 package cpuallocator
 
-import "math/bits"
-
 // shareEvenly gives each node of a set an equal share: in whole cores where the
 // request takes such, else in CPUs. Larger shares go to emptier nodes, so that
 // what stays free is balanced too; among equals to the lowest numbers.
@@ -41,9 +39,8 @@ func (a *Allocator) split(set *nodeSet, unit int) bool {
 	if rest == 0 || !a.q.hasKept {
 		return a.splitUnits(set, unit, -1)
 	}
-	best, where := int32(0), -1
-	for mask := set.mask; mask != 0; mask &= mask - 1 {
-		i := bits.TrailingZeros16(mask)
+	best, where := int32(0), int16(-1)
+	for _, i := range set.nodes {
 		if !a.splitUnits(set, unit, i) {
 			continue
 		}
@@ -56,7 +53,7 @@ func (a *Allocator) split(set *nodeSet, unit int) bool {
 
 // splitUnits divides with the rest on the given node, or with -1 on the
 // emptiest that has room for it.
-func (a *Allocator) splitUnits(set *nodeSet, unit, restOn int) bool {
+func (a *Allocator) splitUnits(set *nodeSet, unit int, restOn int16) bool {
 	s := &a.s.nodes
 	total := a.q.want + int(s.had)
 	units, rest := total/unit, int32(total%unit)
@@ -64,8 +61,7 @@ func (a *Allocator) splitUnits(set *nodeSet, unit, restOn int) bool {
 	if base == 0 && more+int(min(rest, 1)) < int(set.count) {
 		return false
 	}
-	for mask := set.mask; mask != 0; mask &= mask - 1 {
-		i := bits.TrailingZeros16(mask)
+	for _, i := range set.nodes {
 		s.share[i] = base
 		n := &a.s.node[i]
 		switch {
@@ -95,14 +91,9 @@ func (a *Allocator) splitUnits(set *nodeSet, unit, restOn int) bool {
 // request then lies unevenly, or on more nodes.
 func (a *Allocator) sharesInWholeCores(set *nodeSet) bool {
 	sizes := a.s.l3.sizes
-	for mask := set.mask; mask != 0; mask &= mask - 1 {
-		node := bits.TrailingZeros16(mask)
+	for _, node := range set.nodes {
 		clear(sizes)
-		for _, i := range a.m.nodes[node].cores {
-			if set.sockets>>a.m.cores[i].socket&1 != 0 && !(a.q.cleanOnly && a.s.bad[i]) {
-				sizes[a.s.usable[i]]++
-			}
-		}
+		a.countSizes(set, node)
 		if !reachable(sizes, int(a.s.nodes.share[node]-a.s.node[node].had), a.s.l3.reach) {
 			return false
 		}
@@ -112,11 +103,10 @@ func (a *Allocator) sharesInWholeCores(set *nodeSet) bool {
 
 // giveMore adds to the share of the emptiest node that has room for it and got
 // nothing extra yet.
-func (a *Allocator) giveMore(set *nodeSet, base, extra int32, except int) bool {
+func (a *Allocator) giveMore(set *nodeSet, base, extra int32, except int16) bool {
 	s := &a.s.nodes
-	best := -1
-	for mask := set.mask; mask != 0; mask &= mask - 1 {
-		i := bits.TrailingZeros16(mask)
+	best := int16(-1)
+	for _, i := range set.nodes {
 		n := &a.s.node[i]
 		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw+n.had > a.s.node[best].raw+a.s.node[best].had) {
 			best = i
@@ -133,8 +123,7 @@ func (a *Allocator) giveMore(set *nodeSet, base, extra int32, except int) bool {
 // squares, less a constant.
 func (a *Allocator) balance(set *nodeSet) int32 {
 	total := int32(0)
-	for mask := set.mask; mask != 0; mask &= mask - 1 {
-		i := bits.TrailingZeros16(mask)
+	for _, i := range set.nodes {
 		n := &a.s.node[i]
 		taken := a.s.nodes.share[i] - n.had
 		total += taken*taken - 2*n.raw*taken

@@ -92,10 +92,10 @@ func (a *Allocator) baseMode(r *Request) mode {
 // checkAvailable refuses requests for more CPUs than are free, however they lie.
 func (a *Allocator) checkAvailable(r *Request, n int) *Error {
 	free, allowed := 0, 0
-	for i := range a.m.cores {
-		f := int(a.s.raw[i] + a.s.keep[i])
+	for i := range a.s.node {
+		f := int(a.s.node[i].raw + a.s.node[i].kept)
 		free += f
-		if a.s.nodeOK[a.m.cores[i].node] {
+		if a.s.nodeOK[i] {
 			allowed += f
 		}
 	}
@@ -214,9 +214,9 @@ func (a *Allocator) shapeSpread(n, cores int) *Error {
 // mode needs, wherever they are.
 func (a *Allocator) checkShape(r *Request, n int) *Error {
 	usable, cores := 0, 0
-	for i := range a.m.cores {
-		usable += int(a.s.usable[i])
-		if a.s.usable[i] > 0 {
+	for _, f := range a.s.usable {
+		usable += int(f)
+		if f > 0 {
 			cores++
 		}
 	}

@@ -4,7 +4,7 @@ package cpuallocator
 // request may look at: a small machine's are all looked at, and a large one's as
 // many as fit the time that a request may take. Where it runs out, the best set
 // seen by then is taken: always of the fewest L3s, perhaps not the best fit.
-const l3Effort = 1 << 15
+const l3Effort = 1 << 14
 
 // l3Search is the scratch space of the choice of L3 domains.
 type l3Search struct {

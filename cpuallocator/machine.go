@@ -27,6 +27,7 @@ type machine struct {
 
 	distance [][]int32 // by node rank, there and back
 	nodeSets []nodeSet // every set of nodes, best first; nil beyond maxTableNodes
+	ofCount  []int     // where in nodeSets the sets of so many nodes begin
 	threads  int       // most online threads of a core
 	kinds    int       // 2 on a hybrid machine
 	online   int
@@ -61,10 +62,13 @@ type node struct {
 	online int
 }
 
+// allSockets stands for "no socket is excluded".
+const allSockets = ^uint16(0)
+
 // nodeSet is a set of nodes by rank with what is known of it in advance.
 type nodeSet struct {
-	mask    uint16
-	sockets uint16 // sockets allowed by rank; all unless a node spans several
+	nodes   []int16 // ascending
+	sockets uint16  // sockets allowed by rank, as bits; all unless a node spans several
 
 	count, distance, socketCount int32
 }
@@ -101,6 +105,11 @@ func newMachine(t *topology.Topology) *machine {
 	m.measure(t)
 	if len(m.nodes) <= maxTableNodes && (m.oneSocket || len(m.nodes)+m.sockets <= maxTableNodes) {
 		m.nodeSets = m.listNodeSets()
+		for i := range m.nodeSets {
+			for len(m.ofCount) <= int(m.nodeSets[i].count) {
+				m.ofCount = append(m.ofCount, i)
+			}
+		}
 	}
 	return m
 }
@@ -197,19 +206,16 @@ func (m *machine) measure(t *topology.Topology) {
 func (m *machine) listNodeSets() []nodeSet {
 	sets := make([]nodeSet, 0, 1<<len(m.nodes)-1)
 	for mask := 1; mask < 1<<len(m.nodes); mask++ {
-		s := nodeSet{mask: uint16(mask), sockets: ^uint16(0), count: int32(bits.OnesCount(uint(mask)))}
+		s := nodeSet{sockets: allSockets}
 		var touched uint
 		for i := range m.nodes {
-			if mask>>i&1 == 0 {
-				continue
-			}
-			touched |= m.socketsOf(i)
-			for j := range i {
-				if mask>>j&1 != 0 {
-					s.distance += m.distance[i][j]
-				}
+			if mask>>i&1 != 0 {
+				s.distance += m.distanceTo(i, s.nodes)
+				s.nodes = append(s.nodes, int16(i))
+				touched |= m.socketsOf(i)
 			}
 		}
+		s.count = int32(len(s.nodes))
 		if m.oneSocket {
 			s.socketCount = int32(bits.OnesCount(touched))
 			sets = append(sets, s)
@@ -222,9 +228,17 @@ func (m *machine) listNodeSets() []nodeSet {
 	}
 	slices.SortFunc(sets, func(a, b nodeSet) int {
 		return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.distance, b.distance), cmp.Compare(a.socketCount, b.socketCount),
-			lowerMask(a.mask, b.mask), lowerMask(a.sockets, b.sockets))
+			slices.Compare(a.nodes, b.nodes), cmp.Compare(a.sockets, b.sockets))
 	})
 	return sets
+}
+
+// distanceTo is how far a node is from those of a set, there and back.
+func (m *machine) distanceTo(node int, set []int16) (d int32) {
+	for _, n := range set {
+		d += m.distance[node][n]
+	}
+	return d
 }
 
 // socketsOf are the sockets of a node, by rank, as bits; only machines with few
@@ -235,15 +249,4 @@ func (m *machine) socketsOf(node int) uint {
 		sockets |= 1 << m.groups[g].socket
 	}
 	return sockets
-}
-
-// lowerMask orders sets of equal size as sorted lists of numbers are ordered.
-func lowerMask(a, b uint16) int {
-	if a == b {
-		return 0
-	}
-	if a&(1<<bits.TrailingZeros16(a^b)) != 0 {
-		return -1
-	}
-	return 1
 }

@@ -1,12 +1,10 @@
 package cpuallocator
 
-import "math/bits"
-
 // maxTies bounds how many sets of nodes, equal as far as nodes tell, have their
 // L3s and cores looked at; tieEffort divided by the machine's cores does too.
 const (
 	maxTies   = 64
-	tieEffort = 1 << 11
+	tieEffort = 1 << 10
 )
 
 // nodeSearch is the scratch space of the choice of NUMA nodes.
@@ -20,8 +18,45 @@ type nodeSearch struct {
 	best    place
 	bestSet bool
 	order   []int16
+	grown   grown
 	seen    [maxTies]uint64
 	ties    int
+}
+
+// firstSet is where the sets begin that are large enough to hold the request.
+func (a *Allocator) firstSet() int {
+	s := &a.s.nodes
+	a.orderNodes()
+	room := 0
+	for k, i := range s.order {
+		if room += int(a.s.node[i].usable); room >= a.q.want {
+			return a.m.ofCount[k+1]
+		}
+	}
+	return len(a.m.nodeSets)
+}
+
+// orderNodes sorts the nodes by room, the largest first.
+func (a *Allocator) orderNodes() {
+	s := &a.s.nodes
+	s.order = s.order[:0]
+	for i := range a.s.node {
+		k := len(s.order)
+		s.order = append(s.order, int16(i))
+		for ; k > 0 && a.s.node[s.order[k-1]].usable < a.s.node[i].usable; k-- {
+			s.order[k] = s.order[k-1]
+		}
+		s.order[k] = int16(i)
+	}
+}
+
+// roomy is a quick look at whether a set may hold the request.
+func (a *Allocator) roomy(set *nodeSet) bool {
+	room := int32(0)
+	for _, i := range set.nodes {
+		room += a.s.node[i].usable
+	}
+	return int(room) >= a.q.want
 }
 
 // violation is how far the request's exclusive policy cannot be kept.
@@ -44,7 +79,7 @@ type place struct {
 func newNodeSearch(m *machine) nodeSearch {
 	n := len(m.nodes)
 	return nodeSearch{
-		in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), order: make([]int16, 0, n),
+		in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), order: make([]int16, 0, n), grown: newGrown(m),
 		best: place{in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), l3: make([]bool, len(m.l3s))},
 	}
 }
@@ -92,10 +127,13 @@ func (a *Allocator) setTarget() bool {
 		return a.setTargetGrown()
 	}
 	found := false
-	for i := range a.m.nodeSets {
+	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
 		if int(set.count) > a.q.limit {
 			break
+		}
+		if !a.roomy(set) {
+			continue
 		}
 		sum, violated := a.sumSet(set)
 		if !a.holds(set, &sum) {
@@ -124,8 +162,7 @@ func (a *Allocator) short() bool { return a.s.nodes.target.cpus > a.q.settledBad
 
 // sumSet adds up the nodes of a set and counts those to be avoided.
 func (a *Allocator) sumSet(set *nodeSet) (sum nodeSum, violated int32) {
-	for mask := set.mask; mask != 0; mask &= mask - 1 {
-		i := bits.TrailingZeros16(mask)
+	for _, i := range set.nodes {
 		n := &a.s.node[i]
 		sum.usable += n.usable
 		sum.clean += n.clean
@@ -147,20 +184,26 @@ func (a *Allocator) sumSockets(set *nodeSet, sum *nodeSum) {
 	for i := range a.s.node {
 		a.s.node[i].within = 0
 	}
-	for i := range a.m.cores {
-		c := &a.m.cores[i]
-		if set.mask>>c.node&1 == 0 || set.sockets>>c.socket&1 == 0 {
-			continue
-		}
-		sum.had += int32(a.s.had[i])
-		if !a.s.bad[i] {
-			sum.clean += int32(a.s.usable[i])
-		}
-		if !a.q.cleanOnly || !a.s.bad[i] {
-			sum.usable += int32(a.s.usable[i])
-			a.s.node[c.node].within += int32(a.s.usable[i])
+	for _, node := range set.nodes {
+		for _, i := range a.m.nodes[node].cores {
+			if !set.allows(a.m.cores[i].socket) {
+				continue
+			}
+			sum.had += int32(a.s.had[i])
+			if !a.s.bad[i] {
+				sum.clean += int32(a.s.usable[i])
+			}
+			if !a.q.cleanOnly || !a.s.bad[i] {
+				sum.usable += int32(a.s.usable[i])
+				a.s.node[node].within += int32(a.s.usable[i])
+			}
 		}
 	}
+}
+
+// allows says whether the set may use the cores of a socket.
+func (set *nodeSet) allows(socket int16) bool {
+	return set.sockets == allSockets || set.sockets>>socket&1 != 0
 }
 
 // holds says whether a set of nodes has what the result has anyway and room for
@@ -177,13 +220,19 @@ func (a *Allocator) holds(set *nodeSet, sum *nodeSum) bool {
 func (a *Allocator) holdsWhole(set *nodeSet) bool {
 	sizes := a.s.l3.sizes
 	clear(sizes)
-	for i := range a.m.cores {
-		c := &a.m.cores[i]
-		if set.mask>>c.node&1 != 0 && set.sockets>>c.socket&1 != 0 && !(a.q.cleanOnly && a.s.bad[i]) {
-			sizes[a.s.usable[i]]++
-		}
+	for _, node := range set.nodes {
+		a.countSizes(set, node)
 	}
 	return reachable(sizes, a.q.want, a.s.l3.reach)
+}
+
+// countSizes counts the cores of a node by what they offer.
+func (a *Allocator) countSizes(set *nodeSet, node int16) {
+	for _, i := range a.m.nodes[node].cores {
+		if set.allows(a.m.cores[i].socket) && !(a.q.cleanOnly && a.s.bad[i]) {
+			a.s.l3.sizes[a.s.usable[i]]++
+		}
+	}
 }
 
 // searchTable goes through the machine's sets of nodes, best first, and stops
@@ -194,28 +243,24 @@ func (a *Allocator) searchTable(even bool) bool {
 	s.ties = 0
 	var first *nodeSet
 	var best Score
-	for i := range a.m.nodeSets {
+	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
 		if int(set.count) > a.q.limit || first != nil && (set.count != first.count || set.distance != first.distance || set.socketCount != first.socketCount) {
 			break
+		}
+		if !a.roomy(set) {
+			continue
 		}
 		sum, violated := a.sumSet(set)
 		if !a.holds(set, &sum) || a.violation(&sum, violated) != s.target {
 			continue
 		}
-		score := Score{ViolatedNodes: violated, ViolatedCPUs: s.target.cpus, Nodes: set.count, Distance: set.distance, Sockets: set.socketCount, Strategy: sum.raw}
-		switch {
-		case even:
+		score := a.scoreSet(set, &sum, violated)
+		if even {
 			if !a.shareEvenly(set, &score) {
 				continue
 			}
-		case a.q.strategy == DistributeEvenly:
-			score.Uneven, score.Strategy = 1, -sum.raw
-		case a.q.strategy == LeastAllocated:
-			score.Strategy = -sum.raw
-		}
-		if a.q.exclusive != NUMANodeLevel {
-			score.ViolatedNodes = 0
+			score.Uneven = 0
 		}
 		if first == nil {
 			first, best = set, score
@@ -230,17 +275,30 @@ func (a *Allocator) searchTable(even bool) bool {
 	return s.bestSet
 }
 
+// scoreSet is what is known of a set before its cores are looked at.
+func (a *Allocator) scoreSet(set *nodeSet, sum *nodeSum, violated int32) Score {
+	score := Score{ViolatedCPUs: a.s.nodes.target.cpus, Nodes: set.count, Distance: set.distance, Sockets: set.socketCount, Strategy: sum.raw}
+	if a.q.exclusive == NUMANodeLevel {
+		score.ViolatedNodes = violated
+	}
+	if a.q.strategy != MostAllocated {
+		score.Strategy = -sum.raw
+	}
+	if a.q.strategy == DistributeEvenly {
+		score.Uneven = 1
+	}
+	return score
+}
+
 // consider works out L3s and cores of a set of nodes and keeps it if it is the
 // best so far. A set that looks the same as one before is passed over: it would
 // tie, and the one before has the lower numbers.
 func (a *Allocator) consider(set *nodeSet, score Score, even bool) {
 	s := &a.s.nodes
 	key := uint64(1)
-	for i := range s.in {
-		s.in[i] = set.mask>>i&1 != 0
-		if !s.in[i] {
-			continue
-		}
+	clear(s.in)
+	for _, i := range set.nodes {
+		s.in[i] = true
 		var node uint64
 		for _, g := range a.m.nodes[i].groups {
 			node += a.s.group[g].key
@@ -251,7 +309,7 @@ func (a *Allocator) consider(set *nodeSet, score Score, even bool) {
 		key += mix(node, 1)
 	}
 	for i := range s.socket {
-		s.socket[i] = set.sockets>>i&1 != 0
+		s.socket[i] = set.allows(int16(i))
 	}
 	if a.m.l3InOneNode && a.m.oneSocket && !a.short() {
 		for _, seen := range s.seen[:s.ties] {
@@ -348,22 +406,13 @@ func (a *Allocator) refuseNodes(r *Request) *Error {
 
 // mostOn is the most CPUs that the given number of nodes offers.
 func (a *Allocator) mostOn(count int) int {
-	s := &a.s.nodes
-	s.order = s.order[:0]
-	for i := range a.s.node {
-		s.order = append(s.order, int16(i))
-	}
-	has := func(i int16) int32 { return a.s.node[i].usable + a.s.node[i].had }
-	total := 0
-	for k := range min(count, len(s.order)) {
-		best := k
-		for j := k + 1; j < len(s.order); j++ {
-			if has(s.order[j]) > has(s.order[best]) {
-				best = j
-			}
+	a.orderNodes()
+	total := int32(0)
+	for k, i := range a.s.nodes.order {
+		if k < count {
+			total += a.s.node[i].usable
 		}
-		s.order[k], s.order[best] = s.order[best], s.order[k]
-		total += int(has(s.order[k]))
+		total += a.s.node[i].had
 	}
-	return total
+	return int(total)
 }

@@ -188,6 +188,9 @@ func (a *Allocator) result(r *Request) Result {
 	for i := range a.m.cores {
 		c := &a.m.cores[i]
 		left := s.take[i]
+		if left+s.keep[i] == 0 {
+			continue
+		}
 		for _, cpu := range c.cpus {
 			if left > 0 && s.avail.Has(int(cpu)) {
 				out.CPUs.Add(int(cpu))

@@ -33,7 +33,7 @@ func (a *Allocator) sum(cleanOnly bool) {
 	clear(s.tally)
 	clear(s.group)
 	for i := range s.node {
-		s.node[i] = nodeSum{raw: s.node[i].raw}
+		s.node[i] = nodeSum{raw: s.node[i].raw, kept: s.node[i].kept}
 	}
 	a.q.cleanOnly = cleanOnly
 	words := m.tallyWords()
