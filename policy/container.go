@@ -58,7 +58,7 @@ func (m *Machine) recheck(p *pod, in Container) *Refusal {
 			p.resources = nil
 			return err
 		}
-		m.exclusive[p.ref.UID] = p
+		m.own(p)
 		m.recompute()
 		m.explain(p)
 		m.podChanged(p)

@@ -148,10 +148,8 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	if all.Intersects(&m.pools.reserved) || all.Intersects(&m.pools.system) {
 		return false
 	}
-	for _, o := range m.exclusive {
-		if owns := o.grant.all(); owns.Intersects(&all) {
-			return false
-		}
+	if all.Intersects(&m.owned.cpus) || all.Intersects(&m.owned.withheld) {
+		return false
 	}
 	for _, o := range m.pods {
 		// A booking of a pod that is not here may be stale; what runs is not.
@@ -221,7 +219,9 @@ func (m *Machine) resize(p *pod, r Resources) *Refusal {
 	if err != nil {
 		return err
 	}
+	m.release(p)
 	p.grant, p.resources = g, &r
+	m.own(p)
 	m.recompute()
 	m.explain(p)
 	m.podChanged(p)

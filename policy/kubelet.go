@@ -161,8 +161,7 @@ func (m *Machine) kubeletState(e KubeletState) {
 			continue
 		}
 		if p.grant != nil {
-			p.grant = nil
-			delete(m.exclusive, p.ref.UID)
+			m.release(p)
 			m.pools = m.derive()
 		}
 		p.kubelet, p.entries, p.in.class, p.degraded = false, nil, LS, ""
@@ -170,7 +169,7 @@ func (m *Machine) kubeletState(e KubeletState) {
 			m.fallBack(p, err)
 		}
 		if p.grant != nil {
-			m.exclusive[p.ref.UID] = p
+			m.own(p)
 			m.pools = m.derive()
 		}
 		changed = append(changed, p)

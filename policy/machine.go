@@ -19,6 +19,7 @@ type Machine struct {
 	sandboxes  map[string]*pod       // by sandbox ID
 	containers map[string]*container // by container ID
 	exclusive  map[string]*pod       // the pods that hold a grant, by UID
+	owned      owned                 // the sums over exclusive
 	bound      map[string]*pod       // LS pods bound to a NUMA node, by UID
 	// disowned are pods, by UID, whose CPUs in kubelet's state are not kubelet's to
 	// keep: pods that run where we put them, known already or about to be.
@@ -66,6 +67,39 @@ type grant struct {
 	cpus     cpuset.Set
 	withheld cpuset.Set
 	request  cpuallocator.Request
+}
+
+// owned adds up the grants of all pods, so that deriving the pools costs the same
+// however many owners there are.
+type owned struct {
+	cpus     cpuset.Set
+	withheld cpuset.Set
+	notBE    cpuset.Set // CPUs whose owners do not share with BE
+}
+
+// own enters a pod's grant; release takes it out and leaves the pod without one.
+func (m *Machine) own(p *pod) {
+	m.exclusive[p.ref.UID] = p
+	m.owned.cpus.AddSet(&p.grant.cpus)
+	m.owned.withheld.AddSet(&p.grant.withheld)
+	if p.refusesBE() {
+		m.owned.notBE.AddSet(&p.grant.cpus)
+	}
+}
+
+func (m *Machine) release(p *pod) {
+	if m.exclusive[p.ref.UID] == p {
+		m.owned.cpus.RemoveSet(&p.grant.cpus)
+		m.owned.withheld.RemoveSet(&p.grant.withheld)
+		m.owned.notBE.RemoveSet(&p.grant.cpus)
+		delete(m.exclusive, p.ref.UID)
+	}
+	p.grant = nil
+}
+
+// refusesBE says that not even BE may run on a pod's CPUs.
+func (p *pod) refusesBE() bool {
+	return p.in.class == LSE || kubeletPins(p.labels, p.ref.QoS)
 }
 
 func (g *grant) all() cpuset.Set { return g.cpus.Or(g.withheld) }

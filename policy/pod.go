@@ -115,7 +115,7 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 	m.sandboxes[sandbox] = p
 	p.sandboxes = []string{sandbox}
 	if p.grant != nil {
-		m.exclusive[p.ref.UID] = p
+		m.own(p)
 	}
 	if p.node != AnyNode {
 		m.bound[p.ref.UID] = p
@@ -172,12 +172,13 @@ func (m *Machine) dropPod(p *pod) {
 		delete(m.sandboxes, s)
 	}
 	delete(m.pods, p.ref.UID)
-	delete(m.exclusive, p.ref.UID)
+	owner := p.grant != nil
+	m.release(p)
 	delete(m.bound, p.ref.UID)
 	delete(m.disowned, p.ref.UID)
 	m.caps -= len(p.caps)
 	m.decide(DropPod{UID: p.ref.UID})
-	if p.grant != nil || len(m.entriesOf(p.ref.UID)) > 0 {
+	if owner || len(m.entriesOf(p.ref.UID)) > 0 {
 		m.recompute()
 	}
 }

@@ -35,18 +35,10 @@ func (m *Machine) derive() pools {
 	p.be = base.Minus(p.kubelet)
 	p.shared = p.be
 	p.exclusive = p.kubelet.And(online)
-	for _, o := range m.exclusive {
-		all := o.grant.all()
-		p.shared.RemoveSet(&all)
-		p.exclusive.AddSet(&o.grant.cpus)
-		p.withheld.AddSet(&o.grant.withheld)
-		p.be.RemoveSet(&o.grant.withheld)
-		if o.in.class == LSE || kubeletPins(o.labels, o.ref.QoS) {
-			p.be.RemoveSet(&o.grant.cpus)
-		}
-	}
-	p.exclusive = p.exclusive.And(online)
-	p.withheld = p.withheld.And(online)
+	p.shared = p.shared.Minus(m.owned.cpus).Minus(m.owned.withheld)
+	p.be = p.be.Minus(m.owned.notBE).Minus(m.owned.withheld)
+	p.exclusive = p.exclusive.Or(m.owned.cpus).And(online)
+	p.withheld = m.owned.withheld.And(online)
 	return p
 }
 
@@ -150,8 +142,7 @@ func ordered(pods map[string]*pod) []*pod {
 
 // degrade takes a pod's grant away: it runs in the shared pool from now on.
 func (m *Machine) degrade(p *pod, why string) {
-	p.grant = nil
-	delete(m.exclusive, p.ref.UID)
+	m.release(p)
 	p.degraded = why
 	if kubeletPins(p.labels, p.ref.QoS) {
 		p.in.class = LS // it was LSR only for being pinned
