@@ -1,0 +1,69 @@
+# Quietcore. `make help` lists what there is.
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+PACKAGES := ./...
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 20s
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## build bin/quietcore, one static binary
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/quietcore ./cmd/quietcore
+
+.PHONY: demo
+demo: setup-vm ## show the main job on a real runtime in a virtual machine; KEEP=1 leaves a shell in it
+	@$(GO) run ./e2e/demo $(if $(KEEP),-keep)
+
+.PHONY: test
+test: test-fast test-vm ## run all tests, installing what they need
+
+.PHONY: test-fast
+test-fast: setup-test ## everything that needs no virtual machine
+	QUIETCORE_CI=1 $(GO) test $(PACKAGES)
+
+.PHONY: test-race
+test-race: setup-test ## the same under the race detector
+	QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
+
+.PHONY: test-vm
+test-vm: setup-vm build ## every scenario through simulate and on a real runtime in a virtual machine
+	$(GO) run ./e2e -suite e2e/scenarios
+
+.PHONY: setup-test setup-vm
+setup-test:
+	@hack/setup hwloc-nox
+setup-vm:
+	@sh e2e/setup.sh
+
+.PHONY: bench
+bench: ## run the benchmarks and print one table with ratios
+	@$(GO) run ./hack/bench
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed: run gofmt -w"; exit 1; }
+	$(GO) vet $(PACKAGES)
+	$(GO) run $(STATICCHECK) $(PACKAGES)
+
+.PHONY: generate
+generate: ## rewrite what is derived: the results in docs/semantics.md
+	$(GO) generate $(PACKAGES)
+	$(GO) test ./internal/script -run TestSemantics -update
+
+.PHONY: check-generate
+check-generate: generate ## fail if generated files were not committed
+	git diff --exit-code -- docs
+
+.PHONY: fuzz
+fuzz: ## fuzz every parser for FUZZTIME each (default 20s)
+	@FUZZTIME=$(FUZZTIME) GO=$(GO) hack/fuzz
+
+.PHONY: clean
+clean: ## remove build results and the cache of virtual machines
+	rm -rf bin .cache
