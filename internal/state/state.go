@@ -1,0 +1,181 @@
+// Package state keeps what a restart of the daemon could not find out
+// otherwise: which pod owns which CPUs, and which caps have to be undone.
+//
+// The file is a hint. The kernel and the runtime are asked first, so a file
+// that is missing, damaged, of another node or of a later format costs a
+// memory, never a start: Load puts it aside under another name, says why, and
+// returns an empty snapshot.
+//
+// Fields may be added within a version: older daemons ignore them, newer ones
+// do without. A change that an older daemon would misunderstand makes a new
+// version, and every version that was ever released stays readable
+// (testdata/v*.json).
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// version is what is written; files of a greater one are put aside.
+const version = 1
+
+// maxBytes bounds what is read: 1,000 pods take a third of a megabyte.
+const maxBytes = 16 << 20
+
+// Snapshot is what is kept.
+type Snapshot struct {
+	Revision uint64 `json:"revision"` // the policy's, for people who compare files
+	Pods     []Pod  `json:"pods"`
+	Caps     []Cap  `json:"caps"`
+}
+
+// Pod is one pod that must find its place again.
+type Pod struct {
+	UID       string       `json:"uid"`
+	Sandbox   string       `json:"sandbox"`
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	Class     policy.Class `json:"class,omitempty"`
+	CPUs      cpuset.Set   `json:"cpus"`
+	Withheld  cpuset.Set   `json:"withheld"`
+	Request   int          `json:"request,omitempty"`   // CPUs asked for; 0: as many as CPUs has
+	BoundNode *int         `json:"boundNode,omitempty"` // NUMA node ID of an LS pod's pool, policy.AnyNode for all of it
+	Degraded  string       `json:"degraded,omitempty"`  // why it runs in the shared pool although it asked for more
+	Several   bool         `json:"several,omitempty"`   // more than one container ran at a time
+	CreatedAt time.Time    `json:"createdAt"`
+}
+
+// Cap is a hard cap that is or is about to be in force. It is saved before it
+// is written to the cgroup, so that a crash in between leaves nothing unknown.
+type Cap struct {
+	PodUID             string    `json:"podUID"`
+	Container          string    `json:"container"`
+	CapMilli           int64     `json:"capMilli"`
+	Until              time.Time `json:"until"`
+	PreviousQuotaMilli *int64    `json:"previousQuotaMilli,omitempty"` // policy.NoLimit: none; nil: the policy's own
+}
+
+// Of takes from a checkpoint of the machine what is worth keeping.
+func Of(c policy.Synchronized, revision uint64) Snapshot {
+	s := Snapshot{Revision: revision, Pods: []Pod{}, Caps: []Cap{}}
+	for _, p := range c.Pods {
+		r := p.Recovered
+		if r == nil {
+			continue
+		}
+		s.Pods = append(s.Pods, Pod{
+			UID: p.UID, Sandbox: p.Sandbox, Namespace: p.Namespace, Name: p.Name, Class: policy.Class(p.Labels[policy.LabelClass]),
+			CPUs: r.CPUs, Withheld: r.Withheld, Request: r.Request, BoundNode: r.BoundNode, Degraded: r.Degraded, Several: r.Several, CreatedAt: p.CreatedAt,
+		})
+	}
+	for _, l := range c.Caps {
+		s.Caps = append(s.Caps, Cap{PodUID: l.PodUID, Container: l.Container, CapMilli: l.Milli, Until: l.Until})
+	}
+	return s
+}
+
+// Recovered is the pod's place in the words of the policy.
+func (p *Pod) Recovered() *policy.Recovered {
+	return &policy.Recovered{
+		CPUs: p.CPUs, Withheld: p.Withheld, From: "state file", Request: p.Request,
+		BoundNode: p.BoundNode, Degraded: p.Degraded, Several: p.Several,
+	}
+}
+
+// Policy is the cap in the words of the policy.
+func (c *Cap) Policy() policy.Cap {
+	return policy.Cap{PodUID: c.PodUID, Container: c.Container, Milli: c.CapMilli, Until: c.Until}
+}
+
+// envelope is the file. The checksum covers all of it.
+type envelope struct {
+	Version  int             `json:"version"`
+	BootID   string          `json:"bootID"`
+	Node     string          `json:"node"`
+	SavedAt  time.Time       `json:"savedAt"`
+	Checksum string          `json:"checksum"`
+	Body     json.RawMessage `json:"body"`
+}
+
+func (e *envelope) sum() string {
+	h := sha256.New()
+	head := []string{fmt.Sprint(e.Version), e.BootID, e.Node, e.SavedAt.UTC().Format(time.RFC3339Nano)}
+	for _, s := range head {
+		// The lengths keep two different heads from having the same bytes.
+		fmt.Fprintf(h, "%d:", len(s))
+		_, _ = io.WriteString(h, s)
+	}
+	_, _ = h.Write(e.Body)
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// encode writes the file's text: one line of JSON.
+func encode(s Snapshot, node, bootID string, at time.Time) ([]byte, error) {
+	body, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encode state: %w", err)
+	}
+	e := envelope{Version: version, BootID: bootID, Node: node, SavedAt: at.UTC(), Body: body}
+	e.Checksum = e.sum()
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("encode state: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// decode reads a file's text; the error says why it cannot be used.
+func decode(text []byte) (envelope, Snapshot, error) {
+	var e envelope
+	var s Snapshot
+	switch {
+	case len(text) == 0:
+		return e, s, fmt.Errorf("is empty")
+	case len(text) > maxBytes:
+		return e, s, fmt.Errorf("is larger than %d bytes", maxBytes)
+	}
+	if err := json.Unmarshal(text, &e); err != nil {
+		return e, s, fmt.Errorf("is truncated or not JSON: %w", err)
+	}
+	switch {
+	case e.Version > version:
+		return e, s, fmt.Errorf("has format %d, this daemon reads up to %d", e.Version, version)
+	case e.Version < 1:
+		return e, s, fmt.Errorf("has format %d, there is none below 1", e.Version)
+	case e.Checksum != e.sum():
+		return e, s, fmt.Errorf("does not match its checksum")
+	}
+	if err := json.Unmarshal(e.Body, &s); err != nil {
+		return e, Snapshot{}, fmt.Errorf("has a body that is not understood: %w", err)
+	}
+	return e, s, s.check()
+}
+
+// check refuses what a checksum does not: a file that somebody made.
+func (s *Snapshot) check() error {
+	for _, p := range s.Pods {
+		if p.UID == "" {
+			return fmt.Errorf("has a pod without a UID")
+		}
+		if p.Request < 0 || p.Request > cpuset.MaxCPUs {
+			return fmt.Errorf("has pod %.64q with a request of %d CPUs", p.UID, p.Request)
+		}
+		if n := p.BoundNode; n != nil && (*n < policy.AnyNode || *n >= cpuset.MaxCPUs) {
+			return fmt.Errorf("has pod %.64q bound to NUMA node %d", p.UID, *n)
+		}
+	}
+	for _, c := range s.Caps {
+		if c.PodUID == "" || c.Container == "" || c.CapMilli <= 0 {
+			return fmt.Errorf("has a cap of %d milli-CPUs on container %.64q of pod %.64q", c.CapMilli, c.Container, c.PodUID)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	fileName    = "state.json"
+	lockName    = "lock"
+	badPrefix   = fileName + ".corrupt-"
+	keptBad     = 5
+	badTimeForm = "20060102T150405.000000000Z"
+)
+
+// Store is the state file of one node. Load and Save are not meant to be called
+// at the same time; a Writer keeps Saves apart.
+type Store struct {
+	Dir    string
+	Node   string // empty: unknown, not compared
+	BootID string // empty: unknown, not compared
+	Now    func() time.Time
+}
+
+// Loaded is what a start found.
+type Loaded struct {
+	Snapshot Snapshot
+	// Reason is why Snapshot is empty although there was a file; "" if it is used
+	// or there was none.
+	Reason string
+	// Aside is where a bad file was put, "" for none.
+	Aside string
+	// Rebooted says that the file is of an earlier boot: the containers in it are
+	// gone and their caps with them.
+	Rebooted bool
+}
+
+// ReadBootID returns what tells this boot of the kernel from others, "" where
+// that cannot be read.
+func ReadBootID() string {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// Prepare makes the directory, for us alone.
+func Prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("state directory %s is %s, must be a directory and no link to one", dir, info.Mode().Type())
+	}
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	if err := onlyOurs(dir); err != nil {
+		return err
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("state directory %s has mode %04o, must be 0700: %w", dir, info.Mode().Perm(), err)
+	}
+	return nil
+}
+
+// onlyOurs keeps a mistyped path, such as /var/lib, from being closed to
+// everybody else.
+func onlyOurs(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	for _, e := range entries {
+		if n := e.Name(); n != lockName && !strings.HasPrefix(n, fileName) && !strings.HasPrefix(n, "."+fileName) {
+			return fmt.Errorf("state directory %s is open to others and holds %q: give quietcore a directory of its own, mode 0700", dir, n)
+		}
+	}
+	return nil
+}
+
+// Load reads the file. It always returns something to start with.
+func (s *Store) Load() Loaded {
+	s.dropUnfinished()
+	text, err := read(filepath.Join(s.Dir, fileName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Loaded{}
+	}
+	if err != nil {
+		return s.putAside(err)
+	}
+	e, snapshot, err := decode(text)
+	switch {
+	case err != nil:
+		return s.putAside(err)
+	case s.Node != "" && e.Node != "" && e.Node != s.Node:
+		return s.putAside(fmt.Errorf("is of node %.253q, this is %q", e.Node, s.Node))
+	case s.BootID != "" && e.BootID != "" && e.BootID != s.BootID:
+		return Loaded{Rebooted: true, Reason: fmt.Sprintf("the node was started anew after %s: what ran then is gone", e.SavedAt.Format(time.RFC3339))}
+	}
+	return Loaded{Snapshot: snapshot}
+}
+
+// read refuses links and everything that is no plain file.
+func read(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, unix.ELOOP) {
+		return nil, errors.New("is a symbolic link")
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("is %s, not a file", info.Mode().Type())
+	}
+	return io.ReadAll(io.LimitReader(f, maxBytes+1))
+}
+
+// putAside renames a bad file, so that somebody can look at it and the next
+// save does not destroy it.
+func (s *Store) putAside(why error) Loaded {
+	l := Loaded{Reason: why.Error()}
+	aside := badPrefix + s.Now().UTC().Format(badTimeForm)
+	if err := os.Rename(filepath.Join(s.Dir, fileName), filepath.Join(s.Dir, aside)); err != nil {
+		l.Reason += fmt.Sprintf(" (and could not be put aside: %v)", err)
+		return l
+	}
+	l.Aside = filepath.Join(s.Dir, aside)
+	s.dropOldest()
+	return l
+}
+
+func (s *Store) dropOldest() {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return // nothing is lost but disk space
+	}
+	var bad []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), badPrefix) {
+			bad = append(bad, e.Name())
+		}
+	}
+	slices.Sort(bad) // by time, since the names end in it
+	for _, name := range bad[:max(0, len(bad)-keptBad)] {
+		_ = os.RemoveAll(filepath.Join(s.Dir, name))
+	}
+}
+
+// dropUnfinished removes what a save left that was killed before its rename.
+func (s *Store) dropUnfinished() {
+	entries, err := os.ReadDir(s.Dir)
+	if err != nil {
+		return // read will say the same
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "."+fileName) {
+			_ = os.RemoveAll(filepath.Join(s.Dir, e.Name()))
+		}
+	}
+}
+
+// Save replaces the file as a whole: after a crash at any moment there is
+// either the old one or the new one.
+func (s *Store) Save(snapshot Snapshot) error {
+	text, err := encode(snapshot, s.Node, s.BootID, s.Now())
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(s.Dir, fileName)
+	f, err := renameio.NewPendingFile(name, renameio.WithTempDir(s.Dir), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	defer func() { _ = f.Cleanup() }()
+	if _, err := f.Write(text); err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	if err := f.CloseAtomicallyReplace(); err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	return syncDir(s.Dir)
+}
+
+// syncDir makes the rename itself outlive a power failure.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("save state: %w", err)
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("save state: sync %s: %w", dir, err)
+	}
+	return nil
+}
