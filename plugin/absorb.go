@@ -1,0 +1,226 @@
+package plugin
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// absorb brings the tree up to what a batch decided. It writes nothing.
+func (e *enforcer) absorb(b batch) {
+	if b.view != nil {
+		e.view = b.view
+		e.tree.SetOnline(b.view.Topology.Online())
+	}
+	for _, d := range b.decisions {
+		switch d := d.(type) {
+		case policy.SetPool:
+			e.setPool(d)
+			e.log.Info("pool", "pool", string(d.Pool), "cpus", d.CPUs.String(), "rev", e.view.Rev)
+		case policy.SetPod:
+			e.setPod(d)
+		case policy.SetContainer:
+			e.setContainer(d)
+		case policy.DropContainer:
+			e.tree.Remove(d.ID)
+			delete(e.ctrs, d.ID)
+			e.book.dropContainer(d.ID)
+		case policy.DropPod:
+			e.tree.Remove(d.UID)
+			delete(e.pods, d.UID)
+			e.book.dropPod(d.UID)
+		case policy.Notice:
+			e.log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
+		}
+	}
+	if b.synchronized {
+		e.live = true
+		e.findSlices()
+	}
+	for path, found := range b.observed {
+		e.tree.Observe(path, found)
+	}
+	e.toVerify = append(e.toVerify, b.verify...)
+	for _, uid := range b.recheck {
+		if s := e.pods[uid]; s != nil && s.limit.ours {
+			s.pending = true
+		}
+	}
+	if b.audit {
+		e.startAudit()
+	}
+}
+
+func podName(p policy.PodRef) string {
+	if p.Name == "" {
+		return ""
+	}
+	return p.Namespace + "/" + p.Name
+}
+
+// poolName is a pool in the tree's words; the part of the shared pool that lies
+// on one NUMA node is a pool of its own there.
+func poolName(kind policy.PoolKind, node int) string {
+	if node == policy.AnyNode {
+		return string(kind)
+	}
+	return fmt.Sprintf("%s@%d", kind, node)
+}
+
+func (e *enforcer) setPool(d policy.SetPool) {
+	e.tellPool(poolName(d.Pool, policy.AnyNode), d.CPUs)
+	if d.Pool != policy.PoolShared {
+		return
+	}
+	nodes := e.view.Topology.Nodes()
+	if len(nodes) < 2 {
+		return
+	}
+	for i := range nodes {
+		e.tellPool(poolName(d.Pool, nodes[i].ID), d.CPUs.And(nodes[i].CPUs))
+	}
+}
+
+// tellPool leaves a pool that has gone empty as it was: policy has moved its
+// members elsewhere in the same step, and no mask says "nowhere".
+func (e *enforcer) tellPool(name string, cpus cpuset.Set) {
+	if cpus.IsEmpty() {
+		return
+	}
+	if err := e.tree.SetPool(name, cpus); err != nil {
+		e.log.Error("pool refused by the cgroup tree", "pool", name, "err", err)
+	}
+}
+
+func treeNeed(n policy.Need) cgroup.Need {
+	if n.Own != nil {
+		return cgroup.On(*n.Own)
+	}
+	return cgroup.InPool(poolName(n.Pool, n.Node))
+}
+
+func memsOf(s *cpuset.Set) cpuset.Set {
+	if s == nil {
+		return cpuset.Set{}
+	}
+	return *s
+}
+
+func (e *enforcer) setPod(d policy.SetPod) {
+	s := e.pods[d.Pod.UID]
+	if s == nil {
+		s = &subjectState{}
+		e.pods[d.Pod.UID] = s
+	}
+	if d.Rev < s.rev {
+		return
+	}
+	s.rev, s.path, s.name = d.Rev, d.Pod.CgroupParent, podName(d.Pod)
+	if s.path == "" {
+		return
+	}
+	e.putSlice(s.path)
+	if err := e.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need), Mems: memsOf(d.Mems)}); err != nil {
+		e.log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
+	}
+	asked, known := e.book.pod(d.Pod.UID)
+	s.pending = s.limit.want(d.QuotaMilli, asked, known) || s.pending
+}
+
+func (e *enforcer) setContainer(d policy.SetContainer) {
+	f, known := e.book.container(d.Container.ID)
+	s := e.ctrs[d.Container.ID]
+	if s == nil {
+		s = &subjectState{limit: limit{ours: f.ourQuota}}
+		e.ctrs[d.Container.ID] = s
+	}
+	if d.Rev < s.rev {
+		return
+	}
+	s.rev, s.path, s.name = d.Rev, d.Container.CgroupPath, podName(d.Pod)+"/"+d.Container.Name
+	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
+		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need), Mems: memsOf(d.Mems)}
+		if v := valuesOf(d, f, e.view.Topology.Online()); s.said == "" && v.cpus != "" {
+			c.OwnCPUs, _ = cpuset.Parse(v.cpus) // what our reply makes the runtime write
+		}
+		if err := e.tree.PutContainer(c); err != nil {
+			e.log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err", err)
+		}
+	}
+	var lifted *int64
+	if d.QuotaOurs {
+		lifted = &d.QuotaMilli
+	}
+	s.pending = s.limit.want(lifted, f.quota, known) || s.pending
+	e.tell(s, d)
+}
+
+// tell logs one line where a container's place changed by a decision about it.
+func (e *enforcer) tell(s *subjectState, d policy.SetContainer) {
+	now := "pool " + poolName(d.Need.Pool, d.Need.Node)
+	if d.Need.Own != nil {
+		now = d.Need.Own.String()
+	}
+	if d.Cap != nil {
+		now += fmt.Sprintf(" capped at %dm until %s", d.Cap.Milli, d.Cap.Until.UTC().Format("15:04:05"))
+	}
+	if now == s.said {
+		return
+	}
+	e.log.Info("container", "pod", podName(d.Pod), "container", d.Container.Name, "cpus", now, "was", s.said, "why", d.Why, "rev", d.Rev)
+	s.said = now
+}
+
+// maxSlices bounds how many parents of pods are looked after; kubelet has two.
+const maxSlices = 64
+
+// putSlice declares the slice that a pod lies in, so that whoever starts there
+// while nobody watches lands in its pool.
+func (e *enforcer) putSlice(pod string) {
+	path := cgroup.Parent(pod)
+	if e.slices[path] || len(e.slices) >= maxSlices {
+		return
+	}
+	var pool policy.PoolKind
+	switch cgroup.Classify(path) {
+	case cgroup.Burstable:
+		pool = policy.PoolShared
+	case cgroup.BestEffort:
+		pool = policy.PoolBE
+	default:
+		return
+	}
+	if strings.HasSuffix(path, ".slice") && !e.raw {
+		e.raw = true
+		e.log.Warn("the cgroups are systemd's and are written as files: systemd puts its own values back at every reload, and the audit ours; use kubelet's cgroupfs driver until the systemd driver is there", "cgroup", path)
+	}
+	e.slices[path] = true
+	if err := e.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(string(pool))}); err != nil {
+		e.log.Error("slice refused by the cgroup tree", "cgroup", path, "err", err)
+		return
+	}
+	if e.reader != nil {
+		if found, err := e.reader.CPUs(path); err == nil {
+			e.tree.Observe(path, found)
+		}
+	}
+}
+
+// findSlices looks for kubelet's slices where they usually are: they want their
+// masks before the first pod is in them.
+func (e *enforcer) findSlices() {
+	if e.reader == nil {
+		return
+	}
+	for _, path := range []string{
+		"kubepods/burstable", "kubepods/besteffort",
+		"kubepods.slice/kubepods-burstable.slice", "kubepods.slice/kubepods-besteffort.slice",
+	} {
+		if _, err := e.reader.CPUs(path); err == nil {
+			e.putSlice(path + "/x")
+		}
+	}
+}

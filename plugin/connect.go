@@ -1,0 +1,181 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	leastBackOff = 100 * time.Millisecond
+	mostBackOff  = 30 * time.Second
+)
+
+// connect keeps the plugin registered with the runtime. Every attempt has a new
+// stub, since one that failed keeps its dead connection.
+func (p *Plugin) connect(ctx context.Context) {
+	back := leastBackOff
+	for ctx.Err() == nil {
+		err := p.attempt(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if p.synchronised.Swap(false) {
+			back = leastBackOff
+		}
+		p.connected.Store(false)
+		wait := time.Duration((0.5 + p.o.Clock.Jitter()/2) * float64(back))
+		p.o.Log.Warn("not connected to the runtime; containers keep running where they are", "socket", p.o.Socket, "err", err, "next", wait.String())
+		p.waitFor(ctx, wait)
+		back = min(back*2, mostBackOff)
+	}
+}
+
+// waitFor waits before the next attempt, less long if the socket appears.
+func (p *Plugin) waitFor(ctx context.Context, d time.Duration) {
+	appeared, stop := socketAppears(p.o.Socket)
+	defer stop()
+	select {
+	case <-ctx.Done():
+	case <-p.o.Clock.After(d):
+	case <-appeared:
+	}
+}
+
+// socketAppears tells when the runtime makes its socket; never, where its
+// directory is not there either.
+func socketAppears(socket string) (<-chan struct{}, func()) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, func() {}
+	}
+	if w.Add(filepath.Dir(socket)) != nil {
+		w.Close()
+		return nil, func() {}
+	}
+	appeared := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range w.Events {
+			if e.Op.Has(fsnotify.Create) && filepath.Base(e.Name) == filepath.Base(socket) {
+				close(appeared)
+				return
+			}
+		}
+	}()
+	return appeared, func() { w.Close(); <-done }
+}
+
+// attempt registers and serves until the connection ends.
+func (p *Plugin) attempt(ctx context.Context) error {
+	s := &session{Plugin: p, deadline: half(0)}
+	closed := make(chan struct{})
+	var once sync.Once
+	line := &trackedConn{}
+	st, err := stub.New(s,
+		stub.WithPluginName(p.o.Name), stub.WithPluginIdx(p.o.Index), stub.WithSocketPath(p.o.Socket),
+		stub.WithDialer(line.dial), stub.WithLogger(nriLog{p.o.Log}),
+		stub.WithOnClose(func() { once.Do(func() { close(closed) }) }))
+	if err != nil {
+		return fmt.Errorf("make the NRI stub: %w", err)
+	}
+	s.stub = st
+	started := make(chan error, 1)
+	go func() { started <- st.Start(ctx) }()
+	if err := p.await(ctx, st, line, started); err != nil {
+		line.Close()
+		return err
+	}
+	p.connected.Store(true)
+	select {
+	case <-closed:
+		return errors.New("the runtime closed the connection")
+	case <-ctx.Done():
+		st.Stop()
+		line.Close()
+		return ctx.Err()
+	}
+}
+
+// await is the watchdog over Start, which may wait for ever to be configured,
+// holding the lock that closing needs. Being configured by us, with an error, is
+// the one way out that leaves nothing behind.
+func (p *Plugin) await(ctx context.Context, st stub.Stub, line *trackedConn, started <-chan error) error {
+	var cause error
+	select {
+	case err := <-started:
+		return err
+	case <-p.o.Clock.After(p.o.Registration):
+		cause = fmt.Errorf("the runtime did not finish the registration within %s", p.o.Registration)
+	case <-ctx.Done():
+		cause = ctx.Err()
+	}
+	line.Close()
+	if self, ok := st.(api.PluginService); ok && line.wrote.Load() {
+		_, _ = self.Configure(ctx, &api.ConfigureRequest{RuntimeName: watchdogRuntime})
+	}
+	if err := <-started; err == nil {
+		st.Stop() // it was configured in the last moment
+	}
+	return cause
+}
+
+// trackedConn is the connection to the runtime in our own hands: the stub does
+// not close it when its Start fails.
+type trackedConn struct {
+	net.Conn
+	mu    sync.Mutex
+	wrote atomic.Bool // from the first write on the stub waits for an answer
+}
+
+func (c *trackedConn) dial(socket string) (net.Conn, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("dial the runtime's NRI socket: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.Conn = conn
+	return c, nil
+}
+
+func (c *trackedConn) Write(b []byte) (int, error) {
+	c.wrote.Store(true)
+	return c.Conn.Write(b)
+}
+
+// Close may come before the dial, and more than once.
+func (c *trackedConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.Conn == nil {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+// nriLog lets the NRI library speak through our log, a level lower: what matters
+// of it we say ourselves.
+type nriLog struct{ log *slog.Logger }
+
+func (l nriLog) Debugf(context.Context, string, ...any) {}
+func (l nriLog) Infof(_ context.Context, f string, a ...any) {
+	l.log.Debug(fmt.Sprintf(f, a...), "from", "nri")
+}
+func (l nriLog) Warnf(_ context.Context, f string, a ...any) {
+	l.log.Info(fmt.Sprintf(f, a...), "from", "nri")
+}
+func (l nriLog) Errorf(_ context.Context, f string, a ...any) {
+	l.log.Warn(fmt.Sprintf(f, a...), "from", "nri")
+}

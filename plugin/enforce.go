@@ -1,0 +1,292 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// batch is what one step decided.
+type batch struct {
+	seq          uint64
+	decisions    []policy.Decision
+	view         *policy.Snapshot
+	observed     map[string]cgroup.Effective // what cgroups, by path, were found to hold
+	synchronized bool                        // from here on it is known who runs
+	audit        bool                        // look at every cgroup now
+	verify       []string                    // ids of containers to read back
+	recheck      []string                    // UIDs of pods whose quota somebody wrote
+}
+
+// enforcer turns decisions into cgroup writes. One goroutine, run, owns the tree
+// and does all I/O, so that a write that hangs holds up nobody who has a
+// deadline; everything else only adds to the inbox.
+type enforcer struct {
+	driver cgroup.Driver
+	reader cgroup.Reader
+	book   *book
+	log    *slog.Logger
+	meter  Meter
+	ticks  <-chan time.Time
+
+	mu     sync.Mutex
+	inbox  []batch
+	seq    uint64        // of the last batch put in
+	shrunk uint64        // up to here, everyone has left what is not theirs any more
+	stuck  cpuset.Set    // CPUs that somebody could not be taken off
+	cause  error         // why
+	moved  chan struct{} // closed and replaced when shrunk moves
+	wake   chan struct{}
+	quiet  bool // nothing left to do
+
+	// The rest belongs to run.
+	tree     *cgroup.Tree
+	view     *policy.Snapshot
+	live     bool // Synchronize has been
+	failed   bool // a write failed: wait for news or the next audit before trying again
+	rounds   int  // of growing since the last news
+	pods     map[string]*subjectState
+	ctrs     map[string]*subjectState
+	slices   map[string]bool
+	toVerify []string
+	auditing []string // what the audit has still to look at
+	raw      bool     // a systemd cgroup was seen: said once
+}
+
+// subjectState is what the enforcer remembers of a pod or container.
+type subjectState struct {
+	path    string
+	name    string
+	rev     uint64
+	said    string // the CPUs last logged
+	limit   limit
+	pending bool // limit has to be looked at
+}
+
+func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
+	e := &enforcer{
+		driver: o.Driver, reader: o.Reader, book: b, log: o.Log, meter: o.Meter, ticks: o.Clock.Audit,
+		moved: make(chan struct{}), wake: make(chan struct{}, 1),
+		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
+		view: view, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{},
+	}
+	if o.Observe {
+		e.driver = nil
+	}
+	// The machine decides nothing when it is made: the pools of the empty node are
+	// in its first snapshot.
+	e.setPool(policy.SetPool{Pool: policy.PoolShared, CPUs: view.Shared})
+	e.setPool(policy.SetPool{Pool: policy.PoolBE, CPUs: view.BE})
+	e.setPool(policy.SetPool{Pool: policy.PoolSystem, CPUs: view.System})
+	e.setPool(policy.SetPool{Pool: policy.PoolReserved, CPUs: view.Reserved})
+	return e
+}
+
+// put adds a batch and returns the number to wait for.
+func (e *enforcer) put(b batch) uint64 {
+	e.mu.Lock()
+	e.seq++
+	b.seq = e.seq
+	e.inbox = append(e.inbox, b)
+	e.quiet = false
+	e.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+	return b.seq
+}
+
+// verify asks for a container's effective set to be read back.
+func (e *enforcer) verify(id string) { e.put(batch{verify: []string{id}}) }
+
+// recheck asks for a pod's quota to be looked at again.
+func (e *enforcer) recheck(uid string) { e.put(batch{recheck: []string{uid}}) }
+
+// idle reports whether nothing is left to write, read back or repair.
+func (e *enforcer) idle() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.quiet && len(e.inbox) == 0
+}
+
+// vacated returns when everybody who has to has left the CPUs of the batch's
+// owner, or says why the owner must not start.
+func (e *enforcer) vacated(ctx context.Context, seq uint64, own cpuset.Set) error {
+	if e.driver == nil {
+		return nil
+	}
+	for {
+		e.mu.Lock()
+		done, stuck, cause, moved := e.shrunk >= seq, e.stuck, e.cause, e.moved
+		e.mu.Unlock()
+		if done {
+			if both := stuck.And(own); !both.IsEmpty() {
+				return fmt.Errorf("CPUs %s are still in use by others: %w", both, cause)
+			}
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("CPUs %s are not yet free of others: %w", own, ctx.Err())
+		}
+	}
+}
+
+func (e *enforcer) run(ctx context.Context) {
+	ticks := e.ticks
+	if ticks == nil {
+		t := time.NewTicker(auditEvery)
+		defer t.Stop()
+		ticks = t.C
+	}
+	for ctx.Err() == nil {
+		if e.turn(ctx) {
+			continue
+		}
+		e.mu.Lock()
+		e.quiet = len(e.inbox) == 0 && !e.failed
+		e.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-e.wake:
+		case <-ticks:
+			e.startAudit()
+		}
+	}
+}
+
+// turn does the most urgent thing there is and reports whether there was one.
+// Shrinking comes first, since somebody waits for it; the rest is done in small
+// pieces with a look at the inbox between.
+func (e *enforcer) turn(ctx context.Context) bool {
+	if batches := e.take(); len(batches) > 0 {
+		e.failed, e.rounds = false, 0
+		for _, b := range batches {
+			e.absorb(b)
+		}
+		e.write(ctx, cgroup.Shrink)
+		e.announce(batches[len(batches)-1].seq)
+		return true
+	}
+	if !e.live || e.driver == nil {
+		e.toVerify, e.auditing = nil, nil
+		return false
+	}
+	return !e.failed && e.write(ctx, cgroup.Grow) || e.limits(ctx) || e.readBack(ctx) || e.auditSome(ctx)
+}
+
+func (e *enforcer) take() []batch {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.inbox
+	e.inbox = nil
+	return b
+}
+
+func (e *enforcer) announce(seq uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.shrunk = seq
+	close(e.moved)
+	e.moved = make(chan struct{})
+}
+
+// maxRounds bounds how often the same masks are written before somebody who
+// keeps changing them is left to the audit.
+const maxRounds = 8
+
+// write executes the plan as far as the phase goes (growing includes what could
+// not shrink before) and reports whether there was anything to write.
+func (e *enforcer) write(ctx context.Context, phase cgroup.Phase) bool {
+	if !e.live || e.driver == nil {
+		return false
+	}
+	if phase == cgroup.Shrink {
+		e.setStuck(cpuset.Set{}, nil)
+	}
+	var todo []cgroup.Write
+	for _, w := range e.tree.Plan() {
+		if w.Phase <= phase {
+			todo = append(todo, w)
+		}
+	}
+	if len(todo) == 0 {
+		return false
+	}
+	err := e.tree.Execute(todo, func(w cgroup.Write) error { return e.apply(ctx, w) })
+	if err != nil {
+		e.failed = true
+		e.log.Error("cgroup writes failed; they are tried again", "phase", phase.String(), "err", err)
+	}
+	if phase == cgroup.Grow {
+		for _, w := range todo {
+			e.check(w.ID)
+		}
+		if e.rounds++; e.rounds > maxRounds {
+			e.failed = true
+			e.log.Error("somebody keeps changing what is written; it is left to the audit", "cgroup", todo[0].Path)
+		}
+	}
+	return true
+}
+
+func (e *enforcer) apply(ctx context.Context, w cgroup.Write) error {
+	err := e.driver.Apply(ctx, w.Path, w.Values())
+	e.count(err)
+	if w.Phase == cgroup.Shrink && !w.CPUs.IsZero() && !errors.Is(err, cgroup.ErrGone) {
+		return e.mustHaveLeft(w, err)
+	}
+	return err
+}
+
+// mustHaveLeft reads back that nobody in the cgroup may still run on the CPUs it
+// was to leave; an owner that waits for them is not started while somebody may.
+func (e *enforcer) mustHaveLeft(w cgroup.Write, err error) error {
+	now, readErr := e.reader.CPUs(w.Path)
+	switch {
+	case errors.Is(readErr, cgroup.ErrGone):
+		return readErr
+	case readErr != nil:
+		now.CPUs = e.view.Topology.Online() // nobody knows, so all of them
+		err = errors.Join(err, readErr)
+	}
+	left := now.CPUs.Minus(w.CPUs.Set())
+	if left.IsEmpty() {
+		return err
+	}
+	if err == nil {
+		err = fmt.Errorf("cgroup %s: wrote CPUs %s, the kernel still allows %s", w.Path, w.CPUs.Set(), now.CPUs)
+		e.meter.Drift("refused")
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stuck.AddSet(&left)
+	e.cause = err
+	return err
+}
+
+func (e *enforcer) count(err error) {
+	switch {
+	case err == nil:
+		e.meter.Write("ok")
+	case errors.Is(err, cgroup.ErrGone):
+		e.meter.Write("gone")
+	default:
+		e.meter.Write("error")
+	}
+}
+
+func (e *enforcer) setStuck(s cpuset.Set, cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stuck, e.cause = s, cause
+}

@@ -1,0 +1,74 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+)
+
+// limit is the CFS quota of one cgroup as far as it is ours: from the moment
+// that we want something else than kubelet asked for until that is restored.
+type limit struct {
+	ours   bool
+	back   bool // target is what kubelet asked for, and then it is kubelet's again
+	target cgroup.Quota
+}
+
+// want takes over a decision: milli is nil where the quota is kubelet's business,
+// asked is what kubelet asked for. It reports whether the cgroup has to be
+// looked at: kubelet writes a pod's quota at every resize, so a decision that
+// says the same again is not the same as nothing.
+func (l *limit) want(milli *int64, asked cgroup.Quota, known bool) bool {
+	switch {
+	case milli != nil:
+		l.ours, l.back, l.target = true, false, quotaOf(*milli)
+		return true
+	case !l.ours:
+		return false
+	case !known:
+		l.ours = false // what to go back to is lost: its manager's next write decides
+		return false
+	}
+	l.back, l.target = true, asked
+	return true
+}
+
+// limits writes one quota that has to be looked at, and reports whether there
+// was one.
+func (e *enforcer) limits(ctx context.Context) bool {
+	for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
+		for _, s := range all {
+			if s.pending {
+				e.writeLimit(ctx, s)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
+	s.pending = false
+	if s.path == "" {
+		return
+	}
+	now, err := e.reader.Effective(s.path)
+	if errors.Is(err, cgroup.ErrGone) {
+		return
+	}
+	want := s.limit.target
+	if err == nil && now.QuotaMilli == want.Milli() {
+		s.limit.ours = !s.limit.back
+		return
+	}
+	err = e.driver.Apply(ctx, s.path, cgroup.Values{Quota: &want})
+	e.count(err)
+	switch {
+	case err == nil:
+		s.limit.ours = !s.limit.back
+	case !errors.Is(err, cgroup.ErrGone):
+		e.failed = true // the audit looks at it again
+		e.log.Error("quota not written; it is tried again", "cgroup", s.path, "quota", want.String(), "err", err)
+	}
+}

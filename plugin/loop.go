@@ -1,0 +1,251 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// errInternal answers an event whose step panicked.
+var errInternal = errors.New("quietcore: internal error, see its log; the pod is retried")
+
+// outcome is what became of one event.
+type outcome struct {
+	decisions []policy.Decision
+	seq       uint64 // what the enforcer calls the batch
+	view      *policy.Snapshot
+	err       error
+}
+
+// request is one thing for the loop to do: an event, or a question.
+type request struct {
+	ctx      context.Context
+	event    policy.Event
+	observed map[string]cgroup.Effective
+	ask      func(*policy.Machine)
+	reply    chan outcome
+}
+
+// loop is the goroutine that owns the machine, and what it shares.
+type loop struct {
+	requests chan request
+	machine  *policy.Machine
+	recorder *policy.Recorder
+	cfg      policy.Config
+	view     atomic.Pointer[policy.Snapshot]
+	beat     atomic.Int64 // unix nanoseconds of the last turn
+	offset   atomic.Int64 // nanoseconds that tests have put the clock forward
+	clock    Clock
+	log      *slog.Logger
+	meter    Meter
+
+	// step is the machine's; tests replace it.
+	step func(*policy.Machine, time.Time, policy.Event) ([]policy.Decision, error)
+	// emit hands decisions on to be enforced and returns what waits for them.
+	emit  func(batch) uint64
+	saver *saver
+	dirty atomic.Bool // the state file is behind and a save is not yet on its way
+}
+
+// saveDelay lets a burst of events cost one save. It runs after the replies.
+const saveDelay = 50 * time.Millisecond
+
+// recordedEvents bounds the record of what happened.
+const recordedEvents = 512
+
+func newLoop(o *Options) (*loop, error) {
+	m, err := policy.New(o.Topology, o.Config)
+	if err != nil {
+		return nil, err
+	}
+	l := &loop{
+		requests: make(chan request), machine: m, recorder: policy.NewRecorder(recordedEvents), cfg: o.Config,
+		clock: o.Clock, log: o.Log, meter: o.Meter, step: (*policy.Machine).Step,
+	}
+	l.view.Store(m.Snapshot())
+	l.beat.Store(o.Clock.Now().UnixNano())
+	return l, nil
+}
+
+func (l *loop) now() time.Time { return l.clock.Now().Add(time.Duration(l.offset.Load())) }
+
+// run serves until ctx ends.
+func (l *loop) run(ctx context.Context) {
+	tick := l.clock.Tick
+	if tick == nil {
+		t := time.NewTicker(tickEvery)
+		defer t.Stop()
+		tick = t.C
+	}
+	var save <-chan time.Time
+	for {
+		l.beat.Store(l.clock.Now().UnixNano())
+		if l.dirty.Load() && save == nil {
+			save = time.After(saveDelay)
+		}
+		select {
+		case <-ctx.Done():
+			if l.dirty.Load() {
+				l.save(nil)
+			}
+			return
+		case r := <-l.requests:
+			r.reply <- l.serve(r)
+		case <-tick:
+			l.serve(request{ctx: ctx, event: policy.Tick{}})
+		case <-save:
+			save = nil
+			l.save(nil)
+		}
+	}
+}
+
+// save hands the state on to be written; then runs once it is on disk.
+func (l *loop) save(then func()) {
+	l.saver.put(stateOf(l.machine.Checkpoint(), l.machine.Snapshot().Rev), then)
+	l.dirty.Store(false)
+}
+
+// submit gives the loop an event and waits for its decisions, no longer than ctx
+// allows. An event whose sender has given up before its turn is not taken: its
+// sender has answered as if it had never been.
+func (l *loop) submit(ctx context.Context, e policy.Event, observed map[string]cgroup.Effective) outcome {
+	return l.send(ctx, request{ctx: ctx, event: e, observed: observed})
+}
+
+// ask runs a question on the machine, which it must not keep.
+func (l *loop) ask(ctx context.Context, question func(*policy.Machine)) error {
+	return l.send(ctx, request{ctx: ctx, ask: question}).err
+}
+
+func (l *loop) send(ctx context.Context, r request) outcome {
+	r.reply = make(chan outcome, 1)
+	select {
+	case l.requests <- r:
+	case <-ctx.Done():
+		return outcome{err: ctx.Err(), view: l.view.Load()}
+	}
+	select {
+	case o := <-r.reply:
+		return o
+	case <-ctx.Done():
+		return outcome{err: ctx.Err(), view: l.view.Load()}
+	}
+}
+
+func (l *loop) serve(r request) outcome {
+	if err := r.ctx.Err(); err != nil {
+		return outcome{err: err, view: l.view.Load()}
+	}
+	if r.ask != nil {
+		r.ask(l.machine)
+		return outcome{}
+	}
+	start := time.Now()
+	o := l.take(r)
+	var refusal *policy.Refusal
+	result := "ok"
+	switch {
+	case errors.As(o.err, &refusal):
+		result = "refused"
+		l.meter.Refused(string(refusal.Code))
+	case o.err != nil:
+		result = "error"
+	}
+	l.meter.Event(kindOf(r.event), result, time.Since(start))
+	return o
+}
+
+// take steps the machine and publishes what came of it.
+func (l *loop) take(r request) outcome {
+	now := l.now()
+	_, tick := r.event.(policy.Tick)
+	if !tick {
+		l.recorder.Add(l.machine, now, r.event)
+	}
+	decisions, err := l.safely(now, r.event)
+	if tick && len(decisions) > 0 {
+		// Idle seconds would push everything else out of the record.
+		l.recorder.Add(l.machine, now, r.event)
+	}
+	if err != nil {
+		return outcome{err: err, view: l.view.Load()}
+	}
+	if e, ok := r.event.(policy.Reconfigured); ok {
+		l.cfg = e.Config
+	}
+	view := l.machine.Snapshot()
+	l.view.Store(view)
+	o := outcome{decisions: decisions, view: view}
+	o.seq = l.enforce(r, decisions, view)
+	return o
+}
+
+// enforce hands decisions on. A cap is on disk before it is in the kernel, so
+// that it is undone even if we are killed in between.
+func (l *loop) enforce(r request, decisions []policy.Decision, view *policy.Snapshot) uint64 {
+	if len(decisions) == 0 && r.observed == nil {
+		return 0
+	}
+	b := batch{decisions: decisions, view: view, observed: r.observed}
+	_, b.synchronized = r.event.(policy.Synchronized)
+	_, b.audit = r.event.(policy.Hardware)
+	if _, cap := r.event.(policy.CapVerdict); cap {
+		l.save(func() { l.emit(b) })
+		return 0
+	}
+	for _, d := range decisions {
+		if _, notice := d.(policy.Notice); !notice {
+			l.dirty.Store(true)
+			break
+		}
+	}
+	return l.emit(b)
+}
+
+// safely is a step that cannot bring the daemon down. A machine that panicked
+// may be half changed, so it is rebuilt from its record without the event.
+func (l *loop) safely(now time.Time, e policy.Event) (decisions []policy.Decision, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("a step of the policy panicked; this is a defect, please report it with the record",
+				"event", kindOf(e), "panic", fmt.Sprint(p), "record", recordText(now, e), "stack", string(debug.Stack()))
+			l.rebuild()
+			decisions, err = nil, errInternal
+		}
+	}()
+	return l.step(l.machine, now, e)
+}
+
+func (l *loop) rebuild() {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("the record could not be replayed after a panic; going on with the machine as it is", "panic", fmt.Sprint(p))
+		}
+	}()
+	m, err := policy.New(l.machine.Snapshot().Topology, l.cfg)
+	if err != nil {
+		l.log.Error("the machine could not be rebuilt after a panic; going on with the machine as it is", "err", err)
+		return
+	}
+	records := l.recorder.Records()
+	for _, r := range records[:max(len(records)-1, 0)] {
+		_, _ = m.Step(r.At, r.Event()) // a refusal then is a refusal now
+	}
+	l.machine, l.recorder = m, policy.NewRecorder(recordedEvents)
+	l.view.Store(m.Snapshot())
+}
+
+// kindOf names an event as records do: containerCreate.
+func kindOf(e policy.Event) string {
+	name := strings.TrimPrefix(fmt.Sprintf("%T", e), "policy.")
+	return strings.ToLower(name[:1]) + name[1:]
+}

@@ -1,0 +1,281 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// session is one connection to the runtime: what the stub calls. The runtime
+// calls one handler at a time and drops a plugin that takes too long.
+type session struct {
+	*Plugin
+	stub     stub.Stub
+	deadline time.Duration // for one handler
+	memory   bool          // the runtime knows memory policies
+}
+
+// watchdogRuntime is the name under which the watchdog unblocks a stub that waits
+// for ever to be configured; see connect.go.
+const watchdogRuntime = "quietcore watchdog"
+
+// Configure learns from the runtime how long a handler may take.
+func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	if runtime == watchdogRuntime {
+		return 0, errors.New("the runtime did not configure the plugin in time")
+	}
+	s.deadline = half(s.stub.RequestTimeout())
+	s.memory = atLeast(s.stub.RuntimeNRIVersion(), 0, 11)
+	s.o.Log.Info("registered with the runtime", "runtime", runtime, "version", version,
+		"nri", s.stub.RuntimeNRIVersion(), "deadline", s.deadline.String())
+	return 0, nil
+}
+
+func half(timeout time.Duration) time.Duration {
+	if timeout <= 0 {
+		timeout = stub.DefaultRequestTimeout
+	}
+	return timeout / 2
+}
+
+func (s *session) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.deadline)
+}
+
+// Synchronize takes over everything that runs. What it finds stays where it is.
+func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	start := s.o.Clock.Now()
+	done := make(chan error, 1)
+	go func() { done <- s.synchronize(ctx, pods, containers) }() // reading a cgroup may hang
+	select {
+	case err := <-done:
+		if err != nil {
+			return nil, err
+		}
+	case <-ctx.Done():
+		return nil, fmt.Errorf("synchronize %d pods: %w", len(pods), ctx.Err())
+	}
+	s.o.Log.Info("synchronized", "pods", len(pods), "containers", len(containers), "took", s.o.Clock.Now().Sub(start).String())
+	s.synced()
+	return nil, nil
+}
+
+// RunPodSandbox is the moment of admission: an error refuses the pod.
+func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	pod := podOf(p)
+	pod.CreatedAt = s.o.Clock.Now()
+	s.book.putPod(pod.UID, p.GetLinux().GetPodResources().GetCpu())
+	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
+	return s.answer(pod, o.err)
+}
+
+// UpdatePodSandbox is kubelet about to resize a pod; an error vetoes it.
+func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r *api.LinuxResources) error {
+	cpu := r.GetCpu()
+	if cpu.GetShares().GetValue() == 0 && cpu.GetQuota().GetValue() == 0 {
+		return nil
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	pod := podOf(p)
+	merged := merge(p.GetLinux().GetPodResources().GetCpu(), cpu)
+	s.book.putPod(pod.UID, merged)
+	sums, _ := podSums(merged, pod.QoS)
+	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Resources: *sums}, nil)
+	s.enforcer.recheck(pod.UID) // kubelet has written the pod's quota
+	return s.answer(pod, o.err)
+}
+
+// merge lays an update over what was there; 0 means unchanged.
+func merge(old, change *api.LinuxCPU) *api.LinuxCPU {
+	out := &api.LinuxCPU{Shares: old.GetShares(), Quota: old.GetQuota(), Period: old.GetPeriod()}
+	if v := change.GetShares().GetValue(); v != 0 {
+		out.Shares = api.UInt64(v)
+	}
+	if v := change.GetQuota().GetValue(); v != 0 {
+		out.Quota = api.Int64(v)
+	}
+	if v := change.GetPeriod().GetValue(); v != 0 {
+		out.Period = api.UInt64(v)
+	}
+	return out
+}
+
+// PostUpdatePodSandbox looks at the pod's quota once more.
+func (s *session) PostUpdatePodSandbox(_ context.Context, p *api.PodSandbox) error {
+	s.enforcer.recheck(podOf(p).UID)
+	return nil
+}
+
+// StopPodSandbox releases nothing: the pod's containers may still be stopping,
+// and a pod that only lost its sandbox gets a new one.
+func (s *session) StopPodSandbox(context.Context, *api.PodSandbox) error { return nil }
+
+// RemovePodSandbox is the end of a sandbox. A refused one comes here too.
+func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	s.forgiven(s.loop.submit(ctx, policy.PodRemoved{Sandbox: clip(p.GetId())}, nil).err)
+	return nil
+}
+
+// CreateContainer places a container. The answer for one that owns CPUs is given
+// once everybody else has left them.
+func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	v, err := s.create(ctx, p, c)
+	if err != nil || s.o.Observe {
+		return nil, nil, err
+	}
+	return v.adjustment(s.memory), nil, nil
+}
+
+func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Container) (values, error) {
+	pod := podOf(p)
+	pod.CreatedAt = s.o.Clock.Now()
+	f := factsOf(c, pod.QoS)
+	ctr := containerOf(c, pod.QoS, pod.CreatedAt)
+	s.book.putContainer(ctr.ID, f)
+	o := s.loop.submit(ctx, policy.ContainerCreate{Pod: pod, Container: ctr}, nil)
+	if o.err != nil {
+		s.book.dropContainer(ctr.ID)
+		if late(o.err) && !exclusive(&pod) {
+			// Unpinned it lands in the pool of its slice: safe, and the runtime goes on.
+			// It is entered when it starts.
+			s.o.Log.Error("no decision in time; the container starts in its slice's pool", "pod", podName(policy.PodRef{Namespace: pod.Namespace, Name: pod.Name}), "container", ctr.Name, "err", o.err)
+			return values{}, nil
+		}
+		return values{}, s.answer(pod, o.err)
+	}
+	d, ok := subject(o.decisions, ctr.ID)
+	if !ok {
+		return values{}, nil
+	}
+	if d.Need.Own != nil {
+		if err := s.enforcer.vacated(ctx, o.seq, *d.Need.Own); err != nil && !s.o.Observe {
+			return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() + "; the container is tried again"})
+		}
+	}
+	f.ourQuota = d.QuotaOurs
+	s.book.putContainer(ctr.ID, f)
+	return valuesOf(d, f, o.view.Topology.Online()), nil
+}
+
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// UpdateContainer answers kubelet's own change with our whole desired state, so
+// that what kubelet writes passes through us and ours wins.
+func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	id := clip(c.GetId())
+	before, known := s.book.container(id)
+	if !known {
+		return nil, nil // nobody we placed: as kubelet says
+	}
+	event, after := updateOf(id, r, before)
+	s.book.putContainer(id, after)
+	o := s.loop.submit(ctx, event, nil)
+	if o.err != nil {
+		s.book.putContainer(id, before)
+		return nil, s.answer(podOf(p), o.err)
+	}
+	d, ok := subject(o.decisions, id)
+	if !ok || s.o.Observe {
+		return nil, nil
+	}
+	if d.Need.Own != nil {
+		if err := s.enforcer.vacated(ctx, o.seq, *d.Need.Own); err != nil {
+			// It keeps running where it is; the writer goes on and the audit repairs.
+			s.o.Log.Error("an update is answered before its CPUs are free", "container", id, "err", err)
+			return nil, nil
+		}
+	}
+	v := valuesOf(d, after, o.view.Topology.Online())
+	after.ourQuota = after.ourQuota && d.QuotaOurs || d.QuotaOurs
+	s.book.putContainer(id, after)
+	u := v.update(c.GetId())
+	if u == nil {
+		return nil, nil
+	}
+	return []*api.ContainerUpdate{u}, nil
+}
+
+// PostCreateContainer, StartContainer and PostStartContainer confirm that a
+// container is there. One that slipped past its creation is entered now.
+func (s *session) StartContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) error {
+	if _, known := s.book.container(clip(c.GetId())); known {
+		return nil
+	}
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	_, err := s.create(ctx, p, c)
+	return err
+}
+
+func (s *session) PostStartContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
+	s.enforcer.verify(clip(c.GetId()))
+	return nil
+}
+
+// PostUpdateContainer reads back what the runtime made of an update.
+func (s *session) PostUpdateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
+	s.enforcer.verify(clip(c.GetId()))
+	return nil
+}
+
+// StopContainer and RemoveContainer end a container, in whatever order and
+// however often they come. What its pod owns stays with the pod.
+func (s *session) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
+	s.stopped(ctx, c)
+	return nil, nil
+}
+
+func (s *session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+	s.stopped(ctx, c)
+	return nil
+}
+
+func (s *session) stopped(ctx context.Context, c *api.Container) {
+	ctx, cancel := s.within(ctx)
+	defer cancel()
+	s.forgiven(s.loop.submit(ctx, policy.ContainerStopped{ID: clip(c.GetId())}, nil).err)
+}
+
+// Shutdown says that the runtime ends; the connection's end says it again.
+func (s *session) Shutdown(context.Context) {
+	s.o.Log.Info("the runtime shuts down")
+}
+
+// answer turns the policy's word into a handler's. Observing refuses nobody.
+func (s *session) answer(pod policy.Pod, err error) error {
+	if err == nil {
+		return nil
+	}
+	s.refusals.note(s.o.Clock.Now(), pod, err)
+	if s.o.Observe {
+		return nil
+	}
+	return err
+}
+
+// forgiven is for events after which there is nothing to refuse: what they would
+// have released is found by the collection of the vanished.
+func (s *session) forgiven(err error) {
+	if err != nil {
+		s.o.Log.Error("an event was not taken; what it ends is collected later", "err", err)
+	}
+}

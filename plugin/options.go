@@ -1,0 +1,106 @@
+package plugin
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Options are what a Plugin is made of. What is nil or zero has a default that
+// works, except Topology.
+type Options struct {
+	Topology *topology.Topology
+	Config   policy.Config
+	// Observe writes nothing, replies nothing and refuses nobody.
+	Observe bool
+
+	// Driver and Reader are the cgroup tree; without them only replies pin.
+	Driver cgroup.Driver
+	Reader cgroup.Reader
+	Flat   bool // cgroup v1, where nothing inherits
+
+	Store Store
+	Saved state.Snapshot // what the last daemon left
+	Meter Meter
+	Log   *slog.Logger
+	Clock Clock
+
+	// Socket, Name and Index are for the registration with the runtime.
+	Socket, Name, Index string
+	Registration        time.Duration // watchdog for one attempt to register
+}
+
+// Clock is time as the plugin sees it. Nil fields are the real thing.
+type Clock struct {
+	Now   func() time.Time
+	Tick  <-chan time.Time // one a second: deadlines of caps
+	Audit <-chan time.Time // one in 30 s: drift
+	// Vanish is one in 30 s too: pods whose end nobody announced.
+	Vanish <-chan time.Time
+	After  func(time.Duration) <-chan time.Time
+	// Jitter spreads attempts to reconnect; a number in [0, 1).
+	Jitter func() float64
+}
+
+const (
+	tickEvery  = time.Second
+	auditEvery = 30 * time.Second
+)
+
+func (c *Clock) fill() {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.After == nil {
+		c.After = time.After
+	}
+	if c.Jitter == nil {
+		c.Jitter = rand.Float64
+	}
+}
+
+// Meter counts what happens. Calls come from several goroutines.
+type Meter interface {
+	// Event is one event taken by the policy; outcome is ok, refused or error.
+	Event(kind, outcome string, took time.Duration)
+	// Refused counts a refusal by its code.
+	Refused(code string)
+	// Write counts one cgroup write; result is ok, gone or error.
+	Write(result string)
+	// Drift counts a cgroup that was not as we left it, by who did it.
+	Drift(source string)
+	// Saved counts one attempt to save the state.
+	Saved(err error)
+}
+
+type noMeter struct{}
+
+func (noMeter) Event(string, string, time.Duration) {}
+func (noMeter) Refused(string)                      {}
+func (noMeter) Write(string)                        {}
+func (noMeter) Drift(string)                        {}
+func (noMeter) Saved(error)                         {}
+
+func (o *Options) fill() {
+	o.Clock.fill()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Meter == nil {
+		o.Meter = noMeter{}
+	}
+	if o.Name == "" {
+		o.Name = "quietcore"
+	}
+	if o.Index == "" {
+		o.Index = "90"
+	}
+	if o.Registration == 0 {
+		o.Registration = 10 * time.Second
+	}
+}

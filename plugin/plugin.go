@@ -1,0 +1,134 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Plugin is the daemon's core: the policy's loop, the enforcer and the
+// connection to the runtime. Run runs it; the other methods may be called from
+// any goroutine while it runs.
+type Plugin struct {
+	o        Options
+	book     *book
+	loop     *loop
+	enforcer *enforcer
+	saver    *saver
+	refusals *refusals
+
+	connected    atomic.Bool
+	synchronised atomic.Bool
+	once         atomic.Bool // synchronised at least once in this life
+	gone         misses
+}
+
+// New makes a plugin. The error says what of the configuration this machine
+// cannot have.
+func New(o Options) (*Plugin, error) {
+	o.fill()
+	if o.Topology == nil {
+		return nil, errors.New("plugin: no topology is given")
+	}
+	l, err := newLoop(&o)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plugin{o: o, book: newBook(), loop: l, refusals: newRefusals(o.Log), gone: misses{}}
+	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
+	p.saver = newSaver(&o)
+	l.emit, l.saver = p.enforcer.put, p.saver
+	return p, nil
+}
+
+// Run serves until ctx ends. It does not end because the runtime does.
+func (p *Plugin) Run(ctx context.Context) {
+	saving, saved := context.WithCancel(context.WithoutCancel(ctx))
+	var parts, saver sync.WaitGroup
+	saver.Go(func() { p.saver.run(saving) })
+	for _, part := range []func(context.Context){p.loop.run, p.enforcer.run, p.connect, p.collect} {
+		parts.Go(func() { part(ctx) })
+	}
+	parts.Wait()
+	saved() // the loop's last state is on its way: the saver ends with it on disk
+	saver.Wait()
+}
+
+// Submit gives the policy an event that did not come from the runtime.
+func (p *Plugin) Submit(ctx context.Context, e policy.Event) error {
+	return p.loop.submit(ctx, e, nil).err
+}
+
+// Snapshot is the present state.
+func (p *Plugin) Snapshot() *policy.Snapshot { return p.loop.view.Load() }
+
+// Records is what happened, in a form that replays on an empty machine.
+func (p *Plugin) Records(ctx context.Context) ([]policy.Record, error) {
+	var records []policy.Record
+	err := p.loop.ask(ctx, func(*policy.Machine) { records = p.loop.recorder.Records() })
+	return records, err
+}
+
+// Config is the policy's configuration in force.
+func (p *Plugin) Config(ctx context.Context) (policy.Config, error) {
+	var cfg policy.Config
+	err := p.loop.ask(ctx, func(*policy.Machine) { cfg = p.loop.cfg })
+	return cfg, err
+}
+
+// Advance puts the daemon's clock forward, for tests.
+func (p *Plugin) Advance(ctx context.Context, d time.Duration) error {
+	p.loop.offset.Add(int64(d))
+	return p.Submit(ctx, policy.Tick{})
+}
+
+// Connected and Synchronised say how far the connection to the runtime is.
+func (p *Plugin) Connected() bool    { return p.connected.Load() }
+func (p *Plugin) Synchronised() bool { return p.synchronised.Load() }
+
+// Beat is when the loop last turned, for a liveness probe.
+func (p *Plugin) Beat() time.Time { return time.Unix(0, p.loop.beat.Load()) }
+
+// Settled reports whether everything decided is written, read back and saved.
+func (p *Plugin) Settled() bool {
+	return p.Synchronised() && !p.loop.dirty.Load() && p.saver.idle() && p.enforcer.idle()
+}
+
+func (s *session) synced() {
+	s.connected.Store(true)
+	s.synchronised.Store(true)
+	s.once.Store(true)
+}
+
+// synchronize reads what the node holds and gives it to the policy.
+func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) error {
+	var known map[string]bool
+	if err := p.loop.ask(ctx, func(m *policy.Machine) { known = podsOf(m) }); err != nil {
+		return fmt.Errorf("synchronize: %w", err)
+	}
+	r := &recovery{
+		reader: p.o.Reader, topo: p.Snapshot().Topology, now: p.o.Clock.Now(),
+		known: func(uid string) bool { return known[uid] },
+		saved: savedPods(p.o.Saved), caps: p.o.Saved.Caps,
+	}
+	if p.once.Load() {
+		r.saved, r.caps = nil, nil // older than what we know ourselves
+	}
+	event := r.synchronized(ctx, pods, containers)
+	for id, f := range r.facts {
+		if _, have := p.book.container(id); !have {
+			p.book.putContainer(id, f)
+		}
+	}
+	for _, pod := range pods {
+		p.book.putPod(podOf(pod).UID, pod.GetLinux().GetPodResources().GetCpu())
+	}
+	return p.loop.submit(ctx, event, r.observed).err
+}

@@ -1,0 +1,294 @@
+package plugin
+
+import (
+	"context"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// recovery finds out what ran where before the daemon started. For each pod the
+// kernel is asked first, then the state file, then the runtime, whose view of a
+// resized pod is an old one.
+type recovery struct {
+	reader cgroup.Reader // nil: nobody to ask
+	topo   *topology.Topology
+	saved  map[string]state.Pod // by pod UID
+	caps   []state.Cap
+	known  func(uid string) bool // pods that this daemon placed itself
+	now    time.Time
+
+	observed map[string]cgroup.Effective // own masks found, by path
+	facts    map[string]facts            // by container ID
+}
+
+// running is one pod with what runs in it.
+type running struct {
+	pod        policy.Pod
+	api        *api.PodSandbox
+	containers []*api.Container
+	kernel     cpuset.Set // the pod cgroup's own mask
+}
+
+// synchronized turns the runtime's lists into the event.
+func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) policy.Synchronized {
+	r.observed, r.facts = map[string]cgroup.Effective{}, map[string]facts{}
+	found := r.group(pods, containers)
+	for _, p := range found {
+		p.kernel = r.read(ctx, p.pod.CgroupParent)
+	}
+	r.distrust(found)
+	var s policy.Synchronized
+	for _, p := range found {
+		for _, c := range p.containers {
+			s.Containers = append(s.Containers, r.container(ctx, p, c))
+		}
+		if !r.known(p.pod.UID) {
+			p.pod.Recovered = r.placeOf(p)
+		}
+		s.Pods = append(s.Pods, p.pod)
+	}
+	for _, c := range r.caps {
+		s.Caps = append(s.Caps, c.Policy())
+	}
+	return s
+}
+
+func (r *recovery) group(pods []*api.PodSandbox, containers []*api.Container) []*running {
+	bySandbox := make(map[string]*running, len(pods))
+	found := make([]*running, 0, len(pods))
+	for _, p := range pods {
+		next := &running{pod: podOf(p), api: p}
+		bySandbox[p.GetId()] = next
+		found = append(found, next)
+	}
+	for _, c := range containers {
+		if p := bySandbox[c.GetPodSandboxId()]; p != nil && alive(c) {
+			p.containers = append(p.containers, c)
+			// The runtime does not say when a pod was created; its first container is near.
+			if at := timeOf(c.GetCreatedAt(), r.now); p.pod.CreatedAt.IsZero() || at.Before(p.pod.CreatedAt) {
+				p.pod.CreatedAt = at
+			}
+		}
+	}
+	for _, p := range found {
+		if p.pod.CreatedAt.IsZero() {
+			p.pod.CreatedAt = r.now
+		}
+		if saved, ok := r.saved[p.pod.UID]; ok && !saved.CreatedAt.IsZero() {
+			p.pod.CreatedAt = saved.CreatedAt
+		}
+	}
+	return found
+}
+
+func alive(c *api.Container) bool {
+	return c.GetState() != api.ContainerState_CONTAINER_STOPPED
+}
+
+// read returns a cgroup's own mask, empty where it has none or cannot be read.
+func (r *recovery) read(ctx context.Context, path string) cpuset.Set {
+	if r.reader == nil || path == "" || ctx.Err() != nil {
+		return cpuset.Set{}
+	}
+	e, err := r.reader.CPUs(path)
+	if err != nil {
+		return cpuset.Set{}
+	}
+	if !e.OwnCPUs.IsEmpty() {
+		r.observed[path] = e
+	}
+	return e.OwnCPUs
+}
+
+// exclusive says whether a pod asked to own CPUs.
+func exclusive(p *policy.Pod) bool {
+	c := policy.Class(p.Labels[policy.LabelClass])
+	return c == policy.LSE || c == policy.LSR
+}
+
+// distrust forgets masks that cannot be an exclusive allocation: the kernel does
+// not say why a cgroup has its mask, and a pod that was degraded carries the
+// shared pool's. What several pods have, or what reaches into the pool of the
+// burstable slice, is nobody's own. The state file, where there is one, knows
+// better, so this is for pods that it does not name.
+func (r *recovery) distrust(found []*running) {
+	var once, twice cpuset.Set
+	for _, p := range found {
+		if exclusive(&p.pod) {
+			both := once.And(p.kernel)
+			twice.AddSet(&both)
+			once.AddSet(&p.kernel)
+		}
+	}
+	pool := r.sharedPool(found)
+	for _, p := range found {
+		if _, saved := r.saved[p.pod.UID]; saved {
+			continue
+		}
+		inSlice := p.pod.QoS == policy.Burstable
+		if p.kernel.Intersects(&twice) || !inSlice && p.kernel.Intersects(&pool) {
+			p.kernel = cpuset.Set{}
+		}
+	}
+}
+
+// sharedPool is the mask that the burstable slice was left with; empty where no
+// slice carries one.
+func (r *recovery) sharedPool(found []*running) cpuset.Set {
+	var pool cpuset.Set
+	if r.reader == nil {
+		return pool
+	}
+	seen := map[string]bool{}
+	for _, p := range found {
+		path := cgroup.Parent(p.pod.CgroupParent)
+		if p.pod.QoS != policy.Burstable || seen[path] || path == "" {
+			continue
+		}
+		seen[path] = true
+		if e, err := r.reader.CPUs(path); err == nil {
+			pool.AddSet(&e.OwnCPUs)
+		}
+		for _, other := range found { // an owner inside widens the slice by its own CPUs
+			if exclusive(&other.pod) && cgroup.Parent(other.pod.CgroupParent) == path {
+				pool.RemoveSet(&other.kernel)
+			}
+		}
+	}
+	return pool
+}
+
+// placeOf is what a pod owned or was bound to; nil where nobody knows anything.
+func (r *recovery) placeOf(p *running) *policy.Recovered {
+	saved, isSaved := r.saved[p.pod.UID]
+	if isSaved && saved.Degraded != "" {
+		return saved.Recovered()
+	}
+	if !exclusive(&p.pod) {
+		return r.sharedPlace(p)
+	}
+	kernel := p.kernel
+	if kernel.IsEmpty() && isSaved {
+		kernel = r.agreed(p, saved.CPUs)
+	}
+	switch {
+	case isSaved && !saved.CPUs.IsEmpty() && r.same(saved.CPUs, kernel):
+		return saved.Recovered()
+	case !kernel.IsEmpty():
+		return &policy.Recovered{CPUs: kernel, From: "kernel", Several: len(p.containers) > 1}
+	case isSaved && !saved.CPUs.IsEmpty():
+		return saved.Recovered()
+	}
+	if stored := storedBy(p.containers); !stored.IsEmpty() {
+		return &policy.Recovered{CPUs: stored, From: "runtime", Several: len(p.containers) > 1}
+	}
+	return nil
+}
+
+// same says whether the kernel's mask is what was saved. CPUs that went offline
+// left the mask, but not their owner.
+func (r *recovery) same(saved, kernel cpuset.Set) bool {
+	return saved == kernel || !kernel.IsEmpty() && saved.And(r.topo.Online()) == kernel
+}
+
+// agreed is the mask of the pod's containers where the pod itself has none and
+// the containers confirm what was saved.
+func (r *recovery) agreed(p *running, saved cpuset.Set) cpuset.Set {
+	for _, c := range p.containers {
+		if path, err := cgroup.ContainerPath(c.GetLinux().GetCgroupsPath()); err == nil {
+			if own, ok := r.observed[path]; ok && r.same(saved, own.OwnCPUs) {
+				return own.OwnCPUs
+			}
+		}
+	}
+	return cpuset.Set{}
+}
+
+// sharedPlace keeps an LS pod on the NUMA node that it was bound to, and a pod
+// that we moved off kubelet's CPUs where it is.
+func (r *recovery) sharedPlace(p *running) *policy.Recovered {
+	if saved, ok := r.saved[p.pod.UID]; ok {
+		return saved.Recovered()
+	}
+	if p.kernel.IsEmpty() || len(r.topo.Nodes()) < 2 || p.pod.QoS == policy.BestEffort {
+		return nil
+	}
+	if nodes := r.topo.NodesOf(p.kernel); nodes.Count() == 1 {
+		node := nodes.First()
+		return &policy.Recovered{From: "kernel", BoundNode: &node}
+	}
+	return nil
+}
+
+// storedBy is the cpuset that the runtime stored for the pod's containers, where
+// all agree.
+func storedBy(containers []*api.Container) cpuset.Set {
+	var all cpuset.Set
+	for i, c := range containers {
+		s, err := cpuset.Parse(c.GetLinux().GetResources().GetCpu().GetCpus())
+		if err != nil || s.IsEmpty() || i > 0 && s != all {
+			return cpuset.Set{}
+		}
+		all = s
+	}
+	return all
+}
+
+// container is one running container, with the limit that kubelet gave it: where
+// we lifted or capped it the runtime may only know our value.
+func (r *recovery) container(ctx context.Context, p *running, c *api.Container) policy.Container {
+	out := containerOf(c, p.pod.QoS, r.now)
+	out.OwnCPUs = r.read(ctx, out.CgroupPath)
+	f := factsOf(c, p.pod.QoS)
+	stored := limitOf(c.GetLinux().GetResources().GetCpu())
+	switch limit, capped := r.before(p.pod.UID, out.Name); {
+	case capped:
+		out.Resources.LimitMilli, f.ourQuota = limit, true
+	case stored == policy.NoLimit && out.Resources.LimitMilli != policy.NoLimit:
+		f.ourQuota = true // a Guaranteed container always has a limit: we lifted it
+	case stored == policy.NoLimit && exclusive(&p.pod) && out.Resources.RequestMilli > 0:
+		out.Resources.LimitMilli, f.ourQuota = out.Resources.RequestMilli, true
+	}
+	f.resources = out.Resources
+	if f.ourQuota {
+		f.quota = quotaOf(out.Resources.LimitMilli)
+	}
+	r.facts[out.ID] = f
+	return out
+}
+
+// before is the limit that a capped container had before its cap.
+func (r *recovery) before(uid, name string) (int64, bool) {
+	for _, c := range r.caps {
+		if c.PodUID == uid && c.Container == name && c.PreviousQuotaMilli != nil {
+			return *c.PreviousQuotaMilli, true
+		}
+	}
+	return 0, false
+}
+
+func savedPods(s state.Snapshot) map[string]state.Pod {
+	pods := make(map[string]state.Pod, len(s.Pods))
+	for _, p := range s.Pods {
+		if _, twice := pods[p.UID]; !twice {
+			pods[p.UID] = p
+		}
+	}
+	return pods
+}
+
+// podsOf lists the pods that the machine has placed already.
+func podsOf(m *policy.Machine) map[string]bool {
+	uids := map[string]bool{}
+	for _, p := range m.Checkpoint().Pods {
+		uids[p.UID] = true
+	}
+	return uids
+}

@@ -1,0 +1,131 @@
+package plugin
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// values are what a reply says about its subject; the zero values say nothing.
+type values struct {
+	cpus, mems  string
+	preferNodes string
+	quota       *cgroup.Quota
+}
+
+// valuesOf is a container's whole desired state in the words of a reply. An empty
+// cpuset would mean "unchanged", so where the runtime's store has a set that is
+// not ours the answer is the widest legal one, and the pool's mask decides.
+func valuesOf(d policy.SetContainer, f facts, online cpuset.Set) values {
+	var v values
+	switch {
+	case d.Need.Own != nil:
+		v.cpus = d.Need.Own.String()
+	case f.hasCPUs:
+		v.cpus = online.String()
+	}
+	if d.Mems != nil {
+		v.mems = d.Mems.String()
+	}
+	if d.PreferNodes != nil {
+		v.preferNodes = d.PreferNodes.String()
+	}
+	switch {
+	case d.QuotaOurs:
+		q := quotaOf(d.QuotaMilli)
+		v.quota = &q
+	case f.ourQuota:
+		q := f.quota
+		v.quota = &q
+	}
+	return v
+}
+
+// quotaOf is a quota in milli-CPUs as the kernel takes it.
+func quotaOf(milli int64) cgroup.Quota {
+	if milli < 0 {
+		return cgroup.Quota{Micros: -1, Period: period}
+	}
+	const least = 1000 // the kernel's smallest quota
+	return cgroup.Quota{Micros: max(milli*(period/1000), least), Period: period}
+}
+
+func (v values) isZero() bool { return v == values{} }
+
+func (v values) adjustment(memoryPolicy bool) *api.ContainerAdjustment {
+	if v.isZero() {
+		return nil
+	}
+	a := &api.ContainerAdjustment{}
+	if v.cpus != "" {
+		a.SetLinuxCPUSetCPUs(v.cpus)
+	}
+	if v.mems != "" {
+		a.SetLinuxCPUSetMems(v.mems)
+	}
+	if v.preferNodes != "" && memoryPolicy {
+		mode := api.MpolMode_MPOL_PREFERRED_MANY
+		if _, err := strconv.Atoi(v.preferNodes); err == nil {
+			mode = api.MpolMode_MPOL_PREFERRED // older kernels know only this one
+		}
+		a.SetLinuxMemoryPolicy(mode, v.preferNodes)
+	}
+	if v.quota != nil {
+		a.SetLinuxCPUQuota(v.quota.Micros)
+		if v.quota.Micros > 0 {
+			a.SetLinuxCPUPeriod(v.quota.Period)
+		}
+	}
+	return a
+}
+
+func (v values) update(id string) *api.ContainerUpdate {
+	v.preferNodes = "" // fixed at creation
+	if v.isZero() {
+		return nil
+	}
+	u := &api.ContainerUpdate{ContainerId: id}
+	if v.cpus != "" {
+		u.SetLinuxCPUSetCPUs(v.cpus)
+	}
+	if v.mems != "" {
+		u.SetLinuxCPUSetMems(v.mems)
+	}
+	if v.quota != nil {
+		u.SetLinuxCPUQuota(v.quota.Micros)
+		if v.quota.Micros > 0 {
+			u.SetLinuxCPUPeriod(v.quota.Period)
+		}
+	}
+	return u
+}
+
+// subject is the decision about one container.
+func subject(decisions []policy.Decision, id string) (policy.SetContainer, bool) {
+	var found policy.SetContainer
+	ok := false
+	for _, d := range decisions {
+		if c, is := d.(policy.SetContainer); is && c.Container.ID == id {
+			found, ok = c, true
+		}
+	}
+	return found, ok
+}
+
+// atLeast compares versions such as v0.11.0-beta; what is no version counts as
+// new, since a development build is.
+func atLeast(version string, major, minor int) bool {
+	first, rest, ok := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	second, _, _ := strings.Cut(rest, ".")
+	a, errA := strconv.Atoi(first)
+	b, errB := strconv.Atoi(second)
+	if !ok || errA != nil || errB != nil {
+		return true
+	}
+	return a > major || a == major && b >= minor
+}
