@@ -1,0 +1,216 @@
+// Package metrics is what a monitoring system sees of the daemon: Prometheus
+// series and health endpoints.
+//
+// Gauges are computed from the daemon's state when somebody asks, never kept by
+// adding and subtracting, so they cannot drift from it. No series has a CPU or
+// a container as label, and every label takes its values from a fixed list, so
+// that no pod can make series: a test holds the whole set to 300.
+// docs/metrics.md is the catalogue.
+package metrics
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+const prefix = "quietcore"
+
+// other stands for a label value that is on no list.
+const other = "other"
+
+// Values of labels. Every series exists from the start with 0, so that a rate
+// over it is right the first time too.
+func eventValues() []string {
+	return []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandbox", "CreateContainer", "UpdateContainer", "StopContainer", "RemoveContainer", "Synchronize", other}
+}
+func requestResults() []string    { return []string{"ok", "refused", "error", "deadline"} }
+func connectionResults() []string { return []string{"ok", "error", "timeout", "lost"} }
+func writeResults() []string      { return []string{"ok", "error", "gone", "mismatch"} }
+func driftSources() []string {
+	return []string{"kernel", "systemd", "runtime", "kubelet", other}
+}
+func saveResults() []string { return []string{"ok", "error"} }
+func reasons() []string {
+	codes := []policy.Code{
+		policy.InvalidQoS, policy.InvalidAnnotation, "InvalidRequest", "SMTAlignmentError", "TopologyAffinityError",
+		"InsufficientCPUs", "ExclusivityError", policy.Unauthorized, policy.KubeletOwned,
+	}
+	list := []string{other}
+	for _, c := range codes {
+		list = append(list, string(c))
+	}
+	return list
+}
+
+// Metrics holds every series of the daemon. Its methods may be called from any
+// goroutine.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	connected     prometheus.Gauge
+	connections   *prometheus.CounterVec
+	requestTime   *prometheus.HistogramVec
+	requests      *prometheus.CounterVec
+	syncTime      prometheus.Histogram
+	syncSize      prometheus.Gauge
+	rejections    *prometheus.CounterVec
+	writes        *prometheus.CounterVec
+	drift         *prometheus.CounterVec
+	saves         *prometheus.CounterVec
+	reloadOK      prometheus.Gauge
+	reloadTime    prometheus.Gauge
+	labelsAllowed map[*prometheus.CounterVec][]string
+}
+
+// New makes the series of one daemon. source is asked at every scrape.
+func New(version string, source Source) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}}
+	m.nri()
+	m.enforcement()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: prefix, Name: "build_info", Help: "Version of the daemon, always 1.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
+	})
+	info.Set(1)
+	m.registry.MustRegister(info, &stateCollector{source: source},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+func (m *Metrics) nri() {
+	m.connected = m.gauge("nri_connected", "1 while the runtime has us registered as an NRI plugin.")
+	m.connections = m.counter("nri_connections_total", "Attempts to connect to the runtime, and connections lost.", "result", connectionResults())
+	m.requestTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: prefix, Name: "nri_request_duration_seconds", Help: "Time to answer the runtime, by event.",
+		Buckets:                     []float64{.0002, .001, .005, .025, .1, .5, 1, 2},
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+	}, []string{"event"})
+	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: prefix, Name: "nri_requests_total", Help: "Events answered, by event and result.",
+	}, []string{"event", "result"})
+	m.syncTime = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Namespace: prefix, Name: "synchronize_duration_seconds", Help: "Time to take over everything that runs, after a connection.",
+		Buckets:                     []float64{.01, .05, .1, .25, .5, 1, 2},
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+	})
+	m.syncSize = m.gauge("synchronize_containers", "Containers in the last synchronisation.")
+	m.registry.MustRegister(m.requestTime, m.requests, m.syncTime)
+	for _, e := range eventValues() {
+		m.requestTime.WithLabelValues(e)
+		for _, r := range requestResults() {
+			m.requests.WithLabelValues(e, r)
+		}
+	}
+}
+
+func (m *Metrics) enforcement() {
+	m.rejections = m.counter("admission_rejections_total", "Pods and containers refused or degraded, by code.", "reason", reasons())
+	m.writes = m.counter("cpuset_writes_total", "Writes of cpusets, by result; gone: the cgroup vanished first, mismatch: the kernel has something else in effect.", "result", writeResults())
+	m.drift = m.counter("cpuset_drift_total", "Cpusets found changed by somebody else and repaired, by who did it.", "source", driftSources())
+	m.saves = m.counter("state_save_total", "Writes of the state file, by result.", "result", saveResults())
+	m.reloadOK = m.gauge("config_last_reload_successful", "1 if the configuration file was good when it was read last.")
+	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds", "When a good configuration file was read last.")
+}
+
+func (m *Metrics) gauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Namespace: prefix, Name: name, Help: help})
+	m.registry.MustRegister(g)
+	return g
+}
+
+func (m *Metrics) counter(name, help, label string, values []string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: prefix, Name: name, Help: help}, []string{label})
+	m.registry.MustRegister(v)
+	for _, value := range values {
+		v.WithLabelValues(value)
+	}
+	m.labelsAllowed[v] = values
+	return v
+}
+
+func among(value string, values []string) string {
+	if slices.Contains(values, value) {
+		return value
+	}
+	return other
+}
+
+// inc counts a value of a list; one that is on no list counts as "other".
+func (m *Metrics) inc(v *prometheus.CounterVec, value string) {
+	v.WithLabelValues(among(value, m.labelsAllowed[v])).Inc()
+}
+
+// Connected says whether the runtime has us registered.
+func (m *Metrics) Connected(yes bool) { m.connected.Set(number(yes)) }
+
+// Connection counts an attempt ("ok", "error", "timeout") or a loss ("lost").
+func (m *Metrics) Connection(result string) { m.inc(m.connections, result) }
+
+// Request counts one event of the runtime and the time to answer it; result is
+// "ok", "refused", "error" or "deadline".
+func (m *Metrics) Request(event, result string, took time.Duration) {
+	event = among(event, eventValues())
+	m.requestTime.WithLabelValues(event).Observe(took.Seconds())
+	m.requests.WithLabelValues(event, among(result, append(requestResults(), other))).Inc()
+}
+
+// Synchronized records one take-over.
+func (m *Metrics) Synchronized(containers int, took time.Duration) {
+	m.syncTime.Observe(took.Seconds())
+	m.syncSize.Set(float64(containers))
+}
+
+// Rejected counts a refusal, or a degradation in its place.
+func (m *Metrics) Rejected(code policy.Code) { m.inc(m.rejections, string(code)) }
+
+// CpusetWrite counts one write: "ok", "error", "gone" or "mismatch".
+func (m *Metrics) CpusetWrite(result string) { m.inc(m.writes, result) }
+
+// Drift counts a repaired cpuset: "kernel", "systemd", "runtime" or "kubelet".
+func (m *Metrics) Drift(source string) { m.inc(m.drift, source) }
+
+// Saved counts a write of the state file.
+func (m *Metrics) Saved(err error) {
+	if err != nil {
+		m.inc(m.saves, "error")
+		return
+	}
+	m.inc(m.saves, "ok")
+}
+
+// Reloaded records a reading of the configuration file.
+func (m *Metrics) Reloaded(at time.Time, err error) {
+	m.reloadOK.Set(number(err == nil))
+	if err == nil {
+		m.reloadTime.Set(float64(at.UnixMilli()) / 1000)
+	}
+}
+
+func number(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// Names lists our series' families, sorted, for the catalogue.
+func (m *Metrics) Names() ([]string, error) {
+	families, err := m.registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, f := range families {
+		if strings.HasPrefix(f.GetName(), prefix+"_") {
+			names = append(names, f.GetName())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,237 @@
+package metrics
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+func machine(t *testing.T) *policy.Machine {
+	t.Helper()
+	topo, err := topology.Grid{Sockets: 2, CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := policy.New(topo, policy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := policy.Pod{UID: "u", Sandbox: "s", Namespace: "default", Name: "web", QoS: policy.Guaranteed,
+		Labels: map[string]string{policy.LabelClass: "LSR"}, Resources: &policy.Resources{RequestMilli: 4000, LimitMilli: 4000}}
+	ctr := policy.Container{ID: "c", Sandbox: "s", Name: "main", Resources: *pod.Resources}
+	for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod, Container: ctr}} {
+		if _, err := m.Step(time.Unix(0, 0), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func TestStateIsCountedAtTheScrape(t *testing.T) {
+	m := machine(t)
+	set := New("v1", func() (Stats, bool) { return FromSnapshot(m.Snapshot()), true })
+	const want = `
+# HELP quietcore_cpus CPUs by state; a CPU can be in several.
+# TYPE quietcore_cpus gauge
+quietcore_cpus{state="isolated"} 0
+quietcore_cpus{state="offline"} 0
+quietcore_cpus{state="online"} 16
+quietcore_cpus{state="reserved"} 0
+quietcore_cpus{state="withheld"} 0
+# HELP quietcore_pool_containers Containers that run in each pool.
+# TYPE quietcore_pool_containers gauge
+quietcore_pool_containers{pool="be"} 0
+quietcore_pool_containers{pool="exclusive"} 1
+quietcore_pool_containers{pool="reserved"} 0
+quietcore_pool_containers{pool="shared"} 0
+quietcore_pool_containers{pool="system"} 0
+quietcore_pool_containers{pool="unmanaged"} 0
+`
+	if err := testutil.GatherAndCompare(set.registry, strings.NewReader(want), "quietcore_cpus", "quietcore_pool_containers"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Step(time.Unix(1, 0), policy.PodRemoved{Sandbox: "s"}); err != nil {
+		t.Fatal(err)
+	}
+	after := strings.ReplaceAll(want, `exclusive"} 1`, `exclusive"} 0`)
+	if err := testutil.GatherAndCompare(set.registry, strings.NewReader(after), "quietcore_cpus", "quietcore_pool_containers"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// everything calls every method with every value, hostile ones included.
+func everything(m *Metrics) {
+	hostile := "x\n\x1b[31m" + strings.Repeat("y", 300)
+	m.Connected(true)
+	m.Synchronized(1000, 80*time.Millisecond)
+	m.Reloaded(time.Unix(1700000000, 5e8), nil)
+	m.Saved(nil)
+	m.Saved(errors.New("disk full"))
+	for _, event := range append(eventValues(), hostile) {
+		for _, result := range append(requestResults(), hostile) {
+			m.Request(event, result, time.Millisecond)
+		}
+	}
+	for _, v := range [][]string{connectionResults(), writeResults(), driftSources(), reasons(), {hostile, hostile + "2"}} {
+		for _, s := range v {
+			m.Connection(s)
+			m.CpusetWrite(s)
+			m.Drift(s)
+			m.Rejected(policy.Code(s))
+		}
+	}
+}
+
+func TestSeriesBudget(t *testing.T) {
+	p := machine(t)
+	m := New("v1", func() (Stats, bool) { return FromSnapshot(p.Snapshot()), true })
+	everything(m)
+	everything(m)
+	server := httptest.NewServer(Handler(m, NewHealth(time.Now)))
+	defer server.Close()
+	body := get(t, server.URL+"/metrics", http.StatusOK)
+	series := 0
+	for line := range strings.Lines(body) {
+		if !strings.HasPrefix(line, "#") {
+			series++
+		}
+	}
+	t.Logf("%d series", series)
+	if series > 300 || series < 100 {
+		t.Errorf("%d series, the budget is 300", series)
+	}
+	if strings.Contains(body, "yyy") || strings.Contains(body, "\x1b") {
+		t.Error("a hostile value became a label")
+	}
+	for _, want := range []string{
+		`quietcore_admission_rejections_total{reason="InsufficientCPUs"} 2`,
+		`quietcore_cpuset_drift_total{source="kernel"} 2`,
+		`quietcore_state_save_total{result="error"} 2`,
+		`quietcore_config_last_reload_success_timestamp_seconds 1.7000000005e+09`,
+		`quietcore_nri_request_duration_seconds_bucket{event="CreateContainer",le="0.001"}`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
+	}
+}
+
+func TestCatalogue(t *testing.T) {
+	text, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(quietcore_[a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		documented = append(documented, m[1])
+	}
+	p := machine(t)
+	names, err := New("v1", func() (Stats, bool) { return FromSnapshot(p.Snapshot()), true }).Names()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(documented, names) {
+		t.Errorf("docs/metrics.md lists\n%s\nthe registry has\n%s", strings.Join(documented, "\n"), strings.Join(names, "\n"))
+	}
+	problems, err := testutil.GatherAndLint(New("v1", func() (Stats, bool) { return Stats{}, false }).registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, problem := range problems {
+		if strings.HasPrefix(problem.Metric, prefix) {
+			t.Errorf("%s: %s", problem.Metric, problem.Text)
+		}
+	}
+}
+
+func TestReloadFailureKeepsTheTimeOfTheLastSuccess(t *testing.T) {
+	m := New("v1", func() (Stats, bool) { return Stats{}, false })
+	m.Reloaded(time.Unix(1000, 0), nil)
+	m.Reloaded(time.Unix(2000, 0), errors.New("bad"))
+	if ok, at := testutil.ToFloat64(m.reloadOK), testutil.ToFloat64(m.reloadTime); ok != 0 || at != 1000 {
+		t.Fatalf("successful %v at %v", ok, at)
+	}
+}
+
+func get(t *testing.T, url string, status int) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.StatusCode != status {
+		t.Errorf("%s: status %d, want %d: %s", url, r.StatusCode, status, body)
+	}
+	return string(body)
+}
+
+func TestHealth(t *testing.T) {
+	now := time.Unix(0, 0)
+	h := NewHealth(func() time.Time { return now })
+	server := httptest.NewServer(Handler(New("v1", func() (Stats, bool) { return Stats{}, false }), h))
+	defer server.Close()
+	probe := func(path string, status int, reasons ...string) Report {
+		t.Helper()
+		var r Report
+		if err := json.Unmarshal([]byte(get(t, server.URL+path, status)), &r); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(r.Reasons, reasons) || r.OK != (status == http.StatusOK) {
+			t.Errorf("%s: %+v, want %q", path, r, reasons)
+		}
+		return r
+	}
+	probe("/livez", 200)
+	probe("/readyz", 503, "not registered with the runtime", "the topology is not known", "what runs is not taken over yet")
+	h.Set(TopologyKnown, true)
+	h.Set(Registered, true)
+	probe("/readyz", 503, "what runs is not taken over yet")
+	h.Set(Synchronized, true)
+	h.Degraded("kube", "no API server")
+	if r := probe("/readyz", 200); r.Degraded["kube"] != "no API server" {
+		t.Errorf("degraded: %+v", r)
+	}
+	h.Degraded("kube", "")
+	if r := probe("/readyz", 200); len(r.Degraded) != 0 {
+		t.Errorf("degraded: %+v", r)
+	}
+	h.Set(Registered, false) // the runtime went away: not ready, still alive
+	probe("/livez", 200)
+	probe("/readyz", 503, "not registered with the runtime")
+	h.Set(Registered, true)
+	now = now.Add(stalled + time.Second)
+	const stuck = "the event loop has not moved for 31s, the limit is 30s"
+	probe("/livez", 503, stuck)
+	probe("/healthz", 503, stuck)
+	probe("/readyz", 503, stuck)
+	h.Heartbeat()
+	probe("/healthz", 200)
+	probe("/readyz", 200)
+	get(t, server.URL+"/other", http.StatusNotFound)
+	r, err := http.Post(server.URL+"/metrics", "text/plain", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if r.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST /metrics: %d", r.StatusCode)
+	}
+}
