@@ -16,48 +16,30 @@ import (
 // beats at every event and every tick.
 const stalled = 30 * time.Second
 
-// Condition is one of the things that must be so before the daemon is ready.
-type Condition int
-
-const (
-	TopologyKnown Condition = iota
-	Registered
-	Synchronized
-	conditions
-)
-
-func (c Condition) missing() string {
-	return [...]string{"the topology is not known", "not registered with the runtime", "what runs is not taken over yet"}[c]
-}
-
 // Health is what the probes report. What is merely degraded (no API server, no
 // PMU) is told but does not make the daemon unready.
 type Health struct {
-	now func() time.Time
+	now, beat func() time.Time
+	required  []requirement
 
-	mu       sync.Mutex // guards what follows
-	beat     time.Time
-	met      [conditions]bool
+	mu       sync.Mutex // guards degraded
 	degraded map[string]string
 }
 
-// NewHealth starts with no condition met and a fresh heartbeat.
-func NewHealth(now func() time.Time) *Health {
-	return &Health{now: now, beat: now(), degraded: map[string]string{}}
+type requirement struct {
+	missing string
+	met     func() bool
 }
 
-// Heartbeat says that the event loop runs.
-func (h *Health) Heartbeat() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.beat = h.now()
+// NewHealth reports on an event loop that moved last at beat().
+func NewHealth(now, beat func() time.Time) *Health {
+	return &Health{now: now, beat: beat, degraded: map[string]string{}}
 }
 
-// Set says whether a condition is met.
-func (h *Health) Set(c Condition, met bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.met[c] = met
+// Require adds something that must be so before the daemon is ready; missing is
+// what the report says until then. It is called before the handler serves.
+func (h *Health) Require(missing string, met func() bool) {
+	h.required = append(h.required, requirement{missing, met})
 }
 
 // Degraded says why a feature does not work; "" that it does.
@@ -81,10 +63,8 @@ type Report struct {
 // Live reports whether the event loop runs. It does not depend on anything
 // outside the process: a restart would not mend that.
 func (h *Health) Live() Report {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	r := Report{OK: true, Reasons: []string{}}
-	if age := h.now().Sub(h.beat); age > stalled {
+	if age := h.now().Sub(h.beat()); age > stalled {
 		r.OK = false
 		r.Reasons = append(r.Reasons, fmt.Sprintf("the event loop has not moved for %s, the limit is %s", age.Round(time.Second), stalled))
 	}
@@ -94,14 +74,14 @@ func (h *Health) Live() Report {
 // Ready reports whether pods that start now are placed.
 func (h *Health) Ready() Report {
 	r := h.Live()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for c, met := range h.met {
-		if !met {
+	for _, q := range h.required {
+		if !q.met() {
 			r.OK = false
-			r.Reasons = append(r.Reasons, Condition(c).missing())
+			r.Reasons = append(r.Reasons, q.missing)
 		}
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	r.Degraded = maps.Clone(h.degraded)
 	return r
 }

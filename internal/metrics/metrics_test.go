@@ -100,7 +100,7 @@ func TestSeriesBudget(t *testing.T) {
 	m := New("v1", func() (Stats, bool) { return FromSnapshot(p.Snapshot()), true })
 	everything(m)
 	everything(m)
-	server := httptest.NewServer(Handler(m, NewHealth(time.Now)))
+	server := httptest.NewServer(Handler(m, NewHealth(time.Now, time.Now)))
 	defer server.Close()
 	body := get(t, server.URL+"/metrics", http.StatusOK)
 	series := 0
@@ -185,7 +185,11 @@ func get(t *testing.T, url string, status int) string {
 
 func TestHealth(t *testing.T) {
 	now := time.Unix(0, 0)
-	h := NewHealth(func() time.Time { return now })
+	beat, topology, registered, synchronized := now, false, false, false
+	h := NewHealth(func() time.Time { return now }, func() time.Time { return beat })
+	h.Require("the topology is not known", func() bool { return topology })
+	h.Require("not registered with the runtime", func() bool { return registered })
+	h.Require("what runs is not taken over yet", func() bool { return synchronized })
 	server := httptest.NewServer(Handler(New("v1", func() (Stats, bool) { return Stats{}, false }), h))
 	defer server.Close()
 	probe := func(path string, status int, reasons ...string) Report {
@@ -201,10 +205,9 @@ func TestHealth(t *testing.T) {
 	}
 	probe("/livez", 200)
 	probe("/readyz", 503, "not registered with the runtime", "the topology is not known", "what runs is not taken over yet")
-	h.Set(TopologyKnown, true)
-	h.Set(Registered, true)
+	topology, registered = true, true
 	probe("/readyz", 503, "what runs is not taken over yet")
-	h.Set(Synchronized, true)
+	synchronized = true
 	h.Degraded("kube", "no API server")
 	if r := probe("/readyz", 200); r.Degraded["kube"] != "no API server" {
 		t.Errorf("degraded: %+v", r)
@@ -213,16 +216,16 @@ func TestHealth(t *testing.T) {
 	if r := probe("/readyz", 200); len(r.Degraded) != 0 {
 		t.Errorf("degraded: %+v", r)
 	}
-	h.Set(Registered, false) // the runtime went away: not ready, still alive
+	registered = false // the runtime went away: not ready, still alive
 	probe("/livez", 200)
 	probe("/readyz", 503, "not registered with the runtime")
-	h.Set(Registered, true)
+	registered = true
 	now = now.Add(stalled + time.Second)
 	const stuck = "the event loop has not moved for 31s, the limit is 30s"
 	probe("/livez", 503, stuck)
 	probe("/healthz", 503, stuck)
 	probe("/readyz", 503, stuck)
-	h.Heartbeat()
+	beat = now
 	probe("/healthz", 200)
 	probe("/readyz", 200)
 	get(t, server.URL+"/other", http.StatusNotFound)

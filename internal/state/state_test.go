@@ -377,56 +377,6 @@ func TestOneInstance(t *testing.T) {
 	}
 }
 
-func TestWriterWritesTheLatestAndNeverBlocks(t *testing.T) {
-	started, gate := make(chan struct{}), make(chan struct{})
-	var written []uint64
-	w := newWriter(func(s Snapshot) error {
-		if len(written) == 0 {
-			close(started)
-			<-gate
-		}
-		written = append(written, s.Revision)
-		return nil
-	})
-	w.Save(Snapshot{Revision: 1})
-	<-started // the disk hangs
-	for rev := uint64(2); rev <= 1000; rev++ {
-		w.Save(Snapshot{Revision: rev})
-	}
-	close(gate)
-	w.Close()
-	if !equal(written, []uint64{1, 1000}) {
-		t.Fatalf("written: %v", written)
-	}
-	w.Close()
-	w.Save(Snapshot{Revision: 1001})
-	if err := w.SaveNow(Snapshot{}); !errors.Is(err, ErrClosed) {
-		t.Fatalf("after the end: %v", err)
-	}
-}
-
-func TestSaveNowSaysWhatBecameOfIt(t *testing.T) {
-	full := errors.New("disk full")
-	var written []uint64
-	w := newWriter(func(s Snapshot) error {
-		written = append(written, s.Revision)
-		if s.Revision == 1 {
-			return full
-		}
-		return nil
-	})
-	if err := w.SaveNow(Snapshot{Revision: 1}); !errors.Is(err, full) {
-		t.Fatal(err)
-	}
-	if err := w.SaveNow(Snapshot{Revision: 2}); err != nil {
-		t.Fatal(err)
-	}
-	w.Close()
-	if !equal(written, []uint64{1, 2}) {
-		t.Fatalf("written: %v", written)
-	}
-}
-
 func TestOfKeepsWhatThePolicyRecovers(t *testing.T) {
 	node := 0
 	want := &policy.Recovered{CPUs: cpuset.Range(0, 3), Withheld: cpuset.Of(5), From: "state file", Request: 4, BoundNode: &node, Degraded: "x", Several: true}

@@ -24,7 +24,7 @@ const (
 )
 
 // Store is the state file of one node. Load and Save are not meant to be called
-// at the same time; a Writer keeps Saves apart.
+// at the same time.
 type Store struct {
 	Dir    string
 	Node   string // empty: unknown, not compared
