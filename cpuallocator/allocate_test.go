@@ -196,10 +196,161 @@ func TestAllocateAgainstReference(t *testing.T) {
 			ref.shares = &mine.shares
 			want, _ = ref.best()
 		}
-		if mine.score.Compare(&want.score) != 0 {
+		exact := nested(q.topo) && q.topo.ThreadsPerCore() <= 2 && q.r.Keep.IsEmpty() && mine.score.ViolatedCPUs == 0
+		if mine.score.Compare(&want.score) != 0 || exact && got != want.result {
 			t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
 		}
 	})
+}
+
+// The same request gets the same answer from an allocator that has answered
+// others, and from one that has not.
+func TestAllocateRemembersNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := requests(t, 24)
+		used := New(q.topo)
+		for range 3 {
+			other := q.r
+			other.CPUs = rapid.IntRange(1, 24).Draw(t, "other n")
+			other.Strategy = NUMAStrategy(rapid.IntRange(0, 2).Draw(t, "other strategy"))
+			other.Alignment = Alignment(rapid.IntRange(0, 3).Draw(t, "other alignment"))
+			used.Allocate(q.free, q.held, other)
+		}
+		got, err := used.Allocate(q.free, q.held, q.r)
+		want, wantErr := New(q.topo).Allocate(q.free, q.held, q.r)
+		if got != want || (err == nil) != (wantErr == nil) || err != nil && *err != *wantErr {
+			t.Fatalf("%s\ngot %s, %v, then %s, %v", q, got.CPUs, err, want.CPUs, wantErr)
+		}
+	})
+}
+
+// On machines too large for the reference what is given is at least legal, and
+// a request is refused only where the plain rule says so.
+func TestAllocateIsLegalOnLargeMachines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := requests(t, rapid.IntRange(20, 96).Draw(t, "size"))
+		q.r.Nodes = cpuset.Set{}
+		checkLegal(t, q)
+	})
+}
+
+// Machines with more than ten nodes take another way through the nodes.
+func TestAllocateManyNodes(t *testing.T) {
+	for _, g := range []topology.Grid{
+		{Sockets: 2, NodesPerSocket: 8, CoresPerL3: 2, ThreadsPerCore: 2},
+		{Sockets: 4, NodesPerSocket: 20, CoresPerL3: 1, ThreadsPerCore: 2},
+	} {
+		m := build(t, g)
+		rapid.Check(t, func(t *rapid.T) {
+			q := requests(t, 10)
+			q.topo, q.r.Nodes = m, cpuset.Set{}
+			online := m.Online()
+			taken := subset(t, "taken", online, 3)
+			q.free = online.Minus(taken)
+			q.r.Keep = cpuset.Set{}
+			q.r.CPUs = rapid.IntRange(1, 70).Draw(t, "n")
+			for i := range q.held {
+				q.held[i].CPUs = subset(t, "held", taken, 6)
+			}
+			checkLegal(t, q)
+		})
+	}
+}
+
+func checkLegal(t *rapid.T, q asked) {
+	got, err := New(q.topo).Allocate(q.free, q.held, q.r)
+	ref := newReference(q.topo, q.free, q.held, q.r)
+	plain := q.r.SMT == SMTNone && !q.r.BindRequired && !q.r.ExclusiveRequired && q.r.Alignment < AlignRestricted
+	if err != nil {
+		if err.Message == "" || plain && err.Code != InvalidRequest && q.r.CPUs <= ref.free.Count()+q.r.Keep.Count() {
+			t.Fatalf("%s\nrefused: %v", q, err)
+		}
+		return
+	}
+	limit := len(q.topo.Nodes())
+	if q.r.Alignment == AlignSingleNode {
+		limit = 1
+	}
+	c, legal := ref.judge(got.CPUs, limit)
+	n := got.CPUs.Count()
+	right := n == q.r.CPUs || q.r.SMT == SMTRoundUp && n > q.r.CPUs && n < q.r.CPUs+ref.threads
+	outside := got.CPUs.Minus(ref.free).Minus(q.r.Keep)
+	if !legal || !right || !outside.IsEmpty() || !q.r.Keep.SubsetOf(&got.CPUs) || got != c.result {
+		t.Fatalf("%s\ngot %s withheld %s, which is not legal", q, got.CPUs, got.Withheld)
+	}
+}
+
+func TestShrinkAgainstReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := requests(t, 10)
+		q.r.Keep, q.r.Nodes, q.r.Exclusive = cpuset.Set{}, cpuset.Set{}, ExclusiveNone
+		if q.r.SMT == SMTIsolate || q.r.Strategy == DistributeEvenly {
+			return
+		}
+		got, err := New(q.topo).Shrink(q.free, q.r)
+		ref := newReference(q.topo, q.free, nil, q.r)
+		want, ok := ref.best()
+		if err != nil && err.Code == InvalidRequest {
+			return
+		}
+		if ok != (err == nil) {
+			t.Fatalf("%s\ngot %s, %v; the reference has %s, %v", q, got.CPUs, err, want.result.CPUs, ok)
+		}
+		if err != nil {
+			return
+		}
+		mine, legal := ref.judge(got.CPUs, ref.nodeLimit(got.CPUs.Count()))
+		if !legal || mine.score.Compare(&want.score) != 0 {
+			t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
+		}
+	})
+}
+
+func TestShrinkIsolated(t *testing.T) {
+	m := build(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+	got, err := New(m).Shrink(parse(t, "1,2,6"), Request{CPUs: 2, SMT: SMTIsolate})
+	if err != nil || got.CPUs.String() != "1-2" || got.Withheld.String() != "0,3" {
+		t.Errorf("got %s withheld %s, %v; want 1-2 of 1,2,6 with the siblings 0,3 withheld", got.CPUs, got.Withheld, err)
+	}
+}
+
+func TestGrowIsolated(t *testing.T) {
+	m := build(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+	got, err := New(m).Allocate(parse(t, "4-7"), nil, Request{CPUs: 2, SMT: SMTIsolate, Keep: parse(t, "2")})
+	if err != nil || got.CPUs.String() != "2,4" || got.Withheld.String() != "3,5" {
+		t.Errorf("got %s withheld %s, %v; want 2,4 with 3,5 withheld, old and new", got.CPUs, got.Withheld, err)
+	}
+}
+
+func FuzzAllocate(f *testing.F) {
+	f.Add([]byte("quietcore"))
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
+		checkLegal(t, func() asked {
+			q := requests(t, rapid.IntRange(1, 40).Draw(t, "size"))
+			q.r.Nodes = cpuset.Set{}
+			return q
+		}())
+	}))
+}
+
+func TestAllocateAllocatesNothing(t *testing.T) {
+	for _, g := range benchGrids {
+		m := build(t, g.grid)
+		a := New(m)
+		for _, free := range []cpuset.Set{m.Online(), fragmented(m, 1)} {
+			held := benchHeld(m, free)
+			for name, r := range benchRequests() {
+				for _, r.CPUs = range benchSizes {
+					if _, err := a.Allocate(free, held, r); err != nil {
+						continue
+					}
+					if n := testing.AllocsPerRun(3, func() { a.Allocate(free, held, r) }); n > 0 {
+						t.Errorf("%s %s n=%d: %v heap allocations", g.name, name, r.CPUs, n)
+					}
+				}
+			}
+		}
+	}
 }
 
 func (q asked) String() string {

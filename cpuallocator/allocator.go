@@ -65,9 +65,9 @@ type scratch struct {
 	nodes  nodeSearch
 	l3     l3Search
 	pick   picker
-	saved  []int16 // usable, had and take while a place is tried
-	before []int16 // raw and keep while the empty machine is asked
-	picked cpuset.Set
+	saved  []int16    // usable, had and take while a place is tried
+	before []int16    // raw and keep while the empty machine is asked
+	turn   cpuset.Set // CPUs next in turn of a spread request
 }
 
 // nodeSum is what the search knows of a node.

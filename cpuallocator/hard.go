@@ -14,7 +14,7 @@ func (a *Allocator) check(r *Request) *Error {
 	case r.Bind > SpreadByPCPUs || r.SMT > SMTRoundUp || r.Exclusive > NUMANodeLevel || r.Strategy > DistributeEvenly || r.Alignment > AlignSingleNode:
 		return refuse(InvalidRequest, "bind %d, SMT %d, exclusive %d, strategy %d or alignment %d is no policy", r.Bind, r.SMT, r.Exclusive, r.Strategy, r.Alignment)
 	case r.Bind == SpreadByPCPUs && r.BindRequired && (r.SMT == SMTAlign || r.SMT == SMTRoundUp):
-		return refuse(InvalidRequest, "whole cores and SpreadByPCPUs are both demanded; drop one")
+		return refuse(InvalidRequest, "%d CPUs are asked for in whole cores and, by a required SpreadByPCPUs, on as many cores; drop one of the two", r.CPUs)
 	}
 	return a.checkKeep(r)
 }
@@ -51,8 +51,6 @@ func (a *Allocator) checkKeep(r *Request) *Error {
 
 // solve answers the request with n for its size.
 func (a *Allocator) solve(r *Request, n int) *Error {
-	s := &a.s
-	s.picked = cpuset.Set{}
 	a.q.asked = n
 	a.q.spread = r.Bind == SpreadByPCPUs
 	a.q.cleanOnly = false

@@ -12,8 +12,8 @@ type l3Search struct {
 
 	list   []l3Item
 	tally  []uint64 // of the items, then sums by depth, then the base
-	caps   []int32
-	skip   []bool // by class
+	bySize []int16  // items, the largest first
+	skip   []bool   // by class
 	chosen []int16
 	best   []int16
 	sizes  []int32
@@ -56,7 +56,7 @@ type baseSum struct {
 func newL3Search(m *machine) l3Search {
 	n := len(m.l3s)
 	return l3Search{
-		open: make([]bool, n), list: make([]l3Item, 0, n), tally: make([]uint64, (2*n+3)*m.tallyWords()), caps: make([]int32, 0, n),
+		open: make([]bool, n), list: make([]l3Item, 0, n), tally: make([]uint64, (2*n+3)*m.tallyWords()), bySize: make([]int16, 0, n),
 		skip: make([]bool, n), chosen: make([]int16, 0, n), best: make([]int16, 0, n),
 		sizes: make([]int32, m.threads+1), reach: make([]bool, m.online+1),
 	}
@@ -158,19 +158,18 @@ func (a *Allocator) depthTally(depth int) []uint64 {
 // fewestL3s finds how many L3s more are needed at least.
 func (a *Allocator) fewestL3s() bool {
 	s := &a.s.l3
-	s.caps = s.caps[:0]
+	s.bySize = s.bySize[:0]
 	for i := range s.list {
-		c := s.list[i].usable
-		k := len(s.caps)
-		s.caps = append(s.caps, c)
-		for ; k > 0 && s.caps[k-1] < c; k-- {
-			s.caps[k] = s.caps[k-1]
+		k := len(s.bySize)
+		s.bySize = append(s.bySize, int16(i))
+		for ; k > 0 && s.list[s.bySize[k-1]].usable < s.list[i].usable; k-- {
+			s.bySize[k] = s.bySize[k-1]
 		}
-		s.caps[k] = c
+		s.bySize[k] = int16(i)
 	}
 	sum := int(s.base.usable)
-	for s.left = 0; s.left < len(s.caps) && sum < s.want; s.left++ {
-		sum += int(s.caps[s.left])
+	for s.left = 0; s.left < len(s.bySize) && sum < s.want; s.left++ {
+		sum += int(s.list[s.bySize[s.left]].usable)
 	}
 	return sum >= s.want
 }
@@ -256,35 +255,22 @@ func (a *Allocator) idealForm() {
 func (a *Allocator) greedyL3s() {
 	s := &a.s.l3
 	sum := int(s.base.usable)
-	for depth := range s.left {
-		best := -1
-		last := depth == s.left-1
-		for i := range s.list {
-			if a.isChosen(i) || last && sum+int(s.list[i].usable) < s.want {
-				continue
-			}
-			u := s.list[i].usable
-			if best < 0 || last && s.list[i].raw < s.list[best].raw || !last && u > s.list[best].usable {
-				best = i
-			}
-		}
-		if best < 0 {
-			return
-		}
-		sum += int(s.list[best].usable)
-		a.push(best)
+	for _, i := range s.bySize[:s.left-1] {
+		sum += int(s.list[i].usable)
+		a.push(int(i))
 	}
+	last := int16(-1)
+	for _, i := range s.bySize[s.left-1:] {
+		if sum+int(s.list[i].usable) >= s.want && (last < 0 || s.list[i].raw < s.list[last].raw) {
+			last = i
+		}
+	}
+	if last < 0 {
+		return
+	}
+	a.push(int(last))
 	a.leaf(s.left)
 	s.greedy = s.found
-}
-
-func (a *Allocator) isChosen(i int) bool {
-	for _, c := range a.s.l3.chosen {
-		if int(c) == i {
-			return true
-		}
-	}
-	return false
 }
 
 // push adds an item to the set in hand.

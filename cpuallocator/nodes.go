@@ -126,7 +126,7 @@ func (a *Allocator) setTarget() bool {
 	if a.m.nodeSets == nil {
 		return a.setTargetGrown()
 	}
-	found := false
+	found, least := false, a.leastViolation()
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
 		if int(set.count) > a.q.limit {
@@ -143,11 +143,30 @@ func (a *Allocator) setTarget() bool {
 		if !found || v.less(s.target) {
 			found, s.target = true, v
 		}
-		if found && s.target == (violation{}) {
+		if !least.less(s.target) {
 			break
 		}
 	}
 	return found
+}
+
+// leastViolation is what no set can be below: that of all nodes together.
+func (a *Allocator) leastViolation() (v violation) {
+	clean, apart := int32(0), int32(0)
+	for i := range a.s.node {
+		clean += a.s.node[i].clean
+		if !a.s.violated[i] {
+			apart += a.s.node[i].usable
+		}
+	}
+	if a.q.exclusive == NUMANodeLevel {
+		if int(apart) >= a.q.want {
+			return v
+		}
+		v.nodes = 1
+	}
+	v.cpus = a.q.settledBad + max(0, int32(a.q.want)-clean)
+	return v
 }
 
 func (a *Allocator) violation(sum *nodeSum, violated int32) violation {

@@ -1,5 +1,7 @@
 package cpuallocator
 
+import "github.com/quietcore/quietcore/internal/cpuset"
+
 // picker is the scratch space of the choice of cores.
 type picker struct {
 	pool   []int16 // cores that CPUs may come from, ascending
@@ -121,11 +123,12 @@ func (a *Allocator) pickKind(node, n int, kind uint8, tally []uint64) {
 	}
 }
 
-// pickPairs carries out a plan on the lowest cores of each sort. A whole core
-// of which only one thread is needed is the last of its sort.
+// pickPairs carries out a plan on the lowest cores of each sort. The whole core
+// of which only one thread is needed is the one that so leaves the highest CPU.
 func (a *Allocator) pickPairs(p *pairPlan) {
 	s := &a.s
 	left := *p
+	highest, broken := int16(-1), int16(-1)
 	for _, c := range s.pick.pool {
 		switch lane := s.lane(int(c)); {
 		case lane == laneOwn && left.own > 0:
@@ -137,13 +140,16 @@ func (a *Allocator) pickPairs(p *pairPlan) {
 		case lane == laneIdle && s.usable[c] == 1 && left.single > 0:
 			left.single--
 			s.take[c]++
-		case lane == laneIdle && s.usable[c] == 2 && left.pair > 0:
+		case lane == laneIdle && s.usable[c] == 2 && left.pair+left.broken > 0:
 			left.pair--
 			s.take[c] += 2
-		case lane == laneIdle && s.usable[c] == 2 && left.broken > 0:
-			left.broken--
-			s.take[c]++
+			if last := a.m.cores[c].cpus[1]; p.broken > 0 && last > highest {
+				highest, broken = last, c
+			}
 		}
+	}
+	if broken >= 0 {
+		s.take[broken]--
 	}
 }
 
@@ -160,15 +166,32 @@ func (a *Allocator) pickSpread(n int) {
 		}
 	}
 	for level := int16(1); n > 0 && int(level) <= a.m.threads; level++ {
+		// The CPUs next in turn, so that the lowest are taken whatever cores they are of.
+		s.turn = cpuset.Set{}
 		for _, c := range s.pick.pool {
-			// had covers what was settled, take what was picked just now.
-			got := s.pickedOf(int(c))
-			if n > 0 && got.has == level && got.room > 0 {
-				s.take[c]++
-				n--
+			if got := s.pickedOf(int(c)); got.has == level && got.room > 0 {
+				s.turn.Add(a.nextOf(int(c)))
 			}
 		}
+		for cpu := s.turn.Next(0); n > 0 && cpu >= 0; cpu = s.turn.Next(cpu + 1) {
+			s.take[a.m.coreOf[cpu]]++
+			n--
+		}
 	}
+}
+
+// nextOf is the CPU that one more of a core would be.
+func (a *Allocator) nextOf(core int) int {
+	skip := a.s.take[core]
+	for _, cpu := range a.m.cores[core].cpus {
+		if a.s.avail.Has(int(cpu)) {
+			if skip == 0 {
+				return int(cpu)
+			}
+			skip--
+		}
+	}
+	return -1
 }
 
 type coreShare struct{ has, room int16 }

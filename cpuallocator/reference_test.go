@@ -25,7 +25,7 @@ type reference struct {
 	avoidedNode     map[int]bool
 	l3Free          map[int]int
 	nodeFree        map[int]int
-	shares          *[16]int // where set, only selections with these shares of the nodes count
+	shares          *[96]int // where set, only selections with these shares of the nodes count
 }
 
 type refCPU struct{ id, core, l3, node, socket, kind int }
@@ -98,7 +98,7 @@ func (ref *reference) onlineOf(core int) int {
 type selection struct {
 	result Result
 	score  Score
-	shares [16]int // CPUs by node ID
+	shares [96]int // CPUs by node ID
 	ranks  []int   // what breaks ties
 }
 
@@ -264,7 +264,7 @@ func (ref *reference) unit() int {
 }
 
 // evenIn: shares differ by a unit at most and are whole units but for one.
-func (ref *reference) evenIn(shares [16]int, nodes map[int]bool, unit int) bool {
+func (ref *reference) evenIn(shares [96]int, nodes map[int]bool, unit int) bool {
 	least, most, odd := 1<<30, 0, 0
 	for n := range nodes {
 		least, most = min(least, shares[n]), max(most, shares[n])
