@@ -1,0 +1,138 @@
+// Command quietcore orchestrates the CPUs of one Kubernetes node. `quietcore run`
+// is the daemon; the other subcommands ask it, or answer without a node what it
+// would do.
+//
+// Exit codes: 0 done; 1 the work failed; 2 the input or the flags are wrong. A
+// refused request is a result, not a failure.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+var version = "dev" // set by the linker
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError marks what the caller got wrong.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errs)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(errs, "quietcore:", err)
+	var wrong usageError
+	if errors.As(err, &wrong) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "quietcore",
+		Short: "CPU orchestration for one Kubernetes node",
+		Long: `Quietcore runs once on every Kubernetes node as an NRI plugin of containerd or
+CRI-O. It gives containers SMT-, L3- and NUMA-aware CPUs out of three pools:
+
+  exclusive  CPUs of one LSE pod (shared with nobody) or LSR pod (with BE only)
+  shared     every CPU that nobody owns: LS pods
+  be         every CPU that no LSE pod owns: best-effort pods
+
+A pod says what it wants with Koordinator's label koordinator.sh/qosClass (LSE, LSR,
+LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
+		Example: `  quietcore topology                     what this machine is made of
+  quietcore simulate e2e/scenarios/classes.yaml
+                                         what would happen, without a node
+  quietcore run --config /etc/quietcore/config.yaml
+  quietcore status                       who sits where now
+  quietcore explain default/web          why`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("unknown command %q; `quietcore --help` lists them", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see `%s --help`", err, cmd.CommandPath())
+	})
+	root.AddCommand(newTopology(), newAllocate(), newSimulate())
+	return root
+}
+
+// noArgs and oneArg are cobra's checks with our exit code.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no argument, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+func oneArg(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage("%s takes exactly one argument, %s; got %d", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// output adds the flag -o and checks it.
+func output(cmd *cobra.Command, formats ...string) *string {
+	value := cmd.Flags().StringP("output", "o", formats[0], fmt.Sprintf("form of the output: %v", formats))
+	check := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		for _, f := range formats {
+			if *value == f {
+				if check != nil {
+					return check(cmd, args)
+				}
+				return nil
+			}
+		}
+		return usage("-o is %q; it must be one of %v", *value, formats)
+	}
+	return value
+}
+
+// colored says whether w is a terminal whose user did not ask for no colour.
+func colored(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/render"
+	"github.com/quietcore/quietcore/internal/topodoc"
+	"github.com/quietcore/quietcore/sysfs"
+)
+
+func newTopology() *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use:   "topology",
+		Short: "show what a machine is made of",
+		Long:  "Reads a /sys tree, live or copied, and shows its sockets, NUMA nodes, L3 domains, cores and threads.",
+		Args:  noArgs,
+	}
+	cmd.Flags().StringVar(&root, "sysfs", "/sys", "the /sys tree to read")
+	format := output(cmd, "text", "json", "svg")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		fsys, err := openSysfs(root)
+		if err != nil {
+			return err
+		}
+		t, warnings, err := sysfs.Read(fsys)
+		if err != nil {
+			return fmt.Errorf("read topology of %s: %w", root, err)
+		}
+		var texts []string
+		for _, w := range warnings {
+			texts = append(texts, w.String())
+		}
+		switch *format {
+		case "json":
+			warn(cmd, texts)
+			doc, err := topodoc.JSON(t)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", doc)
+			return err
+		case "svg":
+			warn(cmd, texts)
+			return render.SVG(cmd.OutOrStdout(), render.View{Title: root, Topology: t})
+		}
+		return render.Describe(cmd.OutOrStdout(), t, texts, colored(cmd.OutOrStdout()))
+	}
+	return cmd
+}
+
+func warn(cmd *cobra.Command, texts []string) {
+	for _, w := range texts {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
+	}
+}
+
+// openSysfs opens a directory named by the user: one that is not there is a
+// wrong input, not a failure.
+func openSysfs(dir string) (fs.FS, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	if !info.IsDir() {
+		return nil, usage("%s is no directory; a /sys tree is expected", dir)
+	}
+	return os.DirFS(dir), nil
+}
