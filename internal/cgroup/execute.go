@@ -91,6 +91,11 @@ func (x *execution) safe(n *node, w Write) bool {
 		return false
 	}
 	before := planner{t: x.t}
+	if above := before.effective(n.parent); !w.CPUs.set.Intersects(&above) {
+		// What should have been widened above was not: it would stay on all that
+		// the parent has, and nobody would know.
+		return false
+	}
 	after := planner{t: x.t, masks: map[*node]*cpuset.Set{n: w.CPUs.set}}
 	return x.safeBelow(n, &before, &after)
 }

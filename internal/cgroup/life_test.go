@@ -28,6 +28,7 @@ type life struct {
 
 	// Of the plan under way.
 	owned     cpuset.Set // CPUs with an owner before or after it
+	before    map[string]cpuset.Set
 	last      map[string]cpuset.Set
 	violation string
 	failing   func() bool
@@ -271,10 +272,10 @@ func (l *life) check(path, file string) {
 				continue
 			}
 			for r, others := range now {
-				w, entitled := wants[r], wants[q]
-				// Two of one pod that wait together on CPUs which nobody has.
-				waiting := cgroup.Parent(r) == cgroup.Parent(q) && !entitled.Has(c) && !owners.Has(c)
-				if others.Has(c) && !w.Has(c) && !waiting {
+				// Parked: it came with this plan onto a CPU that has no owner.
+				parked, was := !owners.Has(c), l.before[r]
+				parked = parked && !was.Has(c)
+				if w := wants[r]; others.Has(c) && !w.Has(c) && !parked {
 					l.violation = fmt.Sprintf("after a write to %s %s, %s came onto CPU %d while %s is on it and must not be (it needs %s)", path, file, q, c, r, w)
 				}
 			}
@@ -285,6 +286,7 @@ func (l *life) check(path, file string) {
 
 func (l *life) run(plan []cgroup.Write) error {
 	l.last, l.violation = l.kern.Tasks(), ""
+	l.before = l.last
 	return l.tree.Execute(plan, func(w cgroup.Write) error {
 		if l.failing != nil && l.failing() {
 			return errInjected

@@ -40,7 +40,7 @@ func (w Write) Values() Values { return Values{CPUs: w.CPUs, Mems: w.Mems} }
 // Cost is that of the cgroups concerned: one pod more in a slice whose members
 // all need the same costs no write and no walk.
 func (t *Tree) Plan() []Write {
-	p := planner{t: t, masks: map[*node]*cpuset.Set{}}
+	p := planner{t: t, masks: map[*node]*cpuset.Set{}, parked: map[*node]bool{}}
 	todo := t.unsettled()
 	if len(todo) == 0 {
 		return nil
@@ -76,7 +76,30 @@ func (t *Tree) unsettled() []*node {
 		}
 		todo = append(todo, n)
 	}
+	p := planner{t: t}
+	for _, n := range slices.Clone(todo) {
+		if now, u := p.effective(n), t.union(n); u != nil && !u.SubsetOf(&now) {
+			todo = p.displaced(n, todo)
+		}
+	}
 	return sorted(todo)
+}
+
+// displaced adds the members of a mixed cgroup whose mask is right but lies
+// outside what the cgroups above have (a hostile hand, an earlier failure): as
+// long as that lasts they have all that their parent has, and would gain with it.
+func (p *planner) displaced(n *node, todo []*node) []*node {
+	if len(n.odd) == 0 {
+		return todo
+	}
+	above := p.effective(n)
+	for k := range n.kids {
+		if k.own != nil && !k.own.Intersects(&above) && !slices.Contains(todo, k) {
+			todo = append(todo, k)
+		}
+		todo = p.displaced(k, todo)
+	}
+	return todo
 }
 
 func sorted(nodes []*node) []*node {
@@ -98,6 +121,8 @@ type planner struct {
 	// keep holds, for a mover that carries the mask for others, the CPUs of
 	// those that would fall onto its new mask.
 	keep map[*node]cpuset.Set
+	// parked holds movers on CPUs without an owner, out of each other's way.
+	parked map[*node]bool
 }
 
 func (p *planner) own(n *node) *cpuset.Set {
@@ -144,7 +169,9 @@ func (p *planner) leave(n *node) {
 		return
 	}
 	later := target.And(above)
-	if !p.t.flat && !later.IsEmpty() && later.SubsetOf(&now) {
+	// Final at once where that gains nothing; but a mover may widen what is
+	// above before others have left.
+	if !p.t.flat && len(p.movers) == 0 && !later.IsEmpty() && later.SubsetOf(&now) {
 		p.set(n, Shrink, target)
 		return
 	}
@@ -177,9 +204,7 @@ func (p *planner) findMovers(todo []*node) {
 		if target == nil || !managed || now.Intersects(target) {
 			continue
 		}
-		if own := p.own(carrier); own == nil || *own != *target {
-			p.keep[carrier] = p.keep[carrier].Or(now)
-		}
+		p.keep[carrier] = p.keep[carrier].Or(now)
 	}
 	for _, n := range slices.Backward(todo) {
 		if _, moves := p.keep[n]; !moves {
@@ -204,14 +229,9 @@ func (p *planner) moveAll(todo []*node) {
 	p.cover()
 	waiting := slices.Clone(p.movers)
 	slices.Reverse(waiting) // parents first
-	unparked := slices.Clone(waiting)
 	for len(waiting) > 0 {
 		i := slices.IndexFunc(waiting, func(n *node) bool { return !p.blocked(n, waiting) })
-		if i < 0 && len(unparked) > 0 {
-			if slices.Contains(waiting, unparked[0]) {
-				p.park(unparked[0])
-			}
-			unparked = unparked[1:]
+		if i < 0 && p.parkOne(waiting) {
 			continue
 		}
 		i = max(i, 0)
@@ -249,12 +269,32 @@ func (p *planner) targetOf(n *node) *cpuset.Set {
 	return target
 }
 
+// leaving is what n still has and must not keep. Where it is parked it is in
+// nobody's way.
+func (p *planner) leaving(n *node) cpuset.Set {
+	if p.parked[n] {
+		return cpuset.Set{}
+	}
+	now := p.effective(n)
+	now.RemoveSet(p.targetOf(n))
+	return now
+}
+
 func (p *planner) blocked(n *node, waiting []*node) bool {
-	target := p.targetOf(n)
-	for _, other := range waiting {
-		leaving := p.effective(other)
-		leaving.RemoveSet(p.targetOf(other))
-		if other != n && leaving.Intersects(target) {
+	return slices.ContainsFunc(waiting, func(other *node) bool { return p.blocks(other, n) })
+}
+
+func (p *planner) blocks(n, other *node) bool {
+	leaving := p.leaving(n)
+	return n != other && leaving.Intersects(p.targetOf(other))
+}
+
+// parkOne parks the first that is in another's way; false if none is, or none
+// can be: the pools have no CPU without an owner.
+func (p *planner) parkOne(waiting []*node) bool {
+	for _, n := range waiting {
+		inTheWay := slices.ContainsFunc(waiting, func(other *node) bool { return p.blocks(n, other) })
+		if inTheWay && p.park(n) {
 			return true
 		}
 	}
@@ -275,15 +315,15 @@ func (p *planner) widen(n *node, mask *cpuset.Set) {
 	if n == p.t.top || mask.SubsetOf(&above) {
 		return
 	}
-	if p.own(n) == nil {
+	if own := p.own(n); n.parent != p.t.top && (own == nil || !own.SubsetOf(&above)) {
 		p.set(n, Shrink, &above)
 	}
 	p.widen(n.parent, mask)
-	wider := p.own(n).Or(*mask)
+	wider := above.Or(*mask)
 	p.set(n, Shrink, &wider)
 }
 
-func (p *planner) park(n *node) {
+func (p *planner) park(n *node) bool {
 	var free cpuset.Set
 	for _, pool := range p.t.pools {
 		free.AddSet(pool)
@@ -293,14 +333,29 @@ func (p *planner) park(n *node) {
 			free.RemoveSet(cpus)
 		}
 	}
+	left, wanted := p.leaving(n), cpuset.Set{}
+	busy := left
 	for _, other := range p.movers {
-		if now := p.effective(other); other != n {
-			free.RemoveSet(&now)
+		leaving := p.leaving(other)
+		busy.AddSet(&leaving)
+		if p.blocks(n, other) {
+			wanted.AddSet(p.targetOf(other))
 		}
 	}
-	if !free.IsEmpty() {
-		p.move(n, &free)
+	// Best where nobody is who must leave; else at least out of the way.
+	if quiet := free.Minus(busy); !quiet.IsEmpty() {
+		free = quiet
+	} else if aside := p.effective(n).And(free).Minus(wanted); !aside.IsEmpty() {
+		free = aside
+	} else if aside := free.Minus(left.And(wanted)); !aside.IsEmpty() {
+		free = aside
 	}
+	if free.IsEmpty() {
+		return false
+	}
+	p.move(n, &free)
+	p.parked[n] = true
+	return true
 }
 
 // arrive makes n's mask final.
