@@ -18,15 +18,17 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/scenario"
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 type options struct {
 	scenario, suite, output, runtime, driver string
 	cache, dir                               string
-	keep, noDaemon                           bool
+	keep, noDaemon, trace                    bool
 }
 
 // usage marks errors of the input: exit code 2.
@@ -63,6 +65,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
 	f.BoolVar(&o.noDaemon, "no-daemon", false, "play without the daemon: what the node does when nobody pins")
+	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, usage{err}
 	}
@@ -104,6 +107,9 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 		return err
 	}
 	defer guest.Close()
+	if o.trace {
+		guest.Trace(func(what string, took time.Duration) { fmt.Fprintf(stderr, "%8.3f s %s\n", took.Seconds(), what) })
+	}
 	err = play(ctx, guest, s, printer(o.output, stdout))
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, guest.Diagnosis(context.WithoutCancel(ctx)))
@@ -122,7 +128,7 @@ func (o *options) bootOptions(g machine.Grid, stderr io.Writer) scenario.BootOpt
 	}
 }
 
-func play(ctx context.Context, g *scenario.Guest, s *scenario.Script, emit func(scenario.Line) error) error {
+func play(ctx context.Context, g *scenario.Guest, s *scenario.Script, emit func(script.Line) error) error {
 	p, err := scenario.NewPlayer(ctx, g, s)
 	if err != nil {
 		return err
@@ -130,11 +136,11 @@ func play(ctx context.Context, g *scenario.Guest, s *scenario.Script, emit func(
 	return p.Play(ctx, emit)
 }
 
-func printer(format string, w io.Writer) func(scenario.Line) error {
+func printer(format string, w io.Writer) func(script.Line) error {
 	if format == "json" {
 		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
-		return func(l scenario.Line) error { return enc.Encode(l) }
+		return func(l script.Line) error { return enc.Encode(l) }
 	}
-	return func(l scenario.Line) error { return l.Text(w) }
+	return func(l script.Line) error { return scenario.Text(w, l) }
 }

@@ -108,6 +108,21 @@ func (p *Pod) ClassOf() string {
 	}
 }
 
+// StartOrder is the order in which kubelet starts containers: init containers and
+// sidecars as listed, then the others.
+func (p *Pod) StartOrder() []*Container {
+	var first, then []*Container
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Kind == Init || c.Kind == Sidecar {
+			first = append(first, c)
+		} else {
+			then = append(then, c)
+		}
+	}
+	return append(first, then...)
+}
+
 // Request is the container's request after the API server's defaulting: a limit
 // without a request is both.
 func (c *Container) Request() int64 {

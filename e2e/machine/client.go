@@ -31,7 +31,13 @@ type client struct {
 	next    uint64
 	waiting map[uint64]chan *wire.Response
 	broken  error
+	// trace, if set, is told what each call took.
+	trace func(what string, took time.Duration)
 }
+
+// Trace makes every call report what it took; it is for finding out why a test
+// is slow.
+func (c *client) Trace(f func(what string, took time.Duration)) { c.trace = f }
 
 func newClient(conn net.Conn, exited <-chan struct{}) *client {
 	c := &client{conn: conn, exited: exited, waiting: map[uint64]chan *wire.Response{}}
@@ -70,6 +76,12 @@ func (c *client) close() { c.conn.Close() }
 func (c *client) do(ctx context.Context, req *wire.Request) (*wire.Response, error) {
 	if d, ok := ctx.Deadline(); ok {
 		req.TimeoutMillis = max(1, time.Until(d).Milliseconds())
+	}
+	if c.trace != nil {
+		started := time.Now()
+		defer func() {
+			c.trace(strings.Join(append([]string{req.Op, req.Name, req.Method}, req.Argv...), " "), time.Since(started))
+		}()
 	}
 	ch := make(chan *wire.Response, 1)
 	c.mu.Lock()

@@ -87,3 +87,12 @@ func TestALostGuestIsAnError(t *testing.T) {
 		t.Error("a second call to a lost guest succeeds")
 	}
 }
+
+func TestTheEscapeEndsAShell(t *testing.T) {
+	var sent strings.Builder
+	typed := strings.NewReader("ls\n\x03\x1drm -rf /\n")
+	copyUntilEscape(&sent, typed)
+	if sent.String() != "ls\n\x03" {
+		t.Errorf("the guest got %q", sent.String())
+	}
+}

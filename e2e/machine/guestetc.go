@@ -50,7 +50,7 @@ mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /tmp
 rm -rf /var/run
 ln -s /run /var/run
-mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t cgroup2 -o favordynmods cgroup2 /sys/fs/cgroup
 echo '+cpuset +cpu +memory +pids' > /sys/fs/cgroup/cgroup.subtree_control
 mount -t bpf bpf /sys/fs/bpf
 mount -t debugfs debugfs /sys/kernel/debug

@@ -67,6 +67,6 @@ func (g *Guest) Diagnosis(ctx context.Context) string {
 // Shell connects a terminal to the guest's console until the terminal's input or
 // the context ends.
 func (g *Guest) Shell(ctx context.Context, in io.Reader, out io.Writer) error {
-	fmt.Fprintln(out, "e2e: the machine's shell; end with Ctrl-D, which stops the machine")
+	fmt.Fprintln(out, "e2e: the machine's shell; leave it with Ctrl-], which stops the machine")
 	return g.Machine.Shell(ctx, in, out)
 }

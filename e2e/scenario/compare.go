@@ -4,7 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 // Compare says how what the machine did differs from what `quietcore simulate`
@@ -14,7 +15,7 @@ import (
 // pools, the changed containers, and for each container every field of the
 // contract but "why" (prose) and "weight" (only the machine has one). The order
 // of containers is free.
-func Compare(simulated, machine []Line) []string {
+func Compare(simulated, machine []script.Line) []string {
 	var diffs []string
 	for i := range max(len(simulated), len(machine)) {
 		switch {
@@ -48,32 +49,33 @@ func show(v any) string {
 	return string(data)
 }
 
-func compareLine(a, b *Line) []string {
+func compareLine(a, b *script.Line) []string {
 	var d differences
 	d.add("step", a.Step, b.Step)
 	d.add("op", a.Op, b.Op)
 	d.add("error", a.Error, b.Error)
-	for _, pool := range poolNames {
-		d.add("pool "+pool, a.Pools[pool], b.Pools[pool])
-	}
+	d.add("pool shared", a.Pools.Shared, b.Pools.Shared)
+	d.add("pool be", a.Pools.BE, b.Pools.BE)
+	d.add("pool reserved", a.Pools.Reserved, b.Pools.Reserved)
+	d.add("pool exclusive", a.Pools.Exclusive, b.Pools.Exclusive)
 	d.add("changed", sorted(a.Changed), sorted(b.Changed))
 	compareContainers(&d, a.Containers, b.Containers)
 	return d.list
 }
 
-func compareContainers(d *differences, simulated, machine []ContainerState) {
-	other := map[string]*ContainerState{}
+func compareContainers(d *differences, simulated, machine []script.State) {
+	other := map[string]*script.State{}
 	for i := range machine {
-		other[machine[i].key()] = &machine[i]
+		other[keyOf(&machine[i])] = &machine[i]
 	}
 	for i := range simulated {
 		a := &simulated[i]
-		b := other[a.key()]
+		b := other[keyOf(a)]
 		if b == nil {
-			d.list = append(d.list, fmt.Sprintf("%s: only in simulate (%s, CPUs %s)", a.key(), a.Pool, a.CPUs))
+			d.list = append(d.list, fmt.Sprintf("%s: only in simulate (%s, CPUs %s)", keyOf(a), a.Pool, a.CPUs))
 			continue
 		}
-		delete(other, a.key())
+		delete(other, keyOf(a))
 		compareContainer(d, a, b)
 	}
 	for k := range other {
@@ -81,8 +83,8 @@ func compareContainers(d *differences, simulated, machine []ContainerState) {
 	}
 }
 
-func compareContainer(d *differences, a, b *ContainerState) {
-	name := a.key() + " "
+func compareContainer(d *differences, a, b *script.State) {
+	name := keyOf(a) + " "
 	d.add(name+"class", a.Class, b.Class)
 	d.add(name+"pool", a.Pool, b.Pool)
 	d.add(name+"cpus", a.CPUs, b.CPUs)
@@ -93,28 +95,8 @@ func compareContainer(d *differences, a, b *ContainerState) {
 	d.add(name+"capMilli", a.CapMilli, b.CapMilli)
 }
 
-// poolNames are the pools of the contract; further ones are free.
-var poolNames = [...]string{"shared", "be", "reserved", "exclusive"}
-
 func sorted(list []string) []string {
 	out := append([]string{}, list...)
 	slices.Sort(out)
 	return out
-}
-
-// ParseLines reads what `quietcore simulate -o json` printed; fields beyond the
-// contract are free, so unknown ones are ignored.
-func ParseLines(text string) ([]Line, error) {
-	var lines []Line
-	for i, t := range strings.Split(strings.TrimSpace(text), "\n") {
-		if strings.TrimSpace(t) == "" {
-			continue
-		}
-		var l Line
-		if err := json.Unmarshal([]byte(t), &l); err != nil {
-			return nil, fmt.Errorf("line %d of simulate: %w: %s", i+1, err, t)
-		}
-		lines = append(lines, l)
-	}
-	return lines, nil
 }

@@ -4,16 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"syscall"
 	"time"
-
-	"sigs.k8s.io/yaml"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/wire"
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 // Where things are in the guest.
@@ -50,14 +48,6 @@ func (g *Guest) KillDaemon(ctx context.Context) error {
 	return g.Signal(ctx, machine.Daemon, int(syscall.SIGKILL))
 }
 
-// RestartDaemon kills the daemon, as a crash would, and starts it again.
-func (g *Guest) RestartDaemon(ctx context.Context) error {
-	if err := g.KillDaemon(ctx); err != nil {
-		return err
-	}
-	return g.StartDaemon(ctx)
-}
-
 // Settle returns when the daemon has seen all that happened and has nothing left
 // to write.
 func (g *Guest) Settle(ctx context.Context) error {
@@ -91,12 +81,12 @@ func (g *Guest) Inject(ctx context.Context, event map[string]any) error {
 }
 
 // Status is what `quietcore status -o json` prints.
-func (g *Guest) Status(ctx context.Context) (*Line, error) {
+func (g *Guest) Status(ctx context.Context) (*script.Line, error) {
 	out, err := g.Exec(ctx, binary, "status", "-o", "json")
 	if err != nil {
 		return nil, err
 	}
-	line := &Line{}
+	line := &script.Line{}
 	if err := json.Unmarshal([]byte(out.Stdout), line); err != nil {
 		return nil, fmt.Errorf("quietcore status -o json: %w: %s", err, out.Stdout)
 	}
@@ -142,14 +132,13 @@ func (g *Guest) removeSandboxes(ctx context.Context, labels map[string]string) e
 	return nil
 }
 
-// daemonConfig is the script's config with its node under "node", as the daemon
-// would have learned it from the API server and kubelet.
-func daemonConfig(s *Script) (string, error) {
-	config := map[string]any{"apiVersion": "quietcore.dev/v1alpha1"}
-	maps.Copy(config, s.Config)
-	if len(s.Node) > 0 {
-		config["node"] = s.Node
-	}
-	out, err := yaml.Marshal(config)
+// daemonConfig is the script's configuration with its node, which the daemon would
+// have learned from the API server and kubelet. JSON is YAML.
+func daemonConfig(s *Script, labels map[string]string) (string, error) {
+	c := s.File.Config
+	c.Node = s.File.Node
+	c.Node.Labels = labels
+	c.Node.Kubelet.StateFile = kubeletStatePath
+	out, err := json.Marshal(c)
 	return string(out), err
 }

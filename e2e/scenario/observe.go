@@ -9,15 +9,16 @@ import (
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/wire"
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 // filesPerContainer is the number of files that one container's row is made of.
 const filesPerContainer = 6
 
-// observe reads every running container's cgroup in one round trip, and from the
+// Observe reads every running container's cgroup in one round trip, and from the
 // daemon what the kernel cannot know.
-func (p *Player) observe(ctx context.Context) (*Line, error) {
-	line := &Line{Containers: []ContainerState{}, Pools: map[string]string{}}
+func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
+	line := &script.Line{Containers: []script.State{}}
 	var actions []wire.FileAction
 	for _, name := range slices.Sorted(maps.Keys(p.pods)) {
 		ps := p.pods[name]
@@ -26,7 +27,7 @@ func (p *Player) observe(ctx context.Context) (*Line, error) {
 			if !cs.running {
 				continue
 			}
-			line.Containers = append(line.Containers, ContainerState{
+			line.Containers = append(line.Containers, script.State{
 				Pod: ps.spec.Name, Namespace: ps.spec.Namespace, Container: c, Shares: cs.spec.CPU().Shares})
 			parent := cgroupRoot + ps.spec.CgroupParent()
 			own := parent + "/" + cs.id
@@ -60,21 +61,21 @@ func qosCgroup(p *kubelet.Pod) string {
 	}
 }
 
-func fill(c *ContainerState, files []wire.FileResult) error {
+func fill(c *script.State, files []wire.FileResult) error {
 	if files[0].Missing {
-		return fmt.Errorf("container %s has no cgroup although it was not stopped", c.key())
+		return fmt.Errorf("container %s has no cgroup although it was not stopped", keyOf(c))
 	}
 	c.CPUs, c.Mems = trimmed(files[0]), trimmed(files[1])
 	weight, err := strconv.ParseInt(trimmed(files[2]), 10, 64)
 	if err != nil {
-		return fmt.Errorf("container %s: cpu.weight: %w", c.key(), err)
+		return fmt.Errorf("container %s: cpu.weight: %w", keyOf(c), err)
 	}
-	c.Weight = weight
+	c.Weight = &weight
 	c.QuotaMilli, err = quotaMilli(trimmed(files[3]), trimmed(files[4]), trimmed(files[5]))
 	return err
 }
 
-func (p *Player) addStatus(ctx context.Context, line *Line) error {
+func (p *Player) addStatus(ctx context.Context, line *script.Line) error {
 	if !p.g.Daemon {
 		return nil
 	}
@@ -83,14 +84,16 @@ func (p *Player) addStatus(ctx context.Context, line *Line) error {
 		return err
 	}
 	line.Pools = status.Pools
-	known := map[string]ContainerState{}
+	known := map[string]script.State{}
 	for _, c := range status.Containers {
-		known[c.key()] = c
+		known[keyOf(&c)] = c
 	}
 	for i := range line.Containers {
 		c := &line.Containers[i]
-		s := known[c.key()]
+		s := known[keyOf(c)]
 		c.Class, c.Pool, c.Withheld, c.CapMilli, c.Why = s.Class, s.Pool, s.Withheld, s.CapMilli, s.Why
 	}
 	return nil
 }
+
+func keyOf(c *script.State) string { return c.Namespace + "/" + c.Pod + "/" + c.Container }

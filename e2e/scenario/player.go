@@ -13,6 +13,8 @@ import (
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/wire"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 // Guest is the node that is played on: a machine with the runtime up, and the
@@ -28,11 +30,13 @@ type Player struct {
 	cri    cri.RuntimeServiceClient
 	script *Script
 	static bool
-	state  KubeletState
+	state  script.KubeletState
 	labels map[string]string
 	pods   map[string]*podState
-	last   []ContainerState
+	last   []script.State
 	step   int
+	// advanced is how far the script has put the daemon's clock forward.
+	advanced float64
 }
 
 type podState struct {
@@ -65,33 +69,48 @@ func NewPlayer(ctx context.Context, g *Guest, s *Script) (*Player, error) {
 	if !g.Daemon {
 		return p, nil
 	}
-	config, err := daemonConfig(s)
+	return p, p.StartDaemon(ctx)
+}
+
+// StartDaemon gives the daemon the node's labels in its configuration: it finds
+// there what an API server would have told it.
+func (p *Player) StartDaemon(ctx context.Context) error {
+	config, err := daemonConfig(p.script, p.labels)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := g.WriteFile(ctx, configPath, config); err != nil {
-		return nil, err
+	if err := p.g.WriteFile(ctx, configPath, config); err != nil {
+		return err
 	}
-	return p, g.StartDaemon(ctx)
+	return p.g.StartDaemon(ctx)
+}
+
+// restartDaemon is kill -9. The clock of the new one starts at the real time, so
+// it is put forward again.
+func (p *Player) restartDaemon(ctx context.Context) error {
+	if !p.g.Daemon {
+		return nil
+	}
+	if err := p.g.KillDaemon(ctx); err != nil {
+		return err
+	}
+	if err := p.StartDaemon(ctx); err != nil || p.advanced == 0 {
+		return err
+	}
+	return p.g.Inject(ctx, map[string]any{"advance": script.Advance{Seconds: p.advanced}})
 }
 
 func (p *Player) readNode() {
-	if k, ok := p.script.Node["kubelet"].(map[string]any); ok {
-		p.static = k["cpuManagerPolicy"] == "static"
-	}
-	if l, ok := p.script.Node["labels"].(map[string]any); ok {
-		for k, v := range l {
-			p.labels[k] = fmt.Sprint(v)
-		}
-	}
+	p.static = p.script.File.Node.Kubelet.CPUManagerPolicy == config.CPUManagerStatic
+	maps.Copy(p.labels, p.script.File.Node.Labels)
 }
 
 // Play performs the steps and hands each line out as soon as it is known.
-func (p *Player) Play(ctx context.Context, emit func(Line) error) error {
-	for i := range p.script.Steps {
-		line, err := p.Step(ctx, &p.script.Steps[i])
+func (p *Player) Play(ctx context.Context, emit func(script.Line) error) error {
+	for i := range p.script.File.Steps {
+		line, err := p.Step(ctx, &p.script.File.Steps[i])
 		if err != nil {
-			return fmt.Errorf("%s: step %d (%s): %w", p.script.Path, i+1, p.script.Steps[i].Op(), err)
+			return fmt.Errorf("%s: step %d (%s): %w", p.script.Path, i+1, p.script.File.Steps[i].Op(), err)
 		}
 		if err := emit(*line); err != nil {
 			return err
@@ -100,8 +119,30 @@ func (p *Player) Play(ctx context.Context, emit func(Line) error) error {
 	return nil
 }
 
+// Do plays steps written as in a scenario file, for a show that goes on from what
+// it saw. The last line is returned:
+//
+//	line, err := p.Do(ctx, "create: {pod: web, containers: [{name: main, requestMilli: 2000, limitMilli: 2000}]}")
+func (p *Player) Do(ctx context.Context, steps ...string) (*script.Line, error) {
+	text := "topology: {grid: {}}\nsteps:\n"
+	for _, s := range steps {
+		text += "  - " + s + "\n"
+	}
+	parsed, err := Parse("step", []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	var line *script.Line
+	for i := range parsed.File.Steps {
+		if line, err = p.Step(ctx, &parsed.File.Steps[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", steps[i], err)
+		}
+	}
+	return line, nil
+}
+
 // Step performs one step, waits until the daemon is idle, and looks.
-func (p *Player) Step(ctx context.Context, s *Step) (*Line, error) {
+func (p *Player) Step(ctx context.Context, s *script.Step) (*script.Line, error) {
 	p.step++
 	err := p.perform(ctx, s)
 	refusal := refusalOf(err)
@@ -111,20 +152,20 @@ func (p *Player) Step(ctx context.Context, s *Step) (*Line, error) {
 	if err := p.g.Settle(ctx); err != nil {
 		return nil, err
 	}
-	line, err := p.observe(ctx)
+	line, err := p.Observe(ctx)
 	if err != nil {
 		return nil, err
 	}
 	line.Step, line.Op, line.Error = p.step, s.Op(), refusal
-	line.Changed = changed(p.last, line.Containers)
+	line.Changed = script.Changed(p.last, line.Containers)
 	p.last = line.Containers
 	return line, nil
 }
 
-func (p *Player) perform(ctx context.Context, s *Step) error {
+func (p *Player) perform(ctx context.Context, s *script.Step) error {
 	switch {
 	case s.Create != nil:
-		return p.create(ctx, s.Create.pod())
+		return p.create(ctx, podOf(s.Create))
 	case s.Resize != nil:
 		return p.resize(ctx, s.Resize)
 	case s.KubeletUpdate != nil:
@@ -134,11 +175,11 @@ func (p *Player) perform(ctx context.Context, s *Step) error {
 	case s.Stop != nil:
 		return p.stop(ctx, s.Stop)
 	case s.Remove != nil:
-		return p.remove(ctx, key(s.Remove.Namespace, s.Remove.Pod))
+		return p.removeStep(ctx, key(s.Remove.Namespace, s.Remove.Pod))
 	case s.RestartDaemon != nil:
-		return p.g.RestartDaemon(ctx)
+		return p.restartDaemon(ctx)
 	case s.NodeLabels != nil:
-		return p.nodeLabels(ctx, *s.NodeLabels)
+		return p.nodeLabels(ctx, s.NodeLabels)
 	case s.KubeletState != nil:
 		return p.kubeletState(ctx, *s.KubeletState)
 	case s.Offline != nil:
@@ -146,21 +187,28 @@ func (p *Player) perform(ctx context.Context, s *Step) error {
 	case s.Online != nil:
 		return p.switchCPUs(ctx, s.Online.CPUs, p.g.Online)
 	case s.Cap != nil:
-		return p.g.Inject(ctx, map[string]any{"cap": s.Cap})
+		return p.cap(ctx, s.Cap)
 	case s.Advance != nil:
+		p.advanced += s.Advance.Seconds
 		return p.g.Inject(ctx, map[string]any{"advance": s.Advance})
 	}
 	return errors.New("the step has no operation")
 }
 
+// invalid is simulate's answer to a step about something that is not there, for
+// example a pod that was refused.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("InvalidRequest: "+format, args...)
+}
+
 func (p *Player) find(namespace, pod, container string) (*podState, *containerState, error) {
 	ps := p.pods[key(namespace, pod)]
 	if ps == nil {
-		return nil, nil, fmt.Errorf("pod %s does not run", key(namespace, pod))
+		return nil, nil, invalid("no pod %s/%s is on the node", namespace, pod)
 	}
 	cs := ps.containers[container]
-	if cs == nil {
-		return nil, nil, fmt.Errorf("pod %s has no running container %q", key(namespace, pod), container)
+	if cs == nil || !cs.running {
+		return ps, nil, invalid("no container %s of pod %s/%s runs", container, namespace, pod)
 	}
 	return ps, cs, nil
 }
@@ -183,14 +231,14 @@ func (p *Player) prepareNode(ctx context.Context) error {
 	if err := p.writeBurstableWeight(ctx); err != nil {
 		return err
 	}
-	p.state = KubeletState{PolicyName: "none"}
+	p.state = script.KubeletState{PolicyName: "none"}
 	if p.static {
-		p.state = KubeletState{PolicyName: "static", DefaultCPUSet: fmt.Sprintf("0-%d", p.g.Grid.CPUs()-1)}
+		p.state = script.KubeletState{PolicyName: "static", DefaultCPUSet: fmt.Sprintf("0-%d", p.g.Grid.CPUs()-1)}
 	}
 	return p.kubeletState(ctx, p.state)
 }
 
-func (p *Player) kubeletState(ctx context.Context, s KubeletState) error {
+func (p *Player) kubeletState(ctx context.Context, s script.KubeletState) error {
 	entries := map[string]map[string]string{}
 	for k, v := range s.Entries {
 		entries[entryUID(k)] = v
@@ -209,6 +257,13 @@ func (p *Player) writeBurstableWeight(ctx context.Context) error {
 	return p.g.WriteFile(ctx, cgroupRoot+"/kubepods/burstable/cpu.weight", cpu.WeightFile())
 }
 
+func (p *Player) cap(ctx context.Context, c *script.Cap) error {
+	if _, _, err := p.find(c.Namespace, c.Pod, c.Container); err != nil {
+		return err
+	}
+	return p.g.Inject(ctx, map[string]any{"cap": c})
+}
+
 func (p *Player) nodeLabels(ctx context.Context, patch map[string]*string) error {
 	for k, v := range patch {
 		if v == nil {
@@ -221,7 +276,7 @@ func (p *Player) nodeLabels(ctx context.Context, patch map[string]*string) error
 }
 
 func (p *Player) switchCPUs(ctx context.Context, list string, do func(context.Context, int) error) error {
-	cpus, err := parseList(list)
+	cpus, err := cpuList(list)
 	if err != nil {
 		return err
 	}
@@ -237,7 +292,7 @@ func (p *Player) switchCPUs(ctx context.Context, list string, do func(context.Co
 // the other to their end, then the others. What was refused leaves nothing.
 func (p *Player) create(ctx context.Context, spec *kubelet.Pod) error {
 	if p.pods[key(spec.Namespace, spec.Name)] != nil {
-		return fmt.Errorf("pod %s runs already", key(spec.Namespace, spec.Name))
+		return invalid("pod %s is on the node already", key(spec.Namespace, spec.Name))
 	}
 	ps := &podState{spec: spec, containers: map[string]*containerState{}, config: sandboxConfig(spec)}
 	if err := p.writePodCgroup(ctx, spec, p.podCPU(spec)); err != nil {
@@ -260,8 +315,7 @@ func (p *Player) startPod(ctx context.Context, ps *podState) error {
 		return fmt.Errorf("RunPodSandbox: %w", err)
 	}
 	ps.sandbox = resp.PodSandboxId
-	for i := range ps.spec.Containers {
-		c := &ps.spec.Containers[i]
+	for _, c := range ps.spec.StartOrder() {
 		cs, err := p.startContainer(ctx, ps, c, 0)
 		if err != nil {
 			return err
@@ -358,7 +412,7 @@ func (p *Player) writePodCgroup(ctx context.Context, spec *kubelet.Pod, cpu kube
 // write to the pod's cgroup, so there is a moment with the new limit and the old
 // request. Kubelet ignores errors of those calls; the last one is kept here as
 // the answer if no container's update fails.
-func (p *Player) resize(ctx context.Context, r *Resize) error {
+func (p *Player) resize(ctx context.Context, r *script.Resize) error {
 	ps, cs, err := p.find(r.Namespace, r.Pod, r.Container)
 	if err != nil {
 		return err
@@ -429,7 +483,7 @@ func (p *Player) update(ctx context.Context, id string, r *cri.LinuxContainerRes
 
 // kubeletUpdate is the reconcile loop of the static policy: the cpuset and
 // nothing else.
-func (p *Player) kubeletUpdate(ctx context.Context, u *KubeletUpdate) error {
+func (p *Player) kubeletUpdate(ctx context.Context, u *script.KubeletUpdate) error {
 	_, cs, err := p.find(u.Namespace, u.Pod, u.Container)
 	if err != nil {
 		return err
@@ -439,10 +493,14 @@ func (p *Player) kubeletUpdate(ctx context.Context, u *KubeletUpdate) error {
 
 // restartContainer is a crash as kubelet sees it: the old container has ended,
 // a new one with the next attempt starts, the old one is collected.
-func (p *Player) restartContainer(ctx context.Context, r *Ref) error {
-	ps, cs, err := p.find(r.Namespace, r.Pod, r.Container)
-	if err != nil {
-		return err
+func (p *Player) restartContainer(ctx context.Context, r *script.Subject) error {
+	ps := p.pods[key(r.Namespace, r.Pod)]
+	if ps == nil {
+		return invalid("no pod %s/%s is on the node", r.Namespace, r.Pod)
+	}
+	cs := ps.containers[r.Container]
+	if cs == nil {
+		return invalid("pod %s/%s has no container %s that restarts", r.Namespace, r.Pod, r.Container)
 	}
 	if err := p.stopContainer(ctx, cs); err != nil {
 		return err
@@ -457,7 +515,7 @@ func (p *Player) restartContainer(ctx context.Context, r *Ref) error {
 	return err
 }
 
-func (p *Player) stop(ctx context.Context, r *Ref) error {
+func (p *Player) stop(ctx context.Context, r *script.Subject) error {
 	_, cs, err := p.find(r.Namespace, r.Pod, r.Container)
 	if err != nil {
 		return err
@@ -476,13 +534,17 @@ func (p *Player) stopContainer(ctx context.Context, cs *containerState) error {
 	return nil
 }
 
+func (p *Player) removeStep(ctx context.Context, name string) error {
+	if p.pods[name] == nil {
+		return invalid("no pod %s is on the node", name)
+	}
+	return p.remove(ctx, name)
+}
+
 // remove also clears up after a pod that was refused: its sandbox is found by
 // the label, since the refused call returned no id.
 func (p *Player) remove(ctx context.Context, name string) error {
 	ps := p.pods[name]
-	if ps == nil {
-		return fmt.Errorf("pod %s does not run", name)
-	}
 	for _, c := range slices.Sorted(maps.Keys(ps.containers)) {
 		if err := p.stopContainer(ctx, ps.containers[c]); err != nil {
 			return err

@@ -9,18 +9,20 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/e2e/machine"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 func milli(n int64) *int64 { return &n }
 
-func line() Line {
-	return Line{
+func line() script.Line {
+	return script.Line{
 		Step: 1, Op: "create",
-		Containers: []ContainerState{
+		Containers: []script.State{
 			{Pod: "a", Namespace: "d", Container: "m", Class: "LSR", Pool: "exclusive", CPUs: "0-1", Mems: "0", QuotaMilli: -1, Shares: 2048, Why: "because"},
 			{Pod: "b", Namespace: "d", Container: "m", Class: "BE", Pool: "be", CPUs: "0-15", Mems: "0-3", QuotaMilli: 100, CapMilli: milli(100)},
 		},
-		Pools:   map[string]string{"shared": "2-15", "be": "0-15", "reserved": "", "exclusive": "0-1"},
+		Pools:   script.Pools{Shared: "2-15", BE: "0-15", Exclusive: "0-1"},
 		Changed: []string{"d/a/m", "d/b/m"},
 	}
 }
@@ -30,51 +32,51 @@ func TestCompareAccepts(t *testing.T) {
 	slices.Reverse(other.Containers)
 	slices.Reverse(other.Changed)
 	for i := range other.Containers {
-		other.Containers[i].Why, other.Containers[i].Weight = "other words", 77
+		other.Containers[i].Why, other.Containers[i].Weight = "other words", milli(77)
 	}
-	other.Pools["system"] = "9"
-	if d := Compare([]Line{line()}, []Line{other}); len(d) != 0 {
+	other.Notices = []string{"free"}
+	if d := Compare([]script.Line{line()}, []script.Line{other}); len(d) != 0 {
 		t.Errorf("%v", d)
 	}
 }
 
 func TestCompareRefuses(t *testing.T) {
-	for want, change := range map[string]func(*Line){
-		"a/m class":              func(l *Line) { l.Containers[0].Class = "LSE" },
-		"a/m pool":               func(l *Line) { l.Containers[0].Pool = "shared" },
-		"a/m cpus":               func(l *Line) { l.Containers[0].CPUs = "0-15" },
-		"a/m mems":               func(l *Line) { l.Containers[0].Mems = "0-3" },
-		"a/m withheld":           func(l *Line) { l.Containers[0].Withheld = "1" },
-		"a/m quotaMilli":         func(l *Line) { l.Containers[0].QuotaMilli = 2000 },
-		"a/m shares":             func(l *Line) { l.Containers[0].Shares = 2 },
-		"b/m capMilli":           func(l *Line) { l.Containers[1].CapMilli = nil },
-		"b/m capMilli: simulate": func(l *Line) { l.Containers[1].CapMilli = milli(10) },
-		"pool shared":            func(l *Line) { l.Pools["shared"] = "0-15" },
-		"error":                  func(l *Line) { l.Error = &Refusal{Code: "InvalidQoS", Message: "no"} },
-		"changed":                func(l *Line) { l.Changed = nil },
-		"op":                     func(l *Line) { l.Op = "remove" },
-		"only in simulate":       func(l *Line) { l.Containers = l.Containers[:1] },
-		"only on the machine":    func(l *Line) { l.Containers = append(l.Containers, ContainerState{Pod: "c"}) },
+	for want, change := range map[string]func(*script.Line){
+		"a/m class":              func(l *script.Line) { l.Containers[0].Class = "LSE" },
+		"a/m pool":               func(l *script.Line) { l.Containers[0].Pool = "shared" },
+		"a/m cpus":               func(l *script.Line) { l.Containers[0].CPUs = "0-15" },
+		"a/m mems":               func(l *script.Line) { l.Containers[0].Mems = "0-3" },
+		"a/m withheld":           func(l *script.Line) { l.Containers[0].Withheld = "1" },
+		"a/m quotaMilli":         func(l *script.Line) { l.Containers[0].QuotaMilli = 2000 },
+		"a/m shares":             func(l *script.Line) { l.Containers[0].Shares = 2 },
+		"b/m capMilli":           func(l *script.Line) { l.Containers[1].CapMilli = nil },
+		"b/m capMilli: simulate": func(l *script.Line) { l.Containers[1].CapMilli = milli(10) },
+		"pool shared":            func(l *script.Line) { l.Pools.Shared = "0-15" },
+		"error":                  func(l *script.Line) { l.Error = &script.Error{Code: "InvalidQoS", Message: "no"} },
+		"changed":                func(l *script.Line) { l.Changed = nil },
+		"op":                     func(l *script.Line) { l.Op = "remove" },
+		"only in simulate":       func(l *script.Line) { l.Containers = l.Containers[:1] },
+		"only on the machine":    func(l *script.Line) { l.Containers = append(l.Containers, script.State{Pod: "c"}) },
 	} {
 		other := line()
 		change(&other)
-		got := Compare([]Line{line()}, []Line{other})
+		got := Compare([]script.Line{line()}, []script.Line{other})
 		if len(got) != 1 || !strings.Contains(got[0], want) {
 			t.Errorf("%s: %v", want, got)
 		}
 	}
-	if got := Compare([]Line{line()}, nil); len(got) != 1 {
+	if got := Compare([]script.Line{line()}, nil); len(got) != 1 {
 		t.Errorf("a missing line: %v", got)
 	}
-	if got := Compare(nil, []Line{line()}); len(got) != 1 {
+	if got := Compare(nil, []script.Line{line()}); len(got) != 1 {
 		t.Errorf("a line too many: %v", got)
 	}
 }
 
 func TestRefusalOf(t *testing.T) {
-	for text, want := range map[string]*Refusal{
-		"RunPodSandbox: rpc error: code = Unknown desc = NRI RunPodSandbox failed: rpc error: code = Unknown desc = InsufficientCPUs: 4 CPUs asked for: 2 free": {"InsufficientCPUs", "4 CPUs asked for: 2 free"},
-		"KubeletOwned: no": {"KubeletOwned", "no"},
+	for text, want := range map[string]*script.Error{
+		"RunPodSandbox: rpc error: code = Unknown desc = NRI RunPodSandbox failed: rpc error: code = Unknown desc = InsufficientCPUs: 4 CPUs asked for: 2 free": {Code: "InsufficientCPUs", Message: "4 CPUs asked for: 2 free"},
+		"KubeletOwned: no": {Code: "KubeletOwned", Message: "no"},
 		"context deadline exceeded: NotInvalidQoS: x": nil,
 		"no room": nil,
 	} {
@@ -107,27 +109,13 @@ func TestQuotaMilli(t *testing.T) {
 	}
 }
 
-func TestChanged(t *testing.T) {
-	before := line().Containers
-	after := line().Containers
-	after[0].CPUs = "2-3"
-	after[1].Why = "new words"
-	after = append(after, ContainerState{Pod: "c", Namespace: "d", Container: "m"})
-	if got := changed(before, after); !slices.Equal(got, []string{"d/a/m", "d/c/m"}) {
-		t.Errorf("%v", got)
-	}
-	if got := changed(after, before[:1]); !slices.Equal(got, []string{"d/a/m"}) {
-		t.Errorf("a removed one counts as changed: %v", got)
-	}
-}
-
-func TestParseList(t *testing.T) {
-	got, err := parseList("0-2,8")
+func TestCPUList(t *testing.T) {
+	got, err := cpuList("0-2,8")
 	if err != nil || !slices.Equal(got, []int{0, 1, 2, 8}) {
 		t.Errorf("%v, %v", got, err)
 	}
-	for _, bad := range []string{"", "x", "3-1", "0-99999999", "-1"} {
-		if _, err := parseList(bad); err == nil {
+	for _, bad := range []string{"", "x", "3-1"} {
+		if _, err := cpuList(bad); err == nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
@@ -184,13 +172,11 @@ func TestTheSuiteIsWellFormed(t *testing.T) {
 			t.Error(err)
 		}
 		grids[g.Key()] = true
-		if len(s.Steps) < 3 {
-			t.Errorf("%s has only %d steps", p, len(s.Steps))
+		if len(s.File.Steps) < 3 {
+			t.Errorf("%s has only %d steps", p, len(s.File.Steps))
 		}
-		for i := range s.Steps {
-			if s.Steps[i].Op() == "" {
-				t.Errorf("%s: step %d has no operation", p, i+1)
-			}
+		if _, err := s.Simulate(); err != nil {
+			t.Errorf("%s: simulate: %v", p, err)
 		}
 		if data, _ := os.ReadFile(p); !strings.HasPrefix(string(data), "# ") {
 			t.Errorf("%s does not say what it shows", p)
@@ -201,14 +187,23 @@ func TestTheSuiteIsWellFormed(t *testing.T) {
 	}
 }
 
-func TestPodUID(t *testing.T) {
-	// uuid5(NAMESPACE_DNS, "default/web"), computed with another implementation.
-	if got := podUID("default", "web"); got != uidOfDefaultWeb {
-		t.Errorf("%s, want %s", got, uidOfDefaultWeb)
+func TestDaemonConfig(t *testing.T) {
+	s := write1(t, "topology: {grid: {sockets: 1}}\nnode: {name: n, labels: {a: b}, kubelet: {cpuManagerPolicy: static}}\nconfig: {memory: strict}\n")
+	text, err := daemonConfig(s, map[string]string{"c": "d"})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if entryUID("default/web") != uidOfDefaultWeb || entryUID("x") != "x" {
-		t.Error("entryUID")
+	c, err := config.Parse([]byte(text))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, text)
+	}
+	if string(c.Memory) != "strict" || c.Node.Name != "n" || c.Node.Labels["c"] != "d" || len(c.Node.Labels) != 1 || c.Node.Kubelet.CPUManagerPolicy != config.CPUManagerStatic {
+		t.Errorf("%+v", c)
 	}
 }
 
-const uidOfDefaultWeb = "da140d5d-d039-5080-91db-f00e3c1c81aa"
+func TestEntryUID(t *testing.T) {
+	if entryUID("default/web") != script.UIDOf("default", "web") || entryUID("x") != "x" {
+		t.Error("namespace/pod does not stand for the UID, or a UID not for itself")
+	}
+}

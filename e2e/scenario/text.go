@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 // Text writes a line for people.
-func (l *Line) Text(w io.Writer) error {
+func Text(w io.Writer, l script.Line) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s", l.Step, l.Op)
 	if l.Error != nil {
@@ -19,10 +21,10 @@ func (l *Line) Text(w io.Writer) error {
 		if c.QuotaMilli >= 0 {
 			quota = fmt.Sprintf("quota %dm", c.QuotaMilli)
 		}
-		fmt.Fprintf(&b, "  %-30s %-4s %-10s CPUs %-12s memory %-6s %s\n", c.key(), c.Class, c.Pool, c.CPUs, c.Mems, quota)
+		fmt.Fprintf(&b, "  %-30s %-4s %-10s CPUs %-12s memory %-6s %s\n", keyOf(&c), c.Class, c.Pool, c.CPUs, c.Mems, quota)
 	}
-	if len(l.Pools) > 0 {
-		fmt.Fprintf(&b, "  shared %s | best effort %s | exclusive %s\n", l.Pools["shared"], l.Pools["be"], l.Pools["exclusive"])
+	if l.Pools.Shared != "" {
+		fmt.Fprintf(&b, "  shared %s | best effort %s | exclusive %s\n", l.Pools.Shared, l.Pools.BE, l.Pools.Exclusive)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
