@@ -108,7 +108,7 @@ func (a *Allocator) giveMore(set *nodeSet, base, extra int32, except int16) bool
 	best := int16(-1)
 	for _, i := range set.nodes {
 		n := &a.s.node[i]
-		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw+n.had > a.s.node[best].raw+a.s.node[best].had) {
+		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw+n.kept > a.s.node[best].raw+a.s.node[best].kept) {
 			best = i
 		}
 	}
@@ -125,7 +125,7 @@ func (a *Allocator) balance(set *nodeSet) int32 {
 	total := int32(0)
 	for _, i := range set.nodes {
 		n := &a.s.node[i]
-		taken := a.s.nodes.share[i] - n.had
+		taken := a.s.nodes.share[i] - n.kept
 		total += taken*taken - 2*n.raw*taken
 	}
 	return total
