@@ -6,7 +6,8 @@
 // a Warning names the file and the assumption. Work is bounded: no file is read
 // beyond 1 MiB, no directory beyond a fixed number of entries.
 //
-//	t, warnings, err := sysfs.Read(os.DirFS("/sys"))
+//	fsys, err := sysfs.Open("/sys")
+//	t, warnings, err := sysfs.Read(fsys)
 //
 // Machine-wide numbers: nodes and sockets keep the kernel's (they may have
 // holes); cores, L2s, L3s and dies are numbered from 0 by their lowest online
@@ -18,6 +19,7 @@ package sysfs
 import (
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 
@@ -56,6 +58,18 @@ func Read(fsys fs.FS) (*topology.Topology, []Warning, error) {
 	r.readKinds()
 	t, err := r.build()
 	return t, r.warnings, err
+}
+
+// Open opens a directory for Read.
+func Open(dir string) (fs.FS, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open the /sys tree: %w", err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("open the /sys tree: %s is not a directory: give the directory that holds the tree", dir)
+	}
+	return os.DirFS(dir), nil
 }
 
 // sysRoot finds the directory that stands for /sys.

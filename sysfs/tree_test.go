@@ -1,6 +1,8 @@
 package sysfs_test
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/fstest"
 
@@ -153,4 +155,96 @@ func TestReadFindsTheTreeBelowSys(t *testing.T) {
 		t.Fatal(err)
 	}
 	sameMachine(t, got, m)
+}
+
+// TestPlacesAreRememberedThroughSys takes CPUs off and on again, seeing only
+// what /sys shows: the places of CPUs that are off stay right.
+func TestPlacesAreRememberedThroughSys(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		whole := drawMachine(t)
+		known, _, err := sysfs.Read(sysfstest.Tree(whole))
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := whole.Online()
+		for step := range 3 {
+			var some cpuset.Set
+			for cpu := range on.All() {
+				if rapid.IntRange(0, 2).Draw(t, "on") > 0 {
+					some.Add(cpu)
+				}
+			}
+			if some.IsEmpty() {
+				some.Add(on.First())
+			}
+			now, err := whole.WithOnline(some)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fresh, _, err := sysfs.Read(sysfstest.Tree(now))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if known, err = fresh.Remembering(known); err != nil {
+				t.Fatal(err)
+			}
+			back, err := known.WithOnline(on)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, of := range levels() {
+				if g, w := blocks(back, of), blocks(whole, of); g != w {
+					t.Fatalf("step %d with CPUs %s on: %s %s, want %s", step, some, name, g, w)
+				}
+			}
+		}
+	})
+}
+
+// onDisk writes a tree where Read meets real files, as in production.
+func onDisk(b *testing.B, tree fstest.MapFS) string {
+	dir := b.TempDir()
+	for name, f := range tree {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			b.Fatal(err)
+		}
+		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func BenchmarkRead512(b *testing.B) {
+	m, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2, Numbering: topology.Split}.Build()
+	if err != nil {
+		b.Fatal(err)
+	}
+	fsys, err := sysfs.Open(onDisk(b, sysfstest.Tree(m)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		got, warnings, err := sysfs.Read(fsys)
+		if err != nil || len(warnings) > 0 || len(got.Cores()) != 256 {
+			b.Fatal(warnings, err)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{file, file + "-not-there"} {
+		if _, err := sysfs.Open(dir); err == nil {
+			t.Errorf("%s was opened", dir)
+		}
+	}
+	if _, err := sysfs.Open(t.TempDir()); err != nil {
+		t.Error(err)
+	}
 }

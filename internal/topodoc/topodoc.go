@@ -112,6 +112,24 @@ func (d Doc) read(openSysfs func(dir string) (fs.FS, error)) (*topology.Topology
 	return t, warnings, nil
 }
 
+// Of writes a machine as a document: its online CPUs one by one. Distances,
+// memory and CPUs that are off are not part of one.
+func Of(t *topology.Topology) Doc {
+	d := Doc{CPUs: []CPU{}}
+	online, hybrid := t.Online(), Hybrid(t)
+	for _, c := range t.CPUs() {
+		if !online.Has(c.ID) {
+			continue
+		}
+		entry := CPU{ID: c.ID, Core: c.Core, L3: c.L3, Node: c.Node, Socket: c.Socket}
+		if hybrid {
+			entry.Kind = c.Kind.String()
+		}
+		d.CPUs = append(d.CPUs, entry)
+	}
+	return d
+}
+
 // output is the document of `quietcore topology -o json`.
 type output struct {
 	CPUs      []outputCPU  `json:"cpus"`

@@ -110,3 +110,14 @@ func TestJSONOfOrdinaryMachineNamesNoKind(t *testing.T) {
 		t.Errorf("%s, %v", got, err)
 	}
 }
+
+func TestOfReadsBack(t *testing.T) {
+	want := decode(t, `{"cpus":[{"id":3,"core":0,"l3":2,"node":1,"socket":0,"kind":"performance"},{"id":9,"core":1,"l3":0,"node":0,"socket":4,"kind":"efficiency"}]}`)
+	m, _, err := want.Build(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, Of(m)); diff != "" {
+		t.Error(diff)
+	}
+}
