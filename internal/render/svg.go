@@ -6,6 +6,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/quietcore/quietcore/topology"
 )
 
 const (
@@ -29,7 +31,7 @@ func SVG(w io.Writer, v View) error {
 		s.place(0, 0)
 	}
 	entries := legend(v, all)
-	right = max(right, 640)
+	right = max(right, 640, pagePad+len(subtitle(v.Topology))*15/2)
 	d := &drawing{view: v, owners: all}
 	legendTop := bottom + 28
 	columns := max(1, (right-pagePad)/560)
@@ -86,11 +88,18 @@ text{font-family:"DejaVu Sans","Segoe UI",Helvetica,Arial,sans-serif;fill:#1c233
 `)
 	d.printf(`<rect class="page" width="%d" height="%d"/>`+"\n", w, h)
 	d.printf(`<text class="h1" x="%d" y="34">%s</text>`+"\n", pagePad, xmlText(name, 60))
-	sub := summaryOf(d.view.Topology)
-	if names := memoryNodes(d.view.Topology); len(names) > 0 {
-		sub += "; memory only: " + strings.Join(names, "; ")
+	d.printf(`<text class="sub" x="%d" y="56">%s</text>`+"\n", pagePad, html.EscapeString(subtitle(d.view.Topology)))
+}
+
+func subtitle(t *topology.Topology) string {
+	text := summaryOf(t)
+	if names := memoryNodes(t); len(names) > 0 {
+		text += "; memory only: " + strings.Join(names, "; ")
 	}
-	d.printf(`<text class="sub" x="%d" y="56">%s</text>`+"\n", pagePad, xmlText(sub, 150))
+	if hybridLook(t) {
+		text += "; dashed frame: efficiency core"
+	}
+	return clean(text, 150)
 }
 
 func (d *drawing) box(b *box) {
