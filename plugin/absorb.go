@@ -27,6 +27,7 @@ func (e *enforcer) absorb(b batch) {
 		case policy.DropContainer:
 			e.tree.Remove(d.ID)
 			delete(e.ctrs, d.ID)
+			delete(e.strays, d.ID)
 			e.book.dropContainer(d.ID)
 		case policy.DropPod:
 			e.tree.Remove(d.UID)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 )
@@ -14,10 +15,24 @@ const auditBatch = 32
 // check reads one cgroup back right after it was written or created: that it is
 // not as written is loud.
 func (e *enforcer) check(id string) {
-	if d, drifted := e.tree.CheckOne(id, e.reader.CPUs); drifted {
-		e.meter.Drift(sourceOf(d))
+	if d, drifted := e.look(id); drifted {
+		e.meter.CpusetWrite("mismatch")
 		e.log.Error("the kernel does not give what was written", "drift", d.String())
 	}
+}
+
+// look compares one cgroup with what it should be and keeps count of the
+// containers that are elsewhere.
+func (e *enforcer) look(id string) (cgroup.Drift, bool) {
+	d, drifted := e.tree.CheckOne(id, e.reader.CPUs)
+	switch astray := drifted && d.Err == nil && d.Got != d.Want && e.ctrs[id] != nil; {
+	case astray:
+		e.strays[id] = true
+	case e.strays[id]:
+		delete(e.strays, id)
+	}
+	e.astray.Store(int64(len(e.strays)))
+	return d, drifted
 }
 
 // readBack checks what was asked to be verified, repairs it once and says so if
@@ -31,14 +46,14 @@ func (e *enforcer) readBack(ctx context.Context) bool {
 	if s := e.ctrs[id]; s != nil && s.limit.ours {
 		s.pending = true
 	}
-	d, drifted := e.tree.CheckOne(id, e.reader.CPUs)
+	d, drifted := e.look(id)
 	if !drifted {
 		return true
 	}
-	e.meter.Drift(sourceOf(d))
+	e.meter.Drift(e.sourceOf(d))
 	e.log.Error("a container does not run where it was put; repairing", "container", e.nameOf(id), "drift", d.String())
 	e.repair(ctx)
-	if d, still := e.tree.CheckOne(id, e.reader.CPUs); still {
+	if d, still := e.look(id); still {
 		e.log.Error("the repair did not help", "container", e.nameOf(id), "drift", d.String())
 	}
 	return true
@@ -80,12 +95,12 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 	n := min(auditBatch, len(e.auditing))
 	found := 0
 	for _, id := range e.auditing[:n] {
-		d, drifted := e.tree.CheckOne(id, e.reader.CPUs)
+		d, drifted := e.look(id)
 		if !drifted {
 			continue
 		}
 		found++
-		e.meter.Drift(sourceOf(d))
+		e.meter.Drift(e.sourceOf(d))
 		e.log.Warn("drift", "subject", e.nameOf(id), "drift", d.String())
 	}
 	e.auditing = e.auditing[n:]
@@ -95,15 +110,19 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 	return true
 }
 
-// sourceOf guesses who changed a cgroup from what is left on it.
-func sourceOf(d cgroup.Drift) string {
+// sourceOf guesses who changed a cgroup from what is left on it, in the words of
+// the metric.
+func (e *enforcer) sourceOf(d cgroup.Drift) string {
+	systemd := strings.Contains(d.Path, ".slice")
 	switch {
 	case d.Err != nil:
-		return "unreadable"
-	case d.Own.IsEmpty() && !d.Wrote.IsEmpty():
-		return "reset"
-	case d.Own == d.Wrote:
-		return "above"
+		return "other"
+	case d.Own.IsEmpty() && !d.Wrote.IsEmpty() && systemd:
+		return "systemd"
+	case d.Own.IsEmpty() && !d.Wrote.IsEmpty(), d.Own == d.Wrote:
+		return "kernel" // gone with its controller, or a cgroup above changed
+	case e.ctrs[d.ID] != nil:
+		return "runtime"
 	}
-	return "overwritten"
+	return "kubelet"
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -33,8 +35,10 @@ type enforcer struct {
 	reader cgroup.Reader
 	book   *book
 	log    *slog.Logger
-	meter  Meter
+	meter  *metrics.Metrics
 	ticks  <-chan time.Time
+
+	astray atomic.Int64 // containers that do not run where they were put
 
 	mu     sync.Mutex
 	inbox  []batch
@@ -57,7 +61,8 @@ type enforcer struct {
 	slices   map[string]bool
 	toVerify []string
 	auditing []string // what the audit has still to look at
-	raw      bool     // a systemd cgroup was seen: said once
+	strays   map[string]bool
+	raw      bool // a systemd cgroup was seen: said once
 }
 
 // subjectState is what the enforcer remembers of a pod or container.
@@ -72,10 +77,10 @@ type subjectState struct {
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, reader: o.Reader, book: b, log: o.Log, meter: o.Meter, ticks: o.Clock.Audit,
+		driver: o.Driver, reader: o.Reader, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
-		view: view, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{},
+		view: view, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{},
 	}
 	if o.Observe {
 		e.driver = nil
@@ -265,7 +270,7 @@ func (e *enforcer) mustHaveLeft(w cgroup.Write, err error) error {
 	}
 	if err == nil {
 		err = fmt.Errorf("cgroup %s: wrote CPUs %s, the kernel still allows %s", w.Path, w.CPUs.Set(), now.CPUs)
-		e.meter.Drift("refused")
+		e.meter.CpusetWrite("mismatch")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -277,11 +282,11 @@ func (e *enforcer) mustHaveLeft(w cgroup.Write, err error) error {
 func (e *enforcer) count(err error) {
 	switch {
 	case err == nil:
-		e.meter.Write("ok")
+		e.meter.CpusetWrite("ok")
 	case errors.Is(err, cgroup.ErrGone):
-		e.meter.Write("gone")
+		e.meter.CpusetWrite("gone")
 	default:
-		e.meter.Write("error")
+		e.meter.CpusetWrite("error")
 	}
 }
 

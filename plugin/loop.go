@@ -45,7 +45,6 @@ type loop struct {
 	offset   atomic.Int64 // nanoseconds that tests have put the clock forward
 	clock    Clock
 	log      *slog.Logger
-	meter    Meter
 
 	// step is the machine's; tests replace it.
 	step func(*policy.Machine, time.Time, policy.Event) ([]policy.Decision, error)
@@ -68,7 +67,7 @@ func newLoop(o *Options) (*loop, error) {
 	}
 	l := &loop{
 		requests: make(chan request), machine: m, recorder: policy.NewRecorder(recordedEvents), cfg: o.Config,
-		clock: o.Clock, log: o.Log, meter: o.Meter, step: (*policy.Machine).Step,
+		clock: o.Clock, log: o.Log, step: (*policy.Machine).Step,
 	}
 	l.view.Store(m.Snapshot())
 	l.beat.Store(o.Clock.Now().UnixNano())
@@ -149,19 +148,7 @@ func (l *loop) serve(r request) outcome {
 		r.ask(l.machine)
 		return outcome{}
 	}
-	start := time.Now()
-	o := l.take(r)
-	var refusal *policy.Refusal
-	result := "ok"
-	switch {
-	case errors.As(o.err, &refusal):
-		result = "refused"
-		l.meter.Refused(string(refusal.Code))
-	case o.err != nil:
-		result = "error"
-	}
-	l.meter.Event(kindOf(r.event), result, time.Since(start))
-	return o
+	return l.take(r)
 }
 
 // take steps the machine and publishes what came of it.

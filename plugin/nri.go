@@ -44,6 +44,24 @@ func half(timeout time.Duration) time.Duration {
 	return timeout / 2
 }
 
+// timed counts a handler's answer and the time to it.
+func (s *session) timed(event string) func(error) {
+	start := time.Now()
+	return func(err error) {
+		var refusal *policy.Refusal
+		result := "ok"
+		switch {
+		case errors.As(err, &refusal):
+			result = "refused"
+		case late(err):
+			result = "deadline"
+		case err != nil:
+			result = "error"
+		}
+		s.o.Metrics.Request(event, result, time.Since(start))
+	}
+}
+
 func (s *session) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.deadline)
 }
@@ -52,18 +70,22 @@ func (s *session) within(ctx context.Context) (context.Context, context.CancelFu
 func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	start := s.o.Clock.Now()
+	count, start := s.timed("Synchronize"), time.Now()
 	done := make(chan error, 1)
 	go func() { done <- s.synchronize(ctx, pods, containers) }() // reading a cgroup may hang
+	var err error
 	select {
-	case err := <-done:
-		if err != nil {
-			return nil, err
-		}
+	case err = <-done:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("synchronize %d pods: %w", len(pods), ctx.Err())
+		err = fmt.Errorf("synchronize %d pods: %w", len(pods), ctx.Err())
 	}
-	s.o.Log.Info("synchronized", "pods", len(pods), "containers", len(containers), "took", s.o.Clock.Now().Sub(start).String())
+	count(err)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(start)
+	s.o.Metrics.Synchronized(len(containers), took)
+	s.o.Log.Info("synchronized", "pods", len(pods), "containers", len(containers), "took", took.String())
 	s.synced()
 	return nil, nil
 }
@@ -75,7 +97,9 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	pod := podOf(p)
 	pod.CreatedAt = s.o.Clock.Now()
 	s.book.putPod(pod.UID, p.GetLinux().GetPodResources().GetCpu())
+	count := s.timed("RunPodSandbox")
 	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
+	count(o.err)
 	return s.answer(pod, o.err)
 }
 
@@ -91,7 +115,9 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	merged := merge(p.GetLinux().GetPodResources().GetCpu(), cpu)
 	s.book.putPod(pod.UID, merged)
 	sums, _ := podSums(merged, pod.QoS)
+	count := s.timed("UpdatePodSandbox")
 	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Resources: *sums}, nil)
+	count(o.err)
 	s.enforcer.recheck(pod.UID) // kubelet has written the pod's quota
 	return s.answer(pod, o.err)
 }
@@ -125,7 +151,10 @@ func (s *session) StopPodSandbox(context.Context, *api.PodSandbox) error { retur
 func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	s.forgiven(s.loop.submit(ctx, policy.PodRemoved{Sandbox: clip(p.GetId())}, nil).err)
+	count := s.timed("RemovePodSandbox")
+	err := s.loop.submit(ctx, policy.PodRemoved{Sandbox: clip(p.GetId())}, nil).err
+	count(err)
+	s.forgiven(err)
 	return nil
 }
 
@@ -134,7 +163,9 @@ func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error
 func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	count := s.timed("CreateContainer")
 	v, err := s.create(ctx, p, c)
+	count(err)
 	if err != nil || s.o.Observe {
 		return nil, nil, err
 	}
@@ -188,7 +219,9 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	}
 	event, after := updateOf(id, r, before)
 	s.book.putContainer(id, after)
+	count := s.timed("UpdateContainer")
 	o := s.loop.submit(ctx, event, nil)
+	count(o.err)
 	if o.err != nil {
 		s.book.putContainer(id, before)
 		return nil, s.answer(podOf(p), o.err)
@@ -205,7 +238,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 		}
 	}
 	v := valuesOf(d, after, o.view.Topology.Online())
-	after.ourQuota = after.ourQuota && d.QuotaOurs || d.QuotaOurs
+	after.ourQuota = d.QuotaOurs
 	s.book.putContainer(id, after)
 	u := v.update(c.GetId())
 	if u == nil {
@@ -240,19 +273,22 @@ func (s *session) PostUpdateContainer(_ context.Context, _ *api.PodSandbox, c *a
 // StopContainer and RemoveContainer end a container, in whatever order and
 // however often they come. What its pod owns stays with the pod.
 func (s *session) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
-	s.stopped(ctx, c)
+	s.stopped(ctx, c, "StopContainer")
 	return nil, nil
 }
 
 func (s *session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
-	s.stopped(ctx, c)
+	s.stopped(ctx, c, "RemoveContainer")
 	return nil
 }
 
-func (s *session) stopped(ctx context.Context, c *api.Container) {
+func (s *session) stopped(ctx context.Context, c *api.Container, event string) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	s.forgiven(s.loop.submit(ctx, policy.ContainerStopped{ID: clip(c.GetId())}, nil).err)
+	count := s.timed(event)
+	err := s.loop.submit(ctx, policy.ContainerStopped{ID: clip(c.GetId())}, nil).err
+	count(err)
+	s.forgiven(err)
 }
 
 // Shutdown says that the runtime ends; the connection's end says it again.
@@ -264,6 +300,10 @@ func (s *session) Shutdown(context.Context) {
 func (s *session) answer(pod policy.Pod, err error) error {
 	if err == nil {
 		return nil
+	}
+	var refusal *policy.Refusal
+	if errors.As(err, &refusal) {
+		s.o.Metrics.Rejected(refusal.Code)
 	}
 	s.refusals.note(s.o.Clock.Now(), pod, err)
 	if s.o.Observe {

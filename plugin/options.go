@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -24,11 +25,11 @@ type Options struct {
 	Reader cgroup.Reader
 	Flat   bool // cgroup v1, where nothing inherits
 
-	Store Store
-	Saved state.Snapshot // what the last daemon left
-	Meter Meter
-	Log   *slog.Logger
-	Clock Clock
+	Store   Store
+	Saved   state.Snapshot // what the last daemon left
+	Metrics *metrics.Metrics
+	Log     *slog.Logger
+	Clock   Clock
 
 	// Socket, Name and Index are for the registration with the runtime.
 	Socket, Name, Index string
@@ -64,35 +65,13 @@ func (c *Clock) fill() {
 	}
 }
 
-// Meter counts what happens. Calls come from several goroutines.
-type Meter interface {
-	// Event is one event taken by the policy; outcome is ok, refused or error.
-	Event(kind, outcome string, took time.Duration)
-	// Refused counts a refusal by its code.
-	Refused(code string)
-	// Write counts one cgroup write; result is ok, gone or error.
-	Write(result string)
-	// Drift counts a cgroup that was not as we left it, by who did it.
-	Drift(source string)
-	// Saved counts one attempt to save the state.
-	Saved(err error)
-}
-
-type noMeter struct{}
-
-func (noMeter) Event(string, string, time.Duration) {}
-func (noMeter) Refused(string)                      {}
-func (noMeter) Write(string)                        {}
-func (noMeter) Drift(string)                        {}
-func (noMeter) Saved(error)                         {}
-
 func (o *Options) fill() {
 	o.Clock.fill()
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Meter == nil {
-		o.Meter = noMeter{}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New("", func() (metrics.Stats, bool) { return metrics.Stats{}, false })
 	}
 	if o.Name == "" {
 		o.Name = "quietcore"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ type Plugin struct {
 	connected    atomic.Bool
 	synchronised atomic.Bool
 	once         atomic.Bool // synchronised at least once in this life
+	labelsMu     sync.Mutex
+	labels       map[string]string // the Node's
 	gone         misses
 }
 
@@ -41,7 +44,7 @@ func New(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{o: o, book: newBook(), loop: l, refusals: newRefusals(o.Log), gone: misses{}}
+	p := &Plugin{o: o, book: newBook(), loop: l, refusals: newRefusals(o.Log), gone: misses{}, labels: maps.Clone(o.Config.NodeLabels)}
 	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
 	p.saver = newSaver(&o)
 	l.emit, l.saver = p.enforcer.put, p.saver
@@ -89,6 +92,41 @@ func (p *Plugin) Advance(ctx context.Context, d time.Duration) error {
 	return p.Submit(ctx, policy.Tick{})
 }
 
+// MergeLabels changes single labels of the Node; nil removes one.
+func (p *Plugin) MergeLabels(ctx context.Context, changes map[string]*string) error {
+	p.labelsMu.Lock()
+	defer p.labelsMu.Unlock()
+	next := maps.Clone(p.labels)
+	if next == nil {
+		next = map[string]string{}
+	}
+	for k, v := range changes {
+		if v == nil {
+			delete(next, k)
+		} else {
+			next[k] = *v
+		}
+	}
+	if err := p.Submit(ctx, policy.NodeLabels{Labels: next}); err != nil {
+		return err
+	}
+	p.labels = next
+	return nil
+}
+
+// Reconfigure takes over a new configuration; allocations stay as they are.
+func (p *Plugin) Reconfigure(ctx context.Context, cfg policy.Config) error {
+	p.labelsMu.Lock()
+	defer p.labelsMu.Unlock()
+	if err := p.Submit(ctx, policy.Reconfigured{Config: cfg}); err != nil {
+		return err
+	}
+	if cfg.NodeLabels != nil {
+		p.labels = maps.Clone(cfg.NodeLabels)
+	}
+	return nil
+}
+
 // Connected and Synchronised say how far the connection to the runtime is.
 func (p *Plugin) Connected() bool    { return p.connected.Load() }
 func (p *Plugin) Synchronised() bool { return p.synchronised.Load() }
@@ -100,6 +138,9 @@ func (p *Plugin) Beat() time.Time { return time.Unix(0, p.loop.beat.Load()) }
 func (p *Plugin) Settled() bool {
 	return p.Synchronised() && !p.loop.dirty.Load() && p.saver.idle() && p.enforcer.idle()
 }
+
+// Unpinned counts the containers that were last seen to run elsewhere than decided.
+func (p *Plugin) Unpinned() int { return int(p.enforcer.astray.Load()) }
 
 func (s *session) synced() {
 	s.connected.Store(true)

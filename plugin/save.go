@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -47,7 +48,7 @@ func limitIn(c policy.Synchronized, uid, name string) (int64, bool) {
 type saver struct {
 	store Store
 	log   *slog.Logger
-	meter Meter
+	meter *metrics.Metrics
 	after func(time.Duration) <-chan time.Time
 
 	mu      sync.Mutex
@@ -61,7 +62,7 @@ type saver struct {
 const retrySave = 5 * time.Second
 
 func newSaver(o *Options) *saver {
-	return &saver{store: o.Store, log: o.Log, meter: o.Meter, after: o.Clock.After, wake: make(chan struct{}, 1)}
+	return &saver{store: o.Store, log: o.Log, meter: o.Metrics, after: o.Clock.After, wake: make(chan struct{}, 1)}
 }
 
 // put replaces what is to be saved; then is called once it, or something newer,
@@ -96,7 +97,7 @@ func (s *saver) run(ctx context.Context) {
 	for {
 		var retry <-chan time.Time
 		if !s.once() {
-			retry = s.after(retrySave)
+			retry = s.after(retrySave) // what was put meanwhile has also woken us
 		}
 		select {
 		case <-ctx.Done():
@@ -119,21 +120,27 @@ func (s *saver) once() bool {
 	}
 	err := s.store.Save(*next)
 	s.meter.Saved(err)
-	s.mu.Lock()
-	s.busy = false
-	if err != nil {
-		if s.pending == nil {
-			s.pending = next
-		}
-		s.then = append(then, s.then...)
-	}
-	s.mu.Unlock()
 	if err != nil {
 		s.log.Error("the state is not saved; a restart would find an older one", "err", err)
+		s.again(next, then)
 		return false
 	}
 	for _, f := range then {
 		f()
 	}
-	return true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
+	return s.pending == nil
+}
+
+// again puts back what could not be saved, behind what is newer.
+func (s *saver) again(next *state.Snapshot, then []func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
+	if s.pending == nil {
+		s.pending = next
+	}
+	s.then = append(then, s.then...)
 }

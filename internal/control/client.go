@@ -1,0 +1,93 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Client asks a daemon over its socket.
+type Client struct{ Socket string }
+
+// maxAnswer bounds what is read of an answer; a record of a full node is a few
+// megabytes.
+const maxAnswer = 64 << 20
+
+// askAgain is how often a client looks whether the daemon has settled.
+const askAgain = 50 * time.Millisecond
+
+// Status asks once.
+func (c Client) Status(ctx context.Context) (*Status, error) {
+	s := &Status{}
+	return s, c.get(ctx, "/v1/status", func(text []byte) error { return json.Unmarshal(text, s) })
+}
+
+// Record returns the script of what happened.
+func (c Client) Record(ctx context.Context) ([]byte, error) {
+	var all []byte
+	err := c.get(ctx, "/v1/record", func(text []byte) error { all = text; return nil })
+	return all, err
+}
+
+// Settled asks until everything decided is written and read back. A daemon that
+// is not there yet is waited for.
+func (c Client) Settled(ctx context.Context) (*Status, error) {
+	for {
+		s, err := c.Status(ctx)
+		switch {
+		case err == nil && s.Settled:
+			return s, nil
+		case err != nil && !absent(err):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			if err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("the daemon did not settle (connected %t, synchronised %t); its log says why: %w", s.Connected, s.Synchronised, ctx.Err())
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+func absent(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, io.EOF)
+}
+
+func (c Client) get(ctx context.Context, path string, take func([]byte) error) error {
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", c.Socket)
+		},
+	}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://quietcore"+path, nil)
+	if err != nil {
+		return fmt.Errorf("ask the daemon: %w", err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if absent(err) {
+			return fmt.Errorf("no daemon answers on %s; is `quietcore run` running, and with this socket? %w", c.Socket, err)
+		}
+		return fmt.Errorf("ask the daemon on %s: %w", c.Socket, err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("the daemon answered %s: %s", resp.Status, text)
+	}
+	return take(text)
+}

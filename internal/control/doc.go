@@ -1,0 +1,13 @@
+// Package control is how people and tests talk to a running daemon: HTTP over
+// unix sockets that only root can open.
+//
+//	GET /v1/status   who runs where, the pools, whether everything is written
+//	GET /v1/record   what happened, as a script that `quietcore simulate` replays
+//
+// A second socket exists only in daemons started for tests. It takes events that
+// in production come from elsewhere, and moves the daemon's clock:
+//
+//	POST /event {"cap": {"pod": "batch", "container": "main", "cpu": 0.1, "seconds": 300}}
+//	POST /event {"advance": {"seconds": 60}}
+//	POST /event {"nodeLabels": {"node.koordinator.sh/cpu-bind-policy": null}}
+package control

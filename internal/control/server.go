@@ -1,0 +1,210 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/internal/topodoc"
+	"github.com/quietcore/quietcore/plugin"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Server answers for one daemon.
+type Server struct {
+	Plugin *plugin.Plugin
+	// Fresh says whether what is watched outside the runtime (CPUs, kubelet's
+	// state) has been seen as it is now; nil: yes.
+	Fresh func() bool
+	// Config is the configuration in force.
+	Config func() *config.Config
+}
+
+// Status is the body of /v1/status.
+type Status struct {
+	Containers   []script.State  `json:"containers"`
+	Pools        script.Pools    `json:"pools"`
+	Revision     uint64          `json:"revision"`
+	Settled      bool            `json:"settled"`
+	Connected    bool            `json:"connected"`
+	Synchronised bool            `json:"synchronised"`
+	Topology     json.RawMessage `json:"topology,omitempty"`
+}
+
+// Handler serves the operator's socket.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/status", s.status)
+	mux.HandleFunc("GET /v1/record", s.record)
+	return mux
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+	// Settled first: what is read after it is at least as new.
+	out := Status{
+		Settled:   (s.Fresh == nil || s.Fresh()) && s.Plugin.Settled(),
+		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(),
+	}
+	view := s.Plugin.Snapshot()
+	out.Containers, out.Pools = script.StateOf(view)
+	out.Revision = view.Rev
+	doc, err := topodoc.JSON(view.Topology)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	out.Topology = doc
+	reply(w, http.StatusOK, out)
+}
+
+// record is a script: the machine, the configuration and every event since the
+// oldest checkpoint that is kept.
+func (s *Server) record(w http.ResponseWriter, r *http.Request) {
+	records, err := s.Plugin.Records(r.Context())
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	cfg := *s.Config()
+	f := script.File{Topology: cpusOf(s.Plugin.Snapshot().Topology), Node: cfg.Node, Config: cfg, Steps: make([]script.Step, 0, len(records))}
+	for i := range records {
+		f.Steps = append(f.Steps, script.Step{Event: &records[i]})
+	}
+	reply(w, http.StatusOK, f)
+}
+
+// cpusOf lists every CPU whose place is known; the record's first event says
+// which of them are on.
+func cpusOf(t *topology.Topology) topodoc.Doc {
+	var doc topodoc.Doc
+	for _, c := range t.CPUs() {
+		cpu := topodoc.CPU{ID: c.ID, Core: c.Core, L3: c.L3, Node: c.Node, Socket: c.Socket}
+		if topodoc.Hybrid(t) {
+			cpu.Kind = c.Kind.String()
+		}
+		doc.CPUs = append(doc.CPUs, cpu)
+	}
+	return doc
+}
+
+// TestHandler serves the socket of a daemon that was started for tests.
+func (s *Server) TestHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /event", func(w http.ResponseWriter, r *http.Request) {
+		const most = 1 << 20
+		var e testEvent
+		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&e); err != nil {
+			fail(w, http.StatusBadRequest, err)
+			return
+		}
+		if err := s.inject(r.Context(), e); err != nil {
+			fail(w, http.StatusUnprocessableEntity, err)
+			return
+		}
+		reply(w, http.StatusOK, struct{}{})
+	})
+	return mux
+}
+
+type testEvent struct {
+	Cap        *script.Cap        `json:"cap"`
+	Advance    *script.Advance    `json:"advance"`
+	NodeLabels map[string]*string `json:"nodeLabels"`
+}
+
+func (s *Server) inject(ctx context.Context, e testEvent) error {
+	switch {
+	case e.Cap != nil:
+		return s.cap(ctx, *e.Cap)
+	case e.Advance != nil:
+		return s.Plugin.Advance(ctx, seconds(e.Advance.Seconds))
+	case e.NodeLabels != nil:
+		return s.Plugin.MergeLabels(ctx, e.NodeLabels)
+	}
+	return errors.New("the event has none of cap, advance and nodeLabels")
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+func (s *Server) cap(ctx context.Context, c script.Cap) error {
+	if c.Namespace == "" {
+		c.Namespace = "default"
+	}
+	for _, v := range s.Plugin.Snapshot().Containers {
+		if v.Namespace == c.Namespace && v.Pod == c.Pod && v.Name == c.Container {
+			return s.Plugin.Submit(ctx, policy.CapVerdict{ID: v.ID, Milli: int64(c.CPU*1000 + 0.5), For: seconds(c.Seconds)})
+		}
+	}
+	return &policy.Refusal{Code: policy.InvalidRequest, Message: fmt.Sprintf("no container %s of pod %s/%s runs", c.Container, c.Namespace, c.Pod)}
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // the client went away
+}
+
+// fail answers with the code of a refusal, or with none.
+func fail(w http.ResponseWriter, status int, err error) {
+	out := script.Error{Message: err.Error()}
+	var refusal *policy.Refusal
+	if errors.As(err, &refusal) {
+		out.Code, out.Message = refusal.Code, refusal.Message
+	}
+	reply(w, status, out)
+}
+
+// Listen makes a socket for root alone, in a directory for root alone. One that
+// a dead daemon left behind is replaced; the state directory's lock has made
+// sure that it is dead.
+func Listen(path string) (net.Listener, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if info.Mode().Type() != os.ModeSocket {
+			return nil, fmt.Errorf("control socket %s: there is %s in its place; remove it or set socket", path, info.Mode().Type())
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("control socket: %w", err)
+		}
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("control socket: %w", err)
+	}
+	return l, nil
+}
+
+// Serve answers on l until ctx ends.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	const patience = 10 * time.Second
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: patience, MaxHeaderBytes: 16 << 10, BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/sysfs"
+)
+
+// Kubelet follows kubelet's cpu_manager_state. It is only ever read: kubelet
+// checks its checksum and refuses to start over one that is not its own.
+type Kubelet struct {
+	Path string
+	Take func(context.Context, policy.KubeletState) error
+	Log  *slog.Logger
+
+	mu   sync.Mutex
+	seen []byte // what was read last, good or not
+}
+
+const (
+	maxKubeletState = 4 << 20
+	// lookAgain finds what no event told, and the directory when it appears.
+	lookAgain = 10 * time.Second
+)
+
+// ParseKubeletState reads policyName, defaultCpuSet and entries, and no more.
+func ParseKubeletState(text []byte) (policy.KubeletState, error) {
+	var s policy.KubeletState
+	if len(text) > maxKubeletState {
+		return s, fmt.Errorf("kubelet's CPU manager state is larger than %d bytes", maxKubeletState)
+	}
+	var doc struct {
+		PolicyName    string                       `json:"policyName"`
+		DefaultCPUSet string                       `json:"defaultCpuSet"`
+		Entries       map[string]map[string]string `json:"entries"`
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return s, fmt.Errorf("kubelet's CPU manager state: %w", err)
+	}
+	switch doc.PolicyName {
+	case "none", "static":
+	default:
+		return s, fmt.Errorf("kubelet's CPU manager state: policyName is %.40q, it is none or static", doc.PolicyName)
+	}
+	s.PolicyName, s.Entries = doc.PolicyName, make(map[string]map[string]cpuset.Set, len(doc.Entries))
+	var err error
+	if s.Default, err = cpuset.Parse(doc.DefaultCPUSet); err != nil {
+		return s, fmt.Errorf("kubelet's CPU manager state: defaultCpuSet: %w", err)
+	}
+	for uid, containers := range doc.Entries {
+		sets := make(map[string]cpuset.Set, len(containers))
+		for name, list := range containers {
+			if sets[name], err = cpuset.Parse(list); err != nil {
+				return s, fmt.Errorf("kubelet's CPU manager state: entry of pod %.64q: %w", uid, err)
+			}
+		}
+		s.Entries[uid] = sets
+	}
+	return s, nil
+}
+
+// Look reads the file if it changed. A file that is half written is bad now and
+// good at its next change: until then the state from before stays.
+func (k *Kubelet) Look(ctx context.Context) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	text, err := k.read()
+	if err != nil || k.seen != nil && bytes.Equal(text, k.seen) {
+		return
+	}
+	state, err := ParseKubeletState(text)
+	if err == nil {
+		err = k.Take(ctx, state)
+	}
+	if err != nil {
+		k.Log.Warn("kubelet's CPU manager state is not taken over; the one from before stays", "file", k.Path, "err", err)
+	}
+	k.seen = text
+}
+
+func (k *Kubelet) read() ([]byte, error) {
+	f, err := os.Open(k.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err != nil {
+		k.Log.Warn("kubelet's CPU manager state cannot be read", "err", err)
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxKubeletState+1))
+}
+
+// Fresh reports whether what the file holds now has been looked at.
+func (k *Kubelet) Fresh() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	text, err := k.read()
+	return err != nil || k.seen != nil && bytes.Equal(text, k.seen)
+}
+
+// Watch looks at every change until ctx ends. It watches the directory, since
+// kubelet replaces the file.
+func (k *Kubelet) Watch(ctx context.Context) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		k.Log.Warn("kubelet's CPU manager state is polled instead of watched", "err", err)
+	} else {
+		defer w.Close()
+	}
+	var events chan fsnotify.Event
+	if w != nil {
+		events = w.Events
+	}
+	watching := false
+	poll := time.NewTicker(lookAgain)
+	defer poll.Stop()
+	for {
+		if w != nil && !watching {
+			watching = w.Add(filepath.Dir(k.Path)) == nil
+		}
+		k.Look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-events:
+		case <-poll.C:
+		}
+	}
+}
+
+// Hardware follows the CPUs of the machine going on and off.
+type Hardware struct {
+	Root   string // of /sys
+	Plugin *Plugin
+	Log    *slog.Logger
+}
+
+// Watch takes over every change until ctx ends.
+func (h *Hardware) Watch(ctx context.Context) {
+	sysfs.Watch(ctx, h.Root, func() { h.look(ctx) }, func(err error) {
+		h.Log.Warn("CPUs going on and off are found by polling", "err", err)
+	})
+}
+
+func (h *Hardware) look(ctx context.Context) {
+	fresh, warnings, err := sysfs.Read(os.DirFS(h.Root))
+	if err == nil {
+		fresh, err = fresh.Remembering(h.Plugin.Snapshot().Topology)
+	}
+	if err == nil {
+		err = h.Plugin.Submit(ctx, policy.Hardware{Topology: fresh})
+	}
+	if err != nil {
+		h.Log.Error("the machine changed and cannot be read; going on with what was known", "err", err)
+		return
+	}
+	for _, w := range warnings {
+		h.Log.Debug("topology", "warning", w.String())
+	}
+}
+
+// Fresh reports whether the CPUs that are on are those that the policy knows.
+func (h *Hardware) Fresh() bool {
+	text, err := os.ReadFile(filepath.Join(h.Root, "devices/system/cpu/online"))
+	if err != nil {
+		return true
+	}
+	online, err := cpuset.Parse(strings.TrimSpace(string(text)))
+	return err != nil || online == h.Plugin.Snapshot().Topology.Online()
+}
