@@ -19,6 +19,9 @@ type Drift struct {
 	// manager reset it; Own as before while Got differs means that a cgroup
 	// above was changed.
 	Wrote, Own cpuset.Set
+	// Inherited is set where the cgroup's own mask is right and one above has
+	// drifted: a consequence, not another source.
+	Inherited bool
 	// Err is set, and the sets are not, where the cgroup could not be read.
 	Err error
 }
@@ -40,10 +43,15 @@ func (t *Tree) Check(read func(path string) (Effective, error)) []Drift {
 	}
 	slices.SortFunc(nodes, func(a, b *node) int { return cmp.Compare(a.path, b.path) })
 	var found []Drift
+	drifted := map[*node]bool{}
 	for _, n := range nodes {
-		if d, ok := t.check(n, read); ok {
-			found = append(found, d)
+		d, ok := t.check(n, read)
+		if !ok {
+			continue
 		}
+		drifted[n] = true
+		d.Inherited = drifted[n.parent] && d.Err == nil && t.settled(n, n.own)
+		found = append(found, d)
 	}
 	return found
 }
