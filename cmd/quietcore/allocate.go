@@ -84,7 +84,7 @@ be given (every online CPU where it is left out), "held" what others own.`,
 	output(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out := bufio.NewWriter(cmd.OutOrStdout())
-		err := allocateAll(cmd.InOrStdin(), out)
+		err := allocateAll(strict.NewReader(cmd.InOrStdin()), out)
 		return errors.Join(err, out.Flush())
 	}
 	return cmd
@@ -92,8 +92,7 @@ be given (every online CPU where it is left out), "held" what others own.`,
 
 // allocateAll answers case after case, building a machine only where it differs
 // from the one before.
-func allocateAll(in io.Reader, out io.Writer) error {
-	cases := strict.NewReader(in)
+func allocateAll(cases *strict.Reader, out *bufio.Writer) error {
 	decoder := strict.NewDecoder()
 	encode := json.NewEncoder(out)
 	encode.SetEscapeHTML(false)
@@ -119,6 +118,12 @@ func allocateAll(in io.Reader, out io.Writer) error {
 		result := c.answer(a)
 		if err := encode.Encode(result); err != nil {
 			return err
+		}
+		// Whoever asks one case at a time waits for its answer before the next.
+		if cases.Drained() {
+			if err := out.Flush(); err != nil {
+				return err
+			}
 		}
 	}
 }

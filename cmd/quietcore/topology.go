@@ -29,7 +29,7 @@ func newTopology() *cobra.Command {
 		}
 		t, warnings, err := sysfs.Read(fsys)
 		if err != nil {
-			return fmt.Errorf("read topology of %s: %w", root, err)
+			return usage("read topology of %s: %w", root, err)
 		}
 		var texts []string
 		for _, w := range warnings {

@@ -45,6 +45,10 @@ func (r *Reader) Next() ([]byte, int, error) {
 	}
 }
 
+// Drained says that the next document is not in memory yet, so that asking for
+// it may wait for whoever writes the stream.
+func (r *Reader) Drained() bool { return r.held == nil && r.r.Buffered() == 0 }
+
 // take returns the next line with its end.
 func (r *Reader) take() ([]byte, error) {
 	if r.held != nil {

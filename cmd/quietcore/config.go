@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/strict"
+	"github.com/quietcore/quietcore/internal/topodoc"
+	"github.com/quietcore/quietcore/policy"
+)
+
+func newConfig() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "check and print configuration files",
+		Long:  "Checks and prints the daemon's configuration file; docs/configuration.md lists every key.",
+		Args:  noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newConfigValidate(), newConfigPrint())
+	return cmd
+}
+
+func newConfigValidate() *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use:   "validate FILE",
+		Short: "report every mistake in a file at once",
+		Long: `Reports every mistake in a file (- is standard input) at once. With --sysfs it also says whether
+that machine can have this configuration: whether its CPUs exist and leave the shared pool its floor.`,
+		Example: "  quietcore config validate /etc/quietcore/config.yaml\n  quietcore config validate --sysfs /sys config.yaml",
+		Args:    oneArg("the file"),
+	}
+	cmd.Flags().StringVar(&root, "sysfs", "", "a /sys tree, live or copied, of the machine that it is for")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := loadConfig(args[0], cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		if root != "" {
+			t, warnings, err := topodoc.Doc{Sysfs: root}.Build(openSysfs)
+			warn(cmd, warnings)
+			if err != nil {
+				return usageError{err}
+			}
+			if _, err := policy.New(t, c.Policy()); err != nil {
+				return usage("configuration %s: %w", args[0], err)
+			}
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid\n", args[0])
+		return err
+	}
+	return cmd
+}
+
+func newConfigPrint() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "print [FILE]",
+		Short: "print the configuration that a file means, defaults included",
+		Long:  "Prints the whole configuration that a file (- is standard input) means, or the defaults without one.",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usage("%s takes at most one argument, the file; got %d", cmd.CommandPath(), len(args))
+			}
+			return nil
+		},
+	}
+	format := output(cmd, "yaml", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		name := ""
+		if len(args) == 1 {
+			name = args[0]
+		}
+		c, err := loadConfig(name, cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		if *format == "json" {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(c)
+		}
+		text, err := c.YAML()
+		if err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(text)
+		return err
+	}
+	return cmd
+}
+
+// loadConfig reads a file, standard input for "-", or nothing for "". Whatever
+// is wrong with it is the caller's mistake.
+func loadConfig(name string, in io.Reader) (*config.Config, error) {
+	if name != "-" {
+		c, err := config.Load(name)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		return c, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(in, strict.MaxBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	c, err := config.Parse(text)
+	if err != nil {
+		return nil, usage("configuration on standard input:\n%w", err)
+	}
+	return c, nil
+}
