@@ -1,0 +1,271 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/plugin"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/sysfs"
+	"github.com/quietcore/quietcore/topology"
+)
+
+func newRun() *cobra.Command {
+	var file, testSocket string
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "the daemon: register with the runtime and place every pod",
+		Long: `Registers with the container runtime through NRI and gives every container its CPUs.
+It keeps running when the runtime goes away, and containers keep running where they are
+when it does. One daemon runs on a node. SIGTERM ends it and leaves every placement.`,
+		Example: "  quietcore run --config /etc/quietcore/config.yaml",
+		Args:    noArgs,
+	}
+	cmd.Flags().StringVar(&file, "config", "", "configuration file; without one the defaults hold")
+	cmd.Flags().StringVar(&testSocket, "test-socket", "", "take events for tests on this socket")
+	_ = cmd.Flags().MarkHidden("test-socket") // it exists: defined above
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := config.Load(file)
+		if err != nil {
+			return usageError{err}
+		}
+		d := &daemon{file: file, testSocket: testSocket}
+		d.cfg.Store(cfg)
+		d.level.Set(cfg.Log.Level.Slog())
+		d.log = newLog(cmd.ErrOrStderr(), cfg.Log.Format, &d.level)
+		return d.run(cmd.Context())
+	}
+	return cmd
+}
+
+func newLog(w io.Writer, format config.LogFormat, level *slog.LevelVar) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// daemon wires the parts together; it decides nothing.
+type daemon struct {
+	file, testSocket string
+	cfg              atomic.Pointer[config.Config]
+	level            slog.LevelVar
+	log              *slog.Logger
+
+	plugin  *plugin.Plugin
+	metrics *metrics.Metrics
+	health  *metrics.Health
+	kubelet *plugin.Kubelet
+	cpus    *plugin.Hardware
+}
+
+func (d *daemon) run(ctx context.Context) error {
+	cfg := d.cfg.Load()
+	lock, err := state.TakeLock(cfg.State.Dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	t, err := d.readTopology(cfg.Sysfs.Root)
+	if err != nil {
+		return err
+	}
+	d.metrics = metrics.New(version, d.stats)
+	d.health = metrics.NewHealth(time.Now, func() time.Time { return d.plugin.Beat() })
+	d.health.Require("not registered with the runtime", func() bool { return d.plugin.Connected() })
+	d.health.Require("what runs is not taken over yet", func() bool { return d.plugin.Synchronised() })
+	o := plugin.Options{
+		Topology: t, Config: cfg.Policy(), Observe: cfg.Mode == config.Observe,
+		Metrics: d.metrics, Log: d.log, Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index,
+	}
+	closeTree := d.openTree(cfg, &o)
+	defer closeTree()
+	d.openState(cfg, &o)
+	if d.plugin, err = plugin.New(o); err != nil {
+		return usageError{err}
+	}
+	d.watchers(cfg)
+	return d.serve(ctx, cfg)
+}
+
+func (d *daemon) readTopology(root string) (*topology.Topology, error) {
+	t, warnings, err := sysfs.Read(os.DirFS(root))
+	if err != nil {
+		return nil, fmt.Errorf("read topology of %s: %w", root, err)
+	}
+	for _, w := range warnings {
+		d.log.Warn("topology", "warning", w.String())
+	}
+	online := t.Online()
+	d.log.Info("topology", "cpus", online.String(), "cores", len(t.Cores()), "nodes", len(t.Nodes()), "sockets", len(t.Sockets()))
+	return t, nil
+}
+
+// openTree opens the cgroups. Without them pinning goes on through the replies to
+// the runtime; what is missing is said.
+func (d *daemon) openTree(cfg *config.Config, o *plugin.Options) func() {
+	tree, err := cgroup.Open(cfg.Cgroup.Root)
+	if err != nil {
+		d.health.Degraded("cgroups", err.Error())
+		d.log.Error("cgroups are not written: pods are pinned at creation only, and the pools do not give way", "err", err)
+		return func() {}
+	}
+	o.Driver, o.Reader, o.Flat = tree, tree, tree.V1()
+	return func() { tree.Close() }
+}
+
+func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {
+	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.Node.Name, BootID: state.ReadBootID(), Now: time.Now}
+	found := store.Load()
+	if found.Reason != "" {
+		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason, "aside", found.Aside)
+	}
+	if o.Observe {
+		return // observing writes nothing at all
+	}
+	o.Store, o.Saved = store, found.Snapshot
+}
+
+func (d *daemon) watchers(cfg *config.Config) {
+	if path := cfg.Node.Kubelet.StateFile; path != "" {
+		d.kubelet = &plugin.Kubelet{Path: path, Log: d.log, Take: func(ctx context.Context, s policy.KubeletState) error { return d.plugin.Submit(ctx, s) }}
+	}
+	d.cpus = &plugin.Hardware{Root: cfg.Sysfs.Root, Plugin: d.plugin, Log: d.log}
+}
+
+// serve runs the parts until ctx ends or one that cannot be done without fails.
+func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	serveOn := func(l net.Listener, h http.Handler) {
+		parts.Go(func() {
+			if err := control.Serve(ctx, l, h); err != nil {
+				stop(err)
+			}
+		})
+	}
+	if err := d.listen(cfg, serveOn); err != nil {
+		stop(err)
+		return err
+	}
+	for _, part := range []func(context.Context){d.plugin.Run, d.cpus.Watch, d.watchKubelet, d.watchConfig} {
+		parts.Go(func() { part(ctx) })
+	}
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	d.log.Info("ending; every placement stays as it is")
+	return nil
+}
+
+func (d *daemon) listen(cfg *config.Config, serveOn func(net.Listener, http.Handler)) error {
+	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh}
+	l, err := control.Listen(cfg.Socket)
+	if err != nil {
+		return err
+	}
+	serveOn(l, server.Handler())
+	if d.testSocket != "" {
+		d.log.Warn("this daemon takes events for tests", "socket", d.testSocket)
+		if l, err = control.Listen(d.testSocket); err != nil {
+			return err
+		}
+		serveOn(l, server.TestHandler())
+	}
+	if cfg.Listen == "" {
+		return nil
+	}
+	if l, err = net.Listen("tcp", cfg.Listen); err != nil {
+		// Metrics are worth less than pods that start in their places.
+		d.log.Error("no metrics and no probes are served", "listen", cfg.Listen, "err", err)
+		return nil
+	}
+	serveOn(l, metrics.Handler(d.metrics, d.health))
+	return nil
+}
+
+func (d *daemon) fresh() bool {
+	return d.cpus.Fresh() && (d.kubelet == nil || d.kubelet.Fresh())
+}
+
+func (d *daemon) stats() (metrics.Stats, bool) {
+	if d.plugin == nil {
+		return metrics.Stats{}, false
+	}
+	s := metrics.FromSnapshot(d.plugin.Snapshot())
+	s.Unpinned = d.plugin.Unpinned()
+	return s, true
+}
+
+func (d *daemon) watchKubelet(ctx context.Context) {
+	if d.kubelet != nil {
+		d.kubelet.Watch(ctx)
+	}
+}
+
+// watchConfig takes over a changed file; a bad one changes nothing.
+func (d *daemon) watchConfig(ctx context.Context) {
+	if d.file == "" {
+		return
+	}
+	err := config.Watch(ctx, d.file, func(next *config.Config, err error) {
+		if err == nil {
+			err = d.reload(ctx, next)
+		}
+		d.metrics.Reloaded(time.Now(), err)
+		if err != nil {
+			d.log.Error("the configuration is refused; the one from before stays", "err", err)
+		}
+	})
+	if err != nil {
+		d.log.Warn("the configuration is not reloaded", "err", err)
+	}
+}
+
+func (d *daemon) reload(ctx context.Context, next *config.Config) error {
+	old := d.cfg.Load()
+	if keys := config.NeedsRestart(old, next); len(keys) > 0 {
+		d.log.Warn("changes of these keys take effect at the next start", "keys", keys)
+	}
+	if old.Mode != next.Mode {
+		d.log.Warn("a change of mode takes effect at the next start", "mode", string(next.Mode))
+	}
+	policyChanged := !samePolicy(old, next)
+	if policyChanged {
+		if err := d.plugin.Reconfigure(ctx, next.Policy()); err != nil {
+			return err
+		}
+	}
+	d.level.Set(next.Log.Level.Slog())
+	d.cfg.Store(next)
+	if policyChanged {
+		d.log.Info("the configuration is taken over")
+	}
+	return nil
+}
+
+func samePolicy(a, b *config.Config) bool {
+	x, errX := a.YAML()
+	y, errY := b.YAML()
+	return errX == nil && errY == nil && string(x) == string(y)
+}

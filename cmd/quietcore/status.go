@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/internal/render"
+	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/internal/topodoc"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// settleLimit bounds the wait for a daemon to have written everything.
+const settleLimit = time.Minute
+
+func newStatus() *cobra.Command {
+	var socket string
+	var settled bool
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "who sits where now",
+		Long:    "Asks the running daemon over its local socket for every container, the pools and the machine.",
+		Example: "  quietcore status\n  quietcore status -o json | jq .pools",
+		Args:    noArgs,
+	}
+	socketFlag(cmd, &socket)
+	cmd.Flags().BoolVar(&settled, "wait-settled", false, "wait until everything decided is written and read back")
+	format := output(cmd, "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		client := control.Client{Socket: socket}
+		ctx, cancel := context.WithTimeout(cmd.Context(), settleLimit)
+		defer cancel()
+		ask := client.Status
+		if settled {
+			ask = client.Settled
+		}
+		s, err := ask(ctx)
+		if err != nil {
+			return err
+		}
+		if *format == "json" {
+			encode := json.NewEncoder(cmd.OutOrStdout())
+			encode.SetEscapeHTML(false)
+			return encode.Encode(s)
+		}
+		return writeStatus(cmd.OutOrStdout(), s)
+	}
+	return cmd
+}
+
+func socketFlag(cmd *cobra.Command, socket *string) {
+	cmd.Flags().StringVar(socket, "socket", config.Default().Socket, "the daemon's control socket")
+}
+
+func writeStatus(w io.Writer, s *control.Status) error {
+	t, err := topologyOf(s.Topology)
+	if err != nil {
+		return err
+	}
+	v := render.View{Title: "quietcore", Topology: t, CPUs: ownersOf(s), Notes: notes(s)}
+	if err := render.Text(w, v, colored(w)); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CONTAINER\tCLASS\tPOOL\tCPUS\tMEMS\tQUOTA\tWHY")
+	for _, c := range s.Containers {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", safe(c.Namespace+"/"+c.Pod+"/"+c.Container), c.Class, c.Pool, c.CPUs, c.Mems, quotaText(c), safe(c.Why))
+	}
+	return table.Flush()
+}
+
+func notes(s *control.Status) []string {
+	if s.Connected && s.Synchronised {
+		return nil
+	}
+	return []string{"not connected to the runtime: what is shown is what was known last"}
+}
+
+// safe keeps a tenant's text from moving the cursor.
+func safe(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+func quotaText(c script.State) string {
+	switch {
+	case c.CapMilli != nil:
+		return fmt.Sprintf("%dm (capped)", *c.CapMilli)
+	case c.QuotaMilli < 0:
+		return "none"
+	}
+	return fmt.Sprintf("%dm", c.QuotaMilli)
+}
+
+func topologyOf(doc json.RawMessage) (*topology.Topology, error) {
+	var in struct {
+		CPUs []struct {
+			topodoc.CPU
+			Online bool `json:"online"`
+		} `json:"cpus"`
+	}
+	if err := json.Unmarshal(doc, &in); err != nil {
+		return nil, fmt.Errorf("the daemon's topology: %w", err)
+	}
+	var d topodoc.Doc
+	var online cpuset.Set
+	for _, c := range in.CPUs {
+		d.CPUs = append(d.CPUs, c.CPU)
+		if c.Online && c.ID >= 0 && c.ID < cpuset.MaxCPUs {
+			online.Add(c.ID)
+		}
+	}
+	t, _, err := d.Build(nil)
+	if err != nil {
+		return nil, fmt.Errorf("the daemon's topology: %w", err)
+	}
+	return t.WithOnline(online)
+}
+
+// ownersOf says for every CPU who has it: owners over pools, the narrower pool
+// over the wider.
+func ownersOf(s *control.Status) map[int]render.CPUInfo {
+	cpus := map[int]render.CPUInfo{}
+	paint := func(list string, info render.CPUInfo) {
+		set, err := cpuset.Parse(list)
+		if err != nil {
+			return
+		}
+		for cpu := range set.All() {
+			cpus[cpu] = info
+		}
+	}
+	paint(s.Pools.BE, render.CPUInfo{Pool: render.BE})
+	paint(s.Pools.Shared, render.CPUInfo{Pool: render.Shared})
+	paint(s.Pools.Reserved, render.CPUInfo{Pool: render.Reserved})
+	paint(s.Pools.Exclusive, render.CPUInfo{Pool: render.Exclusive})
+	for _, c := range s.Containers {
+		if c.Pool != policy.PoolExclusive {
+			continue
+		}
+		info := render.CPUInfo{Pool: render.LSR, Owner: c.Namespace + "/" + c.Pod}
+		switch {
+		case c.ByKubelet:
+			info.Pool = render.Kubelet
+		case c.Class == policy.LSE:
+			info.Pool = render.LSE
+		}
+		paint(c.CPUs, info)
+		paint(c.Withheld, render.CPUInfo{Pool: render.Withheld})
+	}
+	return cpus
+}
