@@ -115,7 +115,9 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 		err = fmt.Errorf("%w\n%s", err, guest.Diagnosis(context.WithoutCancel(ctx)))
 	}
 	if o.keep {
-		fmt.Fprintf(stderr, "e2e: %v\n", err)
+		if err != nil {
+			fmt.Fprintln(stderr, "e2e:", err)
+		}
 		return guest.Shell(ctx, os.Stdin, stderr)
 	}
 	return err

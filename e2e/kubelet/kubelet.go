@@ -270,3 +270,36 @@ func sortedKeys[V any](m map[string]V) []string {
 	sort.Strings(keys)
 	return keys
 }
+
+// PodSet is one write to a pod's cgroup, and what the runtime is told of it.
+type PodSet struct{ Cgroup, Sandbox CPU }
+
+// ResizePlan is how kubelet takes a pod's cgroup from one specification to the
+// next: what grows before the containers are updated, limit first, and what
+// shrinks after them, request first. So the runtime sees moments with the limit
+// of one and the request of the other.
+func ResizePlan(from, to PodSet) (before, after []PodSet) {
+	now := from
+	quota := func() { now.Cgroup.Quota, now.Sandbox.Quota = to.Cgroup.Quota, to.Sandbox.Quota }
+	shares := func() { now.Cgroup.Shares, now.Sandbox.Shares = to.Cgroup.Shares, to.Sandbox.Shares }
+	if limitGrows(from.Cgroup.Quota, to.Cgroup.Quota) {
+		quota()
+		before = append(before, now)
+	}
+	if to.Cgroup.Shares > from.Cgroup.Shares {
+		shares()
+		before = append(before, now)
+	}
+	if to.Cgroup.Shares < from.Cgroup.Shares {
+		shares()
+		after = append(after, now)
+	}
+	if to.Cgroup.Quota != now.Cgroup.Quota {
+		quota()
+		after = append(after, now)
+	}
+	return before, after
+}
+
+// limitGrows knows that no quota is more than any.
+func limitGrows(from, to int64) bool { return from > 0 && (to <= 0 || to > from) }

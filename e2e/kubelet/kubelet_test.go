@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 )
 
@@ -88,5 +89,28 @@ func TestStateFileIsJSON(t *testing.T) {
 	}
 	if got.PolicyName != "static" || got.DefaultCPUSet != "2-15" || got.Entries["u"]["b"] != "1" || len(got.Entries) != 2 {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestResizePlan(t *testing.T) {
+	set := func(shares, quota int64) PodSet {
+		c := CPU{Shares: shares, Quota: quota, Period: Period}
+		return PodSet{c, c}
+	}
+	for name, tc := range map[string]struct {
+		from, to      PodSet
+		before, after []PodSet
+	}{
+		"grow":           {set(4096, 400000), set(6144, 600000), []PodSet{set(4096, 600000), set(6144, 600000)}, nil},
+		"shrink":         {set(4096, 400000), set(2048, 200000), nil, []PodSet{set(2048, 400000), set(2048, 200000)}},
+		"same":           {set(4096, 400000), set(4096, 400000), nil, nil},
+		"limit removed":  {set(1024, 100000), set(1024, 0), []PodSet{set(1024, 0)}, nil},
+		"limit appears":  {set(1024, 0), set(1024, 100000), nil, []PodSet{set(1024, 100000)}},
+		"away from each": {set(2048, 200000), set(1024, 300000), []PodSet{set(2048, 300000)}, []PodSet{set(1024, 300000)}},
+	} {
+		before, after := ResizePlan(tc.from, tc.to)
+		if !slices.Equal(before, tc.before) || !slices.Equal(after, tc.after) {
+			t.Errorf("%s:\n got %v then %v\nwant %v then %v", name, before, after, tc.before, tc.after)
+		}
 	}
 }

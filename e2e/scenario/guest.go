@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -11,7 +12,7 @@ import (
 
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/wire"
-	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/internal/control"
 )
 
 // Where things are in the guest.
@@ -19,6 +20,7 @@ const (
 	cgroupRoot       = "/sys/fs/cgroup"
 	configPath       = "/etc/quietcore/config.yaml"
 	stateDir         = "/var/lib/quietcore"
+	socket           = "/run/quietcore/quietcore.sock"
 	testSocket       = "/run/quietcore/test.sock"
 	kubeletStatePath = "/var/lib/kubelet/cpu_manager_state"
 	binary           = "/usr/bin/quietcore"
@@ -40,7 +42,11 @@ func (g *Guest) StartDaemon(ctx context.Context) error {
 	if err := g.WaitSocket(wait, testSocket); err != nil {
 		return fmt.Errorf("%w\nthe daemon's log:\n%s", err, g.LogTail(ctx, machine.Daemon, 3000))
 	}
-	return g.Settle(ctx)
+	// Once through the command that people use.
+	if _, err := g.Exec(wait, binary, "status", "-o", "json", "--wait-settled"); err != nil {
+		return fmt.Errorf("%w\nthe daemon's log:\n%s", err, g.LogTail(ctx, machine.Daemon, 3000))
+	}
+	return nil
 }
 
 // KillDaemon is kill -9.
@@ -49,17 +55,32 @@ func (g *Guest) KillDaemon(ctx context.Context) error {
 }
 
 // Settle returns when the daemon has seen all that happened and has nothing left
-// to write.
-func (g *Guest) Settle(ctx context.Context) error {
-	if !g.Daemon {
-		return nil
-	}
+// to write. It asks over the daemon's socket: a process start for every question
+// would be most of the time under emulation.
+func (g *Guest) Settle(ctx context.Context) (*control.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, daemonLimit)
 	defer cancel()
-	if _, err := g.Exec(ctx, binary, "status", "--wait-settled", "-o", "json"); err != nil {
-		return fmt.Errorf("the daemon is not idle: %w", err)
+	tick := time.NewTicker(30 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		status := &control.Status{}
+		code, body, err := g.HTTP(ctx, socket, "GET", "/v1/status", nil)
+		if err == nil && code == 200 {
+			err = json.Unmarshal(body, status)
+		}
+		if err == nil && status.Settled {
+			return status, nil
+		}
+		if running, exit, perr := g.Running(ctx, machine.Daemon); perr == nil && !running {
+			return nil, fmt.Errorf("the daemon ended with code %d", exit)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the daemon is not idle after %v: connected %t, synchronised %t, last error %w",
+				daemonLimit, status.Connected, status.Synchronised, errors.Join(err, ctx.Err()))
+		case <-tick.C:
+		}
 	}
-	return nil
 }
 
 // Inject gives the daemon an event through the socket that only a daemon started
@@ -78,19 +99,6 @@ func (g *Guest) Inject(ctx context.Context, event map[string]any) error {
 		return fmt.Errorf("the daemon answered the event with %d: %s", code, body)
 	}
 	return nil
-}
-
-// Status is what `quietcore status -o json` prints.
-func (g *Guest) Status(ctx context.Context) (*script.Line, error) {
-	out, err := g.Exec(ctx, binary, "status", "-o", "json")
-	if err != nil {
-		return nil, err
-	}
-	line := &script.Line{}
-	if err := json.Unmarshal([]byte(out.Stdout), line); err != nil {
-		return nil, fmt.Errorf("quietcore status -o json: %w: %s", err, out.Stdout)
-	}
-	return line, nil
 }
 
 // Wipe takes the guest back to a node on which nothing ever ran.

@@ -9,15 +9,23 @@ import (
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/wire"
+	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/script"
 )
 
 // filesPerContainer is the number of files that one container's row is made of.
 const filesPerContainer = 6
 
-// Observe reads every running container's cgroup in one round trip, and from the
-// daemon what the kernel cannot know.
+// Observe waits until the daemon is idle, then reads every running container's
+// cgroup in one round trip, and from the daemon what the kernel cannot know.
 func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
+	status := &control.Status{}
+	if p.g.Daemon {
+		var err error
+		if status, err = p.g.Settle(ctx); err != nil {
+			return nil, err
+		}
+	}
 	line := &script.Line{Containers: []script.State{}}
 	var actions []wire.FileAction
 	for _, name := range slices.Sorted(maps.Keys(p.pods)) {
@@ -45,7 +53,8 @@ func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
 			return nil, err
 		}
 	}
-	return line, p.addStatus(ctx, line)
+	addStatus(line, status)
+	return line, nil
 }
 
 // qosCgroup is a class's slice; Guaranteed pods have kubepods itself above them,
@@ -75,14 +84,7 @@ func fill(c *script.State, files []wire.FileResult) error {
 	return err
 }
 
-func (p *Player) addStatus(ctx context.Context, line *script.Line) error {
-	if !p.g.Daemon {
-		return nil
-	}
-	status, err := p.g.Status(ctx)
-	if err != nil {
-		return err
-	}
+func addStatus(line *script.Line, status *control.Status) {
 	line.Pools = status.Pools
 	known := map[string]script.State{}
 	for _, c := range status.Containers {
@@ -91,9 +93,15 @@ func (p *Player) addStatus(ctx context.Context, line *script.Line) error {
 	for i := range line.Containers {
 		c := &line.Containers[i]
 		s := known[keyOf(c)]
-		c.Class, c.Pool, c.Withheld, c.CapMilli, c.Why = s.Class, s.Pool, s.Withheld, s.CapMilli, s.Why
+		delete(known, keyOf(c))
+		c.Class, c.Pool, c.Withheld, c.CapMilli, c.ByKubelet, c.Why = s.Class, s.Pool, s.Withheld, s.CapMilli, s.ByKubelet, s.Why
 	}
-	return nil
+	// A container that only the daemon believes in is a leak, and must show.
+	for _, k := range slices.Sorted(maps.Keys(known)) {
+		leaked := known[k]
+		leaked.CPUs, leaked.Mems = "", ""
+		line.Containers = append(line.Containers, leaked)
+	}
 }
 
 func keyOf(c *script.State) string { return c.Namespace + "/" + c.Pod + "/" + c.Container }

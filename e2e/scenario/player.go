@@ -149,9 +149,6 @@ func (p *Player) Step(ctx context.Context, s *script.Step) (*script.Line, error)
 	if err != nil && refusal == nil {
 		return nil, err
 	}
-	if err := p.g.Settle(ctx); err != nil {
-		return nil, err
-	}
 	line, err := p.Observe(ctx)
 	if err != nil {
 		return nil, err
@@ -407,70 +404,49 @@ func (p *Player) writePodCgroup(ctx context.Context, spec *kubelet.Pod, cpu kube
 	return err
 }
 
-// resize follows kubelet's order: a growing pod's cgroup grows before its
-// containers, a shrinking one's shrinks after them. The runtime is told of every
-// write to the pod's cgroup, so there is a moment with the new limit and the old
-// request. Kubelet ignores errors of those calls; the last one is kept here as
-// the answer if no container's update fails.
+// resize follows kubelet's order (kubelet.ResizePlan) and tells the runtime of each
+// write to the pod's cgroup. Kubelet ignores errors of those calls; the last one
+// is kept as the answer in case no container's update fails.
 func (p *Player) resize(ctx context.Context, r *script.Resize) error {
 	ps, cs, err := p.find(r.Namespace, r.Pod, r.Container)
 	if err != nil {
 		return err
 	}
-	before := *cs.spec
-	old := p.podCPU(ps.spec)
-	oldSandbox := ps.spec.SandboxCPU()
+	specified, from := *cs.spec, p.podSet(ps.spec)
 	cs.spec.RequestMilli, cs.spec.LimitMilli = r.RequestMilli, r.LimitMilli
-	grown, sandbox := p.podCPU(ps.spec), ps.spec.SandboxCPU()
-
-	limitGrows := old.Quota > 0 && (grown.Quota <= 0 || grown.Quota > old.Quota)
-	requestGrows := grown.Shares > old.Shares
-	var podErr error
-	set := func(quota, shares bool) error {
-		c, s := old, oldSandbox
-		if quota {
-			c.Quota, s.Quota = grown.Quota, sandbox.Quota
-		}
-		if shares {
-			c.Shares, s.Shares = grown.Shares, sandbox.Shares
-		}
-		podErr = nil
-		if err := p.writePodCgroup(ctx, ps.spec, c); err != nil {
-			return err
-		}
-		_, podErr = p.cri.UpdatePodSandboxResources(ctx, &cri.UpdatePodSandboxResourcesRequest{
-			PodSandboxId: ps.sandbox, Overhead: &cri.LinuxContainerResources{}, Resources: resources(s)})
-		return nil
-	}
-	if limitGrows {
-		if err := set(true, false); err != nil {
-			return err
-		}
-	}
-	if requestGrows {
-		if err := set(limitGrows, true); err != nil {
-			return err
-		}
-	}
-	if err := p.update(ctx, cs.id, resources(p.containerCPU(ps.spec, cs.spec))); err != nil {
-		*cs.spec = before
+	before, after := kubelet.ResizePlan(from, p.podSet(ps.spec))
+	told, err := p.resizePod(ctx, ps, before)
+	if err != nil {
 		return err
 	}
-	if grown.Shares < old.Shares {
-		if err := set(limitGrows, true); err != nil {
-			return err
-		}
+	err = p.update(ctx, cs.id, resources(p.containerCPU(ps.spec, cs.spec)))
+	if err == nil && len(after) > 0 {
+		told, err = p.resizePod(ctx, ps, after)
 	}
-	if !limitGrows && grown.Quota != old.Quota {
-		if err := set(true, true); err != nil {
-			return err
-		}
+	if err == nil && refusalOf(told) != nil {
+		err = told
 	}
-	if refusalOf(podErr) != nil {
-		*cs.spec = before
-		return podErr
+	if err != nil {
+		*cs.spec = specified
+		return err
 	}
 	return p.writeBurstableWeight(ctx)
+}
+
+func (p *Player) podSet(pod *kubelet.Pod) kubelet.PodSet {
+	return kubelet.PodSet{Cgroup: p.podCPU(pod), Sandbox: pod.SandboxCPU()}
+}
+
+// resizePod returns what the runtime said to the last write.
+func (p *Player) resizePod(ctx context.Context, ps *podState, plan []kubelet.PodSet) (told, err error) {
+	for _, s := range plan {
+		if err := p.writePodCgroup(ctx, ps.spec, s.Cgroup); err != nil {
+			return nil, err
+		}
+		_, told = p.cri.UpdatePodSandboxResources(ctx, &cri.UpdatePodSandboxResourcesRequest{
+			PodSandboxId: ps.sandbox, Overhead: &cri.LinuxContainerResources{}, Resources: resources(s.Sandbox)})
+	}
+	return told, nil
 }
 
 func (p *Player) update(ctx context.Context, id string, r *cri.LinuxContainerResources) error {
