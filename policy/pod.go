@@ -235,16 +235,7 @@ func (m *Machine) nearNodes(n Need) *cpuset.Set {
 	default:
 		return nil
 	}
-	memory, known := cpuset.Set{}, false
-	for i := range m.topo.Nodes() {
-		if node := &m.topo.Nodes()[i]; node.MemoryBytes > 0 {
-			known = true
-			memory.Add(node.ID)
-		}
-	}
-	if known {
-		nodes = nodes.And(memory)
-	}
+	nodes = nodes.And(m.topo.MemoryNodes())
 	if nodes.IsEmpty() {
 		return nil
 	}

@@ -118,6 +118,9 @@ func New(cpus []CPU, o Options) (*Topology, error) {
 		if c.Core < 0 || c.L3 < 0 || c.Node < 0 || c.Socket < 0 {
 			return nil, fmt.Errorf("topology: CPU %d has a negative core, l3, node or socket", c.ID)
 		}
+		if c.Node >= cpuset.MaxCPUs {
+			return nil, fmt.Errorf("topology: CPU %d is on NUMA node %d; nodes end at %d", c.ID, c.Node, cpuset.MaxCPUs-1)
+		}
 		t.index[c.ID] = int16(i)
 	}
 	if err := t.group(o); err != nil {
@@ -156,6 +159,11 @@ func keys(m map[int]bool) func(func(int) bool) {
 }
 
 func (t *Topology) group(o Options) error {
+	for id := range o.Memory {
+		if id < 0 || id >= cpuset.MaxCPUs {
+			return fmt.Errorf("topology: NUMA node %d is outside 0-%d", id, cpuset.MaxCPUs-1)
+		}
+	}
 	cores, l3s, nodes, sockets := map[int]bool{}, map[int]bool{}, map[int]bool{}, map[int]bool{}
 	for _, c := range t.cpus {
 		cores[c.Core], l3s[c.L3], nodes[c.Node], sockets[c.Socket] = true, true, true, true
@@ -309,11 +317,18 @@ func (t *Topology) NodesOf(s cpuset.Set) cpuset.Set {
 	return ids
 }
 
-// MemoryNodes returns the IDs of all NUMA nodes, the memory-only ones included.
+// MemoryNodes returns the IDs of the NUMA nodes that have memory, those without
+// CPUs included; all nodes where no amount is known.
 func (t *Topology) MemoryNodes() cpuset.Set {
-	var ids cpuset.Set
+	var all, with cpuset.Set
 	for i := range t.nodes {
-		ids.Add(t.nodes[i].ID)
+		all.Add(t.nodes[i].ID)
+		if t.nodes[i].MemoryBytes > 0 {
+			with.Add(t.nodes[i].ID)
+		}
 	}
-	return ids
+	if with.IsEmpty() {
+		return all
+	}
+	return with
 }
