@@ -150,8 +150,15 @@ func requests(t *rapid.T, most int) asked {
 }
 
 func TestAllocateAgainstReference(t *testing.T) {
+	for _, most := range []int{6, 8, 9, 10, 10, 10, 11, 12, 13} {
+		checkAgainstReference(t, most)
+	}
+}
+
+// checkAgainstReference asks machines of at most so many CPUs.
+func checkAgainstReference(t *testing.T, most int) {
 	rapid.Check(t, func(t *rapid.T) {
-		q := requests(t, 10)
+		q := requests(t, most)
 		a := New(q.topo)
 		got, err := a.Allocate(q.free, q.held, q.r)
 		if err != nil && err.Code == InvalidRequest {

@@ -105,7 +105,7 @@ func BenchmarkWorst(b *testing.B) {
 			m := build(b, g.grid)
 			a := New(m)
 			worst, which, total, count := time.Duration(0), "", time.Duration(0), 0
-			for seed := range uint64(4) {
+			for seed := range uint64(10) {
 				free := m.Online()
 				if seed > 0 {
 					free = fragmented(m, seed)

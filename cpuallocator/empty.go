@@ -51,7 +51,7 @@ func (a *Allocator) countIfEmpty(r *Request, n int) int {
 	a.q.mode, a.q.hasKept, a.q.exclusive = a.baseMode(r), false, ExclusiveNone
 	count := len(a.m.nodes)
 	if a.shape(r, n) == nil {
-		a.sum(false)
+		a.sum()
 		s.nodes.had, s.nodes.target = 0, violation{}
 		for i := range s.node {
 			s.nodes.had += s.node[i].had
@@ -66,7 +66,7 @@ func (a *Allocator) countIfEmpty(r *Request, n int) int {
 	a.q = q
 	a.q.mode = a.baseMode(r)
 	a.shape(r, n)
-	a.sum(false)
+	a.sum()
 	return count
 }
 

@@ -54,7 +54,7 @@ func (a *Allocator) avoidViolated() {
 			a.s.usable[i] = 0
 		}
 	}
-	a.sum(false)
+	a.sum()
 }
 
 // roomOn is the most that count nodes have.

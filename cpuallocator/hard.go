@@ -67,7 +67,7 @@ func (a *Allocator) solve(r *Request, n int) *Error {
 	if err := a.checkShape(r, n); err != nil {
 		return err
 	}
-	a.sum(false)
+	a.sum()
 	a.q.limit = a.nodeLimit(r, n)
 	if err := a.search(r); err != nil {
 		return err

@@ -4,7 +4,7 @@ package cpuallocator
 // request may look at: a small machine's are all looked at, and a large one's as
 // many as fit the time that a request may take. Where it runs out, the best set
 // seen by then is taken: always of the fewest L3s, perhaps not the best fit.
-const l3Effort = 1 << 14
+const l3Effort = 3 << 13
 
 // l3Search is the scratch space of the choice of L3 domains.
 type l3Search struct {
@@ -69,7 +69,7 @@ func (a *Allocator) chooseL3s(node, want int, score *Score) bool {
 	s := &a.s.l3
 	s.node, s.want = node, want
 	a.listL3s(node)
-	if !a.fewestL3s() {
+	if !a.fewestL3s() || a.cannotBeat(&Score{L3s: s.base.l3s + int32(s.left)}) {
 		return false
 	}
 	for ; s.left <= len(s.list); s.left++ {
@@ -79,6 +79,17 @@ func (a *Allocator) chooseL3s(node, want int, score *Score) bool {
 		}
 	}
 	return false
+}
+
+// cannotBeat says that a set of nodes, equal to the best one as far as nodes
+// tell, is worse by its L3s or cores: bound is the best that it could have.
+func (a *Allocator) cannotBeat(bound *Score) bool {
+	s := &a.s.nodes
+	if !s.bestSet || s.even {
+		return false
+	}
+	best := &s.best.score
+	return bound.L3s > best.L3s || bound.L3s == best.L3s && a.m.threads <= 2 && bound.compareForm(best) > 0
 }
 
 // listL3s collects the L3s of the nodes in hand. Those that the result lies on
@@ -188,6 +199,11 @@ func (a *Allocator) searchL3s() bool {
 	}
 	a.classes()
 	a.idealForm()
+	bound := s.ideal
+	bound.L3s = s.base.l3s + int32(s.left)
+	if a.cannotBeat(&bound) {
+		return false
+	}
 	a.greedyL3s()
 	clear(s.skip)
 	s.chosen = s.chosen[:0]
@@ -304,11 +320,10 @@ func (a *Allocator) descend(i int, p partial) {
 	skips := 0
 	for ; i+missing <= len(s.list); i++ {
 		it := &s.list[i]
-		if s.steps <= 0 || a.futile(i, int32(missing), &p) {
+		if s.steps--; s.steps < 0 || a.futile(i, int32(missing), &p) {
 			break
 		}
 		if !s.skip[it.class] && int(p.usable+it.usable+int32(missing-1)*it.maxUsable) >= s.want {
-			s.steps--
 			a.push(i)
 			next := p
 			next.usable += it.usable

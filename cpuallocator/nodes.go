@@ -4,7 +4,7 @@ package cpuallocator
 // L3s and cores looked at; tieEffort divided by the machine's cores does too.
 const (
 	maxTies   = 64
-	tieEffort = 1 << 10
+	tieEffort = 3 << 8
 )
 
 // nodeSearch is the scratch space of the choice of NUMA nodes.
@@ -102,7 +102,7 @@ func (a *Allocator) search(r *Request) *Error {
 			a.q.asked, s.target.nodes, s.target.cpus)
 	}
 	if !a.short() && (a.q.exclusive == PCPULevel || s.target.nodes > 0) {
-		a.sum(true)
+		a.onlyClean()
 	}
 	if a.m.nodeSets == nil {
 		a.searchGrown()
@@ -337,7 +337,7 @@ func (a *Allocator) consider(set *nodeSet, score Score, even bool) {
 			}
 		}
 	}
-	if s.ties == max(4, min(maxTies, tieEffort/len(a.m.cores))) {
+	if s.ties == max(3, min(maxTies, tieEffort/len(a.m.cores))) {
 		return
 	}
 	s.seen[s.ties] = key
@@ -399,7 +399,7 @@ func (a *Allocator) settleClean() {
 			a.settle(i, s.usable[i])
 		}
 	}
-	a.sum(false)
+	a.sum()
 }
 
 func (a *Allocator) unsettle(want int) {
@@ -409,7 +409,7 @@ func (a *Allocator) unsettle(want int) {
 	copy(s.had, s.saved[n:])
 	copy(s.take, s.saved[2*n:])
 	a.q.want = want
-	a.sum(false)
+	a.sum()
 }
 
 // refuseNodes words the refusal of a request that the machine can hold, but not

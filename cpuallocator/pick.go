@@ -107,7 +107,9 @@ func (a *Allocator) pickKind(node, n int, kind uint8, tally []uint64) {
 	if n == 0 {
 		return
 	}
-	a.listPool(node, int(kind))
+	if a.m.kinds > 1 {
+		a.listPool(node, int(kind))
+	}
 	switch {
 	case a.q.spread:
 		a.pickSpread(n)

@@ -26,29 +26,28 @@ func (s *scratch) lane(core int) int {
 	return laneIdle
 }
 
-// sum adds up groups and nodes. With cleanOnly the cores of owners to be
-// avoided offer nothing.
-func (a *Allocator) sum(cleanOnly bool) {
+// sum adds up groups and nodes.
+func (a *Allocator) sum() {
 	s, m := &a.s, a.m
 	clear(s.tally)
 	clear(s.group)
 	for i := range s.node {
 		s.node[i] = nodeSum{raw: s.node[i].raw, kept: s.node[i].kept}
 	}
-	a.q.cleanOnly = cleanOnly
+	a.q.cleanOnly = false
 	words := m.tallyWords()
 	for i := range m.cores {
 		c := &m.cores[i]
-		g, n := &s.group[c.group], &s.node[c.node]
 		if s.had[i] > 0 {
-			a.sumHad(i, g)
-			n.had += int32(s.had[i])
+			a.sumHad(i, &s.group[c.group])
+			s.node[c.node].had += int32(s.had[i])
 		}
 		f := s.usable[i]
-		if f == 0 || cleanOnly && s.bad[i] {
+		if f == 0 {
 			continue
 		}
-		g.usable += int32(f)
+		n := &s.node[c.node]
+		s.group[c.group].usable += int32(f)
 		n.usable += int32(f)
 		n.within = n.usable
 		if !s.bad[i] {
@@ -56,8 +55,32 @@ func (a *Allocator) sum(cleanOnly bool) {
 		}
 		s.tally[int(c.group)*words+int(c.kind)*m.threads+int(f)-1] += 1 << s.lane(i)
 	}
-	for i := range s.group {
-		s.group[i].key = a.groupKey(i)
+	a.groupKeys()
+}
+
+// onlyClean takes the cores of owners to be avoided out of the sums.
+func (a *Allocator) onlyClean() {
+	s, m := &a.s, a.m
+	words := m.tallyWords()
+	for i, bad := range s.bad {
+		f := s.usable[i]
+		if !bad || f == 0 {
+			continue
+		}
+		c := &m.cores[i]
+		n := &s.node[c.node]
+		s.group[c.group].usable -= int32(f)
+		n.usable -= int32(f)
+		n.within = n.usable
+		s.tally[int(c.group)*words+int(c.kind)*m.threads+int(f)-1] -= 1 << s.lane(i)
+	}
+	a.q.cleanOnly = true
+	a.groupKeys()
+}
+
+func (a *Allocator) groupKeys() {
+	for i := range a.s.group {
+		a.s.group[i].key = a.groupKey(i)
 	}
 }
 
