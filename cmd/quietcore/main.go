@@ -80,20 +80,28 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("unknown command %q; `quietcore --help` lists them", args[0])
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})
-	root.AddCommand(newTopology(), newAllocate(), newSimulate())
+	root.SuggestionsMinimumDistance = 2
+	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newStatus(), newExplain(), newConfig(), newVersion())
 	return root
+}
+
+// noSuchCommand is for commands that only hold others: an argument is then a
+// misspelt one.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usage("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
+	}
+	return usage("unknown command %q; `%s --help` lists them", args[0], cmd.CommandPath())
 }
 
 // noArgs and oneArg are cobra's checks with our exit code.

@@ -6,7 +6,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -30,7 +32,9 @@ func TestScripts(t *testing.T) {
 			e.Setenv("REPO", repo)
 			return nil
 		},
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"exits": exits},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits": exits, "eventually": eventually, "envsubst": envsubst,
+		},
 	})
 }
 
@@ -50,5 +54,33 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+// eventually repeats a command until it succeeds.
+func eventually(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: eventually COMMAND [ARG...]")
+	}
+	const limit, pause = time.Minute, 20 * time.Millisecond
+	for deadline := time.Now().Add(limit); ; time.Sleep(pause) {
+		err := ts.Exec(args[0], args[1:]...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("no success within %v: %v", limit, err)
+		}
+	}
+}
+
+// envsubst replaces $WORK in files.
+func envsubst(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("envsubst cannot be negated")
+	}
+	for _, name := range args {
+		text := strings.ReplaceAll(ts.ReadFile(name), "$WORK", ts.Getenv("WORK"))
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text), 0o600))
 	}
 }
