@@ -38,6 +38,7 @@
 // part the cgroup moves in one write, after all others have left: its parent's
 // mask is widened for it first (everybody below such a parent has a mask of
 // their own, so nobody else gains), because a mask outside its parent's would
-// mean the parent's whole set. In Grow masks become final, parents before
-// children. Shrink must be done before a new owner starts; Grow can wait.
+// mean the parent's whole set. Owners that trade CPUs, so that none can go
+// first, pass through CPUs of the pools that have no owner. In Grow masks become
+// final, parents before children. Shrink must be done before a new owner starts; Grow can wait.
 package cgroup

@@ -22,9 +22,13 @@ var (
 	_ cgroup.Reader = (*cgrouptest.Dir)(nil)
 )
 
-func newDir(t *testing.T) *cgrouptest.Dir {
+func newDir(t *testing.T) *cgrouptest.Dir { return dirOf(t, 16) }
+
+func benchDir(b *testing.B) *cgrouptest.Dir { return dirOf(b, 256) }
+
+func dirOf(t testing.TB, cpus int) *cgrouptest.Dir {
 	t.Helper()
-	d, err := cgrouptest.NewDir(t.TempDir(), cpuset.Range(0, 15))
+	d, err := cgrouptest.NewDir(t.TempDir(), cpuset.Range(0, cpus-1))
 	if err != nil {
 		t.Fatal(err)
 	}

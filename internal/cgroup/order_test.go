@@ -228,6 +228,36 @@ func BenchmarkPlanExclusiveBeside1000(b *testing.B) {
 	}
 }
 
+// One LSR pod of the burstable class: the documented slow case.
+func BenchmarkPlanMixedSliceOf1000(b *testing.B) {
+	n := crowd(b, 1000)
+	done := func(w cgroup.Write) error { return nil }
+	need := n.on("250-253")
+	for b.Loop() {
+		n.must(n.tree.SetPool("shared", set(b, "0-249")))
+		n.must(n.tree.PutPod(cgroup.Pod{ID: "odd", Path: burstable + "/odd", Need: need}))
+		n.must(n.tree.Execute(n.tree.Plan(), done))
+		n.tree.Remove("odd")
+		n.must(n.tree.SetPool("shared", set(b, "0-253")))
+		n.must(n.tree.Execute(n.tree.Plan(), done))
+	}
+}
+
+// All members of a mixed slice change CPUs altogether.
+func BenchmarkPlanMovePoolOf1000(b *testing.B) {
+	n := crowd(b, 1000)
+	done := func(w cgroup.Write) error { return nil }
+	n.pool("shared", "0-99")
+	n.must(n.tree.PutPod(cgroup.Pod{ID: "odd", Path: burstable + "/odd", Need: n.on("250-253")}))
+	n.must(n.tree.Execute(n.tree.Plan(), done))
+	for b.Loop() {
+		for _, cpus := range []string{"100-199", "0-99"} {
+			n.must(n.tree.SetPool("shared", set(b, cpus)))
+			n.must(n.tree.Execute(n.tree.Plan(), done))
+		}
+	}
+}
+
 func BenchmarkCheck1000(b *testing.B) {
 	n := crowd(b, 1000)
 	seen := cgroup.Effective{CPUs: set(b, "0-253")}

@@ -94,7 +94,7 @@ func (p *planner) displaced(n *node, todo []*node) []*node {
 	}
 	above := p.effective(n)
 	for k := range n.kids {
-		if k.own != nil && !k.own.Intersects(&above) && !slices.Contains(todo, k) {
+		if _, due := p.t.dirty[k]; !due && k.own != nil && !k.own.Intersects(&above) {
 			todo = append(todo, k)
 		}
 		todo = p.displaced(k, todo)
@@ -230,13 +230,12 @@ func (p *planner) moveAll(todo []*node) {
 	waiting := slices.Clone(p.movers)
 	slices.Reverse(waiting) // parents first
 	for len(waiting) > 0 {
-		i := slices.IndexFunc(waiting, func(n *node) bool { return !p.blocked(n, waiting) })
-		if i < 0 && p.parkOne(waiting) {
-			continue
+		blocked := p.moveUnblocked(waiting)
+		if len(blocked) == len(waiting) && !p.parkOne(waiting) {
+			p.move(waiting[0], p.targetOf(waiting[0]))
+			blocked = waiting[1:]
 		}
-		i = max(i, 0)
-		p.move(waiting[i], p.targetOf(waiting[i]))
-		waiting = slices.Delete(waiting, i, i+1)
+		waiting = blocked
 	}
 	for _, n := range slices.Backward(todo) {
 		if p.aboveMover[n] {
@@ -248,9 +247,12 @@ func (p *planner) moveAll(todo []*node) {
 // cover gives every mover the CPUs that it has as its own, so that it does not
 // gain what the cgroup above is widened by.
 func (p *planner) cover() {
+	if !p.widening() {
+		return
+	}
 	for _, n := range p.movers {
 		now := p.effective(n)
-		if own := p.own(n); p.widening() && n.parent != p.t.top && (own == nil || !own.SubsetOf(&now)) {
+		if own := p.own(n); n.parent != p.t.top && (own == nil || !own.SubsetOf(&now)) {
 			p.set(n, Shrink, &now)
 		}
 	}
@@ -280,21 +282,33 @@ func (p *planner) leaving(n *node) cpuset.Set {
 	return now
 }
 
-func (p *planner) blocked(n *node, waiting []*node) bool {
-	return slices.ContainsFunc(waiting, func(other *node) bool { return p.blocks(other, n) })
-}
-
-func (p *planner) blocks(n, other *node) bool {
-	leaving := p.leaving(n)
-	return n != other && leaving.Intersects(p.targetOf(other))
+// moveUnblocked moves those whose target nobody has to leave any more, and
+// returns the others. What n itself leaves is never in its own target.
+func (p *planner) moveUnblocked(waiting []*node) (blocked []*node) {
+	var busy cpuset.Set
+	for _, n := range waiting {
+		leaving := p.leaving(n)
+		busy.AddSet(&leaving)
+	}
+	for _, n := range waiting {
+		if target := p.targetOf(n); busy.Intersects(target) {
+			blocked = append(blocked, n)
+		} else {
+			p.move(n, target)
+		}
+	}
+	return blocked
 }
 
 // parkOne parks the first that is in another's way; false if none is, or none
 // can be: the pools have no CPU without an owner.
 func (p *planner) parkOne(waiting []*node) bool {
+	var wanted cpuset.Set
 	for _, n := range waiting {
-		inTheWay := slices.ContainsFunc(waiting, func(other *node) bool { return p.blocks(n, other) })
-		if inTheWay && p.park(n) {
+		wanted.AddSet(p.targetOf(n))
+	}
+	for _, n := range waiting {
+		if leaving := p.leaving(n); leaving.Intersects(&wanted) && p.park(n, &wanted) {
 			return true
 		}
 	}
@@ -323,7 +337,7 @@ func (p *planner) widen(n *node, mask *cpuset.Set) {
 	p.set(n, Shrink, &wider)
 }
 
-func (p *planner) park(n *node) bool {
+func (p *planner) park(n *node, wanted *cpuset.Set) bool {
 	var free cpuset.Set
 	for _, pool := range p.t.pools {
 		free.AddSet(pool)
@@ -333,21 +347,18 @@ func (p *planner) park(n *node) bool {
 			free.RemoveSet(cpus)
 		}
 	}
-	left, wanted := p.leaving(n), cpuset.Set{}
+	left := p.leaving(n)
 	busy := left
 	for _, other := range p.movers {
 		leaving := p.leaving(other)
 		busy.AddSet(&leaving)
-		if p.blocks(n, other) {
-			wanted.AddSet(p.targetOf(other))
-		}
 	}
 	// Best where nobody is who must leave; else at least out of the way.
 	if quiet := free.Minus(busy); !quiet.IsEmpty() {
 		free = quiet
-	} else if aside := p.effective(n).And(free).Minus(wanted); !aside.IsEmpty() {
+	} else if aside := p.effective(n).And(free).Minus(*wanted); !aside.IsEmpty() {
 		free = aside
-	} else if aside := free.Minus(left.And(wanted)); !aside.IsEmpty() {
+	} else if aside := free.Minus(left.And(*wanted)); !aside.IsEmpty() {
 		free = aside
 	}
 	if free.IsEmpty() {
