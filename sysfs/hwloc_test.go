@@ -31,8 +31,7 @@ func differences(machine, level string) (why string) {
 		"8em64t-2s2ca2c-buggynuma distances": "hwloc drops nodes that repeat node 0's CPUs; their memory is real",
 		"8em64t-2s2ca2c-buggynuma nodes":     "hwloc drops nodes that repeat node 0's CPUs; their memory is real",
 		// node0 is offline (no memory) but cpu*/node0 links say whose the even CPUs are.
-		// hwloc shows no NUMA node for them; we name node 0, with no memory known.
-		"offline-cpu0-node0 nodes":     "hwloc omits node 0, whose memory is offline; links cpuN/node0 name it",
+		// hwloc shows no NUMA node for them; we name node 0, which has no memory.
 		"offline-cpu0-node0 distances": "hwloc has no distances of one node; ours come from node1/distance",
 	}[machine+" "+level]
 }
