@@ -88,8 +88,32 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
+	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newStatus(), newExplain(), newConfig(), newVersion())
 	return root
+}
+
+// newHelp is cobra's help command, but for a misspelt topic being an error.
+func newHelp(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [command]",
+		Short: "explain a command",
+		Args: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil {
+				return usageError{err}
+			}
+			return noSuchCommand(cmd, rest)
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, _, err := root.Find(args)
+			if err != nil {
+				return usageError{err}
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
 }
 
 // noSuchCommand is for commands that only hold others: an argument is then a
@@ -142,5 +166,5 @@ func output(cmd *cobra.Command, formats ...string) *string {
 // colored says whether w is a terminal whose user did not ask for no colour.
 func colored(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))
+	return ok && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && term.IsTerminal(int(f.Fd()))
 }

@@ -132,7 +132,7 @@ func (d *daemon) openTree(cfg *config.Config, o *plugin.Options) func() {
 }
 
 func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {
-	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.Node.Name, BootID: state.ReadBootID(), Now: time.Now}
+	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now}
 	found := store.Load()
 	if found.Reason != "" {
 		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason, "aside", found.Aside)
@@ -246,9 +246,6 @@ func (d *daemon) reload(ctx context.Context, next *config.Config) error {
 	old := d.cfg.Load()
 	if keys := config.NeedsRestart(old, next); len(keys) > 0 {
 		d.log.Warn("changes of these keys take effect at the next start", "keys", keys)
-	}
-	if old.Mode != next.Mode {
-		d.log.Warn("a change of mode takes effect at the next start", "mode", string(next.Mode))
 	}
 	policyChanged := !samePolicy(old, next)
 	if policyChanged {

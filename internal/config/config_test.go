@@ -264,8 +264,24 @@ func inYAML(v any) string {
 func TestNeedsRestartNamesOnlyWhatDiffers(t *testing.T) {
 	a, b := Default(), Default()
 	b.Listen, b.NRI.Index, b.Mode = "", "10", Observe
-	if got := NeedsRestart(&a, &b); !slices.Equal(got, []string{"nri", "listen"}) {
+	if got := NeedsRestart(&a, &b); !slices.Equal(got, []string{"mode", "nri", "listen"}) {
 		t.Fatalf("%v", got)
+	}
+}
+
+func TestNodeName(t *testing.T) {
+	c := Default()
+	t.Setenv("NODE_NAME", "")
+	if got := c.NodeName(); got != "" {
+		t.Errorf("nobody said it: %q", got)
+	}
+	t.Setenv("NODE_NAME", "from-env")
+	if got := c.NodeName(); got != "from-env" {
+		t.Errorf("from the environment: %q", got)
+	}
+	c.Node.Name = "from-file"
+	if got := c.NodeName(); got != "from-file" {
+		t.Errorf("from the file: %q", got)
 	}
 }
 

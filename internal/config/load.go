@@ -30,6 +30,17 @@ func Load(name string) (*Config, error) {
 	return c, nil
 }
 
+// NodeName is the name of the Node object: the key node.name, else the
+// environment variable NODE_NAME, which a DaemonSet sets. It is "" where
+// neither is there: the host's name is no substitute, since in a pod that is
+// the pod's, and changes with it.
+func (c *Config) NodeName() string {
+	if c.Node.Name != "" {
+		return c.Node.Name
+	}
+	return os.Getenv("NODE_NAME")
+}
+
 // readFile reads no more than a document may have, whatever the name turns out
 // to be (/dev/zero, a FIFO).
 func readFile(name string) ([]byte, error) {

@@ -109,6 +109,7 @@ func NeedsRestart(old, new *Config) []string {
 		key      string
 		old, new any
 	}{
+		{"mode", old.Mode, new.Mode},
 		{"node.name", old.Node.Name, new.Node.Name},
 		{"node.kubelet.stateFile", old.Node.Kubelet.StateFile, new.Node.Kubelet.StateFile},
 		{"nri", old.NRI, new.NRI},

@@ -75,7 +75,7 @@ func TestReads(t *testing.T) {
 		got := doc{Mode: "kept"}
 		if err := Unmarshal([]byte(c.in), &got); err != nil {
 			t.Errorf("%s: %v", name, err)
-		} else if !reflect.DeepEqual(got, c.want) {
+		} else if !reflect.DeepEqual(got, c.want) || got.secret != "" {
 			t.Errorf("%s: got %+v\nwant %+v", name, got, c.want)
 		}
 	}
