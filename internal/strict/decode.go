@@ -34,13 +34,13 @@ func (d *Decoder) Unmarshal(data []byte, line int, into any) error {
 	}
 	d.errs = nil
 	if !root.empty {
-		d.value(&root, v.Elem(), "")
+		d.value(&root, v.Elem(), nil)
 	}
 	return join(d.errs)
 }
 
-func (d *Decoder) fail(line int, path, format string, args ...any) {
-	d.errs = append(d.errs, &Error{Line: line, Path: path, Msg: fmt.Sprintf(format, args...)})
+func (d *Decoder) fail(line int, path *trail, format string, args ...any) {
+	d.errs = append(d.errs, &Error{Line: line, Path: path.String(), Msg: fmt.Sprintf(format, args...)})
 }
 
 var (
@@ -49,12 +49,13 @@ var (
 )
 
 // value decodes n into v, which can be set.
-func (d *Decoder) value(n *node, v reflect.Value, path string) {
+func (d *Decoder) value(n *node, v reflect.Value, path *trail) {
 	t := v.Type()
 	switch {
 	case t.Kind() == reflect.Pointer:
 		d.pointer(n, v, path)
 	case reflect.PointerTo(t).Implements(jsonLeaf):
+		d.unique(n, path)
 		if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(n.appendJSON(nil)); err != nil {
 			d.fail(n.line, path, "%s", oneLine(err))
 		}
@@ -71,7 +72,7 @@ func (d *Decoder) value(n *node, v reflect.Value, path string) {
 	}
 }
 
-func (d *Decoder) pointer(n *node, v reflect.Value, path string) {
+func (d *Decoder) pointer(n *node, v reflect.Value, path *trail) {
 	if n.kind == nullNode {
 		v.SetZero()
 		return
@@ -92,7 +93,7 @@ func isScalar(t reflect.Type) bool {
 	return true
 }
 
-func (d *Decoder) text(n *node, v reflect.Value, path string) {
+func (d *Decoder) text(n *node, v reflect.Value, path *trail) {
 	if n.kind == listNode || n.kind == mapNode {
 		d.fail(n.line, path, "is %s, must be text", n.kind)
 		return
@@ -112,7 +113,7 @@ func oneLine(err error) string {
 	return s
 }
 
-func (d *Decoder) plain(n *node, v reflect.Value, path string) {
+func (d *Decoder) plain(n *node, v reflect.Value, path *trail) {
 	switch v.Kind() {
 	case reflect.Struct:
 		d.mapping(n, v, path)
@@ -122,6 +123,7 @@ func (d *Decoder) plain(n *node, v reflect.Value, path string) {
 		d.list(n, v, path)
 	case reflect.Interface:
 		if v.NumMethod() == 0 {
+			d.unique(n, path)
 			v.Set(reflect.ValueOf(n.generic()))
 			return
 		}
@@ -131,7 +133,7 @@ func (d *Decoder) plain(n *node, v reflect.Value, path string) {
 	}
 }
 
-func (d *Decoder) scalar(n *node, v reflect.Value, path string) {
+func (d *Decoder) scalar(n *node, v reflect.Value, path *trail) {
 	wrong := func() { d.fail(n.line, path, "is %s, must be %s", n.describe(), describe(v.Type())) }
 	switch v.Kind() {
 	case reflect.String:
@@ -177,7 +179,7 @@ func (d *Decoder) scalar(n *node, v reflect.Value, path string) {
 	}
 }
 
-func (d *Decoder) float(n *node, v reflect.Value, path string) {
+func (d *Decoder) float(n *node, v reflect.Value, path *trail) {
 	if n.kind != intNode && n.kind != floatNode {
 		d.fail(n.line, path, "is %s, must be %s", n.describe(), describe(v.Type()))
 		return
@@ -190,7 +192,7 @@ func (d *Decoder) float(n *node, v reflect.Value, path string) {
 	v.SetFloat(f)
 }
 
-func (d *Decoder) notDecimal(n *node, v reflect.Value, path string) {
+func (d *Decoder) notDecimal(n *node, v reflect.Value, path *trail) {
 	d.fail(n.line, path, "is %s, must be %s in decimal digits within the range of %s", quote(n.text), describe(v.Type()), v.Kind())
 }
 
@@ -200,19 +202,19 @@ func decimal(s string) bool {
 	return len(digits) == 1 || digits != "" && digits[0] != '0'
 }
 
-func (d *Decoder) list(n *node, v reflect.Value, path string) {
+func (d *Decoder) list(n *node, v reflect.Value, path *trail) {
 	if n.kind != listNode {
 		d.fail(n.line, path, "is %s, must be a list", n.describe())
 		return
 	}
 	list := reflect.MakeSlice(v.Type(), len(n.items), len(n.items))
 	for i := range n.items {
-		d.value(&n.items[i], list.Index(i), path+"["+strconv.Itoa(i)+"]")
+		d.value(&n.items[i], list.Index(i), &trail{above: path, index: i})
 	}
 	v.Set(list)
 }
 
-func (d *Decoder) dictionary(n *node, v reflect.Value, path string) {
+func (d *Decoder) dictionary(n *node, v reflect.Value, path *trail) {
 	t := v.Type()
 	if t.Key().Kind() != reflect.String {
 		d.fail(n.line, path, "cannot be written in a document")
@@ -232,12 +234,12 @@ func (d *Decoder) dictionary(n *node, v reflect.Value, path string) {
 			continue
 		}
 		item := reflect.New(t.Elem()).Elem()
-		d.value(&n.items[i], item, under(path, key.text))
+		d.value(&n.items[i], item, &trail{above: path, key: key.text, index: -1})
 		v.SetMapIndex(reflect.ValueOf(key.text).Convert(t.Key()), item)
 	}
 }
 
-func (d *Decoder) mapping(n *node, v reflect.Value, path string) {
+func (d *Decoder) mapping(n *node, v reflect.Value, path *trail) {
 	if n.kind != mapNode {
 		d.fail(n.line, path, "is %s, must be a mapping", n.describe())
 		return
@@ -254,12 +256,26 @@ func (d *Decoder) mapping(n *node, v reflect.Value, path string) {
 		if !d.first(seen, key, path) {
 			continue
 		}
-		d.value(&n.items[i], field(v, index), under(path, key.text))
+		d.value(&n.items[i], field(v, index), &trail{above: path, key: key.text, index: -1})
+	}
+}
+
+// unique looks for keys that are there twice where no Go type says what keys
+// there may be.
+func (d *Decoder) unique(n *node, path *trail) {
+	seen := map[string]int{}
+	for i := range n.items {
+		below := trail{above: path, index: i}
+		if n.kind == mapNode {
+			d.first(seen, &n.keys[i], path)
+			below = trail{above: path, key: n.keys[i].text, index: -1}
+		}
+		d.unique(&n.items[i], &below)
 	}
 }
 
 // first reports a key that a mapping has twice.
-func (d *Decoder) first(seen map[string]int, key *node, path string) bool {
+func (d *Decoder) first(seen map[string]int, key *key, path *trail) bool {
 	if line, twice := seen[key.text]; twice {
 		d.fail(key.line, path, "key %s is here twice, first on line %d; keep one", quote(key.text), line)
 		return false
@@ -268,15 +284,28 @@ func (d *Decoder) first(seen map[string]int, key *node, path string) bool {
 	return true
 }
 
-func under(path, key string) string {
-	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r == '.' || r == '[' || r > '~' }) || len(key) > 60 {
-		key = "[" + quote(key) + "]"
-		return path + key
+// trail is the way to a value, written out only where there is a mistake.
+type trail struct {
+	above *trail
+	key   string
+	index int // of a list; -1 where key counts
+}
+
+func (t *trail) String() string {
+	if t == nil {
+		return ""
 	}
-	if path == "" {
-		return key
+	above := t.above.String()
+	odd := func(r rune) bool { return r <= ' ' || r == '.' || r == '[' || r > '~' }
+	switch {
+	case t.index >= 0:
+		return above + "[" + strconv.Itoa(t.index) + "]"
+	case t.key == "" || len(t.key) > 60 || strings.ContainsFunc(t.key, odd):
+		return above + "[" + quote(t.key) + "]"
+	case above == "":
+		return t.key
 	}
-	return path + "." + key
+	return above + "." + t.key
 }
 
 // fields are the keys of a struct, those of embedded structs included.

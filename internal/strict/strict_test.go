@@ -112,6 +112,7 @@ func TestRefuses(t *testing.T) {
 		}},
 		"text types":     {"cpus: 3-1\ncolor: green\nat: noon", []string{`line 1: cpus: CPU list "3-1"`, `line 2: color: is "green", must be red or blue`, `line 3: at: `}},
 		"no value":       {"name:\ninner: {cores: }", []string{`line 1: name: has no value; it takes text`, `line 2: inner.cores: has no value; it takes a whole number`}},
+		"twice in any":   {"any: [{a: {b: 1, b: 2}}]", []string{`line 1: any[0].a: key "b" is here twice`}},
 		"second":         {"name: a\n---\nname: b\n", []string{`line 2: a second document begins here`}},
 		"second json":    {`{"name":"a"} {"name":"b"}`, []string{`line 1: not YAML`}},
 		"alias bomb":     {bomb, []string{`line 3: alias "*a": aliases are not read`}},
@@ -289,4 +290,61 @@ func BenchmarkUnmarshalJSONLine(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func BenchmarkUnmarshalLongList(b *testing.B) {
+	var in strings.Builder
+	in.WriteString(`{"list":[`)
+	for i := range 512 {
+		if i > 0 {
+			in.WriteByte(',')
+		}
+		fmt.Fprintf(&in, `{"cores": %d, "weight": %d, "on": true, "small": 3}`, i, i/2)
+	}
+	in.WriteString("]}")
+	d := NewDecoder()
+	b.ReportAllocs()
+	for b.Loop() {
+		var v doc
+		if err := d.Unmarshal([]byte(in.String()), 1, &v); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// FuzzJSON compares the reader of JSON with the standard library's.
+func FuzzJSON(f *testing.F) {
+	for _, s := range []string{`{"a":[1,2.5e3,"x\n\u00e9",true,null,{}],"b":{"c":[]}}`, "{ \"a\" :\n\t-0 , \"\\\"\":\"}\" }", `{"a":{"a":{}}}`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var want any
+		if !strings.HasPrefix(text, "{") || json.Unmarshal([]byte(text), &want) != nil {
+			return
+		}
+		var got any
+		if Unmarshal([]byte(text), &got) != nil {
+			return // too deep, or not UTF-8
+		}
+		if again := floats(got); !reflect.DeepEqual(again, want) {
+			t.Fatalf("%q: got %#v, want %#v", text, again, want)
+		}
+	})
+}
+
+// floats turns numbers into what encoding/json makes of them.
+func floats(v any) any {
+	switch v := v.(type) {
+	case int64:
+		return float64(v)
+	case []any:
+		for i := range v {
+			v[i] = floats(v[i])
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = floats(v[k])
+		}
+	}
+	return v
 }

@@ -36,9 +36,14 @@ type node struct {
 	line  int
 	text  string // scalars: as written, quotes and escapes removed
 	items []node // lists
-	keys  []node // mappings: textNodes, in the order of items
+	keys  []key  // mappings: in the order of items
 	// empty is a null that nobody wrote: "key:" with nothing behind it.
 	empty bool
+}
+
+type key struct {
+	text string
+	line int
 }
 
 // parse turns a document into a tree. Lines count from first.
@@ -73,67 +78,108 @@ func lineOfInvalid(data []byte) int {
 	return line
 }
 
-// jsonReader reads JSON that is known to be valid.
+// jsonReader reads JSON that is known to be valid, so it looks only for where
+// things end.
 type jsonReader struct {
-	dec  *json.Decoder
-	data []byte
-	at   int64 // offset up to which lines are counted
+	data string // what is read are parts of it, so nothing is copied
+	at   int
 	line int
 }
 
 func parseJSON(data []byte, first int) (node, *Error) {
-	r := &jsonReader{dec: json.NewDecoder(bytes.NewReader(data)), data: data, line: first}
-	r.dec.UseNumber()
+	r := &jsonReader{data: string(data), line: first}
 	return r.value(0)
 }
 
-// here is the line of the token that was read last.
-func (r *jsonReader) here() int {
-	end := r.dec.InputOffset()
-	r.line += bytes.Count(r.data[r.at:end], []byte{'\n'})
-	r.at = end
-	return r.line
+// next skips to the next byte that is neither space nor one of the given.
+func (r *jsonReader) next(skip byte) byte {
+	for ; ; r.at++ {
+		switch c := r.data[r.at]; c {
+		case '\n':
+			r.line++
+		case ' ', '\t', '\r', skip:
+		default:
+			return c
+		}
+	}
 }
 
 func (r *jsonReader) value(depth int) (node, *Error) {
-	token, err := r.dec.Token()
-	if err != nil {
-		return node{}, &Error{Line: r.here(), Msg: err.Error()}
-	}
-	n := node{line: r.here()}
-	switch t := token.(type) {
-	case nil:
-		n.kind, n.text = nullNode, "null"
-	case bool:
-		n.kind, n.text = boolNode, strconv.FormatBool(t)
-	case json.Number:
-		n.kind, n.text = intNode, t.String()
-		if strings.ContainsAny(n.text, ".eE") {
-			n.kind = floatNode
+	c := r.next(' ')
+	n := node{line: r.line}
+	switch c {
+	case '"':
+		n.kind = textNode
+		err := error(nil)
+		if n.text, err = r.text(); err != nil {
+			return n, &Error{Line: n.line, Msg: err.Error()}
 		}
-	case string:
-		n.kind, n.text = textNode, t
-	case json.Delim:
+	case '{', '[':
 		if depth == maxDepth {
 			return n, tooDeep(n.line)
 		}
-		return r.compound(n, t, depth)
+		return r.compound(n, c, depth)
+	case 'n':
+		n.kind, n.text = nullNode, r.literal()
+	case 't', 'f':
+		n.kind, n.text = boolNode, r.literal()
+	default:
+		n.kind, n.text = intNode, r.literal()
+		if strings.ContainsAny(n.text, ".eE") {
+			n.kind = floatNode
+		}
 	}
 	return n, nil
 }
 
-func (r *jsonReader) compound(n node, open json.Delim, depth int) (node, *Error) {
-	n.kind = listNode
-	if open == '{' {
-		n.kind = mapNode
+// text reads a string, whose opening quote is next.
+func (r *jsonReader) text() (string, error) {
+	from, plain := r.at, true
+	for r.at++; r.data[r.at] != '"'; r.at++ {
+		if r.data[r.at] == '\\' {
+			plain = false
+			r.at++
+		}
 	}
-	for r.dec.More() {
-		if n.kind == mapNode {
-			key, err := r.value(depth + 1)
-			if err != nil {
-				return n, err
+	r.at++
+	if plain {
+		return r.data[from+1 : r.at-1], nil
+	}
+	var s string
+	err := json.Unmarshal([]byte(r.data[from:r.at]), &s)
+	return s, err
+}
+
+func (r *jsonReader) literal() string {
+	from := r.at
+	for r.at < len(r.data) && !strings.ContainsRune(" \t\r\n,:]}", rune(r.data[r.at])) {
+		r.at++
+	}
+	return r.data[from:r.at]
+}
+
+func (r *jsonReader) compound(n node, open byte, depth int) (node, *Error) {
+	n.kind = listNode
+	end := byte(']')
+	if open == '{' {
+		n.kind, end = mapNode, '}'
+	}
+	r.at++
+	const few = 5 // keys of a usual mapping
+	for r.next(',') != end {
+		if n.items == nil {
+			n.items = make([]node, 0, few)
+			if n.kind == mapNode {
+				n.keys = make([]key, 0, few)
 			}
-			n.keys = append(n.keys, key)
+		}
+		if n.kind == mapNode {
+			name, err := r.text()
+			if err != nil {
+				return n, &Error{Line: r.line, Msg: err.Error()}
+			}
+			n.keys = append(n.keys, key{name, r.line})
+			r.next(':')
 		}
 		item, err := r.value(depth + 1)
 		if err != nil {
@@ -141,9 +187,7 @@ func (r *jsonReader) compound(n node, open json.Delim, depth int) (node, *Error)
 		}
 		n.items = append(n.items, item)
 	}
-	if _, err := r.dec.Token(); err != nil {
-		return n, &Error{Line: r.here(), Msg: err.Error()}
-	}
+	r.at++
 	return n, nil
 }
 
@@ -213,7 +257,7 @@ func fromYAML(y *yaml.Node, offset, depth int) (node, *Error) {
 			if item.kind == listNode || item.kind == mapNode {
 				return n, &Error{Line: item.line, Msg: fmt.Sprintf("a key is %s; keys are text", item.kind)}
 			}
-			n.keys = append(n.keys, item)
+			n.keys = append(n.keys, key{item.text, item.line})
 			continue
 		}
 		n.items = append(n.items, item)
