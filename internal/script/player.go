@@ -391,22 +391,14 @@ func (p *Player) kubeletState(k KubeletState) ([]string, error) {
 	return p.feed(e)
 }
 
-// Event turns the state into the policy's event; keys of the form namespace/pod
-// stand for the pod's UID.
+// Event turns the state into the policy's event.
 func (k KubeletState) Event() (policy.KubeletState, error) {
 	e := policy.KubeletState{PolicyName: k.PolicyName, Entries: map[string]map[string]cpuset.Set{}}
 	var err error
 	if e.Default, err = cpuset.Parse(k.DefaultCPUSet); err != nil {
 		return e, err
 	}
-	for pod, containers := range k.Entries {
-		uid := pod
-		for i := range pod {
-			if pod[i] == '/' {
-				uid = UIDOf(pod[:i], pod[i+1:])
-				break
-			}
-		}
+	for uid, containers := range k.Entries {
 		e.Entries[uid] = map[string]cpuset.Set{}
 		for name, list := range containers {
 			cpus, err := cpuset.Parse(list)

@@ -139,7 +139,35 @@ func Parse(data []byte) (*File, error) {
 			return nil, fmt.Errorf("step %d: %w", i+1, err)
 		}
 	}
+	f.resolveEntries()
 	return f, nil
+}
+
+// resolveEntries puts UIDs where kubelet's state names pods as namespace/pod.
+func (f *File) resolveEntries() {
+	uids := map[string]string{}
+	for _, s := range f.Steps {
+		if s.Create != nil {
+			uids[s.Create.Namespace+"/"+s.Create.Pod] = s.Create.UID
+		}
+	}
+	for _, s := range f.Steps {
+		if s.KubeletState == nil {
+			continue
+		}
+		entries := make(map[string]map[string]string, len(s.KubeletState.Entries))
+		for pod, cpus := range s.KubeletState.Entries {
+			if namespace, name, ok := strings.Cut(pod, "/"); ok {
+				uid := uids[pod]
+				if uid == "" {
+					uid = UIDOf(namespace, name)
+				}
+				pod = uid
+			}
+			entries[pod] = cpus
+		}
+		s.KubeletState.Entries = entries
+	}
 }
 
 // Op names what a step does, as it is spelt in the script.
