@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,8 @@ func newSimulate() *cobra.Command {
 		Long: `Plays a script of steps (create, resize, kubeletUpdate, restartContainer, stop, remove,
 restartDaemon, nodeLabels, kubeletState, offline, online, cap, advance) and shows after each
 step whom it changed, why, and the pools; -o svg draws the machine after the last step. It answers "what would happen if"; docs/semantics.md
-is made of such scripts. A refused step is a result: it changes nothing and says why.`,
+is made of such scripts. A refused step is a result: it changes nothing and says why. FILE may
+be - for standard input, and may be what ` + "`quietcore record`" + ` wrote.`,
 		Example: "  quietcore simulate e2e/scenarios/classes.yaml\n  quietcore simulate -o json e2e/scenarios/classes.yaml | jq .pools",
 		Args:    oneArg("the script"),
 	}
@@ -60,11 +62,30 @@ is made of such scripts. A refused step is a result: it changes nothing and says
 	return cmd
 }
 
+// readInput reads a file, or standard input for "-", and no more of it than a
+// script may have.
+func readInput(path string, cmd *cobra.Command) ([]byte, error) {
+	in := cmd.InOrStdin()
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, script.MaxBytes+1))
+	if err != nil {
+		return nil, usage("read the script: %w", err)
+	}
+	return text, nil
+}
+
 // loadScript reads a script and makes its node.
 func loadScript(path string, cmd *cobra.Command) (*script.File, *script.Player, error) {
-	text, err := os.ReadFile(path)
+	text, err := readInput(path, cmd)
 	if err != nil {
-		return nil, nil, usageError{err}
+		return nil, nil, err
 	}
 	file, err := script.Parse(text)
 	if err != nil {

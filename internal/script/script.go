@@ -124,10 +124,15 @@ type Advance struct {
 	Seconds float64 `json:"seconds"`
 }
 
+// MaxBytes bounds a script: the record of a full node is a few megabytes.
+const MaxBytes = 16 << 20
+
 // Parse reads a script. Every mistake in it is reported, with its line.
 func Parse(data []byte) (*File, error) {
 	f := &File{Config: config.Default()}
-	if err := strict.Unmarshal(data, f); err != nil {
+	decoder := strict.NewDecoder()
+	decoder.Max = MaxBytes
+	if err := decoder.Unmarshal(data, 1, f); err != nil {
 		return nil, err
 	}
 	f.Config.Node = f.Node

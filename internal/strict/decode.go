@@ -1,6 +1,7 @@
 package strict
 
 import (
+	"cmp"
 	"encoding"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,9 @@ import (
 // Decoder is Unmarshal for many documents of the same types. It serves one
 // goroutine.
 type Decoder struct {
+	// Max bounds a document; 0 means MaxBytes.
+	Max int
+
 	structs map[reflect.Type]*fields
 	errs    []*Error
 }
@@ -28,7 +32,7 @@ func (d *Decoder) Unmarshal(data []byte, line int, into any) error {
 	if v.Kind() != reflect.Pointer || v.IsNil() {
 		return fmt.Errorf("strict: cannot decode into a %T, it takes a pointer", into)
 	}
-	root, parseErr := parse(data, line)
+	root, parseErr := parse(data, line, cmp.Or(d.Max, MaxBytes))
 	if parseErr != nil {
 		return parseErr
 	}

@@ -19,7 +19,7 @@ import (
 	"unicode/utf8"
 )
 
-// MaxBytes bounds one document.
+// MaxBytes bounds one document, unless its reader says otherwise.
 const MaxBytes = 1 << 20
 
 // maxDepth bounds nesting; no document of ours nests deeper than eight levels.

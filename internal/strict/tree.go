@@ -47,9 +47,9 @@ type key struct {
 }
 
 // parse turns a document into a tree. Lines count from first.
-func parse(data []byte, first int) (node, *Error) {
-	if len(data) > MaxBytes {
-		return node{}, &Error{Msg: fmt.Sprintf("document of %d bytes is larger than the %d that are read", len(data), MaxBytes)}
+func parse(data []byte, first, most int) (node, *Error) {
+	if len(data) > most {
+		return node{}, &Error{Msg: fmt.Sprintf("document of %d bytes is larger than the %d that are read", len(data), most)}
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if !utf8.Valid(data) {
