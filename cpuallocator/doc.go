@@ -42,8 +42,8 @@
 // The search is exact up to ten NUMA nodes as far as nodes go, and exact in full
 // on machines of some dozens of cores; on larger ones it looks at a bounded
 // number of sets of L3s (l3.go, nodes.go, grow.go and threads.go state their
-// bounds). It never takes more nodes or L3s than needed: what a bound can cost
-// is the best fit among equally few.
+// bounds). It never takes more nodes than needed, nor more L3s than those nodes
+// need: what a bound can cost is the nearest or best fitting among equally few.
 //
 // The way of a request: hard.go (rules), sum.go (counts), nodes.go or grow.go
 // and even.go (nodes), l3.go (L3s), form.go and threads.go (cores), pick.go

@@ -1,20 +1,34 @@
 package cpuallocator
 
 // Machines with more NUMA nodes than a table of all sets allows (a BIOS can make
-// every L3 a node) grow a set from each node in turn, always by the nearest node
-// with which the request still fits in the fewest, and compare those sets. One
-// node, and two, are thus found exactly; more are near each other, though
-// perhaps not the nearest there are. The effort is nodes x nodes x size.
+// every L3 a node) grow a set from one node after the other, always by the
+// nearest node with which the request still fits in the fewest, and compare
+// those sets. One node is thus found exactly; more are near each other, though
+// perhaps not the nearest there are.
+
+// growEffort bounds the work for one size: sets are grown from as many nodes as
+// growEffort / (nodes x size) allows, but from minSeeds at least, those with the
+// most room first.
+const (
+	growEffort = 1 << 14
+	minSeeds   = 4
+)
 
 // grown is the scratch space.
 type grown struct {
-	set  nodeSet
-	seed []int16
+	set      nodeSet
+	in       []bool
+	distance []int32 // of each node from those of the set
+	own      []int16 // nodes that the result lies on anyway
+	room     int32   // of the set
 }
 
 func newGrown(m *machine) grown {
 	n := len(m.nodes)
-	return grown{set: nodeSet{nodes: make([]int16, 0, n), sockets: allSockets}, seed: make([]int16, 0, n)}
+	if m.nodeSets != nil {
+		return grown{}
+	}
+	return grown{set: nodeSet{nodes: make([]int16, 0, n), sockets: allSockets}, in: make([]bool, n), distance: make([]int32, n), own: make([]int16, 0, n)}
 }
 
 // setTargetGrown tells how well the exclusive policy can be kept: not at all by
@@ -81,6 +95,13 @@ func (a *Allocator) roomOn(count int, room func(int16) int32) int {
 func (a *Allocator) searchGrown() {
 	s := &a.s.nodes
 	first := a.fewestGrown()
+	if a.short() {
+		// So many nodes that as few CPUs as possible are on cores to be avoided.
+		clean := a.q.want - int(s.target.cpus-a.q.settledBad)
+		for first < a.q.limit && a.roomOn(first, func(i int16) int32 { return a.s.node[i].clean }) < clean {
+			first++
+		}
+	}
 	if a.q.strategy == DistributeEvenly && !a.short() {
 		for count := first; count <= a.q.limit && count <= a.q.asked; count++ {
 			if a.trySize(count, true); s.bestSet {
@@ -116,127 +137,128 @@ func (a *Allocator) fewestGrown() int {
 	return count
 }
 
-// trySize tries the sets of count nodes that grow from each node, the best by
-// nodes first known only after all are compared.
+// trySize compares the sets of count nodes that grow from each seed.
 func (a *Allocator) trySize(count int, even bool) {
 	s := &a.s.nodes
+	g := &s.grown
 	s.ties, s.bestSet = 0, false
+	g.own = g.own[:0]
+	for i := range a.s.node {
+		if a.s.node[i].had > 0 {
+			g.own = append(g.own, int16(i))
+		}
+	}
+	a.orderNodes()
+	seeds := max(minSeeds, growEffort/(len(a.s.node)*count))
+	if count == 1 {
+		seeds = len(s.order)
+	}
 	var best Score
-	for start := range a.s.node {
-		if a.s.node[start].usable+a.s.node[start].had == 0 || !a.growFrom(int16(start), count) {
+	for _, start := range s.order[:min(seeds, len(s.order))] {
+		if a.s.node[start].usable+a.s.node[start].had == 0 || !a.growFrom(start, count) {
 			continue
 		}
-		set := &s.grown.set
-		sum, violated := a.sumSet(set)
-		if !a.holds(set, &sum) || a.q.exclusive == PCPULevel && a.violation(&sum, violated) != s.target {
+		score, ok := a.scoreHolding(&g.set, even)
+		if !ok {
 			continue
 		}
-		score := a.scoreSet(set, &sum, violated)
-		if even && !a.shareEvenly(set, &score) {
+		if s.bestSet && score.compareNodes(&best) > 0 {
 			continue
 		}
-		if even {
-			score.Uneven = 0
+		if !s.bestSet || score.compareNodes(&best) < 0 {
+			s.ties, s.bestSet, best = 0, false, score
 		}
-		if c := score.compareNodes(&best); s.bestSet && c > 0 {
-			continue
-		} else if c < 0 {
-			s.ties, s.bestSet = 0, false
-		}
-		best = score
-		a.consider(set, score, even)
+		a.consider(&g.set, score, even)
 	}
 }
 
 // growFrom builds a set of count nodes around a node and the nodes that the
 // result lies on anyway.
 func (a *Allocator) growFrom(start int16, count int) bool {
-	set := &a.s.nodes.grown.set
-	set.nodes, set.distance = set.nodes[:0], 0
-	for i := range a.s.node {
-		if a.s.node[i].had > 0 {
-			a.addNode(int16(i))
-		}
+	g := &a.s.nodes.grown
+	g.set.nodes, g.set.distance, g.room = g.set.nodes[:0], 0, 0
+	if count > 1 {
+		clear(g.distance)
 	}
-	a.addNode(start)
-	for len(set.nodes) < count {
+	for _, n := range g.own {
+		a.addNode(n, count)
+	}
+	if !g.in[start] {
+		a.addNode(start, count)
+	}
+	for len(g.set.nodes) < count {
 		next := a.nearest(count)
 		if next < 0 {
-			return false
+			break
 		}
-		a.addNode(next)
+		a.addNode(next, count)
 	}
-	set.count = int32(len(set.nodes))
-	set.socketCount = a.socketsUsed(set)
-	return len(set.nodes) == count
+	for _, n := range g.set.nodes {
+		g.in[n] = false
+	}
+	g.set.count = int32(len(g.set.nodes))
+	g.set.socketCount = a.socketsUsed(&g.set)
+	return len(g.set.nodes) == count
 }
 
 // addNode adds a node to the set, which stays ascending.
-func (a *Allocator) addNode(node int16) {
-	set := &a.s.nodes.grown.set
+func (a *Allocator) addNode(node int16, count int) {
+	g := &a.s.nodes.grown
+	set := &g.set
 	k := len(set.nodes)
-	for _, n := range set.nodes {
-		if n == node {
-			return
-		}
-	}
-	set.distance += a.m.distanceTo(int(node), set.nodes)
+	g.in[node] = true
+	g.room += a.s.node[node].usable
+	set.distance += g.distance[node]
 	set.nodes = append(set.nodes, node)
 	for ; k > 0 && set.nodes[k-1] > node; k-- {
 		set.nodes[k] = set.nodes[k-1]
 	}
 	set.nodes[k] = node
+	if count == 1 {
+		return
+	}
+	for i, d := range a.m.distance[node] {
+		g.distance[i] += d
+	}
 }
 
 // nearest is the node that adds the least distance, among those with which count
 // nodes can still hold the request; of equals the one that the strategy likes.
 func (a *Allocator) nearest(count int) int16 {
-	set := &a.s.nodes.grown.set
-	best, bestDistance, bestFree := int16(-1), int32(0), int32(0)
+	g := &a.s.nodes.grown
+	more, last := a.largest(count - len(g.set.nodes))
+	best, bestFree := int16(-1), int32(0)
 	for i := range a.s.node {
-		node := int16(i)
-		if a.s.node[i].usable == 0 || set.has(node) || !a.leavesRoom(node, count) {
+		n := &a.s.node[i]
+		// The largest others follow; a node that is one of them takes its own place.
+		if n.usable == 0 || g.in[i] || int(g.room+more-last+min(n.usable, last)) < a.q.want {
 			continue
 		}
-		d, free := a.m.distanceTo(i, set.nodes), a.s.node[i].raw
+		free := n.raw
 		if a.q.strategy != MostAllocated {
 			free = -free
 		}
-		if best < 0 || d < bestDistance || d == bestDistance && free < bestFree {
-			best, bestDistance, bestFree = node, d, free
+		if best < 0 || g.distance[i] < g.distance[best] || g.distance[i] == g.distance[best] && free < bestFree {
+			best, bestFree = int16(i), free
 		}
 	}
 	return best
 }
 
-func (set *nodeSet) has(node int16) bool {
-	for _, n := range set.nodes {
-		if n == node {
-			return true
-		}
-	}
-	return false
-}
-
-// leavesRoom says whether the set with a node more, and then the largest others,
-// holds the request.
-func (a *Allocator) leavesRoom(node int16, count int) bool {
-	set := &a.s.nodes.grown.set
-	room := a.s.node[node].usable
-	for _, n := range set.nodes {
-		room += a.s.node[n].usable
-	}
-	left := count - len(set.nodes) - 1
+// largest is the room of the count largest nodes outside the set, and of the
+// smallest of them.
+func (a *Allocator) largest(count int) (room, last int32) {
 	for _, n := range a.s.nodes.order {
-		if left <= 0 || int(room) >= a.q.want {
+		if count == 0 {
 			break
 		}
-		if n != node && !set.has(n) {
-			room += a.s.node[n].usable
-			left--
+		if !a.s.nodes.grown.in[n] {
+			last = a.s.node[n].usable
+			room += last
+			count--
 		}
 	}
-	return int(room) >= a.q.want
+	return room, last
 }
 
 // socketsUsed counts the sockets that a set touches.

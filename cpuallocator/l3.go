@@ -4,7 +4,7 @@ package cpuallocator
 // request may look at: a small machine's are all looked at, and a large one's as
 // many as fit the time that a request may take. Where it runs out, the best set
 // seen by then is taken: always of the fewest L3s, perhaps not the best fit.
-const l3Effort = 3 << 13
+const l3Effort = 1 << 14
 
 // l3Search is the scratch space of the choice of L3 domains.
 type l3Search struct {
@@ -69,10 +69,10 @@ func (a *Allocator) chooseL3s(node, want int, score *Score) bool {
 	s := &a.s.l3
 	s.node, s.want = node, want
 	a.listL3s(node)
-	if !a.fewestL3s() || a.cannotBeat(&Score{L3s: s.base.l3s + int32(s.left)}) {
+	if !a.fewestL3s() {
 		return false
 	}
-	for ; s.left <= len(s.list); s.left++ {
+	for ; s.left <= len(s.list) && !a.cannotBeat(&Score{L3s: s.base.l3s + int32(s.left)}); s.left++ {
 		if a.searchL3s() {
 			a.openL3s(score)
 			return true

@@ -20,6 +20,7 @@ type nodeSearch struct {
 	order   []int16
 	grown   grown
 	seen    [maxTies]uint64
+	tied    []int16 // sets of nodes that nodes cannot tell apart
 	ties    int
 }
 
@@ -79,7 +80,7 @@ type place struct {
 func newNodeSearch(m *machine) nodeSearch {
 	n := len(m.nodes)
 	return nodeSearch{
-		in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), order: make([]int16, 0, n), grown: newGrown(m),
+		in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), order: make([]int16, 0, n), grown: newGrown(m), tied: make([]int16, 0, maxTies),
 		best: place{in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), l3: make([]bool, len(m.l3s))},
 	}
 }
@@ -127,9 +128,16 @@ func (a *Allocator) setTarget() bool {
 		return a.setTargetGrown()
 	}
 	found, least := false, a.leastViolation()
+	apart := 0
+	for _, v := range a.s.violated {
+		if !v {
+			apart++
+		}
+	}
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
-		if int(set.count) > a.q.limit {
+		// So large a set cannot have fewer nodes to be avoided than the best.
+		if int(set.count) > a.q.limit || found && a.q.exclusive == NUMANodeLevel && int(set.count)-apart > int(s.target.nodes) {
 			break
 		}
 		if !a.roomy(set) {
@@ -259,7 +267,7 @@ func (a *Allocator) countSizes(set *nodeSet, node int16) {
 // that holds the request. With even only equal shares hold it.
 func (a *Allocator) searchTable(even bool) bool {
 	s := &a.s.nodes
-	s.ties = 0
+	s.tied = s.tied[:0]
 	var first *nodeSet
 	var best Score
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
@@ -267,39 +275,58 @@ func (a *Allocator) searchTable(even bool) bool {
 		if int(set.count) > a.q.limit || first != nil && (set.count != first.count || set.distance != first.distance || set.socketCount != first.socketCount) {
 			break
 		}
-		if !a.roomy(set) {
+		score, ok := a.scoreHolding(set, even)
+		if !ok {
 			continue
-		}
-		sum, violated := a.sumSet(set)
-		if !a.holds(set, &sum) || a.violation(&sum, violated) != s.target {
-			continue
-		}
-		score := a.scoreSet(set, &sum, violated)
-		if even {
-			if !a.shareEvenly(set, &score) {
-				continue
-			}
-			score.Uneven = 0
 		}
 		if first == nil {
 			first, best = set, score
 		}
-		if c := score.compareNodes(&best); c > 0 {
-			continue
-		} else if c < 0 {
-			best, s.ties, s.bestSet = score, 0, false
+		c := score.compareNodes(&best)
+		if c < 0 {
+			best, s.tied = score, s.tied[:0]
 		}
-		a.consider(set, score, even)
+		if c <= 0 && len(s.tied) < maxTies {
+			s.tied = append(s.tied, int16(i))
+		}
+	}
+	s.ties = 0
+	for _, i := range s.tied {
+		set := &a.m.nodeSets[i]
+		if score, ok := a.scoreHolding(set, even); ok {
+			a.consider(set, score, even)
+		}
 	}
 	return s.bestSet
 }
 
-// scoreSet is what is known of a set before its cores are looked at.
-func (a *Allocator) scoreSet(set *nodeSet, sum *nodeSum, violated int32) Score {
-	score := Score{ViolatedCPUs: a.s.nodes.target.cpus, Nodes: set.count, Distance: set.distance, Sockets: set.socketCount, Strategy: sum.raw}
-	if a.q.exclusive == NUMANodeLevel {
-		score.ViolatedNodes = violated
+// scoreHolding scores a set if it holds the request, and leaves its shares in
+// hand where they are to be equal.
+func (a *Allocator) scoreHolding(set *nodeSet, even bool) (Score, bool) {
+	if !a.roomy(set) {
+		return Score{}, false
 	}
+	sum, violated := a.sumSet(set)
+	if !a.holds(set, &sum) {
+		return Score{}, false
+	}
+	v := a.violation(&sum, violated)
+	// The least violation is known only where all sets are listed.
+	if v != a.s.nodes.target && a.m.nodeSets != nil {
+		return Score{}, false
+	}
+	score := a.scoreSet(set, &sum, v)
+	if even {
+		score.Uneven = 0
+		ok := a.shareEvenly(set, &score)
+		return score, ok
+	}
+	return score, true
+}
+
+// scoreSet is what is known of a set before its cores are looked at.
+func (a *Allocator) scoreSet(set *nodeSet, sum *nodeSum, v violation) Score {
+	score := Score{ViolatedNodes: v.nodes, ViolatedCPUs: v.cpus, Nodes: set.count, Distance: set.distance, Sockets: set.socketCount, Strategy: sum.raw}
 	if a.q.strategy != MostAllocated {
 		score.Strategy = -sum.raw
 	}
