@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"syscall"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/wire"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 // Where things are in the guest.
@@ -95,10 +97,14 @@ func (g *Guest) Inject(ctx context.Context, event map[string]any) error {
 	if err != nil {
 		return err
 	}
-	if code/100 != 2 {
-		return fmt.Errorf("the daemon answered the event with %d: %s", code, body)
+	if code/100 == 2 {
+		return nil
 	}
-	return nil
+	var refusal script.Error
+	if json.Unmarshal(body, &refusal) == nil && refusal.Code != "" {
+		return fmt.Errorf("%s: %s", refusal.Code, refusal.Message)
+	}
+	return fmt.Errorf("the daemon answered the event with %d: %s", code, body)
 }
 
 // Wipe takes the guest back to a node on which nothing ever ran.
@@ -129,13 +135,22 @@ func (g *Guest) removeSandboxes(ctx context.Context, labels map[string]string) e
 	if err != nil {
 		return fmt.Errorf("ListPodSandbox: %w", err)
 	}
-	for _, s := range list.Items {
-		if _, err := service.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.Id}); err != nil {
-			return fmt.Errorf("StopPodSandbox: %w", err)
-		}
-		if _, err := service.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
-			return fmt.Errorf("RemovePodSandbox: %w", err)
-		}
+	// Several at a time: each is mostly a chain of processes, and a host has two CPUs.
+	errs := make([]error, len(list.Items))
+	var all sync.WaitGroup
+	for i, s := range list.Items {
+		all.Go(func() { errs[i] = removeSandbox(ctx, service, s.Id) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func removeSandbox(ctx context.Context, service cri.RuntimeServiceClient, id string) error {
+	if _, err := service.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
+		return fmt.Errorf("StopPodSandbox: %w", err)
+	}
+	if _, err := service.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
+		return fmt.Errorf("RemovePodSandbox: %w", err)
 	}
 	return nil
 }
