@@ -295,8 +295,14 @@ func (p *Player) create(c Create) ([]string, error) {
 func (p *Player) startContainer(state *created, pod policy.Pod, ctr Container) ([]string, error) {
 	p.attempt++
 	id := fmt.Sprintf("%s/%s/%s#%d", pod.Namespace, pod.Name, ctr.Name, p.attempt)
+	limits := ctr.Limits()
+	if p.kubelet != nil && p.kubelet.PolicyName == "static" {
+		if _, pinned := p.kubelet.Entries[pod.UID][ctr.Name]; pinned {
+			limits.LimitMilli = policy.NoLimit // kubelet sets no quota where it gives exclusive CPUs, since 1.33
+		}
+	}
 	events := []policy.Event{policy.ContainerCreate{Pod: pod, Container: policy.Container{
-		ID: id, Sandbox: pod.Sandbox, Name: ctr.Name, Resources: ctr.Limits(), Shares: Shares(ctr.RequestMilli), CreatedAt: p.now,
+		ID: id, Sandbox: pod.Sandbox, Name: ctr.Name, Resources: limits, Shares: Shares(ctr.RequestMilli), CreatedAt: p.now,
 	}}}
 	state.current[ctr.Name] = ctr
 	if ctr.Kind == Init {
