@@ -52,6 +52,7 @@ type loop struct {
 	emit  func(batch) uint64
 	saver *saver
 	dirty atomic.Bool // the state file is behind and a save is not yet on its way
+	taken bool        // what runs was taken over at least once; before, the file knows more than we do
 }
 
 // saveDelay lets a burst of events cost one save. It runs after the replies.
@@ -109,6 +110,13 @@ func (l *loop) run(ctx context.Context) {
 
 // save hands the state on to be written; then runs once it is on disk.
 func (l *loop) save(then func()) {
+	if false && !l.taken {
+		l.dirty.Store(false)
+		if then != nil {
+			then()
+		}
+		return
+	}
 	l.saver.put(stateOf(l.machine.Checkpoint(), l.machine.Snapshot().Rev), then)
 	l.dirty.Store(false)
 }
@@ -184,6 +192,7 @@ func (l *loop) enforce(r request, decisions []policy.Decision, view *policy.Snap
 	}
 	b := batch{decisions: decisions, view: view, observed: r.observed}
 	_, b.synchronized = r.event.(policy.Synchronized)
+	l.taken = l.taken || b.synchronized
 	_, b.audit = r.event.(policy.Hardware)
 	if _, cap := r.event.(policy.CapVerdict); cap {
 		l.save(func() { l.emit(b) })

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -51,6 +52,8 @@ type node struct {
 
 	mu         sync.Mutex
 	nri        *adaptation.Adaptation
+	listener   net.Listener
+	lines      []net.Conn
 	synced     int
 	pods       map[string]*api.PodSandbox
 	containers map[string]*api.Container
@@ -108,25 +111,62 @@ func (n *node) startRuntime() {
 	nri, err := adaptation.New("containerd", "v2.3.0", n.sync, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 		n.t.Error("the plugin called the unsolicited UpdateContainers")
 		return nil, nil
-	}, adaptation.WithSocketPath(n.socket), adaptation.WithPluginPath(n.t.TempDir()), adaptation.WithPluginConfigPath(n.t.TempDir()))
+	}, adaptation.WithSocketPath(n.socket+".real"), adaptation.WithPluginPath(n.t.TempDir()), adaptation.WithPluginConfigPath(n.t.TempDir()))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	if err := nri.Start(); err != nil {
 		n.t.Fatal(err)
 	}
+	l, err := net.Listen("unix", n.socket)
+	if err != nil {
+		n.t.Fatal(err)
+	}
 	n.mu.Lock()
-	n.nri = nri
-	n.mu.Unlock()
+	defer n.mu.Unlock()
+	n.nri, n.listener = nri, l
+	go n.forward(l)
+}
+
+// forward carries connections to the adaptation, which never closes those of
+// external plugins itself: ending a runtime is ending these.
+func (n *node) forward(l net.Listener) {
+	for {
+		plugin, err := l.Accept()
+		if err != nil {
+			return
+		}
+		runtime, err := net.Dial("unix", n.socket+".real")
+		if err != nil {
+			plugin.Close()
+			continue
+		}
+		n.mu.Lock()
+		n.lines = append(n.lines, plugin, runtime)
+		n.mu.Unlock()
+		for _, pair := range [][2]net.Conn{{plugin, runtime}, {runtime, plugin}} {
+			go func() {
+				_, _ = io.Copy(pair[0], pair[1])
+				pair[0].Close()
+			}()
+		}
+	}
 }
 
 func (n *node) stopRuntime() {
 	n.mu.Lock()
-	nri := n.nri
-	n.nri = nil
+	nri, lines := n.nri, n.lines
+	n.nri, n.lines = nil, nil
+	if n.listener != nil {
+		n.listener.Close()
+		n.listener = nil
+	}
 	n.mu.Unlock()
 	if nri != nil {
 		nri.Stop()
+	}
+	for _, c := range lines {
+		c.Close()
 	}
 }
 
@@ -186,7 +226,13 @@ func (n *node) up(change ...func(*Options)) *Plugin {
 func (n *node) settle() {
 	n.t.Helper()
 	eventually(n.t, "the plugin is settled", n.plugin.Settled)
+	n.admitted()
 }
+
+// admitted returns when the adaptation, which learns of a plugin's readiness
+// after the plugin itself, sends it events. A runtime holds its requests back
+// meanwhile, as a request of ours does here.
+func (n *node) admitted() { n.nri.BlockPluginSync().Unblock() }
 
 // kill ends the plugin; what it knew is gone.
 func (n *node) kill() {

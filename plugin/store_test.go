@@ -11,18 +11,18 @@ import (
 type memoryStore struct {
 	mu    sync.Mutex
 	last  state.Snapshot
-	saves int
+	tries int
 	fail  bool
 }
 
 func (s *memoryStore) Save(next state.Snapshot) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tries++
 	if s.fail {
 		return errors.New("no space left on device")
 	}
 	s.last = next
-	s.saves++
 	return nil
 }
 
@@ -42,4 +42,10 @@ func (s *memoryStore) failing(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = yes
+}
+
+func (s *memoryStore) attempts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tries
 }
