@@ -110,7 +110,7 @@ func (l *loop) run(ctx context.Context) {
 
 // save hands the state on to be written; then runs once it is on disk.
 func (l *loop) save(then func()) {
-	if false && !l.taken {
+	if !l.taken {
 		l.dirty.Store(false)
 		if then != nil {
 			then()
