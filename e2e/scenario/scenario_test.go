@@ -73,6 +73,26 @@ func TestCompareRefuses(t *testing.T) {
 	}
 }
 
+func TestSameRefusal(t *testing.T) {
+	a := &script.Error{Code: "InvalidRequest", Message: "equal to the limit, this pod has none"}
+	for _, tc := range []struct {
+		b    *script.Error
+		want bool
+	}{
+		{nil, false}, {a, true},
+		{&script.Error{Code: "InvalidRequest", Message: "equal to the limit, container main has none"}, true},
+		{&script.Error{Code: "InvalidRequest", Message: "something else, this pod has none"}, false},
+		{&script.Error{Code: "InvalidQoS", Message: a.Message}, false},
+	} {
+		if got := sameRefusal(a, tc.b); got != tc.want {
+			t.Errorf("%+v: %t", tc.b, got)
+		}
+	}
+	if !sameRefusal(nil, nil) {
+		t.Error("no refusal twice is a difference")
+	}
+}
+
 func TestRefusalOf(t *testing.T) {
 	for text, want := range map[string]*script.Error{
 		"RunPodSandbox: rpc error: code = Unknown desc = NRI RunPodSandbox failed: rpc error: code = Unknown desc = InsufficientCPUs: 4 CPUs asked for: 2 free": {Code: "InsufficientCPUs", Message: "4 CPUs asked for: 2 free"},
