@@ -228,6 +228,11 @@ func TestReference(t *testing.T) {
 	for key := range documented {
 		t.Errorf("docs/configuration.md has a row for %s, which is no key", key)
 	}
+	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		if _, err := Parse([]byte(m[1])); err != nil {
+			t.Errorf("an example in docs/configuration.md is refused: %v\n%s", err, m[1])
+		}
+	}
 	for _, key := range NeedsRestart(&Config{}, &c) {
 		if !strings.Contains(string(text), "`"+key) {
 			t.Errorf("docs/configuration.md does not say that %s needs a restart", key)

@@ -262,6 +262,11 @@ func (d *Decoder) mapping(n *node, v reflect.Value, path *trail) {
 		}
 		d.value(&n.items[i], field(v, index), &trail{above: path, key: key.text, index: -1})
 	}
+	for _, name := range known.required {
+		if _, there := seen[name]; !there {
+			d.fail(n.line, path, "key %s is missing", quote(name))
+		}
+	}
 }
 
 // unique looks for keys that are there twice where no Go type says what keys
@@ -314,8 +319,9 @@ func (t *trail) String() string {
 
 // fields are the keys of a struct, those of embedded structs included.
 type fields struct {
-	names []string
-	index map[string][]int
+	names    []string
+	index    map[string][]int
+	required []string // those tagged strict:"required"
 }
 
 func (d *Decoder) fieldsOf(t reflect.Type) *fields {
@@ -331,6 +337,9 @@ func (d *Decoder) fieldsOf(t reflect.Type) *fields {
 		}
 		if len(f.index[name]) == 0 || len(sf.Index) < len(f.index[name]) {
 			f.index[name] = sf.Index
+		}
+		if sf.Tag.Get("strict") == "required" {
+			f.required = append(f.required, name)
 		}
 	}
 	for name := range f.index {

@@ -6,6 +6,9 @@
 //
 //	line 3: allocation: unknown key "bindpolicy"; did you mean "bindPolicy"?
 //
+// A field with the tag strict:"required" must be there. A number or a word such
+// as true means just these characters where text is due.
+//
 // One walk over the document both checks and decodes it, so that nothing can be
 // accepted by one parser and understood differently by another: YAML 1.1 words
 // such as off and yes are text, never booleans. Work and memory are bounded by

@@ -90,7 +90,10 @@ func (r *Reader) giveBack(text []byte) {
 }
 
 func isSeparator(text []byte) bool {
-	return bytes.HasPrefix(text, []byte("---")) || bytes.HasPrefix(text, []byte("..."))
+	if !bytes.HasPrefix(text, []byte("---")) && !bytes.HasPrefix(text, []byte("...")) {
+		return false
+	}
+	return len(text) == 3 || bytes.IndexByte([]byte(" \t\r\n"), text[3]) >= 0
 }
 
 func (r *Reader) untilSeparator(doc []byte) ([]byte, error) {

@@ -34,6 +34,12 @@ type inner struct {
 	Small  uint8   `json:"small"`
 }
 
+type needy struct {
+	ID   int `json:"id" strict:"required"`
+	Core int `json:"core" strict:"required"`
+	Node int `json:"node"`
+}
+
 type doc struct {
 	base
 	CPUs    cpuset.Set        `json:"cpus"`
@@ -46,6 +52,7 @@ type doc struct {
 	Any     any               `json:"any"`
 	At      time.Time         `json:"at"`
 	Mode    string            `json:"mode"`
+	Needy   []needy           `json:"needy"`
 	secret  string
 	Skipped string `json:"-"`
 }
@@ -111,6 +118,7 @@ func TestRefuses(t *testing.T) {
 			`line 2: list[0].cores: is "017", must be a whole number in decimal digits`, `line 3: list[1].cores`, `line 4`, `line 5: list[3].cores: is a number ("1e3"), must be a whole number`, `line 6`, `line 7`, `line 8`,
 		}},
 		"text types":     {"cpus: 3-1\ncolor: green\nat: noon", []string{`line 1: cpus: CPU list "3-1"`, `line 2: color: is "green", must be red or blue`, `line 3: at: `}},
+		"missing":        {"needy:\n- {id: 0, core: 0}\n- {id: 1}\n- {}\n", []string{`line 3: needy[1]: key "core" is missing`, `line 4: needy[2]: key "id" is missing`, `line 4: needy[2]: key "core" is missing`}},
 		"no value":       {"name:\ninner: {cores: }", []string{`line 1: name: has no value; it takes text`, `line 2: inner.cores: has no value; it takes a whole number`}},
 		"twice in any":   {"any: [{a: {b: 1, b: 2}}]", []string{`line 1: any[0].a: key "b" is here twice`}},
 		"second":         {"name: a\n---\nname: b\n", []string{`line 2: a second document begins here`}},
@@ -205,6 +213,7 @@ func TestReaderCutsStreams(t *testing.T) {
 		"one yaml":         {"a: 1\nb: 2\n", []string{"1:a: 1\nb: 2"}},
 		"yaml flow":        {"{a: 'it''s }', # }\n b: don't}\n{a: 2}\n", []string{"1:{a: 'it''s }', # }\n b: don't}", "3:{a: 2}"}},
 		"yaml on ---":      {"--- {a: 1}\n--- {a: 2}\n", []string{"1:--- {a: 1}", "2:--- {a: 2}"}},
+		"almost separator": {"a: |\n x\n---y: 1\n", []string{"1:a: |\n x\n---y: 1"}},
 		"empty":            {"\n\n# nothing\n", nil},
 	} {
 		r := NewReader(strings.NewReader(c.in))

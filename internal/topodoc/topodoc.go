@@ -28,8 +28,8 @@ type Doc struct {
 
 // CPU is one online CPU; all numbers are machine-wide.
 type CPU struct {
-	ID     int    `json:"id"`
-	Core   int    `json:"core"`
+	ID     int    `json:"id" strict:"required"`
+	Core   int    `json:"core" strict:"required"` // left out it would make siblings of all
 	L3     int    `json:"l3"`
 	Node   int    `json:"node"`
 	Socket int    `json:"socket"`
