@@ -1,0 +1,235 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"go.uber.org/goleak"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// gate lets a test hold back or fail single writes of the kernel.
+type gate struct {
+	mu   sync.Mutex
+	on   string // writes to this path
+	hold chan struct{}
+	err  error
+	held chan struct{}
+}
+
+func (g *gate) before(path string, _ cgroup.Values) error {
+	g.mu.Lock()
+	hit := g.on != "" && strings.Trim(path, "/") == g.on
+	hold, err := g.hold, g.err
+	g.mu.Unlock()
+	if !hit {
+		return nil
+	}
+	if hold != nil {
+		select {
+		case g.held <- struct{}{}:
+		default:
+		}
+		<-hold
+	}
+	return err
+}
+
+func (g *gate) set(on string, hold chan struct{}, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.on, g.hold, g.err = on, hold, err
+}
+
+func gated(t *testing.T) (*node, *gate) {
+	n := newNode(t, grid(t, testGrid))
+	g := &gate{held: make(chan struct{}, 1)}
+	n.kernel.Before = g.before
+	return n, g
+}
+
+func TestAWriteThatHangsStallsNoHandlerAndStartsNoOwnerTooSoon(t *testing.T) {
+	n, g := gated(t)
+	n.up()
+	mustRun(t, n, burstable("web"))
+	n.settle()
+	release := make(chan struct{})
+	g.set("kubepods/burstable", release, nil)
+	db := lsr("db", 4000)
+	start := time.Now()
+	err := n.run(db)
+	took := time.Since(start)
+	if err == nil || !strings.Contains(err.Error(), "Busy: CPUs 0-3 are not yet free of others") {
+		t.Errorf("error is %v; an owner must not start on CPUs that others still have", err)
+	}
+	if took > 1900*time.Millisecond {
+		t.Errorf("the handler took %s of the runtime's 2 s", took)
+	}
+	// Who owns nothing does not wait for it at all.
+	start = time.Now()
+	mustRun(t, n, burstable("other"))
+	if took := time.Since(start); took > 900*time.Millisecond {
+		t.Errorf("a shared container waited %s for somebody else's write", took)
+	}
+	if !n.plugin.Connected() {
+		t.Error("the runtime has dropped the plugin")
+	}
+	close(release)
+	g.set("", nil, nil)
+	n.settle()
+	if err := n.startContainer(db, "db-main", db.ctrs[0]); err != nil { // kubelet tries again
+		t.Fatal(err)
+	}
+	n.want("db-main", "0-3")
+	n.checkOwners()
+}
+
+func TestAWriteThatFailsKeepsTheOwnerOutUntilItIsRepaired(t *testing.T) {
+	n, g := gated(t)
+	audit := make(chan time.Time)
+	n.up(func(o *Options) { o.Clock.Audit = audit })
+	mustRun(t, n, burstable("web"))
+	n.settle()
+	g.set("kubepods/burstable", nil, errors.New("input/output error"))
+	db := lsr("db", 4000)
+	err := n.run(db)
+	if err == nil || !strings.Contains(err.Error(), "still in use by others") {
+		t.Fatalf("error is %v", err)
+	}
+	if n.plugin.Settled() {
+		t.Error("settled, although a write has failed")
+	}
+	g.set("", nil, nil)
+	audit <- time.Now()
+	n.want("web-main", "4-15")
+	if err := n.startContainer(db, "db-main", db.ctrs[0]); err != nil {
+		t.Fatal(err)
+	}
+	n.want("db-main", "0-3")
+	n.checkOwners()
+}
+
+func TestDriftIsRepairedAndCounted(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	audit := make(chan time.Time)
+	n.up(func(o *Options) { o.Clock.Audit = audit })
+	db := lsr("db", 4000)
+	mustRun(t, n, burstable("web"), db)
+	n.settle()
+	n.kernel.Tamper("kubepods/burstable", "0-15")
+	n.kernel.Tamper("kubepods/poduid-db", "0-7")
+	if err := n.kernel.Apply(context.Background(), db.parent(), cgroup.Values{Quota: &cgroup.Quota{Micros: 400000, Period: 100000}}); err != nil {
+		t.Fatal(err)
+	}
+	audit <- time.Now()
+	audit <- time.Now() // taken once the first has been dealt with
+	n.want("web-main", "4-15")
+	n.want("db-main", "0-3")
+	if got := n.quota(db.parent()); got != policy.NoLimit {
+		t.Errorf("the pod's quota stays at %dm", got)
+	}
+	if got := strings.Count(n.log.String(), "msg=drift"); got < 2 {
+		t.Errorf("%d lines about drift, want one a cgroup", got)
+	}
+}
+
+func TestAContainerThatStartsElsewhereIsRepairedAtOnce(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	db := lsr("db", 4000)
+	mustRun(t, n, db)
+	n.settle()
+	// A runtime that ignored the pod's mask and the reply.
+	n.kernel.Tamper("kubepods/poduid-db", "")
+	n.kernel.Tamper("kubepods/poduid-db/db-main", "8-9")
+	if err := n.nri.PostStartContainer(short(t), &api.PostStartContainerRequest{Pod: n.pods["sb-db"], Container: n.containers["db-main"]}); err != nil {
+		t.Fatal(err)
+	}
+	n.want("db-main", "0-3")
+	if !strings.Contains(n.log.String(), "does not run where it was put") {
+		t.Error("the log says nothing of it")
+	}
+}
+
+func TestAPanicInAStepIsAnsweredAndLogged(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.startRuntime()
+	o := n.options()
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.loop.step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
+		if r, ok := e.(policy.PodRun); ok && r.Pod.Name == "poison" {
+			var none *policy.Machine
+			_ = none.Snapshot().Rev // what a defect would do
+		}
+		return m.Step(now, e)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.plugin, n.stop, n.done = p, cancel, make(chan struct{})
+	go func() { defer close(n.done); p.Run(ctx) }()
+	n.settle()
+	mustRun(t, n, lsr("a", 2000), burstable("web"))
+	before := n.places()
+	if err := n.run(lsr("poison", 2000)); err == nil || !strings.Contains(err.Error(), "internal error") {
+		t.Errorf("error is %v", err)
+	}
+	if log := n.log.String(); !strings.Contains(log, "panicked") || !strings.Contains(log, `podRun`) {
+		t.Error("the log has neither the panic nor its record")
+	}
+	mustRun(t, n, lsr("b", 2000))
+	n.want("b-main", "2-3")
+	before["web-main"] = "4-15"
+	before["b-main"] = "2-3"
+	n.samePlaces(before)
+}
+
+func TestARuntimeThatNeverConfiguresIsGivenUpAndLeftBehindClean(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	n := newNode(t, grid(t, testGrid))
+	silent := newSilentRuntime(t, n.socket)
+	expired := make(chan time.Time, 1)
+	p := n.start(func(o *Options) {
+		o.Registration = time.Hour
+		after := time.After
+		o.Clock.After = func(d time.Duration) <-chan time.Time {
+			if d == time.Hour {
+				return expired
+			}
+			return after(time.Millisecond)
+		}
+	})
+	silent.registered(t)
+	expired <- time.Time{}
+	silent.registered(t) // a new attempt, with a new stub
+	if p.Connected() {
+		t.Error("connected to a runtime that never configured the plugin")
+	}
+	silent.close()
+	n.startRuntime()
+	n.settle()
+	mustRun(t, n, lsr("db", 2000))
+	n.want("db-main", "0-1")
+	n.kill()
+	n.stopRuntime()
+	goleak.VerifyNone(t, leaks)
+}
+
+func TestNothingIsLeftRunning(t *testing.T) {
+	leaks := goleak.IgnoreCurrent()
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	mustRun(t, n, lsr("db", 2000), burstable("web"))
+	n.settle()
+	n.kill()
+	n.stopRuntime()
+	goleak.VerifyNone(t, leaks)
+}

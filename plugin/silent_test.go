@@ -1,0 +1,92 @@
+package plugin
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/ttrpc"
+)
+
+// silentRuntime accepts registrations and then says nothing, as a runtime whose
+// accept loop is stuck behind another plugin does.
+type silentRuntime struct {
+	l    net.Listener
+	seen chan struct{}
+
+	mu      sync.Mutex
+	closers []func()
+}
+
+func newSilentRuntime(t *testing.T, socket string) *silentRuntime {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &silentRuntime{l: l, seen: make(chan struct{}, 100)}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.serve(conn)
+		}
+	}()
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *silentRuntime) serve(conn net.Conn) {
+	mux := multiplex.Multiplex(conn)
+	l, err := mux.Listen(multiplex.RuntimeServiceConn)
+	if err != nil {
+		return
+	}
+	srv, err := ttrpc.NewServer()
+	if err != nil {
+		return
+	}
+	api.RegisterRuntimeService(srv, s)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = srv.Serve(context.Background(), l)
+	}()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closers = append(s.closers, func() { mux.Close(); srv.Close(); l.Close(); <-done })
+}
+
+func (s *silentRuntime) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
+	s.seen <- struct{}{}
+	return &api.Empty{}, nil
+}
+
+func (s *silentRuntime) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+	return nil, os.ErrInvalid
+}
+
+func (s *silentRuntime) registered(t *testing.T) {
+	t.Helper()
+	select {
+	case <-s.seen:
+	case <-time.After(limitOfWait):
+		t.Fatal("the plugin did not register")
+	}
+}
+
+func (s *silentRuntime) close() {
+	s.l.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.closers {
+		f()
+	}
+	s.closers = nil
+}
