@@ -184,6 +184,8 @@ func (a *Allocator) planPairs(tally []uint64, n int, best *pairPlan) bool {
 	return ok
 }
 
+// fillPairs takes the kinds in the order of preference; it has a parameter a
+// kind, since a struct of them would be filled in only to be read once.
 func fillPairs(n, own, pairs, singles, halves int, p *pairPlan) bool {
 	n -= own
 	pair := min(pairs, n/2)

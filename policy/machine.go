@@ -50,7 +50,6 @@ type pod struct {
 	in       intent
 	grant    *grant
 	node     int    // NUMA node ID an LS pod is bound to, else AnyNode
-	pinned   bool   // bound by an annotation or label that said which node
 	kubelet  bool   // kubelet's static policy owns its exclusive CPUs
 	degraded string // why it is in the shared pool although it asked for more
 	several  bool   // more than one container ran at a time: each keeps its own limit

@@ -124,7 +124,9 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 
 // allowedWide are functions and interfaces that may be wider than the rule, each
 // with its reason.
-var allowedWide = map[string]string{}
+var allowedWide = map[string]string{
+	"fillPairs": "one parameter a kind of core; see its comment",
+}
 
 func TestInterfacesAndParametersStayNarrow(t *testing.T) {
 	const methods, parameters = 5, 5
