@@ -26,10 +26,8 @@ func main() {
 		os.Exit(1)
 	}
 	a := &agent{processes: map[string]*process{}, conns: newConns()}
-	if err := a.serve(port); err != nil {
-		fmt.Fprintln(os.Stderr, "guest:", err)
-		os.Exit(1)
-	}
+	fmt.Fprintln(os.Stderr, "guest:", a.serve(port))
+	os.Exit(1)
 }
 
 // openPort finds the port by its name: the number depends on the order in which
