@@ -1,0 +1,216 @@
+package plugin
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/policy"
+)
+
+func TestQoSIsWhereKubeletPutThePod(t *testing.T) {
+	for parent, want := range map[string]policy.QoS{
+		"/kubepods/burstable/podX":                         policy.Burstable,
+		"/kubepods/besteffort/podX":                        policy.BestEffort,
+		"/kubepods/podX":                                   policy.Guaranteed,
+		"kubepods-burstable-podX.slice":                    policy.Burstable,
+		"kubepods-besteffort-podX.slice":                   policy.BestEffort,
+		"kubepods-podX.slice":                              policy.Guaranteed,
+		"/k3s/kubepods/burstable/podX":                     policy.Burstable,
+		"/kubelet.slice/kubelet-kubepods.slice/podX":       policy.Guaranteed,
+		"kubelet-kubepods-burstable-podX.slice":            policy.Burstable,
+		"/kubelet/kubepods/besteffort/podX":                policy.BestEffort,
+		"/kubepods.slice/kubepods-burstable.slice/podabcd": policy.Burstable,
+	} {
+		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Linux: &api.LinuxPodSandbox{CgroupParent: parent}})
+		if pod.QoS != want {
+			t.Errorf("parent %s: class %s, want %s", parent, pod.QoS, want)
+		}
+	}
+	for _, c := range []struct {
+		cpu  *api.LinuxCPU
+		want policy.QoS
+	}{
+		{nil, policy.BestEffort},
+		{cpuOf(0, 0, ""), policy.BestEffort},
+		{cpuOf(1000, 0, ""), policy.Burstable},
+		{cpuOf(1000, 2000, ""), policy.Burstable},
+		{cpuOf(2000, 2000, ""), policy.Guaranteed},
+	} {
+		pod := podOf(&api.PodSandbox{Id: "s", Linux: &api.LinuxPodSandbox{PodResources: &api.LinuxResources{Cpu: c.cpu}}})
+		if pod.QoS != c.want {
+			t.Errorf("no cgroup parent, resources %v: class %s, want %s", c.cpu, pod.QoS, c.want)
+		}
+	}
+}
+
+// Every request that kubelet can write comes back as it was.
+func TestSharesInvertExactly(t *testing.T) {
+	for milli := int64(3); milli <= 256_000; milli++ {
+		got := requestOf(&api.LinuxCPU{Shares: api.UInt64(uint64(script.Shares(milli)))})
+		if got != milli {
+			t.Fatalf("a request of %dm is %d shares and comes back as %dm", milli, script.Shares(milli), got)
+		}
+	}
+	for milli := int64(10); milli <= 256_000; milli += 7 {
+		for _, p := range []int64{100_000, 50_000, 10_000} {
+			quota := milli * p / 1000
+			if quota < 1000 {
+				continue
+			}
+			got := limitOf(&api.LinuxCPU{Quota: api.Int64(quota), Period: api.UInt64(uint64(p))})
+			if got != milli && p == 100_000 || got > milli || got < milli-1 {
+				t.Fatalf("a limit of %dm with a period of %d comes back as %dm", milli, p, got)
+			}
+		}
+	}
+}
+
+func TestSumsOfAPod(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		parent         string
+		cpu            *api.LinuxCPU
+		request, limit int64
+		hidden         bool
+	}{
+		{"guaranteed", "/kubepods/podX", cpuOf(4000, 4000, ""), 4000, 4000, false},
+		{"burstable without a limit", "/kubepods/burstable/podX", cpuOf(4000, 0, ""), 4000, policy.NoLimit, true},
+		{"a lifted quota", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(4096), Quota: api.Int64(-1)}, 4000, 4000, false},
+		{"cpuCFSQuota off", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(4096)}, 4000, 4000, false},
+		{"beyond 256 CPUs", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(262144), Quota: api.Int64(40_000_000), Period: api.UInt64(100_000)}, 400_000, 400_000, false},
+		{"just 256 CPUs", "/kubepods/podX", cpuOf(256_000, 256_000, ""), 256_000, 256_000, false},
+		{"another period", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(2048), Quota: api.Int64(20_000), Period: api.UInt64(10_000)}, 2000, 2000, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pod := podOf(&api.PodSandbox{Id: "s", Linux: &api.LinuxPodSandbox{
+				CgroupParent: c.parent, PodResources: &api.LinuxResources{Cpu: c.cpu},
+				Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(2)}}, // the pause container's
+			}})
+			if pod.Resources == nil || pod.Resources.RequestMilli != c.request || pod.Resources.LimitMilli != c.limit || pod.LimitHidden != c.hidden {
+				t.Errorf("sums %+v hidden %t, want %d/%d hidden %t", pod.Resources, pod.LimitHidden, c.request, c.limit, c.hidden)
+			}
+		})
+	}
+	if pod := podOf(&api.PodSandbox{Id: "s"}); pod.Resources != nil {
+		t.Errorf("sums %+v of a pod whose runtime says none", pod.Resources)
+	}
+}
+
+func TestCgroupPathsOfContainers(t *testing.T) {
+	for in, want := range map[string]string{
+		"/kubepods/burstable/podX/abc":                     "kubepods/burstable/podX/abc",
+		"kubepods-burstable-podX.slice:cri-containerd:abc": "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podX.slice/cri-containerd-abc.scope",
+		"../../etc":                   "",
+		"":                            "",
+		"a:b":                         "",
+		strings.Repeat("x/", 100_000): "",
+	} {
+		c := containerOf(&api.Container{Id: "abc", Linux: &api.LinuxContainer{CgroupsPath: in}}, policy.Burstable, time.Now())
+		if c.CgroupPath != want {
+			t.Errorf("%.60q: path %q, want %q", in, c.CgroupPath, want)
+		}
+	}
+}
+
+func TestWhatAnUpdateChanges(t *testing.T) {
+	known := facts{qos: policy.Burstable, shares: 1024, resources: policy.Resources{RequestMilli: 1000, LimitMilli: 2000}, quota: quotaOf(2000)}
+	for _, c := range []struct {
+		name string
+		cpu  *api.LinuxCPU
+		want *policy.Resources
+		cpus string
+	}{
+		{"only a cpuset", &api.LinuxCPU{Shares: api.UInt64(0), Quota: api.Int64(0), Period: api.UInt64(0), Cpus: "0-3"}, nil, "0-3"},
+		{"only shares", &api.LinuxCPU{Shares: api.UInt64(512)}, &policy.Resources{RequestMilli: 500, LimitMilli: 2000}, ""},
+		{"only a quota", &api.LinuxCPU{Quota: api.Int64(300_000), Period: api.UInt64(100_000)}, &policy.Resources{RequestMilli: 1000, LimitMilli: 3000}, ""},
+		{"no quota any more", &api.LinuxCPU{Quota: api.Int64(-1)}, &policy.Resources{RequestMilli: 1000, LimitMilli: policy.NoLimit}, ""},
+		{"nothing", &api.LinuxCPU{}, nil, ""},
+		{"no CPU at all", nil, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			u, _ := updateOf("id", &api.LinuxResources{Cpu: c.cpu}, known)
+			switch {
+			case (u.Resources == nil) != (c.want == nil), u.Resources != nil && *u.Resources != *c.want, u.CPUs != c.cpus:
+				t.Errorf("update %+v %+v, want %+v and CPUs %q", u, u.Resources, c.want, c.cpus)
+			}
+		})
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, want := range map[string]bool{
+		"v0.10.0": false, "v0.11.0": true, "v0.12.1-beta": true, "0.9.1-0.20250219030224-e597e7849f24": false, "v1.0.0": true, "unknown": true, "": true,
+	} {
+		if got := atLeast(version, 0, 11); got != want {
+			t.Errorf("NRI %s has memory policies: %t, want %t", version, got, want)
+		}
+	}
+}
+
+func TestAnEmptyCpusetIsNeverSent(t *testing.T) {
+	if a := (values{}).adjustment(true); a != nil {
+		t.Errorf("nothing to say became %v", a)
+	}
+	q := quotaOf(policy.NoLimit)
+	a := values{quota: &q}.adjustment(true)
+	if a.GetLinux().GetResources().GetCpu().GetQuota().GetValue() != -1 || a.Linux.Resources.Cpu.Period != nil {
+		t.Errorf("a lifted quota became %v", a)
+	}
+	if got := quotaOf(1).Micros; got != 1000 {
+		t.Errorf("1m is a quota of %d µs; the kernel takes no less than 1000", got)
+	}
+}
+
+// A megabyte in every field of a pod costs little time and no memory.
+func TestHugeFieldsAreCut(t *testing.T) {
+	huge := strings.Repeat("x", 1<<20)
+	p := &api.PodSandbox{Id: huge, Uid: huge, Name: huge, Namespace: huge, Labels: map[string]string{}, Annotations: map[string]string{huge: huge},
+		Linux: &api.LinuxPodSandbox{CgroupParent: "/" + huge}}
+	for i := range 1000 {
+		p.Labels[fmt.Sprint("label-", i)] = "v"
+	}
+	p.Annotations[policy.AnnSpec] = huge
+	pod := podOf(p)
+	held := len(pod.UID) + len(pod.Sandbox) + len(pod.Name) + len(pod.Namespace) + len(pod.CgroupParent)
+	for k, v := range pod.Annotations {
+		held += len(k) + len(v)
+	}
+	if held > 8<<10 || len(pod.Labels) != 0 {
+		t.Errorf("a pod of megabytes is held as %d bytes and %d labels", held, len(pod.Labels))
+	}
+	c := containerOf(&api.Container{Id: huge, Name: huge, Linux: &api.LinuxContainer{CgroupsPath: huge, Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: huge}}}}, policy.Burstable, time.Now())
+	if held := len(c.ID) + len(c.Name) + len(c.CgroupPath) + len(c.CPUs); held > 4<<10 {
+		t.Errorf("a container of megabytes is held as %d bytes", held)
+	}
+}
+
+func FuzzTranslate(f *testing.F) {
+	f.Add("/kubepods/burstable/podX", "kubepods-podX.slice:cri-containerd:abc", uint64(4096), int64(400000), uint64(100000), "0-3")
+	f.Add("kubepods-podX.slice", "", uint64(262144), int64(-1), uint64(0), "")
+	f.Add("../..", "::", uint64(1<<63), int64(1<<62), uint64(1), "0-2000000000")
+	f.Fuzz(func(t *testing.T, parent, path string, shares uint64, quota int64, period uint64, cpus string) {
+		cpu := &api.LinuxCPU{Shares: api.UInt64(shares), Quota: api.Int64(quota), Period: api.UInt64(period), Cpus: cpus}
+		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Labels: map[string]string{policy.LabelClass: cpus}, Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu}}})
+		c := containerOf(&api.Container{Id: "c", Linux: &api.LinuxContainer{CgroupsPath: path, Resources: &api.LinuxResources{Cpu: cpu}}}, pod.QoS, time.Time{})
+		for _, r := range []policy.Resources{*pod.Resources, c.Resources} {
+			if r.RequestMilli < 0 || r.LimitMilli < policy.NoLimit {
+				t.Errorf("resources %+v", r)
+			}
+		}
+		for _, p := range []string{pod.CgroupParent, c.CgroupPath} {
+			for _, part := range strings.Split(p, "/") {
+				if part == ".." || part == "." || strings.HasPrefix(p, "/") {
+					t.Errorf("path %q leaves the tree", p)
+				}
+			}
+		}
+		if c.Shares < 0 || c.Shares > maxShares {
+			t.Errorf("shares %d", c.Shares)
+		}
+	})
+}
