@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/quietcore/quietcore/internal/control"
 )
@@ -15,14 +16,20 @@ func newRecord() *cobra.Command {
 the state that they began with. Played with simulate they lead to the same decisions, so the output
 belongs in a bug report. It holds names, labels and annotations of pods, but only those that
 decisions depend on.`,
-		Example: "  quietcore record > record.json && quietcore simulate record.json",
+		Example: "  quietcore record > record.yaml && quietcore simulate record.yaml",
 		Args:    noArgs,
 	}
 	socketFlag(cmd, &socket)
+	format := output(cmd, "yaml", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		text, err := control.Client{Socket: socket}.Record(cmd.Context())
 		if err != nil {
 			return err
+		}
+		if *format == "yaml" {
+			if text, err = yaml.JSONToYAML(text); err != nil {
+				return err
+			}
 		}
 		_, err = cmd.OutOrStdout().Write(text)
 		return err

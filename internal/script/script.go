@@ -6,6 +6,7 @@ package script
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -134,6 +135,9 @@ func Parse(data []byte) (*File, error) {
 	decoder.Max = MaxBytes
 	if err := decoder.Unmarshal(data, 1, f); err != nil {
 		return nil, err
+	}
+	if given := f.Config.Node; !reflect.DeepEqual(given, config.Default().Node) && !reflect.DeepEqual(given, f.Node) {
+		return nil, fmt.Errorf("config.node differs from node; in a script the node stands at the top: move it there")
 	}
 	f.Config.Node = f.Node
 	if err := f.Config.Validate(); err != nil {
