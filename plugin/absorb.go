@@ -26,11 +26,13 @@ func (e *enforcer) absorb(b batch) {
 			e.setContainer(d)
 		case policy.DropContainer:
 			e.tree.Remove(d.ID)
+			drop(e.ctrs[d.ID])
 			delete(e.ctrs, d.ID)
 			delete(e.strays, d.ID)
 			e.book.dropContainer(d.ID)
 		case policy.DropPod:
 			e.tree.Remove(d.UID)
+			drop(e.pods[d.UID])
 			delete(e.pods, d.UID)
 			e.book.dropPod(d.UID)
 		case policy.Notice:
@@ -47,11 +49,17 @@ func (e *enforcer) absorb(b batch) {
 	e.toVerify = append(e.toVerify, b.verify...)
 	for _, uid := range b.recheck {
 		if s := e.pods[uid]; s != nil && s.limit.ours {
-			s.pending = true
+			e.lookAtLimit(s)
 		}
 	}
 	if b.audit {
 		e.startAudit()
+	}
+}
+
+func drop(s *subjectState) {
+	if s != nil {
+		s.dropped = true
 	}
 }
 
@@ -128,7 +136,9 @@ func (e *enforcer) setPod(d policy.SetPod) {
 		e.log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
 	asked, known := e.book.pod(d.Pod.UID)
-	s.pending = s.limit.want(d.QuotaMilli, asked, known) || s.pending
+	if s.limit.want(d.QuotaMilli, asked, known) {
+		e.lookAtLimit(s)
+	}
 }
 
 func (e *enforcer) setContainer(d policy.SetContainer) {
@@ -155,7 +165,9 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 	if d.QuotaOurs {
 		lifted = &d.QuotaMilli
 	}
-	s.pending = s.limit.want(lifted, f.quota, known) || s.pending
+	if s.limit.want(lifted, f.quota, known) {
+		e.lookAtLimit(s)
+	}
 	e.tell(s, d)
 }
 

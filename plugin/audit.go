@@ -44,7 +44,7 @@ func (e *enforcer) readBack(ctx context.Context) bool {
 	id := e.toVerify[0]
 	e.toVerify = e.toVerify[1:]
 	if s := e.ctrs[id]; s != nil && s.limit.ours {
-		s.pending = true
+		e.lookAtLimit(s)
 	}
 	d, drifted := e.look(id)
 	if !drifted {
@@ -79,11 +79,12 @@ func (e *enforcer) startAudit() {
 	e.failed, e.rounds = false, 0
 	e.auditing = slices.Concat(
 		slices.Sorted(maps.Keys(e.slices)), slices.Sorted(maps.Keys(e.pods)), slices.Sorted(maps.Keys(e.ctrs)))
-	for _, s := range e.pods {
-		s.pending = s.pending || s.limit.ours
-	}
-	for _, s := range e.ctrs {
-		s.pending = s.pending || s.limit.ours
+	for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
+		for _, s := range all {
+			if s.limit.ours {
+				e.lookAtLimit(s)
+			}
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (p *Plugin) attempt(ctx context.Context) error {
 	s := &session{Plugin: p, deadline: half(0)}
 	closed := make(chan struct{})
 	var once sync.Once
-	line := &trackedConn{}
+	line := &trackedConn{lost: make(chan struct{})}
 	st, err := stub.New(s,
 		stub.WithPluginName(p.o.Name), stub.WithPluginIdx(p.o.Index), stub.WithSocketPath(p.o.Socket),
 		stub.WithDialer(line.dial), stub.WithLogger(nriLog{p.o.Log}),
@@ -123,10 +124,20 @@ func (p *Plugin) await(ctx context.Context, st stub.Stub, line *trackedConn, sta
 		return err
 	case <-p.o.Clock.After(p.o.Registration):
 		cause = fmt.Errorf("the runtime did not finish the registration within %s", p.o.Registration)
+	case <-line.lost:
+		cause = errors.New("the runtime closed the connection before it had configured the plugin")
 	case <-ctx.Done():
 		cause = ctx.Err()
 	}
 	line.Close()
+	select {
+	case err := <-started: // it ended by itself: nothing hangs
+		if err == nil {
+			st.Stop()
+		}
+		return cmp.Or(err, cause)
+	default:
+	}
 	if self, ok := st.(api.PluginService); ok && line.wrote.Load() {
 		_, _ = self.Configure(ctx, &api.ConfigureRequest{RuntimeName: watchdogRuntime})
 	}
@@ -141,7 +152,9 @@ func (p *Plugin) await(ctx context.Context, st stub.Stub, line *trackedConn, sta
 type trackedConn struct {
 	net.Conn
 	mu    sync.Mutex
-	wrote atomic.Bool // from the first write on the stub waits for an answer
+	wrote atomic.Bool   // from the first write on the stub waits for an answer
+	lost  chan struct{} // closed when the other side is gone, which Start does not notice
+	once  sync.Once
 }
 
 func (c *trackedConn) dial(socket string) (net.Conn, error) {
@@ -158,6 +171,14 @@ func (c *trackedConn) dial(socket string) (net.Conn, error) {
 func (c *trackedConn) Write(b []byte) (int, error) {
 	c.wrote.Store(true)
 	return c.Conn.Write(b)
+}
+
+func (c *trackedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		c.once.Do(func() { close(c.lost) })
+	}
+	return n, err
 }
 
 // Close may come before the dial, and more than once.

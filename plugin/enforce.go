@@ -23,6 +23,7 @@ type batch struct {
 	observed     map[string]cgroup.Effective // what cgroups, by path, were found to hold
 	synchronized bool                        // from here on it is known who runs
 	audit        bool                        // look at every cgroup now
+	lazy         bool                        // nobody waits and nobody has to leave
 	verify       []string                    // ids of containers to read back
 	recheck      []string                    // UIDs of pods whose quota somebody wrote
 }
@@ -49,6 +50,7 @@ type enforcer struct {
 	moved  chan struct{} // closed and replaced when shrunk moves
 	wake   chan struct{}
 	quiet  bool // nothing left to do
+	armed  bool // a timer will rouse run
 
 	// The rest belongs to run.
 	tree     *cgroup.Tree
@@ -60,6 +62,7 @@ type enforcer struct {
 	ctrs     map[string]*subjectState
 	slices   map[string]bool
 	toVerify []string
+	toLimit  []*subjectState
 	auditing []string // what the audit has still to look at
 	strays   map[string]bool
 	raw      bool // a systemd cgroup was seen: said once
@@ -73,6 +76,7 @@ type subjectState struct {
 	said    string // the CPUs last logged
 	limit   limit
 	pending bool // limit has to be looked at
+	dropped bool // there is nothing left to limit
 }
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
@@ -101,12 +105,27 @@ func (e *enforcer) put(b batch) uint64 {
 	b.seq = e.seq
 	e.inbox = append(e.inbox, b)
 	e.quiet = false
+	arm := b.lazy && !e.armed
+	e.armed = e.armed || b.lazy
 	e.mu.Unlock()
+	switch {
+	case arm:
+		time.AfterFunc(lazyDelay, e.rouse)
+	case !b.lazy:
+		e.rouse()
+	}
+	return b.seq
+}
+
+// lazyDelay lets what nobody waits for come together: a shared container's
+// creation wakes nobody who would compete with its answer.
+const lazyDelay = 5 * time.Millisecond
+
+func (e *enforcer) rouse() {
 	select {
 	case e.wake <- struct{}{}:
 	default:
 	}
-	return b.seq
 }
 
 // verify asks for a container's effective set to be read back.
@@ -183,7 +202,7 @@ func (e *enforcer) turn(ctx context.Context) bool {
 		return true
 	}
 	if !e.live || e.driver == nil {
-		e.toVerify, e.auditing = nil, nil
+		e.toVerify, e.auditing, e.toLimit = nil, nil, nil
 		return false
 	}
 	return !e.failed && e.write(ctx, cgroup.Grow) || e.limits(ctx) || e.readBack(ctx) || e.auditSome(ctx)
@@ -193,7 +212,7 @@ func (e *enforcer) take() []batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b := e.inbox
-	e.inbox = nil
+	e.inbox, e.armed = nil, false
 	return b
 }
 

@@ -34,23 +34,29 @@ func (l *limit) want(milli *int64, asked cgroup.Quota, known bool) bool {
 	return true
 }
 
+// lookAtLimit asks for a limit to be looked at.
+func (e *enforcer) lookAtLimit(s *subjectState) {
+	if !s.pending {
+		s.pending = true
+		e.toLimit = append(e.toLimit, s)
+	}
+}
+
 // limits writes one quota that has to be looked at, and reports whether there
 // was one.
 func (e *enforcer) limits(ctx context.Context) bool {
-	for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
-		for _, s := range all {
-			if s.pending {
-				e.writeLimit(ctx, s)
-				return true
-			}
-		}
+	if len(e.toLimit) == 0 {
+		return false
 	}
-	return false
+	s := e.toLimit[0]
+	e.toLimit = e.toLimit[1:]
+	s.pending = false
+	e.writeLimit(ctx, s)
+	return true
 }
 
 func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
-	s.pending = false
-	if s.path == "" {
+	if s.path == "" || s.dropped {
 		return
 	}
 	now, err := e.reader.Effective(s.path)

@@ -198,13 +198,30 @@ func (l *loop) enforce(r request, decisions []policy.Decision, view *policy.Snap
 		l.save(func() { l.emit(b) })
 		return 0
 	}
+	keep, lazy := weigh(decisions)
+	_, tick := r.event.(policy.Tick) // what time decides is the end of caps
+	if keep || tick {
+		l.dirty.Store(true)
+	}
+	b.lazy = lazy && !b.synchronized && !b.audit && !tick
+	return l.emit(b)
+}
+
+// weigh tells whether decisions change what is saved, which is about pods, and
+// whether enforcing them can wait: nobody leaves or starts on CPUs of its own.
+func weigh(decisions []policy.Decision) (keep, lazy bool) {
+	lazy = true
 	for _, d := range decisions {
-		if _, notice := d.(policy.Notice); !notice {
-			l.dirty.Store(true)
-			break
+		switch d := d.(type) {
+		case policy.SetPod, policy.DropPod:
+			keep, lazy = true, false
+		case policy.SetPool:
+			lazy = false
+		case policy.SetContainer:
+			lazy = lazy && d.Need.Own == nil && !d.QuotaOurs
 		}
 	}
-	return l.emit(b)
+	return keep, lazy
 }
 
 // safely is a step that cannot bring the daemon down. A machine that panicked

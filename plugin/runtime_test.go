@@ -49,6 +49,7 @@ type node struct {
 	kernel *cgrouptest.Kernel
 	store  *memoryStore
 	log    *logBuffer
+	direct bool // nothing between the plugin and the adaptation's socket
 
 	mu         sync.Mutex
 	nri        *adaptation.Adaptation
@@ -108,23 +109,31 @@ func newNode(t testing.TB, topo *topology.Topology) *node {
 // startRuntime makes the socket and takes connections.
 func (n *node) startRuntime() {
 	n.t.Helper()
+	behind := n.socket + ".real"
+	if n.direct {
+		behind = n.socket
+	}
 	nri, err := adaptation.New("containerd", "v2.3.0", n.sync, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 		n.t.Error("the plugin called the unsolicited UpdateContainers")
 		return nil, nil
-	}, adaptation.WithSocketPath(n.socket+".real"), adaptation.WithPluginPath(n.t.TempDir()), adaptation.WithPluginConfigPath(n.t.TempDir()))
+	}, adaptation.WithSocketPath(behind), adaptation.WithPluginPath(n.t.TempDir()), adaptation.WithPluginConfigPath(n.t.TempDir()))
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	if err := nri.Start(); err != nil {
 		n.t.Fatal(err)
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.nri = nri
+	if n.direct {
+		return
+	}
 	l, err := net.Listen("unix", n.socket)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.nri, n.listener = nri, l
+	n.listener = l
 	go n.forward(l)
 }
 
