@@ -21,7 +21,7 @@ type Snapshot struct {
 	System     cpuset.Set
 	Kubelet    cpuset.Set       // kubelet's exclusive CPUs
 	Containers []*ContainerView // by namespace, pod and name
-	pools      pools
+	pools      *pools           // shared by snapshots between which no pool changed
 }
 
 // ContainerView is one running container.
@@ -90,13 +90,19 @@ func (m *Machine) refreshViews() {
 		return
 	}
 	if len(v.touched) > 0 {
-		v.list = slices.Clone(v.list)
+		v.list = append(make([]*ContainerView, 0, len(v.list)+len(v.touched)), v.list...)
 		for _, c := range v.touched {
 			m.refreshView(c)
 		}
 	}
 	v.touched, v.poolsChanged = v.touched[:0], false
-	ps := m.pools
+	var ps *pools
+	if v.current != nil && *v.current.pools == m.pools {
+		ps = v.current.pools
+	} else {
+		now := m.pools
+		ps = &now
+	}
 	v.current = &Snapshot{
 		Rev: m.rev, Topology: m.topo, Shared: ps.shared, BE: ps.be, Reserved: ps.reserved,
 		Exclusive: ps.exclusive, Withheld: ps.withheld, System: ps.system, Kubelet: ps.kubelet, Containers: v.list, pools: ps,
