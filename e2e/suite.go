@@ -21,42 +21,50 @@ type outcome struct {
 	took  time.Duration
 }
 
+// suite is one run over a folder of scenarios.
+type suite struct {
+	options        *options
+	binary         string // of the daemon
+	stdout, stderr io.Writer
+	passed, failed int
+}
+
 // runSuite boots one machine a topology and plays all its scenarios on it.
 func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	groups, err := group(o.suite)
 	if err != nil {
 		return err
 	}
-	binary := ""
+	s := &suite{options: o, stdout: stdout, stderr: stderr}
 	if !o.noDaemon {
-		if binary, err = machine.BuildGo(ctx, o.cache, "./cmd/quietcore", "quietcore"); err != nil {
+		if s.binary, err = machine.BuildGo(ctx, o.cache, "./cmd/quietcore", "quietcore"); err != nil {
 			return err
 		}
 	}
-	passed, failed := 0, 0
-	report := func(r outcome) {
-		if r.err == nil && len(r.diffs) == 0 {
-			passed++
-			fmt.Fprintf(stdout, "PASS %s (%.1f s)\n", r.name, r.took.Seconds())
-			return
-		}
-		failed++
-		fmt.Fprintf(stdout, "FAIL %s (%.1f s)\n", r.name, r.took.Seconds())
-		if r.err != nil {
-			fmt.Fprintf(stdout, "    %v\n", r.err)
-		}
-		for _, d := range r.diffs {
-			fmt.Fprintf(stdout, "    %s\n", d)
-		}
-	}
 	for _, g := range groups {
-		playGroup(ctx, o, g, binary, report, stderr)
+		s.play(ctx, g)
 	}
-	fmt.Fprintf(stdout, "%d passed, %d failed\n", passed, failed)
-	if failed > 0 || passed == 0 {
+	fmt.Fprintf(stdout, "%d passed, %d failed\n", s.passed, s.failed)
+	if s.failed > 0 || s.passed == 0 {
 		return errors.New("the suite failed")
 	}
 	return nil
+}
+
+func (s *suite) report(r outcome) {
+	if r.err == nil && len(r.diffs) == 0 {
+		s.passed++
+		fmt.Fprintf(s.stdout, "PASS %s (%.1f s)\n", r.name, r.took.Seconds())
+		return
+	}
+	s.failed++
+	fmt.Fprintf(s.stdout, "FAIL %s (%.1f s)\n", r.name, r.took.Seconds())
+	if r.err != nil {
+		fmt.Fprintf(s.stdout, "    %v\n", r.err)
+	}
+	for _, d := range r.diffs {
+		fmt.Fprintf(s.stdout, "    %s\n", d)
+	}
 }
 
 type topologyGroup struct {
@@ -95,27 +103,27 @@ func group(dir string) ([]*topologyGroup, error) {
 	return groups, nil
 }
 
-// playGroup goes on with a new machine when one was lost, so that one scenario
-// cannot take the others with it.
-func playGroup(ctx context.Context, o *options, g *topologyGroup, binary string, report func(outcome), stderr io.Writer) {
+// play goes on with a new machine when one was lost, so that one scenario cannot
+// take the others with it.
+func (s *suite) play(ctx context.Context, g *topologyGroup) {
 	var guest *scenario.Guest
 	defer func() {
 		if guest != nil {
 			guest.Close()
 		}
 	}()
-	for _, s := range g.scripts {
+	for _, sc := range g.scripts {
 		started := time.Now()
-		r := outcome{name: filepath.Base(s.Path)}
+		r := outcome{name: filepath.Base(sc.Path)}
 		if guest == nil {
-			boot := o.bootOptions(g.grid, stderr)
-			boot.Binary = binary
+			boot := s.options.bootOptions(g.grid, s.stderr)
+			boot.Binary = s.binary
 			if guest, r.err = scenario.Boot(ctx, boot); r.err != nil {
 				guest = nil
 			}
 		}
 		if guest != nil {
-			r.diffs, r.err = playBoth(ctx, guest, s)
+			r.diffs, r.err = playBoth(ctx, guest, sc)
 			if r.err != nil {
 				r.err = fmt.Errorf("%w\n%s", r.err, guest.Diagnosis(ctx))
 				guest.Close()
@@ -123,7 +131,7 @@ func playGroup(ctx context.Context, o *options, g *topologyGroup, binary string,
 			}
 		}
 		r.took = time.Since(started)
-		report(r)
+		s.report(r)
 	}
 }
 
