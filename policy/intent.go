@@ -125,7 +125,8 @@ func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
 		}
 		return in, nil
 	}
-	spec, first := parseSpec(p.Annotations[AnnSpec])
+	var spec resourceSpec
+	first := decode(p, AnnSpec, &spec)
 	// Every part is read even after a violation: a pod that runs already keeps
 	// its place whatever its node says by now, and the rest of what it asked for.
 	for _, part := range []func() *Refusal{
@@ -143,18 +144,19 @@ func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
 	return in, first
 }
 
-func parseSpec(text string) (resourceSpec, *Refusal) {
-	var spec resourceSpec
+// decode reads an annotation into a value; one that is not there changes nothing.
+func decode(p *Pod, key string, into any) *Refusal {
+	text := p.Annotations[key]
 	if text == "" {
-		return spec, nil
+		return nil
 	}
 	if len(text) > maxAnnotation {
-		return spec, refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", AnnSpec, maxAnnotation)
+		return refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", key, maxAnnotation)
 	}
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
-		return spec, refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", AnnSpec, literal(text))
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", key, literal(text))
 	}
-	return spec, nil
+	return nil
 }
 
 func (m *Machine) authorise(p *Pod, in *intent) *Refusal {
@@ -286,7 +288,7 @@ func (m *Machine) nodeAlignment() cpuallocator.Alignment {
 }
 
 func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
-	own, err := parseNUMASpec(p.Annotations[AnnNUMASpec])
+	own, err := numaSpec(p)
 	if err != nil {
 		return err
 	}
@@ -314,26 +316,17 @@ func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
 	return nil
 }
 
-func parseNUMASpec(text string) (*cpuallocator.Alignment, *Refusal) {
-	if text == "" {
-		return nil, nil
-	}
-	if len(text) > maxAnnotation {
-		return nil, refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", AnnNUMASpec, maxAnnotation)
-	}
+func numaSpec(p *Pod) (*cpuallocator.Alignment, *Refusal) {
 	var spec struct {
 		Policy string `json:"numaTopologyPolicy"`
 	}
-	if err := json.Unmarshal([]byte(text), &spec); err != nil {
-		return nil, refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", AnnNUMASpec, literal(text))
+	if err := decode(p, AnnNUMASpec, &spec); err != nil || spec.Policy == "" {
+		return nil, err
 	}
 	a, ok := map[string]cpuallocator.Alignment{
 		"None": cpuallocator.AlignNone, "BestEffort": cpuallocator.AlignBestEffort,
 		"Restricted": cpuallocator.AlignRestricted, "SingleNUMANode": cpuallocator.AlignSingleNode,
 	}[spec.Policy]
-	if spec.Policy == "" {
-		return nil, nil
-	}
 	if !ok {
 		return nil, refuse(InvalidAnnotation, "annotation %s: numaTopologyPolicy is %s; it must be None, BestEffort, Restricted or SingleNUMANode", AnnNUMASpec, literal(spec.Policy))
 	}
@@ -366,20 +359,16 @@ func (m *Machine) smtOf(p *Pod, in *intent) *Refusal {
 }
 
 func (m *Machine) statusOf(p *Pod, in *intent) *Refusal {
-	text := p.Annotations[AnnStatus]
-	if text == "" || in.class == BE || in.class == SYSTEM {
+	if p.Annotations[AnnStatus] == "" || in.class == BE || in.class == SYSTEM {
 		return nil
 	}
 	if !m.cfg.Authority.TrustStatus {
 		in.ignored = true
 		return nil
 	}
-	if len(text) > maxAnnotation {
-		return refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", AnnStatus, maxAnnotation)
-	}
 	var status resourceStatus
-	if err := json.Unmarshal([]byte(text), &status); err != nil {
-		return refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", AnnStatus, literal(text))
+	if err := decode(p, AnnStatus, &status); err != nil {
+		return err
 	}
 	cpus, err := cpuset.Parse(status.CPUSet)
 	if err != nil {

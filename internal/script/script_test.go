@@ -19,6 +19,21 @@ var update = flag.Bool("update", false, "rewrite the results in docs/semantics.m
 // play runs a script and returns the lines.
 func play(t *testing.T, text []byte) []Line {
 	t.Helper()
+	f, p := load(t, text)
+	var lines []Line
+	for _, s := range f.Steps {
+		line, err := p.Play(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// load makes the node of a script.
+func load(t *testing.T, text []byte) (*File, *Player) {
+	t.Helper()
 	f, err := Parse(text)
 	if err != nil {
 		t.Fatal(err)
@@ -31,15 +46,7 @@ func play(t *testing.T, text []byte) []Line {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var lines []Line
-	for _, s := range f.Steps {
-		line, err := p.Play(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, line)
-	}
-	return lines
+	return f, p
 }
 
 // TestSemantics plays every script in docs/semantics.md and compares it with the
@@ -134,18 +141,7 @@ func TestRecordReplays(t *testing.T) {
 }
 
 func recordAndReplay(t *testing.T, text []byte, size int) {
-	f, err := Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	topo, _, err := f.Topology.Build(func(dir string) (fs.FS, error) { return os.DirFS(dir), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := NewPlayer(f, topo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f, p := load(t, text)
 	recorder := policy.NewRecorder(size)
 	p.Observe(recorder)
 	for _, s := range f.Steps {
@@ -168,10 +164,7 @@ func recordAndReplay(t *testing.T, text []byte, size int) {
 	if err != nil {
 		t.Fatalf("the record does not parse: %v\n%s", err, doc)
 	}
-	q, err := NewPlayer(f, topo)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, q := load(t, text)
 	for _, s := range again.Steps {
 		if _, err := q.Play(s); err != nil {
 			t.Fatal(err)
