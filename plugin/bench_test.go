@@ -107,6 +107,30 @@ func BenchmarkCreateContainer(b *testing.B) {
 	b.ReportMetric(float64(a.percentile(.99))/float64(z.percentile(.99)), "p99-ratio")
 }
 
+// BenchmarkHandler is our own share of it: the handler called directly.
+func BenchmarkHandler(b *testing.B) {
+	n := newNode(b, grid(b, topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 32, ThreadsPerCore: 2}))
+	n.up(func(o *Options) { o.Log = slog.New(slog.NewTextHandler(io.Discard, nil)) })
+	for i := range 500 {
+		mustRun(b, n, burstable(fmt.Sprint("web", i)))
+	}
+	n.settle()
+	s := &session{Plugin: n.plugin, deadline: time.Minute}
+	sandbox, pod := n.pods["sb-web7"], burstable("web7")
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		c := pod.container(sandbox.Id, fmt.Sprint("c-", i), ctr{name: "main", request: 500})
+		if _, _, err := s.CreateContainer(context.Background(), sandbox, c); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.StopContainer(context.Background(), sandbox, c); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // full is a node with a thousand containers on 512 CPUs, thirty of them owners.
 func full(t testing.TB) (*node, []*api.PodSandbox, []*api.Container) {
 	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2}))

@@ -55,8 +55,12 @@ type loop struct {
 	taken bool        // what runs was taken over at least once; before, the file knows more than we do
 }
 
-// saveDelay lets a burst of events cost one save. It runs after the replies.
-const saveDelay = 50 * time.Millisecond
+// A change is saved soon, after its reply, and a burst of changes a few times a
+// second: a save costs a copy of everything.
+const (
+	saveDelay = 10 * time.Millisecond
+	saveEvery = 250 * time.Millisecond
+)
 
 // recordedEvents bounds the record of what happened.
 const recordedEvents = 512
@@ -86,10 +90,11 @@ func (l *loop) run(ctx context.Context) {
 		tick = t.C
 	}
 	var save <-chan time.Time
+	var saved time.Time
 	for {
 		l.beat.Store(l.clock.Now().UnixNano())
 		if l.dirty.Load() && save == nil {
-			save = time.After(saveDelay)
+			save = time.After(max(saveDelay, saveEvery-time.Since(saved)))
 		}
 		select {
 		case <-ctx.Done():
@@ -102,7 +107,7 @@ func (l *loop) run(ctx context.Context) {
 		case <-tick:
 			l.serve(request{ctx: ctx, event: policy.Tick{}})
 		case <-save:
-			save = nil
+			save, saved = nil, time.Now()
 			l.save(nil)
 		}
 	}

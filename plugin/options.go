@@ -83,3 +83,8 @@ func (o *Options) fill() {
 		o.Registration = 10 * time.Second
 	}
 }
+
+// GCPercent is how much garbage the daemon lets pile up, as a share of what it
+// holds. It is idle most of the time and everybody else pays for its memory: at
+// the default of 100 a node of a thousand containers costs 55 MiB, at 40 about 36.
+const GCPercent = 40

@@ -245,7 +245,7 @@ func storedBy(containers []*api.Container) cpuset.Set {
 // we lifted or capped it the runtime may only know our value.
 func (r *recovery) container(ctx context.Context, p *running, c *api.Container) policy.Container {
 	out := containerOf(c, p.pod.QoS, r.now)
-	out.OwnCPUs = r.read(ctx, out.CgroupPath)
+	r.read(ctx, out.CgroupPath) // the tree starts from what is there
 	f := factsOf(c, p.pod.QoS)
 	stored := limitOf(c.GetLinux().GetResources().GetCpu())
 	switch limit, capped := r.before(p.pod.UID, out.Name); {

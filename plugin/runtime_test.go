@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -73,6 +74,10 @@ func (quietNRI) Errorf(context.Context, string, ...any) {}
 
 func TestMain(m *testing.M) {
 	nrilog.Set(quietNRI{})
+	if socket := os.Getenv(helperEnv); socket != "" {
+		helper(socket)
+		return
+	}
 	m.Run()
 }
 

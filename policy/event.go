@@ -66,15 +66,14 @@ type Recovered struct {
 
 // Container is a container as the runtime reports it.
 type Container struct {
-	ID         string     `json:"id"`
-	Sandbox    string     `json:"sandbox"`
-	Name       string     `json:"name"`
-	Resources  Resources  `json:"resources"`
-	Shares     int64      `json:"shares"`
-	CPUs       string     `json:"cpus,omitempty"` // the cpuset that kubelet asked for
-	CgroupPath string     `json:"cgroupPath,omitempty"`
-	CreatedAt  time.Time  `json:"createdAt,omitzero"`
-	OwnCPUs    cpuset.Set `json:"ownCPUs,omitzero"` // what the cgroup itself was found to hold
+	ID         string    `json:"id"`
+	Sandbox    string    `json:"sandbox"`
+	Name       string    `json:"name"`
+	Resources  Resources `json:"resources"`
+	Shares     int64     `json:"shares"`
+	CPUs       string    `json:"cpus,omitempty"` // the cpuset that kubelet asked for
+	CgroupPath string    `json:"cgroupPath,omitempty"`
+	CreatedAt  time.Time `json:"createdAt,omitzero"`
 }
 
 // Event is something that happened on the node.

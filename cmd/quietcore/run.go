@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -77,6 +78,9 @@ type daemon struct {
 }
 
 func (d *daemon) run(ctx context.Context) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(plugin.GCPercent)
+	}
 	cfg := d.cfg.Load()
 	lock, err := state.TakeLock(cfg.State.Dir)
 	if err != nil {

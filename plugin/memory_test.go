@@ -1,0 +1,123 @@
+package plugin
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// helperEnv makes the test binary a process that holds nothing but the plugin,
+// so that its memory can be measured from outside.
+const helperEnv = "QUIETCORE_TEST_PLUGIN_ON"
+
+// gone is a tree in which no cgroup exists any more.
+type gone struct{}
+
+func (gone) Apply(context.Context, string, cgroup.Values) error { return cgroup.ErrGone }
+func (gone) Effective(string) (cgroup.Effective, error)         { return cgroup.Effective{}, cgroup.ErrGone }
+func (gone) CPUs(string) (cgroup.Effective, error)              { return cgroup.Effective{}, cgroup.ErrGone }
+func (gone) Children(string) ([]string, error)                  { return nil, cgroup.ErrGone }
+
+func helper(socket string) {
+	debug.SetGCPercent(GCPercent)
+	topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		panic(err)
+	}
+	store := &state.Store{Dir: os.Getenv(helperEnv + "_STATE"), Now: time.Now}
+	p, err := New(Options{Topology: topo, Driver: gone{}, Reader: gone{}, Store: store, Socket: socket, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); p.Run(ctx) }()
+	for !p.Settled() {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println("settled", len(p.Snapshot().Containers))
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	cancel()
+	<-done
+}
+
+// The budget is 40 MiB for the daemon with a thousand containers; metrics are in
+// it, the HTTP servers are not.
+func TestMemoryWithAThousandContainers(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector needs memory of its own")
+	}
+	n, pods, containers := full(t)
+	for i, p := range pods {
+		n.pods[p.Id] = p
+		n.containers[containers[i].Id] = containers[i]
+	}
+	n.direct = true
+	n.startRuntime()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), helperEnv+"="+n.socket, helperEnv+"_STATE="+t.TempDir())
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "settled 1000") {
+		t.Fatalf("the helper said %q, %v", line, err)
+	}
+	n.admitted()
+	for i := range 2000 { // a while of churn, so that the record and the heap fill
+		s := burstable(fmt.Sprint("churn", i))
+		mustRun(t, n, s)
+		n.remove(s)
+	}
+	rss := residentKiB(t, cmd.Process.Pid)
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("resident memory with 1,000 containers after 2,000 pods came and went: %.1f MiB", float64(rss)/1024)
+	if rss > 40<<10 {
+		t.Errorf("%d KiB are resident, the budget is 40 MiB", rss)
+	}
+}
+
+func residentKiB(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var kib int
+		if _, err := fmt.Sscanf(string(line), "VmRSS: %d kB", &kib); err == nil {
+			return kib
+		}
+	}
+	t.Fatal("no VmRSS in /proc")
+	return 0
+}
