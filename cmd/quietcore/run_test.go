@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// place is where one daemon of a test lives.
+type place struct{ dir, config, socket string }
+
+func newPlace(t *testing.T, more string) place {
+	t.Helper()
+	dir := t.TempDir()
+	p := place{dir: dir, config: filepath.Join(dir, "config.yaml"), socket: filepath.Join(dir, "run", "q.sock")}
+	p.write(t, more)
+	return p
+}
+
+func (p place) write(t *testing.T, more string) {
+	t.Helper()
+	text := fmt.Sprintf(`apiVersion: quietcore.dev/v1alpha1
+state: {dir: %[1]s/state}
+socket: %[1]s/run/q.sock
+listen: ""
+nri: {socket: %[1]s/nri.sock}
+cgroup: {root: %[1]s/cgroup}
+%[2]s
+`, p.dir, more)
+	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// logs is the daemon's standard error.
+type logs struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// start runs `quietcore run` until stop, which returns its exit code.
+func (p place) start(t *testing.T) (log *logs, stop func() int) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	log = &logs{}
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, []string{"run", "--config", p.config}, strings.NewReader(""), io.Discard, log)
+	}()
+	var once sync.Once
+	result := 0
+	stop = func() int {
+		once.Do(func() { cancel(); result = <-code })
+		return result
+	}
+	t.Cleanup(func() { stop() })
+	waitUntil(t, "the daemon's socket is there", func() bool {
+		_, err := os.Stat(p.socket)
+		return err == nil
+	})
+	return log, stop
+}
+
+func waitUntil(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after 30 s: %s is still not so", what)
+		}
+	}
+}
+
+func call(args ...string) (code int, out, errs string) {
+	var o, e bytes.Buffer
+	code = run(context.Background(), args, strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
+
+func TestADaemonServesWithoutARuntimeAndEndsCleanly(t *testing.T) {
+	p := newPlace(t, "")
+	_, stop := p.start(t)
+	if code, out, errs := call("status", "--socket", p.socket, "-o", "json"); code != 0 || !strings.Contains(out, `"connected":false`) {
+		t.Errorf("status: exit %d, %s%s", code, out, errs)
+	}
+	if code, out, _ := call("status", "--socket", p.socket); code != 0 || !strings.Contains(out, "not connected to the runtime") {
+		t.Errorf("status for people: exit %d\n%s", code, out)
+	}
+	if code, _, errs := call("explain", "--socket", p.socket, "default/nobody"); code != exitFailed || !strings.Contains(errs, "no container of default/nobody runs here") {
+		t.Errorf("explain of nobody: exit %d, %s", code, errs)
+	}
+	if code, _, errs := call("explain", "--socket", p.socket, "nobody"); code != exitUsage || !strings.Contains(errs, "NAMESPACE/POD") {
+		t.Errorf("explain without a namespace: exit %d, %s", code, errs)
+	}
+	if code := stop(); code != 0 {
+		t.Errorf("after SIGTERM the exit code is %d", code)
+	}
+	if code, _, errs := call("status", "--socket", p.socket); code != exitFailed || !strings.Contains(errs, "is `quietcore run` running") {
+		t.Errorf("status without a daemon: exit %d, %s", code, errs)
+	}
+}
+
+func TestASecondDaemonSaysWhoIsThere(t *testing.T) {
+	p := newPlace(t, "")
+	p.start(t)
+	code, _, errs := call("run", "--config", p.config)
+	if code != exitFailed || !strings.Contains(errs, fmt.Sprintf("in use by another quietcore, pid %d", os.Getpid())) {
+		t.Errorf("exit %d, %s", code, errs)
+	}
+	if code, _, _ := call("status", "--socket", p.socket); code != 0 {
+		t.Error("the second one broke the first one's socket")
+	}
+}
+
+func TestABadConfigurationIsTheCallersMistake(t *testing.T) {
+	for name, more := range map[string]string{
+		"an unknown key":                     "reservd: {}",
+		"a wrong case":                       "Mode: enforce",
+		"a wrong type":                       "pools: {sharedFloor: many}",
+		"a CPU that the machine has not got": `reserved: {cpus: "8000"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPlace(t, more)
+			code, _, errs := call("run", "--config", p.config)
+			if code != exitUsage || len(errs) < 20 {
+				t.Errorf("exit %d, %s", code, errs)
+			}
+		})
+	}
+	if code, _, _ := call("run", "--config", filepath.Join(t.TempDir(), "none.yaml")); code != exitUsage {
+		t.Errorf("a configuration that is not there: exit %d", code)
+	}
+}
+
+func TestABadReloadKeepsTheOldConfiguration(t *testing.T) {
+	p := newPlace(t, "log: {level: debug}")
+	log, _ := p.start(t)
+	p.write(t, "admission: sometimes")
+	waitUntil(t, "the bad file is refused", func() bool { return strings.Contains(log.String(), "the configuration is refused") })
+	p.write(t, "admission: degrade")
+	waitUntil(t, "the good file is taken", func() bool { return strings.Contains(log.String(), "the configuration is taken over") })
+}
+
+func TestAStateFileOfNonsenseIsPutAside(t *testing.T) {
+	p := newPlace(t, "")
+	state := filepath.Join(p.dir, "state")
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(state, "state.json"), []byte(`{"version":99}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, stop := p.start(t)
+	stop()
+	if !strings.Contains(log.String(), "has format 99") {
+		t.Errorf("the log says nothing of it:\n%s", log)
+	}
+	if aside, _ := filepath.Glob(filepath.Join(state, "state.json.corrupt-*")); len(aside) != 1 {
+		t.Errorf("put aside: %v", aside)
+	}
+}
