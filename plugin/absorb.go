@@ -15,6 +15,13 @@ func (e *enforcer) absorb(b batch) {
 		e.view = b.view
 		e.tree.SetOnline(b.view.Topology.Online())
 	}
+	if b.anew {
+		for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
+			for _, s := range all {
+				s.rev = 0
+			}
+		}
+	}
 	for _, d := range b.decisions {
 		switch d := d.(type) {
 		case policy.SetPool:

@@ -24,6 +24,7 @@ type batch struct {
 	synchronized bool                        // from here on it is known who runs
 	audit        bool                        // look at every cgroup now
 	lazy         bool                        // nobody waits and nobody has to leave
+	anew         bool                        // of a new machine, whose revisions begin anew
 	verify       []string                    // ids of containers to read back
 	recheck      []string                    // UIDs of pods whose quota somebody wrote
 }

@@ -190,6 +190,14 @@ func TestAPanicInAStepIsAnsweredAndLogged(t *testing.T) {
 	before["web-main"] = "4-15"
 	before["b-main"] = "2-3"
 	n.samePlaces(before)
+	if err := n.update("a-main", cpuOf(4000, 4000, "")); err != nil { // who was there before still obeys
+		t.Fatal(err)
+	}
+	n.settle()
+	if got, err := n.kernel.Effective("kubepods/poduid-a"); err != nil || got.CPUs.Count() != 4 {
+		t.Errorf("after a resize to 4 CPUs the pod has %s (%v)", got.CPUs, err)
+	}
+	n.checkOwners()
 }
 
 func TestARuntimeThatNeverConfiguresIsGivenUpAndLeftBehindClean(t *testing.T) {

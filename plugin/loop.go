@@ -255,11 +255,15 @@ func (l *loop) rebuild() {
 		return
 	}
 	records := l.recorder.Records()
+	var all []policy.Decision
 	for _, r := range records[:max(len(records)-1, 0)] {
-		_, _ = m.Step(r.At, r.Event()) // a refusal then is a refusal now
+		decisions, _ := m.Step(r.At, r.Event()) // a refusal then is a refusal now
+		all = append(all, decisions...)
 	}
 	l.machine, l.recorder = m, policy.NewRecorder(recordedEvents)
 	l.view.Store(m.Snapshot())
+	// Its revisions begin anew, so what is enforced has to forget the old ones.
+	l.emit(batch{decisions: all, view: m.Snapshot(), anew: true})
 }
 
 // kindOf names an event as records do: containerCreate.

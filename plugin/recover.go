@@ -2,6 +2,8 @@ package plugin
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -39,7 +41,7 @@ type running struct {
 // synchronized turns the runtime's lists into the event.
 func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) policy.Synchronized {
 	r.observed, r.facts = map[string]cgroup.Effective{}, map[string]facts{}
-	found := r.group(pods, containers)
+	found := slices.DeleteFunc(r.group(pods, containers), r.ended)
 	for _, p := range found {
 		p.kernel = r.read(ctx, p.pod.CgroupParent)
 	}
@@ -58,6 +60,16 @@ func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox, con
 		s.Caps = append(s.Caps, c.Policy())
 	}
 	return s
+}
+
+// ended says whether a pod is over and only its sandbox is still listed: kubelet
+// has removed its cgroup.
+func (r *recovery) ended(p *running) bool {
+	if len(p.containers) > 0 || r.reader == nil || p.pod.CgroupParent == "" {
+		return false
+	}
+	_, err := r.reader.CPUs(p.pod.CgroupParent)
+	return errors.Is(err, cgroup.ErrGone)
 }
 
 func (r *recovery) group(pods []*api.PodSandbox, containers []*api.Container) []*running {
@@ -120,8 +132,10 @@ func exclusive(p *policy.Pod) bool {
 // better, so this is for pods that it does not name.
 func (r *recovery) distrust(found []*running) {
 	var once, twice cpuset.Set
+	counted := map[string]bool{} // a pod may have several sandboxes
 	for _, p := range found {
-		if exclusive(&p.pod) {
+		if exclusive(&p.pod) && !counted[p.pod.UID] {
+			counted[p.pod.UID] = true
 			both := once.And(p.kernel)
 			twice.AddSet(&both)
 			once.AddSet(&p.kernel)

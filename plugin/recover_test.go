@@ -325,6 +325,32 @@ func TestVanishedPodsAreCollected(t *testing.T) {
 	n.want("web-main", "0-3,6-15")
 }
 
+func TestAPodThatIsOverOwnsNothingAfterARestart(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.startRuntime()
+	done, db := lsr("done", 4000), lsr("db", 4000)
+	n.pods["sb-done"] = done.sandbox("sb-done") // listed until kubelet collects it
+	mustRun(t, n, db)
+	n.up()
+	n.want("db-main", "0-3")
+	if got := n.plugin.Snapshot().Exclusive.String(); got != "0-3" {
+		t.Errorf("exclusive is %s; a pod that ended has CPUs", got)
+	}
+}
+
+func TestAPodOfTwoSandboxesIsOnePod(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	mustRun(t, n, lsr("a", 2000), lsr("db", 4000))
+	n.settle()
+	before := n.places()
+	n.pods["sb-db-old"] = lsr("db", 4000).sandbox("sb-db-old")
+	n.kill()
+	n.store.set(state.Snapshot{})
+	n.up()
+	n.samePlaces(before)
+}
+
 func TestDistrustOfMasksThatAreNobodysOwn(t *testing.T) {
 	pod := func(name string, kernel cpuset.Set) *running {
 		return &running{pod: policy.Pod{UID: name, QoS: policy.Guaranteed, Labels: map[string]string{policy.LabelClass: "LSR"}}, kernel: kernel}
