@@ -86,4 +86,7 @@ const containerdConfig = `version = 4
 
 [plugins.'io.containerd.nri.v1.nri']
   disable = false
+  # Under emulation one cgroup write can take longer than the default of 2s.
+  plugin_registration_timeout = '1m'
+  plugin_request_timeout = '30s'
 `
