@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -166,6 +167,7 @@ func TestAPanicInAStepIsAnsweredAndLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.loop.recorder = policy.NewRecorder(2) // the revisions of a replay are lower than those of the life
 	p.loop.step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
 		if r, ok := e.(policy.PodRun); ok && r.Pod.Name == "poison" {
 			var none *policy.Machine
@@ -177,7 +179,13 @@ func TestAPanicInAStepIsAnsweredAndLogged(t *testing.T) {
 	n.plugin, n.stop, n.done = p, cancel, make(chan struct{})
 	go func() { defer close(n.done); p.Run(ctx) }()
 	n.settle()
+	for i := range 10 {
+		s := lsr(fmt.Sprint("passing", i), 2000)
+		mustRun(t, n, s)
+		n.remove(s)
+	}
 	mustRun(t, n, lsr("a", 2000), burstable("web"))
+	n.settle()
 	before := n.places()
 	if err := n.run(lsr("poison", 2000)); err == nil || !strings.Contains(err.Error(), "internal error") {
 		t.Errorf("error is %v", err)
