@@ -52,9 +52,9 @@ func milli(v int64) string {
 
 // free is what may be given exclusively now.
 func (m *Machine) free() cpuset.Set {
-	f := m.pools.shared
-	f.RemoveSet(&m.pools.reserved)
-	f.RemoveSet(&m.pools.system)
+	f := m.pools.Shared
+	f.RemoveSet(&m.pools.Reserved)
+	f.RemoveSet(&m.pools.System)
 	return f
 }
 
@@ -99,10 +99,10 @@ func (m *Machine) grantOf(p *pod, cpus cpuset.Set, r cpuallocator.Request) *gran
 
 // blame names the owner whom a refused pod cannot see.
 func (m *Machine) blame(err *Refusal) *Refusal {
-	if m.pools.kubelet.IsEmpty() {
+	if m.pools.Kubelet.IsEmpty() {
 		return err
 	}
-	return refuse(err.Code, "%s (kubelet's static policy owns CPUs %s)", err.Message, m.pools.kubelet)
+	return refuse(err.Code, "%s (kubelet's static policy owns CPUs %s)", err.Message, m.pools.Kubelet)
 }
 
 // mayOwn checks the floor of the shared pool and the namespace's maximum before
@@ -111,8 +111,8 @@ func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 	all := g.all()
 	more := all.Minus(owned)
 	floor := m.floorOf(&m.cfg)
-	if left := m.pools.shared.Minus(more).Count(); left < floor {
-		return refuse(cpuallocator.InsufficientCPUs, "giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d", more.Count(), left, m.pools.shared.Count(), floor)
+	if left := m.pools.Shared.Minus(more).Count(); left < floor {
+		return refuse(cpuallocator.InsufficientCPUs, "giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d", more.Count(), left, m.pools.Shared.Count(), floor)
 	}
 	most, limited := m.cfg.Authority.MaxCPUs[p.ref.Namespace]
 	if !limited {
@@ -145,7 +145,7 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	if r.CPUs.IsEmpty() || !all.SubsetOf(&known) {
 		return false
 	}
-	if all.Intersects(&m.pools.reserved) || all.Intersects(&m.pools.system) {
+	if all.Intersects(&m.pools.Reserved) || all.Intersects(&m.pools.System) {
 		return false
 	}
 	if all.Intersects(&m.owned.cpus) || all.Intersects(&m.owned.withheld) {
@@ -157,7 +157,7 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 			return false
 		}
 	}
-	left := m.pools.shared.Minus(all)
+	left := m.pools.Shared.Minus(all)
 	if left.IsEmpty() {
 		return false
 	}
@@ -178,7 +178,7 @@ func (m *Machine) honour(p *pod, cpus cpuset.Set, n int) *Refusal {
 	if cpus.Count() != n {
 		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus, cpus.Count(), cpus, n)
 	}
-	if taken := cpus.And(m.pools.kubelet); !taken.IsEmpty() {
+	if taken := cpus.And(m.pools.Kubelet); !taken.IsEmpty() {
 		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus, taken)
 	}
 	free := m.free()

@@ -102,8 +102,8 @@ func (m *Machine) ownedByOthers(p *pod, cpus cpuset.Set) cpuset.Set {
 func (m *Machine) replace(p *pod, wants cpuset.Set) (*grant, *Refusal) {
 	online := m.topo.Online()
 	others := m.ownedByOthers(p, online)
-	ours := wants.And(online).Minus(others).Minus(m.pools.withheld)
-	free := m.free().Or(ours).Minus(m.pools.reserved).Minus(m.bookedForOthers(p))
+	ours := wants.And(online).Minus(others).Minus(m.pools.Withheld)
+	free := m.free().Or(ours).Minus(m.pools.Reserved).Minus(m.bookedForOthers(p))
 	r := p.in.request
 	r.CPUs = wants.Count()
 	result, err := m.alloc.Allocate(free, m.held(p), r)

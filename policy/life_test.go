@@ -123,7 +123,11 @@ func (l *life) step(t *rapid.T, e Event) error {
 func describe(s *Snapshot) string {
 	out := fmt.Sprintf("shared %s be %s exclusive %s withheld %s reserved %s\n", s.Shared, s.BE, s.Exclusive, s.Withheld, s.Reserved)
 	for _, c := range s.Containers {
-		out += fmt.Sprintf("%s/%s/%s %s %s cpus %s mems %s quota %d cap %d withheld %s\n", c.Namespace, c.Pod, c.Name, c.Class, c.Pool, s.CPUs(c), s.MemsOf(c), c.QuotaMilli, c.CapMilli, c.Withheld)
+		withheld := cpuset.Set{}
+		if c.Withheld != nil {
+			withheld = *c.Withheld
+		}
+		out += fmt.Sprintf("%s/%s/%s %s %s cpus %s mems %s quota %d cap %d withheld %s\n", c.Namespace, c.Pod, c.Name, c.Class, c.Pool, s.CPUs(c), s.MemsOf(c), c.QuotaMilli, c.CapMilli, withheld)
 	}
 	return out
 }

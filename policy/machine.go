@@ -26,8 +26,8 @@ type Machine struct {
 	disowned map[string]bool
 	caps     int // how many caps are in force
 
-	pools   pools
-	decided pools // the pools as last decided
+	pools   Pools
+	decided Pools // the pools as last decided
 	kubelet KubeletState
 
 	rev   uint64

@@ -8,37 +8,37 @@ import (
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
-// pools is who has which CPUs. Reserved CPUs are inside shared and be unless
+// Pools is who has which CPUs. Reserved CPUs are inside shared and be unless
 // they are strict; isolated CPUs are in no pool.
-type pools struct {
-	shared    cpuset.Set
-	be        cpuset.Set
-	reserved  cpuset.Set
-	exclusive cpuset.Set // owned by LSE, LSR and kubelet's pods, online ones
-	withheld  cpuset.Set
-	system    cpuset.Set
-	kubelet   cpuset.Set // kubelet's exclusive CPUs that are not ours
+type Pools struct {
+	Shared    cpuset.Set
+	BE        cpuset.Set
+	Reserved  cpuset.Set
+	Exclusive cpuset.Set // owned by LSE, LSR and kubelet's pods, online ones
+	Withheld  cpuset.Set
+	System    cpuset.Set
+	Kubelet   cpuset.Set // kubelet's exclusive CPUs that are not ours
 }
 
 // derive computes the pools from the grants. It is the only place that does.
-func (m *Machine) derive() pools {
+func (m *Machine) derive() Pools {
 	online := m.topo.Online()
 	base := online.Minus(m.topo.Isolated())
-	p := pools{reserved: m.cfg.reserved().And(online), system: m.cfg.System.CPUs.And(online)}
+	p := Pools{Reserved: m.cfg.reserved().And(online), System: m.cfg.System.CPUs.And(online)}
 	if m.cfg.reservedStrict() {
-		base.RemoveSet(&p.reserved)
+		base.RemoveSet(&p.Reserved)
 	}
 	if m.cfg.System.Exclusive {
-		base.RemoveSet(&p.system)
+		base.RemoveSet(&p.System)
 	}
-	p.kubelet = m.kubeletCPUs()
-	p.be = base.Minus(p.kubelet)
-	p.shared = p.be
-	p.exclusive = p.kubelet.And(online)
-	p.shared = p.shared.Minus(m.owned.cpus).Minus(m.owned.withheld)
-	p.be = p.be.Minus(m.owned.notBE).Minus(m.owned.withheld)
-	p.exclusive = p.exclusive.Or(m.owned.cpus).And(online)
-	p.withheld = m.owned.withheld.And(online)
+	p.Kubelet = m.kubeletCPUs()
+	p.BE = base.Minus(p.Kubelet)
+	p.Shared = p.BE
+	p.Exclusive = p.Kubelet.And(online)
+	p.Shared = p.Shared.Minus(m.owned.cpus).Minus(m.owned.withheld)
+	p.BE = p.BE.Minus(m.owned.notBE).Minus(m.owned.withheld)
+	p.Exclusive = p.Exclusive.Or(m.owned.cpus).And(online)
+	p.Withheld = m.owned.withheld.And(online)
 	return p
 }
 
@@ -53,21 +53,21 @@ func (m *Machine) recompute() {
 		kind     PoolKind
 		old, new cpuset.Set
 	}{
-		{PoolShared, old.shared, m.pools.shared},
-		{PoolBE, old.be, m.pools.be},
-		{PoolSystem, old.system, m.pools.system},
-		{PoolReserved, old.reserved, m.pools.reserved},
+		{PoolShared, old.Shared, m.pools.Shared},
+		{PoolBE, old.BE, m.pools.BE},
+		{PoolSystem, old.System, m.pools.System},
+		{PoolReserved, old.Reserved, m.pools.Reserved},
 	} {
 		if p.old != p.new {
 			m.views.poolsChanged = true
 			m.decide(SetPool{Pool: p.kind, CPUs: p.new})
 		}
 	}
-	if old.exclusive != m.pools.exclusive || old.withheld != m.pools.withheld {
+	if old.Exclusive != m.pools.Exclusive || old.Withheld != m.pools.Withheld {
 		m.views.poolsChanged = true
 	}
 	m.decided = m.pools
-	if old.system.IsEmpty() != m.pools.system.IsEmpty() || old.reserved.IsEmpty() != m.pools.reserved.IsEmpty() {
+	if old.System.IsEmpty() != m.pools.System.IsEmpty() || old.Reserved.IsEmpty() != m.pools.Reserved.IsEmpty() {
 		m.moveSystem()
 	}
 }
@@ -86,7 +86,7 @@ func (m *Machine) moveSystem() {
 // CPUs. If kubelet owns all that is left, the pool overlaps kubelet's CPUs: an
 // empty cpuset would mean every CPU of the machine anyway.
 func (m *Machine) rescue() {
-	for m.pools.shared.IsEmpty() {
+	for m.pools.Shared.IsEmpty() {
 		victim := m.youngest(func(p *pod) bool {
 			cpus := p.grant.cpus.And(m.topo.Online())
 			return !cpus.IsEmpty()
@@ -97,13 +97,13 @@ func (m *Machine) rescue() {
 		m.degrade(victim, "the shared pool had no CPU left and takes this pod's")
 		m.pools = m.derive()
 	}
-	if m.pools.shared.IsEmpty() {
-		m.pools.shared = m.topo.Online()
-		m.pools.be = m.topo.Online()
+	if m.pools.Shared.IsEmpty() {
+		m.pools.Shared = m.topo.Online()
+		m.pools.BE = m.topo.Online()
 		m.notice(nil, "SharedPoolOverlaps", "no online CPU is left for the shared pool; it overlaps the CPUs of kubelet's exclusive containers until one is free")
 	}
-	if m.pools.be.IsEmpty() {
-		m.pools.be = m.pools.shared
+	if m.pools.BE.IsEmpty() {
+		m.pools.BE = m.pools.Shared
 	}
 }
 
@@ -159,9 +159,9 @@ func (m *Machine) poolOf(p *pod) PoolKind {
 		return PoolBE
 	case SYSTEM:
 		switch {
-		case !m.pools.system.IsEmpty():
+		case !m.pools.System.IsEmpty():
 			return PoolSystem
-		case !m.pools.reserved.IsEmpty():
+		case !m.pools.Reserved.IsEmpty():
 			return PoolReserved
 		}
 	}
@@ -192,20 +192,20 @@ func (m *Machine) needOf(p *pod, name string) (Need, PoolKind) {
 }
 
 // resolve turns a need into CPUs.
-func (ps *pools) resolve(n Need, node func(id int) cpuset.Set) cpuset.Set {
+func (ps *Pools) resolve(n Need, node func(id int) cpuset.Set) cpuset.Set {
 	if n.Own != nil {
 		return *n.Own
 	}
 	var s cpuset.Set
 	switch n.Pool {
 	case PoolBE:
-		s = ps.be
+		s = ps.BE
 	case PoolSystem:
-		s = ps.system
+		s = ps.System
 	case PoolReserved:
-		s = ps.reserved
+		s = ps.Reserved
 	default:
-		s = ps.shared
+		s = ps.Shared
 	}
 	if n.Node != AnyNode {
 		s = s.And(node(n.Node))

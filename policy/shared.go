@@ -31,7 +31,7 @@ func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 
 func (m *Machine) sharedOn(node int) int {
 	cpus := m.nodeCPUs(node)
-	return m.pools.shared.CountAnd(&cpus)
+	return m.pools.Shared.CountAnd(&cpus)
 }
 
 func (m *Machine) bindScheduled(p *pod, node int) *Refusal {

@@ -11,17 +11,10 @@ import (
 // Snapshot is the state of a node at one revision. It is never written to, so
 // any number of readers may hold it.
 type Snapshot struct {
+	*Pools     // shared by snapshots between which no pool changed
 	Rev        uint64
 	Topology   *topology.Topology
-	Shared     cpuset.Set
-	BE         cpuset.Set
-	Reserved   cpuset.Set
-	Exclusive  cpuset.Set
-	Withheld   cpuset.Set
-	System     cpuset.Set
-	Kubelet    cpuset.Set       // kubelet's exclusive CPUs
 	Containers []*ContainerView // by namespace, pod and name
-	pools      *pools           // shared by snapshots between which no pool changed
 }
 
 // ContainerView is one running container.
@@ -34,7 +27,7 @@ type ContainerView struct {
 	Class      Class
 	Pool       PoolKind
 	Need       Need
-	Withheld   cpuset.Set
+	Withheld   *cpuset.Set // nil: none
 	Mems       *cpuset.Set // nil: every NUMA node
 	QuotaMilli int64
 	Shares     int64
@@ -45,7 +38,7 @@ type ContainerView struct {
 
 // CPUs is what a container may run on.
 func (s *Snapshot) CPUs(c *ContainerView) cpuset.Set {
-	return s.pools.resolve(c.Need, func(id int) cpuset.Set {
+	return s.resolve(c.Need, func(id int) cpuset.Set {
 		for i := range s.Topology.Nodes() {
 			if n := &s.Topology.Nodes()[i]; n.ID == id {
 				return n.CPUs
@@ -96,17 +89,14 @@ func (m *Machine) refreshViews() {
 		}
 	}
 	v.touched, v.poolsChanged = v.touched[:0], false
-	var ps *pools
-	if v.current != nil && *v.current.pools == m.pools {
-		ps = v.current.pools
+	var pools *Pools
+	if v.current != nil && *v.current.Pools == m.pools {
+		pools = v.current.Pools
 	} else {
 		now := m.pools
-		ps = &now
+		pools = &now
 	}
-	v.current = &Snapshot{
-		Rev: m.rev, Topology: m.topo, Shared: ps.shared, BE: ps.be, Reserved: ps.reserved,
-		Exclusive: ps.exclusive, Withheld: ps.withheld, System: ps.system, Kubelet: ps.kubelet, Containers: v.list, pools: ps,
-	}
+	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list}
 }
 
 func (m *Machine) refreshView(c *container) {
@@ -134,8 +124,8 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(need),
 		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Why: p.why,
 	}
-	if p.grant != nil {
-		v.Withheld = p.grant.withheld
+	if p.grant != nil && !p.grant.withheld.IsEmpty() {
+		v.Withheld = &p.grant.withheld
 	}
 	if limit, ok := p.caps[c.ref.Name]; ok {
 		v.CapMilli = limit.Milli

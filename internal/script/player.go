@@ -66,8 +66,11 @@ func StateOf(s *policy.Snapshot) ([]State, Pools) {
 	for _, c := range s.Containers {
 		st := State{
 			Pod: c.Pod, Namespace: c.Namespace, Container: c.Name, Class: c.Class, Pool: c.Pool,
-			CPUs: s.CPUs(c).String(), Mems: s.MemsOf(c).String(), Withheld: c.Withheld.String(),
+			CPUs: s.CPUs(c).String(), Mems: s.MemsOf(c).String(),
 			QuotaMilli: c.QuotaMilli, Shares: c.Shares, ByKubelet: c.ByKubelet, Why: c.Why,
+		}
+		if c.Withheld != nil {
+			st.Withheld = c.Withheld.String()
 		}
 		if c.CapMilli > 0 {
 			limit := c.CapMilli
