@@ -17,7 +17,6 @@ import (
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/internal/topodoc"
-	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -68,7 +67,8 @@ func writeStatus(w io.Writer, s *control.Status) error {
 	if err != nil {
 		return err
 	}
-	v := render.View{Title: "quietcore", Topology: t, CPUs: ownersOf(s), Notes: notes(s)}
+	v := script.View("quietcore", t, s.Containers, s.Pools)
+	v.Notes = notes(s)
 	if err := render.Text(w, v, colored(w)); err != nil {
 		return err
 	}
@@ -131,38 +131,4 @@ func topologyOf(doc json.RawMessage) (*topology.Topology, error) {
 		return nil, fmt.Errorf("the daemon's topology: %w", err)
 	}
 	return t.WithOnline(online)
-}
-
-// ownersOf says for every CPU who has it: owners over pools, the narrower pool
-// over the wider.
-func ownersOf(s *control.Status) map[int]render.CPUInfo {
-	cpus := map[int]render.CPUInfo{}
-	paint := func(list string, info render.CPUInfo) {
-		set, err := cpuset.Parse(list)
-		if err != nil {
-			return
-		}
-		for cpu := range set.All() {
-			cpus[cpu] = info
-		}
-	}
-	paint(s.Pools.BE, render.CPUInfo{Pool: render.BE})
-	paint(s.Pools.Shared, render.CPUInfo{Pool: render.Shared})
-	paint(s.Pools.Reserved, render.CPUInfo{Pool: render.Reserved})
-	paint(s.Pools.Exclusive, render.CPUInfo{Pool: render.Exclusive})
-	for _, c := range s.Containers {
-		if c.Pool != policy.PoolExclusive {
-			continue
-		}
-		info := render.CPUInfo{Pool: render.LSR, Owner: c.Namespace + "/" + c.Pod}
-		switch {
-		case c.ByKubelet:
-			info.Pool = render.Kubelet
-		case c.Class == policy.LSE:
-			info.Pool = render.LSE
-		}
-		paint(c.CPUs, info)
-		paint(c.Withheld, render.CPUInfo{Pool: render.Withheld})
-	}
-	return cpus
 }

@@ -23,6 +23,7 @@ func View(title string, t *topology.Topology, states []State, pools Pools) rende
 	paint(pools.BE, render.BE, "")
 	paint(pools.Shared, render.Shared, "")
 	paint(pools.Reserved, render.Reserved, "")
+	paint(pools.Exclusive, render.Exclusive, "") // also of pods whose containers have stopped
 	for _, s := range states {
 		switch {
 		case s.Pool == policy.PoolSystem:
