@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,8 +74,11 @@ func (p place) start(t *testing.T) (log *logs, stop func() int) {
 		return result
 	}
 	t.Cleanup(func() { stop() })
-	waitUntil(t, "the daemon's socket is there", func() bool {
-		_, err := os.Stat(p.socket)
+	waitUntil(t, "somebody accepts at the daemon's socket", func() bool {
+		c, err := net.Dial("unix", p.socket) // the file is there before anybody listens
+		if err == nil {
+			c.Close()
+		}
 		return err == nil
 	})
 	return log, stop
