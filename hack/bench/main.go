@@ -34,15 +34,16 @@ var rows = []row{
 	{"step of a create beside 1,000 containers, LS", "./policy", "BenchmarkCreate/LS", "µs/step", 50, func(v float64) string { return fmt.Sprintf("%.1f µs", v) }},
 	{"step of a create beside 1,000 containers, LSR", "./policy", "BenchmarkCreate/LSR", "µs/step", 50, func(v float64) string { return fmt.Sprintf("%.1f µs", v) }},
 	{"synchronize 1,000 containers, state machine alone", "./policy", "BenchmarkSynchronize", "ns/op", 100e6, millis},
+	{"synchronize 1,000 containers on 512 CPUs, cgroups read", "./plugin", "BenchmarkSynchronize", "ns/op", 100e6, millis},
+	{"CreateContainer over NRI beside 500, p99 against a plugin that does nothing", "./plugin", "BenchmarkCreateContainer", "p99-ratio", 1.25, times},
+	{"the same, median", "./plugin", "BenchmarkCreateContainer", "p50-ratio", 1.25, times},
 	{"masks for an exclusive pod beside 1,000 containers", "./internal/cgroup", "BenchmarkPlanExclusiveBeside1000", "ns/op", 1e6, micros},
 	{"audit of 1,000 containers through files", "./internal/cgroup", "BenchmarkAuditFiles1000", "ns/op", 20e6, millis},
 }
 
 func micros(v float64) string { return fmt.Sprintf("%.1f µs", v/1e3) }
 func millis(v float64) string { return fmt.Sprintf("%.1f ms", v/1e6) }
-func count(v float64) string  { return strconv.FormatFloat(v, 'f', -1, 64) }
-func ratio(v float64) string  { return fmt.Sprintf("%.2f x", v) }
-func mebi(v float64) string   { return fmt.Sprintf("%.1f MiB", v) }
+func times(v float64) string  { return fmt.Sprintf("%.2f x", v) }
 
 func main() {
 	benchtime := flag.String("benchtime", "1s", "passed to go test")
