@@ -196,12 +196,12 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	case isSaved && !saved.CPUs.IsEmpty() && r.same(saved.CPUs, kernel):
 		return saved.Recovered()
 	case !kernel.IsEmpty():
-		return &policy.Recovered{CPUs: kernel, From: "kernel", Several: len(p.containers) > 1}
+		return &policy.Recovered{CPUs: &kernel, From: "kernel", Several: len(p.containers) > 1}
 	case isSaved && !saved.CPUs.IsEmpty():
 		return saved.Recovered()
 	}
 	if stored := storedBy(p.containers); !stored.IsEmpty() {
-		return &policy.Recovered{CPUs: stored, From: "runtime", Several: len(p.containers) > 1}
+		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	}
 	return nil
 }

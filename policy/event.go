@@ -47,9 +47,11 @@ type Pod struct {
 
 // Recovered is an exclusive allocation that outlived the daemon.
 type Recovered struct {
-	CPUs     cpuset.Set `json:"cpus"`
-	Withheld cpuset.Set `json:"withheld,omitzero"`
-	From     string     `json:"from"` // kernel, state file or runtime
+	// CPUs and Withheld are nil where it owned none: a set takes 1 KiB, and most
+	// pods own nothing.
+	CPUs     *cpuset.Set `json:"cpus,omitempty"`
+	Withheld *cpuset.Set `json:"withheld,omitempty"`
+	From     string      `json:"from"` // kernel, state file or runtime
 	// Request is how many CPUs were asked for; 0: as many as CPUs has.
 	Request int `json:"request,omitempty"`
 	// Reasons are the node's policies that decided then; they may be others by now.
@@ -74,6 +76,14 @@ type Container struct {
 	CPUs       string    `json:"cpus,omitempty"` // the cpuset that kubelet asked for
 	CgroupPath string    `json:"cgroupPath,omitempty"`
 	CreatedAt  time.Time `json:"createdAt,omitzero"`
+}
+
+// owned is what the pod owned, siblings kept idle for it not included.
+func (r *Recovered) owned() cpuset.Set {
+	if r.CPUs == nil {
+		return cpuset.Set{}
+	}
+	return *r.CPUs
 }
 
 // Event is something that happened on the node.

@@ -137,12 +137,13 @@ func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 // adopt takes over what a pod was found to own. CPUs that somebody owns, that
 // are reserved or that do not exist are nobody's to adopt.
 func (m *Machine) adopt(p *pod, r *Recovered) bool {
-	all := r.CPUs
-	if p.in.request.SMT == cpuallocator.SMTIsolate {
-		all.AddSet(&r.Withheld)
+	owned := r.owned()
+	all := owned
+	if p.in.request.SMT == cpuallocator.SMTIsolate && r.Withheld != nil {
+		all.AddSet(r.Withheld)
 	}
 	known := m.topo.Known()
-	if r.CPUs.IsEmpty() || !all.SubsetOf(&known) {
+	if owned.IsEmpty() || !all.SubsetOf(&known) {
 		return false
 	}
 	if all.Intersects(&m.pools.Reserved) || all.Intersects(&m.pools.System) {
@@ -163,12 +164,12 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	}
 	request := p.in.request
 	if request.CPUs = r.Request; request.CPUs == 0 {
-		request.CPUs = r.CPUs.Count()
+		request.CPUs = owned.Count()
 	}
 	// The runtime may still report the sums from before a resize; the kernel does not.
 	whole := int64(request.CPUs) * 1000
 	p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
-	p.grant = m.grantOf(p, r.CPUs, request)
+	p.grant = m.grantOf(p, owned, request)
 	p.in.reasons = r.Reasons
 	return true
 }

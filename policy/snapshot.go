@@ -124,8 +124,8 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(need),
 		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Why: p.why,
 	}
-	if p.grant != nil && !p.grant.withheld.IsEmpty() {
-		v.Withheld = &p.grant.withheld
+	if p.grant != nil {
+		v.Withheld = nonEmpty(&p.grant.withheld)
 	}
 	if limit, ok := p.caps[c.ref.Name]; ok {
 		v.CapMilli = limit.Milli

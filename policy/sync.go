@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // synchronize makes the machine's pods and containers those that run. Pods that
@@ -99,7 +101,7 @@ func (m *Machine) Checkpoint() Synchronized {
 func (p *pod) recoverable() *Recovered {
 	r := Recovered{From: "state file", Degraded: p.degraded, Several: p.several}
 	if p.grant != nil {
-		r.CPUs, r.Withheld, r.Request, r.Reasons = p.grant.cpus, p.grant.withheld, p.grant.request.CPUs, p.in.reasons
+		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
 	}
 	if p.in.class == LS {
 		node := p.node
@@ -109,4 +111,11 @@ func (p *pod) recoverable() *Recovered {
 		return nil
 	}
 	return &r
+}
+
+func nonEmpty(s *cpuset.Set) *cpuset.Set {
+	if s.IsEmpty() {
+		return nil
+	}
+	return s
 }

@@ -49,6 +49,7 @@ type Pod struct {
 	Request   int          `json:"request,omitempty"`   // CPUs asked for; 0: as many as CPUs has
 	BoundNode *int         `json:"boundNode,omitempty"` // NUMA node ID of an LS pod's pool, policy.AnyNode for all of it
 	Degraded  string       `json:"degraded,omitempty"`  // why it runs in the shared pool although it asked for more
+	Reasons   string       `json:"reasons,omitempty"`   // which policy of the node decided
 	Several   bool         `json:"several,omitempty"`   // more than one container ran at a time
 	CreatedAt time.Time    `json:"createdAt"`
 }
@@ -73,7 +74,7 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 		}
 		s.Pods = append(s.Pods, Pod{
 			UID: p.UID, Sandbox: p.Sandbox, Namespace: p.Namespace, Name: p.Name, Class: policy.Class(p.Labels[policy.LabelClass]),
-			CPUs: r.CPUs, Withheld: r.Withheld, Request: r.Request, BoundNode: r.BoundNode, Degraded: r.Degraded, Several: r.Several, CreatedAt: p.CreatedAt,
+			CPUs: orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request, BoundNode: r.BoundNode, Degraded: r.Degraded, Several: r.Several, CreatedAt: p.CreatedAt,
 		})
 	}
 	for _, l := range c.Caps {
@@ -85,9 +86,23 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 // Recovered is the pod's place in the words of the policy.
 func (p *Pod) Recovered() *policy.Recovered {
 	return &policy.Recovered{
-		CPUs: p.CPUs, Withheld: p.Withheld, From: "state file", Request: p.Request,
+		CPUs: orNil(p.CPUs), Withheld: orNil(p.Withheld), From: "state file", Request: p.Request, Reasons: p.Reasons,
 		BoundNode: p.BoundNode, Degraded: p.Degraded, Several: p.Several,
 	}
+}
+
+func orEmpty(s *cpuset.Set) cpuset.Set {
+	if s == nil {
+		return cpuset.Set{}
+	}
+	return *s
+}
+
+func orNil(s cpuset.Set) *cpuset.Set {
+	if s.IsEmpty() {
+		return nil
+	}
+	return &s
 }
 
 // Policy is the cap in the words of the policy.
