@@ -11,9 +11,9 @@ import (
 
 // absorb brings the tree up to what a batch decided. It writes nothing.
 func (e *enforcer) absorb(b batch) {
-	if b.view != nil {
-		e.view = b.view
-		e.tree.SetOnline(b.view.Topology.Online())
+	if b.topo != nil {
+		e.topo, e.rev = b.topo, b.rev
+		e.tree.SetOnline(b.topo.Online())
 	}
 	if b.anew {
 		for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
@@ -26,7 +26,7 @@ func (e *enforcer) absorb(b batch) {
 		switch d := d.(type) {
 		case policy.SetPool:
 			e.setPool(d)
-			e.log.Info("pool", "pool", string(d.Pool), "cpus", d.CPUs.String(), "rev", e.view.Rev)
+			e.log.Info("pool", "pool", string(d.Pool), "cpus", d.CPUs.String(), "rev", e.rev)
 		case policy.SetPod:
 			e.setPod(d)
 		case policy.SetContainer:
@@ -91,7 +91,7 @@ func (e *enforcer) setPool(d policy.SetPool) {
 	if d.Pool != policy.PoolShared {
 		return
 	}
-	nodes := e.view.Topology.Nodes()
+	nodes := e.topo.Nodes()
 	if len(nodes) < 2 {
 		return
 	}
@@ -161,7 +161,7 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 	s.rev, s.path, s.name = d.Rev, d.Container.CgroupPath, podName(d.Pod)+"/"+d.Container.Name
 	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need), Mems: memsOf(d.Mems)}
-		if v := valuesOf(d, f, e.view.Topology.Online()); s.said == "" && v.cpus != "" {
+		if v := valuesOf(d, f, e.topo.Online()); s.said == "" && v.cpus != "" {
 			c.OwnCPUs, _ = cpuset.Parse(v.cpus) // what our reply makes the runtime write
 		}
 		if err := e.tree.PutContainer(c); err != nil {

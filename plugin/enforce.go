@@ -13,13 +13,15 @@ import (
 	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
 )
 
 // batch is what one step decided.
 type batch struct {
 	seq          uint64
 	decisions    []policy.Decision
-	view         *policy.Snapshot
+	topo         *topology.Topology
+	rev          uint64
 	observed     map[string]cgroup.Effective // what cgroups, by path, were found to hold
 	synchronized bool                        // from here on it is known who runs
 	audit        bool                        // look at every cgroup now
@@ -55,7 +57,8 @@ type enforcer struct {
 
 	// The rest belongs to run.
 	tree     *cgroup.Tree
-	view     *policy.Snapshot
+	topo     *topology.Topology
+	rev      uint64
 	live     bool // Synchronize has been
 	failed   bool // a write failed: wait for news or the next audit before trying again
 	rounds   int  // of growing since the last news
@@ -85,7 +88,7 @@ func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 		driver: o.Driver, reader: o.Reader, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
-		view: view, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{},
+		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{},
 	}
 	if o.Observe {
 		e.driver = nil
@@ -281,7 +284,7 @@ func (e *enforcer) mustHaveLeft(w cgroup.Write, err error) error {
 	case errors.Is(readErr, cgroup.ErrGone):
 		return readErr
 	case readErr != nil:
-		now.CPUs = e.view.Topology.Online() // nobody knows, so all of them
+		now.CPUs = e.topo.Online() // nobody knows, so all of them
 		err = errors.Join(err, readErr)
 	}
 	left := now.CPUs.Minus(w.CPUs.Set())

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
 )
 
 // errInternal answers an event whose step panicked.
@@ -21,7 +22,7 @@ var errInternal = errors.New("quietcore: internal error, see its log; the pod is
 type outcome struct {
 	decisions []policy.Decision
 	seq       uint64 // what the enforcer calls the batch
-	view      *policy.Snapshot
+	topo      *topology.Topology
 	err       error
 }
 
@@ -41,6 +42,7 @@ type loop struct {
 	recorder *policy.Recorder
 	cfg      policy.Config
 	view     atomic.Pointer[policy.Snapshot]
+	stale    atomic.Bool  // the machine is ahead of view
 	beat     atomic.Int64 // unix nanoseconds of the last turn
 	offset   atomic.Int64 // nanoseconds that tests have put the clock forward
 	clock    Clock
@@ -61,6 +63,9 @@ const (
 	saveDelay = 10 * time.Millisecond
 	saveEvery = 250 * time.Millisecond
 )
+
+// lookFor is how long a reader waits for a busy loop.
+const lookFor = time.Second
 
 // recordedEvents bounds the record of what happened.
 const recordedEvents = 512
@@ -98,6 +103,7 @@ func (l *loop) run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
+			l.publish()
 			if l.dirty.Load() {
 				l.save(nil)
 			}
@@ -106,6 +112,7 @@ func (l *loop) run(ctx context.Context) {
 			r.reply <- l.serve(r)
 		case <-tick:
 			l.serve(request{ctx: ctx, event: policy.Tick{}})
+			l.publish()
 		case <-save:
 			save, saved = nil, time.Now()
 			l.save(nil)
@@ -122,7 +129,7 @@ func (l *loop) save(then func()) {
 		}
 		return
 	}
-	l.saver.put(stateOf(l.machine.Checkpoint(), l.machine.Snapshot().Rev), then)
+	l.saver.put(stateOf(l.machine.Checkpoint(), l.machine.Rev()), then)
 	l.dirty.Store(false)
 }
 
@@ -143,19 +150,19 @@ func (l *loop) send(ctx context.Context, r request) outcome {
 	select {
 	case l.requests <- r:
 	case <-ctx.Done():
-		return outcome{err: ctx.Err(), view: l.view.Load()}
+		return outcome{err: ctx.Err()}
 	}
 	select {
 	case o := <-r.reply:
 		return o
 	case <-ctx.Done():
-		return outcome{err: ctx.Err(), view: l.view.Load()}
+		return outcome{err: ctx.Err()}
 	}
 }
 
 func (l *loop) serve(r request) outcome {
 	if err := r.ctx.Err(); err != nil {
-		return outcome{err: err, view: l.view.Load()}
+		return outcome{err: err}
 	}
 	if r.ask != nil {
 		r.ask(l.machine)
@@ -177,25 +184,42 @@ func (l *loop) take(r request) outcome {
 		l.recorder.Add(l.machine, now, r.event)
 	}
 	if err != nil {
-		return outcome{err: err, view: l.view.Load()}
+		return outcome{err: err}
 	}
 	if e, ok := r.event.(policy.Reconfigured); ok {
 		l.cfg = e.Config
 	}
-	view := l.machine.Snapshot()
-	l.view.Store(view)
-	o := outcome{decisions: decisions, view: view}
-	o.seq = l.enforce(r, decisions, view)
+	l.stale.Store(true)
+	o := outcome{decisions: decisions, topo: l.machine.Topology()}
+	o.seq = l.enforce(r, decisions)
 	return o
+}
+
+// publish makes what the machine holds visible to readers. It is left for when
+// somebody looks: a reply to the runtime does not wait for it.
+func (l *loop) publish() {
+	if l.stale.Swap(false) {
+		l.view.Store(l.machine.Snapshot())
+	}
+}
+
+// snapshot is the state after everything that was answered so far.
+func (l *loop) snapshot() *policy.Snapshot {
+	if l.stale.Load() {
+		ctx, cancel := context.WithTimeout(context.Background(), lookFor)
+		defer cancel()
+		_ = l.ask(ctx, func(*policy.Machine) { l.publish() }) // a loop that is busy leaves the last one
+	}
+	return l.view.Load()
 }
 
 // enforce hands decisions on. A cap is on disk before it is in the kernel, so
 // that it is undone even if we are killed in between.
-func (l *loop) enforce(r request, decisions []policy.Decision, view *policy.Snapshot) uint64 {
+func (l *loop) enforce(r request, decisions []policy.Decision) uint64 {
 	if len(decisions) == 0 && r.observed == nil {
 		return 0
 	}
-	b := batch{decisions: decisions, view: view, observed: r.observed}
+	b := batch{decisions: decisions, topo: l.machine.Topology(), rev: l.machine.Rev(), observed: r.observed}
 	_, b.synchronized = r.event.(policy.Synchronized)
 	l.taken = l.taken || b.synchronized
 	_, b.audit = r.event.(policy.Hardware)
@@ -263,7 +287,7 @@ func (l *loop) rebuild() {
 	l.machine, l.recorder = m, policy.NewRecorder(recordedEvents)
 	l.view.Store(m.Snapshot())
 	// Its revisions begin anew, so what is enforced has to forget the old ones.
-	l.emit(batch{decisions: all, view: m.Snapshot(), anew: true})
+	l.emit(batch{decisions: all, topo: m.Topology(), rev: m.Rev(), anew: true})
 }
 
 // kindOf names an event as records do: containerCreate.

@@ -200,7 +200,7 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	}
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
-	return valuesOf(d, f, o.view.Topology.Online()), nil
+	return valuesOf(d, f, o.topo.Online()), nil
 }
 
 func late(err error) bool {
@@ -237,7 +237,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 			return nil, nil
 		}
 	}
-	v := valuesOf(d, after, o.view.Topology.Online())
+	v := valuesOf(d, after, o.topo.Online())
 	after.ourQuota = d.QuotaOurs
 	s.book.putContainer(id, after)
 	u := v.update(c.GetId())

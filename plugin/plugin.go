@@ -70,7 +70,7 @@ func (p *Plugin) Submit(ctx context.Context, e policy.Event) error {
 }
 
 // Snapshot is the present state.
-func (p *Plugin) Snapshot() *policy.Snapshot { return p.loop.view.Load() }
+func (p *Plugin) Snapshot() *policy.Snapshot { return p.loop.snapshot() }
 
 // Records is what happened, in a form that replays on an empty machine.
 func (p *Plugin) Records(ctx context.Context) ([]policy.Record, error) {

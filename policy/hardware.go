@@ -19,7 +19,7 @@ func (m *Machine) hardware(e Hardware) *Refusal {
 	was := m.topo.Online()
 	m.topo, m.alloc = t, cpuallocator.New(t)
 	moved := was.Minus(t.Online()).Or(t.Online().Minus(was))
-	m.views.poolsChanged = true
+	m.views.poolsChanged, m.news = true, true
 	m.recompute()
 	for _, p := range ordered(m.pods) {
 		owns := union(p.entries)

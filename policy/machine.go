@@ -33,6 +33,7 @@ type Machine struct {
 	rev   uint64
 	order uint64 // counts pods, so that "youngest" is defined when times are equal
 	out   []Decision
+	news  bool // this step changed something that no decision tells
 	views views
 }
 
@@ -126,7 +127,6 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 	}
 	m.recompute()
 	m.rev++
-	m.refreshViews()
 	return m, nil
 }
 
@@ -165,17 +165,16 @@ func (m *Machine) floorOf(cfg *Config) int {
 // order is: pools that shrink, the subject, what else changed, pools that grow.
 // On an error the machine is unchanged; the error is a *Refusal.
 func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
-	m.out = nil
+	m.out, m.news = nil, false
 	if err := m.apply(now, e); err != nil {
 		m.out = nil
 		return nil, err
 	}
 	m.expireCaps(now)
-	if len(m.out) > 0 || m.views.dirty() {
+	if len(m.out) > 0 || m.news {
 		m.rev++
 		m.stamp()
 	}
-	m.refreshViews()
 	return m.out, nil
 }
 
@@ -219,6 +218,10 @@ func (m *Machine) apply(now time.Time, e Event) error {
 	}
 	return nil
 }
+
+// Topology is the machine as it is now, Rev the number of the last change.
+func (m *Machine) Topology() *topology.Topology { return m.topo }
+func (m *Machine) Rev() uint64                  { return m.rev }
 
 func (m *Machine) decide(d Decision) { m.out = append(m.out, d) }
 

@@ -59,12 +59,12 @@ func (m *Machine) recompute() {
 		{PoolReserved, old.Reserved, m.pools.Reserved},
 	} {
 		if p.old != p.new {
-			m.views.poolsChanged = true
+			m.views.poolsChanged, m.news = true, true
 			m.decide(SetPool{Pool: p.kind, CPUs: p.new})
 		}
 	}
 	if old.Exclusive != m.pools.Exclusive || old.Withheld != m.pools.Withheld {
-		m.views.poolsChanged = true
+		m.views.poolsChanged, m.news = true, true
 	}
 	m.decided = m.pools
 	if old.System.IsEmpty() != m.pools.System.IsEmpty() || old.Reserved.IsEmpty() != m.pools.Reserved.IsEmpty() {

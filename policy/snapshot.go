@@ -74,8 +74,12 @@ func compareViews(a, b *ContainerView) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.PodUID, b.PodUID))
 }
 
-// Snapshot returns the present state.
-func (m *Machine) Snapshot() *Snapshot { return m.views.current }
+// Snapshot returns the present state. It is made when it is asked for, so that
+// a step costs nothing for those who do not look.
+func (m *Machine) Snapshot() *Snapshot {
+	m.refreshViews()
+	return m.views.current
+}
 
 func (m *Machine) refreshViews() {
 	v := &m.views
