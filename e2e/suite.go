@@ -103,35 +103,55 @@ func group(dir string) ([]*topologyGroup, error) {
 	return groups, nil
 }
 
-// play goes on with a new machine when one was lost, so that one scenario cannot
-// take the others with it.
+// play plays the scenarios of one topology on one machine.
 func (s *suite) play(ctx context.Context, g *topologyGroup) {
-	var guest *scenario.Guest
-	defer func() {
-		if guest != nil {
-			guest.Close()
-		}
-	}()
+	p := &playground{suite: s, grid: g.grid}
+	defer p.close()
 	for _, sc := range g.scripts {
 		started := time.Now()
-		r := outcome{name: filepath.Base(sc.Path)}
-		if guest == nil {
-			boot := s.options.bootOptions(g.grid, s.stderr)
-			boot.Binary = s.binary
-			if guest, r.err = scenario.Boot(ctx, boot); r.err != nil {
-				guest = nil
-			}
-		}
-		if guest != nil {
-			r.diffs, r.err = playBoth(ctx, guest, sc)
-			if r.err != nil {
-				r.err = fmt.Errorf("%w\n%s", r.err, guest.Diagnosis(ctx))
-				guest.Close()
-				guest = nil
-			}
+		r := p.try(ctx, sc)
+		if r.err != nil && ctx.Err() == nil {
+			// A machine that broke says nothing about the scenario; a difference does,
+			// and is never tried again.
+			fmt.Fprintf(s.stderr, "e2e: %s: the machine failed, once more on a new one: %v\n", r.name, r.err)
+			r = p.try(ctx, sc)
 		}
 		r.took = time.Since(started)
 		s.report(r)
+	}
+}
+
+// playground is the machine of a topology. It is replaced when it was lost, so
+// that one scenario cannot take the others with it.
+type playground struct {
+	*suite
+	grid  machine.Grid
+	guest *scenario.Guest
+}
+
+func (p *playground) try(ctx context.Context, sc *scenario.Script) outcome {
+	r := outcome{name: filepath.Base(sc.Path)}
+	if p.guest == nil {
+		boot := p.options.bootOptions(p.grid, p.stderr)
+		boot.Binary = p.binary
+		guest, err := scenario.Boot(ctx, boot)
+		if err != nil {
+			r.err = err
+			return r
+		}
+		p.guest = guest
+	}
+	if r.diffs, r.err = playBoth(ctx, p.guest, sc); r.err != nil {
+		r.err = fmt.Errorf("%w\n%s", r.err, p.guest.Diagnosis(ctx))
+		p.close()
+	}
+	return r
+}
+
+func (p *playground) close() {
+	if p.guest != nil {
+		p.guest.Close()
+		p.guest = nil
 	}
 }
 
