@@ -158,7 +158,7 @@ func (d *demo) placed(line script.Line, c *script.Create) {
 func (d *demo) reasons(line script.Line) {
 	fmt.Fprintln(d.out, "\nWhy each container sits where it sits:")
 	for _, s := range line.Containers {
-		fmt.Fprintf(d.out, "  %-22s %-12s %s\n", s.Namespace+"/"+s.Pod+"/"+s.Container, s.CPUs, s.Why)
+		fmt.Fprintf(d.out, "  %-20s CPUs %s\n    %s\n", s.Namespace+"/"+s.Pod+"/"+s.Container, s.CPUs, s.Why)
 	}
 }
 
