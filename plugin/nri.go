@@ -176,7 +176,7 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	pod := podOf(p)
 	pod.CreatedAt = s.o.Clock.Now()
 	f := factsOf(c, pod.QoS)
-	ctr := containerOf(c, pod.QoS, pod.CreatedAt)
+	ctr := containerOf(c, &pod, pod.CreatedAt)
 	s.book.putContainer(ctr.ID, f)
 	o := s.loop.submit(ctx, policy.ContainerCreate{Pod: pod, Container: ctr}, nil)
 	if o.err != nil {

@@ -258,17 +258,15 @@ func storedBy(containers []*api.Container) cpuset.Set {
 // container is one running container, with the limit that kubelet gave it: where
 // we lifted or capped it the runtime may only know our value.
 func (r *recovery) container(ctx context.Context, p *running, c *api.Container) policy.Container {
-	out := containerOf(c, p.pod.QoS, r.now)
+	out := containerOf(c, &p.pod, r.now)
 	r.read(ctx, out.CgroupPath) // the tree starts from what is there
 	f := factsOf(c, p.pod.QoS)
 	stored := limitOf(c.GetLinux().GetResources().GetCpu())
 	switch limit, capped := r.before(p.pod.UID, out.Name); {
 	case capped:
 		out.Resources.LimitMilli, f.ourQuota = limit, true
-	case stored == policy.NoLimit && out.Resources.LimitMilli != policy.NoLimit:
-		f.ourQuota = true // a Guaranteed container always has a limit: we lifted it
 	case stored == policy.NoLimit && exclusive(&p.pod) && out.Resources.RequestMilli > 0:
-		out.Resources.LimitMilli, f.ourQuota = out.Resources.RequestMilli, true
+		out.Resources.LimitMilli, f.ourQuota = out.Resources.RequestMilli, true // request = limit, so we lifted it
 	}
 	f.resources = out.Resources
 	if f.ourQuota {

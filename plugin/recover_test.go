@@ -369,3 +369,19 @@ func TestDistrustOfMasksThatAreNobodysOwn(t *testing.T) {
 		t.Error("what the state file confirms was distrusted")
 	}
 }
+
+// kubelet sets no quota where its static policy pins a container, and none at
+// all with cpuCFSQuota off: a restart must not invent one.
+func TestNoQuotaIsInventedForAGuaranteedPod(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	pinned := spec{name: "pinned", qos: policy.Guaranteed, ctrs: []ctr{{name: "main", request: 2000}}}
+	mustRun(t, n, pinned)
+	n.settle()
+	n.kill()
+	n.up()
+	n.settle()
+	if got := n.quota(pinned.parent() + "/pinned-main"); got != policy.NoLimit {
+		t.Errorf("after the restart the container is limited to %d m", got)
+	}
+}

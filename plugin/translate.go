@@ -130,13 +130,18 @@ func quotaIn(cpu *api.LinuxCPU) cgroup.Quota {
 	return q
 }
 
-// containerOf turns the runtime's container into the policy's.
-func containerOf(c *api.Container, qos policy.QoS, now time.Time) policy.Container {
+// containerOf turns the runtime's container into the policy's. Only of an owner is
+// a missing limit inferred: there request and limit are equal. Elsewhere nobody
+// limits the container, as where kubelet's static policy pins it.
+func containerOf(c *api.Container, pod *policy.Pod, now time.Time) policy.Container {
 	cpu := c.GetLinux().GetResources().GetCpu()
 	out := policy.Container{
 		ID: clip(c.GetId()), Sandbox: clip(c.GetPodSandboxId()), Name: clip(c.GetName()),
-		Resources: resourcesOf(cpu, qos), Shares: int64(min(cpu.GetShares().GetValue(), maxShares)),
+		Resources: resourcesOf(cpu, pod.QoS), Shares: int64(min(cpu.GetShares().GetValue(), maxShares)),
 		CPUs: clip(cpu.GetCpus()), CreatedAt: timeOf(c.GetCreatedAt(), now),
+	}
+	if !exclusive(pod) {
+		out.Resources.LimitMilli = limitOf(cpu)
 	}
 	if path, err := cgroup.ContainerPath(c.GetLinux().GetCgroupsPath()); err == nil {
 		out.CgroupPath = strings.Clone(path)

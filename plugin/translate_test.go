@@ -110,7 +110,7 @@ func TestCgroupPathsOfContainers(t *testing.T) {
 		"a:b":                         "",
 		strings.Repeat("x/", 100_000): "",
 	} {
-		c := containerOf(&api.Container{Id: "abc", Linux: &api.LinuxContainer{CgroupsPath: in}}, policy.Burstable, time.Now())
+		c := containerOf(&api.Container{Id: "abc", Linux: &api.LinuxContainer{CgroupsPath: in}}, &policy.Pod{QoS: policy.Burstable}, time.Now())
 		if c.CgroupPath != want {
 			t.Errorf("%.60q: path %q, want %q", in, c.CgroupPath, want)
 		}
@@ -183,7 +183,7 @@ func TestHugeFieldsAreCut(t *testing.T) {
 	if held > 8<<10 || len(pod.Labels) != 0 {
 		t.Errorf("a pod of megabytes is held as %d bytes and %d labels", held, len(pod.Labels))
 	}
-	c := containerOf(&api.Container{Id: huge, Name: huge, Linux: &api.LinuxContainer{CgroupsPath: huge, Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: huge}}}}, policy.Burstable, time.Now())
+	c := containerOf(&api.Container{Id: huge, Name: huge, Linux: &api.LinuxContainer{CgroupsPath: huge, Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: huge}}}}, &policy.Pod{QoS: policy.Burstable}, time.Now())
 	if held := len(c.ID) + len(c.Name) + len(c.CgroupPath) + len(c.CPUs); held > 4<<10 {
 		t.Errorf("a container of megabytes is held as %d bytes", held)
 	}
@@ -196,7 +196,7 @@ func FuzzTranslate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, parent, path string, shares uint64, quota int64, period uint64, cpus string) {
 		cpu := &api.LinuxCPU{Shares: api.UInt64(shares), Quota: api.Int64(quota), Period: api.UInt64(period), Cpus: cpus}
 		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Labels: map[string]string{policy.LabelClass: cpus}, Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu}}})
-		c := containerOf(&api.Container{Id: "c", Linux: &api.LinuxContainer{CgroupsPath: path, Resources: &api.LinuxResources{Cpu: cpu}}}, pod.QoS, time.Time{})
+		c := containerOf(&api.Container{Id: "c", Linux: &api.LinuxContainer{CgroupsPath: path, Resources: &api.LinuxResources{Cpu: cpu}}}, &pod, time.Time{})
 		for _, r := range []policy.Resources{*pod.Resources, c.Resources} {
 			if r.RequestMilli < 0 || r.LimitMilli < policy.NoLimit {
 				t.Errorf("resources %+v", r)
