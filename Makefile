@@ -61,7 +61,7 @@ check-generate: generate ## fail if generated files were not committed
 	git diff --exit-code -- docs
 
 .PHONY: fuzz
-fuzz: ## fuzz every parser for FUZZTIME each (default 20s)
+fuzz: ## fuzz every parser for FUZZTIME each (default 20s; 500x counts runs)
 	@FUZZTIME=$(FUZZTIME) GO=$(GO) hack/fuzz
 
 .PHONY: clean
