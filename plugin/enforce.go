@@ -41,6 +41,7 @@ type enforcer struct {
 	log    *slog.Logger
 	meter  *metrics.Metrics
 	ticks  <-chan time.Time
+	at     passing
 
 	astray atomic.Int64 // containers that do not run where they were put
 
@@ -85,7 +86,7 @@ type subjectState struct {
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, reader: o.Reader, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit,
+		driver: o.Driver, reader: o.Reader, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit, at: o.At,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
 		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{},
@@ -268,7 +269,10 @@ func (e *enforcer) write(ctx context.Context, phase cgroup.Phase) bool {
 }
 
 func (e *enforcer) apply(ctx context.Context, w cgroup.Write) error {
+	writing, written := pointsOf(w.Phase)
+	e.at.at(writing)
 	err := e.driver.Apply(ctx, w.Path, w.Values())
+	e.at.at(written)
 	e.count(err)
 	if w.Phase == cgroup.Shrink && !w.CPUs.IsZero() && !errors.Is(err, cgroup.ErrGone) {
 		return e.mustHaveLeft(w, err)

@@ -68,7 +68,9 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 		s.limit.ours = !s.limit.back
 		return
 	}
+	e.at.at(QuotaWriting)
 	err = e.driver.Apply(ctx, s.path, cgroup.Values{Quota: &want})
+	e.at.at(QuotaWritten)
 	e.count(err)
 	switch {
 	case err == nil:

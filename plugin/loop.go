@@ -53,8 +53,10 @@ type loop struct {
 	// emit hands decisions on to be enforced and returns what waits for them.
 	emit  func(batch) uint64
 	saver *saver
+	pace  time.Duration // between two saves
 	dirty atomic.Bool // the state file is behind and a save is not yet on its way
-	taken bool        // what runs was taken over at least once; before, the file knows more than we do
+	at    passing
+	taken bool // what runs was taken over at least once; before, the file knows more than we do
 }
 
 // A change is saved soon, after its reply, and a burst of changes a few times a
@@ -78,6 +80,7 @@ func newLoop(o *Options) (*loop, error) {
 	l := &loop{
 		requests: make(chan request), machine: m, recorder: policy.NewRecorder(recordedEvents), cfg: o.Config,
 		clock: o.Clock, log: o.Log, step: (*policy.Machine).Step,
+		at: o.At, pace: saveEvery,
 	}
 	l.view.Store(m.Snapshot())
 	l.beat.Store(o.Clock.Now().UnixNano())
@@ -99,7 +102,7 @@ func (l *loop) run(ctx context.Context) {
 	for {
 		l.beat.Store(l.clock.Now().UnixNano())
 		if l.dirty.Load() && save == nil {
-			save = time.After(max(saveDelay, saveEvery-time.Since(saved)))
+			save = time.After(max(saveDelay, l.pace-time.Since(saved)))
 		}
 		select {
 		case <-ctx.Done():
@@ -176,6 +179,7 @@ func (l *loop) take(r request) outcome {
 	now := l.now()
 	_, tick := r.event.(policy.Tick)
 	if !tick {
+		l.at.at(EventTaken)
 		l.recorder.Add(l.machine, now, r.event)
 	}
 	decisions, err := l.safely(now, r.event)
@@ -190,8 +194,13 @@ func (l *loop) take(r request) outcome {
 		l.cfg = e.Config
 	}
 	l.stale.Store(true)
+	if tick && len(decisions) == 0 {
+		return outcome{}
+	}
+	l.at.at(EventStepped)
 	o := outcome{decisions: decisions, topo: l.machine.Topology()}
 	o.seq = l.enforce(r, decisions)
+	l.at.at(EventHanded)
 	return o
 }
 
@@ -224,7 +233,10 @@ func (l *loop) enforce(r request, decisions []policy.Decision) uint64 {
 	l.taken = l.taken || b.synchronized
 	_, b.audit = r.event.(policy.Hardware)
 	if _, cap := r.event.(policy.CapVerdict); cap {
-		l.save(func() { l.emit(b) })
+		l.save(func() {
+			l.at.at(CapSaved)
+			l.emit(b)
+		})
 		return 0
 	}
 	keep, lazy := weigh(decisions)

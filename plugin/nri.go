@@ -86,6 +86,7 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 	took := time.Since(start)
 	s.o.Metrics.Synchronized(len(containers), took)
 	s.o.Log.Info("synchronized", "pods", len(pods), "containers", len(containers), "took", took.String())
+	s.at.at(SyncReply)
 	s.synced()
 	return nil, nil
 }
@@ -100,6 +101,7 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	count := s.timed("RunPodSandbox")
 	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
 	count(o.err)
+	s.at.at(RunReply)
 	return s.answer(pod, o.err)
 }
 
@@ -119,6 +121,7 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Resources: *sums}, nil)
 	count(o.err)
 	s.enforcer.recheck(pod.UID) // kubelet has written the pod's quota
+	s.at.at(ResizeReply)
 	return s.answer(pod, o.err)
 }
 
@@ -155,6 +158,7 @@ func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error
 	err := s.loop.submit(ctx, policy.PodRemoved{Sandbox: clip(p.GetId())}, nil).err
 	count(err)
 	s.forgiven(err)
+	s.at.at(RemoveReply)
 	return nil
 }
 
@@ -166,6 +170,7 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	count := s.timed("CreateContainer")
 	v, err := s.create(ctx, p, c)
 	count(err)
+	s.at.at(CreateReply)
 	if err != nil || s.o.Observe {
 		return nil, nil, err
 	}
@@ -197,6 +202,7 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 		if err := s.enforcer.vacated(ctx, o.seq, *d.Need.Own); err != nil && !s.o.Observe {
 			return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() + "; the container is tried again"})
 		}
+		s.at.at(CreateVacated)
 	}
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
@@ -236,11 +242,13 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 			s.o.Log.Error("an update is answered before its CPUs are free", "container", id, "err", err)
 			return nil, nil
 		}
+		s.at.at(UpdateVacated)
 	}
 	v := valuesOf(d, after, o.topo.Online())
 	after.ourQuota = d.QuotaOurs
 	s.book.putContainer(id, after)
 	u := v.update(c.GetId())
+	s.at.at(UpdateReply)
 	if u == nil {
 		return nil, nil
 	}
@@ -289,6 +297,7 @@ func (s *session) stopped(ctx context.Context, c *api.Container, event string) {
 	err := s.loop.submit(ctx, policy.ContainerStopped{ID: clip(c.GetId())}, nil).err
 	count(err)
 	s.forgiven(err)
+	s.at.at(StopReply)
 }
 
 // Shutdown says that the runtime ends; the connection's end says it again.

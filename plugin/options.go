@@ -30,6 +30,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 	Clock   Clock
+	// At is told of every point that is passed, for tests that kill the daemon there.
+	At func(Point)
 
 	// Socket, Name and Index are for the registration with the runtime.
 	Socket, Name, Index string

@@ -23,6 +23,7 @@ type Plugin struct {
 	loop     *loop
 	enforcer *enforcer
 	saver    *saver
+	at       passing
 	refusals *refusals
 
 	connected    atomic.Bool
@@ -44,7 +45,7 @@ func New(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{o: o, book: newBook(), loop: l, refusals: newRefusals(o.Log), gone: misses{}, labels: maps.Clone(o.Config.NodeLabels)}
+	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(o.Log), gone: misses{}, labels: maps.Clone(o.Config.NodeLabels)}
 	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
 	p.saver = newSaver(&o)
 	l.emit, l.saver = p.enforcer.put, p.saver
@@ -150,6 +151,7 @@ func (s *session) synced() {
 
 // synchronize reads what the node holds and gives it to the policy.
 func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) error {
+	p.at.at(SyncBegun)
 	var known map[string]bool
 	if err := p.loop.ask(ctx, func(m *policy.Machine) { known = podsOf(m) }); err != nil {
 		return fmt.Errorf("synchronize: %w", err)
@@ -171,5 +173,8 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	for _, pod := range pods {
 		p.book.putPod(podOf(pod).UID, pod.GetLinux().GetPodResources().GetCpu())
 	}
-	return p.loop.submit(ctx, event, r.observed).err
+	p.at.at(SyncRead)
+	err := p.loop.submit(ctx, event, r.observed).err
+	p.at.at(SyncTaken)
+	return err
 }

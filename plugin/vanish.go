@@ -74,6 +74,7 @@ func (p *Plugin) missing(seen misses, id, path string) bool {
 
 func (p *Plugin) end(ctx context.Context, e policy.Event, what, name string) {
 	p.o.Log.Warn("its cgroup is gone although nobody said so; what it held is released", what, name)
+	p.at.at(VanishFound)
 	if err := p.Submit(ctx, e); err != nil {
 		p.o.Log.Error("the vanished could not be collected", what, name, "err", err)
 	}

@@ -30,6 +30,24 @@ type Store struct {
 	Node   string // empty: unknown, not compared
 	BootID string // empty: unknown, not compared
 	Now    func() time.Time
+	// At is told how far each Save is, for tests that kill it there; may be nil.
+	At func(Stage)
+}
+
+// Stage is how far a Save is.
+type Stage string
+
+const (
+	Begun   Stage = "begun"   // nothing is on disk
+	Written Stage = "written" // in a temporary file
+	Renamed Stage = "renamed" // in place
+	Synced  Stage = "synced"  // and that outlives a power failure
+)
+
+func (s *Store) at(stage Stage) {
+	if s.At != nil {
+		s.At(stage)
+	}
 }
 
 // Loaded is what a start found.
@@ -187,6 +205,7 @@ func (s *Store) Save(snapshot Snapshot) error {
 	if err != nil {
 		return err
 	}
+	s.at(Begun)
 	name := filepath.Join(s.Dir, fileName)
 	f, err := renameio.NewPendingFile(name, renameio.WithTempDir(s.Dir), renameio.WithStaticPermissions(0o600))
 	if err != nil {
@@ -196,10 +215,16 @@ func (s *Store) Save(snapshot Snapshot) error {
 	if _, err := f.Write(text); err != nil {
 		return fmt.Errorf("save state: %w", err)
 	}
+	s.at(Written)
 	if err := f.CloseAtomicallyReplace(); err != nil {
 		return fmt.Errorf("save state: %w", err)
 	}
-	return syncDir(s.Dir)
+	s.at(Renamed)
+	if err := syncDir(s.Dir); err != nil {
+		return err
+	}
+	s.at(Synced)
+	return nil
 }
 
 // syncDir makes the rename itself outlive a power failure.
