@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,7 @@ import (
 )
 
 func newRun() *cobra.Command {
-	var file, testSocket string
+	var file, testSocket, failAt string
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "the daemon: register with the runtime and place every pod",
@@ -40,13 +41,19 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file; without one the defaults hold")
 	cmd.Flags().StringVar(&testSocket, "test-socket", "", "take events for tests on this socket")
-	_ = cmd.Flags().MarkHidden("test-socket") // it exists: defined above
+	cmd.Flags().StringVar(&failAt, "fail-at", "", "POINT[:N]: kill this daemon when it passes that point for the Nth time")
+	for _, flag := range []string{"test-socket", "fail-at"} {
+		_ = cmd.Flags().MarkHidden(flag) // it exists: defined above
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg, err := config.Load(file)
 		if err != nil {
 			return usageError{err}
 		}
 		d := &daemon{file: file, testSocket: testSocket}
+		if d.at, err = failingAt(failAt, testSocket); err != nil {
+			return err
+		}
 		d.cfg.Store(cfg)
 		d.level.Set(cfg.Log.Level.Slog())
 		d.log = newLog(cmd.ErrOrStderr(), cfg.Log.Format, &d.level)
@@ -63,9 +70,29 @@ func newLog(w io.Writer, format config.LogFormat, level *slog.LevelVar) *slog.Lo
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
+// failingAt is for tests of what a daemon leaves that is killed: nothing of it may
+// run on, not even a deferred function.
+func failingAt(point, testSocket string) (func(plugin.Point), error) {
+	switch {
+	case point == "":
+		return nil, nil
+	case testSocket == "":
+		return nil, usage("--fail-at is for tests and wants --test-socket")
+	}
+	at, err := plugin.FailAt(point, func() {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {} // the signal is on its way
+	})
+	if err != nil {
+		return nil, usage("--fail-at: %w", err)
+	}
+	return at, nil
+}
+
 // daemon wires the parts together; it decides nothing.
 type daemon struct {
 	file, testSocket string
+	at               func(plugin.Point) // nil but in tests
 	cfg              atomic.Pointer[config.Config]
 	level            slog.LevelVar
 	log              *slog.Logger
@@ -97,7 +124,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.health.Require("what runs is not taken over yet", func() bool { return d.plugin.Synchronised() })
 	o := plugin.Options{
 		Topology: t, Config: cfg.Policy(), Observe: cfg.Mode == config.Observe,
-		Metrics: d.metrics, Log: d.log, Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index,
+		Metrics: d.metrics, Log: d.log, Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index, At: d.at,
 	}
 	closeTree := d.openTree(cfg, &o)
 	defer closeTree()
@@ -136,7 +163,7 @@ func (d *daemon) openTree(cfg *config.Config, o *plugin.Options) func() {
 }
 
 func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {
-	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now}
+	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now, At: plugin.AtStage(d.at)}
 	found := store.Load()
 	if found.Reason != "" {
 		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason, "aside", found.Aside)
