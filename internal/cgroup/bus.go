@@ -1,0 +1,202 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+)
+
+// The sockets at which systemd is asked, in this order: its own, which needs no
+// message bus to be alive, then the system bus.
+const (
+	PrivateBus = "/run/systemd/private"
+	SystemBus  = "/run/dbus/system_bus_socket"
+)
+
+// BusOptions say how systemd is reached; what is zero has a default.
+type BusOptions struct {
+	// Socket is the one socket to use; empty: PrivateBus, else SystemBus.
+	Socket string
+	// Limit bounds one change, connecting included. Default 2 s.
+	Limit time.Duration
+	// Pause is for how long nobody waits for a bus again that has just not
+	// answered. Default 3 s.
+	Pause time.Duration
+	Now   func() time.Time
+	// Count is told the result of every change: "ok", "error" or "timeout".
+	Count func(result string)
+}
+
+// bus is a connection to systemd that comes back by itself. A bus that hangs
+// costs each caller Limit once, then fails at once for Pause.
+type bus struct {
+	o BusOptions
+
+	mu     sync.Mutex
+	conn   *systemd.Conn
+	cancel context.CancelFunc // of conn
+	cause  error              // why nobody is asked until then
+	until  time.Time
+}
+
+func newBus(o BusOptions) *bus {
+	if o.Limit == 0 {
+		o.Limit = 2 * time.Second
+	}
+	if o.Pause == 0 {
+		o.Pause = 3 * time.Second
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Count == nil {
+		o.Count = func(string) {}
+	}
+	return &bus{o: o}
+}
+
+// do runs a conversation with systemd within its limit.
+func (b *bus) do(ctx context.Context, talk func(context.Context, *systemd.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, b.o.Limit)
+	defer cancel()
+	c, fresh, err := b.connection(ctx)
+	if err != nil {
+		b.o.Count(resultOf(err))
+		return err
+	}
+	err = talk(ctx, c)
+	if lost(err) && !fresh && ctx.Err() == nil {
+		// systemd, or the bus, was started anew since the last time.
+		b.drop(c, nil)
+		if c, _, err = b.connection(ctx); err == nil {
+			err = talk(ctx, c)
+		}
+	}
+	b.o.Count(resultOf(err))
+	if lost(err) || errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("systemd does not answer: %w", err)
+		b.drop(c, err)
+	}
+	return err
+}
+
+func resultOf(err error) string {
+	switch {
+	case err == nil, errors.Is(err, ErrGone):
+		return "ok"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	}
+	return "error"
+}
+
+// lost reports whether the connection, not the request, is at fault.
+func lost(err error) bool {
+	var answer dbus.Error
+	return err != nil && !errors.As(err, &answer) && !errors.Is(err, ErrGone) &&
+		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
+}
+
+func (b *bus) connection(ctx context.Context) (c *systemd.Conn, fresh bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conn != nil {
+		return b.conn, false, nil
+	}
+	if wait := b.until.Sub(b.o.Now()); wait > 0 {
+		return nil, false, fmt.Errorf("systemd is asked again in %s: %w", wait.Round(time.Millisecond), b.cause)
+	}
+	if b.conn, b.cancel, err = b.dial(ctx); err != nil {
+		b.cause, b.until = err, b.o.Now().Add(b.o.Pause)
+		return nil, false, err
+	}
+	return b.conn, true, nil
+}
+
+// drop gives a connection up; with a cause nobody tries again for a while.
+func (b *bus) drop(c *systemd.Conn, cause error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conn != c || c == nil {
+		return
+	}
+	b.end()
+	if cause != nil {
+		b.cause, b.until = cause, b.o.Now().Add(b.o.Pause)
+	}
+}
+
+func (b *bus) end() {
+	if b.conn != nil {
+		b.cancel()
+		b.conn.Close()
+		b.conn, b.cancel = nil, nil
+	}
+}
+
+func (b *bus) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.end()
+	return nil
+}
+
+// dial tries the sockets in turn. Some of what the library does at a connection's
+// start knows no deadline, so it has a goroutine of its own, and a connection
+// that comes too late is closed.
+func (b *bus) dial(ctx context.Context) (*systemd.Conn, context.CancelFunc, error) {
+	sockets := []string{b.o.Socket}
+	if b.o.Socket == "" {
+		sockets = []string{PrivateBus, SystemBus}
+	}
+	var failures []error
+	for _, socket := range sockets {
+		life, cancel := context.WithCancel(context.Background())
+		done := make(chan error, 1)
+		var c *systemd.Conn
+		go func() {
+			var err error
+			c, err = systemd.NewConnection(func() (*dbus.Conn, error) { return dialBus(life, socket) })
+			done <- err
+		}()
+		var err error
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+			cancel() // ends what the goroutine waits for
+			if <-done == nil {
+				c.Close()
+			}
+			err = ctx.Err()
+		}
+		if err == nil {
+			return c, cancel, nil
+		}
+		cancel()
+		failures = append(failures, fmt.Errorf("%s: %w", socket, err))
+	}
+	return nil, nil, fmt.Errorf("connect to systemd (in a pod its socket has to be mounted from the host): %w", errors.Join(failures...))
+}
+
+func dialBus(life context.Context, socket string) (*dbus.Conn, error) {
+	c, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(socket), dbus.WithContext(life))
+	if err != nil {
+		return nil, err
+	}
+	if err = c.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err == nil && filepath.Base(socket) != filepath.Base(PrivateBus) {
+		err = c.Hello() // a bus wants it, systemd itself does not know it
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}

@@ -1,0 +1,236 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"strings"
+
+	systemd "github.com/coreos/go-systemd/v22/dbus"
+	"github.com/godbus/dbus/v5"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// Systemd is the Driver for cgroups that are units of systemd: values become
+// runtime properties of the slice or scope (AllowedCPUs, AllowedMemoryNodes,
+// CPUQuotaPerSecUSec, CPUWeight; systemd.resource-control(5), systemd 244 and
+// later). What is written to the files of a unit instead is lost at its next
+// property change or daemon-reload; properties last as long as the unit.
+//
+// A call takes two messages, or three where a mask is given up, whatever runs
+// in the unit: systemd answers before it has written the kernel's files, and
+// only the answer to a second question proves that it has.
+type Systemd struct {
+	bus   *bus
+	files *FS // sees whether a cgroup is there: systemd invents a slice that is not
+}
+
+// NewSystemd returns a driver that connects at the first need, and again after
+// the connection was lost.
+func NewSystemd(files *FS, o BusOptions) *Systemd {
+	return &Systemd{bus: newBus(o), files: files}
+}
+
+// Close ends the connection.
+func (s *Systemd) Close() error { return s.bus.close() }
+
+// Ping asks systemd for a sign of life.
+func (s *Systemd) Ping(ctx context.Context) error {
+	return s.bus.do(ctx, func(ctx context.Context, c *systemd.Conn) error { return settled(ctx, c) })
+}
+
+// IsUnit reports whether the cgroup at path is a unit of systemd's, by its name.
+// What lies inside a delegated unit (a container's own cgroups) is not.
+func IsUnit(cgroupPath string) bool {
+	_, err := unitOf(cgroupPath)
+	return err == nil
+}
+
+// unitOf is the name of the unit whose cgroup path is.
+func unitOf(cgroupPath string) (string, error) {
+	name := path.Base(strings.Trim(cgroupPath, "/"))
+	for _, kind := range []string{".slice", ".scope", ".service"} {
+		if strings.HasSuffix(name, kind) && len(name) > len(kind) {
+			// Names that could be files of the kernel's carry an underscore in front.
+			return strings.TrimPrefix(name, "_"), nil
+		}
+	}
+	return "", fmt.Errorf("cgroup %s is no unit of systemd: neither slice, scope nor service", cgroupPath)
+}
+
+// Apply sets properties and returns once the kernel has them.
+func (s *Systemd) Apply(ctx context.Context, cgroupPath string, v Values) error {
+	unit, err := unitOf(cgroupPath)
+	if err != nil {
+		return err
+	}
+	steps, err := properties(v)
+	if err != nil {
+		return fmt.Errorf("unit %s: %w", unit, err)
+	}
+	if len(steps) == 0 {
+		return nil
+	}
+	if err := s.files.exists(cgroupPath); err != nil {
+		return err
+	}
+	err = s.bus.do(ctx, func(ctx context.Context, c *systemd.Conn) error {
+		for _, step := range steps {
+			if err := c.SetUnitPropertiesContext(ctx, unit, true, step...); err != nil {
+				return unitError(unit, step, err)
+			}
+		}
+		return settled(ctx, c)
+	})
+	if err != nil {
+		return err
+	}
+	// It may have ended meanwhile.
+	return s.files.exists(cgroupPath)
+}
+
+// settled returns when systemd has done what it answered before: it looks at its
+// queue of cgroups to write between any two messages.
+func settled(ctx context.Context, c *systemd.Conn) error {
+	if _, err := c.SystemStateContext(ctx); err != nil {
+		return fmt.Errorf("ask systemd for its state: %w", err)
+	}
+	return nil
+}
+
+// Recorded returns the AllowedCPUs that systemd has on record for a unit; empty:
+// none. It is what a reload of systemd would write to the kernel.
+func (s *Systemd) Recorded(ctx context.Context, cgroupPath string) (cpuset.Set, error) {
+	unit, err := unitOf(cgroupPath)
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	var set cpuset.Set
+	err = s.bus.do(ctx, func(ctx context.Context, c *systemd.Conn) error {
+		kind := path.Ext(unit)[1:]
+		p, err := c.GetUnitTypePropertyContext(ctx, unit, strings.ToUpper(kind[:1])+kind[1:], "AllowedCPUs")
+		if err != nil {
+			return unitError(unit, nil, err)
+		}
+		bits, ok := p.Value.Value().([]byte)
+		if !ok || len(bits) > cpuset.MaxCPUs/8 {
+			return fmt.Errorf("unit %s: AllowedCPUs is %s, want a bit mask of at most %d CPUs", unit, p.Value.Signature(), cpuset.MaxCPUs)
+		}
+		set = fromBits(bits)
+		return nil
+	})
+	return set, err
+}
+
+// properties are the values in systemd's words, in steps to be taken one after
+// the other.
+func properties(v Values) ([][]systemd.Property, error) {
+	var first, then []systemd.Property
+	for _, m := range []struct {
+		name string
+		mask Mask
+	}{{"AllowedCPUs", v.CPUs}, {"AllowedMemoryNodes", v.Mems}} {
+		if m.mask.IsZero() {
+			continue
+		}
+		set := m.mask.Set()
+		if set.IsEmpty() {
+			return nil, fmt.Errorf("%s: %w", m.name, ErrEmptySet)
+		}
+		first = append(first, property(m.name, toBits(set)))
+		if m.mask.Inherits() {
+			then = append(then, property(m.name, []byte{}))
+		}
+	}
+	if v.Quota != nil {
+		first = append(first, quotaProperties(*v.Quota)...)
+	}
+	if v.Weight > 10000 {
+		return nil, fmt.Errorf("CPUWeight: %d is over 10000", v.Weight)
+	}
+	if v.Weight > 0 {
+		first = append(first, property("CPUWeight", v.Weight))
+	}
+	var steps [][]systemd.Property
+	for _, step := range [][]systemd.Property{first, then} {
+		if len(step) > 0 {
+			steps = append(steps, step)
+		}
+	}
+	return steps, nil
+}
+
+// quotaProperties give the quota as CPU time a second. It is exact until systemd
+// reloads: its file keeps whole percents of a CPU (two decimals from 253 on).
+func quotaProperties(q Quota) []systemd.Property {
+	perSecond := uint64(math.MaxUint64)
+	if q.Micros >= 0 {
+		of := q.Period
+		if of <= 0 {
+			of = defaultPeriod
+		}
+		perSecond = uint64(max(q.Micros/of*1_000_000+q.Micros%of*1_000_000/of, 1))
+	}
+	list := []systemd.Property{property("CPUQuotaPerSecUSec", perSecond)}
+	if q.Micros >= 0 && q.Period > 0 {
+		list = append(list, property("CPUQuotaPeriodUSec", uint64(q.Period)))
+	}
+	return list
+}
+
+func property(name string, value any) systemd.Property {
+	return systemd.Property{Name: name, Value: dbus.MakeVariant(value)}
+}
+
+// toBits is systemd's form of a set: CPU n is bit n%8 of byte n/8.
+func toBits(set cpuset.Set) []byte {
+	var bits []byte
+	for cpu := range set.All() {
+		for len(bits) <= cpu/8 {
+			bits = append(bits, 0)
+		}
+		bits[cpu/8] |= 1 << (cpu % 8)
+	}
+	return bits
+}
+
+func fromBits(bits []byte) cpuset.Set {
+	var set cpuset.Set
+	for i, b := range bits {
+		for j := range 8 {
+			if b&(1<<j) != 0 {
+				set.Add(i*8 + j)
+			}
+		}
+	}
+	return set
+}
+
+// unitError says which unit and which properties; a unit that does not exist is a
+// cgroup that is gone.
+func unitError(unit string, step []systemd.Property, err error) error {
+	var answer dbus.Error
+	if !errors.As(err, &answer) {
+		return fmt.Errorf("unit %s: %w", unit, err)
+	}
+	switch answer.Name {
+	case "org.freedesktop.systemd1.NoSuchUnit", "org.freedesktop.DBus.Error.UnknownObject":
+		return fmt.Errorf("unit %s: %w", unit, ErrGone)
+	case "org.freedesktop.DBus.Error.PropertyReadOnly":
+		return fmt.Errorf("unit %s: systemd cannot set %s: %w; AllowedCPUs needs systemd 244 or later and cgroup v2", unit, names(step), err)
+	case "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
+		return fmt.Errorf("unit %s: systemd refuses to set %s: %w; run as root of the host with /run/systemd/private or the system bus's socket mounted", unit, names(step), err)
+	}
+	return fmt.Errorf("unit %s: set %s: %w", unit, names(step), err)
+}
+
+func names(step []systemd.Property) string {
+	var list []string
+	for _, p := range step {
+		list = append(list, p.Name+"="+p.Value.String())
+	}
+	return strings.Join(list, " ")
+}
