@@ -241,7 +241,7 @@ func (s *Systemd) serve(c net.Conn) {
 	}
 	peer := &authenticated{in: in, Conn: c}
 	conn, err := dbus.NewConn(peer)
-	if err != nil || conn.Auth([]dbus.Auth{dbus.AuthAnonymous()}) != nil {
+	if err != nil {
 		return
 	}
 	const root = "/org/freedesktop/systemd1"
@@ -254,7 +254,9 @@ func (s *Systemd) serve(c net.Conn) {
 			panic(err)
 		}
 	}
-	<-conn.Context().Done()
+	if conn.Auth([]dbus.Auth{dbus.AuthAnonymous()}) == nil { // from here on it is served
+		<-conn.Context().Done()
+	}
 }
 
 // shakeHands is the server's side of D-Bus authentication.
