@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	"github.com/quietcore/quietcore/e2e/machine"
@@ -28,7 +29,9 @@ func Boot(ctx context.Context, o BootOptions) (*Guest, error) {
 			}
 			o.Binary = bin
 		}
-		o.Machine.Files = map[string]string{strings.TrimPrefix(binary, "/"): o.Binary}
+		files := map[string]string{strings.TrimPrefix(binary, "/"): o.Binary}
+		maps.Copy(files, o.Machine.Files)
+		o.Machine.Files = files
 	}
 	m, err := machine.Boot(ctx, o.Machine)
 	if err != nil {

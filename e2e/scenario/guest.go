@@ -31,12 +31,14 @@ const (
 // daemonLimit bounds how long a daemon may take to be ready or idle.
 const daemonLimit = time.Minute
 
-// StartDaemon returns when the daemon is registered, synchronised and idle.
-func (g *Guest) StartDaemon(ctx context.Context) error {
+// StartDaemon returns when the daemon is registered, synchronised and idle. flags
+// are added to those that every daemon gets.
+func (g *Guest) StartDaemon(ctx context.Context, flags ...string) error {
 	if !g.Daemon {
 		return nil
 	}
-	if err := g.Start(ctx, machine.Daemon, binary, "run", "--config", configPath, "--test-socket", testSocket); err != nil {
+	argv := append([]string{binary, "run", "--config", configPath, "--test-socket", testSocket}, flags...)
+	if err := g.Start(ctx, machine.Daemon, argv...); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, daemonLimit)
