@@ -37,11 +37,14 @@ type batch struct {
 type enforcer struct {
 	driver cgroup.Driver
 	reader cgroup.Reader
-	book   *book
-	log    *slog.Logger
-	meter  *metrics.Metrics
-	ticks  <-chan time.Time
-	at     passing
+	// recorded is Options.Recorded.
+	recorded func(context.Context, string) (cpuset.Set, bool, error)
+	book     *book
+	log      *slog.Logger
+	meter    *metrics.Metrics
+	ticks    <-chan time.Time
+	at       passing
+	late     time.Duration // see Options.Late
 
 	astray atomic.Int64 // containers that do not run where they were put
 
@@ -75,18 +78,20 @@ type enforcer struct {
 
 // subjectState is what the enforcer remembers of a pod or container.
 type subjectState struct {
-	path    string
-	name    string
-	rev     uint64
-	said    string // the CPUs last logged
-	limit   limit
-	pending bool // limit has to be looked at
-	dropped bool // there is nothing left to limit
+	path      string
+	name      string
+	rev       uint64
+	said      string // the CPUs last logged
+	limit     limit
+	asked     cgroup.Quota // what kubelet asked for
+	container bool
+	pending   bool // limit has to be looked at
+	dropped   bool // there is nothing left to limit
 }
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, reader: o.Reader, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit, at: o.At,
+		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit, at: o.At, late: o.Late,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
 		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{},
@@ -149,7 +154,7 @@ func (e *enforcer) idle() bool {
 // vacated returns when everybody who has to has left the CPUs of the batch's
 // owner, or says why the owner must not start.
 func (e *enforcer) vacated(ctx context.Context, seq uint64, own cpuset.Set) error {
-	if e.driver == nil {
+	if e.driver == nil || e.late > 0 {
 		return nil
 	}
 	for {
@@ -202,6 +207,7 @@ func (e *enforcer) turn(ctx context.Context) bool {
 		for _, b := range batches {
 			e.absorb(b)
 		}
+		e.dally(ctx)
 		e.write(ctx, cgroup.Shrink)
 		e.announce(batches[len(batches)-1].seq)
 		return true
@@ -211,6 +217,17 @@ func (e *enforcer) turn(ctx context.Context) bool {
 		return false
 	}
 	return !e.failed && e.write(ctx, cgroup.Grow) || e.limits(ctx) || e.readBack(ctx) || e.auditSome(ctx)
+}
+
+// dally is what a naive order does before it lets the others leave.
+func (e *enforcer) dally(ctx context.Context) {
+	if e.late == 0 {
+		return
+	}
+	select {
+	case <-time.After(e.late):
+	case <-ctx.Done():
+	}
 }
 
 func (e *enforcer) take() []batch {

@@ -1,11 +1,13 @@
 package plugin
 
 import (
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
@@ -24,6 +26,9 @@ type Options struct {
 	Driver cgroup.Driver
 	Reader cgroup.Reader
 	Flat   bool // cgroup v1, where nothing inherits
+	// Recorded is what a cgroup's manager would restore there by itself; nil, or ok
+	// false, where nobody would.
+	Recorded func(ctx context.Context, path string) (cpus cpuset.Set, ok bool, err error)
 
 	Store   Store
 	Saved   state.Snapshot // what the last daemon left
@@ -32,6 +37,9 @@ type Options struct {
 	Clock   Clock
 	// At is told of every point that is passed, for tests that kill the daemon there.
 	At func(Point)
+	// Late, for tests alone, is the naive order: an owner starts at once and the
+	// others leave that much later. It shows that a test of the order sees a wrong one.
+	Late time.Duration
 
 	// Socket, Name and Index are for the registration with the runtime.
 	Socket, Name, Index string

@@ -93,6 +93,9 @@ func (p *Plugin) Advance(ctx context.Context, d time.Duration) error {
 	return p.Submit(ctx, policy.Tick{})
 }
 
+// Audit looks at every cgroup now instead of at the next half minute.
+func (p *Plugin) Audit() { p.enforcer.put(batch{audit: true}) }
+
 // MergeLabels changes single labels of the Node; nil removes one.
 func (p *Plugin) MergeLabels(ctx context.Context, changes map[string]*string) error {
 	p.labelsMu.Lock()

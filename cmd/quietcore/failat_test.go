@@ -60,7 +60,8 @@ func TestFailAtKillsTheDaemonAtItsPoint(t *testing.T) {
 func TestFailAtIsForTests(t *testing.T) {
 	p := newPlace(t, "")
 	for want, args := range map[string][]string{
-		"wants --test-socket":         {"--fail-at", "event.taken"},
+		"--fail-at is for tests":      {"--fail-at", "event.taken"},
+		"--test-late is for tests":    {"--test-late", "1s"},
 		`there is no point "nowhere"`: {"--test-socket", filepath.Join(p.dir, "t.sock"), "--fail-at", "nowhere"},
 	} {
 		code, _, errs := call(append([]string{"run", "--config", p.config}, args...)...)

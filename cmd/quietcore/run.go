@@ -30,6 +30,7 @@ import (
 
 func newRun() *cobra.Command {
 	var file, testSocket, failAt string
+	var late time.Duration
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "the daemon: register with the runtime and place every pod",
@@ -42,7 +43,8 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 	cmd.Flags().StringVar(&file, "config", "", "configuration file; without one the defaults hold")
 	cmd.Flags().StringVar(&testSocket, "test-socket", "", "take events for tests on this socket")
 	cmd.Flags().StringVar(&failAt, "fail-at", "", "POINT[:N]: kill this daemon when it passes that point for the Nth time")
-	for _, flag := range []string{"test-socket", "fail-at"} {
+	cmd.Flags().DurationVar(&late, "test-late", 0, "let owners start at once and the others leave that much later")
+	for _, flag := range []string{"test-socket", "fail-at", "test-late"} {
 		_ = cmd.Flags().MarkHidden(flag) // it exists: defined above
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +52,10 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 		if err != nil {
 			return usageError{err}
 		}
-		d := &daemon{file: file, testSocket: testSocket}
+		if late != 0 && testSocket == "" {
+			return usage("--test-late is for tests and wants --test-socket")
+		}
+		d := &daemon{file: file, testSocket: testSocket, late: late}
 		if d.at, err = failingAt(failAt, testSocket); err != nil {
 			return err
 		}
@@ -93,6 +98,7 @@ func failingAt(point, testSocket string) (func(plugin.Point), error) {
 type daemon struct {
 	file, testSocket string
 	at               func(plugin.Point) // nil but in tests
+	late             time.Duration      // 0 but in tests
 	cfg              atomic.Pointer[config.Config]
 	level            slog.LevelVar
 	log              *slog.Logger
@@ -124,7 +130,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.health.Require("what runs is not taken over yet", func() bool { return d.plugin.Synchronised() })
 	o := plugin.Options{
 		Topology: t, Config: cfg.Policy(), Observe: cfg.Mode == config.Observe,
-		Metrics: d.metrics, Log: d.log, Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index, At: d.at,
+		Metrics: d.metrics, Log: d.log, Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index, At: d.at, Late: d.late,
 	}
 	closeTree := d.openTree(cfg, &o)
 	defer closeTree()
@@ -159,7 +165,26 @@ func (d *daemon) openTree(cfg *config.Config, o *plugin.Options) func() {
 		return func() {}
 	}
 	o.Driver, o.Reader, o.Flat = tree, tree, tree.V1()
-	return func() { tree.Close() }
+	if cfg.Cgroup.Driver == config.DriverCgroups {
+		return func() { tree.Close() }
+	}
+	units := cgroup.NewSystemd(tree, cgroup.BusOptions{Socket: cfg.Cgroup.Bus, Report: d.systemdAnswered})
+	router := cgroup.NewRouter(tree, units)
+	router.UnitsOnly = cfg.Cgroup.Driver == config.DriverSystemd
+	o.Driver, o.Recorded = router, router.Recorded
+	return func() { units.Close(); tree.Close() }
+}
+
+// systemdAnswered keeps metrics and health on how systemd fares. Its silence is
+// told, and the daemon stays ready: what runs stays where it is, and a pod that
+// starts is placed by the runtime's own call.
+func (d *daemon) systemdAnswered(result string, err error) {
+	d.metrics.SystemdCall(result)
+	why := ""
+	if result != "ok" {
+		why = err.Error()
+	}
+	d.health.Degraded("systemd", why)
 }
 
 func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {

@@ -127,6 +127,7 @@ func TestARecordReplaysToTheSameState(t *testing.T) {
 		`{"cap":{"pod":"batch","namespace":"default","container":"main","cpu":0.1,"seconds":300}}`,
 		`{"nodeLabels":{"zone":null,"node.koordinator.sh/cpu-bind-policy":"SpreadByPCPUs"}}`,
 		`{"advance":{"seconds":60}}`,
+		`{"audit":{}}`,
 	} {
 		if code, e := post(t, tests, body); code != http.StatusOK {
 			t.Fatalf("%s: %d %+v", body, code, e)

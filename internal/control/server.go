@@ -121,6 +121,7 @@ type testEvent struct {
 	Cap        *script.Cap        `json:"cap"`
 	Advance    *script.Advance    `json:"advance"`
 	NodeLabels map[string]*string `json:"nodeLabels"`
+	Audit      *struct{}          `json:"audit"`
 }
 
 func (s *Server) inject(ctx context.Context, e testEvent) error {
@@ -131,8 +132,11 @@ func (s *Server) inject(ctx context.Context, e testEvent) error {
 		return s.Plugin.Advance(ctx, seconds(e.Advance.Seconds))
 	case e.NodeLabels != nil:
 		return s.Plugin.MergeLabels(ctx, e.NodeLabels)
+	case e.Audit != nil:
+		s.Plugin.Audit()
+		return nil
 	}
-	return errors.New("the event has none of cap, advance and nodeLabels")
+	return errors.New("the event has none of cap, advance, nodeLabels and audit")
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
