@@ -1,8 +1,9 @@
 package plugin
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -143,6 +144,7 @@ func (e *enforcer) setPod(d policy.SetPod) {
 		e.log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
 	asked, known := e.book.pod(d.Pod.UID)
+	s.asked = asked
 	if s.limit.want(d.QuotaMilli, asked, known) {
 		e.lookAtLimit(s)
 	}
@@ -172,6 +174,7 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 	if d.QuotaOurs {
 		lifted = &d.QuotaMilli
 	}
+	s.asked, s.container = f.quota, true
 	if s.limit.want(lifted, f.quota, known) {
 		e.lookAtLimit(s)
 	}
@@ -213,9 +216,9 @@ func (e *enforcer) putSlice(pod string) {
 	default:
 		return
 	}
-	if strings.HasSuffix(path, ".slice") && !e.raw {
+	if cgroup.IsUnit(path) && e.recorded == nil && !e.raw {
 		e.raw = true
-		e.log.Warn("the cgroups are systemd's and are written as files: systemd puts its own values back at every reload, and the audit ours; use kubelet's cgroupfs driver until the systemd driver is there", "cgroup", path)
+		e.log.Warn("the cgroups are systemd's and are written as files: systemd puts its own values back at every reload, and the audit ours; set cgroup.driver to auto", "cgroup", path)
 	}
 	e.slices[path] = true
 	if err := e.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(string(pool))}); err != nil {
@@ -224,9 +227,23 @@ func (e *enforcer) putSlice(pod string) {
 	}
 	if e.reader != nil {
 		if found, err := e.reader.CPUs(path); err == nil {
-			e.tree.Observe(path, found)
+			e.tree.Observe(path, e.lasting(path, found))
 		}
 	}
+}
+
+// lasting is a slice's mask as far as it lasts: one that its manager does not have
+// on record, say from a version that wrote files, ends with the next reload.
+func (e *enforcer) lasting(path string, found cgroup.Effective) cgroup.Effective {
+	if e.recorded == nil {
+		return found
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookFor)
+	defer cancel()
+	if set, ok, err := e.recorded(ctx, path); err == nil && ok && set != found.OwnCPUs {
+		found.OwnCPUs = cpuset.Set{}
+	}
+	return found
 }
 
 // findSlices looks for kubelet's slices where they usually are: they want their
@@ -239,7 +256,7 @@ func (e *enforcer) findSlices() {
 		"kubepods/burstable", "kubepods/besteffort",
 		"kubepods.slice/kubepods-burstable.slice", "kubepods.slice/kubepods-besteffort.slice",
 	} {
-		if _, err := e.reader.CPUs(path); err == nil {
+		if _, err := e.reader.CPUs(path); !errors.Is(err, cgroup.ErrGone) {
 			e.putSlice(path + "/x")
 		}
 	}

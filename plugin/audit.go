@@ -4,9 +4,9 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // auditBatch is how many cgroups are read between two looks at the inbox.
@@ -50,7 +50,7 @@ func (e *enforcer) readBack(ctx context.Context) bool {
 	if !drifted {
 		return true
 	}
-	e.meter.Drift(e.sourceOf(d))
+	e.meter.Drift(e.sourceOf(ctx, d))
 	e.log.Error("a container does not run where it was put; repairing", "container", e.nameOf(id), "drift", d.String())
 	e.repair(ctx)
 	if d, still := e.look(id); still {
@@ -101,8 +101,11 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 			continue
 		}
 		found++
-		e.meter.Drift(e.sourceOf(d))
-		e.log.Warn("drift", "subject", e.nameOf(id), "drift", d.String())
+		if !d.Inherited {
+			source := e.sourceOf(ctx, d)
+			e.meter.Drift(source)
+			e.log.Warn("drift", "subject", e.nameOf(id), "source", source, "drift", d.String())
+		}
 	}
 	e.auditing = e.auditing[n:]
 	if found > 0 {
@@ -111,19 +114,41 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 	return true
 }
 
-// sourceOf guesses who changed a cgroup from what is left on it, in the words of
-// the metric.
-func (e *enforcer) sourceOf(d cgroup.Drift) string {
-	systemd := strings.Contains(d.Path, ".slice")
+// sourceOf tells who changed a cgroup, in the words of the metric, from what is
+// left on it and from what its manager has on record.
+func (e *enforcer) sourceOf(ctx context.Context, d cgroup.Drift) string {
 	switch {
 	case d.Err != nil:
 		return "other"
-	case d.Own.IsEmpty() && !d.Wrote.IsEmpty() && systemd:
-		return "systemd"
-	case d.Own.IsEmpty() && !d.Wrote.IsEmpty(), d.Own == d.Wrote:
-		return "kernel" // gone with its controller, or a cgroup above changed
+	case d.Own == d.Wrote:
+		return "kernel" // its own mask is ours: CPUs came or went, or a cgroup above changed
+	}
+	if e.recorded != nil {
+		if set, ok, err := e.recorded(ctx, d.Path); err != nil {
+			return "other"
+		} else if ok {
+			return e.sourceOfUnit(d, set)
+		}
+	}
+	switch {
+	case d.Own.IsEmpty():
+		return "kernel" // gone with its controller
 	case e.ctrs[d.ID] != nil:
 		return "runtime"
 	}
-	return "kubelet"
+	return "other"
+}
+
+// sourceOfUnit is sourceOf under systemd, which every regular change goes through:
+// where it still has our mask on record, somebody wrote past it.
+func (e *enforcer) sourceOfUnit(d cgroup.Drift, recorded cpuset.Set) string {
+	online := e.topo.Online()
+	gaveUp := recorded.IsEmpty() && (d.Wrote.IsEmpty() || online.SubsetOf(&d.Wrote))
+	switch {
+	case recorded == d.Wrote || gaveUp:
+		return "other"
+	case e.ctrs[d.ID] != nil:
+		return "runtime"
+	}
+	return "systemd"
 }

@@ -12,6 +12,7 @@ import (
 type limit struct {
 	ours   bool
 	back   bool // target is what kubelet asked for, and then it is kubelet's again
+	seen   bool // target was there: from now on another one is somebody's doing
 	target cgroup.Quota
 }
 
@@ -22,7 +23,9 @@ type limit struct {
 func (l *limit) want(milli *int64, asked cgroup.Quota, known bool) bool {
 	switch {
 	case milli != nil:
-		l.ours, l.back, l.target = true, false, quotaOf(*milli)
+		next := quotaOf(*milli)
+		l.seen = l.seen && l.target == next
+		l.ours, l.back, l.target = true, false, next
 		return true
 	case !l.ours:
 		return false
@@ -30,7 +33,7 @@ func (l *limit) want(milli *int64, asked cgroup.Quota, known bool) bool {
 		l.ours = false // what to go back to is lost: its manager's next write decides
 		return false
 	}
-	l.back, l.target = true, asked
+	l.back, l.seen, l.target = true, false, asked
 	return true
 }
 
@@ -65,8 +68,13 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 	}
 	want := s.limit.target
 	if err == nil && now.QuotaMilli == want.Milli() {
-		s.limit.ours = !s.limit.back
+		s.limit.ours, s.limit.seen = !s.limit.back, true
 		return
+	}
+	if err == nil && s.limit.seen {
+		source := sourceOfQuota(s, now)
+		e.meter.QuotaDrift(source)
+		e.log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", want.String(), "got", now.Quota.String(), "source", source)
 	}
 	e.at.at(QuotaWriting)
 	err = e.driver.Apply(ctx, s.path, cgroup.Values{Quota: &want})
@@ -74,9 +82,21 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 	e.count(err)
 	switch {
 	case err == nil:
-		s.limit.ours = !s.limit.back
+		s.limit.ours, s.limit.seen = !s.limit.back, true
 	case !errors.Is(err, cgroup.ErrGone):
 		e.failed = true // the audit looks at it again
 		e.log.Error("quota not written; it is tried again", "cgroup", s.path, "quota", want.String(), "err", err)
 	}
+}
+
+// sourceOfQuota tells who wrote a quota over ours: kubelet writes a pod's at every
+// resize, the runtime a container's at every update, and both what was asked for.
+func sourceOfQuota(s *subjectState, now cgroup.Effective) string {
+	switch {
+	case now.QuotaMilli != s.asked.Milli():
+		return "other"
+	case s.container:
+		return "runtime"
+	}
+	return "kubelet"
 }

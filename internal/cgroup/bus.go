@@ -31,8 +31,9 @@ type BusOptions struct {
 	// answered. Default 3 s.
 	Pause time.Duration
 	Now   func() time.Time
-	// Count is told the result of every change: "ok", "error" or "timeout".
-	Count func(result string)
+	// Report is told how every change went: "ok", "error" or "timeout", and the
+	// error if there was one.
+	Report func(result string, err error)
 }
 
 // bus is a connection to systemd that comes back by itself. A bus that hangs
@@ -57,8 +58,8 @@ func newBus(o BusOptions) *bus {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Count == nil {
-		o.Count = func(string) {}
+	if o.Report == nil {
+		o.Report = func(string, error) {}
 	}
 	return &bus{o: o}
 }
@@ -69,7 +70,7 @@ func (b *bus) do(ctx context.Context, talk func(context.Context, *systemd.Conn) 
 	defer cancel()
 	c, fresh, err := b.connection(ctx)
 	if err != nil {
-		b.o.Count(resultOf(err))
+		b.o.Report(resultOf(err), err)
 		return err
 	}
 	err = talk(ctx, c)
@@ -80,11 +81,11 @@ func (b *bus) do(ctx context.Context, talk func(context.Context, *systemd.Conn) 
 			err = talk(ctx, c)
 		}
 	}
-	b.o.Count(resultOf(err))
 	if lost(err) || errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("systemd does not answer: %w", err)
 		b.drop(c, err)
 	}
+	b.o.Report(resultOf(err), err)
 	return err
 }
 

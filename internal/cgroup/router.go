@@ -12,6 +12,9 @@ import (
 // systemd knows no cpusets, units' masks are files and their quota and weight
 // systemd's.
 type Router struct {
+	// UnitsOnly refuses what is no unit.
+	UnitsOnly bool
+
 	files   *FS
 	systemd *Systemd
 }
@@ -24,6 +27,9 @@ func NewRouter(files *FS, systemd *Systemd) *Router { return &Router{files: file
 // next change of the unit and then fail without a sound.
 func (r *Router) Apply(ctx context.Context, path string, v Values) error {
 	if !IsUnit(path) {
+		if r.UnitsOnly {
+			return fmt.Errorf("cgroup %s is no unit of systemd, and cgroup.driver is systemd; auto writes both", path)
+		}
 		return r.files.Apply(ctx, path, v)
 	}
 	if r.files.v1 {

@@ -53,7 +53,7 @@ func newSystemdNode(t *testing.T, o cgroup.BusOptions) *systemdNode {
 	s.Start(scope, 1)
 	n := &systemdNode{Dir: dir, systemd: s}
 	o.Socket = s.Socket
-	o.Count = func(r string) { n.results = append(n.results, r) }
+	o.Report = func(r string, _ error) { n.results = append(n.results, r) }
 	if o.Limit == 0 {
 		o.Limit = time.Minute
 	}

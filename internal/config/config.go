@@ -117,9 +117,11 @@ type NRI struct {
 	Index  string `json:"index"`
 }
 
+// Cgroup says where the tree is and through whom it is written.
 type Cgroup struct {
 	Root   string `json:"root"`
 	Driver Driver `json:"driver"`
+	Bus    string `json:"bus"` // socket of systemd; empty: the usual ones
 }
 
 type Sysfs struct {

@@ -105,7 +105,7 @@ system: {namespaces: [Kube, a, a, "*"]}
 authority: {exclusive: {maxCPUs: {"?": 1, a: -3}}}
 node: {name: "a b", kubelet: {options: {full-pcpu-only: "true", full-pcpus-only: maybe}, stateFile: x}}
 nri: {socket: run/nri.sock, name: "", index: 9}
-cgroup: {root: /sys/../x, driver: systemd}
+cgroup: {root: /sys/../x, driver: cgroups}
 state: {dir: ""}
 socket: /` + strings.Repeat("s", 120) + `
 listen: everywhere
@@ -122,7 +122,7 @@ log: {level: loud, format: [text]}
 		`line 8: allocation: unknown key "bindpolicy"; did you mean "bindPolicy"?`,
 		`line 9: allocation.smt: is "Isolate"; write isolate, words are case-sensitive`,
 		`line 10: allocation: unknown key "alignmnt"; did you mean "alignment"?`,
-		`line 15: cgroup.driver: is "systemd", must be auto or cgroupfs`,
+		`line 15: cgroup.driver: is "cgroups", must be auto, cgroupfs or systemd`,
 		`line 19: log.level: is "loud", must be debug, info, warn or error`,
 		`line 19: log.format: is a list, must be text`,
 		`kind: is "Config", must be Configuration`,

@@ -98,6 +98,7 @@ const (
 	TrustStatus   ResourceStatus = "trust"
 	DriverAuto    Driver         = "auto"
 	DriverCgroups Driver         = "cgroupfs"
+	DriverSystemd Driver         = "systemd"
 	LogText       LogFormat      = "text"
 	LogJSON       LogFormat      = "json"
 )
@@ -110,7 +111,9 @@ func (v *Memory) UnmarshalText(text []byte) error {
 func (v *ResourceStatus) UnmarshalText(text []byte) error {
 	return setWord(v, text, IgnoreStatus, TrustStatus)
 }
-func (v *Driver) UnmarshalText(text []byte) error { return setWord(v, text, DriverAuto, DriverCgroups) }
+func (v *Driver) UnmarshalText(text []byte) error {
+	return setWord(v, text, DriverAuto, DriverCgroups, DriverSystemd)
+}
 func (v *LogLevel) UnmarshalText(text []byte) error {
 	return setWord(v, text, "debug", "info", "warn", "error")
 }

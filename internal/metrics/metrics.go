@@ -34,8 +34,10 @@ func requestResults() []string    { return []string{"ok", "refused", "error", "d
 func connectionResults() []string { return []string{"ok", "error", "timeout", "lost"} }
 func writeResults() []string      { return []string{"ok", "error", "gone", "mismatch"} }
 func driftSources() []string {
-	return []string{"kernel", "systemd", "runtime", "kubelet", other}
+	return []string{"kernel", "systemd", "runtime", "outside", other}
 }
+func quotaSources() []string { return []string{"kubelet", "runtime", other} }
+func callResults() []string  { return []string{"ok", "error", "timeout"} }
 func saveResults() []string { return []string{"ok", "error"} }
 func reasons() []string {
 	codes := []policy.Code{
@@ -63,6 +65,8 @@ type Metrics struct {
 	rejections    *prometheus.CounterVec
 	writes        *prometheus.CounterVec
 	drift         *prometheus.CounterVec
+	quotaDrift    *prometheus.CounterVec
+	systemd       *prometheus.CounterVec
 	saves         *prometheus.CounterVec
 	reloadOK      prometheus.Gauge
 	reloadTime    prometheus.Gauge
@@ -114,6 +118,8 @@ func (m *Metrics) enforcement() {
 	m.rejections = m.counter("admission_rejections_total", "Pods and containers refused or degraded, by code.", "reason", reasons())
 	m.writes = m.counter("cpuset_writes_total", "Writes of cpusets, by result; gone: the cgroup vanished first, mismatch: the kernel has something else in effect.", "result", writeResults())
 	m.drift = m.counter("cpuset_drift_total", "Cpusets found changed by somebody else and repaired, by who did it.", "source", driftSources())
+	m.quotaDrift = m.counter("quota_drift_total", "CFS quotas of ours found changed by somebody else and repaired, by who did it.", "source", quotaSources())
+	m.systemd = m.counter("systemd_calls_total", "Conversations with systemd over D-Bus, by result.", "result", callResults())
 	m.saves = m.counter("state_save_total", "Writes of the state file, by result.", "result", saveResults())
 	m.reloadOK = m.gauge("config_last_reload_successful", "1 if the configuration file was good when it was read last.")
 	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds", "When a good configuration file was read last.")
@@ -173,8 +179,14 @@ func (m *Metrics) Rejected(code policy.Code) { m.inc(m.rejections, string(code))
 // CpusetWrite counts one write: "ok", "error", "gone" or "mismatch".
 func (m *Metrics) CpusetWrite(result string) { m.inc(m.writes, result) }
 
-// Drift counts a repaired cpuset: "kernel", "systemd", "runtime" or "kubelet".
+// Drift counts a repaired cpuset: "kernel", "systemd", "runtime" or "outside".
 func (m *Metrics) Drift(source string) { m.inc(m.drift, source) }
+
+// QuotaDrift counts a repaired quota: "kubelet" or "runtime".
+func (m *Metrics) QuotaDrift(source string) { m.inc(m.quotaDrift, source) }
+
+// SystemdCall counts a conversation with systemd: "ok", "error" or "timeout".
+func (m *Metrics) SystemdCall(result string) { m.inc(m.systemd, result) }
 
 // Saved counts a write of the state file.
 func (m *Metrics) Saved(err error) {
