@@ -84,46 +84,68 @@ func socketAppears(socket string) (<-chan struct{}, func()) {
 // attempt registers and serves until the connection ends.
 func (p *Plugin) attempt(ctx context.Context) error {
 	s := &session{Plugin: p, deadline: half(0)}
-	closed := make(chan struct{})
-	var once sync.Once
-	line := &trackedConn{lost: make(chan struct{})}
-	st, err := stub.New(s,
-		stub.WithPluginName(p.o.Name), stub.WithPluginIdx(p.o.Index), stub.WithSocketPath(p.o.Socket),
-		stub.WithDialer(line.dial), stub.WithLogger(nriLog{p.o.Log}),
-		stub.WithOnClose(func() { once.Do(func() { close(closed) }) }))
+	l, err := register(ctx, &p.o, s, func(st stub.Stub) { s.stub = st })
 	if err != nil {
-		return fmt.Errorf("make the NRI stub: %w", err)
-	}
-	s.stub = st
-	started := make(chan error, 1)
-	go func() { started <- st.Start(ctx) }()
-	if err := p.await(ctx, st, line, started); err != nil {
-		line.Close()
 		return err
 	}
 	p.connected.Store(true)
 	p.o.Metrics.Connected(true)
 	p.o.Metrics.Connection("ok")
 	select {
-	case <-closed:
+	case <-l.closed:
 		return errors.New("the runtime closed the connection")
 	case <-ctx.Done():
-		st.Stop()
-		line.Close()
+		l.end()
 		return ctx.Err()
 	}
+}
+
+// link is one registration with the runtime.
+type link struct {
+	stub   stub.Stub
+	line   *trackedConn
+	closed chan struct{} // when the runtime has ended it
+}
+
+// register makes handler a plugin of the runtime. know is told the stub before
+// anything is called.
+func register(ctx context.Context, o *Options, handler any, know func(stub.Stub)) (*link, error) {
+	l := &link{line: &trackedConn{lost: make(chan struct{})}, closed: make(chan struct{})}
+	var once sync.Once
+	var err error
+	l.stub, err = stub.New(handler,
+		stub.WithPluginName(o.Name), stub.WithPluginIdx(o.Index), stub.WithSocketPath(o.Socket),
+		stub.WithDialer(l.line.dial), stub.WithLogger(nriLog{o.Log}),
+		stub.WithOnClose(func() { once.Do(func() { close(l.closed) }) }))
+	if err != nil {
+		return nil, fmt.Errorf("make the NRI stub: %w", err)
+	}
+	know(l.stub)
+	started := make(chan error, 1)
+	go func() { started <- l.stub.Start(ctx) }()
+	if err := await(ctx, o, l, started); err != nil {
+		l.line.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *link) end() {
+	l.stub.Stop()
+	l.line.Close()
 }
 
 // await is the watchdog over Start, which may wait for ever to be configured,
 // holding the lock that closing needs. Being configured by us, with an error, is
 // the one way out that leaves nothing behind.
-func (p *Plugin) await(ctx context.Context, st stub.Stub, line *trackedConn, started <-chan error) error {
+func await(ctx context.Context, o *Options, l *link, started <-chan error) error {
+	st, line := l.stub, l.line
 	var cause error
 	select {
 	case err := <-started:
 		return err
-	case <-p.o.Clock.After(p.o.Registration):
-		cause = fmt.Errorf("the runtime did not finish the registration within %s", p.o.Registration)
+	case <-o.Clock.After(o.Registration):
+		cause = fmt.Errorf("the runtime did not finish the registration within %s", o.Registration)
 	case <-line.lost:
 		cause = errors.New("the runtime closed the connection before it had configured the plugin")
 	case <-ctx.Done():
