@@ -1,0 +1,80 @@
+// Command sampler runs in a guest and watches what containers really do there,
+// since the host's look at a guest is too slow for windows of milliseconds.
+//
+//	sampler window             on which CPUs the busy threads run, until SIGTERM
+//	sampler picture            the effective CPUs of every cgroup of kubelet's
+//	sampler hotplug FILE       switches CPUs and times the repair
+//	sampler refuse             an NRI plugin that refuses containers by annotation
+//	sampler get URL            what an HTTP server of the guest answers
+//
+// Invariant: but for the CPUs' online files in hotplug it writes nothing to the
+// system. Results go to standard output as JSON.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "sampler:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) == 0 {
+		return errors.New("say window, picture, hotplug, refuse or get")
+	}
+	argument := ""
+	if len(args) > 1 {
+		argument = args[1]
+	}
+	var result any
+	var err error
+	switch args[0] {
+	case "window":
+		result, err = watchWindow(ctx, cgroupRoot)
+	case "picture":
+		result, err = takePicture(cgroupRoot)
+	case "hotplug":
+		result, err = switchAndTime(ctx, argument)
+	case "refuse":
+		return refuse(ctx)
+	case "get":
+		return get(ctx, argument, out)
+	default:
+		err = fmt.Errorf("there is no %q", args[0])
+	}
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(out).Encode(result)
+}
+
+func get(ctx context.Context, url string, out io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	_, err = io.Copy(out, resp.Body)
+	return err
+}
