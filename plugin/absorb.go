@@ -246,16 +246,20 @@ func (e *enforcer) lasting(path string, found cgroup.Effective) cgroup.Effective
 	return found
 }
 
+func usualSlices() []string {
+	return []string{
+		"kubepods/burstable", "kubepods/besteffort",
+		"kubepods.slice/kubepods-burstable.slice", "kubepods.slice/kubepods-besteffort.slice",
+	}
+}
+
 // findSlices looks for kubelet's slices where they usually are: they want their
 // masks before the first pod is in them.
 func (e *enforcer) findSlices() {
 	if e.reader == nil {
 		return
 	}
-	for _, path := range []string{
-		"kubepods/burstable", "kubepods/besteffort",
-		"kubepods.slice/kubepods-burstable.slice", "kubepods.slice/kubepods-besteffort.slice",
-	} {
+	for _, path := range usualSlices() {
 		if _, err := e.reader.CPUs(path); !errors.Is(err, cgroup.ErrGone) {
 			e.putSlice(path + "/x")
 		}

@@ -190,10 +190,17 @@ func (n *node) sync(ctx context.Context, cb adaptation.SyncCB) error {
 	pods := slices.Collect(maps.Values(n.pods))
 	containers := slices.Collect(maps.Values(n.containers))
 	n.mu.Unlock()
-	_, err := cb(ctx, pods, containers)
+	updates, err := cb(ctx, pods, containers)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.synced++
+	for _, u := range updates {
+		c := n.containers[u.ContainerId]
+		mergeCPU(c.Linux.Resources.Cpu, u.GetLinux().GetResources().GetCpu())
+		if err := n.kernel.Apply(context.Background(), c.Linux.CgroupsPath, storedValues(c)); err != nil {
+			n.t.Error(err)
+		}
+	}
 	return err
 }
 
@@ -335,6 +342,11 @@ func short(t testing.TB) context.Context {
 func (n *node) run(s spec) error {
 	n.kernel.Mkdir(s.parent(), 0)
 	sandbox := s.sandbox("sb-" + s.name)
+	asked := quotaIn(sandbox.Linux.PodResources.Cpu)
+	if err := n.kernel.Apply(short(n.t), s.parent(), cgroup.Values{Quota: &asked}); err != nil {
+		return err
+	}
+	n.kernel.Writes() // kubelet's, not ours
 	if err := n.nri.RunPodSandbox(short(n.t), &api.RunPodSandboxRequest{Pod: sandbox}); err != nil {
 		n.removeSandbox(sandbox)
 		return err
@@ -438,6 +450,14 @@ func (n *node) update(id string, request *api.LinuxCPU) error {
 		final = u.GetLinux().GetResources().GetCpu()
 	}
 	mergeCPU(c.Linux.Resources.Cpu, final)
+	if err := n.kernel.Apply(context.Background(), c.Linux.CgroupsPath, storedValues(c)); err != nil {
+		return err
+	}
+	return n.nri.PostUpdateContainer(short(n.t), &api.PostUpdateContainerRequest{Pod: sandbox, Container: c})
+}
+
+// storedValues is what a runtime writes at every update.
+func storedValues(c *api.Container) cgroup.Values {
 	v := cgroup.Values{}
 	if set, err := cpuset.Parse(c.Linux.Resources.Cpu.Cpus); err == nil && !set.IsEmpty() {
 		v.CPUs = cgroup.Only(set)
@@ -445,10 +465,7 @@ func (n *node) update(id string, request *api.LinuxCPU) error {
 	if q := c.Linux.Resources.Cpu.GetQuota().GetValue(); q != 0 {
 		v.Quota = &cgroup.Quota{Micros: q, Period: 100000}
 	}
-	if err := n.kernel.Apply(context.Background(), c.Linux.CgroupsPath, v); err != nil {
-		return err
-	}
-	return n.nri.PostUpdateContainer(short(n.t), &api.PostUpdateContainerRequest{Pod: sandbox, Container: c})
+	return v
 }
 
 // end stops and removes a container.

@@ -67,7 +67,7 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 	return cmd
 }
 
-func newLog(w io.Writer, format config.LogFormat, level *slog.LevelVar) *slog.Logger {
+func newLog(w io.Writer, format config.LogFormat, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == config.LogJSON {
 		return slog.New(slog.NewJSONHandler(w, o))

@@ -1,0 +1,17 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Forget removes the file: what it told is undone.
+func (s *Store) Forget() error {
+	if err := os.Remove(filepath.Join(s.Dir, fileName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget state: %w", err)
+	}
+	return nil
+}

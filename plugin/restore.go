@@ -1,0 +1,319 @@
+package plugin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Restored is what became of one slice, pod or container.
+type Restored struct {
+	Name, Path      string
+	CPUs, Was       cpuset.Set // effective sets now and before
+	Quota, QuotaWas cgroup.Quota
+	// StillMasked: the kernel refused to empty its own mask, which is left as wide
+	// as it can be: CPUs that come online later are not in it.
+	StillMasked bool
+	Err         error
+
+	id        string // in the tree
+	wantQuota *cgroup.Quota
+}
+
+// Changed reports whether anything is different now.
+func (r *Restored) Changed() bool { return r.CPUs != r.Was || r.Quota != r.QuotaWas }
+
+// Restore gives every pod and container the CPUs and the quota that kernel,
+// kubelet and runtime alone would have given it, in the cgroups and in what the
+// runtime stores, and says what became of each. Kubelet is what its CPU manager's
+// state says; with the policy static its pins stay. The daemon must not run.
+func Restore(ctx context.Context, o Options, kubelet policy.KubeletState) ([]Restored, error) {
+	o.fill()
+	if o.Reader == nil || o.Driver == nil {
+		return nil, errors.New("restore: no cgroup tree is given")
+	}
+	r := &restorer{o: o, kubelet: kubelet, stored: map[string]values{}}
+	first, err := r.listen(ctx, r.plan)
+	if err != nil {
+		return nil, err
+	}
+	defer first.end()
+	// The runtime takes plugins one after the other, so when it calls a second one
+	// it has done what the first one answered.
+	second, err := r.listen(ctx, r.check)
+	if err != nil {
+		return nil, err
+	}
+	defer second.end()
+	return r.apply(ctx)
+}
+
+// restorer undoes what a daemon did.
+type restorer struct {
+	o       Options
+	kubelet policy.KubeletState
+	stored  map[string]values // what the runtime is to store, by container ID
+
+	tree  *cgroup.Tree
+	found []Restored
+}
+
+// listing is a plugin that only ever listens to Synchronize.
+type listing struct {
+	stub stub.Stub
+	take func(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error)
+	done chan error
+}
+
+// Synchronize only plans and answers with what the runtime has to store. What is
+// written to cgroups comes after it: the runtime's patience is for the whole node.
+func (l *listing) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	ctx, cancel := context.WithTimeout(ctx, half(l.stub.RequestTimeout()))
+	defer cancel()
+	updates, err := l.take(ctx, pods, containers)
+	l.done <- err
+	return updates, err
+}
+
+// RemovePodSandbox is there because a plugin has to listen to some event.
+func (l *listing) RemovePodSandbox(context.Context, *api.PodSandbox) error { return nil }
+
+// listen registers and returns when take has been called.
+func (r *restorer) listen(ctx context.Context, take func(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error)) (*link, error) {
+	ear := &listing{take: take, done: make(chan error, 1)}
+	l, err := register(ctx, &r.o, ear, func(st stub.Stub) { ear.stub = st })
+	if err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	select {
+	case err = <-ear.done:
+	case <-l.closed:
+		err = errors.New("the runtime closed the connection")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		l.end()
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	return l, nil
+}
+
+// check looks whether the runtime stores what it was told to.
+func (r *restorer) check(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	for _, c := range containers {
+		want, ok := r.stored[clip(c.GetId())]
+		now := c.GetLinux().GetResources().GetCpu()
+		if !ok || (want.cpus == "" || want.cpus == now.GetCpus()) && (want.quota == nil || want.quota.Milli() == quotaIn(now).Milli()) {
+			continue
+		}
+		for i := range r.found {
+			if n := &r.found[i]; n.id == clip(c.GetId()) {
+				n.Err = fmt.Errorf("the runtime did not take over CPUs %s and quota %s: its next update brings back CPUs %s and %s", want.cpus, want.quota, now.GetCpus(), quotaIn(now))
+			}
+		}
+	}
+	return nil, nil
+}
+
+func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	online := r.o.Topology.Online()
+	r.tree = cgroup.NewTree(online, cgroup.Options{Flat: r.o.Flat})
+	if err := r.tree.SetPool(everything, online); err != nil {
+		return nil, err
+	}
+	rec := &recovery{
+		reader: r.o.Reader, topo: r.o.Topology, now: r.o.Clock.Now(), known: func(string) bool { return false },
+		saved: savedPods(r.o.Saved), caps: r.o.Saved.Caps,
+	}
+	for _, path := range usualSlices() { // one may be empty
+		if _, err := r.o.Reader.CPUs(path); !errors.Is(err, cgroup.ErrGone) {
+			r.slice(path)
+		}
+	}
+	event := rec.synchronized(ctx, pods, containers)
+	asked := map[string]cgroup.Quota{}
+	for _, p := range pods {
+		asked[clip(p.GetId())] = quotaIn(p.GetLinux().GetPodResources().GetCpu())
+	}
+	bySandbox := map[string]*policy.Pod{}
+	for i := range event.Pods {
+		p := &event.Pods[i]
+		bySandbox[p.Sandbox] = p
+		r.slice(cgroup.Parent(p.CgroupParent))
+		r.pod(p, rec.podQuota(p, asked[p.Sandbox]))
+	}
+	stored := map[string]*api.Container{}
+	for _, c := range containers {
+		stored[clip(c.GetId())] = c
+	}
+	var updates []*api.ContainerUpdate
+	for i := range event.Containers {
+		c := &event.Containers[i]
+		if pod := bySandbox[c.Sandbox]; pod != nil {
+			updates = append(updates, r.container(pod, c, rec.facts[c.ID], stored[c.ID])...)
+		}
+	}
+	for path, e := range rec.observed {
+		r.tree.Observe(path, e)
+	}
+	return updates, ctx.Err()
+}
+
+// podQuota is the quota that kubelet gave a pod: after a resize the runtime may
+// still tell the old one, the state file knows how many CPUs an owner asked for.
+func (r *recovery) podQuota(p *policy.Pod, asked cgroup.Quota) cgroup.Quota {
+	saved, ok := r.saved[p.UID]
+	if asked.Micros <= 0 || !ok || !exclusive(p) || saved.CPUs.IsEmpty() {
+		return asked
+	}
+	n := int64(cmp.Or(saved.Request, saved.CPUs.Count()))
+	return cgroup.Quota{Micros: n * asked.Period, Period: asked.Period}
+}
+
+// everything is the pool of those who may run anywhere.
+const everything = "everything"
+
+func (r *restorer) slice(path string) {
+	switch cgroup.Classify(path) {
+	case cgroup.Burstable, cgroup.BestEffort:
+	default:
+		return
+	}
+	if _, known := r.tree.Want(path); known || r.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(everything)}) != nil {
+		return
+	}
+	r.note(Restored{Name: path, Path: path, id: path})
+}
+
+// note takes down how a cgroup is before anything is done; one that is gone is
+// nobody's concern.
+func (r *restorer) note(n Restored) {
+	e, err := r.o.Reader.Effective(n.Path)
+	if errors.Is(err, cgroup.ErrGone) {
+		return
+	}
+	n.Err, n.Was, n.QuotaWas = err, e.CPUs, e.Quota
+	r.tree.Observe(n.Path, e)
+	r.found = append(r.found, n)
+}
+
+func (r *restorer) pod(p *policy.Pod, quota cgroup.Quota) {
+	n := Restored{Name: p.Namespace + "/" + p.Name, Path: p.CgroupParent, id: p.UID}
+	if n.Path == "" {
+		return
+	}
+	if n.Err = r.tree.PutPod(cgroup.Pod{ID: p.UID, Path: p.CgroupParent, Need: cgroup.InPool(everything), Mems: r.mems(n.Path)}); n.Err != nil {
+		r.found = append(r.found, n)
+		return
+	}
+	// Only owners' quotas were lifted; nobody else's was touched on a pod.
+	if exclusive(p) && quota.Micros > 0 {
+		n.wantQuota = &quota
+	}
+	r.note(n)
+}
+
+// mems is the widest set of memory nodes where a cgroup has one of its own.
+func (r *restorer) mems(path string) cpuset.Set {
+	if e, err := r.o.Reader.Effective(path); err != nil || e.OwnMems.IsEmpty() {
+		return cpuset.Set{}
+	}
+	return r.o.Topology.MemoryNodes()
+}
+
+func (r *restorer) container(p *policy.Pod, c *policy.Container, f facts, stored *api.Container) []*api.ContainerUpdate {
+	n := Restored{Name: p.Namespace + "/" + p.Name + "/" + c.Name, Path: c.CgroupPath, id: c.ID}
+	if n.Path == "" {
+		return nil
+	}
+	need, cpus := cgroup.InPool(everything), r.o.Topology.Online()
+	if set := r.kubeletsOwn(p.UID, c.Name); !set.IsEmpty() {
+		need, cpus = cgroup.On(set), set
+	}
+	mems := r.mems(n.Path)
+	if n.Err = r.tree.PutContainer(cgroup.Container{ID: c.ID, Pod: p.UID, Path: n.Path, Need: need, Mems: mems}); n.Err != nil {
+		r.found = append(r.found, n)
+		return nil
+	}
+	v := values{}
+	if f.ourQuota {
+		v.quota, n.wantQuota = &f.quota, &f.quota
+	}
+	if now := stored.GetLinux().GetResources().GetCpu(); now.GetCpus() != "" && now.GetCpus() != cpus.String() {
+		v.cpus = cpus.String()
+	}
+	if stored.GetLinux().GetResources().GetCpu().GetMems() != "" && !mems.IsEmpty() {
+		v.mems = mems.String()
+	}
+	r.note(n)
+	u := v.update(c.ID)
+	if u == nil {
+		return nil
+	}
+	u.IgnoreFailure = true
+	r.stored[c.ID] = v
+	return []*api.ContainerUpdate{u}
+}
+
+// kubeletsOwn is where kubelet's static policy wants a container: its own CPUs, or
+// those that kubelet leaves to all others. Kubelet itself would set them only at
+// its next change.
+func (r *restorer) kubeletsOwn(uid, container string) cpuset.Set {
+	if r.kubelet.PolicyName != "static" {
+		return cpuset.Set{}
+	}
+	if own, ok := r.kubelet.Entries[uid][container]; ok {
+		return own
+	}
+	return r.kubelet.Default
+}
+
+// apply widens the masks, sets the quotas back, and looks what came of it.
+func (r *restorer) apply(ctx context.Context) ([]Restored, error) {
+	failures := map[string]error{}
+	err := r.tree.Execute(r.tree.Plan(), func(w cgroup.Write) error {
+		err := r.o.Driver.Apply(ctx, w.Path, w.Values())
+		if err != nil && !errors.Is(err, cgroup.ErrGone) {
+			failures[w.Path] = err
+		}
+		return err
+	})
+	for i := range r.found {
+		n := &r.found[i]
+		if q := n.wantQuota; q != nil && n.Err == nil && n.QuotaWas.Milli() != q.Milli() {
+			if n.Err = r.o.Driver.Apply(ctx, n.Path, cgroup.Values{Quota: q}); n.Err != nil {
+				err = errors.Join(err, n.Err)
+			}
+		}
+		n.Err = cmp.Or(n.Err, failures[n.Path])
+		r.look(n)
+	}
+	r.found = slices.DeleteFunc(r.found, func(n Restored) bool { return errors.Is(n.Err, cgroup.ErrGone) })
+	slices.SortFunc(r.found, func(a, b Restored) int { return cmp.Compare(a.Name, b.Name) })
+	return r.found, err
+}
+
+// look reads back what the kernel has now.
+func (r *restorer) look(n *Restored) {
+	e, err := r.o.Reader.Effective(n.Path)
+	if err != nil {
+		n.Err = cmp.Or(n.Err, err)
+		return
+	}
+	n.CPUs, n.Quota = e.CPUs, e.Quota
+	online := r.o.Topology.Online()
+	n.StillMasked = online.SubsetOf(&e.OwnCPUs)
+	if want, ok := r.tree.Want(n.id); ok && n.Err == nil && e.CPUs != want {
+		n.Err = fmt.Errorf("cgroup %s: runs on CPUs %s instead of %s", n.Path, e.CPUs, want)
+	}
+}
