@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -95,13 +96,15 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 	}
 	n := min(auditBatch, len(e.auditing))
 	found := 0
+	var above []string // the slices and pods among them
 	for _, id := range e.auditing[:n] {
 		d, drifted := e.look(id)
 		if !drifted {
 			continue
 		}
 		found++
-		if !d.Inherited {
+		if !consequence(d, above) {
+			above = append(above, d.Path)
 			source := e.sourceOf(ctx, d)
 			e.meter.Drift(source)
 			e.log.Warn("drift", "subject", e.nameOf(id), "source", source, "drift", d.String())
@@ -112,6 +115,13 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 		e.repair(ctx)
 	}
 	return true
+}
+
+// consequence says that a cgroup is itself as it should be and one above is not.
+func consequence(d cgroup.Drift, above []string) bool {
+	return d.Err == nil && d.Own == d.Wrote && slices.ContainsFunc(above, func(path string) bool {
+		return strings.HasPrefix(d.Path, path+"/")
+	})
 }
 
 // sourceOf tells who changed a cgroup, in the words of the metric, from what is
