@@ -17,13 +17,18 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/scenario"
 	"github.com/quietcore/quietcore/internal/script"
 )
+
+// both is the value of -driver that plays a suite with every driver.
+const both = "both"
 
 type options struct {
 	scenario, suite, output, runtime, driver string
@@ -60,7 +65,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.suite, "suite", "", "play all files of this `directory`, in simulate and on machines, and compare")
 	f.StringVar(&o.output, "o", "text", "output of -scenario: text or json")
 	f.StringVar(&o.runtime, "runtime", "containerd", "container runtime: containerd")
-	f.StringVar(&o.driver, "driver", "cgroupfs", "cgroup driver: cgroupfs")
+	f.StringVar(&o.driver, "driver", "cgroupfs", "cgroup driver: cgroupfs, systemd, or both with -suite")
 	f.StringVar(&o.cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
@@ -76,8 +81,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage{fmt.Errorf("-o %s: must be text or json", o.output)}
 	case o.runtime != "containerd":
 		return nil, usage{fmt.Errorf("-runtime %s: this harness has containerd only so far", o.runtime)}
-	case o.driver != "cgroupfs":
-		return nil, usage{fmt.Errorf("-driver %s: this harness has guests with cgroupfs only so far", o.driver)}
+	case o.driver == both && o.suite == "":
+		return nil, usage{errors.New("-driver both: needs -suite")}
+	case o.driver != both && !slices.Contains(kubelet.Drivers(), kubelet.Driver(o.driver)):
+		return nil, usage{fmt.Errorf("-driver %s: must be cgroupfs, systemd or both", o.driver)}
 	}
 	return o, nil
 }
@@ -102,7 +109,7 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 	if err != nil {
 		return usage{err}
 	}
-	guest, err := scenario.Boot(ctx, o.bootOptions(grid, stderr))
+	guest, err := scenario.Boot(ctx, o.bootOptions(grid, kubelet.Driver(o.driver), stderr))
 	if err != nil {
 		return err
 	}
@@ -123,9 +130,9 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 	return err
 }
 
-func (o *options) bootOptions(g machine.Grid, stderr io.Writer) scenario.BootOptions {
+func (o *options) bootOptions(g machine.Grid, d kubelet.Driver, stderr io.Writer) scenario.BootOptions {
 	return scenario.BootOptions{
-		Machine: machine.Options{Grid: g, Cache: o.cache, Dir: o.dir, Progress: stderr},
+		Machine: machine.Options{Grid: g, Driver: d, Cache: o.cache, Dir: o.dir, Progress: stderr},
 		Daemon:  !o.noDaemon,
 	}
 }

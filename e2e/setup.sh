@@ -2,7 +2,7 @@
 # Installs what the virtual machines need on a Debian host. Does nothing when all
 # is there, so that it can stand before every run.
 set -eu
-packages="qemu-system-x86"
+packages="qemu-system-x86 debootstrap"
 missing=""
 for p in $packages; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/scenario"
 	"github.com/quietcore/quietcore/internal/script"
@@ -132,7 +133,7 @@ type playground struct {
 func (p *playground) try(ctx context.Context, sc *scenario.Script) outcome {
 	r := outcome{name: filepath.Base(sc.Path)}
 	if p.guest == nil {
-		boot := p.options.bootOptions(p.grid, p.stderr)
+		boot := p.options.bootOptions(p.grid, kubelet.Driver(p.options.driver), p.stderr)
 		boot.Binary = p.binary
 		guest, err := scenario.Boot(ctx, boot)
 		if err != nil {

@@ -25,7 +25,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "guest:", err)
 		os.Exit(1)
 	}
-	a := &agent{processes: map[string]*process{}, conns: newConns()}
+	a := &agent{processes: map[string]*process{}, conns: newConns(), bus: &bus{}}
 	fmt.Fprintln(os.Stderr, "guest:", a.serve(port))
 	os.Exit(1)
 }
@@ -48,6 +48,7 @@ func openPort() (*os.File, error) {
 
 type agent struct {
 	conns *conns
+	bus   *bus
 
 	mu        sync.Mutex
 	processes map[string]*process
@@ -97,6 +98,8 @@ func (a *agent) answer(req *wire.Request) (resp *wire.Response) {
 		resp, err = a.conns.call(req)
 	case wire.OpHTTP:
 		resp, err = httpCall(req)
+	case wire.OpUnits:
+		resp, err = a.bus.units(req)
 	case wire.OpDial:
 		resp, err = waitSocket(req)
 	default:

@@ -1,7 +1,7 @@
 // Package kubelet is what a node's kubelet works out from a pod before it speaks
 // to a container runtime: sums, shares, quotas and cgroup names. It is written
-// from the behaviour of kubelet 1.36 with the cgroupfs driver, so that the
-// machines can play pods without an API server.
+// from the behaviour of kubelet 1.36 and its libcontainer, with either cgroup
+// driver, so that the machines can play pods without an API server.
 //
 // Example: a container that requests 1500m with a limit of 2000m gets
 // 1536 shares and 200000 of every 100000 microseconds.
@@ -12,7 +12,6 @@ package kubelet
 
 import (
 	"fmt"
-	"math"
 	"sort"
 	"strings"
 )
@@ -69,19 +68,14 @@ func Quota(milli int64) int64 {
 	return max(milli*Period/1000, minQuota)
 }
 
-// Weight is the cgroup v2 weight of shares, by the formula that gives 1024 shares
-// the default weight of 100 (older runtimes map the range linearly).
+// Weight is the cgroup v2 weight that kubelet gives its own cgroups: the range of
+// shares mapped linearly, which newer runtimes do not do for containers.
 func Weight(shares int64) int64 {
-	switch {
-	case shares <= 0:
+	if shares <= 0 {
 		return 100
-	case shares <= minShares:
-		return 1
-	case shares >= maxShares:
-		return 10000
 	}
-	l := math.Log2(float64(shares))
-	return int64(math.Ceil(math.Pow(10, (l*l+125*l)/612-7.0/34)))
+	shares = min(max(shares, minShares), maxShares)
+	return 1 + (shares-minShares)*9999/(maxShares-minShares)
 }
 
 // ClassOf is the pod's QoS class, judged by CPU alone.
@@ -167,12 +161,15 @@ func (p *Pod) limitsDeclared() bool {
 	return true
 }
 
-// CPU is what kubelet asks of a cgroup or of the runtime. Quota 0 is "not set",
-// -1 "unlimited".
+// CPU is what kubelet asks of a cgroup or of the runtime. 0 is "not set"; Quota -1
+// is "unlimited".
 type CPU struct {
 	Shares int64
 	Quota  int64
 	Period int64
+	// CPUs is how many the node has where kubelet names them all, as it does for
+	// the root of the pods while it pins nothing itself.
+	CPUs int
 }
 
 // PodCPU is the configuration of the pod's cgroup.
@@ -211,22 +208,16 @@ func (c CPU) MaxFile() string {
 	return fmt.Sprintf("%d %d", c.Quota, c.Period)
 }
 
+// CPUsFile is the content of cpuset.cpus.
+func (c CPU) CPUsFile() string {
+	if c.CPUs == 1 {
+		return "0"
+	}
+	return fmt.Sprintf("0-%d", c.CPUs-1)
+}
+
 // WeightFile is the content of cpu.weight.
 func (c CPU) WeightFile() string { return fmt.Sprint(Weight(c.Shares)) }
-
-// CgroupParent is the pod's cgroup, relative to the cgroup root, with the
-// cgroupfs driver.
-func (p *Pod) CgroupParent() string {
-	name := "pod" + strings.ReplaceAll(p.UID, "/", "_")
-	switch p.ClassOf() {
-	case Guaranteed:
-		return "/kubepods/" + name
-	case Burstable:
-		return "/kubepods/burstable/" + name
-	default:
-		return "/kubepods/besteffort/" + name
-	}
-}
 
 // BurstableShares are the shares of the burstable cgroup, which kubelet keeps at
 // the sum of its pods' requests.

@@ -23,7 +23,7 @@ func TestQuota(t *testing.T) {
 }
 
 func TestWeight(t *testing.T) {
-	for shares, want := range map[int64]int64{0: 100, 2: 1, 1024: 100, 4096: 303, 262144: 10000} {
+	for shares, want := range map[int64]int64{0: 100, 1: 1, 2: 1, 1024: 39, 4096: 157, 262144: 10000} {
 		if got := Weight(shares); got != want {
 			t.Errorf("Weight(%d) = %d, want %d", shares, got, want)
 		}
@@ -63,16 +63,6 @@ func TestPodSums(t *testing.T) {
 		}
 		if got := p.SandboxCPU().Quota; got != tc.sandboxed {
 			t.Errorf("%s: sandbox quota %d, want %d", name, got, tc.sandboxed)
-		}
-	}
-}
-
-func TestCgroupParent(t *testing.T) {
-	for class, want := range map[string]string{
-		Guaranteed: "/kubepods/pod1-2", Burstable: "/kubepods/burstable/pod1-2", BestEffort: "/kubepods/besteffort/pod1-2",
-	} {
-		if got := (&Pod{UID: "1-2", QoS: class}).CgroupParent(); got != want {
-			t.Errorf("%s: %s, want %s", class, got, want)
 		}
 	}
 }

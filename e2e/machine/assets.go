@@ -3,7 +3,6 @@ package machine
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
 )
 
 // ContainerdVersion is the runtime in the guests.
@@ -23,8 +24,8 @@ const ContainerdVersion = "v2.4.2"
 
 // Assets are the cached parts of a machine.
 type Assets struct {
-	Kernel string // path of the bzImage
-	Base   string // path of the cpio archive
+	Kernel string   // path of the bzImage
+	Base   []string // paths of cpio archives, in the order in which they unpack
 }
 
 // builder makes what is missing below dir and says so.
@@ -37,8 +38,9 @@ func (b *builder) say(format string, args ...any) {
 	fmt.Fprintf(b.progress, "e2e: "+format+"\n", args...)
 }
 
-// Build makes the cache complete. Two runs at once wait for each other.
-func Build(ctx context.Context, dir string, progress io.Writer) (*Assets, error) {
+// Build makes the cache complete for guests of a driver. Two runs at once wait
+// for each other.
+func Build(ctx context.Context, dir string, driver kubelet.Driver, progress io.Writer) (*Assets, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -67,11 +69,20 @@ func Build(ctx context.Context, dir string, progress io.Writer) (*Assets, error)
 	if err != nil {
 		return nil, err
 	}
-	base, err := b.base(kernel, tree, runtime)
+	assets := &Assets{Kernel: filepath.Join(kernel, "vmlinuz")}
+	if driver == kubelet.Systemd {
+		root, err := b.systemdRoot(ctx)
+		if err != nil {
+			return nil, err
+		}
+		assets.Base = append(assets.Base, filepath.Join(root, rootArchive))
+	}
+	base, err := b.base(driver, parts{kernel: kernel, tree: tree, runtime: runtime})
 	if err != nil {
 		return nil, err
 	}
-	return &Assets{Kernel: filepath.Join(kernel, "vmlinuz"), Base: base}, nil
+	assets.Base = append(assets.Base, base)
+	return assets, nil
 }
 
 // once makes a directory in the cache by filling a temporary one and renaming it,
@@ -260,114 +271,4 @@ func tail(data []byte, n int) string {
 		data = data[len(data)-n:]
 	}
 	return strings.TrimSpace(string(data))
-}
-
-// base writes the archive that all machines share.
-func (b *builder) base(kernel, tree, runtime string) (string, error) {
-	files, err := baseFiles(kernel, tree, runtime)
-	if err != nil {
-		return "", err
-	}
-	var buf bytes.Buffer
-	c := newCpio(&buf)
-	for _, d := range []string{"dev", "proc", "sys", "run", "tmp", "root", "var/log", "var/run", "opt/nri/plugins", "etc/nri/conf.d", "newroot"} {
-		c.dir(d)
-	}
-	c.char("dev/console", deviceNumber{5, 1})
-	c.char("dev/null", deviceNumber{1, 3})
-	for _, f := range files {
-		if f.link != "" {
-			c.link(f.name, f.link)
-			continue
-		}
-		c.file(f.name, fs.FileMode(f.mode), f.data)
-	}
-	c.files(0o644, guestEtc)
-	if err := c.close(); err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(buf.Bytes())
-	name := filepath.Join(b.dir, fmt.Sprintf("base-%x.cpio", sum[:8]))
-	if info, err := os.Stat(name); err == nil && info.Size() == int64(buf.Len()) {
-		return name, nil
-	}
-	b.say("write the base archive, %d MB", buf.Len()>>20)
-	old, _ := filepath.Glob(filepath.Join(b.dir, "base-*.cpio"))
-	for _, o := range old {
-		_ = os.Remove(o) // an archive of former versions only takes space
-	}
-	return name, os.WriteFile(name, buf.Bytes(), 0o644)
-}
-
-// baseFiles reads what goes into the base under the names that it has there.
-func baseFiles(kernel, tree, runtime string) ([]tarFile, error) {
-	from := map[string]string{
-		"usr/bin/busybox":                 filepath.Join(tree, "bin/busybox"),
-		"usr/bin/runc":                    filepath.Join(tree, "usr/sbin/runc"),
-		"lib64/ld-linux-x86-64.so.2":      filepath.Join(tree, "lib64/ld-linux-x86-64.so.2"),
-		"usr/lib/libc.so.6":               filepath.Join(tree, "lib/x86_64-linux-gnu/libc.so.6"),
-		"usr/lib/libseccomp.so.2":         filepath.Join(tree, "usr/lib/x86_64-linux-gnu/libseccomp.so.2"),
-		"usr/bin/containerd":              filepath.Join(runtime, "containerd"),
-		"usr/bin/containerd-shim-runc-v2": filepath.Join(runtime, "containerd-shim-runc-v2"),
-		"usr/bin/ctr":                     filepath.Join(runtime, "ctr"),
-	}
-	for _, m := range modules {
-		from["lib/modules/"+m+".ko"] = filepath.Join(kernel, m+".ko")
-	}
-	names := make([]string, 0, len(from))
-	for n := range from {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	var out []tarFile
-	for _, n := range names {
-		data, err := readThroughLinks(tree, from[n])
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, tarFile{name: n, mode: 0o755, data: data})
-		if n == "usr/bin/busybox" {
-			image, err := imageTarball(data)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, tarFile{name: "usr/share/image.tar", mode: 0o644, data: image})
-		}
-	}
-	links, err := appletLinks(from["usr/bin/busybox"])
-	return append(out, links...), err
-}
-
-// readThroughLinks resolves a package's absolute links inside the tree, where
-// they would point if it were installed.
-func readThroughLinks(tree, name string) ([]byte, error) {
-	for range 10 {
-		target, err := os.Readlink(name)
-		if err != nil {
-			return os.ReadFile(name)
-		}
-		if filepath.IsAbs(target) {
-			name = filepath.Join(tree, target)
-		} else {
-			name = filepath.Join(filepath.Dir(name), target)
-		}
-	}
-	return nil, fmt.Errorf("%s: too many links", name)
-}
-
-func appletLinks(busybox string) ([]tarFile, error) {
-	out, err := exec.Command(busybox, "--list").Output()
-	if err != nil {
-		return nil, fmt.Errorf("busybox --list: %w", err)
-	}
-	var links []tarFile
-	for _, a := range strings.Fields(string(out)) {
-		if a != "busybox" && a != "runc" {
-			links = append(links, tarFile{name: "usr/bin/" + a, link: "busybox"})
-		}
-	}
-	return append(links,
-		tarFile{name: "bin", link: "usr/bin"},
-		tarFile{name: "sbin", link: "usr/bin"},
-		tarFile{name: "lib/x86_64-linux-gnu", link: "/usr/lib"}), nil
 }

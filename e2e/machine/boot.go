@@ -13,16 +13,19 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
 )
 
 // Options say which machine to make.
 type Options struct {
 	Grid      Grid
+	Driver    kubelet.Driver    // of cgroups; empty: Cgroupfs. Systemd makes a guest with systemd as its init
 	Cache     string            // where the parts are kept between runs
 	Dir       string            // where this run writes its console log and sockets; empty: a temporary one
 	Agent     string            // path of the agent's binary; empty: it is built
 	Files     map[string]string // more files for the guest: path there -> path here
-	MemoryMiB int               // 0: 2048
+	MemoryMiB int               // 0: as much as the driver's guest needs
 	Progress  io.Writer         // nil: nothing is said
 }
 
@@ -31,6 +34,7 @@ type Machine struct {
 	*client
 	Dir     string
 	Grid    Grid
+	Driver  kubelet.Driver
 	Booted  time.Duration // from QEMU's start to the agent's first answer
 	qemu    *exec.Cmd
 	exited  chan struct{}
@@ -54,7 +58,10 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	assets, err := Build(ctx, o.Cache, o.Progress)
+	if o.Driver == "" {
+		o.Driver = kubelet.Cgroupfs
+	}
+	assets, err := Build(ctx, o.Cache, o.Driver, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +95,7 @@ func BuildGo(ctx context.Context, cache, pkg, name string) (string, error) {
 }
 
 func boot(ctx context.Context, o Options, assets *Assets, limit time.Duration) (m *Machine, err error) {
-	m = &Machine{Dir: o.Dir, Grid: o.Grid, exited: make(chan struct{})}
+	m = &Machine{Dir: o.Dir, Grid: o.Grid, Driver: o.Driver, exited: make(chan struct{})}
 	m.say = func(format string, args ...any) { fmt.Fprintf(o.Progress, "e2e: "+format+"\n", args...) }
 	if m.Dir == "" {
 		if m.Dir, err = os.MkdirTemp("", "quietcore-e2e-"); err != nil {
@@ -107,7 +114,7 @@ func boot(ctx context.Context, o Options, assets *Assets, limit time.Duration) (
 	if err := writeInitrd(initrd, assets.Base, o); err != nil {
 		return nil, err
 	}
-	m.say("boot %s", o.Grid)
+	m.say("boot %s, %s", o.Grid, o.Driver)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := m.launch(ctx, o, assets.Kernel, initrd); err != nil {
@@ -120,22 +127,19 @@ func boot(ctx context.Context, o Options, assets *Assets, limit time.Duration) (
 
 // writeInitrd appends this run's overlay to the base; the kernel unpacks archives
 // one after the other.
-func writeInitrd(name, base string, o Options) error {
+func writeInitrd(name string, base []string, o Options) error {
 	out, err := os.Create(name)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
-	in, err := os.Open(base)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	if _, err := io.Copy(out, in); err != nil {
-		return err
+	for _, b := range base {
+		if err := appendFile(out, b); err != nil {
+			return err
+		}
 	}
 	c := newCpio(out)
-	c.files(0o755, map[string]string{"init": initScript, "rc": rcScript})
+	c.files(0o755, map[string]string{"init": initScript, "rc": rcScript(o.Driver)})
 	files := map[string]string{"usr/bin/agent": o.Agent}
 	for to, from := range o.Files {
 		files[to] = from
@@ -153,6 +157,16 @@ func writeInitrd(name, base string, o Options) error {
 	return out.Close()
 }
 
+func appendFile(out io.Writer, name string) error {
+	in, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	_, err = io.Copy(out, in)
+	return err
+}
+
 func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) error {
 	address := filepath.Join(m.Dir, "agent.sock")
 	if err := os.Remove(address); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -164,9 +178,9 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 	}
 	defer port.Close()
 	if o.MemoryMiB == 0 {
-		o.MemoryMiB = 2048
+		o.MemoryMiB = memoryMiB[o.Driver]
 	}
-	args := append(m.qemuArgs(kernel, initrd), o.Grid.qemuArgs(o.MemoryMiB)...)
+	args := append(m.qemuArgs(kernel, initrd, initOptions[o.Driver]), o.Grid.qemuArgs(o.MemoryMiB)...)
 	m.qemu = exec.Command("qemu-system-x86_64", args...)
 	var stderr bytes.Buffer
 	m.qemu.Stderr = &stderr
@@ -214,12 +228,20 @@ func (m *Machine) startQemu() error {
 	return <-started
 }
 
-func (m *Machine) qemuArgs(kernel, initrd string) []string {
+// memoryMiB is for the root tree, which stays in memory, and a few dozen pods.
+var memoryMiB = map[kubelet.Driver]int{kubelet.Cgroupfs: 2048, kubelet.Systemd: 3072}
+
+// initOptions are what the guest's init reads on the kernel's command line.
+var initOptions = map[kubelet.Driver]string{
+	kubelet.Systemd: " systemd.unit=" + guestTarget + " systemd.show_status=0 systemd.log_level=notice systemd.mask=getty@.service",
+}
+
+func (m *Machine) qemuArgs(kernel, initrd, init string) []string {
 	return []string{
 		"-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel,erms=off,fsrm=off", "-machine", "pc",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", kernel, "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off random.trust_cpu=on nokaslr nowatchdog rcupdate.rcu_expedited=1 init_on_alloc=0 clearcpuid=112",
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off random.trust_cpu=on nokaslr nowatchdog rcupdate.rcu_expedited=1 init_on_alloc=0 clearcpuid=112" + init,
 		"-chardev", "socket,id=console,server=on,wait=off,path=" + filepath.Join(m.Dir, "console.sock") + ",logfile=" + m.console,
 		"-serial", "chardev:console",
 		"-device", "virtio-serial-pci",

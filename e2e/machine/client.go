@@ -180,6 +180,15 @@ func (c *client) Files(ctx context.Context, actions ...wire.FileAction) ([]wire.
 	return resp.Files, nil
 }
 
+// Units performs the calls to systemd in order in one round trip.
+func (c *client) Units(ctx context.Context, actions ...wire.UnitAction) ([]wire.UnitResult, error) {
+	resp, err := c.do(ctx, &wire.Request{Op: wire.OpUnits, Units: actions})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Units, nil
+}
+
 // WriteFile makes missing directories; kernel files are written in place.
 func (c *client) WriteFile(ctx context.Context, path, data string) error {
 	_, err := c.Files(ctx, wire.FileAction{Do: wire.FileWrite, Path: path, Data: []byte(data)})

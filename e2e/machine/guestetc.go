@@ -1,22 +1,109 @@
 package machine
 
-import "strings"
+import (
+	"maps"
+	"strconv"
+	"strings"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
+)
 
 // ContainerdSocket is where the runtime of the guest serves CRI.
 const ContainerdSocket = "/run/containerd/containerd.sock"
 
-// guestEtc are the files of the guest that never change.
-var guestEtc = map[string]string{
-	"etc/passwd":                 "root:x:0:0:root:/root:/bin/sh\n",
-	"etc/group":                  "root:x:0:\n",
-	"etc/hosts":                  "127.0.0.1 localhost\n",
-	"etc/resolv.conf":            "",
-	"etc/hostname":               "guest\n",
-	"etc/os-release":             "NAME=guest\n",
-	"etc/inittab":                inittab,
-	"etc/profile":                "export PATH=/usr/bin PS1='guest# '\n",
-	"etc/containerd/config.toml": containerdConfig,
-	"etc/ld.so.conf":             "/usr/lib\n",
+// guestEtc are the files of a guest that never change.
+func guestEtc(driver kubelet.Driver) map[string]string {
+	files := map[string]string{
+		"etc/hosts":                  "127.0.0.1 localhost\n",
+		"etc/resolv.conf":            "",
+		"etc/hostname":               "guest\n",
+		"etc/profile":                "export PATH=" + guestPath + " PS1='guest# '\n",
+		"etc/containerd/config.toml": containerdConfig(driver),
+	}
+	own := busyboxEtc
+	if driver == kubelet.Systemd {
+		own = systemdEtc
+	}
+	maps.Copy(files, own)
+	return files
+}
+
+const guestPath = "/usr/bin:/usr/sbin"
+
+// busyboxEtc are those of a guest without systemd.
+var busyboxEtc = map[string]string{
+	"etc/passwd":     "root:x:0:0:root:/root:/bin/sh\n",
+	"etc/group":      "root:x:0:\n",
+	"etc/os-release": "NAME=guest\n",
+	"etc/inittab":    inittab,
+	"etc/ld.so.conf": "/usr/lib\n",
+}
+
+// systemdEtc are those of a guest with systemd. Its target wants nothing but what
+// a test uses, so that the guest is there soon.
+var systemdEtc = map[string]string{
+	"etc/machine-id":                     "0123456789abcdef0123456789abcdef\n",
+	"etc/systemd/system/" + guestTarget:  guestTargetUnit,
+	"etc/systemd/system/agent.service":   agentUnit,
+	"etc/systemd/system/console.service": consoleUnit,
+	"etc/systemd/journald.conf":          "[Journal]\nStorage=volatile\nRuntimeMaxUse=16M\n",
+}
+
+const guestTarget = "guest.target"
+
+const guestTargetUnit = `[Unit]
+Description=What a test needs
+Wants=agent.service console.service dbus.socket systemd-journald.service
+AllowIsolate=yes
+`
+
+// agentUnit: containerd and the daemon are the agent's children, as far from
+// kubepods as on any node. They outlive it, and it may make cgroups of its own.
+const agentUnit = `[Unit]
+Description=The test host's agent
+DefaultDependencies=no
+
+[Service]
+ExecStart=/usr/bin/agent
+Environment=PATH=` + guestPath + ` HOME=/root
+KillMode=process
+Delegate=yes
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/ttyS0
+`
+
+// consoleUnit is the shell for whoever keeps the machine.
+const consoleUnit = `[Unit]
+Description=A shell on the console
+DefaultDependencies=no
+
+[Service]
+ExecStart=/usr/bin/busybox sh -l
+Environment=PATH=` + guestPath + ` HOME=/root TERM=linux
+WorkingDirectory=/root
+StandardInput=tty-force
+StandardOutput=tty
+StandardError=tty
+TTYPath=/dev/ttyS0
+Restart=always
+RestartSec=0
+KillMode=process
+`
+
+// masked are units that others ask for and that no test needs.
+var masked = []string{
+	"systemd-udevd.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udev-trigger.service",
+	"systemd-logind.service", "systemd-tmpfiles-setup.service", "systemd-tmpfiles-setup-dev.service", "systemd-journal-flush.service",
+	"systemd-remount-fs.service", "systemd-update-utmp.service", "systemd-random-seed.service", "tmp.mount",
+}
+
+func unitLinks() []tarFile {
+	var links []tarFile
+	for _, unit := range masked {
+		links = append(links, tarFile{name: "etc/systemd/system/" + unit, link: "/dev/null"})
+	}
+	return links
 }
 
 // inittab: busybox init reaps orphans, which the shims leave behind. A shell
@@ -25,24 +112,46 @@ const inittab = `::respawn:/usr/bin/agent
 ttyS0::askfirst:-/bin/sh
 `
 
+// moduleDir holds the kernel modules that initScript loads.
+const moduleDir = "usr/share/modules"
+
 // initScript is the first process. runc needs to pivot_root away from its root,
 // which the kernel refuses on the initramfs itself; a bind mount of it over "/" is
 // a mount like any other, and unlike switch_root it copies nothing.
-const initScript = `#!/bin/sh
-export PATH=/usr/bin
+const initScript = `#!/usr/bin/busybox sh
+export PATH=/usr/bin:/usr/sbin
 mount --bind / /newroot
 cd /newroot
 mount --move . /
-exec chroot . /bin/sh /rc
+exec chroot . /usr/bin/busybox sh /rc
 `
 
-// rcScript prepares what systemd would: kernel file systems, controllers below
-// the cgroup root, the modules of the agent's port.
-var rcScript = `export PATH=/usr/bin
+// kernelFiles mounts what both kinds of guests need before their init runs and
+// loads the modules of the agent's port. Moving a process between cgroups waits
+// for every CPU without favordynmods, which is long under emulation.
+var kernelFiles = `export PATH=/usr/bin:/usr/sbin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
-mkdir -p /dev/pts /dev/shm /dev/mqueue
+mount -t cgroup2 -o favordynmods cgroup2 /sys/fs/cgroup
+mount -t bpf bpf /sys/fs/bpf
+mount -t debugfs debugfs /sys/kernel/debug
+mount -t tracefs tracefs /sys/kernel/tracing
+for m in ` + strings.Join(modules, " ") + `; do
+    busybox insmod /` + moduleDir + `/$m.ko
+done
+`
+
+// rcScript ends in the init of the guest.
+func rcScript(driver kubelet.Driver) string {
+	if driver == kubelet.Systemd {
+		return kernelFiles + "exec /usr/lib/systemd/systemd\n"
+	}
+	return kernelFiles + busyboxRC
+}
+
+// busyboxRC does what systemd would.
+const busyboxRC = `mkdir -p /dev/pts /dev/shm /dev/mqueue
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
 mount -t mqueue mqueue /dev/mqueue
@@ -50,20 +159,17 @@ mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /tmp
 rm -rf /var/run
 ln -s /run /var/run
-mount -t cgroup2 -o favordynmods cgroup2 /sys/fs/cgroup
 echo '+cpuset +cpu +memory +pids' > /sys/fs/cgroup/cgroup.subtree_control
-mount -t bpf bpf /sys/fs/bpf
-mount -t debugfs debugfs /sys/kernel/debug
-mount -t tracefs tracefs /sys/kernel/tracing
-for m in ` + strings.Join(modules, " ") + `; do
-    insmod /lib/modules/$m.ko
-done
 hostname -F /etc/hostname
 ifconfig lo 127.0.0.1 up
 exec /usr/bin/init
 `
 
-const containerdConfig = `version = 4
+func containerdConfig(driver kubelet.Driver) string {
+	return strings.Replace(containerdTemplate, "DRIVER", strconv.FormatBool(driver == kubelet.Systemd), 1)
+}
+
+const containerdTemplate = `version = 4
 
 [debug]
   level = 'info'
@@ -82,7 +188,7 @@ const containerdConfig = `version = 4
   snapshotter = 'native'
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-  SystemdCgroup = false
+  SystemdCgroup = DRIVER
 
 [plugins.'io.containerd.nri.v1.nri']
   disable = false

@@ -20,8 +20,8 @@ func podLabels(p *kubelet.Pod) map[string]string {
 	}
 }
 
-// sandboxConfig has host networking, so that the node needs no network plugin.
-func sandboxConfig(p *kubelet.Pod) *cri.PodSandboxConfig {
+// sandboxConfig has the path of the pod's cgroup, with either driver, and host networking, so that the node needs no network plugin.
+func sandboxConfig(p *kubelet.Pod, parent string) *cri.PodSandboxConfig {
 	labels := podLabels(p)
 	maps.Copy(labels, p.Labels)
 	annotations := map[string]string{"kubernetes.io/config.source": "api"}
@@ -31,7 +31,7 @@ func sandboxConfig(p *kubelet.Pod) *cri.PodSandboxConfig {
 		Labels:      labels,
 		Annotations: annotations,
 		Linux: &cri.LinuxPodSandboxConfig{
-			CgroupParent: p.CgroupParent(),
+			CgroupParent: parent,
 			SecurityContext: &cri.LinuxSandboxSecurityContext{
 				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD},
 			},

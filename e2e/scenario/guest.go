@@ -123,8 +123,10 @@ func (g *Guest) Wipe(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := g.tree.wipe(ctx); err != nil {
+		return err
+	}
 	_, err := g.Files(ctx,
-		wire.FileAction{Do: wire.FileRmdirTree, Path: cgroupRoot + "/kubepods", Optional: true},
 		wire.FileAction{Do: wire.FileRemoveTree, Path: stateDir},
 		wire.FileAction{Do: wire.FileRemoveTree, Path: "/run/quietcore"},
 		wire.FileAction{Do: wire.FileRemoveTree, Path: machine.LogFile(machine.Daemon)})

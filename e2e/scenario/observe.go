@@ -4,17 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 
-	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/wire"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/script"
 )
-
-// filesPerContainer is the number of files that one container's row is made of.
-const filesPerContainer = 6
 
 // Observe waits until the daemon is idle, then reads every running container's
 // cgroup in one round trip, and from the daemon what the kernel cannot know.
@@ -37,11 +34,7 @@ func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
 			}
 			line.Containers = append(line.Containers, script.State{
 				Pod: ps.spec.Name, Namespace: ps.spec.Namespace, Container: c, Shares: cs.spec.CPU().Shares})
-			parent := cgroupRoot + ps.spec.CgroupParent()
-			own := parent + "/" + cs.id
-			actions = append(actions,
-				read(own+"/cpuset.cpus.effective"), read(own+"/cpuset.mems.effective"), read(own+"/cpu.weight"),
-				read(own+"/cpu.max"), read(parent+"/cpu.max"), read(qosCgroup(ps.spec)+"/cpu.max"))
+			actions = append(actions, look(cgroupRoot+p.g.Driver.ContainerPath(ps.spec, cs.id))...)
 		}
 	}
 	files, err := p.g.Files(ctx, actions...)
@@ -49,7 +42,7 @@ func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
 		return nil, err
 	}
 	for i := range line.Containers {
-		if err := fill(&line.Containers[i], files[i*filesPerContainer:][:filesPerContainer]); err != nil {
+		if err := fill(&line.Containers[i], files[i*len(looked):][:len(looked)]); err != nil {
 			return nil, err
 		}
 	}
@@ -57,30 +50,61 @@ func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
 	return line, nil
 }
 
-// qosCgroup is a class's slice; Guaranteed pods have kubepods itself above them,
-// which has no limit of its own.
-func qosCgroup(p *kubelet.Pod) string {
-	switch p.ClassOf() {
-	case kubelet.Burstable:
-		return cgroupRoot + "/kubepods/burstable"
-	case kubelet.BestEffort:
-		return cgroupRoot + "/kubepods/besteffort"
-	default:
-		return cgroupRoot + "/kubepods"
+// looked are the files that one container's row is made of, by how many levels
+// above the container's cgroup they are. Effective sets are looked for up to the
+// root: systemd enables controllers where somebody needs them, and a cgroup
+// without the file has its parent's set.
+var looked = []struct {
+	up   int
+	file string
+}{
+	{0, weight}, {0, maximum}, {1, maximum}, {2, maximum},
+	{0, cpus}, {1, cpus}, {2, cpus}, {3, cpus}, {4, cpus},
+	{0, mems}, {1, mems}, {2, mems}, {3, mems}, {4, mems},
+}
+
+const (
+	weight  = "cpu.weight"
+	maximum = "cpu.max"
+	cpus    = "cpuset.cpus.effective"
+	mems    = "cpuset.mems.effective"
+)
+
+func look(dir string) []wire.FileAction {
+	var out []wire.FileAction
+	for _, l := range looked {
+		at := dir
+		for range l.up {
+			at = path.Dir(at)
+		}
+		out = append(out, read(at+"/"+l.file))
 	}
+	return out
 }
 
 func fill(c *script.State, files []wire.FileResult) error {
-	if files[0].Missing {
+	// The first that is there, from the container upwards.
+	nearest := map[string]string{}
+	var limits []string
+	for i, l := range looked {
+		switch text := trimmed(files[i]); {
+		case files[i].Missing:
+		case l.file == maximum:
+			limits = append(limits, text)
+		case nearest[l.file] == "":
+			nearest[l.file] = text
+		}
+	}
+	if nearest[weight] == "" {
 		return fmt.Errorf("container %s has no cgroup although it was not stopped", keyOf(c))
 	}
-	c.CPUs, c.Mems = trimmed(files[0]), trimmed(files[1])
-	weight, err := strconv.ParseInt(trimmed(files[2]), 10, 64)
+	c.CPUs, c.Mems = nearest[cpus], nearest[mems]
+	value, err := strconv.ParseInt(nearest[weight], 10, 64)
 	if err != nil {
 		return fmt.Errorf("container %s: cpu.weight: %w", keyOf(c), err)
 	}
-	c.Weight = &weight
-	c.QuotaMilli, err = quotaMilli(trimmed(files[3]), trimmed(files[4]), trimmed(files[5]))
+	c.Weight = &value
+	c.QuotaMilli, err = quotaMilli(limits...)
 	return err
 }
 

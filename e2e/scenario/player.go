@@ -22,6 +22,7 @@ import (
 type Guest struct {
 	*machine.Machine
 	Daemon bool // false: nobody pins, which tests the harness itself
+	tree   hierarchy
 }
 
 // Player is kubelet with a script instead of an API server.
@@ -213,19 +214,21 @@ func (p *Player) find(namespace, pod, container string) (*podState, *containerSt
 // prepareNode makes what kubelet makes at its start: the QoS cgroups and its CPU
 // manager's state.
 func (p *Player) prepareNode(ctx context.Context) error {
-	const controllers = "+cpuset +cpu +memory +pids"
-	var actions []wire.FileAction
-	for _, dir := range []string{"/kubepods", "/kubepods/burstable", "/kubepods/besteffort"} {
-		actions = append(actions, mkdir(cgroupRoot+dir), write(cgroupRoot+dir+"/cgroup.subtree_control", controllers))
+	cpus := p.g.Grid.CPUs()
+	root := kubelet.CPU{Shares: kubelet.Shares(int64(cpus) * 1000)}
+	if !p.static {
+		root.CPUs = cpus
 	}
-	all := kubelet.CPU{Shares: kubelet.Shares(int64(p.g.Grid.CPUs()) * 1000)}
-	actions = append(actions,
-		write(cgroupRoot+"/kubepods/cpu.weight", all.WeightFile()),
-		write(cgroupRoot+"/kubepods/besteffort/cpu.weight", kubelet.CPU{Shares: 2}.WeightFile()))
-	if _, err := p.g.Files(ctx, actions...); err != nil {
+	if err := p.g.tree.create(ctx, kubelet.Root(), root); err != nil {
 		return err
 	}
-	if err := p.writeBurstableWeight(ctx); err != nil {
+	if err := p.g.tree.create(ctx, kubelet.ClassCgroup(kubelet.Burstable), kubelet.CPU{}); err != nil {
+		return err
+	}
+	if err := p.g.tree.create(ctx, kubelet.ClassCgroup(kubelet.BestEffort), kubelet.BestEffortCPU()); err != nil {
+		return err
+	}
+	if err := p.updateClasses(ctx); err != nil {
 		return err
 	}
 	p.state = script.KubeletState{PolicyName: "none"}
@@ -245,13 +248,17 @@ func (p *Player) kubeletState(ctx context.Context, s script.KubeletState) error 
 	return p.g.WriteFile(ctx, kubeletStatePath, kubelet.StateFile(s.PolicyName, s.DefaultCPUSet, entries))
 }
 
-func (p *Player) writeBurstableWeight(ctx context.Context) error {
+// updateClasses is what kubelet does every minute and before each new pod.
+func (p *Player) updateClasses(ctx context.Context) error {
 	var pods []*kubelet.Pod
 	for _, ps := range p.pods {
 		pods = append(pods, ps.spec)
 	}
-	cpu := kubelet.CPU{Shares: kubelet.BurstableShares(pods)}
-	return p.g.WriteFile(ctx, cgroupRoot+"/kubepods/burstable/cpu.weight", cpu.WeightFile())
+	err := p.g.tree.set(ctx, kubelet.ClassCgroup(kubelet.Burstable), kubelet.CPU{Shares: kubelet.BurstableShares(pods)})
+	if err != nil {
+		return err
+	}
+	return p.g.tree.set(ctx, kubelet.ClassCgroup(kubelet.BestEffort), kubelet.BestEffortCPU())
 }
 
 func (p *Player) cap(ctx context.Context, c *script.Cap) error {
@@ -291,14 +298,14 @@ func (p *Player) create(ctx context.Context, spec *kubelet.Pod) error {
 	if p.pods[key(spec.Namespace, spec.Name)] != nil {
 		return invalid("pod %s is on the node already", key(spec.Namespace, spec.Name))
 	}
-	ps := &podState{spec: spec, containers: map[string]*containerState{}, config: sandboxConfig(spec)}
-	if err := p.writePodCgroup(ctx, spec, p.podCPU(spec)); err != nil {
+	ps := &podState{spec: spec, containers: map[string]*containerState{}, config: sandboxConfig(spec, p.g.Driver.Path(spec.CgroupName()))}
+	if err := p.g.tree.create(ctx, spec.CgroupName(), p.podCPU(spec)); err != nil {
 		return err
 	}
 	p.pods[key(spec.Namespace, spec.Name)] = ps
 	err := p.startPod(ctx, ps)
 	if err == nil {
-		err = p.writeBurstableWeight(ctx)
+		err = p.updateClasses(ctx)
 	}
 	if err != nil {
 		return errors.Join(err, p.remove(ctx, key(spec.Namespace, spec.Name)))
@@ -395,15 +402,6 @@ func (p *Player) podCPU(pod *kubelet.Pod) kubelet.CPU {
 	return cpu
 }
 
-func (p *Player) writePodCgroup(ctx context.Context, spec *kubelet.Pod, cpu kubelet.CPU) error {
-	dir := cgroupRoot + spec.CgroupParent()
-	_, err := p.g.Files(ctx, mkdir(dir),
-		write(dir+"/cgroup.subtree_control", "+cpuset +cpu +memory +pids"),
-		write(dir+"/cpu.weight", cpu.WeightFile()),
-		write(dir+"/cpu.max", cpu.MaxFile()))
-	return err
-}
-
 // resize follows kubelet's order (kubelet.ResizePlan) and tells the runtime of each
 // write to the pod's cgroup. Kubelet ignores errors of those calls; the last one
 // is kept as the answer in case no container's update fails.
@@ -430,7 +428,7 @@ func (p *Player) resize(ctx context.Context, r *script.Resize) error {
 		*cs.spec = specified
 		return err
 	}
-	return p.writeBurstableWeight(ctx)
+	return p.updateClasses(ctx)
 }
 
 func (p *Player) podSet(pod *kubelet.Pod) kubelet.PodSet {
@@ -440,7 +438,7 @@ func (p *Player) podSet(pod *kubelet.Pod) kubelet.PodSet {
 // resizePod returns what the runtime said to the last write.
 func (p *Player) resizePod(ctx context.Context, ps *podState, plan []kubelet.PodSet) (told, err error) {
 	for _, s := range plan {
-		if err := p.writePodCgroup(ctx, ps.spec, s.Cgroup); err != nil {
+		if err := p.g.tree.set(ctx, ps.spec.CgroupName(), s.Cgroup); err != nil {
 			return nil, err
 		}
 		_, told = p.cri.UpdatePodSandboxResources(ctx, &cri.UpdatePodSandboxResourcesRequest{
@@ -530,10 +528,10 @@ func (p *Player) remove(ctx context.Context, name string) error {
 	if err := p.g.removeSandboxes(ctx, map[string]string{uidLabel: ps.spec.UID}); err != nil {
 		return err
 	}
-	if _, err := p.g.Files(ctx, wire.FileAction{Do: wire.FileRmdirTree, Path: cgroupRoot + ps.spec.CgroupParent()}); err != nil {
+	if err := p.g.tree.destroy(ctx, ps.spec.CgroupName()); err != nil {
 		return err
 	}
-	return p.writeBurstableWeight(ctx)
+	return p.updateClasses(ctx)
 }
 
 func mkdir(path string) wire.FileAction { return wire.FileAction{Do: wire.FileMkdir, Path: path} }

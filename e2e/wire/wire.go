@@ -35,6 +35,7 @@ const (
 	OpGRPC    = "grpc"    // one unary call over a unix socket
 	OpHTTP    = "http"    // one HTTP request over a unix socket
 	OpDial    = "dial"    // wait until a unix socket accepts
+	OpUnits   = "units"   // a list of calls to systemd, stopped at the first error
 )
 
 // Request is one call; which fields count depends on Op.
@@ -49,6 +50,7 @@ type Request struct {
 
 	Signal int          `json:"signal,omitempty"`
 	Files  []FileAction `json:"files,omitempty"`
+	Units  []UnitAction `json:"units,omitempty"`
 
 	Socket string `json:"socket,omitempty"`
 	Method string `json:"method,omitempty"`
@@ -87,6 +89,39 @@ type FileResult struct {
 	Missing bool     `json:"missing,omitempty"`
 }
 
+// Unit actions. "start" and "stop" return when systemd has done it; one starts no
+// unit that exists and stops none that does not.
+const (
+	UnitStart  = "start"  // StartTransientUnit
+	UnitSet    = "set"    // SetUnitProperties, runtime
+	UnitStop   = "stop"   // StopUnit, then ResetFailedUnit
+	UnitList   = "list"   // ListUnitsByPatterns
+	UnitReload = "reload" // daemon-reload
+)
+
+// UnitAction is one step of OpUnits. Name is a pattern for "list".
+type UnitAction struct {
+	Do         string     `json:"do"`
+	Name       string     `json:"name,omitempty"`
+	Properties []Property `json:"properties,omitempty"`
+}
+
+// Property is one of a unit, as D-Bus types it: the value that is set counts, and
+// Text where none is.
+type Property struct {
+	Name    string   `json:"name"`
+	Bool    *bool    `json:"bool,omitempty"`
+	Uint    *uint64  `json:"uint,omitempty"`
+	Text    string   `json:"text,omitempty"`
+	Strings []string `json:"strings,omitempty"`
+	Bytes   []byte   `json:"bytes,omitempty"`
+}
+
+// UnitResult answers one UnitAction: the names that "list" found.
+type UnitResult struct {
+	Names []string `json:"names,omitempty"`
+}
+
 // Response answers the Request with the same ID.
 type Response struct {
 	ID    uint64 `json:"id"`
@@ -99,6 +134,7 @@ type Response struct {
 	Stderr []byte `json:"stderr,omitempty"`
 
 	Files   []FileResult `json:"files,omitempty"`
+	Units   []UnitResult `json:"units,omitempty"`
 	Body    []byte       `json:"body,omitempty"`
 	Running bool         `json:"running,omitempty"`
 	PID     int          `json:"pid,omitempty"`
