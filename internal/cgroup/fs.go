@@ -172,12 +172,28 @@ func (fs *FS) writeV1Set(g group, file string, set cpuset.Set) error {
 	if listErr != nil {
 		return errors.Join(err, listErr)
 	}
+	widened := false
 	for _, name := range names {
-		if err := fs.narrowV1(g.path+"/"+name, file, set); err != nil && !errors.Is(err, ErrGone) {
+		err := fs.narrowV1(g.path+"/"+name, file, set)
+		if errors.Is(err, unix.EACCES) && !widened {
+			// It shares nothing with the new set, which is not yet in the old one.
+			if err = fs.widenV1(g, file, set); err == nil {
+				widened, err = true, fs.narrowV1(g.path+"/"+name, file, set)
+			}
+		}
+		if err != nil && !errors.Is(err, ErrGone) {
 			return err
 		}
 	}
 	return g.write(file, set.String())
+}
+
+func (fs *FS) widenV1(g group, file string, by cpuset.Set) error {
+	own, err := readSet(g, file)
+	if err != nil {
+		return err
+	}
+	return g.write(file, own.Or(by).String())
 }
 
 func (fs *FS) narrowV1(path, file string, within cpuset.Set) error {

@@ -62,6 +62,20 @@ func TestRealKernel(t *testing.T) {
 	if e, err = fs.Effective(base); err != nil || e.QuotaMilli != -1 || e.OwnCPUs != one {
 		t.Errorf("parent: %+v, %v", e, err)
 	}
+	t.Log("moving to CPUs of which the populated child has none")
+	if other := cpuset.Of(whole.CPUs.Next(one.First() + 1)); whole.CPUs.Count() > 1 {
+		if err := fs.Apply(ctx, base+"/pod", cgroup.Values{CPUs: cgroup.Only(one)}); err != nil {
+			t.Fatal(err)
+		}
+		if err := fs.Apply(ctx, base, cgroup.Values{CPUs: cgroup.Only(other)}); err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{base, base + "/pod", base + "/pod/main"} {
+			if e, err := fs.CPUs(path); err != nil || e.CPUs != other {
+				t.Errorf("%s is on %s (%v), want %s", path, e.CPUs, err, other)
+			}
+		}
+	}
 	t.Log("back to inheriting")
 	if err := fs.Apply(ctx, base, cgroup.Values{CPUs: cgroup.Inherit(whole.CPUs)}); err != nil {
 		t.Fatal(err)
