@@ -9,25 +9,25 @@ import (
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
-// CPUs reads cpuset.cpus and cpuset.cpus.effective.
+// CPUs reads cpuset.cpus and cpuset.cpus.effective, also of the root ("/").
+// Where the controller is not enabled on v2 the cgroup has no set of its own and
+// runs where the nearest above that has one does.
 func (fs *FS) CPUs(path string) (Effective, error) {
-	g, err := fs.cpusets.group(path)
-	if err != nil {
-		return Effective{}, err
-	}
-	defer g.close()
 	var e Effective
-	err = fs.readPair(g, "cpus", &e.OwnCPUs, &e.CPUs)
+	err := fs.readPair(path, "cpus", &e.OwnCPUs, &e.CPUs)
 	return e, err
 }
 
 // Effective reads everything that a Values can set.
 func (fs *FS) Effective(path string) (Effective, error) {
+	if _, err := CleanPath(path); err != nil {
+		return Effective{}, err
+	}
 	e, err := fs.CPUs(path)
 	if err != nil {
 		return Effective{}, err
 	}
-	if err := fs.readMems(path, &e); err != nil {
+	if err := fs.readPair(path, "mems", &e.OwnMems, &e.Mems); err != nil {
 		return Effective{}, err
 	}
 	e.Quota, e.QuotaMilli = Quota{Micros: -1}, -1
@@ -37,26 +37,47 @@ func (fs *FS) Effective(path string) (Effective, error) {
 	return e, nil
 }
 
-func (fs *FS) readMems(path string, e *Effective) error {
-	g, err := fs.cpusets.group(path)
+func (fs *FS) readPair(path, kind string, own, effective *cpuset.Set) error {
+	g, err := fs.cpusets.groupOrTop(path)
 	if err != nil {
 		return err
 	}
 	defer g.close()
-	return fs.readPair(g, "mems", &e.OwnMems, &e.Mems)
-}
-
-func (fs *FS) readPair(g group, kind string, own, effective *cpuset.Set) error {
-	effectiveFile := "cpuset." + kind + ".effective"
 	if fs.v1 {
-		effectiveFile = "cpuset.effective_" + kind
-	}
-	var err error
-	if *own, err = readSet(g, "cpuset."+kind); err != nil {
+		if *own, err = readSet(g, "cpuset."+kind); err == nil {
+			*effective, err = readSet(g, "cpuset.effective_"+kind)
+		}
 		return err
 	}
-	*effective, err = readSet(g, effectiveFile)
-	return err
+	var missing *NoControllerError
+	if *own, err = readSet(g, "cpuset."+kind); err != nil && !errors.As(err, &missing) {
+		return err
+	}
+	*effective, err = readSet(g, "cpuset."+kind+".effective")
+	if !errors.As(err, &missing) {
+		return err
+	}
+	return fs.readAbove(missing, effective)
+}
+
+// readAbove reads the effective set of the nearest cgroup above that has one.
+func (fs *FS) readAbove(missing *NoControllerError, effective *cpuset.Set) error {
+	var none *NoControllerError
+	for p := missing.Path; p != rootPath; {
+		if p = Parent(p); p == "" {
+			p = rootPath
+		}
+		g, err := fs.cpusets.groupOrTop(p)
+		if err != nil {
+			return err
+		}
+		*effective, err = readSet(g, missing.File)
+		g.close()
+		if !errors.As(err, &none) {
+			return err
+		}
+	}
+	return missing
 }
 
 func readSet(g group, file string) (cpuset.Set, error) {

@@ -45,10 +45,31 @@ func (r root) group(path string) (group, error) {
 	return group{root: r, fd: fd, path: clean}, nil
 }
 
+// top opens the root of the hierarchy.
+func (r root) top() (group, error) {
+	fd, err := unix.Openat(int(r.dir.Fd()), ".", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return group{}, groupError(rootPath, err)
+	}
+	return group{root: r, fd: fd, path: rootPath}, nil
+}
+
+func (r root) groupOrTop(path string) (group, error) {
+	if path == rootPath {
+		return r.top()
+	}
+	return r.group(path)
+}
+
+// rootPath names the root of the hierarchy, which is read and never written.
+const rootPath = "/"
+
+const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
+
 func openBeneath(dir int, path string) (int, error) {
 	fd, err := unix.Openat2(dir, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+		Resolve: beneath,
 	})
 	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
 		return fd, err

@@ -116,14 +116,26 @@ func (d *Dir) show(path string) error {
 	if err != nil {
 		return err
 	}
-	for file, text := range map[string]string{
+	files := map[string]string{
 		"cpuset.cpus":           e.OwnCPUs.String(),
 		"cpuset.cpus.effective": e.CPUs.String(),
 		"cpuset.mems":           e.OwnMems.String(),
 		"cpuset.mems.effective": e.Mems.String(),
 		"cpu.max":               e.Quota.String(),
 		"cpu.weight":            fmt.Sprint(e.Weight),
-	} {
+	}
+	if !d.Kernel.hasCpuset(path) {
+		for file := range files {
+			if strings.HasPrefix(file, "cpuset.") {
+				if err := os.Remove(filepath.Join(d.root, path, file)); err != nil && !os.IsNotExist(err) {
+					return err
+				}
+				delete(files, file)
+				delete(d.shown, path+"/"+file)
+			}
+		}
+	}
+	for file, text := range files {
 		name := path + "/" + file
 		if old, ok := d.shown[name]; ok && old == text {
 			continue

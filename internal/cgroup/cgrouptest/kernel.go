@@ -48,7 +48,7 @@ type group struct {
 	quota      cgroup.Quota
 	weight     uint64
 	tasks      int
-	noCpuset   bool
+	noCpuset   bool // here and below, whatever those below say
 }
 
 // New returns a kernel with these CPUs online and memory nodes 0 and 1.
@@ -85,11 +85,44 @@ func (k *Kernel) Rmdir(path string) {
 	}
 }
 
-// DisableCpuset takes the cpuset controller from one cgroup.
+// DisableCpuset takes the cpuset controller from a cgroup and all below it.
 func (k *Kernel) DisableCpuset(path string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.find(path).noCpuset = true
+	g := k.find(path)
+	g.noCpuset = true
+	g.forget()
+}
+
+// EnableCpuset gives the controller back, with empty masks.
+func (k *Kernel) EnableCpuset(path string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.find(path).noCpuset = false
+}
+
+// forget loses the masks of g and of all below, as they go with the controller.
+func (g *group) forget() {
+	g.cpus, g.mems = cpuset.Set{}, cpuset.Set{}
+	for _, kid := range g.kids {
+		kid.forget()
+	}
+}
+
+func (k *Kernel) hasCpuset(path string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.find(path)
+	return g != nil && g.hasCpuset()
+}
+
+func (g *group) hasCpuset() bool {
+	for ; g != nil; g = g.parent {
+		if g.noCpuset {
+			return false
+		}
+	}
+	return true
 }
 
 // SetOnline takes CPUs away or brings them back.
@@ -119,8 +152,12 @@ func (k *Kernel) Writes() []string {
 	return w
 }
 
+// find looks a cgroup up; "/" is the root.
 func (k *Kernel) find(path string) *group {
 	g := k.root
+	if path == "/" {
+		return g
+	}
 	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
 		if g = g.kids[name]; g == nil {
 			return nil
@@ -171,7 +208,10 @@ func (k *Kernel) applyMask(path, file string, m cgroup.Mask) error {
 	if set.IsEmpty() {
 		return cgroup.ErrEmptySet
 	}
-	if err := k.writeSet(path, file, set); err != nil || !m.Inherits() || k.V1 {
+	if k.V1 {
+		return k.writeV1Set(path, file, set)
+	}
+	if err := k.writeSet(path, file, set); err != nil || !m.Inherits() {
 		return err
 	}
 	if err := k.writeSet(path, file, cpuset.Set{}); err != nil && err != unix.ENOSPC {
@@ -182,7 +222,10 @@ func (k *Kernel) applyMask(path, file string, m cgroup.Mask) error {
 
 func (k *Kernel) writeSet(path, file string, set cpuset.Set) error {
 	return k.write(path, file, set.String(), func(g *group) error {
-		if g.noCpuset {
+		if g.parent == nil {
+			return unix.EACCES
+		}
+		if !g.hasCpuset() {
 			return &cgroup.NoControllerError{Path: path, Controller: "cpuset", File: file}
 		}
 		own := &g.cpus
@@ -200,6 +243,50 @@ func (k *Kernel) writeSet(path, file string, set cpuset.Set) error {
 		*own = set
 		return nil
 	})
+}
+
+// writeV1Set does what the file driver does where cgroups that nobody manages
+// are in the way.
+func (k *Kernel) writeV1Set(path, file string, set cpuset.Set) error {
+	err := k.writeSet(path, file, set)
+	if err != unix.EBUSY {
+		return err
+	}
+	now, err := k.Effective(path)
+	if err != nil {
+		return err
+	}
+	kids, err := k.Children(path)
+	if err != nil {
+		return err
+	}
+	apart := false
+	for _, kid := range kids {
+		e, err := k.Effective(path + "/" + kid)
+		if err != nil {
+			return err
+		}
+		apart = apart || !e.OwnCPUs.Intersects(&set)
+	}
+	if apart {
+		if err := k.writeSet(path, file, now.OwnCPUs.Or(set)); err != nil {
+			return err
+		}
+	}
+	for _, kid := range kids {
+		e, err := k.Effective(path + "/" + kid)
+		if err != nil {
+			return err
+		}
+		within := set
+		if common := e.OwnCPUs.And(set); !common.IsEmpty() {
+			within = common
+		}
+		if err := k.writeV1Set(path+"/"+kid, file, within); err != nil {
+			return err
+		}
+	}
+	return k.writeSet(path, file, set)
 }
 
 func (k *Kernel) write(path, file, text string, change func(*group) error) error {
@@ -283,13 +370,14 @@ func (k *Kernel) Effective(path string) (cgroup.Effective, error) {
 	if g == nil {
 		return cgroup.Effective{}, fmt.Errorf("read %s: %w", path, cgroup.ErrGone)
 	}
-	if g.noCpuset {
-		return cgroup.Effective{}, &cgroup.NoControllerError{Path: path, Controller: "cpuset", File: "cpuset.cpus"}
-	}
-	return cgroup.Effective{
+	e := cgroup.Effective{
 		CPUs: g.onCPUs(), Mems: g.onMems(), OwnCPUs: g.cpus, OwnMems: g.mems,
 		Quota: g.quota, QuotaMilli: g.quota.Milli(), Weight: g.weight,
-	}, nil
+	}
+	if g.parent == nil && !k.V1 { // the root of v2 has no cpuset.cpus
+		e.OwnCPUs, e.OwnMems = cpuset.Set{}, cpuset.Set{}
+	}
+	return e, nil
 }
 
 // Children lists the cgroups directly below.
