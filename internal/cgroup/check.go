@@ -22,15 +22,38 @@ type Drift struct {
 	// Inherited is set where the cgroup's own mask is right and one above has
 	// drifted: a consequence, not another source.
 	Inherited bool
+	// Above is a cgroup above that is not ours and allows less than Want, and
+	// Allows what it leaves; "" if none does. No write of ours can help.
+	Above  string
+	Allows cpuset.Set
+	// Trespass is set where nothing of Want is allowed: the CPUs of others that
+	// the cgroup has instead.
+	Trespass cpuset.Set
+	outside  bool
 	// Err is set, and the sets are not, where the cgroup could not be read.
 	Err error
 }
+
+// Outside reports whether the cgroup carries what the tree wrote, and only a
+// limit from outside keeps it from what it needs.
+func (d Drift) Outside() bool { return d.outside }
 
 func (d Drift) String() string {
 	if d.Err != nil {
 		return fmt.Sprintf("cgroup %s: %v", d.Path, d.Err)
 	}
-	return fmt.Sprintf("cgroup %s: effective %q instead of %q, own mask %q, last written %q", d.Path, d.Got, d.Want, d.Own, d.Wrote)
+	text := fmt.Sprintf("cgroup %s: effective %q instead of %q, own mask %q, last written %q", d.Path, d.Got, d.Want, d.Own, d.Wrote)
+	if d.Above == "" {
+		return text
+	}
+	text += fmt.Sprintf("; cgroup %s above it, which is not ours, allows only %s", d.Above, d.Allows)
+	switch {
+	case !d.Trespass.IsEmpty():
+		text += fmt.Sprintf(": it runs on CPUs %s, which belong to others; widen that cgroup or remove the mask there", d.Trespass)
+	case !d.Want.Intersects(&d.Allows):
+		text += ": it has nothing of what it needs and runs on CPUs without an owner"
+	}
+	return text
 }
 
 // Check reads every cgroup and returns those that differ, by path. What was
@@ -50,7 +73,7 @@ func (t *Tree) Check(read func(path string) (Effective, error)) []Drift {
 			continue
 		}
 		drifted[n] = true
-		d.Inherited = drifted[n.parent] && d.Err == nil && t.settled(n, n.own)
+		d.Inherited = d.Inherited || drifted[n.parent] && d.Err == nil && t.settled(n, n.own)
 		found = append(found, d)
 	}
 	return found
@@ -73,7 +96,7 @@ func (t *Tree) check(n *node, read func(path string) (Effective, error)) (Drift,
 	}
 	e, err := read(n.path)
 	if errors.Is(err, ErrGone) {
-		n.gone, n.own, n.ownMems = true, nil, nil
+		t.vanished(n)
 		return Drift{}, false
 	}
 	d := Drift{ID: n.ids[len(n.ids)-1], Path: n.path, Err: err}
@@ -85,8 +108,27 @@ func (t *Tree) check(n *node, read func(path string) (Effective, error)) (Drift,
 		d.Wrote = *n.own
 	}
 	t.observe(n, e)
+	if goal, _ := t.goal(n); d.Got != goal || n.parent == t.top && d.Got != want {
+		t.lookAbove(n, read)
+	}
+	t.explain(&d, n)
 	_, pending := t.dirty[n]
 	return d, d.Got != d.Want || pending && !t.settled(n, n.own)
+}
+
+// explain adds what a limit from outside has to do with it.
+func (t *Tree) explain(d *Drift, n *node) {
+	o := t.outerOf(n)
+	if o == nil || d.Want.SubsetOf(&o.allows) {
+		return
+	}
+	d.Above, d.Allows = o.by, o.allows
+	if !d.Want.Intersects(&o.allows) {
+		d.Trespass = t.owned().And(d.Got)
+	}
+	goal, _ := t.goal(n)
+	d.outside = d.Own == d.Wrote || d.Got == goal && t.settled(n, n.own)
+	d.Inherited = n.parent != t.top && d.Got == goal
 }
 
 // observe notes the masks that a cgroup really has. A reader that does not

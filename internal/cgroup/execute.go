@@ -14,7 +14,7 @@ func (t *Tree) Written(w Write, err error) {
 		return
 	}
 	if errors.Is(err, ErrGone) {
-		n.gone = true
+		t.vanished(n)
 		return
 	}
 	t.dirty[n] = struct{}{}
@@ -74,8 +74,8 @@ func (x *execution) failed(n *node) {
 	}
 	p := planner{t: x.t}
 	now := p.effective(n)
-	if want, ok := x.t.want(n); ok {
-		now.RemoveSet(&want)
+	if goal, ok := x.t.goal(n); ok {
+		now.RemoveSet(&goal)
 		x.held.AddSet(&now)
 	}
 	for ; n != x.t.top; n = n.parent {
@@ -91,7 +91,7 @@ func (x *execution) safe(n *node, w Write) bool {
 		return false
 	}
 	before := planner{t: x.t}
-	if above := before.effective(n.parent); !w.CPUs.set.Intersects(&above) {
+	if above := before.above(n); !w.CPUs.set.Intersects(&above) {
 		// What should have been widened above was not: it would stay on all that
 		// the parent has, and nobody would know.
 		return false
@@ -106,7 +106,7 @@ func (x *execution) safeBelow(n *node, before, after *planner) bool {
 	if gains.Intersects(&x.held) {
 		return false
 	}
-	if want, _ := x.t.want(n); len(n.odd) == 0 && !gains.SubsetOf(&want) {
+	if goal, _ := x.t.goal(n); len(n.odd) == 0 && !gains.SubsetOf(&goal) {
 		return false
 	}
 	for k := range n.kids {

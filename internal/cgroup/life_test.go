@@ -6,65 +6,98 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
+
+	oracle "k8s.io/utils/cpuset"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cgroup/cgrouptest"
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
-// life is a node whose pods come, change and go at random. It knows what every
-// container needs without asking the tree.
+// life is a node whose pods come, change and go at random, in every mix of
+// class and place. It knows what every container needs without asking the tree,
+// and where it runs without asking the fake kernel.
 type life struct {
 	tree   *cgroup.Tree
 	kern   *cgrouptest.Kernel
+	model  *model
 	online cpuset.Set
-	shared cpuset.Set
-	be     cpuset.Set
+	pools  map[string]cpuset.Set
 	pods   map[string]*lifePod
 	serial int
+	// limit is what an administrator leaves to kubepods; empty: everything.
+	limit cpuset.Set
+	// unseen is set while somebody changed masks and the tree has not looked.
+	unseen bool
+	ghosts []string // ids whose cgroups have vanished
 
 	// Of the plan under way.
 	owned     cpuset.Set // CPUs with an owner before or after it
-	before    map[string]cpuset.Set
-	last      map[string]cpuset.Set
+	before    map[string]oracle.CPUSet
+	last      map[string]oracle.CPUSet
 	violation string
 	failing   func() bool
+	vanishing func() bool
 }
 
 type lifePod struct {
 	path       string
-	pool       string // empty: exclusive
-	cpus       cpuset.Set
+	need       lifeNeed
 	alone      bool // LSE: best effort must leave too
-	containers map[string]cpuset.Set
+	containers map[string]*lifeContainer
 }
 
-const lifeCPUs = 16
+type lifeContainer struct {
+	path string
+	need lifeNeed // zero: as the pod
+}
+
+// lifeNeed is a pool, or CPUs of one's own.
+type lifeNeed struct {
+	pool string
+	cpus cpuset.Set
+}
+
+func (n lifeNeed) cgroup() cgroup.Need {
+	switch {
+	case n.pool != "":
+		return cgroup.InPool(n.pool)
+	case !n.cpus.IsEmpty():
+		return cgroup.On(n.cpus)
+	}
+	return cgroup.Need{}
+}
+
+const (
+	lifeCPUs = 16
+	outside  = "system/pods" // of a runtime without kubelet
+)
+
+// floor is never owned, nor offline: two CPUs of each of two NUMA nodes.
+func floor() cpuset.Set { return cpuset.Of(0, 1, 8, 9) }
 
 func newLife(t *rapid.T, flat bool) *life {
 	online := cpuset.Range(0, lifeCPUs-1)
 	l := &life{
-		tree: cgroup.NewTree(online, cgroup.Options{Flat: flat}), kern: cgrouptest.New(online),
-		online: online, shared: online, be: online, pods: map[string]*lifePod{},
+		tree: cgroup.NewTree(online, cgroup.Options{Flat: flat}), kern: cgrouptest.New(online), model: newModel(online.String()),
+		online: online, pods: map[string]*lifePod{},
 	}
 	l.kern.V1 = flat
 	l.kern.ClearPopulated = rapid.Bool().Draw(t, "kernel clears populated cgroups")
-	l.kern.Mkdir(burstable, 0)
-	l.kern.Mkdir(besteffort, 0)
 	l.kern.After = l.check
-	l.pools(t)
-	l.slices(t)
-	l.observe(t, burstable)
-	l.observe(t, besteffort)
+	l.mkdir(burstable, 0)
+	l.mkdir(besteffort, 0)
+	l.settlePools(t)
+	for _, s := range []cgroup.Slice{{Path: burstable, Need: cgroup.InPool("shared")}, {Path: besteffort, Need: cgroup.InPool("be")}} {
+		l.leftover(t, s.Path)
+		ok(t, l.tree.PutSlice(s))
+		l.observe(t, s.Path)
+	}
 	return l
-}
-
-func (l *life) slices(t *rapid.T) {
-	ok(t, l.tree.PutSlice(cgroup.Slice{Path: burstable, Need: cgroup.InPool("shared")}))
-	ok(t, l.tree.PutSlice(cgroup.Slice{Path: besteffort, Need: cgroup.InPool("be")}))
 }
 
 func ok(t *rapid.T, err error) {
@@ -73,32 +106,62 @@ func ok(t *rapid.T, err error) {
 	}
 }
 
-func (l *life) pools(t *rapid.T) {
-	ok(t, l.tree.SetPool("shared", l.shared))
-	ok(t, l.tree.SetPool("be", l.be))
+func (l *life) mkdir(path string, tasks int) {
+	l.kern.Mkdir(path, tasks)
+	l.model.mkdir(path, tasks > 0, l.kern.V1)
+}
+
+func (l *life) rmdir(path string) {
+	l.kern.Rmdir(path)
+	l.model.rmdir(path)
+}
+
+func (l *life) tamper(path, cpus string) {
+	l.kern.Tamper(path, cpus)
+	l.model.files[path] = cpus
+}
+
+// leftover puts a mask on a new cgroup, of an earlier daemon or by the runtime.
+// v1 has rules of its own for that.
+func (l *life) leftover(t *rapid.T, path string) {
+	if !l.kern.V1 && rapid.IntRange(0, 3).Draw(t, "leftover") == 0 {
+		l.tamper(path, subset(t, cpuset.Range(0, lifeCPUs-1), "leftover cpus", 1, lifeCPUs).String())
+	}
+}
+
+// owners are the CPUs that somebody has for himself.
+func (l *life) owners() cpuset.Set {
+	var s cpuset.Set
+	for _, p := range l.pods {
+		s.AddSet(&p.need.cpus)
+		for _, c := range p.containers {
+			s.AddSet(&c.need.cpus)
+		}
+	}
+	return s
 }
 
 // settlePools recomputes the pools from the owners, as policy does.
 func (l *life) settlePools(t *rapid.T) {
-	l.shared, l.be = l.online, l.online
+	shared, be := l.online.Minus(l.owners()), l.online
 	for _, p := range l.pods {
-		for _, own := range p.containers {
-			l.shared.RemoveSet(&own)
-		}
-		l.shared.RemoveSet(&p.cpus)
 		if p.alone {
-			l.be.RemoveSet(&p.cpus)
+			be.RemoveSet(&p.need.cpus)
 		}
-		for _, own := range p.containers {
-			l.be.RemoveSet(&own)
+		for _, c := range p.containers {
+			be.RemoveSet(&c.need.cpus)
 		}
 	}
 	if rapid.Bool().Draw(t, "suppress") {
-		if cut := subset(t, l.be, "be", 1, l.be.Count()); !cut.IsEmpty() {
-			l.be = cut
-		}
+		be = subset(t, be, "be", 1, be.Count())
 	}
-	l.pools(t)
+	l.pools = map[string]cpuset.Set{
+		"shared": shared, "be": be,
+		"shared@0": shared.And(cpuset.Range(0, 7)), "shared@1": shared.And(cpuset.Range(8, 15)),
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.pools)) {
+		ok(t, l.tree.SetPool(name, l.pools[name]))
+	}
 }
 
 // subset draws between low and high CPUs of s, or none if s is too small.
@@ -111,43 +174,36 @@ func subset(t *rapid.T, s cpuset.Set, label string, low, high int) cpuset.Set {
 	return cpuset.Of(order[:rapid.IntRange(low, min(high, len(order))).Draw(t, label+" count")]...)
 }
 
-func (l *life) free() cpuset.Set {
-	free := l.online.Minus(cpuset.Of(0, 1)) // the floor of the pools
-	for _, p := range l.pods {
-		free.RemoveSet(&p.cpus)
-		for _, own := range p.containers {
-			free.RemoveSet(&own)
-		}
-	}
-	return free
-}
+func (l *life) free() cpuset.Set { return l.online.Minus(floor()).Minus(l.owners()) }
 
 func (l *life) create(t *rapid.T) {
 	l.serial++
 	name := fmt.Sprint("pod", l.serial)
-	parent := rapid.SampledFrom([]string{"kubepods", burstable, burstable, besteffort}).Draw(t, "parent")
-	p := &lifePod{path: parent + "/" + name, containers: map[string]cpuset.Set{}}
-	p.pool = rapid.SampledFrom([]string{"", "shared", "be", "usual", "usual"}).Draw(t, "kind")
-	if p.pool == "usual" {
-		p.pool = map[string]string{"kubepods": "shared", burstable: "shared", besteffort: "be"}[parent]
-	}
-	if p.pool == "" {
-		if p.cpus = subset(t, l.free(), "cpus", 1, 4); p.cpus.IsEmpty() {
+	parent := rapid.SampledFrom([]string{"kubepods", burstable, burstable, besteffort, outside}).Draw(t, "parent")
+	p := &lifePod{path: parent + "/" + name, containers: map[string]*lifeContainer{}}
+	switch kind := rapid.SampledFrom([]string{"", "shared", "be", "shared@0", "shared@1", "usual", "usual"}).Draw(t, "kind"); kind {
+	case "usual":
+		p.need.pool = map[string]string{"kubepods": "shared", burstable: "shared", besteffort: "be", outside: "shared"}[parent]
+	case "":
+		if p.need.cpus = subset(t, l.free(), "cpus", 1, 4); p.need.cpus.IsEmpty() {
 			return
 		}
 		p.alone = rapid.Bool().Draw(t, "LSE")
+	default:
+		p.need.pool = kind
 	}
 	l.pods[name] = p
-	l.kern.Mkdir(p.path, 0)
+	l.mkdir(p.path, 0)
+	l.leftover(t, p.path)
 	l.put(t, name)
-	for i := range rapid.IntRange(0, 2).Draw(t, "containers") {
-		l.container(t, name, i)
+	for range rapid.IntRange(0, 3).Draw(t, "containers") {
+		l.container(t, name)
 	}
 }
 
 func (l *life) put(t *rapid.T, name string) {
 	p := l.pods[name]
-	ok(t, l.tree.PutPod(cgroup.Pod{ID: name, Path: p.path, Need: p.need()}))
+	ok(t, l.tree.PutPod(cgroup.Pod{ID: name, Path: p.path, Need: p.need.cgroup()}))
 	l.observe(t, p.path)
 }
 
@@ -158,33 +214,50 @@ func (l *life) observe(t *rapid.T, path string) {
 	l.tree.Observe(path, e)
 }
 
-func (p *lifePod) need() cgroup.Need {
-	if p.pool != "" {
-		return cgroup.InPool(p.pool)
+// container adds one to a pod, perhaps with a need of its own, a mask of the
+// runtime's, cgroups inside, or a place elsewhere.
+func (l *life) container(t *rapid.T, pod string) {
+	p := l.pods[pod]
+	l.serial++
+	name := fmt.Sprint("c", l.serial)
+	c := &lifeContainer{path: l.place(t, p) + "/" + name}
+	switch rapid.SampledFrom([]string{"", "", "", "own", "pool"}).Draw(t, "container's need") {
+	case "own":
+		c.need.cpus = subset(t, l.free(), "container cpus", 1, 2)
+	case "pool":
+		c.need.pool = rapid.SampledFrom([]string{"shared", "be", "shared@1"}).Draw(t, "container's pool")
 	}
-	return cgroup.On(p.cpus)
+	p.containers[name] = c
+	l.mkdir(c.path, 1)
+	l.leftover(t, c.path)
+	l.putContainer(t, pod, name)
+	l.observe(t, c.path)
+	for nested := c.path; rapid.IntRange(0, 3).Draw(t, "nested") == 0; {
+		nested += "/nested"
+		l.mkdir(nested, 1)
+		l.leftover(t, nested)
+	}
 }
 
-// container adds one, sometimes with a mask from the runtime and sometimes
-// with CPUs of its own beside its pod's.
-func (l *life) container(t *rapid.T, pod string, i int) {
-	p, name := l.pods[pod], fmt.Sprint("c", i)
-	c := cgroup.Container{ID: pod + "/" + name, Pod: pod, Path: p.path + "/" + name}
+// place is where a container's cgroup lies: in its pod, seldom elsewhere.
+func (l *life) place(t *rapid.T, p *lifePod) string {
+	if rapid.IntRange(0, 5).Draw(t, "astray") > 0 {
+		return p.path
+	}
+	places := []string{burstable, besteffort, "kubepods", "system/runtime"}
+	for _, name := range slices.Sorted(maps.Keys(l.pods)) {
+		places = append(places, l.pods[name].path)
+	}
+	return rapid.SampledFrom(places).Draw(t, "place")
+}
+
+func (l *life) putContainer(t *rapid.T, pod, name string) {
+	c := l.pods[pod].containers[name]
 	own := cpuset.Set{}
-	if p.pool != "" && rapid.IntRange(0, 3).Draw(t, "odd container") == 0 {
-		own = subset(t, l.free(), "container cpus", 1, 2)
+	if rapid.Bool().Draw(t, "own mask known") && !l.kern.V1 {
+		own, _ = cpuset.Parse(l.model.files[c.path])
 	}
-	p.containers[name] = own
-	if !own.IsEmpty() {
-		c.Need = cgroup.On(own)
-	}
-	l.kern.Mkdir(c.Path, 1)
-	if !l.kern.V1 && rapid.IntRange(0, 2).Draw(t, "stored") == 0 {
-		c.OwnCPUs = subset(t, l.online, "stored cpus", 1, lifeCPUs)
-		l.kern.Tamper(c.Path, c.OwnCPUs.String())
-	}
-	ok(t, l.tree.PutContainer(c))
-	l.observe(t, c.Path)
+	ok(t, l.tree.PutContainer(cgroup.Container{ID: name, Pod: pod, Path: c.path, Need: c.need.cgroup(), OwnCPUs: own}))
 }
 
 func (l *life) pick(t *rapid.T) string {
@@ -196,87 +269,197 @@ func (l *life) pick(t *rapid.T) string {
 
 func (l *life) remove(t *rapid.T) {
 	if name := l.pick(t); name != "" {
-		l.kern.Rmdir(l.pods[name].path)
-		l.tree.Remove(name)
-		delete(l.pods, name)
+		for _, c := range l.pods[name].containers {
+			l.gone(c.path)
+		}
+		l.gone(l.pods[name].path)
+		l.bury()
 	}
 }
 
-// change gives an owner other CPUs: more, fewer, or wholly different ones.
+// gone removes a cgroup and all below. Those that were there will be forgotten.
+func (l *life) gone(path string) {
+	l.rmdir(path)
+	for id, p := range l.pods {
+		for name, c := range p.containers {
+			if strings.HasPrefix(c.path+"/", path+"/") {
+				delete(p.containers, name)
+				l.ghosts = append(l.ghosts, name)
+			}
+		}
+		if strings.HasPrefix(p.path+"/", path+"/") {
+			for _, c := range p.containers { // astray: they end with their pod
+				l.rmdir(c.path)
+			}
+			delete(l.pods, id)
+			l.ghosts = append(l.ghosts, id)
+		}
+	}
+}
+
+// bury tells the tree of those whose cgroups have vanished.
+func (l *life) bury() {
+	for _, id := range l.ghosts {
+		l.tree.Remove(id)
+	}
+	l.ghosts = nil
+}
+
+// change gives an owner other CPUs, more, fewer or wholly different ones, or
+// makes it one, or takes from it all that it has.
 func (l *life) change(t *rapid.T) {
 	name := l.pick(t)
-	if name == "" || l.pods[name].pool != "" {
+	if name == "" {
 		return
 	}
 	p := l.pods[name]
-	from := l.free().Or(p.cpus)
-	if rapid.Bool().Draw(t, "elsewhere") {
-		from = l.free()
+	from := l.free()
+	if rapid.Bool().Draw(t, "around") {
+		from.AddSet(&p.need.cpus)
 	}
-	if cpus := subset(t, from, "cpus", 1, 4); !cpus.IsEmpty() {
-		p.cpus = cpus
-		l.put(t, name)
+	cpus := subset(t, from, "cpus", 0, 4)
+	if p.need = (lifeNeed{cpus: cpus}); cpus.IsEmpty() {
+		p.need, p.alone = lifeNeed{pool: rapid.SampledFrom([]string{"shared", "be", "shared@0"}).Draw(t, "pool")}, false
 	}
+	l.put(t, name)
 }
 
 // swap lets two owners exchange CPUs: no order of plain moves is safe.
 func (l *life) swap(t *rapid.T) {
 	a, b := l.pick(t), l.pick(t)
-	if a == "" || a == b || l.pods[a].pool != "" || l.pods[b].pool != "" {
+	if a == "" || a == b || l.pods[a].need.pool != "" || l.pods[b].need.pool != "" {
 		return
 	}
-	l.pods[a].cpus, l.pods[b].cpus = l.pods[b].cpus, l.pods[a].cpus
+	l.pods[a].need, l.pods[b].need = l.pods[b].need, l.pods[a].need
 	l.put(t, a)
 	l.put(t, b)
 }
 
-func (l *life) wants() map[string]cpuset.Set {
-	want := map[string]cpuset.Set{}
-	for _, p := range l.pods {
-		for c, own := range p.containers {
-			switch {
-			case !own.IsEmpty():
-				want[p.path+"/"+c] = own
-			case p.pool == "shared":
-				want[p.path+"/"+c] = l.shared
-			case p.pool == "be":
-				want[p.path+"/"+c] = l.be
-			default:
-				want[p.path+"/"+c] = p.cpus
+// hotplug takes CPUs away or brings them back. Owners keep what is left; one
+// with nothing left moves to the shared pool.
+func (l *life) hotplug(t *rapid.T) {
+	if l.kern.V1 { // v1 cuts the masks themselves and moves tasks
+		return
+	}
+	l.online = cpuset.Range(0, lifeCPUs-1).Minus(subset(t, cpuset.Range(0, lifeCPUs-1).Minus(floor()), "offline", 0, 6))
+	l.kern.SetOnline(l.online)
+	l.model.online = parsed(l.online.String())
+	l.tree.SetOnline(l.online)
+	for _, name := range slices.Sorted(maps.Keys(l.pods)) {
+		p := l.pods[name]
+		if l.shrinkTo(&p.need) {
+			p.alone = p.alone && p.need.pool == ""
+			l.put(t, name)
+		}
+		for _, id := range slices.Sorted(maps.Keys(p.containers)) {
+			if l.shrinkTo(&p.containers[id].need) {
+				l.putContainer(t, name, id)
 			}
 		}
 	}
-	return want
 }
 
-func (l *life) owners() cpuset.Set {
-	var s cpuset.Set
-	for _, p := range l.pods {
-		s.AddSet(&p.cpus)
-		for _, own := range p.containers {
-			s.AddSet(&own)
+func (l *life) shrinkTo(n *lifeNeed) bool {
+	left := n.cpus.And(l.online)
+	if left == n.cpus {
+		return false
+	}
+	if n.cpus = left; left.IsEmpty() {
+		n.pool = "shared"
+	}
+	return true
+}
+
+// hostile changes a mask behind everybody's back.
+func (l *life) hostile(t *rapid.T) {
+	if l.kern.V1 {
+		return
+	}
+	var paths []string
+	for path := range l.model.files {
+		if strings.Count(path, "/") > 0 && path != outside && path != "system/runtime" { // ours
+			paths = append(paths, path)
 		}
 	}
-	return s
+	slices.Sort(paths)
+	l.tamper(rapid.SampledFrom(paths).Draw(t, "hostile to"), subset(t, cpuset.Range(0, lifeCPUs-1), "hostile cpus", 0, lifeCPUs).String())
+	l.unseen = true
+}
+
+// administrator puts a mask on kubepods, which is not ours, or takes it away.
+func (l *life) administrator(t *rapid.T) {
+	l.limit = subset(t, cpuset.Range(0, lifeCPUs-1), "limit", 0, lifeCPUs)
+	l.tamper("kubepods", l.limit.String())
+	l.unseen = true
+}
+
+// wish is what policy wants for a container.
+func (l *life) wish(p *lifePod, c *lifeContainer) cpuset.Set {
+	for _, n := range []lifeNeed{c.need, p.need} {
+		switch {
+		case n.pool != "":
+			return l.pools[n.pool]
+		case !n.cpus.IsEmpty():
+			return n.cpus
+		}
+	}
+	panic("a pod without a need")
+}
+
+// entitled is where a container may be: its wish, or as much of it as there is
+// under a limit from outside, or what there is without an owner. exact says
+// that it must also be on all of it.
+func (l *life) entitled(p *lifePod, c *lifeContainer) (cpus cpuset.Set, exact bool) {
+	wish := l.wish(p, c)
+	limit := l.limit.And(l.online) // nothing left is no limit to the kernel
+	if limit.IsEmpty() || !strings.HasPrefix(c.path, "kubepods/") {
+		return wish, true
+	}
+	if both := wish.And(limit); !both.IsEmpty() {
+		return both, true
+	}
+	if ownerless := limit.Minus(l.owners()); !ownerless.IsEmpty() {
+		return ownerless, false
+	}
+	return limit, false
+}
+
+// rights is what every cgroup with tasks may use; cgroups inside a container
+// what the container may.
+func (l *life) rights() map[string]oracle.CPUSet {
+	all := map[string]oracle.CPUSet{}
+	for _, p := range l.pods {
+		for _, c := range p.containers {
+			cpus, _ := l.entitled(p, c)
+			for path := c.path; l.model.tasks[path]; path += "/nested" {
+				all[path] = parsed(cpus.String())
+			}
+		}
+	}
+	return all
 }
 
 // check holds after every single file write: who gained a CPU is entitled to
 // it, and so is everybody else who is on it. CPUs without any owner, before and
-// after, hurt nobody.
+// after, hurt nobody; nor does a cgroup inside a container that comes onto a CPU
+// where its container already was.
 func (l *life) check(path, file string) {
-	now, wants, owners := l.kern.Tasks(), l.wants(), l.owners()
+	for _, line := range l.kern.Writes() {
+		l.model.write(line)
+	}
+	now, rights, owners := l.model.where(), l.rights(), l.owners()
+	l.compare(now)
 	for q, cpus := range now {
-		was := l.last[q]
-		for c := range cpus.All() {
-			if was.Has(c) || !l.owned.Has(c) || l.violation != "" {
+		for _, c := range cpus.Difference(l.last[q]).List() {
+			if !l.owned.Has(c) || l.violation != "" {
 				continue
 			}
 			for r, others := range now {
 				// Parked: it came with this plan onto a CPU that has no owner.
-				parked, was := !owners.Has(c), l.before[r]
-				parked = parked && !was.Has(c)
-				if w := wants[r]; others.Has(c) && !w.Has(c) && !parked {
-					l.violation = fmt.Sprintf("after a write to %s %s, %s came onto CPU %d while %s is on it and must not be (it needs %s)", path, file, q, c, r, w)
+				parked := !owners.Has(c) && !l.before[r].Contains(c)
+				within := l.last[strings.TrimRight(strings.ReplaceAll(q, "/nested", "/"), "/")].Contains(c)
+				if others.Contains(c) && !rights[r].Contains(c) && !parked && !within {
+					l.violation = fmt.Sprintf("after a write to %s %s, %s came onto CPU %d while %s is on it and must not be (it needs %s)%s", path, file, q, c, r, rights[r], l.model.tree())
 				}
 			}
 		}
@@ -284,12 +467,28 @@ func (l *life) check(path, file string) {
 	l.last = now
 }
 
+// compare holds the fake kernel to the model.
+func (l *life) compare(now map[string]oracle.CPUSet) {
+	fake := l.kern.Tasks()
+	for path, cpus := range now {
+		if cpus.String() != fake[path].String() {
+			l.violation = fmt.Sprintf("the fake kernel has %s on %s, the model on %s%s", path, fake[path], cpus, l.model.tree())
+		}
+	}
+	if len(fake) != len(now) {
+		l.violation = fmt.Sprintf("the fake kernel has %d cgroups with tasks, the model %d", len(fake), len(now))
+	}
+}
+
 func (l *life) run(plan []cgroup.Write) error {
-	l.last, l.violation = l.kern.Tasks(), ""
+	l.last, l.violation = l.model.where(), ""
 	l.before = l.last
 	return l.tree.Execute(plan, func(w cgroup.Write) error {
 		if l.failing != nil && l.failing() {
 			return errInjected
+		}
+		if l.vanishing != nil && w.Path != burstable && w.Path != besteffort && l.vanishing() {
+			l.gone(w.Path)
 		}
 		return l.kern.Apply(context.Background(), w.Path, w.Values())
 	})
@@ -298,48 +497,100 @@ func (l *life) run(plan []cgroup.Write) error {
 var errInjected = errors.New("injected")
 
 // steps lets a few things happen and returns the plan for them.
-func (l *life) steps(t *rapid.T) []cgroup.Write {
+func (l *life) steps(t *rapid.T, more ...func(*rapid.T)) []cgroup.Write {
 	l.owned = l.owners()
+	events := append([]func(*rapid.T){l.create, l.create, l.remove, l.change, l.swap}, more...)
 	for range rapid.IntRange(1, 3).Draw(t, "events") {
-		event := rapid.SampledFrom([]func(*rapid.T){l.create, l.create, l.remove, l.change, l.swap}).Draw(t, "event")
-		event(t)
+		rapid.SampledFrom(events).Draw(t, "event")(t)
 	}
 	l.settlePools(t)
 	l.owned = l.owned.Or(l.owners())
+	if l.unseen { // what the audit does
+		l.tree.LookAbove(l.kern.CPUs)
+		l.tree.Check(l.kern.CPUs)
+		l.unseen = false
+	}
 	return l.tree.Plan()
 }
 
+// settled holds when a plan is done: everybody is where policy wants it, the
+// tree knows, and there is nothing more to write.
 func (l *life) settled(t *rapid.T) {
-	now := l.kern.Tasks()
-	for path, want := range l.wants() {
-		if now[path] != want {
-			t.Fatalf("%s is on %s, needs %s", path, now[path], want)
+	limited := map[string]bool{}
+	for _, p := range l.pods {
+		for _, c := range p.containers {
+			cpus, exact := l.entitled(p, c)
+			right, is := parsed(cpus.String()), l.model.effective(c.path)
+			if exact && !is.Equals(right) || !is.IsSubsetOf(right) {
+				t.Fatalf("%s is on %s, needs %s%s", c.path, is, right, l.model.tree())
+			}
+			limited[c.path] = l.wish(p, c) != cpus
+			for path := c.path + "/nested"; l.model.tasks[path]; path += "/nested" {
+				if inside := l.model.effective(path); !inside.IsSubsetOf(is) {
+					t.Fatalf("%s is on %s, outside its container's %s", path, inside, is)
+				}
+			}
 		}
 	}
 	if again := l.tree.Plan(); len(again) > 0 {
-		t.Fatalf("a second plan still writes %v", again)
+		t.Fatalf("a second plan still writes %v%s", again, l.model.tree())
 	}
-	for _, d := range l.tree.Check(l.kern.Effective) {
-		t.Fatal(d)
+	for _, d := range l.tree.Check(l.kern.CPUs) {
+		if l.limit.IsEmpty() || !d.Outside() || d.Above != "kubepods" {
+			t.Fatalf("%s%s", d, l.model.tree())
+		}
+		delete(limited, d.Path)
+	}
+	for path, is := range limited {
+		if is {
+			t.Fatalf("%s is limited from outside and nobody says so%s", path, l.model.tree())
+		}
+	}
+	if again := l.tree.Plan(); len(again) > 0 {
+		t.Fatalf("after a check without drift there is a plan: %v", again)
 	}
 }
 
-func testLives(t *testing.T, flat bool) {
+func (l *life) obey(t *rapid.T, plan []cgroup.Write) {
+	ok(t, l.run(plan))
+	l.lawful(t, plan)
+}
+
+func (l *life) lawful(t *rapid.T, plan []cgroup.Write) {
+	if l.violation != "" {
+		t.Fatalf("%s\nplan: %v", l.violation, plan)
+	}
+}
+
+func TestRandomLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLife(t, flat)
+		l := newLife(t, false)
 		for range rapid.IntRange(1, 12).Draw(t, "rounds") {
-			plan := l.steps(t)
-			ok(t, l.run(plan))
-			if l.violation != "" {
-				t.Fatalf("%s\nplan: %v", l.violation, plan)
-			}
+			l.obey(t, l.steps(t, l.hotplug, l.hostile))
 			l.settled(t)
 		}
 	})
 }
 
-func TestRandomLives(t *testing.T)   { testLives(t, false) }
-func TestRandomLivesV1(t *testing.T) { testLives(t, true) }
+func TestRandomLivesV1(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t, true)
+		for range rapid.IntRange(1, 12).Draw(t, "rounds") {
+			l.obey(t, l.steps(t))
+			l.settled(t)
+		}
+	})
+}
+
+func TestRandomLivesUnderALimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t, false)
+		for range rapid.IntRange(1, 10).Draw(t, "rounds") {
+			l.obey(t, l.steps(t, l.administrator, l.hotplug))
+			l.settled(t)
+		}
+	})
+}
 
 func TestRandomLivesWithFailingWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -347,17 +598,28 @@ func TestRandomLivesWithFailingWrites(t *testing.T) {
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			rate := rapid.IntRange(1, 5).Draw(t, "one write fails in")
 			l.failing = func() bool { return rapid.IntRange(1, rate).Draw(t, "fails") == 1 }
-			plan := l.steps(t)
+			plan := l.steps(t, l.hotplug)
 			_ = l.run(plan)
-			if l.violation != "" {
-				t.Fatalf("%s\nplan: %v", l.violation, plan)
-			}
+			l.lawful(t, plan)
 			l.failing = nil
 			plan = l.tree.Plan()
-			ok(t, l.run(plan))
-			if l.violation != "" {
-				t.Fatalf("repairing: %s\nplan: %v", l.violation, plan)
-			}
+			l.obey(t, plan)
+			l.settled(t)
+		}
+	})
+}
+
+func TestRandomLivesWithVanishingCgroups(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t, false)
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			l.vanishing = func() bool { return rapid.IntRange(1, 4).Draw(t, "vanishes") == 1 }
+			plan := l.steps(t, l.hostile)
+			l.obey(t, plan)
+			l.vanishing = nil
+			l.bury()
+			l.settlePools(t)
+			l.obey(t, l.tree.Plan())
 			l.settled(t)
 		}
 	})

@@ -68,6 +68,9 @@ func (t *Tree) Plan() []Write {
 // unsettled returns the dirty cgroups that need a write, parents first, in an
 // order that is the same in every run.
 func (t *Tree) unsettled() []*node {
+	if t.limited() {
+		t.touchAll() // whom a limit displaces depends on everybody's CPUs
+	}
 	var todo []*node
 	for n := range t.dirty {
 		if n.gone || t.settled(n, n.own) && t.memsSettled(n) {
@@ -104,9 +107,17 @@ func (p *planner) displaced(n *node, todo []*node) []*node {
 
 func sorted(nodes []*node) []*node {
 	slices.SortFunc(nodes, func(a, b *node) int {
-		return cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(a.path, b.path))
+		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.path, b.path))
 	})
 	return nodes
+}
+
+// rank orders parents before kids, also where a pod lies in a container.
+func (n *node) rank() level {
+	if n.parent == nil {
+		return n.level
+	}
+	return max(n.level, n.parent.rank())
 }
 
 // planner is one run of Plan: the masks as they will be after the writes so far.
@@ -137,7 +148,7 @@ func (p *planner) effective(n *node) cpuset.Set {
 	if n == p.t.top {
 		return p.t.online
 	}
-	above := p.effective(n.parent)
+	above := p.above(n)
 	own := p.own(n)
 	if own == nil {
 		return above
@@ -146,6 +157,14 @@ func (p *planner) effective(n *node) cpuset.Set {
 		return both
 	}
 	return above
+}
+
+// above is what n would have without a mask of its own.
+func (p *planner) above(n *node) cpuset.Set {
+	if n.parent == p.t.top {
+		return *p.t.allowed(n)
+	}
+	return p.effective(n.parent)
 }
 
 func (p *planner) set(n *node, phase Phase, mask *cpuset.Set) {
@@ -164,7 +183,7 @@ func (p *planner) emit(n *node, phase Phase, cpus, mems Mask) {
 func (p *planner) leave(n *node) {
 	target, managed := p.t.target(n)
 	own := p.own(n)
-	above, now := p.effective(n.parent), p.effective(n)
+	above, now := p.above(n), p.effective(n)
 	if target == nil || !managed || own != nil && own.SubsetOf(target) && now.SubsetOf(own) {
 		return
 	}
@@ -244,13 +263,17 @@ func (p *planner) moveAll(todo []*node) {
 	}
 }
 
-// cover gives every mover the CPUs that it has as its own, so that it does not
-// gain what the cgroup above is widened by.
+// cover gives every mover, and whom it lies in, the CPUs that they have as their
+// own, so that they do not gain what the cgroup above is widened by.
 func (p *planner) cover() {
 	if !p.widening() {
 		return
 	}
-	for _, n := range p.movers {
+	above := make([]*node, 0, len(p.aboveMover))
+	for a := range p.aboveMover {
+		above = append(above, a)
+	}
+	for _, n := range slices.Concat(p.movers, sorted(above)) {
 		now := p.effective(n)
 		if own := p.own(n); n.parent != p.t.top && (own == nil || !own.SubsetOf(&now)) {
 			p.set(n, Shrink, &now)
@@ -261,7 +284,7 @@ func (p *planner) cover() {
 // widening reports whether some mover's target lies outside its parent's CPUs.
 func (p *planner) widening() bool {
 	return slices.ContainsFunc(p.movers, func(n *node) bool {
-		above, target := p.effective(n.parent), p.targetOf(n)
+		above, target := p.above(n), p.targetOf(n)
 		return !target.SubsetOf(&above)
 	})
 }
@@ -317,8 +340,8 @@ func (p *planner) parkOne(waiting []*node) bool {
 
 // move puts n on mask in one write. The cgroups above are widened for it first.
 func (p *planner) move(n *node, mask *cpuset.Set) {
-	above := p.effective(n.parent)
-	if there := mask.And(p.t.online); !there.SubsetOf(&above) {
+	above := p.above(n)
+	if there := mask.And(*p.t.allowed(n)); !there.SubsetOf(&above) {
 		p.widen(n.parent, &there)
 	}
 	p.set(n, Shrink, mask)
@@ -339,14 +362,10 @@ func (p *planner) widen(n *node, mask *cpuset.Set) {
 
 func (p *planner) park(n *node, wanted *cpuset.Set) bool {
 	var free cpuset.Set
-	for _, pool := range p.t.pools {
-		free.AddSet(pool)
+	for _, pool := range p.t.ownerless() {
+		free.AddSet(&pool)
 	}
-	for _, other := range p.t.byPath {
-		if cpus := other.need.cpus; cpus != nil {
-			free.RemoveSet(cpus)
-		}
-	}
+	free = free.And(*p.t.allowed(n))
 	left := p.leaving(n)
 	busy := left
 	for _, other := range p.movers {
@@ -388,8 +407,8 @@ func (p *planner) final(n *node) Mask {
 	if target != nil {
 		return Mask{set: target}
 	}
-	if own := p.t.needOf(n).cpus; own != nil && p.t.covered(n) {
-		return Mask{set: own}
+	if p.t.needOf(n).cpus != nil && p.t.covered(n) {
+		return Mask{set: p.t.rest(n)}
 	}
 	return Inherit(p.t.online)
 }

@@ -60,7 +60,8 @@ type Pod struct {
 	Mems cpuset.Set // empty: any memory node
 }
 
-// Container is a container's cgroup below its pod's.
+// Container is a container's cgroup, usually below its pod's; where it lies
+// elsewhere, the masks on the way to it are widened for it.
 type Container struct {
 	ID   string
 	Pod  string
@@ -92,6 +93,15 @@ type Tree struct {
 	byID   map[string]*node // several ids may name one pod: its sandboxes
 	users  map[string]map[*node]struct{}
 	dirty  map[*node]struct{}
+	// gaps lists, by a path that is not in the tree, the nodes below it whose
+	// parent lies above it: they become kids of whoever is put there.
+	gaps map[string]map[*node]struct{}
+	// outer holds, by the path of a cgroup that is not in the tree, what it and
+	// those above it leave to the nodes in it; only where that is not everything.
+	outer map[string]*outer
+	// spare holds what each pool has without the CPUs of owners, the largest
+	// first; nil: to be computed again.
+	spare []cpuset.Set
 }
 
 type level int
@@ -113,8 +123,12 @@ type node struct {
 	ids    []string // its names in byID, the latest last
 	need   Need
 	mems   *cpuset.Set
-	parent *node
+	parent *node // of those known the nearest above: its mask reaches here
 	kids   map[*node]struct{}
+	// pod is the one a container belongs to, wherever it lies; members are a
+	// pod's containers.
+	pod     *node
+	members map[*node]struct{}
 	// odd holds the kids that do not simply run where this node's need says.
 	odd map[*node]struct{}
 	// own and ownMems are the masks last written or seen; nil: none.
@@ -136,6 +150,8 @@ func NewTree(online cpuset.Set, o Options) *Tree {
 		byID:   map[string]*node{},
 		users:  map[string]map[*node]struct{}{},
 		dirty:  map[*node]struct{}{},
+		gaps:   map[string]map[*node]struct{}{},
+		outer:  map[string]*outer{},
 	}
 }
 
@@ -145,6 +161,11 @@ func (t *Tree) SetOnline(online cpuset.Set) {
 		return
 	}
 	t.online = online
+	t.refoldOuter()
+	t.touchAll()
+}
+
+func (t *Tree) touchAll() {
 	for _, n := range t.byPath {
 		t.dirty[n] = struct{}{}
 	}
@@ -161,6 +182,7 @@ func (t *Tree) SetPool(pool string, cpus cpuset.Set) error {
 		return nil
 	}
 	t.pools[pool] = &cpus
+	t.spare = nil
 	for n := range t.users[pool] {
 		t.markUp(n)
 	}
@@ -177,18 +199,16 @@ func (t *Tree) PutSlice(s Slice) error {
 		if n.level != sliceLevel {
 			return fmt.Errorf("slice %s: a %s is known at this path", path, n.level)
 		}
-		n.gone = false
+		t.revive(n)
 		t.setNeed(n, s.Need)
 		return nil
 	}
-	n := &node{level: sliceLevel, path: path, need: s.Need, parent: t.top, kids: map[*node]struct{}{}, odd: map[*node]struct{}{}}
-	t.insert(n, path)
-	for k := range t.top.kids {
-		if k.level == podLevel && Parent(k.path) == path {
-			t.move(k, n)
-		}
-	}
+	t.insert(newNode(sliceLevel, path, s.Need), path)
 	return nil
+}
+
+func newNode(l level, path string, need Need) *node {
+	return &node{level: l, path: path, need: need, kids: map[*node]struct{}{}, odd: map[*node]struct{}{}}
 }
 
 // PutPod adds a pod or changes its need. A second id for the same path is a
@@ -206,13 +226,14 @@ func (t *Tree) PutPod(p Pod) error {
 	}
 	n := t.byPath[path]
 	if n == nil {
-		n = &node{level: podLevel, path: path, need: p.Need, parent: t.parentOf(path), kids: map[*node]struct{}{}, odd: map[*node]struct{}{}}
+		n = newNode(podLevel, path, p.Need)
+		n.members = map[*node]struct{}{}
 		t.insert(n, p.ID)
 	} else if n.level != podLevel {
 		return fmt.Errorf("pod %s: a %s is known at %s", p.ID, n.level, path)
 	}
 	t.name(n, p.ID)
-	n.gone = false
+	t.revive(n)
 	t.setMems(n, p.Mems)
 	t.setNeed(n, p.Need)
 	return nil
@@ -234,29 +255,27 @@ func (t *Tree) PutContainer(c Container) error {
 	if old := t.byID[c.ID]; old != nil && old.path != path {
 		t.Remove(c.ID)
 	}
-	need, parent := c.Need, pod
-	if !strings.HasPrefix(path, pod.path+"/") {
-		// The pod's mask does not reach it, so it is on its own.
-		parent = t.top
-		if need.IsZero() {
-			need = t.needOf(pod)
-		}
+	if strings.HasPrefix(pod.path, path+"/") {
+		return fmt.Errorf("container %s: its cgroup %s lies above its pod's", c.ID, path)
 	}
 	n := t.byPath[path]
 	if n == nil {
-		n = &node{level: containerLevel, path: path, need: need, parent: parent, odd: map[*node]struct{}{}}
+		n = newNode(containerLevel, path, c.Need)
+		t.join(n, pod)
 		t.insert(n, c.ID)
 	} else if n.level != containerLevel {
 		return fmt.Errorf("container %s: a %s is known at %s", c.ID, n.level, path)
 	}
 	t.name(n, c.ID)
-	n.gone, pod.gone = false, false
+	t.join(n, pod)
+	t.revive(n)
+	t.revive(pod)
 	if !c.OwnCPUs.IsEmpty() {
 		own := c.OwnCPUs
 		n.own = &own
 	}
 	t.setMems(n, c.Mems)
-	t.setNeed(n, need)
+	t.setNeed(n, c.Need)
 	return nil
 }
 
@@ -275,20 +294,23 @@ func (t *Tree) Remove(id string) {
 }
 
 func (t *Tree) drop(n *node) {
-	for k := range n.kids {
-		if n.level == sliceLevel {
-			t.move(k, t.top)
-		} else {
-			t.drop(k)
-		}
+	for m := range n.members {
+		t.drop(m)
 	}
 	for _, id := range n.ids {
 		delete(t.byID, id)
 	}
-	t.index(n, "")
+	if n.pod != nil {
+		delete(n.pod.members, n)
+	}
 	delete(t.byPath, n.path)
-	delete(t.dirty, n)
+	for k := range n.kids { // pods of a slice, containers of others
+		t.move(k, n.parent)
+	}
+	t.index(n, "")
 	t.detach(n)
+	delete(t.dirty, n)
+	t.spare = nil
 }
 
 // Observe tells the tree what a cgroup's own masks really are, so that the next
@@ -319,16 +341,19 @@ func (t *Tree) Want(id string) (cpuset.Set, bool) {
 }
 
 func (t *Tree) want(n *node) (cpuset.Set, bool) {
-	u := t.union(n)
-	if u == nil {
+	return within(t.wish(n), &t.online)
+}
+
+// within is the kernel's rule for a mask in what there is: where all its CPUs
+// are offline, a cgroup gets what its parent has until policy has found it others.
+func within(mask, there *cpuset.Set) (cpuset.Set, bool) {
+	if mask == nil {
 		return cpuset.Set{}, false
 	}
-	// Where all its CPUs are offline the kernel gives it what its parent has,
-	// until policy has found it others.
-	if w := u.And(t.online); !w.IsEmpty() {
-		return w, true
+	if both := mask.And(*there); !both.IsEmpty() {
+		return both, true
 	}
-	return t.online, true
+	return *there, true
 }
 
 // Len returns how many cgroups the tree holds.
@@ -336,19 +361,58 @@ func (t *Tree) Len() int { return len(t.byPath) }
 
 // --- relations ---
 
-func (t *Tree) parentOf(path string) *node {
-	if s := t.byPath[Parent(path)]; s != nil && s.level == sliceLevel {
-		s.gone = false
-		return s
+// nearest returns the known cgroup in which path lies.
+func (t *Tree) nearest(path string) *node {
+	for p := Parent(path); p != ""; p = Parent(p) {
+		if n := t.byPath[p]; n != nil {
+			return n
+		}
 	}
 	return t.top
 }
 
+// insert puts n in its place, between what lies above it and what lies below.
 func (t *Tree) insert(n *node, id string) {
 	t.byPath[n.path] = n
-	n.parent.kids[n] = struct{}{}
 	t.name(n, id)
-	t.relink(n)
+	t.attach(n, t.nearest(n.path))
+	t.revive(n.parent)
+	below := make([]*node, 0, len(t.gaps[n.path]))
+	for k := range t.gaps[n.path] {
+		below = append(below, k)
+	}
+	for _, k := range below {
+		t.move(k, n)
+	}
+}
+
+// join makes n a container of pod.
+func (t *Tree) join(n, pod *node) {
+	if n.pod == pod {
+		return
+	}
+	if n.pod != nil {
+		delete(n.pod.members, n)
+	}
+	n.pod = pod
+	pod.members[n] = struct{}{}
+}
+
+// revive notes that a cgroup exists, and so do those above it.
+func (t *Tree) revive(n *node) {
+	for ; n != t.top && n.gone; n = n.parent {
+		n.gone = false
+		t.dirty[n] = struct{}{}
+	}
+}
+
+// vanished notes that a cgroup does not exist, nor any below: their masks went
+// with them.
+func (t *Tree) vanished(n *node) {
+	n.gone, n.own, n.ownMems = true, nil, nil
+	for k := range n.kids {
+		t.vanished(k)
+	}
 }
 
 func (t *Tree) name(n *node, id string) {
@@ -363,8 +427,18 @@ func (t *Tree) name(n *node, id string) {
 
 func (t *Tree) move(n, parent *node) {
 	t.detach(n)
+	t.attach(n, parent)
+}
+
+func (t *Tree) attach(n, parent *node) {
 	n.parent = parent
 	parent.kids[n] = struct{}{}
+	for p := Parent(n.path); p != parent.path; p = Parent(p) {
+		if t.gaps[p] == nil {
+			t.gaps[p] = map[*node]struct{}{}
+		}
+		t.gaps[p][n] = struct{}{}
+	}
 	t.relink(n)
 }
 
@@ -372,6 +446,12 @@ func (t *Tree) move(n, parent *node) {
 func (t *Tree) detach(n *node) {
 	p := n.parent
 	delete(p.kids, n)
+	for path := Parent(n.path); path != p.path; path = Parent(path) {
+		if delete(t.gaps[path], n); len(t.gaps[path]) == 0 {
+			delete(t.gaps, path)
+			delete(t.outer, path)
+		}
+	}
 	if p == t.top {
 		return
 	}
@@ -391,7 +471,7 @@ func (t *Tree) relink(n *node) {
 		return
 	}
 	_, was := p.odd[n]
-	now := len(n.odd) > 0 || !(n.need.IsZero() || n.need.same(t.needOf(p)))
+	now := len(n.odd) > 0 || !t.needOf(n).same(t.needOf(p))
 	switch {
 	case now && !was:
 		p.odd[n] = struct{}{}
@@ -419,11 +499,29 @@ func (t *Tree) setNeed(n *node, need Need) {
 		return
 	}
 	n.need = need
+	t.relink(n)
+	t.follow(n)
+	t.touchBelow(n)
+}
+
+// follow settles again whether those are odd whose own need, or whose parent's,
+// is n's.
+func (t *Tree) follow(n *node) {
 	for k := range n.kids {
 		t.relink(k)
+		if k.level == podLevel && k.need.IsZero() {
+			t.follow(k)
+		}
 	}
-	t.relink(n)
-	t.touchBelow(n)
+	for m := range n.members {
+		if !m.need.IsZero() {
+			continue
+		}
+		t.relink(m)
+		for k := range m.kids {
+			t.relink(k)
+		}
+	}
 }
 
 func (t *Tree) touchBelow(n *node) {
@@ -445,6 +543,7 @@ func (t *Tree) touch(n *node) {
 		return
 	}
 	t.dirty[n] = struct{}{}
+	t.spare = nil
 	pool := ""
 	if !t.covered(n) {
 		pool = t.needOf(n).pool
@@ -476,8 +575,12 @@ func (t *Tree) markUp(n *node) {
 
 // --- what each cgroup should carry ---
 
+// needOf is n's own need, else its pod's, else the need of the slice that the pod lies in.
 func (t *Tree) needOf(n *node) Need {
-	for n.need.IsZero() && n.parent != nil {
+	if n.need.IsZero() && n.pod != nil {
+		n = n.pod
+	}
+	if n.need.IsZero() && n.level == podLevel && n.parent.level == sliceLevel {
 		n = n.parent
 	}
 	return n.need
@@ -496,16 +599,23 @@ func (t *Tree) covered(n *node) bool {
 	return !t.flat && n.parent != t.top && len(n.parent.odd) == 0
 }
 
-// union is what all below n need, with n's own need for those unknown; nil
-// while some of it is unknown. Kids that are not odd add nothing.
-func (t *Tree) union(n *node) *cpuset.Set {
-	base := t.resolve(t.needOf(n))
+// union is what the masks of all below n need, with n's own need for those
+// unknown; nil while some of it is unknown. Kids that are not odd add nothing.
+func (t *Tree) union(n *node) *cpuset.Set { return t.unionOf(n, t.attainable) }
+
+// wish is the same as if no cgroup above the tree's allowed less than everything.
+func (t *Tree) wish(n *node) *cpuset.Set {
+	return t.unionOf(n, func(n *node) *cpuset.Set { return t.resolve(t.needOf(n)) })
+}
+
+func (t *Tree) unionOf(n *node, set func(*node) *cpuset.Set) *cpuset.Set {
+	base := set(n)
 	if base == nil || len(n.odd) == 0 {
 		return base
 	}
 	all := *base
 	for k := range n.odd {
-		u := t.union(k)
+		u := t.unionOf(k, set)
 		if u == nil {
 			return nil
 		}
@@ -539,13 +649,13 @@ func (t *Tree) settled(n *node, own *cpuset.Set) bool {
 	return own == nil || t.rest(n).SubsetOf(own)
 }
 
-// rest is the narrowest mask that a cgroup without a target may keep: the CPUs
-// of its own where they were given explicitly (the runtime wrote them at
-// creation, as a second line of defence), else every CPU, so that no later
-// change of its pool needs it.
+// rest is the narrowest mask that a cgroup without a target may keep: below a
+// mask that serves it the CPUs of its own where they were given explicitly (the
+// runtime wrote them at creation, as a second line of defence), else every CPU,
+// so that no later change of its pool needs it.
 func (t *Tree) rest(n *node) *cpuset.Set {
-	if need := t.needOf(n); need.cpus != nil {
-		return need.cpus
+	if t.covered(n) && t.needOf(n).cpus != nil {
+		return t.attainable(n)
 	}
 	return &t.online
 }

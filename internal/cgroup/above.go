@@ -1,0 +1,181 @@
+package cgroup
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// outer is what the cgroups between the hierarchy's root and the tree's leave:
+// an administrator may have put a mask on kubepods, and a node that runs in a
+// container finds one on the root itself. Those masks are not ours to change.
+type outer struct {
+	masks  []outerMask // from the top down
+	allows cpuset.Set
+	by     string // the lowest that narrows; "" if none does, with these CPUs online
+}
+
+type outerMask struct {
+	path string
+	cpus cpuset.Set
+}
+
+// fold applies the kernel's rule from the top down.
+func (o *outer) fold(online cpuset.Set) {
+	o.allows, o.by = online, ""
+	for _, m := range o.masks {
+		if both := o.allows.And(m.cpus); !both.IsEmpty() && both != o.allows {
+			o.allows, o.by = both, m.path
+		}
+	}
+}
+
+// refoldOuter follows a change of the CPUs online. What the root allows was seen
+// only as a result and is read again at the next difference.
+func (t *Tree) refoldOuter() {
+	for _, o := range t.outer {
+		o.masks = slices.DeleteFunc(o.masks, func(m outerMask) bool { return m.path == rootPath })
+		o.fold(t.online)
+	}
+}
+
+// LookAbove reads what the cgroups above those of the tree allow. Check and
+// CheckOne do so only where a cgroup is not where it should be: called before
+// the first plan, at every audit and when CPUs have come or gone, it lets the
+// very next plan know.
+func (t *Tree) LookAbove(read func(path string) (Effective, error)) {
+	seen := map[string]bool{}
+	for n := range t.top.kids {
+		if above := Parent(n.path); !seen[above] {
+			seen[above] = true
+			t.lookAbove(n, read)
+		}
+	}
+}
+
+func (t *Tree) lookAbove(n *node, read func(path string) (Effective, error)) {
+	for n.parent != t.top {
+		n = n.parent
+	}
+	key, now := Parent(n.path), &outer{}
+	for p := key; p != ""; p = Parent(p) {
+		e, err := read(p)
+		if err != nil && !errors.Is(err, ErrGone) {
+			return // not known: as it was
+		}
+		if !e.OwnCPUs.IsEmpty() {
+			now.masks = append(now.masks, outerMask{path: p, cpus: e.OwnCPUs})
+		}
+	}
+	// In a cgroup namespace the mask may be out of sight, but not its effect.
+	if e, err := read(rootPath); err == nil && !e.CPUs.IsEmpty() && !t.online.SubsetOf(&e.CPUs) {
+		now.masks = append(now.masks, outerMask{path: rootPath, cpus: e.CPUs})
+	}
+	slices.Reverse(now.masks)
+	now.fold(t.online)
+	was := t.outer[key]
+	if len(now.masks) == 0 {
+		delete(t.outer, key)
+	} else {
+		t.outer[key] = now
+	}
+	if was == nil {
+		was = &outer{allows: t.online}
+	}
+	if was.allows != now.allows {
+		t.touchAll()
+	}
+}
+
+// limited reports whether anybody is limited from outside.
+func (t *Tree) limited() bool {
+	for _, o := range t.outer {
+		if o.by != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// outerOf returns what limits n from outside, nil for nothing.
+func (t *Tree) outerOf(n *node) *outer {
+	if len(t.outer) == 0 || n == t.top {
+		return nil
+	}
+	for n.parent != t.top {
+		n = n.parent
+	}
+	if o := t.outer[Parent(n.path)]; o != nil && o.by != "" {
+		return o
+	}
+	return nil
+}
+
+// allowed is what the cgroups that are not ours leave to n.
+func (t *Tree) allowed(n *node) *cpuset.Set {
+	if o := t.outerOf(n); o != nil {
+		return &o.allows
+	}
+	return &t.online
+}
+
+// attainable is what n needs, as far as the cgroups above allow any of it.
+// Written as it is it becomes right by itself when they allow more; v1 refuses
+// what is not in the parent. Where nothing of it is allowed the kernel would
+// give n everything that is, the CPUs of owners too: so it gets those of a pool.
+func (t *Tree) attainable(n *node) *cpuset.Set {
+	need := t.resolve(t.needOf(n))
+	o := t.outerOf(n)
+	if o == nil || need == nil {
+		return need
+	}
+	if both := need.And(o.allows); !both.IsEmpty() {
+		if t.flat {
+			return &both
+		}
+		return need
+	}
+	for _, pool := range t.ownerless() {
+		if both := pool.And(o.allows); !both.IsEmpty() {
+			return &both
+		}
+	}
+	if t.flat {
+		return &o.allows
+	}
+	return need
+}
+
+// goal is want under the limits from outside.
+func (t *Tree) goal(n *node) (cpuset.Set, bool) {
+	return within(t.union(n), t.allowed(n))
+}
+
+// owned are the CPUs that somebody has for himself.
+func (t *Tree) owned() cpuset.Set {
+	var all cpuset.Set
+	for _, n := range t.byPath {
+		if cpus := n.need.cpus; cpus != nil {
+			all.AddSet(cpus)
+		}
+	}
+	return all
+}
+
+// ownerless is what the pools have that nobody has for himself, the largest first.
+func (t *Tree) ownerless() []cpuset.Set {
+	if t.spare != nil {
+		return t.spare
+	}
+	owned := t.owned()
+	t.spare = make([]cpuset.Set, 0, len(t.pools))
+	for _, pool := range t.pools {
+		t.spare = append(t.spare, pool.Minus(owned))
+	}
+	slices.SortFunc(t.spare, func(a, b cpuset.Set) int {
+		return cmp.Or(cmp.Compare(b.Count(), a.Count()), cmp.Compare(a.String(), b.String()))
+	})
+	return t.spare
+}
