@@ -3,6 +3,7 @@
 //
 //	go run ./e2e -scenario FILE -o json   one file; the lines that simulate would print
 //	go run ./e2e -suite e2e/scenarios     all files, simulate against machine
+//	    -driver systemd                   in guests with systemd, or both with -suite
 //
 // Invariant: standard output carries results only; progress goes to standard error.
 // Exit codes: 0 done, 1 the work failed, 2 the input is wrong or not realisable.
@@ -81,12 +82,22 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage{fmt.Errorf("-o %s: must be text or json", o.output)}
 	case o.runtime != "containerd":
 		return nil, usage{fmt.Errorf("-runtime %s: this harness has containerd only so far", o.runtime)}
+	case o.suite != "" && o.dir != "" && o.driver == both:
+		return nil, usage{errors.New("-dir: two guests cannot share it; give one -driver")}
 	case o.driver == both && o.suite == "":
 		return nil, usage{errors.New("-driver both: needs -suite")}
 	case o.driver != both && !slices.Contains(kubelet.Drivers(), kubelet.Driver(o.driver)):
 		return nil, usage{fmt.Errorf("-driver %s: must be cgroupfs, systemd or both", o.driver)}
 	}
 	return o, nil
+}
+
+// drivers are those that a suite is played with.
+func (o *options) drivers() []kubelet.Driver {
+	if o.driver == both {
+		return kubelet.Drivers()
+	}
+	return []kubelet.Driver{kubelet.Driver(o.driver)}
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
@@ -16,35 +17,51 @@ import (
 )
 
 type outcome struct {
-	name  string
-	diffs []string
-	err   error
-	took  time.Duration
+	name   string
+	driver kubelet.Driver
+	diffs  []string
+	err    error
+	took   time.Duration
 }
 
 // suite is one run over a folder of scenarios.
 type suite struct {
-	options        *options
-	binary         string // of the daemon
-	stdout, stderr io.Writer
+	options       *options
+	binary, agent string
+	stderr        io.Writer
+
+	// mu guards what follows: the drivers' players report side by side.
+	mu             sync.Mutex
+	stdout         io.Writer
 	passed, failed int
 }
 
-// runSuite boots one machine a topology and plays all its scenarios on it.
+// runSuite boots one machine a topology and driver and plays all its scenarios on
+// it. The drivers are played side by side: a guest keeps one of the host's CPUs
+// busy, and rarely two.
 func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	groups, err := group(o.suite)
 	if err != nil {
 		return err
 	}
 	s := &suite{options: o, stdout: stdout, stderr: stderr}
+	if s.agent, err = machine.BuildAgent(ctx, o.cache); err != nil {
+		return err
+	}
 	if !o.noDaemon {
 		if s.binary, err = machine.BuildGo(ctx, o.cache, "./cmd/quietcore", "quietcore"); err != nil {
 			return err
 		}
 	}
-	for _, g := range groups {
-		s.play(ctx, g)
+	var all sync.WaitGroup
+	for _, d := range o.drivers() {
+		all.Go(func() {
+			for _, g := range groups {
+				s.play(ctx, g, d)
+			}
+		})
 	}
+	all.Wait()
 	fmt.Fprintf(stdout, "%d passed, %d failed\n", s.passed, s.failed)
 	if s.failed > 0 || s.passed == 0 {
 		return errors.New("the suite failed")
@@ -53,13 +70,16 @@ func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 }
 
 func (s *suite) report(r outcome) {
-	if r.err == nil && len(r.diffs) == 0 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	verdict := "PASS"
+	if r.err != nil || len(r.diffs) > 0 {
+		verdict = "FAIL"
+		s.failed++
+	} else {
 		s.passed++
-		fmt.Fprintf(s.stdout, "PASS %s (%.1f s)\n", r.name, r.took.Seconds())
-		return
 	}
-	s.failed++
-	fmt.Fprintf(s.stdout, "FAIL %s (%.1f s)\n", r.name, r.took.Seconds())
+	fmt.Fprintf(s.stdout, "%s %-8s %s (%.1f s)\n", verdict, r.driver, r.name, r.took.Seconds())
 	if r.err != nil {
 		fmt.Fprintf(s.stdout, "    %v\n", r.err)
 	}
@@ -105,8 +125,8 @@ func group(dir string) ([]*topologyGroup, error) {
 }
 
 // play plays the scenarios of one topology on one machine.
-func (s *suite) play(ctx context.Context, g *topologyGroup) {
-	p := &playground{suite: s, grid: g.grid}
+func (s *suite) play(ctx context.Context, g *topologyGroup, d kubelet.Driver) {
+	p := &playground{suite: s, grid: g.grid, driver: d}
 	defer p.close()
 	for _, sc := range g.scripts {
 		started := time.Now()
@@ -114,7 +134,7 @@ func (s *suite) play(ctx context.Context, g *topologyGroup) {
 		if r.err != nil && ctx.Err() == nil {
 			// A machine that broke says nothing about the scenario; a difference does,
 			// and is never tried again.
-			fmt.Fprintf(s.stderr, "e2e: %s: the machine failed, once more on a new one: %v\n", r.name, r.err)
+			fmt.Fprintf(s.stderr, "e2e: %s, %s: the machine failed, once more on a new one: %v\n", r.name, d, r.err)
 			r = p.try(ctx, sc)
 		}
 		r.took = time.Since(started)
@@ -122,19 +142,20 @@ func (s *suite) play(ctx context.Context, g *topologyGroup) {
 	}
 }
 
-// playground is the machine of a topology. It is replaced when it was lost, so
-// that one scenario cannot take the others with it.
+// playground is the machine of a topology and driver. It is replaced when it was
+// lost, so that one scenario cannot take the others with it.
 type playground struct {
 	*suite
-	grid  machine.Grid
-	guest *scenario.Guest
+	grid   machine.Grid
+	driver kubelet.Driver
+	guest  *scenario.Guest
 }
 
 func (p *playground) try(ctx context.Context, sc *scenario.Script) outcome {
-	r := outcome{name: filepath.Base(sc.Path)}
+	r := outcome{name: filepath.Base(sc.Path), driver: p.driver}
 	if p.guest == nil {
-		boot := p.options.bootOptions(p.grid, kubelet.Driver(p.options.driver), p.stderr)
-		boot.Binary = p.binary
+		boot := p.options.bootOptions(p.grid, p.driver, p.stderr)
+		boot.Binary, boot.Machine.Agent = p.binary, p.agent
 		guest, err := scenario.Boot(ctx, boot)
 		if err != nil {
 			r.err = err
@@ -142,9 +163,13 @@ func (p *playground) try(ctx context.Context, sc *scenario.Script) outcome {
 		}
 		p.guest = guest
 	}
-	if r.diffs, r.err = playBoth(ctx, p.guest, sc); r.err != nil {
+	r.diffs, r.err = playBoth(ctx, p.guest, sc)
+	switch {
+	case r.err != nil:
 		r.err = fmt.Errorf("%w\n%s", r.err, p.guest.Diagnosis(ctx))
 		p.close()
+	case len(r.diffs) > 0:
+		fmt.Fprintf(p.stderr, "e2e: %s, %s: the daemon said\n%s\n", r.name, p.driver, p.guest.LogTail(ctx, machine.Daemon, 8000))
 	}
 	return r
 }

@@ -66,7 +66,7 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 		return nil, err
 	}
 	if o.Agent == "" {
-		if o.Agent, err = BuildGo(ctx, o.Cache, "./e2e/guest", "agent"); err != nil {
+		if o.Agent, err = BuildAgent(ctx, o.Cache); err != nil {
 			return nil, err
 		}
 	}
@@ -78,20 +78,34 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 	return boot(ctx, o, assets, helloLimits[1])
 }
 
+// BuildAgent builds what a guest runs to hear the host.
+func BuildAgent(ctx context.Context, cache string) (string, error) {
+	return BuildGo(ctx, cache, "./e2e/guest", "agent")
+}
+
 // BuildGo builds a static binary of this module into the cache. The Go tool's own
-// cache makes that quick when nothing has changed.
+// cache makes that quick when nothing has changed. Another run may be reading the
+// binary that is there, so it is replaced and not written to.
 func BuildGo(ctx context.Context, cache, pkg, name string) (string, error) {
 	dir, err := filepath.Abs(filepath.Join(cache, "bin"))
 	if err != nil {
 		return "", err
 	}
-	out := filepath.Join(dir, name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-p", "2", "-trimpath", "-ldflags", "-s -w", "-o", out, pkg)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(dir, "making-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	made, out := filepath.Join(tmp, name), filepath.Join(dir, name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-p", "2", "-trimpath", "-ldflags", "-s -w", "-o", made, pkg)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build %s: %w: %s", pkg, err, tail(msg, 4000))
 	}
-	return out, nil
+	return out, os.Rename(made, out)
 }
 
 func boot(ctx context.Context, o Options, assets *Assets, limit time.Duration) (m *Machine, err error) {
