@@ -50,6 +50,9 @@ func (e *enforcer) absorb(b batch) {
 	if b.synchronized {
 		e.live = true
 		e.findSlices()
+		if e.reader != nil {
+			e.tree.LookAbove(e.reader.CPUs) // before the first write
+		}
 	}
 	for path, found := range b.observed {
 		e.tree.Observe(path, found)

@@ -78,6 +78,9 @@ func (e *enforcer) repair(ctx context.Context) {
 // startAudit puts every cgroup on the list. Failed writes get their next chance.
 func (e *enforcer) startAudit() {
 	e.failed, e.rounds = false, 0
+	if e.reader != nil {
+		e.tree.LookAbove(e.reader.CPUs)
+	}
 	e.auditing = slices.Concat(
 		slices.Sorted(maps.Keys(e.slices)), slices.Sorted(maps.Keys(e.pods)), slices.Sorted(maps.Keys(e.ctrs)))
 	for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
@@ -103,7 +106,7 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 			continue
 		}
 		found++
-		if !consequence(d, above) {
+		if !d.Inherited && !consequence(d, above) {
 			above = append(above, d.Path)
 			source := e.sourceOf(ctx, d)
 			e.meter.Drift(source)
@@ -130,6 +133,8 @@ func (e *enforcer) sourceOf(ctx context.Context, d cgroup.Drift) string {
 	switch {
 	case d.Err != nil:
 		return "other"
+	case d.Outside():
+		return "outside"
 	case d.Own == d.Wrote:
 		return "kernel" // its own mask is ours: CPUs came or went, or a cgroup above changed
 	}

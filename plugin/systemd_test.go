@@ -189,16 +189,20 @@ func TestDriftUnderSystemdIsCountedBySource(t *testing.T) {
 		do   func(*unitNode)
 		want []string
 	}{
-		"daemon-reload":                   {func(n *unitNode) { n.systemd.Reload() }, nil},
-		"kubelet's weight every minute":   {func(n *unitNode) { n.setProperty(bursting, cgroup.Values{Weight: 39}) }, nil},
-		"set-property of a slice":         {func(n *unitNode) { n.systemd.Set("kubepods-burstable.slice", "0-15") }, []string{"cpuset_drift systemd 1"}},
-		"set-property of a pod":           {func(n *unitNode) { n.systemd.Set("kubepods-poddb.slice", "0-7") }, []string{"cpuset_drift systemd 1"}},
-		"runc update with a cpuset":       {func(n *unitNode) { n.systemd.Set("cri-containerd-db.scope", "1") }, []string{"cpuset_drift runtime 1"}},
-		"a hand on a slice's file":        {func(n *unitNode) { n.tamper(bursting, "0-15") }, []string{"cpuset_drift other 1"}},
-		"a hand on a pod's file":          {func(n *unitNode) { n.tamper(db.slice(), "8-9") }, []string{"cpuset_drift other 1"}},
-		"a hand on a container's file":    {func(n *unitNode) { n.tamper(db.scope(), "2") }, []string{"cpuset_drift other 1"}},
-		"kubelet writes the pod's quota":  {func(n *unitNode) { n.setProperty(db.slice(), cgroup.Values{Quota: &cgroup.Quota{Micros: 400_000, Period: 100_000}}) }, []string{"quota_drift kubelet 1"}},
-		"a hand on the pod's quota":       {func(n *unitNode) { n.setProperty(db.slice(), cgroup.Values{Quota: &cgroup.Quota{Micros: 1000, Period: 100_000}}) }, []string{"quota_drift other 1"}},
+		"daemon-reload":                 {func(n *unitNode) { n.systemd.Reload() }, nil},
+		"kubelet's weight every minute": {func(n *unitNode) { n.setProperty(bursting, cgroup.Values{Weight: 39}) }, nil},
+		"set-property of a slice":       {func(n *unitNode) { n.systemd.Set("kubepods-burstable.slice", "0-15") }, []string{"cpuset_drift systemd 1"}},
+		"set-property of a pod":         {func(n *unitNode) { n.systemd.Set("kubepods-poddb.slice", "0-7") }, []string{"cpuset_drift systemd 1"}},
+		"runc update with a cpuset":     {func(n *unitNode) { n.systemd.Set("cri-containerd-db.scope", "1") }, []string{"cpuset_drift runtime 1"}},
+		"a hand on a slice's file":      {func(n *unitNode) { n.tamper(bursting, "0-15") }, []string{"cpuset_drift other 1"}},
+		"a hand on a pod's file":        {func(n *unitNode) { n.tamper(db.slice(), "8-9") }, []string{"cpuset_drift other 1"}},
+		"a hand on a container's file":  {func(n *unitNode) { n.tamper(db.scope(), "2") }, []string{"cpuset_drift other 1"}},
+		"kubelet writes the pod's quota": {func(n *unitNode) {
+			n.setProperty(db.slice(), cgroup.Values{Quota: &cgroup.Quota{Micros: 400_000, Period: 100_000}})
+		}, []string{"quota_drift kubelet 1"}},
+		"a hand on the pod's quota": {func(n *unitNode) {
+			n.setProperty(db.slice(), cgroup.Values{Quota: &cgroup.Quota{Micros: 1000, Period: 100_000}})
+		}, []string{"quota_drift other 1"}},
 		"a slice that loses its own mask": {func(n *unitNode) { n.tamper(bursting, "") }, []string{"cpuset_drift other 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -292,4 +296,37 @@ func TestABusThatHangsStartsNoOwner(t *testing.T) {
 		n.look()
 		return n.on(web.scope()) == "4-15"
 	})
+}
+
+// TestALimitFromOutsideIsSaidAndNotFought: an administrator's mask on kubepods is
+// not ours to change, and writing the same again would not help.
+func TestALimitFromOutsideIsSaidAndNotFought(t *testing.T) {
+	n := newUnitNode(t, cgroup.BusOptions{Limit: limitOfWait})
+	web := unitPod{"web", bursting, policy.LS, policy.Burstable, 500}
+	db := unitPod{"db", kubepods, policy.LSR, policy.Guaranteed, 4000}
+	n.run(web)
+	n.run(db)
+	n.tamper(kubepods, "0-7")
+	n.look()
+	if on := n.on(web.scope()) + " " + n.on(db.scope()); on != "4-7 0-3" {
+		t.Errorf("web and db on %s, want 4-7 0-3", on)
+	}
+	if d := n.drifts(); len(d) != 1 || !strings.HasPrefix(d[0], "cpuset_drift outside ") {
+		t.Errorf("counted %q, want outside only", d)
+	}
+	if log := n.log.String(); !strings.Contains(log, "kubepods.slice above it, which is not ours, allows only 0-7") {
+		t.Error("the log does not name the cgroup above and its CPUs")
+	}
+	n.systemd.Calls()
+	n.look()
+	for _, call := range n.systemd.Calls() {
+		if strings.HasPrefix(call, "Set") {
+			t.Errorf("written although nothing can change: %s", call)
+		}
+	}
+	n.tamper(kubepods, "")
+	n.look()
+	if on := n.on(web.scope()); on != "4-15" {
+		t.Errorf("web on %s after the limit is gone, want 4-15", on)
+	}
 }
