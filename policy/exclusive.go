@@ -142,7 +142,9 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	if p.in.request.SMT == cpuallocator.SMTIsolate && r.Withheld != nil {
 		all.AddSet(r.Withheld)
 	}
-	known := m.topo.Known()
+	// Nobody who was not there before a CPU went off knows its place; its owner does
+	// not lose it by that.
+	known := m.topo.Known().Or(m.topo.Offline())
 	if owned.IsEmpty() || !all.SubsetOf(&known) {
 		return false
 	}
@@ -170,6 +172,9 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	whole := int64(request.CPUs) * 1000
 	p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
 	p.grant = m.grantOf(p, owned, request)
+	if request.SMT == cpuallocator.SMTIsolate && r.Withheld != nil {
+		p.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
+	}
 	p.in.reasons = r.Reasons
 	return true
 }
@@ -301,7 +306,9 @@ func (m *Machine) whyExclusive(p *pod) string {
 func (m *Machine) shape(g *grant) string {
 	used := map[int]int{}
 	for cpu := range g.cpus.All() {
-		used[m.topo.CoreOf(cpu)]++
+		if core := m.topo.CoreOf(cpu); core >= 0 { // else it is off, and nobody remembers where it was
+			used[core]++
+		}
 	}
 	whole := 0
 	for core, n := range used {
