@@ -54,7 +54,7 @@ type loop struct {
 	emit  func(batch) uint64
 	saver *saver
 	pace  time.Duration // between two saves
-	dirty atomic.Bool // the state file is behind and a save is not yet on its way
+	dirty atomic.Bool   // the state file is behind and a save is not yet on its way
 	at    passing
 	taken bool // what runs was taken over at least once; before, the file knows more than we do
 }
@@ -132,7 +132,7 @@ func (l *loop) save(then func()) {
 		}
 		return
 	}
-	l.saver.put(stateOf(l.machine.Checkpoint(), l.machine.Rev()), then)
+	l.saver.put(stateOf(l.machine), then)
 	l.dirty.Store(false)
 }
 

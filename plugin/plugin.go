@@ -162,7 +162,7 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	r := &recovery{
 		reader: p.o.Reader, topo: p.Snapshot().Topology, now: p.o.Clock.Now(),
 		known: func(uid string) bool { return known[uid] },
-		saved: savedPods(p.o.Saved), caps: p.o.Saved.Caps,
+		saved: savedPods(p.o.Saved), caps: p.o.Saved.Caps, wasOnline: p.o.Saved.Online,
 	}
 	if p.once.Load() {
 		r.saved, r.caps = nil, nil // older than what we know ourselves
@@ -179,5 +179,13 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.at.at(SyncRead)
 	err := p.loop.submit(ctx, event, r.observed).err
 	p.at.at(SyncTaken)
-	return err
+	if err != nil {
+		return err
+	}
+	for _, e := range r.resized {
+		if err := p.Submit(ctx, e); err != nil {
+			p.o.Log.Warn("a resize that was missed cannot be followed; the pod keeps what it has", "sandbox", e.Sandbox, "to", e.Resources.RequestMilli, "err", err)
+		}
+	}
+	return nil
 }

@@ -23,11 +23,14 @@ type recovery struct {
 	topo   *topology.Topology
 	saved  map[string]state.Pod // by pod UID
 	caps   []state.Cap
-	known  func(uid string) bool // pods that this daemon placed itself
-	now    time.Time
+	// wasOnline are the CPUs that were on when saved was; empty: unknown.
+	wasOnline cpuset.Set
+	known     func(uid string) bool // pods that this daemon placed itself
+	now       time.Time
 
 	observed map[string]cgroup.Effective // own masks found, by path
 	facts    map[string]facts            // by container ID
+	resized  []policy.PodResized         // what was missed
 }
 
 // running is one pod with what runs in it.
@@ -48,18 +51,55 @@ func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox, con
 	r.distrust(found)
 	var s policy.Synchronized
 	for _, p := range found {
+		first := len(s.Containers)
 		for _, c := range p.containers {
 			s.Containers = append(s.Containers, r.container(ctx, p, c))
 		}
 		if !r.known(p.pod.UID) {
 			p.pod.Recovered = r.placeOf(p)
 		}
+		r.size(p, s.Containers[first:])
 		s.Pods = append(s.Pods, p.pod)
 	}
 	for _, c := range r.caps {
 		s.Caps = append(s.Caps, c.Policy())
 	}
 	return s
+}
+
+// size finds out whether an owner was resized while nobody was there. The runtime
+// goes on reporting the pod's sums from its creation. Kubelet writes the pod's
+// quota at a resize, and we lift it: one that is there again is the news. Where
+// there are no quotas only growth shows, since a part of the pod's containers may
+// not run.
+func (r *recovery) size(p *running, containers []policy.Container) {
+	if !exclusive(&p.pod) || r.reader == nil {
+		return
+	}
+	newest := map[string]policy.Container{}
+	for _, c := range containers {
+		if old, ok := newest[c.Name]; !ok || !old.CreatedAt.After(c.CreatedAt) {
+			newest[c.Name] = c
+		}
+	}
+	var sum int64
+	for _, c := range newest {
+		sum += c.Resources.RequestMilli
+	}
+	if e, err := r.reader.Effective(p.pod.CgroupParent); err == nil && e.QuotaMilli > 0 {
+		sum = e.QuotaMilli
+	} else if before := p.pod.Resources; before != nil && sum <= before.RequestMilli || r.owned(p) >= sum {
+		return
+	}
+	r.resized = append(r.resized, policy.PodResized{Sandbox: p.pod.Sandbox, Resources: policy.Resources{RequestMilli: sum, LimitMilli: sum}})
+}
+
+// owned is how much a pod was found to own, in milli-CPUs.
+func (r *recovery) owned(p *running) int64 {
+	if o := p.pod.Recovered; o != nil && o.CPUs != nil {
+		return int64(o.CPUs.Count()) * 1000
+	}
+	return 0
 }
 
 // ended says whether a pod is over and only its sandbox is still listed: kubelet
@@ -207,9 +247,18 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 }
 
 // same says whether the kernel's mask is what was saved. CPUs that went offline
-// left the mask, but not their owner.
+// left the mask, but not their owner, and may be back by now. One that had none
+// left ran in a pool, and its mask is that pool's.
 func (r *recovery) same(saved, kernel cpuset.Set) bool {
-	return saved == kernel || !kernel.IsEmpty() && saved.And(r.topo.Online()) == kernel
+	if kernel.IsEmpty() || saved == kernel {
+		return saved == kernel
+	}
+	for _, online := range []cpuset.Set{r.topo.Online(), r.wasOnline} {
+		if on := saved.And(online); !online.IsEmpty() && (on == kernel || on.IsEmpty()) {
+			return true
+		}
+	}
+	return false
 }
 
 // agreed is the mask of the pod's containers where the pod itself has none and
@@ -262,9 +311,14 @@ func (r *recovery) container(ctx context.Context, p *running, c *api.Container) 
 	r.read(ctx, out.CgroupPath) // the tree starts from what is there
 	f := factsOf(c, p.pod.QoS)
 	stored := limitOf(c.GetLinux().GetResources().GetCpu())
+	kernel, known := r.quota(p, out.CgroupPath)
 	switch limit, capped := r.before(p.pod.UID, out.Name); {
 	case capped:
 		out.Resources.LimitMilli, f.ourQuota = limit, true
+	case known && tighter(kernel, stored):
+		f.ourQuota = true // a cap that was over and not yet undone
+	case known && tighter(stored, kernel):
+		out.Resources.LimitMilli, f.ourQuota = kernel, true // a cap that the runtime still holds
 	case stored == policy.NoLimit && exclusive(&p.pod) && out.Resources.RequestMilli > 0:
 		out.Resources.LimitMilli, f.ourQuota = out.Resources.RequestMilli, true // request = limit, so we lifted it
 	}
@@ -275,6 +329,17 @@ func (r *recovery) container(ctx context.Context, p *running, c *api.Container) 
 	r.facts[out.ID] = f
 	return out
 }
+
+// quota is the kernel's limit of a container that may have been capped.
+func (r *recovery) quota(p *running, path string) (milli int64, known bool) {
+	if class := policy.Class(p.pod.Labels[policy.LabelClass]); r.reader == nil || path == "" || class != policy.BE && p.pod.QoS != policy.BestEffort {
+		return 0, false
+	}
+	e, err := r.reader.Effective(path)
+	return e.QuotaMilli, err == nil
+}
+
+func tighter(a, b int64) bool { return a != policy.NoLimit && (b == policy.NoLimit || a < b) }
 
 // before is the limit that a capped container had before its cap.
 func (r *recovery) before(uid, name string) (int64, bool) {

@@ -443,6 +443,9 @@ func (n *node) update(id string, request *api.LinuxCPU) error {
 	}
 	final := request
 	for _, u := range r.Update {
+		if u == nil {
+			continue // nobody had anything to say
+		}
 		if u.ContainerId != id {
 			n.t.Errorf("the reply to UpdateContainer of %s changes %s", id, u.ContainerId)
 			continue

@@ -16,10 +16,12 @@ type Store interface {
 	Save(state.Snapshot) error
 }
 
-// stateOf is what is saved of a checkpoint. Each cap takes along what to go back
+// stateOf is what is saved of a machine. Each cap takes along what to go back
 // to: the runtime's own store may hold our cap by then.
-func stateOf(c policy.Synchronized, revision uint64) state.Snapshot {
-	s := state.Of(c, revision)
+func stateOf(m *policy.Machine) state.Snapshot {
+	c := m.Checkpoint()
+	s := state.Of(c, m.Rev())
+	s.Online = m.Topology().Online()
 	for i := range s.Caps {
 		if limit, ok := limitIn(c, s.Caps[i].PodUID, s.Caps[i].Container); ok {
 			s.Caps[i].PreviousQuotaMilli = &limit
