@@ -8,7 +8,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
@@ -267,28 +266,32 @@ func TestACapOutlivesItsDeadlineOnlyWhileNobodyIsThere(t *testing.T) {
 	}
 }
 
-// The order of the witnesses where an owner's CPUs were off.
-func TestWhatWasSavedIsTheKernelsWhateverWentOffline(t *testing.T) {
-	all, some := cpuset.Range(0, 15), cpuset.Range(0, 2)
-	saved := cpuset.Range(0, 3)
+// Whom to believe where the kernel's mask is not what was saved.
+func TestWhatWasSavedOrTheKernel(t *testing.T) {
+	all := cpuset.Range(0, 15)
+	four, three, pool := cpuset.Range(0, 3), cpuset.Range(0, 2), cpuset.Range(4, 15)
 	for _, c := range []struct {
-		name              string
-		kernel, now, then cpuset.Set
-		want              bool
+		name               string
+		saved, kernel, now cpuset.Set
+		asks               int64
+		from               string
 	}{
-		{"the same", saved, all, all, true},
-		{"one is off", some, all.Minus(cpuset.Of(3)), all, true},
-		{"one was off and is back", some, all, all.Minus(cpuset.Of(3)), true},
-		{"all were off, it ran in a pool", cpuset.Range(4, 15), all, cpuset.Range(4, 15), true},
-		{"it was resized after the save", some, all, all, false},
-		{"nobody knows what was on", some, all, cpuset.Set{}, false},
-		{"the kernel has no mask", cpuset.Set{}, all, all, false},
+		{"the same", four, four, all, 4000, "state file"},
+		{"one is off", four, three, all.Minus(cpuset.Of(3)), 4000, "state file"},
+		{"one was off and is back", four, three, all, 4000, "state file"},
+		{"all are off, it runs in a pool", four, pool, pool, 4000, "state file"},
+		{"all were off, it ran in a pool", four, pool, all, 4000, "state file"},
+		{"shrunk, and not saved", four, three, all, 3000, "kernel"},
+		{"shrunk, and not written", three, four, all, 3000, "state file"},
+		{"grown, and not written", four, three, all, 4000, "state file"},
+		{"moved after an old save", four, cpuset.Range(8, 11), all, 4000, "kernel"},
+		{"nobody knows what it asks for", four, three, all, 0, "kernel"},
+		{"the kernel has no mask", four, cpuset.Set{}, all, 0, "state file"},
 	} {
-		r := &recovery{topo: onlyOnline(t, c.now), wasOnline: c.then}
-		if got := r.same(saved, c.kernel); got != c.want {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel, asks: c.asks}
+		r := &recovery{topo: onlyOnline(t, c.now), saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}}}
+		if got := r.placeOf(p); got == nil || got.From != c.from {
+			t.Errorf("%s: %+v, want what the %s says", c.name, got, c.from)
 		}
 	}
 }
-
-var _ cgroup.Driver = mortal{}

@@ -23,10 +23,8 @@ type recovery struct {
 	topo   *topology.Topology
 	saved  map[string]state.Pod // by pod UID
 	caps   []state.Cap
-	// wasOnline are the CPUs that were on when saved was; empty: unknown.
-	wasOnline cpuset.Set
-	known     func(uid string) bool // pods that this daemon placed itself
-	now       time.Time
+	known  func(uid string) bool // pods that this daemon placed itself
+	now    time.Time
 
 	observed map[string]cgroup.Effective // own masks found, by path
 	facts    map[string]facts            // by container ID
@@ -39,6 +37,7 @@ type running struct {
 	api        *api.PodSandbox
 	containers []*api.Container
 	kernel     cpuset.Set // the pod cgroup's own mask
+	asks       int64      // what an owner asks for, in milli-CPUs; 0: unknown
 }
 
 // synchronized turns the runtime's lists into the event.
@@ -55,10 +54,12 @@ func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox, con
 		for _, c := range p.containers {
 			s.Containers = append(s.Containers, r.container(ctx, p, c))
 		}
+		var all bool
+		p.asks, all = r.asked(p, s.Containers[first:])
 		if !r.known(p.pod.UID) {
 			p.pod.Recovered = r.placeOf(p)
 		}
-		r.size(p, s.Containers[first:])
+		r.follow(p, all)
 		s.Pods = append(s.Pods, p.pod)
 	}
 	for _, c := range r.caps {
@@ -67,14 +68,16 @@ func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox, con
 	return s
 }
 
-// size finds out whether an owner was resized while nobody was there. The runtime
-// goes on reporting the pod's sums from its creation. Kubelet writes the pod's
-// quota at a resize, and we lift it: one that is there again is the news. Where
-// there are no quotas only growth shows, since a part of the pod's containers may
-// not run.
-func (r *recovery) size(p *running, containers []policy.Container) {
+// asked is how much an owner asks for now, in milli-CPUs; 0 where nobody knows.
+// The runtime goes on reporting the pod's sums from its creation. Kubelet writes
+// the pod's quota at a resize, and we lift it: one that is there again is the news.
+// Otherwise it is what the containers that run ask for; there may be more of them.
+func (r *recovery) asked(p *running, containers []policy.Container) (milli int64, all bool) {
 	if !exclusive(&p.pod) || r.reader == nil {
-		return
+		return 0, false
+	}
+	if e, err := r.reader.Effective(p.pod.CgroupParent); err == nil && e.QuotaMilli > 0 {
+		return e.QuotaMilli, true
 	}
 	newest := map[string]policy.Container{}
 	for _, c := range containers {
@@ -82,16 +85,22 @@ func (r *recovery) size(p *running, containers []policy.Container) {
 			newest[c.Name] = c
 		}
 	}
-	var sum int64
 	for _, c := range newest {
-		sum += c.Resources.RequestMilli
+		milli += c.Resources.RequestMilli
 	}
-	if e, err := r.reader.Effective(p.pod.CgroupParent); err == nil && e.QuotaMilli > 0 {
-		sum = e.QuotaMilli
-	} else if before := p.pod.Resources; before != nil && sum <= before.RequestMilli || r.owned(p) >= sum {
+	return milli, false
+}
+
+// follow notes a resize that was missed while nobody was there. Without the pod's
+// quota only growth shows.
+func (r *recovery) follow(p *running, all bool) {
+	if p.asks == 0 || !all && p.asks <= r.owned(p) {
 		return
 	}
-	r.resized = append(r.resized, policy.PodResized{Sandbox: p.pod.Sandbox, Resources: policy.Resources{RequestMilli: sum, LimitMilli: sum}})
+	if before := p.pod.Resources; !all && before != nil && p.asks <= before.RequestMilli {
+		return
+	}
+	r.resized = append(r.resized, policy.PodResized{Sandbox: p.pod.Sandbox, Resources: policy.Resources{RequestMilli: p.asks, LimitMilli: p.asks}})
 }
 
 // owned is how much a pod was found to own, in milli-CPUs.
@@ -233,7 +242,7 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 		kernel = r.agreed(p, saved.CPUs)
 	}
 	switch {
-	case isSaved && !saved.CPUs.IsEmpty() && r.same(saved.CPUs, kernel):
+	case isSaved && !saved.CPUs.IsEmpty() && (r.same(saved.CPUs, kernel) || p.fits(saved, kernel)):
 		return saved.Recovered()
 	case !kernel.IsEmpty():
 		return &policy.Recovered{CPUs: &kernel, From: "kernel", Several: len(p.containers) > 1}
@@ -247,18 +256,21 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 }
 
 // same says whether the kernel's mask is what was saved. CPUs that went offline
-// left the mask, but not their owner, and may be back by now. One that had none
-// left ran in a pool, and its mask is that pool's.
+// left the mask, but not their owner; one that has none left runs in a pool, and
+// its mask is that pool's.
 func (r *recovery) same(saved, kernel cpuset.Set) bool {
-	if kernel.IsEmpty() || saved == kernel {
-		return saved == kernel
+	on := saved.And(r.topo.Online())
+	return saved == kernel || !kernel.IsEmpty() && (on == kernel || on.IsEmpty())
+}
+
+// fits says whether what was saved is as much as the pod asks for and the kernel's
+// mask is not: a write was under way when the daemon died, or CPUs were off.
+func (p *running) fits(saved state.Pod, kernel cpuset.Set) bool {
+	n := saved.Request
+	if n == 0 {
+		n = saved.CPUs.Count()
 	}
-	for _, online := range []cpuset.Set{r.topo.Online(), r.wasOnline} {
-		if on := saved.And(online); !online.IsEmpty() && (on == kernel || on.IsEmpty()) {
-			return true
-		}
-	}
-	return false
+	return p.asks == int64(n)*1000 && p.asks != int64(kernel.Count())*1000
 }
 
 // agreed is the mask of the pod's containers where the pod itself has none and

@@ -21,7 +21,6 @@ type Store interface {
 func stateOf(m *policy.Machine) state.Snapshot {
 	c := m.Checkpoint()
 	s := state.Of(c, m.Rev())
-	s.Online = m.Topology().Online()
 	for i := range s.Caps {
 		if limit, ok := limitIn(c, s.Caps[i].PodUID, s.Caps[i].Container); ok {
 			s.Caps[i].PreviousQuotaMilli = &limit

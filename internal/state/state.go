@@ -32,10 +32,9 @@ const maxBytes = 16 << 20
 
 // Snapshot is what is kept.
 type Snapshot struct {
-	Revision uint64     `json:"revision"`        // the policy's, for people who compare files
-	Online   cpuset.Set `json:"online,omitzero"` // the CPUs that were on; empty: unknown
-	Pods     []Pod      `json:"pods"`
-	Caps     []Cap      `json:"caps"`
+	Revision uint64 `json:"revision"` // the policy's, for people who compare files
+	Pods     []Pod  `json:"pods"`
+	Caps     []Cap  `json:"caps"`
 }
 
 // Pod is one pod that must find its place again.
