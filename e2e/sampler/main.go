@@ -3,12 +3,13 @@
 //
 //	sampler window             on which CPUs the busy threads run, until SIGTERM
 //	sampler picture            the effective CPUs of every cgroup of kubelet's
+//	sampler spread             pins the busy threads, each onto a CPU that it may use
 //	sampler hotplug FILE       switches CPUs and times the repair
 //	sampler refuse             an NRI plugin that refuses containers by annotation
 //	sampler get URL            what an HTTP server of the guest answers
 //
-// Invariant: but for the CPUs' online files in hotplug it writes nothing to the
-// system. Results go to standard output as JSON.
+// Invariant: it never changes a cgroup; what is watched is Quietcore's doing.
+// Results go to standard output as JSON.
 package main
 
 import (
@@ -34,7 +35,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say window, picture, hotplug, refuse or get")
+		return errors.New("say window, picture, spread, hotplug, refuse or get")
 	}
 	argument := ""
 	if len(args) > 1 {
@@ -47,6 +48,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		result, err = watchWindow(ctx, cgroupRoot)
 	case "picture":
 		result, err = takePicture(cgroupRoot)
+	case "spread":
+		result, err = spread(cgroupRoot)
 	case "hotplug":
 		result, err = switchAndTime(ctx, argument)
 	case "refuse":

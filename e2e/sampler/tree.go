@@ -14,8 +14,8 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// slices are where kubelet's pods are, with either driver.
-var slices = [...]string{
+// podSlices are where kubelet's pods are, with either driver.
+var podSlices = [...]string{
 	"kubepods", "kubepods/burstable", "kubepods/besteffort",
 	"kubepods.slice", "kubepods.slice/kubepods-burstable.slice", "kubepods.slice/kubepods-besteffort.slice",
 }
@@ -30,7 +30,7 @@ type podCgroup struct {
 // not there.
 func findPods(root string) ([]podCgroup, error) {
 	var out []podCgroup
-	for _, s := range slices {
+	for _, s := range podSlices {
 		entries, err := readDir(filepath.Join(root, s))
 		if err != nil {
 			return nil, err
@@ -139,7 +139,10 @@ func threadsBelow(dir string) ([]int, error) {
 	return out, err
 }
 
-// takePicture is what the kernel has in effect, by cgroup below the root.
+// pictured are the files of a cgroup that make up a picture.
+var pictured = [...]string{"cpuset.cpus.effective", "cpu.max"}
+
+// takePicture is what the kernel has in effect, by file below the root.
 func takePicture(root string) (map[string]string, error) {
 	p := map[string]string{}
 	for _, top := range []string{"kubepods", "kubepods.slice"} {
@@ -150,14 +153,17 @@ func takePicture(root string) (map[string]string, error) {
 			if err != nil || !d.IsDir() {
 				return err
 			}
-			cpus, err := readCPUs(path)
-			if err == nil {
-				p[strings.TrimPrefix(path, root+"/")] = cpus.String()
+			for _, name := range pictured {
+				text, err := os.ReadFile(filepath.Join(path, name))
+				if vanished(err) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				p[strings.TrimPrefix(filepath.Join(path, name), root+"/")] = strings.TrimSpace(string(text))
 			}
-			if vanished(err) {
-				return nil
-			}
-			return err
+			return nil
 		})
 		if err != nil {
 			return nil, err

@@ -28,7 +28,7 @@ const (
 	// refreshEvery bounds how old the list of threads is.
 	refreshEvery = 50 * time.Millisecond
 	// rest lets the emulated machine do something else as well.
-	rest = time.Millisecond
+	rest = 2 * time.Millisecond
 )
 
 // window watches threads.
