@@ -68,12 +68,15 @@ func (b *book) pod(uid string) (cgroup.Quota, bool) {
 }
 
 func (b *book) putPod(uid string, cpu *api.LinuxCPU) {
-	if cpu == nil {
-		return
+	if cpu != nil {
+		b.setPod(uid, quotaIn(cpu))
 	}
+}
+
+func (b *book) setPod(uid string, q cgroup.Quota) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pods[uid] = quotaIn(cpu)
+	b.pods[uid] = q
 }
 
 // What a step dropped is dropped here too, so that the book is as large as the node.

@@ -101,6 +101,9 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	count := s.timed("RunPodSandbox")
 	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
 	count(o.err)
+	if refused(o.err) {
+		s.book.dropPod(pod.UID) // no end of it will be told
+	}
 	s.at.at(RunReply)
 	return s.answer(pod, o.err)
 }
@@ -114,12 +117,19 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	pod := podOf(p)
+	before, known := s.book.pod(pod.UID)
 	merged := merge(p.GetLinux().GetPodResources().GetCpu(), cpu)
 	s.book.putPod(pod.UID, merged)
 	sums, _ := podSums(merged, pod.QoS)
 	count := s.timed("UpdatePodSandbox")
 	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Resources: *sums}, nil)
 	count(o.err)
+	switch {
+	case known && refused(o.err):
+		s.book.setPod(pod.UID, before)
+	case !known && len(o.decisions) == 0:
+		s.book.dropPod(pod.UID) // nobody we placed
+	}
 	s.enforcer.recheck(pod.UID) // kubelet has written the pod's quota
 	s.at.at(ResizeReply)
 	return s.answer(pod, o.err)
@@ -207,6 +217,11 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
 	return valuesOf(d, f, o.topo.Online()), nil
+}
+
+func refused(err error) bool {
+	var refusal *policy.Refusal
+	return errors.As(err, &refusal)
 }
 
 func late(err error) bool {
