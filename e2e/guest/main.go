@@ -12,11 +12,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 
 	"github.com/quietcore/quietcore/e2e/wire"
+	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 func main() {
@@ -114,10 +114,19 @@ func (a *agent) answer(req *wire.Request) (resp *wire.Response) {
 	return resp
 }
 
+// hello counts the machine's CPUs, of which the agent itself may have only a few.
 func hello() (*wire.Response, error) {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return nil, err
 	}
-	return &wire.Response{CPUs: runtime.NumCPU(), Kernel: strings.TrimSpace(string(release))}, nil
+	online, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	cpus, err := cpuset.Parse(strings.TrimSpace(string(online)))
+	if err != nil {
+		return nil, err
+	}
+	return &wire.Response{CPUs: cpus.Count(), Kernel: strings.TrimSpace(string(release))}, nil
 }

@@ -68,6 +68,7 @@ ExecStart=/usr/bin/agent
 Environment=PATH=` + guestPath + ` HOME=/root
 KillMode=process
 Delegate=yes
+AllowedCPUs=0-1
 StandardOutput=tty
 StandardError=tty
 TTYPath=/dev/ttyS0

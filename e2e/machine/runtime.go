@@ -21,7 +21,7 @@ const socketLimit = 2 * time.Minute
 // StartContainerd starts the runtime and returns when it serves CRI. The image is
 // imported at the first start.
 func (m *Machine) StartContainerd(ctx context.Context) error {
-	if err := m.Start(ctx, Containerd, "env", "GOMAXPROCS=2", "/usr/bin/containerd"); err != nil {
+	if err := m.Start(ctx, Containerd, "env", "GOMAXPROCS=2", "GOGC=800", "/usr/bin/containerd"); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, socketLimit)
