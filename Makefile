@@ -35,6 +35,11 @@ test-race: setup-test ## the same under the race detector
 test-vm: setup-vm build ## every scenario through simulate and on a real runtime in a virtual machine
 	$(GO) run ./e2e -suite e2e/scenarios
 
+.PHONY: test-proof
+test-proof: setup-vm ## prove on virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder
+	$(GO) run ./e2e/proof -driver cgroupfs
+	$(GO) run ./e2e/proof -driver systemd
+
 .PHONY: setup-test setup-vm
 setup-test:
 	@hack/setup hwloc-nox

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/e2e/sampler/sweep"
+	"github.com/quietcore/quietcore/e2e/scenario"
+	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/policy"
+)
+
+func TestAProofThatSawTooLittleFails(t *testing.T) {
+	enough := sweep.Report{Near: 100000, Owners: 8, Contested: 6}
+	for want, change := range map[string]func(*sweep.Report){
+		"":                               func(*sweep.Report) {},
+		"violations":                     func(r *sweep.Report) { r.Violations = 1 },
+		"samples of busy threads":        func(r *sweep.Report) { r.Near = 10 },
+		"came onto CPUs that others use": func(r *sweep.Report) { r.Contested = 2 },
+	} {
+		r := enough
+		change(&r)
+		err := judge(r, 3*time.Minute)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+func TestWorkloadsAreStepsOfAScript(t *testing.T) {
+	list := neighbours()
+	for i := range 6 {
+		list = append(list, visitor(i))
+	}
+	qos := map[policy.QoS]bool{}
+	for _, w := range list {
+		step, err := w.step()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := scenario.Parse("step", []byte("topology: {grid: {}}\nsteps:\n  - "+step+"\n"))
+		if err != nil {
+			t.Fatalf("%s: %v", step, err)
+		}
+		c := s.File.Steps[0].Create
+		if p, ok := sweep.ParseDir("pod" + c.UID); !ok || p != w.Pod {
+			t.Errorf("%s reads back as %+v, %t", c.UID, p, ok)
+		}
+		if w.Class.Exclusive() && c.Containers[0].LimitMilli != int64(w.Size)*1000 {
+			t.Errorf("%s: limit %d", step, c.Containers[0].LimitMilli)
+		}
+		qos[c.KubernetesQoS] = true
+	}
+	if !qos["Burstable"] || len(qos) < 2 {
+		t.Errorf("owners are of the QoS classes %v only", qos)
+	}
+}
+
+func TestDisjoint(t *testing.T) {
+	line := func(class policy.Class, cpus string) *script.Line {
+		return &script.Line{Containers: []script.State{
+			{Pod: "db", Class: policy.LSR, Pool: policy.PoolExclusive, CPUs: "0-1"},
+			{Pod: "web", Class: class, Pool: policy.PoolShared, CPUs: cpus},
+		}}
+	}
+	if err := disjoint(line(policy.LS, "2-7")); err != nil {
+		t.Error(err)
+	}
+	if err := disjoint(line(policy.BE, "0-7")); err != nil {
+		t.Errorf("best effort runs beside LSR: %v", err)
+	}
+	if err := disjoint(line(policy.LS, "1-7")); err == nil || !strings.Contains(err.Error(), "both on CPUs 1") {
+		t.Errorf("CPU 1 is in both: %v", err)
+	}
+}
+
+func TestOwns(t *testing.T) {
+	w := owner(sweep.LSR, 2, "db")
+	for cpus, ok := range map[string]bool{"0-1": true, "0-2": false, "": false} {
+		err := owns(&script.Line{Containers: []script.State{{Pod: "db", Pool: policy.PoolExclusive, CPUs: cpus}}}, w)
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", cpus, err)
+		}
+	}
+	if owns(&script.Line{}, w) == nil {
+		t.Error("nobody is there")
+	}
+	if owns(&script.Line{Containers: []script.State{{Pod: "db", Pool: policy.PoolShared, CPUs: "0-1"}}}, w) == nil {
+		t.Error("it shares them")
+	}
+}
+
+func TestDifferenceIsShort(t *testing.T) {
+	want := map[string]string{"a": "1", "b": "2", "c": "3", "d": "4", "e": "5", "f": "6"}
+	if d := difference(want, want); d != "" {
+		t.Error(d)
+	}
+	if d := difference(map[string]string{"z": ""}, want); !strings.Contains(d, `a is "", was "1"`) || !strings.Contains(d, "and 3 more") {
+		t.Error(d)
+	}
+}
+
+func TestDriftsAreReadFromTheMetrics(t *testing.T) {
+	const text = `# HELP quietcore_cpuset_drift_total Cpusets
+quietcore_cpuset_drift_total{source="runtime"} 3
+quietcore_quota_drift_total{source="other"} 1
+quietcore_cpuset_writes_total{result="ok"} 7
+`
+	if got := driftLine.FindAllStringSubmatch(text, -1); len(got) != 2 || got[0][1] != "cpuset_drift" || got[1][3] != "1" {
+		t.Errorf("%q", got)
+	}
+	if got := counts(map[string]float64{"a": 1, "b": 1}, map[string]float64{"a": 3, "b": 1}); got != "a 2" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, args := range [][]string{{"-o", "xml"}, {"-driver", "cgroupsfs"}, {"-only", "windows"}} {
+		if _, err := parse(args, io.Discard); err == nil {
+			t.Errorf("%v is taken", args)
+		}
+	}
+	o, err := parse([]string{"-only", "drift,window"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := o.chosen(); err != nil || len(list) != 2 || list[0].name != "drift" {
+		t.Errorf("%v, %v", list, err)
+	}
+}
