@@ -17,8 +17,8 @@ build: ## build bin/quietcore, one static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/quietcore ./cmd/quietcore
 
 .PHONY: demo
-demo: setup-vm ## show the main job on a real runtime in a virtual machine; KEEP=1 leaves a shell in it
-	@$(GO) run ./e2e/demo $(if $(KEEP),-keep)
+demo: setup-vm ## show the main job on a real runtime in a virtual machine; KEEP=1 leaves a shell in it, DRIVER=cgroupfs does without systemd
+	@$(GO) run ./e2e/demo $(if $(KEEP),-keep) $(if $(DRIVER),-driver $(DRIVER))
 
 .PHONY: test
 test: test-fast test-vm ## run all tests, installing what they need
@@ -32,8 +32,8 @@ test-race: setup-test ## the same under the race detector
 	QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
 
 .PHONY: test-vm
-test-vm: setup-vm build ## every scenario through simulate and on a real runtime in a virtual machine
-	$(GO) run ./e2e -suite e2e/scenarios
+test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd
+	$(GO) run ./e2e -suite e2e/scenarios -driver both
 
 .PHONY: test-proof
 test-proof: setup-vm ## prove on virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder
@@ -49,6 +49,10 @@ setup-vm:
 .PHONY: bench
 bench: ## run the benchmarks and print one table with ratios
 	@$(GO) run ./hack/bench
+
+.PHONY: bench-vm
+bench-vm: setup-vm ## measure enforcement beside 500 containers in virtual machines, both drivers
+	@$(GO) run ./e2e/bench
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck

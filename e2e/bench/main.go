@@ -1,0 +1,208 @@
+// Command bench measures, in guests with real kernels, what enforcement costs
+// beside hundreds of containers, and prints one table a driver: what was measured,
+// its budget, and the ratio of the two. A ratio of at most 1 is within budget.
+//
+//	go run ./e2e/bench                              both drivers, one after the other
+//	go run ./e2e/bench -driver systemd -o json      what was measured, one line a driver
+//
+// Package load is the program that measures in the guest. Exit code 1: something
+// could not be measured or is over its budget.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/quietcore/quietcore/e2e/bench/figures"
+	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/e2e/machine"
+)
+
+// both is the value of -driver that measures every driver.
+const both = "both"
+
+type options struct {
+	driver, output, cache, binary      string
+	samples, runc, containers, threads int
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.driver, "driver", both, "cgroup driver of the guest: cgroupfs, systemd or both")
+	f.StringVar(&o.output, "o", "text", "output: text or json")
+	f.StringVar(&o.cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
+	f.StringVar(&o.binary, "quietcore", "", "`file` of the daemon to measure (default: it is built)")
+	f.IntVar(&o.samples, "samples", 100, "owners whose entry is timed, with either plugin")
+	f.IntVar(&o.runc, "runc", 20, "containers that runc makes and updates")
+	f.IntVar(&o.containers, "containers", 500, "burstable containers")
+	f.IntVar(&o.threads, "threads", 20, "threads of each")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if o.output != "text" && o.output != "json" {
+		return nil, fmt.Errorf("-o %s: must be text or json", o.output)
+	}
+	if o.driver != both && !slices.Contains(kubelet.Drivers(), kubelet.Driver(o.driver)) {
+		return nil, fmt.Errorf("-driver %s: must be cgroupfs, systemd or both", o.driver)
+	}
+	return o, nil
+}
+
+func (o *options) drivers() []kubelet.Driver {
+	if o.driver == both {
+		return kubelet.Drivers()
+	}
+	return []kubelet.Driver{kubelet.Driver(o.driver)}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	files, err := o.build(ctx)
+	if err != nil {
+		return err
+	}
+	var over []error
+	for _, d := range o.drivers() {
+		r, err := o.measure(ctx, d, files, stderr)
+		if err != nil {
+			return fmt.Errorf("%s: %w", d, err)
+		}
+		rows := rowsOf(r)
+		if o.output == "json" {
+			err = json.NewEncoder(stdout).Encode(struct {
+				*figures.Report
+				Rows []row `json:"rows"`
+			}{r, rows})
+		} else {
+			err = table(stdout, r, rows)
+		}
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			if row.over() {
+				over = append(over, fmt.Errorf("%s: %s: over its budget", d, row.What))
+			}
+		}
+	}
+	return errors.Join(over...)
+}
+
+// The programs' places in the guest.
+const (
+	quietcorePath = "/usr/bin/quietcore"
+	loadPath      = "/usr/bin/load"
+	sleeperPath   = "/usr/bin/sleeper"
+	reportPath    = "/run/bench/report.json"
+)
+
+func (o *options) build(ctx context.Context) (map[string]string, error) {
+	files := map[string]string{}
+	for path, pkg := range map[string]string{quietcorePath: "./cmd/quietcore", loadPath: "./e2e/bench/load", sleeperPath: "./e2e/bench/sleeper"} {
+		if path == quietcorePath && o.binary != "" {
+			files[path[1:]] = o.binary
+			continue
+		}
+		// A name of its own: a scenario run may be replacing the daemon's binary.
+		bin, err := machine.BuildGo(ctx, o.cache, pkg, "bench-"+path[strings.LastIndex(path, "/")+1:])
+		if err != nil {
+			return nil, err
+		}
+		files[path[1:]] = bin
+	}
+	return files, nil
+}
+
+// grid is small: every virtual CPU more makes the emulated machine slower, and an
+// owner of four leaves four.
+var grid = machine.Grid{Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}
+
+// memoryMiB holds ten thousand kernel stacks and five hundred Go programs.
+const memoryMiB = 4096
+
+// guestLimit bounds one run: it takes about five minutes on an idle host.
+const guestLimit = 40 * time.Minute
+
+func (o *options) measure(ctx context.Context, d kubelet.Driver, files map[string]string, stderr io.Writer) (*figures.Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, guestLimit)
+	defer cancel()
+	m, err := machine.Boot(ctx, machine.Options{Grid: grid, Driver: d, Cache: o.cache, Files: files, MemoryMiB: memoryMiB, Progress: stderr})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	const name = "load"
+	err = m.Start(ctx, name, loadPath, "-driver", string(d), "-out", reportPath,
+		"-samples", strconv.Itoa(o.samples), "-runc", strconv.Itoa(o.runc), "-containers", strconv.Itoa(o.containers), "-threads", strconv.Itoa(o.threads))
+	if err != nil {
+		return nil, err
+	}
+	if err := follow(ctx, m, name, stderr); err != nil {
+		return nil, fmt.Errorf("%w\nthe console's last words:\n%s", err, m.ConsoleTail(1500))
+	}
+	text, err := m.ReadFile(ctx, reportPath)
+	if err != nil {
+		return nil, err
+	}
+	r := &figures.Report{}
+	return r, json.Unmarshal([]byte(text), r)
+}
+
+// follow passes on what the program in the guest says until it ends.
+func follow(ctx context.Context, m *machine.Machine, name string, stderr io.Writer) error {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	told := 0
+	for {
+		running, code, err := m.Running(ctx, name)
+		if err != nil {
+			return err
+		}
+		log, err := m.ReadFile(ctx, machine.LogFile(name))
+		if err != nil {
+			return err
+		}
+		if len(log) > told {
+			for line := range strings.Lines(log[told:]) {
+				fmt.Fprintf(stderr, "bench: %s\n", strings.TrimSuffix(line, "\n"))
+			}
+			told = len(log)
+		}
+		switch {
+		case !running && code == 0:
+			return nil
+		case !running:
+			return fmt.Errorf("the program in the guest ended with code %d", code)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
