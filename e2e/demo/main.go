@@ -1,10 +1,12 @@
 // Command demo shows the main job on a real runtime: it boots a virtual machine
-// with 32 CPUs, containerd and the daemon, creates a pod of every kind, kills the
+// with 32 CPUs, systemd, containerd and the daemon, creates a pod of every kind, kills the
 // daemon, and removes a pod. Every CPU number that it prints was read from the
 // kernel (cpuset.cpus.effective), not asked of the daemon.
 //
 //	make demo          shows it and ends
 //	make demo KEEP=1   leaves a shell in the machine
+//	make demo DRIVER=cgroupfs
+//	                   in a machine without systemd
 package main
 
 import (
@@ -21,6 +23,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/scenario"
 	"github.com/quietcore/quietcore/internal/render"
@@ -35,12 +38,18 @@ func main() {
 	keep := flag.Bool("keep", false, "leave a shell in the machine at the end")
 	svg := flag.String("svg", "demo-machine.svg", "where to draw the machine")
 	cache := flag.String("cache", ".cache/e2e", "where kernels, runtimes and binaries are kept")
+	driver := flag.String("driver", string(kubelet.Systemd), "cgroup driver of the machine: systemd or cgroupfs")
 	flag.Parse()
+	if !slices.Contains(kubelet.Drivers(), kubelet.Driver(*driver)) {
+		fmt.Fprintf(os.Stderr, "demo: -driver %s: must be systemd or cgroupfs\n", *driver)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	color := os.Getenv("NO_COLOR") == "" && (os.Getenv("FORCE_COLOR") != "" || term.IsTerminal(int(os.Stdout.Fd())))
 	d := &demo{out: os.Stdout, color: color, began: time.Now()}
-	if err := d.run(ctx, *cache, *svg, *keep); err != nil {
+	options := machine.Options{Cache: *cache, Driver: kubelet.Driver(*driver), Progress: os.Stderr}
+	if err := d.run(ctx, options, *svg, *keep); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
@@ -58,7 +67,7 @@ type demo struct {
 	crowd script.Line // when every pod was there
 }
 
-func (d *demo) run(ctx context.Context, cache, svg string, keep bool) error {
+func (d *demo) run(ctx context.Context, options machine.Options, svg string, keep bool) error {
 	s, err := scenario.Parse("demo.yaml", play)
 	if err != nil {
 		return err
@@ -71,14 +80,14 @@ func (d *demo) run(ctx context.Context, cache, svg string, keep bool) error {
 		return err
 	}
 	d.say("A node with %d CPUs: %s.", grid.CPUs(), grid)
-	d.guest, err = scenario.Boot(ctx, scenario.BootOptions{
-		Machine: machine.Options{Grid: grid, Cache: cache, Progress: os.Stderr}, Daemon: true,
-	})
+	options.Grid = grid
+	d.guest, err = scenario.Boot(ctx, scenario.BootOptions{Machine: options, Daemon: true})
 	if err != nil {
 		return err
 	}
 	defer d.guest.Close()
-	d.say("It booted in %.0f s with containerd %s. Starting the daemon.", d.guest.Booted.Seconds(), machine.ContainerdVersion)
+	d.say("It booted in %.0f s with containerd %s, cgroup driver %s. Starting the daemon.",
+		d.guest.Booted.Seconds(), machine.ContainerdVersion, options.Driver)
 	player, err := scenario.NewPlayer(ctx, d.guest, s)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, d.guest.Diagnosis(ctx))

@@ -57,6 +57,9 @@ func Build(ctx context.Context, dir string, driver kubelet.Driver, progress io.W
 		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	b := &builder{dir: dir, progress: progress}
+	if err := b.clear(); err != nil {
+		return nil, err
+	}
 	kernel, err := b.kernel(ctx)
 	if err != nil {
 		return nil, err
@@ -85,6 +88,22 @@ func Build(ctx context.Context, dir string, driver kubelet.Driver, progress io.W
 	return assets, nil
 }
 
+const making = "making-"
+
+// clear removes what a killed run was making: while the lock is held, nobody is.
+func (b *builder) clear() error {
+	left, err := filepath.Glob(filepath.Join(b.dir, making+"*"))
+	if err != nil {
+		return err
+	}
+	for _, l := range left {
+		if err := os.RemoveAll(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // once makes a directory in the cache by filling a temporary one and renaming it,
 // so that an interrupted build leaves nothing that looks complete.
 func (b *builder) once(name string, fill func(tmp string) error) (string, error) {
@@ -92,7 +111,7 @@ func (b *builder) once(name string, fill func(tmp string) error) (string, error)
 	if _, err := os.Stat(final); err == nil {
 		return final, nil
 	}
-	tmp, err := os.MkdirTemp(b.dir, "making-"+name+"-")
+	tmp, err := os.MkdirTemp(b.dir, making+name+"-")
 	if err != nil {
 		return "", err
 	}

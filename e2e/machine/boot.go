@@ -94,7 +94,7 @@ func BuildGo(ctx context.Context, cache, pkg, name string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	tmp, err := os.MkdirTemp(dir, "making-")
+	tmp, err := os.MkdirTemp(dir, making)
 	if err != nil {
 		return "", err
 	}

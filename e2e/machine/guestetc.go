@@ -57,6 +57,10 @@ Wants=agent.service console.service dbus.socket systemd-journald.service
 AllowIsolate=yes
 `
 
+// agentCPUs are for the agent and what it starts, pods excepted: under emulation
+// each further CPU that a Go program spreads over makes all of them slower.
+const agentCPUs = "0-1"
+
 // agentUnit: containerd and the daemon are the agent's children, as far from
 // kubepods as on any node. They outlive it, and it may make cgroups of its own.
 const agentUnit = `[Unit]
@@ -68,7 +72,7 @@ ExecStart=/usr/bin/agent
 Environment=PATH=` + guestPath + ` HOME=/root
 KillMode=process
 Delegate=yes
-AllowedCPUs=0-1
+AllowedCPUs=` + agentCPUs + `
 StandardOutput=tty
 StandardError=tty
 TTYPath=/dev/ttyS0
@@ -161,6 +165,9 @@ mount -t tmpfs tmpfs /tmp
 rm -rf /var/run
 ln -s /run /var/run
 echo '+cpuset +cpu +memory +pids' > /sys/fs/cgroup/cgroup.subtree_control
+mkdir /sys/fs/cgroup/system
+echo ` + agentCPUs + ` > /sys/fs/cgroup/system/cpuset.cpus
+echo $$ > /sys/fs/cgroup/system/cgroup.procs
 hostname -F /etc/hostname
 ifconfig lo 127.0.0.1 up
 exec /usr/bin/init

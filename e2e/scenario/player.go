@@ -299,18 +299,26 @@ func (p *Player) create(ctx context.Context, spec *kubelet.Pod) error {
 		return invalid("pod %s is on the node already", key(spec.Namespace, spec.Name))
 	}
 	ps := &podState{spec: spec, containers: map[string]*containerState{}, config: sandboxConfig(spec, p.g.Driver.Path(spec.CgroupName()))}
-	if err := p.g.tree.create(ctx, spec.CgroupName(), p.podCPU(spec)); err != nil {
-		return err
-	}
 	p.pods[key(spec.Namespace, spec.Name)] = ps
-	err := p.startPod(ctx, ps)
-	if err == nil {
-		err = p.updateClasses(ctx)
-	}
-	if err != nil {
+	if err := p.admit(ctx, ps); err != nil {
 		return errors.Join(err, p.remove(ctx, key(spec.Namespace, spec.Name)))
 	}
 	return nil
+}
+
+// admit writes the classes once more at the end, as kubelet does in its next round:
+// that is when systemd writes over what it does not know of.
+func (p *Player) admit(ctx context.Context, ps *podState) error {
+	if err := p.updateClasses(ctx); err != nil {
+		return err
+	}
+	if err := p.g.tree.create(ctx, ps.spec.CgroupName(), p.podCPU(ps.spec)); err != nil {
+		return err
+	}
+	if err := p.startPod(ctx, ps); err != nil {
+		return err
+	}
+	return p.updateClasses(ctx)
 }
 
 func (p *Player) startPod(ctx context.Context, ps *podState) error {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/e2e/machine"
+	"github.com/quietcore/quietcore/e2e/wire"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/script"
 )
@@ -225,5 +226,53 @@ func TestDaemonConfig(t *testing.T) {
 func TestEntryUID(t *testing.T) {
 	if entryUID("default/web") != script.UIDOf("default", "web") || entryUID("x") != "x" {
 		t.Error("namespace/pod does not stand for the UID, or a UID not for itself")
+	}
+}
+
+func TestWhatIsOfPods(t *testing.T) {
+	for name, want := range map[string]bool{
+		"kubepods.slice": true, "kubepods.slice.d": true, "kubepods-burstable-pod1_2.slice": true, "cri-containerd-abc.scope.d": true,
+		"system.slice.d": false, "agent.service": false, "kubelet.service": false, "kubepodsy.slice": false,
+	} {
+		if got := ofPods(name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func files(text map[int]string) []wire.FileResult {
+	out := make([]wire.FileResult, len(looked))
+	for i := range out {
+		out[i].Missing = true
+		if data, there := text[i]; there {
+			out[i] = wire.FileResult{Data: []byte(data + "\n")}
+		}
+	}
+	return out
+}
+
+func at(up int, file string) int {
+	return slices.IndexFunc(looked, func(l struct {
+		up   int
+		file string
+	}) bool {
+		return l.up == up && l.file == file
+	})
+}
+
+func TestNearestSetsCount(t *testing.T) {
+	c := script.State{}
+	err := fill(&c, files(map[int]string{
+		at(0, weight): "39", at(0, maximum): "max 100000", at(1, maximum): "150000 100000",
+		at(2, cpus): "4-15", at(3, cpus): "0-15", at(0, mems): "1", at(3, mems): "0-3",
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.CPUs != "4-15" || c.Mems != "1" || *c.Weight != 39 || c.QuotaMilli != 1500 {
+		t.Errorf("%+v with weight %d", c, *c.Weight)
+	}
+	if err := fill(&c, files(map[int]string{at(3, cpus): "0-15"})); err == nil {
+		t.Error("a container without a cgroup is no error")
 	}
 }
