@@ -68,13 +68,13 @@ func (t *Tree) Check(read func(path string) (Effective, error)) []Drift {
 	var found []Drift
 	drifted := map[*node]bool{}
 	for _, n := range nodes {
-		d, ok := t.check(n, read)
-		if !ok {
+		d := t.check(n, read)
+		if d == nil {
 			continue
 		}
 		drifted[n] = true
 		d.Inherited = d.Inherited || drifted[n.parent] && d.Err == nil && t.settled(n, n.own)
-		found = append(found, d)
+		found = append(found, *d)
 	}
 	return found
 }
@@ -86,34 +86,51 @@ func (t *Tree) CheckOne(id string, read func(path string) (Effective, error)) (d
 	if n == nil {
 		return Drift{}, false
 	}
-	return t.check(n, read)
+	if d := t.check(n, read); d != nil {
+		return *d, true
+	}
+	return Drift{}, false
 }
 
-func (t *Tree) check(n *node, read func(path string) (Effective, error)) (Drift, bool) {
-	want, managed := t.want(n)
-	if !managed {
-		return Drift{}, false
+// check returns nil where all is well. A set is 1 KiB and an audit looks at
+// thousands: nothing is copied until there is something to report.
+func (t *Tree) check(n *node, read func(path string) (Effective, error)) *Drift {
+	mask := t.wish(n)
+	if mask == nil {
+		return nil
 	}
 	e, err := read(n.path)
 	if errors.Is(err, ErrGone) {
 		t.vanished(n)
-		return Drift{}, false
+		return nil
 	}
-	d := Drift{ID: n.ids[len(n.ids)-1], Path: n.path, Err: err}
 	if err != nil {
-		return d, true
+		return &Drift{ID: n.ids[len(n.ids)-1], Path: n.path, Err: err}
 	}
-	d.Want, d.Got, d.Own = want, e.CPUs, e.OwnCPUs
-	if n.own != nil {
-		d.Wrote = *n.own
+	was := n.own
+	t.observe(n, &e)
+	_, due := t.dirty[n]
+	due = due && !t.settled(n, n.own)
+	if !due && e.CPUs == *mask && mask.SubsetOf(&t.online) {
+		return nil
 	}
-	t.observe(n, e)
-	if goal, _ := t.goal(n); d.Got != goal || n.parent == t.top && d.Got != want {
+	return t.drift(n, &e, was, read)
+}
+
+func (t *Tree) drift(n *node, e *Effective, was *cpuset.Set, read func(path string) (Effective, error)) *Drift {
+	want, _ := t.want(n)
+	if goal, _ := t.goal(n); e.CPUs != goal || n.parent == t.top && e.CPUs != want {
 		t.lookAbove(n, read)
 	}
-	t.explain(&d, n)
-	_, pending := t.dirty[n]
-	return d, d.Got != d.Want || pending && !t.settled(n, n.own)
+	d := &Drift{ID: n.ids[len(n.ids)-1], Path: n.path, Want: want, Got: e.CPUs, Own: e.OwnCPUs}
+	if was != nil {
+		d.Wrote = *was
+	}
+	t.explain(d, n)
+	if _, due := t.dirty[n]; d.Got == want && !(due && !t.settled(n, n.own)) {
+		return nil
+	}
+	return d
 }
 
 // explain adds what a limit from outside has to do with it.
@@ -126,18 +143,19 @@ func (t *Tree) explain(d *Drift, n *node) {
 	if !d.Want.Intersects(&o.allows) {
 		d.Trespass = t.owned().And(d.Got)
 	}
-	goal, _ := t.goal(n)
-	d.outside = d.Own == d.Wrote || d.Got == goal && t.settled(n, n.own)
-	d.Inherited = n.parent != t.top && d.Got == goal
+	d.outside = d.Own == d.Wrote || t.settled(n, n.own)
+	d.Inherited = n.parent != t.top && d.outside
 }
 
 // observe notes the masks that a cgroup really has. A reader that does not
 // read memory nodes leaves those known as they are.
-func (t *Tree) observe(n *node, e Effective) {
+func (t *Tree) observe(n *node, e *Effective) {
 	n.gone = false
-	n.own = known(e.OwnCPUs)
+	if n.own == nil || *n.own != e.OwnCPUs {
+		n.own = known(&e.OwnCPUs)
+	}
 	if !e.Mems.IsEmpty() {
-		n.ownMems = known(e.OwnMems)
+		n.ownMems = known(&e.OwnMems)
 	}
 	if !t.settled(n, n.own) || !t.memsSettled(n) {
 		t.dirty[n] = struct{}{}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -21,6 +22,7 @@ type FS struct {
 	cpusets  root // on v2 the one hierarchy, also used for cpu
 	cpu      root
 	hasCPU   bool // false where v1 has no cpu hierarchy
+	last     atomic.Pointer[parsedSet]
 	mu       sync.Mutex
 	refused  bool // this kernel refuses to empty a populated cgroup's mask
 	refusals int

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -38,6 +39,9 @@ func (fs *FS) Effective(path string) (Effective, error) {
 }
 
 func (fs *FS) readPair(path, kind string, own, effective *cpuset.Set) error {
+	if fs.peekPair(path, kind, own, effective) {
+		return nil
+	}
 	g, err := fs.cpusets.groupOrTop(path)
 	if err != nil {
 		return err
@@ -58,6 +62,56 @@ func (fs *FS) readPair(path, kind string, own, effective *cpuset.Set) error {
 		return err
 	}
 	return fs.readAbove(missing, effective)
+}
+
+// peekPair is readPair for what is as usual; false says that it has to be asked.
+func (fs *FS) peekPair(path, kind string, own, effective *cpuset.Set) bool {
+	clean := path
+	if path != rootPath {
+		var err error
+		if clean, err = CleanPath(path); err != nil {
+			return false
+		}
+	}
+	ownFile, effectiveFile := "cpuset.cpus", "cpuset.cpus.effective"
+	switch {
+	case fs.v1:
+		ownFile, effectiveFile = "cpuset."+kind, "cpuset.effective_"+kind
+	case kind != "cpus":
+		ownFile, effectiveFile = "cpuset."+kind, "cpuset."+kind+".effective"
+	}
+	return fs.peekSet(clean, ownFile, own) && fs.peekSet(clean, effectiveFile, effective)
+}
+
+// parsedSet is the last text that peekSet made a set of: hundreds of cgroups in
+// a row have the same.
+type parsedSet struct {
+	text string
+	set  cpuset.Set
+}
+
+func (fs *FS) peekSet(path, file string, set *cpuset.Set) bool {
+	var buf [1024]byte
+	text, ok := fs.cpusets.peek(path, file, buf[:])
+	if !ok {
+		return false
+	}
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 {
+		*set = cpuset.Set{}
+		return true
+	}
+	if last := fs.last.Load(); last != nil && last.text == string(text) {
+		*set = last.set
+		return true
+	}
+	parsed, err := parseSet(string(text))
+	if err != nil {
+		return false
+	}
+	fs.last.Store(&parsedSet{text: string(text), set: parsed})
+	*set = parsed
+	return true
 }
 
 // readAbove reads the effective set of the nearest cgroup above that has one.

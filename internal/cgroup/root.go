@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -104,6 +105,27 @@ func groupError(path string, err error) error {
 	return fmt.Errorf("open cgroup %s: %w", path, err)
 }
 
+// peek reads one file of a cgroup in three system calls, into buf. It is the
+// quick way for what usually succeeds: where it does not, or the file does not
+// fit, the way through group tells why. path must be clean.
+func (r root) peek(path, file string, buf []byte) ([]byte, bool) {
+	name := file
+	if path != rootPath {
+		name = path + "/" + file
+	}
+	fd, err := unix.Openat2(int(r.dir.Fd()), name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: beneath})
+	if err != nil {
+		return nil, false
+	}
+	defer unix.Close(fd)
+	// The kernel hands out such a file in one piece.
+	n, err := unix.Read(fd, buf)
+	if err != nil || n == len(buf) {
+		return nil, false
+	}
+	return buf[:n], true
+}
+
 // group is one open cgroup directory; close it after use.
 type group struct {
 	root root
@@ -138,6 +160,10 @@ func (g group) write(file, text string) error {
 	}
 	defer f.Close()
 	if _, err := f.WriteString(text); err != nil {
+		var bare syscall.Errno // without the file's name, which ioError says with the cgroup's
+		if errors.As(err, &bare) {
+			err = bare
+		}
 		return g.ioError("write", file, text, err)
 	}
 	return nil
@@ -161,10 +187,33 @@ func (g group) ioError(verb, file, text string, err error) error {
 		controller, _, _ := strings.Cut(file, ".")
 		return &NoControllerError{Path: g.path, Controller: controller, File: file}
 	}
+	if why := reason(err); why != "" {
+		err = fmt.Errorf("%w: %s", err, why)
+	}
 	if verb == "write" {
 		return fmt.Errorf("write %s to %s of cgroup %s: %w", quoted(text), file, g.path, err)
 	}
 	return fmt.Errorf("%s %s of cgroup %s: %w", verb, file, g.path, err)
+}
+
+// reason says what the kernel means by an error of a cgroup's file, and the way
+// out, where the error's own words leave one guessing.
+func reason(err error) string {
+	switch {
+	case errors.Is(err, unix.EROFS):
+		return "cgroups are mounted read-only here; mount the host's /sys/fs/cgroup writable (in a pod: a hostPath volume without readOnly)"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return "it takes root, and on cgroup v1 a set within that of the cgroup above"
+	case errors.Is(err, unix.EBUSY):
+		return "a cgroup below holds CPUs outside this set, or a cpuset partition beside it claims them"
+	case errors.Is(err, unix.EINVAL):
+		return "the kernel does not take this value here: CPUs or memory nodes that the machine does not have, or a quota beyond that of the cgroup above"
+	case errors.Is(err, unix.ERANGE):
+		return "a number beyond those that this kernel was built for"
+	case errors.Is(err, unix.ENOSPC):
+		return "this kernel does not empty the set of a cgroup in which something runs"
+	}
+	return ""
 }
 
 // removed looks the path up again: cgroupfs leaves the link count of a removed

@@ -320,14 +320,16 @@ func (t *Tree) Observe(path string, e Effective) {
 	if n == nil {
 		return
 	}
-	t.observe(n, e)
+	t.observe(n, &e)
 }
 
-func known(s cpuset.Set) *cpuset.Set {
-	if s.IsEmpty() {
+// known copies a set that is one.
+func known(s *cpuset.Set) *cpuset.Set {
+	if *s == (cpuset.Set{}) {
 		return nil
 	}
-	return &s
+	own := *s
+	return &own
 }
 
 // Want returns the CPUs that the tasks of a pod, a container or a slice (by
@@ -532,7 +534,7 @@ func (t *Tree) touchBelow(n *node) {
 }
 
 func (t *Tree) setMems(n *node, mems cpuset.Set) {
-	n.mems = known(mems)
+	n.mems = known(&mems)
 	t.dirty[n] = struct{}{}
 }
 
