@@ -35,9 +35,9 @@ type life struct {
 	unseen bool
 	ghosts []string // ids whose cgroups have vanished
 
-	// Of the plan under way.
-	owned     cpuset.Set // CPUs with an owner before or after it
-	before    map[string]oracle.CPUSet
+	// Of the change under way, however many plans it takes.
+	owned     cpuset.Set               // CPUs with an owner before or after it
+	gained    map[string]oracle.CPUSet // by whom, since it began
 	last      map[string]oracle.CPUSet
 	violation string
 	failing   func() bool
@@ -410,33 +410,41 @@ func (l *life) wish(p *lifePod, c *lifeContainer) cpuset.Set {
 // under a limit from outside, or what there is without an owner. exact says
 // that it must also be on all of it.
 func (l *life) entitled(p *lifePod, c *lifeContainer) (cpus cpuset.Set, exact bool) {
+	cpus, exact, _ = l.outlook(p, c)
+	return cpus, exact
+}
+
+// outlook adds whether it is hopeless: all that is left has owners, before or
+// after, and no order of writes can keep the container off their CPUs.
+func (l *life) outlook(p *lifePod, c *lifeContainer) (cpus cpuset.Set, exact, hopeless bool) {
 	wish := l.wish(p, c)
 	limit := l.limit.And(l.online) // nothing left is no limit to the kernel
 	if limit.IsEmpty() || !strings.HasPrefix(c.path, "kubepods/") {
-		return wish, true
+		return wish, true, false
 	}
+	hopeless = limit.SubsetOf(&l.owned)
 	if both := wish.And(limit); !both.IsEmpty() {
-		return both, true
+		return both, true, hopeless
 	}
 	if ownerless := limit.Minus(l.owners()); !ownerless.IsEmpty() {
-		return ownerless, false
+		return ownerless, false, hopeless
 	}
-	return limit, false
+	return limit, false, true
 }
 
 // rights is what every cgroup with tasks may use; cgroups inside a container
 // what the container may.
-func (l *life) rights() map[string]oracle.CPUSet {
-	all := map[string]oracle.CPUSet{}
+func (l *life) rights() (all map[string]oracle.CPUSet, hopeless map[string]bool) {
+	all, hopeless = map[string]oracle.CPUSet{}, map[string]bool{}
 	for _, p := range l.pods {
 		for _, c := range p.containers {
-			cpus, _ := l.entitled(p, c)
+			cpus, _, none := l.outlook(p, c)
 			for path := c.path; l.model.tasks[path]; path += "/nested" {
-				all[path] = parsed(cpus.String())
+				all[path], hopeless[path] = parsed(cpus.String()), none
 			}
 		}
 	}
-	return all
+	return all, hopeless
 }
 
 // check holds after every single file write: who gained a CPU is entitled to
@@ -447,16 +455,20 @@ func (l *life) check(path, file string) {
 	for _, line := range l.kern.Writes() {
 		l.model.write(line)
 	}
-	now, rights, owners := l.model.where(), l.rights(), l.owners()
+	now, owners := l.model.where(), l.owners()
+	rights, hopeless := l.rights()
 	l.compare(now)
 	for q, cpus := range now {
+		l.gained[q] = l.gained[q].Union(cpus.Difference(l.last[q]))
+	}
+	for q, cpus := range now {
 		for _, c := range cpus.Difference(l.last[q]).List() {
-			if !l.owned.Has(c) || l.violation != "" {
+			if !l.owned.Has(c) || hopeless[q] || l.violation != "" {
 				continue
 			}
 			for r, others := range now {
 				// Parked: it came with this plan onto a CPU that has no owner.
-				parked := !owners.Has(c) && !l.before[r].Contains(c)
+				parked := !owners.Has(c) && l.gained[r].Contains(c)
 				within := l.last[strings.TrimRight(strings.ReplaceAll(q, "/nested", "/"), "/")].Contains(c)
 				if others.Contains(c) && !rights[r].Contains(c) && !parked && !within {
 					l.violation = fmt.Sprintf("after a write to %s %s, %s came onto CPU %d while %s is on it and must not be (it needs %s)%s", path, file, q, c, r, rights[r], l.model.tree())
@@ -482,7 +494,6 @@ func (l *life) compare(now map[string]oracle.CPUSet) {
 
 func (l *life) run(plan []cgroup.Write) error {
 	l.last, l.violation = l.model.where(), ""
-	l.before = l.last
 	return l.tree.Execute(plan, func(w cgroup.Write) error {
 		if l.failing != nil && l.failing() {
 			return errInjected
@@ -498,7 +509,7 @@ var errInjected = errors.New("injected")
 
 // steps lets a few things happen and returns the plan for them.
 func (l *life) steps(t *rapid.T, more ...func(*rapid.T)) []cgroup.Write {
-	l.owned = l.owners()
+	l.owned, l.gained = l.owners(), map[string]oracle.CPUSet{}
 	events := append([]func(*rapid.T){l.create, l.create, l.remove, l.change, l.swap}, more...)
 	for range rapid.IntRange(1, 3).Draw(t, "events") {
 		rapid.SampledFrom(events).Draw(t, "event")(t)

@@ -184,6 +184,12 @@ func (p *planner) leave(n *node) {
 	target, managed := p.t.target(n)
 	own := p.own(n)
 	above, now := p.above(n), p.effective(n)
+	if target == nil && managed && own != nil && !p.t.covered(n) && !own.SubsetOf(&now) {
+		// A mask that it should not have, and not all of it counts now: when what
+		// is above grows, those inside would fall onto the rest of it.
+		p.set(n, Shrink, &now)
+		return
+	}
 	if target == nil || !managed || own != nil && own.SubsetOf(target) && now.SubsetOf(own) {
 		return
 	}
