@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -529,13 +530,19 @@ func (n *node) want(id, cpus string) {
 func (n *node) checkOwners() {
 	n.t.Helper()
 	s := n.plugin.Snapshot()
+	best := map[string]bool{} // of class BE, in whatever slice
+	for _, c := range s.Containers {
+		if n.containers[c.ID] != nil {
+			best[strings.Trim(n.containers[c.ID].Linux.CgroupsPath, "/")] = c.Class == policy.BE
+		}
+	}
 	for _, owner := range s.Containers {
 		if owner.Pool != policy.PoolExclusive {
 			continue
 		}
 		own := s.CPUs(owner)
 		for path, cpus := range n.kernel.Tasks() {
-			be := len(path) > 19 && path[:19] == "kubepods/besteffort"
+			be := best[path] || strings.HasPrefix(path, "kubepods/besteffort")
 			mine := n.containers[owner.ID] != nil && "/"+path == n.containers[owner.ID].Linux.CgroupsPath
 			if mine || be && owner.Class == policy.LSR || samePod(path, owner.PodUID) {
 				continue
