@@ -54,6 +54,7 @@ var proofs = []proof{
 	{"drift", drift},
 	{"crash", crash},
 	{"disorder", disorder},
+	{"uninstall", uninstall},
 }
 
 func main() {

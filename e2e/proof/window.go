@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/quietcore/quietcore/e2e/sampler/sweep"
 )
 
@@ -31,13 +33,11 @@ const (
 // neighbours are in every slice that pods of theirs can be in, class and
 // Kubernetes' own class at odds too.
 //
-// Each may use but a fraction of a CPU, or the emulated guest would do nothing
-// else. A thread whose group has used up its quota stays ready to run on the CPU
-// where it is, and leaves it like any other when it must.
+// A small limit would hold up the start of the pod itself.
 func neighbours() []workload {
 	return []workload{
-		shared("web", 20).limited(50), shared("part", 50).limited(50), bestEffort("batch"),
-		{Pod: sweep.Pod{Class: sweep.BE, Name: "crawl"}, milli: 20, limit: 50},
+		shared("web", 200), shared("part", 1500).limited(1500), bestEffort("batch"),
+		{Pod: sweep.Pod{Class: sweep.BE, Name: "crawl"}, milli: 100},
 	}
 }
 
@@ -103,15 +103,21 @@ func window(ctx context.Context, n *node) ([]figure, error) {
 	return figures, nil
 }
 
-// busy starts a pod with busy threads. What has no limit of its own is capped first.
+// busy starts a pod with busy threads. They may use but a fraction of a CPU, or the
+// emulated guest would do nothing else: a thread whose group has used up its quota
+// stays ready to run on the CPU where it is, and leaves it like any other.
 func (n *node) busy(ctx context.Context, w workload) error {
 	if _, err := n.create(ctx, w); err != nil {
 		return err
 	}
-	if w.limit == 0 {
-		if _, err := n.player.Do(ctx, fmt.Sprintf("cap: {pod: %s, container: main, cpu: 0.05, seconds: 86400}", w.Name)); err != nil {
-			return err
-		}
+	id, err := n.containerID(ctx, w)
+	if err != nil {
+		return err
+	}
+	_, err = n.CRI().UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: &cri.LinuxContainerResources{CpuQuota: 5000, CpuPeriod: 100000}})
+	if err != nil {
+		return err
 	}
 	return n.spin(ctx, w, 2)
 }
