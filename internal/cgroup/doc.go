@@ -27,7 +27,23 @@
 // A slice with one member that differs cannot protect anybody: it carries the
 // union of what its members need, and every member its own mask. The same holds
 // one level down for a pod and its containers. The slice's own need (what an
-// unknown newcomer gets) is always part of the union.
+// unknown newcomer gets) is always part of the union. What counts is where a
+// cgroup lies, not whose it is: a container whose cgroup is elsewhere than its
+// pod's widens what it does lie in. Cgroups that a workload makes inside its
+// container are left alone: the kernel keeps them within the container's set,
+// whatever they carry.
+//
+// # Limits from outside
+//
+// Above the slices others rule: an administrator may have given kubepods a mask,
+// or the whole node runs in a container. Such a mask is read (LookAbove, and
+// Check at any difference), never written. Who needs something within it keeps
+// his mask, which is right again by itself when the limit is lifted. Who has
+// nothing of what he needs within it would get, by the kernel's rule, all that is
+// in it, the CPUs of owners too: he gets what a pool has there instead. Either
+// is a Drift that names the cgroup above (Drift.Above, Drift.Outside) for as
+// long as it lasts, and neither is written twice. Where all that is left has
+// owners nothing can be done but say so (Drift.Trespass).
 //
 // # The order of a change
 //

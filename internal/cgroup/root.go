@@ -160,10 +160,6 @@ func (g group) write(file, text string) error {
 	}
 	defer f.Close()
 	if _, err := f.WriteString(text); err != nil {
-		var bare syscall.Errno // without the file's name, which ioError says with the cgroup's
-		if errors.As(err, &bare) {
-			err = bare
-		}
 		return g.ioError("write", file, text, err)
 	}
 	return nil
@@ -180,6 +176,10 @@ func (g group) open(file string, flags int) (*os.File, error) {
 // ioError tells a cgroup that vanished from one that lacks the controller: the
 // file is missing in both.
 func (g group) ioError(verb, file, text string, err error) error {
+	var bare syscall.Errno // without the file's name, which is said here with the cgroup's
+	if errors.As(err, &bare) {
+		err = bare
+	}
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) && g.removed() {
 		return fmt.Errorf("%s %s of cgroup %s: %w", verb, file, g.path, ErrGone)
 	}
