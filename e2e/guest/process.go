@@ -38,8 +38,9 @@ func execute(req *wire.Request) (*wire.Response, error) {
 	cmd := exec.CommandContext(ctx, req.Argv[0], req.Argv[1:]...)
 	cmd.Env = append(os.Environ(), req.Env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(req.Stdin), &stdout, &stderr
-	// A child that keeps the pipe open must not hold the answer back for ever.
-	cmd.WaitDelay = time.Second
+	// A child that keeps the pipe open must not hold the answer back for ever; on a
+	// busy host the pipe itself has taken over a second to be read to its end.
+	cmd.WaitDelay = 20 * time.Second
 	err := cmd.Run()
 	resp := &wire.Response{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}
 	var exit *exec.ExitError
