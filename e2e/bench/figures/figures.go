@@ -43,7 +43,10 @@ type Stage struct {
 	// counted.
 	Enter []Operations `json:"enter"`
 	Leave []Operations `json:"leave"`
-	// Mask is one write of cpuset.cpus to the burstable slice, by nobody's help.
+	// Wait is the runtime's for these owners.
+	Wait Times `json:"wait"`
+	// Mask is one write of cpuset.cpus to the burstable slice that takes an owner's
+	// CPUs away, with no daemon in it.
 	Mask Times `json:"mask"`
 }
 

@@ -9,12 +9,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
 )
@@ -59,10 +61,26 @@ func spawn(threads int, attr *syscall.SysProcAttr) (*sleeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	if err := startAnywhere(cmd); err != nil {
 		return nil, err
 	}
 	return &sleeper{cmd: cmd, out: bufio.NewReader(out)}, nil
+}
+
+// startAnywhere keeps from a container's process that the guest's agent, and so
+// this program, may run on some of the CPUs only.
+func startAnywhere(cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var mine, all unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &mine); err != nil {
+		return err
+	}
+	all.Fill()
+	if err := unix.SchedSetaffinity(0, &all); err != nil {
+		return err
+	}
+	return errors.Join(cmd.Start(), unix.SchedSetaffinity(0, &mine))
 }
 
 // sleeperEnv keeps hundreds of Go programs from doing anything.

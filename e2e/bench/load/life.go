@@ -249,7 +249,7 @@ func (n *node) allCPUs() (cpuset.Set, error) {
 }
 
 // countedLives is how many owners come and go under the eyes of the metrics.
-const countedLives = 3
+const countedLives = 5
 
 // stage grows the node and measures what one owner costs there.
 func (n *node) stage(ctx context.Context, containers int) (figures.Stage, error) {
@@ -269,49 +269,62 @@ func (n *node) stage(ctx context.Context, containers int) (figures.Stage, error)
 		return s, fmt.Errorf("only %d threads run in %d containers", s.Threads, containers)
 	}
 	say("%d containers with %d threads run after %.0f s", containers, s.Threads, time.Since(began).Seconds())
+	var waits []time.Duration
 	for range countedLives {
-		enter, leave, err := n.countLife(ctx)
+		l, err := n.countLife(ctx)
 		if err != nil {
 			return s, err
 		}
-		s.Enter, s.Leave = append(s.Enter, enter), append(s.Leave, leave)
+		s.Enter, s.Leave, waits = append(s.Enter, l.enter), append(s.Leave, l.leave), append(waits, l.wait)
 	}
+	s.Wait = figures.TimesOf(waits)
 	s.Mask, err = n.maskTimes(20)
-	say("an owner beside them: %+v to enter, %+v to leave; a mask %+v ms", s.Enter[0], s.Leave[0], s.Mask)
+	say("an owner beside them: %+v to enter, %+v to leave, waits %+v ms; a mask %+v ms", s.Enter[0], s.Leave[0], s.Wait, s.Mask)
 	return s, err
 }
 
+// life is what one owner cost.
+type life struct {
+	enter, leave figures.Operations
+	wait         time.Duration
+}
+
 // countLife reads the metrics around one owner.
-func (n *node) countLife(ctx context.Context) (enter, leave figures.Operations, err error) {
+func (n *node) countLife(ctx context.Context) (l life, err error) {
 	o, err := n.arrive(ctx)
 	if err != nil {
-		return enter, leave, err
+		return l, err
 	}
 	steps := []func() error{
 		func() error { return nil },
-		func() error { _, err := n.enterOurs(ctx, o); return err },
+		func() error {
+			took, err := n.enterOurs(ctx, o)
+			l.wait = took.run + took.create
+			return err
+		},
 		func() error { return n.leaveOurs(ctx, o) },
 	}
 	var at []counted
 	for _, step := range steps {
 		if err := step(); err != nil {
-			return enter, leave, err
+			return l, err
 		}
 		if err := n.daemon.settled(ctx); err != nil {
-			return enter, leave, err
+			return l, err
 		}
 		m, err := n.daemon.metrics(ctx)
 		if err != nil {
-			return enter, leave, err
+			return l, err
 		}
 		at = append(at, m)
 	}
-	return at[1].minus(at[0]), at[2].minus(at[1]), nil
+	l.enter, l.leave = at[1].minus(at[0]), at[2].minus(at[1])
+	return l, nil
 }
 
-// maskTimes writes the burstable slice's mask past everybody, and puts it back:
-// what the kernel takes for its threads.
-func (n *node) maskTimes(pairs int) (figures.Times, error) {
+// maskTimes takes an owner's CPUs out of the burstable slice's mask past everybody,
+// and puts them back: what the kernel takes for its threads.
+func (n *node) maskTimes(writes int) (figures.Times, error) {
 	file := n.burstable() + "/cpuset.cpus"
 	all, err := n.allCPUs()
 	if err != nil {
@@ -324,13 +337,14 @@ func (n *node) maskTimes(pairs int) (figures.Times, error) {
 		}
 	}
 	var took []time.Duration
-	for range pairs {
-		for _, mask := range []cpuset.Set{fewer, all} {
-			start := time.Now()
-			if err := os.WriteFile(file, []byte(mask.String()), 0o644); err != nil {
-				return figures.Times{}, err
-			}
-			took = append(took, time.Since(start))
+	for range writes {
+		start := time.Now()
+		if err := os.WriteFile(file, []byte(fewer.String()), 0o644); err != nil {
+			return figures.Times{}, err
+		}
+		took = append(took, time.Since(start))
+		if err := os.WriteFile(file, []byte(all.String()), 0o644); err != nil {
+			return figures.Times{}, err
 		}
 	}
 	return figures.TimesOf(took), nil

@@ -16,7 +16,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -101,7 +100,11 @@ func (n *node) measure(ctx context.Context) (*figures.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &figures.Report{Driver: n.o.driver, Kernel: strings.TrimSpace(string(release)), CPUs: runtime.NumCPU()}
+	all, err := n.allCPUs()
+	if err != nil {
+		return nil, err
+	}
+	r := &figures.Report{Driver: n.o.driver, Kernel: strings.TrimSpace(string(release)), CPUs: all.Count()}
 	for _, containers := range []int{n.o.most / 100, n.o.most / 10, n.o.most} {
 		s, err := n.stage(ctx, containers)
 		if err != nil {
