@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 
 	oracle "k8s.io/utils/cpuset"
 )
@@ -97,4 +98,30 @@ func (m *model) tree() string {
 		fmt.Fprintf(&b, "\n\t%s [%s] -> %s", path, m.files[path], m.effective(path))
 	}
 	return b.String()
+}
+
+// The model says what was measured in a guest (kernel 6.1): a container with
+// CPUs 0-1 in a slice masked to 4-15 runs on 4-15, one with 2-5 on 4-5; an
+// offline CPU gives way to the parent's set; what is inside follows.
+func TestModelIsAsMeasured(t *testing.T) {
+	m := newModel("0-15")
+	m.mkdir("slice/a/nested", true, false)
+	m.mkdir("slice/b", true, false)
+	m.mkdir("slice/c", true, false)
+	for _, line := range []string{"slice cpuset.cpus=4-15", "slice/a cpuset.cpus=0-1", "slice/a/nested cpuset.cpus=0,15", "slice/b cpuset.cpus=2-5", "slice/c cpuset.cpus=7", "slice/c cpuset.mems=0"} {
+		m.write(line)
+	}
+	for _, step := range []struct{ online, a, nested, b, c string }{
+		{"0-15", "4-15", "15", "4-5", "7"},
+		{"0-6,8-15", "4-6,8-15", "15", "4-5", "4-6,8-15"},
+		{"0-14", "4-14", "4-14", "4-5", "7"},
+		{"0-3", "0-1", "0", "2-3", "0-3"},
+	} {
+		m.online = parsed(step.online)
+		for path, want := range map[string]string{"slice/a": step.a, "slice/a/nested": step.nested, "slice/b": step.b, "slice/c": step.c} {
+			if got := m.effective(path).String(); got != want {
+				t.Errorf("online %s: %s on %s, want %s", step.online, path, got, want)
+			}
+		}
+	}
 }
