@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -29,10 +31,16 @@ func (m *Machine) StartContainerd(ctx context.Context) error {
 	if err := m.WaitSocket(wait, ContainerdSocket); err != nil {
 		return fmt.Errorf("%w\n%s", err, m.LogTail(ctx, Containerd, 2000))
 	}
-	if _, err := m.CRI().Status(wait, &cri.StatusRequest{}); err != nil {
-		return fmt.Errorf("CRI Status: %w\n%s", err, m.LogTail(ctx, Containerd, 2000))
+	for {
+		_, err := m.CRI().Status(wait, &cri.StatusRequest{})
+		// It accepts before it has looked at what runs. Each question is a round trip.
+		if early := status.Code(err) == codes.Unavailable && wait.Err() == nil; err == nil || !early {
+			if err != nil {
+				err = fmt.Errorf("CRI Status: %w\n%s", err, m.LogTail(ctx, Containerd, 2000))
+			}
+			return err
+		}
 	}
-	return nil
 }
 
 // ImportImage gives the runtime its only image. --local, because containerd 2.4
