@@ -43,6 +43,7 @@ type enforcer struct {
 	log      *slog.Logger
 	meter    *metrics.Metrics
 	ticks    <-chan time.Time
+	after    func(time.Duration) <-chan time.Time
 	at       passing
 	late     time.Duration // see Options.Late
 
@@ -91,7 +92,7 @@ type subjectState struct {
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit, at: o.At, late: o.Late,
+		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
 		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{},
@@ -189,14 +190,23 @@ func (e *enforcer) run(ctx context.Context) {
 		e.mu.Lock()
 		e.quiet = len(e.inbox) == 0 && !e.failed
 		e.mu.Unlock()
+		var retry <-chan time.Time
+		if e.failed {
+			retry = e.after(retryWrites)
+		}
 		select {
 		case <-ctx.Done():
 		case <-e.wake:
+		case <-retry:
+			e.failed, e.rounds = false, 0
 		case <-ticks:
 			e.startAudit()
 		}
 	}
 }
+
+// retryWrites is how long after a failed write it is tried again.
+const retryWrites = 5 * time.Second
 
 // turn does the most urgent thing there is and reports whether there was one.
 // Shrinking comes first, since somebody waits for it; the rest is done in small

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 
 	"github.com/containerd/nri/pkg/api"
@@ -90,7 +91,7 @@ func (l *listing) RemovePodSandbox(context.Context, *api.PodSandbox) error { ret
 // listen registers and returns when take has been called.
 func (r *restorer) listen(ctx context.Context, take func(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error)) (*link, error) {
 	ear := &listing{take: take, done: make(chan error, 1)}
-	l, err := register(ctx, &r.o, ear, func(st stub.Stub) { ear.stub = st })
+	l, err := r.register(ctx, ear)
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
@@ -107,6 +108,21 @@ func (r *restorer) listen(ctx context.Context, take func(context.Context, []*api
 	}
 	return l, nil
 }
+
+// register tries again: NRI's library waits five seconds for the runtime and no
+// more, which on a busy node can be too short.
+func (r *restorer) register(ctx context.Context, ear *listing) (*link, error) {
+	for i := 1; ; i++ {
+		l, err := register(ctx, &r.o, ear, func(st stub.Stub) { ear.stub = st })
+		var dial *net.OpError
+		if err == nil || i == registerTries || errors.As(err, &dial) || ctx.Err() != nil {
+			return l, err
+		}
+		r.o.Log.Warn("the runtime did not register us; once more", "err", err)
+	}
+}
+
+const registerTries = 6
 
 // check looks whether the runtime stores what it was told to.
 func (r *restorer) check(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {

@@ -272,7 +272,7 @@ func TestCallsToSystemdForAnOwner(t *testing.T) {
 // TestABusThatHangsStartsNoOwner: the owner waits no longer than it may, the rest
 // goes on, and all is made good when systemd is back.
 func TestABusThatHangsStartsNoOwner(t *testing.T) {
-	n := newUnitNode(t, cgroup.BusOptions{Limit: 20 * time.Millisecond, Pause: time.Nanosecond})
+	n := newUnitNode(t, cgroup.BusOptions{Limit: 500 * time.Millisecond, Pause: time.Nanosecond})
 	web := unitPod{"web", bursting, policy.LS, policy.Burstable, 500}
 	db := unitPod{"db", kubepods, policy.LSR, policy.Guaranteed, 4000}
 	n.systemd.Start(web.scope(), 1)
@@ -293,7 +293,7 @@ func TestABusThatHangsStartsNoOwner(t *testing.T) {
 	}
 	n.systemd.Release()
 	eventually(t, "it is made good", func() bool {
-		n.look()
+		n.audit <- time.Time{} // what failed gets its next chance
 		return n.on(web.scope()) == "4-15"
 	})
 }

@@ -25,7 +25,9 @@ const (
 type BusOptions struct {
 	// Socket is the one socket to use; empty: PrivateBus, else SystemBus.
 	Socket string
-	// Limit bounds one change, connecting included. Default 2 s.
+	// Limit bounds one change, connecting included. Default 10 s: a daemon-reload
+	// of a large node keeps systemd busy for seconds, and a change that waits for
+	// its end is sooner done than one that is tried again.
 	Limit time.Duration
 	// Pause is for how long nobody waits for a bus again that has just not
 	// answered. Default 3 s.
@@ -50,7 +52,7 @@ type bus struct {
 
 func newBus(o BusOptions) *bus {
 	if o.Limit == 0 {
-		o.Limit = 2 * time.Second
+		o.Limit = 10 * time.Second
 	}
 	if o.Pause == 0 {
 		o.Pause = 3 * time.Second
