@@ -37,6 +37,9 @@ func rowsOf(r *figures.Report) []row {
 		{What: "answers later than 2 s, of all", Measured: fmt.Sprintf("%d of %d", r.LateForRT, r.Answers)},
 	}
 	for _, s := range r.Stages {
+		list = append(list, row{What: fmt.Sprintf("our wait beside %d containers, median of %d", s.Containers, s.Wait.N), Measured: millis(s.Wait.P50)})
+	}
+	for _, s := range r.Stages {
 		what := fmt.Sprintf("operations to enter and to leave beside %d containers", s.Containers)
 		list = append(list, row{What: what, Measured: operations(s)})
 	}
