@@ -188,7 +188,7 @@ func (d *daemon) systemdAnswered(result string, err error) {
 }
 
 func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {
-	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now, At: plugin.AtStage(d.at)}
+	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now, Uptime: state.Uptime, At: plugin.AtStage(d.at)}
 	found := store.Load()
 	if found.Reason != "" {
 		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason, "aside", found.Aside)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +13,9 @@ import (
 )
 
 // Lock is held by the one daemon of a state directory. The kernel releases it
-// when its holder dies, however it dies.
-type Lock struct{ f *os.File }
+// when its holder dies, however it dies. The directory itself is locked as well as
+// the file in it: a file system that became read-only may have no file.
+type Lock struct{ dir, f *os.File }
 
 // BusyError says that another daemon holds the lock.
 type BusyError struct {
@@ -31,37 +33,66 @@ func TakeLock(dir string) (*Lock, error) {
 	if err := Prepare(dir); err != nil {
 		return nil, err
 	}
-	name := filepath.Join(dir, lockName)
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	d, err := os.Open(dir)
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		defer f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, &BusyError{Dir: dir, Holder: holder(f)}
+	f, err := openLock(filepath.Join(dir, lockName))
+	if err != nil {
+		d.Close()
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	l := &Lock{d, f}
+	for _, locked := range []*os.File{f, d} {
+		if locked == nil {
+			continue
 		}
-		return nil, fmt.Errorf("lock %s: %w", name, err)
+		if err := unix.Flock(int(locked.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			defer l.Release()
+			if errors.Is(err, unix.EWOULDBLOCK) {
+				return nil, &BusyError{Dir: dir, Holder: holder(f)}
+			}
+			return nil, fmt.Errorf("lock %s: %w", locked.Name(), err)
+		}
+	}
+	l.sign()
+	return l, nil
+}
+
+// openLock opens the file; nil where there is none and none can be made.
+func openLock(name string) (*os.File, error) {
+	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|flags, 0o600)
+	if err == nil || !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.ENOSPC) {
+		return f, err
+	}
+	if f, err = os.OpenFile(name, os.O_RDONLY|flags, 0); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return f, err
+}
+
+// sign writes down who holds the lock. It is for people: a full disk keeps nobody
+// from pinning.
+func (l *Lock) sign() {
+	if l.f == nil {
+		return
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "this host"
 	}
-	if err := errors.Join(f.Truncate(0), writeAt(f, fmt.Sprintf("pid %d on %s\n", os.Getpid(), host))); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock %s: %w", name, err)
+	if l.f.Truncate(0) == nil {
+		_, _ = l.f.WriteAt([]byte(fmt.Sprintf("pid %d on %s\n", os.Getpid(), host)), 0)
 	}
-	return &Lock{f}, nil
-}
-
-func writeAt(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
 }
 
 // holder is what the other daemon wrote about itself.
 func holder(f *os.File) string {
 	const most = 300
+	if f == nil {
+		return "whose pid is not known"
+	}
 	text, err := io.ReadAll(io.LimitReader(f, most))
 	line := strings.TrimSpace(string(text))
 	if err != nil || !strings.HasPrefix(line, "pid ") || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
@@ -72,4 +103,9 @@ func holder(f *os.File) string {
 
 // Release gives the lock up. The file stays: removing it would let a third
 // daemon lock another file of the same name.
-func (l *Lock) Release() error { return l.f.Close() }
+func (l *Lock) Release() error {
+	if l.f == nil {
+		return l.dir.Close()
+	}
+	return errors.Join(l.f.Close(), l.dir.Close())
+}

@@ -35,6 +35,8 @@ type Snapshot struct {
 	Revision uint64 `json:"revision"` // the policy's, for people who compare files
 	Pods     []Pod  `json:"pods"`
 	Caps     []Cap  `json:"caps"`
+	// Uptime is the machine's when this was saved; Store fills it in. 0: unknown.
+	Uptime time.Duration `json:"uptime,omitzero"`
 }
 
 // Pod is one pod that must find its place again.
@@ -62,6 +64,9 @@ type Cap struct {
 	CapMilli           int64     `json:"capMilli"`
 	Until              time.Time `json:"until"`
 	PreviousQuotaMilli *int64    `json:"previousQuotaMilli,omitempty"` // policy.NoLimit: none; nil: the policy's own
+	// Left is how long it had still to run when it was saved; Store fills it in. It
+	// holds when somebody sets the clock, which Until does not.
+	Left time.Duration `json:"left,omitzero"`
 }
 
 // Of takes from a checkpoint of the machine what is worth keeping.

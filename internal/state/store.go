@@ -30,6 +30,7 @@ type Store struct {
 	Node   string // empty: unknown, not compared
 	BootID string // empty: unknown, not compared
 	Now    func() time.Time
+	Uptime func() time.Duration // of the machine; nil: unknown
 	// At is told how far each Save is, for tests that kill it there; may be nil.
 	At func(Stage)
 }
@@ -131,7 +132,55 @@ func (s *Store) Load() Loaded {
 	case s.BootID != "" && e.BootID != "" && e.BootID != s.BootID:
 		return Loaded{Rebooted: true, Reason: fmt.Sprintf("the node was started anew after %s: what ran then is gone", e.SavedAt.Format(time.RFC3339))}
 	}
+	s.setDeadlines(&snapshot)
 	return Loaded{Snapshot: snapshot}
+}
+
+// setDeadlines says when caps end by the clock as it is now. Their time runs by the
+// machine's uptime; where that is unknown a clock that was put back makes them run
+// once more at most.
+func (s *Store) setDeadlines(snapshot *Snapshot) {
+	now := s.Now()
+	for i := range snapshot.Caps {
+		c := &snapshot.Caps[i]
+		if c.Left == 0 {
+			continue // of a daemon that did not say
+		}
+		passed := time.Duration(-1)
+		if s.Uptime != nil && snapshot.Uptime > 0 {
+			passed = s.Uptime() - snapshot.Uptime
+		}
+		if latest := now.Add(c.Left); passed < 0 && c.Until.After(latest) {
+			c.Until = latest
+		}
+		if passed >= 0 {
+			c.Until = now.Add(c.Left - passed)
+		}
+		c.Left = 0
+	}
+	snapshot.Uptime = 0
+}
+
+// stamped is a snapshot with what a later Load needs to know of the time.
+func (s *Store) stamped(snapshot Snapshot) Snapshot {
+	now := s.Now()
+	snapshot.Caps = slices.Clone(snapshot.Caps)
+	for i := range snapshot.Caps {
+		snapshot.Caps[i].Left = snapshot.Caps[i].Until.Sub(now)
+	}
+	if s.Uptime != nil {
+		snapshot.Uptime = s.Uptime()
+	}
+	return snapshot
+}
+
+// Uptime is how long the machine has been up, asleep or not; nobody can set it.
+func Uptime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 // read refuses links and everything that is no plain file.
@@ -201,7 +250,7 @@ func (s *Store) dropUnfinished() {
 // Save replaces the file as a whole: after a crash at any moment there is
 // either the old one or the new one.
 func (s *Store) Save(snapshot Snapshot) error {
-	text, err := encode(snapshot, s.Node, s.BootID, s.Now())
+	text, err := encode(s.stamped(snapshot), s.Node, s.BootID, s.Now())
 	if err != nil {
 		return err
 	}
