@@ -255,7 +255,7 @@ func TestACapOutlivesItsDeadlineOnlyWhileNobodyIsThere(t *testing.T) {
 	doCap("noisy-main", 100, time.Minute).do(w)
 	w.rest()
 	w.kill()
-	w.ahead += time.Hour
+	w.ahead, w.passed = time.Hour, time.Hour
 	path := noisy("noisy").parent() + "/noisy-main"
 	if got := w.quota(path); got != 100 {
 		t.Errorf("while the daemon is dead the quota is %dm, want the cap of 100m", got)

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -98,6 +99,9 @@ type world struct {
 	*node
 	dir    string
 	ahead  time.Duration // of the wall clock
+	passed time.Duration // beyond real time
+	boot   time.Time
+	name   string // of the node
 	doom   *doom
 	change func(*Options)
 	audit  chan time.Time
@@ -106,10 +110,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{node: newNode(t, grid(t, testGrid)), dir: filepath.Join(memoryDir(t), "state")}
-	if err := state.Prepare(w.dir); err != nil {
-		t.Fatal(err)
-	}
+	w := &world{node: newNode(t, grid(t, testGrid)), dir: filepath.Join(memoryDir(t), "state"), boot: time.Now().Add(-time.Hour), name: "n"}
 	w.startRuntime()
 	t.Cleanup(func() {
 		for _, bury := range w.buried {
@@ -132,14 +133,19 @@ func memoryDir(t testing.TB) string {
 
 func (w *world) now() time.Time { return time.Now().Add(w.ahead) }
 
+func (w *world) uptime() time.Duration { return time.Since(w.boot) + w.passed }
+
 func (w *world) stateFile(d *doom) *state.Store {
-	return &state.Store{Dir: w.dir, Node: "n", BootID: "b", Now: w.now, At: AtStage(d.pass)}
+	return &state.Store{Dir: w.dir, Node: w.name, BootID: "b", Now: w.now, Uptime: w.uptime, At: AtStage(d.pass)}
 }
 
 // begin starts a daemon that meets its doom, and waits until it is settled or dead.
 func (w *world) begin(d *doom) {
 	w.t.Helper()
 	w.audit, w.vanish, w.doom = make(chan time.Time), make(chan time.Time), d
+	if err := state.Prepare(w.dir); err != nil { // as the lock is taken
+		w.t.Fatal(err)
+	}
 	store := w.stateFile(d)
 	o := w.options()
 	o.Driver, o.Store, o.Saved, o.At = mortal{w.kernel, d}, store, store.Load().Snapshot, d.pass
@@ -318,6 +324,7 @@ func doCap(id string, milli int64, d time.Duration) step {
 func doWait(d time.Duration) step {
 	return step{name: "time passes", do: func(w *world) {
 		w.ahead += d
+		w.passed += d
 		if err := w.submit(policy.Tick{}); err != nil {
 			w.t.Error(err)
 		}
@@ -571,6 +578,19 @@ func (w *world) play(l life, d *doom) {
 	w.sound()
 }
 
+var killAll = flag.Bool("kill.all", false, "kill the daemon at every passing of every point, not at three of each in each life")
+
+// passings are those of n at which to kill: the first, the last and one between.
+func passings(n int) []int {
+	var all []int
+	for i := 1; i <= n; i++ {
+		if *killAll || i == 1 || i == n || i == (n+1)/2 {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 // atOnce is how many daemons are killed at a time: a life is mostly waiting.
 const atOnce = 8
 
@@ -593,7 +613,7 @@ func TestKilledAtEveryPointOfEveryLife(t *testing.T) {
 			for _, p := range Points() {
 				n := whole.counts()[p]
 				reached[p] += n
-				for i := 1; i <= n; i++ {
+				for _, i := range passings(n) {
 					kills++
 					free <- struct{}{}
 					jobs.Go(func() {

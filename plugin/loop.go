@@ -43,8 +43,9 @@ type loop struct {
 	cfg      policy.Config
 	view     atomic.Pointer[policy.Snapshot]
 	stale    atomic.Bool  // the machine is ahead of view
-	beat     atomic.Int64 // unix nanoseconds of the last turn
+	beat     atomic.Int64 // of the last turn, in nanoseconds since start
 	offset   atomic.Int64 // nanoseconds that tests have put the clock forward
+	start    time.Time
 	clock    Clock
 	log      *slog.Logger
 
@@ -80,10 +81,9 @@ func newLoop(o *Options) (*loop, error) {
 	l := &loop{
 		requests: make(chan request), machine: m, recorder: policy.NewRecorder(recordedEvents), cfg: o.Config,
 		clock: o.Clock, log: o.Log, step: (*policy.Machine).Step,
-		at: o.At, pace: saveEvery,
+		at: o.At, pace: saveEvery, start: o.Clock.Now(),
 	}
 	l.view.Store(m.Snapshot())
-	l.beat.Store(o.Clock.Now().UnixNano())
 	return l, nil
 }
 
@@ -100,7 +100,7 @@ func (l *loop) run(ctx context.Context) {
 	var save <-chan time.Time
 	var saved time.Time
 	for {
-		l.beat.Store(l.clock.Now().UnixNano())
+		l.beat.Store(int64(l.clock.Now().Sub(l.start)))
 		if l.dirty.Load() && save == nil {
 			save = time.After(max(saveDelay, l.pace-time.Since(saved)))
 		}

@@ -136,7 +136,7 @@ func (p *Plugin) Connected() bool    { return p.connected.Load() }
 func (p *Plugin) Synchronised() bool { return p.synchronised.Load() }
 
 // Beat is when the loop last turned, for a liveness probe.
-func (p *Plugin) Beat() time.Time { return time.Unix(0, p.loop.beat.Load()) }
+func (p *Plugin) Beat() time.Time { return p.loop.start.Add(time.Duration(p.loop.beat.Load())) }
 
 // Settled reports whether everything decided is written, read back and saved.
 func (p *Plugin) Settled() bool {
