@@ -88,6 +88,7 @@ func newLife(t *rapid.T, flat bool) *life {
 	}
 	l.kern.V1 = flat
 	l.kern.ClearPopulated = rapid.Bool().Draw(t, "kernel clears populated cgroups")
+	l.kern.OnDemand = true
 	l.kern.After = l.check
 	l.mkdir(burstable, 0)
 	l.mkdir(besteffort, 0)
@@ -124,7 +125,7 @@ func (l *life) tamper(path, cpus string) {
 // leftover puts a mask on a new cgroup, of an earlier daemon or by the runtime.
 // v1 has rules of its own for that.
 func (l *life) leftover(t *rapid.T, path string) {
-	if !l.kern.V1 && rapid.IntRange(0, 3).Draw(t, "leftover") == 0 {
+	if !l.kern.V1 && l.kern.HasCpuset(path) && rapid.IntRange(0, 3).Draw(t, "leftover") == 0 {
 		l.tamper(path, subset(t, cpuset.Range(0, lifeCPUs-1), "leftover cpus", 1, lifeCPUs).String())
 	}
 }
@@ -370,19 +371,40 @@ func (l *life) shrinkTo(n *lifeNeed) bool {
 	return true
 }
 
+// uncontrolled takes the cpuset controller from a cgroup and all below, and
+// their masks with it, as when systemd finds no unit there that asks for it.
+func (l *life) uncontrolled(t *rapid.T) {
+	path := l.ours(t)
+	l.kern.DisableCpuset(path)
+	for below := range l.model.files {
+		if strings.HasPrefix(below+"/", path+"/") {
+			l.model.files[below] = ""
+		}
+	}
+	l.unseen = true
+}
+
+// ours draws a cgroup that is not above the tree.
+func (l *life) ours(t *rapid.T) string {
+	var paths []string
+	for path := range l.model.files {
+		if strings.Count(path, "/") > 0 && path != outside && path != "system/runtime" {
+			paths = append(paths, path)
+		}
+	}
+	slices.Sort(paths)
+	return rapid.SampledFrom(paths).Draw(t, "cgroup")
+}
+
 // hostile changes a mask behind everybody's back.
 func (l *life) hostile(t *rapid.T) {
 	if l.kern.V1 {
 		return
 	}
-	var paths []string
-	for path := range l.model.files {
-		if strings.Count(path, "/") > 0 && path != outside && path != "system/runtime" { // ours
-			paths = append(paths, path)
-		}
+	path := l.ours(t)
+	if l.kern.HasCpuset(path) {
+		l.tamper(path, subset(t, cpuset.Range(0, lifeCPUs-1), "hostile cpus", 0, lifeCPUs).String())
 	}
-	slices.Sort(paths)
-	l.tamper(rapid.SampledFrom(paths).Draw(t, "hostile to"), subset(t, cpuset.Range(0, lifeCPUs-1), "hostile cpus", 0, lifeCPUs).String())
 	l.unseen = true
 }
 
@@ -577,7 +599,7 @@ func TestRandomLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLife(t, false)
 		for range rapid.IntRange(1, 12).Draw(t, "rounds") {
-			l.obey(t, l.steps(t, l.hotplug, l.hostile))
+			l.obey(t, l.steps(t, l.hotplug, l.hostile, l.uncontrolled))
 			l.settled(t)
 		}
 	})

@@ -124,7 +124,7 @@ func (d *Dir) show(path string) error {
 		"cpu.max":               e.Quota.String(),
 		"cpu.weight":            fmt.Sprint(e.Weight),
 	}
-	if !d.Kernel.hasCpuset(path) {
+	if !d.Kernel.HasCpuset(path) {
 		for file := range files {
 			if strings.HasPrefix(file, "cpuset.") {
 				if err := os.Remove(filepath.Join(d.root, path, file)); err != nil && !os.IsNotExist(err) {

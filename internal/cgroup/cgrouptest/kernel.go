@@ -29,6 +29,9 @@ type Kernel struct {
 	// ClearPopulated lets a populated cgroup's mask be emptied, as kernels
 	// later than 6.1 may.
 	ClearPopulated bool
+	// OnDemand enables the cpuset controller for a cgroup that is written, as
+	// systemd does for its units.
+	OnDemand bool
 	// Before, if set, runs before each Apply without any lock held: it may
 	// block, remove the cgroup, or return an error in the kernel's place.
 	Before func(path string, v cgroup.Values) error
@@ -109,7 +112,8 @@ func (g *group) forget() {
 	}
 }
 
-func (k *Kernel) hasCpuset(path string) bool {
+// HasCpuset reports whether a cgroup has the controller.
+func (k *Kernel) HasCpuset(path string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	g := k.find(path)
@@ -224,6 +228,9 @@ func (k *Kernel) writeSet(path, file string, set cpuset.Set) error {
 	return k.write(path, file, set.String(), func(g *group) error {
 		if g.parent == nil {
 			return unix.EACCES
+		}
+		for a := g; k.OnDemand && a != nil; a = a.parent {
+			a.noCpuset = false
 		}
 		if !g.hasCpuset() {
 			return &cgroup.NoControllerError{Path: path, Controller: "cpuset", File: file}
