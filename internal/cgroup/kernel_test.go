@@ -141,6 +141,7 @@ func sleeper(t *testing.T, procs string) {
 	}
 }
 
+// An audit of 1,000 containers in 500 pods.
 func BenchmarkAuditFiles1000(b *testing.B) {
 	n := crowd(b, 0)
 	d := benchDir(b)
@@ -148,7 +149,9 @@ func BenchmarkAuditFiles1000(b *testing.B) {
 	for i := range 500 {
 		path := burstable + "/web" + strconv.Itoa(i)
 		d.Mkdir(path+"/main", 1)
+		d.Mkdir(path+"/side", 1)
 		n.pod(burstable, "web"+strconv.Itoa(i), cgroup.InPool("shared"))
+		n.container(burstable, "web"+strconv.Itoa(i), "side", cgroup.Need{}, "")
 	}
 	d.Mkdir(besteffort, 0)
 	if err := n.tree.Execute(n.tree.Plan(), func(w cgroup.Write) error {
