@@ -40,6 +40,18 @@ func TestWhatADeadDaemonGuards(t *testing.T) {
 			after: map[string]string{"db-main-2": "0-3", "web-main": "4-15"},
 		},
 		{
+			name: "an update moves no owner off its CPUs", before: []spec{lse("db", 4000), lse("other", 2000), burstable("web")},
+			meanwhile: func(t *testing.T, n *node) {
+				for id, cpus := range map[string]string{"db-main": "8-9", "other-main": "0-15", "web-main": "0-15"} {
+					if err := n.update(id, &api.LinuxCPU{Cpus: cpus}); err != nil { // as kubelet's static policy does
+						t.Fatal(err)
+					}
+				}
+			},
+			dead:  map[string]string{"db-main": "0-3", "other-main": "4-5", "web-main": "6-15"},
+			after: map[string]string{"db-main": "0-3", "other-main": "4-5", "web-main": "6-15"},
+		},
+		{
 			name: "an owner that ends leaves its CPUs idle", before: []spec{lse("db", 4000), burstable("web")},
 			meanwhile: func(_ *testing.T, n *node) { n.remove(lse("db", 4000)) },
 			dead:      map[string]string{"web-main": "4-15"},
