@@ -72,9 +72,11 @@ type enforcer struct {
 	slices   map[string]bool
 	toVerify []string
 	toLimit  []*subjectState
-	auditing []string // what the audit has still to look at
-	strays   map[string]bool
-	raw      bool // a systemd cgroup was seen: said once
+	// unwritten are those whose limit could not be written.
+	unwritten []*subjectState
+	auditing  []string // what the audit has still to look at
+	strays    map[string]bool
+	raw       bool // a systemd cgroup was seen: said once
 }
 
 // subjectState is what the enforcer remembers of a pod or container.
@@ -198,7 +200,7 @@ func (e *enforcer) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-e.wake:
 		case <-retry:
-			e.failed, e.rounds = false, 0
+			e.retry()
 		case <-ticks:
 			e.startAudit()
 		}
@@ -208,12 +210,23 @@ func (e *enforcer) run(ctx context.Context) {
 // retryWrites is how long after a failed write it is tried again.
 const retryWrites = 5 * time.Second
 
+// retry gives failed writes another chance. Masks that are not written show in the
+// tree's plan, quotas have to be asked for.
+func (e *enforcer) retry() {
+	e.failed, e.rounds = false, 0
+	unwritten := e.unwritten
+	e.unwritten = nil
+	for _, s := range unwritten {
+		e.lookAtLimit(s)
+	}
+}
+
 // turn does the most urgent thing there is and reports whether there was one.
 // Shrinking comes first, since somebody waits for it; the rest is done in small
 // pieces with a look at the inbox between.
 func (e *enforcer) turn(ctx context.Context) bool {
 	if batches := e.take(); len(batches) > 0 {
-		e.failed, e.rounds = false, 0
+		e.retry()
 		for _, b := range batches {
 			e.absorb(b)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,6 +116,43 @@ func TestAWriteThatFailsKeepsTheOwnerOutUntilItIsRepaired(t *testing.T) {
 	}
 	n.want("db-main", "0-3")
 	n.checkOwners()
+}
+
+func TestAQuotaThatWasNotWrittenIsTriedAgainBeforeTheNextAudit(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	db := lsr("db", 4000)
+	var broken atomic.Bool
+	broken.Store(true)
+	n.kernel.Before = func(path string, v cgroup.Values) error {
+		if broken.Load() && v.Quota != nil && v.Quota.Micros < 0 && strings.Trim(path, "/") == strings.Trim(db.parent(), "/") {
+			return errors.New("systemd does not answer")
+		}
+		return nil
+	}
+	again := make(chan time.Time)
+	n.up(func(o *Options) {
+		o.Clock.Audit = make(chan time.Time) // never
+		o.Clock.After = func(d time.Duration) <-chan time.Time {
+			if d == retryWrites {
+				return again
+			}
+			return time.After(d)
+		}
+	})
+	mustRun(t, n, db)
+	broken.Store(false)
+	if n.plugin.Settled() {
+		t.Error("settled, although a quota is not written")
+	}
+	select {
+	case again <- time.Now():
+	case <-time.After(limitOfWait):
+		t.Fatal("nobody waits to try again")
+	}
+	n.settle()
+	if got := n.quota(db.parent()); got != policy.NoLimit {
+		t.Errorf("the pod's quota stays at %dm", got)
+	}
 }
 
 func TestDriftIsRepairedAndCounted(t *testing.T) {

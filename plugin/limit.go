@@ -84,7 +84,8 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 	case err == nil:
 		s.limit.ours, s.limit.seen = !s.limit.back, true
 	case !errors.Is(err, cgroup.ErrGone):
-		e.failed = true // the audit looks at it again
+		e.failed = true
+		e.unwritten = append(e.unwritten, s)
 		e.log.Error("quota not written; it is tried again", "cgroup", s.path, "quota", want.String(), "err", err)
 	}
 }
