@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -77,7 +78,7 @@ func (e *enforcer) repair(ctx context.Context) {
 
 // startAudit puts every cgroup on the list. Failed writes get their next chance.
 func (e *enforcer) startAudit() {
-	e.failed, e.rounds = false, 0
+	e.retry()
 	if e.reader != nil {
 		e.tree.LookAbove(e.reader.CPUs)
 	}
@@ -110,7 +111,11 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 			above = append(above, d.Path)
 			source := e.sourceOf(ctx, d)
 			e.meter.Drift(source)
-			e.log.Warn("drift", "subject", e.nameOf(id), "source", source, "drift", d.String())
+			level := slog.LevelWarn
+			if !d.Trespass.IsEmpty() {
+				level = slog.LevelError // somebody is on CPUs of others, and no write of ours helps
+			}
+			e.log.Log(ctx, level, "drift", "subject", e.nameOf(id), "source", source, "drift", d.String())
 		}
 	}
 	e.auditing = e.auditing[n:]
