@@ -35,6 +35,7 @@ func rowsOf(r *figures.Report) []row {
 		{What: "the same, p99", Measured: times(r.Ours.P99 / r.Nothing.P99)},
 		{What: "answers later than half of a runtime's usual 2 s, of all", Measured: fmt.Sprintf("%d of %d", r.LateForUs, r.Answers)},
 		{What: "answers later than 2 s, of all", Measured: fmt.Sprintf("%d of %d", r.LateForRT, r.Answers)},
+		{What: "owners refused because systemd did not answer within 2 s", Measured: fmt.Sprintf("%d, after %d such calls", r.Refused, r.SystemdLate)},
 	}
 	for _, s := range r.Stages {
 		list = append(list, row{What: fmt.Sprintf("our wait beside %d containers, median of %d", s.Containers, s.Wait.N), Measured: millis(s.Wait.P50)})

@@ -24,9 +24,12 @@ type Report struct {
 	OursCreate Times `json:"oursCreateContainer"`
 	// LateFor counts the answers that took longer than half of the runtime's usual
 	// limit, where the daemon gives up, and than the whole, where the runtime does.
-	Answers      int `json:"answers"`
-	LateForUs    int `json:"lateForUs"`
-	LateForRT    int `json:"lateForRuntime"`
+	Answers   int `json:"answers"`
+	LateForUs int `json:"lateForUs"`
+	LateForRT int `json:"lateForRuntime"`
+	// Refused owners are not among the answers: the others could not be moved away
+	// because systemd did not answer within the daemon's limit for it.
+	Refused      int `json:"refused"`
 	SystemdLate  int `json:"systemdTimeouts"`
 	SystemdError int `json:"systemdErrors"`
 

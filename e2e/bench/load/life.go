@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -214,6 +215,10 @@ func (n *node) enterOurs(ctx context.Context, o *owner) (answer, error) {
 	return took, n.ours.started(ctx, o.sandbox, o.main)
 }
 
+// busy is a refusal because the others could not be moved away in time: right, and
+// no answer time.
+func busy(err error) bool { return err != nil && strings.Contains(err.Error(), "Busy: ") }
+
 func (n *node) othersOn() (cpuset.Set, error) {
 	text, err := readWord(n.burstable(), "cpuset.cpus.effective")
 	if err != nil {
@@ -270,10 +275,17 @@ func (n *node) stage(ctx context.Context, containers int) (figures.Stage, error)
 	}
 	say("%d containers with %d threads run after %.0f s", containers, s.Threads, time.Since(began).Seconds())
 	var waits []time.Duration
-	for range countedLives {
+	for tries := 0; len(waits) < countedLives; tries++ {
 		l, err := n.countLife(ctx)
 		if err != nil {
 			return s, err
+		}
+		if l.disturbed {
+			if tries >= 2*countedLives {
+				return s, errors.New("systemd hardly ever answers in time")
+			}
+			say("systemd did not answer in time; the owner is not counted")
+			continue
 		}
 		s.Enter, s.Leave, waits = append(s.Enter, l.enter), append(s.Leave, l.leave), append(waits, l.wait)
 	}
@@ -287,6 +299,7 @@ func (n *node) stage(ctx context.Context, containers int) (figures.Stage, error)
 type life struct {
 	enter, leave figures.Operations
 	wait         time.Duration
+	disturbed    bool // systemd did not answer in time, so there were repeats
 }
 
 // countLife reads the metrics around one owner.
@@ -306,7 +319,12 @@ func (n *node) countLife(ctx context.Context) (l life, err error) {
 	}
 	var at []counted
 	for _, step := range steps {
-		if err := step(); err != nil {
+		err := step()
+		if busy(err) {
+			l.disturbed = true
+			return l, n.leaveOurs(ctx, o)
+		}
+		if err != nil {
 			return l, err
 		}
 		if err := n.daemon.settled(ctx); err != nil {
@@ -319,6 +337,7 @@ func (n *node) countLife(ctx context.Context) (l life, err error) {
 		at = append(at, m)
 	}
 	l.enter, l.leave = at[1].minus(at[0]), at[2].minus(at[1])
+	l.disturbed = at[2].timeouts != at[0].timeouts
 	return l, nil
 }
 
@@ -361,11 +380,16 @@ func (n *node) answers(ctx context.Context, r *figures.Report) error {
 			return err
 		}
 		took, err := n.enterOurs(ctx, o)
-		if err != nil {
+		if err != nil && !busy(err) {
 			return err
 		}
 		if err := n.leaveOurs(ctx, o); err != nil {
 			return err
+		}
+		if err != nil {
+			r.Refused++
+			say("refused: %v", err)
+			continue
 		}
 		none, _, err := n.idle.enter(ctx, o.sandbox, o.main)
 		if err != nil {
