@@ -267,7 +267,8 @@ func TestACapOutlivesItsDeadlineOnlyWhileNobodyIsThere(t *testing.T) {
 	doCap("noisy-main", 100, time.Minute).do(w)
 	w.rest()
 	w.kill()
-	w.ahead, w.passed = time.Hour, time.Hour
+	w.ahead.Add(int64(time.Hour))
+	w.passed.Add(int64(time.Hour))
 	path := noisy("noisy").parent() + "/noisy-main"
 	if got := w.quota(path); got != 100 {
 		t.Errorf("while the daemon is dead the quota is %dm, want the cap of 100m", got)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,8 +99,8 @@ func (m mortal) Apply(ctx context.Context, path string, v cgroup.Values) error {
 type world struct {
 	*node
 	dir    string
-	ahead  time.Duration // of the wall clock
-	passed time.Duration // beyond real time
+	ahead  atomic.Int64 // of the wall clock, in nanoseconds
+	passed atomic.Int64 // beyond real time
 	boot   time.Time
 	name   string // of the node
 	doom   *doom
@@ -131,9 +132,9 @@ func memoryDir(t testing.TB) string {
 	return dir
 }
 
-func (w *world) now() time.Time { return time.Now().Add(w.ahead) }
+func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }
 
-func (w *world) uptime() time.Duration { return time.Since(w.boot) + w.passed }
+func (w *world) uptime() time.Duration { return time.Since(w.boot) + time.Duration(w.passed.Load()) }
 
 func (w *world) stateFile(d *doom) *state.Store {
 	return &state.Store{Dir: w.dir, Node: w.name, BootID: "b", Now: w.now, Uptime: w.uptime, At: AtStage(d.pass)}
@@ -199,9 +200,10 @@ func (w *world) submit(e policy.Event) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	dead := w.doom.dead
 	go func() {
 		select {
-		case <-w.doom.dead:
+		case <-dead:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -323,8 +325,8 @@ func doCap(id string, milli int64, d time.Duration) step {
 
 func doWait(d time.Duration) step {
 	return step{name: "time passes", do: func(w *world) {
-		w.ahead += d
-		w.passed += d
+		w.ahead.Add(int64(d))
+		w.passed.Add(int64(d))
 		if err := w.submit(policy.Tick{}); err != nil {
 			w.t.Error(err)
 		}

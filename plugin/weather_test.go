@@ -190,7 +190,7 @@ func TestTheClockJumpsWhileTheDaemonIsDead(t *testing.T) {
 			}
 			owners := w.owners()
 			w.kill()
-			w.ahead += jump
+			w.ahead.Add(int64(jump))
 			w.begin(newDoom("", 0))
 			path := noisy("noisy").parent() + "/noisy-main"
 			if got := w.quota(path); got != 100 {
