@@ -19,8 +19,8 @@ const (
 )
 
 const (
-	// leastNear is how many samples of busy threads beside owners a minute must
-	// give; with fewer, nothing was proved.
+	// leastNear is how many samples of busy threads beside owners there must be;
+	// with fewer, nothing was proved.
 	leastNear = 2000
 	// leastOwners is how many owners must have come, however slow the host is.
 	leastOwners = 6
@@ -83,7 +83,7 @@ func window(ctx context.Context, n *node) ([]figure, error) {
 		{"owners that came", fmt.Sprintf("%d, %d of them onto CPUs in use", ours.Owners, ours.Contested)},
 		{"violations", ours.Violations},
 	}
-	if err := judge(ours, time.Since(began)); err != nil {
+	if err := judge(ours); err != nil {
 		return figures, err
 	}
 	// A plugin that repairs the others in rounds lets them stay for 1 to 10 s. Here a
@@ -124,13 +124,13 @@ func (n *node) busy(ctx context.Context, w workload) error {
 
 func round(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-func judge(r sweep.Report, took time.Duration) error {
+func judge(r sweep.Report) error {
 	switch {
 	case r.Violations > 0:
 		text, _ := json.Marshal(r.First) // of plain values
 		return fmt.Errorf("%d violations, the first of them: %s", r.Violations, text)
-	case float64(r.Near) < leastNear*took.Minutes():
-		return fmt.Errorf("only %d samples of busy threads beside owners in %v: this proves nothing", r.Near, took)
+	case r.Near < leastNear:
+		return fmt.Errorf("only %d samples of busy threads beside owners: this proves nothing", r.Near)
 	case r.Contested < r.Owners/2 || r.Contested < 3:
 		return fmt.Errorf("only %d of %d owners came onto CPUs that others used: this proves nothing", r.Contested, r.Owners)
 	}
