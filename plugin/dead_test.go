@@ -259,6 +259,23 @@ func TestTheRuntimesCopyOfACapDoesNotComeBack(t *testing.T) {
 	}
 }
 
+// Systemd rounds a quota up: what the runtime stores is then a little tighter than
+// the kernel's, and that is nobody's cap.
+func TestARoundedQuotaIsNotTakenForACap(t *testing.T) {
+	w := newWorld(t)
+	pod := noisy("noisy")
+	pod.ctrs[0].limit = 123
+	w.begin(newDoom("", 0))
+	doRun(pod).do(w)
+	w.rest()
+	w.kill()
+	w.setQuota(pod.parent()+"/noisy-main", 130)
+	w.begin(newDoom("", 0))
+	if c := w.plugin.Snapshot().Containers; len(c) != 1 || c[0].QuotaMilli != 123 {
+		t.Errorf("containers %+v; the limit is 123m", c)
+	}
+}
+
 // A daemon that was dead past a cap's deadline undoes it; until then it stays.
 func TestACapOutlivesItsDeadlineOnlyWhileNobodyIsThere(t *testing.T) {
 	w := newWorld(t)

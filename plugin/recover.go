@@ -351,7 +351,12 @@ func (r *recovery) quota(p *running, path string) (milli int64, known bool) {
 	return e.QuotaMilli, err == nil
 }
 
-func tighter(a, b int64) bool { return a != policy.NoLimit && (b == policy.NoLimit || a < b) }
+// tighter compares limits. Systemd rounds quotas up to 10 ms in a second: that is no
+// cap of ours.
+func tighter(a, b int64) bool {
+	const rounding = 10
+	return a != policy.NoLimit && (b == policy.NoLimit || a+rounding < b)
+}
 
 // before is the limit that a capped container had before its cap.
 func (r *recovery) before(uid, name string) (int64, bool) {
