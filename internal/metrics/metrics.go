@@ -38,7 +38,7 @@ func driftSources() []string {
 }
 func quotaSources() []string { return []string{"kubelet", "runtime", other} }
 func callResults() []string  { return []string{"ok", "error", "timeout"} }
-func saveResults() []string { return []string{"ok", "error"} }
+func saveResults() []string  { return []string{"ok", "error"} }
 func reasons() []string {
 	codes := []policy.Code{
 		policy.InvalidQoS, policy.InvalidAnnotation, "InvalidRequest", "SMTAlignmentError", "TopologyAffinityError",
