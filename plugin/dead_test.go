@@ -259,6 +259,35 @@ func TestTheRuntimesCopyOfACapDoesNotComeBack(t *testing.T) {
 	}
 }
 
+// A resize under a cap changes what the end of the cap goes back to, and who takes
+// over from a dead daemon knows that too.
+func TestAResizeUnderACapOutlivesTheDaemon(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	mustRun(t, n, noisy("noisy"))
+	if err := n.plugin.Submit(short(t), policy.CapVerdict{ID: "noisy-main", Milli: 100, For: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	n.settle()
+	if err := n.update("noisy-main", &api.LinuxCPU{Quota: api.Int64(300000), Period: api.UInt64(100000)}); err != nil {
+		t.Fatal(err)
+	}
+	n.settle()
+	n.kill()
+	n.up()
+	path := noisy("noisy").parent() + "/noisy-main"
+	if got := n.quota(path); got != 100 {
+		t.Fatalf("the quota is %dm; the cap is over already", got)
+	}
+	if err := n.plugin.Advance(short(t), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	n.settle()
+	if got := n.quota(path); got != 3000 {
+		t.Errorf("after the cap the quota is %dm, want the 3000m of the resize", got)
+	}
+}
+
 // Systemd rounds a quota up: what the runtime stores is then a little tighter than
 // the kernel's, and that is nobody's cap.
 func TestARoundedQuotaIsNotTakenForACap(t *testing.T) {

@@ -248,8 +248,9 @@ func (l *loop) enforce(r request, decisions []policy.Decision) uint64 {
 	return l.emit(b)
 }
 
-// weigh tells whether decisions change what is saved, which is about pods, and
-// whether enforcing them can wait: nobody leaves or starts on CPUs of its own.
+// weigh tells whether decisions change what is saved, which is about pods and what
+// capped containers go back to, and whether enforcing them can wait: nobody leaves
+// or starts on CPUs of its own.
 func weigh(decisions []policy.Decision) (keep, lazy bool) {
 	lazy = true
 	for _, d := range decisions {
@@ -259,6 +260,7 @@ func weigh(decisions []policy.Decision) (keep, lazy bool) {
 		case policy.SetPool:
 			lazy = false
 		case policy.SetContainer:
+			keep = keep || d.Cap != nil
 			lazy = lazy && d.Need.Own == nil && !d.QuotaOurs
 		}
 	}
