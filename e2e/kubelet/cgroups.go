@@ -100,11 +100,34 @@ func SliceProperties(n CgroupName) []wire.Property {
 // quotaStep is systemd's resolution of a quota: one percent of a CPU.
 const quotaStep = 10000
 
+const second = 1000000
+
+// Rounded is the configuration with a quota that systemd can hold. libcontainer
+// rounds up, so that a container's exact one still fits below, and writes the
+// rounded one into the file too.
+func (c CPU) Rounded() CPU {
+	if c.Quota > 0 {
+		c.Quota = c.perSecond() * c.period() / second
+	}
+	return c
+}
+
+func (c CPU) period() int64 {
+	if c.Period == 0 {
+		return Period
+	}
+	return c.Period
+}
+
+func (c CPU) perSecond() int64 {
+	exact := c.Quota * second / c.period()
+	return (exact + quotaStep - 1) / quotaStep * quotaStep
+}
+
 // Infinity is systemd's value for no limit.
 const Infinity = ^uint64(0)
 
-// Properties are what libcontainer sets on a unit for the configuration. The
-// quota is rounded up, so that a child's exact one still fits below.
+// Properties are what libcontainer sets on a unit for the configuration.
 func (c CPU) Properties() []wire.Property {
 	var out []wire.Property
 	number := func(name string, v uint64) { out = append(out, wire.Property{Name: name, Uint: &v}) }
@@ -115,24 +138,16 @@ func (c CPU) Properties() []wire.Property {
 		number("CPUQuotaPeriodUSec", uint64(c.Period))
 	}
 	if c.Quota != 0 || c.Period != 0 {
-		number("CPUQuotaPerSecUSec", c.quotaPerSecond())
+		perSecond := Infinity
+		if c.Quota > 0 {
+			perSecond = uint64(c.perSecond())
+		}
+		number("CPUQuotaPerSecUSec", perSecond)
 	}
 	if c.CPUs != 0 {
 		out = append(out, wire.Property{Name: "AllowedCPUs", Bytes: firstCPUs(c.CPUs)})
 	}
 	return out
-}
-
-func (c CPU) quotaPerSecond() uint64 {
-	if c.Quota <= 0 {
-		return Infinity
-	}
-	period := uint64(Period)
-	if c.Period != 0 {
-		period = uint64(c.Period)
-	}
-	exact := uint64(c.Quota) * 1000000 / period
-	return (exact + quotaStep - 1) / quotaStep * quotaStep
 }
 
 // firstCPUs is a mask of the CPUs 0 to n-1, the lowest in the first byte.
@@ -147,9 +162,9 @@ func firstCPUs(n int) []byte {
 // File is one write to a file of a cgroup.
 type File struct{ Name, Content string }
 
-// Files are what libcontainer writes into the cgroup for the configuration; with
-// systemd after the properties, so that the exact quota stands. What is not given
-// is not written; an empty cpuset never is.
+// Files are what libcontainer writes into the cgroup for the configuration, with
+// systemd after the properties. What is not given is not written; an empty cpuset
+// never is.
 func (c CPU) Files() []File {
 	var out []File
 	if c.Shares != 0 {

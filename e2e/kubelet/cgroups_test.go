@@ -71,7 +71,6 @@ func TestCPUConfiguration(t *testing.T) {
 		{CPU{Shares: 2048, Quota: 200000, Period: 100000},
 			[]string{"CPUWeight=79", "CPUQuotaPeriodUSec=100000", "CPUQuotaPerSecUSec=2000000"},
 			[]File{{"cpu.weight", "79"}, {"cpu.max", "200000 100000"}}},
-		// Rounded up for systemd, exact in the file.
 		{CPU{Shares: 102, Quota: 12345, Period: 100000},
 			[]string{"CPUWeight=4", "CPUQuotaPeriodUSec=100000", "CPUQuotaPerSecUSec=130000"},
 			[]File{{"cpu.weight", "4"}, {"cpu.max", "12345 100000"}}},
@@ -85,6 +84,21 @@ func TestCPUConfiguration(t *testing.T) {
 		}
 		if got := tc.cpu.Files(); !slices.Equal(got, tc.files) {
 			t.Errorf("%+v: files %q, want %q", tc.cpu, got, tc.files)
+		}
+	}
+}
+
+func TestRoundedForSystemd(t *testing.T) {
+	for _, tc := range []struct{ in, want CPU }{
+		{CPU{Quota: 200000, Period: 100000}, CPU{Quota: 200000, Period: 100000}},
+		{CPU{Quota: 123700, Period: 100000}, CPU{Quota: 124000, Period: 100000}},
+		{CPU{Quota: 1000, Period: 10000}, CPU{Quota: 1000, Period: 10000}},
+		{CPU{Quota: 1001, Period: 10000}, CPU{Quota: 1100, Period: 10000}},
+		{CPU{Quota: -1, Period: 100000}, CPU{Quota: -1, Period: 100000}},
+		{CPU{Shares: 2}, CPU{Shares: 2}},
+	} {
+		if got := tc.in.Rounded(); got != tc.want {
+			t.Errorf("%+v: %+v, want %+v", tc.in, got, tc.want)
 		}
 	}
 }

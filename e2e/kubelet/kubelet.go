@@ -172,18 +172,22 @@ type CPU struct {
 	CPUs int
 }
 
-// PodCPU is the configuration of the pod's cgroup.
+// PodCPU is the configuration of the pod's cgroup at its creation.
 func (p *Pod) PodCPU() CPU {
-	c := CPU{Shares: Shares(p.Requests()), Period: Period}
-	switch p.ClassOf() {
-	case Guaranteed:
-		c.Quota = Quota(p.Limits())
-	case Burstable:
-		if p.limitsDeclared() {
-			c.Quota = Quota(p.Limits())
-		}
-	default:
+	c := CPU{Shares: Shares(p.Requests())}
+	switch class := p.ClassOf(); {
+	case class == BestEffort:
 		c.Shares = minShares
+	case class == Guaranteed || p.limitsDeclared():
+		c.Quota, c.Period = Quota(p.Limits()), Period
+	}
+	return c
+}
+
+// Unlimited writes down that there is no quota, where a creation would leave it out.
+func (c CPU) Unlimited() CPU {
+	if c.Quota == 0 {
+		c.Quota, c.Period = -1, Period
 	}
 	return c
 }

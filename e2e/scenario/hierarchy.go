@@ -100,7 +100,7 @@ func (h *units) set(ctx context.Context, name kubelet.CgroupName, cpu kubelet.CP
 	if _, err := h.m.Units(ctx, set); err != nil {
 		return err
 	}
-	if files := limits(h.dir(name), cpu); len(files) > 0 {
+	if files := limits(h.dir(name), cpu.Rounded()); len(files) > 0 {
 		_, err := h.m.Files(ctx, files...)
 		return err
 	}

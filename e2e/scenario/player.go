@@ -404,7 +404,7 @@ func (p *Player) podCPU(pod *kubelet.Pod) kubelet.CPU {
 	cpu := pod.PodCPU()
 	for i := range pod.Containers {
 		if p.exclusive(pod, &pod.Containers[i]) != "" {
-			cpu.Quota = -1
+			cpu.Quota, cpu.Period = -1, kubelet.Period
 		}
 	}
 	return cpu
@@ -440,7 +440,7 @@ func (p *Player) resize(ctx context.Context, r *script.Resize) error {
 }
 
 func (p *Player) podSet(pod *kubelet.Pod) kubelet.PodSet {
-	return kubelet.PodSet{Cgroup: p.podCPU(pod), Sandbox: pod.SandboxCPU()}
+	return kubelet.PodSet{Cgroup: p.podCPU(pod).Unlimited(), Sandbox: pod.SandboxCPU()}
 }
 
 // resizePod returns what the runtime said to the last write.
