@@ -29,8 +29,8 @@ const (
 
 // tree is the cgroups of kubelet and the runtime, by one of the drivers.
 type tree interface {
-	// make is kubelet's: the cgroup of a class or of a pod.
-	make(ctx context.Context, name kubelet.CgroupName) error
+	// make is kubelet's: the cgroup of a class or of a pod, with its quota.
+	make(ctx context.Context, name kubelet.CgroupName, cpu kubelet.CPU) error
 	// remove ends a pod's cgroup, in which nothing runs any more.
 	remove(ctx context.Context, name kubelet.CgroupName) error
 	// start is the runtime's: a container with its process.
@@ -103,12 +103,26 @@ func (s *sleeper) kill() {
 // folders is the cgroupfs driver.
 type folders struct{}
 
-func (folders) make(_ context.Context, name kubelet.CgroupName) error {
+func (folders) make(_ context.Context, name kubelet.CgroupName, cpu kubelet.CPU) error {
 	dir := cgroupRoot + kubelet.Cgroupfs.Path(name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	return os.WriteFile(dir+"/cgroup.subtree_control", []byte(controllers), 0o644)
+	if err := os.WriteFile(dir+"/cgroup.subtree_control", []byte(controllers), 0o644); err != nil {
+		return err
+	}
+	return writeFiles(dir, cpu)
+}
+
+// writeFiles is how libcontainer gives a cgroup its limits; with systemd too, after
+// the properties.
+func writeFiles(dir string, cpu kubelet.CPU) error {
+	for _, f := range cpu.Files() {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (folders) remove(ctx context.Context, name kubelet.CgroupName) error {
@@ -166,7 +180,7 @@ func newUnits(ctx context.Context) (*units, error) {
 	return &units{conn}, nil
 }
 
-func (u *units) make(ctx context.Context, name kubelet.CgroupName) error {
+func (u *units) make(ctx context.Context, name kubelet.CgroupName, cpu kubelet.CPU) error {
 	props := []systemd.Property{systemd.PropDescription("libcontainer container " + name.Unit()), systemd.PropWants(name.ParentUnit())}
 	for _, p := range kubelet.SliceProperties(name) {
 		if p.Bool != nil {
@@ -186,7 +200,22 @@ func (u *units) make(ctx context.Context, name kubelet.CgroupName) error {
 			return err
 		}
 	}
-	return os.MkdirAll(cgroupRoot+kubelet.Systemd.Path(name), 0o755)
+	dir := cgroupRoot + kubelet.Systemd.Path(name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var limits []systemd.Property
+	for _, p := range cpu.Properties() {
+		if p.Uint != nil {
+			limits = append(limits, property(p.Name, *p.Uint))
+		}
+	}
+	if len(limits) > 0 {
+		if err := u.conn.SetUnitPropertiesContext(ctx, name.Unit(), true, limits...); err != nil {
+			return fmt.Errorf("unit %s: %w", name.Unit(), err)
+		}
+	}
+	return writeFiles(dir, cpu)
 }
 
 func (u *units) start(ctx context.Context, c container) (*sleeper, error) {

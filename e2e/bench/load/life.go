@@ -45,7 +45,7 @@ func newNode(ctx context.Context, o *options) (*node, error) {
 		}
 	}
 	for _, name := range []kubelet.CgroupName{kubelet.Root(), kubelet.ClassCgroup(kubelet.Burstable), kubelet.ClassCgroup(kubelet.BestEffort)} {
-		if err := n.tree.make(ctx, name); err != nil {
+		if err := n.tree.make(ctx, name, kubelet.CPU{}); err != nil {
 			return nil, err
 		}
 	}
@@ -125,7 +125,7 @@ func (n *node) grow(ctx context.Context, to int) error {
 
 func (n *node) addWeb(ctx context.Context, i int) error {
 	p := web(i)
-	if err := n.tree.make(ctx, p.CgroupName()); err != nil {
+	if err := n.tree.make(ctx, p.CgroupName(), p.PodCPU()); err != nil {
 		return err
 	}
 	sandbox, c := messages(n.driver, p, hex64(1, i), hex64(2, i))
@@ -159,7 +159,7 @@ func (n *node) arrive(ctx context.Context) (*owner, error) {
 	}
 	o := &owner{n: n, pod: p}
 	o.sandbox, o.main = messages(n.driver, p, hex64(3, n.owners), hex64(4, n.owners))
-	if err := n.tree.make(ctx, p.CgroupName()); err != nil {
+	if err := n.tree.make(ctx, p.CgroupName(), p.PodCPU()); err != nil {
 		return nil, err
 	}
 	return o, o.start(ctx, o.sandbox.Id, nil)

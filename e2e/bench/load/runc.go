@@ -107,7 +107,7 @@ func makeRootFS() error {
 
 func (n *node) runcStart(ctx context.Context, i int) (runcContainer, error) {
 	c := runcContainer{pod: web(1_000_000 + i), id: hex64(5, i)}
-	if err := n.tree.make(ctx, c.pod.CgroupName()); err != nil {
+	if err := n.tree.make(ctx, c.pod.CgroupName(), c.pod.PodCPU()); err != nil {
 		return c, err
 	}
 	path := n.driver.ContainerPath(c.pod, c.id)
