@@ -179,13 +179,9 @@ func follow(ctx context.Context, m *machine.Machine, name string, stderr io.Writ
 	defer tick.Stop()
 	told := 0
 	for {
-		running, code, err := m.Running(ctx, name)
+		running, code, log, err := look(ctx, m, name)
 		if err != nil {
-			return err
-		}
-		log, err := m.ReadFile(ctx, machine.LogFile(name))
-		if err != nil {
-			return err
+			return fmt.Errorf("ask the guest how far it is: %w", err)
 		}
 		if len(log) > told {
 			for line := range strings.Lines(log[told:]) {
@@ -205,4 +201,15 @@ func follow(ctx context.Context, m *machine.Machine, name string, stderr io.Writ
 		case <-tick.C:
 		}
 	}
+}
+
+// look asks within a limit: an emulated guest has been seen to hang.
+func look(ctx context.Context, m *machine.Machine, name string) (running bool, code int, log string, err error) {
+	const limit = 2 * time.Minute
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if running, code, err = m.Running(ctx, name); err == nil {
+		log, err = m.ReadFile(ctx, machine.LogFile(name))
+	}
+	return running, code, log, err
 }
