@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -50,6 +51,7 @@ func (e *enforcer) readBack(ctx context.Context) bool {
 	}
 	d, drifted := e.look(id)
 	if !drifted {
+		e.confirm(ctx, id)
 		return true
 	}
 	e.meter.Drift(e.sourceOf(ctx, d))
@@ -59,6 +61,30 @@ func (e *enforcer) readBack(ctx context.Context) bool {
 		e.log.Error("the repair did not help", "container", e.nameOf(id), "drift", d.String())
 	}
 	return true
+}
+
+// confirm sees to it that the manager of a container's cgroup restores what is in
+// force there. runc 1.1.5, Debian 12's, tells systemd CPUs from 8 on in the wrong
+// byte order and writes the right ones to the file: right until the next reload.
+func (e *enforcer) confirm(ctx context.Context, id string) {
+	s := e.ctrs[id]
+	if s == nil || s.path == "" || e.recorded == nil {
+		return
+	}
+	now, err := e.reader.CPUs(s.path)
+	if err != nil || now.OwnCPUs.IsEmpty() {
+		return
+	}
+	set, ok, err := e.recorded(ctx, s.path)
+	if err != nil || !ok || set == now.OwnCPUs {
+		return
+	}
+	e.log.Info("systemd has other CPUs on record than are in force; it is told", "container", s.name, "recorded", set.String(), "cpus", now.OwnCPUs.String())
+	err = e.driver.Apply(ctx, s.path, cgroup.Values{CPUs: cgroup.Only(now.OwnCPUs)})
+	e.count(err)
+	if err != nil && !errors.Is(err, cgroup.ErrGone) {
+		e.log.Error("systemd could not be told; its next reload may narrow the container until the audit", "container", s.name, "err", err)
+	}
 }
 
 func (e *enforcer) nameOf(id string) string {

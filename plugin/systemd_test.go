@@ -159,6 +159,7 @@ func (n *unitNode) look() {
 			n.t.Fatal("the audit does not end")
 		}
 	}
+	n.p.enforcer.verify("nobody") // what is idle before that may still be about to look
 	n.idle()
 }
 
@@ -296,6 +297,26 @@ func TestABusThatHangsStartsNoOwner(t *testing.T) {
 		n.audit <- time.Time{} // what failed gets its next chance
 		return n.on(web.scope()) == "4-15"
 	})
+}
+
+// TestAMaskThatSystemdHasWrongOnRecordIsSetRight: what runc 1.1.5 does to CPUs from
+// 8 on shows only at the next reload.
+func TestAMaskThatSystemdHasWrongOnRecordIsSetRight(t *testing.T) {
+	n := newUnitNode(t, cgroup.BusOptions{Limit: limitOfWait})
+	db := unitPod{"db", kubepods, policy.LSR, policy.Guaranteed, 10000}
+	n.run(db)
+	n.systemd.Set(path.Base(db.scope()), "0-1,8-15") // 0-9 with its bytes turned round
+	n.tamper(db.scope(), "0-9")
+	n.p.enforcer.verify("db")
+	n.idle()
+	n.systemd.Reload()
+	if on := n.on(db.scope()); on != "0-9" {
+		t.Errorf("after a reload db is on %s, want 0-9", on)
+	}
+	n.look()
+	if d := n.drifts(); d != nil {
+		t.Errorf("counted %q", d)
+	}
 }
 
 // TestALimitFromOutsideIsSaidAndNotFought: an administrator's mask on kubepods is
