@@ -11,6 +11,7 @@ import (
 
 	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/sysfs/sysfstest"
 )
 
 func TestKubeletsStateIsFollowed(t *testing.T) {
@@ -87,4 +88,34 @@ func FuzzParseKubeletState(f *testing.F) {
 			t.Errorf("policy %q was taken", s.PolicyName)
 		}
 	})
+}
+
+// TestCPUsThatGoOffAreFollowedFromOneFile: which CPUs are on is taken over before
+// the rest of /sys is read, and only once.
+func TestCPUsThatGoOffAreFollowedFromOneFile(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	root := t.TempDir()
+	if err := os.CopyFS(root, sysfstest.Tree(n.topo)); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(root, "devices/system/cpu")
+	p := n.up()
+	h := &Hardware{Root: root, Plugin: p, Log: slog.New(slog.DiscardHandler)}
+	for _, online := range []string{"0-2,4-15", "0-15"} {
+		if err := os.WriteFile(filepath.Join(dir, "online"), []byte(online+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		h.look(t.Context())
+		if got := p.Snapshot().Topology.Online().String(); got != online {
+			t.Errorf("online is %s, want %s", got, online)
+		}
+		before, err := p.Records(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.look(t.Context())
+		if after, err := p.Records(t.Context()); err != nil || len(after) != len(before) {
+			t.Errorf("%d events after a look at what was known, want %d (%v)", len(after), len(before), err)
+		}
+	}
 }

@@ -9,13 +9,9 @@ import (
 	"time"
 )
 
-const (
-	// slowPoll finds what an event did not tell; events come within milliseconds.
-	slowPoll = 10 * time.Second
-	// fastPoll stands in for events: a cpuset emptied by an offline CPU is to be
-	// repaired within a second.
-	fastPoll = time.Second
-)
+// pollEvery finds what no event told. A cpuset emptied by an offline CPU is to be
+// repaired within a second, and the poll is one small file.
+const pollEvery = 500 * time.Millisecond
 
 // Watch calls onChange whenever CPUs go on or off, until ctx ends. root is the
 // directory that stands for /sys. It listens to the kernel's events and polls
@@ -23,13 +19,11 @@ const (
 // the right to listen has none. The error, which says why there are no events,
 // comes at once through onError and is for information; polling goes on.
 func Watch(ctx context.Context, root string, onChange func(), onError func(error)) {
-	every := slowPoll
 	events, err := listenCPUEvents(ctx)
 	if err != nil {
 		onError(err)
-		every = fastPoll
 	}
-	ticker := time.NewTicker(every)
+	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	watch(ctx, onlineFile(root), events, ticker.C, onChange)
 }
