@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"sort"
+	"sync"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
@@ -28,14 +29,17 @@ type suite struct {
 	options       *options
 	binary, agent string
 	stderr        io.Writer
-	stdout        io.Writer
 
+	// mu guards what follows: the drivers' players report side by side.
+	mu             sync.Mutex
+	stdout         io.Writer
 	passed, failed int
 }
 
 // runSuite boots one machine a topology and driver and plays all its scenarios on
-// it, one machine at a time: two beside each other on two host CPUs take twice as
-// long as one after the other, since a guest's CPUs wait for each other.
+// it. The drivers are played side by side, each machine on one of the host's CPUs:
+// with a thread for every CPU of a guest, those of one would wait for those of the
+// other, and both together would take longer than one after the other.
 func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	groups, err := group(o.suite)
 	if err != nil {
@@ -50,11 +54,15 @@ func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
+	var all sync.WaitGroup
 	for _, d := range o.drivers() {
-		for _, g := range groups {
-			s.play(ctx, g, d)
-		}
+		all.Go(func() {
+			for _, g := range groups {
+				s.play(ctx, g, d)
+			}
+		})
 	}
+	all.Wait()
 	fmt.Fprintf(stdout, "%d passed, %d failed\n", s.passed, s.failed)
 	if s.failed > 0 || s.passed == 0 {
 		return errors.New("the suite failed")
@@ -63,6 +71,8 @@ func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 }
 
 func (s *suite) report(r outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	verdict := "PASS"
 	if r.err != nil || len(r.diffs) > 0 {
 		verdict = "FAIL"
@@ -146,7 +156,7 @@ func (p *playground) try(ctx context.Context, sc *scenario.Script) outcome {
 	r := outcome{name: filepath.Base(sc.Path), driver: p.driver}
 	if p.guest == nil {
 		boot := p.options.bootOptions(p.grid, p.driver, p.stderr)
-		boot.Binary, boot.Machine.Agent = p.binary, p.agent
+		boot.Binary, boot.Machine.Agent, boot.Machine.OneThread = p.binary, p.agent, true
 		guest, err := scenario.Boot(ctx, boot)
 		if err != nil {
 			r.err = err
