@@ -25,6 +25,12 @@ func main() {
 		fmt.Fprintln(os.Stderr, "guest:", err)
 		os.Exit(1)
 	}
+	runc, err := sealRunc()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "guest:", err)
+		os.Exit(1)
+	}
+	defer runc.Close()
 	a := &agent{processes: map[string]*process{}, conns: newConns(), bus: &bus{}}
 	fmt.Fprintln(os.Stderr, "guest:", a.serve(port))
 	os.Exit(1)
