@@ -47,13 +47,13 @@ type Machine struct {
 	console string
 }
 
-// helloLimits bound how long a guest that does not answer is believed in, a first
-// time and a second. It takes 5 to 10 s, and has been seen to take 30 on a busy
-// host; about one boot in fifty hangs in QEMU's emulation and never answers.
-var helloLimits = [2]time.Duration{75 * time.Second, 5 * time.Minute}
+// helloLimits bound how long a guest that does not answer is believed in, try after
+// try. It takes 5 to 12 s, and has been seen to take 30 on a busy host; QEMU hangs
+// in up to one of ten boots with a thread for each CPU and then never answers.
+var helloLimits = []time.Duration{40 * time.Second, 75 * time.Second, 5 * time.Minute}
 
 // Boot starts a machine and waits until its agent answers. A guest that does not
-// get there is tried once more, since QEMU's emulation of many CPUs on few is not
+// get there is tried again, since QEMU's emulation of many CPUs on few is not
 // always kind to a booting kernel.
 func Boot(ctx context.Context, o Options) (*Machine, error) {
 	if err := o.Grid.Check(); err != nil {
@@ -74,12 +74,15 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 			return nil, err
 		}
 	}
-	m, err := boot(ctx, o, assets, helloLimits[0])
-	if never := (NotRealisable{}); err == nil || ctx.Err() != nil || errors.As(err, &never) {
-		return m, err
+	for i, limit := range helloLimits {
+		m, err := boot(ctx, o, assets, limit)
+		never := NotRealisable{}
+		if err == nil || ctx.Err() != nil || errors.As(err, &never) || i == len(helloLimits)-1 {
+			return m, err
+		}
+		fmt.Fprintf(o.Progress, "e2e: the guest did not come up, trying again: %v\n", err)
 	}
-	fmt.Fprintf(o.Progress, "e2e: the guest did not come up, trying once more: %v\n", err)
-	return boot(ctx, o, assets, helloLimits[1])
+	return nil, errors.New("no guest was tried")
 }
 
 // BuildAgent builds what a guest runs to hear the host.
