@@ -81,7 +81,7 @@ func debianMirror(ctx context.Context, dir string) (string, error) {
 	if uris := strings.Fields(out); len(uris) > 0 {
 		return uris[0], nil
 	}
-	return "http://deb.debian.org/debian", nil
+	return "", errors.New("apt is configured with no source of Debian 12's main packages: the guests need one")
 }
 
 // dropped are the parts of the tree that no guest needs: the kernel unpacks the

@@ -32,7 +32,7 @@ func TestParseStat(t *testing.T) {
 	// The kernel's own line has as many fields as ours.
 	text, err := os.ReadFile("/proc/thread-self/stat")
 	if err != nil {
-		t.Skipf("needs /proc: %v", err)
+		t.Fatal(err)
 	}
 	if _, running := parseStat(text); !running {
 		t.Errorf("%s: this thread runs", text)

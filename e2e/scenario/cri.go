@@ -20,7 +20,8 @@ func podLabels(p *kubelet.Pod) map[string]string {
 	}
 }
 
-// sandboxConfig has the path of the pod's cgroup, with either driver, and host networking, so that the node needs no network plugin.
+// sandboxConfig has the path of the pod's cgroup, with either driver, and host
+// networking, so that the node needs no network plugin.
 func sandboxConfig(p *kubelet.Pod, parent string) *cri.PodSandboxConfig {
 	labels := podLabels(p)
 	maps.Copy(labels, p.Labels)

@@ -236,10 +236,10 @@ func TestKernelErrorsAreExplained(t *testing.T) {
 func TestReadOnlyCgroups(t *testing.T) {
 	fs, dir := folder(t)
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
-		if os.Getenv("QUIETCORE_CI") == "1" && os.Getuid() != 0 {
-			t.Fatalf("needs root, to mount a folder read-only: %v", err)
+		if os.Getenv("QUIETCORE_CI") == "1" {
+			t.Fatal(err)
 		}
-		t.Skipf("needs the right to mount, to mount a folder read-only: %v", err)
+		t.Skipf("needs root, to mount a folder read-only: %v", err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
