@@ -28,8 +28,12 @@ import (
 	"github.com/quietcore/quietcore/internal/script"
 )
 
-// both is the value of -driver that plays a suite with every driver.
-const both = "both"
+// Values of -driver for a suite: every file with every driver, or each file with
+// the next one, which takes half the time.
+const (
+	both      = "both"
+	alternate = "alternate"
+)
 
 type options struct {
 	scenario, suite, output, runtime, driver string
@@ -66,7 +70,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.suite, "suite", "", "play all files of this `directory`, in simulate and on machines, and compare")
 	f.StringVar(&o.output, "o", "text", "output of -scenario: text or json")
 	f.StringVar(&o.runtime, "runtime", "containerd", "container runtime: containerd")
-	f.StringVar(&o.driver, "driver", "cgroupfs", "cgroup driver: cgroupfs, systemd, or both with -suite")
+	f.StringVar(&o.driver, "driver", "cgroupfs", "cgroup driver: cgroupfs or systemd; with -suite also both, or alternate from file to file")
 	f.StringVar(&o.cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
@@ -82,19 +86,22 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage{fmt.Errorf("-o %s: must be text or json", o.output)}
 	case o.runtime != "containerd":
 		return nil, usage{fmt.Errorf("-runtime %s: this harness has containerd only so far", o.runtime)}
-	case o.suite != "" && o.dir != "" && o.driver == both:
+	case o.suite != "" && o.dir != "" && o.several():
 		return nil, usage{errors.New("-dir: two guests cannot share it; give one -driver")}
-	case o.driver == both && o.suite == "":
-		return nil, usage{errors.New("-driver both: needs -suite")}
-	case o.driver != both && !slices.Contains(kubelet.Drivers(), kubelet.Driver(o.driver)):
-		return nil, usage{fmt.Errorf("-driver %s: must be cgroupfs, systemd or both", o.driver)}
+	case o.several() && o.suite == "":
+		return nil, usage{fmt.Errorf("-driver %s: needs -suite", o.driver)}
+	case !o.several() && !slices.Contains(kubelet.Drivers(), kubelet.Driver(o.driver)):
+		return nil, usage{fmt.Errorf("-driver %s: must be cgroupfs, systemd, both or alternate", o.driver)}
 	}
 	return o, nil
 }
 
+// several says whether a suite is played with more than one driver.
+func (o *options) several() bool { return o.driver == both || o.driver == alternate }
+
 // drivers are those that a suite is played with.
 func (o *options) drivers() []kubelet.Driver {
-	if o.driver == both {
+	if o.several() {
 		return kubelet.Drivers()
 	}
 	return []kubelet.Driver{kubelet.Driver(o.driver)}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -41,7 +43,7 @@ type suite struct {
 // with a thread for every CPU of a guest, those of one would wait for those of the
 // other, and both together would take longer than one after the other.
 func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
-	groups, err := group(o.suite)
+	scripts, err := load(o.suite)
 	if err != nil {
 		return err
 	}
@@ -55,9 +57,14 @@ func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		}
 	}
 	var all sync.WaitGroup
-	for _, d := range o.drivers() {
+	drivers := o.drivers()
+	for i, d := range drivers {
+		mine := scripts
+		if o.driver == alternate {
+			mine = everyNth(scripts, i, len(drivers))
+		}
 		all.Go(func() {
-			for _, g := range groups {
+			for _, g := range group(mine) {
 				s.play(ctx, g, d)
 			}
 		})
@@ -89,12 +96,8 @@ func (s *suite) report(r outcome) {
 	}
 }
 
-type topologyGroup struct {
-	grid    machine.Grid
-	scripts []*scenario.Script
-}
-
-func group(dir string) ([]*topologyGroup, error) {
+// load reads the scenarios of a folder in the order of their names.
+func load(dir string) ([]*scenario.Script, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
 		return nil, err
@@ -102,27 +105,47 @@ func group(dir string) ([]*topologyGroup, error) {
 	if len(paths) == 0 {
 		return nil, usage{fmt.Errorf("%s holds no *.yaml", dir)}
 	}
-	byKey := map[string]*topologyGroup{}
+	var scripts []*scenario.Script
 	for _, p := range paths {
 		s, err := scenario.Load(p)
 		if err != nil {
 			return nil, usage{err}
 		}
-		grid, err := s.Grid()
-		if err != nil {
+		if _, err := s.Grid(); err != nil {
 			return nil, usage{fmt.Errorf("%s: %w", p, err)}
 		}
+		scripts = append(scripts, s)
+	}
+	return scripts, nil
+}
+
+// everyNth is every nth script from the first on.
+func everyNth(scripts []*scenario.Script, first, n int) []*scenario.Script {
+	var out []*scenario.Script
+	for i := first; i < len(scripts); i += n {
+		out = append(out, scripts[i])
+	}
+	return out
+}
+
+type topologyGroup struct {
+	grid    machine.Grid
+	scripts []*scenario.Script
+}
+
+// group puts scripts together that can share a machine.
+func group(scripts []*scenario.Script) []*topologyGroup {
+	byKey := map[string]*topologyGroup{}
+	for _, s := range scripts {
+		grid, _ := s.Grid() // load has asked already
 		if byKey[grid.Key()] == nil {
 			byKey[grid.Key()] = &topologyGroup{grid: grid}
 		}
 		byKey[grid.Key()].scripts = append(byKey[grid.Key()].scripts, s)
 	}
-	var groups []*topologyGroup
-	for _, g := range byKey {
-		groups = append(groups, g)
-	}
+	groups := slices.Collect(maps.Values(byKey))
 	sort.Slice(groups, func(i, j int) bool { return groups[i].grid.Key() < groups[j].grid.Key() })
-	return groups, nil
+	return groups
 }
 
 // play plays the scenarios of one topology on one machine.
