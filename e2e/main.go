@@ -17,41 +17,25 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"slices"
-	"syscall"
 	"time"
 
+	"github.com/quietcore/quietcore/e2e/command"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/scenario"
 	"github.com/quietcore/quietcore/internal/script"
 )
 
-// Values of -driver for a suite: every file with every driver, or each file with
-// the next one, which takes half the time.
-const (
-	both      = "both"
-	alternate = "alternate"
-)
-
 type options struct {
-	scenario, suite, output, runtime, driver string
-	cache, dir                               string
-	keep, noDaemon, trace                    bool
+	command.Flags
+	scenario, suite, runtime, dir string
+	keep, noDaemon, trace         bool
 }
 
 // usage marks errors of the input: exit code 2.
 type usage struct{ error }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		os.Exit(exitCode(err))
-	}
-}
+func main() { command.Main("e2e", run, exitCode) }
 
 func exitCode(err error) int {
 	var not machine.NotRealisable
@@ -63,15 +47,13 @@ func exitCode(err error) int {
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{}
+	o := &options{Flags: command.Flags{Driver: string(kubelet.Cgroupfs)}}
 	f := flag.NewFlagSet("e2e", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.scenario, "scenario", "", "play this `file`")
 	f.StringVar(&o.suite, "suite", "", "play all files of this `directory`, in simulate and on machines, and compare")
-	f.StringVar(&o.output, "o", "text", "output of -scenario: text or json")
 	f.StringVar(&o.runtime, "runtime", "containerd", "container runtime: containerd")
-	f.StringVar(&o.driver, "driver", "cgroupfs", "cgroup driver: cgroupfs or systemd; with -suite also both, or alternate from file to file")
-	f.StringVar(&o.cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
+	o.Flags.Add(f)
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
 	f.BoolVar(&o.noDaemon, "no-daemon", false, "play without the daemon: what the node does when nobody pins")
@@ -79,32 +61,20 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := f.Parse(args); err != nil {
 		return nil, usage{err}
 	}
+	if err := o.Check(command.Both, command.Alternate); err != nil {
+		return nil, usage{err}
+	}
 	switch {
 	case (o.scenario == "") == (o.suite == ""):
 		return nil, usage{errors.New("give either -scenario or -suite")}
-	case o.output != "text" && o.output != "json":
-		return nil, usage{fmt.Errorf("-o %s: must be text or json", o.output)}
 	case o.runtime != "containerd":
 		return nil, usage{fmt.Errorf("-runtime %s: this harness has containerd only so far", o.runtime)}
-	case o.suite != "" && o.dir != "" && o.several():
+	case o.suite != "" && o.dir != "" && o.Several():
 		return nil, usage{errors.New("-dir: two guests cannot share it; give one -driver")}
-	case o.several() && o.suite == "":
-		return nil, usage{fmt.Errorf("-driver %s: needs -suite", o.driver)}
-	case !o.several() && !slices.Contains(kubelet.Drivers(), kubelet.Driver(o.driver)):
-		return nil, usage{fmt.Errorf("-driver %s: must be cgroupfs, systemd, both or alternate", o.driver)}
+	case o.Several() && o.suite == "":
+		return nil, usage{fmt.Errorf("-driver %s: needs -suite", o.Driver)}
 	}
 	return o, nil
-}
-
-// several says whether a suite is played with more than one driver.
-func (o *options) several() bool { return o.driver == both || o.driver == alternate }
-
-// drivers are those that a suite is played with.
-func (o *options) drivers() []kubelet.Driver {
-	if o.several() {
-		return kubelet.Drivers()
-	}
-	return []kubelet.Driver{kubelet.Driver(o.driver)}
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -127,7 +97,7 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 	if err != nil {
 		return usage{err}
 	}
-	guest, err := scenario.Boot(ctx, o.bootOptions(grid, kubelet.Driver(o.driver), stderr))
+	guest, err := scenario.Boot(ctx, o.bootOptions(grid, kubelet.Driver(o.Driver), stderr))
 	if err != nil {
 		return err
 	}
@@ -135,7 +105,7 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 	if o.trace {
 		guest.Trace(func(what string, took time.Duration) { fmt.Fprintf(stderr, "%8.3f s %s\n", took.Seconds(), what) })
 	}
-	err = play(ctx, guest, s, printer(o.output, stdout))
+	err = play(ctx, guest, s, printer(o.Output, stdout))
 	if err != nil {
 		err = fmt.Errorf("%w\n%s", err, guest.Diagnosis(context.WithoutCancel(ctx)))
 	}
@@ -150,7 +120,7 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 
 func (o *options) bootOptions(g machine.Grid, d kubelet.Driver, stderr io.Writer) scenario.BootOptions {
 	return scenario.BootOptions{
-		Machine: machine.Options{Grid: g, Driver: d, Cache: o.cache, Dir: o.dir, Progress: stderr},
+		Machine: machine.Options{Grid: g, Driver: d, Cache: o.Cache, Dir: o.dir, Progress: stderr},
 		Daemon:  !o.noDaemon,
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quietcore/quietcore/e2e/command"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/scenario"
@@ -48,19 +49,19 @@ func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		return err
 	}
 	s := &suite{options: o, stdout: stdout, stderr: stderr}
-	if s.agent, err = machine.BuildAgent(ctx, o.cache); err != nil {
+	if s.agent, err = machine.BuildAgent(ctx, o.Cache); err != nil {
 		return err
 	}
 	if !o.noDaemon {
-		if s.binary, err = machine.BuildGo(ctx, o.cache, "./cmd/quietcore", "quietcore"); err != nil {
+		if s.binary, err = machine.BuildGo(ctx, o.Cache, "./cmd/quietcore", "quietcore"); err != nil {
 			return err
 		}
 	}
 	var all sync.WaitGroup
-	drivers := o.drivers()
+	drivers := o.Drivers()
 	for i, d := range drivers {
 		mine := scripts
-		if o.driver == alternate {
+		if o.Driver == command.Alternate {
 			mine = everyNth(scripts, i, len(drivers))
 		}
 		all.Go(func() {

@@ -16,43 +16,29 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/bench/figures"
+	"github.com/quietcore/quietcore/e2e/command"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 )
 
-// both is the value of -driver that measures every driver.
-const both = "both"
-
 type options struct {
-	driver, output, cache, binary      string
+	command.Flags
+	binary                             string
 	samples, runc, containers, threads int
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("bench", run, command.Failed) }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{}
+	o := &options{Flags: command.Flags{Driver: command.Both}}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.driver, "driver", both, "cgroup driver of the guest: cgroupfs, systemd or both")
-	f.StringVar(&o.output, "o", "text", "output: text or json")
-	f.StringVar(&o.cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
+	o.Flags.Add(f)
 	f.StringVar(&o.binary, "quietcore", "", "`file` of the daemon to measure (default: it is built)")
 	f.IntVar(&o.samples, "samples", 100, "owners whose entry is timed, with either plugin")
 	f.IntVar(&o.runc, "runc", 20, "containers that runc makes and updates")
@@ -61,20 +47,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
-	if o.output != "text" && o.output != "json" {
-		return nil, fmt.Errorf("-o %s: must be text or json", o.output)
-	}
-	if o.driver != both && !slices.Contains(kubelet.Drivers(), kubelet.Driver(o.driver)) {
-		return nil, fmt.Errorf("-driver %s: must be cgroupfs, systemd or both", o.driver)
-	}
-	return o, nil
-}
-
-func (o *options) drivers() []kubelet.Driver {
-	if o.driver == both {
-		return kubelet.Drivers()
-	}
-	return []kubelet.Driver{kubelet.Driver(o.driver)}
+	return o, o.Check(command.Both)
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -87,13 +60,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	var over []error
-	for _, d := range o.drivers() {
+	for _, d := range o.Drivers() {
 		r, err := o.measure(ctx, d, files, stderr)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d, err)
 		}
 		rows := rowsOf(r)
-		if o.output == "json" {
+		if o.Output == "json" {
 			err = json.NewEncoder(stdout).Encode(struct {
 				*figures.Report
 				Rows []row `json:"rows"`
@@ -129,7 +102,7 @@ func (o *options) build(ctx context.Context) (map[string]string, error) {
 			continue
 		}
 		// A name of its own: a scenario run may be replacing the daemon's binary.
-		bin, err := machine.BuildGo(ctx, o.cache, pkg, "bench-"+path[strings.LastIndex(path, "/")+1:])
+		bin, err := machine.BuildGo(ctx, o.Cache, pkg, "bench-"+path[strings.LastIndex(path, "/")+1:])
 		if err != nil {
 			return nil, err
 		}
@@ -151,7 +124,7 @@ const guestLimit = 40 * time.Minute
 func (o *options) measure(ctx context.Context, d kubelet.Driver, files map[string]string, stderr io.Writer) (*figures.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, guestLimit)
 	defer cancel()
-	m, err := machine.Boot(ctx, machine.Options{Grid: grid, Driver: d, Cache: o.cache, Files: files, MemoryMiB: memoryMiB, Progress: stderr})
+	m, err := machine.Boot(ctx, machine.Options{Grid: grid, Driver: d, Cache: o.Cache, Files: files, MemoryMiB: memoryMiB, Progress: stderr})
 	if err != nil {
 		return nil, err
 	}

@@ -18,21 +18,20 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/quietcore/quietcore/e2e/command"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 )
 
 type options struct {
-	driver, output, only, cache string
-	minutes                     float64
-	trace                       bool
+	command.Flags
+	only    string
+	minutes float64
+	trace   bool
 }
 
 // figure is something that was measured.
@@ -57,33 +56,21 @@ var proofs = []proof{
 	{"uninstall", uninstall},
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "proof:", err)
-		os.Exit(1)
-	}
-}
+func main() { command.Main("proof", run, command.Failed) }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{}
+	o := &options{Flags: command.Flags{Driver: string(kubelet.Cgroupfs)}}
 	f := flag.NewFlagSet("proof", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.driver, "driver", "cgroupfs", "cgroup driver of the guest: cgroupfs or systemd")
-	f.StringVar(&o.output, "o", "text", "output: text or json")
 	f.StringVar(&o.only, "only", "", "run these `proofs` only, by name, with commas between")
-	f.StringVar(&o.cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
+	o.Flags.Add(f)
 	f.Float64Var(&o.minutes, "minutes", 3, "how long owners come and go before the sampler")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
-	if o.output != "text" && o.output != "json" {
-		return nil, fmt.Errorf("-o %s: must be text or json", o.output)
-	}
-	if !slices.Contains(kubelet.Drivers(), kubelet.Driver(o.driver)) {
-		return nil, fmt.Errorf("-driver %s: must be one of %v", o.driver, kubelet.Drivers())
+	if err := o.Check(); err != nil {
+		return nil, err
 	}
 	_, err := o.chosen()
 	return o, err
@@ -145,12 +132,12 @@ func (n *node) prove(ctx context.Context, p proof, out io.Writer) bool {
 	began := time.Now()
 	figures, err := p.run(ctx, n)
 	err = errors.Join(err, n.clean(context.WithoutCancel(ctx)))
-	line := result{Proof: p.name, Driver: n.options.driver, OK: err == nil, Seconds: time.Since(began).Round(100 * time.Millisecond).Seconds(), Figures: figures}
+	line := result{Proof: p.name, Driver: n.options.Driver, OK: err == nil, Seconds: time.Since(began).Round(100 * time.Millisecond).Seconds(), Figures: figures}
 	if err != nil {
 		line.Error = err.Error()
 		fmt.Fprintln(n.stderr, n.Diagnosis(context.WithoutCancel(ctx)))
 	}
-	line.print(out, n.options.output)
+	line.print(out, n.options.Output)
 	return err == nil
 }
 

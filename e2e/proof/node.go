@@ -48,12 +48,12 @@ type node struct {
 }
 
 func boot(ctx context.Context, o *options, stderr io.Writer) (*node, error) {
-	bin, err := machine.BuildGo(ctx, o.cache, "./e2e/sampler", "sampler")
+	bin, err := machine.BuildGo(ctx, o.Cache, "./e2e/sampler", "sampler")
 	if err != nil {
 		return nil, err
 	}
 	g, err := scenario.Boot(ctx, scenario.BootOptions{
-		Machine: machine.Options{Grid: grid, Driver: kubelet.Driver(o.driver), Cache: o.cache, Progress: stderr, Files: map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}},
+		Machine: machine.Options{Grid: grid, Driver: kubelet.Driver(o.Driver), Cache: o.Cache, Progress: stderr, Files: map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}},
 		Daemon:  true,
 	})
 	if err != nil {

@@ -1,0 +1,79 @@
+// Package command is what the programs of e2e have in common: the flags that all
+// of them know, and how they end.
+package command
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
+)
+
+// Main runs a program until it is done or interrupted. An error is said and makes
+// the exit code what code says.
+func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error, code func(error) int) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		os.Exit(code(err))
+	}
+}
+
+// Failed is the exit code of a program whose errors are all of one kind.
+func Failed(error) int { return 1 }
+
+// Values of -driver beside a driver's name: with every driver, or with the next
+// one from file to file, which takes half the time.
+const (
+	Both      = "both"
+	Alternate = "alternate"
+)
+
+// Flags are those that every program has.
+type Flags struct {
+	Driver string // of cgroups
+	Output string // text or json
+	Cache  string // directory
+}
+
+// Add defines the flags with the defaults that f holds; Driver must be set.
+func (f *Flags) Add(set *flag.FlagSet) {
+	set.StringVar(&f.Driver, "driver", f.Driver, "cgroup driver of the guest: cgroupfs or systemd; where several guests are played also both, or alternate")
+	set.StringVar(&f.Output, "o", "text", "output: text or json")
+	set.StringVar(&f.Cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
+}
+
+// Check refuses values that the program does not know. several are those that it
+// takes beside a driver's name.
+func (f *Flags) Check(several ...string) error {
+	if f.Output != "text" && f.Output != "json" {
+		return fmt.Errorf("-o %s: must be text or json", f.Output)
+	}
+	var known []string
+	for _, d := range kubelet.Drivers() {
+		known = append(known, string(d))
+	}
+	if known = append(known, several...); !slices.Contains(known, f.Driver) {
+		return fmt.Errorf("-driver %s: must be one of %s", f.Driver, strings.Join(known, ", "))
+	}
+	return nil
+}
+
+// Several says whether more than one driver is meant.
+func (f *Flags) Several() bool { return f.Driver == Both || f.Driver == Alternate }
+
+// Drivers are those that are meant.
+func (f *Flags) Drivers() []kubelet.Driver {
+	if f.Several() {
+		return kubelet.Drivers()
+	}
+	return []kubelet.Driver{kubelet.Driver(f.Driver)}
+}
