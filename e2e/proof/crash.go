@@ -194,14 +194,8 @@ func (b *base) coming(ctx context.Context, p plugin.Point) error {
 	if err := b.unmoved(ctx); err != nil {
 		return err
 	}
-	if err := b.StartDaemon(ctx); err != nil {
-		return err
-	}
-	line, err := b.player.Observe(ctx)
+	line, err := b.again(ctx)
 	if err != nil {
-		return err
-	}
-	if err := disjoint(line); err != nil {
 		return err
 	}
 	if created == nil {
@@ -349,14 +343,7 @@ func (b *base) down(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.StartDaemon(ctx); err != nil {
-		return err
-	}
-	line, err := b.player.Observe(ctx)
-	if err != nil {
-		return err
-	}
-	if err := disjoint(line); err != nil {
+	if _, err := b.again(ctx); err != nil {
 		return err
 	}
 	for _, w := range []workload{late, lateBE} {
@@ -365,4 +352,16 @@ func (b *base) down(ctx context.Context) error {
 		}
 	}
 	return b.same(ctx)
+}
+
+// again starts the daemon after a death. Owners may be seen on CPUs of their own only.
+func (b *base) again(ctx context.Context) (*script.Line, error) {
+	if err := b.StartDaemon(ctx); err != nil {
+		return nil, err
+	}
+	line, err := b.player.Observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return line, disjoint(line)
 }
