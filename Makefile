@@ -10,7 +10,7 @@ FUZZTIME ?= 20s
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/quietcore, one static binary
@@ -32,11 +32,16 @@ test-race: setup-test ## the same under the race detector
 	QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
 
 .PHONY: test-vm
-test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd
+test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn
+	$(GO) run ./e2e -suite e2e/scenarios -driver alternate
+
+.PHONY: e2e
+e2e: setup-vm build ## every scenario with systemd and without it, then the proofs: over an hour
 	$(GO) run ./e2e -suite e2e/scenarios -driver both
+	$(MAKE) test-proof
 
 .PHONY: test-proof
-test-proof: setup-vm ## prove on virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder
+test-proof: setup-vm ## prove in virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder, uninstalling
 	$(GO) run ./e2e/proof -driver cgroupfs
 	$(GO) run ./e2e/proof -driver systemd
 
