@@ -253,6 +253,13 @@ func (e *enforcer) dally(ctx context.Context) {
 	}
 }
 
+// news says whether take would return something.
+func (e *enforcer) news() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.inbox) > 0
+}
+
 func (e *enforcer) take() []batch {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -291,14 +298,22 @@ func (e *enforcer) write(ctx context.Context, phase cgroup.Phase) bool {
 	if len(todo) == 0 {
 		return false
 	}
-	err := e.tree.Execute(todo, func(w cgroup.Write) error { return e.apply(ctx, w) })
+	var done []string
+	err := e.tree.Execute(todo, func(w cgroup.Write) error {
+		// An owner that comes waits for others to leave, but not for others to come.
+		if phase == cgroup.Grow && len(done) > 0 && e.news() {
+			return cgroup.SkipRest
+		}
+		done = append(done, w.ID)
+		return e.apply(ctx, w)
+	})
 	if err != nil {
 		e.failed = true
 		e.log.Error("cgroup writes failed; they are tried again", "phase", phase.String(), "err", err)
 	}
 	if phase == cgroup.Grow {
-		for _, w := range todo {
-			e.check(w.ID)
+		for _, id := range done {
+			e.check(id)
 		}
 		if e.rounds++; e.rounds > maxRounds {
 			e.failed = true

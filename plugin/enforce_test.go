@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -286,4 +287,45 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	n.kill()
 	n.stopRuntime()
 	goleak.VerifyNone(t, leaks)
+}
+
+// The pools get an owner's CPUs back by several writes. An owner that comes
+// meanwhile waits for the one that is under way, and the rest is not written.
+func TestWhoComesDoesNotWaitForOthersToGrow(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	db := lse("db", 4000)
+	mustRun(t, n, db, burstable("web"), bestEffort("low"))
+	n.settle()
+	var written []string
+	under, release := make(chan struct{}), make(chan struct{})
+	n.kernel.Before = func(path string, _ cgroup.Values) error {
+		if path = strings.Trim(path, "/"); path == "kubepods/burstable" || path == "kubepods/besteffort" {
+			if written = append(written, path); len(written) == 1 {
+				close(under)
+				<-release
+			}
+		}
+		return nil
+	}
+	n.remove(db)
+	<-under
+	done := make(chan error, 1)
+	go func() { done <- n.run(lse("next", 4000)) }()
+	for !n.plugin.enforcer.news() {
+		runtime.Gosched()
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	n.settle()
+	// One pool grows and leaves again; the other has never had the CPUs.
+	if len(written) != 2 || written[0] != written[1] {
+		t.Errorf("written: %v, want one pool's cgroup twice", written)
+	}
+	n.want("next-main", "0-3")
+	n.want("web-main", "4-15")
+	n.want("low-main", "4-15")
+	n.checkOwners()
 }

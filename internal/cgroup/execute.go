@@ -32,6 +32,9 @@ func (t *Tree) Written(w Write, err error) {
 	}
 }
 
+// SkipRest is what apply returns when there is something more urgent to do.
+var SkipRest = errors.New("skip the rest of the plan")
+
 // Execute runs writes of a plan in order and records each result. After a
 // failure the rest goes on as far as it stays safe: nobody gains CPUs that
 // could not be freed, and no mask changes above a cgroup whose own could not be
@@ -39,6 +42,7 @@ func (t *Tree) Written(w Write, err error) {
 // plan. It returns the failures joined; ErrGone is none.
 //
 // The writes may be a part of a plan, but Shrink writes must come before Grow.
+// Where apply returns SkipRest, that write and the rest are left for the next plan.
 func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 	x := execution{t: t}
 	var failures []error
@@ -52,6 +56,9 @@ func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 			continue
 		}
 		err := apply(w)
+		if errors.Is(err, SkipRest) {
+			break
+		}
 		t.Written(w, err)
 		if err != nil && !errors.Is(err, ErrGone) {
 			failures = append(failures, err)
