@@ -17,6 +17,10 @@ const (
 	rounds = 4
 	// repairLimit is what the promise says: a second.
 	repairLimit = time.Second
+	// slowKernel is how much longer than the kernel's own part of a switch a repair
+	// may take where that is more: it takes a tenth of a second, unless the host is
+	// busy with something else.
+	slowKernel = 4
 	// repairPatience bounds a single repair of an emulated guest on a busy host.
 	repairPatience = 20 * time.Second
 )
@@ -49,18 +53,16 @@ func hotplug(ctx context.Context, n *node) ([]figure, error) {
 	var late []string
 	for _, s := range all {
 		writes += s.Write
-		if s.Repair > repairLimit {
+		if s.Repair > max(repairLimit, slowKernel*s.Write) {
 			late = append(late, fmt.Sprintf("CPU %d online %t %v", s.CPU, s.Online, round(s.Repair)))
 		}
 	}
 	kernel, p50, most := writes/time.Duration(len(all)), times[len(times)/2], times[len(times)-1]
 	figures := []figure{
 		{"switches", len(all)}, {"mean time of the kernel's part", round(kernel)},
-		{"time to repair", fmt.Sprintf("%v p50, %v max", round(p50), round(most))}, {"over a second", len(late)},
+		{"time to repair", fmt.Sprintf("%v p50, %v max", round(p50), round(most))}, {"too late", len(late)},
 	}
-	// A busy host slows the guest's kernel and the daemon alike; the kernel's part
-	// takes a tenth of a second where the host has time.
-	if p50 > max(repairLimit, kernel) {
+	if len(late) > 0 {
 		return figures, fmt.Errorf("of %d repairs these took longer than %v: %s", len(all), repairLimit, strings.Join(late, ", "))
 	}
 	return figures, nil
