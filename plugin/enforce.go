@@ -302,7 +302,7 @@ func (e *enforcer) write(ctx context.Context, phase cgroup.Phase) bool {
 	err := e.tree.Execute(todo, func(w cgroup.Write) error {
 		// An owner that comes waits for others to leave, but not for others to come.
 		if phase == cgroup.Grow && len(done) > 0 && e.news() {
-			return cgroup.SkipRest
+			return cgroup.ErrSkipRest
 		}
 		done = append(done, w.ID)
 		return e.apply(ctx, w)

@@ -32,8 +32,8 @@ func (t *Tree) Written(w Write, err error) {
 	}
 }
 
-// SkipRest is what apply returns when there is something more urgent to do.
-var SkipRest = errors.New("skip the rest of the plan")
+// ErrSkipRest is what apply returns when there is something more urgent to do.
+var ErrSkipRest = errors.New("skip the rest of the plan")
 
 // Execute runs writes of a plan in order and records each result. After a
 // failure the rest goes on as far as it stays safe: nobody gains CPUs that
@@ -42,7 +42,7 @@ var SkipRest = errors.New("skip the rest of the plan")
 // plan. It returns the failures joined; ErrGone is none.
 //
 // The writes may be a part of a plan, but Shrink writes must come before Grow.
-// Where apply returns SkipRest, that write and the rest are left for the next plan.
+// Where apply returns ErrSkipRest, that write and the rest are left for the next plan.
 func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 	x := execution{t: t}
 	var failures []error
@@ -56,7 +56,7 @@ func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 			continue
 		}
 		err := apply(w)
-		if errors.Is(err, SkipRest) {
+		if errors.Is(err, ErrSkipRest) {
 			break
 		}
 		t.Written(w, err)
