@@ -300,7 +300,31 @@ func (b *base) runtimeAndContainerKilled(ctx context.Context) error {
 	if _, err := b.remove(ctx, w.Name); err != nil {
 		return err
 	}
-	return b.same(ctx)
+	return b.sameSoon(ctx)
+}
+
+// collectLimit is for pods whose end nobody announces: after its restart containerd
+// tells of no pod that is older. The daemon looks for them every 30 s and believes
+// it the second time.
+const collectLimit = 2 * time.Minute
+
+// sameSoon is same once the daemon has found what is gone.
+func (b *base) sameSoon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, collectLimit)
+	defer cancel()
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		err := b.same(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("after %v: %w", collectLimit, err)
+		case <-tick.C:
+		}
+	}
 }
 
 // down lets pods come and go while no daemon is there. Those in a slice land in its
