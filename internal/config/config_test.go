@@ -105,7 +105,7 @@ system: {namespaces: [Kube, a, a, "*"]}
 authority: {exclusive: {maxCPUs: {"?": 1, a: -3}}}
 node: {name: "a b", kubelet: {options: {full-pcpu-only: "true", full-pcpus-only: maybe}, stateFile: x}}
 nri: {socket: run/nri.sock, name: "", index: 9}
-cgroup: {root: /sys/../x, driver: cgroups}
+cgroup: {root: /sys/../x, driver: cgroups, bus: dbus.sock}
 state: {dir: ""}
 socket: /` + strings.Repeat("s", 120) + `
 listen: everywhere
@@ -140,6 +140,7 @@ log: {level: loud, format: [text]}
 		`nri.name: is ""`,
 		`nri.index: is "9", must be two digits`,
 		`cgroup.root: is "/sys/../x", must be written as "/x"`,
+		`cgroup.bus: is "dbus.sock", must be an absolute path`,
 		`state.dir: is "", must be an absolute path`,
 		`socket: is 121 bytes long, a Unix socket's path has at most 107`,
 		`listen: is "everywhere", must be HOST:PORT`,
@@ -148,8 +149,8 @@ log: {level: loud, format: [text]}
 			t.Errorf("not reported: %s", want)
 		}
 	}
-	if n := strings.Count(text, "\n") + 1; n != 27 {
-		t.Errorf("%d mistakes reported, 27 made:\n%s", n, text)
+	if n := strings.Count(text, "\n") + 1; n != 28 {
+		t.Errorf("%d mistakes reported, 28 made:\n%s", n, text)
 	}
 }
 

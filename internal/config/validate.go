@@ -98,6 +98,9 @@ func (v *checker) shell(c *Config) {
 		v.fail("nri.index", "is %s, must be two digits, \"00\" to \"99\"; lower ones are asked first", quote(c.NRI.Index))
 	}
 	v.path("cgroup.root", c.Cgroup.Root)
+	if c.Cgroup.Bus != "" {
+		v.socket("cgroup.bus", c.Cgroup.Bus)
+	}
 	v.path("sysfs.root", c.Sysfs.Root)
 	v.path("state.dir", c.State.Dir)
 	v.listen(c.Listen)
