@@ -170,6 +170,34 @@ func TestASandboxThatALaterPluginRefusesLeavesNothing(t *testing.T) {
 	n.want("web-main", "0-15")
 }
 
+// A containerd that was restarted tells of its older pods' containers only. A
+// container's removal is what makes the daemon look whether the pod is there.
+func TestAPodWhoseEndIsNotToldIsFoundSoonAfterItsContainers(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	soon := make(chan time.Time)
+	n.up(func(o *Options) {
+		o.Clock.Vanish = make(chan time.Time) // never
+		o.Clock.After = func(d time.Duration) <-chan time.Time {
+			if d == lookEvery {
+				return soon
+			}
+			return time.After(d)
+		}
+	})
+	db, stays := lse("db", 4000), lse("stays", 2000)
+	mustRun(t, n, db, stays, burstable("web"))
+	n.end("db-main")
+	n.end("stays-main")
+	soon <- time.Time{} // the pods are still there
+	n.kernel.Rmdir(db.parent())
+	for range enoughMisses + 1 { // the last one is taken when the one before is done
+		soon <- time.Time{}
+	}
+	n.settle()
+	n.wantBooks(2, 1)
+	n.want("web-main", "0-3,6-15")
+}
+
 // 9: the same size again under a new ID; and the allocation ends with the pod.
 func TestAKilledContainerComesBackToItsCPUs(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))

@@ -300,8 +300,9 @@ func (s *session) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.C
 	return nil, nil
 }
 
-func (s *session) RemoveContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+func (s *session) RemoveContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) error {
 	s.stopped(ctx, c, "RemoveContainer")
+	s.ending.add(podOf(p).UID)
 	return nil
 }
 

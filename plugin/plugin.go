@@ -31,7 +31,9 @@ type Plugin struct {
 	once         atomic.Bool // synchronised at least once in this life
 	labelsMu     sync.Mutex
 	labels       map[string]string // the Node's
-	gone         misses
+	// Who was missing at the last round, and at the last look between two.
+	gone, goneSoon misses
+	ending         *endings
 }
 
 // New makes a plugin. The error says what of the configuration this machine
@@ -45,7 +47,7 @@ func New(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(o.Log), gone: misses{}, labels: maps.Clone(o.Config.NodeLabels)}
+	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(o.Log), ending: newEndings(), labels: maps.Clone(o.Config.NodeLabels)}
 	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
 	p.saver = newSaver(&o)
 	l.emit, l.saver = p.enforcer.put, p.saver

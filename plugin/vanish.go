@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
@@ -16,6 +17,48 @@ type misses map[string]int
 // enoughMisses is how often: what is being created has no cgroup for a moment.
 const enoughMisses = 2
 
+// endings are pods that lost a container and may be ending: after a restart of
+// the runtime the end of an older pod is not announced, and nobody should wait for
+// its CPUs until the next round.
+type endings struct {
+	mu   sync.Mutex
+	pods map[string]int // by UID, how often to look yet
+	wake chan struct{}
+}
+
+const (
+	// lookEvery is how long after a container's removal its pod is looked at, and
+	// looks how often: then the rounds go on alone.
+	lookEvery = 2 * time.Second
+	looks     = 15
+)
+
+func newEndings() *endings { return &endings{pods: map[string]int{}, wake: make(chan struct{}, 1)} }
+
+func (e *endings) add(uid string) {
+	e.mu.Lock()
+	e.pods[uid] = looks
+	e.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// look returns who has to be looked at now.
+func (e *endings) look() map[string]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := make(map[string]bool, len(e.pods))
+	for uid := range e.pods {
+		now[uid] = true
+		if e.pods[uid]--; e.pods[uid] <= 0 {
+			delete(e.pods, uid)
+		}
+	}
+	return now
+}
+
 // collect looks for pods and containers whose end nobody announced: after a
 // restart of the runtime the events of older pods never come.
 func (p *Plugin) collect(ctx context.Context) {
@@ -25,50 +68,69 @@ func (p *Plugin) collect(ctx context.Context) {
 		defer t.Stop()
 		ticks = t.C
 	}
+	var soon <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks:
-			p.collectOnce(ctx)
+			p.gone = p.collectOnce(ctx, p.gone, nil)
+		case <-p.ending.wake:
+			if soon == nil {
+				soon = p.o.Clock.After(lookEvery)
+			}
+		case <-soon:
+			soon = nil
+			if now := p.ending.look(); len(now) > 0 {
+				p.goneSoon = p.collectOnce(ctx, p.goneSoon, now)
+				soon = p.o.Clock.After(lookEvery)
+			}
 		}
 	}
 }
 
-func (p *Plugin) collectOnce(ctx context.Context) {
+// collectOnce ends who was missing often enough; only limits it to some pods. It
+// returns who is missing, for the next time.
+func (p *Plugin) collectOnce(ctx context.Context, before misses, only map[string]bool) misses {
+	seen := misses{}
 	if p.o.Reader == nil || !p.once.Load() {
-		return
+		return seen
 	}
 	var all policy.Synchronized
 	if err := p.loop.ask(ctx, func(m *policy.Machine) { all = m.Checkpoint() }); err != nil {
-		return
+		return seen
 	}
-	seen := misses{}
 	gonePods := map[string]bool{}
 	for _, pod := range all.Pods {
-		if p.missing(seen, pod.UID, pod.CgroupParent) && !gonePods[pod.UID] {
+		if only != nil && !only[pod.UID] {
+			continue
+		}
+		if p.missing(before, seen, pod.UID, pod.CgroupParent) && !gonePods[pod.UID] {
 			gonePods[pod.UID] = true
 			p.end(ctx, policy.PodVanished{UID: pod.UID}, "pod", pod.Namespace+"/"+pod.Name)
 		}
 	}
+	if only != nil {
+		return seen
+	}
 	for _, c := range all.Containers {
-		if p.missing(seen, c.ID, c.CgroupPath) {
+		if p.missing(before, seen, c.ID, c.CgroupPath) {
 			p.end(ctx, policy.ContainerStopped{ID: c.ID}, "container", c.Name)
 		}
 	}
-	p.gone = seen
+	return seen
 }
 
 // missing reports whether a cgroup was absent often enough in a row. A path that
 // is not known says nothing.
-func (p *Plugin) missing(seen misses, id, path string) bool {
+func (p *Plugin) missing(before, seen misses, id, path string) bool {
 	if path == "" {
 		return false
 	}
 	if _, err := p.o.Reader.CPUs(path); !errors.Is(err, cgroup.ErrGone) {
 		return false
 	}
-	seen[id] = p.gone[id] + 1
+	seen[id] = before[id] + 1
 	return seen[id] >= enoughMisses
 }
 
