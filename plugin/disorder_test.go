@@ -177,12 +177,7 @@ func TestAPodWhoseEndIsNotToldIsFoundSoonAfterItsContainers(t *testing.T) {
 	soon := make(chan time.Time)
 	n.up(func(o *Options) {
 		o.Clock.Vanish = make(chan time.Time) // never
-		o.Clock.After = func(d time.Duration) <-chan time.Time {
-			if d == lookEvery {
-				return soon
-			}
-			return time.After(d)
-		}
+		o.after(lookEvery, soon)
 	})
 	db, stays := lse("db", 4000), lse("stays", 2000)
 	mustRun(t, n, db, stays, burstable("web"))
@@ -196,6 +191,10 @@ func TestAPodWhoseEndIsNotToldIsFoundSoonAfterItsContainers(t *testing.T) {
 	n.settle()
 	n.wantBooks(2, 1)
 	n.want("web-main", "0-3,6-15")
+	n.remove(stays) // the end of this one is told
+	if n.plugin.ending.look()["uid-stays"] {
+		t.Error("a pod whose end was told is still looked for")
+	}
 }
 
 // 9: the same size again under a new ID; and the allocation ends with the pod.

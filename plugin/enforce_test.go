@@ -51,6 +51,16 @@ func (g *gate) set(on string, hold chan struct{}, err error) {
 	g.on, g.hold, g.err = on, hold, err
 }
 
+// after makes a wait of d last until c; all others are as long as they say.
+func (o *Options) after(d time.Duration, c <-chan time.Time) {
+	o.Clock.After = func(asked time.Duration) <-chan time.Time {
+		if asked == d {
+			return c
+		}
+		return time.After(asked)
+	}
+}
+
 func gated(t *testing.T) (*node, *gate) {
 	n := newNode(t, grid(t, testGrid))
 	g := &gate{held: make(chan struct{}, 1)}
@@ -133,12 +143,7 @@ func TestAQuotaThatWasNotWrittenIsTriedAgainBeforeTheNextAudit(t *testing.T) {
 	again := make(chan time.Time)
 	n.up(func(o *Options) {
 		o.Clock.Audit = make(chan time.Time) // never
-		o.Clock.After = func(d time.Duration) <-chan time.Time {
-			if d == retryWrites {
-				return again
-			}
-			return time.After(d)
-		}
+		o.after(retryWrites, again)
 	})
 	mustRun(t, n, db)
 	broken.Store(false)

@@ -166,6 +166,7 @@ func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error
 	defer cancel()
 	count := s.timed("RemovePodSandbox")
 	err := s.loop.submit(ctx, policy.PodRemoved{Sandbox: clip(p.GetId())}, nil).err
+	s.ending.told(podOf(p).UID)
 	count(err)
 	s.forgiven(err)
 	s.at.at(RemoveReply)

@@ -45,6 +45,13 @@ func (e *endings) add(uid string) {
 	}
 }
 
+// told forgets a pod whose end was announced, as it usually is.
+func (e *endings) told(uid string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.pods, uid)
+}
+
 // look returns who has to be looked at now.
 func (e *endings) look() map[string]bool {
 	e.mu.Lock()
@@ -92,14 +99,14 @@ func (p *Plugin) collect(ctx context.Context) {
 // collectOnce ends who was missing often enough; only limits it to some pods. It
 // returns who is missing, for the next time.
 func (p *Plugin) collectOnce(ctx context.Context, before misses, only map[string]bool) misses {
-	seen := misses{}
 	if p.o.Reader == nil || !p.once.Load() {
-		return seen
+		return before
 	}
 	var all policy.Synchronized
 	if err := p.loop.ask(ctx, func(m *policy.Machine) { all = m.Checkpoint() }); err != nil {
-		return seen
+		return before
 	}
+	seen := misses{}
 	gonePods := map[string]bool{}
 	for _, pod := range all.Pods {
 		if only != nil && !only[pod.UID] {
