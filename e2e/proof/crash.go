@@ -314,14 +314,18 @@ func (b *base) sameSoon(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
+	var differs error
 	for {
 		err := b.same(ctx)
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() == nil {
+			differs = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("after %v: %w", collectLimit, err)
+			return fmt.Errorf("after %v: %w", collectLimit, errors.Join(differs, ctx.Err()))
 		case <-tick.C:
 		}
 	}
