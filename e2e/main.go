@@ -53,7 +53,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.scenario, "scenario", "", "play this `file`")
 	f.StringVar(&o.suite, "suite", "", "play all files of this `directory`, in simulate and on machines, and compare")
 	f.StringVar(&o.runtime, "runtime", "containerd", "container runtime: containerd")
-	o.Flags.Add(f)
+	o.Flags.Add(f, command.Both, command.Alternate)
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
 	f.BoolVar(&o.noDaemon, "no-daemon", false, "play without the daemon: what the node does when nobody pins")
@@ -61,7 +61,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := f.Parse(args); err != nil {
 		return nil, usage{err}
 	}
-	if err := o.Check(command.Both, command.Alternate); err != nil {
+	if err := o.Check(); err != nil {
 		return nil, usage{err}
 	}
 	switch {

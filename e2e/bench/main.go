@@ -38,7 +38,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{Flags: command.Flags{Driver: command.Both}}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	o.Flags.Add(f)
+	o.Flags.Add(f, command.Both)
 	f.StringVar(&o.binary, "quietcore", "", "`file` of the daemon to measure (default: it is built)")
 	f.IntVar(&o.samples, "samples", 100, "owners whose entry is timed, with either plugin")
 	f.IntVar(&o.runc, "runc", 20, "containers that runc makes and updates")
@@ -47,7 +47,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
-	return o, o.Check(command.Both)
+	return o, o.Check()
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -42,27 +42,29 @@ type Flags struct {
 	Driver string // of cgroups
 	Output string // text or json
 	Cache  string // directory
+	known  []string
 }
 
-// Add defines the flags with the defaults that f holds; Driver must be set.
-func (f *Flags) Add(set *flag.FlagSet) {
-	set.StringVar(&f.Driver, "driver", f.Driver, "cgroup driver of the guest: cgroupfs or systemd; where several guests are played also both, or alternate")
+// Add defines the flags with the defaults that f holds; Driver must be set. several
+// are the values that the program takes for it beside a driver's name.
+func (f *Flags) Add(set *flag.FlagSet, several ...string) {
+	f.known = nil
+	for _, d := range kubelet.Drivers() {
+		f.known = append(f.known, string(d))
+	}
+	f.known = append(f.known, several...)
+	set.StringVar(&f.Driver, "driver", f.Driver, "cgroup driver of the guest: "+strings.Join(f.known, ", "))
 	set.StringVar(&f.Output, "o", "text", "output: text or json")
 	set.StringVar(&f.Cache, "cache", ".cache/e2e", "`directory` for kernels and runtimes")
 }
 
-// Check refuses values that the program does not know. several are those that it
-// takes beside a driver's name.
-func (f *Flags) Check(several ...string) error {
+// Check refuses values that the program does not know.
+func (f *Flags) Check() error {
 	if f.Output != "text" && f.Output != "json" {
 		return fmt.Errorf("-o %s: must be text or json", f.Output)
 	}
-	var known []string
-	for _, d := range kubelet.Drivers() {
-		known = append(known, string(d))
-	}
-	if known = append(known, several...); !slices.Contains(known, f.Driver) {
-		return fmt.Errorf("-driver %s: must be one of %s", f.Driver, strings.Join(known, ", "))
+	if !slices.Contains(f.known, f.Driver) {
+		return fmt.Errorf("-driver %s: must be one of %s", f.Driver, strings.Join(f.known, ", "))
 	}
 	return nil
 }

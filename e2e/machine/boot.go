@@ -49,7 +49,7 @@ type Machine struct {
 
 // helloLimits bound how long a guest that does not answer is believed in, try after
 // try. It takes 5 to 12 s, and has been seen to take 30 on a busy host; QEMU hangs
-// in up to one of ten boots with a thread for each CPU and then never answers.
+// in about one of ten boots with a thread for each CPU and then never answers.
 var helloLimits = []time.Duration{40 * time.Second, 75 * time.Second, 5 * time.Minute}
 
 // Boot starts a machine and waits until its agent answers. A guest that does not
@@ -74,15 +74,14 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 			return nil, err
 		}
 	}
-	for i, limit := range helloLimits {
-		m, err := boot(ctx, o, assets, limit)
+	for i := 0; ; i++ {
+		m, err := boot(ctx, o, assets, helloLimits[i])
 		never := NotRealisable{}
 		if err == nil || ctx.Err() != nil || errors.As(err, &never) || i == len(helloLimits)-1 {
 			return m, err
 		}
 		fmt.Fprintf(o.Progress, "e2e: the guest did not come up, trying again: %v\n", err)
 	}
-	return nil, errors.New("no guest was tried")
 }
 
 // BuildAgent builds what a guest runs to hear the host.
