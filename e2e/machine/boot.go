@@ -228,7 +228,11 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 	if hello.CPUs != o.Grid.CPUs() {
 		return fmt.Errorf("the guest has %d CPUs, want %d", hello.CPUs, o.Grid.CPUs())
 	}
-	return m.verify(ctx)
+	if err := m.verify(ctx); err != nil {
+		return err
+	}
+	go m.watch(pulse, silence)
+	return nil
 }
 
 // startQemu keeps one thread for QEMU's whole life, because the kernel ends the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -52,12 +53,8 @@ func (c *client) receive() {
 		err := wire.Read(in, resp)
 		c.mu.Lock()
 		if err != nil {
-			c.broken = fmt.Errorf("the guest is gone: %w", err)
-			for id, ch := range c.waiting {
-				delete(c.waiting, id)
-				close(ch)
-			}
 			c.mu.Unlock()
+			c.fail(fmt.Errorf("the guest is gone: %w", err))
 			return
 		}
 		ch := c.waiting[resp.ID]
@@ -65,6 +62,60 @@ func (c *client) receive() {
 		c.mu.Unlock()
 		if ch != nil {
 			ch <- resp
+		}
+	}
+}
+
+// fail ends every call, those to come as well. The first reason stays.
+func (c *client) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.broken == nil {
+		c.broken = err
+	}
+	for id, ch := range c.waiting {
+		delete(c.waiting, id)
+		close(ch)
+	}
+}
+
+// ErrHangs is a guest that does not even say hello any more. QEMU's threads race
+// with a kernel that rewrites its own code; nothing that a guest's programs do
+// makes the agent silent.
+var ErrHangs = errors.New("the guest hangs")
+
+// A guest is asked every pulse, and given up after a silence: a busy one has been
+// seen to take seconds, not minutes.
+const (
+	pulse   = 10 * time.Second
+	silence = 2 * time.Minute
+)
+
+// Broken is why no call can succeed any more, or nil.
+func (c *client) Broken() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.broken
+}
+
+// watch asks the agent for a hello after every pause, until it answers none within
+// the limit: what a caller waits for then will never come.
+func (c *client) watch(pause, limit time.Duration) {
+	for {
+		select {
+		case <-c.exited:
+			return
+		case <-time.After(pause):
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		_, err := c.Hello(ctx)
+		cancel()
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			c.fail(fmt.Errorf("%w: no answer for %v", ErrHangs, limit))
+			return
+		case err != nil:
+			return
 		}
 	}
 }
@@ -92,10 +143,18 @@ func (c *client) do(ctx context.Context, req *wire.Request) (*wire.Response, err
 	c.next++
 	req.ID = c.next
 	c.waiting[req.ID] = ch
-	err := wire.Write(c.conn, req)
+	err := c.conn.SetWriteDeadline(time.Now().Add(silence))
+	if err == nil {
+		err = wire.Write(c.conn, req)
+	}
 	c.mu.Unlock()
-	if err != nil {
-		return nil, fmt.Errorf("the guest is gone: %w", err)
+	if err != nil { // half a request may be on its way
+		why := fmt.Errorf("the guest is gone: %w", err)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			why = fmt.Errorf("%w: it reads nothing for %v", ErrHangs, silence)
+		}
+		c.fail(why)
+		return nil, c.broken
 	}
 	select {
 	case resp, ok := <-ch:

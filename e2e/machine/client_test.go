@@ -2,9 +2,12 @@ package machine
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -85,6 +88,41 @@ func TestALostGuestIsAnError(t *testing.T) {
 	}
 	if _, err := c.Hello(context.Background()); err == nil {
 		t.Error("a second call to a lost guest succeeds")
+	}
+}
+
+func TestAHungGuestEndsEveryCall(t *testing.T) {
+	host, guest := net.Pipe()
+	t.Cleanup(func() { guest.Close(); host.Close() })
+	c := newClient(host, make(chan struct{}))
+	go func() { _, _ = io.Copy(io.Discard, guest) }()
+	go c.watch(time.Millisecond, 20*time.Millisecond)
+	if _, err := c.Exec(context.Background(), "true"); !errors.Is(err, ErrHangs) {
+		t.Errorf("a call to a guest that hangs: %v", err)
+	}
+	if _, err := c.Exec(context.Background(), "true"); !errors.Is(err, ErrHangs) {
+		t.Errorf("a later call: %v", err)
+	}
+}
+
+// A guest that answers, however slowly, is left alone.
+func TestABusyGuestIsWaitedFor(t *testing.T) {
+	hellos := make(chan bool)
+	c := fakeAgent(t, func(r wire.Request) wire.Response {
+		if r.Op == wire.OpHello {
+			select {
+			case hellos <- true:
+			default:
+			}
+		}
+		return wire.Response{}
+	})
+	go c.watch(time.Millisecond, time.Minute)
+	for range 3 {
+		<-hellos
+	}
+	if _, err := c.Exec(context.Background(), "true"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -100,19 +100,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	began := time.Now()
-	n, err := boot(ctx, o, stderr)
-	if err != nil {
-		return err
-	}
-	defer n.Close()
 	chosen, err := o.chosen()
 	if err != nil {
 		return err
 	}
-	failed := 0
+	began, failed := time.Now(), 0
+	s := &stage{options: o, stderr: stderr}
+	defer s.close()
 	for _, p := range chosen {
-		if !n.prove(ctx, p, stdout) {
+		line := s.show(ctx, p)
+		line.print(stdout, o.Output)
+		if !line.OK {
 			failed++
 		}
 	}
@@ -126,19 +124,62 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // limit bounds one proof besides the minutes that were asked for.
 const limit = 12 * time.Minute
 
-func (n *node) prove(ctx context.Context, p proof, out io.Writer) bool {
-	ctx, cancel := context.WithTimeout(ctx, limit+n.minutes())
-	defer cancel()
+// stage is the machine on which proofs follow each other. It is replaced when it was lost.
+type stage struct {
+	options *options
+	stderr  io.Writer
+	node    *node
+}
+
+func (s *stage) close() {
+	if s.node != nil {
+		s.node.Close()
+		s.node = nil
+	}
+}
+
+// show runs a proof, and once more on a new machine where the machine itself was
+// lost: that says nothing about what is to be shown.
+func (s *stage) show(ctx context.Context, p proof) result {
+	line, lost := s.try(ctx, p)
+	if lost != nil && ctx.Err() == nil {
+		fmt.Fprintf(s.stderr, "proof: %s: the machine failed, once more on a new one: %v\n", p.name, lost)
+		line, _ = s.try(ctx, p)
+	}
+	return line
+}
+
+func (s *stage) try(ctx context.Context, p proof) (line result, lost error) {
 	began := time.Now()
-	figures, err := p.run(ctx, n)
-	err = errors.Join(err, n.clean(context.WithoutCancel(ctx)))
-	line := result{Proof: p.name, Driver: n.options.Driver, OK: err == nil, Seconds: time.Since(began).Round(100 * time.Millisecond).Seconds(), Figures: figures}
+	line = result{Proof: p.name, Driver: s.options.Driver}
+	var err error
+	if s.node == nil {
+		s.node, err = boot(ctx, s.options, s.stderr)
+	}
+	if err == nil {
+		line.Figures, err = s.node.prove(ctx, p)
+	}
+	line.OK, line.Seconds = err == nil, time.Since(began).Round(100*time.Millisecond).Seconds()
 	if err != nil {
 		line.Error = err.Error()
+	}
+	if s.node != nil {
+		if lost = s.node.Broken(); lost != nil {
+			s.close()
+		}
+	}
+	return line, lost
+}
+
+func (n *node) prove(ctx context.Context, p proof) ([]figure, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit+n.minutes())
+	defer cancel()
+	figures, err := p.run(ctx, n)
+	err = errors.Join(err, n.clean(context.WithoutCancel(ctx)))
+	if err != nil {
 		fmt.Fprintln(n.stderr, n.Diagnosis(context.WithoutCancel(ctx)))
 	}
-	line.print(out, n.options.Output)
-	return err == nil
+	return figures, err
 }
 
 // result is the line of a proof.
