@@ -45,6 +45,7 @@ func (e *enforcer) absorb(b batch) {
 			e.book.dropPod(d.UID)
 		case policy.Notice:
 			e.log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
+			e.notify(d)
 		}
 	}
 	if b.synchronized {

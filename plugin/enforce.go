@@ -41,6 +41,7 @@ type enforcer struct {
 	recorded func(context.Context, string) (cpuset.Set, bool, error)
 	book     *book
 	log      *slog.Logger
+	notify   func(policy.Notice)
 	meter    *metrics.Metrics
 	ticks    <-chan time.Time
 	after    func(time.Duration) <-chan time.Time
@@ -94,7 +95,7 @@ type subjectState struct {
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
+		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify, meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
 		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{},

@@ -95,8 +95,7 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	pod := podOf(p)
-	pod.CreatedAt = s.o.Clock.Now()
+	pod := s.newPod(p)
 	s.book.putPod(pod.UID, p.GetLinux().GetPodResources().GetCpu())
 	count := s.timed("RunPodSandbox")
 	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
@@ -106,6 +105,16 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	}
 	s.at.at(RunReply)
 	return s.answer(pod, o.err)
+}
+
+// newPod is a pod that is about to run, with what the API server says of it.
+func (s *session) newPod(p *api.PodSandbox) policy.Pod {
+	pod := podOf(p)
+	pod.CreatedAt = s.o.Clock.Now()
+	if f, ok := s.o.Facts(pod.UID); ok {
+		pod.Facts = &f
+	}
+	return pod
 }
 
 // UpdatePodSandbox is kubelet about to resize a pod; an error vetoes it.
@@ -189,8 +198,7 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api
 }
 
 func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Container) (values, error) {
-	pod := podOf(p)
-	pod.CreatedAt = s.o.Clock.Now()
+	pod := s.newPod(p)
 	f := factsOf(c, pod.QoS)
 	ctr := containerOf(c, &pod, pod.CreatedAt)
 	s.book.putContainer(ctr.ID, f)

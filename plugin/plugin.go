@@ -47,7 +47,7 @@ func New(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(o.Log), ending: newEndings(), labels: maps.Clone(o.Config.NodeLabels)}
+	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(&o), ending: newEndings(), labels: maps.Clone(o.Config.NodeLabels)}
 	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
 	p.saver = newSaver(&o)
 	l.emit, l.saver = p.enforcer.put, p.saver
@@ -183,6 +183,13 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.at.at(SyncTaken)
 	if err != nil {
 		return err
+	}
+	for _, pod := range event.Pods {
+		if f, ok := p.o.Facts(pod.UID); ok {
+			if err := p.Submit(ctx, f); err != nil {
+				return err
+			}
+		}
 	}
 	for _, e := range r.resized {
 		if err := p.Submit(ctx, e); err != nil {

@@ -41,6 +41,9 @@ type Pod struct {
 	LimitHidden  bool       `json:"limitHidden,omitempty"`
 	CgroupParent string     `json:"cgroupParent,omitempty"`
 	CreatedAt    time.Time  `json:"createdAt,omitzero"`
+	// Facts are the API server's word on the pod, over Resources and LimitHidden;
+	// nil where it has none.
+	Facts *PodFacts `json:"facts,omitempty"`
 	// Recovered is what the pod was found to own when the daemon started.
 	Recovered *Recovered `json:"recovered,omitempty"`
 }
@@ -176,6 +179,7 @@ func (PodRun) event()           {}
 func (PodResized) event()       {}
 func (PodRemoved) event()       {}
 func (PodVanished) event()      {}
+func (PodFacts) event()         {}
 func (ContainerCreate) event()  {}
 func (ContainerUpdate) event()  {}
 func (ContainerStopped) event() {}

@@ -44,6 +44,9 @@ type pod struct {
 	annots    map[string]string
 	resources *Resources // sums; nil while unknown
 	hidden    bool       // the sum of limits may lack a container without one
+	owner     string     // who made it, as the API server says
+	batch     int64      // requested of lent CPUs, in thousandths
+	known     bool       // the API server has spoken
 	createdAt time.Time
 	order     uint64
 	sandboxes []string
@@ -191,6 +194,8 @@ func (m *Machine) apply(now time.Time, e Event) error {
 		if p := m.pods[e.UID]; p != nil {
 			m.dropPod(p)
 		}
+	case PodFacts:
+		m.podFacts(e)
 	case ContainerCreate:
 		err = m.containerCreate(e)
 	case ContainerUpdate:

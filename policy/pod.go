@@ -88,6 +88,7 @@ func (m *Machine) newPod(in Pod) *pod {
 		r := *in.Resources
 		p.resources = &r
 	}
+	p.learn(in.Facts)
 	return p
 }
 

@@ -12,6 +12,7 @@ type Record struct {
 	PodResized       *PodResized       `json:"podResized,omitempty"`
 	PodRemoved       *PodRemoved       `json:"podRemoved,omitempty"`
 	PodVanished      *PodVanished      `json:"podVanished,omitempty"`
+	PodFacts         *PodFacts         `json:"podFacts,omitempty"`
 	ContainerCreate  *ContainerCreate  `json:"containerCreate,omitempty"`
 	ContainerUpdate  *ContainerUpdate  `json:"containerUpdate,omitempty"`
 	ContainerStopped *ContainerStopped `json:"containerStopped,omitempty"`
@@ -35,6 +36,8 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.PodRemoved = &e
 	case PodVanished:
 		r.PodVanished = &e
+	case PodFacts:
+		r.PodFacts = &e
 	case ContainerCreate:
 		r.ContainerCreate = &e
 	case ContainerUpdate:
@@ -71,6 +74,8 @@ func (r Record) Event() Event {
 		return *r.PodRemoved
 	case r.PodVanished != nil:
 		return *r.PodVanished
+	case r.PodFacts != nil:
+		return *r.PodFacts
 	case r.ContainerCreate != nil:
 		return *r.ContainerCreate
 	case r.ContainerUpdate != nil:

@@ -31,8 +31,9 @@ type ContainerView struct {
 	Mems       *cpuset.Set // nil: every NUMA node
 	QuotaMilli int64
 	Shares     int64
-	CapMilli   int64 // 0: no cap
-	ByKubelet  bool  // kubelet owns its CPUs
+	CapMilli   int64  // 0: no cap
+	ByKubelet  bool   // kubelet owns its CPUs
+	Owner      string // who made the pod, such as Deployment/web; empty while unknown
 	Why        string
 }
 
@@ -126,7 +127,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 	v := &ContainerView{
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(need),
-		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Why: p.why,
+		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: p.owner, Why: p.why,
 	}
 	if p.grant != nil {
 		v.Withheld = nonEmpty(&p.grant.withheld)

@@ -82,7 +82,7 @@ func (m *Machine) Checkpoint() Synchronized {
 				Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
 				CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt,
 			}
-			in.Recovered = p.recoverable()
+			in.Recovered, in.Facts = p.recoverable(), p.facts()
 			s.Pods = append(s.Pods, in)
 		}
 		for _, id := range sortedKeys(p.all) {

@@ -35,7 +35,9 @@ type Config struct {
 	Quota      Quota      `json:"quota"`
 	System     System     `json:"system"`
 	Authority  Authority  `json:"authority"`
+	Inject     Inject     `json:"inject"`
 	Node       NodeConfig `json:"node"`
+	Kubernetes Kubernetes `json:"kubernetes"`
 	NRI        NRI        `json:"nri"`
 	Cgroup     Cgroup     `json:"cgroup"`
 	Sysfs      Sysfs      `json:"sysfs"`
@@ -107,7 +109,30 @@ type Kubelet struct {
 	ReservedCPUs          cpuset.Set        `json:"reservedCPUs"`
 	TopologyManagerPolicy TopologyPolicy    `json:"topologyManagerPolicy"`
 	TopologyManagerScope  TopologyScope     `json:"topologyManagerScope"`
-	StateFile             string            `json:"stateFile"` // cpu_manager_state; empty: not read
+	StateFile             string            `json:"stateFile"`    // cpu_manager_state; empty: not read
+	ConfigFile            string            `json:"configFile"`   // KubeletConfiguration; empty: not read
+	PodResources          string            `json:"podResources"` // socket; empty: not asked
+}
+
+// Inject says what containers are told of where they run.
+type Inject struct {
+	CPUsEnv string `json:"cpusEnv"` // environment variable with an owner's CPUs; empty: none
+}
+
+// Kubernetes says what is read from and written to the API server.
+type Kubernetes struct {
+	API        API          `json:"api"`
+	Kubeconfig string       `json:"kubeconfig"` // empty: the pod's service account
+	Pods       bool         `json:"pods"`       // read the pods of this node
+	Labels     bool         `json:"labels"`     // read the labels of this Node
+	Events     bool         `json:"events"`     // write Events
+	Topology   NodeTopology `json:"nodeResourceTopology"`
+}
+
+// NodeTopology is about the node's NodeResourceTopology object.
+type NodeTopology struct {
+	Enabled   bool   `json:"enabled"`
+	ManagedBy string `json:"managedBy"`
 }
 
 // NRI says how the runtime is reached.
@@ -148,15 +173,17 @@ func Default() Config {
 		System:     System{Namespaces: []string{"kube-system"}},
 		Authority:  Authority{Exclusive: Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}}, ResourceStatus: IgnoreStatus},
 		Node: NodeConfig{
-			Labels:  map[string]string{},
-			Kubelet: Kubelet{Options: map[string]string{}, StateFile: "/var/lib/kubelet/cpu_manager_state"},
+			Labels: map[string]string{},
+			Kubelet: Kubelet{Options: map[string]string{}, StateFile: "/var/lib/kubelet/cpu_manager_state", ConfigFile: "/var/lib/kubelet/config.yaml",
+				PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock"},
 		},
-		NRI:    NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
-		Cgroup: Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
-		Sysfs:  Sysfs{Root: "/sys"},
-		State:  State{Dir: "/var/lib/quietcore"},
-		Socket: "/run/quietcore/quietcore.sock",
-		Listen: "127.0.0.1:9464",
-		Log:    Log{Level: "info", Format: LogText},
+		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true, Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
+		NRI:        NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
+		Cgroup:     Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
+		Sysfs:      Sysfs{Root: "/sys"},
+		State:      State{Dir: "/var/lib/quietcore"},
+		Socket:     "/run/quietcore/quietcore.sock",
+		Listen:     "127.0.0.1:9464",
+		Log:        Log{Level: "info", Format: LogText},
 	}
 }

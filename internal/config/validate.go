@@ -46,7 +46,11 @@ func (v *checker) fields(c *Config) {
 			v.fail(key+"."+ns, "is %d, must be 0 (none) to %d CPUs", n, cpuset.MaxCPUs)
 		}
 	}
+	if env := c.Inject.CPUsEnv; env != "" && !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(env) {
+		v.fail("inject.cpusEnv", "is %s, must be the name of an environment variable: letters, digits and _", quote(env))
+	}
 	v.node(&c.Node)
+	v.kubernetes(&c.Kubernetes)
 	v.shell(c)
 }
 
@@ -81,6 +85,21 @@ func (v *checker) node(n *NodeConfig) {
 	}
 	if n.Kubelet.StateFile != "" {
 		v.path("node.kubelet.stateFile", n.Kubelet.StateFile)
+	}
+	if n.Kubelet.ConfigFile != "" {
+		v.path("node.kubelet.configFile", n.Kubelet.ConfigFile)
+	}
+	if n.Kubelet.PodResources != "" {
+		v.socket("node.kubelet.podResources", n.Kubelet.PodResources)
+	}
+}
+
+func (v *checker) kubernetes(k *Kubernetes) {
+	if k.Kubeconfig != "" {
+		v.path("kubernetes.kubeconfig", k.Kubeconfig)
+	}
+	if m := k.Topology.ManagedBy; len(m) > 63 || !regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(m) {
+		v.fail("kubernetes.nodeResourceTopology.managedBy", "is %s, must be the value of a label: 1 to 63 letters, digits, - _ or .", quote(m))
 	}
 }
 
