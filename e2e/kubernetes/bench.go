@@ -58,10 +58,15 @@ func newBench(ctx context.Context, o *options, bin *cluster.Binaries, stderr io.
 	return b, nil
 }
 
-func (b *bench) join(ctx context.Context, binary string) (err error) {
+func (b *bench) join(ctx context.Context, binary string) error {
+	files, err := images(b.options, binary)
+	if err != nil {
+		return err
+	}
+	files[strings.TrimPrefix(daemonBinary, "/")] = binary
 	b.node, err = b.Join(ctx, machine.Options{
 		Grid: grid, Driver: kubelet.Driver(b.options.Driver), Cache: b.options.Cache, Progress: b.stderr,
-		Files: map[string]string{strings.TrimPrefix(daemonBinary, "/"): binary},
+		Files: files,
 	}, nil)
 	if err != nil {
 		return err
@@ -275,6 +280,9 @@ func (b *bench) clean(ctx context.Context) error {
 		return fmt.Errorf("clean up: %w", err)
 	}
 	if err := b.setLabels(ctx, nil); err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	if err := b.undeploy(ctx); err != nil {
 		return fmt.Errorf("clean up: %w", err)
 	}
 	if running, _, err := b.node.Running(ctx, machine.Daemon); err != nil || running {

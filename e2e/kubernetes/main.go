@@ -57,6 +57,7 @@ var proofs = []proof{
 	{"absent", absent},
 	{"figures", figures},
 	{"static", static},
+	{"rollout", rollout},
 }
 
 func main() { command.Main("kubernetes", run, command.Failed) }

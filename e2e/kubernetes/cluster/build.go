@@ -15,13 +15,17 @@ import (
 // The module that pins what is built, from the root of this one.
 const toolsModule = "hack/tools/kubernetes"
 
-// cniVersion is of the network plugins in the guest.
-const cniVersion = "v1.9.1"
+// The network plugins in the guest, and helm, which installs the chart as users do.
+const (
+	cniVersion  = "v1.9.1"
+	helmVersion = "v3.22.0"
+)
 
 // Binaries are the folders in which the programs are.
 type Binaries struct {
 	Kubernetes string // kube-apiserver and its like, kubelet, kubectl, etcd
 	CNI        string // ptp, host-local, loopback
+	Helm       string
 }
 
 // programs are built from the tools module under these names.
@@ -62,7 +66,14 @@ func Build(ctx context.Context, cache string, progress io.Writer) (*Binaries, er
 	}
 	b.CNI, err = machine.Once(cache, "cni-"+cniVersion, func(tmp string) error {
 		fmt.Fprintf(progress, "e2e: build the network plugins %s\n", cniVersion)
-		return installPlugins(ctx, tmp)
+		return goInstall(ctx, tmp, cniModules()...)
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.Helm, err = machine.Once(cache, "helm-"+helmVersion, func(tmp string) error {
+		fmt.Fprintf(progress, "e2e: build helm %s (about 2 minutes, once)\n", helmVersion)
+		return goInstall(ctx, tmp, "helm.sh/helm/v3/cmd/helm@"+helmVersion)
 	})
 	return b, err
 }
@@ -100,16 +111,20 @@ func buildProgram(ctx context.Context, out, pkg, version string) error {
 	return nil
 }
 
-func installPlugins(ctx context.Context, into string) error {
-	argv := []string{"install", "-p", "2", "-trimpath", "-ldflags", "-s -w"}
+func cniModules() []string {
+	var out []string
 	for _, p := range plugins {
-		argv = append(argv, "github.com/containernetworking/plugins/plugins/"+p+"@"+cniVersion)
+		out = append(out, "github.com/containernetworking/plugins/plugins/"+p+"@"+cniVersion)
 	}
-	cmd := exec.CommandContext(ctx, "go", argv...)
+	return out
+}
+
+func goInstall(ctx context.Context, into string, packages ...string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"install", "-p", "2", "-trimpath", "-ldflags", "-s -w"}, packages...)...)
 	cmd.Dir = into
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+into, "GOFLAGS=")
 	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("go install the network plugins: %w: %s", err, lastOf(text))
+		return fmt.Errorf("go install %s: %w: %s", strings.Join(packages, " "), err, lastOf(text))
 	}
 	return nil
 }

@@ -188,6 +188,13 @@ func (n *Node) StopKubelet(ctx context.Context) error {
 	return n.Signal(ctx, Kubelet, int(syscall.SIGTERM))
 }
 
+// ImportArchive gives the runtime an image from a file of the guest. --local, as in
+// machine.ImportImage.
+func (n *Node) ImportArchive(ctx context.Context, path string) error {
+	_, err := n.Exec(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", "--snapshotter", "native", path)
+	return err
+}
+
 // WaitReady returns when the scheduler would give the node a pod.
 func (n *Node) WaitReady(ctx context.Context) error {
 	return Until(ctx, nodeLimit, func(ctx context.Context) error {

@@ -219,13 +219,22 @@ func (p *Plane) As(user string, groups ...string) (*API, error) {
 
 // Kubectl runs kubectl as an administrator; stdin may be empty.
 func (p *Plane) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(p.bin.Kubernetes, "kubectl"), append([]string{"--kubeconfig", p.path("admin.conf")}, args...)...)
+	return p.runClient(ctx, filepath.Join(p.bin.Kubernetes, "kubectl"), stdin, args...)
+}
+
+// Helm runs helm as an administrator.
+func (p *Plane) Helm(ctx context.Context, args ...string) (string, error) {
+	return p.runClient(ctx, filepath.Join(p.bin.Helm, "helm"), "", args...)
+}
+
+func (p *Plane) runClient(ctx context.Context, program, stdin string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, append([]string{"--kubeconfig", p.path("admin.conf")}, args...)...)
 	cmd.Env = append(os.Environ(), "HOME="+p.dir) // its caches are this cluster's
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, lastOf(stderr.Bytes()))
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, lastOf(stderr.Bytes()))
 	}
 	return stdout.String(), nil
 }
@@ -255,6 +264,9 @@ func (p *Plane) run(name string, args ...string) error {
 }
 
 func (p *Plane) path(name string) string { return filepath.Join(p.dir, name) }
+
+// Dir is where the control plane has its files; it is gone after Close.
+func (p *Plane) Dir() string { return p.dir }
 
 // AuditLog is the file that every request is in, by whom.
 func (p *Plane) AuditLog() string { return p.path("audit.log") }
