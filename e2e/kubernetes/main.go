@@ -58,6 +58,8 @@ var proofs = []proof{
 	{"figures", figures},
 	{"static", static},
 	{"rollout", rollout},
+	{"report", report},
+	{"tenant", tenant},
 }
 
 func main() { command.Main("kubernetes", run, command.Failed) }

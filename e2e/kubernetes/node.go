@@ -19,7 +19,7 @@ const bindPolicy = "node.koordinator.sh/cpu-bind-policy"
 const refusalLimit = 2 * time.Minute
 
 // describeRefusal waits until kubectl describe shows the words, and returns the line.
-func (b *bench) describeRefusal(ctx context.Context, pod string, words ...string) (string, error) {
+func (b *bench) describeRefusal(ctx context.Context, namespace, pod string, words ...string) (string, error) {
 	var line string
 	err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
 		text, err := b.Kubectl(ctx, "", "describe", "pod", "-n", namespace, pod)
@@ -76,7 +76,7 @@ func refused(ctx context.Context, b *bench) ([]figure, error) {
 		if err := b.CreatePod(ctx, c.pod); err != nil {
 			return shown, err
 		}
-		line, err := b.describeRefusal(ctx, c.pod.Name, c.words...)
+		line, err := b.describeRefusal(ctx, namespace, c.pod.Name, c.words...)
 		if err != nil {
 			return shown, err
 		}
@@ -144,7 +144,7 @@ func (b *bench) untilRefused(ctx context.Context, k *kubelet.Pod, code string) (
 			err = fmt.Errorf("pod %s runs although %s is due", k.Name, code)
 		}
 		if err == nil {
-			line, err = b.describeRefusal(ctx, k.Name, "FailedCreatePodSandBox", code)
+			line, err = b.describeRefusal(ctx, namespace, k.Name, "FailedCreatePodSandBox", code)
 		}
 		return errors.Join(err, b.DeletePod(ctx, namespace, k.Name))
 	})

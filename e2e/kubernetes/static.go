@@ -160,7 +160,9 @@ func (b *bench) kubeletState(ctx context.Context) (*struct {
 
 // manifest is a static pod as kubelet reads it from its folder.
 func manifest(k *kubelet.Pod) (string, error) {
-	k.Namespace = namespace
+	if k.Namespace == "" {
+		k.Namespace = namespace
+	}
 	text, err := json.Marshal(cluster.PodObject(k))
 	return string(text), err
 }
