@@ -225,7 +225,9 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	}
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
-	return valuesOf(d, f, o.topo.Online()), nil
+	v := valuesOf(d, f, o.topo.Online())
+	v.env = envOf(s.o.CPUsEnv, d)
+	return v, nil
 }
 
 func refused(err error) bool {

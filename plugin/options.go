@@ -30,6 +30,10 @@ type Options struct {
 	// false, where nobody would.
 	Recorded func(ctx context.Context, path string) (cpus cpuset.Set, ok bool, err error)
 
+	// CPUsEnv is the environment variable that tells the containers of a pod with
+	// CPUs of its own which they are; empty: none.
+	CPUsEnv string
+
 	// Facts is what the API server says of a pod, ok false where it has not said
 	// anything yet. Notify is told what people should know, Changed that the snapshot
 	// is another. All three are called by those who must not wait; nil ones by nobody.

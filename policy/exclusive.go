@@ -21,8 +21,8 @@ func (m *Machine) placeExclusive(p *pod, recovered *Recovered) *Refusal {
 	if err != nil {
 		return err
 	}
-	if s := p.in.scheduled; s != nil && !s.cpus.IsEmpty() {
-		return m.honour(p, s.cpus, n)
+	if p.in.scheduled != nil {
+		return m.honour(p, n)
 	}
 	g, err := m.allocate(p, n, nil)
 	if err != nil {
@@ -76,8 +76,7 @@ func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
 	if old != nil {
 		r.Keep, owned = old.cpus, old.all()
 	}
-	free := m.free()
-	result, err := m.alloc.Allocate(free, m.held(p), r)
+	result, err := m.search(p, r)
 	if err != nil {
 		return nil, m.blame(err)
 	}
@@ -179,27 +178,6 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	return true
 }
 
-// honour gives a pod the CPUs that a trusted scheduler chose.
-func (m *Machine) honour(p *pod, cpus cpuset.Set, n int) *Refusal {
-	if cpus.Count() != n {
-		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus, cpus.Count(), cpus, n)
-	}
-	if taken := cpus.And(m.pools.Kubelet); !taken.IsEmpty() {
-		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus, taken)
-	}
-	free := m.free()
-	if !cpus.SubsetOf(&free) {
-		return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s are not free", AnnStatus, cpus, cpus.Minus(free))
-	}
-	g := &grant{cpus: cpus, request: p.in.request}
-	g.request.CPUs = n
-	if err := m.mayOwn(p, g, cpuset.Set{}); err != nil {
-		return err
-	}
-	p.grant = g
-	return nil
-}
-
 // resize gives a pod new sums. A pod that owns CPUs gets a superset or a subset
 // of them; an impossible resize keeps what it has.
 func (m *Machine) resize(p *pod, r Resources) *Refusal {
@@ -236,7 +214,7 @@ func (m *Machine) resize(p *pod, r Resources) *Refusal {
 
 func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 	r := p.grant.request
-	r.CPUs = n
+	r.CPUs, r.Nodes = n, cpuset.Set{}
 	result, err := m.alloc.Shrink(p.grant.cpus, r)
 	if err != nil {
 		return nil, err
@@ -263,8 +241,8 @@ func (m *Machine) explain(p *pod) {
 		p.why = "BE: may run on every CPU that no LSE pod owns"
 	case p.in.class == SYSTEM:
 		p.why = "SYSTEM: runs on the CPUs configured for that class"
-	case p.node != AnyNode:
-		p.why = fmt.Sprintf("LS: bound to the shared pool of NUMA node %d", p.node)
+	case p.nodes != nil:
+		p.why = fmt.Sprintf("LS: bound to the shared pool of NUMA node %s", p.nodes)
 	default:
 		p.why = "LS: runs in the shared pool, which is every CPU that nobody owns exclusively"
 	}

@@ -39,7 +39,7 @@ func (m *Machine) podFacts(f PodFacts) {
 	}
 	r := f.Resources
 	switch {
-	case p.in.exclusive() && p.grant == nil && p.resources == nil && p.degraded == "":
+	case p.in.exclusive() && !p.kubelet && p.grant == nil && p.resources == nil && p.degraded == "":
 		// A refusal now has nobody to refuse; its first container has.
 		p.resources = &r
 		if err := m.placeExclusive(p, nil); err != nil {
@@ -57,6 +57,12 @@ func (m *Machine) podFacts(f PodFacts) {
 		}
 	case p.grant == nil && (p.resources == nil || p.hidden):
 		p.resources, p.hidden = &r, false
+		// Nobody runs yet, so it can be bound as it would have been.
+		if len(p.all) == 0 && p.nodes == nil && p.degraded == "" && p.in.class == LS && m.placeShared(p, nil) == nil && p.nodes != nil {
+			m.bound[p.ref.UID] = p
+			m.explain(p)
+			m.podChanged(p)
+		}
 	}
 }
 

@@ -63,7 +63,7 @@ func (m *Machine) takeKubelets(p *pod, recovered *Recovered) *Refusal {
 	if len(entries) == 0 || !kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
-	p.in.class, p.node = LSR, AnyNode
+	p.in.class, p.nodes = LSR, nil
 	p.in.request = cpuallocator.Request{Strategy: m.cfg.Allocation.Strategy} // kubelet knows no other policy of ours
 	delete(m.bound, p.ref.UID)
 	if r := recovered; r != nil && m.adopt(p, r) {

@@ -206,8 +206,8 @@ func (l *life) mirrorCPUs(n Need) cpuset.Set {
 		return *n.Own
 	}
 	s := l.mirror.pools[n.Pool]
-	if n.Node != AnyNode {
-		s = s.And(l.m.nodeCPUs(n.Node))
+	if n.Nodes != nil {
+		s = s.And(cpusOn(l.m.topo, n.Nodes))
 	}
 	return s
 }

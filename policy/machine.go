@@ -20,11 +20,15 @@ type Machine struct {
 	containers map[string]*container // by container ID
 	exclusive  map[string]*pod       // the pods that hold a grant, by UID
 	owned      owned                 // the sums over exclusive
-	bound      map[string]*pod       // LS pods bound to a NUMA node, by UID
+	bound      map[string]*pod       // LS pods bound to NUMA nodes, by UID
 	// disowned are pods, by UID, whose CPUs in kubelet's state are not kubelet's to
 	// keep: pods that run where we put them, known already or about to be.
 	disowned map[string]bool
 	caps     int // how many caps are in force
+
+	// fromKubelet is what kubelet's own configuration said; nil: nothing yet.
+	fromKubelet *Kubelet
+	toldLabels  map[string]string // unknown values that people were told of, by label
 
 	pools   Pools
 	decided Pools // the pools as last decided
@@ -53,10 +57,11 @@ type pod struct {
 
 	in       intent
 	grant    *grant
-	node     int    // NUMA node ID an LS pod is bound to, else AnyNode
-	kubelet  bool   // kubelet's static policy owns its exclusive CPUs
-	degraded string // why it is in the shared pool although it asked for more
-	several  bool   // more than one container ran at a time: each keeps its own limit
+	nodes    *cpuset.Set // NUMA node IDs an LS pod is bound to; nil: none
+	devices  *cpuset.Set // NUMA node IDs of its devices; nil: none known
+	kubelet  bool        // kubelet's static policy owns its exclusive CPUs
+	degraded string      // why it is in the shared pool although it asked for more
+	several  bool        // more than one container ran at a time: each keeps its own limit
 	why      string
 
 	containers map[string]*container // the newest of each name
@@ -173,6 +178,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 		m.out = nil
 		return nil, err
 	}
+	m.tellLabels()
 	m.expireCaps(now)
 	if len(m.out) > 0 || m.news {
 		m.rev++
@@ -208,6 +214,8 @@ func (m *Machine) apply(now time.Time, e Event) error {
 		m.nodeLabels(e.Labels)
 	case KubeletState:
 		m.kubeletState(e)
+	case KubeletConfigured:
+		err = m.kubeletConfigured(e.Kubelet)
 	case Hardware:
 		err = m.hardware(e)
 	case Reconfigured:

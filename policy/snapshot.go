@@ -39,14 +39,7 @@ type ContainerView struct {
 
 // CPUs is what a container may run on.
 func (s *Snapshot) CPUs(c *ContainerView) cpuset.Set {
-	return s.resolve(c.Need, func(id int) cpuset.Set {
-		for i := range s.Topology.Nodes() {
-			if n := &s.Topology.Nodes()[i]; n.ID == id {
-				return n.CPUs
-			}
-		}
-		return cpuset.Set{}
-	})
+	return s.resolve(c.Need, s.Topology)
 }
 
 // MemsOf is which NUMA nodes' memory a container may use.

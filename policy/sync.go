@@ -80,7 +80,7 @@ func (m *Machine) Checkpoint() Synchronized {
 			in := Pod{
 				UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
 				Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
-				CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt,
+				CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices,
 			}
 			in.Recovered, in.Facts = p.recoverable(), p.facts()
 			s.Pods = append(s.Pods, in)
@@ -104,7 +104,12 @@ func (p *pod) recoverable() *Recovered {
 		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
 	}
 	if p.in.class == LS {
-		node := p.node
+		node := AnyNode
+		if p.nodes != nil && p.nodes.Count() == 1 {
+			node = p.nodes.First()
+		} else {
+			r.BoundNodes = p.nodes
+		}
 		r.BoundNode = &node
 	}
 	if r == (Recovered{From: r.From}) {

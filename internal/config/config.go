@@ -86,12 +86,18 @@ type System struct {
 type Authority struct {
 	Exclusive      Claims         `json:"exclusive"`
 	ResourceStatus ResourceStatus `json:"resourceStatus"`
+	CapExemption   CapExemption   `json:"capExemption"`
 }
 
 // Claims limits who may own CPUs.
 type Claims struct {
 	Namespaces []string       `json:"namespaces"` // empty: all
 	MaxCPUs    map[string]int `json:"maxCPUs"`    // by namespace, "*" for each of the others
+}
+
+// CapExemption says who may be exempt from caps.
+type CapExemption struct {
+	Namespaces []string `json:"namespaces"` // empty: none
 }
 
 // NodeConfig is the node that we run on: the key `node` of the file and of a
@@ -171,7 +177,7 @@ func Default() Config {
 		Admission:  Refuse,
 		Memory:     MemoryOff,
 		System:     System{Namespaces: []string{"kube-system"}},
-		Authority:  Authority{Exclusive: Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}}, ResourceStatus: IgnoreStatus},
+		Authority:  Authority{Exclusive: Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}}, ResourceStatus: IgnoreStatus, CapExemption: CapExemption{Namespaces: []string{}}},
 		Node: NodeConfig{
 			Labels: map[string]string{},
 			Kubelet: Kubelet{Options: map[string]string{}, StateFile: "/var/lib/kubelet/cpu_manager_state", ConfigFile: "/var/lib/kubelet/config.yaml",
