@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -20,9 +23,10 @@ type start struct {
 // so that neither has the quieter host.
 func figures(ctx context.Context, b *bench) ([]figure, error) {
 	var with, without []start
+	requests := map[string]int{}
 	for round := range 2 {
 		half := b.options.pods/2 + round*(b.options.pods%2)
-		more, err := b.startTimes(ctx, "with", half)
+		more, err := b.countedStarts(ctx, half, requests)
 		if err != nil {
 			return nil, err
 		}
@@ -44,7 +48,39 @@ func figures(ctx context.Context, b *bench) ([]figure, error) {
 		{"pods with and without the daemon", fmt.Sprintf("%d and %d", len(with), len(without))},
 		compare("API create to running", with, without, api),
 		compare("sandbox created to container started", with, without, runtime),
+		perEvent(requests, 2*len(with)),
 	}, nil
+}
+
+// countedStarts adds what the daemon asked the API server for meanwhile.
+func (b *bench) countedStarts(ctx context.Context, count int, requests map[string]int) ([]start, error) {
+	since, err := b.auditEnd()
+	if err != nil {
+		return nil, err
+	}
+	starts, err := b.startTimes(ctx, "with", count)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.settle(ctx); err != nil {
+		return nil, err
+	}
+	more, err := asked(b.AuditLog(), daemonUser, since)
+	for what, n := range more {
+		requests[what] += n
+	}
+	return starts, err
+}
+
+// perEvent: a pod that comes is one event and a pod that goes another.
+func perEvent(requests map[string]int, events int) figure {
+	sum := 0
+	var parts []string
+	for _, what := range slices.Sorted(maps.Keys(requests)) {
+		sum += requests[what]
+		parts = append(parts, fmt.Sprintf("%d x %s", requests[what], what))
+	}
+	return figure{"API requests of the daemon a pod event", fmt.Sprintf("%.2f (%d in %d: %s)", float64(sum)/float64(events), sum, events, strings.Join(parts, ", "))}
 }
 
 func compare(name string, with, without []start, of func(start) time.Duration) figure {

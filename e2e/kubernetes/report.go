@@ -241,8 +241,8 @@ func (b *bench) givenCPUs(ctx context.Context, name string) (time.Time, error) {
 
 // asked counts what a user asked the API server for while something happened, by verb
 // and resource. Requests that stay open count once, when they end.
-func (b *bench) asked(user string, since int64) (map[string]int, error) {
-	f, err := os.Open(b.AuditLog())
+func asked(file, user string, since int64) (map[string]int, error) {
+	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +260,7 @@ func (b *bench) asked(user string, since int64) (map[string]int, error) {
 			ObjectRef struct{ Resource string }
 		}
 		if err := json.Unmarshal(in.Bytes(), &line); err != nil {
-			return nil, fmt.Errorf("%s: %w", b.AuditLog(), err)
+			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 		if line.User.Username == user {
 			counts[strings.TrimSpace(line.Verb+" "+line.ObjectRef.Resource)]++
