@@ -106,6 +106,10 @@ const network = `{"cniVersion": "1.0.0", "name": "e2e", "plugins": [{"type": "pt
 // prepare makes of a guest what a node has before kubelet: folders on file systems that
 // kubelet can measure, which the initramfs is not, and the service address.
 func (n *Node) prepare(ctx context.Context) error {
+	// Volumes that follow the node's mounts need that; systemd does it at its start.
+	if _, err := n.Exec(ctx, "busybox", "mount", "--make-rshared", "/"); err != nil {
+		return err
+	}
 	for _, dir := range []string{kubeletDir, "/var/lib/containerd"} {
 		if _, err := n.Files(ctx, wire.FileAction{Do: wire.FileMkdir, Path: dir}); err != nil {
 			return err
