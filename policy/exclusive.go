@@ -147,7 +147,9 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	if owned.IsEmpty() || !all.SubsetOf(&known) {
 		return false
 	}
-	if all.Intersects(&m.pools.Reserved) || all.Intersects(&m.pools.System) {
+	// What our own record says was given stays given, though the operator or kubelet
+	// may have reserved it since; a mask in the kernel might be a pool's.
+	if r.From != fromState && (all.Intersects(&m.pools.Reserved) || all.Intersects(&m.pools.System)) {
 		return false
 	}
 	if all.Intersects(&m.owned.cpus) || all.Intersects(&m.owned.withheld) {

@@ -40,6 +40,10 @@ func (m *Machine) derive() Pools {
 	p.BE = p.BE.Minus(m.owned.notBE).Minus(m.owned.withheld)
 	p.Exclusive = p.Exclusive.Or(m.owned.cpus).And(online)
 	p.Withheld = m.owned.withheld.And(online)
+	// CPUs may be reserved, by the operator or kubelet, while somebody owns them.
+	taken := p.Exclusive.Or(p.Withheld)
+	p.Reserved.RemoveSet(&taken)
+	p.System.RemoveSet(&taken)
 	return p
 }
 

@@ -97,9 +97,12 @@ func (m *Machine) Checkpoint() Synchronized {
 	return s
 }
 
+// fromState is where an allocation was found that we recorded ourselves.
+const fromState = "state file"
+
 // recoverable is what a pod must find again after a restart.
 func (p *pod) recoverable() *Recovered {
-	r := Recovered{From: "state file", Degraded: p.degraded, Several: p.several}
+	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several}
 	if p.grant != nil {
 		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
 	}
