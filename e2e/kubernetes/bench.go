@@ -59,7 +59,7 @@ func newBench(ctx context.Context, o *options, bin *cluster.Binaries, stderr io.
 }
 
 func (b *bench) join(ctx context.Context, binary string) error {
-	files, err := images(b.options, binary)
+	files, err := images(ctx, b.options)
 	if err != nil {
 		return err
 	}

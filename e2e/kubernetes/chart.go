@@ -6,44 +6,43 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
-	"github.com/quietcore/quietcore/e2e/machine"
 )
 
 // The chart, and what it is installed as.
 const (
-	chartDir  = "charts/quietcore"
-	release   = "quietcore"
-	chartUser = "system:serviceaccount:" + release + ":" + release
+	chartDir = "charts/quietcore"
+	release  = "quietcore"
 
-	imageName = "quietcore.dev/e2e/quietcore"
-	imageDir  = "/usr/share/quietcore"
-	firstTag  = "1"
-	secondTag = "2"
+	imageName   = "quietcore.dev/e2e/quietcore"
+	imageSource = "hack/image"
+	imageDir    = "/usr/share/quietcore"
+	firstTag    = "1"
+	secondTag   = "2"
 )
 
-// images writes two images of the daemon that differ in their tag only, and returns
-// where they go in the guest.
-func images(o *options, binary string) (map[string]string, error) {
-	program, err := os.ReadFile(binary)
+// images builds two images of the daemon as a release does, and returns where they go
+// in the guest. Their versions differ, and so do the binaries in them.
+func images(ctx context.Context, o *options) (map[string]string, error) {
+	dir, err := filepath.Abs(filepath.Join(o.Cache, "bin"))
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{}
 	for _, tag := range []string{firstTag, secondTag} {
-		data, err := machine.ProgramImage(imageName+":"+tag, "quietcore", program)
-		if err != nil {
-			return nil, err
+		archive := filepath.Join(dir, "quietcore-"+tag+".tar")
+		cmd := exec.CommandContext(ctx, "go", "run", ".", "-name", imageName, "-version", tag, "-platforms", "linux/amd64", "-o", archive)
+		cmd.Dir = imageSource
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
 		}
-		name := filepath.Join(o.Cache, "bin", "quietcore-"+tag+".tar")
-		if err := os.WriteFile(name, data, 0o644); err != nil {
-			return nil, err
-		}
-		files[imageDir[1:]+"/"+tag+".tar"] = name
+		files[imageDir[1:]+"/"+tag+".tar"] = archive
 	}
 	return files, nil
 }

@@ -120,8 +120,3 @@ func tarball(files []tarFile) ([]byte, error) {
 	}
 	return buf.Bytes(), nil
 }
-
-// ProgramImage is an image of one static program and nothing else.
-func ProgramImage(name, program string, binary []byte) ([]byte, error) {
-	return archive(name, []string{"/" + program}, []tarFile{{name: program, mode: 0o755, data: binary}})
-}
