@@ -242,6 +242,11 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 	if !in.exclusive() {
 		return nil
 	}
+	if m.topo.ThreadsPerCore() == 1 {
+		// A core is a CPU: the two policies are one, and always met.
+		r.Bind, r.BindRequired = cpuallocator.FullPCPUs, false
+		return nil
+	}
 	node, source := m.nodeBind()
 	if source == "" {
 		return nil

@@ -349,7 +349,7 @@ func (l *life) configured(t *rapid.T) {
 	l.file = &k
 	for uid, had := range owns {
 		// A strict reservation may take the shared pool's last CPU; then the youngest owner pays.
-		if o := l.m.exclusive[uid]; (o == nil || o.grant.cpus != had) && k.Options["strict-cpu-reservation"] == "" {
+		if o := l.m.exclusive[uid]; (o == nil || o.grant.cpus != had) && !l.m.cfg.reservedStrict() {
 			t.Fatalf("kubelet's configuration moved the owner %s of %s", uid, had)
 		}
 	}

@@ -238,8 +238,8 @@ func (q *question) apart(r cpuallocator.Request, hard, soft bars) (cpuallocator.
 	if better, ok := q.clear(r, hard); ok {
 		return better, nil
 	}
-	return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for, and pods that use one NUMA node and pods that use several have to keep apart (singleNUMANodeExclusive): "+
-		"NUMA nodes %s hold pods of the one kind, %s of the other, and what is left does not hold the request", r.CPUs, orNone(hard.several), orNone(hard.alone))
+	return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for, and pods on one NUMA node and pods on several have to keep apart (singleNUMANodeExclusive): "+
+		"on NUMA node %s there are pods on one node, on %s pods on several, and what is left does not hold the request", r.CPUs, orNone(hard.several), orNone(hard.alone))
 }
 
 func orNone(s cpuset.Set) string {
