@@ -93,8 +93,9 @@ func (m *Machine) moveSystem() {
 func (m *Machine) rescue() {
 	for m.pools.Shared.IsEmpty() {
 		victim := m.youngest(func(p *pod) bool {
-			cpus := p.grant.cpus.And(m.topo.Online())
-			return !cpus.IsEmpty()
+			all := p.grant.all() // its own may be offline and the siblings kept idle for it not
+			online := m.topo.Online()
+			return all.Intersects(&online)
 		})
 		if victim == nil {
 			break
