@@ -21,9 +21,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/quietcore/quietcore/policy"
 )
@@ -63,9 +65,10 @@ type Client struct {
 	dial sync.Mutex // guards link; never taken by Facts and Notify
 	link *link
 
-	// What tests replace: real pauses.
+	// What tests replace: how long real pauses are.
 	backoff wait.Backoff
 	after   func(time.Duration) <-chan time.Time
+	qps     float32
 }
 
 // The parts of the API that the daemon uses, as Report names them.
@@ -111,7 +114,7 @@ func New(o Options) (*Client, error) {
 	if o.Version == "" {
 		o.Version = "dev"
 	}
-	c := &Client{o: o, health: newHealth(&o), backoff: defaultBackoff(), after: time.After}
+	c := &Client{o: o, health: newHealth(&o), backoff: defaultBackoff(), after: time.After, qps: requestsPerSecond}
 	c.pods = newPods(o.Node, o.OnFacts)
 	c.node = &node{name: o.Node, take: o.OnLabels, health: c.health}
 	c.queue = newQueue(o.Node, o.Now, func() { o.Report(partEvents, resultDropped) })
@@ -159,6 +162,8 @@ func (c *Client) REST() (*rest.Config, error) {
 
 // Run follows and writes until ctx ends.
 func (c *Client) Run(ctx context.Context) {
+	// client-go would log at every attempt what health says once.
+	ctx = klog.NewContext(ctx, logr.Discard())
 	var parts sync.WaitGroup
 	if c.o.OnFacts != nil {
 		parts.Go(func() { c.follow(ctx, c.podFeed(), &podStore{pods: c.pods, ctx: ctx}) })

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // feed is a kind of object that is followed.
@@ -47,9 +46,7 @@ func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
 // follow keeps store like the API server until ctx ends.
 func (c *Client) follow(ctx context.Context, f feed, store cache.ReflectorStore) {
-	// The reflector would log at every attempt what observe says once.
 	silent := logr.Discard()
-	ctx = klog.NewContext(ctx, silent)
 	lw := listWatch{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return c.list(ctx, f, o)

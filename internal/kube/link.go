@@ -52,7 +52,7 @@ func (c *Client) connect() (*link, error) {
 		return nil, err
 	}
 	config.UserAgent = "quietcore/" + c.o.Version
-	config.QPS, config.Burst = requestsPerSecond, requestBurst
+	config.QPS, config.Burst = c.qps, requestBurst
 	config.Timeout = 0 // a watch has none; every other request brings its own
 	config.WarningHandler = rest.NoWarnings{}
 	l, err := newLink(config)

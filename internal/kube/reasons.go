@@ -20,7 +20,7 @@ func kindOf(reason string) kind {
 		return kind{corev1.EventTypeNormal, "Place"}
 	case "AllocationLost", "CPUsOffline", "KubeletPinMoved", "LimitUnequal", "NUMANodeLost", "SharedPoolOverlaps":
 		return kind{corev1.EventTypeWarning, "Place"}
-	case "ResourceStatusIgnored", "UnknownNodeLabel":
+	case "CapExemptionIgnored", "ResourceStatusIgnored", "UnknownNodeLabel":
 		return kind{corev1.EventTypeWarning, "Configure"}
 	}
 	return kind{corev1.EventTypeWarning, "Place"}
