@@ -30,6 +30,9 @@ type Options struct {
 	// false, where nobody would.
 	Recorded func(ctx context.Context, path string) (cpus cpuset.Set, ok bool, err error)
 
+	// Devices asks on which NUMA nodes a pod's devices are, with a short deadline of its
+	// own; nil: nobody knows.
+	Devices func(ctx context.Context, namespace, pod string) (cpuset.Set, error)
 	// CPUsEnv is the environment variable that tells the containers of a pod with
 	// CPUs of its own which they are; empty: none.
 	CPUsEnv string

@@ -113,10 +113,21 @@ func (p *Plugin) MergeLabels(ctx context.Context, changes map[string]*string) er
 			next[k] = *v
 		}
 	}
-	if err := p.Submit(ctx, policy.NodeLabels{Labels: next}); err != nil {
+	return p.setLabels(ctx, next)
+}
+
+// TakeLabels takes over the labels of the Node.
+func (p *Plugin) TakeLabels(ctx context.Context, labels map[string]string) error {
+	p.labelsMu.Lock()
+	defer p.labelsMu.Unlock()
+	return p.setLabels(ctx, maps.Clone(labels))
+}
+
+func (p *Plugin) setLabels(ctx context.Context, labels map[string]string) error {
+	if err := p.Submit(ctx, policy.NodeLabels{Labels: labels}); err != nil {
 		return err
 	}
-	p.labels = next
+	p.labels = labels
 	return nil
 }
 

@@ -23,7 +23,6 @@ import (
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/plugin"
-	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/sysfs"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -106,6 +105,7 @@ type daemon struct {
 	plugin  *plugin.Plugin
 	metrics *metrics.Metrics
 	health  *metrics.Health
+	cluster *cluster
 	kubelet *plugin.Kubelet
 	cpus    *plugin.Hardware
 }
@@ -135,6 +135,10 @@ func (d *daemon) run(ctx context.Context) error {
 	closeTree := d.openTree(cfg, &o)
 	defer closeTree()
 	d.openState(cfg, &o)
+	if d.cluster, err = newCluster(d, cfg, &o); err != nil {
+		return err
+	}
+	defer d.cluster.close()
 	if d.plugin, err = plugin.New(o); err != nil {
 		return usageError{err}
 	}
@@ -201,7 +205,7 @@ func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {
 
 func (d *daemon) watchers(cfg *config.Config) {
 	if path := cfg.Node.Kubelet.StateFile; path != "" {
-		d.kubelet = &plugin.Kubelet{Path: path, Log: d.log, Take: func(ctx context.Context, s policy.KubeletState) error { return d.plugin.Submit(ctx, s) }}
+		d.kubelet = &plugin.Kubelet{Path: path, Log: d.log, Take: d.cluster.stated}
 	}
 	d.cpus = &plugin.Hardware{Root: cfg.Sysfs.Root, Plugin: d.plugin, Log: d.log}
 }
@@ -223,7 +227,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 		stop(err)
 		return err
 	}
-	for _, part := range []func(context.Context){d.plugin.Run, d.cpus.Watch, d.watchKubelet, d.watchConfig} {
+	for _, part := range append(d.cluster.parts(), d.plugin.Run, d.cpus.Watch, d.watchKubelet, d.watchConfig) {
 		parts.Go(func() { part(ctx) })
 	}
 	<-ctx.Done()
@@ -305,7 +309,7 @@ func (d *daemon) reload(ctx context.Context, next *config.Config) error {
 	}
 	policyChanged := !samePolicy(old, next)
 	if policyChanged {
-		if err := d.plugin.Reconfigure(ctx, next.Policy()); err != nil {
+		if err := d.plugin.Reconfigure(ctx, d.cluster.overlay(next.Policy())); err != nil {
 			return err
 		}
 	}
