@@ -244,7 +244,7 @@ func (m *Machine) explain(p *pod) {
 	case p.in.class == SYSTEM:
 		p.why = "SYSTEM: runs on the CPUs configured for that class"
 	case p.nodes != nil:
-		p.why = fmt.Sprintf("LS: bound to the shared pool of NUMA node %s", p.nodes)
+		p.why = fmt.Sprintf("LS: bound to the shared pool of %s", nodesText(p.nodes))
 	default:
 		p.why = "LS: runs in the shared pool, which is every CPU that nobody owns exclusively"
 	}
@@ -262,7 +262,8 @@ func (m *Machine) whyExclusive(p *pod) string {
 		neighbours = "beside BE only"
 	}
 	fmt.Fprintf(&b, "%s: owns %s of its own, %s", p.in.class, count(g.cpus.Count(), "CPU"), neighbours)
-	fmt.Fprintf(&b, ", on NUMA node %s", m.topo.NodesOf(g.cpus))
+	nodes := m.topo.NodesOf(g.cpus)
+	fmt.Fprintf(&b, ", on %s", nodesText(&nodes))
 	switch g.request.SMT {
 	case cpuallocator.SMTIsolate:
 		fmt.Fprintf(&b, "; one on each core, siblings %s kept idle", g.withheld)
@@ -297,6 +298,13 @@ func (m *Machine) shape(g *grant) string {
 		}
 	}
 	return fmt.Sprintf("%s lies on %s, %d of them whole", bindName(g.request.Bind), count(len(used), "core"), whole)
+}
+
+func nodesText(nodes *cpuset.Set) string {
+	if nodes.Count() == 1 {
+		return "NUMA node " + nodes.String()
+	}
+	return "NUMA nodes " + nodes.String()
 }
 
 func count(n int, thing string) string {

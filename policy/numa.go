@@ -2,6 +2,7 @@ package policy
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -239,14 +240,18 @@ func (q *question) apart(r cpuallocator.Request, hard, soft bars) (cpuallocator.
 		return better, nil
 	}
 	return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for, and pods on one NUMA node and pods on several have to keep apart (singleNUMANodeExclusive): "+
-		"on NUMA node %s there are pods on one node, on %s pods on several, and what is left does not hold the request", r.CPUs, orNone(hard.several), orNone(hard.alone))
+		"%s, and what is left does not hold the request", r.CPUs, hard)
 }
 
-func orNone(s cpuset.Set) string {
-	if s.IsEmpty() {
-		return "none"
+func (b bars) String() string {
+	var parts []string
+	if !b.several.IsEmpty() {
+		parts = append(parts, "pods on one node are on "+nodesText(&b.several))
 	}
-	return s.String()
+	if !b.alone.IsEmpty() {
+		parts = append(parts, "pods on several are on "+nodesText(&b.alone))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // clear answers a request off the barred nodes.
@@ -309,7 +314,7 @@ func (q *question) near(r cpuallocator.Request) (cpuallocator.Result, *Refusal) 
 	if demand {
 		count = q.limit(r)
 		if most := q.devices.Count(); most > count {
-			return first, refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on NUMA nodes %s and %s allows %d for %d CPUs", q.devices, alignmentName(r.Alignment), count, r.CPUs)
+			return first, refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on %s and %s allows %d for %d CPUs", nodesText(&q.devices), alignmentName(r.Alignment), count, r.CPUs)
 		}
 	}
 	asFound := q.costOf(first.CPUs, &r)
@@ -335,7 +340,7 @@ func (q *question) near(r cpuallocator.Request) (cpuallocator.Result, *Refusal) 
 		}
 	}
 	if covered < 0 {
-		return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for by %s together with devices on NUMA node %s, and there are not enough of them free there", r.CPUs, alignmentName(r.Alignment), q.devices)
+		return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for by %s together with devices on %s, and there are not enough of them free there", r.CPUs, alignmentName(r.Alignment), nodesText(&q.devices))
 	}
 	return best, nil
 }

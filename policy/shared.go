@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/quietcore/quietcore/cpuallocator"
@@ -68,7 +67,7 @@ func (m *Machine) bindScheduled(p *pod) *Refusal {
 		}
 	}
 	if m.sharedOn(&s.nodes) == 0 {
-		return refuse(cpuallocator.TopologyAffinityError, "annotation %s binds the pod to NUMA node %s, which has no CPU in the shared pool", AnnStatus, s.nodes)
+		return refuse(cpuallocator.TopologyAffinityError, "annotation %s binds the pod to %s, with no CPU in the shared pool", AnnStatus, nodesText(&s.nodes))
 	}
 	p.nodes = &s.nodes
 	return nil
@@ -142,7 +141,7 @@ func (m *Machine) bindAligned(p *pod) *Refusal {
 	}
 	several := p.in.request.Alignment == cpuallocator.AlignRestricted && want > largest // an empty machine would need them too
 	if d := p.devices; d != nil && d.Count() > 1 && !several {
-		return refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on NUMA nodes %s and %s allows one", d, alignmentName(p.in.request.Alignment))
+		return refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on %s and %s allows one", nodesText(d), alignmentName(p.in.request.Alignment))
 	}
 	best, least, worse, most := AnyNode, int64(math.MaxInt64), math.MaxInt, int64(0)
 	for _, c := range m.candidates(p, true) {
@@ -158,7 +157,7 @@ func (m *Machine) bindAligned(p *pod) *Refusal {
 		}
 		where := ""
 		if p.devices != nil && !p.devices.IsEmpty() {
-			where = fmt.Sprintf(" beside the pod's devices on node %s", p.devices)
+			where = " beside the pod's devices on " + nodesText(p.devices)
 		}
 		return refuse(cpuallocator.TopologyAffinityError, "no NUMA node's shared pool has room for the request of %s%s; the most is %s", milli(want), where, milli(max(most, 0)))
 	}
@@ -198,7 +197,7 @@ func (m *Machine) rebind() {
 			m.bound[p.ref.UID] = p
 		}
 		m.explain(p)
-		m.notice(p, "NUMANodeLost", "the shared pool of NUMA node %s has no CPU left; the pod %s", was, whereTo(p.nodes))
+		m.notice(p, "NUMANodeLost", "the shared pool of %s has no CPU left; the pod %s", nodesText(was), whereTo(p.nodes))
 		m.podChanged(p)
 	}
 }
@@ -207,5 +206,5 @@ func whereTo(nodes *cpuset.Set) string {
 	if nodes == nil {
 		return "runs in the whole shared pool"
 	}
-	return fmt.Sprintf("moves to NUMA node %s", nodes)
+	return "moves to " + nodesText(nodes)
 }

@@ -172,7 +172,7 @@ func (m *Machine) honour(p *pod, n int) *Refusal {
 		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus, cpus.Count(), cpus, n)
 	}
 	if nodes := m.topo.NodesOf(cpus); !s.nodes.IsEmpty() && !nodes.SubsetOf(&s.nodes) {
-		return refuse(InvalidRequest, "annotation %s gives CPUs %s, which are on NUMA nodes %s, and numaNodeResources names %s", AnnStatus, cpus, nodes, s.nodes)
+		return refuse(InvalidRequest, "annotation %s gives CPUs %s, which are on %s, and numaNodeResources names %s", AnnStatus, cpus, nodesText(&nodes), nodesText(&s.nodes))
 	}
 	if taken := cpus.And(m.pools.Kubelet); !taken.IsEmpty() {
 		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus, taken)
@@ -277,7 +277,7 @@ func (m *Machine) honourNodes(p *pod, n int) *Refusal {
 		}
 	}
 	if sum != int64(n)*1000 {
-		return refuse(InvalidRequest, "annotation %s gives %s on NUMA nodes %s to a pod that requests %d CPUs", AnnStatus, milli(sum), s.nodes, n)
+		return refuse(InvalidRequest, "annotation %s gives %s on %s to a pod that requests %d CPUs", AnnStatus, milli(sum), nodesText(&s.nodes), n)
 	}
 	var cpus cpuset.Set
 	r := p.in.request
