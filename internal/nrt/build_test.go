@@ -64,6 +64,14 @@ func grid(t testing.TB) *topology.Topology {
 	return topo
 }
 
+// gridOf is a machine of two sockets with four NUMA nodes each.
+func gridOf(t testing.TB, cpus int) *topology.Topology {
+	t.Helper()
+	topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, CoresPerL3: cpus / 16, ThreadsPerCore: 2}.Build()
+	must(t, err)
+	return topo
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -300,9 +308,7 @@ func FuzzReadHugepages(f *testing.F) {
 }
 
 func BenchmarkBuild(b *testing.B) {
-	topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, CoresPerL3: 32, ThreadsPerCore: 2}.Build()
-	must(b, err)
-	m := newMachine(b, topo, policy.Config{})
+	m := newMachine(b, gridOf(b, 512), policy.Config{})
 	for i := range 100 {
 		must(b, m.run(fmt.Sprintf("pod-%d", i), "LSE", 2))
 	}
