@@ -165,11 +165,12 @@ func TestChildIsStopped(t *testing.T) {
 			t.Errorf("%s: it still runs", name)
 		}
 	}
-	if err := newChild(t.TempDir(), "none", "/nonexistent/program").start(); err == nil {
+	none := newChild(t.TempDir(), "none", "/nonexistent/program")
+	if err := none.start(); err == nil {
 		t.Error("a program that is not there has started")
 	}
-	if err := (&child{}).stop(0); err != nil {
-		t.Errorf("stop of one that never started: %v", err)
+	if err := none.stop(0); err != nil {
+		t.Errorf("stop of one that never ran: %v", err)
 	}
 }
 

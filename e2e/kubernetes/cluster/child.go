@@ -36,8 +36,7 @@ func (c *child) start() error {
 	cmd := exec.Command(c.argv[0], c.argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	c.cmd, c.exited = cmd, make(chan struct{})
-	exited, started := c.exited, make(chan error)
+	exited, started := make(chan struct{}), make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer close(exited)
@@ -51,10 +50,11 @@ func (c *child) start() error {
 	if err := <-started; err != nil {
 		return fmt.Errorf("start %s: %w", c.name, err)
 	}
+	c.cmd, c.exited = cmd, exited
 	return nil
 }
 
-// stop asks it to end and insists after the limit.
+// stop asks it to end and insists after the limit. One that never ran is no error.
 func (c *child) stop(limit time.Duration) error {
 	if c.cmd == nil {
 		return nil
