@@ -173,8 +173,13 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	whole := int64(request.CPUs) * 1000
 	p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
 	p.grant = m.grantOf(p, owned, request)
-	if request.SMT == cpuallocator.SMTIsolate && r.Withheld != nil {
-		p.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
+	if request.SMT == cpuallocator.SMTIsolate {
+		if r.From == fromState {
+			p.grant.withheld = cpuset.Set{} // it says all that was withheld, which reserved siblings were not
+		}
+		if r.Withheld != nil {
+			p.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
+		}
 	}
 	p.in.reasons = r.Reasons
 	return true
