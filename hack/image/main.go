@@ -76,13 +76,13 @@ func run(ctx context.Context, args []string) error {
 
 // compile makes one static binary that holds no path and no time of this machine.
 func compile(ctx context.Context, source string, b Binary, ldflags string) error {
-	os_, arch, ok := strings.Cut(b.Platform, "/")
-	if !ok || os_ != "linux" {
+	system, arch, ok := strings.Cut(b.Platform, "/")
+	if !ok || system != "linux" {
 		return fmt.Errorf("platform %q must be linux/ARCH", b.Platform)
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags+" -buildid=", "-o", b.Path, "./cmd/quietcore")
 	cmd.Dir = source
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+os_, "GOARCH="+arch, "GOWORK=off")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch, "GOWORK=off")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("build for %s: %w", b.Platform, err)
