@@ -181,6 +181,35 @@ func (m *Machine) kubeletState(e KubeletState) {
 	}
 }
 
+// hearKubelet takes over a pin that comes with the container before kubelet's state
+// file has been read again. Under the static policy every container of whole CPUs of
+// a Guaranteed pod is pinned, to as many as it requests.
+func (m *Machine) hearKubelet(p *pod, c Container) {
+	if m.kubelet.PolicyName != "static" || c.CPUs == "" || p.grant != nil || p.degraded != "" || !kubeletPins(p.labels, p.ref.QoS) {
+		return
+	}
+	if _, known := m.kubelet.Entries[p.ref.UID][c.Name]; known {
+		return
+	}
+	cpus, err := cpuset.Parse(c.CPUs)
+	known := m.topo.Known()
+	if err != nil || cpus.IsEmpty() || int64(cpus.Count())*1000 != c.Resources.RequestMilli || !cpus.SubsetOf(&known) {
+		return
+	}
+	next := m.kubelet
+	next.Entries = maps.Clone(next.Entries)
+	if next.Entries == nil {
+		next.Entries = map[string]map[string]cpuset.Set{}
+	}
+	of := maps.Clone(next.Entries[p.ref.UID])
+	if of == nil {
+		of = map[string]cpuset.Set{}
+	}
+	of[c.Name] = cpus
+	next.Entries[p.ref.UID] = of
+	m.kubeletState(next)
+}
+
 // kubeletChanged says whether a pod's entries call for another decision. One that
 // was moved, or could not be, stays as it is while kubelet says the same.
 func (m *Machine) kubeletChanged(p *pod, was, is map[string]cpuset.Set) bool {
