@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,14 +28,18 @@ const (
 	secondTag   = "2"
 )
 
-// images builds two images of the daemon as a release does, and returns where they go
-// in the guest. Their versions differ, and so do the binaries in them.
+// images builds two images of the daemon as a release does, if the chart is installed at
+// all, and returns where they go in the guest. Their versions differ, and so do the binaries in them.
 func images(ctx context.Context, o *options) (map[string]string, error) {
 	dir, err := filepath.Abs(filepath.Join(o.Cache, "bin"))
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{}
+	chosen, err := o.chosen()
+	if err != nil || !slices.ContainsFunc(chosen, func(p proof) bool { return p.chart }) {
+		return files, err
+	}
 	for _, tag := range []string{firstTag, secondTag} {
 		archive := filepath.Join(dir, "quietcore-"+tag+".tar")
 		cmd := exec.CommandContext(ctx, "go", "run", ".", "-name", imageName, "-version", tag, "-platforms", "linux/amd64", "-o", archive)
