@@ -23,8 +23,8 @@ const (
 	reportingController  = "quietcore"
 	maxReportingInstance = 128
 	maxName              = 253
-	// maxAttempts is for an Event that makes the API server fail, as a webhook of its
-	// namespace may: the others do not wait for it for ever.
+	// maxAttempts is for an Event that the API server never takes, because a webhook of
+	// its namespace fails or the rights end there: the others do not wait for it for ever.
 	maxAttempts = 5
 )
 
@@ -53,8 +53,11 @@ func (c *Client) sendEvents(ctx context.Context) {
 		f := fateOf(i, err)
 		c.observeWrite(f, err)
 		c.queue.done(i, f)
-		if f != failed {
+		switch f {
+		case written, vanished:
 			pause = first
+			continue
+		case refused:
 			continue
 		}
 		wait := pause + rand.N(pause)
@@ -80,11 +83,7 @@ func (c *Client) observeWrite(f fate, err error) {
 }
 
 func aboutOneEvent(err error) bool {
-	if errors.Is(err, errUnwritable) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return true
-	}
-	var status apierrors.APIStatus
-	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+	return errors.Is(err, errUnwritable) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err) || inNoNamespace(err)
 }
 
 // errUnwritable is a pod with a name that Kubernetes has none of: somebody made
@@ -124,20 +123,34 @@ func (c *Client) write(ctx context.Context, i item) error {
 		Body(body).Do(ctx).Error()
 }
 
-// fateOf says what follows from an answer.
+// fateOf says what follows from an answer. A server that has just started refuses
+// everybody until it knows its rules, so rights that are missing are asked for again.
 func fateOf(i item, err error) fate {
+	again := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsInternalError(err)
 	switch {
 	case err == nil:
 		return written
 	case apierrors.IsNotFound(err) && !i.create:
 		return vanished
-	case errors.Is(err, errUnwritable), apierrors.IsInternalError(err) && i.attempts >= maxAttempts:
+	case again && !inNoNamespace(err):
+		if i.attempts+1 < maxAttempts {
+			return failed
+		}
 		return refused
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsNotFound(err), apierrors.IsInvalid(err),
-		apierrors.IsBadRequest(err), apierrors.IsMethodNotSupported(err), apierrors.IsRequestEntityTooLargeError(err):
+	case again, errors.Is(err, errUnwritable), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		apierrors.IsMethodNotSupported(err), apierrors.IsRequestEntityTooLargeError(err):
 		return refused
 	}
 	return failed
+}
+
+// inNoNamespace says that the namespace is gone or about to be.
+func inNoNamespace(err error) bool {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return true
+	}
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
 }
 
 // eventOf is an item as the API wants it. Its name depends on nothing but what it
