@@ -40,6 +40,7 @@ type Devices struct {
 	conn   *grpc.ClientConn
 	client podresources.PodResourcesListerClient
 	now    func() time.Time
+	bound  time.Duration // askFor
 
 	mu     sync.Mutex // guards what follows
 	paused time.Time  // not to be asked before
@@ -58,7 +59,7 @@ func NewDevices(socket string, now func() time.Time) (*Devices, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of kubelet's PodResources API at %s: %w", socket, err)
 	}
-	return &Devices{conn: conn, client: podresources.NewPodResourcesListerClient(conn), now: now}, nil
+	return &Devices{conn: conn, client: podresources.NewPodResourcesListerClient(conn), now: now, bound: askFor}, nil
 }
 
 // Close ends the connection.
@@ -71,7 +72,7 @@ func (d *Devices) NodesOf(ctx context.Context, namespace, pod string) (cpuset.Se
 	if d.waiting(&d.paused) {
 		return cpuset.Set{}, ErrPaused
 	}
-	ctx, cancel := context.WithTimeout(ctx, askFor)
+	ctx, cancel := context.WithTimeout(ctx, d.bound)
 	defer cancel()
 	p, err := d.pod(ctx, namespace, pod)
 	if err != nil {

