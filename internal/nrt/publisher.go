@@ -144,7 +144,7 @@ func (p *Publisher) Run(ctx context.Context) {
 func (p *Publisher) attempt(ctx context.Context, look bool) waits {
 	o := p.o.Source()
 	if o == nil {
-		p.is("the machine is not known yet")
+		p.set("the machine is not known yet") // as at every start
 		return waits{writeEvery, writeEvery}
 	}
 	if o.Name == "" {
@@ -257,13 +257,16 @@ func (p *Publisher) published() {
 	p.o.Published(now)
 }
 
+func (p *Publisher) set(state string) (was string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	was, p.state = p.state, state
+	return was
+}
+
 // is takes over the state and logs it where it is another one.
 func (p *Publisher) is(state string) {
-	p.mu.Lock()
-	was := p.state
-	p.state = state
-	p.mu.Unlock()
-	switch {
+	switch was := p.set(state); {
 	case was == state:
 	case state == "":
 		p.o.Log.Info("the NodeResourceTopology is written", "node", p.name, "version", p.version)
