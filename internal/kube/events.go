@@ -134,7 +134,7 @@ func fateOf(i item, err error) fate {
 		return vanished
 	case again && !inNoNamespace(err):
 		if i.attempts+1 < maxAttempts {
-			return failed
+			return denied
 		}
 		return refused
 	case again, errors.Is(err, errUnwritable), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),

@@ -317,6 +317,7 @@ func TestServerThatHasJustStarted(t *testing.T) {
 	for n := range 5 {
 		f.Notify(notice(fmt.Sprint(n), "R", "m"))
 	}
+	f.within("it was away for long", func() bool { return f.reported()["events error"] > 2*maxAttempts })
 	s.up()
 	f.within("all are written", func() bool { return len(s.written()) == 5 })
 	if n := f.reported()["events dropped"]; n != 0 {

@@ -49,7 +49,7 @@ type entry struct {
 	written     int // how much of count is in the API server; 0: nothing is
 	due         time.Time
 	waiting     bool // in pending
-	attempts    int  // failed in a row; for the one who writes
+	attempts    int  // how often it was denied in a row; for the one who writes
 }
 
 // item is what is to be written of an entry, as it was when it was taken.
@@ -183,7 +183,8 @@ const (
 	written  fate = iota
 	vanished      // it was to be counted up, and is there no more
 	refused       // and would be again
-	failed        // and may not the next time
+	failed        // nobody answered
+	denied        // and may not be the next time
 )
 
 // done takes in what became of an item.
@@ -192,8 +193,11 @@ func (q *queue) done(i item, f fate) {
 	q.mu.Lock()
 	lost := 0
 	e := i.entry
-	e.attempts++
-	if f != failed {
+	switch f {
+	case denied:
+		e.attempts++
+	case failed: // an absent server says nothing about what a present one will
+	default:
 		e.attempts = 0
 	}
 	if f != refused && q.known[e.key] == nil {
@@ -214,7 +218,7 @@ func (q *queue) done(i item, f fate) {
 		// The same again is not tried before a minute is over.
 		e.due = now.Add(repeatEvery)
 		lost = 1
-	case failed:
+	case failed, denied:
 		if !e.waiting {
 			e.waiting = true
 			q.pending = slices.Insert(q.pending, 0, e)

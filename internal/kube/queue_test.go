@@ -90,8 +90,12 @@ func TestAFailedEventStaysFirst(t *testing.T) {
 	q.put(notice("b", "R", "m"))
 	i, _, _ := q.next()
 	q.done(i, failed)
+	if i, _, _ = q.next(); i.key.uid != "a" || i.attempts != 0 {
+		t.Errorf("got %+v, want the same, which nobody has answered yet", i)
+	}
+	q.done(i, denied)
 	if i, _, _ = q.next(); i.key.uid != "a" || i.attempts != 1 {
-		t.Errorf("got %+v", i)
+		t.Errorf("got %+v, want the same, which was denied once", i)
 	}
 }
 
@@ -187,7 +191,7 @@ func TestQueueIsBounded(t *testing.T) {
 			case "write":
 				if i, _, ok := q.next(); ok {
 					q.put(notice(i.key.uid, i.key.reason, i.key.note))
-					q.done(i, rapid.SampledFrom([]fate{written, vanished, refused, failed}).Draw(t, "fate"))
+					q.done(i, rapid.SampledFrom([]fate{written, vanished, refused, failed, denied}).Draw(t, "fate"))
 				}
 			case "pass":
 				c.pass(time.Duration(rapid.IntRange(0, 3600).Draw(t, "seconds")) * time.Second)
