@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/k8stopologyawareschedwg/noderesourcetopology-api/pkg/apis/topology/v1alpha2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -140,6 +141,12 @@ func choose(served []string) (string, error) {
 		return "", errAbsent
 	}
 	return "", fmt.Errorf("the CustomResourceDefinition %s serves %v; Quietcore writes %s or %s", CRDName, served, V1alpha2, V1alpha1)
+}
+
+// undeclared says that the API server cannot merge a field since another version,
+// in which somebody wrote the object, does not have it. It has no code for that.
+func undeclared(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }
 
 var errAbsent = fmt.Errorf("the CustomResourceDefinition %s is not installed", CRDName)

@@ -220,9 +220,19 @@ func (p *Publisher) unchanged(ctx context.Context) bool {
 }
 
 func (p *Publisher) write(ctx context.Context, o *v1alpha2.NodeResourceTopology, body []byte) error {
-	got, err := p.apply(ctx, Applied{Name: o.Name, Body: body})
+	sent := body
+	got, err := p.apply(ctx, Applied{Name: o.Name, Body: sent})
+	if o.Attributes != nil && undeclared(err) {
+		// Somebody wrote the object as v1alpha1, and the API server merges in the
+		// versions of all who did. topologyPolicies say what the attributes would.
+		plain := *o
+		plain.Attributes = nil
+		if sent, err = encode(&plain, p.version); err == nil {
+			got, err = p.apply(ctx, Applied{Name: o.Name, Body: sent})
+		}
+	}
 	if apierrors.IsConflict(err) {
-		got, err = p.resolve(ctx, o, body, err)
+		got, err = p.resolve(ctx, o, sent, err)
 	}
 	if apierrors.IsNotFound(err) {
 		return errAbsent // an apply creates what is not there; the CRD went away

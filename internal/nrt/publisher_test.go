@@ -350,3 +350,35 @@ func TestOthersMayAnnotate(t *testing.T) {
 		}
 	})
 }
+
+// Koordlet writes v1alpha1, and the API server then refuses to merge what that
+// version does not have: the object is written without it.
+func TestObjectThatSomebodyWroteAsV1alpha1(t *testing.T) {
+	s := newServer()
+	s.breaks(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPatch {
+			return false
+		}
+		text, err := io.ReadAll(r.Body)
+		if err != nil || strings.Contains(string(text), `"attributes"`) {
+			refuse(w, apierrors.NewInternalError(fmt.Errorf("failed to convert new object: .attributes: field not declared in schema")))
+			return true
+		}
+		r.Body = io.NopCloser(strings.NewReader(string(text)))
+		return false
+	})
+	play(t, s, func(t *testing.T, n *node) {
+		n.set(withCPUs("n1", 8))
+		after(2 * time.Second)
+		n.expect(t, "n1", 8, "")
+		if o := n.s.object(t, "n1"); o.Attributes != nil || o.TopologyPolicies[0] != "None" {
+			t.Errorf("attributes %v, policies %v", o.Attributes, o.TopologyPolicies)
+		}
+		n.s.count("PATCH")
+		n.set(withCPUs("n1", 8))
+		after(time.Minute)
+		if got := n.s.count("PATCH"); got != 0 {
+			t.Errorf("%d writes although nothing differed", got)
+		}
+	})
+}
