@@ -29,6 +29,8 @@ type bench struct {
 	node    *cluster.Node
 	options *options
 	stderr  io.Writer
+
+	deployed bool // whether the chart may be there
 }
 
 // Where things are in the guest.
@@ -283,6 +285,9 @@ func (b *bench) clean(ctx context.Context) error {
 		return fmt.Errorf("clean up: %w", err)
 	}
 	if err := b.undeploy(ctx); err != nil {
+		return fmt.Errorf("clean up: %w", err)
+	}
+	if err := b.node.Forget(ctx); err != nil {
 		return fmt.Errorf("clean up: %w", err)
 	}
 	if running, _, err := b.node.Running(ctx, machine.Daemon); err != nil || running {

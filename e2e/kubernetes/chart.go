@@ -76,6 +76,7 @@ func (b *bench) deploy(ctx context.Context, tag string, config, values map[strin
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return err
 	}
+	b.deployed = true
 	if _, err := b.Helm(ctx, "upgrade", "--install", release, chartDir, "--namespace", release, "--create-namespace", "--values", file); err != nil {
 		return err
 	}
@@ -118,13 +119,13 @@ func (b *bench) chartLog(ctx context.Context) string {
 
 // undeploy takes the chart away and returns when its pod is gone.
 func (b *bench) undeploy(ctx context.Context) error {
-	out, err := b.Helm(ctx, "list", "--namespace", release, "--short")
-	if err != nil || out == "" {
+	if !b.deployed {
+		return nil
+	}
+	if _, err := b.Helm(ctx, "uninstall", release, "--namespace", release, "--ignore-not-found"); err != nil {
 		return err
 	}
-	if _, err := b.Helm(ctx, "uninstall", release, "--namespace", release); err != nil {
-		return err
-	}
+	b.deployed = false
 	return cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
 		pods, err := b.Pods(ctx, release)
 		if err == nil && len(pods) > 0 {

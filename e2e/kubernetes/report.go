@@ -223,7 +223,10 @@ func (b *bench) oneLatency(ctx context.Context, k *kubelet.Pod) (time.Duration, 
 	if err = errors.Join(err, <-seen); err != nil {
 		return 0, err
 	}
-	return max(0, shown.Sub(given)), b.DeletePod(ctx, namespace, k.Name)
+	if err := b.DeletePod(ctx, namespace, k.Name); err != nil {
+		return 0, err
+	}
+	return max(0, shown.Sub(given)), b.node.Forget(ctx)
 }
 
 // givenCPUs returns when the daemon itself says that the pod owns CPUs.

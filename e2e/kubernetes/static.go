@@ -29,9 +29,6 @@ func static(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	if err := b.DeletePods(ctx, namespace); err != nil {
-		return figures, err
-	}
 	if err := b.changePolicy(ctx, nil); err != nil {
 		return figures, err
 	}
@@ -42,6 +39,9 @@ func static(ctx context.Context, b *bench) ([]figure, error) {
 // changePolicy does it as kubelet demands: drained, and its state file removed.
 func (b *bench) changePolicy(ctx context.Context, config map[string]any) error {
 	if err := b.DeletePods(ctx, namespace); err != nil {
+		return err
+	}
+	if err := b.node.Forget(ctx); err != nil {
 		return err
 	}
 	if err := b.node.StopKubelet(ctx); err != nil {

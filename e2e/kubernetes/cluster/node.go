@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/wire"
@@ -198,6 +200,38 @@ func (n *Node) ImportArchive(ctx context.Context, path string) error {
 	_, err := n.Exec(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", "--snapshotter", "native", path)
 	return err
 }
+
+// forgetLimit is more than the minute between kubelet's looks for what has ended.
+const forgetLimit = 4 * time.Minute
+
+// WaitForgotten returns when kubelet has removed what a pod that ended has left in the
+// runtime. The API server has long forgotten the pod by then.
+func (n *Node) WaitForgotten(ctx context.Context, uid string) error {
+	return Until(ctx, forgetLimit, func(ctx context.Context) error {
+		list, err := n.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{uidLabel: uid}}})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("the runtime still has %d sandboxes of pod %s", len(list.Items), uid)
+		}
+		return err
+	})
+}
+
+// Forget removes what pods that ended have left, as kubelet does up to a minute later.
+func (n *Node) Forget(ctx context.Context) error {
+	list, err := n.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_NOTREADY}}})
+	if err != nil {
+		return err
+	}
+	for _, s := range list.Items {
+		if _, err := n.CRI().RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+			return fmt.Errorf("remove the sandbox of pod %s/%s: %w", s.Metadata.Namespace, s.Metadata.Name, err)
+		}
+	}
+	return nil
+}
+
+const uidLabel = "io.kubernetes.pod.uid"
 
 // WaitReady returns when the scheduler would give the node a pod.
 func (n *Node) WaitReady(ctx context.Context) error {
