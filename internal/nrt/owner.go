@@ -27,7 +27,7 @@ func (p *Publisher) resolve(ctx context.Context, o *v1alpha2.NodeResourceTopolog
 		return nil, fmt.Errorf("%w; who owns it cannot be read: %w", conflict, err)
 	}
 	if by, want := got.Labels[LabelManagedBy], o.Labels[LabelManagedBy]; by != "" && by != want {
-		return nil, &foreignError{fmt.Sprintf("the object's label %s is %.63q and Quietcore's is %q; remove the label, delete the object, or set kubernetes.nodeResourceTopology", LabelManagedBy, by, want)}
+		return nil, &foreignError{fmt.Sprintf("the object's label %s is %.63q and Quietcore's is %q; remove the label, delete the object, or set kubernetes.nodeResourceTopology.managedBy", LabelManagedBy, by, want)}
 	}
 	others := managersIn(conflict)
 	if len(others) == 0 {
