@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chartutil"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -126,7 +127,11 @@ func first[T runtime.Object](objects []runtime.Object) (T, bool) {
 
 func TestLintStrict(t *testing.T) {
 	lint := action.NewLint()
-	lint.Strict, lint.Namespace = true, namespace
+	version, err := chartutil.ParseKubeVersion("1.36.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lint.Strict, lint.Namespace, lint.KubeVersion = true, namespace, version
 	for name, values := range cases(t) {
 		r := lint.Run([]string{chartDir}, values)
 		for _, m := range r.Messages {
@@ -307,14 +312,14 @@ func summary(objects []runtime.Object, others []map[string]any) string {
 	return b.String()
 }
 
-// TestRights holds the ClusterRole to the verbs of DESIGN §10: nothing that is read
-// is a secret, and no word stands for many.
+// TestRights holds the ClusterRole to the verbs that the daemon uses
+// (docs/kubernetes.md): nothing that is read is a secret, and no word stands for many.
 func TestRights(t *testing.T) {
 	objects, _ := decode(t, render(t, Release{}))
 	role, _ := first[*rbacv1.ClusterRole](objects)
 	allowed := map[string]string{
-		"/pods": "get list watch", "/nodes": "get list watch", "events.k8s.io/events": "create patch",
-		"topology.node.k8s.io/noderesourcetopologies": "get create update patch watch",
+		"/pods": "list watch", "/nodes": "list watch", "events.k8s.io/events": "create patch",
+		"topology.node.k8s.io/noderesourcetopologies": "get create patch",
 	}
 	for _, r := range role.Rules {
 		for _, g := range r.APIGroups {

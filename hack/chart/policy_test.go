@@ -75,8 +75,11 @@ func newServer(t *testing.T, values string, g grants) *server {
 			"quietcore.dev/exclusive": "allowed", "quietcore.dev/system": "allowed", "quietcore.dev/cap-exempt": "allowed"}}},
 	}
 	for _, o := range objects {
-		switch o.(type) {
-		case *admissionregistrationv1.ValidatingAdmissionPolicy, *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+		switch o := o.(type) {
+		case *admissionregistrationv1.ValidatingAdmissionPolicy:
+			complete(o)
+			initial = append(initial, o)
+		case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
 			initial = append(initial, o)
 		}
 	}
@@ -104,6 +107,16 @@ func newServer(t *testing.T, values string, g grants) *server {
 		t.Fatal("the policies are not ready")
 	}
 	return &server{t: t, plugin: plugin}
+}
+
+// complete sets what the API server does when it stores a policy.
+func complete(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+	equivalent, all := admissionregistrationv1.Equivalent, admissionregistrationv1.AllScopes
+	m := p.Spec.MatchConstraints
+	m.NamespaceSelector, m.ObjectSelector, m.MatchPolicy = &metav1.LabelSelector{}, &metav1.LabelSelector{}, &equivalent
+	for i := range m.ResourceRules {
+		m.ResourceRules[i].Scope = &all
+	}
 }
 
 // request is what comes to the API server.
@@ -293,7 +306,7 @@ func TestWhoMayClaim(t *testing.T) {
 func TestWorkloadsCanBeDenied(t *testing.T) {
 	d := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: tenants}}
 	d.Spec.Template.Labels = lse()
-	for mode, want := range map[string]bool{"Deny": true, "Off": false} {
+	for mode, want := range map[string]bool{"Deny": true, "Ignore": false} {
 		s := newServer(t, strings.ReplaceAll(closed, "claims: {enabled: true}", "claims: {enabled: true, workloads: "+mode+"}"), nil)
 		err, warned := s.ask(request{resource: "deployments.apps", object: d})
 		if (err != nil) != want || len(warned) > 0 {
