@@ -113,7 +113,7 @@ func (b *bench) startTimes(ctx context.Context, name string, count int) ([]start
 		if err := b.DeletePod(ctx, namespace, k.Name); err != nil {
 			return nil, err
 		}
-		// The CPUs are the pod's until kubelet tidies up, once a minute.
+		// Else what kubelet tidies up once a minute is in the next one's way.
 		if err := b.node.Forget(ctx); err != nil {
 			return nil, err
 		}

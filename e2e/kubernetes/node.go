@@ -92,7 +92,7 @@ func refused(ctx context.Context, b *bench) ([]figure, error) {
 // labels: a label of the Node counts for pods to come, and moves none that is there.
 func labels(ctx context.Context, b *bench) ([]figure, error) {
 	odd := owner("odd", "LSR", 1)
-	pods, err := b.startAll(ctx, burstable("web"), odd, owner("even", "LSR", 2))
+	pods, err := b.startAll(ctx, odd, owner("even", "LSR", 2))
 	if err != nil {
 		return nil, err
 	}

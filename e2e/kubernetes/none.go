@@ -30,7 +30,7 @@ func none(ctx context.Context, b *bench) ([]figure, error) {
 	}
 	compared := 0
 	var starts []time.Duration
-	var forgotten time.Duration
+	var free time.Duration
 	for i := range s.File.Steps {
 		step := &s.File.Steps[i]
 		switch {
@@ -41,8 +41,8 @@ func none(ctx context.Context, b *bench) ([]figure, error) {
 			}
 			starts = append(starts, time.Since(began))
 		case step.Remove != nil:
-			if forgotten, err = b.remove(ctx, step.Remove.Pod); err != nil {
-				return nil, err
+			if free, err = b.freed(ctx, step.Remove.Pod, lines[i]); err != nil {
+				return nil, fmt.Errorf("step %d (%s): %w", i+1, step.Op(), err)
 			}
 		default:
 			return nil, fmt.Errorf("step %d (%s) is none that goes through the API", i+1, step.Op())
@@ -55,21 +55,24 @@ func none(ctx context.Context, b *bench) ([]figure, error) {
 	}
 	return []figure{{"pods created through the API", len(starts)}, {"containers compared with simulate", compared},
 		{"API create to running, median", seconds(median(starts))},
-		{"pod gone from the API to its sandbox removed", seconds(forgotten)}}, nil
+		{"pod gone from the API to its CPUs in the pools", seconds(free)}}, nil
 }
 
-// remove returns when nothing is left of the pod, and how much later than the API
-// server the runtime has forgotten it: until then its CPUs are its own.
-func (b *bench) remove(ctx context.Context, name string) (time.Duration, error) {
-	var p cluster.Pod
-	if err := b.Get(ctx, cluster.PodsPath(namespace)+"/"+name, &p); err != nil {
-		return 0, err
-	}
+// freeLimit is more than the minute between kubelet's looks for what has ended: only
+// then it removes the sandbox, long after the API server has forgotten the pod.
+const freeLimit = 4 * time.Minute
+
+// freed removes a pod and returns how long after its end in the API everybody is where
+// they are to be without it.
+func (b *bench) freed(ctx context.Context, name string, line script.Line) (time.Duration, error) {
 	if err := b.DeletePod(ctx, namespace, name); err != nil {
 		return 0, err
 	}
 	gone := time.Now()
-	err := b.node.WaitForgotten(ctx, p.Metadata.UID)
+	err := cluster.Until(ctx, freeLimit, func(ctx context.Context) error {
+		_, err := b.same(ctx, line)
+		return err
+	})
 	return time.Since(gone), err
 }
 

@@ -201,21 +201,6 @@ func (n *Node) ImportArchive(ctx context.Context, path string) error {
 	return err
 }
 
-// forgetLimit is more than the minute between kubelet's looks for what has ended.
-const forgetLimit = 4 * time.Minute
-
-// WaitForgotten returns when kubelet has removed what a pod that ended has left in the
-// runtime. The API server has long forgotten the pod by then.
-func (n *Node) WaitForgotten(ctx context.Context, uid string) error {
-	return Until(ctx, forgetLimit, func(ctx context.Context) error {
-		list, err := n.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{uidLabel: uid}}})
-		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("the runtime still has %d sandboxes of pod %s", len(list.Items), uid)
-		}
-		return err
-	})
-}
-
 // Forget removes what pods that ended have left, as kubelet does up to a minute later.
 func (n *Node) Forget(ctx context.Context) error {
 	list, err := n.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
@@ -230,8 +215,6 @@ func (n *Node) Forget(ctx context.Context) error {
 	}
 	return nil
 }
-
-const uidLabel = "io.kubernetes.pod.uid"
 
 // WaitReady returns when the scheduler would give the node a pod.
 func (n *Node) WaitReady(ctx context.Context) error {
