@@ -41,8 +41,9 @@ const (
 	daemonSocket = "/run/quietcore/quietcore.sock"
 )
 
-// daemonUser is who the daemon is to the API server where no chart has deployed it.
-const daemonUser = "quietcore"
+// daemonUser is who the daemon is to the API server where no chart has deployed it. The
+// chart's own names are taken by the chart.
+const daemonUser = "quietcore-program"
 
 func newBench(ctx context.Context, o *options, bin *cluster.Binaries, stderr io.Writer) (*bench, error) {
 	binary, err := machine.BuildGo(ctx, o.Cache, "./cmd/quietcore", "quietcore")
