@@ -96,7 +96,7 @@ func (b *bench) chartConfig(config map[string]any) map[string]any {
 }
 
 func (b *bench) rolledOut(ctx context.Context) error {
-	wait := fmt.Sprintf("--timeout=%s", 4*time.Minute)
+	wait := fmt.Sprintf("--timeout=%s", 8*time.Minute)
 	_, err := b.Kubectl(ctx, "", "rollout", "status", "-n", release, "daemonset/"+release, wait)
 	if err == nil {
 		_, err = b.settle(ctx)

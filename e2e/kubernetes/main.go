@@ -137,7 +137,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 // limit bounds one proof besides the minutes that were asked for.
-const limit = 15 * time.Minute
+const limit = 30 * time.Minute
 
 // stage is the cluster on which proofs follow each other. It is replaced when its
 // machine was lost.

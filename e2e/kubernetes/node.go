@@ -16,7 +16,7 @@ const bindPolicy = "node.koordinator.sh/cpu-bind-policy"
 
 // refusalLimit bounds how long kubectl may not show a refusal: kubelet has to try,
 // and its Event to arrive.
-const refusalLimit = 2 * time.Minute
+const refusalLimit = 5 * time.Minute
 
 // describeRefusal waits until kubectl describe shows the words, and returns the line.
 func (b *bench) describeRefusal(ctx context.Context, namespace, pod string, words ...string) (string, error) {

@@ -111,8 +111,10 @@ func PodObject(k *kubelet.Pod) map[string]any {
 	}
 }
 
-// podLimit bounds what becomes of a pod; under emulation a start takes seconds.
-const podLimit = 3 * time.Minute
+// podLimit bounds what becomes of a pod; under emulation a start takes seconds, on a
+// host with much else to do half a minute, and the runtime needs several tries to end
+// what it was asked to.
+const podLimit = 8 * time.Minute
 
 // EnsureNamespace makes a namespace and waits for the account that its pods need.
 func (p *Plane) EnsureNamespace(ctx context.Context, name string, labels map[string]string) error {
