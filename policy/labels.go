@@ -9,6 +9,7 @@ func LabelledAlignment(labels map[string]string) string {
 	return alignmentName(a)
 }
 
+// labelledAlignment is the same with the label that says so.
 func labelledAlignment(labels map[string]string) (a cpuallocator.Alignment, label string) {
 	for _, label := range []string{LabelAlignment, LabelAlignment2} {
 		if a, ok := alignmentNamed(labels[label]); ok && a != cpuallocator.AlignNone {

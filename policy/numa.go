@@ -42,17 +42,6 @@ func binds(a cpuallocator.Alignment) bool {
 	return a == cpuallocator.AlignRestricted || a == cpuallocator.AlignSingleNode
 }
 
-// nodeAlignment is the alignment that the node's labels set, AlignNone if none
-// does. The proposal's label goes before the name that Koordinator has for it now.
-func (m *Machine) nodeAlignment() (a cpuallocator.Alignment, label string) {
-	for _, label := range []string{LabelAlignment, LabelAlignment2} {
-		if a, ok := alignmentNamed(m.cfg.NodeLabels[label]); ok && a != cpuallocator.AlignNone {
-			return a, label
-		}
-	}
-	return cpuallocator.AlignNone, ""
-}
-
 func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
 	var spec numaSpec
 	err := decode(p, AnnNUMASpec, &spec)
@@ -71,7 +60,7 @@ func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
 			err = refuse(InvalidAnnotation, "annotation %s: singleNUMANodeExclusive is %s; it must be Preferred or Required", AnnNUMASpec, literal(spec.Exclusive))
 		}
 	}
-	node, label := m.nodeAlignment()
+	node, label := labelledAlignment(m.cfg.NodeLabels)
 	said := known && own != cpuallocator.AlignNone
 	if err == nil && said && label != "" && own != node && (in.exclusive() || in.class == LS) {
 		err = refuse(InvalidRequest, "the pod asks for the NUMA policy %s and node label %s demands %s; drop the pod's policy or choose another node", alignmentName(own), label, alignmentName(node))

@@ -57,9 +57,9 @@ func newCluster(d *daemon, cfg *config.Config, o *plugin.Options) (*cluster, err
 	o.Changed = c.stirred
 	k := cfg.Node.Kubelet
 	if k.ConfigFile != "" {
-		c.config = &kubelet.Watcher{File: k.ConfigFile, Take: c.configured, Log: d.log}
+		c.config = &kubelet.Watcher{File: k.ConfigFile, DropIns: k.ConfigDir, Take: c.configured, Log: d.log}
 		d.health.Watch("kubelet's configuration", c.config.State)
-		foresee(k.ConfigFile, o)
+		foresee(k, o)
 	}
 	if k.PodResources != "" {
 		var err error
@@ -78,8 +78,8 @@ func newCluster(d *daemon, cfg *config.Config, o *plugin.Options) (*cluster, err
 
 // foresee lets the first pods after a start find kubelet's configuration in force.
 // What is wrong with it is said by its watcher.
-func foresee(file string, o *plugin.Options) {
-	sources, err := kubelet.Read(file, "")
+func foresee(k config.Kubelet, o *plugin.Options) {
+	sources, err := kubelet.Read(k.ConfigFile, k.ConfigDir)
 	if err != nil {
 		return
 	}
@@ -303,8 +303,14 @@ func (c *cluster) describe() *v1alpha2.NodeResourceTopology {
 		in.Kubelet = nrt.Kubelet{CPUManagerPolicy: own.CPUManagerPolicy, Options: own.Options, TopologyPolicy: own.TopologyPolicy, TopologyScope: own.TopologyScope}
 		in.Reserved = own.ReservedMemory
 	}
+	if said := c.state.PolicyName; said != "" {
+		in.Kubelet.CPUManagerPolicy = said // a flag of kubelet's shows only there
+	}
 	if c.labels != nil {
 		labels = c.labels
+	}
+	if c.client != nil {
+		in.NodeUID = c.client.NodeUID()
 	}
 	in.Alignment = policy.LabelledAlignment(labels)
 	for node, devices := range c.inventory.Devices {

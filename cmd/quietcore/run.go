@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/config"
@@ -61,6 +62,7 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 		d.cfg.Store(cfg)
 		d.level.Set(cfg.Log.Level.Slog())
 		d.log = newLog(cmd.ErrOrStderr(), cfg.Log.Format, &d.level)
+		klog.SetSlogLogger(d.log) // client-go has a word now and then
 		return d.run(cmd.Context())
 	}
 	return cmd

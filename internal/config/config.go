@@ -117,6 +117,7 @@ type Kubelet struct {
 	TopologyManagerScope  TopologyScope     `json:"topologyManagerScope"`
 	StateFile             string            `json:"stateFile"`    // cpu_manager_state; empty: not read
 	ConfigFile            string            `json:"configFile"`   // KubeletConfiguration; empty: not read
+	ConfigDir             string            `json:"configDir"`    // its drop-ins; empty: none
 	PodResources          string            `json:"podResources"` // socket; empty: not asked
 }
 

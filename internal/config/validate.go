@@ -98,6 +98,9 @@ func (v *checker) kubelet(key string, k *Kubelet) {
 	if k.StateFile != "" {
 		v.path(key+".stateFile", k.StateFile)
 	}
+	if k.ConfigDir != "" {
+		v.path(key+".configDir", k.ConfigDir)
+	}
 	if k.ConfigFile != "" {
 		v.path(key+".configFile", k.ConfigFile)
 	}

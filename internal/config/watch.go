@@ -113,6 +113,7 @@ func NeedsRestart(old, new *Config) []string {
 		{"node.name", old.Node.Name, new.Node.Name},
 		{"node.kubelet.stateFile", old.Node.Kubelet.StateFile, new.Node.Kubelet.StateFile},
 		{"node.kubelet.configFile", old.Node.Kubelet.ConfigFile, new.Node.Kubelet.ConfigFile},
+		{"node.kubelet.configDir", old.Node.Kubelet.ConfigDir, new.Node.Kubelet.ConfigDir},
 		{"node.kubelet.podResources", old.Node.Kubelet.PodResources, new.Node.Kubelet.PodResources},
 		{"inject.cpusEnv", old.Inject, new.Inject},
 		{"kubernetes", old.Kubernetes, new.Kubernetes},

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -69,6 +70,14 @@ type Client struct {
 	backoff wait.Backoff
 	after   func(time.Duration) <-chan time.Time
 	qps     float32
+}
+
+// NodeUID is the UID of the Node object as it was last seen, "" before.
+func (c *Client) NodeUID() types.UID {
+	if uid := c.node.uid.Load(); uid != nil {
+		return *uid
+	}
+	return ""
 }
 
 // The parts of the API that the daemon uses, as Report names them.

@@ -3,6 +3,9 @@ package kube
 import (
 	"context"
 	"maps"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // node is the one Node that is followed.
@@ -11,6 +14,7 @@ type node struct {
 	take   func(context.Context, map[string]string)
 	health *health
 	labels map[string]string // last told; nil: never seen
+	uid    atomic.Pointer[types.UID]
 }
 
 func (n *node) put(ctx context.Context, o *object) {
@@ -18,6 +22,7 @@ func (n *node) put(ctx context.Context, o *object) {
 		return
 	}
 	n.health.set(n.key(), nil)
+	n.uid.Store(&o.UID)
 	if n.labels != nil && maps.Equal(n.labels, o.Labels) {
 		return
 	}

@@ -40,7 +40,9 @@ func quotaSources() []string { return []string{"kubelet", "runtime", other} }
 func callResults() []string  { return []string{"ok", "error", "timeout"} }
 func saveResults() []string  { return []string{"ok", "error"} }
 func apiParts() []string     { return []string{"pods", "node", "events", "topology"} }
-func apiResults() []string   { return []string{"ok", "error", "forbidden", "timeout", "dropped"} }
+func apiResults() []string {
+	return []string{"ok", "error", "forbidden", "notfound", "timeout", "dropped"}
+}
 func reasons() []string {
 	codes := []policy.Code{
 		policy.InvalidQoS, policy.InvalidAnnotation, "InvalidRequest", "SMTAlignmentError", "TopologyAffinityError",
@@ -207,7 +209,8 @@ func (m *Metrics) QuotaDrift(source string) { m.inc(m.quotaDrift, source) }
 func (m *Metrics) SystemdCall(result string) { m.inc(m.systemd, result) }
 
 // APIRequest counts a request to the API server about "pods", "node", "events" or
-// "topology", with the result "ok", "error", "forbidden", "timeout" or "dropped".
+// "topology", with the result "ok", "error", "forbidden", "notfound", "timeout" or
+// "dropped".
 func (m *Metrics) APIRequest(what, result string) {
 	if !slices.Contains(apiResults(), result) {
 		result = "error"
