@@ -60,6 +60,16 @@ bench: ## run the benchmarks and print one table with ratios
 bench-vm: setup-vm ## measure enforcement beside 500 containers in virtual machines, both drivers
 	@$(GO) run ./e2e/bench
 
+.PHONY: image
+image: ## write bin/quietcore-image.tar: an OCI archive for amd64 and arm64
+	@mkdir -p bin
+	cd hack/image && $(GO) run . -version $(VERSION) -o ../../bin/quietcore-image.tar
+
+.PHONY: chart
+chart: ## lint and render the chart, judge its rights and policies; test the image builder
+	cd hack/chart && $(GO) test -vet=off ./...
+	cd hack/image && $(GO) test ./...
+
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed: run gofmt -w"; exit 1; }

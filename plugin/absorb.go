@@ -45,6 +45,7 @@ func (e *enforcer) absorb(b batch) {
 			e.book.dropPod(d.UID)
 		case policy.Notice:
 			e.log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
+			e.notify(d)
 		}
 	}
 	if b.synchronized {
@@ -82,25 +83,77 @@ func podName(p policy.PodRef) string {
 }
 
 // poolName is a pool in the tree's words; the part of the shared pool that lies
-// on one NUMA node is a pool of its own there.
-func poolName(kind policy.PoolKind, node int) string {
-	if node == policy.AnyNode {
+// on some NUMA nodes is a pool of its own there.
+func poolName(kind policy.PoolKind, nodes *cpuset.Set) string {
+	if nodes == nil {
 		return string(kind)
 	}
-	return fmt.Sprintf("%s@%d", kind, node)
+	return fmt.Sprintf("%s@%s", kind, nodes)
 }
 
 func (e *enforcer) setPool(d policy.SetPool) {
-	e.tellPool(poolName(d.Pool, policy.AnyNode), d.CPUs)
+	e.tellPool(string(d.Pool), d.CPUs)
 	if d.Pool != policy.PoolShared {
 		return
 	}
+	e.shared = d.CPUs
 	nodes := e.topo.Nodes()
 	if len(nodes) < 2 {
 		return
 	}
 	for i := range nodes {
-		e.tellPool(poolName(d.Pool, nodes[i].ID), d.CPUs.And(nodes[i].CPUs))
+		id := cpuset.Of(nodes[i].ID)
+		e.tellPool(poolName(d.Pool, &id), d.CPUs.And(nodes[i].CPUs))
+	}
+	for name, several := range e.several {
+		e.tellPool(name, d.CPUs.And(e.cpusOn(several)))
+	}
+}
+
+func (e *enforcer) cpusOn(nodes *cpuset.Set) cpuset.Set {
+	var cpus cpuset.Set
+	for i := range e.topo.Nodes() {
+		if n := &e.topo.Nodes()[i]; nodes.Has(n.ID) {
+			cpus.AddSet(&n.CPUs)
+		}
+	}
+	return cpus
+}
+
+// maxSeveral is from how many sets of NUMA nodes on those are looked for that
+// nobody is bound to any more: a machine has very many, its pods use few.
+const maxSeveral = 32
+
+// bound sees to the pool of a pod that is bound to several NUMA nodes; the pools
+// of single ones are always there.
+func (e *enforcer) bound(s *subjectState, n policy.Need) {
+	s.several = ""
+	if n.Own != nil || n.Nodes == nil || n.Nodes.Count() < 2 {
+		return
+	}
+	s.several = poolName(n.Pool, n.Nodes)
+	if e.several[s.several] != nil {
+		return
+	}
+	if len(e.several) >= maxSeveral {
+		e.forgetSeveral()
+	}
+	e.several[s.several] = n.Nodes
+	e.tellPool(s.several, e.shared.And(e.cpusOn(n.Nodes)))
+}
+
+func (e *enforcer) forgetSeveral() {
+	used := map[string]bool{}
+	for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
+		for _, s := range all {
+			used[s.several] = true
+		}
+	}
+	for name := range e.several {
+		if !used[name] {
+			delete(e.several, name)
+			e.tree.DropPool(name)
+		}
 	}
 }
 
@@ -119,7 +172,7 @@ func treeNeed(n policy.Need) cgroup.Need {
 	if n.Own != nil {
 		return cgroup.On(*n.Own)
 	}
-	return cgroup.InPool(poolName(n.Pool, n.Node))
+	return cgroup.InPool(poolName(n.Pool, n.Nodes))
 }
 
 func memsOf(s *cpuset.Set) cpuset.Set {
@@ -139,6 +192,7 @@ func (e *enforcer) setPod(d policy.SetPod) {
 		return
 	}
 	s.rev, s.path, s.name = d.Rev, d.Pod.CgroupParent, podName(d.Pod)
+	e.bound(s, d.Need)
 	if s.path == "" {
 		return
 	}
@@ -164,6 +218,7 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 		return
 	}
 	s.rev, s.path, s.name = d.Rev, d.Container.CgroupPath, podName(d.Pod)+"/"+d.Container.Name
+	e.bound(s, d.Need)
 	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need), Mems: memsOf(d.Mems)}
 		if v := valuesOf(d, f, e.topo.Online()); s.said == "" && v.cpus != "" {
@@ -186,7 +241,7 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 
 // tell logs one line where a container's place changed by a decision about it.
 func (e *enforcer) tell(s *subjectState, d policy.SetContainer) {
-	now := "pool " + poolName(d.Need.Pool, d.Need.Node)
+	now := "pool " + poolName(d.Need.Pool, d.Need.Nodes)
 	if d.Need.Own != nil {
 		now = d.Need.Own.String()
 	}

@@ -41,6 +41,7 @@ type enforcer struct {
 	recorded func(context.Context, string) (cpuset.Set, bool, error)
 	book     *book
 	log      *slog.Logger
+	notify   func(policy.Notice)
 	meter    *metrics.Metrics
 	ticks    <-chan time.Time
 	after    func(time.Duration) <-chan time.Time
@@ -76,7 +77,9 @@ type enforcer struct {
 	unwritten []*subjectState
 	auditing  []string // what the audit has still to look at
 	strays    map[string]bool
-	raw       bool // a systemd cgroup was seen: said once
+	shared    cpuset.Set             // the shared pool
+	several   map[string]*cpuset.Set // sets of NUMA nodes whose part of it has a pool of its own, by that pool's name
+	raw       bool                   // a systemd cgroup was seen: said once
 }
 
 // subjectState is what the enforcer remembers of a pod or container.
@@ -88,16 +91,17 @@ type subjectState struct {
 	limit     limit
 	asked     cgroup.Quota // what kubelet asked for
 	container bool
-	pending   bool // limit has to be looked at
-	dropped   bool // there is nothing left to limit
+	several   string // the pool of several NUMA nodes that it is bound to; empty: none
+	pending   bool   // limit has to be looked at
+	dropped   bool   // there is nothing left to limit
 }
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
+		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify, meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
-		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{},
+		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{}, several: map[string]*cpuset.Set{},
 	}
 	if o.Observe {
 		e.driver = nil

@@ -52,12 +52,13 @@ type loop struct {
 	// step is the machine's; tests replace it.
 	step func(*policy.Machine, time.Time, policy.Event) ([]policy.Decision, error)
 	// emit hands decisions on to be enforced and returns what waits for them.
-	emit  func(batch) uint64
-	saver *saver
-	pace  time.Duration // between two saves
-	dirty atomic.Bool   // the state file is behind and a save is not yet on its way
-	at    passing
-	taken bool // what runs was taken over at least once; before, the file knows more than we do
+	emit    func(batch) uint64
+	saver   *saver
+	changed func()
+	pace    time.Duration // between two saves
+	dirty   atomic.Bool   // the state file is behind and a save is not yet on its way
+	at      passing
+	taken   bool // what runs was taken over at least once; before, the file knows more than we do
 }
 
 // A change is saved soon, after its reply, and a burst of changes a few times a
@@ -81,7 +82,7 @@ func newLoop(o *Options) (*loop, error) {
 	l := &loop{
 		requests: make(chan request), machine: m, recorder: policy.NewRecorder(recordedEvents), cfg: o.Config,
 		clock: o.Clock, log: o.Log, step: (*policy.Machine).Step,
-		at: o.At, pace: saveEvery, start: o.Clock.Now(),
+		at: o.At, pace: saveEvery, changed: o.Changed, start: o.Clock.Now(),
 	}
 	l.view.Store(m.Snapshot())
 	return l, nil
@@ -194,6 +195,9 @@ func (l *loop) take(r request) outcome {
 		l.cfg = e.Config
 	}
 	l.stale.Store(true)
+	if !tick || len(decisions) > 0 {
+		l.changed()
+	}
 	if tick && len(decisions) == 0 {
 		return outcome{}
 	}

@@ -95,8 +95,7 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	pod := podOf(p)
-	pod.CreatedAt = s.o.Clock.Now()
+	pod := s.newPod(ctx, p)
 	s.book.putPod(pod.UID, p.GetLinux().GetPodResources().GetCpu())
 	count := s.timed("RunPodSandbox")
 	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
@@ -106,6 +105,33 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	}
 	s.at.at(RunReply)
 	return s.answer(pod, o.err)
+}
+
+// newPod is a pod that is about to run, with what the API server says of it.
+func (s *session) newPod(ctx context.Context, p *api.PodSandbox) policy.Pod {
+	pod := podOf(p)
+	pod.CreatedAt = s.o.Clock.Now()
+	if f, ok := s.o.Facts(pod.UID); ok {
+		pod.Facts = &f
+	}
+	s.findDevices(ctx, &pod)
+	return pod
+}
+
+// findDevices asks where a pod's devices are: kubelet has chosen them by now. A
+// best-effort pod's place does not depend on it.
+func (s *session) findDevices(ctx context.Context, pod *policy.Pod) {
+	if s.o.Devices == nil || pod.QoS == policy.BestEffort {
+		return
+	}
+	nodes, err := s.o.Devices(ctx, pod.Namespace, pod.Name)
+	if err != nil {
+		s.o.Log.Debug("where a pod's devices are is not known", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		return
+	}
+	if !nodes.IsEmpty() {
+		pod.DeviceNodes = &nodes
+	}
 }
 
 // UpdatePodSandbox is kubelet about to resize a pod; an error vetoes it.
@@ -189,8 +215,7 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api
 }
 
 func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Container) (values, error) {
-	pod := podOf(p)
-	pod.CreatedAt = s.o.Clock.Now()
+	pod := s.newPod(ctx, p)
 	f := factsOf(c, pod.QoS)
 	ctr := containerOf(c, &pod, pod.CreatedAt)
 	s.book.putContainer(ctr.ID, f)
@@ -217,7 +242,9 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	}
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
-	return valuesOf(d, f, o.topo.Online()), nil
+	v := valuesOf(d, f, o.topo.Online())
+	v.env = envOf(s.o.CPUsEnv, d)
+	return v, nil
 }
 
 func refused(err error) bool {

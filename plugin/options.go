@@ -30,6 +30,20 @@ type Options struct {
 	// false, where nobody would.
 	Recorded func(ctx context.Context, path string) (cpus cpuset.Set, ok bool, err error)
 
+	// Devices asks on which NUMA nodes a pod's devices are, with a short deadline of its
+	// own; nil: nobody knows.
+	Devices func(ctx context.Context, namespace, pod string) (cpuset.Set, error)
+	// CPUsEnv is the environment variable that tells the containers of a pod with
+	// CPUs of its own which they are; empty: none.
+	CPUsEnv string
+
+	// Facts is what the API server says of a pod, ok false where it has not said
+	// anything yet. Notify is told what people should know, Changed that the snapshot
+	// is another. All three are called by those who must not wait; nil ones by nobody.
+	Facts   func(uid string) (facts policy.PodFacts, ok bool)
+	Notify  func(policy.Notice)
+	Changed func()
+
 	Store   Store
 	Saved   state.Snapshot // what the last daemon left
 	Metrics *metrics.Metrics
@@ -77,6 +91,15 @@ func (c *Clock) fill() {
 
 func (o *Options) fill() {
 	o.Clock.fill()
+	if o.Facts == nil {
+		o.Facts = func(string) (policy.PodFacts, bool) { return policy.PodFacts{}, false }
+	}
+	if o.Notify == nil {
+		o.Notify = func(policy.Notice) {}
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -47,7 +47,7 @@ func New(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(o.Log), ending: newEndings(), labels: maps.Clone(o.Config.NodeLabels)}
+	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(&o), ending: newEndings(), labels: maps.Clone(o.Config.NodeLabels)}
 	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
 	p.saver = newSaver(&o)
 	l.emit, l.saver = p.enforcer.put, p.saver
@@ -113,10 +113,21 @@ func (p *Plugin) MergeLabels(ctx context.Context, changes map[string]*string) er
 			next[k] = *v
 		}
 	}
-	if err := p.Submit(ctx, policy.NodeLabels{Labels: next}); err != nil {
+	return p.setLabels(ctx, next)
+}
+
+// TakeLabels takes over the labels of the Node.
+func (p *Plugin) TakeLabels(ctx context.Context, labels map[string]string) error {
+	p.labelsMu.Lock()
+	defer p.labelsMu.Unlock()
+	return p.setLabels(ctx, maps.Clone(labels))
+}
+
+func (p *Plugin) setLabels(ctx context.Context, labels map[string]string) error {
+	if err := p.Submit(ctx, policy.NodeLabels{Labels: labels}); err != nil {
 		return err
 	}
-	p.labels = next
+	p.labels = labels
 	return nil
 }
 
@@ -183,6 +194,13 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.at.at(SyncTaken)
 	if err != nil {
 		return err
+	}
+	for _, pod := range event.Pods {
+		if f, ok := p.o.Facts(pod.UID); ok {
+			if err := p.Submit(ctx, f); err != nil {
+				return err
+			}
+		}
 	}
 	for _, e := range r.resized {
 		if err := p.Submit(ctx, e); err != nil {

@@ -12,7 +12,8 @@ import (
 // refusals keeps the log readable: kubelet tries a refused pod again for ever,
 // with a new sandbox each time. The same pod and code is one line a minute.
 type refusals struct {
-	log *slog.Logger
+	log    *slog.Logger
+	notify func(policy.Notice)
 
 	mu   sync.Mutex
 	last map[refusalKey]*refusalCount
@@ -33,8 +34,8 @@ const (
 	maxRefusals  = 1024
 )
 
-func newRefusals(log *slog.Logger) *refusals {
-	return &refusals{log: log, last: map[refusalKey]*refusalCount{}}
+func newRefusals(o *Options) *refusals {
+	return &refusals{log: o.Log, notify: o.Notify, last: map[refusalKey]*refusalCount{}}
 }
 
 func (r *refusals) note(now time.Time, pod policy.Pod, err error) {
@@ -60,6 +61,10 @@ func (r *refusals) note(now time.Time, pod policy.Pod, err error) {
 	r.last[key] = &refusalCount{said: now}
 	r.mu.Unlock()
 	r.log.Warn("refused", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "err", err, "repeats", repeats)
+	if refusal != nil {
+		r.notify(policy.Notice{Reason: string(refusal.Code), Message: refusal.Message,
+			Pod: policy.PodRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, QoS: pod.QoS, CgroupParent: pod.CgroupParent}})
+	}
 }
 
 // forgetOld makes room; if everything is recent everything is forgotten, which

@@ -15,7 +15,20 @@ import (
 type values struct {
 	cpus, mems  string
 	preferNodes string
+	env         variable
 	quota       *cgroup.Quota
+}
+
+// variable is an environment variable; no name, none.
+type variable struct{ name, value string }
+
+// envOf tells an owner's container its CPUs. A container without CPUs of its own is
+// told nothing: what a pool has changes, and an environment does not.
+func envOf(name string, d policy.SetContainer) variable {
+	if name == "" || d.Need.Own == nil {
+		return variable{}
+	}
+	return variable{name, d.Need.Own.String()}
 }
 
 // valuesOf is a container's whole desired state in the words of a reply. An empty
@@ -75,6 +88,9 @@ func (v values) adjustment(memoryPolicy bool) *api.ContainerAdjustment {
 		}
 		a.SetLinuxMemoryPolicy(mode, v.preferNodes)
 	}
+	if v.env.name != "" {
+		a.AddEnv(v.env.name, v.env.value) // over a variable of that name of the container's own
+	}
 	if v.quota != nil {
 		a.SetLinuxCPUQuota(v.quota.Micros)
 		if v.quota.Micros > 0 {
@@ -85,7 +101,7 @@ func (v values) adjustment(memoryPolicy bool) *api.ContainerAdjustment {
 }
 
 func (v values) update(id string) *api.ContainerUpdate {
-	v.preferNodes = "" // fixed at creation
+	v.preferNodes, v.env = "", variable{} // fixed at creation
 	if v.isZero() {
 		return nil
 	}

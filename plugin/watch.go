@@ -87,13 +87,14 @@ func (k *Kubelet) Look(ctx context.Context) {
 		return
 	}
 	state, err := ParseKubeletState(text)
-	if err == nil {
-		err = k.Take(ctx, state)
+	if err != nil {
+		k.seen = text // nothing to be had of it, however often it is read
+	} else if err = k.Take(ctx, state); err == nil {
+		k.seen = text
 	}
 	if err != nil {
 		k.Log.Warn("kubelet's CPU manager state is not taken over; the one from before stays", "file", k.Path, "err", err)
 	}
-	k.seen = text
 }
 
 func (k *Kubelet) read() ([]byte, error) {
@@ -127,8 +128,9 @@ func (k *Kubelet) Watch(ctx context.Context) {
 		defer w.Close()
 	}
 	var events chan fsnotify.Event
+	var lost chan error
 	if w != nil {
-		events = w.Events
+		events, lost = w.Events, w.Errors
 	}
 	watching := false
 	poll := time.NewTicker(lookAgain)
@@ -142,6 +144,7 @@ func (k *Kubelet) Watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-events:
+		case <-lost: // the kernel's queue overflowed: what happened is read from the file
 		case <-poll.C:
 		}
 	}

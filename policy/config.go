@@ -30,6 +30,7 @@ type Authority struct {
 	Namespaces  []string       // may claim exclusive CPUs; empty means every namespace
 	MaxCPUs     map[string]int // most exclusive CPUs a namespace, withheld and surplus ones included; "*" for the others
 	TrustStatus bool           // a scheduler writes resource-status
+	CapExempt   []string       // namespaces whose pods may be exempt from caps; empty: none
 }
 
 // System configures the class SYSTEM.
@@ -41,10 +42,10 @@ type System struct {
 
 // Kubelet is what is configured in kubelet on this node.
 type Kubelet struct {
-	Static         bool
-	Options        map[string]string
-	Reserved       cpuset.Set
-	TopologyPolicy string // none, best-effort, restricted, single-numa-node
+	Static         bool              `json:"static,omitempty"`
+	Options        map[string]string `json:"options,omitempty"`
+	Reserved       cpuset.Set        `json:"reserved"`
+	TopologyPolicy string            `json:"topologyPolicy,omitempty"` // none, best-effort, restricted, single-numa-node
 }
 
 // Config is everything that the operator decides. The zero Config is the default.

@@ -8,6 +8,7 @@ func (m *Machine) containerCreate(e ContainerCreate) *Refusal {
 	if err != nil {
 		return err
 	}
+	m.hearKubelet(p, e.Container)
 	err = m.enter(p, e.Container, m.cfg.Degrade)
 	if err != nil && unknown {
 		m.dropPod(p)

@@ -31,15 +31,16 @@ const (
 	PoolUnmanaged PoolKind = "unmanaged"
 )
 
-// AnyNode in a Need means the whole pool.
+// AnyNode stands for the whole pool where one NUMA node is named.
 const AnyNode = -1
 
 // Need says on which CPUs something has to run: on CPUs of its own, or on what
-// a pool (of one NUMA node) holds at any time.
+// a pool (of some NUMA nodes) holds at any time.
 type Need struct {
 	Own  *cpuset.Set // not nil: exactly these; never written to
 	Pool PoolKind    // PoolShared, PoolBE or PoolSystem
-	Node int         // NUMA node ID, or AnyNode
+	// Nodes are NUMA node IDs; nil: the whole pool. Never written to.
+	Nodes *cpuset.Set
 }
 
 // Cap is a hard cap on one container with its deadline.

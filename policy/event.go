@@ -41,6 +41,11 @@ type Pod struct {
 	LimitHidden  bool       `json:"limitHidden,omitempty"`
 	CgroupParent string     `json:"cgroupParent,omitempty"`
 	CreatedAt    time.Time  `json:"createdAt,omitzero"`
+	// DeviceNodes are the NUMA node IDs of the pod's devices; nil: none known.
+	DeviceNodes *cpuset.Set `json:"deviceNodes,omitempty"`
+	// Facts are the API server's word on the pod, over Resources and LimitHidden;
+	// nil where it has none.
+	Facts *PodFacts `json:"facts,omitempty"`
 	// Recovered is what the pod was found to own when the daemon started.
 	Recovered *Recovered `json:"recovered,omitempty"`
 }
@@ -57,8 +62,10 @@ type Recovered struct {
 	// Reasons are the node's policies that decided then; they may be others by now.
 	Reasons string `json:"reasons,omitempty"`
 	// BoundNode is the NUMA node ID whose shared pool an LS pod is bound to,
-	// AnyNode for one that is not; nil: nobody knows.
+	// AnyNode for one that is not or to several; nil: nobody knows.
 	BoundNode *int `json:"boundNode,omitempty"`
+	// BoundNodes are the nodes where there are several.
+	BoundNodes *cpuset.Set `json:"boundNodes,omitempty"`
 	// Degraded is why the pod runs in the shared pool although it asked for more:
 	// it stays there, since a restart moves nobody.
 	Degraded string `json:"degraded,omitempty"`
@@ -144,6 +151,13 @@ type NodeLabels struct {
 	Labels map[string]string `json:"labels"`
 }
 
+// KubeletConfigured is what kubelet's own configuration says. From then on it
+// stands in for what the operator's configuration says of kubelet, through every
+// Reconfigured too.
+type KubeletConfigured struct {
+	Kubelet Kubelet `json:"kubelet"`
+}
+
 // KubeletState is kubelet's cpu_manager_state.
 type KubeletState struct {
 	PolicyName string                           `json:"policyName"`
@@ -172,20 +186,22 @@ type CapVerdict struct {
 // Tick says that time has passed.
 type Tick struct{}
 
-func (PodRun) event()           {}
-func (PodResized) event()       {}
-func (PodRemoved) event()       {}
-func (PodVanished) event()      {}
-func (ContainerCreate) event()  {}
-func (ContainerUpdate) event()  {}
-func (ContainerStopped) event() {}
-func (Synchronized) event()     {}
-func (NodeLabels) event()       {}
-func (KubeletState) event()     {}
-func (Hardware) event()         {}
-func (Reconfigured) event()     {}
-func (CapVerdict) event()       {}
-func (Tick) event()             {}
+func (PodRun) event()            {}
+func (PodResized) event()        {}
+func (PodRemoved) event()        {}
+func (PodVanished) event()       {}
+func (PodFacts) event()          {}
+func (ContainerCreate) event()   {}
+func (ContainerUpdate) event()   {}
+func (ContainerStopped) event()  {}
+func (Synchronized) event()      {}
+func (NodeLabels) event()        {}
+func (KubeletState) event()      {}
+func (KubeletConfigured) event() {}
+func (Hardware) event()          {}
+func (Reconfigured) event()      {}
+func (CapVerdict) event()        {}
+func (Tick) event()              {}
 
 func (h Hardware) onlineCPUs() cpuset.Set {
 	if h.Topology != nil {

@@ -21,8 +21,8 @@ func (m *Machine) placeExclusive(p *pod, recovered *Recovered) *Refusal {
 	if err != nil {
 		return err
 	}
-	if s := p.in.scheduled; s != nil && !s.cpus.IsEmpty() {
-		return m.honour(p, s.cpus, n)
+	if p.in.scheduled != nil {
+		return m.honour(p, n)
 	}
 	g, err := m.allocate(p, n, nil)
 	if err != nil {
@@ -76,8 +76,7 @@ func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
 	if old != nil {
 		r.Keep, owned = old.cpus, old.all()
 	}
-	free := m.free()
-	result, err := m.alloc.Allocate(free, m.held(p), r)
+	result, err := m.search(p, r)
 	if err != nil {
 		return nil, m.blame(err)
 	}
@@ -148,7 +147,9 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	if owned.IsEmpty() || !all.SubsetOf(&known) {
 		return false
 	}
-	if all.Intersects(&m.pools.Reserved) || all.Intersects(&m.pools.System) {
+	// What our own record says was given stays given, though the operator or kubelet
+	// may have reserved it since; a mask in the kernel might be a pool's.
+	if r.From != fromState && (all.Intersects(&m.pools.Reserved) || all.Intersects(&m.pools.System)) {
 		return false
 	}
 	if all.Intersects(&m.owned.cpus) || all.Intersects(&m.owned.withheld) {
@@ -172,32 +173,16 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	whole := int64(request.CPUs) * 1000
 	p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
 	p.grant = m.grantOf(p, owned, request)
-	if request.SMT == cpuallocator.SMTIsolate && r.Withheld != nil {
-		p.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
+	if request.SMT == cpuallocator.SMTIsolate {
+		if r.From == fromState {
+			p.grant.withheld = cpuset.Set{} // it says all that was withheld, which reserved siblings were not
+		}
+		if r.Withheld != nil {
+			p.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
+		}
 	}
 	p.in.reasons = r.Reasons
 	return true
-}
-
-// honour gives a pod the CPUs that a trusted scheduler chose.
-func (m *Machine) honour(p *pod, cpus cpuset.Set, n int) *Refusal {
-	if cpus.Count() != n {
-		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus, cpus.Count(), cpus, n)
-	}
-	if taken := cpus.And(m.pools.Kubelet); !taken.IsEmpty() {
-		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus, taken)
-	}
-	free := m.free()
-	if !cpus.SubsetOf(&free) {
-		return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s are not free", AnnStatus, cpus, cpus.Minus(free))
-	}
-	g := &grant{cpus: cpus, request: p.in.request}
-	g.request.CPUs = n
-	if err := m.mayOwn(p, g, cpuset.Set{}); err != nil {
-		return err
-	}
-	p.grant = g
-	return nil
 }
 
 // resize gives a pod new sums. A pod that owns CPUs gets a superset or a subset
@@ -236,7 +221,7 @@ func (m *Machine) resize(p *pod, r Resources) *Refusal {
 
 func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 	r := p.grant.request
-	r.CPUs = n
+	r.CPUs, r.Nodes = n, cpuset.Set{}
 	result, err := m.alloc.Shrink(p.grant.cpus, r)
 	if err != nil {
 		return nil, err
@@ -263,8 +248,8 @@ func (m *Machine) explain(p *pod) {
 		p.why = "BE: may run on every CPU that no LSE pod owns"
 	case p.in.class == SYSTEM:
 		p.why = "SYSTEM: runs on the CPUs configured for that class"
-	case p.node != AnyNode:
-		p.why = fmt.Sprintf("LS: bound to the shared pool of NUMA node %d", p.node)
+	case p.nodes != nil:
+		p.why = fmt.Sprintf("LS: bound to the shared pool of %s", nodesText(p.nodes))
 	default:
 		p.why = "LS: runs in the shared pool, which is every CPU that nobody owns exclusively"
 	}
@@ -282,7 +267,8 @@ func (m *Machine) whyExclusive(p *pod) string {
 		neighbours = "beside BE only"
 	}
 	fmt.Fprintf(&b, "%s: owns %s of its own, %s", p.in.class, count(g.cpus.Count(), "CPU"), neighbours)
-	fmt.Fprintf(&b, ", on NUMA node %s", m.topo.NodesOf(g.cpus))
+	nodes := m.topo.NodesOf(g.cpus)
+	fmt.Fprintf(&b, ", on %s", nodesText(&nodes))
 	switch g.request.SMT {
 	case cpuallocator.SMTIsolate:
 		fmt.Fprintf(&b, "; one on each core, siblings %s kept idle", g.withheld)
@@ -317,6 +303,13 @@ func (m *Machine) shape(g *grant) string {
 		}
 	}
 	return fmt.Sprintf("%s lies on %s, %d of them whole", bindName(g.request.Bind), count(len(used), "core"), whole)
+}
+
+func nodesText(nodes *cpuset.Set) string {
+	if nodes.Count() == 1 {
+		return "NUMA node " + nodes.String()
+	}
+	return "NUMA nodes " + nodes.String()
 }
 
 func count(n int, thing string) string {

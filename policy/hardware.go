@@ -47,44 +47,79 @@ func (m *Machine) hardware(e Hardware) *Refusal {
 // nothing that runs is moved.
 func (m *Machine) nodeLabels(labels map[string]string) {
 	m.cfg.NodeLabels = maps.Clone(labels)
-	for _, l := range []struct {
+}
+
+// tellLabels says which labels of the Node have values that nobody knows, each
+// value once.
+func (m *Machine) tellLabels() {
+	for _, l := range [...]struct {
 		key    string
-		values []string
+		values string
 	}{
-		{LabelBind, []string{"None", "FullPCPUsOnly", "PCPUOnly", "SpreadByPCPUs"}},
-		{LabelStrategy, []string{"MostAllocated", "LeastAllocated", "DistributeEvenly"}},
-		{LabelAlignment, []string{"None", "BestEffort", "Restricted", "SingleNUMANode"}},
-		{LabelAlignment2, []string{"None", "BestEffort", "Restricted", "SingleNUMANode"}},
+		{LabelBind, "None, FullPCPUsOnly, PCPUOnly or SpreadByPCPUs"},
+		{LabelStrategy, "MostAllocated, LeastAllocated or DistributeEvenly"},
+		{LabelAlignment, "None, BestEffort, Restricted or SingleNUMANode"},
+		{LabelAlignment2, "None, BestEffort, Restricted or SingleNUMANode"},
 	} {
-		if v := labels[l.key]; v != "" && !contains(l.values, v) {
-			m.notice(nil, "UnknownNodeLabel", "node label %s is %s and sets nothing; it must be one of %v", l.key, literal(v), l.values)
+		v, ok := m.cfg.NodeLabels[l.key]
+		if !ok || knownLabel(l.key, v) || m.toldLabels[l.key] == v {
+			continue
 		}
+		if m.toldLabels == nil {
+			m.toldLabels = map[string]string{}
+		}
+		m.toldLabels[l.key] = v
+		m.notice(nil, "UnknownNodeLabel", "node label %s is %s and sets nothing; it must be %s", l.key, literal(v), l.values)
 	}
 }
 
-func contains(list []string, v string) bool {
-	for _, s := range list {
-		if s == v {
-			return true
-		}
+func knownLabel(key, v string) bool {
+	if v == "" {
+		return true
 	}
-	return false
+	switch key {
+	case LabelBind:
+		return v == "None" || v == "FullPCPUsOnly" || v == "PCPUOnly" || v == "SpreadByPCPUs"
+	case LabelStrategy:
+		return v == "MostAllocated" || v == "LeastAllocated" || v == "DistributeEvenly"
+	}
+	_, ok := alignmentNamed(v)
+	return ok
+}
+
+// kubeletConfigured takes over kubelet's own configuration.
+func (m *Machine) kubeletConfigured(k Kubelet) *Refusal {
+	k.Options = maps.Clone(k.Options)
+	next := m.cfg
+	next.Kubelet = k
+	if err := m.checkConfig(&next); err != nil {
+		return refuse(InvalidRequest, "kubelet's configuration: %v", err)
+	}
+	m.fromKubelet = &k
+	m.configure(next)
+	return nil
 }
 
 // reconfigure takes over a new configuration. Allocations stay as they are.
 func (m *Machine) reconfigure(cfg Config) *Refusal {
+	if cfg.NodeLabels == nil {
+		cfg.NodeLabels = m.cfg.NodeLabels
+	}
+	if m.fromKubelet != nil {
+		cfg.Kubelet = *m.fromKubelet
+	}
 	if err := m.checkConfig(&cfg); err != nil {
 		return refuse(InvalidRequest, "%v", err)
 	}
-	labels := m.cfg.NodeLabels
+	m.configure(cfg)
+	return nil
+}
+
+func (m *Machine) configure(cfg Config) {
 	m.cfg = cfg
-	if cfg.NodeLabels == nil {
-		m.cfg.NodeLabels = labels
-	}
 	m.recompute()
 	for _, p := range ordered(m.pods) {
 		m.explain(p)
 		m.podChanged(p)
 	}
-	return nil
 }

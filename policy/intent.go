@@ -18,6 +18,7 @@ const (
 	AnnNUMASpec      = "scheduling.koordinator.sh/numa-topology-spec"
 	AnnSMT           = "quietcore.dev/smt"
 	AnnManaged       = "quietcore.dev/managed"
+	AnnCap           = "quietcore.dev/cap"
 	LabelBind        = "node.koordinator.sh/cpu-bind-policy"
 	LabelStrategy    = "node.koordinator.sh/numa-allocate-strategy"
 	LabelAlignment   = "node.koordinator.sh/numa-topology-alignment-policy"
@@ -27,7 +28,7 @@ const (
 )
 
 // PodKeys are the labels and annotations that policy reads; a shell need keep no others.
-var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged}
+var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged, AnnCap}
 
 // Relevant returns the part of a pod's labels or annotations that decisions
 // depend on, so that a tenant's other text is never held. A value that is too
@@ -61,12 +62,10 @@ type intent struct {
 	scheduled *scheduled
 	// ignored is a resource-status that nobody may trust.
 	ignored bool
-	reasons string // which policy of the node decided, for people
-}
-
-type scheduled struct {
-	cpus  cpuset.Set
-	nodes cpuset.Set
+	apart   apart // singleNUMANodeExclusive
+	// exempt says that no cap may quiet the pod, notExempt that it asked for that and may not.
+	exempt, notExempt bool
+	reasons           string // which policy of the node decided, for people
 }
 
 func (i *intent) exclusive() bool { return !i.unmanaged && (i.class == LSE || i.class == LSR) }
@@ -75,17 +74,6 @@ type resourceSpec struct {
 	Required  string `json:"requiredCPUBindPolicy"`
 	Preferred string `json:"preferredCPUBindPolicy"`
 	Exclusive string `json:"preferredCPUExclusivePolicy"`
-}
-
-type resourceStatus struct {
-	CPUSet      string `json:"cpuset"`
-	SharedPools []struct {
-		Socket int `json:"socket"`
-		Node   int `json:"node"`
-	} `json:"cpuSharedPools"`
-	NUMANodes []struct {
-		Node int `json:"node"`
-	} `json:"numaNodeResources"`
 }
 
 // literal makes tenant text safe and short enough for a message.
@@ -119,6 +107,9 @@ func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
 		return intent{}, err
 	}
 	in := intent{class: class, unmanaged: p.Annotations[AnnManaged] == "false"}
+	if v := p.Annotations[AnnManaged]; v != "" && v != "true" && !in.unmanaged {
+		return in, refuse(InvalidAnnotation, "annotation %s is %s; it must be true or false", AnnManaged, literal(v))
+	}
 	if in.unmanaged {
 		if in.class != BE {
 			in.class = LS
@@ -131,11 +122,13 @@ func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
 	// its place whatever its node says by now, and the rest of what it asked for.
 	for _, part := range []func() *Refusal{
 		func() *Refusal { return m.authorise(p, &in) },
+		func() *Refusal { return m.capOf(p, &in) },
 		func() *Refusal { return m.bindOf(spec, &in) },
 		func() *Refusal { return m.exclusiveOf(spec, &in) },
 		func() *Refusal { m.strategyOf(&in); return m.alignmentOf(p, &in) },
 		func() *Refusal { return m.smtOf(p, &in) },
 		func() *Refusal { return m.statusOf(p, &in) },
+		func() *Refusal { in.request.Nodes = in.nodes(); return nil },
 	} {
 		if err := part(); err != nil && first == nil {
 			first = err
@@ -175,6 +168,28 @@ func (m *Machine) authorise(p *Pod, in *intent) *Refusal {
 	return nil
 }
 
+// capOf reads whether the pod is to be exempt from caps. Who may not be is told so,
+// and runs.
+func (m *Machine) capOf(p *Pod, in *intent) *Refusal {
+	switch v := p.Annotations[AnnCap]; v {
+	case "":
+	case "exempt":
+		in.exempt = slices.Contains(m.cfg.Authority.CapExempt, p.Namespace)
+		in.notExempt = !in.exempt
+	default:
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be exempt", AnnCap, literal(v))
+	}
+	return nil
+}
+
+// nodes are the NUMA nodes that a trusted scheduler holds an owner to.
+func (i *intent) nodes() cpuset.Set {
+	if i.scheduled == nil || !i.exclusive() {
+		return cpuset.Set{}
+	}
+	return i.scheduled.nodes
+}
+
 // nodeBind is the bind policy that the node demands, from its label, else from
 // kubelet's options.
 func (m *Machine) nodeBind() (bind cpuallocator.BindPolicy, source string) {
@@ -208,6 +223,9 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 	case "", "Default":
 		said = false
 		r.Bind, r.BindRequired = m.cfg.Allocation.Bind, m.cfg.Allocation.BindRequired
+		if m.cfg.Kubelet.Options["distribute-cpus-across-cores"] == "true" {
+			r.Bind, r.BindRequired = cpuallocator.SpreadByPCPUs, false // best effort with kubelet too
+		}
 	case "FullPCPUs":
 		r.Bind, r.BindRequired = cpuallocator.FullPCPUs, required
 	case "SpreadByPCPUs":
@@ -222,6 +240,11 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 		return refuse(InvalidAnnotation, "annotation %s: %s is %s; it must be Default, FullPCPUs, SpreadByPCPUs or ConstrainedBurst", AnnSpec, key, literal(own))
 	}
 	if !in.exclusive() {
+		return nil
+	}
+	if m.topo.ThreadsPerCore() == 1 {
+		// A core is a CPU: the two policies are one, and always met.
+		r.Bind, r.BindRequired = cpuallocator.FullPCPUs, false
 		return nil
 	}
 	node, source := m.nodeBind()
@@ -272,67 +295,6 @@ func (m *Machine) strategyOf(in *intent) {
 	}
 }
 
-// nodeAlignment is the alignment that the node's labels set, AlignNone if none does.
-func (m *Machine) nodeAlignment() cpuallocator.Alignment {
-	for _, label := range []string{LabelAlignment, LabelAlignment2} {
-		switch m.cfg.NodeLabels[label] {
-		case "BestEffort":
-			return cpuallocator.AlignBestEffort
-		case "Restricted":
-			return cpuallocator.AlignRestricted
-		case "SingleNUMANode":
-			return cpuallocator.AlignSingleNode
-		}
-	}
-	return cpuallocator.AlignNone
-}
-
-func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
-	own, err := numaSpec(p)
-	if err != nil {
-		return err
-	}
-	node := m.nodeAlignment()
-	if in.class == LS && !in.burst {
-		in.bindNode = node == cpuallocator.AlignRestricted || node == cpuallocator.AlignSingleNode
-	}
-	in.request.Alignment = node
-	if node != cpuallocator.AlignNone {
-		return nil
-	}
-	switch m.cfg.Kubelet.TopologyPolicy {
-	case "best-effort":
-		in.request.Alignment = cpuallocator.AlignBestEffort
-	case "restricted":
-		in.request.Alignment = cpuallocator.AlignRestricted
-	case "single-numa-node":
-		in.request.Alignment = cpuallocator.AlignSingleNode
-	default:
-		in.request.Alignment = m.cfg.Allocation.Alignment
-		if own != nil {
-			in.request.Alignment = *own
-		}
-	}
-	return nil
-}
-
-func numaSpec(p *Pod) (*cpuallocator.Alignment, *Refusal) {
-	var spec struct {
-		Policy string `json:"numaTopologyPolicy"`
-	}
-	if err := decode(p, AnnNUMASpec, &spec); err != nil || spec.Policy == "" {
-		return nil, err
-	}
-	a, ok := map[string]cpuallocator.Alignment{
-		"None": cpuallocator.AlignNone, "BestEffort": cpuallocator.AlignBestEffort,
-		"Restricted": cpuallocator.AlignRestricted, "SingleNUMANode": cpuallocator.AlignSingleNode,
-	}[spec.Policy]
-	if !ok {
-		return nil, refuse(InvalidAnnotation, "annotation %s: numaTopologyPolicy is %s; it must be None, BestEffort, Restricted or SingleNUMANode", AnnNUMASpec, literal(spec.Policy))
-	}
-	return &a, nil
-}
-
 func (m *Machine) smtOf(p *Pod, in *intent) *Refusal {
 	r := &in.request
 	switch v := p.Annotations[AnnSMT]; v {
@@ -356,52 +318,4 @@ func (m *Machine) smtOf(p *Pod, in *intent) *Refusal {
 		}
 	}
 	return nil
-}
-
-func (m *Machine) statusOf(p *Pod, in *intent) *Refusal {
-	if p.Annotations[AnnStatus] == "" || in.class == BE || in.class == SYSTEM {
-		return nil
-	}
-	if !m.cfg.Authority.TrustStatus {
-		in.ignored = true
-		return nil
-	}
-	var status resourceStatus
-	if err := decode(p, AnnStatus, &status); err != nil {
-		return err
-	}
-	cpus, err := cpuset.Parse(status.CPUSet)
-	if err != nil {
-		return refuse(InvalidAnnotation, "annotation %s: %v", AnnStatus, err)
-	}
-	s := &scheduled{cpus: cpus}
-	for _, pool := range status.SharedPools {
-		if err := m.addNode(s, pool.Node); err != nil {
-			return err
-		}
-	}
-	if in.class == LS {
-		for _, n := range status.NUMANodes {
-			if err := m.addNode(s, n.Node); err != nil {
-				return err
-			}
-		}
-	}
-	if !s.cpus.IsEmpty() && !in.exclusive() {
-		return refuse(InvalidRequest, "annotation %s gives CPUs %s to a pod of class %s; only LSE and LSR pods own CPUs", AnnStatus, s.cpus, in.class)
-	}
-	if !s.cpus.IsEmpty() || !s.nodes.IsEmpty() {
-		in.scheduled = s
-	}
-	return nil
-}
-
-func (m *Machine) addNode(s *scheduled, id int) *Refusal {
-	for i := range m.topo.Nodes() {
-		if n := &m.topo.Nodes()[i]; n.ID == id && !n.CPUs.IsEmpty() {
-			s.nodes.Add(id)
-			return nil
-		}
-	}
-	return refuse(InvalidAnnotation, "annotation %s names NUMA node %d; this machine has no such node with CPUs", AnnStatus, id)
 }

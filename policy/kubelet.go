@@ -63,7 +63,7 @@ func (m *Machine) takeKubelets(p *pod, recovered *Recovered) *Refusal {
 	if len(entries) == 0 || !kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
-	p.in.class, p.node = LSR, AnyNode
+	p.in.class, p.nodes = LSR, nil
 	p.in.request = cpuallocator.Request{Strategy: m.cfg.Allocation.Strategy} // kubelet knows no other policy of ours
 	delete(m.bound, p.ref.UID)
 	if r := recovered; r != nil && m.adopt(p, r) {
@@ -179,6 +179,35 @@ func (m *Machine) kubeletState(e KubeletState) {
 		m.explain(p)
 		m.podChanged(p)
 	}
+}
+
+// hearKubelet takes over a pin that comes with the container before kubelet's state
+// file has been read again. Under the static policy every container of whole CPUs of
+// a Guaranteed pod is pinned, to as many as it requests.
+func (m *Machine) hearKubelet(p *pod, c Container) {
+	if m.kubelet.PolicyName != "static" || c.CPUs == "" || p.grant != nil || p.degraded != "" || !kubeletPins(p.labels, p.ref.QoS) {
+		return
+	}
+	if _, known := m.kubelet.Entries[p.ref.UID][c.Name]; known {
+		return
+	}
+	cpus, err := cpuset.Parse(c.CPUs)
+	known := m.topo.Known()
+	if err != nil || cpus.IsEmpty() || int64(cpus.Count())*1000 != c.Resources.RequestMilli || !cpus.SubsetOf(&known) {
+		return
+	}
+	next := m.kubelet
+	next.Entries = maps.Clone(next.Entries)
+	if next.Entries == nil {
+		next.Entries = map[string]map[string]cpuset.Set{}
+	}
+	of := maps.Clone(next.Entries[p.ref.UID])
+	if of == nil {
+		of = map[string]cpuset.Set{}
+	}
+	of[c.Name] = cpus
+	next.Entries[p.ref.UID] = of
+	m.kubeletState(next)
 }
 
 // kubeletChanged says whether a pod's entries call for another decision. One that

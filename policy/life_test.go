@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -28,6 +29,9 @@ type life struct {
 	mirror  mirror
 	kubelet KubeletState
 	topo    *topology.Topology
+	file    *Kubelet // what kubelet's own configuration said
+	// came is a pod that comes with the step.
+	came *Pod
 	// expecting is a container that is live only if the step accepts it.
 	expecting *Container
 }
@@ -92,6 +96,10 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 	c.Allocation.SMT = rapid.SampledFrom([]cpuallocator.SMT{cpuallocator.SMTNone, cpuallocator.SMTNone, cpuallocator.SMTIsolate, cpuallocator.SMTRoundUp}).Draw(t, "smt")
 	if rapid.Bool().Draw(t, "max") {
 		c.Authority.MaxCPUs = map[string]int{"default": rapid.IntRange(0, 8).Draw(t, "most")}
+	}
+	c.Authority.TrustStatus = rapid.Bool().Draw(t, "trust")
+	if rapid.Bool().Draw(t, "exempt") {
+		c.Authority.CapExempt = []string{"kube-system"}
 	}
 	return c
 }
@@ -187,8 +195,30 @@ func (l *life) check(t *rapid.T) {
 			t.Fatalf("%s/%s runs on owned CPUs %s\n%s", c.Pod, c.Name, cpus.And(owned), describe(s))
 		}
 	}
+	l.checkApart(t, s)
 	if want, got := len(l.newest()), len(s.Containers); want != got {
 		t.Fatalf("%d containers run, the snapshot has %d\n%s", want, got, describe(s))
+	}
+}
+
+// checkApart: a pod that came after the others and asked for it shares no NUMA
+// node with a pod of the other kind. Later a resize or a lost node may bring them
+// together, so only the youngest is looked at, when it comes.
+func (l *life) checkApart(t *rapid.T, s *Snapshot) {
+	if l.came == nil {
+		return
+	}
+	p := l.m.pods[l.came.UID]
+	l.came = nil
+	if p == nil || p.in.apart != apartRequired || p.in.scheduled != nil || kubeletPins(p.labels, p.ref.QoS) {
+		return
+	}
+	mine := l.m.usedBy(p)
+	for _, o := range l.m.pods {
+		theirs := l.m.usedBy(o)
+		if o != p && mine.Count() > 0 && theirs.Count() > 0 && mine.Intersects(&theirs) && (mine.Count() == 1) != (theirs.Count() == 1) {
+			t.Fatalf("%s on NUMA nodes %s has to keep apart from %s on %s\n%s", p.ref.Name, mine, o.ref.Name, theirs, describe(s))
+		}
 	}
 }
 
@@ -206,8 +236,8 @@ func (l *life) mirrorCPUs(n Need) cpuset.Set {
 		return *n.Own
 	}
 	s := l.mirror.pools[n.Pool]
-	if n.Node != AnyNode {
-		s = s.And(l.m.nodeCPUs(n.Node))
+	if n.Nodes != nil {
+		s = s.And(cpusOn(l.m.topo, n.Nodes))
 	}
 	return s
 }
@@ -245,7 +275,87 @@ func (l *life) drawPod(t *rapid.T) Pod {
 	if rapid.IntRange(0, 9).Draw(t, "opt out") == 0 {
 		p.Annotations[AnnManaged] = "false"
 	}
+	l.drawNUMA(t, &p)
+	if rapid.IntRange(0, 4).Draw(t, "cap") == 0 {
+		p.Annotations[AnnCap] = rapid.SampledFrom([]string{"exempt", "exempt", "never"}).Draw(t, "how")
+	}
 	return p
+}
+
+// drawNUMA draws what a pod, a scheduler and its devices say of NUMA nodes.
+func (l *life) drawNUMA(t *rapid.T, p *Pod) {
+	if rapid.IntRange(0, 2).Draw(t, "numa") == 0 {
+		p.Annotations[AnnNUMASpec] = rapid.SampledFrom([]string{
+			`{"numaTopologyPolicy":"SingleNUMANode"}`, `{"numaTopologyPolicy":"Restricted","singleNUMANodeExclusive":"Required"}`,
+			`{"numaTopologyPolicy":"BestEffort"}`, `{"singleNUMANodeExclusive":"Required"}`, `{"singleNUMANodeExclusive":"Preferred"}`, `{"numaTopologyPolicy":"Odd"}`,
+		}).Draw(t, "numa spec")
+	}
+	if rapid.IntRange(0, 2).Draw(t, "status") == 0 {
+		p.Annotations[AnnStatus] = rapid.SampledFrom([]string{
+			`{"cpuset":"0-1"}`, `{"cpuset":"2"}`, `{"cpuset":"2-3","numaNodeResources":[{"node":0}]}`, `{"numaNodeResources":[{"node":1}]}`,
+			`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":1}}]}`, `{"numaNodeResources":[{"node":1,"resources":{"cpu":"2000m"}}]}`,
+			`{"cpuSharedPools":[{"socket":0,"node":0},{"socket":0,"node":1}]}`, `{"cpuSharedPools":[{"socket":1,"node":1}]}`, `{"cpuset":"0-900"}`,
+		}).Draw(t, "resource status")
+	}
+	if rapid.IntRange(0, 2).Draw(t, "devices") == 0 {
+		var nodes cpuset.Set
+		for range rapid.IntRange(1, 2).Draw(t, "device nodes") {
+			nodes.Add(rapid.IntRange(0, 4).Draw(t, "device node"))
+		}
+		p.DeviceNodes = &nodes
+	}
+}
+
+// facts is the API server telling of a pod, late and perhaps of other sums than
+// the runtime's. Whoever owns something keeps it.
+func (l *life) facts(t *rapid.T) {
+	p, ok := l.someSandbox(t)
+	if !ok {
+		return
+	}
+	owns := map[string]cpuset.Set{}
+	for uid, o := range l.m.exclusive {
+		owns[uid] = o.grant.cpus
+	}
+	cpus := rapid.SampledFrom([]int64{500, 1000, 2000, 4000, 100000}).Draw(t, "milli")
+	f := PodFacts{UID: p.UID, Resources: Resources{RequestMilli: cpus, LimitMilli: rapid.SampledFrom([]int64{cpus, cpus + 500, NoLimit}).Draw(t, "limit")}, Owner: "Deployment/web"}
+	_ = l.step(t, f)
+	_ = l.step(t, PodFacts{UID: "never heard of"})
+	for uid, had := range owns {
+		if o := l.m.exclusive[uid]; o == nil || o.grant.cpus != had {
+			t.Fatalf("facts of %s moved the owner %s of %s", p.UID, uid, had)
+		}
+	}
+}
+
+// configured is kubelet's configuration file read anew: what was given stays given.
+func (l *life) configured(t *rapid.T) {
+	k := Kubelet{Options: map[string]string{}, TopologyPolicy: rapid.SampledFrom([]string{"", "none", "best-effort", "restricted", "single-numa-node"}).Draw(t, "topology policy")}
+	for _, option := range []string{"full-pcpus-only", "distribute-cpus-across-numa", "distribute-cpus-across-cores", "strict-cpu-reservation"} {
+		if rapid.IntRange(0, 3).Draw(t, option) == 0 {
+			k.Options[option] = "true"
+		}
+	}
+	if rapid.Bool().Draw(t, "reserved") {
+		k.Reserved = cpuset.Of(rapid.IntRange(0, 3).Draw(t, "reserved CPU"))
+	}
+	owns := map[string]cpuset.Set{}
+	for uid, o := range l.m.exclusive {
+		owns[uid] = o.grant.cpus
+	}
+	if l.step(t, KubeletConfigured{Kubelet: k}) != nil {
+		return
+	}
+	l.file = &k
+	for uid, had := range owns {
+		// A strict reservation may take the shared pool's last CPU; then the youngest owner pays.
+		if o := l.m.exclusive[uid]; (o == nil || o.grant.cpus != had) && !l.m.cfg.reservedStrict() {
+			t.Fatalf("kubelet's configuration moved the owner %s of %s", uid, had)
+		}
+	}
+	if err := l.step(t, Reconfigured{Config: l.cfg}); err == nil && !reflect.DeepEqual(l.m.cfg.Kubelet, k) {
+		t.Fatalf("a reload of the configuration undid what kubelet's own said: %+v", l.m.cfg.Kubelet)
+	}
 }
 
 func (l *life) someSandbox(t *rapid.T) (Pod, bool) {
@@ -300,6 +410,7 @@ func TestRandomLives(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"pod": func(t *rapid.T) {
 				p := l.drawPod(t)
+				l.came = &p
 				if l.step(t, PodRun{Pod: p}) == nil {
 					l.pods[p.Sandbox] = p
 					l.createContainer(t, p, "main")
@@ -380,8 +491,10 @@ func TestRandomLives(t *testing.T) {
 					t.Fatalf("a label moved a running pod\n%s\n%s", before, after)
 				}
 			},
-			"kubelet": func(t *rapid.T) { l.drawKubelet(t) },
-			"restart": func(t *rapid.T) { l.restart(t) },
+			"kubelet":        func(t *rapid.T) { l.drawKubelet(t) },
+			"kubelet's file": func(t *rapid.T) { l.configured(t) },
+			"facts":          func(t *rapid.T) { l.facts(t) },
+			"restart":        func(t *rapid.T) { l.restart(t) },
 		})
 	})
 }
@@ -421,6 +534,9 @@ func (l *life) restart(t *rapid.T) {
 		return // so many CPUs are offline that a start would be refused
 	}
 	l.m, l.mirror = m, newMirror(m.Snapshot())
+	if l.file != nil {
+		_ = l.step2(t, KubeletConfigured{Kubelet: *l.file})
+	}
 	_ = l.step2(t, l.kubelet)
 	if err := l.step2(t, checkpoint); err != nil {
 		t.Fatal(err)

@@ -20,11 +20,15 @@ type Machine struct {
 	containers map[string]*container // by container ID
 	exclusive  map[string]*pod       // the pods that hold a grant, by UID
 	owned      owned                 // the sums over exclusive
-	bound      map[string]*pod       // LS pods bound to a NUMA node, by UID
+	bound      map[string]*pod       // LS pods bound to NUMA nodes, by UID
 	// disowned are pods, by UID, whose CPUs in kubelet's state are not kubelet's to
 	// keep: pods that run where we put them, known already or about to be.
 	disowned map[string]bool
 	caps     int // how many caps are in force
+
+	// fromKubelet is what kubelet's own configuration said; nil: nothing yet.
+	fromKubelet *Kubelet
+	toldLabels  map[string]string // unknown values that people were told of, by label
 
 	pools   Pools
 	decided Pools // the pools as last decided
@@ -44,16 +48,20 @@ type pod struct {
 	annots    map[string]string
 	resources *Resources // sums; nil while unknown
 	hidden    bool       // the sum of limits may lack a container without one
+	owner     string     // who made it, as the API server says
+	batch     int64      // requested of lent CPUs, in thousandths
+	known     bool       // the API server has spoken
 	createdAt time.Time
 	order     uint64
 	sandboxes []string
 
 	in       intent
 	grant    *grant
-	node     int    // NUMA node ID an LS pod is bound to, else AnyNode
-	kubelet  bool   // kubelet's static policy owns its exclusive CPUs
-	degraded string // why it is in the shared pool although it asked for more
-	several  bool   // more than one container ran at a time: each keeps its own limit
+	nodes    *cpuset.Set // NUMA node IDs an LS pod is bound to; nil: none
+	devices  *cpuset.Set // NUMA node IDs of its devices; nil: none known
+	kubelet  bool        // kubelet's static policy owns its exclusive CPUs
+	degraded string      // why it is in the shared pool although it asked for more
+	several  bool        // more than one container ran at a time: each keeps its own limit
 	why      string
 
 	containers map[string]*container // the newest of each name
@@ -170,6 +178,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 		m.out = nil
 		return nil, err
 	}
+	m.tellLabels()
 	m.expireCaps(now)
 	if len(m.out) > 0 || m.news {
 		m.rev++
@@ -191,6 +200,8 @@ func (m *Machine) apply(now time.Time, e Event) error {
 		if p := m.pods[e.UID]; p != nil {
 			m.dropPod(p)
 		}
+	case PodFacts:
+		m.podFacts(e)
 	case ContainerCreate:
 		err = m.containerCreate(e)
 	case ContainerUpdate:
@@ -203,6 +214,8 @@ func (m *Machine) apply(now time.Time, e Event) error {
 		m.nodeLabels(e.Labels)
 	case KubeletState:
 		m.kubeletState(e)
+	case KubeletConfigured:
+		err = m.kubeletConfigured(e.Kubelet)
 	case Hardware:
 		err = m.hardware(e)
 	case Reconfigured:

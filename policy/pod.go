@@ -81,13 +81,14 @@ func (m *Machine) newPod(in Pod) *pod {
 	p := &pod{
 		ref:    PodRef{UID: in.UID, Namespace: in.Namespace, Name: in.Name, QoS: in.QoS, CgroupParent: in.CgroupParent},
 		labels: in.Labels, annots: in.Annotations,
-		hidden: in.LimitHidden, createdAt: in.CreatedAt, order: m.order, node: AnyNode,
+		hidden: in.LimitHidden, createdAt: in.CreatedAt, order: m.order, devices: in.DeviceNodes,
 		containers: map[string]*container{}, all: map[string]*container{},
 	}
 	if in.Resources != nil {
 		r := *in.Resources
 		p.resources = &r
 	}
+	p.learn(in.Facts)
 	return p
 }
 
@@ -107,6 +108,7 @@ func (p *pod) share(why string) {
 		}
 	}
 	p.in.burst, p.in.bindNode, p.in.scheduled = false, false, nil
+	p.in.request.Nodes = cpuset.Set{}
 	p.degraded = why
 }
 
@@ -117,11 +119,14 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 	if p.grant != nil {
 		m.own(p)
 	}
-	if p.node != AnyNode {
+	if p.nodes != nil {
 		m.bound[p.ref.UID] = p
 	}
 	if p.in.ignored {
 		m.notice(p, "ResourceStatusIgnored", "annotation %s is ignored: the configuration's authority.resourceStatus does not trust it", AnnStatus)
+	}
+	if p.in.notExempt {
+		m.notice(p, "CapExemptionIgnored", "annotation %s is ignored: the configuration's authority.capExemption.namespaces does not list namespace %s", AnnCap, literal(p.ref.Namespace))
 	}
 	if p.grant != nil || p.kubelet || m.disowned[p.ref.UID] {
 		m.recompute()
@@ -230,8 +235,8 @@ func (m *Machine) nearNodes(n Need) *cpuset.Set {
 	switch {
 	case n.Own != nil:
 		nodes = m.topo.NodesOf(*n.Own)
-	case n.Node != AnyNode:
-		nodes = cpuset.Of(n.Node)
+	case n.Nodes != nil:
+		nodes = *n.Nodes
 	default:
 		return nil
 	}

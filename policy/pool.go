@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/topology"
 )
 
 // Pools is who has which CPUs. Reserved CPUs are inside shared and be unless
@@ -39,6 +40,10 @@ func (m *Machine) derive() Pools {
 	p.BE = p.BE.Minus(m.owned.notBE).Minus(m.owned.withheld)
 	p.Exclusive = p.Exclusive.Or(m.owned.cpus).And(online)
 	p.Withheld = m.owned.withheld.And(online)
+	// CPUs may be reserved, by the operator or kubelet, while somebody owns them.
+	taken := p.Exclusive.Or(p.Withheld)
+	p.Reserved.RemoveSet(&taken)
+	p.System.RemoveSet(&taken)
 	return p
 }
 
@@ -88,8 +93,9 @@ func (m *Machine) moveSystem() {
 func (m *Machine) rescue() {
 	for m.pools.Shared.IsEmpty() {
 		victim := m.youngest(func(p *pod) bool {
-			cpus := p.grant.cpus.And(m.topo.Online())
-			return !cpus.IsEmpty()
+			all := p.grant.all() // its own may be offline and the siblings kept idle for it not
+			online := m.topo.Online()
+			return all.Intersects(&online)
 		})
 		if victim == nil {
 			break
@@ -172,27 +178,26 @@ func (m *Machine) poolOf(p *pod) PoolKind {
 func (m *Machine) needOf(p *pod, name string) (Need, PoolKind) {
 	if g := p.grant; g != nil {
 		if own := g.cpus.And(m.topo.Online()); !own.IsEmpty() {
-			return Need{Own: &own, Node: AnyNode}, PoolExclusive
+			return Need{Own: &own}, PoolExclusive
 		}
 	}
 	if p.kubelet {
 		if own, ok := m.kubeletNeed(p, name); ok {
-			return Need{Own: &own, Node: AnyNode}, PoolExclusive
+			return Need{Own: &own}, PoolExclusive
 		}
 	}
 	pool := m.poolOf(p)
-	node := AnyNode
-	if pool == PoolShared {
-		node = p.node
-	}
 	if p.in.unmanaged {
-		return Need{Pool: pool, Node: AnyNode}, PoolUnmanaged
+		return Need{Pool: pool}, PoolUnmanaged
 	}
-	return Need{Pool: pool, Node: node}, pool
+	if pool != PoolShared {
+		return Need{Pool: pool}, pool
+	}
+	return Need{Pool: pool, Nodes: p.nodes}, pool
 }
 
 // resolve turns a need into CPUs.
-func (ps *Pools) resolve(n Need, node func(id int) cpuset.Set) cpuset.Set {
+func (ps *Pools) resolve(n Need, t *topology.Topology) cpuset.Set {
 	if n.Own != nil {
 		return *n.Own
 	}
@@ -207,18 +212,19 @@ func (ps *Pools) resolve(n Need, node func(id int) cpuset.Set) cpuset.Set {
 	default:
 		s = ps.Shared
 	}
-	if n.Node != AnyNode {
-		s = s.And(node(n.Node))
+	if n.Nodes != nil {
+		s = s.And(cpusOn(t, n.Nodes))
 	}
 	return s
 }
 
-// nodeCPUs returns the CPUs of a NUMA node by ID.
-func (m *Machine) nodeCPUs(id int) cpuset.Set {
-	for i := range m.topo.Nodes() {
-		if n := &m.topo.Nodes()[i]; n.ID == id {
-			return n.CPUs
+// cpusOn returns the CPUs of NUMA nodes, given by ID.
+func cpusOn(t *topology.Topology, nodes *cpuset.Set) cpuset.Set {
+	var s cpuset.Set
+	for i := range t.Nodes() {
+		if n := &t.Nodes()[i]; nodes.Has(n.ID) {
+			s.AddSet(&n.CPUs)
 		}
 	}
-	return cpuset.Set{}
+	return s
 }

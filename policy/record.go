@@ -7,20 +7,22 @@ import (
 // Record is one event and when it happened, in a form that JSON and YAML hold:
 // exactly one of the pointers is set. Records replay to the same decisions.
 type Record struct {
-	At               time.Time         `json:"at"`
-	PodRun           *PodRun           `json:"podRun,omitempty"`
-	PodResized       *PodResized       `json:"podResized,omitempty"`
-	PodRemoved       *PodRemoved       `json:"podRemoved,omitempty"`
-	PodVanished      *PodVanished      `json:"podVanished,omitempty"`
-	ContainerCreate  *ContainerCreate  `json:"containerCreate,omitempty"`
-	ContainerUpdate  *ContainerUpdate  `json:"containerUpdate,omitempty"`
-	ContainerStopped *ContainerStopped `json:"containerStopped,omitempty"`
-	Synchronized     *Synchronized     `json:"synchronized,omitempty"`
-	NodeLabels       *NodeLabels       `json:"nodeLabels,omitempty"`
-	KubeletState     *KubeletState     `json:"kubeletState,omitempty"`
-	Hardware         *Hardware         `json:"hardware,omitempty"`
-	CapVerdict       *CapVerdict       `json:"capVerdict,omitempty"`
-	Tick             *Tick             `json:"tick,omitempty"`
+	At                time.Time          `json:"at"`
+	PodRun            *PodRun            `json:"podRun,omitempty"`
+	PodResized        *PodResized        `json:"podResized,omitempty"`
+	PodRemoved        *PodRemoved        `json:"podRemoved,omitempty"`
+	PodVanished       *PodVanished       `json:"podVanished,omitempty"`
+	PodFacts          *PodFacts          `json:"podFacts,omitempty"`
+	ContainerCreate   *ContainerCreate   `json:"containerCreate,omitempty"`
+	ContainerUpdate   *ContainerUpdate   `json:"containerUpdate,omitempty"`
+	ContainerStopped  *ContainerStopped  `json:"containerStopped,omitempty"`
+	Synchronized      *Synchronized      `json:"synchronized,omitempty"`
+	NodeLabels        *NodeLabels        `json:"nodeLabels,omitempty"`
+	KubeletState      *KubeletState      `json:"kubeletState,omitempty"`
+	KubeletConfigured *KubeletConfigured `json:"kubeletConfigured,omitempty"`
+	Hardware          *Hardware          `json:"hardware,omitempty"`
+	CapVerdict        *CapVerdict        `json:"capVerdict,omitempty"`
+	Tick              *Tick              `json:"tick,omitempty"`
 }
 
 // RecordOf wraps an event; a Reconfigured cannot be recorded.
@@ -35,6 +37,8 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.PodRemoved = &e
 	case PodVanished:
 		r.PodVanished = &e
+	case PodFacts:
+		r.PodFacts = &e
 	case ContainerCreate:
 		r.ContainerCreate = &e
 	case ContainerUpdate:
@@ -47,6 +51,8 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.NodeLabels = &e
 	case KubeletState:
 		r.KubeletState = &e
+	case KubeletConfigured:
+		r.KubeletConfigured = &e
 	case Hardware:
 		e.Online, e.Topology = e.onlineCPUs(), nil
 		r.Hardware = &e
@@ -71,6 +77,8 @@ func (r Record) Event() Event {
 		return *r.PodRemoved
 	case r.PodVanished != nil:
 		return *r.PodVanished
+	case r.PodFacts != nil:
+		return *r.PodFacts
 	case r.ContainerCreate != nil:
 		return *r.ContainerCreate
 	case r.ContainerUpdate != nil:
@@ -83,6 +91,8 @@ func (r Record) Event() Event {
 		return *r.NodeLabels
 	case r.KubeletState != nil:
 		return *r.KubeletState
+	case r.KubeletConfigured != nil:
+		return *r.KubeletConfigured
 	case r.Hardware != nil:
 		return *r.Hardware
 	case r.CapVerdict != nil:
@@ -134,7 +144,11 @@ func (r *Recorder) Records() []Record {
 // baseRecords brings an empty machine to where this one is.
 func (m *Machine) baseRecords(at time.Time) []Record {
 	var all []Record
-	events := []Event{Hardware{Online: m.topo.Online()}, NodeLabels{Labels: m.cfg.NodeLabels}, m.kubelet, m.Checkpoint()}
+	events := []Event{Hardware{Online: m.topo.Online()}, NodeLabels{Labels: m.cfg.NodeLabels}}
+	if m.fromKubelet != nil {
+		events = append(events, KubeletConfigured{Kubelet: *m.fromKubelet})
+	}
+	events = append(events, m.kubelet, m.Checkpoint())
 	for _, e := range events {
 		r, _ := RecordOf(at, e)
 		all = append(all, r)

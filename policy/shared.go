@@ -1,45 +1,107 @@
 package policy
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
-// placeShared binds an LS pod to the shared pool of one NUMA node where
-// something says so; other LS pods run in the whole pool.
+// placeShared binds an LS pod to the shared pool of NUMA nodes where something
+// says so; other LS pods run in the whole pool.
 func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 	in := &p.in
 	if recovered != nil && recovered.BoundNode != nil {
-		if node := *recovered.BoundNode; node == AnyNode || m.sharedOn(node) > 0 {
-			p.node = node
+		nodes := recovered.boundTo()
+		if nodes == nil || m.sharedOn(nodes) > 0 {
+			p.nodes = nodes
 			return nil
 		}
 	}
-	if !in.burst && !in.bindNode && in.scheduled == nil {
-		return nil
-	}
-	if s := in.scheduled; s != nil && s.nodes.Count() == 1 {
-		return m.bindScheduled(p, s.nodes.First())
-	}
-	if in.burst {
+	switch {
+	case in.scheduled != nil:
+		return m.bindScheduled(p)
+	case in.burst:
 		return m.bindBurst(p)
+	case in.bindNode:
+		return m.bindAligned(p)
 	}
-	return m.bindAligned(p)
+	return nil
 }
 
-func (m *Machine) sharedOn(node int) int {
-	cpus := m.nodeCPUs(node)
+// boundTo are the NUMA nodes that an LS pod was bound to; nil: the whole pool.
+func (r *Recovered) boundTo() *cpuset.Set {
+	switch {
+	case r.BoundNodes != nil && !r.BoundNodes.IsEmpty():
+		return r.BoundNodes
+	case *r.BoundNode == AnyNode:
+		return nil
+	}
+	node := cpuset.Of(*r.BoundNode)
+	return &node
+}
+
+// sharedOn counts the CPUs of the shared pool on NUMA nodes.
+func (m *Machine) sharedOn(nodes *cpuset.Set) int {
+	cpus := cpusOn(m.topo, nodes)
 	return m.pools.Shared.CountAnd(&cpus)
 }
 
-func (m *Machine) bindScheduled(p *pod, node int) *Refusal {
-	if m.sharedOn(node) == 0 {
-		return refuse(cpuallocator.TopologyAffinityError, "annotation %s binds the pod to NUMA node %d, which has no CPU in the shared pool", AnnStatus, node)
+func (m *Machine) sharedOnNode(id int) int {
+	node := cpuset.Of(id)
+	return m.sharedOn(&node)
+}
+
+func (p *pod) bind(node int) {
+	nodes := cpuset.Of(node)
+	p.nodes = &nodes
+}
+
+// bindScheduled binds to the nodes that a trusted scheduler chose. The CPUs are
+// those that the shared pool has there at any time.
+func (m *Machine) bindScheduled(p *pod) *Refusal {
+	s := p.in.scheduled
+	for node := range s.nodes.All() {
+		if n := m.sharedOnNode(node); int64(n)*1000 < s.milli[node] {
+			return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives %s on NUMA node %d, whose shared pool has %s", AnnStatus, milli(s.milli[node]), node, count(n, "CPU"))
+		}
 	}
-	p.node = node
+	if m.sharedOn(&s.nodes) == 0 {
+		return refuse(cpuallocator.TopologyAffinityError, "annotation %s binds the pod to %s, with no CPU in the shared pool", AnnStatus, nodesText(&s.nodes))
+	}
+	p.nodes = &s.nodes
 	return nil
+}
+
+// candidate is a NUMA node that an LS pod may be bound to.
+type candidate struct {
+	id    int
+	cpus  int // in the shared pool
+	load  int64
+	worse int // what speaks against it before anything else
+}
+
+// candidates lists the NUMA nodes that an LS pod may be bound to: not those that
+// singleNUMANodeExclusive keeps it off, and with a demand only the devices'.
+func (m *Machine) candidates(p *pod, demand bool) []candidate {
+	hard, soft, _ := m.barsFor(p)
+	var list []candidate
+	for i := range m.topo.Nodes() {
+		id := m.topo.Nodes()[i].ID
+		c := candidate{id: id, cpus: m.sharedOnNode(id), load: m.boundLoad(id)}
+		away := p.devices != nil && !p.devices.IsEmpty() && !p.devices.Has(id)
+		if c.cpus == 0 || hard.alone.Has(id) || demand && away {
+			continue
+		}
+		if soft.alone.Has(id) {
+			c.worse = 2
+		}
+		if away {
+			c.worse++
+		}
+		list = append(list, c)
+	}
+	return list
 }
 
 // bindBurst is ConstrainedBurst: the least loaded NUMA node whose shared pool
@@ -52,19 +114,17 @@ func (m *Machine) bindBurst(p *pod) *Refusal {
 	if limit <= 0 {
 		return refuse(InvalidRequest, "ConstrainedBurst needs a CPU limit on every container of the pod, to find a NUMA node that holds it")
 	}
-	best, least, largest := AnyNode, int64(math.MaxInt64), 0
-	for i := range m.topo.Nodes() {
-		id := m.topo.Nodes()[i].ID
-		n := m.sharedOn(id)
-		largest = max(largest, n)
-		if load := m.boundLoad(id); int64(n)*1000 >= limit && load < least {
-			best, least = id, load
+	best, largest := candidate{id: AnyNode, load: math.MaxInt64, worse: math.MaxInt}, 0
+	for _, c := range m.candidates(p, false) {
+		largest = max(largest, c.cpus)
+		if int64(c.cpus)*1000 >= limit && (c.worse < best.worse || c.worse == best.worse && c.load < best.load) {
+			best = c
 		}
 	}
-	if best == AnyNode {
+	if best.id == AnyNode {
 		return refuse(cpuallocator.TopologyAffinityError, "ConstrainedBurst: no NUMA node's shared pool holds the limit of %s; the largest has %s", milli(limit), count(largest, "CPU"))
 	}
-	p.node = best
+	p.bind(best.id)
 	return nil
 }
 
@@ -75,64 +135,76 @@ func (m *Machine) bindAligned(p *pod) *Refusal {
 		return nil
 	}
 	want := p.resources.RequestMilli
-	best, least, most, largest := AnyNode, int64(math.MaxInt64), int64(0), int64(0)
+	largest := int64(0)
 	for i := range m.topo.Nodes() {
-		node := &m.topo.Nodes()[i]
-		n := m.sharedOn(node.ID)
-		room := int64(n)*1000 - m.boundLoad(node.ID)
-		most, largest = max(most, room), max(largest, int64(node.CPUs.Count())*1000)
-		if n > 0 && room >= want && room < least {
-			best, least = node.ID, room
+		largest = max(largest, int64(m.topo.Nodes()[i].CPUs.Count())*1000)
+	}
+	several := p.in.request.Alignment == cpuallocator.AlignRestricted && want > largest // an empty machine would need them too
+	if d := p.devices; d != nil && d.Count() > 1 && !several {
+		return refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on %s and %s allows one", nodesText(d), alignmentName(p.in.request.Alignment))
+	}
+	best, least, worse, most := AnyNode, int64(math.MaxInt64), math.MaxInt, int64(0)
+	for _, c := range m.candidates(p, true) {
+		room := int64(c.cpus)*1000 - c.load
+		most = max(most, room)
+		if room >= want && (c.worse < worse || c.worse == worse && room < least) {
+			best, least, worse = c.id, room, c.worse
 		}
 	}
 	if best == AnyNode {
-		if p.in.request.Alignment == cpuallocator.AlignRestricted && want > largest {
-			return nil // an empty machine would need several nodes too
+		if several {
+			return nil
 		}
-		return refuse(cpuallocator.TopologyAffinityError, "no NUMA node's shared pool has room for the request of %s; the most is %s", milli(want), milli(max(most, 0)))
+		where := ""
+		if p.devices != nil && !p.devices.IsEmpty() {
+			where = " beside the pod's devices on " + nodesText(p.devices)
+		}
+		return refuse(cpuallocator.TopologyAffinityError, "no NUMA node's shared pool has room for the request of %s%s; the most is %s", milli(want), where, milli(max(most, 0)))
 	}
-	p.node = best
+	p.bind(best)
 	return nil
 }
 
-// boundLoad is the sum of requests of the pods bound to a NUMA node.
+// boundLoad is the sum of requests of the pods bound to a NUMA node; a pod bound
+// to several counts with an equal share on each.
 func (m *Machine) boundLoad(node int) int64 {
 	var sum int64
 	for _, p := range m.bound {
-		if p.node == node && p.resources != nil {
-			sum += p.resources.RequestMilli
+		if p.resources != nil && p.nodes.Has(node) {
+			sum += p.resources.RequestMilli / int64(p.nodes.Count())
 		}
 	}
 	return sum
 }
 
-// rebind moves the pods of a NUMA node whose shared pool became empty: an empty
+// rebind moves the pods of NUMA nodes whose shared pool became empty: an empty
 // cpuset would let them run anywhere, on exclusive CPUs too.
 func (m *Machine) rebind() {
 	if len(m.bound) == 0 {
 		return
 	}
 	for _, p := range ordered(m.bound) {
-		if m.sharedOn(p.node) > 0 {
+		if m.sharedOn(p.nodes) > 0 {
 			continue
 		}
-		was := p.node
-		p.node = AnyNode
+		was := p.nodes
+		p.nodes = nil
 		delete(m.bound, p.ref.UID)
-		if m.placeShared(p, nil) != nil || p.node == AnyNode || m.sharedOn(p.node) == 0 {
-			p.node = AnyNode
-		} else {
+		if m.placeShared(p, nil) != nil || p.nodes != nil && m.sharedOn(p.nodes) == 0 {
+			p.nodes = nil
+		}
+		if p.nodes != nil {
 			m.bound[p.ref.UID] = p
 		}
 		m.explain(p)
-		m.notice(p, "NUMANodeLost", "the shared pool of NUMA node %d has no CPU left; the pod %s", was, whereTo(p.node))
+		m.notice(p, "NUMANodeLost", "the shared pool of %s has no CPU left; the pod %s", nodesText(was), whereTo(p.nodes))
 		m.podChanged(p)
 	}
 }
 
-func whereTo(node int) string {
-	if node == AnyNode {
+func whereTo(nodes *cpuset.Set) string {
+	if nodes == nil {
 		return "runs in the whole shared pool"
 	}
-	return fmt.Sprintf("moves to NUMA node %d", node)
+	return "moves to " + nodesText(nodes)
 }

@@ -31,21 +31,15 @@ type ContainerView struct {
 	Mems       *cpuset.Set // nil: every NUMA node
 	QuotaMilli int64
 	Shares     int64
-	CapMilli   int64 // 0: no cap
-	ByKubelet  bool  // kubelet owns its CPUs
+	CapMilli   int64  // 0: no cap
+	ByKubelet  bool   // kubelet owns its CPUs
+	Owner      string // who made the pod, such as Deployment/web; empty while unknown
 	Why        string
 }
 
 // CPUs is what a container may run on.
 func (s *Snapshot) CPUs(c *ContainerView) cpuset.Set {
-	return s.resolve(c.Need, func(id int) cpuset.Set {
-		for i := range s.Topology.Nodes() {
-			if n := &s.Topology.Nodes()[i]; n.ID == id {
-				return n.CPUs
-			}
-		}
-		return cpuset.Set{}
-	})
+	return s.resolve(c.Need, s.Topology)
 }
 
 // MemsOf is which NUMA nodes' memory a container may use.
@@ -126,7 +120,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 	v := &ContainerView{
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(need),
-		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Why: p.why,
+		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: p.owner, Why: p.why,
 	}
 	if p.grant != nil {
 		v.Withheld = nonEmpty(&p.grant.withheld)

@@ -80,9 +80,9 @@ func (m *Machine) Checkpoint() Synchronized {
 			in := Pod{
 				UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
 				Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
-				CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt,
+				CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices,
 			}
-			in.Recovered = p.recoverable()
+			in.Recovered, in.Facts = p.recoverable(), p.facts()
 			s.Pods = append(s.Pods, in)
 		}
 		for _, id := range sortedKeys(p.all) {
@@ -97,14 +97,22 @@ func (m *Machine) Checkpoint() Synchronized {
 	return s
 }
 
+// fromState is where an allocation was found that we recorded ourselves.
+const fromState = "state file"
+
 // recoverable is what a pod must find again after a restart.
 func (p *pod) recoverable() *Recovered {
-	r := Recovered{From: "state file", Degraded: p.degraded, Several: p.several}
+	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several}
 	if p.grant != nil {
 		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
 	}
 	if p.in.class == LS {
-		node := p.node
+		node := AnyNode
+		if p.nodes != nil && p.nodes.Count() == 1 {
+			node = p.nodes.First()
+		} else {
+			r.BoundNodes = p.nodes
+		}
 		r.BoundNode = &node
 	}
 	if r == (Recovered{From: r.From}) {

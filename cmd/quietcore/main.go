@@ -89,7 +89,7 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	})
 	root.SuggestionsMinimumDistance = 2
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newExplain(), newRecord(), newConfig(), newVersion())
+	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newExplain(), newRecord(), newConfig(), newEnableNRI(), newVersion())
 	return root
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/config"
@@ -23,7 +24,6 @@ import (
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/plugin"
-	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/sysfs"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -62,6 +62,7 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 		d.cfg.Store(cfg)
 		d.level.Set(cfg.Log.Level.Slog())
 		d.log = newLog(cmd.ErrOrStderr(), cfg.Log.Format, &d.level)
+		klog.SetSlogLogger(d.log) // client-go has a word now and then
 		return d.run(cmd.Context())
 	}
 	return cmd
@@ -106,6 +107,7 @@ type daemon struct {
 	plugin  *plugin.Plugin
 	metrics *metrics.Metrics
 	health  *metrics.Health
+	cluster *cluster
 	kubelet *plugin.Kubelet
 	cpus    *plugin.Hardware
 }
@@ -135,6 +137,10 @@ func (d *daemon) run(ctx context.Context) error {
 	closeTree := d.openTree(cfg, &o)
 	defer closeTree()
 	d.openState(cfg, &o)
+	if d.cluster, err = newCluster(d, cfg, &o); err != nil {
+		return err
+	}
+	defer d.cluster.close()
 	if d.plugin, err = plugin.New(o); err != nil {
 		return usageError{err}
 	}
@@ -201,7 +207,7 @@ func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {
 
 func (d *daemon) watchers(cfg *config.Config) {
 	if path := cfg.Node.Kubelet.StateFile; path != "" {
-		d.kubelet = &plugin.Kubelet{Path: path, Log: d.log, Take: func(ctx context.Context, s policy.KubeletState) error { return d.plugin.Submit(ctx, s) }}
+		d.kubelet = &plugin.Kubelet{Path: path, Log: d.log, Take: d.cluster.stated}
 	}
 	d.cpus = &plugin.Hardware{Root: cfg.Sysfs.Root, Plugin: d.plugin, Log: d.log}
 }
@@ -223,7 +229,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 		stop(err)
 		return err
 	}
-	for _, part := range []func(context.Context){d.plugin.Run, d.cpus.Watch, d.watchKubelet, d.watchConfig} {
+	for _, part := range append(d.cluster.parts(), d.plugin.Run, d.cpus.Watch, d.watchKubelet, d.watchConfig) {
 		parts.Go(func() { part(ctx) })
 	}
 	<-ctx.Done()
@@ -305,7 +311,7 @@ func (d *daemon) reload(ctx context.Context, next *config.Config) error {
 	}
 	policyChanged := !samePolicy(old, next)
 	if policyChanged {
-		if err := d.plugin.Reconfigure(ctx, next.Policy()); err != nil {
+		if err := d.plugin.Reconfigure(ctx, d.cluster.overlay(next.Policy())); err != nil {
 			return err
 		}
 	}

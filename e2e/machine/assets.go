@@ -41,25 +41,33 @@ func (b *builder) say(format string, args ...any) {
 // Build makes the cache complete for guests of a driver. Two runs at once wait
 // for each other.
 func Build(ctx context.Context, dir string, driver kubelet.Driver, progress io.Writer) (*Assets, error) {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, err
+	return locked(dir, progress, func(b *builder) (*Assets, error) { return b.build(ctx, driver) })
+}
+
+// locked gives the cache to one builder at a time, of this run and of others.
+func locked[T any](dir string, progress io.Writer, do func(*builder) (T, error)) (out T, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return out, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
+		return out, err
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", lock.Name(), err)
+		return out, fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
 	b := &builder{dir: dir, progress: progress}
 	if err := b.clear(); err != nil {
-		return nil, err
+		return out, err
 	}
+	return do(b)
+}
+
+func (b *builder) build(ctx context.Context, driver kubelet.Driver) (*Assets, error) {
 	kernel, err := b.kernel(ctx)
 	if err != nil {
 		return nil, err
@@ -233,13 +241,13 @@ func (b *builder) kernel(ctx context.Context) (string, error) {
 		if err := os.Rename(images[0], filepath.Join(tmp, "vmlinuz")); err != nil {
 			return err
 		}
-		return pickModules(tree, tmp)
+		return pickModules(tree, tmp, modules)
 	})
 }
 
-func pickModules(tree, into string) error {
+func pickModules(tree, into string, names []string) error {
 	wanted := map[string]bool{}
-	for _, m := range modules {
+	for _, m := range names {
 		wanted[m+".ko"] = true
 	}
 	err := filepath.WalkDir(filepath.Join(tree, "lib", "modules"), func(p string, d fs.DirEntry, err error) error {

@@ -31,6 +31,9 @@ type Options struct {
 	// guests in which little happens at once, and two of them do not get into each
 	// other's way.
 	OneThread bool
+	// Network gives the guest a card: it is GuestAddress, the host's loopback is
+	// HostAddress, and there is nothing else.
+	Network bool
 }
 
 // Machine is a running guest.
@@ -71,6 +74,11 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 	}
 	if o.Agent == "" {
 		if o.Agent, err = BuildAgent(ctx, o.Cache); err != nil {
+			return nil, err
+		}
+	}
+	if o.Network {
+		if err := addNetwork(ctx, &o, assets); err != nil {
 			return nil, err
 		}
 	}
@@ -159,7 +167,7 @@ func writeInitrd(name string, base []string, o Options) error {
 		}
 	}
 	c := newCpio(out)
-	c.files(0o755, map[string]string{"init": initScript, "rc": rcScript(o.Driver)})
+	c.files(0o755, map[string]string{"init": initScript, "rc": rcScript(o.Driver, o.Network)})
 	files := map[string]string{"usr/bin/agent": o.Agent}
 	for to, from := range o.Files {
 		files[to] = from
@@ -201,6 +209,9 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 		o.MemoryMiB = memoryMiB[o.Driver]
 	}
 	args := append(m.qemuArgs(kernel, initrd, initOptions[o.Driver], o.OneThread), o.Grid.qemuArgs(o.MemoryMiB)...)
+	if o.Network {
+		args = append(args, networkArgs...)
+	}
 	m.qemu = exec.Command("qemu-system-x86_64", args...)
 	var stderr bytes.Buffer
 	m.qemu.Stderr = &stderr

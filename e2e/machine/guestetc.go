@@ -158,11 +158,15 @@ echo -cpu > /sys/fs/cgroup/cgroup.subtree_control
 `
 
 // rcScript ends in the init of the guest.
-func rcScript(driver kubelet.Driver) string {
-	if driver == kubelet.Systemd {
-		return kernelFiles + "exec /usr/lib/systemd/systemd\n"
+func rcScript(driver kubelet.Driver, network bool) string {
+	script := kernelFiles
+	if network {
+		script += networkScript
 	}
-	return kernelFiles + busyboxRC
+	if driver == kubelet.Systemd {
+		return script + "exec /usr/lib/systemd/systemd\n"
+	}
+	return script + busyboxRC
 }
 
 // busyboxRC does what systemd would.

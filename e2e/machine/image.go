@@ -8,21 +8,27 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Image is the name of the only image in the guest: pause and every workload.
 const Image = "quietcore.dev/e2e/busybox:1"
 
-// imageTarball is an OCI layout with one layer that holds busybox, written here
-// so that no registry is ever asked.
+// imageTarball holds busybox, which is pause and every workload.
 func imageTarball(busybox []byte) ([]byte, error) {
-	layer, err := tarball([]tarFile{
+	return archive(Image, []string{"/bin/sleep", "2147483647"}, []tarFile{
 		{name: "bin/busybox", mode: 0o755, data: busybox},
 		{name: "bin/sh", link: "busybox"},
 		{name: "bin/sleep", link: "busybox"},
 		{name: "etc/passwd", mode: 0o644, data: []byte("root:x:0:0:root:/:/bin/sh\n")},
 		{name: "tmp/.keep", mode: 0o644},
 	})
+}
+
+// archive is an OCI layout with one layer, written here so that no registry is ever
+// asked.
+func archive(name string, entrypoint []string, files []tarFile) ([]byte, error) {
+	layer, err := tarball(files)
 	if err != nil {
 		return nil, err
 	}
@@ -38,10 +44,7 @@ func imageTarball(busybox []byte) ([]byte, error) {
 	layerDesc := blobs.add("application/vnd.oci.image.layer.v1.tar+gzip", zipped.Bytes())
 	config, err := blobs.addJSON("application/vnd.oci.image.config.v1+json", map[string]any{
 		"architecture": "amd64", "os": "linux",
-		"config": map[string]any{
-			"Entrypoint": []string{"/bin/sleep", "2147483647"},
-			"Env":        []string{"PATH=/bin"},
-		},
+		"config": map[string]any{"Entrypoint": entrypoint, "Env": []string{"PATH=/bin"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
 	})
 	if err != nil {
@@ -54,7 +57,8 @@ func imageTarball(busybox []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	manifest.Annotations = map[string]string{"io.containerd.image.name": Image, "org.opencontainers.image.ref.name": "1"}
+	_, tag, _ := strings.Cut(name, ":")
+	manifest.Annotations = map[string]string{"io.containerd.image.name": name, "org.opencontainers.image.ref.name": tag}
 	index, err := json.Marshal(map[string]any{"schemaVersion": 2, "manifests": []any{manifest}})
 	if err != nil {
 		return nil, err

@@ -75,8 +75,12 @@ func TestGuestsOfBothDrivers(t *testing.T) {
 		if got := etc["etc/containerd/config.toml"]; !strings.Contains(got, want.config) {
 			t.Errorf("%s: containerd's configuration has no %s", driver, want.config)
 		}
-		if got := rcScript(driver); !strings.HasSuffix(got, want.init+"\n") {
+		if got := rcScript(driver, false); !strings.HasSuffix(got, want.init+"\n") {
 			t.Errorf("%s: the start ends otherwise than with %s", driver, want.init)
+		}
+		card := rcScript(driver, true)
+		if !strings.HasSuffix(card, want.init+"\n") || strings.Index(card, "virtio_net") > strings.Index(card, GuestAddress) {
+			t.Errorf("%s: a guest with a card starts with\n%s", driver, card)
 		}
 		_, units := etc["etc/systemd/system/agent.service"]
 		if units != (driver == kubelet.Systemd) {

@@ -189,6 +189,13 @@ func (t *Tree) SetPool(pool string, cpus cpuset.Set) error {
 	return nil
 }
 
+// DropPool forgets a pool that nobody needs any more.
+func (t *Tree) DropPool(pool string) {
+	delete(t.pools, pool)
+	delete(t.users, pool)
+	t.spare = nil
+}
+
 // PutSlice declares a slice or changes its need. Pods put before it move in.
 func (t *Tree) PutSlice(s Slice) error {
 	path, err := CleanPath(s.Path)

@@ -35,7 +35,9 @@ type Config struct {
 	Quota      Quota      `json:"quota"`
 	System     System     `json:"system"`
 	Authority  Authority  `json:"authority"`
+	Inject     Inject     `json:"inject"`
 	Node       NodeConfig `json:"node"`
+	Kubernetes Kubernetes `json:"kubernetes"`
 	NRI        NRI        `json:"nri"`
 	Cgroup     Cgroup     `json:"cgroup"`
 	Sysfs      Sysfs      `json:"sysfs"`
@@ -84,12 +86,18 @@ type System struct {
 type Authority struct {
 	Exclusive      Claims         `json:"exclusive"`
 	ResourceStatus ResourceStatus `json:"resourceStatus"`
+	CapExemption   CapExemption   `json:"capExemption"`
 }
 
 // Claims limits who may own CPUs.
 type Claims struct {
 	Namespaces []string       `json:"namespaces"` // empty: all
 	MaxCPUs    map[string]int `json:"maxCPUs"`    // by namespace, "*" for each of the others
+}
+
+// CapExemption says who may be exempt from caps.
+type CapExemption struct {
+	Namespaces []string `json:"namespaces"` // empty: none
 }
 
 // NodeConfig is the node that we run on: the key `node` of the file and of a
@@ -107,7 +115,31 @@ type Kubelet struct {
 	ReservedCPUs          cpuset.Set        `json:"reservedCPUs"`
 	TopologyManagerPolicy TopologyPolicy    `json:"topologyManagerPolicy"`
 	TopologyManagerScope  TopologyScope     `json:"topologyManagerScope"`
-	StateFile             string            `json:"stateFile"` // cpu_manager_state; empty: not read
+	StateFile             string            `json:"stateFile"`    // cpu_manager_state; empty: not read
+	ConfigFile            string            `json:"configFile"`   // KubeletConfiguration; empty: not read
+	ConfigDir             string            `json:"configDir"`    // its drop-ins; empty: none
+	PodResources          string            `json:"podResources"` // socket; empty: not asked
+}
+
+// Inject says what containers are told of where they run.
+type Inject struct {
+	CPUsEnv string `json:"cpusEnv"` // environment variable with an owner's CPUs; empty: none
+}
+
+// Kubernetes says what is read from and written to the API server.
+type Kubernetes struct {
+	API        API          `json:"api"`
+	Kubeconfig string       `json:"kubeconfig"` // empty: the pod's service account
+	Pods       bool         `json:"pods"`       // read the pods of this node
+	Labels     bool         `json:"labels"`     // read the labels of this Node
+	Events     bool         `json:"events"`     // write Events
+	Topology   NodeTopology `json:"nodeResourceTopology"`
+}
+
+// NodeTopology is about the node's NodeResourceTopology object.
+type NodeTopology struct {
+	Enabled   bool   `json:"enabled"`
+	ManagedBy string `json:"managedBy"`
 }
 
 // NRI says how the runtime is reached.
@@ -146,17 +178,19 @@ func Default() Config {
 		Admission:  Refuse,
 		Memory:     MemoryOff,
 		System:     System{Namespaces: []string{"kube-system"}},
-		Authority:  Authority{Exclusive: Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}}, ResourceStatus: IgnoreStatus},
+		Authority:  Authority{Exclusive: Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}}, ResourceStatus: IgnoreStatus, CapExemption: CapExemption{Namespaces: []string{}}},
 		Node: NodeConfig{
-			Labels:  map[string]string{},
-			Kubelet: Kubelet{Options: map[string]string{}, StateFile: "/var/lib/kubelet/cpu_manager_state"},
+			Labels: map[string]string{},
+			Kubelet: Kubelet{Options: map[string]string{}, StateFile: "/var/lib/kubelet/cpu_manager_state", ConfigFile: "/var/lib/kubelet/config.yaml",
+				PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock"},
 		},
-		NRI:    NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
-		Cgroup: Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
-		Sysfs:  Sysfs{Root: "/sys"},
-		State:  State{Dir: "/var/lib/quietcore"},
-		Socket: "/run/quietcore/quietcore.sock",
-		Listen: "127.0.0.1:9464",
-		Log:    Log{Level: "info", Format: LogText},
+		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true, Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
+		NRI:        NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
+		Cgroup:     Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
+		Sysfs:      Sysfs{Root: "/sys"},
+		State:      State{Dir: "/var/lib/quietcore"},
+		Socket:     "/run/quietcore/quietcore.sock",
+		Listen:     "127.0.0.1:9464",
+		Log:        Log{Level: "info", Format: LogText},
 	}
 }

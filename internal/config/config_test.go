@@ -25,7 +25,7 @@ func TestDefaultIsValidAndIsThePolicysDefault(t *testing.T) {
 	}
 	want := policy.Config{
 		Memory: policy.MemoryOff, System: policy.System{Namespaces: []string{"kube-system"}},
-		Authority: policy.Authority{Namespaces: []string{}, MaxCPUs: map[string]int{}}, NodeLabels: map[string]string{},
+		Authority: policy.Authority{Namespaces: []string{}, MaxCPUs: map[string]int{}, CapExempt: []string{}}, NodeLabels: map[string]string{},
 		Kubelet: policy.Kubelet{Options: map[string]string{}, TopologyPolicy: "none"},
 	}
 	if got := c.Policy(); !reflect.DeepEqual(got, want) {
@@ -46,7 +46,7 @@ pools: {sharedFloor: 4}
 allocation: {bindPolicy: SpreadByPCPUs, bindRequired: true, exclusivePolicy: NUMANodeLevel, exclusiveRequired: true, numaStrategy: DistributeEvenly, alignment: SingleNUMANode, smt: roundup}
 quota: {liftContainersOfMultiContainerPods: true}
 system: {cpus: "7", exclusive: true, namespaces: [a, b]}
-authority: {exclusive: {namespaces: [batch], maxCPUs: {batch: 4, "*": 0}}, resourceStatus: trust}
+authority: {exclusive: {namespaces: [batch], maxCPUs: {batch: 4, "*": 0}}, resourceStatus: trust, capExemption: {namespaces: [ci]}}
 node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {full-pcpus-only: true}, reservedCPUs: "2", topologyManagerPolicy: restricted, topologyManagerScope: pod, stateFile: ""}}
 `))
 	if err != nil {
@@ -59,7 +59,7 @@ node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {f
 			Strategy: cpuallocator.DistributeEvenly, Alignment: cpuallocator.AlignSingleNode, SMT: cpuallocator.SMTRoundUp,
 		},
 		LiftContainers: true, System: policy.System{CPUs: cpuset.Of(7), Exclusive: true, Namespaces: []string{"a", "b"}},
-		Authority:  policy.Authority{Namespaces: []string{"batch"}, MaxCPUs: map[string]int{"batch": 4, "*": 0}, TrustStatus: true},
+		Authority:  policy.Authority{Namespaces: []string{"batch"}, MaxCPUs: map[string]int{"batch": 4, "*": 0}, TrustStatus: true, CapExempt: []string{"ci"}},
 		NodeLabels: map[string]string{"k": "v"},
 		Kubelet:    policy.Kubelet{Static: true, Options: map[string]string{"full-pcpus-only": "true"}, Reserved: cpuset.Of(2), TopologyPolicy: "restricted"},
 	}

@@ -33,13 +33,19 @@ func (c *Config) Policy() policy.Config {
 			Namespaces:  slices.Clone(c.Authority.Exclusive.Namespaces),
 			MaxCPUs:     maps.Clone(c.Authority.Exclusive.MaxCPUs),
 			TrustStatus: c.Authority.ResourceStatus == TrustStatus,
+			CapExempt:   slices.Clone(c.Authority.CapExemption.Namespaces),
 		},
 		NodeLabels: maps.Clone(c.Node.Labels),
-		Kubelet: policy.Kubelet{
-			Static:         k.CPUManagerPolicy == CPUManagerStatic,
-			Options:        maps.Clone(k.Options),
-			Reserved:       k.ReservedCPUs,
-			TopologyPolicy: k.TopologyManagerPolicy.String(),
-		},
+		Kubelet:    k.Policy(),
+	}
+}
+
+// Policy is the part of kubelet's configuration that decides about CPUs.
+func (k *Kubelet) Policy() policy.Kubelet {
+	return policy.Kubelet{
+		Static:         k.CPUManagerPolicy == CPUManagerStatic,
+		Options:        maps.Clone(k.Options),
+		Reserved:       k.ReservedCPUs,
+		TopologyPolicy: k.TopologyManagerPolicy.String(),
 	}
 }

@@ -37,6 +37,7 @@ func (v *checker) fields(c *Config) {
 	}
 	v.namespaces("system.namespaces", c.System.Namespaces)
 	v.namespaces("authority.exclusive.namespaces", c.Authority.Exclusive.Namespaces)
+	v.namespaces("authority.capExemption.namespaces", c.Authority.CapExemption.Namespaces)
 	for _, ns := range slices.Sorted(maps.Keys(c.Authority.Exclusive.MaxCPUs)) {
 		key := "authority.exclusive.maxCPUs"
 		if ns != "*" && !isLabel(ns) {
@@ -46,7 +47,11 @@ func (v *checker) fields(c *Config) {
 			v.fail(key+"."+ns, "is %d, must be 0 (none) to %d CPUs", n, cpuset.MaxCPUs)
 		}
 	}
+	if env := c.Inject.CPUsEnv; env != "" && !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(env) {
+		v.fail("inject.cpusEnv", "is %s, must be the name of an environment variable: letters, digits and _", quote(env))
+	}
 	v.node(&c.Node)
+	v.kubernetes(&c.Kubernetes)
 	v.shell(c)
 }
 
@@ -68,19 +73,48 @@ func (v *checker) node(n *NodeConfig) {
 			v.fail("node.labels", "has a label without a name")
 		}
 	}
+	v.kubelet("node.kubelet", &n.Kubelet)
+}
+
+// ValidateKubelet reports what is wrong with kubelet's configuration at a key.
+func ValidateKubelet(key string, k *Kubelet) error {
+	v := &checker{}
+	v.kubelet(key, k)
+	return errors.Join(v.errs...)
+}
+
+func (v *checker) kubelet(key string, k *Kubelet) {
 	known := []string{
 		"align-by-socket", "distribute-cpus-across-cores", "distribute-cpus-across-numa", "full-pcpus-only",
 		"prefer-align-cpus-by-uncorecache", "strict-cpu-reservation",
 	}
-	for _, k := range slices.Sorted(maps.Keys(n.Kubelet.Options)) {
-		if !slices.Contains(known, k) {
-			v.fail("node.kubelet.options", "%s is no option of kubelet's static policy; there are %s", quote(k), strings.Join(known, ", "))
-		} else if value := n.Kubelet.Options[k]; value != "true" && value != "false" {
-			v.fail("node.kubelet.options."+k, "is %s, must be \"true\" or \"false\"", quote(value))
+	for _, option := range slices.Sorted(maps.Keys(k.Options)) {
+		if !slices.Contains(known, option) {
+			v.fail(key+".options", "%s is no option of kubelet's static policy; there are %s", quote(option), strings.Join(known, ", "))
+		} else if value := k.Options[option]; value != "true" && value != "false" {
+			v.fail(key+".options."+option, "is %s, must be \"true\" or \"false\"", quote(value))
 		}
 	}
-	if n.Kubelet.StateFile != "" {
-		v.path("node.kubelet.stateFile", n.Kubelet.StateFile)
+	if k.StateFile != "" {
+		v.path(key+".stateFile", k.StateFile)
+	}
+	if k.ConfigDir != "" {
+		v.path(key+".configDir", k.ConfigDir)
+	}
+	if k.ConfigFile != "" {
+		v.path(key+".configFile", k.ConfigFile)
+	}
+	if k.PodResources != "" {
+		v.socket(key+".podResources", k.PodResources)
+	}
+}
+
+func (v *checker) kubernetes(k *Kubernetes) {
+	if k.Kubeconfig != "" {
+		v.path("kubernetes.kubeconfig", k.Kubeconfig)
+	}
+	if m := k.Topology.ManagedBy; len(m) > 63 || !regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(m) {
+		v.fail("kubernetes.nodeResourceTopology.managedBy", "is %s, must be the value of a label: 1 to 63 letters, digits, - _ or .", quote(m))
 	}
 }
 

@@ -84,6 +84,7 @@ type (
 	Memory         policy.Memory
 	ResourceStatus string
 	Driver         string
+	API            string
 	LogLevel       string
 	LogFormat      string
 )
@@ -99,6 +100,8 @@ const (
 	DriverAuto    Driver         = "auto"
 	DriverCgroups Driver         = "cgroupfs"
 	DriverSystemd Driver         = "systemd"
+	APIAuto       API            = "auto" // where there is a kubeconfig or a service account
+	APIOff        API            = "off"
 	LogText       LogFormat      = "text"
 	LogJSON       LogFormat      = "json"
 )
@@ -114,12 +117,13 @@ func (v *ResourceStatus) UnmarshalText(text []byte) error {
 func (v *Driver) UnmarshalText(text []byte) error {
 	return setWord(v, text, DriverAuto, DriverCgroups, DriverSystemd)
 }
+func (v *API) UnmarshalText(text []byte) error { return setWord(v, text, APIAuto, APIOff) }
 func (v *LogLevel) UnmarshalText(text []byte) error {
 	return setWord(v, text, "debug", "info", "warn", "error")
 }
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
-var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*API)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
 
 // Slog is the level in the terms of package slog.
 func (v LogLevel) Slog() slog.Level {

@@ -21,6 +21,7 @@ const stalled = 30 * time.Second
 type Health struct {
 	now, beat func() time.Time
 	required  []requirement
+	watched   []feature
 
 	mu       sync.Mutex // guards degraded
 	degraded map[string]string
@@ -53,6 +54,17 @@ func (h *Health) Degraded(feature, why string) {
 	h.degraded[feature] = why
 }
 
+type feature struct {
+	name string
+	why  func() string
+}
+
+// Watch adds a feature that says itself why it does not work, "" that it does. It
+// is called before the handler serves.
+func (h *Health) Watch(name string, why func() string) {
+	h.watched = append(h.watched, feature{name, why})
+}
+
 // Report is the body of /livez and /readyz.
 type Report struct {
 	OK       bool              `json:"ok"`
@@ -83,6 +95,14 @@ func (h *Health) Ready() Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r.Degraded = maps.Clone(h.degraded)
+	for _, f := range h.watched {
+		if why := f.why(); why != "" {
+			if r.Degraded == nil {
+				r.Degraded = map[string]string{}
+			}
+			r.Degraded[f.name] = why
+		}
+	}
 	return r
 }
 

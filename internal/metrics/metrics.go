@@ -39,6 +39,10 @@ func driftSources() []string {
 func quotaSources() []string { return []string{"kubelet", "runtime", other} }
 func callResults() []string  { return []string{"ok", "error", "timeout"} }
 func saveResults() []string  { return []string{"ok", "error"} }
+func apiParts() []string     { return []string{"pods", "node", "events", "topology"} }
+func apiResults() []string {
+	return []string{"ok", "error", "forbidden", "notfound", "timeout", "dropped"}
+}
 func reasons() []string {
 	codes := []policy.Code{
 		policy.InvalidQoS, policy.InvalidAnnotation, "InvalidRequest", "SMTAlignmentError", "TopologyAffinityError",
@@ -68,6 +72,8 @@ type Metrics struct {
 	quotaDrift    *prometheus.CounterVec
 	systemd       *prometheus.CounterVec
 	saves         *prometheus.CounterVec
+	api           *prometheus.CounterVec
+	topology      prometheus.Gauge
 	reloadOK      prometheus.Gauge
 	reloadTime    prometheus.Gauge
 	labelsAllowed map[*prometheus.CounterVec][]string
@@ -78,6 +84,7 @@ func New(version string, source Source) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}}
 	m.nri()
 	m.enforcement()
+	m.kubernetes()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: prefix, Name: "build_info", Help: "Version of the daemon, always 1.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
@@ -123,6 +130,19 @@ func (m *Metrics) enforcement() {
 	m.saves = m.counter("state_save_total", "Writes of the state file, by result.", "result", saveResults())
 	m.reloadOK = m.gauge("config_last_reload_successful", "1 if the configuration file was good when it was read last.")
 	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds", "When a good configuration file was read last.")
+}
+
+func (m *Metrics) kubernetes() {
+	m.api = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: prefix, Name: "api_requests_total", Help: "Requests to the API server, by what they were about and result; dropped: never sent, since too many waited.",
+	}, []string{"what", "result"})
+	m.registry.MustRegister(m.api)
+	for _, what := range apiParts() {
+		for _, result := range apiResults() {
+			m.api.WithLabelValues(what, result)
+		}
+	}
+	m.topology = m.gauge("node_resource_topology_update_timestamp_seconds", "When the node's NodeResourceTopology was last known to say what is so.")
 }
 
 func (m *Metrics) gauge(name, help string) prometheus.Gauge {
@@ -187,6 +207,23 @@ func (m *Metrics) QuotaDrift(source string) { m.inc(m.quotaDrift, source) }
 
 // SystemdCall counts a conversation with systemd: "ok", "error" or "timeout".
 func (m *Metrics) SystemdCall(result string) { m.inc(m.systemd, result) }
+
+// APIRequest counts a request to the API server about "pods", "node", "events" or
+// "topology", with the result "ok", "error", "forbidden", "notfound", "timeout" or
+// "dropped".
+func (m *Metrics) APIRequest(what, result string) {
+	if !slices.Contains(apiResults(), result) {
+		result = "error"
+	}
+	if slices.Contains(apiParts(), what) {
+		m.api.WithLabelValues(what, result).Inc()
+	}
+}
+
+// TopologyPublished records that the NodeResourceTopology says what is so.
+func (m *Metrics) TopologyPublished(at time.Time) {
+	m.topology.Set(float64(at.UnixMilli()) / 1000)
+}
 
 // Saved counts a write of the state file.
 func (m *Metrics) Saved(err error) {

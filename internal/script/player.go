@@ -102,16 +102,17 @@ func Changed(before, after []State) []string {
 
 // Player plays a script on the state machine.
 type Player struct {
-	file    *File
-	machine *policy.Machine
-	topo    *topology.Topology
-	now     time.Time
-	step    int
-	labels  map[string]string
-	kubelet *policy.KubeletState
-	pods    map[string]*created // by namespace/pod
-	attempt int
-	record  *policy.Recorder
+	file       *File
+	machine    *policy.Machine
+	topo       *topology.Topology
+	now        time.Time
+	step       int
+	labels     map[string]string
+	configured *policy.KubeletConfigured // what kubelet's configuration file says; nil: nothing
+	kubelet    *policy.KubeletState
+	pods       map[string]*created // by namespace/pod
+	attempt    int
+	record     *policy.Recorder
 }
 
 // Observe records everything that the machine is fed from now on.
@@ -203,6 +204,13 @@ func (p *Player) do(s Step) ([]string, error) {
 		return p.nodeLabels(s.NodeLabels)
 	case s.KubeletState != nil:
 		return p.kubeletState(*s.KubeletState)
+	case s.KubeletConfig != nil:
+		e := policy.KubeletConfigured{Kubelet: s.KubeletConfig.Policy()}
+		notices, err := p.feed(e)
+		if err == nil {
+			p.configured = &e
+		}
+		return notices, err
 	case s.Offline != nil:
 		return p.power(s.Offline.CPUs, false)
 	case s.Online != nil:
@@ -274,6 +282,9 @@ func (p *Player) create(c Create) ([]string, error) {
 		UID: c.UID, Sandbox: fmt.Sprintf("%s#%d", key, p.attempt), Namespace: c.Namespace, Name: c.Pod,
 		Labels: policy.Relevant(c.Labels), Annotations: policy.Relevant(c.Annotations), QoS: c.KubernetesQoS,
 		Resources: &sums, CreatedAt: p.now,
+	}
+	if nodes, err := cpuset.Parse(c.DeviceNodes); err == nil && !nodes.IsEmpty() {
+		pod.DeviceNodes = &nodes
 	}
 	state := &created{spec: c, sandbox: pod.Sandbox, containers: map[string]string{}, current: map[string]Container{}}
 	notices, err := p.feed(policy.PodRun{Pod: pod})
@@ -374,6 +385,9 @@ func (p *Player) restartDaemon() ([]string, error) {
 	}
 	p.machine = m
 	var events []policy.Event
+	if p.configured != nil {
+		events = append(events, *p.configured)
+	}
 	if p.kubelet != nil {
 		events = append(events, *p.kubelet)
 	}

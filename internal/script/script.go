@@ -39,6 +39,7 @@ type Step struct {
 	RestartDaemon    *struct{}          `json:"restartDaemon,omitempty"`
 	NodeLabels       map[string]*string `json:"nodeLabels,omitempty"`
 	KubeletState     *KubeletState      `json:"kubeletState,omitempty"`
+	KubeletConfig    *config.Kubelet    `json:"kubeletConfig,omitempty"` // what kubelet's own configuration file says
 	Offline          *CPUs              `json:"offline,omitempty"`
 	Online           *CPUs              `json:"online,omitempty"`
 	Cap              *Cap               `json:"cap,omitempty"`
@@ -67,7 +68,9 @@ type Create struct {
 	Labels        map[string]string `json:"labels,omitempty"`
 	Annotations   map[string]string `json:"annotations,omitempty"`
 	KubernetesQoS policy.QoS        `json:"kubernetesQoS,omitempty"`
-	Containers    []Container       `json:"containers"`
+	// DeviceNodes are the NUMA nodes of the pod's devices, a list such as "0-1".
+	DeviceNodes string      `json:"deviceNodes,omitempty"`
+	Containers  []Container `json:"containers"`
 }
 
 // Kind of a container.
@@ -196,7 +199,7 @@ func (s *Step) ops() []string {
 	}{
 		{"create", s.Create != nil}, {"resize", s.Resize != nil}, {"kubeletUpdate", s.KubeletUpdate != nil},
 		{"restartContainer", s.RestartContainer != nil}, {"stop", s.Stop != nil}, {"remove", s.Remove != nil},
-		{"restartDaemon", s.RestartDaemon != nil}, {"nodeLabels", s.NodeLabels != nil}, {"kubeletState", s.KubeletState != nil},
+		{"restartDaemon", s.RestartDaemon != nil}, {"nodeLabels", s.NodeLabels != nil}, {"kubeletState", s.KubeletState != nil}, {"kubeletConfig", s.KubeletConfig != nil},
 		{"offline", s.Offline != nil}, {"online", s.Online != nil}, {"cap", s.Cap != nil}, {"advance", s.Advance != nil},
 		{"event", s.Event != nil},
 	} {
@@ -225,6 +228,9 @@ func (s *Step) complete() error {
 	}
 	if s.Create != nil {
 		return s.Create.complete()
+	}
+	if s.KubeletConfig != nil {
+		return config.ValidateKubelet("kubeletConfig", s.KubeletConfig)
 	}
 	if s.Cap != nil && (s.Cap.CPU <= 0 || s.Cap.CPU > cpuset.MaxCPUs || s.Cap.Seconds <= 0) {
 		return fmt.Errorf("cap: cpu is %g and seconds is %g; both must be above 0", s.Cap.CPU, s.Cap.Seconds)
@@ -262,6 +268,8 @@ func (s *Step) cpuLists() []string {
 		return []string{s.Offline.CPUs}
 	case s.Online != nil:
 		return []string{s.Online.CPUs}
+	case s.Create != nil:
+		return []string{s.Create.DeviceNodes}
 	case s.KubeletUpdate != nil:
 		return []string{s.KubeletUpdate.CPUs}
 	case s.KubeletState != nil:

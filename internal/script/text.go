@@ -22,7 +22,7 @@ func (l *Line) WriteText(w io.Writer, why bool) error {
 	}
 	for _, s := range l.Containers {
 		if slices.Contains(l.Changed, s.key()) {
-			fmt.Fprintf(&b, "  %-*s  %s\n", width, s.key(), s.summary())
+			fmt.Fprintf(&b, "  %-*s  %s\n", width, s.key(), s.summary()+l.mems(s))
 			if why {
 				fmt.Fprintf(&b, "  %-*s  %s\n", width, "", s.Why)
 			}
@@ -41,6 +41,14 @@ func (l *Line) WriteText(w io.Writer, why bool) error {
 	b.WriteByte('\n')
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// mems tells the NUMA nodes whose memory a container may use, where it is not all.
+func (l *Line) mems(s State) string {
+	if l.View == nil || s.Mems == l.View.Topology.MemoryNodes().String() {
+		return ""
+	}
+	return ", mems " + s.Mems
 }
 
 func (s State) summary() string {

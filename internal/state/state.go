@@ -50,10 +50,13 @@ type Pod struct {
 	Withheld  cpuset.Set   `json:"withheld"`
 	Request   int          `json:"request,omitempty"`   // CPUs asked for; 0: as many as CPUs has
 	BoundNode *int         `json:"boundNode,omitempty"` // NUMA node ID of an LS pod's pool, policy.AnyNode for all of it
-	Degraded  string       `json:"degraded,omitempty"`  // why it runs in the shared pool although it asked for more
-	Reasons   string       `json:"reasons,omitempty"`   // which policy of the node decided
-	Several   bool         `json:"several,omitempty"`   // more than one container ran at a time
-	CreatedAt time.Time    `json:"createdAt"`
+	// BoundNodes are the nodes where there are several. An older daemon does not know
+	// them and runs the pod in the whole pool.
+	BoundNodes *cpuset.Set `json:"boundNodes,omitempty"`
+	Degraded   string      `json:"degraded,omitempty"` // why it runs in the shared pool although it asked for more
+	Reasons    string      `json:"reasons,omitempty"`  // which policy of the node decided
+	Several    bool        `json:"several,omitempty"`  // more than one container ran at a time
+	CreatedAt  time.Time   `json:"createdAt"`
 }
 
 // Cap is a hard cap that is or is about to be in force. It is saved before it
@@ -79,7 +82,7 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 		}
 		s.Pods = append(s.Pods, Pod{
 			UID: p.UID, Sandbox: p.Sandbox, Namespace: p.Namespace, Name: p.Name, Class: policy.Class(p.Labels[policy.LabelClass]),
-			CPUs: orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request, BoundNode: r.BoundNode, Degraded: r.Degraded, Several: r.Several, CreatedAt: p.CreatedAt,
+			CPUs: orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request, BoundNode: r.BoundNode, BoundNodes: r.BoundNodes, Degraded: r.Degraded, Several: r.Several, CreatedAt: p.CreatedAt,
 		})
 	}
 	for _, l := range c.Caps {
@@ -92,7 +95,7 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 func (p *Pod) Recovered() *policy.Recovered {
 	return &policy.Recovered{
 		CPUs: orNil(p.CPUs), Withheld: orNil(p.Withheld), From: "state file", Request: p.Request, Reasons: p.Reasons,
-		BoundNode: p.BoundNode, Degraded: p.Degraded, Several: p.Several,
+		BoundNode: p.BoundNode, BoundNodes: p.BoundNodes, Degraded: p.Degraded, Several: p.Several,
 	}
 }
 

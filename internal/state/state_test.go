@@ -379,8 +379,8 @@ func TestOneInstance(t *testing.T) {
 
 func TestOfKeepsWhatThePolicyRecovers(t *testing.T) {
 	node := 0
-	owned, idle := cpuset.Range(0, 3), cpuset.Of(5)
-	want := &policy.Recovered{CPUs: &owned, Withheld: &idle, Reasons: "r", From: "state file", Request: 4, BoundNode: &node, Degraded: "x", Several: true}
+	owned, idle, several := cpuset.Range(0, 3), cpuset.Of(5), cpuset.Of(0, 2)
+	want := &policy.Recovered{CPUs: &owned, Withheld: &idle, Reasons: "r", From: "state file", Request: 4, BoundNode: &node, BoundNodes: &several, Degraded: "x", Several: true}
 	s := Of(policy.Synchronized{
 		Pods: []policy.Pod{
 			{UID: "u", Sandbox: "s", Namespace: "n", Name: "p", Labels: map[string]string{policy.LabelClass: "LSR"}, Recovered: want, CreatedAt: noon},

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+)
+
+// The chart, and what it is installed as.
+const (
+	chartDir = "charts/quietcore"
+	release  = "quietcore"
+
+	imageName   = "quietcore.dev/e2e/quietcore"
+	imageSource = "hack/image"
+	imageDir    = "/usr/share/quietcore"
+	firstTag    = "1"
+	secondTag   = "2"
+)
+
+// images builds two images of the daemon as a release does, if the chart is installed at
+// all, and returns where they go in the guest. Their versions differ, and so do the binaries in them.
+func images(ctx context.Context, o *options) (map[string]string, error) {
+	dir, err := filepath.Abs(filepath.Join(o.Cache, "bin"))
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	chosen, err := o.chosen()
+	if err != nil || !slices.ContainsFunc(chosen, func(p proof) bool { return p.chart }) {
+		return files, err
+	}
+	for _, tag := range []string{firstTag, secondTag} {
+		archive := filepath.Join(dir, "quietcore-"+tag+".tar")
+		cmd := exec.CommandContext(ctx, "go", "run", ".", "-name", imageName, "-version", tag, "-platforms", "linux/amd64", "-o", archive)
+		cmd.Dir = imageSource
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+		}
+		files[imageDir[1:]+"/"+tag+".tar"] = archive
+	}
+	return files, nil
+}
+
+// deploy installs the chart, or upgrades it, as users do, and returns when its pod is
+// ready. The daemon beside containerd, if one runs, ends first.
+func (b *bench) deploy(ctx context.Context, tag string, config, values map[string]any) error {
+	if err := b.killDaemon(ctx); err != nil {
+		return err
+	}
+	if err := b.node.ImportArchive(ctx, imageDir+"/"+tag+".tar"); err != nil {
+		return err
+	}
+	all := map[string]any{
+		"image":  map[string]any{"repository": imageName, "tag": tag, "pullPolicy": "Never"},
+		"config": b.chartConfig(config), "socket": map[string]any{"hostDir": filepath.Dir(daemonSocket)},
+	}
+	for k, v := range values {
+		all[k] = v
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(b.Dir(), "values.json")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	b.deployed = true
+	if _, err := b.Helm(ctx, "upgrade", "--install", release, chartDir, "--namespace", release, "--create-namespace", "--values", file); err != nil {
+		return err
+	}
+	return b.rolledOut(ctx)
+}
+
+// chartConfig adds what the guest without systemd needs.
+func (b *bench) chartConfig(config map[string]any) map[string]any {
+	out := map[string]any{}
+	if b.node.Driver == kubelet.Cgroupfs {
+		out["cgroup"] = map[string]any{"driver": "cgroupfs"}
+	}
+	for k, v := range config {
+		out[k] = v
+	}
+	return out
+}
+
+func (b *bench) rolledOut(ctx context.Context) error {
+	wait := fmt.Sprintf("--timeout=%s", 8*time.Minute)
+	_, err := b.Kubectl(ctx, "", "rollout", "status", "-n", release, "daemonset/"+release, wait)
+	if err == nil {
+		_, err = b.settle(ctx)
+	}
+	if err != nil {
+		why, _ := b.Kubectl(context.WithoutCancel(ctx), "", "describe", "pods", "-n", release) // explains, if it can
+		return fmt.Errorf("the chart's release: %w\n%s\n%s", err, why, b.chartLog(context.WithoutCancel(ctx)))
+	}
+	return nil
+}
+
+// chartLog is what the chart's daemon said; the API server has no way to the guest.
+func (b *bench) chartLog(ctx context.Context) string {
+	out, err := b.node.Exec(ctx, "busybox", "sh", "-c", "tail -n 40 /var/log/pods/"+release+"_*/*/*.log")
+	if err != nil {
+		return err.Error()
+	}
+	return out.Stdout
+}
+
+// undeploy takes the chart away and returns when its pod is gone.
+func (b *bench) undeploy(ctx context.Context) error {
+	if !b.deployed {
+		return nil
+	}
+	if _, err := b.Helm(ctx, "uninstall", release, "--namespace", release, "--ignore-not-found"); err != nil {
+		return err
+	}
+	b.deployed = false
+	return cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		pods, err := b.Pods(ctx, release)
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("pod %s is still there", pods[0].Key())
+		}
+		return err
+	})
+}
+
+// daemonPod is the chart's only pod.
+func (b *bench) daemonPod(ctx context.Context) (*cluster.Pod, error) {
+	pods, err := b.Pods(ctx, release)
+	if err != nil {
+		return nil, err
+	}
+	if len(pods) != 1 {
+		return nil, fmt.Errorf("namespace %s has %d pods, want the daemon's only", release, len(pods))
+	}
+	return pods[0], nil
+}
+
+// rollout: upgrading the DaemonSet, losing its pod and taking the chart away move
+// nobody.
+func rollout(ctx context.Context, b *bench) ([]figure, error) {
+	began := time.Now()
+	if err := b.deploy(ctx, firstTag, nil, nil); err != nil {
+		return nil, err
+	}
+	figures := []figure{{"helm install to ready", seconds(time.Since(began))}}
+	pods, err := b.startAll(ctx, everyKind()...)
+	if err != nil {
+		return figures, err
+	}
+	before, err := b.place(ctx, pods...)
+	if err != nil {
+		return figures, err
+	}
+	first, err := b.daemonPod(ctx)
+	if err != nil {
+		return figures, err
+	}
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"upgrade", func(ctx context.Context) error { return b.deploy(ctx, secondTag, nil, nil) }},
+		{"loss of the daemon's pod", b.loseDaemon},
+		{"uninstallation", b.undeploy},
+	} {
+		began := time.Now()
+		looks, err := b.hold(ctx, before, pods, step.do)
+		if err != nil {
+			return figures, fmt.Errorf("%s: %w", step.name, err)
+		}
+		figures = append(figures, figure{"looks over the " + step.name + ", nobody moved", fmt.Sprintf("%d in %s", looks, seconds(time.Since(began)))})
+		if step.name != "upgrade" {
+			continue
+		}
+		second, err := b.daemonPod(ctx)
+		if err != nil {
+			return figures, err
+		}
+		if second.Metadata.UID == first.Metadata.UID {
+			return figures, errors.New("the upgrade did not replace the daemon's pod")
+		}
+	}
+	return figures, b.sameContainers(ctx, pods)
+}
+
+func (b *bench) loseDaemon(ctx context.Context) error {
+	p, err := b.daemonPod(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.Delete(ctx, cluster.PodsPath(release)+"/"+p.Metadata.Name); err != nil {
+		return err
+	}
+	err = cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		now, err := b.daemonPod(ctx)
+		if err == nil && now.Metadata.UID == p.Metadata.UID {
+			err = fmt.Errorf("pod %s is still there", p.Key())
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return b.rolledOut(ctx)
+}

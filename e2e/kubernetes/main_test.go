@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+	"github.com/quietcore/quietcore/e2e/scenario"
+)
+
+func TestFlags(t *testing.T) {
+	for _, args := range [][]string{{"-only", "nothing"}, {"-driver", "both"}, {"-o", "xml"}, {"-pods", "1"}, {"-minutes", "0"}, {"-nonsense"}} {
+		if _, err := parse(args, io.Discard); err == nil {
+			t.Errorf("%v: no error", args)
+		}
+	}
+	o, err := parse([]string{"-only", "static,none"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chosen, err := o.chosen()
+	if err != nil || len(chosen) != 2 || chosen[0].name != "static" {
+		t.Errorf("chosen %v, %v", chosen, err)
+	}
+}
+
+// The list of pods that is compared with simulate has to be about the guest's machine,
+// refuse nobody, and have every kind of pod in it.
+func TestNoneScriptIsTheGuests(t *testing.T) {
+	s, err := scenario.Parse("none.yaml", noneScript)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.Grid()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g.Key() != grid.Key() {
+		t.Errorf("the script is about %s, the guest is %s", g, grid)
+	}
+	lines, err := s.Simulate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	classes := map[string]bool{}
+	for _, l := range lines {
+		if l.Error != nil {
+			t.Errorf("step %d: %s: %s", l.Step, l.Error.Code, l.Error.Message)
+		}
+		for _, c := range l.Containers {
+			classes[string(c.Class)] = true
+			if c.Namespace != namespace {
+				t.Errorf("pod %s is in namespace %s, which is not emptied after the proof", c.Pod, c.Namespace)
+			}
+		}
+	}
+	if len(classes) < 4 {
+		t.Errorf("classes %v, want LSE, LSR, LS and BE", classes)
+	}
+}
+
+func TestDifference(t *testing.T) {
+	got := difference(cluster.Placement{"a": "0", "b": "1"}, cluster.Placement{"b": "2", "c": "3"})
+	for _, want := range []string{`a: simulate "0", kernel ""`, `b: simulate "1", kernel "2"`, `c: simulate "", kernel "3"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in %s", want, got)
+		}
+	}
+}
+
+func TestWholeCore(t *testing.T) {
+	for list, want := range map[string]bool{"0-1": true, "6-7": true, "1-2": false, "0": false, "0-3": false, "": false, "x": false} {
+		if wholeCore(list) != want {
+			t.Errorf("%q: %t", list, wholeCore(list))
+		}
+	}
+}
+
+func TestApart(t *testing.T) {
+	pod := func(name string) *cluster.Pod {
+		p := &cluster.Pod{}
+		p.Metadata.Name, p.Metadata.Namespace = name, "n"
+		return p
+	}
+	a, b := pod("a"), pod("b")
+	for cpus, want := range map[[2]string]bool{{"0-1", "2-3"}: true, {"0-1", "1-2"}: false, {"", "1"}: false, {"x", "1"}: false} {
+		err := apart(cluster.Placement{"n/a/main": cpus[0], "n/b/main": cpus[1]}, [2]*cluster.Pod{a, b})
+		if (err == nil) != want {
+			t.Errorf("%v: %v", cpus, err)
+		}
+	}
+}
+
+// An object of the shape that the daemon writes, as the proof reads it.
+func TestTopologyObject(t *testing.T) {
+	var o topologyObject
+	o.Metadata.Annotations = map[string]string{
+		sharedKey: `[{"socket":0,"node":0,"cpuset":"2-3"},{"socket":1,"node":1,"cpuset":"4-7"}]`,
+		allocsKey: `[{"namespace":"proof","name":"lsr","uid":"u","cpuset":"0-1"}]`,
+	}
+	if pool, err := o.pool(sharedKey); err != nil || pool != "2-7" {
+		t.Errorf("pool %q, %v", pool, err)
+	}
+	if _, err := o.pool(bePoolsKey); err == nil {
+		t.Error("a pool that nobody wrote has been read")
+	}
+	allocs, err := o.allocs()
+	if err != nil || len(allocs) != 1 || allocs[0].UID != "u" || allocs[0].CPUSet != "0-1" {
+		t.Errorf("allocs %+v, %v", allocs, err)
+	}
+}
+
+func TestMedianAndPrint(t *testing.T) {
+	if m := median([]time.Duration{3, 1, 2}); m != 2 {
+		t.Errorf("median %d", m)
+	}
+	if m := median(nil); m != 0 {
+		t.Errorf("median of nothing %d", m)
+	}
+	var out bytes.Buffer
+	(&result{Proof: "none", Driver: "systemd", OK: true, Figures: []figure{{"what", 1}}}).print(&out, "text")
+	(&result{Proof: "none", Driver: "systemd", Error: "why"}).print(&out, "text")
+	(&result{Proof: "none"}).print(&out, "json")
+	for _, want := range []string{"holds (systemd", "what", "FAILS", "why", `"proof":"none"`} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %s in %s", want, out.String())
+		}
+	}
+}
+
+func TestAskedCountsOneUsersRequests(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	lines := `{"verb":"patch","user":{"username":"old"},"objectRef":{"resource":"events"}}
+`
+	since := int64(len(lines))
+	lines += `{"verb":"patch","user":{"username":"me"},"objectRef":{"resource":"events"}}
+{"verb":"patch","user":{"username":"me"},"objectRef":{"resource":"events"}}
+{"verb":"get","user":{"username":"other"},"objectRef":{"resource":"pods"}}
+{"verb":"get","user":{"username":"me"}}
+`
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := asked(file, "me", since)
+	if err != nil || len(got) != 2 || got["patch events"] != 2 || got["get"] != 1 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}

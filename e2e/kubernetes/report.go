@@ -1,0 +1,282 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+const (
+	topologies = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+	allocsKey  = "node.koordinator.sh/pod-cpu-allocs"
+	sharedKey  = "node.koordinator.sh/cpu-shared-pools"
+	bePoolsKey = "node.koordinator.sh/be-cpu-shared-pools"
+	managerKey = "kubelet.koordinator.sh/cpu-manager-policy"
+	detailKey  = "node.koordinator.sh/cpu-topology"
+)
+
+// topologyObject is the part of a NodeResourceTopology that schedulers read.
+type topologyObject struct {
+	Metadata struct {
+		Name, ResourceVersion string
+		Labels, Annotations   map[string]string
+	}
+	Zones []struct {
+		Name, Type string
+		Resources  []struct{ Name, Capacity, Allocatable, Available string }
+	}
+}
+
+// alloc is a pod's CPUs in the annotation.
+type alloc struct {
+	Namespace, Name, UID, CPUSet string
+	ManagedByKubelet             bool
+}
+
+func (t *topologyObject) allocs() ([]alloc, error) {
+	var out []alloc
+	err := json.Unmarshal([]byte(t.Metadata.Annotations[allocsKey]), &out)
+	return out, err
+}
+
+// pool is the union of what an annotation says of each NUMA node.
+func (t *topologyObject) pool(key string) (string, error) {
+	var parts []struct{ CPUSet string }
+	if err := json.Unmarshal([]byte(t.Metadata.Annotations[key]), &parts); err != nil {
+		return "", fmt.Errorf("annotation %s is %q: %w", key, t.Metadata.Annotations[key], err)
+	}
+	var all cpuset.Set
+	for _, p := range parts {
+		s, err := cpuset.Parse(p.CPUSet)
+		if err != nil {
+			return "", err
+		}
+		all = all.Or(s)
+	}
+	return all.String(), nil
+}
+
+// report: what the node tells schedulers and users is what the kernel does.
+func report(ctx context.Context, b *bench) ([]figure, error) {
+	if err := b.deploy(ctx, firstTag, nil, nil); err != nil {
+		return nil, err
+	}
+	pods, err := b.startAll(ctx, burstable("web"), bestEffort("batch"), owner("lsr", "LSR", 2))
+	if err != nil {
+		return nil, err
+	}
+	place, err := b.place(ctx, pods...)
+	if err != nil {
+		return nil, err
+	}
+	var last topologyObject
+	err = cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		last = topologyObject{}
+		if err := b.Get(ctx, topologies+"/"+cluster.NodeName, &last); err != nil {
+			return err
+		}
+		return last.agrees(pods, place)
+	})
+	if err != nil {
+		return nil, err
+	}
+	figures := []figure{{allocsKey, last.Metadata.Annotations[allocsKey]}, {sharedKey, last.Metadata.Annotations[sharedKey]}}
+	for _, z := range last.Zones {
+		for _, r := range z.Resources {
+			if r.Name == "cpu" {
+				figures = append(figures, figure{z.Name + " cpu, capacity allocatable available", r.Capacity + " " + r.Allocatable + " " + r.Available})
+			}
+		}
+	}
+	told, err := b.toldOfRefusal(ctx)
+	if err != nil {
+		return figures, err
+	}
+	latency, err := b.topologyLatency(ctx)
+	if err != nil {
+		return figures, err
+	}
+	return append(figures, figure{"Event of the daemon", told}, figure{"CPUs given to NodeResourceTopology, median", seconds(latency)}), nil
+}
+
+// agrees compares with the kernel; pods are one of the shared pool, one of the
+// best-effort pool and an owner.
+func (t *topologyObject) agrees(pods []*cluster.Pod, place cluster.Placement) error {
+	at := func(i int) string { return place[pods[i].Key()+"/main"] }
+	shared, err := t.pool(sharedKey)
+	if err != nil {
+		return err
+	}
+	be, err := t.pool(bePoolsKey)
+	if err != nil {
+		return err
+	}
+	allocs, err := t.allocs()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if shared != at(0) {
+		errs = append(errs, fmt.Errorf("the shared pool is %q in the object and %q in the kernel", shared, at(0)))
+	}
+	if be != at(1) {
+		errs = append(errs, fmt.Errorf("the best-effort pool is %q in the object and %q in the kernel", be, at(1)))
+	}
+	if len(allocs) != 1 || allocs[0].UID != pods[2].Metadata.UID || allocs[0].CPUSet != at(2) || allocs[0].ManagedByKubelet {
+		errs = append(errs, fmt.Errorf("the owners are %+v in the object, and %s with CPUs %q in the kernel", allocs, pods[2].Key(), at(2)))
+	}
+	if len(t.Zones) != grid.Sockets {
+		errs = append(errs, fmt.Errorf("the object has %d zones, the machine %d NUMA nodes", len(t.Zones), grid.Sockets))
+	}
+	for _, key := range []string{managerKey, detailKey} {
+		if t.Metadata.Annotations[key] == "" {
+			errs = append(errs, fmt.Errorf("annotation %s is empty", key))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// toldOfRefusal returns the daemon's own Event about a pod that it refused.
+func (b *bench) toldOfRefusal(ctx context.Context) (string, error) {
+	k := owner("many", "LSR", 2)
+	k.Annotations = map[string]string{"quietcore.dev/smt": "sideways"}
+	k.Namespace = namespace
+	if err := b.CreatePod(ctx, k); err != nil {
+		return "", err
+	}
+	var found string
+	err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		var p cluster.Pod
+		if err := b.Get(ctx, cluster.PodsPath(namespace)+"/"+k.Name, &p); err != nil {
+			return err
+		}
+		events, err := b.eventsOf(ctx, &p)
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if e.Reason == "InvalidAnnotation" {
+				found = e.Type + " " + e.Reason + " " + e.Message
+				return nil
+			}
+		}
+		return fmt.Errorf("no Event with reason InvalidAnnotation among the pod's: %+v", events)
+	})
+	return found, errors.Join(err, b.DeletePod(ctx, namespace, k.Name))
+}
+
+// topologyLatency is the time from the moment at which an owner's container runs in
+// the API to the one at which the object has its CPUs, whichever comes first counting
+// from the pod's binding: the median of several owners.
+func (b *bench) topologyLatency(ctx context.Context) (time.Duration, error) {
+	var times []time.Duration
+	for i := range b.options.pods {
+		k := owner(fmt.Sprintf("timed-%d", i), "LSR", 2)
+		k.Namespace = namespace
+		took, err := b.oneLatency(ctx, k)
+		if err != nil {
+			return 0, err
+		}
+		times = append(times, took)
+	}
+	return median(times), nil
+}
+
+func (b *bench) oneLatency(ctx context.Context, k *kubelet.Pod) (time.Duration, error) {
+	watch, cancel := context.WithTimeout(ctx, refusalLimit)
+	defer cancel()
+	seen := make(chan error, 1)
+	var shown time.Time
+	go func() {
+		seen <- b.Watch(watch, topologies+"?watch=1&fieldSelector=metadata.name%3D"+cluster.NodeName, func(_ string, object json.RawMessage) (bool, error) {
+			var t topologyObject
+			if err := json.Unmarshal(object, &t); err != nil {
+				return false, err
+			}
+			allocs, err := t.allocs()
+			if err != nil {
+				return false, err
+			}
+			for _, a := range allocs {
+				if a.Name == k.Name {
+					shown = time.Now()
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+	}()
+	if err := b.CreatePod(ctx, k); err != nil {
+		return 0, err
+	}
+	given, err := b.givenCPUs(watch, k.Name)
+	if err = errors.Join(err, <-seen); err != nil {
+		return 0, err
+	}
+	if err := b.DeletePod(ctx, namespace, k.Name); err != nil {
+		return 0, err
+	}
+	return max(0, shown.Sub(given)), b.node.Forget(ctx)
+}
+
+// givenCPUs returns when the daemon itself says that the pod owns CPUs.
+func (b *bench) givenCPUs(ctx context.Context, name string) (time.Time, error) {
+	for {
+		code, body, err := b.node.HTTP(ctx, daemonSocket, "GET", "/v1/status", nil)
+		if err != nil || code != 200 {
+			return time.Time{}, fmt.Errorf("the daemon's status: code %d: %w", code, err)
+		}
+		if bytes.Contains(body, []byte(`"`+name+`"`)) {
+			return time.Now(), nil
+		}
+	}
+}
+
+// asked counts what a user asked the API server for while something happened, by verb
+// and resource. Requests that stay open count once, when they end.
+func asked(file, user string, since int64) (map[string]int, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if _, err := f.Seek(since, 0); err != nil {
+		return nil, err
+	}
+	counts := map[string]int{}
+	in := bufio.NewScanner(f)
+	in.Buffer(nil, 1<<22)
+	for in.Scan() {
+		var line struct {
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef struct{ Resource string }
+		}
+		if err := json.Unmarshal(in.Bytes(), &line); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if line.User.Username == user {
+			counts[strings.TrimSpace(line.Verb+" "+line.ObjectRef.Resource)]++
+		}
+	}
+	return counts, in.Err()
+}
+
+// auditEnd is where the log ends now.
+func (b *bench) auditEnd() (int64, error) {
+	info, err := os.Stat(b.AuditLog())
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+	"github.com/quietcore/quietcore/e2e/wire"
+)
+
+// tenantNamespace is one that may not claim anything; the tenant may do there what
+// Kubernetes' own role edit allows.
+const (
+	tenantNamespace = "tenant"
+	tenantUser      = "mallory"
+	statusKey       = "scheduling.koordinator.sh/resource-status"
+	classLabel      = "koordinator.sh/qosClass"
+)
+
+// tenant: who may not claim CPUs of their own is refused by the API server, and by the
+// node where the API server was not asked.
+func tenant(ctx context.Context, b *bench) ([]figure, error) {
+	config := map[string]any{"authority": map[string]any{"exclusive": map[string]any{"namespaces": []string{namespace}}}}
+	policies := map[string]any{"admissionPolicies": map[string]any{
+		"claims": map[string]any{"enabled": true, "workloads": "Deny"}, "frozen": map[string]any{"enabled": true}}}
+	if err := b.deploy(ctx, firstTag, config, policies); err != nil {
+		return nil, err
+	}
+	mallory, err := b.tenantAPI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.Patch(ctx, "/api/v1/namespaces/"+namespace, map[string]any{"metadata": map[string]any{
+		"labels": map[string]any{"quietcore.dev/exclusive": "allowed"}}}); err != nil {
+		return nil, err
+	}
+	victims, err := b.startAll(ctx, owner("lsr", "LSR", 2), burstable("web"))
+	if err != nil {
+		return nil, err
+	}
+	before, err := b.place(ctx, victims...)
+	if err != nil {
+		return nil, err
+	}
+	figures, err := b.attacks(ctx, mallory)
+	if err != nil {
+		return figures, err
+	}
+	line, err := b.attackTheNode(ctx)
+	if err != nil {
+		return figures, err
+	}
+	figures = append(figures, figure{"claim past the API server", line})
+	now, err := b.place(ctx, victims...)
+	return figures, errors.Join(err, before.Moved(now), b.DeletePods(ctx, tenantNamespace))
+}
+
+func (b *bench) tenantAPI(ctx context.Context) (*cluster.API, error) {
+	if err := b.EnsureNamespace(ctx, tenantNamespace, nil); err != nil {
+		return nil, err
+	}
+	bindings := "/apis/rbac.authorization.k8s.io/v1/namespaces/" + tenantNamespace + "/rolebindings"
+	err := b.Create(ctx, bindings, map[string]any{
+		"metadata": map[string]any{"name": tenantUser},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": tenantUser}},
+	}, nil)
+	if err != nil && !cluster.Refused(err, 409) {
+		return nil, err
+	}
+	return b.As(tenantUser)
+}
+
+// attack is something that a tenant must not get away with.
+type attack struct {
+	name string
+	do   func(context.Context, *cluster.API) error
+	says string // part of the refusal
+}
+
+func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, error) {
+	pods := cluster.PodsPath(tenantNamespace)
+	pod := func(name string, change func(*kubelet.Pod)) map[string]any {
+		k := burstable(name)
+		k.Namespace = tenantNamespace
+		change(k)
+		return cluster.PodObject(k)
+	}
+	create := func(object map[string]any) func(context.Context, *cluster.API) error {
+		return func(ctx context.Context, api *cluster.API) error { return api.Create(ctx, pods, object, nil) }
+	}
+	class := func(c string) func(*kubelet.Pod) {
+		return func(k *kubelet.Pod) { k.Labels = map[string]string{classLabel: c} }
+	}
+	patch := func(path string, meta map[string]any) func(context.Context, *cluster.API) error {
+		return func(ctx context.Context, api *cluster.API) error {
+			return api.Patch(ctx, path, map[string]any{"metadata": meta})
+		}
+	}
+	forged := map[string]string{statusKey: `{"cpuset":"0-7"}`}
+	// Policies take effect a moment after they were created.
+	probe := pod("probe", class("LSE"))
+	if err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		err := mallory.Create(ctx, pods+"?dryRun=All", probe, nil)
+		if cluster.Refused(err, 403) || cluster.Refused(err, 422) {
+			return nil
+		}
+		return fmt.Errorf("the claim of a class is not refused yet: %w", err)
+	}); err != nil {
+		return nil, err
+	}
+	innocent := pod("innocent", func(*kubelet.Pod) {})
+	if err := mallory.Create(ctx, pods, innocent, nil); err != nil {
+		return nil, fmt.Errorf("a pod that claims nothing: %w", err)
+	}
+	if _, err := b.WaitRunning(ctx, tenantNamespace, "innocent"); err != nil {
+		return nil, err
+	}
+	deployment := map[string]any{"metadata": map[string]any{"name": "many"}, "spec": map[string]any{
+		"selector": map[string]any{"matchLabels": map[string]any{"app": "many"}},
+		"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "many", classLabel: "LSR"}}, "spec": innocent["spec"]}}}
+	all := []attack{
+		{"class LSE", create(pod("lse", class("LSE"))), "exclusive"},
+		{"class LSR", create(pod("lsr", class("LSR"))), "exclusive"},
+		{"class SYSTEM", create(pod("system", class("SYSTEM"))), "SYSTEM"},
+		{"class in another case", create(pod("case", class("lse"))), "qosClass"},
+		{"forged resource-status", create(pod("forged", func(k *kubelet.Pod) { k.Annotations = forged })), "resource-status"},
+		{"exemption from caps", create(pod("exempt", func(k *kubelet.Pod) { k.Annotations = map[string]string{"quietcore.dev/cap": "exempt"} })), "cap"},
+		{"class given to a running pod", patch(pods+"/innocent", map[string]any{"labels": map[string]any{classLabel: "LSE"}}), classLabel},
+		{"resource-status given to a running pod", patch(pods+"/innocent", map[string]any{"annotations": forged}), "resource-status"},
+		{"class given through the status", patch(pods+"/innocent/status", map[string]any{"labels": map[string]any{classLabel: "LSE"}}), ""},
+		{"Deployment of owners", func(ctx context.Context, api *cluster.API) error {
+			return api.Create(ctx, "/apis/apps/v1/namespaces/"+tenantNamespace+"/deployments", deployment, nil)
+		}, "exclusive"},
+		{"label on the own namespace", patch("/api/v1/namespaces/"+tenantNamespace, map[string]any{"labels": map[string]any{"quietcore.dev/exclusive": "allowed"}}), ""},
+		{"label on the Node", patch("/api/v1/nodes/"+cluster.NodeName, map[string]any{"labels": map[string]any{bindPolicy: "FullPCPUsOnly"}}), ""},
+		{"NodeResourceTopology of the node", func(ctx context.Context, api *cluster.API) error {
+			return api.Delete(ctx, topologies+"/"+cluster.NodeName)
+		}, ""},
+	}
+	var shown []figure
+	for _, a := range all {
+		err := a.do(ctx, mallory)
+		if !cluster.Refused(err, 403) && !cluster.Refused(err, 422) || !strings.Contains(fmt.Sprint(err), a.says) {
+			return shown, fmt.Errorf("%s: want a refusal that speaks of %q, got: %w", a.name, a.says, err)
+		}
+		var refusal *cluster.StatusError
+		if errors.As(err, &refusal) {
+			shown = append(shown, figure{a.name, refusal.Message})
+		}
+	}
+	return shown, nil
+}
+
+// attackTheNode puts an owner of the tenant's namespace into kubelet's folder, where no
+// policy of the API server is asked. The node refuses it itself.
+func (b *bench) attackTheNode(ctx context.Context) (string, error) {
+	k := owner("smuggled", "LSE", 2)
+	k.Namespace = tenantNamespace
+	text, err := manifest(k)
+	if err != nil {
+		return "", err
+	}
+	const file = cluster.ManifestDir + "/smuggled.json"
+	if err := b.node.WriteFile(ctx, file, text); err != nil {
+		return "", err
+	}
+	line, err := b.describeRefusal(ctx, tenantNamespace, k.Name+"-"+cluster.NodeName, "FailedCreatePodSandBox", "Unauthorized")
+	_, removed := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: file})
+	return line, errors.Join(err, removed)
+}

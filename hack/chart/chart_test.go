@@ -1,0 +1,502 @@
+package chart
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chartutil"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quietcore/quietcore/internal/config"
+)
+
+const namespace = "quietcore-system"
+
+func kinds() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err)
+		}
+	}
+	return s
+}
+
+func valuesOf(t *testing.T, name string) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parseValues(t, string(text))
+}
+
+func parseValues(t *testing.T, text string) map[string]any {
+	t.Helper()
+	values := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+func render(t *testing.T, r Release) *Rendered {
+	t.Helper()
+	if r.Name == "" {
+		r.Name, r.Namespace = "quietcore", namespace
+	}
+	if r.Kubernetes == "" {
+		r.Kubernetes = "1.36.0"
+	}
+	out, err := Render(chartDir, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+var monitoring = []string{"monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor"}
+
+// decode wants every document to be an object of Kubernetes without an unknown or
+// doubled key; what is no kind of Kubernetes comes back in others.
+func decode(t *testing.T, out *Rendered) (objects []runtime.Object, others []map[string]any) {
+	t.Helper()
+	s := kinds()
+	strict := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, s, s, serializer.SerializerOptions{Yaml: true, Strict: true})
+	for _, name := range out.Names() {
+		reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(out.Manifests[name])))
+		for {
+			doc, err := reader.Read()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if len(bytes.TrimSpace(doc)) == 0 {
+				continue
+			}
+			o, gvk, err := strict.Decode(doc, nil, nil)
+			switch {
+			case runtime.IsNotRegisteredError(err) && gvk != nil && gvk.Group == "monitoring.coreos.com":
+				other := map[string]any{}
+				if err := yaml.UnmarshalStrict(doc, &other); err != nil {
+					t.Fatalf("%s: %v", name, err)
+				}
+				others = append(others, other)
+			case err != nil:
+				t.Fatalf("%s: %v\n%s", name, err, doc)
+			default:
+				objects = append(objects, o)
+			}
+		}
+	}
+	return objects, others
+}
+
+func first[T runtime.Object](objects []runtime.Object) (T, bool) {
+	for _, o := range objects {
+		if x, ok := o.(T); ok {
+			return x, true
+		}
+	}
+	var none T
+	return none, false
+}
+
+func TestLintStrict(t *testing.T) {
+	lint := action.NewLint()
+	version, err := chartutil.ParseKubeVersion("1.36.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lint.Strict, lint.Namespace, lint.KubeVersion = true, namespace, version
+	for name, values := range cases(t) {
+		r := lint.Run([]string{chartDir}, values)
+		for _, m := range r.Messages {
+			t.Logf("%s: %v", name, m)
+		}
+		for _, err := range r.Errors {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func cases(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	files, err := filepath.Glob("testdata/values/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no values in testdata: %v", err)
+	}
+	all := map[string]map[string]any{}
+	for _, f := range files {
+		all[strings.TrimSuffix(filepath.Base(f), ".yaml")] = valuesOf(t, f)
+	}
+	return all
+}
+
+// TestWhatIsInstalled renders every set of values, decodes each object strictly and
+// compares what the daemon may do with a file that a person has read.
+func TestWhatIsInstalled(t *testing.T) {
+	for name, values := range cases(t) {
+		t.Run(name, func(t *testing.T) {
+			out := render(t, Release{Values: values, Kinds: monitoring})
+			objects, others := decode(t, out)
+			d, ok := first[*appsv1.DaemonSet](objects)
+			if !ok {
+				t.Fatal("no DaemonSet")
+			}
+			checkDaemonSet(t, d)
+			checkFile(t, objects, d)
+			golden(t, filepath.Join("testdata/privileges", name+".txt"), summary(objects, others))
+		})
+	}
+}
+
+// checkDaemonSet holds whatever the values.
+func checkDaemonSet(t *testing.T, d *appsv1.DaemonSet) {
+	t.Helper()
+	spec := d.Spec.Template.Spec
+	if spec.HostPID || spec.HostNetwork || spec.HostIPC {
+		t.Error("the pod shares a namespace with the node")
+	}
+	if s := d.Spec.UpdateStrategy.RollingUpdate; s == nil || s.MaxSurge.IntValue() != 0 || s.MaxUnavailable == nil {
+		t.Error("an update could run two daemons on a node")
+	}
+	for k, v := range d.Spec.Selector.MatchLabels {
+		if d.Spec.Template.Labels[k] != v {
+			t.Errorf("the selector wants %s=%s", k, v)
+		}
+	}
+	if len(d.Spec.Selector.MatchLabels) != 2 {
+		t.Errorf("the selector is %v: it cannot be changed later", d.Spec.Selector.MatchLabels)
+	}
+	mounted := map[string]bool{}
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		s := c.SecurityContext
+		switch {
+		case s == nil || s.Privileged == nil || *s.Privileged:
+			t.Errorf("%s is privileged", c.Name)
+		case s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation:
+			t.Errorf("%s may escalate its privileges", c.Name)
+		case s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem:
+			t.Errorf("%s can write its root", c.Name)
+		case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}):
+			t.Errorf("%s keeps capabilities", c.Name)
+		case s.SeccompProfile == nil || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault:
+			t.Errorf("%s has no seccomp profile", c.Name)
+		}
+		if _, limited := c.Resources.Limits[corev1.ResourceCPU]; limited {
+			t.Errorf("%s has a CPU limit", c.Name)
+		}
+		for _, m := range c.VolumeMounts {
+			mounted[m.Name] = true
+		}
+	}
+	for _, v := range spec.Volumes {
+		if !mounted[v.Name] {
+			t.Errorf("volume %s is mounted by nobody", v.Name)
+		}
+		delete(mounted, v.Name)
+	}
+	for name := range mounted {
+		t.Errorf("no volume %s", name)
+	}
+}
+
+// checkFile wants the daemon to understand its file, and the paths in it to be
+// where something is mounted.
+func checkFile(t *testing.T, objects []runtime.Object, d *appsv1.DaemonSet) {
+	t.Helper()
+	m, ok := first[*corev1.ConfigMap](objects)
+	if !ok {
+		t.Fatal("no ConfigMap")
+	}
+	c, err := config.Parse([]byte(m.Data["config.yaml"]))
+	if err != nil {
+		t.Fatalf("the daemon does not understand its file: %v\n%s", err, m.Data["config.yaml"])
+	}
+	ctr := d.Spec.Template.Spec.Containers[0]
+	var points []string
+	for _, v := range ctr.VolumeMounts {
+		points = append(points, v.MountPath)
+	}
+	want := []string{filepath.Dir(c.NRI.Socket), c.State.Dir, filepath.Dir(c.Socket), c.Cgroup.Root}
+	if c.Mode == config.Enforce && c.Cgroup.Driver != config.DriverCgroups {
+		bus := c.Cgroup.Bus
+		if bus == "" {
+			bus = "/run/systemd/private"
+		}
+		want = append(want, filepath.Dir(bus))
+	}
+	if c.Node.Kubelet.StateFile != "" {
+		want = append(want, filepath.Dir(c.Node.Kubelet.StateFile))
+	}
+	for _, p := range want {
+		if !slices.Contains(points, p) {
+			t.Errorf("%s is in the daemon's file and mounted nowhere; mounts: %v", p, points)
+		}
+	}
+	port := int32(0)
+	if len(ctr.Ports) > 0 {
+		port = ctr.Ports[0].ContainerPort
+	}
+	if c.Listen == "" && port != 0 || c.Listen != "" && !strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", port)) {
+		t.Errorf("the daemon listens on %q, the port is %d", c.Listen, port)
+	}
+}
+
+// summary is what a reviewer asks for: what runs with which rights.
+func summary(objects []runtime.Object, others []map[string]any) string {
+	var b strings.Builder
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *appsv1.DaemonSet:
+			spec := o.Spec.Template.Spec
+			fmt.Fprintf(&b, "DaemonSet %s: account %s, token %v, priority %s\n", o.Name, spec.ServiceAccountName, *spec.AutomountServiceAccountToken, spec.PriorityClassName)
+			for _, v := range spec.Volumes {
+				if v.HostPath != nil {
+					fmt.Fprintf(&b, "  node %s (%s) as %s\n", v.HostPath.Path, *v.HostPath.Type, v.Name)
+				}
+			}
+			for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+				fmt.Fprintf(&b, "  container %s: %s, user %d, capabilities %v\n    %s\n", c.Name, c.Image, *c.SecurityContext.RunAsUser, c.SecurityContext.Capabilities.Add, strings.Join(c.Args, " "))
+				for _, m := range c.VolumeMounts {
+					way := "rw"
+					if m.ReadOnly {
+						way = "ro"
+					}
+					fmt.Fprintf(&b, "    %s %s <- %s\n", way, m.MountPath, m.Name)
+				}
+			}
+		case *rbacv1.ClusterRole:
+			fmt.Fprintf(&b, "ClusterRole %s\n", o.Name)
+			for _, r := range o.Rules {
+				fmt.Fprintf(&b, "  %s %s: %s\n", strings.Join(r.APIGroups, ","), strings.Join(r.Resources, ","), strings.Join(r.Verbs, ","))
+			}
+		default:
+			m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+			if err != nil {
+				panic(err)
+			}
+			others = append(others, m)
+		}
+	}
+	var rest []string
+	for _, m := range others {
+		rest = append(rest, fmt.Sprintf("%v %v\n", m["kind"], m["metadata"].(map[string]any)["name"]))
+	}
+	sort.Strings(rest)
+	b.WriteString(strings.Join(rest, ""))
+	return b.String()
+}
+
+// TestRights holds the ClusterRole to the verbs that the daemon uses
+// (docs/kubernetes.md): nothing that is read is a secret, and no word stands for many.
+func TestRights(t *testing.T) {
+	objects, _ := decode(t, render(t, Release{}))
+	role, _ := first[*rbacv1.ClusterRole](objects)
+	allowed := map[string]string{
+		"/pods": "list watch", "/nodes": "list watch", "events.k8s.io/events": "create patch",
+		"topology.node.k8s.io/noderesourcetopologies": "get create patch",
+	}
+	for _, r := range role.Rules {
+		for _, g := range r.APIGroups {
+			for _, res := range r.Resources {
+				for _, verb := range r.Verbs {
+					if !slices.Contains(strings.Fields(allowed[g+"/"+res]), verb) {
+						t.Errorf("%s %s/%s is not on the list", verb, g, res)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestMistakesAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		values, kubernetes string
+		want               string // a part of the message
+	}{
+		"a typo":                   {"imagee: {}", "", "imagee"},
+		"a typo below":             {"kubelet: {Mount: true}", "", "Mount"},
+		"a typo in the file":       {"config: {reserved: {cpu: \"0\"}}", "", "cpu"},
+		"another case":             {"config: {Mode: observe}", "", "Mode"},
+		"a wrong type":             {"config: {reserved: {strict: \"yes\"}}", "", "strict"},
+		"a CPU limit":              {"resources: {limits: {cpu: 1}}", "", "cpu"},
+		"a digest without hash":    {"image: {digest: latest}", "", "digest"},
+		"a relative path":          {"nri: {hostDir: run/nri}", "", "hostDir"},
+		"an unknown runtime":       {"enableNRI: {runtime: docker}", "", "runtime"},
+		"no such action":           {"admissionPolicies: {claims: {workloads: deny}}", "", "workloads"},
+		"a probe of loopback":      {"config: {listen: \"127.0.0.1:9464\"}", "", "config.listen is 127.0.0.1:9464"},
+		"policies before 1.30":     {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
+		"frozen before 1.30":       {"admissionPolicies: {frozen: {enabled: true}}", "1.29.4", "needs 1.30"},
+		"Kubernetes before 1.26":   {"{}", "1.25.0", "kubeVersion"},
+		"nobody updated, for ever": {"updateStrategy: {maxUnavailable: 0}", "", "maxUnavailable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0", Values: parseValues(t, c.values)}
+			if c.kubernetes != "" {
+				r.Kubernetes = c.kubernetes
+			}
+			_, err := Render(chartDir, r)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("the error is %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestOldKubernetes leaves out what it does not have, and says so.
+func TestOldKubernetes(t *testing.T) {
+	out := render(t, Release{Kubernetes: "1.28.3", Values: parseValues(t, "metrics: {podMonitor: {enabled: true}}")})
+	for _, name := range out.Names() {
+		if strings.Contains(out.Manifests[name], "ValidatingAdmissionPolicy") || strings.Contains(out.Manifests[name], "PodMonitor") {
+			t.Errorf("%s has what this cluster does not know", name)
+		}
+	}
+	if !strings.Contains(out.Notes, "1.28.3 has no ValidatingAdmissionPolicy") {
+		t.Errorf("the notes do not say what is missing:\n%s", out.Notes)
+	}
+}
+
+func TestNotes(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}":                         "exec POD -- /quietcore status",
+		"config: {mode: observe}":    "writes nothing",
+		"kubelet: {mount: false}":    "kubelet.mount is false",
+		"enableNRI: {enabled: true}": "only printed",
+		"enableNRI: {enabled: true, apply: true}": "restart the runtime",
+	} {
+		if notes := render(t, Release{Values: parseValues(t, values)}).Notes; !strings.Contains(notes, want) {
+			t.Errorf("%s: no %q in\n%s", values, want, notes)
+		}
+	}
+}
+
+// TestRestartsOnlyForKeysThatNeedOne compares the annotation that restarts the pods
+// with what the daemon itself says needs a restart.
+func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
+	annotation := func(values string) string {
+		objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+		d, _ := first[*appsv1.DaemonSet](objects)
+		return d.Spec.Template.Annotations["quietcore.dev/restart-keys"]
+	}
+	file := func(values string) *config.Config {
+		objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+		m, _ := first[*corev1.ConfigMap](objects)
+		c, err := config.Parse([]byte(m.Data["config.yaml"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	before, was := file("{}"), annotation("{}")
+	for _, change := range []string{
+		"mode: observe", "admission: degrade", "memory: strict", "reserved: {cpus: \"0\"}", "pools: {sharedFloor: 2}", "allocation: {bindPolicy: SpreadByPCPUs}",
+		"quota: {liftContainersOfMultiContainerPods: true}", "system: {cpus: \"0\"}", "authority: {resourceStatus: trust}", "node: {labels: {a: b}}",
+		"node: {name: x}", "node: {kubelet: {stateFile: /x}}", "node: {kubelet: {configFile: /x}}", "node: {kubelet: {podResources: /x}}",
+		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}", "sysfs: {root: /x}",
+		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "log: {format: json}",
+	} {
+		values := "config: {" + change + "}"
+		needs := config.NeedsRestart(before, file(values))
+		if restarts := annotation(values) != was; restarts != (len(needs) > 0) {
+			t.Errorf("%s restarts the pods: %v; the daemon needs one for %v", change, restarts, needs)
+		}
+	}
+}
+
+// TestCRDStays: it is shared with schedulers, and their objects die with it.
+func TestCRDStays(t *testing.T) {
+	objects, _ := decode(t, render(t, Release{}))
+	crd, ok := first[*apiextensionsv1.CustomResourceDefinition](objects)
+	if !ok {
+		t.Fatal("no CRD")
+	}
+	if crd.Annotations["helm.sh/resource-policy"] != "keep" || crd.Annotations["api-approved.kubernetes.io"] == "" {
+		t.Errorf("annotations are %v", crd.Annotations)
+	}
+	objects, _ = decode(t, render(t, Release{Values: parseValues(t, "crds: {install: false}")}))
+	if _, ok := first[*apiextensionsv1.CustomResourceDefinition](objects); ok {
+		t.Error("crds.install is false and there is one")
+	}
+}
+
+// TestNoHooks: uninstalling runs nothing, so that it moves nobody.
+func TestNoHooks(t *testing.T) {
+	for name, values := range cases(t) {
+		for file, text := range render(t, Release{Values: values}).Manifests {
+			if strings.Contains(text, "helm.sh/hook") {
+				t.Errorf("%s: %s has a hook", name, file)
+			}
+		}
+	}
+}
+
+// TestTwoReleases: names of cluster-wide objects come from the release.
+func TestTwoReleases(t *testing.T) {
+	name := func(o runtime.Object) string {
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := json.Marshal(m["metadata"].(map[string]any)["name"])
+		return o.GetObjectKind().GroupVersionKind().String() + string(text)
+	}
+	seen := map[string]bool{}
+	all := parseValues(t, "admissionPolicies: {claims: {enabled: true}, frozen: {enabled: true}}\ncrds: {install: false}")
+	for _, release := range []string{"one", "two"} {
+		objects, _ := decode(t, render(t, Release{Name: release, Namespace: namespace, Values: maps.Clone(all)}))
+		for _, o := range objects {
+			if n := name(o); seen[n] {
+				t.Errorf("both releases have %s", n)
+			} else {
+				seen[n] = true
+			}
+		}
+	}
+}
+
+// TestSecurityPageNamesEveryRight: docs/security.md names every right that the default chart
+// takes.
+func TestSecurityPageNamesEveryRight(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, _ := decode(t, render(t, Release{}))
+	d, _ := first[*appsv1.DaemonSet](objects)
+	for _, v := range d.Spec.Template.Spec.Volumes {
+		if v.HostPath != nil && !regexp.MustCompile("(?m)^\\| .*`"+regexp.QuoteMeta(v.HostPath.Path)+"`").Match(page) {
+			t.Errorf("docs/security.md has no row for %s", v.HostPath.Path)
+		}
+	}
+	role, _ := first[*rbacv1.ClusterRole](objects)
+	for _, r := range role.Rules {
+		if row := "`" + r.Resources[0] + "`: " + strings.Join(r.Verbs, ", "); !bytes.Contains(page, []byte(row)) {
+			t.Errorf("docs/security.md has no row with %s", row)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+// Package chart holds the Helm chart charts/quietcore together: its values schema
+// and the table of its README are written from values.yaml, and tests render it
+// and judge what comes out.
+//
+// It is a module of its own, so that helm and the API server's libraries are no
+// dependencies of the daemon. `go test ./... -update` writes what is derived.
+package chart
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quietcore/quietcore/internal/config"
+)
+
+// Value is one key of values.yaml, children included.
+type Value struct {
+	Name, Text string
+	Schema     map[string]any // what "# @schema {…}" adds
+	Config     bool           // "# @schema config": the daemon's file
+	Default    *yaml.Node
+	Children   []Value // of a mapping whose keys are fixed
+}
+
+const mark = "@schema "
+
+// ReadValues reads values.yaml and the comments of its keys.
+func ReadValues(text []byte) ([]Value, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, err
+	}
+	return children(doc.Content[0], "")
+}
+
+func children(m *yaml.Node, path string) ([]Value, error) {
+	var list []Value
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key, value := m.Content[i], m.Content[i+1]
+		v := Value{Name: key.Value, Default: value}
+		if err := v.comment(key.HeadComment); err != nil {
+			return nil, fmt.Errorf("%s%s: %w", path, key.Value, err)
+		}
+		if value.Kind == yaml.MappingNode && len(value.Content) > 0 && v.Text == "" {
+			var err error
+			if v.Children, err = children(value, path+key.Value+"."); err != nil {
+				return nil, err
+			}
+		} else if v.Text == "" {
+			return nil, fmt.Errorf("%s%s has no comment that begins with \"# -- \"", path, key.Value)
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+func (v *Value) comment(text string) error {
+	speaking := false
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "#"))
+		switch {
+		case strings.HasPrefix(line, mark):
+			speaking = false
+			what := strings.TrimPrefix(line, mark)
+			if what == "config" {
+				v.Config = true
+			} else if err := json.Unmarshal([]byte(what), &v.Schema); err != nil {
+				return fmt.Errorf("%s%s: %w", mark, what, err)
+			}
+		case strings.HasPrefix(line, "-- "):
+			speaking = true
+			v.Text = strings.TrimPrefix(line, "-- ")
+		case line == "":
+			speaking = false
+		case speaking:
+			v.Text += " " + line
+		}
+	}
+	return nil
+}
+
+// Schema is the JSON schema of values.yaml. about describes the keys of the
+// daemon's file.
+func Schema(values []Value, about map[string]string) ([]byte, error) {
+	root, err := object(values, about)
+	if err != nil {
+		return nil, err
+	}
+	root["$schema"] = "http://json-schema.org/draft-07/schema#"
+	root["title"] = "Values of the chart quietcore"
+	props := root["properties"].(map[string]any)
+	// Helm sets these itself when the chart is a part of another one.
+	props["global"] = map[string]any{"type": "object", "description": "Values of a parent chart; not read."}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err = e.Encode(root)
+	return b.Bytes(), err
+}
+
+func object(values []Value, about map[string]string) (map[string]any, error) {
+	props := map[string]any{}
+	for _, v := range values {
+		var (
+			s   map[string]any
+			err error
+		)
+		switch {
+		case v.Config:
+			s = configSchema(reflect.TypeFor[config.Config](), "", about)
+		case v.Children != nil:
+			s, err = object(v.Children, about)
+		default:
+			s, err = leaf(v)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", v.Name, err)
+		}
+		if v.Text != "" {
+			s["description"] = v.Text
+		}
+		props[v.Name] = s
+	}
+	return map[string]any{"type": "object", "additionalProperties": false, "properties": props}, nil
+}
+
+func leaf(v Value) (map[string]any, error) {
+	s := map[string]any{}
+	switch v.Default.Kind {
+	case yaml.MappingNode:
+		s["type"] = "object"
+	case yaml.SequenceNode:
+		s["type"] = "array"
+	default:
+		kind, ok := map[string]string{"!!str": "string", "!!bool": "boolean", "!!int": "integer"}[v.Default.Tag]
+		if !ok {
+			return nil, fmt.Errorf("no schema type for a value tagged %s", v.Default.Tag)
+		}
+		s["type"] = kind
+	}
+	for k, x := range v.Schema {
+		s[k] = x
+	}
+	return s, nil
+}
+
+// configSchema is the schema of the daemon's file. What a word may be is left to
+// the daemon, which names every mistake at once; keys and kinds are checked here,
+// before anything is installed.
+func configSchema(t reflect.Type, path string, about map[string]string) map[string]any {
+	s := map[string]any{}
+	if text := about[path]; text != "" {
+		s["description"] = text
+	}
+	switch {
+	case t.Implements(reflect.TypeFor[json.Marshaler]()) || implementsText(t):
+		s["type"] = "string"
+	case t.Kind() == reflect.Struct:
+		props := map[string]any{}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "" || name == "-" {
+				continue
+			}
+			props[name] = configSchema(f.Type, strings.TrimPrefix(path+"."+name, "."), about)
+		}
+		s["type"], s["additionalProperties"], s["properties"] = "object", false, props
+	case t.Kind() == reflect.Map:
+		s["type"], s["additionalProperties"] = "object", configSchema(t.Elem(), "", about)
+	case t.Kind() == reflect.Slice:
+		s["type"], s["items"] = "array", configSchema(t.Elem(), "", about)
+	case t.Kind() == reflect.Pointer:
+		return configSchema(t.Elem(), path, about)
+	case t.Kind() == reflect.Bool:
+		s["type"] = "boolean"
+	case t.Kind() == reflect.Float64:
+		s["type"] = "number"
+	case t.Kind() == reflect.String:
+		s["type"] = "string"
+	default:
+		s["type"] = "integer"
+	}
+	return s
+}
+
+func implementsText(t reflect.Type) bool {
+	_, value := t.MethodByName("MarshalText")
+	_, pointer := reflect.PointerTo(t).MethodByName("UnmarshalText")
+	return value || pointer
+}
+
+var keyRow = regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\| [^|]* \\| (.*) \\|$")
+
+// ConfigKeys is what docs/configuration.md says of every key.
+func ConfigKeys(page string) (map[string]string, error) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return nil, err
+	}
+	about := map[string]string{}
+	for _, m := range keyRow.FindAllStringSubmatch(string(text), -1) {
+		about[m[1]] = m[2]
+	}
+	return about, nil
+}
+
+// Table is the table of values for people.
+func Table(values []Value) (string, error) {
+	var b strings.Builder
+	b.WriteString("| Value | Default | Meaning |\n|---|---|---|\n")
+	err := rows(&b, values, "")
+	return b.String(), err
+}
+
+func rows(b *strings.Builder, values []Value, path string) error {
+	for _, v := range values {
+		if v.Children != nil {
+			if err := rows(b, v.Children, path+v.Name+"."); err != nil {
+				return err
+			}
+			continue
+		}
+		var x any
+		if err := v.Default.Decode(&x); err != nil {
+			return err
+		}
+		text, err := json.Marshal(x)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(b, "| `%s%s` | `%s` | %s |\n", path, v.Name, text, v.Text)
+	}
+	return nil
+}

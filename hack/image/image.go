@@ -1,0 +1,258 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"debug/buildinfo"
+	"encoding/json"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Spec is the image to make.
+type Spec struct {
+	Name, Version string
+	Created       time.Time
+	Binaries      []Binary
+}
+
+// Binary is the daemon for one platform.
+type Binary struct{ Platform, Path string }
+
+const (
+	license = "Apache-2.0"
+	sbom    = "usr/share/sbom/quietcore.spdx.json"
+)
+
+// Write writes the archive and returns the digest of the image index.
+func (s Spec) Write(archive string) (string, error) {
+	index := mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex)
+	for _, b := range s.Binaries {
+		img, err := s.image(b)
+		if err != nil {
+			return "", fmt.Errorf("image for %s: %w", b.Platform, err)
+		}
+		platform, err := v1.ParsePlatform(b.Platform)
+		if err != nil {
+			return "", err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
+	}
+	index = mutate.Annotations(index, s.labels()).(v1.ImageIndex)
+	digest, err := index.Digest()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(archive), ".oci-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	// containerd takes the whole name from its own annotation, others the tag from OCI's.
+	top, err := partial.Descriptor(index)
+	if err != nil {
+		return "", err
+	}
+	top.Annotations = map[string]string{
+		"io.containerd.image.name":          s.reference(),
+		"org.opencontainers.image.ref.name": s.Version,
+	}
+	outer := mutate.AppendManifests(mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex), mutate.IndexAddendum{Add: index, Descriptor: *top})
+	if _, err := layout.Write(dir, outer); err != nil {
+		return "", err
+	}
+	return digest.String(), s.pack(dir, archive)
+}
+
+// reference is the name by which kubelet will ask for the image: one without a
+// registry is completed as the runtimes do.
+func (s Spec) reference() string {
+	first, rest, found := strings.Cut(s.Name, "/")
+	switch {
+	case !found:
+		return "docker.io/library/" + s.Name + ":" + s.Version
+	case !strings.ContainsAny(first, ".:") && first != "localhost":
+		return "docker.io/" + first + "/" + rest + ":" + s.Version
+	}
+	return s.Name + ":" + s.Version
+}
+
+func (s Spec) labels() map[string]string {
+	return map[string]string{
+		"org.opencontainers.image.title":       "quietcore",
+		"org.opencontainers.image.description": "CPU orchestration for one Kubernetes node",
+		"org.opencontainers.image.version":     s.Version,
+		"org.opencontainers.image.licenses":    license,
+		"org.opencontainers.image.created":     s.Created.Format(time.RFC3339),
+	}
+}
+
+func (s Spec) image(b Binary) (v1.Image, error) {
+	layer, err := s.layer(b)
+	if err != nil {
+		return nil, err
+	}
+	img := mutate.MediaType(empty.Image, types.OCIManifestSchema1)
+	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
+	if img, err = mutate.Append(img, mutate.Addendum{
+		Layer: layer, MediaType: types.OCILayer,
+		History: v1.History{Created: v1.Time{Time: s.Created}, CreatedBy: "hack/image"},
+	}); err != nil {
+		return nil, err
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	file = file.DeepCopy()
+	platform, err := v1.ParsePlatform(b.Platform)
+	if err != nil {
+		return nil, err
+	}
+	file.OS, file.Architecture, file.Variant = platform.OS, platform.Architecture, platform.Variant
+	file.Created = v1.Time{Time: s.Created}
+	file.Config = v1.Config{
+		User: "0:0", Entrypoint: []string{"/quietcore"}, WorkingDir: "/", Labels: s.labels(),
+		Env: []string{"PATH=/"},
+	}
+	if img, err = mutate.ConfigFile(img, file); err != nil {
+		return nil, err
+	}
+	return mutate.Annotations(img, s.labels()).(v1.Image), nil
+}
+
+// layer is everything: the binary, who root is, and what the binary is made of.
+// No certificates: the API server is known by the service account's.
+func (s Spec) layer(b Binary) (v1.Layer, error) {
+	binary, err := os.ReadFile(b.Path)
+	if err != nil {
+		return nil, err
+	}
+	bill, err := s.bill(b)
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	w := tar.NewWriter(&text)
+	for _, f := range []struct {
+		name string
+		mode int64
+		data []byte
+	}{
+		{"etc/", 0o755, nil},
+		{"etc/group", 0o644, []byte("root:x:0:\n")},
+		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\n")},
+		{"quietcore", 0o755, binary},
+		{"usr/", 0o755, nil}, {"usr/share/", 0o755, nil}, {"usr/share/sbom/", 0o755, nil},
+		{sbom, 0o644, bill},
+	} {
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: s.Created, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		if f.data == nil {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil },
+		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer))
+}
+
+// bill is the software bill of materials in SPDX 2.3, from what the linker wrote
+// into the binary.
+func (s Spec) bill(b Binary) ([]byte, error) {
+	info, err := buildinfo.ReadFile(b.Path)
+	if err != nil {
+		return nil, err
+	}
+	type object = map[string]any
+	pack := func(id, name, version string) object {
+		return object{
+			"SPDXID": id, "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION", "filesAnalyzed": false,
+			"licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION",
+			"externalRefs": []object{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:golang/" + name + "@" + version}},
+		}
+	}
+	main := pack("SPDXRef-main", info.Main.Path, s.Version)
+	main["licenseDeclared"] = license
+	packages := []object{main, pack("SPDXRef-go", "stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
+	relations := []object{
+		{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-main"},
+		{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON", "relatedSpdxElement": "SPDXRef-go"},
+	}
+	for i, m := range modulesOf(info) {
+		id := fmt.Sprintf("SPDXRef-%d", i)
+		packages = append(packages, pack(id, m.Path, m.Version))
+		relations = append(relations, object{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON", "relatedSpdxElement": id})
+	}
+	return json.MarshalIndent(object{
+		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
+		"name":              "quietcore-" + s.Version + "-" + strings.ReplaceAll(b.Platform, "/", "-"),
+		"documentNamespace": "https://quietcore.dev/spdx/" + s.Version + "/" + b.Platform,
+		"creationInfo":      object{"created": s.Created.Format(time.RFC3339), "creators": []string{"Tool: quietcore-hack-image"}},
+		"packages":          packages, "relationships": relations,
+	}, "", " ")
+}
+
+// pack makes one file of the layout, in a fixed order and without times.
+func (s Spec) pack(dir, archive string) error {
+	var names []string
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		names = append(names, name)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	slices.Sort(names)
+	f, err := os.Create(archive)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := tar.NewWriter(f)
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(below), Mode: 0o644, Size: int64(len(data)), ModTime: s.Created, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}); err != nil {
+			return err
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,319 @@
+package enablenri
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
+)
+
+const etc = "/etc/containerd"
+
+const commented = `# kept as it is
+version = 2
+root = "/var/lib/containerd" # and this
+
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri"]
+    sandbox_image = "pause:3.9"
+
+  [plugins."io.containerd.nri.v1.nri"]
+    # somebody's reason
+    disable = true # off
+    disable_connections = true
+    plugin_request_timeout = "10s"
+    socket_path = "/var/run/nri/nri.sock"
+
+[timeouts]
+  x = "1s"
+`
+
+func TestContainerd(t *testing.T) {
+	const main = etc + "/config.toml"
+	const withTable = "version = 3\n[plugins.'io.containerd.nri.v1.nri']\ndisable = %s\n"
+	for name, c := range map[string]struct {
+		files Files
+		o     Options
+		path  string // of the plan; empty: nothing to do
+		lines []string
+		err   string
+	}{
+		"a table in the file": {
+			files: Files{main: []byte(commented)}, path: main,
+			lines: []string{"disable = false # off", "disable_connections = false", `plugin_request_timeout = "10s"`, "# somebody's reason", "[timeouts]"},
+		},
+		"1.7 without a table": {
+			files: Files{main: []byte("version = 2\n[plugins]\n  [plugins.\"io.containerd.grpc.v1.cri\"]\n    x = 1")}, o: Options{Version: "1.7.28"}, path: main,
+			lines: []string{"    x = 1\n\n[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = false\n  disable_connections = false\n"},
+		},
+		"2.x without a table":                 {files: Files{main: []byte("version = 3\n")}},
+		"2.x reading version 2":               {files: Files{main: []byte("version = 2\n")}, o: Options{Version: "2.1.0"}},
+		"version 2, unknown, and it listens":  {files: Files{main: []byte("version = 2\n")}, o: Options{On: true}},
+		"version 2 of an unknown containerd":  {files: Files{main: []byte("version = 2\n")}, path: main, lines: []string{"disable = false"}},
+		"only the connections are off":        {files: Files{main: []byte("version = 3\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable_connections = true\n")}, path: main, lines: []string{"disable_connections = false"}},
+		"on already":                          {files: Files{main: []byte("version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\n")}, o: Options{Version: "1.7.28"}},
+		"no file, 2.x":                        {o: Options{Version: "2.0.5"}},
+		"no file, 1.7":                        {o: Options{Version: "1.7.28"}, path: main, lines: []string{"version = 2\n"}},
+		"a drop-in where one is read":         {files: Files{main: []byte("version = 2\nimports = ['/etc/containerd/conf.d/*.toml']\n")}, path: etc + "/conf.d/90-quietcore-nri.toml", lines: []string{"version = 2\n\n[plugins.\"io.containerd.nri.v1.nri\"]\n"}},
+		"a relative import":                   {files: Files{main: []byte("version = 3\nimports = ['conf.d/*.toml']\n")}, o: Options{Version: "1.7.2"}, path: etc + "/conf.d/90-quietcore-nri.toml", lines: []string{"version = 3\n"}},
+		"conf.d that nobody imports":          {files: Files{main: []byte("version = 2\n"), etc + "/conf.d/x.toml": []byte("version = 2\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\n")}, path: main, lines: []string{"disable = false"}},
+		"a table in an imported file":         {files: Files{main: []byte("version = 3\nimports = ['/etc/containerd/conf.d/*.toml']\n"), etc + "/conf.d/x.toml": []byte("version = 3\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n")}, path: etc + "/conf.d/x.toml", lines: []string{"disable = false"}},
+		"tables in two files":                 {files: Files{main: []byte("version = 3\nimports = ['conf.d/*.toml']\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n"), etc + "/conf.d/x.toml": []byte("version = 3\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n")}, err: "leave it in one of them"},
+		"a backup that would be read":         {files: Files{main: []byte("version = 2\nimports = ['/etc/containerd/*']\n")}, err: "would read the backup"},
+		"imports from elsewhere":              {files: Files{main: []byte("version = 2\nimports = ['/usr/share/x.toml']\n")}, err: "outside of /etc/containerd"},
+		"an import that is not there":         {files: Files{main: []byte("version = 2\nimports = ['x.toml']\n")}, err: "not there"},
+		"an import of itself":                 {files: Files{main: []byte("version = 3\nimports = ['config.toml']\n")}},
+		"version 1":                           {files: Files{main: []byte("disabled_plugins = []\n")}, err: "containerd config migrate"},
+		"a version to come":                   {files: Files{main: []byte("version = 5\n")}, err: "2 to 4 are understood"},
+		"not TOML":                            {files: Files{main: []byte("version = \n")}, err: "is not TOML"},
+		"disabled as a plugin":                {files: Files{main: []byte("version = 3\ndisabled_plugins = ['io.containerd.nri.v1.nri']\n")}, err: "disabled_plugins"},
+		"k3s":                                 {files: Files{main: []byte("# File generated by k3s. DO NOT EDIT. Use config.toml.tmpl instead.\nversion = 2\n")}, err: "config.toml.tmpl"},
+		"a table in one line":                 {files: Files{main: []byte("version = 3\nplugins = {'io.containerd.nri.v1.nri' = {disable = true}}\n")}, err: "by hand"},
+		"a table by a dotted key":             {files: Files{main: []byte("version = 3\nplugins.'io.containerd.nri.v1.nri'.disable = true\n")}, err: "by hand"},
+		"a header in a text":                  {files: Files{main: []byte("version = 3\nx = '''\n[plugins.\"io.containerd.nri.v1.nri\"]\n'''\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n")}, err: "by hand"},
+		"disable is no bool":                  {files: Files{main: []byte(strings.Replace(withTable, "%s", "'yes'", 1))}, err: "must be true or false"},
+		"a longer time":                       {files: Files{main: []byte("version = 3\n")}, o: Options{RequestTimeout: 4 * time.Second}, path: main, lines: []string{`plugin_request_timeout = "4s"`}},
+		"a longer time than the registration": {files: Files{main: []byte("version = 3\n")}, o: Options{RequestTimeout: 5 * time.Second, On: true}, path: main, lines: []string{`plugin_request_timeout = "5s"`, `plugin_registration_timeout = "8s"`}},
+		"a time is never lowered":             {files: Files{main: []byte("version = 3\n[plugins.\"io.containerd.nri.v1.nri\"]\nplugin_request_timeout = '9s'\n")}, o: Options{RequestTimeout: 5 * time.Second}},
+		"a time that is none":                 {files: Files{main: []byte("version = 3\n[plugins.\"io.containerd.nri.v1.nri\"]\nplugin_request_timeout = 'soon'\n")}, o: Options{RequestTimeout: 5 * time.Second}, err: "must be a duration"},
+		"Windows' line ends":                  {files: Files{main: []byte("version = 3\r\n[plugins.\"io.containerd.nri.v1.nri\"]\r\ndisable = true\r\n")}, path: main, lines: []string{"disable = false\r\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.o.Runtime, c.o.Dir = Containerd, etc
+			check(t, c.files, c.o, c.path, c.lines, c.err)
+		})
+	}
+}
+
+func TestCRIO(t *testing.T) {
+	const main, folder = "/etc/crio/crio.conf", "/etc/crio/crio.conf.d"
+	const drop = folder + "/99-quietcore-nri.conf"
+	for name, c := range map[string]struct {
+		files Files
+		o     Options
+		path  string
+		lines []string
+		err   string
+	}{
+		"1.30 and silent":         {o: Options{Version: "1.30.2"}},
+		"1.29 and silent":         {o: Options{Version: "1.29.0"}, path: drop, lines: []string{"[crio.nri]\n  enable_nri = true\n"}},
+		"unknown and silent":      {path: drop, lines: []string{"enable_nri = true"}},
+		"unknown, and it listens": {o: Options{On: true}},
+		"off in crio.conf":        {files: Files{main: []byte("[crio.nri]\nenable_nri = false\n")}, o: Options{Version: "1.34.0"}, path: drop, lines: []string{"enable_nri = true"}},
+		"off, then on":            {files: Files{main: []byte("[crio.nri]\nenable_nri = false\n"), folder + "/10-x.conf": []byte("[crio.nri]\nenable_nri = true\n")}},
+		"off after us":            {files: Files{folder + "/99-z.conf": []byte("[crio.nri]\nenable_nri = false\n")}, err: "99-z.conf has enable_nri = false and is read after"},
+		"ours, from before":       {files: Files{drop: []byte("[crio.nri]\n  enable_nri = true\n")}, o: Options{RequestTimeout: 3 * time.Second}, path: drop, lines: []string{"enable_nri = true\n", `nri_plugin_request_timeout = "3s"`}},
+		"not TOML":                {files: Files{main: []byte("[crio.nri\n")}, err: "is not TOML"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.o.Runtime, c.o.Dir = CRIO, "/etc/crio"
+			check(t, c.files, c.o, c.path, c.lines, c.err)
+		})
+	}
+}
+
+func check(t *testing.T, files Files, o Options, path string, lines []string, wrong string) {
+	t.Helper()
+	plan, err := Look(files, o)
+	switch {
+	case wrong != "":
+		if err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Fatalf("got %v, want an error with %q", err, wrong)
+		}
+		return
+	case err != nil:
+		t.Fatal(err)
+	case path == "":
+		if plan != nil {
+			t.Fatalf("there is nothing to do, and it would do\n%s", plan.Diff())
+		}
+		return
+	case plan == nil:
+		t.Fatal("nothing to do")
+	case plan.Path != path:
+		t.Errorf("writes %s, want %s", plan.Path, path)
+	}
+	for _, l := range lines {
+		if !strings.Contains(string(plan.New), l) {
+			t.Errorf("no %q in\n%s", l, plan.New)
+		}
+	}
+	// What was done is enough: nothing is left to do.
+	after := Files{}
+	for k, v := range files {
+		after[k] = v
+	}
+	after[plan.Path] = plan.New
+	o.On = false
+	if again, err := Look(after, o); err != nil || again != nil {
+		t.Errorf("a second look finds %v, %v", again, err)
+	}
+}
+
+func TestGeneratedIsRecognised(t *testing.T) {
+	dir := "/var/lib/rancher/k3s/agent/etc/containerd"
+	_, err := Look(Files{dir + "/config.toml": []byte("version = 2\n")}, Options{Runtime: Containerd, Dir: dir})
+	if !errors.Is(err, ErrGenerated) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	plan, err := Look(Files{etc + "/config.toml": []byte(commented)}, Options{Runtime: Containerd, Dir: etc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `--- /etc/containerd/config.toml
++++ /etc/containerd/config.toml
+@@ -8 +8 @@
+ 
+   [plugins."io.containerd.nri.v1.nri"]
+     # somebody's reason
+-    disable = true # off
++    disable = false # off
+-    disable_connections = true
++    disable_connections = false
+     plugin_request_timeout = "10s"
+     socket_path = "/var/run/nri/nri.sock"
+ 
+`
+	if d := cmp.Diff(want, plan.Diff()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestApplyKeepsTheOriginal(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, etc)
+	name := filepath.Join(dir, "config.toml")
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.WriteFile(name, []byte(commented), 0o600))
+	look := func(o Options) *Plan {
+		t.Helper()
+		files, err := ReadFiles(root, etc)
+		must(t, err)
+		o.Runtime, o.Dir = Containerd, etc
+		plan, err := Look(files, o)
+		must(t, err)
+		return plan
+	}
+	stale := look(Options{})
+	must(t, look(Options{}).Apply(root))
+	must(t, look(Options{RequestTimeout: 20 * time.Second}).Apply(root))
+	kept, err := os.ReadFile(name + backupSuffix)
+	must(t, err)
+	if string(kept) != commented {
+		t.Errorf("the copy is\n%s", kept)
+	}
+	info, err := os.Stat(name)
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("mode is %v, was 0600", info.Mode())
+	}
+	if err := stale.Apply(root); err == nil || !strings.Contains(err.Error(), "has changed") {
+		t.Errorf("a plan for another text was applied: %v", err)
+	}
+	if look(Options{}) != nil {
+		t.Error("something is left to do")
+	}
+}
+
+func TestApplyMakesADropIn(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, "/etc/crio"), 0o755))
+	plan, err := Look(Files{}, Options{Runtime: CRIO, Dir: "/etc/crio"})
+	must(t, err)
+	must(t, plan.Apply(root))
+	files, err := ReadFiles(root, "/etc/crio")
+	must(t, err)
+	if string(files[plan.Path]) != string(plan.New) {
+		t.Errorf("read back %q", files[plan.Path])
+	}
+	if err := plan.Apply(root); err == nil {
+		t.Error("a file that has come to be was overwritten")
+	}
+}
+
+func TestReadFilesIsBounded(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(root, etc), 0o755))
+	must(t, os.WriteFile(filepath.Join(root, etc, "config.toml"), make([]byte, maxFile+1), 0o600))
+	if _, err := ReadFiles(root, etc); err == nil {
+		t.Error("a file larger than the bound was read")
+	}
+	if files, err := ReadFiles(root, "/nowhere"); err != nil || len(files) > 0 {
+		t.Errorf("a missing directory gives %v, %v", files, err)
+	}
+}
+
+func TestListening(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "nri.sock")
+	if Listening(socket) {
+		t.Error("nobody is there")
+	}
+	l, err := net.Listen("unix", socket)
+	must(t, err)
+	if !Listening(socket) {
+		t.Error("somebody listens")
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	if Listening(socket) {
+		t.Error("only the file is there")
+	}
+}
+
+// FuzzSet: a text is refused, or it comes back with the settings and otherwise with
+// its meaning unchanged.
+func FuzzSet(f *testing.F) {
+	for _, s := range []string{commented, "", "version = 2", "[plugins]\n", "plugins = {}\n", "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable=true", "[[plugins]]\n", "a = '''\n[plugins.'io.containerd.nri.v1.nri']\n'''\n"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		settings := []setting{{"disable", false}, {"plugin_request_timeout", "5s"}}
+		changed, err := set("f", []byte(text), nriTable, settings)
+		if err != nil {
+			return
+		}
+		before, after := map[string]any{}, map[string]any{}
+		if err := toml.Unmarshal([]byte(text), &before); err != nil {
+			t.Fatal(err)
+		}
+		if err := toml.Unmarshal(changed, &after); err != nil {
+			t.Fatal(err)
+		}
+		table, ok := tableOf(after, nriTable)
+		if !ok || table["disable"] != false || table["plugin_request_timeout"] != "5s" {
+			t.Fatalf("not set in\n%s", changed)
+		}
+		was, had := tableOf(before, nriTable)
+		for _, s := range settings {
+			delete(table, s.key)
+			delete(was, s.key)
+		}
+		if !had {
+			plugins := after["plugins"].(map[string]any)
+			delete(plugins, nriPlugin)
+			if _, had := before["plugins"]; !had && len(plugins) == 0 {
+				delete(after, "plugins")
+			}
+		}
+		if !reflect.DeepEqual(before, after) {
+			t.Fatalf("something else changed:\n%s\n---\n%s", text, changed)
+		}
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

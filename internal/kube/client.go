@@ -1,0 +1,190 @@
+// Package kube is the daemon's side of the API server: it follows the pods and
+// the labels of this node, and writes Events.
+//
+// Nobody who answers the container runtime waits for it. Facts reads a local
+// map, Notify puts into a bounded queue, and neither takes a lock that is held
+// while a request is under way. Run does the talking: it follows and writes
+// until its context ends, and an API server that is away, slow or refusing costs
+// it pauses that grow, a line in the log every ten minutes, and nothing else.
+// What was learnt last stays in force meanwhile.
+//
+// Of a pod only its policy.PodFacts are kept, a few dozen bytes; lists are
+// decoded pod by pod, so that no tenant's annotations fill the memory.
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Options are what a Client is made of. Node is required.
+type Options struct {
+	// Kubeconfig is a file; empty: the pod's service account.
+	Kubeconfig string
+	// Node is the name of the Node object.
+	Node string
+	// Version goes into the user agent.
+	Version string
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Report counts a request: what is "pods", "node" or "events", result "ok",
+	// "error", "forbidden", "notfound", "timeout" or "dropped", the last being an
+	// event that was given up before it was sent.
+	Report func(what, result string)
+	// OnFacts is told of every pod whose facts are new or changed, under the UID
+	// that the runtime knows. Nil: pods are not followed. It may wait; the pods of
+	// this node are then followed later.
+	OnFacts func(context.Context, policy.PodFacts)
+	// OnLabels is told the Node's labels below node.koordinator.sh/ when they are
+	// first seen and when they change. Nil: the Node is not followed.
+	OnLabels func(context.Context, map[string]string)
+}
+
+// Client follows one node's objects and writes Events. Its methods may be called
+// from any goroutine; Run at most once.
+type Client struct {
+	o      Options
+	health *health
+	pods   *pods
+	node   *node
+	queue  *queue
+
+	dial sync.Mutex // guards link; never taken by Facts and Notify
+	link *link
+
+	// What tests replace: how long real pauses are.
+	backoff wait.Backoff
+	after   func(time.Duration) <-chan time.Time
+	qps     float32
+}
+
+// NodeUID is the UID of the Node object as it was last seen, "" before.
+func (c *Client) NodeUID() types.UID {
+	if uid := c.node.uid.Load(); uid != nil {
+		return *uid
+	}
+	return ""
+}
+
+// The parts of the API that the daemon uses, as Report names them.
+const (
+	partPods   = "pods"
+	partNode   = "node"
+	partEvents = "events"
+)
+
+// ErrNoNode says that nobody knows which Node this is.
+var ErrNoNode = errors.New("the Node's name is not known, so nothing is read from or written to the API server: set node.name or the environment variable NODE_NAME")
+
+// Available says whether there is anything to reach an API server with: a
+// kubeconfig, or the service account that kubelet mounts into a pod.
+func Available(kubeconfig string) bool {
+	if kubeconfig != "" {
+		return true
+	}
+	if os.Getenv("KUBERNETES_SERVICE_HOST") == "" || os.Getenv("KUBERNETES_SERVICE_PORT") == "" {
+		return false
+	}
+	_, err := os.Stat(serviceAccountToken)
+	return err == nil
+}
+
+const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+// New makes a client. It reads no file and sends nothing: credentials that are
+// not there yet, or wrong, are a state that Run gets over.
+func New(o Options) (*Client, error) {
+	if o.Node == "" {
+		return nil, ErrNoNode
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Report == nil {
+		o.Report = func(string, string) {}
+	}
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	c := &Client{o: o, health: newHealth(&o), backoff: defaultBackoff(), after: time.After, qps: requestsPerSecond}
+	c.pods = newPods(o.Node, o.OnFacts)
+	c.node = &node{name: o.Node, take: o.OnLabels, health: c.health}
+	c.queue = newQueue(o.Node, o.Now, func() { o.Report(partEvents, resultDropped) })
+	if o.OnFacts != nil {
+		c.health.expect(partPods)
+	}
+	if o.OnLabels != nil {
+		c.health.expect(partNode)
+	}
+	return c, nil
+}
+
+// defaultBackoff is how long is waited between attempts to list and watch: 0.5 s
+// at first, doubled up to 30 s, and up to as much again at random, so that the
+// daemons of a cluster do not come back at once.
+func defaultBackoff() wait.Backoff {
+	const first, most = 500 * time.Millisecond, 30 * time.Second
+	steps := int(math.Ceil(math.Log2(float64(most)/float64(first)))) + 1
+	return wait.Backoff{Duration: first, Factor: 2, Jitter: 1, Steps: steps, Cap: most}
+}
+
+// Facts is what the API server says of a pod, ok false where it has not said
+// anything. It never waits.
+func (c *Client) Facts(uid string) (facts policy.PodFacts, ok bool) { return c.pods.facts(uid) }
+
+// Notify takes over what people should know, to be written as an Event. It never
+// waits: what comes too fast is counted together or dropped, the oldest first.
+func (c *Client) Notify(n policy.Notice) { c.queue.put(n) }
+
+// State is "" while everything that is followed can be followed and written, else
+// what cannot, since when and why.
+func (c *Client) State() string { return c.health.state() }
+
+// REST is the configuration of this client's requests, for others who talk to the
+// same API server. It reads the credentials, so it may fail now and work later.
+func (c *Client) REST() (*rest.Config, error) {
+	l, err := c.connect()
+	if err != nil {
+		return nil, err
+	}
+	config := rest.CopyConfig(l.config)
+	config.Timeout = requestTimeout
+	return config, nil
+}
+
+// Run follows and writes until ctx ends.
+func (c *Client) Run(ctx context.Context) {
+	// client-go would log at every attempt what health says once.
+	ctx = klog.NewContext(ctx, logr.Discard())
+	var parts sync.WaitGroup
+	if c.o.OnFacts != nil {
+		parts.Go(func() { c.follow(ctx, c.podFeed(), &podStore{pods: c.pods, ctx: ctx}) })
+	}
+	if c.o.OnLabels != nil {
+		parts.Go(func() { c.follow(ctx, c.nodeFeed(), &nodeStore{node: c.node, ctx: ctx}) })
+	}
+	parts.Go(func() { c.sendEvents(ctx) })
+	parts.Wait()
+	c.dial.Lock()
+	defer c.dial.Unlock()
+	if c.link != nil {
+		utilnet.CloseIdleConnectionsFor(c.link.transport)
+	}
+}

@@ -1,0 +1,208 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const (
+	reportingController  = "quietcore"
+	maxReportingInstance = 128
+	maxName              = 253
+	// maxAttempts is for an Event that the API server never takes, because a webhook of
+	// its namespace fails or the rights end there: the others do not wait for it for ever.
+	maxAttempts = 5
+)
+
+// sendEvents writes what waits in the queue, one at a time, until ctx ends.
+func (c *Client) sendEvents(ctx context.Context) {
+	const first, most = time.Second, time.Minute
+	pause := first
+	for ctx.Err() == nil {
+		i, in, ok := c.queue.next()
+		if !ok {
+			var later <-chan time.Time
+			if in > 0 {
+				later = c.after(in)
+			}
+			select {
+			case <-ctx.Done():
+			case <-c.queue.wake:
+			case <-later:
+			}
+			continue
+		}
+		err := c.write(ctx, i)
+		if ctx.Err() != nil {
+			return
+		}
+		f := fateOf(i, err)
+		c.observeWrite(f, err)
+		c.queue.done(i, f)
+		switch f {
+		case written, vanished:
+			pause = first
+			continue
+		case refused:
+			continue
+		}
+		wait := pause + rand.N(pause)
+		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+			wait = max(wait, time.Duration(seconds)*time.Second)
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.after(min(wait, 2*most)):
+		}
+		pause = min(2*pause, most)
+	}
+}
+
+// observeWrite takes in how a write went. What is about one Event alone, such as
+// a namespace that is being deleted, says nothing of the others.
+func (c *Client) observeWrite(f fate, err error) {
+	if f == vanished || f == refused && aboutOneEvent(err) {
+		c.o.Report(partEvents, classify(err))
+		return
+	}
+	c.health.observe(partEvents, err)
+}
+
+func aboutOneEvent(err error) bool {
+	return errors.Is(err, errUnwritable) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err) || inNoNamespace(err)
+}
+
+// errUnwritable is a pod with a name that Kubernetes has none of: somebody made
+// it through the runtime alone.
+var errUnwritable = errors.New("not a pod of Kubernetes: its name or namespace is none")
+
+// write posts a new Event or counts up one that is there. An Event that is there
+// although it was to be new was written by an attempt whose answer got lost.
+func (c *Client) write(ctx context.Context, i item) error {
+	event := c.eventOf(i)
+	if len(validation.IsDNS1123Label(event.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(event.Regarding.Name)) > 0 {
+		return errUnwritable
+	}
+	l, err := c.connect()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if i.create {
+		body, err := json.Marshal(event)
+		if err != nil {
+			return err
+		}
+		err = l.events.Post().Namespace(event.Namespace).Resource("events").MaxRetries(0).
+			SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	}
+	body, err := json.Marshal(map[string]any{"series": event.Series})
+	if err != nil {
+		return err
+	}
+	return l.events.Patch(types.MergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).MaxRetries(0).
+		Body(body).Do(ctx).Error()
+}
+
+// fateOf says what follows from an answer. A server that has just started refuses
+// everybody until it knows its rules, so rights that are missing are asked for again.
+func fateOf(i item, err error) fate {
+	again := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsInternalError(err)
+	switch {
+	case err == nil:
+		return written
+	case apierrors.IsNotFound(err) && !i.create:
+		return vanished
+	case again && !inNoNamespace(err):
+		if i.attempts+1 < maxAttempts {
+			return denied
+		}
+		return refused
+	case again, errors.Is(err, errUnwritable), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		apierrors.IsMethodNotSupported(err), apierrors.IsRequestEntityTooLargeError(err):
+		return refused
+	}
+	return failed
+}
+
+// inNoNamespace says that the namespace is gone or about to be.
+func inNoNamespace(err error) bool {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return true
+	}
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+}
+
+// eventOf is an item as the API wants it. Its name depends on nothing but what it
+// says, so that an attempt can be repeated.
+func (c *Client) eventOf(i item) *eventsv1.Event {
+	k := kindOf(i.key.reason)
+	about := c.regarding(i.key)
+	namespace := about.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault // where kubectl looks for a Node's
+	}
+	e := &eventsv1.Event{
+		TypeMeta:            metav1.TypeMeta{APIVersion: eventsv1.SchemeGroupVersion.String(), Kind: "Event"},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: eventName(about.Name, i)},
+		EventTime:           metav1.NewMicroTime(i.first),
+		ReportingController: reportingController,
+		ReportingInstance:   clipASCII(reportingController+"-"+c.o.Node, maxReportingInstance),
+		Action:              k.action,
+		Type:                k.eventType,
+		Reason:              i.key.reason,
+		Regarding:           about,
+		Note:                i.key.note,
+	}
+	if i.count > 1 {
+		e.Series = &eventsv1.EventSeries{Count: int32(min(i.count, 1<<30)), LastObservedTime: metav1.NewMicroTime(i.last)}
+	}
+	return e
+}
+
+// regarding is the pod, or the Node. A Node's Events carry its name for a UID, as
+// kubelet's do: kubectl describe looks for both.
+func (c *Client) regarding(k noticeKey) corev1.ObjectReference {
+	if k.name == "" || k.namespace == "" {
+		return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.o.Node, UID: types.UID(c.o.Node)}
+	}
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: k.namespace, Name: k.name, UID: types.UID(k.uid)}
+}
+
+func eventName(about string, i item) string {
+	h := fnv.New64a()
+	for _, s := range []string{i.key.uid, i.key.namespace, i.key.name, i.key.reason, i.key.note} {
+		fmt.Fprintf(h, "%d %s ", len(s), s)
+	}
+	fmt.Fprintf(h, "%d", i.first.UnixNano())
+	suffix := fmt.Sprintf(".%016x", h.Sum64())
+	return clipASCII(about, maxName-len(suffix)) + suffix
+}
+
+// clipASCII cuts a name so that it is still one.
+func clipASCII(name string, limit int) string {
+	if len(name) <= limit {
+		return name
+	}
+	return strings.TrimRight(name[:limit], ".-")
+}

@@ -1,0 +1,254 @@
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Lent CPUs, as an extended resource counted in thousandths of a CPU.
+const (
+	batchResource           = "quietcore.dev/batch-cpu"
+	koordinatorBatch        = "kubernetes.io/batch-cpu"
+	annExtendedResources    = "node.koordinator.sh/extended-resource-spec"
+	maxExtendedResourceSpec = 4 << 10 // bytes; a tenant writes it
+)
+
+// maxMilli bounds what a tenant can claim: a thousand million CPUs.
+const maxMilli = 1 << 40
+
+// infoOf is what is kept of a pod. It may change the pod.
+func infoOf(pod *corev1.Pod) podInfo {
+	settle(pod)
+	return podInfo{
+		facts: policy.PodFacts{
+			UID:        string(pod.UID),
+			Resources:  resourcesOf(pod),
+			Owner:      ownerOf(pod),
+			BatchMilli: batchOf(pod),
+		},
+		alias: staticUID(pod),
+		over:  pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+	}
+}
+
+// resourcesOf are the pod's CPU sums as kubelet gives them to the runtime with the
+// sandbox: init containers by their maximum, sidecars added, pod-level values
+// where set, and a RuntimeClass's overhead left out. (The pod's cgroup has the
+// overhead on top; a pod that asks for four CPUs still asks for four.)
+func resourcesOf(pod *corev1.Pod) policy.Resources {
+	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	request := resourcehelper.PodRequests(pod, o)
+	limit := resourcehelper.PodLimits(pod, o)
+	r := policy.Resources{RequestMilli: milli(request.Cpu()), LimitMilli: milli(limit.Cpu())}
+	if !limited(pod) {
+		r.LimitMilli = policy.NoLimit
+	}
+	return r
+}
+
+// limited says whether a limit holds for the pod as a whole.
+func limited(pod *corev1.Pod) bool {
+	if r := pod.Spec.Resources; r != nil && !r.Limits.Cpu().IsZero() {
+		return true
+	}
+	all := len(pod.Spec.Containers) > 0
+	eachContainer(pod, func(c *corev1.Container) { all = all && !c.Resources.Limits.Cpu().IsZero() })
+	return all
+}
+
+func eachContainer(pod *corev1.Pod, do func(*corev1.Container)) {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			do(&list[i])
+		}
+	}
+}
+
+// milli is a quantity in thousandths, within bounds that sums of it stay in too.
+func milli(q *resource.Quantity) int64 { return bounded(q, resource.Milli) }
+
+func bounded(q *resource.Quantity, scale resource.Scale) int64 {
+	most := resource.NewScaledQuantity(maxMilli, scale)
+	switch {
+	case q.Sign() <= 0:
+		return 0
+	case q.Cmp(*most) >= 0:
+		return maxMilli
+	}
+	return q.ScaledValue(scale)
+}
+
+// settle makes the spec say what kubelet has granted, and a request that is
+// missing what the API server makes of it: the limit.
+func settle(pod *corev1.Pod) {
+	unsettled := resizeUnsettled(pod)
+	statuses := map[string]*corev1.ContainerStatus{}
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			statuses[list[i].Name] = &list[i]
+		}
+	}
+	guaranteed := pod.Status.QOSClass == corev1.PodQOSGuaranteed
+	eachContainer(pod, func(c *corev1.Container) {
+		if s := statuses[c.Name]; s != nil && unsettled {
+			c.Resources = granted(c.Resources, s, guaranteed)
+		}
+		defaultRequests(&c.Resources)
+	})
+	if r := pod.Spec.Resources; r != nil {
+		if unsettled {
+			settlePod(pod)
+		}
+		if !aggregateRequests(pod) {
+			defaultRequests(r)
+		}
+	}
+}
+
+// resizeUnsettled says that the spec may wish what kubelet has not granted: it
+// has not seen the spec yet, or put the resize off.
+func resizeUnsettled(pod *corev1.Pod) bool {
+	if seen := pod.Status.ObservedGeneration; seen != 0 && seen < pod.Generation {
+		return true
+	}
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	return false
+}
+
+// granted are a container's CPU values by its status: the requests that kubelet
+// has allocated, else those that it runs with, and the limits that it runs with.
+// In a Guaranteed pod the limit is the request, whatever the runtime says of a
+// quota that was lifted.
+func granted(wish corev1.ResourceRequirements, s *corev1.ContainerStatus, guaranteed bool) corev1.ResourceRequirements {
+	r := *wish.DeepCopy()
+	runs := s.Resources
+	if cpu, ok := s.AllocatedResources[corev1.ResourceCPU]; ok {
+		setCPU(&r.Requests, cpu)
+	} else if runs != nil {
+		if cpu, ok := runs.Requests[corev1.ResourceCPU]; ok {
+			setCPU(&r.Requests, cpu)
+		}
+	}
+	switch request, ok := r.Requests[corev1.ResourceCPU]; {
+	case guaranteed && ok:
+		setCPU(&r.Limits, request)
+	case runs != nil:
+		if cpu, ok := runs.Limits[corev1.ResourceCPU]; ok {
+			setCPU(&r.Limits, cpu)
+		} else {
+			delete(r.Limits, corev1.ResourceCPU)
+		}
+	}
+	return r
+}
+
+func setCPU(list *corev1.ResourceList, cpu resource.Quantity) {
+	if *list == nil {
+		*list = corev1.ResourceList{}
+	}
+	(*list)[corev1.ResourceCPU] = cpu
+}
+
+// settlePod is granted for pod-level resources. What kubelet reports as allocated
+// to the pod includes a RuntimeClass's overhead.
+func settlePod(pod *corev1.Pod) {
+	r := pod.Spec.Resources
+	if _, ok := r.Requests[corev1.ResourceCPU]; ok {
+		if cpu, ok := pod.Status.AllocatedResources[corev1.ResourceCPU]; ok {
+			cpu.Sub(*pod.Spec.Overhead.Cpu())
+			setCPU(&r.Requests, cpu)
+		}
+	}
+	if _, ok := r.Limits[corev1.ResourceCPU]; !ok {
+		return
+	}
+	if request, ok := r.Requests[corev1.ResourceCPU]; ok && pod.Status.QOSClass == corev1.PodQOSGuaranteed {
+		setCPU(&r.Limits, request)
+	} else if runs := pod.Status.Resources; runs != nil {
+		if cpu, ok := runs.Limits[corev1.ResourceCPU]; ok {
+			setCPU(&r.Limits, cpu)
+		}
+	}
+}
+
+func defaultRequests(r *corev1.ResourceRequirements) {
+	if _, ok := r.Requests[corev1.ResourceCPU]; ok {
+		return
+	}
+	if cpu, ok := r.Limits[corev1.ResourceCPU]; ok {
+		setCPU(&r.Requests, cpu)
+	}
+}
+
+// aggregateRequests says that some container requests CPUs: a pod-level request
+// that is missing is then their sum, not the pod-level limit.
+func aggregateRequests(pod *corev1.Pod) bool {
+	any := false
+	eachContainer(pod, func(c *corev1.Container) {
+		_, ok := c.Resources.Requests[corev1.ResourceCPU]
+		any = any || ok
+	})
+	return any
+}
+
+// batchOf is what the pod requests of lent CPUs: by our resource, else by
+// Koordinator's, else by the copy of it that Koordinator's webhook leaves in an
+// annotation.
+func batchOf(pod *corev1.Pod) int64 {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
+	for _, name := range []corev1.ResourceName{batchResource, koordinatorBatch} {
+		if q, ok := requests[name]; ok && q.Sign() > 0 {
+			return bounded(&q, 0)
+		}
+	}
+	text, ok := pod.Annotations[annExtendedResources]
+	if !ok {
+		return 0
+	}
+	sums := parseExtendedResources(text)
+	var total int64
+	for i := range pod.Spec.Containers {
+		total = min(total+sums[pod.Spec.Containers[i].Name], maxMilli)
+	}
+	return total
+}
+
+// parseExtendedResources reads Koordinator's annotation: container -> milli-CPUs.
+// What cannot be read requests nothing.
+func parseExtendedResources(text string) map[string]int64 {
+	if len(text) > maxExtendedResourceSpec {
+		return nil
+	}
+	var spec struct {
+		Containers map[string]struct {
+			Requests map[corev1.ResourceName]resource.Quantity `json:"requests"`
+			Limits   map[corev1.ResourceName]resource.Quantity `json:"limits"`
+		} `json:"containers"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), &spec); err != nil {
+		return nil
+	}
+	sums := make(map[string]int64, len(spec.Containers))
+	for name, c := range spec.Containers {
+		for _, r := range []corev1.ResourceName{batchResource, koordinatorBatch} {
+			q, ok := c.Requests[r]
+			if !ok {
+				q, ok = c.Limits[r]
+			}
+			if ok {
+				sums[name] = bounded(&q, 0)
+				break
+			}
+		}
+	}
+	return sums
+}

@@ -1,0 +1,151 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// Results of a request, as Report names them.
+const (
+	resultOK        = "ok"
+	resultError     = "error"
+	resultForbidden = "forbidden"
+	resultNotFound  = "notfound"
+	resultTimeout   = "timeout"
+	resultDropped   = "dropped"
+)
+
+// errNoSuchNode is an API server without the Node that we run on.
+var errNoSuchNode = errors.New("there is no such Node: it was deleted or renamed, or node.name is wrong; the labels known last stay in force")
+
+// sayEvery is how often one cause is told in the log.
+const sayEvery = 10 * time.Minute
+
+// health remembers what does not work, and keeps the log readable.
+type health struct {
+	log    *slog.Logger
+	now    func() time.Time
+	report func(what, result string)
+
+	mu    sync.Mutex
+	parts map[string]*part
+	order []string
+}
+
+// part is one of the things that are followed or written.
+type part struct {
+	result string
+	err    string
+	since  time.Time            // of the first failure in a row; zero: it works
+	said   map[string]time.Time // result -> last line
+	told   bool                 // the present failure is in the log
+}
+
+func newHealth(o *Options) *health {
+	return &health{log: o.Log, now: o.Now, report: o.Report, parts: map[string]*part{}}
+}
+
+// expect makes a part count as not working until it was seen to work.
+func (h *health) expect(what string) {
+	p := h.part(what)
+	p.since, p.result, p.err = h.now(), resultError, "no answer yet"
+}
+
+func (h *health) part(what string) *part {
+	p := h.parts[what]
+	if p == nil {
+		p = &part{said: map[string]time.Time{}}
+		h.parts[what] = p
+		h.order = append(h.order, what)
+	}
+	return p
+}
+
+// observe takes in how a request went. The end of the daemon is no failure.
+func (h *health) observe(what string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	h.report(what, classify(err))
+	h.set(what, err)
+}
+
+// set takes in whether something is as it should be.
+func (h *health) set(what string, err error) {
+	now, result := h.now(), classify(err)
+	h.mu.Lock()
+	p := h.part(what)
+	if err == nil {
+		since, told := p.since, p.told
+		p.since, p.told, p.err = time.Time{}, false, ""
+		h.mu.Unlock()
+		if told {
+			h.log.Info("the API server does what it is asked again", "what", what, "after", now.Sub(since).Round(time.Second))
+		}
+		return
+	}
+	text := printable(err.Error(), maxErrorText)
+	if p.since.IsZero() {
+		p.since = now
+	}
+	p.result, p.err = result, text
+	last, before := p.said[result]
+	say := !before || now.Sub(last) >= sayEvery
+	if say {
+		p.said[result], p.told = now, true
+	}
+	h.mu.Unlock()
+	if say {
+		h.log.Warn("the API server does not do what it is asked; pods are placed all the same", "what", what, "result", result, "err", text)
+	}
+}
+
+const maxErrorText = 300
+
+func (h *health) state() string {
+	now := h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var why []string
+	for _, what := range h.order {
+		p := h.parts[what]
+		if p.since.IsZero() {
+			continue
+		}
+		verb := "API server not reached"
+		switch p.result {
+		case resultForbidden:
+			verb = "API server refuses"
+		case resultNotFound:
+			verb = "not found"
+		}
+		why = append(why, fmt.Sprintf("%s: %s for %s: %s", what, verb, now.Sub(p.since).Round(time.Second), p.err))
+	}
+	return strings.Join(why, "; ")
+}
+
+// classify puts an error under one of the results of Report.
+func classify(err error) string {
+	var network net.Error
+	switch {
+	case err == nil:
+		return resultOK
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return resultForbidden
+	case apierrors.IsNotFound(err), errors.Is(err, errNoSuchNode):
+		return resultNotFound
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), errors.As(err, &network) && network.Timeout():
+		return resultTimeout
+	}
+	return resultError
+}

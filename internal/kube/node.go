@@ -1,0 +1,64 @@
+package kube
+
+import (
+	"context"
+	"maps"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// node is the one Node that is followed.
+type node struct {
+	name   string
+	take   func(context.Context, map[string]string)
+	health *health
+	labels map[string]string // last told; nil: never seen
+	uid    atomic.Pointer[types.UID]
+}
+
+func (n *node) put(ctx context.Context, o *object) {
+	if o.Name != n.name {
+		return
+	}
+	n.health.set(n.key(), nil)
+	n.uid.Store(&o.UID)
+	if n.labels != nil && maps.Equal(n.labels, o.Labels) {
+		return
+	}
+	n.labels = o.Labels
+	n.take(ctx, maps.Clone(o.Labels))
+}
+
+// gone is a Node that was deleted: nothing is known of what comes after it, so
+// what was known stays.
+func (n *node) gone() {
+	n.health.report(partNode, resultNotFound)
+	n.health.set(n.key(), errNoSuchNode)
+}
+
+// key keeps "the Node is there" apart from "it can be asked for".
+func (n *node) key() string { return "Node " + n.name }
+
+// nodeStore is what the reflector keeps like the API server.
+type nodeStore struct {
+	*node
+	ctx context.Context // Run's: the reflector's calls bring none
+}
+
+func (s *nodeStore) Add(o any) error    { s.put(s.ctx, o.(*object)); return nil }
+func (s *nodeStore) Update(o any) error { s.put(s.ctx, o.(*object)); return nil }
+func (s *nodeStore) Delete(any) error   { s.gone(); return nil }
+func (s *nodeStore) Resync() error      { return nil }
+
+func (s *nodeStore) Replace(list []any, _ string) error {
+	found := false
+	for _, o := range list {
+		found = found || o.(*object).Name == s.name
+		s.put(s.ctx, o.(*object))
+	}
+	if !found {
+		s.gone()
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+package kube
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Bounds of what is written. A pod that kubelet tries again for ever, or a tenant
+// who makes pods by the hundred, must not fill etcd, nor our memory.
+const (
+	maxPending = 256  // Events that wait
+	maxKnown   = 1024 // Events that a repeat is counted into
+	// repeatEvery is how often the count of a repeated Event is written, and
+	// repeatWithin how long it is the same Event: the API server forgets after an hour.
+	repeatEvery  = time.Minute
+	repeatWithin = 30 * time.Minute
+
+	podBurst, podRefill   = 10, 30 * time.Second // different Events of one pod
+	nodeBurst, nodeRefill = 50, time.Second      // Events of all
+	maxBuckets            = 1024
+)
+
+// queue holds notices until they are written. Its lock is held for the length of
+// a map access, never across a request.
+type queue struct {
+	node    string
+	now     func() time.Time
+	dropped func()
+	wake    chan struct{} // has one element when there may be something to do
+
+	mu      sync.Mutex
+	known   map[noticeKey]*entry
+	pending []*entry // in order of arrival
+	pods    map[string]*bucket
+	all     bucket
+}
+
+// noticeKey is what makes two notices the same one.
+type noticeKey struct{ uid, namespace, name, reason, note string }
+
+// entry is an Event, written or not.
+type entry struct {
+	key         noticeKey
+	first, last time.Time
+	count       int
+	written     int // how much of count is in the API server; 0: nothing is
+	due         time.Time
+	waiting     bool // in pending
+	attempts    int  // how often it was denied in a row; for the one who writes
+}
+
+// item is what is to be written of an entry, as it was when it was taken.
+type item struct {
+	*entry
+	count       int
+	create      bool
+	first, last time.Time
+}
+
+func newQueue(node string, now func() time.Time, dropped func()) *queue {
+	return &queue{
+		node: node, now: now, dropped: dropped, wake: make(chan struct{}, 1),
+		known: map[noticeKey]*entry{}, pods: map[string]*bucket{}, all: newBucket(nodeBurst, nodeRefill, now()),
+	}
+}
+
+const (
+	maxNote   = 1024 // bytes, as the API server wants it
+	maxReason = 128
+)
+
+func (q *queue) put(n policy.Notice) {
+	now := q.now()
+	key := noticeKey{
+		uid: clip(n.Pod.UID, maxUID), namespace: clip(n.Pod.Namespace, maxName), name: clip(n.Pod.Name, maxName),
+		reason: printable(n.Reason, maxReason), note: printable(n.Message, maxNote),
+	}
+	q.mu.Lock()
+	lost := q.add(key, now)
+	q.mu.Unlock()
+	for range lost {
+		q.dropped()
+	}
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// add counts a notice and says how many were given up for it.
+func (q *queue) add(key noticeKey, now time.Time) (lost int) {
+	e := q.known[key]
+	if e != nil && e.written > 0 && !e.waiting && now.Sub(e.last) > repeatWithin {
+		delete(q.known, key)
+		e = nil
+	}
+	if e == nil {
+		if !q.bucketOf(key.uid, now).take(now) {
+			return 1
+		}
+		q.forget()
+		e = &entry{key: key, first: now}
+		q.known[key] = e
+	}
+	e.count++
+	e.last = now
+	if e.waiting {
+		return 0
+	}
+	return q.wait(e)
+}
+
+// wait puts an entry in line; the oldest makes room.
+func (q *queue) wait(e *entry) (lost int) {
+	e.waiting = true
+	q.pending = append(q.pending, e)
+	for len(q.pending) > maxPending {
+		q.abandon(q.pending[0])
+		lost++
+	}
+	return lost
+}
+
+// abandon gives an entry up. What was written of it stays known, so that a repeat
+// is counted there.
+func (q *queue) abandon(e *entry) {
+	if i := slices.Index(q.pending, e); i >= 0 {
+		q.pending = slices.Delete(q.pending, i, i+1)
+	}
+	e.waiting = false
+	if e.written == 0 {
+		delete(q.known, e.key)
+	}
+}
+
+// forget makes room for one more known entry: that of longest ago goes.
+func (q *queue) forget() {
+	if len(q.known) < maxKnown {
+		return
+	}
+	var oldest *entry
+	for _, e := range q.known {
+		if !e.waiting && (oldest == nil || e.last.Before(oldest.last)) {
+			oldest = e
+		}
+	}
+	if oldest != nil { // maxPending is below maxKnown: there is one
+		delete(q.known, oldest.key)
+	}
+}
+
+// next is what is to be written now, else how long until something is; ok false
+// and 0: nothing waits.
+func (q *queue) next() (next item, in time.Duration, ok bool) {
+	now := q.now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	soonest := time.Duration(0)
+	for i, e := range q.pending {
+		if d := e.due.Sub(now); d > 0 {
+			if soonest == 0 || d < soonest {
+				soonest = d
+			}
+			continue
+		}
+		if !q.all.take(now) {
+			return item{}, q.all.in(now), false
+		}
+		q.pending = slices.Delete(q.pending, i, i+1)
+		e.waiting = false
+		return item{entry: e, count: e.count, create: e.written == 0, first: e.first, last: e.last}, 0, true
+	}
+	return item{}, soonest, false
+}
+
+// fate is what became of an item.
+type fate int
+
+const (
+	written  fate = iota
+	vanished      // it was to be counted up, and is there no more
+	refused       // and would be again
+	failed        // nobody answered
+	denied        // and may not be the next time
+)
+
+// done takes in what became of an item.
+func (q *queue) done(i item, f fate) {
+	now := q.now()
+	q.mu.Lock()
+	lost := 0
+	e := i.entry
+	switch f {
+	case denied:
+		e.attempts++
+	case failed: // an absent server says nothing about what a present one will
+	default:
+		e.attempts = 0
+	}
+	if f != refused && q.known[e.key] == nil {
+		q.known[e.key] = e // it was forgotten meanwhile
+	}
+	switch f {
+	case written:
+		e.written, e.due = i.count, now.Add(repeatEvery)
+		if e.count > e.written && !e.waiting {
+			lost = q.wait(e)
+		}
+	case vanished:
+		e.count, e.written, e.first, e.due = e.count-e.written, 0, e.last, time.Time{}
+		if !e.waiting {
+			lost = q.wait(e)
+		}
+	case refused:
+		// The same again is not tried before a minute is over.
+		e.due = now.Add(repeatEvery)
+		lost = 1
+	case failed, denied:
+		if !e.waiting {
+			e.waiting = true
+			q.pending = slices.Insert(q.pending, 0, e)
+		}
+		if len(q.pending) > maxPending {
+			q.abandon(q.pending[0])
+			lost = 1
+		}
+	}
+	q.mu.Unlock()
+	for range lost {
+		q.dropped()
+	}
+}
+
+func (q *queue) bucketOf(uid string, now time.Time) *bucket {
+	b := q.pods[uid]
+	if b != nil {
+		return b
+	}
+	if len(q.pods) >= maxBuckets {
+		for k, b := range q.pods {
+			if b.full(now) {
+				delete(q.pods, k)
+			}
+		}
+		if len(q.pods) >= maxBuckets {
+			clear(q.pods) // the bound on all Events still holds
+		}
+	}
+	fresh := newBucket(podBurst, podRefill, now)
+	q.pods[uid] = &fresh
+	return &fresh
+}
+
+// bucket lets burst through at once and then one in every refill.
+type bucket struct {
+	burst  float64
+	refill time.Duration
+	tokens float64
+	at     time.Time
+}
+
+func newBucket(burst int, refill time.Duration, now time.Time) bucket {
+	return bucket{burst: float64(burst), refill: refill, tokens: float64(burst), at: now}
+}
+
+func (b *bucket) fill(now time.Time) {
+	if d := now.Sub(b.at); d > 0 {
+		b.tokens = min(b.burst, b.tokens+float64(d)/float64(b.refill))
+		b.at = now
+	}
+}
+
+func (b *bucket) take(now time.Time) bool {
+	b.fill(now)
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+func (b *bucket) full(now time.Time) bool { b.fill(now); return b.tokens == b.burst }
+
+// in is how long until take works.
+func (b *bucket) in(now time.Time) time.Duration {
+	b.fill(now)
+	return max(time.Duration((1-b.tokens)*float64(b.refill)), time.Millisecond)
+}

@@ -1,0 +1,27 @@
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// kind is what an Event of one reason is: its type, and the action it is about.
+type kind struct{ eventType, action string }
+
+// kindOf has every reason of a notice. What is on no list is a warning: nobody
+// is told too loudly by mistake but nobody misses anything either.
+func kindOf(reason string) kind {
+	switch reason {
+	case string(policy.InvalidQoS), string(policy.InvalidAnnotation), "InvalidRequest", "SMTAlignmentError", "TopologyAffinityError",
+		"InsufficientCPUs", "ExclusivityError", string(policy.Unauthorized), string(policy.KubeletOwned):
+		return kind{corev1.EventTypeWarning, "Admit"}
+	case "CPUsOnline":
+		return kind{corev1.EventTypeNormal, "Place"}
+	case "AllocationLost", "CPUsOffline", "KubeletPinMoved", "LimitUnequal", "NUMANodeLost", "SharedPoolOverlaps":
+		return kind{corev1.EventTypeWarning, "Place"}
+	case "CapExemptionIgnored", "ResourceStatusIgnored", "UnknownNodeLabel":
+		return kind{corev1.EventTypeWarning, "Configure"}
+	}
+	return kind{corev1.EventTypeWarning, "Place"}
+}

@@ -1,0 +1,171 @@
+package nrt
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Annotations of the object, in the JSON that Koordinator's scheduler parses.
+const (
+	AnnManagerPolicy = "kubelet.koordinator.sh/cpu-manager-policy"
+	AnnAllocs        = "node.koordinator.sh/pod-cpu-allocs"
+	AnnReservation   = "node.koordinator.sh/reservation"
+	AnnSharedPools   = "node.koordinator.sh/cpu-shared-pools"
+	AnnBEPools       = "node.koordinator.sh/be-cpu-shared-pools"
+	AnnTopology      = "node.koordinator.sh/cpu-topology"
+	// AnnOmitted names annotations that did not fit into the object.
+	AnnOmitted = "quietcore.dev/omitted-annotations"
+)
+
+// maxAnnotations is less than the 256 KiB that the API server allows an object,
+// for others annotate too.
+const maxAnnotations = 240 << 10
+
+// ManagerPolicy is kubelet's CPU manager, with the CPUs that are never given
+// exclusively although pods share them.
+type ManagerPolicy struct {
+	Policy       string            `json:"policy,omitempty"`
+	Options      map[string]string `json:"options,omitempty"`
+	ReservedCPUs string            `json:"reservedCPUs,omitempty"`
+}
+
+// CPUTopology lists the CPUs that are on.
+type CPUTopology struct {
+	Detail []CPUInfo `json:"detail,omitempty"`
+}
+
+// CPUInfo says where a CPU is.
+type CPUInfo struct {
+	ID     int32 `json:"id"`
+	Core   int32 `json:"core"`
+	Socket int32 `json:"socket"`
+	Node   int32 `json:"node"`
+}
+
+// PodAlloc is a pod with CPUs of its own.
+type PodAlloc struct {
+	Namespace        string `json:"namespace,omitempty"`
+	Name             string `json:"name,omitempty"`
+	UID              string `json:"uid,omitempty"`
+	CPUSet           string `json:"cpuset,omitempty"`
+	ManagedByKubelet bool   `json:"managedByKubelet,omitempty"`
+}
+
+// SharedPool is the part of a pool that lies on one NUMA node.
+type SharedPool struct {
+	Socket int32  `json:"socket"`
+	Node   int32  `json:"node"`
+	CPUSet string `json:"cpuset,omitempty"`
+}
+
+// Reservation names CPUs that nobody may be given.
+type Reservation struct {
+	ReservedCPUs string `json:"reservedCPUs,omitempty"`
+	ApplyPolicy  string `json:"applyPolicy,omitempty"`
+}
+
+func annotations(in *Input) map[string]string {
+	s := in.Snapshot
+	allocs, owned := podAllocs(s)
+	neverExclusive := s.Reserved.Or(s.System)
+	name := in.Kubelet.CPUManagerPolicy
+	if name == "" {
+		name = "none"
+	}
+	values := []struct {
+		key   string
+		value any
+	}{ // the most important first
+		{AnnManagerPolicy, ManagerPolicy{Policy: name, Options: in.Kubelet.Options, ReservedCPUs: neverExclusive.String()}},
+		{AnnSharedPools, sharedPools(s, s.Shared)},
+		{AnnBEPools, sharedPools(s, s.BE)},
+		{AnnReservation, reservation(s, owned)},
+		{AnnAllocs, allocs},
+		{AnnTopology, cpuTopology(s)},
+	}
+	all, size, omitted := map[string]string{}, 0, []string{}
+	for _, v := range values {
+		text, err := json.Marshal(v.value)
+		if err != nil || size+len(v.key)+len(text) > maxAnnotations {
+			omitted = append(omitted, v.key)
+			continue
+		}
+		all[v.key] = string(text)
+		size += len(v.key) + len(text)
+	}
+	if len(omitted) > 0 {
+		text, _ := json.Marshal(omitted) // strings always marshal
+		all[AnnOmitted] = string(text)
+	}
+	return all
+}
+
+// podAllocs lists the pods with CPUs of their own by UID, and the sum of them.
+func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
+	type owner struct {
+		alloc PodAlloc
+		cpus  cpuset.Set
+	}
+	owners := map[string]*owner{}
+	var sum cpuset.Set
+	for _, c := range s.Containers {
+		if c.Pool != policy.PoolExclusive || c.Need.Own == nil {
+			continue
+		}
+		o := owners[c.PodUID]
+		if o == nil {
+			o = &owner{alloc: PodAlloc{Namespace: c.Namespace, Name: c.Pod, UID: c.PodUID, ManagedByKubelet: c.ByKubelet}}
+			owners[c.PodUID] = o
+		}
+		o.cpus.AddSet(c.Need.Own)
+		sum.AddSet(c.Need.Own)
+	}
+	list := make([]PodAlloc, 0, len(owners))
+	for _, o := range owners {
+		o.alloc.CPUSet = o.cpus.String()
+		list = append(list, o.alloc)
+	}
+	slices.SortFunc(list, func(a, b PodAlloc) int { return cmp.Compare(a.UID, b.UID) })
+	return list, sum
+}
+
+// reservation names what a scheduler that counts CPUs itself would take for free:
+// siblings kept idle, CPUs outside of every pool, and those of owners that have
+// no container at the moment.
+func reservation(s *policy.Snapshot, owned cpuset.Set) Reservation {
+	isolated := s.Topology.Isolated().And(s.Topology.Online())
+	nobodys := s.Withheld.Or(isolated.Minus(s.Shared).Minus(s.BE)).Or(s.Exclusive.Minus(owned))
+	if nobodys.IsEmpty() {
+		return Reservation{}
+	}
+	return Reservation{ReservedCPUs: nobodys.String(), ApplyPolicy: "ReservedCPUsOnly"}
+}
+
+func sharedPools(s *policy.Snapshot, pool cpuset.Set) []SharedPool {
+	list := []SharedPool{}
+	for i := range s.Topology.Nodes() {
+		n := &s.Topology.Nodes()[i]
+		part := n.CPUs.And(pool)
+		first, ok := s.Topology.CPU(part.First())
+		if !ok {
+			continue
+		}
+		list = append(list, SharedPool{Socket: int32(first.Socket), Node: int32(n.ID), CPUSet: part.String()})
+	}
+	return list
+}
+
+func cpuTopology(s *policy.Snapshot) CPUTopology {
+	online := s.Topology.Online()
+	var t CPUTopology
+	for _, c := range s.Topology.CPUs() {
+		if online.Has(c.ID) {
+			t.Detail = append(t.Detail, CPUInfo{ID: int32(c.ID), Core: int32(c.Core), Socket: int32(c.Socket), Node: int32(c.Node)})
+		}
+	}
+	return t
+}

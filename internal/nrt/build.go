@@ -1,0 +1,250 @@
+package nrt
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/k8stopologyawareschedwg/noderesourcetopology-api/pkg/apis/topology/v1alpha2"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// LabelManagedBy says who writes an object.
+const LabelManagedBy = "app.kubernetes.io/managed-by"
+
+// DefaultManagedBy is what Koordinator's components look for.
+const DefaultManagedBy = "Koordinator"
+
+// Attributes of the object, as the community's scheduler plugin reads them.
+const (
+	AttributePolicy = "topologyManagerPolicy"
+	AttributeScope  = "topologyManagerScope"
+)
+
+// Amounts are quantities in bytes or pieces, by NUMA node ID and resource name.
+type Amounts map[int]map[string]int64
+
+// Kubelet is what kubelet's configuration says about topology.
+type Kubelet struct {
+	CPUManagerPolicy string // none or static; empty is none
+	Options          map[string]string
+	TopologyPolicy   string // none, best-effort, restricted or single-numa-node; empty is none
+	TopologyScope    string // container or pod; empty is container
+}
+
+// Input is everything that the object is made of.
+type Input struct {
+	Node      string
+	NodeUID   types.UID // of the Node object, which then owns this one; empty: unknown
+	ManagedBy string    // empty: DefaultManagedBy
+	Snapshot  *policy.Snapshot
+	// SharedFloor is how many CPUs the shared pool keeps; 0: one physical core.
+	SharedFloor int
+	Kubelet     Kubelet
+	// Alignment is the Node's label, None or empty where it sets nothing. It goes
+	// before kubelet's topology manager, as it does for pods.
+	Alignment string
+
+	// Capacity, Reserved and Taken are of every resource but cpu: what there is,
+	// what kubelet keeps from pods, and what containers hold exclusively. Without a
+	// capacity of memory the topology's is taken, less hugepages.
+	Capacity Amounts
+	Reserved Amounts
+	Taken    Amounts
+}
+
+// Build makes the object. It shares no memory with the input.
+func Build(in Input) *v1alpha2.NodeResourceTopology {
+	managedBy := in.ManagedBy
+	if managedBy == "" {
+		managedBy = DefaultManagedBy
+	}
+	policies, attributes := topologyManager(&in)
+	o := &v1alpha2.NodeResourceTopology{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha2.SchemeGroupVersion.String(), Kind: "NodeResourceTopology"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: in.Node, Labels: map[string]string{LabelManagedBy: managedBy}, Annotations: annotations(&in),
+		},
+		TopologyPolicies: policies,
+		Attributes:       attributes,
+		Zones:            zones(&in),
+	}
+	if in.NodeUID != "" {
+		// The garbage collector then removes the object with its node.
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: in.Node, UID: in.NodeUID}}
+	}
+	return o
+}
+
+const (
+	scopePod       = "pod"
+	scopeContainer = "container"
+)
+
+// level is one topology policy in the words of everybody who reads or writes it.
+type level struct {
+	alignment string // Koordinator's node label
+	kubelet   string
+	pod       []string // topologyPolicies in pod scope
+	container []string
+}
+
+// levels has the community's word first, since its scheduler plugin reads no
+// other, and then the one that Koordinator's scheduler knows: it reads them all,
+// and has no word for an alignment by container, which is by pod here anyway.
+func levels() []level {
+	word := func(p ...v1alpha2.TopologyManagerPolicy) []string {
+		var s []string
+		for _, w := range p {
+			s = append(s, string(w))
+		}
+		return s
+	}
+	return []level{
+		{"BestEffort", "best-effort", word(v1alpha2.BestEffortPodLevel, v1alpha2.BestEffort), word(v1alpha2.BestEffortContainerLevel, v1alpha2.BestEffort)},
+		{"Restricted", "restricted", word(v1alpha2.RestrictedPodLevel, v1alpha2.Restricted), word(v1alpha2.RestrictedContainerLevel, v1alpha2.Restricted)},
+		{"SingleNUMANode", "single-numa-node", word(v1alpha2.SingleNUMANodePodLevel), word(v1alpha2.SingleNUMANodeContainerLevel, v1alpha2.SingleNUMANodePodLevel)},
+	}
+}
+
+func topologyManager(in *Input) ([]string, v1alpha2.AttributeList) {
+	scope := in.Kubelet.TopologyScope
+	if scope == "" {
+		scope = scopeContainer
+	}
+	found := level{kubelet: "none", pod: []string{string(v1alpha2.None)}, container: []string{string(v1alpha2.None)}}
+	labelled := false
+	for _, l := range levels() {
+		if l.alignment == in.Alignment {
+			found, scope, labelled = l, scopePod, true
+		}
+		if l.kubelet == in.Kubelet.TopologyPolicy && !labelled {
+			found = l
+		}
+	}
+	policies := found.container
+	if scope == scopePod {
+		policies = found.pod
+	}
+	return policies, v1alpha2.AttributeList{{Name: AttributePolicy, Value: found.kubelet}, {Name: AttributeScope, Value: scope}}
+}
+
+func zoneName(node int) string { return "node-" + strconv.Itoa(node) }
+
+// zones lists every NUMA node, those that have memory only too.
+func zones(in *Input) v1alpha2.ZoneList {
+	t := in.Snapshot.Topology
+	left := leftFor(in)
+	list := make(v1alpha2.ZoneList, 0, len(t.Nodes()))
+	for i := range t.Nodes() {
+		n := &t.Nodes()[i]
+		z := v1alpha2.Zone{Name: zoneName(n.ID), Type: "Node"}
+		for j := range t.Nodes() {
+			z.Costs = append(z.Costs, v1alpha2.CostInfo{Name: zoneName(t.Nodes()[j].ID), Value: int64(t.Distance(i, j))})
+		}
+		z.Resources = append(v1alpha2.ResourceInfoList{cpuOf(in, n, left)}, othersOf(in, n)...)
+		list = append(list, z)
+	}
+	return list
+}
+
+// leftFor is how many CPUs may still leave the shared pool before its floor.
+func leftFor(in *Input) int {
+	floor := in.SharedFloor
+	if floor <= 0 {
+		floor = in.Snapshot.Topology.ThreadsPerCore()
+	}
+	return max(0, in.Snapshot.Shared.Count()-floor)
+}
+
+// free is what may be given exclusively. The shared pool may overlap owners where
+// hardware left it nothing else.
+func free(s *policy.Snapshot) cpuset.Set {
+	f := s.Shared
+	for _, taken := range []*cpuset.Set{&s.Reserved, &s.System, &s.Exclusive, &s.Withheld} {
+		f.RemoveSet(taken)
+	}
+	return f
+}
+
+// cpuOf counts a node's CPUs. Allocatable are all that are on: Koordinator's
+// scheduler takes off itself what the annotations name as reserved or given away,
+// and would take it off twice. What is available is bounded by the shared pool's
+// floor in each zone, since one pod may take all that is left from any of them.
+func cpuOf(in *Input, n *topology.Node, left int) v1alpha2.ResourceInfo {
+	s := in.Snapshot
+	online := s.Topology.Online()
+	f := free(s)
+	return v1alpha2.ResourceInfo{
+		Name:        "cpu",
+		Capacity:    *resource.NewQuantity(int64(n.CPUs.Count()), resource.DecimalSI),
+		Allocatable: *resource.NewQuantity(int64(n.CPUs.CountAnd(&online)), resource.DecimalSI),
+		Available:   *resource.NewQuantity(int64(min(left, n.CPUs.CountAnd(&f))), resource.DecimalSI),
+	}
+}
+
+const (
+	memory     = "memory"
+	hugepages  = "hugepages-"
+	maxPerZone = 64 // resources of a zone; nobody has as many kinds of devices
+)
+
+func othersOf(in *Input, n *topology.Node) v1alpha2.ResourceInfoList {
+	capacity := make(map[string]int64, len(in.Capacity[n.ID])+1)
+	var huge int64
+	for name, amount := range in.Capacity[n.ID] {
+		if name == "cpu" || name == "" || amount < 0 {
+			continue
+		}
+		capacity[name] = amount
+		if strings.HasPrefix(name, hugepages) {
+			huge += amount
+		}
+	}
+	if _, given := capacity[memory]; !given && n.MemoryBytes > 0 {
+		capacity[memory] = max(0, int64(min(n.MemoryBytes, 1<<62))-huge)
+	}
+	var list v1alpha2.ResourceInfoList
+	for _, name := range sortedNames(capacity) {
+		if len(list) == maxPerZone {
+			break
+		}
+		c := capacity[name]
+		allocatable := min(c, max(0, c-max(0, in.Reserved[n.ID][name])))
+		available := min(allocatable, max(0, allocatable-max(0, in.Taken[n.ID][name])))
+		format := resource.DecimalSI
+		if name == memory || strings.HasPrefix(name, hugepages) {
+			format = resource.BinarySI
+		}
+		list = append(list, v1alpha2.ResourceInfo{
+			Name: name, Capacity: *resource.NewQuantity(c, format),
+			Allocatable: *resource.NewQuantity(allocatable, format), Available: *resource.NewQuantity(available, format),
+		})
+	}
+	return list
+}
+
+// sortedNames has memory and hugepages before devices.
+func sortedNames(m map[string]int64) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	rank := func(name string) string {
+		switch {
+		case name == memory:
+			return "0"
+		case strings.HasPrefix(name, hugepages):
+			return "1" + name
+		}
+		return "2" + name
+	}
+	slices.SortFunc(names, func(a, b string) int { return strings.Compare(rank(a), rank(b)) })
+	return names
+}

@@ -1,0 +1,118 @@
+package plugin
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// server stands for whoever follows the API server.
+type server struct {
+	mu      sync.Mutex
+	facts   map[string]policy.PodFacts
+	notices []policy.Notice
+	changes int
+}
+
+func (s *server) options(o *Options) {
+	o.Facts = func(uid string) (policy.PodFacts, bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f, ok := s.facts[uid]
+		return f, ok
+	}
+	o.Notify = func(n policy.Notice) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.notices = append(s.notices, n)
+	}
+	o.Changed = func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.changes++
+	}
+}
+
+func (s *server) reasons() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, n := range s.notices {
+		all = append(all, n.Pod.Name+" "+n.Reason)
+	}
+	return strings.Join(all, ", ")
+}
+
+// A container without a limit hides in the runtime's sum: only the API server
+// knows that the pod may not own CPUs before its container comes.
+func TestTheAPIServersWordGoesBeforeTheRuntimes(t *testing.T) {
+	s := &server{facts: map[string]policy.PodFacts{
+		"uid-hidden": {UID: "uid-hidden", Owner: "Deployment/hidden", Resources: policy.Resources{RequestMilli: 2000, LimitMilli: policy.NoLimit}},
+		"uid-known":  {UID: "uid-known", Owner: "StatefulSet/known", Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}},
+	}}
+	n := newNode(t, grid(t, testGrid))
+	n.up(s.options)
+	hidden := spec{name: "hidden", class: policy.LSR, qos: policy.Burstable, ctrs: []ctr{{name: "main", request: 2000}}}
+	err := n.nri.RunPodSandbox(short(t), &api.RunPodSandboxRequest{Pod: hidden.sandbox("sb-hidden")})
+	if err == nil || !strings.Contains(err.Error(), "requests 2000m and is limited to nothing") {
+		t.Errorf("the sandbox of a pod without a limit: %v", err)
+	}
+	mustRun(t, n, lsr("known", 2000))
+	n.want("known-main", "0-1")
+	if c := n.plugin.Snapshot().Containers; len(c) != 1 || c[0].Owner != "StatefulSet/known" {
+		t.Errorf("the containers are %+v", c)
+	}
+}
+
+func TestFactsThatComeLateTellTheOwnerAndMoveNobody(t *testing.T) {
+	s := &server{facts: map[string]policy.PodFacts{}}
+	n := newNode(t, grid(t, testGrid))
+	n.up(s.options)
+	mustRun(t, n, lsr("db", 2000), burstable("web"))
+	before := n.on("db-main")
+	late := policy.PodFacts{UID: "uid-db", Owner: "Deployment/db", Resources: policy.Resources{RequestMilli: 4000, LimitMilli: 4000}}
+	for range 2 {
+		if err := n.plugin.Submit(short(t), late); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.settle()
+	if got := n.on("db-main"); got != before {
+		t.Errorf("the pod moved from %s to %s by a wish that kubelet has not granted", before, got)
+	}
+	for _, c := range n.plugin.Snapshot().Containers {
+		if want := map[string]string{"db": "Deployment/db"}[c.Pod]; c.Owner != want {
+			t.Errorf("pod %s has the owner %q, want %q", c.Pod, c.Owner, want)
+		}
+	}
+}
+
+func TestRefusalsAndNoticesAreToldOnce(t *testing.T) {
+	s := &server{}
+	n := newNode(t, grid(t, testGrid))
+	n.up(s.options)
+	for i := range 20 {
+		sandbox := lsr("odd", 1500).sandbox(fmt.Sprint("try-", i))
+		if n.nri.RunPodSandbox(short(t), &api.RunPodSandboxRequest{Pod: sandbox}) == nil {
+			t.Fatal("the pod was admitted")
+		}
+		n.removeSandbox(sandbox)
+	}
+	if got := s.reasons(); got != "odd InvalidRequest" {
+		t.Errorf("people were told %q", got)
+	}
+	if err := n.plugin.Submit(short(t), policy.NodeLabels{Labels: map[string]string{policy.LabelBind: "Sideways"}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node's notice is told", func() bool { return s.reasons() == "odd InvalidRequest,  UnknownNodeLabel" })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changes == 0 {
+		t.Error("nobody was told of a change")
+	}
+}

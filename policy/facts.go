@@ -1,0 +1,75 @@
+package policy
+
+// PodFacts is a pod as the API server has it: exact where the runtime has only
+// sums, and who made it. It may come with the pod, later, or never.
+type PodFacts struct {
+	UID string `json:"uid"`
+	// Resources are the pod's sums as kubelet counts them; LimitMilli is NoLimit
+	// where a container has no limit.
+	Resources Resources `json:"resources"`
+	// Owner names the job, such as Deployment/web; pods of one owner are tasks of it.
+	Owner string `json:"owner,omitempty"`
+	// BatchMilli is what the pod requests of lent CPUs, in thousandths of a CPU.
+	BatchMilli int64 `json:"batchMilli,omitempty"`
+}
+
+// learn takes over what is told with a pod that is new.
+func (p *pod) learn(f *PodFacts) {
+	if f == nil {
+		return
+	}
+	r := f.Resources
+	p.resources, p.hidden = &r, false
+	p.owner, p.batch, p.known = f.Owner, f.BatchMilli, true
+}
+
+// podFacts takes over what is told of a pod that runs. It moves nothing: a resize
+// is followed when the runtime is told of it, not when somebody wishes it.
+func (m *Machine) podFacts(f PodFacts) {
+	p := m.pods[f.UID]
+	if p == nil {
+		return
+	}
+	if p.owner != f.Owner || p.batch != f.BatchMilli || !p.known {
+		p.owner, p.batch, p.known = f.Owner, f.BatchMilli, true
+		m.news = true
+		for _, c := range p.containers {
+			m.views.touch(c)
+		}
+	}
+	r := f.Resources
+	switch {
+	case p.in.exclusive() && !p.kubelet && p.grant == nil && p.resources == nil && p.degraded == "":
+		// A refusal now has nobody to refuse; its first container has.
+		p.resources = &r
+		if err := m.placeExclusive(p, nil); err != nil {
+			p.resources = nil
+			return
+		}
+		m.own(p)
+		m.recompute()
+		m.explain(p)
+		m.podChanged(p)
+	case p.grant != nil && p.hidden:
+		p.hidden = false
+		if r.LimitMilli != r.RequestMilli {
+			m.notice(p, "LimitUnequal", "%s pods need a CPU request equal to the limit, this pod requests %s and is limited to %s; it keeps its CPUs", p.in.class, milli(r.RequestMilli), milli(r.LimitMilli))
+		}
+	case p.grant == nil && (p.resources == nil || p.hidden):
+		p.resources, p.hidden = &r, false
+		// Nobody runs yet, so it can be bound as it would have been.
+		if len(p.all) == 0 && p.nodes == nil && p.degraded == "" && p.in.class == LS && m.placeShared(p, nil) == nil && p.nodes != nil {
+			m.bound[p.ref.UID] = p
+			m.explain(p)
+			m.podChanged(p)
+		}
+	}
+}
+
+// facts are what Checkpoint has to tell again.
+func (p *pod) facts() *PodFacts {
+	if !p.known || p.resources == nil {
+		return nil
+	}
+	return &PodFacts{UID: p.ref.UID, Resources: *p.resources, Owner: p.owner, BatchMilli: p.batch}
+}

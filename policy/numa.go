@@ -1,0 +1,431 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// apart is how much a pod wants pods that use one NUMA node and pods that use
+// several to keep off each other's nodes.
+type apart uint8
+
+const (
+	together apart = iota
+	apartPreferred
+	apartRequired
+)
+
+// numaSpec is the annotation numa-topology-spec.
+type numaSpec struct {
+	Policy    string `json:"numaTopologyPolicy"`
+	Exclusive string `json:"singleNUMANodeExclusive"`
+}
+
+func alignmentName(a cpuallocator.Alignment) string {
+	return [...]string{"None", "BestEffort", "Restricted", "SingleNUMANode"}[a]
+}
+
+func alignmentNamed(name string) (cpuallocator.Alignment, bool) {
+	for a := cpuallocator.AlignNone; a <= cpuallocator.AlignSingleNode; a++ {
+		if alignmentName(a) == name {
+			return a, true
+		}
+	}
+	return cpuallocator.AlignNone, false
+}
+
+// binds says that an alignment is a demand, which an LS pod follows too.
+func binds(a cpuallocator.Alignment) bool {
+	return a == cpuallocator.AlignRestricted || a == cpuallocator.AlignSingleNode
+}
+
+func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
+	var spec numaSpec
+	err := decode(p, AnnNUMASpec, &spec)
+	own, known := alignmentNamed(spec.Policy)
+	if err == nil && !known && spec.Policy != "" {
+		err = refuse(InvalidAnnotation, "annotation %s: numaTopologyPolicy is %s; it must be None, BestEffort, Restricted or SingleNUMANode", AnnNUMASpec, literal(spec.Policy))
+	}
+	switch spec.Exclusive {
+	case "Preferred":
+		in.apart = apartPreferred
+	case "Required":
+		in.apart = apartRequired
+	case "":
+	default:
+		if err == nil {
+			err = refuse(InvalidAnnotation, "annotation %s: singleNUMANodeExclusive is %s; it must be Preferred or Required", AnnNUMASpec, literal(spec.Exclusive))
+		}
+	}
+	node, label := labelledAlignment(m.cfg.NodeLabels)
+	said := known && own != cpuallocator.AlignNone
+	if err == nil && said && label != "" && own != node && (in.exclusive() || in.class == LS) {
+		err = refuse(InvalidRequest, "the pod asks for the NUMA policy %s and node label %s demands %s; drop the pod's policy or choose another node", alignmentName(own), label, alignmentName(node))
+	}
+	if in.class == LS {
+		// Kubelet's topology manager and the configuration are about pods that own CPUs.
+		in.request.Alignment = node
+		if label == "" {
+			in.request.Alignment = own
+		}
+		in.bindNode = !in.burst && binds(in.request.Alignment)
+		return err
+	}
+	in.request.Alignment = m.exclusiveAlignment(node, own, known)
+	return err
+}
+
+// exclusiveAlignment is the alignment of a pod that owns CPUs.
+func (m *Machine) exclusiveAlignment(node, own cpuallocator.Alignment, said bool) cpuallocator.Alignment {
+	if node != cpuallocator.AlignNone {
+		return node
+	}
+	switch m.cfg.Kubelet.TopologyPolicy {
+	case "best-effort":
+		return cpuallocator.AlignBestEffort
+	case "restricted":
+		return cpuallocator.AlignRestricted
+	case "single-numa-node":
+		return cpuallocator.AlignSingleNode
+	}
+	if said {
+		return own
+	}
+	return m.cfg.Allocation.Alignment
+}
+
+// bars are the NUMA nodes that a pod has to keep off: where it would use that
+// node alone, and where it would use several.
+type bars struct{ alone, several cpuset.Set }
+
+func (b *bars) bar(nodes cpuset.Set) {
+	if nodes.Count() == 1 {
+		b.several.AddSet(&nodes)
+	} else {
+		b.alone.AddSet(&nodes)
+	}
+}
+
+func (b *bars) hit(nodes cpuset.Set) bool {
+	if nodes.Count() == 1 {
+		return b.alone.Intersects(&nodes)
+	}
+	return b.several.Intersects(&nodes)
+}
+
+// barsFor finds the nodes that singleNUMANodeExclusive keeps a pod off, by its
+// own word or by that of who is there. hard is what is Required, soft all of it.
+func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
+	some = p.in.apart != together
+	for _, pods := range []map[string]*pod{m.exclusive, m.bound} {
+		for _, o := range pods {
+			some = some || o.in.apart != together
+		}
+	}
+	if !some {
+		return hard, soft, false
+	}
+	for _, o := range m.pods {
+		nodes := m.usedBy(o)
+		level := max(p.in.apart, o.in.apart)
+		if o == p || level == together || nodes.IsEmpty() {
+			continue
+		}
+		soft.bar(nodes)
+		if level == apartRequired {
+			hard.bar(nodes)
+		}
+	}
+	return hard, soft, true
+}
+
+// usedBy are the NUMA nodes that a pod is held on; none for one in a whole pool.
+func (m *Machine) usedBy(p *pod) cpuset.Set {
+	switch {
+	case p.grant != nil:
+		return m.topo.NodesOf(p.grant.cpus)
+	case p.kubelet:
+		return m.topo.NodesOf(union(p.entries))
+	case p.nodes != nil:
+		return *p.nodes
+	}
+	return cpuset.Set{}
+}
+
+// question is a request to the allocator with what does not change between two
+// tries.
+type question struct {
+	m       *Machine
+	free    cpuset.Set
+	held    []cpuallocator.Held
+	devices cpuset.Set // NUMA node IDs of the pod's devices that have CPUs too
+}
+
+// search answers a pod's request. What it grows from stays, so a pod that grows
+// is not moved nearer to anything.
+func (m *Machine) search(p *pod, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+	q := question{m: m, free: m.free(), held: m.held(p)}
+	if !r.Keep.IsEmpty() {
+		return q.ask(r)
+	}
+	m.besideMemory(&r)
+	if p.devices != nil {
+		q.devices = p.devices.And(m.nodesWithCPUs())
+	}
+	hard, soft, some := m.barsFor(p)
+	if !some {
+		return q.near(r)
+	}
+	return q.apart(r, hard, soft)
+}
+
+func (q *question) ask(r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+	return q.m.alloc.Allocate(q.free, q.held, r)
+}
+
+// besideMemory keeps a pod that has to be on one NUMA node off those that have no
+// memory of their own.
+func (m *Machine) besideMemory(r *cpuallocator.Request) {
+	if r.Alignment != cpuallocator.AlignSingleNode || !r.Nodes.IsEmpty() {
+		return
+	}
+	all := m.nodesWithCPUs()
+	if some := all.And(m.topo.MemoryNodes()); some != all {
+		r.Nodes = some
+	}
+}
+
+func (m *Machine) nodesWithCPUs() cpuset.Set {
+	var nodes cpuset.Set
+	for i := range m.topo.Nodes() {
+		if n := &m.topo.Nodes()[i]; !n.CPUs.IsEmpty() {
+			nodes.Add(n.ID)
+		}
+	}
+	return nodes
+}
+
+// apart answers a request that has to keep off nodes: as it comes if that keeps
+// off them, else on one node, else on several that are not barred.
+func (q *question) apart(r cpuallocator.Request, hard, soft bars) (cpuallocator.Result, *Refusal) {
+	first, err := q.near(r)
+	if err != nil {
+		return first, err
+	}
+	nodes := q.m.topo.NodesOf(first.CPUs)
+	if !soft.hit(nodes) {
+		return first, nil
+	}
+	if better, ok := q.clear(r, soft); ok {
+		return better, nil
+	}
+	if !hard.hit(nodes) {
+		return first, nil
+	}
+	if better, ok := q.clear(r, hard); ok {
+		return better, nil
+	}
+	return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for, and pods on one NUMA node and pods on several have to keep apart (singleNUMANodeExclusive): "+
+		"%s, and what is left does not hold the request", r.CPUs, hard)
+}
+
+func (b bars) String() string {
+	var parts []string
+	if !b.several.IsEmpty() {
+		parts = append(parts, "pods on one node are on "+nodesText(&b.several))
+	}
+	if !b.alone.IsEmpty() {
+		parts = append(parts, "pods on several are on "+nodesText(&b.alone))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// clear answers a request off the barred nodes.
+func (q *question) clear(r cpuallocator.Request, b bars) (cpuallocator.Result, bool) {
+	allowed := r.Nodes
+	if allowed.IsEmpty() {
+		allowed = q.m.nodesWithCPUs()
+	}
+	one := r
+	one.Alignment = cpuallocator.AlignSingleNode
+	if one.Nodes = allowed.Minus(b.alone); !one.Nodes.IsEmpty() {
+		if found, err := q.near(one); err == nil {
+			return found, true
+		}
+	}
+	if r.Alignment == cpuallocator.AlignSingleNode {
+		return cpuallocator.Result{}, false
+	}
+	limit := q.limit(r)
+	if r.Nodes = allowed.Minus(b.several); r.Nodes.IsEmpty() {
+		return cpuallocator.Result{}, false
+	}
+	found, err := q.near(r)
+	if err != nil {
+		return cpuallocator.Result{}, false
+	}
+	nodes := q.m.topo.NodesOf(found.CPUs)
+	return found, nodes.Count() <= limit && !b.hit(nodes)
+}
+
+// limit is how many NUMA nodes the request may use at most.
+func (q *question) limit(r cpuallocator.Request) int {
+	switch r.Alignment {
+	case cpuallocator.AlignSingleNode:
+		return 1
+	case cpuallocator.AlignRestricted:
+		r.Alignment, r.Exclusive, r.ExclusiveRequired = cpuallocator.AlignNone, cpuallocator.ExclusiveNone, false
+		if found, err := q.m.alloc.Allocate(q.m.topo.Online(), nil, r); err == nil {
+			nodes := q.m.topo.NodesOf(found.CPUs)
+			return nodes.Count()
+		}
+	}
+	return len(q.m.topo.Nodes())
+}
+
+// near answers a request close to the pod's devices: on their nodes where the
+// alignment is a demand, and otherwise where it costs nothing that goes before the
+// choice among equal nodes.
+func (q *question) near(r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+	first, err := q.ask(r)
+	if q.devices.IsEmpty() || err != nil {
+		return first, err
+	}
+	nodes := q.m.topo.NodesOf(first.CPUs)
+	demand := binds(r.Alignment)
+	if q.devices.SubsetOf(&nodes) || !demand && nodes.SubsetOf(&q.devices) {
+		return first, nil
+	}
+	count := nodes.Count()
+	if demand {
+		count = q.limit(r)
+		if most := q.devices.Count(); most > count {
+			return first, refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on %s and %s allows %d for %d CPUs", nodesText(&q.devices), alignmentName(r.Alignment), count, r.CPUs)
+		}
+	}
+	asFound := q.costOf(first.CPUs, &r)
+	best, least, covered := first, asFound, -1
+	if !demand {
+		both := nodes.And(q.devices)
+		covered = both.Count()
+	}
+	for _, some := range q.around(r, count) {
+		r.Nodes = some
+		found, err := q.ask(r)
+		if err != nil {
+			continue
+		}
+		on := q.m.topo.NodesOf(found.CPUs)
+		both := on.And(q.devices)
+		n, c := both.Count(), q.costOf(found.CPUs, &r)
+		if demand && n < q.devices.Count() || !demand && slices.Compare(c.before(), asFound.before()) > 0 {
+			continue
+		}
+		if n > covered || n == covered && slices.Compare(c[:], least[:]) < 0 {
+			best, least, covered = found, c, n
+		}
+	}
+	if covered < 0 {
+		return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for by %s together with devices on %s, and there are not enough of them free there", r.CPUs, alignmentName(r.Alignment), nodesText(&q.devices))
+	}
+	return best, nil
+}
+
+// cost is what the choice of NUMA nodes costs, in the allocator's order: nodes and
+// CPUs of owners to be avoided, uneven shares, nodes, the distance between them,
+// sockets, and last what the strategy says of equal ones.
+type cost [7]int
+
+// before is what goes before the choice among equal nodes.
+func (c *cost) before() []int { return c[:len(c)-1] }
+
+func (q *question) costOf(cpus cpuset.Set, r *cpuallocator.Request) (c cost) {
+	t := q.m.topo
+	nodes := t.NodesOf(cpus)
+	for _, h := range q.held {
+		if r.Exclusive == cpuallocator.ExclusiveNone || r.Exclusive == cpuallocator.PCPULevel && h.Exclusive != cpuallocator.PCPULevel {
+			continue
+		}
+		if theirs := t.NodesOf(h.CPUs); r.Exclusive == cpuallocator.NUMANodeLevel && h.Exclusive == cpuallocator.NUMANodeLevel && theirs.Intersects(&nodes) {
+			c[0]++
+		}
+		beside := t.Siblings(h.CPUs)
+		c[1] += cpus.CountAnd(&beside)
+	}
+	if r.Exclusive == cpuallocator.NUMANodeLevel && c[0] == 0 {
+		c[1] = 0 // the nodes are its own, and their cores with them
+	}
+	least, most, sockets := cpus.Count(), 0, map[int]bool{}
+	for i := range t.Nodes() {
+		n := &t.Nodes()[i]
+		if !nodes.Has(n.ID) {
+			continue
+		}
+		here := cpus.CountAnd(&n.CPUs)
+		least, most = min(least, here), max(most, here)
+		c[3]++
+		for j := range t.Nodes() {
+			if i != j && nodes.Has(t.Nodes()[j].ID) {
+				c[4] += t.Distance(i, j)
+			}
+		}
+		c[6] += q.free.CountAnd(&n.CPUs)
+	}
+	if r.Strategy == cpuallocator.DistributeEvenly && most-least > t.ThreadsPerCore() {
+		c[2] = 1
+	}
+	for cpu := range cpus.All() {
+		if on, ok := t.CPU(cpu); ok {
+			sockets[on.Socket] = true
+		}
+	}
+	c[5] = len(sockets)
+	if r.Strategy != cpuallocator.MostAllocated {
+		c[6] = -c[6]
+	}
+	return c
+}
+
+// maxAround bounds the sets of nodes that are tried around devices: all pairs of
+// a machine with a dozen nodes.
+const maxAround = 66
+
+// around lists the sets of count NUMA nodes that have the devices' nodes in them;
+// where those are more, it is them.
+func (q *question) around(r cpuallocator.Request, count int) []cpuset.Set {
+	allowed := r.Nodes
+	if allowed.IsEmpty() {
+		allowed = q.m.nodesWithCPUs()
+	}
+	sets := []cpuset.Set{q.devices.And(allowed)}
+	if sets[0].IsEmpty() {
+		return nil
+	}
+	for missing := count - sets[0].Count(); missing > 0; missing-- {
+		var larger []cpuset.Set
+		for _, s := range sets {
+			others := allowed.Minus(s)
+			for id := range others.All() {
+				// In ascending order beyond the devices' own, so that no set comes twice.
+				if added := s.Minus(q.devices); added.IsEmpty() || id > last(added) {
+					next := s
+					next.Add(id)
+					larger = append(larger, next)
+				}
+			}
+		}
+		sets = larger[:min(len(larger), maxAround)]
+	}
+	return sets
+}
+
+func last(s cpuset.Set) int {
+	most := -1
+	for id := range s.All() {
+		most = max(most, id)
+	}
+	return most
+}

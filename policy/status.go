@@ -1,0 +1,306 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// scheduled is what a trusted scheduler chose.
+type scheduled struct {
+	cpus  cpuset.Set
+	nodes cpuset.Set    // NUMA node IDs
+	milli map[int]int64 // of CPU on a node, where the scheduler said how much
+}
+
+// resourceStatus is the annotation resource-status, the proposal's and the later one.
+type resourceStatus struct {
+	CPUSet      string `json:"cpuset"`
+	SharedPools []struct {
+		Socket int `json:"socket"`
+		Node   int `json:"node"`
+	} `json:"cpuSharedPools"`
+	NUMANodes []struct {
+		Node      int                        `json:"node"`
+		Resources map[string]json.RawMessage `json:"resources"`
+	} `json:"numaNodeResources"`
+}
+
+func (m *Machine) statusOf(p *Pod, in *intent) *Refusal {
+	if p.Annotations[AnnStatus] == "" || in.class == BE || in.class == SYSTEM {
+		return nil
+	}
+	if !m.cfg.Authority.TrustStatus {
+		in.ignored = true
+		return nil
+	}
+	var status resourceStatus
+	if err := decode(p, AnnStatus, &status); err != nil {
+		return err
+	}
+	cpus, err := cpuset.Parse(status.CPUSet)
+	if err != nil {
+		return refuse(InvalidAnnotation, "annotation %s: %v", AnnStatus, err)
+	}
+	s := &scheduled{cpus: cpus}
+	if err := m.poolsIn(s, &status, in); err != nil {
+		return err
+	}
+	if err := m.nodesIn(s, &status); err != nil {
+		return err
+	}
+	if !s.cpus.IsEmpty() && !in.exclusive() {
+		return refuse(InvalidRequest, "annotation %s gives CPUs %s to a pod of class %s; only LSE and LSR pods own CPUs", AnnStatus, s.cpus, in.class)
+	}
+	if s.cpus.IsEmpty() && s.nodes.IsEmpty() {
+		return nil
+	}
+	in.scheduled = s
+	return nil
+}
+
+// poolsIn reads cpuSharedPools.
+func (m *Machine) poolsIn(s *scheduled, status *resourceStatus, in *intent) *Refusal {
+	for i, pool := range status.SharedPools {
+		if err := m.addNode(s, pool.Node); err != nil {
+			return err
+		}
+		if !m.onSocket(pool.Node, pool.Socket) {
+			return refuse(InvalidAnnotation, "annotation %s names NUMA node %d on socket %d; it has no CPU there", AnnStatus, pool.Node, pool.Socket)
+		}
+		for _, before := range status.SharedPools[:i] {
+			if before == pool {
+				return refuse(InvalidAnnotation, "annotation %s names the shared pool of socket %d and NUMA node %d twice", AnnStatus, pool.Socket, pool.Node)
+			}
+		}
+	}
+	if len(status.SharedPools) > 0 && in.class != LS {
+		return refuse(InvalidRequest, "annotation %s gives shared pools to a pod of class %s; only LS pods run in them", AnnStatus, in.class)
+	}
+	return nil
+}
+
+// nodesIn reads numaNodeResources. Resources other than CPU are the scheduler's
+// business.
+func (m *Machine) nodesIn(s *scheduled, status *resourceStatus) *Refusal {
+	for i, n := range status.NUMANodes {
+		if err := m.addNode(s, n.Node); err != nil {
+			return err
+		}
+		for _, before := range status.NUMANodes[:i] {
+			if before.Node == n.Node {
+				return refuse(InvalidAnnotation, "annotation %s: numaNodeResources names NUMA node %d twice", AnnStatus, n.Node)
+			}
+		}
+		text, ok := n.Resources["cpu"]
+		if !ok {
+			continue
+		}
+		milli, ok := milliOf(string(text))
+		if !ok {
+			return refuse(InvalidAnnotation, "annotation %s: numaNodeResources has %s of cpu on NUMA node %d, which is no amount such as 4 or 4000m", AnnStatus, literal(string(text)), n.Node)
+		}
+		if s.milli == nil {
+			s.milli = map[int]int64{}
+		}
+		s.milli[n.Node] = milli
+	}
+	return nil
+}
+
+// milliOf reads an amount of CPU as Kubernetes writes it, a string or a number.
+func milliOf(text string) (int64, bool) {
+	text = strings.TrimSuffix(strings.TrimPrefix(text, `"`), `"`)
+	unit := int64(1000)
+	switch {
+	case strings.HasSuffix(text, "m"):
+		text, unit = strings.TrimSuffix(text, "m"), 1
+	case strings.HasSuffix(text, "k"):
+		text, unit = strings.TrimSuffix(text, "k"), 1000_000
+	}
+	whole, fraction, dot := strings.Cut(text, ".")
+	if dot && unit != 1000 || dot && (fraction == "" || len(fraction) > 3) || len(whole) > 9 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(whole, 10, 32)
+	if err != nil {
+		return 0, false
+	}
+	milli := int64(n) * unit
+	if dot {
+		f, err := strconv.ParseUint((fraction + "00")[:3], 10, 16)
+		if err != nil {
+			return 0, false
+		}
+		milli += int64(f)
+	}
+	return milli, true
+}
+
+func (m *Machine) addNode(s *scheduled, id int) *Refusal {
+	for i := range m.topo.Nodes() {
+		if n := &m.topo.Nodes()[i]; n.ID == id && !n.CPUs.IsEmpty() {
+			s.nodes.Add(id)
+			return nil
+		}
+	}
+	return refuse(InvalidAnnotation, "annotation %s names NUMA node %d; this machine has no such node with CPUs", AnnStatus, id)
+}
+
+func (m *Machine) onSocket(node, socket int) bool {
+	for _, c := range m.topo.CPUs() {
+		if c.Node == node && c.Socket == socket {
+			return true
+		}
+	}
+	return false
+}
+
+// honour gives a pod the CPUs that a trusted scheduler chose, if that agrees with
+// what this node knows and demands.
+func (m *Machine) honour(p *pod, n int) *Refusal {
+	s := p.in.scheduled
+	if s.cpus.IsEmpty() {
+		return m.honourNodes(p, n)
+	}
+	cpus := s.cpus
+	if cpus.Count() != n {
+		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus, cpus.Count(), cpus, n)
+	}
+	if nodes := m.topo.NodesOf(cpus); !s.nodes.IsEmpty() && !nodes.SubsetOf(&s.nodes) {
+		return refuse(InvalidRequest, "annotation %s gives CPUs %s, which are on %s, and numaNodeResources names %s", AnnStatus, cpus, nodesText(&nodes), nodesText(&s.nodes))
+	}
+	if taken := cpus.And(m.pools.Kubelet); !taken.IsEmpty() {
+		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus, taken)
+	}
+	free := m.free()
+	if !cpus.SubsetOf(&free) {
+		return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s", AnnStatus, cpus, m.whyTaken(cpus.Minus(free)))
+	}
+	if err := m.fits(p, cpus); err != nil {
+		return err
+	}
+	r := p.in.request
+	r.CPUs = n
+	g := m.grantOf(p, cpus, r)
+	if err := m.mayOwn(p, g, cpuset.Set{}); err != nil {
+		return err
+	}
+	p.grant = g
+	return nil
+}
+
+// whyTaken says of CPUs that cannot be given why that is so.
+func (m *Machine) whyTaken(cpus cpuset.Set) string {
+	known := m.topo.Known().Or(m.topo.Offline())
+	var parts []string
+	for _, c := range []struct {
+		set cpuset.Set
+		is  string
+	}{
+		{cpus.Minus(known), "do not exist"},
+		{cpus.And(known).Minus(m.topo.Online()), "are offline"},
+		{cpus.And(m.pools.Reserved), "are reserved"},
+		{cpus.And(m.pools.System).Minus(m.pools.Reserved), "are the class SYSTEM's"},
+		{cpus.And(m.pools.Exclusive), "are owned by another pod"},
+		{cpus.And(m.pools.Withheld), "are kept idle for another pod"},
+		{cpus.And(m.topo.Isolated()), "are isolated"},
+	} {
+		if !c.set.IsEmpty() {
+			parts = append(parts, fmt.Sprintf("%s %s", c.set, c.is))
+		}
+	}
+	if parts == nil {
+		return fmt.Sprintf("%s are not free", cpus)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// fits checks a scheduler's choice against what the pod or its node demands.
+func (m *Machine) fits(p *pod, cpus cpuset.Set) *Refusal {
+	r := &p.in.request
+	if r.Alignment == cpuallocator.AlignSingleNode {
+		if nodes := m.topo.NodesOf(cpus); nodes.Count() > 1 {
+			return refuse(cpuallocator.TopologyAffinityError, "annotation %s gives CPUs %s on NUMA nodes %s, and SingleNUMANode demands one", AnnStatus, cpus, nodes)
+		}
+	}
+	siblings := m.topo.Siblings(cpus).Minus(cpus)
+	switch {
+	case r.SMT == cpuallocator.SMTIsolate:
+		if two := siblings.Count(); two+cpus.Count() < m.threadsOf(cpus) {
+			return refuse(cpuallocator.SMTAlignmentError, "annotation %s gives CPUs %s, of which some share a core; isolated CPUs do not", AnnStatus, cpus)
+		}
+		if taken := siblings.And(m.owned.cpus.Or(m.owned.withheld).Or(m.pools.Kubelet)); !taken.IsEmpty() {
+			return refuse(cpuallocator.SMTAlignmentError, "annotation %s gives CPUs %s, to be isolated; of their siblings %s are owned by other pods", AnnStatus, cpus, taken)
+		}
+	case r.SMT == cpuallocator.SMTAlign || r.BindRequired && r.Bind == cpuallocator.FullPCPUs:
+		if siblings = siblings.And(m.topo.Online()); !siblings.IsEmpty() {
+			return refuse(cpuallocator.SMTAlignmentError, "annotation %s gives CPUs %s without their siblings %s, and whole cores are demanded", AnnStatus, cpus, siblings)
+		}
+	}
+	return nil
+}
+
+// threadsOf is how many CPUs the cores of a set have if each of the set has a
+// core of its own.
+func (m *Machine) threadsOf(cpus cpuset.Set) int {
+	n := 0
+	for cpu := range cpus.All() {
+		if core := m.topo.CoreOf(cpu); core >= 0 {
+			n += len(m.topo.Cores()[core].CPUs)
+		}
+	}
+	return n
+}
+
+// honourNodes gives a pod CPUs of the NUMA nodes that a trusted scheduler chose,
+// on each as many as it said.
+func (m *Machine) honourNodes(p *pod, n int) *Refusal {
+	s := p.in.scheduled
+	if s.milli == nil {
+		g, err := m.allocate(p, n, nil)
+		if err != nil {
+			return err
+		}
+		p.grant = g
+		return nil
+	}
+	var sum int64
+	for node := range s.nodes.All() {
+		amount := s.milli[node]
+		if sum += amount; amount%1000 != 0 {
+			return refuse(InvalidRequest, "annotation %s gives %s on NUMA node %d to a pod of class %s, which owns whole CPUs", AnnStatus, milli(amount), node, p.in.class)
+		}
+	}
+	if sum != int64(n)*1000 {
+		return refuse(InvalidRequest, "annotation %s gives %s on %s to a pod that requests %d CPUs", AnnStatus, milli(sum), nodesText(&s.nodes), n)
+	}
+	var cpus cpuset.Set
+	r := p.in.request
+	q := question{m: m, free: m.free(), held: m.held(p)}
+	for node := range s.nodes.All() {
+		if s.milli[node] == 0 {
+			continue
+		}
+		r.CPUs, r.Nodes = int(s.milli[node]/1000), cpuset.Of(node)
+		found, err := q.ask(r)
+		if err != nil {
+			return m.blame(err)
+		}
+		cpus.AddSet(&found.CPUs)
+	}
+	if err := m.fits(p, cpus); err != nil {
+		return err
+	}
+	r.CPUs, r.Nodes = n, s.nodes
+	g := m.grantOf(p, cpus, r)
+	if err := m.mayOwn(p, g, cpuset.Set{}); err != nil {
+		return err
+	}
+	p.grant = g
+	return nil
+}
