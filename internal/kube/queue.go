@@ -193,6 +193,11 @@ func (q *queue) done(i item, f fate) {
 	q.mu.Lock()
 	lost := 0
 	e := i.entry
+	if next := q.known[e.key]; next != nil && next != e && f != refused {
+		next.inherit(e, i, f)
+		q.mu.Unlock()
+		return
+	}
 	switch f {
 	case denied:
 		e.attempts++
@@ -231,6 +236,22 @@ func (q *queue) done(i item, f fate) {
 	q.mu.Unlock()
 	for range lost {
 		q.dropped()
+	}
+}
+
+// inherit is for an entry that began while its predecessor was on its way: what of
+// that one did not arrive is counted into it.
+func (e *entry) inherit(old *entry, i item, f fate) {
+	missing := old.count - old.written
+	if f == written {
+		missing = old.count - i.count
+	}
+	if missing == 0 {
+		return
+	}
+	e.count += missing
+	if e.written == 0 {
+		e.first = old.first
 	}
 }
 
