@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,7 +105,7 @@ func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	return append(figures, figure{"Event of the daemon", told}, figure{"CPUs given to NodeResourceTopology, median", seconds(latency)}), nil
+	return append(figures, figure{"Event of the daemon", told}, figure{"pod running to NodeResourceTopology, median", seconds(latency)}), nil
 }
 
 // agrees compares with the kernel; pods are one of the shared pool, one of the
@@ -175,9 +174,9 @@ func (b *bench) toldOfRefusal(ctx context.Context) (string, error) {
 	return found, errors.Join(err, b.DeletePod(ctx, namespace, k.Name))
 }
 
-// topologyLatency is the time from the moment at which an owner's container runs in
-// the API to the one at which the object has its CPUs, whichever comes first counting
-// from the pod's binding: the median of several owners.
+// topologyLatency is the time from the moment at which the API says that an owner runs
+// to the one at which the object has its CPUs, the median of several owners. Below zero
+// the object was first.
 func (b *bench) topologyLatency(ctx context.Context) (time.Duration, error) {
 	var times []time.Duration
 	for i := range b.options.pods {
@@ -219,27 +218,15 @@ func (b *bench) oneLatency(ctx context.Context, k *kubelet.Pod) (time.Duration, 
 	if err := b.CreatePod(ctx, k); err != nil {
 		return 0, err
 	}
-	given, err := b.givenCPUs(watch, k.Name)
+	_, err := b.WaitRunning(watch, namespace, k.Name)
+	running := time.Now()
 	if err = errors.Join(err, <-seen); err != nil {
 		return 0, err
 	}
 	if err := b.DeletePod(ctx, namespace, k.Name); err != nil {
 		return 0, err
 	}
-	return max(0, shown.Sub(given)), b.node.Forget(ctx)
-}
-
-// givenCPUs returns when the daemon itself says that the pod owns CPUs.
-func (b *bench) givenCPUs(ctx context.Context, name string) (time.Time, error) {
-	for {
-		code, body, err := b.node.HTTP(ctx, daemonSocket, "GET", "/v1/status", nil)
-		if err != nil || code != 200 {
-			return time.Time{}, fmt.Errorf("the daemon's status: code %d: %w", code, err)
-		}
-		if bytes.Contains(body, []byte(`"`+name+`"`)) {
-			return time.Now(), nil
-		}
-	}
+	return shown.Sub(running), b.node.Forget(ctx)
 }
 
 // asked counts what a user asked the API server for while something happened, by verb
