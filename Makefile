@@ -46,6 +46,10 @@ test-proof: setup-vm ## prove in virtual machines that enforcement holds: window
 	$(GO) run ./e2e/proof -driver cgroupfs
 	$(GO) run ./e2e/proof -driver systemd
 
+.PHONY: e2e-kubernetes
+e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control plane here, kubelet in a virtual machine; builds Kubernetes first
+	$(GO) run ./e2e/kubernetes -driver systemd
+
 .PHONY: setup-test setup-vm
 setup-test:
 	@hack/setup hwloc-nox
