@@ -183,8 +183,12 @@ func (s *session) PostUpdatePodSandbox(_ context.Context, p *api.PodSandbox) err
 }
 
 // StopPodSandbox releases nothing: the pod's containers may still be stopping,
-// and a pod that only lost its sandbox gets a new one.
-func (s *session) StopPodSandbox(context.Context, *api.PodSandbox) error { return nil }
+// and a pod that only lost its sandbox gets a new one. But if its cgroup goes now,
+// the pod has ended.
+func (s *session) StopPodSandbox(_ context.Context, p *api.PodSandbox) error {
+	s.ending.add(podOf(p).UID)
+	return nil
+}
 
 // RemovePodSandbox is the end of a sandbox. A refused one comes here too.
 func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error {
