@@ -1,0 +1,432 @@
+package sample
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+const window = 10 * time.Second
+
+// edges are a window of 10 s on 4 CPUs in which one container ran for 20 s, at
+// 2 GHz, with a CPI of 2.
+func edges() (from, to *Edge) {
+	counted := [NumEvents]bool{true, true, true, true}
+	clock := [NumEvents]time.Duration{40 * time.Second, 40 * time.Second, 40 * time.Second, 40 * time.Second}
+	from = &Edge{
+		Wall: time.Unix(1000, 0), Monotonic: time.Hour, Boot: 2 * time.Hour, CPUs: 4, Counted: counted, Enabled: clock, Running: clock,
+		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9, 6e9, 5e9, 4e6}, OnCPU: 3 * time.Second, Wait: time.Second, Switches: 9}}},
+	}
+	to = &Edge{
+		Wall: time.Unix(1010, 0), Monotonic: time.Hour + window, Boot: 2*time.Hour + window, CPUs: 4, Counted: counted,
+		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9 + 50e9, 6e9 + 20e9, 5e9 + 40e9, 4e6 + 60e6}, OnCPU: 23 * time.Second, Wait: 6 * time.Second, Switches: 109}}},
+	}
+	for e := range clock {
+		to.Enabled[e], to.Running[e] = clock[e]+40*time.Second, clock[e]+40*time.Second
+	}
+	return from, to
+}
+
+func TestASampleIsUsageAndCPIOfTheSameInterval(t *testing.T) {
+	from, to := edges()
+	w := Judge(from, to, Hardware(window))
+	want := Sample{
+		End: to.Wall, Boot: to.Boot, Length: window, Usage: 2, CPI: 2, MPKI: 3, HasMPKI: true, Reference: true, Wait: 0.2,
+	}
+	if w.Dropped != None || len(w.Containers) != 1 || w.Containers[0].Sample != want {
+		t.Fatalf("got %+v\nwant %+v", w, want)
+	}
+	delta := Counts{Events: [NumEvents]uint64{50e9, 20e9, 40e9, 60e6}, OnCPU: 20 * time.Second, Wait: 5 * time.Second, Switches: 100}
+	if w.Containers[0].Delta != delta {
+		t.Errorf("counted %+v, want %+v", w.Containers[0].Delta, delta)
+	}
+	if len(w.Pods) != 1 || w.Pods[0].ID != "p" || w.Pods[0].Sample != want {
+		t.Errorf("its pod is %+v", w.Pods)
+	}
+	if w.Running != [NumEvents]float64{1, 1, 1, 1} {
+		t.Errorf("running %v", w.Running)
+	}
+}
+
+// Each case changes the good window in one way.
+func TestWhatSpoilsASample(t *testing.T) {
+	type change func(from, to *Edge)
+	counts := func(to *Edge) *Counts { return &to.Groups[0].Counts }
+	for name, c := range map[string]struct {
+		change  change
+		dropped Reason
+		noCPI   Reason
+		cpi     float64 // where it is not None
+	}{
+		"nothing":                       {func(*Edge, *Edge) {}, None, None, 2},
+		"no reading before":             {func(from, _ *Edge) { from.Groups = nil }, First, None, 0},
+		"no reading after":              {func(_, to *Edge) { to.Groups = nil }, Ended, None, 0},
+		"another cgroup":                {func(_, to *Edge) { to.Groups[0].Life++ }, Restarted, None, 0},
+		"an event smaller than before":  {func(_, to *Edge) { counts(to).Events[LLCMisses] = 1 }, Backwards, None, 0},
+		"less CPU time than before":     {func(_, to *Edge) { counts(to).OnCPU = time.Second }, Backwards, None, 0},
+		"less waiting than before":      {func(_, to *Edge) { counts(to).Wait = 0 }, Backwards, None, 0},
+		"fewer switches than before":    {func(_, to *Edge) { counts(to).Switches = 0 }, Backwards, None, 0},
+		"enabled for less than before":  {func(_, to *Edge) { to.Enabled[Cycles] = 0 }, Backwards, None, 0},
+		"fewer faults than before":      {func(from, _ *Edge) { from.Faults = 1 }, Backwards, None, 0},
+		"suspended":                     {func(_, to *Edge) { to.Boot += time.Minute }, Clock, None, 0},
+		"the clock stood still":         {func(from, to *Edge) { to.Monotonic, to.Boot = from.Monotonic, from.Boot }, Clock, None, 0},
+		"the clock went back":           {func(_, to *Edge) { to.Monotonic, to.Boot = 0, time.Hour }, Clock, None, 0},
+		"half the window less a bit":    {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic-6*time.Second, to.Boot-6*time.Second }, Clock, None, 0},
+		"more than two windows":         {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+11*time.Second, to.Boot+11*time.Second }, Clock, None, 0},
+		"a timer that is late":          {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+10*time.Second, to.Boot+10*time.Second }, None, None, 2},
+		"the wall clock jumped":         {func(_, to *Edge) { to.Wall = to.Wall.AddDate(-1, 0, 0) }, None, None, 2},
+		"a CPU fewer":                   {func(_, to *Edge) { to.CPUs = 3 }, CPUs, None, 0},
+		"a CPU off and on":              {func(_, to *Edge) { to.Setup++ }, CPUs, None, 0},
+		"an event lost":                 {func(_, to *Edge) { to.Counted[LLCMisses] = false }, CPUs, None, 0},
+		"more CPU time than CPUs have":  {func(_, to *Edge) { counts(to).OnCPU = time.Minute }, Absurd, None, 0},
+		"a reading refused":             {func(_, to *Edge) { to.Faults++ }, None, Faults, 0},
+		"cycles shared":                 {func(_, to *Edge) { to.Running[RefCycles] -= 5 * time.Second }, None, Multiplexed, 0},
+		"instructions shared":           {func(_, to *Edge) { to.Running[Instructions] -= 5 * time.Second }, None, Multiplexed, 0},
+		"never counted":                 {func(from, to *Edge) { to.Running[Instructions] = from.Running[Instructions] }, None, Multiplexed, 0},
+		"core cycles shared, unused":    {func(_, to *Edge) { to.Running[Cycles] -= 20 * time.Second }, None, None, 2},
+		"shared a little":               {func(_, to *Edge) { to.Running[Instructions] -= 2 * time.Second }, None, None, 2 * 38. / 40},
+		"no instructions":               {func(from, to *Edge) { counts(to).Events[Instructions] = from.Groups[0].Events[Instructions] }, None, Zero, 0},
+		"no cycles":                     {func(from, to *Edge) { counts(to).Events[RefCycles] = from.Groups[0].Events[RefCycles] }, None, Zero, 0},
+		"too many cycles a second":      {func(_, to *Edge) { counts(to).Events[RefCycles] = 300e9 }, None, Absurd, 0},
+		"too few cycles a second":       {func(from, to *Edge) { counts(to).Events[RefCycles] = from.Groups[0].Events[RefCycles] + 9e6 }, None, Absurd, 0},
+		"a CPI that no CPU has":         {func(from, to *Edge) { counts(to).Events[Instructions] = from.Groups[0].Events[Instructions] + 1e7 }, None, Absurd, 0},
+		"instructions that no CPU does": {func(_, to *Edge) { counts(to).Events[Instructions] = 1e12 }, None, Absurd, 0},
+		"the largest counts there are": {func(_, to *Edge) {
+			for e := range NumEvents {
+				counts(to).Events[e] = math.MaxUint64
+			}
+		}, None, Absurd, 0},
+		"ran for half a millisecond": {func(from, to *Edge) { counts(to).OnCPU = from.Groups[0].OnCPU + time.Millisecond/2 }, None, Idle, 0},
+		"no instructions on this PMU": {func(from, to *Edge) {
+			from.Counted[Instructions], to.Counted[Instructions] = false, false
+		}, None, Uncounted, 0},
+		"core cycles only": {func(from, to *Edge) { from.Counted[RefCycles], to.Counted[RefCycles] = false, false }, None, None, 2.5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			from, to := edges()
+			c.change(from, to)
+			w := Judge(from, to, Hardware(window))
+			if len(w.Containers) != 1 || len(w.Pods) != 1 {
+				t.Fatalf("%d containers, %d pods", len(w.Containers), len(w.Pods))
+			}
+			for _, r := range []Result{w.Containers[0], w.Pods[0]} {
+				if r.Dropped != c.dropped || r.NoCPI != c.noCPI || math.Abs(r.CPI-c.cpi) > 1e-9 {
+					t.Errorf("dropped %q, no CPI %q, CPI %v; want %q, %q, %v", r.Dropped, r.NoCPI, r.CPI, c.dropped, c.noCPI, c.cpi)
+				}
+				if r.Dropped != None && (r.Sample != Sample{} || r.Delta != Counts{}) {
+					t.Errorf("dropped, and holds numbers: %+v", r)
+				}
+				if r.Dropped == None && r.Usage == 0 {
+					t.Error("the usage is lost with the CPI")
+				}
+			}
+		})
+	}
+}
+
+func TestMissesAreDroppedAlone(t *testing.T) {
+	for name, change := range map[string]func(from, to *Edge){
+		"shared":      func(_, to *Edge) { to.Running[LLCMisses] -= 10 * time.Second },
+		"not counted": func(from, to *Edge) { from.Counted[LLCMisses], to.Counted[LLCMisses] = false, false },
+		"absurd":      func(_, to *Edge) { to.Groups[0].Events[LLCMisses] = 1e12 },
+	} {
+		from, to := edges()
+		change(from, to)
+		if r := Judge(from, to, Hardware(window)).Containers[0]; r.HasMPKI || r.MPKI != 0 || r.CPI != 2 {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// What stands in for cycles and instructions may have any ratio.
+func TestStandInsHaveNoBounds(t *testing.T) {
+	from, to := edges()
+	to.Groups[0].Events = from.Groups[0].Events
+	to.Groups[0].Events[RefCycles] += 20e9 // nanoseconds
+	to.Groups[0].Events[Instructions] += 5 // page faults
+	if r := Judge(from, to, StandIn(window)).Containers[0]; r.CPI != 4e9 {
+		t.Errorf("%+v", r)
+	}
+	if r := Judge(from, to, Hardware(window)).Containers[0]; r.NoCPI != Absurd {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestAPodIsTheSumOfItsContainers(t *testing.T) {
+	two := func(change func(from, to *Group)) *Window {
+		from, to := edges()
+		a, b := from.Groups[0], to.Groups[0]
+		a.ID, b.ID = "b", "b"
+		change(&a, &b)
+		from.Groups, to.Groups = append(from.Groups, a), append(to.Groups, b)
+		return Judge(from, to, Hardware(window))
+	}
+	half := two(func(from, to *Group) { // half the cycles for the same instructions
+		to.Events[RefCycles] = from.Events[RefCycles] + 20e9
+		to.OnCPU = from.OnCPU + 10*time.Second
+	})
+	if p := half.Pods[0]; len(half.Pods) != 1 || p.Usage != 3 || p.CPI != 1.5 || p.MPKI != 3 {
+		t.Errorf("%+v", half.Pods)
+	}
+	idle := two(func(from, to *Group) { to.Counts = from.Counts })
+	if p := idle.Pods[0]; p.Usage != 2 || p.CPI != 2 || idle.Containers[1].NoCPI != Idle {
+		t.Errorf("beside an idle container: %+v", p)
+	}
+	zero := two(func(from, to *Group) { to.Events[Instructions] = from.Events[Instructions] })
+	if p := zero.Pods[0]; p.Usage != 4 || p.CPI != 0 || p.NoCPI != Zero {
+		t.Errorf("beside one without instructions: %+v", p)
+	}
+	restarted := two(func(_, to *Group) { to.Life++ })
+	if p := restarted.Pods[0]; p.Dropped != Restarted || p.Sample != (Sample{}) {
+		t.Errorf("beside one that restarted: %+v", p)
+	}
+	nobodys := two(func(from, to *Group) { from.Pod, to.Pod = "", "" })
+	if len(nobodys.Pods) != 1 || nobodys.Pods[0].CPI != 2 {
+		t.Errorf("beside a group of no pod: %+v", nobodys.Pods)
+	}
+}
+
+func TestEveryReasonHasAWordAndASentence(t *testing.T) {
+	words := map[string]bool{}
+	for _, r := range Reasons() {
+		if r.String() == "" || r.Sentence() == "" || words[r.String()] {
+			t.Errorf("%d: %q %q", r, r, r.Sentence())
+		}
+		words[r.String()] = true
+	}
+	if len(words) != int(NumReasons)-1 || None.String() != "" {
+		t.Errorf("%d words for %d reasons", len(words), NumReasons-1)
+	}
+	for e := range Event(NumEvents) {
+		if e.String() == "" {
+			t.Errorf("event %d has no name", e)
+		}
+	}
+}
+
+// truth is what one container really did.
+type truth struct {
+	usage, hertz, refHertz, cpi, refCPI, mpki, wait float64
+}
+
+func (m truth) counts(length time.Duration) Counts {
+	ran := m.usage * length.Seconds()
+	cycles := m.hertz * ran
+	instructions := cycles / m.cpi
+	return Counts{
+		Events: [NumEvents]uint64{Cycles: uint64(cycles), Instructions: uint64(instructions), RefCycles: uint64(instructions * m.refCPI), LLCMisses: uint64(instructions * m.mpki / 1000)},
+		OnCPU:  time.Duration(ran * 1e9), Wait: time.Duration(m.wait * 1e9), Switches: 5,
+	}
+}
+
+func (c Counts) plus(d Counts) Counts {
+	for e := range c.Events {
+		c.Events[e] += d.Events[e]
+	}
+	c.OnCPU, c.Wait, c.Switches = c.OnCPU+d.OnCPU, c.Wait+d.Wait, c.Switches+d.Switches
+	return c
+}
+
+// world is a window with everything known about it, into which faults are put.
+type world struct {
+	from, to *Edge
+	truth    map[string]truth
+	length   time.Duration
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{truth: map[string]truth{}, length: time.Duration(rapid.Int64Range(int64(time.Second), int64(25*time.Second)).Draw(t, "length"))}
+	start := time.Duration(rapid.Int64Range(1, int64(1000*time.Hour)).Draw(t, "start"))
+	cpus := rapid.IntRange(1, 64).Draw(t, "cpus")
+	w.from = &Edge{Monotonic: start, Boot: start + time.Hour, CPUs: cpus, Counted: [NumEvents]bool{true, true, true, true}, Faults: 3}
+	to := *w.from
+	to.Monotonic, to.Boot = to.Monotonic+w.length, to.Boot+w.length
+	w.to = &to
+	w.to.Groups = nil
+	for e := range NumEvents {
+		w.from.Enabled[e] = time.Duration(cpus) * time.Minute
+		w.from.Running[e] = w.from.Enabled[e] / 2 // what was before does not matter
+		w.to.Enabled[e] = w.from.Enabled[e] + time.Duration(cpus)*w.length
+		w.to.Running[e] = w.from.Running[e] + time.Duration(cpus)*w.length
+	}
+	n := rapid.IntRange(1, 5).Draw(t, "containers")
+	for i := range n {
+		hertz := rapid.Float64Range(1e9, 5e9).Draw(t, "hertz")
+		cpi := rapid.Float64Range(0.3, 20).Draw(t, "cpi")
+		boost := rapid.Float64Range(0.8, 1.25).Draw(t, "boost")
+		m := truth{
+			usage: rapid.Float64Range(0.01, 1).Draw(t, "usage") * float64(cpus) / float64(n), hertz: hertz, cpi: cpi, refCPI: cpi * boost,
+			mpki: rapid.Float64Range(0.5, 50).Draw(t, "mpki"), wait: rapid.Float64Range(0, 5).Draw(t, "wait"),
+		}
+		id := fmt.Sprint("c", i)
+		before := truth{usage: rapid.Float64Range(0, 1).Draw(t, "past"), hertz: 2e9, cpi: 1, refCPI: 1}.counts(time.Hour)
+		g := Group{ID: id, Pod: fmt.Sprint("p", i/2), Life: 1, Counts: before}
+		w.from.Groups = append(w.from.Groups, g)
+		g.Counts = before.plus(m.counts(w.length))
+		w.to.Groups = append(w.to.Groups, g)
+		w.truth[id] = m
+	}
+	return w
+}
+
+// fault spoils the readings the way machines do. Nothing else tells the judge.
+func (w *world) fault(t *rapid.T) {
+	at := rapid.IntRange(0, len(w.to.Groups)-1).Draw(t, "whose")
+	e := rapid.IntRange(0, NumEvents-1).Draw(t, "event")
+	part := rapid.Float64Range(0, 0.999).Draw(t, "part")
+	group := &w.to.Groups[at]
+	lose := func(g *Group, e int) {
+		g.Events[e] = uint64(float64(g.Events[e]) * part)
+	}
+	switch kind := rapid.SampledFrom([]string{
+		"suspend", "clock", "hotplug", "offline", "restart", "reset", "shrink", "begin", "end", "multiplex", "refused", "silent", "more", "cpu time", "uncounted", "nothing",
+	}).Draw(t, "fault"); kind {
+	case "suspend":
+		w.to.Boot += time.Duration(rapid.Int64Range(int64(20*time.Millisecond), int64(time.Hour)).Draw(t, "asleep"))
+	case "clock":
+		w.to.Monotonic = time.Duration(rapid.Int64Range(0, int64(2000*time.Hour)).Draw(t, "now"))
+		if off := w.to.Monotonic - w.from.Monotonic - w.length; off.Abs() <= slept {
+			w.to.Monotonic += time.Minute
+		}
+	case "hotplug": // the CPU is back, and what was counted on it began anew
+		w.to.Setup++
+		lose(group, e)
+	case "offline":
+		w.to.CPUs--
+		lose(group, e)
+	case "restart":
+		group.Life++
+		group.Counts = Counts{Events: [NumEvents]uint64{1, 2, 3, 4}, OnCPU: time.Duration(part * float64(w.length))}.plus(Counts{OnCPU: group.OnCPU})
+	case "reset":
+		before := &w.from.Groups[min(at, len(w.from.Groups)-1)]
+		if before.ID == group.ID && before.Events[e] > 0 {
+			group.Events[e] = uint64(float64(before.Events[e]-1) * part)
+		}
+	case "shrink":
+		w.to.Enabled[e], w.to.Running[e] = 0, 0
+	case "begin":
+		w.from.Groups = w.from.Groups[1:]
+	case "end":
+		w.to.Groups = w.to.Groups[1:]
+	case "multiplex":
+		w.to.Running[e] = w.from.Running[e] + time.Duration(part*float64(w.to.Running[e]-w.from.Running[e]))
+		share := float64(w.to.Running[e]-w.from.Running[e]) / float64(w.to.Enabled[e]-w.from.Enabled[e])
+		for i := range w.to.Groups {
+			for k := range w.from.Groups {
+				if now, before := &w.to.Groups[i], &w.from.Groups[k]; now.ID == before.ID && now.Events[e] >= before.Events[e] {
+					now.Events[e] = before.Events[e] + uint64(share*float64(now.Events[e]-before.Events[e]))
+				}
+			}
+		}
+	case "refused":
+		w.to.Faults++
+		lose(group, e)
+	case "silent": // a counter that stood still
+		for k := range w.from.Groups {
+			if before := &w.from.Groups[k]; before.ID == group.ID {
+				group.Events[e] = before.Events[e]
+			}
+		}
+	case "more":
+		group.Events[e] += 1e17
+	case "cpu time":
+		group.OnCPU += 100 * w.length * time.Duration(w.to.CPUs+1)
+	case "uncounted":
+		w.from.Counted[e], w.to.Counted[e] = false, false
+		for i := range w.to.Groups {
+			w.to.Groups[i].Events[e] = math.MaxUint64 / 2
+		}
+	}
+}
+
+// A sample is what really was, or it is dropped.
+func TestNeverAWrongNumber(t *testing.T) {
+	kept, dropped := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		for range rapid.IntRange(0, 3).Draw(t, "faults") {
+			w.fault(t)
+		}
+		got := Judge(w.from, w.to, Hardware(window))
+		pods := map[string]truth{}
+		for _, g := range w.to.Groups {
+			m, p := w.truth[g.ID], pods[g.Pod]
+			instructions := m.usage * m.hertz / m.cpi
+			p.usage += m.usage
+			p.hertz += m.usage * m.hertz
+			p.refHertz += instructions * m.refCPI
+			p.cpi += instructions
+			p.mpki += instructions * m.mpki
+			pods[g.Pod] = p
+		}
+		for id, p := range pods {
+			pods[id] = truth{usage: p.usage, cpi: p.hertz / p.cpi, refCPI: p.refHertz / p.cpi, mpki: p.mpki / p.cpi}
+		}
+		for _, r := range got.Containers {
+			if r.Dropped == None {
+				w.check(t, r, w.truth[r.ID])
+				kept++
+			} else {
+				dropped++
+			}
+		}
+		for _, r := range got.Pods {
+			if r.Dropped == None {
+				w.check(t, r, pods[r.ID])
+			}
+		}
+	})
+	if kept == 0 || dropped == 0 {
+		t.Errorf("%d kept, %d dropped: the test tells nothing", kept, dropped)
+	}
+}
+
+func (w *world) check(t *rapid.T, r Result, m truth) {
+	near := func(what string, got, want float64) {
+		if math.Abs(got-want) > 1e-4*want {
+			t.Fatalf("%s: %s is %v, in truth it was %v", r.ID, what, got, want)
+		}
+	}
+	near("usage", r.Usage, m.usage)
+	if (r.CPI == 0) != (r.NoCPI != None) {
+		t.Fatalf("%s: CPI %v and reason %q", r.ID, r.CPI, r.NoCPI)
+	}
+	if r.CPI != 0 && r.Reference {
+		near("CPI", r.CPI, m.refCPI)
+	} else if r.CPI != 0 {
+		near("CPI", r.CPI, m.cpi)
+	}
+	// A counter of misses that stands still looks like a program without misses.
+	if r.HasMPKI && r.MPKI != 0 {
+		near("MPKI", r.MPKI, m.mpki)
+	}
+}
+
+func TestHistoryKeepsTheNewest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		depth := rapid.IntRange(1, 8).Draw(t, "depth")
+		h := NewHistory(depth)
+		var want []Sample
+		for _, at := range rapid.SliceOfN(rapid.Int64Range(1, 100), 0, 40).Draw(t, "times") {
+			s := Sample{Boot: time.Duration(at), Usage: float64(at)}
+			later := len(want) == 0 || s.Boot > want[len(want)-1].Boot
+			if h.Add(s) != later {
+				t.Fatalf("%v after %v", s.Boot, want)
+			}
+			if later {
+				want = append(want, s)
+			}
+			want = want[max(0, len(want)-depth):]
+		}
+		if got := h.AppendTo([]Sample{}); h.Len() != len(want) || !reflect.DeepEqual(got, append([]Sample{}, want...)) {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+		if last, ok := h.Last(); ok != (len(want) > 0) || ok && last != want[len(want)-1] {
+			t.Fatalf("last is %v", last)
+		}
+	})
+}

@@ -1,0 +1,51 @@
+package sample
+
+import "time"
+
+// Rules are the bounds of what is believed.
+type Rules struct {
+	// MinLength and MaxLength bound a window.
+	MinLength, MaxLength time.Duration
+	// MinRunning is the least share of the time that a counter must have counted.
+	MinRunning float64
+	// MinOnCPU is the least CPU time that makes a ratio.
+	MinOnCPU time.Duration
+	// MinCPI and MaxCPI bound cycles per instruction, MinHertz and MaxHertz cycles
+	// per second of CPU time. A maximum of 0 does not bound: stand-ins count
+	// something else than cycles.
+	MinCPI, MaxCPI     float64
+	MinHertz, MaxHertz float64
+	// MaxMPKI bounds LLC misses per thousand instructions; 0: no bound.
+	MaxMPKI float64
+}
+
+const (
+	// A counter that had to be shared is extrapolated; beyond a tenth the estimate
+	// says more about the sharing than about the container.
+	minRunning = 0.9
+	// A millisecond is a few million cycles; below, a handful of cache misses at the
+	// start of a time slice is the whole ratio.
+	minOnCPU = time.Millisecond
+	// No CPU retires 20 instructions a cycle; and where each instruction waits for the
+	// memory of another socket that is overloaded, it is some hundred cycles.
+	minCPI, maxCPI = 0.05, 1000
+	// Virtual CPUs may be off their host's CPU for most of the time that counts as
+	// theirs, so the lower bound is far below any clock.
+	minHertz, maxHertz = 1e6, 10e9
+	// More than a miss an instruction takes a gather of memory that nothing else of
+	// the program touches.
+	maxMPKI = 1000
+)
+
+// Hardware are the rules for counters of a PMU and windows of this length.
+func Hardware(window time.Duration) Rules {
+	r := StandIn(window)
+	r.MinCPI, r.MaxCPI, r.MinHertz, r.MaxHertz, r.MaxMPKI = minCPI, maxCPI, minHertz, maxHertz, maxMPKI
+	return r
+}
+
+// StandIn are the rules where software events were declared to stand for cycles
+// and instructions: their ratio has no natural bounds.
+func StandIn(window time.Duration) Rules {
+	return Rules{MinLength: window / 2, MaxLength: 2 * window, MinRunning: minRunning, MinOnCPU: minOnCPU}
+}
