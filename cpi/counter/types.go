@@ -1,0 +1,246 @@
+package counter
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Event is one thing that is counted.
+type Event int
+
+// In this order in every array of events.
+const (
+	Cycles       Event = iota // CPU cycles, not halted, at the CPU's present frequency
+	Instructions              // instructions retired
+	RefCycles                 // CPU cycles, not halted, at the CPU's nominal frequency
+	LLCMisses                 // misses of the last-level cache
+	numEvents    = int(LLCMisses) + 1
+)
+
+// Events lists all events in order.
+func Events() [numEvents]Event { return [...]Event{Cycles, Instructions, RefCycles, LLCMisses} }
+
+func (e Event) String() string {
+	switch e {
+	case Cycles:
+		return "cycles"
+	case Instructions:
+		return "instructions"
+	case RefCycles:
+		return "ref-cycles"
+	case LLCMisses:
+		return "llc-misses"
+	}
+	return fmt.Sprintf("Event(%d)", int(e))
+}
+
+// SourceKind says where an event's numbers come from.
+type SourceKind int
+
+// Kinds of sources.
+const (
+	Absent   SourceKind = iota // nowhere: the event's numbers stay 0
+	Hardware                   // the CPUs' performance monitoring units
+	Declared                   // a stand-in that Options.StandIns asked for
+)
+
+func (k SourceKind) String() string {
+	switch k {
+	case Absent:
+		return "absent"
+	case Hardware:
+		return "hardware"
+	case Declared:
+		return "stand-in"
+	}
+	return fmt.Sprintf("SourceKind(%d)", int(k))
+}
+
+// Source is where one event's numbers come from.
+type Source struct {
+	Kind   SourceKind
+	Name   string // the perf event or the stand-in; empty when absent
+	Reason string // why it is absent, in one sentence; empty otherwise
+	Err    error  // what the kernel said, nil unless absent
+}
+
+// StandIn is something every machine can count, taken for an event that this
+// machine cannot. It is never chosen silently.
+type StandIn int
+
+// Stand-ins.
+const (
+	OnCPUNanoseconds StandIn = iota + 1 // the time that the program measures itself
+	CPUClock                            // the kernel's software event cpu-clock
+	PageFaults                          // the kernel's software event page-faults
+)
+
+func (s StandIn) String() string {
+	switch s {
+	case OnCPUNanoseconds:
+		return "on-cpu-nanoseconds"
+	case CPUClock:
+		return "cpu-clock"
+	case PageFaults:
+		return "page-faults"
+	}
+	return fmt.Sprintf("StandIn(%d)", int(s))
+}
+
+// Trigger is what makes the program run when a cgroup leaves a CPU.
+type Trigger int
+
+// Triggers.
+const (
+	Auto           Trigger = iota // the cheaper one of those that work here
+	SchedSwitch                   // every context switch; leaves early within one cgroup
+	CgroupSwitches                // the kernel's software event of that name: cgroup v2, Linux 5.13
+)
+
+func (t Trigger) String() string {
+	switch t {
+	case Auto:
+		return "auto"
+	case SchedSwitch:
+		return "sched_switch"
+	case CgroupSwitches:
+		return "cgroup-switches"
+	}
+	return fmt.Sprintf("Trigger(%d)", int(t))
+}
+
+// Waits says what is learned about tasks that are ready and do not run.
+type Waits int
+
+// Waits, each with all that the one before it does. Anything but WaitsOff needs
+// the trigger SchedSwitch, and Auto then chooses it.
+const (
+	WaitsOff     Waits = iota
+	WaitsTotal         // Counts.RunQueueWait
+	WaitsByCause       // Reading.Waits: who ran meanwhile
+)
+
+// Options configure a Counter. Root is required.
+type Options struct {
+	// Root is where cgroups are mounted: of v2 the hierarchy itself, of v1 the
+	// folder of the cpu controller's hierarchy. Follow's paths are below it.
+	Root string
+	// V1: the containers are in the cgroup v1 hierarchy of the cpu controller.
+	V1 bool
+	// MaxGroups bounds how many cgroups can be followed at once, by default
+	// 1,024. Each costs 128 bytes of kernel memory a possible CPU.
+	MaxGroups int
+	Trigger   Trigger
+	Waits     Waits
+	// StandIns replace events. Empty: what the hardware has not is absent.
+	StandIns map[Event]StandIn
+	// Log gets one line for each thing that cannot be counted. nil: none.
+	Log *slog.Logger
+}
+
+// Counts are totals of one group, of Other, or of the machine. They only grow.
+type Counts struct {
+	Events [numEvents]uint64
+	// OnCPU is time on CPUs, in nanoseconds.
+	OnCPU uint64
+	// Counted is the part of OnCPU in which every event that is not absent was
+	// really counting. Events belong to this time: a ratio of two events is
+	// exact, an event per second is Events/Counted. OnCPU-Counted was lost.
+	Counted uint64
+	// RunQueueWait is time that tasks were ready and waited for a CPU, in
+	// nanoseconds: known when the wait ends. 0 with WaitsOff.
+	RunQueueWait uint64
+	// Switches is how often a CPU was left to another cgroup.
+	Switches uint64
+}
+
+// Group is what one followed cgroup did since Follow.
+type Group struct {
+	ID string
+	Counts
+}
+
+// Wait is time that tasks of Victim waited until they followed By on a CPU.
+type Wait struct {
+	Victim, By  string // ids; By is empty for what is not followed
+	Nanoseconds uint64
+}
+
+// Faults count, since Open, what was dropped and why. Time is charged all the same.
+type Faults struct {
+	Read     uint64 // an event gave an error, or had been lost with its CPU
+	Reset    uint64 // an event ran backwards: reopened
+	Absurd   uint64 // an event moved further than any CPU can in that time
+	NotRun   uint64 // another user had the counter for a part of the interval
+	Missed   uint64 // the trigger missed cgroup switches: charged to Other
+	Depth    uint64 // a cgroup more than 32 levels below the root: charged to Other
+	Waits    uint64 // a wait whose pair did not fit into the table of causes
+	Reopened uint64 // a CPU's events were opened again after it came back
+}
+
+// Reading is one reading of all totals, taken at one instant a CPU: a CPU's
+// part of every number in it is of the same moment.
+type Reading struct {
+	// At is CLOCK_MONOTONIC, which stands still while the machine is suspended,
+	// when the first CPU was read; Took is how much later the last one was.
+	At, Took time.Duration
+	// Groups are sorted by id.
+	Groups         []Group
+	Other, Machine Counts
+	// Enabled and Running are nanoseconds summed over CPUs, per event. Running
+	// is less where the kernel had more events than counters and took turns.
+	Enabled, Running [numEvents]uint64
+	Waits            []Wait // sorted by victim and cause; WaitsByCause only
+	Faults           Faults
+	CPUs             int // CPUs that took part
+}
+
+// Status says how a Counter counts.
+type Status struct {
+	Trigger       Trigger
+	TriggerReason string
+	Sources       [numEvents]Source
+	Kernel        string
+	CPUs          int
+	Groups        int
+	MaxGroups     int
+	Enabled       bool
+	Descriptors   int    // open file descriptors, maps and programs included
+	MapBytes      uint64 // kernel memory of the maps
+	// Runs of the program since Open, their mean cost by its own sampling, and
+	// the product: the CPU time that counting itself has taken. Runs that leave
+	// early are not known.
+	Runs   uint64
+	PerRun time.Duration
+	Cost   time.Duration
+	// Read is what the last reading took in this process, the kernel's part included.
+	Read time.Duration
+}
+
+// UnsupportedError says that nothing can be counted here.
+type UnsupportedError struct {
+	Feature string // what is missing, and since when Linux has it
+	Kernel  string // the release that runs
+	Err     error  // what the kernel said; may be nil
+}
+
+func (e *UnsupportedError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("counting needs %s, which Linux %s lacks", e.Feature, e.Kernel)
+	}
+	return fmt.Sprintf("counting needs %s, which Linux %s refuses: %v", e.Feature, e.Kernel, e.Err)
+}
+
+func (e *UnsupportedError) Unwrap() error { return e.Err }
+
+// FullError says that a cgroup is not followed because MaxGroups are. What runs
+// there is charged to the followed cgroup above it, or to Other.
+type FullError struct {
+	ID        string
+	MaxGroups int
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("cannot count %s: %d cgroups are followed, the maximum; raise MaxGroups", e.ID, e.MaxGroups)
+}
