@@ -275,6 +275,9 @@ func newWorld(t *rapid.T) *world {
 
 // fault spoils the readings the way machines do. Nothing else tells the judge.
 func (w *world) fault(t *rapid.T) {
+	if len(w.to.Groups) == 0 || len(w.from.Groups) == 0 {
+		return
+	}
 	at := rapid.IntRange(0, len(w.to.Groups)-1).Draw(t, "whose")
 	e := rapid.IntRange(0, NumEvents-1).Draw(t, "event")
 	part := rapid.Float64Range(0, 0.999).Draw(t, "part")
@@ -325,7 +328,10 @@ func (w *world) fault(t *rapid.T) {
 	case "refused":
 		w.to.Faults++
 		lose(group, e)
-	case "silent": // a counter that stood still
+	case "silent": // a counter that stood still; of misses there may really be none
+		if e == int(LLCMisses) {
+			return
+		}
 		for k := range w.from.Groups {
 			if before := &w.from.Groups[k]; before.ID == group.ID {
 				group.Events[e] = before.Events[e]
@@ -387,7 +393,7 @@ func TestNeverAWrongNumber(t *testing.T) {
 
 func (w *world) check(t *rapid.T, r Result, m truth) {
 	near := func(what string, got, want float64) {
-		if math.Abs(got-want) > 1e-4*want {
+		if math.Abs(got-want) > 1e-3*want {
 			t.Fatalf("%s: %s is %v, in truth it was %v", r.ID, what, got, want)
 		}
 	}
@@ -400,8 +406,7 @@ func (w *world) check(t *rapid.T, r Result, m truth) {
 	} else if r.CPI != 0 {
 		near("CPI", r.CPI, m.cpi)
 	}
-	// A counter of misses that stands still looks like a program without misses.
-	if r.HasMPKI && r.MPKI != 0 {
+	if r.HasMPKI {
 		near("MPKI", r.MPKI, m.mpki)
 	}
 }
