@@ -22,9 +22,12 @@ func (e Event) String() string {
 
 // Counts are totals since some moment of the past.
 type Counts struct {
-	Events   [NumEvents]uint64
-	OnCPU    time.Duration
-	Wait     time.Duration // runnable, and not running
+	Events [NumEvents]uint64
+	OnCPU  time.Duration
+	// Counted is the part of OnCPU in which the events were really counted. They
+	// belong to this time alone.
+	Counted  time.Duration
+	Wait     time.Duration // runnable, and not running; known when it ends
 	Switches uint64
 }
 
@@ -44,15 +47,17 @@ type Edge struct {
 	Wall time.Time // for people and for what is stored
 	// Monotonic stands still while the machine is suspended, Boot does not.
 	Monotonic, Boot time.Duration
-	// Setup is another number when counters were opened anew or a CPU came or went.
+	// Setup is another number when a CPU came or went or its counters were opened
+	// anew.
 	Setup uint64
-	// CPUs is how many CPUs count.
-	CPUs int
-	// Faults counts readings that the kernel refused in the course of time.
-	Faults uint64
-	// Counted says which events are counted at all. Enabled and Running are for how
-	// long, summed over the CPUs, they were asked for and really were counted.
-	Counted          [NumEvents]bool
+	CPUs  int // that count
+	// Missed is how often time was charged to nobody instead of to a group.
+	Missed uint64
+	// Present says which events are counted here at all, Waits whether waiting is.
+	Present [NumEvents]bool
+	Waits   bool
+	// Enabled and Running are for how long, summed over the CPUs, each event was
+	// asked for and really was counted.
 	Enabled, Running [NumEvents]time.Duration
 	Groups           []Group // each ID once
 }
@@ -70,14 +75,14 @@ const (
 	Backwards // a total is smaller than before
 	Clock     // the window is empty, much too long, or the machine slept in it
 	CPUs      // a CPU came or went
+	Missed    // CPU time was charged to nobody
 
-	// Of the CPI alone.
-	Faults      // the kernel refused a reading
-	Multiplexed // others had the counter for a tenth of the time or more
-	Idle        // too little ran to make a ratio
-	Zero        // no instructions or no cycles, though it ran
-	Absurd      // beyond what a CPU can do
-	Uncounted   // this machine does not count cycles or instructions
+	// Of the CPI alone; Absurd is of both.
+	Idle      // too little ran to make a ratio
+	Partial   // its events were counted for too small a part of its time
+	Zero      // no instructions or no cycles, though it ran
+	Absurd    // beyond what CPUs can do
+	Uncounted // this machine does not count cycles or instructions
 
 	NumReasons
 )
@@ -85,19 +90,18 @@ const (
 // String is the reason as a label of metrics.
 func (r Reason) String() string {
 	return [NumReasons]string{
-		"", "first", "ended", "restarted", "backwards", "clock", "cpus",
-		"faults", "multiplexed", "idle", "zero", "absurd", "uncounted",
+		"", "first", "ended", "restarted", "backwards", "clock", "cpus", "missed",
+		"idle", "partial", "zero", "absurd", "uncounted",
 	}[r]
 }
 
 // Sentence tells people what the reason means.
 func (r Reason) Sentence() string {
 	return [NumReasons]string{
-		"", "it began in the last window", "it ended in the last window", "it restarted in the last window",
+		"", "it began in the last window", "it ended in the last window", "its cgroup became another in the last window",
 		"a counter went backwards", "the last window was too short or too long, or the machine slept", "a CPU came or went in the last window",
-		"the kernel refused to read a counter", "other users had the counters for a tenth of the time or more",
-		"it ran too little", "it ran and counted no instructions or no cycles", "the counters tell what no CPU can do",
-		"cycles and instructions are not counted here",
+		"CPU time was charged to nobody in the last window", "it ran too little", "its events were counted for less than nine tenths of its time",
+		"it ran and counted no instructions or no cycles", "the counters tell what no CPU can do", "cycles and instructions are not counted here",
 	}[r]
 }
 

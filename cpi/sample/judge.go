@@ -23,8 +23,9 @@ type Sample struct {
 	// must not be compared with the other.
 	Reference bool
 	// Wait is the share of the time in which it could have run that it spent
-	// waiting for a CPU.
-	Wait float64
+	// waiting for a CPU; 0 where HasWait is not set.
+	Wait    float64
+	HasWait bool
 }
 
 // Result is a sample, or why there is none.
@@ -33,8 +34,8 @@ type Result struct {
 	Pod     string // of a container, what Group.Pod was
 	Dropped Reason // not None: the rest is empty
 	Sample
-	// Delta is what was counted in the window, extrapolated where a counter was
-	// shared. Its Events are to be used only where the sample has CPI or MPKI.
+	// Delta is what was counted in the window. Its Events are to be believed only
+	// where the sample has CPI or MPKI.
 	Delta Counts
 }
 
@@ -47,8 +48,8 @@ type Window struct {
 	Dropped    Reason
 	Containers []Result // in the order of the later edge's groups, then what ended
 	Pods       []Result // by ID
-	// Running is the share of the time that each counter counted, 1 where it is
-	// not counted at all.
+	// Running is the share of the time that each event was counted, 1 where it is
+	// not present at all.
 	Running [NumEvents]float64
 }
 
@@ -82,13 +83,9 @@ type judge struct {
 	rules   Rules
 	to      *Edge
 	length  time.Duration
-	cpus    int
 	dropped Reason
-	noCPI   Reason // of all, though their usage is known
-	noMPKI  bool
 	base    Event // what CPI counts: RefCycles where there are, else Cycles
 	running [NumEvents]float64
-	scale   [NumEvents]float64
 }
 
 // slept is by how much the two clocks may differ without the machine having
@@ -97,65 +94,35 @@ const slept = 10 * time.Millisecond
 
 func (j *judge) whole(from *Edge) {
 	to, r := j.to, j.rules
-	j.cpus = max(to.CPUs, 1)
-	for e := range j.running {
-		j.running[e], j.scale[e] = 1, 1
+	if j.base = Cycles; to.Present[RefCycles] {
+		j.base = RefCycles
 	}
 	boot := to.Boot - from.Boot
 	switch {
 	case j.length <= 0 || j.length < r.MinLength || j.length > r.MaxLength || (boot-j.length).Abs() > slept:
 		j.dropped = Clock
-	case to.Setup != from.Setup || to.CPUs != from.CPUs || to.Counted != from.Counted:
+	case to.Setup != from.Setup || to.CPUs != from.CPUs || to.Present != from.Present || to.Waits != from.Waits:
 		j.dropped = CPUs
-	case to.Faults < from.Faults:
+	case !j.shares(from) || to.Missed < from.Missed:
 		j.dropped = Backwards
+	case to.Missed != from.Missed:
+		j.dropped = Missed
 	}
-	if j.dropped != None {
-		return
-	}
-	for e := range NumEvents {
-		if to.Counted[e] && !j.share(from, e) {
-			j.dropped = Backwards
-			return
+}
+
+// shares finds for how much of the window each event was counted.
+func (j *judge) shares(from *Edge) bool {
+	for e := range j.running {
+		j.running[e] = 1
+		enabled, running := j.to.Enabled[e]-from.Enabled[e], j.to.Running[e]-from.Running[e]
+		if enabled < 0 || running < 0 {
+			return false
+		}
+		if j.to.Present[e] && running < enabled {
+			j.running[e] = float64(running) / float64(enabled)
 		}
 	}
-	j.basis()
-	if j.noCPI == None && to.Faults != from.Faults {
-		j.noCPI, j.noMPKI = Faults, true
-	}
-}
-
-// share finds for how much of the window a counter counted.
-func (j *judge) share(from *Edge, e int) bool {
-	enabled, running := j.to.Enabled[e]-from.Enabled[e], j.to.Running[e]-from.Running[e]
-	if enabled < 0 || running < 0 {
-		return false
-	}
-	switch {
-	case running == 0:
-		j.running[e] = 0
-	case running < enabled:
-		j.running[e] = float64(running) / float64(enabled)
-		j.scale[e] = float64(enabled) / float64(running)
-	}
 	return true
-}
-
-// basis chooses what CPI and MPKI are made of.
-func (j *judge) basis() {
-	counted := j.to.Counted
-	j.base = Cycles
-	if counted[RefCycles] {
-		j.base = RefCycles
-	}
-	bad := func(e Event) bool { return j.running[e] < j.rules.MinRunning }
-	switch {
-	case !counted[j.base] || !counted[Instructions]:
-		j.noCPI = Uncounted
-	case bad(j.base) || bad(Instructions):
-		j.noCPI = Multiplexed
-	}
-	j.noMPKI = !counted[LLCMisses] || !counted[Instructions] || bad(LLCMisses) || bad(Instructions)
 }
 
 func (j *judge) group(before, now *Group) Result {
@@ -166,7 +133,7 @@ func (j *judge) group(before, now *Group) Result {
 		r.Dropped = First
 	case before.Life != now.Life:
 		r.Dropped = Restarted
-	case !j.subtract(&r.Delta, &before.Counts, &now.Counts):
+	case !r.Delta.subtract(&before.Counts, &now.Counts):
 		r.Dropped = Backwards
 	}
 	j.finish(&r)
@@ -174,39 +141,56 @@ func (j *judge) group(before, now *Group) Result {
 }
 
 // subtract is false where a total went backwards.
-func (j *judge) subtract(d, before, now *Counts) bool {
-	d.OnCPU, d.Wait = now.OnCPU-before.OnCPU, now.Wait-before.Wait
-	if d.OnCPU < 0 || d.Wait < 0 || now.Switches < before.Switches {
+func (c *Counts) subtract(before, now *Counts) bool {
+	*c = Counts{OnCPU: now.OnCPU - before.OnCPU, Counted: now.Counted - before.Counted, Wait: now.Wait - before.Wait, Switches: now.Switches - before.Switches}
+	if c.OnCPU < 0 || c.Counted < 0 || c.Wait < 0 || now.Switches < before.Switches {
 		return false
 	}
-	d.Switches = now.Switches - before.Switches
-	for e := range d.Events {
+	for e := range c.Events {
 		if now.Events[e] < before.Events[e] {
 			return false
 		}
-		d.Events[e] = j.whileEnabled(now.Events[e]-before.Events[e], e)
+		c.Events[e] = now.Events[e] - before.Events[e]
 	}
 	return true
 }
 
-// whileEnabled extrapolates what was counted to the time it was asked for.
-func (j *judge) whileEnabled(n uint64, e int) uint64 {
-	if j.scale[e] == 1 {
-		return n
+// extrapolate gives the events of counted time to all of the time: added up as
+// they are, those of a container that was counted for less would weigh less.
+func (c *Counts) extrapolate() {
+	if c.Counted == 0 || c.Counted >= c.OnCPU {
+		return
 	}
-	if v := math.Round(float64(n) * j.scale[e]); v < math.MaxUint64 {
-		return uint64(v)
+	scale := c.OnCPU.Seconds() / c.Counted.Seconds()
+	for e, n := range c.Events {
+		c.Events[e] = uint64(min(math.Round(float64(n)*scale), math.MaxInt64))
 	}
-	return math.MaxUint64
+	c.Counted = c.OnCPU
+}
+
+func (c *Counts) add(d *Counts) {
+	c.OnCPU += d.OnCPU
+	c.Counted += d.Counted
+	c.Wait += d.Wait
+	c.Switches += d.Switches
+	for e := range c.Events {
+		c.Events[e] += d.Events[e]
+	}
 }
 
 // tolerance is what the CPU time may exceed the possible by: the CPUs are not
 // read in the same instant.
 const tolerance = 1.01
 
+// possible says whether so much CPU time exists. A wait that began before the
+// window is known when it ends, so waiting has no such bound.
+func (j *judge) possible(d *Counts) bool {
+	return d.OnCPU.Seconds() <= tolerance*float64(max(j.to.CPUs, 1))*j.length.Seconds() && d.Counted <= d.OnCPU
+}
+
 // finish makes the sample of a difference.
 func (j *judge) finish(r *Result) {
-	if r.Dropped == None && r.Delta.OnCPU.Seconds() > tolerance*float64(j.cpus)*j.length.Seconds() {
+	if r.Dropped == None && !j.possible(&r.Delta) {
 		r.Dropped = Absurd
 	}
 	if r.Dropped != None {
@@ -215,10 +199,10 @@ func (j *judge) finish(r *Result) {
 	}
 	d := &r.Delta
 	r.Sample = Sample{
-		End: j.to.Wall, Boot: j.to.Boot, Length: j.length,
+		End: j.to.Wall, Boot: j.to.Boot, Length: j.length, HasWait: j.to.Waits,
 		Usage: d.OnCPU.Seconds() / j.length.Seconds(),
 	}
-	if could := d.OnCPU + d.Wait; could > 0 {
+	if could := d.OnCPU + d.Wait; j.to.Waits && could > 0 {
 		r.Wait = d.Wait.Seconds() / could.Seconds()
 	}
 	if r.NoCPI = j.ratio(d); r.NoCPI != None {
@@ -227,24 +211,25 @@ func (j *judge) finish(r *Result) {
 	r.CPI = float64(d.Events[j.base]) / float64(d.Events[Instructions])
 	r.Reference = j.base == RefCycles
 	mpki := 1000 * float64(d.Events[LLCMisses]) / float64(d.Events[Instructions])
-	if !j.noMPKI && within(mpki, 0, j.rules.MaxMPKI) {
+	if j.to.Present[LLCMisses] && within(mpki, 0, j.rules.MaxMPKI) {
 		r.MPKI, r.HasMPKI = mpki, true
 	}
 }
 
 // ratio says whether the cycles and instructions of a difference are believed.
 func (j *judge) ratio(d *Counts) Reason {
-	if j.noCPI != None {
-		return j.noCPI
-	}
-	cycles, instructions, ran := d.Events[j.base], d.Events[Instructions], d.OnCPU
-	if ran < j.rules.MinOnCPU {
+	cycles, instructions := d.Events[j.base], d.Events[Instructions]
+	switch {
+	case !j.to.Present[j.base] || !j.to.Present[Instructions]:
+		return Uncounted
+	case d.OnCPU < j.rules.MinOnCPU:
 		return Idle
-	}
-	if cycles == 0 || instructions == 0 {
+	case float64(d.Counted) < j.rules.MinCounted*float64(d.OnCPU):
+		return Partial
+	case cycles == 0 || instructions == 0:
 		return Zero
 	}
-	cpi, hertz := float64(cycles)/float64(instructions), float64(cycles)/ran.Seconds()
+	cpi, hertz := float64(cycles)/float64(instructions), float64(cycles)/d.Counted.Seconds()
 	if !within(cpi, j.rules.MinCPI, j.rules.MaxCPI) || !within(hertz, j.rules.MinHertz, j.rules.MaxHertz) {
 		return Absurd
 	}
@@ -290,13 +275,9 @@ func (r *Result) add(c *Result) {
 	if r.NoCPI == None && c.NoCPI != Idle {
 		r.NoCPI = c.NoCPI
 	}
-	d := &r.Delta
-	d.OnCPU += c.Delta.OnCPU
-	d.Wait += c.Delta.Wait
-	d.Switches += c.Delta.Switches
-	for e := range d.Events {
-		d.Events[e] += c.Delta.Events[e]
-	}
+	d := c.Delta
+	d.extrapolate()
+	r.Delta.add(&d)
 }
 
 func (r *Result) withoutCPI(because Reason) {

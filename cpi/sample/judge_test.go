@@ -18,12 +18,12 @@ func edges() (from, to *Edge) {
 	counted := [NumEvents]bool{true, true, true, true}
 	clock := [NumEvents]time.Duration{40 * time.Second, 40 * time.Second, 40 * time.Second, 40 * time.Second}
 	from = &Edge{
-		Wall: time.Unix(1000, 0), Monotonic: time.Hour, Boot: 2 * time.Hour, CPUs: 4, Counted: counted, Enabled: clock, Running: clock,
-		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9, 6e9, 5e9, 4e6}, OnCPU: 3 * time.Second, Wait: time.Second, Switches: 9}}},
+		Wall: time.Unix(1000, 0), Monotonic: time.Hour, Boot: 2 * time.Hour, CPUs: 4, Present: counted, Waits: true, Enabled: clock, Running: clock,
+		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9, 6e9, 5e9, 4e6}, OnCPU: 3 * time.Second, Counted: 2 * time.Second, Wait: time.Second, Switches: 9}}},
 	}
 	to = &Edge{
-		Wall: time.Unix(1010, 0), Monotonic: time.Hour + window, Boot: 2*time.Hour + window, CPUs: 4, Counted: counted,
-		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9 + 50e9, 6e9 + 20e9, 5e9 + 40e9, 4e6 + 60e6}, OnCPU: 23 * time.Second, Wait: 6 * time.Second, Switches: 109}}},
+		Wall: time.Unix(1010, 0), Monotonic: time.Hour + window, Boot: 2*time.Hour + window, CPUs: 4, Present: counted, Waits: true,
+		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9 + 50e9, 6e9 + 20e9, 5e9 + 40e9, 4e6 + 60e6}, OnCPU: 23 * time.Second, Counted: 22 * time.Second, Wait: 6 * time.Second, Switches: 109}}},
 	}
 	for e := range clock {
 		to.Enabled[e], to.Running[e] = clock[e]+40*time.Second, clock[e]+40*time.Second
@@ -35,12 +35,12 @@ func TestASampleIsUsageAndCPIOfTheSameInterval(t *testing.T) {
 	from, to := edges()
 	w := Judge(from, to, Hardware(window))
 	want := Sample{
-		End: to.Wall, Boot: to.Boot, Length: window, Usage: 2, CPI: 2, MPKI: 3, HasMPKI: true, Reference: true, Wait: 0.2,
+		End: to.Wall, Boot: to.Boot, Length: window, Usage: 2, CPI: 2, MPKI: 3, HasMPKI: true, Reference: true, Wait: 0.2, HasWait: true,
 	}
 	if w.Dropped != None || len(w.Containers) != 1 || w.Containers[0].Sample != want {
 		t.Fatalf("got %+v\nwant %+v", w, want)
 	}
-	delta := Counts{Events: [NumEvents]uint64{50e9, 20e9, 40e9, 60e6}, OnCPU: 20 * time.Second, Wait: 5 * time.Second, Switches: 100}
+	delta := Counts{Events: [NumEvents]uint64{50e9, 20e9, 40e9, 60e6}, OnCPU: 20 * time.Second, Counted: 20 * time.Second, Wait: 5 * time.Second, Switches: 100}
 	if w.Containers[0].Delta != delta {
 		t.Errorf("counted %+v, want %+v", w.Containers[0].Delta, delta)
 	}
@@ -71,7 +71,9 @@ func TestWhatSpoilsASample(t *testing.T) {
 		"less waiting than before":      {func(_, to *Edge) { counts(to).Wait = 0 }, Backwards, None, 0},
 		"fewer switches than before":    {func(_, to *Edge) { counts(to).Switches = 0 }, Backwards, None, 0},
 		"enabled for less than before":  {func(_, to *Edge) { to.Enabled[Cycles] = 0 }, Backwards, None, 0},
-		"fewer faults than before":      {func(from, _ *Edge) { from.Faults = 1 }, Backwards, None, 0},
+		"counted for less than before":  {func(_, to *Edge) { counts(to).Counted = 0 }, Backwards, None, 0},
+		"missed less than before":       {func(from, _ *Edge) { from.Missed = 1 }, Backwards, None, 0},
+		"time charged to nobody":        {func(_, to *Edge) { to.Missed++ }, Missed, None, 0},
 		"suspended":                     {func(_, to *Edge) { to.Boot += time.Minute }, Clock, None, 0},
 		"the clock stood still":         {func(from, to *Edge) { to.Monotonic, to.Boot = from.Monotonic, from.Boot }, Clock, None, 0},
 		"the clock went back":           {func(_, to *Edge) { to.Monotonic, to.Boot = 0, time.Hour }, Clock, None, 0},
@@ -81,14 +83,13 @@ func TestWhatSpoilsASample(t *testing.T) {
 		"the wall clock jumped":         {func(_, to *Edge) { to.Wall = to.Wall.AddDate(-1, 0, 0) }, None, None, 2},
 		"a CPU fewer":                   {func(_, to *Edge) { to.CPUs = 3 }, CPUs, None, 0},
 		"a CPU off and on":              {func(_, to *Edge) { to.Setup++ }, CPUs, None, 0},
-		"an event lost":                 {func(_, to *Edge) { to.Counted[LLCMisses] = false }, CPUs, None, 0},
+		"an event lost":                 {func(_, to *Edge) { to.Present[LLCMisses] = false }, CPUs, None, 0},
 		"more CPU time than CPUs have":  {func(_, to *Edge) { counts(to).OnCPU = time.Minute }, Absurd, None, 0},
-		"a reading refused":             {func(_, to *Edge) { to.Faults++ }, None, Faults, 0},
-		"cycles shared":                 {func(_, to *Edge) { to.Running[RefCycles] -= 5 * time.Second }, None, Multiplexed, 0},
-		"instructions shared":           {func(_, to *Edge) { to.Running[Instructions] -= 5 * time.Second }, None, Multiplexed, 0},
-		"never counted":                 {func(from, to *Edge) { to.Running[Instructions] = from.Running[Instructions] }, None, Multiplexed, 0},
-		"core cycles shared, unused":    {func(_, to *Edge) { to.Running[Cycles] -= 20 * time.Second }, None, None, 2},
-		"shared a little":               {func(_, to *Edge) { to.Running[Instructions] -= 2 * time.Second }, None, None, 2 * 38. / 40},
+		"counted for more than it ran":  {func(_, to *Edge) { counts(to).Counted = 24 * time.Second }, Absurd, None, 0},
+		"counted for too little":        {func(_, to *Edge) { counts(to).Counted -= 2100 * time.Millisecond }, None, Partial, 0},
+		"counted for enough":            {func(_, to *Edge) { counts(to).Counted -= 2 * time.Second }, None, None, 2},
+		"never counted":                 {func(from, to *Edge) { counts(to).Counted = from.Groups[0].Counted }, None, Partial, 0},
+		"waits no longer known":         {func(_, to *Edge) { to.Waits = false }, CPUs, None, 0},
 		"no instructions":               {func(from, to *Edge) { counts(to).Events[Instructions] = from.Groups[0].Events[Instructions] }, None, Zero, 0},
 		"no cycles":                     {func(from, to *Edge) { counts(to).Events[RefCycles] = from.Groups[0].Events[RefCycles] }, None, Zero, 0},
 		"too many cycles a second":      {func(_, to *Edge) { counts(to).Events[RefCycles] = 300e9 }, None, Absurd, 0},
@@ -100,11 +101,13 @@ func TestWhatSpoilsASample(t *testing.T) {
 				counts(to).Events[e] = math.MaxUint64
 			}
 		}, None, Absurd, 0},
-		"ran for half a millisecond": {func(from, to *Edge) { counts(to).OnCPU = from.Groups[0].OnCPU + time.Millisecond/2 }, None, Idle, 0},
+		"ran for half a millisecond": {func(from, to *Edge) {
+			counts(to).OnCPU, counts(to).Counted = from.Groups[0].OnCPU+time.Millisecond/2, from.Groups[0].Counted
+		}, None, Idle, 0},
 		"no instructions on this PMU": {func(from, to *Edge) {
-			from.Counted[Instructions], to.Counted[Instructions] = false, false
+			from.Present[Instructions], to.Present[Instructions] = false, false
 		}, None, Uncounted, 0},
-		"core cycles only": {func(from, to *Edge) { from.Counted[RefCycles], to.Counted[RefCycles] = false, false }, None, None, 2.5},
+		"core cycles only": {func(from, to *Edge) { from.Present[RefCycles], to.Present[RefCycles] = false, false }, None, None, 2.5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, to := edges()
@@ -130,8 +133,7 @@ func TestWhatSpoilsASample(t *testing.T) {
 
 func TestMissesAreDroppedAlone(t *testing.T) {
 	for name, change := range map[string]func(from, to *Edge){
-		"shared":      func(_, to *Edge) { to.Running[LLCMisses] -= 10 * time.Second },
-		"not counted": func(from, to *Edge) { from.Counted[LLCMisses], to.Counted[LLCMisses] = false, false },
+		"not counted": func(from, to *Edge) { from.Present[LLCMisses], to.Present[LLCMisses] = false, false },
 		"absurd":      func(_, to *Edge) { to.Groups[0].Events[LLCMisses] = 1e12 },
 	} {
 		from, to := edges()
@@ -167,7 +169,7 @@ func TestAPodIsTheSumOfItsContainers(t *testing.T) {
 	}
 	half := two(func(from, to *Group) { // half the cycles for the same instructions
 		to.Events[RefCycles] = from.Events[RefCycles] + 20e9
-		to.OnCPU = from.OnCPU + 10*time.Second
+		to.OnCPU, to.Counted = from.OnCPU+10*time.Second, from.Counted+10*time.Second
 	})
 	if p := half.Pods[0]; len(half.Pods) != 1 || p.Usage != 3 || p.CPI != 1.5 || p.MPKI != 3 {
 		t.Errorf("%+v", half.Pods)
@@ -219,7 +221,7 @@ func (m truth) counts(length time.Duration) Counts {
 	instructions := cycles / m.cpi
 	return Counts{
 		Events: [NumEvents]uint64{Cycles: uint64(cycles), Instructions: uint64(instructions), RefCycles: uint64(instructions * m.refCPI), LLCMisses: uint64(instructions * m.mpki / 1000)},
-		OnCPU:  time.Duration(ran * 1e9), Wait: time.Duration(m.wait * 1e9), Switches: 5,
+		OnCPU:  time.Duration(ran * 1e9), Counted: time.Duration(ran * 1e9), Wait: time.Duration(m.wait * 1e9), Switches: 5,
 	}
 }
 
@@ -227,7 +229,7 @@ func (c Counts) plus(d Counts) Counts {
 	for e := range c.Events {
 		c.Events[e] += d.Events[e]
 	}
-	c.OnCPU, c.Wait, c.Switches = c.OnCPU+d.OnCPU, c.Wait+d.Wait, c.Switches+d.Switches
+	c.OnCPU, c.Counted, c.Wait, c.Switches = c.OnCPU+d.OnCPU, c.Counted+d.Counted, c.Wait+d.Wait, c.Switches+d.Switches
 	return c
 }
 
@@ -242,7 +244,7 @@ func newWorld(t *rapid.T) *world {
 	w := &world{truth: map[string]truth{}, length: time.Duration(rapid.Int64Range(int64(time.Second), int64(25*time.Second)).Draw(t, "length"))}
 	start := time.Duration(rapid.Int64Range(1, int64(1000*time.Hour)).Draw(t, "start"))
 	cpus := rapid.IntRange(1, 64).Draw(t, "cpus")
-	w.from = &Edge{Monotonic: start, Boot: start + time.Hour, CPUs: cpus, Counted: [NumEvents]bool{true, true, true, true}, Faults: 3}
+	w.from = &Edge{Monotonic: start, Boot: start + time.Hour, CPUs: cpus, Waits: true, Present: [NumEvents]bool{true, true, true, true}, Missed: 3}
 	to := *w.from
 	to.Monotonic, to.Boot = to.Monotonic+w.length, to.Boot+w.length
 	w.to = &to
@@ -286,7 +288,7 @@ func (w *world) fault(t *rapid.T) {
 		g.Events[e] = uint64(float64(g.Events[e]) * part)
 	}
 	switch kind := rapid.SampledFrom([]string{
-		"suspend", "clock", "hotplug", "offline", "restart", "reset", "shrink", "begin", "end", "multiplex", "refused", "silent", "more", "cpu time", "uncounted", "nothing",
+		"suspend", "clock", "hotplug", "offline", "restart", "reset", "shrink", "begin", "end", "multiplex", "missed", "silent", "more", "cpu time", "uncounted", "nothing",
 	}).Draw(t, "fault"); kind {
 	case "suspend":
 		w.to.Boot += time.Duration(rapid.Int64Range(int64(20*time.Millisecond), int64(time.Hour)).Draw(t, "asleep"))
@@ -315,18 +317,18 @@ func (w *world) fault(t *rapid.T) {
 		w.from.Groups = w.from.Groups[1:]
 	case "end":
 		w.to.Groups = w.to.Groups[1:]
-	case "multiplex":
-		w.to.Running[e] = w.from.Running[e] + time.Duration(part*float64(w.to.Running[e]-w.from.Running[e]))
-		share := float64(w.to.Running[e]-w.from.Running[e]) / float64(w.to.Enabled[e]-w.from.Enabled[e])
-		for i := range w.to.Groups {
-			for k := range w.from.Groups {
-				if now, before := &w.to.Groups[i], &w.from.Groups[k]; now.ID == before.ID && now.Events[e] >= before.Events[e] {
-					now.Events[e] = before.Events[e] + uint64(share*float64(now.Events[e]-before.Events[e]))
+	case "multiplex": // for the same part of the time all events stood still
+		for k := range w.from.Groups {
+			if before := &w.from.Groups[k]; before.ID == group.ID {
+				for e := range group.Events {
+					group.Events[e] -= min(group.Events[e], uint64(part*float64(group.Events[e]-min(group.Events[e], before.Events[e]))))
 				}
+				group.Counted -= time.Duration(part * float64(group.Counted-before.Counted))
 			}
 		}
-	case "refused":
-		w.to.Faults++
+	case "missed":
+		w.to.Missed++
+		group.OnCPU -= time.Duration(part * float64(group.OnCPU))
 		lose(group, e)
 	case "silent": // a counter that stood still; of misses there may really be none
 		if e == int(LLCMisses) {
@@ -342,7 +344,7 @@ func (w *world) fault(t *rapid.T) {
 	case "cpu time":
 		group.OnCPU += 100 * w.length * time.Duration(w.to.CPUs+1)
 	case "uncounted":
-		w.from.Counted[e], w.to.Counted[e] = false, false
+		w.from.Present[e], w.to.Present[e] = false, false // and what its numbers are is nobody's business
 		for i := range w.to.Groups {
 			w.to.Groups[i].Events[e] = math.MaxUint64 / 2
 		}

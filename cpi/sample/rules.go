@@ -6,8 +6,9 @@ import "time"
 type Rules struct {
 	// MinLength and MaxLength bound a window.
 	MinLength, MaxLength time.Duration
-	// MinRunning is the least share of the time that a counter must have counted.
-	MinRunning float64
+	// MinCounted is the least share of its time in which a container's events must
+	// have been counted.
+	MinCounted float64
 	// MinOnCPU is the least CPU time that makes a ratio.
 	MinOnCPU time.Duration
 	// MinCPI and MaxCPI bound cycles per instruction, MinHertz and MaxHertz cycles
@@ -20,9 +21,10 @@ type Rules struct {
 }
 
 const (
-	// A counter that had to be shared is extrapolated; beyond a tenth the estimate
-	// says more about the sharing than about the container.
-	minRunning = 0.9
+	// Where counters have to be shared with others, the ratio of what was counted is
+	// still exact, but of that part of the time; beyond a tenth it is not sure that
+	// the rest was like it.
+	minCounted = 0.9
 	// A millisecond is a few million cycles; below, a handful of cache misses at the
 	// start of a time slice is the whole ratio.
 	minOnCPU = time.Millisecond
@@ -47,5 +49,5 @@ func Hardware(window time.Duration) Rules {
 // StandIn are the rules where software events were declared to stand for cycles
 // and instructions: their ratio has no natural bounds.
 func StandIn(window time.Duration) Rules {
-	return Rules{MinLength: window / 2, MaxLength: 2 * window, MinRunning: minRunning, MinOnCPU: minOnCPU}
+	return Rules{MinLength: window / 2, MaxLength: 2 * window, MinCounted: minCounted, MinOnCPU: minOnCPU}
 }
