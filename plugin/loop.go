@@ -245,7 +245,8 @@ func (l *loop) enforce(r request, decisions []policy.Decision) uint64 {
 	}
 	keep, lazy := weigh(decisions)
 	_, tick := r.event.(policy.Tick) // what time decides is the end of caps
-	if keep || tick {
+	_, released := r.event.(policy.CapReleased)
+	if keep || tick || released {
 		l.dirty.Store(true)
 	}
 	b.lazy = lazy && !b.synchronized && !b.audit && !tick

@@ -13,8 +13,8 @@ func (m *Machine) cap(now time.Time, e CapVerdict) *Refusal {
 		return refuse(InvalidRequest, "cap: no container %s runs", literal(e.ID))
 	}
 	p := c.pod
-	if p.in.class != BE || p.in.unmanaged {
-		return refuse(InvalidRequest, "cap: container %s is of class %s; only BE containers may be capped", literal(c.ref.Name), p.in.class)
+	if !p.cappable() && !p.in.exempt {
+		return refuse(InvalidRequest, "cap: container %s is of class %s; only BE containers may be capped, and those of pods that allow it by annotation %s: allow", literal(c.ref.Name), p.in.class, AnnCap)
 	}
 	if p.in.exempt {
 		return refuse(Unauthorized, "cap: pod %s/%s is exempt by annotation %s, which its namespace may use", literal(p.ref.Namespace), literal(p.ref.Name), AnnCap)
@@ -32,6 +32,25 @@ func (m *Machine) cap(now time.Time, e CapVerdict) *Refusal {
 	m.setCap(p, next)
 	m.named(p, c.ref.Name)
 	return nil
+}
+
+// cappable says that a pod may be quieted for others' sake.
+func (p *pod) cappable() bool {
+	return !p.in.unmanaged && !p.in.exempt && (p.in.class == BE || p.in.capped)
+}
+
+// releaseCap ends a cap before its time. One that is not there was undone already.
+func (m *Machine) releaseCap(id string) {
+	c := m.containers[id]
+	if c == nil {
+		return
+	}
+	if _, ok := c.pod.caps[c.ref.Name]; !ok {
+		return
+	}
+	delete(c.pod.caps, c.ref.Name)
+	m.caps--
+	m.named(c.pod, c.ref.Name)
 }
 
 // named decides anew every container of one name: an old one may still run

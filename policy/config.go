@@ -55,6 +55,7 @@ type Config struct {
 	Reserved       cpuset.Set
 	ReservedStrict bool
 	SharedFloor    int // CPUs that the shared pool keeps; 0 means one physical core
+	BEFloor        int // CPUs that best effort keeps while it is suppressed; 0 means one physical core
 	Allocation     Allocation
 	LiftContainers bool // lift the quota of each container of a pinned pod, not only of a single one
 	System         System

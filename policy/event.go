@@ -183,6 +183,25 @@ type CapVerdict struct {
 	For   time.Duration `json:"for"`
 }
 
+// CapReleased ends a cap before its deadline, say because it did not help.
+type CapReleased struct {
+	ID string `json:"id"`
+}
+
+// BESuppressed is how much of its pool best effort is left with until further
+// notice; no CPUs: all of it.
+type BESuppressed struct {
+	CPUs cpuset.Set `json:"cpus"`
+}
+
+// BEKeptOff is the detector's wish that best effort keeps off the CPUs around a
+// victim, a container, for a while; 0 ends it.
+type BEKeptOff struct {
+	Victim string        `json:"victim"`
+	CPUs   cpuset.Set    `json:"cpus"`
+	For    time.Duration `json:"for"`
+}
+
 // Tick says that time has passed.
 type Tick struct{}
 
@@ -201,6 +220,9 @@ func (KubeletConfigured) event() {}
 func (Hardware) event()          {}
 func (Reconfigured) event()      {}
 func (CapVerdict) event()        {}
+func (CapReleased) event()       {}
+func (BESuppressed) event()      {}
+func (BEKeptOff) event()         {}
 func (Tick) event()              {}
 
 func (h Hardware) onlineCPUs() cpuset.Set {

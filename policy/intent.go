@@ -65,7 +65,9 @@ type intent struct {
 	apart   apart // singleNUMANodeExclusive
 	// exempt says that no cap may quiet the pod, notExempt that it asked for that and may not.
 	exempt, notExempt bool
-	reasons           string // which policy of the node decided, for people
+	// capped says that the pod may be capped although it is not best effort.
+	capped  bool
+	reasons string // which policy of the node decided, for people
 }
 
 func (i *intent) exclusive() bool { return !i.unmanaged && (i.class == LSE || i.class == LSR) }
@@ -173,11 +175,13 @@ func (m *Machine) authorise(p *Pod, in *intent) *Refusal {
 func (m *Machine) capOf(p *Pod, in *intent) *Refusal {
 	switch v := p.Annotations[AnnCap]; v {
 	case "":
+	case "allow":
+		in.capped = true
 	case "exempt":
 		in.exempt = slices.Contains(m.cfg.Authority.CapExempt, p.Namespace)
 		in.notExempt = !in.exempt
 	default:
-		return refuse(InvalidAnnotation, "annotation %s is %s; it must be exempt", AnnCap, literal(v))
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be exempt or allow", AnnCap, literal(v))
 	}
 	return nil
 }

@@ -195,9 +195,21 @@ func (l *life) check(t *rapid.T) {
 			t.Fatalf("%s/%s runs on owned CPUs %s\n%s", c.Pod, c.Name, cpus.And(owned), describe(s))
 		}
 	}
+	l.checkBE(t, s)
 	l.checkApart(t, s)
 	if want, got := len(l.newest()), len(s.Containers); want != got {
 		t.Fatalf("%d containers run, the snapshot has %d\n%s", want, got, describe(s))
+	}
+}
+
+// checkBE: whatever limits best effort, it keeps its floor, or as much of it as its
+// pool has, and nothing beyond its pool.
+func (l *life) checkBE(t *rapid.T, s *Snapshot) {
+	if floor := min(l.m.beFloor(), s.BEWhole.Count()); !s.BE.SubsetOf(&s.BEWhole) || s.BE.Count() < floor {
+		t.Fatalf("best effort has %s of %s, its floor is %d\n%s", s.BE, s.BEWhole, floor, describe(s))
+	}
+	if l.m.be.suppressed.IsEmpty() && len(l.m.be.keptOff) == 0 && s.BE != s.BEWhole {
+		t.Fatalf("best effort has %s of %s and nothing limits it\n%s", s.BE, s.BEWhole, describe(s))
 	}
 }
 
@@ -474,6 +486,22 @@ func TestRandomLives(t *testing.T) {
 					_ = l.step(t, CapVerdict{ID: c.ID, Milli: rapid.Int64Range(0, 500).Draw(t, "cap"), For: time.Minute})
 				}
 			},
+			"release": func(t *rapid.T) {
+				if c, ok := l.someContainer(t); ok {
+					_ = l.step(t, CapReleased{ID: c.ID})
+					if n := len(l.m.containers[c.ID].pod.caps); n > 0 && l.m.containers[c.ID].pod.caps[c.Name] != (Cap{}) {
+						t.Fatalf("the cap of %s is still there", c.Name)
+					}
+				}
+				_ = l.step(t, CapReleased{ID: "never heard of"})
+			},
+			"suppress": func(t *rapid.T) { _ = l.step(t, BESuppressed{CPUs: l.someCPUs(t, "left to best effort")}) },
+			"keep off": func(t *rapid.T) {
+				_ = l.step(t, BEKeptOff{
+					Victim: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "victim"), CPUs: l.someCPUs(t, "around it"),
+					For: time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second,
+				})
+			},
 			"time": func(t *rapid.T) {
 				l.now = l.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
 				_ = l.step(t, Tick{})
@@ -497,6 +525,16 @@ func TestRandomLives(t *testing.T) {
 			"restart":        func(t *rapid.T) { l.restart(t) },
 		})
 	})
+}
+
+func (l *life) someCPUs(t *rapid.T, label string) cpuset.Set {
+	var cpus cpuset.Set
+	for _, cpu := range l.topo.CPUs() {
+		if rapid.Bool().Draw(t, label) {
+			cpus.Add(cpu.ID)
+		}
+	}
+	return cpus
 }
 
 func (l *life) drawKubelet(t *rapid.T) {
@@ -525,7 +563,11 @@ func (l *life) drawKubelet(t *rapid.T) {
 
 // restart is kill -9: nothing may move, and what was owned is still owned.
 func (l *life) restart(t *rapid.T) {
-	_ = l.step(t, Tick{}) // a refused step undoes no cap that is due
+	_ = l.step(t, Tick{})         // a refused step undoes no cap that is due
+	_ = l.step(t, BESuppressed{}) // what limits best effort is found anew
+	for _, victim := range []string{"a", "b"} {
+		_ = l.step(t, BEKeptOff{Victim: victim})
+	}
 	before := describe(l.m.Snapshot())
 	checkpoint := l.m.Checkpoint()
 	cfg := l.m.cfg

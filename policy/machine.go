@@ -25,6 +25,7 @@ type Machine struct {
 	// keep: pods that run where we put them, known already or about to be.
 	disowned map[string]bool
 	caps     int // how many caps are in force
+	be       beLimits
 
 	// fromKubelet is what kubelet's own configuration said; nil: nothing yet.
 	fromKubelet *Kubelet
@@ -180,6 +181,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	}
 	m.tellLabels()
 	m.expireCaps(now)
+	m.expireKeptOff(now)
 	if len(m.out) > 0 || m.news {
 		m.rev++
 		m.stamp()
@@ -222,6 +224,12 @@ func (m *Machine) apply(now time.Time, e Event) error {
 		err = m.reconfigure(e.Config)
 	case CapVerdict:
 		err = m.cap(now, e)
+	case CapReleased:
+		m.releaseCap(e.ID)
+	case BESuppressed:
+		m.suppress(e)
+	case BEKeptOff:
+		err = m.keepOff(now, e)
 	case Tick:
 	default:
 		err = refuse(InvalidRequest, "policy: unknown event %T", e)

@@ -14,6 +14,7 @@ import (
 type Pools struct {
 	Shared    cpuset.Set
 	BE        cpuset.Set
+	BEWhole   cpuset.Set // what BE is without suppression and moves for victims' sake
 	Reserved  cpuset.Set
 	Exclusive cpuset.Set // owned by LSE, LSR and kubelet's pods, online ones
 	Withheld  cpuset.Set
@@ -37,7 +38,8 @@ func (m *Machine) derive() Pools {
 	p.Shared = p.BE
 	p.Exclusive = p.Kubelet.And(online)
 	p.Shared = p.Shared.Minus(m.owned.cpus).Minus(m.owned.withheld)
-	p.BE = p.BE.Minus(m.owned.notBE).Minus(m.owned.withheld)
+	p.BEWhole = p.BE.Minus(m.owned.notBE).Minus(m.owned.withheld)
+	p.BE = m.limitBE(p.BEWhole, p.Reserved)
 	p.Exclusive = p.Exclusive.Or(m.owned.cpus).And(online)
 	p.Withheld = m.owned.withheld.And(online)
 	// CPUs may be reserved, by the operator or kubelet, while somebody owns them.
@@ -68,7 +70,7 @@ func (m *Machine) recompute() {
 			m.decide(SetPool{Pool: p.kind, CPUs: p.new})
 		}
 	}
-	if old.Exclusive != m.pools.Exclusive || old.Withheld != m.pools.Withheld {
+	if old.Exclusive != m.pools.Exclusive || old.Withheld != m.pools.Withheld || old.BEWhole != m.pools.BEWhole {
 		m.views.poolsChanged, m.news = true, true
 	}
 	m.decided = m.pools
@@ -105,11 +107,12 @@ func (m *Machine) rescue() {
 	}
 	if m.pools.Shared.IsEmpty() {
 		m.pools.Shared = m.topo.Online()
-		m.pools.BE = m.topo.Online()
+		m.pools.BEWhole = m.topo.Online()
+		m.pools.BE = m.pools.BEWhole
 		m.notice(nil, "SharedPoolOverlaps", "no online CPU is left for the shared pool; it overlaps the CPUs of kubelet's exclusive containers until one is free")
 	}
 	if m.pools.BE.IsEmpty() {
-		m.pools.BE = m.pools.Shared
+		m.pools.BE, m.pools.BEWhole = m.pools.Shared, m.pools.Shared
 	}
 }
 

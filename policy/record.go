@@ -22,6 +22,9 @@ type Record struct {
 	KubeletConfigured *KubeletConfigured `json:"kubeletConfigured,omitempty"`
 	Hardware          *Hardware          `json:"hardware,omitempty"`
 	CapVerdict        *CapVerdict        `json:"capVerdict,omitempty"`
+	CapReleased       *CapReleased       `json:"capReleased,omitempty"`
+	BESuppressed      *BESuppressed      `json:"beSuppressed,omitempty"`
+	BEKeptOff         *BEKeptOff         `json:"beKeptOff,omitempty"`
 	Tick              *Tick              `json:"tick,omitempty"`
 }
 
@@ -58,6 +61,12 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.Hardware = &e
 	case CapVerdict:
 		r.CapVerdict = &e
+	case CapReleased:
+		r.CapReleased = &e
+	case BESuppressed:
+		r.BESuppressed = &e
+	case BEKeptOff:
+		r.BEKeptOff = &e
 	case Tick:
 		r.Tick = &e
 	default:
@@ -97,6 +106,12 @@ func (r Record) Event() Event {
 		return *r.Hardware
 	case r.CapVerdict != nil:
 		return *r.CapVerdict
+	case r.CapReleased != nil:
+		return *r.CapReleased
+	case r.BESuppressed != nil:
+		return *r.BESuppressed
+	case r.BEKeptOff != nil:
+		return *r.BEKeptOff
 	case r.Tick != nil:
 		return *r.Tick
 	}
@@ -149,6 +164,13 @@ func (m *Machine) baseRecords(at time.Time) []Record {
 		events = append(events, KubeletConfigured{Kubelet: *m.fromKubelet})
 	}
 	events = append(events, m.kubelet, m.Checkpoint())
+	if !m.be.suppressed.IsEmpty() {
+		events = append(events, BESuppressed{CPUs: m.be.suppressed})
+	}
+	for _, victim := range sortedKeys(m.be.keptOff) {
+		k := m.be.keptOff[victim]
+		events = append(events, BEKeptOff{Victim: victim, CPUs: k.cpus, For: k.until.Sub(at)})
+	}
 	for _, e := range events {
 		r, _ := RecordOf(at, e)
 		all = append(all, r)

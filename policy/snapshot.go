@@ -32,6 +32,10 @@ type ContainerView struct {
 	QuotaMilli int64
 	Shares     int64
 	CapMilli   int64  // 0: no cap
+	MayCap     bool   // a cap may quiet it for others' sake
+	QoS        QoS    // Kubernetes' own class of the pod
+	Cgroup     string // as the runtime has it; empty while unknown
+	BatchMilli int64  // what its pod requests of lent CPUs
 	ByKubelet  bool   // kubelet owns its CPUs
 	Owner      string // who made the pod, such as Deployment/web; empty while unknown
 	Why        string
@@ -121,6 +125,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(need),
 		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: p.owner, Why: p.why,
+		MayCap: p.cappable(), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
 	}
 	if p.grant != nil {
 		v.Withheld = nonEmpty(&p.grant.withheld)
