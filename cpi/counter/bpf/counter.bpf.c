@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+//
+// Charges what a CPU's counters have moved to the cgroup that leaves the CPU.
+//
+// Everything a CPU writes is its own: its state in `cpus`, its rows in `sums`.
+// The rows are there twice. flush() makes the CPU change over to the other ones,
+// so that userspace reads, and empties, rows that nobody writes any more, and
+// all of a CPU's numbers are of the same moment.
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define EVENTS 4
+#define CACHED 64
+#define DEPTH 32
+
+enum { OTHER = 0 }; // the slot of everything that is not followed
+
+// Modes of flush().
+enum { READ = 0, START = 1, STOP = 2 };
+
+enum fault { FAULT_READ, FAULT_LOST, FAULT_RESET, FAULT_ABSURD, FAULT_NOT_RUN, FAULT_MISSED, FAULT_DEPTH, FAULT_WAITS, FAULTS };
+
+// In the order of Counts in types.go.
+struct counts {
+	__u64 events[EVENTS];
+	__u64 on_cpu;
+	__u64 counted;
+	__u64 wait;
+	__u64 switches;
+};
+
+struct machine {
+	struct counts counts;
+	__u64 enabled[EVENTS];
+	__u64 running[EVENTS];
+	__u64 faults[FAULTS];
+};
+
+struct cached {
+	__u64 id;
+	__u32 generation;
+	__u32 slot;
+};
+
+struct cpu {
+	__u64 time; // of the last reading; 0: the next one is a baseline only
+	__u32 on;
+	__u32 bank;  // which of the two sets of rows this CPU adds to
+	__u32 valid; // events that have a baseline
+	__u32 unused;
+	__u64 trigger;         // cgroup switches until the last reading
+	__u64 trigger_enabled; // how long they had been counted then
+	__u64 queue_start;     // the run queue's clock when the window began
+	__u64 runs;
+	__u64 sampled;
+	__u64 cost; // of the sampled runs, in nanoseconds
+	struct bpf_perf_event_value base[EVENTS];
+	struct machine machine[2];
+	struct cached cache[CACHED];
+};
+
+// Decided when the program is loaded; the verifier removes what does not apply.
+const volatile __u32 perf_events = 0;    // bit e: event e is a perf event
+const volatile __u32 time_events = 0;    // bit e: event e stands for nanoseconds
+const volatile __u32 slots_per_bank = 1; // rows a CPU and bank
+const volatile bool v1 = false;
+const volatile bool by_cgroup_switches = false;
+const volatile bool by_cause = false;
+
+// Raised by userspace after each change of `slots`: what is cached is void.
+volatile __u32 generation = 1;
+
+#define PERF_EVENT_ARRAY(name)                                                                                         \
+	struct {                                                                                                       \
+		__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);                                                           \
+		__type(key, __u32);                                                                                    \
+		__type(value, __u32);                                                                                  \
+		__uint(max_entries, 1);                                                                                \
+	} name SEC(".maps")
+
+PERF_EVENT_ARRAY(event_0);
+PERF_EVENT_ARRAY(event_1);
+PERF_EVENT_ARRAY(event_2);
+PERF_EVENT_ARRAY(event_3);
+PERF_EVENT_ARRAY(cgroup_switches);
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct cpu);
+	__uint(max_entries, 1);
+} cpus SEC(".maps");
+
+// Row (cpu * 2 + bank) * slots_per_bank + slot.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct counts);
+	__uint(max_entries, 1);
+} sums SEC(".maps");
+
+// Followed cgroups: id to slot.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, __u64);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} slots SEC(".maps");
+
+struct pair {
+	__u32 victim;
+	__u32 by;
+};
+
+// Nanoseconds that one slot waited for another.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__type(key, struct pair);
+	__type(value, __u64);
+	__uint(max_entries, 1);
+} waits SEC(".maps");
+
+static __always_inline struct cgroup *probed_cgroup(struct task_struct *task)
+{
+	struct css_set *set = BPF_CORE_READ(task, cgroups);
+	struct cgroup_subsys_state *css = 0;
+
+	if (!v1)
+		return BPF_CORE_READ(set, dfl_cgrp);
+	bpf_probe_read_kernel(&css, sizeof(css),
+			      (void *)set + bpf_core_field_offset(set->subsys) +
+				      sizeof(css) * bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id));
+	return BPF_CORE_READ(css, cgroup);
+}
+
+// The slot of the deepest followed cgroup at or above the given one.
+static __always_inline __u32 slot_of(struct cpu *cpu, struct machine *machine, struct cgroup *cgroup, __u64 id)
+{
+	struct cached *cached = &cpu->cache[id % CACHED];
+	__u32 slot = OTHER, now = generation;
+	__u64 at = id;
+	int level;
+
+	if (cached->id == id && cached->generation == now)
+		return cached->slot;
+	for (level = 0; level < DEPTH; level++) {
+		struct cgroup_subsys_state *parent;
+		__u32 *found = bpf_map_lookup_elem(&slots, &at);
+
+		if (found) {
+			slot = *found;
+			break;
+		}
+		parent = BPF_CORE_READ(cgroup, self.parent);
+		if (!parent)
+			break;
+		cgroup = BPF_CORE_READ(parent, cgroup);
+		at = BPF_CORE_READ(cgroup, kn, id);
+	}
+	if (level == DEPTH) {
+		machine->faults[FAULT_DEPTH]++;
+		return OTHER;
+	}
+	cached->id = id;
+	cached->generation = now;
+	cached->slot = slot;
+	return slot;
+}
+
+// One event's part of an interval. Returns whether the whole interval was
+// counted; *delta is how far the event has moved.
+static __always_inline bool advance(struct cpu *cpu, struct machine *machine, int event, long err,
+				    struct bpf_perf_event_value *value, __u64 elapsed, __u64 *delta)
+{
+	struct bpf_perf_event_value base = cpu->base[event];
+	__u32 bit = 1u << event;
+	__u64 enabled, running, moved;
+
+	if (err) {
+		machine->faults[FAULT_READ]++;
+		cpu->valid &= ~bit;
+		return false;
+	}
+	cpu->base[event] = *value;
+	if (!(cpu->valid & bit)) {
+		cpu->valid |= bit;
+		return false;
+	}
+	if (value->counter < base.counter || value->running < base.running || value->enabled < base.enabled) {
+		machine->faults[FAULT_RESET]++;
+		return false;
+	}
+	moved = value->counter - base.counter;
+	enabled = value->enabled - base.enabled;
+	running = value->running - base.running;
+	// The two clocks are read a moment apart.
+	if (enabled + 1000 < elapsed / 2) {
+		machine->faults[FAULT_LOST]++;
+		return false;
+	}
+	machine->running[event] += running;
+	if (running * 16 < enabled * 15) {
+		machine->faults[FAULT_NOT_RUN]++;
+		return false;
+	}
+	if (moved > elapsed * 64 + (1 << 16)) {
+		machine->faults[FAULT_ABSURD]++;
+		return false;
+	}
+	*delta = moved;
+	return true;
+}
+
+#define READ_EVENT(e)                                                                                                  \
+	do {                                                                                                           \
+		if (perf_events & (1u << (e))) {                                                                       \
+			struct bpf_perf_event_value value = {};                                                        \
+			long err = bpf_perf_event_read_value(&event_##e, BPF_F_CURRENT_CPU, &value, sizeof(value));    \
+			counted &= advance(cpu, machine, e, err, &value, elapsed, &delta[e]);                          \
+			machine->enabled[e] += elapsed;                                                                \
+		} else if (time_events & (1u << (e))) {                                                                \
+			delta[e] = elapsed;                                                                            \
+			machine->enabled[e] += elapsed;                                                                \
+			machine->running[e] += elapsed;                                                                \
+		}                                                                                                      \
+	} while (0)
+
+static __always_inline void add(struct counts *to, const __u64 *delta, __u64 elapsed, bool counted, bool switched)
+{
+	to->on_cpu += elapsed;
+	to->switches += switched;
+	if (!counted)
+		return;
+	to->counted += elapsed;
+	to->events[0] += delta[0];
+	to->events[1] += delta[1];
+	to->events[2] += delta[2];
+	to->events[3] += delta[3];
+}
+
+// Charges everything since the last reading to one slot.
+static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 slot, __u64 now, bool switched)
+{
+	struct machine *machine = &cpu->machine[bank];
+	__u64 delta[EVENTS] = {}, elapsed = 0;
+	bool counted = true;
+	struct counts *row;
+	__u32 key;
+
+	if (cpu->time == 0) {
+		cpu->valid = 0;
+		switched = false;
+		cpu->time = now;
+	} else if (now > cpu->time) {
+		elapsed = now - cpu->time;
+		cpu->time = now;
+	}
+	READ_EVENT(0);
+	READ_EVENT(1);
+	READ_EVENT(2);
+	READ_EVENT(3);
+	add(&machine->counts, delta, elapsed, counted, switched);
+	key = (nr * 2 + bank) * slots_per_bank + slot;
+	row = bpf_map_lookup_elem(&sums, &key);
+	if (row)
+		add(row, delta, elapsed, counted, switched);
+}
+
+// Says whether cgroup switches since the last reading were other than expected:
+// the kernel does not run a perf event's program while another program or map
+// operation is on the way on the same CPU.
+static __always_inline bool missed(struct cpu *cpu, __u64 now, __u64 expected)
+{
+	struct bpf_perf_event_value value = {};
+	__u64 elapsed = now - cpu->time, was = cpu->trigger, enabled = cpu->trigger_enabled;
+
+	if (bpf_perf_event_read_value(&cgroup_switches, BPF_F_CURRENT_CPU, &value, sizeof(value))) {
+		cpu->trigger_enabled = 0;
+		return true;
+	}
+	cpu->trigger = value.counter;
+	cpu->trigger_enabled = value.enabled;
+	if (cpu->time == 0 || now <= cpu->time)
+		return false;
+	return value.counter != was + expected || value.enabled - enabled + 1000 < elapsed / 2;
+}
+
+static __always_inline void account_cost(struct cpu *cpu, __u64 since)
+{
+	if (cpu->runs++ % CACHED == 0) {
+		cpu->cost += bpf_ktime_get_ns() - since;
+		cpu->sampled++;
+	}
+}
+
+// Charges the wait of the task that comes, which began when it was queued.
+static __always_inline void charge_wait(struct cpu *cpu, __u32 nr, __u32 bank, struct task_struct *prev,
+					struct task_struct *next, __u32 by, __u32 victim)
+{
+	struct machine *machine = &cpu->machine[bank];
+	__u64 queued = next->sched_info.last_queued, clock = next->se.cfs_rq->rq->clock, wait;
+	struct pair pair = {.victim = victim, .by = by};
+	struct counts *row;
+	__u64 *sum;
+	__u32 key;
+
+	if (cpu->queue_start == 0)
+		cpu->queue_start = clock;
+	if (queued == 0 || queued >= clock)
+		return;
+	if (queued < cpu->queue_start)
+		queued = cpu->queue_start;
+	wait = clock - queued;
+	machine->counts.wait += wait;
+	key = (nr * 2 + bank) * slots_per_bank + victim;
+	row = bpf_map_lookup_elem(&sums, &key);
+	if (row)
+		row->wait += wait;
+	if (!by_cause || victim == by || victim == OTHER || prev->pid == 0)
+		return;
+	sum = bpf_map_lookup_elem(&waits, &pair);
+	if (sum)
+		__sync_fetch_and_add(sum, wait);
+	else if (bpf_map_update_elem(&waits, &pair, &wait, BPF_NOEXIST))
+		machine->faults[FAULT_WAITS]++;
+}
+
+static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next, bool with_waits)
+{
+	struct cgroup *from, *to;
+	__u64 from_id, now;
+	struct machine *machine;
+	struct cpu *cpu;
+	__u32 nr, bank, slot;
+
+	if (v1) {
+		from = probed_cgroup(prev);
+		to = probed_cgroup(next);
+	} else {
+		from = prev->cgroups->dfl_cgrp;
+		to = next->cgroups->dfl_cgrp;
+	}
+	if (from == to && (!with_waits || next->pid == 0))
+		return 0;
+	nr = bpf_get_smp_processor_id();
+	cpu = bpf_map_lookup_elem(&cpus, &nr);
+	if (!cpu || !cpu->on)
+		return 0;
+	bank = cpu->bank & 1;
+	machine = &cpu->machine[bank];
+	from_id = v1 ? BPF_CORE_READ(from, kn, id) : from->kn->id;
+	slot = slot_of(cpu, machine, from, from_id);
+	now = bpf_ktime_get_ns();
+	if (with_waits && next->pid != 0) {
+		__u32 victim = slot;
+
+		if (from != to) {
+			__u64 to_id = v1 ? BPF_CORE_READ(to, kn, id) : to->kn->id;
+
+			victim = slot_of(cpu, machine, to, to_id);
+		}
+		charge_wait(cpu, nr, bank, prev, next, slot, victim);
+	}
+	if (from != to)
+		charge(cpu, nr, bank, slot, now, true);
+	account_cost(cpu, now);
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int sched_switch(__u64 *ctx)
+{
+	return on_switch((struct task_struct *)ctx[1], (struct task_struct *)ctx[2], false);
+}
+
+SEC("tp_btf/sched_switch")
+int sched_switch_waits(__u64 *ctx)
+{
+	return on_switch((struct task_struct *)ctx[1], (struct task_struct *)ctx[2], true);
+}
+
+SEC("perf_event")
+int cgroup_switch(void *ctx)
+{
+	__u32 nr = bpf_get_smp_processor_id(), bank, slot;
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &nr);
+	struct task_struct *task;
+	struct machine *machine;
+	struct cgroup *cgroup;
+	__u64 now;
+
+	if (!cpu || !cpu->on)
+		return 0;
+	bank = cpu->bank & 1;
+	machine = &cpu->machine[bank];
+	task = bpf_get_current_task_btf();
+	cgroup = task->cgroups->dfl_cgrp;
+	slot = slot_of(cpu, machine, cgroup, cgroup->kn->id);
+	now = bpf_ktime_get_ns();
+	if (missed(cpu, now, 1)) {
+		machine->faults[FAULT_MISSED]++;
+		slot = OTHER;
+	}
+	charge(cpu, nr, bank, slot, now, true);
+	account_cost(cpu, now);
+	return 0;
+}
+
+// Run on one CPU by userspace: charges the task that is running there, and
+// leaves the bank that it returns to userspace.
+SEC("raw_tp/sched_switch")
+int flush(__u64 *ctx)
+{
+	__u32 nr = bpf_get_smp_processor_id(), bank, slot;
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &nr);
+	__u64 mode = ctx[0], id, now;
+	struct machine *machine;
+	struct cgroup *cgroup;
+
+	if (!cpu)
+		return -1;
+	bank = cpu->bank & 1;
+	machine = &cpu->machine[bank];
+	if (mode == START) {
+		cpu->time = 0;
+		cpu->queue_start = 0;
+	}
+	if (cpu->on) {
+		cgroup = probed_cgroup((struct task_struct *)bpf_get_current_task());
+		id = BPF_CORE_READ(cgroup, kn, id);
+		slot = slot_of(cpu, machine, cgroup, id);
+		now = bpf_ktime_get_ns();
+		if (by_cgroup_switches && missed(cpu, now, 0)) {
+			machine->faults[FAULT_MISSED]++;
+			slot = OTHER;
+		}
+		charge(cpu, nr, bank, slot, now, false);
+	}
+	if (mode == STOP)
+		cpu->on = 0;
+	cpu->bank = bank ^ 1;
+	return bank;
+}
