@@ -1,0 +1,247 @@
+package reclaim
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Checkpoint is what an estimator has to know after a restart: of every batch pod
+// statistics of its window instead of the samples. What is rebuilt from them
+// over-estimates: at every later moment, whatever comes in, a percentile of the
+// rebuilt window is no less than that of the true one, so that a pod which is not
+// idle is not taken for idle. The reverse may happen.
+type Checkpoint struct {
+	Version  int             `json:"version"`
+	Node     string          `json:"node"`
+	At       time.Time       `json:"at"`
+	Epoch    time.Time       `json:"epoch"`
+	Cell     Duration        `json:"cell"`
+	Length   uint32          `json:"length"`
+	Offered  float64         `json:"offered"`
+	Observed []Run           `json:"observed"`
+	Pods     []PodCheckpoint `json:"pods"`
+	// Production is the predictor's memory, Predictor its words.
+	Predictor  string    `json:"predictor"`
+	Production Memory    `json:"production"`
+	Known      []Trusted `json:"known"`
+}
+
+const checkpointVersion = 1
+
+// PodCheckpoint is one batch pod.
+type PodCheckpoint struct {
+	ID      string    `json:"id"`
+	Created time.Time `json:"created"`
+	First   uint32    `json:"first"` // cell in which its samples began
+	Runs    []Run     `json:"runs"`  // the cells of the samples in the window
+	// Points are percentiles of use, ascending; the last is the maximum.
+	Points   []Point `json:"points"`
+	Evicting bool    `json:"evicting,omitempty"`
+}
+
+// Trusted is a production pod and the cell since which its use is known.
+type Trusted struct {
+	ID      string    `json:"id"`
+	Created time.Time `json:"created"`
+	Known   uint32    `json:"known"`
+}
+
+// Run is a series of cells with equal distances: cell, distance, count.
+type Run [3]uint32
+
+// Point is a percentile and the use that it stands for.
+type Point [2]float64
+
+// points are the percentiles that are kept, besides those that the rule asks for.
+func (e *Estimator) points() []float64 {
+	list := []float64{50, 75, 90, 95, 97.5, 99, 99.5, e.cfg.Idle.Percentile, e.cfg.Idle.UsePercentile, 100}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Checkpoint writes down what the estimator knows.
+func (e *Estimator) Checkpoint(node string) Checkpoint {
+	c := Checkpoint{
+		Version: checkpointVersion, Node: node, At: e.last, Epoch: e.epoch, Cell: Duration(e.cell), Length: e.span.length,
+		Offered: e.supply.published, Observed: runsOf(e.observed), Predictor: e.spec.String(), Production: e.predictor.Save(),
+	}
+	points := e.points()
+	for _, s := range e.pods {
+		if !s.batch {
+			c.Known = append(c.Known, Trusted{ID: s.id, Created: s.created, Known: s.known})
+			continue
+		}
+		p := PodCheckpoint{ID: s.id, Created: s.created, First: s.w.first, Runs: runsOf(s.w.cells), Evicting: s.evicting}
+		if len(s.w.cells) > 0 {
+			for _, percent := range points {
+				p.Points = append(p.Points, Point{percent, s.w.percentile(percent)})
+			}
+		}
+		c.Pods = append(c.Pods, p)
+	}
+	slices.SortFunc(c.Pods, func(a, b PodCheckpoint) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(c.Known, func(a, b Trusted) int { return strings.Compare(a.ID, b.ID) })
+	return c
+}
+
+// Encode writes a checkpoint as JSON.
+func (c Checkpoint) Encode() ([]byte, error) { return json.Marshal(c) }
+
+// maxCheckpoint bounds what Decode reads: 4,096 pods with windows full of holes.
+const maxCheckpoint = 32 << 20
+
+// DecodeCheckpoint reads what Encode wrote. What it says is checked by Resume.
+func DecodeCheckpoint(data []byte) (Checkpoint, error) {
+	var c Checkpoint
+	if len(data) > maxCheckpoint {
+		return c, fmt.Errorf("reclaim: checkpoint of %d bytes is longer than %d", len(data), maxCheckpoint)
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return Checkpoint{}, fmt.Errorf("reclaim: read checkpoint: %w; windows begin anew", err)
+	}
+	return c, nil
+}
+
+// Resume makes an estimator that goes on from a checkpoint. It refuses one of
+// another node, another configuration of the windows, the future or with damage;
+// the caller then begins with New, which lends nothing of idle pods for a window.
+func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, error) {
+	e, err := New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.fits(node, now, c); err != nil {
+		return nil, fmt.Errorf("reclaim: checkpoint: %w; windows begin anew", err)
+	}
+	at := uint32(c.At.Sub(c.Epoch) / e.cell)
+	e.epoch, e.last, e.began = c.Epoch, c.At, true
+	e.supply = supply{known: true, published: c.Offered}
+	if e.observed, err = cellsOf(c.Observed, at, e.span); err != nil {
+		return nil, fmt.Errorf("reclaim: checkpoint: observed cells: %w; windows begin anew", err)
+	}
+	for _, p := range c.Pods {
+		s := &podState{id: p.ID, batch: true, created: p.Created, lastSeen: at, evicting: p.Evicting}
+		if s.w, err = rebuild(p, at, e.span); err != nil {
+			return nil, fmt.Errorf("reclaim: checkpoint: pod %s: %w; windows begin anew", p.ID, err)
+		}
+		if _, twice := e.pods[p.ID]; twice || p.Created.IsZero() {
+			return nil, fmt.Errorf("reclaim: checkpoint: pod %q is there twice or without its time of creation; windows begin anew", p.ID)
+		}
+		e.pods[p.ID] = s
+	}
+	e.trust(c, at)
+	return e, nil
+}
+
+func (e *Estimator) fits(node string, now time.Time, c Checkpoint) error {
+	switch age := c.At.Sub(c.Epoch); {
+	case c.Version != checkpointVersion:
+		return fmt.Errorf("is of version %d, this is version %d", c.Version, checkpointVersion)
+	case c.Node != node:
+		return fmt.Errorf("is of node %.60q, this is node %q", c.Node, node)
+	case time.Duration(c.Cell) != e.cell || c.Length != e.span.length:
+		return fmt.Errorf("has windows of %d times %v, configured are %d times %v", c.Length, time.Duration(c.Cell), e.span.length, e.cell)
+	case c.At.After(now):
+		return fmt.Errorf("is of %v, it is %v", c.At, now)
+	case age < 0 || age/e.cell > math.MaxUint32/2:
+		return fmt.Errorf("began at %v and ends at %v", c.Epoch, c.At)
+	case !amount(c.Offered):
+		return fmt.Errorf("offers %v CPUs", c.Offered)
+	}
+	return nil
+}
+
+// trust restores what is known of production; where the predictor cannot go on,
+// every pod counts with its request again.
+func (e *Estimator) trust(c Checkpoint, at uint32) {
+	if c.Predictor != e.spec.String() || !e.predictor.Restore(c.Production) {
+		e.predictor = e.spec.Build(e.span.length)
+		return
+	}
+	for _, t := range c.Known {
+		if t.Known <= at && !t.Created.IsZero() && e.pods[t.ID] == nil {
+			e.pods[t.ID] = &podState{id: t.ID, created: t.Created, known: t.Known, lastSeen: at}
+		}
+	}
+}
+
+// rebuild makes a window whose percentiles are no less than those that the points
+// were taken from. Its largest values come last in time, and so leave it last: in
+// the true window as many or fewer large ones are left at any moment.
+func rebuild(p PodCheckpoint, at uint32, s span) (window, error) {
+	w := window{first: p.First, rebuilt: true}
+	cells, err := cellsOf(p.Runs, at, s)
+	if err != nil {
+		return w, err
+	}
+	if len(cells) == 0 {
+		return w, nil
+	}
+	if p.First > cells[0] {
+		return w, fmt.Errorf("its samples began in cell %d, the first is of cell %d", p.First, cells[0])
+	}
+	if err := checkPoints(p.Points); err != nil {
+		return w, err
+	}
+	w.cells = cells
+	w.uses, w.sorted = make([]float32, len(cells)), make([]float32, len(cells))
+	next := 0
+	for i := range cells {
+		for rank(p.Points[next][0], len(cells)) < i+1 {
+			next++
+		}
+		w.uses[i], w.sorted[i] = float32(p.Points[next][1]), float32(p.Points[next][1])
+	}
+	return w, nil
+}
+
+func checkPoints(points []Point) error {
+	if len(points) == 0 || points[len(points)-1][0] != 100 {
+		return fmt.Errorf("its percentiles do not end with the maximum")
+	}
+	for i, p := range points {
+		if !(p[0] > 0) || !amount(p[1]) || i > 0 && (p[0] <= points[i-1][0] || p[1] < points[i-1][1]) {
+			return fmt.Errorf("its percentiles do not ascend: %v", p)
+		}
+	}
+	return nil
+}
+
+// runsOf writes ascending cells as runs: regular samples make one run.
+func runsOf(cells []uint32) []Run {
+	var runs []Run
+	for i, c := range cells {
+		if n := len(runs); n > 0 {
+			r := &runs[n-1]
+			if distance := c - cells[i-1]; r[2] == 1 || r[1] == distance {
+				r[1] = distance
+				r[2]++
+				continue
+			}
+		}
+		runs = append(runs, Run{c, 0, 1})
+	}
+	return runs
+}
+
+// cellsOf reads runs back; none may lie after the last cell or before the window.
+func cellsOf(runs []Run, last uint32, s span) ([]uint32, error) {
+	var cells []uint32
+	for _, r := range runs {
+		if r[2] < 1 || r[2] > s.length || uint64(len(cells))+uint64(r[2]) > uint64(s.length)+1 {
+			return nil, fmt.Errorf("%d samples do not fit into a window of %d", r[2], s.length)
+		}
+		for k := range r[2] {
+			c := uint64(r[0]) + uint64(k)*uint64(r[1])
+			if n := len(cells); c > uint64(last) || n > 0 && uint32(c) <= cells[n-1] {
+				return nil, fmt.Errorf("cell %d is after cell %d or out of order", c, last)
+			}
+			cells = append(cells, uint32(c))
+		}
+	}
+	return cells, nil
+}

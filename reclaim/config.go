@@ -1,0 +1,128 @@
+package reclaim
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// From says what supply is measured against.
+type From string
+
+const (
+	FromSlack From = "slack" // production's requests
+	FromUsage From = "usage" // the peak that production is expected to use
+)
+
+// Config is the key `reclaim` of the configuration file, apart from what needs a
+// node: mode and eviction.
+type Config struct {
+	From      From    `json:"from"`
+	Reserve   float64 `json:"reserve"` // CPUs that are never lent
+	Idle      Idle    `json:"idle"`
+	Predictor string  `json:"predictor"` // see ParsePredictor
+	Raise     Raise   `json:"raise"`
+	Correct   Correct `json:"correct"`
+}
+
+// Idle is the rule: a batch pod is idle if Percentile % of its samples over
+// Window are below Threshold % of its request. It then counts with the
+// UsePercentile of its use.
+type Idle struct {
+	Percentile    float64  `json:"percentile"`
+	Window        Duration `json:"window"`
+	Threshold     float64  `json:"threshold"`
+	UsePercentile float64  `json:"usePercentile"`
+	// Sample is the length over which use is averaged to one sample.
+	Sample Duration `json:"sample"`
+}
+
+// Raise holds an offer back: it rises by Step CPUs or more, after Hold.
+type Raise struct {
+	Step float64  `json:"step"`
+	Hold Duration `json:"hold"`
+}
+
+// Correct says for how long promises must exceed what exists before a pod is
+// evicted, and when one whose eviction was refused may be chosen again.
+type Correct struct {
+	After Duration `json:"after"`
+	Retry Duration `json:"retry"`
+}
+
+// Default is what docs/oversubscription.md shows to be best on recorded data.
+func Default() Config {
+	return Config{
+		From: FromSlack,
+		Idle: Idle{Percentile: 95, Window: Duration(24 * time.Hour), Threshold: 10, UsePercentile: 99, Sample: Duration(5 * time.Minute)},
+		// The production peak of a week decides about a day better than any
+		// percentile of a day.
+		Predictor: DefaultPredictor,
+		Raise:     Raise{Step: 1, Hold: Duration(time.Minute)},
+		Correct:   Correct{After: Duration(30 * time.Second), Retry: Duration(5 * time.Minute)},
+	}
+}
+
+// maxCells bounds the memory of a window.
+const maxCells = 1 << 16
+
+// Validate names every value that is out of range.
+func (c Config) Validate() error {
+	var errs []error
+	fail := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("reclaim.%s: %s", key, fmt.Sprintf(format, args...)))
+	}
+	if c.From != FromSlack && c.From != FromUsage {
+		fail("from", "is %q, must be %q or %q", c.From, FromSlack, FromUsage)
+	}
+	if !amount(c.Reserve) {
+		fail("reserve", "is %v CPUs, must be 0 or more", c.Reserve)
+	}
+	percent := func(key string, v, lowest float64) {
+		if !(v >= lowest && v <= 100) {
+			fail(key, "is %v, must be %v to 100 percent", v, lowest)
+		}
+	}
+	percent("idle.percentile", c.Idle.Percentile, 50)
+	percent("idle.threshold", c.Idle.Threshold, 0)
+	percent("idle.usePercentile", c.Idle.UsePercentile, 50)
+	window, sample := time.Duration(c.Idle.Window), time.Duration(c.Idle.Sample)
+	if sample < time.Millisecond {
+		fail("idle.sample", "is %v, must be 1ms or more", sample)
+	} else if cells := window / sample; cells < 2 || cells > maxCells {
+		fail("idle.window", "is %v, must be 2 to %d times idle.sample, which is %v", window, maxCells, sample)
+	}
+	if _, err := ParsePredictor(c.Predictor); err != nil {
+		fail("predictor", "%v", err)
+	}
+	if !amount(c.Raise.Step) {
+		fail("raise.step", "is %v CPUs, must be 0 or more", c.Raise.Step)
+	}
+	for _, v := range []struct {
+		key string
+		d   Duration
+	}{{"raise.hold", c.Raise.Hold}, {"correct.after", c.Correct.After}, {"correct.retry", c.Correct.Retry}} {
+		if v.d < 0 {
+			fail(v.key, "is %v, must be 0 or more", time.Duration(v.d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// amount says that a number of CPUs can be one.
+func amount(v float64) bool { return v >= 0 && v <= math.MaxInt32 }
+
+// Duration is a time.Duration that is written as 90s or 24h.
+type Duration time.Duration
+
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("is %.60q, must be a duration such as 90s, 5m or 24h", text)
+	}
+	*d = Duration(v)
+	return nil
+}

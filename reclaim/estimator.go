@@ -1,0 +1,378 @@
+package reclaim
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Pod is one pod that runs, in CPUs.
+type Pod struct {
+	ID      string // the pod's UID
+	Batch   bool   // of the class BE; the others are production
+	Request float64
+	// Use is the mean over the report's span where Sampled says that it was
+	// measured. What was not measured counts as unknown, never as 0.
+	Use     float64
+	Sampled bool
+	// Throttled says that a limit kept the pod from using more (see Contention).
+	Throttled bool
+	Created   time.Time // zero: when the estimator saw it first
+}
+
+// Report is a node at one moment.
+type Report struct {
+	Capacity float64 // CPUs of the node
+	Reserve  float64 // CPUs that are not for pods; the configured reserve is added
+	// Pods are all that run. Step clears Sampled of samples that no pod can have
+	// had: negative ones, and more than the machine has.
+	Pods []Pod
+	// Span is the time that the samples cover, which end now. 0 means that nothing
+	// was measured: a pod came or went, the capacity changed. Such a report can
+	// lower an offer, never raise one or evict.
+	Span time.Duration
+	// Throttled says that the batch pods as a group were kept from using more.
+	Throttled bool
+	// Room is how many CPUs batch pods could use; 0: what production left over.
+	Room float64
+}
+
+// Estimate is what one report led to. Its slices are valid until the next Step.
+type Estimate struct {
+	Supply     float64 // capacity - reserve - what production is promised; may be negative
+	Idle       []string
+	Unutilised float64 // what idle pods requested and do not use
+	// Exists is max(0, Supply) + Unutilised; Reclaimable is the same, held back
+	// when it rises: all that may be promised to batch pods.
+	Exists      float64
+	Reclaimable float64
+	// Offer is what to publish: Reclaimable, but not so much that idle pods could
+	// be squeezed below the threshold for ever, and nothing new after an eviction
+	// until the next sample. Publish never less than what bound pods request.
+	Offer         float64
+	Promised      float64 // requests of the batch pods that run
+	Demand        float64 // the same, idle ones by the percentile of their use
+	ProductionUse float64
+	BatchUse      float64
+	Expected      float64 // what Supply subtracts for production
+	Overcommitted bool    // Demand is above Reclaimable
+	Frozen        bool    // batch pods were kept from using more: nobody becomes idle
+	Evict         []Eviction
+}
+
+// Eviction is the wish to end a pod.
+type Eviction struct {
+	Pod  string
+	Idle bool
+	Why  string
+}
+
+// Estimator knows which pods are idle and what may be promised. One goroutine
+// owns it.
+type Estimator struct {
+	cfg       Config
+	spec      PredictorSpec
+	predictor Predictor
+	cell      time.Duration
+	span      span
+
+	epoch    time.Time // cell 0
+	last     time.Time
+	began    bool
+	observed []uint32 // cells of the window in which anything was measured
+
+	pods   map[string]*podState
+	seen   []*podState // of the report at hand, in its order
+	round  uint64
+	supply supply
+	over   time.Duration // for how long Demand has been above what exists
+	// ceiling bounds the offer after an eviction until the next sample; negative: none.
+	ceiling float64
+	out     Estimate
+}
+
+// podState is what is known of one pod.
+type podState struct {
+	id      string
+	created time.Time
+	request float64
+	batch   bool
+	w       window // of a batch pod
+	idle    bool
+	use     float64 // by the percentile, while idle
+	// known is the cell since which a production pod's use is in the predictor.
+	known    uint32
+	lastUse  float64
+	measured bool
+	round    uint64
+	lastSeen uint32
+	evicting bool
+	spared   time.Time // not to be evicted before
+}
+
+// New makes the estimator of a node of which nothing is known yet.
+func New(cfg Config) (*Estimator, error) { return newEstimator(cfg, time.Duration(cfg.Idle.Sample)) }
+
+// NewRecorded makes one for recorded data: every row is a sample of its own,
+// whatever the time between them, and a window takes as much memory as it has rows.
+func NewRecorded(cfg Config) (*Estimator, error) {
+	return newEstimator(cfg, 10*time.Millisecond)
+}
+
+func newEstimator(cfg Config, cell time.Duration) (*Estimator, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	length := time.Duration(cfg.Idle.Window) / cell
+	if length < 1 || length > math.MaxUint32/4 {
+		return nil, fmt.Errorf("reclaim.idle.window: is %v, must be %v to %v", time.Duration(cfg.Idle.Window), cell, cell*(math.MaxUint32/4))
+	}
+	spec, err := ParsePredictor(cfg.Predictor)
+	if err != nil {
+		return nil, err
+	}
+	return &Estimator{
+		cfg: cfg, spec: spec, predictor: spec.Build(uint32(length)), cell: cell, span: spanOf(uint32(length)),
+		pods: map[string]*podState{}, ceiling: -1,
+	}, nil
+}
+
+// spanOf: a tenth of a window may be missing in one piece.
+func spanOf(length uint32) span { return span{length: length, hole: max(length/10, 1)} }
+
+// Step takes a report and returns what may be promised from now on, and who has to
+// go. On an error nothing has changed. The estimate is overwritten by the next Step.
+func (e *Estimator) Step(now time.Time, r Report) (*Estimate, error) {
+	if err := e.check(now, r); err != nil {
+		return nil, err
+	}
+	r.Span = max(r.Span, 0)
+	cell := e.tick(now, r.Span > 0)
+	e.round++
+	e.admit(now, cell, r)
+	e.forget(cell)
+	o := &e.out
+	*o = Estimate{Idle: o.Idle[:0], Evict: o.Evict[:0]}
+	p := e.observe(cell, r)
+	room := r.Room
+	o.Supply = r.Capacity - r.Reserve - e.cfg.Reserve - e.expected(p, cell, o)
+	if room <= 0 {
+		room = r.Capacity - r.Reserve - e.cfg.Reserve - p.Use
+	}
+	o.Frozen = r.Throttled || o.Promised*e.cfg.Idle.Threshold/100 > room+tiny
+	e.judge(cell, r, o)
+	e.offer(r.Span, o)
+	if r.Span > 0 {
+		e.correct(now, r, o)
+	}
+	return o, nil
+}
+
+// tiny is less than any number of CPUs that means something.
+const tiny = 1e-9
+
+// check refuses a report that no node can be in, before anything changes. Of the
+// estimator's own state it only finds or makes the pods' entries.
+func (e *Estimator) check(now time.Time, r Report) error {
+	if !amount(r.Capacity) || !amount(r.Reserve) {
+		return fmt.Errorf("reclaim: a capacity of %v CPUs with %v in reserve: both must be 0 or more", r.Capacity, r.Reserve)
+	}
+	if e.began && now.Sub(e.epoch)/e.cell > math.MaxUint32-1 {
+		return fmt.Errorf("reclaim: %v is more than %v after the first report; begin anew", now, now.Sub(e.epoch))
+	}
+	mark := e.round + 1
+	e.seen = e.seen[:0]
+	for i := range r.Pods {
+		p := &r.Pods[i]
+		if !amount(p.Request) {
+			e.unmark()
+			return fmt.Errorf("reclaim: pod %s requests %v CPUs: must be 0 or more", p.ID, p.Request)
+		}
+		s := e.pods[p.ID]
+		if s == nil {
+			s = &podState{id: p.ID}
+			e.pods[p.ID] = s
+		}
+		if s.round == mark {
+			e.unmark()
+			return fmt.Errorf("reclaim: pod %s is in the report twice", p.ID)
+		}
+		s.round = mark
+		e.seen = append(e.seen, s)
+	}
+	return nil
+}
+
+// unmark takes back what check did to the pods before it found a mistake.
+func (e *Estimator) unmark() {
+	for _, s := range e.seen {
+		s.round = e.round
+	}
+}
+
+// tick places now on the time grid. A clock that was set back goes on from where
+// it was: what is in the windows neither ages nor returns.
+func (e *Estimator) tick(now time.Time, sampled bool) uint32 {
+	if !e.began {
+		e.epoch, e.began = now, true
+	} else if now.Before(e.last) {
+		e.epoch = e.epoch.Add(now.Sub(e.last))
+	}
+	e.last = now
+	cell := uint32(now.Sub(e.epoch) / e.cell)
+	k := 0
+	for k < len(e.observed) && cell-e.observed[k] >= e.span.length {
+		k++
+	}
+	e.observed = slices.Delete(e.observed, 0, k)
+	if n := len(e.observed); sampled && (n == 0 || e.observed[n-1] != cell) {
+		e.observed = append(e.observed, cell)
+	}
+	return cell
+}
+
+// admit brings the pods' entries up to date with the report.
+func (e *Estimator) admit(now time.Time, cell uint32, r Report) {
+	for i, s := range e.seen {
+		p := &r.Pods[i]
+		if s.created.IsZero() || s.batch != p.Batch {
+			*s = podState{id: s.id, round: e.round, known: cell, created: p.Created}
+			if s.created.IsZero() {
+				s.created = now
+			}
+		}
+		s.batch, s.request, s.lastSeen = p.Batch, p.Request, cell
+	}
+}
+
+// forget drops pods that are gone: those of production at once, batch pods when a
+// hole of that length would end their window anyway.
+func (e *Estimator) forget(cell uint32) {
+	if len(e.pods) == len(e.seen) {
+		return
+	}
+	for id, s := range e.pods {
+		if s.round != e.round && (!s.batch || cell-s.lastSeen > e.span.hole) {
+			delete(e.pods, id)
+		}
+	}
+}
+
+// usable says that a pod's use can be one: the machine has no more than it has,
+// and half of that is more than any clock is wrong.
+func (r *Report) usable(p *Pod) bool {
+	return p.Sampled && r.Span > 0 && amount(p.Use) && p.Use <= 1.5*r.Capacity+1
+}
+
+// observe adds up what production uses, and shows it to the predictor.
+func (e *Estimator) observe(cell uint32, r Report) Production {
+	p := Production{Cell: cell, Seconds: r.Span.Seconds(), Pods: r.Pods}
+	o := &e.out
+	for i := range r.Pods {
+		pod := &r.Pods[i]
+		if !r.usable(pod) {
+			pod.Sampled = false
+		}
+		switch {
+		case pod.Batch:
+			o.Promised += pod.Request
+			if pod.Sampled {
+				o.BatchUse += pod.Use
+			}
+		default:
+			p.Request += pod.Request
+			p.Use += e.seen[i].inUse(pod, r.Span > 0)
+		}
+	}
+	o.ProductionUse = p.Use
+	if r.Span > 0 {
+		e.predictor.Observe(p)
+	}
+	return p
+}
+
+// inUse is what a production pod uses now. Between samples that is what it was at
+// the last one; where a sample is missing, no less than was promised.
+func (s *podState) inUse(p *Pod, measured bool) float64 {
+	if p.Sampled {
+		s.lastUse, s.measured = p.Use, true
+		return p.Use
+	}
+	if s.measured && !measured {
+		return s.lastUse
+	}
+	return max(p.Request, s.lastUse)
+}
+
+// expected is what supply has to leave to production.
+func (e *Estimator) expected(p Production, cell uint32, o *Estimate) float64 {
+	o.Expected = p.Request
+	if e.cfg.From == FromSlack {
+		return o.Expected
+	}
+	young := 0.0
+	for i, s := range e.seen {
+		if pod := &p.Pods[i]; !pod.Batch {
+			young += pod.Request * max(0, 1-float64(cell-s.known)/float64(e.span.length))
+		}
+	}
+	peak := max(e.predictor.Peak(p), p.Use)
+	// A pod begins with its whole request and is trusted to its history bit by bit
+	// over one window.
+	o.Expected = max(peak, min(peak+young, p.Request))
+	return o.Expected
+}
+
+// judge decides who is idle.
+func (e *Estimator) judge(cell uint32, r Report, o *Estimate) {
+	rule := e.cfg.Idle
+	for i, s := range e.seen {
+		if !s.batch {
+			continue
+		}
+		p := &r.Pods[i]
+		threshold := rule.Threshold / 100 * s.request
+		hidden := o.Frozen || p.Throttled
+		s.w.expire(cell, e.span)
+		// Who uses little while being held down may want more: that is no sample.
+		// Who uses much in spite of it does want it.
+		if p.Sampled && (!hidden || float32(p.Use) >= float32(threshold)) {
+			s.w.add(cell, p.Use, r.Span.Seconds(), e.span)
+		}
+		quiet := s.w.mostly(rule.Percentile, threshold)
+		if hidden {
+			s.idle = s.idle && quiet
+		} else {
+			s.idle = quiet && s.w.full(cell, len(e.observed), e.span)
+		}
+		s.use = s.request
+		if s.idle {
+			s.use = min(s.w.percentile(rule.UsePercentile), s.request)
+			o.Idle = append(o.Idle, s.id)
+			o.Unutilised += s.request - s.use
+		}
+		o.Demand += s.use
+	}
+	slices.SortFunc(o.Idle, strings.Compare)
+}
+
+// offer holds back what rises.
+func (e *Estimator) offer(covered time.Duration, o *Estimate) {
+	o.Exists = max(0, o.Supply) + o.Unutilised
+	o.Reclaimable = e.supply.step(o.Exists, covered, rise{step: e.cfg.Raise.Step, most: math.Inf(1), hold: time.Duration(e.cfg.Raise.Hold)})
+	o.Overcommitted = o.Demand > o.Reclaimable+tiny
+	o.Offer = o.Reclaimable
+	if t := e.cfg.Idle.Threshold / 100; t > 0 {
+		// Batch pods share what production leaves. If all of them together could not
+		// reach the threshold on it, none could ever be seen to need more.
+		o.Offer = min(o.Offer, max(0, o.Supply)/t)
+	}
+	if covered > 0 {
+		e.ceiling = -1
+	}
+	if e.ceiling >= 0 {
+		o.Offer = min(o.Offer, e.ceiling)
+	}
+}

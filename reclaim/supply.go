@@ -1,0 +1,39 @@
+package reclaim
+
+import "time"
+
+// supply is a number of CPUs that falls at once and rises late: only by a whole
+// step, only to what was there during all of the hold, and by no more than most.
+type supply struct {
+	known     bool
+	published float64
+	rising    bool
+	low       float64 // the least since it began to rise
+	held      time.Duration
+}
+
+// rise bounds how a supply rises.
+type rise struct {
+	step, most float64
+	hold       time.Duration
+}
+
+// step takes what exists now, measured over the time covered.
+func (s *supply) step(exists float64, covered time.Duration, c rise) float64 {
+	switch {
+	case exists <= s.published:
+		s.published, s.known, s.rising = exists, true, false
+		return s.published
+	case s.known && exists-s.published < c.step-tiny:
+		s.rising = false
+		return s.published
+	}
+	if !s.rising {
+		s.rising, s.low, s.held = true, exists, 0
+	}
+	s.low = min(s.low, exists)
+	if s.held += covered; covered > 0 && s.held >= c.hold {
+		s.published, s.known, s.rising = min(s.low, s.published+c.most), true, false
+	}
+	return s.published
+}

@@ -1,0 +1,114 @@
+package reclaim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Suppress is the key `suppression` of the configuration file, apart from its
+// mode.
+type Suppress struct {
+	// Threshold is how much of the node production and batch pods may use
+	// together, in percent.
+	Threshold float64 `json:"threshold"`
+	// Floor is what batch pods keep, in CPUs; 0: one core.
+	Floor float64 `json:"floor"`
+	// Hold is how long there has to be room before the budget grows, and between
+	// two steps; Grow is the most that a step adds, in percent of the capacity.
+	Hold Duration `json:"hold"`
+	Grow float64  `json:"grow"`
+}
+
+// DefaultSuppress leaves a third of the node free for production's bursts.
+func DefaultSuppress() Suppress {
+	return Suppress{Threshold: 65, Hold: Duration(5 * time.Second), Grow: 10}
+}
+
+// Validate names every value that is out of range.
+func (c Suppress) Validate() error {
+	var errs []error
+	if !(c.Threshold >= 0 && c.Threshold <= 100) {
+		errs = append(errs, fmt.Errorf("suppression.threshold: is %v, must be 0 to 100 percent", c.Threshold))
+	}
+	if !amount(c.Floor) {
+		errs = append(errs, fmt.Errorf("suppression.floor: is %v CPUs, must be 0 or more", c.Floor))
+	}
+	if !(c.Grow > 0 && c.Grow <= 100) {
+		errs = append(errs, fmt.Errorf("suppression.grow: is %v, must be above 0 and at most 100 percent", c.Grow))
+	}
+	if c.Hold < 0 {
+		errs = append(errs, fmt.Errorf("suppression.hold: is %v, must be 0 or more", time.Duration(c.Hold)))
+	}
+	return errors.Join(errs...)
+}
+
+// Load is what a node did during a span, in CPUs.
+type Load struct {
+	Capacity float64
+	Pool     float64 // CPUs of the best-effort pool: the most that a budget can be
+	Core     float64 // CPUs of one core
+	Reserve  float64 // for what runs outside of pods
+	// Production is the measured use of the pods of LSE, LSR and LS; Outside that
+	// of everything that is no pod. Known is false where they could not be read.
+	Production float64
+	Outside    float64
+	Known      bool
+	Span       time.Duration
+}
+
+// Budget is how many CPUs batch pods may use together now.
+type Budget struct {
+	CPUs   float64
+	Target float64 // what the load alone would allow
+	// Blind says that nothing could be measured for so long that the budget is the
+	// floor.
+	Blind bool
+}
+
+// Suppressor follows the load: its budget shrinks at once and grows slowly. The
+// zero Suppressor's first budget is the floor. One goroutine owns it.
+//
+//	target = capacity * threshold - production - max(outside, reserve)
+//	budget = target within the floor and the pool
+type Suppressor struct {
+	supply supply
+	blind  time.Duration
+}
+
+// maxBlind is how long a budget outlives the last measurement.
+const maxBlind = 30 * time.Second
+
+// Step takes what was measured.
+func (s *Suppressor) Step(c Suppress, l Load) Budget {
+	core := max(l.Core, 1)
+	floor := c.Floor
+	if floor <= 0 {
+		floor = core
+	}
+	floor = min(floor, max(l.Pool, 0))
+	s.supply.known = true
+	if !l.Known || !amount(l.Production) || !amount(l.Outside) {
+		if s.blind += max(l.Span, 0); s.blind > maxBlind {
+			s.supply = supply{known: true}
+		}
+		s.supply.rising = false
+		s.supply.published = min(s.supply.published, l.Pool)
+		return Budget{CPUs: max(floor, s.supply.published), Target: s.supply.published, Blind: s.blind > maxBlind}
+	}
+	s.blind = 0
+	target := l.Capacity*c.Threshold/100 - l.Production - max(l.Outside, l.Reserve)
+	// What is published is held as multiples of nothing: whole cores are a matter
+	// of how the budget is realised. A step of less than a core is noise.
+	allowed := max(floor, min(target, l.Pool))
+	s.supply.published = max(s.supply.published, min(floor, allowed))
+	cpus := s.supply.step(allowed, max(l.Span, 0), rise{step: min(core, l.Pool-floor), most: max(core, l.Capacity*c.Grow/100), hold: time.Duration(c.Hold)})
+	return Budget{CPUs: max(floor, cpus), Target: target}
+}
+
+// leastQuota is the smallest quota that the kernel takes, in thousandths of a CPU:
+// 1 ms in a period of 100 ms.
+const leastQuota = 10
+
+// Milli is the budget as a quota, in thousandths of a CPU.
+func (b Budget) Milli() int64 { return max(leastQuota, int64(b.CPUs*1000+tiny)) }
