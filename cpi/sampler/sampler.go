@@ -1,0 +1,292 @@
+package sampler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Sampler takes samples of every container. Run runs it; the other methods may
+// be called from any goroutine.
+type Sampler struct {
+	o       Options
+	present [sample.NumEvents]bool
+	waits   bool
+	told    []func(*Window)
+
+	last  atomic.Pointer[Window]
+	state atomic.Pointer[string]
+	next  atomic.Int64 // Clock.Monotonic of the next window's beginning; -1: it is open
+
+	mu        sync.Mutex // guards histories
+	histories map[string]*sample.History
+
+	// The rest belongs to Run.
+	lives    map[string]uint64 // of followed containers, by ID
+	left     map[string]bool   // that could not be followed
+	setup    uint64
+	topology *topology.Topology
+	edges    [2]edge
+	silent   string // the last complaint, so that nothing is said twice
+}
+
+// New makes a sampler. present says which events the counter counts at all,
+// waits whether it counts waiting.
+func New(o Options, present [sample.NumEvents]bool, waits bool) *Sampler {
+	o.fill()
+	s := &Sampler{o: o, present: present, waits: waits, histories: map[string]*sample.History{}, lives: map[string]uint64{}, left: map[string]bool{}}
+	for i := range s.edges {
+		s.edges[i].capped = map[string]bool{}
+	}
+	s.state.Store(new(string))
+	return s
+}
+
+// Subscribe has every window told, on the goroutine of Run. It is called before
+// Run; what it is given is nobody's to change.
+func (s *Sampler) Subscribe(told func(*Window)) { s.told = append(s.told, told) }
+
+// Latest is the last window, nil before the first.
+func (s *Sampler) Latest() *Window { return s.last.Load() }
+
+// State is what is wrong with the last window, "" that nothing is.
+func (s *Sampler) State() string { return *s.state.Load() }
+
+// Next is how long it is until the next window opens; open says that one is.
+func (s *Sampler) Next() (in time.Duration, open bool) {
+	at := s.next.Load()
+	if at < 0 {
+		return 0, true
+	}
+	return max(time.Duration(at)-s.o.Clock.Monotonic(), 0), false
+}
+
+// History appends the kept samples of a container to dst, oldest first.
+func (s *Sampler) History(id string, dst []sample.Sample) []sample.Sample {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if h := s.histories[id]; h != nil {
+		dst = h.AppendTo(dst)
+	}
+	return dst
+}
+
+// Run opens windows until ctx ends. A window that a timer missed is left out, so
+// that they never follow each other without a pause.
+func (s *Sampler) Run(ctx context.Context) {
+	c := &s.o.Clock
+	at := c.Monotonic() + time.Duration(c.Jitter()*float64(s.o.Interval-s.o.Window))
+	s.next.Store(int64(at))
+	for s.sleepUntil(ctx, at) {
+		s.next.Store(-1)
+		w := s.window(ctx)
+		at += (max(c.Monotonic()-at, 0)/s.o.Interval + 1) * s.o.Interval
+		s.next.Store(int64(at))
+		if w != nil {
+			s.keep(w)
+		}
+	}
+}
+
+// sleepUntil is false when ctx ended first.
+func (s *Sampler) sleepUntil(ctx context.Context, at time.Duration) bool {
+	for {
+		wait := at - s.o.Clock.Monotonic()
+		if wait <= 0 {
+			return ctx.Err() == nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-s.o.Clock.After(wait):
+		}
+	}
+}
+
+// window counts for the length of one; nil says that ctx ended.
+func (s *Sampler) window(ctx context.Context) *Window {
+	from, to := &s.edges[0], &s.edges[1]
+	why := s.follow(from)
+	if err := s.o.Counter.Enable(); err != nil {
+		return s.failed(fmt.Errorf("open a window: %w", err))
+	}
+	begun := s.read(from)
+	if begun == nil {
+		s.pause(ctx)
+	}
+	var ended error
+	if begun == nil && ctx.Err() == nil {
+		ended = s.read(to)
+	}
+	disabled := s.o.Counter.Disable()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err := errors.Join(begun, ended, disabled); err != nil {
+		return s.failed(fmt.Errorf("count: %w", err))
+	}
+	from.fill(s.lives, s.setup, s.present, s.waits)
+	s.look(to)
+	there := s.there(to)
+	for id := range s.left {
+		delete(there, id) // it did not begin in this window
+	}
+	to.fill(there, s.setup, s.present, s.waits)
+	w := windowOf(from, to, s.o.Rules)
+	w.Followed, w.Unfollowed, w.Unfollowable = len(s.lives), len(s.left), why
+	s.complain(why)
+	return w
+}
+
+func (s *Sampler) pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-s.o.Clock.After(s.o.Window):
+	}
+}
+
+// read reads every counter and every clock.
+func (s *Sampler) read(e *edge) error {
+	c := &s.o.Clock
+	e.sample.Wall = c.Wall()
+	asleep := c.Boot() - c.Monotonic()
+	if err := s.o.Counter.Read(&e.reading); err != nil {
+		return err
+	}
+	e.sample.Monotonic = e.reading.At
+	e.sample.Boot = e.reading.At + asleep
+	return nil
+}
+
+// look takes what runs now.
+func (s *Sampler) look(e *edge) {
+	e.node = s.o.Node()
+	if e.node.Topology != s.topology {
+		s.topology = e.node.Topology
+		s.setup += 1 << 32 // what the counter itself reopened is added below
+	}
+}
+
+// there is which of an edge's containers have a cgroup now.
+func (s *Sampler) there(e *edge) map[string]uint64 {
+	lives := make(map[string]uint64, len(e.node.Containers))
+	for i := range e.node.Containers {
+		c := &e.node.Containers[i]
+		if c.Cgroup == "" {
+			continue
+		}
+		if life, err := s.o.Life(c.Cgroup); err == nil {
+			lives[c.ID] = life
+		}
+	}
+	return lives
+}
+
+// follow has the counter follow what runs now, and nothing else. The error is
+// why it does not follow one of those that it should.
+func (s *Sampler) follow(e *edge) (why error) {
+	s.look(e)
+	there := s.there(e)
+	for id := range s.lives {
+		if _, still := there[id]; !still {
+			s.forget(id)
+		}
+	}
+	clear(s.left)
+	for i := range e.node.Containers {
+		c := &e.node.Containers[i]
+		life, is := there[c.ID]
+		if known, followed := s.lives[c.ID]; !is || followed && known == life {
+			continue
+		}
+		err := s.o.Counter.Follow(c.ID, c.Cgroup)
+		if err == nil {
+			s.lives[c.ID] = life
+			continue
+		}
+		s.forget(c.ID)
+		if _, gone := s.o.Life(c.Cgroup); gone == nil {
+			s.left[c.ID], why = true, err
+		}
+	}
+	return why
+}
+
+func (s *Sampler) forget(id string) {
+	s.o.Counter.Forget(id)
+	delete(s.lives, id)
+}
+
+// keep adds a window to the histories and tells it.
+func (s *Sampler) keep(w *Window) {
+	if w.Failed == nil {
+		s.remember(w)
+		text := ""
+		if w.Unfollowed > 0 {
+			text = fmt.Sprintf("%d of %d containers are not counted: %v", w.Unfollowed, w.Unfollowed+w.Followed, w.Unfollowable)
+		}
+		s.state.Store(&text)
+	}
+	s.last.Store(w)
+	for _, told := range s.told {
+		told(w)
+	}
+}
+
+func (s *Sampler) remember(w *Window) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	there := make(map[string]bool, len(w.Containers))
+	for i := range w.Containers {
+		o := &w.Containers[i]
+		if o.Dropped == sample.Ended {
+			continue
+		}
+		there[o.ID] = true
+		if o.Dropped != sample.None {
+			continue
+		}
+		h := s.histories[o.ID]
+		if h == nil {
+			h = sample.NewHistory(depth(s.o.Interval))
+			s.histories[o.ID] = h
+		}
+		h.Add(o.Sample)
+	}
+	for id := range s.histories {
+		if !there[id] {
+			delete(s.histories, id)
+		}
+	}
+}
+
+func (s *Sampler) failed(err error) *Window {
+	s.complain(err)
+	text := err.Error()
+	s.state.Store(&text)
+	return &Window{End: s.o.Clock.Wall(), Boot: s.o.Clock.Boot(), Failed: err}
+}
+
+// complain says what is wrong once, until it is another thing.
+func (s *Sampler) complain(err error) {
+	if err == nil {
+		s.silent = ""
+		return
+	}
+	var full *counter.FullError
+	key := err.Error()
+	if errors.As(err, &full) {
+		key = "full" // whose turn it was to be left out does not matter
+	}
+	if key != s.silent {
+		s.silent = key
+		s.o.Log.Warn("CPU performance is not counted as it should be; everything else goes on", "err", err)
+	}
+}

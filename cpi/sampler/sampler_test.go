@@ -1,0 +1,538 @@
+package sampler
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"pgregory.net/rapid"
+
+	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// load is what one container does from its start on.
+type load struct{ usage, hertz, cpi float64 }
+
+// machine is a node whose containers are known exactly, and a counter of it.
+type machine struct {
+	t      testing.TB
+	start  time.Time
+	asleep time.Duration // that the machine was suspended so far
+
+	mu         sync.Mutex
+	containers []Container
+	topo       *topology.Topology
+	lives      map[string]uint64 // by cgroup
+	loads      map[string]load   // by ID
+	totals     map[string]*counter.Counts
+	charged    time.Duration
+	enabled    bool
+	faults     counter.Faults
+	broken     error
+	most       int // containers that can be followed
+	edges      []time.Duration
+}
+
+func newMachine(t testing.TB) *machine {
+	m := &machine{t: t, start: time.Now(), lives: map[string]uint64{}, loads: map[string]load{}, totals: map[string]*counter.Counts{}, most: 1000}
+	m.hotplug()
+	return m
+}
+
+func (m *machine) now() time.Duration { return time.Since(m.start) + time.Hour }
+
+func (m *machine) boot() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.now() + m.asleep
+}
+
+// charge runs every followed container up to now.
+func (m *machine) charge() {
+	ran := m.now() - m.charged
+	m.charged = m.now()
+	if !m.enabled {
+		return
+	}
+	for id, c := range m.totals {
+		l, runs := m.loads[id]
+		if !runs {
+			continue
+		}
+		on := l.usage * ran.Seconds()
+		c.OnCPU += uint64(on * 1e9)
+		c.Counted += uint64(on * 1e9)
+		c.Events[counter.RefCycles] += uint64(on * l.hertz)
+		c.Events[counter.Instructions] += uint64(on * l.hertz / l.cpi)
+	}
+}
+
+func (m *machine) Follow(id, cgroup string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.charge()
+	if m.lives[cgroup] == 0 {
+		return errors.New("no such cgroup")
+	}
+	if m.totals[id] == nil && len(m.totals) == m.most {
+		return &counter.FullError{ID: id, MaxGroups: m.most}
+	}
+	if m.totals[id] == nil {
+		m.totals[id] = &counter.Counts{}
+	}
+	return nil
+}
+
+func (m *machine) Forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.charge()
+	delete(m.totals, id)
+}
+
+func (m *machine) Enable() error  { return m.enable(true) }
+func (m *machine) Disable() error { return m.enable(false) }
+
+func (m *machine) enable(yes bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.charge()
+	if m.enabled == yes {
+		m.t.Errorf("enabled %t twice", yes)
+	}
+	m.enabled = yes
+	m.edges = append(m.edges, m.now()-time.Hour)
+	return nil
+}
+
+func (m *machine) Read(dst *counter.Reading) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.charge()
+	if m.broken != nil {
+		return m.broken
+	}
+	*dst = counter.Reading{At: m.now(), Groups: dst.Groups[:0], CPUs: 4, Faults: m.faults}
+	for id, c := range m.totals {
+		dst.Groups = append(dst.Groups, counter.Group{ID: id, Counts: *c})
+	}
+	slices.SortFunc(dst.Groups, func(a, b counter.Group) int { return cmp.Compare(a.ID, b.ID) })
+	return nil
+}
+
+func (m *machine) node() Node {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Node{Containers: slices.Clone(m.containers), Topology: m.topo}
+}
+
+func (m *machine) life(cgroup string) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if life := m.lives[cgroup]; life != 0 {
+		return life, nil
+	}
+	return 0, errors.New("gone")
+}
+
+// add starts a container.
+func (m *machine) add(id string, l load) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.charge()
+	m.containers = append(m.containers, Container{ID: id, Cgroup: "/" + id, PodUID: "pod-" + id, Namespace: "default", Pod: "p-" + id, Name: "main", Class: "LS"})
+	m.lives["/"+id]++
+	m.loads[id] = l
+}
+
+// remove ends one.
+func (m *machine) remove(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.charge()
+	m.containers = slices.DeleteFunc(m.containers, func(c Container) bool { return c.ID == id })
+	delete(m.lives, "/"+id)
+	delete(m.loads, id)
+}
+
+// reuse gives a container's path to another cgroup.
+func (m *machine) reuse(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lives["/"+id] += 100
+}
+
+// upset does something to the whole machine.
+func (m *machine) upset(do func(*machine)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do(m)
+}
+
+func (m *machine) hotplug() { m.topo = &topology.Topology{} }
+
+func (m *machine) sleep() { m.asleep += time.Minute }
+
+func (m *machine) breaks(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.broken = err
+}
+
+func (m *machine) sampler(log *bytes.Buffer) *Sampler {
+	o := Options{
+		Counter: m, Node: m.node, Life: m.life, Interval: time.Minute, Window: 10 * time.Second, Rules: sample.Hardware(10 * time.Second),
+		Clock: Clock{Monotonic: m.now, Boot: m.boot, Jitter: func() float64 { return 0.5 }},
+	}
+	if log != nil {
+		o.Log = slog.New(slog.NewTextHandler(log, nil))
+	}
+	return New(o, [sample.NumEvents]bool{sample.Instructions: true, sample.RefCycles: true}, false)
+}
+
+// run runs a sampler in a bubble until the test ends, with its windows.
+func run(t *testing.T, s *Sampler) <-chan *Window {
+	windows := make(chan *Window, 1000)
+	s.Subscribe(func(w *Window) { windows <- w })
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { s.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return windows
+}
+
+func (w *Window) of(id string) *Observed {
+	for i := range w.Containers {
+		if w.Containers[i].ID == id {
+			return &w.Containers[i]
+		}
+	}
+	return nil
+}
+
+func near(got, want float64) bool { return math.Abs(got-want) <= 1e-6*math.Abs(want) }
+
+func TestTenSecondsOfEveryMinuteAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("a", load{2, 2e9, 1.5})
+		s := m.sampler(nil)
+		windows := run(t, s)
+		if in, open := s.Next(); s.Latest() != nil || open || in > time.Minute {
+			t.Errorf("before the first window: %+v, the next in %v, open %t", s.Latest(), in, open)
+		}
+		for range 3 {
+			w := <-windows
+			o := w.of("a")
+			if o == nil || o.Dropped != sample.None || !near(o.Usage, 2) || !near(o.CPI, 1.5) || o.Pod != "p-a" || w.Length != 10*time.Second || w.Followed != 1 {
+				t.Fatalf("%+v", w)
+			}
+			if len(w.Pods) != 1 || w.Pods[0].ID != "pod-a" || !near(w.Pods[0].CPI, 1.5) {
+				t.Errorf("pods: %+v", w.Pods)
+			}
+		}
+		synctest.Wait()
+		if got := s.History("a", nil); len(got) != 3 || got[2] != s.Latest().of("a").Sample || !near(got[0].CPI, 1.5) {
+			t.Errorf("history: %+v", got)
+		}
+		if in, open := s.Next(); open || in != 50*time.Second {
+			t.Errorf("the next window in %v, open %t", in, open)
+		}
+		want := []time.Duration{25, 35, 85, 95, 145, 155}
+		for i, at := range m.edges {
+			if at != want[i]*time.Second {
+				t.Fatalf("enabled and disabled at %v, want %v s", m.edges, want)
+			}
+		}
+	})
+}
+
+func TestContainersComeAndGoInAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		for _, id := range []string{"stays", "ends", "reused", "between"} {
+			m.add(id, load{0.5, 3e9, 2})
+		}
+		m.containers = append(m.containers, Container{ID: "created", Cgroup: "/created"}, Container{ID: "pathless"})
+		s := m.sampler(nil)
+		windows := run(t, s)
+		<-windows
+		m.remove("between")
+		time.Sleep(55 * time.Second) // into the second window
+		m.remove("ends")
+		m.reuse("reused")
+		m.add("begins", load{1, 2e9, 1})
+		w := <-windows
+		for id, want := range map[string]sample.Reason{"stays": sample.None, "ends": sample.Ended, "reused": sample.Restarted, "begins": sample.First} {
+			if o := w.of(id); o == nil || o.Dropped != want {
+				t.Errorf("%s: %+v, want %q", id, o, want)
+			}
+		}
+		if len(w.Containers) != 4 {
+			t.Errorf("%d containers: %+v", len(w.Containers), w.Containers)
+		}
+		w = <-windows
+		for _, id := range []string{"stays", "reused", "begins"} {
+			if o := w.of(id); o == nil || o.Dropped != sample.None || o.CPI == 0 {
+				t.Errorf("a window later, %s: %+v", id, o)
+			}
+		}
+		synctest.Wait()
+		if len(m.totals) != 3 || len(s.histories) != 3 || w.Followed != 3 {
+			t.Errorf("followed %v, remembered %d", m.totals, len(s.histories))
+		}
+		if got := s.History("ends", nil); len(got) != 0 {
+			t.Errorf("of what ended: %+v", got)
+		}
+	})
+}
+
+// What the whole machine goes through drops a window and spoils no other.
+func TestAWindowThatTheMachineSpoiltIsDropped(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(*machine)
+		want  sample.Reason
+	}{
+		"suspended":              {(*machine).sleep, sample.Clock},
+		"a CPU off and on":       {(*machine).hotplug, sample.CPUs},
+		"counters opened anew":   {func(m *machine) { m.faults.Reopened++ }, sample.CPUs},
+		"time charged to nobody": {func(m *machine) { m.faults.Missed++ }, sample.Missed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMachine(t)
+				m.add("a", load{1, 2e9, 3})
+				s := m.sampler(nil)
+				windows := run(t, s)
+				<-windows
+				time.Sleep(55 * time.Second)
+				m.upset(c.spoil)
+				if w := <-windows; w.Dropped != c.want || w.of("a").Dropped != c.want {
+					t.Errorf("dropped %q, %q, want %q", w.Dropped, w.of("a").Dropped, c.want)
+				}
+				if w := <-windows; w.Dropped != sample.None || !near(w.of("a").CPI, 3) {
+					t.Errorf("the next window: %+v", w)
+				}
+				synctest.Wait()
+				if got := s.History("a", nil); len(got) != 2 {
+					t.Errorf("history: %+v", got)
+				}
+			})
+		})
+	}
+}
+
+func TestALateTimerSkipsWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("a", load{1, 2e9, 3})
+		s := m.sampler(nil)
+		late := []time.Duration{0, 5 * time.Second, 0, 200 * time.Second} // the waits of two windows and the pauses before
+		s.o.Clock.After = func(d time.Duration) <-chan time.Time {
+			if len(late) > 0 {
+				d, late = d+late[0], late[1:]
+			}
+			return time.After(d)
+		}
+		windows := run(t, s)
+		if w := <-windows; w.Length != 15*time.Second || !near(w.of("a").Usage, 1) || !near(w.of("a").CPI, 3) {
+			t.Errorf("5 s late: %+v", w)
+		}
+		if w := <-windows; w.Dropped != sample.Clock {
+			t.Errorf("200 s late: %+v", w)
+		}
+		if w := <-windows; w.Dropped != sample.None || m.edges[4] != 325*time.Second {
+			t.Errorf("the next window %+v\nedges %v; want it to begin in its minute, at 325 s", w, m.edges)
+		}
+	})
+}
+
+func TestACounterThatFailsIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("a", load{1, 2e9, 3})
+		var log bytes.Buffer
+		s := m.sampler(&log)
+		windows := run(t, s)
+		<-windows
+		m.breaks(errors.New("the PMU is on fire"))
+		for range 3 {
+			if w := <-windows; w.Failed == nil || len(w.Containers) != 0 {
+				t.Errorf("%+v", w)
+			}
+			synctest.Wait()
+			if !strings.Contains(s.State(), "on fire") {
+				t.Errorf("state %q", s.State())
+			}
+		}
+		if m.enabled {
+			t.Error("a window that failed was left open")
+		}
+		m.breaks(nil)
+		if w := <-windows; w.Failed != nil || !near(w.of("a").CPI, 3) {
+			t.Errorf("mended: %+v", w)
+		}
+		synctest.Wait()
+		if n := strings.Count(log.String(), "on fire"); n != 1 || s.State() != "" {
+			t.Errorf("%d lines, state %q", n, s.State())
+		}
+	})
+}
+
+func TestWhatDoesNotFitIsSaidAndNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.most = 2
+		for i := range 4 {
+			m.add(fmt.Sprint(i), load{1, 2e9, 3})
+		}
+		var log bytes.Buffer
+		s := m.sampler(&log)
+		windows := run(t, s)
+		for range 2 {
+			w := <-windows
+			if w.Followed != 2 || w.Unfollowed != 2 || len(w.Containers) != 2 {
+				t.Errorf("%+v", w)
+			}
+		}
+		synctest.Wait()
+		if want := "2 of 4 containers are not counted"; !strings.Contains(s.State(), want) || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("state %q, want %q; log\n%s", s.State(), want, &log)
+		}
+		m.remove("0")
+		if w := <-windows; w.Followed != 2 || w.Unfollowed != 1 {
+			t.Errorf("with room for one more: %+v", w)
+		}
+	})
+}
+
+func TestTheEndLeavesNoWindowOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		s := m.sampler(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { s.Run(ctx); close(done) }()
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		if _, open := s.Next(); !m.enabled || !open {
+			t.Fatal("no window is open after 30 s")
+		}
+		cancel()
+		<-done
+		if m.enabled || s.Latest() != nil {
+			t.Errorf("enabled %t, latest %+v", m.enabled, s.Latest())
+		}
+	})
+}
+
+// step is one thing that happens to a random node, and the time until the next.
+type step struct {
+	what  string
+	whom  int
+	load  load
+	after time.Duration
+}
+
+func drawSteps(r *rapid.T) []step {
+	return rapid.SliceOfN(rapid.Custom(func(r *rapid.T) step {
+		return step{
+			what:  rapid.SampledFrom([]string{"add", "add", "remove", "replace", "reuse", "hotplug", "sleep", "break", "mend", "wait"}).Draw(r, "what"),
+			whom:  rapid.IntRange(0, 9).Draw(r, "whom"),
+			load:  load{rapid.Float64Range(0.1, 1).Draw(r, "usage"), rapid.Float64Range(1e9, 4e9).Draw(r, "hertz"), rapid.Float64Range(0.3, 9).Draw(r, "cpi")},
+			after: time.Duration(rapid.Int64Range(0, int64(90*time.Second)).Draw(r, "after")),
+		}
+	}), 20, 60).Draw(r, "steps")
+}
+
+func (m *machine) play(s step, i int, truth map[string]load) {
+	add := func(id string) { truth[id] = s.load; m.add(id, s.load) }
+	switch all := m.node().Containers; s.what {
+	case "add":
+		add(fmt.Sprint("c", i))
+	case "remove", "replace", "reuse":
+		if s.whom >= len(all) {
+			return
+		}
+		id := all[s.whom].ID
+		switch s.what {
+		case "reuse":
+			m.reuse(id)
+		case "remove":
+			m.remove(id)
+		case "replace":
+			m.remove(id)
+			add(fmt.Sprint("c", i))
+		}
+	case "hotplug":
+		m.upset((*machine).hotplug)
+	case "sleep":
+		m.upset((*machine).sleep)
+	case "break":
+		m.breaks(errors.New("broken"))
+	case "mend":
+		m.breaks(nil)
+	}
+}
+
+// A node that lives at random: every sample is the truth.
+func TestSamplesOfARandomNodeAreTrue(t *testing.T) {
+	kept := 0
+	rapid.Check(t, func(r *rapid.T) {
+		steps := drawSteps(r) // outside of the bubble, where rapid is at home
+		var wrong error
+		synctest.Test(t, func(t *testing.T) {
+			m := newMachine(t)
+			windows := run(t, m.sampler(nil))
+			truth := map[string]load{}
+			for i, s := range steps {
+				m.play(s, i, truth)
+				time.Sleep(s.after)
+				synctest.Wait()
+				for len(windows) > 0 {
+					for _, o := range (<-windows).Containers {
+						l := truth[o.ID]
+						if o.Dropped != sample.None {
+							continue
+						}
+						kept++
+						if !near(o.Usage, l.usage) || o.NoCPI == sample.None && !near(o.CPI, l.cpi) {
+							wrong = fmt.Errorf("%s: usage %v and CPI %v, in truth %+v", o.ID, o.Usage, o.CPI, l)
+						}
+					}
+				}
+			}
+		})
+		if wrong != nil {
+			r.Fatal(wrong)
+		}
+	})
+	if kept < 100 {
+		t.Errorf("only %d samples were kept", kept)
+	}
+}
+
+func TestAHistoryCostsLittle(t *testing.T) {
+	const budget = 8 << 10
+	if cost := maxDepth*unsafe.Sizeof(sample.Sample{}) + unsafe.Sizeof(sample.History{}) + unsafe.Sizeof(Observed{}) + unsafe.Sizeof(sample.Result{}) + 512; cost > budget {
+		t.Errorf("a container costs %d bytes at most, the budget is %d", cost, budget)
+	}
+	for interval, want := range map[time.Duration]int{time.Second: maxDepth, 15 * time.Second: 61, time.Minute: 16, time.Hour: minDepth} {
+		if got := depth(interval); got != want {
+			t.Errorf("windows every %v: %d are kept, want %d", interval, got, want)
+		}
+	}
+}
