@@ -13,6 +13,8 @@
 package config
 
 import (
+	"time"
+
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
@@ -38,6 +40,7 @@ type Config struct {
 	Inject     Inject     `json:"inject"`
 	Node       NodeConfig `json:"node"`
 	Kubernetes Kubernetes `json:"kubernetes"`
+	CPI        CPI        `json:"cpi"`
 	NRI        NRI        `json:"nri"`
 	Cgroup     Cgroup     `json:"cgroup"`
 	Sysfs      Sysfs      `json:"sysfs"`
@@ -142,6 +145,25 @@ type NodeTopology struct {
 	ManagedBy string `json:"managedBy"`
 }
 
+// CPI says how cycles per instruction are counted.
+type CPI struct {
+	Mode            CPIMode  `json:"mode"`
+	Interval        Duration `json:"interval"`
+	Window          Duration `json:"window"`
+	Waits           Waits    `json:"waits"`
+	MaxContainers   int      `json:"maxContainers"`
+	ContainerSeries int      `json:"containerSeries"`
+	StandIns        StandIns `json:"standIns"`
+}
+
+// StandIns take the place of events that the machine cannot count; empty: none.
+type StandIns struct {
+	Cycles       StandIn `json:"cycles"`
+	Instructions StandIn `json:"instructions"`
+	RefCycles    StandIn `json:"refCycles"`
+	LLCMisses    StandIn `json:"llcMisses"`
+}
+
 // NRI says how the runtime is reached.
 type NRI struct {
 	Socket string `json:"socket"`
@@ -185,6 +207,7 @@ func Default() Config {
 				PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock"},
 		},
 		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true, Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
+		CPI:        CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second), Waits: WaitsTotal, MaxContainers: 1024},
 		NRI:        NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
 		Cgroup:     Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
 		Sysfs:      Sysfs{Root: "/sys"},

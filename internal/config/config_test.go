@@ -104,6 +104,7 @@ allocation:
 system: {namespaces: [Kube, a, a, "*"]}
 authority: {exclusive: {maxCPUs: {"?": 1, a: -3}}}
 node: {name: "a b", kubelet: {options: {full-pcpu-only: "true", full-pcpus-only: maybe}, stateFile: x}}
+cpi: {mode: "on", interval: 2h, window: 1s, waits: some, maxContainers: 0, containerSeries: -1, standIns: {cycles: seconds, llcmisses: cpu-clock}}
 nri: {socket: run/nri.sock, name: "", index: 9}
 cgroup: {root: /sys/../x, driver: cgroups, bus: dbus.sock}
 state: {dir: ""}
@@ -122,9 +123,16 @@ log: {level: loud, format: [text]}
 		`line 8: allocation: unknown key "bindpolicy"; did you mean "bindPolicy"?`,
 		`line 9: allocation.smt: is "Isolate"; write isolate, words are case-sensitive`,
 		`line 10: allocation: unknown key "alignmnt"; did you mean "alignment"?`,
-		`line 15: cgroup.driver: is "cgroups", must be auto, cgroupfs or systemd`,
-		`line 19: log.level: is "loud", must be debug, info, warn or error`,
-		`line 19: log.format: is a list, must be text`,
+		`line 16: cgroup.driver: is "cgroups", must be auto, cgroupfs or systemd`,
+		`line 20: log.level: is "loud", must be debug, info, warn or error`,
+		`line 20: log.format: is a list, must be text`,
+		`line 14: cpi.mode: is "on", must be off, observe or enforce`,
+		`line 14: cpi.waits: is "some", must be off or total`,
+		`line 14: cpi.standIns.cycles: is "seconds", must be on-cpu-nanoseconds, cpu-clock or page-faults`,
+		`line 14: cpi.standIns: unknown key "llcmisses"; did you mean "llcMisses"?`,
+		`cpi.interval: is 2h, must be 1s to 1h`,
+		`cpi.maxContainers: is 0, must be 1 to 16384`,
+		`cpi.containerSeries: is -1, must be 0 (none) to 20000`,
 		`kind: is "Config", must be Configuration`,
 		`pools.sharedFloor: is -1, must be 0 (one physical core) to 8192 CPUs`,
 		`system.namespaces[0]: is "Kube", must be the name of a namespace`,
@@ -149,8 +157,8 @@ log: {level: loud, format: [text]}
 			t.Errorf("not reported: %s", want)
 		}
 	}
-	if n := strings.Count(text, "\n") + 1; n != 28 {
-		t.Errorf("%d mistakes reported, 28 made:\n%s", n, text)
+	if n := strings.Count(text, "\n") + 1; n != 35 {
+		t.Errorf("%d mistakes reported, 35 made:\n%s", n, text)
 	}
 }
 
@@ -162,6 +170,10 @@ func TestRefuses(t *testing.T) {
 		head + "system: {exclusive: true}": "system.exclusive: is true and system.cpus is empty",
 		head + "reserved: {cpus: 0-3}\nsystem: {exclusive: true, cpus: 3-4}": "system.cpus: CPUs 3 are in reserved.cpus too",
 		head + "listen: 127.0.0.1:99999":                                     "listen: is",
+		head + "cpi: {window: 31s}":                                          "cpi.window: is 31s, must be 100ms to 30s, half of cpi.interval",
+		head + "cpi: {interval: 1s, window: 50ms}":                           "cpi.window: is 50ms, must be 100ms to 500ms",
+		head + "cpi: {interval: 60}":                                         `line 2: cpi.interval: is`,
+		head + "cpi: {interval: a minute}":                                   `line 2: cpi.interval: is "a minute", must be a length of time such as 10s or 1m30s`,
 		head + "mode: on":                                                    `line 2: mode: is "on", must be enforce or observe`,
 	} {
 		if _, err := Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
@@ -317,4 +329,17 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%s\nthen\n%s (%v)", text, again, err)
 		}
 	})
+}
+
+func TestDurationsAreWrittenAsPeopleDo(t *testing.T) {
+	for text, want := range map[string]string{"60s": "1m", "3600s": "1h", "90s": "1m30s", "1.5h": "1h30m", "10s": "10s", "0.1s": "100ms", "0": "0s", "1h0m5s": "1h0m5s"} {
+		var d Duration
+		if err := d.UnmarshalText([]byte(text)); err != nil || d.String() != want {
+			t.Errorf("%s is written %s (%v), want %s", text, d, err, want)
+		}
+		var back Duration
+		if err := back.UnmarshalText([]byte(d.String())); err != nil || back != d {
+			t.Errorf("%s reads back as %s (%v)", d, back, err)
+		}
+	}
 }

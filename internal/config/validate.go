@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
@@ -52,6 +53,7 @@ func (v *checker) fields(c *Config) {
 	}
 	v.node(&c.Node)
 	v.kubernetes(&c.Kubernetes)
+	v.cpi(&c.CPI)
 	v.shell(c)
 }
 
@@ -115,6 +117,34 @@ func (v *checker) kubernetes(k *Kubernetes) {
 	}
 	if m := k.Topology.ManagedBy; len(m) > 63 || !regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(m) {
 		v.fail("kubernetes.nodeResourceTopology.managedBy", "is %s, must be the value of a label: 1 to 63 letters, digits, - _ or .", quote(m))
+	}
+}
+
+// Bounds of windows: below, the edges of a window weigh more than what is in it;
+// above, what hurts somebody is noticed when it is long over.
+const (
+	minInterval, maxInterval = Duration(time.Second), Duration(time.Hour)
+	minWindow                = Duration(100 * time.Millisecond)
+)
+
+// Each followed container costs kernel memory on every CPU, each series memory
+// wherever metrics are stored.
+const (
+	maxCPIContainers = 16384
+	maxCPISeries     = 20000
+)
+
+func (v *checker) cpi(c *CPI) {
+	if c.Interval < minInterval || c.Interval > maxInterval {
+		v.fail("cpi.interval", "is %s, must be %s to %s", c.Interval, minInterval, maxInterval)
+	} else if most := c.Interval / 2; c.Window < minWindow || c.Window > most {
+		v.fail("cpi.window", "is %s, must be %s to %s, half of cpi.interval: others need the counters too", c.Window, minWindow, most)
+	}
+	if n := c.MaxContainers; n < 1 || n > maxCPIContainers {
+		v.fail("cpi.maxContainers", "is %d, must be 1 to %d", n, maxCPIContainers)
+	}
+	if n := c.ContainerSeries; n < 0 || n > maxCPISeries {
+		v.fail("cpi.containerSeries", "is %d, must be 0 (none) to %d", n, maxCPISeries)
 	}
 }
 

@@ -117,6 +117,7 @@ func NeedsRestart(old, new *Config) []string {
 		{"node.kubelet.podResources", old.Node.Kubelet.PodResources, new.Node.Kubelet.PodResources},
 		{"inject.cpusEnv", old.Inject, new.Inject},
 		{"kubernetes", old.Kubernetes, new.Kubernetes},
+		{"cpi", old.CPI, new.CPI},
 		{"nri", old.NRI, new.NRI},
 		{"cgroup", old.Cgroup, new.Cgroup},
 		{"sysfs.root", old.Sysfs, new.Sysfs},

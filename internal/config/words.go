@@ -85,6 +85,9 @@ type (
 	ResourceStatus string
 	Driver         string
 	API            string
+	CPIMode        string
+	Waits          string
+	StandIn        string
 	LogLevel       string
 	LogFormat      string
 )
@@ -102,6 +105,15 @@ const (
 	DriverSystemd Driver         = "systemd"
 	APIAuto       API            = "auto" // where there is a kubeconfig or a service account
 	APIOff        API            = "off"
+	CPIOff        CPIMode        = "off"
+	CPIObserve    CPIMode        = "observe"
+	CPIEnforce    CPIMode        = "enforce"
+	WaitsOff      Waits          = "off"
+	WaitsTotal    Waits          = "total"
+	NoStandIn     StandIn        = ""
+	OnCPUTime     StandIn        = "on-cpu-nanoseconds"
+	CPUClock      StandIn        = "cpu-clock"
+	PageFaults    StandIn        = "page-faults"
 	LogText       LogFormat      = "text"
 	LogJSON       LogFormat      = "json"
 )
@@ -118,12 +130,23 @@ func (v *Driver) UnmarshalText(text []byte) error {
 	return setWord(v, text, DriverAuto, DriverCgroups, DriverSystemd)
 }
 func (v *API) UnmarshalText(text []byte) error { return setWord(v, text, APIAuto, APIOff) }
+func (v *CPIMode) UnmarshalText(text []byte) error {
+	return setWord(v, text, CPIOff, CPIObserve, CPIEnforce)
+}
+func (v *Waits) UnmarshalText(text []byte) error { return setWord(v, text, WaitsOff, WaitsTotal) }
+func (v *StandIn) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*v = NoStandIn
+		return nil
+	}
+	return setWord(v, text, OnCPUTime, CPUClock, PageFaults)
+}
 func (v *LogLevel) UnmarshalText(text []byte) error {
 	return setWord(v, text, "debug", "info", "warn", "error")
 }
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
-var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*API)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
 
 // Slog is the level in the terms of package slog.
 func (v LogLevel) Slog() slog.Level {
