@@ -202,6 +202,10 @@ func (e *enforcer) setPod(d policy.SetPod) {
 	}
 	asked, known := e.book.pod(d.Pod.UID)
 	s.asked = asked
+	s.weight = 0
+	if d.WeightMilli > 0 {
+		s.weight = cgroup.WeightOf(d.WeightMilli)
+	}
 	if s.limit.want(d.QuotaMilli, asked, known) {
 		e.lookAtLimit(s)
 	}

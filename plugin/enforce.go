@@ -89,6 +89,7 @@ type subjectState struct {
 	rev       uint64
 	said      string // the CPUs last logged
 	limit     limit
+	weight    uint64       // of a pod on lent CPUs, beside its limit; 0: kubelet's
 	asked     cgroup.Quota // what kubelet asked for
 	container bool
 	several   string // the pool of several NUMA nodes that it is bound to; empty: none

@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -114,5 +115,56 @@ func TestRefusalsAndNoticesAreToldOnce(t *testing.T) {
 	defer s.mu.Unlock()
 	if s.changes == 0 {
 		t.Error("nobody was told of a change")
+	}
+}
+
+// A best-effort pod that requests lent CPUs gets a weight and a quota from them,
+// which kubelet does not know: with its first decision or when the API server
+// speaks, again after somebody wrote past it, and no longer after an uninstall.
+func TestLentCPUsBecomeWeightAndQuota(t *testing.T) {
+	batch := func(name string) spec {
+		return spec{name: name, class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
+	}
+	promise := func(name string) policy.PodFacts {
+		return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{LimitMilli: policy.NoLimit}, BatchMilli: 1500}
+	}
+	s := &server{facts: map[string]policy.PodFacts{"uid-early": promise("early")}}
+	n := newNode(t, grid(t, testGrid))
+	n.up(s.options)
+	mustRun(t, n, batch("early"), batch("late"), batch("plain"))
+	least := cgroup.Values{Weight: 1}
+	want := func(when, name string, weight uint64, milli int64) {
+		t.Helper()
+		n.settle()
+		e, err := n.kernel.Effective(batch(name).parent())
+		if err != nil || e.Weight != weight || e.QuotaMilli != milli {
+			t.Errorf("%s: %s has weight %d and quota %dm, want %d and %dm (%v)", when, name, e.Weight, e.QuotaMilli, weight, milli, err)
+		}
+	}
+	for _, name := range []string{"late", "plain"} {
+		if err := n.kernel.Apply(short(t), batch(name).parent(), least); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("at first", "early", 59, 1500)
+	want("at first", "late", 1, policy.NoLimit)
+	if err := n.plugin.Submit(short(t), promise("late")); err != nil {
+		t.Fatal(err)
+	}
+	want("told late", "late", 59, 1500)
+	if err := n.kernel.Apply(short(t), batch("late").parent(), cgroup.Values{Weight: 1, Quota: cgroup.NoQuota()}); err != nil {
+		t.Fatal(err)
+	}
+	n.plugin.Audit()
+	eventually(t, "the audit has put them back", func() bool {
+		e, err := n.kernel.Effective(batch("late").parent())
+		return err == nil && e.Weight == 59 && e.QuotaMilli == 1500
+	})
+	n.restore(policy.KubeletState{PolicyName: "none"})
+	for _, name := range []string{"early", "late", "plain"} {
+		e, err := n.kernel.Effective(batch(name).parent())
+		if err != nil || e.Weight != 1 || e.QuotaMilli != policy.NoLimit {
+			t.Errorf("uninstalled: %s has weight %d and quota %dm (%v)", name, e.Weight, e.QuotaMilli, err)
+		}
 	}
 }

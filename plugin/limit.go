@@ -67,17 +67,21 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 		return
 	}
 	want := s.limit.target
-	if err == nil && now.QuotaMilli == want.Milli() {
+	v := cgroup.Values{Quota: &want}
+	if err != nil || now.Weight != s.weight {
+		v.Weight = s.weight
+	}
+	if err == nil && now.QuotaMilli == want.Milli() && v.Weight == 0 {
 		s.limit.ours, s.limit.seen = !s.limit.back, true
 		return
 	}
-	if err == nil && s.limit.seen {
+	if err == nil && s.limit.seen && now.QuotaMilli != want.Milli() {
 		source := sourceOfQuota(s, now)
 		e.meter.QuotaDrift(source)
 		e.log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", want.String(), "got", now.Quota.String(), "source", source)
 	}
 	e.at.at(QuotaWriting)
-	err = e.driver.Apply(ctx, s.path, cgroup.Values{Quota: &want})
+	err = e.driver.Apply(ctx, s.path, v)
 	e.at.at(QuotaWritten)
 	e.count(err)
 	switch {

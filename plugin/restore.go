@@ -28,6 +28,7 @@ type Restored struct {
 
 	id        string // in the tree
 	wantQuota *cgroup.Quota
+	weight    uint64 // to give back; 0: it was not touched
 }
 
 // Changed reports whether anything is different now.
@@ -232,9 +233,15 @@ func (r *restorer) pod(p *policy.Pod, quota cgroup.Quota) {
 		r.found = append(r.found, n)
 		return
 	}
-	// Only owners' quotas were lifted; nobody else's was touched on a pod.
+	// Owners' quotas were lifted.
 	if exclusive(p) && quota.Micros > 0 {
 		n.wantQuota = &quota
+	}
+	// Kubelet gives this to every best-effort pod; one on lent CPUs has another.
+	if p.QoS == policy.BestEffort {
+		if e, err := r.o.Reader.Effective(n.Path); err == nil && e.Weight > 1 {
+			n.weight, n.wantQuota = 1, &cgroup.Quota{Micros: -1}
+		}
 	}
 	r.note(n)
 }
@@ -306,8 +313,8 @@ func (r *restorer) apply(ctx context.Context) ([]Restored, error) {
 	})
 	for i := range r.found {
 		n := &r.found[i]
-		if q := n.wantQuota; q != nil && n.Err == nil && n.QuotaWas.Milli() != q.Milli() {
-			if n.Err = r.o.Driver.Apply(ctx, n.Path, cgroup.Values{Quota: q}); n.Err != nil {
+		if q := n.wantQuota; q != nil && n.Err == nil && (n.QuotaWas.Milli() != q.Milli() || n.weight > 0) {
+			if n.Err = r.o.Driver.Apply(ctx, n.Path, cgroup.Values{Quota: q, Weight: n.weight}); n.Err != nil {
 				err = errors.Join(err, n.Err)
 			}
 		}

@@ -85,8 +85,10 @@ type SetPod struct {
 	// QuotaMilli is nil where the pod's quota is kubelet's business, NoLimit
 	// where it is lifted.
 	QuotaMilli *int64
-	Why        string
-	Rev        uint64
+	// WeightMilli is the request that the pod's weight stands for; 0: kubelet's business.
+	WeightMilli int64
+	Why         string
+	Rev         uint64
 }
 
 // SetContainer is the desired state of a container.

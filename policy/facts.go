@@ -31,8 +31,12 @@ func (m *Machine) podFacts(f PodFacts) {
 		return
 	}
 	if p.owner != f.Owner || p.batch != f.BatchMilli || !p.known {
+		promised := p.batch != f.BatchMilli
 		p.owner, p.batch, p.known = f.Owner, f.BatchMilli, true
 		m.news = true
+		if promised {
+			m.podChanged(p)
+		}
 		for _, c := range p.containers {
 			m.views.touch(c)
 		}

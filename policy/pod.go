@@ -199,7 +199,7 @@ func (m *Machine) podResized(e PodResized) *Refusal {
 // podChanged decides the state of a pod and of its containers anew.
 func (m *Machine) podChanged(p *pod) {
 	need, _ := m.needOf(p, "")
-	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), Why: p.why})
+	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(), Why: p.why})
 	for _, id := range sortedKeys(p.all) {
 		m.containerChanged(p.all[id])
 	}
@@ -211,8 +211,21 @@ func (m *Machine) pinned(p *pod) bool {
 	return p.grant != nil && p.grant.cpus.Intersects(&online)
 }
 
-// podQuota is NoLimit where we lift the quota of the pod's cgroup.
+// lent is what a best-effort pod was promised of lent CPUs. Kubelet knows nothing of
+// them and gives its cgroup the least weight and no quota.
+func (p *pod) lent() int64 {
+	if p.in.class != BE || p.in.unmanaged || p.ref.QoS != BestEffort {
+		return 0
+	}
+	return max(p.batch, 0)
+}
+
+// podQuota is NoLimit where we lift the quota of the pod's cgroup, and what was lent
+// where something was.
 func (m *Machine) podQuota(p *pod) *int64 {
+	if lent := p.lent(); lent > 0 {
+		return &lent
+	}
 	if !m.pinned(p) || p.keepsQuota() {
 		return nil
 	}

@@ -51,12 +51,19 @@ func parsePositive(text string) (int64, error) {
 }
 
 // cgroup v1 counts shares from 2 to 262144 where v2 counts weight from 1 to
-// 10000; the mapping is linear (the runtimes' older one, exact at both ends).
-func weightToShares(weight uint64) uint64 { return 2 + (weight-1)*262142/9999 }
+// 10000; the mapping is linear (the runtimes' older one, exact at both ends). What
+// was written reads back as the same weight.
+func weightToShares(weight uint64) uint64 { return 2 + ((weight-1)*262142+9998)/9999 }
 
 func sharesToWeight(shares uint64) uint64 {
 	shares = min(max(shares, 2), 262144)
 	return 1 + (shares-2)*9999/262142
+}
+
+// WeightOf is the weight of a request in thousandths of a CPU, as kubelet counts it:
+// 1024 shares a CPU.
+func WeightOf(milli int64) uint64 {
+	return sharesToWeight(uint64(max(milli, 0)) * 1024 / 1000)
 }
 
 // quoted shortens text of unknown origin so that an error stays one line.
