@@ -75,8 +75,9 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 			c.Known = append(c.Known, Trusted{ID: s.id, Created: s.created, Known: s.known})
 			continue
 		}
-		p := PodCheckpoint{ID: s.id, Created: s.created, First: s.w.first, Runs: runsOf(s.w.cells), Evicting: s.evicting}
-		if len(s.w.cells) > 0 {
+		p := PodCheckpoint{ID: s.id, Created: s.created, First: s.w.first, Evicting: s.evicting}
+		p.Runs = runsOf(s.w.all())
+		if len(p.Runs) > 0 {
 			for _, percent := range points {
 				p.Points = append(p.Points, Point{percent, s.w.percentile(percent)})
 			}
@@ -173,7 +174,7 @@ func (e *Estimator) trust(c Checkpoint, at uint32) {
 // were taken from. Its largest values come last in time, and so leave it last: in
 // the true window as many or fewer large ones are left at any moment.
 func rebuild(p PodCheckpoint, at uint32, s span) (window, error) {
-	w := window{first: p.First, rebuilt: true}
+	w := window{first: p.First}
 	cells, err := cellsOf(p.Runs, at, s)
 	if err != nil {
 		return w, err
@@ -181,8 +182,8 @@ func rebuild(p PodCheckpoint, at uint32, s span) (window, error) {
 	if len(cells) == 0 {
 		return w, nil
 	}
-	if p.First > cells[0] {
-		return w, fmt.Errorf("its samples began in cell %d, the first is of cell %d", p.First, cells[0])
+	if newest := cells[len(cells)-1]; p.First > newest {
+		return w, fmt.Errorf("its samples began in cell %d, the last is of cell %d", p.First, newest)
 	}
 	if err := checkPoints(p.Points); err != nil {
 		return w, err
@@ -209,6 +210,14 @@ func checkPoints(points []Point) error {
 		}
 	}
 	return nil
+}
+
+// all are the cells of the samples, the one that grows included.
+func (w *window) all() []uint32 {
+	if w.weight == 0 {
+		return w.cells
+	}
+	return append(slices.Clip(w.cells), w.cell)
 }
 
 // runsOf writes ascending cells as runs: regular samples make one run.

@@ -318,10 +318,10 @@ func (e *Estimator) expected(p Production, cell uint32, o *Estimate) float64 {
 			young += pod.Request * max(0, 1-float64(cell-s.known)/float64(e.span.length))
 		}
 	}
-	peak := max(e.predictor.Peak(p), p.Use)
+	peak := e.predictor.Peak(p)
 	// A pod begins with its whole request and is trusted to its history bit by bit
-	// over one window.
-	o.Expected = max(peak, min(peak+young, p.Request))
+	// over one window. What is in use now is no expectation.
+	o.Expected = max(peak, min(peak+young, p.Request), p.Use)
 	return o.Expected
 }
 

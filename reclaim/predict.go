@@ -97,7 +97,7 @@ func (s *pods) Peak(p Production) float64 {
 			continue
 		}
 		share := 1.0
-		if w := s.windows[pod.ID]; w != nil && len(w.sorted) > 0 {
+		if w := s.windows[pod.ID]; w != nil && w.count() > 0 {
 			share = w.percentile(s.percent)
 		}
 		sum += share * pod.Request
@@ -124,18 +124,14 @@ func (s *sigma) Observe(p Production) {
 }
 
 func (s *sigma) Peak(p Production) float64 {
-	if len(s.w.uses) == 0 {
+	n := float64(s.w.count())
+	if n == 0 {
 		return p.Request
 	}
 	mean, sum := 0.0, 0.0
-	for _, u := range s.w.uses {
-		mean += float64(u)
-	}
-	mean /= float64(len(s.w.uses))
-	for _, u := range s.w.uses {
-		sum += (float64(u) - mean) * (float64(u) - mean)
-	}
-	return min(mean+s.n*math.Sqrt(sum/float64(len(s.w.uses))), 1) * p.Request
+	s.w.each(func(use float64) { mean += use / n })
+	s.w.each(func(use float64) { sum += (use - mean) * (use - mean) })
+	return min(mean+s.n*math.Sqrt(sum/n), 1) * p.Request
 }
 
 func (s *sigma) Save() Memory        { return Memory{} }

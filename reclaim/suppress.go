@@ -98,12 +98,14 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 	}
 	s.blind = 0
 	target := l.Capacity*c.Threshold/100 - l.Production - max(l.Outside, l.Reserve)
-	// What is published is held as multiples of nothing: whole cores are a matter
-	// of how the budget is realised. A step of less than a core is noise.
 	allowed := max(floor, min(target, l.Pool))
-	s.supply.published = max(s.supply.published, min(floor, allowed))
-	cpus := s.supply.step(allowed, max(l.Span, 0), rise{step: min(core, l.Pool-floor), most: max(core, l.Capacity*c.Grow/100), hold: time.Duration(c.Hold)})
-	return Budget{CPUs: max(floor, cpus), Target: target}
+	s.supply.published = max(s.supply.published, floor)
+	step := core // less is noise
+	if allowed >= l.Pool {
+		step = 0 // but the last CPUs may be less than a core
+	}
+	cpus := s.supply.step(allowed, max(l.Span, 0), rise{step: step, most: max(core, l.Capacity*c.Grow/100), hold: time.Duration(c.Hold)})
+	return Budget{CPUs: cpus, Target: target}
 }
 
 // leastQuota is the smallest quota that the kernel takes, in thousandths of a CPU:

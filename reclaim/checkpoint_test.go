@@ -1,0 +1,344 @@
+package reclaim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// sampled enters random samples at random cells.
+func sampled(t *rapid.T, w *window, from uint32, s span, label string) uint32 {
+	n := rapid.IntRange(0, 60).Draw(t, label+" samples")
+	regular := rapid.Bool().Draw(t, label+" regular")
+	for range n {
+		if from++; !regular {
+			from += uint32(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 5, 20}).Draw(t, "gap")) - uint32(rapid.IntRange(0, 1).Draw(t, "same"))
+		}
+		w.expire(from, s)
+		w.add(from, float64(rapid.SampledFrom([]float32{0, 0.1, 0.25, 0.5, 1, 2, 4}).Draw(t, "use")), 10, s)
+	}
+	return from
+}
+
+// I6: a rebuilt window never turns a pod idle that is not, neither at once nor
+// later, whatever comes in: of the samples in the rebuilt window at least as many
+// are large, and no more are small, at every moment.
+func TestRebuiltWindowsOverestimate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := spanOf(uint32(rapid.IntRange(2, 40).Draw(t, "length")))
+		cfg := Default()
+		cfg.Idle.Percentile = float64(rapid.IntRange(50, 100).Draw(t, "percentile"))
+		e := &Estimator{cfg: cfg}
+		var truth window
+		now := sampled(t, &truth, 1, s, "before")
+		p := PodCheckpoint{ID: "a", Runs: runsOf(truth.all()), First: truth.first}
+		if truth.count() > 0 {
+			for _, percent := range e.points() {
+				p.Points = append(p.Points, Point{percent, truth.percentile(percent)})
+			}
+		}
+		rebuilt, err := rebuild(p, now, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rebuilt.count() != truth.count() || truth.count() > 0 && rebuilt.percentile(cfg.Idle.Percentile) != truth.percentile(cfg.Idle.Percentile) {
+			t.Fatalf("rebuilt %v from %v", rebuilt, truth)
+		}
+		for range rapid.IntRange(0, 80).Draw(t, "after") {
+			now += uint32(rapid.SampledFrom([]int{0, 0, 1, 1, 1, 2, 7}).Draw(t, "step"))
+			truth.expire(now, s)
+			rebuilt.expire(now, s)
+			if rapid.IntRange(0, 9).Draw(t, "missing") > 0 {
+				use := rapid.SampledFrom([]float64{0, 0.1, 0.3, 1, 4}).Draw(t, "use")
+				truth.add(now, use, 10, s)
+				rebuilt.add(now, use, 10, s)
+			}
+			for _, level := range []float64{0.05, 0.1, 0.2, 0.4, 0.8, 3} {
+				if small(&rebuilt, level) > small(&truth, level) || large(&rebuilt, level) < large(&truth, level) {
+					t.Fatalf("cell %d, level %v: rebuilt has %d below and %d above, in truth %d and %d", now, level,
+						small(&rebuilt, level), large(&rebuilt, level), small(&truth, level), large(&truth, level))
+				}
+				if rebuilt.mostly(cfg.Idle.Percentile, level) && !truth.mostly(cfg.Idle.Percentile, level) && truth.count() > 0 {
+					t.Fatalf("cell %d: rebuilt is idle below %v, in truth it is not", now, level)
+				}
+			}
+			for _, percent := range []float64{50, 90, 95, 99, 100} {
+				if truth.count() > 0 && rebuilt.percentile(percent) < truth.percentile(percent) {
+					t.Fatalf("cell %d: p%v is %v rebuilt, %v in truth", now, percent, rebuilt.percentile(percent), truth.percentile(percent))
+				}
+			}
+		}
+	})
+}
+
+func small(w *window, use float64) int {
+	n := 0
+	w.each(func(v float64) {
+		if v < use {
+			n++
+		}
+	})
+	return n
+}
+
+func large(w *window, use float64) int { return w.count() - small(w, use) }
+
+// A window against the plain way to do the same.
+func TestWindowAgainstNaive(t *testing.T) {
+	type sample struct {
+		cell uint32
+		use  float32
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		s := spanOf(uint32(rapid.IntRange(1, 30).Draw(t, "length")))
+		var w window
+		var naive []sample
+		cell := uint32(0)
+		for range rapid.IntRange(0, 120).Draw(t, "steps") {
+			cell += uint32(rapid.IntRange(1, 3).Draw(t, "step"))
+			use := rapid.Float32Range(0, 4).Draw(t, "use")
+			w.expire(cell, s)
+			w.add(cell, float64(use), 1, s)
+			naive = append(naive, sample{cell, use})
+			naive = slices.DeleteFunc(naive, func(v sample) bool { return cell-v.cell >= s.length })
+			var uses []float64
+			for _, v := range naive {
+				uses = append(uses, float64(v.use))
+			}
+			slices.Sort(uses)
+			if w.count() != len(uses) {
+				t.Fatalf("%d samples, want %d", w.count(), len(uses))
+			}
+			for _, percent := range []float64{50, 75, 90, 95, 99, 100} {
+				want := uses[max(rank(percent, len(uses)), 1)-1]
+				if got := w.percentile(percent); got != want {
+					t.Fatalf("p%v of %v is %v, want %v", percent, uses, got, want)
+				}
+			}
+			below := 0
+			for _, u := range uses {
+				if u < float64(use) {
+					below++
+				}
+			}
+			if got, want := w.mostly(80, float64(use)), below >= rank(80, len(uses)); got != want {
+				t.Fatalf("80%% of %v below %v is %v, want %v", uses, use, got, want)
+			}
+		}
+	})
+}
+
+// resume restarts the daemon.
+func (l *life) resume(t *testing.T, node string) error {
+	t.Helper()
+	data, err := l.Checkpoint("node-a").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := DecodeCheckpoint(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := Resume(l.cfg, node, l.now.Add(time.Second), c)
+	if err == nil {
+		l.Estimator = e
+	}
+	return err
+}
+
+func TestRestartKeepsIdleness(t *testing.T) {
+	l := begin(t, nil)
+	pods := []Pod{batch("idle", 4, 0.1), batch("busy", 4, 3), production("web", 2, 1)}
+	l.samples(day+40, pods...)
+	before := *l.sample(pods...)
+	if err := l.resume(t, "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	o := l.sample(pods...)
+	if !slices.Equal(o.Idle, []string{"idle"}) || o.Offer != before.Offer {
+		t.Errorf("after a restart idle are %v and the offer is %v, before it %v", o.Idle, o.Offer, before.Offer)
+	}
+	// Not after a day without the daemon: nothing of it was seen.
+	l.now = l.now.Add(25 * time.Hour)
+	if err := l.resume(t, "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	if o := l.sample(pods...); len(o.Idle) > 0 {
+		t.Errorf("idle are %v after a day that nobody saw", o.Idle)
+	}
+}
+
+// What is idle after any life and a restart would have been idle without it.
+func TestRestartNeverMakesIdle(t *testing.T) {
+	outer := t
+	rapid.Check(t, func(t *rapid.T) {
+		configure := func(c *Config) { c.Idle.Window = Duration(100 * time.Minute) }
+		a, b := begin(outer, configure), begin(outer, configure)
+		for i := range rapid.IntRange(20, 90).Draw(t, "steps") {
+			pods := []Pod{production("web", 4, 1)}
+			for _, id := range []string{"x", "y", "z"} {
+				p := batch(id, 4, rapid.SampledFrom([]float64{0, 0, 0, 0, 0, 0.1, 0.3, 0.4, 1, 4}).Draw(t, "use"))
+				p.Sampled = rapid.IntRange(0, 20).Draw(t, "missing") > 0
+				pods = append(pods, p)
+			}
+			throttled := rapid.IntRange(0, 9).Draw(t, "throttled") == 0
+			a.Throttled, b.Throttled = throttled, throttled
+			truth, after := a.sample(pods...), b.sample(pods...)
+			for _, id := range after.Idle {
+				if !slices.Contains(truth.Idle, id) {
+					t.Fatalf("step %d: %s is idle after a restart, without one it is not", i, id)
+				}
+			}
+			if after.Offer > truth.Offer+1e-9 && after.Unutilised > truth.Unutilised+1e-9 {
+				t.Fatalf("step %d: offers %v after a restart, without one %v", i, after.Offer, truth.Offer)
+			}
+			if rapid.IntRange(0, 15).Draw(t, "restart") == 0 {
+				if err := b.resume(outer, "node-a"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+}
+
+func TestRestartRemembersEvictionsAndProduction(t *testing.T) {
+	l := begin(t, func(c *Config) { c.From = FromUsage })
+	l.samples(2*day, production("web", 12, 2))
+	supply := l.sample(production("web", 12, 2)).Supply
+	if err := l.resume(t, "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	near(t, "supply after a restart", l.sample(production("web", 12, 2)).Supply, supply)
+	c := l.Checkpoint("node-a")
+	c.Predictor = "sigma(5)"
+	e, err := Resume(l.cfg, "node-a", l.now, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Estimator = e
+	near(t, "supply where the predictor has to begin anew", l.sample(production("web", 12, 2)).Supply, 4)
+
+	l = begin(t, nil)
+	pods := []Pod{batch("a", 4, 3), production("web", 16, 1)}
+	l.samples(1, pods[:1]...)
+	if o := l.sample(pods...); len(o.Evict) != 1 {
+		t.Fatal("nothing is evicted")
+	}
+	if err := l.resume(t, "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	if o := l.samples(5, pods...); len(o.Evict) > 0 {
+		t.Error("evicted a second time after a restart")
+	}
+}
+
+func TestCheckpointsThatAreRefused(t *testing.T) {
+	l := begin(t, nil)
+	l.samples(50, batch("a", 4, 0.1), batch("b", 4, 0.2), production("web", 2, 1))
+	data, err := l.Checkpoint("node-a").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range len(data) {
+		if _, err := DecodeCheckpoint(data[:n]); err == nil {
+			t.Fatalf("a checkpoint that ends after %d of %d bytes was accepted", n, len(data))
+		}
+	}
+	if err := l.resume(t, "node-b"); err == nil || !strings.Contains(err.Error(), `"node-a"`) || !strings.Contains(err.Error(), `"node-b"`) {
+		t.Errorf("the checkpoint of another node: %v", err)
+	}
+	for name, damage := range map[string]func(*Checkpoint){
+		"version":           func(c *Checkpoint) { c.Version++ },
+		"future":            func(c *Checkpoint) { c.At = c.At.Add(time.Hour) },
+		"ends before begin": func(c *Checkpoint) { c.Epoch = c.At.Add(time.Hour) },
+		"other windows":     func(c *Checkpoint) { c.Length++ },
+		"other cells":       func(c *Checkpoint) { c.Cell++ },
+		"offer":             func(c *Checkpoint) { c.Offered = -1 },
+		"observed":          func(c *Checkpoint) { c.Observed = []Run{{4_000_000_000, 1, 2}} },
+		"pod twice":         func(c *Checkpoint) { c.Pods = append(c.Pods, c.Pods[0]) },
+		"no creation":       func(c *Checkpoint) { c.Pods[0].Created = time.Time{} },
+		"too many":          func(c *Checkpoint) { c.Pods[0].Runs = []Run{{0, 0, 4_000_000_000}} },
+		"same cell":         func(c *Checkpoint) { c.Pods[0].Runs = []Run{{0, 0, 2}} },
+		"future cell":       func(c *Checkpoint) { c.Pods[0].Runs = []Run{{49, 1, 2}} },
+		"overflow":          func(c *Checkpoint) { c.Pods[0].Runs = []Run{{1, 1 << 31, 3}} },
+		"no percentiles":    func(c *Checkpoint) { c.Pods[0].Points = nil },
+		"descending":        func(c *Checkpoint) { c.Pods[0].Points = []Point{{50, 2}, {100, 1}} },
+		"negative":          func(c *Checkpoint) { c.Pods[0].Points = []Point{{100, -1}} },
+		"began later":       func(c *Checkpoint) { c.Pods[0].First = 99 },
+	} {
+		c, err := DecodeCheckpoint(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damage(&c)
+		if _, err := Resume(l.cfg, "node-a", l.now, c); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// The checkpoint of a node with 1,000 pods stays small, since regular samples are
+// one run.
+func TestSizeOfACheckpoint(t *testing.T) {
+	l := begin(t, nil)
+	for i := range day + 1 {
+		l.sample(thousand(i)...)
+	}
+	data, err := l.Checkpoint("node-a").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the checkpoint of 500 batch and 500 production pods has %d bytes", len(data))
+	if len(data) > 400<<10 {
+		t.Errorf("the checkpoint has %d bytes", len(data))
+	}
+}
+
+func FuzzCheckpoint(f *testing.F) {
+	l := begin(&testing.T{}, nil)
+	l.samples(5, batch("a", 4, 0.1), production("web", 2, 1))
+	data, err := l.Checkpoint("node-a").Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte(`{"version":1,"node":"node-a","pods":[{"id":"x","runs":[[0,0,1]],"points":[[100,1e308]]}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := DecodeCheckpoint(data)
+		if err != nil {
+			return
+		}
+		e, err := Resume(Default(), "node-a", began.Add(time.Hour), c)
+		if err != nil {
+			return
+		}
+		for i := range 3 {
+			o, err := e.Step(began.Add(time.Hour+time.Duration(i)*time.Minute), Report{Capacity: 16, Span: time.Minute, Pods: []Pod{batch("a", 4, 1), production("web", 2, 1)}})
+			if err != nil {
+				continue
+			}
+			if o.Reclaimable < 0 || o.Reclaimable > 20 || o.Offer > o.Reclaimable {
+				t.Fatalf("offers %v of %v", o.Offer, o.Reclaimable)
+			}
+		}
+		again, err := e.Checkpoint("node-a").Encode()
+		if err != nil || !json.Valid(again) || bytes.Contains(again, []byte("NaN")) {
+			t.Fatalf("what was resumed cannot be written: %v", err)
+		}
+	})
+}
+
+func ExampleEstimator() {
+	e, _ := New(Default())
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	pods := []Pod{{ID: "web", Request: 6, Use: 2, Sampled: true}, {ID: "batch", Batch: true, Request: 4, Use: 3, Sampled: true}}
+	o, _ := e.Step(now, Report{Capacity: 16, Pods: pods, Span: time.Minute})
+	fmt.Println(o.Reclaimable, o.Demand)
+	// Output: 10 4
+}
