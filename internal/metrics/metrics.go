@@ -2,9 +2,10 @@
 // series and health endpoints.
 //
 // Gauges are computed from the daemon's state when somebody asks, never kept by
-// adding and subtracting, so they cannot drift from it. No series has a CPU or
-// a container as label, and every label takes its values from a fixed list, so
-// that no pod can make series: a test holds the whole set to 300.
+// adding and subtracting, so they cannot drift from it. No series has a CPU as
+// label, and every label takes its values from a fixed list, so that no pod can
+// make series: a test holds the whole set to 300. Series of containers are made
+// only where the configuration says how many there may be.
 // docs/metrics.md is the catalogue.
 package metrics
 
@@ -15,7 +16,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quietcore/quietcore/policy"
 )
@@ -76,12 +76,13 @@ type Metrics struct {
 	topology      prometheus.Gauge
 	reloadOK      prometheus.Gauge
 	reloadTime    prometheus.Gauge
+	cpi           *cpiCollector
 	labelsAllowed map[*prometheus.CounterVec][]string
 }
 
 // New makes the series of one daemon. source is asked at every scrape.
 func New(version string, source Source) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}}
+	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}, cpi: newCPICollector()}
 	m.nri()
 	m.enforcement()
 	m.kubernetes()
@@ -90,8 +91,8 @@ func New(version string, source Source) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	})
 	info.Set(1)
-	m.registry.MustRegister(info, &stateCollector{source: source},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(info, &stateCollector{source: source}, m.cpi)
+	m.registry.MustRegister(ofProcess()...)
 	return m
 }
 
@@ -184,7 +185,10 @@ func (m *Metrics) Connection(result string) { m.inc(m.connections, result) }
 func (m *Metrics) Request(event, result string, took time.Duration) {
 	event = among(event, eventValues())
 	m.requestTime.WithLabelValues(event).Observe(took.Seconds())
-	m.requests.WithLabelValues(event, among(result, append(requestResults(), other))).Inc()
+	if !slices.Contains(requestResults(), result) {
+		result = "error"
+	}
+	m.requests.WithLabelValues(event, result).Inc()
 }
 
 // Synchronized records one take-over.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -93,6 +94,9 @@ func everything(m *Metrics) {
 			m.Rejected(policy.Code(s))
 		}
 	}
+	for _, r := range append(sample.Reasons(), sample.None) {
+		m.CPIWindow(&CPIWindow{Containers: []CPIContainer{dropped(hostile, r), without(counted(hostile), r), counted(hostile)}})
+	}
 }
 
 func TestSeriesBudget(t *testing.T) {
@@ -139,7 +143,10 @@ func TestCatalogue(t *testing.T) {
 		documented = append(documented, m[1])
 	}
 	p := machine(t)
-	names, err := New("v1", func() (Stats, bool) { return FromSnapshot(p.Snapshot()), true }).Names()
+	all := New("v1", func() (Stats, bool) { return FromSnapshot(p.Snapshot()), true })
+	all.CPICounting(true, perContainer)
+	all.CPIWindow(&CPIWindow{Containers: []CPIContainer{counted("web")}})
+	names, err := all.Names()
 	if err != nil {
 		t.Fatal(err)
 	}

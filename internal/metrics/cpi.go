@@ -1,0 +1,295 @@
+package metrics
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quietcore/quietcore/cpi/sample"
+)
+
+// CPIWindow is what a window of counting brought.
+type CPIWindow struct {
+	Failed     bool // nothing could be read
+	Dropped    bool // nobody has a sample
+	Length     time.Duration
+	Containers []CPIContainer
+	Running    float64 // the lowest share of the time that an event was counted
+	Followed   int
+	Unfollowed int
+	Faults     uint64        // readings that were refused, since the counters are open
+	Cost       time.Duration // CPU time that counting took, since then
+	// Descriptors that are open for it.
+	Descriptors int
+}
+
+// CPIContainer is one container in a window.
+type CPIContainer struct {
+	Namespace, Pod, Name string
+	BE                   bool
+	Dropped              sample.Reason
+	sample.Sample
+	Delta sample.Counts
+}
+
+// Production is every class but best effort.
+const (
+	production = "production"
+	bestEffort = "be"
+)
+
+func windowResults() []string { return []string{"ok", "dropped", "error"} }
+
+// droppedReasons are those that count as dropped: where events are not present at
+// all nothing was there to be dropped.
+func droppedReasons() []sample.Reason {
+	var list []sample.Reason
+	for _, r := range sample.Reasons() {
+		if r != sample.Uncounted {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// cpiSums are what the containers of one label set ran up in windows. The cycles
+// are those that CPI is made of.
+type cpiSums struct {
+	cycles, instructions, misses uint64
+	onCPU, wait, windows         time.Duration
+}
+
+func (s *cpiSums) add(c *CPIContainer) {
+	s.windows += c.Length
+	s.onCPU += c.Delta.OnCPU
+	if c.HasWait {
+		s.wait += c.Delta.Wait
+	}
+	if c.NoCPI == sample.None {
+		base := sample.Cycles
+		if c.Reference {
+			base = sample.RefCycles
+		}
+		s.cycles += c.Delta.Events[base]
+		s.instructions += c.Delta.Events[sample.Instructions]
+	}
+	if c.HasMPKI {
+		s.misses += c.Delta.Events[sample.LLCMisses]
+	}
+}
+
+type containerKey struct{ namespace, pod, name string }
+
+// label makes a label of what a tenant may have chosen.
+func label(text string) string {
+	const most = 253 // the longest name that Kubernetes allows
+	return strings.ToValidUTF8(text[:min(len(text), most)], "\uFFFD")
+}
+
+// perContainer is how many series a container has.
+const perContainer = 6
+
+// cpiCollector holds what windows brought, for the next scrape.
+type cpiCollector struct {
+	mu         sync.Mutex
+	most       int // containers with series of their own
+	counting   bool
+	windows    map[string]int
+	seconds    time.Duration
+	samples    int
+	dropped    [sample.NumReasons]int
+	classes    map[string]*cpiSums
+	containers map[containerKey]*cpiSums
+	last       CPIWindow
+}
+
+func newCPICollector() *cpiCollector {
+	return &cpiCollector{
+		windows: map[string]int{}, classes: map[string]*cpiSums{production: {}, bestEffort: {}}, containers: map[containerKey]*cpiSums{}, last: CPIWindow{Running: 1},
+	}
+}
+
+// CPICounting says whether CPU performance is counted, and how many series the
+// containers may have altogether.
+func (m *Metrics) CPICounting(yes bool, containerSeries int) {
+	c := m.cpi
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counting, c.most = yes, containerSeries/perContainer
+}
+
+// CPIWindow takes over what a window brought.
+func (m *Metrics) CPIWindow(w *CPIWindow) {
+	c := m.cpi
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case w.Failed:
+		c.windows["error"]++
+		return
+	case w.Dropped:
+		c.windows["dropped"]++
+	default:
+		c.windows["ok"]++
+		c.seconds += w.Length
+	}
+	c.last = *w
+	c.last.Containers = nil // only their sums are kept
+	c.count(w.Containers)
+	c.countEach(w.Containers)
+}
+
+func (c *cpiCollector) count(containers []CPIContainer) {
+	for i := range containers {
+		one := &containers[i]
+		reason := one.Dropped
+		if reason == sample.None {
+			reason = one.NoCPI
+			class := production
+			if one.BE {
+				class = bestEffort
+			}
+			c.classes[class].add(one)
+		}
+		c.dropped[reason]++
+		if reason == sample.None {
+			c.samples++
+		}
+	}
+}
+
+// countEach keeps series of single containers, as many as are allowed. Who has
+// some keeps them until he is gone, so that no counter comes and goes.
+func (c *cpiCollector) countEach(containers []CPIContainer) {
+	if c.most == 0 {
+		return
+	}
+	here := make(map[containerKey]bool, len(containers))
+	for i := range containers {
+		here[containers[i].key()] = here[containers[i].key()] || containers[i].Dropped != sample.Ended
+	}
+	for key := range c.containers {
+		if !here[key] {
+			delete(c.containers, key)
+		}
+	}
+	for i := range containers {
+		one := &containers[i]
+		key := one.key()
+		sums := c.containers[key]
+		if sums == nil {
+			if !here[key] || len(c.containers) >= c.most {
+				continue
+			}
+			sums = &cpiSums{}
+			c.containers[key] = sums
+		}
+		if one.Dropped == sample.None {
+			sums.add(one)
+		}
+	}
+}
+
+func (c *CPIContainer) key() containerKey {
+	return containerKey{label(c.Namespace), label(c.Pod), label(c.Name)}
+}
+
+type cpiDescs struct {
+	counting, windows, seconds, samples, dropped, containers, descriptors, running, faults, overhead *prometheus.Desc
+	class, container                                                                                 sumDescs
+}
+
+// sumDescs are in the order of cpiSums.values.
+type sumDescs [perContainer]*prometheus.Desc
+
+func newCPIDescs() cpiDescs {
+	labels := []string{"namespace", "pod", "container"}
+	return cpiDescs{
+		counting:    desc("cpi_counting", "1 while CPU performance is counted."),
+		windows:     desc("cpi_windows_total", "Windows of counting, by result; dropped: the machine slept, a CPU came or went, or the timer was very late.", "result"),
+		seconds:     desc("cpi_window_seconds_total", "Time that was counted; everything else of the kind is of this time alone."),
+		samples:     desc("cpi_samples_total", "Samples of containers with a CPI."),
+		dropped:     desc("cpi_samples_dropped_total", "Samples dropped, or their CPI, by reason.", "reason"),
+		containers:  desc("cpi_containers", "Containers that are counted (followed) and that are not (unfollowed).", "state"),
+		descriptors: desc("cpi_descriptors", "File descriptors open for counting."),
+		running:     desc("cpi_running_ratio", "Lowest share of the last window that an event was really counted; below 1 others use the counters too."),
+		faults:      desc("cpi_faults_total", "Readings of counters that were refused and left out."),
+		overhead:    desc("cpi_overhead_seconds_total", "CPU time that counting took in the kernel."),
+		class: sumDescs{
+			desc("cpi_cycles_total", "Cycles in windows, those that CPI is made of: reference cycles where the PMU has them.", "class"),
+			desc("cpi_instructions_total", "Instructions in windows.", "class"),
+			desc("cpi_llc_misses_total", "Misses of the last-level cache in windows.", "class"),
+			desc("cpi_on_cpu_seconds_total", "CPU time in windows.", "class"),
+			desc("cpi_run_queue_wait_seconds_total", "Time in windows that was spent waiting for a CPU.", "class"),
+		},
+		container: sumDescs{
+			desc("cpi_container_cycles_total", "Cycles of a container in windows, those that CPI is made of.", labels...),
+			desc("cpi_container_instructions_total", "Instructions of a container in windows.", labels...),
+			desc("cpi_container_llc_misses_total", "Misses of the last-level cache of a container in windows.", labels...),
+			desc("cpi_container_on_cpu_seconds_total", "CPU time of a container in windows.", labels...),
+			desc("cpi_container_run_queue_wait_seconds_total", "Time in windows that a container spent waiting for a CPU.", labels...),
+			desc("cpi_container_window_seconds_total", "Time of the windows in which a container was counted.", labels...),
+		},
+	}
+}
+
+func (c *cpiCollector) Describe(ch chan<- *prometheus.Desc) {
+	d := newCPIDescs()
+	for _, one := range []*prometheus.Desc{d.counting, d.windows, d.seconds, d.samples, d.dropped, d.containers, d.descriptors, d.running, d.faults, d.overhead} {
+		ch <- one
+	}
+	for _, descs := range []sumDescs{d.class, d.container} {
+		for _, one := range descs {
+			if one != nil {
+				ch <- one
+			}
+		}
+	}
+}
+
+func (s *cpiSums) values() [perContainer]float64 {
+	return [...]float64{float64(s.cycles), float64(s.instructions), float64(s.misses), s.onCPU.Seconds(), s.wait.Seconds(), s.windows.Seconds()}
+}
+
+func (s *cpiSums) collect(ch chan<- prometheus.Metric, descs sumDescs, labels ...string) {
+	for i, v := range s.values() {
+		if descs[i] != nil {
+			ch <- prometheus.MustNewConstMetric(descs[i], prometheus.CounterValue, v, labels...)
+		}
+	}
+}
+
+func (c *cpiCollector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := newCPIDescs()
+	gauge := func(desc *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(desc *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, v, labels...)
+	}
+	gauge(d.counting, number(c.counting))
+	for _, result := range windowResults() {
+		counter(d.windows, float64(c.windows[result]), result)
+	}
+	counter(d.seconds, c.seconds.Seconds())
+	counter(d.samples, float64(c.samples))
+	for _, reason := range droppedReasons() {
+		counter(d.dropped, float64(c.dropped[reason]), reason.String())
+	}
+	gauge(d.containers, float64(c.last.Followed), "followed")
+	gauge(d.containers, float64(c.last.Unfollowed), "unfollowed")
+	gauge(d.descriptors, float64(c.last.Descriptors))
+	gauge(d.running, c.last.Running)
+	counter(d.faults, float64(c.last.Faults))
+	counter(d.overhead, c.last.Cost.Seconds())
+	for class, sums := range c.classes {
+		sums.collect(ch, d.class, class)
+	}
+	for key, sums := range c.containers {
+		sums.collect(ch, d.container, key.namespace, key.pod, key.name)
+	}
+}
