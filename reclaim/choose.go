@@ -1,6 +1,8 @@
 package reclaim
 
 import (
+	"slices"
+
 	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -36,12 +38,20 @@ func Choose(t *topology.Topology, m Masks, cpus int) cpuset.Set {
 			if node < 0 {
 				break
 			}
-			own := core.And(m.Pool)
-			n := own.Count()
+			n := 0
+			for _, cpu := range t.Cores()[core].CPUs {
+				if m.Pool.Has(cpu) {
+					n++
+				}
+			}
 			if count > 0 && count+n > cpus {
 				return chosen
 			}
-			chosen.AddSet(&own)
+			for _, cpu := range t.Cores()[core].CPUs {
+				if m.Pool.Has(cpu) {
+					chosen.Add(cpu)
+				}
+			}
 			count += n
 			perNode[node] += n
 		}
@@ -49,12 +59,12 @@ func Choose(t *topology.Topology, m Masks, cpus int) cpuset.Set {
 	return chosen
 }
 
-// queue holds cores in order of their numbers, by index of the NUMA node.
-type queue [][]cpuset.Set
+// queue holds indexes of cores, ascending, by index of the NUMA node.
+type queue [][]int
 
 // next takes the next core of the node that gave the fewest CPUs so far; node is
 // -1 when none is left.
-func (q queue) next(perNode []int) (node int, core cpuset.Set) {
+func (q queue) next(perNode []int) (node, core int) {
 	node = -1
 	for i := range q {
 		if len(q[i]) > 0 && (node < 0 || perNode[i] < perNode[node]) {
@@ -75,18 +85,18 @@ func (m Masks) queues(t *topology.Topology) [3]queue {
 	}
 	for i := range t.Cores() {
 		c := &t.Cores()[i]
-		cpus := cpuset.Of(c.CPUs...)
-		if !cpus.Intersects(&m.Pool) || cpus.Intersects(&m.Apart) {
+		some := func(s *cpuset.Set) bool { return slices.ContainsFunc(c.CPUs, s.Has) }
+		if !some(&m.Pool) || some(&m.Apart) {
 			continue
 		}
 		rank := 1
 		switch {
-		case cpus.Intersects(&m.Pinned):
+		case some(&m.Pinned):
 			rank = 2
-		case cpus.Intersects(&m.Reserved):
+		case some(&m.Reserved):
 			rank = 0
 		}
-		queues[rank][c.Node] = append(queues[rank][c.Node], cpus)
+		queues[rank][c.Node] = append(queues[rank][c.Node], i)
 	}
 	return queues
 }
