@@ -1,0 +1,560 @@
+package detect
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// CommandKind says what is to be done.
+type CommandKind string
+
+const (
+	DoCap     CommandKind = "cap"          // limit Container to Milli until Until
+	DoUncap   CommandKind = "uncap"        // give it back what it had
+	DoMove    CommandKind = "move-pool"    // the BE pool leaves Container's L3 domains until Until
+	DoRestore CommandKind = "restore-pool" // it comes back
+	DoEvict   CommandKind = "evict"        // a wish: Container should run elsewhere
+)
+
+// Command is what the detector wants done. Each has a deadline, and the opposite
+// command comes at the deadline at the latest; who carries it out keeps the
+// deadline by itself all the same, since the detector may be gone by then.
+type Command struct {
+	Kind      CommandKind
+	Container Ref
+	Milli     int64
+	Until     time.Time
+	Victim    Ref
+	Why       string
+}
+
+// Result says whether an action helped a victim.
+type Result string
+
+const (
+	Success Result = "success" // its CPI is normal again
+	Partial Result = "partial" // better, but not normal
+	Failure Result = "failure"
+	Unknown Result = "unknown" // it had too few samples meanwhile
+	Harm    Result = "harm"    // the antagonist was deranged
+	Gone    Result = "gone"    // it ended
+)
+
+// Outcome is the verification of one action for one victim by the victim's own
+// CPI, as a multiple of the threshold.
+type Outcome struct {
+	Kind          CommandKind // DoCap or DoMove
+	Antagonist    Ref
+	Victim        Ref
+	Result        Result
+	Before, After float64
+	Samples       int
+}
+
+// party is a victim that an action is for.
+type party struct {
+	victim Ref
+	before float64 // mean log(CPI/threshold) of its outliers before
+	sum    float64 // of the same since
+	n, bad int
+}
+
+// action is a cap or a move in force.
+type action struct {
+	kind       CommandKind
+	antagonist Ref
+	start      int64
+	until      int64
+	milli      int64
+	kept       bool // a move that was verified
+	threads    int32
+	verdict    Result // set where it ends early
+	parties    []party
+}
+
+const (
+	maxParties = 8
+	// A drop of the victim's CPI by 10 % is an improvement.
+	improvement = 0.1
+	// earlySamples, all bad and no better, end a cap before its term.
+	earlySamples = 3
+	minTerm      = 3 // periods
+	maxLevel     = 1000
+	// An antagonist that answers a cap with so many times its threads is deranged.
+	harmfulGrowth, harmfulThreads = 4, 16
+	evictPause                    = int64(time.Hour)
+)
+
+// decide says what follows from an analysis and does it.
+func (d *Detector) decide(v *Verdict) {
+	v.Kind = None
+	culprits := d.culprits(v)
+	if len(culprits) == 0 {
+		v.Why = d.whyNobody(v)
+		return
+	}
+	if v.Score == 0 {
+		v.Score = v.Suspects[0].Score
+	}
+	v.Kind = Observe
+	v.Antagonists = culprits[:1]
+	victim := &d.all[v.Victim]
+	switch {
+	case !victim.Class.latencySensitive():
+		v.Why = fmt.Sprintf("%s is to blame, but only LSE, LSR and LS containers are protected and the victim is of class %s", d.name(culprits[0]), victim.Class)
+		return
+	case d.joins(v, culprits):
+		return
+	}
+	if a := d.pending(v.Victim); a != nil {
+		v.Why = fmt.Sprintf("%s of %s is being verified until %s", a.kind, d.name(a.antagonist), stamp(a.until).Format(time.TimeOnly))
+		return
+	}
+	able, reasons := d.able(victim, culprits, true)
+	if len(able) == 0 {
+		// Nobody new is left: who failed once in this episode may be tried again.
+		able, reasons = d.able(victim, culprits, false)
+	}
+	if len(able) == 0 {
+		v.Why = "nothing is done: " + strings.Join(reasons, "; ")
+		return
+	}
+	if d.cfg.Mode == Classic {
+		able = able[:1]
+	}
+	v.Antagonists = able
+	d.act(v, reasons)
+}
+
+// act moves the pool where that is possible and was not in vain, else caps.
+func (d *Detector) act(v *Verdict, reasons []string) {
+	move := d.canMove(v)
+	v.Kind = Cap
+	if move {
+		v.Kind = Move
+	}
+	var names []string
+	for _, ref := range v.Antagonists {
+		s := v.Suspects[slices.IndexFunc(v.Suspects, func(s Suspect) bool { return s.Ref == ref })]
+		name := fmt.Sprintf("%s scores %.2f over %d samples", d.name(ref), s.Score, s.Pairs)
+		if d.cfg.Mode == Default {
+			name = fmt.Sprintf("%s, contrast %.2f, confidence %.2f", name, s.Contrast, s.Confidence)
+		}
+		names = append(names, name)
+	}
+	v.Why = strings.Join(names, "; ")
+	if len(reasons) > 0 {
+		v.Why += "; not " + strings.Join(reasons, ", not ")
+	}
+	switch {
+	case !d.cfg.Enforce:
+		v.Why = fmt.Sprintf("observing, a %s would follow: %s", v.Kind, v.Why)
+		v.Kind = Observe
+	case move:
+		d.begins(v, action{kind: DoMove, antagonist: v.Antagonists[0], until: d.now + int64(d.cfg.CapFor)}, d.now+int64(d.cfg.MoveFor))
+	default:
+		for i, ref := range v.Antagonists {
+			d.wishAway(v, ref)
+			// Of a group the least suspicious is released first: if the victim then
+			// suffers, it was needed.
+			term := max(int64(d.cfg.CapFor)-int64(i)*int64(d.cfg.Period), min(minTerm*int64(d.cfg.Period), int64(d.cfg.CapFor)))
+			d.begins(v, action{kind: DoCap, antagonist: ref, milli: d.level(v.Victim, ref), until: d.now + term}, d.now+term)
+		}
+	}
+}
+
+func (d *Detector) begins(v *Verdict, a action, until int64) {
+	c := &d.all[a.antagonist]
+	a.start, a.threads = d.now, c.threads
+	a.parties = append(a.parties, d.party(v.Victim))
+	cmd := Command{Kind: a.kind, Container: a.antagonist, Milli: a.milli, Until: stamp(until), Victim: v.Victim, Why: v.Why}
+	if a.kind == DoMove {
+		cmd.Container = v.Victim
+	} else {
+		c.capped++
+		c.caps = append(c.caps, d.now)
+		if extra := len(c.caps) - max(d.cfg.EvictAfter, 1); extra > 0 {
+			c.caps = slices.Delete(c.caps, 0, extra)
+		}
+	}
+	d.actions = append(d.actions, a)
+	d.command(cmd)
+}
+
+func (d *Detector) command(c Command) {
+	d.counts.Commands++
+	d.work.commands = append(d.work.commands, c)
+	d.events = append(d.events, Event{
+		Kind: CommandEvent, At: stamp(d.now), Victim: &d.all[c.Victim].Container, Command: &d.work.commands[len(d.work.commands)-1],
+	})
+}
+
+// wishAway asks for an eviction once an antagonist has been capped often enough
+// in a day.
+func (d *Detector) wishAway(v *Verdict, ref Ref) {
+	c := &d.all[ref]
+	n := d.cfg.EvictAfter
+	if n == 0 || len(c.caps) < n || d.now-c.caps[0] > int64(24*time.Hour) || c.wished != 0 && d.now-c.wished < evictPause {
+		return
+	}
+	c.wished = d.now
+	d.command(Command{Kind: DoEvict, Container: ref, Victim: v.Victim, Why: fmt.Sprintf("%s was capped %d times in %s", d.name(ref), n, time.Duration(d.now-c.caps[0]).Round(time.Second))})
+}
+
+// party measures a victim before an action.
+func (d *Detector) party(ref Ref) party {
+	c := &d.all[ref]
+	p := party{victim: ref}
+	n := 0
+	for i := c.window.n - 1; i >= 0; i-- {
+		e := c.window.at(i)
+		if e.at <= d.now-int64(d.cfg.Window) || e.at > d.now || !e.outlier {
+			continue
+		}
+		p.before += d.excess(c, e)
+		n++
+	}
+	p.before /= float64(max(n, 1))
+	return p
+}
+
+func (d *Detector) excess(c *container, e *entry) float64 {
+	return math.Log(e.cpi / c.job.threshold(d.cfg.Mode, BandOf(e.usage, d.cfg.MinUsage)))
+}
+
+// joins adds the victim to the caps in force of those who disturb it as well.
+func (d *Detector) joins(v *Verdict, culprits []Ref) bool {
+	for i := range d.actions {
+		a := &d.actions[i]
+		if a.kind != DoCap || !slices.Contains(culprits, a.antagonist) || d.cfg.Mode == Classic && a.antagonist != culprits[0] {
+			continue
+		}
+		if slices.ContainsFunc(a.parties, func(p party) bool { return p.victim == v.Victim }) {
+			return false
+		}
+		if len(a.parties) < maxParties {
+			a.parties = append(a.parties, d.party(v.Victim))
+		}
+		v.Antagonists = append(culprits[:0], a.antagonist)
+		v.Why = fmt.Sprintf("%s is capped already, for %s", d.name(a.antagonist), d.name(a.parties[0].victim))
+		return true
+	}
+	return false
+}
+
+// pending is the action for a victim that is not verified yet.
+func (d *Detector) pending(victim Ref) *action {
+	for i := range d.actions {
+		a := &d.actions[i]
+		if !a.kept && slices.ContainsFunc(a.parties, func(p party) bool { return p.victim == victim }) {
+			return a
+		}
+	}
+	return nil
+}
+
+// able are those of the culprits that something may be done about, and why not
+// the others. Those that failed moments ago come last.
+func (d *Detector) able(victim *container, culprits []Ref, fresh bool) (able []Ref, reasons []string) {
+	for _, ref := range culprits {
+		if why := d.spared(victim, &d.all[ref], fresh); why != "" {
+			reasons = append(reasons, d.name(ref)+" is "+why)
+			continue
+		}
+		able = append(able, ref)
+	}
+	return able, reasons
+}
+
+// spared says why nothing is done about an antagonist; empty where nothing
+// speaks against it.
+func (d *Detector) spared(victim, c *container, fresh bool) string {
+	if may, why := c.mayBeCapped(); !may {
+		return why
+	}
+	if c.gone > 0 {
+		return "gone"
+	}
+	if c.capped > 0 {
+		return "capped already"
+	}
+	pair := d.pairs.of(&victim.Container, &c.Container)
+	level := d.baseLevel(c)
+	if pair != nil {
+		level = max(level, pair.Level)
+		switch {
+		case d.now < pair.blocked:
+			return "not tried before " + stamp(pair.blocked).Format(time.TimeOnly) + ", since it did not help"
+		case fresh && pair.failed != 0 && d.now-pair.failed < int64(d.cfg.Window):
+			return "tried already"
+		}
+	}
+	if c.LimitMilli > 0 && c.LimitMilli <= level {
+		return fmt.Sprintf("limited to %dm already, %dm would loosen that", c.LimitMilli, level)
+	}
+	return ""
+}
+
+func (d *Detector) baseLevel(c *container) int64 {
+	if c.Class == BE {
+		return d.cfg.CapBEMilli
+	}
+	return d.cfg.CapBatchMilli
+}
+
+// level is how hard an antagonist is capped for a victim: the configured one, or
+// what has proved to be enough.
+func (d *Detector) level(victim, antagonist Ref) int64 {
+	c := &d.all[antagonist]
+	base := d.baseLevel(c)
+	if pair := d.pairs.of(&d.all[victim].Container, &c.Container); pair != nil && d.cfg.Mode == Default {
+		return max(base, pair.Level)
+	}
+	return base
+}
+
+// canMove says whether the BE pool leaves the victim's L3 domain first.
+func (d *Detector) canMove(v *Verdict) bool {
+	victim := &d.all[v.Victim]
+	if d.cfg.Mode == Classic || !victim.MovablePool {
+		return false
+	}
+	for i := range d.actions {
+		if a := &d.actions[i]; a.kind == DoMove && d.all[a.parties[0].victim].Place.L3.meets(&victim.Place.L3) {
+			return false
+		}
+	}
+	for _, ref := range v.Antagonists {
+		c := &d.all[ref]
+		pair := d.pairs.of(&victim.Container, &c.Container)
+		if !c.Class.inPool() || nearness(victim, c) < 1 || pair != nil && pair.moved != 0 && d.now-pair.moved < blockFor {
+			return false
+		}
+	}
+	return true
+}
+
+// verify adds a victim's sample to the actions that are for it.
+func (d *Detector) verify(ref Ref, e *entry) {
+	for i := range d.actions {
+		a := &d.actions[i]
+		if a.kept || e.at <= a.start {
+			continue
+		}
+		for k := range a.parties {
+			p := &a.parties[k]
+			if p.victim != ref || !d.all[ref].job.usable {
+				continue
+			}
+			x := d.excess(&d.all[ref], e)
+			p.n++
+			p.sum += x
+			if x > 0 {
+				p.bad++
+			}
+		}
+		if d.cfg.Mode == Default && a.inVain() {
+			a.until = min(a.until, d.now)
+			a.verdict = Failure
+		}
+	}
+}
+
+// inVain says that every victim was as bad as before in each of enough samples.
+func (a *action) inVain() bool {
+	for _, p := range a.parties {
+		if p.n < earlySamples || p.bad < p.n || p.sum/float64(p.n) < p.before-improvement {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *party) result() Result {
+	switch after := p.sum / float64(max(p.n, 1)); {
+	case p.n < 2:
+		return Unknown
+	case after <= 0:
+		return Success
+	case after <= p.before-improvement:
+		return Partial
+	}
+	return Failure
+}
+
+// expire ends the actions whose time has come.
+func (d *Detector) expire() {
+	for i := 0; i < len(d.actions); {
+		a := &d.actions[i]
+		c := &d.all[a.antagonist]
+		if a.kind == DoCap && a.threads > 0 && c.threads >= harmfulGrowth*a.threads && c.threads >= a.threads+harmfulThreads {
+			a.until, a.verdict = min(a.until, d.now), Harm
+		}
+		if d.now < a.until || !d.finish(a) {
+			i++
+			continue
+		}
+		d.actions = slices.Delete(d.actions, i, i+1)
+	}
+}
+
+// finish verifies an action and undoes it, unless it is a move that helped and
+// has time left.
+func (d *Detector) finish(a *action) bool {
+	why := "its time is over"
+	if !a.kept {
+		best := Unknown
+		for k := range a.parties {
+			p := &a.parties[k]
+			result := p.result()
+			if a.verdict != "" {
+				result = a.verdict
+			}
+			if best == Unknown || result == Success {
+				best = result
+			}
+			d.conclude(a, p, result)
+		}
+		if end := a.start + int64(d.cfg.MoveFor); a.kind == DoMove && best == Success && d.now < end {
+			a.kept, a.until = true, end
+			return false
+		}
+		why = fmt.Sprintf("its time is over: %s", best)
+		if a.verdict != "" {
+			why = fmt.Sprintf("ended early: %s", best)
+		}
+	}
+	d.undo(a, why)
+	return true
+}
+
+func (d *Detector) undo(a *action, why string) {
+	victim := a.parties[0].victim
+	if a.kind == DoMove {
+		d.command(Command{Kind: DoRestore, Container: victim, Victim: victim, Why: why})
+		return
+	}
+	d.all[a.antagonist].capped--
+	d.command(Command{Kind: DoUncap, Container: a.antagonist, Victim: victim, Why: why})
+}
+
+// conclude remembers what an action did for one victim.
+func (d *Detector) conclude(a *action, p *party, result Result) {
+	victim, antagonist := &d.all[p.victim], &d.all[a.antagonist]
+	o := Outcome{Kind: a.kind, Antagonist: a.antagonist, Victim: p.victim, Result: result, Before: math.Exp(p.before), Samples: p.n}
+	if p.n > 0 {
+		o.After = math.Exp(p.sum / float64(p.n))
+	}
+	d.work.outcomes = append(d.work.outcomes, o)
+	d.events = append(d.events, Event{
+		Kind: OutcomeEvent, At: stamp(d.now), Victim: &victim.Container, Outcome: &d.work.outcomes[len(d.work.outcomes)-1],
+	})
+	if result == Unknown || result == Gone {
+		return
+	}
+	pair := d.pairs.learn(d.now, &victim.Container, &antagonist.Container)
+	if a.kind == DoMove {
+		// A pool that cannot be moved out of the way says nothing about who is guilty.
+		if result == Failure || result == Partial {
+			pair.moved = d.now
+		}
+		return
+	}
+	d.adapt(pair, a, p, result)
+	switch result {
+	case Success:
+		pair.Success++
+		pair.Row = 0
+	case Partial:
+		pair.Partial++
+		pair.failed = d.now
+	case Failure:
+		pair.Failure++
+		pair.failed = d.now
+		if pair.Row++; pair.Row >= failuresInRow {
+			pair.blocked, pair.Row = d.now+blockFor, 0
+		}
+	case Harm:
+		pair.Harm++
+		pair.blocked = d.now + blockFor
+	}
+}
+
+// adapt eases the next cap of a pair that this one more than satisfied, and
+// tightens it again where it was not enough. It never goes below the configured
+// level.
+func (d *Detector) adapt(pair *Pair, a *action, p *party, result Result) {
+	if d.cfg.Mode == Classic {
+		return
+	}
+	j := d.all[p.victim].job
+	// Closer to what is normal than to the threshold.
+	room := d.cfg.RobustSigmas * j.robust[0].logSD / 2
+	switch {
+	case result == Success && p.sum/float64(p.n) <= -room:
+		pair.Level = min(2*a.milli, max(maxLevel, a.milli))
+	case result == Success:
+		pair.Level = a.milli
+	default:
+		pair.Level = a.milli / 2
+	}
+}
+
+// abandon ends what a container that is gone was part of.
+func (d *Detector) abandon(now int64, ref Ref) {
+	d.now = max(d.now, now)
+	for i := 0; i < len(d.actions); {
+		a := &d.actions[i]
+		if a.kind == DoCap && a.antagonist == ref {
+			for k := range a.parties {
+				d.conclude(a, &a.parties[k], Gone)
+			}
+			d.all[ref].capped = 0
+			d.actions = slices.Delete(d.actions, i, i+1)
+			continue
+		}
+		left := slices.DeleteFunc(slices.Clone(a.parties), func(p party) bool { return p.victim == ref })
+		if len(left) == 0 {
+			d.undo(a, "the victim is gone")
+			d.actions = slices.Delete(d.actions, i, i+1)
+			continue
+		}
+		a.parties = left
+		i++
+	}
+}
+
+// whyNobody names the nearest miss.
+func (d *Detector) whyNobody(v *Verdict) string {
+	if len(v.Suspects) == 0 {
+		return "nobody else ran"
+	}
+	s := &v.Suspects[0]
+	switch name := d.name(s.Ref); {
+	case s.Score < d.cfg.MinScore:
+		return fmt.Sprintf("%s is the most suspicious with a score of %.3f; %.2f is needed", name, s.Score, d.cfg.MinScore)
+	case s.Pairs < d.cfg.MinPairs:
+		return fmt.Sprintf("%s scores %.3f over %d samples; %d are needed", name, s.Score, s.Pairs, d.cfg.MinPairs)
+	case s.Contrast < steadyContrast:
+		return fmt.Sprintf("%s scores %.3f but ran as much when the victim was well: contrast %.2f", name, s.Score, s.Contrast)
+	default:
+		return fmt.Sprintf("%s scores %.3f, but that it is to blame is only %.0f %% sure; %.0f %% are needed", name, s.Score, 100*s.Confidence, 100*d.cfg.MinConfidence)
+	}
+}
+
+// InForce lists the caps and moves in force, for whoever shows or checks them.
+func (d *Detector) InForce() []Command {
+	var list []Command
+	for i := range d.actions {
+		a := &d.actions[i]
+		until := a.until
+		if a.kind == DoMove {
+			until = a.start + int64(d.cfg.MoveFor)
+		}
+		list = append(list, Command{Kind: a.kind, Container: a.antagonist, Milli: a.milli, Until: stamp(until), Victim: a.parties[0].victim})
+	}
+	return list
+}

@@ -1,0 +1,154 @@
+package detect
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Mode says whose rules hold.
+type Mode uint8
+
+const (
+	// Default judges in log space by usage band and wants contrast, not only
+	// coincidence.
+	Default Mode = iota
+	// Classic is the paper: mean + 2σ, its score, its 0.35.
+	Classic
+)
+
+func (m Mode) String() string {
+	if m == Classic {
+		return "classic"
+	}
+	return "default"
+}
+
+// ParseMode reads the words of the configuration.
+func ParseMode(word string) (Mode, error) {
+	switch word {
+	case "classic":
+		return Classic, nil
+	case "default":
+		return Default, nil
+	}
+	return 0, fmt.Errorf("detector %q is not known; there are classic and default", word)
+}
+
+// Config holds every threshold. Those of the paper carry its value in
+// DefaultConfig.
+type Config struct {
+	Mode   Mode
+	Period time.Duration // between two samples of a container
+
+	MinUsage       float64       // CPU-seconds per second; below it a CPI says nothing
+	Sigmas         float64       // Classic: an outlier is above mean + Sigmas·σ
+	RobustSigmas   float64       // Default: the same in log space, with quantiles
+	Outliers       int           // that many outliers ...
+	OutlierWindow  time.Duration // ... within this are an anomaly
+	Window         time.Duration // of the paper's score
+	History        time.Duration // of the contrast
+	MinPairs       int           // fewer aligned samples: no verdict
+	MinScore       float64
+	MinConfidence  float64       // Default: probability that it is this suspect and not another, nor none
+	AnalysisPause  time.Duration // between two analyses
+	MinTasks       int           // a spec needs that many tasks ...
+	MinTaskSamples int           // ... with that many samples each
+	AgeWeight      float64       // of yesterday's samples
+	RespecEvery    time.Duration
+
+	// Enforce says that commands are carried out. Without it a verdict is only
+	// told, and nothing is verified.
+	Enforce       bool
+	CapBatchMilli int64 // for BE-class containers that request CPU
+	CapBEMilli    int64 // for those that do not
+	CapFor        time.Duration
+	MoveFor       time.Duration // a pool move that helped is kept so long
+	// EvictAfter wishes a container away instead of its (n+1)th cap in a day; 0 never.
+	EvictAfter int
+	// MaxContainers and MaxJobs bound the memory; the least recently seen job goes first.
+	MaxContainers int
+	MaxJobs       int
+}
+
+// DefaultConfig is the paper's table 2 where the paper has a value.
+func DefaultConfig() Config {
+	return Config{
+		Period:         time.Minute,
+		MinUsage:       0.25,
+		Sigmas:         2,
+		RobustSigmas:   2.25,
+		Outliers:       3,
+		OutlierWindow:  5 * time.Minute,
+		Window:         10 * time.Minute,
+		History:        time.Hour,
+		MinPairs:       6,
+		MinScore:       0.35,
+		MinConfidence:  0.97,
+		AnalysisPause:  time.Second,
+		MinTasks:       5,
+		MinTaskSamples: 100,
+		AgeWeight:      0.9,
+		RespecEvery:    time.Hour,
+		CapBatchMilli:  100,
+		CapBEMilli:     10,
+		CapFor:         5 * time.Minute,
+		MoveFor:        30 * time.Minute,
+		MaxContainers:  4096,
+		MaxJobs:        4096,
+	}
+}
+
+// maxRing bounds what a container's window may hold.
+const maxRing = 4096
+
+// Validate names every value that is out of range.
+func (c Config) Validate() error {
+	var errs []error
+	number := func(name string, v, low, high float64) {
+		if !(v >= low && v <= high) {
+			errs = append(errs, fmt.Errorf("%s is %v; it must lie between %v and %v", name, v, low, high))
+		}
+	}
+	span := func(name string, v, low, high time.Duration) {
+		if v < low || v > high {
+			errs = append(errs, fmt.Errorf("%s is %v; it must lie between %v and %v", name, v, low, high))
+		}
+	}
+	span("the sampling period", c.Period, 10*time.Millisecond, time.Hour)
+	number("the minimum usage", c.MinUsage, 0, 1000)
+	number("sigmas", c.Sigmas, 0.5, 20)
+	number("robust sigmas", c.RobustSigmas, 0.5, 20)
+	number("outliers", float64(c.Outliers), 1, 100)
+	span("the outlier window", c.OutlierWindow, c.Period, 24*time.Hour)
+	span("the correlation window", c.Window, c.Period, 24*time.Hour)
+	span("the history", c.History, c.Window, 24*time.Hour)
+	number("the least number of pairs", float64(c.MinPairs), 1, 1000)
+	number("the least score", c.MinScore, 0, 1)
+	number("the least confidence", c.MinConfidence, 0, 1)
+	span("the pause between analyses", c.AnalysisPause, 0, time.Hour)
+	number("the least number of tasks", float64(c.MinTasks), 1, 1e6)
+	number("the least number of samples a task", float64(c.MinTaskSamples), 1, 1e6)
+	number("the age weight", c.AgeWeight, 0, 1)
+	span("the time between specs", c.RespecEvery, c.Period, 7*24*time.Hour)
+	number("the cap of batch containers", float64(c.CapBatchMilli), 1, 1e6)
+	number("the cap of best-effort containers", float64(c.CapBEMilli), 1, 1e6)
+	span("the cap's time", c.CapFor, c.Period, 24*time.Hour)
+	span("the pool move's time", c.MoveFor, c.CapFor, 24*time.Hour)
+	number("caps before eviction", float64(c.EvictAfter), 0, 1e6)
+	number("containers", float64(c.MaxContainers), 1, 1<<20)
+	number("jobs", float64(c.MaxJobs), 1, 1<<20)
+	if len(errs) == 0 && c.ringSize() > maxRing {
+		errs = append(errs, fmt.Errorf("a correlation window of %v holds %d samples at one every %v; at most %d are kept", c.Window, c.ringSize(), c.Period, maxRing))
+	}
+	return errors.Join(errs...)
+}
+
+// ringSize is how many samples a container keeps: always the paper's window
+// whole, and of the history as much as fits into historySamples.
+func (c Config) ringSize() int {
+	need := int(c.Window/c.Period) + 4
+	return max(need, min(historySamples, int(c.History/c.Period)+4))
+}
+
+const historySamples = 64

@@ -1,0 +1,96 @@
+package detect
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// PairKey names a victim's and an antagonist's job. Jobs, not containers: what
+// was learned of one pair of containers holds for the next.
+type PairKey struct {
+	Victim     string `json:"victim"`
+	Antagonist string `json:"antagonist"`
+}
+
+// Pair is what happened when the antagonist was quieted for the victim.
+type Pair struct {
+	PairKey
+	Success int `json:"success,omitempty"`
+	Partial int `json:"partial,omitempty"`
+	Failure int `json:"failure,omitempty"`
+	Harm    int `json:"harm,omitempty"`
+	// Row counts failures since the last success.
+	Row int `json:"row,omitempty"`
+	// Level is the next cap in milli-CPUs; 0: the configured one.
+	Level int64 `json:"level,omitempty"`
+
+	failed  int64 // when it last failed
+	moved   int64 // when moving the pool last failed
+	blocked int64 // until when it is not tried
+	seen    int64
+}
+
+const (
+	maxPairs = 4096
+	// failuresInRow keep a pair from being tried for blockFor.
+	failuresInRow = 2
+	blockFor      = int64(time.Hour)
+)
+
+type pairs struct{ known map[PairKey]*Pair }
+
+func keyOf(victim, antagonist *Container) PairKey {
+	return PairKey{Victim: cmp.Or(victim.Job, victim.ID), Antagonist: cmp.Or(antagonist.Job, antagonist.ID)}
+}
+
+func (p *pairs) of(victim, antagonist *Container) *Pair {
+	return p.known[keyOf(victim, antagonist)]
+}
+
+// learn returns the pair, new where it is not known; the one not seen for longest
+// makes room.
+func (p *pairs) learn(now int64, victim, antagonist *Container) *Pair {
+	key := keyOf(victim, antagonist)
+	got := p.known[key]
+	if got == nil {
+		if len(p.known) >= maxPairs {
+			list := p.sorted()
+			oldest := slices.MinFunc(list, func(a, b *Pair) int { return cmp.Compare(a.seen, b.seen) })
+			delete(p.known, oldest.PairKey)
+		}
+		got = &Pair{PairKey: key}
+		p.known[key] = got
+	}
+	got.seen = now
+	return got
+}
+
+func (p *pairs) sorted() []*Pair {
+	list := make([]*Pair, 0, len(p.known))
+	for _, pair := range p.known {
+		list = append(list, pair)
+	}
+	slices.SortFunc(list, func(a, b *Pair) int {
+		return cmp.Or(cmp.Compare(a.Victim, b.Victim), cmp.Compare(a.Antagonist, b.Antagonist))
+	})
+	return list
+}
+
+// prior weighs a suspect by what quieting it did before.
+func (p *pairs) prior(victim, antagonist *container) float64 {
+	pair := p.of(&victim.Container, &antagonist.Container)
+	if pair == nil {
+		return 1
+	}
+	good := float64(2*pair.Success + pair.Partial)
+	bad := float64(2*pair.Failure + 2*pair.Harm)
+	return min(max((1+good)/(1+bad), 0.1), 10)
+}
+
+// forgetTimes after the clock went back.
+func (p *pairs) forgetTimes() {
+	for _, pair := range p.known {
+		pair.failed, pair.moved, pair.blocked, pair.seen = 0, 0, 0, 0
+	}
+}

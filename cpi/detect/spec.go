@@ -1,0 +1,288 @@
+package detect
+
+import (
+	"fmt"
+	"math"
+)
+
+// Spec is what is normal for a job on a platform.
+type Spec struct {
+	Job       string  `json:"job"`
+	Platform  string  `json:"platform"`
+	Mean      float64 `json:"mean"`
+	StdDev    float64 `json:"stddev"`
+	UsageMean float64 `json:"usageMean,omitempty"`
+	// Samples are aged, so they are not a whole number. Tasks are those with
+	// enough samples.
+	Samples float64 `json:"samples"`
+	Tasks   int     `json:"tasks"`
+	// Bands are the same by usage, robustly; empty where only Mean and StdDev are
+	// known.
+	Bands []BandSpec `json:"bands,omitempty"`
+}
+
+// BandSpec is what is normal in a band of usage: the median and the natural
+// logarithm's deviation, taken from the lower half of the distribution, which
+// interference does not reach.
+type BandSpec struct {
+	Band    int     `json:"band"` // usage from MinUsage·2^Band on
+	Samples float64 `json:"samples"`
+	Median  float64 `json:"median"`
+	LogSD   float64 `json:"logSD"`
+}
+
+// Bands is how many bands of usage there are: octaves above the minimum, the
+// last open.
+const Bands = 5
+
+// BandOf is the band of a usage.
+func BandOf(usage, minUsage float64) int {
+	band := 0
+	for band < Bands-1 && usage >= 2*minUsage {
+		usage /= 2
+		band++
+	}
+	return band
+}
+
+const (
+	// bandSamples makes a band stand on its own; below it the job's whole counts.
+	bandSamples = 100
+	// leastLogSD keeps a very even job from being measured by its noise.
+	leastLogSD = 0.02
+	// specStep is how far the logarithm of a median may move between two specs of
+	// one job: what is normal changes over hours; what jumps is a mistake, or
+	// the interference itself.
+	specStep = 0.05
+	// specFactor is how far a foreign spec may be from what was seen here.
+	specFactor = 2.0
+	// lowerQuantile is one deviation below the median of a normal distribution.
+	lowerQuantile, lowerSigmas = 0.16, 0.99446
+)
+
+type moments struct{ n, mean, m2, usage float64 }
+
+func (m *moments) add(cpi, usage float64) {
+	m.n++
+	d := cpi - m.mean
+	m.mean += d / m.n
+	m.m2 += d * (cpi - m.mean)
+	m.usage += (usage - m.usage) / m.n
+}
+
+func (m *moments) sd() float64 {
+	if m.n <= 1 {
+		return 0
+	}
+	return math.Sqrt(m.m2 / (m.n - 1))
+}
+
+// job is what is learned and used of one job on one platform.
+type job struct {
+	name, platform string
+	containers     int
+	seen           int64
+	day            int64 // since the epoch, of the last sample
+	tasks          int   // with MinTaskSamples
+	all            moments
+	bands          [Bands]*Histogram
+
+	published   int64
+	due         bool // for a new spec
+	usable      bool
+	foreign     *Spec
+	foreignTill int64
+	spec        Spec
+	// what judges a sample, derived from spec
+	classic float64
+	robust  [Bands]band
+}
+
+type band struct{ logMedian, logSD, threshold float64 }
+
+// age makes yesterday's samples weigh less once a day has passed.
+func (j *job) age(day int64, weight float64) {
+	if day <= j.day {
+		return
+	}
+	w := math.Pow(weight, float64(day-j.day))
+	j.day = day
+	j.all.n *= w
+	j.all.m2 *= w
+	for _, h := range j.bands {
+		if h != nil {
+			h.age(w)
+		}
+	}
+}
+
+func (j *job) learn(usage, cpi float64, band int) {
+	j.all.add(cpi, usage)
+	if j.bands[band] == nil {
+		j.bands[band] = new(Histogram)
+	}
+	j.bands[band].add(math.Log2(cpi))
+}
+
+// own is the spec that follows from the samples seen here.
+func (j *job) own() Spec {
+	s := Spec{
+		Job: j.name, Platform: j.platform, Mean: j.all.mean, StdDev: j.all.sd(), UsageMean: j.all.usage,
+		Samples: j.all.n, Tasks: j.tasks,
+	}
+	for i, h := range j.bands {
+		if h == nil || h.total < bandSamples {
+			continue
+		}
+		median, sd := robust(h)
+		s.Bands = append(s.Bands, BandSpec{Band: i, Samples: h.total, Median: math.Exp(median), LogSD: sd})
+	}
+	return s
+}
+
+// whole is the histogram of all bands.
+func (j *job) whole() *Histogram {
+	sum := new(Histogram)
+	for _, h := range j.bands {
+		if h != nil {
+			sum.Merge(h)
+		}
+	}
+	return sum
+}
+
+// robust is the median and the lower half's deviation, of logarithms.
+func robust(h *Histogram) (logMedian, logSD float64) {
+	logMedian = h.logQuantile(0.5)
+	return logMedian, max((logMedian-h.logQuantile(lowerQuantile))/lowerSigmas, leastLogSD)
+}
+
+// logNormal is the distribution of that mean and deviation.
+func logNormal(mean, sd float64) (logMedian, logSD float64) {
+	v := math.Log1p(sd * sd / mean / mean)
+	return math.Log(mean) - v/2, max(math.Sqrt(v), leastLogSD)
+}
+
+// check refuses a spec that cannot be one, or that too few samples stand behind.
+func (s *Spec) check(c *Config) error {
+	name := fmt.Sprintf("spec of job %q on platform %q", s.Job, s.Platform)
+	if !(s.Mean > 1e-3 && s.Mean < 1e3) {
+		return fmt.Errorf("%s: mean CPI %v; it must lie between 0.001 and 1000", name, s.Mean)
+	}
+	if !(s.StdDev >= 0 && s.StdDev <= 3*s.Mean) {
+		return fmt.Errorf("%s: deviation %v with mean %v; it must lie between 0 and three times the mean", name, s.StdDev, s.Mean)
+	}
+	for _, b := range s.Bands {
+		if b.Band < 0 || b.Band >= Bands || !(b.Median > 1e-3 && b.Median < 1e3) || !(b.LogSD >= 0 && b.LogSD < 3) || !(b.Samples >= 0) {
+			return fmt.Errorf("%s: band %d has median %v, deviation %v in logarithms and %v samples", name, b.Band, b.Median, b.LogSD, b.Samples)
+		}
+	}
+	if s.Tasks < c.MinTasks || !(s.Samples >= float64(c.MinTasks*c.MinTaskSamples)) {
+		return fmt.Errorf("%s: %d tasks and %v samples; at least %d tasks with %d samples each are needed", name, s.Tasks, s.Samples, c.MinTasks, c.MinTaskSamples)
+	}
+	return nil
+}
+
+// in returns a band's median and deviation as logarithms, the nearest band's
+// where this one has too few samples.
+func (s *Spec) in(band int) (logMedian, logSD, samples float64) {
+	logMedian, logSD = logNormal(s.Mean, s.StdDev)
+	samples = s.Samples
+	nearest := Bands
+	for _, b := range s.Bands {
+		if away := max(b.Band-band, band-b.Band); away < nearest {
+			nearest = away
+			logMedian, logSD, samples = math.Log(b.Median), max(b.LogSD, leastLogSD), b.Samples
+		}
+	}
+	return logMedian, logSD, samples
+}
+
+// respec makes the job's spec anew out of its own samples and the cluster's, and
+// says whether there is one.
+func (j *job) respec(now int64, c *Config) bool {
+	j.due = false
+	j.published = now
+	if j.foreign != nil && now >= j.foreignTill {
+		j.foreign = nil
+	}
+	own := j.own()
+	enough := own.check(c) == nil
+	if !enough && j.foreign == nil {
+		// A spec that was good stays: the job did not change because the cluster's
+		// word ran out or its tasks ended.
+		return false
+	}
+	switch {
+	case !enough:
+		own = *j.foreign
+	case j.foreign != nil:
+		own = merged(&own, j.foreign)
+	}
+	first := !j.usable
+	j.spec, j.usable = own, true
+	j.classic = own.Mean + c.Sigmas*own.StdDev
+	for i := range j.robust {
+		median, sd, _ := own.in(i)
+		if len(own.Bands) == 0 && enough && j.all.n > 0 {
+			median, sd = robust(j.whole())
+		}
+		if was := j.robust[i]; !first {
+			median = min(max(median, was.logMedian-specStep), was.logMedian+specStep)
+			sd = min(max(sd, was.logSD*(1-4*specStep)), was.logSD*(1+4*specStep))
+		}
+		j.robust[i] = band{logMedian: median, logSD: sd, threshold: math.Exp(median + c.RobustSigmas*sd)}
+	}
+	return true
+}
+
+// merged weighs two specs of one job by their samples.
+func merged(own, foreign *Spec) Spec {
+	w := foreign.Samples / (own.Samples + foreign.Samples)
+	m := *own
+	m.Mean = (1-w)*own.Mean + w*foreign.Mean
+	a, b := own.Mean-m.Mean, foreign.Mean-m.Mean
+	m.StdDev = math.Sqrt((1-w)*(own.StdDev*own.StdDev+a*a) + w*(foreign.StdDev*foreign.StdDev+b*b))
+	m.UsageMean = (1-w)*own.UsageMean + w*foreign.UsageMean
+	m.Samples += foreign.Samples
+	m.Tasks = max(own.Tasks, foreign.Tasks)
+	m.Bands = nil
+	for i := range Bands {
+		b := BandSpec{Band: i}
+		var median float64
+		for _, s := range []*Spec{own, foreign} {
+			for _, part := range s.Bands {
+				if part.Band == i && part.Samples > 0 {
+					median += part.Samples * math.Log(part.Median)
+					b.LogSD += part.Samples * part.LogSD
+					b.Samples += part.Samples
+				}
+			}
+		}
+		if b.Samples > 0 {
+			b.Median, b.LogSD = math.Exp(median/b.Samples), b.LogSD/b.Samples
+			m.Bands = append(m.Bands, b)
+		}
+	}
+	return m
+}
+
+// implausible says that a foreign spec contradicts what was seen here.
+func (j *job) implausible(s *Spec) error {
+	if j.all.n < bandSamples {
+		return nil
+	}
+	here := j.whole().Quantile(0.5)
+	if there := s.Mean; there > here*specFactor || there < here/specFactor {
+		return fmt.Errorf("spec of job %q on platform %q: mean CPI %.4g, but the median of %.0f samples seen here is %.4g, more than a factor of %v away", j.name, j.platform, there, j.all.n, here, specFactor)
+	}
+	return nil
+}
+
+// threshold above which a sample of that usage is an outlier.
+func (j *job) threshold(m Mode, band int) float64 {
+	if m == Classic {
+		return j.classic
+	}
+	return j.robust[band].threshold
+}
