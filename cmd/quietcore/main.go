@@ -76,6 +76,7 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
                                          what would happen, without a node
   quietcore run --config /etc/quietcore/config.yaml
   quietcore status                       who sits where now
+  quietcore top                          what they use, live
   quietcore explain default/web          why`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -89,7 +90,7 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	})
 	root.SuggestionsMinimumDistance = 2
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newExplain(), newRecord(), newConfig(), newEnableNRI(), newVersion())
+	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newTop(), newExplain(), newRecord(), newConfig(), newEnableNRI(), newVersion())
 	return root
 }
 

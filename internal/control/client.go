@@ -29,6 +29,12 @@ func (c Client) Status(ctx context.Context) (*Status, error) {
 	return s, c.get(ctx, "/v1/status", func(text []byte) error { return json.Unmarshal(text, s) })
 }
 
+// Top asks what every container uses.
+func (c Client) Top(ctx context.Context) (*Top, error) {
+	t := &Top{}
+	return t, c.get(ctx, "/v1/top", func(text []byte) error { return json.Unmarshal(text, t) })
+}
+
 // Record returns the script of what happened.
 func (c Client) Record(ctx context.Context) ([]byte, error) {
 	var all []byte

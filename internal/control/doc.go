@@ -2,6 +2,7 @@
 // unix sockets that only root can open.
 //
 //	GET /v1/status   who runs where, the pools, whether everything is written
+//	GET /v1/top      what every container uses, and its cycles per instruction
 //	GET /v1/record   what happened, as a script that `quietcore simulate` replays
 //
 // A second socket exists only in daemons started for tests. It takes events that

@@ -27,6 +27,11 @@ type Server struct {
 	Fresh func() bool
 	// Config is the configuration in force.
 	Config func() *config.Config
+	// Performance is what counting CPU performance has to say; nil: it does not.
+	Performance func() Performance
+	// Usage is the CPU time that a cgroup has used, and when that was read, on a
+	// clock that does not jump; nil: not known.
+	Usage func(cgroup string) (used, at time.Duration, err error)
 }
 
 // Status is the body of /v1/status.
@@ -37,6 +42,7 @@ type Status struct {
 	Settled      bool            `json:"settled"`
 	Connected    bool            `json:"connected"`
 	Synchronised bool            `json:"synchronised"`
+	CPI          CPI             `json:"cpi"`
 	Topology     json.RawMessage `json:"topology,omitempty"`
 }
 
@@ -45,6 +51,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.status)
 	mux.HandleFunc("GET /v1/record", s.record)
+	mux.HandleFunc("GET /v1/top", s.top)
 	return mux
 }
 
@@ -52,7 +59,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	// Settled first: what is read after it is at least as new.
 	out := Status{
 		Settled:   (s.Fresh == nil || s.Fresh()) && s.Plugin.Settled(),
-		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(),
+		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(), CPI: s.performance().CPI,
 	}
 	view := s.Plugin.Snapshot()
 	out.Containers, out.Pools = script.StateOf(view)

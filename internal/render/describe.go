@@ -35,7 +35,7 @@ func Describe(w io.Writer, t *topology.Topology, warnings []string, color bool) 
 	describeSet(&b, "isolated", t.Isolated())
 	for _, text := range warnings {
 		paint(&b, "warning", "33", color)
-		b.WriteString(": " + clean(text, 400) + "\n")
+		b.WriteString(": " + Clean(text, 400) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

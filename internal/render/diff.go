@@ -160,7 +160,7 @@ func writeChanges(b *strings.Builder, before, after View) {
 func (i CPUInfo) words() string {
 	text := lookOf(i.Pool).name
 	if i.Owner != "" {
-		text += " (" + clean(i.Owner, 44) + ")"
+		text += " (" + Clean(i.Owner, 44) + ")"
 	}
 	return text
 }

@@ -56,7 +56,7 @@ type drawing struct {
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.b, format, args...) }
 
 // xmlText is a tenant's or our own text, safe in XML and bounded.
-func xmlText(s string, most int) string { return html.EscapeString(clean(s, most)) }
+func xmlText(s string, most int) string { return html.EscapeString(Clean(s, most)) }
 
 func (d *drawing) open(w, h int) {
 	name := d.view.Title
@@ -99,7 +99,7 @@ func subtitle(t *topology.Topology) string {
 	if hybridLook(t) {
 		text += "; dashed frame: efficiency core"
 	}
-	return clean(text, 150)
+	return Clean(text, 150)
 }
 
 func (d *drawing) box(b *box) {
@@ -161,7 +161,7 @@ func (d *drawing) tooltip(cpu int, info CPUInfo, l look) string {
 	c, _ := d.view.Topology.CPU(cpu)
 	text := fmt.Sprintf("CPU %d: %s", cpu, l.name)
 	if info.Owner != "" {
-		text += ", " + clean(info.Owner, 100)
+		text += ", " + Clean(info.Owner, 100)
 	}
 	text += fmt.Sprintf("; core %d, L3 %d, node %d, socket %d", c.Core, c.L3, c.Node, c.Socket)
 	if hybridLook(d.view.Topology) {
@@ -184,7 +184,7 @@ func legend(v View, all map[CPUInfo]*owner) (out []entry) {
 			break
 		}
 		l := lookOf(o.Pool)
-		out = append(out, entry{l, o.tag(), clean(o.Owner, 40), l.name + ": " + brief(o.cpus, 20)})
+		out = append(out, entry{l, o.tag(), Clean(o.Owner, 40), l.name + ": " + brief(o.cpus, 20)})
 	}
 	order, sets := v.poolSets()
 	for _, l := range order {

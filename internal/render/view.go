@@ -82,7 +82,7 @@ func lookOf(pool string) look {
 		}
 	}
 	l := all[len(all)-1]
-	if name := clean(pool, 24); name != "" {
+	if name := Clean(pool, 24); name != "" {
 		l.pool, l.name = pool, name
 	}
 	return l
@@ -193,10 +193,10 @@ func (v View) poolSets() (order []look, sets map[string]cpuset.Set) {
 	return order, sets
 }
 
-// clean makes a tenant's text safe to show: printable ASCII only, so that
+// Clean makes a tenant's text safe to show: printable ASCII only, so that
 // nothing moves the cursor, reverses the line or breaks a column, at most so
 // many characters.
-func clean(text string, most int) string {
+func Clean(text string, most int) string {
 	out := make([]rune, 0, min(len(text), most))
 	for _, r := range text {
 		if len(out) == most {

@@ -1,0 +1,100 @@
+package control
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Performance is what counting CPU performance has to say.
+type Performance struct {
+	CPI     CPI
+	Samples map[string]Sample // by container id, of the last window
+}
+
+// CPI is how counting goes. Lengths of time are in seconds.
+type CPI struct {
+	Mode     string `json:"mode"`
+	Counting bool   `json:"counting"`
+	// Why says what is not counted and why not, or what is wrong; empty: nothing is.
+	Why      string            `json:"why,omitempty"`
+	Events   map[string]string `json:"events,omitempty"` // what each is counted by
+	Interval float64           `json:"interval,omitempty"`
+	Window   float64           `json:"window,omitempty"`
+	// Next is when the next window's samples are there.
+	Next float64 `json:"next,omitempty"`
+	// Age is how long ago the last window ended, nil before the first.
+	Age *float64 `json:"age,omitempty"`
+	// Dropped is why the last window has no samples.
+	Dropped   string `json:"dropped,omitempty"`
+	Reference bool   `json:"referenceCycles,omitempty"`
+}
+
+// Sample is a container in the last window. What is nil is not known.
+type Sample struct {
+	Usage *float64 `json:"windowUsage"` // CPUs
+	CPI   *float64 `json:"cpi"`
+	MPKI  *float64 `json:"mpki"` // LLC misses per thousand instructions
+	Wait  *float64 `json:"wait"` // share of the time in which it could have run
+	Why   string   `json:"why,omitempty"`
+}
+
+// Top is the body of /v1/top.
+type Top struct {
+	At         time.Time      `json:"at"`
+	Connected  bool           `json:"connected"`
+	CPUs       int            `json:"cpus"` // online
+	Pools      script.Pools   `json:"pools"`
+	CPI        CPI            `json:"cpi"`
+	Containers []TopContainer `json:"containers"`
+}
+
+// TopContainer is a container with what it uses.
+type TopContainer struct {
+	ID        string          `json:"id"`
+	Namespace string          `json:"namespace"`
+	Pod       string          `json:"pod"`
+	Container string          `json:"container"`
+	Class     policy.Class    `json:"class"`
+	Pool      policy.PoolKind `json:"pool"`
+	CPUs      string          `json:"cpus"`
+	CapMilli  int64           `json:"capMilli,omitempty"`
+	// UsageSeconds is the CPU time it has used, read UsageAt seconds after some
+	// moment that is the same for all answers of one boot; nil: not known.
+	UsageSeconds *float64 `json:"usageSeconds,omitempty"`
+	UsageAt      float64  `json:"usageAt,omitempty"`
+	Sample
+}
+
+// performance is what is known where nobody counts.
+func (s *Server) performance() Performance {
+	if s.Performance == nil {
+		return Performance{CPI: CPI{Mode: "off", Why: "this daemon does not count CPU performance"}}
+	}
+	return s.Performance()
+}
+
+func (s *Server) top(w http.ResponseWriter, _ *http.Request) {
+	view, performance := s.Plugin.Snapshot(), s.performance()
+	states, pools := script.StateOf(view)
+	out := Top{
+		At: time.Now(), Connected: s.Plugin.Connected() && s.Plugin.Synchronised(), CPUs: view.Topology.Online().Count(),
+		Pools: pools, CPI: performance.CPI, Containers: make([]TopContainer, 0, len(states)),
+	}
+	for i, c := range view.Containers {
+		row := TopContainer{
+			ID: c.ID, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Class: c.Class, Pool: c.Pool,
+			CPUs: states[i].CPUs, CapMilli: c.CapMilli, Sample: performance.Samples[c.ID],
+		}
+		if s.Usage != nil && c.Cgroup != "" {
+			if used, at, err := s.Usage(c.Cgroup); err == nil {
+				seconds := used.Seconds()
+				row.UsageSeconds, row.UsageAt = &seconds, at.Seconds()
+			}
+		}
+		out.Containers = append(out.Containers, row)
+	}
+	reply(w, http.StatusOK, out)
+}
