@@ -20,6 +20,10 @@ func kindOf(reason string) kind {
 		return kind{corev1.EventTypeNormal, "Place"}
 	case "AllocationLost", "CPUsOffline", "KubeletPinMoved", "LimitUnequal", "NUMANodeLost", "SharedPoolOverlaps":
 		return kind{corev1.EventTypeWarning, "Place"}
+	case "CPUInterference", "CPUCapped", "BestEffortMoved", "CPUEvictionWished":
+		return kind{corev1.EventTypeWarning, "Protect"}
+	case "CPUCapLifted":
+		return kind{corev1.EventTypeNormal, "Protect"}
 	case "CapExemptionIgnored", "ResourceStatusIgnored", "UnknownNodeLabel":
 		return kind{corev1.EventTypeWarning, "Configure"}
 	}

@@ -1,0 +1,258 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Options are what a Loop is made of. Snapshot and Submit are required.
+type Options struct {
+	Detector detect.Config
+	// Model is the CPU model, the larger part of what a CPI may be compared with.
+	Model string
+	// Snapshot is what runs; Submit gives the policy an event and waits for it.
+	Snapshot func() *policy.Snapshot
+	Submit   func(context.Context, policy.Event) error
+	// BEFloor is how many CPUs best effort keeps.
+	BEFloor func(*policy.Snapshot) int
+	// Notify tells people about a pod; Told has every finding. Neither may wait.
+	Notify func(policy.Notice)
+	Told   func(*Finding)
+	Clock  Clock
+	Log    *slog.Logger
+}
+
+// Clock is time as the loop sees it. Nil fields are the real thing; Boot goes on
+// while the machine is suspended.
+type Clock struct {
+	Wall  func() time.Time
+	Boot  func() time.Duration
+	After func(time.Duration) <-chan time.Time
+}
+
+func (o *Options) fill() {
+	c := &o.Clock
+	if c.Wall == nil {
+		c.Wall = time.Now
+	}
+	if c.Boot == nil {
+		c.Boot = bootTime
+	}
+	if c.After == nil {
+		c.After = time.After
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Notify == nil {
+		o.Notify = func(policy.Notice) {}
+	}
+	if o.Told == nil {
+		o.Told = func(*Finding) {}
+	}
+	if o.BEFloor == nil {
+		o.BEFloor = func(s *policy.Snapshot) int { return s.Topology.ThreadsPerCore() }
+	}
+}
+
+// Loop runs the detector. Run owns it; the other methods may be called from any
+// goroutine.
+type Loop struct {
+	o       Options
+	windows chan *sampler.Window
+	late    atomic.Uint64
+
+	mu       sync.Mutex // guards what follows
+	detector *detect.Detector
+	subjects map[detect.Ref]Subject
+	refs     map[string]detect.Ref
+	places   places
+	samples  []detect.Sample
+	seen     map[string]bool
+}
+
+// New makes a loop whose detector knows nothing yet.
+func New(o Options) (*Loop, error) {
+	o.fill()
+	if o.Snapshot == nil || o.Submit == nil {
+		return nil, errors.New("loop: no policy is given")
+	}
+	d, err := detect.New(o.Detector)
+	if err != nil {
+		return nil, fmt.Errorf("cpi: %w", err)
+	}
+	return &Loop{
+		o: o, windows: make(chan *sampler.Window, 1), detector: d,
+		subjects: map[detect.Ref]Subject{}, refs: map[string]detect.Ref{}, seen: map[string]bool{},
+	}, nil
+}
+
+// Take hands over a window. It never waits: a window that finds the one before it
+// still there replaces it, and that is counted.
+func (l *Loop) Take(w *sampler.Window) {
+	for {
+		select {
+		case l.windows <- w:
+			return
+		default:
+		}
+		select {
+		case <-l.windows:
+			l.late.Add(1)
+		default:
+		}
+	}
+}
+
+// Late is how many windows were replaced before the detector saw them.
+func (l *Loop) Late() uint64 { return l.late.Load() }
+
+// Counters of the detector.
+func (l *Loop) Counters() detect.Counters {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.detector.Counters()
+}
+
+// With lets somebody look at the detector, which he must not keep.
+func (l *Loop) With(look func(*detect.Detector)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	look(l.detector)
+}
+
+// Run judges windows and keeps deadlines until ctx ends.
+func (l *Loop) Run(ctx context.Context) {
+	for {
+		var due <-chan time.Time
+		if wait, ok := l.next(); ok {
+			due = l.o.Clock.After(wait)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case w := <-l.windows:
+			l.judge(ctx, w)
+		case <-due:
+			l.tick(ctx)
+		}
+	}
+}
+
+// stampOf is a time on the detector's clock.
+func stampOf(boot time.Duration) time.Time { return time.Unix(0, int64(boot)).UTC() }
+
+func (l *Loop) next() (time.Duration, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.detector.Next()
+	return max(at.Sub(stampOf(l.o.Clock.Boot())), 0), ok
+}
+
+func (l *Loop) tick(ctx context.Context) {
+	l.mu.Lock()
+	now := stampOf(l.o.Clock.Boot())
+	orders := l.handle(l.detector.Tick(now), now)
+	l.mu.Unlock()
+	l.carryOut(ctx, orders)
+}
+
+func (l *Loop) judge(ctx context.Context, w *sampler.Window) {
+	if w.Failed != nil {
+		return
+	}
+	snapshot := l.o.Snapshot()
+	l.mu.Lock()
+	now := stampOf(w.Boot)
+	orders := l.follow(snapshot, w, now)
+	l.samples = l.samples[:0]
+	for i := range w.Containers {
+		o := &w.Containers[i]
+		ref, known := l.refs[o.ID]
+		if !known {
+			continue
+		}
+		if s, ok := sampleOf(o, ref, now); ok {
+			l.samples = append(l.samples, s)
+		}
+	}
+	orders = append(orders, l.handle(l.detector.Observe(now, l.samples), now)...)
+	l.mu.Unlock()
+	l.carryOut(ctx, orders)
+}
+
+// follow has the detector know what runs, and nothing else.
+func (l *Loop) follow(s *policy.Snapshot, w *sampler.Window, now time.Time) []order {
+	clear(l.seen)
+	platforms := make(map[string]string, len(w.Containers))
+	for i := range w.Containers {
+		platforms[w.Containers[i].ID] = platformOf(l.o.Model, &w.Containers[i])
+	}
+	for _, c := range s.Containers {
+		platform, counted := platforms[c.ID]
+		if !counted {
+			continue
+		}
+		d, subject := l.view(s, c, platform)
+		ref, err := l.detector.Put(now, d)
+		if err != nil {
+			l.o.Log.Debug("a container is not watched for interference", "container", c.ID, "err", err)
+			continue
+		}
+		l.refs[c.ID], l.subjects[ref], l.seen[c.ID] = ref, subject, true
+	}
+	var orders []order
+	for id := range l.refs {
+		if !l.seen[id] {
+			orders = append(orders, l.handle(l.detector.Forget(now, id), now)...)
+			delete(l.refs, id)
+		}
+	}
+	return orders
+}
+
+// order is something for the policy to do.
+type order struct {
+	event policy.Event
+	what  string
+	who   Subject
+}
+
+// carryOut has the policy do what was ordered. What it refuses it refuses for a
+// reason, which is logged; the detector sees by the victim that nothing came of it.
+func (l *Loop) carryOut(ctx context.Context, orders []order) {
+	for _, o := range orders {
+		if err := l.o.Submit(ctx, o.event); err != nil {
+			l.o.Log.Warn("not carried out", "what", o.what, "pod", o.who.Namespace+"/"+o.who.Pod, "container", o.who.Container, "err", err)
+		}
+	}
+}
+
+// orderOf turns a command into an event for the policy; nil where there is none.
+func (l *Loop) orderOf(c *detect.Command, now time.Time) *order {
+	who := l.subjects[c.Container]
+	o := &order{what: string(c.Kind), who: who}
+	left := c.Until.Sub(now)
+	switch c.Kind {
+	case detect.DoCap:
+		o.event = policy.CapVerdict{ID: who.ID, Milli: c.Milli, For: left}
+	case detect.DoUncap:
+		o.event = policy.CapReleased{ID: who.ID}
+	case detect.DoMove:
+		o.event = policy.BEKeptOff{Victim: who.ID, CPUs: around(l.places.topo, *who.CPUs), For: left}
+	case detect.DoRestore:
+		o.event = policy.BEKeptOff{Victim: who.ID}
+	default:
+		return nil
+	}
+	return o
+}

@@ -1,0 +1,250 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// node is a machine of the policy, and the load of its containers: web's five
+// tasks, of which the first suffers while batch runs.
+type node struct {
+	t       *testing.T
+	start   time.Time
+	mu      sync.Mutex
+	machine *policy.Machine
+	events  []policy.Event
+	notices []string
+	found   []Finding
+	window  int
+	noisy   func(window int) bool // whether batch wants to run
+}
+
+func newNode(t *testing.T, grid topology.Grid) *node {
+	topo, err := grid.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := policy.New(topo, policy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t: t, start: time.Now(), machine: m, noisy: func(int) bool { return true }}
+	for i := range 5 {
+		n.run(fmt.Sprint("web-", i), policy.LS, policy.Burstable, "Deployment/web")
+	}
+	n.run("steady", policy.BE, policy.BestEffort, "Job/steady")
+	n.run("batch", policy.BE, policy.BestEffort, "Job/batch")
+	return n
+}
+
+func (n *node) run(name string, class policy.Class, qos policy.QoS, owner string) {
+	n.t.Helper()
+	pod := policy.Pod{
+		UID: name, Sandbox: name, Namespace: "default", Name: name, QoS: qos, Labels: map[string]string{policy.LabelClass: string(class)},
+		Facts: &policy.PodFacts{UID: name, Owner: owner, Resources: policy.Resources{LimitMilli: policy.NoLimit}},
+	}
+	c := policy.Container{ID: name + "-main", Sandbox: name, Name: "main", Resources: policy.Resources{LimitMilli: policy.NoLimit}}
+	for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod, Container: c}} {
+		if err := n.submit(context.Background(), e); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	n.events = nil
+}
+
+func (n *node) submit(_ context.Context, e policy.Event) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.events = append(n.events, e)
+	_, err := n.machine.Step(time.Now(), e)
+	return err
+}
+
+func (n *node) snapshot() *policy.Snapshot {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, err := n.machine.Step(time.Now(), policy.Tick{}); err != nil {
+		n.t.Error(err)
+	}
+	return n.machine.Snapshot()
+}
+
+func (n *node) boot() time.Duration { return time.Since(n.start) + time.Hour }
+
+// disturbed says whether batch hurts web-0 in this window: it runs, it is not
+// capped and its CPUs lie in web's L3 domain.
+func (n *node) next() *sampler.Window {
+	s := n.snapshot()
+	n.window++
+	w := &sampler.Window{End: time.Now(), Boot: n.boot(), Length: 10 * time.Second}
+	batch := 0.0
+	for _, c := range s.Containers {
+		if c.Pod == "batch" && n.noisy(n.window) {
+			if batch = 2; c.CapMilli > 0 {
+				batch = float64(c.CapMilli) / 1000
+			}
+		}
+	}
+	for i, c := range s.Containers {
+		o := sampler.Observed{Container: sampler.Container{ID: c.ID}, Sample: sample.Sample{Length: w.Length, Reference: true, Usage: 1}}
+		wobble := float64((n.window*7+i*3)%11) / 100
+		switch {
+		case c.Pod == "batch":
+			o.Usage, o.CPI = max(batch, 0.01), 1
+		case c.Pod == "web-0":
+			o.CPI = 1 + wobble
+			if batch > 1 && s.BE.Has(0) {
+				o.CPI = 2.5 + wobble
+			}
+		default:
+			o.CPI = 1 + wobble
+		}
+		w.Containers = append(w.Containers, o)
+	}
+	return w
+}
+
+func config() detect.Config {
+	c := detect.DefaultConfig()
+	c.MinTaskSamples, c.MinTasks, c.Enforce = 10, 5, true
+	return c
+}
+
+// play runs windows, one a minute, through a loop until it ends.
+func (n *node) play(cfg detect.Config, windows int) *Loop {
+	n.t.Helper()
+	l, err := New(Options{
+		Detector: cfg, Model: "test", Snapshot: n.snapshot, Submit: n.submit, Clock: Clock{Boot: n.boot},
+		Notify: func(x policy.Notice) { n.notices = append(n.notices, x.Pod.Name+" "+x.Reason) },
+		Told:   func(f *Finding) { n.found = append(n.found, *f) },
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); l.Run(ctx) }()
+	for range windows {
+		time.Sleep(time.Minute)
+		l.Take(n.next())
+		synctest.Wait()
+	}
+	cancel()
+	<-done
+	return l
+}
+
+func (n *node) commands() string {
+	var all []string
+	for _, e := range n.events {
+		switch e := e.(type) {
+		case policy.CapVerdict:
+			all = append(all, fmt.Sprintf("cap %s %dm", e.ID, e.Milli))
+		case policy.CapReleased:
+			all = append(all, "release "+e.ID)
+		case policy.BEKeptOff:
+			all = append(all, fmt.Sprintf("off %s %s %t", e.Victim, e.CPUs, e.For > 0))
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// idle until the specs are there, then on for a while and off for a while.
+func bursts(window int) bool { return window > 30 && window%10 >= 4 }
+
+func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+		n.noisy = bursts
+		l := n.play(config(), 120)
+		got := n.commands()
+		if !strings.HasPrefix(got, "cap batch-main 10m, release batch-main") || strings.Contains(got, "steady") || strings.Contains(got, "off") {
+			t.Errorf("commands: %s", got)
+		}
+		for _, want := range []string{"web-0 CPUInterference", "batch CPUCapped", "batch CPUCapLifted"} {
+			if !slices.Contains(n.notices, want) {
+				t.Errorf("nobody was told %q: %v", want, n.notices)
+			}
+		}
+		outcome := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.OutcomeEvent })
+		if outcome < 0 || n.found[outcome].Outcome.Result != detect.Success || n.found[outcome].Target.Job != "default/Job/batch/main" || n.found[outcome].Victim.Pod != "web-0" {
+			t.Errorf("the outcome was not told: %d", outcome)
+		}
+		if c := l.Counters(); c.Analyses == 0 || c.Samples == 0 || l.Late() != 0 {
+			t.Errorf("counters: %+v", c)
+		}
+	})
+}
+
+func TestBestEffortLeavesTheL3First(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, topology.Grid{L3PerNode: 2, CoresPerL3: 4, ThreadsPerCore: 2})
+		n.noisy = bursts
+		for _, e := range []policy.Event{policy.PodRemoved{Sandbox: "web-0"}} {
+			if err := n.submit(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The victim owns CPUs in one L3 domain, so that best effort can leave it.
+		pod := policy.Pod{
+			UID: "web-0", Sandbox: "web-0", Namespace: "default", Name: "web-0", QoS: policy.Guaranteed, Labels: map[string]string{policy.LabelClass: "LSR"},
+			Facts: &policy.PodFacts{UID: "web-0", Owner: "Deployment/web", Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}},
+		}
+		c := policy.Container{ID: "web-0-main", Sandbox: "web-0", Name: "main", Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}}
+		for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod, Container: c}} {
+			if err := n.submit(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.events = nil
+		n.play(config(), 60)
+		if got := n.commands(); !strings.HasPrefix(got, "off web-0-main 0-7 true") || strings.Contains(got, "cap") {
+			t.Errorf("commands: %s", got)
+		}
+	})
+}
+
+func TestObservingOrdersNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+		n.noisy = bursts
+		cfg := config()
+		cfg.Enforce = false
+		n.play(cfg, 80)
+		if got := n.commands(); got != "" {
+			t.Errorf("commands: %s", got)
+		}
+		if !slices.Contains(n.notices, "web-0 CPUInterference") {
+			t.Errorf("nobody was told: %v", n.notices)
+		}
+	})
+}
+
+// A loop that is busy loses old windows, never the newest, and nobody waits for it.
+func TestTakeNeverWaits(t *testing.T) {
+	n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+	l, err := New(Options{Detector: config(), Snapshot: n.snapshot, Submit: n.submit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		l.Take(n.next())
+	}
+	last := n.next()
+	l.Take(last)
+	if l.Late() != 3 || <-l.windows != last {
+		t.Errorf("%d windows were late", l.Late())
+	}
+}

@@ -1,0 +1,137 @@
+package loop
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Finding is an event of the detector with everybody in it named, for whoever
+// keeps a record. It is nobody's to change and valid as long as it is kept.
+type Finding struct {
+	Kind      detect.Kind
+	At        time.Time
+	Victim    Subject
+	CPI       float64
+	Threshold float64
+	Spec      *detect.Spec
+	// Of an analysis:
+	Verdict     detect.VerdictKind
+	Score       float64
+	Why         string
+	Suspects    []Suspect
+	Antagonists []Subject
+	// Of a command and an outcome:
+	Command detect.CommandKind
+	Target  Subject
+	Milli   int64
+	Until   time.Time
+	Outcome *detect.Outcome
+}
+
+// Suspect is a neighbour with what speaks against it.
+type Suspect struct {
+	Subject
+	Score, Contrast, Confidence float64
+	Pairs                       int
+}
+
+// Reasons of notices.
+const (
+	ReasonInterference = "CPUInterference" // on the victim
+	ReasonCapped       = "CPUCapped"       // on the antagonist
+	ReasonUncapped     = "CPUCapLifted"
+	ReasonMoved        = "BestEffortMoved" // on the victim
+	ReasonUnwelcome    = "CPUEvictionWished"
+)
+
+// maxSuspects bounds what is told of an analysis.
+const maxSuspects = 20
+
+// handle tells of events and returns what they order.
+func (l *Loop) handle(events []detect.Event, now time.Time) []order {
+	var orders []order
+	wall := l.o.Clock.Wall().Add(-max(stampOf(l.o.Clock.Boot()).Sub(now), 0))
+	at := func(t time.Time) time.Time { return wall.Add(t.Sub(now)) }
+	for i := range events {
+		e := &events[i]
+		f := l.finding(e, at)
+		if e.Command != nil {
+			if o := l.orderOf(e.Command, now); o != nil {
+				orders = append(orders, *o)
+			}
+		}
+		l.notify(f)
+		l.o.Told(f)
+	}
+	return orders
+}
+
+func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
+	f := &Finding{Kind: e.Kind, At: at(e.At), CPI: e.CPI, Threshold: e.Threshold}
+	if e.Victim != nil {
+		f.Victim = l.subjects[l.refs[e.Victim.ID]]
+	}
+	if e.Spec != nil {
+		spec := *e.Spec
+		f.Spec = &spec
+	}
+	if v := e.Verdict; v != nil {
+		f.Verdict, f.Score, f.Why = v.Kind, v.Score, v.Why
+		for i := range min(len(v.Suspects), maxSuspects) {
+			s := &v.Suspects[i]
+			f.Suspects = append(f.Suspects, Suspect{Subject: l.subjects[s.Ref], Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs})
+		}
+		for _, ref := range v.Antagonists {
+			f.Antagonists = append(f.Antagonists, l.subjects[ref])
+		}
+	}
+	if c := e.Command; c != nil {
+		f.Command, f.Target, f.Milli, f.Why = c.Kind, l.subjects[c.Container], c.Milli, c.Why
+		f.Victim = l.subjects[c.Victim]
+		if !c.Until.IsZero() {
+			f.Until = at(c.Until)
+		}
+	}
+	if o := e.Outcome; o != nil {
+		outcome := *o
+		f.Outcome, f.Target, f.Victim = &outcome, l.subjects[o.Antagonist], l.subjects[o.Victim]
+	}
+	return f
+}
+
+func (s *Subject) String() string { return s.Namespace + "/" + s.Pod + "/" + s.Container }
+
+func (s *Subject) pod() policy.PodRef {
+	return policy.PodRef{UID: s.PodUID, Namespace: s.Namespace, Name: s.Pod}
+}
+
+// notify tells both sides what happens to them and why.
+func (l *Loop) notify(f *Finding) {
+	tell := func(who *Subject, reason, format string, args ...any) {
+		l.o.Notify(policy.Notice{Pod: who.pod(), Reason: reason, Message: fmt.Sprintf(format, args...)})
+	}
+	switch {
+	case f.Kind == detect.AnalysisEvent && len(f.Antagonists) > 0:
+		tell(&f.Victim, ReasonInterference, "container %s needs %.2f cycles an instruction, more than %.2f which is normal for it: %s", f.Victim.Container, f.CPI, f.Threshold, f.Why)
+	case f.Kind != detect.CommandEvent:
+	case f.Command == detect.DoCap:
+		tell(&f.Target, ReasonCapped, "container %s is limited to %dm CPU until %s for the sake of %s: %s", f.Target.Container, f.Milli, f.Until.UTC().Format(time.TimeOnly), &f.Victim, f.Why)
+	case f.Command == detect.DoUncap:
+		tell(&f.Target, ReasonUncapped, "container %s is not limited any more: %s", f.Target.Container, f.Why)
+	case f.Command == detect.DoMove:
+		tell(&f.Victim, ReasonMoved, "best effort leaves the L3 domains of container %s until %s: %s", f.Victim.Container, f.Until.UTC().Format(time.TimeOnly), f.Why)
+	case f.Command == detect.DoEvict:
+		tell(&f.Target, ReasonUnwelcome, "container %s should run on another node: %s", f.Target.Container, f.Why)
+	}
+}
+
+func bootTime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // in every kernel that runs this
+	return time.Duration(ts.Nano())
+}
