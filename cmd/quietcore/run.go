@@ -108,6 +108,7 @@ type daemon struct {
 	metrics *metrics.Metrics
 	health  *metrics.Health
 	cluster *cluster
+	cpi     *performance
 	kubelet *plugin.Kubelet
 	cpus    *plugin.Hardware
 }
@@ -136,6 +137,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	closeTree := d.openTree(cfg, &o)
 	defer closeTree()
+	d.cpi = newPerformance(d, cfg, o.Reader != nil, o.Flat)
 	d.openState(cfg, &o)
 	if d.cluster, err = newCluster(d, cfg, &o); err != nil {
 		return err
@@ -229,7 +231,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 		stop(err)
 		return err
 	}
-	for _, part := range append(d.cluster.parts(), d.plugin.Run, d.cpus.Watch, d.watchKubelet, d.watchConfig) {
+	for _, part := range append(d.cluster.parts(), d.plugin.Run, d.cpi.run, d.cpus.Watch, d.watchKubelet, d.watchConfig) {
 		parts.Go(func() { part(ctx) })
 	}
 	<-ctx.Done()
@@ -241,7 +243,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 }
 
 func (d *daemon) listen(cfg *config.Config, serveOn func(net.Listener, http.Handler)) error {
-	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh}
+	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.cpi.report, Usage: d.cpi.used}
 	l, err := control.Listen(cfg.Socket)
 	if err != nil {
 		return err

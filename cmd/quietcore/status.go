@@ -82,10 +82,14 @@ func writeStatus(w io.Writer, s *control.Status) error {
 }
 
 func notes(s *control.Status) []string {
-	if s.Connected && s.Synchronised {
-		return nil
+	var list []string
+	if !s.Connected || !s.Synchronised {
+		list = append(list, "not connected to the runtime: what is shown is what was known last")
 	}
-	return []string{"not connected to the runtime: what is shown is what was known last"}
+	if why := s.CPI.Why; why != "" {
+		list = append(list, feature+": "+why)
+	}
+	return list
 }
 
 // safe keeps a tenant's text from moving the cursor.

@@ -29,9 +29,8 @@ type Server struct {
 	Config func() *config.Config
 	// Performance is what counting CPU performance has to say; nil: it does not.
 	Performance func() Performance
-	// Usage is the CPU time that a cgroup has used, and when that was read, on a
-	// clock that does not jump; nil: not known.
-	Usage func(cgroup string) (used, at time.Duration, err error)
+	// Usage is what the containers of a snapshot have used, by id; nil: not known.
+	Usage func(*policy.Snapshot) map[string]Used
 }
 
 // Status is the body of /v1/status.

@@ -41,6 +41,10 @@ type Sample struct {
 	Why   string   `json:"why,omitempty"`
 }
 
+// Used is the CPU time that a container has used since its cgroup was made, and
+// when that was read, on a clock that does not jump.
+type Used struct{ CPU, At time.Duration }
+
 // Top is the body of /v1/top.
 type Top struct {
 	At         time.Time      `json:"at"`
@@ -61,8 +65,8 @@ type TopContainer struct {
 	Pool      policy.PoolKind `json:"pool"`
 	CPUs      string          `json:"cpus"`
 	CapMilli  int64           `json:"capMilli,omitempty"`
-	// UsageSeconds is the CPU time it has used, read UsageAt seconds after some
-	// moment that is the same for all answers of one boot; nil: not known.
+	// UsageSeconds is the CPU time it has used, read UsageAt seconds after a moment
+	// that is the same for all answers of one daemon; nil: not known.
 	UsageSeconds *float64 `json:"usageSeconds,omitempty"`
 	UsageAt      float64  `json:"usageAt,omitempty"`
 	Sample
@@ -83,16 +87,18 @@ func (s *Server) top(w http.ResponseWriter, _ *http.Request) {
 		At: time.Now(), Connected: s.Plugin.Connected() && s.Plugin.Synchronised(), CPUs: view.Topology.Online().Count(),
 		Pools: pools, CPI: performance.CPI, Containers: make([]TopContainer, 0, len(states)),
 	}
+	var used map[string]Used
+	if s.Usage != nil {
+		used = s.Usage(view)
+	}
 	for i, c := range view.Containers {
 		row := TopContainer{
 			ID: c.ID, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Class: c.Class, Pool: c.Pool,
 			CPUs: states[i].CPUs, CapMilli: c.CapMilli, Sample: performance.Samples[c.ID],
 		}
-		if s.Usage != nil && c.Cgroup != "" {
-			if used, at, err := s.Usage(c.Cgroup); err == nil {
-				seconds := used.Seconds()
-				row.UsageSeconds, row.UsageAt = &seconds, at.Seconds()
-			}
+		if u, known := used[c.ID]; known {
+			seconds := u.CPU.Seconds()
+			row.UsageSeconds, row.UsageAt = &seconds, u.At.Seconds()
 		}
 		out.Containers = append(out.Containers, row)
 	}

@@ -1,0 +1,335 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/internal/metrics"
+	cgroupusage "github.com/quietcore/quietcore/internal/usage"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// performance counts what containers do to the CPUs. It runs beside everything
+// else: nobody waits for it, and where it does not work nothing else stops.
+type performance struct {
+	d       *daemon
+	cfg     config.CPI
+	root    string // where cgroups are mounted
+	v1      bool
+	noTree  bool // they could not be opened
+	started time.Time
+	counts  atomic.Pointer[counting] // nil until there are counters
+	failure atomic.Pointer[string]   // why there are none
+}
+
+// counting is what there is once the counters are open.
+type counting struct {
+	counter *counter.Counter
+	sampler *sampler.Sampler
+	events  map[string]string
+	missing string // what this machine does not count, and why
+}
+
+// feature is its name in health reports.
+const feature = "CPU performance"
+
+func newPerformance(d *daemon, cfg *config.Config, tree bool, v1 bool) *performance {
+	p := &performance{d: d, cfg: cfg.CPI, root: cfg.Cgroup.Root, v1: v1, noTree: !tree, started: time.Now()}
+	if p.cfg.Mode != config.CPIOff {
+		d.health.Watch(feature, p.why)
+	}
+	return p
+}
+
+// run counts until ctx ends.
+func (p *performance) run(ctx context.Context) {
+	if p.cfg.Mode == config.CPIOff {
+		return
+	}
+	c, err := p.open()
+	if err != nil {
+		text := err.Error()
+		p.failure.Store(&text)
+		p.d.log.Warn("CPU performance is not counted; everything else works", "why", err)
+		return
+	}
+	defer c.counter.Close()
+	p.counts.Store(c)
+	p.d.metrics.CPICounting(true, p.cfg.ContainerSeries)
+	if c.missing != "" {
+		p.d.log.Warn("CPU performance is counted in part", "why", c.missing)
+	}
+	c.sampler.Run(ctx)
+}
+
+func (p *performance) open() (*counting, error) {
+	if p.noTree {
+		return nil, errors.New("the cgroups could not be opened")
+	}
+	o := counter.Options{Root: p.hierarchy(), V1: p.v1, MaxGroups: p.cfg.MaxContainers, StandIns: standIns(p.cfg.StandIns)}
+	if p.cfg.Waits == config.WaitsTotal {
+		o.Waits = counter.WaitsTotal
+	}
+	opened, err := counter.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	status := opened.Status()
+	present, events, missing := sources(&status)
+	window := time.Duration(p.cfg.Window)
+	rules := sample.Hardware(window)
+	if len(o.StandIns) > 0 {
+		rules = sample.StandIn(window)
+	}
+	s := sampler.New(sampler.Options{
+		Counter: opened, Node: p.node, Life: p.life, Interval: time.Duration(p.cfg.Interval), Window: window, Rules: rules, Log: p.d.log,
+	}, present, o.Waits != counter.WaitsOff)
+	s.Subscribe(func(w *sampler.Window) {
+		status := opened.Status()
+		p.d.metrics.CPIWindow(inMetrics(w, &status))
+	})
+	return &counting{counter: opened, sampler: s, events: events, missing: missing}, nil
+}
+
+// hierarchy is the one whose cgroups are followed.
+func (p *performance) hierarchy() string {
+	if !p.v1 {
+		return p.root
+	}
+	for _, name := range []string{"cpu", "cpu,cpuacct", "cpuacct,cpu"} {
+		if dir := filepath.Join(p.root, name); isDir(dir) {
+			return dir
+		}
+	}
+	return filepath.Join(p.root, "cpu")
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+func standIns(s config.StandIns) map[counter.Event]counter.StandIn {
+	words := map[config.StandIn]counter.StandIn{
+		config.OnCPUTime: counter.OnCPUNanoseconds, config.CPUClock: counter.CPUClock, config.PageFaults: counter.PageFaults,
+	}
+	chosen := map[counter.Event]counter.StandIn{}
+	for event, word := range map[counter.Event]config.StandIn{
+		counter.Cycles: s.Cycles, counter.Instructions: s.Instructions, counter.RefCycles: s.RefCycles, counter.LLCMisses: s.LLCMisses,
+	} {
+		if word != config.NoStandIn {
+			chosen[event] = words[word]
+		}
+	}
+	return chosen
+}
+
+// sources says which events are counted, by what, and what of CPI is missing and
+// why: reference cycles are not, where there are cycles.
+func sources(s *counter.Status) (present [sample.NumEvents]bool, events map[string]string, missing string) {
+	events = map[string]string{}
+	for _, e := range counter.Events() {
+		source := s.Sources[e]
+		present[e] = source.Kind != counter.Absent
+		events[e.String()] = source.Kind.String()
+		switch source.Kind {
+		case counter.Declared:
+			events[e.String()] += ": " + source.Name
+		case counter.Absent:
+			events[e.String()] += ": " + source.Reason
+		}
+	}
+	var absent []string
+	why := ""
+	for _, e := range []counter.Event{counter.Cycles, counter.Instructions, counter.LLCMisses} {
+		if present[e] || e == counter.Cycles && present[counter.RefCycles] {
+			continue
+		}
+		if absent = append(absent, e.String()); why == "" {
+			why = s.Sources[e].Reason
+		}
+	}
+	if len(absent) > 0 {
+		missing = fmt.Sprintf("%s not counted: %s", strings.Join(absent, ", "), why)
+	}
+	return present, events, missing
+}
+
+// node is what runs now.
+func (p *performance) node() sampler.Node {
+	view := p.d.plugin.Snapshot()
+	n := sampler.Node{Containers: make([]sampler.Container, 0, len(view.Containers)), Topology: view.Topology}
+	efficiency, hybrid := efficiencyCPUs(view.Topology)
+	for _, c := range view.Containers {
+		one := sampler.Container{
+			ID: c.ID, Cgroup: c.Cgroup, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Name: c.Name,
+			Class: string(c.Class), Pool: string(c.Pool), Owner: c.Owner, Capped: c.CapMilli > 0,
+		}
+		if hybrid {
+			one.CoreKind = kindOf(view.CPUs(c), efficiency)
+		}
+		n.Containers = append(n.Containers, one)
+	}
+	return n
+}
+
+func efficiencyCPUs(t *topology.Topology) (set cpuset.Set, any bool) {
+	for _, c := range t.CPUs() {
+		if c.Kind == topology.Efficiency {
+			set.Add(c.ID)
+			any = true
+		}
+	}
+	return set, any
+}
+
+// kindOf names the cores that a container may use on a machine with two kinds.
+func kindOf(cpus, efficiency cpuset.Set) string {
+	slow, fast := cpus.And(efficiency), cpus.Minus(efficiency)
+	switch {
+	case fast.IsEmpty():
+		return topology.Efficiency.String()
+	case slow.IsEmpty():
+		return topology.Performance.String()
+	}
+	return "mixed"
+}
+
+// life is the inode of a cgroup's folder, which the kernel gives to no other.
+func (p *performance) life(cgroup string) (uint64, error) {
+	info, err := os.Lstat(filepath.Join(p.hierarchy(), cgroup))
+	if err != nil {
+		return 0, err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.IsDir() {
+		return 0, fs.ErrNotExist
+	}
+	return stat.Ino, nil
+}
+
+// why is what does not work, "" that everything does.
+func (p *performance) why() string {
+	if text := p.failure.Load(); text != nil {
+		return *text
+	}
+	c := p.counts.Load()
+	if c == nil {
+		return "" // not open yet
+	}
+	if state := c.sampler.State(); state != "" {
+		return state
+	}
+	return c.missing
+}
+
+// report is what counting has to say to people.
+func (p *performance) report() control.Performance {
+	out := control.Performance{CPI: control.CPI{Mode: string(p.cfg.Mode), Why: p.why()}}
+	c := p.counts.Load()
+	if c == nil {
+		if p.cfg.Mode != config.CPIOff && out.CPI.Why == "" {
+			out.CPI.Why = "the counters are being opened"
+		}
+		return out
+	}
+	s := &out.CPI
+	s.Counting, s.Events = true, c.events
+	s.Interval, s.Window = time.Duration(p.cfg.Interval).Seconds(), time.Duration(p.cfg.Window).Seconds()
+	in, open := c.sampler.Next()
+	if s.Next = in.Seconds() + s.Window; open {
+		s.Next = s.Window // at most
+	}
+	w := c.sampler.Latest()
+	if w == nil {
+		return out
+	}
+	age := max(time.Since(w.End).Seconds(), 0)
+	s.Age, s.Dropped = &age, w.Dropped.Sentence()
+	out.Samples = make(map[string]control.Sample, len(w.Containers))
+	for i := range w.Containers {
+		o := &w.Containers[i]
+		s.Reference = s.Reference || o.Reference
+		out.Samples[o.ID] = sampleOf(o)
+	}
+	return out
+}
+
+func sampleOf(o *sampler.Observed) control.Sample {
+	var s control.Sample
+	if o.Dropped != sample.None {
+		s.Why = o.Dropped.Sentence()
+		return s
+	}
+	usage := o.Usage
+	s.Usage, s.Why = &usage, o.NoCPI.Sentence()
+	if cpi := o.CPI; o.NoCPI == sample.None {
+		s.CPI = &cpi
+	}
+	if mpki := o.MPKI; o.HasMPKI {
+		s.MPKI = &mpki
+	}
+	if wait := o.Wait; o.HasWait {
+		s.Wait = &wait
+	}
+	return s
+}
+
+func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
+	f := &w.Faults
+	out := &metrics.CPIWindow{
+		Failed: w.Failed != nil, Dropped: w.Dropped != sample.None, Length: w.Length, Running: 1, Followed: w.Followed, Unfollowed: w.Unfollowed,
+		Faults: f.Read + f.Reset + f.Absurd + f.NotRun + f.Missed + f.Depth + f.Waits, Cost: s.Cost, Descriptors: s.Descriptors,
+		Containers: make([]metrics.CPIContainer, 0, len(w.Containers)),
+	}
+	for _, share := range w.Running {
+		out.Running = min(out.Running, share)
+	}
+	for i := range w.Containers {
+		o := &w.Containers[i]
+		out.Containers = append(out.Containers, metrics.CPIContainer{
+			Namespace: o.Namespace, Pod: o.Pod, Name: o.Name, BE: o.Class == string(policy.BE), Dropped: o.Dropped, Sample: o.Sample, Delta: o.Delta,
+		})
+	}
+	return out
+}
+
+// used is the CPU time of every container, for `quietcore top`. The files are
+// opened for each question: nobody asks most of the time.
+func (p *performance) used(view *policy.Snapshot) map[string]control.Used {
+	if p.noTree {
+		return nil
+	}
+	r, err := cgroupusage.Open(cgroupusage.Options{Root: p.root, V1: p.v1, KeepOpen: 1})
+	if err != nil {
+		return nil
+	}
+	defer r.Close()
+	for _, c := range view.Containers {
+		if c.Cgroup != "" {
+			_ = r.Follow(c.ID, c.Cgroup) // a path that is none has no usage
+		}
+	}
+	out := make(map[string]control.Used, len(view.Containers))
+	for _, one := range r.Read(nil) {
+		if one.Err == nil {
+			out[one.ID] = control.Used{CPU: one.CPU, At: one.At.Sub(p.started)}
+		}
+	}
+	return out
+}
