@@ -286,9 +286,9 @@ func (d *Detector) spared(victim, c *container, fresh bool) string {
 	if pair != nil {
 		level = max(level, pair.Level)
 		switch {
-		case d.now < pair.blocked:
-			return "not tried before " + stamp(pair.blocked).Format(time.TimeOnly) + ", since it did not help"
-		case fresh && pair.failed != 0 && d.now-pair.failed < int64(d.cfg.Window):
+		case stamp(d.now).Before(pair.Blocked):
+			return "not tried before " + pair.Blocked.Format(time.TimeOnly) + ", since it did not help"
+		case fresh && stamp(d.now).Sub(pair.Failed) < d.cfg.Window:
 			return "tried already"
 		}
 	}
@@ -330,7 +330,7 @@ func (d *Detector) canMove(v *Verdict) bool {
 	for _, ref := range v.Antagonists {
 		c := &d.all[ref]
 		pair := d.pairs.of(&victim.Container, &c.Container)
-		if !c.Class.inPool() || nearness(victim, c) < 1 || pair != nil && pair.moved != 0 && d.now-pair.moved < blockFor {
+		if !c.Class.inPool() || nearness(victim, c) < 1 || pair != nil && stamp(d.now).Sub(pair.Moved) < blockFor {
 			return false
 		}
 	}
@@ -341,7 +341,7 @@ func (d *Detector) canMove(v *Verdict) bool {
 func (d *Detector) verify(ref Ref, e *entry) {
 	for i := range d.actions {
 		a := &d.actions[i]
-		if a.kept || e.at <= a.start {
+		if a.kept || e.at <= a.start || e.at > a.until {
 			continue
 		}
 		for k := range a.parties {
@@ -355,10 +355,6 @@ func (d *Detector) verify(ref Ref, e *entry) {
 			if x > 0 {
 				p.bad++
 			}
-		}
-		if d.cfg.Mode == Default && a.inVain() {
-			a.until = min(a.until, d.now)
-			a.verdict = Failure
 		}
 	}
 }
@@ -392,6 +388,8 @@ func (d *Detector) expire() {
 		c := &d.all[a.antagonist]
 		if a.kind == DoCap && a.threads > 0 && c.threads >= harmfulGrowth*a.threads && c.threads >= a.threads+harmfulThreads {
 			a.until, a.verdict = min(a.until, d.now), Harm
+		} else if d.cfg.Mode == Default && !a.kept && d.now < a.until && a.inVain() {
+			a.until, a.verdict = d.now, Failure
 		}
 		if d.now < a.until || !d.finish(a) {
 			i++
@@ -459,7 +457,7 @@ func (d *Detector) conclude(a *action, p *party, result Result) {
 	if a.kind == DoMove {
 		// A pool that cannot be moved out of the way says nothing about who is guilty.
 		if result == Failure || result == Partial {
-			pair.moved = d.now
+			pair.Moved = stamp(d.now)
 		}
 		return
 	}
@@ -470,16 +468,16 @@ func (d *Detector) conclude(a *action, p *party, result Result) {
 		pair.Row = 0
 	case Partial:
 		pair.Partial++
-		pair.failed = d.now
+		pair.Failed = stamp(d.now)
 	case Failure:
 		pair.Failure++
-		pair.failed = d.now
+		pair.Failed = stamp(d.now)
 		if pair.Row++; pair.Row >= failuresInRow {
-			pair.blocked, pair.Row = d.now+blockFor, 0
+			pair.Blocked, pair.Row = stamp(d.now).Add(blockFor), 0
 		}
 	case Harm:
 		pair.Harm++
-		pair.blocked = d.now + blockFor
+		pair.Blocked = stamp(d.now).Add(blockFor)
 	}
 }
 

@@ -295,6 +295,7 @@ func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
 // Tick does what has become due without new samples.
 func (d *Detector) Tick(now time.Time) []Event {
 	d.begin(now)
+	d.expire()
 	d.analyse()
 	return d.events
 }
@@ -330,7 +331,6 @@ func (d *Detector) begin(now time.Time) {
 	}
 	d.started = true
 	d.now = max(t, d.now)
-	d.expire()
 	d.purge()
 }
 

@@ -25,17 +25,17 @@ type Pair struct {
 	// Level is the next cap in milli-CPUs; 0: the configured one.
 	Level int64 `json:"level,omitempty"`
 
-	failed  int64 // when it last failed
-	moved   int64 // when moving the pool last failed
-	blocked int64 // until when it is not tried
-	seen    int64
+	Failed  time.Time `json:"failed,omitzero"`  // the last time
+	Moved   time.Time `json:"moved,omitzero"`   // the pool, the last time in vain
+	Blocked time.Time `json:"blocked,omitzero"` // not tried before
+	Seen    time.Time `json:"seen,omitzero"`
 }
 
 const (
 	maxPairs = 4096
 	// failuresInRow keep a pair from being tried for blockFor.
 	failuresInRow = 2
-	blockFor      = int64(time.Hour)
+	blockFor      = time.Hour
 )
 
 type pairs struct{ known map[PairKey]*Pair }
@@ -56,13 +56,13 @@ func (p *pairs) learn(now int64, victim, antagonist *Container) *Pair {
 	if got == nil {
 		if len(p.known) >= maxPairs {
 			list := p.sorted()
-			oldest := slices.MinFunc(list, func(a, b *Pair) int { return cmp.Compare(a.seen, b.seen) })
+			oldest := slices.MinFunc(list, func(a, b *Pair) int { return a.Seen.Compare(b.Seen) })
 			delete(p.known, oldest.PairKey)
 		}
 		got = &Pair{PairKey: key}
 		p.known[key] = got
 	}
-	got.seen = now
+	got.Seen = stamp(now)
 	return got
 }
 
@@ -91,6 +91,6 @@ func (p *pairs) prior(victim, antagonist *container) float64 {
 // forgetTimes after the clock went back.
 func (p *pairs) forgetTimes() {
 	for _, pair := range p.known {
-		pair.failed, pair.moved, pair.blocked, pair.seen = 0, 0, 0, 0
+		pair.Failed, pair.Moved, pair.Blocked, pair.Seen = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 	}
 }

@@ -246,6 +246,7 @@ func merged(own, foreign *Spec) Spec {
 	m.UsageMean = (1-w)*own.UsageMean + w*foreign.UsageMean
 	m.Samples += foreign.Samples
 	m.Tasks = max(own.Tasks, foreign.Tasks)
+	foreign = foreign.spread(own)
 	m.Bands = nil
 	for i := range Bands {
 		b := BandSpec{Band: i}
@@ -265,6 +266,19 @@ func merged(own, foreign *Spec) Spec {
 		}
 	}
 	return m
+}
+
+// spread gives a spec without bands those of another.
+func (s *Spec) spread(like *Spec) *Spec {
+	if len(s.Bands) > 0 {
+		return s
+	}
+	with := *s
+	median, sd := logNormal(s.Mean, s.StdDev)
+	for _, b := range like.Bands {
+		with.Bands = append(with.Bands, BandSpec{Band: b.Band, Samples: s.Samples * b.Samples / like.Samples, Median: math.Exp(median), LogSD: sd})
+	}
+	return &with
 }
 
 // implausible says that a foreign spec contradicts what was seen here.

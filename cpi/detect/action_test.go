@@ -1,0 +1,387 @@
+package detect
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// blame makes the detector decide as if an analysis had given these scores.
+func (b *bench) blame(victim string, scores map[string]float64) *Verdict {
+	b.t.Helper()
+	b.d.clear()
+	b.d.now = b.now.UnixNano()
+	v := Verdict{Victim: b.refs[victim], At: b.now}
+	for id, score := range scores {
+		v.Suspects = append(v.Suspects, Suspect{Ref: b.refs[id], Score: score, Paper: score, Pairs: 10, Contrast: 0.5, Confidence: score})
+	}
+	slices.SortFunc(v.Suspects, func(a, b Suspect) int {
+		if a.Score > b.Score {
+			return -1
+		}
+		return 1
+	})
+	b.d.decide(&v)
+	b.note(b.d.events)
+	return &v
+}
+
+func (b *bench) want(lines ...string) {
+	b.t.Helper()
+	var got []string
+	for _, line := range b.log {
+		for _, word := range []string{"cap ", "uncap ", "move-pool ", "restore-pool ", "evict "} {
+			if strings.HasPrefix(line, word) {
+				got = append(got, line)
+			}
+		}
+	}
+	if !slices.Equal(got, lines) {
+		b.t.Errorf("commands and outcomes %q, want %q", got, lines)
+	}
+}
+
+func classic(c *Config) { c.Mode = Classic }
+
+func cast(t testing.TB, edit func(*Config), suspects ...Container) *bench {
+	t.Helper()
+	b := newBench(t, edit)
+	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.spec("victim", 1, 0.1) // T = 1.2
+	for _, c := range suspects {
+		b.put(c)
+	}
+	return b
+}
+
+func TestScoreThatSuffices(t *testing.T) { // A1
+	for score, want := range map[float64]VerdictKind{0.349: None, 0.35: Cap} {
+		b := cast(t, classic, Container{ID: "a", Job: "a", Class: Batch})
+		if v := b.blame("v", map[string]float64{"a": score}); v.Kind != want {
+			t.Errorf("score %v: %s, want %s", score, v.Kind, want)
+		}
+	}
+}
+
+func TestCapLevels(t *testing.T) { // A2
+	for class, want := range map[Class]string{BE: "cap a 10m", Batch: "cap a 100m"} {
+		b := cast(t, classic, Container{ID: "a", Job: "a", Class: class})
+		b.blame("v", map[string]float64{"a": 0.5})
+		b.want(want)
+	}
+}
+
+func TestCapEnds(t *testing.T) { // A3
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE})
+	b.blame("v", map[string]float64{"a": 0.5})
+	next, ok := b.d.Next()
+	if !ok || next.Sub(b.now) != 5*time.Minute {
+		t.Fatalf("the next tick is wanted at %v, %v; want in five minutes", next, ok)
+	}
+	if force := b.d.InForce(); len(force) != 1 || force[0].Milli != 10 || !force[0].Until.Equal(next) {
+		t.Errorf("in force: %+v", force)
+	}
+	b.tick(5*time.Minute - time.Nanosecond)
+	b.want("cap a 10m")
+	b.tick(time.Nanosecond)
+	b.want("cap a 10m", "cap of a for v: unknown", "uncap a")
+	if _, ok := b.d.Next(); ok || len(b.d.InForce()) != 0 {
+		t.Error("something is still in force")
+	}
+}
+
+func TestFailureThenNextSuspect(t *testing.T) { // A5
+	scores := map[string]float64{"a": 0.6, "b": 0.5}
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE})
+	bad := func() {
+		for range 5 {
+			b.now = b.now.Add(time.Minute)
+			b.d.Observe(b.now, []Sample{{Ref: b.refs["v"], At: b.now, Usage: 1, CPI: 3}})
+			b.note(b.d.events)
+			b.d.queue, b.d.all[b.refs["v"]].queued = nil, false
+		}
+		b.log = slices.DeleteFunc(b.log, func(s string) bool { return !strings.Contains(s, "cap ") })
+	}
+	bad()
+	for range 3 {
+		b.blame("v", scores)
+		bad()
+	}
+	b.want("cap a 10m", "cap of a for v: failure", "uncap a", "cap b 10m", "cap of b for v: failure", "uncap b", "cap a 10m", "cap of a for v: failure", "uncap a")
+	b.log = nil
+	b.now = b.now.Add(40 * time.Minute)
+	b.blame("v", scores)
+	b.tick(5 * time.Minute)
+	b.now = b.now.Add(16 * time.Minute)
+	b.blame("v", scores)
+	b.want("cap b 10m", "cap of b for v: unknown", "uncap b", "cap a 10m")
+}
+
+func TestObserving(t *testing.T) { // A6
+	b := cast(t, func(c *Config) { c.Enforce = false; c.Mode = Classic }, Container{ID: "a", Job: "a", Class: BE})
+	v := b.blame("v", map[string]float64{"a": 0.6})
+	b.want()
+	if v.Kind != Observe || !strings.HasPrefix(v.Why, "observing, a cap would follow: a ") || len(v.Antagonists) != 1 {
+		t.Errorf("verdict %+v", v)
+	}
+}
+
+func TestTighterLimitsStay(t *testing.T) { // A7
+	for limit, want := range map[int64][]string{10: nil, 5: nil, 11: {"cap a 10m"}, 0: {"cap a 10m"}} {
+		b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE, LimitMilli: limit})
+		b.blame("v", map[string]float64{"a": 0.6})
+		b.want(want...)
+	}
+}
+
+func TestTwoVictims(t *testing.T) { // A9
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "w", Job: "victim", Class: LSR})
+	b.blame("v", map[string]float64{"a": 0.6})
+	v := b.blame("w", map[string]float64{"a": 0.5})
+	if v.Kind != Observe || !strings.Contains(v.Why, "a (a) is capped already, for v") {
+		t.Errorf("verdict for the second victim: %+v", v)
+	}
+	for range 5 {
+		b.minute(map[string]reading{"v": {1, 1}, "w": {1, 1}})
+	}
+	b.want("cap a 10m", "cap of a for v: success", "cap of a for w: success", "uncap a")
+	if p := b.d.pairs.of(b.d.Container(b.refs["w"]), b.d.Container(b.refs["a"])); p == nil || p.Success != 2 {
+		t.Errorf("the pair is remembered as %+v", p)
+	}
+}
+
+func TestWhoMayBeCapped(t *testing.T) { // P1, P7
+	b := cast(t, classic,
+		Container{ID: "video", Job: "video", Class: Batch}, Container{ID: "digitizing", Job: "digitizing", Class: LS},
+		Container{ID: "images", Job: "images", Class: LS}, Container{ID: "tablet", Job: "tablet", Class: LSR}, Container{ID: "storage", Job: "storage", Class: LSE})
+	v := b.blame("v", map[string]float64{"video": .46, "digitizing": .44, "images": .43, "tablet": .39, "storage": .39})
+	b.want("cap video 100m")
+	if len(v.Suspects) != 5 {
+		t.Errorf("%d suspects are told, want all 5", len(v.Suspects))
+	}
+
+	b = cast(t, classic, Container{ID: "frontend", Job: "frontend", Class: LS}, Container{ID: "batch", Job: "batch", Class: Batch})
+	if v := b.blame("batch", map[string]float64{"frontend": 0.9}); v.Kind != Observe || !strings.Contains(v.Why, "the victim is of class BATCH") {
+		t.Errorf("a batch victim: %+v", v)
+	}
+	if v := b.blame("v", map[string]float64{"frontend": 0.9}); v.Kind != Observe || !strings.Contains(v.Why, "frontend (frontend) is of class LS") {
+		t.Errorf("an LS antagonist: %+v", v)
+	}
+	b.want()
+
+	b = cast(t, classic, Container{ID: "in", Job: "in", Class: LS, OptIn: true}, Container{ID: "out", Job: "out", Class: BE, Exempt: true})
+	b.blame("v", map[string]float64{"in": 0.5, "out": 0.9})
+	b.want("cap in 100m")
+}
+
+// loop lets a victim suffer while an antagonist runs uncapped.
+func loop(b *bench, minutes int, free, capped float64) {
+	for range minutes {
+		usage, cpi := 3.0, free
+		for _, c := range b.d.InForce() {
+			if c.Kind == DoCap {
+				usage, cpi = 0.01, capped
+			}
+		}
+		b.minute(map[string]reading{"v": {1, cpi}, "a": {usage: usage}})
+	}
+}
+
+func TestRecurrence(t *testing.T) { // P2: score 0.36
+	b := newBench(t, classic)
+	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.spec("victim", 1.08, 0.1)
+	loop(b, 21, 2, 1)
+	b.want("cap a 10m", "cap of a for v: success", "uncap a", "cap a 10m", "cap of a for v: success", "uncap a")
+	o := lastOf(b, OutcomeEvent)
+	if v := lastOf(b, AnalysisEvent).Verdict; v == nil {
+		t.Error("no verdict")
+	}
+	if got := o.Outcome; got.Before < 1.5 || got.After > 0.9 || got.Samples != 5 {
+		t.Errorf("outcome %+v", got)
+	}
+}
+
+func TestSelfInflicted(t *testing.T) { // P3
+	for _, mode := range []Mode{Classic, Default} {
+		b := cast(t, func(c *Config) { c.Mode = mode }, Container{ID: "a", Job: "a", Class: BE})
+		for i := range 30 {
+			r := reading{1.5, 1.0}
+			if i/5%2 == 1 {
+				r = reading{0.05, 10}
+			}
+			b.minute(map[string]reading{"v": r, "a": {usage: 0.5 + 0.01*float64(i%7)}})
+		}
+		if n := b.count("anomaly"); n != 0 {
+			t.Errorf("%v: %d anomalies of a victim that idles", mode, n)
+		}
+		b.want()
+	}
+}
+
+func TestPartialHelp(t *testing.T) { // P4
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: Batch}, Container{ID: "b", Job: "b", Class: Batch}, Container{ID: "ls", Job: "ls", Class: LS})
+	scores := map[string]float64{"ls": 0.6, "a": 0.5, "b": 0.45}
+	for range 3 {
+		b.minute(map[string]reading{"v": {1, 1.6}})
+	}
+	b.blame("v", scores)
+	for range 5 {
+		b.minute(map[string]reading{"v": {1, 1.3}})
+	}
+	b.blame("v", scores)
+	b.want("cap a 100m", "cap of a for v: partial", "uncap a", "cap b 100m")
+}
+
+func TestDerangedAntagonist(t *testing.T) { // P5
+	b := cast(t, nil, Container{ID: "a", Job: "a", Class: Batch})
+	threads := func(n int32) {
+		b.now = b.now.Add(time.Minute)
+		b.note(b.d.Observe(b.now, []Sample{{Ref: b.refs["a"], At: b.now, Usage: 1, Threads: n}}))
+	}
+	threads(8)
+	b.blame("v", map[string]float64{"a": 0.99})
+	threads(20)
+	b.want("cap a 100m")
+	threads(80)
+	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
+	b.now = b.now.Add(30 * time.Minute)
+	if v := b.blame("v", map[string]float64{"a": 0.99}); v.Kind != Observe || !strings.Contains(v.Why, "not tried before") {
+		t.Errorf("half an hour later: %+v", v)
+	}
+}
+
+func TestAntagonistThatEnds(t *testing.T) { // P6
+	b := newBench(t, classic)
+	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.spec("victim", 1.08, 0.1)
+	loop(b, 17, 2, 1)
+	b.want("cap a 10m", "cap of a for v: success", "uncap a", "cap a 10m")
+	b.note(b.d.Forget(b.now, "a"))
+	b.want("cap a 10m", "cap of a for v: success", "uncap a", "cap a 10m", "cap of a for v: gone")
+	if _, ok := b.d.Next(); ok || len(b.d.InForce()) != 0 {
+		t.Error("the cap of a container that ended is still in force")
+	}
+	b.put(Container{ID: "a", Job: "a", Class: BE})
+	if may := b.d.spared(&b.d.all[b.refs["v"]], &b.d.all[b.refs["a"]], true); may != "" {
+		t.Errorf("its successor is spared: %s", may)
+	}
+}
+
+func TestVictimThatEnds(t *testing.T) {
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE})
+	b.blame("v", map[string]float64{"a": 0.5})
+	b.note(b.d.Forget(b.now, "v"))
+	b.want("cap a 10m", "uncap a")
+}
+
+func TestEarlyRelease(t *testing.T) {
+	b := cast(t, nil, Container{ID: "a", Job: "a", Class: Batch})
+	for range 3 {
+		b.minute(map[string]reading{"v": {1, 2}})
+	}
+	b.blame("v", map[string]float64{"a": 0.99})
+	for range 3 {
+		b.minute(map[string]reading{"v": {1, 2}})
+	}
+	b.want("cap a 100m", "cap of a for v: failure", "uncap a")
+}
+
+func TestAdaptiveLevel(t *testing.T) {
+	b := cast(t, nil, Container{ID: "a", Job: "a", Class: Batch})
+	round := func(before, after float64) {
+		for range 3 {
+			b.minute(map[string]reading{"v": {1, before}})
+		}
+		b.blame("v", map[string]float64{"a": 0.99})
+		for range 5 {
+			b.minute(map[string]reading{"v": {1, after}})
+		}
+		b.now = b.now.Add(20 * time.Minute)
+	}
+	round(2, 1)    // more than enough: ease
+	round(2, 1)    // still
+	round(2, 1.15) // just enough: keep
+	round(2, 1.4)  // not enough: tighten
+	round(2, 1)
+	var caps []string
+	for _, line := range b.log {
+		if strings.HasPrefix(line, "cap a") {
+			caps = append(caps, line)
+		}
+	}
+	if want := []string{"cap a 100m", "cap a 200m", "cap a 400m", "cap a 400m", "cap a 200m"}; !slices.Equal(caps, want) {
+		t.Errorf("%q, want %q", caps, want)
+	}
+}
+
+func TestPoolMovesFirst(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after float64
+		want  []string
+	}{
+		{"it helps", 1, []string{"move-pool v", "move-pool of a for v: success", "restore-pool v"}},
+		{"it does not", 2, []string{"move-pool v", "move-pool of a for v: failure", "restore-pool v", "cap a 10m"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, nil)
+			var l3 Domains
+			l3.Add(3)
+			b.put(Container{ID: "v", Job: "victim", Class: LSR, Place: Place{L3: l3}, MovablePool: true})
+			b.put(Container{ID: "a", Job: "a", Class: BE, Place: Place{L3: l3}})
+			b.spec("victim", 1, 0.1)
+			for range 3 {
+				b.minute(map[string]reading{"v": {1, 2}})
+			}
+			b.blame("v", map[string]float64{"a": 0.99})
+			for range 5 {
+				b.minute(map[string]reading{"v": {1, c.after}})
+			}
+			if c.after > 1 {
+				b.blame("v", map[string]float64{"a": 0.99})
+			} else {
+				b.tick(24*time.Minute + 59*time.Second)
+				if len(b.d.InForce()) != 1 {
+					t.Error("a move that helped is undone before its time")
+				}
+				b.tick(time.Second)
+			}
+			b.want(c.want...)
+		})
+	}
+}
+
+func TestEvictionAfterCaps(t *testing.T) {
+	for n, want := range map[int]int{0: 0, 2: 1} {
+		b := cast(t, func(c *Config) { c.EvictAfter = n; c.Mode = Classic }, Container{ID: "a", Job: "a", Class: Batch})
+		for range 4 {
+			b.blame("v", map[string]float64{"a": 0.5})
+			b.tick(10 * time.Minute)
+		}
+		if got := b.count("evict a"); got != want {
+			t.Errorf("EvictAfter %d: %d evictions wished, want %d", n, got, want)
+		}
+	}
+}
+
+func TestFellowVictims(t *testing.T) {
+	b := newBench(t, nil)
+	for _, id := range []string{"v", "w", "x"} {
+		b.put(Container{ID: id, Job: "victim", Class: LS})
+	}
+	b.put(Container{ID: "a", Job: "a", Class: Batch})
+	b.put(Container{ID: "b", Job: "b", Class: Batch})
+	b.spec("victim", 1.8, 0.16)
+	for k, c := range paperCPI {
+		// The victims work longer while they are disturbed: that is no cause.
+		r := reading{1 * c / 1.8, c}
+		b.minute(map[string]reading{"v": r, "w": r, "x": r, "a": {usage: guilty[k]}, "b": {usage: 1}})
+	}
+	if b.count("cap a") != 1 || b.count("cap ") != 1+b.count("cap of") {
+		t.Errorf("want one cap, of a: %q", b.log)
+	}
+}
