@@ -3,4 +3,4 @@ package counter
 // Needs clang 14, llvm-strip and libbpf's headers: Debian 12's packages clang,
 // llvm and libbpf-dev. The output is committed, so that building needs none of it.
 //
-//go:generate go tool bpf2go -target amd64,arm64 -cflags "-O2 -g -mcpu=v3 -Wall -Werror" -no-global-types -type cpu -type pair program bpf/counter.bpf.c
+//go:generate go tool bpf2go -target amd64,arm64 -cflags "-O2 -g -mcpu=v3 -Wall -Werror" -no-global-types -type cpu -type machine -type pair program bpf/counter.bpf.c

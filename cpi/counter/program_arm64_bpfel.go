@@ -16,10 +16,13 @@ import (
 type programCpu struct {
 	_              structs.HostLayout
 	Time           uint64
+	Started        uint64
+	Offset         uint64
+	Owed           uint64
 	On             uint32
 	Bank           uint32
 	Valid          uint32
-	Unused         uint32
+	Running        uint32
 	Trigger        uint64
 	TriggerEnabled uint64
 	QueueStart     uint64
@@ -32,26 +35,28 @@ type programCpu struct {
 		Enabled uint64
 		Running uint64
 	}
-	Machine [2]struct {
-		_      structs.HostLayout
-		Counts struct {
-			_        structs.HostLayout
-			Events   [4]uint64
-			OnCpu    uint64
-			Counted  uint64
-			Wait     uint64
-			Switches uint64
-		}
-		Enabled [4]uint64
-		Running [4]uint64
-		Faults  [8]uint64
-	}
-	Cache [64]struct {
+	Machine [2]programMachine
+	Cache   [64]struct {
 		_          structs.HostLayout
 		Id         uint64
 		Generation uint32
 		Slot       uint32
 	}
+}
+
+type programMachine struct {
+	_      structs.HostLayout
+	Counts struct {
+		_        structs.HostLayout
+		Events   [4]uint64
+		OnCpu    uint64
+		Counted  uint64
+		Wait     uint64
+		Switches uint64
+	}
+	Enabled [4]uint64
+	Running [4]uint64
+	Faults  [8]uint64
 }
 
 type programPair struct {

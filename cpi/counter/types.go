@@ -61,7 +61,7 @@ func (k SourceKind) String() string {
 type Source struct {
 	Kind   SourceKind
 	Name   string // the perf event or the stand-in; empty when absent
-	Reason string // why it is absent, in one sentence; empty otherwise
+	Reason string // why it is absent, or not counted all the time, in one sentence
 	Err    error  // what the kernel said, nil unless absent
 }
 
@@ -142,7 +142,9 @@ type Options struct {
 // Counts are totals of one group, of Other, or of the machine. They only grow.
 type Counts struct {
 	Events [numEvents]uint64
-	// OnCPU is time on CPUs, in nanoseconds.
+	// OnCPU is time on CPUs, in nanoseconds, by the scheduler's own account: it
+	// is what cpu.stat says, without what a hypervisor or the scheduler took.
+	// Where the kernel does not say, it is the time between switches.
 	OnCPU uint64
 	// Counted is the part of OnCPU in which every event that is not absent was
 	// really counting. Events belong to this time: a ratio of two events is
@@ -169,11 +171,12 @@ type Wait struct {
 
 // Faults count, since Open, what was dropped and why. Time is charged all the same.
 type Faults struct {
-	Read     uint64 // an event gave an error, or had been lost with its CPU
+	Read     uint64 // an event gave an error
+	Lost     uint64 // an event had stopped counting: its CPU was away for a moment
 	Reset    uint64 // an event ran backwards: reopened
 	Absurd   uint64 // an event moved further than any CPU can in that time
 	NotRun   uint64 // another user had the counter for a part of the interval
-	Missed   uint64 // the trigger missed cgroup switches: charged to Other
+	Missed   uint64 // the kernel did not run the program at a switch: what cannot be told apart is Other's
 	Depth    uint64 // a cgroup more than 32 levels below the root: charged to Other
 	Waits    uint64 // a wait whose pair did not fit into the table of causes
 	Reopened uint64 // a CPU's events were opened again after it came back

@@ -15,11 +15,13 @@ char LICENSE[] SEC("license") = "GPL";
 #define EVENTS 4
 #define CACHED 64
 #define DEPTH 32
+#define UNKNOWN 0xffffffff
+#define MAX_SKEW (1 << 20) // nanoseconds that two clocks may differ by
 
 enum { OTHER = 0 }; // the slot of everything that is not followed
 
 // Modes of flush().
-enum { READ = 0, START = 1, STOP = 2 };
+enum { READ = 0, START = 1, STOP = 2, CHARGE = 3 };
 
 enum fault { FAULT_READ, FAULT_LOST, FAULT_RESET, FAULT_ABSURD, FAULT_NOT_RUN, FAULT_MISSED, FAULT_DEPTH, FAULT_WAITS, FAULTS };
 
@@ -46,11 +48,16 @@ struct cached {
 };
 
 struct cpu {
-	__u64 time; // of the last reading; 0: the next one is a baseline only
+	__u64 time; // of the last reading, CLOCK_MONOTONIC; 0: the next one is a baseline only
+	// What runs was last charged at `started` of its run queue's task clock, 0
+	// if that is not known; `offset` is the time the clock had left out by then.
+	__u64 started;
+	__u64 offset;
+	__u64 owed; // nanoseconds charged to groups beyond the time there was
 	__u32 on;
 	__u32 bank;  // which of the two sets of rows this CPU adds to
 	__u32 valid; // events that have a baseline
-	__u32 unused;
+	__u32 running; // pid of the task that came last
 	__u64 trigger;         // cgroup switches until the last reading
 	__u64 trigger_enabled; // how long they had been counted then
 	__u64 queue_start;     // the run queue's clock when the window began
@@ -69,6 +76,7 @@ const volatile __u32 slots_per_bank = 1; // rows a CPU and bank
 const volatile bool v1 = false;
 const volatile bool by_cgroup_switches = false;
 const volatile bool by_cause = false;
+
 
 // Raised by userspace after each change of `slots`: what is cached is void.
 volatile __u32 generation = 1;
@@ -224,37 +232,54 @@ static __always_inline bool advance(struct cpu *cpu, struct machine *machine, in
 			counted &= advance(cpu, machine, e, err, &value, elapsed, &delta[e]);                          \
 			machine->enabled[e] += elapsed;                                                                \
 		} else if (time_events & (1u << (e))) {                                                                \
-			delta[e] = elapsed;                                                                            \
 			machine->enabled[e] += elapsed;                                                                \
 			machine->running[e] += elapsed;                                                                \
 		}                                                                                                      \
 	} while (0)
 
-static __always_inline void add(struct counts *to, const __u64 *delta, __u64 elapsed, bool counted, bool switched)
+static __always_inline void add_event(struct counts *to, int e, const __u64 *delta, __u64 on_cpu)
 {
-	to->on_cpu += elapsed;
+	to->events[e] += time_events & (1u << e) ? on_cpu : delta[e];
+}
+
+static __always_inline void add(struct counts *to, const __u64 *delta, __u64 on_cpu, bool counted, bool switched)
+{
+	to->on_cpu += on_cpu;
 	to->switches += switched;
 	if (!counted)
 		return;
-	to->counted += elapsed;
-	to->events[0] += delta[0];
-	to->events[1] += delta[1];
-	to->events[2] += delta[2];
-	to->events[3] += delta[3];
+	to->counted += on_cpu;
+	add_event(to, 0, delta, on_cpu);
+	add_event(to, 1, delta, on_cpu);
+	add_event(to, 2, delta, on_cpu);
+	add_event(to, 3, delta, on_cpu);
 }
 
-// Charges everything since the last reading to one slot.
-static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 slot, __u64 now, bool switched)
+static __always_inline struct counts *row_of(__u32 nr, __u32 bank, __u32 slot)
+{
+	__u32 key = (nr * 2 + bank) * slots_per_bank + slot;
+
+	return bpf_map_lookup_elem(&sums, &key);
+}
+
+// Charges what the events have moved since the last reading, and `run` of the
+// time, to one slot. The rest of the time is Other's: idling, and what the
+// scheduler itself takes between one task and the next.
+//
+// Unless the slot had the CPU for the `whole` time, the events are nobody's.
+static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 slot, __u64 now, __u64 run,
+				   bool whole, bool switched)
 {
 	struct machine *machine = &cpu->machine[bank];
-	__u64 delta[EVENTS] = {}, elapsed = 0;
-	bool counted = true;
+	__u64 delta[EVENTS] = {}, none[EVENTS] = {}, elapsed = 0, rest = 0;
 	struct counts *row;
-	__u32 key;
+	bool counted = whole;
 
 	if (cpu->time == 0) {
 		cpu->valid = 0;
+		cpu->owed = 0;
 		switched = false;
+		run = 0;
 		cpu->time = now;
 	} else if (now > cpu->time) {
 		elapsed = now - cpu->time;
@@ -264,11 +289,47 @@ static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 
 	READ_EVENT(1);
 	READ_EVENT(2);
 	READ_EVENT(3);
-	add(&machine->counts, delta, elapsed, counted, switched);
-	key = (nr * 2 + bank) * slots_per_bank + slot;
-	row = bpf_map_lookup_elem(&sums, &key);
+	if (slot == OTHER || run > elapsed + MAX_SKEW)
+		run = slot == OTHER ? 0 : elapsed;
+	if (run > elapsed) {
+		cpu->owed += run - elapsed;
+	} else {
+		rest = elapsed - run;
+		if (rest >= cpu->owed) {
+			rest -= cpu->owed;
+			cpu->owed = 0;
+		} else {
+			cpu->owed -= rest;
+			rest = 0;
+		}
+	}
+	add(&machine->counts, delta, run + rest, counted, switched);
+	row = row_of(nr, bank, slot);
 	if (row)
-		add(row, delta, elapsed, counted, switched);
+		add(row, delta, slot == OTHER ? rest : run, counted, switched);
+	if (slot != OTHER && rest != 0) {
+		row = row_of(nr, bank, OTHER);
+		if (row)
+			add(row, none, rest, counted, false);
+	}
+}
+
+// How long a task ran since it was last charged, by the scheduler's own account,
+// which leaves out what a hypervisor or interrupts took. A task that leaves is
+// in that account until `accounted`; one that runs on is only as of the last
+// tick, and the clock says the rest.
+static __always_inline __u64 ran(struct cpu *cpu, __u64 now, __u64 accounted, __u64 offset, bool leaves)
+{
+	__u64 known = 0, guess = 0, lost = offset - cpu->offset;
+
+	if (cpu->started != 0 && accounted > cpu->started)
+		known = accounted - cpu->started;
+	if (cpu->started != 0 && leaves)
+		return known;
+	if (cpu->time != 0 && now > cpu->time)
+		guess = now - cpu->time;
+	guess = guess > lost ? guess - lost : 0;
+	return guess > known ? guess : known;
 }
 
 // Says whether cgroup switches since the last reading were other than expected:
@@ -307,7 +368,6 @@ static __always_inline void charge_wait(struct cpu *cpu, __u32 nr, __u32 bank, s
 	struct pair pair = {.victim = victim, .by = by};
 	struct counts *row;
 	__u64 *sum;
-	__u32 key;
 
 	if (cpu->queue_start == 0)
 		cpu->queue_start = clock;
@@ -317,8 +377,7 @@ static __always_inline void charge_wait(struct cpu *cpu, __u32 nr, __u32 bank, s
 		queued = cpu->queue_start;
 	wait = clock - queued;
 	machine->counts.wait += wait;
-	key = (nr * 2 + bank) * slots_per_bank + victim;
-	row = bpf_map_lookup_elem(&sums, &key);
+	row = row_of(nr, bank, victim);
 	if (row)
 		row->wait += wait;
 	if (!by_cause || victim == by || victim == OTHER || prev->pid == 0)
@@ -330,14 +389,37 @@ static __always_inline void charge_wait(struct cpu *cpu, __u32 nr, __u32 bank, s
 		machine->faults[FAULT_WAITS]++;
 }
 
+// Charges the cgroup of prev, which leaves the CPU to next. `seen` says that the
+// program has run at every switch since the last reading.
+static __always_inline void leave(struct cpu *cpu, __u32 nr, __u32 bank, __u32 slot, __u64 now,
+				  struct task_struct *prev, struct task_struct *next, bool seen)
+{
+	struct rq *rq = prev->se.cfs_rq->rq;
+	__u64 offset = rq->clock - rq->clock_task, run = 0;
+
+	if (!seen)
+		run = rq->clock - prev->sched_info.last_arrival;
+	else if (slot != OTHER)
+		run = ran(cpu, now, prev->se.exec_start, offset, true);
+	charge(cpu, nr, bank, slot, now, run, seen, true);
+	cpu->started = next->se.exec_start;
+	cpu->offset = offset;
+}
+
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next, bool with_waits)
 {
+	__u32 nr = bpf_get_smp_processor_id(), bank, slot;
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &nr);
+	struct machine *machine;
 	struct cgroup *from, *to;
 	__u64 from_id, now;
-	struct machine *machine;
-	struct cpu *cpu;
-	__u32 nr, bank, slot;
+	bool seen;
 
+	if (!cpu || !cpu->on)
+		return 0;
+	// Kernels have been seen to leave out the tracepoint at some switches.
+	seen = cpu->running == (__u32)prev->pid || cpu->running == UNKNOWN;
+	cpu->running = next->pid;
 	if (v1) {
 		from = probed_cgroup(prev);
 		to = probed_cgroup(next);
@@ -345,11 +427,7 @@ static __always_inline int on_switch(struct task_struct *prev, struct task_struc
 		from = prev->cgroups->dfl_cgrp;
 		to = next->cgroups->dfl_cgrp;
 	}
-	if (from == to && (!with_waits || next->pid == 0))
-		return 0;
-	nr = bpf_get_smp_processor_id();
-	cpu = bpf_map_lookup_elem(&cpus, &nr);
-	if (!cpu || !cpu->on)
+	if (from == to && seen && (!with_waits || next->pid == 0))
 		return 0;
 	bank = cpu->bank & 1;
 	machine = &cpu->machine[bank];
@@ -366,8 +444,10 @@ static __always_inline int on_switch(struct task_struct *prev, struct task_struc
 		}
 		charge_wait(cpu, nr, bank, prev, next, slot, victim);
 	}
-	if (from != to)
-		charge(cpu, nr, bank, slot, now, true);
+	if (!seen)
+		machine->faults[FAULT_MISSED]++;
+	if (from != to || !seen)
+		leave(cpu, nr, bank, slot, now, prev, next, seen);
 	account_cost(cpu, now);
 	return 0;
 }
@@ -406,43 +486,66 @@ int cgroup_switch(void *ctx)
 		machine->faults[FAULT_MISSED]++;
 		slot = OTHER;
 	}
-	charge(cpu, nr, bank, slot, now, true);
+	leave(cpu, nr, bank, slot, now, task, task->se.cfs_rq->rq->curr, true);
 	account_cost(cpu, now);
 	return 0;
 }
 
-// Run on one CPU by userspace: charges the task that is running there, and
-// leaves the bank that it returns to userspace.
+// Run on one CPU by userspace: charges the task that is running there. READ then
+// leaves the bank that was in use to userspace.
 SEC("raw_tp/sched_switch")
 int flush(__u64 *ctx)
 {
 	__u32 nr = bpf_get_smp_processor_id(), bank, slot;
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &nr);
-	__u64 mode = ctx[0], id, now;
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	__u64 mode = ctx[0], offset, run, now, stopped;
+	bool seen = true;
 	struct machine *machine;
 	struct cgroup *cgroup;
+	struct rq *rq;
 
 	if (!cpu)
-		return -1;
+		return 0;
 	bank = cpu->bank & 1;
 	machine = &cpu->machine[bank];
 	if (mode == START) {
 		cpu->time = 0;
+		cpu->started = 0;
 		cpu->queue_start = 0;
+		cpu->running = UNKNOWN;
 	}
 	if (cpu->on) {
-		cgroup = probed_cgroup((struct task_struct *)bpf_get_current_task());
-		id = BPF_CORE_READ(cgroup, kn, id);
-		slot = slot_of(cpu, machine, cgroup, id);
+		cgroup = probed_cgroup(task);
+		slot = slot_of(cpu, machine, cgroup, BPF_CORE_READ(cgroup, kn, id));
+		rq = BPF_CORE_READ(task, se.cfs_rq, rq);
+		offset = BPF_CORE_READ(rq, clock) - BPF_CORE_READ(rq, clock_task);
+		stopped = BPF_CORE_READ(task, se.exec_start);
 		now = bpf_ktime_get_ns();
-		if (by_cgroup_switches && missed(cpu, now, 0)) {
-			machine->faults[FAULT_MISSED]++;
-			slot = OTHER;
+		run = ran(cpu, now, stopped, offset, false);
+		if (by_cgroup_switches) {
+			seen = !missed(cpu, now, 0);
+			slot = seen ? slot : OTHER;
+		} else {
+			__u32 pid = BPF_CORE_READ(task, pid);
+
+			seen = cpu->running == pid || cpu->running == UNKNOWN;
+			cpu->running = pid;
+			if (!seen)
+				run = BPF_CORE_READ(rq, clock) - BPF_CORE_READ(task, sched_info.last_arrival);
 		}
-		charge(cpu, nr, bank, slot, now, false);
+		if (!seen)
+			machine->faults[FAULT_MISSED]++;
+		charge(cpu, nr, bank, slot, now, run, seen, false);
+		if (!seen)
+			cpu->started = stopped;
+		else if (cpu->started != 0)
+			cpu->started += run;
+		cpu->offset = offset;
 	}
 	if (mode == STOP)
 		cpu->on = 0;
-	cpu->bank = bank ^ 1;
-	return bank;
+	if (mode == READ)
+		cpu->bank = bank ^ 1;
+	return 0;
 }

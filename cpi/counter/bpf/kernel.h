@@ -61,8 +61,12 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 };
 
+struct task_struct;
+
 struct rq {
 	__u64 clock;
+	__u64 clock_task;
+	struct task_struct *curr;
 };
 
 struct cfs_rq {
@@ -70,10 +74,12 @@ struct cfs_rq {
 };
 
 struct sched_entity {
+	__u64 exec_start;
 	struct cfs_rq *cfs_rq;
 };
 
 struct sched_info {
+	unsigned long long last_arrival;
 	unsigned long long last_queued;
 };
 

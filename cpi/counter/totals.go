@@ -1,0 +1,98 @@
+package counter
+
+import "fmt"
+
+// Indexes of the program's faults, in the order of counter.bpf.c.
+const (
+	faultRead = iota
+	faultLost
+	faultReset
+	faultAbsurd
+	faultNotRun
+	faultMissed
+	faultDepth
+	faultWaits
+)
+
+func (c *Counts) add(d *Counts) {
+	for i := range c.Events {
+		c.Events[i] += d.Events[i]
+	}
+	c.OnCPU += d.OnCPU
+	c.Counted += d.Counted
+	c.RunQueueWait += d.RunQueueWait
+	c.Switches += d.Switches
+}
+
+// take adds rows to the totals of their slots and empties them. Most rows are
+// empty: a container runs on few of the CPUs.
+func take(totals, rows []Counts) {
+	for slot := range rows {
+		r := &rows[slot]
+		if r.OnCPU|r.RunQueueWait|r.Switches == 0 {
+			continue
+		}
+		totals[slot].add(r)
+		*r = Counts{}
+	}
+}
+
+// total is everything since Open.
+type total struct {
+	slots            []Counts
+	machine          Counts
+	enabled, running [numEvents]uint64
+	faults           Faults
+	// As they were at the reading before, and the share of the time between the
+	// last two for which an event had a counter.
+	wasEnabled, wasRunning [numEvents]uint64
+	share                  [numEvents]float64
+}
+
+func newTotal(groups int) total {
+	t := total{slots: make([]Counts, groups+1)}
+	for e := range t.share {
+		t.share[e] = 1
+	}
+	return t
+}
+
+// takeMachine adds one CPU's own counts and empties them.
+func (t *total) takeMachine(m *programMachine) {
+	t.machine.add(&Counts{
+		Events: m.Counts.Events, OnCPU: m.Counts.OnCpu, Counted: m.Counts.Counted,
+		RunQueueWait: m.Counts.Wait, Switches: m.Counts.Switches,
+	})
+	for e := range m.Enabled {
+		t.enabled[e] += m.Enabled[e]
+		t.running[e] += m.Running[e]
+	}
+	f := &t.faults
+	for i, to := range [...]*uint64{
+		faultRead: &f.Read, faultLost: &f.Lost, faultReset: &f.Reset, faultAbsurd: &f.Absurd,
+		faultNotRun: &f.NotRun, faultMissed: &f.Missed, faultDepth: &f.Depth, faultWaits: &f.Waits,
+	} {
+		*to += m.Faults[i]
+	}
+	*m = programMachine{}
+}
+
+// fill writes what is not of a group into a reading.
+func (t *total) fill(r *Reading) {
+	r.Other, r.Machine = t.slots[other], t.machine
+	r.Enabled, r.Running, r.Faults = t.enabled, t.running, t.faults
+	for e := range t.share {
+		if enabled := t.enabled[e] - t.wasEnabled[e]; enabled > 0 {
+			t.share[e] = float64(t.running[e]-t.wasRunning[e]) / float64(enabled)
+		}
+	}
+	t.wasEnabled, t.wasRunning = t.enabled, t.running
+}
+
+// turns says whether an event had to share its counter.
+func (t *total) turns(e Event) string {
+	if t.share[e] > 0.99 {
+		return ""
+	}
+	return fmt.Sprintf("had a counter for %.0f %% of the time between the last readings: somebody else, such as a profiler or the NMI watchdog (kernel.nmi_watchdog), uses the unit too", 100*t.share[e])
+}

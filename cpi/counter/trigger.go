@@ -1,0 +1,135 @@
+package counter
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// chooseTrigger says what will run the program, and why.
+func chooseTrigger(k kernel, o Options, cpu int) (Trigger, string, error) {
+	blocked := cgroupSwitchesBlocked(k, o, cpu)
+	switch {
+	case o.Trigger == CgroupSwitches && blocked != "":
+		return 0, "", &UnsupportedError{Feature: "the trigger cgroup-switches (" + blocked + ")", Kernel: release(k)}
+	case o.Trigger == CgroupSwitches:
+		return CgroupSwitches, "as configured", nil
+	case o.Trigger == SchedSwitch:
+		return SchedSwitch, "as configured", nil
+	case blocked != "":
+		return SchedSwitch, blocked, nil
+	}
+	return CgroupSwitches, "switches within one cgroup cost nothing", nil
+}
+
+// cgroupSwitchesBlocked says why the software event cannot be the trigger.
+func cgroupSwitchesBlocked(k kernel, o Options, cpu int) string {
+	if o.V1 {
+		return "cgroup v1: the kernel's event looks at another hierarchy"
+	}
+	if o.Waits != WaitsOff {
+		return "waiting times need every context switch"
+	}
+	fd, err := k.openEvent(triggerAttr(), cpu)
+	if err != nil {
+		return fmt.Sprintf("cgroup-switches cannot be opened (Linux 5.13 has it): %v", err)
+	}
+	_ = unix.Close(fd)
+	if h := hierarchyOf(k, "perf_event"); h != "0" {
+		return "the controller perf_event is in a cgroup v1 hierarchy"
+	}
+	control := filepath.Join(o.Root, "cgroup.subtree_control")
+	text, err := k.readFile(control)
+	if err != nil {
+		return fmt.Sprintf("whether cgroup-switches counts is not known: %v", err)
+	}
+	if strings.TrimSpace(string(text)) == "" {
+		return "cgroup-switches counts nothing before a controller is enabled in " + control
+	}
+	return ""
+}
+
+// hierarchyOf is the number of a controller's hierarchy in /proc/cgroups, whose
+// lines are "name hierarchy cgroups enabled". 0 is cgroup v2; empty: unknown.
+func hierarchyOf(k kernel, controller string) string {
+	text, err := k.readFile("/proc/cgroups")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 4 && f[0] == controller {
+			return f[1]
+		}
+	}
+	return ""
+}
+
+// attachment is what runs the program while counting is enabled.
+type attachment struct {
+	kernel   kernel
+	link     link.Link // sched_switch
+	program  *ebpf.Program
+	counts   *ebpf.Map   // cgroup_switches
+	triggers map[int]int // CPU to descriptor, of cgroup-switches
+}
+
+func attachSchedSwitch(p *ebpf.Program) (*attachment, error) {
+	l, err := link.AttachTracing(link.TracingOptions{Program: p, AttachType: ebpf.AttachTraceRawTp})
+	if err != nil {
+		return nil, fmt.Errorf("attach to sched_switch: %w", err)
+	}
+	return &attachment{link: l}, nil
+}
+
+func attachCgroupSwitches(k kernel, p *ebpf.Program, counts *ebpf.Map) *attachment {
+	return &attachment{kernel: k, program: p, counts: counts, triggers: map[int]int{}}
+}
+
+// addCPU makes the program run on one more CPU. With sched_switch it does already.
+func (a *attachment) addCPU(cpu int) error {
+	if a.link != nil {
+		return nil
+	}
+	a.removeCPU(cpu)
+	fd, err := a.kernel.openEvent(triggerAttr(), cpu)
+	if err != nil {
+		return fmt.Errorf("open cgroup-switches on CPU %d: %w", cpu, err)
+	}
+	a.triggers[cpu] = fd
+	if err := a.counts.Update(uint32(cpu), uint32(fd), ebpf.UpdateAny); err != nil {
+		return fmt.Errorf("keep cgroup-switches of CPU %d: %w", cpu, err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_SET_BPF, a.program.FD()); err != nil {
+		return fmt.Errorf("attach to cgroup-switches of CPU %d: %w", cpu, err)
+	}
+	return nil
+}
+
+func (a *attachment) removeCPU(cpu int) {
+	if fd, ok := a.triggers[cpu]; ok {
+		_ = a.counts.Delete(uint32(cpu)) // gone with the descriptor in any case
+		_ = unix.Close(fd)
+		delete(a.triggers, cpu)
+	}
+}
+
+func (a *attachment) detach() error {
+	if a.link != nil {
+		return a.link.Close()
+	}
+	for cpu := range a.triggers {
+		a.removeCPU(cpu)
+	}
+	return nil
+}
+
+func (a *attachment) descriptors() int {
+	if a.link != nil {
+		return 1
+	}
+	return len(a.triggers)
+}
