@@ -27,8 +27,10 @@ type Options struct {
 	// Notify tells people about a pod; Told has every finding. Neither may wait.
 	Notify func(policy.Notice)
 	Told   func(*Finding)
-	Clock  Clock
-	Log    *slog.Logger
+	// Keep saves what was learned, every KeepEvery and at the end; nil: nobody does.
+	Keep  func(detect.State) error
+	Clock Clock
+	Log   *slog.Logger
 }
 
 // Clock is time as the loop sees it. Nil fields are the real thing; Boot goes on
@@ -70,6 +72,8 @@ type Loop struct {
 	o       Options
 	windows chan *sampler.Window
 	late    atomic.Uint64
+	anchor  time.Time // what Clock.Boot is added to: the detector's clock reads like a wall clock and never jumps
+	kept    time.Time // when Keep was last asked
 
 	mu       sync.Mutex // guards what follows
 	detector *detect.Detector
@@ -91,7 +95,7 @@ func New(o Options) (*Loop, error) {
 		return nil, fmt.Errorf("cpi: %w", err)
 	}
 	return &Loop{
-		o: o, windows: make(chan *sampler.Window, 1), detector: d,
+		anchor: o.Clock.Wall().Add(-o.Clock.Boot()).Round(0).UTC(), o: o, windows: make(chan *sampler.Window, 1), detector: d,
 		subjects: map[detect.Ref]Subject{}, refs: map[string]detect.Ref{}, seen: map[string]bool{},
 	}, nil
 }
@@ -132,7 +136,10 @@ func (l *Loop) With(look func(*detect.Detector)) {
 
 // Run judges windows and keeps deadlines until ctx ends.
 func (l *Loop) Run(ctx context.Context) {
+	l.kept = l.now()
+	defer func() { l.keep(l.kept.Add(KeepEvery)) }()
 	for {
+		l.keep(l.now())
 		var due <-chan time.Time
 		if wait, ok := l.next(); ok {
 			due = l.o.Clock.After(wait)
@@ -148,19 +155,47 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// stampOf is a time on the detector's clock.
-func stampOf(boot time.Duration) time.Time { return time.Unix(0, int64(boot)).UTC() }
+// KeepEvery is how often what was learned is saved: a kill loses no more than that
+// of what takes hours to learn.
+const KeepEvery = 10 * time.Minute
+
+// Restore takes what an earlier daemon learned. It is called before Run; what
+// cannot be true is left out and told.
+func (l *Loop) Restore(s detect.State) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.detector.Restore(l.now(), s)
+}
+
+// keep saves what was learned where it is time.
+func (l *Loop) keep(now time.Time) {
+	if l.o.Keep == nil || now.Sub(l.kept) < KeepEvery {
+		return
+	}
+	l.kept = now
+	l.mu.Lock()
+	learned := l.detector.Save()
+	l.mu.Unlock()
+	if err := l.o.Keep(learned); err != nil {
+		l.o.Log.Warn("what was learned of jobs is not saved; a restart learns it again", "err", err)
+	}
+}
+
+// at is a reading of Clock.Boot on the detector's clock.
+func (l *Loop) at(boot time.Duration) time.Time { return l.anchor.Add(boot) }
+
+func (l *Loop) now() time.Time { return l.at(l.o.Clock.Boot()) }
 
 func (l *Loop) next() (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, ok := l.detector.Next()
-	return max(at.Sub(stampOf(l.o.Clock.Boot())), 0), ok
+	return max(at.Sub(l.now()), 0), ok
 }
 
 func (l *Loop) tick(ctx context.Context) {
 	l.mu.Lock()
-	now := stampOf(l.o.Clock.Boot())
+	now := l.now()
 	orders := l.handle(l.detector.Tick(now), now)
 	l.mu.Unlock()
 	l.carryOut(ctx, orders)
@@ -172,7 +207,7 @@ func (l *Loop) judge(ctx context.Context, w *sampler.Window) {
 	}
 	snapshot := l.o.Snapshot()
 	l.mu.Lock()
-	now := stampOf(w.Boot)
+	now := l.at(w.Boot)
 	orders := l.follow(snapshot, w, now)
 	l.samples = l.samples[:0]
 	for i := range w.Containers {

@@ -133,6 +133,11 @@ func (n *node) play(cfg detect.Config, windows int) *Loop {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.drive(l, windows)
+	return l
+}
+
+func (n *node) drive(l *Loop, windows int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); l.Run(ctx) }()
@@ -143,7 +148,6 @@ func (n *node) play(cfg detect.Config, windows int) *Loop {
 	}
 	cancel()
 	<-done
-	return l
 }
 
 func (n *node) commands() string {
@@ -247,4 +251,35 @@ func TestTakeNeverWaits(t *testing.T) {
 	if l.Late() != 3 || <-l.windows != last {
 		t.Errorf("%d windows were late", l.Late())
 	}
+}
+
+// What was learned in one life is known in the next: the antagonist is found at once.
+func TestWhatWasLearnedOutlivesTheDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+		n.noisy = func(w int) bool { return w > 40 && w%10 >= 4 }
+		var saved []detect.State
+		first, err := New(Options{
+			Detector: config(), Model: "test", Snapshot: n.snapshot, Submit: n.submit, Clock: Clock{Boot: n.boot},
+			Keep: func(s detect.State) error { saved = append(saved, s); return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.drive(first, 35)
+		if len(saved) != 4 {
+			t.Fatalf("saved %d times in 35 minutes and at the end", len(saved))
+		}
+		second, err := New(Options{Detector: config(), Model: "test", Snapshot: n.snapshot, Submit: n.submit, Clock: Clock{Boot: n.boot}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := second.Restore(saved[len(saved)-1]); err != nil {
+			t.Fatal(err)
+		}
+		n.drive(second, 25)
+		if got := n.commands(); !strings.HasPrefix(got, "cap batch-main 10m") {
+			t.Errorf("commands: %s", got)
+		}
+	})
 }

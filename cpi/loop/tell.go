@@ -55,7 +55,7 @@ const maxSuspects = 20
 // handle tells of events and returns what they order.
 func (l *Loop) handle(events []detect.Event, now time.Time) []order {
 	var orders []order
-	wall := l.o.Clock.Wall().Add(-max(stampOf(l.o.Clock.Boot()).Sub(now), 0))
+	wall := l.o.Clock.Wall().Add(-max(l.now().Sub(now), 0))
 	at := func(t time.Time) time.Time { return wall.Add(t.Sub(now)) }
 	for i := range events {
 		e := &events[i]

@@ -98,6 +98,17 @@ func Prepare(dir string) error {
 	return nil
 }
 
+// ours are the files that the daemon keeps in its directory: this package's, and
+// what its other parts have to remember. Each has companions with longer names.
+var ours = []string{fileName, LearnedFile, IncidentsFile, LendingFile}
+
+// Files of others in the state directory.
+const (
+	LearnedFile   = "learned.json"
+	IncidentsFile = "incidents.db"
+	LendingFile   = "lending.json"
+)
+
 // onlyOurs keeps a mistyped path, such as /var/lib, from being closed to
 // everybody else.
 func onlyOurs(dir string) error {
@@ -106,7 +117,8 @@ func onlyOurs(dir string) error {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	for _, e := range entries {
-		if n := e.Name(); n != lockName && !strings.HasPrefix(n, fileName) && !strings.HasPrefix(n, "."+fileName) {
+		n := strings.TrimPrefix(e.Name(), ".")
+		if n != lockName && !slices.ContainsFunc(ours, func(file string) bool { return strings.HasPrefix(n, file) }) {
 			return fmt.Errorf("state directory %s is open to others and holds %q: give quietcore a directory of its own, mode 0700", dir, n)
 		}
 	}
