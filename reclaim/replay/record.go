@@ -16,6 +16,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Row is one pod in one interval.
@@ -57,6 +58,7 @@ func Read(in io.Reader) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	header[0] = strings.TrimPrefix(header[0], "\ufeff") // as spreadsheets write it
 	p := parser{rec: &Record{}, names: map[string]int{}}
 	if p.at, err = place(header); err != nil {
 		return nil, err

@@ -67,6 +67,9 @@ func TestWorkedExample(t *testing.T) {
 	if s.Violations != 2 || s.ViolationRatio != round(2.0/3) || s.MeanReclaimable != 6 || s.Intervals != 4 || s.Evicted != 1 {
 		t.Errorf("summary %+v", s)
 	}
+	if s.Shortfalls != 2 {
+		t.Errorf("%d shortfalls, want 2: nobody is idle", s.Shortfalls)
+	}
 	text2, err := json.Marshal(lines[0])
 	if err != nil || !bytes.Contains(text2, []byte(`"idlePods":[],`)) || !bytes.Contains(text2, []byte(`"evict":[],`)) {
 		t.Errorf("an empty list is not []: %s, %v", text2, err)
@@ -191,7 +194,7 @@ func TestCausality(t *testing.T) {
 
 func TestOrderOfRowsDoesNotMatter(t *testing.T) {
 	sorted := "time,pod,class,request,usage\n0,a,batch,4,1\n0,b,prod,2,1\n60,a,batch,4,1\n60,b,prod,2,1\n"
-	byPod := "time,pod,class,request,usage\n0,a,batch,4,1\n60,a,batch,4,1\n0,b,prod,2,1\n60,b,prod,2,1\n"
+	byPod := "\ufefftime,pod,class,request,usage\n0,a,batch,4,1\n60,a,batch,4,1\n0,b,prod,2,1\n60,b,prod,2,1\n"
 	a, _ := play(t, sorted, Options{Capacity: 8, Config: reclaim.Default()})
 	b, _ := play(t, byPod, Options{Capacity: 8, Config: reclaim.Default()})
 	if fmt.Sprint(a) != fmt.Sprint(b) {

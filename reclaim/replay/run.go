@@ -43,6 +43,11 @@ type Summary struct {
 	// capacity less what was reclaimable; the ratio is to those that have a next.
 	Violations     int     `json:"violations"`
 	ViolationRatio float64 `json:"violationRatio"`
+	// Shortfalls leave out what idle pods requested and do not use: that is promised
+	// twice, and used once. They are the intervals whose next one's production used
+	// more than the capacity less what was taken from production.
+	Shortfalls     int     `json:"shortfalls"`
+	ShortfallRatio float64 `json:"shortfallRatio"`
 	Evicted        int     `json:"evicted"`
 }
 
@@ -58,7 +63,7 @@ func Run(rec *Record, o Options, emit func(Line) error) (Summary, error) {
 	if err != nil {
 		return s, err
 	}
-	left := math.Inf(1) // what production may use in the next interval
+	left, free := math.Inf(1), math.Inf(1) // what production may use in the next interval
 	var report reclaim.Report
 	var last time.Time
 	for i := 0; i < len(rec.Rows); {
@@ -80,7 +85,11 @@ func Run(rec *Record, o Options, emit func(Line) error) (Summary, error) {
 		if line.ProdUsage > left+1e-9 {
 			s.Violations++
 		}
+		if line.ProdUsage > free+1e-9 {
+			s.Shortfalls++
+		}
 		left = o.Capacity - line.Reclaimable
+		free = left + line.Unutilised
 		s.Intervals++
 		s.MeanReclaimable += line.Reclaimable
 		s.Evicted += len(line.Evict)
@@ -91,6 +100,7 @@ func Run(rec *Record, o Options, emit func(Line) error) (Summary, error) {
 	}
 	s.MeanReclaimable = round(s.MeanReclaimable / float64(max(s.Intervals, 1)))
 	s.ViolationRatio = round(float64(s.Violations) / float64(max(s.Intervals-1, 1)))
+	s.ShortfallRatio = round(float64(s.Shortfalls) / float64(max(s.Intervals-1, 1)))
 	return s, nil
 }
 
