@@ -52,7 +52,14 @@ type Options struct {
 	// OnLabels is told the Node's labels below node.koordinator.sh/ when they are
 	// first seen and when they change. Nil: the Node is not followed.
 	OnLabels func(context.Context, map[string]string)
+	// OnLent is told what the Node says of lent CPUs at every change of the Node, and
+	// of the zero value when it is gone. OnBatch is told that Batch says something
+	// new. Neither may wait. Nil: not told.
+	OnLent  func(LentNode)
+	OnBatch func()
 }
+
+func (o *Options) followsNode() bool { return o.OnLabels != nil || o.OnLent != nil }
 
 // Client follows one node's objects and writes Events. Its methods may be called
 // from any goroutine; Run at most once.
@@ -125,12 +132,13 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{o: o, health: newHealth(&o), backoff: defaultBackoff(), after: time.After, qps: requestsPerSecond}
 	c.pods = newPods(o.Node, o.OnFacts)
-	c.node = &node{name: o.Node, take: o.OnLabels, health: c.health}
+	c.pods.batch.changed = o.OnBatch
+	c.node = &node{name: o.Node, take: o.OnLabels, lent: o.OnLent, health: c.health}
 	c.queue = newQueue(o.Node, o.Now, func() { o.Report(partEvents, resultDropped) })
 	if o.OnFacts != nil {
 		c.health.expect(partPods)
 	}
-	if o.OnLabels != nil {
+	if o.followsNode() {
 		c.health.expect(partNode)
 	}
 	return c, nil
@@ -177,7 +185,7 @@ func (c *Client) Run(ctx context.Context) {
 	if c.o.OnFacts != nil {
 		parts.Go(func() { c.follow(ctx, c.podFeed(), &podStore{pods: c.pods, ctx: ctx}) })
 	}
-	if c.o.OnLabels != nil {
+	if c.o.followsNode() {
 		parts.Go(func() { c.follow(ctx, c.nodeFeed(), &nodeStore{node: c.node, ctx: ctx}) })
 	}
 	parts.Go(func() { c.sendEvents(ctx) })

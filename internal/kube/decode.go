@@ -22,6 +22,7 @@ type object struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta // name, UID, version; of a Node also the labels that are read
 	pod               *podInfo
+	lent              LentNode // of a Node
 }
 
 // podInfo is what is known of a pod.
@@ -31,6 +32,8 @@ type podInfo struct {
 	alias string
 	// over says that nothing of the pod runs any more, nor will.
 	over bool
+	// batch is what it requests of lent CPUs.
+	batch batchRequest
 }
 
 // DeepCopyObject makes object a runtime.Object.
@@ -79,7 +82,9 @@ func slimNode(raw []byte) (object, error) {
 			o.Labels[k] = v
 		}
 	}
-	return o, nil
+	var err error
+	o.lent, err = lentOf(raw, &n.Metadata)
+	return o, err
 }
 
 func slimPod(raw []byte) (object, error) {

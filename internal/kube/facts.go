@@ -23,15 +23,17 @@ const maxMilli = 1 << 40
 // infoOf is what is kept of a pod. It may change the pod.
 func infoOf(pod *corev1.Pod) podInfo {
 	settle(pod)
+	lent := batchOf(pod)
 	return podInfo{
 		facts: policy.PodFacts{
 			UID:        string(pod.UID),
 			Resources:  resourcesOf(pod),
 			Owner:      ownerOf(pod),
-			BatchMilli: batchOf(pod),
+			BatchMilli: lent,
 		},
 		alias: staticUID(pod),
 		over:  pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+		batch: requestOf(pod, lent),
 	}
 }
 

@@ -14,6 +14,7 @@ type node struct {
 	take   func(context.Context, map[string]string)
 	health *health
 	labels map[string]string // last told; nil: never seen
+	lent   func(LentNode)    // nil: nobody asks
 	uid    atomic.Pointer[types.UID]
 }
 
@@ -23,6 +24,12 @@ func (n *node) put(ctx context.Context, o *object) {
 	}
 	n.health.set(n.key(), nil)
 	n.uid.Store(&o.UID)
+	if n.lent != nil {
+		n.lent(o.lent)
+	}
+	if n.take == nil {
+		return
+	}
 	if n.labels != nil && maps.Equal(n.labels, o.Labels) {
 		return
 	}
@@ -35,6 +42,9 @@ func (n *node) put(ctx context.Context, o *object) {
 func (n *node) gone() {
 	n.health.report(partNode, resultNotFound)
 	n.health.set(n.key(), errNoSuchNode)
+	if n.lent != nil {
+		n.lent(LentNode{})
+	}
 }
 
 // key keeps "the Node is there" apart from "it can be asked for".

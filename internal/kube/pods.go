@@ -17,6 +17,7 @@ type pods struct {
 
 	held    map[string]podInfo // by the API server's UID
 	aliases map[string]string  // alias -> the API server's UID of who holds it
+	batch   batchPods
 }
 
 func newPods(node string, take func(context.Context, policy.PodFacts)) *pods {
@@ -53,6 +54,7 @@ func (p *pods) put(ctx context.Context, o *object) {
 	}
 	p.unalias(uid, p.aliases[uid]) // a real pod goes before a claim to be it
 	p.held[uid] = info
+	p.batch.put(uid, &info)
 	p.publish(info.facts)
 	if info.alias == "" || !p.claim(info.alias, uid) {
 		p.take(ctx, info.facts)
@@ -92,6 +94,7 @@ func (p *pods) drop(uid string) {
 		return
 	}
 	delete(p.held, uid)
+	p.batch.drop(uid)
 	p.byUID.Delete(uid)
 	if info.alias == "" || p.aliases[info.alias] != uid {
 		return
@@ -131,5 +134,6 @@ func (s *podStore) Replace(list []any, _ string) error {
 	for _, o := range list {
 		s.put(s.ctx, o.(*object))
 	}
+	s.batch.all()
 	return nil
 }

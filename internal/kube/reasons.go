@@ -22,6 +22,8 @@ func kindOf(reason string) kind {
 		return kind{corev1.EventTypeWarning, "Place"}
 	case "CPUInterference", "CPUCapped", "BestEffortMoved", "CPUEvictionWished":
 		return kind{corev1.EventTypeWarning, "Protect"}
+	case "BatchEvicted", "BatchEvictionBlocked":
+		return kind{corev1.EventTypeWarning, "Reclaim"}
 	case "CPUCapLifted":
 		return kind{corev1.EventTypeNormal, "Protect"}
 	case "CapExemptionIgnored", "ResourceStatusIgnored", "UnknownNodeLabel":
