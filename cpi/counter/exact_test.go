@@ -3,6 +3,8 @@ package counter
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -16,6 +18,46 @@ func TestExact(t *testing.T) {
 			exact(t, h, c)
 		})
 	}
+}
+
+// The kernel's event counts only below a cgroup that has controllers enabled.
+func TestExactByCgroupSwitches(t *testing.T) {
+	h := v2(t)
+	enableController(t, h)
+	c := openHere(t, h, Options{})
+	if s := c.Status(); s.Trigger != CgroupSwitches {
+		t.Fatalf("the trigger is %v (%s)", s.Trigger, s.TriggerReason)
+	}
+	exact(t, h, c)
+}
+
+// enableController enables one controller that v2 has, for the time of the test.
+func enableController(t testing.TB, h *hierarchy) {
+	t.Helper()
+	file := filepath.Join(h.root, "cgroup.subtree_control")
+	enabled, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(strings.TrimSpace(string(enabled))) > 0 {
+		return
+	}
+	text, err := os.ReadFile(filepath.Join(h.root, "cgroup.controllers"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := strings.Fields(string(text))
+	if len(names) == 0 {
+		t.Skip("cgroup v2 has no controllers here, so cgroup-switches counts nothing")
+	}
+	if err := os.WriteFile(file, []byte("+"+names[0]), 0); err != nil {
+		t.Skipf("cgroup v2 cannot have controllers here, so cgroup-switches counts nothing: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(file, []byte("-"+names[0]), 0); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func exact(t *testing.T, h *hierarchy, c *Counter) {
@@ -112,15 +154,14 @@ func compare(t *testing.T, h *hierarchy, c *Counter, work string, n int, below s
 func switches(t *testing.T, h *hierarchy, c *Counter) {
 	t.Helper()
 	const rounds = 20000
+	paths := [2]string{h.make("echo0"), h.make("echo1")}
 	there, fromThere := pipe(t)
 	back, fromBack := pipe(t)
 	helpers := [2]*helper{
 		startHelper(t, "echo", []*os.File{back, fromThere}, "FIRST=1"),
 		startHelper(t, "echo", []*os.File{there, fromBack}),
 	}
-	var paths [2]string
 	for i, helper := range helpers {
-		paths[i] = h.make(fmt.Sprintf("echo%d", i))
 		h.place(paths[i], helper)
 		if err := c.Follow(fmt.Sprint(i), paths[i]); err != nil {
 			t.Fatal(err)

@@ -1,0 +1,413 @@
+package counter
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMachineIsAllCPUs(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{})
+	helper := startHelper(t, "spin", nil)
+	before := read(t, c)
+	helper.do(100)
+	after := read(t, c)
+	wall := time.Duration(after.CPUs) * (after.At - before.At)
+	got := time.Duration(after.Machine.OnCPU - before.Machine.OnCPU)
+	if off := (got - wall).Abs(); off > wall/200+time.Duration(after.CPUs)*(before.Took+after.Took)+time.Millisecond {
+		t.Errorf("the machine had %v on %d CPUs in %v", got, after.CPUs, after.At-before.At)
+	}
+}
+
+// Page faults that the program finds are those that the kernel counts for the
+// machine and for the process.
+func TestStandIns(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{StandIns: map[Event]StandIn{Cycles: CPUClock, Instructions: PageFaults, RefCycles: OnCPUNanoseconds}})
+	for event, want := range map[Event]Source{
+		Cycles:       {Kind: Declared, Name: "cpu-clock"},
+		Instructions: {Kind: Declared, Name: "page-faults"},
+		RefCycles:    {Kind: Declared, Name: "on-cpu-nanoseconds"},
+	} {
+		if got := c.Status().Sources[event]; got != want {
+			t.Errorf("%v: %+v, want %+v", event, got, want)
+		}
+	}
+	path := h.make("faults")
+	helper := startHelper(t, "fault", nil)
+	h.place(path, helper)
+	if err := c.Follow("faults", path); err != nil {
+		t.Fatal(err)
+	}
+	faults := func(n int) int {
+		got, err := strconv.Atoi(helper.do(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	known := faults(1)
+	for try := 1; ; try++ {
+		outer := machineFaults(t)
+		before := read(t, c)
+		inner := machineFaults(t)
+		now := faults(20000)
+		want := now - known
+		known = now
+		inner = machineFaults(t) - inner
+		after := read(t, c)
+		outer = machineFaults(t) - outer
+		missed := after.Faults.Missed - before.Faults.Missed
+		g, b := of(t, after, "faults"), of(t, before, "faults")
+		if missed > 0 && try < attempts {
+			continue // what is seen then is right, but not all
+		}
+		got := int(g.Events[Instructions] - b.Events[Instructions])
+		t.Logf("%d faults, the process says %d; machine %d to %d; %d switches missed", got, want, inner, outer, missed)
+		if got > want+want/100+10 || missed == 0 && got < want-10 {
+			t.Errorf("%d page faults of %d were counted", got, want)
+		}
+		machine := int(after.Machine.Events[Instructions] - before.Machine.Events[Instructions])
+		if machine > outer || missed == 0 && machine < inner {
+			t.Errorf("the machine had %d page faults, the kernel says %d to %d", machine, inner, outer)
+		}
+		if g.Events[RefCycles] != g.Counted {
+			t.Errorf("%d nanoseconds stand for reference cycles, %d were counted", g.Events[RefCycles], g.Counted)
+		}
+		clock, on := float64(g.Events[Cycles]-b.Events[Cycles]), float64(g.Counted-b.Counted)
+		if missed == 0 && (clock < on*0.95 || clock > on*1.5+1e7) {
+			t.Errorf("the CPU clock moved %.0f ns in %.0f ns", clock, on)
+		}
+		if after.Enabled[LLCMisses] != 0 || after.Running[LLCMisses] != 0 {
+			t.Errorf("an absent event was on for %d and ran for %d ns", after.Enabled[LLCMisses], after.Running[LLCMisses])
+		}
+		return
+	}
+}
+
+// machineFaults is the kernel's own count of page faults since boot.
+func machineFaults(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/vmstat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) == 2 && f[0] == "pgfault" {
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatal("no pgfault in /proc/vmstat")
+	return 0
+}
+
+func TestWindows(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{})
+	path := h.make("window")
+	helper := startHelper(t, "spin", nil)
+	h.place(path, helper)
+	if err := c.Follow("w", path); err != nil {
+		t.Fatal(err)
+	}
+	helper.do(20)
+	if err := c.Disable(); err != nil {
+		t.Fatal(err)
+	}
+	before, runs := read(t, c), c.Status().Runs
+	if got := of(t, before, "w").OnCPU; got < uint64(15*time.Millisecond) {
+		t.Errorf("%v were counted in the window, 20 ms were used", time.Duration(got))
+	}
+	helper.do(20)
+	between := read(t, c)
+	if between.Machine != before.Machine || of(t, between, "w") != of(t, before, "w") || c.Status().Runs != runs {
+		t.Errorf("counted outside of a window: %+v, then %+v; %d runs, then %d", before.Machine, between.Machine, runs, c.Status().Runs)
+	}
+	used := h.used(path)
+	if err := c.Enable(); err != nil {
+		t.Fatal(err)
+	}
+	helper.do(20)
+	after := read(t, c)
+	got, want := time.Duration(of(t, after, "w").OnCPU-of(t, between, "w").OnCPU), h.used(path)-used
+	if got > want+want/100 {
+		t.Errorf("%v in the second window, the kernel says %v", got, want)
+	}
+	if c.Status().Runs == runs {
+		t.Error("nothing ran in the second window")
+	}
+	if err := errors.Join(c.Enable(), c.Disable(), c.Disable()); err != nil {
+		t.Errorf("twice: %v", err)
+	}
+}
+
+func TestThousandsOfCgroups(t *testing.T) {
+	h := v2(t)
+	const n = 5000
+	c := openHere(t, h, Options{MaxGroups: n})
+	if err := c.Disable(); err != nil {
+		t.Fatal(err)
+	}
+	paths := make([]string, n+1)
+	for i := range paths {
+		paths[i] = h.make(fmt.Sprintf("many%d", i))
+	}
+	for i, path := range paths[:n] {
+		if err := c.Follow(fmt.Sprintf("many%04d", i), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var full *FullError
+	if err := c.Follow("one too many", paths[n]); !errors.As(err, &full) || full.MaxGroups != n {
+		t.Errorf("following %d of %d: %v", n+1, n, err)
+	}
+	if err := c.Enable(); err != nil {
+		t.Fatal(err)
+	}
+	helper := startHelper(t, "spin", nil)
+	h.place(paths[n-1], helper)
+	helper.do(20)
+	r := read(t, c)
+	for _, g := range r.Groups {
+		if used := g.OnCPU >= uint64(10*time.Millisecond); used != (g.ID == "many4999") {
+			t.Errorf("%s used %v", g.ID, time.Duration(g.OnCPU))
+		}
+	}
+	c.Forget("many0000")
+	if err := c.Follow("in its place", paths[n]); err != nil {
+		t.Errorf("a slot was given back: %v", err)
+	}
+	h.place(paths[n], helper)
+	helper.do(20)
+	r = read(t, c)
+	if got := of(t, r, "in its place").OnCPU; got < uint64(10*time.Millisecond) {
+		t.Errorf("20 ms were used, %v counted", time.Duration(got))
+	}
+}
+
+// A container is counted for itself, and its pod for the rest.
+func TestDeepestGroup(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{})
+	pod, inner := h.make("pod"), h.make("pod/container")
+	helper := startHelper(t, "spin", nil)
+	h.place(inner, helper)
+	for id, path := range map[string]string{"pod": pod, "container": inner} {
+		if err := c.Follow(id, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	helper.do(20)
+	before := read(t, c)
+	if pod, inner := of(t, before, "pod"), of(t, before, "container"); pod.OnCPU != 0 || inner.OnCPU < uint64(10*time.Millisecond) {
+		t.Errorf("the pod itself had %d ns, the container %d", pod.OnCPU, inner.OnCPU)
+	}
+	c.Forget("container")
+	helper.do(20)
+	after := read(t, c)
+	if got := of(t, after, "pod").OnCPU; got < uint64(10*time.Millisecond) {
+		t.Errorf("the pod had %d ns without a container", got)
+	}
+	if after.Other.OnCPU < before.Other.OnCPU+of(t, before, "container").OnCPU {
+		t.Error("what a forgotten container did is lost")
+	}
+}
+
+// What is removed does nothing any more, and a new cgroup of the same name is new.
+func TestCgroupComesBack(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{})
+	path := h.make("again")
+	follow := func(id string) uint64 {
+		t.Helper()
+		helper := startHelper(t, "spin", nil)
+		h.place(path, helper)
+		if err := c.Follow(id, path); err != nil {
+			t.Fatal(err)
+		}
+		helper.do(20)
+		helper.stop()
+		return of(t, read(t, c), id).OnCPU
+	}
+	first := follow("first")
+	if first < uint64(10*time.Millisecond) {
+		t.Fatalf("20 ms were used, %d ns counted", first)
+	}
+	remove(t, filepath.Join(h.root, path))
+	if err := c.Follow("gone", path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("following what is gone: %v", err)
+	}
+	h.make("again")
+	second := follow("second")
+	r := read(t, c)
+	if got := of(t, r, "first").OnCPU; got != first {
+		t.Errorf("a removed cgroup went on from %d to %d ns", first, got)
+	}
+	// The same directory, and so the same inode, as another container.
+	if err := c.Follow("third", path); err == nil {
+		t.Error("one cgroup was followed twice")
+	}
+	c.Forget("second")
+	if err := c.Follow("third", path); err != nil {
+		t.Fatal(err)
+	}
+	r = read(t, c)
+	if got := of(t, r, "third").OnCPU; got >= second {
+		t.Errorf("a new container began with %d ns", got)
+	}
+	// A container that is started anew under its id keeps its totals.
+	h.make("other")
+	if err := c.Follow("first", "/"+filepath.Join(filepath.Dir(strings.TrimPrefix(path, "/")), "other")); err != nil {
+		t.Fatal(err)
+	}
+	if got := of(t, read(t, c), "first").OnCPU; got != first {
+		t.Errorf("a container that moved went from %d to %d ns", first, got)
+	}
+}
+
+func TestFollowRefuses(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{})
+	for path, want := range map[string]string{
+		"/":                  "root cgroup",
+		"/../..":             "root cgroup",
+		"/../no/such/cgroup": "no such file",
+		"/cgroup.procs":      "not a directory",
+	} {
+		if err := c.Follow("x", path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Follow("x", h.make("late")); !errors.Is(err, errClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	if err := errors.Join(c.Close()); err != nil {
+		t.Errorf("closed twice: %v", err)
+	}
+	for name, err := range map[string]error{"Read": c.Read(new(Reading)), "Enable": c.Enable(), "Disable": c.Disable()} {
+		if !errors.Is(err, errClosed) {
+			t.Errorf("%s after Close: %v", name, err)
+		}
+	}
+	c.Forget("x")
+	_ = c.Status()
+}
+
+// Two containers on one CPU wait for each other, as the kernel says.
+func TestWaits(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{Waits: WaitsByCause})
+	if got := c.Status().Trigger; got != SchedSwitch {
+		t.Errorf("the trigger is %v", got)
+	}
+	var set unix.CPUSet
+	set.Set(0)
+	var helpers [2]*helper
+	for i := range helpers {
+		path := h.make(fmt.Sprintf("wait%d", i))
+		helpers[i] = startHelper(t, "spin", nil)
+		h.place(path, helpers[i])
+		pinThreads(t, helpers[i], &set)
+		if err := c.Follow(fmt.Sprint(i), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for try := 1; ; try++ {
+		before := read(t, c)
+		var want [2]uint64
+		for i := range helpers {
+			want[i] = delayed(t, helpers[i])
+		}
+		helpers[0].tell(150)
+		helpers[1].tell(150)
+		helpers[0].answer()
+		helpers[1].answer()
+		for i := range helpers {
+			want[i] = delayed(t, helpers[i]) - want[i]
+		}
+		after := read(t, c)
+		missed := after.Faults.Missed - before.Faults.Missed
+		good := true
+		for i := range helpers {
+			id := fmt.Sprint(i)
+			got := of(t, after, id).RunQueueWait - of(t, before, id).RunQueueWait
+			t.Logf("%s waited %v, the kernel says %v; %d switches missed", id, time.Duration(got), time.Duration(want[i]), missed)
+			if off := time.Duration(got - want[i]).Abs(); off > time.Duration(want[i])/200+time.Millisecond {
+				good = false
+			}
+			if waited(after, id, fmt.Sprint(1-i)) < uint64(50*time.Millisecond) {
+				t.Errorf("%s did not wait for its neighbour: %+v", id, after.Waits)
+			}
+		}
+		if good || missed > 0 && try == attempts {
+			return
+		}
+		if missed == 0 {
+			t.Fatal("waits differ from the kernel's")
+		}
+	}
+}
+
+func waited(r *Reading, victim, by string) uint64 {
+	for _, w := range r.Waits {
+		if w.Victim == victim && w.By == by {
+			return w.Nanoseconds
+		}
+	}
+	return 0
+}
+
+func threads(t *testing.T, h *helper) []string {
+	t.Helper()
+	dirs, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", h.cmd.Process.Pid))
+	if err != nil || len(dirs) == 0 {
+		t.Fatalf("threads of %d: %v, %v", h.cmd.Process.Pid, dirs, err)
+	}
+	return dirs
+}
+
+func pinThreads(t *testing.T, h *helper, set *unix.CPUSet) {
+	t.Helper()
+	for _, dir := range threads(t, h) {
+		tid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.SchedSetaffinity(tid, set); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// delayed is how long a helper's threads have waited: the second number of schedstat.
+func delayed(t *testing.T, h *helper) uint64 {
+	t.Helper()
+	var sum uint64
+	for _, dir := range threads(t, h) {
+		text, err := os.ReadFile(filepath.Join(dir, "schedstat"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := strconv.ParseUint(strings.Fields(string(text))[1], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += n
+	}
+	return sum
+}
