@@ -56,6 +56,8 @@ type Config struct {
 	MinTaskSamples int           // ... with that many samples each
 	AgeWeight      float64       // of yesterday's samples
 	RespecEvery    time.Duration
+	// GivenSpecs alone judge; nothing is learned.
+	GivenSpecs bool
 
 	// Enforce says that commands are carried out. Without it a verdict is only
 	// told, and nothing is verified.

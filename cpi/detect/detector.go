@@ -439,8 +439,8 @@ func (d *Detector) add(s *Sample) {
 // interference that is looked for must not become what is normal; but a job that
 // has been different for an hour on end has changed.
 func (d *Detector) learns(c *container, at int64, anomalous bool) bool {
-	if d.cfg.Mode == Classic {
-		return true
+	if d.cfg.Mode == Classic || d.cfg.GivenSpecs {
+		return !d.cfg.GivenSpecs
 	}
 	return c.capped == 0 && (!anomalous || at-c.bad > int64(d.cfg.History))
 }
