@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -79,7 +80,7 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 		p.Runs = runsOf(s.w.all())
 		if len(p.Runs) > 0 {
 			for _, percent := range points {
-				p.Points = append(p.Points, Point{percent, s.w.percentile(percent)})
+				p.Points = append(p.Points, Point{percent, short(s.w.percentile(percent))})
 			}
 		}
 		c.Pods = append(c.Pods, p)
@@ -87,6 +88,13 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 	slices.SortFunc(c.Pods, func(a, b PodCheckpoint) int { return strings.Compare(a.ID, b.ID) })
 	slices.SortFunc(c.Known, func(a, b Trusted) int { return strings.Compare(a.ID, b.ID) })
 	return c
+}
+
+// short is the number with the fewest digits that is the same single-precision
+// number, as which windows keep it.
+func short(v float64) float64 {
+	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', -1, 32), 64)
+	return v
 }
 
 // Encode writes a checkpoint as JSON.

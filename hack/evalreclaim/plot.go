@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"image/color"
 	"os"
 	"path/filepath"
@@ -27,20 +26,23 @@ func colours() []color.Color {
 // plots draws what the tables say.
 func plots(sets []set, idle []idleRow, scores map[string][]*score) error {
 	for _, one := range []struct {
-		name string
-		draw func() (*plot.Plot, error)
+		name   string
+		draw   func() (*plot.Plot, error)
+		legend vg.Length
 	}{
-		{"oversubscription-idle.svg", func() (*plot.Plot, error) { return idlePlot(idle) }},
-		{"oversubscription-predictors.svg", func() (*plot.Plot, error) { return predictorPlot(sets, scores) }},
-		{"oversubscription-week.svg", func() (*plot.Plot, error) { return weekPlot(sets[0]) }},
+		{"oversubscription-idle.svg", func() (*plot.Plot, error) { return idlePlot(idle) }, 10},
+		{"oversubscription-predictors.svg", func() (*plot.Plot, error) { return predictorPlot(sets, scores) }, 330},
+		{"oversubscription-week.svg", func() (*plot.Plot, error) { return weekPlot(sets[0]) }, 10},
 	} {
 		p, err := one.draw()
 		if err != nil {
 			return err
 		}
 		p.BackgroundColor = color.White
-		canvas := vgsvg.New(18*vg.Centimeter, 9*vg.Centimeter)
-		p.Draw(draw.New(canvas))
+		// Texts grow to the right, into room that is free, whatever the reader's font.
+		p.Legend.Left, p.Legend.Top, p.Legend.XOffs = true, true, one.legend
+		canvas := vgsvg.New(24*vg.Centimeter, 10*vg.Centimeter)
+		p.Draw(draw.Crop(draw.New(canvas), 10, -40, 5, -10)) // labels reach over the edge
 		var text bytes.Buffer
 		if _, err := canvas.WriteTo(&text); err != nil {
 			return err
@@ -55,9 +57,8 @@ func plots(sets []set, idle []idleRow, scores map[string][]*score) error {
 // idlePlot shows two bars a rule and trace: the idle share and its flips.
 func idlePlot(rows []idleRow) (*plot.Plot, error) {
 	p := plot.New()
-	p.Title.Text = "Idle VM-days by rule (threshold 10 % of the size, window a day)"
 	p.Y.Label.Text = "percent"
-	p.Y.Min, p.Y.Max = 0, 100
+	p.Y.Min, p.Y.Max = 0, 120 // room for the legend
 	var names []string
 	var share, cores, flips plotter.Values
 	for _, r := range rows {
@@ -76,16 +77,14 @@ func idlePlot(rows []idleRow) (*plot.Plot, error) {
 		p.Add(bars)
 		p.Legend.Add(v.label, bars)
 	}
-	p.Legend.Top = true
-	p.Legend.YOffs = 14
 	p.NominalX(names...)
+	p.X.Tick.Label.Font.Size = 9
 	return p, nil
 }
 
 // predictorPlot shows what each predictor saves and how often it was wrong.
 func predictorPlot(sets []set, scores map[string][]*score) (*plot.Plot, error) {
 	p := plot.New()
-	p.Title.Text = "Predictors: saving against violations within an hour (ringed: the default)"
 	p.X.Label.Text = "intervals whose next hour exceeded the expectation, percent"
 	p.Y.Label.Text = "saving, percent"
 	p.Y.Min, p.Y.Max, p.X.Min = 0, 100, -0.1
@@ -115,7 +114,6 @@ func predictorPlot(sets []set, scores map[string][]*score) (*plot.Plot, error) {
 			}
 		}
 	}
-	p.Legend.Top = true
 	return p, nil
 }
 
@@ -123,7 +121,6 @@ func predictorPlot(sets []set, scores map[string][]*score) (*plot.Plot, error) {
 func weekPlot(s set) (*plot.Plot, error) {
 	h := s.hosts[0]
 	p := plot.New()
-	p.Title.Text = fmt.Sprintf("%s, %s with %.0f cores, second week: what is used and what %s expects", s.name, h.name, h.limit(), reclaim.DefaultPredictor)
 	p.X.Label.Text, p.Y.Label.Text = "day", "CPUs"
 	p.Y.Min, p.Y.Max = 0, h.limit()
 	spec, err := reclaim.ParsePredictor(reclaim.DefaultPredictor)
@@ -155,6 +152,5 @@ func weekPlot(s set) (*plot.Plot, error) {
 		p.Add(line)
 		p.Legend.Add(v.label, line)
 	}
-	p.Legend.Top = true
 	return p, nil
 }
