@@ -1,0 +1,97 @@
+package lend
+
+import (
+	"fmt"
+
+	"github.com/quietcore/quietcore/internal/kube"
+)
+
+// The resources that lent CPUs have in the API.
+const (
+	own = iota
+	koordinator
+	resources
+)
+
+func resourceName(i int) string {
+	return [resources]string{own: kube.BatchResource, koordinator: kube.KoordinatorResource}[i]
+}
+
+// absent is the amount of a resource that is not in the Node's status.
+const absent = kube.Absent
+
+// amounts are thousandths of a CPU by resource.
+type amounts [resources]int64
+
+func none() amounts { return amounts{absent, absent} }
+
+// maxMilli bounds an offer so that sums stay numbers: a thousand million CPUs.
+const maxMilli = 1 << 40
+
+// demand is what bound pods request.
+type demand struct {
+	bound amounts // by resource, as kubelet counts it when it admits pods
+	lent  int64   // of all pods, whatever they request by
+}
+
+func demandOf(pods []kube.BatchPod) demand {
+	var d demand
+	for _, p := range pods {
+		d.bound[own] += max(p.Own, 0)
+		d.bound[koordinator] += max(p.Koordinator, 0)
+		d.lent += max(p.Milli, p.Own, p.Koordinator, 0)
+	}
+	return d
+}
+
+// free is what of an offer nobody was promised.
+func (d *demand) free(offer int64) int64 { return max(0, min(offer, maxMilli)-d.lent) }
+
+// step is how the published amounts go on from what they were.
+type step struct {
+	was, want amounts
+	bound     amounts
+	mayRise   bool
+}
+
+// next falls at once. It rises above what pods request only when it may, and up to
+// that at once: this gives nobody anything to take.
+func (s step) next() (next amounts, rises bool) {
+	for i, want := range s.want {
+		next[i] = want
+		if want == absent || want <= s.was[i] {
+			continue
+		}
+		if want > s.bound[i] && !s.mayRise {
+			next[i] = min(want, max(s.was[i], s.bound[i]))
+		}
+		rises = rises || next[i] > max(s.was[i], s.bound[i])
+	}
+	return next, rises
+}
+
+// seen are the amounts that a Node's status says. Where capacity and allocatable
+// differ it is the smaller one, and torn.
+func seen(n kube.LentNode) (a amounts, torn [resources]bool) {
+	for i, in := range [resources]kube.Amount{own: n.Own, koordinator: n.Koordinator} {
+		a[i], torn[i] = min(in.Capacity, in.Allocatable), in.Capacity != in.Allocatable
+	}
+	return a, torn
+}
+
+func (a amounts) String() string {
+	text := ""
+	for i, v := range a {
+		if v == absent {
+			continue
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += fmt.Sprintf("%s %d", resourceName(i), v)
+	}
+	if text == "" {
+		return "nothing"
+	}
+	return text
+}

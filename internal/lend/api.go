@@ -1,0 +1,143 @@
+package lend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/quietcore/quietcore/internal/kube"
+)
+
+// FieldManager owns what is written into the Node.
+const FieldManager = "quietcore"
+
+// NodeWriter merges a JSON merge patch into the status (and the annotations) of a
+// Node and returns what the Node says then.
+type NodeWriter interface {
+	PatchNode(ctx context.Context, node string, patch []byte) (kube.LentNode, error)
+}
+
+// PodEvicter asks for the eviction of one pod, and of no other by its name.
+type PodEvicter interface {
+	Evict(ctx context.Context, pod Pod) error
+}
+
+// Pod names a pod for good: another with its name has another UID.
+type Pod struct{ UID, Namespace, Name string }
+
+func (p Pod) String() string { return p.Namespace + "/" + p.Name }
+
+// Server is the API server as a NodeWriter and a PodEvicter.
+type Server struct {
+	config func() (*rest.Config, error)
+
+	mu   sync.Mutex // guards rest; not held during a request
+	rest *rest.RESTClient
+}
+
+// NewServer connects when it is first asked: the credentials may not be there yet.
+// config is kube.Client's REST.
+func NewServer(config func() (*rest.Config, error)) *Server { return &Server{config: config} }
+
+func (s *Server) connect() (*rest.RESTClient, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rest != nil {
+		return s.rest, nil
+	}
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	c := rest.CopyConfig(config)
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	s.rest, err = rest.UnversionedRESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server at %s: %w", c.Host, err)
+	}
+	return s.rest, nil
+}
+
+// PatchNode makes Server a NodeWriter.
+func (s *Server) PatchNode(ctx context.Context, node string, patch []byte) (kube.LentNode, error) {
+	c, err := s.connect()
+	if err != nil {
+		return kube.LentNode{}, err
+	}
+	result := c.Patch(types.MergePatchType).AbsPath("/api/v1/nodes", node, "status").
+		Param("fieldManager", FieldManager).MaxRetries(0).Body(patch).Do(ctx)
+	if err := result.Error(); err != nil {
+		return kube.LentNode{}, err
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return kube.LentNode{}, err
+	}
+	return kube.ParseLentNode(raw)
+}
+
+// Evict makes Server a PodEvicter. The pod has its own time to end.
+func (s *Server) Evict(ctx context.Context, pod Pod) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	uid := types.UID(pod.UID)
+	body, err := json.Marshal(&policyv1.Eviction{
+		TypeMeta:      metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
+	})
+	if err != nil {
+		return err
+	}
+	// A refusal by a budget must come back to us at once, not after client-go's own
+	// attempts: the caller may know another pod. Get looks into the answer: a pod with
+	// two budgets is refused by 201 Created with a Status that says so.
+	_, err = c.Post().AbsPath("/api/v1/namespaces", pod.Namespace, "pods", pod.Name, "eviction").
+		MaxRetries(0).Body(body).Do(ctx).Get()
+	return err
+}
+
+// Results of a request, for the metric.
+const (
+	resultOK        = "ok"
+	resultConflict  = "conflict"
+	resultForbidden = "forbidden"
+	resultNotFound  = "notfound"
+	resultTimeout   = "timeout"
+	resultError     = "error"
+)
+
+func result(err error) string {
+	var network net.Error
+	switch {
+	case err == nil:
+		return resultOK
+	case apierrors.IsConflict(err):
+		return resultConflict
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return resultForbidden
+	case apierrors.IsNotFound(err):
+		return resultNotFound
+	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err),
+		errors.As(err, &network) && network.Timeout():
+		return resultTimeout
+	}
+	return resultError
+}

@@ -1,0 +1,59 @@
+package lend
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/quietcore/quietcore/internal/kube"
+)
+
+// Cleared is what Clear did: the Node said Was and says Now.
+type Cleared struct {
+	Was, Now Published
+	Changed  bool
+}
+
+// Clear takes from a Node what a daemon that is gone published there. What
+// Koordinator's resource has to keep, since pods of this node still request it,
+// stays under our annotation for the next Clear. Now and pods come from
+// kube.Client's ReadNode and ListBatch.
+func Clear(ctx context.Context, api NodeWriter, node string, now kube.LentNode, pods []kube.BatchPod) (Cleared, error) {
+	have, torn := seen(now)
+	d := demandOf(pods)
+	touch := ours(now)
+	next := none()
+	if d.bound[koordinator] > 0 {
+		next[koordinator] = d.bound[koordinator]
+	}
+	write, left := now.Record != "", false
+	for i := range next {
+		if !touch[i] {
+			next[i] = have[i]
+			continue
+		}
+		write = write || have[i] != next[i] || torn[i]
+		left = left || next[i] != absent
+	}
+	c := Cleared{Was: publishedOf(have, d), Now: publishedOf(have, d)}
+	if !write || left && have == next && !torn[koordinator] {
+		return c, nil
+	}
+	r, _ := parseRecord(now.Record)
+	body, err := patchOf(next, touch, record{At: r.At})
+	if err != nil {
+		return c, err
+	}
+	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	got, err := api.PatchNode(asking, node, body)
+	if err != nil {
+		return c, fmt.Errorf("take %s from Node %s: %w", have, node, err)
+	}
+	have, _ = seen(got)
+	c.Now, c.Changed = publishedOf(have, d), true
+	return c, nil
+}
+
+func publishedOf(a amounts, d demand) Published {
+	return Published{Offer: absent, Bound: d.lent, Own: a[own], Koordinator: a[koordinator]}
+}
