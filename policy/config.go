@@ -60,6 +60,7 @@ type Config struct {
 	LiftContainers bool // lift the quota of each container of a pinned pod, not only of a single one
 	System         System
 	Authority      Authority
+	JobLabel       string // of a pod: names its job where the API server does not; empty: none
 	NodeLabels     map[string]string
 	Kubelet        Kubelet
 }

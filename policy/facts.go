@@ -23,6 +23,14 @@ func (p *pod) learn(f *PodFacts) {
 	p.owner, p.batch, p.known = f.Owner, f.BatchMilli, true
 }
 
+// ownerOf is who made a pod, or the job that its label names.
+func (m *Machine) ownerOf(p *pod) string {
+	if p.owner != "" || m.cfg.JobLabel == "" {
+		return p.owner
+	}
+	return p.labels[m.cfg.JobLabel]
+}
+
 // podFacts takes over what is told of a pod that runs. It moves nothing: a resize
 // is followed when the runtime is told of it, not when somebody wishes it.
 func (m *Machine) podFacts(f PodFacts) {

@@ -124,7 +124,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 	v := &ContainerView{
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(need),
-		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: p.owner, Why: p.why,
+		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p), Why: p.why,
 		MayCap: p.cappable(), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
 	}
 	if p.grant != nil {

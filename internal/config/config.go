@@ -15,6 +15,7 @@ package config
 import (
 	"time"
 
+	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
@@ -59,6 +60,7 @@ type Reserved struct {
 // Pools configures the pools that many share.
 type Pools struct {
 	SharedFloor int `json:"sharedFloor"` // CPUs; 0 means one physical core
+	BEFloor     int `json:"beFloor"`     // the same of the BE pool, whatever limits it
 }
 
 // Allocation is what holds where no label, kubelet option or annotation speaks.
@@ -145,7 +147,7 @@ type NodeTopology struct {
 	ManagedBy string `json:"managedBy"`
 }
 
-// CPI says how cycles per instruction are counted.
+// CPI says how cycles per instruction are counted, and what follows from them.
 type CPI struct {
 	Mode            CPIMode  `json:"mode"`
 	Interval        Duration `json:"interval"`
@@ -154,6 +156,23 @@ type CPI struct {
 	MaxContainers   int      `json:"maxContainers"`
 	ContainerSeries int      `json:"containerSeries"`
 	StandIns        StandIns `json:"standIns"`
+
+	Detector       Detector `json:"detector"`
+	JobLabel       string   `json:"jobLabel"` // names the job of a pod where the API server does not; empty: none
+	MinUsage       float64  `json:"minUsage"` // CPU-seconds per second
+	OutlierWindow  Duration `json:"outlierWindow"`
+	ScoreWindow    Duration `json:"scoreWindow"`
+	History        Duration `json:"history"`
+	MinScore       float64  `json:"minScore"`
+	MinConfidence  float64  `json:"minConfidence"`
+	MinTasks       int      `json:"minTasks"`
+	MinTaskSamples int      `json:"minTaskSamples"`
+	SpecEvery      Duration `json:"specEvery"`
+	CapFor         Duration `json:"capFor"`
+	CapBatch       float64  `json:"capBatch"`      // CPUs
+	CapBestEffort  float64  `json:"capBestEffort"` // CPUs
+	MoveFor        Duration `json:"moveFor"`
+	EvictAfter     int      `json:"evictAfter"` // caps in a day; 0: never
 }
 
 // StandIns take the place of events that the machine cannot count; empty: none.
@@ -207,7 +226,7 @@ func Default() Config {
 				PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock"},
 		},
 		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true, Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
-		CPI:        CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second), Waits: WaitsTotal, MaxContainers: 1024},
+		CPI:        CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second), Waits: WaitsTotal, MaxContainers: 1024}.withDetector(detect.DefaultConfig()),
 		NRI:        NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
 		Cgroup:     Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
 		Sysfs:      Sysfs{Root: "/sys"},

@@ -18,6 +18,8 @@ func (c *Config) Policy() policy.Config {
 		Reserved:       c.Reserved.CPUs,
 		ReservedStrict: c.Reserved.Strict,
 		SharedFloor:    c.Pools.SharedFloor,
+		BEFloor:        c.Pools.BEFloor,
+		JobLabel:       c.CPI.JobLabel,
 		Allocation: policy.Allocation{
 			Bind:              cpuallocator.BindPolicy(a.BindPolicy),
 			BindRequired:      a.BindRequired,

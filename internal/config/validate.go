@@ -36,6 +36,9 @@ func (v *checker) fields(c *Config) {
 	if n := c.Pools.SharedFloor; n < 0 || n > cpuset.MaxCPUs {
 		v.fail("pools.sharedFloor", "is %d, must be 0 (one physical core) to %d CPUs", n, cpuset.MaxCPUs)
 	}
+	if n := c.Pools.BEFloor; n < 0 || n > cpuset.MaxCPUs {
+		v.fail("pools.beFloor", "is %d, must be 0 (one physical core) to %d CPUs", n, cpuset.MaxCPUs)
+	}
 	v.namespaces("system.namespaces", c.System.Namespaces)
 	v.namespaces("authority.exclusive.namespaces", c.Authority.Exclusive.Namespaces)
 	v.namespaces("authority.capExemption.namespaces", c.Authority.CapExemption.Namespaces)
@@ -135,6 +138,12 @@ const (
 )
 
 func (v *checker) cpi(c *CPI) {
+	before := len(v.errs)
+	defer func() {
+		if len(v.errs) == before {
+			v.detector(c)
+		}
+	}()
 	if c.Interval < minInterval || c.Interval > maxInterval {
 		v.fail("cpi.interval", "is %s, must be %s to %s", c.Interval, minInterval, maxInterval)
 	} else if most := c.Interval / 2; c.Window < minWindow || c.Window > most {
@@ -145,6 +154,24 @@ func (v *checker) cpi(c *CPI) {
 	}
 	if n := c.ContainerSeries; n < 0 || n > maxCPISeries {
 		v.fail("cpi.containerSeries", "is %d, must be 0 (none) to %d", n, maxCPISeries)
+	}
+}
+
+// detector checks what the counting's values bound.
+func (v *checker) detector(c *CPI) {
+	for _, l := range []struct {
+		key  string
+		cpus float64
+	}{{"cpi.capBatch", c.CapBatch}, {"cpi.capBestEffort", c.CapBestEffort}} {
+		if !(l.cpus >= 0.001 && l.cpus <= 1000) {
+			v.fail(l.key, "is %v CPUs, must be 0.001 to 1000", l.cpus)
+			return
+		}
+	}
+	if several, ok := c.Detection().Validate().(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			v.fail("cpi", "%v", err)
+		}
 	}
 }
 

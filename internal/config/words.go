@@ -87,35 +87,38 @@ type (
 	API            string
 	CPIMode        string
 	Waits          string
+	Detector       string
 	StandIn        string
 	LogLevel       string
 	LogFormat      string
 )
 
 const (
-	Enforce       Mode           = "enforce"
-	Observe       Mode           = "observe" // nothing at all is written
-	Refuse        Admission      = "refuse"
-	Degrade       Admission      = "degrade"
-	MemoryOff                    = Memory(policy.MemoryOff)
-	IgnoreStatus  ResourceStatus = "ignore"
-	TrustStatus   ResourceStatus = "trust"
-	DriverAuto    Driver         = "auto"
-	DriverCgroups Driver         = "cgroupfs"
-	DriverSystemd Driver         = "systemd"
-	APIAuto       API            = "auto" // where there is a kubeconfig or a service account
-	APIOff        API            = "off"
-	CPIOff        CPIMode        = "off"
-	CPIObserve    CPIMode        = "observe"
-	CPIEnforce    CPIMode        = "enforce"
-	WaitsOff      Waits          = "off"
-	WaitsTotal    Waits          = "total"
-	NoStandIn     StandIn        = ""
-	OnCPUTime     StandIn        = "on-cpu-nanoseconds"
-	CPUClock      StandIn        = "cpu-clock"
-	PageFaults    StandIn        = "page-faults"
-	LogText       LogFormat      = "text"
-	LogJSON       LogFormat      = "json"
+	Enforce         Mode           = "enforce"
+	Observe         Mode           = "observe" // nothing at all is written
+	Refuse          Admission      = "refuse"
+	Degrade         Admission      = "degrade"
+	MemoryOff                      = Memory(policy.MemoryOff)
+	IgnoreStatus    ResourceStatus = "ignore"
+	TrustStatus     ResourceStatus = "trust"
+	DriverAuto      Driver         = "auto"
+	DriverCgroups   Driver         = "cgroupfs"
+	DriverSystemd   Driver         = "systemd"
+	APIAuto         API            = "auto" // where there is a kubeconfig or a service account
+	APIOff          API            = "off"
+	CPIOff          CPIMode        = "off"
+	CPIObserve      CPIMode        = "observe"
+	CPIEnforce      CPIMode        = "enforce"
+	WaitsOff        Waits          = "off"
+	WaitsTotal      Waits          = "total"
+	DetectorDefault Detector       = "default"
+	DetectorClassic Detector       = "classic" // the paper to the letter
+	NoStandIn       StandIn        = ""
+	OnCPUTime       StandIn        = "on-cpu-nanoseconds"
+	CPUClock        StandIn        = "cpu-clock"
+	PageFaults      StandIn        = "page-faults"
+	LogText         LogFormat      = "text"
+	LogJSON         LogFormat      = "json"
 )
 
 func (v *Mode) UnmarshalText(text []byte) error      { return setWord(v, text, Enforce, Observe) }
@@ -134,6 +137,9 @@ func (v *CPIMode) UnmarshalText(text []byte) error {
 	return setWord(v, text, CPIOff, CPIObserve, CPIEnforce)
 }
 func (v *Waits) UnmarshalText(text []byte) error { return setWord(v, text, WaitsOff, WaitsTotal) }
+func (v *Detector) UnmarshalText(text []byte) error {
+	return setWord(v, text, DetectorDefault, DetectorClassic)
+}
 func (v *StandIn) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*v = NoStandIn
@@ -146,7 +152,7 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 }
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
-var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
 
 // Slog is the level in the terms of package slog.
 func (v LogLevel) Slog() slog.Level {
