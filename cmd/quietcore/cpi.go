@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/internal/config"
@@ -41,6 +43,7 @@ type performance struct {
 type counting struct {
 	counter *counter.Counter
 	sampler *sampler.Sampler
+	loop    *loop.Loop // nil: nobody judges
 	events  map[string]string
 	missing string // what this machine does not count, and why
 }
@@ -74,7 +77,10 @@ func (p *performance) run(ctx context.Context) {
 	if c.missing != "" {
 		p.d.log.Warn("CPU performance is counted in part", "why", c.missing)
 	}
+	var judge sync.WaitGroup
+	judge.Go(func() { c.judge(ctx) })
 	c.sampler.Run(ctx)
+	judge.Wait()
 }
 
 func (p *performance) open() (*counting, error) {
@@ -103,7 +109,12 @@ func (p *performance) open() (*counting, error) {
 		status := opened.Status()
 		p.d.metrics.CPIWindow(inMetrics(w, &status))
 	})
-	return &counting{counter: opened, sampler: s, events: events, missing: missing}, nil
+	c := &counting{counter: opened, sampler: s, events: events, missing: missing}
+	if c.loop, err = p.detector(p.d.cfg.Load()); err != nil {
+		return c, nil // windows are worth having without it
+	}
+	s.Subscribe(c.loop.Take)
+	return c, nil
 }
 
 // hierarchy is the one whose cgroups are followed.

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,40 +17,6 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/strict"
 )
-
-// detection is the part of the key cpi that the detector takes.
-type detection struct {
-	Detector      string          `json:"detector"`
-	MinUsage      float64         `json:"minUsage"`
-	OutlierWindow config.Duration `json:"outlierWindow"`
-	ScoreWindow   config.Duration `json:"scoreWindow"`
-	History       config.Duration `json:"history"`
-	MinScore      float64         `json:"minScore"`
-	MinConfidence float64         `json:"minConfidence"`
-	CapFor        config.Duration `json:"capFor"`
-	EvictAfter    int             `json:"evictAfter"`
-}
-
-func defaultDetection() detection {
-	d := detect.DefaultConfig()
-	return detection{
-		Detector: d.Mode.String(), MinUsage: d.MinUsage, OutlierWindow: config.Duration(d.OutlierWindow), ScoreWindow: config.Duration(d.Window),
-		History: config.Duration(d.History), MinScore: d.MinScore, MinConfidence: d.MinConfidence, CapFor: config.Duration(d.CapFor), EvictAfter: d.EvictAfter,
-	}
-}
-
-// config of the detector that the file's words mean.
-func (d detection) config() (detect.Config, error) {
-	c := detect.DefaultConfig()
-	var err error
-	if c.Mode, err = detect.ParseMode(d.Detector); err != nil {
-		return c, fmt.Errorf("cpi.detector: %w", err)
-	}
-	c.MinUsage, c.MinScore, c.MinConfidence, c.EvictAfter = d.MinUsage, d.MinScore, d.MinConfidence, d.EvictAfter
-	c.OutlierWindow, c.Window, c.History, c.CapFor = time.Duration(d.OutlierWindow), time.Duration(d.ScoreWindow), time.Duration(d.History), time.Duration(d.CapFor)
-	c.MoveFor = max(c.MoveFor, c.CapFor)
-	return c, nil
-}
 
 func newCPI() *cobra.Command {
 	cmd := &cobra.Command{
@@ -124,31 +89,28 @@ func cpiReplayTo(cmd *cobra.Command, trace *replay.Trace, o replay.Options) erro
 	return errors.Join(encode.Encode(summary), out.Flush())
 }
 
-// detectionOf reads the detector's part of a configuration file.
+// detectionOf reads the detector's part of a configuration file. What enforcing
+// would bring is told whatever its mode.
 func detectionOf(name, detector string) (detect.Config, error) {
-	whole := struct {
-		config.Config
-		CPI struct {
-			config.CPI
-			detection
-		} `json:"cpi"`
-	}{Config: config.Default()}
-	whole.CPI.CPI, whole.CPI.detection = whole.Config.CPI, defaultDetection()
+	cfg := config.Default()
 	if name != "" {
 		text, err := readBounded(name)
 		if err != nil {
 			return detect.Config{}, err
 		}
-		if err := strict.Unmarshal(text, &whole); err != nil {
+		read, err := config.Parse(text)
+		if err != nil {
 			return detect.Config{}, fmt.Errorf("%s: %w", name, err)
 		}
+		cfg = *read
 	}
+	c := cfg.CPI.Detection()
+	c.Enforce = false
 	if detector != "" {
-		whole.CPI.Detector = detector
-	}
-	c, err := whole.CPI.detection.config()
-	if err != nil {
-		return c, err
+		var err error
+		if c.Mode, err = detect.ParseMode(detector); err != nil {
+			return c, err
+		}
 	}
 	return c, c.Validate()
 }

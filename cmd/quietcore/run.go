@@ -24,6 +24,7 @@ import (
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/plugin"
+	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/sysfs"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -109,6 +110,7 @@ type daemon struct {
 	health  *metrics.Health
 	cluster *cluster
 	cpi     *performance
+	notify  func(policy.Notice) // an Event; nil: nobody writes them
 	kubelet *plugin.Kubelet
 	cpus    *plugin.Hardware
 }
@@ -143,6 +145,7 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	defer d.cluster.close()
+	d.notify = o.Notify
 	if d.plugin, err = plugin.New(o); err != nil {
 		return usageError{err}
 	}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/loop"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// detector makes the loop from windows to caps. Without it windows are still
+// counted and shown.
+func (p *performance) detector(cfg *config.Config) (*loop.Loop, error) {
+	detection := cfg.CPI.Detection()
+	observe := cfg.Mode == config.Observe
+	detection.Enforce = detection.Enforce && !observe
+	o := loop.Options{
+		Detector: detection, Model: cpuModel(os.DirFS("/proc")), Log: p.d.log,
+		Snapshot: p.d.plugin.Snapshot, Submit: p.d.plugin.Submit, BEFloor: p.beFloor, Notify: p.d.tell,
+	}
+	file := filepath.Join(cfg.State.Dir, state.LearnedFile)
+	if !observe {
+		o.Keep = func(s detect.State) error { return keepLearned(file, s) }
+	}
+	l, err := loop.New(o)
+	if err != nil {
+		return nil, err
+	}
+	switch learned, err := readLearned(file); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		p.d.log.Warn("what was learned of jobs is not used; it is learned again", "file", file, "err", err)
+	default:
+		if err := l.Restore(learned); err != nil {
+			p.d.log.Warn("what was learned of jobs is used in part", "file", file, "err", err)
+		}
+	}
+	return l, nil
+}
+
+// beFloor is what best effort keeps of its pool.
+func (p *performance) beFloor(s *policy.Snapshot) int {
+	if floor := p.d.cfg.Load().Pools.BEFloor; floor > 0 {
+		return floor
+	}
+	return s.Topology.ThreadsPerCore()
+}
+
+// tell tells people about a pod, in the log and where Events are written there too.
+func (d *daemon) tell(n policy.Notice) {
+	d.log.Warn(n.Message, "reason", n.Reason, "pod", n.Pod.Namespace+"/"+n.Pod.Name)
+	if d.notify != nil {
+		d.notify(n)
+	}
+}
+
+// maxLearned bounds what is read: 4,096 jobs take under 40 MiB.
+const maxLearned = 64 << 20
+
+func readLearned(name string) (detect.State, error) {
+	var s detect.State
+	f, err := os.Open(name)
+	if err != nil {
+		return s, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxLearned+1))
+	if err != nil {
+		return s, err
+	}
+	if len(text) > maxLearned {
+		return s, fmt.Errorf("longer than %d bytes", maxLearned)
+	}
+	return s, json.Unmarshal(text, &s)
+}
+
+func keepLearned(name string, s detect.State) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(name, text, 0o600)
+}
+
+// cpuModel names the CPUs, so that a CPI is compared with those of the same ones
+// only.
+func cpuModel(proc fs.FS) string {
+	text, err := fs.ReadFile(proc, "cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	found := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		key, value, ok := strings.Cut(line, ":")
+		if key = strings.TrimSpace(key); ok && found[key] == "" {
+			found[key] = strings.TrimSpace(value)
+		}
+	}
+	if name := found["model name"]; name != "" {
+		return name
+	}
+	// arm64 has numbers only.
+	if part := found["CPU part"]; part != "" {
+		return fmt.Sprintf("%s implementer %s part %s variant %s", runtime.GOARCH, found["CPU implementer"], part, found["CPU variant"])
+	}
+	return runtime.GOARCH
+}
+
+// judge has the detector look at every window until ctx ends.
+func (c *counting) judge(ctx context.Context) {
+	if c.loop != nil {
+		c.loop.Run(ctx)
+	}
+}
