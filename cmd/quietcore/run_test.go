@@ -86,9 +86,10 @@ func (p place) start(t *testing.T) (log *logs, stop func() int) {
 
 func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+	const limit = 2 * time.Minute // for a machine with much else to do
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("after 30 s: %s is still not so", what)
+			t.Fatalf("after %s: %s is still not so", limit, what)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestWhatSpoilsASample(t *testing.T) {
 		"the clock stood still":         {func(from, to *Edge) { to.Monotonic, to.Boot = from.Monotonic, from.Boot }, Clock, None, 0},
 		"the clock went back":           {func(_, to *Edge) { to.Monotonic, to.Boot = 0, time.Hour }, Clock, None, 0},
 		"half the window less a bit":    {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic-6*time.Second, to.Boot-6*time.Second }, Clock, None, 0},
-		"more than two windows":         {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+11*time.Second, to.Boot+11*time.Second }, Clock, None, 0},
+		"ten seconds late and more":     {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+11*time.Second, to.Boot+11*time.Second }, Clock, None, 0},
 		"a timer that is late":          {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+10*time.Second, to.Boot+10*time.Second }, None, None, 2},
 		"the wall clock jumped":         {func(_, to *Edge) { to.Wall = to.Wall.AddDate(-1, 0, 0) }, None, None, 2},
 		"a CPU fewer":                   {func(_, to *Edge) { to.CPUs = 3 }, CPUs, None, 0},

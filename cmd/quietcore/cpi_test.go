@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/top"
+)
+
+// freePort is an address that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// statusOf is the daemon's CPI in `quietcore status -o json`.
+func (p place) statusOf(t *testing.T) control.CPI {
+	t.Helper()
+	code, out, errs := call("status", "--socket", p.socket, "-o", "json")
+	var s control.Status
+	if code != 0 || json.Unmarshal([]byte(out), &s) != nil {
+		t.Fatalf("status: exit %d, %s%s", code, out, errs)
+	}
+	return s.CPI
+}
+
+func TestWhatIsNotCountedIsSaidEverywhereAndStopsNothing(t *testing.T) {
+	address := freePort(t)
+	p := newPlace(t, "")
+	text, err := os.ReadFile(p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.config, []byte(strings.Replace(string(text), `listen: ""`, "listen: "+address, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := p.start(t)
+	const why = "the cgroups could not be opened"
+	waitUntil(t, "status says why", func() bool { return p.statusOf(t).Why == why })
+	if s := p.statusOf(t); s.Counting || s.Mode != "observe" {
+		t.Errorf("status: %+v", s)
+	}
+	if n := strings.Count(log.String(), "CPU performance is not counted"); n != 1 {
+		t.Errorf("%d lines about it in the log\n%s", n, log)
+	}
+	if body := fetch(t, "http://"+address+"/readyz"); !strings.Contains(body, `"CPU performance":"`+why) {
+		t.Errorf("/readyz: %s", body)
+	}
+	if body := fetch(t, "http://"+address+"/metrics"); !strings.Contains(body, "\nquietcore_cpi_counting 0\n") {
+		t.Error("/metrics does not say that nothing is counted")
+	}
+	if _, out, _ := call("status", "--socket", p.socket); !strings.Contains(out, "CPU performance: "+why) {
+		t.Errorf("status for people:\n%s", out)
+	}
+	if code, out, _ := call("top", "--socket", p.socket, "-d", "100ms"); code != 0 || !strings.Contains(out, "CPI: not counted: "+why) {
+		t.Errorf("top: exit %d\n%s", code, out)
+	}
+}
+
+func TestCountingCanBeOff(t *testing.T) {
+	p := newPlace(t, "cpi: {mode: off}")
+	log, _ := p.start(t)
+	if s := p.statusOf(t); s.Counting || s.Mode != "off" || s.Why != "" {
+		t.Errorf("status: %+v", s)
+	}
+	if _, out, _ := call("top", "--socket", p.socket, "-d", "100ms"); !strings.Contains(out, "CPI: not counted: cpi.mode is off") {
+		t.Errorf("top:\n%s", out)
+	}
+	if strings.Contains(log.String(), "CPU performance") {
+		t.Errorf("the log complains of it:\n%s", log)
+	}
+}
+
+func TestWhatIsMissingIsNamedWithItsReason(t *testing.T) {
+	hardware := counter.Source{Kind: counter.Hardware, Name: "event"}
+	absent := counter.Source{Kind: counter.Absent, Reason: "this machine has no PMU"}
+	for want, sources := range map[string][4]counter.Source{
+		"": {hardware, hardware, hardware, hardware},
+		"cycles, instructions, llc-misses not counted: this machine has no PMU": {absent, absent, absent, absent},
+		"llc-misses not counted: this machine has no PMU":                       {absent, hardware, hardware, absent},
+	} {
+		present, events, missing := sources2(sources)
+		if missing != want || present[counter.Cycles] != (sources[counter.Cycles] == hardware) || len(events) != 4 {
+			t.Errorf("missing %q, want %q; %v %v", missing, want, present, events)
+		}
+	}
+	declared := counter.Source{Kind: counter.Declared, Name: "page-faults"}
+	if _, events, missing := sources2([4]counter.Source{hardware, declared, absent, hardware}); missing != "" || events["instructions"] != "stand-in: page-faults" || events["ref-cycles"] != "absent: this machine has no PMU" {
+		t.Errorf("missing %q, %v", missing, events)
+	}
+}
+
+func sources2(s [4]counter.Source) ([sample.NumEvents]bool, map[string]string, string) {
+	return sources(&counter.Status{Sources: s})
+}
+
+// busyContainer is a process that never yields, in a cgroup of its own, and a
+// runtime that has it as a container of a best-effort pod.
+type busyContainer struct{ cgroup, id string }
+
+func newBusyContainer(t *testing.T, socket string) busyContainer {
+	t.Helper()
+	const root = "/sys/fs/cgroup"
+	b := busyContainer{id: fmt.Sprintf("quietcore-test-%d", os.Getpid())}
+	b.cgroup = "/" + b.id
+	hierarchies := []string{root}
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err != nil {
+		hierarchies = []string{root + "/cpu", root + "/cpuacct", root + "/cpuset"}
+	}
+	enter := ""
+	for _, h := range hierarchies {
+		dir := filepath.Join(h, b.cgroup)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			needsRoot(t, err)
+		}
+		t.Cleanup(func() {
+			waitUntil(t, "the cgroup is removed", func() bool { err := os.Remove(dir); return err == nil || errors.Is(err, os.ErrNotExist) })
+		})
+		if filepath.Base(h) != "cpuset" { // without CPUs of its own nothing can enter it
+			enter += "echo $$ > " + dir + "/cgroup.procs; "
+		}
+	}
+	process := exec.Command("sh", "-c", enter+"while :; do :; done")
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = process.Process.Kill() // it may be gone
+		_ = process.Wait()
+	})
+	b.run(t, socket)
+	return b
+}
+
+func needsRoot(t *testing.T, err error) {
+	t.Helper()
+	if os.Getenv("QUIETCORE_CI") == "1" {
+		t.Fatal(err)
+	}
+	t.Skipf("needs root and cgroups: %v", err)
+}
+
+func (b busyContainer) run(t *testing.T, socket string) {
+	t.Helper()
+	cpu := &api.LinuxCPU{Shares: api.UInt64(2)}
+	pod := &api.PodSandbox{Id: "sandbox", Uid: "uid", Name: "busy", Namespace: "default", Linux: &api.LinuxPodSandbox{
+		CgroupParent: "/kubepods/besteffort/poduid", PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: cpu},
+	}}
+	ctr := &api.Container{Id: b.id, PodSandboxId: "sandbox", Name: "main", State: api.ContainerState_CONTAINER_RUNNING, Linux: &api.LinuxContainer{
+		CgroupsPath: b.cgroup, Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu},
+	}}
+	nri, err := adaptation.New("containerd", "v2.3.0", func(ctx context.Context, cb adaptation.SyncCB) error {
+		_, err := cb(ctx, []*api.PodSandbox{pod}, []*api.Container{ctr})
+		return err
+	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, errors.New("nobody may ask for that")
+	}, adaptation.WithSocketPath(socket), adaptation.WithPluginPath(t.TempDir()), adaptation.WithPluginConfigPath(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nri.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nri.Stop)
+}
+
+// The whole way: a runtime's container, the kernel's counters, a window, and what
+// people see of it. The stand-ins both count the nanoseconds that it runs, so its
+// ratio is 1 whatever else the machine does.
+func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
+	p := newPlace(t, "mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, standIns: {cycles: on-cpu-nanoseconds, instructions: cpu-clock}}")
+	text, err := os.ReadFile(p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := freePort(t)
+	changed := strings.NewReplacer(p.dir+"/cgroup", "/sys/fs/cgroup", `listen: ""`, "listen: "+address).Replace(string(text))
+	if err := os.WriteFile(p.config, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	newBusyContainer(t, filepath.Join(p.dir, "nri.sock"))
+	log, _ := p.start(t)
+	var row top.Row
+	var last string
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(log, last)
+		}
+	})
+	waitUntil(t, "top shows a CPI", func() bool {
+		if s := p.statusOf(t); strings.Contains(s.Why, "counting needs") {
+			if os.Getenv("QUIETCORE_CI") == "1" {
+				t.Fatal(s.Why)
+			}
+			t.Skip(s.Why)
+		}
+		_, last, _ = call("top", "--socket", p.socket, "-o", "json", "-d", "200ms")
+		var f top.Frame
+		if json.Unmarshal([]byte(last), &f) != nil || len(f.Containers) != 1 {
+			return false
+		}
+		row = f.Containers[0]
+		return row.Sample.CPI != nil
+	})
+	if *row.Sample.CPI < 0.98 || *row.Sample.CPI > 1.02 {
+		t.Errorf("nanoseconds for each nanosecond: %v", *row.Sample.CPI)
+	}
+	if u := row.Sample.Usage; u == nil || *u <= 0 || *u > 1.02 {
+		t.Errorf("one thread uses %v CPUs", u)
+	}
+	if row.Usage == nil || *row.Usage <= 0 || *row.Usage > 1.1 {
+		t.Errorf("by its cgroup one thread uses %v CPUs", row.Usage)
+	}
+	if row.Pod != "busy" || row.Class != "BE" || row.Wait == nil {
+		t.Errorf("%+v", row)
+	}
+	body := fetch(t, "http://"+address+"/metrics")
+	for _, want := range []string{"\nquietcore_cpi_counting 1\n", `quietcore_cpi_container_on_cpu_seconds_total{container="main",namespace="default",pod="busy"} `, "quietcore_cpi_containers{state=\"followed\"} 1\n"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("/metrics has no %s", want)
+		}
+	}
+}
