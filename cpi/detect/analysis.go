@@ -65,7 +65,13 @@ func (d *Detector) investigate(q waiting) {
 		d.weigh(q)
 	}
 	slices.SortFunc(w.suspects, func(a, b Suspect) int {
-		return cmp.Or(cmp.Compare(b.evidence, a.evidence), cmp.Compare(b.Score, a.Score), cmp.Compare(d.all[a.Ref].ID, d.all[b.Ref].ID))
+		switch {
+		case a.evidence != b.evidence:
+			return cmp.Compare(b.evidence, a.evidence)
+		case a.Score != b.Score:
+			return cmp.Compare(b.Score, a.Score)
+		}
+		return cmp.Compare(d.all[a.Ref].ID, d.all[b.Ref].ID)
 	})
 	w.verdicts = append(w.verdicts, Verdict{Victim: q.victim, At: stamp(q.at), Suspects: w.suspects})
 	v := &w.verdicts[len(w.verdicts)-1]
@@ -150,7 +156,7 @@ func (d *Detector) fellows(q waiting) {
 			}
 			w.x = append(w.x, d.residual(c.job, e))
 		}
-		if w.relateAt(w.x, 0).r < 0.5 {
+		if w.correlate(w.x, 0).r < 0.5 {
 			continue
 		}
 		for i, x := range w.x {
@@ -241,10 +247,10 @@ func (w *workspace) paper(x []float64, lag int) (float64, bool) {
 // related compares the victim with a series of usage.
 func (d *Detector) related(x []float64) relation {
 	w := &d.work
-	rel := w.relate(x)
-	paper, ok := w.paper(x, rel.lag)
-	rel.conclude(ok && paper >= d.cfg.MinScore)
-	return rel
+	return w.relate(x, func(lag int) bool {
+		paper, ok := w.paper(x, lag)
+		return ok && paper >= d.cfg.MinScore
+	})
 }
 
 func missesOf(c *container, since int64) float64 {
@@ -300,19 +306,24 @@ func (d *Detector) weigh(q waiting) {
 		prior += p
 		s.Confidence = p
 	}
-	top, total := 0.0, 0.0 // "none" has log odds 0
+	top := 0.0 // "none" has log odds 0
+	share := math.Log(max(prior, 1))
 	for i := range w.suspects {
 		s := &w.suspects[i]
-		s.evidence += math.Log(s.Confidence / max(prior, 1))
+		if s.Confidence != 1 {
+			s.evidence += math.Log(s.Confidence)
+		}
+		s.evidence -= share
 		top = max(top, s.evidence)
 	}
-	total = math.Exp(-top)
-	for i := range w.suspects {
-		total += math.Exp(w.suspects[i].evidence - top)
-	}
+	total := math.Exp(-top)
 	for i := range w.suspects {
 		s := &w.suspects[i]
-		s.Confidence = math.Exp(s.evidence-top) / total
+		s.Confidence = math.Exp(s.evidence - top)
+		total += s.Confidence
+	}
+	for i := range w.suspects {
+		w.suspects[i].Confidence /= total
 	}
 }
 

@@ -51,8 +51,6 @@ type relation struct {
 	pairs    int
 	contrast float64 // (mean usage when bad - when good) / their sum
 	evidence float64 // log of the likelihood ratio against "no relation"
-	bound    float64 // what changes that met say at most, by perChange
-	penalty  float64
 }
 
 const (
@@ -68,90 +66,108 @@ const (
 	perSevereChange = 8
 	// lagCost is how much less likely a lag of one sample is than none, as a log.
 	lagCost = 0.7
+	// lagGain is how much better a lag must correlate to be considered.
+	lagGain = 0.03
 )
 
-// relate compares the victim with w.x.
-func (w *workspace) relate(x []float64) relation {
-	best := relation{evidence: math.Inf(-1)}
-	for _, lag := range [...]int{0, -1, 1} {
-		if got := w.relateAt(x, lag); got.evidence-got.penalty > best.evidence-best.penalty {
+// relate compares the victim with a suspect's usage. A lag is believed where it
+// explains clearly more.
+func (w *workspace) relate(x []float64, severe func(lag int) bool) relation {
+	best := w.correlate(x, 0)
+	for _, lag := range [...]int{-1, 1} {
+		if best.r < 0 {
+			break // who is idle when the victim suffers is not one sample away from guilt
+		}
+		if got := w.correlate(x, lag); got.r > best.r+lagGain {
 			best = got
 		}
 	}
-	return best
+	rel := relation{r: best.r, lag: best.lag, pairs: int(best.n)}
+	if best.badX+best.goodX > 0 {
+		rel.contrast = (best.badX - best.goodX) / (best.badX + best.goodX)
+	}
+	if best.varX == 0 {
+		return rel
+	}
+	// Two series that move slowly agree by chance more often: they hold fewer
+	// independent samples (Bretherton et al., J. Climate 1999).
+	rho := w.rhoY * min(max(best.crossX/best.varX, 0), 0.98)
+	free := best.n * (1 - rho) / (1 + rho)
+	rel.evidence = -free / 2 * math.Log(1-rel.r*rel.r*(1-unexplained))
+	switch {
+	case rel.r <= 0:
+		rel.evidence = -rel.evidence
+	case rel.evidence > 1: // the rest blames nobody, bounded or not
+		// However well one change fits another, that is one coincidence. It says
+		// more where the victim suffers so much that the paper's score alone would
+		// blame the suspect.
+		each, changes := float64(perChange), 0
+		if best.badX > best.goodX {
+			changes = min(w.changes, changesBetween(x, best.goodX, best.badX))
+		}
+		if rel.evidence > each*float64(changes) && severe(rel.lag) {
+			each = perSevereChange
+		}
+		rel.evidence = min(rel.evidence, each*float64(changes))
+	}
+	rel.evidence -= math.Log(max(free, 1)) / 2
+	if rel.lag != 0 {
+		rel.evidence -= lagCost
+	}
+	return rel
 }
 
-func (w *workspace) relateAt(x []float64, lag int) relation {
-	var n, sx, sy, sxx, syy, sxy, badX, goodX, bads, crossX float64
-	for i, y := range w.y {
+// correlation of the victim's residuals with a series, so many samples apart.
+type correlation struct {
+	lag    int
+	n, r   float64
+	varX   float64 // sum of squares about the mean
+	crossX float64 // the same of neighbouring samples
+	// mean usage while the victim was bad, and good
+	badX, goodX float64
+}
+
+func (w *workspace) correlate(x []float64, lag int) correlation {
+	c := correlation{lag: lag}
+	var sx, sy, sxx, syy, sxy, bads, cross float64
+	from, to := max(0, -lag), len(w.y)-max(0, lag)
+	before := math.NaN()
+	for i := from; i < to; i++ {
 		j := i + lag
-		if j < 0 || j >= len(x) || lag != 0 && !w.next[max(i, j)] {
+		v, y := x[j], w.y[i]
+		if v != v || lag != 0 && !w.next[max(i, j)] {
+			before = v
 			continue
 		}
-		v := x[j]
-		if v != v {
-			continue
-		}
-		n++
+		c.n++
 		sx += v
 		sy += y
 		sxx += v * v
 		syy += y * y
 		sxy += v * y
 		if w.bad[i] {
-			badX += v
+			c.badX += v
 			bads++
-		} else {
-			goodX += v
 		}
-		if j > 0 && w.next[j] {
-			if before := x[j-1]; before == before {
-				crossX += v * before
-			}
+		if before == before && w.next[j] {
+			cross += v * before
 		}
+		before = v
 	}
-	rel := relation{lag: lag, pairs: int(n)}
-	if lag != 0 {
-		rel.penalty = lagCost
+	goods := c.n - bads
+	if c.n < 3 || bads < 2 || goods < 2 {
+		c.badX = 0
+		return c
 	}
-	goods := n - bads
-	if n < 3 || bads < 2 || goods < 2 {
-		return rel
-	}
-	badX, goodX = badX/bads, goodX/goods
-	if badX+goodX > 0 {
-		rel.contrast = (badX - goodX) / (badX + goodX)
-	}
-	mx := sx / n
-	vx, vy := sxx-sx*mx, syy-sy*sy/n
+	c.badX, c.goodX = c.badX/bads, (sx-c.badX)/goods
+	mx := sx / c.n
+	vx, vy := sxx-sx*mx, syy-sy*sy/c.n
 	if vx <= 1e-9*sxx || vy <= 1e-12 {
-		return rel
+		return c
 	}
-	r := (sxy - mx*sy) / math.Sqrt(vx*vy)
-	rel.r = min(max(r, -1), 1)
-	rhoX := min(max((crossX-(n-1)*mx*mx)/vx, 0), 0.98)
-	// Two series that move slowly agree by chance more often: they hold fewer
-	// independent samples (Bretherton et al., J. Climate 1999).
-	free := n * (1 - rhoX*w.rhoY) / (1 + rhoX*w.rhoY)
-	rel.evidence = -free / 2 * math.Log(1-rel.r*rel.r*(1-unexplained))
-	if rel.r < 0 {
-		rel.evidence = -rel.evidence
-	} else if goodX < badX {
-		rel.bound = float64(min(w.changes, changesBetween(x, goodX, badX)))
-	}
-	rel.penalty += math.Log(max(free, 1)) / 2
-	return rel
-}
-
-// conclude is the evidence, bounded: however well one change fits another, that
-// is one coincidence. It says more where the victim suffers so much that the
-// paper's score alone would blame the suspect.
-func (r *relation) conclude(severe bool) {
-	each := float64(perChange)
-	if severe {
-		each = perSevereChange
-	}
-	r.evidence = min(r.evidence, each*r.bound) - r.penalty
+	c.varX, c.crossX = vx, cross-(c.n-1)*mx*mx
+	c.r = min(max((sxy-mx*sy)/math.Sqrt(vx*vy), -1), 1)
+	return c
 }
 
 // changesBetween counts how often a series goes from one level to another. What

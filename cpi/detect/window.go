@@ -64,6 +64,12 @@ func (r *ring) nearest(at, period int64, from int) (e *entry, next int) {
 	for from < r.n && 2*(at-r.at(from).at) >= period {
 		from++
 	}
+	if from < r.n {
+		if e = r.at(from); e.at == at {
+			return e, from
+		}
+		e = nil
+	}
 	for i, gap := from, int64(math.MaxInt64); i < r.n; i++ {
 		this := r.at(i)
 		off := this.at - at
