@@ -489,6 +489,39 @@ func TestRequestsChange(t *testing.T) {
 	}
 }
 
+func TestView(t *testing.T) {
+	l := begin(t, nil)
+	pods := []Pod{batch("a", 4, 0.1), batch("b", 4, 3), production("web", 2, 1)}
+	l.samples(day, pods...)
+	why := func(id string) string {
+		v, ok := l.View(id)
+		if !ok {
+			t.Fatalf("nothing is known of %s", id)
+		}
+		return v.Why()
+	}
+	if got, want := why("a"), "not idle: 288 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes 95 % of a window that is full, which this one is not yet"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	l.sample(pods...)
+	for id, want := range map[string]string{
+		"a":   "idle: 288 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes 95 %; it counts with 0.10 CPUs and lends 3.90",
+		"b":   "not idle: 0 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes 95 %",
+		"web": "a production pod; its 2.00 CPUs are left to it",
+	} {
+		if got := why(id); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", id, got, want)
+		}
+	}
+	if _, ok := l.View("nobody"); ok {
+		t.Error("something is known of a pod that never was")
+	}
+	l.sample(pods[1:]...)
+	if _, ok := l.View("a"); ok {
+		t.Error("a pod that is gone can be viewed")
+	}
+}
+
 // Memory of a window of a day, as one pod takes it with everything around it.
 func TestMemoryOfAPod(t *testing.T) {
 	const most = 4 << 10

@@ -161,14 +161,19 @@ func (w *window) full(now uint32, observed int, s span) bool {
 	return n > 0 && now-w.first >= s.length && now-w.newest() <= s.hole && float64(n) >= minCoverage*float64(observed)
 }
 
+// below counts the samples below a use.
+func (w *window) below(use float64) int {
+	n := w.lower(float32(use))
+	if w.weight > 0 && w.mean < float32(use) {
+		n++
+	}
+	return n
+}
+
 // mostly says that at least percent of the samples are below a use.
 func (w *window) mostly(percent, use float64) bool {
-	below := w.lower(float32(use))
-	if w.weight > 0 && w.mean < float32(use) {
-		below++
-	}
 	n := w.count()
-	return n > 0 && below >= rank(percent, n)
+	return n > 0 && w.below(use) >= rank(percent, n)
 }
 
 // percentile is the smallest use that percent of the samples do not exceed; 0

@@ -86,29 +86,40 @@ func replayTo(w io.Writer, record *replay.Record, o replay.Options) error {
 	return out.Flush()
 }
 
-// reclaimConfig reads the part of a configuration file that the estimator takes.
-// The other parts only have to be there in writing.
+// reclaimFile is a configuration file of which the part reclaim is used. The other
+// parts only have to be spelt right.
+type reclaimFile struct {
+	config.Config
+	Reclaim struct {
+		Mode     string `json:"mode"`
+		Eviction bool   `json:"eviction"`
+		reclaim.Config
+	} `json:"reclaim"`
+	Suppression struct {
+		Mode string `json:"mode"`
+		reclaim.Suppress
+	} `json:"suppression"`
+}
+
 func reclaimConfig(name string) (reclaim.Config, error) {
-	whole := struct {
-		config.Config
-		Reclaim reclaim.Config `json:"reclaim"`
-	}{Config: config.Default(), Reclaim: reclaim.Default()}
 	if name == "" {
-		return whole.Reclaim, nil
+		return reclaim.Default(), nil
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return whole.Reclaim, err
+		return reclaim.Config{}, err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, strict.MaxBytes+1))
 	if err != nil {
-		return whole.Reclaim, err
+		return reclaim.Config{}, err
 	}
+	whole := reclaimFile{Config: config.Default()}
+	whole.Reclaim.Config = reclaim.Default()
 	if err := strict.Unmarshal(text, &whole); err != nil {
-		return whole.Reclaim, fmt.Errorf("%s: %w", name, err)
+		return reclaim.Config{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return whole.Reclaim, nil
+	return whole.Reclaim.Config, nil
 }
 
 // openRecord opens a file, or standard input for "-".

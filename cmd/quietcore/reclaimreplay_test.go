@@ -64,7 +64,7 @@ func TestReclaimReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("apiVersion: quietcore.dev/v1alpha1\nreclaim: {reserve: 2, idle: {window: 10m, sample: 5m}}\n")
+	write("apiVersion: quietcore.dev/v1alpha1\nreclaim: {mode: observe, reserve: 2, idle: {window: 10m, sample: 5m}}\nsuppression: {mode: \"off\", threshold: 50}\n")
 	out, err = reclaimReplay(t, recorded, "--capacity", "16", "--from", "usage", "--config", file, "-")
 	if err != nil || !strings.HasPrefix(out, `{"time":0,"reclaimable":8,`) {
 		t.Errorf("with a reserve of 2: %v\n%s", err, out)

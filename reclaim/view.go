@@ -1,0 +1,57 @@
+package reclaim
+
+import (
+	"fmt"
+	"time"
+)
+
+// View is what an estimator knows of one pod, for people.
+type View struct {
+	Batch    bool
+	Idle     bool
+	Evicting bool // chosen, and still there
+	Request  float64
+	Use      float64 // what a batch pod counts with: its request, or its percentile while idle
+	// Samples are those in the window, Below those below the threshold.
+	Samples, Below int
+	Covered        bool // the window is full
+	rule           Idle
+}
+
+// View tells what is known of a pod; false if it is in no report.
+func (e *Estimator) View(id string) (View, bool) {
+	s := e.pods[id]
+	if s == nil || s.round != e.round {
+		return View{}, false
+	}
+	v := View{Batch: s.batch, Idle: s.idle, Evicting: s.evicting, Request: s.request, Use: s.use, rule: e.cfg.Idle}
+	if !s.batch {
+		return v, true
+	}
+	threshold := e.cfg.Idle.Threshold / 100 * s.request
+	v.Samples, v.Below = s.w.count(), s.w.below(threshold)
+	v.Covered = s.w.full(uint32(e.last.Sub(e.epoch)/e.cell), len(e.observed), e.span)
+	return v, true
+}
+
+// Why is one sentence.
+func (v View) Why() string {
+	if !v.Batch {
+		return fmt.Sprintf("a production pod; its %.2f CPUs are left to it", v.Request)
+	}
+	verdict := "not idle"
+	if v.Idle {
+		verdict = "idle"
+	}
+	sentence := fmt.Sprintf("%s: %d of %d samples of the last %v are below %.2f CPUs, %v %% of its request; it takes %v %%", verdict,
+		v.Below, v.Samples, time.Duration(v.rule.Window), v.rule.Threshold/100*v.Request, v.rule.Threshold, v.rule.Percentile)
+	switch {
+	case v.Evicting:
+		sentence += "; it is being evicted"
+	case !v.Covered:
+		sentence += " of a window that is full, which this one is not yet"
+	case v.Idle:
+		sentence += fmt.Sprintf("; it counts with %.2f CPUs and lends %.2f", v.Use, v.Request-v.Use)
+	}
+	return sentence
+}
