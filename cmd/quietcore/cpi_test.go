@@ -200,10 +200,10 @@ func (b busyContainer) run(t *testing.T, socket string) {
 }
 
 // The whole way: a runtime's container, the kernel's counters, a window, and what
-// people see of it. The stand-ins both count the nanoseconds that it runs, so its
+// people see of it. Both stand-ins are the same clock, so its
 // ratio is 1 whatever else the machine does.
 func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
-	p := newPlace(t, "mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, standIns: {cycles: on-cpu-nanoseconds, instructions: cpu-clock}}")
+	p := newPlace(t, "mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")
 	text, err := os.ReadFile(p.config)
 	if err != nil {
 		t.Fatal(err)
@@ -238,7 +238,7 @@ func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 		return row.Sample.CPI != nil
 	})
 	if *row.Sample.CPI < 0.98 || *row.Sample.CPI > 1.02 {
-		t.Errorf("nanoseconds for each nanosecond: %v", *row.Sample.CPI)
+		t.Errorf("ticks of a clock for each tick of the same: %v", *row.Sample.CPI)
 	}
 	if u := row.Sample.Usage; u == nil || *u <= 0 || *u > 1.02 {
 		t.Errorf("one thread uses %v CPUs", u)

@@ -20,7 +20,7 @@ import (
 )
 
 // daemon is a plugin without a runtime, with both sockets.
-func daemon(t *testing.T) (*plugin.Plugin, Client, string) {
+func daemon(t *testing.T, change ...func(*Server)) (*plugin.Plugin, Client, string) {
 	t.Helper()
 	topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}.Build()
 	if err != nil {
@@ -34,6 +34,9 @@ func daemon(t *testing.T) (*plugin.Plugin, Client, string) {
 		t.Fatal(err)
 	}
 	s := &Server{Plugin: p, Config: func() *config.Config { return &cfg }}
+	for _, c := range change {
+		c(s)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{}, 3)
 	go func() { p.Run(ctx); ended <- struct{}{} }()

@@ -1,0 +1,50 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+func TestTopIsTheSnapshotWithWhatIsUsed(t *testing.T) {
+	p, client, _ := daemon(t, func(s *Server) {
+		cpi, age := 1.25, 3.0
+		s.Performance = func() Performance {
+			return Performance{CPI: CPI{Mode: "observe", Counting: true, Age: &age}, Samples: map[string]Sample{
+				"db-1": {CPI: &cpi}, "batch-1": {Why: "it ran too little"}, "gone": {CPI: &cpi},
+			}}
+		}
+		s.Usage = func(view *policy.Snapshot) map[string]Used {
+			return map[string]Used{view.Containers[0].ID: {CPU: 1500 * time.Millisecond, At: time.Minute}}
+		}
+	})
+	live(t, p)
+	got, err := client.Top(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.CPUs != 16 || got.Pools.Exclusive != "0-3" || got.Connected || !got.CPI.Counting || *got.CPI.Age != 3 || len(got.Containers) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	batch, db := got.Containers[0], got.Containers[1]
+	if batch.Pod != "batch" || batch.Class != policy.BE || batch.Pool != policy.PoolBE || *batch.UsageSeconds != 1.5 || batch.UsageAt != 60 || batch.Why != "it ran too little" || batch.Sample.CPI != nil {
+		t.Errorf("%+v", batch)
+	}
+	if db.Pod != "db" || db.CPUs != "0-3" || db.UsageSeconds != nil || *db.Sample.CPI != 1.25 {
+		t.Errorf("%+v", db)
+	}
+	s, err := client.Status(limited(t))
+	if err != nil || !s.CPI.Counting || s.CPI.Mode != "observe" {
+		t.Errorf("status: %+v, %v", s.CPI, err)
+	}
+}
+
+func TestTopOfADaemonThatDoesNotCount(t *testing.T) {
+	p, client, _ := daemon(t)
+	live(t, p)
+	got, err := client.Top(limited(t))
+	if err != nil || got.CPI.Counting || got.CPI.Why == "" || len(got.Containers) != 2 || got.Containers[0].UsageSeconds != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
