@@ -54,6 +54,7 @@ var proofs = []proof{
 	{"crash", crash},
 	{"disorder", disorder},
 	{"uninstall", uninstall},
+	{"interference", interference},
 }
 
 func main() { command.Main("proof", run, command.Failed) }

@@ -76,9 +76,12 @@ func (n *node) minutes() time.Duration {
 }
 
 // fresh makes the guest a node on which nothing ever ran, with a new daemon.
-func (n *node) fresh(ctx context.Context) error {
-	text := fmt.Sprintf("topology: {grid: {sockets: %d, nodesPerSocket: %d, l3PerNode: %d, coresPerL3: %d, threadsPerCore: %d}}\nsteps: []\n",
-		grid.Sockets, grid.NodesPerSocket, grid.L3PerNode, grid.CoresPerL3, grid.ThreadsPerCore)
+func (n *node) fresh(ctx context.Context) error { return n.configured(ctx, "{}") }
+
+// configured is fresh with a configuration, in YAML on one line.
+func (n *node) configured(ctx context.Context, config string) error {
+	text := fmt.Sprintf("topology: {grid: {sockets: %d, nodesPerSocket: %d, l3PerNode: %d, coresPerL3: %d, threadsPerCore: %d}}\nconfig: %s\nsteps: []\n",
+		grid.Sockets, grid.NodesPerSocket, grid.L3PerNode, grid.CoresPerL3, grid.ThreadsPerCore, config)
 	s, err := scenario.Parse("proof", []byte(text))
 	if err != nil {
 		return err
@@ -111,6 +114,7 @@ type workload struct {
 	milli       int64  // request
 	limit       int64
 	annotations map[string]string
+	job         string // what made it, as a label
 }
 
 // owner is a pod that owns whole CPUs.
@@ -149,9 +153,13 @@ func bestEffort(name string) workload {
 
 // step is the workload's creation as a step of a script. JSON is YAML.
 func (w workload) step() (string, error) {
+	labels := map[string]string{"koordinator.sh/qosClass": strings.ToUpper(string(w.Class))}
+	if w.job != "" {
+		labels[jobLabel] = w.job
+	}
 	c := script.Create{
 		Pod: w.Name, Namespace: "default", UID: w.UID(), Annotations: w.annotations,
-		Labels:     map[string]string{"koordinator.sh/qosClass": strings.ToUpper(string(w.Class))},
+		Labels:     labels,
 		Containers: []script.Container{{Name: "main", RequestMilli: w.milli, LimitMilli: w.limit}},
 	}
 	text, err := json.Marshal(c)

@@ -7,8 +7,11 @@
 //	sampler hotplug FILE       switches CPUs and times the repair
 //	sampler refuse             an NRI plugin that refuses containers by annotation
 //	sampler get URL            what an HTTP server of the guest answers
+//	sampler fault CGROUP DUTY  a load: page faults at a fixed rate
+//	sampler spin CGROUP LOAD   a load: "THREADS ON [OFF]" busy threads, on and off
 //
-// Invariant: it never changes a cgroup; what is watched is Quietcore's doing.
+// Invariant: it never changes a cgroup, it only enters one as a load; what is
+// watched is Quietcore's doing.
 // Results go to standard output as JSON.
 package main
 
@@ -35,7 +38,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say window, picture, spread, hotplug, refuse or get")
+		return errors.New("say window, picture, spread, hotplug, refuse, get, fault or spin")
 	}
 	argument := ""
 	if len(args) > 1 {
@@ -56,6 +59,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return refuse(ctx)
 	case "get":
 		return get(ctx, argument, out)
+	case "fault", "spin":
+		if len(args) != 3 {
+			return fmt.Errorf("%s wants a cgroup and a load", args[0])
+		}
+		if args[0] == "spin" {
+			return spin(ctx, argument, args[2])
+		}
+		return fault(ctx, argument, args[2])
 	default:
 		err = fmt.Errorf("there is no %q", args[0])
 	}

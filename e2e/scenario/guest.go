@@ -13,6 +13,7 @@ import (
 
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/wire"
+	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/script"
 )
@@ -166,6 +167,9 @@ func daemonConfig(s *Script, labels map[string]string) (string, error) {
 	c.Node = s.File.Node
 	c.Node.Labels = labels
 	c.Node.Kubelet.StateFile = kubeletStatePath
+	if c.CPI.Mode == config.CPIObserve {
+		c.CPI.Mode = config.CPIOff // counting costs an emulated machine much, and nobody looks
+	}
 	out, err := json.Marshal(c)
 	return string(out), err
 }

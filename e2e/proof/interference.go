@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/internal/control"
+)
+
+const jobLabel = "job"
+
+// shortened has everything of the detector happen in seconds instead of minutes,
+// and says what stands in for the counters that an emulated machine does not have:
+// nanoseconds on CPU a page fault. Busy neighbours take the host's CPUs away, so
+// that this ratio suffers for real.
+const shortened = `{cpi: {mode: enforce, interval: 2s, window: 1s, jobLabel: job, outlierWindow: 12s, scoreWindow: 40s, history: 2m, minTasks: 2, minTaskSamples: 12,
+  specEvery: 10s, capFor: 20s, moveFor: 40s, standIns: {cycles: on-cpu-nanoseconds, instructions: page-faults}}}`
+
+const capLength = 20 * time.Second
+
+// interference has a batch pod disturb others, and the daemon find out, quiet it,
+// see that it helped and let go: the whole circle on a real kernel.
+func interference(ctx context.Context, n *node) ([]figure, error) {
+	if err := n.configured(ctx, strings.ReplaceAll(shortened, "\n", " ")); err != nil {
+		return nil, err
+	}
+	c := &circle{n: n, began: time.Now()}
+	victims := []workload{shared("web-0", 400), shared("web-1", 400)}
+	for i := range victims {
+		victims[i].job = "web"
+	}
+	steady, periodic, batch := bestEffort("steady"), bestEffort("periodic"), bestEffort("batch")
+	for _, l := range []struct {
+		w    workload
+		kind string
+		load string
+	}{
+		{victims[0], "fault", "0.35"}, {victims[1], "fault", "0.35"}, {steady, "fault", "0.1"}, {periodic, "spin", "1 1s 9s"},
+	} {
+		if err := c.start(ctx, l.w, l.kind, l.load); err != nil {
+			return c.figures, err
+		}
+	}
+	if _, err := n.create(ctx, batch); err != nil {
+		return c.figures, err
+	}
+	for _, step := range []func(context.Context, workload) error{c.learn, c.disturb, c.recur, c.survive} {
+		if err := step(ctx, batch); err != nil {
+			return c.figures, fmt.Errorf("%w\ntimeline:\n%s", err, c.timeline())
+		}
+	}
+	fmt.Fprintln(n.stderr, c.timeline())
+	return c.figures, nil
+}
+
+// circle follows the containers, a look a window.
+type circle struct {
+	n       *node
+	began   time.Time
+	looks   []look
+	figures []figure
+	normal  float64 // the victims' ratio while nobody disturbs them
+}
+
+// look is what `quietcore top` shows.
+type look struct {
+	at     time.Duration
+	victim float64 // mean ratio of the victims; 0: none
+	batch  float64 // usage of the antagonist
+	capped int64   // its cap in thousandths; 0: none
+}
+
+func (c *circle) start(ctx context.Context, w workload, kind, load string) error {
+	if _, err := c.n.create(ctx, w); err != nil {
+		return err
+	}
+	return c.load(ctx, w, kind, load)
+}
+
+func (c *circle) load(ctx context.Context, w workload, kind, load string) error {
+	dir, err := c.n.cgroupOf(ctx, w)
+	if err != nil {
+		return err
+	}
+	name := kind + "-" + w.Name
+	c.n.spins = append(c.n.spins, name)
+	return c.n.Start(ctx, name, samplerPath, kind, dir, load)
+}
+
+// watch looks once a window until enough says so, and never lets an innocent be
+// capped.
+func (c *circle) watch(ctx context.Context, what string, limit time.Duration, enough func([]look) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	from := len(c.looks)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	last := time.Duration(-1)
+	for {
+		code, body, err := c.n.HTTP(ctx, "/run/quietcore/quietcore.sock", "GET", "/v1/top", nil)
+		if err == nil && code == 200 {
+			var top control.Top
+			if err := json.Unmarshal(body, &top); err != nil {
+				return err
+			}
+			l, window, err := c.lookOf(&top)
+			if err != nil {
+				return err
+			}
+			if window != last {
+				last = window
+				c.looks = append(c.looks, l)
+				if enough(c.looks[from:]) {
+					return nil
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: not seen within %v: %w", what, limit, errors.Join(ctx.Err(), err))
+		case <-tick.C:
+		}
+	}
+}
+
+// lookOf also says which window it shows, by when that ended.
+func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err error) {
+	l.at = time.Since(c.began)
+	if top.CPI.Age != nil {
+		window = top.At.Add(-time.Duration(*top.CPI.Age * float64(time.Second))).Sub(c.began).Round(500 * time.Millisecond)
+	}
+	sum, count := 0.0, 0
+	for _, r := range top.Containers {
+		switch {
+		case strings.HasPrefix(r.Pod, "web-") && r.CPI != nil:
+			sum += *r.CPI
+			count++
+		case r.Pod == "batch":
+			l.capped = r.CapMilli
+			if r.Sample.Usage != nil {
+				l.batch = *r.Sample.Usage
+			}
+		}
+		if r.Pod != "batch" && r.CapMilli > 0 {
+			return l, window, fmt.Errorf("pod %s is innocent and capped at %dm", r.Pod, r.CapMilli)
+		}
+	}
+	if count > 0 {
+		l.victim = sum / float64(count)
+	}
+	return l, window, nil
+}
+
+func medianRatio(looks []look) float64 {
+	var all []float64
+	for _, l := range looks {
+		if l.victim > 0 {
+			all = append(all, l.victim)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// learn waits until the job has a spec.
+func (c *circle) learn(ctx context.Context, _ workload) error {
+	const enough = 25 // windows: two tasks have twelve samples each, and a spec was made
+	err := c.watch(ctx, "windows in which the victims are counted", 6*time.Minute, func(looks []look) bool {
+		n := 0
+		for _, l := range looks {
+			if l.victim > 0 {
+				n++
+			}
+		}
+		return n >= enough
+	})
+	if err != nil {
+		return err
+	}
+	c.normal = medianRatio(c.looks)
+	c.figures = append(c.figures, figure{"victims' ns a fault, undisturbed", fmt.Sprintf("%.0f", c.normal)})
+	return nil
+}
+
+const antagonist = "5 8s 8s"
+
+// disturb starts the antagonist and waits until it is capped, its victims are well
+// again and the cap has ended.
+func (c *circle) disturb(ctx context.Context, batch workload) error {
+	if err := c.load(ctx, batch, "spin", antagonist); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := c.watch(ctx, "the antagonist is capped", 6*time.Minute, func(looks []look) bool { return looks[len(looks)-1].capped > 0 }); err != nil {
+		return err
+	}
+	found := time.Since(began)
+	var bad []look
+	for _, l := range c.looks {
+		if l.at > began.Sub(c.began) && l.batch > 1 {
+			bad = append(bad, l)
+		}
+	}
+	if err := c.inForce(ctx, batch, true); err != nil {
+		return err
+	}
+	from := len(c.looks)
+	if err := c.watch(ctx, "the cap ends", 3*time.Minute, func(looks []look) bool { return looks[len(looks)-1].capped == 0 }); err != nil {
+		return err
+	}
+	if err := c.inForce(ctx, batch, false); err != nil {
+		return err
+	}
+	disturbed, quiet := medianRatio(bad), medianRatio(c.looks[from:])
+	c.figures = append(c.figures, figure{"disturbed", fmt.Sprintf("%.0f, %.2f x", disturbed, disturbed/c.normal)},
+		figure{"while the antagonist is capped", fmt.Sprintf("%.0f, %.2f x", quiet, quiet/c.normal)}, figure{"from its start to the cap", round(found)})
+	switch {
+	case disturbed < 1.3*c.normal:
+		return fmt.Errorf("the victims were hardly disturbed (%.0f ns a fault, %.0f before): this proves nothing", disturbed, c.normal)
+	case quiet > (disturbed+c.normal)/2:
+		return fmt.Errorf("the cap did not help: %.0f ns a fault while it held, %.0f before it and %.0f undisturbed", quiet, disturbed, c.normal)
+	}
+	return nil
+}
+
+// inForce compares the cap with the kernel's own file.
+func (c *circle) inForce(ctx context.Context, batch workload, want bool) error {
+	dir, err := c.n.cgroupOf(ctx, batch)
+	if err != nil {
+		return err
+	}
+	for {
+		out, err := c.n.Exec(ctx, "cat", cgroupRoot+"/"+dir+"/cpu.max")
+		if err != nil {
+			return err
+		}
+		if is := !strings.HasPrefix(out.Stdout, "max"); is == want {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("cpu.max of the antagonist is %q: %w", strings.TrimSpace(out.Stdout), ctx.Err())
+		}
+	}
+}
+
+// recur sees the antagonist return and be capped again, and the cap outlive what
+// others do to the cgroup meanwhile.
+func (c *circle) recur(ctx context.Context, batch workload) error {
+	if err := c.watch(ctx, "it is capped again", 6*time.Minute, func(looks []look) bool { return looks[len(looks)-1].capped > 0 }); err != nil {
+		return err
+	}
+	id, err := c.n.containerID(ctx, batch)
+	if err != nil {
+		return err
+	}
+	if _, err := c.n.CRI().UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: &cri.LinuxContainerResources{CpuShares: 2}}); err != nil {
+		return err
+	}
+	if c.n.Driver == kubelet.Systemd {
+		if _, err := c.n.Exec(ctx, "systemctl", "daemon-reload"); err != nil {
+			return err
+		}
+	}
+	if err := c.inForce(ctx, batch, true); err != nil {
+		return err
+	}
+	c.figures = append(c.figures, figure{"capped again, and kept through a resize and a reload", "yes"})
+	return c.watch(ctx, "the second cap ends", 3*time.Minute, func(looks []look) bool { return looks[len(looks)-1].capped == 0 })
+}
+
+// survive kills the daemon in the middle of a cap: the next one undoes it at its
+// deadline, though nobody remembers why it was there.
+func (c *circle) survive(ctx context.Context, batch workload) error {
+	if err := c.watch(ctx, "it is capped a third time", 6*time.Minute, func(looks []look) bool { return looks[len(looks)-1].capped > 0 }); err != nil {
+		return err
+	}
+	if err := c.n.KillDaemon(ctx); err != nil {
+		return err
+	}
+	if err := c.inForce(ctx, batch, true); err != nil {
+		return fmt.Errorf("the cap ended with the daemon: %w", err)
+	}
+	killed := time.Now()
+	if err := c.n.StartDaemon(ctx); err != nil {
+		return err
+	}
+	undone, cancel := context.WithTimeout(ctx, capLength+2*time.Minute)
+	defer cancel()
+	if err := c.inForce(undone, batch, false); err != nil {
+		return err
+	}
+	c.figures = append(c.figures, figure{"undone after kill -9", round(time.Since(killed))}, figure{"windows looked at", len(c.looks)})
+	return nil
+}
+
+// timeline is a line a window.
+func (c *circle) timeline() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%8s %12s %8s %6s\n", "time", "ns a fault", "batch", "cap")
+	for _, l := range c.looks {
+		limit := "-"
+		if l.capped > 0 {
+			limit = fmt.Sprintf("%dm", l.capped)
+		}
+		fmt.Fprintf(&b, "%7.0fs %12.0f %8.2f %6s %s\n", l.at.Seconds(), l.victim, l.batch, limit, strings.Repeat("#", min(int(20*l.victim/max(c.normal, 1)), 100)))
+	}
+	return b.String()
+}

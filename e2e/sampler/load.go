@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Loads of the interference proof. They enter a container's cgroup themselves, so
+// that nothing of them ever ran elsewhere.
+
+func enter(cgroup string) error {
+	return os.WriteFile(filepath.Join(cgroupRoot, cgroup, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0o644)
+}
+
+// turnLength is how often a load looks at the clock.
+const turnLength = 50 * time.Millisecond
+
+// fault touches pages that the kernel has to bring, so many a second that it is
+// busy for the given share of a CPU while nobody disturbs it. The work is fixed:
+// when it becomes slower, it takes more CPU.
+func fault(ctx context.Context, cgroup, duty string) error {
+	share, err := strconv.ParseFloat(duty, 64)
+	if err != nil || share <= 0 || share > 1 {
+		return fmt.Errorf("duty %q: want a share of a CPU", duty)
+	}
+	if err := enter(cgroup); err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	page := os.Getpagesize()
+	area, err := unix.Mmap(-1, 0, 256*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return err
+	}
+	touch := func(n int) error {
+		for i := range n {
+			if i%256 == 0 {
+				if err := unix.Madvise(area, unix.MADV_DONTNEED); err != nil {
+					return err
+				}
+			}
+			area[i%256*page] = 1
+		}
+		return nil
+	}
+	// How long a page takes here, undisturbed: the best of a few tries.
+	best := time.Hour
+	for range 10 {
+		began := time.Now()
+		if err := touch(2560); err != nil {
+			return err
+		}
+		best = min(best, time.Since(began)/2560)
+	}
+	pages := max(int(share*float64(turnLength)/float64(best)), 1)
+	for next := time.Now(); ctx.Err() == nil; {
+		if err := touch(pages); err != nil {
+			return err
+		}
+		if next = next.Add(turnLength); time.Until(next) < -turnLength {
+			next = time.Now() // what is lost is lost
+		}
+		time.Sleep(time.Until(next))
+	}
+	return nil
+}
+
+// spin keeps so many threads busy, for a while and then not for a while: "3 8s 8s".
+// Without a second time it never rests.
+func spin(ctx context.Context, cgroup, how string) error {
+	words := strings.Fields(how)
+	if len(words) < 2 {
+		return fmt.Errorf("load %q: want THREADS ON [OFF]", how)
+	}
+	threads, err := strconv.Atoi(words[0])
+	if err != nil {
+		return err
+	}
+	on, err := time.ParseDuration(words[1])
+	if err != nil {
+		return err
+	}
+	off := time.Duration(0)
+	if len(words) > 2 {
+		if off, err = time.ParseDuration(words[2]); err != nil {
+			return err
+		}
+	}
+	if err := enter(cgroup); err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(threads + 1)
+	began := time.Now()
+	for range threads {
+		go func() {
+			runtime.LockOSThread()
+			for n := uint64(1); ; n++ {
+				if n%(1<<16) == 0 && off > 0 && time.Since(began)%(on+off) >= on {
+					time.Sleep(on + off - time.Since(began)%(on+off))
+				}
+			}
+		}()
+	}
+	<-ctx.Done()
+	return nil
+}
