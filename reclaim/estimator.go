@@ -62,6 +62,13 @@ type Estimate struct {
 	Evict         []Eviction
 }
 
+// PublishMilli is the node's resource in thousandths of a CPU, given what the pods
+// that are bound to the node request: kubelet admits them again after a restart, and
+// fails those that no longer fit.
+func (o *Estimate) PublishMilli(bound float64) int64 {
+	return int64(max(math.Floor(o.Offer*1000+tiny), math.Ceil(bound*1000-tiny)))
+}
+
 // Eviction is the wish to end a pod.
 type Eviction struct {
 	Pod  string

@@ -489,6 +489,17 @@ func TestRequestsChange(t *testing.T) {
 	}
 }
 
+func TestPublish(t *testing.T) {
+	for _, c := range []struct {
+		offer, bound float64
+		want         int64
+	}{{0, 0, 0}, {3.9999, 0, 3999}, {3.1, 0, 3100}, {3, 3.0001, 3001}, {0, 8, 8000}, {0.1 + 0.2, 0.3, 300}} {
+		if got := (&Estimate{Offer: c.offer}).PublishMilli(c.bound); got != c.want {
+			t.Errorf("an offer of %v beside %v bound is %d, want %d", c.offer, c.bound, got, c.want)
+		}
+	}
+}
+
 func TestView(t *testing.T) {
 	l := begin(t, nil)
 	pods := []Pod{batch("a", 4, 0.1), batch("b", 4, 3), production("web", 2, 1)}
