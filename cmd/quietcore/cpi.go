@@ -32,6 +32,7 @@ type performance struct {
 	d       *daemon
 	cfg     config.CPI
 	root    string // where cgroups are mounted
+	counted string // the hierarchy whose cgroups are counted
 	v1      bool
 	noTree  bool // they could not be opened
 	started time.Time
@@ -52,7 +53,7 @@ type counting struct {
 const feature = "CPU performance"
 
 func newPerformance(d *daemon, cfg *config.Config, tree bool, v1 bool) *performance {
-	p := &performance{d: d, cfg: cfg.CPI, root: cfg.Cgroup.Root, v1: v1, noTree: !tree, started: time.Now()}
+	p := &performance{d: d, cfg: cfg.CPI, root: cfg.Cgroup.Root, counted: hierarchy(cfg.Cgroup.Root, v1), v1: v1, noTree: !tree, started: time.Now()}
 	if p.cfg.Mode != config.CPIOff {
 		d.health.Watch(feature, p.why)
 	}
@@ -87,7 +88,7 @@ func (p *performance) open() (*counting, error) {
 	if p.noTree {
 		return nil, errors.New("the cgroups could not be opened")
 	}
-	o := counter.Options{Root: p.hierarchy(), V1: p.v1, MaxGroups: p.cfg.MaxContainers, StandIns: standIns(p.cfg.StandIns)}
+	o := counter.Options{Root: p.counted, V1: p.v1, MaxGroups: p.cfg.MaxContainers, StandIns: standIns(p.cfg.StandIns)}
 	if p.cfg.Waits == config.WaitsTotal {
 		o.Waits = counter.WaitsTotal
 	}
@@ -117,17 +118,17 @@ func (p *performance) open() (*counting, error) {
 	return c, nil
 }
 
-// hierarchy is the one whose cgroups are followed.
-func (p *performance) hierarchy() string {
-	if !p.v1 {
-		return p.root
+// hierarchy is the one whose cgroups are counted.
+func hierarchy(root string, v1 bool) string {
+	if !v1 {
+		return root
 	}
 	for _, name := range []string{"cpu", "cpu,cpuacct", "cpuacct,cpu"} {
-		if dir := filepath.Join(p.root, name); isDir(dir) {
+		if dir := filepath.Join(root, name); isDir(dir) {
 			return dir
 		}
 	}
-	return filepath.Join(p.root, "cpu")
+	return filepath.Join(root, "cpu")
 }
 
 func isDir(name string) bool {
@@ -223,7 +224,7 @@ func kindOf(cpus, efficiency cpuset.Set) string {
 
 // life is the inode of a cgroup's folder, which the kernel gives to no other.
 func (p *performance) life(cgroup string) (uint64, error) {
-	info, err := os.Lstat(filepath.Join(p.hierarchy(), cgroup))
+	info, err := os.Lstat(filepath.Join(p.counted, cgroup))
 	if err != nil {
 		return 0, err
 	}

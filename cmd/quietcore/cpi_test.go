@@ -20,7 +20,9 @@ import (
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/top"
+	"github.com/quietcore/quietcore/internal/topodoc"
 )
 
 // freePort is an address that nobody listens on.
@@ -114,19 +116,36 @@ func TestWhatIsMissingIsNamedWithItsReason(t *testing.T) {
 		"cycles, instructions, llc-misses not counted: this machine has no PMU": {absent, absent, absent, absent},
 		"llc-misses not counted: this machine has no PMU":                       {absent, hardware, hardware, absent},
 	} {
-		present, events, missing := sources2(sources)
+		present, events, missing := sourcesOf(sources)
 		if missing != want || present[counter.Cycles] != (sources[counter.Cycles] == hardware) || len(events) != 4 {
 			t.Errorf("missing %q, want %q; %v %v", missing, want, present, events)
 		}
 	}
 	declared := counter.Source{Kind: counter.Declared, Name: "page-faults"}
-	if _, events, missing := sources2([4]counter.Source{hardware, declared, absent, hardware}); missing != "" || events["instructions"] != "stand-in: page-faults" || events["ref-cycles"] != "absent: this machine has no PMU" {
+	if _, events, missing := sourcesOf([4]counter.Source{hardware, declared, absent, hardware}); missing != "" || events["instructions"] != "stand-in: page-faults" || events["ref-cycles"] != "absent: this machine has no PMU" {
 		t.Errorf("missing %q, %v", missing, events)
 	}
 }
 
-func sources2(s [4]counter.Source) ([sample.NumEvents]bool, map[string]string, string) {
+func sourcesOf(s [4]counter.Source) ([sample.NumEvents]bool, map[string]string, string) {
 	return sources(&counter.Status{Sources: s})
+}
+
+func TestKindsOfCores(t *testing.T) {
+	slow := cpuset.Of(2, 3)
+	for want, cpus := range map[string]cpuset.Set{"performance": cpuset.Of(0, 1), "efficiency": cpuset.Of(3), "mixed": cpuset.Of(1, 2)} {
+		if got := kindOf(cpus, slow); got != want {
+			t.Errorf("CPUs %s of a machine whose slow ones are %s: %q, want %q", cpus, slow, got, want)
+		}
+	}
+	doc := topodoc.Doc{CPUs: []topodoc.CPU{{ID: 0, Kind: "performance"}, {ID: 1, Core: 1, Kind: "efficiency"}}}
+	machine, _, err := doc.Build(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, hybrid := efficiencyCPUs(machine); !hybrid || got != cpuset.Of(1) {
+		t.Errorf("slow CPUs %s, hybrid %t", got, hybrid)
+	}
 }
 
 // busyContainer is a process that never yields, in a cgroup of its own, and a
@@ -248,6 +267,10 @@ func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 	}
 	if row.Pod != "busy" || row.Class != "BE" || row.Wait == nil {
 		t.Errorf("%+v", row)
+	}
+	_, table, _ := call("top", "--socket", p.socket, "-d", "200ms")
+	if t.Log("\n" + table); !strings.Contains(table, " default/busy/main\n") || !strings.Contains(table, "windows of 300ms every 1s, the last one ") {
+		t.Error("that is not the table of it")
 	}
 	body := fetch(t, "http://"+address+"/metrics")
 	for _, want := range []string{"\nquietcore_cpi_counting 1\n", `quietcore_cpi_container_on_cpu_seconds_total{container="main",namespace="default",pod="busy"} `, "quietcore_cpi_containers{state=\"followed\"} 1\n"} {
