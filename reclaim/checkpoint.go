@@ -67,7 +67,7 @@ func (e *Estimator) points() []float64 {
 // Checkpoint writes down what the estimator knows.
 func (e *Estimator) Checkpoint(node string) Checkpoint {
 	c := Checkpoint{
-		Version: checkpointVersion, Node: node, At: e.last, Epoch: e.epoch, Cell: Duration(e.cell), Length: e.span.length,
+		Version: checkpointVersion, Node: node, At: e.last, Epoch: e.last.Add(-e.elapsed), Cell: Duration(e.cell), Length: e.span.length,
 		Offered: e.supply.published, Observed: runsOf(e.observed), Predictor: e.spec.String(), Production: e.predictor.Save(),
 	}
 	points := e.points()
@@ -126,8 +126,11 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 	if err := e.fits(node, now, c); err != nil {
 		return nil, fmt.Errorf("reclaim: checkpoint: %w; windows begin anew", err)
 	}
-	at := uint32(c.At.Sub(c.Epoch) / e.cell)
-	e.epoch, e.last, e.began = c.Epoch, c.At, true
+	e.elapsed = c.At.Sub(c.Epoch)
+	at := e.now()
+	// Reckoned from now, so that a clock of the system that is set later changes
+	// nothing where now has a monotonic reading.
+	e.epoch, e.last, e.began = now.Add(c.Epoch.Sub(now)), c.At, true
 	e.supply = supply{known: true, published: c.Offered}
 	if e.observed, err = cellsOf(c.Observed, at, e.span); err != nil {
 		return nil, fmt.Errorf("reclaim: checkpoint: observed cells: %w; windows begin anew", err)

@@ -174,6 +174,26 @@ func TestRestartKeepsIdleness(t *testing.T) {
 	}
 }
 
+// A clock that is set back after a restart loses no window, nor one that was set
+// back before.
+func TestRestartAndClockJumps(t *testing.T) {
+	l := begin(t, nil)
+	pods := []Pod{batch("idle", 4, 0.1), batch("busy", 4, 3)}
+	l.samples(day/2, pods...)
+	l.now = l.now.Add(-5 * time.Hour)
+	l.samples(day/2+10, pods...)
+	if err := l.resume(t, "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	l.now = l.now.Add(-3 * time.Hour)
+	if o := l.sample(pods...); !slices.Equal(o.Idle, []string{"idle"}) {
+		t.Errorf("idle are %v after the clock was set back", o.Idle)
+	}
+	if o := l.samples(day, pods...); !slices.Equal(o.Idle, []string{"idle"}) {
+		t.Errorf("idle are %v a day later", o.Idle)
+	}
+}
+
 // What is idle after any life and a restart would have been idle without it.
 func TestRestartNeverMakesIdle(t *testing.T) {
 	outer := t

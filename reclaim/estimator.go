@@ -85,7 +85,8 @@ type Estimator struct {
 	cell      time.Duration
 	span      span
 
-	epoch    time.Time // cell 0
+	epoch    time.Time     // cell 0
+	elapsed  time.Duration // since then; never falls
 	last     time.Time
 	began    bool
 	observed []uint32 // cells of the window in which anything was measured
@@ -224,11 +225,14 @@ func (e *Estimator) unmark() {
 func (e *Estimator) tick(now time.Time, sampled bool) uint32 {
 	if !e.began {
 		e.epoch, e.began = now, true
-	} else if now.Before(e.last) {
-		e.epoch = e.epoch.Add(now.Sub(e.last))
+	}
+	if elapsed := now.Sub(e.epoch); elapsed < e.elapsed {
+		e.epoch = e.epoch.Add(elapsed - e.elapsed)
+	} else {
+		e.elapsed = elapsed
 	}
 	e.last = now
-	cell := uint32(now.Sub(e.epoch) / e.cell)
+	cell := e.now()
 	k := 0
 	for k < len(e.observed) && cell-e.observed[k] >= e.span.length {
 		k++
@@ -239,6 +243,9 @@ func (e *Estimator) tick(now time.Time, sampled bool) uint32 {
 	}
 	return cell
 }
+
+// now is the cell of the last report.
+func (e *Estimator) now() uint32 { return uint32(e.elapsed / e.cell) }
 
 // admit brings the pods' entries up to date with the report.
 func (e *Estimator) admit(now time.Time, cell uint32, r Report) {

@@ -30,7 +30,7 @@ func (e *Estimator) View(id string) (View, bool) {
 	}
 	threshold := e.cfg.Idle.Threshold / 100 * s.request
 	v.Samples, v.Below = s.w.count(), s.w.below(threshold)
-	v.Covered = s.w.full(uint32(e.last.Sub(e.epoch)/e.cell), len(e.observed), e.span)
+	v.Covered = s.w.full(e.now(), len(e.observed), e.span)
 	return v, true
 }
 
