@@ -1,0 +1,116 @@
+package incidents
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// How much of an incident is kept. Everything in one comes from tenants or from
+// measurements, so none of it may be without an end.
+const (
+	maxSuspects    = 20
+	maxAntagonists = 10
+	maxActions     = 20
+	maxPoints      = 120
+	maxName        = 253
+	maxText        = 1000
+	maxOffset      = 24 * time.Hour
+)
+
+// bounded is a copy that shares nothing with i, cut to what is kept, with its ID.
+func bounded(i Incident) Incident {
+	i.At = plainTime(i.At)
+	i.Node = cut(i.Node, maxName)
+	i.Victim = i.Victim.bounded()
+	i.CPI, i.Threshold = finite(i.CPI), finite(i.Threshold)
+	i.Spec.Mean, i.Spec.StdDev, i.Spec.Samples = finite(i.Spec.Mean), finite(i.Spec.StdDev), finite(i.Spec.Samples)
+	i.Spec.Platform = cut(i.Spec.Platform, maxName)
+	i.Verdict = cmp.Or(cut(i.Verdict, 20), None)
+	i.Why = cut(i.Why, maxText)
+	i.Outcome.Result = cut(i.Outcome.Result, 20)
+	i.Outcome.Before, i.Outcome.After = finite(i.Outcome.Before), finite(i.Outcome.After)
+	i.Series = points(i.Series)
+
+	i.Antagonists = slices.Clone(i.Antagonists[:min(len(i.Antagonists), maxAntagonists)])
+	for n := range i.Antagonists {
+		i.Antagonists[n] = i.Antagonists[n].bounded()
+	}
+	i.Suspects = i.keptSuspects()
+	i.Actions = slices.Clone(i.Actions[max(0, len(i.Actions)-maxActions):])
+	for n := range i.Actions {
+		a := &i.Actions[n]
+		a.Kind, a.EndedWhy, a.Subject = cut(a.Kind, 20), cut(a.EndedWhy, maxText), a.Subject.bounded()
+		a.From, a.Until, a.Ended = plainTime(a.From), plainTime(a.Until), plainTime(a.Ended)
+	}
+	if !validID(i.ID) {
+		i.ID = NewID(i.At, i.Node, i.Victim)
+	}
+	return i
+}
+
+// keptSuspects are the first ones, and every antagonist wherever it stands.
+func (i *Incident) keptSuspects() []Suspect {
+	var kept []Suspect
+	room := maxSuspects
+	for _, s := range i.Suspects {
+		blamed := slices.ContainsFunc(i.Antagonists, s.Same)
+		if room <= 0 && !blamed || len(kept) == maxSuspects+maxAntagonists {
+			continue
+		}
+		room--
+		s.Subject = s.bounded()
+		s.Score, s.Contrast, s.Confidence, s.Usage = finite(s.Score), finite(s.Contrast), finite(s.Confidence), finite(s.Usage)
+		s.Shares = cut(s.Shares, 20)
+		s.Series = points(s.Series)
+		kept = append(kept, s)
+	}
+	return kept
+}
+
+func (s Subject) bounded() Subject {
+	return Subject{cut(s.Namespace, maxName), cut(s.Pod, maxName), cut(s.Container, maxName), cut(s.Job, 2*maxName), cut(s.Class, 20), cut(s.CPUs, maxName)}
+}
+
+// points are those nearest to the incident, in order of time.
+func points(list []Point) []Point {
+	list = slices.DeleteFunc(slices.Clone(list), func(p Point) bool {
+		return p.Offset < -maxOffset || p.Offset > maxOffset || finite(p.Value) != p.Value
+	})
+	if len(list) > maxPoints {
+		slices.SortFunc(list, func(a, b Point) int { return cmp.Compare(a.Offset.Abs(), b.Offset.Abs()) })
+		list = slices.Clone(list[:maxPoints])
+	}
+	slices.SortStableFunc(list, func(a, b Point) int { return cmp.Compare(a.Offset, b.Offset) })
+	return list
+}
+
+// finite is x where JSON can say it and a plot can show it, else 0.
+func finite(x float64) float64 {
+	const most = 1e12
+	if math.IsNaN(x) || math.Abs(x) > most {
+		return 0
+	}
+	return x
+}
+
+func clamp(x, most float64) float64 { return max(-most, min(most, x)) }
+
+// plainTime has no monotonic clock and a year that JSON can say.
+func plainTime(t time.Time) time.Time {
+	t = t.Round(time.Microsecond).UTC()
+	if t.Year() < 1 || t.Year() > 9999 {
+		return time.Time{}
+	}
+	return t
+}
+
+// cut makes a text valid UTF-8 of at most so many bytes.
+func cut(text string, most int) string {
+	if len(text) > most {
+		text = strings.Clone(text[:most]) // the rest of it is not held on to
+	}
+	return strings.ToValidUTF8(text, "?")
+}

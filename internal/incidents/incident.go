@@ -1,0 +1,161 @@
+package incidents
+
+import (
+	"encoding/base32"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
+)
+
+// Subject is a container with a part in an incident.
+type Subject struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+	Job       string `json:"job,omitempty"`
+	Class     string `json:"class,omitempty"`
+	CPUs      string `json:"cpus,omitempty"` // it might run on, in the kernel's list format
+}
+
+// Name is namespace/pod/container.
+func (s Subject) Name() string { return s.Namespace + "/" + s.Pod + "/" + s.Container }
+
+// JobName is the job with its namespace; a pod without one is its own job.
+func (s Subject) JobName() string { return string(s.raw().jobName(nil)) }
+
+// Same says that both are the same container.
+func (s Subject) Same(o Subject) bool {
+	return s.Namespace == o.Namespace && s.Pod == o.Pod && s.Container == o.Container
+}
+
+// Spec is what was normal for the victim's job.
+type Spec struct {
+	Mean     float64 `json:"mean"`
+	StdDev   float64 `json:"stddev"`
+	Platform string  `json:"platform,omitempty"`
+	Band     int     `json:"band"` // of usage; -1: all
+	Samples  float64 `json:"samples"`
+	Tasks    int     `json:"tasks"`
+}
+
+// Suspect is a neighbour of the victim, as the analysis saw it.
+type Suspect struct {
+	Subject
+	Score      float64 `json:"score"`
+	Contrast   float64 `json:"contrast"`
+	Confidence float64 `json:"confidence"`
+	Usage      float64 `json:"usage"`            // mean, in CPUs
+	Shares     string  `json:"shares,omitempty"` // the closest that it shares with the victim: core, L3 or NUMA
+	Series     []Point `json:"series,omitempty"` // usage in CPUs
+}
+
+// What follows from an analysis.
+const (
+	None    = "none"    // nobody can be blamed
+	Observe = "observe" // somebody can, and nothing is done
+	Cap     = "cap"
+	Move    = "move"
+	Evict   = "evict" // of actions only
+)
+
+// Action is what was done. It is in force until Ended is set or Until has come.
+type Action struct {
+	Kind     string    `json:"kind"` // cap, move or evict
+	Subject  Subject   `json:"subject"`
+	Milli    int64     `json:"milli,omitempty"` // thousandths of a CPU
+	From     time.Time `json:"from"`
+	Until    time.Time `json:"until,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
+	EndedWhy string    `json:"endedWhy,omitempty"`
+}
+
+// End is when it ended, or will at the latest.
+func (a Action) End() time.Time {
+	if a.Ended.IsZero() {
+		return a.Until
+	}
+	return a.Ended
+}
+
+// Outcome is what the actions did for the victim, by its own CPI.
+type Outcome struct {
+	Result  string  `json:"result"` // success, partial, failure, …; empty: not known yet
+	Before  float64 `json:"before,omitempty"`
+	After   float64 `json:"after,omitempty"`
+	Samples int     `json:"samples,omitempty"`
+}
+
+// Point is one sample. In JSON it is [seconds, value].
+type Point struct {
+	Offset time.Duration // from the incident's time
+	Value  float64
+}
+
+// MarshalJSON rounds to what a plot can show: two decimals of a second, five
+// significant digits.
+func (p Point) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, "[%.10g,%.5g]", float64(p.Offset.Round(10*time.Millisecond).Milliseconds())/1000, p.Value), nil
+}
+
+func (p *Point) UnmarshalJSON(text []byte) error {
+	var pair [2]float64
+	if err := json.Unmarshal(text, &pair); err != nil {
+		return fmt.Errorf("point %.40q: %w", text, err)
+	}
+	p.Offset, p.Value = time.Duration(clamp(pair[0], maxOffset.Seconds())*float64(time.Second)), pair[1]
+	return nil
+}
+
+// Incident is one anomaly of one victim with all that is known about it.
+type Incident struct {
+	ID          string    `json:"id"`
+	At          time.Time `json:"at"`
+	Node        string    `json:"node,omitempty"`
+	Victim      Subject   `json:"victim"`
+	CPI         float64   `json:"cpi"`
+	Threshold   float64   `json:"threshold"`
+	Spec        Spec      `json:"spec"`
+	Suspects    []Suspect `json:"suspects,omitempty"` // the most suspicious first
+	Verdict     string    `json:"verdict"`
+	Antagonists []Subject `json:"antagonists,omitempty"`
+	Why         string    `json:"why,omitempty"`
+	Actions     []Action  `json:"actions,omitempty"`
+	Outcome     Outcome   `json:"outcome,omitzero"`
+	Series      []Point   `json:"series,omitempty"` // the victim's CPI
+}
+
+const idTime = "20060102-150405.000"
+
+// NewID names an incident by its time, so that names sort by it, and by its
+// victim, so that the same anomaly told twice is one incident.
+func NewID(at time.Time, node string, victim Subject) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%q %q %q %q", node, victim.Namespace, victim.Pod, victim.Container)
+	tail := base32.StdEncoding.EncodeToString(h.Sum(nil))[:8]
+	return idPrefix(at) + "-" + strings.ToLower(tail)
+}
+
+// idPrefix is the first part of every ID of that millisecond; the years that have
+// four digits sort, and others do not occur.
+func idPrefix(at time.Time) string {
+	at = at.UTC()
+	if first := time.Unix(0, 0).UTC(); at.Before(first) {
+		at = first
+	}
+	if last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC); at.After(last) {
+		at = last
+	}
+	return strings.Replace(at.Format(idTime), ".", "", 1)
+}
+
+const idLength = len("20060102-150405000-aaaaaaaa")
+
+// validID keeps foreign text out of keys.
+func validID(id string) bool {
+	if len(id) != idLength || id[8] != '-' || id[18] != '-' {
+		return false
+	}
+	return !strings.ContainsFunc(id, func(r rune) bool { return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') })
+}

@@ -1,0 +1,316 @@
+package incidents
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Filter chooses incidents. What is empty or zero does not matter.
+//
+// Victim and Antagonist name a job (with or without its namespace and kind), a pod
+// (with or without its namespace) or NAMESPACE/POD/CONTAINER.
+type Filter struct {
+	Since, Until       time.Time
+	Victim, Antagonist string
+	Verdict            string
+	Active             bool // a cap of it is in force
+	Limit              int
+}
+
+// Summary is an incident in a list.
+type Summary struct {
+	ID          string              `json:"id"`
+	At          time.Time           `json:"at"`
+	Victim      Subject             `json:"victim"`
+	CPI         float64             `json:"cpi"`
+	Threshold   float64             `json:"threshold"`
+	Mean        float64             `json:"mean"`
+	Verdict     string              `json:"verdict"`
+	Result      string              `json:"result,omitempty"`
+	Before      float64             `json:"before,omitempty"`
+	After       float64             `json:"after,omitempty"`
+	Active      bool                `json:"active,omitempty"`
+	Antagonists []SummaryAntagonist `json:"antagonists,omitempty"`
+}
+
+// SummaryAntagonist is one that was blamed.
+type SummaryAntagonist struct {
+	Subject
+	Score         float64 `json:"score"`
+	CappedSeconds float64 `json:"cappedSeconds"`
+}
+
+// Listing is the answer of List, the newest first.
+type Listing struct {
+	Incidents []Summary `json:"incidents"`
+	More      bool      `json:"more"` // than Filter.Limit
+	Kept      int       `json:"kept"` // of all incidents
+	Oldest    time.Time `json:"oldest,omitzero"`
+	Damaged   int       `json:"damaged,omitempty"` // could not be read
+}
+
+// Ways to rank and to group.
+const (
+	ByIncidents = "incidents"
+	ByCapped    = "capped"
+	ByScore     = "score"
+	ByExcess    = "excess"
+
+	GroupJob = "job"
+	GroupPod = "pod"
+)
+
+// TopQuery asks who hurt Victim, or whom Antagonist hurt; with neither, who hurt
+// anybody.
+type TopQuery struct {
+	Victim, Antagonist string
+	Since, Until       time.Time
+	By                 string // default ByIncidents
+	Group              string // what a row is; default GroupJob
+	Limit              int
+}
+
+// Rank is one row of a Top.
+type Rank struct {
+	Name          string    `json:"name"`
+	Incidents     int       `json:"incidents"`
+	CappedSeconds float64   `json:"cappedSeconds"`
+	Score         float64   `json:"meanScore"`
+	Excess        float64   `json:"excess"` // sum of (CPI - normal) / normal, shared among the antagonists of an incident
+	Helped        int       `json:"helped"` // incidents in which acting on it made the victim normal again, or better
+	Last          time.Time `json:"last"`
+}
+
+// Top is the answer of Top. Unexplained incidents in the window have no antagonist.
+type Top struct {
+	Ranks       []Rank `json:"ranks"`
+	More        bool   `json:"more"`
+	Incidents   int    `json:"incidents"` // in the window, of that victim or antagonist
+	Unexplained int    `json:"unexplained"`
+	Damaged     int    `json:"damaged,omitempty"`
+}
+
+// Source answers questions about incidents: a Store, a Reader, or a daemon that
+// is asked over its socket.
+type Source interface {
+	List(context.Context, Filter) (*Listing, error)
+	// Get takes an ID or the beginning of exactly one.
+	Get(ctx context.Context, id string) (*Incident, error)
+	Top(context.Context, TopQuery) (*Top, error)
+	// Export hands over every incident that matches, the oldest first, until give
+	// fails.
+	Export(ctx context.Context, f Filter, give func(*Incident) error) error
+}
+
+// NotFoundError says that no incident has that ID, or several.
+type NotFoundError struct {
+	ID         string
+	Candidates []string
+}
+
+func (e *NotFoundError) Error() string {
+	if len(e.Candidates) == 0 {
+		return fmt.Sprintf("no incident has an ID that begins with %q; `quietcore incidents` lists those that are kept", e.ID)
+	}
+	return fmt.Sprintf("%q is the beginning of several IDs: %q; give more of it", e.ID, e.Candidates)
+}
+
+// jobName appends namespace/job, or namespace/pod where no job is known.
+func (s rawSubject) jobName(to []byte) []byte {
+	job := s.job
+	if len(job) == 0 {
+		job = s.pod
+	}
+	if n := len(s.namespace); len(job) > n && job[n] == '/' && bytes.Equal(job[:n], s.namespace) {
+		return append(to, job...)
+	}
+	to = append(to, s.namespace...)
+	to = append(to, '/')
+	return append(to, job...)
+}
+
+func (s rawSubject) podName(to []byte) []byte {
+	to = append(to, s.namespace...)
+	to = append(to, '/')
+	return append(to, s.pod...)
+}
+
+// matcher compares names without building them anew for each incident.
+type matcher struct {
+	want    string
+	scratch []byte
+}
+
+func (m *matcher) match(s rawSubject) bool {
+	if m.want == "" {
+		return true
+	}
+	if string(s.job) == m.want || string(s.pod) == m.want {
+		return true
+	}
+	m.scratch = s.jobName(m.scratch[:0])
+	if string(m.scratch) == m.want {
+		return true
+	}
+	// The job's own name, without a kind: web of default/Deployment/web; and with
+	// the namespace alone.
+	if i := bytes.LastIndexByte(m.scratch, '/'); i >= 0 {
+		name := m.scratch[i+1:]
+		if string(name) == m.want {
+			return true
+		}
+		if n := len(s.namespace); len(m.want) == n+1+len(name) && m.want[:n] == string(s.namespace) && m.want[n] == '/' && m.want[n+1:] == string(name) {
+			return true
+		}
+	}
+	m.scratch = s.podName(m.scratch[:0])
+	if string(m.scratch) == m.want {
+		return true
+	}
+	m.scratch = append(append(m.scratch, '/'), s.container...)
+	return string(m.scratch) == m.want
+}
+
+// selection is a filter in use.
+type selection struct {
+	f                  Filter
+	now                int64
+	victim, antagonist matcher
+}
+
+func (f Filter) selection(now time.Time) *selection {
+	return &selection{f: f, now: now.UnixMilli(), victim: matcher{want: f.Victim}, antagonist: matcher{want: f.Antagonist}}
+}
+
+func (s *selection) match(d *digest) bool {
+	if s.f.Verdict != "" && string(d.verdict) != s.f.Verdict || s.f.Active && !d.active(s.now) || !s.victim.match(d.victim) {
+		return false
+	}
+	return s.f.Antagonist == "" || slices.ContainsFunc(d.antagonists, func(a rawAntagonist) bool { return s.antagonist.match(a.rawSubject) })
+}
+
+func (d *digest) summary(id string, now int64) Summary {
+	s := Summary{
+		ID: id, At: time.UnixMilli(d.at).UTC(), Victim: d.victim.subject(), CPI: d.cpi, Threshold: d.threshold, Mean: d.mean,
+		Verdict: string(d.verdict), Result: string(d.result), Before: d.before, After: d.after, Active: d.active(now),
+	}
+	for i := range d.antagonists {
+		a := &d.antagonists[i]
+		s.Antagonists = append(s.Antagonists, SummaryAntagonist{Subject: a.subject(), Score: a.score, CappedSeconds: a.capped(now).Seconds()})
+	}
+	return s
+}
+
+// ranking adds up incidents by whoever had the other part in them.
+type ranking struct {
+	q                  TopQuery
+	now                int64
+	victim, antagonist matcher
+	rows               map[string]*row
+	scratch            []byte
+	out                Top
+}
+
+// row counts an incident once, and every antagonist in it that belongs here.
+type row struct {
+	Rank
+	antagonists int
+	seq         uint64 // of the incident counted last
+}
+
+func (q TopQuery) ranking(now time.Time) *ranking {
+	return &ranking{
+		q: q, now: now.UnixMilli(), rows: map[string]*row{},
+		victim: matcher{want: q.Victim}, antagonist: matcher{want: q.Antagonist},
+	}
+}
+
+func (r *ranking) add(d *digest) {
+	if !r.victim.match(d.victim) {
+		return
+	}
+	if len(d.antagonists) == 0 && r.q.Antagonist == "" {
+		r.out.Incidents++
+		r.out.Unexplained++
+		return
+	}
+	hit := false
+	for i := range d.antagonists {
+		a := &d.antagonists[i]
+		if !r.antagonist.match(a.rawSubject) {
+			continue
+		}
+		other := a.rawSubject
+		if r.q.Antagonist != "" {
+			other = d.victim
+		}
+		r.count(r.row(other), a, d)
+		hit = true
+	}
+	if hit {
+		r.out.Incidents++
+	}
+}
+
+func (r *ranking) row(s rawSubject) *row {
+	if r.q.Group == GroupPod {
+		r.scratch = s.podName(r.scratch[:0])
+	} else {
+		r.scratch = s.jobName(r.scratch[:0])
+	}
+	to := r.rows[string(r.scratch)]
+	if to == nil {
+		to = &row{Rank: Rank{Name: string(r.scratch)}}
+		r.rows[to.Name] = to
+	}
+	return to
+}
+
+func (r *ranking) count(to *row, a *rawAntagonist, d *digest) {
+	if normal := cmp.Or(d.mean, d.threshold); normal > 0 {
+		to.Excess += max(0, d.cpi/normal-1) / float64(len(d.antagonists))
+	}
+	to.antagonists++
+	to.Score += a.score
+	to.CappedSeconds += a.capped(r.now).Seconds()
+	if to.Incidents > 0 && to.seq == d.seq {
+		return
+	}
+	to.seq = d.seq
+	to.Incidents++
+	if string(d.result) == "success" || string(d.result) == "partial" {
+		to.Helped++
+	}
+	if at := time.UnixMilli(d.at).UTC(); at.After(to.Last) {
+		to.Last = at
+	}
+}
+
+func (r *ranking) top() *Top {
+	r.out.Ranks = make([]Rank, 0, len(r.rows))
+	for _, from := range r.rows {
+		from.Score /= float64(from.antagonists)
+		r.out.Ranks = append(r.out.Ranks, from.Rank)
+	}
+	slices.SortFunc(r.out.Ranks, func(a, b Rank) int {
+		first := 0
+		switch r.q.By {
+		case ByCapped:
+			first = cmp.Compare(b.CappedSeconds, a.CappedSeconds)
+		case ByScore:
+			first = cmp.Compare(b.Score, a.Score)
+		case ByExcess:
+			first = cmp.Compare(b.Excess, a.Excess)
+		}
+		return cmp.Or(first, cmp.Compare(b.Incidents, a.Incidents), cmp.Compare(b.CappedSeconds, a.CappedSeconds),
+			cmp.Compare(b.Score, a.Score), cmp.Compare(b.Excess, a.Excess), cmp.Compare(a.Name, b.Name))
+	})
+	if r.q.Limit > 0 && len(r.out.Ranks) > r.q.Limit {
+		r.out.Ranks, r.out.More = r.out.Ranks[:r.q.Limit], true
+	}
+	return &r.out
+}
