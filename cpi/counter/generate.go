@@ -4,3 +4,7 @@ package counter
 // llvm and libbpf-dev. The output is committed, so that building needs none of it.
 //
 //go:generate go tool bpf2go -target amd64,arm64 -cflags "-O2 -g -mcpu=v3 -Wall -Werror" -no-global-types -type cpu -type machine -type pair program bpf/counter.bpf.c
+
+// What the benchmarks compare with.
+//
+//go:generate go tool bpf2go -target amd64,arm64 -cflags "-O2 -g -mcpu=v3 -Wall -Werror" -output-suffix _test empty bpf/empty.bpf.c

@@ -192,20 +192,16 @@ func TestTriggerChoice(t *testing.T) {
 		options Options
 		files   map[string]string
 		refused error
-		want    Trigger
-		reason  string
+		blocked string // empty: the software event would do
 	}{
-		"the cheaper one":          {want: CgroupSwitches, reason: "cost nothing"},
-		"as configured":            {options: Options{Trigger: SchedSwitch}, want: SchedSwitch, reason: "as configured"},
-		"as configured, possible":  {options: Options{Trigger: CgroupSwitches}, want: CgroupSwitches, reason: "as configured"},
-		"v1":                       {options: Options{V1: true}, want: SchedSwitch, reason: "cgroup v1"},
-		"waits":                    {options: Options{Waits: WaitsTotal}, want: SchedSwitch, reason: "every context switch"},
-		"Linux 5.10":               {refused: unix.EINVAL, want: SchedSwitch, reason: "Linux 5.13"},
-		"no controllers":           {files: with("/nowhere/cgroup.subtree_control", "\n"), want: SchedSwitch, reason: "before a controller is enabled"},
-		"controllers unknown":      {options: Options{Root: "/nowhere/else"}, want: SchedSwitch, reason: "is not known"},
-		"perf_event on v1":         {files: with("/proc/cgroups", "perf_event\t7\t5\t1\n"), want: SchedSwitch, reason: "v1 hierarchy"},
-		"no perf_event":            {files: with("/proc/cgroups", "cpu\t0\t5\t1\n"), want: SchedSwitch, reason: "v1 hierarchy"},
-		"configured, not possible": {options: Options{Trigger: CgroupSwitches, V1: true}},
+		"both":                {},
+		"v1":                  {options: Options{V1: true}, blocked: "cgroup v1"},
+		"waits":               {options: Options{Waits: WaitsTotal}, blocked: "every context switch"},
+		"Linux 5.10":          {refused: unix.EINVAL, blocked: "Linux 5.13"},
+		"no controllers":      {files: with("/nowhere/cgroup.subtree_control", "\n"), blocked: "before a controller is enabled"},
+		"controllers unknown": {options: Options{Root: "/nowhere/else"}, blocked: "is not known"},
+		"perf_event on v1":    {files: with("/proc/cgroups", "perf_event\t7\t5\t1\n"), blocked: "v1 hierarchy"},
+		"no perf_event":       {files: with("/proc/cgroups", "cpu\t0\t5\t1\n"), blocked: "v1 hierarchy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &double{files: enabled, open: func(*unix.PerfEventAttr, int) error { return c.refused }}
@@ -221,15 +217,21 @@ func TestTriggerChoice(t *testing.T) {
 				o.Root = "/nowhere"
 			}
 			got, reason, err := chooseTrigger(k, o, 0)
-			var u *UnsupportedError
-			if c.want == Auto {
-				if !errors.As(err, &u) || !strings.Contains(err.Error(), "cgroup v1") {
-					t.Errorf("%v, %v: want an UnsupportedError", got, err)
-				}
-				return
+			if got != SchedSwitch || err != nil || !strings.Contains(reason, "sees every switch") || !strings.Contains(reason, c.blocked) {
+				t.Errorf("unasked: %v, %q, %v", got, reason, err)
 			}
-			if got != c.want || !strings.Contains(reason, c.reason) || err != nil {
-				t.Errorf("%v, %q, %v: want %v, %q", got, reason, err, c.want, c.reason)
+			o.Trigger = SchedSwitch
+			if got, _, err := chooseTrigger(k, o, 0); got != SchedSwitch || err != nil {
+				t.Errorf("asked for the other: %v, %v", got, err)
+			}
+			o.Trigger = CgroupSwitches
+			got, _, err = chooseTrigger(k, o, 0)
+			var u *UnsupportedError
+			switch {
+			case c.blocked == "" && (got != CgroupSwitches || err != nil):
+				t.Errorf("asked for: %v, %v", got, err)
+			case c.blocked != "" && (!errors.As(err, &u) || !strings.Contains(err.Error(), c.blocked)):
+				t.Errorf("asked for: %v, %v: want an UnsupportedError with %q", got, err, c.blocked)
 			}
 		})
 	}

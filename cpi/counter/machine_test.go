@@ -104,19 +104,19 @@ func wander(d time.Duration) error {
 	return nil
 }
 
-// echo plays with the pipes 3 and 4; the first byte comes from whoever is told so.
+// echo plays with the pipes 3 and 4. One of two begins; in the end both are empty.
 func echo(n int) error {
 	var b [1]byte
+	hear := func() error { _, err := syscall.Read(3, b[:]); return err }
+	say := func() error { _, err := syscall.Write(4, b[:]); return err }
 	if os.Getenv("FIRST") != "" {
-		if _, err := syscall.Write(4, b[:]); err != nil {
-			return err
-		}
+		hear, say = say, hear
 	}
 	for range n {
-		if _, err := syscall.Read(3, b[:]); err != nil {
+		if err := hear(); err != nil {
 			return err
 		}
-		if _, err := syscall.Write(4, b[:]); err != nil {
+		if err := say(); err != nil {
 			return err
 		}
 	}
@@ -144,13 +144,13 @@ func fault(n int) (string, error) {
 
 // helper is a copy of the test, at rest until told to work.
 type helper struct {
-	t   *testing.T
+	t   testing.TB
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
-func startHelper(t *testing.T, work string, extra []*os.File, env ...string) *helper {
+func startHelper(t testing.TB, work string, extra []*os.File, env ...string) *helper {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {

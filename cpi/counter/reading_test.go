@@ -372,7 +372,7 @@ func waited(r *Reading, victim, by string) uint64 {
 	return 0
 }
 
-func threads(t *testing.T, h *helper) []string {
+func threads(t testing.TB, h *helper) []string {
 	t.Helper()
 	dirs, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", h.cmd.Process.Pid))
 	if err != nil || len(dirs) == 0 {
@@ -381,7 +381,7 @@ func threads(t *testing.T, h *helper) []string {
 	return dirs
 }
 
-func pinThreads(t *testing.T, h *helper, set *unix.CPUSet) {
+func pinThreads(t testing.TB, h *helper, set *unix.CPUSet) {
 	t.Helper()
 	for _, dir := range threads(t, h) {
 		tid, err := strconv.Atoi(filepath.Base(dir))

@@ -11,19 +11,26 @@ import (
 )
 
 // chooseTrigger says what will run the program, and why.
+//
+// The two cost the same where a cgroup leaves a CPU. Within one cgroup the
+// software event costs less, but the kernel leaves its program out while a map
+// is changed or another program is on the way on the same CPU, which costs
+// accuracy: nobody gets it unasked.
 func chooseTrigger(k kernel, o Options, cpu int) (Trigger, string, error) {
-	blocked := cgroupSwitchesBlocked(k, o, cpu)
-	switch {
-	case o.Trigger == CgroupSwitches && blocked != "":
-		return 0, "", &UnsupportedError{Feature: "the trigger cgroup-switches (" + blocked + ")", Kernel: release(k)}
-	case o.Trigger == CgroupSwitches:
-		return CgroupSwitches, "as configured", nil
-	case o.Trigger == SchedSwitch:
+	switch o.Trigger {
+	case SchedSwitch:
 		return SchedSwitch, "as configured", nil
-	case blocked != "":
-		return SchedSwitch, blocked, nil
+	case CgroupSwitches:
+		if blocked := cgroupSwitchesBlocked(k, o, cpu); blocked != "" {
+			return 0, "", &UnsupportedError{Feature: "the trigger cgroup-switches (" + blocked + ")", Kernel: release(k)}
+		}
+		return CgroupSwitches, "as configured", nil
 	}
-	return CgroupSwitches, "switches within one cgroup cost nothing", nil
+	reason := "it sees every switch"
+	if blocked := cgroupSwitchesBlocked(k, o, cpu); blocked != "" {
+		reason += "; " + blocked
+	}
+	return SchedSwitch, reason, nil
 }
 
 // cgroupSwitchesBlocked says why the software event cannot be the trigger.

@@ -93,7 +93,7 @@ type Trigger int
 
 // Triggers.
 const (
-	Auto           Trigger = iota // the cheaper one of those that work here
+	Auto           Trigger = iota // SchedSwitch; Status says whether the other one would work
 	SchedSwitch                   // every context switch; leaves early within one cgroup
 	CgroupSwitches                // the kernel's software event of that name: cgroup v2, Linux 5.13
 )
@@ -114,7 +114,7 @@ func (t Trigger) String() string {
 type Waits int
 
 // Waits, each with all that the one before it does. Anything but WaitsOff needs
-// the trigger SchedSwitch, and Auto then chooses it.
+// the trigger SchedSwitch.
 const (
 	WaitsOff     Waits = iota
 	WaitsTotal         // Counts.RunQueueWait

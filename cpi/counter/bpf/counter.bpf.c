@@ -390,7 +390,8 @@ static __always_inline void charge_wait(struct cpu *cpu, __u32 nr, __u32 bank, s
 }
 
 // Charges the cgroup of prev, which leaves the CPU to next. `seen` says that the
-// program has run at every switch since the last reading.
+// program has run at every switch since the last reading; if it has not, prev's
+// own last turn is known, and what went before it is Other's.
 static __always_inline void leave(struct cpu *cpu, __u32 nr, __u32 bank, __u32 slot, __u64 now,
 				  struct task_struct *prev, struct task_struct *next, bool seen)
 {
@@ -473,6 +474,7 @@ int cgroup_switch(void *ctx)
 	struct machine *machine;
 	struct cgroup *cgroup;
 	__u64 now;
+	bool seen;
 
 	if (!cpu || !cpu->on)
 		return 0;
@@ -482,11 +484,10 @@ int cgroup_switch(void *ctx)
 	cgroup = task->cgroups->dfl_cgrp;
 	slot = slot_of(cpu, machine, cgroup, cgroup->kn->id);
 	now = bpf_ktime_get_ns();
-	if (missed(cpu, now, 1)) {
+	seen = !missed(cpu, now, 1);
+	if (!seen)
 		machine->faults[FAULT_MISSED]++;
-		slot = OTHER;
-	}
-	leave(cpu, nr, bank, slot, now, task, task->se.cfs_rq->rq->curr, true);
+	leave(cpu, nr, bank, slot, now, task, task->se.cfs_rq->rq->curr, seen);
 	account_cost(cpu, now);
 	return 0;
 }
@@ -525,17 +526,16 @@ int flush(__u64 *ctx)
 		run = ran(cpu, now, stopped, offset, false);
 		if (by_cgroup_switches) {
 			seen = !missed(cpu, now, 0);
-			slot = seen ? slot : OTHER;
 		} else {
 			__u32 pid = BPF_CORE_READ(task, pid);
 
 			seen = cpu->running == pid || cpu->running == UNKNOWN;
 			cpu->running = pid;
-			if (!seen)
-				run = BPF_CORE_READ(rq, clock) - BPF_CORE_READ(task, sched_info.last_arrival);
 		}
-		if (!seen)
+		if (!seen) {
 			machine->faults[FAULT_MISSED]++;
+			run = BPF_CORE_READ(rq, clock) - BPF_CORE_READ(task, sched_info.last_arrival);
+		}
 		charge(cpu, nr, bank, slot, now, run, seen, false);
 		if (!seen)
 			cpu->started = stopped;
