@@ -51,8 +51,10 @@ type Edge struct {
 	// anew.
 	Setup uint64
 	CPUs  int // that count
-	// Missed is how often time was charged to nobody instead of to a group.
+	// Missed is how often the kernel lost track of who ran, Lost the time that was
+	// charged to nobody therefore: any of it may be any group's.
 	Missed uint64
+	Lost   time.Duration
 	// Present says which events are counted here at all, Waits whether waiting is.
 	Present [NumEvents]bool
 	Waits   bool
@@ -75,7 +77,7 @@ const (
 	Backwards // a total is smaller than before
 	Clock     // the window is empty, much too long, or the machine slept in it
 	CPUs      // a CPU came or went
-	Missed    // CPU time was charged to nobody
+	Missed    // so much CPU time was charged to nobody that it would matter
 
 	// Of the CPI alone; Absurd is of both.
 	Idle      // too little ran to make a ratio

@@ -83,6 +83,7 @@ type judge struct {
 	rules   Rules
 	to      *Edge
 	length  time.Duration
+	lost    time.Duration // that may be anybody's
 	dropped Reason
 	base    Event // what CPI counts: RefCycles where there are, else Cycles
 	running [NumEvents]float64
@@ -103,10 +104,10 @@ func (j *judge) whole(from *Edge) {
 		j.dropped = Clock
 	case to.Setup != from.Setup || to.CPUs != from.CPUs || to.Present != from.Present || to.Waits != from.Waits:
 		j.dropped = CPUs
-	case !j.shares(from) || to.Missed < from.Missed:
+	case !j.shares(from) || to.Missed < from.Missed || to.Lost < from.Lost:
 		j.dropped = Backwards
 	case to.Missed != from.Missed:
-		j.dropped = Missed
+		j.lost = to.Lost - from.Lost
 	}
 }
 
@@ -190,8 +191,12 @@ func (j *judge) possible(d *Counts) bool {
 
 // finish makes the sample of a difference.
 func (j *judge) finish(r *Result) {
-	if r.Dropped == None && !j.possible(&r.Delta) {
+	switch {
+	case r.Dropped != None:
+	case !j.possible(&r.Delta):
 		r.Dropped = Absurd
+	case j.lost.Seconds() > max(j.rules.MaxLostShare*r.Delta.OnCPU.Seconds(), j.rules.MaxLost*j.length.Seconds()):
+		r.Dropped = Missed
 	}
 	if r.Dropped != None {
 		r.Delta, r.Sample = Counts{}, Sample{}

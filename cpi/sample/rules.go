@@ -11,6 +11,8 @@ type Rules struct {
 	MinCounted float64
 	// MinOnCPU is the least CPU time that makes a ratio.
 	MinOnCPU time.Duration
+	// MaxLostShare of a container's CPU time, or MaxLost CPUs, may be missing from it.
+	MaxLostShare, MaxLost float64
 	// MinCPI and MaxCPI bound cycles per instruction, MinHertz and MaxHertz cycles
 	// per second of CPU time. A maximum of 0 does not bound: stand-ins count
 	// something else than cycles.
@@ -30,6 +32,8 @@ const (
 	// A millisecond is a few million cycles; below, a handful of cache misses at the
 	// start of a time slice is the whole ratio.
 	minOnCPU = time.Millisecond
+	// What of the CPU time may be missing without anybody judging otherwise.
+	maxLostShare, maxLost = 0.01, 0.001
 	// No CPU retires 20 instructions a cycle; and where each instruction waits for the
 	// memory of another socket that is overloaded, it is some hundred cycles.
 	minCPI, maxCPI = 0.05, 1000
@@ -51,5 +55,5 @@ func Hardware(window time.Duration) Rules {
 // StandIn are the rules where software events were declared to stand for cycles
 // and instructions: their ratio has no natural bounds.
 func StandIn(window time.Duration) Rules {
-	return Rules{MinLength: window / 2, MaxLength: window + maxLate, MinCounted: minCounted, MinOnCPU: minOnCPU}
+	return Rules{MinLength: window / 2, MaxLength: window + maxLate, MinCounted: minCounted, MinOnCPU: minOnCPU, MaxLostShare: maxLostShare, MaxLost: maxLost}
 }

@@ -49,6 +49,7 @@ func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEv
 	r := &e.reading
 	s := &e.sample
 	s.Setup, s.CPUs, s.Missed = setup+r.Faults.Reopened, r.CPUs, r.Faults.Missed
+	s.Lost = time.Duration(r.Other.OnCPU - min(r.Other.Counted, r.Other.OnCPU))
 	s.Present, s.Waits = present, waits
 	for i := range sample.NumEvents {
 		s.Enabled[i], s.Running[i] = time.Duration(r.Enabled[i]), time.Duration(r.Running[i])
