@@ -35,7 +35,8 @@ type Report struct {
 	Span time.Duration
 	// Throttled says that the batch pods as a group were kept from using more.
 	Throttled bool
-	// Room is how many CPUs batch pods could use; 0: what production left over.
+	// Room is how many CPUs batch pods were allowed to use, such as the budget of
+	// suppression; 0: not known.
 	Room float64
 }
 
@@ -164,12 +165,8 @@ func (e *Estimator) Step(now time.Time, r Report) (*Estimate, error) {
 	o := &e.out
 	*o = Estimate{Idle: o.Idle[:0], Evict: o.Evict[:0]}
 	p := e.observe(cell, r)
-	room := r.Room
 	o.Supply = r.Capacity - r.Reserve - e.cfg.Reserve - e.expected(p, cell, o)
-	if room <= 0 {
-		room = r.Capacity - r.Reserve - e.cfg.Reserve - p.Use
-	}
-	o.Frozen = r.Throttled || o.Promised*e.cfg.Idle.Threshold/100 > room+tiny
+	o.Frozen = r.Throttled || r.Room > 0 && o.Promised*e.cfg.Idle.Threshold/100 > r.Room+tiny
 	e.judge(cell, r, o)
 	e.offer(r.Span, o)
 	if r.Span > 0 {

@@ -108,14 +108,14 @@ func TestAgainstTheContract(t *testing.T) {
 				fmt.Fprintf(&text, "%v,x,%d,pod%d,%s,%v\n", r.usage, i*step, k, class, r.request)
 			}
 		}
-		const capacity = 24
+		capacity := float64(rapid.SampledFrom([]int{4, 8, 24}).Draw(t, "capacity"))
 		lines, summary := play(t, text.String(), Options{Capacity: capacity, Config: cfg})
 		if len(lines) != n || summary.Intervals != n {
 			t.Fatalf("%d lines for %d intervals", len(lines), n)
 		}
 		published, violations := 0.0, 0
 		for i, l := range lines {
-			slack, unutilised, demand, prod := float64(capacity), 0.0, 0.0, 0.0
+			slack, unutilised, demand, prod := capacity, 0.0, 0.0, 0.0
 			idle := []string{}
 			for k, r := range rows[i] {
 				if !r.batch {
