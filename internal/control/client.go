@@ -11,6 +11,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/quietcore/quietcore/internal/script"
 )
 
 // Client asks a daemon over its socket.
@@ -69,6 +71,20 @@ func absent(err error) bool {
 }
 
 func (c Client) get(ctx context.Context, path string, take func([]byte) error) error {
+	body, err := c.ask(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("read the daemon's answer: %w", err)
+	}
+	return take(text)
+}
+
+// ask returns the body of a good answer; the caller closes it.
+func (c Client) ask(ctx context.Context, path string) (io.ReadCloser, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -78,22 +94,27 @@ func (c Client) get(ctx context.Context, path string, take func([]byte) error) e
 	}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://quietcore"+path, nil)
 	if err != nil {
-		return fmt.Errorf("ask the daemon: %w", err)
+		return nil, fmt.Errorf("ask the daemon: %w", err)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
 		if absent(err) {
-			return fmt.Errorf("no daemon answers on %s; is `quietcore run` running, and with this socket? %w", c.Socket, err)
+			return nil, fmt.Errorf("no daemon answers on %s; is `quietcore run` running, and with this socket? %w", c.Socket, err)
 		}
-		return fmt.Errorf("ask the daemon on %s: %w", c.Socket, err)
+		return nil, fmt.Errorf("ask the daemon on %s: %w", c.Socket, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp.Body, nil
 	}
 	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	const most = 64 << 10
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most))
 	if err != nil {
-		return fmt.Errorf("read the daemon's answer: %w", err)
+		return nil, fmt.Errorf("the daemon answered %s, and no more: %w", resp.Status, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the daemon answered %s: %s", resp.Status, text)
+	var refused script.Error
+	if json.Unmarshal(text, &refused) == nil && refused.Message != "" {
+		text = []byte(refused.Message)
 	}
-	return take(text)
+	return nil, fmt.Errorf("the daemon answered %s: %s", resp.Status, text)
 }

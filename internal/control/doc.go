@@ -3,6 +3,10 @@
 //
 //	GET /v1/status   who runs where, the pools, whether everything is written
 //	GET /v1/top      what every container uses, and its cycles per instruction
+//	GET /v1/incidents          what interference did, the newest first
+//	GET /v1/incidents/top      who hurt whom most
+//	GET /v1/incidents/one/ID   one of them with everything
+//	GET /v1/incidents/export   all of them, a line each
 //	GET /v1/record   what happened, as a script that `quietcore simulate` replays
 //
 // A second socket exists only in daemons started for tests. It takes events that

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/internal/topodoc"
 	"github.com/quietcore/quietcore/plugin"
@@ -31,6 +32,8 @@ type Server struct {
 	Performance func() Performance
 	// Usage is what the containers of a snapshot have used, by id; nil: not known.
 	Usage func(*policy.Snapshot) map[string]Used
+	// Incidents is what interference did here; nil: nobody looks.
+	Incidents incidents.Source
 }
 
 // Status is the body of /v1/status.
@@ -51,6 +54,7 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/status", s.status)
 	mux.HandleFunc("GET /v1/record", s.record)
 	mux.HandleFunc("GET /v1/top", s.top)
+	s.handleIncidents(mux)
 	return mux
 }
 
