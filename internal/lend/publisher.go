@@ -318,7 +318,9 @@ func (p *Publisher) plan(now time.Time, in inbox, d demand, known bool) task {
 	}
 	want := p.want(now, in, &t)
 	may := p.raised.Add(p.o.RaiseEvery)
-	t.next, t.rises = step{was: p.granted, want: want, bound: d.bound, mayRise: !now.Before(may)}.next()
+	// What was sent may have arrived: it is no rise a second time.
+	was := amounts{max(p.granted[own], p.sent[own]), max(p.granted[koordinator], p.sent[koordinator])}
+	t.next, t.rises = step{was: was, want: want, bound: d.bound, mayRise: !now.Before(may)}.next()
 	left := false
 	for i := range t.next {
 		if !t.touch[i] {
@@ -473,6 +475,9 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 		p.o.Repaired(t.cause)
 	}
 	p.sent = t.next
+	if t.rises {
+		p.raised = now
+	}
 	asking, cancel := context.WithTimeout(ctx, requestTimeout)
 	got, err := p.o.API.PatchNode(asking, p.o.Node, body)
 	cancel()
@@ -487,12 +492,14 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 	if was := p.granted; was != t.next {
 		p.o.Log.Info("the Node says what is lent", "node", p.o.Node, "milli", t.next.String(), "was", was.String(), "offer", t.offer, "requested", t.demand.lent)
 	}
+	for i, v := range t.next {
+		if v > max(p.granted[i], t.demand.bound[i]) { // perhaps one that was sent before
+			p.raised = now
+		}
+	}
 	p.granted, p.node, p.writtenTo, p.wrote = t.next, got, got.UID, p.o.Now()
 	p.renewIn = p.o.Spread(RenewEvery)
 	p.retry, p.retryAt, p.excuse = 0, time.Time{}, ""
-	if t.rises {
-		p.raised = now
-	}
 	p.is(t.state)
 }
 
@@ -501,8 +508,6 @@ func (p *Publisher) failed(now time.Time, err error) {
 	p.excuse = fmt.Sprintf("not written: %v", err)
 	p.is(p.excuse)
 	switch {
-	case apierrors.IsConflict(err): // another writer was faster, nothing more
-		p.retry = firstRetry
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInvalid(err):
 		p.retry = min(max(p.retry*2, firstRetry), refusedRetry)
 	default:

@@ -21,12 +21,15 @@ type record struct {
 	Resources []string `json:"resources"`
 }
 
+// lastYear is what a time can be written with.
+const lastYear = 9999
+
 // parseRecord reads the annotation; what cannot be read says nothing.
 func parseRecord(text string) (r record, ok bool) {
 	if text == "" {
 		return record{}, false
 	}
-	if err := json.Unmarshal([]byte(text), &r); err != nil || r.At.IsZero() {
+	if err := json.Unmarshal([]byte(text), &r); err != nil || r.At.IsZero() || r.At.UTC().Year() > lastYear {
 		return record{}, false
 	}
 	return r, true
