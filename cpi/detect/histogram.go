@@ -84,6 +84,19 @@ func (h *Histogram) Quantile(q float64) float64 {
 	return math.Exp(h.logQuantile(q))
 }
 
+// Robust is the median and the deviation, of natural logarithms. The deviation is
+// the lower half's: what lies above the median may be interference already. But
+// what happens to more than a quarter of a job's samples is that job's nature, and
+// its upper half counts too.
+func (h *Histogram) Robust() (logMedian, logSD float64) {
+	logMedian = h.logQuantile(0.5)
+	logSD = max((logMedian-h.logQuantile(lowerQuantile))/lowerSigmas, leastLogSD)
+	if h.logQuantile(1-commonShare) > logMedian+2*logSD {
+		logSD = max(logSD, (h.logQuantile(1-lowerQuantile)-logMedian)/lowerSigmas)
+	}
+	return logMedian, logSD
+}
+
 // MarshalJSON writes the buckets that hold something, by their index.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	counts := map[int]float32{}

@@ -58,6 +58,7 @@ const (
 	specFactor = 2.0
 	// lowerQuantile is one deviation below the median of a normal distribution.
 	lowerQuantile, lowerSigmas = 0.16, 0.99446
+	commonShare                = 0.25
 )
 
 type moments struct{ n, mean, m2, usage float64 }
@@ -134,7 +135,7 @@ func (j *job) own() Spec {
 		if h == nil || h.total < bandSamples {
 			continue
 		}
-		median, sd := robust(h)
+		median, sd := h.Robust()
 		s.Bands = append(s.Bands, BandSpec{Band: i, Samples: h.total, Median: math.Exp(median), LogSD: sd})
 	}
 	return s
@@ -149,12 +150,6 @@ func (j *job) whole() *Histogram {
 		}
 	}
 	return sum
-}
-
-// robust is the median and the lower half's deviation, of logarithms.
-func robust(h *Histogram) (logMedian, logSD float64) {
-	logMedian = h.logQuantile(0.5)
-	return logMedian, max((logMedian-h.logQuantile(lowerQuantile))/lowerSigmas, leastLogSD)
 }
 
 // logNormal is the distribution of that mean and deviation.
@@ -225,7 +220,7 @@ func (j *job) respec(now int64, c *Config) bool {
 	for i := range j.robust {
 		median, sd, _ := own.in(i)
 		if len(own.Bands) == 0 && enough && j.all.n > 0 {
-			median, sd = robust(j.whole())
+			median, sd = j.whole().Robust()
 		}
 		if was := j.robust[i]; !first {
 			median = min(max(median, was.logMedian-specStep), was.logMedian+specStep)

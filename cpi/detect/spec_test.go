@@ -125,7 +125,7 @@ func TestPaperDistribution(t *testing.T) { // O9
 		h.add(math.Log2(draws[i]))
 	}
 	cfg := DefaultConfig()
-	median, sd := robust(h)
+	median, sd := h.Robust()
 	flagged := func(threshold float64) float64 {
 		n := 0
 		for _, x := range draws {
@@ -162,7 +162,7 @@ func TestPollution(t *testing.T) { // O12
 		dirty.learn(1, x, 2)
 	}
 	threshold := func(j *job) float64 {
-		median, sd := robust(j.bands[2])
+		median, sd := j.bands[2].Robust()
 		return math.Exp(median + DefaultConfig().RobustSigmas*sd)
 	}
 	if moved := threshold(&dirty)/threshold(&clean) - 1; moved > 0.1 {
@@ -171,6 +171,23 @@ func TestPollution(t *testing.T) { // O12
 	plain := (dirty.all.mean+2*dirty.all.sd())/(clean.all.mean+2*clean.all.sd()) - 1
 	if plain < 0.5 {
 		t.Errorf("mean + 2σ moves by %.1f %% only: the case shows nothing", 100*plain)
+	}
+}
+
+// TestTwoNatures is a job of which two fifths of the samples have another CPI.
+func TestTwoNatures(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	h := new(Histogram)
+	for i := range 10_000 {
+		x := math.Exp(0.05 * r.NormFloat64())
+		if i%5 < 2 {
+			x *= 1.5
+		}
+		h.add(math.Log2(x))
+	}
+	median, sd := h.Robust()
+	if threshold := math.Exp(median + 2.25*sd); threshold < 1.6 || threshold > 3 {
+		t.Errorf("the threshold is %.2f: what two fifths of the samples do is normal", threshold)
 	}
 }
 

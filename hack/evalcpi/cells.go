@@ -18,6 +18,8 @@ type cell struct {
 
 	trials       int
 	right, wrong int
+	firsts       int // trials with a cap
+	firstHit     int // whose first cap was right
 	found        int
 	percentile   float64
 	ranked       int
@@ -28,6 +30,9 @@ type cell struct {
 }
 
 func (c *cell) precision() float64 { return float64(c.right) / float64(max(c.right+c.wrong, 1)) }
+func (c *cell) firstRight() float64 {
+	return float64(c.firstHit) / float64(max(c.firsts, 1))
+}
 func (c *cell) recall() float64    { return float64(c.found) / float64(c.trials) }
 func (c *cell) rank() float64      { return c.percentile / float64(max(c.ranked, 1)) }
 func (c *cell) falseCaps() float64 { return 1000 * float64(c.wrong) / c.hours }
@@ -69,6 +74,12 @@ func measure(mode detect.Mode, effect float64, suspects, trials int, length time
 		}
 		c.right += r.right
 		c.wrong += r.wrong
+		if r.right+r.wrong > 0 {
+			c.firsts++
+			if r.firstHit {
+				c.firstHit++
+			}
+		}
 		if r.found {
 			c.found++
 			c.delays = append(c.delays, r.after)
@@ -84,22 +95,38 @@ func measure(mode detect.Mode, effect float64, suspects, trials int, length time
 	return c, nil
 }
 
-func run(trials int, seed uint64) error {
-	for _, mode := range []detect.Mode{detect.Classic, detect.Default} {
-		for _, effect := range []float64{1.3, 1.6, 2.0} {
-			for _, suspects := range []int{10, 20, 40, 60} {
-				c, err := measure(mode, effect, suspects, trials, 100*time.Minute, seed)
+// effects on the victim's CPI and numbers of suspects that are measured.
+var (
+	effects = []float64{1.3, 1.6, 2.0}
+	crowds  = []int{10, 20, 40, 60}
+	modes   = []detect.Mode{detect.Classic, detect.Default}
+)
+
+const (
+	trialLength = 100 * time.Minute
+	calmLength  = 10 * time.Hour
+)
+
+// survey measures every cell. tell is called after each.
+func survey(trials int, seed uint64, tell func(*cell)) (*study, error) {
+	s := &study{trials: trials, seed: seed}
+	for _, mode := range modes {
+		for _, effect := range effects {
+			for _, suspects := range crowds {
+				c, err := measure(mode, effect, suspects, trials, trialLength, seed)
 				if err != nil {
-					return err
+					return nil, err
 				}
-				fmt.Printf("%-8s x%.1f %2d  precision %.3f recall %.3f rank %.3f caps %d+%d median %v false/1000h %.2f analyses/h %.2f\n", mode, effect, suspects, c.precision(), c.recall(), c.rank(), c.right, c.wrong, c.median(), c.falseCaps(), float64(c.analysed)/c.hours)
+				s.cells = append(s.cells, c)
+				tell(c)
 			}
 		}
-		c, err := measure(mode, 1, 20, 5*trials, 10*time.Hour, seed)
+		c, err := measure(mode, 1, 20, trials, calmLength, seed)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		fmt.Printf("%-8s none 20 false caps/1000 h %.3f (%d in %.0f h), outliers %.2f %%, analyses/h %.2f\n", mode, c.falseCaps(), c.wrong, c.hours, 100*c.outliers, float64(c.analysed)/c.hours)
+		s.calm = append(s.calm, c)
+		tell(c)
 	}
-	return nil
+	return s, nil
 }

@@ -13,9 +13,47 @@ import (
 func main() {
 	trials := flag.Int("trials", 1000, "trials a cell")
 	seed := flag.Uint64("seed", 1, "of the first trial")
+	docs := flag.String("write", "", "folder of detection.md: put the tables and the plot there")
+	google := flag.String("google", "", "google2019_cpi_sample.csv.gz: judge real CPIs too")
 	flag.Parse()
-	if err := run(*trials, *seed); err != nil {
+	if err := run(options{trials: *trials, seed: *seed, docs: *docs, google: *google}); err != nil {
 		fmt.Fprintln(os.Stderr, "evalcpi:", err)
 		os.Exit(1)
 	}
+}
+
+type options struct {
+	trials       int
+	seed         uint64
+	docs, google string
+}
+
+func run(o options) error {
+	if o.trials < 1 {
+		return fmt.Errorf("%d trials a cell; there must be at least one", o.trials)
+	}
+	var real *googleResult
+	if o.google != "" {
+		jobs, err := readGoogle(o.google)
+		if err != nil {
+			return err
+		}
+		if real, err = judgeGoogle(jobs); err != nil {
+			return err
+		}
+	}
+	s, err := survey(o.trials, o.seed, func(c *cell) {
+		fmt.Fprintf(os.Stderr, "%s, effect %.1f, %d suspects: %d of %d caps right, recall %.3f\n", c.mode, c.effect, c.suspects, c.right, c.right+c.wrong, c.recall())
+	})
+	if err != nil {
+		return err
+	}
+	s.google = real
+	fmt.Print(s.markdown())
+	if o.docs != "" {
+		if err := s.write(o.docs); err != nil {
+			return err
+		}
+	}
+	return s.target()
 }

@@ -20,6 +20,7 @@ const (
 // result of a trial.
 type result struct {
 	right, wrong int           // caps
+	firstHit     bool          // the first of them was right
 	found        bool          // the antagonist was capped at least once
 	after        time.Duration // its arrival
 	analyses     int           // while it disturbed
@@ -130,6 +131,9 @@ func (t *trial) carryOut(res *result, present map[detect.Ref]*neighbour, events 
 			switch e.Command.Kind {
 			case detect.DoCap:
 				n.cap = float64(e.Command.Milli) / 1000
+				if res.right+res.wrong == 0 {
+					res.firstHit = n == t.antagonist
+				}
 				if n == t.antagonist {
 					if res.right++; !res.found {
 						res.found, res.after = true, e.At.Sub(epoch)-n.arrives
