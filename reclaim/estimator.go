@@ -26,8 +26,8 @@ type Pod struct {
 type Report struct {
 	Capacity float64 // CPUs of the node
 	Reserve  float64 // CPUs that are not for pods; the configured reserve is added
-	// Pods are all that run. Step clears Sampled of samples that no pod can have
-	// had: negative ones, and more than the machine has.
+	// Pods are all that run. Step clears Sampled of samples that are no number of
+	// CPUs. One above the capacity counts: as busy, and for production as all there is.
 	Pods []Pod
 	// Span is the time that the samples cover, which end now. 0 means that nothing
 	// was measured: a pod came or went, the capacity changed. Such a report can
@@ -271,21 +271,13 @@ func (e *Estimator) forget(cell uint32) {
 	}
 }
 
-// usable says that a pod's use can be one: the machine has no more than it has,
-// and half of that is more than any clock is wrong.
-func (r *Report) usable(p *Pod) bool {
-	return p.Sampled && r.Span > 0 && amount(p.Use) && p.Use <= 1.5*r.Capacity+1
-}
-
 // observe adds up what production uses, and shows it to the predictor.
 func (e *Estimator) observe(cell uint32, r Report) Production {
 	p := Production{Cell: cell, Seconds: r.Span.Seconds(), Pods: r.Pods}
 	o := &e.out
 	for i := range r.Pods {
 		pod := &r.Pods[i]
-		if !r.usable(pod) {
-			pod.Sampled = false
-		}
+		pod.Sampled = pod.Sampled && r.Span > 0 && amount(pod.Use)
 		switch {
 		case pod.Batch:
 			o.Promised += pod.Request
@@ -294,6 +286,7 @@ func (e *Estimator) observe(cell uint32, r Report) Production {
 			}
 		default:
 			p.Request += pod.Request
+			pod.Use = min(pod.Use, r.Capacity)
 			p.Use += e.seen[i].inUse(pod, r.Span > 0)
 		}
 	}

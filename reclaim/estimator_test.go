@@ -440,11 +440,12 @@ func TestBadReports(t *testing.T) {
 		}
 	}
 	near(t, "reclaimable after bad reports", l.sample(production("web", 4, 1)).Reclaimable, 12)
-	for _, use := range []float64{-1, math.NaN(), math.Inf(1), 1e9} {
+	for _, use := range []float64{-1, math.NaN(), math.Inf(1), 1e99} {
 		o := l.sample(production("web", 4, use), batch("a", 1, use))
 		near(t, fmt.Sprintf("production's use after a sample of %v", use), o.ProductionUse, 4)
 		near(t, "batch use", o.BatchUse, 0)
 	}
+	near(t, "production's use above what there is", l.sample(production("web", 4, 1e6)).ProductionUse, 16)
 	if _, err := l.Step(l.now, Report{Capacity: 16, Span: -time.Hour}); err != nil {
 		t.Errorf("a negative span: %v", err)
 	}
