@@ -20,8 +20,8 @@ const (
 	maxOffset      = 24 * time.Hour
 )
 
-// bounded is a copy that shares nothing with i, cut to what is kept, with its ID.
-func bounded(i Incident) Incident {
+// Bounded is a copy that shares nothing with i, cut to what is kept, with its ID.
+func Bounded(i Incident) Incident {
 	i.At = plainTime(i.At)
 	i.Node = cut(i.Node, maxName)
 	i.Victim = i.Victim.bounded()

@@ -75,7 +75,7 @@ func decode(b []byte) (*Incident, error) {
 	if err := json.Unmarshal(text, i); err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
-	*i = bounded(*i)
+	*i = Bounded(*i)
 	return i, nil
 }
 

@@ -180,8 +180,8 @@ func TestAnyIncidentComesBack(t *testing.T) {
 		many := rapid.SampledFrom([]int{1, 1, 1, 50}).Draw(t, "many") // more than is kept
 		in.Suspects, in.Antagonists = slices.Repeat(in.Suspects, many), slices.Repeat(in.Antagonists, many)
 		in.Actions, in.Series = slices.Repeat(in.Actions, many), slices.Repeat(in.Series, many)
-		kept := bounded(in)
-		if d := cmp.Diff(kept, bounded(kept)); d != "" {
+		kept := Bounded(in)
+		if d := cmp.Diff(kept, Bounded(kept)); d != "" {
 			t.Fatalf("what is bounded changes when it is bounded again: %s", d)
 		}
 		var c codec
@@ -238,7 +238,7 @@ func FuzzDigest(f *testing.F) {
 }
 
 func FuzzIncident(f *testing.F) {
-	i := bounded(example(noon, "web", "batch"))
+	i := Bounded(example(noon, "web", "batch"))
 	var c codec
 	value, err := c.encode(&i)
 	if err != nil {

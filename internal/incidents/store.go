@@ -111,7 +111,7 @@ func New(o Options) *Store {
 // the same ID is replaced as a whole. It never waits for the disk and keeps
 // nothing of i. It returns the ID, which is NewID's where i has none.
 func (s *Store) Put(i Incident) string {
-	i = bounded(i)
+	i = Bounded(i)
 	s.mu.Lock()
 	s.stats.Puts++
 	if at := slices.IndexFunc(s.pending, func(p *Incident) bool { return p.ID == i.ID }); at >= 0 {
