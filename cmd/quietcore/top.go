@@ -65,7 +65,7 @@ Keys: q quits, s sorts by the next column. Without a terminal it prints one tabl
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 		defer stop()
 		out, isFile := cmd.OutOrStdout().(*os.File)
-		if !o.batch && !o.json && isFile && term.IsTerminal(int(out.Fd())) {
+		if !o.batch && !o.json && isFile && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
 			return o.live(ctx, newScreen(cmd.InOrStdin(), out))
 		}
 		if o.tables == 0 && !o.batch {

@@ -233,6 +233,26 @@ func (p *terminal) state(t *testing.T) unix.Termios {
 	return *s
 }
 
+// A terminal that can do nothing gets a table as a file does.
+func TestTopOnADumbTerminal(t *testing.T) {
+	t.Setenv("TERM", "dumb")
+	socket := (&answering{}).listen(t)
+	term := newTerminal(t, 80, 24)
+	if code := term.start(t.Context(), "top", "--socket", socket, "-d", "100ms")(); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+	waitUntil(t, "a table is there", func() bool { return strings.Contains(term.shown(), "default/web/main") })
+	if strings.Contains(term.shown(), "\x1b") {
+		t.Errorf("escapes on a dumb terminal: %q", term.shown())
+	}
+}
+
+func (p *terminal) shown() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.drawn.String()
+}
+
 // start runs a command on the terminal; ended waits for its exit code.
 func (p *terminal) start(ctx context.Context, args ...string) (ended func() int) {
 	code := make(chan int, 1)
@@ -272,6 +292,7 @@ func TestTopOnATerminal(t *testing.T) {
 }
 
 func TestTopPutsTheTerminalBackHoweverItEnds(t *testing.T) {
+	t.Setenv("TERM", "xterm")
 	socket := (&answering{}).listen(t)
 	for name, end := range map[string]struct {
 		do   func(*terminal, context.CancelFunc)
