@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,7 +105,7 @@ func (p *performance) open() (*counting, error) {
 		rules = sample.StandIn(window)
 	}
 	s := sampler.New(sampler.Options{
-		Counter: opened, Node: p.node, Life: p.life, Interval: time.Duration(p.cfg.Interval), Window: window, Rules: rules, Log: p.d.log,
+		Counter: opened, Node: p.node, Life: p.life, Accounts: p.accounts, Interval: time.Duration(p.cfg.Interval), Window: window, Rules: rules, Log: p.d.log,
 	}, present, o.Waits != counter.WaitsOff)
 	s.Subscribe(func(w *sampler.Window) {
 		status := opened.Status()
@@ -321,9 +322,35 @@ func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 	return out
 }
 
-// used is the CPU time of every container, for `quietcore top`. The files are
-// opened for each question: nobody asks most of the time.
+// used is the CPU time of every container, for `quietcore top`.
 func (p *performance) used(view *policy.Snapshot) map[string]control.Used {
+	cgroups := make(map[string]string, len(view.Containers))
+	for _, c := range view.Containers {
+		cgroups[c.ID] = c.Cgroup
+	}
+	out := make(map[string]control.Used, len(cgroups))
+	for _, one := range p.readUsage(cgroups) {
+		out[one.ID] = control.Used{CPU: one.CPU, At: one.At.Sub(p.started)}
+	}
+	return out
+}
+
+// accounts is the same for the sampler, to hold against what was counted.
+func (p *performance) accounts(containers []sampler.Container) map[string]sample.Account {
+	cgroups := make(map[string]string, len(containers))
+	for i := range containers {
+		cgroups[containers[i].ID] = containers[i].Cgroup
+	}
+	out := make(map[string]sample.Account, len(cgroups))
+	for _, one := range p.readUsage(cgroups) {
+		out[one.ID] = sample.Account{Known: true, CPU: one.CPU, At: one.At.Sub(p.started)}
+	}
+	return out
+}
+
+// readUsage reads what the cgroups of these ids have used. The files are opened
+// anew each time, so that descriptors do not grow with containers.
+func (p *performance) readUsage(cgroups map[string]string) []cgroupusage.Reading {
 	if p.noTree {
 		return nil
 	}
@@ -332,16 +359,10 @@ func (p *performance) used(view *policy.Snapshot) map[string]control.Used {
 		return nil
 	}
 	defer r.Close()
-	for _, c := range view.Containers {
-		if c.Cgroup != "" {
-			_ = r.Follow(c.ID, c.Cgroup) // a path that is none has no usage
+	for id, cgroup := range cgroups {
+		if cgroup != "" {
+			_ = r.Follow(id, cgroup) // a path that is none has no usage
 		}
 	}
-	out := make(map[string]control.Used, len(view.Containers))
-	for _, one := range r.Read(nil) {
-		if one.Err == nil {
-			out[one.ID] = control.Used{CPU: one.CPU, At: one.At.Sub(p.started)}
-		}
-	}
-	return out
+	return slices.DeleteFunc(r.Read(nil), func(one cgroupusage.Reading) bool { return one.Err != nil })
 }

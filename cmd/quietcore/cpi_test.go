@@ -273,6 +273,11 @@ func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 		t.Error("that is not the table of it")
 	}
 	body := fetch(t, "http://"+address+"/metrics")
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(line, "quietcore_cpi_samples_") || strings.HasPrefix(line, "quietcore_cpi_windows_") {
+			t.Log(strings.TrimSpace(line))
+		}
+	}
 	for _, want := range []string{"\nquietcore_cpi_counting 1\n", `quietcore_cpi_container_on_cpu_seconds_total{container="main",namespace="default",pod="busy"} `, "quietcore_cpi_containers{state=\"followed\"} 1\n"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("/metrics has no %s", want)

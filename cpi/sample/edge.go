@@ -40,6 +40,15 @@ type Group struct {
 	// another one.
 	Life uint64
 	Counts
+	Account Account
+}
+
+// Account is the kernel's own account of a group's CPU time, read near the edge
+// and independent of the counters.
+type Account struct {
+	Known bool
+	CPU   time.Duration
+	At    time.Duration // when it was read, on a clock that does not jump
 }
 
 // Edge is one end of a window: every counter, read at one moment.
@@ -77,7 +86,7 @@ const (
 	Backwards // a total is smaller than before
 	Clock     // the window is empty, much too long, or the machine slept in it
 	CPUs      // a CPU came or went
-	Missed    // so much CPU time was charged to nobody that it would matter
+	Missed    // the counters lack CPU time, or may lack so much that it would matter
 
 	// Of the CPI alone; Absurd is of both.
 	Idle      // too little ran to make a ratio
@@ -102,7 +111,7 @@ func (r Reason) Sentence() string {
 	return [NumReasons]string{
 		"", "it began in the last window", "it ended in the last window", "its cgroup became another in the last window",
 		"a counter went backwards", "the last window was too short or too long, or the machine slept", "a CPU came or went in the last window",
-		"CPU time was charged to nobody in the last window", "it ran too little", "its events were counted for less than nine tenths of its time",
+		"the counters lack CPU time in the last window", "it ran too little", "its events were counted for less than nine tenths of its time",
 		"it ran and counted no instructions or no cycles", "the counters tell what no CPU can do", "cycles and instructions are not counted here",
 	}[r]
 }

@@ -136,9 +136,24 @@ func (j *judge) group(before, now *Group) Result {
 		r.Dropped = Restarted
 	case !r.Delta.subtract(&before.Counts, &now.Counts):
 		r.Dropped = Backwards
+	case !j.possible(&r.Delta):
+		r.Dropped = Absurd
+	case !j.complete(before, now, r.Delta.OnCPU):
+		r.Dropped = Missed
 	}
 	j.finish(&r)
 	return r
+}
+
+// complete says whether the counters have all of a group's CPU time: they agree
+// with the kernel's own account, or at least too little was charged to nobody.
+func (j *judge) complete(before, now *Group, onCPU time.Duration) bool {
+	r, a, b := j.rules, before.Account, now.Account
+	if took := b.At - a.At; a.Known && b.Known && took > 0 && b.CPU >= a.CPU {
+		account := (b.CPU - a.CPU).Seconds() / took.Seconds()
+		return math.Abs(onCPU.Seconds()/j.length.Seconds()-account) <= max(r.MaxOffShare*account, r.MaxOff)
+	}
+	return j.lost.Seconds() <= max(r.MaxLostShare*onCPU.Seconds(), r.MaxLost*j.length.Seconds())
 }
 
 // subtract is false where a total went backwards.
@@ -191,12 +206,8 @@ func (j *judge) possible(d *Counts) bool {
 
 // finish makes the sample of a difference.
 func (j *judge) finish(r *Result) {
-	switch {
-	case r.Dropped != None:
-	case !j.possible(&r.Delta):
+	if r.Dropped == None && !j.possible(&r.Delta) {
 		r.Dropped = Absurd
-	case j.lost.Seconds() > max(j.rules.MaxLostShare*r.Delta.OnCPU.Seconds(), j.rules.MaxLost*j.length.Seconds()):
-		r.Dropped = Missed
 	}
 	if r.Dropped != None {
 		r.Delta, r.Sample = Counts{}, Sample{}

@@ -11,7 +11,10 @@ type Rules struct {
 	MinCounted float64
 	// MinOnCPU is the least CPU time that makes a ratio.
 	MinOnCPU time.Duration
-	// MaxLostShare of a container's CPU time, or MaxLost CPUs, may be missing from it.
+	// MaxOffShare of its usage, or MaxOff CPUs, is by how much a container's usage may
+	// differ from the kernel's own account. Where there is no account, MaxLostShare of
+	// its CPU time, or MaxLost CPUs, may be missing from it.
+	MaxOffShare, MaxOff   float64
 	MaxLostShare, MaxLost float64
 	// MinCPI and MaxCPI bound cycles per instruction, MinHertz and MaxHertz cycles
 	// per second of CPU time. A maximum of 0 does not bound: stand-ins count
@@ -32,7 +35,10 @@ const (
 	// A millisecond is a few million cycles; below, a handful of cache misses at the
 	// start of a time slice is the whole ratio.
 	minOnCPU = time.Millisecond
-	// What of the CPU time may be missing without anybody judging otherwise.
+	// The account is read a moment before or after, and what runs in bursts runs more
+	// in one of the two.
+	maxOffShare, maxOff = 0.03, 0.01
+	// What may be missing without anybody judging otherwise.
 	maxLostShare, maxLost = 0.01, 0.001
 	// No CPU retires 20 instructions a cycle; and where each instruction waits for the
 	// memory of another socket that is overloaded, it is some hundred cycles.
@@ -55,5 +61,8 @@ func Hardware(window time.Duration) Rules {
 // StandIn are the rules where software events were declared to stand for cycles
 // and instructions: their ratio has no natural bounds.
 func StandIn(window time.Duration) Rules {
-	return Rules{MinLength: window / 2, MaxLength: window + maxLate, MinCounted: minCounted, MinOnCPU: minOnCPU, MaxLostShare: maxLostShare, MaxLost: maxLost}
+	return Rules{
+		MinLength: window / 2, MaxLength: window + maxLate, MinCounted: minCounted, MinOnCPU: minOnCPU,
+		MaxOffShare: maxOffShare, MaxOff: maxOff, MaxLostShare: maxLostShare, MaxLost: maxLost,
+	}
 }

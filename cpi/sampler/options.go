@@ -50,6 +50,9 @@ type Options struct {
 	// Life is the identity of a cgroup, which no other cgroup of its path ever has:
 	// its inode number. An error says that it is not there.
 	Life func(cgroup string) (uint64, error)
+	// Accounts is the kernel's own account of the CPU time of containers, by ID; nil:
+	// what is counted is not compared with it.
+	Accounts func([]Container) map[string]sample.Account
 	// Window seconds of every Interval are counted.
 	Interval, Window time.Duration
 	Rules            sample.Rules

@@ -117,13 +117,13 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	if err := s.o.Counter.Enable(); err != nil {
 		return s.failed(fmt.Errorf("open a window: %w", err))
 	}
-	begun := s.read(from)
+	begun := s.read(from, from.node.Containers)
 	if begun == nil {
 		s.pause(ctx)
 	}
 	var ended error
 	if begun == nil && ctx.Err() == nil {
-		ended = s.read(to)
+		ended = s.read(to, from.node.Containers) // who came meanwhile has no sample
 	}
 	disabled := s.o.Counter.Disable()
 	if ctx.Err() != nil {
@@ -152,8 +152,8 @@ func (s *Sampler) pause(ctx context.Context) {
 	}
 }
 
-// read reads every counter and every clock.
-func (s *Sampler) read(e *edge) error {
+// read reads every counter, every clock, and the kernel's account of these.
+func (s *Sampler) read(e *edge, containers []Container) error {
 	c := &s.o.Clock
 	e.sample.Wall = c.Wall()
 	asleep := c.Boot() - c.Monotonic()
@@ -162,6 +162,9 @@ func (s *Sampler) read(e *edge) error {
 	}
 	e.sample.Monotonic = e.reading.At
 	e.sample.Boot = e.reading.At + asleep
+	if s.o.Accounts != nil {
+		e.accounts = s.o.Accounts(containers)
+	}
 	return nil
 }
 

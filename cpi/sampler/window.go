@@ -38,10 +38,11 @@ type Observed struct {
 
 // edge is one end of a window.
 type edge struct {
-	node    Node
-	reading counter.Reading
-	sample  sample.Edge
-	capped  map[string]bool // by ID; of those that are
+	node     Node
+	reading  counter.Reading
+	accounts map[string]sample.Account
+	sample   sample.Edge
+	capped   map[string]bool // by ID; of those that are
 }
 
 // fill makes the edge of what was read. lives are the cgroups that are there.
@@ -62,7 +63,7 @@ func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEv
 		if !there {
 			continue
 		}
-		g := sample.Group{ID: c.ID, Pod: c.PodUID, Life: life}
+		g := sample.Group{ID: c.ID, Pod: c.PodUID, Life: life, Account: e.accounts[c.ID]}
 		if at, found := slices.BinarySearchFunc(r.Groups, c.ID, func(g counter.Group, id string) int { return cmp.Compare(g.ID, id) }); found {
 			g.Counts = countsOf(&r.Groups[at].Counts)
 		}
