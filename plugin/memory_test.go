@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -29,6 +30,7 @@ type gone struct{}
 func (gone) Apply(context.Context, string, cgroup.Values) error { return cgroup.ErrGone }
 func (gone) Effective(string) (cgroup.Effective, error)         { return cgroup.Effective{}, cgroup.ErrGone }
 func (gone) CPUs(string) (cgroup.Effective, error)              { return cgroup.Effective{}, cgroup.ErrGone }
+func (gone) Allowed(string) (cpuset.Set, error)                 { return cpuset.Set{}, cgroup.ErrGone }
 func (gone) Children(string) ([]string, error)                  { return nil, cgroup.ErrGone }
 
 func helper(socket string) {
