@@ -94,10 +94,10 @@ func (t *Tree) CheckOne(id string, read func(path string) (Effective, error)) (d
 }
 
 // auditTurns is in how many audits the own mask of every cgroup has been read.
-const auditTurns = 4
+const auditTurns = 8
 
 // Audit is CheckOne for the audit number round, with one file instead of two for
-// most cgroups: the mask of one that carries none of ours is read in every fourth
+// most cgroups: the mask of one that carries none of ours is read in every eighth
 // round only, and else where the CPUs that its tasks have are not those they
 // should. Until its turn a mask that somebody put there goes unseen as long as it
 // takes nothing away, and it gives nothing while the masks above are right.

@@ -541,7 +541,7 @@ func (l *life) steps(t *rapid.T, more ...func(*rapid.T)) []cgroup.Write {
 	l.owned = l.owned.Or(l.owners())
 	if l.unseen { // what the audit does
 		l.tree.LookAbove(l.kern.CPUs)
-		l.audit(4)
+		l.audit(8)
 		l.unseen = false
 	}
 	return l.tree.Plan()
