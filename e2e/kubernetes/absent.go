@@ -38,9 +38,9 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err := errors.Join(err, b.StartServer(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
 	}
-	figures := []figure{{"API server gone for", seconds(gone)}, {"looks, nobody moved", looks}}
+	figures := []figure{{Name: "API server gone for", Value: seconds(gone)}, {Name: "looks, nobody moved", Value: looks}}
 	for name, cpus := range found {
-		figures = append(figures, figure{"CPUs of " + name, cpus})
+		figures = append(figures, figure{Name: "CPUs of " + name, Value: cpus})
 	}
 	if err := b.node.WaitReady(ctx); err != nil {
 		return figures, err

@@ -56,7 +56,7 @@ func newBench(ctx context.Context, o *options, bin *cluster.Binaries, stderr io.
 	}
 	b.say("the API server is ready after %.1f s", b.Plane.Ready.Seconds())
 	if err := b.join(ctx, binary); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w\n%s", err, b.diagnosis(ctx)), b.close())
+		return nil, errors.Join(fmt.Errorf("%w\n%s", err, b.Diagnosis(ctx)), b.Close())
 	}
 	return b, nil
 }
@@ -93,11 +93,8 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.stderr, "kubernetes: "+format+"\n", args...)
 }
 
-func (b *bench) window() time.Duration {
-	return time.Duration(b.options.minutes * float64(time.Minute))
-}
-
-func (b *bench) close() error {
+// Close ends the guest and the control plane.
+func (b *bench) Close() error {
 	var err error
 	if b.node != nil {
 		err = b.node.Close()
@@ -105,8 +102,9 @@ func (b *bench) close() error {
 	return errors.Join(err, b.Plane.Close())
 }
 
-func (b *bench) diagnosis(ctx context.Context) string {
-	text := b.Diagnosis()
+// Diagnosis is what one wants to read of both when something went wrong.
+func (b *bench) Diagnosis(ctx context.Context) string {
+	text := b.Plane.Diagnosis()
 	if b.node != nil {
 		text += b.node.Diagnosis(ctx)
 	}
@@ -272,8 +270,11 @@ func pass(d time.Duration) func(context.Context) error {
 	}
 }
 
-// clean takes the node back to one on which only the daemon is.
-func (b *bench) clean(ctx context.Context) error {
+// Broken is why the guest is lost, or nil.
+func (b *bench) Broken() error { return b.node.Broken() }
+
+// Clean takes the node back to one on which only the daemon is.
+func (b *bench) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if b.node.Broken() != nil {

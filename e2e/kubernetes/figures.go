@@ -45,7 +45,7 @@ func figures(ctx context.Context, b *bench) ([]figure, error) {
 	api := func(s start) time.Duration { return s.API }
 	runtime := func(s start) time.Duration { return s.Runtime }
 	return []figure{
-		{"pods with and without the daemon", fmt.Sprintf("%d and %d", len(with), len(without))},
+		{Name: "pods with and without the daemon", Value: fmt.Sprintf("%d and %d", len(with), len(without))},
 		compare("API create to running", with, without, api),
 		compare("sandbox created to container started", with, without, runtime),
 		perEvent(requests, 2*len(with)),
@@ -80,7 +80,7 @@ func perEvent(requests map[string]int, events int) figure {
 		sum += requests[what]
 		parts = append(parts, fmt.Sprintf("%d x %s", requests[what], what))
 	}
-	return figure{"API requests of the daemon a pod event", fmt.Sprintf("%.2f (%d in %d: %s)", float64(sum)/float64(events), sum, events, strings.Join(parts, ", "))}
+	return figure{Name: "API requests of the daemon a pod event", Value: fmt.Sprintf("%.2f (%d in %d: %s)", float64(sum)/float64(events), sum, events, strings.Join(parts, ", "))}
 }
 
 func compare(name string, with, without []start, of func(start) time.Duration) figure {
@@ -92,7 +92,7 @@ func compare(name string, with, without []start, of func(start) time.Duration) f
 		return out
 	}
 	a, b := median(times(with)), median(times(without))
-	return figure{name + ", median", fmt.Sprintf("%s with, %s without, ratio %.2f", seconds(a), seconds(b), a.Seconds()/b.Seconds())}
+	return figure{Name: name + ", median", Value: fmt.Sprintf("%s with, %s without, ratio %.2f", seconds(a), seconds(b), a.Seconds()/b.Seconds())}
 }
 
 // startTimes starts pods one after the other, each alone on the node.

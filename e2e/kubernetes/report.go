@@ -89,11 +89,11 @@ func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{allocsKey, last.Metadata.Annotations[allocsKey]}, {sharedKey, last.Metadata.Annotations[sharedKey]}}
+	figures := []figure{{Name: allocsKey, Value: last.Metadata.Annotations[allocsKey]}, {Name: sharedKey, Value: last.Metadata.Annotations[sharedKey]}}
 	for _, z := range last.Zones {
 		for _, r := range z.Resources {
 			if r.Name == "cpu" {
-				figures = append(figures, figure{z.Name + " cpu, capacity allocatable available", r.Capacity + " " + r.Allocatable + " " + r.Available})
+				figures = append(figures, figure{Name: z.Name + " cpu, capacity allocatable available", Value: r.Capacity + " " + r.Allocatable + " " + r.Available})
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	return append(figures, figure{"Event of the daemon", told}, figure{"pod running to NodeResourceTopology, median", seconds(latency)}), nil
+	return append(figures, figure{Name: "Event of the daemon", Value: told}, figure{Name: "pod running to NodeResourceTopology, median", Value: seconds(latency)}), nil
 }
 
 // agrees compares with the kernel; pods are one of the shared pool, one of the

@@ -53,7 +53,7 @@ func tenant(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	figures = append(figures, figure{"claim past the API server", line})
+	figures = append(figures, figure{Name: "claim past the API server", Value: line})
 	now, err := b.place(ctx, victims...)
 	return figures, errors.Join(err, before.Moved(now), b.DeletePods(ctx, tenantNamespace))
 }
@@ -149,7 +149,7 @@ func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, er
 		}
 		var refusal *cluster.StatusError
 		if errors.As(err, &refusal) {
-			shown = append(shown, figure{a.name, refusal.Message})
+			shown = append(shown, figure{Name: a.name, Value: refusal.Message})
 		}
 	}
 	return shown, nil
