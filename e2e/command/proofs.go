@@ -127,11 +127,11 @@ func (s *Stage[G]) prove(ctx context.Context, p Proof[G]) ([]Figure, error) {
 	defer cancel()
 	figures, err := p.Run(ctx, s.ground)
 	if err != nil { // before the traces are cleaned away
-		fmt.Fprintln(s.Stderr, s.ground.Diagnosis(after))
+		s.say("%s: %v\n%s", p.Name, err, s.ground.Diagnosis(after))
 	}
 	left := s.ground.Clean(after)
 	if err == nil && left != nil {
-		fmt.Fprintln(s.Stderr, s.ground.Diagnosis(after))
+		s.say("%s: %v\n%s", p.Name, left, s.ground.Diagnosis(after))
 	}
 	return figures, errors.Join(err, left)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/machine"
-	"github.com/quietcore/quietcore/e2e/wire"
 )
 
 // absent: while there is no API server, pods keep their CPUs, and one that kubelet
@@ -61,7 +60,7 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err := before.Moved(after); err != nil {
 		return figures, err
 	}
-	return figures, b.removeStatic(ctx)
+	return figures, b.removeManifest(ctx, "static-lsr")
 }
 
 // withoutServer restarts the daemon and lets kubelet start an owner from its folder.
@@ -72,15 +71,11 @@ func (b *bench) withoutServer(ctx context.Context) (cluster.Placement, error) {
 	if err := b.startDaemon(ctx); err != nil {
 		return nil, err
 	}
-	text, err := manifest(owner("static-lsr", "LSR", 2))
-	if err != nil {
-		return nil, err
-	}
-	if err := b.node.WriteFile(ctx, staticManifest, text); err != nil {
+	if err := b.writeManifest(ctx, owner("static-lsr", "LSR", 2)); err != nil {
 		return nil, err
 	}
 	var pod *cluster.Pod
-	err = cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+	err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) (err error) {
 		pod, err = b.fromRuntime(ctx, "static-lsr-"+cluster.NodeName)
 		return err
 	})
@@ -97,34 +92,16 @@ func (b *bench) withoutServer(ctx context.Context) (cluster.Placement, error) {
 	return found, nil
 }
 
-const staticManifest = cluster.ManifestDir + "/static-lsr.json"
-
-func (b *bench) removeStatic(ctx context.Context) error {
-	if _, err := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: staticManifest}); err != nil {
-		return err
-	}
-	return cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
-		_, err := b.fromRuntime(ctx, "static-lsr-"+cluster.NodeName)
-		if err == nil {
-			return errors.New("the static pod still runs although its manifest is gone")
-		}
-		return nil
-	})
-}
-
 // fromRuntime is a Guaranteed pod as containerd knows it, where no API server can tell.
 func (b *bench) fromRuntime(ctx context.Context, name string) (*cluster.Pod, error) {
-	list, err := b.node.CRI().ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
-		State:         &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
-		LabelSelector: map[string]string{"io.kubernetes.pod.name": name},
-	}})
+	running, err := b.runningOf(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if len(list.Containers) != 1 {
-		return nil, fmt.Errorf("containerd runs %d containers of pod %s, want 1; image %s", len(list.Containers), name, machine.Image)
+	if len(running) != 1 {
+		return nil, fmt.Errorf("containerd runs %d containers of pod %s, want 1; image %s", len(running), name, machine.Image)
 	}
-	c := list.Containers[0]
+	c := running[0]
 	p := &cluster.Pod{}
 	p.Metadata.Name, p.Metadata.Namespace, p.Metadata.UID = name, namespace, c.Labels["io.kubernetes.pod.uid"]
 	p.Status.QOSClass = "Guaranteed"
@@ -132,4 +109,12 @@ func (b *bench) fromRuntime(ctx context.Context, name string) (*cluster.Pod, err
 	status.State.Running = &struct{ StartedAt time.Time }{}
 	p.Status.ContainerStatuses = []cluster.ContainerStatus{status}
 	return p, nil
+}
+
+func (b *bench) runningOf(ctx context.Context, name string) ([]*cri.Container, error) {
+	list, err := b.node.CRI().ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		State:         &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": name},
+	}})
+	return list.GetContainers(), err
 }

@@ -30,7 +30,8 @@ type bench struct {
 	options *options
 	stderr  io.Writer
 
-	deployed bool // whether the chart may be there
+	deployed  bool     // whether the chart may be there
+	manifests []string // of static pods that may be there
 }
 
 // Where things are in the guest.
@@ -279,6 +280,9 @@ func (b *bench) Clean(ctx context.Context) error {
 	defer cancel()
 	if b.node.Broken() != nil {
 		return nil
+	}
+	if err := b.removeManifests(ctx); err != nil {
+		return fmt.Errorf("clean up: %w", err)
 	}
 	if err := b.DeletePods(ctx, namespace); err != nil {
 		return fmt.Errorf("clean up: %w", err)

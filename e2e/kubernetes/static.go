@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/wire"
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -156,13 +155,4 @@ func (b *bench) kubeletState(ctx context.Context) (*struct {
 		Entries                   map[string]map[string]string
 	}{}
 	return state, json.Unmarshal([]byte(text), state)
-}
-
-// manifest is a static pod as kubelet reads it from its folder.
-func manifest(k *kubelet.Pod) (string, error) {
-	if k.Namespace == "" {
-		k.Namespace = namespace
-	}
-	text, err := json.Marshal(cluster.PodObject(k))
-	return string(text), err
 }

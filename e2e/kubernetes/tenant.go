@@ -8,7 +8,6 @@ import (
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
-	"github.com/quietcore/quietcore/e2e/wire"
 )
 
 // tenantNamespace is one that may not claim anything; the tenant may do there what
@@ -160,15 +159,9 @@ func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, er
 func (b *bench) attackTheNode(ctx context.Context) (string, error) {
 	k := owner("smuggled", "LSE", 2)
 	k.Namespace = tenantNamespace
-	text, err := manifest(k)
-	if err != nil {
-		return "", err
-	}
-	const file = cluster.ManifestDir + "/smuggled.json"
-	if err := b.node.WriteFile(ctx, file, text); err != nil {
+	if err := b.writeManifest(ctx, k); err != nil {
 		return "", err
 	}
 	line, err := b.describeRefusal(ctx, tenantNamespace, k.Name+"-"+cluster.NodeName, "FailedCreatePodSandBox", "Unauthorized")
-	_, removed := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: file})
-	return line, errors.Join(err, removed)
+	return line, errors.Join(err, b.removeManifest(ctx, k.Name))
 }

@@ -142,18 +142,19 @@ func (p *Plane) WaitRunning(ctx context.Context, namespace, name string) (*Pod, 
 	return pod, fmt.Errorf("%w\n%s", err, text)
 }
 
-// WaitPod watches one pod until it is as wanted.
+// WaitPod watches one pod until it is as wanted. An API server that has just started
+// refuses watches for a while.
 func (p *Plane) WaitPod(ctx context.Context, namespace, name string, wanted func(*Pod) bool) (*Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, podLimit)
-	defer cancel()
 	var last Pod
 	path := PodsPath(namespace) + "?watch=1&fieldSelector=" + url.QueryEscape("metadata.name="+name)
-	err := p.Watch(ctx, path, func(_ string, object json.RawMessage) (bool, error) {
-		last = Pod{}
-		if err := json.Unmarshal(object, &last); err != nil {
-			return false, err
-		}
-		return wanted(&last), nil
+	err := Until(ctx, podLimit, func(ctx context.Context) error {
+		return p.Watch(ctx, path, func(_ string, object json.RawMessage) (bool, error) {
+			last = Pod{}
+			if err := json.Unmarshal(object, &last); err != nil {
+				return false, err
+			}
+			return wanted(&last), nil
+		})
 	})
 	if err != nil {
 		return &last, fmt.Errorf("pod %s/%s is %s: %w", namespace, name, last.Status.Phase, err)
