@@ -12,8 +12,9 @@ import (
 	"github.com/quietcore/quietcore/e2e/machine"
 )
 
-// absent: while there is no API server, pods keep their CPUs, and one that kubelet
-// finds in its folder is placed; a daemon that starts meanwhile does as well.
+// absent: while there is no API server, who owns CPUs keeps them, and a pod that
+// kubelet finds in its folder gets its own, by a daemon that started meanwhile. Only
+// the shared pool makes room.
 func absent(ctx context.Context, b *bench) ([]figure, error) {
 	pods, err := b.startAll(ctx, everyKind()...)
 	if err != nil {
@@ -23,12 +24,15 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	web, batch, lse, lsr := pods[0], pods[1], pods[2], pods[3]
+	staying := []*cluster.Pod{batch, lse, lsr}
+	kept := before.Of(staying...)
 	began := time.Now()
 	if err := b.StopServer(); err != nil {
 		return nil, err
 	}
-	var found cluster.Placement
-	looks, err := b.hold(ctx, before, pods, func(ctx context.Context) error {
+	var found string
+	looks, err := b.hold(ctx, kept, staying, func(ctx context.Context) error {
 		found, err = b.withoutServer(ctx)
 		return err
 	})
@@ -37,10 +41,7 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err := errors.Join(err, b.StartServer(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
 	}
-	figures := []figure{{Name: "API server gone for", Value: seconds(gone)}, {Name: "looks, nobody moved", Value: looks}}
-	for name, cpus := range found {
-		figures = append(figures, figure{Name: "CPUs of " + name, Value: cpus})
-	}
+	figures := []figure{{Name: "API server gone for", Value: seconds(gone)}, {Name: "looks, nobody moved", Value: looks}, {Name: "CPUs of a pod that started meanwhile", Value: found}}
 	if err := b.node.WaitReady(ctx); err != nil {
 		return figures, err
 	}
@@ -52,27 +53,29 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	for name, cpus := range found {
-		if after[mirror.Key()+"/main"] != cpus {
-			return figures, fmt.Errorf("%s ran on CPUs %q without the API server and on %q with it", name, cpus, after[mirror.Key()+"/main"])
-		}
+	if now := after[mirror.Key()+"/main"]; now != found {
+		return figures, fmt.Errorf("%s ran on CPUs %q without the API server and on %q with it", mirror.Key(), found, now)
 	}
-	if err := before.Moved(after); err != nil {
+	if err := apart(after, [2]*cluster.Pod{mirror, web}, [2]*cluster.Pod{mirror, lse}, [2]*cluster.Pod{mirror, lsr}); err != nil {
+		return figures, err
+	}
+	if err := kept.Moved(after); err != nil {
 		return figures, err
 	}
 	return figures, b.removeManifest(ctx, "static-lsr")
 }
 
-// withoutServer restarts the daemon and lets kubelet start an owner from its folder.
-func (b *bench) withoutServer(ctx context.Context) (cluster.Placement, error) {
+// withoutServer restarts the daemon, lets kubelet start an owner from its folder, and
+// returns that one's CPUs.
+func (b *bench) withoutServer(ctx context.Context) (string, error) {
 	if err := b.killDaemon(ctx); err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := b.startDaemon(ctx); err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := b.writeManifest(ctx, owner("static-lsr", "LSR", 2)); err != nil {
-		return nil, err
+		return "", err
 	}
 	var pod *cluster.Pod
 	err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) (err error) {
@@ -80,16 +83,17 @@ func (b *bench) withoutServer(ctx context.Context) (cluster.Placement, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	found, err := b.place(ctx, pod)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if cpus := found[pod.Key()+"/main"]; !wholeCore(cpus) {
-		return found, fmt.Errorf("the static pod runs on CPUs %q, which are no whole core", cpus)
+	cpus := found[pod.Key()+"/main"]
+	if !wholeCore(cpus) {
+		return cpus, fmt.Errorf("the static pod runs on CPUs %q, which are no whole core", cpus)
 	}
-	return found, nil
+	return cpus, nil
 }
 
 // fromRuntime is a Guaranteed pod as containerd knows it, where no API server can tell.

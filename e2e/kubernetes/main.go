@@ -45,6 +45,7 @@ var (
 		{Name: "none", Run: none},
 		{Name: "refused", Run: refused},
 		{Name: "labels", Run: labels},
+		{Name: "resize", Run: resize},
 		{Name: "restart", Run: restart},
 		{Name: "absent", Run: absent},
 		{Name: "figures", Run: figures},
@@ -54,6 +55,7 @@ var (
 		{Name: "rollout", Run: rollout},
 		{Name: "report", Run: report},
 		{Name: "tenant", Run: tenant},
+		{Name: "crowd", Run: crowd},
 	}
 )
 

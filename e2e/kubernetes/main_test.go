@@ -146,3 +146,26 @@ func TestAskedCountsOneUsersRequests(t *testing.T) {
 		t.Errorf("got %v, %v", got, err)
 	}
 }
+
+func TestAnswersAreReadFromTheMetrics(t *testing.T) {
+	before, err := parseAnswers("")
+	if err != nil || len(before) != 0 {
+		t.Errorf("%v, %v", before, err)
+	}
+	const text = `# TYPE quietcore_nri_request_duration_seconds histogram
+quietcore_nri_request_duration_seconds_bucket{event="CreateContainer",le="0.1"} 2
+quietcore_nri_request_duration_seconds_sum{event="CreateContainer"} 0.5
+quietcore_nri_request_duration_seconds_count{event="CreateContainer"} 2
+quietcore_nri_request_duration_seconds_sum{event="StopContainer"} 1e-05
+`
+	got, err := parseAnswers(text)
+	if err != nil || got["CreateContainer"] != 0.5 || len(got) != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if f := perPod(got, 2); f.Value != "CreateContainer 250 ms" {
+		t.Errorf("%v", f.Value)
+	}
+	if _, err := parseAnswers(`quietcore_nri_request_duration_seconds_sum{event="X"} much`); err == nil {
+		t.Error("much is taken for a number")
+	}
+}

@@ -23,6 +23,7 @@ type Pod struct {
 		Name, Namespace, UID string
 		Labels, Annotations  map[string]string
 		DeletionTimestamp    string
+		Generation           int64
 	}
 	Spec   struct{ NodeName string }
 	Status PodStatus
@@ -31,6 +32,8 @@ type Pod struct {
 // PodStatus is what kubelet says of a pod.
 type PodStatus struct {
 	Phase, Reason, Message, QOSClass string
+	ObservedGeneration               int64
+	Conditions                       []struct{ Type, Status, Reason, Message string }
 	ContainerStatuses                []ContainerStatus
 }
 
@@ -225,8 +228,7 @@ func (n *Node) CPUs(ctx context.Context, pods ...*Pod) (Placement, error) {
 			if c.State.Running == nil {
 				continue
 			}
-			_, id, _ := strings.Cut(c.ContainerID, "://")
-			dir := cgroupRoot + n.Driver.ContainerPath(&kubelet.Pod{UID: p.uid(), QoS: p.Status.QOSClass}, id)
+			dir := n.ContainerDir(p, &c)
 			a := at{name: p.Key() + "/" + c.Name, from: len(actions)}
 			actions = append(actions, wire.FileAction{Do: wire.FileRead, Path: dir + "/cgroup.procs"})
 			for ; len(dir) >= len(cgroupRoot); dir = path.Dir(dir) {
@@ -250,6 +252,23 @@ func (n *Node) CPUs(ctx context.Context, pods ...*Pod) (Placement, error) {
 		}
 	}
 	return out, nil
+}
+
+// ContainerDir is the container's cgroup in the guest; the pod's is the one above.
+func (n *Node) ContainerDir(p *Pod, c *ContainerStatus) string {
+	_, id, _ := strings.Cut(c.ContainerID, "://")
+	return cgroupRoot + n.Driver.ContainerPath(&kubelet.Pod{UID: p.uid(), QoS: p.Status.QOSClass}, id)
+}
+
+// Of is the part that is about these pods.
+func (p Placement) Of(pods ...*Pod) Placement {
+	out := Placement{}
+	for name, cpus := range p {
+		if slices.ContainsFunc(pods, func(pod *Pod) bool { return strings.HasPrefix(name, pod.Key()+"/") }) {
+			out[name] = cpus
+		}
+	}
+	return out
 }
 
 // Moved says which of them are elsewhere now.
