@@ -308,7 +308,7 @@ func (b *bench) Clean(ctx context.Context) error {
 }
 
 // nodeLabels are those that the daemon reads.
-var nodeLabels = []string{"node.koordinator.sh/cpu-bind-policy", "node.koordinator.sh/numa-allocate-strategy", "node.koordinator.sh/numa-topology-policy"}
+var nodeLabels = []string{bindPolicy, topologyPolicy, "node.koordinator.sh/numa-allocate-strategy"}
 
 // setLabels gives the Node these of the labels that the daemon reads, and no others.
 func (b *bench) setLabels(ctx context.Context, labels map[string]string) error {

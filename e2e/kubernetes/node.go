@@ -12,7 +12,10 @@ import (
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
-const bindPolicy = "node.koordinator.sh/cpu-bind-policy"
+const (
+	bindPolicy     = "node.koordinator.sh/cpu-bind-policy"
+	topologyPolicy = "node.koordinator.sh/numa-topology-policy"
+)
 
 // refusalLimit bounds how long kubectl may not show a refusal: kubelet has to try,
 // and its Event to arrive.
