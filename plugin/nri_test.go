@@ -166,17 +166,17 @@ func TestKubeletAnnouncesAResizeValueByValue(t *testing.T) {
 			db := lsr("db", 4000)
 			mustRun(t, n, burstable("web"), db)
 			n.settle()
-			announce := func(cpu *api.LinuxCPU) error {
+			announce := func(cpu *api.LinuxCPU, limit bool) error {
 				_, err := n.nri.UpdatePodSandbox(short(t), &adaptation.UpdatePodSandboxRequest{
 					Pod: n.pods["sb-db"], OverheadLinuxResources: &api.LinuxResources{}, LinuxResources: &api.LinuxResources{Cpu: cpu}})
-				if err == nil && cpu.Quota.GetValue() > 0 { // as kubelet does once it may
+				if err == nil && limit && cpu.Quota.GetValue() > 0 { // as kubelet does once it may
 					err = n.kernel.Apply(context.Background(), db.parent(), cgroup.Values{Quota: &cgroup.Quota{Micros: cpu.Quota.GetValue(), Period: 100000}})
 				}
 				return err
 			}
 			var last error
 			for i, cpu := range c.announced {
-				if last = announce(cpu); last != nil && (c.refused == "" || i < len(c.announced)-1) {
+				if last = announce(cpu, i == 0); last != nil && (c.refused == "" || i < len(c.announced)-1) {
 					t.Fatalf("announcement %d: %v", i, last)
 				}
 			}
@@ -189,7 +189,7 @@ func TestKubeletAnnouncesAResizeValueByValue(t *testing.T) {
 				}
 			}
 			for _, cpu := range c.then {
-				if err := announce(cpu); err != nil {
+				if err := announce(cpu, false); err != nil {
 					t.Fatal(err)
 				}
 			}
