@@ -197,6 +197,39 @@ func TestAPodWhoseEndIsNotToldIsFoundSoonAfterItsContainers(t *testing.T) {
 	}
 }
 
+// Kubelet ends a pod by stopping it and taking its cgroup away, and removes the
+// sandbox up to a minute later.
+func TestAPodThatKubeletEndedGivesItsCPUsBackBeforeItsSandboxGoes(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	soon := make(chan time.Time)
+	n.up(func(o *Options) {
+		o.Clock.Vanish = make(chan time.Time) // never
+		o.after(lookEvery, soon)
+	})
+	db, restarts := lse("db", 4000), lse("restarts", 2000)
+	mustRun(t, n, db, restarts, burstable("web"))
+	for _, s := range []spec{db, restarts} {
+		sandbox := n.pods["sb-"+s.name]
+		c := n.containers[s.name+"-main"]
+		n.kernel.Rmdir(c.Linux.CgroupsPath)
+		if _, err := n.nri.StopContainer(short(t), &api.StopContainerRequest{Pod: sandbox, Container: c}); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.nri.StopPodSandbox(short(t), &api.StopPodSandboxRequest{Pod: sandbox}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.kernel.Rmdir(db.parent()) // the other one only lost its sandbox
+	for range enoughMisses + 1 {
+		soon <- time.Time{}
+	}
+	n.settle()
+	n.want("web-main", "0-3,6-15")
+	if log := n.log.String(); !strings.Contains(log, `level=INFO msg="its cgroup is gone`) || strings.Contains(log, `level=WARN msg="its cgroup is gone`) {
+		t.Errorf("the end of a pod is called an accident:\n%s", log)
+	}
+}
+
 // 9: the same size again under a new ID; and the allocation ends with the pod.
 func TestAKilledContainerComesBackToItsCPUs(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))

@@ -145,7 +145,9 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	pod := podOf(p)
 	before, known := s.book.pod(pod.UID)
 	merged := merge(p.GetLinux().GetPodResources().GetCpu(), cpu)
-	s.book.putPod(pod.UID, merged)
+	if !known || quotaIn(merged).Micros > 0 { // kubelet takes no limit away: none is what it reads where we lifted it
+		s.book.putPod(pod.UID, merged)
+	}
 	sums, _ := podSums(merged, pod.QoS)
 	count := s.timed("UpdatePodSandbox")
 	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Resources: *sums}, nil)
@@ -183,8 +185,12 @@ func (s *session) PostUpdatePodSandbox(_ context.Context, p *api.PodSandbox) err
 }
 
 // StopPodSandbox releases nothing: the pod's containers may still be stopping,
-// and a pod that only lost its sandbox gets a new one.
-func (s *session) StopPodSandbox(context.Context, *api.PodSandbox) error { return nil }
+// and a pod that only lost its sandbox gets a new one. But if its cgroup goes now,
+// the pod has ended.
+func (s *session) StopPodSandbox(_ context.Context, p *api.PodSandbox) error {
+	s.ending.add(podOf(p).UID)
+	return nil
+}
 
 // RemovePodSandbox is the end of a sandbox. A refused one comes here too.
 func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error {

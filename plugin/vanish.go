@@ -17,9 +17,10 @@ type misses map[string]int
 // enoughMisses is how often: what is being created has no cgroup for a moment.
 const enoughMisses = 2
 
-// endings are pods that lost a container and may be ending: after a restart of
-// the runtime the end of an older pod is not announced, and nobody should wait for
-// its CPUs until the next round.
+// endings are pods that lost their sandbox or a container and may be ending. Kubelet
+// removes a sandbox up to a minute after its pod has ended, and after a restart of
+// the runtime the end of an older pod is not announced at all: nobody should wait
+// for its CPUs until then.
 type endings struct {
 	mu   sync.Mutex
 	pods map[string]int // by UID, how often to look yet
@@ -27,7 +28,7 @@ type endings struct {
 }
 
 const (
-	// lookEvery is how long after a container's removal its pod is looked at, and
+	// lookEvery is how long after such a loss a pod is looked at, and
 	// looks how often: then the rounds go on alone.
 	lookEvery = 2 * time.Second
 	looks     = 15
@@ -114,6 +115,13 @@ func (p *Plugin) collectOnce(ctx context.Context, before misses, only map[string
 		}
 		if p.missing(before, seen, pod.UID, pod.CgroupParent) && !gonePods[pod.UID] {
 			gonePods[pod.UID] = true
+			// Kubelet removes a pod's cgroup at its end and leaves the sandbox for later:
+			// of one that was stopping that is no accident.
+			say := p.o.Log.Warn
+			if only != nil {
+				say = p.o.Log.Info
+			}
+			say("its cgroup is gone; what it held is released", "pod", pod.Namespace+"/"+pod.Name)
 			p.end(ctx, policy.PodVanished{UID: pod.UID}, "pod", pod.Namespace+"/"+pod.Name)
 		}
 	}
@@ -122,6 +130,7 @@ func (p *Plugin) collectOnce(ctx context.Context, before misses, only map[string
 	}
 	for _, c := range all.Containers {
 		if p.missing(before, seen, c.ID, c.CgroupPath) {
+			p.o.Log.Warn("its cgroup is gone although nobody said so", "container", c.Name)
 			p.end(ctx, policy.ContainerStopped{ID: c.ID}, "container", c.Name)
 		}
 	}
@@ -142,7 +151,6 @@ func (p *Plugin) missing(before, seen misses, id, path string) bool {
 }
 
 func (p *Plugin) end(ctx context.Context, e policy.Event, what, name string) {
-	p.o.Log.Warn("its cgroup is gone although nobody said so; what it held is released", what, name)
 	p.at.at(VanishFound)
 	if err := p.Submit(ctx, e); err != nil {
 		p.o.Log.Error("the vanished could not be collected", what, name, "err", err)

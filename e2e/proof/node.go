@@ -87,8 +87,8 @@ func (n *node) fresh(ctx context.Context) error {
 	return err
 }
 
-// clean ends what a proof started beside the pods; the next fresh node wipes those.
-func (n *node) clean(ctx context.Context) error {
+// Clean ends what a proof started beside the pods; the next fresh node wipes those.
+func (n *node) Clean(ctx context.Context) error {
 	err := n.stopSpins(ctx)
 	for _, name := range []string{samplerName, refuserName} {
 		err = errors.Join(err, n.Signal(ctx, name, int(syscall.SIGKILL)))
