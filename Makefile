@@ -5,12 +5,16 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 PACKAGES := ./...
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 20s
+# Modules of their own: what they need is no dependency of the daemon.
+MODULES := hack/chart hack/image
+# What of e2e/kubernetes is short enough to run every time.
+KUBERNETES_SMOKE := refused,tenant,rollout,report
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/quietcore, one static binary
@@ -21,7 +25,7 @@ demo: setup-vm ## show the main job on a real runtime in a virtual machine; KEEP
 	@$(GO) run ./e2e/demo $(if $(KEEP),-keep) $(if $(DRIVER),-driver $(DRIVER))
 
 .PHONY: test
-test: test-fast test-vm ## run all tests, installing what they need
+test: test-fast chart test-vm e2e-kubernetes-smoke ## run all tests, installing what they need
 
 .PHONY: test-fast
 test-fast: setup-test ## everything that needs no virtual machine
@@ -37,9 +41,10 @@ test-vm: setup-vm build ## every scenario through simulate and on a real runtime
 	$(GO) run ./e2e/proof -driver systemd -only drift,crash,uninstall
 
 .PHONY: e2e
-e2e: setup-vm build ## every scenario with systemd and without it, then the proofs: over an hour
+e2e: setup-vm build ## every scenario with systemd and without it, then the proofs, those on Kubernetes too: hours
 	$(GO) run ./e2e -suite e2e/scenarios -driver both
 	$(MAKE) test-proof
+	$(MAKE) e2e-kubernetes
 
 .PHONY: test-proof
 test-proof: setup-vm ## prove in virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder, uninstalling
@@ -49,6 +54,10 @@ test-proof: setup-vm ## prove in virtual machines that enforcement holds: window
 .PHONY: e2e-kubernetes
 e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control plane here, kubelet in a virtual machine; builds Kubernetes first
 	$(GO) run ./e2e/kubernetes -driver systemd
+
+.PHONY: e2e-kubernetes-smoke
+e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read
+	$(GO) run ./e2e/kubernetes -driver systemd -only $(KUBERNETES_SMOKE)
 
 .PHONY: setup-test setup-vm
 setup-test:
@@ -69,25 +78,27 @@ image: ## write bin/quietcore-image.tar: an OCI archive for amd64 and arm64
 	@mkdir -p bin
 	cd hack/image && $(GO) run . -version $(VERSION) -o ../../bin/quietcore-image.tar
 
-.PHONY: chart
+.PHONY: chart # lint vets it; here that would be every package of Kubernetes once more
 chart: ## lint and render the chart, judge its rights and policies; test the image builder
 	cd hack/chart && $(GO) test -vet=off ./...
 	cd hack/image && $(GO) test ./...
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, in every module
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed: run gofmt -w"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
+	@set -e; for m in $(MODULES); do echo "vet and staticcheck $$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
 
 .PHONY: generate
-generate: ## rewrite what is derived: the results in docs/semantics.md
+generate: ## rewrite what is derived: results in docs/semantics.md; the chart's schema, table of values and table of rights
 	$(GO) generate $(PACKAGES)
 	$(GO) test ./internal/script -run TestSemantics -update
+	cd hack/chart && $(GO) test -vet=off . -run 'Derived|WhatIsInstalled' -update
 
 .PHONY: check-generate
 check-generate: generate ## fail if generated files were not committed
-	git diff --exit-code -- docs
+	git diff --exit-code -- docs charts hack/chart/testdata
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser for FUZZTIME each (default 20s; 500x counts runs)

@@ -24,10 +24,15 @@ func (e *enforcer) check(id string) {
 	}
 }
 
-// look compares one cgroup with what it should be and keeps count of the
-// containers that are elsewhere.
+// look compares one cgroup with what it should be.
 func (e *enforcer) look(id string) (cgroup.Drift, bool) {
 	d, drifted := e.tree.CheckOne(id, e.reader.CPUs)
+	e.keepCount(id, d, drifted)
+	return d, drifted
+}
+
+// keepCount follows the containers that are elsewhere.
+func (e *enforcer) keepCount(id string, d cgroup.Drift, drifted bool) {
 	switch astray := drifted && d.Err == nil && d.Got != d.Want && e.ctrs[id] != nil; {
 	case astray:
 		e.strays[id] = true
@@ -35,7 +40,6 @@ func (e *enforcer) look(id string) (cgroup.Drift, bool) {
 		delete(e.strays, id)
 	}
 	e.astray.Store(int64(len(e.strays)))
-	return d, drifted
 }
 
 // readBack checks what was asked to be verified, repairs it once and says so if
@@ -105,6 +109,7 @@ func (e *enforcer) repair(ctx context.Context) {
 // startAudit puts every cgroup on the list. Failed writes get their next chance.
 func (e *enforcer) startAudit() {
 	e.retry()
+	e.audits++
 	if e.reader != nil {
 		e.tree.LookAbove(e.reader.CPUs)
 	}
@@ -128,7 +133,8 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 	found := 0
 	var above []string // the slices and pods among them
 	for _, id := range e.auditing[:n] {
-		d, drifted := e.look(id)
+		d, drifted := e.tree.Audit(id, e.audits, e.reader)
+		e.keepCount(id, d, drifted)
 		if !drifted {
 			continue
 		}

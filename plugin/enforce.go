@@ -75,6 +75,7 @@ type enforcer struct {
 	toLimit  []*subjectState
 	// unwritten are those whose limit could not be written.
 	unwritten []*subjectState
+	audits    uint64   // begun so far
 	auditing  []string // what the audit has still to look at
 	strays    map[string]bool
 	shared    cpuset.Set             // the shared pool

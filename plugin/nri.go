@@ -145,7 +145,9 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	pod := podOf(p)
 	before, known := s.book.pod(pod.UID)
 	merged := merge(p.GetLinux().GetPodResources().GetCpu(), cpu)
-	s.book.putPod(pod.UID, merged)
+	if !known || quotaIn(merged).Micros > 0 { // kubelet takes no limit away: none is what it reads where we lifted it
+		s.book.putPod(pod.UID, merged)
+	}
 	sums, _ := podSums(merged, pod.QoS)
 	count := s.timed("UpdatePodSandbox")
 	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Resources: *sums}, nil)

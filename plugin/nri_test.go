@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -138,6 +139,84 @@ func TestKubeletWritesThePodsQuotaAtAResizeAndItIsLiftedAgain(t *testing.T) {
 			t.Errorf("after the resize to %dm the pod's quota is %dm, want none", milli, got)
 		}
 	}
+}
+
+// kubelet 1.36 announces one value before it writes it and reads the others from the
+// pod's cgroup, where the quota is what we lifted and the shares went through a
+// weight. What is refused there is not written, and kubelet begins again later.
+func TestKubeletAnnouncesAResizeValueByValue(t *testing.T) {
+	const lifted = -1
+	for _, c := range []struct {
+		name      string
+		announced []*api.LinuxCPU // before the container is updated
+		to        int64
+		then      []*api.LinuxCPU
+		refused   string // by the last announcement
+		cpus      int
+	}{
+		{"growth", []*api.LinuxCPU{announced(4000, 600000, true), announced(6000, 600000, false)}, 6000, nil, "", 6},
+		{"shrinking", []*api.LinuxCPU{announced(4000, 200000, true)}, 2000, []*api.LinuxCPU{announced(2000, 200000, false)}, "", 2},
+		{"memory alone", []*api.LinuxCPU{announced(4000, lifted, true)}, 0, nil, "", 4},
+		{"more than there is", []*api.LinuxCPU{announced(4000, 1600000, true), announced(16000, 1600000, false)}, 0, nil, "InsufficientCPUs", 4},
+		{"no whole number", []*api.LinuxCPU{announced(4000, 450000, true), announced(4500, 450000, false)}, 0, nil, "InvalidRequest", 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := newNode(t, grid(t, testGrid))
+			n.up()
+			db := lsr("db", 4000)
+			mustRun(t, n, burstable("web"), db)
+			n.settle()
+			announce := func(cpu *api.LinuxCPU, limit bool) error {
+				_, err := n.nri.UpdatePodSandbox(short(t), &adaptation.UpdatePodSandboxRequest{
+					Pod: n.pods["sb-db"], OverheadLinuxResources: &api.LinuxResources{}, LinuxResources: &api.LinuxResources{Cpu: cpu}})
+				if err == nil && limit && cpu.Quota.GetValue() > 0 { // as kubelet does once it may
+					err = n.kernel.Apply(context.Background(), db.parent(), cgroup.Values{Quota: &cgroup.Quota{Micros: cpu.Quota.GetValue(), Period: 100000}})
+				}
+				return err
+			}
+			var last error
+			for i, cpu := range c.announced {
+				if last = announce(cpu, i == 0); last != nil && (c.refused == "" || i < len(c.announced)-1) {
+					t.Fatalf("announcement %d: %v", i, last)
+				}
+			}
+			if c.refused != "" && (last == nil || !strings.Contains(last.Error(), c.refused)) {
+				t.Errorf("error is %v, want %s", last, c.refused)
+			}
+			if c.to > 0 {
+				if err := n.update("db-main", cpuOf(c.to, c.to, "")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, cpu := range c.then {
+				if err := announce(cpu, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n.settle()
+			if on, err := cpuset.Parse(n.on("db-main")); err != nil || on.Count() != c.cpus {
+				t.Errorf("it runs on CPUs %s, want %d of them (%v)", n.on("db-main"), c.cpus, err)
+			}
+			if got := n.quota(db.parent()); got != policy.NoLimit {
+				t.Errorf("the pod's quota is %dm, want none", got)
+			}
+			if asked, _ := n.plugin.book.pod(db.uid()); asked.Micros <= 0 {
+				t.Errorf("what kubelet gave the pod is taken for %s", asked.String())
+			}
+			n.checkOwners()
+		})
+	}
+}
+
+// announced are a pod's resources as kubelet tells them at a resize; shares that were
+// read come from the weight.
+func announced(milli, quota int64, read bool) *api.LinuxCPU {
+	shares := milli * 1024 / 1000
+	if read {
+		weight := (shares-2)*9999/262142 + 1
+		shares = (weight-1)*262142/9999 + 2
+	}
+	return &api.LinuxCPU{Shares: api.UInt64(uint64(shares)), Quota: api.Int64(quota), Period: api.UInt64(100000)}
 }
 
 func TestARestartedContainerKeepsItsCPUsInWhateverOrderTheEventsCome(t *testing.T) {

@@ -197,6 +197,7 @@ func (l *life) check(t *rapid.T) {
 	}
 	l.checkBE(t, s)
 	l.checkApart(t, s)
+	l.checkOwners(t, s)
 	if want, got := len(l.newest()), len(s.Containers); want != got {
 		t.Fatalf("%d containers run, the snapshot has %d\n%s", want, got, describe(s))
 	}
@@ -210,6 +211,46 @@ func (l *life) checkBE(t *rapid.T, s *Snapshot) {
 	}
 	if l.m.be.suppressed.IsEmpty() && len(l.m.be.keptOff) == 0 && s.BE != s.BEWhole {
 		t.Fatalf("best effort has %s of %s and nothing limits it\n%s", s.BE, s.BEWhole, describe(s))
+	}
+}
+
+// checkOwners: every pod with CPUs that are on is an owner, with or without a
+// container, and nothing is exclusive that has no owner but what kubelet booked for
+// pods that are not there.
+func (l *life) checkOwners(t *rapid.T, s *Snapshot) {
+	owners := map[string]cpuset.Set{}
+	var all cpuset.Set
+	for i, o := range s.Owners {
+		if i > 0 && s.Owners[i-1].PodUID >= o.PodUID {
+			t.Fatalf("owners are out of order: %s before %s", s.Owners[i-1].PodUID, o.PodUID)
+		}
+		owners[o.PodUID] = o.CPUs
+		all.AddSet(&o.CPUs)
+	}
+	online := s.Topology.Online()
+	for uid, p := range l.m.pods {
+		var own cpuset.Set
+		switch {
+		case p.grant != nil:
+			own = p.grant.cpus
+		case p.kubelet:
+			own = union(p.entries)
+		}
+		if own = own.And(online); owners[uid] != own {
+			t.Fatalf("%s owns %s, the snapshot says %s\n%s", uid, own, owners[uid], describe(s))
+		}
+		delete(owners, uid)
+	}
+	if len(owners) > 0 {
+		t.Fatalf("owners that are not there: %v", owners)
+	}
+	for uid, entries := range l.m.kubelet.Entries {
+		if l.m.kubelet.PolicyName == "static" && l.m.pods[uid] == nil && !l.m.disowned[uid] {
+			all = all.Or(union(entries))
+		}
+	}
+	if all.And(online) != s.Exclusive {
+		t.Fatalf("owners have %s, exclusive are %s\n%s", all.And(online), s.Exclusive, describe(s))
 	}
 }
 

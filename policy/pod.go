@@ -188,12 +188,32 @@ func (m *Machine) dropPod(p *pod) {
 	}
 }
 
+// podResized follows what kubelet announces of a resize: one value after the other,
+// each with what it reads of the other from the pod's cgroup. Half of a resize decides
+// nothing about CPUs that are owned: the other half or the containers' updates follow.
 func (m *Machine) podResized(e PodResized) *Refusal {
 	p := m.sandboxes[e.Sandbox]
 	if p == nil {
 		return nil
 	}
-	return m.resize(p, e.Resources)
+	r := e.Resources
+	if p.grant != nil {
+		r = Resources{RequestMilli: fromWeight(r.RequestMilli), LimitMilli: fromWeight(r.LimitMilli)} // a limit may stem from the request
+		if r.LimitMilli != r.RequestMilli && !(p.hidden && r.LimitMilli == NoLimit) {
+			return nil
+		}
+	}
+	return m.resize(p, r)
+}
+
+// fromWeight is the whole number of CPUs that a request was before it was written as
+// the weight of a cgroup: 9,999 steps for 262,142 shares, rounded down.
+func fromWeight(milli int64) int64 {
+	const step = 26 // milli-CPUs; 262142.0 / 9999 * 1000 / 1024 = 25.6
+	if rest := milli % 1000; milli > 0 && rest > 1000-step {
+		return milli + 1000 - rest
+	}
+	return milli
 }
 
 // podChanged decides the state of a pod and of its containers anew.

@@ -74,6 +74,7 @@ func (m *Machine) recompute() {
 		m.views.poolsChanged, m.news = true, true
 	}
 	m.decided = m.pools
+	m.views.ownersStale = true
 	if old.System.IsEmpty() != m.pools.System.IsEmpty() || old.Reserved.IsEmpty() != m.pools.Reserved.IsEmpty() {
 		m.moveSystem()
 	}

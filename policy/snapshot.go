@@ -15,6 +15,19 @@ type Snapshot struct {
 	Rev        uint64
 	Topology   *topology.Topology
 	Containers []*ContainerView // by namespace, pod and name
+	Owners     []*OwnerView     // by UID
+}
+
+// OwnerView is a pod with CPUs of its own. It owns them also while it has no
+// container, such as between two crashes.
+type OwnerView struct {
+	PodUID    string
+	Namespace string
+	Pod       string
+	CPUs      cpuset.Set // those that are on
+	// ByKubelet says that kubelet's static policy pinned the pod: to these CPUs, or to
+	// others that were taken, in place of which it has these from us.
+	ByKubelet bool
 }
 
 // ContainerView is one running container.
@@ -61,12 +74,14 @@ type views struct {
 	list         []*ContainerView
 	touched      []*container
 	poolsChanged bool
+	ownersStale  bool
+	owners       []*OwnerView
 	current      *Snapshot
 }
 
 func (v *views) touch(c *container) { v.touched = append(v.touched, c) }
 
-func (v *views) dirty() bool { return v.poolsChanged || len(v.touched) > 0 }
+func (v *views) dirty() bool { return v.poolsChanged || v.ownersStale || len(v.touched) > 0 }
 
 func compareViews(a, b *ContainerView) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.PodUID, b.PodUID))
@@ -90,7 +105,10 @@ func (m *Machine) refreshViews() {
 			m.refreshView(c)
 		}
 	}
-	v.touched, v.poolsChanged = v.touched[:0], false
+	if v.ownersStale {
+		v.owners = m.ownerViews(v.owners)
+	}
+	v.touched, v.poolsChanged, v.ownersStale = v.touched[:0], false, false
 	var pools *Pools
 	if v.current != nil && *v.current.Pools == m.pools {
 		pools = v.current.Pools
@@ -98,7 +116,36 @@ func (m *Machine) refreshViews() {
 		now := m.pools
 		pools = &now
 	}
-	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list}
+	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list, Owners: v.owners}
+}
+
+// ownerViews lists the owners, with the views of before for those that stayed as
+// they were: most do when one comes or goes.
+func (m *Machine) ownerViews(before []*OwnerView) []*OwnerView {
+	list := make([]*OwnerView, 0, len(m.exclusive)+len(m.kubelet.Entries))
+	add := func(p *pod, cpus cpuset.Set) {
+		cpus = cpus.And(m.topo.Online())
+		if cpus.IsEmpty() {
+			return
+		}
+		byKubelet := kubeletPins(p.labels, p.ref.QoS)
+		at, found := slices.BinarySearchFunc(before, p.ref.UID, func(v *OwnerView, uid string) int { return cmp.Compare(v.PodUID, uid) })
+		if found && before[at].CPUs == cpus && before[at].ByKubelet == byKubelet {
+			list = append(list, before[at])
+			return
+		}
+		list = append(list, &OwnerView{PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, CPUs: cpus, ByKubelet: byKubelet})
+	}
+	for _, p := range m.exclusive {
+		add(p, p.grant.cpus)
+	}
+	for uid := range m.kubelet.Entries {
+		if p := m.pods[uid]; p != nil && p.kubelet {
+			add(p, union(p.entries))
+		}
+	}
+	slices.SortFunc(list, func(a, b *OwnerView) int { return cmp.Compare(a.PodUID, b.PodUID) })
+	return list
 }
 
 func (m *Machine) refreshView(c *container) {

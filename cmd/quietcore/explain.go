@@ -30,19 +30,31 @@ func newExplain() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		found := 0
-		for _, c := range s.Containers {
-			if c.Namespace == want[0] && c.Pod == want[1] && (len(want) == 2 || c.Container == want[2]) {
-				explain(cmd.OutOrStdout(), c, s.Pools)
-				found++
-			}
-		}
-		if found == 0 {
+		if !explainPod(cmd.OutOrStdout(), s, want) {
 			return fmt.Errorf("no container of %s runs here; a pod that was refused shows the sentence as an Event", args[0])
 		}
 		return nil
 	}
 	return cmd
+}
+
+// explainPod says whether there was something to explain about a namespace, a pod
+// and perhaps a container.
+func explainPod(w io.Writer, s *control.Status, want []string) bool {
+	found := false
+	for _, c := range s.Containers {
+		if c.Namespace == want[0] && c.Pod == want[1] && (len(want) == 2 || c.Container == want[2]) {
+			explain(w, c, s.Pools)
+			found = true
+		}
+	}
+	for _, o := range s.Owners {
+		if !found && o.Namespace == want[0] && o.Pod == want[1] {
+			fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n", safe(strings.Join(want, "/")), o.CPUs)
+			return true
+		}
+	}
+	return found
 }
 
 func explain(w io.Writer, c script.State, pools script.Pools) {

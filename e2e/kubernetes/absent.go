@@ -10,11 +10,11 @@ import (
 
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/machine"
-	"github.com/quietcore/quietcore/e2e/wire"
 )
 
-// absent: while there is no API server, pods keep their CPUs, and one that kubelet
-// finds in its folder is placed; a daemon that starts meanwhile does as well.
+// absent: while there is no API server, who owns CPUs keeps them, and a pod that
+// kubelet finds in its folder gets its own, by a daemon that started meanwhile. Only
+// the shared pool makes room.
 func absent(ctx context.Context, b *bench) ([]figure, error) {
 	pods, err := b.startAll(ctx, everyKind()...)
 	if err != nil {
@@ -24,12 +24,15 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	web, batch, lse, lsr := pods[0], pods[1], pods[2], pods[3]
+	staying := []*cluster.Pod{batch, lse, lsr}
+	kept := before.Of(staying...)
 	began := time.Now()
 	if err := b.StopServer(); err != nil {
 		return nil, err
 	}
-	var found cluster.Placement
-	looks, err := b.hold(ctx, before, pods, func(ctx context.Context) error {
+	var found string
+	looks, err := b.hold(ctx, kept, staying, func(ctx context.Context) error {
 		found, err = b.withoutServer(ctx)
 		return err
 	})
@@ -38,10 +41,7 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err := errors.Join(err, b.StartServer(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
 	}
-	figures := []figure{{"API server gone for", seconds(gone)}, {"looks, nobody moved", looks}}
-	for name, cpus := range found {
-		figures = append(figures, figure{"CPUs of " + name, cpus})
-	}
+	figures := []figure{{Name: "API server gone for", Value: seconds(gone)}, {Name: "looks, nobody moved", Value: looks}, {Name: "CPUs of a pod that started meanwhile", Value: found}}
 	if err := b.node.WaitReady(ctx); err != nil {
 		return figures, err
 	}
@@ -53,78 +53,59 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	for name, cpus := range found {
-		if after[mirror.Key()+"/main"] != cpus {
-			return figures, fmt.Errorf("%s ran on CPUs %q without the API server and on %q with it", name, cpus, after[mirror.Key()+"/main"])
-		}
+	if now := after[mirror.Key()+"/main"]; now != found {
+		return figures, fmt.Errorf("%s ran on CPUs %q without the API server and on %q with it", mirror.Key(), found, now)
 	}
-	if err := before.Moved(after); err != nil {
+	if err := apart(after, [2]*cluster.Pod{mirror, web}, [2]*cluster.Pod{mirror, lse}, [2]*cluster.Pod{mirror, lsr}); err != nil {
 		return figures, err
 	}
-	return figures, b.removeStatic(ctx)
+	if err := kept.Moved(after); err != nil {
+		return figures, err
+	}
+	return figures, b.removeManifest(ctx, "static-lsr")
 }
 
-// withoutServer restarts the daemon and lets kubelet start an owner from its folder.
-func (b *bench) withoutServer(ctx context.Context) (cluster.Placement, error) {
+// withoutServer restarts the daemon, lets kubelet start an owner from its folder, and
+// returns that one's CPUs.
+func (b *bench) withoutServer(ctx context.Context) (string, error) {
 	if err := b.killDaemon(ctx); err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := b.startDaemon(ctx); err != nil {
-		return nil, err
+		return "", err
 	}
-	text, err := manifest(owner("static-lsr", "LSR", 2))
-	if err != nil {
-		return nil, err
-	}
-	if err := b.node.WriteFile(ctx, staticManifest, text); err != nil {
-		return nil, err
+	if err := b.writeManifest(ctx, owner("static-lsr", "LSR", 2)); err != nil {
+		return "", err
 	}
 	var pod *cluster.Pod
-	err = cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+	err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) (err error) {
 		pod, err = b.fromRuntime(ctx, "static-lsr-"+cluster.NodeName)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	found, err := b.place(ctx, pod)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	if cpus := found[pod.Key()+"/main"]; !wholeCore(cpus) {
-		return found, fmt.Errorf("the static pod runs on CPUs %q, which are no whole core", cpus)
+	cpus := found[pod.Key()+"/main"]
+	if !wholeCore(cpus) {
+		return cpus, fmt.Errorf("the static pod runs on CPUs %q, which are no whole core", cpus)
 	}
-	return found, nil
-}
-
-const staticManifest = cluster.ManifestDir + "/static-lsr.json"
-
-func (b *bench) removeStatic(ctx context.Context) error {
-	if _, err := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: staticManifest}); err != nil {
-		return err
-	}
-	return cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
-		_, err := b.fromRuntime(ctx, "static-lsr-"+cluster.NodeName)
-		if err == nil {
-			return errors.New("the static pod still runs although its manifest is gone")
-		}
-		return nil
-	})
+	return cpus, nil
 }
 
 // fromRuntime is a Guaranteed pod as containerd knows it, where no API server can tell.
 func (b *bench) fromRuntime(ctx context.Context, name string) (*cluster.Pod, error) {
-	list, err := b.node.CRI().ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
-		State:         &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
-		LabelSelector: map[string]string{"io.kubernetes.pod.name": name},
-	}})
+	running, err := b.runningOf(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if len(list.Containers) != 1 {
-		return nil, fmt.Errorf("containerd runs %d containers of pod %s, want 1; image %s", len(list.Containers), name, machine.Image)
+	if len(running) != 1 {
+		return nil, fmt.Errorf("containerd runs %d containers of pod %s, want 1; image %s", len(running), name, machine.Image)
 	}
-	c := list.Containers[0]
+	c := running[0]
 	p := &cluster.Pod{}
 	p.Metadata.Name, p.Metadata.Namespace, p.Metadata.UID = name, namespace, c.Labels["io.kubernetes.pod.uid"]
 	p.Status.QOSClass = "Guaranteed"
@@ -132,4 +113,12 @@ func (b *bench) fromRuntime(ctx context.Context, name string) (*cluster.Pod, err
 	status.State.Running = &struct{ StartedAt time.Time }{}
 	p.Status.ContainerStatuses = []cluster.ContainerStatus{status}
 	return p, nil
+}
+
+func (b *bench) runningOf(ctx context.Context, name string) ([]*cri.Container, error) {
+	list, err := b.node.CRI().ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		State:         &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": name},
+	}})
+	return list.GetContainers(), err
 }

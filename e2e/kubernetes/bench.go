@@ -30,7 +30,8 @@ type bench struct {
 	options *options
 	stderr  io.Writer
 
-	deployed bool // whether the chart may be there
+	deployed  bool     // whether the chart may be there
+	manifests []string // of static pods that may be there
 }
 
 // Where things are in the guest.
@@ -56,7 +57,7 @@ func newBench(ctx context.Context, o *options, bin *cluster.Binaries, stderr io.
 	}
 	b.say("the API server is ready after %.1f s", b.Plane.Ready.Seconds())
 	if err := b.join(ctx, binary); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w\n%s", err, b.diagnosis(ctx)), b.close())
+		return nil, errors.Join(fmt.Errorf("%w\n%s", err, b.Diagnosis(ctx)), b.Close())
 	}
 	return b, nil
 }
@@ -67,6 +68,11 @@ func (b *bench) join(ctx context.Context, binary string) error {
 		return err
 	}
 	files[strings.TrimPrefix(daemonBinary, "/")] = binary
+	watcher, err := machine.BuildGo(ctx, b.options.Cache, "./e2e/kubernetes/watcher", watcherName)
+	if err != nil {
+		return err
+	}
+	files[strings.TrimPrefix(watcherPath, "/")] = watcher
 	b.node, err = b.Join(ctx, machine.Options{
 		Grid: grid, Driver: kubelet.Driver(b.options.Driver), Cache: b.options.Cache, Progress: b.stderr,
 		Files: files,
@@ -93,11 +99,8 @@ func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.stderr, "kubernetes: "+format+"\n", args...)
 }
 
-func (b *bench) window() time.Duration {
-	return time.Duration(b.options.minutes * float64(time.Minute))
-}
-
-func (b *bench) close() error {
+// Close ends the guest and the control plane.
+func (b *bench) Close() error {
 	var err error
 	if b.node != nil {
 		err = b.node.Close()
@@ -105,8 +108,9 @@ func (b *bench) close() error {
 	return errors.Join(err, b.Plane.Close())
 }
 
-func (b *bench) diagnosis(ctx context.Context) string {
-	text := b.Diagnosis()
+// Diagnosis is what one wants to read of both when something went wrong.
+func (b *bench) Diagnosis(ctx context.Context) string {
+	text := b.Plane.Diagnosis()
 	if b.node != nil {
 		text += b.node.Diagnosis(ctx)
 	}
@@ -272,12 +276,18 @@ func pass(d time.Duration) func(context.Context) error {
 	}
 }
 
-// clean takes the node back to one on which only the daemon is.
-func (b *bench) clean(ctx context.Context) error {
+// Broken is why the guest is lost, or nil.
+func (b *bench) Broken() error { return b.node.Broken() }
+
+// Clean takes the node back to one on which only the daemon is.
+func (b *bench) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if b.node.Broken() != nil {
 		return nil
+	}
+	if err := b.removeManifests(ctx); err != nil {
+		return fmt.Errorf("clean up: %w", err)
 	}
 	if err := b.DeletePods(ctx, namespace); err != nil {
 		return fmt.Errorf("clean up: %w", err)
@@ -298,7 +308,7 @@ func (b *bench) clean(ctx context.Context) error {
 }
 
 // nodeLabels are those that the daemon reads.
-var nodeLabels = []string{"node.koordinator.sh/cpu-bind-policy", "node.koordinator.sh/numa-allocate-strategy", "node.koordinator.sh/numa-topology-policy"}
+var nodeLabels = []string{bindPolicy, topologyPolicy, "node.koordinator.sh/numa-allocate-strategy"}
 
 // setLabels gives the Node these of the labels that the daemon reads, and no others.
 func (b *bench) setLabels(ctx context.Context, labels map[string]string) error {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,10 +25,10 @@ type start struct {
 // so that neither has the quieter host.
 func figures(ctx context.Context, b *bench) ([]figure, error) {
 	var with, without []start
-	requests := map[string]int{}
+	asked := &cost{requests: map[string]int{}, answers: map[string]float64{}}
 	for round := range 2 {
 		half := b.options.pods/2 + round*(b.options.pods%2)
-		more, err := b.countedStarts(ctx, half, requests)
+		more, err := b.countedStarts(ctx, half, asked)
 		if err != nil {
 			return nil, err
 		}
@@ -45,16 +47,27 @@ func figures(ctx context.Context, b *bench) ([]figure, error) {
 	api := func(s start) time.Duration { return s.API }
 	runtime := func(s start) time.Duration { return s.Runtime }
 	return []figure{
-		{"pods with and without the daemon", fmt.Sprintf("%d and %d", len(with), len(without))},
+		{Name: "pods with and without the daemon", Value: fmt.Sprintf("%d and %d", len(with), len(without))},
 		compare("API create to running", with, without, api),
 		compare("sandbox created to container started", with, without, runtime),
-		perEvent(requests, 2*len(with)),
+		perPod(asked.answers, len(with)),
+		perEvent(asked.requests, 2*len(with)),
 	}, nil
 }
 
-// countedStarts adds what the daemon asked the API server for meanwhile.
-func (b *bench) countedStarts(ctx context.Context, count int, requests map[string]int) ([]start, error) {
+// cost is what the daemon did meanwhile.
+type cost struct {
+	requests map[string]int     // of the API server, by verb and resource
+	answers  map[string]float64 // seconds in which the runtime waited for it, by event
+}
+
+// countedStarts adds what the daemon did meanwhile.
+func (b *bench) countedStarts(ctx context.Context, count int, more *cost) ([]start, error) {
 	since, err := b.auditEnd()
+	if err != nil {
+		return nil, err
+	}
+	before, err := b.answers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -65,11 +78,54 @@ func (b *bench) countedStarts(ctx context.Context, count int, requests map[strin
 	if _, err := b.settle(ctx); err != nil {
 		return nil, err
 	}
-	more, err := asked(b.AuditLog(), daemonUser, since)
-	for what, n := range more {
-		requests[what] += n
+	after, err := b.answers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for event, sum := range after {
+		more.answers[event] += sum - before[event]
+	}
+	requests, err := asked(b.AuditLog(), daemonUser, since)
+	for what, n := range requests {
+		more.requests[what] += n
 	}
 	return starts, err
+}
+
+// metricsURL is where the daemon serves its metrics unless told otherwise.
+const metricsURL = "http://127.0.0.1:9464/metrics"
+
+// answers are the seconds in which the runtime waited for the daemon, by event.
+func (b *bench) answers(ctx context.Context) (map[string]float64, error) {
+	out, err := b.node.Exec(ctx, "busybox", "wget", "-q", "-O", "-", metricsURL)
+	if err != nil {
+		return nil, err
+	}
+	return parseAnswers(out.Stdout)
+}
+
+var answerLine = regexp.MustCompile(`(?m)^quietcore_nri_request_duration_seconds_sum\{event="(\w+)"\} (\S+)$`)
+
+func parseAnswers(metrics string) (map[string]float64, error) {
+	sums := map[string]float64{}
+	for _, m := range answerLine.FindAllStringSubmatch(metrics, -1) {
+		sum, err := strconv.ParseFloat(m[2], 64)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m[0], err)
+		}
+		sums[m[1]] = sum
+	}
+	return sums, nil
+}
+
+func perPod(answers map[string]float64, pods int) figure {
+	var parts []string
+	for _, event := range slices.Sorted(maps.Keys(answers)) {
+		if mean := answers[event] / float64(pods); mean >= 0.0005 {
+			parts = append(parts, fmt.Sprintf("%s %.0f ms", event, 1000*mean))
+		}
+	}
+	return figure{Name: "the runtime waits for the daemon, mean a pod", Value: strings.Join(parts, ", ")}
 }
 
 // perEvent: a pod that comes is one event and a pod that goes another.
@@ -80,7 +136,7 @@ func perEvent(requests map[string]int, events int) figure {
 		sum += requests[what]
 		parts = append(parts, fmt.Sprintf("%d x %s", requests[what], what))
 	}
-	return figure{"API requests of the daemon a pod event", fmt.Sprintf("%.2f (%d in %d: %s)", float64(sum)/float64(events), sum, events, strings.Join(parts, ", "))}
+	return figure{Name: "API requests of the daemon a pod event", Value: fmt.Sprintf("%.2f (%d in %d: %s)", float64(sum)/float64(events), sum, events, strings.Join(parts, ", "))}
 }
 
 func compare(name string, with, without []start, of func(start) time.Duration) figure {
@@ -92,7 +148,7 @@ func compare(name string, with, without []start, of func(start) time.Duration) f
 		return out
 	}
 	a, b := median(times(with)), median(times(without))
-	return figure{name + ", median", fmt.Sprintf("%s with, %s without, ratio %.2f", seconds(a), seconds(b), a.Seconds()/b.Seconds())}
+	return figure{Name: name + ", median", Value: fmt.Sprintf("%s with, %s without, ratio %.2f", seconds(a), seconds(b), a.Seconds()/b.Seconds())}
 }
 
 // startTimes starts pods one after the other, each alone on the node.

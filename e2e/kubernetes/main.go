@@ -14,13 +14,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/command"
@@ -36,32 +33,31 @@ type options struct {
 	trace   bool
 }
 
-// figure is something that was measured.
-type figure struct {
-	Name  string `json:"name"`
-	Value any    `json:"value"`
-}
+type (
+	figure = command.Figure
+	proof  = command.Proof[*bench]
+)
 
-// proof is one thing to show.
-type proof struct {
-	name  string
-	run   func(context.Context, *bench) ([]figure, error)
-	chart bool // whether it installs the chart, for which the guest needs images
-}
-
-// proofs are all there are, in the order in which they run.
-var proofs = []proof{
-	{name: "none", run: none},
-	{name: "refused", run: refused},
-	{name: "labels", run: labels},
-	{name: "restart", run: restart},
-	{name: "absent", run: absent},
-	{name: "figures", run: figures},
-	{name: "static", run: static},
-	{name: "rollout", run: rollout, chart: true},
-	{name: "report", run: report, chart: true},
-	{name: "tenant", run: tenant, chart: true},
-}
+// Proofs, in the order in which they run: first those with the daemon beside
+// containerd, then those with the chart installed, for which the guest needs images.
+var (
+	besideRuntime = []proof{
+		{Name: "none", Run: none},
+		{Name: "refused", Run: refused},
+		{Name: "labels", Run: labels},
+		{Name: "resize", Run: resize},
+		{Name: "restart", Run: restart},
+		{Name: "absent", Run: absent},
+		{Name: "figures", Run: figures},
+		{Name: "static", Run: static},
+	}
+	withChart = []proof{
+		{Name: "rollout", Run: rollout},
+		{Name: "report", Run: report},
+		{Name: "tenant", Run: tenant},
+		{Name: "crowd", Run: crowd},
+	}
+)
 
 func main() { command.Main("kubernetes", run, command.Failed) }
 
@@ -88,18 +84,15 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 }
 
 func (o *options) chosen() ([]proof, error) {
-	if o.only == "" {
-		return proofs, nil
-	}
-	var out []proof
-	for name := range strings.SplitSeq(o.only, ",") {
-		i := slices.IndexFunc(proofs, func(p proof) bool { return p.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("-only %s: there is no such proof", name)
-		}
-		out = append(out, proofs[i])
-	}
-	return out, nil
+	return command.Choose(slices.Concat(besideRuntime, withChart), o.only)
+}
+
+// chart says whether one of the proofs installs it.
+func (o *options) chart() bool {
+	chosen, err := o.chosen()
+	return err == nil && slices.ContainsFunc(chosen, func(p proof) bool {
+		return slices.ContainsFunc(withChart, func(c proof) bool { return c.Name == p.Name })
+	})
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -119,112 +112,16 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if built := time.Since(began); built > time.Minute {
 		fmt.Fprintf(stderr, "kubernetes: built in %.0f s\n", built.Seconds())
 	}
-	failed := 0
-	s := &stage{options: o, binaries: bin, stderr: stderr}
-	defer s.close()
-	for _, p := range chosen {
-		line := s.show(ctx, p)
-		line.print(stdout, o.Output)
-		if !line.OK {
-			failed++
-		}
+	s := command.Stage[*bench]{
+		Program: "kubernetes", Flags: &o.Flags, Limit: limit + o.window(), Stdout: stdout, Stderr: stderr,
+		Open: func(ctx context.Context) (*bench, error) { return newBench(ctx, o, bin, stderr) },
 	}
-	fmt.Fprintf(stderr, "kubernetes: %d of %d hold, %.0f s\n", len(chosen)-failed, len(chosen), time.Since(began).Seconds())
-	if failed > 0 {
-		return fmt.Errorf("%d of %d proofs failed", failed, len(chosen))
-	}
-	return ctx.Err()
+	return s.Show(ctx, chosen)
+}
+
+func (o *options) window() time.Duration {
+	return time.Duration(o.minutes * float64(time.Minute))
 }
 
 // limit bounds one proof besides the minutes that were asked for.
 const limit = 30 * time.Minute
-
-// stage is the cluster on which proofs follow each other. It is replaced when its
-// machine was lost.
-type stage struct {
-	options  *options
-	binaries *cluster.Binaries
-	stderr   io.Writer
-	bench    *bench
-}
-
-func (s *stage) close() {
-	if s.bench != nil {
-		if err := s.bench.close(); err != nil {
-			fmt.Fprintln(s.stderr, "kubernetes:", err)
-		}
-		s.bench = nil
-	}
-}
-
-// show runs a proof, and once more on a new cluster where the machine itself was lost:
-// that says nothing about what is to be shown.
-func (s *stage) show(ctx context.Context, p proof) result {
-	line, lost := s.try(ctx, p)
-	if lost != nil && ctx.Err() == nil {
-		fmt.Fprintf(s.stderr, "kubernetes: %s: the machine failed, once more on a new one: %v\n", p.name, lost)
-		line, _ = s.try(ctx, p)
-	}
-	return line
-}
-
-func (s *stage) try(ctx context.Context, p proof) (line result, lost error) {
-	began := time.Now()
-	line = result{Proof: p.name, Driver: s.options.Driver}
-	var err error
-	if s.bench == nil {
-		s.bench, err = newBench(ctx, s.options, s.binaries, s.stderr)
-	}
-	if err == nil {
-		line.Figures, err = s.bench.prove(ctx, p)
-	}
-	line.OK, line.Seconds = err == nil, time.Since(began).Round(100*time.Millisecond).Seconds()
-	if err != nil {
-		line.Error = err.Error()
-	}
-	if s.bench != nil {
-		if lost = s.bench.node.Broken(); lost != nil {
-			s.close()
-		}
-	}
-	return line, lost
-}
-
-func (b *bench) prove(ctx context.Context, p proof) ([]figure, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit+b.window())
-	defer cancel()
-	figures, err := p.run(ctx, b)
-	if err != nil {
-		fmt.Fprintln(b.stderr, b.diagnosis(context.WithoutCancel(ctx)))
-	}
-	return figures, errors.Join(err, b.clean(context.WithoutCancel(ctx)))
-}
-
-// result is the line of a proof.
-type result struct {
-	Proof   string   `json:"proof"`
-	Driver  string   `json:"driver"`
-	OK      bool     `json:"ok"`
-	Seconds float64  `json:"seconds"`
-	Figures []figure `json:"figures"`
-	Error   string   `json:"error,omitempty"`
-}
-
-func (r *result) print(w io.Writer, format string) {
-	if format == "json" {
-		_ = json.NewEncoder(w).Encode(r) // of plain values
-		return
-	}
-	verdict := "holds"
-	if !r.OK {
-		verdict = "FAILS"
-	}
-	fmt.Fprintf(w, "%-9s %s (%s, %.0f s)", r.Proof, verdict, r.Driver, r.Seconds)
-	for _, f := range r.Figures {
-		fmt.Fprintf(w, "\n    %-44s %v", f.Name, f.Value)
-	}
-	if r.Error != "" {
-		fmt.Fprintf(w, "\n    %s", r.Error)
-	}
-	fmt.Fprintln(w)
-}

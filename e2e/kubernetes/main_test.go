@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -24,8 +23,13 @@ func TestFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	chosen, err := o.chosen()
-	if err != nil || len(chosen) != 2 || chosen[0].name != "static" {
+	if err != nil || len(chosen) != 2 || chosen[0].Name != "static" {
 		t.Errorf("chosen %v, %v", chosen, err)
+	}
+	for only, want := range map[string]bool{"": true, "none": false, "none,report": true} {
+		if o.only = only; o.chart() != want {
+			t.Errorf("-only %s installs the chart: %t", only, o.chart())
+		}
 	}
 }
 
@@ -115,21 +119,12 @@ func TestTopologyObject(t *testing.T) {
 	}
 }
 
-func TestMedianAndPrint(t *testing.T) {
+func TestMedian(t *testing.T) {
 	if m := median([]time.Duration{3, 1, 2}); m != 2 {
 		t.Errorf("median %d", m)
 	}
 	if m := median(nil); m != 0 {
 		t.Errorf("median of nothing %d", m)
-	}
-	var out bytes.Buffer
-	(&result{Proof: "none", Driver: "systemd", OK: true, Figures: []figure{{"what", 1}}}).print(&out, "text")
-	(&result{Proof: "none", Driver: "systemd", Error: "why"}).print(&out, "text")
-	(&result{Proof: "none"}).print(&out, "json")
-	for _, want := range []string{"holds (systemd", "what", "FAILS", "why", `"proof":"none"`} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %s in %s", want, out.String())
-		}
 	}
 }
 
@@ -149,5 +144,28 @@ func TestAskedCountsOneUsersRequests(t *testing.T) {
 	got, err := asked(file, "me", since)
 	if err != nil || len(got) != 2 || got["patch events"] != 2 || got["get"] != 1 {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+func TestAnswersAreReadFromTheMetrics(t *testing.T) {
+	before, err := parseAnswers("")
+	if err != nil || len(before) != 0 {
+		t.Errorf("%v, %v", before, err)
+	}
+	const text = `# TYPE quietcore_nri_request_duration_seconds histogram
+quietcore_nri_request_duration_seconds_bucket{event="CreateContainer",le="0.1"} 2
+quietcore_nri_request_duration_seconds_sum{event="CreateContainer"} 0.5
+quietcore_nri_request_duration_seconds_count{event="CreateContainer"} 2
+quietcore_nri_request_duration_seconds_sum{event="StopContainer"} 1e-05
+`
+	got, err := parseAnswers(text)
+	if err != nil || got["CreateContainer"] != 0.5 || len(got) != 2 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if f := perPod(got, 2); f.Value != "CreateContainer 250 ms" {
+		t.Errorf("%v", f.Value)
+	}
+	if _, err := parseAnswers(`quietcore_nri_request_duration_seconds_sum{event="X"} much`); err == nil {
+		t.Error("much is taken for a number")
 	}
 }

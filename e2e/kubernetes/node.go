@@ -12,7 +12,10 @@ import (
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
-const bindPolicy = "node.koordinator.sh/cpu-bind-policy"
+const (
+	bindPolicy     = "node.koordinator.sh/cpu-bind-policy"
+	topologyPolicy = "node.koordinator.sh/numa-topology-policy"
+)
 
 // refusalLimit bounds how long kubectl may not show a refusal: kubelet has to try,
 // and its Event to arrive.
@@ -80,7 +83,7 @@ func refused(ctx context.Context, b *bench) ([]figure, error) {
 		if err != nil {
 			return shown, err
 		}
-		shown = append(shown, figure{"describe pod " + c.pod.Name, line})
+		shown = append(shown, figure{Name: "describe pod " + c.pod.Name, Value: line})
 	}
 	now, err := b.place(ctx, pods...)
 	if err != nil {
@@ -123,7 +126,7 @@ func labels(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{"describe pod again", line}, {"label set to refusal seen, at most", seconds(took)}, {"pods created until then", tries}, {"looks at pods of before, none moved", looks}}
+	figures := []figure{{Name: "describe pod again", Value: line}, {Name: "label set to refusal seen, at most", Value: seconds(took)}, {Name: "pods created until then", Value: tries}, {Name: "looks at pods of before, none moved", Value: looks}}
 	if cpus := now[full.Key()+"/main"]; !wholeCore(cpus) {
 		return figures, fmt.Errorf("whole runs on CPUs %s, which are no whole core", cpus)
 	}
@@ -231,7 +234,7 @@ func restart(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.sameContainers(ctx, pods); err != nil {
 		return nil, err
 	}
-	return []figure{{"containers watched", len(before)}, {"looks, nobody moved", looks}, {"kubelet back after", seconds(back)}}, nil
+	return []figure{{Name: "containers watched", Value: len(before)}, {Name: "looks, nobody moved", Value: looks}, {Name: "kubelet back after", Value: seconds(back)}}, nil
 }
 
 // sameContainers fails if one of them was replaced, which would be another way to move.

@@ -53,9 +53,9 @@ func none(ctx context.Context, b *bench) ([]figure, error) {
 		}
 		compared += n
 	}
-	return []figure{{"pods created through the API", len(starts)}, {"containers compared with simulate", compared},
-		{"API create to running, median", seconds(median(starts))},
-		{"pod gone from the API to its CPUs in the pools", seconds(free)}}, nil
+	return []figure{{Name: "pods created through the API", Value: len(starts)}, {Name: "containers compared with simulate", Value: compared},
+		{Name: "API create to running, median", Value: seconds(median(starts))},
+		{Name: "pod gone from the API to its CPUs in the pools", Value: seconds(free)}}, nil
 }
 
 // freeLimit is more than the minute between kubelet's looks for what has ended: only

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,17 @@ type topologyObject struct {
 		Name, Type string
 		Resources  []struct{ Name, Capacity, Allocatable, Available string }
 	}
+	Attributes []struct{ Name, Value string }
+}
+
+// attribute is empty where the object has none of the name.
+func (t *topologyObject) attribute(name string) string {
+	for _, a := range t.Attributes {
+		if a.Name == name {
+			return a.Value
+		}
+	}
+	return ""
 }
 
 // alloc is a pod's CPUs in the annotation.
@@ -89,11 +101,11 @@ func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{allocsKey, last.Metadata.Annotations[allocsKey]}, {sharedKey, last.Metadata.Annotations[sharedKey]}}
+	figures := []figure{{Name: allocsKey, Value: last.Metadata.Annotations[allocsKey]}, {Name: sharedKey, Value: last.Metadata.Annotations[sharedKey]}}
 	for _, z := range last.Zones {
 		for _, r := range z.Resources {
 			if r.Name == "cpu" {
-				figures = append(figures, figure{z.Name + " cpu, capacity allocatable available", r.Capacity + " " + r.Allocatable + " " + r.Available})
+				figures = append(figures, figure{Name: z.Name + " cpu, capacity allocatable available", Value: r.Capacity + " " + r.Allocatable + " " + r.Available})
 			}
 		}
 	}
@@ -101,11 +113,17 @@ func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	latency, err := b.topologyLatency(ctx)
+	running, err := b.topologyLatency(ctx)
 	if err != nil {
 		return figures, err
 	}
-	return append(figures, figure{"Event of the daemon", told}, figure{"pod running to NodeResourceTopology, median", seconds(latency)}), nil
+	changed, err := b.labelLatency(ctx)
+	if err != nil {
+		return figures, err
+	}
+	return append(figures, figure{Name: "Event of the daemon", Value: told},
+		figure{Name: "NodeResourceTopology after the pod runs, median", Value: seconds(running)},
+		figure{Name: "NodeResourceTopology after a Node label, median", Value: seconds(changed)}), nil
 }
 
 // agrees compares with the kernel; pods are one of the shared pool, one of the
@@ -194,39 +212,70 @@ func (b *bench) topologyLatency(ctx context.Context) (time.Duration, error) {
 func (b *bench) oneLatency(ctx context.Context, k *kubelet.Pod) (time.Duration, error) {
 	watch, cancel := context.WithTimeout(ctx, refusalLimit)
 	defer cancel()
-	seen := make(chan error, 1)
-	var shown time.Time
-	go func() {
-		seen <- b.Watch(watch, topologies+"?watch=1&fieldSelector=metadata.name%3D"+cluster.NodeName, func(_ string, object json.RawMessage) (bool, error) {
-			var t topologyObject
-			if err := json.Unmarshal(object, &t); err != nil {
-				return false, err
-			}
-			allocs, err := t.allocs()
-			if err != nil {
-				return false, err
-			}
-			for _, a := range allocs {
-				if a.Name == k.Name {
-					shown = time.Now()
-					return true, nil
-				}
-			}
-			return false, nil
-		})
-	}()
+	shown := b.onTopology(watch, func(t *topologyObject) (bool, error) {
+		allocs, err := t.allocs()
+		return slices.ContainsFunc(allocs, func(a alloc) bool { return a.Name == k.Name }), err
+	})
 	if err := b.CreatePod(ctx, k); err != nil {
 		return 0, err
 	}
 	_, err := b.WaitRunning(watch, namespace, k.Name)
 	running := time.Now()
-	if err = errors.Join(err, <-seen); err != nil {
+	seen := <-shown
+	if err = errors.Join(err, seen.err); err != nil {
 		return 0, err
 	}
 	if err := b.DeletePod(ctx, namespace, k.Name); err != nil {
 		return 0, err
 	}
-	return shown.Sub(running), b.node.Forget(ctx)
+	return seen.at.Sub(running), b.node.Forget(ctx)
+}
+
+// labelLatency is the time from the answer to a Node label's change to the object that
+// says so: through the daemon's watch, its coalescing and its write.
+func (b *bench) labelLatency(ctx context.Context) (time.Duration, error) {
+	var times []time.Duration
+	for i := range b.options.pods {
+		labels, want := map[string]string{topologyPolicy: "SingleNUMANode"}, "single-numa-node"
+		if i%2 == 1 {
+			labels, want = nil, "none"
+		}
+		watch, cancel := context.WithTimeout(ctx, refusalLimit)
+		shown := b.onTopology(watch, func(t *topologyObject) (bool, error) {
+			return t.attribute("topologyManagerPolicy") == want, nil
+		})
+		err := b.setLabels(ctx, labels)
+		asked := time.Now()
+		seen := <-shown
+		cancel()
+		if err = errors.Join(err, seen.err); err != nil {
+			return 0, fmt.Errorf("topologyManagerPolicy %s in the object: %w", want, err)
+		}
+		times = append(times, seen.at.Sub(asked))
+	}
+	return median(times), b.setLabels(ctx, nil)
+}
+
+// sight is when something was seen, or why not.
+type sight struct {
+	at  time.Time
+	err error
+}
+
+// onTopology watches the node's object until it is as wanted.
+func (b *bench) onTopology(ctx context.Context, wanted func(*topologyObject) (bool, error)) <-chan sight {
+	out := make(chan sight, 1)
+	go func() {
+		err := b.Watch(ctx, topologies+"?watch=1&fieldSelector=metadata.name%3D"+cluster.NodeName, func(_ string, object json.RawMessage) (bool, error) {
+			var t topologyObject
+			if err := json.Unmarshal(object, &t); err != nil {
+				return false, err
+			}
+			return wanted(&t)
+		})
+		out <- sight{at: time.Now(), err: err}
+	}()
+	return out
 }
 
 // asked counts what a user asked the API server for while something happened, by verb

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/wire"
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -73,9 +72,9 @@ func (b *bench) besideKubelet(ctx context.Context) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{"kubelet's entry of plain", state.Entries[plain.Metadata.UID]["main"]}}
+	figures := []figure{{Name: "kubelet's entry of plain", Value: state.Entries[plain.Metadata.UID]["main"]}}
 	for _, p := range pods {
-		figures = append(figures, figure{"CPUs of " + p.Metadata.Name, before[p.Key()+"/main"]})
+		figures = append(figures, figure{Name: "CPUs of " + p.Metadata.Name, Value: before[p.Key()+"/main"]})
 	}
 	if got, want := before[plain.Key()+"/main"], state.Entries[plain.Metadata.UID]["main"]; got != want || want == "" {
 		return figures, fmt.Errorf("plain runs on CPUs %q, kubelet gave it %q", got, want)
@@ -86,8 +85,8 @@ func (b *bench) besideKubelet(ctx context.Context) ([]figure, error) {
 	if cpus := before[lsr.Key()+"/main"]; !wholeCore(cpus) {
 		return figures, fmt.Errorf("lsr runs on CPUs %s, which are no whole core although kubelet's full-pcpus-only holds", cpus)
 	}
-	looks, err := b.hold(ctx, before, pods, pass(b.window()))
-	figures = append(figures, figure{fmt.Sprintf("looks in %g minutes, nobody moved", b.options.minutes), looks})
+	looks, err := b.hold(ctx, before, pods, pass(b.options.window()))
+	figures = append(figures, figure{Name: fmt.Sprintf("looks in %g minutes, nobody moved", b.options.minutes), Value: looks})
 	if err != nil {
 		return figures, err
 	}
@@ -100,7 +99,7 @@ func (b *bench) besideKubelet(ctx context.Context) ([]figure, error) {
 		}
 		return pass(afterwards)(ctx)
 	})
-	figures = append(figures, figure{"looks over kubelet's death, nobody moved", looks})
+	figures = append(figures, figure{Name: "looks over kubelet's death, nobody moved", Value: looks})
 	return figures, errors.Join(err, b.sameContainers(ctx, pods))
 }
 
@@ -115,7 +114,7 @@ func (b *bench) policyIsNone(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	web, plain := now[pods[0].Key()+"/main"], now[pods[1].Key()+"/main"]
-	figures := []figure{{"CPUs of plain after static was taken back", plain}}
+	figures := []figure{{Name: "CPUs of plain after static was taken back", Value: plain}}
 	if plain != web || plain == "" {
 		return figures, fmt.Errorf("plain runs on CPUs %q and web on %q: both belong to the shared pool under kubelet's policy none", plain, web)
 	}
@@ -156,13 +155,4 @@ func (b *bench) kubeletState(ctx context.Context) (*struct {
 		Entries                   map[string]map[string]string
 	}{}
 	return state, json.Unmarshal([]byte(text), state)
-}
-
-// manifest is a static pod as kubelet reads it from its folder.
-func manifest(k *kubelet.Pod) (string, error) {
-	if k.Namespace == "" {
-		k.Namespace = namespace
-	}
-	text, err := json.Marshal(cluster.PodObject(k))
-	return string(text), err
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
-	"github.com/quietcore/quietcore/e2e/wire"
 )
 
 // tenantNamespace is one that may not claim anything; the tenant may do there what
@@ -53,7 +52,7 @@ func tenant(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	figures = append(figures, figure{"claim past the API server", line})
+	figures = append(figures, figure{Name: "claim past the API server", Value: line})
 	now, err := b.place(ctx, victims...)
 	return figures, errors.Join(err, before.Moved(now), b.DeletePods(ctx, tenantNamespace))
 }
@@ -149,7 +148,7 @@ func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, er
 		}
 		var refusal *cluster.StatusError
 		if errors.As(err, &refusal) {
-			shown = append(shown, figure{a.name, refusal.Message})
+			shown = append(shown, figure{Name: a.name, Value: refusal.Message})
 		}
 	}
 	return shown, nil
@@ -160,15 +159,9 @@ func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, er
 func (b *bench) attackTheNode(ctx context.Context) (string, error) {
 	k := owner("smuggled", "LSE", 2)
 	k.Namespace = tenantNamespace
-	text, err := manifest(k)
-	if err != nil {
-		return "", err
-	}
-	const file = cluster.ManifestDir + "/smuggled.json"
-	if err := b.node.WriteFile(ctx, file, text); err != nil {
+	if err := b.writeManifest(ctx, k); err != nil {
 		return "", err
 	}
 	line, err := b.describeRefusal(ctx, tenantNamespace, k.Name+"-"+cluster.NodeName, "FailedCreatePodSandBox", "Unauthorized")
-	_, removed := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: file})
-	return line, errors.Join(err, removed)
+	return line, errors.Join(err, b.removeManifest(ctx, k.Name))
 }

@@ -155,7 +155,7 @@ func crash(ctx context.Context, n *node) ([]figure, error) {
 			return nil, fmt.Errorf("killed at %s: %w", p, err)
 		}
 	}
-	figures := []figure{{"points at which the daemon was killed", len(comingPoints) + len(goingPoints)}}
+	figures := []figure{{Name: "points at which the daemon was killed", Value: len(comingPoints) + len(goingPoints)}}
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
@@ -168,7 +168,7 @@ func crash(ctx context.Context, n *node) ([]figure, error) {
 		if err := step.do(ctx); err != nil {
 			return figures, fmt.Errorf("%s: %w", step.name, err)
 		}
-		figures = append(figures, figure{step.name, fmt.Sprintf("nothing moved, %.0f s", time.Since(began).Seconds())})
+		figures = append(figures, figure{Name: step.name, Value: fmt.Sprintf("nothing moved, %.0f s", time.Since(began).Seconds())})
 	}
 	return figures, nil
 }

@@ -37,7 +37,7 @@ func disorder(ctx context.Context, n *node) ([]figure, error) {
 		if err := step.do(ctx); err != nil {
 			return figures, fmt.Errorf("%s: %w", step.name, err)
 		}
-		figures = append(figures, figure{step.name, fmt.Sprintf("nothing leaked, %.0f s", time.Since(began).Seconds())})
+		figures = append(figures, figure{Name: step.name, Value: fmt.Sprintf("nothing leaked, %.0f s", time.Since(began).Seconds())})
 	}
 	return figures, nil
 }
@@ -47,7 +47,7 @@ func (b *base) refusedLater(ctx context.Context) error {
 	if err := b.Start(ctx, refuserName, samplerPath, "refuse"); err != nil {
 		return err
 	}
-	defer func() { _ = b.clean(context.WithoutCancel(ctx)) }()
+	defer func() { _ = b.Clean(context.WithoutCancel(ctx)) }()
 	if err := b.until(ctx, "the second plugin is registered", func() (bool, error) {
 		return strings.Contains(b.LogTail(ctx, refuserName, 10000), "Started plugin"), nil
 	}); err != nil {

@@ -98,8 +98,8 @@ func drift(ctx context.Context, n *node) ([]figure, error) {
 		return nil, err
 	}
 	figures := []figure{
-		{"ways to change what is ours", len(list)}, {"of them visible until repaired", visible},
-		{"slowest repair after an audit began", round(slowest)}, {"counted by source", counts(before, after)},
+		{Name: "ways to change what is ours", Value: len(list)}, {Name: "of them visible until repaired", Value: visible},
+		{Name: "slowest repair after an audit began", Value: round(slowest)}, {Name: "counted by source", Value: counts(before, after)},
 	}
 	return figures, n.empties(ctx)
 }

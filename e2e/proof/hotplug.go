@@ -63,8 +63,8 @@ func hotplug(ctx context.Context, n *node) ([]figure, error) {
 	}
 	kernel, p50, most := writes/time.Duration(len(all)), times[len(times)/2], times[len(times)-1]
 	figures := []figure{
-		{"switches", len(all)}, {"mean time of the kernel's part", round(kernel)},
-		{"time to repair", fmt.Sprintf("%v p50, %v max", round(p50), round(most))}, {"over a second", over},
+		{Name: "switches", Value: len(all)}, {Name: "mean time of the kernel's part", Value: round(kernel)},
+		{Name: "time to repair", Value: fmt.Sprintf("%v p50, %v max", round(p50), round(most))}, {Name: "over a second", Value: over},
 	}
 	if len(late) > 0 || p50 > max(repairLimit, kernel) {
 		return figures, fmt.Errorf("of %d repairs %d took longer than %v; too late even for the kernel's part: %s", len(all), over, repairLimit, strings.Join(late, ", "))

@@ -189,7 +189,7 @@ func (c *circle) learn(ctx context.Context, _ workload) error {
 		return err
 	}
 	c.normal = medianRatio(c.looks)
-	c.figures = append(c.figures, figure{"victims' ns a fault, undisturbed", fmt.Sprintf("%.0f", c.normal)})
+	c.figures = append(c.figures, figure{Name: "victims' ns a fault, undisturbed", Value: fmt.Sprintf("%.0f", c.normal)})
 	return nil
 }
 
@@ -223,8 +223,8 @@ func (c *circle) disturb(ctx context.Context, batch workload) error {
 		return err
 	}
 	disturbed, quiet := medianRatio(bad), medianRatio(c.looks[from:])
-	c.figures = append(c.figures, figure{"disturbed", fmt.Sprintf("%.0f, %.2f x", disturbed, disturbed/c.normal)},
-		figure{"while the antagonist is capped", fmt.Sprintf("%.0f, %.2f x", quiet, quiet/c.normal)}, figure{"from its start to the cap", round(found)})
+	c.figures = append(c.figures, figure{Name: "disturbed", Value: fmt.Sprintf("%.0f, %.2f x", disturbed, disturbed/c.normal)},
+		figure{Name: "while the antagonist is capped", Value: fmt.Sprintf("%.0f, %.2f x", quiet, quiet/c.normal)}, figure{Name: "from its start to the cap", Value: round(found)})
 	switch {
 	case disturbed < 1.3*c.normal:
 		return fmt.Errorf("the victims were hardly disturbed (%.0f ns a fault, %.0f before): this proves nothing", disturbed, c.normal)
@@ -275,7 +275,7 @@ func (c *circle) recur(ctx context.Context, batch workload) error {
 	if err := c.inForce(ctx, batch, true); err != nil {
 		return err
 	}
-	c.figures = append(c.figures, figure{"capped again, and kept through a resize and a reload", "yes"})
+	c.figures = append(c.figures, figure{Name: "capped again, and kept through a resize and a reload", Value: "yes"})
 	return c.watch(ctx, "the second cap ends", 3*time.Minute, func(looks []look) bool { return looks[len(looks)-1].capped == 0 })
 }
 
@@ -300,7 +300,7 @@ func (c *circle) survive(ctx context.Context, batch workload) error {
 	if err := c.inForce(undone, batch, false); err != nil {
 		return err
 	}
-	c.figures = append(c.figures, figure{"undone after kill -9", round(time.Since(killed))}, figure{"windows looked at", len(c.looks)})
+	c.figures = append(c.figures, figure{Name: "undone after kill -9", Value: round(time.Since(killed))}, figure{Name: "windows looked at", Value: len(c.looks)})
 	return nil
 }
 

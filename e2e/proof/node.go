@@ -90,8 +90,8 @@ func (n *node) configured(ctx context.Context, config string) error {
 	return err
 }
 
-// clean ends what a proof started beside the pods; the next fresh node wipes those.
-func (n *node) clean(ctx context.Context) error {
+// Clean ends what a proof started beside the pods; the next fresh node wipes those.
+func (n *node) Clean(ctx context.Context) error {
 	err := n.stopSpins(ctx)
 	for _, name := range []string{samplerName, refuserName} {
 		err = errors.Join(err, n.Signal(ctx, name, int(syscall.SIGKILL)))

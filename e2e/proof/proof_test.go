@@ -125,7 +125,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list, err := o.chosen(); err != nil || len(list) != 2 || list[0].name != "drift" {
+	if list, err := o.chosen(); err != nil || len(list) != 2 || list[0].Name != "drift" {
 		t.Errorf("%v, %v", list, err)
 	}
 }

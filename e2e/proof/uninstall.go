@@ -62,7 +62,7 @@ func uninstall(ctx context.Context, n *node) ([]figure, error) {
 	if maps.Equal(pinned, never) {
 		return nil, fmt.Errorf("the daemon had changed nothing: %v", pinned)
 	}
-	return []figure{{"cgroups restored", changed}, {"of them with a mask of all CPUs", masked}, {"files compared with a node without a daemon", len(never)}}, nil
+	return []figure{{Name: "cgroups restored", Value: changed}, {Name: "of them with a mask of all CPUs", Value: masked}, {Name: "files compared with a node without a daemon", Value: len(never)}}, nil
 }
 
 // settle makes the node new and starts the pods on it.

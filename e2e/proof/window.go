@@ -81,10 +81,10 @@ func window(ctx context.Context, n *node) ([]figure, error) {
 		return nil, err
 	}
 	figures := []figure{
-		{"sweeps", ours.Sweeps}, {"between two sweeps", fmt.Sprintf("%v mean, %v max", round(ours.MeanGap), round(ours.MaxGap))},
-		{"samples of busy threads", ours.Samples}, {"of them beside owners", ours.Near},
-		{"owners that came", fmt.Sprintf("%d, %d of them onto CPUs in use", ours.Owners, ours.Contested)},
-		{"violations", ours.Violations},
+		{Name: "sweeps", Value: ours.Sweeps}, {Name: "between two sweeps", Value: fmt.Sprintf("%v mean, %v max", round(ours.MeanGap), round(ours.MaxGap))},
+		{Name: "samples of busy threads", Value: ours.Samples}, {Name: "of them beside owners", Value: ours.Near},
+		{Name: "owners that came", Value: fmt.Sprintf("%d, %d of them onto CPUs in use", ours.Owners, ours.Contested)},
+		{Name: "violations", Value: ours.Violations},
 	}
 	if err := judge(ours); err != nil {
 		return figures, err
@@ -99,7 +99,7 @@ func window(ctx context.Context, n *node) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	figures = append(figures, figure{"violations in the naive order", fmt.Sprintf("%d, on %d of %d owners", naive.Violations, naive.Pods, naive.Owners)})
+	figures = append(figures, figure{Name: "violations in the naive order", Value: fmt.Sprintf("%d, on %d of %d owners", naive.Violations, naive.Pods, naive.Owners)})
 	if naive.Violations == 0 {
 		return figures, fmt.Errorf("the sampler sees nothing wrong in the naive order, so it proves nothing")
 	}

@@ -138,7 +138,7 @@ func (w *warnings) AddWarning(_, text string) {
 	w.text = append(w.text, text)
 }
 
-func (s *server) ask(r request) (error, []string) {
+func (s *server) ask(r request) (warned []string, refused error) {
 	s.t.Helper()
 	if r.user.Name == "" {
 		r.user = user.DefaultInfo{Name: "mallory", Groups: []string{"system:authenticated"}}
@@ -165,7 +165,8 @@ func (s *server) ask(r request) (error, []string) {
 	attributes := admission.NewAttributesRecord(r.object, r.before, gvk, m.GetNamespace(), m.GetName(), gvr, sub, r.operation, nil, false, &r.user)
 	var w warnings
 	ctx := warning.WithWarningRecorder(context.Background(), &w)
-	return s.plugin.Validate(ctx, attributes, admission.NewObjectInterfacesFromScheme(scheme.Scheme)), w.text
+	refused = s.plugin.Validate(ctx, attributes, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
+	return w.text, refused
 }
 
 type words = map[string]string
@@ -289,7 +290,7 @@ func TestWhoMayClaim(t *testing.T) {
 		"a cron job":                          {r: request{resource: "cronjobs.batch", object: cronjob}, warned: "may not claim exclusive CPUs"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err, warned := s.ask(c.r)
+			warned, err := s.ask(c.r)
 			switch {
 			case c.denied == "" && err != nil:
 				t.Errorf("denied: %v", err)
@@ -308,7 +309,7 @@ func TestWorkloadsCanBeDenied(t *testing.T) {
 	d.Spec.Template.Labels = lse()
 	for mode, want := range map[string]bool{"Deny": true, "Ignore": false} {
 		s := newServer(t, strings.ReplaceAll(closed, "claims: {enabled: true}", "claims: {enabled: true, workloads: "+mode+"}"), nil)
-		err, warned := s.ask(request{resource: "deployments.apps", object: d})
+		warned, err := s.ask(request{resource: "deployments.apps", object: d})
 		if (err != nil) != want || len(warned) > 0 {
 			t.Errorf("%s: %v, %q", mode, err, warned)
 		}
@@ -319,7 +320,7 @@ func TestWorkloadsCanBeDenied(t *testing.T) {
 func TestOnlyLabelsWhereTheAuthorizerIsOff(t *testing.T) {
 	s := newServer(t, strings.ReplaceAll(closed, "claims: {enabled: true}", "claims: {enabled: true, authorizer: false}"),
 		grants{"system:serviceaccount:tenants:app claim exclusivecpus.quietcore.dev tenants"})
-	err, _ := s.ask(request{resource: "pods", object: pod(tenants, lse(), nil)})
+	_, err := s.ask(request{resource: "pods", object: pod(tenants, lse(), nil)})
 	if err == nil || strings.Contains(err.Error(), "service account") {
 		t.Errorf("got %v, want a denial that names the label alone", err)
 	}
@@ -353,7 +354,7 @@ func TestADaemonWritesItsOwnNode(t *testing.T) {
 			{operation: admission.Delete, before: topology(c.node)},
 		} {
 			r.user, r.resource = c.user, "noderesourcetopologies.topology.node.k8s.io"
-			if err, _ := s.ask(r); (err != nil) != (c.denied != "") || err != nil && !strings.Contains(err.Error(), c.denied) {
+			if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil && !strings.Contains(err.Error(), c.denied) {
 				t.Errorf("%s, %s: %v, want %q", name, r.operation, err, c.denied)
 			}
 		}
@@ -370,7 +371,7 @@ func TestThePoliciesKnowEveryKey(t *testing.T) {
 	}
 	for _, k := range keys {
 		before, after := bound(pod(allowed, nil, nil)), bound(pod(allowed, nil, words{k: "x"}))
-		if err, _ := s.ask(request{resource: "pods", operation: admission.Update, object: after, before: before}); err == nil {
+		if _, err := s.ask(request{resource: "pods", operation: admission.Update, object: after, before: before}); err == nil {
 			t.Errorf("annotation %s can be changed on a bound pod; add it to quietcore.podKeys in _helpers.tpl", k)
 		}
 	}

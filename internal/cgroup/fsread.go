@@ -19,6 +19,23 @@ func (fs *FS) CPUs(path string) (Effective, error) {
 	return e, err
 }
 
+// Allowed reads cpuset.cpus.effective alone.
+func (fs *FS) Allowed(path string) (cpuset.Set, error) {
+	var set cpuset.Set
+	if clean, err := CleanPath(path); err == nil && fs.peekSet(clean, fs.effectiveCPUs(), &set) {
+		return set, nil
+	}
+	e, err := fs.CPUs(path)
+	return e.CPUs, err
+}
+
+func (fs *FS) effectiveCPUs() string {
+	if fs.v1 {
+		return "cpuset.effective_cpus"
+	}
+	return "cpuset.cpus.effective"
+}
+
 // Effective reads everything that a Values can set.
 func (fs *FS) Effective(path string) (Effective, error) {
 	if _, err := CleanPath(path); err != nil {

@@ -33,6 +33,7 @@ type life struct {
 	limit cpuset.Set
 	// unseen is set while somebody changed masks and the tree has not looked.
 	unseen bool
+	audits uint64
 	ghosts []string // ids whose cgroups have vanished
 
 	// Of the change under way, however many plans it takes.
@@ -540,10 +541,25 @@ func (l *life) steps(t *rapid.T, more ...func(*rapid.T)) []cgroup.Write {
 	l.owned = l.owned.Or(l.owners())
 	if l.unseen { // what the audit does
 		l.tree.LookAbove(l.kern.CPUs)
-		l.tree.Check(l.kern.CPUs)
+		l.audit(8)
 		l.unseen = false
 	}
 	return l.tree.Plan()
+}
+
+// audit looks at everything in so many rounds.
+func (l *life) audit(rounds uint64) {
+	ids := []string{burstable, besteffort}
+	for name, p := range l.pods {
+		ids = append(ids, name)
+		ids = slices.AppendSeq(ids, maps.Keys(p.containers))
+	}
+	for range rounds {
+		for _, id := range ids {
+			l.tree.Audit(id, l.audits, l.kern)
+		}
+		l.audits++
+	}
 }
 
 // settled holds when a plan is done: everybody is where policy wants it, the
@@ -601,6 +617,29 @@ func TestRandomLives(t *testing.T) {
 		for range rapid.IntRange(1, 12).Draw(t, "rounds") {
 			l.obey(t, l.steps(t, l.hotplug, l.hostile, l.uncontrolled))
 			l.settled(t)
+		}
+	})
+}
+
+// One audit finds whatever takes CPUs from somebody or gives him others'; what it
+// leaves for a later round changes nobody's CPUs.
+func TestRandomLivesOneAudit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t, false)
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			l.obey(t, l.steps(t))
+			for range rapid.IntRange(1, 4).Draw(t, "hands") {
+				l.hostile(t)
+			}
+			l.audit(1)
+			l.obey(t, l.tree.Plan())
+			for _, p := range l.pods {
+				for _, c := range p.containers {
+					if is, right := l.model.effective(c.path), l.wish(p, c).String(); is.String() != right {
+						t.Fatalf("%s is on %s, needs %s%s", c.path, is, right, l.model.tree())
+					}
+				}
+			}
 		}
 	})
 }

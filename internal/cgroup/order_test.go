@@ -80,6 +80,70 @@ func (n *node) write(w cgroup.Write) error {
 	return n.kern.Apply(context.Background(), w.Path, w.Values())
 }
 
+// counting counts what is read.
+type counting struct {
+	cgroup.Reader
+	both, one int
+}
+
+func (c *counting) CPUs(path string) (cgroup.Effective, error) {
+	c.both++
+	return c.Reader.CPUs(path)
+}
+
+func (c *counting) Allowed(path string) (cpuset.Set, error) {
+	c.one++
+	return c.Reader.Allowed(path)
+}
+
+func TestAuditReadsMasksInTurn(t *testing.T) {
+	n := crowd(t, 500)
+	n.pool("shared", "0-249")
+	n.pod("kubepods", "lsr", n.on("250-253"))
+	n.must(n.tree.Execute(n.tree.Plan(), n.write))
+	ids := []string{burstable, besteffort, "lsr", "lsr/main"}
+	for i := range 500 {
+		ids = append(ids, fmt.Sprint("web", i), fmt.Sprint("web", i, "/main"))
+	}
+	audit := func(round uint64) (found []string, read *counting) {
+		read = &counting{Reader: n.kern}
+		for _, id := range ids {
+			if d, drifted := n.tree.Audit(id, round, read); drifted {
+				found = append(found, d.Path)
+			}
+		}
+		n.must(n.tree.Execute(n.tree.Plan(), n.write))
+		return found, read
+	}
+	t.Log("in eight rounds every mask has been read once, those that carry ours in each")
+	both := 0
+	for round := range uint64(8) {
+		found, read := audit(round)
+		if len(found) > 0 || read.both > 180 || read.both+read.one < len(ids) || read.both+read.one > len(ids)+180 {
+			t.Fatalf("round %d: read %d in full and %d by half, found %v", round, read.both, read.one, found)
+		}
+		both += read.both
+	}
+	if least := 1000 + 8*2; both < least || both > least+20 {
+		t.Errorf("eight rounds read %d in full, want about %d", both, least)
+	}
+	t.Log("a mask that takes CPUs away is found at once, one that the slice hides within eight rounds")
+	n.kern.Tamper(burstable+"/web7/main", "3")
+	n.kern.Tamper(burstable+"/web8", "0-249")
+	var found []string
+	for round := range uint64(8) {
+		now, _ := audit(round)
+		if round == 0 && !slices.Contains(now, burstable+"/web7/main") {
+			t.Errorf("the first round found %v", now)
+		}
+		found = append(found, now...)
+	}
+	slices.Sort(found)
+	if want := []string{burstable + "/web7/main", burstable + "/web8"}; !slices.Equal(found, want) {
+		t.Errorf("found %v, want %v", found, want)
+	}
+}
+
 func TestExclusivePodCostsTheSameBesideAnyCrowd(t *testing.T) {
 	for _, size := range []int{5, 500} {
 		n := crowd(t, size)

@@ -40,9 +40,10 @@ type Driver interface {
 type Reader interface {
 	// Effective reads everything; missing cpu controller files read as no quota.
 	Effective(path string) (Effective, error)
-	// CPUs reads only OwnCPUs and CPUs: the cheap form for audits. "/" is the
-	// root of the hierarchy.
+	// CPUs reads only OwnCPUs and CPUs. "/" is the root of the hierarchy.
 	CPUs(path string) (Effective, error)
+	// Allowed reads only the effective CPUs: the cheap form for audits.
+	Allowed(path string) (cpuset.Set, error)
 	// Children lists the names of the cgroups directly below, sorted.
 	Children(path string) ([]string, error)
 }

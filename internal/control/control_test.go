@@ -122,6 +122,22 @@ func TestStatusIsWhatTheSimulatorWouldPrint(t *testing.T) {
 	}
 }
 
+// An owner whose container crashed is still there.
+func TestAnOwnerWithoutAContainerIsAnOwner(t *testing.T) {
+	p, client, _ := daemon(t)
+	live(t, p)
+	if err := p.Submit(limited(t), policy.ContainerStopped{ID: "db-1"}); err != nil {
+		t.Fatal(err)
+	}
+	s, err := client.Status(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Containers) != 1 || !reflect.DeepEqual(s.Owners, []Owner{{Namespace: "default", Pod: "db", CPUs: "0-3"}}) {
+		t.Errorf("containers %+v, owners %+v", s.Containers, s.Owners)
+	}
+}
+
 // A recorded run replays to the same state (P8).
 func TestARecordReplaysToTheSameState(t *testing.T) {
 	p, client, tests := daemon(t)

@@ -40,12 +40,29 @@ type Server struct {
 type Status struct {
 	Containers   []script.State  `json:"containers"`
 	Pools        script.Pools    `json:"pools"`
+	Owners       []Owner         `json:"owners"`
 	Revision     uint64          `json:"revision"`
 	Settled      bool            `json:"settled"`
 	Connected    bool            `json:"connected"`
 	Synchronised bool            `json:"synchronised"`
 	CPI          CPI             `json:"cpi"`
 	Topology     json.RawMessage `json:"topology,omitempty"`
+}
+
+// Owner is a pod with CPUs of its own, whether a container of it runs or not.
+type Owner struct {
+	Namespace        string `json:"namespace"`
+	Pod              string `json:"pod"`
+	CPUs             string `json:"cpus"`
+	ManagedByKubelet bool   `json:"managedByKubelet,omitempty"`
+}
+
+func ownersOf(s *policy.Snapshot) []Owner {
+	list := make([]Owner, 0, len(s.Owners))
+	for _, o := range s.Owners {
+		list = append(list, Owner{Namespace: o.Namespace, Pod: o.Pod, CPUs: o.CPUs.String(), ManagedByKubelet: o.ByKubelet})
+	}
+	return list
 }
 
 // Handler serves the operator's socket.
@@ -66,7 +83,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	}
 	view := s.Plugin.Snapshot()
 	out.Containers, out.Pools = script.StateOf(view)
-	out.Revision = view.Rev
+	out.Owners, out.Revision = ownersOf(view), view.Rev
 	doc, err := topodoc.JSON(view.Topology)
 	if err != nil {
 		fail(w, http.StatusInternalServerError, err)

@@ -1,9 +1,7 @@
 package nrt
 
 import (
-	"cmp"
 	"encoding/json"
-	"slices"
 
 	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/policy"
@@ -105,37 +103,22 @@ func annotations(in *Input) map[string]string {
 }
 
 // podAllocs lists the pods with CPUs of their own by UID, and the sum of them.
+// Koordinator's scheduler takes the CPUs of those that kubelet pinned for taken, and
+// learns of the others from its own annotations. So a pod that runs elsewhere by our
+// decision counts as pinned too: no annotation tells of it.
 func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
-	type owner struct {
-		alloc PodAlloc
-		cpus  cpuset.Set
-	}
-	owners := map[string]*owner{}
+	list := make([]PodAlloc, 0, len(s.Owners))
 	var sum cpuset.Set
-	for _, c := range s.Containers {
-		if c.Pool != policy.PoolExclusive || c.Need.Own == nil {
-			continue
-		}
-		o := owners[c.PodUID]
-		if o == nil {
-			o = &owner{alloc: PodAlloc{Namespace: c.Namespace, Name: c.Pod, UID: c.PodUID, ManagedByKubelet: c.ByKubelet}}
-			owners[c.PodUID] = o
-		}
-		o.cpus.AddSet(c.Need.Own)
-		sum.AddSet(c.Need.Own)
+	for _, o := range s.Owners {
+		list = append(list, PodAlloc{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID, CPUSet: o.CPUs.String(), ManagedByKubelet: o.ByKubelet})
+		sum.AddSet(&o.CPUs)
 	}
-	list := make([]PodAlloc, 0, len(owners))
-	for _, o := range owners {
-		o.alloc.CPUSet = o.cpus.String()
-		list = append(list, o.alloc)
-	}
-	slices.SortFunc(list, func(a, b PodAlloc) int { return cmp.Compare(a.UID, b.UID) })
 	return list, sum
 }
 
 // reservation names what a scheduler that counts CPUs itself would take for free:
-// siblings kept idle, CPUs outside of every pool, and those of owners that have
-// no container at the moment.
+// siblings kept idle, CPUs outside of every pool, and those that kubelet booked for
+// pods that are not known yet.
 func reservation(s *policy.Snapshot, owned cpuset.Set) Reservation {
 	isolated := s.Topology.Isolated().And(s.Topology.Online())
 	nobodys := s.Withheld.Or(isolated.Minus(s.Shared).Minus(s.BE)).Or(s.Exclusive.Minus(owned))

@@ -160,11 +160,47 @@ func TestOwnerWithoutContainer(t *testing.T) {
 	must(t, m.run("crashing", "LSE", 2))
 	must(t, m.step(policy.ContainerStopped{ID: "id-crashing"}))
 	o := Build(Input{Node: "n", Snapshot: m.Snapshot()})
-	if got := read[Reservation](t, o, AnnReservation).ReservedCPUs; got != "0-1" {
-		t.Errorf("reserved are %q", got)
+	want := []PodAlloc{{Namespace: "default", Name: "crashing", UID: "uid-crashing", CPUSet: "0-1"}}
+	if d := cmp.Diff(want, read[[]PodAlloc](t, o, AnnAllocs)); d != "" {
+		t.Errorf("allocations (-want +got):\n%s", d)
+	}
+	if got := o.Annotations[AnnReservation]; got != "{}" {
+		t.Errorf("reservation is %s", got)
 	}
 	if got := cpus(o, 0); got != "cpu 8/8/6" {
 		t.Errorf("zone 0 has %s", got)
+	}
+}
+
+// Koordinator's scheduler takes only what kubelet manages for taken, and no
+// annotation of its own tells it where a pod went that kubelet pinned onto an
+// owner's CPUs.
+func TestAPinThatWeMovedIsTaken(t *testing.T) {
+	m := newMachine(t, grid(t), policy.Config{})
+	must(t, m.run("owner", "LSE", 2))
+	must(t, m.step(policy.KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"uid-pinned": {"app": cpuset.Of(0, 1)}}}))
+	must(t, m.run("pinned", "", 2))
+	o := Build(Input{Node: "n", Snapshot: m.Snapshot()})
+	want := []PodAlloc{
+		{Namespace: "default", Name: "owner", UID: "uid-owner", CPUSet: "0-1"},
+		{Namespace: "default", Name: "pinned", UID: "uid-pinned", CPUSet: "2-3", ManagedByKubelet: true},
+	}
+	if d := cmp.Diff(want, read[[]PodAlloc](t, o, AnnAllocs)); d != "" {
+		t.Errorf("allocations (-want +got):\n%s", d)
+	}
+}
+
+// What kubelet booked for a pod that the runtime has not shown yet has no name, and
+// is nobody else's all the same.
+func TestWhatKubeletBookedAheadIsReserved(t *testing.T) {
+	m := newMachine(t, grid(t), policy.Config{})
+	must(t, m.step(policy.KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"uid-coming": {"app": cpuset.Of(6, 7)}}}))
+	o := Build(Input{Node: "n", Snapshot: m.Snapshot()})
+	if got := o.Annotations[AnnAllocs]; got != "[]" {
+		t.Errorf("allocations are %s", got)
+	}
+	if got := read[Reservation](t, o, AnnReservation).ReservedCPUs; got != "6-7" {
+		t.Errorf("reserved are %q", got)
 	}
 }
 

@@ -23,6 +23,7 @@ type Pod struct {
 		Name, Namespace, UID string
 		Labels, Annotations  map[string]string
 		DeletionTimestamp    string
+		Generation           int64
 	}
 	Spec   struct{ NodeName string }
 	Status PodStatus
@@ -31,6 +32,8 @@ type Pod struct {
 // PodStatus is what kubelet says of a pod.
 type PodStatus struct {
 	Phase, Reason, Message, QOSClass string
+	ObservedGeneration               int64
+	Conditions                       []struct{ Type, Status, Reason, Message string }
 	ContainerStatuses                []ContainerStatus
 }
 
@@ -142,18 +145,19 @@ func (p *Plane) WaitRunning(ctx context.Context, namespace, name string) (*Pod, 
 	return pod, fmt.Errorf("%w\n%s", err, text)
 }
 
-// WaitPod watches one pod until it is as wanted.
+// WaitPod watches one pod until it is as wanted. An API server that has just started
+// refuses watches for a while.
 func (p *Plane) WaitPod(ctx context.Context, namespace, name string, wanted func(*Pod) bool) (*Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, podLimit)
-	defer cancel()
 	var last Pod
 	path := PodsPath(namespace) + "?watch=1&fieldSelector=" + url.QueryEscape("metadata.name="+name)
-	err := p.Watch(ctx, path, func(_ string, object json.RawMessage) (bool, error) {
-		last = Pod{}
-		if err := json.Unmarshal(object, &last); err != nil {
-			return false, err
-		}
-		return wanted(&last), nil
+	err := Until(ctx, podLimit, func(ctx context.Context) error {
+		return p.Watch(ctx, path, func(_ string, object json.RawMessage) (bool, error) {
+			last = Pod{}
+			if err := json.Unmarshal(object, &last); err != nil {
+				return false, err
+			}
+			return wanted(&last), nil
+		})
 	})
 	if err != nil {
 		return &last, fmt.Errorf("pod %s/%s is %s: %w", namespace, name, last.Status.Phase, err)
@@ -224,8 +228,7 @@ func (n *Node) CPUs(ctx context.Context, pods ...*Pod) (Placement, error) {
 			if c.State.Running == nil {
 				continue
 			}
-			_, id, _ := strings.Cut(c.ContainerID, "://")
-			dir := cgroupRoot + n.Driver.ContainerPath(&kubelet.Pod{UID: p.uid(), QoS: p.Status.QOSClass}, id)
+			dir := n.ContainerDir(p, &c)
 			a := at{name: p.Key() + "/" + c.Name, from: len(actions)}
 			actions = append(actions, wire.FileAction{Do: wire.FileRead, Path: dir + "/cgroup.procs"})
 			for ; len(dir) >= len(cgroupRoot); dir = path.Dir(dir) {
@@ -249,6 +252,23 @@ func (n *Node) CPUs(ctx context.Context, pods ...*Pod) (Placement, error) {
 		}
 	}
 	return out, nil
+}
+
+// ContainerDir is the container's cgroup in the guest; the pod's is the one above.
+func (n *Node) ContainerDir(p *Pod, c *ContainerStatus) string {
+	_, id, _ := strings.Cut(c.ContainerID, "://")
+	return cgroupRoot + n.Driver.ContainerPath(&kubelet.Pod{UID: p.uid(), QoS: p.Status.QOSClass}, id)
+}
+
+// Of is the part that is about these pods.
+func (p Placement) Of(pods ...*Pod) Placement {
+	out := Placement{}
+	for name, cpus := range p {
+		if slices.ContainsFunc(pods, func(pod *Pod) bool { return strings.HasPrefix(name, pod.Key()+"/") }) {
+			out[name] = cpus
+		}
+	}
+	return out
 }
 
 // Moved says which of them are elsewhere now.

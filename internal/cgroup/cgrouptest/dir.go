@@ -151,4 +151,5 @@ func (d *Dir) show(path string) error {
 // Effective, CPUs and Children read the files.
 func (d *Dir) Effective(path string) (cgroup.Effective, error) { return d.fs.Effective(path) }
 func (d *Dir) CPUs(path string) (cgroup.Effective, error)      { return d.fs.CPUs(path) }
+func (d *Dir) Allowed(path string) (cpuset.Set, error)         { return d.fs.Allowed(path) }
 func (d *Dir) Children(path string) ([]string, error)          { return d.fs.Children(path) }

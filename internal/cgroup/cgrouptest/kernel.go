@@ -369,6 +369,12 @@ func (g *group) inherited(own func(*group) cpuset.Set) cpuset.Set {
 // CPUs is the reader's cheap form.
 func (k *Kernel) CPUs(path string) (cgroup.Effective, error) { return k.Effective(path) }
 
+// Allowed reads the CPUs that a cgroup's tasks may use.
+func (k *Kernel) Allowed(path string) (cpuset.Set, error) {
+	e, err := k.Effective(path)
+	return e.CPUs, err
+}
+
 // Effective reports a cgroup as its files would.
 func (k *Kernel) Effective(path string) (cgroup.Effective, error) {
 	k.mu.Lock()
