@@ -82,6 +82,13 @@ func (p *Plugin) Records(ctx context.Context) ([]policy.Record, error) {
 	return records, err
 }
 
+// Pods lists the pods of the node in order of creation.
+func (p *Plugin) Pods(ctx context.Context) ([]policy.PodView, error) {
+	var pods []policy.PodView
+	err := p.loop.ask(ctx, func(m *policy.Machine) { pods = m.Pods() })
+	return pods, err
+}
+
 // Config is the policy's configuration in force.
 func (p *Plugin) Config(ctx context.Context) (policy.Config, error) {
 	var cfg policy.Config

@@ -1,0 +1,31 @@
+package policy
+
+import "time"
+
+// PodView is a pod with what it was promised.
+type PodView struct {
+	UID, Namespace, Name string
+	Class                Class
+	Managed              bool   // false: it opted out
+	Cgroup               string // as the runtime has it; empty while unknown
+	RequestMilli         int64  // the pod's sum; 0 while unknown
+	BatchMilli           int64  // of lent CPUs
+	CreatedAt            time.Time
+	Containers           int // that run
+}
+
+// Pods lists the pods in order of creation.
+func (m *Machine) Pods() []PodView {
+	pods := make([]PodView, 0, len(m.pods))
+	for _, p := range ordered(m.pods) {
+		v := PodView{
+			UID: p.ref.UID, Namespace: p.ref.Namespace, Name: p.ref.Name, Class: p.in.class, Managed: !p.in.unmanaged,
+			Cgroup: p.ref.CgroupParent, BatchMilli: p.batch, CreatedAt: p.createdAt, Containers: len(p.containers),
+		}
+		if p.resources != nil {
+			v.RequestMilli = p.resources.RequestMilli
+		}
+		pods = append(pods, v)
+	}
+	return pods
+}
