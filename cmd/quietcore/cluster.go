@@ -108,6 +108,7 @@ func (c *cluster) connect(cfg *config.Config, o *plugin.Options) error {
 	if k.Labels {
 		options.OnLabels = c.labelled
 	}
+	c.d.lending.connect(&options)
 	client, err := kube.New(options)
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/config"
-	"github.com/quietcore/quietcore/internal/strict"
 	"github.com/quietcore/quietcore/reclaim"
 	"github.com/quietcore/quietcore/reclaim/replay"
 )
@@ -86,40 +85,20 @@ func replayTo(w io.Writer, record *replay.Record, o replay.Options) error {
 	return out.Flush()
 }
 
-// reclaimFile is a configuration file of which the part reclaim is used. The other
-// parts only have to be spelt right.
-type reclaimFile struct {
-	config.Config
-	Reclaim struct {
-		Mode     string `json:"mode"`
-		Eviction bool   `json:"eviction"`
-		reclaim.Config
-	} `json:"reclaim"`
-	Suppression struct {
-		Mode string `json:"mode"`
-		reclaim.Suppress
-	} `json:"suppression"`
-}
-
 func reclaimConfig(name string) (reclaim.Config, error) {
+	cfg := config.Default()
 	if name == "" {
-		return reclaim.Default(), nil
+		return cfg.Reclaim.Estimation(), nil
 	}
-	f, err := os.Open(name)
+	text, err := readBounded(name)
 	if err != nil {
 		return reclaim.Config{}, err
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, strict.MaxBytes+1))
+	read, err := config.Parse(text)
 	if err != nil {
-		return reclaim.Config{}, err
-	}
-	whole := reclaimFile{Config: config.Default()}
-	whole.Reclaim.Config = reclaim.Default()
-	if err := strict.Unmarshal(text, &whole); err != nil {
 		return reclaim.Config{}, fmt.Errorf("%s: %w", name, err)
 	}
-	return whole.Reclaim.Config, nil
+	return read.Reclaim.Estimation(), nil
 }
 
 // openRecord opens a file, or standard input for "-".

@@ -110,6 +110,7 @@ type daemon struct {
 	health  *metrics.Health
 	cluster *cluster
 	cpi     *performance
+	lending *lending
 	notify  func(policy.Notice) // an Event; nil: nobody writes them
 	kubelet *plugin.Kubelet
 	cpus    *plugin.Hardware
@@ -139,6 +140,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	closeTree := d.openTree(cfg, &o)
 	defer closeTree()
+	d.lending = newLending(d, cfg, o.Flat)
 	d.cpi = newPerformance(d, cfg, o.Reader != nil, o.Flat)
 	d.openState(cfg, &o)
 	if d.cluster, err = newCluster(d, cfg, &o); err != nil {
@@ -149,6 +151,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.plugin, err = plugin.New(o); err != nil {
 		return usageError{err}
 	}
+	d.lending.open(d.cluster.client)
 	d.watchers(cfg)
 	return d.serve(ctx, cfg)
 }
@@ -234,7 +237,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 		stop(err)
 		return err
 	}
-	for _, part := range append(d.cluster.parts(), d.plugin.Run, d.cpi.run, d.cpus.Watch, d.watchKubelet, d.watchConfig) {
+	for _, part := range append(append(d.cluster.parts(), d.lending.parts()...), d.plugin.Run, d.cpi.run, d.cpus.Watch, d.watchKubelet, d.watchConfig) {
 		parts.Go(func() { part(ctx) })
 	}
 	<-ctx.Done()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/reclaim"
 )
 
 // APIVersion and Kind head every file.
@@ -42,6 +43,8 @@ type Config struct {
 	Node       NodeConfig `json:"node"`
 	Kubernetes Kubernetes `json:"kubernetes"`
 	CPI        CPI        `json:"cpi"`
+	Reclaim    Reclaim    `json:"reclaim"`
+	Suppress   Suppress   `json:"suppression"`
 	NRI        NRI        `json:"nri"`
 	Cgroup     Cgroup     `json:"cgroup"`
 	Sysfs      Sysfs      `json:"sysfs"`
@@ -175,6 +178,28 @@ type CPI struct {
 	EvictAfter     int      `json:"evictAfter"` // caps in a day; 0: never
 }
 
+// Reclaim says which idle CPUs are lent.
+type Reclaim struct {
+	Mode        Switch          `json:"mode"`
+	Evict       bool            `json:"evict"`       // ask for pods back where promises exceed what exists
+	Koordinator bool            `json:"koordinator"` // publish by Koordinator's name too
+	From        reclaim.From    `json:"from"`
+	Reserve     float64         `json:"reserve"`
+	Idle        reclaim.Idle    `json:"idle"`
+	Predictor   string          `json:"predictor"`
+	Raise       reclaim.Raise   `json:"raise"`
+	Correct     reclaim.Correct `json:"correct"`
+}
+
+// Suppress says how far best effort gives way to production's use.
+type Suppress struct {
+	Mode      Switch           `json:"mode"`
+	Threshold float64          `json:"threshold"` // percent of the node
+	Floor     float64          `json:"floor"`     // CPUs; 0: one core
+	Hold      reclaim.Duration `json:"hold"`
+	Grow      float64          `json:"grow"` // percent of the node
+}
+
 // StandIns take the place of events that the machine cannot count; empty: none.
 type StandIns struct {
 	Cycles       StandIn `json:"cycles"`
@@ -227,6 +252,8 @@ func Default() Config {
 		},
 		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true, Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
 		CPI:        CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second), Waits: WaitsTotal, MaxContainers: 1024}.withDetector(detect.DefaultConfig()),
+		Reclaim:    Reclaim{Mode: SwitchOff}.with(reclaim.Default()),
+		Suppress:   suppressOf(reclaim.DefaultSuppress()),
 		NRI:        NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
 		Cgroup:     Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
 		Sysfs:      Sysfs{Root: "/sys"},

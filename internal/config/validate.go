@@ -57,6 +57,7 @@ func (v *checker) fields(c *Config) {
 	v.node(&c.Node)
 	v.kubernetes(&c.Kubernetes)
 	v.cpi(&c.CPI)
+	v.lending(c)
 	v.shell(c)
 }
 

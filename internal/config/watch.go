@@ -118,6 +118,8 @@ func NeedsRestart(old, new *Config) []string {
 		{"inject.cpusEnv", old.Inject, new.Inject},
 		{"kubernetes", old.Kubernetes, new.Kubernetes},
 		{"cpi", old.CPI, new.CPI},
+		{"reclaim", old.Reclaim, new.Reclaim},
+		{"suppression", old.Suppress, new.Suppress},
 		{"nri", old.NRI, new.NRI},
 		{"cgroup", old.Cgroup, new.Cgroup},
 		{"sysfs.root", old.Sysfs, new.Sysfs},

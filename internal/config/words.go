@@ -88,6 +88,7 @@ type (
 	CPIMode        string
 	Waits          string
 	Detector       string
+	Switch         string
 	StandIn        string
 	LogLevel       string
 	LogFormat      string
@@ -113,6 +114,9 @@ const (
 	WaitsTotal      Waits          = "total"
 	DetectorDefault Detector       = "default"
 	DetectorClassic Detector       = "classic" // the paper to the letter
+	SwitchOff       Switch         = "off"
+	SwitchObserve   Switch         = "observe"
+	SwitchEnforce   Switch         = "enforce"
 	NoStandIn       StandIn        = ""
 	OnCPUTime       StandIn        = "on-cpu-nanoseconds"
 	CPUClock        StandIn        = "cpu-clock"
@@ -137,6 +141,9 @@ func (v *CPIMode) UnmarshalText(text []byte) error {
 	return setWord(v, text, CPIOff, CPIObserve, CPIEnforce)
 }
 func (v *Waits) UnmarshalText(text []byte) error { return setWord(v, text, WaitsOff, WaitsTotal) }
+func (v *Switch) UnmarshalText(text []byte) error {
+	return setWord(v, text, SwitchOff, SwitchObserve, SwitchEnforce)
+}
 func (v *Detector) UnmarshalText(text []byte) error {
 	return setWord(v, text, DetectorDefault, DetectorClassic)
 }
@@ -152,7 +159,7 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 }
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
-var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
 
 // Slog is the level in the terms of package slog.
 func (v LogLevel) Slog() slog.Level {

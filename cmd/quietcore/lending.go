@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/kube"
+	"github.com/quietcore/quietcore/internal/lend"
+	"github.com/quietcore/quietcore/internal/state"
+	cgroupusage "github.com/quietcore/quietcore/internal/usage"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/reclaim"
+	"github.com/quietcore/quietcore/reclaim/loop"
+)
+
+// lending lends idle CPUs and takes them back. It runs beside everything else:
+// where it does not work nothing else stops.
+type lending struct {
+	d         *daemon
+	cfg       *config.Config
+	v1        bool
+	publisher *lend.Publisher // nil: nothing is published
+	evictor   *lend.Evictor   // nil: nobody is asked back
+	loop      *loop.Loop      // nil: off, or it does not work
+}
+
+// featureLending is its name in health reports.
+const featureLending = "lending"
+
+// newLending is called before the API client is made, which tells of the Node.
+func newLending(d *daemon, cfg *config.Config, v1 bool) *lending {
+	return &lending{d: d, cfg: cfg, v1: v1}
+}
+
+func (l *lending) on() bool {
+	return l.cfg.Reclaim.Mode != config.SwitchOff || l.cfg.Suppress.Mode != config.SwitchOff
+}
+
+// connect has the API client tell of the Node and of pods on lent CPUs.
+func (l *lending) connect(o *kube.Options) {
+	o.OnLent = func(n kube.LentNode) {
+		if l.publisher != nil {
+			l.publisher.Observe(n)
+		}
+	}
+	o.OnBatch = func() {
+		if l.publisher != nil {
+			l.publisher.Changed()
+		}
+	}
+}
+
+// open makes the parts once the client and the plugin are there.
+func (l *lending) open(client *kube.Client) {
+	if client != nil && l.cfg.Mode != config.Observe {
+		l.reach(client)
+	}
+	if !l.on() {
+		return
+	}
+	if err := l.build(); err != nil {
+		l.d.health.Degraded(featureLending, err.Error())
+		l.d.log.Warn("idle CPUs are neither lent nor taken back; everything else works", "why", err)
+	}
+}
+
+// reach makes what speaks to the API server. Where nothing is lent any more, what an
+// earlier daemon published is withdrawn.
+func (l *lending) reach(client *kube.Client) {
+	server := lend.NewServer(client.REST)
+	report := func(what string) func(string) {
+		return func(result string) { l.d.metrics.APIRequest(what, result) }
+	}
+	l.publisher = lend.New(lend.Options{
+		API: server, Node: l.cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: l.cfg.Reclaim.Koordinator, Log: l.d.log, Report: report("node"),
+	})
+	enforced := l.cfg.Reclaim.Mode == config.SwitchEnforce
+	if !enforced {
+		l.publisher.Withdraw()
+	} else {
+		l.d.health.Watch("lent CPUs in the Node's status", l.publisher.State)
+	}
+	if l.cfg.Reclaim.Evict {
+		l.evictor = lend.NewEvictor(lend.EvictorOptions{API: server, Observe: !enforced, Log: l.d.log, Report: report("eviction"), Notify: l.d.tell})
+	}
+}
+
+func (l *lending) build() error {
+	reader, err := cgroupusage.Open(cgroupusage.Options{Root: l.cfg.Cgroup.Root, V1: l.v1})
+	if err != nil {
+		return err
+	}
+	o := loop.Options{
+		Usage: reader, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log,
+	}
+	observe := l.cfg.Mode == config.Observe
+	switch {
+	case l.cfg.Suppress.Mode == config.SwitchEnforce && !observe:
+		o.Suppress = func(ctx context.Context, e policy.BESuppressed) error { return l.d.plugin.Submit(ctx, e) }
+	case l.cfg.Suppress.Mode != config.SwitchOff:
+		o.Suppress = func(context.Context, policy.BESuppressed) error { return nil }
+	}
+	if l.cfg.Reclaim.Mode != config.SwitchOff {
+		file := filepath.Join(l.cfg.State.Dir, state.LendingFile)
+		if o.Estimator, err = l.estimator(file); err != nil {
+			return errors.Join(err, reader.Close())
+		}
+		if !observe {
+			o.Keep = func(c reclaim.Checkpoint) error { return keepLending(file, c) }
+		}
+		if l.publisher != nil && l.cfg.Reclaim.Mode == config.SwitchEnforce {
+			o.Offer = l.publisher.Offer
+		}
+		if l.evictor != nil {
+			o.Evict = func(ctx context.Context, p policy.PodView, why string) error {
+				return l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}, why)
+			}
+		}
+	}
+	l.loop, err = loop.New(o)
+	return err
+}
+
+// maxLending bounds what is read of a checkpoint; a thousand pods take 0.4 MiB.
+const maxLending = 16 << 20
+
+func (l *lending) estimator(file string) (*reclaim.Estimator, error) {
+	cfg := l.cfg.Reclaim.Estimation()
+	text, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return reclaim.New(cfg)
+	case err == nil && len(text) > maxLending:
+		err = errors.New("the file is too long")
+	case err == nil:
+		var c reclaim.Checkpoint
+		if c, err = reclaim.DecodeCheckpoint(text); err == nil {
+			var e *reclaim.Estimator
+			if e, err = reclaim.Resume(cfg, l.cfg.NodeName(), time.Now(), c); err == nil {
+				return e, nil
+			}
+		}
+	}
+	l.d.log.Warn("what was learned of pods' use is not used: nobody is idle until a window is full again", "file", file, "err", err)
+	return reclaim.New(cfg)
+}
+
+func keepLending(name string, c reclaim.Checkpoint) error {
+	text, err := c.Encode()
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(name, text, 0o600)
+}
+
+// parts are what runs beside the plugin.
+func (l *lending) parts() []func(context.Context) {
+	var parts []func(context.Context)
+	if l.publisher != nil {
+		parts = append(parts, l.publisher.Run)
+	}
+	if l.loop != nil {
+		parts = append(parts, l.loop.Run)
+	}
+	return parts
+}
