@@ -3,16 +3,25 @@ package incidents
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 )
 
 func BenchmarkQueries(b *testing.B) {
-	s, _ := running(b, Options{Path: filepath.Join(b.TempDir(), "incidents.db"), MaxBytes: 1 << 30, Queue: 200_000, Now: func() time.Time { return noon.Add(100_000 * time.Minute) }, MaxAge: 10_000 * time.Hour})
+	dir, err := os.MkdirTemp(inMemory(), "incidents")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s, _ := running(b, Options{Path: filepath.Join(dir, "incidents.db"), MaxBytes: 1 << 30, Now: func() time.Time { return noon.Add(100_000 * time.Minute) }, MaxAge: 10_000 * time.Hour})
 	for n := range 100_000 {
 		i := example(noon.Add(time.Duration(n)*time.Minute), fmt.Sprint("victim-", n%50), fmt.Sprint("antagonist-", n%70), fmt.Sprint("antagonist-", n%31))
 		s.Put(i)
+		if n%100 == 0 {
+			flush(b, s)
+		}
 	}
 	flush(b, s)
 	if st := s.Stats(); st.Kept != 100_000 {

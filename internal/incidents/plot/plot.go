@@ -365,11 +365,14 @@ func (d *drawing) effect(y scale) {
 	segment := func(from, to, v float64, name, anchor string) {
 		x1, x2 := d.x.clamped(from), d.x.clamped(to)
 		d.printf(`<line class="effect" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x1, x2, y.at(v), y.at(v))
-		x := x1 + 4
+		x, line := x1+4, y.at(v)-8
 		if anchor == "end" {
 			x = x2 - 4
+			if x1-left > 130 { // beside the line it covers no sample
+				x, line = x1-8, y.at(v)+4
+			}
 		}
-		d.printf(`<text class="halo" x="%.1f" y="%.1f" text-anchor="%s">%s %s</text>`+"\n", x, y.at(v)-8, anchor, name, num(v))
+		d.printf(`<text class="halo" x="%.1f" y="%.1f" text-anchor="%s">%s %s</text>`+"\n", x, line, anchor, name, num(v))
 	}
 	segment(max(d.x.low, first-300), first, o.Before, "before: mean", "end")
 	segment(first, last, o.After, "after: mean", "start")
