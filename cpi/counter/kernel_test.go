@@ -123,8 +123,7 @@ func TestUnsupported(t *testing.T) {
 	})
 }
 
-func TestAbsentEvents(t *testing.T) {
-	h := v2(t)
+func TestWhyAbsent(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		file map[string]string
@@ -142,33 +141,55 @@ func TestAbsentEvents(t *testing.T) {
 		"lockdown for the events": {err: unix.EPERM, file: map[string]string{"/sys/kernel/security/lockdown": confidential}, want: "locked down"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log bytes.Buffer
-			// Only on the last CPU: an event that some CPUs lack is not counted at all.
-			d := &double{files: c.file, open: func(attr *unix.PerfEventAttr, cpu int) error {
-				if attr.Type == unix.PERF_TYPE_SOFTWARE || cpu == 0 {
-					attr.Type, attr.Config = unix.PERF_TYPE_SOFTWARE, unix.PERF_COUNT_SW_DUMMY
-					return nil
-				}
-				return c.err
-			}}
-			counter := openDouble(t, h, d, Options{Trigger: SchedSwitch, Log: slog.New(slog.NewTextHandler(&log, nil))})
-			s := counter.Status()
-			for e, source := range s.Sources {
-				if source.Kind != Absent || !strings.Contains(source.Reason, c.want) || !errors.Is(source.Err, c.err) {
-					t.Errorf("%v: %+v, want absent: %s", Event(e), source, c.want)
-				}
+			// An event that one CPU lacks is not counted at all.
+			e := newEvents(lastLacks{&double{files: c.file}, c.err}, 2)
+			got := e.choose(Cycles, 0, []int{0, 1})
+			if got.Kind != Absent || !strings.Contains(got.Reason, c.want) || !errors.Is(got.Err, c.err) {
+				t.Errorf("%+v, want absent: %s", got, c.want)
 			}
-			if n := strings.Count(log.String(), "event is not counted"); n != numEvents {
-				t.Errorf("%d lines for %d events:\n%s", n, numEvents, log.String())
-			}
-			if err := counter.Enable(); err != nil {
-				t.Fatal(err)
-			}
-			r := read(t, counter)
-			if r.Machine.Events != ([numEvents]uint64{}) || r.Machine.Counted > r.Machine.OnCPU {
-				t.Errorf("absent events were counted: %+v", r.Machine)
+			if n := e.count(); n != 0 || e.perf[Cycles] {
+				t.Errorf("%d descriptors of an absent event", n)
 			}
 		})
+	}
+}
+
+// lastLacks opens nothing, successfully, but for CPU 1.
+type lastLacks struct {
+	kernel
+	err error
+}
+
+func (l lastLacks) openEvent(attr *unix.PerfEventAttr, cpu int) (int, error) {
+	if cpu == 1 {
+		return -1, l.err
+	}
+	return openable{}.openEvent(attr, cpu)
+}
+
+func TestWithoutPMU(t *testing.T) {
+	h := v2(t)
+	var log bytes.Buffer
+	d := &double{open: func(attr *unix.PerfEventAttr, _ int) error {
+		if attr.Type == unix.PERF_TYPE_SOFTWARE {
+			return nil
+		}
+		return unix.ENOENT
+	}}
+	c := openDouble(t, h, d, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if n := strings.Count(log.String(), "event is not counted"); n != numEvents {
+		t.Errorf("%d lines for %d events:\n%s", n, numEvents, log.String())
+	}
+	if err := c.Enable(); err != nil {
+		t.Fatal(err)
+	}
+	read(t, c)
+	r := read(t, c)
+	if r.Machine.Events != ([numEvents]uint64{}) || r.Machine.OnCPU == 0 || r.Machine.Counted == 0 {
+		t.Errorf("time alone was to be counted: %+v", r.Machine)
+	}
+	if s := c.Status(); s.Sources[Cycles].Kind != Absent || s.Descriptors == 0 || s.MapBytes == 0 || !s.Enabled {
+		t.Errorf("%+v", s)
 	}
 }
 
