@@ -61,8 +61,8 @@ const (
 	// bad is steady: (1.5 - 1) / (1.5 + 1).
 	steadyContrast = 0.2
 	// perChange is the most that one change of the victim, met by one of the
-	// suspect's, can say: in an hour one in twenty meets by chance.
-	perChange       = 3
+	// suspect's, can say: among the sixty samples of an hour it is one.
+	perChange       = 4
 	perSevereChange = 8
 	// lagCost is how much less likely a lag of one sample is than none, as a log.
 	lagCost = 0.7
