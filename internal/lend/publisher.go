@@ -278,7 +278,7 @@ func (p *Publisher) until(now, at time.Time) time.Duration {
 	if at.IsZero() {
 		return lookAt
 	}
-	return min(lookAt, at.Sub(now))
+	return min(lookAt, max(at.Sub(now), writeEvery))
 }
 
 // observe takes over what the watch tells, unless it is older than the answer to
