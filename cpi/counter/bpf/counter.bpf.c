@@ -314,22 +314,41 @@ static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 
 	}
 }
 
+// The time since the last reading, without what a hypervisor or interrupts took.
+static __always_inline __u64 available(struct cpu *cpu, __u64 now, __u64 offset)
+{
+	__u64 elapsed = now - cpu->time, lost = offset - cpu->offset;
+
+	return cpu->time != 0 && now > cpu->time && elapsed > lost ? elapsed - lost : 0;
+}
+
 // How long a task ran since it was last charged, by the scheduler's own account,
 // which leaves out what a hypervisor or interrupts took. A task that leaves is
 // in that account until `accounted`; one that runs on is only as of the last
 // tick, and the clock says the rest.
 static __always_inline __u64 ran(struct cpu *cpu, __u64 now, __u64 accounted, __u64 offset, bool leaves)
 {
-	__u64 known = 0, guess = 0, lost = offset - cpu->offset;
+	__u64 known = 0, guess;
 
 	if (cpu->started != 0 && accounted > cpu->started)
 		known = accounted - cpu->started;
 	if (cpu->started != 0 && leaves)
 		return known;
-	if (cpu->time != 0 && now > cpu->time)
-		guess = now - cpu->time;
-	guess = guess > lost ? guess - lost : 0;
+	guess = available(cpu, now, offset);
 	return guess > known ? guess : known;
+}
+
+// The same for a task that came at a switch that was not seen: what is known of
+// its last turn. `executed` begins anew when its affinity or cgroup changes,
+// `since` its arrival may hold stolen time; neither is more than the turn.
+static __always_inline __u64 last_turn(struct cpu *cpu, __u64 now, __u64 since, __u64 executed, __u64 offset)
+{
+	__u64 lost = offset - cpu->offset, most = available(cpu, now, offset);
+
+	since = since > lost ? since - lost : 0;
+	if (executed < since)
+		executed = since;
+	return executed < most ? executed : most;
 }
 
 // Says whether cgroup switches since the last reading were other than expected:
@@ -399,7 +418,8 @@ static __always_inline void leave(struct cpu *cpu, __u32 nr, __u32 bank, __u32 s
 	__u64 offset = rq->clock - rq->clock_task, run = 0;
 
 	if (!seen)
-		run = rq->clock - prev->sched_info.last_arrival;
+		run = last_turn(cpu, now, rq->clock - prev->sched_info.last_arrival,
+				prev->se.sum_exec_runtime - prev->se.prev_sum_exec_runtime, offset);
 	else if (slot != OTHER)
 		run = ran(cpu, now, prev->se.exec_start, offset, true);
 	charge(cpu, nr, bank, slot, now, run, seen, true);
@@ -534,7 +554,10 @@ int flush(__u64 *ctx)
 		}
 		if (!seen) {
 			machine->faults[FAULT_MISSED]++;
-			run = BPF_CORE_READ(rq, clock) - BPF_CORE_READ(task, sched_info.last_arrival);
+			run = last_turn(cpu, now, BPF_CORE_READ(rq, clock) - BPF_CORE_READ(task, sched_info.last_arrival),
+					BPF_CORE_READ(task, se.sum_exec_runtime) -
+						BPF_CORE_READ(task, se.prev_sum_exec_runtime),
+					offset);
 		}
 		charge(cpu, nr, bank, slot, now, run, seen, false);
 		if (!seen)

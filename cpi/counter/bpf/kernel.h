@@ -75,6 +75,8 @@ struct cfs_rq {
 
 struct sched_entity {
 	__u64 exec_start;
+	__u64 sum_exec_runtime;
+	__u64 prev_sum_exec_runtime;
 	struct cfs_rq *cfs_rq;
 };
 
