@@ -251,7 +251,7 @@ func TestLives(t *testing.T) {
 				}
 			},
 			"kubelet restarts": func(t *rapid.T) {
-				if rapid.Bool().Draw(t, "without a checkpoint") {
+				if rapid.Bool().Draw(t, "with an empty folder of device plugins") {
 					w.set(func(n *kube.LentNode) {
 						for _, a := range []*kube.Amount{&n.Own} { // Koordinator's is no extended resource
 							if a.Capacity != absent {

@@ -45,7 +45,8 @@ const (
 
 // Causes of a repair.
 const (
-	// CauseZeroed is kubelet at its start, where no device plugin ever left a checkpoint.
+	// CauseZeroed is kubelet, which registers so while its folder of device plugins is
+	// empty.
 	CauseZeroed    = "zeroed"
 	CauseRemoved   = "removed"
 	CauseRecreated = "recreated" // the Node is another object

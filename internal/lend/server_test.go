@@ -37,7 +37,6 @@ type apiServer struct {
 	blocked map[string]string    // namespace/name -> what its budget says
 	fault   func(w http.ResponseWriter, r *http.Request) bool
 	log     []string
-	agent   string
 	watch   func(kube.LentNode) // told of every change; nil: nobody is
 }
 
