@@ -124,7 +124,7 @@ func askIncidents(t *testing.T, source, ids []string) {
 			t.Errorf("%s says\n%s\nwant %q in it", args, out, want)
 		}
 	}
-	top := incidentsOf(t, source, "top", "--victim", "web", "-o", "json")
+	_, top, _ := quietcore(append([]string{"incidents", "top", "--victim", "web", "-o", "json"}, source...)...)
 	var ranks incidents.Top
 	if err := json.Unmarshal([]byte(top), &ranks); err != nil || len(ranks.Ranks) != 2 || ranks.Ranks[0].Name != "shop/Deployment/video" || ranks.Ranks[0].Incidents != 2 ||
 		ranks.Ranks[0].CappedSeconds != 480 || ranks.Ranks[0].Score != 0.5 || ranks.Ranks[0].Excess != 2 || ranks.Ranks[0].Helped != 2 {
