@@ -186,6 +186,33 @@ func BenchmarkSwitch(b *testing.B) {
 	}
 }
 
+// What is left where there are no events to read: time alone.
+func BenchmarkSwitchWithoutEvents(b *testing.B) {
+	h := v2(b)
+	c := openHere(b, h, Options{})
+	paths := [2]string{h.make("bench0"), h.make("bench1")}
+	for i, path := range paths {
+		if err := c.Follow(fmt.Sprint(i), path); err != nil {
+			b.Fatal(err)
+		}
+	}
+	p := startPair(b, h, paths)
+	stop, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stop.Close()
+	b.ResetTimer()
+	cost := math.Inf(1)
+	for left := b.N; left > 0; left -= batch {
+		before := runtimeOf(b, c.objects.program)
+		p.rounds(batch)
+		cost = min(cost, float64(runtimeOf(b, c.objects.program)-before)/(2*batch))
+	}
+	b.ReportMetric(cost, "ns/cgroup-switch")
+	b.ReportMetric(100*cost*switchesPerSecond*windowShare/1e9, "%CPU-at-10k/s")
+}
+
 // The same switches, without counting, with it, and with perf's own events per
 // cgroup, of which this machine shall have a hundred, in CPU time of the tasks.
 func BenchmarkAgainstPerfCgroups(b *testing.B) {
