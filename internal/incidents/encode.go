@@ -186,18 +186,31 @@ func appendSubject(b []byte, s rawSubject) []byte {
 
 // decode reads into d, using its slices again; texts stay in b.
 func (d *digest) decode(b []byte) error {
+	_, err := d.decodeIf(b, func(*digest) bool { return true })
+	return err
+}
+
+// decodeIf reads the antagonists only where wanted says so of the rest, which is
+// most of the work saved where few match.
+func (d *digest) decodeIf(b []byte, wanted func(*digest) bool) (bool, error) {
 	b, err := unseal(b)
 	if err != nil {
-		return err
+		return false, err
 	}
 	r := cursor{b: b}
 	if format := r.byte(); format != digestFormat {
-		return fmt.Errorf("digest of format %d, this version knows %d", format, digestFormat)
+		return false, fmt.Errorf("digest of format %d, this version knows %d", format, digestFormat)
 	}
 	d.seq, d.at = r.uint64(), int64(r.uint64())
 	d.cpi, d.threshold, d.mean, d.before, d.after = r.float(), r.float(), r.float(), r.float(), r.float()
 	d.verdict, d.result = r.text(), r.text()
 	d.victim = r.subject()
+	if r.short {
+		return false, errDamaged
+	}
+	if !wanted(d) {
+		return false, nil
+	}
 	n := int(r.byte())
 	for len(d.antagonists) < n {
 		d.antagonists = append(d.antagonists, rawAntagonist{})
@@ -211,9 +224,9 @@ func (d *digest) decode(b []byte) error {
 		}
 	}
 	if r.short {
-		return errDamaged
+		return false, errDamaged
 	}
-	return nil
+	return true, nil
 }
 
 // cursor reads what may end too early.

@@ -57,11 +57,11 @@ func (l library) list(f Filter) (*Listing, error) {
 			}
 		}
 		for ; k != nil && string(k) >= low; k, v = c.Prev() {
-			if d.decode(v) != nil {
+			fits, err := d.decodeIf(v, choose.begins)
+			if err != nil {
 				out.Damaged++
-				continue
 			}
-			if !choose.match(&d) {
+			if !fits || !choose.match(&d) {
 				continue
 			}
 			if f.Limit > 0 && len(out.Incidents) == f.Limit {
@@ -94,11 +94,13 @@ func (l library) top(q TopQuery) (*Top, error) {
 		var d digest
 		c := digests.Cursor()
 		for k, v := c.Seek([]byte(low)); k != nil && (high == "" || string(k) < high); k, v = c.Next() {
-			if d.decode(v) != nil {
+			fits, err := d.decodeIf(v, r.begins)
+			if err != nil {
 				r.out.Damaged++
-				continue
 			}
-			r.add(&d)
+			if fits {
+				r.add(&d)
+			}
 		}
 		return nil
 	})
@@ -147,7 +149,7 @@ func (l library) chunk(f Filter, from string, most int) (list []*Incident, next 
 				next = string(k)
 				return nil
 			}
-			if d.decode(v) != nil || !choose.match(&d) {
+			if fits, err := d.decodeIf(v, choose.begins); err != nil || !fits || !choose.match(&d) {
 				continue
 			}
 			if i, err := decode(incidents.Get(k)); err == nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -149,6 +150,11 @@ func (m *matcher) match(s rawSubject) bool {
 	if m.want == "" {
 		return true
 	}
+	// Every form ends in one of three names, which few have.
+	tail := m.want[strings.LastIndexByte(m.want, '/')+1:]
+	if n := len(s.job) - len(tail); (n < 0 || string(s.job[n:]) != tail) && string(s.pod) != tail && string(s.container) != tail {
+		return false
+	}
 	if string(s.job) == m.want || string(s.pod) == m.want {
 		return true
 	}
@@ -186,8 +192,13 @@ func (f Filter) selection(now time.Time) *selection {
 	return &selection{f: f, now: now.UnixMilli(), victim: matcher{want: f.Victim}, antagonist: matcher{want: f.Antagonist}}
 }
 
+// begins looks at what is read first of a digest, match at the rest.
+func (s *selection) begins(d *digest) bool {
+	return (s.f.Verdict == "" || string(d.verdict) == s.f.Verdict) && s.victim.match(d.victim)
+}
+
 func (s *selection) match(d *digest) bool {
-	if s.f.Verdict != "" && string(d.verdict) != s.f.Verdict || s.f.Active && !d.active(s.now) || !s.victim.match(d.victim) {
+	if s.f.Active && !d.active(s.now) {
 		return false
 	}
 	return s.f.Antagonist == "" || slices.ContainsFunc(d.antagonists, func(a rawAntagonist) bool { return s.antagonist.match(a.rawSubject) })
@@ -229,10 +240,9 @@ func (q TopQuery) ranking(now time.Time) *ranking {
 	}
 }
 
+func (r *ranking) begins(d *digest) bool { return r.victim.match(d.victim) }
+
 func (r *ranking) add(d *digest) {
-	if !r.victim.match(d.victim) {
-		return
-	}
 	if len(d.antagonists) == 0 && r.q.Antagonist == "" {
 		r.out.Incidents++
 		r.out.Unexplained++
