@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,7 +77,8 @@ func TestStandIns(t *testing.T) {
 			t.Errorf("%d page faults of %d were counted", got, want)
 		}
 		machine := int(after.Machine.Events[Instructions] - before.Machine.Events[Instructions])
-		if machine > outer || missed == 0 && machine < inner {
+		// The two do not count faults on behalf of somebody else in the same way.
+		if machine > outer+outer/100+100 || missed == 0 && machine < inner-inner/100-100 {
 			t.Errorf("the machine had %d page faults, the kernel says %d to %d", machine, inner, outer)
 		}
 		if g.Events[RefCycles] != g.Counted {
@@ -410,4 +412,51 @@ func delayed(t *testing.T, h *helper) uint64 {
 		sum += n
 	}
 	return sum
+}
+
+// Containers come and go while others read and windows begin and end.
+func TestConcurrentUse(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{MaxGroups: 2, Waits: WaitsByCause})
+	var group sync.WaitGroup
+	for i := range 3 {
+		path, id := h.make(fmt.Sprintf("c%d", i)), fmt.Sprint(i)
+		group.Go(func() {
+			for range 30 {
+				var full *FullError
+				if err := c.Follow(id, path); err != nil && !errors.As(err, &full) {
+					t.Error(err)
+				}
+				_ = c.Status()
+				c.Forget(id)
+			}
+		})
+	}
+	group.Go(func() {
+		for range 3 {
+			if err := errors.Join(c.Disable(), c.Enable()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	var r Reading
+	last := uint64(0)
+	for range 30 {
+		if err := c.Read(&r); err != nil {
+			t.Fatal(err)
+		}
+		checkSums(t, &r)
+		if r.Machine.OnCPU < last {
+			t.Errorf("the machine went from %d to %d ns", last, r.Machine.OnCPU)
+		}
+		last = r.Machine.OnCPU
+	}
+	group.Wait()
+	if err := c.Read(&r); err != nil {
+		t.Fatal(err)
+	}
+	checkSums(t, &r)
+	if len(r.Groups) != 0 || c.Status().Groups != 0 {
+		t.Errorf("left over: %+v", r.Groups)
+	}
 }
