@@ -46,12 +46,20 @@ func (c *cell) median() time.Duration {
 	return c.delays[len(c.delays)/2]
 }
 
+// setting is what the trials of a cell have in common.
+type setting struct {
+	mode     detect.Mode
+	effect   float64
+	suspects int
+	length   time.Duration
+}
+
 // measure plays the trials of one cell. Trial i is the same machine in every
 // mode.
-func measure(mode detect.Mode, effect float64, suspects, trials int, length time.Duration, seed uint64) (*cell, error) {
+func measure(s setting, trials int, seed uint64) (*cell, error) {
 	cfg := detect.DefaultConfig()
-	cfg.Mode = mode
-	c := &cell{mode: mode, effect: effect, suspects: suspects, trials: trials}
+	cfg.Mode = s.mode
+	c := &cell{mode: s.mode, effect: s.effect, suspects: s.suspects, trials: trials}
 	results := make([]result, trials)
 	errs := make([]error, trials)
 	var wg sync.WaitGroup
@@ -59,7 +67,7 @@ func measure(mode detect.Mode, effect float64, suspects, trials int, length time
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := range next {
-				results[i], errs[i] = play(newTrial(seed+uint64(i), suspects, effect, length), cfg)
+				results[i], errs[i] = play(newTrial(seed+uint64(i), s.suspects, s.effect, s.length), cfg)
 			}
 		})
 	}
@@ -113,7 +121,7 @@ func survey(trials int, seed uint64, tell func(*cell)) (*study, error) {
 	for _, mode := range modes {
 		for _, effect := range effects {
 			for _, suspects := range crowds {
-				c, err := measure(mode, effect, suspects, trials, trialLength, seed)
+				c, err := measure(setting{mode, effect, suspects, trialLength}, trials, seed)
 				if err != nil {
 					return nil, err
 				}
@@ -121,7 +129,7 @@ func survey(trials int, seed uint64, tell func(*cell)) (*study, error) {
 				tell(c)
 			}
 		}
-		c, err := measure(mode, 1, 20, trials, calmLength, seed)
+		c, err := measure(setting{mode, 1, 20, calmLength}, trials, seed)
 		if err != nil {
 			return nil, err
 		}

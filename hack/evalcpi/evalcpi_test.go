@@ -14,11 +14,11 @@ import (
 // TestFewTrials is the evaluation in small: the same seeds, the same figures, and
 // nothing worse than the targets by more than so few trials can be.
 func TestFewTrials(t *testing.T) {
-	one, err := measure(detect.Default, 1.6, 20, 40, trialLength, 1)
+	one, err := measure(setting{detect.Default, 1.6, 20, trialLength}, 40, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := measure(detect.Default, 1.6, 20, 40, trialLength, 1)
+	two, err := measure(setting{detect.Default, 1.6, 20, trialLength}, 40, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestFewTrials(t *testing.T) {
 	if one.recall() < 0.85 || one.precision() < 0.95 || one.rank() < 0.95 {
 		t.Errorf("recall %.3f, precision %.3f, rank percentile %.3f", one.recall(), one.precision(), one.rank())
 	}
-	classic, err := measure(detect.Classic, 1.6, 20, 40, trialLength, 1)
+	classic, err := measure(setting{detect.Classic, 1.6, 20, trialLength}, 40, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
