@@ -73,6 +73,14 @@ bench: ## run the benchmarks and print one table with ratios
 bench-vm: setup-vm ## measure enforcement beside 500 containers in virtual machines, both drivers
 	@$(GO) run ./e2e/bench
 
+.PHONY: eval-cpi
+eval-cpi: ## play the detector of antagonists against machines whose truth is known; GOOGLE=FILE adds real CPIs
+	@$(GO) run ./hack/evalcpi -trials 1000 $(if $(GOOGLE),-google $(GOOGLE)) -write docs
+
+.PHONY: eval-reclaim
+eval-reclaim: ## play the estimator of idle CPUs on recorded data: TRACES=DIR
+	@$(GO) run ./hack/evalreclaim $(if $(TRACES),-traces $(TRACES)) -write
+
 .PHONY: image
 image: ## write bin/quietcore-image.tar: an OCI archive for amd64 and arm64
 	@mkdir -p bin

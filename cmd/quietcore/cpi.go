@@ -112,7 +112,7 @@ func (p *performance) open() (*counting, error) {
 		p.d.metrics.CPIWindow(inMetrics(w, &status))
 	})
 	c := &counting{counter: opened, sampler: s, events: events, missing: missing}
-	if c.loop, err = p.detector(p.d.cfg.Load()); err != nil {
+	if c.loop, err = p.detector(s, p.d.cfg.Load()); err != nil {
 		return c, nil // windows are worth having without it
 	}
 	s.Subscribe(c.loop.Take)

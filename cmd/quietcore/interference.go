@@ -16,14 +16,18 @@ import (
 
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/loop"
+	"github.com/quietcore/quietcore/cpi/record"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
 
 // detector makes the loop from windows to caps. Without it windows are still
 // counted and shown.
-func (p *performance) detector(cfg *config.Config) (*loop.Loop, error) {
+func (p *performance) detector(s *sampler.Sampler, cfg *config.Config) (*loop.Loop, error) {
 	detection := cfg.CPI.Detection()
 	observe := cfg.Mode == config.Observe
 	detection.Enforce = detection.Enforce && !observe
@@ -34,6 +38,10 @@ func (p *performance) detector(cfg *config.Config) (*loop.Loop, error) {
 	file := filepath.Join(cfg.State.Dir, state.LearnedFile)
 	if !observe {
 		o.Keep = func(s detect.State) error { return keepLearned(file, s) }
+	}
+	if r := p.recorder(s, cfg); r != nil {
+		o.Told = r.Find
+		s.Subscribe(r.Look)
 	}
 	l, err := loop.New(o)
 	if err != nil {
@@ -49,6 +57,24 @@ func (p *performance) detector(cfg *config.Config) (*loop.Loop, error) {
 		}
 	}
 	return l, nil
+}
+
+// recorder keeps incidents; nil where nothing may be written.
+func (p *performance) recorder(s *sampler.Sampler, cfg *config.Config) *record.Recorder {
+	if p.d.incidents == nil {
+		return nil
+	}
+	return record.New(record.Options{
+		Node: cfg.NodeName(), Put: p.d.incidents.Put, History: func(id string) []sample.Sample { return s.History(id, nil) },
+	})
+}
+
+// newIncidentStore is the database of incidents; nil where it may not be written.
+func newIncidentStore(cfg *config.Config) *incidents.Store {
+	if cfg.Mode == config.Observe || cfg.CPI.Mode == config.CPIOff {
+		return nil
+	}
+	return incidents.New(incidents.Options{Path: filepath.Join(cfg.State.Dir, state.IncidentsFile)})
 }
 
 // beFloor is what best effort keeps of its pool.

@@ -21,6 +21,7 @@ import (
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/plugin"
@@ -111,9 +112,11 @@ type daemon struct {
 	cluster *cluster
 	cpi     *performance
 	lending *lending
-	notify  func(policy.Notice) // an Event; nil: nobody writes them
-	kubelet *plugin.Kubelet
-	cpus    *plugin.Hardware
+	// incidents is nil where nothing is kept of them.
+	incidents *incidents.Store
+	notify    func(policy.Notice) // an Event; nil: nobody writes them
+	kubelet   *plugin.Kubelet
+	cpus      *plugin.Hardware
 }
 
 func (d *daemon) run(ctx context.Context) error {
@@ -141,6 +144,7 @@ func (d *daemon) run(ctx context.Context) error {
 	closeTree := d.openTree(cfg, &o)
 	defer closeTree()
 	d.lending = newLending(d, cfg, o.Flat)
+	d.incidents = newIncidentStore(cfg)
 	d.cpi = newPerformance(d, cfg, o.Reader != nil, o.Flat)
 	d.openState(cfg, &o)
 	if d.cluster, err = newCluster(d, cfg, &o); err != nil {
@@ -237,6 +241,9 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 		stop(err)
 		return err
 	}
+	if d.incidents != nil {
+		parts.Go(func() { d.incidents.Run(ctx) })
+	}
 	for _, part := range append(append(d.cluster.parts(), d.lending.parts()...), d.plugin.Run, d.cpi.run, d.cpus.Watch, d.watchKubelet, d.watchConfig) {
 		parts.Go(func() { part(ctx) })
 	}
@@ -250,6 +257,9 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 
 func (d *daemon) listen(cfg *config.Config, serveOn func(net.Listener, http.Handler)) error {
 	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.cpi.report, Usage: d.cpi.used}
+	if d.incidents != nil {
+		server.Incidents = d.incidents
+	}
 	l, err := control.Listen(cfg.Socket)
 	if err != nil {
 		return err

@@ -77,6 +77,9 @@ func (d *Detector) investigate(q waiting) {
 	v := &w.verdicts[len(w.verdicts)-1]
 	victim := &d.all[q.victim]
 	e := Event{Kind: AnalysisEvent, At: stamp(d.now), Victim: &victim.Container, CPI: w.cpi[len(w.cpi)-1], Threshold: w.threshold, Verdict: v}
+	if victim.job.usable {
+		e.Spec = &victim.job.spec
+	}
 	at := len(d.events)
 	d.events = append(d.events, e)
 	d.decide(v)

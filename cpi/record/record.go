@@ -1,0 +1,254 @@
+// Package record makes incidents of the detector's findings: one for each episode
+// of a victim, told again whenever more is known, closed when nothing has happened
+// for a while. It keeps no file itself.
+package record
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/loop"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/internal/incidents"
+)
+
+// Options are what a Recorder is made of; all are required.
+type Options struct {
+	Node string
+	// Put keeps an incident under its ID, new or again. It never waits.
+	Put func(incidents.Incident) string
+	// History is what is known of a container's last minutes, oldest first.
+	History func(id string) []sample.Sample
+}
+
+// quiet is how long nothing must have happened to an incident before it is over:
+// the plot shows what came after.
+const quiet = 10 * time.Minute
+
+// Recorder may be told from any goroutine.
+type Recorder struct {
+	o Options
+
+	mu   sync.Mutex
+	open map[string]*episode // by the victim's container ID
+}
+
+// episode is an incident that is not over.
+type episode struct {
+	incidents.Incident
+	ids   map[string]bool // of the containers whose usage is drawn
+	order []string        // their IDs, as in Suspects
+	last  time.Time       // when something happened
+}
+
+// New makes a recorder without incidents.
+func New(o Options) *Recorder { return &Recorder{o: o, open: map[string]*episode{}} }
+
+// Find takes a finding of the loop.
+func (r *Recorder) Find(f *loop.Finding) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch f.Kind {
+	case detect.AnalysisEvent:
+		r.analysed(f)
+	case detect.CommandEvent:
+		r.ordered(f)
+	case detect.OutcomeEvent:
+		r.concluded(f)
+	}
+}
+
+// subject names a container; its job is without the namespace, which has a field of
+// its own.
+func subject(s *loop.Subject) incidents.Subject {
+	out := incidents.Subject{
+		Namespace: s.Namespace, Pod: s.Pod, Container: s.Container, Class: string(s.Class), Job: strings.TrimPrefix(s.Job, s.Namespace+"/"),
+	}
+	if s.CPUs != nil {
+		out.CPUs = s.CPUs.String()
+	}
+	return out
+}
+
+func (r *Recorder) analysed(f *loop.Finding) {
+	e := r.open[f.Victim.ID]
+	if e == nil {
+		victim := subject(&f.Victim)
+		e = &episode{ids: map[string]bool{}, Incident: incidents.Incident{
+			ID: incidents.NewID(f.At, r.o.Node, victim), At: f.At, Node: r.o.Node, Victim: victim, Series: r.before(f.Victim.ID, f.At, cpiOf),
+		}}
+		r.open[f.Victim.ID] = e
+	}
+	e.last = f.At
+	e.CPI, e.Threshold, e.Verdict, e.Why = f.CPI, f.Threshold, verdict(f.Verdict), f.Why
+	if s := f.Spec; s != nil {
+		e.Spec = incidents.Spec{Mean: s.Mean, StdDev: s.StdDev, Platform: s.Platform, Band: -1, Samples: s.Samples, Tasks: s.Tasks}
+	}
+	r.suspects(e, f)
+	r.tell(e)
+}
+
+// suspects replaces those of the analysis before; what was drawn of one that is
+// still suspected goes on.
+func (r *Recorder) suspects(e *episode, f *loop.Finding) {
+	known := map[string][]incidents.Point{}
+	for i, id := range e.order {
+		known[id] = e.Suspects[i].Series
+	}
+	e.Suspects, e.order, e.Antagonists = nil, nil, nil
+	clear(e.ids)
+	for i := range f.Suspects {
+		s := &f.Suspects[i]
+		series, had := known[s.ID]
+		if !had {
+			series = r.before(s.ID, e.At, usageOf)
+		}
+		e.Suspects = append(e.Suspects, incidents.Suspect{
+			Subject: subject(&s.Subject), Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Usage: mean(series), Series: series,
+		})
+		e.order = append(e.order, s.ID)
+		e.ids[s.ID] = true
+	}
+	for i := range f.Antagonists {
+		e.Antagonists = append(e.Antagonists, subject(&f.Antagonists[i]))
+	}
+}
+
+func verdict(k detect.VerdictKind) string {
+	switch k {
+	case detect.Cap:
+		return incidents.Cap
+	case detect.Move:
+		return incidents.Move
+	case detect.Observe:
+		return incidents.Observe
+	}
+	return incidents.None
+}
+
+func (r *Recorder) ordered(f *loop.Finding) {
+	e := r.open[f.Victim.ID]
+	if e == nil {
+		return
+	}
+	e.last = f.At
+	target := subject(&f.Target)
+	switch f.Command {
+	case detect.DoCap:
+		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Cap, Subject: target, Milli: f.Milli, From: f.At, Until: f.Until})
+	case detect.DoMove:
+		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Move, Subject: target, From: f.At, Until: f.Until})
+	case detect.DoEvict:
+		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Evict, Subject: target, From: f.At, Ended: f.At})
+	case detect.DoUncap:
+		e.end(incidents.Cap, target, f)
+	case detect.DoRestore:
+		e.end(incidents.Move, target, f)
+	}
+	r.tell(e)
+}
+
+// end closes the last action of a kind on a container.
+func (e *episode) end(kind string, target incidents.Subject, f *loop.Finding) {
+	for i := range slices.Backward(e.Actions) {
+		if a := &e.Actions[i]; a.Kind == kind && a.Ended.IsZero() && a.Subject.Same(target) {
+			a.Ended, a.EndedWhy = f.At, f.Why
+			return
+		}
+	}
+}
+
+func (r *Recorder) concluded(f *loop.Finding) {
+	e := r.open[f.Victim.ID]
+	if e == nil {
+		return
+	}
+	e.last = f.At
+	o := f.Outcome
+	e.Outcome = incidents.Outcome{Result: string(o.Result), Before: o.Before * e.Threshold, After: o.After * e.Threshold, Samples: o.Samples}
+	r.tell(e)
+}
+
+// Look takes a window: what is drawn of open incidents goes on, and those to which
+// nothing has happened for long are over.
+func (r *Recorder) Look(w *sampler.Window) {
+	if w.Failed != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, e := range r.open {
+		for i := range w.Containers {
+			o := &w.Containers[i]
+			if o.Dropped != sample.None {
+				continue
+			}
+			if o.ID == id {
+				e.Series = add(e.Series, e.At, &o.Sample, cpiOf)
+			} else if e.ids[o.ID] {
+				s := &e.Suspects[slices.Index(e.order, o.ID)]
+				s.Series = add(s.Series, e.At, &o.Sample, usageOf)
+			}
+		}
+		if e.over(w.End) {
+			r.tell(e)
+			delete(r.open, id)
+		}
+	}
+}
+
+// over says that nothing is in force any more and nothing has happened for long.
+func (e *episode) over(now time.Time) bool {
+	for i := range e.Actions {
+		if a := &e.Actions[i]; a.Ended.IsZero() && now.Before(a.Until) {
+			return false
+		}
+	}
+	return now.Sub(e.last) > quiet
+}
+
+func (r *Recorder) tell(e *episode) {
+	i := e.Incident
+	i.Suspects, i.Actions = slices.Clone(i.Suspects), slices.Clone(i.Actions)
+	for k := range i.Suspects {
+		i.Suspects[k].Series = slices.Clone(i.Suspects[k].Series)
+	}
+	i.Series, i.Antagonists = slices.Clone(i.Series), slices.Clone(i.Antagonists)
+	r.o.Put(i)
+}
+
+// maxPoints bounds what is drawn of a container in one incident.
+const maxPoints = 240
+
+func cpiOf(s *sample.Sample) (float64, bool)   { return s.CPI, s.NoCPI == sample.None }
+func usageOf(s *sample.Sample) (float64, bool) { return s.Usage, true }
+
+func add(series []incidents.Point, from time.Time, s *sample.Sample, of func(*sample.Sample) (float64, bool)) []incidents.Point {
+	v, ok := of(s)
+	at := s.End.Sub(from)
+	if !ok || len(series) >= maxPoints || len(series) > 0 && series[len(series)-1].Offset >= at {
+		return series
+	}
+	return append(series, incidents.Point{Offset: at, Value: v})
+}
+
+func (r *Recorder) before(id string, from time.Time, of func(*sample.Sample) (float64, bool)) []incidents.Point {
+	var series []incidents.Point
+	history := r.o.History(id)
+	for i := range history {
+		series = add(series, from, &history[i], of)
+	}
+	return series
+}
+
+func mean(series []incidents.Point) float64 {
+	sum := 0.0
+	for _, p := range series {
+		sum += p.Value
+	}
+	return sum / float64(max(len(series), 1))
+}

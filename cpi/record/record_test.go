@@ -1,0 +1,83 @@
+package record
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/loop"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/internal/incidents"
+)
+
+func who(id, job string) loop.Subject {
+	return loop.Subject{ID: id, Namespace: "default", Pod: id, Container: "main", Job: "default/" + job + "/main", Class: "LS"}
+}
+
+// An episode is one incident, told at every step, with what came before and after.
+func TestAnEpisodeIsOneIncident(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	var told []incidents.Incident
+	r := New(Options{
+		Node: "n", Put: func(i incidents.Incident) string { told = append(told, i); return i.ID },
+		History: func(id string) []sample.Sample {
+			return []sample.Sample{{End: start.Add(-2 * time.Minute), Usage: 1, CPI: 1}, {End: start.Add(-time.Minute), Usage: 3, CPI: 2}}
+		},
+	})
+	web, batch := who("web", "Deployment/web"), who("batch", "Job/batch")
+	at := func(minutes float64) time.Time { return start.Add(time.Duration(minutes * float64(time.Minute))) }
+	analysis := func(minutes float64) *loop.Finding {
+		return &loop.Finding{
+			Kind: detect.AnalysisEvent, At: at(minutes), Victim: web, CPI: 2.5, Threshold: 1.5, Verdict: detect.Cap, Why: "because",
+			Spec: &detect.Spec{Mean: 1, StdDev: 0.1, Platform: "p", Samples: 600, Tasks: 5}, Suspects: []loop.Suspect{{Subject: batch, Score: 0.9}}, Antagonists: []loop.Subject{batch},
+		}
+	}
+	window := func(minutes float64) *sampler.Window {
+		o := func(id string, usage, cpi float64) sampler.Observed {
+			return sampler.Observed{Container: sampler.Container{ID: id}, Sample: sample.Sample{End: at(minutes), Usage: usage, CPI: cpi}}
+		}
+		return &sampler.Window{End: at(minutes), Containers: []sampler.Observed{o("web", 1, 1.1), o("batch", 0.01, 1), o("other", 5, 5)}}
+	}
+	r.Find(analysis(0))
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at(0), Victim: web, Target: batch, Milli: 100, Until: at(5)})
+	r.Look(window(1))
+	r.Find(analysis(2))
+	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: at(5), Victim: web, Target: batch, Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Success, Before: 1.6, After: 0.8, Samples: 4}})
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at(5), Victim: web, Target: batch, Why: "its time is over"})
+	r.Look(window(14))
+	if len(r.open) != 1 {
+		t.Fatal("it was over too early")
+	}
+	r.Look(window(16))
+	if len(r.open) != 0 {
+		t.Fatal("it is never over")
+	}
+	for _, i := range told {
+		if i.ID != told[0].ID {
+			t.Fatalf("two incidents: %s and %s", told[0].ID, i.ID)
+		}
+	}
+	last := told[len(told)-1]
+	if len(last.Actions) != 1 || last.Actions[0].Ended != at(5) || last.Actions[0].EndedWhy != "its time is over" || last.Actions[0].Milli != 100 {
+		t.Errorf("actions: %+v", last.Actions)
+	}
+	if o := last.Outcome; o.Result != "success" || o.Before < 2.39 || o.Before > 2.41 || o.After < 1.19 || o.After > 1.21 {
+		t.Errorf("outcome in multiples of the threshold: %+v", o)
+	}
+	if last.Victim.Job != "Deployment/web/main" || last.Verdict != incidents.Cap || last.Spec.Tasks != 5 || len(last.Antagonists) != 1 {
+		t.Errorf("incident: %+v", last)
+	}
+	if len(last.Series) != 5 || last.Series[0].Offset != -2*time.Minute || last.Series[4].Offset != 16*time.Minute {
+		t.Errorf("the victim's series: %v", last.Series)
+	}
+	if s := last.Suspects[0].Series; len(s) != 5 || s[1].Value != 3 || s[4].Value != 0.01 {
+		t.Errorf("the suspect's series: %v", s)
+	}
+	t.Log("the next episode is another incident, and what belongs to none is left")
+	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: at(20), Victim: web, Outcome: &detect.Outcome{}})
+	r.Find(analysis(30))
+	if n := len(told); told[n-1].ID == told[0].ID {
+		t.Error("the second episode has the first one's name")
+	}
+}
