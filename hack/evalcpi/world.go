@@ -9,8 +9,8 @@ import (
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
-// The world that the detector is judged in. It was written down before the
-// detector's thresholds were chosen; docs/detection.md says it in words.
+// The world that the detector is judged in; docs/detection.md says it in words, and
+// which of its seeds the thresholds were tuned on.
 
 const (
 	period = time.Minute
