@@ -57,7 +57,7 @@ e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control pl
 
 .PHONY: e2e-kubernetes-smoke
 e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read
-	$(GO) run ./e2e/kubernetes -driver systemd -only $(KUBERNETES_SMOKE)
+	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)
 
 .PHONY: setup-test setup-vm
 setup-test:

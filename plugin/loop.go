@@ -216,14 +216,16 @@ func (l *loop) publish() {
 	}
 }
 
-// snapshot is the state after everything that was answered so far.
-func (l *loop) snapshot() *policy.Snapshot {
+// snapshot is the state after everything that was answered so far; current is false
+// where a busy loop left an older one.
+func (l *loop) snapshot() (view *policy.Snapshot, current bool) {
+	current = true
 	if l.stale.Load() {
 		ctx, cancel := context.WithTimeout(context.Background(), lookFor)
 		defer cancel()
-		_ = l.ask(ctx, func(*policy.Machine) { l.publish() }) // a loop that is busy leaves the last one
+		current = l.ask(ctx, func(*policy.Machine) { l.publish() }) == nil
 	}
-	return l.view.Load()
+	return l.view.Load(), current
 }
 
 // enforce hands decisions on. A cap is on disk before it is in the kernel, so

@@ -72,8 +72,14 @@ func (p *Plugin) Submit(ctx context.Context, e policy.Event) error {
 	return p.loop.submit(ctx, e, nil).err
 }
 
-// Snapshot is the present state.
-func (p *Plugin) Snapshot() *policy.Snapshot { return p.loop.snapshot() }
+// Snapshot is the present state, or a recent one where nobody has time to tell.
+func (p *Plugin) Snapshot() *policy.Snapshot {
+	view, _ := p.loop.snapshot()
+	return view
+}
+
+// Look is Snapshot for those who must know whether it is the present state.
+func (p *Plugin) Look() (view *policy.Snapshot, current bool) { return p.loop.snapshot() }
 
 // Records is what happened, in a form that replays on an empty machine.
 func (p *Plugin) Records(ctx context.Context) ([]policy.Record, error) {

@@ -11,6 +11,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/net/multiplex"
 	"github.com/containerd/ttrpc"
+
+	"github.com/quietcore/quietcore/policy"
 )
 
 // silentRuntime accepts registrations and then says nothing, as a runtime whose
@@ -89,4 +91,28 @@ func (s *silentRuntime) close() {
 		f()
 	}
 	s.closers = nil
+}
+
+// A status must not call an old state the present one: whoever asks while the loop
+// is busy gets the last view and is told that it may be old.
+func TestABusyLoopsViewIsNotCalledCurrent(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	p := n.up()
+	n.settle()
+	if _, current := p.Look(); !current {
+		t.Error("an idle loop's view is called old")
+	}
+	if err := p.Submit(short(t), policy.Tick{}); err != nil {
+		t.Fatal(err)
+	}
+	busy, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		_ = p.loop.ask(short(t), func(*policy.Machine) { close(busy); <-done })
+	}()
+	<-busy
+	if _, current := p.Look(); current {
+		t.Error("a busy loop's view is called current")
+	}
+	close(done)
+	eventually(t, "the view is current again", func() bool { _, current := p.Look(); return current })
 }

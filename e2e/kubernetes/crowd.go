@@ -19,9 +19,6 @@ import (
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
-// crowdSize is more pods than most nodes of eight CPUs have.
-const crowdSize = 32
-
 // memoryBudget is the daemon's on a node with a thousand containers.
 const memoryBudget = 64 << 20
 
@@ -37,7 +34,7 @@ func crowd(ctx context.Context, b *bench) ([]figure, error) {
 		return nil, err
 	}
 	began := time.Now()
-	pods, err := b.startTogether(ctx, crowdSize)
+	pods, err := b.startTogether(ctx, b.options.crowd)
 	if err != nil {
 		return nil, err
 	}

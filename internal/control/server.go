@@ -81,7 +81,8 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 		Settled:   (s.Fresh == nil || s.Fresh()) && s.Plugin.Settled(),
 		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(), CPI: s.performance().CPI,
 	}
-	view := s.Plugin.Snapshot()
+	view, current := s.Plugin.Look()
+	out.Settled = out.Settled && current
 	out.Containers, out.Pools = script.StateOf(view)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
 	doc, err := topodoc.JSON(view.Topology)
