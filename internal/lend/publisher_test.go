@@ -417,29 +417,63 @@ func TestSlowServer(t *testing.T) {
 	})
 }
 
-// An answer that gets lost after the write is no foreign change.
+// loses makes the next write work and its answer get lost.
+func (n *node) loses(t *testing.T) {
+	n.s.breaks(func(_ http.ResponseWriter, r *http.Request) bool {
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		n.s.breaks(nil)
+		n.s.edit(func(node *corev1.Node) {
+			if err := merge(node, text); err != nil {
+				t.Error(err)
+			}
+		})
+		panic(http.ErrAbortHandler)
+	})
+}
+
+// An answer that gets lost after the write is no foreign change, nor is the rise
+// that it was made a second time.
 func TestLostAnswer(t *testing.T) {
 	play(t, newServer(""), Options{}, func(t *testing.T, n *node) {
 		n.Offer(8000)
 		after(2 * time.Second)
-		n.s.breaks(func(_ http.ResponseWriter, r *http.Request) bool {
-			text, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
-			n.s.breaks(nil)
-			n.s.edit(func(node *corev1.Node) {
-				if err := merge(node, text); err != nil {
-					t.Error(err)
-				}
-			})
-			panic(http.ErrAbortHandler)
-		})
+		n.loses(t)
 		n.Offer(3000)
+		after(time.Millisecond)
+		n.Offer(2000)
 		after(time.Minute)
-		n.expect(t, "3000", "-", "")
+		n.expect(t, "2000", "-", "")
 		if len(n.repairs) != 0 {
 			t.Errorf("repairs are %v, want none", n.repairs)
+		}
+		n.loses(t)
+		n.Offer(5000)
+		after(time.Millisecond)
+		n.Offer(7000)
+		after(50 * time.Second)
+		n.expect(t, "5000", "-", "")
+		after(15 * time.Second)
+		n.expect(t, "7000", "-", "")
+	})
+}
+
+// A watch tells late: what it says of the time before our write is old news.
+func TestWatchIsLate(t *testing.T) {
+	s := newServer("")
+	play(t, s, Options{}, func(t *testing.T, n *node) {
+		n.Offer(8000)
+		after(2 * time.Second)
+		old := s.lent()
+		n.Offer(3000)
+		after(time.Second)
+		s.count()
+		n.Observe(old)
+		after(time.Second)
+		if got := s.count(); got != 0 || len(n.repairs) != 0 {
+			t.Errorf("%d requests and repairs %v for old news", got, n.repairs)
 		}
 	})
 }
