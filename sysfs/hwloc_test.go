@@ -16,6 +16,7 @@ import (
 
 	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/sysfs"
+	"github.com/quietcore/quietcore/sysfs/sysfstest"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -43,10 +44,7 @@ func TestRealMachinesAsHwlocSeesThem(t *testing.T) {
 	if err != nil || len(tarballs) == 0 {
 		t.Skipf("no tarballs of real machines at %s", machineTarballs)
 	}
-	lstopo, err := exec.LookPath("lstopo-no-graphics")
-	if err != nil {
-		skipUnlessCI(t, "lstopo-no-graphics is missing: install the Debian package hwloc or hwloc-nox")
-	}
+	lstopo := findLstopo(t)
 	for _, tarball := range tarballs {
 		t.Run(strings.TrimSuffix(filepath.Base(tarball), ".tar.bz2"), func(t *testing.T) {
 			t.Parallel()
@@ -61,6 +59,53 @@ func TestRealMachinesAsHwlocSeesThem(t *testing.T) {
 			compareWithHwloc(t, got, runLstopo(t, lstopo, root))
 		})
 	}
+}
+
+// TestThisMachineAsHwlocSeesIt needs nothing that is not on every machine.
+func TestThisMachineAsHwlocSeesIt(t *testing.T) {
+	got, _, err := sysfs.Read(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareWithHwloc(t, got, runLstopo(t, findLstopo(t), "/"))
+}
+
+// TestMadeMachinesAsHwlocSeesThem holds the trees that other tests are given, and our
+// reading of them, against the reference.
+func TestMadeMachinesAsHwlocSeesThem(t *testing.T) {
+	lstopo := findLstopo(t)
+	for name, g := range map[string]topology.Grid{
+		"laptop":      {Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2},
+		"no SMT":      {Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 8, ThreadsPerCore: 1},
+		"small L3s":   {Sockets: 2, NodesPerSocket: 2, L3PerNode: 4, CoresPerL3: 4, ThreadsPerCore: 2},
+		"four a core": {Sockets: 1, NodesPerSocket: 2, L3PerNode: 2, CoresPerL3: 2, ThreadsPerCore: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			made, err := g.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			root := t.TempDir()
+			if err := os.CopyFS(filepath.Join(root, "sys"), sysfstest.Tree(made)); err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := sysfs.Read(os.DirFS(root))
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareWithHwloc(t, got, runLstopo(t, lstopo, root))
+		})
+	}
+}
+
+func findLstopo(t *testing.T) string {
+	t.Helper()
+	lstopo, err := exec.LookPath("lstopo-no-graphics")
+	if err != nil {
+		skipUnlessCI(t, "lstopo-no-graphics is missing: install the Debian package hwloc or hwloc-nox")
+	}
+	return lstopo
 }
 
 func skipUnlessCI(t *testing.T, why string) {
