@@ -2,6 +2,7 @@ package cpuallocator
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -330,7 +331,11 @@ func TestGrowIsolated(t *testing.T) {
 }
 
 func FuzzAllocate(f *testing.F) {
-	f.Add([]byte("quietcore"))
+	for seed := range uint64(8) { // long enough: a case that runs out of bytes is none
+		data := make([]byte, 16<<10)
+		_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(data)
+		f.Add(data)
+	}
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
 		checkLegal(t, func() asked {
 			q := requests(t, rapid.IntRange(1, 40).Draw(t, "size"))
