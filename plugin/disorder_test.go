@@ -87,6 +87,17 @@ func (n *node) collecting() (collect func()) {
 	}
 }
 
+// looking is a node whose daemon looks after the pods that end whenever told to.
+func looking(t *testing.T) (n *node, soon chan<- time.Time) {
+	n = newNode(t, grid(t, testGrid))
+	c := make(chan time.Time)
+	n.up(func(o *Options) {
+		o.Clock.Vanish = make(chan time.Time) // never
+		o.after(lookEvery, c)
+	})
+	return n, c
+}
+
 func (n *node) books() (pods, containers int) {
 	n.t.Helper()
 	if err := n.plugin.loop.ask(short(n.t), func(m *policy.Machine) {
@@ -173,12 +184,7 @@ func TestASandboxThatALaterPluginRefusesLeavesNothing(t *testing.T) {
 // A containerd that was restarted tells of its older pods' containers only. A
 // container's removal is what makes the daemon look whether the pod is there.
 func TestAPodWhoseEndIsNotToldIsFoundSoonAfterItsContainers(t *testing.T) {
-	n := newNode(t, grid(t, testGrid))
-	soon := make(chan time.Time)
-	n.up(func(o *Options) {
-		o.Clock.Vanish = make(chan time.Time) // never
-		o.after(lookEvery, soon)
-	})
+	n, soon := looking(t)
 	db, stays := lse("db", 4000), lse("stays", 2000)
 	mustRun(t, n, db, stays, burstable("web"))
 	n.end("db-main")
@@ -200,12 +206,7 @@ func TestAPodWhoseEndIsNotToldIsFoundSoonAfterItsContainers(t *testing.T) {
 // Kubelet ends a pod by stopping it and taking its cgroup away, and removes the
 // sandbox up to a minute later.
 func TestAPodThatKubeletEndedGivesItsCPUsBackBeforeItsSandboxGoes(t *testing.T) {
-	n := newNode(t, grid(t, testGrid))
-	soon := make(chan time.Time)
-	n.up(func(o *Options) {
-		o.Clock.Vanish = make(chan time.Time) // never
-		o.after(lookEvery, soon)
-	})
+	n, soon := looking(t)
 	db, restarts := lse("db", 4000), lse("restarts", 2000)
 	mustRun(t, n, db, restarts, burstable("web"))
 	for _, s := range []spec{db, restarts} {
