@@ -68,11 +68,11 @@ func (b *bench) join(ctx context.Context, binary string) error {
 		return err
 	}
 	files[strings.TrimPrefix(daemonBinary, "/")] = binary
-	watcher, err := machine.BuildGo(ctx, b.options.Cache, "./e2e/kubernetes/watcher", watcherName)
+	sampler, err := machine.BuildGo(ctx, b.options.Cache, "./e2e/sampler", "sampler")
 	if err != nil {
 		return err
 	}
-	files[strings.TrimPrefix(watcherPath, "/")] = watcher
+	files[strings.TrimPrefix(samplerPath, "/")] = sampler
 	b.node, err = b.Join(ctx, machine.Options{
 		Grid: grid, Driver: kubelet.Driver(b.options.Driver), Cache: b.options.Cache, Progress: b.stderr,
 		Files: files,

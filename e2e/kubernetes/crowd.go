@@ -16,6 +16,7 @@ import (
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/machine"
+	"github.com/quietcore/quietcore/e2e/sampler/sweep"
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
@@ -155,12 +156,12 @@ func parseUsage(text string) (usage, error) {
 
 const (
 	watcherName = "watcher"
-	watcherPath = "/usr/bin/watcher"
+	samplerPath = "/usr/bin/sampler"
 )
 
 // watch has the kernel's word on the pods' CPUs taken down from now on.
 func (b *bench) watch(ctx context.Context, pods []*cluster.Pod) error {
-	argv := []string{watcherPath}
+	argv := []string{samplerPath, "watch"}
 	for _, p := range pods {
 		argv = append(argv, b.node.ContainerDir(p, &p.Status.ContainerStatuses[0]))
 	}
@@ -176,14 +177,7 @@ func (b *bench) watch(ctx context.Context, pods []*cluster.Pod) error {
 	})
 }
 
-// change is a line of the watcher's.
-type change struct {
-	At   int64
-	Dir  int
-	CPUs cpuset.Set
-}
-
-func (b *bench) changes(ctx context.Context) ([]change, error) {
+func (b *bench) changes(ctx context.Context) ([]sweep.Change, error) {
 	text, err := b.node.ReadFile(ctx, machine.LogFile(watcherName))
 	if err != nil {
 		return nil, err
@@ -191,11 +185,11 @@ func (b *bench) changes(ctx context.Context) ([]change, error) {
 	return parseChanges(text)
 }
 
-func parseChanges(text string) ([]change, error) {
-	var out []change
+func parseChanges(text string) ([]sweep.Change, error) {
+	var out []sweep.Change
 	in := bufio.NewScanner(strings.NewReader(text))
 	for in.Scan() {
-		var c change
+		var c sweep.Change
 		if err := json.Unmarshal(in.Bytes(), &c); err != nil {
 			return out, fmt.Errorf("the watcher says %q: %w", in.Text(), err)
 		}
@@ -206,8 +200,8 @@ func parseChanges(text string) ([]change, error) {
 
 // freeSince returns the moment from which on none of so many cgroups had one of the
 // CPUs, as far as the changes go up to the end.
-func freeSince(changes []change, cgroups int, cpus cpuset.Set, end int64) (int64, error) {
-	last := map[int]change{}
+func freeSince(changes []sweep.Change, cgroups int, cpus cpuset.Set, end int64) (int64, error) {
+	last := map[int]sweep.Change{}
 	var since int64
 	for _, c := range changes {
 		if c.At > end {

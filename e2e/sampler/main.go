@@ -3,6 +3,7 @@
 //
 //	sampler window             on which CPUs the busy threads run, until SIGTERM
 //	sampler picture            the effective CPUs of every cgroup of kubelet's
+//	sampler watch DIR...       the effective CPUs of these cgroups, a line whenever they change
 //	sampler spread             pins the busy threads, each onto a CPU that it may use
 //	sampler hotplug FILE       switches CPUs and times the repair
 //	sampler refuse             an NRI plugin that refuses containers by annotation
@@ -38,7 +39,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say window, picture, spread, hotplug, refuse, get, fault or spin")
+		return errors.New("say window, picture, watch, spread, hotplug, refuse, get, fault or spin")
 	}
 	argument := ""
 	if len(args) > 1 {
@@ -51,6 +52,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		result, err = watchWindow(ctx, cgroupRoot)
 	case "picture":
 		result, err = takePicture(cgroupRoot)
+	case "watch":
+		return watch(ctx, args[1:], out)
 	case "spread":
 		result, err = spread(cgroupRoot)
 	case "hotplug":

@@ -7,8 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/e2e/sampler/sweep"
 )
 
 func TestEveryChangeIsALine(t *testing.T) {
@@ -40,12 +43,12 @@ func TestEveryChangeIsALine(t *testing.T) {
 		if !lines.Scan() {
 			t.Fatal(lines.Err())
 		}
-		var c Change
+		var c sweep.Change
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
 			t.Fatal(err)
 		}
 		text, _ := os.ReadFile(file) // gone: empty
-		if c.CPUs+"\n" != string(text) && c.CPUs != string(text) || c.At < began-int64(time.Hour) || c.At < last {
+		if c.CPUs.String() != strings.TrimSpace(string(text)) || c.At < began-int64(time.Hour) || c.At < last {
 			t.Errorf("%+v, the file has %q", c, text)
 		}
 		last = c.At
