@@ -41,6 +41,7 @@ const (
 	Unknown Result = "unknown" // it had too few samples meanwhile
 	Harm    Result = "harm"    // the antagonist was deranged
 	Gone    Result = "gone"    // it ended
+	Refused Result = "refused" // it was not carried out
 )
 
 // Outcome is the verification of one action for one victim by the victim's own
@@ -52,6 +53,7 @@ type Outcome struct {
 	Result        Result
 	Before, After float64
 	Samples       int
+	Why           string // of a refusal: who carries out said so
 }
 
 // party is a victim that an action is for.
@@ -283,6 +285,9 @@ func (d *Detector) spared(victim, c *container, fresh bool) string {
 	}
 	pair := d.pairs.of(&victim.Container, &c.Container)
 	level := d.baseLevel(c)
+	if c.refused != 0 && d.now-c.refused < int64(d.cfg.CapFor) {
+		return "not capped: " + c.refusal
+	}
 	if pair != nil {
 		level = max(level, pair.Level)
 		switch {
@@ -319,7 +324,7 @@ func (d *Detector) level(victim, antagonist Ref) int64 {
 // canMove says whether the BE pool leaves the victim's L3 domain first.
 func (d *Detector) canMove(v *Verdict) bool {
 	victim := &d.all[v.Victim]
-	if d.cfg.Mode == Classic || !victim.MovablePool {
+	if d.cfg.Mode == Classic || !victim.MovablePool || victim.unmoved != 0 && d.now-victim.unmoved < int64(blockFor) {
 		return false
 	}
 	for i := range d.actions {
@@ -450,7 +455,7 @@ func (d *Detector) conclude(a *action, p *party, result Result) {
 	d.events = append(d.events, Event{
 		Kind: OutcomeEvent, At: stamp(d.now), Victim: &victim.Container, Outcome: &d.work.outcomes[len(d.work.outcomes)-1],
 	})
-	if result == Unknown || result == Gone {
+	if result == Unknown || result == Gone || result == Refused {
 		return
 	}
 	pair := d.pairs.learn(d.now, &victim.Container, &antagonist.Container)

@@ -88,6 +88,9 @@ type Container struct {
 	Exempt, OptIn bool
 	// MovablePool says, of a victim, that the BE pool can leave its L3 domain.
 	MovablePool bool
+	// Capped says that somebody holds it under a cap. What it does then is not
+	// what is normal for its job.
+	Capped bool
 }
 
 // mayBeCapped says whether, and if not, why.

@@ -64,6 +64,9 @@ type container struct {
 	capped  int     // actions that hold it
 	caps    []int64 // when the last of them began
 	wished  int64   // when its eviction was last wished
+	refused int64   // when a cap of it was last not carried out; 0: never
+	refusal string  // why
+	unmoved int64   // when the pool last could not be moved for it
 	threads int32
 }
 
@@ -93,6 +96,7 @@ type Detector struct {
 	counts   Counters
 	dropped  [dropReasons]uint64
 	events   []Event
+	learned  []Learned
 	work     workspace
 }
 
@@ -110,7 +114,7 @@ func (d *Detector) Put(now time.Time, c Container) (Ref, error) {
 	if ref, ok := d.byID[c.ID]; ok {
 		old := &d.all[ref]
 		if old.Job != c.Job || old.Platform != c.Platform {
-			old.job.containers--
+			d.leaves(old)
 			old.job, old.learned = d.jobOf(c.Job, c.Platform), 0
 			old.job.containers++
 		}
@@ -166,12 +170,20 @@ func (d *Detector) Forget(now time.Time, id string) []Event {
 	delete(d.byID, id)
 	c := &d.all[ref]
 	c.gone = max(now.UnixNano(), 1)
-	c.job.containers--
+	d.leaves(c)
 	d.ended++
 	d.queue = slices.DeleteFunc(d.queue, func(w waiting) bool { return w.victim == ref })
 	c.queued = false
 	d.abandon(now.UnixNano(), ref)
 	return d.events
+}
+
+// leaves takes a container out of its job's counts.
+func (d *Detector) leaves(c *container) {
+	c.job.containers--
+	if c.learned >= d.cfg.MinTaskSamples {
+		c.job.eligible--
+	}
 }
 
 // bury frees the place of a container that ended.
@@ -226,6 +238,9 @@ func (d *Detector) SetSpec(now time.Time, s Spec, until time.Time) error {
 	}
 	if err != nil {
 		d.counts.Refused++
+		if j != nil && j.foreign != nil && j.implausible(j.foreign) != nil {
+			j.disown()
+		}
 		return err
 	}
 	if j == nil {
@@ -282,6 +297,7 @@ func (d *Detector) Counters() Counters {
 // are valid until the next call.
 func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
 	d.begin(now)
+	d.learned = d.learned[:0]
 	for i := range samples {
 		d.add(&samples[i])
 	}
@@ -342,7 +358,7 @@ func (d *Detector) stepBack(t int64) {
 		c := &d.all[i]
 		c.window.n, c.window.head, c.bad, c.worst, c.queued = 0, 0, 0, 0, false
 		c.born, c.gone = min(c.born, t), min(c.gone, t)
-		c.caps = nil
+		c.caps, c.refused, c.unmoved = nil, 0, 0
 	}
 	d.queue = d.queue[:0]
 	for i := range d.actions {
@@ -430,19 +446,23 @@ func (d *Detector) add(s *Sample) {
 	if !anomalous {
 		c.bad = 0
 	}
-	if d.learns(c, at, anomalous) {
+	normal := d.normal(c, at, anomalous)
+	if normal {
+		d.learned = append(d.learned, Learned{Job: j.name, Platform: j.platform, Band: band, Usage: s.Usage, CPI: s.CPI})
+	}
+	switch {
+	case d.cfg.GivenSpecs:
+	case normal, d.cfg.Mode == Classic:
 		d.learn(c, s, at, band)
 	}
 }
 
-// learns says whether a sample may shape its job's spec. In Default mode the
-// interference that is looked for must not become what is normal; but a job that
-// has been different for an hour on end has changed.
-func (d *Detector) learns(c *container, at int64, anomalous bool) bool {
-	if d.cfg.Mode == Classic || d.cfg.GivenSpecs {
-		return !d.cfg.GivenSpecs
-	}
-	return c.capped == 0 && (!anomalous || at-c.bad > int64(d.cfg.History))
+// normal says whether a sample may shape what is normal for its job: in Default
+// mode here, in both modes for the cluster. The interference that is looked for
+// must not become what is normal; but a job that has been different for an hour on
+// end has changed.
+func (d *Detector) normal(c *container, at int64, anomalous bool) bool {
+	return c.capped == 0 && !c.Capped && (!anomalous || at-c.bad > int64(d.cfg.History))
 }
 
 func (d *Detector) learn(c *container, s *Sample, at int64, band int) {
@@ -452,6 +472,7 @@ func (d *Detector) learn(c *container, s *Sample, at int64, band int) {
 	if c.learned < d.cfg.MinTaskSamples {
 		if c.learned++; c.learned == d.cfg.MinTaskSamples {
 			j.tasks++
+			j.eligible++
 		}
 	}
 	if !j.due && (at-j.published >= int64(d.cfg.RespecEvery) || !j.usable) && (j.tasks >= d.cfg.MinTasks || j.foreign != nil) {

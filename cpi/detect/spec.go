@@ -85,6 +85,7 @@ type job struct {
 	seen           int64
 	day            int64 // since the epoch, of the last sample
 	tasks          int   // with MinTaskSamples
+	eligible       int   // of those, the ones that run
 	all            moments
 	bands          [Bands]*Histogram
 
@@ -93,6 +94,7 @@ type job struct {
 	usable      bool
 	foreign     *Spec
 	foreignTill int64
+	source      Source
 	spec        Spec
 	// what judges a sample, derived from spec
 	classic float64
@@ -201,6 +203,9 @@ func (j *job) respec(now int64, c *Config) bool {
 	if j.foreign != nil && now >= j.foreignTill {
 		j.foreign = nil
 	}
+	if j.foreign != nil && j.implausible(j.foreign) != nil {
+		j.disown()
+	}
 	own := j.own()
 	enough := own.check(c) == nil
 	if !enough && j.foreign == nil {
@@ -208,11 +213,12 @@ func (j *job) respec(now int64, c *Config) bool {
 		// word ran out or its tasks ended.
 		return false
 	}
+	j.source = FromHere
 	switch {
 	case !enough:
-		own = *j.foreign
+		own, j.source = *j.foreign, FromCluster
 	case j.foreign != nil:
-		own = merged(&own, j.foreign)
+		own, j.source = merged(&own, j.foreign), FromBoth
 	}
 	first := !j.usable
 	j.spec, j.usable = own, true
@@ -286,6 +292,14 @@ func (j *job) implausible(s *Spec) error {
 		return fmt.Errorf("spec of job %q on platform %q: mean CPI %.4g, but the median of %.0f samples seen here is %.4g, more than a factor of %v away", j.name, j.platform, there, j.all.n, here, specFactor)
 	}
 	return nil
+}
+
+// disown gives up what the cluster said, and what follows from it alone.
+func (j *job) disown() {
+	j.foreign = nil
+	if j.source == FromCluster {
+		j.usable, j.source, j.spec = false, NoSource, Spec{}
+	}
 }
 
 // threshold above which a sample of that usage is an outlier.

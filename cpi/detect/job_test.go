@@ -1,0 +1,134 @@
+package detect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What was refused is not verified, and the next suspect comes at once.
+func TestRefusedCapsGiveWayToTheNextSuspect(t *testing.T) {
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE})
+	for _, used := range []bool{true, false, true, false, true, false, true} {
+		r := reading{usage: 0.1}
+		if used {
+			r.usage = 2
+		}
+		b.minute(map[string]reading{"v": {1, map[bool]float64{true: 4, false: 1}[used]}, "a": r, "b": {usage: r.usage + 0.3}})
+	}
+	b.want("cap a 10m")
+	cmd := *lastOf(b, CommandEvent).Command
+	events := b.note(b.d.Refuse(b.now, cmd, "its namespace exempts it"))
+	if len(events) != 1 || events[0].Outcome == nil || events[0].Outcome.Result != Refused || events[0].Outcome.Why != "its namespace exempts it" {
+		t.Fatalf("events %+v", events)
+	}
+	if len(b.d.InForce()) != 0 {
+		t.Errorf("in force: %+v", b.d.InForce())
+	}
+	if again := b.d.Refuse(b.now, cmd, "once more"); len(again) != 0 {
+		t.Errorf("refused twice: %+v", again)
+	}
+	if at, ok := b.d.Next(); !ok || at.Sub(b.now) > time.Second {
+		t.Fatalf("the next analysis is at %v, %v", at, ok)
+	}
+	b.tick(time.Second)
+	b.want("cap a 10m", "cap of a for v: refused", "cap b 10m")
+	if v := lastOf(b, AnalysisEvent).Verdict; !strings.Contains(v.Why, "not a (a) is not capped: its namespace exempts it") {
+		t.Errorf("why: %s", v.Why)
+	}
+	b.d.Refuse(b.now, *lastOf(b, CommandEvent).Command, "it is gone")
+	b.tick(time.Second)
+	if v := lastOf(b, AnalysisEvent).Verdict; v.Kind != Observe || !strings.Contains(v.Why, "b (b) is not capped: it is gone") {
+		t.Errorf("nobody is left: %+v", v)
+	}
+	if p := b.d.pairs.of(b.d.Container(b.refs["v"]), b.d.Container(b.refs["a"])); p != nil {
+		t.Errorf("a refusal is remembered of the pair: %+v", p)
+	}
+}
+
+func TestRefusedMovesGiveWayToCaps(t *testing.T) {
+	b := newBench(t, nil)
+	var one Domains
+	one.Add(0)
+	b.put(Container{ID: "v", Job: "victim", Class: LS, MovablePool: true, Place: Place{Cores: one, L3: one, Nodes: one}})
+	b.spec("victim", 1, 0.1)
+	b.put(Container{ID: "a", Job: "a", Class: BE, Place: Place{Cores: one, L3: one, Nodes: one}})
+	b.blame("v", map[string]float64{"a": 0.99})
+	b.want("move-pool v")
+	b.d.Refuse(b.now, *lastOf(b, CommandEvent).Command, "the pool has nowhere to go")
+	b.blame("v", map[string]float64{"a": 0.99})
+	b.want("move-pool v", "cap a 10m")
+}
+
+// The same samples shape a spec here and in the cluster, and others neither.
+func TestWhatIsNormalIsTold(t *testing.T) {
+	for _, mode := range []Mode{Default, Classic} {
+		b := cast(t, func(c *Config) { c.Mode = mode })
+		told := map[string]int{}
+		minute := func(cpi float64) {
+			b.minute(map[string]reading{"v": {1, cpi}})
+			for _, l := range b.d.Learned() {
+				told[fmt.Sprintf("%s/%s/%d %v", l.Job, l.Platform, l.Band, l.CPI)]++
+			}
+		}
+		for range 4 {
+			minute(1)
+		}
+		for range 4 {
+			minute(3) // from the third on it is an anomaly
+		}
+		b.d.all[b.refs["v"]].bad = 0
+		capped := b.d.all[b.refs["v"]].Container
+		capped.Capped = true
+		b.now = b.now.Add(time.Hour)
+		b.put(capped)
+		minute(1)
+		if len(told) != 2 || told["victim//2 1"] != 4 || told["victim//2 3"] != 2 {
+			t.Errorf("%v: told %v", mode, told)
+		}
+	}
+}
+
+func TestTasksOfAJobAreThoseThatRun(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MinTaskSamples = 10 })
+	teach(b, "web", "skylake", 6, 10, func(i, k int) reading { return reading{1, 1 + float64(k)/100} })
+	jobs := b.d.Jobs()
+	if len(jobs) != 1 || jobs[0] != (JobInfo{Job: "web", Platform: "skylake", Containers: 6, Tasks: 6, Source: FromHere}) {
+		t.Fatalf("jobs %+v", jobs)
+	}
+	b.d.Forget(b.now, "web-skylake-0")
+	moved := b.d.all[b.refs["web-skylake-1"]].Container
+	moved.Job = "other"
+	b.put(moved)
+	for _, j := range b.d.Jobs() {
+		want := map[string]JobInfo{
+			"web":   {Job: "web", Platform: "skylake", Containers: 4, Tasks: 4, Source: FromHere},
+			"other": {Job: "other", Platform: "skylake", Containers: 1},
+		}[j.Job]
+		if j != want {
+			t.Errorf("job %+v, want %+v", j, want)
+		}
+	}
+}
+
+// A spec that was believed and that the node's own samples contradict is given up,
+// and those samples judge alone from then on.
+func TestForeignSpecsThatTurnOutWrong(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MinTaskSamples = 50 })
+	wrong := Spec{Job: "web", Platform: "skylake", Mean: 8, StdDev: 0.5, Samples: 1e6, Tasks: 1000}
+	if err := b.d.SetSpec(b.now, wrong, b.now.Add(100*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	teach(b, "web", "skylake", 4, 120, func(i, k int) reading { return reading{1, 1 + float64(k%10)/100} })
+	if spec, ok := b.d.SpecOf("web", "skylake"); ok {
+		t.Errorf("four tasks are too few, yet the spec is %+v", spec)
+	}
+	if err := b.d.SetSpec(b.now, wrong, b.now.Add(100*time.Hour)); err == nil {
+		t.Error("it is believed again")
+	}
+	teach(b, "web", "skylake", 5, 60, func(i, k int) reading { return reading{1, 1 + float64(k%10)/100} })
+	if spec, ok := b.d.SpecOf("web", "skylake"); !ok || spec.Mean > 1.1 || b.d.Jobs()[0].Source != FromHere {
+		t.Errorf("the spec is %+v, %v", spec, ok)
+	}
+}
