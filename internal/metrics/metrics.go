@@ -39,9 +39,26 @@ func driftSources() []string {
 func quotaSources() []string { return []string{"kubelet", "runtime", other} }
 func callResults() []string  { return []string{"ok", "error", "timeout"} }
 func saveResults() []string  { return []string{"ok", "error"} }
-func apiParts() []string     { return []string{"pods", "node", "events", "topology"} }
-func apiResults() []string {
-	return []string{"ok", "error", "forbidden", "notfound", "timeout", "dropped"}
+func apiParts() []string {
+	return []string{"pods", "node", "events", "topology", lendingPart, evictionPart}
+}
+
+const (
+	lendingPart  = "lending"
+	evictionPart = "eviction"
+)
+
+// apiResults are those that a request can have: only Events are dropped, and only
+// what the present state of an object forbids is a conflict.
+func apiResults(what string) []string {
+	results := []string{"ok", "error", "forbidden", "notfound", "timeout"}
+	switch what {
+	case "events":
+		return append(results, "dropped")
+	case lendingPart, evictionPart:
+		return append(results, "conflict")
+	}
+	return results
 }
 func reasons() []string {
 	codes := []policy.Code{
@@ -73,6 +90,8 @@ type Metrics struct {
 	systemd       *prometheus.CounterVec
 	saves         *prometheus.CounterVec
 	api           *prometheus.CounterVec
+	evictions     *prometheus.CounterVec
+	repairs       *prometheus.CounterVec
 	topology      prometheus.Gauge
 	reloadOK      prometheus.Gauge
 	reloadTime    prometheus.Gauge
@@ -86,6 +105,7 @@ func New(version string, source Source) *Metrics {
 	m.nri()
 	m.enforcement()
 	m.kubernetes()
+	m.lending()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: prefix, Name: "build_info", Help: "Version of the daemon, always 1.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
@@ -101,7 +121,7 @@ func (m *Metrics) nri() {
 	m.connections = m.counter("nri_connections_total", "Attempts to connect to the runtime, and connections lost.", "result", connectionResults())
 	m.requestTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: prefix, Name: "nri_request_duration_seconds", Help: "Time to answer the runtime, by event.",
-		Buckets:                     []float64{.0002, .001, .005, .025, .1, .5, 1, 2},
+		Buckets:                     []float64{.0002, .001, .005, .05, .5, 2},
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"event"})
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -135,11 +155,11 @@ func (m *Metrics) enforcement() {
 
 func (m *Metrics) kubernetes() {
 	m.api = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: prefix, Name: "api_requests_total", Help: "Requests to the API server, by what they were about and result; dropped: never sent, since too many waited.",
+		Namespace: prefix, Name: "api_requests_total", Help: "Requests to the API server, by what they were about and result; dropped: never sent, since too many waited; conflict: the present state forbids it, such as a disruption budget.",
 	}, []string{"what", "result"})
 	m.registry.MustRegister(m.api)
 	for _, what := range apiParts() {
-		for _, result := range apiResults() {
+		for _, result := range apiResults(what) {
 			m.api.WithLabelValues(what, result)
 		}
 	}
@@ -212,11 +232,11 @@ func (m *Metrics) QuotaDrift(source string) { m.inc(m.quotaDrift, source) }
 // SystemdCall counts a conversation with systemd: "ok", "error" or "timeout".
 func (m *Metrics) SystemdCall(result string) { m.inc(m.systemd, result) }
 
-// APIRequest counts a request to the API server about "pods", "node", "events" or
-// "topology", with the result "ok", "error", "forbidden", "notfound", "timeout" or
-// "dropped".
+// APIRequest counts a request to the API server about "pods", "node", "events",
+// "topology", "lending" or "eviction", with the result "ok", "error", "forbidden",
+// "notfound", "timeout", "dropped" (of events) or "conflict" (of the last two).
 func (m *Metrics) APIRequest(what, result string) {
-	if !slices.Contains(apiResults(), result) {
+	if !slices.Contains(apiResults(what), result) {
 		result = "error"
 	}
 	if slices.Contains(apiParts(), what) {

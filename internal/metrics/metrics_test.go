@@ -94,14 +94,31 @@ func everything(m *Metrics) {
 			m.Rejected(policy.Code(s))
 		}
 	}
+	for _, what := range append(apiParts(), hostile) {
+		for _, result := range []string{"ok", "dropped", "conflict", hostile} {
+			m.APIRequest(what, result)
+		}
+	}
+	for _, s := range slices.Concat(evictionResults(), repairCauses(), []string{"gone", "absent", hostile}) {
+		m.Eviction(s)
+		m.LendingRepaired(s)
+	}
 	for _, r := range append(sample.Reasons(), sample.None) {
 		m.CPIWindow(&CPIWindow{Containers: []CPIContainer{dropped(hostile, r), without(counted(hostile), r), counted(hostile)}})
 	}
 }
 
+// whole is a source of everything there is.
+func whole(p *policy.Machine) Source {
+	return func() (Stats, bool) {
+		s := FromSnapshot(p.Snapshot())
+		s.Lending = &Lending{Supply: 6.5, Withheld: 4}
+		return s, true
+	}
+}
+
 func TestSeriesBudget(t *testing.T) {
-	p := machine(t)
-	m := New("v1", func() (Stats, bool) { return FromSnapshot(p.Snapshot()), true })
+	m := New("v1", whole(machine(t)))
 	everything(m)
 	everything(m)
 	server := httptest.NewServer(Handler(m, NewHealth(time.Now, time.Now)))
@@ -124,6 +141,9 @@ func TestSeriesBudget(t *testing.T) {
 		`quietcore_admission_rejections_total{reason="InsufficientCPUs"} 2`,
 		`quietcore_cpuset_drift_total{source="kernel"} 2`,
 		`quietcore_state_save_total{result="error"} 2`,
+		`quietcore_lending_cpus{what="supply"} 6.5`,
+		`quietcore_lending_evictions_total{result="ended"} 2`,
+		`quietcore_api_requests_total{result="conflict",what="lending"} 2`,
 		`quietcore_config_last_reload_success_timestamp_seconds 1.7000000005e+09`,
 		`quietcore_nri_request_duration_seconds_bucket{event="CreateContainer",le="0.001"}`,
 	} {
@@ -142,8 +162,7 @@ func TestCatalogue(t *testing.T) {
 	for _, m := range regexp.MustCompile("(?m)^\\| `(quietcore_[a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
 		documented = append(documented, m[1])
 	}
-	p := machine(t)
-	all := New("v1", func() (Stats, bool) { return FromSnapshot(p.Snapshot()), true })
+	all := New("v1", whole(machine(t)))
 	all.CPICounting(true, perContainer)
 	all.CPIWindow(&CPIWindow{Containers: []CPIContainer{counted("web")}})
 	names, err := all.Names()

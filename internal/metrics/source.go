@@ -14,6 +14,7 @@ type Stats struct {
 	// Unpinned containers ought to run elsewhere than the kernel has them.
 	Unpinned int
 	Capped   int
+	Lending  *Lending // nil: idle CPUs are neither lent nor taken back
 }
 
 // Pool in numbers.
@@ -60,7 +61,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 type stateDescs struct {
-	poolCPUs, poolContainers, cpus, unpinned, capped *prometheus.Desc
+	poolCPUs, poolContainers, cpus, unpinned, capped, lending *prometheus.Desc
 }
 
 func descs() stateDescs {
@@ -70,12 +71,13 @@ func descs() stateDescs {
 		cpus:           desc("cpus", "CPUs by state; a CPU can be in several.", "state"),
 		unpinned:       desc("unpinned_containers", "Containers that run on other CPUs than decided."),
 		capped:         desc("capped_containers", "Containers under a hard cap."),
+		lending:        lendingDesc(),
 	}
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
-	for _, one := range []*prometheus.Desc{d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped} {
+	for _, one := range []*prometheus.Desc{d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped, d.lending} {
 		ch <- one
 	}
 }
@@ -100,4 +102,9 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.cpus, s.Withheld, "withheld")
 	send(d.unpinned, s.Unpinned)
 	send(d.capped, s.Capped)
+	if s.Lending != nil {
+		s.Lending.each(func(what string, cpus float64) {
+			ch <- prometheus.MustNewConstMetric(d.lending, prometheus.GaugeValue, cpus, what)
+		})
+	}
 }

@@ -1,0 +1,61 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Lending is what lending idle CPUs led to, in CPUs.
+type Lending struct {
+	Supply    float64 // what production leaves
+	Offered   float64 // what may be promised
+	Published float64 // what the Node says
+	Promised  float64 // what the batch pods that run request
+	Demand    float64 // the same, idle ones by their use
+	Budget    float64 // what batch pods may use together now
+	Withheld  float64 // CPUs of the best-effort pool that suppression took
+}
+
+func (l *Lending) each(do func(what string, cpus float64)) {
+	do("supply", l.Supply)
+	do("offered", l.Offered)
+	do("published", l.Published)
+	do("promised", l.Promised)
+	do("demand", l.Demand)
+	do("budget", l.Budget)
+	do("withheld", l.Withheld)
+}
+
+// evictionResults condense what internal/lend tells: failed is forbidden, absent,
+// timeout and error.
+func evictionResults() []string {
+	return []string{"evicted", "observed", "blocked", "limited", "ended", "failed"}
+}
+
+func repairCauses() []string { return []string{"zeroed", "removed", "recreated", "changed"} }
+
+func (m *Metrics) lending() {
+	m.evictions = m.counter("lending_evictions_total", "Evictions that were wanted to give lent CPUs back, by result.", "result", evictionResults())
+	m.repairs = m.counter("lending_repairs_total", "Times that somebody else had changed what the Node says of lent CPUs, by cause.", "cause", repairCauses())
+}
+
+// Eviction counts one, by its result in the words of internal/lend.
+func (m *Metrics) Eviction(result string) {
+	switch result {
+	case "gone", "repeated":
+		result = "ended"
+	case "evicted", "observed", "blocked", "limited":
+	default:
+		result = "failed"
+	}
+	m.evictions.WithLabelValues(result).Inc()
+}
+
+// LendingRepaired counts a repair of the Node's status.
+func (m *Metrics) LendingRepaired(cause string) {
+	if among(cause, repairCauses()) == other {
+		cause = "changed"
+	}
+	m.repairs.WithLabelValues(cause).Inc()
+}
+
+func lendingDesc() *prometheus.Desc {
+	return desc("lending_cpus", "CPUs that are lent to best effort or taken back from it.", "what")
+}
