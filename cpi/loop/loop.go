@@ -27,6 +27,11 @@ type Options struct {
 	// Notify tells people about a pod; Told has every finding. Neither may wait.
 	Notify func(policy.Notice)
 	Told   func(*Finding)
+	// Learned has the samples that show what is normal for their jobs. It must not
+	// wait, and must not keep them.
+	Learned func([]detect.Learned)
+	// Beside runs as long as Run does; nil: nothing does.
+	Beside func(context.Context)
 	// Keep saves what was learned, every KeepEvery and at the end; nil: nobody does.
 	Keep  func(detect.State) error
 	Clock Clock
@@ -60,6 +65,9 @@ func (o *Options) fill() {
 	}
 	if o.Told == nil {
 		o.Told = func(*Finding) {}
+	}
+	if o.Learned == nil {
+		o.Learned = func([]detect.Learned) {}
 	}
 	if o.BEFloor == nil {
 		o.BEFloor = func(s *policy.Snapshot) int { return s.Topology.ThreadsPerCore() }
@@ -127,6 +135,28 @@ func (l *Loop) Counters() detect.Counters {
 	return l.detector.Counters()
 }
 
+// Jobs are those that are known here.
+func (l *Loop) Jobs() []detect.JobInfo {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.detector.Jobs()
+}
+
+// SetSpecs takes what the cluster knows of jobs, good for a time. What cannot be
+// believed is left out and told.
+func (l *Loop) SetSpecs(specs []detect.Spec, good time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	var errs []error
+	for i := range specs {
+		if err := l.detector.SetSpec(now, specs[i], now.Add(good)); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // With lets somebody look at the detector, which he must not keep.
 func (l *Loop) With(look func(*detect.Detector)) {
 	l.mu.Lock()
@@ -138,6 +168,11 @@ func (l *Loop) With(look func(*detect.Detector)) {
 func (l *Loop) Run(ctx context.Context) {
 	l.kept = l.now()
 	defer func() { l.keep(l.kept.Add(KeepEvery)) }()
+	if l.o.Beside != nil {
+		var beside sync.WaitGroup
+		defer beside.Wait()
+		beside.Go(func() { l.o.Beside(ctx) })
+	}
 	for {
 		l.keep(l.now())
 		var due <-chan time.Time
@@ -221,6 +256,7 @@ func (l *Loop) judge(ctx context.Context, w *sampler.Window) {
 		}
 	}
 	orders = append(orders, l.handle(l.detector.Observe(now, l.samples), now)...)
+	l.o.Learned(l.detector.Learned())
 	l.mu.Unlock()
 	l.carryOut(ctx, orders)
 }
@@ -255,27 +291,39 @@ func (l *Loop) follow(s *policy.Snapshot, w *sampler.Window, now time.Time) []or
 	return orders
 }
 
-// order is something for the policy to do.
+// order is something for the policy to do, and what is told once it is done.
 type order struct {
-	event policy.Event
-	what  string
-	who   Subject
+	event   policy.Event
+	command detect.Command
+	who     Subject
+	told    *Finding
 }
 
 // carryOut has the policy do what was ordered. What it refuses it refuses for a
-// reason, which is logged; the detector sees by the victim that nothing came of it.
+// reason: the detector hears it and goes on to the next suspect.
 func (l *Loop) carryOut(ctx context.Context, orders []order) {
-	for _, o := range orders {
-		if err := l.o.Submit(ctx, o.event); err != nil {
-			l.o.Log.Warn("not carried out", "what", o.what, "pod", o.who.Namespace+"/"+o.who.Pod, "container", o.who.Container, "err", err)
+	for i := range orders {
+		o := &orders[i]
+		err := l.o.Submit(ctx, o.event)
+		if err == nil {
+			l.tell(o.told)
+			continue
 		}
+		if ctx.Err() != nil {
+			return // the policy keeps the deadlines of what it was told
+		}
+		l.o.Log.Warn("not carried out", "what", o.command.Kind, "pod", o.who.Namespace+"/"+o.who.Pod, "container", o.who.Container, "err", err)
+		l.mu.Lock()
+		now := l.now()
+		l.handle(l.detector.Refuse(now, o.command, err.Error()), now) // a refusal orders nothing
+		l.mu.Unlock()
 	}
 }
 
 // orderOf turns a command into an event for the policy; nil where there is none.
 func (l *Loop) orderOf(c *detect.Command, now time.Time) *order {
 	who := l.subjects[c.Container]
-	o := &order{what: string(c.Kind), who: who}
+	o := &order{command: *c, who: who}
 	left := c.Until.Sub(now)
 	switch c.Kind {
 	case detect.DoCap:

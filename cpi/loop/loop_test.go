@@ -283,3 +283,89 @@ func TestWhatWasLearnedOutlivesTheDaemon(t *testing.T) {
 		}
 	})
 }
+
+// What the policy refuses is told as refused, never as done, and the next analysis
+// says why nothing came of it.
+func TestRefusalsReachTheDetector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+		n.noisy = bursts
+		learned := 0
+		l, err := New(Options{
+			Detector: config(), Model: "test", Snapshot: n.snapshot, Clock: Clock{Boot: n.boot},
+			Submit: func(ctx context.Context, e policy.Event) error {
+				if _, ok := e.(policy.CapVerdict); ok {
+					return fmt.Errorf("pod default/batch is exempt")
+				}
+				return n.submit(ctx, e)
+			},
+			Notify:  func(x policy.Notice) { n.notices = append(n.notices, x.Pod.Name+" "+x.Reason) },
+			Told:    func(f *Finding) { n.found = append(n.found, *f) },
+			Learned: func(list []detect.Learned) { learned += len(list) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.drive(l, 90)
+		if slices.Contains(n.notices, "batch CPUCapped") {
+			t.Error("a cap was told of that was refused")
+		}
+		refused := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.OutcomeEvent })
+		if refused < 0 || n.found[refused].Outcome.Result != detect.Refused || n.found[refused].Why != "pod default/batch is exempt" {
+			t.Fatalf("the refusal was not told: %d", refused)
+		}
+		after := n.found[refused+1:]
+		if i := slices.IndexFunc(after, func(f Finding) bool { return f.Kind == detect.AnalysisEvent }); i < 0 || !strings.Contains(after[i].Why, "is not capped: pod default/batch is exempt") {
+			t.Errorf("the next analysis does not say why: %+v", after)
+		}
+		for _, f := range n.found {
+			if f.Kind == detect.CommandEvent {
+				t.Errorf("told of %s", f.Command)
+			}
+		}
+		if want := int(l.Counters().Samples); learned == 0 || learned >= want {
+			t.Errorf("%d samples were learned of, of %d", learned, want)
+		}
+	})
+}
+
+// The cluster's word is enough for a job of which this node has seen nothing.
+func TestTheClustersSpecs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+		n.noisy = func(w int) bool { return w%10 >= 4 }
+		cfg := config()
+		cfg.MinTaskSamples = 10000 // never learned here
+		beside := make(chan struct{})
+		var l *Loop
+		l, err := New(Options{
+			Detector: cfg, Model: "test", Snapshot: n.snapshot, Submit: n.submit, Clock: Clock{Boot: n.boot},
+			Beside: func(ctx context.Context) {
+				defer close(beside)
+				for len(l.Jobs()) == 0 {
+					select {
+					case <-ctx.Done():
+						return
+					case <-time.After(time.Second):
+					}
+				}
+				spec := detect.Spec{Job: "default/Deployment/web/main", Platform: "test", Mean: 1.05, StdDev: 0.05, Samples: 1e6, Tasks: 100}
+				if err := l.SetSpecs([]detect.Spec{spec}, 24*time.Hour); err != nil {
+					t.Error(err)
+				}
+				spec.Mean = -1
+				if err := l.SetSpecs([]detect.Spec{spec}, 24*time.Hour); err == nil {
+					t.Error("a mean below 0 is believed")
+				}
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.drive(l, 40)
+		<-beside
+		if got := n.commands(); !strings.HasPrefix(got, "cap batch-main 10m") {
+			t.Errorf("commands: %s", got)
+		}
+	})
+}

@@ -117,6 +117,7 @@ func (l *Loop) view(s *policy.Snapshot, c *policy.ContainerView, platform string
 	d := detect.Container{
 		ID: c.ID, Job: JobOf(c), Platform: platform, Class: class, Place: at.Place,
 		Exempt: !c.MayCap && c.Class == policy.BE, OptIn: c.MayCap && c.Class != policy.BE,
+		Capped: c.CapMilli > 0,
 	}
 	if c.QuotaMilli > 0 && c.CapMilli == 0 {
 		d.LimitMilli = c.QuotaMilli

@@ -52,7 +52,8 @@ const (
 // maxSuspects bounds what is told of an analysis.
 const maxSuspects = 20
 
-// handle tells of events and returns what they order.
+// handle tells of events and returns what they order; an order is told of when it
+// is carried out.
 func (l *Loop) handle(events []detect.Event, now time.Time) []order {
 	var orders []order
 	wall := l.o.Clock.Wall().Add(-max(l.now().Sub(now), 0))
@@ -62,13 +63,19 @@ func (l *Loop) handle(events []detect.Event, now time.Time) []order {
 		f := l.finding(e, at)
 		if e.Command != nil {
 			if o := l.orderOf(e.Command, now); o != nil {
+				o.told = f
 				orders = append(orders, *o)
+				continue
 			}
 		}
-		l.notify(f)
-		l.o.Told(f)
+		l.tell(f)
 	}
 	return orders
+}
+
+func (l *Loop) tell(f *Finding) {
+	l.notify(f)
+	l.o.Told(f)
 }
 
 func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
@@ -100,6 +107,7 @@ func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
 	if o := e.Outcome; o != nil {
 		outcome := *o
 		f.Outcome, f.Target, f.Victim = &outcome, l.subjects[o.Antagonist], l.subjects[o.Victim]
+		f.Why = o.Why
 	}
 	return f
 }

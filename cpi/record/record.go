@@ -4,6 +4,7 @@
 package record
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -169,6 +170,15 @@ func (r *Recorder) concluded(f *loop.Finding) {
 	}
 	e.last = f.At
 	o := f.Outcome
+	if o.Result == detect.Refused {
+		// Nothing was done, so there is no action of it and nothing to measure.
+		if e.Outcome.Result == "" {
+			e.Outcome.Result = string(o.Result)
+		}
+		e.Why += fmt.Sprintf("; %s of %s was not carried out: %s", o.Kind, &f.Target, o.Why)
+		r.tell(e)
+		return
+	}
 	e.Outcome = incidents.Outcome{Result: string(o.Result), Before: o.Before * e.Threshold, After: o.After * e.Threshold, Samples: o.Samples}
 	r.tell(e)
 }

@@ -81,3 +81,16 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 		t.Error("the second episode has the first one's name")
 	}
 }
+
+// A cap that was refused is no action, and the incident says why there is none.
+func TestRefusalsAreRecorded(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	var last incidents.Incident
+	r := New(Options{Node: "n", Put: func(i incidents.Incident) string { last = i; return i.ID }, History: func(string) []sample.Sample { return nil }})
+	web, batch := who("web", "Deployment/web"), who("batch", "Job/batch")
+	r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: start, Victim: web, Verdict: detect.Cap, Why: "batch scores 0.9", Antagonists: []loop.Subject{batch}})
+	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: start, Victim: web, Target: batch, Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Refused, Why: "exempt"}})
+	if last.Outcome.Result != "refused" || len(last.Actions) != 0 || last.Why != "batch scores 0.9; cap of default/batch/main was not carried out: exempt" {
+		t.Errorf("incident %+v", last)
+	}
+}
