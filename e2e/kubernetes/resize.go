@@ -96,8 +96,14 @@ func (b *bench) refusedResize(ctx context.Context, p *cluster.Pod, before size) 
 	if err != nil {
 		return line, err
 	}
-	if err := b.resizeDone(ctx, p); err == nil || !strings.Contains(err.Error(), "PodResizeInProgress: Error") || !strings.Contains(err.Error(), "InsufficientCPUs") {
-		return line, fmt.Errorf("the pod's condition does not say why the resize is refused: %v", err)
+	err = cluster.Until(ctx, resizeLimit, func(ctx context.Context) error { // kubelet writes the Event first
+		if err := b.resizeDone(ctx, p); err == nil || !strings.Contains(err.Error(), "PodResizeInProgress: Error") || !strings.Contains(err.Error(), "InsufficientCPUs") {
+			return fmt.Errorf("the pod's condition does not say why the resize is refused: %v", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return line, err
 	}
 	_, _, err = b.resizeTo(ctx, p, cpuOf("2", "2"), func(s size) error {
 		if s.cpus != before.cpus || s.podMax != unlimited || s.max != unlimited {
