@@ -256,7 +256,10 @@ type world struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{truth: map[string]truth{}, length: time.Duration(rapid.Int64Range(int64(time.Second), int64(25*time.Second)).Draw(t, "length"))}
+	w := &world{truth: map[string]truth{}, length: time.Duration(rapid.Int64Range(int64(6*time.Second), int64(15*time.Second)).Draw(t, "length"))}
+	if rapid.IntRange(0, 9).Draw(t, "odd") == 9 { // small numbers are drawn more often than others
+		w.length = time.Duration(rapid.Int64Range(int64(time.Second), int64(25*time.Second)).Draw(t, "odd length"))
+	}
 	start := time.Duration(rapid.Int64Range(1, int64(1000*time.Hour)).Draw(t, "start"))
 	cpus := rapid.IntRange(1, 64).Draw(t, "cpus")
 	w.from = &Edge{Monotonic: start, Boot: start + time.Hour, CPUs: cpus, Waits: true, Present: [NumEvents]bool{true, true, true, true}, Missed: 3}
@@ -420,7 +423,7 @@ func TestNeverAWrongNumber(t *testing.T) {
 			}
 		}
 	})
-	if kept == 0 || dropped == 0 {
+	if kept < 30 || dropped < 30 {
 		t.Errorf("%d kept, %d dropped: the test tells nothing", kept, dropped)
 	}
 }
@@ -455,6 +458,9 @@ func (w *world) check(t *rapid.T, r Result, m truth) {
 		near("CPI", r.CPI, m.cpi)
 	}
 	if r.HasMPKI {
+		if misses := float64(r.Delta.Events[LLCMisses]); misses > 0 { // half counts are not counted
+			tolerance += 1 / misses
+		}
 		near("MPKI", r.MPKI, m.mpki)
 	}
 }
