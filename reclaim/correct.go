@@ -92,8 +92,14 @@ func (e *Estimator) why(s *podState, o *Estimate, demand, exists float64) string
 // the API server did not answer: it counts as running again and is left alone for
 // a while.
 func (e *Estimator) Refused(now time.Time, id string) {
+	e.Postponed(now, id, time.Duration(e.cfg.Correct.Retry))
+}
+
+// Postponed says that a pod was not asked for, or that nobody knows whether the
+// request arrived: it counts as running again and may be chosen again after a while.
+func (e *Estimator) Postponed(now time.Time, id string, after time.Duration) {
 	if s := e.pods[id]; s != nil && s.evicting {
 		s.evicting = false
-		s.spared = now.Add(time.Duration(e.cfg.Correct.Retry))
+		s.spared = now.Add(after)
 	}
 }

@@ -61,6 +61,7 @@ type Load struct {
 type Budget struct {
 	CPUs   float64
 	Target float64 // what the load alone would allow
+	Floor  float64 // what batch pods keep
 	// Blind says that nothing could be measured for so long that the budget is the
 	// floor.
 	Blind bool
@@ -94,7 +95,7 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 		}
 		s.supply.rising = false
 		s.supply.published = min(s.supply.published, l.Pool)
-		return Budget{CPUs: max(floor, s.supply.published), Target: s.supply.published, Blind: s.blind > maxBlind}
+		return Budget{CPUs: max(floor, s.supply.published), Target: s.supply.published, Floor: floor, Blind: s.blind > maxBlind}
 	}
 	s.blind = 0
 	target := l.Capacity*c.Threshold/100 - l.Production - max(l.Outside, l.Reserve)
@@ -105,7 +106,7 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 		step = 0 // but the last CPUs may be less than a core
 	}
 	cpus := s.supply.step(allowed, max(l.Span, 0), rise{step: step, most: max(core, l.Capacity*c.Grow/100), hold: time.Duration(c.Hold)})
-	return Budget{CPUs: cpus, Target: target}
+	return Budget{CPUs: cpus, Target: target, Floor: floor}
 }
 
 // leastQuota is the smallest quota that the kernel takes, in thousandths of a CPU:

@@ -48,6 +48,9 @@ func explainPod(w io.Writer, s *control.Status, want []string) bool {
 			found = true
 		}
 	}
+	if found {
+		explainLent(w, s.Lending, want)
+	}
 	for _, o := range s.Owners {
 		if !found && o.Namespace == want[0] && o.Pod == want[1] {
 			fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n", safe(strings.Join(want, "/")), o.CPUs)

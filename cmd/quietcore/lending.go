@@ -11,8 +11,10 @@ import (
 	"github.com/google/renameio/v2"
 
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/kube"
 	"github.com/quietcore/quietcore/internal/lend"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	cgroupusage "github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
@@ -29,6 +31,7 @@ type lending struct {
 	publisher *lend.Publisher // nil: nothing is published
 	evictor   *lend.Evictor   // nil: nobody is asked back
 	loop      *loop.Loop      // nil: off, or it does not work
+	broken    string          // why it does not
 }
 
 // featureLending is its name in health reports.
@@ -66,7 +69,8 @@ func (l *lending) open(client *kube.Client) {
 		return
 	}
 	if err := l.build(); err != nil {
-		l.d.health.Degraded(featureLending, err.Error())
+		l.broken = err.Error()
+		l.d.health.Degraded(featureLending, l.broken)
 		l.d.log.Warn("idle CPUs are neither lent nor taken back; everything else works", "why", err)
 	}
 }
@@ -75,11 +79,9 @@ func (l *lending) open(client *kube.Client) {
 // earlier daemon published is withdrawn.
 func (l *lending) reach(client *kube.Client) {
 	server := lend.NewServer(client.REST)
-	report := func(what string) func(string) {
-		return func(result string) { l.d.metrics.APIRequest(what, result) }
-	}
 	l.publisher = lend.New(lend.Options{
-		API: server, Node: l.cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: l.cfg.Reclaim.Koordinator, Log: l.d.log, Report: report("node"),
+		API: server, Node: l.cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: l.cfg.Reclaim.Koordinator, Log: l.d.log,
+		Report: func(result string) { l.d.metrics.APIRequest("lending", result) }, Repaired: l.d.metrics.LendingRepaired,
 	})
 	enforced := l.cfg.Reclaim.Mode == config.SwitchEnforce
 	if !enforced {
@@ -88,7 +90,7 @@ func (l *lending) reach(client *kube.Client) {
 		l.d.health.Watch("lent CPUs in the Node's status", l.publisher.State)
 	}
 	if l.cfg.Reclaim.Evict {
-		l.evictor = lend.NewEvictor(lend.EvictorOptions{API: server, Observe: !enforced, Log: l.d.log, Report: report("eviction"), Notify: l.d.tell})
+		l.evictor = lend.NewEvictor(lend.EvictorOptions{API: server, Observe: !enforced, Log: l.d.log, Report: l.evicted, Notify: l.d.tell})
 	}
 }
 
@@ -98,7 +100,7 @@ func (l *lending) build() error {
 		return err
 	}
 	o := loop.Options{
-		Usage: reader, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log,
+		Usage: reader, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.d.tell,
 	}
 	observe := l.cfg.Mode == config.Observe
 	switch {
@@ -119,13 +121,124 @@ func (l *lending) build() error {
 			o.Offer = l.publisher.Offer
 		}
 		if l.evictor != nil {
-			o.Evict = func(ctx context.Context, p policy.PodView, why string) error {
-				return l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}, why)
+			o.Evict = func(ctx context.Context, p policy.PodView, why string) loop.Answer {
+				return answerOf(l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}, why))
 			}
 		}
 	}
 	l.loop, err = loop.New(o)
 	return err
+}
+
+// evicted counts the result of an eviction, and the request that there was.
+func (l *lending) evicted(result string) {
+	l.d.metrics.Eviction(result)
+	request := map[string]string{
+		lend.Evicted: "ok", lend.Blocked: "conflict", lend.Gone: "notfound", lend.Forbidden: "forbidden", lend.TimedOut: "timeout", lend.Failed: "error",
+	}[result]
+	if request != "" {
+		l.d.metrics.APIRequest("eviction", request)
+	}
+}
+
+// answerOf says what an eviction's end means for who may be next. A pod that our own
+// rate kept from being asked for stays the first: there is no other to ask for in its
+// place, for whom the rate is the same.
+func answerOf(err error) loop.Answer {
+	var e *lend.EvictError
+	switch {
+	case err == nil:
+		return loop.Answer{Outcome: loop.Going}
+	case !errors.As(err, &e):
+		return loop.Answer{Outcome: loop.Ended, Err: err}
+	}
+	switch e.Result {
+	case lend.Gone, lend.Repeated:
+		return loop.Answer{Outcome: loop.Going, Before: true}
+	case lend.Limited, lend.TimedOut:
+		return loop.Answer{Outcome: loop.Later, After: e.After, Err: err}
+	}
+	return loop.Answer{Outcome: loop.Stays, Err: err}
+}
+
+// stats are what lending led to, for metrics; nil: nothing is lent or taken back.
+func (l *lending) stats() *metrics.Lending {
+	if l == nil || l.loop == nil {
+		return nil
+	}
+	s := l.loop.Status()
+	m := &metrics.Lending{Supply: s.Supply, Offered: s.Offer, Promised: s.Promised, Demand: s.Demand, Budget: s.Budget.CPUs}
+	if !s.Suppressed.IsEmpty() {
+		m.Withheld = float64(s.Pool - s.Suppressed.Count())
+	}
+	if l.publisher != nil {
+		m.Published = float64(max(l.publisher.Published().Own, 0)) / 1000
+	}
+	return m
+}
+
+// report is what status and explain say; nil: lending is off.
+func (l *lending) report(ctx context.Context) *control.Lending {
+	if !l.on() {
+		return nil
+	}
+	out := &control.Lending{Mode: string(l.cfg.Reclaim.Mode), Suppression: string(l.cfg.Suppress.Mode)}
+	if l.cfg.Mode == config.Observe {
+		out.Mode, out.Suppression = observed(l.cfg.Reclaim.Mode), observed(l.cfg.Suppress.Mode)
+	}
+	if l.loop == nil {
+		out.Problem = l.broken
+		return out
+	}
+	s := l.loop.Status()
+	out.Capacity, out.Production, out.Batch, out.Outside, out.Known = s.Capacity, s.Production, s.Batch, s.Outside, s.Known
+	out.Budget, out.Pool, out.Suppressed, out.Blind = s.Budget.CPUs, s.Pool, s.Suppressed.String(), s.Budget.Blind
+	if s.Estimated {
+		out.Estimate = &control.Estimate{
+			Supply: s.Supply, Offer: s.Offer, Promised: s.Promised, Demand: s.Demand, Idle: s.Idle, Overcommitted: s.Overcommitted, Frozen: s.Frozen,
+		}
+	}
+	if l.publisher != nil {
+		if now := l.publisher.Published(); now.Own >= 0 {
+			published := float64(now.Own) / 1000
+			out.Published = &published
+		}
+		if l.cfg.Reclaim.Mode == config.SwitchEnforce {
+			out.Problem = l.publisher.State()
+		}
+	}
+	for _, t := range append([]loop.Taken{s.Narrowed, s.Lowered}, s.Evicted...) {
+		if t.What != "" {
+			out.Taken = append(out.Taken, control.Taken{At: t.At, Pod: t.Pod, What: t.What, Why: t.Why})
+		}
+	}
+	asking, cancel := context.WithTimeout(ctx, askLending)
+	defer cancel()
+	pods, err := l.loop.Pods(asking)
+	if err != nil {
+		return out // it is busy: the sums are there
+	}
+	for _, p := range pods {
+		if p.BatchMilli == 0 && !p.Known {
+			continue
+		}
+		one := control.BatchPod{Namespace: p.Namespace, Pod: p.Name, Requests: float64(p.BatchMilli) / 1000, Managed: p.Managed}
+		if p.Known {
+			one.Idle, one.Evicting, one.Counts, one.Why = p.View.Idle, p.View.Evicting, p.View.Use, p.View.Why()
+		}
+		out.Pods = append(out.Pods, one)
+	}
+	return out
+}
+
+// askLending bounds how long status waits for a look that is under way.
+const askLending = time.Second
+
+func observed(s config.Switch) string {
+	if s == config.SwitchOff {
+		return string(s)
+	}
+	return string(config.SwitchObserve)
 }
 
 // maxLending bounds what is read of a checkpoint; a thousand pods take 0.4 MiB.

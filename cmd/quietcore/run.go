@@ -256,7 +256,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 }
 
 func (d *daemon) listen(cfg *config.Config, serveOn func(net.Listener, http.Handler)) error {
-	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.cpi.report, Usage: d.cpi.used}
+	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.cpi.report, Usage: d.cpi.used, Lending: d.lending.report}
 	if d.incidents != nil {
 		server.Incidents = d.incidents
 	}
@@ -294,6 +294,7 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 	}
 	s := metrics.FromSnapshot(d.plugin.Snapshot())
 	s.Unpinned = d.plugin.Unpinned()
+	s.Lending = d.lending.stats()
 	return s, true
 }
 

@@ -78,7 +78,10 @@ func writeStatus(w io.Writer, s *control.Status) error {
 	for _, c := range s.Containers {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", safe(c.Namespace+"/"+c.Pod+"/"+c.Container), c.Class, c.Pool, c.CPUs, c.Mems, quotaText(c), safe(c.Why))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return writeLending(w, s.Lending)
 }
 
 func notes(s *control.Status) []string {

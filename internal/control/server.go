@@ -32,6 +32,8 @@ type Server struct {
 	Performance func() Performance
 	// Usage is what the containers of a snapshot have used, by id; nil: not known.
 	Usage func(*policy.Snapshot) map[string]Used
+	// Lending is what is lent of idle CPUs; nil, or nil from it: nothing.
+	Lending func(context.Context) *Lending
 	// Incidents is what interference did here; nil: nobody looks.
 	Incidents incidents.Source
 }
@@ -46,6 +48,7 @@ type Status struct {
 	Connected    bool            `json:"connected"`
 	Synchronised bool            `json:"synchronised"`
 	CPI          CPI             `json:"cpi"`
+	Lending      *Lending        `json:"lending,omitempty"`
 	Topology     json.RawMessage `json:"topology,omitempty"`
 }
 
@@ -75,7 +78,7 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	// Settled first: what is read after it is at least as new.
 	out := Status{
 		Settled:   (s.Fresh == nil || s.Fresh()) && s.Plugin.Settled(),
@@ -85,6 +88,9 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	out.Settled = out.Settled && current
 	out.Containers, out.Pools = script.StateOf(view)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
+	if s.Lending != nil {
+		out.Lending = s.Lending(r.Context())
+	}
 	doc, err := topodoc.JSON(view.Topology)
 	if err != nil {
 		fail(w, http.StatusInternalServerError, err)

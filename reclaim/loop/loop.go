@@ -30,9 +30,12 @@ type Options struct {
 
 	// Estimator says what may be promised; nil: nothing is lent.
 	Estimator *reclaim.Estimator
-	// Offer publishes thousandths of a CPU; Evict asks for a pod back.
+	// Offer publishes thousandths of a CPU; Evict asks for a pod back, on a goroutine
+	// of its own: an API server that is slow must not keep best effort from giving way.
 	Offer func(milli int64)
-	Evict func(ctx context.Context, pod policy.PodView, why string) error
+	Evict func(ctx context.Context, pod policy.PodView, why string) Answer
+	// Notify tells people; nil: nobody.
+	Notify func(policy.Notice)
 
 	// Suppression, where Suppress is not nil, narrows the best-effort pool.
 	Suppress    func(context.Context, policy.BESuppressed) error
@@ -68,32 +71,59 @@ func (o *Options) fill() {
 	if o.Offer == nil {
 		o.Offer = func(int64) {}
 	}
+	if o.Notify == nil {
+		o.Notify = func(policy.Notice) {}
+	}
 }
 
 // Status is what the last look led to, in CPUs.
 type Status struct {
+	At         time.Time // zero: nobody has looked yet
 	Capacity   float64
 	Production float64 // use of the pods of LSE, LSR and LS
 	Batch      float64 // use of the pods of BE
 	Outside    float64 // use of what is no pod
 	Known      bool    // the above were measured
 	Budget     reclaim.Budget
+	Pool       int        // CPUs of the whole best-effort pool
 	Suppressed cpuset.Set // all that best effort is left with; empty: its whole pool
-	// Of the last estimate:
-	Estimated                            bool
-	Supply, Reclaimable, Offer, Promised float64
-	Idle                                 int
-	Overcommitted, Frozen                bool
-	Evictions, Refusals                  uint64 // so far
+	Estimate
+	Evictions, Refusals uint64 // so far
+	// What was taken back last; zero: nothing was.
+	Narrowed Taken   // best effort's CPUs
+	Lowered  Taken   // the offer
+	Evicted  []Taken // the latest first; never written to
 }
+
+// Estimate is the last one.
+type Estimate struct {
+	Estimated                                    bool
+	Supply, Reclaimable, Offer, Promised, Demand float64
+	Idle                                         int
+	Overcommitted, Frozen                        bool
+}
+
+// Taken is something that was taken back.
+type Taken struct {
+	At   time.Time
+	Pod  string // whom it was taken from; empty: all of best effort
+	What string
+	Why  string
+}
+
+// maxEvicted is how many evictions a Status remembers.
+const maxEvicted = 16
 
 // Loop runs on one goroutine; Status may be called from any.
 type Loop struct {
 	o          Options
 	suppressor reclaim.Suppressor
 
-	mu     sync.Mutex // guards status
-	status Status
+	mu      sync.Mutex // guards status and answers
+	status  Status
+	answers []answered
+	asking  sync.WaitGroup // evictions under way
+	asks    chan func()    // for Run's goroutine
 
 	// The rest belongs to Run.
 	meters    map[string]*meter // by pod UID
@@ -106,6 +136,16 @@ type Loop struct {
 	looked    time.Time
 	since     since
 	said      string // the last complaint
+	pods      []policy.PodView
+	promises  map[string]promise // of the last estimate, by pod UID
+	told      map[string]time.Time
+	squeezed  time.Time // since when best effort is at its floor; zero: it is not
+}
+
+// promise is what makes a pod count; another one is news for the estimator.
+type promise struct {
+	class   policy.Class
+	request float64
 }
 
 // meter is one pod between two looks, and since the last estimate.
@@ -134,7 +174,7 @@ func New(o Options) (*Loop, error) {
 	if err := o.Suppression.Validate(); o.Suppress != nil && err != nil {
 		return nil, err
 	}
-	return &Loop{o: o, meters: map[string]*meter{}}, nil
+	return &Loop{o: o, meters: map[string]*meter{}, asks: make(chan func()), promises: map[string]promise{}, told: map[string]time.Time{}}, nil
 }
 
 // Status is what the last look led to.
@@ -159,10 +199,13 @@ func (l *Loop) Run(ctx context.Context) {
 	now := l.o.Clock.Now()
 	l.estimated, l.kept = now, now
 	defer l.keep(true)
+	defer l.asking.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case do := <-l.asks:
+			do()
 		case <-tick:
 			l.look(ctx)
 		}
@@ -179,10 +222,12 @@ func (l *Loop) look(ctx context.Context) {
 	if err != nil {
 		return // the daemon ends, or is busy: the next look is soon
 	}
+	l.pods = pods
 	l.follow(pods)
 	node := l.o.Node()
 	s := l.measure(pods)
-	s.Capacity = float64(node.Topology.Online().Count())
+	s.At, s.Capacity, s.Pool = now, float64(node.Topology.Online().Count()), node.BEWhole.Count()
+	l.settle(now, &s)
 	span := now.Sub(l.looked)
 	if l.looked.IsZero() || span < 0 {
 		span = 0
@@ -228,11 +273,8 @@ func (l *Loop) measure(pods []policy.PodView) Status {
 	for i := range pods {
 		class[pods[i].UID] = pods[i].Class
 	}
-	last := l.Status()
-	s := Status{
-		Known: true, Estimated: last.Estimated, Supply: last.Supply, Reclaimable: last.Reclaimable, Offer: last.Offer, Promised: last.Promised,
-		Idle: last.Idle, Overcommitted: last.Overcommitted, Frozen: last.Frozen, Evictions: last.Evictions, Refusals: last.Refusals,
-	}
+	s := l.Status()
+	s.Production, s.Batch, s.Outside, s.Known = 0, 0, 0, true
 	l.readings = l.o.Usage.Read(l.readings[:0])
 	whole, rooted := 0.0, false
 	hidden := false
@@ -290,6 +332,7 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, s
 	if l.o.Suppress == nil {
 		return
 	}
+	was := s.Suppressed
 	s.Budget = l.suppressor.Step(l.o.Suppression, reclaim.Load{
 		Capacity: s.Capacity, Pool: float64(node.BEWhole.Count()), Core: float64(node.Topology.ThreadsPerCore()),
 		Production: s.Production, Outside: s.Outside, Known: s.Known, Span: span,
@@ -299,6 +342,7 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, s
 		chosen = cpuset.Set{}
 	}
 	s.Suppressed = chosen
+	l.noteNarrowed(s, was, node.BEWhole)
 	if l.sentOnce && chosen == l.sent {
 		return
 	}
@@ -309,57 +353,83 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, s
 	l.sent, l.sentOnce = chosen, true
 }
 
-// estimate has the estimator look at what was measured since the last time.
+// estimate has the estimator look at what was measured since the last time, and at
+// once where a pod came or went: production that starts lowers the offer before it
+// was measured.
 func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, now time.Time) {
 	e := l.o.Estimator
-	span := now.Sub(l.estimated)
-	if e == nil || span < EstimateEvery && span >= 0 {
+	if e == nil {
 		return
 	}
-	l.estimated = now
-	r := reclaim.Report{Capacity: s.Capacity, Span: max(span, 0), Room: s.Budget.CPUs, Throttled: l.since.hid > span/10}
-	views := make(map[string]policy.PodView, len(pods))
+	span := now.Sub(l.estimated)
+	due := span >= EstimateEvery || span < 0
+	if !due && !l.promised(pods) {
+		return
+	}
+	r := reclaim.Report{Capacity: s.Capacity, Room: s.Budget.CPUs}
+	if due {
+		r.Span, r.Throttled = max(span, 0), l.since.hid > span/10
+	}
+	clear(l.promises)
 	for i := range pods {
 		p := &pods[i]
-		views[p.UID] = *p
-		one := reclaim.Pod{ID: p.UID, Batch: p.Class == policy.BE, Request: float64(p.RequestMilli) / 1000, Created: p.CreatedAt}
-		if one.Batch {
-			one.Request = float64(max(p.BatchMilli, p.RequestMilli)) / 1000
-		}
-		if m := l.meters[p.UID]; m != nil {
+		one := reclaim.Pod{ID: p.UID, Batch: p.Class == policy.BE, Request: requestOf(p), Created: p.CreatedAt}
+		if m := l.meters[p.UID]; m != nil && due {
 			// A pod that was seen for a part of the time counts as not measured.
 			if m.covered > span*9/10 {
 				one.Use, one.Sampled, one.Throttled = m.used/m.covered.Seconds(), true, m.hid > m.covered/10
 			}
 			m.used, m.covered, m.hid = 0, 0, 0
 		}
+		l.promises[p.UID] = promise{p.Class, one.Request}
 		r.Pods = append(r.Pods, one)
 	}
-	l.since = since{}
+	if due {
+		l.estimated, l.since = now, since{}
+	}
 	o, err := e.Step(now, r)
 	if err != nil {
 		l.complain(err)
 		return
 	}
-	s.Estimated, s.Supply, s.Reclaimable, s.Offer, s.Promised = true, o.Supply, o.Reclaimable, o.Offer, o.Promised
-	s.Idle, s.Overcommitted, s.Frozen = len(o.Idle), o.Overcommitted, o.Frozen
+	was := s.Estimate
+	s.Estimate = Estimate{
+		Estimated: true, Supply: o.Supply, Reclaimable: o.Reclaimable, Offer: o.Offer, Promised: o.Promised, Demand: o.Demand,
+		Idle: len(o.Idle), Overcommitted: o.Overcommitted, Frozen: o.Frozen,
+	}
+	l.noteLowered(s, was, o)
 	l.o.Offer(int64(o.Offer * 1000))
 	for _, wish := range o.Evict {
-		l.evict(ctx, views[wish.Pod], wish.Why, s, now)
+		l.evict(ctx, wish)
 	}
 }
 
-func (l *Loop) evict(ctx context.Context, pod policy.PodView, why string, s *Status, now time.Time) {
-	if l.o.Evict == nil || pod.UID == "" {
-		return
+// requestOf is what a pod was promised, in CPUs. The estimator refuses a number that
+// no node can have; that of one pod must not stop it for the others.
+func requestOf(p *policy.PodView) float64 {
+	milli := p.RequestMilli
+	if p.Class == policy.BE {
+		milli = max(milli, p.BatchMilli)
 	}
-	if err := l.o.Evict(ctx, pod, why); err != nil {
-		s.Refusals++
-		l.o.Estimator.Refused(now, pod.UID)
-		l.complain(err)
-		return
+	return float64(min(max(milli, 0), maxRequestMilli)) / 1000
+}
+
+// maxRequestMilli is more than any machine has: a million CPUs.
+const maxRequestMilli = 1e9
+
+// promised says whether the pods or what they were promised are others than at the
+// last estimate.
+func (l *Loop) promised(pods []policy.PodView) bool {
+	if len(pods) != len(l.promises) {
+		return true
 	}
-	s.Evictions++
+	for i := range pods {
+		p := &pods[i]
+		if was, there := l.promises[p.UID]; !there || was != (promise{p.Class, requestOf(p)}) {
+			return true
+		}
+	}
+	return false
 }
 
 func (l *Loop) keep(now bool) {

@@ -29,7 +29,8 @@ type node struct {
 
 	offers     []int64
 	evicted    []string
-	refuse     error
+	answer     Answer
+	told       []string
 	suppressed int
 	saved      []reclaim.Checkpoint
 }
@@ -89,6 +90,7 @@ func (n *node) seconds(l *Loop, count int) {
 		}
 		n.used[rootID] += time.Duration(whole * float64(time.Second))
 		l.look(n.t.Context())
+		l.asking.Wait()
 	}
 }
 
@@ -102,13 +104,14 @@ func (n *node) options(estimator *reclaim.Estimator) Options {
 			return err
 		},
 		Offer: func(milli int64) { n.offers = append(n.offers, milli) },
-		Evict: func(_ context.Context, p policy.PodView, why string) error {
-			if n.refuse == nil {
+		Evict: func(_ context.Context, p policy.PodView, why string) Answer {
+			if n.answer.Outcome == Going {
 				n.evicted = append(n.evicted, p.Name+": "+why)
 			}
-			return n.refuse
+			return n.answer
 		},
-		Keep: func(c reclaim.Checkpoint) error { n.saved = append(n.saved, c); return nil },
+		Notify: func(m policy.Notice) { n.told = append(n.told, m.Reason) },
+		Keep:   func(c reclaim.Checkpoint) error { n.saved = append(n.saved, c); return nil },
 	}
 }
 
@@ -218,15 +221,19 @@ func TestOffersAndEvictions(t *testing.T) {
 	}
 	t.Log("production requests more: promises exceed what exists, and one pod has to go")
 	n.run("more", policy.LS, 6000, 0)
-	n.refuse = errors.New("a disruption budget allows none")
+	n.answer = Answer{Outcome: Stays, Err: errors.New("a disruption budget allows none")}
 	n.seconds(l, 60)
 	if len(n.evicted) > 0 || l.Status().Refusals == 0 {
 		t.Errorf("evicted %v, refused %d", n.evicted, l.Status().Refusals)
 	}
-	n.refuse = nil
+	n.answer = Answer{}
 	n.seconds(l, 400)
-	if s := l.Status(); len(n.evicted) == 0 || s.Evictions != uint64(len(n.evicted)) || !s.Overcommitted {
+	if s := l.Status(); len(n.evicted) == 0 || s.Evictions != uint64(len(n.evicted)) || !s.Overcommitted || len(s.Evicted) != len(n.evicted) || s.Lowered.What == "" {
 		t.Errorf("evicted %v, status %+v", n.evicted, s)
+	}
+	// What runs outside of pods until they are there squeezes best effort as well.
+	if !slices.Equal(n.told, []string{"BestEffortSqueezed", "BatchOvercommitted"}) {
+		t.Errorf("people were told %v, want each once in ten minutes", n.told)
 	}
 	if len(n.saved) == 0 {
 		t.Error("nothing was saved in 13 minutes")
@@ -252,5 +259,121 @@ func TestOnlyPodsThatRunAreRead(t *testing.T) {
 	n.seconds(l, 1)
 	if len(n.follows) != 1 || len(l.meters) != 0 || !slices.Equal(n.machine.Pods(), []policy.PodView{}) {
 		t.Errorf("followed: %v, meters %d", n.follows, len(l.meters))
+	}
+}
+
+// A pod of production lowers the offer at the next look, not at the next sample.
+func TestProductionThatStartsLowersTheOfferAtOnce(t *testing.T) {
+	n := newNode(t)
+	estimator, err := reclaim.New(reclaim.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := n.start(estimator)
+	n.seconds(l, 121)
+	before := n.offers[len(n.offers)-1]
+	n.run("web", policy.LS, 6000, 0)
+	n.seconds(l, 1)
+	if got := n.offers[len(n.offers)-1]; got != before-6000 {
+		t.Errorf("a second after production of 6 CPUs started %dm are offered, were %dm", got, before)
+	}
+}
+
+// overcommitted is a node on which a pod has to go: the younger of two that are busy.
+func overcommitted(t *testing.T) (*node, *Loop) {
+	cfg := reclaim.Default()
+	cfg.Correct.After = reclaim.Duration(20 * time.Second)
+	estimator, err := reclaim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.run("old", policy.BE, 0, 6000)
+	n.now = n.now.Add(time.Second)
+	n.run("new", policy.BE, 0, 5000)
+	n.load["old"], n.load["new"] = 3, 3
+	l := n.start(estimator)
+	n.seconds(l, 80)
+	n.run("web", policy.LS, 8000, 0)
+	return n, l
+}
+
+// An API server that does not answer keeps nobody from giving way.
+func TestEvictionThatHangsHoldsUpNothing(t *testing.T) {
+	n, l := overcommitted(t)
+	n.load["web"] = 1
+	asked, answer := make(chan struct{}), make(chan struct{})
+	l.o.Evict = func(context.Context, policy.PodView, string) Answer {
+		close(asked)
+		<-answer
+		return Answer{}
+	}
+	wide := 0
+	for range 60 {
+		n.now = n.now.Add(time.Second)
+		for uid, cpus := range n.load {
+			n.used[uid] += time.Duration(cpus * float64(time.Second))
+			n.used[rootID] += time.Duration(cpus * float64(time.Second))
+		}
+		l.look(t.Context())
+		wide = n.be()
+	}
+	<-asked
+	n.load["web"] = 9
+	for range 2 {
+		n.now = n.now.Add(time.Second)
+		for uid, cpus := range n.load {
+			n.used[uid] += time.Duration(cpus * float64(time.Second))
+			n.used[rootID] += time.Duration(cpus * float64(time.Second))
+		}
+		l.look(t.Context())
+	}
+	if got := n.be(); got >= wide {
+		t.Errorf("best effort has %d CPUs, had %d, while an eviction hangs", got, wide)
+	}
+	close(answer)
+	l.asking.Wait()
+	n.seconds(l, 1)
+	if s := l.Status(); s.Evictions != 1 || len(s.Evicted) != 1 || s.Evicted[0].Pod != "default/new" || s.Narrowed.What == "" {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// Who could not be asked for yet stays first in the order.
+func TestRateDoesNotChangeTheOrder(t *testing.T) {
+	n, l := overcommitted(t)
+	var asked []string
+	l.o.Evict = func(_ context.Context, p policy.PodView, _ string) Answer {
+		if asked = append(asked, p.Name); len(asked) < 3 {
+			return Answer{Outcome: Later, After: 10 * time.Second, Err: errors.New("one eviction in 10s")}
+		}
+		return Answer{Before: true}
+	}
+	n.seconds(l, 300)
+	if !slices.Equal(asked, []string{"new", "new", "new"}) {
+		t.Errorf("asked for %v, want the youngest until it goes, and nobody after it", asked)
+	}
+	if s := l.Status(); s.Evictions != 0 || s.Refusals != 0 {
+		t.Errorf("%d evictions and %d refusals are counted of a pod that went without us", s.Evictions, s.Refusals)
+	}
+}
+
+func TestPodsAreTold(t *testing.T) {
+	n, l := overcommitted(t)
+	tick := make(chan time.Time)
+	l.o.Clock.Tick = tick
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	n.now = n.now.Add(time.Second)
+	go func() { l.Run(ctx); close(ended) }()
+	tick <- n.now
+	pods, err := l.Pods(t.Context())
+	if err != nil || len(pods) != 2 || pods[0].Name != "old" || !pods[1].Known || pods[1].View.Request != 5 {
+		t.Errorf("pods %+v, %v", pods, err)
+	}
+	cancel()
+	<-ended
+	if _, err := l.Pods(ctx); err == nil {
+		t.Error("a loop that has ended still tells")
 	}
 }

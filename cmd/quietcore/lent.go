@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/control"
+)
+
+// writeLending says what is lent, to whom, and why it was taken back.
+func writeLending(w io.Writer, l *control.Lending) error {
+	if l == nil {
+		return nil
+	}
+	fmt.Fprintln(w)
+	for _, line := range lendingLines(l) {
+		fmt.Fprintln(w, line)
+	}
+	if len(l.Pods) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "BATCH POD\tREQUESTS\tCOUNTS\tWHY")
+	for _, p := range l.Pods {
+		counts := "-"
+		if p.Why != "" {
+			counts = fmt.Sprintf("%.2f", p.Counts)
+		}
+		fmt.Fprintf(table, "%s\t%.2f\t%s\t%s\n", safe(p.Namespace+"/"+p.Pod), p.Requests, counts, safe(p.Why))
+	}
+	return table.Flush()
+}
+
+func lendingLines(l *control.Lending) []string {
+	lines := []string{fmt.Sprintf("lending %s, suppression %s", l.Mode, l.Suppression)}
+	add := func(format string, args ...any) { lines = append(lines, "  "+fmt.Sprintf(format, args...)) }
+	if l.Problem != "" {
+		add("wrong: %s", safe(l.Problem))
+	}
+	if l.Known {
+		add("in use: production %.2f, batch %.2f, outside of pods %.2f of %.0f CPUs", l.Production, l.Batch, l.Outside, l.Capacity)
+	} else if l.Capacity > 0 {
+		add("in use: not known, so it counts as all")
+	}
+	if l.Suppression != "off" && l.Capacity > 0 {
+		left := fmt.Sprintf("all %d", l.Pool)
+		if l.Suppressed != "" {
+			left = fmt.Sprintf("%s of %d", l.Suppressed, l.Pool)
+		}
+		add("best effort%s: a budget of %.2f CPUs, on CPUs %s of its pool", would(l.Suppression), l.Budget, left)
+	}
+	if e := l.Estimate; e != nil {
+		add("lent%s: %.2f CPUs offered; %.2f promised, %.2f needed (%d idle pods); production leaves %.2f", would(l.Mode), e.Offer, e.Promised, e.Demand, e.Idle, e.Supply)
+		if e.Overcommitted {
+			add("overcommitted: batch pods need more than there is")
+		}
+		if e.Frozen {
+			add("frozen: batch pods are held back so far that nobody can be seen to be idle")
+		}
+	}
+	if l.Published != nil {
+		add("published: %.2f CPUs in the Node's status", *l.Published)
+	}
+	for _, t := range l.Taken {
+		add("taken back%s", safe(takenText(t)))
+	}
+	return lines
+}
+
+// would marks what is only observed.
+func would(mode string) string {
+	if mode == "observe" {
+		return " (would be)"
+	}
+	return ""
+}
+
+func takenText(t control.Taken) string {
+	who := ""
+	if t.Pod != "" {
+		who = " from " + t.Pod
+	}
+	return fmt.Sprintf("%s at %s: %s; %s", who, t.At.UTC().Format(time.RFC3339), t.What, t.Why)
+}
+
+// explainLent says of a pod of best effort what it was lent and what was taken back.
+func explainLent(w io.Writer, l *control.Lending, want []string) {
+	if l == nil {
+		return
+	}
+	for _, p := range l.Pods {
+		if p.Namespace != want[0] || p.Pod != want[1] {
+			continue
+		}
+		if p.Requests > 0 {
+			fmt.Fprintf(w, "  lent      %.2f CPUs, by its request\n", p.Requests)
+		}
+		if p.Why != "" {
+			fmt.Fprintf(w, "  lending   %s\n", safe(p.Why))
+		}
+		if l.Suppressed != "" {
+			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, on CPUs %s\n", would(l.Suppression), l.Budget, l.Suppressed)
+		}
+		for _, t := range l.Taken {
+			if t.Pod == "" || t.Pod == p.Namespace+"/"+p.Pod {
+				fmt.Fprintf(w, "  taken    %s\n", safe(takenText(t)))
+			}
+		}
+	}
+}

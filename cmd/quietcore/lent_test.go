@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/lend"
+	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/reclaim/loop"
+)
+
+func lent() *control.Lending {
+	published := 4.5
+	at := time.Unix(1e9, 0)
+	return &control.Lending{
+		Mode: "enforce", Suppression: "observe", Capacity: 16, Production: 7, Batch: 2, Outside: 0.25, Known: true, Budget: 3.15, Pool: 16, Suppressed: "0-3",
+		Estimate: &control.Estimate{Supply: 4, Offer: 4.5, Promised: 5, Demand: 4.75, Idle: 1, Overcommitted: true}, Published: &published,
+		Pods: []control.BatchPod{{Namespace: "jobs", Pod: "sort", Requests: 4, Counts: 4, Why: "not idle: 3 of 5 samples"}, {Namespace: "jobs", Pod: "grep\x1b[31m", Requests: 1}},
+		Taken: []control.Taken{
+			{At: at, What: "4 of 16 CPUs are left, were 8", Why: "production uses 7.00 of 16 CPUs"},
+			{At: at, Pod: "jobs/gone", What: "evicted", Why: "batch pods need 5.00 CPUs"},
+		},
+	}
+}
+
+func TestStatusSaysWhatIsLentAndWhyItWasTakenBack(t *testing.T) {
+	var b strings.Builder
+	if err := writeLending(&b, lent()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"lending enforce, suppression observe", "production 7.00", "best effort (would be): a budget of 3.15 CPUs, on CPUs 0-3 of 16", "lent: 4.50 CPUs offered; 5.00 promised, 4.75 needed (1 idle pods)",
+		"overcommitted", "published: 4.50", "jobs/sort", "not idle: 3 of 5", "4 of 16 CPUs are left, were 8; production uses 7.00", "from jobs/gone at 2001-09-09T01:46:40Z: evicted; batch pods need",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "\x1b") {
+		t.Error("a tenant's name moves the cursor")
+	}
+	b.Reset()
+	if err := writeLending(&b, nil); err != nil || b.Len() > 0 {
+		t.Errorf("%q, %v where lending is off", b.String(), err)
+	}
+}
+
+func TestExplainSaysWhatAPodWasLent(t *testing.T) {
+	s := &control.Status{Containers: []script.State{{Namespace: "jobs", Pod: "sort", Container: "main", Why: "because"}, {Namespace: "jobs", Pod: "web", Container: "main"}}, Lending: lent()}
+	var b strings.Builder
+	if !explainPod(&b, s, []string{"jobs", "sort"}) {
+		t.Fatal("it is not found")
+	}
+	for _, want := range []string{"lent      4.00 CPUs", "not idle", "budget (would be)", "were 8"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	if strings.Contains(b.String(), "jobs/gone") {
+		t.Errorf("another pod's eviction is told:\n%s", b.String())
+	}
+	b.Reset()
+	if explainPod(&b, s, []string{"jobs", "web"}); strings.Contains(b.String(), "budget") {
+		t.Errorf("a pod of production is told what best effort has:\n%s", b.String())
+	}
+}
+
+func TestAnswerOfAnEviction(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want loop.Answer
+	}{
+		{nil, loop.Answer{Outcome: loop.Going}},
+		{&lend.EvictError{Result: lend.Gone}, loop.Answer{Outcome: loop.Going, Before: true}},
+		{&lend.EvictError{Result: lend.Repeated}, loop.Answer{Outcome: loop.Going, Before: true}},
+		{&lend.EvictError{Result: lend.Limited, After: 3 * time.Second}, loop.Answer{Outcome: loop.Later, After: 3 * time.Second}},
+		{fmt.Errorf("wrapped: %w", &lend.EvictError{Result: lend.TimedOut, After: time.Minute}), loop.Answer{Outcome: loop.Later, After: time.Minute}},
+		{&lend.EvictError{Result: lend.Blocked}, loop.Answer{Outcome: loop.Stays}},
+		{&lend.EvictError{Result: lend.Forbidden}, loop.Answer{Outcome: loop.Stays}},
+		{&lend.EvictError{Result: lend.Absent}, loop.Answer{Outcome: loop.Stays}},
+		{errors.New("the daemon ends"), loop.Answer{Outcome: loop.Ended}},
+	} {
+		got := answerOf(c.err)
+		told := got.Err != nil
+		got.Err = nil
+		if got != c.want || told != (c.err != nil && !c.want.Before) {
+			t.Errorf("%v: %+v, told %t, want %+v", c.err, got, told, c.want)
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/reclaim"
+)
+
+// Outcome is what became of asking for a pod.
+type Outcome int
+
+const (
+	Going Outcome = iota // it goes, or is gone
+	Stays                // it was refused: it counts again, and others are next
+	Later                // nobody was asked, or no answer came: it is asked for again after a while
+	Ended                // the daemon ends
+)
+
+// Answer is an Outcome with what there is to say of it.
+type Answer struct {
+	Outcome Outcome
+	After   time.Duration // of Later
+	Before  bool          // of Going: it was on its way without us
+	Err     error         // why not; nil where the Outcome is Going
+}
+
+// answered is an Answer about a pod.
+type answered struct {
+	pod policy.PodView
+	why string
+	Answer
+}
+
+// evict asks for a pod and does not wait. Until the answer is there the estimator
+// counts the pod as gone, so that nobody is asked for in its place.
+func (l *Loop) evict(ctx context.Context, wish reclaim.Eviction) {
+	if l.o.Evict == nil { // only suppressed
+		l.o.Estimator.Refused(l.o.Clock.Now(), wish.Pod)
+		return
+	}
+	at := slices.IndexFunc(l.pods, func(p policy.PodView) bool { return p.UID == wish.Pod })
+	if at < 0 {
+		return
+	}
+	pod := l.pods[at]
+	l.asking.Go(func() {
+		a := answered{pod: pod, why: wish.Why, Answer: l.o.Evict(ctx, pod, wish.Why)}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.answers = append(l.answers, a)
+	})
+}
+
+// settle takes in what became of evictions.
+func (l *Loop) settle(now time.Time, s *Status) {
+	l.mu.Lock()
+	answers := l.answers
+	l.answers = nil
+	l.mu.Unlock()
+	for _, a := range answers {
+		switch a.Outcome {
+		case Going:
+			if a.Before {
+				continue
+			}
+			s.Evictions++
+			one := Taken{At: now, Pod: a.pod.Namespace + "/" + a.pod.Name, What: "evicted", Why: a.why}
+			s.Evicted = slices.Concat([]Taken{one}, s.Evicted[:min(len(s.Evicted), maxEvicted-1)])
+		case Stays:
+			s.Refusals++
+			l.o.Estimator.Refused(now, a.pod.UID)
+		case Later:
+			l.o.Estimator.Postponed(now, a.pod.UID, a.After)
+		}
+		if a.Err != nil && a.Outcome != Ended {
+			l.complain(a.Err)
+		}
+	}
+}
+
+// noteNarrowed writes down that best effort has fewer CPUs than before.
+func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
+	now := s.Suppressed
+	if now.IsEmpty() {
+		now = whole
+	}
+	if was.IsEmpty() {
+		was = whole
+	}
+	why := fmt.Sprintf("production uses %.2f of %.0f CPUs and %.2f are used outside of pods; together with best effort it may be %v %% of the node",
+		s.Production, s.Capacity, s.Outside, l.o.Suppression.Threshold)
+	switch {
+	case s.Budget.Blind:
+		why = "what the node uses cannot be read, so it counts as in use"
+	case !s.Known:
+		why = "what the node uses could not be read this time"
+	}
+	if now.Count() < was.Count() {
+		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf("%d of %d CPUs are left, were %d", now.Count(), whole.Count(), was.Count()), Why: why}
+	}
+	if now.Count() >= whole.Count() || s.Budget.CPUs > s.Budget.Floor {
+		l.squeezed = time.Time{}
+		return
+	}
+	if l.squeezed.IsZero() {
+		l.squeezed = s.At
+	}
+	if s.At.Sub(l.squeezed) >= squeezedFor {
+		l.tell(s.At, policy.Notice{Reason: "BestEffortSqueezed", Message: fmt.Sprintf("best effort has been at its floor of %d CPUs for %s: %s", now.Count(), squeezedFor, why)})
+	}
+}
+
+// noteLowered writes down that less may be promised, and tells when what was
+// promised no longer exists.
+func (l *Loop) noteLowered(s *Status, was Estimate, o *reclaim.Estimate) {
+	if was.Estimated && o.Offer < was.Offer-0.0005 {
+		s.Lowered = Taken{
+			At: s.At, What: fmt.Sprintf("%.2f CPUs are offered, were %.2f", o.Offer, was.Offer),
+			Why: fmt.Sprintf("%.2f of %.0f CPUs are left to production, and idle pods do not use %.2f", o.Expected, s.Capacity, o.Unutilised),
+		}
+	}
+	if o.Overcommitted && !was.Overcommitted && o.Promised > 0 {
+		l.tell(s.At, policy.Notice{Reason: "BatchOvercommitted", Message: fmt.Sprintf("batch pods need %.2f CPUs and %.2f exist for them: %.2f of %.0f CPUs are left to production, and idle pods do not use %.2f",
+			o.Demand, o.Reclaimable, o.Expected, s.Capacity, o.Unutilised)})
+	}
+}
+
+const (
+	// squeezedFor is how long best effort is at its floor before people are told.
+	squeezedFor = 30 * time.Second
+	// tellEvery bounds how often they are told the same.
+	tellEvery = 10 * time.Minute
+)
+
+func (l *Loop) tell(now time.Time, n policy.Notice) {
+	if last, before := l.told[n.Reason]; before && now.Sub(last) < tellEvery && !now.Before(last) {
+		return
+	}
+	l.told[n.Reason] = now
+	l.o.Notify(n)
+}
+
+// Pod is a best-effort pod as the estimator knows it.
+type Pod struct {
+	policy.PodView
+	Known bool // View says something
+	View  reclaim.View
+}
+
+// Pods are the best-effort pods, in order of creation. It waits for a look that is
+// under way.
+func (l *Loop) Pods(ctx context.Context) ([]Pod, error) {
+	var list []Pod
+	done := make(chan struct{})
+	ask := func() {
+		defer close(done)
+		for i := range l.pods {
+			if l.pods[i].Class != policy.BE {
+				continue
+			}
+			one := Pod{PodView: l.pods[i]}
+			if e := l.o.Estimator; e != nil {
+				one.View, one.Known = e.View(one.UID)
+			}
+			list = append(list, one)
+		}
+	}
+	select {
+	case l.asks <- ask:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("lending: what is known of pods: %w", ctx.Err())
+	}
+	<-done
+	return list, nil
+}
