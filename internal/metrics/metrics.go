@@ -96,12 +96,14 @@ type Metrics struct {
 	reloadOK      prometheus.Gauge
 	reloadTime    prometheus.Gauge
 	cpi           *cpiCollector
+	detection     *detectionCollector
+	jobs          *jobsCollector
 	labelsAllowed map[*prometheus.CounterVec][]string
 }
 
 // New makes the series of one daemon. source is asked at every scrape.
 func New(version string, source Source) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}, cpi: newCPICollector()}
+	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}, cpi: newCPICollector(), detection: newDetectionCollector(), jobs: newJobsCollector()}
 	m.nri()
 	m.enforcement()
 	m.kubernetes()
@@ -111,7 +113,7 @@ func New(version string, source Source) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	})
 	info.Set(1)
-	m.registry.MustRegister(info, &stateCollector{source: source}, m.cpi)
+	m.registry.MustRegister(info, &stateCollector{source: source}, m.cpi, m.detection, m.jobs)
 	m.registry.MustRegister(ofProcess()...)
 	return m
 }
@@ -135,7 +137,9 @@ func (m *Metrics) nri() {
 	m.syncSize = m.gauge("synchronize_containers", "Containers in the last synchronisation.")
 	m.registry.MustRegister(m.requestTime, m.requests, m.syncTime)
 	for _, e := range eventValues() {
-		m.requestTime.WithLabelValues(e)
+		if e != other {
+			m.requestTime.WithLabelValues(e)
+		}
 		for _, r := range requestResults() {
 			m.requests.WithLabelValues(e, r)
 		}
@@ -204,7 +208,9 @@ func (m *Metrics) Connection(result string) { m.inc(m.connections, result) }
 // "ok", "refused", "error" or "deadline".
 func (m *Metrics) Request(event, result string, took time.Duration) {
 	event = among(event, eventValues())
-	m.requestTime.WithLabelValues(event).Observe(took.Seconds())
+	if event != other {
+		m.requestTime.WithLabelValues(event).Observe(took.Seconds())
+	}
 	if !slices.Contains(requestResults(), result) {
 		result = "error"
 	}

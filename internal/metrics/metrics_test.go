@@ -15,6 +15,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -103,6 +104,11 @@ func everything(m *Metrics) {
 		m.Eviction(s)
 		m.LendingRepaired(s)
 	}
+	for _, s := range slices.Concat(verdictValues(), outcomeValues(), []string{"gone", hostile}) {
+		m.CPIVerdict(detect.VerdictKind(s))
+		m.CPIOutcome(detect.Result(s))
+	}
+	m.CPILearned([]detect.Learned{{Job: hostile, Platform: hostile, CPI: 1, Usage: 1}})
 	for _, r := range append(sample.Reasons(), sample.None) {
 		m.CPIWindow(&CPIWindow{Containers: []CPIContainer{dropped(hostile, r), without(counted(hostile), r), counted(hostile)}})
 	}
@@ -165,6 +171,7 @@ func TestCatalogue(t *testing.T) {
 	all := New("v1", whole(machine(t)))
 	all.CPICounting(true, perContainer)
 	all.CPIWindow(&CPIWindow{Containers: []CPIContainer{counted("web")}})
+	full(all)
 	names, err := all.Names()
 	if err != nil {
 		t.Fatal(err)

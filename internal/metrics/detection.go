@@ -1,0 +1,192 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/internal/incidents"
+)
+
+// Detection is what the detector of antagonists has to say at a scrape.
+type Detection struct {
+	Outliers, Anomalies uint64
+	Jobs                []detect.JobInfo
+}
+
+// ClusterSpecs is how reading the cluster's specs fares.
+type ClusterSpecs struct {
+	Queries map[string]uint64 // by result: the words of clusterResults
+	Refused uint64            // specs that could not be believed
+	InUse   int
+	Age     float64 // seconds since they were read; +Inf: never
+}
+
+func verdictValues() []string {
+	return []string{string(detect.None), string(detect.Observe), string(detect.Cap), string(detect.Move)}
+}
+
+// outcomeValues condense those of the detector: unknown is also that either side
+// was gone before anything could be said.
+func outcomeValues() []string {
+	return []string{string(detect.Success), string(detect.Partial), string(detect.Failure), string(detect.Harm), string(detect.Unknown), string(detect.Refused)}
+}
+
+func clusterResults() []string { return []string{"ok", "error", "timeout"} }
+
+// detectionCollector holds what the detector found, and asks it for the rest.
+type detectionCollector struct {
+	mu       sync.Mutex // guards what follows
+	source   func() Detection
+	cluster  func() ClusterSpecs
+	verdicts map[string]uint64
+	outcomes map[string]uint64
+	pairs    incidents.Pairs
+	blamed   bool // somebody was: before that there is no series of pairs
+}
+
+func newDetectionCollector() *detectionCollector {
+	return &detectionCollector{source: func() Detection { return Detection{} }, verdicts: map[string]uint64{}, outcomes: map[string]uint64{}}
+}
+
+// CPIDetector says whom to ask about the detector.
+func (m *Metrics) CPIDetector(source func() Detection) {
+	c := m.detection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.source = source
+}
+
+// CPIClusterSpecs says whom to ask about the cluster's specs; they have series from
+// then on.
+func (m *Metrics) CPIClusterSpecs(source func() ClusterSpecs) {
+	c := m.detection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cluster = source
+}
+
+// CPIVerdict counts an analysis.
+func (m *Metrics) CPIVerdict(kind detect.VerdictKind) {
+	c := m.detection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if slices.Contains(verdictValues(), string(kind)) {
+		c.verdicts[string(kind)]++
+	}
+}
+
+// CPIBlamed counts that an analysis blamed one job for another's sake.
+func (m *Metrics) CPIBlamed(victim, antagonist string) {
+	c := m.detection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.blamed = true
+	c.pairs.Add(workload(victim), workload(antagonist), 1)
+}
+
+// CPIOutcome counts how a cap or a move ended.
+func (m *Metrics) CPIOutcome(result detect.Result) {
+	c := m.detection
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(outcomeValues(), string(result)) {
+		result = detect.Unknown
+	}
+	c.outcomes[string(result)]++
+}
+
+type detectionDescs struct {
+	outliers, anomalies, analyses, outcomes, jobs, blamed, queries, refused, specs, age *prometheus.Desc
+}
+
+func newDetectionDescs() detectionDescs {
+	return detectionDescs{
+		outliers:  desc("cpi_outliers_total", "Samples above the threshold of their job."),
+		anomalies: desc("cpi_anomalies_total", "Outliers that were one too many in their window: the container suffers."),
+		analyses:  desc("cpi_analyses_total", "Searches for who is to blame, by what follows.", "verdict"),
+		outcomes:  desc("cpi_outcomes_total", "Caps and moves of the best-effort pool that ended, by what they did for the victim; refused: not carried out.", "result"),
+		jobs:      desc("cpi_jobs", "Jobs that are judged, by where the knowledge of what is normal comes from.", "spec"),
+		blamed:    desc("cpi_blamed_total", "Analyses that blamed one job for what another suffered; the most frequent pairs, all others together as other.", "victim", "antagonist"),
+		queries:   desc("cpi_cluster_queries_total", "Times that Prometheus was asked for the cluster's specs, by result.", "result"),
+		refused:   desc("cpi_cluster_specs_refused_total", "Specs of the cluster's that could not be believed."),
+		specs:     desc("cpi_cluster_specs", "Specs that the cluster gave the last time."),
+		age:       desc("cpi_cluster_specs_age_seconds", "Time since Prometheus last gave the cluster's specs; +Inf before the first time."),
+	}
+}
+
+func (c *detectionCollector) Describe(ch chan<- *prometheus.Desc) {
+	d := newDetectionDescs()
+	for _, one := range []*prometheus.Desc{d.outliers, d.anomalies, d.analyses, d.outcomes, d.jobs, d.blamed, d.queries, d.refused, d.specs, d.age} {
+		ch <- one
+	}
+}
+
+func (c *detectionCollector) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	source, cluster := c.source, c.cluster
+	c.mu.Unlock()
+	now := source() // takes the detector's lock, whose owner takes ours
+	d := newDetectionDescs()
+	send := sender(ch)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	send(d.outliers, prometheus.CounterValue, float64(now.Outliers))
+	send(d.anomalies, prometheus.CounterValue, float64(now.Anomalies))
+	for _, kind := range verdictValues() {
+		send(d.analyses, prometheus.CounterValue, float64(c.verdicts[kind]), kind)
+	}
+	for _, result := range outcomeValues() {
+		send(d.outcomes, prometheus.CounterValue, float64(c.outcomes[result]), result)
+	}
+	own, others := 0, 0
+	for i := range now.Jobs {
+		switch now.Jobs[i].Source {
+		case detect.FromHere:
+			own++
+		case detect.FromCluster, detect.FromBoth:
+			others++
+		}
+	}
+	send(d.jobs, prometheus.GaugeValue, float64(own), "own")
+	send(d.jobs, prometheus.GaugeValue, float64(others), "cluster")
+	if c.blamed {
+		c.collectPairs(send, d.blamed)
+	}
+	if cluster != nil {
+		collectCluster(send, &d, cluster())
+	}
+}
+
+func (c *detectionCollector) collectPairs(send sendFunc, blamed *prometheus.Desc) {
+	for _, p := range c.pairs.Counts() {
+		send(blamed, prometheus.CounterValue, float64(p.Count), p.Victim, p.Antagonist)
+	}
+}
+
+func collectCluster(send sendFunc, d *detectionDescs, s ClusterSpecs) {
+	for _, result := range clusterResults() {
+		send(d.queries, prometheus.CounterValue, float64(s.Queries[result]), result)
+	}
+	send(d.refused, prometheus.CounterValue, float64(s.Refused))
+	send(d.specs, prometheus.GaugeValue, float64(s.InUse))
+	send(d.age, prometheus.GaugeValue, s.Age)
+}
+
+type sendFunc func(*prometheus.Desc, prometheus.ValueType, float64, ...string)
+
+func sender(ch chan<- prometheus.Metric) sendFunc {
+	return func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+}
+
+// workload makes a label of a job's name, which on Kubernetes fits: a namespace, the
+// kind and name of an owner, and a container's name.
+func workload(job string) string {
+	const most = 512
+	return strings.ToValidUTF8(job[:min(len(job), most)], "\uFFFD")
+}
