@@ -100,7 +100,7 @@ func (l *lending) build() error {
 		return err
 	}
 	o := loop.Options{
-		Usage: reader, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.d.tell,
+		Usage: reader, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.d.tell,
 	}
 	observe := l.cfg.Mode == config.Observe
 	switch {

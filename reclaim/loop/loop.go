@@ -27,6 +27,9 @@ type Options struct {
 	// Node is the present state, Pods what runs and what it was promised.
 	Node func() *policy.Snapshot
 	Pods func(context.Context) ([]policy.PodView, error)
+	// Ready says whether all that runs is known; nil: it is. Before it was so once,
+	// best effort has its floor and nothing is estimated.
+	Ready func() bool
 
 	// Estimator says what may be promised; nil: nothing is lent.
 	Estimator *reclaim.Estimator
@@ -70,6 +73,9 @@ func (o *Options) fill() {
 	}
 	if o.Offer == nil {
 		o.Offer = func(int64) {}
+	}
+	if o.Ready == nil {
+		o.Ready = func() bool { return true }
 	}
 	if o.Notify == nil {
 		o.Notify = func(policy.Notice) {}
@@ -136,6 +142,7 @@ type Loop struct {
 	looked    time.Time
 	since     since
 	said      string // the last complaint
+	ready     bool
 	pods      []policy.PodView
 	promises  map[string]promise // of the last estimate, by pod UID
 	told      map[string]time.Time
@@ -200,6 +207,7 @@ func (l *Loop) Run(ctx context.Context) {
 	l.estimated, l.kept = now, now
 	defer l.keep(true)
 	defer l.asking.Wait()
+	l.look(ctx) // before it is known who runs, so that nothing is widened first
 	for {
 		select {
 		case <-ctx.Done():
@@ -228,13 +236,17 @@ func (l *Loop) look(ctx context.Context) {
 	s := l.measure(pods)
 	s.At, s.Capacity, s.Pool = now, float64(node.Topology.Online().Count()), node.BEWhole.Count()
 	l.settle(now, &s)
+	l.ready = l.ready || l.o.Ready()
+	s.Known = s.Known && l.ready
 	span := now.Sub(l.looked)
 	if l.looked.IsZero() || span < 0 {
 		span = 0
 	}
 	l.looked = now
 	l.suppress(ctx, node, &s, span)
-	l.estimate(ctx, pods, &s, now)
+	if l.ready {
+		l.estimate(ctx, pods, &s, now)
+	}
 	l.mu.Lock()
 	l.status = s
 	l.mu.Unlock()

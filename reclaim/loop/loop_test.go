@@ -377,3 +377,31 @@ func TestPodsAreTold(t *testing.T) {
 		t.Error("a loop that has ended still tells")
 	}
 }
+
+// A daemon that starts does not know who runs: it offers nothing, and best effort
+// has its floor until it does.
+func TestNothingIsLentBeforeItIsKnownWhoRuns(t *testing.T) {
+	estimator, err := reclaim.New(reclaim.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	ready := false
+	l := n.start(estimator)
+	l.o.Ready = func() bool { return ready }
+	n.seconds(l, 1)
+	if got := n.be(); got != 2 {
+		t.Errorf("best effort has %d CPUs after the first look, its floor is a core", got)
+	}
+	n.seconds(l, 299)
+	if len(n.offers) > 0 || n.be() != 2 {
+		t.Errorf("offers %v, best effort has %d CPUs", n.offers, n.be())
+	}
+	ready = true
+	n.seconds(l, 1)
+	ready = false // the runtime is restarted: who runs is known from before
+	n.seconds(l, 120)
+	if len(n.offers) == 0 || n.be() <= 2 {
+		t.Errorf("offers %v, best effort has %d CPUs", n.offers, n.be())
+	}
+}
