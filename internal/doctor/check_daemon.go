@@ -73,9 +73,9 @@ func checkDaemon(f *Facts, found *findings) {
 	if !d.Answers {
 		why := d.Err
 		if why == "" {
-			why = "there is no socket " + d.Socket
+			why = "no daemon runs here: there is no socket " + d.Socket
 		}
-		found.warn("absent", "no daemon answers: "+why, "start it (`quietcore run`, or the DaemonSet), or give this the daemon's --config")
+		found.warn("absent", why, "start it (`quietcore run`, or the DaemonSet), or give this the daemon's --config")
 		return
 	}
 	switch {
