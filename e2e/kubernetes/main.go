@@ -50,6 +50,7 @@ var (
 		{Name: "restart", Run: restart},
 		{Name: "absent", Run: absent},
 		{Name: "figures", Run: figures},
+		{Name: "lending", Run: lending},
 		{Name: "static", Run: static},
 	}
 	withChart = []proof{
