@@ -100,7 +100,7 @@ func (l *lending) build() error {
 		return err
 	}
 	o := loop.Options{
-		Usage: reader, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.d.tell,
+		Usage: reader, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.tell,
 	}
 	observe := l.cfg.Mode == config.Observe
 	switch {
@@ -128,6 +128,15 @@ func (l *lending) build() error {
 	}
 	l.loop, err = loop.New(o)
 	return err
+}
+
+// tell makes Events of what is so, and only log lines of what would be.
+func (l *lending) tell(n policy.Notice) {
+	if l.cfg.Mode != config.Observe && l.cfg.Reclaim.Mode != config.SwitchObserve && l.cfg.Suppress.Mode != config.SwitchObserve {
+		l.d.tell(n)
+		return
+	}
+	l.d.log.Warn(n.Message, "reason", n.Reason, "observed", true)
 }
 
 // evicted counts the result of an eviction, and the request that there was.

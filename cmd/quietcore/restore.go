@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/kube"
+	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/plugin"
@@ -27,7 +30,8 @@ func newRestore() *cobra.Command {
 		Long: `Gives every container back the CPUs and the CFS quota that the kernel, kubelet and the
 runtime alone would have given it: masks of slices, pods and containers, lifted quotas,
 caps, and what the runtime has stored. Nothing is restarted. The daemon must have ended;
-the runtime must run. Pins of kubelet's static policy stay.
+the runtime must run. Pins of kubelet's static policy stay. What the Node says of lent
+CPUs is taken away where the API server can be reached.
 
 What no longer is needed is forgotten: the state file is removed once all is restored.
 docs/enforcement.md says what a kernel may refuse to give back.`,
@@ -74,6 +78,8 @@ func (d *daemon) restore(cmd *cobra.Command, cfg *config.Config) ([]plugin.Resto
 	if err != nil {
 		return nil, err
 	}
+	// First, so that no pod comes for CPUs that nobody looks after any more.
+	unlent := d.takeBackLent(cmd.Context(), cfg)
 	found, err := plugin.Restore(cmd.Context(), o, kubelet)
 	for _, r := range found {
 		err = errors.Join(err, r.Err)
@@ -81,8 +87,58 @@ func (d *daemon) restore(cmd *cobra.Command, cfg *config.Config) ([]plugin.Resto
 	if err != nil {
 		return found, fmt.Errorf("not everything is restored, and the state is kept for another try: %w", err)
 	}
-	return found, store.Forget()
+	return found, errors.Join(unlent, store.Forget())
 }
+
+// takeBackLent takes from the Node what was published of lent CPUs. Where nothing was
+// to be lent an API server that cannot be asked is no failure: it is only said.
+func (d *daemon) takeBackLent(ctx context.Context, cfg *config.Config) error {
+	err := d.clearLent(ctx, cfg)
+	switch {
+	case err == nil:
+		return nil
+	case cfg.Reclaim.Mode == config.SwitchEnforce:
+		return fmt.Errorf("lent CPUs may still be published in Node %s, and pods come for them; docs/lending-api.md says how to take them away by hand: %w", cfg.NodeName(), err)
+	}
+	d.log.Warn("nobody could look whether an earlier daemon left lent CPUs in the Node's status", "node", cfg.NodeName(), "why", err)
+	return nil
+}
+
+func (d *daemon) clearLent(ctx context.Context, cfg *config.Config) error {
+	k := cfg.Kubernetes
+	if k.API == config.APIOff || !kube.Available(k.Kubeconfig) {
+		if cfg.Reclaim.Mode != config.SwitchEnforce {
+			return nil
+		}
+		return errors.New("there is no API server to ask")
+	}
+	ctx, cancel := context.WithTimeout(ctx, clearLimit)
+	defer cancel()
+	client, err := kube.New(kube.Options{Kubeconfig: k.Kubeconfig, Node: cfg.NodeName(), Version: version, Log: d.log, Now: time.Now})
+	if err != nil {
+		return err
+	}
+	node, err := client.ReadNode(ctx)
+	if err != nil {
+		return err
+	}
+	pods, err := client.ListBatch(ctx)
+	if err != nil {
+		return err
+	}
+	cleared, err := lend.Clear(ctx, lend.NewServer(client.REST), cfg.NodeName(), node, pods)
+	if err != nil || !cleared.Changed {
+		return err
+	}
+	d.log.Info("lent CPUs are taken from the Node's status", "node", cfg.NodeName(), "milli", max(cleared.Was.Own, cleared.Was.Koordinator), "requested", cleared.Was.Bound)
+	if cleared.Now.Koordinator > 0 {
+		d.log.Warn("pods request CPUs by Koordinator's name, and kubelet fails them where it is missing: run restore again when they have ended", "milli", cleared.Now.Koordinator)
+	}
+	return nil
+}
+
+// clearLimit bounds the questions to the API server.
+const clearLimit = 30 * time.Second
 
 // kubeletState is what kubelet's static policy pinned; nothing where there is no
 // such file.

@@ -160,17 +160,13 @@ type meter struct {
 	reclaim.Meter
 	path    string
 	totals  reclaim.Totals
-	at      time.Time
 	used    float64 // CPU-seconds since the last estimate
 	covered time.Duration
 	hid     time.Duration // time of looks in which contention hid demand
 }
 
 // since is what was measured since the last estimate.
-type since struct {
-	covered time.Duration
-	hid     time.Duration
-}
+type since struct{ hid time.Duration }
 
 // New makes a loop that has read nothing.
 func New(o Options) (*Loop, error) {
