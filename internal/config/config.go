@@ -158,6 +158,7 @@ type CPI struct {
 	Waits           Waits    `json:"waits"`
 	MaxContainers   int      `json:"maxContainers"`
 	ContainerSeries int      `json:"containerSeries"`
+	JobSeries       int      `json:"jobSeries"`
 	StandIns        StandIns `json:"standIns"`
 
 	Detector       Detector `json:"detector"`
@@ -176,6 +177,22 @@ type CPI struct {
 	CapBestEffort  float64  `json:"capBestEffort"` // CPUs
 	MoveFor        Duration `json:"moveFor"`
 	EvictAfter     int      `json:"evictAfter"` // caps in a day; 0: never
+	Specs          Specs    `json:"specs"`
+}
+
+// Specs says where it is read what is normal for jobs, beside what the node learns.
+type Specs struct {
+	Prometheus Prometheus `json:"prometheus"`
+}
+
+// Prometheus is a server that has the recording rules of the chart.
+type Prometheus struct {
+	URL       string   `json:"url"` // empty: none is asked
+	Period    Duration `json:"period"`
+	Timeout   Duration `json:"timeout"`
+	MaxAge    Duration `json:"maxAge"`
+	TokenFile string   `json:"tokenFile"`
+	CAFile    string   `json:"caFile"`
 }
 
 // Reclaim says which idle CPUs are lent.
@@ -251,7 +268,7 @@ func Default() Config {
 				PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock"},
 		},
 		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true, Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
-		CPI:        CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second), Waits: WaitsTotal, MaxContainers: 1024}.withDetector(detect.DefaultConfig()),
+		CPI:        CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second), Waits: WaitsTotal, MaxContainers: 1024, Specs: defaultSpecs()}.withDetector(detect.DefaultConfig()),
 		Reclaim:    Reclaim{Mode: SwitchOff}.with(reclaim.Default()),
 		Suppress:   suppressOf(reclaim.DefaultSuppress()),
 		NRI:        NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},

@@ -104,7 +104,7 @@ allocation:
 system: {namespaces: [Kube, a, a, "*"]}
 authority: {exclusive: {maxCPUs: {"?": 1, a: -3}}}
 node: {name: "a b", kubelet: {options: {full-pcpu-only: "true", full-pcpus-only: maybe}, stateFile: x}}
-cpi: {mode: "on", interval: 2h, window: 1s, waits: some, maxContainers: 0, containerSeries: -1, standIns: {cycles: seconds, llcmisses: cpu-clock}}
+cpi: {mode: "on", interval: 2h, window: 1s, waits: some, maxContainers: 0, containerSeries: -1, jobSeries: 30000, specs: {prometheus: {url: "prometheus:9090", period: 0s, timeout: 1h, caFile: ca}}, standIns: {cycles: seconds, llcmisses: cpu-clock}}
 nri: {socket: run/nri.sock, name: "", index: 9}
 cgroup: {root: /sys/../x, driver: cgroups, bus: dbus.sock}
 state: {dir: ""}
@@ -133,6 +133,11 @@ log: {level: loud, format: [text]}
 		`cpi.interval: is 2h, must be 1s to 1h`,
 		`cpi.maxContainers: is 0, must be 1 to 16384`,
 		`cpi.containerSeries: is -1, must be 0 (none) to 20000`,
+		`cpi.jobSeries: is 30000, must be 0 (none) to 20000`,
+		`cpi.specs.prometheus.url: is "prometheus:9090", must be such as http://prometheus.monitoring:9090, or "" to ask none`,
+		`cpi.specs.prometheus.period: is 0s, must be 1s to 24h`,
+		`cpi.specs.prometheus.timeout: is 1h, must be 100ms to 5m`,
+		`cpi.specs.prometheus.caFile: is "ca", must be an absolute path`,
 		`kind: is "Config", must be Configuration`,
 		`pools.sharedFloor: is -1, must be 0 (one physical core) to 8192 CPUs`,
 		`system.namespaces[0]: is "Kube", must be the name of a namespace`,
@@ -157,8 +162,8 @@ log: {level: loud, format: [text]}
 			t.Errorf("not reported: %s", want)
 		}
 	}
-	if n := strings.Count(text, "\n") + 1; n != 35 {
-		t.Errorf("%d mistakes reported, 35 made:\n%s", n, text)
+	if n := strings.Count(text, "\n") + 1; n != 40 {
+		t.Errorf("%d mistakes reported, 40 made:\n%s", n, text)
 	}
 }
 

@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"net/url"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
@@ -16,6 +17,42 @@ func (c CPI) withDetector(d detect.Config) CPI {
 	c.CapFor, c.MoveFor, c.EvictAfter = Duration(d.CapFor), Duration(d.MoveFor), d.EvictAfter
 	c.CapBatch, c.CapBestEffort = float64(d.CapBatchMilli)/1000, float64(d.CapBEMilli)/1000
 	return c
+}
+
+func defaultSpecs() Specs {
+	return Specs{Prometheus: Prometheus{Period: Duration(5 * time.Minute), Timeout: Duration(10 * time.Second), MaxAge: Duration(24 * time.Hour)}}
+}
+
+// Bounds of asking Prometheus: a node alone must not load it, nor rely on what it
+// said last week.
+const (
+	minSpecPeriod, maxSpecPeriod   = Duration(time.Second), Duration(24 * time.Hour)
+	minSpecTimeout, maxSpecTimeout = Duration(100 * time.Millisecond), Duration(5 * time.Minute)
+	maxSpecAge                     = Duration(7 * 24 * time.Hour)
+)
+
+func (v *checker) specs(p *Prometheus) {
+	const at = "cpi.specs.prometheus."
+	if p.URL != "" {
+		u, err := url.Parse(p.URL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+			v.fail(at+"url", "is %s, must be such as http://prometheus.monitoring:9090, or \"\" to ask none", quote(p.URL))
+		}
+	}
+	if p.Period < minSpecPeriod || p.Period > maxSpecPeriod {
+		v.fail(at+"period", "is %s, must be %s to %s", p.Period, minSpecPeriod, maxSpecPeriod)
+	} else if p.MaxAge < p.Period || p.MaxAge > maxSpecAge {
+		v.fail(at+"maxAge", "is %s, must be %s, the period, to %s", p.MaxAge, p.Period, maxSpecAge)
+	}
+	if p.Timeout < minSpecTimeout || p.Timeout > maxSpecTimeout {
+		v.fail(at+"timeout", "is %s, must be %s to %s", p.Timeout, minSpecTimeout, maxSpecTimeout)
+	}
+	if p.TokenFile != "" {
+		v.path(at+"tokenFile", p.TokenFile)
+	}
+	if p.CAFile != "" {
+		v.path(at+"caFile", p.CAFile)
+	}
 }
 
 // Detection is what the detector is to do.

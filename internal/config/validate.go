@@ -156,6 +156,10 @@ func (v *checker) cpi(c *CPI) {
 	if n := c.ContainerSeries; n < 0 || n > maxCPISeries {
 		v.fail("cpi.containerSeries", "is %d, must be 0 (none) to %d", n, maxCPISeries)
 	}
+	if n := c.JobSeries; n < 0 || n > maxCPISeries {
+		v.fail("cpi.jobSeries", "is %d, must be 0 (none) to %d", n, maxCPISeries)
+	}
+	v.specs(&c.Specs.Prometheus)
 }
 
 // detector checks what the counting's values bound.
