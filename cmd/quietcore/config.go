@@ -16,12 +16,12 @@ import (
 func newConfig() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "check and print configuration files",
-		Long:  "Checks and prints the daemon's configuration file; docs/configuration.md lists every key.",
+		Short: "check, print and compare configuration files",
+		Long:  "Checks, prints and compares configuration files of the daemon; docs/configuration.md lists every key.",
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigValidate(), newConfigPrint())
+	cmd.AddCommand(newConfigValidate(), newConfigPrint(), newConfigDiff())
 	return cmd
 }
 

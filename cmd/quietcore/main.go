@@ -91,7 +91,7 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	root.SuggestionsMinimumDistance = 2
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newTop(), newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion())
-	root.AddCommand(newDoctor())
+	root.AddCommand(newDoctor(), newDiff(), newBundle(), newMetrics(), newCompletion(), newMan())
 	return root
 }
 

@@ -65,10 +65,14 @@ func (g *gatherer) containers(tree string) int {
 }
 
 // ContainerID is the container whose cgroup has this name, "" for none:
-// "cri-containerd-ID.scope", "crio-ID.scope" or "ID".
+// "cri-containerd-ID.scope", "crio-ID.scope" or "ID". CRI-O's monitor of a container has
+// one with the container's ID too.
 func ContainerID(name string) string {
 	const length = 64
 	name = strings.TrimSuffix(name, ".scope")
+	if strings.HasPrefix(name, "crio-conmon-") {
+		return ""
+	}
 	if at := strings.LastIndexByte(name, '-'); at >= 0 {
 		name = name[at+1:]
 	}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/config"
+)
+
+func newConfigDiff() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "diff FILE [NEW]",
+		Short: "what two files mean differently, and what of it wants a restart",
+		Long: `Compares what two configuration files mean, key by key, defaults included; with one file, the
+defaults with it. - is standard input. A key marked "restart" is taken over at the daemon's next
+start only, the others at once when the file changes.
+
+Exits with 0 also where they differ.`,
+		Example: "  quietcore config diff config.yaml\n  quietcore config diff config.yaml new.yaml -o json",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usage("%s takes one file or two; got %d", cmd.CommandPath(), len(args))
+			}
+			if len(args) == 2 && args[0] == "-" && args[1] == "-" {
+				return usage("only one of the two files can be standard input")
+			}
+			return nil
+		},
+	}
+	format := output(cmd, "text", "json")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			args = []string{"", args[0]}
+		}
+		old, err := loadConfig(args[0], cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		next, err := loadConfig(args[1], cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		changes, err := configChanges(old, next)
+		if err != nil {
+			return err
+		}
+		if *format == "json" {
+			return writeJSON(cmd.OutOrStdout(), struct {
+				Changes []configChange `json:"changes"`
+			}{changes})
+		}
+		return writeConfigChanges(cmd.OutOrStdout(), changes)
+	}
+	return cmd
+}
+
+// configChange is a key whose value differs.
+type configChange struct {
+	Key     string          `json:"key"`
+	Old     json.RawMessage `json:"old"`
+	New     json.RawMessage `json:"new"`
+	Restart bool            `json:"restart"`
+}
+
+func configChanges(old, next *config.Config) ([]configChange, error) {
+	was, err := leaves(old)
+	if err != nil {
+		return nil, err
+	}
+	is, err := leaves(next)
+	if err != nil {
+		return nil, err
+	}
+	restart := config.NeedsRestart(old, next)
+	keys := maps.Clone(was)
+	maps.Copy(keys, is)
+	changes := []configChange{}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if string(was[key]) == string(is[key]) {
+			continue
+		}
+		c := configChange{Key: key, Old: was[key], New: is[key]}
+		for _, k := range restart {
+			c.Restart = c.Restart || key == k || strings.HasPrefix(key, k+".")
+		}
+		changes = append(changes, c)
+	}
+	return changes, nil
+}
+
+// leaves are the values of a configuration by their whole key. Lists, and maps whose
+// keys are not ours, are one value where they are empty.
+func leaves(c *config.Config) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]json.RawMessage{}
+	return all, flatten(all, "", text)
+}
+
+func flatten(all map[string]json.RawMessage, key string, text json.RawMessage) error {
+	var inner map[string]json.RawMessage
+	if text[0] != '{' {
+		all[key] = text
+		return nil
+	}
+	if err := json.Unmarshal(text, &inner); err != nil {
+		return err
+	}
+	for k, v := range inner {
+		if key != "" {
+			k = key + "." + k
+		}
+		if err := flatten(all, k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeConfigChanges(w io.Writer, changes []configChange) error {
+	if len(changes) == 0 {
+		_, err := fmt.Fprintln(w, "they mean the same")
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range changes {
+		note := ""
+		if c.Restart {
+			note = "restart"
+		}
+		fmt.Fprintf(table, "%s\t%s -> %s\t%s\n", safe(c.Key), valueText(c.Old), valueText(c.New), note)
+	}
+	return table.Flush()
+}
+
+func valueText(v json.RawMessage) string {
+	if v == nil {
+		return "(none)"
+	}
+	return safe(string(v))
+}

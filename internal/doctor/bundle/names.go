@@ -1,0 +1,197 @@
+package bundle
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// nameKeys are the keys under which names stand.
+func nameKeys() []string {
+	return []string{
+		"namespace", "pod", "container", "name", "node", "job", "owner", "jobs", "victim", "antagonist", "namespaces", "workload", "hostname", "victimJob", "antagonistJob",
+	}
+}
+
+// mapKeys are the keys of objects whose own keys are names.
+func mapKeys() []string { return []string{"maxCPUs", "perNamespace"} }
+
+// plain names are Kubernetes' own, or words; they tell nothing of anybody.
+func plain() []string {
+	return []string{"default", "kube-system", "kube-public", "kube-node-lease", "quietcore", "quietcore-system", ""}
+}
+
+// HashNames replaces every name that stands under a key for names, wherever it stands:
+// as a value, as a word of a sentence, as a label of a metric. The key of the hash is
+// thrown away, so that nobody can try names. more are names besides.
+func (b *Bundle) HashNames(more ...string) error {
+	key := make([]byte, sha256.Size)
+	if _, err := rand.Read(key); err != nil {
+		return err
+	}
+	return b.hashNames(key, more...)
+}
+
+func (b *Bundle) hashNames(key []byte, more ...string) error {
+	h := hasher{key: key, known: map[string]string{}}
+	for _, name := range more {
+		h.learn(name)
+	}
+	docs := make([]any, len(b.parts))
+	for i := range b.parts {
+		p := &b.parts[i]
+		if !p.json || p.entry.Missing != "" {
+			continue
+		}
+		d := json.NewDecoder(bytes.NewReader(p.text))
+		d.UseNumber()
+		if err := d.Decode(&docs[i]); err != nil {
+			return fmt.Errorf("hash the names in %s: %w", p.entry.Name, err)
+		}
+		h.collect(docs[i], "")
+	}
+	for i := range b.parts {
+		p := &b.parts[i]
+		p.entry.Missing = h.text(p.entry.Missing)
+		if docs[i] == nil {
+			p.text = []byte(h.text(string(p.text)))
+			continue
+		}
+		var out bytes.Buffer
+		e := json.NewEncoder(&out)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", " ")
+		if err := e.Encode(h.walk(docs[i], "")); err != nil {
+			return fmt.Errorf("hash the names in %s: %w", p.entry.Name, err)
+		}
+		p.text = out.Bytes()
+	}
+	b.manifest.Hashed = true
+	return nil
+}
+
+type hasher struct {
+	key   []byte
+	known map[string]string // name -> hash
+}
+
+// learn takes over a name; of "Deployment/web" and "shop/web" its parts, since a
+// workload's kind is none.
+func (h *hasher) learn(name string) {
+	for part := range strings.SplitSeq(name, "/") {
+		if slices.Contains(plain(), part) || isKind(part) || h.known[part] != "" {
+			continue
+		}
+		mac := hmac.New(sha256.New, h.key)
+		mac.Write([]byte(part))
+		h.known[part] = "n-" + hex.EncodeToString(mac.Sum(nil)[:6])
+	}
+}
+
+// isKind says whether a part is a workload's kind, which begins with a capital letter
+// as no name may.
+func isKind(part string) bool { return part != "" && part[0] >= 'A' && part[0] <= 'Z' }
+
+func (h *hasher) collect(v any, under string) {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, inner := range v {
+			if slices.Contains(mapKeys(), under) && k != "*" {
+				h.learn(k)
+			}
+			h.collect(inner, k)
+		}
+	case []any:
+		for _, inner := range v {
+			h.collect(inner, under)
+		}
+	case string:
+		if slices.Contains(nameKeys(), under) {
+			h.learn(v)
+		}
+	}
+}
+
+// walk returns v with every name replaced. Keys stay, but for those that are names.
+func (h *hasher) walk(v any, under string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, inner := range v {
+			name := k
+			if slices.Contains(mapKeys(), under) {
+				name = h.text(k)
+			}
+			out[name] = h.walk(inner, k)
+		}
+		return out
+	case []any:
+		for i := range v {
+			v[i] = h.walk(v[i], under)
+		}
+		return v
+	case string:
+		if !slices.Contains(nameKeys(), under) && slices.Contains(wordKeys(), under) {
+			return v
+		}
+		return h.text(v)
+	}
+	return v
+}
+
+// wordKeys are those whose values are words of ours: a pod that is named like one must
+// not make a record that does not replay.
+func wordKeys() []string {
+	return []string{
+		"class", "pool", "mode", "admission", "memory", "kind", "qos", "apiVersion", "driver", "api", "detector", "waits", "verdict", "level", "format", "id", "type", "event", "op",
+		"bindPolicy", "exclusivePolicy", "numaStrategy", "alignment", "smt", "cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope", "resourceStatus", "policyName", "predictor", "from",
+	}
+}
+
+// text replaces every word that is a name.
+func (h *hasher) text(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		end := strings.IndexFunc(text, notInName)
+		if end < 0 {
+			end = len(text)
+		}
+		word := strings.TrimRight(text[:end], ".-")
+		if hash := h.known[word]; hash != "" {
+			b.WriteString(hash)
+		} else {
+			b.WriteString(h.dotted(word))
+		}
+		b.WriteString(text[len(word):end])
+		if end < len(text) {
+			b.WriteByte(text[end])
+			end++
+		}
+		text = text[end:]
+	}
+	return b.String()
+}
+
+// dotted replaces names that a dot joins with others, as in a host's name.
+func (h *hasher) dotted(word string) string {
+	if !strings.Contains(word, ".") {
+		return word
+	}
+	parts := strings.Split(word, ".")
+	for i, p := range parts {
+		if hash := h.known[p]; hash != "" {
+			parts[i] = hash
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+func notInName(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-' && r != '.' && r != '_'
+}
