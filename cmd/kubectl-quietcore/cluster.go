@@ -1,0 +1,213 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+)
+
+// cluster is how the daemons are reached.
+type cluster struct {
+	kubectl, kubeconfig, context   string
+	namespace, selector, container string
+	nodes                          []string
+	parallel                       int
+	patience                       time.Duration
+}
+
+func (c *cluster) check() error {
+	switch {
+	case c.parallel < 1 || c.parallel > 256:
+		return usage("--parallel is %d; it must be 1 to 256", c.parallel)
+	case c.patience < time.Second || c.patience > time.Hour:
+		return usage("--timeout is %s; it must be 1s to 1h", c.patience)
+	}
+	for flag, value := range map[string]string{"namespace": c.namespace, "selector": c.selector, "container": c.container} {
+		// kubectl would take it for a flag of its own.
+		if value == "" || strings.HasPrefix(value, "-") {
+			return usage("--%s is %q", flag, value)
+		}
+	}
+	return nil
+}
+
+// daemon is one node's.
+type daemon struct{ Node, Pod string }
+
+// maxAnswer bounds what is taken of one kubectl.
+const maxAnswer = 64 << 20
+
+// run runs kubectl and returns what it printed. A daemon's own sentence is the error
+// where it refused.
+func (c *cluster) run(ctx context.Context, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	var global []string
+	if c.kubeconfig != "" {
+		global = append(global, "--kubeconfig="+c.kubeconfig)
+	}
+	if c.context != "" {
+		global = append(global, "--context="+c.context)
+	}
+	cmd := exec.CommandContext(ctx, c.kubectl, append(global, args...)...)
+	cmd.WaitDelay = time.Second // a child of kubectl that keeps its output open
+	out, errs := &bounded{most: maxAnswer}, &bounded{most: 64 << 10}
+	cmd.Stdout, cmd.Stderr = out, errs
+	err := cmd.Run()
+	switch {
+	case err == nil && out.cut:
+		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	case err == nil:
+		return out.Bytes(), nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("no answer within %s", c.patience)
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, fmt.Errorf("%s is not to be found; name it with --kubectl: %w", c.kubectl, err)
+	}
+	said := strings.TrimSpace(errs.String())
+	// kubectl adds a line of its own where the command in the pod failed.
+	lines := slices.DeleteFunc(strings.Split(said, "\n"), func(l string) bool {
+		return strings.HasPrefix(l, "command terminated with exit code")
+	})
+	if said = strings.TrimSpace(strings.Join(lines, "\n")); said == "" {
+		return nil, err
+	}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == exitUsage {
+		return nil, usageError{errors.New(said)}
+	}
+	return nil, errors.New(said)
+}
+
+// bounded keeps the beginning of what is written.
+type bounded struct {
+	bytes.Buffer
+	most int
+	cut  bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if room := b.most - b.Len(); len(p) > room {
+		b.cut = true
+		b.Buffer.Write(p[:max(room, 0)])
+		return len(p), nil
+	}
+	return b.Buffer.Write(p)
+}
+
+// daemons lists those that are to be asked, by node.
+func (c *cluster) daemons(ctx context.Context) ([]daemon, error) {
+	text, err := c.run(ctx, "get", "pods", "--namespace", c.namespace, "--selector", c.selector, "--output", "json")
+	if err != nil {
+		return nil, fmt.Errorf("list the daemons' pods: %w", err)
+	}
+	var pods struct {
+		Items []struct {
+			Metadata struct {
+				Name              string `json:"name"`
+				DeletionTimestamp string `json:"deletionTimestamp"`
+			} `json:"metadata"`
+			Spec struct {
+				NodeName string `json:"nodeName"`
+			} `json:"spec"`
+			Status struct {
+				Phase string `json:"phase"`
+			} `json:"status"`
+		} `json:"items"`
+	}
+	if err := json.Unmarshal(text, &pods); err != nil {
+		return nil, fmt.Errorf("list the daemons' pods: %w", err)
+	}
+	byNode := map[string]daemon{}
+	for _, p := range pods.Items {
+		node := p.Spec.NodeName
+		if node == "" || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" || len(c.nodes) > 0 && !slices.Contains(c.nodes, node) {
+			continue
+		}
+		d := daemon{Node: node, Pod: p.Metadata.Name}
+		// During a rollout a node has the old pod and the new one.
+		if _, two := byNode[node]; !two || p.Metadata.DeletionTimestamp == "" {
+			byNode[node] = d
+		}
+	}
+	list := make([]daemon, 0, len(byNode))
+	for _, d := range byNode {
+		list = append(list, d)
+	}
+	slices.SortFunc(list, func(a, b daemon) int { return cmp.Compare(a.Node, b.Node) })
+	for _, node := range c.nodes {
+		if _, ok := byNode[node]; !ok {
+			return nil, fmt.Errorf("no daemon runs on node %q: no pod of namespace %s with labels %s", node, c.namespace, c.selector)
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no daemon was found: no pod of namespace %s with labels %s; name theirs with -n and -l", c.namespace, c.selector)
+	}
+	return list, nil
+}
+
+// ask runs a command of the daemon's binary in its pod.
+func (c *cluster) ask(ctx context.Context, d daemon, args ...string) ([]byte, error) {
+	return c.run(ctx, append([]string{"exec", "--namespace", c.namespace, d.Pod, "--container", c.container, "--", "/quietcore"}, args...)...)
+}
+
+// answer is what one node said.
+type answer struct {
+	daemon
+	text []byte
+	err  error
+}
+
+// askAll asks several nodes at a time and returns their answers in the order of nodes.
+func (c *cluster) askAll(ctx context.Context, daemons []daemon, args ...string) []answer {
+	answers := make([]answer, len(daemons))
+	turn := make(chan struct{}, c.parallel)
+	var all sync.WaitGroup
+	for i, d := range daemons {
+		turn <- struct{}{}
+		all.Go(func() {
+			defer func() { <-turn }()
+			text, err := c.ask(ctx, d, args...)
+			answers[i] = answer{d, text, err}
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+// silent is the error where nodes did not answer, nil where all did.
+func silent(failed, all int) error {
+	if failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d nodes did not answer as they should", failed, all)
+}
+
+// printable keeps text from elsewhere from moving the cursor; lines stay.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) && r != unicode.ReplacementChar {
+			return r
+		}
+		return '?'
+	}, text)
+}
+
+// line is printable text on one line.
+func line(text string) string { return printable(strings.Join(strings.Fields(text), " ")) }
+
+func writeJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}

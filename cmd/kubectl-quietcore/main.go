@@ -1,0 +1,127 @@
+// Command kubectl-quietcore asks the daemons of a cluster's nodes through the API
+// server: `kubectl quietcore map`, `explain` and `incidents`.
+//
+// It runs kubectl, whose kubeconfig, contexts and login plugins hold: `kubectl get pods`
+// finds the daemons, `kubectl exec` runs in each the read-only command of the same name.
+// docs/kubectl.md says which rights that takes, and how they are narrowed to it.
+//
+// Exit codes: 0 done; 1 a node did not answer, or nobody knows the pod; 2 the input or
+// the flags are wrong.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+var version = "dev" // set by the linker
+
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// usageError marks what the caller got wrong.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string, out, errs io.Writer) int {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(errs)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(errs, "kubectl-quietcore:", printable(err.Error()))
+	var wrong usageError
+	if errors.As(err, &wrong) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func newRoot() *cobra.Command {
+	c := &cluster{}
+	root := &cobra.Command{
+		Use:   "kubectl-quietcore",
+		Short: "who has which CPUs, on all nodes",
+		Long: `Asks the Quietcore daemons of a cluster through the API server. It runs kubectl, so the current
+context holds, and everything else that kubectl knows of how to log in.
+
+It takes the rights to list pods and to exec in the daemons' namespace; docs/kubectl.md narrows the
+latter to the three questions that are asked here.`,
+		Example: `  kubectl quietcore map
+  kubectl quietcore map --draw --node worker-7
+  kubectl quietcore explain shop/db
+  kubectl quietcore incidents --since 24h --victim web`,
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl quietcore"},
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          noSuchCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see `%s --help`", err, cmd.CommandPath())
+	})
+	f := root.PersistentFlags()
+	f.StringVar(&c.kubectl, "kubectl", "kubectl", "the kubectl to run")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubectl's --kubeconfig")
+	f.StringVar(&c.context, "context", "", "kubectl's --context")
+	f.StringVarP(&c.namespace, "namespace", "n", "quietcore-system", "where the daemons run")
+	f.StringVarP(&c.selector, "selector", "l", "app.kubernetes.io/name=quietcore", "labels of their pods")
+	f.StringVar(&c.container, "container", "quietcore", "the daemon's container")
+	f.StringSliceVar(&c.nodes, "node", nil, "only these nodes; may be repeated")
+	f.IntVar(&c.parallel, "parallel", 8, "how many nodes are asked at once")
+	f.DurationVar(&c.patience, "timeout", 30*time.Second, "how long one node may take")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.check() }
+	root.AddCommand(newMap(c), newExplain(c), newIncidents(c))
+	return root
+}
+
+// noSuchCommand is for commands that only hold others.
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usage("unknown command %q; `%s --help` lists them", args[0], cmd.CommandPath())
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no argument, got %q", cmd.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// output adds the flag -o and checks it.
+func output(cmd *cobra.Command) *string {
+	value := cmd.Flags().StringP("output", "o", "text", "form of the output: text or json")
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if *value != "text" && *value != "json" {
+			return usage("-o is %q; it must be text or json", *value)
+		}
+		return nil
+	}
+	return value
+}
