@@ -60,7 +60,7 @@ func (e *enforcer) absorb(b batch) {
 	}
 	e.toVerify = append(e.toVerify, b.verify...)
 	for _, uid := range b.recheck {
-		if s := e.pods[uid]; s != nil && s.limit.ours {
+		if s := e.pods[uid]; s != nil && (s.limit.ours || s.idle.ours) {
 			e.lookAtLimit(s)
 		}
 	}
@@ -184,7 +184,8 @@ func memsOf(s *cpuset.Set) cpuset.Set {
 
 func (e *enforcer) setPod(d policy.SetPod) {
 	s := e.pods[d.Pod.UID]
-	if s == nil {
+	first := s == nil
+	if first {
 		s = &subjectState{}
 		e.pods[d.Pod.UID] = s
 	}
@@ -206,7 +207,8 @@ func (e *enforcer) setPod(d policy.SetPod) {
 	if d.WeightMilli > 0 {
 		s.weight = cgroup.WeightOf(d.WeightMilli)
 	}
-	if s.limit.want(d.QuotaMilli, asked, known) {
+	look := s.idle.want(d.Idle, first && d.Pod.QoS == policy.BestEffort)
+	if s.limit.want(d.QuotaMilli, asked, known) || look {
 		e.lookAtLimit(s)
 	}
 }

@@ -81,6 +81,7 @@ type enforcer struct {
 	shared    cpuset.Set             // the shared pool
 	several   map[string]*cpuset.Set // sets of NUMA nodes whose part of it has a pool of its own, by that pool's name
 	raw       bool                   // a systemd cgroup was seen: said once
+	noIdle    bool                   // there is no cpu.idle: said once
 }
 
 // subjectState is what the enforcer remembers of a pod or container.
@@ -90,6 +91,7 @@ type subjectState struct {
 	rev       uint64
 	said      string // the CPUs last logged
 	limit     limit
+	idle      idleness
 	weight    uint64       // of a pod on lent CPUs, beside its limit; 0: kubelet's
 	asked     cgroup.Quota // what kubelet asked for
 	container bool

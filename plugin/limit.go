@@ -66,31 +66,66 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 	if errors.Is(err, cgroup.ErrGone) {
 		return
 	}
-	want := s.limit.target
-	v := cgroup.Values{Quota: &want}
-	if err != nil || now.Weight != s.weight {
-		v.Weight = s.weight
+	v := s.limitDue(now, err)
+	if err == nil {
+		e.idleDue(s, now, &v)
 	}
-	if err == nil && now.QuotaMilli == want.Milli() && v.Weight == 0 {
-		s.limit.ours, s.limit.seen = !s.limit.back, true
+	if v == (cgroup.Values{}) {
+		s.limitDone(!e.noIdle)
 		return
 	}
-	if err == nil && s.limit.seen && now.QuotaMilli != want.Milli() {
-		source := sourceOfQuota(s, now)
-		e.meter.QuotaDrift(source)
-		e.log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", want.String(), "got", now.Quota.String(), "source", source)
-	}
+	e.noteDrift(s, now, err)
 	e.at.at(QuotaWriting)
 	err = e.driver.Apply(ctx, s.path, v)
 	e.at.at(QuotaWritten)
 	e.count(err)
 	switch {
 	case err == nil:
-		s.limit.ours, s.limit.seen = !s.limit.back, true
+		s.limitDone(!e.noIdle)
+	case errors.Is(err, cgroup.ErrNoIdle):
+		e.withoutIdle(s, err)
 	case !errors.Is(err, cgroup.ErrGone):
 		e.failed = true
 		e.unwritten = append(e.unwritten, s)
-		e.log.Error("quota not written; it is tried again", "cgroup", s.path, "quota", want.String(), "err", err)
+		e.log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(), "idle", s.idle.wanted, "err", err)
+	}
+}
+
+// limitDue is the quota, with the weight beside it, where it is ours and another is
+// there. What could not be read is written.
+func (s *subjectState) limitDue(now cgroup.Effective, err error) cgroup.Values {
+	var v cgroup.Values
+	if !s.limit.ours {
+		return v
+	}
+	want := s.limit.target
+	if err != nil || now.Weight != s.weight && !now.Idle {
+		v.Weight = s.weight
+	}
+	if err != nil || now.QuotaMilli != want.Milli() || v.Weight > 0 {
+		v.Quota = &want
+	}
+	return v
+}
+
+// limitDone takes down that what was due is there.
+func (s *subjectState) limitDone(idles bool) {
+	if s.limit.ours {
+		s.limit.ours, s.limit.seen = !s.limit.back, true
+	}
+	s.idle.ours, s.idle.seen = s.idle.wanted, s.idle.wanted && idles
+}
+
+// noteDrift tells of what was there and is not any more.
+func (e *enforcer) noteDrift(s *subjectState, now cgroup.Effective, err error) {
+	if err == nil && s.limit.ours && s.limit.seen && now.QuotaMilli != s.limit.target.Milli() {
+		source := sourceOfQuota(s, now)
+		e.meter.QuotaDrift(source)
+		e.log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", s.limit.target.String(), "got", now.Quota.String(), "source", source)
+	}
+	if err == nil && s.idle.wanted && s.idle.seen && !now.Idle {
+		e.meter.QuotaDrift("other")
+		e.log.Warn("cpu.idle drift", "subject", s.name, "cgroup", s.path, "weight", now.Weight)
 	}
 }
 

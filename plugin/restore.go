@@ -29,6 +29,7 @@ type Restored struct {
 	id        string // in the tree
 	wantQuota *cgroup.Quota
 	weight    uint64 // to give back; 0: it was not touched
+	idle      bool   // to be undone
 }
 
 // Changed reports whether anything is different now.
@@ -239,8 +240,8 @@ func (r *restorer) pod(p *policy.Pod, quota cgroup.Quota) {
 	}
 	// Kubelet gives this to every best-effort pod; one on lent CPUs has another.
 	if p.QoS == policy.BestEffort {
-		if e, err := r.o.Reader.Effective(n.Path); err == nil && e.Weight > 1 {
-			n.weight, n.wantQuota = 1, &cgroup.Quota{Micros: -1}
+		if e, err := r.o.Reader.Effective(n.Path); err == nil && (e.Weight > leastWeight || e.Idle) {
+			n.weight, n.wantQuota, n.idle = leastWeight, &cgroup.Quota{Micros: -1}, e.Idle
 		}
 	}
 	r.note(n)
@@ -314,7 +315,11 @@ func (r *restorer) apply(ctx context.Context) ([]Restored, error) {
 	for i := range r.found {
 		n := &r.found[i]
 		if q := n.wantQuota; q != nil && n.Err == nil && (n.QuotaWas.Milli() != q.Milli() || n.weight > 0) {
-			if n.Err = r.o.Driver.Apply(ctx, n.Path, cgroup.Values{Quota: q, Weight: n.weight}); n.Err != nil {
+			v := cgroup.Values{Quota: q, Weight: n.weight}
+			if n.idle {
+				v.Idle = new(bool)
+			}
+			if n.Err = r.o.Driver.Apply(ctx, n.Path, v); n.Err != nil {
 				err = errors.Join(err, n.Err)
 			}
 		}

@@ -54,8 +54,9 @@ type Config struct {
 	Memory         Memory
 	Reserved       cpuset.Set
 	ReservedStrict bool
-	SharedFloor    int // CPUs that the shared pool keeps; 0 means one physical core
-	BEFloor        int // CPUs that best effort keeps while it is suppressed; 0 means one physical core
+	SharedFloor    int  // CPUs that the shared pool keeps; 0 means one physical core
+	BEFloor        int  // CPUs that best effort keeps while it is suppressed; 0 means one physical core
+	BEIdle         bool // best effort that was lent nothing runs only where nobody else wants to
 	Allocation     Allocation
 	LiftContainers bool // lift the quota of each container of a pinned pod, not only of a single one
 	System         System

@@ -87,8 +87,10 @@ type SetPod struct {
 	QuotaMilli *int64
 	// WeightMilli is the request that the pod's weight stands for; 0: kubelet's business.
 	WeightMilli int64
-	Why         string
-	Rev         uint64
+	// Idle says that the pod runs only where nobody else wants to (cpu.idle).
+	Idle bool
+	Why  string
+	Rev  uint64
 }
 
 // SetContainer is the desired state of a container.

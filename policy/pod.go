@@ -219,7 +219,7 @@ func fromWeight(milli int64) int64 {
 // podChanged decides the state of a pod and of its containers anew.
 func (m *Machine) podChanged(p *pod) {
 	need, _ := m.needOf(p, "")
-	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(), Why: p.why})
+	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(), Idle: m.idles(p), Why: p.why})
 	for _, id := range sortedKeys(p.all) {
 		m.containerChanged(p.all[id])
 	}
@@ -238,6 +238,13 @@ func (p *pod) lent() int64 {
 		return 0
 	}
 	return max(p.batch, 0)
+}
+
+// idles says that a pod runs only where nobody else wants to. Cgroups that are idle
+// all weigh the same, so one that has a weight by what it was lent is not; nor is one
+// that Kubernetes may resize, since the kernel refuses a weight on an idle cgroup.
+func (m *Machine) idles(p *pod) bool {
+	return m.cfg.BEIdle && p.in.class == BE && !p.in.unmanaged && p.ref.QoS == BestEffort && p.batch <= 0
 }
 
 // podQuota is NoLimit where we lift the quota of the pod's cgroup, and what was lent

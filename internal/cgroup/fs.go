@@ -86,8 +86,11 @@ func (fs *FS) Apply(ctx context.Context, path string, v Values) error {
 	if err := fs.applySets(path, v); err != nil {
 		return err
 	}
-	if v.Quota == nil && v.Weight == 0 {
+	if v.Quota == nil && v.Weight == 0 && v.Idle == nil {
 		return nil
+	}
+	if err := v.idleError(); err != nil {
+		return fmt.Errorf("write cgroup %s: %w", path, err)
 	}
 	if fs.v1 && !fs.hasCPU {
 		return &NoControllerError{Path: path, Controller: "cpu", File: "cpu.cfs_quota_us"}
@@ -102,7 +105,29 @@ func (fs *FS) Apply(ctx context.Context, path string, v Values) error {
 			return err
 		}
 	}
+	if err := fs.writeIdle(g, v.Idle); err != nil {
+		return err
+	}
 	return fs.writeWeight(g, v.Weight)
+}
+
+func (fs *FS) writeIdle(g group, idle *bool) error {
+	if idle == nil {
+		return nil
+	}
+	var missing *NoControllerError
+	if fs.v1 {
+		return fmt.Errorf("write cgroup %s: %w", g.path, ErrNoIdle)
+	}
+	text := "0"
+	if *idle {
+		text = "1"
+	}
+	err := g.write("cpu.idle", text)
+	if errors.As(err, &missing) {
+		return fmt.Errorf("write cgroup %s: %w", g.path, ErrNoIdle)
+	}
+	return err
 }
 
 func (fs *FS) applySets(path string, v Values) error {

@@ -187,7 +187,14 @@ func (fs *FS) readCPU(path string, e *Effective) error {
 		return err
 	}
 	e.Quota, e.QuotaMilli = q, q.Milli()
-	e.Weight, err = fs.readWeight(g, weight)
+	if e.Weight, err = fs.readWeight(g, weight); err != nil || fs.v1 {
+		return err
+	}
+	text, err := g.read("cpu.idle")
+	if errors.As(err, &missing) {
+		return nil
+	}
+	e.Idle, e.HasIdle = strings.TrimSpace(text) == "1", err == nil
 	return err
 }
 

@@ -67,6 +67,9 @@ func (s *Systemd) Apply(ctx context.Context, cgroupPath string, v Values) error 
 	if err != nil {
 		return err
 	}
+	if err := v.idleError(); err != nil {
+		return fmt.Errorf("unit %s: %w", unit, err)
+	}
 	steps, err := properties(v)
 	if err != nil {
 		return fmt.Errorf("unit %s: %w", unit, err)
@@ -80,6 +83,9 @@ func (s *Systemd) Apply(ctx context.Context, cgroupPath string, v Values) error 
 	err = s.bus.do(ctx, func(ctx context.Context, c *systemd.Conn) error {
 		for _, step := range steps {
 			if err := c.SetUnitPropertiesContext(ctx, unit, true, step...); err != nil {
+				if v.Idle != nil && *v.Idle && refusedValue(err) {
+					return fmt.Errorf("unit %s: %w", unit, ErrNoIdle)
+				}
 				return unitError(unit, step, err)
 			}
 		}
@@ -90,6 +96,12 @@ func (s *Systemd) Apply(ctx context.Context, cgroupPath string, v Values) error 
 	}
 	// It may have ended meanwhile.
 	return s.files.exists(cgroupPath)
+}
+
+// refusedValue says that systemd knows the property and not the value.
+func refusedValue(err error) bool {
+	var answer dbus.Error
+	return errors.As(err, &answer) && answer.Name == "org.freedesktop.DBus.Error.InvalidArgs"
 }
 
 // settled returns when systemd has done what it answered before: it looks at its
@@ -151,7 +163,9 @@ func properties(v Values) ([][]systemd.Property, error) {
 	if v.Weight > 10000 {
 		return nil, fmt.Errorf("CPUWeight: %d is over 10000", v.Weight)
 	}
-	if v.Weight > 0 {
+	if v.Weight > 0 || v.Idle != nil {
+		// 0 is systemd's word for idle. Its next change of the unit would end a cpu.idle
+		// that was written to the file.
 		first = append(first, property("CPUWeight", v.Weight))
 	}
 	var steps [][]systemd.Property

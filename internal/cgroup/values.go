@@ -17,6 +17,10 @@ var ErrGone = errors.New("the cgroup is gone")
 // that the parent has", the opposite of what it looks like.
 var ErrEmptySet = errors.New("an empty set is never written; to go back to the parent's set use Inherit")
 
+// ErrNoIdle says that nobody here knows cpu.idle: it takes Linux 5.15, cgroup v2 and,
+// for its units, systemd 252.
+var ErrNoIdle = errors.New("cpu.idle is not there; it takes Linux 5.15, cgroup v2 and, for a unit, systemd 252")
+
 // NoControllerError says that a cgroup exists but lacks a controller's files.
 type NoControllerError struct {
 	Path, Controller, File string
@@ -53,6 +57,18 @@ type Values struct {
 	CPUs, Mems Mask
 	Quota      *Quota
 	Weight     uint64 // cpu.weight, 1 to 10000
+	// Idle is cpu.idle: whether what is inside runs only where nobody else wants to.
+	// The kernel takes no weight beside true, and forgets the one from before: false
+	// wants one.
+	Idle *bool
+}
+
+// idleError says why the values of Idle and Weight contradict each other.
+func (v *Values) idleError() error {
+	if v.Idle == nil || *v.Idle == (v.Weight == 0) {
+		return nil
+	}
+	return fmt.Errorf("cpu.idle %t with weight %d: an idle cgroup has no weight, and one that is no longer idle needs one", *v.Idle, v.Weight)
 }
 
 // Mask is a cpuset to write: a set, or the return to the parent's. The zero
@@ -135,5 +151,7 @@ type Effective struct {
 	OwnCPUs, OwnMems cpuset.Set // what is set on the cgroup itself; empty: inherits
 	Quota            Quota
 	QuotaMilli       int64  // -1 for none
-	Weight           uint64 // cpu.weight; 0 where there is no cpu controller
+	Weight           uint64 // cpu.weight; 0 where there is no cpu controller, and of an idle cgroup
+	Idle             bool   // cpu.idle
+	HasIdle          bool   // the kernel has it here
 }

@@ -19,6 +19,7 @@ func (c *Config) Policy() policy.Config {
 		ReservedStrict: c.Reserved.Strict,
 		SharedFloor:    c.Pools.SharedFloor,
 		BEFloor:        c.Pools.BEFloor,
+		BEIdle:         c.Suppress.Mode == SwitchEnforce,
 		JobLabel:       c.CPI.JobLabel,
 		Allocation: policy.Allocation{
 			Bind:              cpuallocator.BindPolicy(a.BindPolicy),

@@ -85,7 +85,7 @@ func (d *Dir) Apply(ctx context.Context, path string, v cgroup.Values) error {
 		return err
 	}
 	clean := strings.Trim(path, "/")
-	for _, file := range []string{"cpuset.cpus", "cpuset.mems", "cpu.max", "cpu.weight"} {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems", "cpu.max", "cpu.weight", "cpu.idle"} {
 		delete(d.shown, clean+"/"+file)
 	}
 	return d.refresh(clean)
@@ -123,6 +123,12 @@ func (d *Dir) show(path string) error {
 		"cpuset.mems.effective": e.Mems.String(),
 		"cpu.max":               e.Quota.String(),
 		"cpu.weight":            fmt.Sprint(e.Weight),
+	}
+	if e.HasIdle {
+		files["cpu.idle"] = "0"
+		if e.Idle {
+			files["cpu.idle"] = "1"
+		}
 	}
 	if !d.Kernel.HasCpuset(path) {
 		for file := range files {

@@ -32,6 +32,8 @@ type Kernel struct {
 	// OnDemand enables the cpuset controller for a cgroup that is written, as
 	// systemd does for its units.
 	OnDemand bool
+	// NoIdle is a kernel before 5.15, without cpu.idle.
+	NoIdle bool
 	// Before, if set, runs before each Apply without any lock held: it may
 	// block, remove the cgroup, or return an error in the kernel's place.
 	Before func(path string, v cgroup.Values) error
@@ -50,6 +52,7 @@ type group struct {
 	cpus, mems cpuset.Set
 	quota      cgroup.Quota
 	weight     uint64
+	idle       bool
 	tasks      int
 	noCpuset   bool // here and below, whatever those below say
 }
@@ -186,10 +189,16 @@ func (k *Kernel) Apply(ctx context.Context, path string, v cgroup.Values) error 
 	if err := k.applyMask(path, "cpuset.mems", v.Mems); err != nil {
 		return err
 	}
+	if err := k.applyIdle(path, v.Idle); err != nil {
+		return err
+	}
 	if v.Quota == nil && v.Weight == 0 {
 		return nil
 	}
 	return k.write(path, "cpu.max", fmt.Sprint(v.Quota, v.Weight), func(g *group) error {
+		if v.Weight > 0 && g.idle {
+			return unix.EINVAL
+		}
 		if v.Quota != nil {
 			period := g.quota.Period
 			if v.Quota.Period > 0 {
@@ -199,6 +208,26 @@ func (k *Kernel) Apply(ctx context.Context, path string, v cgroup.Values) error 
 		}
 		if v.Weight > 0 {
 			g.weight = v.Weight
+		}
+		return nil
+	})
+}
+
+// applyIdle forgets the weight, as the kernel does both ways.
+func (k *Kernel) applyIdle(path string, idle *bool) error {
+	switch {
+	case idle == nil:
+		return nil
+	case k.V1 || k.NoIdle:
+		return cgroup.ErrNoIdle
+	}
+	return k.write(path, "cpu.idle", fmt.Sprint(*idle), func(g *group) error {
+		if g.idle == *idle {
+			return nil
+		}
+		g.idle, g.weight = *idle, 100
+		if *idle {
+			g.weight = 0
 		}
 		return nil
 	})
@@ -386,6 +415,7 @@ func (k *Kernel) Effective(path string) (cgroup.Effective, error) {
 	e := cgroup.Effective{
 		CPUs: g.onCPUs(), Mems: g.onMems(), OwnCPUs: g.cpus, OwnMems: g.mems,
 		Quota: g.quota, QuotaMilli: g.quota.Milli(), Weight: g.weight,
+		Idle: g.idle, HasIdle: !k.V1 && !k.NoIdle && g.parent != nil,
 	}
 	if g.parent == nil && !k.V1 { // the root of v2 has no cpuset.cpus
 		e.OwnCPUs, e.OwnMems = cpuset.Set{}, cpuset.Set{}

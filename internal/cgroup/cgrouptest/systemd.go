@@ -25,6 +25,7 @@ import (
 // writes the kernel's files, and writes all that it knows of a unit each time.
 type Systemd struct {
 	Socket string
+	Old    bool // before 252: set before the first unit starts
 
 	dir      *Dir
 	listener net.Listener
@@ -45,6 +46,8 @@ type unit struct {
 	quota      uint64
 	period     uint64
 	weight     uint64
+	idle       bool
+	old        bool // before systemd 252, which knows no idle
 }
 
 // NewSystemd serves at folder/private until Close.
@@ -134,7 +137,7 @@ func (s *Systemd) Start(cgroupPath string, tasks int) {
 	defer s.mu.Unlock()
 	for p := strings.Trim(cgroupPath, "/"); p != ""; p = cgroup.Parent(p) {
 		if name := path.Base(p); s.units[name] == nil {
-			s.units[name] = &unit{name: name, path: p, quota: ^uint64(0)}
+			s.units[name] = &unit{name: name, path: p, quota: ^uint64(0), old: s.Old}
 		}
 	}
 }
@@ -200,6 +203,9 @@ func (s *Systemd) realize(u *unit) {
 		q.Micros = int64(u.quota * u.period / 1_000_000)
 	}
 	v.Quota = &q
+	if idle := u.idle; (idle || u.weight > 0) && !s.dir.Kernel.NoIdle && !s.dir.Kernel.V1 {
+		v.Idle = &idle
+	}
 	if err := s.dir.Apply(context.Background(), u.path, v); err != nil && !errors.Is(err, cgroup.ErrGone) {
 		panic(fmt.Sprintf("the fake systemd cannot write %s: %v", u.path, err))
 	}
@@ -388,7 +394,9 @@ func (u *unit) set(p prop) *dbus.Error {
 	case p.Name == "CPUQuotaPeriodUSec" && isNumber:
 		u.period = number
 	case p.Name == "CPUWeight" && isNumber && number >= 1 && number <= 10000:
-		u.weight = number
+		u.weight, u.idle = number, false
+	case p.Name == "CPUWeight" && isNumber && number == 0 && !u.old:
+		u.weight, u.idle = 0, true
 	default:
 		return dbus.NewError("org.freedesktop.DBus.Error.InvalidArgs", []any{fmt.Sprintf("%s of type %s", p.Name, p.Value.Signature())})
 	}

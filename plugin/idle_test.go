@@ -1,0 +1,82 @@
+package plugin
+
+import (
+	"testing"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Best effort that was lent nothing runs only where nobody else wants to, from its
+// first decision until it is lent something; after somebody ended that, again; and no
+// longer after the daemon is configured otherwise, or uninstalled.
+func TestBestEffortIsIdle(t *testing.T) {
+	batch := func(name string) spec {
+		return spec{name: name, class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
+	}
+	promise := func(name string) policy.PodFacts {
+		return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{LimitMilli: policy.NoLimit}, BatchMilli: 1500}
+	}
+	s := &server{facts: map[string]policy.PodFacts{"uid-lent": promise("lent")}}
+	n := newNode(t, grid(t, testGrid))
+	idles := func(o *Options) { o.Config.BEIdle = true }
+	n.up(s.options, idles)
+	// A best-effort pod of a class of production is production.
+	web := spec{name: "web", class: policy.LS, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
+	mustRun(t, n, batch("lent"), batch("late"), batch("plain"), web)
+	is := func(name string) cgroup.Effective {
+		t.Helper()
+		e, err := n.kernel.Effective(batch(name).parent())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	want := func(when, name string, idle bool, weight uint64) {
+		t.Helper()
+		n.settle()
+		if e := is(name); e.Idle != idle || weight > 0 && e.Weight != weight {
+			t.Errorf("%s: %s is idle %t with weight %d, want %t and %d", when, name, e.Idle, e.Weight, idle, weight)
+		}
+	}
+	want("at first", "lent", false, 59)
+	want("at first", "late", true, 0)
+	want("at first", "plain", true, 0)
+	want("at first", "web", false, 0)
+	if err := n.plugin.Submit(short(t), promise("late")); err != nil {
+		t.Fatal(err)
+	}
+	want("lent late", "late", false, 59)
+	no := false
+	if err := n.kernel.Apply(short(t), batch("plain").parent(), cgroup.Values{Idle: &no, Weight: 1}); err != nil {
+		t.Fatal(err)
+	}
+	n.plugin.Audit()
+	eventually(t, "the audit has made it idle again", func() bool { return is("plain").Idle })
+
+	n.kill()
+	n.up(s.options)
+	want("configured otherwise", "plain", false, 1)
+	n.kill()
+	n.up(s.options, idles)
+	want("configured again", "plain", true, 0)
+	n.restore(policy.KubeletState{PolicyName: "none"})
+	if e := is("plain"); e.Idle || e.Weight != 1 {
+		t.Errorf("uninstalled: idle %t with weight %d", e.Idle, e.Weight)
+	}
+}
+
+// A kernel without cpu.idle changes nothing else, and is not asked for it for ever.
+func TestWithoutIdle(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.kernel.NoIdle = true
+	n.up(func(o *Options) { o.Config.BEIdle = true })
+	mustRun(t, n, spec{name: "batch", class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}})
+	n.settle()
+	n.kernel.Writes()
+	n.plugin.Audit()
+	n.settle()
+	if w := n.kernel.Writes(); len(w) > 0 {
+		t.Errorf("an audit writes %v", w)
+	}
+}
