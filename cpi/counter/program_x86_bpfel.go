@@ -16,6 +16,7 @@ import (
 type programCpu struct {
 	_              structs.HostLayout
 	Time           uint64
+	Read           uint64
 	Started        uint64
 	Offset         uint64
 	Owed           uint64

@@ -49,6 +49,7 @@ struct cached {
 
 struct cpu {
 	__u64 time; // of the last reading, CLOCK_MONOTONIC; 0: the next one is a baseline only
+	__u64 read; // when that reading was done: a hypervisor may take a while in between
 	// What runs was last charged at `started` of its run queue's task clock, 0
 	// if that is not known; `offset` is the time the clock had left out by then.
 	__u64 started;
@@ -180,10 +181,18 @@ static __always_inline __u32 slot_of(struct cpu *cpu, struct machine *machine, s
 	return slot;
 }
 
+// The part of an interval that an event which is read in it cannot have missed.
+static __always_inline __u64 certain(struct cpu *cpu, __u64 now)
+{
+	return now > cpu->read ? now - cpu->read : 0;
+}
+
 // One event's part of an interval. Returns whether the whole interval was
-// counted; *delta is how far the event has moved.
+// counted; *delta is how far the event has moved. An event is read some time
+// after the clock, so that it saw the `least` of the interval for certain: from
+// when the last reading was done until this one began.
 static __always_inline bool advance(struct cpu *cpu, struct machine *machine, int event, long err,
-				    struct bpf_perf_event_value *value, __u64 elapsed, __u64 *delta)
+				    struct bpf_perf_event_value *value, __u64 elapsed, __u64 least, __u64 *delta)
 {
 	struct bpf_perf_event_value base = cpu->base[event];
 	__u32 bit = 1u << event;
@@ -206,8 +215,8 @@ static __always_inline bool advance(struct cpu *cpu, struct machine *machine, in
 	moved = value->counter - base.counter;
 	enabled = value->enabled - base.enabled;
 	running = value->running - base.running;
-	// The two clocks are read a moment apart.
-	if (enabled + 1000 < elapsed / 2) {
+	// The event's clock and ours differ a little.
+	if (enabled + 1000 < least / 2) {
 		machine->faults[FAULT_LOST]++;
 		return false;
 	}
@@ -229,7 +238,7 @@ static __always_inline bool advance(struct cpu *cpu, struct machine *machine, in
 		if (perf_events & (1u << (e))) {                                                                       \
 			struct bpf_perf_event_value value = {};                                                        \
 			long err = bpf_perf_event_read_value(&event_##e, BPF_F_CURRENT_CPU, &value, sizeof(value));    \
-			counted &= advance(cpu, machine, e, err, &value, elapsed, &delta[e]);                          \
+			counted &= advance(cpu, machine, e, err, &value, elapsed, least, &delta[e]);                   \
 			machine->enabled[e] += elapsed;                                                                \
 		} else if (time_events & (1u << (e))) {                                                                \
 			machine->enabled[e] += elapsed;                                                                \
@@ -271,7 +280,7 @@ static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 
 				   bool whole, bool switched)
 {
 	struct machine *machine = &cpu->machine[bank];
-	__u64 delta[EVENTS] = {}, none[EVENTS] = {}, elapsed = 0, rest = 0;
+	__u64 delta[EVENTS] = {}, none[EVENTS] = {}, elapsed = 0, least, rest = 0;
 	struct counts *row;
 	bool counted = whole;
 
@@ -285,10 +294,12 @@ static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 
 		elapsed = now - cpu->time;
 		cpu->time = now;
 	}
+	least = certain(cpu, now);
 	READ_EVENT(0);
 	READ_EVENT(1);
 	READ_EVENT(2);
 	READ_EVENT(3);
+	cpu->read = bpf_ktime_get_ns();
 	if (slot == OTHER || run > elapsed + MAX_SKEW)
 		run = slot == OTHER ? 0 : elapsed;
 	if (run > elapsed) {
@@ -357,7 +368,7 @@ static __always_inline __u64 last_turn(struct cpu *cpu, __u64 now, __u64 since, 
 static __always_inline bool missed(struct cpu *cpu, __u64 now, __u64 expected)
 {
 	struct bpf_perf_event_value value = {};
-	__u64 elapsed = now - cpu->time, was = cpu->trigger, enabled = cpu->trigger_enabled;
+	__u64 was = cpu->trigger, enabled = cpu->trigger_enabled;
 
 	if (bpf_perf_event_read_value(&cgroup_switches, BPF_F_CURRENT_CPU, &value, sizeof(value))) {
 		cpu->trigger_enabled = 0;
@@ -367,7 +378,7 @@ static __always_inline bool missed(struct cpu *cpu, __u64 now, __u64 expected)
 	cpu->trigger_enabled = value.enabled;
 	if (cpu->time == 0 || now <= cpu->time)
 		return false;
-	return value.counter != was + expected || value.enabled - enabled + 1000 < elapsed / 2;
+	return value.counter != was + expected || value.enabled - enabled + 1000 < certain(cpu, now) / 2;
 }
 
 static __always_inline void account_cost(struct cpu *cpu, __u64 since)
