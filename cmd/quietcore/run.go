@@ -244,7 +244,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 	if d.incidents != nil {
 		parts.Go(func() { d.incidents.Run(ctx) })
 	}
-	for _, part := range append(append(d.cluster.parts(), d.lending.parts()...), d.plugin.Run, d.cpi.run, d.cpus.Watch, d.watchKubelet, d.watchConfig) {
+	for _, part := range append(append(d.cluster.parts(), d.lending.parts()...), d.plugin.Run, d.cpi.run, d.cpus.Watch, d.watchKubelet, d.watchConfig, d.servePage) {
 		parts.Go(func() { part(ctx) })
 	}
 	<-ctx.Done()

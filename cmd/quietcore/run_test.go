@@ -31,6 +31,7 @@ func (p place) write(t *testing.T, more string) {
 state: {dir: %[1]s/state}
 socket: %[1]s/run/q.sock
 listen: ""
+page: {listen: ''}
 nri: {socket: %[1]s/nri.sock}
 cgroup: {root: %[1]s/cgroup}
 %[2]s

@@ -51,6 +51,7 @@ type Config struct {
 	State      State      `json:"state"`
 	Socket     string     `json:"socket"`
 	Listen     string     `json:"listen"`
+	Page       Page       `json:"page"`
 	Log        Log        `json:"log"`
 }
 
@@ -247,6 +248,11 @@ type State struct {
 	Dir string `json:"dir"`
 }
 
+// Page says where people look at the machine in a browser.
+type Page struct {
+	Listen string `json:"listen"` // HOST:PORT on loopback, or a Unix socket; empty: nowhere
+}
+
 type Log struct {
 	Level  LogLevel  `json:"level"`
 	Format LogFormat `json:"format"`
@@ -277,6 +283,7 @@ func Default() Config {
 		State:      State{Dir: "/var/lib/quietcore"},
 		Socket:     "/run/quietcore/quietcore.sock",
 		Listen:     "127.0.0.1:9464",
+		Page:       Page{Listen: "127.0.0.1:9465"},
 		Log:        Log{Level: "info", Format: LogText},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -194,6 +195,22 @@ func TestRefuses(t *testing.T) {
 	}
 	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "must be a regular file") {
 		t.Errorf("/dev/zero: %v", err)
+	}
+}
+
+func TestThePageIsForThisMachineAlone(t *testing.T) {
+	for address, good := range map[string]bool{
+		"": true, "127.0.0.1:9465": true, "localhost:1": true, "[::1]:80": true, "127.8.9.10:1": true, "/run/quietcore/page.sock": true,
+		":9465": false, "0.0.0.0:9465": false, "[::]:9465": false, "10.0.0.7:9465": false, "node-a:9465": false, "localhost.example:9465": false, "127.0.0.1": false,
+		"127.0.0.1:http": false, "run/page.sock": false, "/run/../page.sock": false, "/" + strings.Repeat("s", 120): false,
+	} {
+		_, err := Parse([]byte(head + "page: {listen: " + strconv.Quote(address) + "}\n"))
+		if (err == nil) != good {
+			t.Errorf("page.listen %q: %v", address, err)
+		}
+		if err != nil && !strings.Contains(err.Error(), "page.listen: ") {
+			t.Errorf("page.listen %q: the error names no key: %v", address, err)
+		}
 	}
 }
 

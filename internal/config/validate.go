@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"path"
 	"regexp"
 	"slices"
@@ -199,7 +200,27 @@ func (v *checker) shell(c *Config) {
 	}
 	v.path("sysfs.root", c.Sysfs.Root)
 	v.path("state.dir", c.State.Dir)
-	v.listen(c.Listen)
+	v.listen("listen", c.Listen)
+	v.page(c.Page.Listen)
+}
+
+// page takes addresses that nobody outside of the machine, or of the pod, reaches:
+// the page asks nobody who he is.
+func (v *checker) page(address string) {
+	const key = "page.listen"
+	if path.IsAbs(address) {
+		v.socket(key, address)
+		return
+	}
+	before := len(v.errs)
+	v.listen(key, address)
+	if address == "" || len(v.errs) > before {
+		return
+	}
+	host, _, _ := net.SplitHostPort(address) // it could be split
+	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
+		v.fail(key, "is %s, must be on loopback, such as 127.0.0.1:9465, or the path of a Unix socket: the page names every pod of the node and asks nobody for a password; reach it with kubectl port-forward or ssh -L", quote(address))
+	}
 }
 
 func (v *checker) socket(key, p string) {
@@ -218,13 +239,13 @@ func (v *checker) path(key, p string) {
 	}
 }
 
-func (v *checker) listen(address string) {
+func (v *checker) listen(key, address string) {
 	if address == "" {
 		return
 	}
 	host, port, err := net.SplitHostPort(address)
 	if n, convErr := strconv.ParseUint(port, 10, 16); err != nil || convErr != nil || strconv.FormatUint(n, 10) != port || strings.ContainsAny(host, " /") {
-		v.fail("listen", "is %s, must be HOST:PORT such as 127.0.0.1:9464, or \"\" to serve nothing", quote(address))
+		v.fail(key, "is %s, must be HOST:PORT such as 127.0.0.1:9464, or \"\" to serve nothing", quote(address))
 	}
 }
 

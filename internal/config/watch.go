@@ -126,6 +126,7 @@ func NeedsRestart(old, new *Config) []string {
 		{"state.dir", old.State, new.State},
 		{"socket", old.Socket, new.Socket},
 		{"listen", old.Listen, new.Listen},
+		{"page", old.Page, new.Page},
 		{"log.format", old.Log.Format, new.Log.Format},
 	} {
 		if k.old != k.new {

@@ -1,0 +1,232 @@
+// The drawing of the machine: a button for each CPU, nested in its core, L3, NUMA node and socket.
+
+import { byID, make, count } from "./dom.js";
+import { words, poolOf, ownerTag, podKey } from "./model.js";
+
+const colours = 8;
+const denseFrom = 96;
+
+export class MachineView {
+  constructor(model, select) {
+    this.model = model;
+    this.select = select;
+    this.map = byID("map");
+    this.tip = byID("tip");
+    this.buttons = new Map();
+    this.order = [];
+    this.at = undefined; // the CPU that Tab leads to
+    this.hits = undefined; // a Set: what is searched for or selected
+    this.map.addEventListener("click", (e) => {
+      const cpu = cpuOf(e.target);
+      if (cpu !== undefined) {
+        this.reach(cpu);
+        this.select({ kind: "cpu", id: cpu });
+      }
+    });
+    this.map.addEventListener("pointerover", (e) => this.hover(e));
+    this.map.addEventListener("pointerleave", () => this.hideTip());
+    this.map.addEventListener("focusin", (e) => {
+      const cpu = cpuOf(e.target);
+      if (cpu !== undefined && e.target.matches(":focus-visible")) this.showTip(cpu, this.buttons.get(cpu));
+    });
+    this.map.addEventListener("focusout", () => this.hideTip());
+    this.map.addEventListener("keydown", (e) => this.key(e));
+    addEventListener("scroll", () => this.hideTip(), { passive: true });
+  }
+
+  // build draws a machine anew; it happens when CPUs come or go.
+  build() {
+    const held = cpuOf(document.activeElement);
+    this.buttons = new Map();
+    this.order = [];
+    const m = this.model.machine;
+    const cpus = [...this.model.places.keys()];
+    this.map.classList.toggle("dense", cpus.length >= denseFrom);
+    const box = (name, title, children) => make("div", { className: name }, make("h3", { className: "place" }, title), children);
+    this.map.replaceChildren(
+      ...m.sockets.map((s) =>
+        box("socket", `socket ${s.id}`, make("div", { className: "nodes" }, s.nodes.map((n) =>
+          box("numa", `NUMA node ${n.id}${memory(n.memoryBytes)}`, make("div", { className: "l3s" }, n.l3s.map((l) =>
+            box("l3", `L3 ${l.id}`, this.cores(l.cores))))))))));
+    if (m.memoryOnly?.length) this.map.append(make("p", { className: "hint" }, `memory only: NUMA ${m.memoryOnly.map((n) => "node " + n).join(", ")}`));
+    const sum = (f) => m.sockets.reduce((n, s) => n + f(s), 0);
+    const l3s = new Set(), nodes = new Set();
+    for (const place of this.model.places.values()) l3s.add(place.l3), nodes.add(place.node);
+    const cores = sum((s) => s.nodes.reduce((n, o) => n + o.l3s.reduce((k, l) => k + l.cores.length, 0), 0));
+    byID("size").textContent = [count(m.sockets.length, "socket"), count(nodes.size, "NUMA node"), `${l3s.size} L3`, count(cores, "core"), count(cpus.length, "CPU")].join(" · ");
+    this.reach(this.buttons.has(this.at) ? this.at : this.order[0]);
+    this.buttons.get(held)?.focus();
+    this.paint();
+  }
+
+  // cores stand in rows that are about twice as wide as they are many.
+  cores(list) {
+    const box = make("div", { className: "cores" }, list.map((c) => this.core(c)));
+    box.style.setProperty("--columns", list.length <= 4 ? list.length : Math.max(4, Math.ceil(Math.sqrt(list.length * 1.5))));
+    return box;
+  }
+
+  core(c) {
+    const title = c.efficiency ? `efficiency core ${c.id}` : `core ${c.id}`;
+    return make("div", { className: "core" + (c.efficiency ? " efficiency" : ""), role: "group", "aria-label": title }, c.cpus.map((id) => {
+      const button = make("button", { type: "button", className: "cpu", "data-cpu": id, tabindex: -1, "aria-pressed": "false" }, make("span", { className: "tag" }), make("span", { className: "id" }, id));
+      this.buttons.set(id, button);
+      this.order.push(id);
+      return button;
+    }));
+  }
+
+  // paint brings every CPU's look up to date, and touches only what changed.
+  paint() {
+    const used = new Set();
+    for (const [id, button] of this.buttons) {
+      const mark = this.model.marks.get(id);
+      const pool = poolOf(mark);
+      const owned = mark?.owner !== undefined;
+      used.add(pool);
+      const parts = ["cpu", pool];
+      let tag = words[pool].tag;
+      if (owned && pool !== "withheld") tag = ownerTag(mark.owner);
+      if (owned) parts.push("owned", "owner-" + (mark.owner % colours));
+      if (this.hits) parts.push(this.hits.has(id) ? "hit" : "dim");
+      set(button, "class", parts.join(" "));
+      set(button, "aria-label", this.label(id));
+      set(button, "aria-pressed", String(this.selected === id));
+      if (button.firstChild.textContent !== tag) button.firstChild.textContent = tag;
+      const sign = mark?.be === "off" ? "×" : mark?.be === "in" && owned && pool !== "withheld" ? "~" : "";
+      const there = button.querySelector(".mark");
+      if (there?.textContent !== (sign || undefined)) {
+        there?.remove();
+        if (sign) button.append(make("span", { className: "mark", "aria-hidden": "true" }, sign));
+      }
+    }
+    this.legend(used);
+  }
+
+  label(id) {
+    const mark = this.model.marks.get(id);
+    const pool = words[poolOf(mark)].name;
+    const owner = this.owner(mark);
+    return `CPU ${id}: ${pool}${owner ? ", " + podKey(owner) : ""}`;
+  }
+
+  owner(mark) {
+    return mark?.owner === undefined ? undefined : this.model.owners[mark.owner];
+  }
+
+  legend(used) {
+    const seen = (f) => [...this.model.marks.values()].some(f);
+    const items = Object.keys(words).filter((w) => used.has(w)).map((w) => [w, words[w].tag, words[w].name + this.size(w)]);
+    if (this.model.owners.length) items.push(["", "A", "a letter and a bar: whose it is"]);
+    if (seen((m) => m.be === "in" && m.owner !== undefined && m.pool !== "withheld")) items.push(["", "~", "in a corner: best effort may run there too"]);
+    if (seen((m) => m.be === "off")) items.push(["", "×", "in a corner: best effort is kept off for now"]);
+    const text = JSON.stringify(items);
+    if (text === this.legendText) return;
+    this.legendText = text;
+    byID("legend").replaceChildren(...items.map(([look, tag, name]) => make("li", {}, make("span", { className: "cpu " + look, "aria-hidden": "true" }, make("span", { className: "tag" }, tag)), name)));
+  }
+
+  size(pool) {
+    let n = 0;
+    for (const m of this.model.marks.values()) if (poolOf(m) === pool) n++;
+    return ` (${n})`;
+  }
+
+  // show marks what is searched for or selected; undefined: nothing is.
+  show(hits, selected) {
+    this.hits = hits;
+    this.selected = selected;
+    this.paint();
+  }
+
+  reach(cpu) {
+    if (cpu === undefined) return;
+    this.buttons.get(this.at)?.setAttribute("tabindex", "-1");
+    this.at = cpu;
+    this.buttons.get(cpu)?.setAttribute("tabindex", "0");
+  }
+
+  focus() {
+    this.buttons.get(this.at)?.focus();
+  }
+
+  key(e) {
+    const from = cpuOf(e.target);
+    if (from === undefined || e.ctrlKey || e.altKey || e.metaKey) return;
+    const i = this.order.indexOf(from);
+    let to;
+    if (e.key === "ArrowRight") to = this.order[i + 1];
+    else if (e.key === "ArrowLeft") to = this.order[i - 1];
+    else if (e.key === "Home") to = this.order[0];
+    else if (e.key === "End") to = this.order.at(-1);
+    else if (e.key === "ArrowDown") to = this.beside(from, 1);
+    else if (e.key === "ArrowUp") to = this.beside(from, -1);
+    else return;
+    e.preventDefault();
+    if (to === undefined) return;
+    this.reach(to);
+    this.buttons.get(to).focus();
+  }
+
+  // beside is the nearest CPU of the next row, by where it is on the screen.
+  beside(from, direction) {
+    const middle = (r) => [(r.left + r.right) / 2, (r.top + r.bottom) / 2];
+    const here = this.buttons.get(from).getBoundingClientRect();
+    const [x, y] = middle(here);
+    let best, least = Infinity;
+    for (const [id, b] of this.buttons) {
+      const [bx, by] = middle(b.getBoundingClientRect());
+      const down = (by - y) * direction;
+      if (down < here.height / 2) continue;
+      const far = down * 4 + Math.abs(bx - x);
+      if (far < least) [best, least] = [id, far];
+    }
+    return best;
+  }
+
+  hover(e) {
+    const cpu = cpuOf(e.target);
+    if (cpu === undefined) this.hideTip();
+    else this.showTip(cpu, this.buttons.get(cpu));
+  }
+
+  showTip(cpu, button) {
+    const mark = this.model.marks.get(cpu);
+    const owner = this.owner(mark);
+    const place = this.model.places.get(cpu);
+    const lines = [`CPU ${cpu}: ${words[poolOf(mark)].name}`, `socket ${place.socket}, NUMA node ${place.node}, L3 ${place.l3}, core ${place.core}`];
+    if (owner) {
+      lines[0] += `, ${poolOf(mark) === "withheld" ? "for " : ""}${podKey(owner)}`;
+      const why = this.model.pods.get(podKey(owner))?.[0]?.why;
+      lines.push(why || "its own until the pod ends; no container of it runs at the moment");
+    }
+    if (mark?.be === "off") lines.push("best effort is kept off it for now");
+    this.tip.replaceChildren(...lines.map((l) => make("p", {}, l)));
+    this.tip.hidden = false;
+    const r = button.getBoundingClientRect();
+    const size = this.tip.getBoundingClientRect();
+    const top = r.bottom + 8 + size.height > innerHeight ? r.top - size.height - 8 : r.bottom + 8;
+    this.tip.style.left = Math.max(4, Math.min(r.left, innerWidth - size.width - 4)) + "px";
+    this.tip.style.top = Math.max(4, top) + "px";
+  }
+
+  hideTip() {
+    this.tip.hidden = true;
+  }
+}
+
+function cpuOf(element) {
+  const text = element?.closest?.("#map [data-cpu]")?.dataset.cpu;
+  return text === undefined ? undefined : Number(text);
+}
+
+function set(element, name, value) {
+  if (element.getAttribute(name) !== value) element.setAttribute(name, value);
+}
+
+function memory(bytes) {
+  if (!bytes) return "";
+  const gib = bytes / 2 ** 30;
+  return gib >= 1024 ? `, ${(gib / 1024).toFixed(1)} TiB` : `, ${gib >= 10 ? gib.toFixed(0) : gib.toFixed(1)} GiB`;
+}
+

@@ -1,0 +1,160 @@
+// What is known of the node, and questions to it.
+
+export const words = {
+  lse: { tag: "!", name: "LSE, exclusive" },
+  lsr: { tag: "*", name: "LSR, exclusive" },
+  exclusive: { tag: "@", name: "exclusive" },
+  kubelet: { tag: "%", name: "kubelet's static policy" },
+  system: { tag: "+", name: "SYSTEM" },
+  shared: { tag: "·", name: "shared pool" },
+  be: { tag: "~", name: "best effort only" },
+  reserved: { tag: "=", name: "reserved" },
+  withheld: { tag: "x", name: "withheld (kept idle)" },
+  isolated: { tag: "|", name: "isolated by the kernel" },
+  offline: { tag: "–", name: "offline" },
+  unknown: { tag: "?", name: "unknown" },
+};
+
+export const poolOf = (mark) => (mark && words[mark.pool] ? mark.pool : "unknown");
+
+// parseList reads the kernel's list of CPUs, such as 0-3,8.
+export function parseList(text) {
+  const set = new Set();
+  for (const range of (text || "").split(",")) {
+    if (range === "") continue;
+    const [from, to = from] = range.split("-").map(Number);
+    for (let cpu = from; cpu <= to && set.size <= 8192; cpu++) set.add(cpu);
+  }
+  return set;
+}
+
+// ownerTag is A … Z, AA …
+export function ownerTag(index) {
+  let tag = "";
+  for (let i = index; i >= 0; i = Math.floor(i / 26) - 1) tag = String.fromCharCode(65 + (i % 26)) + tag;
+  return tag;
+}
+
+const mostSamples = { fine: 360, coarse: 720, changes: 200 };
+
+export class Model {
+  constructor() {
+    this.machine = undefined;
+    this.node = undefined;
+    this.marks = new Map(); // by CPU
+    this.owners = [];
+    this.pools = {};
+    this.places = new Map(); // by CPU
+    this.containers = [];
+    this.pods = new Map();
+    this.more = 0;
+    this.samples = {};
+    this.incidents = { incidents: [], kept: 0 };
+    this.series = [];
+    this.fine = [];
+    this.coarse = [];
+    this.changes = [];
+  }
+
+  take(part, value) {
+    switch (part) {
+      case "machine":
+        this.machine = value;
+        this.place();
+        break;
+      case "node":
+        this.node = value;
+        break;
+      case "cpus":
+        this.marks = new Map(value.cpus.map((m) => [m.id, m]));
+        this.owners = value.owners;
+        this.pools = value.pools;
+        break;
+      case "containers":
+        this.containers = value.containers;
+        this.more = value.more || 0;
+        this.pods = new Map();
+        for (const c of this.containers) {
+          const key = podKey(c);
+          if (!this.pods.has(key)) this.pods.set(key, []);
+          this.pods.get(key).push(c);
+        }
+        break;
+      case "samples":
+        this.samples = value.samples || {};
+        break;
+      case "incidents":
+        this.incidents = value;
+        break;
+      case "history":
+        this.series = value.series;
+        this.fine = join(this.fine, value.fine.points, mostSamples.fine);
+        this.coarse = join(this.coarse, value.coarse.points, mostSamples.coarse);
+        this.happened(value.changes);
+        break;
+      case "points":
+        this.fine = join(this.fine, value.fine || [], mostSamples.fine);
+        this.coarse = join(this.coarse, value.coarse || [], mostSamples.coarse);
+        break;
+      case "changes":
+        this.happened(value);
+        break;
+    }
+  }
+
+  place() {
+    this.places = new Map();
+    for (const s of this.machine.sockets)
+      for (const n of s.nodes)
+        for (const l of n.l3s)
+          for (const c of l.cores) for (const cpu of c.cpus) this.places.set(cpu, { socket: s.id, node: n.id, l3: l.id, core: c.id, siblings: c.cpus.filter((o) => o !== cpu) });
+  }
+
+  happened(list) {
+    const known = new Set(this.changes.map((c) => JSON.stringify(c)));
+    this.changes = [...this.changes, ...(list || []).filter((c) => !known.has(JSON.stringify(c)))].sort((a, b) => a.at - b.at).slice(-mostSamples.changes);
+  }
+
+  // cpusOf is where a container may run: its own list, else its pool's.
+  cpusOf(c) {
+    return c.cpus || this.pools[c.pool] || "";
+  }
+
+  // running are the containers that may use a CPU, the busiest first.
+  running(cpu) {
+    const lists = new Map();
+    const on = (text) => {
+      if (!lists.has(text)) lists.set(text, parseList(text).has(cpu));
+      return lists.get(text);
+    };
+    const use = (c) => this.samples[c.id]?.windowUsage ?? -1;
+    return this.containers.filter((c) => on(this.cpusOf(c))).sort((a, b) => use(b) - use(a));
+  }
+
+  // search finds pods whose namespace, name or container holds every word.
+  search(text) {
+    const wanted = text.toLowerCase().split(/\s+/).filter(Boolean);
+    if (wanted.length === 0) return [];
+    const found = [];
+    const fits = (name) => wanted.every((w) => name.toLowerCase().includes(w));
+    for (const [key, list] of this.pods) if (list.some((c) => fits(key + "/" + c.container + " " + (c.workload || "")))) found.push(key);
+    for (const o of this.owners) if (!this.pods.has(podKey(o)) && fits(podKey(o))) found.push(podKey(o));
+    return found;
+  }
+
+  cpusOfPod(key) {
+    const set = new Set();
+    for (const c of this.pods.get(key) || []) for (const cpu of parseList(this.cpusOf(c))) set.add(cpu);
+    for (const o of this.owners) if (podKey(o) === key) for (const cpu of parseList(o.cpus)) set.add(cpu);
+    return set;
+  }
+}
+
+export const podKey = (c) => c.namespace + "/" + c.pod;
+
+// join continues a line. What the daemon of before told stays; a clock that was set back starts over from there.
+function join(old, fresh, most) {
+  if (fresh.length === 0) return old;
+  const from = fresh[0][0];
+  return [...old.filter((p) => p[0] < from), ...fresh].slice(-most);
+}

@@ -1,0 +1,159 @@
+// The timeline: what the pools, the CPI and the caps were over an hour or a day.
+
+import { byID, make, draw, number, clock, moment } from "./dom.js";
+
+const figures = [
+  { title: "Pools, CPUs", lines: ["shared", "be", "exclusive", "withheld", "off"], whole: true },
+  { title: "Used and lent, CPUs", lines: ["production", "batch", "offer"], without: "not measured: suppression and lending are off" },
+  { title: "CPI, cycles per instruction", lines: ["cpi", "cpiBatch"], without: "not counted" },
+  { title: "Capped containers", lines: ["capped"], whole: true },
+];
+const size = { width: 640, height: 150, left: 40, right: 10, top: 10, bottom: 20 };
+
+export class Timeline {
+  constructor(model) {
+    this.model = model;
+    this.seconds = 3600;
+    this.cursor = undefined; // a time in seconds that is asked about
+    this.drawn = [];
+    byID("hour").addEventListener("click", () => this.choose(3600));
+    byID("day").addEventListener("click", () => this.choose(86400));
+  }
+
+  choose(seconds) {
+    this.seconds = seconds;
+    byID("hour").setAttribute("aria-pressed", String(seconds === 3600));
+    byID("day").setAttribute("aria-pressed", String(seconds === 86400));
+    this.paint();
+  }
+
+  points() {
+    const { fine, coarse } = this.model;
+    let list = fine;
+    if (this.seconds > 3600) {
+      const from = coarse.at(-1)?.[0] ?? -Infinity;
+      list = [...coarse, ...fine.filter((p) => p[0] > from + 120)];
+    }
+    const end = list.at(-1)?.[0] ?? Date.now() / 1000;
+    this.range = [end - this.seconds, end];
+    return list.filter((p) => p[0] >= this.range[0]);
+  }
+
+  paint() {
+    const points = this.points();
+    const index = new Map(this.model.series.map((s, i) => [s.key, i + 1]));
+    const names = new Map(this.model.series.map((s) => [s.key, s.name]));
+    const held = document.activeElement?.closest?.("#charts svg")?.dataset.chart;
+    this.drawn = figures.map((f, i) => this.figure(f, i, points, index, names));
+    byID("charts").replaceChildren(...this.drawn.map((d) => d.element));
+    if (held !== undefined) byID("charts").querySelector(`svg[data-chart="${Number(held)}"]`)?.focus();
+    this.cross();
+  }
+
+  figure(f, n, points, index, names) {
+    const known = f.lines.filter((key) => index.has(key) && points.some((p) => p[index.get(key)] !== null));
+    const key = (line) => draw("svg", { className: "key", viewBox: "0 0 30 10", "aria-hidden": "true" }, draw("line", { x1: 0, x2: 30, y1: 5, y2: 5, className: `line c${f.lines.indexOf(line) + 1}` }));
+    const values = make("b", {}, f.title);
+    const caption = make("figcaption", {}, values, known.map((line) => make("span", {}, key(line), " ", names.get(line))));
+    let why = "";
+    if (known.length === 0) {
+      why = points.length === 0 ? "the first point comes within ten seconds" : f.without || "nothing is known yet";
+      if (f.lines[0] === "cpi" && this.model.node?.cpi.why) why += ": " + this.model.node.cpi.why;
+      caption.append(make("span", { className: "hint" }, why));
+    }
+    const top = Math.max(1, ...points.flatMap((p) => known.map((line) => p[index.get(line)] ?? 0)));
+    const scale = nice(top, f.whole ? 1 : 0);
+    const x = (t) => size.left + ((t - this.range[0]) / this.seconds) * (size.width - size.left - size.right);
+    const y = (v) => size.height - size.bottom - (v / scale.top) * (size.height - size.top - size.bottom);
+    const svg = draw("svg", { viewBox: `0 0 ${size.width} ${size.height}`, tabindex: 0, role: "img", "data-chart": n, "aria-label": `${f.title}; left and right arrow keys move over time` });
+    for (let v = 0; v <= scale.top + 1e-9; v += scale.step)
+      svg.append(draw("line", { className: "grid", x1: size.left, x2: size.width - size.right, y1: y(v), y2: y(v) }), draw("text", { x: size.left - 5, y: y(v) + 4, "text-anchor": "end" }, round(v)));
+    for (const t of ticks(this.range)) svg.append(draw("text", { x: x(t), y: size.height - 6, "text-anchor": x(t) > size.width - 24 ? "end" : "middle" }, clock(t * 1000).slice(0, 5)));
+    for (const line of known) svg.append(draw("path", { className: `line c${f.lines.indexOf(line) + 1}`, d: path(points, index.get(line), x, y, this.seconds > 3600 ? 300 : 35) }));
+    for (const t of this.marks(f)) if (t >= this.range[0] && t <= this.range[1]) svg.append(draw("path", { className: "happened", d: `M${x(t) - 4} ${size.top - 8}h8l-4 7z` }));
+    const cross = draw("line", { className: "cross", y1: size.top, y2: size.height - size.bottom, visibility: "hidden" });
+    svg.append(cross);
+    svg.addEventListener("pointermove", (e) => {
+      const r = svg.getBoundingClientRect();
+      const at = ((e.clientX - r.left) / r.width) * size.width;
+      this.point(this.range[0] + ((at - size.left) / (size.width - size.left - size.right)) * this.seconds);
+    });
+    svg.addEventListener("pointerleave", () => this.point(undefined));
+    svg.addEventListener("blur", () => this.point(undefined));
+    svg.addEventListener("keydown", (e) => this.key(e));
+    return { element: make("figure", { className: "chart" }, caption, svg), cross, x };
+  }
+
+  // marks are incidents above CPI, and caps above the capped.
+  marks(f) {
+    if (f.lines[0] === "cpi") return this.model.incidents.incidents.map((i) => Date.parse(i.at) / 1000);
+    if (f.lines[0] === "capped") return this.model.changes.filter((c) => c.kind === "cap").map((c) => c.at / 1000);
+    return [];
+  }
+
+  key(e) {
+    if (e.key !== "ArrowLeft" && e.key !== "ArrowRight") return;
+    e.preventDefault();
+    const points = this.points();
+    if (points.length === 0) return;
+    let i = this.cursor === undefined ? points.length : nearest(points, this.cursor);
+    i = Math.max(0, Math.min(points.length - 1, i + (e.key === "ArrowLeft" ? -1 : 1)));
+    this.point(points[i][0]);
+  }
+
+  point(t) {
+    this.cursor = t;
+    this.cross();
+  }
+
+  cross() {
+    const points = this.cursor === undefined ? [] : this.points();
+    const p = points[nearest(points, this.cursor)];
+    for (const d of this.drawn) {
+      d.cross.setAttribute("visibility", p ? "visible" : "hidden");
+      if (p) for (const end of ["x1", "x2"]) d.cross.setAttribute(end, d.x(p[0]));
+    }
+    byID("moment").textContent = p ? moment(p[0] * 1000) + " — " + this.model.series.map((s, i) => [s.name, p[i + 1]]).filter(([, v]) => v !== null).map(([n, v]) => `${n} ${round(v)}`).join(", ") : "";
+  }
+}
+
+// path is a line of steps; where nothing was known for long, it is broken.
+export function path(points, i, x, y, gap) {
+  let d = "", before;
+  for (const p of points) {
+    if (p[i] === null || p[i] === undefined) {
+      before = undefined;
+      continue;
+    }
+    const [px, py] = [x(p[0]).toFixed(1), y(p[i]).toFixed(1)];
+    d += before !== undefined && p[0] - before <= gap ? `H${px}V${py}` : `M${px} ${py}h1`;
+    before = p[0];
+  }
+  return d;
+}
+
+function nearest(points, t) {
+  let best = 0;
+  points.forEach((p, i) => {
+    if (Math.abs(p[0] - t) < Math.abs(points[best][0] - t)) best = i;
+  });
+  return best;
+}
+
+// nice is a scale from 0 with round steps, none of them below least.
+export function nice(top, least = 0) {
+  const rough = Math.max(top / 4, least);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough);
+  return { step, top: Math.ceil(top / step) * step };
+}
+
+const round = (v) => (Number.isInteger(v) ? String(v) : number(v, Math.abs(v) < 10 ? 2 : 1));
+
+function ticks([from, to]) {
+  const step = to - from > 7200 ? 4 * 3600 : 900;
+  const zone = new Date(to * 1000).getTimezoneOffset() * 60;
+  const list = [];
+  for (let t = Math.ceil((from - zone) / step) * step + zone; t <= to; t += step) list.push(t);
+  return list;
+}

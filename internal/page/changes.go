@@ -1,0 +1,141 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// maxChanges are kept; a page shows those of its own time.
+const maxChanges = 200
+
+// change is something that happened, in words.
+type change struct {
+	At   int64  `json:"at"` // Unix milliseconds
+	Kind string `json:"kind"`
+	Who  string `json:"who,omitempty"`
+	Text string `json:"text"`
+}
+
+// Kinds of change.
+const (
+	changeCap     = "cap"
+	changeUncap   = "uncap"
+	changeOwn     = "own"
+	changeFree    = "free"
+	changeOff     = "off" // best effort is kept off CPUs
+	changeBack    = "back"
+	changeCPUs    = "cpus"
+	changeRuntime = "runtime"
+)
+
+// comparer tells what changed from look to look. The first tells nothing: what
+// was there before is no change.
+type comparer struct {
+	told     bool
+	rev      uint64
+	topology string // CPUs that are on
+	caps     map[string]capped
+	owners   map[string]owned
+	off      int
+	linked   bool
+}
+
+type capped struct {
+	who   string
+	milli int64
+}
+
+type owned struct{ who, cpus string }
+
+func (c *comparer) compare(now time.Time, l *Look) []change {
+	var out []change
+	say := func(kind, who, format string, args ...any) {
+		if c.told {
+			out = append(out, change{At: now.UnixMilli(), Kind: kind, Who: who, Text: fmt.Sprintf(format, args...)})
+		}
+	}
+	if linked := l.Connected && l.Synchronised; linked != c.linked {
+		c.linked = linked
+		if linked {
+			say(changeRuntime, "", "connected to the runtime, and what runs is taken over")
+		} else {
+			say(changeRuntime, "", "the connection to the runtime is gone")
+		}
+	}
+	s := l.Snapshot
+	if c.told && s.Rev == c.rev {
+		return out
+	}
+	c.rev = s.Rev
+	online := s.Topology.Online()
+	if text := online.String(); text != c.topology {
+		c.topology = text
+		say(changeCPUs, "", "CPUs that are on are now %s", text)
+	}
+	c.compareOwners(s, say)
+	c.compareCaps(s, say)
+	kept := s.BEWhole.Minus(s.BE)
+	switch off := kept.Count(); {
+	case off > 0 && c.off == 0:
+		say(changeOff, "", "best effort begins to give way: it is kept off CPUs %s", kept.String())
+		c.off = off
+	case off == 0 && c.off > 0:
+		say(changeBack, "", "best effort has its whole pool again")
+		c.off = 0
+	}
+	c.told = true
+	return out
+}
+
+type sayer func(kind, who, format string, args ...any)
+
+func (c *comparer) compareOwners(s *policy.Snapshot, say sayer) {
+	now := make(map[string]owned, len(s.Owners))
+	for _, o := range s.Owners {
+		one := owned{name(o.Namespace) + "/" + name(o.Pod), o.CPUs.String()}
+		now[o.PodUID] = one
+		switch was, known := c.owners[o.PodUID]; {
+		case !known:
+			say(changeOwn, one.who, "owns CPUs %s", one.cpus)
+		case was.cpus != one.cpus:
+			say(changeOwn, one.who, "owns CPUs %s, before %s", one.cpus, was.cpus)
+		}
+	}
+	for _, uid := range ended(c.owners, now) {
+		say(changeFree, c.owners[uid].who, "no longer owns CPUs %s", c.owners[uid].cpus)
+	}
+	c.owners = now
+}
+
+func (c *comparer) compareCaps(s *policy.Snapshot, say sayer) {
+	now := map[string]capped{}
+	for _, v := range s.Containers {
+		if v.CapMilli <= 0 {
+			continue
+		}
+		one := capped{name(v.Namespace) + "/" + name(v.Pod) + "/" + name(v.Name), v.CapMilli}
+		now[v.ID] = one
+		if was := c.caps[v.ID]; was.milli != one.milli {
+			say(changeCap, one.who, "is capped at %dm", one.milli)
+		}
+	}
+	for _, id := range ended(c.caps, now) {
+		say(changeUncap, c.caps[id].who, "is no longer capped")
+	}
+	c.caps = now
+}
+
+// ended are the keys that are gone, in order.
+func ended[V any](before, now map[string]V) []string {
+	var list []string
+	for key := range before {
+		if _, still := now[key]; !still {
+			list = append(list, key)
+		}
+	}
+	slices.Sort(list)
+	return list
+}

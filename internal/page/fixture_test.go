@@ -1,0 +1,284 @@
+package page
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/plugin"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// node is a daemon's parts without a runtime: the plugin decides for real about
+// pods that the test makes up; what the machine would measure is made up too.
+type node struct {
+	t       *testing.T
+	plugin  *plugin.Plugin
+	store   *incidents.Store
+	page    *Page
+	tick    chan time.Time
+	clock   atomic.Int64 // Unix milliseconds
+	windows atomic.Int64 // of CPI, so far
+	looks   atomic.Int64
+	gone    atomic.Bool // the runtime
+}
+
+func small() topology.Grid {
+	return topology.Grid{Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}
+}
+
+func large() topology.Grid {
+	return topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2}
+}
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func newNode(t *testing.T, grid topology.Grid, reserved string) *node {
+	t.Helper()
+	topo, err := grid.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	if err := cfg.Reserved.CPUs.UnmarshalText([]byte(reserved)); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	n := &node{t: t, tick: make(chan time.Time)}
+	n.clock.Store(noon.UnixMilli())
+	n.plugin, err = plugin.New(plugin.Options{Topology: topo, Config: cfg.Policy(), Socket: filepath.Join(dir, "no-runtime")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.store = incidents.New(incidents.Options{Path: filepath.Join(dir, "incidents.db")})
+	n.page, err = New(Options{
+		Look: n.look, Incidents: n.store, History: n.history, Node: "node-a", Version: "v1.2.3",
+		Now: func() time.Time { return time.UnixMilli(n.clock.Load()).UTC() }, Tick: n.tick,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	for _, part := range []func(context.Context){n.plugin.Run, n.store.Run, n.page.Run} {
+		parts.Go(func() { part(ctx) })
+	}
+	t.Cleanup(func() { cancel(); parts.Wait() })
+	return n
+}
+
+// look is what cmd/quietcore puts together, with measurements made up.
+func (n *node) look() Look {
+	n.looks.Add(1)
+	s := n.plugin.Snapshot()
+	window := n.windows.Load()
+	age := 5.0
+	p := control.Performance{CPI: control.CPI{Mode: "observe", Counting: true, Interval: 60, Window: 10, Age: &age}, Samples: map[string]control.Sample{}}
+	for i, c := range s.Containers {
+		usage := 0.5 + float64(i%7)/3
+		cpi := 1.2 + 0.3*math.Sin(float64(window)/5+float64(i)) + 0.1*float64(i%3)
+		mpki, wait := 2.5, 0.013
+		p.Samples[c.ID] = control.Sample{Usage: &usage, CPI: &cpi, MPKI: &mpki, Wait: &wait}
+	}
+	used := float64(s.Topology.Online().Count())
+	linked := !n.gone.Load()
+	return Look{
+		Snapshot: s, Connected: linked, Synchronised: linked, Performance: p,
+		Lending: &Lending{Known: true, Production: used * (0.4 + 0.1*math.Sin(float64(window)/9)), Batch: used * 0.2, Offered: true, Offer: used * 0.3},
+	}
+}
+
+func (n *node) history(string) []sample.Sample {
+	var list []sample.Sample
+	for m := range 30 {
+		list = append(list, sample.Sample{End: noon.Add(time.Duration(m-30) * time.Minute), Usage: 1, CPI: 1.4 + 0.4*math.Sin(float64(m)/4)})
+	}
+	return list
+}
+
+// advance lets that much time pass, looking every second or so, and a window of
+// CPI end every minute.
+func (n *node) advance(d, step time.Duration) {
+	n.t.Helper()
+	for passed := time.Duration(0); passed < d; passed += step {
+		before := n.clock.Load()
+		n.clock.Add(step.Milliseconds())
+		if before/60_000 != n.clock.Load()/60_000 {
+			n.windows.Add(1)
+		}
+		n.turn()
+	}
+}
+
+// turn has the page look once, and waits until it has.
+func (n *node) turn() {
+	before := n.looks.Load()
+	n.tick <- time.Time{}
+	for n.looks.Load() == before {
+		runtime.Gosched()
+	}
+	n.page.timeline() // waits for the lock that is held while it looks
+}
+
+func (n *node) submit(events ...policy.Event) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, e := range events {
+		if err := n.plugin.Submit(ctx, e); err != nil {
+			n.t.Fatalf("%+v: %v", e, err)
+		}
+	}
+}
+
+// pod starts one with a container, and returns the container's id.
+func (n *node) pod(namespace, name, class string, milli int64) string {
+	n.t.Helper()
+	qos, shares := policy.Guaranteed, milli*1024/1000
+	switch class {
+	case "BE":
+		qos, shares = policy.BestEffort, 2
+	case "LS":
+		qos = policy.Burstable
+	}
+	limit := milli
+	if qos != policy.Guaranteed {
+		limit = policy.NoLimit
+	}
+	uid := fmt.Sprintf("uid-%x-%x", namespace, name)
+	p := policy.Pod{
+		UID: uid, Sandbox: "sb-" + uid, Namespace: namespace, Name: name, QoS: qos, CreatedAt: noon,
+		Labels: policy.Relevant(map[string]string{policy.LabelClass: class}), Resources: &policy.Resources{RequestMilli: milli, LimitMilli: limit},
+	}
+	id := "id-" + uid
+	n.submit(policy.PodRun{Pod: p}, policy.ContainerCreate{Pod: p, Container: policy.Container{
+		ID: id, Sandbox: p.Sandbox, Name: "main", Resources: *p.Resources, Shares: max(2, shares), CreatedAt: noon,
+	}})
+	return id
+}
+
+func story(at time.Time, victim, antagonist string) incidents.Incident {
+	who := func(pod, class string) incidents.Subject {
+		return incidents.Subject{Namespace: "shop", Pod: pod, Container: "main", Job: "Deployment/" + pod, Class: class, CPUs: "0-3"}
+	}
+	i := incidents.Incident{
+		At: at, Node: "node-a", Victim: who(victim, "LSR"), CPI: 3.42, Threshold: 2.26, Verdict: incidents.Cap,
+		Spec: incidents.Spec{Mean: 1.74, StdDev: 0.26, Platform: "Intel(R) Xeon(R) Gold 6230R", Samples: 14210, Tasks: 312},
+		Why:  antagonist + " scores 0.61 over 10 samples, contrast 0.83, confidence 0.97",
+		Suspects: []incidents.Suspect{
+			{Subject: who(antagonist, "BE"), Score: 0.61, Contrast: 0.83, Confidence: 0.97, Usage: 6.1, Shares: "L3"},
+			{Subject: who("index", "LS"), Score: 0.21, Contrast: 0.1, Confidence: 0.4, Usage: 1.1, Shares: "NUMA"},
+		},
+		Antagonists: []incidents.Subject{who(antagonist, "BE")},
+		Actions:     []incidents.Action{{Kind: incidents.Cap, Subject: who(antagonist, "BE"), Milli: 100, From: at, Until: at.Add(5 * time.Minute), Ended: at.Add(5 * time.Minute), EndedWhy: "its time is over: success"}},
+		Outcome:     incidents.Outcome{Result: "success", Before: 3.21, After: 1.77, Samples: 5},
+	}
+	for m := -10; m <= 7; m++ {
+		v, u := 1.75+0.15*math.Sin(float64(m*3)), 0.4
+		if m >= -5 && m <= 0 {
+			v, u = 3.2+0.35*math.Sin(float64(m*2)), 7.5
+		}
+		offset := time.Duration(m) * time.Minute
+		i.Series = append(i.Series, incidents.Point{Offset: offset, Value: v})
+		i.Suspects[0].Series = append(i.Suspects[0].Series, incidents.Point{Offset: offset, Value: u})
+		i.Suspects[1].Series = append(i.Suspects[1].Series, incidents.Point{Offset: offset, Value: 1.1})
+	}
+	return i
+}
+
+func (n *node) incident(i incidents.Incident) string {
+	n.t.Helper()
+	id := n.store.Put(i)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := n.store.Flush(ctx); err != nil {
+		n.t.Fatal(err)
+	}
+	return id
+}
+
+// live is a node with something of everything.
+func (n *node) live() {
+	n.pod("shop", "db-0", "LSR", 2000)
+	n.pod("shop", "web-7d4f9c6b5-x2x9q", "LS", 500)
+	n.pod("batch", "encode-1", "BE", 0)
+	id := n.pod("batch", "encode-2", "BE", 0)
+	if n.plugin.Snapshot().Topology.Online().Count() > 64 {
+		for i := range 40 {
+			class := "LSR"
+			if i%3 == 0 {
+				class = "LSE"
+			}
+			n.pod("search", fmt.Sprintf("leaf-%02d", i), class, 1000*int64(1+i%8))
+		}
+		for i := range 300 {
+			n.pod("web", fmt.Sprintf("frontend-%03d", i), "LS", 100)
+		}
+		for i := range 150 {
+			n.pod("batch", fmt.Sprintf("job-%03d", i), "BE", 0)
+		}
+	}
+	n.advance(20*time.Minute, 10*time.Second)
+	s := n.plugin.Snapshot()
+	kept := s.BEWhole
+	for cpu := range s.BEWhole.All() {
+		if kept.Count() <= (s.BEWhole.Count()+1)/2 {
+			break
+		}
+		kept.Remove(cpu)
+	}
+	n.submit(policy.CapVerdict{ID: id, Milli: 100, For: time.Hour}, policy.BESuppressed{CPUs: kept})
+	n.incident(story(noon.Add(15*time.Minute), "db-0", "encode-2"))
+	n.advance(10*time.Minute, 10*time.Second)
+}
+
+// hostile are names that no API server lets through, for the page must not need it.
+func hostile() []string {
+	return []string{
+		`<img src=x onerror="document.title='owned'">`, `</script><script>document.title='owned'</script>`, `"><svg/onload=document.title='owned'>`,
+		"line\nbreak\r\nSet-Cookie: a=b", "\x1b[2J\x1b]0;owned\x07", "data: x\n\nevent: now\ndata: 0\n\n", "\u202egnp.exe", "{{constructor.constructor('x')()}}",
+		strings.Repeat("n", 253), "__proto__", "'; DROP TABLE pods; --", "a\x00b", "%2e%2e/%2e%2e",
+	}
+}
+
+// serve puts the page on a port of loopback.
+func (n *node) serve(t *testing.T) string {
+	t.Helper()
+	l, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.serveOn(t, l, n.page.Handler())
+	return "http://" + l.Addr().String()
+}
+
+func (n *node) serveOn(t *testing.T, l net.Listener, h http.Handler) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- Serve(ctx, l, h) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(stop)
+	return stop
+}

@@ -1,0 +1,469 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/incidents/plot"
+)
+
+// What readers may take at most, all together.
+const (
+	maxConnections = 64
+	maxStreams     = 16
+	maxAnswers     = 8
+	// slow is how long one answer, or one batch of a stream, may take to be taken.
+	slow = 10 * time.Second
+)
+
+//go:embed assets
+var embedded embed.FS
+
+// assets are the page's own files, with a tag that changes with any of them.
+type assets struct {
+	files map[string][]byte
+	tag   string
+}
+
+func (a *assets) load() error {
+	a.files = map[string][]byte{}
+	list, err := fs.ReadDir(embedded, "assets")
+	if err != nil {
+		return fmt.Errorf("page: %w", err)
+	}
+	sum := sha256.New()
+	for _, f := range list {
+		text, err := fs.ReadFile(embedded, "assets/"+f.Name())
+		if err != nil {
+			return fmt.Errorf("page: %w", err)
+		}
+		a.files[f.Name()] = text
+		fmt.Fprintf(sum, "%s %d\n", f.Name(), len(text))
+		sum.Write(text)
+	}
+	a.tag = hex.EncodeToString(sum.Sum(nil)[:8])
+	return nil
+}
+
+// Handler serves the page. Whatever else is asked for is refused.
+func (p *Page) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", p.limited(func(w http.ResponseWriter, r *http.Request) { p.asset(w, r, "index.html") }))
+	mux.Handle("GET /assets/{file}", p.limited(func(w http.ResponseWriter, r *http.Request) { p.asset(w, r, r.PathValue("file")) }))
+	mux.Handle("GET /api/state", p.limited(p.state))
+	mux.Handle("GET /api/history", p.limited(func(w http.ResponseWriter, _ *http.Request) { reply(w, p.timeline()) }))
+	mux.Handle("GET /api/containers/{id}/samples", p.limited(p.samples))
+	mux.Handle("GET /api/incidents/{id}", p.limited(p.incident))
+	mux.Handle("GET /incidents/{file}", p.limited(p.drawing))
+	mux.HandleFunc("GET /api/stream", p.stream)
+	return guard(mux)
+}
+
+// Policies of what a browser may do with an answer. The page may load from here
+// and nowhere else, and may not make markup of text; a drawing may bring its
+// style along, and nothing else.
+const (
+	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+		"require-trusted-types-for 'script'; trusted-types 'none'"
+	drawingPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+// guard keeps other web sites out: those that point their own name at this
+// address, and those that have a reader's browser ask for something here.
+func guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", pagePolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if !localHost(r.Host) {
+			http.Error(w, "this page answers to localhost and loopback addresses only; reach it through a tunnel, such as kubectl port-forward or ssh -L", http.StatusMisdirectedRequest)
+			return
+		}
+		site := r.Header.Get("Sec-Fetch-Site")
+		following := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+		if site != "" && site != "same-origin" && site != "none" && !following {
+			http.Error(w, "asked for by another site", http.StatusForbidden)
+			return
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			h.Set("Allow", "GET, HEAD")
+			http.Error(w, "nothing can be changed here", http.StatusMethodNotAllowed)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// localHost says whether a Host header names this machine by what cannot be
+// anybody's domain.
+func localHost(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.IsLoopback()
+}
+
+// limited lets some answers be at work at a time; more wait, and not for long.
+func (p *Page) limited(next http.HandlerFunc) http.Handler {
+	const patience = 2 * time.Second
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		defer cancel()
+		select {
+		case p.answers <- struct{}{}:
+			defer func() { <-p.answers }()
+		case <-ctx.Done():
+			busy(w, "too many ask at the same time")
+			return
+		}
+		// A ResponseWriter without deadlines is a test's.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(slow))
+		next(w, r)
+	})
+}
+
+func busy(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, why, http.StatusServiceUnavailable)
+}
+
+func (p *Page) asset(w http.ResponseWriter, r *http.Request, file string) {
+	text, there := p.assets.files[file]
+	if !there {
+		http.NotFound(w, r)
+		return
+	}
+	types := map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	h := w.Header()
+	h.Set("Content-Type", types[path.Ext(file)])
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", `"`+p.assets.tag+`"`)
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
+}
+
+// state is the whole document.
+func (p *Page) state(w http.ResponseWriter, r *http.Request) {
+	p.current(r.Context())
+	parts, _, _ := p.board.next(&cursor{})
+	doc := make(map[string]json.RawMessage, len(parts))
+	for _, m := range parts {
+		doc[m.event] = m.text
+	}
+	reply(w, doc)
+}
+
+func reply(w http.ResponseWriter, body any) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(append(text, '\n')) // the reader went away
+}
+
+// sampleRow is a container in one window.
+type sampleRow struct {
+	At    int64    `json:"t"` // Unix seconds
+	Usage float64  `json:"usage"`
+	CPI   *float64 `json:"cpi"`
+	MPKI  *float64 `json:"mpki,omitempty"`
+	Wait  *float64 `json:"wait,omitempty"`
+}
+
+// maxSamples of one container are shown.
+const maxSamples = 1440
+
+func (p *Page) samples(w http.ResponseWriter, r *http.Request) {
+	rows := []sampleRow{}
+	if p.o.History != nil {
+		list := p.o.History(r.PathValue("id"))
+		for _, s := range list[max(0, len(list)-maxSamples):] {
+			rows = append(rows, rowOf(s))
+		}
+	}
+	reply(w, map[string]any{"samples": rows})
+}
+
+func rowOf(s sample.Sample) sampleRow {
+	row := sampleRow{At: s.End.Unix(), Usage: finite(s.Usage)}
+	if cpi := finite(s.CPI); s.NoCPI == sample.None && cpi > 0 {
+		row.CPI = &cpi
+	}
+	if mpki := finite(s.MPKI); s.HasMPKI {
+		row.MPKI = &mpki
+	}
+	if wait := finite(s.Wait); s.HasWait {
+		row.Wait = &wait
+	}
+	return row
+}
+
+// finite is for JSON, which has no infinities.
+func finite(v float64) float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return 0
+	}
+	return v
+}
+
+// find asks for one incident; it answers itself where there is none.
+func (p *Page) find(w http.ResponseWriter, r *http.Request, id string) *incidents.Incident {
+	if p.o.Incidents == nil {
+		http.Error(w, "this daemon keeps no incidents", http.StatusNotFound)
+		return nil
+	}
+	i, err := p.o.Incidents.Get(r.Context(), id)
+	var missing *incidents.NotFoundError
+	switch {
+	case errors.As(err, &missing):
+		http.Error(w, "no such incident is kept", http.StatusNotFound)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	default:
+		return i
+	}
+	return nil
+}
+
+func (p *Page) incident(w http.ResponseWriter, r *http.Request) {
+	if i := p.find(w, r, r.PathValue("id")); i != nil {
+		reply(w, detailOf(i))
+	}
+}
+
+// drawing is an incident's plot, alone or as a page.
+func (p *Page) drawing(w http.ResponseWriter, r *http.Request) {
+	file := r.PathValue("file")
+	id, html := strings.CutSuffix(file, ".html")
+	if !html {
+		var svg bool
+		if id, svg = strings.CutSuffix(file, ".svg"); !svg {
+			http.NotFound(w, r)
+			return
+		}
+	}
+	i := p.find(w, r, id)
+	if i == nil {
+		return
+	}
+	var text bytes.Buffer
+	draw, kind := plot.SVG, "image/svg+xml"
+	if html {
+		draw, kind = plot.HTML, "text/html; charset=utf-8"
+	}
+	if err := draw(&text, i); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Security-Policy", drawingPolicy)
+	_, _ = w.Write(text.Bytes()) // the reader went away
+}
+
+// detail is one incident in words; the numbers over time are in its plot.
+type detail struct {
+	ID       string          `json:"id"`
+	At       time.Time       `json:"at"`
+	Victim   string          `json:"victim"`
+	Job      string          `json:"job"`
+	CPUs     string          `json:"cpus"`
+	CPI      float64         `json:"cpi"`
+	Mean     float64         `json:"mean"`
+	Limit    float64         `json:"threshold"`
+	Verdict  string          `json:"verdict"`
+	Why      string          `json:"why"`
+	Suspects []detailSuspect `json:"suspects"`
+	Actions  []detailAction  `json:"actions"`
+	Result   string          `json:"result"`
+	Before   float64         `json:"before,omitempty"`
+	After    float64         `json:"after,omitempty"`
+}
+
+type detailSuspect struct {
+	Name       string  `json:"name"`
+	Class      string  `json:"class"`
+	Score      float64 `json:"score"`
+	Contrast   float64 `json:"contrast"`
+	Confidence float64 `json:"confidence"`
+	Usage      float64 `json:"usage"`
+	Shares     string  `json:"shares"`
+	Blamed     bool    `json:"blamed"`
+}
+
+type detailAction struct {
+	Kind    string    `json:"kind"`
+	Subject string    `json:"subject"`
+	Milli   int64     `json:"milli,omitempty"`
+	From    time.Time `json:"from"`
+	End     time.Time `json:"end"`
+	Why     string    `json:"why,omitempty"`
+}
+
+func detailOf(i *incidents.Incident) detail {
+	d := detail{
+		ID: i.ID, At: i.At, Victim: subject(i.Victim), Job: name(i.Victim.JobName()), CPUs: name(i.Victim.CPUs), CPI: finite(i.CPI), Mean: finite(i.Spec.Mean),
+		Limit: finite(i.Threshold), Verdict: name(i.Verdict), Why: clip(i.Why), Result: name(i.Outcome.Result), Before: finite(i.Outcome.Before), After: finite(i.Outcome.After),
+		Suspects: []detailSuspect{}, Actions: []detailAction{},
+	}
+	for _, s := range i.Suspects {
+		d.Suspects = append(d.Suspects, detailSuspect{
+			subject(s.Subject), name(s.Class), finite(s.Score), finite(s.Contrast), finite(s.Confidence), finite(s.Usage), name(s.Shares), slices.ContainsFunc(i.Antagonists, s.Same),
+		})
+	}
+	for _, a := range i.Actions {
+		d.Actions = append(d.Actions, detailAction{name(a.Kind), subject(a.Subject), a.Milli, a.From, a.End(), clip(a.EndedWhy)})
+	}
+	return d
+}
+
+// stream sends what changes until the reader or the daemon goes away.
+func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
+	select {
+	case p.streams <- struct{}{}:
+		defer func() { <-p.streams }()
+	default:
+		busy(w, fmt.Sprintf("%d pages are open already, no more are served at a time", maxStreams))
+		return
+	}
+	p.current(r.Context())
+	w.Header().Set("Content-Type", "text/event-stream")
+	if r.Method == http.MethodHead {
+		return
+	}
+	beat := time.NewTicker(beatEvery)
+	defer beat.Stop()
+	to := &sender{w: w, control: http.NewResponseController(w)}
+	to.retry()
+	var c cursor
+	for {
+		more := p.send(to, &c)
+		if to.flush() != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-beat.C:
+		case <-more:
+		}
+	}
+}
+
+// send puts together what a reader does not know yet, and ends with the time, by
+// which the reader knows that this is all.
+func (p *Page) send(to *sender, c *cursor) (more <-chan struct{}) {
+	fine, coarse := p.points(c)
+	parts, changes, more := p.board.next(c)
+	for _, m := range parts {
+		to.event(m.event, m.text)
+	}
+	to.json("points", map[string]any{"fine": fine, "coarse": coarse}, len(fine)+len(coarse) > 0)
+	to.json("changes", changes, len(changes) > 0)
+	to.json("now", p.o.Now().UnixMilli(), true)
+	return more
+}
+
+// sender writes server-sent events. It stops at the first error.
+type sender struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	buffer  bytes.Buffer
+	err     error
+}
+
+func (s *sender) retry() { s.buffer.WriteString("retry: 2000\n\n") }
+
+// event is one event; JSON text has no line breaks.
+func (s *sender) event(name string, text []byte) {
+	s.buffer.WriteString("event: " + name + "\ndata: ")
+	s.buffer.Write(text)
+	s.buffer.WriteString("\n\n")
+}
+
+func (s *sender) json(name string, v any, wanted bool) {
+	if !wanted || s.err != nil {
+		return
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		s.err = err
+		return
+	}
+	s.event(name, text)
+}
+
+func (s *sender) flush() error {
+	if s.err != nil {
+		return s.err
+	}
+	// A reader that takes nothing for so long is gone, or might as well be.
+	_ = s.control.SetWriteDeadline(time.Now().Add(slow)) // a ResponseWriter without deadlines is a test's
+	_, s.err = s.w.Write(s.buffer.Bytes())
+	s.buffer.Reset()
+	if s.err == nil {
+		s.err = s.control.Flush()
+	}
+	return s.err
+}
+
+// Listen makes the listener of an address out of the configuration: HOST:PORT on
+// loopback, or the path of a Unix socket for root alone.
+func Listen(address string) (net.Listener, error) {
+	var l net.Listener
+	var err error
+	if path.IsAbs(address) {
+		l, err = control.Listen(address)
+	} else {
+		l, err = net.Listen("tcp", address)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return netutil.LimitListener(l, maxConnections), nil
+}
+
+// Serve answers on l until ctx ends.
+func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	const patience, idle = 5 * time.Second, 30 * time.Second
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", l.Addr(), err)
+	}
+	return nil
+}

@@ -1,0 +1,295 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+const (
+	// lookEvery is how often the state is looked at: what readers see is at most
+	// this old, and they are sent no more often.
+	lookEvery = time.Second
+	// incidentsEvery is how often the database is asked, while somebody reads.
+	incidentsEvery = 10 * time.Second
+	// beatEvery tells readers that the daemon is alive though nothing changes.
+	beatEvery = 15 * time.Second
+)
+
+// Options of a Page.
+type Options struct {
+	// Look is what is so now. It is called about once a second, by one goroutine at a
+	// time, whether somebody reads or not.
+	Look      func() Look
+	Incidents incidents.Source                // nil: nobody keeps any
+	History   func(id string) []sample.Sample // of a container, oldest first; nil: not known
+	Node      string
+	Version   string
+	Now       func() time.Time // nil: the clock
+	Tick      <-chan time.Time // nil: once a second
+	Log       *slog.Logger     // nil: silent
+}
+
+// Page serves one daemon's page. Its handler may be used from any goroutine; Run
+// has to run for anything to change.
+type Page struct {
+	o        Options
+	instance string
+	started  time.Time
+	assets   assets
+	streams  chan struct{} // a place for each reader
+	answers  chan struct{} // the same of what is not a stream
+	board    board
+
+	mu       sync.Mutex // guards what follows, and is held while looking
+	history  *history
+	comparer comparer
+	listed   time.Time // when the incidents were read
+	topology *topology.Topology
+	drawn    *policy.Snapshot // of the parts that are on the board
+	encoded  time.Time        // when the parts were made
+}
+
+// New makes a page.
+func New(o Options) (*Page, error) {
+	if o.Look == nil {
+		return nil, errors.New("page: nothing to look at is given")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Page{
+		o: o, instance: rand.Text(), started: o.Now(), history: newHistory(),
+		streams: make(chan struct{}, maxStreams), answers: make(chan struct{}, maxAnswers),
+	}
+	p.board.init()
+	return p, p.assets.load()
+}
+
+// Run looks until ctx ends.
+func (p *Page) Run(ctx context.Context) {
+	tick := p.o.Tick
+	if tick == nil {
+		t := time.NewTicker(lookEvery)
+		defer t.Stop()
+		tick = t.C
+	}
+	for {
+		p.look(ctx, len(p.streams) > 0)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+	}
+}
+
+// look takes what is so now into the timeline; parts are made only for readers.
+func (p *Page) look(ctx context.Context, read bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.o.Look()
+	now := p.o.Now()
+	for _, c := range p.comparer.compare(now, &l) {
+		p.board.change(c)
+	}
+	if p.history.wants(now) {
+		p.history.put(pointOf(now, &l))
+		p.board.point()
+	}
+	if read {
+		p.encode(ctx, &l, now)
+	}
+	p.board.wakeAll()
+}
+
+// current brings the parts up to date for somebody who asks in between.
+func (p *Page) current(ctx context.Context) {
+	p.mu.Lock()
+	now := p.o.Now()
+	fresh := !p.encoded.IsZero() && now.Sub(p.encoded) < lookEvery && !now.Before(p.encoded)
+	p.mu.Unlock()
+	if !fresh {
+		p.look(ctx, true)
+	}
+}
+
+// encode makes the parts of the document. What cannot be encoded stays as it was:
+// that would be a mistake of ours, and is logged.
+func (p *Page) encode(ctx context.Context, l *Look, now time.Time) {
+	p.encoded = now
+	s := l.Snapshot
+	p.put(partNode, nodePart{
+		Name: name(p.o.Node), Version: name(p.o.Version), Instance: p.instance, Assets: p.assets.tag, Started: p.started.UnixMilli(),
+		Connected: l.Connected, Synchronised: l.Synchronised, Observe: l.Observe, Unpinned: l.Unpinned,
+		CPI: cpiOf(l.Performance.CPI), KeepsIncidents: p.o.Incidents != nil,
+	})
+	if p.topology != s.Topology {
+		p.topology = s.Topology
+		p.put(partMachine, machineOf(s.Topology))
+	}
+	if p.drawn != s {
+		p.drawn = s
+		p.put(partCPUs, cpusOf(s))
+		p.put(partContainers, containersOf(s))
+	}
+	p.put(partSamples, samplesOf(l.Performance))
+	if age := now.Sub(p.listed); age >= incidentsEvery || age < 0 {
+		p.listed = now
+		p.put(partIncidents, p.list(ctx))
+	}
+}
+
+func (p *Page) put(part string, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		p.o.Log.Error("a part of the page is not shown", "part", part, "err", err)
+		return
+	}
+	p.board.put(part, text)
+}
+
+// list asks the database, and never for long: nobody else can look meanwhile.
+func (p *Page) list(ctx context.Context) incidentsPart {
+	if p.o.Incidents == nil {
+		return incidentsPart{Incidents: []incidentRow{}, Why: "this daemon keeps no incidents; with cpi.mode observe or enforce it does"}
+	}
+	const patience = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	l, err := p.o.Incidents.List(ctx, incidents.Filter{Limit: maxListed})
+	if err != nil {
+		return incidentsPart{Incidents: []incidentRow{}, Why: fmt.Sprintf("the incidents cannot be read: %v", err)}
+	}
+	return incidentsOf(l)
+}
+
+// timeline is the body of /api/history.
+func (p *Page) timeline() historyPart {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.history.part(p.board.changes(0))
+}
+
+// board is what readers are to know. Everything on it is encoded once and shared.
+type board struct {
+	mu    sync.Mutex // guards the rest
+	parts map[string]*encodedPart
+	seq   uint64 // counts puts of parts
+	past  ring[change]
+	moved chan struct{} // closed when there is news; another one takes its place
+	news  bool
+}
+
+type encodedPart struct {
+	seq  uint64
+	text []byte
+}
+
+func (b *board) init() {
+	b.parts = map[string]*encodedPart{}
+	b.past = ring[change]{size: maxChanges}
+	b.moved = make(chan struct{})
+}
+
+func (b *board) put(part string, text []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old := b.parts[part]; old != nil && bytes.Equal(old.text, text) {
+		return
+	}
+	b.seq++
+	b.news = true
+	b.parts[part] = &encodedPart{b.seq, text}
+}
+
+func (b *board) change(c change) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.past.put(c)
+	b.news = true
+}
+
+func (b *board) point() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.news = true
+}
+
+// wakeAll tells readers once about everything since the last time.
+func (b *board) wakeAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.news {
+		return
+	}
+	b.news = false
+	close(b.moved)
+	b.moved = make(chan struct{})
+}
+
+func (b *board) changes(since uint64) []change {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.past.since(since)
+}
+
+// message is one thing to send.
+type message struct {
+	event string
+	text  []byte
+}
+
+// cursor is how far a reader is.
+type cursor struct {
+	seq           uint64
+	changes       uint64
+	fine, coarse  uint64
+	changesKnown  bool
+	timelineKnown bool
+}
+
+// news is what a reader does not know yet, and what is closed when there is more.
+// However long the reader was away, it is at most the whole document.
+func (b *board) next(c *cursor) (out []message, changes []change, more <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, part := range partNames() {
+		if p := b.parts[part]; p != nil && p.seq > c.seq {
+			out = append(out, message{part, p.text})
+		}
+	}
+	c.seq = b.seq
+	if c.changesKnown {
+		changes = b.past.since(c.changes)
+	}
+	c.changes, c.changesKnown = b.past.total, true
+	return out, changes, b.moved
+}
+
+// points are those of the timeline that a reader does not know yet; the first
+// time none, since it asks for the whole.
+func (p *Page) points(c *cursor) (fine, coarse []point) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.history
+	if c.timelineKnown {
+		fine, coarse = h.fine.since(c.fine), h.coarse.since(c.coarse)
+	}
+	c.fine, c.coarse, c.timelineKnown = h.fine.total, h.coarse.total, true
+	return fine, coarse
+}
