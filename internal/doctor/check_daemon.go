@@ -63,8 +63,10 @@ func checkInstances(f *Facts, found *findings) {
 		found.ok(fmt.Sprintf("one daemon, pid %d", f.Daemons[0].PID))
 	case f.Lock.Known && f.Lock.Held:
 		found.ok("one daemon, " + f.Lock.Holder)
+	case f.AllProcesses:
+		found.ok("no daemon runs")
 	default:
-		found.ok("no second daemon is to be seen")
+		found.note("unseen", "only processes of this pod are seen, so that a second daemon outside of it may not be", "run this on the node itself, or in a pod with hostPID")
 	}
 }
 

@@ -47,8 +47,13 @@ func checkNRI(f *Facts, found *findings) {
 			"run this on the node itself, or with the node's file system mounted: --root /host; k3s and RKE2: --config-dir")
 		return
 	}
+	if len(r.Names) > 1 {
+		found.note("runtime", "both containerd and CRI-O are here; which one kubelet uses is not known", "name it with --runtime")
+	}
 	checkVersion(r, found)
 	switch {
+	case len(r.Names) != 1 && !works:
+		found.fail("not-listening", fmt.Sprintf("nobody listens at %s", socket), "turn NRI on in the runtime that kubelet uses (quietcore enable-nri --runtime), and restart it")
 	case works:
 		// What runs is right; the next restart reads what is on disk.
 		if r.Disabled {
@@ -132,6 +137,10 @@ func checkPlugins(f *Facts, found *findings) {
 			continue
 		}
 		found.fail("conflict", fmt.Sprintf("%s places containers on CPUs too (%s): NRI refuses a container whose cpuset two plugins set, and without NRI the two undo each other", o.Name, o.Where), "run one of the two on a node: keep them apart by node labels; docs/semantics.md says which annotations carry over")
+	}
+	if !f.AllProcesses {
+		found.note("unseen", "only processes of this pod are seen, so that another program that places containers on CPUs may not be", "run this on the node itself, or in a pod with hostPID")
+		return
 	}
 	found.ok("nothing else was found that places containers on CPUs")
 }

@@ -33,6 +33,7 @@ type node struct {
 	not    []string         // areas that must not be well
 	daemon string
 	locked bool
+	inPod  bool // only processes of a pod are seen
 }
 
 func at() time.Time { return time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC) }
@@ -64,6 +65,8 @@ func (n *node) read(t *testing.T, name string) {
 			n.daemon = words[1]
 		case len(words) == 1 && words[0] == "locked":
 			n.locked = true
+		case len(words) == 1 && words[0] == "contained":
+			n.inPod = true
 		case len(words) == 2 && words[0] == "remove":
 			maps.DeleteFunc(n.files, func(file string, _ []byte) bool {
 				return file == words[1] || strings.HasPrefix(file, words[1]+"/")
@@ -118,6 +121,14 @@ func (n *node) build(t *testing.T) string {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { l.Close() })
+	}
+	namespace := initialPIDs
+	if n.inPod {
+		namespace = "pid:[4026532999]"
+	}
+	ns := filepath.Join(root, "proc/self/ns/pid")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(ns), 0o755), os.Symlink(namespace, ns)); err != nil {
+		t.Fatal(err)
 	}
 	if n.locked {
 		info, err := os.Stat(filepath.Join(root, "var/lib/quietcore/lock"))
@@ -266,10 +277,17 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 		level Level
 		says  string
 	}{
-		"a read-only tree":         {func(f *Facts) { f.Cgroup.ReadOnly = true }, "cgroup.read-only", Error, "mount it writable"},
-		"many containers":          {func(f *Facts) { f.Cgroup.Containers = dense }, "nri.timeout", Warning, "--request-timeout 5s"},
-		"an old containerd":        {func(f *Facts) { f.Runtime.Version = "v1.6.36" }, "nri.version", Error, "1.7"},
-		"an old CRI-O":             {func(f *Facts) { f.Runtime.Names, f.Runtime.Version = []enablenri.Runtime{enablenri.CRIO}, "1.25.4" }, "nri.version", Error, "1.26"},
+		"a read-only tree":  {func(f *Facts) { f.Cgroup.ReadOnly = true }, "cgroup.read-only", Error, "mount it writable"},
+		"many containers":   {func(f *Facts) { f.Cgroup.Containers = dense }, "nri.timeout", Warning, "--request-timeout 5s"},
+		"an old containerd": {func(f *Facts) { f.Runtime.Version = "v1.6.36" }, "nri.version", Error, "1.7"},
+		"an old CRI-O":      {func(f *Facts) { f.Runtime.Names, f.Runtime.Version = []enablenri.Runtime{enablenri.CRIO}, "1.25.4" }, "nri.version", Error, "1.26"},
+		"both runtimes": {func(f *Facts) {
+			f.Runtime.Names = []enablenri.Runtime{enablenri.Containerd, enablenri.CRIO}
+		}, "nri.runtime", Note, "--runtime"},
+		"both runtimes, and nobody listens": {func(f *Facts) {
+			f.Runtime = RuntimeFacts{Names: []enablenri.Runtime{enablenri.Containerd, enablenri.CRIO}}
+			f.Daemon = DaemonFacts{}
+		}, "nri.not-listening", Error, "enable-nri --runtime"},
 		"a daemon that is alone":   {func(f *Facts) { f.Daemon.Connected = false }, "daemon.disconnected", Error, "not placed"},
 		"a daemon that takes over": {func(f *Facts) { f.Daemon.Synchronised = false }, "daemon.unsynchronised", Error, "taken over"},
 		"a degraded daemon":        {func(f *Facts) { f.Daemon.Degraded = map[string]string{"kube": "no API server"} }, "daemon.degraded", Warning, "kube: no API server"},

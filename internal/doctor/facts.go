@@ -25,9 +25,12 @@ type Facts struct {
 	Process ProcessFacts
 	State   StateFacts
 	Daemons []Process // quietcore daemons that run
-	Lock    LockFacts
-	Daemon  DaemonFacts
-	API     APIFacts
+	// AllProcesses says that all of the machine's processes are seen, and not only
+	// those of a pod.
+	AllProcesses bool
+	Lock         LockFacts
+	Daemon       DaemonFacts
+	API          APIFacts
 }
 
 // ConfigFacts are about the daemon's configuration.

@@ -20,32 +20,38 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// where a runtime is found, and its table of NRI.
+// where a runtime is found.
 type where struct {
+	runtime     enablenri.Runtime
 	socket, dir string
-	table       []string
 }
 
-func runtimes() map[enablenri.Runtime]where {
-	return map[enablenri.Runtime]where{
-		enablenri.Containerd: {"/run/containerd/containerd.sock", "/etc/containerd", []string{"plugins", "io.containerd.nri.v1.nri"}},
-		enablenri.CRIO:       {"/run/crio/crio.sock", "/etc/crio", []string{"crio", "nri"}},
+// places are those of the runtimes; k3s and RKE2 bring a containerd of their own.
+func places() []where {
+	return []where{
+		{enablenri.Containerd, "/run/containerd/containerd.sock", "/etc/containerd"},
+		{enablenri.Containerd, "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/k3s/agent/etc/containerd"},
+		{enablenri.Containerd, "/run/k3s/containerd/containerd.sock", "/var/lib/rancher/rke2/agent/etc/containerd"},
+		{enablenri.CRIO, "/run/crio/crio.sock", "/etc/crio"},
 	}
+}
+
+// nriTable is where a runtime's configuration speaks of NRI.
+func nriTable(r enablenri.Runtime) []string {
+	if r == enablenri.CRIO {
+		return []string{"crio", "nri"}
+	}
+	return []string{"plugins", "io.containerd.nri.v1.nri"}
 }
 
 func (g *gatherer) runtime(ctx context.Context) {
 	r := &g.f.Runtime
 	r.Listening = g.accepts(g.f.Config.Config.NRI.Socket)
-	known := runtimes()
-	for _, name := range []enablenri.Runtime{enablenri.Containerd, enablenri.CRIO} {
-		if g.o.Runtime == name || g.o.Runtime == "" && g.there(known[name].socket) {
-			r.Names = append(r.Names, name)
-		}
-	}
+	w, names := g.find()
+	r.Names = names
 	if len(r.Names) != 1 {
 		return
 	}
-	w := known[r.Names[0]]
 	if g.o.Probes.RuntimeVersion != nil && g.there(w.socket) {
 		if version, err := g.o.Probes.RuntimeVersion(ctx, g.at(w.socket)); err == nil {
 			r.Version = version
@@ -62,9 +68,29 @@ func (g *gatherer) runtime(ctx context.Context) {
 	}
 	r.WithoutFile = len(files) == 0
 	o := enablenri.Options{Runtime: r.Names[0], Dir: r.Dir, Version: r.Version, On: r.Listening}
-	if err := r.settings(files, o, w.table); err != nil {
+	if err := r.settings(files, o, nriTable(o.Runtime)); err != nil {
 		r.Unclear = err.Error()
 	}
+}
+
+// find is the place of the runtime, and which ones there are.
+func (g *gatherer) find() (found where, names []enablenri.Runtime) {
+	for _, w := range places() {
+		here := g.there(w.socket) && (g.there(w.dir) || !strings.Contains(w.dir, "/rancher/"))
+		if g.o.Runtime != "" {
+			here = g.o.Runtime == w.runtime && (here || !slices.Contains(names, w.runtime))
+		}
+		if !here {
+			continue
+		}
+		if found.socket == "" || !g.there(found.socket) {
+			found = w
+		}
+		if !slices.Contains(names, w.runtime) {
+			names = append(names, w.runtime)
+		}
+	}
+	return found, names
 }
 
 // probe is a time for one event that no configuration has: a plan for it shows the
@@ -164,7 +190,12 @@ func (g *gatherer) others() {
 	}
 }
 
+// initialPIDs is the namespace of the machine's own processes, by the kernel's number.
+const initialPIDs = "pid:[4026531836]"
+
 func (g *gatherer) processes(known map[string]string) {
+	namespace, err := os.Readlink(g.at("/proc/self/ns/pid"))
+	g.f.AllProcesses = err == nil && namespace == initialPIDs
 	entries, err := os.ReadDir(g.at("/proc"))
 	if err != nil {
 		return

@@ -17,7 +17,7 @@ func sample() *Bundle {
 		return map[string]any{"containers": []map[string]any{
 			{"namespace": "shop", "pod": "web-1", "container": "main", "class": "LSR", "why": "web-1 owns 2 CPUs; shop may have 8. main."},
 			{"namespace": "kube-system", "pod": "shared", "container": "sidecar", "pool": "shared", "why": "in the pool shared"},
-		}, "maxCPUs": map[string]int{"shop": 8, "*": 1}}, nil
+		}, "labels": map[string]string{"app": "tills", "koordinator.sh/qosClass": "LSR"}, "maxCPUs": map[string]int{"shop": 8, "*": 1}}, nil
 	})
 	b.AddText("metrics.txt", "metrics", func(w io.Writer) error {
 		_, err := io.WriteString(w, `quietcore_x{namespace="shop",pod="web-1"} 1`+"\nweb-10 webshop web-1.shop é shop\n")
@@ -50,6 +50,9 @@ func TestHashedNames(t *testing.T) {
 	}
 	if !b.manifest.Hashed {
 		t.Error("the manifest does not say so")
+	}
+	if strings.Contains(status, "tills") || !strings.Contains(status, `"koordinator.sh/qosClass": "LSR"`) {
+		t.Errorf("labels:\n%s", status)
 	}
 	other := sample()
 	if err := other.HashNames(); err != nil || bytes.Equal(other.parts[0].text, b.parts[0].text) {

@@ -105,6 +105,9 @@ func (h *hasher) collect(v any, under string) {
 			if slices.Contains(mapKeys(), under) && k != "*" {
 				h.learn(k)
 			}
+			if text, ok := inner.(string); ok && (under == "labels" || under == "annotations") && !known(k) {
+				h.learn(text) // a label that names a job
+			}
 			h.collect(inner, k)
 		}
 	case []any:
@@ -116,6 +119,12 @@ func (h *hasher) collect(v any, under string) {
 			h.learn(v)
 		}
 	}
+}
+
+// known says whether a label or an annotation has a word of Koordinator's or ours, and
+// no name.
+func known(key string) bool {
+	return strings.Contains(key, "koordinator.sh/") || strings.Contains(key, "quietcore.dev/")
 }
 
 // walk returns v with every name replaced. Keys stay, but for those that are names.
