@@ -22,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -315,22 +316,92 @@ func summary(objects []runtime.Object, others []map[string]any) string {
 // TestRights holds the ClusterRole to the verbs that the daemon uses
 // (docs/kubernetes.md): nothing that is read is a secret, and no word stands for many.
 func TestRights(t *testing.T) {
-	objects, _ := decode(t, render(t, Release{}))
-	role, _ := first[*rbacv1.ClusterRole](objects)
-	allowed := map[string]string{
-		"/pods": "list watch", "/nodes": "list watch", "events.k8s.io/events": "create patch",
-		"topology.node.k8s.io/noderesourcetopologies": "get create patch",
-	}
-	for _, r := range role.Rules {
-		for _, g := range r.APIGroups {
-			for _, res := range r.Resources {
-				for _, verb := range r.Verbs {
-					if !slices.Contains(strings.Fields(allowed[g+"/"+res]), verb) {
-						t.Errorf("%s %s/%s is not on the list", verb, g, res)
+	const (
+		reading   = "/pods list, /pods watch, /nodes list, /nodes watch"
+		telling   = ", events.k8s.io/events create, events.k8s.io/events patch"
+		topology  = ", topology.node.k8s.io/noderesourcetopologies get, topology.node.k8s.io/noderesourcetopologies create, topology.node.k8s.io/noderesourcetopologies patch"
+		published = ", /nodes/status patch"
+		evicting  = ", /pods/eviction create"
+	)
+	for values, want := range map[string]string{
+		"{}": reading + telling + topology,
+		"config: {reclaim: {mode: observe, evict: true}}":                                             reading + telling + topology,
+		"config: {mode: observe, reclaim: {mode: enforce, evict: true}}":                              reading + telling + topology,
+		"config: {suppression: {mode: enforce}}":                                                      reading + telling + topology,
+		"config: {reclaim: {mode: enforce}}":                                                          reading + published + telling + topology,
+		"config: {reclaim: {mode: enforce, evict: true}}":                                             reading + published + evicting + telling + topology,
+		"config: {reclaim: {mode: enforce}, kubernetes: {pods: false, labels: false}}":                reading + published + telling + topology,
+		"config: {reclaim: {mode: enforce, evict: true}, kubernetes: {api: \"off\"}}":                 "",
+		"{config: {kubernetes: {pods: false, labels: false}}}":                                        telling[2:] + topology,
+		"{rbac: {keepLending: true}, config: {kubernetes: {nodeResourceTopology: {enabled: false}}}}": reading + published + telling,
+	} {
+		objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+		var got []string
+		if role, ok := first[*rbacv1.ClusterRole](objects); ok {
+			for _, r := range role.Rules {
+				for _, g := range r.APIGroups {
+					for _, res := range r.Resources {
+						for _, verb := range r.Verbs {
+							got = append(got, g+"/"+res+" "+verb)
+						}
 					}
 				}
 			}
 		}
+		if have := strings.Join(got, ", "); have != want {
+			t.Errorf("%s: rights are\n%s\nwant\n%s", values, have, want)
+		}
+	}
+}
+
+// TestCapabilities: counting takes two, and nothing else takes any.
+func TestCapabilities(t *testing.T) {
+	for values, want := range map[string][]corev1.Capability{
+		"{}":                             {"BPF", "PERFMON"},
+		"config: {cpi: {mode: observe}}": {"BPF", "PERFMON"},
+		"config: {mode: observe}":        {"BPF", "PERFMON"},
+		"config: {cpi: {mode: \"off\"}}": nil,
+		"security: {capabilities: [BPF, SYS_RESOURCE]}":                                {"BPF", "PERFMON", "SYS_RESOURCE"},
+		"{config: {cpi: {mode: \"off\"}}, security: {capabilities: [SYS_RESOURCE]}}":   {"SYS_RESOURCE"},
+		"{enableNRI: {enabled: true}, security: {seccompProfile: {type: Unconfined}}}": {"BPF", "PERFMON"},
+	} {
+		objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+		d, _ := first[*appsv1.DaemonSet](objects)
+		if got := d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add; !slices.Equal(got, want) {
+			t.Errorf("%s: capabilities are %v, want %v", values, got, want)
+		}
+		for _, c := range d.Spec.Template.Spec.InitContainers {
+			if got := c.SecurityContext; len(got.Capabilities.Add) > 0 || got.SeccompProfile.Type != corev1.SeccompProfileTypeUnconfined {
+				t.Errorf("%s: %s has %v and seccomp profile %s", values, c.Name, got.Capabilities.Add, got.SeccompProfile.Type)
+			}
+		}
+	}
+}
+
+// TestMemoryFits: what counting takes of the kernel is on the pod's account, and the
+// Go runtime does not know of it.
+func TestMemoryFits(t *testing.T) {
+	objects, _ := decode(t, render(t, Release{}))
+	d, _ := first[*appsv1.DaemonSet](objects)
+	m, _ := first[*corev1.ConfigMap](objects)
+	c, err := config.Parse([]byte(m.Data["config.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctr := d.Spec.Template.Spec.Containers[0]
+	var soft resource.Quantity
+	for _, e := range ctr.Env {
+		if e.Name == "GOMEMLIMIT" {
+			soft = resource.MustParse(strings.TrimSuffix(e.Value, "B"))
+		}
+	}
+	const rowBytes, cpus = 128, 512
+	counting := int64(rowBytes * cpus * c.CPI.MaxContainers)
+	if room := ctr.Resources.Limits.Memory().Value() - soft.Value(); soft.IsZero() || room < counting {
+		t.Errorf("the limit is %v and the Go runtime's %v: %d bytes between them, counting on %d CPUs takes %d", ctr.Resources.Limits.Memory(), &soft, room, cpus, counting)
+	}
+	if request := ctr.Resources.Requests.Memory().Value(); request < 64<<20 || request > ctr.Resources.Limits.Memory().Value()/2 {
+		t.Errorf("%d bytes are requested; the daemon takes up to 64 MiB", request)
 	}
 }
 
@@ -417,6 +488,7 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 		"mode: observe", "admission: degrade", "memory: strict", "reserved: {cpus: \"0\"}", "pools: {sharedFloor: 2}", "allocation: {bindPolicy: SpreadByPCPUs}",
 		"quota: {liftContainersOfMultiContainerPods: true}", "system: {cpus: \"0\"}", "authority: {resourceStatus: trust}", "node: {labels: {a: b}}",
 		"node: {name: x}", "node: {kubelet: {stateFile: /x}}", "node: {kubelet: {configFile: /x}}", "node: {kubelet: {podResources: /x}}",
+		"node: {kubelet: {configDir: /x}}", "cpi: {mode: \"off\"}", "cpi: {window: 5s}", "reclaim: {mode: observe}", "suppression: {mode: observe}",
 		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}", "sysfs: {root: /x}",
 		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "log: {format: json}",
 	} {
@@ -479,15 +551,19 @@ func TestTwoReleases(t *testing.T) {
 	}
 }
 
-// TestSecurityPageNamesEveryRight: docs/security.md names every right that the default chart
-// takes.
+// TestSecurityPageNamesEveryRight: docs/security.md names every right that the chart takes.
 func TestSecurityPageNamesEveryRight(t *testing.T) {
 	page, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, _ := decode(t, render(t, Release{}))
+	objects, _ := decode(t, render(t, Release{Values: parseValues(t, "config: {reclaim: {mode: enforce, evict: true}}")}))
 	d, _ := first[*appsv1.DaemonSet](objects)
+	for _, c := range d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add {
+		if row := "`" + string(c) + "`"; !bytes.Contains(page, []byte(row)) {
+			t.Errorf("docs/security.md has no row with %s", row)
+		}
+	}
 	for _, v := range d.Spec.Template.Spec.Volumes {
 		if v.HostPath != nil && !regexp.MustCompile("(?m)^\\| .*`"+regexp.QuoteMeta(v.HostPath.Path)+"`").Match(page) {
 			t.Errorf("docs/security.md has no row for %s", v.HostPath.Path)

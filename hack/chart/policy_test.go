@@ -17,6 +17,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -357,6 +358,56 @@ func TestADaemonWritesItsOwnNode(t *testing.T) {
 			if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil && !strings.Contains(err.Error(), c.denied) {
 				t.Errorf("%s, %s: %v, want %q", name, r.operation, err, c.denied)
 			}
+		}
+	}
+}
+
+// TestADaemonLendsItsOwnNode: of a Node's status the daemon of that node writes what
+// is lent, and nothing else of any Node.
+func TestADaemonLendsItsOwnNode(t *testing.T) {
+	s := newServer(t, "config: {reclaim: {mode: enforce}}", nil)
+	daemon := func(nodes ...string) user.DefaultInfo {
+		return user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":quietcore", Extra: map[string][]string{"authentication.kubernetes.io/node-name": nodes}}
+	}
+	node := func(change func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+			ObjectMeta: metav1.ObjectMeta{Name: "node-a", Labels: words{"zone": "z"}},
+			Status: corev1.NodeStatus{
+				Capacity:    corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")},
+				Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")},
+			},
+		}
+		change(n)
+		return n
+	}
+	lend := func(name string) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Status.Capacity[corev1.ResourceName(name)] = resource.MustParse("4k")
+			n.Status.Allocatable[corev1.ResourceName(name)] = resource.MustParse("4k")
+			n.Annotations = words{"quietcore.dev/lending": "{}"}
+		}
+	}
+	for name, c := range map[string]struct {
+		user   user.DefaultInfo
+		change func(*corev1.Node)
+		denied string
+	}{
+		"its own":                {daemon("node-a"), lend("quietcore.dev/batch-cpu"), ""},
+		"Koordinator's name":     {daemon("node-a"), lend("kubernetes.io/batch-cpu"), ""},
+		"another's":              {daemon("node-b"), lend("quietcore.dev/batch-cpu"), "may not write Node node-a"},
+		"a token of no node":     {user.DefaultInfo{Name: daemon("").Name}, lend("quietcore.dev/batch-cpu"), "names no node"},
+		"another resource":       {daemon("node-a"), lend("nvidia.com/gpu"), "batch-cpu only"},
+		"its CPUs":               {daemon("node-a"), func(n *corev1.Node) { n.Status.Capacity[corev1.ResourceCPU] = resource.MustParse("9") }, "batch-cpu only"},
+		"without CPUs":           {daemon("node-a"), func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceCPU) }, "batch-cpu only"},
+		"another annotation":     {daemon("node-a"), func(n *corev1.Node) { n.Annotations = words{"a": "b"} }, "the annotation quietcore.dev/lending only"},
+		"a label":                {daemon("node-a"), func(n *corev1.Node) { n.Labels["zone"] = "y" }, "the annotation quietcore.dev/lending only"},
+		"a condition":            {daemon("node-a"), func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}} }, "capacity and allocatable only"},
+		"somebody else's matter": {user.DefaultInfo{Name: "system:node:node-a"}, func(n *corev1.Node) { n.Labels["zone"] = "y" }, ""},
+	} {
+		r := request{user: c.user, resource: "nodes/status", operation: admission.Update, object: node(c.change), before: node(func(*corev1.Node) {})}
+		if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil && !strings.Contains(err.Error(), c.denied) {
+			t.Errorf("%s: %v, want %q", name, err, c.denied)
 		}
 	}
 }

@@ -72,6 +72,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if hasKey $c "listen" -}}{{- $listen = $c.listen -}}{{- end -}}
 {{- $api := ne (default "auto" $k.api) "off" -}}
 {{- $nrt := default dict $k.nodeResourceTopology -}}
+{{- $reclaim := default dict $c.reclaim -}}
+{{- $lend := and $api $enforce (eq (toString $reclaim.mode) "enforce") -}}
 enforce: {{ $enforce }}
 api: {{ $api }}
 pods: {{ and $api (not (eq (toString $k.pods) "false")) }}
@@ -86,6 +88,10 @@ socketDir: {{ dir (default "/run/quietcore/quietcore.sock" $c.socket) }}
 cgroupRoot: {{ default "/sys/fs/cgroup" $cgroup.root }}
 cgroupWrite: {{ and $enforce (ne $driver "systemd") }}
 systemd: {{ and $enforce (ne $driver "cgroupfs") }}
+counting: {{ ne (toString (default "observe" (default dict $c.cpi).mode)) "off" }}
+lend: {{ $lend }}
+nodeStatus: {{ or $lend (and $api .Values.rbac.keepLending) }}
+evict: {{ and $lend (eq (toString $reclaim.evict) "true") }}
 busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- end -}}
 
@@ -93,8 +99,8 @@ busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- define "quietcore.restartKeys" -}}
 {{- $c := include "quietcore.config" . | fromYaml -}}
 {{- $node := default dict $c.node -}}
-{{- $kubelet := pick (default dict $node.kubelet) "stateFile" "configFile" "podResources" -}}
-{{- $rest := pick $c "mode" "nri" "cgroup" "inject" "kubernetes" "sysfs" "state" "socket" "listen" -}}
+{{- $kubelet := pick (default dict $node.kubelet) "stateFile" "configFile" "configDir" "podResources" -}}
+{{- $rest := pick $c "mode" "nri" "cgroup" "inject" "kubernetes" "cpi" "reclaim" "suppression" "sysfs" "state" "socket" "listen" -}}
 {{- toYaml (dict "rest" $rest "name" $node.name "kubelet" $kubelet "format" (default dict $c.log).format) | sha256sum -}}
 {{- end -}}
 
@@ -102,7 +108,12 @@ busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}true{{ end -}}
 {{- end -}}
 
-{{/* UID 0 owns every file and socket that is used; no capability adds to that. */}}
+{{/* UID 0 owns every file and socket that is used; no capability adds to that. Counting CPU performance takes two. */}}
+{{- define "quietcore.capabilities" -}}
+{{- $facts := include "quietcore.facts" . | fromYaml -}}
+{{- concat (ternary (list "BPF" "PERFMON") list $facts.counting) .Values.security.capabilities | uniq | toYaml -}}
+{{- end -}}
+
 {{- define "quietcore.securityContext" -}}
 privileged: false
 runAsUser: 0
@@ -115,8 +126,7 @@ capabilities:
   {{- with .capabilities }}
   add: {{- toYaml . | nindent 4 }}
   {{- end }}
-seccompProfile:
-  type: RuntimeDefault
+seccompProfile: {{- toYaml (default (dict "type" "RuntimeDefault") .root.Values.security.seccompProfile) | nindent 2 }}
 {{- with .root.Values.security.seLinuxOptions }}
 seLinuxOptions: {{- toYaml . | nindent 2 }}
 {{- end }}
