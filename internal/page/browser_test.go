@@ -3,6 +3,8 @@ package page
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -52,13 +54,13 @@ func chromium(t *testing.T) string {
 	return ""
 }
 
-func newBrowser(t *testing.T, width, height int64) *browser {
+func newBrowser(t *testing.T, width, height int64, more ...chromedp.ExecAllocatorOption) *browser {
 	t.Helper()
 	path := chromium(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	t.Cleanup(cancel)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true))
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
+	ctx, cancel = chromedp.NewExecAllocator(ctx, append(options, more...)...)
 	t.Cleanup(cancel)
 	b := &browser{t: t}
 	b.ctx, cancel = chromedp.NewContext(ctx, chromedp.WithListener(b.listen))
@@ -152,7 +154,7 @@ func (b *browser) clean(base string) {
 
 func evaluate[T any](b *browser, script string) T {
 	b.t.Helper()
-	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script))
+	out, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 	if err != nil {
 		b.t.Fatalf("%s: %v\ncomplaints: %v", script, err, b.complaints())
 	}
@@ -351,6 +353,86 @@ func TestBrowserHostileNames(t *testing.T) {
 	b.wants("String(document.querySelectorAll('#map img, main script, main svg[onload], [onerror]').length)", "0")
 	// The page that stands alone, too.
 	b.do(chromedp.Navigate(base + "/incidents/" + incident + ".html"))
+	b.clean(base)
+}
+
+// Other web sites that the operator's browser shows, one of which points its own
+// name at the page, read nothing of it.
+func TestBrowserOtherSites(t *testing.T) {
+	n := newNode(t, small(), "")
+	n.pod("shop", "secret-name", "LSR", 2000)
+	n.advance(time.Minute, 10*time.Second)
+	id := n.incident(story(noon, "secret-name", "encode"))
+	base := n.serve(t)
+	here, err := url.Parse(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<!doctype html><title>another site</title>")
+	}))
+	t.Cleanup(site.Close)
+	b := newBrowser(t, 800, 600, chromedp.Flag("host-resolver-rules", "MAP *.example 127.0.0.1"))
+
+	// Rebinding: the name is the attacker's, the address the page's.
+	b.do(chromedp.Navigate("http://evil.example:" + here.Port() + "/"))
+	b.wants("document.body.innerText", "answers to localhost and loopback addresses only")
+	b.wants("fetch('/api/state').then(r => r.text().then(t => r.status + ' ' + t))", "421")
+
+	other, err := url.Parse(site.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, origin := range []string{"http://evil.example:" + other.Port(), site.URL} {
+		b.do(chromedp.Navigate(origin + "/"))
+		b.wants("document.title", "another site")
+		for what, script := range map[string]string{
+			"fetch":   "fetch(%q).then(r => r.text()).then(() => 'read', () => 'refused')",
+			"no-cors": "fetch(%q, {mode: 'no-cors'}).then(r => r.text()).then(t => t.length ? 'read' : 'refused', () => 'refused')",
+			"event":   "new Promise(done => { const e = new EventSource(%q); e.onmessage = e.onopen = () => done('read'); e.onerror = () => { e.close(); done('refused'); }; })",
+			"script":  "new Promise(done => { const e = document.createElement('script'); e.src = %q; e.onload = () => done('read'); e.onerror = () => done('refused'); document.head.append(e); })",
+			"image":   "new Promise(done => { const e = new Image(); e.src = %q; e.onload = () => done('read'); e.onerror = () => done('refused'); })",
+			"frame":   "new Promise(done => { const e = document.createElement('iframe'); e.src = %q; e.onload = () => { let t; try { t = e.contentDocument?.body?.innerText; } catch { t = undefined; } done(t ? 'read' : 'refused'); }; document.body.append(e); })",
+			"form":    "fetch(%q, {method: 'POST', mode: 'no-cors', body: 'x'}).then(r => r.text()).then(t => t.length ? 'read' : 'refused', () => 'refused')",
+		} {
+			path := map[string]string{"event": "/api/stream", "script": "/assets/app.js", "image": "/incidents/" + id + ".svg", "frame": "/"}[what]
+			if path == "" {
+				path = "/api/state"
+			}
+			if got := b.text(fmt.Sprintf(script, base+path)); got != "refused" {
+				t.Errorf("%s, %s of %s: %s", origin, what, path, got)
+			}
+		}
+	}
+}
+
+// Text on every kind of cell can be read in both settings, by the WCAG's measure.
+func TestBrowserContrast(t *testing.T) {
+	n := newNode(t, small(), "")
+	n.advance(20*time.Second, 10*time.Second)
+	b := newBrowser(t, 800, 600)
+	base := n.serve(t)
+	b.open(base + "/")
+	for _, dark := range []bool{false, true} {
+		b.dark(dark)
+		for _, pool := range []string{"lse", "lsr", "exclusive", "kubelet", "system", "shared", "be", "reserved", "withheld", "isolated", "offline", "unknown"} {
+			ratio := evaluate[float64](b, fmt.Sprintf(`(() => {
+				const cell = document.querySelector('#map .cpu');
+				const was = cell.className;
+				cell.className = 'cpu %s';
+				const light = (text) => { const [r, g, b] = text.match(/[\d.]+/g).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+				const style = getComputedStyle(cell);
+				const background = style.backgroundColor === 'rgba(0, 0, 0, 0)' ? getComputedStyle(document.body).backgroundColor : style.backgroundColor;
+				const [a, c] = [light(style.color), light(background)].sort((x, y) => y - x);
+				cell.className = was;
+				return (a + 0.05) / (c + 0.05);
+			})()`, pool))
+			if ratio < 4.5 {
+				t.Errorf("dark %t: text on %s has a contrast of %.2f, want 4.5", dark, pool, ratio)
+			}
+		}
+	}
 	b.clean(base)
 }
 

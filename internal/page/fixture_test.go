@@ -26,7 +26,7 @@ import (
 // node is a daemon's parts without a runtime: the plugin decides for real about
 // pods that the test makes up; what the machine would measure is made up too.
 type node struct {
-	t       *testing.T
+	t       testing.TB
 	plugin  *plugin.Plugin
 	store   *incidents.Store
 	page    *Page
@@ -47,7 +47,7 @@ func large() topology.Grid {
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func newNode(t *testing.T, grid topology.Grid, reserved string) *node {
+func newNode(t testing.TB, grid topology.Grid, reserved string) *node {
 	t.Helper()
 	topo, err := grid.Build()
 	if err != nil {
@@ -256,7 +256,7 @@ func hostile() []string {
 }
 
 // serve puts the page on a port of loopback.
-func (n *node) serve(t *testing.T) string {
+func (n *node) serve(t testing.TB) string {
 	t.Helper()
 	l, err := Listen("127.0.0.1:0")
 	if err != nil {
@@ -266,7 +266,7 @@ func (n *node) serve(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-func (n *node) serveOn(t *testing.T, l net.Listener, h http.Handler) (stop func()) {
+func (n *node) serveOn(t testing.TB, l net.Listener, h http.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, l, h) }()

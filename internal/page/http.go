@@ -32,8 +32,6 @@ const (
 	maxConnections = 64
 	maxStreams     = 16
 	maxAnswers     = 8
-	// slow is how long one answer, or one batch of a stream, may take to be taken.
-	slow = 10 * time.Second
 )
 
 //go:embed assets
@@ -135,9 +133,9 @@ func localHost(host string) bool {
 
 // limited lets some answers be at work at a time; more wait, and not for long.
 func (p *Page) limited(next http.HandlerFunc) http.Handler {
-	const patience = 2 * time.Second
+	const wait = 2 * time.Second
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), patience)
+		ctx, cancel := context.WithTimeout(r.Context(), wait)
 		defer cancel()
 		select {
 		case p.answers <- struct{}{}:
@@ -147,7 +145,7 @@ func (p *Page) limited(next http.HandlerFunc) http.Handler {
 			return
 		}
 		// A ResponseWriter without deadlines is a test's.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(slow))
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(p.slow))
 		next(w, r)
 	})
 }
@@ -363,7 +361,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	}
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	to := &sender{w: w, control: http.NewResponseController(w)}
+	to := &sender{w: w, control: http.NewResponseController(w), slow: p.slow}
 	to.retry()
 	var c cursor
 	for {
@@ -398,6 +396,7 @@ func (p *Page) send(to *sender, c *cursor) (more <-chan struct{}) {
 type sender struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
+	slow    time.Duration
 	buffer  bytes.Buffer
 	err     error
 }
@@ -428,7 +427,7 @@ func (s *sender) flush() error {
 		return s.err
 	}
 	// A reader that takes nothing for so long is gone, or might as well be.
-	_ = s.control.SetWriteDeadline(time.Now().Add(slow)) // a ResponseWriter without deadlines is a test's
+	_ = s.control.SetWriteDeadline(time.Now().Add(s.slow)) // a ResponseWriter without deadlines is a test's
 	_, s.err = s.w.Write(s.buffer.Bytes())
 	s.buffer.Reset()
 	if s.err == nil {
@@ -455,9 +454,9 @@ func Listen(address string) (net.Listener, error) {
 
 // Serve answers on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	const patience, idle = 5 * time.Second, 30 * time.Second
+	const header, idle = 5 * time.Second, 30 * time.Second
 	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: patience, IdleTimeout: idle, MaxHeaderBytes: 16 << 10,
+		Handler: h, ReadHeaderTimeout: header, IdleTimeout: idle, MaxHeaderBytes: 16 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })

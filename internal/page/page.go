@@ -25,6 +25,8 @@ const (
 	incidentsEvery = 10 * time.Second
 	// beatEvery tells readers that the daemon is alive though nothing changes.
 	beatEvery = 15 * time.Second
+	// patience is how long a reader may take nothing.
+	patience = 10 * time.Second
 )
 
 // Options of a Page.
@@ -51,6 +53,8 @@ type Page struct {
 	streams  chan struct{} // a place for each reader
 	answers  chan struct{} // the same of what is not a stream
 	board    board
+	// slow is how long one answer, or one batch of a stream, may take to be taken.
+	slow time.Duration
 
 	mu       sync.Mutex // guards what follows, and is held while looking
 	history  *history
@@ -74,7 +78,7 @@ func New(o Options) (*Page, error) {
 	}
 	p := &Page{
 		o: o, instance: rand.Text(), started: o.Now(), history: newHistory(),
-		streams: make(chan struct{}, maxStreams), answers: make(chan struct{}, maxAnswers),
+		streams: make(chan struct{}, maxStreams), answers: make(chan struct{}, maxAnswers), slow: patience,
 	}
 	p.board.init()
 	return p, p.assets.load()
@@ -168,8 +172,8 @@ func (p *Page) list(ctx context.Context) incidentsPart {
 	if p.o.Incidents == nil {
 		return incidentsPart{Incidents: []incidentRow{}, Why: "this daemon keeps no incidents; with cpi.mode observe or enforce it does"}
 	}
-	const patience = 2 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	const limit = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	l, err := p.o.Incidents.List(ctx, incidents.Filter{Limit: maxListed})
 	if err != nil {

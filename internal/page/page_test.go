@@ -493,6 +493,38 @@ func (s *stuck) Write([]byte) (int, error) {
 }
 func (s *stuck) SetWriteDeadline(t time.Time) error { s.deadline = t; return nil }
 
+// The same over a real connection whose other end reads nothing: its place is free
+// again when its patience is over.
+func TestADeafConnectionIsGivenUp(t *testing.T) {
+	n := newNode(t, large(), "")
+	n.page.slow = 50 * time.Millisecond
+	for i := range 400 {
+		n.pod("web", fmt.Sprintf("frontend-%03d-%s", i, strings.Repeat("x", 200)), "LS", 100)
+	}
+	base := n.serve(t)
+	c, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.(*net.TCPConn).SetReadBuffer(4096); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	for len(n.page.streams) == 0 {
+		runtime.Gosched()
+	}
+	for i := 0; len(n.page.streams) > 0; i++ {
+		if i == 2000 {
+			t.Fatal("2000 batches were sent to a connection that reads nothing")
+		}
+		n.pod("late", fmt.Sprintf("p-%d", i), "LS", 100)
+		n.advance(time.Second, time.Second)
+	}
+}
+
 // A day with a reader: everything that is kept has its bound, and the last hour
 // and the last day can be told.
 func TestADay(t *testing.T) {
@@ -666,4 +698,22 @@ func (broken) List(context.Context, incidents.Filter) (*incidents.Listing, error
 
 func (broken) Get(context.Context, string) (*incidents.Incident, error) {
 	return nil, fmt.Errorf("the disk is on fire")
+}
+
+// What a look costs with 1,000 containers on 512 CPUs when everything has changed
+// and somebody reads.
+func BenchmarkLook(b *testing.B) {
+	n := newNode(b, large(), "")
+	for i := range 40 {
+		n.pod("search", fmt.Sprintf("leaf-%02d", i), "LSR", 4000)
+	}
+	for i := range 960 {
+		n.pod("web", fmt.Sprintf("frontend-%03d", i), "LS", 100)
+	}
+	for b.Loop() {
+		n.page.mu.Lock()
+		n.page.drawn = nil
+		n.page.mu.Unlock()
+		n.page.look(context.Background(), true)
+	}
 }

@@ -4,6 +4,8 @@
 const parts = ["machine", "node", "cpus", "containers", "samples", "incidents"];
 const silence = 40_000; // the daemon says something every 15 s
 const longest = 30_000;
+// A page that nobody sees gives its connection up after this long: a browser has six for a host, and the next page needs one.
+const unseen = 60_000;
 
 export class Feed {
   // take(part, value) is called with what came, link(live, since) when the connection came or went.
@@ -14,10 +16,12 @@ export class Feed {
     this.tries = 0;
     this.live = undefined;
     setInterval(() => this.watch(), 5_000);
+    document.addEventListener("visibilitychange", () => this.seen());
     this.open();
   }
 
   open() {
+    this.paused = false;
     this.source?.close();
     clearTimeout(this.again);
     this.again = undefined;
@@ -70,7 +74,21 @@ export class Feed {
     this.again = setTimeout(() => this.open(), wait);
   }
 
+  seen() {
+    clearTimeout(this.leaving);
+    if (document.hidden) this.leaving = setTimeout(() => this.pause(), unseen);
+    else if (this.paused) this.open();
+  }
+
+  pause() {
+    this.paused = true;
+    this.live = undefined;
+    this.source.close();
+    clearTimeout(this.again);
+    this.again = undefined;
+  }
+
   watch() {
-    if (this.again === undefined && Date.now() - this.heard > silence) this.lost();
+    if (!this.paused && this.again === undefined && Date.now() - this.heard > silence) this.lost();
   }
 }

@@ -119,17 +119,21 @@ export class Panels {
 
   // load fetches the CPI over time of the selected pod's first containers.
   async load(what) {
-    this.curves = new Map();
-    if (what?.kind !== "pod") return false;
+    const curves = new Map();
+    if (what?.kind !== "pod") {
+      this.curves = curves;
+      return false;
+    }
     for (const c of (this.model.pods.get(what.key) || []).slice(0, 4)) {
       try {
         const answer = await fetch(`/api/containers/${encodeURIComponent(c.id)}/samples`);
-        if (answer.ok) this.curves.set(c.id, (await answer.json()).samples.filter((s) => s.cpi !== null));
+        if (answer.ok) curves.set(c.id, (await answer.json()).samples.filter((s) => s.cpi !== null));
       } catch {
         return false; // the connection is gone; the stream says so
       }
     }
-    return this.curves.size > 0;
+    this.curves = curves;
+    return curves.size > 0;
   }
 
   showIncidents() {
