@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -42,9 +43,10 @@ simulate), the newest incidents, the configuration, health, metrics and the mach
 lists every file with its checksum and says what could not be had. FILE is by default
 quietcore-bundle-NODE-TIME.tar.gz in this directory; - is standard output.
 
-No environment, no file of the runtime or of kubelet, no secret and no token is read into it. The
-names of namespaces, pods, containers, jobs and of the Node are in it, unless --hash-names: then
-each is replaced by a hash whose key is thrown away, the same name by the same hash.`,
+No environment, no file of the runtime or of kubelet, no secret and no token gets into it, and of
+the kernel's command line only what is about CPUs. The names of namespaces, pods, containers, jobs
+and of the Node are in it, unless --hash-names: then each is replaced by a hash whose key is thrown
+away, the same name by the same hash.`,
 		Example: `  quietcore bundle
   quietcore bundle --hash-names report.tar.gz
   kubectl -n quietcore-system exec POD -- /quietcore bundle - > report.tar.gz`,
@@ -76,7 +78,11 @@ each is replaced by a hash whose key is thrown away, the same name by the same h
 		b := bundle.New(version, g.now)
 		g.fill(ctx, b)
 		if hash {
-			if err := b.HashNames(g.cfg.NodeName()); err != nil {
+			host, err := os.Hostname() // "" where there is none: that is no name
+			if err != nil {
+				host = ""
+			}
+			if err := b.HashNames(g.cfg.NodeName(), host); err != nil {
 				return err
 			}
 		}
@@ -198,16 +204,35 @@ func (g *gathering) machine(b *bundle.Bundle) {
 		}
 		return render.Describe(w, t, warnings, false)
 	})
-	for _, name := range []string{"/proc/version", "/proc/cmdline", "/proc/pressure/cpu"} {
-		b.AddText("proc/"+filepath.Base(name)+".txt", name, func(w io.Writer) error {
-			f, err := os.Open(name)
+	for name, file := range map[string]string{"/proc/sys/kernel/osrelease": "kernel.txt", "/proc/pressure/cpu": "pressure.txt"} {
+		b.AddText(file, name, func(w io.Writer) error {
+			text, err := os.ReadFile(name)
 			if err != nil {
 				return err
 			}
-			defer f.Close()
-			const most = 64 << 10
-			_, err = io.Copy(w, io.LimitReader(f, most))
+			_, err = w.Write(text)
 			return err
 		})
 	}
+	b.AddText("cmdline.txt", "of /proc/cmdline what is about CPUs and cgroups", func(w io.Writer) error {
+		text, err := os.ReadFile("/proc/cmdline")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(w, strings.Join(aboutCPUs(string(text)), " "))
+		return err
+	})
+}
+
+// aboutCPUs picks from a kernel's command line, in which people write passwords too,
+// what decides about CPUs.
+func aboutCPUs(line string) []string {
+	known := []string{
+		"isolcpus", "nohz", "nohz_full", "rcu_nocbs", "irqaffinity", "nosmt", "maxcpus", "nr_cpus", "possible_cpus", "mitigations", "numa", "numa_balancing", "noapic", "acpi",
+		"cgroup_disable", "cgroup_no_v1", "systemd.unified_cgroup_hierarchy", "lockdown", "nmi_watchdog", "nowatchdog", "intel_pstate", "amd_pstate", "intel_idle.max_cstate", "psi", "preempt", "tsc", "clocksource",
+	}
+	return slices.DeleteFunc(strings.Fields(line), func(word string) bool {
+		key, _, _ := strings.Cut(word, "=")
+		return !slices.Contains(known, key)
+	})
 }

@@ -77,7 +77,7 @@ func TestBundleHasWhatAReportNeedsAndNoSecret(t *testing.T) {
 			t.Errorf("%s has %d bytes, the manifest says %d", e.Name, len(files[e.Name]), e.Bytes)
 		}
 	}
-	for _, name := range []string{"version.json", "doctor.json", "config.json", "status.json", "top.json", "record.json", "topology.json", "topology.txt", "proc/version.txt"} {
+	for _, name := range []string{"version.json", "doctor.json", "config.json", "status.json", "top.json", "record.json", "topology.json", "topology.txt", "kernel.txt", "cmdline.txt"} {
 		if files[name] == "" {
 			t.Errorf("%s is not there: %s", name, missing[name])
 		}
@@ -133,5 +133,35 @@ func TestBundlesFlags(t *testing.T) {
 	}
 	if code, _, errs := call("bundle", "--config", bad, "/proc/none/b.tar.gz"); code != exitFailed {
 		t.Errorf("where nothing can be written: exit %d, %s", code, errs)
+	}
+}
+
+// What a daemon has recorded replays with hashed names too.
+func TestAHashedRecordReplays(t *testing.T) {
+	p := newPlace(t, "node: {name: till-7, labels: {node.koordinator.sh/cpu-bind-policy: FullPCPUsOnly}}")
+	p.start(t)
+	code, out, errs := call("bundle", "--config", p.config, "--hash-names", "-")
+	if code != 0 {
+		t.Fatalf("exit %d, %s", code, errs)
+	}
+	files := unpack(t, []byte(out))
+	for name, text := range files {
+		if strings.Contains(text, "till-7") {
+			t.Errorf("%s has the Node's name", name)
+		}
+	}
+	record := filepath.Join(t.TempDir(), "record.json")
+	if err := os.WriteFile(record, []byte(files["record.json"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := call("simulate", record); code != 0 {
+		t.Errorf("exit %d, %s\n%s", code, errs, files["record.json"])
+	}
+}
+
+func TestOfTheKernelsCommandLineOnlyWhatIsAboutCPUs(t *testing.T) {
+	got := strings.Join(aboutCPUs("root=/dev/sda ks=https://user:s3cret@h/x isolcpus=2-3 nosmt password=x systemd.unified_cgroup_hierarchy=0 init=/bin/sh\n"), " ")
+	if got != "isolcpus=2-3 nosmt systemd.unified_cgroup_hierarchy=0" {
+		t.Error(got)
 	}
 }

@@ -77,7 +77,8 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
   quietcore run --config /etc/quietcore/config.yaml
   quietcore status                       who sits where now
   quietcore top                          what they use, live
-  quietcore explain default/web          why`,
+  quietcore explain default/web          why
+  quietcore doctor                       what keeps it from working on this node`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
