@@ -18,6 +18,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/internal/clusterspec"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/cpuset"
@@ -39,6 +40,7 @@ type performance struct {
 	started time.Time
 	counts  atomic.Pointer[counting] // nil until there are counters
 	failure atomic.Pointer[string]   // why there are none
+	reader  atomic.Pointer[clusterspec.Reader] // nil: the cluster is not asked
 }
 
 // counting is what there is once the counters are open.
@@ -253,7 +255,7 @@ func (p *performance) why() string {
 
 // report is what counting has to say to people.
 func (p *performance) report() control.Performance {
-	out := control.Performance{CPI: control.CPI{Mode: string(p.cfg.Mode), Why: p.why()}}
+	out := control.Performance{CPI: control.CPI{Mode: string(p.cfg.Mode), Why: p.why(), Specs: p.whyNoSpecs()}}
 	c := p.counts.Load()
 	if c == nil {
 		if p.cfg.Mode != config.CPIOff && out.CPI.Why == "" {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/google/renameio/v2"
 
@@ -19,8 +20,10 @@ import (
 	"github.com/quietcore/quietcore/cpi/record"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/internal/clusterspec"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -39,14 +42,33 @@ func (p *performance) detector(s *sampler.Sampler, cfg *config.Config) (*loop.Lo
 	if !observe {
 		o.Keep = func(s detect.State) error { return keepLearned(file, s) }
 	}
-	if r := p.recorder(s, cfg); r != nil {
-		o.Told = r.Find
-		s.Subscribe(r.Look)
+	recorder := p.recorder(s, cfg)
+	if recorder != nil {
+		s.Subscribe(recorder.Look)
+	}
+	o.Told = func(f *loop.Finding) {
+		count(p.d.metrics, f)
+		if recorder != nil {
+			recorder.Find(f)
+		}
+	}
+	o.Learned = p.d.metrics.CPILearned
+	var reader *clusterspec.Reader
+	o.Beside = func(ctx context.Context) {
+		if reader != nil {
+			reader.Run(ctx)
+		}
 	}
 	l, err := loop.New(o)
 	if err != nil {
 		return nil, err
 	}
+	reader = p.specs(&cfg.CPI.Specs.Prometheus, l)
+	p.d.metrics.CPIJobs(cfg.CPI.JobSeries, l.Jobs)
+	p.d.metrics.CPIDetector(func() metrics.Detection {
+		c := l.Counters()
+		return metrics.Detection{Outliers: c.Outliers, Anomalies: c.Anomalies, Jobs: l.Jobs()}
+	})
 	switch learned, err := readLearned(file); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
@@ -57,6 +79,58 @@ func (p *performance) detector(s *sampler.Sampler, cfg *config.Config) (*loop.Lo
 		}
 	}
 	return l, nil
+}
+
+// specs reads what the cluster knows to be normal; nil where nobody is asked. A
+// reader that cannot be made is told of and does without.
+func (p *performance) specs(from *config.Prometheus, l *loop.Loop) *clusterspec.Reader {
+	if from.URL == "" {
+		return nil
+	}
+	reader, err := clusterspec.New(clusterspec.Options{
+		URL: from.URL, Period: time.Duration(from.Period), Timeout: time.Duration(from.Timeout), MaxAge: time.Duration(from.MaxAge),
+		TokenFile: from.TokenFile, CAFile: from.CAFile, Log: p.d.log,
+		Jobs: l.Jobs, Set: l.SetSpecs,
+	})
+	if err != nil {
+		p.d.health.Degraded(featureSpecs, err.Error())
+		p.d.log.Warn("specs of the cluster are not read; what this node learns itself counts", "err", err)
+		return nil
+	}
+	p.reader.Store(reader)
+	p.d.health.Watch(featureSpecs, reader.Why)
+	p.d.metrics.CPIClusterSpecs(func() metrics.ClusterSpecs {
+		s := reader.Stats()
+		return metrics.ClusterSpecs{
+			Queries: map[string]uint64{"ok": s.OK, "error": s.Errors, "timeout": s.Timeouts}, Refused: s.Refused, InUse: s.InUse, Age: s.Seconds(),
+		}
+	})
+	return reader
+}
+
+// whyNoSpecs is what is wrong with the cluster's specs; empty: nothing, or they are
+// not wanted.
+func (p *performance) whyNoSpecs() string {
+	if r := p.reader.Load(); r != nil {
+		return r.Why()
+	}
+	return ""
+}
+
+// featureSpecs is its name in health reports.
+const featureSpecs = "specs of the cluster"
+
+// count keeps metrics on what the detector found.
+func count(m *metrics.Metrics, f *loop.Finding) {
+	switch f.Kind {
+	case detect.AnalysisEvent:
+		m.CPIVerdict(f.Verdict)
+		for i := range f.Antagonists {
+			m.CPIBlamed(f.Victim.Job, f.Antagonists[i].Job)
+		}
+	case detect.OutcomeEvent:
+		m.CPIOutcome(f.Outcome.Result)
+	}
 }
 
 // recorder keeps incidents; nil where nothing may be written.

@@ -92,6 +92,9 @@ func notes(s *control.Status) []string {
 	if why := s.CPI.Why; why != "" {
 		list = append(list, feature+": "+why)
 	}
+	if why := s.CPI.Specs; why != "" {
+		list = append(list, featureSpecs+": "+why)
+	}
 	return list
 }
 

@@ -46,8 +46,8 @@ func BandOf(usage, minUsage float64) int {
 }
 
 const (
-	// bandSamples makes a band stand on its own; below it the job's whole counts.
-	bandSamples = 100
+	// BandSamples make a band stand on its own; below it the job's whole counts.
+	BandSamples = 100
 	// leastLogSD keeps a very even job from being measured by its noise.
 	leastLogSD = 0.02
 	// specStep is how far the logarithm of a median may move between two specs of
@@ -57,6 +57,8 @@ const (
 	// specFactor is how far a foreign spec may be from what was seen here.
 	specFactor = 2.0
 	// lowerQuantile is one deviation below the median of a normal distribution.
+	// maxSamples keeps sums of weights finite and exact enough.
+	maxSamples                 = 1e15
 	lowerQuantile, lowerSigmas = 0.16, 0.99446
 	commonShare                = 0.25
 )
@@ -134,7 +136,7 @@ func (j *job) own() Spec {
 		Samples: j.all.n, Tasks: j.tasks,
 	}
 	for i, h := range j.bands {
-		if h == nil || h.total < bandSamples {
+		if h == nil || h.total < BandSamples {
 			continue
 		}
 		median, sd := h.Robust()
@@ -169,10 +171,16 @@ func (s *Spec) check(c *Config) error {
 	if !(s.StdDev >= 0 && s.StdDev <= 3*s.Mean) {
 		return fmt.Errorf("%s: deviation %v with mean %v; it must lie between 0 and three times the mean", name, s.StdDev, s.Mean)
 	}
+	if !(s.UsageMean >= 0 && s.UsageMean <= maxUsage) {
+		return fmt.Errorf("%s: mean usage %v; it must lie between 0 and %d CPUs", name, s.UsageMean, maxUsage)
+	}
 	for _, b := range s.Bands {
-		if b.Band < 0 || b.Band >= Bands || !(b.Median > 1e-3 && b.Median < 1e3) || !(b.LogSD >= 0 && b.LogSD < 3) || !(b.Samples >= 0) {
+		if b.Band < 0 || b.Band >= Bands || !(b.Median > 1e-3 && b.Median < 1e3) || !(b.LogSD >= 0 && b.LogSD < 3) || !(b.Samples >= 0 && b.Samples < maxSamples) {
 			return fmt.Errorf("%s: band %d has median %v, deviation %v in logarithms and %v samples", name, b.Band, b.Median, b.LogSD, b.Samples)
 		}
+	}
+	if !(s.Samples < maxSamples) {
+		return fmt.Errorf("%s: %v samples; there must be fewer than %v", name, s.Samples, float64(maxSamples))
 	}
 	if s.Tasks < c.MinTasks || !(s.Samples >= float64(c.MinTasks*c.MinTaskSamples)) {
 		return fmt.Errorf("%s: %d tasks and %v samples; at least %d tasks with %d samples each are needed", name, s.Tasks, s.Samples, c.MinTasks, c.MinTaskSamples)
@@ -284,12 +292,21 @@ func (s *Spec) spread(like *Spec) *Spec {
 
 // implausible says that a foreign spec contradicts what was seen here.
 func (j *job) implausible(s *Spec) error {
-	if j.all.n < bandSamples {
+	if j.all.n < BandSamples {
 		return nil
 	}
 	here := j.whole().Quantile(0.5)
 	if there := s.Mean; there > here*specFactor || there < here/specFactor {
 		return fmt.Errorf("spec of job %q on platform %q: mean CPI %.4g, but the median of %.0f samples seen here is %.4g, more than a factor of %v away", j.name, j.platform, there, j.all.n, here, specFactor)
+	}
+	for _, b := range s.Bands {
+		seen := j.bands[b.Band]
+		if seen == nil || seen.total < BandSamples {
+			continue
+		}
+		if here := seen.Quantile(0.5); b.Median > here*specFactor || b.Median < here/specFactor {
+			return fmt.Errorf("spec of job %q on platform %q: median CPI %.4g in band %d, but that of %.0f samples seen here is %.4g, more than a factor of %v away", j.name, j.platform, b.Median, b.Band, seen.total, here, specFactor)
+		}
 	}
 	return nil
 }

@@ -143,18 +143,17 @@ func (l *Loop) Jobs() []detect.JobInfo {
 }
 
 // SetSpecs takes what the cluster knows of jobs, good for a time. What cannot be
-// believed is left out and told.
-func (l *Loop) SetSpecs(specs []detect.Spec, good time.Duration) error {
+// believed is left out, and why is returned.
+func (l *Loop) SetSpecs(specs []detect.Spec, good time.Duration) (refused []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	var errs []error
 	for i := range specs {
 		if err := l.detector.SetSpec(now, specs[i], now.Add(good)); err != nil {
-			errs = append(errs, err)
+			refused = append(refused, err)
 		}
 	}
-	return errors.Join(errs...)
+	return refused
 }
 
 // With lets somebody look at the detector, which he must not keep.

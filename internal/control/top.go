@@ -27,6 +27,8 @@ type CPI struct {
 	Next float64 `json:"next,omitempty"`
 	// Age is how long ago the last window ended, nil before the first.
 	Age *float64 `json:"age,omitempty"`
+	// Specs is what is wrong with the specs of the cluster, where they are wanted.
+	Specs string `json:"specs,omitempty"`
 	// Dropped is why the last window has no samples.
 	Dropped   string `json:"dropped,omitempty"`
 	Reference bool   `json:"referenceCycles,omitempty"`

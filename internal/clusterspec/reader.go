@@ -1,0 +1,260 @@
+// Package clusterspec reads what the cluster knows to be normal for jobs from
+// Prometheus, where the recording rules of the chart make it of what all nodes
+// count. It waits for Prometheus so that nobody else does: a slow, absent or lying
+// one costs the node nothing but these specs, and why they are missing is told.
+//
+//	the nodes' quietcore_job_cpi -> rules/cpi-specs.yaml -> Reader -> detect.Detector
+package clusterspec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/transport"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+)
+
+// Options are what a Reader is made of; URL, Jobs and Set are required.
+type Options struct {
+	URL     string
+	Period  time.Duration // between two readings
+	Timeout time.Duration // of one question
+	MaxAge  time.Duration // how long a spec is good that nobody confirms
+	// TokenFile and CAFile are read anew when they change; empty: none, and the
+	// system's authorities.
+	TokenFile, CAFile string
+	// Jobs are those that specs are wanted for.
+	Jobs func() []detect.JobInfo
+	// Set takes specs, good for a time, and returns why not, for those that it
+	// does not believe.
+	Set   func(specs []detect.Spec, good time.Duration) []error
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
+	Log   *slog.Logger
+}
+
+// Reader asks Prometheus from time to time. Run owns it; the other methods may be
+// called from any goroutine.
+type Reader struct {
+	o   Options
+	api v1.API
+
+	mu    sync.Mutex // guards what follows
+	stats Stats
+	last  time.Time // when there were specs
+	why   string
+}
+
+// Stats of the readings so far.
+type Stats struct {
+	OK, Errors, Timeouts uint64 // readings
+	Refused              uint64 // specs
+	InUse                int    // specs of the last reading that were believed
+	Age                  time.Duration
+	Never                bool // there were none yet, and Age says nothing
+}
+
+// maxAnswer bounds what is read of an answer: chunk jobs with all their bands take
+// half a megabyte.
+const maxAnswer = 16 << 20
+
+// New makes a reader that has asked for nothing yet.
+func New(o Options) (*Reader, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.After == nil {
+		o.After = time.After
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Jobs == nil || o.Set == nil {
+		return nil, errors.New("specs of the cluster: nobody wants them")
+	}
+	tls := transport.TLSConfig{CAFile: o.CAFile, ReloadTLSFiles: true}
+	trip, err := transport.New(&transport.Config{BearerTokenFile: o.TokenFile, TLS: tls})
+	if err != nil {
+		return nil, fmt.Errorf("specs of the cluster: %w", err)
+	}
+	client, err := api.NewClient(api.Config{Address: o.URL, Client: &http.Client{
+		Transport: bounded{trip},
+		// Whoever is configured is asked, with the token, and nobody that he names.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("specs of the cluster: %w", err)
+	}
+	return &Reader{o: o, api: v1.NewAPI(client), stats: Stats{Never: true}}, nil
+}
+
+// bounded keeps a long answer from filling the memory.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{&limited{from: answer.Body, left: maxAnswer}, answer.Body}
+	}
+	return answer, err
+}
+
+type limited struct {
+	from io.Reader
+	left int
+}
+
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	}
+	n, err := l.from.Read(p[:min(len(p), l.left)])
+	l.left -= n
+	return n, err
+}
+
+// idle is how soon it is looked again whether there are jobs.
+const idle = 10 * time.Second
+
+// Run asks until ctx ends.
+func (r *Reader) Run(ctx context.Context) {
+	for {
+		wait := r.o.Period
+		if !r.round(ctx) {
+			wait = min(idle, wait)
+		}
+		// Nodes that started together shall not ask together.
+		wait += time.Duration((rand.Float64() - 0.5) / 5 * float64(wait))
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.o.After(wait):
+		}
+	}
+}
+
+// round asks once, and says whether there was something to ask for.
+func (r *Reader) round(ctx context.Context) bool {
+	questions := ask(r.o.Jobs())
+	if len(questions) == 0 {
+		return false
+	}
+	var specs []detect.Spec
+	var refused []error
+	for _, q := range questions {
+		answer, err := r.query(ctx, q.text)
+		if ctx.Err() != nil {
+			return true
+		}
+		if err != nil {
+			r.failed(err)
+			return true
+		}
+		found, bad := q.specs(answer)
+		specs, refused = append(specs, found...), append(refused, bad...)
+	}
+	bad := r.o.Set(specs, r.o.MaxAge)
+	r.succeeded(len(specs)-len(bad), append(refused, bad...))
+	return true
+}
+
+func (r *Reader) query(ctx context.Context, text string) (model.Vector, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
+	defer cancel()
+	answer, _, _, err := r.api.Query(ctx, text, time.Time{}) // Prometheus' clock counts
+	if err != nil {
+		return nil, err
+	}
+	vector, ok := answer.(model.Vector)
+	if !ok {
+		return nil, fmt.Errorf("the answer is a %s, not a vector", answer.Type())
+	}
+	return vector, nil
+}
+
+func (r *Reader) failed(err error) {
+	var slow net.Error
+	timeout := errors.Is(err, context.DeadlineExceeded) || errors.As(err, &slow) && slow.Timeout()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if timeout {
+		r.stats.Timeouts++
+	} else {
+		r.stats.Errors++
+	}
+	r.tell(fmt.Sprintf("Prometheus does not say what is normal for jobs; what this node learned itself counts: %.300s", err))
+}
+
+func (r *Reader) succeeded(used int, refused []error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.OK++
+	r.stats.Refused += uint64(len(refused))
+	r.stats.InUse = used
+	if used > 0 {
+		r.stats.Never, r.last = false, r.o.Now()
+	}
+	switch {
+	case len(refused) > 0:
+		r.tell(fmt.Sprintf("%d specs of the cluster's are not believed, %d are; the first: %.300s", len(refused), used, refused[0]))
+	case used == 0:
+		r.tell("Prometheus knows no spec of any job that runs here; are the rules loaded, and do nodes have cpi.jobSeries?")
+	default:
+		r.tell("")
+	}
+}
+
+// tell logs what has changed. Whoever calls holds the lock.
+func (r *Reader) tell(why string) {
+	if why == r.why {
+		return
+	}
+	r.why = why
+	if why != "" {
+		r.o.Log.Warn("specs of the cluster", "why", why)
+		return
+	}
+	r.o.Log.Info("specs of the cluster are used", "specs", r.stats.InUse)
+}
+
+// Why says what is wrong; empty: nothing is.
+func (r *Reader) Why() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.why
+}
+
+// Stats so far.
+func (r *Reader) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.stats
+	if !s.Never {
+		s.Age = max(r.o.Now().Sub(r.last), 0)
+	}
+	return s
+}
+
+// Seconds since the last specs, +Inf before the first.
+func (s *Stats) Seconds() float64 {
+	if s.Never {
+		return math.Inf(1)
+	}
+	return s.Age.Seconds()
+}
