@@ -261,6 +261,7 @@ func BenchmarkAgainstPerfCgroups(b *testing.B) {
 	b.ReportMetric(plain, "plain-ns/switch")
 	b.ReportMetric(counted-plain, "added-ns/switch")
 	b.ReportMetric(perf-plain, "perf-added-ns/switch")
+	b.ReportMetric((counted-plain)/(perf-plain), "added-ratio")
 	b.ReportMetric(float64(descriptors), "descriptors")
 	b.ReportMetric(float64(len(events)), "perf-descriptors")
 	b.ReportMetric(float64(opening.Milliseconds()), "perf-open-ms")
@@ -370,6 +371,7 @@ func BenchmarkDescriptors1000(b *testing.B) {
 	s := c.Status()
 	cpus := s.CPUs
 	b.ReportMetric(float64(c.events.count()), "event-descriptors")
+	b.ReportMetric(float64(c.events.count())/float64(numEvents*cpus), "per-event-and-CPU")
 	b.ReportMetric(float64(s.Descriptors), "descriptors")
 	b.ReportMetric(float64(n*cpus*numEvents), "perf-cgroup-descriptors")
 	b.ReportMetric(float64(on.Microseconds())/float64(b.N), "enable-µs")

@@ -72,7 +72,7 @@ func lockedDown(k kernel) bool {
 	return err == nil && strings.Contains(string(text), "[confidentiality]")
 }
 
-const privileges = "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN before Linux 5.8"
+const privileges = "CAP_BPF and CAP_PERFMON, before Linux 5.11 also CAP_SYS_RESOURCE, and a seccomp profile that knows them"
 
 // unsupported explains why the program cannot be loaded or run.
 func unsupported(k kernel, what string, err error) error {

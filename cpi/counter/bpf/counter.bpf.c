@@ -16,7 +16,9 @@ char LICENSE[] SEC("license") = "GPL";
 #define CACHED 64
 #define DEPTH 32
 #define UNKNOWN 0xffffffff
-#define MAX_SKEW (1 << 20) // nanoseconds that two clocks may differ by
+// A hypervisor may stop a CPU between the scheduler's reading of its clock and the
+// one here: what is too much in one interval is missing in the next.
+#define MAX_SKEW (1ull << 30)
 
 enum { OTHER = 0 }; // the slot of everything that is not followed
 

@@ -1,0 +1,237 @@
+package counter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// A task may hide in cgroups of its own, but not in another one's account: below
+// 32 levels it is Other's, and that is said.
+func TestDepth(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{})
+	path := h.make("deep")
+	if err := c.Follow("deep", path); err != nil {
+		t.Fatal(err)
+	}
+	at := "deep"
+	for level := 1; level <= 32; level++ {
+		at = filepath.Join(at, "x")
+		h.make(at)
+		if level < 31 {
+			continue
+		}
+		helper := startHelper(t, "spin", nil)
+		h.place(filepath.Join(filepath.Dir(path), at), helper)
+		before := read(t, c)
+		helper.do(20)
+		after := read(t, c)
+		got := time.Duration(of(t, after, "deep").OnCPU - of(t, before, "deep").OnCPU)
+		deeper := after.Faults.Depth - before.Faults.Depth
+		switch {
+		case level == 31 && (got < 10*time.Millisecond || deeper > 0):
+			t.Errorf("31 levels below: 20 ms were used, %v counted; too deep %d times", got, deeper)
+		case level == 32 && (got > time.Millisecond || deeper == 0):
+			t.Errorf("32 levels below: %v counted; too deep %d times", got, deeper)
+		}
+		helper.stop()
+	}
+}
+
+// A table of causes that is full loses causes, and neither waits nor the count of
+// what was lost.
+func TestTableOfCausesIsFull(t *testing.T) {
+	h := v2(t)
+	c := openHere(t, h, Options{MaxGroups: 2, Waits: WaitsByCause})
+	table := c.objects.collection.Maps[programMapWaits]
+	fill := func() (filled []programPair) {
+		for i := uint32(0); ; i++ {
+			pair := programPair{Victim: 1000 + i, By: 1}
+			err := table.Update(pair, uint64(1), ebpf.UpdateNoExist)
+			if errors.Is(err, unix.E2BIG) || errors.Is(err, unix.ENOMEM) {
+				return filled
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			filled = append(filled, pair)
+		}
+	}
+	var set unix.CPUSet
+	set.Set(0)
+	var helpers [2]*helper
+	for i := range helpers {
+		path := h.make(fmt.Sprintf("cause%d", i))
+		helpers[i] = startHelper(t, "spin", nil)
+		h.place(path, helpers[i])
+		pinThreads(t, helpers[i], &set)
+		if err := c.Follow(fmt.Sprint(i), path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compete := func() (*Reading, *Reading) {
+		before := read(t, c)
+		helpers[0].tell(100)
+		helpers[1].tell(100)
+		helpers[0].answer()
+		helpers[1].answer()
+		return before, read(t, c)
+	}
+	filled := fill()
+	before, after := compete()
+	if after.Faults.Waits == before.Faults.Waits {
+		t.Errorf("%d pairs filled the table, and nothing did not fit", len(filled))
+	}
+	for _, id := range []string{"0", "1"} {
+		if waited := time.Duration(of(t, after, id).RunQueueWait - of(t, before, id).RunQueueWait); waited < 10*time.Millisecond {
+			t.Errorf("%s waited %v beside its neighbour", id, waited)
+		}
+	}
+	for _, pair := range filled {
+		if err := table.Delete(pair); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, after = compete()
+	if after.Faults.Waits != before.Faults.Waits || waited(after, "0", "1") == 0 {
+		t.Errorf("there is room again: %+v, %d causes lost", after.Waits, after.Faults.Waits-before.Faults.Waits)
+	}
+}
+
+// An event that cannot be opened again is said once, and missed, until it can.
+func TestAnEventStaysAway(t *testing.T) {
+	h := v2(t)
+	var log bytes.Buffer
+	refused := error(nil)
+	d := &double{open: func(*unix.PerfEventAttr, int) error { return refused }}
+	c := openDouble(t, h, d, Options{
+		Trigger: SchedSwitch, StandIns: map[Event]StandIn{Instructions: PageFaults}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err := c.Enable(); err != nil {
+		t.Fatal(err)
+	}
+	helper := startHelper(t, "fault", nil)
+	before := read(t, c)
+	log.Reset()
+	refused = unix.EBUSY
+	for cpu, in := range c.takesPart {
+		if in {
+			if err := unix.IoctlSetInt(c.events.descriptors[cpu][Instructions], unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var r *Reading
+	for range 3 {
+		helper.do(2000)
+		r = read(t, c)
+	}
+	if n := strings.Count(log.String(), "a CPU is not counted in full"); n != r.CPUs || !strings.Contains(log.String(), "held by another user") {
+		t.Errorf("%d lines for %d CPUs:\n%s", n, r.CPUs, log.String())
+	}
+	if lost := time.Duration((r.Machine.OnCPU - before.Machine.OnCPU) - (r.Machine.Counted - before.Machine.Counted)); lost <= 0 {
+		t.Error("all of the time counts as counted")
+	}
+	if r.Machine.OnCPU == before.Machine.OnCPU {
+		t.Error("the time was lost with the event")
+	}
+	refused = nil
+	helper.do(2000)
+	r = read(t, c) // opens it
+	helper.do(2000)
+	after := read(t, c)
+	if got := after.Machine.Events[Instructions] - r.Machine.Events[Instructions]; got < 1000 {
+		t.Errorf("2000 page faults later there are %d more", got)
+	}
+}
+
+// Turns are told to whoever asks for the status: it is the watchdog or a profiler
+// then, and not the container.
+func TestTurns(t *testing.T) {
+	total := newTotal(1)
+	var r Reading
+	total.enabled, total.running = [numEvents]uint64{1000, 1000}, [numEvents]uint64{1000, 700}
+	total.fill(&r)
+	if note := total.turns(Cycles); note != "" {
+		t.Errorf("cycles: %s", note)
+	}
+	if note := total.turns(Instructions); !strings.Contains(note, "70 %") || !strings.Contains(note, "kernel.nmi_watchdog") {
+		t.Errorf("instructions: %q", note)
+	}
+	total.fill(&r) // nothing since
+	if note := total.turns(Instructions); note == "" {
+		t.Error("forgotten without another reading")
+	}
+	total.enabled[Instructions], total.running[Instructions] = 2000, 1700
+	total.fill(&r)
+	if note := total.turns(Instructions); note != "" {
+		t.Errorf("over, and still told: %s", note)
+	}
+}
+
+// A CPU really goes and comes in a window, under a task. What runs on a CPU that
+// comes is charged from the next reading on.
+func TestHotplug(t *testing.T) {
+	if os.Getenv("QUIETCORE_HOTPLUG") != "1" {
+		t.Skip("takes a CPU offline: only in a virtual machine (go run ./e2e/counters), with QUIETCORE_HOTPLUG=1")
+	}
+	h := v2(t)
+	c := openHere(t, h, Options{Trigger: SchedSwitch, StandIns: map[Event]StandIn{Cycles: CPUClock}})
+	last := c.Status().CPUs - 1
+	control := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/online", last)
+	turn := func(to string) {
+		t.Helper()
+		if err := os.WriteFile(control, []byte(to), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := h.make("hotplug")
+	helper := startHelper(t, "spin", nil)
+	h.place(path, helper)
+	if err := c.Follow("h", path); err != nil {
+		t.Fatal(err)
+	}
+	var set unix.CPUSet
+	set.Set(last)
+	check := func(what string, cpus int, do func()) {
+		t.Helper()
+		before, used := read(t, c), h.used(path)
+		do()
+		after, want := read(t, c), h.used(path)-used
+		got := time.Duration(of(t, after, "h").OnCPU - of(t, before, "h").OnCPU)
+		t.Logf("%s: %v, the kernel says %v; %+v", what, got, want, after.Faults)
+		if off := (got - want).Abs(); off > want/1000+100*time.Microsecond && after.Faults.Missed == before.Faults.Missed {
+			t.Errorf("%s: %v, the kernel says %v", what, got, want)
+		}
+		if after.CPUs != cpus {
+			t.Errorf("%s: %d CPUs took part, want %d", what, after.CPUs, cpus)
+		}
+	}
+	check("the CPU goes under the task", last, func() {
+		pinThreads(t, helper, &set)
+		helper.tell(200)
+		turn("0")
+		helper.answer()
+	})
+	check("the CPU is away", last, func() { helper.do(100) })
+	turn("1")
+	reopened := c.total.faults.Reopened
+	check("the CPU has come", last+1, func() {
+		pinThreads(t, helper, &set)
+		helper.do(100)
+	})
+	if got := c.total.faults.Reopened; got == reopened {
+		t.Error("its events were not opened again")
+	}
+	check("it is as it was", last+1, func() { helper.do(100) })
+}
