@@ -38,8 +38,8 @@ type performance struct {
 	v1      bool
 	noTree  bool // they could not be opened
 	started time.Time
-	counts  atomic.Pointer[counting] // nil until there are counters
-	failure atomic.Pointer[string]   // why there are none
+	counts  atomic.Pointer[counting]           // nil until there are counters
+	failure atomic.Pointer[string]             // why there are none
 	reader  atomic.Pointer[clusterspec.Reader] // nil: the cluster is not asked
 }
 
