@@ -61,7 +61,7 @@ e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile te
 
 .PHONY: setup-test setup-vm
 setup-test:
-	@hack/setup hwloc-nox
+	@hack/setup hwloc-nox prometheus
 setup-vm:
 	@sh e2e/setup.sh
 
