@@ -56,8 +56,8 @@ type Window struct {
 // Judge compares two edges. It never fails: what is wrong with them is what the
 // results say.
 func Judge(from, to *Edge, r Rules) *Window {
-	j := judge{rules: r, to: to, length: to.Monotonic - from.Monotonic}
-	j.whole(from)
+	j := judge{rules: r, from: from, to: to, length: to.Monotonic - from.Monotonic}
+	j.whole()
 	w := &Window{End: to.Wall, Boot: to.Boot, Length: j.length, Dropped: j.dropped, Running: j.running}
 	before := make(map[string]*Group, len(from.Groups))
 	for i := range from.Groups {
@@ -81,6 +81,7 @@ func Judge(from, to *Edge, r Rules) *Window {
 // judge is what holds for every group of a window.
 type judge struct {
 	rules   Rules
+	from    *Edge
 	to      *Edge
 	length  time.Duration
 	lost    time.Duration // that may be anybody's
@@ -93,8 +94,8 @@ type judge struct {
 // slept: they are not read in the same instant.
 const slept = 10 * time.Millisecond
 
-func (j *judge) whole(from *Edge) {
-	to, r := j.to, j.rules
+func (j *judge) whole() {
+	from, to, r := j.from, j.to, j.rules
 	if j.base = Cycles; to.Present[RefCycles] {
 		j.base = RefCycles
 	}
@@ -151,9 +152,17 @@ func (j *judge) complete(before, now *Group, onCPU time.Duration) bool {
 	r, a, b := j.rules, before.Account, now.Account
 	if took := b.At - a.At; a.Known && b.Known && took > 0 && b.CPU >= a.CPU {
 		account := (b.CPU - a.CPU).Seconds() / took.Seconds()
-		return math.Abs(onCPU.Seconds()/j.length.Seconds()-account) <= max(r.MaxOffShare*account, r.MaxOff)
+		return math.Abs(onCPU.Seconds()/j.length.Seconds()-account) <= max(r.MaxOffShare*account, r.MaxOff)+j.between(a.At, b.At)*account
 	}
 	return j.lost.Seconds() <= max(r.MaxLostShare*onCPU.Seconds(), r.MaxLost*j.length.Seconds())
+}
+
+// between is by what share of itself a usage may differ because the account was read
+// after the counters: whoever runs in bursts runs more in one of the two, here by up
+// to as much again.
+func (j *judge) between(began, ended time.Duration) float64 {
+	late := max(began-j.from.Monotonic, 0) + max(ended-j.to.Monotonic, 0)
+	return min(2*late.Seconds()/j.length.Seconds(), j.rules.MaxBetween)
 }
 
 // subtract is false where a total went backwards.

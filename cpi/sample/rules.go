@@ -14,7 +14,10 @@ type Rules struct {
 	// MaxOffShare of its usage, or MaxOff CPUs, is by how much a container's usage may
 	// differ from the kernel's own account. Where there is no account, MaxLostShare of
 	// its CPU time, or MaxLost CPUs, may be missing from it.
-	MaxOffShare, MaxOff   float64
+	MaxOffShare, MaxOff float64
+	// MaxBetween is the most share more that it may differ by because the account was
+	// read later than the counters.
+	MaxBetween            float64
 	MaxLostShare, MaxLost float64
 	// MinCPI and MaxCPI bound cycles per instruction, MinHertz and MaxHertz cycles
 	// per second of CPU time. A maximum of 0 does not bound: stand-ins count
@@ -38,6 +41,9 @@ const (
 	// The account is read a moment before or after, and what runs in bursts runs more
 	// in one of the two.
 	maxOffShare, maxOff = 0.03, 0.01
+	// On a machine with a CPU to spare a millisecond of a window is in between; where
+	// it is more than a tenth, too little is known.
+	maxBetween = 0.2
 	// What may be missing without anybody judging otherwise.
 	maxLostShare, maxLost = 0.01, 0.001
 	// No CPU retires 20 instructions a cycle; and where each instruction waits for the
@@ -63,6 +69,6 @@ func Hardware(window time.Duration) Rules {
 func StandIn(window time.Duration) Rules {
 	return Rules{
 		MinLength: window / 2, MaxLength: window + maxLate, MinCounted: minCounted, MinOnCPU: minOnCPU,
-		MaxOffShare: maxOffShare, MaxOff: maxOff, MaxLostShare: maxLostShare, MaxLost: maxLost,
+		MaxOffShare: maxOffShare, MaxOff: maxOff, MaxBetween: maxBetween, MaxLostShare: maxLostShare, MaxLost: maxLost,
 	}
 }
