@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi/sampler"
+)
+
+// A machine without a PMU is refused by that name, and nothing is left behind.
+func TestMachinesWithoutAPMUAreRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		if os.Getenv("QUIETCORE_CI") == "1" {
+			t.Fatal("counting needs root, which CI has")
+		}
+		t.Skip("counting needs root")
+	}
+	c, err := open("/sys/fs/cgroup")
+	if err == nil {
+		t.Log("this machine has a PMU")
+		c.Close()
+		return
+	}
+	var none *NoPMUError
+	if !errors.As(err, &none) || len(none.Missing) == 0 || none.Reason == "" {
+		t.Fatalf("refused with %v", err)
+	}
+	if code := try(t.Context(), plan{root: "/sys/fs/cgroup"}); code != exitNoPMU {
+		t.Errorf("it ends with %d, want %d", code, exitNoPMU)
+	}
+}
+
+func TestWhatIsMissing(t *testing.T) {
+	var s counter.Status
+	s.Sources[counter.Instructions] = counter.Source{Reason: "no PMU"}
+	s.Sources[counter.RefCycles].Kind = counter.Hardware
+	if err := missing(&s); err == nil || !strings.Contains(err.Error(), "does not count instructions: no PMU") {
+		t.Errorf("missing: %v", err)
+	}
+	s.Sources[counter.Instructions].Kind = counter.Declared // a stand-in is no CPI
+	if missing(&s) == nil {
+		t.Error("a stand-in is taken for instructions")
+	}
+	s.Sources[counter.Instructions].Kind = counter.Hardware
+	if err := missing(&s); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLoads(t *testing.T) {
+	w := newWalk(1000)
+	for range 1000 {
+		if w.step(1); w.at == 0 {
+			break
+		}
+	}
+	w.step(1000)
+	if w.at != 0 {
+		t.Error("the walk does not pass every word once")
+	}
+	a := []float64{0, 0}
+	if triad(a, []float64{1, 2}, []float64{2, 4}); a[0] != 3 || a[1] != 5 {
+		t.Errorf("triad %v", a)
+	}
+	if spin(1, 1) == 1 || burden("x", 1) == nil {
+		t.Error("a load that does nothing, or is not known")
+	}
+}
+
+func at(cpi, used float64) *sampler.Window {
+	return &sampler.Window{Containers: []sampler.Observed{
+		{Container: sampler.Container{ID: victim}, Sample: sample.Sample{CPI: cpi}},
+		{Container: sampler.Container{ID: antagonist}, Sample: sample.Sample{Usage: used}},
+		{Container: sampler.Container{ID: innocent}, Dropped: sample.First},
+	}}
+}
+
+func TestReport(t *testing.T) {
+	s := &sight{learn: 1}
+	s.window(1, at(1, 0))
+	s.window(2, at(3, 4))
+	if s.found() || !strings.Contains(s.report(), "was not found") {
+		t.Error(s.report())
+	}
+	s.capped(antagonist, "it scores 0.9")
+	s.window(3, at(1.1, 0.01))
+	if !s.inForce() || s.over() || !strings.Contains(s.line(), "capped") {
+		t.Error(s.line())
+	}
+	s.ended(antagonist, "success")
+	if text := s.report(); !s.found() || !s.over() || !strings.Contains(text, "found, 1 windows after") || !strings.Contains(text, "was capped: 1.100 (1 windows)") {
+		t.Error(text)
+	}
+	s.capped(innocent, "")
+	if s.found() {
+		t.Error("found, though an innocent was capped")
+	}
+	none := &sampler.Window{Containers: []sampler.Observed{{Container: sampler.Container{ID: victim}, Dropped: sample.Clock}}}
+	if s.window(4, none); !strings.Contains(s.line(), "no CPI: ") {
+		t.Error(s.line())
+	}
+}

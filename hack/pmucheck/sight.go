@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi/sampler"
+)
+
+// sight is what was seen.
+type sight struct {
+	learn  int
+	now    moment
+	caps   []deed
+	alone  mean // the victim's CPI while the antagonist rested,
+	hurt   mean // ran freely,
+	helped mean // and was capped
+}
+
+// moment is one window.
+type moment struct {
+	window    int
+	cpi       float64 // the victim's; 0: none
+	used      float64 // by the antagonist, in CPUs
+	why       string  // why there is no CPI
+	capped    bool
+	innocents float64
+}
+
+// deed is a cap.
+type deed struct {
+	who, why, result string
+	window           int
+}
+
+type mean struct {
+	sum float64
+	n   int
+}
+
+func (m *mean) add(v float64) { m.sum += v; m.n++ }
+
+func (m *mean) String() string {
+	if m.n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f (%d windows)", m.sum/float64(m.n), m.n)
+}
+
+// busy is how many CPUs an antagonist uses that runs freely.
+const busy = 0.5
+
+func (s *sight) window(n int, w *sampler.Window) {
+	s.now = moment{window: n, capped: s.inForce()}
+	for i := range w.Containers {
+		c := &w.Containers[i]
+		switch {
+		case c.Dropped != sample.None:
+			if c.ID == victim {
+				s.now.why = c.Dropped.Sentence()
+			}
+		case c.ID == victim && c.NoCPI == sample.None:
+			s.now.cpi = c.CPI
+		case c.ID == victim:
+			s.now.why = c.NoCPI.Sentence()
+		case c.ID == antagonist:
+			s.now.used = c.Usage
+		case c.ID == innocent:
+			s.now.innocents = c.Usage
+		}
+	}
+	if s.now.cpi == 0 {
+		return
+	}
+	switch {
+	case s.now.capped:
+		s.helped.add(s.now.cpi)
+	case s.now.used >= busy:
+		s.hurt.add(s.now.cpi)
+	default:
+		s.alone.add(s.now.cpi)
+	}
+}
+
+func (s *sight) line() string {
+	m := &s.now
+	state := "rests"
+	switch {
+	case m.capped:
+		state = "capped"
+	case m.used >= busy:
+		state = "runs"
+	}
+	cpi := fmt.Sprintf("CPI %6.3f", m.cpi)
+	if m.cpi == 0 {
+		cpi = "no CPI: " + m.why
+	}
+	return fmt.Sprintf("%4d  victim %s  antagonist %5.2f CPUs, %s  innocent %4.2f CPUs", m.window, cpi, m.used, state, m.innocents)
+}
+
+func (s *sight) capped(who, why string) {
+	s.caps = append(s.caps, deed{who: who, why: why, window: s.now.window})
+}
+
+func (s *sight) ended(who, result string) {
+	for i := range s.caps {
+		if c := &s.caps[i]; c.who == who && c.result == "" {
+			c.result = result
+		}
+	}
+}
+
+// inForce says that the antagonist is capped.
+func (s *sight) inForce() bool {
+	for i := range s.caps {
+		if c := &s.caps[i]; c.who == antagonist && c.result == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// over says that a cap of the antagonist ended, one way or another.
+func (s *sight) over() bool {
+	for i := range s.caps {
+		if c := &s.caps[i]; c.who == antagonist && c.result != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// found says that the antagonist was capped, that it helped, and that nobody else was.
+func (s *sight) found() bool {
+	helped := false
+	for i := range s.caps {
+		c := &s.caps[i]
+		if c.who != antagonist {
+			return false
+		}
+		helped = helped || c.result == "success" || c.result == "partial"
+	}
+	return helped
+}
+
+func (s *sight) report() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nvictim's CPI while the antagonist rested: %s\n", &s.alone)
+	fmt.Fprintf(&b, "                          ran freely: %s\n", &s.hurt)
+	fmt.Fprintf(&b, "                          was capped: %s\n", &s.helped)
+	for _, c := range s.caps {
+		fmt.Fprintf(&b, "window %d: %s was capped, outcome %q: %s\n", c.window, c.who, c.result, c.why)
+	}
+	switch {
+	case s.found():
+		fmt.Fprintf(&b, "the antagonist was found, %d windows after it began\n", s.caps[0].window-s.learn)
+	case len(s.caps) == 0 && s.hurt.n > 0 && s.alone.n > 0 && s.hurt.sum/float64(s.hurt.n) < 1.2*s.alone.sum/float64(s.alone.n):
+		b.WriteString("nobody was capped: the antagonist hardly hurt; more -threads may\n")
+	default:
+		b.WriteString("the antagonist was not found, or capping it did not help\n")
+	}
+	return b.String()
+}
