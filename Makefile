@@ -81,6 +81,11 @@ eval-cpi: ## play the detector of antagonists against machines whose truth is kn
 eval-reclaim: ## play the estimator of idle CPUs on recorded data: TRACES=DIR
 	@$(GO) run ./hack/evalreclaim $(if $(TRACES),-traces $(TRACES)) -write
 
+.PHONY: pmu-check
+pmu-check: ## on a machine with a PMU, as root: find and cap an antagonist by real counters, and print what was seen; minutes
+	$(GO) build -o bin/pmucheck ./hack/pmucheck
+	bin/pmucheck
+
 .PHONY: image
 image: ## write bin/quietcore-image.tar: an OCI archive for amd64 and arm64
 	@mkdir -p bin
