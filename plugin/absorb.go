@@ -93,6 +93,9 @@ func poolName(kind policy.PoolKind, nodes *cpuset.Set) string {
 
 func (e *enforcer) setPool(d policy.SetPool) {
 	e.tellPool(string(d.Pool), d.CPUs)
+	if d.Pool == policy.PoolBE {
+		e.limitBE(d.QuotaMilli)
+	}
 	if d.Pool != policy.PoolShared {
 		return
 	}
@@ -288,6 +291,10 @@ func (e *enforcer) putSlice(pod string) {
 	if err := e.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(string(pool))}); err != nil {
 		e.log.Error("slice refused by the cgroup tree", "cgroup", path, "err", err)
 		return
+	}
+	if pool == policy.PoolBE {
+		e.beSlices[path] = &subjectState{path: path, name: path, limit: limit{ours: true}, asked: noQuota()}
+		e.limitSlice(e.beSlices[path])
 	}
 	if e.reader != nil {
 		if found, err := e.reader.CPUs(path); err == nil {

@@ -62,15 +62,19 @@ type enforcer struct {
 	armed  bool // a timer will rouse run
 
 	// The rest belongs to run.
-	tree     *cgroup.Tree
-	topo     *topology.Topology
-	rev      uint64
-	live     bool // Synchronize has been
-	failed   bool // a write failed: wait for news or the next audit before trying again
-	rounds   int  // of growing since the last news
-	pods     map[string]*subjectState
-	ctrs     map[string]*subjectState
-	slices   map[string]bool
+	tree   *cgroup.Tree
+	topo   *topology.Topology
+	rev    uint64
+	live   bool // Synchronize has been
+	failed bool // a write failed: wait for news or the next audit before trying again
+	rounds int  // of growing since the last news
+	pods   map[string]*subjectState
+	ctrs   map[string]*subjectState
+	slices map[string]bool
+	// beSlices are the limits of kubelet's best-effort slices, by path; beQuota is
+	// theirs, nil where it is kubelet's business.
+	beSlices map[string]*subjectState
+	beQuota  *int64
 	toVerify []string
 	toLimit  []*subjectState
 	// unwritten are those whose limit could not be written.
@@ -105,7 +109,7 @@ func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify, meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
-		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, strays: map[string]bool{}, several: map[string]*cpuset.Set{},
+		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, beSlices: map[string]*subjectState{}, strays: map[string]bool{}, several: map[string]*cpuset.Set{},
 	}
 	if o.Observe {
 		e.driver = nil
@@ -113,7 +117,7 @@ func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	// The machine decides nothing when it is made: the pools of the empty node are
 	// in its first snapshot.
 	e.setPool(policy.SetPool{Pool: policy.PoolShared, CPUs: view.Shared})
-	e.setPool(policy.SetPool{Pool: policy.PoolBE, CPUs: view.BE})
+	e.setPool(policy.SetPool{Pool: policy.PoolBE, CPUs: view.BE, QuotaMilli: view.BEQuota})
 	e.setPool(policy.SetPool{Pool: policy.PoolSystem, CPUs: view.System})
 	e.setPool(policy.SetPool{Pool: policy.PoolReserved, CPUs: view.Reserved})
 	return e

@@ -66,6 +66,46 @@ func TestBestEffortIsIdle(t *testing.T) {
 	}
 }
 
+// Where CPUs cannot hold best effort back its slice gets a quota: put back after
+// somebody wrote past it, and undone when it is over, by the next daemon, or uninstalled.
+func TestQuotaOfBestEffort(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	mustRun(t, n, spec{name: "batch", class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}})
+	slice := cgroup.Parent(spec{name: "batch", qos: policy.BestEffort}.parent())
+	limited := func(when string, milli int64) {
+		t.Helper()
+		eventually(t, when, func() bool {
+			e, err := n.kernel.Effective(slice)
+			return err == nil && e.QuotaMilli == milli
+		})
+	}
+	suppress := func(milli int64) {
+		t.Helper()
+		if err := n.plugin.Submit(short(t), policy.BESuppressed{QuotaMilli: milli}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	suppress(1500)
+	limited("a quota is there", 1500)
+	if err := n.kernel.Apply(short(t), slice, cgroup.Values{Quota: cgroup.NoQuota()}); err != nil {
+		t.Fatal(err)
+	}
+	n.plugin.Audit()
+	limited("the audit has put it back", 1500)
+	suppress(0)
+	limited("it is over", policy.NoLimit)
+	suppress(700)
+	limited("another quota is there", 700)
+	n.kill()
+	n.up()
+	limited("the next daemon has undone it", policy.NoLimit)
+	suppress(700)
+	limited("a quota is there again", 700)
+	n.restore(policy.KubeletState{PolicyName: "none"})
+	limited("uninstalled", policy.NoLimit)
+}
+
 // A kernel without cpu.idle changes nothing else, and is not asked for it for ever.
 func TestWithoutIdle(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))

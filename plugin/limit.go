@@ -37,6 +37,27 @@ func (l *limit) want(milli *int64, asked cgroup.Quota, known bool) bool {
 	return true
 }
 
+// noQuota is what kubelet gives its slices. So a quota that a new daemon finds there
+// is of an earlier one, and is undone.
+func noQuota() cgroup.Quota { return cgroup.Quota{Micros: -1, Period: period} }
+
+// limitBE takes over what all of best effort may use together.
+func (e *enforcer) limitBE(milli int64) {
+	e.beQuota = nil
+	if milli > 0 {
+		e.beQuota = &milli
+	}
+	for _, s := range e.beSlices {
+		e.limitSlice(s)
+	}
+}
+
+func (e *enforcer) limitSlice(s *subjectState) {
+	if s.limit.want(e.beQuota, noQuota(), true) {
+		e.lookAtLimit(s)
+	}
+}
+
 // lookAtLimit asks for a limit to be looked at.
 func (e *enforcer) lookAtLimit(s *subjectState) {
 	if !s.pending {

@@ -210,7 +210,12 @@ func (r *restorer) slice(path string) {
 	if _, known := r.tree.Want(path); known || r.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(everything)}) != nil {
 		return
 	}
-	r.note(Restored{Name: path, Path: path, id: path})
+	n := Restored{Name: path, Path: path, id: path}
+	if cgroup.Classify(path) == cgroup.BestEffort {
+		none := noQuota()
+		n.wantQuota = &none
+	}
+	r.note(n)
 }
 
 // note takes down how a cgroup is before anything is done; one that is gone is

@@ -10,6 +10,7 @@ import (
 // beLimits is what keeps best effort off CPUs that its pool could have.
 type beLimits struct {
 	suppressed cpuset.Set         // all that it is left with; empty: not suppressed
+	quota      int64              // in thousandths of a CPU; 0: none
 	keptOff    map[string]keptOff // by the victim
 }
 
@@ -20,10 +21,11 @@ type keptOff struct {
 
 // suppress takes over how much of its pool best effort is left with.
 func (m *Machine) suppress(e BESuppressed) {
-	if m.be.suppressed == e.CPUs {
+	quota := max(e.QuotaMilli, 0)
+	if m.be.suppressed == e.CPUs && m.be.quota == quota {
 		return
 	}
-	m.be.suppressed = e.CPUs
+	m.be.suppressed, m.be.quota = e.CPUs, quota
 	m.recompute()
 }
 

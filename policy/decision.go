@@ -75,6 +75,8 @@ type Decision interface{ decision() }
 type SetPool struct {
 	Pool PoolKind
 	CPUs cpuset.Set
+	// QuotaMilli limits all who are in the pool's slice together; 0: nothing does.
+	QuotaMilli int64
 }
 
 // SetPod is the desired state of a pod's cgroup.

@@ -192,6 +192,8 @@ type CapReleased struct {
 // notice; no CPUs: all of it.
 type BESuppressed struct {
 	CPUs cpuset.Set `json:"cpus"`
+	// QuotaMilli limits all of its slice together, where no CPUs would do; 0: nothing does.
+	QuotaMilli int64 `json:"quotaMilli,omitempty"`
 }
 
 // BEKeptOff is the detector's wish that best effort keeps off the CPUs around a

@@ -15,6 +15,7 @@ type Pools struct {
 	Shared    cpuset.Set
 	BE        cpuset.Set
 	BEWhole   cpuset.Set // what BE is without suppression and moves for victims' sake
+	BEQuota   int64      // thousandths of a CPU that all of BE may use; 0: no limit
 	Reserved  cpuset.Set
 	Exclusive cpuset.Set // owned by LSE, LSR and kubelet's pods, online ones
 	Withheld  cpuset.Set
@@ -39,7 +40,7 @@ func (m *Machine) derive() Pools {
 	p.Exclusive = p.Kubelet.And(online)
 	p.Shared = p.Shared.Minus(m.owned.cpus).Minus(m.owned.withheld)
 	p.BEWhole = p.BE.Minus(m.owned.notBE).Minus(m.owned.withheld)
-	p.BE = m.limitBE(p.BEWhole, p.Reserved)
+	p.BE, p.BEQuota = m.limitBE(p.BEWhole, p.Reserved), m.be.quota
 	p.Exclusive = p.Exclusive.Or(m.owned.cpus).And(online)
 	p.Withheld = m.owned.withheld.And(online)
 	// CPUs may be reserved, by the operator or kubelet, while somebody owns them.
@@ -65,9 +66,13 @@ func (m *Machine) recompute() {
 		{PoolSystem, old.System, m.pools.System},
 		{PoolReserved, old.Reserved, m.pools.Reserved},
 	} {
-		if p.old != p.new {
+		quota, was := int64(0), int64(0)
+		if p.kind == PoolBE {
+			quota, was = m.pools.BEQuota, old.BEQuota
+		}
+		if p.old != p.new || quota != was {
 			m.views.poolsChanged, m.news = true, true
-			m.decide(SetPool{Pool: p.kind, CPUs: p.new})
+			m.decide(SetPool{Pool: p.kind, CPUs: p.new, QuotaMilli: quota})
 		}
 	}
 	if old.Exclusive != m.pools.Exclusive || old.Withheld != m.pools.Withheld || old.BEWhole != m.pools.BEWhole {

@@ -164,8 +164,8 @@ func (m *Machine) baseRecords(at time.Time) []Record {
 		events = append(events, KubeletConfigured{Kubelet: *m.fromKubelet})
 	}
 	events = append(events, m.kubelet, m.Checkpoint())
-	if !m.be.suppressed.IsEmpty() {
-		events = append(events, BESuppressed{CPUs: m.be.suppressed})
+	if !m.be.suppressed.IsEmpty() || m.be.quota > 0 {
+		events = append(events, BESuppressed{CPUs: m.be.suppressed, QuotaMilli: m.be.quota})
 	}
 	for _, victim := range sortedKeys(m.be.keptOff) {
 		k := m.be.keptOff[victim]

@@ -177,8 +177,11 @@ func (l *lending) stats() *metrics.Lending {
 	}
 	s := l.loop.Status()
 	m := &metrics.Lending{Supply: s.Supply, Offered: s.Offer, Promised: s.Promised, Demand: s.Demand, Budget: s.Budget.CPUs}
-	if !s.Suppressed.IsEmpty() {
+	switch {
+	case !s.Suppressed.IsEmpty():
 		m.Withheld = float64(s.Pool - s.Suppressed.Count())
+	case s.QuotaMilli > 0:
+		m.Withheld = max(float64(s.Pool)-float64(s.QuotaMilli)/1000, 0)
 	}
 	if l.publisher != nil {
 		m.Published = float64(max(l.publisher.Published().Own, 0)) / 1000
@@ -202,6 +205,7 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 	s := l.loop.Status()
 	out.Capacity, out.Production, out.Batch, out.Outside, out.Known = s.Capacity, s.Production, s.Batch, s.Outside, s.Known
 	out.Budget, out.Pool, out.Suppressed, out.Blind = s.Budget.CPUs, s.Pool, s.Suppressed.String(), s.Budget.Blind
+	out.Quota = float64(s.QuotaMilli) / 1000
 	if s.Estimated {
 		out.Estimate = &control.Estimate{
 			Supply: s.Supply, Offer: s.Offer, Promised: s.Promised, Demand: s.Demand, Idle: s.Idle, Overcommitted: s.Overcommitted, Frozen: s.Frozen,

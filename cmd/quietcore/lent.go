@@ -50,6 +50,9 @@ func lendingLines(l *control.Lending) []string {
 		if l.Suppressed != "" {
 			left = fmt.Sprintf("%s of %d", l.Suppressed, l.Pool)
 		}
+		if l.Quota > 0 {
+			left += fmt.Sprintf(", which hold %.2f CPUs by a quota,", l.Quota)
+		}
 		add("best effort%s: a budget of %.2f CPUs, on CPUs %s of its pool", would(l.Suppression), l.Budget, left)
 	}
 	if e := l.Estimate; e != nil {

@@ -21,7 +21,9 @@ type Lending struct {
 	Budget     float64 `json:"budget"` // what BE pods may use together
 	Pool       int     `json:"pool"`   // CPUs of the whole best-effort pool
 	Suppressed string  `json:"suppressed"`
-	Blind      bool    `json:"blind,omitempty"`
+	// Quota is what best effort has together where no CPUs can hold it back; 0: none.
+	Quota float64 `json:"quota,omitempty"`
+	Blind bool    `json:"blind,omitempty"`
 
 	Estimate  *Estimate  `json:"estimate,omitempty"`  // nil: before the first, and where nothing is lent
 	Published *float64   `json:"published,omitempty"` // what the Node says; nil: nothing

@@ -92,14 +92,7 @@ func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
 	if was.IsEmpty() {
 		was = whole
 	}
-	why := fmt.Sprintf("production uses %.2f of %.0f CPUs and %.2f are used outside of pods; together with best effort it may be %v %% of the node",
-		s.Production, s.Capacity, s.Outside, l.o.Suppression.Threshold)
-	switch {
-	case s.Budget.Blind:
-		why = "what the node uses cannot be read, so it counts as in use"
-	case !s.Known:
-		why = "what the node uses could not be read this time"
-	}
+	why := l.whyNarrow(s)
 	if now.Count() < was.Count() {
 		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf("%d of %d CPUs are left, were %d", now.Count(), whole.Count(), was.Count()), Why: why}
 	}
@@ -113,6 +106,24 @@ func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
 	if s.At.Sub(l.squeezed) >= squeezedFor {
 		l.tell(s.At, policy.Notice{Reason: "BestEffortSqueezed", Message: fmt.Sprintf("best effort has been at its floor of %d CPUs for %s: %s", now.Count(), squeezedFor, why)})
 	}
+}
+
+// noteLimited writes down that best effort's quota is less than before.
+func (l *Loop) noteLimited(s *Status, was int64) {
+	if now := s.QuotaMilli; now > 0 && (was == 0 || now < was) {
+		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf("%.2f CPUs are left as a quota, since every core has an owner whom best effort keeps off", float64(now)/1000), Why: l.whyNarrow(s)}
+	}
+}
+
+func (l *Loop) whyNarrow(s *Status) string {
+	switch {
+	case s.Budget.Blind:
+		return "what the node uses cannot be read, so it counts as in use"
+	case !s.Known:
+		return "what the node uses could not be read this time"
+	}
+	return fmt.Sprintf("production uses %.2f of %.0f CPUs and %.2f are used outside of pods; together with best effort it may be %v %% of the node",
+		s.Production, s.Capacity, s.Outside, l.o.Suppression.Threshold)
 }
 
 // noteLowered writes down that less may be promised, and tells when what was

@@ -93,6 +93,7 @@ type Status struct {
 	Budget     reclaim.Budget
 	Pool       int        // CPUs of the whole best-effort pool
 	Suppressed cpuset.Set // all that best effort is left with; empty: its whole pool
+	QuotaMilli int64      // that holds it back where no CPUs can; 0: none does
 	Estimate
 	Evictions, Refusals uint64 // so far
 	// What was taken back last; zero: nothing was.
@@ -135,7 +136,7 @@ type Loop struct {
 	meters    map[string]*meter // by pod UID
 	root      reclaim.Meter
 	readings  []usage.Reading
-	sent      cpuset.Set
+	sent      policy.BESuppressed
 	sentOnce  bool
 	estimated time.Time
 	kept      time.Time
@@ -346,19 +347,36 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, s
 		Production: s.Production, Outside: s.Outside, Known: s.Known, Span: span,
 	})
 	chosen := reclaim.Choose(node.Topology, masks(node), int(s.Budget.CPUs))
-	if chosen == node.BEWhole {
+	quota := int64(0)
+	switch {
+	case chosen == node.BEWhole:
 		chosen = cpuset.Set{}
+	case chosen.IsEmpty() && s.Budget.CPUs < float64(s.Pool):
+		quota = quotaOf(s.Budget)
 	}
+	wasQuota := s.QuotaMilli
+	s.QuotaMilli = quota
 	s.Suppressed = chosen
 	l.noteNarrowed(s, was, node.BEWhole)
-	if l.sentOnce && chosen == l.sent {
+	l.noteLimited(s, wasQuota)
+	next := policy.BESuppressed{CPUs: chosen, QuotaMilli: quota}
+	if l.sentOnce && next == l.sent {
 		return
 	}
-	if err := l.o.Suppress(ctx, policy.BESuppressed{CPUs: chosen}); err != nil {
+	if err := l.o.Suppress(ctx, next); err != nil {
 		l.complain(fmt.Errorf("best effort is not suppressed: %w", err))
 		return
 	}
-	l.sent, l.sentOnce = chosen, true
+	l.sent, l.sentOnce = next, true
+}
+
+// quotaOf is a budget as a quota, in steps that are worth a write.
+func quotaOf(b reclaim.Budget) int64 {
+	const step = 100
+	if milli := b.Milli(); milli >= step {
+		return milli / step * step
+	}
+	return b.Milli()
 }
 
 // estimate has the estimator look at what was measured since the last time, and at

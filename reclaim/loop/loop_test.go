@@ -240,6 +240,50 @@ func TestOffersAndEvictions(t *testing.T) {
 	}
 }
 
+// Where every core has an owner whom best effort keeps off a quota holds it back.
+func TestNoCoreIsLeft(t *testing.T) {
+	n := newNode(t)
+	topo, err := topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := policy.New(topo, policy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.machine = m
+	pod := policy.Pod{
+		UID: "lse", Sandbox: "lse", Namespace: "default", Name: "lse", QoS: policy.Guaranteed, Labels: map[string]string{policy.LabelClass: "LSE"},
+		Annotations: map[string]string{policy.AnnSpec: `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`}, CgroupParent: "kubepods/lse", CreatedAt: n.now,
+		Resources: &policy.Resources{RequestMilli: 4000, LimitMilli: 4000},
+	}
+	if _, err := m.Step(n.now, policy.PodRun{Pod: pod}); err != nil {
+		t.Fatal(err)
+	}
+	n.run("batch", policy.BE, 0, 1000)
+	n.load["lse"] = 1
+	l := n.start(nil)
+	n.seconds(l, 60)
+	for _, c := range []struct {
+		load float64
+		want int64
+	}{{1, 0}, {2, 3200}, {3.5, 2000}} { // 65 % of 8 less the load; all 4 of the pool; a core
+		n.load["lse"] = c.load
+		n.seconds(l, 2)
+		if s := n.machine.Snapshot(); s.BE != s.BEWhole || s.BEQuota != c.want {
+			t.Errorf("two seconds after the owner's step to %v CPUs best effort has %s of %s and a quota of %dm, want %dm", c.load, s.BE, s.BEWhole, s.BEQuota, c.want)
+		}
+	}
+	if _, err := m.Step(n.now, policy.PodRemoved{Sandbox: "lse"}); err != nil {
+		t.Fatal(err)
+	}
+	n.load["lse"] = 0
+	n.seconds(l, 60)
+	if s := n.machine.Snapshot(); s.BEQuota != 0 || s.BE.IsEmpty() {
+		t.Errorf("without the owner best effort has %s and a quota of %dm", s.BE, s.BEQuota)
+	}
+}
+
 // A pod that comes and goes is followed and forgotten.
 func TestOnlyPodsThatRunAreRead(t *testing.T) {
 	n := newNode(t)
