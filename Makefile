@@ -10,6 +10,9 @@ MODULES := hack/chart hack/image
 # What of e2e/kubernetes is short enough to run every time.
 KUBERNETES_SMOKE := refused,tenant,rollout,report
 
+# Where generated files are.
+GENERATED := docs cpi/counter charts hack/chart/testdata
+
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -43,6 +46,7 @@ test-vm: setup-vm build ## every scenario through simulate and on a real runtime
 .PHONY: e2e
 e2e: setup-vm build ## every scenario with systemd and without it, then the proofs, those on Kubernetes too: hours
 	$(GO) run ./e2e -suite e2e/scenarios -driver both
+	$(MAKE) test-counters
 	$(MAKE) test-proof
 	$(MAKE) e2e-kubernetes
 
@@ -50,6 +54,11 @@ e2e: setup-vm build ## every scenario with systemd and without it, then the proo
 test-proof: setup-vm ## prove in virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder, uninstalling
 	$(GO) run ./e2e/proof -driver cgroupfs
 	$(GO) run ./e2e/proof -driver systemd
+
+.PHONY: test-counters
+test-counters: ## how exact counting is, in two virtual machines: against the kernel on x86, with a real PMU's events on arm64
+	@hack/setup qemu-system-x86 qemu-system-arm
+	$(GO) run ./e2e/counters
 
 .PHONY: e2e-kubernetes
 e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control plane here, kubelet in a virtual machine; builds Kubernetes first
@@ -104,14 +113,16 @@ lint: ## gofmt, go vet, staticcheck, in every module
 	@set -e; for m in $(MODULES); do echo "vet and staticcheck $$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
 
 .PHONY: generate
-generate: ## rewrite what is derived: results in docs/semantics.md; the chart's schema, table of values and table of rights
+generate: ## rewrite what is derived: the eBPF objects; results in docs/semantics.md; the chart's schema, table of values and table of rights
+	@hack/setup clang llvm libbpf-dev
 	$(GO) generate $(PACKAGES)
 	$(GO) test ./internal/script -run TestSemantics -update
 	cd hack/chart && $(GO) test -vet=off . -run 'Derived|WhatIsInstalled' -update
 
 .PHONY: check-generate
 check-generate: generate ## fail if generated files were not committed
-	git diff --exit-code -- docs charts hack/chart/testdata
+	git diff --exit-code -- $(GENERATED)
+	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; test -z "$$new" || { echo "generated and not committed: $$new"; exit 1; }
 
 .PHONY: fuzz
 fuzz: ## fuzz every parser for FUZZTIME each (default 20s; 500x counts runs)

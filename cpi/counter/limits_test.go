@@ -205,13 +205,13 @@ func TestHotplug(t *testing.T) {
 	set.Set(last)
 	check := func(what string, cpus int, do func()) {
 		t.Helper()
-		before, used := read(t, c), h.used(path)
+		from := look(t, h, c, path)
 		do()
-		after, want := read(t, c), h.used(path)-used
-		got := time.Duration(of(t, after, "h").OnCPU - of(t, before, "h").OnCPU)
-		t.Logf("%s: %v, the kernel says %v; %+v", what, got, want, after.Faults)
-		if off := (got - want).Abs(); off > want/1000+100*time.Microsecond && after.Faults.Missed == before.Faults.Missed {
-			t.Errorf("%s: %v, the kernel says %v", what, got, want)
+		after := look(t, h, c, path)
+		got := compared(t, what, from, after, 0, "h")
+		t.Logf("%s: %v, the kernel says %v; %+v", what, got.got, got.high, after.Faults)
+		if got.off().Abs() > got.low/1000+100*time.Microsecond && got.missed == 0 {
+			t.Errorf("%s: %v, the kernel says %v to %v", what, got.got, got.low, got.high)
 		}
 		if after.CPUs != cpus {
 			t.Errorf("%s: %d CPUs took part, want %d", what, after.CPUs, cpus)

@@ -3,7 +3,6 @@ package machine
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -32,6 +32,7 @@ type Assets struct {
 type builder struct {
 	dir      string
 	progress io.Writer
+	apt      []string // options of apt, for packages of another architecture
 }
 
 func (b *builder) say(format string, args ...any) {
@@ -147,15 +148,20 @@ func command(ctx context.Context, dir string, argv ...string) (string, error) {
 // download asks apt again after refreshing its lists: on a fresh host they are
 // empty, and on an old one they name versions that are gone.
 func (b *builder) download(ctx context.Context, dir string, packages ...string) error {
-	argv := append([]string{"apt-get", "download", "-q"}, packages...)
+	argv := slices.Concat([]string{"apt-get", "download", "-q"}, b.apt, packages)
 	if _, err := command(ctx, dir, argv...); err == nil {
 		return nil
 	}
-	b.say("apt-get update")
-	if _, err := command(ctx, dir, "apt-get", "update", "-q"); err != nil {
+	if err := b.refresh(ctx); err != nil {
 		return err
 	}
 	_, err := command(ctx, dir, argv...)
+	return err
+}
+
+func (b *builder) refresh(ctx context.Context) error {
+	b.say("apt-get update")
+	_, err := command(ctx, b.dir, slices.Concat([]string{"apt-get", "update", "-q"}, b.apt)...)
 	return err
 }
 
@@ -175,12 +181,17 @@ func extractAll(ctx context.Context, dir, into string) error {
 	return nil
 }
 
-var kernelPackage = regexp.MustCompile(`^linux-image-6\.1\.0-(\d+)-cloud-amd64$`)
+// Architectures of the guests' kernels, in Debian's and Go's words.
+const (
+	AMD64 = "amd64"
+	ARM64 = "arm64"
+)
 
 // newestKernel is the signed kernel with the highest ABI number that apt knows.
-func (b *builder) newestKernel(ctx context.Context) (string, error) {
+func (b *builder) newestKernel(ctx context.Context, arch string) (string, error) {
+	kernelPackage := regexp.MustCompile(`^linux-image-6\.1\.0-(\d+)-cloud-` + arch + `$`)
 	for attempt := range 2 {
-		out, err := command(ctx, b.dir, "apt-cache", "pkgnames", "linux-image-6.1.0-")
+		out, err := command(ctx, b.dir, slices.Concat([]string{"apt-cache", "pkgnames"}, b.apt, []string{"linux-image-6.1.0-"})...)
 		if err != nil {
 			return "", err
 		}
@@ -196,13 +207,12 @@ func (b *builder) newestKernel(ctx context.Context) (string, error) {
 			return best, nil
 		}
 		if attempt == 0 {
-			b.say("apt-get update")
-			if _, err := command(ctx, b.dir, "apt-get", "update", "-q"); err != nil {
+			if err := b.refresh(ctx); err != nil {
 				return "", err
 			}
 		}
 	}
-	return "", errors.New("apt knows no linux-image-6.1.0-N-cloud-amd64: the guests need Debian 12's package lists")
+	return "", fmt.Errorf("apt knows no linux-image-6.1.0-N-cloud-%s: the guests need Debian 12's package lists", arch)
 }
 
 // modules are what the agent's port needs, in the order in which they depend on
@@ -212,37 +222,72 @@ var modules = []string{"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio
 // kernel keeps using the one that is cached: asking apt takes longer than a boot
 // step and would make a run depend on the network.
 func (b *builder) kernel(ctx context.Context) (string, error) {
-	have, err := filepath.Glob(filepath.Join(b.dir, "linux-image-*"))
+	have, err := b.cached("linux-image-*")
+	if err != nil || have != "" {
+		return have, err
+	}
+	name, err := b.newestKernel(ctx, AMD64)
 	if err != nil {
 		return "", err
 	}
-	if len(have) > 0 {
-		sort.Strings(have)
-		return have[len(have)-1], nil
-	}
-	name, err := b.newestKernel(ctx)
-	if err != nil {
+	return b.once(name, func(tmp string) error { return b.unpackKernel(ctx, tmp, name, modules) })
+}
+
+// cached is the newest of what is in the cache by such names, or empty.
+func (b *builder) cached(pattern string) (string, error) {
+	have, err := filepath.Glob(filepath.Join(b.dir, pattern))
+	if err != nil || len(have) == 0 {
 		return "", err
 	}
+	sort.Strings(have)
+	return have[len(have)-1], nil
+}
+
+func (b *builder) unpackKernel(ctx context.Context, tmp, name string, modules []string) error {
 	b.say("download %s", name)
-	return b.once(name, func(tmp string) error {
-		if err := b.download(ctx, tmp, name); err != nil {
-			return err
-		}
-		tree := filepath.Join(tmp, "tree")
-		if err := extractAll(ctx, tmp, tree); err != nil {
-			return err
-		}
-		defer os.RemoveAll(tree)
-		images, err := filepath.Glob(filepath.Join(tree, "boot", "vmlinuz-*"))
-		if err != nil || len(images) != 1 {
-			return fmt.Errorf("%s holds kernels %v, want one", name, images)
-		}
-		if err := os.Rename(images[0], filepath.Join(tmp, "vmlinuz")); err != nil {
-			return err
-		}
-		return pickModules(tree, tmp, modules)
-	})
+	if err := b.download(ctx, tmp, name); err != nil {
+		return err
+	}
+	tree := filepath.Join(tmp, "tree")
+	if err := extractAll(ctx, tmp, tree); err != nil {
+		return err
+	}
+	defer os.RemoveAll(tree)
+	images, err := filepath.Glob(filepath.Join(tree, "boot", "vmlinuz-*"))
+	if err != nil || len(images) != 1 {
+		return fmt.Errorf("%s holds kernels %v, want one", name, images)
+	}
+	if err := os.Rename(images[0], filepath.Join(tmp, "vmlinuz")); err != nil {
+		return err
+	}
+	return pickModules(tree, tmp, modules)
+}
+
+// foreignKernel is a kernel of another architecture than the host's, without
+// modules. apt has lists of its own for it: those of the host stay as they are.
+func (b *builder) foreignKernel(ctx context.Context, arch string) (string, error) {
+	prefix := arch + "-"
+	have, err := b.cached(prefix + "linux-image-*")
+	if err != nil || have != "" {
+		return have, err
+	}
+	lists, err := os.MkdirTemp(b.dir, making+"apt-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(lists)
+	if err := os.MkdirAll(filepath.Join(lists, "lists", "partial"), 0o755); err != nil {
+		return "", err
+	}
+	b.apt = []string{
+		"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures::=" + arch, "-o", "Acquire::Languages=none",
+		"-o", "Dir::State=" + lists, "-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache=" + lists,
+	}
+	name, err := b.newestKernel(ctx, arch)
+	if err != nil {
+		return "", err
+	}
+	return b.once(prefix+name, func(tmp string) error { return b.unpackKernel(ctx, tmp, name, nil) })
 }
 
 func pickModules(tree, into string, names []string) error {

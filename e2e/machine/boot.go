@@ -101,6 +101,18 @@ func BuildAgent(ctx context.Context, cache string) (string, error) {
 // cache makes that quick when nothing has changed. Another run may be reading the
 // binary that is there, so it is replaced and not written to.
 func BuildGo(ctx context.Context, cache, pkg, name string) (string, error) {
+	return GoBinary{Package: pkg, Name: name}.Build(ctx, cache)
+}
+
+// GoBinary is a static binary to be made.
+type GoBinary struct {
+	Package, Name string
+	Arch          string // Go's word for it; empty: the host's
+	Test          bool   // the package's tests
+}
+
+// Build is BuildGo.
+func (g GoBinary) Build(ctx context.Context, cache string) (string, error) {
 	dir, err := filepath.Abs(filepath.Join(cache, "bin"))
 	if err != nil {
 		return "", err
@@ -113,11 +125,18 @@ func BuildGo(ctx context.Context, cache, pkg, name string) (string, error) {
 		return "", err
 	}
 	defer os.RemoveAll(tmp)
-	made, out := filepath.Join(tmp, name), filepath.Join(dir, name)
-	cmd := exec.CommandContext(ctx, "go", "build", "-p", "2", "-trimpath", "-ldflags", "-s -w", "-o", made, pkg)
+	made, out := filepath.Join(tmp, g.Name), filepath.Join(dir, g.Name)
+	argv := []string{"build"}
+	if g.Test {
+		argv = []string{"test", "-c"}
+	}
+	cmd := exec.CommandContext(ctx, "go", append(argv, "-p", "2", "-trimpath", "-ldflags", "-s -w", "-o", made, g.Package)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if g.Arch != "" {
+		cmd.Env = append(cmd.Env, "GOARCH="+g.Arch)
+	}
 	if msg, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build %s: %w: %s", pkg, err, tail(msg, 4000))
+		return "", fmt.Errorf("go %s %s: %w: %s", argv[0], g.Package, err, tail(msg, 4000))
 	}
 	return out, os.Rename(made, out)
 }

@@ -1,0 +1,63 @@
+// Command guest is the init of a guest that measures how exact counting is. It
+// tells what it saw on its console, one line a thing, and ends the guest; what is
+// right is judged on the host (package counters).
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quietcore/quietcore/e2e/counters/told"
+)
+
+func main() {
+	if os.Getpid() != 1 {
+		if err := perform(os.Args[1:]); err != nil {
+			fmt.Println("guest:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	err := prepare()
+	if err == nil {
+		// Not in this process: the eBPF library looks at /proc when it starts.
+		cmd := exec.Command("/init", os.Args[1:]...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+		err = cmd.Run()
+	}
+	told.End(os.Stdout, err)
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+}
+
+func prepare() error {
+	var failed error
+	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"cgroup2", cgroups}} {
+		if err := unix.Mount("none", m.at, m.kind, 0, ""); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("mount %s at %s: %w", m.kind, m.at, err))
+		}
+	}
+	return failed
+}
+
+func perform(args []string) error {
+	switch {
+	case len(args) == 1 && args[0] == told.Instructions:
+		return countInstructions()
+	case len(args) == 2 && args[0] == told.Tests:
+		return runTests(args[1])
+	}
+	return fmt.Errorf("arguments are %q", args)
+}
+
+// runTests runs cpi/counter's own tests, which compare with the kernel.
+func runTests(which string) error {
+	cmd := exec.Command("/counter.test", "-test.v", "-test.short", "-test.timeout=10m", "-test.run="+which)
+	cmd.Env = append(os.Environ(), "PATH=/bin", "TMPDIR=/tmp", "QUIETCORE_CI=1", "QUIETCORE_HOTPLUG=1")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+	return cmd.Run()
+}

@@ -1,0 +1,192 @@
+// Command counters measures in virtual machines how exact counting is: on x86 the
+// tests of cpi/counter against the kernel's own account, on arm64, whose emulated
+// performance monitoring unit counts real instructions and cycles, programs of
+// known length. `make e2e` calls it.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/quietcore/quietcore/e2e/counters/told"
+	"github.com/quietcore/quietcore/e2e/machine"
+)
+
+func main() {
+	only := flag.String("only", "", "x86 or arm64; empty: both")
+	cache := flag.String("cache", ".cache/e2e", "where kernels are kept")
+	verbose := flag.Bool("v", false, "show the guests' consoles")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	failed := false
+	for _, g := range []guest{
+		{"x86", "amd64", 2, onX86},
+		{"arm64", "arm64", 1, onARM64},
+	} {
+		if *only != "" && *only != g.name {
+			continue
+		}
+		began := time.Now()
+		r := run{guest: g, cache: *cache, console: new(bytes.Buffer)}
+		if *verbose {
+			r.show = os.Stderr
+		}
+		if err := g.judge(ctx, &r); err != nil {
+			failed = true
+			fmt.Printf("FAIL %s: %v\n", g.name, err)
+			if !*verbose {
+				fmt.Printf("the console's last words:\n%s\n", lastWords(r.console.String()))
+			}
+			continue
+		}
+		fmt.Printf("ok   %s, %.0f s\n", g.name, time.Since(began).Seconds())
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+type guest struct {
+	name, arch string
+	cpus       int
+	judge      func(context.Context, *run) error
+}
+
+// run is one guest's life.
+type run struct {
+	guest
+	cache   string
+	console *bytes.Buffer
+	show    io.Writer // nil: the console is not shown
+}
+
+// limit is how long a guest is believed in. It takes a minute on a quiet host.
+const limit = 20 * time.Minute
+
+func (r *run) boot(ctx context.Context, files map[string]string, args ...string) error {
+	init, err := machine.GoBinary{Package: "./e2e/counters/guest", Name: "counters-" + r.arch, Arch: r.arch}.Build(ctx, r.cache)
+	if err != nil {
+		return err
+	}
+	out := io.Writer(r.console)
+	if r.show != nil {
+		out = io.MultiWriter(r.console, r.show)
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	bare := machine.Bare{Arch: r.arch, CPUs: r.cpus, Cache: r.cache, Init: init, Args: args, Files: files, Progress: os.Stderr}
+	return bare.Run(ctx, out)
+}
+
+func lastWords(console string) string {
+	return console[max(0, len(console)-3000):]
+}
+
+// tolerance is how much more than its programs' own instructions a cgroup may have:
+// the kernel works on its account, too, at ticks, page faults, exec and exit. It
+// can never have fewer.
+const tolerance = 0.005
+
+func onARM64(ctx context.Context, r *run) error {
+	if err := r.boot(ctx, nil, told.Instructions); err != nil {
+		return err
+	}
+	groups, err := told.Groups(r.console.String())
+	if err != nil {
+		return err
+	}
+	return judge(os.Stdout, groups)
+}
+
+// judge prints what was counted, and returns what is wrong with it.
+func judge(w io.Writer, groups []told.Group) error {
+	var wrong []string
+	fmt.Fprintf(w, "%-15s %-36s %-14s %13s %9s %8s %10s\n", "trigger", "case", "cgroup", "instructions", "more", "cycles/i", "cpu.stat")
+	waited := false
+	for _, g := range groups {
+		if g.Case == told.Idle {
+			fmt.Fprintf(w, "%-15s %-36s %d cycles, %d instructions\n", g.Trigger, g.Case, g.Cycles, g.Instructions)
+			if waited = true; g.Cycles < 10*g.Instructions {
+				wrong = append(wrong, fmt.Sprintf("idle: %d cycles, %d instructions: which is which?", g.Cycles, g.Instructions))
+			}
+			continue
+		}
+		more := float64(g.Instructions)/float64(g.Known) - 1
+		off := float64(g.OnCPU)/float64(g.Kernel) - 1
+		fmt.Fprintf(w, "%-15s %-36s %-14s %13d %+8.3f%% %8.4f %+9.4f%%\n", g.Trigger, g.Case, g.Group, g.Known, 100*more, float64(g.Cycles)/float64(g.Instructions), 100*off)
+		switch {
+		case g.Known == 0 || g.Instructions < g.Known || more > tolerance:
+			wrong = append(wrong, fmt.Sprintf("%s, %s: %d instructions, the programs have %d", g.Case, g.Group, g.Instructions, g.Known))
+		case g.Kernel == 0 || off < -0.001 || off > 0.001:
+			wrong = append(wrong, fmt.Sprintf("%s, %s: %d ns, cpu.stat says %d", g.Case, g.Group, g.OnCPU, g.Kernel))
+		case g.Counted != g.OnCPU:
+			wrong = append(wrong, fmt.Sprintf("%s, %s: only %d of %d ns were counted", g.Case, g.Group, g.Counted, g.OnCPU))
+		}
+	}
+	switch {
+	case len(groups) < 2 || !waited:
+		return fmt.Errorf("the guest told only %d figures", len(groups))
+	case len(wrong) > 0:
+		return errors.New(strings.Join(wrong, "\n     "))
+	}
+	return nil
+}
+
+// required are the tests that must not be skipped in the guest.
+var required = []string{
+	"TestExact/v2/a_task_that_never_yields", "TestExact/v2/short-lived_processes", "TestExact/v2/threads_that_move_between_CPUs",
+	"TestExact/v2/a_nested_cgroup", "TestExact/v2/thousands_of_switches",
+	"TestExactByCgroupSwitches/a_task_that_never_yields", "TestExactByCgroupSwitches/short-lived_processes",
+	"TestExactByCgroupSwitches/threads_that_move_between_CPUs", "TestExactByCgroupSwitches/a_nested_cgroup",
+	"TestExactByCgroupSwitches/thousands_of_switches",
+	"TestMachineIsAllCPUs", "TestStandIns", "TestWaits", "TestHotplug",
+}
+
+func onX86(ctx context.Context, r *run) error {
+	test, err := machine.GoBinary{Package: "./cpi/counter", Name: "counter.test", Test: true}.Build(ctx, r.cache)
+	if err != nil {
+		return err
+	}
+	busybox, err := machine.Busybox(ctx, r.cache, os.Stderr)
+	if err != nil {
+		return err
+	}
+	tops := map[string]bool{}
+	for _, name := range required {
+		top, _, _ := strings.Cut(name, "/")
+		tops[top] = true
+	}
+	names := make([]string, 0, len(tops))
+	for name := range tops {
+		names = append(names, name)
+	}
+	runErr := r.boot(ctx, map[string]string{"counter.test": test, filepath.Join("bin", "true"): busybox}, told.Tests, "^("+strings.Join(names, "|")+")$")
+	console := r.console.String()
+	for line := range strings.Lines(console) {
+		if strings.Contains(line, "the kernel says") {
+			fmt.Println(strings.TrimRight(line, "\r\n"))
+		}
+	}
+	if runErr != nil {
+		return runErr
+	}
+	if _, err := told.Groups(console); err != nil {
+		return err
+	}
+	for _, name := range required {
+		if !strings.Contains(console, "--- PASS: "+name+" (") {
+			return fmt.Errorf("%s has not passed", name)
+		}
+	}
+	return nil
+}

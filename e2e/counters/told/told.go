@@ -1,0 +1,84 @@
+// Package told is what a guest of e2e/counters tells its host, line by line.
+package told
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// What a guest can do.
+const (
+	Instructions = "instructions" // programs of known length, counted
+	Tests        = "tests"        // the tests of cpi/counter
+)
+
+// Idle is the case of a CPU that waits.
+const Idle = "idle"
+
+const (
+	figure = "figure "
+	done   = "guest: done"
+	failed = "guest: failed: "
+)
+
+// Group is what one followed cgroup did in one case.
+type Group struct {
+	Trigger, Case, Group string
+	Known                uint64 // instructions that its programs have executed
+	Programs             int
+	Instructions         uint64 // as they were counted
+	Cycles               uint64
+	OnCPU, Counted       uint64
+	Kernel               uint64 // nanoseconds, by the kernel's own account
+	Missed               uint64 // switches of the machine that were not seen
+}
+
+// Tell writes a group's figures as a line.
+func Tell(w io.Writer, g Group) error {
+	text, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s%s\n", figure, text)
+	return err
+}
+
+// End writes the last line.
+func End(w io.Writer, err error) {
+	if err != nil {
+		fmt.Fprintf(w, "%s%v\n", failed, err)
+		return
+	}
+	fmt.Fprintln(w, done)
+}
+
+// Groups reads all figures; the error is the guest's, or says that it never ended.
+func Groups(console string) ([]Group, error) {
+	var groups []Group
+	ended := false
+	for line := range strings.Lines(console) {
+		line = strings.TrimRight(line, "\r\n")
+		if why, ok := strings.CutPrefix(line, failed); ok {
+			return groups, fmt.Errorf("the guest: %s", why)
+		}
+		if line == done {
+			ended = true
+		}
+		text, ok := strings.CutPrefix(line, figure)
+		if !ok {
+			continue
+		}
+		var g Group
+		if err := json.Unmarshal([]byte(text), &g); err != nil {
+			return groups, fmt.Errorf("the guest's line %q: %w", line, err)
+		}
+		groups = append(groups, g)
+	}
+	if !ended {
+		return groups, errors.New("the guest ended without a word")
+	}
+	return groups, nil
+}
