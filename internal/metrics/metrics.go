@@ -150,7 +150,7 @@ func (m *Metrics) enforcement() {
 	m.rejections = m.counter("admission_rejections_total", "Pods and containers refused or degraded, by code.", "reason", reasons())
 	m.writes = m.counter("cpuset_writes_total", "Writes of cpusets, by result; gone: the cgroup vanished first, mismatch: the kernel has something else in effect.", "result", writeResults())
 	m.drift = m.counter("cpuset_drift_total", "Cpusets found changed by somebody else and repaired, by who did it.", "source", driftSources())
-	m.quotaDrift = m.counter("quota_drift_total", "CFS quotas of ours found changed by somebody else and repaired, by who did it.", "source", quotaSources())
+	m.quotaDrift = m.counter("quota_drift_total", "CFS quotas of ours, and cpu.idle, found changed by somebody else and repaired, by who did it.", "source", quotaSources())
 	m.systemd = m.counter("systemd_calls_total", "Conversations with systemd over D-Bus, by result.", "result", callResults())
 	m.saves = m.counter("state_save_total", "Writes of the state file, by result.", "result", saveResults())
 	m.reloadOK = m.gauge("config_last_reload_successful", "1 if the configuration file was good when it was read last.")
