@@ -310,6 +310,8 @@ func TestBrowserLargeMachine(t *testing.T) {
 	b.wants(details, "search/leaf-07", "owns CPUs")
 	b.until("document.querySelectorAll('.cpu.hit').length === 8")
 	b.screenshot("large-search")
+	b.keys(kb.Escape)
+	b.until("document.querySelectorAll('.cpu.hit').length === 0")
 	b.dark(true)
 	b.screenshot("large-dark")
 	// Nothing is wider than a narrow window.
@@ -317,6 +319,13 @@ func TestBrowserLargeMachine(t *testing.T) {
 	b.until("document.documentElement.scrollWidth <= 420")
 	b.screenshot("large-narrow")
 	b.clean(base)
+	// For people to look at. Chromium's own filters count as requests, so this is last.
+	b.dark(false)
+	b.do(chromedp.EmulateViewport(1600, 1000))
+	for _, kind := range []emulation.SetEmulatedVisionDeficiencyType{emulation.SetEmulatedVisionDeficiencyTypeDeuteranopia, emulation.SetEmulatedVisionDeficiencyTypeAchromatopsia} {
+		call(b, emulation.SetEmulatedVisionDeficiency, emulation.SetEmulatedVisionDeficiencyParams{Type: kind})
+		b.screenshot("large-" + string(kind))
+	}
 }
 
 func TestBrowserHostileNames(t *testing.T) {

@@ -103,6 +103,7 @@ query.addEventListener("keydown", (e) => {
     e.preventDefault();
     e.stopPropagation();
     query.value = "";
+    if (selected?.kind === "pod") select(undefined);
     search();
     query.blur();
     machine.focus();

@@ -89,11 +89,12 @@ export class MachineView {
       if (owned && pool !== "withheld") tag = ownerTag(mark.owner);
       if (owned) parts.push("owned", "owner-" + (mark.owner % colours));
       if (this.hits) parts.push(this.hits.has(id) ? "hit" : "dim");
-      set(button, "class", parts.join(" "));
       set(button, "aria-label", this.label(id));
       set(button, "aria-pressed", String(this.selected === id));
       if (button.firstChild.textContent !== tag) button.firstChild.textContent = tag;
       const sign = mark?.be === "off" ? "×" : mark?.be === "in" && owned && pool !== "withheld" ? "~" : "";
+      if (sign) parts.push("marked");
+      set(button, "class", parts.join(" "));
       const there = button.querySelector(".mark");
       if (there?.textContent !== (sign || undefined)) {
         there?.remove();
