@@ -17,8 +17,9 @@ char LICENSE[] SEC("license") = "GPL";
 #define DEPTH 32
 #define UNKNOWN 0xffffffff
 // A hypervisor may stop a CPU between the scheduler's reading of its clock and the
-// one here: what is too much in one interval is missing in the next.
-#define MAX_SKEW (1ull << 30)
+// one here, for seconds where the host is full: what is too much in one interval was
+// missing in the one before. Beyond this it is no clock.
+#define MAX_SKEW (1ull << 34)
 
 enum { OTHER = 0 }; // the slot of everything that is not followed
 
