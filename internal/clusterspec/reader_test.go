@@ -111,13 +111,15 @@ func TestPrometheusThatIsNotWell(t *testing.T) {
 		want    string
 		stats   Stats
 	}{
-		"error": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "overloaded", 503) }, "server error: 503", Stats{Errors: 1}},
-		"html":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "Prometheus does not say", Stats{Errors: 1}},
+		"error": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "overloaded", http.StatusServiceUnavailable)
+		}, "server error: 503", Stats{Errors: 1}},
+		"html": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "Prometheus does not say", Stats{Errors: 1}},
 		"scalar": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`)
 		}, "is a scalar, not a vector", Stats{Errors: 1}},
 		"refused": {func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(401)
+			w.WriteHeader(http.StatusUnauthorized)
 			fmt.Fprint(w, `{"status":"error","errorType":"bad_data","error":"who are you"}`)
 		}, "401", Stats{Errors: 1}},
 		"redirect": {func(w http.ResponseWriter, q *http.Request) {
