@@ -352,7 +352,7 @@ func TestWaits(t *testing.T) {
 			if off := time.Duration(got - want[i]).Abs(); off > time.Duration(want[i])/200+time.Millisecond {
 				good = false
 			}
-			if waited(after, id, fmt.Sprint(1-i)) < uint64(50*time.Millisecond) {
+			if waited(after, id, fmt.Sprint(1-i)) < uint64(20*time.Millisecond) {
 				t.Errorf("%s did not wait for its neighbour: %+v", id, after.Waits)
 			}
 		}
