@@ -20,8 +20,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build bin/quietcore, one static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/quietcore ./cmd/quietcore
+build: ## build bin/quietcore and bin/kubectl-quietcore, static binaries
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/quietcore ./cmd/kubectl-quietcore
 
 .PHONY: demo
 demo: setup-vm ## show the main job on a real runtime in a virtual machine; KEEP=1 leaves a shell in it, DRIVER=cgroupfs does without systemd
@@ -71,7 +71,7 @@ e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile te
 
 .PHONY: setup-test setup-vm
 setup-test:
-	@hack/setup hwloc-nox prometheus
+	@hack/setup hwloc-nox prometheus chromium fonts-dejavu-core
 setup-vm:
 	@sh e2e/setup.sh
 

@@ -490,7 +490,7 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 		"node: {name: x}", "node: {kubelet: {stateFile: /x}}", "node: {kubelet: {configFile: /x}}", "node: {kubelet: {podResources: /x}}",
 		"node: {kubelet: {configDir: /x}}", "cpi: {mode: \"off\"}", "cpi: {window: 5s}", "reclaim: {mode: observe}", "suppression: {mode: observe}",
 		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}", "sysfs: {root: /x}",
-		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "log: {format: json}",
+		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "page: {listen: ''}", "log: {format: json}",
 	} {
 		values := "config: {" + change + "}"
 		needs := config.NeedsRestart(before, file(values))

@@ -100,7 +100,7 @@ busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- $c := include "quietcore.config" . | fromYaml -}}
 {{- $node := default dict $c.node -}}
 {{- $kubelet := pick (default dict $node.kubelet) "stateFile" "configFile" "configDir" "podResources" -}}
-{{- $rest := pick $c "mode" "nri" "cgroup" "inject" "kubernetes" "cpi" "reclaim" "suppression" "sysfs" "state" "socket" "listen" -}}
+{{- $rest := pick $c "mode" "nri" "cgroup" "inject" "kubernetes" "cpi" "reclaim" "suppression" "sysfs" "state" "socket" "listen" "page" -}}
 {{- toYaml (dict "rest" $rest "name" $node.name "kubelet" $kubelet "format" (default dict $c.log).format) | sha256sum -}}
 {{- end -}}
 
