@@ -48,9 +48,13 @@ func (l *lending) on() bool {
 
 // connect has the API client tell of the Node and of pods on lent CPUs.
 func (l *lending) connect(o *kube.Options) {
-	o.OnLent = func(n kube.LentNode) {
-		if l.publisher != nil {
-			l.publisher.Observe(n)
+	// Where nothing is lent, the Node is not followed for what an earlier daemon may
+	// have left there alone: the right to read it is not given then.
+	if o.OnLabels != nil || l.cfg.Reclaim.Mode == config.SwitchEnforce {
+		o.OnLent = func(n kube.LentNode) {
+			if l.publisher != nil {
+				l.publisher.Observe(n)
+			}
 		}
 	}
 	o.OnBatch = func() {
