@@ -187,7 +187,7 @@ func checkCapabilities(f *Facts, found *findings) {
 		found.fail("user", fmt.Sprintf("this runs as user %d: the NRI socket and the cgroups are root's", p.UID), "run it as root (in a pod: runAsUser: 0 with all capabilities dropped but the ones named here)")
 	}
 	if f.counts() && !has(capSysAdmin) && !(has(capBPF) && has(capPerfmon)) {
-		found.warn("counting", "CAP_BPF and CAP_PERFMON are not both given: CPU performance is not counted; pinning works", "add both (the chart: security.capabilities), CAP_SYS_ADMIN before Linux 5.8, or set cpi.mode: \"off\"")
+		found.warn("counting", "CAP_BPF and CAP_PERFMON are not both given: CPU performance is not counted; pinning works", "add both, with Linux 5.10 CAP_SYS_RESOURCE too (the chart gives BPF and PERFMON where cpi.mode is not off; security.capabilities adds others), or set cpi.mode: \"off\"")
 	}
 	if p.UID == 0 && !has(capDACOverride) && f.Kubelet.ConfigErr != "" {
 		found.note("override", "without CAP_DAC_OVERRIDE root reads only files that root may read", "chown kubelet's files to root")
