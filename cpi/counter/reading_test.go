@@ -73,7 +73,8 @@ func TestStandIns(t *testing.T) {
 		}
 		got := int(g.Events[Instructions] - b.Events[Instructions])
 		t.Logf("%d faults, the process says %d; machine %d to %d; %d switches missed", got, want, inner, outer, missed)
-		if got > want+want/100+10 || missed == 0 && got < want-10 {
+		// What the helper does after it has counted its faults is known at its next answer.
+		if slack := want/100 + 10; got > want+slack || missed == 0 && got < want-slack {
 			t.Errorf("%d page faults of %d were counted", got, want)
 		}
 		machine := int(after.Machine.Events[Instructions] - before.Machine.Events[Instructions])
