@@ -106,8 +106,12 @@ func (p *performance) open() (*counting, error) {
 	if len(o.StandIns) > 0 {
 		rules = sample.StandIn(window)
 	}
+	var worth [sample.NumEvents]uint64
+	for event, s := range o.StandIns {
+		worth[event] = s.Worth()
+	}
 	s := sampler.New(sampler.Options{
-		Counter: opened, Node: p.node, Life: p.life, Accounts: p.accounts, Interval: time.Duration(p.cfg.Interval), Window: window, Rules: rules, Log: p.d.log,
+		Counter: opened, Worth: worth, Node: p.node, Life: p.life, Accounts: p.accounts, Interval: time.Duration(p.cfg.Interval), Window: window, Rules: rules, Log: p.d.log,
 	}, present, o.Waits != counter.WaitsOff)
 	s.Subscribe(func(w *sampler.Window) {
 		status := opened.Status()

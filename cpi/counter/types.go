@@ -88,6 +88,16 @@ func (s StandIn) String() string {
 	return fmt.Sprintf("StandIn(%d)", int(s))
 }
 
+// Worth is how many of what it stands for one of it is taken for, so that ratios of
+// stand-ins lie where those of hardware do: a page fault takes the time of some ten
+// thousand instructions.
+func (s StandIn) Worth() uint64 {
+	if s == PageFaults {
+		return 10_000
+	}
+	return 1
+}
+
 // Trigger is what makes the program run when a cgroup leaves a CPU.
 type Trigger int
 

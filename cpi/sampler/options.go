@@ -56,8 +56,10 @@ type Options struct {
 	// Window seconds of every Interval are counted.
 	Interval, Window time.Duration
 	Rules            sample.Rules
-	Clock            Clock
-	Log              *slog.Logger
+	// Worth is what one count of an event stands for; 0: for one.
+	Worth [sample.NumEvents]uint64
+	Clock Clock
+	Log   *slog.Logger
 }
 
 // Clock is time as the sampler sees it. Nil fields are the real thing.

@@ -43,7 +43,7 @@ func New(o Options, present [sample.NumEvents]bool, waits bool) *Sampler {
 	o.fill()
 	s := &Sampler{o: o, present: present, waits: waits, histories: map[string]*sample.History{}, lives: map[string]uint64{}, left: map[string]bool{}}
 	for i := range s.edges {
-		s.edges[i].capped = map[string]bool{}
+		s.edges[i].capped, s.edges[i].worth = map[string]bool{}, o.Worth
 	}
 	s.state.Store(new(string))
 	return s

@@ -208,14 +208,22 @@ func (m *machine) breaks(err error) {
 }
 
 func (m *machine) sampler(log *bytes.Buffer) *Sampler {
-	o := Options{
-		Counter: m, Node: m.node, Life: m.life, Accounts: m.accounts, Interval: time.Minute, Window: 10 * time.Second, Rules: sample.Hardware(10 * time.Second),
-		Clock: Clock{Monotonic: m.now, Boot: m.boot, Jitter: func() float64 { return 0.5 }},
-	}
+	o := m.options()
 	if log != nil {
 		o.Log = slog.New(slog.NewTextHandler(log, nil))
 	}
+	return newSampler(o)
+}
+
+func newSampler(o Options) *Sampler {
 	return New(o, [sample.NumEvents]bool{sample.Instructions: true, sample.RefCycles: true}, false)
+}
+
+func (m *machine) options() Options {
+	return Options{
+		Counter: m, Node: m.node, Life: m.life, Accounts: m.accounts, Interval: time.Minute, Window: 10 * time.Second, Rules: sample.Hardware(10 * time.Second),
+		Clock: Clock{Monotonic: m.now, Boot: m.boot, Jitter: func() float64 { return 0.5 }},
+	}
 }
 
 // run runs a sampler in a bubble until the test ends, with its windows.
@@ -271,6 +279,18 @@ func TestTenSecondsOfEveryMinuteAreCounted(t *testing.T) {
 			if at != want[i]*time.Second {
 				t.Fatalf("enabled and disabled at %v, want %v s", m.edges, want)
 			}
+		}
+	})
+}
+
+func TestAnEventMayStandForMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("a", load{2, 2e9, 1.5})
+		o := m.options()
+		o.Worth[sample.Instructions] = 3
+		if got := (<-run(t, newSampler(o))).of("a"); !near(got.CPI, 0.5) || !near(got.Usage, 2) {
+			t.Errorf("%+v", got)
 		}
 	})
 }

@@ -43,6 +43,7 @@ type edge struct {
 	accounts map[string]sample.Account
 	sample   sample.Edge
 	capped   map[string]bool // by ID; of those that are
+	worth    [sample.NumEvents]uint64
 }
 
 // fill makes the edge of what was read. lives are the cgroups that are there.
@@ -65,7 +66,7 @@ func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEv
 		}
 		g := sample.Group{ID: c.ID, Pod: c.PodUID, Life: life, Account: e.accounts[c.ID]}
 		if at, found := slices.BinarySearchFunc(r.Groups, c.ID, func(g counter.Group, id string) int { return cmp.Compare(g.ID, id) }); found {
-			g.Counts = countsOf(&r.Groups[at].Counts)
+			g.Counts = e.countsOf(&r.Groups[at].Counts)
 		}
 		s.Groups = append(s.Groups, g)
 		if c.Capped {
@@ -74,9 +75,13 @@ func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEv
 	}
 }
 
-func countsOf(c *counter.Counts) sample.Counts {
+func (e *edge) countsOf(c *counter.Counts) sample.Counts {
+	events := c.Events
+	for i, worth := range e.worth {
+		events[i] *= max(worth, 1)
+	}
 	return sample.Counts{
-		Events: c.Events, OnCPU: time.Duration(c.OnCPU), Counted: time.Duration(c.Counted),
+		Events: events, OnCPU: time.Duration(c.OnCPU), Counted: time.Duration(c.Counted),
 		Wait: time.Duration(c.RunQueueWait), Switches: c.Switches,
 	}
 }
