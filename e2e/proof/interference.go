@@ -1,18 +1,24 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/incidents/plot"
 )
 
 const jobLabel = "job"
@@ -57,11 +63,10 @@ func interference(ctx context.Context, n *node) ([]figure, error) {
 	}
 	for _, step := range []func(context.Context, workload) error{c.learn, c.disturb, c.recur, c.survive} {
 		if err := step(ctx, batch); err != nil {
-			return c.figures, fmt.Errorf("%w\ntimeline:\n%s", err, c.timeline())
+			return c.figures, fmt.Errorf("%w\ntimeline:\n%s\n%s", err, c.timeline(), c.found(ctx))
 		}
 	}
-	fmt.Fprintln(n.stderr, c.timeline())
-	return c.figures, nil
+	return c.figures, c.draw(ctx)
 }
 
 // holdSwitches keeps two others on the tracepoint of context switches, so that the
@@ -119,12 +124,9 @@ func (c *circle) watch(ctx context.Context, what string, limit time.Duration, en
 	defer tick.Stop()
 	last := time.Duration(-1)
 	for {
-		code, body, err := c.n.HTTP(ctx, "/run/quietcore/quietcore.sock", "GET", "/v1/top", nil)
-		if err == nil && code == 200 {
-			var top control.Top
-			if err := json.Unmarshal(body, &top); err != nil {
-				return err
-			}
+		var top control.Top
+		err := c.ask(ctx, "/v1/top", &top)
+		if err == nil {
 			l, window, err := c.lookOf(&top)
 			if err != nil {
 				return err
@@ -153,10 +155,11 @@ func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err err
 		window = top.At.Add(-time.Duration(*top.CPI.Age * float64(time.Second))).Sub(c.began).Round(500 * time.Millisecond)
 	}
 	sum, count := 0.0, 0
+	fault := float64(counter.PageFaults.Worth())
 	for _, r := range top.Containers {
 		switch {
 		case strings.HasPrefix(r.Pod, "web-") && r.CPI != nil:
-			sum += *r.CPI
+			sum += *r.CPI * fault
 			count++
 		case r.Pod == "batch":
 			l.capped = r.CapMilli
@@ -318,6 +321,62 @@ func (c *circle) survive(ctx context.Context, batch workload) error {
 	c.figures = append(c.figures, figure{Name: "undone after kill -9", Value: round(time.Since(killed))}, figure{Name: "windows looked at", Value: len(c.looks)})
 	return nil
 }
+
+// found is what the daemon's metrics say of its detector.
+func (c *circle) found(ctx context.Context) string {
+	out, err := c.n.Exec(ctx, samplerPath, "get", "http://127.0.0.1:9464/metrics")
+	if err != nil {
+		return err.Error()
+	}
+	var b strings.Builder
+	for line := range strings.Lines(out.Stdout) {
+		if strings.HasPrefix(line, "quietcore_cpi_") || strings.HasPrefix(line, "quietcore_capped") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+// draw writes a plot of the first incident in which somebody was capped and it was
+// seen whether that helped.
+func (c *circle) draw(ctx context.Context) error {
+	listing := &incidents.Listing{}
+	if err := c.ask(ctx, "/v1/incidents", listing); err != nil {
+		return err
+	}
+	slices.SortFunc(listing.Incidents, func(a, b incidents.Summary) int { return a.At.Compare(b.At) })
+	for _, i := range listing.Incidents {
+		whole := &incidents.Incident{}
+		if err := c.ask(ctx, "/v1/incidents/one/"+i.ID, whole); err != nil {
+			return err
+		}
+		if len(whole.Actions) == 0 || whole.Outcome.Result == "" {
+			continue
+		}
+		file := filepath.Join(c.n.options.Cache, "interference.svg")
+		var svg bytes.Buffer
+		if err := plot.SVG(&svg, whole); err != nil {
+			return err
+		}
+		c.figures = append(c.figures, figure{Name: "incidents on record", Value: len(listing.Incidents)}, figure{Name: "the first that was acted upon", Value: whole.ID + ": " + whole.Outcome.Result},
+			figure{Name: "its plot", Value: file})
+		return os.WriteFile(file, svg.Bytes(), 0o644)
+	}
+	return fmt.Errorf("none of %d incidents has an action and an outcome", len(listing.Incidents))
+}
+
+func (c *circle) ask(ctx context.Context, path string, into any) error {
+	code, body, err := c.n.HTTP(ctx, controlSocket, "GET", path, nil)
+	if err != nil {
+		return err
+	}
+	if code != 200 {
+		return fmt.Errorf("%s: code %d: %s", path, code, body)
+	}
+	return json.Unmarshal(body, into)
+}
+
+const controlSocket = "/run/quietcore/quietcore.sock"
 
 // timeline is a line a window.
 func (c *circle) timeline() string {
