@@ -148,10 +148,15 @@ func TestAnEventStaysAway(t *testing.T) {
 	refused = nil
 	helper.do(2000)
 	r = read(t, c) // opens it
-	helper.do(2000)
-	after := read(t, c)
-	if got := after.Machine.Events[Instructions] - r.Machine.Events[Instructions]; got < 1000 {
-		t.Errorf("2000 page faults later there are %d more", got)
+	for try := 1; ; try++ {
+		helper.do(2000)
+		after := read(t, c)
+		if got := after.Machine.Events[Instructions] - r.Machine.Events[Instructions]; got >= 1000 {
+			break
+		} else if try == 10 { // a machine that is short of CPUs spoils an interval now and then
+			t.Fatalf("%d page faults later there are %d more", 2000*try, got)
+		}
+		r = after
 	}
 }
 
