@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -46,8 +47,10 @@ func (p *performance) detector(s *sampler.Sampler, cfg *config.Config) (*loop.Lo
 	if recorder != nil {
 		s.Subscribe(recorder.Look)
 	}
+	away := p.evictor(&cfg.CPI)
 	o.Told = func(f *loop.Finding) {
 		count(p.d.metrics, f)
+		away.want(f)
 		if recorder != nil {
 			recorder.Find(f)
 		}
@@ -55,9 +58,14 @@ func (p *performance) detector(s *sampler.Sampler, cfg *config.Config) (*loop.Lo
 	o.Learned = p.d.metrics.CPILearned
 	var reader *clusterspec.Reader
 	o.Beside = func(ctx context.Context) {
-		if reader != nil {
-			reader.Run(ctx)
+		var group sync.WaitGroup
+		if away != nil {
+			group.Go(func() { away.run(ctx) })
 		}
+		if reader != nil {
+			group.Go(func() { reader.Run(ctx) })
+		}
+		group.Wait()
 	}
 	l, err := loop.New(o)
 	if err != nil {

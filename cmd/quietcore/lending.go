@@ -30,6 +30,7 @@ type lending struct {
 	v1        bool
 	publisher *lend.Publisher // nil: nothing is published
 	evictor   *lend.Evictor   // nil: nobody is asked back
+	server    *lend.Server    // nil: there is none
 	loop      *loop.Loop      // nil: off, or it does not work
 	broken    string          // why it does not
 }
@@ -83,6 +84,7 @@ func (l *lending) open(client *kube.Client) {
 // earlier daemon published is withdrawn.
 func (l *lending) reach(client *kube.Client) {
 	server := lend.NewServer(client.REST)
+	l.server = server
 	l.publisher = lend.New(lend.Options{
 		API: server, Node: l.cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: l.cfg.Reclaim.Koordinator, Log: l.d.log,
 		Report: func(result string) { l.d.metrics.APIRequest("lending", result) }, Repaired: l.d.metrics.LendingRepaired,
@@ -126,7 +128,7 @@ func (l *lending) build() error {
 		}
 		if l.evictor != nil {
 			o.Evict = func(ctx context.Context, p policy.PodView, why string) loop.Answer {
-				return answerOf(l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}, why))
+				return answerOf(l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}, "to give lent CPUs back: "+why))
 			}
 		}
 	}
@@ -143,14 +145,19 @@ func (l *lending) tell(n policy.Notice) {
 	l.d.log.Warn(n.Message, "reason", n.Reason, "observed", true)
 }
 
-// evicted counts the result of an eviction, and the request that there was.
+// evicted counts the result of an eviction.
 func (l *lending) evicted(result string) {
 	l.d.metrics.Eviction(result)
+	l.d.evictionAsked(result)
+}
+
+// evictionAsked counts the request that there was of an eviction with that result.
+func (d *daemon) evictionAsked(result string) {
 	request := map[string]string{
 		lend.Evicted: "ok", lend.Blocked: "conflict", lend.Gone: "notfound", lend.Forbidden: "forbidden", lend.TimedOut: "timeout", lend.Failed: "error",
 	}[result]
 	if request != "" {
-		l.d.metrics.APIRequest("eviction", request)
+		d.metrics.APIRequest("eviction", request)
 	}
 }
 

@@ -332,6 +332,9 @@ func TestRights(t *testing.T) {
 		"config: {reclaim: {mode: enforce, evict: true}}":                                             reading + published + evicting + telling + topology,
 		"config: {reclaim: {mode: enforce}, kubernetes: {pods: false, labels: false}}":                reading + published + telling + topology,
 		"config: {reclaim: {mode: enforce, evict: true}, kubernetes: {api: \"off\"}}":                 "",
+		"config: {cpi: {mode: observe, evictAfter: 3}}":                                               reading + telling + topology,
+		"config: {cpi: {mode: enforce}}":                                                              reading + telling + topology,
+		"config: {cpi: {mode: enforce, evictAfter: 3}}":                                               reading + evicting + telling + topology,
 		"{config: {kubernetes: {pods: false, labels: false}}}":                                        telling[2:] + topology,
 		"{rbac: {keepLending: true}, config: {kubernetes: {nodeResourceTopology: {enabled: false}}}}": reading + published + telling,
 	} {

@@ -122,7 +122,8 @@ func NewEvictor(o EvictorOptions) *Evictor {
 	return e
 }
 
-// Evict asks for the eviction of one pod; why goes into its Event. Nil: the API
+// Evict asks for the eviction of one pod; why goes into its Event, after the word
+// evicted. Nil: the API
 // server took it (or would have been asked). Else the error is an *EvictError or
 // ctx's. It waits for a request that is under way, but never for its turn in the
 // rate: that is for the caller, who may have changed his mind by then.
@@ -157,7 +158,7 @@ func (e *Evictor) evict(ctx context.Context, pod Pod, why string) *EvictError {
 	e.pace.AllowN(now, 1)
 	if e.o.Observe {
 		e.asked.put(pod.UID, attempt{done: true, at: now})
-		e.o.Log.Info("a batch pod would be evicted", "pod", pod.String(), "uid", pod.UID, "why", why)
+		e.o.Log.Info("a pod would be evicted", "pod", pod.String(), "uid", pod.UID, "why", why)
 		return nil
 	}
 	// Written down first: a panic or a lost answer must not make it twice.
@@ -167,8 +168,8 @@ func (e *Evictor) evict(ctx context.Context, pod Pod, why string) *EvictError {
 	cancel()
 	if err == nil {
 		e.asked.put(pod.UID, attempt{done: true, at: now})
-		e.o.Log.Info("a batch pod is evicted", "pod", pod.String(), "uid", pod.UID, "why", why)
-		e.tell(pod, ReasonEvicted, "evicted to give lent CPUs back: "+why)
+		e.o.Log.Info("a pod is evicted", "pod", pod.String(), "uid", pod.UID, "why", why)
+		e.tell(pod, ReasonEvicted, "evicted "+why)
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -227,7 +228,7 @@ func (e *Evictor) refused(pod Pod, err error) *EvictError {
 	switch {
 	case blocked:
 		f.Result, f.Why = Blocked, budget
-		e.tell(pod, ReasonBlocked, "lent CPUs are wanted back, but the pod is not evicted: "+budget)
+		e.tell(pod, ReasonBlocked, "it is wanted away, but not evicted: "+budget)
 	case apierrors.IsTooManyRequests(err):
 		f.Result, e.busy = Limited, now.Add(f.After)
 	}

@@ -107,7 +107,7 @@ func TestEvict(t *testing.T) {
 		if diff := cmp.Diff(map[string]int{Evicted: 3, Repeated: 1, Limited: 2}, e.results); diff != "" {
 			t.Error(diff)
 		}
-		want := policy.Notice{Pod: policy.PodRef{UID: "uid-a", Namespace: "jobs", Name: "a"}, Reason: ReasonEvicted, Message: "evicted to give lent CPUs back: " + why}
+		want := policy.Notice{Pod: policy.PodRef{UID: "uid-a", Namespace: "jobs", Name: "a"}, Reason: ReasonEvicted, Message: "evicted " + why}
 		if diff := cmp.Diff(want, e.notices[0]); diff != "" || len(e.notices) != 3 {
 			t.Errorf("%d notices: %s", len(e.notices), diff)
 		}

@@ -73,6 +73,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $api := ne (default "auto" $k.api) "off" -}}
 {{- $nrt := default dict $k.nodeResourceTopology -}}
 {{- $reclaim := default dict $c.reclaim -}}
+{{- $cpi := default dict $c.cpi -}}
 {{- $lend := and $api $enforce (eq (toString $reclaim.mode) "enforce") -}}
 enforce: {{ $enforce }}
 api: {{ $api }}
@@ -91,7 +92,7 @@ systemd: {{ and $enforce (ne $driver "cgroupfs") }}
 counting: {{ ne (toString (default "observe" (default dict $c.cpi).mode)) "off" }}
 lend: {{ $lend }}
 nodeStatus: {{ or $lend (and $api .Values.rbac.keepLending) }}
-evict: {{ and $lend (eq (toString $reclaim.evict) "true") }}
+evict: {{ or (and $lend (eq (toString $reclaim.evict) "true")) (and $api $enforce (eq (toString $cpi.mode) "enforce") (gt (int $cpi.evictAfter) 0)) }}
 busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- end -}}
 
