@@ -211,8 +211,9 @@ func (l *loop) take(r request) outcome {
 // publish makes what the machine holds visible to readers. It is left for when
 // somebody looks: a reply to the runtime does not wait for it.
 func (l *loop) publish() {
-	if l.stale.Swap(false) {
+	if l.stale.Load() {
 		l.view.Store(l.machine.Snapshot())
+		l.stale.Store(false) // only now: who reads in between has to ask, not to take the last one
 	}
 }
 

@@ -116,3 +116,40 @@ func TestABusyLoopsViewIsNotCalledCurrent(t *testing.T) {
 	close(done)
 	eventually(t, "the view is current again", func() bool { _, current := p.Look(); return current })
 }
+
+// What was answered is what is seen, also where the loop publishes by itself at that
+// very moment.
+func TestAViewIsNeverOlderThanAnAnswer(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	ticks := make(chan time.Time)
+	p := n.up(func(o *Options) { o.Clock.Tick = ticks })
+	n.settle()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case ticks <- time.Time{}:
+			case <-stop:
+				return
+			}
+		}
+	}()
+	pod := policy.Pod{
+		UID: "uid-db", Sandbox: "sb-db", Namespace: "default", Name: "db", QoS: policy.Guaranteed, Labels: map[string]string{"koordinator.sh/qosClass": "LSE"},
+		Resources: &policy.Resources{RequestMilli: 2000, LimitMilli: 2000}, CgroupParent: "/kubepods/poduid-db",
+	}
+	seen := p.Snapshot().Rev
+	for range 2000 {
+		for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.PodRemoved{Sandbox: pod.Sandbox}} {
+			if err := p.Submit(t.Context(), e); err != nil {
+				t.Fatal(err)
+			}
+			view, current := p.Look()
+			if view.Rev <= seen || !current {
+				t.Fatalf("%T was answered; the view has revision %d as before it, current: %t", e, view.Rev, current)
+			}
+			seen = view.Rev
+		}
+	}
+}
