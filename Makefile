@@ -39,10 +39,9 @@ test-race: setup-test ## the same under the race detector
 	QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
 
 .PHONY: test-vm
-test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn; then the quick proofs, and how exact counting is
+test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn; then the quick proofs
 	$(GO) run ./e2e -suite e2e/scenarios -driver alternate
 	$(GO) run ./e2e/proof -driver systemd -only drift,crash,uninstall
-	$(MAKE) test-counters
 
 .PHONY: e2e
 e2e: setup-vm build ## every scenario with systemd and without it, then the proofs, those on Kubernetes too: hours

@@ -35,9 +35,6 @@ const capLength = 20 * time.Second
 // interference has a batch pod disturb others, and the daemon find out, quiet it,
 // see that it helped and let go: the whole circle on a real kernel.
 func interference(ctx context.Context, n *node) ([]figure, error) {
-	if err := n.holdSwitches(ctx); err != nil {
-		return nil, err
-	}
 	if err := n.configured(ctx, strings.ReplaceAll(shortened, "\n", " ")); err != nil {
 		return nil, err
 	}
@@ -67,17 +64,6 @@ func interference(ctx context.Context, n *node) ([]figure, error) {
 		}
 	}
 	return c.figures, c.draw(ctx)
-}
-
-// holdSwitches keeps two others on the tracepoint of context switches, so that the
-// daemon's coming and going there, twice a window, writes no kernel text. The
-// emulator (QEMU 7.2, several threads) now and then goes on executing the breakpoint
-// that the kernel had there while it wrote, and all CPUs are caught in the scheduler
-// for good. On machines there is no such thing.
-func (n *node) holdSwitches(ctx context.Context) error {
-	_, err := n.Exec(ctx, "/bin/sh", "-c", `mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
-cd /sys/kernel/tracing && echo 0 > tracing_on && echo 1 > options/record-cmd && echo 1 > events/sched/sched_switch/enable`)
-	return err
 }
 
 // circle follows the containers, a look a window.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quietcore/quietcore/e2e/counters/told"
+	"github.com/quietcore/quietcore/e2e/switches"
 )
 
 func main() {
@@ -56,6 +57,9 @@ func perform(args []string) error {
 
 // runTests runs cpi/counter's own tests, which compare with the kernel.
 func runTests(which string) error {
+	if err := switches.Hold(); err != nil {
+		return err
+	}
 	cmd := exec.Command("/counter.test", "-test.v", "-test.short", "-test.timeout=10m", "-test.run="+which)
 	cmd.Env = append(os.Environ(), "PATH=/bin", "TMPDIR=/tmp", "QUIETCORE_CI=1", "QUIETCORE_HOTPLUG=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
