@@ -103,30 +103,44 @@ func (c comparison) ok() bool {
 	return c.off().Abs() <= c.low/1000+20*time.Microsecond && (c.counted || c.missed > 0)
 }
 
-// moment is a reading and what the kernel says of some cgroups around it.
+// account is what the kernel says of something, now.
+type account func() time.Duration
+
+func usedBy(h *hierarchy, path string) account {
+	return func() time.Duration { return h.used(path) }
+}
+
+// moment is a reading and what the kernel's accounts say around it.
 type moment struct {
 	*Reading
 	before, after []time.Duration
 }
 
-func look(t testing.TB, h *hierarchy, c *Counter, paths ...string) (m moment) {
+func look(t testing.TB, c *Counter, kernel ...account) (m moment) {
 	t.Helper()
-	for _, path := range paths {
-		m.before = append(m.before, h.used(path))
+	for _, now := range kernel {
+		m.before = append(m.before, now())
 	}
 	m.Reading = read(t, c)
-	for _, path := range paths {
-		m.after = append(m.after, h.used(path))
+	for _, now := range kernel {
+		m.after = append(m.after, now())
 	}
 	return m
 }
 
-// compared is group id, whose cgroup was the i-th of those looked at.
+// since is the least and the most that the i-th account can have grown between two
+// readings.
+func (m moment) since(from moment, i int) (low, high time.Duration) {
+	return m.before[i] - from.after[i], m.after[i] - from.before[i]
+}
+
+// compared is group id, whose account was the i-th of those looked at.
 func compared(t testing.TB, what string, from, to moment, i int, id string) comparison {
 	t.Helper()
 	b, a := of(t, from.Reading, id), of(t, to.Reading, id)
+	low, high := to.since(from, i)
 	return comparison{
-		what: what, got: time.Duration(a.OnCPU - b.OnCPU), low: to.before[i] - from.after[i], high: to.after[i] - from.before[i],
+		what: what, got: time.Duration(a.OnCPU - b.OnCPU), low: low, high: high,
 		counted: a.Counted-b.Counted == a.OnCPU-b.OnCPU, missed: to.Faults.Missed - from.Faults.Missed,
 	}
 }
@@ -173,9 +187,9 @@ func compare(t *testing.T, h *hierarchy, c *Counter, work string, n int, below s
 	}
 	defer c.Forget("worked")
 	exactly(t, func() []comparison {
-		from := look(t, h, c, path)
+		from := look(t, c, usedBy(h, path))
 		helper.do(n)
-		return []comparison{compared(t, work, from, look(t, h, c, path), 0, "worked")}
+		return []comparison{compared(t, work, from, look(t, c, usedBy(h, path)), 0, "worked")}
 	})
 }
 
@@ -201,12 +215,12 @@ func switches(t *testing.T, h *hierarchy, c *Counter) {
 		defer c.Forget(fmt.Sprint(i))
 	}
 	exactly(t, func() []comparison {
-		from := look(t, h, c, paths[:]...)
+		from := look(t, c, usedBy(h, paths[0]), usedBy(h, paths[1]))
 		helpers[0].tell(rounds)
 		helpers[1].tell(rounds)
 		helpers[0].answer()
 		helpers[1].answer()
-		to := look(t, h, c, paths[:]...)
+		to := look(t, c, usedBy(h, paths[0]), usedBy(h, paths[1]))
 		var list []comparison
 		for i := range helpers {
 			id := fmt.Sprint(i)

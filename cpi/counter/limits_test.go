@@ -210,9 +210,9 @@ func TestHotplug(t *testing.T) {
 	set.Set(last)
 	check := func(what string, cpus int, do func()) {
 		t.Helper()
-		from := look(t, h, c, path)
+		from := look(t, c, usedBy(h, path))
 		do()
-		after := look(t, h, c, path)
+		after := look(t, c, usedBy(h, path))
 		got := compared(t, what, from, after, 0, "h")
 		t.Logf("%s: %v, the kernel says %v; %+v", what, got.got, got.high, after.Faults)
 		if got.off().Abs() > got.low/1000+100*time.Microsecond && got.missed == 0 {

@@ -330,30 +330,28 @@ func TestWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	kernel := []account{
+		func() time.Duration { return delayed(t, helpers[0]) },
+		func() time.Duration { return delayed(t, helpers[1]) },
+	}
 	for try := 1; ; try++ {
-		before := read(t, c)
-		var want [2]uint64
-		for i := range helpers {
-			want[i] = delayed(t, helpers[i])
-		}
+		before := look(t, c, kernel...)
 		helpers[0].tell(150)
 		helpers[1].tell(150)
 		helpers[0].answer()
 		helpers[1].answer()
-		for i := range helpers {
-			want[i] = delayed(t, helpers[i]) - want[i]
-		}
-		after := read(t, c)
+		after := look(t, c, kernel...)
 		missed := after.Faults.Missed - before.Faults.Missed
 		good := true
 		for i := range helpers {
 			id := fmt.Sprint(i)
-			got := of(t, after, id).RunQueueWait - of(t, before, id).RunQueueWait
-			t.Logf("%s waited %v, the kernel says %v; %d switches missed", id, time.Duration(got), time.Duration(want[i]), missed)
-			if off := time.Duration(got - want[i]).Abs(); off > time.Duration(want[i])/200+time.Millisecond {
+			got := time.Duration(of(t, after.Reading, id).RunQueueWait - of(t, before.Reading, id).RunQueueWait)
+			low, high := after.since(before, i)
+			t.Logf("%s waited %v, the kernel says %v to %v; %d switches missed", id, got, low, high, missed)
+			if slack := high/200 + time.Millisecond; got < low-slack || got > high+slack {
 				good = false
 			}
-			if waited(after, id, fmt.Sprint(1-i)) < uint64(20*time.Millisecond) {
+			if waited(after.Reading, id, fmt.Sprint(1-i)) < uint64(20*time.Millisecond) {
 				t.Errorf("%s did not wait for its neighbour: %+v", id, after.Waits)
 			}
 		}
@@ -398,19 +396,19 @@ func pinThreads(t testing.TB, h *helper, set *unix.CPUSet) {
 }
 
 // delayed is how long a helper's threads have waited: the second number of schedstat.
-func delayed(t *testing.T, h *helper) uint64 {
+func delayed(t *testing.T, h *helper) time.Duration {
 	t.Helper()
-	var sum uint64
+	var sum time.Duration
 	for _, dir := range threads(t, h) {
 		text, err := os.ReadFile(filepath.Join(dir, "schedstat"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, err := strconv.ParseUint(strings.Fields(string(text))[1], 10, 64)
+		n, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum += n
+		sum += time.Duration(n)
 	}
 	return sum
 }

@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Bare is a guest that runs one program as its init and ends with it: a kernel and
@@ -57,6 +59,9 @@ func (g Bare) Run(ctx context.Context, out io.Writer) error {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = out, &stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // see startQemu
+	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s (e2e/setup.sh installs it): %w %s", argv[0], err, tail(stderr.Bytes(), 2000))
 	}
