@@ -39,8 +39,9 @@ test-race: setup-test ## the same under the race detector
 	QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
 
 .PHONY: test-vm
-test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn; then the quick proofs
+test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn; then counting on x86 and the quick proofs
 	$(GO) run ./e2e -suite e2e/scenarios -driver alternate
+	$(GO) run ./e2e/counters -only x86
 	$(GO) run ./e2e/proof -driver systemd -only drift,crash,uninstall
 
 .PHONY: e2e
