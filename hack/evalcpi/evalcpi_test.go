@@ -74,7 +74,7 @@ func TestReportGoesBetweenTheMarks(t *testing.T) {
 	if err := s.write(dir); err == nil {
 		t.Error("a page that is not there is written")
 	}
-	name := filepath.Join(dir, "detection.md")
+	name := filepath.Join(dir, "cpi.md")
 	if err := os.WriteFile(name, []byte("head\n"+begin+"old\n"+end+"tail\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Command evalcpi measures the detector: how often it finds the antagonist, how
 // often it blames somebody else, on simulated machines whose truth is known, and
 // what the two ways to say "normal" make of real CPIs. It prints tables and, with
-// -write, puts them and a plot into docs/detection.md.
+// -write, puts them and a plot into docs/cpi.md.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 func main() {
 	trials := flag.Int("trials", 1000, "trials a cell")
 	seed := flag.Uint64("seed", 1, "of the first trial")
-	docs := flag.String("write", "", "folder of detection.md: put the tables and the plot there")
+	docs := flag.String("write", "", "folder of cpi.md: put the tables and the plot there")
 	google := flag.String("google", "", "google2019_cpi_sample.csv.gz: judge real CPIs too")
 	flag.Parse()
 	if err := run(options{trials: *trials, seed: *seed, docs: *docs, google: *google}); err != nil {

@@ -81,9 +81,9 @@ const (
 	end   = "<!-- end -->\n"
 )
 
-// write replaces what lies between the marks of docs/detection.md, and the plot.
+// write replaces what lies between the marks of docs/cpi.md, and the plot.
 func (s *study) write(docs string) error {
-	name := filepath.Join(docs, "detection.md")
+	name := filepath.Join(docs, "cpi.md")
 	page, err := os.ReadFile(name)
 	if err != nil {
 		return err

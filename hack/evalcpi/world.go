@@ -9,7 +9,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
-// The world that the detector is judged in; docs/detection.md says it in words, and
+// The world that the detector is judged in; docs/cpi.md says it in words, and
 // which of its seeds the thresholds were tuned on.
 
 const (
