@@ -342,14 +342,14 @@ func (p *performance) used(view *policy.Snapshot) map[string]control.Used {
 }
 
 // accounts is the same for the sampler, to hold against what was counted.
-func (p *performance) accounts(containers []sampler.Container) map[string]sample.Account {
+func (p *performance) accounts(containers []sampler.Container) map[string]time.Duration {
 	cgroups := make(map[string]string, len(containers))
 	for i := range containers {
 		cgroups[containers[i].ID] = containers[i].Cgroup
 	}
-	out := make(map[string]sample.Account, len(cgroups))
+	out := make(map[string]time.Duration, len(cgroups))
 	for _, one := range p.readUsage(cgroups) {
-		out[one.ID] = sample.Account{Known: true, CPU: one.CPU, At: one.At.Sub(p.started)}
+		out[one.ID] = one.CPU
 	}
 	return out
 }

@@ -43,12 +43,12 @@ type Group struct {
 	Account Account
 }
 
-// Account is the kernel's own account of a group's CPU time, read near the edge
-// and independent of the counters.
+// Account is the kernel's own account of a group's CPU time, independent of the
+// counters: what it was before the counters were read, and what after. However long
+// a machine took over the readings, at the edge it was something in between.
 type Account struct {
-	Known bool
-	CPU   time.Duration
-	At    time.Duration // when it was read, on a clock that does not jump
+	Known         bool
+	Before, After time.Duration
 }
 
 // Edge is one end of a window: every counter, read at one moment.

@@ -147,22 +147,21 @@ func (j *judge) group(before, now *Group) Result {
 }
 
 // complete says whether the counters have all of a group's CPU time: they agree
-// with the kernel's own account, or at least too little was charged to nobody.
+// with the kernel's own account, and where that says too little, hardly anything was
+// charged to nobody.
 func (j *judge) complete(before, now *Group, onCPU time.Duration) bool {
 	r, a, b := j.rules, before.Account, now.Account
-	if took := b.At - a.At; a.Known && b.Known && took > 0 && b.CPU >= a.CPU {
-		account := (b.CPU - a.CPU).Seconds() / took.Seconds()
-		return math.Abs(onCPU.Seconds()/j.length.Seconds()-account) <= max(r.MaxOffShare*account, r.MaxOff)+j.between(a.At, b.At)*account
+	if a.Known && b.Known && a.Before <= a.After && b.Before <= b.After && a.Before <= b.Before {
+		low, high := b.Before-a.After, b.After-a.Before
+		slack := time.Duration(max(r.MaxOffShare*float64(high), r.MaxOff*float64(j.length)))
+		if onCPU < low-slack || onCPU > high+slack {
+			return false
+		}
+		if float64(high-low) <= r.MaxBetween*float64(high) {
+			return true
+		}
 	}
 	return j.lost.Seconds() <= max(r.MaxLostShare*onCPU.Seconds(), r.MaxLost*j.length.Seconds())
-}
-
-// between is by what share of itself a usage may differ because the account was read
-// after the counters: whoever runs in bursts runs more in one of the two, here by up
-// to as much again.
-func (j *judge) between(began, ended time.Duration) float64 {
-	late := max(began-j.from.Monotonic, 0) + max(ended-j.to.Monotonic, 0)
-	return min(2*late.Seconds()/j.length.Seconds(), j.rules.MaxBetween)
 }
 
 // subtract is false where a total went backwards.

@@ -79,6 +79,18 @@ func TestWhatSpoilsASample(t *testing.T) {
 		"the kernel says more":          {func(from, to *Edge) { agree(from, to, 20.7) }, Missed, None, 0},
 		"the kernel says less":          {func(from, to *Edge) { agree(from, to, 19.3) }, Missed, None, 0},
 		"the kernel says a bit more":    {func(from, to *Edge) { agree(from, to, 20.5) }, None, None, 2},
+		"between two readings": {func(from, to *Edge) {
+			agree(from, to, 22)
+			to.Groups[0].Account.Before -= 3 * time.Second
+			to.Missed, to.Lost = 1, time.Minute
+		}, None, None, 2},
+		"beyond both readings":    {func(from, to *Edge) { agree(from, to, 24); to.Groups[0].Account.Before -= 3 * time.Second }, Missed, None, 0},
+		"too far between to tell": {func(from, to *Edge) { agree(from, to, 30); to.Groups[0].Account.Before -= 20 * time.Second }, None, None, 2},
+		"too far, and time was lost": {func(from, to *Edge) {
+			agree(from, to, 30)
+			to.Groups[0].Account.Before -= 20 * time.Second
+			to.Missed, to.Lost = 1, time.Minute
+		}, Missed, None, 0},
 		"an account that began anew":    {func(from, to *Edge) { agree(from, to, -1) }, None, None, 2},
 		"lost without a miss":           {func(_, to *Edge) { to.Lost = time.Minute }, None, None, 2}, // not counted for others' sake
 		"lost less than before":         {func(from, _ *Edge) { from.Lost = 1 }, Backwards, None, 0},
@@ -141,8 +153,9 @@ func TestWhatSpoilsASample(t *testing.T) {
 
 // agree has the kernel account for so many seconds.
 func agree(from, to *Edge, seconds float64) {
-	from.Groups[0].Account = Account{Known: true, CPU: time.Minute, At: time.Second}
-	to.Groups[0].Account = Account{Known: true, CPU: time.Minute + time.Duration(seconds*1e9), At: 11 * time.Second}
+	from.Groups[0].Account = Account{Known: true, Before: time.Minute, After: time.Minute}
+	now := time.Minute + time.Duration(seconds*1e9)
+	to.Groups[0].Account = Account{Known: true, Before: now, After: now}
 }
 
 func TestMissesAreDroppedAlone(t *testing.T) {
@@ -285,10 +298,13 @@ func newWorld(t *rapid.T) *world {
 		id := fmt.Sprint("c", i)
 		before := truth{usage: rapid.Float64Range(0, 1).Draw(t, "past"), hertz: 2e9, cpi: 1, refCPI: 1}.counts(time.Hour)
 		g := Group{ID: id, Pod: fmt.Sprint("p", i/2), Life: 1, Counts: before}
-		g.Account = Account{Known: rapid.Bool().Draw(t, "account"), CPU: time.Hour, At: start + time.Duration(rapid.Int64Range(0, 1e8).Draw(t, "read"))}
+		ran := func(what string) time.Duration {
+			return time.Duration(m.usage * float64(rapid.Int64Range(0, 1e8).Draw(t, what)))
+		}
+		g.Account = Account{Known: rapid.Bool().Draw(t, "account"), Before: time.Hour - ran("read before"), After: time.Hour + ran("read after")}
 		w.from.Groups = append(w.from.Groups, g)
-		later := w.length + time.Duration(rapid.Int64Range(0, 1e8).Draw(t, "read again"))
-		g.Account.At, g.Account.CPU = g.Account.At+later, time.Hour+time.Duration(m.usage*float64(later))
+		ended := time.Hour + time.Duration(m.usage*float64(w.length))
+		g.Account.Before, g.Account.After = ended-ran("read again before"), ended+ran("read again after")
 		g.Counts = before.plus(m.counts(w.length))
 		w.to.Groups = append(w.to.Groups, g)
 		w.truth[id] = m
@@ -431,7 +447,7 @@ func TestNeverAWrongNumber(t *testing.T) {
 func (w *world) check(t *rapid.T, r Result, m truth) {
 	share, least := 2e-3, 0.
 	if w.lacking {
-		share, least = 0.031+2*0.2/w.length.Seconds(), 0.0101 // the account was up to 0.2 s late
+		share, least = 0.031+2*0.2/w.length.Seconds(), 0.0101 // up to 0.2 s lay between two readings of the account, twice
 	}
 	if off := math.Abs(r.Usage - m.usage); off > share*m.usage+least {
 		t.Fatalf("%s: usage is %v, in truth it was %v", r.ID, r.Usage, m.usage)

@@ -15,8 +15,8 @@ type Rules struct {
 	// differ from the kernel's own account. Where there is no account, MaxLostShare of
 	// its CPU time, or MaxLost CPUs, may be missing from it.
 	MaxOffShare, MaxOff float64
-	// MaxBetween is the most share more that it may differ by because the account was
-	// read later than the counters.
+	// MaxBetween is the most share of the account that may have run while the readings
+	// were taken: beyond it the account says too little.
 	MaxBetween            float64
 	MaxLostShare, MaxLost float64
 	// MinCPI and MaxCPI bound cycles per instruction, MinHertz and MaxHertz cycles
@@ -38,11 +38,9 @@ const (
 	// A millisecond is a few million cycles; below, a handful of cache misses at the
 	// start of a time slice is the whole ratio.
 	minOnCPU = time.Millisecond
-	// The account is read a moment before or after, and what runs in bursts runs more
-	// in one of the two.
+	// The kernel brings its account up to date at ticks and switches.
 	maxOffShare, maxOff = 0.03, 0.01
-	// On a machine with a CPU to spare a millisecond of a window is in between; where
-	// it is more than a tenth, too little is known.
+	// On a machine with a CPU to spare a millisecond of a window is in between.
 	maxBetween = 0.2
 	// What may be missing without anybody judging otherwise.
 	maxLostShare, maxLost = 0.01, 0.001

@@ -52,7 +52,7 @@ type Options struct {
 	Life func(cgroup string) (uint64, error)
 	// Accounts is the kernel's own account of the CPU time of containers, by ID; nil:
 	// what is counted is not compared with it.
-	Accounts func([]Container) map[string]sample.Account
+	Accounts func([]Container) map[string]time.Duration
 	// Window seconds of every Interval are counted.
 	Interval, Window time.Duration
 	Rules            sample.Rules

@@ -152,20 +152,27 @@ func (s *Sampler) pause(ctx context.Context) {
 	}
 }
 
-// read reads every counter, every clock, and the kernel's account of these.
+// read reads every counter, every clock, and before and after it the kernel's account
+// of these.
 func (s *Sampler) read(e *edge, containers []Container) error {
 	c := &s.o.Clock
 	e.sample.Wall = c.Wall()
 	asleep := c.Boot() - c.Monotonic()
+	e.accounts[0] = s.accounts(containers)
 	if err := s.o.Counter.Read(&e.reading); err != nil {
 		return err
 	}
 	e.sample.Monotonic = e.reading.At
 	e.sample.Boot = e.reading.At + asleep
-	if s.o.Accounts != nil {
-		e.accounts = s.o.Accounts(containers)
-	}
+	e.accounts[1] = s.accounts(containers)
 	return nil
+}
+
+func (s *Sampler) accounts(of []Container) map[string]time.Duration {
+	if s.o.Accounts == nil {
+		return nil
+	}
+	return s.o.Accounts(of)
 }
 
 // look takes what runs now.

@@ -141,14 +141,14 @@ func (m *machine) node() Node {
 }
 
 // accounts are the kernel's, of what ran in windows.
-func (m *machine) accounts(of []Container) map[string]sample.Account {
+func (m *machine) accounts(of []Container) map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.charge()
-	all := map[string]sample.Account{}
+	all := map[string]time.Duration{}
 	for _, c := range of {
 		if t := m.totals[c.ID]; t != nil {
-			all[c.ID] = sample.Account{Known: true, CPU: time.Duration(t.OnCPU) + m.hidden, At: m.now()}
+			all[c.ID] = time.Duration(t.OnCPU) + m.hidden
 		}
 	}
 	return all

@@ -40,7 +40,7 @@ type Observed struct {
 type edge struct {
 	node     Node
 	reading  counter.Reading
-	accounts map[string]sample.Account
+	accounts [2]map[string]time.Duration // before the reading and after
 	sample   sample.Edge
 	capped   map[string]bool // by ID; of those that are
 	worth    [sample.NumEvents]uint64
@@ -64,7 +64,7 @@ func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEv
 		if !there {
 			continue
 		}
-		g := sample.Group{ID: c.ID, Pod: c.PodUID, Life: life, Account: e.accounts[c.ID]}
+		g := sample.Group{ID: c.ID, Pod: c.PodUID, Life: life, Account: e.account(c.ID)}
 		if at, found := slices.BinarySearchFunc(r.Groups, c.ID, func(g counter.Group, id string) int { return cmp.Compare(g.ID, id) }); found {
 			g.Counts = e.countsOf(&r.Groups[at].Counts)
 		}
@@ -73,6 +73,14 @@ func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEv
 			e.capped[c.ID] = true
 		}
 	}
+}
+
+func (e *edge) account(id string) (a sample.Account) {
+	var earlier, later bool
+	a.Before, earlier = e.accounts[0][id]
+	a.After, later = e.accounts[1][id]
+	a.Known = earlier && later
+	return a
 }
 
 func (e *edge) countsOf(c *counter.Counts) sample.Counts {
