@@ -265,7 +265,7 @@ func (l *Loop) follow(s *policy.Snapshot, w *sampler.Window, now time.Time) []or
 	clear(l.seen)
 	platforms := make(map[string]string, len(w.Containers))
 	for i := range w.Containers {
-		platforms[w.Containers[i].ID] = platformOf(l.o.Model, &w.Containers[i])
+		platforms[w.Containers[i].ID] = platformOf(l.o.Model, w, &w.Containers[i])
 	}
 	for _, c := range s.Containers {
 		platform, counted := platforms[c.ID]

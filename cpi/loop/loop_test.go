@@ -29,6 +29,7 @@ type node struct {
 	found   []Finding
 	window  int
 	noisy   func(window int) bool // whether batch wants to run
+	idle    func(window int) bool // whether nobody of web runs long enough for a CPI
 }
 
 func newNode(t *testing.T, grid topology.Grid) *node {
@@ -40,7 +41,7 @@ func newNode(t *testing.T, grid topology.Grid) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, start: time.Now(), machine: m, noisy: func(int) bool { return true }}
+	n := &node{t: t, start: time.Now(), machine: m, noisy: func(int) bool { return true }, idle: func(int) bool { return false }}
 	for i := range 5 {
 		n.run(fmt.Sprint("web-", i), policy.LS, policy.Burstable, "Deployment/web")
 	}
@@ -88,7 +89,7 @@ func (n *node) boot() time.Duration { return time.Since(n.start) + time.Hour }
 func (n *node) next() *sampler.Window {
 	s := n.snapshot()
 	n.window++
-	w := &sampler.Window{End: time.Now(), Boot: n.boot(), Length: 10 * time.Second}
+	w := &sampler.Window{End: time.Now(), Boot: n.boot(), Length: 10 * time.Second, Reference: true}
 	batch := 0.0
 	for _, c := range s.Containers {
 		if c.Pod == "batch" && n.noisy(n.window) {
@@ -110,6 +111,9 @@ func (n *node) next() *sampler.Window {
 			}
 		default:
 			o.CPI = 1 + wobble
+		}
+		if n.idle(n.window) && strings.HasPrefix(c.Pod, "web-") {
+			o.Sample = sample.Sample{Length: w.Length, Usage: 1e-5, NoCPI: sample.Idle}
 		}
 		w.Containers = append(w.Containers, o)
 	}
@@ -188,6 +192,20 @@ func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
 		}
 		if c := l.Counters(); c.Analyses == 0 || c.Samples == 0 || l.Late() != 0 {
 			t.Errorf("counters: %+v", c)
+		}
+	})
+}
+
+// A window without a CPI is a hole, not another platform: what was learned stays.
+func TestIdleWindowsForgetNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+		n.noisy = func(int) bool { return false }
+		n.idle = func(window int) bool { return window%5 == 4 } // never ten CPIs in a row
+		for _, j := range n.play(config(), 30).Jobs() {
+			if strings.Contains(j.Job, "web") && j.Source != detect.FromHere {
+				t.Errorf("after 24 CPIs of each of five tasks the job has no spec: %+v", j)
+			}
 		}
 	})
 }

@@ -131,12 +131,12 @@ func (l *Loop) view(s *policy.Snapshot, c *policy.ContainerView, platform string
 }
 
 // platformOf is what a CPI may be compared with: the same CPU model, kind of core and
-// kind of cycles.
-func platformOf(model string, o *sampler.Observed) string {
+// kind of cycles. It is the same whether or not this window has a CPI of it.
+func platformOf(model string, w *sampler.Window, o *sampler.Observed) string {
 	if o.CoreKind != "" {
 		model += " " + o.CoreKind
 	}
-	if !o.Reference {
+	if !w.Reference {
 		model += " (core cycles)"
 	}
 	return model

@@ -51,6 +51,9 @@ type Window struct {
 	// Running is the share of the time that each event was counted, 1 where it is
 	// not present at all.
 	Running [NumEvents]float64
+	// Reference says that CPIs of this machine are in reference cycles, whether or not
+	// a container has one.
+	Reference bool
 }
 
 // Judge compares two edges. It never fails: what is wrong with them is what the
@@ -58,7 +61,7 @@ type Window struct {
 func Judge(from, to *Edge, r Rules) *Window {
 	j := judge{rules: r, from: from, to: to, length: to.Monotonic - from.Monotonic}
 	j.whole()
-	w := &Window{End: to.Wall, Boot: to.Boot, Length: j.length, Dropped: j.dropped, Running: j.running}
+	w := &Window{End: to.Wall, Boot: to.Boot, Length: j.length, Dropped: j.dropped, Running: j.running, Reference: j.base == RefCycles}
 	before := make(map[string]*Group, len(from.Groups))
 	for i := range from.Groups {
 		before[from.Groups[i].ID] = &from.Groups[i]

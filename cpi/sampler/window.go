@@ -21,6 +21,7 @@ type Window struct {
 	Containers []Observed // in the order of Node
 	Pods       []sample.Result
 	Running    [sample.NumEvents]float64
+	Reference  bool           // CPIs here are in reference cycles
 	Faults     counter.Faults // so far
 	Followed   int
 	// Unfollowed containers run and are not counted; Unfollowable is why, for one of them.
@@ -99,7 +100,7 @@ func windowOf(from, to *edge, rules sample.Rules) *Window {
 	judged := sample.Judge(&from.sample, &to.sample, rules)
 	w := &Window{
 		End: judged.End, Boot: judged.Boot, Length: judged.Length, Dropped: judged.Dropped,
-		Containers: make([]Observed, 0, len(judged.Containers)), Pods: judged.Pods, Running: judged.Running, Faults: to.reading.Faults,
+		Containers: make([]Observed, 0, len(judged.Containers)), Pods: judged.Pods, Running: judged.Running, Reference: judged.Reference, Faults: to.reading.Faults,
 	}
 	names := make(map[string]*Container, len(judged.Containers))
 	for _, e := range []*edge{from, to} { // the later one's word counts
