@@ -93,6 +93,27 @@ func TestFactsThatComeLateTellTheOwnerAndMoveNobody(t *testing.T) {
 	}
 }
 
+// Where no API server says who made a pod its label does, to a daemon that saw it
+// come and to one that found it.
+func TestALabelNamesTheJob(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	labelled := func(o *Options) { o.Config.JobLabel = "job" }
+	n.up(labelled)
+	web, hostile, plain := burstable("web"), burstable("hostile"), burstable("plain")
+	web.job, hostile.job = "index", strings.Repeat("x", 1<<20)
+	mustRun(t, n, web, hostile, plain)
+	for _, life := range []string{"first", "second"} {
+		for _, c := range n.plugin.Snapshot().Containers {
+			if want := map[string]string{"web": "index"}[c.Pod]; c.Owner != want {
+				t.Errorf("%s daemon: pod %s is of job %.80q, want %q", life, c.Pod, c.Owner, want)
+			}
+		}
+		if life == "first" {
+			n.up(labelled)
+		}
+	}
+}
+
 func TestRefusalsAndNoticesAreToldOnce(t *testing.T) {
 	s := &server{}
 	n := newNode(t, grid(t, testGrid))

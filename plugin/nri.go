@@ -109,7 +109,7 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 
 // newPod is a pod that is about to run, with what the API server says of it.
 func (s *session) newPod(ctx context.Context, p *api.PodSandbox) policy.Pod {
-	pod := podOf(p)
+	pod := podOf(p, s.o.Config.JobLabel)
 	pod.CreatedAt = s.o.Clock.Now()
 	if f, ok := s.o.Facts(pod.UID); ok {
 		pod.Facts = &f
@@ -142,7 +142,7 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
-	pod := podOf(p)
+	pod := podOf(p, s.o.Config.JobLabel)
 	before, known := s.book.pod(pod.UID)
 	merged := merge(p.GetLinux().GetPodResources().GetCpu(), cpu)
 	if !known || quotaIn(merged).Micros > 0 { // kubelet takes no limit away: none is what it reads where we lifted it
@@ -180,7 +180,7 @@ func merge(old, change *api.LinuxCPU) *api.LinuxCPU {
 
 // PostUpdatePodSandbox looks at the pod's quota once more.
 func (s *session) PostUpdatePodSandbox(_ context.Context, p *api.PodSandbox) error {
-	s.enforcer.recheck(podOf(p).UID)
+	s.enforcer.recheck(podOf(p, "").UID)
 	return nil
 }
 
@@ -188,7 +188,7 @@ func (s *session) PostUpdatePodSandbox(_ context.Context, p *api.PodSandbox) err
 // and a pod that only lost its sandbox gets a new one. But if its cgroup goes now,
 // the pod has ended.
 func (s *session) StopPodSandbox(_ context.Context, p *api.PodSandbox) error {
-	s.ending.add(podOf(p).UID)
+	s.ending.add(podOf(p, "").UID)
 	return nil
 }
 
@@ -198,7 +198,7 @@ func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error
 	defer cancel()
 	count := s.timed("RemovePodSandbox")
 	err := s.loop.submit(ctx, policy.PodRemoved{Sandbox: clip(p.GetId())}, nil).err
-	s.ending.told(podOf(p).UID)
+	s.ending.told(podOf(p, "").UID)
 	count(err)
 	s.forgiven(err)
 	s.at.at(RemoveReply)
@@ -279,7 +279,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	count(o.err)
 	if o.err != nil {
 		s.book.putContainer(id, before)
-		return nil, s.answer(podOf(p), o.err)
+		return nil, s.answer(podOf(p, ""), o.err)
 	}
 	d, ok := subject(o.decisions, id)
 	if !ok || s.o.Observe {
@@ -336,7 +336,7 @@ func (s *session) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.C
 
 func (s *session) RemoveContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) error {
 	s.stopped(ctx, c, "RemoveContainer")
-	s.ending.add(podOf(p).UID)
+	s.ending.add(podOf(p, "").UID)
 	return nil
 }
 

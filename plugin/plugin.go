@@ -188,7 +188,7 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	r := &recovery{
 		reader: p.o.Reader, topo: p.Snapshot().Topology, now: p.o.Clock.Now(),
 		known: func(uid string) bool { return known[uid] },
-		saved: savedPods(p.o.Saved), caps: p.o.Saved.Caps,
+		saved: savedPods(p.o.Saved), caps: p.o.Saved.Caps, jobLabel: p.o.Config.JobLabel,
 	}
 	if p.once.Load() {
 		r.saved, r.caps = nil, nil // older than what we know ourselves
@@ -200,7 +200,7 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		}
 	}
 	for _, pod := range pods {
-		p.book.putPod(podOf(pod).UID, pod.GetLinux().GetPodResources().GetCpu())
+		p.book.putPod(podOf(pod, "").UID, pod.GetLinux().GetPodResources().GetCpu())
 	}
 	p.at.at(SyncRead)
 	err := p.loop.submit(ctx, event, r.observed).err

@@ -26,6 +26,8 @@ type recovery struct {
 	known  func(uid string) bool // pods that this daemon placed itself
 	now    time.Time
 
+	jobLabel string
+
 	observed map[string]cgroup.Effective // own masks found, by path
 	facts    map[string]facts            // by container ID
 	resized  []policy.PodResized         // what was missed
@@ -125,7 +127,7 @@ func (r *recovery) group(pods []*api.PodSandbox, containers []*api.Container) []
 	bySandbox := make(map[string]*running, len(pods))
 	found := make([]*running, 0, len(pods))
 	for _, p := range pods {
-		next := &running{pod: podOf(p), api: p}
+		next := &running{pod: podOf(p, r.jobLabel), api: p}
 		bySandbox[p.GetId()] = next
 		found = append(found, next)
 	}

@@ -282,6 +282,7 @@ type spec struct {
 	qos   policy.QoS
 	ctrs  []ctr
 	annot map[string]string
+	job   string // the label of that name
 }
 
 func (s spec) uid() string { return "uid-" + s.name }
@@ -308,6 +309,9 @@ func (s spec) sandbox(id string) *api.PodSandbox {
 	labels := map[string]string{}
 	if s.class != "" {
 		labels[policy.LabelClass] = string(s.class)
+	}
+	if s.job != "" {
+		labels["job"] = s.job
 	}
 	var request, limit int64
 	for _, c := range s.ctrs {

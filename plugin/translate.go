@@ -24,12 +24,12 @@ const (
 
 // podOf turns the runtime's pod into the policy's. Labels and annotations that
 // decide nothing are left behind, so memory does not grow with tenants' text.
-func podOf(p *api.PodSandbox) policy.Pod {
+func podOf(p *api.PodSandbox, jobLabel string) policy.Pod {
 	linux := p.GetLinux()
 	pod := policy.Pod{
 		UID: clip(p.GetUid()), Sandbox: clip(p.GetId()),
 		Namespace: clip(p.GetNamespace()), Name: clip(p.GetName()),
-		Labels: policy.Relevant(p.GetLabels()), Annotations: policy.Relevant(p.GetAnnotations()),
+		Labels: policy.Relevant(p.GetLabels(), jobLabel), Annotations: policy.Relevant(p.GetAnnotations(), ""),
 	}
 	if pod.UID == "" {
 		// A client that is not kubelet need not give one; pods must not share it.

@@ -26,7 +26,7 @@ func TestQoSIsWhereKubeletPutThePod(t *testing.T) {
 		"/kubelet/kubepods/besteffort/podX":                policy.BestEffort,
 		"/kubepods.slice/kubepods-burstable.slice/podabcd": policy.Burstable,
 	} {
-		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Linux: &api.LinuxPodSandbox{CgroupParent: parent}})
+		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Linux: &api.LinuxPodSandbox{CgroupParent: parent}}, "")
 		if pod.QoS != want {
 			t.Errorf("parent %s: class %s, want %s", parent, pod.QoS, want)
 		}
@@ -41,7 +41,7 @@ func TestQoSIsWhereKubeletPutThePod(t *testing.T) {
 		{cpuOf(1000, 2000, ""), policy.Burstable},
 		{cpuOf(2000, 2000, ""), policy.Guaranteed},
 	} {
-		pod := podOf(&api.PodSandbox{Id: "s", Linux: &api.LinuxPodSandbox{PodResources: &api.LinuxResources{Cpu: c.cpu}}})
+		pod := podOf(&api.PodSandbox{Id: "s", Linux: &api.LinuxPodSandbox{PodResources: &api.LinuxResources{Cpu: c.cpu}}}, "")
 		if pod.QoS != c.want {
 			t.Errorf("no cgroup parent, resources %v: class %s, want %s", c.cpu, pod.QoS, c.want)
 		}
@@ -90,13 +90,13 @@ func TestSumsOfAPod(t *testing.T) {
 			pod := podOf(&api.PodSandbox{Id: "s", Linux: &api.LinuxPodSandbox{
 				CgroupParent: c.parent, PodResources: &api.LinuxResources{Cpu: c.cpu},
 				Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(2)}}, // the pause container's
-			}})
+			}}, "")
 			if pod.Resources == nil || pod.Resources.RequestMilli != c.request || pod.Resources.LimitMilli != c.limit || pod.LimitHidden != c.hidden {
 				t.Errorf("sums %+v hidden %t, want %d/%d hidden %t", pod.Resources, pod.LimitHidden, c.request, c.limit, c.hidden)
 			}
 		})
 	}
-	if pod := podOf(&api.PodSandbox{Id: "s"}); pod.Resources != nil {
+	if pod := podOf(&api.PodSandbox{Id: "s"}, ""); pod.Resources != nil {
 		t.Errorf("sums %+v of a pod whose runtime says none", pod.Resources)
 	}
 }
@@ -175,7 +175,7 @@ func TestHugeFieldsAreCut(t *testing.T) {
 		p.Labels[fmt.Sprint("label-", i)] = "v"
 	}
 	p.Annotations[policy.AnnSpec] = huge
-	pod := podOf(p)
+	pod := podOf(p, "")
 	held := len(pod.UID) + len(pod.Sandbox) + len(pod.Name) + len(pod.Namespace) + len(pod.CgroupParent)
 	for k, v := range pod.Annotations {
 		held += len(k) + len(v)
@@ -195,7 +195,7 @@ func FuzzTranslate(f *testing.F) {
 	f.Add("../..", "::", uint64(1<<63), int64(1<<62), uint64(1), "0-2000000000")
 	f.Fuzz(func(t *testing.T, parent, path string, shares uint64, quota int64, period uint64, cpus string) {
 		cpu := &api.LinuxCPU{Shares: api.UInt64(shares), Quota: api.Int64(quota), Period: api.UInt64(period), Cpus: cpus}
-		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Labels: map[string]string{policy.LabelClass: cpus}, Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu}}})
+		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Labels: map[string]string{policy.LabelClass: cpus}, Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu}}}, "")
 		c := containerOf(&api.Container{Id: "c", Linux: &api.LinuxContainer{CgroupsPath: path, Resources: &api.LinuxResources{Cpu: cpu}}}, &pod, time.Time{})
 		for _, r := range []policy.Resources{*pod.Resources, c.Resources} {
 			if r.RequestMilli < 0 || r.LimitMilli < policy.NoLimit {

@@ -23,9 +23,12 @@ func (p *pod) learn(f *PodFacts) {
 	p.owner, p.batch, p.known = f.Owner, f.BatchMilli, true
 }
 
+// maxLabelValue is Kubernetes' own bound.
+const maxLabelValue = 63
+
 // ownerOf is who made a pod, or the job that its label names.
 func (m *Machine) ownerOf(p *pod) string {
-	if p.owner != "" || m.cfg.JobLabel == "" {
+	if p.owner != "" || m.cfg.JobLabel == "" || len(p.labels[m.cfg.JobLabel]) > maxLabelValue {
 		return p.owner
 	}
 	return p.labels[m.cfg.JobLabel]

@@ -32,13 +32,14 @@ var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnM
 
 // Relevant returns the part of a pod's labels or annotations that decisions
 // depend on, so that a tenant's other text is never held. A value that is too
-// large is cut to just over what is allowed: it stays refused.
-func Relevant(all map[string]string) map[string]string {
+// large is cut to just over what is allowed: it stays refused. Config.JobLabel is
+// relevant, too; only the caller knows it.
+func Relevant(all map[string]string, jobLabel string) map[string]string {
 	var kept map[string]string
-	for _, k := range podKeys {
+	keep := func(k string) {
 		v, ok := all[k]
 		if !ok {
-			continue
+			return
 		}
 		if len(v) > maxAnnotation {
 			v = strings.Clone(v[:maxAnnotation+1])
@@ -47,6 +48,12 @@ func Relevant(all map[string]string) map[string]string {
 			kept = map[string]string{}
 		}
 		kept[k] = v
+	}
+	for _, k := range podKeys {
+		keep(k)
+	}
+	if jobLabel != "" {
+		keep(jobLabel)
 	}
 	return kept
 }

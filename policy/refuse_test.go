@@ -27,7 +27,7 @@ func small(t testing.TB, cfg Config) *Machine {
 func lsr(name string, milli int64, annotations map[string]string) Pod {
 	r := Resources{RequestMilli: milli, LimitMilli: milli}
 	return Pod{UID: name, Sandbox: name, Namespace: "default", Name: name, QoS: Guaranteed, Resources: &r,
-		Labels: map[string]string{LabelClass: "LSR"}, Annotations: Relevant(annotations)}
+		Labels: map[string]string{LabelClass: "LSR"}, Annotations: Relevant(annotations, "")}
 }
 
 // TestHostileAnnotations: whatever a tenant writes is refused with a short,

@@ -134,9 +134,9 @@ func FuzzStatus(f *testing.F) {
 		m := small(t, Config{Authority: Authority{TrustStatus: true}, Reserved: cpuset.Of(0)})
 		told(t, m, PodRun{Pod: lsr("there", 2000, nil)})
 		free := m.free()
-		p := lsr("a", 2000, Relevant(status(text)))
+		p := lsr("a", 2000, Relevant(status(text), ""))
 		if !owner {
-			p = ls("a", 2000, Relevant(status(text)))
+			p = ls("a", 2000, Relevant(status(text), ""))
 		}
 		if code(t, m, PodRun{Pod: p}) != "" {
 			return

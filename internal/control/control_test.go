@@ -74,7 +74,7 @@ func live(t *testing.T, p *plugin.Plugin) {
 	pod := func(name string, qos policy.QoS, class string, milli int64) policy.Pod {
 		return policy.Pod{
 			UID: "uid-" + name, Sandbox: "sb-" + name, Namespace: "default", Name: name, QoS: qos, CreatedAt: at,
-			Labels: policy.Relevant(map[string]string{policy.LabelClass: class}), Resources: &policy.Resources{RequestMilli: milli, LimitMilli: milli},
+			Labels: policy.Relevant(map[string]string{policy.LabelClass: class}, ""), Resources: &policy.Resources{RequestMilli: milli, LimitMilli: milli},
 		}
 	}
 	db, batch := pod("db", policy.Guaranteed, "LSR", 4000), pod("batch", policy.BestEffort, "BE", 0)

@@ -162,7 +162,7 @@ func (n *node) pod(namespace, name, class string, milli int64) string {
 	uid := fmt.Sprintf("uid-%x-%x", namespace, name)
 	p := policy.Pod{
 		UID: uid, Sandbox: "sb-" + uid, Namespace: namespace, Name: name, QoS: qos, CreatedAt: noon,
-		Labels: policy.Relevant(map[string]string{policy.LabelClass: class}), Resources: &policy.Resources{RequestMilli: milli, LimitMilli: limit},
+		Labels: policy.Relevant(map[string]string{policy.LabelClass: class}, ""), Resources: &policy.Resources{RequestMilli: milli, LimitMilli: limit},
 	}
 	id := "id-" + uid
 	n.submit(policy.PodRun{Pod: p}, policy.ContainerCreate{Pod: p, Container: policy.Container{

@@ -280,7 +280,7 @@ func (p *Player) create(c Create) ([]string, error) {
 	sums := Sums(c.Containers)
 	pod := policy.Pod{
 		UID: c.UID, Sandbox: fmt.Sprintf("%s#%d", key, p.attempt), Namespace: c.Namespace, Name: c.Pod,
-		Labels: policy.Relevant(c.Labels), Annotations: policy.Relevant(c.Annotations), QoS: c.KubernetesQoS,
+		Labels: policy.Relevant(c.Labels, p.file.Config.CPI.JobLabel), Annotations: policy.Relevant(c.Annotations, ""), QoS: c.KubernetesQoS,
 		Resources: &sums, CreatedAt: p.now,
 	}
 	if nodes, err := cpuset.Parse(c.DeviceNodes); err == nil && !nodes.IsEmpty() {
