@@ -165,6 +165,11 @@ func rollout(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
+	asked, err := b.asked(ctx, first, pods)
+	if err != nil {
+		return figures, fmt.Errorf("asking through the API server: %w", err)
+	}
+	figures = append(figures, asked...)
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error

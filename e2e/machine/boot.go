@@ -34,6 +34,8 @@ type Options struct {
 	// Network gives the guest a card: it is GuestAddress, the host's loopback is
 	// HostAddress, and there is nothing else.
 	Network bool
+	// Forward makes ports of the host's loopback ports of the guest's card.
+	Forward map[int]int
 }
 
 // Machine is a running guest.
@@ -229,7 +231,7 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 	}
 	args := append(m.qemuArgs(kernel, initrd, initOptions[o.Driver], o.OneThread), o.Grid.qemuArgs(o.MemoryMiB)...)
 	if o.Network {
-		args = append(args, networkArgs...)
+		args = append(args, networkArgs(o.Forward)...)
 	}
 	m.qemu = exec.Command("qemu-system-x86_64", args...)
 	var stderr bytes.Buffer

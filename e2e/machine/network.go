@@ -2,6 +2,7 @@ package machine
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -31,8 +32,12 @@ busybox ip link set eth0 up
 
 // networkArgs let the guest reach the host's loopback and, since it has no route
 // and no resolver, nothing beyond.
-var networkArgs = []string{
-	"-netdev", "user,id=net,ipv6=off,hostname=guest", "-device", "virtio-net-pci,netdev=net,romfile=",
+func networkArgs(forward map[int]int) []string {
+	net := "user,id=net,ipv6=off,hostname=guest"
+	for here, there := range forward {
+		net += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:%d", here, there)
+	}
+	return []string{"-netdev", net, "-device", "virtio-net-pci,netdev=net,romfile="}
 }
 
 // addNetwork makes the modules of a card part of the guest's files.

@@ -61,7 +61,7 @@ func (p *Plane) Join(ctx context.Context, o machine.Options, config map[string]a
 		files["opt/cni/bin/"+path.Base(plugin)] = filepath.Join(p.bin.CNI, path.Base(plugin))
 	}
 	maps.Copy(files, o.Files)
-	o.Files, o.Network = files, true
+	o.Files, o.Network, o.Forward = files, true, map[int]int{p.kubelet: kubeletPort}
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = nodeMemoryMiB
 	}

@@ -45,6 +45,8 @@ type Plane struct {
 	authority *authority
 	children  []*child
 	server    *child
+	egress    *egress
+	kubelet   int // the port of this host's loopback that is kubelet's in the guest
 }
 
 // readyLimit bounds how long the API server may take to be ready; it takes about
@@ -73,11 +75,11 @@ func (p *Plane) start(ctx context.Context) (err error) {
 	if p.authority, err = newAuthority(time.Now()); err != nil {
 		return err
 	}
-	ports, err := freePorts(3)
+	ports, err := freePorts(4)
 	if err != nil {
 		return err
 	}
-	p.address = fmt.Sprintf("127.0.0.1:%d", ports[0])
+	p.address, p.kubelet = fmt.Sprintf("127.0.0.1:%d", ports[0]), ports[3]
 	if err := p.writeFiles(); err != nil {
 		return err
 	}
@@ -89,6 +91,9 @@ func (p *Plane) start(ctx context.Context) (err error) {
 		return err
 	}
 	if err := os.WriteFile(p.path("admin.conf"), p.kubeconfig("https://"+p.address, admin), 0o600); err != nil {
+		return err
+	}
+	if p.egress, err = startEgress(p.path("egress.sock"), fmt.Sprintf("127.0.0.1:%d", p.kubelet)); err != nil {
 		return err
 	}
 	return p.startAll(ctx, ports)
@@ -130,6 +135,8 @@ func (p *Plane) serverCommand(etcd string) []string {
 		"--service-account-key-file=" + p.path("accounts.pub"), "--service-account-signing-key-file=" + p.path("accounts.key"),
 		"--audit-policy-file=" + p.path("audit.yaml"), "--audit-log-path=" + p.path("audit.log"), "--audit-log-mode=blocking",
 		"--allow-privileged=true",
+		"--egress-selector-config-file=" + p.path("egress.yaml"), "--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" + p.path("ca.crt"),
+		"--kubelet-client-certificate=" + p.path("kubelet-client.crt"), "--kubelet-client-key=" + p.path("kubelet-client.key"),
 	}
 }
 
@@ -153,7 +160,8 @@ func (p *Plane) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{"ca.crt": p.authority.pem(), "accounts.key": accounts, "accounts.pub": public, "audit.yaml": []byte(auditPolicy)}
+	files := map[string][]byte{"ca.crt": p.authority.pem(), "accounts.key": accounts, "accounts.pub": public, "audit.yaml": []byte(auditPolicy),
+		"egress.yaml": fmt.Appendf(nil, egressConfig, p.path("egress.sock"))}
 	for name, user := range map[string]string{"controllers.conf": "system:kube-controller-manager", "scheduler.conf": "system:kube-scheduler"} {
 		who, err := p.authority.client(user)
 		if err != nil {
@@ -166,7 +174,11 @@ func (p *Plane) writeFiles() error {
 			return err
 		}
 	}
-	return server.write(p.dir, "server")
+	toKubelet, err := p.authority.client("kube-apiserver-kubelet-client", "system:masters")
+	if err != nil {
+		return err
+	}
+	return errors.Join(server.write(p.dir, "server"), toKubelet.write(p.dir, "kubelet-client"))
 }
 
 // accountKeys sign and verify the tokens of service accounts.
@@ -208,6 +220,19 @@ func (p *Plane) GuestKubeconfig(user string, groups ...string) (string, error) {
 	return string(p.kubeconfig("https://"+net.JoinHostPort(machine.HostAddress, port), who)), err
 }
 
+// UserKubeconfig is a file for a program of this host that is this user.
+func (p *Plane) UserKubeconfig(user string, groups ...string) (string, error) {
+	who, err := p.authority.client(user, groups...)
+	if err != nil {
+		return "", err
+	}
+	name := p.path(user + ".conf")
+	return name, os.WriteFile(name, p.kubeconfig("https://"+p.address, who), 0o600)
+}
+
+// KubectlPath is the kubectl of this cluster's version.
+func (p *Plane) KubectlPath() string { return filepath.Join(p.bin.Kubernetes, "kubectl") }
+
 // As is the API as another user, for example a tenant.
 func (p *Plane) As(user string, groups ...string) (*API, error) {
 	who, err := p.authority.client(user, groups...)
@@ -219,7 +244,7 @@ func (p *Plane) As(user string, groups ...string) (*API, error) {
 
 // Kubectl runs kubectl as an administrator; stdin may be empty.
 func (p *Plane) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	return p.runClient(ctx, filepath.Join(p.bin.Kubernetes, "kubectl"), stdin, args...)
+	return p.runClient(ctx, p.KubectlPath(), stdin, args...)
 }
 
 // Helm runs helm as an administrator.
@@ -292,6 +317,9 @@ func (p *Plane) Close() error {
 	var errs []error
 	for _, c := range p.all() {
 		errs = append(errs, c.stop(0))
+	}
+	if p.egress != nil {
+		errs = append(errs, p.egress.close())
 	}
 	if p.ownDir {
 		errs = append(errs, os.RemoveAll(p.dir))

@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/quietcore/quietcore/e2e/machine"
+)
+
+// kubeletPort is where kubelet serves logs and exec.
+const kubeletPort = 10250
+
+// egressConfig has the API server reach nodes through a proxy: the guest's network is
+// QEMU's, into which the host has no route.
+const egressConfig = `apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: cluster
+  connection:
+    proxyProtocol: HTTPConnect
+    transport: {uds: {udsName: %q}}
+`
+
+// egress is that proxy: kubelet's address in the guest is a port of this host's
+// loopback, and nothing else can be reached.
+type egress struct {
+	server *http.Server
+	done   chan struct{}
+}
+
+func startEgress(socket string, kubelet string) (*egress, error) {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	node := net.JoinHostPort(machine.GuestAddress, fmt.Sprint(kubeletPort))
+	e := &egress{done: make(chan struct{})}
+	e.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Host != node {
+			http.Error(w, fmt.Sprintf("%s %s: only CONNECT %s is served", r.Method, r.Host, node), http.StatusForbidden)
+			return
+		}
+		there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", kubelet)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer there.Close()
+		here, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer here.Close()
+		if _, err := io.WriteString(here, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+			return
+		}
+		join(here, buffered, there)
+	})}
+	go func() {
+		defer close(e.done)
+		_ = e.server.Serve(l) // ends with close
+	}()
+	return e, nil
+}
+
+// join copies both ways until either end has said all it had to say.
+func join(here net.Conn, fromHere io.Reader, there net.Conn) {
+	var both sync.WaitGroup
+	both.Go(func() { _, _ = io.Copy(there, fromHere); there.Close() })
+	both.Go(func() { _, _ = io.Copy(here, there); here.Close() })
+	both.Wait()
+}
+
+func (e *egress) close() error {
+	err := e.server.Close()
+	<-e.done
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
