@@ -60,8 +60,11 @@ func interference(ctx context.Context, n *node) ([]figure, error) {
 	}
 	for _, step := range []func(context.Context, workload) error{c.learn, c.disturb, c.recur, c.survive} {
 		if err := step(ctx, batch); err != nil {
-			return c.figures, fmt.Errorf("%w\ntimeline:\n%s\n%s", err, c.timeline(), c.found(ctx))
+			return c.figures, errors.Join(fmt.Errorf("%w\ntimeline:\n%s\n%s", err, c.timeline(), c.found(ctx)), c.keep())
 		}
+	}
+	if err := c.keep(); err != nil {
+		return c.figures, err
 	}
 	return c.figures, c.draw(ctx)
 }
@@ -71,6 +74,8 @@ type circle struct {
 	n       *node
 	began   time.Time
 	looks   []look
+	last    time.Duration   // the window of the last look
+	rows    strings.Builder // the samples, as `quietcore cpi replay` reads them
 	figures []figure
 	normal  float64 // the victims' ratio while nobody disturbs them
 }
@@ -108,7 +113,6 @@ func (c *circle) watch(ctx context.Context, what string, limit time.Duration, en
 	from := len(c.looks)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	last := time.Duration(-1)
 	for {
 		var top control.Top
 		err := c.ask(ctx, "/v1/top", &top)
@@ -117,8 +121,9 @@ func (c *circle) watch(ctx context.Context, what string, limit time.Duration, en
 			if err != nil {
 				return err
 			}
-			if window != last {
-				last = window
+			if window != c.last {
+				c.last = window
+				c.row(&top, window)
 				c.looks = append(c.looks, l)
 				fmt.Fprintln(c.n.stderr, "  "+c.line(l))
 				if enough(c.looks[from:]) {
@@ -161,6 +166,29 @@ func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err err
 		l.victim = sum / float64(count)
 	}
 	return l, window, nil
+}
+
+// row adds a window's samples to the record.
+func (c *circle) row(top *control.Top, window time.Duration) {
+	for _, r := range top.Containers {
+		if r.Sample.Usage == nil {
+			continue
+		}
+		cpi := ""
+		if r.CPI != nil {
+			cpi = fmt.Sprintf("%.5f", *r.CPI)
+		}
+		job, class := r.Pod, "BE"
+		if strings.HasPrefix(r.Pod, "web-") {
+			job, class = "web", "LS"
+		}
+		fmt.Fprintf(&c.rows, "%.1f,%s,%s,%s,%.4f,%s\n", window.Seconds(), r.Pod, job, class, *r.Sample.Usage, cpi)
+	}
+}
+
+// keep leaves the record beside the plot.
+func (c *circle) keep() error {
+	return os.WriteFile(filepath.Join(c.n.options.Cache, "interference.csv"), []byte("time,container,job,class,usage,cpi\n"+c.rows.String()), 0o644)
 }
 
 func medianRatio(looks []look) float64 {

@@ -23,8 +23,9 @@ func enter(cgroup string) error {
 // areaPages are given back at once: each time interrupts the other CPUs.
 const areaPages = 1024
 
-// turnLength is how often a load looks at the clock.
-const turnLength = 50 * time.Millisecond
+// turnLength is how often a load looks at the clock. A turn of work has to be longer
+// than what the scheduler of the host gives somebody who wakes before it lets others run.
+const turnLength = 250 * time.Millisecond
 
 // fault touches pages that the kernel has to bring, so many a second that it is
 // busy for the given share of a CPU while nobody disturbs it. The work is fixed:
