@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -72,6 +73,15 @@ func lockedDown(k kernel) bool {
 	return err == nil && strings.Contains(string(text), "[confidentiality]")
 }
 
+// paranoia is kernel.perf_event_paranoid. Linux knows no level above 2; distributions do.
+func paranoia(k kernel) (int, error) {
+	text, err := k.readFile("/proc/sys/kernel/perf_event_paranoid")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
 const privileges = "CAP_BPF and CAP_PERFMON, before Linux 5.11 also CAP_SYS_RESOURCE, and a seccomp profile that knows them"
 
 // unsupported explains why the program cannot be loaded or run.
@@ -99,6 +109,9 @@ func whyAbsent(k kernel, err error) string {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENXIO):
 		return "this CPU, or the hypervisor below it, has no such counter"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		if n, err := paranoia(k); err == nil && n > 2 {
+			return fmt.Sprintf("not permitted: kernel.perf_event_paranoid is %d, and above 2 kernels of Debian and Ubuntu open counters for CAP_SYS_ADMIN alone: set it to 2", n)
+		}
 		return "not permitted: give the daemon " + privileges
 	case errors.Is(err, unix.EBUSY):
 		return "the counters are held by another user of the performance monitoring unit"

@@ -123,6 +123,10 @@ func TestUnsupported(t *testing.T) {
 	})
 }
 
+func paranoid(level string) map[string]string {
+	return map[string]string{"/proc/sys/kernel/perf_event_paranoid": level + "\n"}
+}
+
 func TestWhyAbsent(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -133,7 +137,8 @@ func TestWhyAbsent(t *testing.T) {
 		"no such device":          {err: unix.ENODEV, want: "has no such counter"},
 		"not supported":           {err: unix.EOPNOTSUPP, want: "has no such counter"},
 		"not permitted":           {err: unix.EACCES, want: "give the daemon CAP_BPF and CAP_PERFMON"},
-		"paranoid":                {err: unix.EPERM, want: "not permitted"},
+		"paranoid as Linux is":    {err: unix.EPERM, file: paranoid("2"), want: "give the daemon CAP_BPF and CAP_PERFMON"},
+		"paranoid as Debian is":   {err: unix.EACCES, file: paranoid("3"), want: "kernel.perf_event_paranoid is 3, and above 2"},
 		"held by others":          {err: unix.EBUSY, want: "held by another user"},
 		"too many files":          {err: unix.EMFILE, want: "raise the daemon's limit"},
 		"an odd configuration":    {err: unix.EINVAL, want: "refuses this event"},

@@ -153,6 +153,15 @@ func checkPMU(f *Facts, found *findings) {
 	if k.Watchdog && len(k.PMUs) > 0 {
 		found.note("watchdog", "the NMI watchdog holds one counter of every CPU, so that events may take turns", "sysctl kernel.nmi_watchdog=0 where the hard-lockup detector is not needed")
 	}
+	// Linux knows no level above 2; Debian and Ubuntu do.
+	if k.Paranoid > 2 {
+		what := fmt.Sprintf("kernel.perf_event_paranoid is %d: above 2 this kernel opens counters for CAP_SYS_ADMIN alone, and CAP_PERFMON is not enough", k.Paranoid)
+		const fix = "sysctl kernel.perf_event_paranoid=2 on the node (and a file in /etc/sysctl.d), or give the daemon SYS_ADMIN (chart: security.capabilities)"
+		if f.Process.Known && f.Process.Capabilities>>capSysAdmin&1 == 0 {
+			found.warn("paranoid", what, fix)
+		}
+		found.note("paranoid", what+"; a daemon from the chart has only that", fix)
+	}
 	switch c := k.Counters; {
 	case c == nil:
 	case c.Err != "":

@@ -105,6 +105,7 @@ type KernelFacts struct {
 	BTF      bool
 	PMUs     []string // performance monitoring units of CPUs
 	Watchdog bool     // the NMI watchdog holds a counter
+	Paranoid int      // kernel.perf_event_paranoid
 	Isolated string   // CPUs taken from the scheduler
 	Counters *CounterFacts
 }

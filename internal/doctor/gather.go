@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -195,6 +196,7 @@ func (g *gatherer) kernel() {
 	k.Lockdown, _, _ = strings.Cut(rest, "]")
 	k.BTF = g.there("/sys/kernel/btf/vmlinux")
 	k.Watchdog = g.read("/proc/sys/kernel/nmi_watchdog") == "1"
+	k.Paranoid, _ = strconv.Atoi(g.read("/proc/sys/kernel/perf_event_paranoid")) // what cannot be read forbids nothing
 	// A unit of CPUs is "cpu", "cpu_core" and "cpu_atom" on hybrid machines, and on arm64
 	// it is named after the core; only those have the file cpus or are "cpu".
 	const units = "/sys/bus/event_source/devices"
