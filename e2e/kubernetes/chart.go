@@ -194,6 +194,9 @@ func rollout(ctx context.Context, b *bench) ([]figure, error) {
 		if second.Metadata.UID == first.Metadata.UID {
 			return figures, errors.New("the upgrade did not replace the daemon's pod")
 		}
+		if err := b.doctor(ctx, second, "has no such counter"); err != nil { // it was not allowed to look before
+			return figures, err
+		}
 	}
 	return figures, b.sameContainers(ctx, pods)
 }
