@@ -222,7 +222,7 @@ func (b busyContainer) run(t *testing.T, socket string) {
 // people see of it. Both stand-ins are the same clock, so its
 // ratio is 1 whatever else the machine does.
 func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
-	p := newPlace(t, "mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")
+	p := newPlace(t, "mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, minTasks: 1, minTaskSamples: 3, minUsage: 0.001, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")
 	text, err := os.ReadFile(p.config)
 	if err != nil {
 		t.Fatal(err)
@@ -278,6 +278,10 @@ func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 			t.Log(strings.TrimSpace(line))
 		}
 	}
+	waitUntil(t, "it is known what is normal for the container's job", func() bool {
+		body = fetch(t, "http://"+address+"/metrics")
+		return strings.Contains(body, `quietcore_cpi_jobs{spec="own"} 1`)
+	})
 	for _, want := range []string{"\nquietcore_cpi_counting 1\n", `quietcore_cpi_container_on_cpu_seconds_total{container="main",namespace="default",pod="busy"} `, "quietcore_cpi_containers{state=\"followed\"} 1\n"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("/metrics has no %s", want)
