@@ -231,7 +231,7 @@ func (j *job) before(o *job) bool {
 // with what was learned here when the job's next spec is made; a job without any
 // spec gets it now.
 func (d *Detector) SetSpec(now time.Time, s Spec, until time.Time) error {
-	err := s.check(&d.cfg)
+	err := s.checkForeign(&d.cfg)
 	j := d.jobs[jobKey{s.Job, s.Platform}]
 	if err == nil && j != nil {
 		err = j.implausible(&s)
@@ -448,7 +448,7 @@ func (d *Detector) add(s *Sample) {
 	}
 	normal := d.normal(c, at, anomalous)
 	if normal {
-		d.learned = append(d.learned, Learned{Job: j.name, Platform: j.platform, Band: band, Usage: s.Usage, CPI: s.CPI})
+		d.learned = append(d.learned, Learned{Job: j.name, Platform: j.platform, Band: band, Usage: s.Usage, CPI: believable(s.CPI)})
 	}
 	switch {
 	case d.cfg.GivenSpecs:
@@ -468,7 +468,11 @@ func (d *Detector) normal(c *container, at int64, anomalous bool) bool {
 func (d *Detector) learn(c *container, s *Sample, at int64, band int) {
 	j := c.job
 	j.age(at/int64(24*time.Hour), d.cfg.AgeWeight)
-	j.learn(s.Usage, s.CPI, band)
+	cpi := s.CPI
+	if d.cfg.Mode == Default {
+		cpi = believable(cpi)
+	}
+	j.learn(s.Usage, cpi, band)
 	if c.learned < d.cfg.MinTaskSamples {
 		if c.learned++; c.learned == d.cfg.MinTaskSamples {
 			j.tasks++

@@ -162,14 +162,33 @@ func logNormal(mean, sd float64) (logMedian, logSD float64) {
 	return math.Log(mean) - v/2, max(math.Sqrt(v), leastLogSD)
 }
 
+// checkForeign also refuses what nothing seen here would have led to. A spec that
+// was learned here may deviate as it likes: one start of a container can do that,
+// and medians do not mind.
+func (s *Spec) checkForeign(c *Config) error {
+	if err := s.check(c); err != nil {
+		return err
+	}
+	if s.StdDev > 3*s.Mean {
+		return fmt.Errorf("spec of job %q on platform %q: deviation %v with mean %v; it must lie between 0 and three times the mean", s.Job, s.Platform, s.StdDev, s.Mean)
+	}
+	return nil
+}
+
+// believable bounds a CPI to what histograms tell apart, so that a single sample
+// beyond that does not move a mean for days.
+func believable(cpi float64) float64 {
+	return min(max(cpi, 1.0/(1<<-lowestOctave)), 1<<highestOctave)
+}
+
 // check refuses a spec that cannot be one, or that too few samples stand behind.
 func (s *Spec) check(c *Config) error {
 	name := fmt.Sprintf("spec of job %q on platform %q", s.Job, s.Platform)
 	if !(s.Mean > 1e-3 && s.Mean < 1e3) {
 		return fmt.Errorf("%s: mean CPI %v; it must lie between 0.001 and 1000", name, s.Mean)
 	}
-	if !(s.StdDev >= 0 && s.StdDev <= 3*s.Mean) {
-		return fmt.Errorf("%s: deviation %v with mean %v; it must lie between 0 and three times the mean", name, s.StdDev, s.Mean)
+	if !(s.StdDev >= 0 && s.StdDev < maxSamples) {
+		return fmt.Errorf("%s: deviation %v; it must not be negative or huge", name, s.StdDev)
 	}
 	if !(s.UsageMean >= 0 && s.UsageMean <= maxUsage) {
 		return fmt.Errorf("%s: mean usage %v; it must lie between 0 and %d CPUs", name, s.UsageMean, maxUsage)

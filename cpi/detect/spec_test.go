@@ -306,3 +306,21 @@ func TestHistogram(t *testing.T) {
 		}
 	}
 }
+
+// The start of a container has CPIs that nothing else has. They neither keep its
+// job from having a spec nor move the mean for days.
+func TestWildSamplesAtTheStart(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MinTasks, c.MinTaskSamples = 2, 20 })
+	teach(b, "victim", "", 2, 25, func(_, k int) reading {
+		if k == 0 {
+			return reading{1, 9000}
+		}
+		return reading{1, 1.5 + 0.1*float64(k%3)}
+	})
+	if jobs := b.d.Jobs(); len(jobs) != 1 || jobs[0].Source != FromHere {
+		t.Errorf("the job has no spec: %+v", jobs)
+	}
+	if s := b.d.jobOf("victim", "").spec; s.Mean > 5 || s.Mean < 1.5 {
+		t.Errorf("the mean is %v", s.Mean)
+	}
+}
