@@ -385,3 +385,45 @@ func TestFellowVictims(t *testing.T) {
 		t.Errorf("want one cap, of a: %q", b.log)
 	}
 }
+
+// Who suffers beside the victim uses more CPU time for the same work: he is no
+// antagonist. Who does more is, and so is who waits for memory that he takes from all.
+func TestWorkIsHeldAgainstSuspectsAndNotTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		suspect func(k int, slow float64) Sample
+		caps    int
+	}{
+		"disturbed too": {func(_ int, slow float64) Sample { return Sample{Usage: 0.5 * slow, CPI: slow} }, 0},
+		"disturbed, at random": {func(k int, slow float64) Sample {
+			return Sample{Usage: 0.5 * slow * (1 + 0.02*float64(k%5)), CPI: slow}
+		}, 0},
+		"no CPI is known": {func(_ int, slow float64) Sample { return Sample{Usage: 0.5 * slow} }, 1},
+		"it does more":    {func(_ int, slow float64) Sample { return Sample{Usage: 0.5 * slow * slow, CPI: slow / 2} }, 1},
+		"it misses more": {func(_ int, slow float64) Sample {
+			return Sample{Usage: 0.5 * slow, CPI: slow, Misses: 1e6 * slow * slow}
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			b.put(Container{ID: "v", Job: "victim", Class: LS})
+			b.put(Container{ID: "a", Job: "a", Class: Batch})
+			b.spec("victim", 1, 0.1)
+			for k := range 40 {
+				slow := 1 + 0.01*float64(k%3)
+				if k/5%2 == 1 {
+					slow *= 2
+				}
+				b.now = b.now.Add(time.Minute)
+				s := c.suspect(k, slow)
+				s.Ref, s.At = b.refs["a"], b.now
+				b.note(b.d.Observe(b.now, []Sample{{Ref: b.refs["v"], At: b.now, Usage: 1, CPI: slow}, s}))
+				if b.count("cap a") > 0 {
+					break
+				}
+			}
+			if got := b.count("cap a"); got != c.caps {
+				t.Errorf("%d caps, want %d: %q", got, c.caps, b.log)
+			}
+		})
+	}
+}

@@ -183,12 +183,16 @@ func (d *Detector) suffers(c *container, at int64) bool {
 // after its end it used nothing; where a sample is missing nothing is known.
 func (d *Detector) align(c *container) {
 	w := &d.work
-	w.x = w.x[:0]
+	w.x, w.done, w.missed = w.x[:0], w.done[:0], w.missed[:0]
 	period := int64(d.cfg.Period)
 	from := 0
 	var e *entry
 	for _, at := range w.at {
 		e, from = c.window.nearest(at, period, from)
+		if d.cfg.Mode == Default {
+			done, missed := effect(e)
+			w.done, w.missed = append(w.done, done), append(w.missed, missed)
+		}
 		switch {
 		case e != nil:
 			w.x = append(w.x, e.usage)
@@ -198,6 +202,43 @@ func (d *Detector) align(c *container) {
 			w.x = append(w.x, math.NaN())
 		}
 	}
+}
+
+// effect is what a container did in a sample with the CPU time it used: NaN where
+// that is not known.
+func effect(e *entry) (done, missed float64) {
+	switch {
+	case e == nil:
+		return math.NaN(), math.NaN()
+	case e.cpi > 0:
+		return e.usage / e.cpi, float64(e.misses)
+	case e.usage < idleUsage:
+		return 0, 0
+	}
+	return math.NaN(), math.NaN()
+}
+
+// idleUsage is too little to have a CPI, and to do anything.
+const idleUsage = 0.001
+
+// pressed relates the victim with what a suspect did, where that is known, and else
+// with the CPU time that it used. Who is disturbed himself uses more time for the
+// same work, so that his usage rises and falls with the victim's CPI; but he neither
+// executes nor misses more.
+func (d *Detector) pressed() relation {
+	w := &d.work
+	rel := d.related(w.x)
+	if rel.r <= 0 || !w.told(w.done) {
+		return rel
+	}
+	did := d.related(w.done)
+	if missed := d.related(w.missed); missed.evidence > did.evidence {
+		did = missed
+	}
+	if did.evidence < rel.evidence {
+		return did
+	}
+	return rel
 }
 
 // suspect scores everybody who ran beside the victim.
@@ -219,7 +260,7 @@ func (d *Detector) suspect(q waiting) {
 		}
 		s.Score, s.Paper = paper, paper
 		if d.cfg.Mode == Default {
-			rel := d.related(w.x)
+			rel := d.pressed()
 			s.Score, s.Contrast, s.Lag, s.Pairs, s.evidence = rel.r, rel.contrast, rel.lag, rel.pairs, rel.evidence
 			if s.Contrast < steadyContrast {
 				s.Score = min(s.Score, max(s.Contrast, 0))

@@ -26,7 +26,8 @@ type workspace struct {
 	// changes between good and bad
 	changes int
 
-	x            []float64 // of one suspect, at the victim's times; NaN: missing
+	x            []float64 // usage of one suspect, at the victim's times; NaN: missing
+	done, missed []float64 // its instructions and its misses, each a second and but for a constant
 	sum          []float64 // of a group's usage, or of fellow victims' residuals
 	counts       []float64
 	pairC, pairU []float64
@@ -115,6 +116,27 @@ func (w *workspace) relate(x []float64, severe func(lag int) bool) relation {
 		rel.evidence -= lagCost
 	}
 	return rel
+}
+
+// told says whether most of what a suspect did is known, and some of it both while
+// the victim was bad and while it was good.
+func (w *workspace) told(done []float64) bool {
+	var known, of int
+	var bads, goods int
+	for i, v := range done {
+		if w.x[i] != w.x[i] {
+			continue
+		}
+		if of++; v == v {
+			known++
+			if w.bad[i] {
+				bads++
+			} else {
+				goods++
+			}
+		}
+	}
+	return 2*known >= of && bads >= 2 && goods >= 2
 }
 
 // correlation of the victim's residuals with a series, so many samples apart.

@@ -53,6 +53,7 @@ func play(t *trial, cfg detect.Config) (result, error) {
 	for at := period; at <= t.length; at += period {
 		now := epoch.Add(at)
 		samples = samples[:0]
+		slow := t.slowed(at)
 		for _, n := range t.neighbours {
 			if at < n.arrives {
 				continue
@@ -64,12 +65,11 @@ func play(t *trial, cfg detect.Config) (result, error) {
 				}
 				n.ref, present[ref] = ref, n
 			}
-			u := n.usage(t.r, at)
+			u, cpi := n.disturbed(t.others, n.usage(t.r, at), slow)
 			if t.r.Float64() >= missing {
-				samples = append(samples, detect.Sample{Ref: n.ref, At: now, Usage: u})
+				samples = append(samples, detect.Sample{Ref: n.ref, At: now, Usage: u, CPI: cpi})
 			}
 		}
-		slow := t.slowed(at)
 		recent = append(recent, slow)
 		usage, cpi := t.v.sample(t.r, at, slow)
 		if t.r.Float64() >= missing {

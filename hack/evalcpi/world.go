@@ -29,6 +29,8 @@ type neighbour struct {
 	swing   float64 // of its day, relative
 	bursts  []span  // busy times; nil: always
 	idle    float64 // share of level outside of its bursts
+	cpi     float64 // while nobody disturbs it
+	suffers bool    // from the antagonist as the victim does, and does its work all the same
 	cap     float64 // CPUs; 0: none
 	arrives time.Duration
 	ref     detect.Ref
@@ -63,6 +65,19 @@ func (n *neighbour) usage(r *rand.Rand, at time.Duration) float64 {
 		u = min(u, n.cap)
 	}
 	return max(u, 0)
+}
+
+// disturbed is a neighbour's usage and CPI when its surroundings slow it by a factor.
+// It does the same work, for which it needs more time.
+func (n *neighbour) disturbed(r *rand.Rand, usage, slowed float64) (float64, float64) {
+	cpi := n.cpi * math.Exp(0.08*r.NormFloat64())
+	if n.suffers {
+		usage, cpi = usage*slowed, cpi*slowed
+	}
+	if n.cap > 0 {
+		usage = min(usage, n.cap)
+	}
+	return usage, cpi
 }
 
 // onOff is a run of bursts with exponential lengths.
@@ -144,6 +159,7 @@ func (v *victim) sample(r *rand.Rand, at time.Duration, slowed float64) (usage, 
 // trial is one machine.
 type trial struct {
 	r          *rand.Rand
+	others     *rand.Rand // for the neighbours' CPIs
 	length     time.Duration
 	v          victim
 	neighbours []*neighbour
@@ -154,7 +170,7 @@ type trial struct {
 
 func newTrial(seed uint64, suspects int, effect float64, length time.Duration) *trial {
 	r := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
-	t := &trial{r: r, length: length, effect: effect, delay: time.Duration(r.Float64() * 15 * float64(time.Second))}
+	t := &trial{r: r, others: rand.New(rand.NewPCG(seed, 0xbf58476d1ce4e5b9)), length: length, effect: effect, delay: time.Duration(r.Float64() * 15 * float64(time.Second))}
 	t.v = victim{
 		base: math.Exp(0.35 * r.NormFloat64()), level: math.Exp2(2 * r.Float64()), phase: r.Float64(),
 		load: -0.1 + 0.25*r.Float64(), carry: 0.5 * r.Float64(), trouble: 1.2 + 0.6*r.Float64(),
@@ -177,6 +193,10 @@ func newTrial(seed uint64, suspects int, effect float64, length time.Duration) *
 	}
 	for i := range innocents {
 		t.neighbours = append(t.neighbours, t.innocent(i, clock))
+	}
+	for _, n := range t.neighbours {
+		n.cpi = math.Exp(0.35 * t.others.NormFloat64())
+		n.suffers = n != t.antagonist && t.others.IntN(2) == 0
 	}
 	return t
 }
