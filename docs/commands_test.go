@@ -159,15 +159,16 @@ func goTool(args []string) error {
 	return nil
 }
 
-func sources(dir string) (text string) {
-	_ = filepath.WalkDir(filepath.Join(root, dir), func(name string, d fs.DirEntry, err error) error { // what cannot be read has no test
+func sources(dir string) string {
+	var text strings.Builder
+	_ = filepath.WalkDir(filepath.Join(root, dir), func(name string, d fs.DirEntry, err error) error { // what cannot be read says nothing
 		if err == nil && strings.HasSuffix(name, ".go") {
 			b, _ := os.ReadFile(name)
-			text += string(b)
+			text.Write(b)
 		}
 		return nil
 	})
-	return text
+	return text.String()
 }
 
 func declares(dir, pattern string) bool {
