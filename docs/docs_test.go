@@ -64,23 +64,6 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestPagesAreFound: every page is linked from another one.
-func TestPagesAreFound(t *testing.T) {
-	linked := map[string]bool{"README.md": true}
-	for _, p := range pages(t) {
-		for _, l := range p.Links {
-			if file, _, inside := doctext.Target(p.Path, l.Text); inside && file != p.Path {
-				linked[file] = true
-			}
-		}
-	}
-	for _, p := range pages(t) {
-		if !linked[p.Path] {
-			t.Errorf("no page links to %s", p.Path)
-		}
-	}
-}
-
 // TestBlocks: every fenced block is of a kind that some test holds.
 func TestBlocks(t *testing.T) {
 	for _, p := range pages(t) {
@@ -455,4 +438,28 @@ func pageOf(t *testing.T, name string) doctext.Page {
 	}
 	t.Fatalf("there is no page %s", name)
 	return doctext.Page{}
+}
+
+// TestArchitectureNamesEveryPackage: who looks for something finds it on the page.
+func TestArchitectureNamesEveryPackage(t *testing.T) {
+	page := read("docs/architecture.md")
+	for _, top := range []string{"cmd", "cpi", "cpuallocator", "internal", "plugin", "policy", "reclaim", "sysfs", "topology"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() {
+				return err
+			}
+			if d.Name() == "testdata" {
+				return filepath.SkipDir
+			}
+			files, err := filepath.Glob(filepath.Join(name, "*.go"))
+			rel, _ := filepath.Rel(root, name)
+			if dir := filepath.ToSlash(rel); len(files) > 0 && !strings.HasSuffix(dir, "test") && !strings.Contains(page, dir) {
+				t.Errorf("docs/architecture.md does not name %s", dir)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 }
