@@ -52,13 +52,10 @@ type counting struct {
 	missing string // what this machine does not count, and why
 }
 
-// feature is its name in health reports.
-const feature = "CPU performance"
-
 func newPerformance(d *daemon, cfg *config.Config, tree bool, v1 bool) *performance {
 	p := &performance{d: d, cfg: cfg.CPI, root: cfg.Cgroup.Root, counted: hierarchy(cfg.Cgroup.Root, v1), v1: v1, noTree: !tree, started: time.Now()}
 	if p.cfg.Mode != config.CPIOff {
-		d.health.Watch(feature, p.why)
+		d.health.Watch(metrics.FeatureCPI, p.why)
 	}
 	return p
 }

@@ -101,12 +101,12 @@ func (p *performance) specs(from *config.Prometheus, l *loop.Loop) *clusterspec.
 		Jobs: l.Jobs, Set: l.SetSpecs,
 	})
 	if err != nil {
-		p.d.health.Degraded(featureSpecs, err.Error())
+		p.d.health.Degraded(metrics.FeatureSpecs, err.Error())
 		p.d.log.Warn("specs of the cluster are not read; what this node learns itself counts", "err", err)
 		return nil
 	}
 	p.reader.Store(reader)
-	p.d.health.Watch(featureSpecs, reader.Why)
+	p.d.health.Watch(metrics.FeatureSpecs, reader.Why)
 	p.d.metrics.CPIClusterSpecs(func() metrics.ClusterSpecs {
 		s := reader.Stats()
 		return metrics.ClusterSpecs{
@@ -124,9 +124,6 @@ func (p *performance) whyNoSpecs() string {
 	}
 	return ""
 }
-
-// featureSpecs is its name in health reports.
-const featureSpecs = "specs of the cluster"
 
 // count keeps metrics on what the detector found.
 func count(m *metrics.Metrics, f *loop.Finding) {

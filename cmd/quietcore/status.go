@@ -14,6 +14,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/internal/topodoc"
@@ -90,10 +91,10 @@ func notes(s *control.Status) []string {
 		list = append(list, "not connected to the runtime: what is shown is what was known last")
 	}
 	if why := s.CPI.Why; why != "" {
-		list = append(list, feature+": "+why)
+		list = append(list, metrics.FeatureCPI+": "+why)
 	}
 	if why := s.CPI.Specs; why != "" {
-		list = append(list, featureSpecs+": "+why)
+		list = append(list, metrics.FeatureSpecs+": "+why)
 	}
 	return list
 }
