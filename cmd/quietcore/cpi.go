@@ -115,8 +115,10 @@ func (p *performance) open() (*counting, error) {
 		p.d.metrics.CPIWindow(inMetrics(w, &status))
 	})
 	c := &counting{counter: opened, sampler: s, events: events, missing: missing}
-	if c.loop, err = p.detector(s, p.d.cfg.Load()); err != nil {
-		return c, nil // windows are worth having without it
+	if c.loop, err = p.detector(s, p.d.lending.cfg); err != nil { // with the modes of the start, whatever was reloaded
+		p.d.log.Warn("nobody looks for interference; windows are counted all the same", "why", err)
+		c.missing = strings.TrimPrefix(c.missing+"; interference is not looked for: "+err.Error(), "; ")
+		return c, nil
 	}
 	s.Subscribe(c.loop.Take)
 	return c, nil
