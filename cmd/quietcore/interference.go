@@ -177,19 +177,25 @@ const maxLearned = 64 << 20
 
 func readLearned(name string) (detect.State, error) {
 	var s detect.State
-	f, err := os.Open(name)
+	text, err := readAtMost(name, maxLearned)
 	if err != nil {
 		return s, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxLearned+1))
-	if err != nil {
-		return s, err
-	}
-	if len(text) > maxLearned {
-		return s, fmt.Errorf("longer than %d bytes", maxLearned)
 	}
 	return s, json.Unmarshal(text, &s)
+}
+
+// readAtMost reads a file that was written by a daemon, or by nobody knows whom.
+func readAtMost(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("longer than %d bytes", most)
+	}
+	return text, err
 }
 
 func keepLearned(name string, s detect.State) error {

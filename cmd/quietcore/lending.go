@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -270,12 +269,10 @@ const maxLending = 16 << 20
 
 func (l *lending) estimator(file string) (*reclaim.Estimator, error) {
 	cfg := l.cfg.Reclaim.Estimation()
-	text, err := os.ReadFile(file)
+	text, err := readAtMost(file, maxLending)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return reclaim.New(cfg)
-	case err == nil && len(text) > maxLending:
-		err = errors.New("the file is too long")
 	case err == nil:
 		var c reclaim.Checkpoint
 		if c, err = reclaim.DecodeCheckpoint(text); err == nil {
