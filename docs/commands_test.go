@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -379,4 +380,62 @@ func beyond(end string) string {
 		return end
 	}
 	return fmt.Sprint(f+1) + strings.TrimPrefix(end, number)
+}
+
+// TestReloadIsDocumented: the line *Reload* above a table of docs/configuration.md says
+// of each of its keys whether a running daemon takes a change over.
+func TestReloadIsDocumented(t *testing.T) {
+	var all config.Config
+	fill(reflect.ValueOf(&all).Elem())
+	restart := config.NeedsRestart(&config.Config{}, &all)
+	needs := func(key string) bool {
+		return slices.ContainsFunc(restart, func(r string) bool { return key == r || strings.HasPrefix(key, r+".") })
+	}
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+	line := regexp.MustCompile(`(?m)^\*Reload\*: (.*)$`)
+	named := regexp.MustCompile("`([^`]+)`")
+	n := 0
+	for _, section := range strings.Split(read("docs/configuration.md"), "\n## ")[1:] {
+		says := line.FindStringSubmatch(section)
+		if says == nil {
+			t.Errorf("the section %.30q has no line *Reload*", section)
+			continue
+		}
+		var listed []string
+		for _, m := range named.FindAllStringSubmatch(says[1], -1) {
+			listed = append(listed, m[1])
+		}
+		for _, m := range row.FindAllStringSubmatch(section, -1) {
+			n++
+			taken := strings.HasPrefix(says[1], "all") != slices.Contains(listed, m[1])
+			if m[1] != "apiVersion" && m[1] != "kind" && taken == needs(m[1]) {
+				t.Errorf("%s: the page says %q; a change needs a restart: %v", m[1], says[1], needs(m[1]))
+			}
+		}
+	}
+	if n < 100 || len(restart) < 15 {
+		t.Errorf("%d keys, %d of them need a restart", n, len(restart))
+	}
+}
+
+// fill makes every field that it can something else than it is at first.
+func fill(v reflect.Value) {
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Struct:
+			if f.NumField() > 0 && f.Type().Field(0).IsExported() {
+				fill(f)
+			}
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Int, reflect.Int64:
+			f.SetInt(1)
+		case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+			f.SetUint(1)
+		case reflect.Float64:
+			f.SetFloat(1)
+		}
+	}
 }
