@@ -65,7 +65,7 @@ func helper(socket string) {
 // it; the other figure is logged.
 func TestMemoryWithAThousandContainers(t *testing.T) {
 	if raceEnabled {
-		t.Skip("the race detector needs memory of its own")
+		t.Skip("measures memory, and the race detector needs some of its own: runs without -race")
 	}
 	n, pods, containers := full(t)
 	for i, p := range pods {

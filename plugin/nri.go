@@ -31,6 +31,7 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 		return 0, errors.New("the runtime did not configure the plugin in time")
 	}
 	s.deadline = half(s.stub.RequestTimeout())
+	s.o.Metrics.RequestTimeout(2 * s.deadline)
 	s.memory = atLeast(s.stub.RuntimeNRIVersion(), 0, 11)
 	s.o.Log.Info("registered with the runtime", "runtime", runtime, "version", version,
 		"nri", s.stub.RuntimeNRIVersion(), "deadline", s.deadline.String())

@@ -51,6 +51,7 @@ func New(o Options) (*Plugin, error) {
 	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
 	p.saver = newSaver(&o)
 	l.emit, l.saver = p.enforcer.put, p.saver
+	o.Metrics.RequestTimeout(2 * half(0))
 	return p, nil
 }
 
@@ -168,6 +169,9 @@ func (p *Plugin) Beat() time.Time { return p.loop.start.Add(time.Duration(p.loop
 func (p *Plugin) Settled() bool {
 	return p.Synchronised() && !p.loop.dirty.Load() && p.saver.idle() && p.enforcer.idle()
 }
+
+// Unsaved is for how long the state file has been behind; 0: it is not.
+func (p *Plugin) Unsaved() time.Duration { return p.saver.unsaved() }
 
 // Unpinned counts the containers that were last seen to run elsewhere than decided.
 func (p *Plugin) Unpinned() int { return int(p.enforcer.astray.Load()) }

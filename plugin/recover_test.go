@@ -299,11 +299,17 @@ func TestACapIsNotAppliedBeforeItIsOnDisk(t *testing.T) {
 	if got := n.quota(path); got != policy.NoLimit {
 		t.Errorf("the cap is in force and not in the state file")
 	}
+	if n.plugin.Unsaved() <= 0 {
+		t.Error("the state file is not said to be behind")
+	}
 	n.store.failing(false)
 	retry <- time.Time{}
 	n.settle()
 	if got := n.quota(path); got != 10 {
 		t.Errorf("the quota is %dm after the disk has room again, want the cap", got)
+	}
+	if late := n.plugin.Unsaved(); late != 0 {
+		t.Errorf("the state file is said to be %s behind", late)
 	}
 }
 

@@ -51,11 +51,14 @@ type saver struct {
 	log   *slog.Logger
 	meter *metrics.Metrics
 	after func(time.Duration) <-chan time.Time
+	now   func() time.Time
 
 	mu      sync.Mutex
 	pending *state.Snapshot
 	then    []func()
 	busy    bool
+	since   time.Time // when the first of what pending replaced was put
+	saving  time.Time // the same of what is on its way to disk
 	wake    chan struct{}
 }
 
@@ -63,7 +66,7 @@ type saver struct {
 const retrySave = 5 * time.Second
 
 func newSaver(o *Options) *saver {
-	return &saver{store: o.Store, log: o.Log, meter: o.Metrics, after: o.Clock.After, wake: make(chan struct{}, 1)}
+	return &saver{store: o.Store, log: o.Log, meter: o.Metrics, after: o.Clock.After, now: o.Clock.Now, wake: make(chan struct{}, 1)}
 }
 
 // put replaces what is to be saved; then is called once it, or something newer,
@@ -76,6 +79,9 @@ func (s *saver) put(next state.Snapshot, then func()) {
 		return
 	}
 	s.mu.Lock()
+	if s.pending == nil {
+		s.since = s.now()
+	}
 	s.pending = &next
 	if then != nil {
 		s.then = append(s.then, then)
@@ -114,7 +120,7 @@ func (s *saver) run(ctx context.Context) {
 func (s *saver) once() bool {
 	s.mu.Lock()
 	next, then := s.pending, s.then
-	s.pending, s.then, s.busy = nil, nil, next != nil
+	s.pending, s.then, s.busy, s.saving = nil, nil, next != nil, s.since
 	s.mu.Unlock()
 	if next == nil {
 		return true
@@ -135,11 +141,24 @@ func (s *saver) once() bool {
 	return s.pending == nil
 }
 
+// unsaved is for how long something has waited to be on disk.
+func (s *saver) unsaved() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.busy:
+		return max(s.now().Sub(s.saving), 0)
+	case s.pending != nil:
+		return max(s.now().Sub(s.since), 0)
+	}
+	return 0
+}
+
 // again puts back what could not be saved, behind what is newer.
 func (s *saver) again(next *state.Snapshot, then []func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.busy = false
+	s.busy, s.since = false, s.saving
 	if s.pending == nil {
 		s.pending = next
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/topology"
@@ -44,7 +45,8 @@ type ContainerView struct {
 	Mems       *cpuset.Set // nil: every NUMA node
 	QuotaMilli int64
 	Shares     int64
-	CapMilli   int64  // 0: no cap
+	CapMilli   int64 // 0: no cap
+	CapUntil   time.Time
 	MayCap     bool   // a cap may quiet it for others' sake
 	QoS        QoS    // Kubernetes' own class of the pod
 	Cgroup     string // as the runtime has it; empty while unknown
@@ -178,7 +180,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 		v.Withheld = nonEmpty(&p.grant.withheld)
 	}
 	if limit, ok := p.caps[c.ref.Name]; ok {
-		v.CapMilli = limit.Milli
+		v.CapMilli, v.CapUntil = limit.Milli, limit.Until
 		if v.QuotaMilli == NoLimit || limit.Milli < v.QuotaMilli {
 			v.QuotaMilli = limit.Milli
 		}

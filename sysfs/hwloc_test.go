@@ -42,7 +42,7 @@ func differences(machine, level string) (why string) {
 func TestRealMachinesAsHwlocSeesThem(t *testing.T) {
 	tarballs, err := filepath.Glob(machineTarballs)
 	if err != nil || len(tarballs) == 0 {
-		t.Skipf("no tarballs of real machines at %s", machineTarballs)
+		t.Skipf("needs hwloc's tarballs of real machines at %s, which are not part of this repository", machineTarballs)
 	}
 	lstopo := findLstopo(t)
 	for _, tarball := range tarballs {

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"sigs.k8s.io/yaml"
+
+	"github.com/quietcore/quietcore/internal/cmdtest"
 )
 
 func TestMain(m *testing.M) {
@@ -63,28 +63,8 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
-		Cmds:                map[string]func(ts *testscript.TestScript, neg bool, args []string){"exits": exits},
+		Cmds:                map[string]func(ts *testscript.TestScript, neg bool, args []string){"exits": cmdtest.Exits},
 	})
-}
-
-// exits runs a command and wants that exit code, since 1 and 2 mean different things.
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE COMMAND [ARG...]")
-	}
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	got := 0
-	var status *exec.ExitError
-	if errors.As(err, &status) {
-		got = status.ExitCode()
-	} else {
-		ts.Check(err)
-	}
-	if got != want {
-		ts.Fatalf("exit code %d, want %d", got, want)
-	}
 }
 
 func TestOnlyNamesOfPodsAreHandedOn(t *testing.T) {

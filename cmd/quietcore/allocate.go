@@ -85,7 +85,10 @@ be given (every online CPU where it is left out), "held" what others own.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		err := allocateAll(strict.NewReader(cmd.InOrStdin()), out)
-		return errors.Join(err, out.Flush())
+		if unwritten := out.Flush(); err == nil {
+			err = unwritten
+		}
+		return err
 	}
 	return cmd
 }

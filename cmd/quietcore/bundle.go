@@ -70,6 +70,9 @@ away, the same name by the same hash.`,
 		if len(args) == 1 {
 			name = args[0]
 		}
+		if info, err := os.Stat(name); err == nil && info.IsDir() {
+			return usage("%s is a directory; name the file to write", name)
+		}
 		if f, ok := cmd.OutOrStdout().(*os.File); ok && name == "-" && term.IsTerminal(int(f.Fd())) {
 			return usage("an archive is not for a terminal; redirect standard output, or name a file")
 		}

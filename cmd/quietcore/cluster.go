@@ -11,6 +11,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/kube"
 	"github.com/quietcore/quietcore/internal/kubelet"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/nrt"
 	"github.com/quietcore/quietcore/plugin"
 	"github.com/quietcore/quietcore/policy"
@@ -30,6 +31,7 @@ type cluster struct {
 	config   *kubelet.Watcher // nil: not read
 	devices  *kubelet.Devices // nil: not asked
 	changed  chan struct{}    // something that the inventory may follow
+	started  time.Time
 
 	mu        sync.Mutex
 	kubelet   *kubelet.Config // nil: not known yet
@@ -51,14 +53,14 @@ const (
 func newCluster(d *daemon, cfg *config.Config, o *plugin.Options) (*cluster, error) {
 	c := &cluster{
 		d: d, observe: cfg.Mode == config.Observe, node: cfg.NodeName(), sysfsRoot: cfg.Sysfs.Root,
-		managedBy: cfg.Kubernetes.Topology.ManagedBy, changed: make(chan struct{}, 1),
+		managedBy: cfg.Kubernetes.Topology.ManagedBy, changed: make(chan struct{}, 1), started: time.Now(),
 	}
 	o.CPUsEnv = cfg.Inject.CPUsEnv
 	o.Changed = c.stirred
 	k := cfg.Node.Kubelet
 	if k.ConfigFile != "" {
 		c.config = &kubelet.Watcher{File: k.ConfigFile, DropIns: k.ConfigDir, Take: c.configured, Log: d.log}
-		d.health.Watch("kubelet's configuration", c.config.State)
+		d.health.Watch(metrics.FeatureKubelet, c.config.State)
 		foresee(k, o)
 	}
 	if k.PodResources != "" {
@@ -70,7 +72,7 @@ func newCluster(d *daemon, cfg *config.Config, o *plugin.Options) (*cluster, err
 	}
 	if err := c.connect(cfg, o); err != nil {
 		// Pods are placed without it; what is missing is said.
-		d.health.Degraded("API server", err.Error())
+		d.health.Degraded(metrics.FeatureAPIServer, err.Error())
 		d.log.Warn("nothing is read from or written to the API server", "why", err)
 	}
 	return c, nil
@@ -114,7 +116,7 @@ func (c *cluster) connect(cfg *config.Config, o *plugin.Options) error {
 		return err
 	}
 	c.client = client
-	c.d.health.Watch("API server", client.State)
+	c.d.health.Watch(metrics.FeatureAPIServer, client.State)
 	if k.Pods {
 		o.Facts = client.Facts
 	}
@@ -130,7 +132,7 @@ func (c *cluster) connect(cfg *config.Config, o *plugin.Options) error {
 			Report:    func(result string) { c.d.metrics.APIRequest("topology", result) },
 			Published: c.d.metrics.TopologyPublished,
 		})
-		c.d.health.Watch("NodeResourceTopology", c.topology.State)
+		c.d.health.Watch(metrics.FeatureTopology, c.topology.State)
 	}
 	return nil
 }
@@ -281,6 +283,18 @@ func pause(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	case <-early:
 	}
 	return true
+}
+
+// stale is for how long nothing is known to have said what is so in the node's
+// NodeResourceTopology; 0: it does, or nobody writes it.
+func (c *cluster) stale(now time.Time) time.Duration {
+	if c == nil || c.topology == nil || c.topology.State() == "" {
+		return 0
+	}
+	if age, ever := c.topology.Age(); ever {
+		return max(age, 0)
+	}
+	return now.Sub(c.started)
 }
 
 // describe is the node's NodeResourceTopology as it should be now.

@@ -52,13 +52,10 @@ type counting struct {
 	missing string // what this machine does not count, and why
 }
 
-// feature is its name in health reports.
-const feature = "CPU performance"
-
 func newPerformance(d *daemon, cfg *config.Config, tree bool, v1 bool) *performance {
 	p := &performance{d: d, cfg: cfg.CPI, root: cfg.Cgroup.Root, counted: hierarchy(cfg.Cgroup.Root, v1), v1: v1, noTree: !tree, started: time.Now()}
 	if p.cfg.Mode != config.CPIOff {
-		d.health.Watch(feature, p.why)
+		d.health.Watch(metrics.FeatureCPI, p.why)
 	}
 	return p
 }
@@ -118,8 +115,10 @@ func (p *performance) open() (*counting, error) {
 		p.d.metrics.CPIWindow(inMetrics(w, &status))
 	})
 	c := &counting{counter: opened, sampler: s, events: events, missing: missing}
-	if c.loop, err = p.detector(s, p.d.cfg.Load()); err != nil {
-		return c, nil // windows are worth having without it
+	if c.loop, err = p.detector(s, p.d.lending.cfg); err != nil { // with the modes of the start, whatever was reloaded
+		p.d.log.Warn("nobody looks for interference; windows are counted all the same", "why", err)
+		c.missing = strings.TrimPrefix(c.missing+"; interference is not looked for: "+err.Error(), "; ")
+		return c, nil
 	}
 	s.Subscribe(c.loop.Take)
 	return c, nil

@@ -79,14 +79,21 @@ func cpiReplayTo(cmd *cobra.Command, trace *replay.Trace, o replay.Options) erro
 	out := bufio.NewWriterSize(cmd.OutOrStdout(), 1<<16)
 	encode := json.NewEncoder(out)
 	encode.SetEscapeHTML(false)
-	summary, err := replay.Run(trace, o, func(l *replay.Line) error { return encode.Encode(l) })
-	if err != nil {
+	var unwritten error
+	summary, err := replay.Run(trace, o, func(l *replay.Line) error { unwritten = encode.Encode(l); return unwritten })
+	switch {
+	case unwritten != nil:
+		return unwritten
+	case err != nil:
 		return errors.Join(usageError{err}, out.Flush())
 	}
 	for _, why := range slices.Sorted(maps.Keys(summary.Dropped)) {
 		o.Warn(fmt.Sprintf("%d rows were left out: %s", summary.Dropped[why], why))
 	}
-	return errors.Join(encode.Encode(summary), out.Flush())
+	if err := encode.Encode(summary); err != nil {
+		return err
+	}
+	return out.Flush()
 }
 
 // detectionOf reads the detector's part of a configuration file. What enforcing

@@ -4,69 +4,56 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/quietcore/quietcore/cpi/detect/replay"
 )
 
-// cpiReplay runs `cpi replay` with these arguments on the record.
-func cpiReplay(t *testing.T, in string, args ...string) (lines []replay.Line, out string, err error) {
-	t.Helper()
-	cmd := newCPI()
+// executed runs a command of its own with this standard input.
+func executed(cmd *cobra.Command, in string, args ...string) (out, errs string, err error) {
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.SetArgs(append([]string{"replay"}, args...))
+	cmd.SetArgs(args)
 	cmd.SetIn(strings.NewReader(in))
-	var stdout, stderr bytes.Buffer
-	cmd.SetOut(&stdout)
-	cmd.SetErr(&stderr)
+	var o, e bytes.Buffer
+	cmd.SetOut(&o)
+	cmd.SetErr(&e)
 	err = cmd.Execute()
-	for line := range strings.Lines(stdout.String()) {
+	return o.String(), e.String(), err
+}
+
+// cpiReplay runs `cpi replay` with these arguments on the record.
+func cpiReplay(t *testing.T, in string, args ...string) (lines []replay.Line, said string, err error) {
+	t.Helper()
+	out, errs, err := executed(newCPIReplay(), in, args...)
+	for line := range strings.Lines(out) {
 		var l replay.Line
 		if err := json.Unmarshal([]byte(line), &l); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
 		lines = append(lines, l)
 	}
-	return lines, stdout.String() + stderr.String(), err
+	return lines, out + errs, err
 }
 
-// disturbed is a victim whose CPI doubles while a batch container is busy.
-const disturbed = `time,container,job,class,usage,cpi
-60,v,web,LS,1,1.8
-60,a,crunch,BATCH,0.2,
-60,b,even,BE,1,
-120,v,web,LS,1,1.7
-120,a,crunch,BATCH,0.1,
-120,b,even,BE,1,
-180,v,web,LS,1,1.9
-180,a,crunch,BATCH,0.2,
-180,b,even,BE,1,
-240,v,web,LS,1,1.8
-240,a,crunch,BATCH,0.2,
-240,b,even,BE,1,
-300,v,web,LS,1,3.6
-300,a,crunch,BATCH,3.0,
-300,b,even,BE,1,
-360,v,web,LS,1,3.9
-360,a,crunch,BATCH,3.2,
-360,b,even,BE,1,
-420,v,web,LS,1,3.7
-420,a,crunch,BATCH,3.1,
-420,b,even,BE,1,
-480,v,web,LS,1,4.0
-480,a,crunch,BATCH,3.3,
-480,b,even,BE,1,
-540,v,web,LS,1,3.8
-540,a,crunch,BATCH,3.0,
-540,b,even,BE,1,
-600,v,web,LS,1,1.8
-600,a,crunch,BATCH,0.2,
-600,b,even,BE,1,
-1200,v,web,LS,1,1.8
-`
+// disturbed is a record of a victim whose CPI doubles while a batch container is busy,
+// beside one that is steady.
+func disturbed() string {
+	var b strings.Builder
+	b.WriteString("time,container,job,class,usage,cpi\n")
+	for i, minute := range []struct{ cpi, busy float64 }{
+		{1.8, 0.2}, {1.7, 0.1}, {1.9, 0.2}, {1.8, 0.2}, {3.6, 3}, {3.9, 3.2}, {3.7, 3.1}, {4, 3.3}, {3.8, 3}, {1.8, 0.2},
+	} {
+		fmt.Fprintf(&b, "%[1]d,v,web,LS,1,%[2]v\n%[1]d,a,crunch,BATCH,%[3]v,\n%[1]d,b,even,BE,1,\n", 60*(i+1), minute.cpi, minute.busy)
+	}
+	b.WriteString("1200,v,web,LS,1,1.8\n")
+	return b.String()
+}
 
 func file(t *testing.T, text string) string {
 	t.Helper()
@@ -81,7 +68,7 @@ const webSpec = `{"job":"web","platform":"","mean":1.8,"stddev":0.16,"samples":1
 
 func TestCPIReplay(t *testing.T) {
 	for _, detector := range []string{"classic", "default"} {
-		lines, out, err := cpiReplay(t, disturbed, "--detector", detector, "--specs", file(t, webSpec), "-")
+		lines, out, err := cpiReplay(t, disturbed(), "--detector", detector, "--specs", file(t, webSpec), "-")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,14 +102,14 @@ func TestCPIReplayRefuses(t *testing.T) {
 		want string
 	}{
 		{[]string{"-"}, "time,job\n", "line 1: the columns container, class, usage, cpi (or cycles and instructions) are missing"},
-		{[]string{"-"}, strings.Replace(disturbed, "120,v,web,LS,1,1.7", "120,v,web,LS,1,NaN", 1), `line 5: cpi is "NaN"`},
-		{[]string{"--detector", "best", "-"}, disturbed, `detector "best" is not known; there are classic and default`},
-		{[]string{"--specs", "/nonexistent", "-"}, disturbed, "/nonexistent"},
-		{[]string{"--specs", file(t, `{"jobs":"web"}`), "-"}, disturbed, `unknown key "jobs"; did you mean "job"?`},
-		{[]string{"--specs", file(t, `{"mean":1}`), "-"}, disturbed, "line 1: a spec without a job"},
-		{[]string{"--config", file(t, "cpi: {detectr: classic}"), "-"}, disturbed, `did you mean "detector"?`},
-		{[]string{"--config", file(t, "cpi: {minScore: 7}"), "-"}, disturbed, "the least score is 7"},
-		{[]string{"--period", "48h", "-"}, disturbed, "the sampling period is 48h"},
+		{[]string{"-"}, strings.Replace(disturbed(), "120,v,web,LS,1,1.7", "120,v,web,LS,1,NaN", 1), `line 5: cpi is "NaN"`},
+		{[]string{"--detector", "best", "-"}, disturbed(), `detector "best" is not known; there are classic and default`},
+		{[]string{"--specs", "/nonexistent", "-"}, disturbed(), "/nonexistent"},
+		{[]string{"--specs", file(t, `{"jobs":"web"}`), "-"}, disturbed(), `unknown key "jobs"; did you mean "job"?`},
+		{[]string{"--specs", file(t, `{"mean":1}`), "-"}, disturbed(), "line 1: a spec without a job"},
+		{[]string{"--config", file(t, "cpi: {detectr: classic}"), "-"}, disturbed(), `did you mean "detector"?`},
+		{[]string{"--config", file(t, "cpi: {minScore: 7}"), "-"}, disturbed(), "the least score is 7"},
+		{[]string{"--period", "48h", "-"}, disturbed(), "the sampling period is 48h"},
 		{[]string{"/nonexistent.csv"}, "", "/nonexistent.csv"},
 	} {
 		_, out, err := cpiReplay(t, c.in, c.args...)
@@ -138,7 +125,7 @@ func TestCPIReplayRefuses(t *testing.T) {
 
 func TestCPIReplayConfiguration(t *testing.T) {
 	name := file(t, "apiVersion: quietcore.dev/v1alpha1\nkind: Configuration\ncpi: {mode: observe, detector: classic, minScore: 0.9}\n")
-	lines, _, err := cpiReplay(t, disturbed, "--config", name, "--specs", file(t, webSpec), "-")
+	lines, _, err := cpiReplay(t, disturbed(), "--config", name, "--specs", file(t, webSpec), "-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +135,7 @@ func TestCPIReplayConfiguration(t *testing.T) {
 		}
 	}
 	weak := strings.Replace(webSpec, `"tasks":10`, `"tasks":4`, 1)
-	_, out, err := cpiReplay(t, disturbed, "--specs", file(t, weak), "-")
+	_, out, err := cpiReplay(t, disturbed(), "--specs", file(t, weak), "-")
 	if err != nil || !strings.Contains(out, "4 tasks and 1000 samples; at least 5 tasks") || !strings.Contains(out, `"outliers":0`) {
 		t.Errorf("%v\n%s", err, out)
 	}

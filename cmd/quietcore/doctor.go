@@ -166,7 +166,7 @@ func probeDaemon(ctx context.Context, c *config.Config) doctor.DaemonFacts {
 	if health, err := readiness(ctx, c.Listen); err == nil {
 		d.Degraded = health.Degraded
 	} else if why := s.CPI.Why; why != "" {
-		d.Degraded = map[string]string{feature: why}
+		d.Degraded = map[string]string{metrics.FeatureCPI: why}
 	}
 	return d
 }

@@ -46,6 +46,9 @@ The runtime is not restarted: do that when the node can bear it.`,
 		if timeout < 0 || timeout > time.Minute {
 			return usage("--request-timeout is %v; it must be between 0 and 1m", timeout)
 		}
+		if info, err := os.Stat(root); err != nil || !info.IsDir() {
+			return usage("--root is %q; it must be a directory", root)
+		}
 		o := enablenri.Options{Dir: dir, Version: version, RequestTimeout: timeout}
 		var err error
 		if o.Runtime, err = runtimeOf(root, runtime); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -30,10 +31,12 @@ func newExplain() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if !explainPod(cmd.OutOrStdout(), s, want) {
+		var text bytes.Buffer
+		if !explainPod(&text, s, want) {
 			return fmt.Errorf("no container of %s runs here; a pod that was refused shows the sentence as an Event", args[0])
 		}
-		return nil
+		_, err = cmd.OutOrStdout().Write(text.Bytes())
+		return err
 	}
 	return cmd
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -166,7 +167,7 @@ func newIncidentsList() *cobra.Command {
 			if *format == "json" {
 				return writeJSON(cmd.OutOrStdout(), l)
 			}
-			return writeListing(cmd.OutOrStdout(), l)
+			return printed(cmd.OutOrStdout(), func(w io.Writer, columns int) { writeListing(w, columns, l) })
 		})
 	}
 	return cmd
@@ -178,14 +179,23 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-func writeListing(w io.Writer, l *incidents.Listing) error {
+// printed writes what text makes for a terminal of so many columns, at once: a disk
+// that is full is told then.
+func printed(w io.Writer, text func(w io.Writer, columns int)) error {
+	var b bytes.Buffer
+	text(&b, terminalColumns(w))
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func writeListing(w io.Writer, columns int, l *incidents.Listing) {
 	if len(l.Incidents) == 0 {
 		if l.Kept == 0 {
 			fmt.Fprintln(w, "No incidents are kept.")
 		} else {
 			fmt.Fprintf(w, "None matches; %d are kept, the oldest of %s.\n", l.Kept, l.Oldest.UTC().Format(time.DateTime))
 		}
-		return nil
+		return
 	}
 	t := textTable{head: []string{"ID", "VICTIM", "CPI", "NORMAL", "VERDICT", "ANTAGONIST", "CAPPED", "RESULT"}, flexible: []int{1, 5}}
 	for _, i := range l.Incidents {
@@ -206,12 +216,11 @@ func writeListing(w io.Writer, l *incidents.Listing) error {
 		}
 		t.row(i.ID, i.Victim.Namespace+"/"+i.Victim.Pod, twoDigits(i.CPI), twoDigits(i.Mean), i.Verdict, who, lasted(capped), result)
 	}
-	t.write(w, terminalColumns(w))
+	t.write(w, columns)
 	if l.More {
 		fmt.Fprintln(w, "There are more; --limit shows them.")
 	}
 	warnDamaged(w, l.Damaged)
-	return nil
 }
 
 func warnDamaged(w io.Writer, n int) {
@@ -362,8 +371,7 @@ func newIncidentsShow() *cobra.Command {
 			case "svg":
 				return plot.SVG(w, i)
 			}
-			writeIncident(w, i)
-			return nil
+			return printed(w, func(w io.Writer, columns int) { writeIncident(w, columns, i) })
 		})
 	}
 	return cmd
@@ -414,7 +422,7 @@ func toFile(name string, write func(io.Writer) error) error {
 	return f.CloseAtomicallyReplace()
 }
 
-func writeIncident(w io.Writer, i *incidents.Incident) {
+func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(w, "%-11s %s\n", name, safe(fmt.Sprintf(format, args...)))
 	}
@@ -463,7 +471,7 @@ func writeIncident(w io.Writer, i *incidents.Incident) {
 		number := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 		t.row(s.Name(), s.Class, number(s.Score), number(s.Contrast), number(s.Confidence), number(s.Usage), orDash(s.Shares), mark)
 	}
-	t.write(w, terminalColumns(w))
+	t.write(w, columns)
 }
 
 func orDash(text string) string {
@@ -510,14 +518,13 @@ incident, shared among those blamed for it: 1.00 is once its whole normal CPI.`,
 			if *format == "json" {
 				return writeJSON(cmd.OutOrStdout(), t)
 			}
-			writeTop(cmd.OutOrStdout(), q, t)
-			return nil
+			return printed(cmd.OutOrStdout(), func(w io.Writer, columns int) { writeTop(w, columns, q, t) })
 		})
 	}
 	return cmd
 }
 
-func writeTop(w io.Writer, q incidents.TopQuery, top *incidents.Top) {
+func writeTop(w io.Writer, columns int, q incidents.TopQuery, top *incidents.Top) {
 	what := "ANTAGONIST"
 	if q.Antagonist != "" {
 		what = "VICTIM"
@@ -528,7 +535,7 @@ func writeTop(w io.Writer, q incidents.TopQuery, top *incidents.Top) {
 			t.row(r.Name, strconv.Itoa(r.Incidents), lasted(r.CappedSeconds), strconv.FormatFloat(r.Score, 'f', 2, 64), strconv.FormatFloat(r.Excess, 'f', 2, 64),
 				strconv.Itoa(r.Helped), r.Last.UTC().Format(time.DateTime))
 		}
-		t.write(w, terminalColumns(w))
+		t.write(w, columns)
 	}
 	if top.More {
 		fmt.Fprintln(w, "There are more; --limit shows them.")

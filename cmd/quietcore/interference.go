@@ -101,12 +101,12 @@ func (p *performance) specs(from *config.Prometheus, l *loop.Loop) *clusterspec.
 		Jobs: l.Jobs, Set: l.SetSpecs,
 	})
 	if err != nil {
-		p.d.health.Degraded(featureSpecs, err.Error())
+		p.d.health.Degraded(metrics.FeatureSpecs, err.Error())
 		p.d.log.Warn("specs of the cluster are not read; what this node learns itself counts", "err", err)
 		return nil
 	}
 	p.reader.Store(reader)
-	p.d.health.Watch(featureSpecs, reader.Why)
+	p.d.health.Watch(metrics.FeatureSpecs, reader.Why)
 	p.d.metrics.CPIClusterSpecs(func() metrics.ClusterSpecs {
 		s := reader.Stats()
 		return metrics.ClusterSpecs{
@@ -124,9 +124,6 @@ func (p *performance) whyNoSpecs() string {
 	}
 	return ""
 }
-
-// featureSpecs is its name in health reports.
-const featureSpecs = "specs of the cluster"
 
 // count keeps metrics on what the detector found.
 func count(m *metrics.Metrics, f *loop.Finding) {
@@ -180,19 +177,25 @@ const maxLearned = 64 << 20
 
 func readLearned(name string) (detect.State, error) {
 	var s detect.State
-	f, err := os.Open(name)
+	text, err := readAtMost(name, maxLearned)
 	if err != nil {
 		return s, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxLearned+1))
-	if err != nil {
-		return s, err
-	}
-	if len(text) > maxLearned {
-		return s, fmt.Errorf("longer than %d bytes", maxLearned)
 	}
 	return s, json.Unmarshal(text, &s)
+}
+
+// readAtMost reads a file that was written by a daemon, or by nobody knows whom.
+func readAtMost(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("longer than %d bytes", most)
+	}
+	return text, err
 }
 
 func keepLearned(name string, s detect.State) error {

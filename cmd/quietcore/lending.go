@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -34,9 +33,6 @@ type lending struct {
 	loop      *loop.Loop      // nil: off, or it does not work
 	broken    string          // why it does not
 }
-
-// featureLending is its name in health reports.
-const featureLending = "lending"
 
 // newLending is called before the API client is made, which tells of the Node.
 func newLending(d *daemon, cfg *config.Config, v1 bool) *lending {
@@ -75,7 +71,7 @@ func (l *lending) open(client *kube.Client) {
 	}
 	if err := l.build(); err != nil {
 		l.broken = err.Error()
-		l.d.health.Degraded(featureLending, l.broken)
+		l.d.health.Degraded(metrics.FeatureLending, l.broken)
 		l.d.log.Warn("idle CPUs are neither lent nor taken back; everything else works", "why", err)
 	}
 }
@@ -93,7 +89,7 @@ func (l *lending) reach(client *kube.Client) {
 	if !enforced {
 		l.publisher.Withdraw()
 	} else {
-		l.d.health.Watch("lent CPUs in the Node's status", l.publisher.State)
+		l.d.health.Watch(metrics.FeatureLent, l.publisher.State)
 	}
 	if l.cfg.Reclaim.Evict {
 		l.evictor = lend.NewEvictor(lend.EvictorOptions{API: server, Observe: !enforced, Log: l.d.log, Report: l.evicted, Notify: l.d.tell})
@@ -187,7 +183,10 @@ func (l *lending) stats() *metrics.Lending {
 		return nil
 	}
 	s := l.loop.Status()
-	m := &metrics.Lending{Supply: s.Supply, Offered: s.Offer, Promised: s.Promised, Demand: s.Demand, Budget: s.Budget.CPUs}
+	m := &metrics.Lending{Capacity: s.Capacity, Supply: s.Supply, Offered: s.Offer, Promised: s.Promised, Demand: s.Demand, Budget: s.Budget.CPUs}
+	if s.Known {
+		m.Used = &metrics.Used{Production: s.Production, Batch: s.Batch, Outside: s.Outside}
+	}
 	switch {
 	case !s.Suppressed.IsEmpty():
 		m.Withheld = float64(s.Pool - s.Suppressed.Count())
@@ -270,12 +269,10 @@ const maxLending = 16 << 20
 
 func (l *lending) estimator(file string) (*reclaim.Estimator, error) {
 	cfg := l.cfg.Reclaim.Estimation()
-	text, err := os.ReadFile(file)
+	text, err := readAtMost(file, maxLending)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return reclaim.New(cfg)
-	case err == nil && len(text) > maxLending:
-		err = errors.New("the file is too long")
 	case err == nil:
 		var c reclaim.Checkpoint
 		if c, err = reclaim.DecodeCheckpoint(text); err == nil {

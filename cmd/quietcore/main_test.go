@@ -1,16 +1,15 @@
 package main
 
 import (
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/quietcore/quietcore/internal/cmdtest"
 )
 
 func TestMain(m *testing.M) {
@@ -33,28 +32,9 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": exits, "eventually": eventually, "envsubst": envsubst,
+			"exits": cmdtest.Exits, "eventually": eventually, "envsubst": envsubst,
 		},
 	})
-}
-
-func exits(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 {
-		ts.Fatalf("usage: exits CODE COMMAND [ARG...]")
-	}
-	want, err := strconv.Atoi(args[0])
-	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	got := 0
-	var status *exec.ExitError
-	if errors.As(err, &status) {
-		got = status.ExitCode()
-	} else {
-		ts.Check(err)
-	}
-	if got != want {
-		ts.Fatalf("exit code %d, want %d", got, want)
-	}
 }
 
 // eventually repeats a command until it succeeds.

@@ -43,9 +43,13 @@ func (d *daemon) servePage(ctx context.Context) {
 func (d *daemon) look() page.Look {
 	return page.Look{
 		Snapshot: d.plugin.Snapshot(), Connected: d.plugin.Connected(), Synchronised: d.plugin.Synchronised(),
-		Observe: d.cfg.Load().Mode == config.Observe, Unpinned: d.plugin.Unpinned(), Performance: d.cpi.report(), Lending: d.lending.measured(),
+		Observe: d.observes(), Unpinned: d.plugin.Unpinned(), Performance: d.cpi.report(), Lending: d.lending.measured(),
 	}
 }
+
+// observes says that nothing is written. A reload does not change it: mode takes effect
+// at a start.
+func (d *daemon) observes() bool { return d.lending.cfg.Mode == config.Observe }
 
 // measured is what production and best effort use; nil where nobody looks.
 func (l *lending) measured() *page.Lending {

@@ -45,7 +45,7 @@ FILE may be - for standard input.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o := replay.Options{Capacity: *capacity}
 		if !cmd.Flags().Changed("capacity") || !(*capacity > 0 && *capacity <= math.MaxInt32) {
-			return usage("--capacity is %v; give the CPUs of the node that the data are of, more than 0", *capacity)
+			return usage("--capacity is %v; give the CPUs of the node that the data are of, more than 0 and at most %d", *capacity, math.MaxInt32)
 		}
 		var err error
 		if o.Config, err = reclaimConfig(*file); err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -22,15 +21,8 @@ const recorded = `time,pod,class,request,usage
 // reclaimReplay runs `reclaim replay` with these arguments on the record.
 func reclaimReplay(t *testing.T, in string, args ...string) (string, error) {
 	t.Helper()
-	cmd := newReclaim()
-	cmd.SilenceUsage, cmd.SilenceErrors = true, true
-	cmd.SetArgs(append([]string{"replay"}, args...))
-	cmd.SetIn(strings.NewReader(in))
-	var out bytes.Buffer
-	cmd.SetOut(&out)
-	cmd.SetErr(&out)
-	err := cmd.Execute()
-	return out.String(), err
+	out, errs, err := executed(newReclaimReplay(), in, args...)
+	return out + errs, err
 }
 
 func TestReclaimReplay(t *testing.T) {

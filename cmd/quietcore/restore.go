@@ -47,6 +47,9 @@ docs/enforcement.md says what a kernel may refuse to give back.`,
 		}
 		d := &daemon{file: file, log: newLog(cmd.ErrOrStderr(), cfg.Log.Format, nil)}
 		found, err := d.restore(cmd, cfg)
+		if err != nil && len(found) == 0 {
+			return err // it has not begun
+		}
 		if *format == "json" {
 			return errors.Join(restoredJSON(cmd.OutOrStdout(), found), err)
 		}
@@ -57,8 +60,12 @@ docs/enforcement.md says what a kernel may refuse to give back.`,
 
 func (d *daemon) restore(cmd *cobra.Command, cfg *config.Config) ([]plugin.Restored, error) {
 	lock, err := state.TakeLock(cfg.State.Dir)
-	if err != nil {
+	var running *state.BusyError
+	if errors.As(err, &running) {
 		return nil, fmt.Errorf("%w; end the daemon first", err)
+	}
+	if err != nil {
+		return nil, err
 	}
 	defer lock.Release()
 	t, err := d.readTopology(cfg.Sysfs.Root)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,6 +135,7 @@ func (d *daemon) run(ctx context.Context) error {
 		return err
 	}
 	d.metrics = metrics.New(version, d.stats)
+	d.metrics.Reloaded(time.Now(), nil) // it was good, or there was none
 	d.health = metrics.NewHealth(time.Now, func() time.Time { return d.plugin.Beat() })
 	d.health.Require("not registered with the runtime", func() bool { return d.plugin.Connected() })
 	d.health.Require("what runs is not taken over yet", func() bool { return d.plugin.Synchronised() })
@@ -178,7 +180,7 @@ func (d *daemon) readTopology(root string) (*topology.Topology, error) {
 func (d *daemon) openTree(cfg *config.Config, o *plugin.Options) func() {
 	tree, err := cgroup.Open(cfg.Cgroup.Root)
 	if err != nil {
-		d.health.Degraded("cgroups", err.Error())
+		d.health.Degraded(metrics.FeatureCgroups, err.Error())
 		d.log.Error("cgroups are not written: pods are pinned at creation only, and the pools do not give way", "err", err)
 		return func() {}
 	}
@@ -202,7 +204,7 @@ func (d *daemon) systemdAnswered(result string, err error) {
 	if result != "ok" {
 		why = err.Error()
 	}
-	d.health.Degraded("systemd", why)
+	d.health.Degraded(metrics.FeatureSystemd, why)
 }
 
 func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {
@@ -292,8 +294,13 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 	if d.plugin == nil {
 		return metrics.Stats{}, false
 	}
-	s := metrics.FromSnapshot(d.plugin.Snapshot())
-	s.Unpinned = d.plugin.Unpinned()
+	now, cfg := time.Now(), d.cfg.Load()
+	view := d.plugin.Snapshot()
+	s := metrics.FromSnapshot(view, now)
+	s.Unpinned, s.Unsaved, s.Stale = d.plugin.Unpinned(), d.plugin.Unsaved(), d.cluster.stale(now)
+	s.SharedFloor = cmp.Or(cfg.Pools.SharedFloor, view.Topology.ThreadsPerCore())
+	begun := d.lending.cfg // a mode takes effect at a start
+	s.Modes = metrics.Modes{Mode: string(begun.Mode), CPI: string(begun.CPI.Mode), Reclaim: string(begun.Reclaim.Mode), Suppression: string(begun.Suppress.Mode)}
 	s.Lending = d.lending.stats()
 	return s, true
 }

@@ -12,6 +12,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/reclaim"
 )
 
 // place is where one daemon of a test lives.
@@ -181,5 +184,85 @@ func TestAStateFileOfNonsenseIsPutAside(t *testing.T) {
 	}
 	if aside, _ := filepath.Glob(filepath.Join(state, "state.json.corrupt-*")); len(aside) != 1 {
 		t.Errorf("put aside: %v", aside)
+	}
+}
+
+// What an earlier daemon left and something spoilt costs what was learned and kept, and
+// nothing else; why is said.
+func TestFilesOfNonsenseStopNothing(t *testing.T) {
+	p := newPlace(t, "reclaim: {mode: observe}\nnode: {name: node-a}")
+	state, root := filepath.Join(p.dir, "state"), filepath.Join(p.dir, "cgroup")
+	for _, dir := range []string{state, root} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{
+		filepath.Join(root, "cgroup.controllers"): "cpuset cpu\n", filepath.Join(root, "cpuset.cpus.effective"): "0\n",
+		filepath.Join(state, "incidents.db"): strings.Repeat("nonsense", 4096), filepath.Join(state, "lending.json"): `{"version":1,"node":"node-b"`,
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, _ := p.start(t)
+	if code, out, errs := call("status", "--socket", p.socket); code != 0 || !strings.Contains(out, "lending observe") {
+		t.Errorf("status: exit %d, %s%s", code, out, errs)
+	}
+	waitUntil(t, "the database is put aside", func() bool {
+		aside, _ := filepath.Glob(filepath.Join(state, "incidents.db.corrupt-*"))
+		return len(aside) == 1
+	})
+	waitUntil(t, "there is a new one", func() bool {
+		code, out, _ := call("incidents", "--socket", p.socket)
+		return code == 0 && out == "No incidents are kept.\n"
+	})
+	if !strings.Contains(log.String(), "nobody is idle until a window is full again") {
+		t.Errorf("the log says nothing of the checkpoint:\n%s", log)
+	}
+}
+
+// What was learned is read only where it can be what this node's daemon wrote.
+func TestWhatWasLearnedIsNotBelievedBlindly(t *testing.T) {
+	cfg := config.Default()
+	cfg.Node.Name = "node-a"
+	good, err := reclaim.New(cfg.Reclaim.Estimation())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := good.Checkpoint("node-b").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		text string
+		long int64
+		want string
+	}{
+		"of another node": {string(text), 0, `node-b`},
+		"truncated":       {string(text[:len(text)-2]), 0, "read checkpoint: "},
+		"no text":         {"\x00\xff", 0, "read checkpoint: "},
+		"endless":         {"", 1 << 40, "longer than 16777216 bytes"},
+	} {
+		file := filepath.Join(t.TempDir(), "lending.json")
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c.long > 0 {
+			if err := os.Truncate(file, c.long); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		l := newLending(&daemon{log: newLog(&log, config.LogText, nil)}, &cfg, false)
+		if e, err := l.estimator(file); e == nil || err != nil || !strings.Contains(log.String(), c.want) {
+			t.Errorf("%s: %v, the log says %q, want %q", name, err, log.String(), c.want)
+		}
+		if name == "of another node" {
+			continue // this file has none in it
+		}
+		if _, err := readLearned(file); err == nil {
+			t.Errorf("what was learned of jobs, %s: it was read", name)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/internal/topodoc"
@@ -59,8 +60,25 @@ func newStatus() *cobra.Command {
 }
 
 func socketFlag(cmd *cobra.Command, socket *string) {
-	cmd.Flags().StringVar(socket, "socket", config.Default().Socket, "the daemon's control socket")
+	*socket = config.Default().Socket
+	cmd.Flags().Var((*socketPath)(socket), "socket", "the daemon's control socket")
 }
+
+// socketPath is a flag's value that the kernel takes for the path of a socket.
+type socketPath string
+
+const maxSocketPath = 107
+
+func (p *socketPath) Set(text string) error {
+	if text == "" || len(text) > maxSocketPath {
+		return fmt.Errorf("a Unix socket's path has 1 to %d bytes, this has %d", maxSocketPath, len(text))
+	}
+	*p = socketPath(text)
+	return nil
+}
+
+func (p *socketPath) String() string { return string(*p) }
+func (p *socketPath) Type() string   { return "string" }
 
 func writeStatus(w io.Writer, s *control.Status) error {
 	t, err := topologyOf(s.Topology)
@@ -90,10 +108,10 @@ func notes(s *control.Status) []string {
 		list = append(list, "not connected to the runtime: what is shown is what was known last")
 	}
 	if why := s.CPI.Why; why != "" {
-		list = append(list, feature+": "+why)
+		list = append(list, metrics.FeatureCPI+": "+why)
 	}
 	if why := s.CPI.Specs; why != "" {
-		list = append(list, featureSpecs+": "+why)
+		list = append(list, metrics.FeatureSpecs+": "+why)
 	}
 	return list
 }

@@ -64,10 +64,10 @@ func warn(cmd *cobra.Command, texts []string) {
 func openSysfs(dir string) (fs.FS, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usage("no /sys tree at %q: %w", dir, err)
 	}
 	if !info.IsDir() {
-		return nil, usage("%s is no directory; a /sys tree is expected", dir)
+		return nil, usage("%q is no directory; a /sys tree is expected", dir)
 	}
 	return os.DirFS(dir), nil
 }

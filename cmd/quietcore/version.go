@@ -5,14 +5,20 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
+
+// commit and date are set by the linker beside version. Without them they are what Go
+// noted of the working tree, if it did.
+var commit, date string
 
 // buildInfo is what is known of this binary.
 type buildInfo struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"`
+	Date    string `json:"date,omitempty"`    // the commit's, in UTC: the build's own would differ each time
 	Changed bool   `json:"changed,omitempty"` // built from files that were not committed
 	Go      string `json:"go"`
 	OS      string `json:"os"`
@@ -20,20 +26,41 @@ type buildInfo struct {
 }
 
 func thisBuild() buildInfo {
-	b := buildInfo{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	b := buildInfo{Version: version, Commit: commit, Date: date, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
-	if !ok {
+	if !ok || b.Commit != "" {
 		return b
 	}
-	for _, s := range info.Settings {
+	return b.noted(info.Settings)
+}
+
+// noted adds what Go noted of the working tree.
+func (b buildInfo) noted(settings []debug.BuildSetting) buildInfo {
+	for _, s := range settings {
 		switch s.Key {
 		case "vcs.revision":
 			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
 		case "vcs.modified":
 			b.Changed = s.Value == "true"
 		}
 	}
 	return b
+}
+
+func (b buildInfo) String() string {
+	more := []string{b.Go, b.OS + "/" + b.Arch}
+	if b.Commit != "" {
+		more = append(more, "commit "+b.Commit[:min(len(b.Commit), 12)])
+	}
+	if b.Date != "" {
+		more = append(more, "of "+b.Date)
+	}
+	if b.Changed {
+		more = append(more, "changed since")
+	}
+	return fmt.Sprintf("quietcore %s (%s)", b.Version, strings.Join(more, ", "))
 }
 
 func newVersion() *cobra.Command {
@@ -44,7 +71,7 @@ func newVersion() *cobra.Command {
 		if *format == "json" {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(b)
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "quietcore %s (%s, %s/%s)\n", b.Version, b.Go, b.OS, b.Arch)
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
 		return err
 	}
 	return cmd

@@ -287,7 +287,7 @@ func TestCPUGoesAndComes(t *testing.T) {
 		last = cpu
 	}
 	if last == 0 {
-		t.Skip("one CPU only")
+		t.Skip("needs two CPUs, one of which goes: this machine has one")
 	}
 	path := h.make("hotplug")
 	helper := startHelper(t, "spin", nil)

@@ -236,7 +236,10 @@ func v2(t testing.TB) *hierarchy {
 	needRoot(t)
 	dir := t.TempDir()
 	if err := unix.Mount("none", dir, "cgroup2", 0, ""); err != nil {
-		t.Skipf("cgroup v2 cannot be mounted: %v", err)
+		if os.Getenv("QUIETCORE_CI") == "1" {
+			t.Fatalf("cgroup v2 cannot be mounted: %v", err)
+		}
+		t.Skipf("needs a kernel that mounts cgroup v2, and the capability to mount: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -246,13 +249,20 @@ func v2(t testing.TB) *hierarchy {
 	return &hierarchy{t: t, root: dir}
 }
 
+// v1 skips where v2 has every controller, so that no v1 can be had.
 func v1(t testing.TB) *hierarchy {
 	t.Helper()
 	needRoot(t)
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		t.Skip("needs the cgroup v1 hierarchies cpu and cpuacct in /sys/fs/cgroup; this machine has v2 alone")
+	}
 	h := &hierarchy{t: t, v1: true, root: "/sys/fs/cgroup/cpu", also: "/sys/fs/cgroup/cpuacct"}
 	for _, dir := range []string{h.root, h.also} {
 		if _, err := os.Stat(filepath.Join(dir, "tasks")); err != nil {
-			t.Skipf("no cgroup v1: %v", err)
+			if os.Getenv("QUIETCORE_CI") == "1" {
+				t.Fatalf("neither v2 nor v1 is in /sys/fs/cgroup: %v", err)
+			}
+			t.Skipf("needs the cgroup v1 hierarchies cpu and cpuacct in /sys/fs/cgroup: %v", err)
 		}
 	}
 	return h

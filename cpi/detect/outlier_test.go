@@ -177,6 +177,35 @@ func TestShortWindows(t *testing.T) { // O11: fewer than six aligned samples
 	}
 }
 
+// The machine slept, or the clock was set: what was long ago is no evidence, and a cap
+// whose time has passed ends.
+func TestClockThatLeaps(t *testing.T) { // O11
+	b := victimBench(t, nil)
+	b.put(Container{ID: "a", Job: "a", Class: BE})
+	for range 4 {
+		b.minute(map[string]reading{"v": {1, 5}, "a": {usage: 1}})
+	}
+	b.log = nil
+	b.now = b.now.Add(10 * time.Hour)
+	b.minute(map[string]reading{"v": {1, 5}, "a": {usage: 1}})
+	b.minute(map[string]reading{"v": {1, 5}, "a": {usage: 1}})
+	if b.count("anomaly") != 0 || b.count("cap a") != 0 {
+		t.Errorf("outliers of ten hours ago are evidence: %q", b.log)
+	}
+	for range 10 {
+		b.minute(map[string]reading{"v": {1, 5}, "a": {usage: 1}})
+	}
+	if b.count("cap a") == 0 {
+		t.Fatalf("not back to work: %q", b.log)
+	}
+	b.log = nil
+	b.now = b.now.Add(10 * time.Hour)
+	b.note(b.d.Tick(b.now))
+	if len(b.d.InForce()) != 0 {
+		t.Errorf("a cap is in force ten hours after its term: %+v", b.d.InForce())
+	}
+}
+
 func TestRestartedContainer(t *testing.T) { // O11
 	b := victimBench(t, nil)
 	b.minute(map[string]reading{"v": {1, 5}})

@@ -78,6 +78,7 @@ func subject(s *loop.Subject) incidents.Subject {
 func (r *Recorder) analysed(f *loop.Finding) {
 	e := r.open[f.Victim.ID]
 	if e == nil {
+		r.makeRoom()
 		victim := subject(&f.Victim)
 		e = &episode{ids: map[string]bool{}, Incident: incidents.Incident{
 			ID: incidents.NewID(f.At, r.o.Node, victim), At: f.At, Node: r.o.Node, Victim: victim, Series: r.before(f.Victim.ID, f.At, cpiOf),
@@ -91,6 +92,25 @@ func (r *Recorder) analysed(f *loop.Finding) {
 	}
 	r.suspects(e, f)
 	r.tell(e)
+}
+
+// maxOpen bounds the memory of incidents that are not over; one takes up to 80 KB.
+const maxOpen = 128
+
+// makeRoom ends the incident to which nothing has happened for longest, where too many
+// are open: it is kept as it is.
+func (r *Recorder) makeRoom() {
+	if len(r.open) < maxOpen {
+		return
+	}
+	oldest := ""
+	for id, e := range r.open {
+		if first := r.open[oldest]; first == nil || e.last.Before(first.last) {
+			oldest = id
+		}
+	}
+	r.tell(r.open[oldest])
+	delete(r.open, oldest)
 }
 
 // suspects replaces those of the analysis before; what was drawn of one that is

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -92,5 +93,36 @@ func TestRefusalsAreRecorded(t *testing.T) {
 	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: start, Victim: web, Target: batch, Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Refused, Why: "exempt"}})
 	if last.Outcome.Result != "refused" || len(last.Actions) != 0 || last.Why != "batch scores 0.9; cap of default/batch/main was not carried out: exempt" {
 		t.Errorf("incident %+v", last)
+	}
+}
+
+// Thousands of victims at once, and a clock that stands still, do not make the recorder
+// grow; the incident to which nothing has happened for longest is ended, and kept.
+func TestOpenIncidentsAreBounded(t *testing.T) {
+	told := map[string]incidents.Incident{}
+	r := New(Options{
+		Node: "n", Put: func(i incidents.Incident) string { told[i.ID] = i; return i.ID }, History: func(string) []sample.Sample { return nil },
+	})
+	at := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	find := func(id string, minutes int) {
+		r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: at.Add(time.Duration(minutes) * time.Minute), Victim: who(id, "Deployment/web"), CPI: 2, Threshold: 1})
+	}
+	find("first", -2)
+	find("second", -1)
+	r.Look(&sampler.Window{End: at, Containers: []sampler.Observed{{Container: sampler.Container{ID: "second"}, Sample: sample.Sample{End: at, CPI: 3}}}})
+	find("first", 0) // something has happened to it again
+	for n := range 10 * maxOpen {
+		find(fmt.Sprint("victim", n), 0)
+		if n == maxOpen-2 && (r.open["first"] == nil || r.open["second"] != nil) {
+			t.Errorf("with %d open, the first is %v and the second is %v", len(r.open), r.open["first"], r.open["second"])
+		}
+	}
+	if len(r.open) != maxOpen || len(told) != 10*maxOpen+2 {
+		t.Errorf("%d are open, %d were told", len(r.open), len(told))
+	}
+	for _, i := range told {
+		if i.Victim.Pod == "second" && len(i.Series) != 1 {
+			t.Errorf("what was drawn of the one that was ended is lost: %+v", i.Series)
+		}
 	}
 }

@@ -15,7 +15,7 @@ const traces = "../../../shared/testdata/traces"
 func loaded(t *testing.T) []set {
 	t.Helper()
 	if _, err := os.Stat(traces); err != nil {
-		t.Skipf("no recorded data: %v", err)
+		t.Skipf("needs the recorded data at %s, which are not part of this repository: %v", traces, err)
 	}
 	sets, err := load(traces)
 	if err != nil {
@@ -27,7 +27,7 @@ func loaded(t *testing.T) []set {
 // TestFiguresOfThePage holds what docs/oversubscription.md says within a hundredth.
 func TestFiguresOfThePage(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes seconds")
+		t.Skip("takes seconds: not with -short")
 	}
 	sets := loaded(t)
 	scores, err := scoreAll(sets)

@@ -2,7 +2,10 @@ module github.com/quietcore/quietcore/hack/image
 
 go 1.26.8
 
-require github.com/google/go-containerregistry v0.22.1
+require (
+	github.com/google/go-containerregistry v0.22.1
+	github.com/google/licensecheck v0.3.1
+)
 
 require (
 	github.com/google/go-cmp v0.7.0 // indirect

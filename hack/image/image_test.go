@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,6 +27,7 @@ func program(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
+		"LICENSE":               "do as you like\n",
 		"go.mod":                "module example.org/x\n\ngo 1.26\n",
 		"cmd/quietcore/main.go": "package main\n\nvar version string\n\nfunc main() { println(version) }\n",
 	} {
@@ -41,21 +41,21 @@ func program(t *testing.T) string {
 	return dir
 }
 
-func build(t *testing.T, version string, more ...string) string {
+func archive(t *testing.T, version string, more ...string) string {
 	t.Helper()
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
-	archive := filepath.Join(t.TempDir(), "q.tar")
-	args := append([]string{"-source", program(t), "-version", version, "-o", archive}, more...)
+	name := filepath.Join(t.TempDir(), "q.tar")
+	args := append([]string{"-source", program(t), "-version", version, "-o", name}, more...)
 	if err := run(context.Background(), args); err != nil {
 		t.Fatal(err)
 	}
-	return archive
+	return name
 }
 
-func unpack(t *testing.T, archive string) layout.Path {
+func unpack(t *testing.T, name string) layout.Path {
 	t.Helper()
 	dir := t.TempDir()
-	f, err := os.Open(archive)
+	f, err := os.Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,11 +72,11 @@ func unpack(t *testing.T, archive string) layout.Path {
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := filepath.Join(dir, h.Name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		file := filepath.Join(dir, h.Name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(name, data, 0o600); err != nil {
+		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +85,7 @@ func unpack(t *testing.T, archive string) layout.Path {
 // TestReproducible: twice the same bytes, in different folders.
 func TestReproducible(t *testing.T) {
 	sum := func() string {
-		text, err := os.ReadFile(build(t, "v1.2.3"))
+		text, err := os.ReadFile(archive(t, "v1.2.3"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +97,7 @@ func TestReproducible(t *testing.T) {
 }
 
 func TestImage(t *testing.T) {
-	index, err := unpack(t, build(t, "v1.2.3", "-name", "localhost/quietcore")).ImageIndex()
+	index, err := unpack(t, archive(t, "v1.2.3", "-name", "localhost/quietcore")).ImageIndex()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,14 +170,19 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 		switch h.Name {
 		case "quietcore":
 			checkBinary(t, files, arch)
-		case sbom:
+		case "usr/share/sbom/quietcore.spdx.json":
 			var bill struct{ Packages []struct{ Name string } }
 			if err := json.NewDecoder(files).Decode(&bill); err != nil || len(bill.Packages) < 2 || bill.Packages[0].Name != "example.org/x" {
 				t.Errorf("the bill of materials has %v, %v", bill, err)
 			}
 		}
 	}
-	if want := []string{"etc/", "etc/group", "etc/passwd", "quietcore", "usr/", "usr/share/", "usr/share/sbom/", sbom}; !slices.Equal(names, want) {
+	want := []string{
+		"etc/", "etc/group", "etc/passwd", "quietcore", "usr/", "usr/share/",
+		"usr/share/licenses/", "usr/share/licenses/quietcore/", "usr/share/licenses/quietcore/LICENSE", "usr/share/licenses/quietcore/THIRD_PARTY_NOTICES",
+		"usr/share/sbom/", "usr/share/sbom/quietcore.spdx.json",
+	}
+	if !slices.Equal(names, want) {
 		t.Errorf("the image holds %v, want %v", names, want)
 	}
 }
@@ -208,41 +213,10 @@ func checkBinary(t *testing.T, r io.Reader, arch string) {
 	}
 }
 
-// TestReferences: the name under which a runtime finds an image that has no
-// registry in its name.
-func TestReferences(t *testing.T) {
-	for name, want := range map[string]string{
-		"quietcore":                    "docker.io/library/quietcore:v1",
-		"quiet/core":                   "docker.io/quiet/core:v1",
-		"localhost/quietcore":          "localhost/quietcore:v1",
-		"registry.example:5000/x/core": "registry.example:5000/x/core:v1",
-	} {
-		if got := (Spec{Name: name, Version: "v1"}).reference(); got != want {
-			t.Errorf("%s is %s, want %s", name, got, want)
-		}
-	}
-}
-
 func TestWrongPlatform(t *testing.T) {
 	for _, p := range []string{"windows/amd64", "linux", "linux/pdp11"} {
 		if err := run(context.Background(), []string{"-source", program(t), "-platforms", p, "-o", filepath.Join(t.TempDir(), "x")}); err == nil {
 			t.Errorf("an image for %s", p)
-		}
-	}
-}
-
-func TestEpoch(t *testing.T) {
-	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
-	if _, err := epoch(context.Background(), "."); err == nil {
-		t.Error("yesterday is no time")
-	}
-	t.Setenv("SOURCE_DATE_EPOCH", "")
-	if at, err := epoch(context.Background(), t.TempDir()); err != nil || at.Unix() != 0 {
-		t.Errorf("a source without history is of %v, %v", at, err)
-	}
-	if _, err := exec.LookPath("git"); err == nil {
-		if at, err := epoch(context.Background(), "."); err != nil || at.Unix() == 0 {
-			t.Errorf("this commit is of %v, %v", at, err)
 		}
 	}
 }

@@ -101,6 +101,9 @@ func (c Client) ask(ctx context.Context, path string) (io.ReadCloser, error) {
 		if absent(err) {
 			return nil, fmt.Errorf("no daemon answers on %s; is `quietcore run` running, and with this socket? %w", c.Socket, err)
 		}
+		if errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("the daemon's socket %s is for root alone; run this as root: %w", c.Socket, err)
+		}
 		return nil, fmt.Errorf("ask the daemon on %s: %w", c.Socket, err)
 	}
 	if resp.StatusCode == http.StatusOK {

@@ -82,6 +82,10 @@ func openBolt(path string, maxBytes int64, readOnly bool) (*bolt.DB, error) {
 	if refused != nil {
 		return nil, refused
 	}
+	var named *fs.PathError
+	if errors.As(err, &named) {
+		return nil, err
+	}
 	return nil, fmt.Errorf("open %s: %w", path, err)
 }
 

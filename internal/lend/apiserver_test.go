@@ -29,7 +29,8 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// binariesEnv names a folder with kube-apiserver and etcd.
+// binariesEnv names a folder with kube-apiserver and etcd, in place of those that
+// e2e/kubernetes has built.
 const binariesEnv = "QUIETCORE_KUBERNETES_BIN"
 
 const daemonUser = "system:serviceaccount:quietcore:quietcore"
@@ -51,12 +52,26 @@ func freePort(t *testing.T) string {
 	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 }
 
+// binaries are what binariesEnv names, or what e2e/kubernetes has built in this
+// working copy.
+func binaries(t *testing.T) string {
+	t.Helper()
+	if bin := os.Getenv(binariesEnv); bin != "" {
+		return bin
+	}
+	built, err := filepath.Glob(filepath.Join("..", "..", ".cache", "e2e", "kubernetes-*-etcd-*", "kube-apiserver"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(built) == 0 {
+		t.Skipf("needs kube-apiserver and etcd: `make e2e-kubernetes-smoke` builds them, or set %s to their folder", binariesEnv)
+	}
+	return filepath.Dir(built[len(built)-1])
+}
+
 func startPlane(t *testing.T) *plane {
 	t.Helper()
-	bin := os.Getenv(binariesEnv)
-	if bin == "" {
-		t.Skipf("set %s to a folder with kube-apiserver and etcd", binariesEnv)
-	}
+	bin := binaries(t)
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)

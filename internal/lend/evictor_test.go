@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/quietcore/quietcore/internal/kube/kubetest"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -183,20 +184,20 @@ func TestEvictFaults(t *testing.T) {
 		fault        func(w http.ResponseWriter, r *http.Request) bool
 	}{
 		{"forbidden", Forbidden, againAfter, Evicted, func(w http.ResponseWriter, _ *http.Request) bool {
-			refuse(w, apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", errors.New("RBAC")))
+			kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", errors.New("RBAC")))
 			return true
 		}},
 		{"a broken budget", Blocked, againAfter, Evicted, func(w http.ResponseWriter, _ *http.Request) bool {
-			refuse(w, apierrors.NewForbidden(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudget"}, "sort", errors.New("pdb disruptions allowed is negative")))
+			kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudget"}, "sort", errors.New("pdb disruptions allowed is negative")))
 			return true
 		}},
 		{"too many requests of all", Limited, 40 * time.Second, Limited, func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Retry-After", "40")
-			refuse(w, apierrors.NewTooManyRequests("slow down", 40))
+			kubetest.Refuse(w, apierrors.NewTooManyRequests("slow down", 40))
 			return true
 		}},
 		{"an internal error", Failed, againAfter, Evicted, func(w http.ResponseWriter, _ *http.Request) bool {
-			refuse(w, apierrors.NewInternalError(errors.New("a webhook")))
+			kubetest.Refuse(w, apierrors.NewInternalError(errors.New("a webhook")))
 			return true
 		}},
 		{"it hangs", TimedOut, againAfter, Evicted, func(_ http.ResponseWriter, r *http.Request) bool {

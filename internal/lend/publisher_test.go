@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/quietcore/quietcore/internal/kube"
+	"github.com/quietcore/quietcore/internal/kube/kubetest"
 )
 
 func TestFallsAtOnceAndRisesLate(t *testing.T) {
@@ -329,7 +330,7 @@ func TestNodeGone(t *testing.T) {
 }
 
 func forbid(w http.ResponseWriter, _ *http.Request) bool {
-	refuse(w, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes/status"}, "n1", errors.New("RBAC")))
+	kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes/status"}, "n1", errors.New("RBAC")))
 	return true
 }
 
@@ -341,20 +342,20 @@ func TestFaults(t *testing.T) {
 	}{
 		{"forbidden", "forbidden", resultForbidden, 10, forbid},
 		{"conflict", "the object has been modified", resultConflict, 17, func(w http.ResponseWriter, _ *http.Request) bool {
-			refuse(w, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("the object has been modified")))
+			kubetest.Refuse(w, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("the object has been modified")))
 			return true
 		}},
 		{"no such Node", "not found", resultNotFound, 17, func(w http.ResponseWriter, _ *http.Request) bool {
-			refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n1"))
+			kubetest.Refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n1"))
 			return true
 		}},
 		{"invalid", "invalid", resultError, 10, func(w http.ResponseWriter, _ *http.Request) bool {
-			refuse(w, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n1", nil))
+			kubetest.Refuse(w, apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n1", nil))
 			return true
 		}},
 		{"too many requests", "slow down", resultError, 20, func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Retry-After", "40")
-			refuse(w, apierrors.NewTooManyRequests("slow down", 40))
+			kubetest.Refuse(w, apierrors.NewTooManyRequests("slow down", 40))
 			return true
 		}},
 		{"the connection breaks", "not written", resultError, 17, func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }},

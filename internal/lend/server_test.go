@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -26,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/quietcore/quietcore/internal/kube"
+	"github.com/quietcore/quietcore/internal/kube/kubetest"
 )
 
 // apiServer has one Node and some pods.
@@ -66,18 +65,18 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(r.URL.Path, "/")
 	switch {
 	case err != nil:
-		refuse(w, apierrors.NewBadRequest(err.Error()))
+		kubetest.Refuse(w, apierrors.NewBadRequest(err.Error()))
 	case r.Method == http.MethodPatch && r.URL.Path == "/api/v1/nodes/n1/status" && r.Header.Get("Content-Type") == "application/merge-patch+json":
 		if s.node.Name == "" {
-			refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n1"))
+			kubetest.Refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n1"))
 			return
 		}
 		if err := merge(&s.node, body); err != nil {
-			refuse(w, apierrors.NewBadRequest(err.Error()))
+			kubetest.Refuse(w, apierrors.NewBadRequest(err.Error()))
 			return
 		}
 		s.changed()
-		answer(w, http.StatusOK, s.node)
+		kubetest.Answer(w, http.StatusOK, s.node)
 	case r.Method == http.MethodPost && len(parts) == 8 && parts[7] == "eviction":
 		s.evict(w, body, parts[4]+"/"+parts[6])
 	default:
@@ -205,71 +204,24 @@ func (s *apiServer) evict(w http.ResponseWriter, body []byte, key string) {
 	uid, there := s.pods[key]
 	switch {
 	case err != nil || e.Namespace+"/"+e.Name != key || e.APIVersion != "policy/v1" || e.Kind != "Eviction":
-		refuse(w, apierrors.NewBadRequest("the body does not fit the request"))
+		kubetest.Refuse(w, apierrors.NewBadRequest("the body does not fit the request"))
 	case e.DeleteOptions == nil || e.DeleteOptions.Preconditions == nil || e.DeleteOptions.Preconditions.UID == nil:
-		refuse(w, apierrors.NewBadRequest("these tests want the UID as a precondition"))
+		kubetest.Refuse(w, apierrors.NewBadRequest("these tests want the UID as a precondition"))
 	case !there:
-		refuse(w, apierrors.NewNotFound(gr, e.Name))
+		kubetest.Refuse(w, apierrors.NewNotFound(gr, e.Name))
 	case s.blocked[key] == "two":
-		answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 500,
+		kubetest.Answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 500,
 			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."})
 	case s.blocked[key] != "":
 		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: s.blocked[key]})
 		w.Header().Set("Retry-After", "10")
-		refuse(w, err)
+		kubetest.Refuse(w, err)
 	case *e.DeleteOptions.Preconditions.UID != uid:
-		refuse(w, apierrors.NewConflict(gr, e.Name, errors.New("the UID in the precondition does not match")))
+		kubetest.Refuse(w, apierrors.NewConflict(gr, e.Name, errors.New("the UID in the precondition does not match")))
 	default:
 		delete(s.pods, key)
-		answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: 201})
-	}
-}
-
-func answer(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v)
-}
-
-func refuse(w http.ResponseWriter, err error) {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		panic(err)
-	}
-	s := status.Status()
-	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	answer(w, int(s.Code), s)
-}
-
-// wire is a network inside of the process, so that waiting for it is idling in the
-// tests' own time.
-type wire struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *wire) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-func (l *wire) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *wire) Addr() net.Addr { return &net.UnixAddr{Name: "wire", Net: "wire"} }
-
-func (l *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case l.conns <- there:
-		return here, nil
-	case <-l.closed:
-		return nil, errors.New("connection refused")
-	case <-ctx.Done():
-		return nil, ctx.Err()
+		kubetest.Answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: 201})
 	}
 }
 
@@ -277,16 +229,10 @@ func (l *wire) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 func serve(t *testing.T, s *apiServer, story func(t *testing.T, api *Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		network := &wire{conns: make(chan net.Conn), closed: make(chan struct{})}
-		web := &http.Server{Handler: s, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
-		done := make(chan struct{})
-		go func() { defer close(done); _ = web.Serve(network) }()
-		api := NewServer(func() (*rest.Config, error) {
-			return &rest.Config{Host: "http://api", Dial: network.dial, QPS: -1}, nil
-		})
+		config, stop := kubetest.Serve(s)
+		api := NewServer(func() (*rest.Config, error) { return config, nil })
 		story(t, api)
-		_ = web.Close()
-		<-done
+		stop()
 		if api.rest != nil {
 			api.rest.Client.CloseIdleConnections()
 		}

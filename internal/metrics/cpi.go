@@ -1,13 +1,17 @@
 package metrics
 
 import (
-	"strings"
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/internal/render"
 )
 
 // CPIWindow is what a window of counting brought.
@@ -80,12 +84,44 @@ func (s *cpiSums) add(c *CPIContainer) {
 	}
 }
 
-type containerKey struct{ namespace, pod, name string }
+// containerKey is in the order of a series' labels by their names, which is that of
+// a scrape.
+type containerKey struct{ name, namespace, pod string }
 
-// label makes a label of what a tenant may have chosen.
+func (k containerKey) compare(o containerKey) int {
+	return cmp.Or(cmp.Compare(k.name, o.name), cmp.Compare(k.namespace, o.namespace), cmp.Compare(k.pod, o.pod))
+}
+
+// containerSums are the series of one container.
+type containerSums struct {
+	cpiSums
+	key    containerKey
+	labels []*dto.LabelPair // made once: a scrape of a thousand containers is mostly labels
+}
+
+func newContainerSums(key containerKey) *containerSums {
+	return &containerSums{key: key, labels: prometheus.MakeLabelPairs(newCPIDescs().container[0], []string{key.namespace, key.pod, key.name})}
+}
+
+// counterMetric is a counter whose labels are made already.
+type counterMetric struct {
+	desc   *prometheus.Desc
+	labels []*dto.LabelPair
+	value  float64
+}
+
+func (m *counterMetric) Desc() *prometheus.Desc { return m.desc }
+
+func (m *counterMetric) Write(out *dto.Metric) error {
+	out.Label, out.Counter = m.labels, &dto.Counter{Value: &m.value}
+	return nil
+}
+
+// label makes a label of what a tenant may have chosen. The text format passes
+// escape codes on as they are, so that none may be in it: people read it too.
 func label(text string) string {
 	const most = 253 // the longest name that Kubernetes allows
-	return strings.ToValidUTF8(text[:min(len(text), most)], "\uFFFD")
+	return render.Clean(text, most)
 }
 
 // perContainer is how many series a container has.
@@ -101,13 +137,14 @@ type cpiCollector struct {
 	samples    int
 	dropped    [sample.NumReasons]int
 	classes    map[string]*cpiSums
-	containers map[containerKey]*cpiSums
+	containers map[containerKey]*containerSums
+	ordered    []*containerSums // the same; nil: some came or went
 	last       CPIWindow
 }
 
 func newCPICollector() *cpiCollector {
 	return &cpiCollector{
-		windows: map[string]int{}, classes: map[string]*cpiSums{production: {}, bestEffort: {}}, containers: map[containerKey]*cpiSums{}, last: CPIWindow{Running: 1},
+		windows: map[string]int{}, classes: map[string]*cpiSums{production: {}, bestEffort: {}}, containers: map[containerKey]*containerSums{}, last: CPIWindow{Running: 1},
 	}
 }
 
@@ -173,6 +210,7 @@ func (c *cpiCollector) countEach(containers []CPIContainer) {
 	for key := range c.containers {
 		if !here[key] {
 			delete(c.containers, key)
+			c.ordered = nil
 		}
 	}
 	for i := range containers {
@@ -183,8 +221,8 @@ func (c *cpiCollector) countEach(containers []CPIContainer) {
 			if !here[key] || len(c.containers) >= c.most {
 				continue
 			}
-			sums = &cpiSums{}
-			c.containers[key] = sums
+			sums = newContainerSums(key)
+			c.containers[key], c.ordered = sums, nil
 		}
 		if one.Dropped == sample.None {
 			sums.add(one)
@@ -193,7 +231,7 @@ func (c *cpiCollector) countEach(containers []CPIContainer) {
 }
 
 func (c *CPIContainer) key() containerKey {
-	return containerKey{label(c.Namespace), label(c.Pod), label(c.Name)}
+	return containerKey{name: label(c.Name), namespace: label(c.Namespace), pod: label(c.Pod)}
 }
 
 type cpiDescs struct {
@@ -289,7 +327,20 @@ func (c *cpiCollector) Collect(ch chan<- prometheus.Metric) {
 	for class, sums := range c.classes {
 		sums.collect(ch, d.class, class)
 	}
-	for key, sums := range c.containers {
-		sums.collect(ch, d.container, key.namespace, key.pod, key.name)
+	c.collectEach(ch, &d.container)
+}
+
+// collectEach sends the series of containers in order: what is sorted already costs
+// the registry nothing to sort.
+func (c *cpiCollector) collectEach(ch chan<- prometheus.Metric, descs *sumDescs) {
+	if c.ordered == nil {
+		c.ordered = slices.SortedFunc(maps.Values(c.containers), func(a, b *containerSums) int { return a.key.compare(b.key) })
+	}
+	list := make([]counterMetric, 0, len(c.ordered)*perContainer)
+	for _, sums := range c.ordered {
+		for i, v := range sums.values() {
+			list = append(list, counterMetric{descs[i], sums.labels, v})
+			ch <- &list[len(list)-1]
+		}
 	}
 }

@@ -2,13 +2,13 @@ package metrics
 
 import (
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/render"
 )
 
 // Detection is what the detector of antagonists has to say at a scrape.
@@ -188,5 +188,5 @@ func sender(ch chan<- prometheus.Metric) sendFunc {
 // kind and name of an owner, and a container's name.
 func workload(job string) string {
 	const most = 512
-	return strings.ToValidUTF8(job[:min(len(job), most)], "\uFFFD")
+	return render.Clean(job, most)
 }

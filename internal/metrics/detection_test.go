@@ -62,7 +62,7 @@ quietcore_cpi_cluster_specs_age_seconds +Inf
 			t.Errorf("/metrics has no %s", line)
 		}
 	}
-	if !strings.Contains(text, "quietcore_cpi_blamed_total{antagonist=\"default/Job/\uFFFD/main\",victim=\"default/Deployment/web/main\"} 1") {
+	if !strings.Contains(text, "quietcore_cpi_blamed_total{antagonist=\"default/Job/?/main\",victim=\"default/Deployment/web/main\"} 1") {
 		t.Error("the pair has no series")
 	}
 }

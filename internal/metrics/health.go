@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -25,6 +27,48 @@ type Health struct {
 
 	mu       sync.Mutex // guards degraded
 	degraded map[string]string
+}
+
+// Features that can be missing while the daemon is ready, by their names in reports.
+const (
+	FeatureAPIServer = "API server"
+	FeatureCgroups   = "cgroups"
+	FeatureCPI       = "CPU performance"
+	FeatureKubelet   = "kubelet's configuration"
+	FeatureLending   = "lending"
+	FeatureLent      = "lent CPUs in the Node's status"
+	FeatureSpecs     = "specs of the cluster"
+	FeatureSystemd   = "systemd"
+	FeatureTopology  = "NodeResourceTopology"
+)
+
+// featureLabel is what a feature is called in a label.
+func featureLabel(name string) string {
+	switch name {
+	case FeatureAPIServer:
+		return "api_server"
+	case FeatureCgroups:
+		return "cgroups"
+	case FeatureCPI:
+		return "cpu_performance"
+	case FeatureKubelet:
+		return "kubelet_configuration"
+	case FeatureLending:
+		return "lending"
+	case FeatureLent:
+		return "lent_cpus"
+	case FeatureSpecs:
+		return "cluster_specs"
+	case FeatureSystemd:
+		return "systemd"
+	case FeatureTopology:
+		return "node_resource_topology"
+	}
+	return other
+}
+
+func featureNames() []string {
+	return []string{FeatureAPIServer, FeatureCgroups, FeatureCPI, FeatureKubelet, FeatureLending, FeatureLent, FeatureSpecs, FeatureSystemd, FeatureTopology, other}
 }
 
 type requirement struct {
@@ -106,8 +150,45 @@ func (h *Health) Ready() Report {
 	return r
 }
 
-// Handler serves /metrics, /livez, /readyz and /healthz.
+// healthCollector has what the probes report as series.
+type healthCollector struct{ health atomic.Pointer[Health] }
+
+type healthDescs struct{ ready, degraded *prometheus.Desc }
+
+func newHealthDescs() healthDescs {
+	return healthDescs{
+		ready:    desc("ready", "1 while a pod that starts is placed: what /readyz says."),
+		degraded: desc("degraded", "1 while a feature does not work that the configuration asks for.", "feature"),
+	}
+}
+
+func (c *healthCollector) Describe(ch chan<- *prometheus.Desc) {
+	d := newHealthDescs()
+	ch <- d.ready
+	ch <- d.degraded
+}
+
+func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
+	h := c.health.Load()
+	if h == nil {
+		return
+	}
+	d := newHealthDescs()
+	r := h.Ready()
+	ch <- prometheus.MustNewConstMetric(d.ready, prometheus.GaugeValue, number(r.OK))
+	broken := map[string]bool{}
+	for name := range r.Degraded {
+		broken[featureLabel(name)] = true
+	}
+	for _, name := range featureNames() {
+		ch <- prometheus.MustNewConstMetric(d.degraded, prometheus.GaugeValue, number(broken[featureLabel(name)]), featureLabel(name))
+	}
+}
+
+// Handler serves /metrics, /livez, /readyz and /healthz. What the probes report is
+// among the metrics from then on.
 func Handler(m *Metrics, h *Health) http.Handler {
+	m.health.health.Store(h)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		Registry: m.registry, EnableOpenMetrics: true, MaxRequestsInFlight: 3, Timeout: 10 * time.Second,

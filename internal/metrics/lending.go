@@ -4,6 +4,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // Lending is what lending idle CPUs led to, in CPUs.
 type Lending struct {
+	Capacity float64 // CPUs that there are
+	// Used is nil while it is not measured.
+	Used      *Used
 	Supply    float64 // what production leaves
 	Offered   float64 // what may be promised
 	Published float64 // what the Node says
@@ -13,7 +16,16 @@ type Lending struct {
 	Withheld  float64 // CPUs of the best-effort pool that suppression took
 }
 
+// Used is how many CPUs are in use, by whom.
+type Used struct{ Production, Batch, Outside float64 }
+
 func (l *Lending) each(do func(what string, cpus float64)) {
+	do("capacity", l.Capacity)
+	if u := l.Used; u != nil {
+		do("production", u.Production)
+		do("batch", u.Batch)
+		do("outside", u.Outside)
+	}
 	do("supply", l.Supply)
 	do("offered", l.Offered)
 	do("published", l.Published)
@@ -57,5 +69,5 @@ func (m *Metrics) LendingRepaired(cause string) {
 }
 
 func lendingDesc() *prometheus.Desc {
-	return desc("lending_cpus", "CPUs that are lent to best effort or taken back from it.", "what")
+	return desc("lending_cpus", "CPUs in use, lent to best effort, or taken back from it.", "what")
 }

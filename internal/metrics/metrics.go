@@ -28,7 +28,16 @@ const other = "other"
 // Values of labels. Every series exists from the start with 0, so that a rate
 // over it is right the first time too.
 func eventValues() []string {
-	return []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandbox", "CreateContainer", "UpdateContainer", "StopContainer", "RemoveContainer", "Synchronize", other}
+	return []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandbox", "CreateContainer", "UpdateContainer", "StopContainer", "RemoveContainer", synchronize, other}
+}
+
+// synchronize has a histogram of its own.
+const synchronize = "Synchronize"
+
+// timedEvents are those that a pod waits for. A histogram costs ten of 300 series,
+// so the others share one.
+func timedEvents() []string {
+	return []string{"RunPodSandbox", "CreateContainer", "UpdateContainer", other}
 }
 func requestResults() []string    { return []string{"ok", "refused", "error", "deadline"} }
 func connectionResults() []string { return []string{"ok", "error", "timeout", "lost"} }
@@ -78,6 +87,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	connected     prometheus.Gauge
+	timeout       prometheus.Gauge
 	connections   *prometheus.CounterVec
 	requestTime   *prometheus.HistogramVec
 	requests      *prometheus.CounterVec
@@ -98,12 +108,13 @@ type Metrics struct {
 	cpi           *cpiCollector
 	detection     *detectionCollector
 	jobs          *jobsCollector
+	health        *healthCollector
 	labelsAllowed map[*prometheus.CounterVec][]string
 }
 
 // New makes the series of one daemon. source is asked at every scrape.
 func New(version string, source Source) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}, cpi: newCPICollector(), detection: newDetectionCollector(), jobs: newJobsCollector()}
+	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}, cpi: newCPICollector(), detection: newDetectionCollector(), jobs: newJobsCollector(), health: &healthCollector{}}
 	m.nri()
 	m.enforcement()
 	m.kubernetes()
@@ -113,17 +124,18 @@ func New(version string, source Source) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	})
 	info.Set(1)
-	m.registry.MustRegister(info, &stateCollector{source: source}, m.cpi, m.detection, m.jobs)
+	m.registry.MustRegister(info, &stateCollector{source: source}, m.cpi, m.detection, m.jobs, m.health)
 	m.registry.MustRegister(ofProcess()...)
 	return m
 }
 
 func (m *Metrics) nri() {
 	m.connected = m.gauge("nri_connected", "1 while the runtime has us registered as an NRI plugin.")
+	m.timeout = m.gauge("nri_request_timeout_seconds", "What the runtime waits for an answer.")
 	m.connections = m.counter("nri_connections_total", "Attempts to connect to the runtime, and connections lost.", "result", connectionResults())
 	m.requestTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: prefix, Name: "nri_request_duration_seconds", Help: "Time to answer the runtime, by event.",
-		Buckets:                     []float64{.0002, .001, .005, .05, .5, 2},
+		Namespace: prefix, Name: "nri_request_duration_seconds", Help: "Time to answer the runtime, by event; other: of those that no pod waits for.",
+		Buckets:                     []float64{.0002, .001, .005, .05, .5, 1, 2},
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"event"})
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -136,10 +148,10 @@ func (m *Metrics) nri() {
 	})
 	m.syncSize = m.gauge("synchronize_containers", "Containers in the last synchronisation.")
 	m.registry.MustRegister(m.requestTime, m.requests, m.syncTime)
+	for _, e := range timedEvents() {
+		m.requestTime.WithLabelValues(e)
+	}
 	for _, e := range eventValues() {
-		if e != other {
-			m.requestTime.WithLabelValues(e)
-		}
 		for _, r := range requestResults() {
 			m.requests.WithLabelValues(e, r)
 		}
@@ -204,12 +216,15 @@ func (m *Metrics) Connected(yes bool) { m.connected.Set(number(yes)) }
 // Connection counts an attempt ("ok", "error", "timeout") or a loss ("lost").
 func (m *Metrics) Connection(result string) { m.inc(m.connections, result) }
 
+// RequestTimeout says what the runtime waits for an answer.
+func (m *Metrics) RequestTimeout(d time.Duration) { m.timeout.Set(d.Seconds()) }
+
 // Request counts one event of the runtime and the time to answer it; result is
 // "ok", "refused", "error" or "deadline".
 func (m *Metrics) Request(event, result string, took time.Duration) {
 	event = among(event, eventValues())
-	if event != other {
-		m.requestTime.WithLabelValues(event).Observe(took.Seconds())
+	if event != synchronize {
+		m.requestTime.WithLabelValues(among(event, timedEvents())).Observe(took.Seconds())
 	}
 	if !slices.Contains(requestResults(), result) {
 		result = "error"

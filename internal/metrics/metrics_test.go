@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -44,7 +45,7 @@ func machine(t *testing.T) *policy.Machine {
 
 func TestStateIsCountedAtTheScrape(t *testing.T) {
 	m := machine(t)
-	set := New("v1", func() (Stats, bool) { return FromSnapshot(m.Snapshot()), true })
+	set := New("v1", func() (Stats, bool) { return FromSnapshot(m.Snapshot(), time.Unix(0, 0)), true })
 	const want = `
 # HELP quietcore_cpus CPUs by state; a CPU can be in several.
 # TYPE quietcore_cpus gauge
@@ -72,6 +73,99 @@ quietcore_pool_containers{pool="unmanaged"} 0
 	if err := testutil.GatherAndCompare(set.registry, strings.NewReader(after), "quietcore_cpus", "quietcore_pool_containers"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// What alerts are made of tells what is wrong, and by itself that it is not.
+func TestWhatAlertsAreMadeOf(t *testing.T) {
+	m := machine(t)
+	begin := time.Unix(1000, 0)
+	batch := policy.Pod{UID: "b", Sandbox: "sb", Namespace: "default", Name: "batch", QoS: policy.BestEffort, Resources: &policy.Resources{LimitMilli: policy.NoLimit}}
+	for _, e := range []policy.Event{
+		policy.PodRun{Pod: batch}, policy.ContainerCreate{Pod: batch, Container: policy.Container{ID: "b1", Sandbox: "sb", Name: "main", Resources: *batch.Resources, Shares: 2}},
+		policy.CapVerdict{ID: "b1", Milli: 100, For: time.Minute},
+	} {
+		if _, err := m.Step(begin, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := begin
+	var s Stats
+	set := New("v1", func() (Stats, bool) {
+		one := FromSnapshot(m.Snapshot(), now)
+		one.SharedFloor, one.Unsaved, one.Stale, one.Lending, one.Modes = s.SharedFloor, s.Unsaved, s.Stale, s.Lending, s.Modes
+		return one, true
+	})
+	beat, connected := begin, true
+	health := NewHealth(func() time.Time { return now }, func() time.Time { return beat })
+	health.Require("not registered with the runtime", func() bool { return connected })
+	Handler(set, health)
+	value := func(name string, labels ...string) float64 {
+		t.Helper()
+		families, err := set.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, one := range f.GetMetric() {
+				var has []string
+				for _, l := range one.GetLabel() {
+					has = append(has, l.GetValue())
+				}
+				if f.GetName() == "quietcore_"+name && slices.Equal(has, labels) {
+					return one.GetGauge().GetValue()
+				}
+			}
+		}
+		return math.NaN()
+	}
+	check := func(want float64, name string, labels ...string) {
+		t.Helper()
+		if got := value(name, labels...); got != want && !(math.IsNaN(got) && math.IsNaN(want)) {
+			t.Errorf("%s%v is %v, want %v", name, labels, got, want)
+		}
+	}
+	check(0, "caps_overdue")
+	check(1, "capped_containers")
+	check(1, "ready")
+	check(math.NaN(), "lending_cpus", "production")
+	for _, name := range featureNames() {
+		check(0, "degraded", featureLabel(name))
+	}
+
+	s = Stats{SharedFloor: 2, Unsaved: 90 * time.Second, Stale: time.Hour, Modes: Modes{"enforce", "observe", "off", "off"}, Lending: &Lending{Capacity: 16}}
+	now = begin.Add(time.Minute + overdueAfter)
+	beat = now
+	check(0, "caps_overdue") // just not yet
+	now = now.Add(time.Second)
+	check(1, "caps_overdue")
+	check(2, "shared_pool_floor_cpus")
+	check(90, "state_unsaved_seconds")
+	check(3600, "node_resource_topology_stale_seconds")
+	check(1, "config_info", "observe", "enforce", "off", "off") // cpi, mode, reclaim, suppression
+	check(16, "lending_cpus", "capacity")
+	check(math.NaN(), "lending_cpus", "production") // it was not measured
+	s.Lending.Used = &Used{Production: 3.5}
+	check(3.5, "lending_cpus", "production")
+
+	connected = false
+	health.Degraded(FeatureSystemd, "no answer")
+	health.Watch(FeatureCPI, func() string { return "no PMU" })
+	health.Degraded("a feature of tomorrow", "not there")
+	set.RequestTimeout(3 * time.Second)
+	check(0, "ready")
+	check(1, "degraded", "systemd")
+	check(1, "degraded", "cpu_performance")
+	check(1, "degraded", "other")
+	check(0, "degraded", "cgroups")
+	check(3, "nri_request_timeout_seconds")
+	health.Degraded(FeatureSystemd, "")
+	check(0, "degraded", "systemd")
+
+	if _, err := m.Step(now, policy.Tick{}); err != nil {
+		t.Fatal(err)
+	}
+	check(0, "caps_overdue") // it was undone
+	check(0, "capped_containers")
 }
 
 // everything calls every method with every value, hostile ones included.
@@ -117,8 +211,9 @@ func everything(m *Metrics) {
 // whole is a source of everything there is.
 func whole(p *policy.Machine) Source {
 	return func() (Stats, bool) {
-		s := FromSnapshot(p.Snapshot())
-		s.Lending = &Lending{Supply: 6.5, Withheld: 4}
+		s := FromSnapshot(p.Snapshot(), time.Unix(0, 0))
+		s.Modes = Modes{Mode: "enforce", CPI: "observe", Reclaim: "off", Suppression: "off"}
+		s.Lending = &Lending{Supply: 6.5, Withheld: 4, Used: &Used{}}
 		return s, true
 	}
 }
@@ -172,12 +267,38 @@ func TestCatalogue(t *testing.T) {
 	all.CPICounting(true, perContainer)
 	all.CPIWindow(&CPIWindow{Containers: []CPIContainer{counted("web")}})
 	full(all)
+	Handler(all, NewHealth(time.Now, time.Now))
 	names, err := all.Names()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(documented, names) {
 		t.Errorf("docs/metrics.md lists\n%s\nthe registry has\n%s", strings.Join(documented, "\n"), strings.Join(names, "\n"))
+	}
+	families, err := all.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		line := regexp.MustCompile("(?m)^\\| `" + f.GetName() + "` \\| (\\w+) \\|([^|]*)\\|").FindStringSubmatch(string(text))
+		if line == nil {
+			continue // of the process, or above
+		}
+		if kind := strings.ToLower(f.GetType().String()); line[1] != kind {
+			t.Errorf("docs/metrics.md calls %s a %s, it is a %s", f.GetName(), line[1], kind)
+		}
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		var said []string
+		for _, m := range regexp.MustCompile("`([a-z]+)`").FindAllStringSubmatch(line[2], -1) {
+			said = append(said, m[1])
+		}
+		slices.Sort(said)
+		if strings.TrimSpace(line[2]) != "the same" && !slices.Equal(said, labels) {
+			t.Errorf("docs/metrics.md gives %s the labels %v, it has %v", f.GetName(), said, labels)
+		}
 	}
 	problems, err := testutil.GatherAndLint(New("v1", func() (Stats, bool) { return Stats{}, false }).registry)
 	if err != nil {

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quietcore/quietcore/policy"
@@ -14,8 +16,25 @@ type Stats struct {
 	// Unpinned containers ought to run elsewhere than the kernel has them.
 	Unpinned int
 	Capped   int
-	Lending  *Lending // nil: idle CPUs are neither lent nor taken back
+	// Overdue are caps in force whose time is over for long.
+	Overdue int
+	// SharedFloor is how many CPUs the shared pool keeps.
+	SharedFloor int
+	// Unsaved is for how long the state file has been behind.
+	Unsaved time.Duration
+	// Stale is for how long the NodeResourceTopology has not been known to say what is
+	// so; 0 too where nobody writes it.
+	Stale   time.Duration
+	Modes   Modes
+	Lending *Lending // nil: idle CPUs are neither lent nor taken back
 }
+
+// Modes are what the configuration lets the parts do: off, observe or enforce.
+type Modes struct{ Mode, CPI, Reclaim, Suppression string }
+
+// overdueAfter is how much later than its deadline a cap is undone at worst, where
+// all is well: the loop turns more often.
+const overdueAfter = 30 * time.Second
 
 // Pool in numbers.
 type Pool struct {
@@ -27,15 +46,18 @@ type Pool struct {
 // Source returns the present state; false while there is none.
 type Source func() (Stats, bool)
 
-// FromSnapshot counts what a snapshot of the policy holds. Unpinned is not
-// known to the policy: the enforcer sets it.
-func FromSnapshot(s *policy.Snapshot) Stats {
+// FromSnapshot counts what a snapshot of the policy holds now. The rest of Stats is
+// not known to the policy.
+func FromSnapshot(s *policy.Snapshot, now time.Time) Stats {
 	containers := map[policy.PoolKind]int{}
-	capped := 0
+	capped, overdue := 0, 0
 	for _, c := range s.Containers {
 		containers[c.Pool]++
 		if c.CapMilli > 0 {
 			capped++
+			if now.Sub(c.CapUntil) > overdueAfter {
+				overdue++
+			}
 		}
 	}
 	t := s.Topology
@@ -49,7 +71,7 @@ func FromSnapshot(s *policy.Snapshot) Stats {
 			{policy.PoolUnmanaged, t.Online().Count(), containers[policy.PoolUnmanaged]},
 		},
 		Online: t.Online().Count(), Offline: t.Offline().Count(), Isolated: t.Isolated().Count(),
-		Reserved: s.Reserved.Count(), Withheld: s.Withheld.Count(), Capped: capped,
+		Reserved: s.Reserved.Count(), Withheld: s.Withheld.Count(), Capped: capped, Overdue: overdue,
 	}
 }
 
@@ -61,7 +83,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 type stateDescs struct {
-	poolCPUs, poolContainers, cpus, unpinned, capped, lending *prometheus.Desc
+	poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor, unsaved, stale, modes, lending *prometheus.Desc
 }
 
 func descs() stateDescs {
@@ -71,13 +93,18 @@ func descs() stateDescs {
 		cpus:           desc("cpus", "CPUs by state; a CPU can be in several.", "state"),
 		unpinned:       desc("unpinned_containers", "Containers that run on other CPUs than decided."),
 		capped:         desc("capped_containers", "Containers under a hard cap."),
+		overdue:        desc("caps_overdue", "Hard caps in force whose deadline was 30 seconds ago or longer."),
+		floor:          desc("shared_pool_floor_cpus", "CPUs that the shared pool keeps whoever asks for more."),
+		unsaved:        desc("state_unsaved_seconds", "Time since which the state file is behind; 0: it is not."),
+		stale:          desc("node_resource_topology_stale_seconds", "Time since the node's NodeResourceTopology was last known to say what is so; 0: it does, or nobody writes it."),
+		modes:          desc("config_info", "What the configuration lets the parts do, always 1.", "mode", "cpi", "reclaim", "suppression"),
 		lending:        lendingDesc(),
 	}
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
-	for _, one := range []*prometheus.Desc{d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped, d.lending} {
+	for _, one := range []*prometheus.Desc{d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped, d.overdue, d.floor, d.unsaved, d.stale, d.modes, d.lending} {
 		ch <- one
 	}
 }
@@ -88,9 +115,10 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	d := descs()
-	send := func(desc *prometheus.Desc, value int, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(value), labels...)
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
+	send := func(desc *prometheus.Desc, value int, labels ...string) { gauge(desc, float64(value), labels...) }
 	for _, p := range s.Pools {
 		send(d.poolCPUs, p.CPUs, string(p.Kind))
 		send(d.poolContainers, p.Containers, string(p.Kind))
@@ -102,9 +130,12 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.cpus, s.Withheld, "withheld")
 	send(d.unpinned, s.Unpinned)
 	send(d.capped, s.Capped)
+	send(d.overdue, s.Overdue)
+	send(d.floor, s.SharedFloor)
+	gauge(d.unsaved, s.Unsaved.Seconds())
+	gauge(d.stale, s.Stale.Seconds())
+	send(d.modes, 1, s.Modes.Mode, s.Modes.CPI, s.Modes.Reclaim, s.Modes.Suppression)
 	if s.Lending != nil {
-		s.Lending.each(func(what string, cpus float64) {
-			ch <- prometheus.MustNewConstMetric(d.lending, prometheus.GaugeValue, cpus, what)
-		})
+		s.Lending.each(func(what string, cpus float64) { gauge(d.lending, cpus, what) })
 	}
 }

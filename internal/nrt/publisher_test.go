@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/quietcore/quietcore/internal/kube/kubetest"
 )
 
 // withCPUs is a small object whose available CPUs tell one from another.
@@ -188,7 +190,7 @@ func TestForbidden(t *testing.T) {
 		if r.Method != http.MethodPatch {
 			return false
 		}
-		refuse(w, apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: plural}, "n1", fmt.Errorf("RBAC: not allowed")))
+		kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: plural}, "n1", fmt.Errorf("RBAC: not allowed")))
 		return true
 	}
 	s.breaks(forbid)
@@ -361,7 +363,7 @@ func TestObjectThatSomebodyWroteAsV1alpha1(t *testing.T) {
 		}
 		text, err := io.ReadAll(r.Body)
 		if err != nil || strings.Contains(string(text), `"attributes"`) {
-			refuse(w, apierrors.NewInternalError(fmt.Errorf("failed to convert new object: .attributes: field not declared in schema")))
+			kubetest.Refuse(w, apierrors.NewInternalError(fmt.Errorf("failed to convert new object: .attributes: field not declared in schema")))
 			return true
 		}
 		r.Body = io.NopCloser(strings.NewReader(string(text)))

@@ -3,10 +3,8 @@ package nrt
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -21,7 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/managedfields/managedfieldstest"
-	"k8s.io/client-go/rest"
+
+	"github.com/quietcore/quietcore/internal/kube/kubetest"
 )
 
 // server is an API server that knows one kind. Who owns which field is decided by
@@ -63,16 +62,16 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for _, v := range s.served {
 			g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: group + "/" + v, Version: v})
 		}
-		answer(w, http.StatusOK, g)
+		kubetest.Answer(w, http.StatusOK, g)
 	case len(parts) != 4 || parts[2] != plural || !contains(s.served, parts[1]):
 		http.NotFound(w, r)
 	case r.Method == http.MethodGet:
 		o := s.objects[parts[3]]
 		if o == nil {
-			refuse(w, apierrors.NewNotFound(schema.GroupResource{Group: group, Resource: plural}, parts[3]))
+			kubetest.Refuse(w, apierrors.NewNotFound(schema.GroupResource{Group: group, Resource: plural}, parts[3]))
 			return
 		}
-		answer(w, http.StatusOK, o)
+		kubetest.Answer(w, http.StatusOK, o)
 	case r.Method == http.MethodPatch && r.Header.Get("Content-Type") == "application/apply-patch+yaml":
 		s.apply(w, r, parts[1], parts[3])
 	default:
@@ -87,11 +86,11 @@ func (s *server) apply(w http.ResponseWriter, r *http.Request, version, name str
 		err = json.Unmarshal(text, &applied.Object)
 	}
 	if err != nil || applied.GetAPIVersion() != group+"/"+version || applied.GetName() != name {
-		refuse(w, apierrors.NewBadRequest("the body does not fit the request"))
+		kubetest.Refuse(w, apierrors.NewBadRequest("the body does not fit the request"))
 		return
 	}
 	if _, found := applied.Object["attributes"]; found && version == V1alpha1 {
-		refuse(w, apierrors.NewBadRequest(".attributes: field not declared in schema"))
+		kubetest.Refuse(w, apierrors.NewBadRequest(".attributes: field not declared in schema"))
 		return
 	}
 	applied.SetAPIVersion(group + "/" + V1alpha2) // as it is stored
@@ -101,10 +100,10 @@ func (s *server) apply(w http.ResponseWriter, r *http.Request, version, name str
 	}
 	o, err := s.fields.Apply(live, applied, r.URL.Query().Get("fieldManager"), r.URL.Query().Get("force") == "true")
 	if err != nil {
-		refuse(w, err)
+		kubetest.Refuse(w, err)
 		return
 	}
-	answer(w, http.StatusOK, s.store(name, o.(*unstructured.Unstructured)))
+	kubetest.Answer(w, http.StatusOK, s.store(name, o.(*unstructured.Unstructured)))
 }
 
 func (s *server) store(name string, o *unstructured.Unstructured) *unstructured.Unstructured {
@@ -205,53 +204,6 @@ func jsonOf(v any) string {
 	return string(text)
 }
 
-func answer(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_, _ = io.WriteString(w, jsonOf(v))
-}
-
-func refuse(w http.ResponseWriter, err error) {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		err = apierrors.NewInternalError(err)
-		errors.As(err, &status)
-	}
-	st := status.Status()
-	st.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	answer(w, int(st.Code), st)
-}
-
-// pipe is a network within the process: under synctest, waiting for it is idling.
-type pipe struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (p *pipe) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.conns:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-func (p *pipe) Close() error   { p.once.Do(func() { close(p.closed) }); return nil }
-func (p *pipe) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-func (p *pipe) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	here, there := net.Pipe()
-	select {
-	case p.conns <- there:
-		return here, nil
-	case <-p.closed:
-		return nil, errors.New("connection refused")
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // node is a publisher with its API server, in fake time.
 type node struct {
 	*Publisher
@@ -274,11 +226,8 @@ func (n *node) set(o *v1alpha2.NodeResourceTopology) {
 func play(t *testing.T, s *server, story func(t *testing.T, n *node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		network := &pipe{conns: make(chan net.Conn), closed: make(chan struct{})}
-		web := &http.Server{Handler: s}
-		done := make(chan struct{})
-		go func() { defer close(done); _ = web.Serve(network) }()
-		api, err := NewAPI(&rest.Config{Host: "http://api", Dial: network.dial, QPS: -1})
+		config, stop := kubetest.Serve(s)
+		api, err := NewAPI(config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,8 +248,7 @@ func play(t *testing.T, s *server, story func(t *testing.T, n *node)) {
 		story(t, n)
 		cancel()
 		<-ran
-		_ = web.Close()
-		<-done
+		stop()
 		api.(*client).rest.Client.CloseIdleConnections()
 		synctest.Wait()
 	})

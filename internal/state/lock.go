@@ -34,6 +34,9 @@ func TakeLock(dir string) (*Lock, error) {
 		return nil, err
 	}
 	d, err := os.Open(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("state directory: %w: it is root's; run this as root, or give it another state.dir", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w", err)
 	}

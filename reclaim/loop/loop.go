@@ -44,7 +44,8 @@ type Options struct {
 	Suppress    func(context.Context, policy.BESuppressed) error
 	Suppression reclaim.Suppress
 
-	// Keep saves what was learned, every KeepEvery and at the end; nil: nobody does.
+	// Keep saves what was learned, every KeepEvery and at the end, on a goroutine of its
+	// own: a disk that is slow must not keep best effort from giving way; nil: nobody does.
 	Keep  func(reclaim.Checkpoint) error
 	Name  string // of the node, for the checkpoint
 	Clock Clock
@@ -129,8 +130,9 @@ type Loop struct {
 	mu      sync.Mutex // guards status and answers
 	status  Status
 	answers []answered
-	asking  sync.WaitGroup // evictions under way
+	asking  sync.WaitGroup // evictions and savings under way
 	asks    chan func()    // for Run's goroutine
+	saved   chan error     // what became of the last saving
 
 	// The rest belongs to Run.
 	meters    map[string]*meter // by pod UID
@@ -140,6 +142,7 @@ type Loop struct {
 	sentOnce  bool
 	estimated time.Time
 	kept      time.Time
+	saving    bool // it is under way
 	looked    time.Time
 	since     since
 	said      string // the last complaint
@@ -178,7 +181,7 @@ func New(o Options) (*Loop, error) {
 	if err := o.Suppression.Validate(); o.Suppress != nil && err != nil {
 		return nil, err
 	}
-	return &Loop{o: o, meters: map[string]*meter{}, asks: make(chan func()), promises: map[string]promise{}, told: map[string]time.Time{}}, nil
+	return &Loop{o: o, meters: map[string]*meter{}, asks: make(chan func()), saved: make(chan error, 1), promises: map[string]promise{}, told: map[string]time.Time{}}, nil
 }
 
 // Status is what the last look led to.
@@ -202,7 +205,7 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 	now := l.o.Clock.Now()
 	l.estimated, l.kept = now, now
-	defer l.keep(true)
+	defer l.keepLast()
 	defer l.asking.Wait()
 	l.look(ctx) // before it is known who runs, so that nothing is widened first
 	for {
@@ -247,7 +250,7 @@ func (l *Loop) look(ctx context.Context) {
 	l.mu.Lock()
 	l.status = s
 	l.mu.Unlock()
-	l.keep(false)
+	l.keep()
 }
 
 // follow reads the cgroups of the pods that run, and no others.
@@ -458,12 +461,33 @@ func (l *Loop) promised(pods []policy.PodView) bool {
 	return false
 }
 
-func (l *Loop) keep(now bool) {
-	if l.o.Keep == nil || l.o.Estimator == nil || !now && l.o.Clock.Now().Sub(l.kept) < KeepEvery {
+// keep saves what was learned where it is time, one saving at once.
+func (l *Loop) keep() {
+	select {
+	case err := <-l.saved:
+		l.saving = false
+		l.unsaved(err)
+	default:
+	}
+	now := l.o.Clock.Now()
+	since := now.Sub(l.kept)
+	if l.o.Keep == nil || l.o.Estimator == nil || l.saving || since >= 0 && since < KeepEvery {
 		return
 	}
-	l.kept = l.o.Clock.Now()
-	if err := l.o.Keep(l.o.Estimator.Checkpoint(l.o.Name)); err != nil {
+	l.kept, l.saving = now, true
+	learned := l.o.Estimator.Checkpoint(l.o.Name)
+	l.asking.Go(func() { l.saved <- l.o.Keep(learned) })
+}
+
+// keepLast is for the end, when no saving is under way any more.
+func (l *Loop) keepLast() {
+	if l.o.Keep != nil && l.o.Estimator != nil {
+		l.unsaved(l.o.Keep(l.o.Estimator.Checkpoint(l.o.Name)))
+	}
+}
+
+func (l *Loop) unsaved(err error) {
+	if err != nil {
 		l.complain(fmt.Errorf("what was learned of pods is not saved; a restart takes nobody for idle until a window is full again: %w", err))
 	}
 }

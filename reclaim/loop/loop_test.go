@@ -79,16 +79,21 @@ func (n *node) Read(dst []usage.Reading) []usage.Reading {
 	return dst
 }
 
+// pass lets a second pass.
+func (n *node) pass() {
+	n.now = n.now.Add(time.Second)
+	whole := n.system
+	for uid, cpus := range n.load {
+		n.used[uid] += time.Duration(cpus * float64(time.Second))
+		whole += cpus
+	}
+	n.used[rootID] += time.Duration(whole * float64(time.Second))
+}
+
 // seconds lets time pass and the loop look.
 func (n *node) seconds(l *Loop, count int) {
 	for range count {
-		n.now = n.now.Add(time.Second)
-		whole := n.system
-		for uid, cpus := range n.load {
-			n.used[uid] += time.Duration(cpus * float64(time.Second))
-			whole += cpus
-		}
-		n.used[rootID] += time.Duration(whole * float64(time.Second))
+		n.pass()
 		l.look(n.t.Context())
 		l.asking.Wait()
 	}
@@ -161,6 +166,89 @@ func TestProductionIsGivenWayToWithinSeconds(t *testing.T) {
 	}
 	if n.suppressed > 20 {
 		t.Errorf("the policy was asked %d times in 244 seconds", n.suppressed)
+	}
+}
+
+// A disk that does not answer holds up nobody, is asked once, and is asked again when
+// it has answered.
+func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
+	e, err := reclaim.New(reclaim.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.run("web", policy.LS, 4000, 0)
+	n.run("batch", policy.BE, 0, 4000)
+	n.load["web"], n.load["batch"] = 1, 6
+	hangs := make(chan error)
+	asked := make(chan struct{}, 10)
+	o := n.options(e)
+	o.Keep = func(reclaim.Checkpoint) error { asked <- struct{}{}; return <-hangs }
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Follow(rootID, "/"); err != nil {
+		t.Fatal(err)
+	}
+	l.estimated, l.kept = n.now, n.now
+	pass := func(d time.Duration) {
+		for range int(d / time.Second) {
+			n.pass()
+			l.look(t.Context())
+		}
+	}
+	pass(2 * KeepEvery)
+	wide := n.be()
+	n.load["web"] = 7
+	pass(2 * time.Second)
+	if got := n.be(); got >= wide || got > 4 {
+		t.Errorf("beside a disk that does not answer best effort has %d CPUs two seconds after production's step, had %d", got, wide)
+	}
+	<-asked
+	if len(asked) != 0 {
+		t.Error("it was asked again before it answered")
+	}
+	hangs <- errors.New("no space left on device")
+	l.asking.Wait()
+	pass(KeepEvery + time.Second)
+	<-asked
+	if l.said == "" {
+		t.Error("nobody was told")
+	}
+	hangs <- nil
+	l.asking.Wait()
+}
+
+// A clock that leaps gives best effort nothing that is not there, and saves go on.
+func TestClockLeaps(t *testing.T) {
+	for _, leap := range []time.Duration{-24 * time.Hour, 24 * time.Hour} {
+		e, err := reclaim.New(reclaim.Default())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := newNode(t)
+		n.run("web", policy.LS, 4000, 0)
+		n.run("batch", policy.BE, 0, 4000)
+		n.load["web"], n.load["batch"] = 7, 2
+		l := n.start(e)
+		n.seconds(l, 120)
+		before, offer, saved := n.be(), l.Status().Offer, len(n.saved)
+		n.now = n.now.Add(leap)
+		n.seconds(l, 1)
+		if got := n.be(); got > before {
+			t.Errorf("%s: best effort has %d CPUs, had %d", leap, got, before)
+		}
+		if len(n.saved) == saved {
+			t.Errorf("%s: what was learned is not saved", leap)
+		}
+		if got := l.Status().Offer; got > offer {
+			t.Errorf("%s: %v CPUs are offered, were %v", leap, got, offer)
+		}
+		n.seconds(l, 120)
+		if got := n.be(); got != before || !l.Status().Known {
+			t.Errorf("%s: two minutes later best effort has %d CPUs, had %d", leap, got, before)
+		}
 	}
 }
 
@@ -354,22 +442,14 @@ func TestEvictionThatHangsHoldsUpNothing(t *testing.T) {
 	}
 	wide := 0
 	for range 60 {
-		n.now = n.now.Add(time.Second)
-		for uid, cpus := range n.load {
-			n.used[uid] += time.Duration(cpus * float64(time.Second))
-			n.used[rootID] += time.Duration(cpus * float64(time.Second))
-		}
+		n.pass()
 		l.look(t.Context())
 		wide = n.be()
 	}
 	<-asked
 	n.load["web"] = 9
 	for range 2 {
-		n.now = n.now.Add(time.Second)
-		for uid, cpus := range n.load {
-			n.used[uid] += time.Duration(cpus * float64(time.Second))
-			n.used[rootID] += time.Duration(cpus * float64(time.Second))
-		}
+		n.pass()
 		l.look(t.Context())
 	}
 	if got := n.be(); got >= wide {

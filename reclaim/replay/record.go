@@ -40,8 +40,9 @@ type Record struct {
 func columns() []string { return []string{"time", "pod", "class", "request", "usage"} }
 
 const (
-	maxName = 253
-	maxTime = 1e11 // seconds; the year 5138
+	maxRecord = 64 << 10
+	maxName   = 253
+	maxTime   = 1e11 // seconds; the year 5138
 )
 
 // Read reads a CSV file with a header: time (seconds), pod, class (prod or batch),
@@ -49,7 +50,8 @@ const (
 // that is missing, rows may be in any order. Anything else that is wrong is an
 // error with its line.
 func Read(in io.Reader) (*Record, error) {
-	c := csv.NewReader(in)
+	b := &bounded{in: in}
+	c := csv.NewReader(b)
 	c.ReuseRecord = true
 	header, err := c.Read()
 	if errors.Is(err, io.EOF) {
@@ -64,6 +66,7 @@ func Read(in io.Reader) (*Record, error) {
 		return nil, err
 	}
 	for {
+		b.begun = c.InputOffset()
 		fields, err := c.Read()
 		if errors.Is(err, io.EOF) {
 			break
@@ -79,12 +82,28 @@ func Read(in io.Reader) (*Record, error) {
 	return p.rec, p.rec.order()
 }
 
+// bounded ends at a record that is longer than any can be: the rest of what is no
+// record is not read into memory.
+type bounded struct {
+	in          io.Reader
+	read, begun int64 // bytes so far, and before the record in hand
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.read-b.begun > maxRecord {
+		return 0, fmt.Errorf("the record that begins at byte %d is longer than %d bytes", b.begun, maxRecord)
+	}
+	n, err := b.in.Read(p)
+	b.read += int64(n)
+	return n, err
+}
+
 // place finds the columns in the header.
 func place(header []string) (at [5]int, err error) {
 	for i, name := range columns() {
 		at[i] = slices.Index(header, name)
 		if at[i] < 0 {
-			return at, fmt.Errorf("line 1: column %q is missing; the header has %q", name, header)
+			return at, fmt.Errorf("line 1: column %q is missing; the header has %.300q", name, header)
 		}
 	}
 	return at, nil

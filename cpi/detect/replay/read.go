@@ -205,7 +205,7 @@ func (r *reader) readHeader() error {
 		lacks = append(lacks, "cpi (or cycles and instructions)")
 	}
 	if len(lacks) > 0 {
-		return fmt.Errorf("line %d: the columns %s are missing; there are %s", r.line, strings.Join(lacks, ", "), strings.Join(names, ", "))
+		return fmt.Errorf("line %d: the columns %s are missing; there are %.300q", r.line, strings.Join(lacks, ", "), strings.Join(names, ", "))
 	}
 	return nil
 }

@@ -47,6 +47,7 @@ func TestReadRefuses(t *testing.T) {
 		{"time,time\n", "line 1: column time is there twice"},
 		{"a\"b\n", "line 1: "},
 		{"time,container,job,class,usage,cycles\n", "line 1: the columns cpi (or cycles and instructions) are missing"},
+		{"\x1b[31mtime,x\n", `are missing; there are "\x1b[31mtime, x"`},
 		{header + good + "60,v,web,LS,1\n", "line 3: 5 fields; the first line names 6"},
 		{header + good + "60,v,web,LS,1,1,1\n", "line 3: 7 fields"},
 		{header + "x,v,web,LS,1,1\n", `line 2: time is "x"; it must be a number between`},

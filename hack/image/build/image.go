@@ -1,4 +1,4 @@
-package main
+package build
 
 import (
 	"archive/tar"
@@ -10,7 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -24,25 +26,51 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Spec is the image to make.
-type Spec struct {
-	Name, Version string
-	Created       time.Time
-	Binaries      []Binary
+// Daemon is the package of the daemon, which is what the image holds.
+const Daemon = "./cmd/quietcore"
+
+// Image is what is to be made.
+type Image struct {
+	source   Source
+	name     string
+	binaries []Binary
+	parts    []Part
+	texts    []File
 }
 
 // Binary is the daemon for one platform.
 type Binary struct{ Platform, Path string }
 
+// Part is a module that is linked into the binaries, or what else they are made of.
+type Part struct {
+	Name, Version string
+	Licences      []string // by SPDX's names
+	Texts         []string // of its licences and notices
+}
+
+func (p Part) String() string { return strings.TrimSpace(p.Name + " " + p.Version) }
+
+// File goes into the image beside the binary.
+type File struct {
+	Name string
+	Data []byte
+}
+
 const (
-	license = "Apache-2.0"
-	sbom    = "usr/share/sbom/quietcore.spdx.json"
+	license  = "Apache-2.0"
+	sbom     = "usr/share/sbom/quietcore.spdx.json"
+	licences = "usr/share/licenses/quietcore/"
 )
 
+// NewImage is an image of binaries, what they are made of, and the texts that go with it.
+func NewImage(source Source, name string, binaries []Binary, parts []Part, texts ...File) *Image {
+	return &Image{source: source, name: name, binaries: binaries, parts: parts, texts: texts}
+}
+
 // Write writes the archive and returns the digest of the image index.
-func (s Spec) Write(archive string) (string, error) {
+func (s *Image) Write(archive string) (string, error) {
 	index := mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex)
-	for _, b := range s.Binaries {
+	for _, b := range s.binaries {
 		img, err := s.image(b)
 		if err != nil {
 			return "", fmt.Errorf("image for %s: %w", b.Platform, err)
@@ -70,7 +98,7 @@ func (s Spec) Write(archive string) (string, error) {
 	}
 	top.Annotations = map[string]string{
 		"io.containerd.image.name":          s.reference(),
-		"org.opencontainers.image.ref.name": s.Version,
+		"org.opencontainers.image.ref.name": s.source.Version,
 	}
 	outer := mutate.AppendManifests(mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex), mutate.IndexAddendum{Add: index, Descriptor: *top})
 	if _, err := layout.Write(dir, outer); err != nil {
@@ -81,28 +109,28 @@ func (s Spec) Write(archive string) (string, error) {
 
 // reference is the name by which kubelet will ask for the image: one without a
 // registry is completed as the runtimes do.
-func (s Spec) reference() string {
-	first, rest, found := strings.Cut(s.Name, "/")
+func (s *Image) reference() string {
+	first, rest, found := strings.Cut(s.name, "/")
 	switch {
 	case !found:
-		return "docker.io/library/" + s.Name + ":" + s.Version
+		return "docker.io/library/" + s.name + ":" + s.source.Version
 	case !strings.ContainsAny(first, ".:") && first != "localhost":
-		return "docker.io/" + first + "/" + rest + ":" + s.Version
+		return "docker.io/" + first + "/" + rest + ":" + s.source.Version
 	}
-	return s.Name + ":" + s.Version
+	return s.name + ":" + s.source.Version
 }
 
-func (s Spec) labels() map[string]string {
+func (s *Image) labels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":       "quietcore",
 		"org.opencontainers.image.description": "CPU orchestration for one Kubernetes node",
-		"org.opencontainers.image.version":     s.Version,
+		"org.opencontainers.image.version":     s.source.Version,
 		"org.opencontainers.image.licenses":    license,
-		"org.opencontainers.image.created":     s.Created.Format(time.RFC3339),
+		"org.opencontainers.image.created":     s.source.Date.Format(time.RFC3339),
 	}
 }
 
-func (s Spec) image(b Binary) (v1.Image, error) {
+func (s *Image) image(b Binary) (v1.Image, error) {
 	layer, err := s.layer(b)
 	if err != nil {
 		return nil, err
@@ -111,7 +139,7 @@ func (s Spec) image(b Binary) (v1.Image, error) {
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
 	if img, err = mutate.Append(img, mutate.Addendum{
 		Layer: layer, MediaType: types.OCILayer,
-		History: v1.History{Created: v1.Time{Time: s.Created}, CreatedBy: "hack/image"},
+		History: v1.History{Created: v1.Time{Time: s.source.Date}, CreatedBy: "hack/image"},
 	}); err != nil {
 		return nil, err
 	}
@@ -125,7 +153,7 @@ func (s Spec) image(b Binary) (v1.Image, error) {
 		return nil, err
 	}
 	file.OS, file.Architecture, file.Variant = platform.OS, platform.Architecture, platform.Variant
-	file.Created = v1.Time{Time: s.Created}
+	file.Created = v1.Time{Time: s.source.Date}
 	file.Config = v1.Config{
 		User: "0:0", Entrypoint: []string{"/quietcore"}, WorkingDir: "/", Labels: s.labels(),
 		Env: []string{"PATH=/"},
@@ -136,9 +164,10 @@ func (s Spec) image(b Binary) (v1.Image, error) {
 	return mutate.Annotations(img, s.labels()).(v1.Image), nil
 }
 
-// layer is everything: the binary, who root is, and what the binary is made of.
+// layer is everything: the binary, who root is, what the binary is made of, and under
+// which licences.
 // No certificates: the API server is known by the service account's.
-func (s Spec) layer(b Binary) (v1.Layer, error) {
+func (s *Image) layer(b Binary) (v1.Layer, error) {
 	binary, err := os.ReadFile(b.Path)
 	if err != nil {
 		return nil, err
@@ -147,21 +176,27 @@ func (s Spec) layer(b Binary) (v1.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	var text bytes.Buffer
-	w := tar.NewWriter(&text)
-	for _, f := range []struct {
+	type entry struct {
 		name string
 		mode int64
 		data []byte
-	}{
+	}
+	entries := []entry{
 		{"etc/", 0o755, nil},
 		{"etc/group", 0o644, []byte("root:x:0:\n")},
 		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\n")},
 		{"quietcore", 0o755, binary},
-		{"usr/", 0o755, nil}, {"usr/share/", 0o755, nil}, {"usr/share/sbom/", 0o755, nil},
-		{sbom, 0o644, bill},
-	} {
-		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: s.Created, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		{"usr/", 0o755, nil}, {"usr/share/", 0o755, nil},
+		{"usr/share/licenses/", 0o755, nil}, {licences, 0o755, nil},
+	}
+	for _, t := range s.texts {
+		entries = append(entries, entry{licences + t.Name, 0o644, t.Data})
+	}
+	entries = append(entries, entry{path.Dir(sbom) + "/", 0o755, nil}, entry{sbom, 0o644, bill})
+	var text bytes.Buffer
+	w := tar.NewWriter(&text)
+	for _, f := range entries {
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: s.source.Date, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
 		if f.data == nil {
 			h.Typeflag = tar.TypeDir
 		}
@@ -181,7 +216,7 @@ func (s Spec) layer(b Binary) (v1.Layer, error) {
 
 // bill is the software bill of materials in SPDX 2.3, from what the linker wrote
 // into the binary.
-func (s Spec) bill(b Binary) ([]byte, error) {
+func (s *Image) bill(b Binary) ([]byte, error) {
 	info, err := buildinfo.ReadFile(b.Path)
 	if err != nil {
 		return nil, err
@@ -194,29 +229,37 @@ func (s Spec) bill(b Binary) ([]byte, error) {
 			"externalRefs": []object{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:golang/" + name + "@" + version}},
 		}
 	}
-	main := pack("SPDXRef-main", info.Main.Path, s.Version)
+	main := pack("SPDXRef-main", info.Main.Path, s.source.Version)
 	main["licenseDeclared"] = license
 	packages := []object{main, pack("SPDXRef-go", "stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
 	relations := []object{
 		{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-main"},
 		{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON", "relatedSpdxElement": "SPDXRef-go"},
 	}
+	under := map[string]string{}
+	for _, p := range s.parts {
+		under[p.Name] = strings.Join(p.Licences, " AND ")
+	}
 	for i, m := range modulesOf(info) {
 		id := fmt.Sprintf("SPDXRef-%d", i)
-		packages = append(packages, pack(id, m.Path, m.Version))
+		module := pack(id, m.Path, m.Version)
+		if l := under[m.Path]; l != "" {
+			module["licenseDeclared"] = l
+		}
+		packages = append(packages, module)
 		relations = append(relations, object{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON", "relatedSpdxElement": id})
 	}
 	return json.MarshalIndent(object{
 		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
-		"name":              "quietcore-" + s.Version + "-" + strings.ReplaceAll(b.Platform, "/", "-"),
-		"documentNamespace": "https://quietcore.dev/spdx/" + s.Version + "/" + b.Platform,
-		"creationInfo":      object{"created": s.Created.Format(time.RFC3339), "creators": []string{"Tool: quietcore-hack-image"}},
+		"name":              "quietcore-" + s.source.Version + "-" + strings.ReplaceAll(b.Platform, "/", "-"),
+		"documentNamespace": "https://quietcore.dev/spdx/" + s.source.Version + "/" + b.Platform,
+		"creationInfo":      object{"created": s.source.Date.Format(time.RFC3339), "creators": []string{"Tool: quietcore-hack-image"}},
 		"packages":          packages, "relationships": relations,
 	}, "", " ")
 }
 
 // pack makes one file of the layout, in a fixed order and without times.
-func (s Spec) pack(dir, archive string) error {
+func (s *Image) pack(dir, archive string) error {
 	var names []string
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -244,7 +287,7 @@ func (s Spec) pack(dir, archive string) error {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(below), Mode: 0o644, Size: int64(len(data)), ModTime: s.Created, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(below), Mode: 0o644, Size: int64(len(data)), ModTime: s.source.Date, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}); err != nil {
 			return err
 		}
 		if _, err := w.Write(data); err != nil {
@@ -255,4 +298,16 @@ func (s Spec) pack(dir, archive string) error {
 		return err
 	}
 	return f.Close()
+}
+
+// modulesOf lists what is in a binary, as its linker wrote it down.
+func modulesOf(info *debug.BuildInfo) []*debug.Module {
+	list := []*debug.Module{}
+	for _, m := range info.Deps {
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		list = append(list, m)
+	}
+	return list
 }

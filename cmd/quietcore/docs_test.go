@@ -1,0 +1,355 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
+
+	"github.com/quietcore/quietcore/internal/doctext"
+)
+
+// insideDocs marks the process that runs the commands of the documentation.
+const insideDocs = "QUIETCORE_TEST_DOCS"
+
+// TestCommandsOfTheDocs runs every `quietcore …` of the documentation as it stands
+// there, paths, ports and pipes included, beside a daemon that was started as the
+// documentation starts it. The process that does so has mounts and a network of its
+// own, so nothing of it reaches the machine.
+func TestCommandsOfTheDocs(t *testing.T) {
+	if os.Getenv(insideDocs) != "" {
+		runDocs(t)
+		return
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, "-test.run=^TestCommandsOfTheDocs$", "-test.v", "-test.count=1", "-test.timeout=9m")
+	c.Env = append(os.Environ(), insideDocs+"=1")
+	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	out, err := c.CombinedOutput()
+	if errors.Is(err, os.ErrPermission) {
+		needsRoot(t, fmt.Errorf("mounts and a network of its own: %w", err))
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Log(string(out))
+}
+
+// docsNode is what the commands of the documentation find: /etc/quietcore with a
+// configuration, a runtime, a daemon, pods and an incident.
+type docsNode struct {
+	dir      string // where the commands run
+	incident string
+}
+
+func newDocsNode(t *testing.T) *docsNode {
+	t.Helper()
+	repo, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &docsNode{dir: t.TempDir()}
+	database, ids := incidentDatabase(t)
+	n.incident = ids[0]
+	up(t)
+	for _, at := range []string{"/run", "/etc", "/var/lib", "/sys/fs/cgroup"} {
+		if err := unix.Mount("quietcore-docs", at, "tmpfs", 0, "mode=0755"); err != nil {
+			t.Fatalf("mount %s: %v", at, err)
+		}
+	}
+	scenario := filepath.Join(repo, "e2e", "scenarios", "classes.yaml")
+	copyTo(t, scenario, filepath.Join(n.dir, "FILE"))
+	copyTo(t, scenario, filepath.Join(n.dir, "record.yaml"))
+	copyTo(t, database, "/var/lib/quietcore/incidents.db")
+	config := "apiVersion: quietcore.dev/v1alpha1\nnode: {name: node-a}\n"
+	for name, text := range map[string]string{
+		"/etc/quietcore/config.yaml":  config,
+		"/etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n  plugin_request_timeout = '2s'\n",
+		"config.yaml":                 config,
+		"new.yaml":                    config + "mode: observe\n",
+		"cases.json":                  `{"topology":{"grid":{"coresPerL3":8,"threadsPerCore":2}},"available":"0-15","request":3}` + "\n",
+		"node.csv":                    "time,pod,class,request,usage\n0,a,prod,4,1\n0,b,batch,2,0.1\n300,a,prod,4,2\n300,b,batch,2,0.1\n",
+	} {
+		if !filepath.IsAbs(name) {
+			name = filepath.Join(n.dir, name)
+		}
+		writeTo(t, name, text)
+	}
+	if err := os.Symlink(filepath.Join(repo, "e2e"), filepath.Join(n.dir, "e2e")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(n.dir, "host"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, "/run/containerd/containerd.sock")
+	names := []string{"default/web", "default/first", "shop/db"}
+	cgroups(t, names)
+	startRuntime(t, names)
+	return n
+}
+
+// cgroups is a tree of plain files in which everybody has all CPUs, which is what the
+// pods of this node want.
+func cgroups(t *testing.T, names []string) {
+	t.Helper()
+	online, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := []string{"", "kubepods", "kubepods/burstable", "kubepods/besteffort"}
+	for _, name := range names {
+		_, pod, _ := strings.Cut(name, "/")
+		dirs = append(dirs, "kubepods/pod"+pod, "kubepods/pod"+pod+"/"+containerID(pod))
+	}
+	for _, dir := range dirs {
+		for file, text := range map[string]string{
+			"cgroup.controllers": "cpuset cpu memory\n", "cgroup.procs": "", "cgroup.events": "populated 1\nfrozen 0\n", "cpuset.cpus": "\n", "cpuset.cpus.effective": string(online),
+			"cpuset.mems": "\n", "cpuset.mems.effective": "0\n", "cpu.max": "100000 100000\n", "cpu.weight": "39\n", "cpu.stat": "usage_usec 0\nnr_throttled 0\nthrottled_usec 0\n",
+		} {
+			writeTo(t, filepath.Join("/sys/fs/cgroup", dir, file), text)
+		}
+	}
+}
+
+func up(t *testing.T) {
+	t.Helper()
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(s)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lo.SetUint16(unix.IFF_UP | unix.IFF_LOOPBACK | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, lo); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyTo(t *testing.T, from, to string) {
+	t.Helper()
+	text, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeTo(t, to, string(text))
+}
+
+func writeTo(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func listen(t *testing.T, socket string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+}
+
+// containerID is as long as a runtime's.
+func containerID(pod string) string { return fmt.Sprintf("%064x", pod) }
+
+// startRuntime is a runtime's side of NRI with pods that run in the shared pool.
+func startRuntime(t *testing.T, names []string) {
+	t.Helper()
+	cpu := &api.LinuxCPU{Shares: api.UInt64(1024), Quota: api.Int64(100_000), Period: api.UInt64(100_000)}
+	var pods []*api.PodSandbox
+	var containers []*api.Container
+	for _, name := range names {
+		namespace, pod, _ := strings.Cut(name, "/")
+		pods = append(pods, &api.PodSandbox{
+			Id: "sandbox-" + pod, Uid: "uid-" + pod, Name: pod, Namespace: namespace, Labels: map[string]string{"koordinator.sh/qosClass": "LS"},
+			Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/pod" + pod, PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: cpu}},
+		})
+		containers = append(containers, &api.Container{
+			Id: containerID(pod), PodSandboxId: "sandbox-" + pod, Name: "main", State: api.ContainerState_CONTAINER_RUNNING,
+			Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/pod" + pod + "/" + containerID(pod), Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
+		})
+	}
+	if err := os.MkdirAll("/run/nri", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	nri, err := adaptation.New("containerd", "v2.3.0", func(ctx context.Context, cb adaptation.SyncCB) error {
+		_, err := cb(ctx, pods, containers)
+		return err
+	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+		return nil, errors.New("nobody may ask for that")
+	}, adaptation.WithSocketPath("/run/nri/nri.sock"), adaptation.WithPluginPath(t.TempDir()), adaptation.WithPluginConfigPath(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nri.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nri.Stop)
+}
+
+var execInPod = regexp.MustCompile(`^kubectl -n quietcore-system exec POD -- /(quietcore .*)$`)
+
+// docsCommands are those of the pages that run quietcore, each text once, with what
+// is for the reader to fill in filled in.
+func docsCommands(t *testing.T, n *docsNode) (list []doctext.Command) {
+	t.Helper()
+	pages, err := doctext.Pages(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := strings.NewReplacer("NAMESPACE/POD", "default/web", "20261121-1200", n.incident, "bin/quietcore ", "quietcore ", "--root /host", "--root "+n.dir+"/host")
+	optional := regexp.MustCompile(` \[-[^]]*\]`)
+	seen := map[string]bool{}
+	for _, p := range pages {
+		for _, c := range p.Commands() {
+			c.Text = fill.Replace(optional.ReplaceAllString(c.Text, ""))
+			if m := execInPod.FindStringSubmatch(c.Text); m != nil {
+				c.Text = m[1]
+			}
+			if (strings.HasPrefix(c.Text, "quietcore ") || strings.Contains(c.Text, "| quietcore ") || strings.HasPrefix(c.Text, "curl 127.0.0.1:9464/")) && !seen[c.Text] {
+				seen[c.Text] = true
+				list = append(list, c)
+			}
+		}
+	}
+	return list
+}
+
+func runDocs(t *testing.T) {
+	n := newDocsNode(t)
+	all := docsCommands(t, n)
+	if len(all) < 30 {
+		t.Fatalf("only %d commands were found", len(all))
+	}
+	// What starts the daemon is how it is started here; what needs it gone comes last.
+	const start = "quietcore run --config /etc/quietcore/config.yaml"
+	if !slices.ContainsFunc(all, func(c doctext.Command) bool { return c.Text == start }) {
+		t.Errorf("the pages start the daemon no more by %q", start)
+	}
+	p := place{dir: n.dir, config: "/etc/quietcore/config.yaml", socket: "/run/quietcore/quietcore.sock"}
+	log, stop := p.start(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(log)
+		}
+	})
+	waitUntil(t, "the pods are taken over", func() bool {
+		_, out, _ := call("status", "-o", "json")
+		return strings.Contains(out, `"pod":"db"`)
+	})
+	var last []doctext.Command
+	for _, c := range all {
+		switch {
+		case strings.HasPrefix(c.Text, "quietcore run "):
+			if c.Text != start {
+				t.Errorf("%s: the daemon is started as %q everywhere", c, start)
+			}
+		case strings.HasPrefix(c.Text, "quietcore restore"):
+			last = append(last, c)
+		default:
+			n.run(t, c)
+		}
+	}
+	stop()
+	for _, c := range last {
+		n.run(t, c)
+	}
+}
+
+// run runs one command and wants it to succeed. The doctor finds something here, and
+// says so by 1.
+func (n *docsNode) run(t *testing.T, c doctext.Command) {
+	t.Helper()
+	calls, err := c.Calls()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	text := c.Text
+	for _, call := range calls {
+		if _, err := exec.LookPath(call[0]); err != nil {
+			text, _, _ = strings.Cut(text, " | ")
+			t.Logf("%s: without %s, so only %q", c, call[0], text)
+			if call[0] == "curl" {
+				return
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	run := exec.CommandContext(ctx, "sh", "-c", text)
+	run.Dir = n.dir
+	var out, errs bytes.Buffer
+	run.Stdout, run.Stderr = &out, &errs
+	err = run.Run()
+	code := run.ProcessState.ExitCode()
+	if code == exitFailed && strings.HasPrefix(text, "quietcore doctor") && out.Len() > 0 {
+		err = nil
+	}
+	if err != nil {
+		t.Errorf("%s: %v\n%s%s", c, err, out.String(), errs.String())
+		return
+	}
+	t.Logf("%s: exit %d, %d bytes", c, code, out.Len())
+}
+
+// TestSpansOfTheDocs: a command within a sentence has that subcommand and those flags.
+func TestSpansOfTheDocs(t *testing.T) {
+	pages, err := doctext.Pages(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, p := range pages {
+		for _, s := range p.Spans {
+			words := strings.Fields(strings.ReplaceAll(s.Text, "…", ""))
+			if len(words) < 2 || words[0] != "quietcore" && words[0] != "/quietcore" {
+				continue
+			}
+			checked++
+			if end := slices.Index(words, "|"); end > 0 {
+				words = words[:end]
+			}
+			found, rest, err := newRoot().Find(words[1:])
+			if err == nil && !found.HasParent() {
+				err = fmt.Errorf("there is no command %q", words[1])
+			}
+			if err == nil {
+				err = found.ParseFlags(rest)
+			}
+			if err != nil {
+				t.Errorf("%s:%d: `%s`: %v", p.Path, s.Line, s.Text, err)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d were found", checked)
+	}
+}

@@ -1,0 +1,441 @@
+package docs_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quietcore/quietcore/internal/config"
+)
+
+// TestCommands: every command of the pages is one that a test runs, or whose parts
+// are checked here. `quietcore …` is run by cmd/quietcore (TestCommandsOfTheDocs), and
+// `kubectl quietcore …` parsed by cmd/kubectl-quietcore. What needs a cluster, a
+// registry or a machine of its own is held against what of it is ours: targets,
+// packages, tests, the chart's values, names of objects; and against the flags that
+// the pages may use of somebody else's program.
+func TestCommands(t *testing.T) {
+	n := 0
+	for _, p := range pages(t) {
+		for _, c := range p.Commands() {
+			// Brackets around what may be left out are for people.
+			c.Text = regexp.MustCompile(` \[-[^]]*\]`).ReplaceAllString(c.Text, "")
+			calls, err := c.Calls()
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			for _, call := range calls {
+				n++
+				if err := check(call); err != nil {
+					t.Errorf("%s: %v", c, err)
+				}
+			}
+		}
+	}
+	if n < 100 {
+		t.Errorf("only %d commands were found", n)
+	}
+}
+
+func check(call []string) error {
+	name, args := call[0], call[1:]
+	switch name {
+	case "quietcore", "bin/quietcore", "/quietcore":
+		return nil
+	case "sudo":
+		return check(args)
+	case "ssh": // HOST and what runs there, or a forwarded port
+		if len(args) > 1 && args[0] != "-L" {
+			return check(args[1:])
+		}
+	case "make":
+		return makefile(args)
+	case "go":
+		return goTool(args)
+	case "kubectl":
+		return kubectl(args)
+	case "helm":
+		return helm(args)
+	}
+	known, ok := others[name]
+	if !ok {
+		return fmt.Errorf("no test knows the program %s; add it to the table with the arguments that the pages need of it", name)
+	}
+	for i, a := range args {
+		if a == "--" && i+1 < len(args) {
+			return check(args[i+1:])
+		}
+		if !strings.HasPrefix(a, "-") || a == "-" {
+			continue
+		}
+		if flag, _, _ := strings.Cut(a, "="); !slices.Contains(strings.Fields(known.flags), flag) {
+			return fmt.Errorf("%s %s is not in the table of what the pages use", name, flag)
+		}
+	}
+	if sub := strings.Fields(known.sub); len(sub) > 0 && !slices.ContainsFunc(args, func(a string) bool { return slices.Contains(sub, a) }) {
+		return fmt.Errorf("%s is used with one of %q", name, sub)
+	}
+	return nil
+}
+
+type usage struct{ sub, flags string }
+
+// others are programs that are not ours and of which the pages use little; each
+// word was looked up in the program's own manual.
+var others = map[string]usage{
+	"systemctl":  {sub: "start stop restart reload status daemon-reload set-property", flags: ""},
+	"journalctl": {flags: "-u -n --since"},
+	"ctr":        {sub: "import images", flags: "-n --local"},
+	"k3s":        {sub: "ctr kubectl", flags: ""},
+	"crictl":     {sub: "ps inspect stop rmp pods", flags: "-q"},
+	"skopeo":     {sub: "copy", flags: "--all --dest-tls-verify"},
+	"oc":         {sub: "apply label get adm create debug", flags: "-f -n -o"},
+	"podman":     {sub: "load", flags: "-i"},
+	"ssh":        {flags: "-L"},
+	"scp":        {},
+	"curl":       {flags: "-s --unix-socket"},
+	"jq":         {flags: "-r"},
+	"promtool":   {sub: "check test", flags: ""},
+	"sha256sum":  {flags: "-c"},
+	"git":        {sub: "clone config log", flags: ""},
+	"cp":         {}, "mv": {}, "cat": {}, "tail": {flags: "-n"}, "grep": {flags: "-c -o -E -i -q"}, "cd": {}, "sh": {}, "echo": {}, "source": {}, "man": {}, "xargs": {},
+	"mkdir": {flags: "-p"}, "rm": {flags: "-r -rf"}, "tar": {flags: "-x -z -f -xzf"}, "column": {flags: "-t"}, "sort": {flags: "-n -r"},
+	"ls": {flags: "-l"}, "df": {flags: "-h"}, "ps": {flags: "-e -o"}, "uptime": {}, "test": {flags: "-S -e"},
+	"hack/setup": {}, "hack/fuzz": {}, "bin/pmucheck": {},
+}
+
+func read(name string) string {
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+func makefile(args []string) error {
+	text := read("Makefile")
+	for _, a := range args {
+		name, _, isVariable := strings.Cut(a, "=")
+		switch {
+		case isVariable && !strings.Contains(text, "$("+name+")") && !strings.Contains(text, "$(if $("+name+")"):
+			return fmt.Errorf("the Makefile reads no variable %s", name)
+		case !isVariable && !regexp.MustCompile(`(?m)^[a-z0-9 -]*\b`+regexp.QuoteMeta(name)+`\b[a-z0-9 -]*:`).MatchString(text):
+			return fmt.Errorf("the Makefile has no target %s", name)
+		}
+	}
+	return nil
+}
+
+// goTool checks packages, names of tests and flags of our own programs.
+func goTool(args []string) error {
+	if len(args) == 0 || !slices.Contains([]string{"run", "test", "build", "generate", "doc", "vet", "get", "tool"}, args[0]) {
+		return fmt.Errorf("go %q is not used by the pages", args)
+	}
+	dir := ""
+	for i, a := range args {
+		if strings.HasPrefix(a, "./") && !strings.HasSuffix(a, "/...") {
+			dir = a
+			if info, err := os.Stat(filepath.Join(root, a)); err != nil || !info.IsDir() {
+				return fmt.Errorf("there is no package %s", a)
+			}
+			if args[0] == "run" {
+				return ownFlags(a, args[i+1:])
+			}
+		}
+	}
+	for i, a := range args[:len(args)-1] {
+		if pattern := strings.Trim(args[i+1], "'\"^$"); (a == "-run" || a == "-bench" || a == "-fuzz") && pattern != "." && dir != "" && !declares(dir, pattern) {
+			return fmt.Errorf("%s has no test %s", dir, pattern)
+		}
+	}
+	return nil
+}
+
+func sources(dir string) string {
+	var text strings.Builder
+	_ = filepath.WalkDir(filepath.Join(root, dir), func(name string, d fs.DirEntry, err error) error { // what cannot be read says nothing
+		if err == nil && strings.HasSuffix(name, ".go") {
+			b, _ := os.ReadFile(name)
+			text.Write(b)
+		}
+		return nil
+	})
+	return text.String()
+}
+
+func declares(dir, pattern string) bool {
+	return regexp.MustCompile(`func (Test|Benchmark|Fuzz)\w*` + regexp.QuoteMeta(strings.TrimPrefix(strings.TrimPrefix(pattern, "Test"), "Fuzz")) + `\w*\(`).MatchString(sources(dir))
+}
+
+func ownFlags(dir string, args []string) error {
+	text := sources(dir)
+	for _, a := range args {
+		if name, _, _ := strings.Cut(strings.TrimLeft(a, "-"), "="); strings.HasPrefix(a, "-") && !strings.Contains(text, `"`+name+`"`) {
+			return fmt.Errorf("%s has no flag -%s", dir, name)
+		}
+	}
+	return nil
+}
+
+// kubectlFlags are, by subcommand, the flags that the pages may use; from the
+// reference of kubectl 1.36.
+var kubectlFlags = map[string]string{
+	"get": "-o -w -A --sort-by -l --field-selector", "describe": "", "logs": "--previous --tail -l -c --since", "exec": "-it -c", "apply": "-f --server-side", "create": "-f", "delete": "-l --ignore-not-found",
+	"label": "--overwrite", "annotate": "--overwrite", "patch": "--subresource --type -p", "port-forward": "", "cordon": "", "uncordon": "", "drain": "--ignore-daemonsets --delete-emptydir-data",
+	"rollout": "", "run": "", "auth": "--as --list", "cp": "", "wait": "--for --timeout", "create role": "--verb --resource", "create rolebinding": "--role --serviceaccount", "create namespace": "",
+	"top": "", "events": "--for", "taint": "", "debug": "-it --image",
+}
+
+func kubectl(args []string) error {
+	sub := ""
+	var flags []string
+	for i := 0; i < len(args); i++ {
+		switch a := args[i]; {
+		case a == "--":
+			i = len(args)
+		case a == "-n" || a == "--namespace":
+			i++
+		case strings.HasPrefix(a, "-") && a != "-":
+			name, _, _ := strings.Cut(a, "=")
+			flags = append(flags, name)
+		case sub == "":
+			sub = a
+		case sub == "create" && (a == "role" || a == "rolebinding" || a == "namespace"):
+			sub += " " + a
+		case (sub == "label" || sub == "annotate") && strings.Contains(a, "/"):
+			if err := ourKey(a); err != nil {
+				return err
+			}
+		}
+	}
+	if sub == "quietcore" {
+		return nil // cmd/kubectl-quietcore parses these
+	}
+	known, ok := kubectlFlags[sub]
+	if !ok {
+		return fmt.Errorf("kubectl %s is not in the table of what the pages use", sub)
+	}
+	for _, f := range flags {
+		if !slices.Contains(strings.Fields(known), f) {
+			return fmt.Errorf("kubectl %s %s is not in the table of what the pages use", sub, f)
+		}
+	}
+	return nil
+}
+
+// ourKey: a label or annotation that a page sets is one that the code or the chart
+// reads, or one of Kubernetes' own.
+func ourKey(assignment string) error {
+	key, _, _ := strings.Cut(assignment, "=")
+	key = strings.TrimSuffix(key, "-")
+	if strings.HasPrefix(key, "pod-security.kubernetes.io/") || strings.HasPrefix(key, "node-role.kubernetes.io/") || strings.HasPrefix(key, "openshift.io/") {
+		return nil
+	}
+	prefix, name, _ := strings.Cut(key, "/")
+	if known := read("policy/intent.go") + read("charts/quietcore/templates/claims.yaml") + read("docs/configuration.md"); strings.Contains(known, `"`+key+`"`) ||
+		prefix == "quietcore.dev" && slices.Contains([]string{"exclusive", "system", "cap-exempt", "node"}, name) {
+		return nil
+	}
+	return fmt.Errorf("nothing reads the label or annotation %s", key)
+}
+
+// helmFlags likewise, of Helm 3.
+var helmFlags = map[string]string{
+	"install": "--create-namespace --set --set-string --set-json -f --wait", "upgrade": "--install --create-namespace --reuse-values --reset-then-reuse-values --set --set-string --set-json -f --wait",
+	"uninstall": "", "template": "--kube-version --api-versions --set --set-string --set-json -f", "lint": "--strict", "list": "-A --filter", "history": "", "rollback": "", "get": "", "package": "--version --app-version",
+}
+
+func helm(args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("helm does what?")
+	}
+	known, ok := helmFlags[args[0]]
+	if !ok {
+		return fmt.Errorf("helm %s is not in the table of what the pages use", args[0])
+	}
+	for i, a := range args {
+		if !strings.HasPrefix(a, "-") {
+			if strings.HasPrefix(a, "charts/") {
+				if _, err := os.Stat(filepath.Join(root, a, "Chart.yaml")); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		if name, _, _ := strings.Cut(a, "="); name != "-n" && name != "--namespace" && !slices.Contains(strings.Fields(known), name) {
+			return fmt.Errorf("helm %s %s is not in the table of what the pages use", args[0], name)
+		}
+		if strings.HasPrefix(a, "--set") && i+1 < len(args) {
+			if err := setValue(a, args[i+1]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// setValue checks one --set: the key is one of the chart's, and what is below config
+// is taken by the daemon.
+func setValue(flag, assignment string) error {
+	if assignment == "…" {
+		return nil
+	}
+	path, value, ok := strings.Cut(assignment, "=")
+	if !ok {
+		return fmt.Errorf("%s %s sets nothing", flag, assignment)
+	}
+	var v any = value
+	if flag != "--set-string" {
+		if err := yaml.Unmarshal([]byte(value), &v); err != nil {
+			return err
+		}
+	}
+	doc := map[string]any{}
+	at := doc
+	keys := strings.Split(path, ".")
+	for _, k := range keys[:len(keys)-1] {
+		next := map[string]any{}
+		at[k], at = next, next
+	}
+	at[keys[len(keys)-1]] = v
+	return values(doc)
+}
+
+// TestRangesAreDocumented: the range that docs/configuration.md gives a number or a
+// duration is the one that is enforced: both ends are taken, and what is beyond is not.
+func TestRangesAreDocumented(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| `([^`]*)` \\| (.+) \\|$")
+	closed := regexp.MustCompile(`(?:^|[ :(])(\d[\w.]*) (?:\(\w+\) )?to (\d[\w.]*)`)
+	number := regexp.MustCompile(`^[0-9.]+(ms|s|m|h)?$`)
+	bounded := regexp.MustCompile(`\d[\w.]* .*\bto \w|\bfrom .* to |\d[\w.]* or more|[Pp]ercent|above \d`)
+	n := 0
+	for _, m := range row.FindAllStringSubmatch(read("docs/configuration.md"), -1) {
+		key, text := m[1], m[3]
+		if number.MatchString(m[2]) && !bounded.MatchString(text) {
+			t.Errorf("%s is a number, and the page gives no range", key)
+		}
+		ends := closed.FindStringSubmatch(text)
+		if ends == nil || key == "nri.name" || key == "authority.exclusive.maxCPUs" || key == "reclaim.idle.window" {
+			continue // their ranges are of letters, of each entry, of samples
+		}
+		n++
+		for _, end := range ends[1:] {
+			end = strings.TrimRight(end, ".,;:")
+			if err := set(key, end); err != nil {
+				t.Errorf("%s: the page says that %s is in its range: %v", key, end, err)
+			}
+		}
+		if err := set(key, beyond(strings.TrimRight(ends[2], ".,;:"))); err == nil {
+			t.Errorf("%s: the page says that it is at most %s, and more is taken", key, ends[2])
+		}
+		if err := set(key, "-1"); err == nil {
+			t.Errorf("%s: -1 is taken", key)
+		}
+	}
+	if n < 15 {
+		t.Errorf("only %d ranges were found", n)
+	}
+}
+
+// set is the verdict on a configuration with this key alone; others that have to be
+// larger or smaller go with it.
+func set(key, value string) error {
+	doc := "apiVersion: " + config.APIVersion + "\n"
+	depth := ""
+	keys := strings.Split(key, ".")
+	for _, k := range keys[:len(keys)-1] {
+		doc += depth + k + ":\n"
+		depth += "  "
+	}
+	doc += depth + keys[len(keys)-1] + ": " + value + "\n"
+	if value != "-1" {
+		for _, with := range append(company[key], company[key+"="+value]...) {
+			doc += depth + with + "\n"
+		}
+	}
+	_, err := config.Parse([]byte(doc))
+	return err
+}
+
+// company is what has to stand beside a key at the ends of its range.
+var company = map[string][]string{
+	"cpi.interval":                {"window: 100ms"},
+	"cpi.interval=1h":             {"outlierWindow: 1h", "scoreWindow: 1h", "history: 1h", "specEvery: 1h", "capFor: 1h", "moveFor: 1h"},
+	"cpi.specs.prometheus.period": {"maxAge: 168h"},
+}
+
+func beyond(end string) string {
+	number := strings.TrimRight(end, "hmsn")
+	var f float64
+	if _, err := fmt.Sscan(number, &f); err != nil {
+		return end
+	}
+	return fmt.Sprint(f+1) + strings.TrimPrefix(end, number)
+}
+
+// TestReloadIsDocumented: the line *Reload* above a table of docs/configuration.md says
+// of each of its keys whether a running daemon takes a change over.
+func TestReloadIsDocumented(t *testing.T) {
+	var all config.Config
+	fill(reflect.ValueOf(&all).Elem())
+	restart := config.NeedsRestart(&config.Config{}, &all)
+	needs := func(key string) bool {
+		return slices.ContainsFunc(restart, func(r string) bool { return key == r || strings.HasPrefix(key, r+".") })
+	}
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+	line := regexp.MustCompile(`(?m)^\*Reload\*: (.*)$`)
+	named := regexp.MustCompile("`([^`]+)`")
+	n := 0
+	for _, section := range strings.Split(read("docs/configuration.md"), "\n## ")[1:] {
+		says := line.FindStringSubmatch(section)
+		if says == nil {
+			t.Errorf("the section %.30q has no line *Reload*", section)
+			continue
+		}
+		var listed []string
+		for _, m := range named.FindAllStringSubmatch(says[1], -1) {
+			listed = append(listed, m[1])
+		}
+		for _, m := range row.FindAllStringSubmatch(section, -1) {
+			n++
+			taken := strings.HasPrefix(says[1], "all") != slices.Contains(listed, m[1])
+			if m[1] != "apiVersion" && m[1] != "kind" && taken == needs(m[1]) {
+				t.Errorf("%s: the page says %q; a change needs a restart: %v", m[1], says[1], needs(m[1]))
+			}
+		}
+	}
+	if n < 100 || len(restart) < 15 {
+		t.Errorf("%d keys, %d of them need a restart", n, len(restart))
+	}
+}
+
+// fill makes every field that it can something else than it is at first.
+func fill(v reflect.Value) {
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Struct:
+			if f.NumField() > 0 && f.Type().Field(0).IsExported() {
+				fill(f)
+			}
+		case reflect.String:
+			f.SetString("x")
+		case reflect.Bool:
+			f.SetBool(true)
+		case reflect.Int, reflect.Int64:
+			f.SetInt(1)
+		case reflect.Uint8, reflect.Uint32, reflect.Uint64:
+			f.SetUint(1)
+		case reflect.Float64:
+			f.SetFloat(1)
+		}
+	}
+}

@@ -1,0 +1,328 @@
+package dashboards
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// until waits for a condition, looking often.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	const limit = 3 * time.Minute // for a machine with much else to do
+	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("after %s: %s is still not so", limit, what)
+		}
+	}
+}
+
+// server is a real Prometheus.
+type server struct{ url string }
+
+// startPrometheus runs one that scrapes these daemons, named as nodes, and evaluates
+// the shipped rules, until the test ends.
+func startPrometheus(t *testing.T, targets map[string]string) server {
+	t.Helper()
+	dir := t.TempDir()
+	rules, err := filepath.Abs(rulesDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config strings.Builder
+	fmt.Fprintf(&config, "global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 2s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs:\n", rules+"/*.yaml")
+	for node, target := range targets {
+		fmt.Fprintf(&config, "      - {targets: [%q], labels: {node: %q}}\n", strings.TrimPrefix(target, "http://"), node)
+	}
+	file := filepath.Join(dir, "prometheus.yaml")
+	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	var log bytes.Buffer
+	cmd := exec.Command(tool(t, "prometheus"), "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = cmd.Wait() }() // how it ends says nothing
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		<-ended
+		if t.Failed() {
+			t.Logf("Prometheus: %s", log.String())
+		}
+	})
+	s := server{"http://" + address}
+	until(t, "Prometheus is ready", func() bool {
+		select {
+		case <-ended:
+			t.Fatal("Prometheus ended")
+		default:
+		}
+		r, err := http.Get(s.url + "/-/ready")
+		if err != nil {
+			return false
+		}
+		r.Body.Close()
+		return r.StatusCode == http.StatusOK
+	})
+	return s
+}
+
+// answer is that of Prometheus' API, as far as it is used.
+type answer struct {
+	Status   string
+	Error    string
+	Warnings []string
+	Data     json.RawMessage
+}
+
+func (s server) get(path string, query url.Values, into any) error {
+	r, err := http.Get(s.url + path + "?" + query.Encode())
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	var a answer
+	if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
+		return fmt.Errorf("%s: %w", r.Status, err)
+	}
+	if a.Status != "success" || len(a.Warnings) > 0 {
+		return fmt.Errorf("%s %s %v", a.Status, a.Error, a.Warnings)
+	}
+	return json.Unmarshal(a.Data, into)
+}
+
+type result struct {
+	Result []struct {
+		Metric map[string]string
+		Value  [2]any
+		Values [][2]any
+	}
+}
+
+// finite counts the series that have a number.
+func (r *result) finite() (n int) {
+	for _, s := range r.Result {
+		for _, v := range append(s.Values, s.Value) {
+			text, ok := v[1].(string)
+			if !ok {
+				continue
+			}
+			if f, err := strconv.ParseFloat(text, 64); err == nil && !math.IsNaN(f) && !math.IsInf(f, 0) {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// moment is when everything is asked: what is scraped later changes no answer.
+type moment struct {
+	server
+	at time.Time
+}
+
+// ask runs a query as Grafana would: over a range, or once.
+func (m moment) ask(expr string, instant bool) (result, error) {
+	var r result
+	at := func(t time.Time) []string {
+		return []string{strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)}
+	}
+	if instant {
+		err := m.get("/api/v1/query", url.Values{"query": {expr}, "time": at(m.at)}, &r)
+		return r, err
+	}
+	err := m.get("/api/v1/query_range", url.Values{"query": {expr}, "start": at(m.at.Add(-10 * time.Second)), "end": at(m.at), "step": {"5"}}, &r)
+	return r, err
+}
+
+// probes have something to show at a moment at which everything has: both daemons
+// were scraped (a machine with much else to do may be late), twice since somebody was
+// blamed, and the rules were evaluated since.
+func probes() []string {
+	return []string{
+		`count(up == 1) == 2`,
+		`count(increase(quietcore_cpi_blamed_total[5m]) > 0) >= 2`,
+		`count(quietcore_lending_cpus{what="production"} > 0) == 2`,
+		`quietcore:job_cpi_spec:mean{band="all"} > 0`,
+		`quietcore:run_queue_wait:ratio_rate15m > 0`,
+		`ALERTS{alertname="QuietcoreRefusals"}`,
+	}
+}
+
+// whenAllIsThere lets time pass on both nodes until there is such a moment.
+func whenAllIsThere(t *testing.T, s server, daemons ...*daemon) moment {
+	t.Helper()
+	const limit = 4 * time.Minute
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		for _, d := range daemons {
+			d.round()
+		}
+		m := moment{s, time.Now()}
+		missing := 0
+		for _, probe := range probes() {
+			r, err := m.ask(probe, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Result) == 0 {
+				missing++
+			}
+		}
+		if missing == 0 {
+			return m
+		}
+	}
+	t.Fatalf("after %s there was no moment at which everything was there", limit)
+	return moment{}
+}
+
+// filled puts in what Grafana puts in for its variables.
+func filled(t *testing.T, expr, node string) string {
+	t.Helper()
+	expr = strings.NewReplacer("$__rate_interval", "5m", "$__range", "5m", "$datasource", "", "$job", "quietcore", "$node", node, "$workload", ".*").Replace(expr)
+	if left := regexp.MustCompile(`\$\w+`).FindString(expr); left != "" {
+		t.Errorf("nobody knows the variable %s in %s", left, expr)
+	}
+	return expr
+}
+
+// Every query of every dashboard, those of variables and annotations included, is run
+// against a Prometheus that scrapes two daemons under load, and has numbers.
+func TestEveryQueryHasData(t *testing.T) {
+	tool(t, "prometheus")
+	a, b := startDaemon(t), startDaemon(t)
+	prom := startPrometheus(t, map[string]string{"worker-1": a.url, "worker-2": b.url})
+	now := whenAllIsThere(t, prom, a, b)
+	noBadRule(t, prom)
+	queries := 0
+	for name, d := range shipped(t) {
+		for _, node := range []string{".*", "worker-1"} {
+			for _, p := range d.Panels {
+				for _, q := range p.Targets {
+					queries++
+					r, err := now.ask(filled(t, q.Expr, node), q.Instant)
+					if err != nil || r.finite() == 0 {
+						t.Errorf("%s: %s, query %s: %d series, %v\n%s", name, p.Title, q.RefID, len(r.Result), err, filled(t, q.Expr, node))
+					}
+					checkLegend(t, name+": "+p.Title, q.LegendFormat, &r)
+					checkColumns(t, name, &p, &r)
+				}
+			}
+		}
+		for _, v := range d.Templating.List {
+			if v.Type == "query" {
+				checkVariable(t, prom, name, v.Definition)
+			}
+		}
+		for _, annotation := range d.Annotations.List {
+			if _, err := now.ask(filled(t, annotation.Expr, ".*"), false); err != nil {
+				t.Errorf("%s: annotation %s: %v", name, annotation.Name, err)
+			}
+		}
+	}
+	t.Logf("%d queries", queries)
+}
+
+var inLegend = regexp.MustCompile(`\{\{(\w+)\}\}`)
+
+// A legend names labels that the series have.
+func checkLegend(t *testing.T, where, legend string, r *result) {
+	t.Helper()
+	for _, label := range inLegend.FindAllStringSubmatch(legend, -1) {
+		for _, s := range r.Result {
+			if s.Metric[label[1]] == "" {
+				t.Errorf("%s: the legend names %s, and the series are %v", where, label[1], s.Metric)
+				return
+			}
+		}
+	}
+}
+
+// A table of one query has a column for every label, and no other.
+func checkColumns(t *testing.T, name string, p *grafanaPanel, r *result) {
+	t.Helper()
+	if p.Type != "table" || len(p.Targets) > 1 {
+		return
+	}
+	options := p.Transformations[len(p.Transformations)-1].Options
+	renamed, excluded := options["renameByName"].(map[string]any), options["excludeByName"].(map[string]any)
+	for _, s := range r.Result {
+		for label := range s.Metric {
+			if renamed[label] == nil && excluded[label] == nil {
+				t.Errorf("%s: %s has a column %s that nobody named", name, p.Title, label)
+			}
+		}
+	}
+}
+
+var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
+
+func checkVariable(t *testing.T, prom server, name, definition string) {
+	t.Helper()
+	m := labelValues.FindStringSubmatch(definition)
+	if m == nil {
+		t.Errorf("%s: variable %s", name, definition)
+		return
+	}
+	var values []string
+	if err := prom.get("/api/v1/label/"+m[2]+"/values", url.Values{"match[]": {filled(t, m[1], ".*")}}, &values); err != nil || len(values) == 0 {
+		t.Errorf("%s: variable %s: %v, %v", name, definition, values, err)
+	}
+}
+
+// noBadRule asks Prometheus whether it could evaluate every rule.
+func noBadRule(t *testing.T, prom server) {
+	t.Helper()
+	var got struct {
+		Groups []struct {
+			Rules []struct{ Name, Health, LastError string }
+		}
+	}
+	until(t, "every rule was evaluated", func() bool {
+		if err := prom.get("/api/v1/rules", nil, &got); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range got.Groups {
+			for _, r := range g.Rules {
+				if r.Health == "unknown" {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	rules := 0
+	for _, g := range got.Groups {
+		for _, r := range g.Rules {
+			rules++
+			if r.Health != "ok" {
+				t.Errorf("rule %s: %s %s", r.Name, r.Health, r.LastError)
+			}
+		}
+	}
+	if rules != len(readRules(t)) {
+		t.Errorf("Prometheus has %d rules, the files %d", rules, len(readRules(t)))
+	}
+}
