@@ -117,10 +117,7 @@ func (l *lent) prepare(ctx context.Context) error {
 		name  string
 		milli int64
 	}{{"busy-old", busyMilli}, {"idle-old", idleMilli}, {"busy-young", busyMilli}, {"idle-young", idleMilli}} {
-		if err := l.Create(ctx, cluster.PodsPath(namespace), batchPod(p.name, p.milli), nil); err != nil {
-			return err
-		}
-		if l.batch[p.name], err = l.WaitRunning(ctx, namespace, p.name); err != nil {
+		if l.batch[p.name], err = l.startBatch(ctx, p.name, p.milli); err != nil {
 			return err
 		}
 		if qos := l.batch[p.name].Status.QOSClass; qos != kubelet.BestEffort {
@@ -129,6 +126,30 @@ func (l *lent) prepare(ctx context.Context) error {
 	}
 	l.rec = l.record(ctx)
 	return l.limits(ctx)
+}
+
+// startBatch creates a batch pod, and again where kubelet had not heard yet of what
+// the scheduler knew, as the pod's controller does.
+func (l *lent) startBatch(ctx context.Context, name string, milli int64) (*cluster.Pod, error) {
+	const tries = 5
+	for try := 1; ; try++ {
+		if err := l.Create(ctx, cluster.PodsPath(namespace), batchPod(name, milli), nil); err != nil {
+			return nil, err
+		}
+		pod, err := l.WaitPod(ctx, namespace, name, func(p *cluster.Pod) bool { return p.Running() || p.Status.Phase == "Failed" })
+		switch {
+		case err != nil:
+			return l.WaitRunning(ctx, namespace, name) // tells why
+		case pod.Running():
+			return pod, nil
+		case pod.Status.Reason != "OutOf"+batchCPU || try == tries:
+			return nil, fmt.Errorf("pod %s has failed: %s: %s", pod.Key(), pod.Status.Reason, pod.Status.Message)
+		}
+		l.note("rejected by a kubelet that knew the Node of before", "%s: %s", name, pod.Status.Message)
+		if err := l.DeletePod(ctx, namespace, name); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // batchPod requests lent CPUs, and nothing that Kubernetes knows.
