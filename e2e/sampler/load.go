@@ -25,7 +25,7 @@ const areaPages = 1024
 
 // turnLength is how often a load looks at the clock. A turn of work has to be longer
 // than what the scheduler of the host gives somebody who wakes before it lets others run.
-const turnLength = 250 * time.Millisecond
+const turnLength = 500 * time.Millisecond
 
 // fault touches pages that the kernel has to bring, so many a second that it is
 // busy for the given share of a CPU while nobody disturbs it. The work is fixed:
