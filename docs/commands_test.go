@@ -439,3 +439,53 @@ func fill(v reflect.Value) {
 		}
 	}
 }
+
+// TestKeysOfThePages: a key of the configuration or a value of the chart that a
+// sentence names is one.
+func TestKeysOfThePages(t *testing.T) {
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
+	keys := map[string]bool{}
+	sections := map[string]bool{}
+	for _, m := range row.FindAllStringSubmatch(read("docs/configuration.md"), -1) {
+		parts := strings.Split(m[1], ".")
+		sections[parts[0]] = true
+		for i := range parts {
+			keys[strings.Join(parts[:i+1], ".")] = true
+		}
+	}
+	findings := map[string]bool{}
+	for _, m := range row.FindAllStringSubmatch(read("docs/doctor.md"), -1) {
+		findings[m[1]] = true
+	}
+	var chart map[string]any
+	if err := yaml.Unmarshal([]byte(read("charts/quietcore/values.yaml")), &chart); err != nil {
+		t.Fatal(err)
+	}
+	dotted := regexp.MustCompile(`^(config\.)?([a-z][a-zA-Z]*(?:\.[a-z][a-zA-Z]*)+)(?:$|[:=])`)
+	others := regexp.MustCompile(`^(cgroup\.(procs|controllers|events|type|subtree_control)|\w+\.(json|yaml|csv|db|sock|go|jsonl|service|slice|io|dev))$`) // files and domains
+	n := 0
+	for _, p := range pages(t) {
+		for _, span := range p.Spans {
+			m := dotted.FindStringSubmatch(span.Text)
+			if m == nil || m[1] == "" && !sections[strings.SplitN(m[2], ".", 2)[0]] || findings[m[2]] || findings["config."+m[2]] || others.MatchString(m[2]) {
+				continue
+			}
+			n++
+			if keys[m[2]] || m[1] == "" && inChart(chart, strings.Split(m[2], ".")) {
+				continue
+			}
+			t.Errorf("%s:%d: `%s` is neither a key of docs/configuration.md nor a value of the chart", p.Path, span.Line, span.Text)
+		}
+	}
+	if n < 100 {
+		t.Errorf("only %d keys were found", n)
+	}
+}
+
+func inChart(values map[string]any, path []string) bool {
+	v, ok := values[path[0]]
+	if below, isMap := v.(map[string]any); ok && isMap && len(path) > 1 && len(below) > 0 {
+		return inChart(below, path[1:])
+	}
+	return ok
+}

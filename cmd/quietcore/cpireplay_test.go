@@ -108,7 +108,7 @@ func TestCPIReplayRefuses(t *testing.T) {
 		{[]string{"--specs", file(t, `{"jobs":"web"}`), "-"}, disturbed(), `unknown key "jobs"; did you mean "job"?`},
 		{[]string{"--specs", file(t, `{"mean":1}`), "-"}, disturbed(), "line 1: a spec without a job"},
 		{[]string{"--config", file(t, "cpi: {detectr: classic}"), "-"}, disturbed(), `did you mean "detector"?`},
-		{[]string{"--config", file(t, "cpi: {minScore: 7}"), "-"}, disturbed(), "the least score is 7"},
+		{[]string{"--config", file(t, "cpi: {minScore: 7}"), "-"}, disturbed(), "cpi.minScore: is 7, must be 0 to 1"},
 		{[]string{"--period", "48h", "-"}, disturbed(), "the sampling period is 48h"},
 		{[]string{"/nonexistent.csv"}, "", "/nonexistent.csv"},
 	} {

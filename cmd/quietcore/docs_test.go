@@ -95,8 +95,10 @@ func newDocsNode(t *testing.T) *docsNode {
 	if err := os.Symlink(filepath.Join(repo, "e2e"), filepath.Join(n.dir, "e2e")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(n.dir, "host"), 0o700); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"host", "DIR"} {
+		if err := os.Mkdir(filepath.Join(n.dir, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	listen(t, "/run/containerd/containerd.sock")
 	names := []string{"default/web", "default/first", "shop/db"}
@@ -225,11 +227,11 @@ func docsCommands(t *testing.T, n *docsNode) (list []doctext.Command) {
 		t.Fatal(err)
 	}
 	fill := strings.NewReplacer("NAMESPACE/POD", "default/web", "20261121-1200", n.incident, "bin/quietcore ", "quietcore ", "--root /host", "--root "+n.dir+"/host")
-	optional := regexp.MustCompile(` \[-[^]]*\]`)
+	optional, id := regexp.MustCompile(` \[-[^]]*\]`), regexp.MustCompile(`\bID\b`)
 	seen := map[string]bool{}
 	for _, p := range pages {
 		for _, c := range p.Commands() {
-			c.Text = fill.Replace(optional.ReplaceAllString(c.Text, ""))
+			c.Text = id.ReplaceAllString(fill.Replace(optional.ReplaceAllString(c.Text, "")), n.incident)
 			if m := execInPod.FindStringSubmatch(c.Text); m != nil {
 				c.Text = m[1]
 			}

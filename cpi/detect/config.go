@@ -104,42 +104,54 @@ func DefaultConfig() Config {
 // maxRing bounds what a container's window may hold.
 const maxRing = 4096
 
+// RangeError says that a value of a Config is out of its range. Value, Low and High are
+// all float64 or all time.Duration.
+type RangeError struct {
+	Field            string // of Config
+	name             string
+	Value, Low, High any
+}
+
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("%s is %v; it must lie between %v and %v", e.name, e.Value, e.Low, e.High)
+}
+
 // Validate names every value that is out of range.
 func (c Config) Validate() error {
 	var errs []error
-	number := func(name string, v, low, high float64) {
+	number := func(field, name string, v, low, high float64) {
 		if !(v >= low && v <= high) {
-			errs = append(errs, fmt.Errorf("%s is %v; it must lie between %v and %v", name, v, low, high))
+			errs = append(errs, &RangeError{field, name, v, low, high})
 		}
 	}
-	span := func(name string, v, low, high time.Duration) {
+	span := func(field, name string, v, low, high time.Duration) {
 		if v < low || v > high {
-			errs = append(errs, fmt.Errorf("%s is %v; it must lie between %v and %v", name, v, low, high))
+			errs = append(errs, &RangeError{field, name, v, low, high})
 		}
 	}
-	span("the sampling period", c.Period, 10*time.Millisecond, time.Hour)
-	number("the minimum usage", c.MinUsage, 0, 1000)
-	number("sigmas", c.Sigmas, 0.5, 20)
-	number("robust sigmas", c.RobustSigmas, 0.5, 20)
-	number("outliers", float64(c.Outliers), 1, 100)
-	span("the outlier window", c.OutlierWindow, c.Period, 24*time.Hour)
-	span("the correlation window", c.Window, c.Period, 24*time.Hour)
-	span("the history", c.History, c.Window, 24*time.Hour)
-	number("the least number of pairs", float64(c.MinPairs), 1, 1000)
-	number("the least score", c.MinScore, 0, 1)
-	number("the least confidence", c.MinConfidence, 0, 1)
-	span("the pause between analyses", c.AnalysisPause, 0, time.Hour)
-	number("the least number of tasks", float64(c.MinTasks), 1, 1e6)
-	number("the least number of samples a task", float64(c.MinTaskSamples), 1, 1e6)
-	number("the age weight", c.AgeWeight, 0, 1)
-	span("the time between specs", c.RespecEvery, c.Period, 7*24*time.Hour)
-	number("the cap of batch containers", float64(c.CapBatchMilli), 1, 1e6)
-	number("the cap of best-effort containers", float64(c.CapBEMilli), 1, 1e6)
-	span("the cap's time", c.CapFor, c.Period, 24*time.Hour)
-	span("the pool move's time", c.MoveFor, c.CapFor, 24*time.Hour)
-	number("caps before eviction", float64(c.EvictAfter), 0, 1e6)
-	number("containers", float64(c.MaxContainers), 1, 1<<20)
-	number("jobs", float64(c.MaxJobs), 1, 1<<20)
+	span("Period", "the sampling period", c.Period, 10*time.Millisecond, time.Hour)
+	number("MinUsage", "the minimum usage", c.MinUsage, 0, 1000)
+	number("Sigmas", "sigmas", c.Sigmas, 0.5, 20)
+	number("RobustSigmas", "robust sigmas", c.RobustSigmas, 0.5, 20)
+	number("Outliers", "outliers", float64(c.Outliers), 1, 100)
+	span("OutlierWindow", "the outlier window", c.OutlierWindow, c.Period, 24*time.Hour)
+	span("Window", "the correlation window", c.Window, c.Period, 24*time.Hour)
+	span("History", "the history", c.History, c.Window, 24*time.Hour)
+	number("MinPairs", "the least number of pairs", float64(c.MinPairs), 1, 1000)
+	number("MinScore", "the least score", c.MinScore, 0, 1)
+	number("MinConfidence", "the least confidence", c.MinConfidence, 0, 1)
+	span("AnalysisPause", "the pause between analyses", c.AnalysisPause, 0, time.Hour)
+	number("MinTasks", "the least number of tasks", float64(c.MinTasks), 1, 1e6)
+	number("MinTaskSamples", "the least number of samples a task", float64(c.MinTaskSamples), 1, 1e6)
+	number("AgeWeight", "the age weight", c.AgeWeight, 0, 1)
+	span("RespecEvery", "the time between specs", c.RespecEvery, c.Period, 7*24*time.Hour)
+	number("CapBatchMilli", "the cap of batch containers", float64(c.CapBatchMilli), 1, 1e6)
+	number("CapBEMilli", "the cap of best-effort containers", float64(c.CapBEMilli), 1, 1e6)
+	span("CapFor", "the cap's time", c.CapFor, c.Period, 24*time.Hour)
+	span("MoveFor", "the pool move's time", c.MoveFor, c.CapFor, 24*time.Hour)
+	number("EvictAfter", "caps before eviction", float64(c.EvictAfter), 0, 1e6)
+	number("MaxContainers", "containers", float64(c.MaxContainers), 1, 1<<20)
+	number("MaxJobs", "jobs", float64(c.MaxJobs), 1, 1<<20)
 	if len(errs) == 0 && c.ringSize() > maxRing {
 		errs = append(errs, fmt.Errorf("a correlation window of %v holds %d samples at one every %v; at most %d are kept", c.Window, c.ringSize(), c.Period, maxRing))
 	}

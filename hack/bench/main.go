@@ -49,6 +49,9 @@ var rows = []row{
 	{"counting: event descriptors with 1,000 containers, against events x CPUs", "./cpi/counter", "BenchmarkDescriptors1000", "per-event-and-CPU", 1, times},
 	{"counting: reading 1,000 groups on 256 CPUs (the layout simulated)", "./cpi/counter", "BenchmarkRead256/every-group-on-every-CPU", "read-ms", 20, milliseconds},
 	{"usage of 1,000 cgroups, real ones, CPU", "./internal/usage", "BenchmarkRead/kernel/v1=false", "cpu-ms/op", 10, milliseconds},
+	{"a scrape of 1,000 containers, default, packed, CPU", "./internal/metrics", "BenchmarkScrape/default/gzip", "least-cpu-ms", 20, milliseconds},
+	{"the same with series for each of them (6,000)", "./internal/metrics", "BenchmarkScrape/each/gzip", "least-cpu-ms", 20, milliseconds},
+	{"the same, not packed, size", "./internal/metrics", "BenchmarkScrape/each/text", "MiB", 1, mebibytes},
 	{"lending: a tick with 1,000 pods, CPU", "./reclaim", "BenchmarkStep/second", "cpu-µs/op", 1000, microseconds},
 	{"detection: an analysis, 500 suspects x 10 minutes, CPU", "./cpi/detect", "BenchmarkAnalysis/default/suspects=500/minutes=10", "cpu-µs/op", 1000, microseconds},
 	{"detection: a round of 1,000 containers, CPU", "./cpi/detect", "BenchmarkTick/default/containers=1000", "cpu-µs/op", 5000, microseconds},
@@ -70,6 +73,7 @@ func micros(v float64) string       { return fmt.Sprintf("%.1f µs", v/1e3) }
 func millis(v float64) string       { return fmt.Sprintf("%.1f ms", v/1e6) }
 func microseconds(v float64) string { return fmt.Sprintf("%.0f µs", v) }
 func milliseconds(v float64) string { return fmt.Sprintf("%.1f ms", v) }
+func mebibytes(v float64) string    { return fmt.Sprintf("%.2f MiB", v) }
 func times(v float64) string        { return fmt.Sprintf("%.2f x", v) }
 func percent(v float64) string      { return fmt.Sprintf("%.3f %%", v) }
 func millions(v float64) string     { return fmt.Sprintf("%.2f million", v/1e6) }

@@ -10,12 +10,15 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"sort"
 	"strings"
 	"testing"
 
+	securityv1 "github.com/openshift/api/security/v1"
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chartutil"
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,7 +39,7 @@ const namespace = "quietcore-system"
 
 func kinds() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, monitoringv1.AddToScheme, securityv1.Install} {
 		if err := add(s); err != nil {
 			panic(err)
 		}
@@ -77,43 +80,54 @@ func render(t *testing.T, r Release) *Rendered {
 	return out
 }
 
-var monitoring = []string{"monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor"}
+var monitoring = []string{"monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor", "monitoring.coreos.com/v1/PrometheusRule"}
 
-// decode wants every document to be an object of Kubernetes without an unknown or
-// doubled key; what is no kind of Kubernetes comes back in others.
-func decode(t *testing.T, out *Rendered) (objects []runtime.Object, others []map[string]any) {
+const openshift = "security.openshift.io/v1"
+
+// decode wants every document to be an object of Kubernetes, Prometheus' operator or
+// OpenShift without an unknown or doubled key.
+func decode(t *testing.T, out *Rendered) []runtime.Object {
 	t.Helper()
+	var all []string
+	for _, name := range out.Names() {
+		all = append(all, out.Manifests[name])
+	}
+	return decodeText(t, strings.Join(all, "\n"))
+}
+
+func decodeText(t *testing.T, text string) []runtime.Object {
+	t.Helper()
+	var objects []runtime.Object
 	s := kinds()
 	strict := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, s, s, serializer.SerializerOptions{Yaml: true, Strict: true})
-	for _, name := range out.Names() {
-		reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(out.Manifests[name])))
-		for {
-			doc, err := reader.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			if len(bytes.TrimSpace(doc)) == 0 {
-				continue
-			}
-			o, gvk, err := strict.Decode(doc, nil, nil)
-			switch {
-			case runtime.IsNotRegisteredError(err) && gvk != nil && gvk.Group == "monitoring.coreos.com":
-				other := map[string]any{}
-				if err := yaml.UnmarshalStrict(doc, &other); err != nil {
-					t.Fatalf("%s: %v", name, err)
-				}
-				others = append(others, other)
-			case err != nil:
-				t.Fatalf("%s: %v\n%s", name, err, doc)
-			default:
-				objects = append(objects, o)
-			}
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
+	for {
+		doc, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !hasText(doc) {
+			continue
+		}
+		o, _, err := strict.Decode(doc, nil, nil)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		objects = append(objects, o)
+	}
+}
+
+// hasText is whether a document says more than where it is from.
+func hasText(doc []byte) bool {
+	for line := range bytes.Lines(doc) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && string(line) != "---" {
+			return true
 		}
 	}
-	return objects, others
+	return false
 }
 
 func first[T runtime.Object](objects []runtime.Object) (T, bool) {
@@ -163,14 +177,14 @@ func TestWhatIsInstalled(t *testing.T) {
 	for name, values := range cases(t) {
 		t.Run(name, func(t *testing.T) {
 			out := render(t, Release{Values: values, Kinds: monitoring})
-			objects, others := decode(t, out)
+			objects := decode(t, out)
 			d, ok := first[*appsv1.DaemonSet](objects)
 			if !ok {
 				t.Fatal("no DaemonSet")
 			}
 			checkDaemonSet(t, d)
 			checkFile(t, objects, d)
-			golden(t, filepath.Join("testdata/privileges", name+".txt"), summary(objects, others))
+			golden(t, filepath.Join("testdata/privileges", name+".txt"), summary(objects))
 		})
 	}
 }
@@ -251,6 +265,11 @@ func checkFile(t *testing.T, objects []runtime.Object, d *appsv1.DaemonSet) {
 		}
 		want = append(want, filepath.Dir(bus))
 	}
+	for _, file := range []string{c.CPI.Specs.Prometheus.TokenFile, c.CPI.Specs.Prometheus.CAFile} {
+		if file != "" && !strings.HasPrefix(file, "/var/run/secrets/") {
+			want = append(want, filepath.Dir(file))
+		}
+	}
 	if c.Node.Kubelet.StateFile != "" {
 		want = append(want, filepath.Dir(c.Node.Kubelet.StateFile))
 	}
@@ -269,8 +288,9 @@ func checkFile(t *testing.T, objects []runtime.Object, d *appsv1.DaemonSet) {
 }
 
 // summary is what a reviewer asks for: what runs with which rights.
-func summary(objects []runtime.Object, others []map[string]any) string {
+func summary(objects []runtime.Object) string {
 	var b strings.Builder
+	var others []map[string]any
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *appsv1.DaemonSet:
@@ -296,6 +316,8 @@ func summary(objects []runtime.Object, others []map[string]any) string {
 			for _, r := range o.Rules {
 				fmt.Fprintf(&b, "  %s %s: %s\n", strings.Join(r.APIGroups, ","), strings.Join(r.Resources, ","), strings.Join(r.Verbs, ","))
 			}
+		case *securityv1.SecurityContextConstraints:
+			fmt.Fprintf(&b, "SecurityContextConstraints %s: for %v, volumes %v, capabilities %v, user %d, seccomp %v\n", o.Name, o.Users, o.Volumes, o.AllowedCapabilities, *o.RunAsUser.UID, o.SeccompProfiles)
 		default:
 			m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 			if err != nil {
@@ -338,7 +360,7 @@ func TestRights(t *testing.T) {
 		"{config: {kubernetes: {pods: false, labels: false}}}":                                        telling[2:] + topology,
 		"{rbac: {keepLending: true}, config: {kubernetes: {nodeResourceTopology: {enabled: false}}}}": reading + published + telling,
 	} {
-		objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+		objects := decode(t, render(t, Release{Values: parseValues(t, values)}))
 		var got []string
 		if role, ok := first[*rbacv1.ClusterRole](objects); ok {
 			for _, r := range role.Rules {
@@ -368,7 +390,7 @@ func TestCapabilities(t *testing.T) {
 		"{config: {cpi: {mode: \"off\"}}, security: {capabilities: [SYS_RESOURCE]}}":   {"SYS_RESOURCE"},
 		"{enableNRI: {enabled: true}, security: {seccompProfile: {type: Unconfined}}}": {"BPF", "PERFMON"},
 	} {
-		objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+		objects := decode(t, render(t, Release{Values: parseValues(t, values)}))
 		d, _ := first[*appsv1.DaemonSet](objects)
 		if got := d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add; !slices.Equal(got, want) {
 			t.Errorf("%s: capabilities are %v, want %v", values, got, want)
@@ -384,7 +406,7 @@ func TestCapabilities(t *testing.T) {
 // TestMemoryFits: what counting takes of the kernel is on the pod's account, and the
 // Go runtime does not know of it.
 func TestMemoryFits(t *testing.T) {
-	objects, _ := decode(t, render(t, Release{}))
+	objects := decode(t, render(t, Release{}))
 	d, _ := first[*appsv1.DaemonSet](objects)
 	m, _ := first[*corev1.ConfigMap](objects)
 	c, err := config.Parse([]byte(m.Data["config.yaml"]))
@@ -423,6 +445,16 @@ func TestMistakesAreRefused(t *testing.T) {
 		"a relative path":          {"nri: {hostDir: run/nri}", "", "hostDir"},
 		"an unknown runtime":       {"enableNRI: {runtime: docker}", "", "runtime"},
 		"no such action":           {"admissionPolicies: {claims: {workloads: deny}}", "", "workloads"},
+		"an unknown mode":          {"config: {mode: Observe}", "", "'Observe' does not match pattern '^(enforce|observe)$'"},
+		"no such alert":            {"metrics: {rules: {enabled: true, disabledAlerts: [QuietcoreDrfit]}}", "", "\"QuietcoreDrfit\"; there are Quietcore"},
+		"less than the Go runtime": {"resources: {limits: {memory: 128Mi}}", "", "goMemLimit is 176MiB, must be below resources.limits.memory, which is 128Mi"},
+		"a token for nobody":       {"specs: {token: {secretName: a}}", "", "config.cpi.specs.prometheus.url is empty"},
+		"two tokens":               {"{specs: {token: {secretName: a}}, config: {cpi: {specs: {prometheus: {url: \"http://p\", tokenFile: /t}}}}}", "", "a and config.cpi.specs.prometheus.tokenFile is /t"},
+		"two authorities":          {"{specs: {ca: {secretName: a, configMapName: b}}, config: {cpi: {specs: {prometheus: {url: \"http://p\"}}}}}", "", "specs.ca.configMapName is b"},
+		"a file and an authority":  {"{specs: {ca: {secretName: a}}, config: {cpi: {specs: {prometheus: {url: \"http://p\", caFile: /c}}}}}", "", "caFile is /c"},
+		"a Prometheus without way": {"config: {cpi: {specs: {prometheus: {url: \"prometheus:9090\"}}}}", "", "is prometheus:9090, must be such as http://"},
+		"an interval of nothing":   {"metrics: {podMonitor: {interval: soon}}", "", "'soon' does not match"},
+		"constraints, perhaps":     {"openshift: {scc: perhaps}", "", "'perhaps' does not match pattern '^(auto|always|never)$'"},
 		"a probe of loopback":      {"config: {listen: \"127.0.0.1:9464\"}", "", "config.listen is 127.0.0.1:9464"},
 		"policies before 1.30":     {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
 		"frozen before 1.30":       {"admissionPolicies: {frozen: {enabled: true}}", "1.29.4", "needs 1.30"},
@@ -430,7 +462,7 @@ func TestMistakesAreRefused(t *testing.T) {
 		"nobody updated, for ever": {"updateStrategy: {maxUnavailable: 0}", "", "maxUnavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0", Values: parseValues(t, c.values)}
+			r := Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0", Kinds: monitoring, Values: parseValues(t, c.values)}
 			if c.kubernetes != "" {
 				r.Kubernetes = c.kubernetes
 			}
@@ -461,7 +493,10 @@ func TestNotes(t *testing.T) {
 		"config: {mode: observe}":    "writes nothing",
 		"kubelet: {mount: false}":    "kubelet.mount is false",
 		"enableNRI: {enabled: true}": "only printed",
-		"enableNRI: {enabled: true, apply: true}": "restart the runtime",
+		"enableNRI: {enabled: true, apply: true}":                        "restart the runtime",
+		"restore: {enabled: true}":                                       "a daemon that writes nothing follows",
+		"metrics: {podMonitor: {enabled: true}}":                         "does not know PodMonitor of Prometheus' operator: nothing was made of it",
+		"metrics: {podMonitor: {enabled: true}, rules: {enabled: true}}": "PodMonitor and PrometheusRule of Prometheus' operator: nothing was made of them",
 	} {
 		if notes := render(t, Release{Values: parseValues(t, values)}).Notes; !strings.Contains(notes, want) {
 			t.Errorf("%s: no %q in\n%s", values, want, notes)
@@ -469,16 +504,20 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestRestartsOnlyForKeysThatNeedOne compares the annotation that restarts the pods
-// with what the daemon itself says needs a restart.
+// TestRestartsOnlyForKeysThatNeedOne compares the pod template, a change of which
+// restarts the pods, with what the daemon itself says needs a restart.
 func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
-	annotation := func(values string) string {
-		objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+	template := func(values string) string {
+		objects := decode(t, render(t, Release{Values: parseValues(t, values)}))
 		d, _ := first[*appsv1.DaemonSet](objects)
-		return d.Spec.Template.Annotations["quietcore.dev/restart-keys"]
+		text, err := json.Marshal(d.Spec.Template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
 	}
 	file := func(values string) *config.Config {
-		objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+		objects := decode(t, render(t, Release{Values: parseValues(t, values)}))
 		m, _ := first[*corev1.ConfigMap](objects)
 		c, err := config.Parse([]byte(m.Data["config.yaml"]))
 		if err != nil {
@@ -486,26 +525,33 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 		}
 		return c
 	}
-	before, was := file("{}"), annotation("{}")
-	for _, change := range []string{
+	before, was := file("{}"), template("{}")
+	changes := []string{
 		"mode: observe", "admission: degrade", "memory: strict", "reserved: {cpus: \"0\"}", "pools: {sharedFloor: 2}", "allocation: {bindPolicy: SpreadByPCPUs}",
 		"quota: {liftContainersOfMultiContainerPods: true}", "system: {cpus: \"0\"}", "authority: {resourceStatus: trust}", "node: {labels: {a: b}}",
 		"node: {name: x}", "node: {kubelet: {stateFile: /x}}", "node: {kubelet: {configFile: /x}}", "node: {kubelet: {podResources: /x}}",
 		"node: {kubelet: {configDir: /x}}", "cpi: {mode: \"off\"}", "cpi: {window: 5s}", "reclaim: {mode: observe}", "suppression: {mode: observe}",
 		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}", "sysfs: {root: /x}",
-		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "page: {listen: ''}", "log: {format: json}",
-	} {
+		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "page: {listen: ''}", "log: {format: json}", "log: {level: debug}",
+	}
+	for _, change := range changes {
 		values := "config: {" + change + "}"
 		needs := config.NeedsRestart(before, file(values))
-		if restarts := annotation(values) != was; restarts != (len(needs) > 0) {
+		if restarts := template(values) != was; restarts != (len(needs) > 0) {
 			t.Errorf("%s restarts the pods: %v; the daemon needs one for %v", change, restarts, needs)
+		}
+	}
+	for f := range reflect.TypeFor[config.Config]().Fields() {
+		key := f.Tag.Get("json")
+		if key != "apiVersion" && key != "kind" && !slices.ContainsFunc(changes, func(c string) bool { return strings.HasPrefix(c, key+":") }) {
+			t.Errorf("nobody has tried to change %s", key)
 		}
 	}
 }
 
 // TestCRDStays: it is shared with schedulers, and their objects die with it.
 func TestCRDStays(t *testing.T) {
-	objects, _ := decode(t, render(t, Release{}))
+	objects := decode(t, render(t, Release{}))
 	crd, ok := first[*apiextensionsv1.CustomResourceDefinition](objects)
 	if !ok {
 		t.Fatal("no CRD")
@@ -513,7 +559,7 @@ func TestCRDStays(t *testing.T) {
 	if crd.Annotations["helm.sh/resource-policy"] != "keep" || crd.Annotations["api-approved.kubernetes.io"] == "" {
 		t.Errorf("annotations are %v", crd.Annotations)
 	}
-	objects, _ = decode(t, render(t, Release{Values: parseValues(t, "crds: {install: false}")}))
+	objects = decode(t, render(t, Release{Values: parseValues(t, "crds: {install: false}")}))
 	if _, ok := first[*apiextensionsv1.CustomResourceDefinition](objects); ok {
 		t.Error("crds.install is false and there is one")
 	}
@@ -543,7 +589,7 @@ func TestTwoReleases(t *testing.T) {
 	seen := map[string]bool{}
 	all := parseValues(t, "admissionPolicies: {claims: {enabled: true}, frozen: {enabled: true}}\ncrds: {install: false}")
 	for _, release := range []string{"one", "two"} {
-		objects, _ := decode(t, render(t, Release{Name: release, Namespace: namespace, Values: maps.Clone(all)}))
+		objects := decode(t, render(t, Release{Name: release, Namespace: namespace, Values: maps.Clone(all)}))
 		for _, o := range objects {
 			if n := name(o); seen[n] {
 				t.Errorf("both releases have %s", n)
@@ -560,7 +606,7 @@ func TestSecurityPageNamesEveryRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, _ := decode(t, render(t, Release{Values: parseValues(t, "config: {reclaim: {mode: enforce, evict: true}}")}))
+	objects := decode(t, render(t, Release{Values: parseValues(t, "config: {reclaim: {mode: enforce, evict: true}}")}))
 	d, _ := first[*appsv1.DaemonSet](objects)
 	for _, c := range d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add {
 		if row := "`" + string(c) + "`"; !bytes.Contains(page, []byte(row)) {

@@ -8,7 +8,9 @@ package chart
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"reflect"
@@ -149,12 +151,30 @@ func leaf(v Value) (map[string]any, error) {
 	for k, x := range v.Schema {
 		s[k] = x
 	}
+	if list, ok := s["enum"].([]any); ok {
+		var words []string
+		for _, w := range list {
+			words = append(words, fmt.Sprint(w))
+		}
+		delete(s, "enum")
+		onlyWords(s, words)
+	}
 	return s, nil
 }
 
-// configSchema is the schema of the daemon's file. What a word may be is left to
-// the daemon, which names every mistake at once; keys and kinds are checked here,
-// before anything is installed.
+// onlyWords says by a pattern what an enum would say: Helm's message for an enum does
+// not name the value that is wrong. Editors complete examples.
+func onlyWords(s map[string]any, words []string) {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = regexp.QuoteMeta(w)
+	}
+	s["pattern"], s["examples"] = "^("+strings.Join(quoted, "|")+")$", words
+}
+
+// configSchema is the schema of the daemon's file: keys, kinds and words, checked
+// before anything is installed. Bounds and what keys mean to each other are left to
+// the daemon, which names every mistake at once.
 func configSchema(t reflect.Type, path string, about map[string]string) map[string]any {
 	s := map[string]any{}
 	if text := about[path]; text != "" {
@@ -163,6 +183,9 @@ func configSchema(t reflect.Type, path string, about map[string]string) map[stri
 	switch {
 	case t.Implements(reflect.TypeFor[json.Marshaler]()) || implementsText(t):
 		s["type"] = "string"
+		if words := words(t); words != nil {
+			onlyWords(s, words)
+		}
 	case t.Kind() == reflect.Struct:
 		props := map[string]any{}
 		for i := range t.NumField() {
@@ -196,6 +219,67 @@ func implementsText(t reflect.Type) bool {
 	_, value := t.MethodByName("MarshalText")
 	_, pointer := reflect.PointerTo(t).MethodByName("UnmarshalText")
 	return value || pointer
+}
+
+// words are those that a type of the daemon's file takes, as its own refusal names
+// them; nil where it takes more than a few words.
+func words(t reflect.Type) []string {
+	take := func(word string) error {
+		v, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler)
+		if !ok {
+			return errors.ErrUnsupported
+		}
+		return v.UnmarshalText([]byte(word))
+	}
+	err := take("no such word")
+	if err == nil {
+		return nil
+	}
+	_, list, ok := strings.Cut(err.Error(), ", must be ")
+	if !ok {
+		return nil
+	}
+	words := strings.Split(strings.ReplaceAll(list, " or ", ", "), ", ")
+	if take("") == nil {
+		words = append(words, "")
+	}
+	for _, w := range words {
+		if take(w) != nil {
+			return nil
+		}
+	}
+	return words
+}
+
+// RestartKeys are the keys of the daemon's file that a running daemon does not take
+// over, as its own code names them: all those that differ between two files that
+// agree in nothing.
+func RestartKeys() []string {
+	a, b := config.Default(), config.Default()
+	differ(reflect.ValueOf(&b).Elem())
+	return config.NeedsRestart(&a, &b)
+}
+
+// differ changes every plain value of v.
+func differ(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Field(i).CanSet() {
+				differ(v.Field(i))
+			}
+		}
+	case reflect.String:
+		v.SetString(v.String() + "x")
+	case reflect.Bool:
+		v.SetBool(!v.Bool())
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(v.Int() + 1)
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(v.Uint() + 1)
+	case reflect.Float32, reflect.Float64:
+		v.SetFloat(v.Float() + 1)
+	}
 }
 
 var keyRow = regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\| [^|]* \\| (.*) \\|$")

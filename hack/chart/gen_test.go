@@ -4,8 +4,17 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
+
+	yamlv3 "go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 var update = flag.Bool("update", false, "write what is derived: schema, README, golden files")
@@ -75,4 +84,79 @@ func TestTableOfValuesIsDerived(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, name, head+begin+table+end+tail)
+}
+
+func TestRestartKeysAreDerived(t *testing.T) {
+	golden(t, filepath.Join(chartDir, "files/restart-keys.txt"), strings.Join(RestartKeys(), "\n")+"\n")
+}
+
+// TestSchemaKnowsTheFile: the schema takes what the daemon takes, all of it.
+func TestSchemaKnowsTheFile(t *testing.T) {
+	whole := config.Default()
+	whole.Listen = ":9464"
+	whole.Reserved.CPUs, _ = cpuset.Parse("0-1")
+	whole.Node.Labels = map[string]string{"a": "b"}
+	whole.Authority.Exclusive.MaxCPUs = map[string]int{"*": 0}
+	text, err := whole.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Helm reads YAML 1.1, in which off without quotes is false, and the daemon writes 1.2.
+	file := map[string]any{}
+	if err := yamlv3.Unmarshal(text, &file); err != nil {
+		t.Fatal(err)
+	}
+	objects := decode(t, render(t, Release{Values: map[string]any{"config": file}}))
+	m, _ := first[*corev1.ConfigMap](objects)
+	got, err := config.Parse([]byte(m.Data["config.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, &whole) {
+		t.Errorf("the file is\n%+v\nwant\n%+v", got, whole)
+	}
+}
+
+// TestSchemaKnowsEveryWord holds the words of the schema to the daemon: it takes each
+// of them, and keys that have only some are known as such.
+func TestSchemaKnowsEveryWord(t *testing.T) {
+	var with []string
+	var walk func(s map[string]any, path string)
+	walk = func(s map[string]any, path string) {
+		if words, ok := s["examples"].([]string); ok {
+			with = append(with, path)
+			for _, w := range words {
+				text := config.APIVersion
+				body := map[string]any{"apiVersion": text}
+				at := body
+				keys := strings.Split(path, ".")
+				for _, k := range keys[:len(keys)-1] {
+					next := map[string]any{}
+					at[k] = next
+					at = next
+				}
+				at[keys[len(keys)-1]] = w
+				file, err := yaml.Marshal(body)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := config.Parse(file); err != nil {
+					t.Errorf("the schema has %q for %s, and the daemon: %v", w, path, err)
+				}
+			}
+		}
+		props, _ := s["properties"].(map[string]any)
+		for name, p := range props {
+			walk(p.(map[string]any), strings.TrimPrefix(path+"."+name, "."))
+		}
+	}
+	walk(configSchema(reflect.TypeFor[config.Config](), "", nil), "")
+	for _, want := range []string{
+		"mode", "admission", "memory", "allocation.bindPolicy", "allocation.smt", "cpi.mode", "cpi.standIns.cycles", "reclaim.mode", "suppression.mode",
+		"cgroup.driver", "kubernetes.api", "log.level", "log.format", "node.kubelet.cpuManagerPolicy", "authority.resourceStatus",
+	} {
+		if !slices.Contains(with, want) {
+			t.Errorf("the schema takes any word for %s; it knows those of %v", want, with)
+		}
+	}
 }

@@ -69,7 +69,7 @@ const tenants, allowed = "tenants", "trusted"
 
 func newServer(t *testing.T, values string, g grants) *server {
 	t.Helper()
-	objects, _ := decode(t, render(t, Release{Values: parseValues(t, values)}))
+	objects := decode(t, render(t, Release{Values: parseValues(t, values)}))
 	initial := []runtime.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenants, Labels: map[string]string{"quietcore.dev/Exclusive": "allowed", "quietcore.dev/system": "Allowed"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: allowed, Labels: map[string]string{

@@ -16,6 +16,7 @@ type Release struct {
 	Kubernetes      string   // version of the cluster, such as 1.36.0
 	Kinds           []string // kinds that the cluster knows beside Kubernetes' own
 	Values          map[string]any
+	Reused          map[string]any // in place of values.yaml: what --reuse-values leaves of an older chart's
 }
 
 // Rendered is the text of every template that was not empty, by its name, and the
@@ -30,6 +31,9 @@ func Render(dir string, r Release) (*Rendered, error) {
 	c, err := loader.Load(dir)
 	if err != nil {
 		return nil, err
+	}
+	if r.Reused != nil {
+		c.Values = r.Reused
 	}
 	version, err := chartutil.ParseKubeVersion(r.Kubernetes)
 	if err != nil {

@@ -249,3 +249,30 @@ func TestAbsurdNumbers(t *testing.T) {
 		}
 	})
 }
+
+// Prometheus' clock and the node's may be decades apart: Prometheus is asked for its
+// own present, what it says of the time is not believed, and ages are by our clock.
+func TestClocksThatDisagree(t *testing.T) {
+	for name, stamp := range map[string]string{"behind": "[1,", "ahead": "[4102444800.123,"} {
+		now := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+		r, got := setup(t, func(o *Options) { o.Now = func() time.Time { return now } }, func(w http.ResponseWriter, q *http.Request) {
+			if at := q.FormValue("time"); at != "" {
+				t.Errorf("%s: Prometheus is told the time, %s", name, at)
+			}
+			w.Header().Set("Date", "Thu, 01 Jan 1970 00:00:00 GMT")
+			fmt.Fprint(w, strings.ReplaceAll(answer(good()...), "[1,", stamp))
+		})
+		r.round(t.Context())
+		if len(*got) != 1 || r.Why() != "" {
+			t.Errorf("%s: %d specs, %q", name, len(*got), r.Why())
+		}
+		now = now.Add(90 * time.Second)
+		if s := r.Stats(); s.Seconds() != 90 {
+			t.Errorf("%s: the age is %v", name, s.Seconds())
+		}
+		now = now.AddDate(-30, 0, 0) // our clock is put back
+		if s := r.Stats(); s.Seconds() != 0 {
+			t.Errorf("%s: the age is %v", name, s.Seconds())
+		}
+	}
+}

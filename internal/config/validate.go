@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
@@ -165,20 +166,46 @@ func (v *checker) cpi(c *CPI) {
 
 // detector checks what the counting's values bound.
 func (v *checker) detector(c *CPI) {
+	rest, usual := *c, Default()
 	for _, l := range []struct {
-		key  string
-		cpus float64
-	}{{"cpi.capBatch", c.CapBatch}, {"cpi.capBestEffort", c.CapBestEffort}} {
-		if !(l.cpus >= 0.001 && l.cpus <= 1000) {
-			v.fail(l.key, "is %v CPUs, must be 0.001 to 1000", l.cpus)
-			return
+		key       string
+		cpus, may *float64
+	}{{"cpi.capBatch", &rest.CapBatch, &usual.CPI.CapBatch}, {"cpi.capBestEffort", &rest.CapBestEffort, &usual.CPI.CapBestEffort}} {
+		if !(*l.cpus >= 0.001 && *l.cpus <= 1000) {
+			v.fail(l.key, "is %v CPUs, must be 0.001 to 1000", *l.cpus)
+			*l.cpus = *l.may // it is told of once
 		}
 	}
-	if several, ok := c.Detection().Validate().(interface{ Unwrap() []error }); ok {
-		for _, err := range several.Unwrap() {
+	several, ok := rest.Detection().Validate().(interface{ Unwrap() []error })
+	if !ok {
+		return
+	}
+	keys := detectorKeys()
+	for _, err := range several.Unwrap() {
+		var out *detect.RangeError
+		if !errors.As(err, &out) || keys[out.Field] == "" {
 			v.fail("cpi", "%v", err)
+			continue
 		}
+		v.fail("cpi."+keys[out.Field], "is %v, must be %v to %v", plainly(out.Value), plainly(out.Low), plainly(out.High))
 	}
+}
+
+// detectorKeys are the keys below cpi by the field of detect.Config that they set.
+// Others are checked under their own names.
+func detectorKeys() map[string]string {
+	return map[string]string{
+		"MinUsage": "minUsage", "OutlierWindow": "outlierWindow", "Window": "scoreWindow", "History": "history", "MinScore": "minScore", "MinConfidence": "minConfidence",
+		"MinTasks": "minTasks", "MinTaskSamples": "minTaskSamples", "RespecEvery": "specEvery", "CapFor": "capFor", "MoveFor": "moveFor", "EvictAfter": "evictAfter",
+	}
+}
+
+// plainly is a value as people write it in the file.
+func plainly(v any) any {
+	if d, ok := v.(time.Duration); ok {
+		return Duration(d)
+	}
+	return strconv.FormatFloat(v.(float64), 'f', -1, 64)
 }
 
 // maxSocketPath is what sockaddr_un holds.

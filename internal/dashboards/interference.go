@@ -94,7 +94,7 @@ func interferenceIncidents() row {
 			title: "Who disturbed whom most", about: "Searches that blamed one job for what another suffered, in the time shown. The twenty most frequent pairs of each node; all others are other.", runbook: "incidents",
 			kind: table, unit: count, width: 8, noValue: "nobody was blamed",
 			queries: one(`sort_desc(topk(20, sum by (victim, antagonist) (increase(quietcore_cpi_blamed_total{@}[$__range]))) > 0)`, ""),
-			columns: map[string]column{"victim": {name: "Victim", order: 0}, "antagonist": {name: "Antagonist", order: 1}, "Value": {name: "Times", unit: "none", order: 2}},
+			columns: map[string]column{"victim": {name: "Victim", order: 0}, "antagonist": {name: "Antagonist", order: 1}, "Value": {name: "Times", unit: "none", whole: true, order: 2}},
 		},
 	}}
 }

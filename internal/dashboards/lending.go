@@ -77,7 +77,7 @@ func lendingAmounts() row {
 			kind: series, unit: count, width: 12, line: true, steps: from(orange, 0.0, green), queries: one(lent("supply"), "supply"),
 		},
 		{
-			title: "Best effort's pool", about: "pool: CPUs that best effort may run on where nothing is withheld. budget: how many it may use together now. withheld: what suppression took of the pool.", runbook: "lending-overdrawn",
+			title: "Best effort's pool", about: "pool: CPUs that best effort may run on now. budget: how many it may use together. withheld: what suppression took of the pool, to give production room.", runbook: "lending-overdrawn",
 			kind: series, unit: count, width: 12, min: number(0),
 			queries: []query{{`sum(quietcore_pool_cpus{@,pool="be"})`, "pool"}, {lent("budget"), "budget"}, {lent("withheld"), "withheld"}},
 		},

@@ -49,6 +49,7 @@ type column struct {
 	steps []step
 	link  string
 	hide  bool
+	whole bool // no decimals: extrapolated counts are no whole numbers
 }
 
 type query struct {
@@ -264,6 +265,9 @@ func (p *panel) overrides() []fieldOverride {
 		if c.unit != "" {
 			o.Properties = append(o.Properties, fieldProperty{"unit", c.unit})
 		}
+		if c.whole {
+			o.Properties = append(o.Properties, fieldProperty{"decimals", 0})
+		}
 		if c.steps != nil {
 			o.Properties = append(o.Properties, fieldProperty{"thresholds", thresholds{"absolute", c.steps}},
 				fieldProperty{"custom.cellOptions", map[string]any{"type": "color-text"}})
@@ -296,7 +300,7 @@ func (p *panel) options() map[string]any {
 		}
 	case states:
 		return map[string]any{
-			"alignValue": "left", "legend": map[string]any{"displayMode": "list", "placement": "bottom", "showLegend": false},
+			"alignValue": "left", "legend": map[string]any{"calcs": []string{}, "displayMode": "list", "placement": "bottom", "showLegend": false},
 			"mergeValues": true, "rowHeight": 0.8, "showValue": "never", "tooltip": map[string]any{"mode": "single", "sort": "none"},
 		}
 	}

@@ -254,7 +254,7 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.wants(details, "batch/encode-2", "capped", "100m", "CPI")
 	b.until("document.querySelector('#details .spark') !== null")
 	b.screenshot("small-pod")
-	b.wants("document.getElementById('container-list').innerText", "encode-1", "100m capped")
+	b.wants("document.getElementById('container-list').innerText", "encode-1", "100m capped until ")
 	b.keys(kb.Escape, kb.Escape)
 	b.until("document.getElementById('query').value === '' && document.querySelectorAll('.cpu.dim').length === 0")
 
@@ -275,6 +275,14 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.screenshot("small-incident")
 	b.keys(kb.Escape)
 	b.until("document.getElementById('incident').childElementCount === 0")
+	b.click("#charts .opens[data-incident]") // its triangle above the CPI
+	b.until("document.querySelector('#incident img')?.naturalWidth > 0")
+	b.do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, 1, 1))
+	b.wants("document.querySelector('#charts .opens title').textContent", "shop/db-0/main, CPI 3.42")
+	b.keys(kb.Escape)
+	b.until("document.getElementById('incident').childElementCount === 0")
+	b.until("document.querySelector('#charts path.area').getAttribute('d').length > 100")
+	b.wants("document.querySelector('#charts figcaption').textContent", "shared pool", "best effort kept off")
 	b.wants("document.getElementById('change-list').innerText", "batch/encode-2/main is capped at 100m", "best effort begins to give way")
 
 	// The timeline tells values at a moment, by pointer and by keyboard.
@@ -529,7 +537,13 @@ func TestBrowserOpenForADay(t *testing.T) {
 	}
 	hours(0, 6) // the hour and the list of changes are full
 	nodes, listeners, heap := measure()
+	daemon := heapInUse()
 	hours(6, 24)
+	if later := heapInUse(); later > daemon+8<<20 {
+		t.Errorf("the daemon grew from %d to %d bytes", daemon, later)
+	} else {
+		t.Logf("the daemon's heap: %d, then %d bytes", daemon, later)
+	}
 	laterNodes, laterListeners, laterHeap := measure()
 	t.Logf("nodes %.0f, then %.0f; listeners %.0f, then %.0f; heap %.0f, then %.0f bytes", nodes, laterNodes, listeners, laterListeners, heap, laterHeap)
 	if laterNodes > nodes*1.5+500 || laterListeners > listeners*1.5+100 || laterHeap > heap+4<<20 {

@@ -124,6 +124,15 @@ func (n *node) advance(d, step time.Duration) {
 	}
 }
 
+// heapInUse is what this process, daemon's parts and browser's driver alike, holds.
+func heapInUse() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what finalizers let go of
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // turn has the page look once, and waits until it has.
 func (n *node) turn() {
 	before := n.looks.Load()

@@ -260,6 +260,7 @@ type containerPart struct {
 	Mems       string `json:"mems,omitempty"` // empty: all NUMA nodes
 	QuotaMilli int64  `json:"quotaMilli"`     // below 0: none
 	CapMilli   int64  `json:"capMilli,omitempty"`
+	CapUntil   int64  `json:"capUntil,omitempty"` // Unix milliseconds
 	BatchMilli int64  `json:"batchMilli,omitempty"`
 	ByKubelet  bool   `json:"byKubelet,omitempty"`
 	Why        string `json:"why"`
@@ -272,6 +273,9 @@ func containersOf(s *policy.Snapshot) containersPart {
 		p := containerPart{
 			ID: name(c.ID), Namespace: name(c.Namespace), Pod: name(c.Pod), Container: name(c.Name), Workload: name(c.Owner), Class: c.Class, Pool: c.Pool,
 			QuotaMilli: c.QuotaMilli, CapMilli: c.CapMilli, BatchMilli: c.BatchMilli, ByKubelet: c.ByKubelet, Why: clip(c.Why),
+		}
+		if c.CapMilli > 0 {
+			p.CapUntil = c.CapUntil.UnixMilli()
 		}
 		if cpus := s.CPUs(c); cpus != pools[c.Pool] {
 			p.CPUs = cpus.String()

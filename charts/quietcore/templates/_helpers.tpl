@@ -52,13 +52,54 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The daemon's file: what the chart knows, under what the user says. */}}
+{{/* The daemon's file: what the chart knows, under what the user says. While a node is restored, what `quietcore restore` reads. */}}
 {{- define "quietcore.config" -}}
 {{- $base := dict "apiVersion" "quietcore.dev/v1alpha1" "kind" "Configuration" "listen" ":9464" -}}
 {{- if not .Values.kubelet.mount -}}
 {{- $_ := set $base "node" (dict "kubelet" (dict "stateFile" "" "configFile" "" "podResources" "")) -}}
 {{- end -}}
-{{- toYaml (mustMergeOverwrite $base (deepCopy .Values.config)) -}}
+{{- $mounted := include "quietcore.prometheusFiles" . | fromYaml -}}
+{{- if $mounted -}}
+{{- $_ := set $base "cpi" (dict "specs" (dict "prometheus" $mounted)) -}}
+{{- end -}}
+{{- $config := mustMergeOverwrite $base (deepCopy .Values.config) -}}
+{{- if (.Values.restore).enabled -}}
+{{- $_ := set $config "mode" "enforce" -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* The file that the daemon runs with. */}}
+{{- define "quietcore.runConfig" -}}
+{{- $config := include "quietcore.config" . | fromYaml -}}
+{{- if (.Values.restore).enabled -}}
+{{- $_ := set $config "mode" "observe" -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* The keys of the file that say where a Secret's token and a CA are mounted. */}}
+{{- define "quietcore.prometheusFiles" -}}
+{{- $said := dig "cpi" "specs" "prometheus" dict .Values.config -}}
+{{- $token := ((.Values.specs).token).secretName -}}
+{{- $secret := ((.Values.specs).ca).secretName -}}
+{{- $map := ((.Values.specs).ca).configMapName -}}
+{{- if and $token $said.tokenFile -}}
+{{- fail (printf "specs.token.secretName is %s and config.cpi.specs.prometheus.tokenFile is %s: the first mounts the token and sets the second, say only one of them" $token $said.tokenFile) -}}
+{{- end -}}
+{{- if and $secret $map -}}
+{{- fail (printf "specs.ca.secretName is %s and specs.ca.configMapName is %s: the certificates come from one of them" $secret $map) -}}
+{{- end -}}
+{{- if and (or $secret $map) $said.caFile -}}
+{{- fail (printf "specs.ca is %s and config.cpi.specs.prometheus.caFile is %s: the first mounts the certificates and sets the second, say only one of them" (or $secret $map) $said.caFile) -}}
+{{- end -}}
+{{- if and (or $token $secret $map) (not $said.url) -}}
+{{- fail "specs mounts a token or certificates, and config.cpi.specs.prometheus.url is empty: nobody would read them" -}}
+{{- end -}}
+{{- $files := dict -}}
+{{- if $token -}}{{- $_ := set $files "tokenFile" "/etc/quietcore-prometheus/token" -}}{{- end -}}
+{{- if or $secret $map -}}{{- $_ := set $files "caFile" "/etc/quietcore-prometheus/ca.crt" -}}{{- end -}}
+{{- toYaml $files -}}
 {{- end -}}
 
 {{/* What the templates need to know of the file, with the daemon's defaults. */}}
@@ -75,6 +116,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $reclaim := default dict $c.reclaim -}}
 {{- $cpi := default dict $c.cpi -}}
 {{- $lend := and $api $enforce (eq (toString $reclaim.mode) "enforce") -}}
+{{- $counting := ne (toString (default "observe" $cpi.mode)) "off" -}}
+{{- $url := ternary (dig "specs" "prometheus" "url" "" $cpi) "" $counting -}}
+{{- if and $url (not (regexMatch "^https?://[^/]" $url)) -}}
+{{- fail (printf "config.cpi.specs.prometheus.url is %s, must be such as http://prometheus.monitoring:9090" $url) -}}
+{{- end -}}
+{{- $host := ternary (dig "host" "" (urlParse (default "http://none" $url))) "" (not (empty $url)) -}}
 enforce: {{ $enforce }}
 api: {{ $api }}
 pods: {{ and $api (not (eq (toString $k.pods) "false")) }}
@@ -83,26 +130,42 @@ events: {{ and $api (not (eq (toString $k.events) "false")) }}
 topology: {{ and $api (not (eq (toString $nrt.enabled) "false")) }}
 listen: {{ $listen | quote }}
 port: {{ if $listen }}{{ regexFind "[0-9]+$" $listen }}{{ else }}0{{ end }}
+mounted: {{ not (empty (include "quietcore.prometheusFiles" . | fromYaml)) }}
 nriDir: {{ dir (default "/var/run/nri/nri.sock" (default dict $c.nri).socket) }}
 stateDir: {{ default "/var/lib/quietcore" (default dict $c.state).dir }}
 socketDir: {{ dir (default "/run/quietcore/quietcore.sock" $c.socket) }}
 cgroupRoot: {{ default "/sys/fs/cgroup" $cgroup.root }}
 cgroupWrite: {{ and $enforce (ne $driver "systemd") }}
 systemd: {{ and $enforce (ne $driver "cgroupfs") }}
-counting: {{ ne (toString (default "observe" (default dict $c.cpi).mode)) "off" }}
+counting: {{ $counting }}
+prometheus: {{ not (empty $url) }}
+prometheusName: {{ and $host (not (regexMatch "^(\\[|[0-9.]+(:[0-9]+)?$)" $host)) | not | not }}
+prometheusPort: {{ regexFind ":[0-9]+$" $host | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https:" $url)) }}
 lend: {{ $lend }}
 nodeStatus: {{ or $lend (and $api .Values.rbac.keepLending) }}
 evict: {{ or (and $lend (eq (toString $reclaim.evict) "true")) (and $api $enforce (eq (toString $cpi.mode) "enforce") (gt (int $cpi.evictAfter) 0)) }}
 busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- end -}}
 
-{{/* Keys that take effect only at a start of the daemon: docs/configuration.md, "Reloading". */}}
+{{/* What the file says of the keys that take effect only at a start of the daemon. Which these are the daemon itself knows:
+files/restart-keys.txt is written from its code. */}}
 {{- define "quietcore.restartKeys" -}}
-{{- $c := include "quietcore.config" . | fromYaml -}}
-{{- $node := default dict $c.node -}}
-{{- $kubelet := pick (default dict $node.kubelet) "stateFile" "configFile" "configDir" "podResources" -}}
-{{- $rest := pick $c "mode" "nri" "cgroup" "inject" "kubernetes" "cpi" "reclaim" "suppression" "sysfs" "state" "socket" "listen" "page" -}}
-{{- toYaml (dict "rest" $rest "name" $node.name "kubelet" $kubelet "format" (default dict $c.log).format) | sha256sum -}}
+{{- $config := include "quietcore.runConfig" . | fromYaml -}}
+{{- $said := dict -}}
+{{- range $key := .Files.Get "files/restart-keys.txt" | required "files/restart-keys.txt is missing from the chart" | trim | splitList "\n" -}}
+{{- $value := $config -}}
+{{- range splitList "." $key -}}
+{{- $value = ternary (get (ternary $value dict (kindIs "map" $value)) .) "" (kindIs "map" $value) -}}
+{{- end -}}
+{{- $_ := set $said $key $value -}}
+{{- end -}}
+{{- toYaml $said | sha256sum -}}
+{{- end -}}
+
+{{/* OpenShift's constraints are made where they are known, or asked for. */}}
+{{- define "quietcore.hasSCC" -}}
+{{- $scc := default "auto" (.Values.openshift).scc -}}
+{{- if or (eq $scc "always") (and (eq $scc "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) }}true{{ end -}}
 {{- end -}}
 
 {{- define "quietcore.hasPolicies" -}}
@@ -128,7 +191,7 @@ capabilities:
   add: {{- toYaml . | nindent 4 }}
   {{- end }}
 seccompProfile: {{- toYaml (default (dict "type" "RuntimeDefault") .root.Values.security.seccompProfile) | nindent 2 }}
-{{- with .root.Values.security.seLinuxOptions }}
+{{- with .root.Values.security.seLinuxOptions | default (ternary (dict "type" "spc_t") dict (not (empty (include "quietcore.hasSCC" .root)))) }}
 seLinuxOptions: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .root.Values.security.appArmorProfile }}
@@ -169,4 +232,73 @@ the user who creates the pod is a controller most of the time. */}}
 {{- $way = printf "%s, or let the service account \" + variables.account + \" claim %s.quietcore.dev" $way .resource -}}
 {{- end -}}
 {{- printf "\"namespace \" + request.namespace + \" may not %s: %s\"" .what $way | squote -}}
+{{- end -}}
+
+{{/* Bytes of a quantity of Kubernetes or of the Go runtime; 0 for what is neither. */}}
+{{- define "quietcore.bytes" -}}
+{{- $text := toString . | trimSuffix "B" -}}
+{{- $unit := regexFind "[A-Za-z]+$" $text -}}
+{{- $factor := get (dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824) $unit | default 0 -}}
+{{- mulf (regexFind "^[0-9.]+" $text | float64) $factor | floor | int64 -}}
+{{- end -}}
+
+{{/* The Go runtime must give way before the kernel kills it. */}}
+{{- define "quietcore.memoryFits" -}}
+{{- $hard := dig "limits" "memory" "" (default dict .Values.resources) -}}
+{{- if and .Values.goMemLimit $hard -}}
+{{- if ge (include "quietcore.bytes" .Values.goMemLimit | int64) (include "quietcore.bytes" $hard | int64) -}}
+{{- fail (printf "goMemLimit is %s, must be below resources.limits.memory, which is %s: the rest is the kernel's, see docs/counting.md" .Values.goMemLimit (toString $hard)) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Environment of the daemon. */}}
+{{- define "quietcore.env" -}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+{{- with .Values.goMemLimit }}
+- name: GOMEMLIMIT
+  value: {{ . }}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* What the daemon has of its node; write: as far as it writes at all. */}}
+{{- define "quietcore.mounts" -}}
+{{- $facts := .facts -}}
+- name: config
+  mountPath: /etc/quietcore
+  readOnly: true
+- name: nri
+  mountPath: {{ $facts.nriDir }}
+  readOnly: true
+- name: cgroup
+  mountPath: {{ $facts.cgroupRoot }}
+  readOnly: {{ not (and .write $facts.cgroupWrite) }}
+- name: state
+  mountPath: {{ $facts.stateDir }}
+- name: run
+  mountPath: {{ $facts.socketDir }}
+{{- if and .write $facts.systemd }}
+- name: systemd
+  mountPath: {{ $facts.busDir }}
+  readOnly: true
+{{- end }}
+{{- if .root.Values.kubelet.mount }}
+- name: kubelet
+  mountPath: /var/lib/kubelet
+  readOnly: true
+  # A volume that kubelet unmounts must not stay busy in here.
+  mountPropagation: HostToContainer
+{{- end }}
+{{- if $facts.mounted }}
+- name: prometheus
+  mountPath: /etc/quietcore-prometheus
+  readOnly: true
+{{- end }}
+{{- with .root.Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}

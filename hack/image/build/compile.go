@@ -20,6 +20,7 @@ type Source struct {
 	Dir, Version string
 	Commit       string    // empty where no commit is what lies in Dir
 	Date         time.Time // of everything that has a time
+	Cache        string    // of what was compiled before; empty: Go's
 }
 
 // Describe finds out the commit and the time of a directory: the time is
@@ -77,6 +78,9 @@ func (s Source) Compile(ctx context.Context, platform, pkg, out string) error {
 	env, err := Environment(platform)
 	if err != nil {
 		return err
+	}
+	if s.Cache != "" {
+		env = append(env, "GOCACHE="+s.Cache)
 	}
 	flags := []string{"-s", "-w", "-buildid=", "-X main.version=" + s.Version}
 	if s.Commit != "" {

@@ -13,8 +13,8 @@ let found; // pods that are searched for, undefined without a search
 let option = -1; // of the list below the search
 
 const machine = new MachineView(model, select);
-const timeline = new Timeline(model);
 const panels = new Panels(model, select);
+const timeline = new Timeline(model, (id) => panels.openIncident(id));
 const query = byID("query");
 const results = byID("found");
 const mostResults = 50;

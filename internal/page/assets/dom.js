@@ -30,6 +30,8 @@ export function moment(ms) {
   return (today ? "" : d.toLocaleDateString([], { month: "short", day: "numeric" }) + " ") + clock(ms);
 }
 
+export const until = (ms) => (ms ? ` until ${moment(ms)}` : "");
+
 export function count(n, one) {
   return `${n} ${one}${n === 1 ? "" : "s"}`;
 }

@@ -108,7 +108,7 @@ export class MachineView {
     const mark = this.model.marks.get(id);
     const pool = words[poolOf(mark)].name;
     const owner = this.owner(mark);
-    return `CPU ${id}: ${pool}${owner ? ", " + podKey(owner) : ""}`;
+    return `CPU ${id}: ${pool}${owner ? ", " + podKey(owner) : ""}${mark?.be === "off" ? ", best effort kept off" : ""}`;
   }
 
   owner(mark) {

@@ -1,6 +1,6 @@
 // What stands beside the drawing: details of what is selected, incidents, containers, changes.
 
-import { byID, make, draw, number, moment, count } from "./dom.js";
+import { byID, make, draw, number, moment, count, until } from "./dom.js";
 import { words, poolOf, podKey } from "./model.js";
 import { path, nice } from "./timeline.js";
 
@@ -76,7 +76,7 @@ export class Panels {
     let text = "";
     if (s && s.windowUsage !== null && s.windowUsage !== undefined) text += `, uses ${number(s.windowUsage)} CPUs`;
     if (s && s.cpi) text += `, CPI ${number(s.cpi)}`;
-    if (c.capMilli) text += `, capped at ${c.capMilli}m`;
+    if (c.capMilli) text += `, capped at ${c.capMilli}m${until(c.capUntil)}`;
     return text;
   }
 
@@ -106,7 +106,7 @@ export class Panels {
         ["class", `${c.class}, pool ${c.pool}`],
         ["CPUs", this.model.cpusOf(c)],
         ["memory", c.mems && `NUMA nodes ${c.mems}`],
-        ["quota", c.capMilli ? make("span", { className: "capped" }, `${c.capMilli}m, capped to quiet it for others`) : c.quotaMilli < 0 ? "none" : `${c.quotaMilli}m`],
+        ["quota", c.capMilli ? make("span", { className: "capped" }, `${c.capMilli}m, capped${until(c.capUntil)} to quiet it for others`) : c.quotaMilli < 0 ? "none" : `${c.quotaMilli}m`],
         ["lent CPUs", c.batchMilli && `${c.batchMilli}m requested`],
         ["uses", s.windowUsage !== undefined && s.windowUsage !== null ? `${number(s.windowUsage)} CPUs in the last window` : undefined],
         ["CPI", s.cpi ? number(s.cpi) : s.why || (cpi.counting ? "not in the last window" : cpi.why || "not counted")],
@@ -216,7 +216,7 @@ export class Panels {
         return make("tr", {},
           make("td", { className: "wide" }, this.podLink(podKey(c), `${podKey(c)}/${c.container}`)), make("td", {}, c.class), make("td", {}, c.pool), make("td", {}, this.model.cpusOf(c)),
           make("td", { className: "n" }, number(s.windowUsage)), make("td", { className: "n" }, number(s.cpi)),
-          make("td", { className: c.capMilli ? "n capped" : "n" }, c.capMilli ? `${c.capMilli}m capped` : c.quotaMilli < 0 ? "none" : `${c.quotaMilli}m`), make("td", { className: "wide" }, c.why));
+          make("td", { className: c.capMilli ? "n capped" : "n" }, c.capMilli ? `${c.capMilli}m capped${until(c.capUntil)}` : c.quotaMilli < 0 ? "none" : `${c.quotaMilli}m`), make("td", { className: "wide" }, c.why));
       })));
   }
 

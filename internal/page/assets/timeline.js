@@ -3,7 +3,7 @@
 import { byID, make, draw, number, clock, moment } from "./dom.js";
 
 const figures = [
-  { title: "Pools, CPUs", lines: ["shared", "be", "exclusive", "withheld", "off"], whole: true },
+  { title: "Pools, CPUs", lines: ["shared", "be", "exclusive", "withheld", "off"], areas: ["off"], rare: ["off", "withheld"], whole: true },
   { title: "Used and lent, CPUs", lines: ["production", "batch", "offer"], without: "not measured: suppression and lending are off" },
   { title: "CPI, cycles per instruction", lines: ["cpi", "cpiBatch"], without: "not counted" },
   { title: "Capped containers", lines: ["capped"], whole: true },
@@ -11,8 +11,10 @@ const figures = [
 const size = { width: 640, height: 150, left: 40, right: 10, top: 10, bottom: 20 };
 
 export class Timeline {
-  constructor(model) {
+  // open(id) shows an incident.
+  constructor(model, open) {
     this.model = model;
+    this.open = open;
     this.seconds = 3600;
     this.cursor = undefined; // a time in seconds that is asked about
     this.drawn = [];
@@ -51,8 +53,12 @@ export class Timeline {
   }
 
   figure(f, n, points, index, names) {
-    const known = f.lines.filter((key) => index.has(key) && points.some((p) => p[index.get(key)] !== null));
-    const key = (line) => draw("svg", { className: "key", viewBox: "0 0 30 10", "aria-hidden": "true" }, draw("line", { x1: 0, x2: 30, y1: 5, y2: 5, className: `line c${f.lines.indexOf(line) + 1}` }));
+    // What is 0 all the time and seldom is anything else only hides others.
+    const told = (p, line) => p[index.get(line)] !== null && (p[index.get(line)] !== 0 || !f.rare?.includes(line));
+    const known = f.lines.filter((line) => index.has(line) && points.some((p) => told(p, line)));
+    const area = (line) => f.areas?.includes(line);
+    const key = (line) => draw("svg", { className: "key", viewBox: "0 0 30 10", "aria-hidden": "true" },
+      area(line) ? draw("rect", { width: 30, height: 10, className: "area" }) : draw("line", { x1: 0, x2: 30, y1: 5, y2: 5, className: `line c${f.lines.indexOf(line) + 1}` }));
     const values = make("b", {}, f.title);
     const caption = make("figcaption", {}, values, known.map((line) => make("span", {}, key(line), " ", names.get(line))));
     let why = "";
@@ -67,10 +73,12 @@ export class Timeline {
     const y = (v) => size.height - size.bottom - (v / scale.top) * (size.height - size.top - size.bottom);
     const svg = draw("svg", { viewBox: `0 0 ${size.width} ${size.height}`, tabindex: 0, role: "img", "data-chart": n, "aria-label": `${f.title}; left and right arrow keys move over time` });
     for (let v = 0; v <= scale.top + 1e-9; v += scale.step)
-      svg.append(draw("line", { className: "grid", x1: size.left, x2: size.width - size.right, y1: y(v), y2: y(v) }), draw("text", { x: size.left - 5, y: y(v) + 4, "text-anchor": "end" }, round(v)));
+      svg.append(draw("line", { className: "grid", x1: size.left, x2: size.width - size.right, y1: y(v), y2: y(v) }), draw("text", { x: size.left - 5, y: y(v) + 4, "text-anchor": "end" }, v.toFixed(scale.digits)));
     for (const t of ticks(this.range)) svg.append(draw("text", { x: x(t), y: size.height - 6, "text-anchor": x(t) > size.width - 24 ? "end" : "middle" }, clock(t * 1000).slice(0, 5)));
-    for (const line of known) svg.append(draw("path", { className: `line c${f.lines.indexOf(line) + 1}`, d: path(points, index.get(line), x, y, this.seconds > 3600 ? 300 : 35) }));
-    for (const t of this.marks(f)) if (t >= this.range[0] && t <= this.range[1]) svg.append(draw("path", { className: "happened", d: `M${x(t) - 4} ${size.top - 8}h8l-4 7z` }));
+    const gap = this.seconds > 3600 ? 300 : 35;
+    for (const line of known.filter(area)) svg.append(draw("path", { className: "area", d: under(points, index.get(line), x, y, gap) }));
+    for (const line of known.filter((l) => !area(l))) svg.append(draw("path", { className: `line c${f.lines.indexOf(line) + 1}`, d: path(points, index.get(line), x, y, gap) }));
+    for (const m of this.marks(f)) if (m.t >= this.range[0] && m.t <= this.range[1]) svg.append(this.mark(m, x(m.t)));
     const cross = draw("line", { className: "cross", y1: size.top, y2: size.height - size.bottom, visibility: "hidden" });
     svg.append(cross);
     svg.addEventListener("pointermove", (e) => {
@@ -86,9 +94,15 @@ export class Timeline {
 
   // marks are incidents above CPI, and caps above the capped.
   marks(f) {
-    if (f.lines[0] === "cpi") return this.model.incidents.incidents.map((i) => Date.parse(i.at) / 1000);
-    if (f.lines[0] === "capped") return this.model.changes.filter((c) => c.kind === "cap").map((c) => c.at / 1000);
+    if (f.lines[0] === "cpi") return this.model.incidents.incidents.map((i) => ({ t: Date.parse(i.at) / 1000, id: i.id, text: `${moment(Date.parse(i.at))}: ${i.victim}, CPI ${number(i.cpi)}` }));
+    if (f.lines[0] === "capped") return this.model.changes.filter((c) => c.kind === "cap").map((c) => ({ t: c.at / 1000, text: `${moment(c.at)}: ${c.who} ${c.text}` }));
     return [];
+  }
+
+  // mark is a triangle that tells what happened; one of an incident opens it. By keyboard the list of incidents does.
+  mark(m, x) {
+    const open = m.id === undefined ? {} : { "data-incident": m.id, on: { click: () => this.open(m.id) } };
+    return draw("path", { className: m.id === undefined ? "happened" : "happened opens", d: `M${x - 5} ${size.top - 9}h10l-5 9z`, ...open }, draw("title", {}, m.text));
   }
 
   key(e) {
@@ -132,6 +146,18 @@ export function path(points, i, x, y, gap) {
   return d;
 }
 
+// under is the area between a line of steps and 0.
+export function under(points, i, x, y, gap) {
+  let d = "";
+  points.forEach((p, n) => {
+    const next = points[n + 1];
+    if (!p[i]) return;
+    const width = next && next[0] - p[0] <= gap ? x(next[0]) - x(p[0]) : 1;
+    d += `M${x(p[0]).toFixed(1)} ${y(0).toFixed(1)}V${y(p[i]).toFixed(1)}h${width.toFixed(1)}V${y(0).toFixed(1)}z`;
+  });
+  return d;
+}
+
 function nearest(points, t) {
   let best = 0;
   points.forEach((p, i) => {
@@ -145,7 +171,7 @@ export function nice(top, least = 0) {
   const rough = Math.max(top / 4, least);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough);
-  return { step, top: Math.ceil(top / step) * step };
+  return { step, top: Math.ceil(top / step - 1e-9) * step, digits: step >= 1 ? 0 : Math.ceil(-Math.log10(step) - 1e-9) };
 }
 
 const round = (v) => (Number.isInteger(v) ? String(v) : number(v, Math.abs(v) < 10 ? 2 : 1));

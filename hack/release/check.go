@@ -1,0 +1,375 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"helm.sh/helm/v3/pkg/chart/loader"
+
+	"github.com/quietcore/quietcore/hack/image/build"
+)
+
+// Check judges a release by nothing but its files, and prints what it found. A draft
+// needs no bills of materials.
+func Check(ctx context.Context, dist string, draft bool, out io.Writer) error {
+	if err := checkSums(dist); err != nil {
+		return err
+	}
+	said, err := whatItSays(ctx, dist)
+	if err != nil {
+		return err
+	}
+	if err := checkVersion(said.Version); err != nil {
+		return fmt.Errorf("the daemon's %w", err)
+	}
+	if len(said.Commit) != 40 || said.Date == "" {
+		return fmt.Errorf("the daemon names commit %q and date %q: a release is of a commit", said.Commit, said.Date)
+	}
+	notices, err := os.ReadFile(filepath.Join(dist, "THIRD_PARTY_NOTICES"))
+	if err != nil {
+		return err
+	}
+	for _, platform := range build.Platforms() {
+		for _, c := range commands() {
+			name := binaryName(c, platform)
+			modules, err := checkBinary(filepath.Join(dist, name), platform)
+			if err == nil {
+				err = checkNotices(notices, modules)
+			}
+			if err == nil && !draft {
+				err = errors.Join(checkBill(filepath.Join(dist, name+spdxSuffix), modules), checkBill(filepath.Join(dist, name+cyclonedxSuffix), modules))
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	for name, check := range map[string]func(dist, version string) error{
+		imageName: checkImage, manualName: checkManual, chartArchive(said.Version): checkChart, changelogName: checkChangelog,
+	} {
+		if err := check(dist, said.Version); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	_, err = fmt.Fprintf(out, "%s of commit %s, %s, %s: whole\n", said.Version, said.Commit, said.Date, said.Go)
+	return err
+}
+
+// checkSums wants every file of the folder in the list, and nothing else.
+func checkSums(dist string) error {
+	text, err := os.ReadFile(filepath.Join(dist, sumsName))
+	if err != nil {
+		return err
+	}
+	sums, err := readSums(string(text))
+	if err != nil {
+		return err
+	}
+	files, err := os.ReadDir(dist)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if f.Name() == sumsName {
+			continue
+		}
+		sum, err := sumOf(filepath.Join(dist, f.Name()))
+		if err != nil {
+			return err
+		}
+		switch want := sums[f.Name()]; {
+		case want == "":
+			return fmt.Errorf("%s is not in %s", f.Name(), sumsName)
+		case want != sum:
+			return fmt.Errorf("%s has checksum %s, %s says %s", f.Name(), sum, sumsName, want)
+		}
+		delete(sums, f.Name())
+	}
+	for name := range sums {
+		return fmt.Errorf("%s is in %s, and missing", name, sumsName)
+	}
+	return nil
+}
+
+type version struct{ Version, Commit, Date, Go string }
+
+// whatItSays asks the daemon's binary.
+func whatItSays(ctx context.Context, dist string) (version, error) {
+	var v version
+	name, err := hostBinary(dist, "quietcore")
+	if err != nil {
+		return v, err
+	}
+	copied, err := executable(name)
+	if err != nil {
+		return v, err
+	}
+	defer os.RemoveAll(filepath.Dir(copied))
+	text, err := output(ctx, "", nil, copied, "version", "-o", "json")
+	if err != nil {
+		return v, err
+	}
+	return v, json.Unmarshal([]byte(text), &v)
+}
+
+// executable is a copy that may be run: what was downloaded has lost its mode.
+func executable(name string) (string, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp("", "quietcore-check-")
+	if err != nil {
+		return "", err
+	}
+	copied := filepath.Join(dir, filepath.Base(name))
+	if err := os.WriteFile(copied, data, 0o700); err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return copied, nil
+}
+
+// checkBinary: static, and for the platform it is named after. It returns what is linked
+// into it.
+func checkBinary(file, platform string) ([]*debug.Module, error) {
+	f, err := elf.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	want := map[string]elf.Machine{"linux/amd64": elf.EM_X86_64, "linux/arm64": elf.EM_AARCH64}[platform]
+	if f.Machine != want {
+		return nil, fmt.Errorf("it is for %v, want %v", f.Machine, want)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			return nil, fmt.Errorf("it is not static: it has a %v", p.Type)
+		}
+	}
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	if settings["-trimpath"] != "true" || settings["CGO_ENABLED"] != "0" || settings["vcs"] != "" {
+		return nil, fmt.Errorf("it was not built as a release: %v", settings)
+	}
+	return info.Deps, nil
+}
+
+// checkNotices wants a line for each module.
+func checkNotices(notices []byte, modules []*debug.Module) error {
+	for _, m := range modules {
+		if !bytes.Contains(notices, []byte("\n"+m.Path+" "+m.Version+" ")) {
+			return fmt.Errorf("%s %s is in it, and not in the notices", m.Path, m.Version)
+		}
+	}
+	return nil
+}
+
+// checkBill wants the modules in a bill of either format.
+func checkBill(name string, modules []*debug.Module) error {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	var bill struct {
+		SPDXVersion string
+		Packages    []struct{ Name, VersionInfo string }
+		BOMFormat   string
+		Components  []struct{ Name, Version string }
+	}
+	if err := json.Unmarshal(text, &bill); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(name), err)
+	}
+	if bill.SPDXVersion == "" && bill.BOMFormat != "CycloneDX" {
+		return fmt.Errorf("%s is neither SPDX nor CycloneDX", filepath.Base(name))
+	}
+	has := map[string]bool{}
+	for _, p := range bill.Packages {
+		has[p.Name+" "+p.VersionInfo] = true
+	}
+	for _, c := range bill.Components {
+		has[c.Name+" "+c.Version] = true
+	}
+	for _, m := range modules {
+		if !has[m.Path+" "+m.Version] {
+			return fmt.Errorf("%s lacks %s %s", filepath.Base(name), m.Path, m.Version)
+		}
+	}
+	return nil
+}
+
+// checkImage: the archive holds one index, of one image a platform, whose one layer
+// holds the very binary and texts that lie beside it.
+func checkImage(dist, version string) error {
+	dir, err := os.MkdirTemp("", "quietcore-check-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := command(context.Background(), "", nil, "tar", "-C", dir, "-xf", filepath.Join(dist, imageName)); err != nil {
+		return err
+	}
+	outer, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		return err
+	}
+	if err := validate.Index(outer); err != nil {
+		return err
+	}
+	top, err := outer.IndexManifest()
+	if err != nil {
+		return err
+	}
+	if len(top.Manifests) != 1 || !strings.HasSuffix(top.Manifests[0].Annotations["io.containerd.image.name"], ":"+version) {
+		return fmt.Errorf("it holds %d images, want one with the tag %s", len(top.Manifests), version)
+	}
+	index, err := outer.ImageIndex(top.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return err
+	}
+	var platforms []string
+	for _, m := range manifest.Manifests {
+		platforms = append(platforms, m.Platform.String())
+		img, err := index.Image(m.Digest)
+		if err != nil {
+			return err
+		}
+		if err := checkLayer(img, dist, m.Platform.String()); err != nil {
+			return fmt.Errorf("%s: %w", m.Platform, err)
+		}
+	}
+	if !slices.Equal(platforms, build.Platforms()) {
+		return fmt.Errorf("it is for %v, want %v", platforms, build.Platforms())
+	}
+	return nil
+}
+
+func checkLayer(img v1.Image, dist, platform string) error {
+	layers, err := img.Layers()
+	if err != nil || len(layers) != 1 {
+		return fmt.Errorf("%d layers, want 1 (%v)", len(layers), err)
+	}
+	r, err := layers[0].Uncompressed()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	sums, err := tarSums(r)
+	if err != nil {
+		return err
+	}
+	for inside, beside := range map[string]string{
+		"quietcore":                                        binaryName("quietcore", platform),
+		"usr/share/licenses/quietcore/LICENSE":             "LICENSE",
+		"usr/share/licenses/quietcore/THIRD_PARTY_NOTICES": "THIRD_PARTY_NOTICES",
+	} {
+		want, err := sumOf(filepath.Join(dist, beside))
+		if err != nil {
+			return err
+		}
+		if sums[inside] != want {
+			return fmt.Errorf("%s in the image has checksum %q, %s beside it %s", inside, sums[inside], beside, want)
+		}
+	}
+	return nil
+}
+
+// tarSums is the checksums of an archive's files by name.
+func tarSums(r io.Reader) (map[string]string, error) {
+	sums := map[string]string{}
+	for files := tar.NewReader(r); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return sums, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.New()
+		if _, err := io.Copy(sum, files); err != nil {
+			return nil, err
+		}
+		sums[h.Name] = fmt.Sprintf("%x", sum.Sum(nil))
+	}
+}
+
+func checkManual(dist, _ string) error {
+	f, err := os.Open(filepath.Join(dist, manualName))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	zipped, err := gzip.NewReader(f)
+	if err != nil {
+		return err
+	}
+	sums, err := tarSums(zipped)
+	if err != nil {
+		return err
+	}
+	for _, want := range []string{
+		"bin/kubectl_complete-quietcore", "share/bash-completion/completions/quietcore", "share/fish/vendor_completions.d/quietcore.fish",
+		"share/man/man1/quietcore.1", "share/man/man1/quietcore-version.1", "share/zsh/site-functions/_quietcore",
+	} {
+		if sums[want] == "" {
+			return fmt.Errorf("it lacks %s", want)
+		}
+	}
+	return nil
+}
+
+// checkChart: its image is this release's where nobody says otherwise.
+func checkChart(dist, version string) error {
+	c, err := loader.LoadFile(filepath.Join(dist, chartArchive(version)))
+	if err != nil {
+		return err
+	}
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	if c.Metadata.Version != strings.TrimPrefix(version, "v") || c.Metadata.AppVersion != version {
+		return fmt.Errorf("it is version %s of %s, want %s", c.Metadata.Version, c.Metadata.AppVersion, version)
+	}
+	image, _ := c.Values["image"].(map[string]any)
+	if tag, _ := image["tag"].(string); tag != "" {
+		return fmt.Errorf("values.yaml sets image.tag to %q, so that the chart would not run %s", tag, version)
+	}
+	return nil
+}
+
+func checkChangelog(dist, version string) error {
+	text, err := os.ReadFile(filepath.Join(dist, changelogName))
+	if err != nil {
+		return err
+	}
+	if !hasVersion(string(text), version) {
+		return fmt.Errorf("it has no section of %s", version)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+// Command release makes what a version is published as, and judges it.
+//
+//	go run . build -version v0.1.0 -o ../../dist     binaries, image, chart, licences, bills of materials, changelog, checksums
+//	go run . check ../../dist                        is it whole, static, of one commit, and says what it is made of
+//	go run . twice -version v0.1.0                   two builds in different surroundings have the same checksums
+//	go run . licences                                what is linked, and under which licence
+//	go run . changelog -version v0.1.0               what changed since the version before; -write puts it into CHANGELOG.md
+//	go run . vulncheck                               known vulnerabilities in what is called
+//
+// A release is one of a commit: the commit is exported and built from there, so what is
+// not committed is not in it. It is a module of its own, so that Helm's packages are no
+// dependencies of the daemon. docs/releasing.md says how a version is published.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/quietcore/quietcore/hack/image/licences"
+)
+
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitUnreachable = 4 // the database of vulnerabilities does not answer
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "release:", err)
+	var wrong usageError
+	switch {
+	case errors.As(err, &wrong):
+		os.Exit(exitUsage)
+	case errors.Is(err, errUnreachable):
+		os.Exit(exitUnreachable)
+	}
+	os.Exit(exitFailed)
+}
+
+// usageError marks what the caller got wrong.
+type usageError struct{ error }
+
+func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	commands := map[string]func(context.Context, []string, io.Writer) error{
+		"build": buildCommand, "check": checkCommand, "twice": twiceCommand,
+		"licences": licencesCommand, "changelog": changelogCommand, "vulncheck": vulncheckCommand,
+	}
+	if len(args) == 0 || commands[args[0]] == nil {
+		return usage("say what to do: build, check, twice, licences, changelog or vulncheck")
+	}
+	return commands[args[0]](ctx, args[1:], out)
+}
+
+// parse takes flags, and as many arguments as there are names.
+func parse(flags *flag.FlagSet, args []string, names ...string) error {
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return usageError{err}
+	}
+	if flags.NArg() != len(names) {
+		return usage("%s takes %d arguments %v, got %q", flags.Name(), len(names), names, flags.Args())
+	}
+	return nil
+}
+
+func flagsOf(name string) (flags *flag.FlagSet, source *string) {
+	flags = flag.NewFlagSet(name, flag.ContinueOnError)
+	return flags, flags.String("source", "../..", "the repository")
+}
+
+func buildCommand(ctx context.Context, args []string, out io.Writer) error {
+	flags, source := flagsOf("build")
+	r := Release{}
+	flags.StringVar(&r.Version, "version", "", "the version, such as v0.1.0")
+	flags.StringVar(&r.Commit, "commit", "HEAD", "what is released")
+	flags.StringVar(&r.Image, "image", "quietcore", "name of the image, without tag")
+	flags.StringVar(&r.Cache, "cache", "", "compile with what is in this cache, instead of Go's own")
+	flags.BoolVar(&r.Draft, "draft", false, "leave out the bills of materials, for which syft is compiled; it is no release then")
+	dist := flags.String("o", "../../dist", "the folder to make; a release that is there is replaced")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	r.Source = *source
+	digest, err := r.Build(ctx, *dist)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s %s:%s\n", digest, r.Image, r.Version)
+	return Check(ctx, *dist, r.Draft, out)
+}
+
+func checkCommand(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+	draft := flags.Bool("draft", false, "it has no bills of materials")
+	if err := parse(flags, args, "DIR"); err != nil {
+		return err
+	}
+	return Check(ctx, flags.Arg(0), *draft, out)
+}
+
+func licencesCommand(ctx context.Context, args []string, out io.Writer) error {
+	flags, source := flagsOf("licences")
+	dir := flags.String("o", "", "write the texts that go with the binaries into this folder")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	parts, err := licences.Of(ctx, *source)
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		fmt.Fprintf(out, "%-90s %s\n", p, strings.Join(p.Licences, " AND "))
+	}
+	if *dir == "" {
+		return nil
+	}
+	texts, err := licences.Texts(*source, parts)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(*dir, 0o755); err != nil {
+		return err
+	}
+	for _, t := range texts {
+		if err := os.WriteFile(filepath.Join(*dir, t.Name), t.Data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
