@@ -337,7 +337,7 @@ func (d *daemon) reload(ctx context.Context, next *config.Config) error {
 	}
 	policyChanged := !samePolicy(old, next)
 	if policyChanged {
-		if err := d.plugin.Reconfigure(ctx, d.cluster.overlay(next.Policy())); err != nil {
+		if err := d.cluster.reconfigure(ctx, next.Policy()); err != nil {
 			return err
 		}
 	}
