@@ -35,7 +35,7 @@ func (c *cluster) check() error {
 	for flag, value := range map[string]string{"namespace": c.namespace, "selector": c.selector, "container": c.container} {
 		// kubectl would take it for a flag of its own.
 		if value == "" || strings.HasPrefix(value, "-") {
-			return usage("--%s is %q", flag, value)
+			return usage("--%s is %q; it must be there, and not begin with -", flag, value)
 		}
 	}
 	return nil

@@ -33,6 +33,10 @@ type cluster struct {
 	changed  chan struct{}    // something that the inventory may follow
 	started  time.Time
 
+	// turn is held while the policy takes over labels, or a configuration with them: the
+	// older ones must not come last. It is taken before mu.
+	turn sync.Mutex
+
 	mu        sync.Mutex
 	kubelet   *kubelet.Config // nil: not known yet
 	state     policy.KubeletState
@@ -169,6 +173,8 @@ func (c *cluster) learned(ctx context.Context, f policy.PodFacts) {
 
 // labelled takes over the Node's labels. Those of the configuration stood in for them.
 func (c *cluster) labelled(ctx context.Context, labels map[string]string) {
+	c.turn.Lock()
+	defer c.turn.Unlock()
 	c.mu.Lock()
 	c.labels = labels
 	c.mu.Unlock()
@@ -185,6 +191,13 @@ func (c *cluster) overlay(p policy.Config) policy.Config {
 		p.NodeLabels = c.labels
 	}
 	return p
+}
+
+// reconfigure takes over the policy of a configuration.
+func (c *cluster) reconfigure(ctx context.Context, p policy.Config) error {
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	return c.d.plugin.Reconfigure(ctx, c.overlay(p))
 }
 
 // configured takes over kubelet's configuration.

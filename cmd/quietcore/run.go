@@ -232,9 +232,9 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 	defer stop(nil)
 	var parts sync.WaitGroup
 	defer parts.Wait()
-	serveOn := func(l net.Listener, h http.Handler) {
+	serveOn := func(serve serving, l net.Listener, h http.Handler) {
 		parts.Go(func() {
-			if err := control.Serve(ctx, l, h); err != nil {
+			if err := serve(ctx, l, h); err != nil {
 				stop(err)
 			}
 		})
@@ -257,7 +257,10 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 	return nil
 }
 
-func (d *daemon) listen(cfg *config.Config, serveOn func(net.Listener, http.Handler)) error {
+// serving answers on a listener until its context ends.
+type serving func(context.Context, net.Listener, http.Handler) error
+
+func (d *daemon) listen(cfg *config.Config, serveOn func(serving, net.Listener, http.Handler)) error {
 	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.cpi.report, Usage: d.cpi.used, Lending: d.lending.report}
 	if d.incidents != nil {
 		server.Incidents = d.incidents
@@ -266,23 +269,23 @@ func (d *daemon) listen(cfg *config.Config, serveOn func(net.Listener, http.Hand
 	if err != nil {
 		return err
 	}
-	serveOn(l, server.Handler())
+	serveOn(control.Serve, l, server.Handler())
 	if d.testSocket != "" {
 		d.log.Warn("this daemon takes events for tests", "socket", d.testSocket)
 		if l, err = control.Listen(d.testSocket); err != nil {
 			return err
 		}
-		serveOn(l, server.TestHandler())
+		serveOn(control.Serve, l, server.TestHandler())
 	}
 	if cfg.Listen == "" {
 		return nil
 	}
-	if l, err = net.Listen("tcp", cfg.Listen); err != nil {
+	if l, err = metrics.Listen(cfg.Listen); err != nil {
 		// Metrics are worth less than pods that start in their places.
 		d.log.Error("no metrics and no probes are served", "listen", cfg.Listen, "err", err)
 		return nil
 	}
-	serveOn(l, metrics.Handler(d.metrics, d.health))
+	serveOn(metrics.Serve, l, metrics.Handler(d.metrics, d.health))
 	return nil
 }
 
@@ -337,7 +340,7 @@ func (d *daemon) reload(ctx context.Context, next *config.Config) error {
 	}
 	policyChanged := !samePolicy(old, next)
 	if policyChanged {
-		if err := d.plugin.Reconfigure(ctx, d.cluster.overlay(next.Policy())); err != nil {
+		if err := d.cluster.reconfigure(ctx, next.Policy()); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,8 @@
 //
 // It is a module of its own, so that helm and the API server's libraries are no
 // dependencies of the daemon. `go test ./... -update` writes what is derived.
+// helm-docs would write the table alone: the schema, the daemon's words and its list of
+// keys that need a restart come of the same reading, and of the daemon's own code.
 package chart
 
 import (

@@ -197,7 +197,8 @@ func checkGrid(t *testing.T, name string, panels []grafanaPanel) {
 		for x := g.X; x < g.X+g.W; x++ {
 			for y := g.Y; y < g.Y+g.H; y++ {
 				if other := taken[[2]int{x, y}]; other != "" {
-					t.Fatalf("%s: %q lies on %q", name, p.Title, other)
+					t.Errorf("%s: %q lies on %q", name, p.Title, other)
+					return
 				}
 				taken[[2]int{x, y}] = p.Title
 			}

@@ -36,7 +36,6 @@ type panel struct {
 	noValue      string
 	states       []mappedValue     // texts of the values 0, 1, …
 	stacked      bool              // of a time series
-	interval     string            // shortest step; "": the scrape interval
 	columns      map[string]column // of a table, by name of field
 	slow         bool              // grows once in a window of counting
 	tall         bool              // a stat as high as the pictures beside it
@@ -88,7 +87,6 @@ const (
 	yellow = "yellow"
 	orange = "orange"
 	red    = "red"
-	blue   = "blue"
 )
 
 // from makes steps: a colour, and pairs of a value and the colour from there on.
@@ -179,7 +177,7 @@ func (d *dashboard) variables() []grafanaVariable {
 func (p *panel) grafana(id int, at gridPos) grafanaPanel {
 	prom := prometheus()
 	out := grafanaPanel{
-		Datasource: &prom, Description: p.about, GridPos: at, ID: id, Title: p.title, Type: string(p.kind), Interval: p.interval,
+		Datasource: &prom, Description: p.about, GridPos: at, ID: id, Title: p.title, Type: string(p.kind),
 		Links: []panelLink{{TargetBlank: true, Title: "Runbook", URL: "${runbook}#" + p.runbook}},
 	}
 	if p.kind == bars {

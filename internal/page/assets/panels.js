@@ -214,7 +214,7 @@ export class Panels {
       make("tbody", {}, rows.map((c) => {
         const s = this.model.samples[c.id] || {};
         return make("tr", {},
-          make("td", { className: "wide" }, this.podLink(podKey(c), `${podKey(c)}/${c.container}`)), make("td", {}, c.class), make("td", {}, c.pool), make("td", {}, this.model.cpusOf(c)),
+          make("td", { className: "wide" }, this.podLink(podKey(c), `${podKey(c)}/${c.container}`)), make("td", { className: "short" }, c.class), make("td", { className: "short" }, c.pool), make("td", {}, this.model.cpusOf(c)),
           make("td", { className: "n" }, number(s.windowUsage)), make("td", { className: "n" }, number(s.cpi)),
           make("td", { className: c.capMilli ? "n capped" : "n" }, c.capMilli ? `${c.capMilli}m capped${until(c.capUntil)}` : c.quotaMilli < 0 ? "none" : `${c.quotaMilli}m`), make("td", { className: "wide" }, c.why));
       })));

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/plugin"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Labels that come while a new configuration is taken over are in force in the end,
+// whoever was first.
+func TestLabelsAreNotLostToAReload(t *testing.T) {
+	machine, err := topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &daemon{log: newLog(t.Output(), config.LogText, nil)}
+	d.metrics = metrics.New("v", func() (metrics.Stats, bool) { return metrics.Stats{}, false })
+	nri := config.Default().NRI
+	d.plugin, err = plugin.New(plugin.Options{
+		Topology: machine, Metrics: d.metrics, Log: d.log, Observe: true, Socket: filepath.Join(t.TempDir(), "nri.sock"), Name: nri.Name, Index: nri.Index,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { d.plugin.Run(ctx) })
+	c := &cluster{d: d}
+	for i := range 200 {
+		want := fmt.Sprint(i)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				if err := c.reconfigure(ctx, policy.Config{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Go(func() { c.labelled(ctx, map[string]string{"round": want}) })
+		all.Wait()
+		records, err := d.plugin.Records(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var labels map[string]string
+		for _, r := range records {
+			if r.NodeLabels != nil {
+				labels = r.NodeLabels.Labels
+			}
+		}
+		if labels["round"] != want {
+			t.Fatalf("in round %s the labels in force are %v", want, labels)
+		}
+	}
+}
