@@ -97,12 +97,17 @@ func (l *lending) reach(client *kube.Client) {
 }
 
 func (l *lending) build() error {
-	reader, err := cgroupusage.Open(cgroupusage.Options{Root: l.cfg.Cgroup.Root, V1: l.v1})
+	options := cgroupusage.Options{Root: l.cfg.Cgroup.Root, V1: l.v1}
+	reader, err := cgroupusage.Open(options)
 	if err != nil {
 		return err
 	}
+	glances, err := cgroupusage.Open(options)
+	if err != nil {
+		return errors.Join(err, reader.Close())
+	}
 	o := loop.Options{
-		Usage: reader, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.tell,
+		Usage: reader, Glance: glances, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.tell,
 	}
 	observe := l.cfg.Mode == config.Observe
 	switch {
@@ -114,7 +119,7 @@ func (l *lending) build() error {
 	if l.cfg.Reclaim.Mode != config.SwitchOff {
 		file := filepath.Join(l.cfg.State.Dir, state.LendingFile)
 		if o.Estimator, err = l.estimator(file); err != nil {
-			return errors.Join(err, reader.Close())
+			return errors.Join(err, reader.Close(), glances.Close())
 		}
 		if !observe {
 			o.Keep = func(c reclaim.Checkpoint) error { return keepLending(file, c) }

@@ -24,6 +24,9 @@ type Reader interface {
 // Options are what a Loop is made of. Usage, Node and Pods are required.
 type Options struct {
 	Usage Reader
+	// Glance reads two cgroups between looks, so that production's sudden rise is seen
+	// sooner; nil: nobody does.
+	Glance Reader
 	// Node is the present state, Pods what runs and what it was promised.
 	Node func() *policy.Snapshot
 	Pods func(context.Context) ([]policy.PodView, error)
@@ -56,6 +59,8 @@ type Options struct {
 type Clock struct {
 	Now  func() time.Time
 	Tick <-chan time.Time // one a second
+	// Glance is when Options.Glance is read.
+	Glance <-chan time.Time
 }
 
 // How often what is done.
@@ -137,6 +142,7 @@ type Loop struct {
 	// The rest belongs to Run.
 	meters    map[string]*meter // by pod UID
 	root      reclaim.Meter
+	glance    *glance // nil: there is none
 	readings  []usage.Reading
 	sent      policy.BESuppressed
 	sentOnce  bool
@@ -181,7 +187,11 @@ func New(o Options) (*Loop, error) {
 	if err := o.Suppression.Validate(); o.Suppress != nil && err != nil {
 		return nil, err
 	}
-	return &Loop{o: o, meters: map[string]*meter{}, asks: make(chan func()), saved: make(chan error, 1), promises: map[string]promise{}, told: map[string]time.Time{}}, nil
+	l := &Loop{o: o, meters: map[string]*meter{}, asks: make(chan func()), saved: make(chan error, 1), promises: map[string]promise{}, told: map[string]time.Time{}}
+	if o.Glance != nil {
+		l.glance = &glance{reader: o.Glance}
+	}
+	return l, nil
 }
 
 // Status is what the last look led to.
@@ -194,11 +204,16 @@ func (l *Loop) Status() Status {
 // Run looks once a second until ctx ends. Then best effort keeps what it has: the
 // next daemon finds out anew, and the policy's pools are those of its own start.
 func (l *Loop) Run(ctx context.Context) {
-	tick := l.o.Clock.Tick
+	tick, glances := l.o.Clock.Tick, l.o.Clock.Glance
 	if tick == nil {
 		t := time.NewTicker(lookEvery)
 		defer t.Stop()
 		tick = t.C
+	}
+	if glances == nil && l.glance != nil {
+		t := time.NewTicker(glanceEvery)
+		defer t.Stop()
+		glances = t.C
 	}
 	if err := l.o.Usage.Follow(rootID, "/"); err != nil {
 		l.complain(fmt.Errorf("the use of the whole node is not known: %w", err))
@@ -215,7 +230,13 @@ func (l *Loop) Run(ctx context.Context) {
 		case do := <-l.asks:
 			do()
 		case <-tick:
-			l.look(ctx)
+			// One that a glance brought forward was just now: the mean of so short a
+			// time would say little.
+			if l.glance == nil || l.o.Clock.Now().Sub(l.looked) >= leastSpan/2 {
+				l.look(ctx)
+			}
+		case <-glances:
+			l.glanced(ctx)
 		}
 	}
 }
@@ -234,6 +255,10 @@ func (l *Loop) look(ctx context.Context) {
 	l.follow(pods)
 	node := l.o.Node()
 	s := l.measure(pods)
+	if l.glance != nil {
+		l.glance.follow(pods)
+		l.glance.learn(s.Production)
+	}
 	s.At, s.Capacity, s.Pool = now, float64(node.Topology.Online().Count()), node.BEWhole.Count()
 	l.settle(now, &s)
 	l.ready = l.ready || l.o.Ready()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,13 +50,13 @@ func newNode(t *testing.T) *node {
 
 func (n *node) run(uid string, class policy.Class, milli, batch int64) {
 	n.t.Helper()
-	qos := policy.Burstable
+	qos, slice := policy.Burstable, "kubepods/burstable/"
 	if class == policy.BE {
-		qos = policy.BestEffort
+		qos, slice = policy.BestEffort, "kubepods/besteffort/"
 	}
 	pod := policy.Pod{
 		UID: uid, Sandbox: uid, Namespace: "default", Name: uid, QoS: qos, Labels: map[string]string{policy.LabelClass: string(class)},
-		CgroupParent: "kubepods/" + uid, CreatedAt: n.now,
+		CgroupParent: slice + uid, CreatedAt: n.now,
 		Facts: &policy.PodFacts{UID: uid, Resources: policy.Resources{RequestMilli: milli, LimitMilli: policy.NoLimit}, BatchMilli: batch},
 	}
 	if class == policy.LSE {
@@ -80,14 +81,16 @@ func (n *node) Read(dst []usage.Reading) []usage.Reading {
 }
 
 // pass lets a second pass.
-func (n *node) pass() {
-	n.now = n.now.Add(time.Second)
+func (n *node) pass() { n.passed(time.Second) }
+
+func (n *node) passed(span time.Duration) {
+	n.now = n.now.Add(span)
 	whole := n.system
 	for uid, cpus := range n.load {
-		n.used[uid] += time.Duration(cpus * float64(time.Second))
+		n.used[uid] += time.Duration(cpus * float64(span))
 		whole += cpus
 	}
-	n.used[rootID] += time.Duration(whole * float64(time.Second))
+	n.used[rootID] += time.Duration(whole * float64(span))
 }
 
 // seconds lets time pass and the loop look.
@@ -166,6 +169,118 @@ func TestProductionIsGivenWayToWithinSeconds(t *testing.T) {
 	}
 	if n.suppressed > 20 {
 		t.Errorf("the policy was asked %d times in 244 seconds", n.suppressed)
+	}
+}
+
+// twoSlices are what all pods and those of the best-effort slice have used.
+type twoSlices struct {
+	*node
+	paths map[string]string
+}
+
+func (s twoSlices) Follow(id, path string) error { s.paths[id] = path; return nil }
+func (s twoSlices) Forget(id string)             { delete(s.paths, id) }
+func (s twoSlices) Read(dst []usage.Reading) []usage.Reading {
+	for id, path := range s.paths {
+		r := usage.Reading{ID: id, At: s.now}
+		for uid, at := range s.follows {
+			if strings.HasPrefix(at, path+"/") {
+				r.CPU += s.used[uid]
+			}
+		}
+		if s.broken {
+			r = usage.Reading{ID: id, Err: cgroup.ErrGone}
+		}
+		dst = append(dst, r)
+	}
+	return dst
+}
+
+// Between two looks production's step is seen by glances, and answered within a
+// second; what does not narrow best effort, and what always was, is no reason to look.
+func TestGlancesBringTheNextLookForward(t *testing.T) {
+	n := newNode(t)
+	n.run("web", policy.LS, 4000, 0)
+	n.run("batch", policy.BE, 0, 4000)
+	n.load["web"], n.load["batch"] = 1, 6
+	o := n.options(nil)
+	o.Glance = twoSlices{n, map[string]string{}}
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Follow(rootID, "/"); err != nil {
+		t.Fatal(err)
+	}
+	n.seconds(l, 120)
+	wide := n.be()
+	glance := func(count int) (looks int) {
+		for range count {
+			before := l.looked
+			n.passed(glanceEvery)
+			if l.glanced(t.Context()); l.looked != before {
+				looks++
+			}
+		}
+		return looks
+	}
+	if got := glance(4); got != 0 {
+		t.Errorf("%d looks while nothing changed", got)
+	}
+	n.load["batch"] = 8
+	if got := glance(4); got != 0 {
+		t.Errorf("%d looks for what best effort uses itself", got)
+	}
+	n.load["batch"] = 6
+	n.seconds(l, 1)
+	n.load["web"] = 7
+	looks := glance(5)
+	if got := n.be(); got > 4 || got >= wide {
+		t.Errorf("a second after production's step best effort has %d CPUs of %d", got, wide)
+	}
+	if looks == 0 || looks > 2 {
+		t.Errorf("%d looks in that second", looks)
+	}
+	if got := glance(10); got != 0 {
+		t.Errorf("%d looks for what is answered already", got)
+	}
+	n.broken = true
+	n.load["web"] = 12
+	if got := glance(5); got != 0 {
+		t.Errorf("%d looks for what cannot be read", got)
+	}
+}
+
+// A pod of class BE in another slice is no production, however much it uses.
+func TestGlancesKnowWhatIsBeside(t *testing.T) {
+	n := newNode(t)
+	n.run("web", policy.LS, 4000, 0)
+	n.run("batch", policy.BE, 0, 4000)
+	n.load["web"], n.load["batch"] = 1, 1
+	o := n.options(nil)
+	o.Glance = twoSlices{n, map[string]string{}}
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, path := range map[string]string{rootID: "/", "batch2": "kubepods/burstable/batch2"} {
+		if err := n.Follow(id, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pods := o.Pods
+	l.o.Pods = func(ctx context.Context) ([]policy.PodView, error) {
+		all, err := pods(ctx)
+		return append(all, policy.PodView{UID: "batch2", Class: policy.BE, Cgroup: "kubepods/burstable/batch2"}), err
+	}
+	n.load["batch2"] = 6
+	n.seconds(l, 120)
+	for range 20 {
+		before := l.looked
+		n.passed(glanceEvery)
+		if l.glanced(t.Context()); l.looked != before {
+			t.Fatal("a look for a batch pod's steady use")
+		}
 	}
 }
 

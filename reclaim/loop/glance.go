@@ -1,0 +1,132 @@
+package loop
+
+import (
+	"context"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/usage"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/reclaim"
+)
+
+// A look reads every pod and comes once a second. A glance reads two cgroups, all of
+// kubelet's pods and those of its best-effort slice, five times a second: where what
+// is between them has grown so much that best effort would have to give way, the next
+// look comes at once.
+const (
+	glanceEvery = 200 * time.Millisecond
+	// leastSpan is how long a look has to be away before another one comes early:
+	// what it measures is the mean of that time.
+	leastSpan = 400 * time.Millisecond
+)
+
+// glance owns its reader. Its zero paths are followed by nobody.
+type glance struct {
+	reader   Reader
+	all, be  string // paths
+	readings []usage.Reading
+	meter    reclaim.Meter // of production, as these two tell it, between glances
+	looks    reclaim.Meter // the same between looks
+	// beside is how much more they tell than production really used at the last look:
+	// pods of class BE lie in other slices, too.
+	beside float64
+}
+
+// IDs of the two.
+const (
+	allPods    = "kubepods"
+	bestEffort = "besteffort"
+)
+
+// follow finds kubelet's slices from where the pods are.
+func (g *glance) follow(pods []policy.PodView) {
+	all, be := "", ""
+	for i := range pods {
+		parent := cgroup.Parent(pods[i].Cgroup)
+		switch cgroup.Classify(parent) {
+		case cgroup.BestEffort:
+			be, all = parent, cgroup.Parent(parent)
+		case cgroup.Burstable:
+			all = cgroup.Parent(parent)
+		case cgroup.Guaranteed:
+			all = parent
+		}
+		if be != "" {
+			break
+		}
+	}
+	if all == g.all && be == g.be {
+		return
+	}
+	g.reader.Forget(allPods)
+	g.reader.Forget(bestEffort)
+	g.all, g.be, g.meter, g.looks = "", "", reclaim.Meter{}, reclaim.Meter{}
+	if be == "" {
+		return // nobody has to give way
+	}
+	if g.reader.Follow(allPods, all) == nil && g.reader.Follow(bestEffort, be) == nil {
+		g.all, g.be = all, be
+	}
+}
+
+// used is the CPU time of all pods without those of the best-effort slice.
+func (g *glance) used() (at time.Time, cpu time.Duration, ok bool) {
+	if g.be == "" {
+		return at, 0, false
+	}
+	g.readings = g.reader.Read(g.readings[:0])
+	if len(g.readings) != 2 {
+		return at, 0, false
+	}
+	for i := range g.readings {
+		r := &g.readings[i]
+		if r.Err != nil {
+			return at, 0, false
+		}
+		if r.ID == bestEffort {
+			cpu -= r.CPU
+		} else {
+			cpu, at = cpu+r.CPU, r.At
+		}
+	}
+	return at, cpu, true
+}
+
+// learn sets right what glances tell by what a look has measured.
+func (g *glance) learn(production float64) {
+	at, cpu, ok := g.used()
+	if !ok {
+		return
+	}
+	if use, _, ok := g.looks.Use(at, cpu); ok {
+		g.beside = use - production
+	}
+}
+
+// production is its use since the last glance.
+func (g *glance) production() (float64, bool) {
+	at, cpu, ok := g.used()
+	if !ok {
+		return 0, false
+	}
+	use, _, ok := g.meter.Use(at, cpu)
+	return use - g.beside, ok
+}
+
+// glanced looks early where best effort would have at least a core less.
+func (l *Loop) glanced(ctx context.Context) {
+	if l.glance == nil || l.o.Suppress == nil {
+		return
+	}
+	production, ok := l.glance.production()
+	s := l.Status()
+	if !ok || !s.Known || l.o.Clock.Now().Sub(l.looked) < leastSpan {
+		return
+	}
+	target := s.Budget.Target - (production - s.Production)
+	core := float64(l.o.Node().Topology.ThreadsPerCore())
+	if max(s.Budget.Floor, target) <= s.Budget.CPUs-core {
+		l.look(ctx)
+	}
+}
