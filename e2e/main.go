@@ -4,6 +4,7 @@
 //	go run ./e2e -scenario FILE -o json   one file; the lines that simulate would print
 //	go run ./e2e -suite e2e/scenarios     all files, simulate against machine
 //	    -driver systemd                   in guests with systemd, or both with -suite
+//	    -runtime crio                     with another runtime than containerd
 //
 // Invariant: standard output carries results only; progress goes to standard error.
 // Exit codes: 0 done, 1 the work failed, 2 the input is wrong or not realisable.
@@ -17,6 +18,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/command"
@@ -52,7 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&o.scenario, "scenario", "", "play this `file`")
 	f.StringVar(&o.suite, "suite", "", "play all files of this `directory`, in simulate and on machines, and compare")
-	f.StringVar(&o.runtime, "runtime", "containerd", "container runtime: containerd")
+	f.StringVar(&o.runtime, "runtime", string(machine.Containerd), "container runtime: "+runtimes())
 	o.Flags.Add(f, command.Both, command.Alternate)
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
@@ -67,14 +70,22 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	switch {
 	case (o.scenario == "") == (o.suite == ""):
 		return nil, usage{errors.New("give either -scenario or -suite")}
-	case o.runtime != "containerd":
-		return nil, usage{fmt.Errorf("-runtime %s: this harness has containerd only so far", o.runtime)}
+	case !slices.Contains(machine.Runtimes(), machine.Runtime(o.runtime)):
+		return nil, usage{fmt.Errorf("-runtime %s: must be one of %s", o.runtime, runtimes())}
 	case o.suite != "" && o.dir != "" && o.Several():
 		return nil, usage{errors.New("-dir: two guests cannot share it; give one -driver")}
 	case o.Several() && o.suite == "":
 		return nil, usage{fmt.Errorf("-driver %s: needs -suite", o.Driver)}
 	}
 	return o, nil
+}
+
+func runtimes() string {
+	var names []string
+	for _, r := range machine.Runtimes() {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -120,7 +131,7 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 
 func (o *options) bootOptions(g machine.Grid, d kubelet.Driver, stderr io.Writer) scenario.BootOptions {
 	return scenario.BootOptions{
-		Machine: machine.Options{Grid: g, Driver: d, Cache: o.Cache, Dir: o.dir, Progress: stderr},
+		Machine: machine.Options{Grid: g, Driver: d, Runtime: machine.Runtime(o.runtime), Cache: o.Cache, Dir: o.dir, Progress: stderr},
 		Daemon:  !o.noDaemon,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -32,10 +33,41 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	}
 	s.deadline = half(s.stub.RequestTimeout())
 	s.o.Metrics.RequestTimeout(2 * s.deadline)
-	s.memory = atLeast(s.stub.RuntimeNRIVersion(), 0, 11)
+	nri := versionOfNRI(s.stub.RuntimeNRIVersion(), runtime, version)
+	s.memory = atLeast(nri, 0, 11)
 	s.o.Log.Info("registered with the runtime", "runtime", runtime, "version", version,
-		"nri", s.stub.RuntimeNRIVersion(), "deadline", s.deadline.String())
-	return 0, nil
+		"nri", nri, "deadline", s.deadline.String())
+	return subscription(nri), nil
+}
+
+// versionOfNRI is what the runtime says, or else what it is known to have. Releases
+// of CRI-O leave out the v that the list of them has, distributions add to the version.
+func versionOfNRI(said, runtime, version string) string {
+	if said != "" && said != api.UnknownVersion {
+		return said
+	}
+	if end := strings.IndexAny(version, "+~"); end >= 0 {
+		version = version[:end]
+	}
+	known, err := api.InferVersionFromRuntime(runtime, "v"+strings.TrimPrefix(version, "v"))
+	if err != nil {
+		return ""
+	}
+	return known
+}
+
+// subscription is the events to ask for, 0 for all that there are handlers for. A
+// runtime drops a plugin that asks for one that it does not know: containerd before
+// 2.2 does not know those of a pod's resize, and an unknown one may not.
+func subscription(nri string) api.EventMask {
+	if nri != "" && atLeast(nri, 0, 10) {
+		return 0
+	}
+	var events api.EventMask
+	events.Set(api.Event_RUN_POD_SANDBOX, api.Event_STOP_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX,
+		api.Event_CREATE_CONTAINER, api.Event_UPDATE_CONTAINER, api.Event_POST_UPDATE_CONTAINER, api.Event_START_CONTAINER,
+		api.Event_POST_START_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER)
+	return events
 }
 
 func half(timeout time.Duration) time.Duration {

@@ -63,10 +63,11 @@ func (c *conns) call(req *wire.Request) (*wire.Response, error) {
 }
 
 // rawCodec passes messages through undecoded: the host knows their types, the
-// agent need not.
+// agent need not. It has no name, since that would become a part of the content
+// type, and CRI-O answers only the plain one.
 type rawCodec struct{}
 
-func (rawCodec) Name() string { return "proto" }
+func (rawCodec) Name() string { return "" }
 
 func (rawCodec) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
 

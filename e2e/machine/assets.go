@@ -19,9 +19,6 @@ import (
 	"github.com/quietcore/quietcore/e2e/kubelet"
 )
 
-// ContainerdVersion is the runtime in the guests.
-const ContainerdVersion = "v2.4.2"
-
 // Assets are the cached parts of a machine.
 type Assets struct {
 	Kernel string   // path of the bzImage
@@ -39,10 +36,16 @@ func (b *builder) say(format string, args ...any) {
 	fmt.Fprintf(b.progress, "e2e: "+format+"\n", args...)
 }
 
-// Build makes the cache complete for guests of a driver. Two runs at once wait
-// for each other.
-func Build(ctx context.Context, dir string, driver kubelet.Driver, progress io.Writer) (*Assets, error) {
-	return locked(dir, progress, func(b *builder) (*Assets, error) { return b.build(ctx, driver) })
+// Kind is what guests share the base archive of.
+type Kind struct {
+	Driver  kubelet.Driver
+	Runtime Runtime
+}
+
+// Build makes the cache complete for guests of a kind. Two runs at once wait for
+// each other.
+func Build(ctx context.Context, dir string, kind Kind, progress io.Writer) (*Assets, error) {
+	return locked(dir, progress, func(b *builder) (*Assets, error) { return b.build(ctx, kind) })
 }
 
 // locked gives the cache to one builder at a time, of this run and of others.
@@ -68,7 +71,7 @@ func locked[T any](dir string, progress io.Writer, do func(*builder) (T, error))
 	return do(b)
 }
 
-func (b *builder) build(ctx context.Context, driver kubelet.Driver) (*Assets, error) {
+func (b *builder) build(ctx context.Context, kind Kind) (*Assets, error) {
 	kernel, err := b.kernel(ctx)
 	if err != nil {
 		return nil, err
@@ -77,19 +80,19 @@ func (b *builder) build(ctx context.Context, driver kubelet.Driver) (*Assets, er
 	if err != nil {
 		return nil, err
 	}
-	runtime, err := b.containerd(ctx)
+	programs, err := kind.Runtime.kit().programs(ctx, b, kind.Driver)
 	if err != nil {
 		return nil, err
 	}
 	assets := &Assets{Kernel: filepath.Join(kernel, "vmlinuz")}
-	if driver == kubelet.Systemd {
+	if kind.Driver == kubelet.Systemd {
 		root, err := b.systemdRoot(ctx)
 		if err != nil {
 			return nil, err
 		}
 		assets.Base = append(assets.Base, filepath.Join(root, rootArchive))
 	}
-	base, err := b.base(driver, parts{kernel: kernel, tree: tree, runtime: runtime})
+	base, err := b.base(kind, parts{kernel: kernel, tree: tree, programs: programs})
 	if err != nil {
 		return nil, err
 	}
@@ -317,24 +320,6 @@ func (b *builder) debianTree(ctx context.Context) (string, error) {
 			return err
 		}
 		return extractAll(ctx, tmp, tmp)
-	})
-}
-
-func (b *builder) containerd(ctx context.Context) (string, error) {
-	return b.once("containerd-"+ContainerdVersion, func(tmp string) error {
-		b.say("build containerd %s (about 90 s, once)", ContainerdVersion)
-		argv := []string{"go", "install", "-p", "2", "-trimpath", "-ldflags", "-s -w"}
-		for _, c := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
-			argv = append(argv, "github.com/containerd/containerd/v2/cmd/"+c+"@"+ContainerdVersion)
-		}
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.Dir = tmp // outside any module's directory tree matters not: @version ignores go.mod
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+tmp, "GOFLAGS=")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("go install containerd: %w: %s", err, tail(out, 2000))
-		}
-		return nil
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,20 +15,24 @@ import (
 	"github.com/quietcore/quietcore/e2e/kubelet"
 )
 
-// parts are the directories of the cache that a base archive is made from.
-type parts struct{ kernel, tree, runtime string }
+// parts are what a base archive is made from: directories of the cache, and what
+// the runtime consists of, path in the guest -> path here.
+type parts struct {
+	kernel, tree string
+	programs     map[string]string
+}
 
-// base writes the archive that all machines of a driver share.
-func (b *builder) base(driver kubelet.Driver, p parts) (string, error) {
-	files, err := baseFiles(driver, p)
+// base writes the archive that all machines of a kind share.
+func (b *builder) base(kind Kind, p parts) (string, error) {
+	files, err := baseFiles(kind.Driver, p)
 	if err != nil {
 		return "", err
 	}
-	data, err := baseArchive(driver, files)
+	data, err := baseArchive(kind, files)
 	if err != nil {
 		return "", err
 	}
-	prefix := "base-" + string(driver) + "-"
+	prefix := fmt.Sprintf("base-%s-%s-", kind.Runtime, kind.Driver)
 	sum := sha256.Sum256(data)
 	name := filepath.Join(b.dir, fmt.Sprintf("%s%x.cpio", prefix, sum[:8]))
 	if info, err := os.Stat(name); err == nil && info.Size() == int64(len(data)) {
@@ -49,17 +54,17 @@ func writeWhole(name string, data []byte) error {
 	return os.Rename(name+".part", name)
 }
 
-func baseArchive(driver kubelet.Driver, files []tarFile) ([]byte, error) {
+func baseArchive(kind Kind, files []tarFile) ([]byte, error) {
 	var buf bytes.Buffer
 	c := newCpio(&buf)
-	if driver == kubelet.Cgroupfs {
+	if kind.Driver == kubelet.Cgroupfs {
 		for _, d := range []string{"dev", "proc", "sys", "run", "tmp", "root", "var/run"} {
 			c.dir(d)
 		}
 		c.char("dev/console", deviceNumber{5, 1})
 		c.char("dev/null", deviceNumber{1, 3})
 	}
-	for _, d := range []string{"opt/nri/plugins", "etc/nri/conf.d", "newroot", "var/log"} {
+	for _, d := range []string{"opt/nri/plugins", "etc/nri/conf.d", "newroot", "var/log", "var/tmp"} {
 		c.dir(d)
 	}
 	for _, f := range files {
@@ -69,7 +74,7 @@ func baseArchive(driver kubelet.Driver, files []tarFile) ([]byte, error) {
 		}
 		c.file(f.name, fs.FileMode(f.mode), f.data)
 	}
-	c.files(0o644, guestEtc(driver))
+	c.files(0o644, guestEtc(kind))
 	err := c.close()
 	return buf.Bytes(), err
 }
@@ -78,12 +83,8 @@ func baseArchive(driver kubelet.Driver, files []tarFile) ([]byte, error) {
 // systemd guest has its userland from its root tree; nothing here may name a
 // directory that is a link in it, such as lib, since unpacking replaces the link.
 func baseFiles(driver kubelet.Driver, p parts) ([]tarFile, error) {
-	from := map[string]string{
-		"usr/bin/busybox":                 filepath.Join(p.tree, "bin/busybox"),
-		"usr/bin/containerd":              filepath.Join(p.runtime, "containerd"),
-		"usr/bin/containerd-shim-runc-v2": filepath.Join(p.runtime, "containerd-shim-runc-v2"),
-		"usr/bin/ctr":                     filepath.Join(p.runtime, "ctr"),
-	}
+	from := map[string]string{"usr/bin/busybox": filepath.Join(p.tree, "bin/busybox")}
+	maps.Copy(from, p.programs)
 	if driver == kubelet.Cgroupfs {
 		from["usr/bin/runc"] = filepath.Join(p.tree, "usr/sbin/runc")
 		from["lib64/ld-linux-x86-64.so.2"] = filepath.Join(p.tree, "lib64/ld-linux-x86-64.so.2")
@@ -110,7 +111,7 @@ func baseFiles(driver kubelet.Driver, p parts) ([]tarFile, error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, tarFile{name: "usr/share/image.tar", mode: 0o644, data: image})
+			out = append(out, tarFile{name: strings.TrimPrefix(imageFile, "/"), mode: 0o644, data: image})
 		}
 	}
 	if driver == kubelet.Systemd {

@@ -21,6 +21,7 @@ import (
 type Options struct {
 	Grid      Grid
 	Driver    kubelet.Driver    // of cgroups; empty: Cgroupfs. Systemd makes a guest with systemd as its init
+	Runtime   Runtime           // empty: Containerd
 	Cache     string            // where the parts are kept between runs
 	Dir       string            // where this run writes its console log and sockets; empty: a temporary one
 	Agent     string            // path of the agent's binary; empty: it is built
@@ -44,6 +45,7 @@ type Machine struct {
 	Dir     string
 	Grid    Grid
 	Driver  kubelet.Driver
+	Runtime Runtime
 	Booted  time.Duration // from QEMU's start to the agent's first answer
 	qemu    *exec.Cmd
 	exited  chan struct{}
@@ -70,7 +72,10 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 	if o.Driver == "" {
 		o.Driver = kubelet.Cgroupfs
 	}
-	assets, err := Build(ctx, o.Cache, o.Driver, o.Progress)
+	if o.Runtime == "" {
+		o.Runtime = Containerd
+	}
+	assets, err := Build(ctx, o.Cache, Kind{o.Driver, o.Runtime}, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +149,7 @@ func (g GoBinary) Build(ctx context.Context, cache string) (string, error) {
 }
 
 func boot(ctx context.Context, o Options, assets *Assets, limit time.Duration) (m *Machine, err error) {
-	m = &Machine{Dir: o.Dir, Grid: o.Grid, Driver: o.Driver, exited: make(chan struct{})}
+	m = &Machine{Dir: o.Dir, Grid: o.Grid, Driver: o.Driver, Runtime: o.Runtime, exited: make(chan struct{})}
 	m.say = func(format string, args ...any) { fmt.Fprintf(o.Progress, "e2e: "+format+"\n", args...) }
 	if m.Dir == "" {
 		if m.Dir, err = os.MkdirTemp("", "quietcore-e2e-"); err != nil {
@@ -163,7 +168,7 @@ func boot(ctx context.Context, o Options, assets *Assets, limit time.Duration) (
 	if err := writeInitrd(initrd, assets.Base, o); err != nil {
 		return nil, err
 	}
-	m.say("boot %s, %s", o.Grid, o.Driver)
+	m.say("boot %s, %s, %s", o.Grid, o.Runtime, o.Driver)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := m.launch(ctx, o, assets.Kernel, initrd); err != nil {

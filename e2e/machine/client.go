@@ -286,9 +286,10 @@ func (c *client) HTTP(ctx context.Context, socket, method, path string, body any
 	return resp.Code, resp.Body, nil
 }
 
-// CRI is the runtime's service, called through the agent.
-func (c *client) CRI() cri.RuntimeServiceClient {
-	return cri.NewRuntimeServiceClient(&guestConn{c: c, socket: ContainerdSocket})
+// runtimeService is the service of a runtime that listens at the socket, called
+// through the agent.
+func (c *client) runtimeService(socket string) cri.RuntimeServiceClient {
+	return cri.NewRuntimeServiceClient(&guestConn{c: c, socket: socket})
 }
 
 // guestConn is a gRPC connection that ends in the guest: messages are encoded

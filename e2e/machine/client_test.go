@@ -64,12 +64,12 @@ func TestCRICallsCrossThePort(t *testing.T) {
 		body, _ := proto.Marshal(&cri.RunPodSandboxResponse{PodSandboxId: "id of " + req.Config.Metadata.Name})
 		return wire.Response{Body: body}
 	})
-	resp, err := c.CRI().RunPodSandbox(context.Background(), &cri.RunPodSandboxRequest{
+	resp, err := c.runtimeService(ContainerdSocket).RunPodSandbox(context.Background(), &cri.RunPodSandboxRequest{
 		Config: &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "web"}}})
 	if err != nil || resp.PodSandboxId != "id of web" {
 		t.Errorf("%v, %v", resp, err)
 	}
-	_, err = c.CRI().Status(context.Background(), &cri.StatusRequest{})
+	_, err = c.runtimeService(ContainerdSocket).Status(context.Background(), &cri.StatusRequest{})
 	if s := status.Convert(err); s.Code() != codes.Unknown || s.Message() != "InvalidQoS: no" {
 		t.Errorf("%v", err)
 	}

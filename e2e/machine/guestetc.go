@@ -2,26 +2,22 @@ package machine
 
 import (
 	"maps"
-	"strconv"
 	"strings"
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
 )
 
-// ContainerdSocket is where the runtime of the guest serves CRI.
-const ContainerdSocket = "/run/containerd/containerd.sock"
-
 // guestEtc are the files of a guest that never change.
-func guestEtc(driver kubelet.Driver) map[string]string {
+func guestEtc(kind Kind) map[string]string {
 	files := map[string]string{
-		"etc/hosts":                  "127.0.0.1 localhost\n",
-		"etc/resolv.conf":            "",
-		"etc/hostname":               "guest\n",
-		"etc/profile":                "export PATH=" + guestPath + " PS1='guest# '\n",
-		"etc/containerd/config.toml": containerdConfig(driver),
+		"etc/hosts":       "127.0.0.1 localhost\n",
+		"etc/resolv.conf": "",
+		"etc/hostname":    "guest\n",
+		"etc/profile":     "export PATH=" + guestPath + " PS1='guest# '\n",
 	}
+	maps.Copy(files, kind.Runtime.kit().etc(kind.Driver))
 	own := busyboxEtc
-	if driver == kubelet.Systemd {
+	if kind.Driver == kubelet.Systemd {
 		own = systemdEtc
 	}
 	maps.Copy(files, own)
@@ -185,36 +181,4 @@ echo $$ > /sys/fs/cgroup/system/cgroup.procs
 hostname -F /etc/hostname
 ifconfig lo 127.0.0.1 up
 exec /usr/bin/init
-`
-
-func containerdConfig(driver kubelet.Driver) string {
-	return strings.Replace(containerdTemplate, "DRIVER", strconv.FormatBool(driver == kubelet.Systemd), 1)
-}
-
-const containerdTemplate = `version = 4
-
-[debug]
-  level = 'info'
-
-[plugins.'io.containerd.cri.v1.images']
-  snapshotter = 'native'
-
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = '` + Image + `'
-
-[plugins.'io.containerd.cri.v1.runtime']
-  disable_apparmor = true
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
-  runtime_type = 'io.containerd.runc.v2'
-  snapshotter = 'native'
-
-[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-  SystemdCgroup = DRIVER
-
-[plugins.'io.containerd.nri.v1.nri']
-  disable = false
-  # Under emulation one cgroup write can take longer than the default of 2s.
-  plugin_registration_timeout = '1m'
-  plugin_request_timeout = '30s'
 `

@@ -14,6 +14,9 @@ import (
 // Image is the name of the only image in the guest: pause and every workload.
 const Image = "quietcore.dev/e2e/busybox:1"
 
+// imageFile is where the guest has it, as an OCI archive.
+const imageFile = "/usr/share/image.tar"
+
 // imageTarball holds busybox, which is pause and every workload.
 func imageTarball(busybox []byte) ([]byte, error) {
 	return archive(Image, []string{"/bin/sleep", "2147483647"}, []tarFile{

@@ -3,56 +3,126 @@ package machine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/quietcore/quietcore/e2e/kubelet"
 )
 
-// The names of the supervised programs.
+// Runtime is what runs the containers of a guest.
+type Runtime string
+
+// The runtimes.
 const (
-	Containerd = "containerd"
-	Daemon     = "quietcore"
+	Containerd   Runtime = "containerd"
+	Containerd17 Runtime = "containerd-1.7" // the oldest that has NRI
+	CRIO         Runtime = "crio"
 )
+
+// Runtimes are all that there are.
+func Runtimes() []Runtime { return []Runtime{Containerd, Containerd17, CRIO} }
+
+// ContainerdSocket is where containerd serves CRI.
+const ContainerdSocket = "/run/containerd/containerd.sock"
+
+// kit is how a runtime gets into a guest and what it is there.
+type kit struct {
+	// programs makes what the guest needs: path there -> path here.
+	programs func(context.Context, *builder, kubelet.Driver) (map[string]string, error)
+	etc      func(kubelet.Driver) map[string]string
+	server   string
+	socket   string
+	// load gives the server that runs its only image.
+	load []string
+	// scope is what the names of the containers' cgroups begin with.
+	scope func(kubelet.Driver) string
+}
+
+func (r Runtime) kit() kit {
+	switch r {
+	case CRIO:
+		return crioKit()
+	case Containerd17:
+		return containerd17Kit()
+	default:
+		return containerdKit()
+	}
+}
+
+// Daemon is the name of our supervised program; the runtime's is its own.
+const Daemon = "quietcore"
 
 // socketLimit bounds how long a server that was started may take to listen.
 const socketLimit = 2 * time.Minute
 
-// StartContainerd starts the runtime and returns when it serves CRI. The image is
-// imported at the first start.
-func (m *Machine) StartContainerd(ctx context.Context) error {
-	if err := m.Start(ctx, Containerd, "env", "GOMAXPROCS=2", "GOGC=800", "/usr/bin/containerd"); err != nil {
+// StartRuntime starts the runtime and returns when it serves CRI.
+func (m *Machine) StartRuntime(ctx context.Context) error {
+	kit := m.Runtime.kit()
+	if err := m.Start(ctx, string(m.Runtime), "env", "GOMAXPROCS=2", "GOGC=800", kit.server); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, socketLimit)
 	defer cancel()
-	if err := m.WaitSocket(wait, ContainerdSocket); err != nil {
-		return fmt.Errorf("%w\n%s", err, m.LogTail(ctx, Containerd, 2000))
+	if err := m.WaitSocket(wait, kit.socket); err != nil {
+		return fmt.Errorf("%w\n%s", err, m.RuntimeLog(ctx, 2000))
 	}
 	for {
 		_, err := m.CRI().Status(wait, &cri.StatusRequest{})
 		// It accepts before it has looked at what runs. Each question is a round trip.
 		if early := status.Code(err) == codes.Unavailable && wait.Err() == nil; err == nil || !early {
 			if err != nil {
-				err = fmt.Errorf("CRI Status: %w\n%s", err, m.LogTail(ctx, Containerd, 2000))
+				err = fmt.Errorf("CRI Status: %w\n%s", err, m.RuntimeLog(ctx, 2000))
 			}
 			return err
 		}
 	}
 }
 
-// ImportImage gives the runtime its only image. --local, because containerd 2.4
-// otherwise finds no platform to unpack for with this snapshotter.
+// ImportImage gives the runtime its only image, once.
 func (m *Machine) ImportImage(ctx context.Context) error {
-	_, err := m.Exec(ctx, "ctr", "-n", "k8s.io", "images", "import", "--local", "--snapshotter", "native", "/usr/share/image.tar")
+	_, err := m.Exec(ctx, m.Runtime.kit().load...)
 	return err
 }
 
-// KillContainerd ends the runtime without a chance to say goodbye.
-func (m *Machine) KillContainerd(ctx context.Context) error {
-	return m.Signal(ctx, Containerd, int(syscall.SIGKILL))
+// KillRuntime ends the runtime without a chance to say goodbye.
+func (m *Machine) KillRuntime(ctx context.Context) error {
+	return m.Signal(ctx, string(m.Runtime), int(syscall.SIGKILL))
+}
+
+// RuntimeLog is the end of what the runtime said.
+func (m *Machine) RuntimeLog(ctx context.Context, n int) string {
+	return m.LogTail(ctx, string(m.Runtime), n)
+}
+
+// CRI is the runtime's service.
+func (m *Machine) CRI() cri.RuntimeServiceClient {
+	return m.runtimeService(m.Runtime.kit().socket)
+}
+
+// ContainerPath is where the runtime puts a container of the pod, below the cgroup
+// root.
+func (m *Machine) ContainerPath(p *kubelet.Pod, id string) string {
+	name := m.Runtime.kit().scope(m.Driver) + id
+	if m.Driver == kubelet.Systemd {
+		name += ".scope"
+	}
+	return m.Driver.Path(p.CgroupName()) + "/" + name
+}
+
+// OfContainers says whether a unit of systemd is a container's, whichever runtime
+// made it, or the process's that watches one.
+func OfContainers(unit string) bool {
+	for _, r := range Runtimes() {
+		if strings.HasPrefix(unit, r.kit().scope(kubelet.Systemd)) {
+			return true
+		}
+	}
+	return false
 }
 
 // Offline and Online switch one CPU; the kernel has moved its tasks on return.

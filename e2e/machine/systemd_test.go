@@ -51,7 +51,7 @@ func TestRootTreeArchive(t *testing.T) {
 // A directory in a later archive replaces a link of an earlier one, and with lib
 // the whole of Debian's userland would be gone.
 func TestBaseLeavesTheRootTreesLinks(t *testing.T) {
-	data, err := baseArchive(kubelet.Systemd, unitLinks())
+	data, err := baseArchive(Kind{kubelet.Systemd, CRIO}, unitLinks())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,19 +67,16 @@ func TestBaseLeavesTheRootTreesLinks(t *testing.T) {
 }
 
 func TestGuestsOfBothDrivers(t *testing.T) {
-	for driver, want := range map[kubelet.Driver]struct{ config, init string }{
-		kubelet.Cgroupfs: {"SystemdCgroup = false", "exec /usr/bin/init"},
-		kubelet.Systemd:  {"SystemdCgroup = true", "exec /usr/lib/systemd/systemd"},
+	for driver, init := range map[kubelet.Driver]string{
+		kubelet.Cgroupfs: "exec /usr/bin/init",
+		kubelet.Systemd:  "exec /usr/lib/systemd/systemd",
 	} {
-		etc := guestEtc(driver)
-		if got := etc["etc/containerd/config.toml"]; !strings.Contains(got, want.config) {
-			t.Errorf("%s: containerd's configuration has no %s", driver, want.config)
-		}
-		if got := rcScript(driver, false); !strings.HasSuffix(got, want.init+"\n") {
-			t.Errorf("%s: the start ends otherwise than with %s", driver, want.init)
+		etc := guestEtc(Kind{driver, Containerd})
+		if got := rcScript(driver, false); !strings.HasSuffix(got, init+"\n") {
+			t.Errorf("%s: the start ends otherwise than with %s", driver, init)
 		}
 		card := rcScript(driver, true)
-		if !strings.HasSuffix(card, want.init+"\n") || strings.Index(card, "virtio_net") > strings.Index(card, GuestAddress) {
+		if !strings.HasSuffix(card, init+"\n") || strings.Index(card, "virtio_net") > strings.Index(card, GuestAddress) {
 			t.Errorf("%s: a guest with a card starts with\n%s", driver, card)
 		}
 		_, units := etc["etc/systemd/system/agent.service"]

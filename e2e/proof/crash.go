@@ -253,13 +253,13 @@ func (b *base) going(ctx context.Context, p plugin.Point) error {
 }
 
 func (b *base) restartRuntime(ctx context.Context, meanwhile func() error) error {
-	if err := b.KillContainerd(ctx); err != nil {
+	if err := b.KillRuntime(ctx); err != nil {
 		return err
 	}
 	if err := meanwhile(); err != nil {
 		return err
 	}
-	return b.StartContainerd(ctx)
+	return b.StartRuntime(ctx)
 }
 
 func (b *base) runtimeKilled(ctx context.Context) error {

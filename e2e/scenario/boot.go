@@ -47,7 +47,7 @@ func Boot(ctx context.Context, o BootOptions) (*Guest, error) {
 }
 
 func (g *Guest) startRuntime(ctx context.Context) error {
-	if err := g.StartContainerd(ctx); err != nil {
+	if err := g.StartRuntime(ctx); err != nil {
 		return err
 	}
 	return g.ImportImage(ctx)
@@ -60,7 +60,7 @@ func (g *Guest) Diagnosis(ctx context.Context) string {
 		fmt.Fprintf(&b, "--- %s\n%s\n", title, text)
 	}
 	section("console", g.ConsoleTail(1500))
-	section("containerd", g.LogTail(ctx, machine.Containerd, 2500))
+	section(string(g.Runtime), g.RuntimeLog(ctx, 2500))
 	if g.Daemon {
 		section("quietcore run", g.LogTail(ctx, machine.Daemon, 6000))
 	}

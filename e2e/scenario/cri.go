@@ -53,7 +53,7 @@ func containerConfig(p *kubelet.Pod, c *kubelet.Container, attempt uint32, cpu k
 	r.CpusetCpus = cpus
 	config := &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: c.Name, Attempt: attempt},
-		Image:    &cri.ImageSpec{Image: machine.Image},
+		Image:    &cri.ImageSpec{Image: machine.Image, UserSpecifiedImage: machine.Image},
 		Labels:   labels,
 		Annotations: map[string]string{
 			"io.kubernetes.container.restartCount":           fmt.Sprint(attempt),

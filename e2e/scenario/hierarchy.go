@@ -149,13 +149,8 @@ func (h *units) wipe(ctx context.Context) error {
 	return err
 }
 
-// ofPods tells the units of kubelet and containerd, and their drop-in folders,
+// ofPods tells the units of kubelet and of the runtime, and their drop-in folders,
 // from the machine's own.
 func ofPods(name string) bool {
-	for _, prefix := range []string{"kubepods.slice", "kubepods-", "cri-containerd-"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return strings.HasPrefix(name, "kubepods.slice") || strings.HasPrefix(name, "kubepods-") || machine.OfContainers(name)
 }

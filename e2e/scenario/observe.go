@@ -34,7 +34,7 @@ func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
 			}
 			line.Containers = append(line.Containers, script.State{
 				Pod: ps.spec.Name, Namespace: ps.spec.Namespace, Container: c, Shares: cs.spec.CPU().Shares})
-			actions = append(actions, look(cgroupRoot+p.g.Driver.ContainerPath(ps.spec, cs.id))...)
+			actions = append(actions, look(cgroupRoot+p.g.ContainerPath(ps.spec, cs.id))...)
 		}
 	}
 	files, err := p.g.Files(ctx, actions...)

@@ -232,6 +232,7 @@ func TestEntryUID(t *testing.T) {
 func TestWhatIsOfPods(t *testing.T) {
 	for name, want := range map[string]bool{
 		"kubepods.slice": true, "kubepods.slice.d": true, "kubepods-burstable-pod1_2.slice": true, "cri-containerd-abc.scope.d": true,
+		"crio-abc.scope.d": true, "crio-conmon-abc.scope": true, "crio.service": false,
 		"system.slice.d": false, "agent.service": false, "kubelet.service": false, "kubepodsy.slice": false,
 	} {
 		if got := ofPods(name); got != want {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -31,6 +32,11 @@ func writeBills(ctx context.Context, source build.Source, dist, binary string) e
 		"-o", "spdx-json="+binary+spdxSuffix, "-o", "cyclonedx-json="+binary+cyclonedxSuffix, "file:"+binary); err != nil {
 		return err
 	}
+	for _, suffix := range []string{spdxSuffix, cyclonedxSuffix} {
+		if err := forget(dist, binary+suffix); err != nil {
+			return err
+		}
+	}
 	at := source.Date.Format(time.RFC3339)
 	space := "https://quietcore.dev/spdx/" + source.Version + "/" + binary
 	if err := settle(filepath.Join(dist, binary+spdxSuffix), map[string]string{
@@ -41,6 +47,27 @@ func writeBills(ctx context.Context, source build.Source, dist, binary string) e
 	return settle(filepath.Join(dist, binary+cyclonedxSuffix), map[string]string{
 		"serialNumber": "urn:uuid:" + uuid.NewSHA1(uuid.NameSpaceURL, []byte(space)).String(), "metadata.timestamp": at,
 	})
+}
+
+// forget takes the folder out of the paths of a bill that lies in it: nobody else has it.
+func forget(dist, name string) error {
+	resolved, err := filepath.EvalSymlinks(dist)
+	if err != nil {
+		return err
+	}
+	name = filepath.Join(dist, name)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{dist, resolved} {
+		quoted, err := json.Marshal(dir + string(filepath.Separator))
+		if err != nil {
+			return err
+		}
+		text = bytes.ReplaceAll(text, quoted[1:len(quoted)-1], nil)
+	}
+	return os.WriteFile(name, text, 0o644)
 }
 
 // settle sets keys of a JSON file, which must be there: else syft writes something else

@@ -296,6 +296,14 @@ func TestBills(t *testing.T) {
 	if err != nil || strings.Contains(string(text), "random") || strings.Contains(string(text), "now") || !strings.Contains(string(text), "then") {
 		t.Errorf("settled it is %s, %v", text, err)
 	}
+	dir := filepath.Dir(name)
+	write(t, filepath.Join(dir, "y"), `{"name":"`+dir+`/binary","other":"/elsewhere"}`)
+	if err := forget(dir, "y"); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "y")); err != nil || string(text) != `{"name":"binary","other":"/elsewhere"}` {
+		t.Errorf("without the folder it is %s, %v", text, err)
+	}
 	for _, key := range []string{"serialNumber", "metadata.timestamp", "creationInfo.by"} {
 		if err := settle(name, map[string]string{key: "x"}); err == nil || !strings.Contains(err.Error(), key) {
 			t.Errorf("without %s: %v", key, err)

@@ -80,7 +80,7 @@ func (n *Node) join(ctx context.Context, config map[string]any) error {
 	if err := n.prepare(ctx); err != nil {
 		return err
 	}
-	if err := n.StartContainerd(ctx); err != nil {
+	if err := n.StartRuntime(ctx); err != nil {
 		return err
 	}
 	if err := n.ImportImage(ctx); err != nil {
@@ -245,6 +245,6 @@ func (n *Node) WaitReady(ctx context.Context) error {
 // Diagnosis is what one wants to read of the guest when something went wrong.
 func (n *Node) Diagnosis(ctx context.Context) string {
 	return fmt.Sprintf("--- console\n%s\n--- containerd\n%s\n--- kubelet\n%s\n--- service address\n%s\n--- quietcore run\n%s\n",
-		n.ConsoleTail(1500), n.LogTail(ctx, machine.Containerd, 3000), n.LogTail(ctx, Kubelet, 5000),
+		n.ConsoleTail(1500), n.RuntimeLog(ctx, 3000), n.LogTail(ctx, Kubelet, 5000),
 		n.LogTail(ctx, "service", 500), n.LogTail(ctx, machine.Daemon, 5000))
 }
