@@ -68,10 +68,11 @@ e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control pl
 .PHONY: e2e-kubernetes-smoke
 e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)
+	$(GO) test -count=1 -run TestRealAPIServer ./internal/lend
 
 .PHONY: setup-test setup-vm
 setup-test:
-	@hack/setup hwloc-nox prometheus chromium fonts-dejavu-core
+	@hack/setup hwloc-nox prometheus chromium fonts-dejavu-core jq curl
 setup-vm:
 	@sh e2e/setup.sh
 
@@ -102,7 +103,7 @@ image: ## write bin/quietcore-image.tar: an OCI archive for amd64 and arm64
 	cd hack/image && $(GO) run . -version $(VERSION) -o ../../bin/quietcore-image.tar
 
 .PHONY: chart # lint vets it; here that would be every package of Kubernetes once more
-chart: ## lint and render the chart, judge its rights and policies; test the image builder
+chart: setup-test ## lint and render the chart, judge its rights and policies; test the image builder
 	cd hack/chart && $(GO) test -vet=off ./...
 	cd hack/image && $(GO) test ./...
 
@@ -118,6 +119,7 @@ generate: ## rewrite what is derived: the eBPF objects; results in docs/semantic
 	@hack/setup clang llvm libbpf-dev
 	$(GO) generate $(PACKAGES)
 	$(GO) test ./internal/script -run TestSemantics -update
+	$(GO) test ./internal/dashboards -run Derived -update
 	cd hack/chart && $(GO) test -vet=off . -run 'Derived|WhatIsInstalled' -update
 
 .PHONY: check-generate
