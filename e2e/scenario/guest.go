@@ -150,7 +150,21 @@ func (g *Guest) removeSandboxes(ctx context.Context, labels map[string]string) e
 	return errors.Join(errs...)
 }
 
+// removeSandbox stops the containers first, as kubelet does: CRI-O gives those that it
+// finds in a sandbox nearly all the time that the call has.
 func removeSandbox(ctx context.Context, service cri.RuntimeServiceClient, id string) error {
+	list, err := service.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: id}})
+	if err != nil {
+		return fmt.Errorf("ListContainers: %w", err)
+	}
+	for _, c := range list.Containers {
+		if c.State != cri.ContainerState_CONTAINER_RUNNING {
+			continue
+		}
+		if _, err := service.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.Id}); err != nil {
+			return fmt.Errorf("StopContainer: %w", err)
+		}
+	}
 	if _, err := service.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id}); err != nil {
 		return fmt.Errorf("StopPodSandbox: %w", err)
 	}

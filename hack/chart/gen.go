@@ -185,7 +185,7 @@ func configSchema(t reflect.Type, path string, about map[string]string) map[stri
 	switch {
 	case t.Implements(reflect.TypeFor[json.Marshaler]()) || implementsText(t):
 		s["type"] = "string"
-		if words := words(t); words != nil {
+		if words := wordsOf(t); words != nil {
 			onlyWords(s, words)
 		}
 	case t.Kind() == reflect.Struct:
@@ -223,9 +223,9 @@ func implementsText(t reflect.Type) bool {
 	return value || pointer
 }
 
-// words are those that a type of the daemon's file takes, as its own refusal names
+// wordsOf are those that a type of the daemon's file takes, as its own refusal names
 // them; nil where it takes more than a few words.
-func words(t reflect.Type) []string {
+func wordsOf(t reflect.Type) []string {
 	take := func(word string) error {
 		v, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler)
 		if !ok {
