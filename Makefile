@@ -6,7 +6,7 @@ PACKAGES := ./...
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 20s
 # Modules of their own: what they need is no dependency of the daemon.
-MODULES := hack/chart hack/image
+MODULES := hack/chart hack/image hack/release
 # What of e2e/kubernetes is short enough to run every time.
 KUBERNETES_SMOKE := refused,tenant,rollout,report
 
@@ -61,6 +61,11 @@ test-counters: ## how exact counting is, in two virtual machines: against the ke
 	@hack/setup qemu-system-x86 qemu-system-arm
 	$(GO) run ./e2e/counters
 
+.PHONY: e2e-runtimes
+e2e-runtimes: setup-vm ## every scenario on containerd 1.7 and on CRI-O, which are built first: an hour and more
+	$(GO) run ./e2e -suite e2e/scenarios -runtime containerd-1.7 -driver alternate
+	$(GO) run ./e2e -suite e2e/scenarios -runtime crio -driver alternate
+
 .PHONY: e2e-kubernetes
 e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control plane here, kubelet in a virtual machine; builds Kubernetes first
 	$(GO) run ./e2e/kubernetes -driver systemd
@@ -103,9 +108,24 @@ image: ## write bin/quietcore-image.tar: an OCI archive for amd64 and arm64
 	cd hack/image && $(GO) run . -version $(VERSION) -o ../../bin/quietcore-image.tar
 
 .PHONY: chart # lint vets it; here that would be every package of Kubernetes once more
-chart: setup-test ## lint and render the chart, judge its rights and policies; test the image builder
-	cd hack/chart && $(GO) test -vet=off ./...
+chart: setup-test ## lint, render, kubeconform and helm-unittest the chart, judge its rights and policies; test the builders of images and releases
+	cd hack/chart && QUIETCORE_CI=1 $(GO) test -vet=off ./...
 	cd hack/image && $(GO) test ./...
+	cd hack/release && $(GO) test ./...
+
+.PHONY: release release-twice release-smoke licences vulncheck changelog
+release: ## make VERSION (v0.1.0) of HEAD in dist/: binaries, image, chart, notices, bills of materials, changelog, checksums
+	cd hack/release && $(GO) run . build -version $(VERSION) -o ../../dist
+release-twice: ## build HEAD twice in different surroundings and compare; minutes
+	cd hack/release && $(GO) run . twice
+release-smoke: ## the short form of it
+	cd hack/release && $(GO) run . twice -draft -warm
+licences: ## what is linked, and under which licence; fails where one is not allowed
+	cd hack/release && $(GO) run . licences
+vulncheck: ## known vulnerabilities in what is called; GOVULNDB names another database; fails where none answers
+	cd hack/release && $(GO) run . vulncheck $(VULNCHECK)
+changelog: ## put VERSION into CHANGELOG.md
+	cd hack/release && $(GO) run . changelog -version $(VERSION) -write
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck, in every module
@@ -133,4 +153,4 @@ fuzz: ## fuzz every parser for FUZZTIME each (default 20s; 500x counts runs)
 
 .PHONY: clean
 clean: ## remove build results and the cache of virtual machines
-	rm -rf bin .cache
+	rm -rf bin dist .cache
