@@ -25,7 +25,7 @@ const batchCPU = "quietcore.dev/batch-cpu"
 var lendingConfig = map[string]any{
 	"reclaim": map[string]any{
 		"mode": "enforce", "evict": true,
-		"idle":    map[string]any{"window": "2m", "sample": "20s"},
+		"idle":    map[string]any{"window": "4m", "sample": "10s"},
 		"raise":   map[string]any{"hold": "5s"},
 		"correct": map[string]any{"after": "40s", "retry": "1s"},
 	},

@@ -36,24 +36,35 @@ type answered struct {
 	Answer
 }
 
-// evict asks for a pod and does not wait. Until the answer is there the estimator
-// counts the pod as gone, so that nobody is asked for in its place.
-func (l *Loop) evict(ctx context.Context, wish reclaim.Eviction) {
-	if l.o.Evict == nil { // only suppressed
-		l.o.Estimator.Refused(l.o.Clock.Now(), wish.Pod)
-		return
+// evict asks for pods, one after the other in their order, and does not wait: where
+// only some may be asked for now, these are the first. Until the answer is there the
+// estimator counts a pod as gone, so that nobody is asked for in its place.
+func (l *Loop) evict(ctx context.Context, wishes []reclaim.Eviction) {
+	var asks []func()
+	for _, wish := range wishes {
+		if l.o.Evict == nil { // only suppressed
+			l.o.Estimator.Refused(l.o.Clock.Now(), wish.Pod)
+			continue
+		}
+		at := slices.IndexFunc(l.pods, func(p policy.PodView) bool { return p.UID == wish.Pod })
+		if at < 0 {
+			continue
+		}
+		pod := l.pods[at]
+		asks = append(asks, func() {
+			a := answered{pod: pod, why: wish.Why, Answer: l.o.Evict(ctx, pod, wish.Why)}
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.answers = append(l.answers, a)
+		})
 	}
-	at := slices.IndexFunc(l.pods, func(p policy.PodView) bool { return p.UID == wish.Pod })
-	if at < 0 {
-		return
+	if len(asks) > 0 {
+		l.asking.Go(func() {
+			for _, ask := range asks {
+				ask()
+			}
+		})
 	}
-	pod := l.pods[at]
-	l.asking.Go(func() {
-		a := answered{pod: pod, why: wish.Why, Answer: l.o.Evict(ctx, pod, wish.Why)}
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.answers = append(l.answers, a)
-	})
 }
 
 // settle takes in what became of evictions.

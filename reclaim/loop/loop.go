@@ -453,9 +453,7 @@ func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, n
 	}
 	l.noteLowered(s, was, o)
 	l.o.Offer(int64(o.Offer * 1000))
-	for _, wish := range o.Evict {
-		l.evict(ctx, wish)
-	}
+	l.evict(ctx, o.Evict)
 }
 
 // requestOf is what a pod was promised, in CPUs. The estimator refuses a number that

@@ -443,6 +443,39 @@ func TestOffersAndEvictions(t *testing.T) {
 	}
 }
 
+// Where several have to go, and the evictor lets only some go at once, these are the
+// first of the order: who is asked for first decides.
+func TestEvictionsAreAskedForInTheirOrder(t *testing.T) {
+	cfg := reclaim.Default()
+	cfg.Correct.After, cfg.Predictor = reclaim.Duration(20*time.Second), "limits(1)"
+	estimator, err := reclaim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.run("web", policy.LS, 1000, 0)
+	l := n.start(estimator)
+	var want []string
+	for i := range 8 {
+		n.now = n.now.Add(time.Second)
+		uid := fmt.Sprint("batch", i)
+		n.run(uid, policy.BE, 0, 1500)
+		n.load[uid] = 1
+		want = append([]string{uid}, want...) // the youngest first
+	}
+	n.seconds(l, 60)
+	n.run("more", policy.LS, 15000, 0)
+	asked := []string{}
+	l.o.Evict = func(_ context.Context, p policy.PodView, _ string) Answer {
+		asked = append(asked, p.Name)
+		return Answer{}
+	}
+	n.seconds(l, 60)
+	if !slices.Equal(asked, want) {
+		t.Errorf("asked for %v, want %v", asked, want)
+	}
+}
+
 // Where every core has an owner whom best effort keeps off a quota holds it back.
 func TestNoCoreIsLeft(t *testing.T) {
 	n := newNode(t)
