@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -314,12 +315,48 @@ func csvOf(points []point) []byte {
 	return b.Bytes()
 }
 
+// wholeTicks are a plot's ticks without decimals.
+type wholeTicks struct{ plot.DefaultTicks }
+
+func (w wholeTicks) Ticks(least, most float64) []plot.Tick {
+	ticks := w.DefaultTicks.Ticks(least, most)
+	for i := range ticks {
+		if ticks[i].Label != "" {
+			ticks[i].Label = fmt.Sprintf("%.0f", ticks[i].Value)
+		}
+	}
+	return ticks
+}
+
+// smooth makes each use the mean of the second before: between two looks an emulated
+// CPU that its host had stopped seems to do the work of many.
+func smooth(points []point) []point {
+	out := slices.Clone(points)
+	from := 0
+	var shop, batch, span float64
+	for i := 1; i < len(points); i++ {
+		dt := points[i].At - points[i-1].At
+		shop, batch, span = shop+points[i].Shop*dt, batch+points[i].Batch*dt, span+dt
+		for span > 1 && from+1 < i {
+			from++
+			dt := points[from].At - points[from-1].At
+			shop, batch, span = shop-points[from].Shop*dt, batch-points[from].Batch*dt, span-dt
+		}
+		if span > 0 {
+			out[i].Shop, out[i].Batch = max(shop/span, 0), max(batch/span, 0)
+		}
+	}
+	return out
+}
+
 // svgOf draws it, in colours that people with any sight tell apart, after Okabe and Ito.
 func svgOf(points []point) ([]byte, error) {
+	points = smooth(points)
 	p := plot.New()
 	p.BackgroundColor = color.White
-	p.X.Label.Text, p.Y.Label.Text, p.Y.Min = "seconds", "CPUs", 0
-	p.Legend.Top, p.Legend.Left = true, true
+	p.X.Label.Text, p.Y.Label.Text, p.Y.Min = "seconds", "CPUs, use over a second", 0
+	p.X.Tick.Marker, p.Y.Tick.Marker = wholeTicks{}, wholeTicks{}
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Millimeter
 	for _, line := range []struct {
 		name   string
 		colour color.Color
@@ -347,6 +384,8 @@ func svgOf(points []point) ([]byte, error) {
 		p.Add(l)
 		p.Legend.Add(line.name, l)
 	}
+	// Room for the legend above the machine's CPUs; what lies beyond is cut.
+	p.Y.Max = 1.6 * float64(grid.CPUs())
 	canvas := vgsvg.New(28*vg.Centimeter, 11*vg.Centimeter)
 	p.Draw(draw.Crop(draw.New(canvas), 10, -10, 5, -10))
 	var text bytes.Buffer
