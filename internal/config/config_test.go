@@ -224,6 +224,18 @@ func TestThePageIsForThisMachineAlone(t *testing.T) {
 	}
 }
 
+// Helm reads YAML 1.1, in which off is false: printed words are still words there.
+func TestPrintedWordsAreNoBooleans(t *testing.T) {
+	c := Default()
+	text, err := c.YAML()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), `memory: "off"`) || strings.Contains(string(text), ": off") {
+		t.Errorf("printed:\n%s", text)
+	}
+}
+
 func TestYAMLReadsBack(t *testing.T) {
 	c := Default()
 	c.Node.Labels["a"], c.Node.Labels["b"] = "true", "1.10"

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -102,10 +104,16 @@ func toYAML(v any) ([]byte, error) {
 	return out.Bytes(), enc.Close()
 }
 
+// oldBools are booleans to readers of YAML 1.1, such as Helm.
+var oldBools = []string{"y", "n", "yes", "no", "on", "off"}
+
 // plain turns JSON's style into what people write; quotes come back where YAML
-// needs them.
+// needs them, in either of its versions.
 func plain(n *yaml.Node) {
-	n.Style &^= yaml.FlowStyle | yaml.DoubleQuotedStyle
+	n.Style &^= yaml.FlowStyle
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || !slices.Contains(oldBools, strings.ToLower(n.Value)) {
+		n.Style &^= yaml.DoubleQuotedStyle
+	}
 	if len(n.Content) == 0 && n.Kind != yaml.ScalarNode {
 		n.Style |= yaml.FlowStyle
 	}
