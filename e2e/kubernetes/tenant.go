@@ -128,7 +128,8 @@ func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, er
 		{"class in another case", create(pod("case", class("lse"))), "qosClass"},
 		{"forged resource-status", create(pod("forged", func(k *kubelet.Pod) { k.Annotations = forged })), "resource-status"},
 		{"exemption from caps", create(pod("exempt", func(k *kubelet.Pod) { k.Annotations = map[string]string{"quietcore.dev/cap": "exempt"} })), "cap"},
-		{"class given to a running pod", patch(pods+"/innocent", map[string]any{"labels": map[string]any{classLabel: "LSE"}}), classLabel},
+		// One that may be claimed: of two policies that refuse, either may be told of.
+		{"class given to a running pod", patch(pods+"/innocent", map[string]any{"labels": map[string]any{classLabel: "BE"}}), classLabel},
 		{"resource-status given to a running pod", patch(pods+"/innocent", map[string]any{"annotations": forged}), "resource-status"},
 		{"class given through the status", patch(pods+"/innocent/status", map[string]any{"labels": map[string]any{classLabel: "LSE"}}), ""},
 		{"Deployment of owners", func(ctx context.Context, api *cluster.API) error {
