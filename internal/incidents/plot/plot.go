@@ -236,10 +236,10 @@ func num(v float64) string {
 	return s
 }
 
-// spans shades when somebody was capped or moved, through both plots. Of several
-// that overlap only the first is named.
+// spans shades when somebody was capped or moved, through both plots. They are
+// named as far as there is room.
 func (d *drawing) spans() {
-	labelled := math.Inf(-1)
+	free := math.Inf(-1) // from where on there is room for a name
 	for _, a := range d.i.Actions {
 		from, to := d.seconds(a.From), d.seconds(a.End())
 		if a.From.IsZero() || a.End().IsZero() || to <= d.x.low || from >= d.x.high || to <= from {
@@ -257,16 +257,36 @@ func (d *drawing) spans() {
 				d.printf(`<line class="edge" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", d.x.at(edge), d.x.at(edge), cpiTop, usageTop+usageHeight)
 			}
 		}
-		if x > labelled {
-			label := spanLabel(a)
-			anchor := "start"
-			if x+float64(7*len(label)) > left+plotWidth {
-				x, anchor = end, "end"
+		free = d.name(a, x, end, free)
+	}
+}
+
+// name writes what a span is above it, in fewer words where many would cover
+// another's, and returns where there is room for the next.
+func (d *drawing) name(a incidents.Action, from, to, free float64) float64 {
+	for _, label := range []string{spanLabel(a), shortLabel(a)} {
+		long := float64(7 * min(len(label), mostLabel))
+		for _, at := range []struct {
+			anchor  string
+			x, from float64
+		}{{"start", from, from}, {"end", to, to - long}} {
+			if at.from < free || at.from+long > left+plotWidth+1 {
+				continue
 			}
-			d.printf(`<text class="spanlabel" x="%.1f" y="%d" text-anchor="%s">%s</text>`+"\n", x, cpiTop-5, anchor, text(label, 60))
-			labelled = end
+			d.printf(`<text class="spanlabel" x="%.1f" y="%d" text-anchor="%s">%s</text>`+"\n", at.x, cpiTop-5, at.anchor, text(label, mostLabel))
+			return at.from + long
 		}
 	}
+	return free
+}
+
+const mostLabel = 60
+
+func shortLabel(a incidents.Action) string {
+	if a.Kind == incidents.Cap {
+		return num(float64(a.Milli)/1000) + " CPU"
+	}
+	return a.Kind
 }
 
 func (d *drawing) seconds(t time.Time) float64 { return t.Sub(d.i.At).Seconds() }
@@ -316,11 +336,7 @@ func tick(v float64) float64 {
 
 func (d *drawing) cpi() {
 	i := d.i
-	most := max(i.CPI, i.Threshold, i.Spec.Mean, i.Outcome.Before, i.Outcome.After, 0.1)
-	for _, p := range i.Series {
-		most = max(most, p.Value)
-	}
-	y := d.panel(cpiTop, cpiHeight, most*1.05, "CPI (cycles per instruction)")
+	y := d.panel(cpiTop, cpiHeight, mostCPI(i)*1.05, "CPI (cycles per instruction)")
 	notes := []label{}
 	level := func(v float64, class, name string) {
 		if v > 0 {
@@ -336,7 +352,12 @@ func (d *drawing) cpi() {
 		if i.Threshold > 0 && p.Value > i.Threshold {
 			class, r = "bad", 3.6
 		}
-		d.printf(`<circle class="%s" cx="%.1f" cy="%.1f" r="%.1f"/>`, class, d.x.at(p.Offset.Seconds()), y.clamped(p.Value), r)
+		x := d.x.at(p.Offset.Seconds())
+		if p.Value > y.high { // it lies above the plot
+			d.printf(`<path class="%s" d="M%.1f %dl4.5 8h-9z"/><text class="halo" x="%.1f" y="%d">%s</text>`, class, x, cpiTop, x+7, cpiTop+10, num(p.Value))
+			continue
+		}
+		d.printf(`<circle class="%s" cx="%.1f" cy="%.1f" r="%.1f"/>`, class, x, y.clamped(p.Value), r)
 	}
 	d.effect(y)
 	if n := len(i.Series); n > 0 {
@@ -347,6 +368,26 @@ func (d *drawing) cpi() {
 		d.printf(`<text class="sub" x="%d" y="%d" text-anchor="middle">no samples were kept</text>`+"\n", left+plotWidth/2, cpiTop+cpiHeight/2)
 	}
 	d.labels(notes, cpiTop, cpiTop+cpiHeight)
+}
+
+// wild is how many times as high as everything else a sample may be to be drawn to
+// scale.
+const wild = 2
+
+// mostCPI is what the plot has to reach. A container's first sample may be a hundred
+// times its others, which would be a line at the bottom then.
+func mostCPI(i *incidents.Incident) float64 {
+	most := max(i.CPI, i.Threshold, i.Spec.Mean, i.Outcome.Before, i.Outcome.After, 0.1)
+	values := make([]float64, 0, len(i.Series))
+	for _, p := range i.Series {
+		values = append(values, p.Value)
+	}
+	if len(values) == 0 {
+		return most
+	}
+	slices.Sort(values)
+	reach := wild * max(most, values[len(values)*3/4])
+	return max(most, min(values[len(values)-1], reach))
 }
 
 // effect draws the mean CPI before the first action and from then on.

@@ -195,6 +195,29 @@ func TestHostileIncidents(t *testing.T) {
 	})
 }
 
+// A start that is a hundred times everything after it is named, and leaves the rest
+// readable; names of spans do not cover each other.
+func TestWildSamplesAndManySpans(t *testing.T) {
+	i := story()
+	i.Series[0].Value = 408
+	first := i.Actions[0]
+	first.Ended = noon.Add(3 * time.Minute)
+	second := first
+	second.Milli, second.From, second.Ended = 200, noon.Add(5*time.Minute), noon.Add(6*time.Minute)
+	i.Actions = []incidents.Action{first, second}
+	svg := drawnSVG(t, i)
+	for _, want := range []string{">408</text>", ">capped at 0.1 CPU for 2m58s<", ">0.2 CPU<", `<text x="66" y="96.0" text-anchor="end">8<`} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("the picture does not say %q", want)
+		}
+	}
+	if path := os.Getenv("QUIETCORE_PLOT"); path != "" {
+		if err := os.WriteFile(path, []byte(svg), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestNumbersForPeople(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.1: "0.1", 1.744: "1.74", 2: "2", 17.44: "17.4", 174.4: "174", 1e9: "1.00e+09", 0.00001: "1.00e-05"} {
 		if got := num(v); got != want {
