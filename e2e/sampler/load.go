@@ -27,6 +27,35 @@ const areaPages = 1024
 // than what the scheduler of the host gives somebody who wakes before it lets others run.
 const turnLength = 500 * time.Millisecond
 
+// area is memory of which each page that is touched is a page fault.
+type area struct {
+	memory        []byte
+	page, touched int
+}
+
+func newArea() (*area, error) {
+	a := &area{page: os.Getpagesize()}
+	var err error
+	if a.memory, err = unix.Mmap(-1, 0, areaPages*a.page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
+		return nil, err
+	}
+	return a, unix.Madvise(a.memory, unix.MADV_NOHUGEPAGE)
+}
+
+func (a *area) touch(n int) error {
+	for range n {
+		i := a.touched % areaPages
+		a.touched++
+		if i == 0 {
+			if err := unix.Madvise(a.memory, unix.MADV_DONTNEED); err != nil {
+				return err
+			}
+		}
+		a.memory[i*a.page] = 1
+	}
+	return nil
+}
+
 // fault touches pages that the kernel has to bring, so many a second that it is
 // busy for the given share of a CPU while nobody disturbs it. The work is fixed:
 // when it becomes slower, it takes more CPU.
@@ -40,33 +69,15 @@ func fault(ctx context.Context, cgroup, duty string) error {
 	}
 	runtime.GOMAXPROCS(1)
 	runtime.LockOSThread()
-	page := os.Getpagesize()
-	area, err := unix.Mmap(-1, 0, areaPages*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	a, err := newArea()
 	if err != nil {
 		return err
-	}
-	if err := unix.Madvise(area, unix.MADV_NOHUGEPAGE); err != nil { // a fault a page
-		return err
-	}
-	touched := 0
-	touch := func(n int) error {
-		for range n {
-			i := touched
-			touched++
-			if i%areaPages == 0 {
-				if err := unix.Madvise(area, unix.MADV_DONTNEED); err != nil {
-					return err
-				}
-			}
-			area[i%areaPages*page] = 1
-		}
-		return nil
 	}
 	// How long a page takes here, undisturbed: the best of a few tries.
 	best := time.Hour
 	for range 10 {
 		began := time.Now()
-		if err := touch(areaPages); err != nil {
+		if err := a.touch(areaPages); err != nil {
 			return err
 		}
 		best = min(best, time.Since(began)/areaPages)
@@ -74,7 +85,7 @@ func fault(ctx context.Context, cgroup, duty string) error {
 	fmt.Fprintf(os.Stderr, "a page takes %v\n", best)
 	pages := max(int(share*float64(turnLength)/float64(best)), 1)
 	for next := time.Now(); ctx.Err() == nil; {
-		if err := touch(pages); err != nil {
+		if err := a.touch(pages); err != nil {
 			return err
 		}
 		if next = next.Add(turnLength); time.Until(next) < -turnLength {
@@ -84,6 +95,10 @@ func fault(ctx context.Context, cgroup, duty string) error {
 	}
 	return nil
 }
+
+// workPerPage is how many turns of its loop spin does between two pages. A page's
+// fault stands in for instructions; without any it would be busy and do nothing.
+const workPerPage = 1 << 18
 
 // spin keeps so many threads busy, for a while and then not for a while: "3 8s 8s".
 // Without a second time it never rests.
@@ -111,16 +126,32 @@ func spin(ctx context.Context, cgroup, how string) error {
 	}
 	runtime.GOMAXPROCS(threads + 1)
 	began := time.Now()
+	failed := make(chan error, threads)
 	for range threads {
+		a, err := newArea()
+		if err != nil {
+			return err
+		}
 		go func() {
 			runtime.LockOSThread()
 			for n := uint64(1); ; n++ {
-				if n%(1<<16) == 0 && off > 0 && time.Since(began)%(on+off) >= on {
-					time.Sleep(on + off - time.Since(began)%(on+off))
+				if n%workPerPage != 0 {
+					continue
+				}
+				if err := a.touch(1); err != nil {
+					failed <- err
+					return
+				}
+				if since := time.Since(began) % (on + off); since >= on {
+					time.Sleep(on + off - since)
 				}
 			}
 		}()
 	}
-	<-ctx.Done()
-	return nil
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
 }
