@@ -1,16 +1,12 @@
 package clusterspec
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +14,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/promtest"
 )
 
 // fake is a daemon without a machine: a detector on a clock of its own, and its
@@ -83,72 +80,18 @@ func (f *fake) handler(lock chan struct{}, scraped func()) http.Handler {
 // test is over.
 func startPrometheus(t *testing.T, targets []string) (url string) {
 	t.Helper()
-	program := tool(t, "prometheus")
 	rules, err := filepath.Abs(shippedRules)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs: [{targets: [%s]}]\n",
-		rules, strings.Join(targets, ", "))
-	file := filepath.Join(dir, "prometheus.yaml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	var log bytes.Buffer
-	cmd := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = cmd.Wait() }() // how it ends says nothing
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		<-ended
-		if t.Failed() {
-			t.Logf("Prometheus: %s", log.String())
-		}
-	})
-	url = "http://" + address
-	until(t, "Prometheus is ready", func() bool {
-		select {
-		case <-ended:
-			t.Fatal("Prometheus ended")
-		default:
-		}
-		r, err := http.Get(url + "/-/ready")
-		if err != nil {
-			return false
-		}
-		r.Body.Close()
-		return r.StatusCode == http.StatusOK
-	})
-	return url
-}
-
-// until waits for a condition, looking ten times a second.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(3 * time.Minute)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not after three minutes: %s", what)
-		}
-		<-time.After(100 * time.Millisecond)
-	}
+	return promtest.Start(t, fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs: [{targets: [%s]}]\n",
+		rules, strings.Join(targets, ", "))).URL
 }
 
 // Three daemons count, a real Prometheus scrapes them and evaluates the shipped rules,
 // and a fourth daemon that has learned nothing finds an antagonist by them.
 func TestAFourthDaemonKnowsWhatThreeLearned(t *testing.T) {
-	tool(t, "prometheus")
+	promtest.Tool(t, "prometheus")
 	const job = "shop/Deployment/web/main"
 	lock := make(chan struct{}, 1)
 	scrapes := make(chan int, 1000)
@@ -211,7 +154,7 @@ func TestAFourthDaemonKnowsWhatThreeLearned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the fourth daemon has a spec of the last round's samples", func() bool {
+	promtest.Until(t, "the fourth daemon has a spec of the last round's samples", func() bool {
 		reader.round(context.Background())
 		_, ok := fourth.detector.SpecOf(job, "p")
 		if !ok {

@@ -12,22 +12,10 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/internal/promtest"
 )
 
 const shippedRules = "../../charts/quietcore/rules/cpi-specs.yaml"
-
-// tool finds a program of Debian's package prometheus. CI has it.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if os.Getenv("QUIETCORE_CI") == "1" {
-			t.Fatalf("%v: install the package prometheus", err)
-		}
-		t.Skipf("%v: it is in the package prometheus", err)
-	}
-	return path
-}
 
 // counted is a job whose CPI is distributed log-normally, as nodes count it.
 type counted struct {
@@ -110,7 +98,7 @@ type expectation struct {
 
 func promtool(t *testing.T, end time.Duration, inputs string, want []expectation) {
 	t.Helper()
-	program := tool(t, "promtool")
+	program := promtest.Tool(t, "promtool")
 	rules, err := filepath.Abs(shippedRules)
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +124,7 @@ func rounded(spec, workload, band string, to float64) string {
 
 // The rules make of what two nodes count what the detector makes of the same samples.
 func TestRulesAgreeWithTheDetector(t *testing.T) {
-	if out, err := exec.Command(tool(t, "promtool"), "check", "rules", shippedRules).CombinedOutput(); err != nil {
+	if out, err := exec.Command(promtest.Tool(t, "promtool"), "check", "rules", shippedRules).CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
 	const end = 3 * time.Hour

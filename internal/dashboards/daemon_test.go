@@ -25,6 +25,7 @@ import (
 	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/promtest"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/plugin"
@@ -154,7 +155,7 @@ func (d *daemon) startPlugin(topo *topology.Topology) {
 		d.t.Fatal(err)
 	}
 	d.parallel(d.plugin.Run)
-	until(d.t, "the plugin is settled", d.plugin.Settled)
+	promtest.Until(d.t, "the plugin is settled", d.plugin.Settled)
 	runtime.BlockPluginSync().Unblock() // the runtime knows a moment later than the plugin
 }
 
@@ -220,7 +221,7 @@ func (d *daemon) seconds(n int) {
 		now := d.clock
 		d.mu.Unlock()
 		d.look <- time.Time{}
-		until(d.t, "the lending loop has looked", func() bool { return d.lending.Status().At.Equal(now) })
+		promtest.Until(d.t, "the lending loop has looked", func() bool { return d.lending.Status().At.Equal(now) })
 	}
 }
 
@@ -416,7 +417,7 @@ func (d *daemon) round() {
 	}
 	d.kernel.Tamper("kubepods/burstable", "0-15")
 	d.audit <- time.Now()
-	until(d.t, "the plugin is settled", d.plugin.Settled)
+	promtest.Until(d.t, "the plugin is settled", d.plugin.Settled)
 	d.end(passing)
 	d.seconds(30)
 	d.minutes(20, true)

@@ -1,42 +1,23 @@
 package dashboards
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
-	"net"
-	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/internal/promtest"
 )
-
-// until waits for a condition, looking often.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	const limit = 3 * time.Minute // for a machine with much else to do
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %s is still not so", limit, what)
-		}
-	}
-}
-
-// server is a real Prometheus.
-type server struct{ url string }
 
 // startPrometheus runs one that scrapes these daemons, named as nodes, and evaluates
 // the shipped rules, until the test ends.
-func startPrometheus(t *testing.T, targets map[string]string) server {
+func startPrometheus(t *testing.T, targets map[string]string) promtest.Server {
 	t.Helper()
-	dir := t.TempDir()
 	rules, err := filepath.Abs(rulesDir)
 	if err != nil {
 		t.Fatal(err)
@@ -46,70 +27,7 @@ func startPrometheus(t *testing.T, targets map[string]string) server {
 	for node, target := range targets {
 		fmt.Fprintf(&config, "      - {targets: [%q], labels: {node: %q}}\n", strings.TrimPrefix(target, "http://"), node)
 	}
-	file := filepath.Join(dir, "prometheus.yaml")
-	if err := os.WriteFile(file, []byte(config.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	var log bytes.Buffer
-	cmd := exec.Command(tool(t, "prometheus"), "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() { defer close(ended); _ = cmd.Wait() }() // how it ends says nothing
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		<-ended
-		if t.Failed() {
-			t.Logf("Prometheus: %s", log.String())
-		}
-	})
-	s := server{"http://" + address}
-	until(t, "Prometheus is ready", func() bool {
-		select {
-		case <-ended:
-			t.Fatal("Prometheus ended")
-		default:
-		}
-		r, err := http.Get(s.url + "/-/ready")
-		if err != nil {
-			return false
-		}
-		r.Body.Close()
-		return r.StatusCode == http.StatusOK
-	})
-	return s
-}
-
-// answer is that of Prometheus' API, as far as it is used.
-type answer struct {
-	Status   string
-	Error    string
-	Warnings []string
-	Data     json.RawMessage
-}
-
-func (s server) get(path string, query url.Values, into any) error {
-	r, err := http.Get(s.url + path + "?" + query.Encode())
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	var a answer
-	if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
-		return fmt.Errorf("%s: %w", r.Status, err)
-	}
-	if a.Status != "success" || len(a.Warnings) > 0 {
-		return fmt.Errorf("%s %s %v", a.Status, a.Error, a.Warnings)
-	}
-	return json.Unmarshal(a.Data, into)
+	return promtest.Start(t, config.String())
 }
 
 type result struct {
@@ -139,7 +57,7 @@ func (r *result) finite() (n int) {
 
 // moment is when everything is asked: what is scraped later changes no answer.
 type moment struct {
-	server
+	promtest.Server
 	at time.Time
 }
 
@@ -150,10 +68,10 @@ func (m moment) ask(expr string, instant bool) (result, error) {
 		return []string{strconv.FormatFloat(float64(t.UnixMilli())/1000, 'f', 3, 64)}
 	}
 	if instant {
-		err := m.get("/api/v1/query", url.Values{"query": {expr}, "time": at(m.at)}, &r)
+		err := m.Get("/api/v1/query", url.Values{"query": {expr}, "time": at(m.at)}, &r)
 		return r, err
 	}
-	err := m.get("/api/v1/query_range", url.Values{"query": {expr}, "start": at(m.at.Add(-10 * time.Second)), "end": at(m.at), "step": {"5"}}, &r)
+	err := m.Get("/api/v1/query_range", url.Values{"query": {expr}, "start": at(m.at.Add(-10 * time.Second)), "end": at(m.at), "step": {"5"}}, &r)
 	return r, err
 }
 
@@ -172,7 +90,7 @@ func probes() []string {
 }
 
 // whenAllIsThere lets time pass on both nodes until there is such a moment.
-func whenAllIsThere(t *testing.T, s server, daemons ...*daemon) moment {
+func whenAllIsThere(t *testing.T, s promtest.Server, daemons ...*daemon) moment {
 	t.Helper()
 	const limit = 4 * time.Minute
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
@@ -211,7 +129,7 @@ func filled(t *testing.T, expr, node string) string {
 // Every query of every dashboard, those of variables and annotations included, is run
 // against a Prometheus that scrapes two daemons under load, and has numbers.
 func TestEveryQueryHasData(t *testing.T) {
-	tool(t, "prometheus")
+	promtest.Tool(t, "prometheus")
 	a, b := startDaemon(t), startDaemon(t)
 	prom := startPrometheus(t, map[string]string{"worker-1": a.url, "worker-2": b.url})
 	now := whenAllIsThere(t, prom, a, b)
@@ -279,7 +197,7 @@ func checkColumns(t *testing.T, name string, p *grafanaPanel, r *result) {
 
 var labelValues = regexp.MustCompile(`^label_values\((.+), (\w+)\)$`)
 
-func checkVariable(t *testing.T, prom server, name, definition string) {
+func checkVariable(t *testing.T, prom promtest.Server, name, definition string) {
 	t.Helper()
 	m := labelValues.FindStringSubmatch(definition)
 	if m == nil {
@@ -287,21 +205,21 @@ func checkVariable(t *testing.T, prom server, name, definition string) {
 		return
 	}
 	var values []string
-	if err := prom.get("/api/v1/label/"+m[2]+"/values", url.Values{"match[]": {filled(t, m[1], ".*")}}, &values); err != nil || len(values) == 0 {
+	if err := prom.Get("/api/v1/label/"+m[2]+"/values", url.Values{"match[]": {filled(t, m[1], ".*")}}, &values); err != nil || len(values) == 0 {
 		t.Errorf("%s: variable %s: %v, %v", name, definition, values, err)
 	}
 }
 
 // noBadRule asks Prometheus whether it could evaluate every rule.
-func noBadRule(t *testing.T, prom server) {
+func noBadRule(t *testing.T, prom promtest.Server) {
 	t.Helper()
 	var got struct {
 		Groups []struct {
 			Rules []struct{ Name, Health, LastError string }
 		}
 	}
-	until(t, "every rule was evaluated", func() bool {
-		if err := prom.get("/api/v1/rules", nil, &got); err != nil {
+	promtest.Until(t, "every rule was evaluated", func() bool {
+		if err := prom.Get("/api/v1/rules", nil, &got); err != nil {
 			t.Fatal(err)
 		}
 		for _, g := range got.Groups {

@@ -13,25 +13,13 @@ import (
 
 	"github.com/quietcore/quietcore/docs"
 	"github.com/quietcore/quietcore/internal/doctext"
+	"github.com/quietcore/quietcore/internal/promtest"
 )
 
 const (
 	rulesDir   = "../../charts/quietcore/rules"
 	alertTests = "testdata/alerts.test.yaml"
 )
-
-// tool finds a program of Debian's package prometheus. CI has it.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		if os.Getenv("QUIETCORE_CI") == "1" {
-			t.Fatalf("%v: install the package prometheus", err)
-		}
-		t.Skipf("%v: it is in the package prometheus", err)
-	}
-	return path
-}
 
 // rule is a rule of Prometheus.
 type rule struct {
@@ -73,11 +61,11 @@ func readRules(t *testing.T) []rule {
 }
 
 func TestRulesAreGood(t *testing.T) {
-	out, err := exec.Command(tool(t, "promtool"), append([]string{"check", "rules", "--lint=all", "--lint-fatal"}, ruleFiles(t)...)...).CombinedOutput()
+	out, err := exec.Command(promtest.Tool(t, "promtool"), append([]string{"check", "rules", "--lint=all", "--lint-fatal"}, ruleFiles(t)...)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool check rules: %v\n%s", err, out)
 	}
-	out, err = exec.Command(tool(t, "promtool"), "test", "rules", alertTests).CombinedOutput()
+	out, err = exec.Command(promtest.Tool(t, "promtool"), "test", "rules", alertTests).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool test rules: %v\n%s", err, out)
 	}
