@@ -56,6 +56,10 @@ test-proof: setup-vm ## prove in virtual machines that enforcement holds: window
 	$(GO) run ./e2e/proof -driver cgroupfs
 	$(GO) run ./e2e/proof -driver systemd
 
+.PHONY: test-interference
+test-interference: setup-vm ## find and quiet an antagonist on a real kernel, and leave its plot behind: four minutes
+	$(GO) run ./e2e/proof -driver systemd -only interference
+
 .PHONY: test-counters
 test-counters: ## how exact counting is, in two virtual machines: against the kernel on x86, with a real PMU's events on arm64
 	@hack/setup qemu-system-x86 qemu-system-arm
