@@ -289,13 +289,13 @@ func (c *circle) disturb(ctx context.Context, batch workload) error {
 		return err
 	}
 	c.figures = append(c.figures, figure{Name: "from its start to the cap", Value: round(time.Since(began))})
-	if err := c.inForce(ctx, batch, true); err != nil {
+	if err := c.quota(ctx, batch, c.capNow()); err != nil {
 		return err
 	}
 	if err := c.watch(ctx, "the cap ends", 3*time.Minute, uncapped); err != nil {
 		return err
 	}
-	return c.inForce(ctx, batch, false)
+	return c.quota(ctx, batch, unlimited)
 }
 
 func capped(looks []look) bool { return looks[len(looks)-1].capped > 0 }
@@ -355,25 +355,40 @@ func (c *circle) measured() (loud, quiet []look) {
 	return loud, quiet
 }
 
-// inForce compares the cap with the kernel's own file.
-func (c *circle) inForce(ctx context.Context, batch workload, want bool) error {
-	dir, err := c.n.cgroupOf(ctx, batch)
-	if err != nil {
-		return err
-	}
+// quota waits for the kernel's own file to say this.
+func (c *circle) quota(ctx context.Context, batch workload, want string) error {
 	for {
-		out, err := c.n.Exec(ctx, "cat", cgroupRoot+"/"+dir+"/cpu.max")
-		if err != nil {
+		is, err := c.cpuMax(ctx, batch)
+		if err != nil || is == want {
 			return err
 		}
-		if is := !strings.HasPrefix(out.Stdout, "max"); is == want {
-			return nil
-		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("cpu.max of the antagonist is %q: %w", strings.TrimSpace(out.Stdout), ctx.Err())
+			return fmt.Errorf("cpu.max of the antagonist is %q, want %q: %w", is, want, ctx.Err())
 		}
 	}
 }
+
+func (c *circle) cpuMax(ctx context.Context, w workload) (string, error) {
+	dir, err := c.n.cgroupOf(ctx, w)
+	if err != nil {
+		return "", err
+	}
+	out, err := c.n.Exec(ctx, "cat", cgroupRoot+"/"+dir+"/cpu.max")
+	return strings.TrimSpace(out.Stdout), err
+}
+
+const (
+	period    = 100_000 // microseconds
+	unlimited = "max 100000"
+)
+
+// capNow is what cpu.max has to say of the cap that the last look saw.
+func (c *circle) capNow() string {
+	const least = 1000 // the kernel's smallest quota
+	return quotaOf(max(c.looks[len(c.looks)-1].capped*period/1000, least))
+}
+
+func quotaOf(microseconds int64) string { return fmt.Sprintf("%d %d", microseconds, period) }
 
 // recur sees the antagonist return and be capped again, and the cap outlive what
 // others do to the cgroup meanwhile.
@@ -385,20 +400,46 @@ func (c *circle) recur(ctx context.Context, batch workload) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.n.CRI().UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: &cri.LinuxContainerResources{CpuShares: 2}}); err != nil {
+	limit := c.capNow()
+	if err := c.quota(ctx, batch, limit); err != nil {
 		return err
 	}
-	if c.n.Driver == kubelet.Systemd {
-		if _, err := c.n.Exec(ctx, "systemctl", "daemon-reload"); err != nil {
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"a resize", func() error {
+			_, err := c.n.CRI().UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: &cri.LinuxContainerResources{CpuPeriod: period, CpuQuota: resized}})
 			return err
+		}},
+		{"a daemon-reload", func() error {
+			if c.n.Driver != kubelet.Systemd {
+				return nil
+			}
+			_, err := c.n.Exec(ctx, "systemctl", "daemon-reload")
+			return err
+		}},
+	} {
+		if err := step.do(); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+		// At once: what is repaired later was not kept.
+		if is, err := c.cpuMax(ctx, batch); err != nil || is != limit {
+			return errors.Join(fmt.Errorf("after %s in the middle of a cap cpu.max is %q, want %q", step.name, is, limit), err)
 		}
 	}
-	if err := c.inForce(ctx, batch, true); err != nil {
+	if err := c.watch(ctx, "the second cap ends", 3*time.Minute, uncapped); err != nil {
 		return err
 	}
-	c.figures = append(c.figures, figure{Name: "capped again, and kept through a resize and a reload", Value: "yes"})
-	return c.watch(ctx, "the second cap ends", 3*time.Minute, uncapped)
+	if err := c.quota(ctx, batch, quotaOf(resized)); err != nil {
+		return fmt.Errorf("after the cap, with a limit that came meanwhile: %w", err)
+	}
+	c.figures = append(c.figures, figure{Name: "capped again, kept through a resize and a reload, then the resize's limit", Value: limit + ", then " + quotaOf(resized)})
+	return nil
 }
+
+// resized is a limit that leaves the antagonist enough to disturb others.
+const resized = 7 * period
 
 // survive kills the daemon in the middle of a cap: the next one undoes it at its
 // deadline, though nobody remembers why it was there.
@@ -409,7 +450,7 @@ func (c *circle) survive(ctx context.Context, batch workload) error {
 	if err := c.n.KillDaemon(ctx); err != nil {
 		return err
 	}
-	if err := c.inForce(ctx, batch, true); err != nil {
+	if err := c.quota(ctx, batch, c.capNow()); err != nil {
 		return fmt.Errorf("the cap ended with the daemon: %w", err)
 	}
 	killed := time.Now()
@@ -418,7 +459,7 @@ func (c *circle) survive(ctx context.Context, batch workload) error {
 	}
 	undone, cancel := context.WithTimeout(ctx, capLength+2*time.Minute)
 	defer cancel()
-	if err := c.inForce(undone, batch, false); err != nil {
+	if err := c.quota(undone, batch, quotaOf(resized)); err != nil {
 		return err
 	}
 	c.figures = append(c.figures, figure{Name: "undone after kill -9", Value: round(time.Since(killed))})
