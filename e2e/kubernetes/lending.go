@@ -277,20 +277,26 @@ func (l *lent) load(ctx context.Context, p *cluster.Pod, kind, how string) (end 
 	return func(ctx context.Context) error { return l.node.Signal(ctx, name, int(syscall.SIGTERM)) }, nil
 }
 
-// busy has both busy pods use CPUs with so many threads each.
-func (l *lent) busy(ctx context.Context, threads int) (end func(context.Context) error, err error) {
-	var ends []func(context.Context) error
-	for _, name := range []string{"busy-old", "busy-young"} {
-		one, err := l.load(ctx, l.batch[name], "spin", fmt.Sprintf("%d 1h", threads))
-		if err != nil {
-			return nil, err
+// busy has both busy pods use CPUs with so many processes each. These never sleep: a
+// runtime whose threads wake a hundred times a second waits for a CPU a tenth of its
+// time on emulated ones, which looks like batch pods that are held down.
+func (l *lent) busy(ctx context.Context, processes int) (end func(context.Context) error, err error) {
+	var names []string
+	for _, pod := range []string{"busy-old", "busy-young"} {
+		for range processes {
+			l.loads++
+			name := fmt.Sprintf("load-%d", l.loads)
+			spin := fmt.Sprintf("echo $$ > %s/cgroup.procs && while :; do :; done", l.dir(l.batch[pod]))
+			if err := l.node.Start(ctx, name, "busybox", "sh", "-c", spin); err != nil {
+				return nil, err
+			}
+			names = append(names, name)
 		}
-		ends = append(ends, one)
 	}
 	return func(ctx context.Context) error {
 		var errs []error
-		for _, end := range ends {
-			errs = append(errs, end(ctx))
+		for _, name := range names {
+			errs = append(errs, l.node.Signal(ctx, name, int(syscall.SIGTERM)))
 		}
 		return errors.Join(errs...)
 	}, nil
