@@ -7,18 +7,22 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+	"github.com/quietcore/quietcore/e2e/wire"
 )
 
 // The chart, and what it is installed as.
 const (
 	chartDir = "charts/quietcore"
-	release  = "quietcore"
+	// firstChart is the chart's first version.
+	firstChart = "hack/chart/testdata/first/chart"
+	release    = "quietcore"
 
 	imageName   = "quietcore.dev/e2e/quietcore"
 	imageSource = "hack/image"
@@ -53,6 +57,10 @@ func images(ctx context.Context, o *options) (map[string]string, error) {
 // deploy installs the chart, or upgrades it, as users do, and returns when its pod is
 // ready. The daemon beside containerd, if one runs, ends first.
 func (b *bench) deploy(ctx context.Context, tag string, config, values map[string]any) error {
+	return b.deployFrom(ctx, chartDir, tag, config, values)
+}
+
+func (b *bench) deployFrom(ctx context.Context, chart, tag string, config, values map[string]any) error {
 	if err := b.killDaemon(ctx); err != nil {
 		return err
 	}
@@ -75,7 +83,7 @@ func (b *bench) deploy(ctx context.Context, tag string, config, values map[strin
 		return err
 	}
 	b.deployed = true
-	if _, err := b.Helm(ctx, "upgrade", "--install", release, chartDir, "--namespace", release, "--create-namespace", "--values", file); err != nil {
+	if _, err := b.Helm(ctx, "upgrade", "--install", release, chart, "--namespace", release, "--create-namespace", "--values", file); err != nil {
 		return err
 	}
 	return b.rolledOut(ctx)
@@ -146,13 +154,13 @@ func (b *bench) daemonPod(ctx context.Context) (*cluster.Pod, error) {
 }
 
 // rollout: upgrading the DaemonSet, losing its pod and taking the chart away move
-// nobody.
+// nobody; restoring gives everybody back what Kubernetes alone gives.
 func rollout(ctx context.Context, b *bench) ([]figure, error) {
 	began := time.Now()
-	if err := b.deploy(ctx, firstTag, nil, nil); err != nil {
+	if err := b.deployFrom(ctx, firstChart, firstTag, nil, nil); err != nil {
 		return nil, err
 	}
-	figures := []figure{{Name: "helm install to ready", Value: seconds(time.Since(began))}}
+	figures := []figure{{Name: "helm install of the chart's first version to ready", Value: seconds(time.Since(began))}}
 	pods, err := b.startAll(ctx, everyKind()...)
 	if err != nil {
 		return figures, err
@@ -161,22 +169,23 @@ func rollout(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	first, err := b.daemonPod(ctx)
-	if err != nil {
-		return figures, err
-	}
-	asked, err := b.asked(ctx, first, pods)
-	if err != nil {
-		return figures, fmt.Errorf("asking through the API server: %w", err)
-	}
-	figures = append(figures, asked...)
 	for _, step := range []struct {
-		name string
-		do   func(context.Context) error
+		name  string
+		do    func(context.Context) error
+		after func(context.Context, *cluster.Pod) ([]figure, error)
 	}{
-		{"upgrade", func(ctx context.Context) error { return b.deploy(ctx, secondTag, nil, nil) }},
-		{"loss of the daemon's pod", b.loseDaemon},
-		{"uninstallation", b.undeploy},
+		{"upgrade from the first version", b.upgrade, func(ctx context.Context, daemon *cluster.Pod) ([]figure, error) {
+			asked, err := b.asked(ctx, daemon, pods)
+			if err != nil {
+				err = fmt.Errorf("asking through the API server: %w", err)
+			}
+			return asked, err
+		}},
+		{"loss of the daemon's pod", b.loseDaemon, func(ctx context.Context, daemon *cluster.Pod) ([]figure, error) {
+			return nil, b.doctor(ctx, daemon, "has no such counter") // it was not allowed to look before
+		}},
+		{"uninstallation", b.undeploy, nil},
+		{"installation beside running pods", func(ctx context.Context) error { return b.deploy(ctx, secondTag, nil, nil) }, nil},
 	} {
 		began := time.Now()
 		looks, err := b.hold(ctx, before, pods, step.do)
@@ -184,21 +193,112 @@ func rollout(ctx context.Context, b *bench) ([]figure, error) {
 			return figures, fmt.Errorf("%s: %w", step.name, err)
 		}
 		figures = append(figures, figure{Name: "looks over the " + step.name + ", nobody moved", Value: fmt.Sprintf("%d in %s", looks, seconds(time.Since(began)))})
-		if step.name != "upgrade" {
+		if step.after == nil {
 			continue
 		}
-		second, err := b.daemonPod(ctx)
+		daemon, err := b.daemonPod(ctx)
 		if err != nil {
 			return figures, err
 		}
-		if second.Metadata.UID == first.Metadata.UID {
-			return figures, errors.New("the upgrade did not replace the daemon's pod")
-		}
-		if err := b.doctor(ctx, second, "has no such counter"); err != nil { // it was not allowed to look before
-			return figures, err
+		more, err := step.after(ctx, daemon)
+		figures = append(figures, more...)
+		if err != nil {
+			return figures, fmt.Errorf("after the %s: %w", step.name, err)
 		}
 	}
-	return figures, b.sameContainers(ctx, pods)
+	more, err := b.restored(ctx, pods)
+	return append(figures, more...), err
+}
+
+// upgrade replaces the daemon's pod.
+func (b *bench) upgrade(ctx context.Context) error {
+	first, err := b.daemonPod(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.deploy(ctx, secondTag, nil, nil); err != nil {
+		return err
+	}
+	second, err := b.daemonPod(ctx)
+	if err == nil && second.Metadata.UID == first.Metadata.UID {
+		err = errors.New("the daemon's pod is the one of before")
+	}
+	return err
+}
+
+// restored rolls the chart out once more, to undo what it did before it is taken away,
+// and compares the pods with the same ones made anew.
+func (b *bench) restored(ctx context.Context, pods []*cluster.Pod) ([]figure, error) {
+	ours, err := b.effect(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.deploy(ctx, secondTag, nil, map[string]any{"restore": map[string]any{"enabled": true}}); err != nil {
+		return nil, fmt.Errorf("restore.enabled: %w", err)
+	}
+	given, err := b.effect(ctx, pods)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.sameContainers(ctx, pods); err != nil {
+		return nil, err
+	}
+	if err := b.undeploy(ctx); err != nil {
+		return nil, err
+	}
+	if err := b.DeletePods(ctx, namespace); err != nil {
+		return nil, err
+	}
+	anew, err := b.startAll(ctx, everyKind()...)
+	if err != nil {
+		return nil, err
+	}
+	never, err := b.effect(ctx, anew)
+	if err != nil {
+		return nil, err
+	}
+	changed := 0
+	var errs []error
+	for name, want := range never {
+		if given[name] != want {
+			errs = append(errs, fmt.Errorf("%s is %q after restoring and %q where there was no daemon", name, given[name], want))
+		}
+		if ours[name] != want {
+			changed++
+		}
+	}
+	if len(errs) == 0 && changed == 0 {
+		errs = append(errs, fmt.Errorf("the daemon had changed nothing: %v", ours))
+	}
+	return []figure{{Name: "restore.enabled: files as without a daemon", Value: fmt.Sprintf("%d, of which it had changed %d", len(never), changed)}}, errors.Join(errs...)
+}
+
+// effect is what the kernel lets pods do, by their names.
+func (b *bench) effect(ctx context.Context, pods []*cluster.Pod) (map[string]string, error) {
+	var names []string
+	var actions []wire.FileAction
+	for _, p := range pods {
+		dir := b.node.ContainerDir(p, &p.Status.ContainerStatuses[0])
+		for role, at := range map[string]string{"slice": path.Dir(path.Dir(dir)), "pod": path.Dir(dir), "container": dir} {
+			for _, file := range []string{"cpuset.cpus.effective", "cpu.max"} {
+				names = append(names, p.Metadata.Name+" "+role+" "+file)
+				actions = append(actions, wire.FileAction{Do: wire.FileRead, Path: at + "/" + file, Optional: true})
+			}
+		}
+	}
+	files, err := b.node.Files(ctx, actions...)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for i, name := range names {
+		text := strings.TrimSpace(string(files[i].Data))
+		if files[i].Missing && strings.HasSuffix(name, "cpuset.cpus.effective") { // without the controller it has what all have
+			text = fmt.Sprintf("0-%d", grid.CPUs()-1)
+		}
+		out[name] = text
+	}
+	return out, nil
 }
 
 func (b *bench) loseDaemon(ctx context.Context) error {

@@ -48,6 +48,10 @@ func tenant(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
+	if err := b.reach(ctx, victims); err != nil {
+		return figures, err
+	}
+	figures = append(figures, figure{Name: "from the tenant's pod", Value: "no page, no socket, no pod's name in the metrics, no command in the daemon's pod"})
 	line, err := b.attackTheNode(ctx)
 	if err != nil {
 		return figures, err
@@ -166,3 +170,56 @@ func (b *bench) attackTheNode(ctx context.Context) (string, error) {
 	line, err := b.describeRefusal(ctx, tenantNamespace, k.Name+"-"+cluster.NodeName, "FailedCreatePodSandBox", "Unauthorized")
 	return line, errors.Join(err, b.removeManifest(ctx, k.Name))
 }
+
+// reach is what a tenant's own pod can get at of the daemon: its metrics, which name
+// nobody else's pods, and nothing else.
+func (b *bench) reach(ctx context.Context, others []*cluster.Pod) error {
+	daemon, err := b.daemonPod(ctx)
+	if err != nil {
+		return err
+	}
+	if daemon.Status.PodIP == "" {
+		return fmt.Errorf("pod %s has no address", daemon.Key())
+	}
+	who, err := b.UserKubeconfig(tenantUser)
+	if err != nil {
+		return err
+	}
+	exec := func(namespace, pod string, command ...string) (string, error) {
+		out, err := runAs(ctx, b.KubectlPath(), append([]string{"--kubeconfig", who, "exec", "-n", namespace, pod, "--"}, command...)...)
+		return string(out), err
+	}
+	inside := func(command ...string) (string, error) {
+		return exec(tenantNamespace, "innocent", append([]string{"/bin/busybox"}, command...)...)
+	}
+	get := func(port int) (string, error) {
+		return inside("wget", "-T", "10", "-q", "-O", "-", fmt.Sprintf("http://%s:%d/metrics", daemon.Status.PodIP, port))
+	}
+	text, err := get(metricsPort)
+	if err != nil || !strings.Contains(text, "quietcore_build_info") {
+		return fmt.Errorf("the daemon's metrics, asked for by a tenant's pod: %.300q: %w", text, err)
+	}
+	for _, p := range others {
+		if strings.Contains(text, fmt.Sprintf("%q", p.Metadata.Name)) || strings.Contains(text, p.Key()) {
+			return fmt.Errorf("the metrics that a tenant's pod can read name pod %s", p.Key())
+		}
+	}
+	if text, err := get(pagePort); err == nil || !strings.Contains(err.Error(), "refused") {
+		return fmt.Errorf("the page, asked for by a tenant's pod: want a connection refused, got %.300q: %w", text, err)
+	}
+	for _, dir := range []string{"/run/quietcore", "/var/run/nri", "/run/systemd", "/var/lib/quietcore"} {
+		if text, err := inside("ls", dir); err == nil || !strings.Contains(err.Error(), "No such file") {
+			return fmt.Errorf("%s in a tenant's pod: %q: %w", dir, text, err)
+		}
+	}
+	if text, err := exec(release, daemon.Metadata.Name, "/quietcore", "status"); err == nil || !strings.Contains(err.Error(), "orbidden") {
+		return fmt.Errorf("a tenant runs a command in the daemon's pod: %q: %w", text, err)
+	}
+	return nil
+}
+
+// Ports of the daemon's metrics and of its page, by default.
+const (
+	metricsPort = 9464
+	pagePort    = 9465
+)

@@ -41,7 +41,7 @@ func byName(t *testing.T, objects []runtime.Object) map[string]*unstructured.Uns
 	return all
 }
 
-// TestUpgradeFromTheFirst: testdata/first is what the first version of the chart
+// TestUpgradeFromTheFirst: testdata/first is the first version of the chart, and what it
 // installed. What was there is there, and no field of it changes that cannot.
 func TestUpgradeFromTheFirst(t *testing.T) {
 	for _, name := range []string{"defaults", "everything"} {
@@ -74,7 +74,7 @@ func TestUpgradeFromTheFirst(t *testing.T) {
 // TestReusedValues: `helm upgrade --reuse-values` puts the first version's values.yaml in
 // place of this one's, so that what came later is not there at all.
 func TestReusedValues(t *testing.T) {
-	reused := func() map[string]any { return valuesOf(t, "testdata/first/values.yaml") }
+	reused := func() map[string]any { return valuesOf(t, "testdata/first/chart/values.yaml") }
 	for name, values := range cases(t) {
 		fresh := decode(t, render(t, Release{Values: values, Kinds: monitoring}))
 		old := decode(t, render(t, Release{Values: values, Kinds: monitoring, Reused: reused()}))

@@ -31,10 +31,10 @@ type Pod struct {
 
 // PodStatus is what kubelet says of a pod.
 type PodStatus struct {
-	Phase, Reason, Message, QOSClass string
-	ObservedGeneration               int64
-	Conditions                       []struct{ Type, Status, Reason, Message string }
-	ContainerStatuses                []ContainerStatus
+	Phase, Reason, Message, QOSClass, PodIP string
+	ObservedGeneration                      int64
+	Conditions                              []struct{ Type, Status, Reason, Message string }
+	ContainerStatuses                       []ContainerStatus
 }
 
 // ContainerStatus is what kubelet says of a container.
