@@ -59,13 +59,19 @@ func (e *enforcer) absorb(b batch) {
 		e.tree.Observe(path, found)
 	}
 	e.toVerify = append(e.toVerify, b.verify...)
-	for _, uid := range b.recheck {
+	e.lookAgain(b.recheck)
+	e.soon = append(e.soon, b.soon...)
+	if b.audit {
+		e.startAudit()
+	}
+}
+
+// lookAgain looks at the quotas of pods that are ours to set.
+func (e *enforcer) lookAgain(uids []string) {
+	for _, uid := range uids {
 		if s := e.pods[uid]; s != nil && (s.limit.ours || s.idle.ours) {
 			e.lookAtLimit(s)
 		}
-	}
-	if b.audit {
-		e.startAudit()
 	}
 }
 

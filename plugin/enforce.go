@@ -29,6 +29,7 @@ type batch struct {
 	anew         bool                        // of a new machine, whose revisions begin anew
 	verify       []string                    // ids of containers to read back
 	recheck      []string                    // UIDs of pods whose quota somebody wrote
+	soon         []string                    // UIDs of pods whose quota somebody may write in a moment
 }
 
 // enforcer turns decisions into cgroup writes. One goroutine, run, owns the tree
@@ -79,6 +80,8 @@ type enforcer struct {
 	toLimit  []*subjectState
 	// unwritten are those whose limit could not be written.
 	unwritten []*subjectState
+	soon      []string // UIDs of pods whose quota is looked at again when due
+	due       <-chan time.Time
 	audits    uint64   // begun so far
 	auditing  []string // what the audit has still to look at
 	strays    map[string]bool
@@ -159,6 +162,9 @@ func (e *enforcer) verify(id string) { e.put(batch{verify: []string{id}}) }
 // recheck asks for a pod's quota to be looked at again.
 func (e *enforcer) recheck(uid string) { e.put(batch{recheck: []string{uid}}) }
 
+// recheckSoon asks for that in a moment.
+func (e *enforcer) recheckSoon(uid string) { e.put(batch{soon: []string{uid}}) }
+
 // idle reports whether nothing is left to write, read back or repair.
 func (e *enforcer) idle() bool {
 	e.mu.Lock()
@@ -202,8 +208,11 @@ func (e *enforcer) run(ctx context.Context) {
 			continue
 		}
 		e.mu.Lock()
-		e.quiet = len(e.inbox) == 0 && !e.failed
+		e.quiet = len(e.inbox) == 0 && !e.failed && len(e.soon) == 0
 		e.mu.Unlock()
+		if len(e.soon) > 0 && e.due == nil {
+			e.due = e.after(unsaidResize)
+		}
 		var retry <-chan time.Time
 		if e.failed {
 			retry = e.after(retryWrites)
@@ -213,11 +222,18 @@ func (e *enforcer) run(ctx context.Context) {
 		case <-e.wake:
 		case <-retry:
 			e.retry()
+		case <-e.due:
+			e.lookAgain(e.soon)
+			e.soon, e.due = nil, nil
 		case <-ticks:
 			e.startAudit()
 		}
 	}
 }
+
+// unsaidResize is how long after a container's resize kubelet has written the pod's
+// quota.
+const unsaidResize = 2 * time.Second
 
 // retryWrites is how long after a failed write it is tried again.
 const retryWrites = 5 * time.Second

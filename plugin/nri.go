@@ -35,9 +35,11 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	s.o.Metrics.RequestTimeout(2 * s.deadline)
 	nri := versionOfNRI(s.stub.RuntimeNRIVersion(), runtime, version)
 	s.memory = atLeast(nri, 0, 11)
+	events := subscription(nri)
+	s.unsaid.Store(events != 0)
 	s.o.Log.Info("registered with the runtime", "runtime", runtime, "version", version,
 		"nri", nri, "deadline", s.deadline.String())
-	return subscription(nri), nil
+	return events, nil
 }
 
 // versionOfNRI is what the runtime says, or else what it is known to have. Releases
@@ -307,6 +309,9 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	}
 	event, after := updateOf(id, r, before)
 	s.book.putContainer(id, after)
+	if s.unsaid.Load() {
+		defer s.enforcer.recheckSoon(podOf(p, "").UID) // kubelet may write the pod's quota, whatever we answer
+	}
 	count := s.timed("UpdateContainer")
 	o := s.loop.submit(ctx, event, nil)
 	count(o.err)

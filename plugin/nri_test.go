@@ -141,6 +141,40 @@ func TestKubeletWritesThePodsQuotaAtAResizeAndItIsLiftedAgain(t *testing.T) {
 	}
 }
 
+// Runtimes before NRI 0.10 tell nobody that a pod is resized: kubelet writes its quota
+// after the container's, or before one that is refused.
+func TestAPodsQuotaIsLiftedAgainWhereItsResizeIsNotTold(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	moment := make(chan time.Time)
+	n.up(func(o *Options) {
+		o.Clock.Audit = make(chan time.Time) // never
+		o.after(unsaidResize, moment)
+	})
+	n.plugin.unsaid.Store(true)
+	db := lsr("db", 4000)
+	mustRun(t, n, db)
+	n.settle()
+	for _, tc := range []struct {
+		milli   int64
+		refused bool
+	}{{2000, false}, {40000, true}} {
+		if err := n.update("db-main", cpuOf(tc.milli, tc.milli, "")); (err != nil) != tc.refused {
+			t.Fatalf("resize to %dm: %v", tc.milli, err)
+		}
+		if err := n.kernel.Apply(context.Background(), db.parent(), cgroup.Values{Quota: &cgroup.Quota{Micros: tc.milli * 100, Period: 100000}}); err != nil {
+			t.Fatal(err)
+		}
+		if n.plugin.Settled() {
+			t.Error("settled, although the pod's quota is still to be looked at")
+		}
+		moment <- time.Now()
+		n.settle()
+		if got := n.quota(db.parent()); got != policy.NoLimit {
+			t.Errorf("after the resize to %dm the pod's quota is %dm, want none", tc.milli, got)
+		}
+	}
+}
+
 // kubelet 1.36 announces one value before it writes it and reads the others from the
 // pod's cgroup, where the quota is what we lifted and the shares went through a
 // weight. What is refused there is not written, and kubelet begins again later.

@@ -26,6 +26,8 @@ type Plugin struct {
 	at       passing
 	refusals *refusals
 
+	// unsaid: the runtime does not tell of a pod's resize.
+	unsaid       atomic.Bool
 	connected    atomic.Bool
 	synchronised atomic.Bool
 	once         atomic.Bool // synchronised at least once in this life
