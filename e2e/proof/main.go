@@ -42,6 +42,7 @@ var proofs = []proof{
 	{Name: "crash", Run: crash},
 	{Name: "disorder", Run: disorder},
 	{Name: "uninstall", Run: uninstall},
+	{Name: "doctor", Run: doctor},
 	{Name: "interference", Run: interference},
 }
 

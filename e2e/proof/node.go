@@ -93,7 +93,7 @@ func (n *node) configured(ctx context.Context, config string) error {
 // Clean ends what a proof started beside the pods; the next fresh node wipes those.
 func (n *node) Clean(ctx context.Context) error {
 	err := n.stopSpins(ctx)
-	for _, name := range []string{samplerName, refuserName} {
+	for _, name := range []string{samplerName, refuserName, rivalName, secondName} {
 		err = errors.Join(err, n.Signal(ctx, name, int(syscall.SIGKILL)))
 	}
 	return err
