@@ -42,13 +42,14 @@ test-race: setup-test ## the same under the race detector
 test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn; then counting on x86 and the quick proofs
 	$(GO) run ./e2e -suite e2e/scenarios -driver alternate
 	$(GO) run ./e2e/counters -only x86
-	$(GO) run ./e2e/proof -driver systemd -only drift,crash,uninstall
+	$(GO) run ./e2e/proof -driver systemd -only drift,crash,uninstall,doctor
 
 .PHONY: e2e
-e2e: setup-vm build ## every scenario with systemd and without it, then the proofs, those on Kubernetes too: hours
+e2e: setup-vm build ## every scenario with systemd and without it, on containerd 1.7 and CRI-O too, then the proofs, those on Kubernetes included: hours
 	$(GO) run ./e2e -suite e2e/scenarios -driver both
 	$(MAKE) test-counters
 	$(MAKE) test-proof
+	$(MAKE) e2e-runtimes
 	$(MAKE) e2e-kubernetes
 
 .PHONY: test-proof
