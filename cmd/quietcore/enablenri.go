@@ -69,21 +69,26 @@ The runtime is not restarted: do that when the node can bear it.`,
 
 func enableNRI(cmd *cobra.Command, root string, o enablenri.Options, apply bool) error {
 	out := cmd.OutOrStdout()
-	if o.On && o.RequestTimeout == 0 {
+	files, err := enablenri.ReadFiles(root, o.Dir)
+	var plan *enablenri.Plan
+	if err == nil {
+		plan, err = enablenri.Look(files, o)
+	}
+	listens := o.On && o.RequestTimeout == 0 // nothing is wanted but what is there now
+	switch {
+	case err != nil && listens:
+		_, err := fmt.Fprintf(out, "NRI is on: %s listens for plugins; whether its configuration keeps it so is not to be seen: %v\n", o.Runtime, err)
+		return err
+	case err != nil:
+		return err
+	case plan == nil && listens:
 		_, err := fmt.Fprintf(out, "NRI is on: %s listens for plugins\n", o.Runtime)
 		return err
-	}
-	files, err := enablenri.ReadFiles(root, o.Dir)
-	if err != nil {
-		return err
-	}
-	plan, err := enablenri.Look(files, o)
-	if err != nil {
-		return err
-	}
-	if plan == nil {
+	case plan == nil:
 		_, err := fmt.Fprintf(out, "nothing to do: the configuration in %s has NRI on; if nobody listens, restart %s\n", o.Dir, o.Runtime)
 		return err
+	case listens:
+		fmt.Fprintf(out, "NRI is on until %s is restarted: its configuration has it off\n", o.Runtime)
 	}
 	fmt.Fprint(out, plan.Diff())
 	if !apply {
