@@ -68,7 +68,7 @@ func (n *node) faults() []fault {
 		n.edited("nri.timeout", "warning", runtimeConfig, "plugin_request_timeout = '30s'", "plugin_request_timeout = '500ms'"),
 		n.edited("nri.registration-timeout", "warning", runtimeConfig, "plugin_registration_timeout = '1m'", "plugin_registration_timeout = '1s'"),
 		n.turnedOn(),
-		n.edited("config.invalid", "error", daemonConfig, "{", `{"nobodyKnowsThis":1,`),
+		n.changed("config.invalid", "error", func(all map[string]any) { all["nobodyKnowsThis"] = 1 }),
 		n.command("state.open", "warning", []string{"chmod", "0755", stateDir}, []string{"chmod", "0700", stateDir}),
 		n.written("kubelet.static", "note", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"),
 		n.written("kubelet.options", "warning", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\ncpuManagerPolicyOptions: {nobody-knows-this: 'true'}\n"),
@@ -174,14 +174,50 @@ func (n *node) command(id, level string, plant, mend []string) fault {
 
 // written is a configuration of kubelet, which runs on no guest of ours.
 func (n *node) written(id, level, text string) fault {
+	const file = kubeletDir + "/config.yaml"
+	named := n.changed(id, level, func(all map[string]any) {
+		node, _ := all["node"].(map[string]any)
+		node["kubelet"] = map[string]any{"configFile": file}
+	})
 	return fault{
 		id: id, level: level,
-		plant: func(ctx context.Context) error { return n.WriteFile(ctx, kubeletDir+"/config.yaml", text) },
+		plant: func(ctx context.Context) error {
+			return errors.Join(n.WriteFile(ctx, file, text), named.plant(ctx))
+		},
 		mend: func(ctx context.Context) error {
-			_, err := n.Exec(ctx, "rm", kubeletDir+"/config.yaml")
-			return err
+			_, err := n.Exec(ctx, "rm", file)
+			return errors.Join(named.mend(ctx), err)
 		},
 	}
+}
+
+// changed is a change of the daemon's configuration.
+func (n *node) changed(id, level string, change func(map[string]any)) fault {
+	var was string
+	return fault{
+		id: id, level: level,
+		plant: func(ctx context.Context) (err error) {
+			if was, err = n.ReadFile(ctx, daemonConfig); err != nil {
+				return err
+			}
+			return n.configure(ctx, was, daemonConfig, change)
+		},
+		mend: func(ctx context.Context) error { return n.WriteFile(ctx, daemonConfig, was) },
+	}
+}
+
+// configure writes a configuration that is another's but for a change.
+func (n *node) configure(ctx context.Context, text, file string, change func(map[string]any)) error {
+	var all map[string]any
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return fmt.Errorf("%s: %w", daemonConfig, err)
+	}
+	change(all)
+	changed, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return n.WriteFile(ctx, file, string(changed))
 }
 
 // rival is a program by the name of another one that places containers.
@@ -208,17 +244,11 @@ func (n *node) second() fault {
 			if err != nil {
 				return err
 			}
-			var all map[string]any
-			if err := json.Unmarshal([]byte(text), &all); err != nil {
-				return fmt.Errorf("%s: %w", daemonConfig, err)
-			}
-			all["mode"], all["state"], all["listen"] = "observe", map[string]any{"dir": dir}, ""
-			all["socket"] = dir + ".sock"
-			changed, err := json.Marshal(all)
+			err = n.configure(ctx, text, config, func(all map[string]any) {
+				all["mode"], all["state"], all["listen"] = "observe", map[string]any{"dir": dir}, ""
+				all["socket"] = dir + ".sock"
+			})
 			if err != nil {
-				return err
-			}
-			if err := n.WriteFile(ctx, config, string(changed)); err != nil {
 				return err
 			}
 			return n.Start(ctx, secondName, "/usr/bin/quietcore", "run", "--config", config)
