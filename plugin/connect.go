@@ -36,7 +36,6 @@ func (p *Plugin) connect(ctx context.Context) {
 			back, result = leastBackOff, "lost"
 		}
 		p.connected.Store(false)
-		p.o.Metrics.Connected(false)
 		p.o.Metrics.Connection(result)
 		wait := time.Duration((0.5 + p.o.Clock.Jitter()/2) * float64(back))
 		p.o.Log.Warn("not connected to the runtime; containers keep running where they are", "socket", p.o.Socket, "err", err, "next", wait.String())
@@ -89,7 +88,6 @@ func (p *Plugin) attempt(ctx context.Context) error {
 		return err
 	}
 	p.connected.Store(true)
-	p.o.Metrics.Connected(true)
 	p.o.Metrics.Connection("ok")
 	select {
 	case <-l.closed:

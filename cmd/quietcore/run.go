@@ -301,6 +301,7 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 	view := d.plugin.Snapshot()
 	s := metrics.FromSnapshot(view, now)
 	s.Unpinned, s.Unsaved, s.Stale = d.plugin.Unpinned(), d.plugin.Unsaved(), d.cluster.stale(now)
+	s.Connected = d.plugin.Connected()
 	s.SharedFloor = cmp.Or(cfg.Pools.SharedFloor, view.Topology.ThreadsPerCore())
 	begun := d.lending.cfg // a mode takes effect at a start
 	s.Modes = metrics.Modes{Mode: string(begun.Mode), CPI: string(begun.CPI.Mode), Reclaim: string(begun.Reclaim.Mode), Suppression: string(begun.Suppress.Mode)}

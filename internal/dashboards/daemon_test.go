@@ -231,6 +231,7 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 	}
 	s := metrics.FromSnapshot(d.plugin.Snapshot(), time.Now())
 	s.Unpinned, s.Unsaved, s.SharedFloor = d.plugin.Unpinned(), d.plugin.Unsaved(), 2
+	s.Connected = d.plugin.Connected()
 	s.Modes = metrics.Modes{Mode: "enforce", CPI: "enforce", Reclaim: "observe", Suppression: "enforce"}
 	l := d.lending.Status()
 	s.Lending = &metrics.Lending{

@@ -1,8 +1,9 @@
 // Package metrics is what a monitoring system sees of the daemon: Prometheus
 // series and health endpoints.
 //
-// Gauges are computed from the daemon's state when somebody asks, never kept by
-// adding and subtracting, so they cannot drift from it. No series has a CPU as
+// Gauges of what is so are computed from the daemon's state when somebody asks, never
+// kept by adding and subtracting, so they cannot drift from it; a few tell of what
+// happened last, such as a reload, and change with it alone. No series has a CPU as
 // label, and every label takes its values from a fixed list, so that no pod can
 // make series: a test holds the whole set to 300. Series of containers are made
 // only where the configuration says how many there may be.
@@ -86,7 +87,6 @@ func reasons() []string {
 type Metrics struct {
 	registry *prometheus.Registry
 
-	connected     prometheus.Gauge
 	timeout       prometheus.Gauge
 	connections   *prometheus.CounterVec
 	requestTime   *prometheus.HistogramVec
@@ -130,7 +130,6 @@ func New(version string, source Source) *Metrics {
 }
 
 func (m *Metrics) nri() {
-	m.connected = m.gauge("nri_connected", "1 while the runtime has us registered as an NRI plugin.")
 	m.timeout = m.gauge("nri_request_timeout_seconds", "What the runtime waits for an answer.")
 	m.connections = m.counter("nri_connections_total", "Attempts to connect to the runtime, and connections lost.", "result", connectionResults())
 	m.requestTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -209,9 +208,6 @@ func among(value string, values []string) string {
 func (m *Metrics) inc(v *prometheus.CounterVec, value string) {
 	v.WithLabelValues(among(value, m.labelsAllowed[v])).Inc()
 }
-
-// Connected says whether the runtime has us registered.
-func (m *Metrics) Connected(yes bool) { m.connected.Set(number(yes)) }
 
 // Connection counts an attempt ("ok", "error", "timeout") or a loss ("lost").
 func (m *Metrics) Connection(result string) { m.inc(m.connections, result) }

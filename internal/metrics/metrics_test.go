@@ -92,7 +92,7 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 	var s Stats
 	set := New("v1", func() (Stats, bool) {
 		one := FromSnapshot(m.Snapshot(), now)
-		one.SharedFloor, one.Unsaved, one.Stale, one.Lending, one.Modes = s.SharedFloor, s.Unsaved, s.Stale, s.Lending, s.Modes
+		one.SharedFloor, one.Unsaved, one.Stale, one.Lending, one.Modes, one.Connected = s.SharedFloor, s.Unsaved, s.Stale, s.Lending, s.Modes, s.Connected
 		return one, true
 	})
 	beat, connected := begin, true
@@ -127,12 +127,15 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 	check(0, "caps_overdue")
 	check(1, "capped_containers")
 	check(1, "ready")
+	check(0, "nri_connected")
 	check(math.NaN(), "lending_cpus", "production")
 	for _, name := range featureNames() {
 		check(0, "degraded", featureLabel(name))
 	}
 
 	s = Stats{SharedFloor: 2, Unsaved: 90 * time.Second, Stale: time.Hour, Modes: Modes{"enforce", "observe", "off", "off"}, Lending: &Lending{Capacity: 16}}
+	s.Connected = true
+	check(1, "nri_connected")
 	now = begin.Add(time.Minute + overdueAfter)
 	beat = now
 	check(0, "caps_overdue") // just not yet
@@ -171,7 +174,6 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 // everything calls every method with every value, hostile ones included.
 func everything(m *Metrics) {
 	hostile := "x\n\x1b[31m" + strings.Repeat("y", 300)
-	m.Connected(true)
 	m.Synchronized(1000, 80*time.Millisecond)
 	m.Reloaded(time.Unix(1700000000, 5e8), nil)
 	m.Saved(nil)

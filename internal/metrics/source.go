@@ -13,6 +13,8 @@ type Stats struct {
 	Pools []Pool
 	// CPUs by state; one CPU can be in several.
 	Online, Offline, Isolated, Reserved, Withheld int
+	// Connected is whether the runtime has us registered.
+	Connected bool
 	// Unpinned containers ought to run elsewhere than the kernel has them.
 	Unpinned int
 	Capped   int
@@ -83,11 +85,12 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 type stateDescs struct {
-	poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor, unsaved, stale, modes, lending *prometheus.Desc
+	connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor, unsaved, stale, modes, lending *prometheus.Desc
 }
 
 func descs() stateDescs {
 	return stateDescs{
+		connected:      desc("nri_connected", "1 while the runtime has us registered as an NRI plugin."),
 		poolCPUs:       desc("pool_cpus", "CPUs of each pool; the best-effort pool overlaps others.", "pool"),
 		poolContainers: desc("pool_containers", "Containers that run in each pool.", "pool"),
 		cpus:           desc("cpus", "CPUs by state; a CPU can be in several.", "state"),
@@ -104,7 +107,7 @@ func descs() stateDescs {
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
-	for _, one := range []*prometheus.Desc{d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped, d.overdue, d.floor, d.unsaved, d.stale, d.modes, d.lending} {
+	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped, d.overdue, d.floor, d.unsaved, d.stale, d.modes, d.lending} {
 		ch <- one
 	}
 }
@@ -119,6 +122,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	send := func(desc *prometheus.Desc, value int, labels ...string) { gauge(desc, float64(value), labels...) }
+	gauge(d.connected, number(s.Connected))
 	for _, p := range s.Pools {
 		send(d.poolCPUs, p.CPUs, string(p.Kind))
 		send(d.poolContainers, p.Containers, string(p.Kind))
