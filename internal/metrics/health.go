@@ -191,7 +191,7 @@ func Handler(m *Metrics, h *Health) http.Handler {
 	m.health.health.Store(h)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		Registry: m.registry, EnableOpenMetrics: true, MaxRequestsInFlight: 3, Timeout: 10 * time.Second,
+		EnableOpenMetrics: true, MaxRequestsInFlight: 3, Timeout: 10 * time.Second,
 	}))
 	mux.Handle("GET /livez", probe(h.Live))
 	mux.Handle("GET /healthz", probe(h.Live))

@@ -3,6 +3,7 @@ package metrics
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -204,6 +205,9 @@ func everything(m *Metrics) {
 		m.CPIVerdict(detect.VerdictKind(s))
 		m.CPIOutcome(detect.Result(s))
 	}
+	for i := range 40 {
+		m.CPIBlamed(fmt.Sprint("web", i), fmt.Sprint("batch", i))
+	}
 	m.CPILearned([]detect.Learned{{Job: hostile, Platform: hostile, CPI: 1, Usage: 1}})
 	for _, r := range append(sample.Reasons(), sample.None) {
 		m.CPIWindow(&CPIWindow{Containers: []CPIContainer{dropped(hostile, r), without(counted(hostile), r), counted(hostile)}})
@@ -232,6 +236,9 @@ func TestSeriesBudget(t *testing.T) {
 		if !strings.HasPrefix(line, "#") {
 			series++
 		}
+	}
+	if pairs := strings.Count(body, "\nquietcore_cpi_blamed_total{"); pairs != 21 {
+		t.Errorf("%d pairs of the budget, want 21: whoever is blamed has asked for nothing", pairs)
 	}
 	t.Logf("%d series", series)
 	if series > 300 || series < 100 {
