@@ -7,6 +7,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errs)
-	err := root.ExecuteContext(ctx)
+	unwritten := watchHelp(root, out)
+	err := errors.Join(root.ExecuteContext(ctx), *unwritten)
 	if err == nil {
 		return 0
 	}
@@ -56,6 +58,19 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		return exitUsage
 	}
 	return exitFailed
+}
+
+// watchHelp keeps why help could not be written, which cobra says and forgets.
+func watchHelp(root *cobra.Command, out io.Writer) *error {
+	usual, failed := root.HelpFunc(), new(error)
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		var text bytes.Buffer
+		cmd.SetOut(&text)
+		usual(cmd, args)
+		cmd.SetOut(out)
+		_, *failed = out.Write(text.Bytes())
+	})
+	return failed
 }
 
 func newRoot() *cobra.Command {
