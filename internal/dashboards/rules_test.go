@@ -19,6 +19,7 @@ import (
 const (
 	rulesDir   = "../../charts/quietcore/rules"
 	alertTests = "testdata/alerts.test.yaml"
+	valueTests = "testdata/recording.test.yaml"
 )
 
 // rule is a rule of Prometheus.
@@ -65,9 +66,43 @@ func TestRulesAreGood(t *testing.T) {
 	if err != nil {
 		t.Errorf("promtool check rules: %v\n%s", err, out)
 	}
-	out, err = exec.Command(promtest.Tool(t, "promtool"), "test", "rules", alertTests).CombinedOutput()
+	out, err = exec.Command(promtest.Tool(t, "promtool"), "test", "rules", alertTests, valueTests).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool test rules: %v\n%s", err, out)
+	}
+}
+
+// Each recording rule is seen to record the right value. What specs of jobs are made of is
+// judged by internal/clusterspec, which reads them.
+func TestRecordingRulesAreTested(t *testing.T) {
+	var recording struct{ Groups []struct{ Rules []rule } }
+	readYAML(t, filepath.Join(rulesDir, "recording.yaml"), &recording)
+	var tests struct {
+		Tests []struct {
+			Expr []struct {
+				Expr    string
+				Samples []any `yaml:"exp_samples"`
+			} `yaml:"promql_expr_test"`
+		}
+	}
+	readYAML(t, valueTests, &tests)
+	n := 0
+	for _, g := range recording.Groups {
+		for _, r := range g.Rules {
+			n++
+			seen := false
+			for _, test := range tests.Tests {
+				for _, e := range test.Expr {
+					seen = seen || strings.Contains(e.Expr, r.Record) && len(e.Samples) > 0
+				}
+			}
+			if !seen {
+				t.Errorf("%s has no test of its value in %s", r.Record, valueTests)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("there are no recording rules")
 	}
 }
 
