@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/promtest"
 )
 
 // TestCommands: every command of the pages is one that a test runs, or whose parts
@@ -43,6 +45,37 @@ func TestCommands(t *testing.T) {
 	}
 	if n < 100 {
 		t.Errorf("only %d commands were found", n)
+	}
+}
+
+// TestCheapCommands runs those that need neither a cluster nor minutes: make help and
+// promtool.
+func TestCheapCommands(t *testing.T) {
+	here := func(name string, args ...string) string {
+		t.Helper()
+		c := exec.Command(name, args...)
+		c.Dir = root
+		out, err := c.CombinedOutput()
+		if err != nil {
+			t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+		}
+		return string(out)
+	}
+	if help := here("make", "-s", "help"); !strings.Contains(help, "  test-fast ") || !strings.Contains(help, "  release ") {
+		t.Errorf("make help does not list the targets:\n%s", help)
+	}
+	rules := "charts/quietcore/rules/alerts.yaml"
+	promtool, n := promtest.Tool(t, "promtool"), 0
+	for _, p := range pages(t) {
+		for _, s := range p.Spans {
+			if args := strings.Fields(strings.Replace(s.Text, "FILE", rules, 1)); len(args) > 2 && args[0] == "promtool" {
+				here(promtool, args[1:]...)
+				n++
+			}
+		}
+	}
+	if n < 2 {
+		t.Errorf("only %d commands of promtool were found", n)
 	}
 }
 
@@ -116,7 +149,7 @@ var others = map[string]usage{
 func read(name string) string {
 	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 	if err != nil {
-		return ""
+		panic(err) // a file that these tests name is gone or was renamed
 	}
 	return string(text)
 }
@@ -241,8 +274,10 @@ func ourKey(assignment string) error {
 		return nil
 	}
 	prefix, name, _ := strings.Cut(key, "/")
-	if known := read("policy/intent.go") + read("charts/quietcore/templates/claims.yaml") + read("docs/configuration.md"); strings.Contains(known, `"`+key+`"`) ||
-		prefix == "quietcore.dev" && slices.Contains([]string{"exclusive", "system", "cap-exempt", "node"}, name) {
+	// The policy of the chart names labels of namespaces without their prefix; a label of
+	// nodes is one that the same page has the chart select by.
+	known := read("policy/intent.go") + read("docs/configuration.md") + read("docs/migrating.md")
+	if strings.Contains(known, `"`+key+`"`) || prefix == "quietcore.dev" && strings.Contains(read("charts/quietcore/templates/policy-claims.yaml"), `"label" "`+name+`"`) {
 		return nil
 	}
 	return fmt.Errorf("nothing reads the label or annotation %s", key)
