@@ -11,6 +11,16 @@ import (
 // From says what supply is measured against.
 type From string
 
+// UnmarshalText takes none but the words there are.
+func (f *From) UnmarshalText(text []byte) error {
+	switch v := From(text); v {
+	case FromSlack, FromUsage:
+		*f = v
+		return nil
+	}
+	return fmt.Errorf("is %.60q, must be %s or %s", text, FromSlack, FromUsage)
+}
+
 const (
 	FromSlack From = "slack" // production's requests
 	FromUsage From = "usage" // the peak that production is expected to use

@@ -22,6 +22,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/reclaim"
 )
 
 // Value is one key of values.yaml, children included.
@@ -174,9 +175,9 @@ func onlyWords(s map[string]any, words []string) {
 	s["pattern"], s["examples"] = "^("+strings.Join(quoted, "|")+")$", words
 }
 
-// configSchema is the schema of the daemon's file: keys, kinds and words, checked
-// before anything is installed. Bounds and what keys mean to each other are left to
-// the daemon, which names every mistake at once.
+// configSchema is the schema of the daemon's file: keys, kinds, words and the ranges of
+// numbers, checked before anything is installed. How long a length of time may be and
+// what keys mean to each other are left to the daemon, which names every mistake at once.
 func configSchema(t reflect.Type, path string, about map[string]string) map[string]any {
 	s := map[string]any{}
 	if text := about[path]; text != "" {
@@ -187,6 +188,9 @@ func configSchema(t reflect.Type, path string, about map[string]string) map[stri
 		s["type"] = "string"
 		if words := wordsOf(t); words != nil {
 			onlyWords(s, words)
+		}
+		if t == reflect.TypeFor[config.Duration]() || t == reflect.TypeFor[reclaim.Duration]() {
+			s["pattern"] = duration
 		}
 	case t.Kind() == reflect.Struct:
 		props := map[string]any{}
@@ -200,7 +204,9 @@ func configSchema(t reflect.Type, path string, about map[string]string) map[stri
 		}
 		s["type"], s["additionalProperties"], s["properties"] = "object", false, props
 	case t.Kind() == reflect.Map:
-		s["type"], s["additionalProperties"] = "object", configSchema(t.Elem(), "", about)
+		each := configSchema(t.Elem(), "", about)
+		within(each, about[path])
+		s["type"], s["additionalProperties"] = "object", each
 	case t.Kind() == reflect.Slice:
 		s["type"], s["items"] = "array", configSchema(t.Elem(), "", about)
 	case t.Kind() == reflect.Pointer:
@@ -209,12 +215,38 @@ func configSchema(t reflect.Type, path string, about map[string]string) map[stri
 		s["type"] = "boolean"
 	case t.Kind() == reflect.Float64:
 		s["type"] = "number"
+		within(s, about[path])
 	case t.Kind() == reflect.String:
 		s["type"] = "string"
 	default:
 		s["type"] = "integer"
+		within(s, about[path])
 	}
 	return s
+}
+
+// duration is what the daemon reads as a length of time; none may be below 0.
+const duration = `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+
+var (
+	closedRange = regexp.MustCompile(`(?:^|[ :(])(\d[\d.]*) (?:\(\w+\) )?to (\d+(?:\.\d+)?)`)
+	openRange   = regexp.MustCompile(`above (\d+) and at most (\d+)`)
+	atLeast     = regexp.MustCompile(`(\d+) or more`)
+)
+
+// within adds the range of a number, as the text says it: a test of the pages holds what
+// they say to what the daemon takes.
+func within(s map[string]any, text string) {
+	if s["type"] != "integer" && s["type"] != "number" {
+		return
+	}
+	if m := closedRange.FindStringSubmatch(text); m != nil {
+		s["minimum"], s["maximum"] = json.Number(m[1]), json.Number(m[2])
+	} else if m := openRange.FindStringSubmatch(text); m != nil {
+		s["exclusiveMinimum"], s["maximum"] = json.Number(m[1]), json.Number(m[2])
+	} else if m := atLeast.FindStringSubmatch(text); m != nil {
+		s["minimum"] = json.Number(m[1])
+	}
 }
 
 func implementsText(t reflect.Type) bool {

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -152,11 +153,77 @@ func TestSchemaKnowsEveryWord(t *testing.T) {
 	}
 	walk(configSchema(reflect.TypeFor[config.Config](), "", nil), "")
 	for _, want := range []string{
-		"mode", "admission", "memory", "allocation.bindPolicy", "allocation.smt", "cpi.mode", "cpi.standIns.cycles", "reclaim.mode", "suppression.mode",
+		"mode", "admission", "memory", "allocation.bindPolicy", "allocation.smt", "cpi.mode", "cpi.standIns.cycles", "reclaim.mode", "reclaim.from", "suppression.mode",
 		"cgroup.driver", "kubernetes.api", "log.level", "log.format", "node.kubelet.cpuManagerPolicy", "authority.resourceStatus",
 	} {
 		if !slices.Contains(with, want) {
 			t.Errorf("the schema takes any word for %s; it knows those of %v", want, with)
 		}
 	}
+}
+
+// TestSchemaKnowsEveryRange: what is outside of the range of a number, and what is no
+// length of time or no word of those there are, Helm refuses as the daemon does.
+func TestSchemaKnowsEveryRange(t *testing.T) {
+	about, err := ConfigKeys("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	refused := func(path string, v any) {
+		t.Helper()
+		file := nested(path, v)
+		if _, err := Render(chartDir, Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0", Values: map[string]any{"config": file}}); err == nil || !strings.Contains(err.Error(), path[strings.LastIndex(path, ".")+1:]) {
+			t.Errorf("helm takes %s: %v, or does not name it: %v", path, v, err)
+		}
+		file["apiVersion"] = config.APIVersion
+		text, err := yaml.Marshal(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := config.Parse(text); err == nil {
+			t.Errorf("the daemon takes %s: %v", path, v)
+		}
+	}
+	var walk func(s map[string]any, path string)
+	walk = func(s map[string]any, path string) {
+		if s["type"] == "integer" || s["type"] == "number" {
+			n++
+			_, closed := s["minimum"]
+			_, open := s["exclusiveMinimum"]
+			if !closed && !open {
+				t.Errorf("%s has no range; docs/configuration.md says %q", path, about[path])
+			}
+			refused(path, -1)
+			if high, ok := s["maximum"].(json.Number); ok {
+				most, err := high.Float64()
+				if err != nil {
+					t.Fatal(err)
+				}
+				refused(path, most+1)
+			}
+		}
+		props, _ := s["properties"].(map[string]any)
+		for name, p := range props {
+			walk(p.(map[string]any), strings.TrimPrefix(path+"."+name, "."))
+		}
+	}
+	walk(configSchema(reflect.TypeFor[config.Config](), "", about), "")
+	if n < 20 {
+		t.Errorf("only %d numbers were found", n)
+	}
+	refused("reclaim.from", "everything")
+	for _, v := range []any{"often", "-1s", "10", "1 m", ""} {
+		refused("cpi.interval", v)
+	}
+	refused("authority.exclusive.maxCPUs", map[string]any{"*": 9999})
+}
+
+// nested is a file with one key.
+func nested(path string, v any) map[string]any {
+	key, rest, below := strings.Cut(path, ".")
+	if below {
+		return map[string]any{key: nested(rest, v)}
+	}
+	return map[string]any{key: v}
 }
