@@ -304,6 +304,22 @@ func TestCatalogue(t *testing.T) {
 		for _, m := range regexp.MustCompile("`([a-z]+)`").FindAllStringSubmatch(line[2], -1) {
 			said = append(said, m[1])
 		}
+		for _, m := range regexp.MustCompile("`([a-z]+)`: (\\w+(?:[-, ]+\\w+)*)").FindAllStringSubmatch(line[2], -1) {
+			var has []string
+			for _, one := range f.GetMetric() {
+				for _, l := range one.GetLabel() {
+					if l.GetName() == m[1] && !slices.Contains(has, l.GetValue()) {
+						has = append(has, l.GetValue())
+					}
+				}
+			}
+			values := strings.Split(m[2], ", ")
+			slices.Sort(values)
+			slices.Sort(has)
+			if !slices.Equal(values, has) {
+				t.Errorf("docs/metrics.md gives %s the %s %v, it has %v", f.GetName(), m[1], values, has)
+			}
+		}
 		slices.Sort(said)
 		if strings.TrimSpace(line[2]) != "the same" && !slices.Equal(said, labels) {
 			t.Errorf("docs/metrics.md gives %s the labels %v, it has %v", f.GetName(), said, labels)
