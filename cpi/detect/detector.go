@@ -238,8 +238,8 @@ func (d *Detector) SetSpec(now time.Time, s Spec, until time.Time) error {
 	}
 	if err != nil {
 		d.counts.Refused++
-		if j != nil && j.foreign != nil && j.implausible(j.foreign) != nil {
-			j.disown()
+		if j != nil {
+			j.doubt()
 		}
 		return err
 	}
@@ -248,6 +248,7 @@ func (d *Detector) SetSpec(now time.Time, s Spec, until time.Time) error {
 		j.seen = now.UnixNano()
 	}
 	j.foreign, j.foreignTill = &s, until.UnixNano()
+	j.doubt()
 	if !j.usable {
 		j.respec(now.UnixNano(), &d.cfg)
 	}
@@ -479,7 +480,7 @@ func (d *Detector) learn(c *container, s *Sample, at int64, band int) {
 			j.eligible++
 		}
 	}
-	if !j.due && (at-j.published >= int64(d.cfg.RespecEvery) || !j.usable) && (j.tasks >= d.cfg.MinTasks || j.foreign != nil) {
+	if !j.due && (at-j.published >= int64(d.cfg.RespecEvery) || !j.usable) && (j.tasks >= d.cfg.MinTasks || j.foreign != nil || j.source == FromCluster) {
 		j.due = true
 		d.due = append(d.due, j)
 	}

@@ -230,9 +230,7 @@ func (j *job) respec(now int64, c *Config) bool {
 	if j.foreign != nil && now >= j.foreignTill {
 		j.foreign = nil
 	}
-	if j.foreign != nil && j.implausible(j.foreign) != nil {
-		j.disown()
-	}
+	j.doubt()
 	own := j.own()
 	enough := own.check(c) == nil
 	if !enough && j.foreign == nil {
@@ -330,10 +328,13 @@ func (j *job) implausible(s *Spec) error {
 	return nil
 }
 
-// disown gives up what the cluster said, and what follows from it alone.
-func (j *job) disown() {
-	j.foreign = nil
-	if j.source == FromCluster {
+// doubt gives up what the cluster said where the node's own samples contradict it,
+// confirmed or not, and a spec in use that is nothing else.
+func (j *job) doubt() {
+	if j.foreign != nil && j.implausible(j.foreign) != nil {
+		j.foreign = nil
+	}
+	if j.source == FromCluster && j.implausible(&j.spec) != nil {
 		j.usable, j.source, j.spec = false, NoSource, Spec{}
 	}
 }

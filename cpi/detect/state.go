@@ -32,6 +32,10 @@ type JobState struct {
 	Usage float64            `json:"usage"`
 	Bands map[int]*Histogram `json:"bands,omitempty"`
 	Used  *[Bands]UsedBand   `json:"used,omitempty"` // nil: the job has no spec yet
+	// Source of what is used. A detector that did not say left it out.
+	Source Source `json:"source,omitempty"`
+	// Good is until when the cluster vouched for it.
+	Good time.Time `json:"good,omitzero"`
 }
 
 // UsedBand is what judges a sample of that band; the next spec moves from here.
@@ -59,7 +63,10 @@ func (d *Detector) Save() State {
 			}
 		}
 		if j.usable {
-			job.Used = new([Bands]UsedBand)
+			job.Used, job.Source = new([Bands]UsedBand), j.source
+			if j.source == FromCluster {
+				job.Good = stamp(j.foreignTill)
+			}
 			for i, b := range j.robust {
 				job.Used[i] = UsedBand{LogMedian: b.logMedian, LogSD: b.logSD}
 			}
@@ -98,6 +105,10 @@ func (d *Detector) Restore(now time.Time, s State) error {
 		}
 		if job.Used != nil {
 			j.usable, j.classic = true, j.spec.Mean+d.cfg.Sigmas*j.spec.StdDev
+			j.source = j.sourceOf(job, &d.cfg)
+			if !job.Good.IsZero() {
+				j.foreignTill = job.Good.UnixNano()
+			}
 			for b, u := range job.Used {
 				j.robust[b] = band{logMedian: u.LogMedian, logSD: u.LogSD, threshold: math.Exp(u.LogMedian + d.cfg.RobustSigmas*u.LogSD)}
 			}
@@ -116,6 +127,19 @@ func (d *Detector) Restore(now time.Time, s State) error {
 		d.pairs.known[p.PairKey] = &p
 	}
 	return errors.Join(errs...)
+}
+
+// sourceOf is where a restored spec came from. Where the state does not say, a job
+// that saw enough here judges by that; any other can only have it from the cluster.
+func (j *job) sourceOf(s *JobState, c *Config) Source {
+	switch s.Source {
+	case FromHere, FromCluster, FromBoth:
+		return s.Source
+	}
+	if own := j.own(); own.check(c) != nil {
+		return FromCluster
+	}
+	return FromHere
 }
 
 func earlier(a, b time.Time) time.Time {

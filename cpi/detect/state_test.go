@@ -44,6 +44,83 @@ func TestStateSurvives(t *testing.T) {
 	}
 }
 
+// reborn is a detector that knows what another has saved, as edit left it.
+func (b *bench) reborn(edit func(*JobState)) *bench {
+	b.t.Helper()
+	state := b.d.Save()
+	for i := range state.Jobs {
+		edit(&state.Jobs[i])
+	}
+	text, err := json.Marshal(state)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var read State
+	if err := json.Unmarshal(text, &read); err != nil {
+		b.t.Fatal(err)
+	}
+	again := newBench(b.t, nil)
+	again.now, again.d.cfg = b.now, b.d.cfg
+	if err := again.d.Restore(b.now, read); err != nil {
+		b.t.Fatal(err)
+	}
+	return again
+}
+
+// A restart changes neither where a spec comes from nor that the node's own samples can
+// refute the cluster's: with Prometheus gone, and with one that still lies.
+func TestLyingSpecsAreGivenUpAfterARestart(t *testing.T) {
+	wrong := Spec{Job: "web", Platform: "skylake", Mean: 8, StdDev: 0.5, Samples: 1e6, Tasks: 1000}
+	for name, edit := range map[string]func(*JobState){
+		"of this version":     func(*JobState) {},
+		"of one without it":   func(s *JobState) { s.Source, s.Good = "", time.Time{} },
+		"of one that has new": func(s *JobState) { s.Source = "oracle" },
+	} {
+		for _, lies := range []bool{false, true} {
+			b := newBench(t, nil)
+			if err := b.d.SetSpec(b.now, wrong, b.now.Add(24*time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			teach(b, "web", "skylake", 4, 20, even(1))
+			b = b.reborn(edit)
+			if jobs := b.d.Jobs(); len(jobs) != 1 || jobs[0].Source != FromCluster {
+				t.Errorf("state %s: jobs %+v, want one that the cluster's spec judges", name, jobs)
+			}
+			for range 3 {
+				teach(b, "web", "skylake", 4, 30, even(1))
+				if lies {
+					_ = b.d.SetSpec(b.now, wrong, b.now.Add(24*time.Hour)) // refused or not
+				}
+			}
+			if spec, ok := b.d.SpecOf("web", "skylake"); ok {
+				t.Errorf("state %s, still lying %t: 440 samples of CPI 1 are judged by %+v", name, lies, spec)
+			}
+		}
+	}
+}
+
+func TestSourcesSurvive(t *testing.T) {
+	foreign := Spec{Job: "web", Platform: "p", Mean: 1.2, StdDev: 0.1, Samples: 1e5, Tasks: 100}
+	for _, want := range []Source{FromHere, FromCluster, FromBoth} {
+		b := newBench(t, nil)
+		tasks := 5
+		if want == FromCluster {
+			tasks = 4
+		}
+		if want != FromHere {
+			if err := b.d.SetSpec(b.now, foreign, b.now.Add(24*time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		teach(b, "web", "p", tasks, 120, even(1))
+		was := b.d.Jobs()[0].Source
+		now := b.reborn(func(*JobState) {}).d.Jobs()[0].Source
+		if was != want || now != want {
+			t.Errorf("the spec comes from %q, after a restart from %q; want %q", was, now, want)
+		}
+	}
+}
+
 func TestStateThatCannotBe(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"version":2}`: "state of version 2; this detector reads version 1",
