@@ -108,7 +108,7 @@ func (p *performance) open() (*counting, error) {
 		worth[event] = s.Worth()
 	}
 	s := sampler.New(sampler.Options{
-		Counter: opened, Worth: worth, Node: p.node, Life: p.life, Accounts: p.accounts, Interval: time.Duration(p.cfg.Interval), Window: window, Rules: rules, Log: p.d.log,
+		Counter: opened, Worth: worth, Node: p.node, Life: p.life, Accounts: p.accounts, Threads: sampler.ThreadsIn(tasks(p.root, p.v1)), Interval: time.Duration(p.cfg.Interval), Window: window, Rules: rules, Log: p.d.log,
 	}, present, o.Waits != counter.WaitsOff)
 	s.Subscribe(func(w *sampler.Window) {
 		status := opened.Status()
@@ -135,6 +135,14 @@ func hierarchy(root string, v1 bool) string {
 		}
 	}
 	return filepath.Join(root, "cpu")
+}
+
+// tasks is the hierarchy whose controller counts threads.
+func tasks(root string, v1 bool) string {
+	if v1 {
+		return filepath.Join(root, "pids")
+	}
+	return root
 }
 
 func isDir(name string) bool {
@@ -196,7 +204,7 @@ func (p *performance) node() sampler.Node {
 	for _, c := range view.Containers {
 		one := sampler.Container{
 			ID: c.ID, Cgroup: c.Cgroup, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Name: c.Name,
-			Class: string(c.Class), Pool: string(c.Pool), Owner: c.Owner, Capped: c.CapMilli > 0,
+			Class: string(c.Class), Pool: string(c.Pool), Owner: c.Owner, Capped: c.CapMilli > 0, MayCap: c.MayCap,
 		}
 		if hybrid {
 			one.CoreKind = kindOf(view.CPUs(c), efficiency)

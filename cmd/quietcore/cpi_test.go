@@ -221,6 +221,14 @@ func (b busyContainer) run(t *testing.T, socket string) {
 // The whole way: a runtime's container, the kernel's counters, a window, and what
 // people see of it. Both stand-ins are the same clock, so its
 // ratio is 1 whatever else the machine does.
+func TestThreadsAreCountedWhereTheControllerIs(t *testing.T) {
+	for v1, want := range map[bool]string{false: "/sys/fs/cgroup", true: "/sys/fs/cgroup/pids"} {
+		if got := tasks("/sys/fs/cgroup", v1); got != want {
+			t.Errorf("v1 %t: threads are counted in %s, want %s", v1, got, want)
+		}
+	}
+}
+
 func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 	p := newPlace(t, "mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, minTasks: 1, minTaskSamples: 3, minUsage: 0.001, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")
 	text, err := os.ReadFile(p.config)

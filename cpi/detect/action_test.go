@@ -244,13 +244,23 @@ func TestDerangedAntagonist(t *testing.T) { // P5
 	threads(8)
 	b.blame("v", map[string]float64{"a": 0.99})
 	threads(20)
+	threads(0) // nobody could say: no harm
 	b.want("cap a 100m")
 	threads(80)
 	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
-	b.now = b.now.Add(30 * time.Minute)
-	if v := b.blame("v", map[string]float64{"a": 0.99}); v.Kind != Observe || !strings.Contains(v.Why, "not tried before") {
-		t.Errorf("half an hour later: %+v", v)
+	if o := lastOf(b, OutcomeEvent).Outcome; o.Result != Harm {
+		t.Errorf("the outcome is %+v", o)
 	}
+	for minute := range 59 {
+		threads(2)
+		if v := b.blame("v", map[string]float64{"a": 0.99}); v.Kind != Observe || !strings.Contains(v.Why, "not tried before") {
+			t.Errorf("minute %d, down to two threads: %+v", minute, v)
+		}
+	}
+	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
+	threads(8)
+	b.blame("v", map[string]float64{"a": 0.99})
+	b.want("cap a 100m", "cap of a for v: harm", "uncap a", "cap a 100m")
 }
 
 func TestAntagonistThatEnds(t *testing.T) { // P6

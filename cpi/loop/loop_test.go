@@ -2,7 +2,10 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +33,7 @@ type node struct {
 	window  int
 	noisy   func(window int) bool // whether batch wants to run
 	idle    func(window int) bool // whether nobody of web runs long enough for a CPI
+	threads func(batch *policy.ContainerView) int32
 }
 
 func newNode(t *testing.T, grid topology.Grid) *node {
@@ -41,7 +45,7 @@ func newNode(t *testing.T, grid topology.Grid) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, start: time.Now(), machine: m, noisy: func(int) bool { return true }, idle: func(int) bool { return false }}
+	n := &node{t: t, start: time.Now(), machine: m, noisy: func(int) bool { return true }, idle: func(int) bool { return false }, threads: func(*policy.ContainerView) int32 { return 0 }}
 	for i := range 5 {
 		n.run(fmt.Sprint("web-", i), policy.LS, policy.Burstable, "Deployment/web")
 	}
@@ -103,7 +107,7 @@ func (n *node) next() *sampler.Window {
 		wobble := float64((n.window*7+i*3)%11) / 100
 		switch {
 		case c.Pod == "batch":
-			o.Usage, o.CPI = max(batch, 0.01), 1
+			o.Usage, o.CPI, o.Threads = max(batch, 0.01), 1, n.threads(c)
 		case c.Pod == "web-0":
 			o.CPI = 1 + wobble
 			if batch > 1 && s.BE.Has(0) {
@@ -236,6 +240,58 @@ func TestBestEffortLeavesTheL3First(t *testing.T) {
 			t.Errorf("commands: %s", got)
 		}
 	})
+}
+
+// An antagonist that answers its cap with threads is let go and left alone for an hour
+// (P5). Where nobody can say how many it has, no harm is found.
+func TestThreadsThatGrowUnderACapEndIt(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		text func(capped bool) string // of pids.current; empty: there is none
+		harm bool
+	}{
+		{"eight, then eighty", func(capped bool) string { return map[bool]string{false: "8\n", true: "80\n"}[capped] }, true},
+		{"eight throughout", func(bool) string { return "8\n" }, false},
+		{"no file", func(bool) string { return "" }, false},
+		{"the file is gone once capped", func(capped bool) string { return map[bool]string{false: "8\n"}[capped] }, false},
+		{"the file comes once capped", func(capped bool) string { return map[bool]string{true: "80\n"}[capped] }, false},
+		{"no number", func(capped bool) string { return map[bool]string{false: "8\n", true: "max\n"}[capped] }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			folder := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+				n.noisy = bursts
+				n.threads = func(batch *policy.ContainerView) int32 {
+					cgroup := filepath.Join(folder, "batch")
+					if err := errors.Join(os.RemoveAll(cgroup), os.Mkdir(cgroup, 0o700)); err != nil {
+						t.Fatal(err)
+					}
+					if text := c.text(batch.CapMilli > 0); text != "" {
+						if err := os.WriteFile(filepath.Join(cgroup, "pids.current"), []byte(text), 0o600); err != nil {
+							t.Fatal(err)
+						}
+					}
+					count, _ := sampler.ThreadsIn(folder)("/batch")
+					return count
+				}
+				n.play(config(), 90)
+				var harm, others int
+				for _, f := range n.found {
+					switch {
+					case f.Kind != detect.OutcomeEvent:
+					case f.Outcome.Result == detect.Harm:
+						harm++
+					default:
+						others++
+					}
+				}
+				if c.harm && (harm != 1 || others != 0 || n.commands() != "cap batch-main 10m, release batch-main") || !c.harm && (harm != 0 || others == 0) {
+					t.Errorf("%d caps were found to harm, %d not: %s", harm, others, n.commands())
+				}
+			})
+		})
+	}
 }
 
 func TestObservingOrdersNothing(t *testing.T) {

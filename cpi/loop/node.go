@@ -147,7 +147,7 @@ func sampleOf(o *sampler.Observed, ref detect.Ref, at time.Time) (detect.Sample,
 	if o.Dropped != sample.None {
 		return detect.Sample{}, false
 	}
-	s := detect.Sample{Ref: ref, At: at, Usage: o.Usage}
+	s := detect.Sample{Ref: ref, At: at, Usage: o.Usage, Threads: o.Threads}
 	if o.NoCPI == sample.None {
 		s.CPI = o.CPI
 	}

@@ -34,6 +34,7 @@ type Container struct {
 	Owner     string // who made the pod; empty while unknown
 	CoreKind  string // of the CPUs it may use, where the machine has several kinds
 	Capped    bool
+	MayCap    bool // its threads are worth counting
 }
 
 // Node is what runs, and on what.
@@ -53,6 +54,8 @@ type Options struct {
 	// Accounts is the kernel's own account of the CPU time of containers, by ID; nil:
 	// what is counted is not compared with it.
 	Accounts func([]Container) map[string]time.Duration
+	// Threads is how many threads a cgroup has. An error, or nil: not known.
+	Threads func(cgroup string) (int32, error)
 	// Window seconds of every Interval are counted.
 	Interval, Window time.Duration
 	Rules            sample.Rules

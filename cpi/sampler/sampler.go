@@ -140,6 +140,7 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	}
 	to.fill(there, s.setup, s.present, s.waits)
 	w := windowOf(from, to, s.o.Rules)
+	s.threads(w)
 	w.Followed, w.Unfollowed, w.Unfollowable = len(s.lives), len(s.left), why
 	s.complain(why)
 	return w

@@ -283,6 +283,45 @@ func TestTenSecondsOfEveryMinuteAreCounted(t *testing.T) {
 	})
 }
 
+// Threads are those of what may be capped, at the window's end and outside of it.
+func TestThreadsOfWhatMayBeCapped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		for _, id := range []string{"batch", "web", "silent", "ends"} {
+			m.add(id, load{1, 2e9, 1})
+		}
+		for i := range m.containers {
+			m.containers[i].MayCap = m.containers[i].ID != "web"
+		}
+		o := m.options()
+		asked := 0
+		o.Threads = func(cgroup string) (int32, error) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if m.enabled {
+				t.Errorf("%s is asked in the middle of a window", cgroup)
+			}
+			asked++
+			if cgroup != "/batch" {
+				return 7, errors.New("no such file")
+			}
+			return int32(8 * len(m.edges)), nil
+		}
+		windows := run(t, newSampler(o))
+		time.Sleep(30 * time.Second) // the first window is open
+		m.remove("ends")
+		for i := range int32(2) {
+			w := <-windows
+			if w.of("batch").Threads != 16*(i+1) || w.of("web").Threads != 0 || w.of("silent").Threads != 0 {
+				t.Errorf("window %d: %d, %d and %d threads", i, w.of("batch").Threads, w.of("web").Threads, w.of("silent").Threads)
+			}
+		}
+		if asked != 4 {
+			t.Errorf("asked %d times of two containers in two windows", asked)
+		}
+	})
+}
+
 func TestAnEventMayStandForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)

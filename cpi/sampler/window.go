@@ -35,6 +35,8 @@ type Observed struct {
 	Dropped sample.Reason // not None: there is no sample
 	sample.Sample
 	Delta sample.Counts
+	// Threads at the window's end, of what may be capped; 0: not known.
+	Threads int32
 }
 
 // edge is one end of a window.
