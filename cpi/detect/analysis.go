@@ -83,6 +83,9 @@ func (d *Detector) investigate(q waiting) {
 	at := len(d.events)
 	d.events = append(d.events, e)
 	d.decide(v)
+	if j := victim.job; j.stale(d.now) {
+		v.Why += "; what is normal for it the cluster said, and vouched for until " + stamp(j.foreignTill).Format(time.RFC3339)
+	}
 	d.events[at].Verdict = v
 }
 

@@ -32,6 +32,9 @@ type JobInfo struct {
 	Containers    int // that run
 	Tasks         int // of those, the ones with enough samples for a spec
 	Source        Source
+	// Stale says that the cluster's word alone judges the job, and that nobody has
+	// confirmed it for longer than it was good.
+	Stale bool
 }
 
 // Jobs are those that have containers here or a spec, in no order.
@@ -41,10 +44,13 @@ func (d *Detector) Jobs() []JobInfo {
 		if j.containers == 0 && !j.usable {
 			continue
 		}
-		list = append(list, JobInfo{Job: j.name, Platform: j.platform, Containers: j.containers, Tasks: j.eligible, Source: j.source})
+		list = append(list, JobInfo{Job: j.name, Platform: j.platform, Containers: j.containers, Tasks: j.eligible, Source: j.source, Stale: j.stale(d.now)})
 	}
 	return list
 }
+
+// stale says that a job is judged by what the cluster said once.
+func (j *job) stale(now int64) bool { return j.source == FromCluster && now >= j.foreignTill }
 
 // Refuse says that a command was not carried out, and why. What it was for has not
 // happened, so nothing is verified; the victim is analysed anew, and the one that

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -130,5 +131,61 @@ func TestForeignSpecsThatTurnOutWrong(t *testing.T) {
 	teach(b, "web", "skylake", 5, 60, func(i, k int) reading { return reading{1, 1 + float64(k%10)/100} })
 	if spec, ok := b.d.SpecOf("web", "skylake"); !ok || spec.Mean > 1.1 || b.d.Jobs()[0].Source != FromHere {
 		t.Errorf("the spec is %+v, %v", spec, ok)
+	}
+}
+
+// The cluster's word runs out: of a job that the node cannot judge itself it judges on,
+// and says so; with what the node learned it is merged no more.
+func TestSpecsThatRunOut(t *testing.T) {
+	foreign := Spec{Job: "web", Platform: "p", Mean: 1.5, StdDev: 0.05, Samples: 1e6, Tasks: 100}
+	for _, c := range []struct {
+		tasks  int
+		before Source
+		after  Source
+		stale  bool
+		mean   float64 // in use at the end
+	}{
+		{4, FromCluster, FromCluster, true, 1.5},
+		{5, FromBoth, FromHere, false, 1},
+	} {
+		b := newBench(t, func(c *Config) { c.RespecEvery = 10 * time.Minute })
+		good := b.now.Add(3 * time.Hour)
+		if err := b.d.SetSpec(b.now, foreign, good); err != nil {
+			t.Fatal(err)
+		}
+		state := func() JobInfo {
+			t.Helper()
+			return b.d.Jobs()[0]
+		}
+		teach(b, "web", "p", c.tasks, 170, even(1))
+		if j := state(); j.Source != c.before || j.Stale {
+			t.Errorf("%d tasks: ten minutes before its end: %+v, want %s", c.tasks, j, c.before)
+		}
+		teach(b, "web", "p", c.tasks, 25, even(1))
+		j := state()
+		if j.Source != c.after || j.Stale != c.stale {
+			t.Errorf("%d tasks: after its end: %+v, want %s, stale %t", c.tasks, j, c.after, c.stale)
+		}
+		if spec, ok := b.d.SpecOf("web", "p"); !ok || math.Abs(spec.Mean-c.mean) > 0.05 {
+			t.Errorf("%d tasks: judged by %+v, %t", c.tasks, spec, ok)
+		}
+		b.put(Container{ID: "a", Job: "a", Class: Batch})
+		for range 3 {
+			b.minute(map[string]reading{"web-p-0": {1, 4}, "a": {usage: 1}})
+		}
+		said := strings.Contains(lastOf(b, AnalysisEvent).Verdict.Why, "; what is normal for it the cluster said, and vouched for until "+good.Format(time.RFC3339))
+		if said != c.stale {
+			t.Errorf("%d tasks: the verdict says %q", c.tasks, lastOf(b, AnalysisEvent).Verdict.Why)
+		}
+		if again := b.reborn(func(*JobState) {}); c.stale {
+			again.tick(0)
+			if j := again.d.Jobs()[0]; !j.Stale || j.Source != FromCluster {
+				t.Errorf("after a restart: %+v", j)
+			}
+			b = again
+		}
+		if err := b.d.SetSpec(b.now, foreign, b.now.Add(time.Hour)); err != nil || state().Stale {
+			t.Errorf("%d tasks: confirmed again: %v, %+v", c.tasks, err, state())
+		}
 	}
 }

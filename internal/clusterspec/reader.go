@@ -174,6 +174,24 @@ func (r *Reader) round(ctx context.Context) bool {
 	return true
 }
 
+// stale says how many jobs are judged by what the cluster said too long ago; empty:
+// none.
+func (r *Reader) stale() string {
+	n, first := 0, ""
+	for _, j := range r.o.Jobs() {
+		if !j.Stale || j.Containers == 0 {
+			continue
+		}
+		if n++; first == "" || j.Job < first {
+			first = j.Job
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d jobs are judged by specs of the cluster's that nobody confirmed for %s (cpi.specs.prometheus.maxAge), the first is %.100q", n, r.o.MaxAge, first)
+}
+
 func (r *Reader) query(ctx context.Context, text string) (model.Vector, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
 	defer cancel()
@@ -190,6 +208,10 @@ func (r *Reader) query(ctx context.Context, text string) (model.Vector, error) {
 
 func (r *Reader) failed(err error) {
 	var slow net.Error
+	why := fmt.Sprintf("Prometheus does not say what is normal for jobs; what this node learned itself counts, and what it said before: %.300s", err)
+	if stale := r.stale(); stale != "" {
+		why += "; " + stale
+	}
 	timeout := errors.Is(err, context.DeadlineExceeded) || errors.As(err, &slow) && slow.Timeout()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -198,10 +220,11 @@ func (r *Reader) failed(err error) {
 	} else {
 		r.stats.Errors++
 	}
-	r.tell(fmt.Sprintf("Prometheus does not say what is normal for jobs; what this node learned itself counts: %.300s", err))
+	r.tell(why)
 }
 
 func (r *Reader) succeeded(used int, refused []error) {
+	stale := r.stale()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.OK++
@@ -216,7 +239,7 @@ func (r *Reader) succeeded(used int, refused []error) {
 	case used == 0:
 		r.tell("Prometheus knows no spec of any job that runs here; are the rules loaded, and do nodes have cpi.jobSeries?")
 	default:
-		r.tell("")
+		r.tell(stale)
 	}
 }
 

@@ -174,6 +174,42 @@ func TestSpecsThatAreNotBelieved(t *testing.T) {
 	}
 }
 
+// A job that Prometheus no longer confirms is named, whether it answers or not.
+func TestSpecsThatNobodyConfirms(t *testing.T) {
+	stale, broken := false, false
+	r, _ := setup(t, func(o *Options) {
+		o.Jobs = func() []detect.JobInfo {
+			return []detect.JobInfo{{Job: "web", Platform: "p", Containers: 1}, {Job: "old", Platform: "p", Containers: 1, Stale: stale}, {Job: "ended", Platform: "p", Stale: true}}
+		}
+	}, func(w http.ResponseWriter, _ *http.Request) {
+		if broken {
+			http.Error(w, "overloaded", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, answer(good()...))
+	})
+	const why = `1 jobs are judged by specs of the cluster's that nobody confirmed for 1h0m0s (cpi.specs.prometheus.maxAge), the first is "old"`
+	r.round(t.Context())
+	if r.Why() != "" {
+		t.Errorf("nothing is out of date, yet: %s", r.Why())
+	}
+	stale = true
+	r.round(t.Context())
+	if r.Why() != why {
+		t.Errorf("why: %s", r.Why())
+	}
+	broken = true
+	r.round(t.Context())
+	if !strings.Contains(r.Why(), "503") || !strings.HasSuffix(r.Why(), why) {
+		t.Errorf("why: %s", r.Why())
+	}
+	stale, broken = false, false
+	r.round(t.Context())
+	if r.Why() != "" {
+		t.Errorf("confirmed again, yet: %s", r.Why())
+	}
+}
+
 func TestRunAsksAgain(t *testing.T) {
 	ticks := make(chan time.Time)
 	var waits []time.Duration
