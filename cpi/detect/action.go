@@ -61,6 +61,7 @@ type party struct {
 	victim Ref
 	before float64 // mean log(CPI/threshold) of its outliers before
 	sum    float64 // of the same since
+	room   float64 // of halves of the way from what is normal to the threshold, since
 	n, bad int
 }
 
@@ -227,6 +228,11 @@ func (d *Detector) excess(c *container, e *entry) float64 {
 	return math.Log(e.cpi / c.job.threshold(d.cfg.Mode, BandOf(e.usage, d.cfg.MinUsage)))
 }
 
+// room is half of the way from what is normal at that usage to the threshold.
+func (d *Detector) room(c *container, e *entry) float64 {
+	return d.cfg.RobustSigmas * c.job.robust[BandOf(e.usage, d.cfg.MinUsage)].logSD / 2
+}
+
 // joins adds the victim to the caps in force of those who disturb it as well.
 func (d *Detector) joins(v *Verdict, culprits []Ref) bool {
 	for i := range d.actions {
@@ -357,6 +363,7 @@ func (d *Detector) verify(ref Ref, e *entry) {
 			x := d.excess(&d.all[ref], e)
 			p.n++
 			p.sum += x
+			p.room += d.room(&d.all[ref], e)
 			if x > 0 {
 				p.bad++
 			}
@@ -493,11 +500,8 @@ func (d *Detector) adapt(pair *Pair, a *action, p *party, result Result) {
 	if d.cfg.Mode == Classic {
 		return
 	}
-	j := d.all[p.victim].job
-	// Closer to what is normal than to the threshold.
-	room := d.cfg.RobustSigmas * j.robust[0].logSD / 2
 	switch {
-	case result == Success && p.sum/float64(p.n) <= -room:
+	case result == Success && p.sum <= -p.room: // closer to what is normal than to the threshold
 		pair.Level = min(2*a.milli, max(maxLevel, a.milli))
 	case result == Success:
 		pair.Level = a.milli

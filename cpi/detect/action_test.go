@@ -328,6 +328,42 @@ func TestAdaptiveLevel(t *testing.T) {
 	}
 }
 
+// How much was more than enough is measured where the victim runs: in a band of usage
+// where it varies a lot, halfway to the threshold is farther than in an even one.
+func TestAdaptiveLevelByTheVictimsBand(t *testing.T) {
+	for _, c := range []struct {
+		usage, after float64
+		want         string
+	}{
+		{1, 1.5, "cap a 100m"}, // normal is 1, the threshold 1.96: nearer to that
+		{1, 1.3, "cap a 200m"},
+		{0.3, 1.03, "cap a 100m"}, // the threshold is 1.046
+		{0.3, 1.01, "cap a 200m"},
+	} {
+		b := newBench(t, nil)
+		b.put(Container{ID: "v", Job: "victim", Class: LS})
+		b.put(Container{ID: "a", Job: "a", Class: Batch})
+		spec := Spec{
+			Job: "victim", Mean: 1, StdDev: 0.2, Samples: 2000, Tasks: 10,
+			Bands: []BandSpec{{Band: 0, Samples: 1000, Median: 1, LogSD: 0.02}, {Band: 2, Samples: 1000, Median: 1, LogSD: 0.3}},
+		}
+		if err := b.d.SetSpec(b.now, spec, b.now.Add(100*time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			for range 3 {
+				b.minute(map[string]reading{"v": {c.usage, 4}})
+			}
+			b.blame("v", map[string]float64{"a": 0.99})
+			for range 5 {
+				b.minute(map[string]reading{"v": {c.usage, c.after}})
+			}
+			b.now = b.now.Add(20 * time.Minute)
+		}
+		b.want("cap a 100m", "cap of a for v: success", "uncap a", c.want, "cap of a for v: success", "uncap a")
+	}
+}
+
 func TestPoolMovesFirst(t *testing.T) {
 	for _, c := range []struct {
 		name  string
