@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -193,31 +194,21 @@ func TestRecurrence(t *testing.T) { // P2: score 0.36
 	b.put(Container{ID: "v", Job: "victim", Class: LS})
 	b.put(Container{ID: "a", Job: "a", Class: BE})
 	b.spec("victim", 1.08, 0.1)
-	loop(b, 21, 2, 1)
-	b.want("cap a 10m", "cap of a for v: success", "uncap a", "cap a 10m", "cap of a for v: success", "uncap a")
-	o := lastOf(b, OutcomeEvent)
-	if v := lastOf(b, AnalysisEvent).Verdict; v == nil {
-		t.Error("no verdict")
+	var scores []float64
+	for range 21 {
+		before := b.count("cap a ")
+		loop(b, 1, 2, 1)
+		if b.count("cap a ") > before {
+			scores = append(scores, lastOf(b, AnalysisEvent).Verdict.Score)
+		}
 	}
+	b.want("cap a 10m", "cap of a for v: success", "uncap a", "cap a 10m", "cap of a for v: success", "uncap a")
+	if len(scores) < 2 || math.Abs(scores[0]-0.36) > 1e-9 {
+		t.Errorf("the caps' scores are %v, want 0.36 first", scores)
+	}
+	o := lastOf(b, OutcomeEvent)
 	if got := o.Outcome; got.Before < 1.5 || got.After > 0.9 || got.Samples != 5 {
 		t.Errorf("outcome %+v", got)
-	}
-}
-
-func TestSelfInflicted(t *testing.T) { // P3
-	for _, mode := range []Mode{Classic, Default} {
-		b := cast(t, func(c *Config) { c.Mode = mode }, Container{ID: "a", Job: "a", Class: BE})
-		for i := range 30 {
-			r := reading{1.5, 1.0}
-			if i/5%2 == 1 {
-				r = reading{0.05, 10}
-			}
-			b.minute(map[string]reading{"v": r, "a": {usage: 0.5 + 0.01*float64(i%7)}})
-		}
-		if n := b.count("anomaly"); n != 0 {
-			t.Errorf("%v: %d anomalies of a victim that idles", mode, n)
-		}
-		b.want()
 	}
 }
 
@@ -233,34 +224,6 @@ func TestPartialHelp(t *testing.T) { // P4
 	}
 	b.blame("v", scores)
 	b.want("cap a 100m", "cap of a for v: partial", "uncap a", "cap b 100m")
-}
-
-func TestDerangedAntagonist(t *testing.T) { // P5
-	b := cast(t, nil, Container{ID: "a", Job: "a", Class: Batch})
-	threads := func(n int32) {
-		b.now = b.now.Add(time.Minute)
-		b.note(b.d.Observe(b.now, []Sample{{Ref: b.refs["a"], At: b.now, Usage: 1, Threads: n}}))
-	}
-	threads(8)
-	b.blame("v", map[string]float64{"a": 0.99})
-	threads(20)
-	threads(0) // nobody could say: no harm
-	b.want("cap a 100m")
-	threads(80)
-	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
-	if o := lastOf(b, OutcomeEvent).Outcome; o.Result != Harm {
-		t.Errorf("the outcome is %+v", o)
-	}
-	for minute := range 59 {
-		threads(2)
-		if v := b.blame("v", map[string]float64{"a": 0.99}); v.Kind != Observe || !strings.Contains(v.Why, "not tried before") {
-			t.Errorf("minute %d, down to two threads: %+v", minute, v)
-		}
-	}
-	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
-	threads(8)
-	b.blame("v", map[string]float64{"a": 0.99})
-	b.want("cap a 100m", "cap of a for v: harm", "uncap a", "cap a 100m")
 }
 
 func TestAntagonistThatEnds(t *testing.T) { // P6
