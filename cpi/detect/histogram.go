@@ -11,7 +11,6 @@ import (
 // and what the cluster has add up bucket by bucket; a sketch with other bounds
 // would have to be bucketed twice. A quantile is at most half a bucket off.
 type Histogram struct {
-	total  float64
 	counts [histogramBuckets]float32
 }
 
@@ -36,11 +35,16 @@ func UpperBound(i int) float64 {
 
 func (h *Histogram) add(log2 float64) {
 	h.counts[bucketOf(log2)]++
-	h.total++
 }
 
-// Total is the aged number of samples.
-func (h *Histogram) Total() float64 { return h.total }
+// Total is the aged number of samples. It is added up, not kept: five histograms are
+// most of what a container costs, and with it each would take a larger piece of memory.
+func (h *Histogram) Total() (sum float64) {
+	for _, n := range h.counts {
+		sum += float64(n)
+	}
+	return sum
+}
 
 // Count of bucket i.
 func (h *Histogram) Count(i int) float64 { return float64(h.counts[i]) }
@@ -50,21 +54,18 @@ func (h *Histogram) Merge(o *Histogram) {
 	for i, n := range o.counts {
 		h.counts[i] += n
 	}
-	h.total += o.total
 }
 
 func (h *Histogram) age(weight float64) {
-	h.total = 0
 	for i := range h.counts {
 		h.counts[i] *= float32(weight)
-		h.total += float64(h.counts[i])
 	}
 }
 
 // logQuantile is the natural logarithm of the quantile q, interpolated within
 // its bucket in log space.
 func (h *Histogram) logQuantile(q float64) float64 {
-	want, below := q*h.total, 0.0
+	want, below := q*h.Total(), 0.0
 	for i, n := range h.counts {
 		if in := float64(n); in > 0 && below+in >= want {
 			inside := (want - below) / in
@@ -78,7 +79,7 @@ func (h *Histogram) logQuantile(q float64) float64 {
 
 // Quantile q of the CPIs counted; NaN where there are none.
 func (h *Histogram) Quantile(q float64) float64 {
-	if h.total <= 0 {
+	if h.Total() <= 0 {
 		return math.NaN()
 	}
 	return math.Exp(h.logQuantile(q))
@@ -124,9 +125,6 @@ func (h *Histogram) UnmarshalJSON(text []byte) error {
 			return fmt.Errorf("bucket %d of a CPI histogram counts %v; it must lie between 0 and 1e12", i, n)
 		}
 		h.counts[i] = n
-	}
-	for _, n := range h.counts {
-		h.total += float64(n)
 	}
 	return nil
 }

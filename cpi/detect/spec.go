@@ -136,11 +136,11 @@ func (j *job) own() Spec {
 		Samples: j.all.n, Tasks: j.tasks,
 	}
 	for i, h := range j.bands {
-		if h == nil || h.total < BandSamples {
+		if h == nil || h.Total() < BandSamples {
 			continue
 		}
 		median, sd := h.Robust()
-		s.Bands = append(s.Bands, BandSpec{Band: i, Samples: h.total, Median: math.Exp(median), LogSD: sd})
+		s.Bands = append(s.Bands, BandSpec{Band: i, Samples: h.Total(), Median: math.Exp(median), LogSD: sd})
 	}
 	return s
 }
@@ -318,11 +318,11 @@ func (j *job) implausible(s *Spec) error {
 	}
 	for _, b := range s.Bands {
 		seen := j.bands[b.Band]
-		if seen == nil || seen.total < BandSamples {
+		if seen == nil || seen.Total() < BandSamples {
 			continue
 		}
 		if here := seen.Quantile(0.5); b.Median > here*specFactor || b.Median < here/specFactor {
-			return fmt.Errorf("spec of job %q on platform %q: median CPI %.4g in band %d, but that of %.0f samples seen here is %.4g, more than a factor of %v away", j.name, j.platform, b.Median, b.Band, seen.total, here, specFactor)
+			return fmt.Errorf("spec of job %q on platform %q: median CPI %.4g in band %d, but that of %.0f samples seen here is %.4g, more than a factor of %v away", j.name, j.platform, b.Median, b.Band, seen.Total(), here, specFactor)
 		}
 	}
 	return nil

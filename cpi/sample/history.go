@@ -1,15 +1,41 @@
 package sample
 
+import "time"
+
 // History is the last samples of one container, oldest first. Its memory is
 // fixed when it is made.
 type History struct {
-	ring []Sample
+	ring []kept
 	next int
 	full bool
 }
 
+// kept is a Sample in less memory: there are many of them for each container.
+type kept struct {
+	end                    int64 // nanoseconds since 1970
+	boot, length           time.Duration
+	usage, cpi, mpki, wait float64
+	noCPI                  Reason
+	hasMPKI, hasWait       bool
+	reference              bool
+}
+
+func keep(s *Sample) kept {
+	return kept{
+		end: s.End.UnixNano(), boot: s.Boot, length: s.Length, usage: s.Usage, cpi: s.CPI, mpki: s.MPKI, wait: s.Wait,
+		noCPI: s.NoCPI, hasMPKI: s.HasMPKI, hasWait: s.HasWait, reference: s.Reference,
+	}
+}
+
+func (k *kept) sample() Sample {
+	return Sample{
+		End: time.Unix(0, k.end), Boot: k.boot, Length: k.length, Usage: k.usage, CPI: k.cpi, MPKI: k.mpki, Wait: k.wait,
+		NoCPI: k.noCPI, HasMPKI: k.hasMPKI, HasWait: k.hasWait, Reference: k.reference,
+	}
+}
+
 // NewHistory keeps this many samples.
-func NewHistory(depth int) *History { return &History{ring: make([]Sample, max(depth, 1))} }
+func NewHistory(depth int) *History { return &History{ring: make([]kept, max(depth, 1))} }
 
 // Add forgets the oldest sample for a new one. One that is not later than the
 // newest is not taken: a clock that is used here does not go back.
@@ -17,7 +43,7 @@ func (h *History) Add(s Sample) bool {
 	if last, ok := h.Last(); ok && s.Boot <= last.Boot {
 		return false
 	}
-	h.ring[h.next] = s
+	h.ring[h.next] = keep(&s)
 	h.next++
 	if h.next == len(h.ring) {
 		h.next, h.full = 0, true
@@ -38,13 +64,18 @@ func (h *History) Last() (Sample, bool) {
 	if h.Len() == 0 {
 		return Sample{}, false
 	}
-	return h.ring[(h.next+len(h.ring)-1)%len(h.ring)], true
+	return h.ring[(h.next+len(h.ring)-1)%len(h.ring)].sample(), true
 }
 
-// AppendTo appends them all to dst, oldest first.
+// AppendTo appends them all to dst, oldest first. Their ends are on the wall clock
+// alone.
 func (h *History) AppendTo(dst []Sample) []Sample {
+	first := 0
 	if h.full {
-		dst = append(dst, h.ring[h.next:]...)
+		first = h.next
 	}
-	return append(dst, h.ring[:h.next]...)
+	for i := range h.Len() {
+		dst = append(dst, h.ring[(first+i)%len(h.ring)].sample())
+	}
+	return dst
 }

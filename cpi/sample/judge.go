@@ -14,18 +14,17 @@ type Sample struct {
 	Length time.Duration
 	Usage  float64 // CPU-seconds per second
 	// CPI is 0 where NoCPI says why there is none.
-	CPI   float64
-	NoCPI Reason
+	CPI float64
 	// MPKI is LLC misses per thousand instructions, where HasMPKI.
-	MPKI    float64
-	HasMPKI bool
+	MPKI float64
+	// Wait is the share of the time in which it could have run that it spent
+	// waiting for a CPU; 0 where HasWait is not set.
+	Wait             float64
+	NoCPI            Reason
+	HasMPKI, HasWait bool
 	// Reference says that the CPI is in reference cycles, else in core cycles: one
 	// must not be compared with the other.
 	Reference bool
-	// Wait is the share of the time in which it could have run that it spent
-	// waiting for a CPU; 0 where HasWait is not set.
-	Wait    float64
-	HasWait bool
 }
 
 // Result is a sample, or why there is none.

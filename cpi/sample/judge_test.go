@@ -487,7 +487,10 @@ func TestHistoryKeepsTheNewest(t *testing.T) {
 		h := NewHistory(depth)
 		var want []Sample
 		for _, at := range rapid.SliceOfN(rapid.Int64Range(1, 100), 0, 40).Draw(t, "times") {
-			s := Sample{Boot: time.Duration(at), Usage: float64(at)}
+			s := Sample{
+				End: time.Unix(at, 1), Boot: time.Duration(at), Length: time.Duration(2 * at), Usage: float64(at), CPI: float64(3 * at), MPKI: float64(4 * at), Wait: float64(5 * at),
+				NoCPI: Idle, HasMPKI: at%2 == 0, HasWait: at%3 == 0, Reference: at%5 == 0,
+			}
 			later := len(want) == 0 || s.Boot > want[len(want)-1].Boot
 			if h.Add(s) != later {
 				t.Fatalf("%v after %v", s.Boot, want)

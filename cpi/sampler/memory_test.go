@@ -1,0 +1,69 @@
+package sampler
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/sample"
+)
+
+// TestMemoryPerContainer sums what a container costs where each is a job of its own and
+// runs in every band of usage: the sampler's history and last window, and the detector's
+// windows and spec. All settings are the defaults.
+func TestMemoryPerContainer(t *testing.T) {
+	const containers, budget = 1000, 8 << 10
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	names := make([]string, containers)
+	for i := range names {
+		names[i] = fmt.Sprintf("0123456789abcdef0123456789abcdef-%d", i)
+	}
+	before := heap()
+	s := New(Options{Interval: time.Minute, Window: 10 * time.Second}, [sample.NumEvents]bool{}, true)
+	d, err := detect.New(detect.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	refs := make([]detect.Ref, containers)
+	now := time.Unix(1e9, 0)
+	for i, name := range names {
+		if refs[i], err = d.Put(now, detect.Container{ID: name, Job: name, Platform: "platform", Class: detect.LS}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	samples := make([]detect.Sample, containers)
+	for k := range 200 {
+		now = now.Add(time.Minute)
+		w := &Window{End: now, Boot: time.Duration(k+1) * time.Minute, Length: 10 * time.Second, Containers: make([]Observed, containers)}
+		for i, name := range names {
+			usage, cpi := 0.3*math.Exp2(float64(k%5)), 1+float64(i%7)/10
+			samples[i] = detect.Sample{Ref: refs[i], At: now, Usage: usage, CPI: cpi}
+			w.Containers[i] = Observed{Container: Container{ID: name}, Sample: sample.Sample{End: now, Boot: w.Boot, Length: w.Length, Usage: usage, CPI: cpi}}
+		}
+		d.Observe(now, samples)
+		s.keep(w)
+	}
+	samples = nil
+	all := heap()
+	runtime.KeepAlive(d)
+	sampled := heap()
+	s.last.Store(nil)
+	history := heap()
+	per := float64(all-before) / containers
+	t.Logf("%.0f bytes a container: %.0f of the detector, %.0f of the last window, %.0f of the history", per, float64(all-sampled)/containers, float64(sampled-history)/containers, float64(history-before)/containers)
+	if per > budget {
+		t.Errorf("%.0f bytes a container, more than %d", per, budget)
+	}
+	if got := len(s.History(names[0], nil)); got != depth(time.Minute) {
+		t.Errorf("%d samples of a history, want %d", got, depth(time.Minute))
+	}
+	runtime.KeepAlive(names)
+}
