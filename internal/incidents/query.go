@@ -316,8 +316,8 @@ func (r *ranking) top() *Top {
 		case ByExcess:
 			first = cmp.Compare(b.Excess, a.Excess)
 		}
-		return cmp.Or(first, cmp.Compare(b.Incidents, a.Incidents), cmp.Compare(b.CappedSeconds, a.CappedSeconds),
-			cmp.Compare(b.Score, a.Score), cmp.Compare(b.Excess, a.Excess), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(first, cmp.Compare(b.Incidents, a.Incidents), cmp.Compare(b.Score, a.Score),
+			cmp.Compare(b.CappedSeconds, a.CappedSeconds), cmp.Compare(b.Excess, a.Excess), cmp.Compare(a.Name, b.Name))
 	})
 	if r.q.Limit > 0 && len(r.out.Ranks) > r.q.Limit {
 		r.out.Ranks, r.out.More = r.out.Ranks[:r.q.Limit], true
