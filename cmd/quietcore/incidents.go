@@ -434,7 +434,11 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 	line("victim", "%s (%s, class %s, CPUs %s)", i.Victim.Name(), i.Victim.JobName(), orDash(i.Victim.Class), orDash(i.Victim.CPUs))
 	line("CPI", "%s, threshold %s", twoDigits(i.CPI), twoDigits(i.Threshold))
 	if i.Spec.Mean > 0 {
-		line("normal", "%s +- %s, from %.0f samples of %d tasks; platform %s", twoDigits(i.Spec.Mean), twoDigits(i.Spec.StdDev), i.Spec.Samples, i.Spec.Tasks, orDash(i.Spec.Platform))
+		band := ""
+		if i.Spec.Band >= 0 {
+			band = fmt.Sprintf(", usage band %d", i.Spec.Band)
+		}
+		line("normal", "%s +- %s, from %.0f samples of %d tasks; platform %s%s", twoDigits(i.Spec.Mean), twoDigits(i.Spec.StdDev), i.Spec.Samples, i.Spec.Tasks, orDash(i.Spec.Platform), band)
 	}
 	line("verdict", "%s", i.Verdict)
 	if i.Why != "" {

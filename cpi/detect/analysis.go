@@ -79,6 +79,7 @@ func (d *Detector) investigate(q waiting) {
 	e := Event{Kind: AnalysisEvent, At: stamp(d.now), Victim: &victim.Container, CPI: w.cpi[len(w.cpi)-1], Threshold: w.threshold, Verdict: v}
 	if victim.job.usable {
 		e.Spec = &victim.job.spec
+		e.Normal = victim.job.normal(d.cfg.Mode, BandOf(victim.window.newest().usage, d.cfg.MinUsage))
 	}
 	at := len(d.events)
 	d.events = append(d.events, e)

@@ -29,6 +29,7 @@ type Event struct {
 	CPI       float64
 	Threshold float64
 	Spec      *Spec
+	Normal    Normal // of an analysis: what Threshold is measured from
 	Verdict   *Verdict
 	Command   *Command
 	Outcome   *Outcome

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -87,4 +88,22 @@ func (d *Detector) analyse() {
 	d.analysed = d.now
 	d.counts.Analyses++
 	d.investigate(w)
+}
+
+// Normal is what a threshold is measured from.
+type Normal struct {
+	Band    int     // of usage; -1: the whole job, as in Classic mode
+	CPI     float64 // the band's median; the whole job's mean
+	StdDev  float64
+	Samples float64
+}
+
+// normal of samples in a band of usage.
+func (j *job) normal(m Mode, b int) Normal {
+	if m == Classic {
+		return Normal{Band: -1, CPI: j.spec.Mean, StdDev: j.spec.StdDev, Samples: j.spec.Samples}
+	}
+	_, _, samples := j.spec.in(b)
+	median := math.Exp(j.robust[b].logMedian)
+	return Normal{Band: b, CPI: median, StdDev: median * j.robust[b].logSD, Samples: samples}
 }

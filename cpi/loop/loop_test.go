@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -198,6 +199,35 @@ func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
 			t.Errorf("counters: %+v", c)
 		}
 	})
+}
+
+// An analysis says what its threshold is measured from: the usage band that the victim
+// is in, or in classic mode the whole job.
+func TestAnalysesTellOfTheBand(t *testing.T) {
+	for _, mode := range []detect.Mode{detect.Classic, detect.Default} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+			n.noisy = bursts
+			cfg := config()
+			cfg.Mode = mode
+			n.play(cfg, 60)
+			at := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.AnalysisEvent })
+			if at < 0 {
+				t.Fatal("nothing was analysed")
+			}
+			f := &n.found[at]
+			// One CPU is the third octave from 0.25 on.
+			want := detect.Normal{Band: 2, CPI: 1.05}
+			threshold := f.Normal.CPI * math.Exp(cfg.RobustSigmas*f.Normal.StdDev/f.Normal.CPI)
+			if mode == detect.Classic {
+				want = detect.Normal{Band: -1, CPI: 1.05}
+				threshold = f.Normal.CPI + cfg.Sigmas*f.Normal.StdDev
+			}
+			if got := f.Normal; got.Band != want.Band || math.Abs(got.CPI-want.CPI) > 0.05 || got.Samples < 50 || math.Abs(threshold/f.Threshold-1) > 1e-9 {
+				t.Errorf("%v: normal is %+v, from which %.4f would be the threshold, which is %.4f", mode, got, threshold, f.Threshold)
+			}
+		})
+	}
 }
 
 // A window without a CPI is a hole, not another platform: what was learned stays.

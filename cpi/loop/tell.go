@@ -20,6 +20,7 @@ type Finding struct {
 	Threshold float64
 	Spec      *detect.Spec
 	// Of an analysis:
+	Normal      detect.Normal // what Threshold is measured from
 	Verdict     detect.VerdictKind
 	Score       float64
 	Why         string
@@ -88,7 +89,7 @@ func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
 		f.Spec = &spec
 	}
 	if v := e.Verdict; v != nil {
-		f.Verdict, f.Score, f.Why = v.Kind, v.Score, v.Why
+		f.Verdict, f.Score, f.Why, f.Normal = v.Kind, v.Score, v.Why, e.Normal
 		for i := range min(len(v.Suspects), maxSuspects) {
 			s := &v.Suspects[i]
 			f.Suspects = append(f.Suspects, Suspect{Subject: l.subjects[s.Ref], Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs})

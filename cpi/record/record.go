@@ -88,7 +88,8 @@ func (r *Recorder) analysed(f *loop.Finding) {
 	e.last = f.At
 	e.CPI, e.Threshold, e.Verdict, e.Why = f.CPI, f.Threshold, verdict(f.Verdict), f.Why
 	if s := f.Spec; s != nil {
-		e.Spec = incidents.Spec{Mean: s.Mean, StdDev: s.StdDev, Platform: s.Platform, Band: -1, Samples: s.Samples, Tasks: s.Tasks}
+		n := &f.Normal
+		e.Spec = incidents.Spec{Mean: n.CPI, StdDev: n.StdDev, Platform: s.Platform, Band: n.Band, Samples: n.Samples, Tasks: s.Tasks}
 	}
 	r.suspects(e, f)
 	r.tell(e)

@@ -30,9 +30,9 @@ func (s Subject) Same(o Subject) bool {
 	return s.Namespace == o.Namespace && s.Pod == o.Pod && s.Container == o.Container
 }
 
-// Spec is what was normal for the victim's job.
+// Spec is what was normal for the victim's job, as the threshold was made of it.
 type Spec struct {
-	Mean     float64 `json:"mean"`
+	Mean     float64 `json:"mean"` // of a band: its median
 	StdDev   float64 `json:"stddev"`
 	Platform string  `json:"platform,omitempty"`
 	Band     int     `json:"band"` // of usage; -1: all

@@ -104,6 +104,9 @@ func spec(b *strings.Builder, i *incidents.Incident) {
 	if i.Spec.Platform != "" {
 		platform = " on " + i.Spec.Platform
 	}
+	if i.Spec.Band >= 0 {
+		platform += fmt.Sprintf(", usage band %d", i.Spec.Band)
+	}
 	fmt.Fprintf(b, "<p>%s</p>\n", text(fmt.Sprintf("Job %s%s: CPI %s, standard deviation %s, from %.0f samples of %d tasks; threshold %s.",
 		i.Victim.JobName(), platform, num(i.Spec.Mean), num(i.Spec.StdDev), i.Spec.Samples, i.Spec.Tasks, num(i.Threshold)), 1000))
 }

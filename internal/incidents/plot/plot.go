@@ -345,7 +345,7 @@ func (d *drawing) cpi() {
 		}
 	}
 	level(i.Threshold, "limit", "threshold")
-	level(i.Spec.Mean, "mean", "normal mean")
+	level(i.Spec.Mean, "mean", "normal")
 	d.path(y, i.Series, "victim", "")
 	for _, p := range i.Series {
 		class, r := "dot", 2.4

@@ -88,7 +88,7 @@ func TestPictures(t *testing.T) {
 			t.Errorf("%s is drawn anew: look at it, then run this test with -update", name)
 		}
 	}
-	for _, want := range []string{"threshold 2.26", "normal mean 1.74", "capped at 0.1 CPU for 4m58s", "before: mean 3.21", "after: mean 1.77", `font-weight="bold"><title>shop/video-7d4f9c6b5-x2x9q/main</title>`, "CPI (cycles per instruction)", "usage (CPUs)", "time (UTC), 2026-11-21", "and 2 more"} {
+	for _, want := range []string{"threshold 2.26", "normal 1.74", "capped at 0.1 CPU for 4m58s", "before: mean 3.21", "after: mean 1.77", `font-weight="bold"><title>shop/video-7d4f9c6b5-x2x9q/main</title>`, "CPI (cycles per instruction)", "usage (CPUs)", "time (UTC), 2026-11-21", "and 2 more"} {
 		if svg := drawnSVG(t, story()); !strings.Contains(svg, want) {
 			t.Errorf("the picture does not say %q", want)
 		}
