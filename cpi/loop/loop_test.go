@@ -17,6 +17,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -201,9 +202,9 @@ func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
 	})
 }
 
-// An analysis says what its threshold is measured from: the usage band that the victim
-// is in, or in classic mode the whole job.
-func TestAnalysesTellOfTheBand(t *testing.T) {
+// An analysis says what its suspects share with the victim, and what its threshold is
+// measured from: the usage band that the victim is in, or in classic mode the whole job.
+func TestAnalysesTellOfPlaceAndBand(t *testing.T) {
 	for _, mode := range []detect.Mode{detect.Classic, detect.Default} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
@@ -216,6 +217,11 @@ func TestAnalysesTellOfTheBand(t *testing.T) {
 				t.Fatal("nothing was analysed")
 			}
 			f := &n.found[at]
+			for _, s := range f.Suspects {
+				if s.Shares != "core" {
+					t.Errorf("%s on CPUs %s beside the victim on %s shares %q", s.Pod, s.CPUs, f.Victim.CPUs, s.Shares)
+				}
+			}
 			// One CPU is the third octave from 0.25 on.
 			want := detect.Normal{Band: 2, CPI: 1.05}
 			threshold := f.Normal.CPI * math.Exp(cfg.RobustSigmas*f.Normal.StdDev/f.Normal.CPI)
@@ -228,6 +234,34 @@ func TestAnalysesTellOfTheBand(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWhatCPUsShare(t *testing.T) {
+	topo, err := topology.Grid{NodesPerSocket: 2, L3PerNode: 2, CoresPerL3: 2, ThreadsPerCore: 2}.Build() // CPUs 0-3 are an L3 domain, 0-7 a NUMA node
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ a, b, want string }{
+		{"0-3", "3-8", "core"}, {"0", "1", "core"}, {"0-1", "2-3", "L3"}, {"0-1", "4-5", "NUMA"}, {"0-7", "8-15", ""}, {"0", "900", ""}, {"900", "900", ""},
+	} {
+		a, b := cpus(t, c.a), cpus(t, c.b)
+		p := &places{topo: topo}
+		if got := p.shared(a, b); got != c.want {
+			t.Errorf("%s and %s share %q, want %q", c.a, c.b, got, c.want)
+		}
+		if none := (&places{}).shared(a, b); none != "" || p.shared(nil, b) != "" || p.shared(a, nil) != "" {
+			t.Errorf("what is not known is %q", none)
+		}
+	}
+}
+
+func cpus(t *testing.T, list string) *cpuset.Set {
+	t.Helper()
+	s, err := cpuset.Parse(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &s
 }
 
 // A window without a CPI is a hole, not another platform: what was learned stays.

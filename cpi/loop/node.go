@@ -103,6 +103,26 @@ func around(t *topology.Topology, cpus cpuset.Set) cpuset.Set {
 	return all
 }
 
+// shared is the closest that two sets of CPUs have in common; empty where that is
+// nothing, or not known.
+func (p *places) shared(a, b *cpuset.Set) string {
+	if p.topo == nil || a == nil || b == nil {
+		return ""
+	}
+	if cores := p.topo.Siblings(*a); cores.Intersects(b) {
+		return "core"
+	}
+	if near := around(p.topo, *a); near.Intersects(b) {
+		return "L3"
+	}
+	for i := range p.topo.Nodes() {
+		if n := &p.topo.Nodes()[i]; n.CPUs.Intersects(a) && n.CPUs.Intersects(b) {
+			return "NUMA"
+		}
+	}
+	return ""
+}
+
 // movable says that best effort can leave the L3 domains of a victim: it is in
 // them, and enough of its pool is elsewhere.
 func movable(s *policy.Snapshot, cpus cpuset.Set, floor int) bool {

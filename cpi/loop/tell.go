@@ -39,6 +39,7 @@ type Suspect struct {
 	Subject
 	Score, Contrast, Confidence float64
 	Pairs                       int
+	Shares                      string // with the victim, the closest: core, L3 or NUMA; empty: nothing, or not known
 }
 
 // Reasons of notices.
@@ -92,7 +93,10 @@ func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
 		f.Verdict, f.Score, f.Why, f.Normal = v.Kind, v.Score, v.Why, e.Normal
 		for i := range min(len(v.Suspects), maxSuspects) {
 			s := &v.Suspects[i]
-			f.Suspects = append(f.Suspects, Suspect{Subject: l.subjects[s.Ref], Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs})
+			who := l.subjects[s.Ref]
+			f.Suspects = append(f.Suspects, Suspect{
+				Subject: who, Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs, Shares: l.places.shared(f.Victim.CPUs, who.CPUs),
+			})
 		}
 		for _, ref := range v.Antagonists {
 			f.Antagonists = append(f.Antagonists, l.subjects[ref])

@@ -130,7 +130,7 @@ func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 			series = r.before(s.ID, e.At, usageOf)
 		}
 		e.Suspects = append(e.Suspects, incidents.Suspect{
-			Subject: subject(&s.Subject), Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Usage: mean(series), Series: series,
+			Subject: subject(&s.Subject), Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Usage: mean(series), Shares: s.Shares, Series: series,
 		})
 		e.order = append(e.order, s.ID)
 		e.ids[s.ID] = true

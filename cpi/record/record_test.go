@@ -32,7 +32,7 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 		return &loop.Finding{
 			Kind: detect.AnalysisEvent, At: at(minutes), Victim: web, CPI: 2.5, Threshold: 1.5, Verdict: detect.Cap, Why: "because",
 			Spec: &detect.Spec{Mean: 1, StdDev: 0.1, Platform: "p", Samples: 600, Tasks: 5}, Normal: detect.Normal{Band: 2, CPI: 1.25, StdDev: 0.05, Samples: 200},
-			Suspects: []loop.Suspect{{Subject: batch, Score: 0.9}}, Antagonists: []loop.Subject{batch},
+			Suspects: []loop.Suspect{{Subject: batch, Score: 0.9, Shares: "L3"}}, Antagonists: []loop.Subject{batch},
 		}
 	}
 	window := func(minutes float64) *sampler.Window {
@@ -72,6 +72,9 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 	}
 	if want := (incidents.Spec{Mean: 1.25, StdDev: 0.05, Platform: "p", Band: 2, Samples: 200, Tasks: 5}); last.Spec != want {
 		t.Errorf("what is normal: %+v, want what the threshold is measured from: %+v", last.Spec, want)
+	}
+	if last.Suspects[0].Shares != "L3" {
+		t.Errorf("the suspect shares %q", last.Suspects[0].Shares)
 	}
 	if len(last.Series) != 5 || last.Series[0].Offset != -2*time.Minute || last.Series[4].Offset != 16*time.Minute {
 		t.Errorf("the victim's series: %v", last.Series)
