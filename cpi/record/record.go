@@ -15,6 +15,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // Options are what a Recorder is made of; all are required.
@@ -92,6 +93,7 @@ func (r *Recorder) analysed(f *loop.Finding) {
 		e.Spec = incidents.Spec{Mean: n.CPI, StdDev: n.StdDev, Platform: s.Platform, Band: n.Band, Samples: n.Samples, Tasks: s.Tasks}
 	}
 	r.suspects(e, f)
+	r.join(e, f)
 	r.tell(e)
 }
 
@@ -138,6 +140,27 @@ func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 	for i := range f.Antagonists {
 		e.Antagonists = append(e.Antagonists, subject(&f.Antagonists[i]))
 	}
+	for i := range e.Actions {
+		// Who was capped was blamed, though a later analysis may see another or none.
+		if a := &e.Actions[i]; a.Kind == incidents.Cap && !slices.ContainsFunc(e.Antagonists, a.Subject.Same) {
+			e.Antagonists = append(e.Antagonists, a.Subject)
+		}
+	}
+}
+
+// join gives a victim its part in a cap that is in force for another one: of those who
+// suffer from the same antagonist, only the first is named by the command.
+func (r *Recorder) join(e *episode, f *loop.Finding) {
+	if c := f.Victim.Class; c != policy.LSE && c != policy.LSR && c != policy.LS {
+		return // nobody is capped for it
+	}
+	for _, other := range r.open {
+		for _, a := range other.Actions {
+			if other != e && a.Kind == incidents.Cap && inForce(&a, f.At) && slices.ContainsFunc(e.Antagonists, a.Subject.Same) && !slices.Contains(e.Actions, a) {
+				e.Actions = append(e.Actions, a)
+			}
+		}
+	}
 }
 
 func verdict(k detect.VerdictKind) string {
@@ -153,6 +176,14 @@ func verdict(k detect.VerdictKind) string {
 }
 
 func (r *Recorder) ordered(f *loop.Finding) {
+	switch f.Command {
+	case detect.DoUncap:
+		r.end(incidents.Cap, f)
+		return
+	case detect.DoRestore:
+		r.end(incidents.Move, f)
+		return
+	}
 	e := r.open[f.Victim.ID]
 	if e == nil {
 		return
@@ -166,20 +197,21 @@ func (r *Recorder) ordered(f *loop.Finding) {
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Move, Subject: target, From: f.At, Until: f.Until})
 	case detect.DoEvict:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Evict, Subject: target, From: f.At, Ended: f.At})
-	case detect.DoUncap:
-		e.end(incidents.Cap, target, f)
-	case detect.DoRestore:
-		e.end(incidents.Move, target, f)
 	}
 	r.tell(e)
 }
 
-// end closes the last action of a kind on a container.
-func (e *episode) end(kind string, target incidents.Subject, f *loop.Finding) {
-	for i := range slices.Backward(e.Actions) {
-		if a := &e.Actions[i]; a.Kind == kind && a.Ended.IsZero() && a.Subject.Same(target) {
-			a.Ended, a.EndedWhy = f.At, f.Why
-			return
+// end closes the last action of a kind on a container, for every victim that it was
+// for.
+func (r *Recorder) end(kind string, f *loop.Finding) {
+	target := subject(&f.Target)
+	for _, e := range r.open {
+		for i := range slices.Backward(e.Actions) {
+			if a := &e.Actions[i]; a.Kind == kind && a.Ended.IsZero() && a.Subject.Same(target) {
+				a.Ended, a.EndedWhy, e.last = f.At, f.Why, f.At
+				r.tell(e)
+				break
+			}
 		}
 	}
 }
@@ -235,11 +267,15 @@ func (r *Recorder) Look(w *sampler.Window) {
 // over says that nothing is in force any more and nothing has happened for long.
 func (e *episode) over(now time.Time) bool {
 	for i := range e.Actions {
-		if a := &e.Actions[i]; a.Ended.IsZero() && now.Before(a.Until) {
+		if inForce(&e.Actions[i], now) {
 			return false
 		}
 	}
 	return now.Sub(e.last) > quiet
+}
+
+func inForce(a *incidents.Action, now time.Time) bool {
+	return a.Ended.IsZero() && now.Before(a.Until)
 }
 
 func (r *Recorder) tell(e *episode) {

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -87,6 +88,49 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 	r.Find(analysis(30))
 	if n := len(told); told[n-1].ID == told[0].ID {
 		t.Error("the second episode has the first one's name")
+	}
+}
+
+// Two victims of one antagonist share one cap (case A9 of CPI²): both incidents show it
+// and its end, and neither a victim that is not protected nor one that blames another.
+func TestVictimsShareACap(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	told := map[string]incidents.Incident{}
+	r := New(Options{Node: "n", Put: func(i incidents.Incident) string { told[i.Victim.Pod] = i; return i.ID }, History: func(string) []sample.Sample { return nil }})
+	batch, other, third := who("batch", "Job/batch"), who("other", "Job/other"), who("third", "Job/third")
+	third.Class = "BE"
+	analysed := func(minutes int, victim, antagonist loop.Subject, kind detect.VerdictKind) {
+		r.Find(&loop.Finding{
+			Kind: detect.AnalysisEvent, At: at(minutes), Victim: victim, CPI: 2, Threshold: 1, Verdict: kind,
+			Suspects: []loop.Suspect{{Subject: batch, Score: 0.5}, {Subject: other, Score: 0.4}}, Antagonists: []loop.Subject{antagonist},
+		})
+	}
+	web, db, cache := who("web", "Deployment/web"), who("db", "Deployment/db"), who("cache", "Deployment/cache")
+	analysed(0, web, batch, detect.Cap)
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at(0), Victim: web, Target: batch, Milli: 100, Until: at(5)})
+	for range 2 { // told twice it is one
+		analysed(1, db, batch, detect.Observe)
+	}
+	analysed(1, cache, other, detect.Observe)
+	analysed(1, third, batch, detect.Observe)
+	if got := told["db"].Actions; len(got) != 1 || got[0] != told["web"].Actions[0] {
+		t.Errorf("while the cap is in force the second victim's actions are %+v", got)
+	}
+	analysed(2, db, other, detect.Observe) // it takes a while to help
+	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: at(5), Victim: db, Target: batch, Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Success}})
+	// The first victim ended meanwhile: the command names whom the cap is for now.
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at(4), Victim: db, Target: batch, Why: "its time is over"})
+	want := incidents.Action{Kind: incidents.Cap, Subject: subject(&batch), Milli: 100, From: at(0), Until: at(5), Ended: at(4), EndedWhy: "its time is over"}
+	for _, pod := range []string{"web", "db"} {
+		i := told[pod]
+		if len(i.Actions) != 1 || i.Actions[0] != want || !slices.ContainsFunc(i.Antagonists, want.Subject.Same) {
+			t.Errorf("%s: actions %+v of antagonists %v; want %+v", pod, i.Actions, i.Antagonists, want)
+		}
+	}
+	analysed(6, db, batch, detect.Observe)
+	if n := len(told["db"].Actions) + len(told["cache"].Actions) + len(told["third"].Actions); n != 1 {
+		t.Errorf("%d actions, want none of a cap that ended, for an unprotected victim and for one that another hurts", n-1)
 	}
 }
 
