@@ -282,11 +282,15 @@ func (c *cursor) subject() rawSubject {
 
 // capped is how long it was capped, as far as now.
 func (a *rawAntagonist) capped(now int64) time.Duration {
-	var sum int64
+	var sum time.Duration
 	for _, c := range a.caps {
-		sum += max(0, min(c.end, now)-c.from)
+		sum += c.lasted(now)
 	}
-	return time.Duration(sum) * time.Millisecond
+	return sum
+}
+
+func (c span) lasted(now int64) time.Duration {
+	return time.Duration(max(0, min(c.end, now)-c.from)) * time.Millisecond
 }
 
 // active says that a cap is in force.

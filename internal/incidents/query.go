@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"time"
@@ -222,6 +224,8 @@ type ranking struct {
 	now                int64
 	victim, antagonist matcher
 	rows               map[string]*row
+	counted            map[uint64]struct{} // caps
+	seed               maphash.Seed
 	scratch            []byte
 	out                Top
 }
@@ -231,11 +235,12 @@ type row struct {
 	Rank
 	antagonists int
 	seq         uint64 // of the incident counted last
+	number      uint64
 }
 
 func (q TopQuery) ranking(now time.Time) *ranking {
 	return &ranking{
-		q: q, now: now.UnixMilli(), rows: map[string]*row{},
+		q: q, now: now.UnixMilli(), rows: map[string]*row{}, counted: map[uint64]struct{}{}, seed: maphash.MakeSeed(),
 		victim: matcher{want: q.Victim}, antagonist: matcher{want: q.Antagonist},
 	}
 }
@@ -274,7 +279,7 @@ func (r *ranking) row(s rawSubject) *row {
 	}
 	to := r.rows[string(r.scratch)]
 	if to == nil {
-		to = &row{Rank: Rank{Name: string(r.scratch)}}
+		to = &row{Rank: Rank{Name: string(r.scratch)}, number: uint64(len(r.rows))}
 		r.rows[to.Name] = to
 	}
 	return to
@@ -286,7 +291,11 @@ func (r *ranking) count(to *row, a *rawAntagonist, d *digest) {
 	}
 	to.antagonists++
 	to.Score += a.score
-	to.CappedSeconds += a.capped(r.now).Seconds()
+	for _, c := range a.caps {
+		if r.first(to, a, c.from) {
+			to.CappedSeconds += c.lasted(r.now).Seconds()
+		}
+	}
 	if to.Incidents > 0 && to.seq == d.seq {
 		return
 	}
@@ -298,6 +307,21 @@ func (r *ranking) count(to *row, a *rawAntagonist, d *digest) {
 	if at := time.UnixMilli(d.at).UTC(); at.After(to.Last) {
 		to.Last = at
 	}
+}
+
+// first says that this cap was not counted in a row yet: victims share caps, and each of
+// them has it in its incident.
+func (r *ranking) first(to *row, a *rawAntagonist, from int64) bool {
+	b := append(append(a.podName(r.scratch[:0]), '/'), a.container...)
+	b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, uint64(from)), to.number)
+	r.scratch = b
+	// Two of a million caps fall together once in ten million rankings.
+	key := maphash.Bytes(r.seed, b)
+	if _, known := r.counted[key]; known {
+		return false
+	}
+	r.counted[key] = struct{}{}
+	return true
 }
 
 func (r *ranking) top() *Top {

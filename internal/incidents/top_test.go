@@ -74,3 +74,37 @@ func TestTopRanks(t *testing.T) {
 		}
 	}
 }
+
+// A cap that two victims share counts once for its antagonist, and for each victim.
+func TestASharedCapCountsOnce(t *testing.T) {
+	s, _ := running(t, Options{Now: func() time.Time { return noon.Add(time.Hour) }})
+	b := blamed{cpi: 2, scores: map[string]float64{"batch": 0.5}, capped: map[string]time.Duration{"batch": 5 * time.Minute}}
+	first, second := b.incident(noon), b.incident(noon)
+	second.At, second.Victim = noon.Add(time.Minute), subject("db")
+	later := b.incident(noon.Add(20 * time.Minute))
+	for _, i := range []Incident{first, second, later} {
+		s.Put(i)
+	}
+	flush(t, s)
+	for _, c := range []struct {
+		q    TopQuery
+		want map[string]float64
+	}{
+		{TopQuery{}, map[string]float64{"batch": 600}},
+		{TopQuery{Victim: "db"}, map[string]float64{"batch": 300}},
+		{TopQuery{Antagonist: "batch"}, map[string]float64{"web": 600, "db": 300}},
+	} {
+		top, err := s.Top(context.Background(), c.q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range top.Ranks {
+			if want := c.want[r.Name[len("default/Deployment/"):]]; r.CappedSeconds != want {
+				t.Errorf("%+v: %s was capped for %v s, want %v", c.q, r.Name, r.CappedSeconds, want)
+			}
+		}
+		if len(top.Ranks) != len(c.want) {
+			t.Errorf("%+v: %+v", c.q, top.Ranks)
+		}
+	}
+}
