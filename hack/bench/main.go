@@ -56,6 +56,7 @@ var rows = []row{
 	{"detection: an analysis, 500 suspects x 10 minutes, CPU", "./cpi/detect", "BenchmarkAnalysis/default/suspects=500/minutes=10", "cpu-µs/op", 1000, microseconds},
 	{"detection: a round of 1,000 containers, CPU", "./cpi/detect", "BenchmarkTick/default/containers=1000", "cpu-µs/op", 5000, microseconds},
 	{"detection: replay, rows a CPU second (more is better)", "./cpi/detect/replay", "BenchmarkReplay/default", "rows/cpu-s", 1e6, millions},
+	{"the same with an antagonist: an analysis of 400 suspects every 1,300 rows", "./cpi/detect/replay", "BenchmarkReplay/default-disturbed", "rows/cpu-s", 1e6, millions},
 }
 
 // fixed are benchmarks that repeat until a figure is steady by themselves: their

@@ -2,7 +2,9 @@ package replay
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"syscall"
@@ -12,9 +14,10 @@ import (
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
-// recorded is a node of that many containers, a quarter of whose jobs are
-// latency-sensitive, undisturbed.
-func recorded(rows, containers int) []byte {
+// recorded is a node of that many containers, half of whose jobs are
+// latency-sensitive. Where it is disturbed c3, best effort, hurts c0 from two hours on
+// for ten minutes of every twenty.
+func recorded(rows, containers int, disturbed bool) []byte {
 	r := rand.New(rand.NewPCG(1, 2))
 	var b bytes.Buffer
 	b.WriteString("time,container,job,class,usage,cpi\n")
@@ -22,7 +25,17 @@ func recorded(rows, containers int) []byte {
 		c := i % containers
 		job := c % 40
 		class := [...]string{"LS", "LSR", "BATCH", "BE"}[job%4]
-		fmt.Fprintf(&b, "%d,c%d,j%d,%s,%.4f,%.4f\n", i/containers*60, c, job, class, math.Exp(0.3*r.NormFloat64()), (1+0.05*float64(job))*math.Exp(0.09*r.NormFloat64()))
+		usage, cpi := math.Exp(0.3*r.NormFloat64()), (1+0.05*float64(job))*math.Exp(0.09*r.NormFloat64())
+		minute := i / containers
+		switch busy := minute >= 120 && minute%20 >= 10; {
+		case disturbed && c == 0 && busy:
+			cpi *= 2
+		case disturbed && c == 3 && busy:
+			usage += 4
+		case disturbed && c == 3:
+			usage *= 0.1
+		}
+		fmt.Fprintf(&b, "%d,c%d,j%d,%s,%.4f,%.4f\n", minute*60, c, job, class, usage, cpi)
 	}
 	return b.Bytes()
 }
@@ -41,13 +54,18 @@ func perSecond(b *testing.B, rows int, start time.Duration) {
 	b.ReportMetric(float64(rows)*float64(b.N)/(cpuTime()-start).Seconds(), "rows/cpu-s")
 }
 
+// BenchmarkReplay reads, judges and writes as the command does.
 func BenchmarkReplay(b *testing.B) {
 	const rows = 200_000
-	text := recorded(rows, 400)
-	for _, mode := range []detect.Mode{detect.Classic, detect.Default} {
-		b.Run(mode.String(), func(b *testing.B) {
+	for _, c := range []struct {
+		name      string
+		mode      detect.Mode
+		disturbed bool
+	}{{"classic", detect.Classic, false}, {"default", detect.Default, false}, {"classic-disturbed", detect.Classic, true}, {"default-disturbed", detect.Default, true}} {
+		text := recorded(rows, 400, c.disturbed)
+		b.Run(c.name, func(b *testing.B) {
 			cfg := detect.DefaultConfig()
-			cfg.Mode = mode
+			cfg.Mode = c.mode
 			b.ReportAllocs()
 			start := cpuTime()
 			for b.Loop() {
@@ -55,14 +73,21 @@ func BenchmarkReplay(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				if _, err := Run(trace, Options{Config: cfg}, func(*Line) error { return nil }); err != nil {
+				encode := json.NewEncoder(io.Discard)
+				encode.SetEscapeHTML(false)
+				summary, err := Run(trace, Options{Config: cfg}, func(l *Line) error { return encode.Encode(l) })
+				if err != nil {
 					b.Fatal(err)
+				}
+				if c.disturbed && summary.Caps == 0 {
+					b.Fatalf("nobody was found: %+v", summary)
 				}
 			}
 			perSecond(b, rows, start)
 		})
 	}
 	b.Run("read", func(b *testing.B) {
+		text := recorded(rows, 400, false)
 		start := cpuTime()
 		for b.Loop() {
 			if _, err := Read(bytes.NewReader(text)); err != nil {
