@@ -123,12 +123,15 @@ func try(ctx context.Context, p plan) int {
 		return exitFailed
 	}
 	defer c.Close()
+	status := c.Status()
+	where := describe(os.DirFS("/proc"), &status)
+	fmt.Println(where)
 	saw, err := run(ctx, p, c)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pmucheck:", err)
 		return exitFailed
 	}
-	fmt.Print(saw.report())
+	fmt.Printf("%s%s\n%s", saw.report(), where, whereTo)
 	if saw.found() {
 		return exitFound
 	}

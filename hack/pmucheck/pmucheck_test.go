@@ -2,9 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
@@ -102,5 +105,26 @@ func TestReport(t *testing.T) {
 	none := &sampler.Window{Containers: []sampler.Observed{{Container: sampler.Container{ID: victim}, Dropped: sample.Clock}}}
 	if s.window(4, none); !strings.Contains(s.line(), "no CPI: ") {
 		t.Error(s.line())
+	}
+}
+
+func TestTheMachineIsDescribed(t *testing.T) {
+	var s counter.Status
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	x86 := fstest.MapFS{"sys/kernel/osrelease": file("6.18.5\n"), "cpuinfo": file("processor\t: 0\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n")}
+	arm := fstest.MapFS{"sys/kernel/osrelease": file("6.1\n"), "cpuinfo": file("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n")}
+	after := func(n int, release, cycles string) string {
+		return fmt.Sprintf("; %d CPUs; Linux %s; CPI from %s", n, release, cycles)
+	}
+	n, arch := runtime.NumCPU(), "machine: "+runtime.GOARCH
+	if got, want := describe(x86, &s).String(), arch+", AMD EPYC"+after(n, "6.18.5", "core cycles"); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	s.Sources[counter.RefCycles].Kind = counter.Hardware
+	if got, want := describe(arm, &s).String(), arch+", CPU implementer 0x41, CPU part 0xd0c"+after(n, "6.1", "reference cycles"); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := describe(fstest.MapFS{}, &s).String(), arch+after(n, "not known", "reference cycles"); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
