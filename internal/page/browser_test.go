@@ -22,7 +22,7 @@ import (
 )
 
 func TestBrowserSmallMachine(t *testing.T) {
-	n := newNode(t, small(), "")
+	n := newNode(t, small(), "7")
 	n.live()
 	base := n.serve(t)
 	b := pagetest.New(t, 1400, 900)
@@ -36,7 +36,26 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.Click(`#details dd .as-link:not([data-x])`) // the sibling
 	b.Wants(pagetest.Details, "CPU 1: LSR, exclusive")
 	b.Hover(`#map [data-cpu="0"]`)
-	b.Wants("document.getElementById('tip').innerText", "CPU 0: LSR, exclusive, shop/db-0", "socket 0, NUMA node 0")
+	const tip = "document.getElementById('tip').innerText"
+	b.Wants(tip, "CPU 0: LSR, exclusive, shop/db-0", "socket 0, NUMA node 0", "LSR: owns 2 CPUs of its own")
+
+	// Who and why are told of what nobody owns, too.
+	n.alone.Store(6)
+	n.advance(2*time.Second, time.Second)
+	b.Until("document.querySelector('#map [data-cpu=\"6\"]').classList.contains('be')")
+	for _, c := range []struct{ cpu, pool, why, who string }{
+		{"4", "shared pool", "it is in the shared pool, for every pod without CPUs of its own", "shop/web-7d4f9c6b5-x2x9q/main"},
+		{"6", "best effort only", "only best effort runs here", "batch/encode-1/main"},
+		{"7", "reserved", "it is reserved by the configuration or by kubelet", "shop/web-7d4f9c6b5-x2x9q/main"},
+	} {
+		cell := fmt.Sprintf(`#map [data-cpu="%s"]`, c.cpu)
+		b.Hover(cell)
+		b.Until(tip + ".startsWith('CPU " + c.cpu + ":')")
+		b.Wants(tip, "CPU "+c.cpu+": "+c.pool, "\n"+c.why, "\nmay run here: ", c.who)
+		b.Click(cell)
+		b.Wants(pagetest.Details, "CPU "+c.cpu+": "+c.pool, "why\n"+c.why, "May run here (", c.who)
+	}
+	n.alone.Store(-1)
 
 	// Search, by keyboard alone.
 	b.Slash()

@@ -34,7 +34,8 @@ type node struct {
 	clock   atomic.Int64 // Unix milliseconds
 	windows atomic.Int64 // of CPI, so far
 	looks   atomic.Int64
-	gone    atomic.Bool // the runtime
+	gone    atomic.Bool  // the runtime
+	alone   atomic.Int64 // a CPU that the shared pool lacks, which policy seldom leads to; -1: none
 }
 
 func small() topology.Grid {
@@ -59,6 +60,7 @@ func newNode(t testing.TB, grid topology.Grid, reserved string) *node {
 	}
 	dir := t.TempDir()
 	n := &node{t: t, tick: make(chan time.Time)}
+	n.alone.Store(-1)
 	n.clock.Store(noon.UnixMilli())
 	n.plugin, err = plugin.New(plugin.Options{Topology: topo, Config: cfg.Policy(), Socket: filepath.Join(dir, "no-runtime")})
 	if err != nil {
@@ -85,6 +87,11 @@ func newNode(t testing.TB, grid topology.Grid, reserved string) *node {
 func (n *node) look() Look {
 	n.looks.Add(1)
 	s := n.plugin.Snapshot()
+	if cpu := n.alone.Load(); cpu >= 0 {
+		changed := *s
+		changed.Shared.Remove(int(cpu))
+		s = &changed
+	}
 	window := n.windows.Load()
 	age := 5.0
 	p := control.Performance{CPI: control.CPI{Mode: "observe", Counting: true, Interval: 60, Window: 10, Age: &age}, Samples: map[string]control.Sample{}}

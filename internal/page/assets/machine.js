@@ -5,6 +5,7 @@ import { words, poolOf, ownerTag, podKey } from "./model.js";
 
 const colours = 8;
 const denseFrom = 96;
+const mostNamed = 3;
 
 export class MachineView {
   constructor(model, select) {
@@ -196,11 +197,10 @@ export class MachineView {
     const owner = this.owner(mark);
     const place = this.model.places.get(cpu);
     const lines = [`CPU ${cpu}: ${words[poolOf(mark)].name}`, `socket ${place.socket}, NUMA node ${place.node}, L3 ${place.l3}, core ${place.core}`];
-    if (owner) {
-      lines[0] += `, ${poolOf(mark) === "withheld" ? "for " : ""}${podKey(owner)}`;
-      const why = this.model.pods.get(podKey(owner))?.[0]?.why;
-      lines.push(why || "its own until the pod ends; no container of it runs at the moment");
-    }
+    if (owner) lines[0] += `, ${poolOf(mark) === "withheld" ? "for " : ""}${podKey(owner)}`;
+    const why = this.model.because(mark);
+    if (why) lines.push(why);
+    if (!owner) lines.push(this.mayRun(cpu));
     if (mark?.be === "off") lines.push("best effort is kept off it for now");
     this.tip.replaceChildren(...lines.map((l) => make("p", {}, l)));
     this.tip.hidden = false;
@@ -209,6 +209,14 @@ export class MachineView {
     const top = r.bottom + 8 + size.height > innerHeight ? r.top - size.height - 8 : r.bottom + 8;
     this.tip.style.left = Math.max(4, Math.min(r.left, innerWidth - size.width - 4)) + "px";
     this.tip.style.top = Math.max(4, top) + "px";
+  }
+
+  // mayRun is who uses a CPU that nobody owns, the busiest first.
+  mayRun(cpu) {
+    const running = this.model.running(cpu);
+    if (running.length === 0) return "nobody may run here";
+    const more = running.length - mostNamed;
+    return `may run here: ${running.slice(0, mostNamed).map((c) => `${podKey(c)}/${c.container}`).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
   }
 
   hideTip() {

@@ -1,17 +1,18 @@
 // What is known of the node, and questions to it.
 
+// A CPU is drawn by its pool; meaning is why it is there, where it has no owner to say so.
 export const words = {
   lse: { tag: "!", name: "LSE, exclusive" },
   lsr: { tag: "*", name: "LSR, exclusive" },
-  exclusive: { tag: "@", name: "exclusive" },
-  kubelet: { tag: "%", name: "kubelet's static policy" },
-  system: { tag: "+", name: "SYSTEM" },
-  shared: { tag: "·", name: "shared pool" },
-  be: { tag: "~", name: "best effort only" },
-  reserved: { tag: "=", name: "reserved" },
-  withheld: { tag: "x", name: "withheld (kept idle)" },
-  isolated: { tag: "|", name: "isolated by the kernel" },
-  offline: { tag: "–", name: "offline" },
+  exclusive: { tag: "@", name: "exclusive", meaning: "a pod owns it" },
+  kubelet: { tag: "%", name: "kubelet's static policy", meaning: "kubelet's static policy gave it to a container" },
+  system: { tag: "+", name: "SYSTEM", meaning: "it is for pods of class SYSTEM" },
+  shared: { tag: "·", name: "shared pool", meaning: "it is in the shared pool, for every pod without CPUs of its own" },
+  be: { tag: "~", name: "best effort only", meaning: "only best effort runs here" },
+  reserved: { tag: "=", name: "reserved", meaning: "it is reserved by the configuration or by kubelet, and never given to an owner" },
+  withheld: { tag: "x", name: "withheld (kept idle)", meaning: "it is kept idle until the pod ends that wants its core for itself" },
+  isolated: { tag: "|", name: "isolated by the kernel", meaning: "the kernel keeps it out of scheduling (isolcpus); it is in no pool" },
+  offline: { tag: "–", name: "offline", meaning: "it is switched off" },
   unknown: { tag: "?", name: "unknown" },
 };
 
@@ -129,6 +130,13 @@ export class Model {
     };
     const use = (c) => this.samples[c.id]?.windowUsage ?? -1;
     return this.containers.filter((c) => on(this.cpusOf(c))).sort((a, b) => use(b) - use(a));
+  }
+
+  // because is why a CPU is what it is: its owner's reason, else what its pool means.
+  because(mark) {
+    const owner = mark?.owner === undefined ? undefined : this.owners[mark.owner];
+    if (!owner) return words[poolOf(mark)].meaning;
+    return this.pods.get(podKey(owner))?.[0]?.why || "it is the pod's own until the pod ends; no container of it runs at the moment";
   }
 
   // search finds pods whose namespace, name or container holds every word.

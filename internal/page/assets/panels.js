@@ -55,14 +55,13 @@ export class Panels {
     const pool = poolOf(mark);
     const owner = mark?.owner === undefined ? undefined : this.model.owners[mark.owner];
     const running = this.model.running(id);
-    const because = owner && (this.model.pods.get(podKey(owner))?.[0]?.why || "it is the pod's own until the pod ends; no container of it runs at the moment");
     return [
       make("h3", {}, `CPU ${id}: ${words[pool].name}`),
       list([
         ["place", `socket ${place.socket}, NUMA node ${place.node}, L3 ${place.l3}, core ${place.core}`],
         ["same core", place.siblings.length ? place.siblings.map((s) => [this.cpuLink(s), " "]) : "no other thread"],
         [pool === "withheld" ? "kept idle for" : "owner", owner && this.podLink(podKey(owner))],
-        ["why", because || meaning(pool)],
+        ["why", this.model.because(mark)],
         ["best effort", mark?.be === "in" ? "may run here" : mark?.be === "off" ? "is kept off it for now: it gives way to production, or spares a victim" : "never runs here"],
       ]),
       make("h4", {}, running.length ? `May run here (${running.length})` : "Nobody may run here"),
@@ -228,19 +227,6 @@ export class Panels {
 
 function list(rows) {
   return make("dl", {}, rows.filter(([, v]) => v !== undefined && v !== null && v !== "" && v !== false && v !== 0).map(([name, v]) => [make("dt", {}, name), make("dd", {}, v)]));
-}
-
-function meaning(pool) {
-  return {
-    shared: "it is in the shared pool, for every pod without CPUs of its own",
-    be: "only best effort runs here",
-    reserved: "it is reserved by the configuration or by kubelet, and never given to an owner",
-    system: "it is for pods of class SYSTEM",
-    isolated: "the kernel keeps it out of scheduling (isolcpus); it is in no pool",
-    offline: "it is switched off",
-    exclusive: "a pod owns it",
-    kubelet: "kubelet's static policy gave it to a container",
-  }[pool];
 }
 
 // spark is the CPI of one container over time.
