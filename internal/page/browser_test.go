@@ -235,29 +235,57 @@ func TestBrowserOtherSites(t *testing.T) {
 	}
 }
 
-// Text on every kind of cell can be read in both settings, by the WCAG's measure.
+// contrast is the WCAG's measure, of the colour that property gives an element against
+// the nearest background behind it.
+const contrast = `
+	const light = (text) => { const [r, g, b] = text.match(/[\d.]+/g).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+	const behind = (e) => { const c = getComputedStyle(e).backgroundColor; return c !== 'rgba(0, 0, 0, 0)' ? c : behind(e.parentElement); };
+	const contrast = (e, property) => { const [a, c] = [light(getComputedStyle(e)[property]), light(behind(e))].sort((x, y) => y - x); return (a + 0.05) / (c + 0.05); };
+`
+
+// Text on every kind of cell, the soft text beside it and the lines of charts can be
+// read in both settings.
 func TestBrowserContrast(t *testing.T) {
 	n := newNode(t, small(), "")
-	n.advance(20*time.Second, 10*time.Second)
-	b := pagetest.New(t, 800, 600)
+	n.live()
+	b := pagetest.New(t, 1400, 900)
 	base := n.serve(t)
-	b.Open(base + "/")
+	b.Open(base + "/#pod=batch%2Fencode-2")
+	b.Until("document.querySelector('#details .spark') !== null")
+	least := func(what, script string, want float64) {
+		t.Helper()
+		if ratio := pagetest.Evaluate[float64](b, "(() => {"+contrast+script+"})()"); ratio < want {
+			t.Errorf("%s has a contrast of %.2f, want %v", what, ratio, want)
+		}
+	}
 	for _, dark := range []bool{false, true} {
 		b.Dark(dark)
 		for _, pool := range []string{"lse", "lsr", "exclusive", "kubelet", "system", "shared", "be", "reserved", "withheld", "isolated", "offline", "unknown"} {
-			ratio := pagetest.Evaluate[float64](b, fmt.Sprintf(`(() => {
+			least(fmt.Sprintf("dark %t: text on %s", dark, pool), fmt.Sprintf(`
 				const cell = document.querySelector('#map .cpu');
 				const was = cell.className;
 				cell.className = 'cpu %s';
-				const light = (text) => { const [r, g, b] = text.match(/[\d.]+/g).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-				const style = getComputedStyle(cell);
-				const background = style.backgroundColor === 'rgba(0, 0, 0, 0)' ? getComputedStyle(document.body).backgroundColor : style.backgroundColor;
-				const [a, c] = [light(style.color), light(background)].sort((x, y) => y - x);
+				const ratio = contrast(cell, 'color');
 				cell.className = was;
-				return (a + 0.05) / (c + 0.05);
-			})()`, pool))
-			if ratio < 4.5 {
-				t.Errorf("dark %t: text on %s has a contrast of %.2f, want 4.5", dark, pool, ratio)
+				return ratio;`, pool), 4.5)
+		}
+		for selector, property := range map[string]string{
+			"dt": "color", "time": "color", "footer": "color", ".place": "color", "h2 span": "color", "#moment": "color", ".chart text": "fill", ".spark text": "fill",
+		} {
+			// What none is there of has a contrast of 0.
+			least(fmt.Sprintf("dark %t: soft text of %s", dark, selector), fmt.Sprintf(`
+				const all = [...document.querySelectorAll(%q)].map((e) => contrast(e, %q));
+				return all.length ? Math.min(...all) : 0;`, selector, property), 4.5)
+		}
+		for line := 1; line <= 5; line++ {
+			for _, where := range []string{"#charts path.line", "#charts .key .line", "#details .spark .line"} { // what is drawn, its key, and a container's
+				least(fmt.Sprintf("dark %t: line %d at %s", dark, line, where), fmt.Sprintf(`
+					const e = document.querySelector(%q);
+					const was = e.getAttribute('class');
+					e.setAttribute('class', 'line c%d');
+					const ratio = contrast(e, 'stroke');
+					e.setAttribute('class', was);
+					return ratio;`, where, line), 3)
 			}
 		}
 	}
