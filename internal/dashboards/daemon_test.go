@@ -64,6 +64,8 @@ type daemon struct {
 	scraped  chan struct{}
 	mu       sync.Mutex // guards what follows
 	clock    time.Time  // the lending loop's
+	told     time.Time  // when the API server took what is published
+	lent     float64    // CPUs that the Node says are lent
 	used     map[string]time.Duration
 	detector *detect.Detector
 	minute   time.Time // the detector's
@@ -96,7 +98,7 @@ func startDaemon(t *testing.T) *daemon {
 	}
 	d := &daemon{
 		t: t, kernel: cgrouptest.New(topo.Online()), audit: make(chan time.Time), look: make(chan time.Time), scraped: make(chan struct{}, 100),
-		clock: time.Now(), used: map[string]time.Duration{}, minute: time.Unix(1e9, 0), refs: map[string]detect.Ref{}, chance: rand.New(rand.NewPCG(1, 2)),
+		clock: time.Now(), told: time.Now(), used: map[string]time.Duration{}, minute: time.Unix(1e9, 0), refs: map[string]detect.Ref{}, chance: rand.New(rand.NewPCG(1, 2)),
 	}
 	for _, slice := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
 		d.kernel.Mkdir(slice, 0)
@@ -232,10 +234,17 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 	s := metrics.FromSnapshot(d.plugin.Snapshot(), time.Now())
 	s.Unpinned, s.Unsaved, s.SharedFloor = d.plugin.Unpinned(), d.plugin.Unsaved(), 2
 	s.Connected = d.plugin.Connected()
+	d.mu.Lock()
+	told, lent := d.told, d.lent
+	d.mu.Unlock()
+	s.Stale = time.Since(told)
 	s.Modes = metrics.Modes{Mode: "enforce", CPI: "enforce", Reclaim: "observe", Suppression: "enforce"}
 	l := d.lending.Status()
 	s.Lending = &metrics.Lending{
-		Capacity: l.Capacity, Supply: l.Supply, Offered: l.Offer, Promised: l.Promised, Demand: l.Demand, Budget: l.Budget.CPUs,
+		Capacity: l.Capacity, Supply: l.Supply, Offered: l.Offer, Published: lent, Promised: l.Promised, Demand: l.Demand, Budget: l.Budget.CPUs,
+	}
+	if !l.Suppressed.IsEmpty() {
+		s.Lending.Withheld = float64(l.Pool - l.Suppressed.Count())
 	}
 	if l.Known {
 		s.Lending.Used = &metrics.Used{Production: l.Production, Batch: l.Batch, Outside: l.Outside}
@@ -427,7 +436,10 @@ func (d *daemon) round() {
 		d.metrics.APIRequest(what, "ok")
 		d.metrics.APIRequest(what, "timeout")
 	}
-	d.metrics.TopologyPublished(time.Now())
+	d.mu.Lock()
+	d.told, d.lent = time.Now(), d.lending.Status().Offer
+	d.metrics.TopologyPublished(d.told)
+	d.mu.Unlock()
 	d.metrics.Eviction(lend.Evicted)
 	d.metrics.LendingRepaired("zeroed")
 	for len(d.scraped) > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -14,16 +15,30 @@ import (
 	"github.com/quietcore/quietcore/internal/promtest"
 )
 
+var waits = regexp.MustCompile(`(?m)^( +for): \d+[smh]$`)
+
+// hasty are the shipped rules without the time that an alert must hold before it fires.
+func hasty(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for _, file := range ruleFiles(t) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), waits.ReplaceAll(text, []byte("$1: 0s")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 // startPrometheus runs one that scrapes these daemons, named as nodes, and evaluates
-// the shipped rules, until the test ends.
+// the shipped rules, until the test ends. Alerts fire at once.
 func startPrometheus(t *testing.T, targets map[string]string) promtest.Server {
 	t.Helper()
-	rules, err := filepath.Abs(rulesDir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var config strings.Builder
-	fmt.Fprintf(&config, "global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 2s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs:\n", rules+"/*.yaml")
+	fmt.Fprintf(&config, "global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 2s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs:\n", hasty(t)+"/*.yaml")
 	for node, target := range targets {
 		fmt.Fprintf(&config, "      - {targets: [%q], labels: {node: %q}}\n", strings.TrimPrefix(target, "http://"), node)
 	}
@@ -85,7 +100,10 @@ func probes() []string {
 		`count(quietcore_lending_cpus{what="production"} > 0) == 2`,
 		`quietcore:job_cpi_spec:mean{band="all"} > 0`,
 		`quietcore:run_queue_wait:ratio_rate15m > 0`,
-		`ALERTS{alertname="QuietcoreRefusals"}`,
+		`count(quietcore_lending_cpus{what="published"} > 0) == 2`,
+		`count(quietcore_lending_cpus{what="withheld"} > 0) == 2`,
+		`count(quietcore_node_resource_topology_stale_seconds > 0) == 2`,
+		`count(ALERTS{alertname="QuietcoreRefusals",alertstate="firing"}) >= 2`,
 	}
 }
 
@@ -93,26 +111,27 @@ func probes() []string {
 func whenAllIsThere(t *testing.T, s promtest.Server, daemons ...*daemon) moment {
 	t.Helper()
 	const limit = 4 * time.Minute
+	var missing []string
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		for _, d := range daemons {
 			d.round()
 		}
 		m := moment{s, time.Now()}
-		missing := 0
+		missing = nil
 		for _, probe := range probes() {
 			r, err := m.ask(probe, true)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(r.Result) == 0 {
-				missing++
+				missing = append(missing, probe)
 			}
 		}
-		if missing == 0 {
+		if len(missing) == 0 {
 			return m
 		}
 	}
-	t.Fatalf("after %s there was no moment at which everything was there", limit)
+	t.Fatalf("after %s there was no moment at which everything was there; the last one lacked\n%s", limit, strings.Join(missing, "\n"))
 	return moment{}
 }
 
@@ -155,9 +174,11 @@ func TestEveryQueryHasData(t *testing.T) {
 			}
 		}
 		for _, annotation := range d.Annotations.List {
-			if _, err := now.ask(filled(t, annotation.Expr, ".*"), false); err != nil {
-				t.Errorf("%s: annotation %s: %v", name, annotation.Name, err)
+			r, err := now.ask(filled(t, annotation.Expr, ".*"), false)
+			if err != nil || r.finite() == 0 {
+				t.Errorf("%s: annotation %s: %d series, %v", name, annotation.Name, len(r.Result), err)
 			}
+			checkLegend(t, name+": annotation "+annotation.Name, annotation.TitleFormat, &r)
 		}
 	}
 	t.Logf("%d queries", queries)
