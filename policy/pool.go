@@ -21,6 +21,9 @@ type Pools struct {
 	Withheld  cpuset.Set
 	System    cpuset.Set
 	Kubelet   cpuset.Set // kubelet's exclusive CPUs that are not ours
+	// Overlap says that no CPU was left for the shared pool, so that it and best effort
+	// run on CPUs that are others'.
+	Overlap bool
 }
 
 // derive computes the pools from the grants. It is the only place that does.
@@ -114,7 +117,7 @@ func (m *Machine) rescue() {
 	if m.pools.Shared.IsEmpty() {
 		m.pools.Shared = m.topo.Online()
 		m.pools.BEWhole = m.topo.Online()
-		m.pools.BE = m.pools.BEWhole
+		m.pools.BE, m.pools.Overlap = m.pools.BEWhole, true
 		m.notice(nil, "SharedPoolOverlaps", "no online CPU is left for the shared pool; it overlaps the CPUs of kubelet's exclusive containers until one is free")
 	}
 	if m.pools.BE.IsEmpty() {

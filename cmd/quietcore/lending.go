@@ -107,7 +107,7 @@ func (l *lending) build() error {
 		return errors.Join(err, reader.Close())
 	}
 	o := loop.Options{
-		Usage: reader, Glance: glances, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.tell,
+		Usage: reader, Glance: glances, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Reserve: l.cfg.Reclaim.Reserve, Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.tell,
 	}
 	observe := l.cfg.Mode == config.Observe
 	switch {

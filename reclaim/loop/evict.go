@@ -143,13 +143,21 @@ func (l *Loop) noteLowered(s *Status, was Estimate, o *reclaim.Estimate) {
 	if was.Estimated && o.Offer < was.Offer-0.0005 {
 		s.Lowered = Taken{
 			At: s.At, What: fmt.Sprintf("%.2f CPUs are offered, were %.2f", o.Offer, was.Offer),
-			Why: fmt.Sprintf("%.2f of %.0f CPUs are left to production, and idle pods do not use %.2f", o.Expected, s.Capacity, o.Unutilised),
+			Why: left(s, o),
 		}
 	}
 	if o.Overcommitted && !was.Overcommitted && o.Promised > 0 {
-		l.tell(s.At, policy.Notice{Reason: "BatchOvercommitted", Message: fmt.Sprintf("batch pods need %.2f CPUs and %.2f exist for them: %.2f of %.0f CPUs are left to production, and idle pods do not use %.2f",
-			o.Demand, o.Reclaimable, o.Expected, s.Capacity, o.Unutilised)})
+		l.tell(s.At, policy.Notice{Reason: "BatchOvercommitted", Message: fmt.Sprintf("batch pods need %.2f CPUs and %.2f exist for them: %s", o.Demand, o.Reclaimable, left(s, o))})
 	}
+}
+
+// left says what there is beside batch pods.
+func left(s *Status, o *reclaim.Estimate) string {
+	apart := ""
+	if s.Apart > 0 {
+		apart = fmt.Sprintf("%d are apart from best effort, ", s.Apart)
+	}
+	return fmt.Sprintf("of %.0f CPUs %s%.2f are left to production, and idle pods do not use %.2f", s.Capacity, apart, o.Expected, o.Unutilised)
 }
 
 const (

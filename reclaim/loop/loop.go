@@ -46,6 +46,9 @@ type Options struct {
 	// Suppression, where Suppress is not nil, narrows the best-effort pool.
 	Suppress    func(context.Context, policy.BESuppressed) error
 	Suppression reclaim.Suppress
+	// Reserve is how many CPUs are left to what runs outside of pods, beside those that
+	// no pod of best effort may use. The estimator has its own.
+	Reserve float64
 
 	// Keep saves what was learned, every KeepEvery and at the end, on a goroutine of its
 	// own: a disk that is slow must not keep best effort from giving way; nil: nobody does.
@@ -98,6 +101,7 @@ type Status struct {
 	Known      bool    // the above were measured
 	Budget     reclaim.Budget
 	Pool       int        // CPUs of the whole best-effort pool
+	Apart      int        // CPUs that no pod of best effort may use
 	Suppressed cpuset.Set // all that best effort is left with; empty: its whole pool
 	QuotaMilli int64      // that holds it back where no CPUs can; 0: none does
 	Estimate
@@ -260,6 +264,8 @@ func (l *Loop) look(ctx context.Context) {
 		l.glance.learn(s.Production)
 	}
 	s.At, s.Capacity, s.Pool = now, float64(node.Topology.Online().Count()), node.BEWhole.Count()
+	kept := apartOf(node)
+	s.Apart = kept.cpus.Count()
 	l.settle(now, &s)
 	l.ready = l.ready || l.o.Ready()
 	s.Known = s.Known && l.ready
@@ -268,9 +274,9 @@ func (l *Loop) look(ctx context.Context) {
 		span = 0
 	}
 	l.looked = now
-	l.suppress(ctx, node, &s, span)
+	l.suppress(ctx, node, &s, &kept, span)
 	if l.ready {
-		l.estimate(ctx, pods, &s, now)
+		l.estimate(ctx, pods, &s, &kept)
 	}
 	l.mu.Lock()
 	l.status = s
@@ -365,14 +371,14 @@ func masks(s *policy.Snapshot) reclaim.Masks {
 }
 
 // suppress follows production's use within a second.
-func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, span time.Duration) {
+func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, kept *apart, span time.Duration) {
 	if l.o.Suppress == nil {
 		return
 	}
 	was := s.Suppressed
 	s.Budget = l.suppressor.Step(l.o.Suppression, reclaim.Load{
 		Capacity: s.Capacity, Pool: float64(node.BEWhole.Count()), Core: float64(node.Topology.ThreadsPerCore()),
-		Production: s.Production, Outside: s.Outside, Known: s.Known, Span: span,
+		Reserve: l.o.Reserve + float64(kept.nobodys), Production: s.Production, Outside: s.Outside, Known: s.Known, Span: span,
 	})
 	chosen := reclaim.Choose(node.Topology, masks(node), int(s.Budget.CPUs))
 	quota := int64(0)
@@ -410,8 +416,8 @@ func quotaOf(b reclaim.Budget) int64 {
 // estimate has the estimator look at what was measured since the last time, and at
 // once where a pod came or went: production that starts lowers the offer before it
 // was measured.
-func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, now time.Time) {
-	e := l.o.Estimator
+func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, kept *apart) {
+	e, now := l.o.Estimator, s.At
 	if e == nil {
 		return
 	}
@@ -420,7 +426,7 @@ func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, n
 	if !due && !l.promised(pods) {
 		return
 	}
-	r := reclaim.Report{Capacity: s.Capacity, Room: s.Budget.CPUs}
+	r := reclaim.Report{Capacity: s.Capacity, Reserve: float64(kept.cpus.Count()), Room: s.Budget.CPUs}
 	if due {
 		r.Span, r.Throttled = max(span, 0), l.since.hid > span/10
 	}
@@ -436,7 +442,9 @@ func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, n
 			m.used, m.covered, m.hid = 0, 0, 0
 		}
 		l.promises[p.UID] = promise{p.Class, one.Request}
-		r.Pods = append(r.Pods, one)
+		if kept.takes(p, &one) {
+			r.Pods = append(r.Pods, one)
+		}
 	}
 	if due {
 		l.estimated, l.since = now, since{}

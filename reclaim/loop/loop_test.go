@@ -59,7 +59,7 @@ func (n *node) run(uid string, class policy.Class, milli, batch int64) {
 		CgroupParent: slice + uid, CreatedAt: n.now,
 		Facts: &policy.PodFacts{UID: uid, Resources: policy.Resources{RequestMilli: milli, LimitMilli: policy.NoLimit}, BatchMilli: batch},
 	}
-	if class == policy.LSE {
+	if class == policy.LSE || class == policy.LSR {
 		pod.QoS, pod.Facts.Resources.LimitMilli = policy.Guaranteed, milli
 	}
 	if _, err := n.machine.Step(n.now, policy.PodRun{Pod: pod}); err != nil {
