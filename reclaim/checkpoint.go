@@ -14,7 +14,8 @@ import (
 // statistics of its window instead of the samples. What is rebuilt from them
 // over-estimates: at every later moment, whatever comes in, a percentile of the
 // rebuilt window is no less than that of the true one, so that a pod which is not
-// idle is not taken for idle. The reverse may happen.
+// idle is not taken for idle. The reverse may happen. What was used after the
+// checkpoint, until something is measured again, counts as all there is.
 type Checkpoint struct {
 	Version  int             `json:"version"`
 	Node     string          `json:"node"`
@@ -24,6 +25,7 @@ type Checkpoint struct {
 	Length   uint32          `json:"length"`
 	Offered  float64         `json:"offered"`
 	Observed []Run           `json:"observed"`
+	Unseen   []Run           `json:"unseen,omitempty"` // of the observed cells, those that earlier restarts hid
 	Pods     []PodCheckpoint `json:"pods"`
 	// Production is the predictor's memory, Predictor its words.
 	Predictor  string    `json:"predictor"`
@@ -68,7 +70,7 @@ func (e *Estimator) points() []float64 {
 func (e *Estimator) Checkpoint(node string) Checkpoint {
 	c := Checkpoint{
 		Version: checkpointVersion, Node: node, At: e.last, Epoch: e.last.Add(-e.elapsed), Cell: Duration(e.cell), Length: e.span.length,
-		Offered: e.supply.published, Observed: runsOf(e.observed), Predictor: e.spec.String(), Production: e.predictor.Save(),
+		Offered: e.supply.published, Observed: runsOf(e.observed), Unseen: runsOf(e.unseen), Predictor: e.spec.String(), Production: e.predictor.Save(),
 	}
 	points := e.points()
 	for _, s := range e.pods {
@@ -80,7 +82,7 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 		p.Runs = runsOf(s.w.all())
 		if len(p.Runs) > 0 {
 			for _, percent := range points {
-				p.Points = append(p.Points, Point{percent, short(s.w.percentile(percent))})
+				p.Points = append(p.Points, Point{percent, short(s.w.percentile(percent, hole{}))})
 			}
 		}
 		c.Pods = append(c.Pods, p)
@@ -131,9 +133,13 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 	// Reckoned from now, so that a clock of the system that is set later changes
 	// nothing where now has a monotonic reading.
 	e.epoch, e.last, e.began = now.Add(c.Epoch.Sub(now)), c.At, true
+	e.resuming, e.resumed = true, at
 	e.supply = supply{known: true, published: c.Offered}
 	if e.observed, err = cellsOf(c.Observed, at, e.span); err != nil {
 		return nil, fmt.Errorf("reclaim: checkpoint: observed cells: %w; windows begin anew", err)
+	}
+	if e.unseen, err = cellsOf(c.Unseen, at, e.span); err != nil {
+		return nil, fmt.Errorf("reclaim: checkpoint: unseen cells: %w; windows begin anew", err)
 	}
 	for _, p := range c.Pods {
 		s := &podState{id: p.ID, batch: true, created: p.Created, lastSeen: at, evicting: p.Evicting}

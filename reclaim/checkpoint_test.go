@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -40,14 +41,14 @@ func TestRebuiltWindowsOverestimate(t *testing.T) {
 		p := PodCheckpoint{ID: "a", Runs: runsOf(truth.all()), First: truth.first}
 		if truth.count() > 0 {
 			for _, percent := range e.points() {
-				p.Points = append(p.Points, Point{percent, short(truth.percentile(percent))})
+				p.Points = append(p.Points, Point{percent, short(truth.percentile(percent, hole{}))})
 			}
 		}
 		rebuilt, err := rebuild(p, now, s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rebuilt.count() != truth.count() || truth.count() > 0 && rebuilt.percentile(cfg.Idle.Percentile) != truth.percentile(cfg.Idle.Percentile) {
+		if rebuilt.count() != truth.count() || truth.count() > 0 && rebuilt.percentile(cfg.Idle.Percentile, hole{}) != truth.percentile(cfg.Idle.Percentile, hole{}) {
 			t.Fatalf("rebuilt %v from %v", rebuilt, truth)
 		}
 		for range rapid.IntRange(0, 80).Draw(t, "after") {
@@ -64,13 +65,13 @@ func TestRebuiltWindowsOverestimate(t *testing.T) {
 					t.Fatalf("cell %d, level %v: rebuilt has %d below and %d above, in truth %d and %d", now, level,
 						small(&rebuilt, level), large(&rebuilt, level), small(&truth, level), large(&truth, level))
 				}
-				if rebuilt.mostly(cfg.Idle.Percentile, level) && !truth.mostly(cfg.Idle.Percentile, level) && truth.count() > 0 {
+				if rebuilt.mostly(cfg.Idle.Percentile, level, hole{}) && !truth.mostly(cfg.Idle.Percentile, level, hole{}) && truth.count() > 0 {
 					t.Fatalf("cell %d: rebuilt is idle below %v, in truth it is not", now, level)
 				}
 			}
 			for _, percent := range []float64{50, 90, 95, 99, 100} {
-				if truth.count() > 0 && rebuilt.percentile(percent) < truth.percentile(percent) {
-					t.Fatalf("cell %d: p%v is %v rebuilt, %v in truth", now, percent, rebuilt.percentile(percent), truth.percentile(percent))
+				if truth.count() > 0 && rebuilt.percentile(percent, hole{}) < truth.percentile(percent, hole{}) {
+					t.Fatalf("cell %d: p%v is %v rebuilt, %v in truth", now, percent, rebuilt.percentile(percent, hole{}), truth.percentile(percent, hole{}))
 				}
 			}
 		}
@@ -117,7 +118,7 @@ func TestWindowAgainstNaive(t *testing.T) {
 			}
 			for _, percent := range []float64{50, 75, 90, 95, 99, 100} {
 				want := uses[max(rank(percent, len(uses)), 1)-1]
-				if got := w.percentile(percent); got != want {
+				if got := w.percentile(percent, hole{}); got != want {
 					t.Fatalf("p%v of %v is %v, want %v", percent, uses, got, want)
 				}
 			}
@@ -127,7 +128,7 @@ func TestWindowAgainstNaive(t *testing.T) {
 					below++
 				}
 			}
-			if got, want := w.mostly(80, float64(use)), below >= rank(80, len(uses)); got != want {
+			if got, want := w.mostly(80, float64(use), hole{}), below >= rank(80, len(uses)); got != want {
 				t.Fatalf("80%% of %v below %v is %v, want %v", uses, use, got, want)
 			}
 		}
@@ -225,6 +226,112 @@ func TestRestartNeverMakesIdle(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is idle after any life and kills, each of which goes on from a checkpoint of an
+// earlier step, would have been idle without them.
+func TestKillNeverMakesIdle(t *testing.T) {
+	outer := t
+	rapid.Check(t, func(t *rapid.T) {
+		configure := func(c *Config) {
+			c.Idle.Window, c.Idle.Percentile, c.Idle.UsePercentile = Duration(100*time.Minute), 80, 90
+		}
+		a, b := begin(outer, configure), begin(outer, configure)
+		saved, at := b.Checkpoint("node-a"), b.now
+		down, busy := 0, map[string]bool{}
+		for i := range 100 {
+			pods := []Pod{production("web", 4, 1)}
+			for _, id := range []string{"x", "y", "z"} {
+				// Busy for a while, idle for a longer one.
+				if rarely(t, "turn", 8) {
+					busy[id] = !busy[id] && rarely(t, "busy", 2)
+				}
+				p := batch(id, 4, rapid.SampledFrom([]float64{0, 0.1, 0.2, 0.3}).Draw(t, "use"))
+				if busy[id] {
+					p.Use = 2
+				}
+				p.Sampled = !rarely(t, "missing", 40)
+				pods = append(pods, p)
+			}
+			throttled := rarely(t, "throttled", 40)
+			a.Throttled, b.Throttled = throttled, throttled
+			truth := a.sample(pods...)
+			if down > 0 {
+				if down--; down > 0 {
+					b.now = a.now
+					continue
+				}
+				e, err := Resume(b.cfg, "node-a", b.now.Add(time.Second), saved)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.Estimator = e
+			}
+			after := b.sample(pods...)
+			for _, id := range after.Idle {
+				if !slices.Contains(truth.Idle, id) {
+					t.Fatalf("step %d: %s is idle after a kill, without one it is not; the checkpoint is of %v, it is %v", i, id, at, b.now)
+				}
+				if used, _ := b.View(id); used.Use < viewed(a, id).Use {
+					t.Fatalf("step %d: %s counts with %v after a kill, without one with %v", i, id, used.Use, viewed(a, id).Use)
+				}
+			}
+			if rarely(t, "save", 4) {
+				saved, at = b.Checkpoint("node-a"), b.now
+			}
+			if !at.Equal(began) && rarely(t, "kill", 20) {
+				down = rapid.IntRange(1, 3).Draw(t, "down")
+			}
+		}
+	})
+}
+
+// rarely is true once in so many times; the library's numbers are small more often.
+func rarely(t *rapid.T, label string, times int) bool {
+	return rapid.SampledFrom(append(make([]bool, times-1), true)).Draw(t, label)
+}
+
+func viewed(l *life, id string) View {
+	v, _ := l.View(id)
+	return v
+}
+
+// A pod that works between a checkpoint and a kill is not idle after it; one that does
+// not is, after a minute without the daemon, and lends what it did.
+func TestKillAfterACheckpoint(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost time.Duration // between checkpoint and the end of the restart
+		idle bool
+		use  float64 // what it counts with
+	}{
+		"a minute":       {time.Minute, true, 0.1},
+		"six minutes":    {6 * time.Minute, true, 0.1},
+		"eleven minutes": {11 * time.Minute, true, 4}, // three samples are more than 1 % of a day
+		"an hour":        {time.Hour, true, 4},
+		"more than 5 %":  {73 * time.Minute, false, 4},
+	} {
+		l := begin(t, nil)
+		l.samples(day+10, batch("x", 4, 0.1))
+		saved := l.Checkpoint("node-a")
+		l.now = l.now.Add(c.lost)
+		e, err := Resume(l.cfg, "node-a", l.now, saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Estimator, l.tick = e, 10*time.Second
+		l.event(batch("x", 4, 0.1)) // before anything is measured
+		for range 2 {
+			if v := viewed(l, "x"); v.Idle != c.idle || math.Abs(v.Use-c.use) > 1e-6 || !strings.Contains(v.Why(), "because of a restart") {
+				t.Errorf("%s: idle is %v and it counts with %v, want %v and %v: %s", name, v.Idle, v.Use, c.idle, c.use, v.Why())
+			}
+			l.sample(batch("x", 4, 0.1))
+		}
+		l.tick = 5 * time.Minute
+		l.samples(day+1, batch("x", 4, 0.1))
+		if v := viewed(l, "x"); !v.Idle || math.Abs(v.Use-0.1) > 1e-6 || v.Unseen != 0 {
+			t.Errorf("%s: a day later idle is %v, and it counts with %v: %s", name, v.Idle, v.Use, v.Why())
+		}
+	}
 }
 
 func TestRestartRemembersEvictionsAndProduction(t *testing.T) {

@@ -91,6 +91,12 @@ type Estimator struct {
 	last     time.Time
 	began    bool
 	observed []uint32 // cells of the window in which anything was measured
+	// unseen are those that a restart hid, in part or in full: what was used in them
+	// counts as all there is. They are among the observed.
+	unseen []uint32
+	// resuming says that nothing was measured since a checkpoint, whose cell was resumed.
+	resuming bool
+	resumed  uint32
 
 	pods   map[string]*podState
 	seen   []*podState // of the report at hand, in its order
@@ -230,16 +236,49 @@ func (e *Estimator) tick(now time.Time, sampled bool) uint32 {
 	}
 	e.last = now
 	cell := e.now()
-	k := 0
-	for k < len(e.observed) && cell-e.observed[k] >= e.span.length {
-		k++
+	e.observed, e.unseen = e.span.young(e.observed, cell), e.span.young(e.unseen, cell)
+	if e.resuming {
+		e.unsee(cell)
+		e.resuming = !sampled
 	}
-	e.observed = slices.Delete(e.observed, 0, k)
-	if n := len(e.observed); sampled && (n == 0 || e.observed[n-1] != cell) {
-		e.observed = append(e.observed, cell)
+	if sampled {
+		e.observed = enter(e.observed, cell)
 	}
 	return cell
 }
+
+// unsee takes down that nobody has seen what was used from the checkpoint's cell on:
+// the daemon may have lived on for a while after it was written.
+func (e *Estimator) unsee(cell uint32) {
+	from := e.resumed
+	if oldest := int64(cell) - int64(e.span.length) + 1; int64(from) < oldest {
+		from = uint32(oldest)
+	}
+	for c := from; c <= cell; c++ {
+		e.observed, e.unseen = enter(e.observed, c), enter(e.unseen, c)
+	}
+}
+
+// enter adds a cell to ascending ones that do not end after it, once.
+func enter(cells []uint32, cell uint32) []uint32 {
+	if n := len(cells); n > 0 && cells[n-1] >= cell {
+		return cells
+	}
+	return append(cells, cell)
+}
+
+// young drops the cells that have left the window.
+func (s span) young(cells []uint32, now uint32) []uint32 {
+	k := 0
+	for k < len(cells) && now-cells[k] >= s.length {
+		k++
+	}
+	return slices.Delete(cells, 0, k)
+}
+
+// Cell is the number of the sample that grows. When it is another one, a sample has
+// become final that a checkpoint would keep.
+func (e *Estimator) Cell() uint32 { return e.now() }
 
 // now is the cell of the last report.
 func (e *Estimator) now() uint32 { return uint32(e.elapsed / e.cell) }
@@ -345,7 +384,8 @@ func (e *Estimator) judge(cell uint32, r Report, o *Estimate) {
 		if p.Sampled && (!hidden || float32(p.Use) >= float32(threshold)) {
 			s.w.add(cell, p.Use, r.Span.Seconds(), e.span)
 		}
-		quiet := s.w.mostly(rule.Percentile, threshold)
+		hole := s.w.hole(e.unseen)
+		quiet := s.w.mostly(rule.Percentile, threshold, hole)
 		if hidden {
 			s.idle = s.idle && quiet
 		} else {
@@ -353,7 +393,7 @@ func (e *Estimator) judge(cell uint32, r Report, o *Estimate) {
 		}
 		s.use = s.request
 		if s.idle {
-			s.use = min(s.w.percentile(rule.UsePercentile), s.request)
+			s.use = min(s.w.percentile(rule.UsePercentile, hole), s.request)
 			o.Idle = append(o.Idle, s.id)
 			o.Unutilised += s.request - s.use
 		}

@@ -98,7 +98,7 @@ func (s *pods) Peak(p Production) float64 {
 		}
 		share := 1.0
 		if w := s.windows[pod.ID]; w != nil && w.count() > 0 {
-			share = w.percentile(s.percent)
+			share = w.percentile(s.percent, hole{})
 		}
 		sum += share * pod.Request
 	}

@@ -14,8 +14,10 @@ type View struct {
 	Use      float64 // what a batch pod counts with: its request, or its percentile while idle
 	// Samples are those in the window, Below those below the threshold.
 	Samples, Below int
-	Covered        bool // the window is full
-	rule           Idle
+	// Unseen are those samples that a restart hid; they count as not below.
+	Unseen  int
+	Covered bool // the window is full
+	rule    Idle
 }
 
 // View tells what is known of a pod; false if it is in no report.
@@ -29,7 +31,8 @@ func (e *Estimator) View(id string) (View, bool) {
 		return v, true
 	}
 	threshold := e.cfg.Idle.Threshold / 100 * s.request
-	v.Samples, v.Below = s.w.count(), s.w.below(threshold)
+	h := s.w.hole(e.unseen)
+	v.Samples, v.Below, v.Unseen = s.w.count()+h.missing, max(s.w.below(threshold)-h.doubtful, 0), h.missing+h.doubtful
 	v.Covered = s.w.full(e.now(), len(e.observed), e.span)
 	return v, true
 }
@@ -52,6 +55,9 @@ func (v View) Why() string {
 		sentence += " of a window that is full, which this one is not yet"
 	case v.Idle:
 		sentence += fmt.Sprintf("; it counts with %.2f CPUs and lends %.2f", v.Use, v.Request-v.Use)
+	}
+	if v.Unseen > 0 {
+		sentence += fmt.Sprintf("; of the samples %d were not seen in full because of a restart, and count as above", v.Unseen)
 	}
 	return sentence
 }

@@ -170,20 +170,42 @@ func (w *window) below(use float64) int {
 	return n
 }
 
-// mostly says that at least percent of the samples are below a use.
-func (w *window) mostly(percent, use float64) bool {
-	n := w.count()
-	return n > 0 && w.below(use) >= rank(percent, n)
+// hole is what a window lacks that nobody has seen: cells without a sample, and cells
+// whose sample may be too small. Which value such a sample has may be lost, so the
+// smallest ones are taken for them.
+type hole struct{ missing, doubtful int }
+
+// hole compares the samples with the cells that nobody has seen, or not in full.
+func (w *window) hole(unseen []uint32) hole {
+	var h hole
+	for _, c := range unseen {
+		if _, there := slices.BinarySearch(w.cells, c); there || w.weight > 0 && w.cell == c {
+			h.doubtful++
+		} else {
+			h.missing++
+		}
+	}
+	return h
 }
 
-// percentile is the smallest use that percent of the samples do not exceed; 0
-// without samples.
-func (w *window) percentile(percent float64) float64 {
+// mostly says that at least percent of the samples are below a use, those of the hole
+// being above any.
+func (w *window) mostly(percent, use float64, h hole) bool {
+	n := w.count()
+	return n > 0 && w.below(use)-h.doubtful >= rank(percent, n+h.missing)
+}
+
+// percentile is the smallest use that percent of the samples do not exceed, those of
+// the hole being infinite; 0 without samples.
+func (w *window) percentile(percent float64, h hole) float64 {
 	n := w.count()
 	if n == 0 {
 		return 0
 	}
-	i := max(rank(percent, n), 1) - 1
+	i := max(rank(percent, n+h.missing), 1) - 1 + h.doubtful
+	if i >= n {
+		return math.Inf(1)
+	}
 	if w.weight == 0 {
 		return float64(w.sorted[i])
 	}

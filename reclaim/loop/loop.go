@@ -50,8 +50,8 @@ type Options struct {
 	// no pod of best effort may use. The estimator has its own.
 	Reserve float64
 
-	// Keep saves what was learned, every KeepEvery and at the end, on a goroutine of its
-	// own: a disk that is slow must not keep best effort from giving way; nil: nobody does.
+	// Keep saves what was learned, with every sample that is final and at the end, on a
+	// goroutine of its own: a disk that is slow must not keep best effort from giving way; nil: nobody does.
 	Keep  func(reclaim.Checkpoint) error
 	Name  string // of the node, for the checkpoint
 	Clock Clock
@@ -70,7 +70,8 @@ type Clock struct {
 const (
 	lookEvery     = time.Second
 	EstimateEvery = 10 * time.Second
-	KeepEvery     = 10 * time.Minute
+	KeepEvery     = 10 * time.Minute // where samples are longer
+	keepLeast     = time.Minute      // where they are shorter
 )
 
 func (o *Options) fill() {
@@ -152,6 +153,7 @@ type Loop struct {
 	sentOnce  bool
 	estimated time.Time
 	kept      time.Time
+	keptCell  uint32
 	saving    bool // it is under way
 	looked    time.Time
 	since     since
@@ -501,11 +503,14 @@ func (l *Loop) keep() {
 	default:
 	}
 	now := l.o.Clock.Now()
-	since := now.Sub(l.kept)
-	if l.o.Keep == nil || l.o.Estimator == nil || l.saving || since >= 0 && since < KeepEvery {
+	if l.o.Keep == nil || l.o.Estimator == nil || l.saving {
 		return
 	}
-	l.kept, l.saving = now, true
+	since, cell := now.Sub(l.kept), l.o.Estimator.Cell()
+	if since >= 0 && since < KeepEvery && (since < keepLeast || cell == l.keptCell) {
+		return
+	}
+	l.kept, l.keptCell, l.saving = now, cell, true
 	learned := l.o.Estimator.Checkpoint(l.o.Name)
 	l.asking.Go(func() { l.saved <- l.o.Keep(learned) })
 }

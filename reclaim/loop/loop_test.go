@@ -677,3 +677,28 @@ func TestNothingIsLentBeforeItIsKnownWhoRuns(t *testing.T) {
 		t.Errorf("offers %v, best effort has %d CPUs", n.offers, n.be())
 	}
 }
+
+// What was learned is saved soon after each sample is final, so that a kill hides no
+// more than the sample that grows and the time without a daemon.
+func TestEverySampleIsSaved(t *testing.T) {
+	for _, c := range []struct{ sample, every time.Duration }{{5 * time.Minute, 5 * time.Minute}, {time.Hour, KeepEvery}, {10 * time.Second, keepLeast}} {
+		cfg := reclaim.Default()
+		cfg.Idle.Sample = reclaim.Duration(c.sample)
+		e, err := reclaim.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := newNode(t)
+		n.run("batch", policy.BE, 0, 4000)
+		l := n.start(e)
+		n.seconds(l, 3600)
+		if got, want := len(n.saved), int(time.Hour/c.every); got < want-1 || got > want {
+			t.Errorf("samples of %v: saved %d times in an hour, want %d", c.sample, got, want)
+		}
+		for _, k := range n.saved {
+			if into := k.At.Sub(k.Epoch) % c.sample; c.sample == 5*time.Minute && into > 2*EstimateEvery {
+				t.Errorf("saved %v into a sample of %v", into, c.sample)
+			}
+		}
+	}
+}
