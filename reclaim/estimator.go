@@ -33,7 +33,8 @@ type Report struct {
 	// was measured: a pod came or went, the capacity changed. Such a report can
 	// lower an offer, never raise one or evict.
 	Span time.Duration
-	// Throttled says that the batch pods as a group were kept from using more.
+	// Throttled says that the batch pods as a group were kept from using more; what
+	// holds one of them down is Pod.Throttled.
 	Throttled bool
 	// Room is how many CPUs batch pods were allowed to use, such as the budget of
 	// suppression; 0: not known.

@@ -41,21 +41,7 @@ const (
 
 // follow finds kubelet's slices from where the pods are.
 func (g *glance) follow(pods []policy.PodView) {
-	all, be := "", ""
-	for i := range pods {
-		parent := cgroup.Parent(pods[i].Cgroup)
-		switch cgroup.Classify(parent) {
-		case cgroup.BestEffort:
-			be, all = parent, cgroup.Parent(parent)
-		case cgroup.Burstable:
-			all = cgroup.Parent(parent)
-		case cgroup.Guaranteed:
-			all = parent
-		}
-		if be != "" {
-			break
-		}
-	}
+	all, be := slicesOf(pods)
 	if all == g.all && be == g.be {
 		return
 	}
@@ -68,6 +54,23 @@ func (g *glance) follow(pods []policy.PodView) {
 	if g.reader.Follow(allPods, all) == nil && g.reader.Follow(bestEffort, be) == nil {
 		g.all, g.be = all, be
 	}
+}
+
+// slicesOf are the cgroups of all pods and of kubelet's best-effort ones; empty: there
+// is no pod to tell.
+func slicesOf(pods []policy.PodView) (all, be string) {
+	for i := range pods {
+		parent := cgroup.Parent(pods[i].Cgroup)
+		switch cgroup.Classify(parent) {
+		case cgroup.BestEffort:
+			return cgroup.Parent(parent), parent
+		case cgroup.Burstable:
+			all = cgroup.Parent(parent)
+		case cgroup.Guaranteed:
+			all = parent
+		}
+	}
+	return all, ""
 }
 
 // used is the CPU time of all pods without those of the best-effort slice.

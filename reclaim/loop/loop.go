@@ -147,6 +147,7 @@ type Loop struct {
 	// The rest belongs to Run.
 	meters    map[string]*meter // by pod UID
 	root      reclaim.Meter
+	group     group
 	glance    *glance // nil: there is none
 	readings  []usage.Reading
 	sent      policy.BESuppressed
@@ -181,7 +182,8 @@ type meter struct {
 	hid     time.Duration // time of looks in which contention hid demand
 }
 
-// since is what was measured since the last estimate.
+// since is what was measured since the last estimate: the time of looks in which all of
+// best effort was held down.
 type since struct{ hid time.Duration }
 
 // New makes a loop that has read nothing.
@@ -276,6 +278,9 @@ func (l *Loop) look(ctx context.Context) {
 		span = 0
 	}
 	l.looked = now
+	if l.group.heldDown(node, &s) {
+		l.since.hid += span
+	}
 	l.suppress(ctx, node, &s, &kept, span)
 	if l.ready {
 		l.estimate(ctx, pods, &s, &kept)
@@ -288,6 +293,7 @@ func (l *Loop) look(ctx context.Context) {
 
 // follow reads the cgroups of the pods that run, and no others.
 func (l *Loop) follow(pods []policy.PodView) {
+	l.group.follow(l.o.Usage, pods)
 	there := make(map[string]bool, len(pods))
 	for i := range pods {
 		p := &pods[i]
@@ -322,12 +328,15 @@ func (l *Loop) measure(pods []policy.PodView) Status {
 	s.Production, s.Batch, s.Outside, s.Known = 0, 0, 0, true
 	l.readings = l.o.Usage.Read(l.readings[:0])
 	whole, rooted := 0.0, false
-	hidden := false
 	for i := range l.readings {
 		r := &l.readings[i]
 		if r.ID == rootID {
 			use, _, ok := l.root.Use(r.At, r.CPU)
 			whole, rooted = use, ok && r.Err == nil
+			continue
+		}
+		if r.ID == bestEffort {
+			l.group.read(r)
 			continue
 		}
 		m := l.meters[r.ID]
@@ -351,7 +360,6 @@ func (l *Loop) measure(pods []policy.PodView) Status {
 			s.Production += use
 		case policy.BE:
 			s.Batch += use
-			hidden = hidden || hid
 		default:
 			s.Outside += use
 		}
@@ -360,9 +368,6 @@ func (l *Loop) measure(pods []policy.PodView) Status {
 		s.Outside = max(s.Outside, whole-s.Production-s.Batch)
 	}
 	s.Known = rooted
-	if hidden {
-		l.since.hid += lookEvery
-	}
 	return s
 }
 

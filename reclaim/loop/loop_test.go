@@ -25,6 +25,10 @@ type node struct {
 	load    map[string]float64 // CPUs by pod UID
 	system  float64
 	used    map[string]time.Duration
+	waits   map[string]float64 // share of the time in which something waits, by ID
+	stops   map[string]float64 // share of the periods in which a quota stops it
+	waited  map[string]time.Duration
+	periods map[string][2]float64 // all, and those in which it was stopped
 	follows map[string]string
 	broken  bool
 
@@ -45,7 +49,7 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &node{t: t, now: time.Unix(1e9, 0), machine: m, load: map[string]float64{}, used: map[string]time.Duration{}, follows: map[string]string{}}
+	return &node{t: t, now: time.Unix(1e9, 0), machine: m, load: map[string]float64{}, used: map[string]time.Duration{}, waited: map[string]time.Duration{}, periods: map[string][2]float64{}, follows: map[string]string{}}
 }
 
 func (n *node) run(uid string, class policy.Class, milli, batch int64) {
@@ -71,7 +75,8 @@ func (n *node) Follow(id, path string) error { n.follows[id] = path; return nil 
 func (n *node) Forget(id string)             { delete(n.follows, id) }
 func (n *node) Read(dst []usage.Reading) []usage.Reading {
 	for id := range n.follows {
-		r := usage.Reading{ID: id, At: n.now, CPU: n.used[id]}
+		r := usage.Reading{ID: id, At: n.now, CPU: n.used[id], Waiting: n.waited[id], Pressure: true}
+		r.Periods, r.Throttled = uint64(n.periods[id][0]), uint64(n.periods[id][1])
 		if n.broken {
 			r = usage.Reading{ID: id, Err: cgroup.ErrGone}
 		}
@@ -91,6 +96,13 @@ func (n *node) passed(span time.Duration) {
 		whole += cpus
 	}
 	n.used[rootID] += time.Duration(whole * float64(span))
+	for id, share := range n.waits {
+		n.waited[id] += time.Duration(share * float64(span))
+	}
+	for id, share := range n.stops {
+		all := 10 * span.Seconds()
+		n.periods[id] = [2]float64{n.periods[id][0] + all, n.periods[id][1] + share*all}
+	}
 }
 
 // seconds lets time pass and the loop look.

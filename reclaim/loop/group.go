@@ -1,0 +1,72 @@
+package loop
+
+import (
+	"time"
+
+	"github.com/quietcore/quietcore/internal/usage"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/reclaim"
+)
+
+// group is best effort as a whole, as far as its slice tells: what holds a single pod
+// down is no reason to distrust what others use.
+type group struct {
+	path     string // of the slice; empty: nobody lies in it
+	at       time.Time
+	totals   reclaim.Totals
+	stopped  bool // its own quota stopped it
+	waits    bool // some of it waited for CPUs
+	pressure bool // the kernel says so
+}
+
+func (g *group) follow(reader Reader, pods []policy.PodView) {
+	_, be := slicesOf(pods)
+	if be == g.path {
+		return
+	}
+	reader.Forget(bestEffort)
+	*g = group{}
+	if be != "" && reader.Follow(bestEffort, be) == nil {
+		g.path = be
+	}
+}
+
+func (g *group) read(r *usage.Reading) {
+	g.stopped, g.waits, g.pressure = false, false, false
+	if r.Err != nil {
+		g.at = time.Time{}
+		return
+	}
+	now := reclaim.Totals{Waiting: r.Waiting, Periods: r.Periods, Throttled: r.Throttled}
+	if span := r.At.Sub(g.at); !g.at.IsZero() {
+		quota, waiting := now, reclaim.Totals{Waiting: now.Waiting}
+		quota.Waiting = g.totals.Waiting
+		g.stopped = quota.Hid(g.totals, span)
+		g.waits = waiting.Hid(reclaim.Totals{Waiting: g.totals.Waiting}, span)
+		g.pressure = r.Pressure
+	}
+	g.at, g.totals = r.At, now
+}
+
+// saturated is the share of what best effort is left with from which on it uses all.
+const saturated = 0.9
+
+// heldDown says that suppression or the slice's quota kept best effort from using more,
+// so that nobody's low use says anything. Waiting alone does not: tasks wait a little
+// whenever others run, and on a busy machine for more than a tenth of the time.
+func (g *group) heldDown(node *policy.Snapshot, s *Status) bool {
+	switch {
+	case g.stopped:
+		return true
+	case node.BE == node.BEWhole && node.BEQuota == 0, g.pressure && !g.waits:
+		return false
+	case !s.Known:
+		return true
+	}
+	// What others use is spread over all CPUs, best effort's included.
+	room := float64(node.BE.Count()) * max(0, 1-(s.Production+s.Outside)/max(s.Capacity, 1))
+	if node.BEQuota > 0 {
+		room = min(room, float64(node.BEQuota)/1000)
+	}
+	return s.Batch >= saturated*room
+}
