@@ -40,8 +40,10 @@ func (e *enforcer) absorb(b batch) {
 			e.book.dropContainer(d.ID)
 		case policy.DropPod:
 			e.tree.Remove(d.UID)
-			drop(e.pods[d.UID])
+			s := e.pods[d.UID]
+			drop(s)
 			delete(e.pods, d.UID)
+			e.strange(s, false)
 			e.book.dropPod(d.UID)
 		case policy.Notice:
 			e.log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
@@ -207,6 +209,7 @@ func (e *enforcer) setPod(d policy.SetPod) {
 		return
 	}
 	e.putSlice(s.path)
+	e.strange(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE)
 	if err := e.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need), Mems: memsOf(d.Mems)}); err != nil {
 		e.log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
@@ -219,6 +222,20 @@ func (e *enforcer) setPod(d policy.SetPod) {
 	look := s.idle.want(d.Idle, first && d.Pod.QoS == policy.BestEffort)
 	if s.limit.want(d.QuotaMilli, asked, known) || look {
 		e.lookAtLimit(s)
+	}
+}
+
+// strange takes down whether a pod is one that its slice's limit must not touch.
+func (e *enforcer) strange(s *subjectState, is bool) {
+	if s == nil {
+		return
+	}
+	slice := e.beSlices[cgroup.Parent(s.path)]
+	if is = is && slice != nil; is == s.stranger {
+		return
+	}
+	if s.stranger = is; slice != nil {
+		e.limitSlice(slice)
 	}
 }
 

@@ -76,8 +76,11 @@ type enforcer struct {
 	// theirs, nil where it is kubelet's business.
 	beSlices map[string]*subjectState
 	beQuota  *int64
-	toVerify []string
-	toLimit  []*subjectState
+	// unlimited is the pod that keeps a best-effort slice from being limited, once that
+	// was told; empty: none does.
+	unlimited string
+	toVerify  []string
+	toLimit   []*subjectState
 	// unwritten are those whose limit could not be written.
 	unwritten []*subjectState
 	soon      []string // UIDs of pods whose quota is looked at again when due
@@ -105,6 +108,7 @@ type subjectState struct {
 	several   string // the pool of several NUMA nodes that it is bound to; empty: none
 	pending   bool   // limit has to be looked at
 	dropped   bool   // there is nothing left to limit
+	stranger  bool   // a pod in the best-effort slice that is not best effort
 }
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {

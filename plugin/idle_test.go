@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
@@ -118,5 +119,50 @@ func TestWithoutIdle(t *testing.T) {
 	n.settle()
 	if w := n.kernel.Writes(); len(w) > 0 {
 		t.Errorf("an audit writes %v", w)
+	}
+}
+
+// A pod of another class in the best-effort slice is not stopped with it: while it is
+// there best effort is not limited, and people are told once who is in the way.
+func TestQuotaOfBestEffortSparesOthers(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	told := make(chan string, 100)
+	n.up(func(o *Options) {
+		o.Notify = func(m policy.Notice) {
+			if m.Reason == "BestEffortNotLimited" {
+				told <- m.Message
+			}
+		}
+	})
+	mustRun(t, n, spec{name: "batch", class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}})
+	slice := cgroup.Parent(spec{name: "batch", qos: policy.BestEffort}.parent())
+	limited := func(when string, milli int64) {
+		t.Helper()
+		eventually(t, when, func() bool {
+			e, err := n.kernel.Effective(slice)
+			return err == nil && e.QuotaMilli == milli
+		})
+	}
+	suppress := func(milli int64) {
+		t.Helper()
+		if err := n.plugin.Submit(short(t), policy.BESuppressed{QuotaMilli: milli}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	suppress(1500)
+	limited("nobody else is there", 1500)
+	web := spec{name: "web", class: policy.LS, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
+	mustRun(t, n, web)
+	limited("production has come", policy.NoLimit)
+	suppress(1400)
+	n.settle()
+	limited("production is still there", policy.NoLimit)
+	n.remove(web)
+	limited("production has gone", 1400)
+	if len(told) != 1 {
+		t.Fatalf("%d notices, want one", len(told))
+	}
+	if m := <-told; !strings.Contains(m, "default/web") || !strings.Contains(m, slice) || !strings.Contains(m, "1500") {
+		t.Errorf("told %q", m)
 	}
 }

@@ -3,8 +3,10 @@ package plugin
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // limit is the CFS quota of one cgroup as far as it is ours: from the moment
@@ -52,10 +54,43 @@ func (e *enforcer) limitBE(milli int64) {
 	}
 }
 
+// limitSlice leaves a slice alone in which somebody lies who is not best effort: the
+// quota would stop him with it, and production must not pay.
 func (e *enforcer) limitSlice(s *subjectState) {
-	if s.limit.want(e.beQuota, noQuota(), true) {
+	milli := e.beQuota
+	if milli != nil {
+		if other := e.strangerIn(s.path); other != "" {
+			e.tellUnlimited(s.path, other)
+			milli = nil
+		} else {
+			e.unlimited = ""
+		}
+	}
+	if s.limit.want(milli, noQuota(), true) {
 		e.lookAtLimit(s)
 	}
+}
+
+// strangerIn is the first pod by name in a slice that is not best effort; empty: none.
+func (e *enforcer) strangerIn(slice string) string {
+	first := ""
+	for _, s := range e.pods {
+		if s.stranger && cgroup.Parent(s.path) == slice && (first == "" || s.name < first) {
+			first = s.name
+		}
+	}
+	return first
+}
+
+// tellUnlimited says once of each pod that it keeps best effort from being limited.
+func (e *enforcer) tellUnlimited(slice, pod string) {
+	if e.unlimited == pod {
+		return
+	}
+	e.unlimited = pod
+	why := fmt.Sprintf("best effort has no CPU of its own left and is to have %d thousandths of a CPU, but pod %s lies in %s and is not of class BE: its quota would hold that pod back as well, so best effort is not limited; give the pod a CPU request, or the class BE", *e.beQuota, pod, slice)
+	e.log.Warn(why, "cgroup", slice, "pod", pod)
+	e.notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
 }
 
 // lookAtLimit asks for a limit to be looked at.
