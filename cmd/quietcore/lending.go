@@ -66,6 +66,7 @@ func (l *lending) open(client *kube.Client) {
 	if client != nil && l.cfg.Mode != config.Observe {
 		l.reach(client)
 	}
+	l.judge()
 	if !l.on() {
 		return
 	}
@@ -91,9 +92,24 @@ func (l *lending) reach(client *kube.Client) {
 	} else {
 		l.d.health.Watch(metrics.FeatureLent, l.publisher.State)
 	}
-	if l.cfg.Reclaim.Evict {
-		l.evictor = lend.NewEvictor(lend.EvictorOptions{API: server, Observe: !enforced, Log: l.d.log, Report: l.evicted, Notify: l.d.tell})
+}
+
+// judge makes what asks for pods. Where nobody may be asked, or there is nobody to ask,
+// it says who would go.
+func (l *lending) judge() {
+	if !l.cfg.Reclaim.Evict || l.cfg.Reclaim.Mode == config.SwitchOff {
+		return
 	}
+	o := lend.EvictorOptions{Observe: !l.enforced(), Log: l.d.log, Report: l.evicted, Notify: l.d.tell}
+	if l.server != nil {
+		o.API = l.server
+	}
+	l.evictor = lend.NewEvictor(o)
+}
+
+// enforced says whether lending is more than observed.
+func (l *lending) enforced() bool {
+	return l.cfg.Reclaim.Mode == config.SwitchEnforce && l.cfg.Mode != config.Observe
 }
 
 func (l *lending) build() error {
@@ -129,7 +145,9 @@ func (l *lending) build() error {
 		}
 		if l.evictor != nil {
 			o.Evict = func(ctx context.Context, p policy.PodView, why string) loop.Answer {
-				return answerOf(l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}, "to give lent CPUs back: "+why))
+				a := answerOf(l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}, "to give lent CPUs back: "+why))
+				a.Observed = !l.enforced() && a.Outcome == loop.Going
+				return a
 			}
 		}
 	}
@@ -235,9 +253,10 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 			out.Problem = l.publisher.State()
 		}
 	}
+	s.Narrowed.Observed, s.Lowered.Observed = out.Suppression == string(config.SwitchObserve), out.Mode == string(config.SwitchObserve)
 	for _, t := range append([]loop.Taken{s.Narrowed, s.Lowered}, s.Evicted...) {
 		if t.What != "" {
-			out.Taken = append(out.Taken, control.Taken{At: t.At, Pod: t.Pod, What: t.What, Why: t.Why})
+			out.Taken = append(out.Taken, control.Taken{At: t.At, Pod: t.Pod, What: t.What, Why: t.Why, Observed: t.Observed})
 		}
 	}
 	asking, cancel := context.WithTimeout(ctx, askLending)

@@ -86,6 +86,9 @@ func takenText(t control.Taken) string {
 	if t.Pod != "" {
 		who = " from " + t.Pod
 	}
+	if t.Observed {
+		who = would("observe") + who
+	}
 	return fmt.Sprintf("%s at %s: %s; %s", who, t.At.UTC().Format(time.RFC3339), t.What, t.Why)
 }
 
@@ -104,8 +107,11 @@ func explainLent(w io.Writer, l *control.Lending, want []string) {
 		if p.Why != "" {
 			fmt.Fprintf(w, "  lending   %s\n", safe(p.Why))
 		}
-		if l.Suppressed != "" {
+		switch {
+		case l.Suppressed != "":
 			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, on CPUs %s\n", would(l.Suppression), l.Budget, l.Suppressed)
+		case l.Quota > 0:
+			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, by a quota of %.2f\n", would(l.Suppression), l.Budget, l.Quota)
 		}
 		for _, t := range l.Taken {
 			if t.Pod == "" || t.Pod == p.Namespace+"/"+p.Pod {

@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/lend"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/reclaim/loop"
 )
@@ -66,6 +69,60 @@ func TestExplainSaysWhatAPodWasLent(t *testing.T) {
 	b.Reset()
 	if explainPod(&b, s, []string{"jobs", "web"}); strings.Contains(b.String(), "budget") {
 		t.Errorf("a pod of production is told what best effort has:\n%s", b.String())
+	}
+}
+
+// What is only observed is not told as if it had happened, and a quota is a budget too.
+func TestObservedIsSaidToBe(t *testing.T) {
+	l := lent()
+	l.Mode, l.Suppressed, l.Quota = "observe", "", 0.5
+	for i := range l.Taken {
+		l.Taken[i].Observed = true
+	}
+	l.Taken[1].Pod = "jobs/sort"
+	s := &control.Status{Containers: []script.State{{Namespace: "jobs", Pod: "sort", Container: "main"}}, Lending: l}
+	var b strings.Builder
+	if err := writeLending(&b, l); err != nil || !explainPod(&b, s, []string{"jobs", "sort"}) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"taken back (would be) at", "taken back (would be) from jobs/sort", "taken     (would be) at", "budget (would be)  3.15 CPUs for all of best effort together, by a quota of 0.50"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// Who would go is judged in every mode that lends, also where nobody may be asked or
+// there is nobody to ask.
+func TestSomebodySaysWhoWouldGo(t *testing.T) {
+	for _, c := range []struct {
+		mode    config.Mode
+		reclaim config.Switch
+		evict   bool
+		want    bool
+		err     string
+	}{
+		{config.Enforce, config.SwitchEnforce, true, true, "no API server"},
+		{config.Enforce, config.SwitchObserve, true, true, ""},
+		{config.Observe, config.SwitchEnforce, true, true, ""},
+		{config.Enforce, config.SwitchOff, true, false, ""},
+		{config.Enforce, config.SwitchEnforce, false, false, ""},
+	} {
+		cfg := config.Default()
+		cfg.Mode, cfg.Reclaim.Mode, cfg.Reclaim.Evict = c.mode, c.reclaim, c.evict
+		d := &daemon{log: slog.New(slog.DiscardHandler), metrics: metrics.New("test", nil)}
+		l := newLending(d, &cfg, false)
+		l.judge()
+		if (l.evictor != nil) != c.want {
+			t.Errorf("%+v: an evictor: %t", c, l.evictor != nil)
+		}
+		if l.evictor == nil {
+			continue
+		}
+		err := l.evictor.Evict(t.Context(), lend.Pod{UID: "u", Namespace: "jobs", Name: "sort"}, "why")
+		if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }
 

@@ -60,4 +60,6 @@ type Taken struct {
 	Pod  string    `json:"pod,omitempty"` // empty: all of best effort
 	What string    `json:"what"`
 	Why  string    `json:"why"`
+	// Observed says that it only would have been: the mode is observe.
+	Observed bool `json:"observed,omitempty"`
 }

@@ -26,7 +26,9 @@ type Answer struct {
 	Outcome Outcome
 	After   time.Duration // of Later
 	Before  bool          // of Going: it was on its way without us
-	Err     error         // why not; nil where the Outcome is Going
+	// Observed, of Going: nobody was asked, it is only said who would go.
+	Observed bool
+	Err      error // why not; nil where the Outcome is Going
 }
 
 // answered is an Answer about a pod.
@@ -79,8 +81,10 @@ func (l *Loop) settle(now time.Time, s *Status) {
 			if a.Before {
 				continue
 			}
-			s.Evictions++
-			one := Taken{At: now, Pod: a.pod.Namespace + "/" + a.pod.Name, What: "evicted", Why: a.why}
+			if !a.Observed {
+				s.Evictions++
+			}
+			one := Taken{At: now, Observed: a.Observed, Pod: a.pod.Namespace + "/" + a.pod.Name, What: "evicted", Why: a.why}
 			s.Evicted = slices.Concat([]Taken{one}, s.Evicted[:min(len(s.Evicted), maxEvicted-1)])
 		case Stays:
 			s.Refusals++

@@ -127,6 +127,8 @@ type Taken struct {
 	Pod  string // whom it was taken from; empty: all of best effort
 	What string
 	Why  string
+	// Observed says of a pod that it only would have been.
+	Observed bool
 }
 
 // maxEvicted is how many evictions a Status remembers.

@@ -714,3 +714,20 @@ func TestEverySampleIsSaved(t *testing.T) {
 		}
 	}
 }
+
+// Who only would go is said, and not counted as gone; where nobody can be asked, nobody
+// goes and nothing else stops.
+func TestEvictionsThatAreNotAskedFor(t *testing.T) {
+	n, l := overcommitted(t)
+	l.o.Evict = func(context.Context, policy.PodView, string) Answer { return Answer{Observed: true} }
+	n.seconds(l, 120)
+	if s := l.Status(); s.Evictions != 0 || len(s.Evicted) != 1 || !s.Evicted[0].Observed {
+		t.Errorf("observed: %d evictions, taken %+v", s.Evictions, s.Evicted)
+	}
+	n, l = overcommitted(t)
+	l.o.Evict = nil
+	n.seconds(l, 120)
+	if s := l.Status(); s.Evictions != 0 || len(s.Evicted) != 0 || !s.Overcommitted {
+		t.Errorf("nobody to ask: %+v", s)
+	}
+}
