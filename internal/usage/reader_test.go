@@ -248,16 +248,18 @@ func TestNoPathLeavesTheHierarchy(t *testing.T) {
 }
 
 func TestAPassAllocatesNothing(t *testing.T) {
-	tree := newTree(t, false)
-	r := tree.open(0)
-	for i := range 10 {
-		path := fmt.Sprint("pod", i)
-		tree.put(path, i)
-		tree.check(r.Follow(path, path))
-	}
-	readings := r.Read(nil)
-	if n := testing.AllocsPerRun(10, func() { readings = r.Read(readings[:0]) }); n > 0 {
-		t.Errorf("a pass over 10 cgroups allocates %v times", n)
+	for _, v1 := range []bool{false, true} {
+		tree := newTree(t, v1)
+		r := tree.open(0)
+		for i := range 10 {
+			path := fmt.Sprint("pod", i)
+			tree.put(path, i)
+			tree.check(r.Follow(path, path))
+		}
+		readings := r.Read(nil)
+		if n := testing.AllocsPerRun(10, func() { readings = r.Read(readings[:0]) }); n > 0 || len(readings) != 10 || readings[0].Err != nil {
+			t.Errorf("v1 %t: a pass over 10 cgroups allocates %v times and reads %d, %v", v1, n, len(readings), readings[0].Err)
+		}
 	}
 }
 
