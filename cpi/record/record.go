@@ -87,6 +87,13 @@ func (r *Recorder) analysed(f *loop.Finding) {
 		r.open[f.Victim.ID] = e
 	}
 	e.last = f.At
+	if acts(e.Verdict) && len(e.Actions) > 0 && !acts(verdict(f.Verdict)) {
+		// What was done, to whom and why, is what the incident tells of; that a later
+		// analysis waits for its effect is no news.
+		r.join(e, f)
+		r.tell(e)
+		return
+	}
 	e.CPI, e.Threshold, e.Verdict, e.Why = f.CPI, f.Threshold, verdict(f.Verdict), f.Why
 	if s := f.Spec; s != nil {
 		n := &f.Normal
@@ -162,6 +169,8 @@ func (r *Recorder) join(e *episode, f *loop.Finding) {
 		}
 	}
 }
+
+func acts(verdict string) bool { return verdict == incidents.Cap || verdict == incidents.Move }
 
 func verdict(k detect.VerdictKind) string {
 	switch k {

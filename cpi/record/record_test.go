@@ -134,6 +134,35 @@ func TestVictimsShareACap(t *testing.T) {
 	}
 }
 
+// While a cap is being verified its victim is analysed again: the incident goes on to
+// tell of the cap.
+func TestACapStaysTheVerdict(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	var last incidents.Incident
+	r := New(Options{Node: "n", Put: func(i incidents.Incident) string { last = i; return i.ID }, History: func(string) []sample.Sample { return nil }})
+	web, batch, other := who("web", "Deployment/web"), who("batch", "Job/batch"), who("other", "Job/other")
+	analysed := func(minute int, kind detect.VerdictKind, score float64, why string, antagonists ...loop.Subject) {
+		r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: start.Add(time.Duration(minute) * time.Minute), Victim: web, CPI: 2 + score, Threshold: 1, Verdict: kind, Why: why,
+			Suspects: []loop.Suspect{{Subject: batch, Score: score}, {Subject: other, Score: 0.1}}, Antagonists: antagonists})
+	}
+	capped := func(minute int, target loop.Subject) {
+		at := start.Add(time.Duration(minute) * time.Minute)
+		r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at, Victim: web, Target: target, Milli: 100, Until: at.Add(5 * time.Minute)})
+	}
+	analysed(0, detect.Observe, 0.3, "nobody is sure")
+	analysed(1, detect.Cap, 0.9, "batch scores 0.9", batch)
+	capped(1, batch)
+	analysed(2, detect.Observe, 0.5, "cap of batch is being verified", batch)
+	analysed(3, detect.None, 0.2, "nobody is sure")
+	if last.Verdict != incidents.Cap || last.Why != "batch scores 0.9" || last.CPI != 2.9 || last.Suspects[0].Score != 0.9 || len(last.Antagonists) != 1 {
+		t.Errorf("the incident tells of %s for %q, CPI %v, %+v", last.Verdict, last.Why, last.CPI, last.Suspects)
+	}
+	analysed(7, detect.Cap, 0.8, "other scores 0.8", other)
+	if last.Why != "other scores 0.8" {
+		t.Errorf("of a second cap the incident says %q", last.Why)
+	}
+}
+
 // A cap that was refused is no action, and the incident says why there is none.
 func TestRefusalsAreRecorded(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
