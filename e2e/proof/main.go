@@ -27,6 +27,8 @@ type options struct {
 	only    string
 	minutes float64
 	trace   bool
+	// unlessNoisy lets interference hold where its host lost too much of its CPUs.
+	unlessNoisy bool
 }
 
 type (
@@ -55,6 +57,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.only, "only", "", "run these `proofs` only, by name, with commas between")
 	o.Flags.Add(f)
 	f.Float64Var(&o.minutes, "minutes", 3, "how long owners come and go before the sampler")
+	f.BoolVar(&o.unlessNoisy, "unless-noisy", false, "say NOT SHOWN of interference, and do not fail, where the hypervisor keeps the host's CPUs from it")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, err
