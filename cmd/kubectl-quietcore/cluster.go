@@ -60,7 +60,7 @@ func (c *cluster) run(ctx context.Context, args ...string) ([]byte, error) {
 		global = append(global, "--context="+c.context)
 	}
 	cmd := exec.CommandContext(ctx, c.kubectl, append(global, args...)...)
-	cmd.WaitDelay = time.Second // a child of kubectl that keeps its output open
+	cmd.WaitDelay = 10 * time.Second // a child of kubectl that keeps its output open, on a machine that is busy
 	out, errs := &bounded{most: maxAnswer}, &bounded{most: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, errs
 	err := cmd.Run()
