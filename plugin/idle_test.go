@@ -67,6 +67,24 @@ func TestBestEffortIsIdle(t *testing.T) {
 	}
 }
 
+// sliceQuota waits for the quota of a slice, and asks for one of best effort.
+func sliceQuota(t *testing.T, n *node, slice string) (limited func(when string, milli int64), suppress func(milli int64)) {
+	limited = func(when string, milli int64) {
+		t.Helper()
+		eventually(t, when, func() bool {
+			e, err := n.kernel.Effective(slice)
+			return err == nil && e.QuotaMilli == milli
+		})
+	}
+	suppress = func(milli int64) {
+		t.Helper()
+		if err := n.plugin.Submit(short(t), policy.BESuppressed{QuotaMilli: milli}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return limited, suppress
+}
+
 // Where CPUs cannot hold best effort back its slice gets a quota: put back after
 // somebody wrote past it, and undone when it is over, by the next daemon, or uninstalled.
 func TestQuotaOfBestEffort(t *testing.T) {
@@ -74,19 +92,7 @@ func TestQuotaOfBestEffort(t *testing.T) {
 	n.up()
 	mustRun(t, n, spec{name: "batch", class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}})
 	slice := cgroup.Parent(spec{name: "batch", qos: policy.BestEffort}.parent())
-	limited := func(when string, milli int64) {
-		t.Helper()
-		eventually(t, when, func() bool {
-			e, err := n.kernel.Effective(slice)
-			return err == nil && e.QuotaMilli == milli
-		})
-	}
-	suppress := func(milli int64) {
-		t.Helper()
-		if err := n.plugin.Submit(short(t), policy.BESuppressed{QuotaMilli: milli}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	limited, suppress := sliceQuota(t, n, slice)
 	suppress(1500)
 	limited("a quota is there", 1500)
 	if err := n.kernel.Apply(short(t), slice, cgroup.Values{Quota: cgroup.NoQuota()}); err != nil {
@@ -136,19 +142,7 @@ func TestQuotaOfBestEffortSparesOthers(t *testing.T) {
 	})
 	mustRun(t, n, spec{name: "batch", class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}})
 	slice := cgroup.Parent(spec{name: "batch", qos: policy.BestEffort}.parent())
-	limited := func(when string, milli int64) {
-		t.Helper()
-		eventually(t, when, func() bool {
-			e, err := n.kernel.Effective(slice)
-			return err == nil && e.QuotaMilli == milli
-		})
-	}
-	suppress := func(milli int64) {
-		t.Helper()
-		if err := n.plugin.Submit(short(t), policy.BESuppressed{QuotaMilli: milli}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	limited, suppress := sliceQuota(t, n, slice)
 	suppress(1500)
 	limited("nobody else is there", 1500)
 	web := spec{name: "web", class: policy.LS, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
