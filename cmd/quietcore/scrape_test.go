@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/promtest"
 	"github.com/quietcore/quietcore/internal/script"
 )
 
@@ -76,14 +77,7 @@ func TestMetricsOfAWholeDaemon(t *testing.T) {
 	if bytes.Contains(body, []byte("quietcore_shared_pool_floor_cpus 0\n")) {
 		t.Error("the shared pool has no floor")
 	}
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		if os.Getenv("QUIETCORE_CI") == "1" {
-			t.Fatalf("%v: install the package prometheus", err)
-		}
-		t.Skipf("%v: it is in the package prometheus", err)
-	}
-	check := exec.Command(promtool, "check", "metrics")
+	check := exec.Command(promtest.Tool(t, "promtool"), "check", "metrics")
 	check.Stdin = bytes.NewReader(body)
 	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("promtool check metrics: %v\n%s", err, out)
