@@ -46,6 +46,16 @@ func (t Totals) Hid(before Totals, between time.Duration) bool {
 	if between <= 0 || t.Waiting < before.Waiting || t.Periods < before.Periods || t.Throttled < before.Throttled {
 		return false
 	}
-	return float64(t.Waiting-before.Waiting) > hiding*float64(between) ||
+	return t.Waited(before, between) || t.Stopped(before)
+}
+
+// Waited is the part of Hid that contention is to blame for.
+func (t Totals) Waited(before Totals, between time.Duration) bool {
+	return t.Waiting >= before.Waiting && float64(t.Waiting-before.Waiting) > hiding*float64(between)
+}
+
+// Stopped is the part of Hid that the group's own limit is to blame for.
+func (t Totals) Stopped(before Totals) bool {
+	return t.Periods >= before.Periods && t.Throttled >= before.Throttled &&
 		float64(t.Throttled-before.Throttled) > hiding*float64(t.Periods-before.Periods)
 }

@@ -39,10 +39,7 @@ func (g *group) read(r *usage.Reading) {
 	}
 	now := reclaim.Totals{Waiting: r.Waiting, Periods: r.Periods, Throttled: r.Throttled}
 	if span := r.At.Sub(g.at); !g.at.IsZero() {
-		quota, waiting := now, reclaim.Totals{Waiting: now.Waiting}
-		quota.Waiting = g.totals.Waiting
-		g.stopped = quota.Hid(g.totals, span)
-		g.waits = waiting.Hid(reclaim.Totals{Waiting: g.totals.Waiting}, span)
+		g.stopped, g.waits = span > 0 && now.Stopped(g.totals), span > 0 && now.Waited(g.totals, span)
 		g.pressure = r.Pressure
 	}
 	g.at, g.totals = r.At, now
