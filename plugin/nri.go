@@ -172,7 +172,7 @@ func (s *session) findDevices(ctx context.Context, pod *policy.Pod) {
 // UpdatePodSandbox is kubelet about to resize a pod; an error vetoes it.
 func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r *api.LinuxResources) error {
 	cpu := r.GetCpu()
-	if cpu.GetShares().GetValue() == 0 && cpu.GetQuota().GetValue() == 0 {
+	if !resizes(cpu) {
 		return nil
 	}
 	ctx, cancel := s.within(ctx)
@@ -196,6 +196,11 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	s.enforcer.recheck(pod.UID) // kubelet has written the pod's quota
 	s.at.at(ResizeReply)
 	return s.answer(pod, o.err)
+}
+
+// resizes says whether an update has a size, and not a place alone.
+func resizes(cpu *api.LinuxCPU) bool {
+	return cpu.GetShares().GetValue() != 0 || cpu.GetQuota().GetValue() != 0
 }
 
 // merge lays an update over what was there; 0 means unchanged.
@@ -309,7 +314,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	}
 	event, after := updateOf(id, r, before)
 	s.book.putContainer(id, after)
-	if s.unsaid.Load() {
+	if s.unsaid.Load() && resizes(r.GetCpu()) {
 		defer s.enforcer.recheckSoon(podOf(p, "").UID) // kubelet may write the pod's quota, whatever we answer
 	}
 	count := s.timed("UpdateContainer")
