@@ -31,6 +31,11 @@ const (
 	PoolUnmanaged PoolKind = "unmanaged"
 )
 
+// PoolKinds lists them all.
+func PoolKinds() []PoolKind {
+	return []PoolKind{PoolExclusive, PoolShared, PoolBE, PoolReserved, PoolSystem, PoolUnmanaged}
+}
+
 // AnyNode stands for the whole pool where one NUMA node is named.
 const AnyNode = -1
 

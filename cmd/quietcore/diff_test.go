@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -120,24 +121,16 @@ func TestDiff(t *testing.T) {
 
 func TestMetricsCatalogue(t *testing.T) {
 	code, out, errs := call("metrics", "-o", "json")
-	var list []metric
-	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) < 40 {
+	var list []metrics.Entry
+	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) < 60 {
 		t.Fatalf("exit %d, %d metrics, %v, %s", code, len(list), err, errs)
 	}
-	for _, m := range list {
-		if !strings.HasPrefix(m.Name, "quietcore_") || m.Type == "" || strings.ContainsAny(m.Name+m.Labels, "`[") || strings.Contains(m.Help, "](") {
-			t.Errorf("%+v", m)
-		}
-	}
-	if code, out, _ := call("metrics", "capped_containers"); code != 0 || strings.Count(out, "\n") != 2 || !strings.Contains(out, "gauge") {
+	const one = "quietcore_nri_connections_total  counter\n  Attempts to connect to the runtime, and connections lost.\n  result: error, lost, ok, timeout\n"
+	if code, out, _ := call("metrics", "nri_connections"); code != 0 || out != one {
 		t.Errorf("one: exit %d\n%s", code, out)
 	}
 	if code, _, errs := call("metrics", "nonsense"); code != exitUsage || !strings.Contains(errs, "nonsense") {
 		t.Errorf("none: exit %d, %s", code, errs)
-	}
-	got := catalogue("| `quietcore_a_total` | counter | `x`: a, b | See [these](cpi.md#x) of `y`. |\n| `quietcore_b_total` | counter | the same | |\n| `other` | counter | | |\n")
-	if len(got) != 2 || got[0] != (metric{"quietcore_a_total", "counter", "x: a, b", "See these of y."}) || got[1].Labels != "x: a, b" {
-		t.Errorf("%+v", got)
 	}
 }
 

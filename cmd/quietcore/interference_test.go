@@ -1,8 +1,11 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/loop"
@@ -13,11 +16,9 @@ import (
 
 func scrapeOf(t *testing.T, d *daemon) string {
 	t.Helper()
-	names, err := d.metrics.Names()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(names, "\n")
+	w := httptest.NewRecorder()
+	metrics.Handler(d.metrics, metrics.NewHealth(time.Now, time.Now)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
 }
 
 func testDaemon(t *testing.T) (*performance, *loop.Loop) {

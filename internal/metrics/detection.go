@@ -108,13 +108,13 @@ func newDetectionDescs() detectionDescs {
 		outliers:  desc("cpi_outliers_total", "Samples above the threshold of their job."),
 		anomalies: desc("cpi_anomalies_total", "Outliers that were one too many in their window: the container suffers."),
 		analyses:  desc("cpi_analyses_total", "Searches for who is to blame, by what follows.", "verdict"),
-		outcomes:  desc("cpi_outcomes_total", "Caps and moves of the best-effort pool that ended, by what they did for the victim; refused: not carried out.", "result"),
-		jobs:      desc("cpi_jobs", "Jobs that are judged, by where the knowledge of what is normal comes from.", "spec"),
-		blamed:    desc("cpi_blamed_total", "Analyses that blamed one job for what another suffered; the most frequent pairs, all others together as other.", "victim", "antagonist"),
-		queries:   desc("cpi_cluster_queries_total", "Times that Prometheus was asked for the cluster's specs, by result.", "result"),
-		refused:   desc("cpi_cluster_specs_refused_total", "Specs of the cluster's that could not be believed."),
-		specs:     desc("cpi_cluster_specs", "Specs that the cluster gave the last time."),
-		age:       desc("cpi_cluster_specs_age_seconds", "Time since Prometheus last gave the cluster's specs; +Inf before the first time."),
+		outcomes:  desc("cpi_outcomes_total", "Caps and moves of the best-effort pool, by what they did for the victim. unknown: one of the two was gone, or had too few samples. refused: not carried out. Those in force: quietcore_capped_containers.", "result"),
+		jobs:      desc("cpi_jobs", "Jobs that are judged, by where it comes from what is normal for them: this node alone, or the cluster too.", "spec"),
+		blamed:    desc("cpi_blamed_total", "Analyses that blamed one job for what another suffered. The twenty most frequent pairs; all others are other, other.", "victim", "antagonist"),
+		queries:   desc("cpi_cluster_queries_total", "Times that Prometheus was asked for specs. Only with cpi.specs.prometheus.url.", "result"),
+		refused:   desc("cpi_cluster_specs_refused_total", "Specs of Prometheus that could not be believed. Only with cpi.specs.prometheus.url."),
+		specs:     desc("cpi_cluster_specs", "Specs that Prometheus gave the last time and that were believed. Only with cpi.specs.prometheus.url."),
+		age:       desc("cpi_cluster_specs_age_seconds", "Time since Prometheus last gave specs; +Inf before the first time. Only with cpi.specs.prometheus.url."),
 	}
 }
 

@@ -157,8 +157,8 @@ type healthDescs struct{ ready, degraded *prometheus.Desc }
 
 func newHealthDescs() healthDescs {
 	return healthDescs{
-		ready:    desc("ready", "1 while a pod that starts is placed: what /readyz says."),
-		degraded: desc("degraded", "1 while a feature does not work that the configuration asks for.", "feature"),
+		ready:    desc("ready", "What /readyz says: 1 while a pod that starts is placed."),
+		degraded: desc("degraded", "1 while a feature does not work that the configuration asks for, or not wholly. 0 also where it is off. Why: in the body of /readyz.", "feature"),
 	}
 }
 

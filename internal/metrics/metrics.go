@@ -7,13 +7,12 @@
 // label, and every label takes its values from a fixed list, so that no pod can
 // make series: a test holds the whole set to 300. Series of containers are made
 // only where the configuration says how many there may be.
-// docs/metrics.md is the catalogue.
+// Catalogue lists them all; docs/metrics.md is made of it.
 package metrics
 
 import (
 	"runtime"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -130,15 +129,15 @@ func New(version string, source Source) *Metrics {
 }
 
 func (m *Metrics) nri() {
-	m.timeout = m.gauge("nri_request_timeout_seconds", "What the runtime waits for an answer.")
+	m.timeout = m.gauge("nri_request_timeout_seconds", "What the runtime waits for an answer before it does without the daemon.")
 	m.connections = m.counter("nri_connections_total", "Attempts to connect to the runtime, and connections lost.", "result", connectionResults())
 	m.requestTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: prefix, Name: "nri_request_duration_seconds", Help: "Time to answer the runtime, by event; other: of those that no pod waits for.",
+		Namespace: prefix, Name: "nri_request_duration_seconds", Help: "Time to answer the runtime. other: the events that no pod waits for.",
 		Buckets:                     []float64{.0002, .001, .005, .05, .5, 1, 2},
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"event"})
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: prefix, Name: "nri_requests_total", Help: "Events answered, by event and result.",
+		Namespace: prefix, Name: "nri_requests_total", Help: "Events of the runtime that were answered.",
 	}, []string{"event", "result"})
 	m.syncTime = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: prefix, Name: "synchronize_duration_seconds", Help: "Time to take over everything that runs, after a connection.",
@@ -158,19 +157,19 @@ func (m *Metrics) nri() {
 }
 
 func (m *Metrics) enforcement() {
-	m.rejections = m.counter("admission_rejections_total", "Pods and containers refused or degraded, by code.", "reason", reasons())
-	m.writes = m.counter("cpuset_writes_total", "Writes of cpusets, by result; gone: the cgroup vanished first, mismatch: the kernel has something else in effect.", "result", writeResults())
-	m.drift = m.counter("cpuset_drift_total", "Cpusets found changed by somebody else and repaired, by who did it.", "source", driftSources())
-	m.quotaDrift = m.counter("quota_drift_total", "CFS quotas of ours, and cpu.idle, found changed by somebody else and repaired, by who did it.", "source", quotaSources())
-	m.systemd = m.counter("systemd_calls_total", "Conversations with systemd over D-Bus, by result.", "result", callResults())
-	m.saves = m.counter("state_save_total", "Writes of the state file, by result.", "result", saveResults())
-	m.reloadOK = m.gauge("config_last_reload_successful", "1 if the configuration file was good when it was read last.")
-	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds", "When a good configuration file was read last.")
+	m.rejections = m.counter("admission_rejections_total", "Pods and containers refused, or degraded in place of it, by code.", "reason", reasons())
+	m.writes = m.counter("cpuset_writes_total", "Cpuset writes. gone: the cgroup vanished first. mismatch: the kernel has something else in effect.", "result", writeResults())
+	m.drift = m.counter("cpuset_drift_total", "Cpusets found changed and repaired. kernel: CPUs came or went, or the cpuset controller did. systemd: a unit's AllowedCPUs was set. runtime: a container's mask was set by its runtime. outside: a cgroup above, which is not ours, allows less. other: somebody wrote the file.", "source", driftSources())
+	m.quotaDrift = m.counter("quota_drift_total", "CFS quotas of ours, and cpu.idle, found changed and repaired.", "source", quotaSources())
+	m.systemd = m.counter("systemd_calls_total", "Conversations with systemd over D-Bus.", "result", callResults())
+	m.saves = m.counter("state_save_total", "Writes of the state file.", "result", saveResults())
+	m.reloadOK = m.gauge("config_last_reload_successful", "0 after a bad configuration file: the one before is in force.")
+	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds", "When a good configuration file was read last, by the node's clock.")
 }
 
 func (m *Metrics) kubernetes() {
 	m.api = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: prefix, Name: "api_requests_total", Help: "Requests to the API server, by what they were about and result; dropped: never sent, since too many waited; conflict: the present state forbids it, such as a disruption budget.",
+		Namespace: prefix, Name: "api_requests_total", Help: "Requests to the API server. dropped (events): never sent, since too many waited. conflict (lending, eviction): the present state forbids it, such as a disruption budget.",
 	}, []string{"what", "result"})
 	m.registry.MustRegister(m.api)
 	for _, what := range apiParts() {
@@ -178,7 +177,7 @@ func (m *Metrics) kubernetes() {
 			m.api.WithLabelValues(what, result)
 		}
 	}
-	m.topology = m.gauge("node_resource_topology_update_timestamp_seconds", "When the node's NodeResourceTopology was last known to say what is so.")
+	m.topology = m.gauge("node_resource_topology_update_timestamp_seconds", "When the node's NodeResourceTopology was last known to say what is so, by the node's clock.")
 }
 
 func (m *Metrics) gauge(name, help string) prometheus.Gauge {
@@ -204,9 +203,14 @@ func among(value string, values []string) string {
 	return other
 }
 
-// inc counts a value of a list; one that is on no list counts as "other".
+// inc counts a value of a list. One that is not on it counts as "other", or as "error"
+// where the list has no other, so that it makes no series.
 func (m *Metrics) inc(v *prometheus.CounterVec, value string) {
-	v.WithLabelValues(among(value, m.labelsAllowed[v])).Inc()
+	values := m.labelsAllowed[v]
+	if value = among(value, values); !slices.Contains(values, value) {
+		value = "error"
+	}
+	v.WithLabelValues(value).Inc()
 }
 
 // Connection counts an attempt ("ok", "error", "timeout") or a loss ("lost").
@@ -288,19 +292,4 @@ func number(yes bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-// Names lists our series' families, sorted, for the catalogue.
-func (m *Metrics) Names() ([]string, error) {
-	families, err := m.registry.Gather()
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for _, f := range families {
-		if strings.HasPrefix(f.GetName(), prefix+"_") {
-			names = append(names, f.GetName())
-		}
-	}
-	return names, nil
 }

@@ -8,8 +8,6 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +46,7 @@ func TestStateIsCountedAtTheScrape(t *testing.T) {
 	m := machine(t)
 	set := New("v1", func() (Stats, bool) { return FromSnapshot(m.Snapshot(), time.Unix(0, 0)), true })
 	const want = `
-# HELP quietcore_cpus CPUs by state; a CPU can be in several.
+# HELP quietcore_cpus CPUs; one can be in several states.
 # TYPE quietcore_cpus gauge
 quietcore_cpus{state="isolated"} 0
 quietcore_cpus{state="offline"} 0
@@ -259,79 +257,6 @@ func TestSeriesBudget(t *testing.T) {
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("/metrics has no %s", want)
-		}
-	}
-}
-
-func TestCatalogue(t *testing.T) {
-	text, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var documented []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `(quietcore_[a-z_]+)` \\|").FindAllStringSubmatch(string(text), -1) {
-		documented = append(documented, m[1])
-	}
-	all := New("v1", whole(machine(t)))
-	all.CPICounting(true, perContainer)
-	all.CPIWindow(&CPIWindow{Containers: []CPIContainer{counted("web")}})
-	full(all)
-	Handler(all, NewHealth(time.Now, time.Now))
-	names, err := all.Names()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(documented, names) {
-		t.Errorf("docs/metrics.md lists\n%s\nthe registry has\n%s", strings.Join(documented, "\n"), strings.Join(names, "\n"))
-	}
-	families, err := all.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		line := regexp.MustCompile("(?m)^\\| `" + f.GetName() + "` \\| (\\w+) \\|([^|]*)\\|").FindStringSubmatch(string(text))
-		if line == nil {
-			continue // of the process, or above
-		}
-		if kind := strings.ToLower(f.GetType().String()); line[1] != kind {
-			t.Errorf("docs/metrics.md calls %s a %s, it is a %s", f.GetName(), line[1], kind)
-		}
-		var labels []string
-		for _, l := range f.GetMetric()[0].GetLabel() {
-			labels = append(labels, l.GetName())
-		}
-		var said []string
-		for _, m := range regexp.MustCompile("`([a-z]+)`").FindAllStringSubmatch(line[2], -1) {
-			said = append(said, m[1])
-		}
-		for _, m := range regexp.MustCompile("`([a-z]+)`: (\\w+(?:[-, ]+\\w+)*)").FindAllStringSubmatch(line[2], -1) {
-			var has []string
-			for _, one := range f.GetMetric() {
-				for _, l := range one.GetLabel() {
-					if l.GetName() == m[1] && !slices.Contains(has, l.GetValue()) {
-						has = append(has, l.GetValue())
-					}
-				}
-			}
-			values := strings.Split(m[2], ", ")
-			slices.Sort(values)
-			slices.Sort(has)
-			if !slices.Equal(values, has) {
-				t.Errorf("docs/metrics.md gives %s the %s %v, it has %v", f.GetName(), m[1], values, has)
-			}
-		}
-		slices.Sort(said)
-		if strings.TrimSpace(line[2]) != "the same" && !slices.Equal(said, labels) {
-			t.Errorf("docs/metrics.md gives %s the labels %v, it has %v", f.GetName(), said, labels)
-		}
-	}
-	problems, err := testutil.GatherAndLint(New("v1", func() (Stats, bool) { return Stats{}, false }).registry)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, problem := range problems {
-		if strings.HasPrefix(problem.Metric, prefix) {
-			t.Errorf("%s: %s", problem.Metric, problem.Text)
 		}
 	}
 }

@@ -1,0 +1,89 @@
+package metrics
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Entry is a metric of the catalogue.
+type Entry struct {
+	Name   string  `json:"name"`
+	Type   string  `json:"type"` // counter, gauge or histogram
+	Labels []Label `json:"labels,omitempty"`
+	Help   string  `json:"help"`
+}
+
+// Label is one of a metric's labels.
+type Label struct {
+	Name string `json:"name"`
+	// Values are all that the label can have; nil where nobody can list them.
+	Values []string `json:"values,omitempty"`
+}
+
+// open are the labels whose values no list has: what the node, its pods or the
+// configuration are.
+func open() []string {
+	return []string{"version", "goversion", "mode", "cpi", "reclaim", "suppression", "namespace", "pod", "container", "victim", "antagonist", "workload", "platform", "band"}
+}
+
+// Catalogue lists all metrics that a daemon can have, sorted by name: it asks a
+// registry in which everything is on.
+func Catalogue() ([]Entry, error) {
+	families, err := everythingOn().registry.Gather()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Entry, 0, len(families))
+	for _, f := range families {
+		list = append(list, entry(f))
+	}
+	return list, nil
+}
+
+func everythingOn() *Metrics {
+	m := New("", func() (Stats, bool) {
+		s := Stats{Lending: &Lending{Used: &Used{}}}
+		for _, kind := range policy.PoolKinds() {
+			s.Pools = append(s.Pools, Pool{Kind: kind})
+		}
+		return s, true
+	})
+	m.CPICounting(true, perContainer)
+	m.CPIWindow(&CPIWindow{Containers: []CPIContainer{{}}})
+	m.CPIJobs(1+perBand, func() []detect.JobInfo { return nil })
+	m.CPILearned([]detect.Learned{{}})
+	m.CPIBlamed("", "")
+	m.CPIClusterSpecs(func() ClusterSpecs { return ClusterSpecs{} })
+	m.health.health.Store(NewHealth(time.Now, time.Now))
+	return m
+}
+
+func entry(f *dto.MetricFamily) Entry {
+	return Entry{Name: f.GetName(), Type: strings.ToLower(f.GetType().String()), Labels: labelsOf(f), Help: f.GetHelp()}
+}
+
+func labelsOf(f *dto.MetricFamily) []Label {
+	var list []Label
+	for _, one := range f.GetMetric() {
+		for _, pair := range one.GetLabel() {
+			i := slices.IndexFunc(list, func(l Label) bool { return l.Name == pair.GetName() })
+			if i < 0 {
+				i = len(list)
+				list = append(list, Label{Name: pair.GetName()})
+			}
+			if l := &list[i]; !slices.Contains(open(), l.Name) && !slices.Contains(l.Values, pair.GetValue()) {
+				l.Values = append(l.Values, pair.GetValue())
+			}
+		}
+	}
+	for _, l := range list {
+		slices.Sort(l.Values)
+	}
+	return list
+}
