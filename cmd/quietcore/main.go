@@ -102,6 +102,9 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+			return noSuchCommand(cmd, words) // its flags are unknown too, but that is not what is wrong
+		}
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
