@@ -107,7 +107,6 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 		}
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})
-	root.SuggestionsMinimumDistance = 2
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newTop(), newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion())
 	root.AddCommand(newDoctor(), newDiff(), newBundle(), newMetrics(), newCompletion(), newMan())
@@ -143,6 +142,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return usage("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
 	}
