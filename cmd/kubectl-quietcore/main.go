@@ -82,6 +82,9 @@ latter to the three questions that are asked here.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
+			return noSuchCommand(cmd, words)
+		}
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})
 	f := root.PersistentFlags()
@@ -103,6 +106,10 @@ latter to the three questions that are asked here.`,
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usage("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
 	}
 	return usage("unknown command %q; `%s --help` lists them", args[0], cmd.CommandPath())
 }
