@@ -108,13 +108,22 @@ func TestDistanceOfColours(t *testing.T) {
 // help: four times what is just seen, in both settings. Those that share a colour
 // (exclusive has LSR's; withheld, isolated and offline the page's) differ by those alone.
 func TestPoolsWithColourBlindness(t *testing.T) {
-	const least = 10
-	pools := []string{"lse", "lsr", "kubelet", "system", "shared", "be", "reserved", "page"}
+	apart(t, 10, "lse", "lsr", "kubelet", "system", "shared", "be", "reserved", "page")
+}
+
+// Lines of the timeline can be, before their dashes help, and from what they are
+// drawn on.
+func TestLinesWithColourBlindness(t *testing.T) {
+	apart(t, 25, "s1", "s2", "s3", "s4", "s5", "inner")
+}
+
+func apart(t *testing.T, least float64, names ...string) {
+	t.Helper()
 	for theme, colours := range themes(t) {
 		for vision, m := range visions() {
 			closest, pair := math.Inf(1), ""
-			for i, a := range pools {
-				for _, b := range pools[:i] {
+			for i, a := range names {
+				for _, b := range names[:i] {
 					ca, okA := colours[a]
 					cb, okB := colours[b]
 					if !okA || !okB {
@@ -122,7 +131,7 @@ func TestPoolsWithColourBlindness(t *testing.T) {
 					}
 					d := distance(m.of(ca), m.of(cb))
 					if d < least {
-						t.Errorf("%s, %s: --%s is %.1f from --%s, want %d: change one of them in style.css", theme, vision, a, d, b, least)
+						t.Errorf("%s, %s: --%s is %.1f from --%s, want %.0f: change one of them in style.css", theme, vision, a, d, b, least)
 					}
 					if d < closest {
 						closest, pair = d, a+" and "+b
