@@ -54,7 +54,11 @@ type Load struct {
 	Production float64
 	Outside    float64
 	Known      bool
-	Span       time.Duration
+	// Own are the CPUs that owners keep from batch pods, Beside is what production
+	// uses of the others: an idle owner's CPUs are no room for anybody.
+	Own    float64
+	Beside float64
+	Span   time.Duration
 }
 
 // Budget is how many CPUs batch pods may use together now.
@@ -70,7 +74,8 @@ type Budget struct {
 // Suppressor follows the load: its budget shrinks at once and grows slowly. The
 // zero Suppressor's first budget is the floor. One goroutine owns it.
 //
-//	target = capacity * threshold - production - max(outside, reserve)
+//	target = capacity * threshold - production - max(outside, reserve), of the whole
+//	         node and of what owners do not keep, whichever is less
 //	budget = target within the floor and the pool
 type Suppressor struct {
 	supply supply
@@ -89,7 +94,7 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 	}
 	floor = min(floor, max(l.Pool, 0))
 	s.supply.known = true
-	if !l.Known || !amount(l.Production) || !amount(l.Outside) {
+	if !l.Known || !amount(l.Production) || !amount(l.Beside) || !amount(l.Outside) {
 		if s.blind += max(l.Span, 0); s.blind > maxBlind {
 			s.supply = supply{known: true}
 		}
@@ -98,7 +103,7 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 		return Budget{CPUs: max(floor, s.supply.published), Target: s.supply.published, Floor: floor, Blind: s.blind > maxBlind}
 	}
 	s.blind = 0
-	target := l.Capacity*c.Threshold/100 - l.Production - max(l.Outside, l.Reserve)
+	target := min(l.Capacity*c.Threshold/100-l.Production, (l.Capacity-l.Own)*c.Threshold/100-l.Beside) - max(l.Outside, l.Reserve)
 	allowed := max(floor, min(target, l.Pool))
 	s.supply.published = max(s.supply.published, floor)
 	step := core // less is noise

@@ -86,6 +86,8 @@ func TestBudgetThresholds(t *testing.T) {
 	near(t, "threshold 100", settled(100, Load{Capacity: 16, Pool: 16, Core: 2}), 16)
 	near(t, "a pool that is no multiple of cores", settled(100, Load{Capacity: 16, Pool: 15, Core: 2}), 15)
 	near(t, "every CPU is an LSE pod's", settled(65, Load{Capacity: 16, Pool: 0, Core: 2, Production: 16}), 0)
+	near(t, "an idle LSE pod has 8 of 16 CPUs, others use 2 of the rest", settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 2, Beside: 2}), 4)
+	near(t, "a busy one has", settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 10, Beside: 2}), 2)
 	near(t, "a node without CPUs", settled(65, Load{}), 0)
 	if got := settled(100, Load{Capacity: 16, Pool: 16, Core: 1, Reserve: 1, Outside: 3}); got > 13 || got <= 12 {
 		t.Errorf("outside of pods 3 CPUs are used, 1 is reserved: the budget is %v, want 13 or up to a core less", got)

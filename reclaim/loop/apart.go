@@ -11,7 +11,8 @@ import (
 type apart struct {
 	cpus    cpuset.Set
 	own     map[string]int // how many of them are a pod's own, by its UID
-	nobodys int            // how many are no pod's own
+	owned   int            // how many are somebody's own
+	nobodys int            // how many are nobody's
 	system  bool           // pods of class SYSTEM run only there
 }
 
@@ -28,6 +29,7 @@ func apartOf(s *policy.Snapshot) apart {
 		nobodys = nobodys.Minus(own)
 	}
 	a.nobodys = nobodys.Count()
+	a.owned = a.cpus.Count() - a.nobodys
 	home := s.System
 	if home.IsEmpty() {
 		home = s.Reserved
@@ -51,4 +53,10 @@ func (a *apart) takes(p *policy.PodView, one *reclaim.Pod) bool {
 	}
 	one.Request -= float64(own)
 	return one.Request > 0
+}
+
+// beside is how much of a pod's use is on CPUs that best effort may use too: as much
+// as does not fit on its own.
+func (a *apart) beside(uid string, use float64) float64 {
+	return max(0, use-float64(a.own[uid]))
 }

@@ -137,8 +137,12 @@ func (l *Loop) whyNarrow(s *Status) string {
 	case !s.Known:
 		return "what the node uses could not be read this time"
 	}
-	return fmt.Sprintf("production uses %.2f of %.0f CPUs and %.2f are used outside of pods; together with best effort it may be %v %% of the node",
-		s.Production, s.Capacity, s.Outside, l.o.Suppression.Threshold)
+	beside := ""
+	if s.Owned > 0 {
+		beside = fmt.Sprintf(", %.2f of the %.0f that nobody owns alone,", s.Beside, s.Capacity-float64(s.Owned))
+	}
+	return fmt.Sprintf("production uses %.2f of %.0f CPUs%s and %.2f are used outside of pods; together with best effort it may be %v %% of the node",
+		s.Production, s.Capacity, beside, s.Outside, l.o.Suppression.Threshold)
 }
 
 // noteLowered writes down that less may be promised, and tells when what was

@@ -97,12 +97,14 @@ type Status struct {
 	At         time.Time // zero: nobody has looked yet
 	Capacity   float64
 	Production float64 // use of the pods of LSE, LSR and LS
+	Beside     float64 // the part of it that is not on CPUs of Owned
 	Batch      float64 // use of the pods of BE
 	Outside    float64 // use of what is no pod
 	Known      bool    // the above were measured
 	Budget     reclaim.Budget
 	Pool       int        // CPUs of the whole best-effort pool
 	Apart      int        // CPUs that no pod of best effort may use
+	Owned      int        // of these, the CPUs of owners
 	Suppressed cpuset.Set // all that best effort is left with; empty: its whole pool
 	QuotaMilli int64      // that holds it back where no CPUs can; 0: none does
 	Estimate
@@ -264,14 +266,14 @@ func (l *Loop) look(ctx context.Context) {
 	l.pods = pods
 	l.follow(pods)
 	node := l.o.Node()
-	s := l.measure(pods)
+	kept := apartOf(node)
+	s := l.measure(pods, &kept)
 	if l.glance != nil {
 		l.glance.follow(pods)
 		l.glance.learn(s.Production)
 	}
 	s.At, s.Capacity, s.Pool = now, float64(node.Topology.Online().Count()), node.BEWhole.Count()
-	kept := apartOf(node)
-	s.Apart = kept.cpus.Count()
+	s.Apart, s.Owned = kept.cpus.Count(), kept.owned
 	l.settle(now, &s)
 	l.ready = l.ready || l.o.Ready()
 	s.Known = s.Known && l.ready
@@ -321,13 +323,13 @@ func (l *Loop) follow(pods []policy.PodView) {
 }
 
 // measure reads everybody once.
-func (l *Loop) measure(pods []policy.PodView) Status {
+func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 	class := make(map[string]policy.Class, len(pods))
 	for i := range pods {
 		class[pods[i].UID] = pods[i].Class
 	}
 	s := l.Status()
-	s.Production, s.Batch, s.Outside, s.Known = 0, 0, 0, true
+	s.Production, s.Beside, s.Batch, s.Outside, s.Known = 0, 0, 0, 0, true
 	l.readings = l.o.Usage.Read(l.readings[:0])
 	whole, rooted := 0.0, false
 	for i := range l.readings {
@@ -360,6 +362,7 @@ func (l *Loop) measure(pods []policy.PodView) Status {
 		switch class[r.ID] {
 		case policy.LSE, policy.LSR, policy.LS:
 			s.Production += use
+			s.Beside += kept.beside(r.ID, use)
 		case policy.BE:
 			s.Batch += use
 		default:
@@ -388,6 +391,7 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 	s.Budget = l.suppressor.Step(l.o.Suppression, reclaim.Load{
 		Capacity: s.Capacity, Pool: float64(node.BEWhole.Count()), Core: float64(node.Topology.ThreadsPerCore()),
 		Reserve: l.o.Reserve + float64(kept.nobodys), Production: s.Production, Outside: s.Outside, Known: s.Known, Span: span,
+		Own: float64(kept.owned), Beside: s.Beside,
 	})
 	chosen := reclaim.Choose(node.Topology, masks(node), int(s.Budget.CPUs))
 	quota := int64(0)

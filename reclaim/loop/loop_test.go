@@ -509,23 +509,25 @@ func TestNoCoreIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.run("batch", policy.BE, 0, 1000)
+	n.run("web", policy.LS, 1000, 0)
 	n.load["lse"] = 1
 	l := n.start(nil)
+	l.o.Suppression.Threshold = 100
 	n.seconds(l, 60)
 	for _, c := range []struct {
 		load float64
 		want int64
-	}{{1, 0}, {2, 3200}, {3.5, 2000}} { // 65 % of 8 less the load; all 4 of the pool; a core
-		n.load["lse"] = c.load
+	}{{0, 0}, {0.8, 3200}, {3.5, 2000}} { // all 4 of the pool; less the load; a core
+		n.load["web"] = c.load
 		n.seconds(l, 2)
 		if s := n.machine.Snapshot(); s.BE != s.BEWhole || s.BEQuota != c.want {
-			t.Errorf("two seconds after the owner's step to %v CPUs best effort has %s of %s and a quota of %dm, want %dm", c.load, s.BE, s.BEWhole, s.BEQuota, c.want)
+			t.Errorf("two seconds after production's step to %v CPUs best effort has %s of %s and a quota of %dm, want %dm", c.load, s.BE, s.BEWhole, s.BEQuota, c.want)
 		}
 	}
 	if _, err := m.Step(n.now, policy.PodRemoved{Sandbox: "lse"}); err != nil {
 		t.Fatal(err)
 	}
-	n.load["lse"] = 0
+	n.load["lse"], n.load["web"] = 0, 0
 	n.seconds(l, 60)
 	if s := n.machine.Snapshot(); s.BEQuota != 0 || s.BE.IsEmpty() {
 		t.Errorf("without the owner best effort has %s and a quota of %dm", s.BE, s.BEQuota)
