@@ -65,3 +65,19 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
+
+func TestTried(t *testing.T) {
+	const report = "\r\nvictim's CPI while the antagonist rested: 1.200 (3 windows)\r\n        ran freely: 1.300 (2 windows)\r\n     was capped: -\r\n"
+	if err := tried(io.Discard, report); err != nil {
+		t.Error(err)
+	}
+	for want, console := range map[string]string{
+		"has not reported":              "pmucheck: it failed",
+		"while the antagonist rested":   strings.Replace(report, "1.200 (3 windows)", "-", 1),
+		"while the antagonist ran free": strings.Replace(report, "1.300 (2 windows)", "-", 1),
+	} {
+		if err := tried(io.Discard, console); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}

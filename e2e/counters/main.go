@@ -98,14 +98,39 @@ func lastWords(console string) string {
 const tolerance = 0.005
 
 func onARM64(ctx context.Context, r *run) error {
-	if err := r.boot(ctx, nil, told.Instructions); err != nil {
-		return err
-	}
-	groups, err := told.Groups(r.console.String())
+	pmucheck, err := machine.GoBinary{Package: "./hack/pmucheck", Name: "pmucheck-" + r.arch, Arch: r.arch}.Build(ctx, r.cache)
 	if err != nil {
 		return err
 	}
+	if err := r.boot(ctx, map[string]string{"pmucheck": pmucheck}, told.Instructions); err != nil {
+		return err
+	}
+	console := r.console.String()
+	groups, err := told.Groups(console)
+	if err != nil {
+		return err
+	}
+	if err := tried(os.Stdout, console); err != nil {
+		return err
+	}
 	return judge(os.Stdout, groups)
+}
+
+// tried prints what `make pmu-check` says on a real unit, and wants it to have seen
+// the victim alone and beside the antagonist, and to have come to an end.
+func tried(w io.Writer, console string) error {
+	_, report, found := strings.Cut(console, "victim's CPI while the antagonist rested:")
+	if !found {
+		return errors.New("pmucheck has not reported")
+	}
+	lines := strings.SplitAfter(report, "\n")
+	for i, what := range []string{"rested", "ran freely"} {
+		if !strings.Contains(lines[i], " windows)") {
+			return fmt.Errorf("pmucheck has no CPI of the victim while the antagonist %s: %s", what, strings.TrimSpace(lines[i]))
+		}
+	}
+	fmt.Fprintf(w, "pmucheck: victim's CPI%s", strings.Join(lines[:2], ""))
+	return nil
 }
 
 // judge prints what was counted, and returns what is wrong with it.

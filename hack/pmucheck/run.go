@@ -228,12 +228,13 @@ func (s *stage) told(f *loop.Finding) {
 func (s *stage) look(w *sampler.Window) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.Failed != nil {
-		return false
-	}
 	s.windows++
-	s.saw.window(s.windows, w)
-	fmt.Println(s.saw.line())
+	if w.Failed != nil {
+		fmt.Printf("%4d  nothing was counted: %v\n", s.windows, w.Failed)
+	} else {
+		s.saw.window(s.windows, w)
+		fmt.Println(s.saw.line())
+	}
 	since := s.windows - s.learn
 	frozen := "1"
 	if since >= 0 && since/turn%2 == 0 || s.saw.inForce() {

@@ -49,7 +49,7 @@ func (m *mean) String() string {
 }
 
 // busy is how many CPUs an antagonist uses that runs freely.
-const busy = 0.5
+const busy = 0.25
 
 func (s *sight) window(n int, w *sampler.Window) {
 	s.now = moment{window: n, capped: s.inForce()}
