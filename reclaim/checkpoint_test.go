@@ -195,64 +195,75 @@ func TestRestartAndClockJumps(t *testing.T) {
 	}
 }
 
+// changing are batch pods that are busy for a while and idle for a longer one.
+type changing map[string]bool // busy
+
+func (c changing) next(t *rapid.T) []Pod {
+	pods := []Pod{production("web", 4, 1)}
+	for _, id := range []string{"x", "y", "z"} {
+		if rarely(t, "turn", 8) {
+			c[id] = !c[id] && rarely(t, "busy", 2)
+		}
+		p := batch(id, 4, rapid.SampledFrom([]float64{0, 0.1, 0.2, 0.3}).Draw(t, "use"))
+		if c[id] {
+			p.Use = 2
+		}
+		p.Sampled = !rarely(t, "missing", 40)
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+// sometimesIdle makes pods of changing idle for a part of a life of 100 samples.
+func sometimesIdle(c *Config) {
+	c.Idle.Window, c.Idle.Percentile, c.Idle.UsePercentile = Duration(100*time.Minute), 80, 90
+}
+
 // What is idle after any life and a restart would have been idle without it.
 func TestRestartNeverMakesIdle(t *testing.T) {
-	outer := t
+	outer, idle := t, 0
 	rapid.Check(t, func(t *rapid.T) {
-		configure := func(c *Config) { c.Idle.Window = Duration(100 * time.Minute) }
-		a, b := begin(outer, configure), begin(outer, configure)
-		for i := range rapid.IntRange(20, 90).Draw(t, "steps") {
-			pods := []Pod{production("web", 4, 1)}
-			for _, id := range []string{"x", "y", "z"} {
-				p := batch(id, 4, rapid.SampledFrom([]float64{0, 0, 0, 0, 0, 0.1, 0.3, 0.4, 1, 4}).Draw(t, "use"))
-				p.Sampled = rapid.IntRange(0, 20).Draw(t, "missing") > 0
-				pods = append(pods, p)
-			}
-			throttled := rapid.IntRange(0, 9).Draw(t, "throttled") == 0
+		a, b := begin(outer, sometimesIdle), begin(outer, sometimesIdle)
+		pods, restarted := changing{}, false
+		for i := range 100 {
+			now := pods.next(t)
+			throttled := rarely(t, "throttled", 40)
 			a.Throttled, b.Throttled = throttled, throttled
-			truth, after := a.sample(pods...), b.sample(pods...)
+			truth, after := a.sample(now...), b.sample(now...)
 			for _, id := range after.Idle {
 				if !slices.Contains(truth.Idle, id) {
 					t.Fatalf("step %d: %s is idle after a restart, without one it is not", i, id)
+				}
+				if restarted {
+					idle++
 				}
 			}
 			if after.Offer > truth.Offer+1e-9 && after.Unutilised > truth.Unutilised+1e-9 {
 				t.Fatalf("step %d: offers %v after a restart, without one %v", i, after.Offer, truth.Offer)
 			}
-			if rapid.IntRange(0, 15).Draw(t, "restart") == 0 {
+			if rarely(t, "restart", 15) {
+				restarted = true
 				if err := b.resume(outer, "node-a"); err != nil {
 					t.Fatal(err)
 				}
 			}
 		}
 	})
+	if idle < 100 && !t.Failed() {
+		t.Errorf("pods were idle after a restart at %d samples only: this has tried nothing", idle)
+	}
 }
 
 // What is idle after any life and kills, each of which goes on from a checkpoint of an
 // earlier step, would have been idle without them.
 func TestKillNeverMakesIdle(t *testing.T) {
-	outer := t
+	outer, idle := t, 0
 	rapid.Check(t, func(t *rapid.T) {
-		configure := func(c *Config) {
-			c.Idle.Window, c.Idle.Percentile, c.Idle.UsePercentile = Duration(100*time.Minute), 80, 90
-		}
-		a, b := begin(outer, configure), begin(outer, configure)
+		a, b := begin(outer, sometimesIdle), begin(outer, sometimesIdle)
 		saved, at := b.Checkpoint("node-a"), b.now
-		down, busy := 0, map[string]bool{}
+		down, batches, killed := 0, changing{}, false
 		for i := range 100 {
-			pods := []Pod{production("web", 4, 1)}
-			for _, id := range []string{"x", "y", "z"} {
-				// Busy for a while, idle for a longer one.
-				if rarely(t, "turn", 8) {
-					busy[id] = !busy[id] && rarely(t, "busy", 2)
-				}
-				p := batch(id, 4, rapid.SampledFrom([]float64{0, 0.1, 0.2, 0.3}).Draw(t, "use"))
-				if busy[id] {
-					p.Use = 2
-				}
-				p.Sampled = !rarely(t, "missing", 40)
-				pods = append(pods, p)
-			}
+			pods := batches.next(t)
 			throttled := rarely(t, "throttled", 40)
 			a.Throttled, b.Throttled = throttled, throttled
 			truth := a.sample(pods...)
@@ -265,10 +276,13 @@ func TestKillNeverMakesIdle(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.Estimator = e
+				b.Estimator, killed = e, true
 			}
 			after := b.sample(pods...)
 			for _, id := range after.Idle {
+				if killed {
+					idle++
+				}
 				if !slices.Contains(truth.Idle, id) {
 					t.Fatalf("step %d: %s is idle after a kill, without one it is not; the checkpoint is of %v, it is %v", i, id, at, b.now)
 				}
@@ -284,6 +298,9 @@ func TestKillNeverMakesIdle(t *testing.T) {
 			}
 		}
 	})
+	if idle < 100 && !t.Failed() {
+		t.Errorf("pods were idle after a kill at %d samples only: this has tried nothing", idle)
+	}
 }
 
 // rarely is true once in so many times; the library's numbers are small more often.
