@@ -20,10 +20,10 @@ import (
 
 // TestCommands: every command of the pages is one that a test runs, or whose parts
 // are checked here. `quietcore …` is run by cmd/quietcore (TestCommandsOfTheDocs), and
-// `kubectl quietcore …` parsed by cmd/kubectl-quietcore. What needs a cluster, a
-// registry or a machine of its own is held against what of it is ours: targets,
-// packages, tests, the chart's values, names of objects; and against the flags that
-// the pages may use of somebody else's program.
+// `helm …` by the test of the same name in hack/chart; `kubectl quietcore …` is parsed by
+// cmd/kubectl-quietcore. What needs a cluster, a registry or a machine of its own is held
+// against what of it is ours: targets, packages, tests, names of objects; and against the
+// flags that the pages may use of somebody else's program.
 func TestCommands(t *testing.T) {
 	n := 0
 	for _, p := range pages(t) {
@@ -97,7 +97,7 @@ func check(call []string) error {
 	case "kubectl":
 		return kubectl(args)
 	case "helm":
-		return helm(args)
+		return nil // hack/chart runs these
 	}
 	known, ok := others[name]
 	if !ok {
@@ -281,68 +281,6 @@ func ourKey(assignment string) error {
 		return nil
 	}
 	return fmt.Errorf("nothing reads the label or annotation %s", key)
-}
-
-// helmFlags likewise, of Helm 3.
-var helmFlags = map[string]string{
-	"install": "--create-namespace --set --set-string --set-json -f --wait", "upgrade": "--install --create-namespace --reuse-values --reset-then-reuse-values --set --set-string --set-json -f --wait",
-	"uninstall": "", "template": "--kube-version --api-versions --set --set-string --set-json -f", "lint": "--strict", "list": "-A --filter", "history": "", "rollback": "", "get": "", "package": "--version --app-version",
-}
-
-func helm(args []string) error {
-	if len(args) == 0 {
-		return fmt.Errorf("helm does what?")
-	}
-	known, ok := helmFlags[args[0]]
-	if !ok {
-		return fmt.Errorf("helm %s is not in the table of what the pages use", args[0])
-	}
-	for i, a := range args {
-		if !strings.HasPrefix(a, "-") {
-			if strings.HasPrefix(a, "charts/") {
-				if _, err := os.Stat(filepath.Join(root, a, "Chart.yaml")); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		if name, _, _ := strings.Cut(a, "="); name != "-n" && name != "--namespace" && !slices.Contains(strings.Fields(known), name) {
-			return fmt.Errorf("helm %s %s is not in the table of what the pages use", args[0], name)
-		}
-		if strings.HasPrefix(a, "--set") && i+1 < len(args) {
-			if err := setValue(a, args[i+1]); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// setValue checks one --set: the key is one of the chart's, and what is below config
-// is taken by the daemon.
-func setValue(flag, assignment string) error {
-	if assignment == "…" {
-		return nil
-	}
-	path, value, ok := strings.Cut(assignment, "=")
-	if !ok {
-		return fmt.Errorf("%s %s sets nothing", flag, assignment)
-	}
-	var v any = value
-	if flag != "--set-string" {
-		if err := yaml.Unmarshal([]byte(value), &v); err != nil {
-			return err
-		}
-	}
-	doc := map[string]any{}
-	at := doc
-	keys := strings.Split(path, ".")
-	for _, k := range keys[:len(keys)-1] {
-		next := map[string]any{}
-		at[k], at = next, next
-	}
-	at[keys[len(keys)-1]] = v
-	return values(doc)
 }
 
 // TestRangesAreDocumented: the range that docs/configuration.md gives a number or a
