@@ -10,9 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/hack/image/build"
 )
 
 // small is a repository with what a release is made of, which compiles in a second.
@@ -144,6 +149,54 @@ func TestRelease(t *testing.T) {
 	if err := same(dist, draft(t, source, "v1.2.4"), io.Discard); err == nil {
 		t.Error("two versions are the same")
 	}
+}
+
+// TestStepsOfThePage: what docs/releasing.md wants to be looked at in dist/ is there and
+// does what a user hopes for. The chart is the real one, and Helm that of hack/chart.
+func TestStepsOfThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/releasing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const version = "v0.1.0" // the page's
+	dist := draft(t, small(t), version)
+	if err := packChart(build.Source{Version: version, Date: time.Unix(1700000000, 0)}, "../../charts/quietcore", dist); err != nil {
+		t.Fatal(err)
+	}
+	sumsAgain(t, dist)
+	bin := helm(t)
+	says := map[string]string{"sha256sum": imageName + ": OK", "./quietcore-linux-amd64": version, "helm": "image: quietcore:" + version + "\n"}
+	for _, m := range regexp.MustCompile("`((?:sha256sum|\\./|helm template)[^`]*)`").FindAllStringSubmatch(string(page), -1) {
+		program := strings.Fields(m[1])[0]
+		want := says[program]
+		delete(says, program)
+		cmd := exec.Command("sh", "-c", m[1])
+		cmd.Dir, cmd.Env = dist, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if program == "./quietcore-linux-amd64" && runtime.GOARCH != "amd64" {
+			t.Logf("%s on %s: %v", m[1], runtime.GOARCH, err)
+			continue
+		}
+		if err != nil || want == "" || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, wants %q, and prints\n%s", m[1], err, want, out)
+		}
+	}
+	if len(says) > 0 {
+		t.Errorf("the page no longer has the commands of %v", says)
+	}
+}
+
+// helm is a folder with Helm as it is published: it renders for a Kubernetes of its time.
+func helm(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	const of = "-X helm.sh/helm/v3/pkg/chartutil.k8sVersion"
+	cmd := exec.Command("go", "build", "-ldflags", of+"Major=1 "+of+"Minor=36", "-o", dir, "helm.sh/helm/v3/cmd/helm")
+	cmd.Dir = "../chart"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build Helm: %v\n%s", err, out)
+	}
+	return dir
 }
 
 // contents is a tar.gz's files.
