@@ -19,9 +19,9 @@ import (
 )
 
 // TestCommands: every command of the pages is one that a test runs, or whose parts
-// are checked here. `quietcore …` is run by cmd/quietcore (TestCommandsOfTheDocs), and
-// `helm …` by the test of the same name in hack/chart; `kubectl quietcore …` is parsed by
-// cmd/kubectl-quietcore. What needs a cluster, a registry or a machine of its own is held
+// are checked here. `quietcore …` and `kubectl quietcore …` are run by cmd/quietcore
+// (TestCommandsOfTheDocs), and `helm …` by the test of the same name in hack/chart; what
+// is looked at in a release by hack/release. What needs a cluster, a registry or a machine of its own is held
 // against what of it is ours: targets, packages, tests, names of objects; and against the
 // flags that the pages may use of somebody else's program.
 func TestCommands(t *testing.T) {
@@ -251,7 +251,7 @@ func kubectl(args []string) error {
 		}
 	}
 	if sub == "quietcore" {
-		return nil // cmd/kubectl-quietcore parses these
+		return nil // cmd/quietcore runs these
 	}
 	known, ok := kubectlFlags[sub]
 	if !ok {

@@ -10,8 +10,8 @@ import (
 )
 
 // TestCommandsOfTheDocs: `kubectl quietcore …` of the documentation has that
-// subcommand, those flags and as many arguments. That they work is the scripts' to
-// show, beside a kubectl of their own.
+// subcommand, those flags and as many arguments, also within a sentence. That they work is
+// shown by cmd/quietcore, where a daemon answers.
 func TestCommandsOfTheDocs(t *testing.T) {
 	pages, err := doctext.Pages(filepath.Join("..", ".."))
 	if err != nil {

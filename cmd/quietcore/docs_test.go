@@ -28,8 +28,9 @@ const insideDocs = "QUIETCORE_TEST_DOCS"
 
 // TestCommandsOfTheDocs runs every `quietcore …` of the documentation as it stands
 // there, paths, ports and pipes included, beside a daemon that was started as the
-// documentation starts it. The process that does so has mounts and a network of its
-// own, so nothing of it reaches the machine.
+// documentation starts it; and every `kubectl quietcore …`, and what is run in the
+// daemon's pod, beside a kubectl that hands them on to this daemon. The process that does
+// so has mounts and a network of its own, so nothing of it reaches the machine.
 func TestCommandsOfTheDocs(t *testing.T) {
 	if os.Getenv(insideDocs) != "" {
 		runDocs(t)
@@ -40,7 +41,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := exec.Command(self, "-test.run=^TestCommandsOfTheDocs$", "-test.v", "-test.count=1", "-test.timeout=9m")
-	c.Env = append(os.Environ(), insideDocs+"=1")
+	c.Env = append(os.Environ(), insideDocs+"=1", "PATH="+kubectl(t)+":"+os.Getenv("PATH"))
 	c.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
 	out, err := c.CombinedOutput()
 	if errors.Is(err, os.ErrPermission) {
@@ -50,6 +51,51 @@ func TestCommandsOfTheDocs(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Log(string(out))
+}
+
+// kubectlScript stands in for kubectl in a cluster of one node.
+const kubectlScript = `#!/bin/sh
+case "$*" in
+"quietcore "*) shift; exec kubectl-quietcore "$@" ;;
+"get pods "*) echo '{"items":[{"metadata":{"name":"POD"},"spec":{"nodeName":"node-a"},"status":{"phase":"Running"}}]}' ;;
+"get pod "*) echo node-a ;;
+*" -- /quietcore "*) while [ "$1" != -- ]; do shift; done; shift 2; exec quietcore "$@" ;;
+*) echo "kubectl $*: there is no cluster" >&2; exit 1 ;;
+esac
+`
+
+// kubectl is a folder with that and with the plugin, built as docs/kubectl.md builds it.
+func kubectl(t *testing.T) string {
+	t.Helper()
+	home, repo := t.TempDir(), filepath.Join("..", "..")
+	bin := filepath.Join(home, ".local", "bin")
+	writeTo(t, filepath.Join(bin, "kubectl"), kubectlScript)
+	if err := os.Chmod(filepath.Join(bin, "kubectl"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	// What Go keeps at home stays where it is.
+	kept, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE", "GOENV").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dirs := strings.Fields(string(kept))
+	pages, err := doctext.Pages(repo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pages {
+		for _, c := range p.Commands() {
+			if !strings.HasPrefix(c.Text, "go build -o ~/") {
+				continue
+			}
+			build := exec.Command("sh", "-c", c.Text)
+			build.Dir, build.Env = repo, append(os.Environ(), "HOME="+home, "GOCACHE="+dirs[0], "GOMODCACHE="+dirs[1], "GOENV="+dirs[2])
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", c, err, out)
+			}
+		}
+	}
+	return bin
 }
 
 // docsNode is what the commands of the documentation find: /etc/quietcore with a
@@ -216,26 +262,24 @@ func startRuntime(t *testing.T, names []string) {
 	t.Cleanup(nri.Stop)
 }
 
-var execInPod = regexp.MustCompile(`^kubectl -n quietcore-system exec POD -- /(quietcore .*)$`)
+// runHere are the commands that end at the daemon or look at what is its own.
+var runHere = regexp.MustCompile(`^(quietcore|kubectl quietcore|kubectl -n quietcore-system exec POD -- /quietcore|ls|df) |\| quietcore |^curl .*127\.0\.0\.1:9464/`)
 
-// docsCommands are those of the pages that run quietcore, each text once, with what
-// is for the reader to fill in filled in.
+// docsCommands are those of the pages that are run here, each text once, with what is for
+// the reader to fill in filled in.
 func docsCommands(t *testing.T, n *docsNode) (list []doctext.Command) {
 	t.Helper()
 	pages, err := doctext.Pages(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill := strings.NewReplacer("NAMESPACE/POD", "default/web", "20261121-1200", n.incident, "bin/quietcore ", "quietcore ", "--root /host", "--root "+n.dir+"/host")
+	fill := strings.NewReplacer("NAMESPACE/POD", "default/web", "20261121-1200", n.incident, "bin/quietcore ", "quietcore ", "--root /host", "--root "+n.dir+"/host", "--node NODE", "--node node-a", "worker-7", "node-a")
 	optional, id := regexp.MustCompile(` \[-[^]]*\]`), regexp.MustCompile(`\bID\b`)
 	seen := map[string]bool{}
 	for _, p := range pages {
 		for _, c := range p.Commands() {
 			c.Text = id.ReplaceAllString(fill.Replace(optional.ReplaceAllString(c.Text, "")), n.incident)
-			if m := execInPod.FindStringSubmatch(c.Text); m != nil {
-				c.Text = m[1]
-			}
-			if (strings.HasPrefix(c.Text, "quietcore ") || strings.Contains(c.Text, "| quietcore ") || strings.HasPrefix(c.Text, "curl 127.0.0.1:9464/")) && !seen[c.Text] {
+			if runHere.MatchString(c.Text) && !seen[c.Text] {
 				seen[c.Text] = true
 				list = append(list, c)
 			}
@@ -247,8 +291,9 @@ func docsCommands(t *testing.T, n *docsNode) (list []doctext.Command) {
 func runDocs(t *testing.T) {
 	n := newDocsNode(t)
 	all := docsCommands(t, n)
-	if len(all) < 30 {
-		t.Fatalf("only %d commands were found", len(all))
+	plugin := slices.DeleteFunc(slices.Clone(all), func(c doctext.Command) bool { return !strings.HasPrefix(c.Text, "kubectl quietcore ") })
+	if len(all) < 50 || len(plugin) < 5 {
+		t.Fatalf("only %d commands were found, and %d of the plugin", len(all), len(plugin))
 	}
 	// What starts the daemon is how it is started here; what needs it gone comes last.
 	const start = "quietcore run --config /etc/quietcore/config.yaml"
@@ -316,12 +361,15 @@ func (n *docsNode) run(t *testing.T, c doctext.Command) {
 	run.Stdout, run.Stderr = &out, &errs
 	err = run.Run()
 	code := run.ProcessState.ExitCode()
-	if code == exitFailed && strings.HasPrefix(text, "quietcore doctor") && out.Len() > 0 {
+	if code == exitFailed && strings.Contains(text, "quietcore doctor") && out.Len() > 0 {
 		err = nil
 	}
 	if err != nil {
 		t.Errorf("%s: %v\n%s%s", c, err, out.String(), errs.String())
 		return
+	}
+	if strings.HasPrefix(text, "kubectl quietcore ") && (errs.Len() > 0 || out.Len() == 0 || strings.HasPrefix(out.String(), "No incidents")) {
+		t.Errorf("%s: it prints\n%sand complains\n%s", c, out.String(), errs.String())
 	}
 	t.Logf("%s: exit %d, %d bytes", c, code, out.Len())
 }
