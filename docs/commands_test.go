@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/doctext"
 	"github.com/quietcore/quietcore/internal/promtest"
 )
 
@@ -24,10 +25,18 @@ import (
 // is looked at in a release by hack/release. What needs a cluster, a registry or a machine of its own is held
 // against what of it is ours: targets, packages, tests, names of objects; and against the
 // flags that the pages may use of somebody else's program.
+//
+// A sentence's `make …` and `go …` are checked like commands of a block.
 func TestCommands(t *testing.T) {
-	n := 0
+	n, used := 0, map[string]bool{}
 	for _, p := range pages(t) {
-		for _, c := range p.Commands() {
+		list := p.Commands()
+		for _, s := range p.Spans {
+			if strings.HasPrefix(s.Text, "make ") || strings.HasPrefix(s.Text, "go ") {
+				list = append(list, doctext.Command{Page: p.Path, Text: s.Text, Line: s.Line})
+			}
+		}
+		for _, c := range list {
 			// Brackets around what may be left out are for people.
 			c.Text = regexp.MustCompile(` \[-[^]]*\]`).ReplaceAllString(c.Text, "")
 			calls, err := c.Calls()
@@ -37,6 +46,9 @@ func TestCommands(t *testing.T) {
 			}
 			for _, call := range calls {
 				n++
+				for _, word := range call {
+					used[word] = true
+				}
 				if err := check(call); err != nil {
 					t.Errorf("%s: %v", c, err)
 				}
@@ -45,6 +57,17 @@ func TestCommands(t *testing.T) {
 	}
 	if n < 100 {
 		t.Errorf("only %d commands were found", n)
+	}
+	for name := range others {
+		if !used[name] {
+			t.Errorf("no page uses %s any more", name)
+		}
+	}
+	inCI := made()
+	for name := range byHand {
+		if !used[name] || inCI[name] {
+			t.Errorf("make %s: used by a page %t, made by CI %t; the table of those that CI does not make is to go without it", name, used[name], inCI[name])
+		}
 	}
 }
 
@@ -120,30 +143,66 @@ func check(call []string) error {
 	return nil
 }
 
-type usage struct{ sub, flags string }
+// usage is what the pages may use of a program, and what it takes that no test has. With
+// nothing of that, cmd/quietcore runs what is about the daemon.
+type usage struct{ sub, flags, takes string }
 
 // others are programs that are not ours and of which the pages use little; each
 // word was looked up in the program's own manual.
 var others = map[string]usage{
-	"systemctl":  {sub: "start stop restart reload status daemon-reload set-property", flags: ""},
-	"journalctl": {flags: "-u -n --since"},
-	"ctr":        {sub: "import images", flags: "-n --local"},
-	"k3s":        {sub: "ctr kubectl", flags: ""},
-	"crictl":     {sub: "ps inspect stop rmp pods", flags: "-q"},
-	"skopeo":     {sub: "copy", flags: "--all --dest-tls-verify"},
-	"oc":         {sub: "apply label get adm create debug", flags: "-f -n -o"},
-	"podman":     {sub: "load", flags: "-i"},
-	"ssh":        {flags: "-L"},
-	"scp":        {},
-	"curl":       {flags: "-s --unix-socket"},
-	"jq":         {flags: "-r"},
-	"promtool":   {sub: "check test", flags: ""},
-	"sha256sum":  {flags: "-c"},
-	"git":        {sub: "clone config log", flags: ""},
-	"cp":         {}, "mv": {}, "cat": {}, "tail": {flags: "-n"}, "grep": {flags: "-c -o -E -i -q"}, "cd": {}, "sh": {}, "echo": {}, "source": {}, "man": {}, "xargs": {},
-	"mkdir": {flags: "-p"}, "rm": {flags: "-r -rf"}, "tar": {flags: "-x -z -f -xzf"}, "column": {flags: "-t"}, "sort": {flags: "-n -r"},
-	"ls": {flags: "-l"}, "df": {flags: "-h"}, "ps": {flags: "-e -o"}, "uptime": {}, "test": {flags: "-S -e"},
-	"hack/setup": {}, "hack/fuzz": {}, "bin/pmucheck": {},
+	"systemctl":  {sub: "start stop restart", takes: "a node's systemd"},
+	"journalctl": {flags: "-u --since", takes: "a node's journal"},
+	"ctr":        {sub: "images", flags: "-n --local", takes: "a node's containerd"},
+	"k3s":        {sub: "ctr", takes: "a node of k3s"},
+	"skopeo":     {sub: "copy", flags: "--all", takes: "a registry"},
+	"oc":         {sub: "create debug label", takes: "a cluster of OpenShift"},
+	"ssh":        {flags: "-L", takes: "another machine"},
+	"scp":        {takes: "another machine"},
+	"rm":         {takes: "kubelet's state on a node"},
+	"ps":         {flags: "-e -o", takes: "a profiler that is found"},
+	"uptime":     {takes: "what follows it"},
+	"cat":        {takes: "a kernel with /proc/pressure"},
+	"ls":         {flags: "-l"}, "df": {flags: "-h"}, "curl": {flags: "-s"}, "jq": {}, "grep": {flags: "-E -i"},
+}
+
+// byHand are the targets that pages name and .ci/run does not make, and why.
+var byHand = map[string]string{
+	"help":           "TestCheapCommands runs it",
+	"demo":           "for people: it shows what the virtual machines of test prove",
+	"bench":          "measures; takes a machine of its own",
+	"bench-vm":       "measures; takes a machine of its own",
+	"pmu-check":      "takes a PMU",
+	"eval-cpi":       "writes figures; hack/evalcpi tests what makes them",
+	"eval-reclaim":   "takes recorded traces",
+	"e2e":            "takes hours",
+	"e2e-runtimes":   "takes an hour and more",
+	"e2e-kubernetes": "test has the quick proofs",
+	"test-counters":  "takes an emulated arm64; test has x86",
+	"test-proof":     "test has the quick proofs",
+	"release":        "release-smoke makes two",
+	"release-twice":  "takes syft; release-smoke is its short form",
+	"changelog":      "writes; hack/release tests it",
+}
+
+// made are the targets that .ci/run makes, with what they need.
+func made() map[string]bool {
+	needs, all := map[string][]string{}, map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9 -]+):([a-z0-9 -]*)`).FindAllStringSubmatch(read("Makefile"), -1) {
+		for _, target := range strings.Fields(m[1]) {
+			needs[target] = append(needs[target], strings.Fields(m[2])...)
+		}
+	}
+	var add func(name string)
+	add = func(name string) {
+		all[name] = true
+		for _, n := range needs[name] {
+			add(n)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?m)^part .*\bmake ([a-z0-9-]+)`).FindAllStringSubmatch(read(".ci/run"), -1) {
+		add(m[1])
+	}
+	return all
 }
 
 func read(name string) string {
@@ -154,8 +213,9 @@ func read(name string) string {
 	return string(text)
 }
 
+// makefile checks targets and variables; CI makes the target, or it is said why not.
 func makefile(args []string) error {
-	text := read("Makefile")
+	text, inCI := read("Makefile"), made()
 	for _, a := range args {
 		name, _, isVariable := strings.Cut(a, "=")
 		switch {
@@ -163,6 +223,8 @@ func makefile(args []string) error {
 			return fmt.Errorf("the Makefile reads no variable %s", name)
 		case !isVariable && !regexp.MustCompile(`(?m)^[a-z0-9 -]*\b`+regexp.QuoteMeta(name)+`\b[a-z0-9 -]*:`).MatchString(text):
 			return fmt.Errorf("the Makefile has no target %s", name)
+		case !isVariable && !inCI[name] && byHand[name] == "":
+			return fmt.Errorf(".ci/run does not make %s, and no table says why", name)
 		}
 	}
 	return nil
