@@ -21,9 +21,10 @@ import (
 
 // TestCommands: every command of the pages is one that a test runs, or whose parts
 // are checked here. `quietcore …` and `kubectl quietcore …` are run by cmd/quietcore
-// (TestCommandsOfTheDocs), and `helm …` by the test of the same name in hack/chart; what
-// is looked at in a release by hack/release. What needs a cluster, a registry or a machine of its own is held
-// against what of it is ours: targets, packages, tests, names of objects; and against the
+// (TestCommandsOfTheDocs), `helm …` by the test of the same name in hack/chart, which
+// knows the names of the objects that a `kubectl …` asks for, too, and what is looked at
+// in a release by hack/release. What needs a cluster, a registry or a machine of its own
+// is held against what of it is ours: targets, packages, tests, labels; and against the
 // flags that the pages may use of somebody else's program.
 //
 // A sentence's `make …` and `go …` are checked like commands of a block.
@@ -281,8 +282,8 @@ func ownFlags(dir string, args []string) error {
 	return nil
 }
 
-// kubectlFlags are, by subcommand, the flags that the pages may use; from the
-// reference of kubectl 1.36.
+// kubectlFlags are, by subcommand, the flags that the pages may use, since running them
+// takes a cluster; from the reference of kubectl 1.36.
 var kubectlFlags = map[string]string{
 	"get": "-o -w -A --sort-by -l --field-selector", "describe": "", "logs": "--previous --tail -l -c --since", "exec": "-it -c", "apply": "-f --server-side", "create": "-f", "delete": "-l --ignore-not-found",
 	"label": "--overwrite", "annotate": "--overwrite", "patch": "--subresource --type -p", "port-forward": "", "cordon": "", "uncordon": "", "drain": "--ignore-daemonsets --delete-emptydir-data",

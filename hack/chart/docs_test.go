@@ -15,6 +15,9 @@ import (
 
 	"helm.sh/helm/v3/pkg/release"
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/quietcore/quietcore/internal/doctext"
 )
@@ -24,7 +27,8 @@ const repo = "../.."
 // TestCommandsOfTheDocs runs every `helm …` of the pages as it stands there, by Helm's own
 // program and in the order of the page, so that an upgrade reuses the values of the
 // installation before it. In place of the cluster is a server that knows of no object;
-// Helm keeps releases in memory, and then sends no object anywhere.
+// Helm keeps releases in memory, and then sends no object anywhere. What a `kubectl …` asks
+// of the chart's objects is among those that were installed last.
 func TestCommandsOfTheDocs(t *testing.T) {
 	pages, err := doctext.Pages(repo)
 	if err != nil {
@@ -48,6 +52,9 @@ func TestCommandsOfTheDocs(t *testing.T) {
 				t.Error(err)
 			}
 			for _, words := range calls {
+				if words[0] == "kubectl" {
+					h.asked(t, c, words)
+				}
 				if words[0] != "helm" {
 					continue
 				}
@@ -85,6 +92,7 @@ func commandsOf(p doctext.Page) []doctext.Command {
 type helm struct {
 	program, releases string
 	env               []string
+	installed         []runtime.Object
 }
 
 func newHelm(t *testing.T) *helm {
@@ -183,9 +191,51 @@ func (h *helm) run(t *testing.T, c doctext.Command, args []string) {
 		}
 		checkDaemonSet(t, d)
 		checkFile(t, objects, d)
+		if releases {
+			h.installed = objects
+		}
 	case "list":
 		if !strings.Contains(manifest, "quietcore-system") {
 			t.Errorf("%s: %s", c, manifest)
 		}
 	}
+}
+
+// asked looks for the DaemonSet or ConfigMap that a kubectl's words name, for what is taken
+// out of it, and for pods with the labels.
+func (h *helm) asked(t *testing.T, c doctext.Command, words []string) {
+	t.Helper()
+	kind, name, template := "", "", ""
+	for i, w := range words {
+		switch {
+		case strings.HasPrefix(w, "daemonset/"):
+			kind, name = path.Split(w)
+		case w == "configmap":
+			kind, name = w+"/", words[i+1]
+		case strings.HasPrefix(w, "jsonpath="):
+			template = strings.TrimPrefix(w, "jsonpath=")
+		case w == "-l" && slices.Contains(words, "pods"):
+			d, _ := first[*appsv1.DaemonSet](h.installed)
+			if s, err := labels.Parse(words[i+1]); err != nil || d == nil || !s.Matches(labels.Set(d.Spec.Template.Labels)) {
+				t.Errorf("%s: the chart's pods do not have these labels: %v", c, err)
+			}
+		}
+	}
+	if kind == "" {
+		return
+	}
+	for _, o := range byName(t, h.installed) {
+		if !strings.EqualFold(o.GetKind()+"/", kind) || o.GetName() != name {
+			continue
+		}
+		var out bytes.Buffer
+		j := jsonpath.New("")
+		if err := j.Parse(template); err != nil {
+			t.Errorf("%s: %v", c, err)
+		} else if err := j.Execute(&out, o.Object); err != nil || template != "" && out.Len() == 0 {
+			t.Errorf("%s: %v, and prints %q", c, err, &out)
+		}
+		return
+	}
+	t.Errorf("%s: the chart installs no %s%s", c, kind, name)
 }
