@@ -169,7 +169,6 @@ var others = map[string]usage{
 // byHand are the targets that pages name and .ci/run does not make, and why.
 var byHand = map[string]string{
 	"help":           "TestCheapCommands runs it",
-	"demo":           "for people: it shows what the virtual machines of test prove",
 	"bench":          "measures; takes a machine of its own",
 	"bench-vm":       "measures; takes a machine of its own",
 	"pmu-check":      "takes a PMU",
