@@ -253,7 +253,7 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 	e.bound(s, d.Need)
 	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need), Mems: memsOf(d.Mems)}
-		if v := valuesOf(d, f, e.topo.Online()); s.said == "" && v.cpus != "" {
+		if v := valuesOf(&d, &f, e.topo); s.said == "" && v.cpus != "" {
 			c.OwnCPUs, _ = cpuset.Parse(v.cpus) // what our reply makes the runtime write
 		}
 		if err := e.tree.PutContainer(c); err != nil {

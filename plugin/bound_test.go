@@ -115,7 +115,7 @@ func TestTheEnvironmentTellsAnOwnerItsCPUs(t *testing.T) {
 
 func TestAnOwnersEnvironmentIsOfCreationOnly(t *testing.T) {
 	own := cpuset.Of(2, 3)
-	v := values{cpus: "2-3", env: envOf("CPUS", policy.SetContainer{Need: policy.Need{Own: &own}})}
+	v := values{cpus: "2-3", env: envOf("CPUS", &policy.SetContainer{Need: policy.Need{Own: &own}})}
 	if env := v.adjustment(true).GetEnv(); len(env) != 1 || env[0].Key != "CPUS" || env[0].Value != "2-3" {
 		t.Errorf("the reply to a creation has %v", env)
 	}
@@ -126,7 +126,7 @@ func TestAnOwnersEnvironmentIsOfCreationOnly(t *testing.T) {
 		name string
 		need policy.Need
 	}{{"", policy.Need{Own: &own}}, {"CPUS", policy.Need{Pool: policy.PoolShared}}} {
-		if v := envOf(c.name, policy.SetContainer{Need: c.need}); v != (variable{}) {
+		if v := envOf(c.name, &policy.SetContainer{Need: c.need}); v != (variable{}) {
 			t.Errorf("%q and %+v became %v", c.name, c.need, v)
 		}
 	}

@@ -178,7 +178,7 @@ func (e *enforcer) idle() bool {
 
 // vacated returns when everybody who has to has left the CPUs of the batch's
 // owner, or says why the owner must not start.
-func (e *enforcer) vacated(ctx context.Context, seq uint64, own cpuset.Set) error {
+func (e *enforcer) vacated(ctx context.Context, seq uint64, own *cpuset.Set) error {
 	if e.driver == nil || e.late > 0 {
 		return nil
 	}
@@ -187,7 +187,7 @@ func (e *enforcer) vacated(ctx context.Context, seq uint64, own cpuset.Set) erro
 		done, stuck, cause, moved := e.shrunk >= seq, e.stuck, e.cause, e.moved
 		e.mu.Unlock()
 		if done {
-			if both := stuck.And(own); !both.IsEmpty() {
+			if both := stuck.And(*own); !both.IsEmpty() {
 				return fmt.Errorf("CPUs %s are still in use by others: %w", both, cause)
 			}
 			return nil

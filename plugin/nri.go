@@ -149,16 +149,14 @@ func (s *session) newPod(ctx context.Context, p *api.PodSandbox) policy.Pod {
 	if f, ok := s.o.Facts(pod.UID); ok {
 		pod.Facts = &f
 	}
-	s.findDevices(ctx, &pod)
+	if s.o.Devices != nil && pod.QoS != policy.BestEffort { // whose place does not depend on it
+		s.findDevices(ctx, &pod)
+	}
 	return pod
 }
 
-// findDevices asks where a pod's devices are: kubelet has chosen them by now. A
-// best-effort pod's place does not depend on it.
+// findDevices asks where a pod's devices are: kubelet has chosen them by now.
 func (s *session) findDevices(ctx context.Context, pod *policy.Pod) {
-	if s.o.Devices == nil || pod.QoS == policy.BestEffort {
-		return
-	}
 	nodes, err := s.o.Devices(ctx, pod.Namespace, pod.Name)
 	if err != nil {
 		s.o.Log.Debug("where a pod's devices are is not known", "pod", pod.Namespace+"/"+pod.Name, "err", err)
@@ -281,15 +279,15 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 		return values{}, nil
 	}
 	if d.Need.Own != nil {
-		if err := s.enforcer.vacated(ctx, o.seq, *d.Need.Own); err != nil && !s.o.Observe {
+		if err := s.enforcer.vacated(ctx, o.seq, d.Need.Own); err != nil && !s.o.Observe {
 			return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() + "; the container is tried again"})
 		}
 		s.at.at(CreateVacated)
 	}
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
-	v := valuesOf(d, f, o.topo.Online())
-	v.env = envOf(s.o.CPUsEnv, d)
+	v := valuesOf(&d, &f, o.topo)
+	v.env = envOf(s.o.CPUsEnv, &d)
 	return v, nil
 }
 
@@ -329,14 +327,14 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 		return nil, nil
 	}
 	if d.Need.Own != nil {
-		if err := s.enforcer.vacated(ctx, o.seq, *d.Need.Own); err != nil {
+		if err := s.enforcer.vacated(ctx, o.seq, d.Need.Own); err != nil {
 			// It keeps running where it is; the writer goes on and the audit repairs.
 			s.o.Log.Error("an update is answered before its CPUs are free", "container", id, "err", err)
 			return nil, nil
 		}
 		s.at.at(UpdateVacated)
 	}
-	v := valuesOf(d, after, o.topo.Online())
+	v := valuesOf(&d, &after, o.topo)
 	after.ourQuota = d.QuotaOurs
 	s.book.putContainer(id, after)
 	u := v.update(c.GetId())

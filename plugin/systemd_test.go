@@ -288,7 +288,8 @@ func TestABusThatHangsStartsNoOwner(t *testing.T) {
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
-	err := n.p.enforcer.vacated(short(t), o.seq, setOf(t, "0-3"))
+	own := setOf(t, "0-3")
+	err := n.p.enforcer.vacated(short(t), o.seq, &own)
 	if err == nil || !strings.Contains(err.Error(), "still in use by others") || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an owner may start although nobody has left: %v", err)
 	}
