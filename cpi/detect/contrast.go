@@ -153,11 +153,22 @@ func (w *workspace) correlate(x []float64, lag int) correlation {
 	c := correlation{lag: lag}
 	var sx, sy, sxx, syy, sxy, bads, cross float64
 	from, to := max(0, -lag), len(w.y)-max(0, lag)
+	if from >= to {
+		return c
+	}
+	// Slices of one length let the compiler check bounds once; this loop is most of
+	// what an analysis costs.
+	y, bad, next := w.y[from:to], w.bad[from:to], w.next[from:to]
+	x = x[from+lag : to+lag][:len(y)]
+	nextX := w.next[from+lag : to+lag][:len(y)]
+	if lag > 0 {
+		next = nextX
+	}
+	bad, next = bad[:len(y)], next[:len(y)]
 	before := math.NaN()
-	for i := from; i < to; i++ {
-		j := i + lag
-		v, y := x[j], w.y[i]
-		if v != v || lag != 0 && !w.next[max(i, j)] {
+	for i, y := range y {
+		v := x[i]
+		if v != v || lag != 0 && !next[i] {
 			before = v
 			continue
 		}
@@ -167,11 +178,11 @@ func (w *workspace) correlate(x []float64, lag int) correlation {
 		sxx += v * v
 		syy += y * y
 		sxy += v * y
-		if w.bad[i] {
+		if bad[i] {
 			c.badX += v
 			bads++
 		}
-		if before == before && w.next[j] {
+		if before == before && nextX[i] {
 			cross += v * before
 		}
 		before = v
