@@ -1,0 +1,131 @@
+package policy
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
+)
+
+// A container whose own resources contradict the class, which the pod's sums could not
+// tell, is refused; where nobody is refused it runs in the shared pool, and is told.
+func TestWhatOnlyTheContainerTells(t *testing.T) {
+	hidden := lsr("a", 2000, nil)
+	hidden.LimitHidden, hidden.Resources = true, &Resources{2000, NoLimit}
+	unknown := lsr("a", 2000, nil)
+	unknown.Resources = nil
+	for _, c := range []struct {
+		name      string
+		pod       Pod
+		container Resources
+		refused   Code // where pods are refused; empty: it is not
+		cpus      string
+	}{
+		{"equal", hidden, Resources{2000, 2000}, "", "0-1"},
+		{"a limit that the pod's sums hid", hidden, Resources{2000, 4000}, InvalidRequest, "0-15"},
+		{"sums that nobody knew, and fit", unknown, Resources{4000, 4000}, "", "0-3"},
+		{"sums that nobody knew, no whole CPUs", unknown, Resources{2500, 2500}, InvalidRequest, "0-15"},
+		{"sums that nobody knew, too many", unknown, Resources{32000, 32000}, cpuallocator.InsufficientCPUs, "0-15"},
+	} {
+		for _, degrade := range []bool{false, true} {
+			m := small(t, Config{Degrade: degrade})
+			told(t, m, PodRun{Pod: c.pod})
+			e := mainOf(c.pod)
+			e.Container.Resources = c.container
+			if c.refused != "" && !degrade {
+				before := describe(m.Snapshot())
+				if got := code(t, m, e); got != c.refused {
+					t.Errorf("%s: refused with %q, want %q", c.name, got, c.refused)
+				}
+				if after := describe(m.Snapshot()); after != before {
+					t.Errorf("%s: a refusal changed\n%s\ninto\n%s", c.name, before, after)
+				}
+				continue
+			}
+			notices := told(t, m, e)
+			s := m.Snapshot()
+			if got := s.CPUs(s.Containers[0]); got.String() != c.cpus {
+				t.Errorf("%s, degrading %t: runs on %s, want %s", c.name, degrade, got, c.cpus)
+			}
+			if (notices != "") != (c.refused != "") {
+				t.Errorf("%s, degrading %t: notices %q", c.name, degrade, notices)
+			}
+		}
+	}
+}
+
+// kubelet's option divides owners that one NUMA node does not hold evenly among several,
+// unless a label says otherwise.
+func TestDistributeAcrossNUMA(t *testing.T) {
+	for _, c := range []struct {
+		option, label, want string
+	}{
+		{"", "", "0-11"},
+		{"false", "", "0-11"},
+		{"true", "", "0-5,8-13"},
+		{"true", "MostAllocated", "0-11"},
+		{"", "DistributeEvenly", "0-5,8-13"},
+	} {
+		m := small(t, Config{Kubelet: Kubelet{Options: map[string]string{"distribute-cpus-across-numa": c.option}}})
+		told(t, m, NodeLabels{Labels: map[string]string{LabelStrategy: c.label}})
+		told(t, m, PodRun{Pod: lsr("a", 12000, nil)})
+		if got := m.Snapshot().Exclusive.String(); got != c.want {
+			t.Errorf("option %q, label %q: the pod owns %s, want %s", c.option, c.label, got, c.want)
+		}
+	}
+}
+
+// What was reserved since comes before what a mask in the kernel looks like, but not
+// before what our own record says was given.
+func TestRecoveredCPUsThatAreReserved(t *testing.T) {
+	for _, c := range []struct{ from, cpus, want string }{
+		{"kernel", "2-3", "2-3"},
+		{"kernel", "0-1", "2-3"}, // placed anew
+		{fromState, "0-1", "0-1"},
+	} {
+		m := small(t, Config{Reserved: cpuset.Of(0, 1)})
+		p := lsr("a", 2000, nil)
+		own, err := cpuset.Parse(c.cpus)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Recovered = &Recovered{From: c.from, CPUs: &own}
+		told(t, m, Synchronized{Pods: []Pod{p}, Containers: []Container{mainOf(p).Container}})
+		if got := m.Snapshot().Exclusive.String(); got != c.want {
+			t.Errorf("%s on %s: the pod owns %s, want %s", c.from, c.cpus, got, c.want)
+		}
+	}
+}
+
+// Who was found to own CPUs has them before an older pod is placed, whatever the order
+// of the list.
+func TestRecoveredOwnersComeFirst(t *testing.T) {
+	own := cpuset.Of(0, 1)
+	older, found := lsr("older", 2000, nil), lsr("found", 2000, nil)
+	older.CreatedAt, found.CreatedAt = time.Unix(1, 0), time.Unix(2, 0)
+	found.Recovered = &Recovered{From: "kernel", CPUs: &own}
+	for _, pods := range [][]Pod{{older, found}, {found, older}} {
+		m := small(t, Config{})
+		told(t, m, Synchronized{Pods: pods, Containers: []Container{mainOf(older).Container, mainOf(found).Container}})
+		if got := m.exclusive["found"]; got == nil || got.grant.cpus != own {
+			t.Errorf("%s first: the pod that owned 0-1 has %+v", pods[0].Name, got)
+		}
+	}
+}
+
+// A pod whose cgroup is gone, without a word of the runtime's, owns nothing any more.
+func TestVanishedPod(t *testing.T) {
+	m := small(t, Config{})
+	p := lsr("a", 2000, nil)
+	told(t, m, PodRun{Pod: p})
+	told(t, m, mainOf(p))
+	told(t, m, PodVanished{UID: "nobody"})
+	if got := m.Snapshot().Exclusive.String(); got != "0-1" {
+		t.Fatalf("exclusive are %s", got)
+	}
+	told(t, m, PodVanished{UID: "a"})
+	if s := m.Snapshot(); !s.Exclusive.IsEmpty() || len(s.Containers) > 0 || s.Shared.Count() != 16 {
+		t.Errorf("after it vanished: exclusive %s, shared %s, %d containers", s.Exclusive, s.Shared, len(s.Containers))
+	}
+}
