@@ -48,6 +48,12 @@ func TestWhatOnlyTheContainerTells(t *testing.T) {
 			if got := s.CPUs(s.Containers[0]); got.String() != c.cpus {
 				t.Errorf("%s, degrading %t: runs on %s, want %s", c.name, degrade, got, c.cpus)
 			}
+			if c.refused == "" {
+				told(t, m, PodRun{Pod: lsr("next", 2000, nil)})
+				if next := m.exclusive["next"].grant.cpus; next.Intersects(&m.exclusive["a"].grant.cpus) {
+					t.Errorf("%s: the next owner has %s of %s", c.name, next, c.cpus)
+				}
+			}
 			if (notices != "") != (c.refused != "") {
 				t.Errorf("%s, degrading %t: notices %q", c.name, degrade, notices)
 			}
@@ -127,5 +133,52 @@ func TestVanishedPod(t *testing.T) {
 	told(t, m, PodVanished{UID: "a"})
 	if s := m.Snapshot(); !s.Exclusive.IsEmpty() || len(s.Containers) > 0 || s.Shared.Count() != 16 {
 		t.Errorf("after it vanished: exclusive %s, shared %s, %d containers", s.Exclusive, s.Shared, len(s.Containers))
+	}
+}
+
+// A pod that a synchronisation does not name any more owns nothing, and neither does
+// one whose containers alone are gone lose anything.
+func TestWhoIsGoneAfterASynchronisation(t *testing.T) {
+	gone, stays := lsr("gone", 2000, nil), lsr("stays", 2000, nil)
+	m := small(t, Config{})
+	for _, p := range []Pod{gone, stays} {
+		told(t, m, PodRun{Pod: p})
+		told(t, m, mainOf(p))
+	}
+	if got := m.Snapshot().Exclusive.String(); got != "0-3" {
+		t.Fatalf("exclusive are %s", got)
+	}
+	told(t, m, Synchronized{Pods: []Pod{stays}})
+	if s := m.Snapshot(); s.Exclusive.String() != "2-3" || len(s.Containers) != 0 {
+		t.Errorf("exclusive are %s, %d containers; want 2-3 of the pod that stays, and none", s.Exclusive, len(s.Containers))
+	}
+}
+
+// kubelet announces a resize one value after the other; half of one moves no owner.
+// A request that came as a cgroup's weight is rounded up to the CPUs that it was.
+func TestHalfAResize(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		r    Resources
+		want string
+		code Code
+	}{
+		{"the limit first", Resources{2000, 4000}, "0-1", ""},
+		{"the request first", Resources{4000, 2000}, "0-1", ""},
+		{"both", Resources{4000, 4000}, "0-3", ""},
+		{"both, the request by its weight", Resources{3980, 4000}, "0-3", ""},
+		{"smaller", Resources{1000, 1000}, "0", ""},
+		{"more than there are", Resources{32000, 32000}, "0-1", cpuallocator.InsufficientCPUs},
+	} {
+		m := small(t, Config{})
+		p := lsr("a", 2000, nil)
+		told(t, m, PodRun{Pod: p})
+		told(t, m, mainOf(p))
+		if got := code(t, m, PodResized{Sandbox: "a", Resources: c.r}); got != c.code {
+			t.Errorf("%s: refused with %q, want %q", c.name, got, c.code)
+		}
+		if got := m.Snapshot().Exclusive.String(); got != c.want {
+			t.Errorf("%s: the pod owns %s, want %s", c.name, got, c.want)
+		}
 	}
 }
