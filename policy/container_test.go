@@ -182,3 +182,58 @@ func TestHalfAResize(t *testing.T) {
 		}
 	}
 }
+
+// Where the shared pool has no CPU left the youngest owner gives its up, and its
+// containers are decided anew at once.
+func TestAllocationLost(t *testing.T) {
+	m := small(t, Config{})
+	for i, p := range []Pod{lsr("old", 6000, nil), lsr("young", 8000, nil)} {
+		p.CreatedAt = time.Unix(int64(i), 0)
+		told(t, m, PodRun{Pod: p})
+		told(t, m, mainOf(p))
+	}
+	left := m.Snapshot().Shared
+	decisions, err := m.Step(time.Unix(1e9, 0), KubeletConfigured{Kubelet: Kubelet{Reserved: left, Options: map[string]string{"strict-cpu-reservation": "true"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pools := map[string]PoolKind{}
+	for _, d := range decisions {
+		if c, ok := d.(SetContainer); ok {
+			pools[c.Pod.Name] = c.Need.Pool
+		}
+	}
+	if pools["young"] != PoolShared {
+		t.Errorf("decided for %v, want the young pod's container in the shared pool", pools)
+	}
+	if got, want := m.exclusive["old"], m.exclusive["young"]; got == nil || got.grant.cpus.Count() != 6 || want != nil {
+		t.Errorf("the old pod has %+v, the young %+v", got, want)
+	}
+}
+
+// What a namespace may own is counted over its own pods, all of them and no others.
+func TestMostThatANamespaceOwns(t *testing.T) {
+	of := func(namespace, name string, cpus int64) PodRun {
+		p := lsr(name, cpus*1000, nil)
+		p.Namespace = namespace
+		return PodRun{Pod: p}
+	}
+	for _, most := range []map[string]int{{"shop": 6, "lab": 4}, {"*": 6, "lab": 4}} {
+		m := small(t, Config{Authority: Authority{MaxCPUs: most}})
+		for _, c := range []struct {
+			run  PodRun
+			want Code
+		}{
+			{of("lab", "a", 4), ""},
+			{of("shop", "b", 4), ""}, // what lab owns does not count
+			{of("shop", "c", 4), Unauthorized},
+			{of("shop", "d", 2), ""}, // just as much as it may
+			{of("shop", "e", 2), Unauthorized},
+			{of("lab", "f", 2), Unauthorized},
+		} {
+			if got := code(t, m, c.run); got != c.want {
+				t.Errorf("%v, %s/%s: refused with %q, want %q", most, c.run.Pod.Namespace, c.run.Pod.Name, got, c.want)
+			}
+		}
+	}
+}
