@@ -237,3 +237,23 @@ func TestMostThatANamespaceOwns(t *testing.T) {
 		}
 	}
 }
+
+// A container that is refused leaves nothing of a pod that nobody had announced.
+func TestARefusedContainerLeavesNoPod(t *testing.T) {
+	m := small(t, Config{})
+	p := lsr("a", 2500, nil)
+	p.Resources = nil
+	e := mainOf(p)
+	e.Container.Resources = Resources{2500, 2500}
+	if got := code(t, m, e); got != InvalidRequest {
+		t.Fatalf("refused with %q", got)
+	}
+	if len(m.pods) != 0 || len(m.sandboxes) != 0 || len(m.containers) != 0 {
+		t.Errorf("%d pods, %d sandboxes and %d containers are left", len(m.pods), len(m.sandboxes), len(m.containers))
+	}
+	p = lsr("a", 2000, nil) // it may come again, mended
+	told(t, m, PodRun{Pod: p})
+	if got := m.Snapshot().Exclusive.String(); got != "0-1" {
+		t.Errorf("the pod that came again owns %s", got)
+	}
+}
