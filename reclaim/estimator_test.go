@@ -535,6 +535,40 @@ func TestView(t *testing.T) {
 	}
 }
 
+// What is known of a pod that is gone is dropped: of production at once, of a batch pod
+// when its window could not go on.
+func TestPodsThatAreGoneAreForgotten(t *testing.T) {
+	l := begin(t, nil)
+	l.sample(batch("a", 4, 0), batch("b", 4, 0), production("web", 2, 1), production("db", 2, 1))
+	known := func() (names []string) {
+		c := l.Checkpoint("node-a")
+		for _, p := range c.Pods {
+			names = append(names, p.ID)
+		}
+		for _, p := range c.Known {
+			names = append(names, p.ID)
+		}
+		return names
+	}
+	for _, c := range []struct {
+		samples int
+		want    []string
+	}{{1, []string{"a", "b", "db"}}, {27, []string{"a", "b", "db"}}, {1, []string{"b", "db"}}} {
+		l.samples(c.samples, batch("b", 4, 0), production("db", 2, 1))
+		if got := known(); !slices.Equal(got, c.want) {
+			t.Errorf("%v after a and web went %v are known, want %v", l.now.Sub(began)-l.tick, got, c.want)
+		}
+	}
+	// The pods of a report that is refused are not remembered either.
+	if _, err := l.Step(l.now, Report{Capacity: 16, Pods: []Pod{batch("c", 1, 0), batch("d", -1, 0)}}); err == nil {
+		t.Fatal("a negative request was accepted")
+	}
+	l.sample()
+	if got := known(); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("after a report that was refused %v are known, want b", got)
+	}
+}
+
 // Memory of a window of a day, as one pod takes it with everything around it.
 func TestMemoryOfAPod(t *testing.T) {
 	const most = 4 << 10

@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -74,6 +75,17 @@ func TestPeakDecays(t *testing.T) {
 	}
 	if got := watch(t, "peak(1)", 100, uses...); got > 2.2 {
 		t.Errorf("after 10 windows the peak is %v, want about 2", got)
+	}
+}
+
+// The windows of pods that are gone are dropped, however many come and go.
+func TestWindowsOfPodsThatAreGone(t *testing.T) {
+	p := &pods{percent: 99, span: spanOf(100), windows: map[string]*podWindow{}}
+	for i := range uint32(50) {
+		p.Observe(Production{Cell: i, Seconds: 60, Pods: []Pod{production("stays", 4, 1), production(strings.Repeat("x", int(i)), 4, 1)}})
+	}
+	if len(p.windows) != 2 || p.windows["stays"] == nil || p.windows["stays"].count() != 50 {
+		t.Errorf("of 2 pods that run %d windows are kept: %v", len(p.windows), p.windows)
 	}
 }
 
