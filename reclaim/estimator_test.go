@@ -224,7 +224,7 @@ func fourPods(burst bool) []Pod {
 	if burst {
 		use = 4
 	}
-	return []Pod{batch("idle-old", 4, use).born(1), batch("idle-young", 4, use).born(9), batch("busy-old", 4, 3).born(0), batch("busy-young", 4, 3).born(10)}
+	return []Pod{batch("idle-old", 4, use).born(1), batch("busy-old", 4, 3).born(0), batch("idle-young", 4, use).born(9), batch("busy-young", 4, 3).born(10)}
 }
 
 // I5: who is not idle goes first, then the youngest idle.
@@ -268,6 +268,20 @@ func TestAnIdlePodThatLendsStays(t *testing.T) {
 	l.samples(day+1, batch("a", 4, 0.1), batch("b", 4, 0.1))
 	if o := l.samples(3, batch("a", 4, 0.1), batch("b", 4, 0.1), production("web", 16, 0)); len(o.Evict) > 0 || len(o.Idle) != 2 {
 		t.Errorf("evicts %v, idle are %v", o.Evict, o.Idle)
+	}
+	// Nor where there is too little: who needs what it asked for goes, though it is older.
+	l = begin(t, nil)
+	lends, bursts := batch("lends", 4, 0.1).born(9), batch("bursts", 4, 0.1).born(1)
+	for i := range day + 50 {
+		bursts.Use = 0.1
+		if i%50 == 49 {
+			bursts.Use = 4
+		}
+		l.sample(lends, bursts)
+	}
+	bursts.Use = 0.1
+	if o := l.sample(lends, bursts, production("web", 16, 0)); len(o.Evict) != 1 || o.Evict[0].Pod != "bursts" || len(o.Idle) != 2 {
+		t.Errorf("both are idle, of 4.1 CPUs that they need 3.9 exist: evicts %v, want the one that lends nothing; idle are %v", o.Evict, o.Idle)
 	}
 }
 
