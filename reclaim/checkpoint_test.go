@@ -413,6 +413,7 @@ func TestCheckpointsThatAreRefused(t *testing.T) {
 		"overflow":          func(c *Checkpoint) { c.Pods[0].Runs = []Run{{1, 1 << 31, 3}} },
 		"no percentiles":    func(c *Checkpoint) { c.Pods[0].Points = nil },
 		"descending":        func(c *Checkpoint) { c.Pods[0].Points = []Point{{50, 2}, {100, 1}} },
+		"percentile twice":  func(c *Checkpoint) { c.Pods[0].Points = []Point{{50, 0.1}, {50, 1}, {100, 1}} },
 		"negative":          func(c *Checkpoint) { c.Pods[0].Points = []Point{{100, -1}} },
 		"began later":       func(c *Checkpoint) { c.Pods[0].First = 99 },
 	} {

@@ -426,6 +426,47 @@ func TestThresholds(t *testing.T) {
 	}
 }
 
+// The ends of every range are taken, what is beyond them is not.
+func TestRangesOfTheConfiguration(t *testing.T) {
+	const hour = Duration(time.Hour)
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		ok     bool
+	}{
+		{"as it is", func(*Config) {}, true},
+		{"percentile of 50", func(c *Config) { c.Idle.Percentile, c.Idle.UsePercentile = 50, 50 }, true},
+		{"percentile of 100", func(c *Config) { c.Idle.Percentile, c.Idle.UsePercentile = 100, 100 }, true},
+		{"percentile below 50", func(c *Config) { c.Idle.Percentile = 49.9 }, false},
+		{"use percentile below 50", func(c *Config) { c.Idle.UsePercentile = 49.9 }, false},
+		{"threshold of 0", func(c *Config) { c.Idle.Threshold = 0 }, true},
+		{"threshold of 100", func(c *Config) { c.Idle.Threshold = 100 }, true},
+		{"window of one sample", func(c *Config) { c.Idle.Window, c.Idle.Sample = hour, hour }, false},
+		{"window of two samples", func(c *Config) { c.Idle.Window, c.Idle.Sample = 2*hour, hour }, true},
+		{"window of most samples", func(c *Config) { c.Idle.Window, c.Idle.Sample = maxCells*hour, hour }, true},
+		{"window of one more", func(c *Config) { c.Idle.Window, c.Idle.Sample = (maxCells+1)*hour, hour }, false},
+		{"sample of 1 ms", func(c *Config) { c.Idle.Window, c.Idle.Sample = Duration(time.Second), Duration(time.Millisecond) }, true},
+		{"sample below 1 ms", func(c *Config) { c.Idle.Window, c.Idle.Sample = Duration(time.Second), Duration(time.Millisecond-1) }, false},
+		{"rises and corrects at once", func(c *Config) { c.Raise, c.Correct = Raise{}, Correct{} }, true},
+		{"hold below 0", func(c *Config) { c.Raise.Hold = -1 }, false},
+		{"correction below 0", func(c *Config) { c.Correct.After = -1 }, false},
+		{"retry below 0", func(c *Config) { c.Correct.Retry = -1 }, false},
+		{"step below 0", func(c *Config) { c.Raise.Step = -0.1 }, false},
+		{"reserve of 0", func(c *Config) { c.Reserve = 0 }, true},
+	} {
+		cfg := Default()
+		c.change(&cfg)
+		if _, err := New(cfg); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	cfg := Default()
+	cfg.Idle.Sample, cfg.Idle.Window = 24*hour, 366*24*hour
+	if _, err := NewRecorded(cfg); err == nil {
+		t.Error("a window of 10 ms cells of which no number can be kept was accepted")
+	}
+}
+
 func TestCapacityAndReserve(t *testing.T) {
 	l := begin(t, func(c *Config) { c.Reserve = 1 })
 	l.Reserve = 2

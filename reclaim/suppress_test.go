@@ -98,13 +98,15 @@ func TestBudgetThresholds(t *testing.T) {
 	if got := (Budget{CPUs: 2.5}).Milli(); got != 2500 {
 		t.Errorf("2.5 CPUs are a quota of %d", got)
 	}
-	for _, bad := range []Suppress{{Threshold: 101, Grow: 1}, {Threshold: -1, Grow: 1}, {Threshold: math.NaN(), Grow: 1}, {Grow: 0}, {Grow: 1, Floor: -1}, {Grow: 1, Hold: -1}} {
+	for _, bad := range []Suppress{{Threshold: 101, Grow: 1}, {Threshold: -1, Grow: 1}, {Threshold: math.NaN(), Grow: 1}, {Grow: 0}, {Grow: 101}, {Grow: math.NaN()}, {Grow: 1, Floor: -1}, {Grow: 1, Hold: -1}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
 	}
-	if err := DefaultSuppress().Validate(); err != nil {
-		t.Error(err)
+	for _, good := range []Suppress{DefaultSuppress(), {Grow: 100}, {Threshold: 100, Grow: 0.1, Floor: 3}} {
+		if err := good.Validate(); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
 	}
 }
 
