@@ -121,6 +121,10 @@ func TestTrustGrowsOverAWindow(t *testing.T) {
 		if o := l.event(web); o.Supply > 14 || o.ProductionUse != 12 {
 			t.Errorf("%s: between samples production uses %v, want the 12 of the last sample", words, o.ProductionUse)
 		}
+		supply := l.sample(web).Supply
+		if o := l.event(web); o.Supply != supply || o.ProductionUse != 2 {
+			t.Errorf("%s: between samples production uses %v of 10 and the supply is %v, want the 2 of the last sample and its supply, %v", words, o.ProductionUse, o.Supply, supply)
+		}
 	}
 }
 
