@@ -204,9 +204,9 @@ func TestHiddenDemand(t *testing.T) {
 		between       time.Duration
 		hid           bool
 	}{
-		{"a tenth of the time", Totals{}, Totals{Waiting: time.Second}, 10 * time.Second, false},
-		{"more than a tenth", Totals{}, Totals{Waiting: time.Second + 1}, 10 * time.Second, true},
-		{"ten of a hundred periods", Totals{}, Totals{Periods: 100, Throttled: 10}, 10 * time.Second, false},
+		{"a tenth of the time", Totals{Waiting: time.Minute}, Totals{Waiting: time.Minute + time.Second}, 10 * time.Second, false},
+		{"more than a tenth", Totals{Waiting: time.Minute}, Totals{Waiting: time.Minute + time.Second + 1}, 10 * time.Second, true},
+		{"ten of a hundred periods", Totals{Periods: 50, Throttled: 50}, Totals{Periods: 150, Throttled: 60}, 10 * time.Second, false},
 		{"eleven of a hundred", Totals{Periods: 50, Throttled: 50}, Totals{Periods: 150, Throttled: 61}, 10 * time.Second, true},
 		{"a new group", Totals{Waiting: time.Hour}, Totals{Waiting: time.Minute}, 10 * time.Second, false},
 		{"no time", Totals{}, Totals{Waiting: time.Second}, 0, false},
