@@ -89,6 +89,40 @@ func TestWindowsOfPodsThatAreGone(t *testing.T) {
 	}
 }
 
+// A memory that a predictor cannot have written leaves it as it is.
+func TestMemoriesThatAreRefused(t *testing.T) {
+	bucket := func(i int, w float64) Memory { return Memory{Buckets: map[int]float64{i: w}} }
+	for _, c := range []struct {
+		name, words string
+		m           Memory
+		ok          bool
+	}{
+		{"one bucket", "peak(1)", bucket(0, 1), true},
+		{"the last bucket", "peak(1)", bucket(peakBuckets-1, 1), true},
+		{"a bucket below", "peak(1)", bucket(-1, 1), false},
+		{"a bucket above", "peak(1)", bucket(peakBuckets, 1), false},
+		{"a negative weight", "peak(1)", Memory{Buckets: map[int]float64{0: 2, 1: -1}}, false},
+		{"no number", "peak(1)", bucket(0, math.NaN()), false},
+		{"no end", "peak(1)", bucket(0, math.Inf(1)), false},
+		{"no end of the sum", "peak(1)", Memory{Buckets: map[int]float64{0: math.MaxFloat64, 1: math.MaxFloat64}}, false},
+		{"nothing", "peak(1)", Memory{}, false},
+		{"no weight", "peak(1)", bucket(0, 0), false},
+		{"all parts", "max(peak,limits)", Memory{Parts: []Memory{bucket(0, 1), {}}}, true},
+		{"a part too few", "max(peak,limits)", Memory{Parts: []Memory{bucket(0, 1)}}, false},
+		{"a part too many", "max(peak,limits)", Memory{Parts: []Memory{bucket(0, 1), {}, {}}}, false},
+		{"a part without memory", "max(peak,limits)", Memory{Parts: []Memory{{}, {}}}, false},
+		{"what keeps none", "max(peak,sigma)", Memory{Parts: []Memory{bucket(0, 1), {}}}, false},
+	} {
+		spec, err := ParsePredictor(c.words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := spec.Build(100).Restore(c.m); got != c.ok {
+			t.Errorf("%s of %s: restored is %v, want %v", c.name, c.words, got, c.ok)
+		}
+	}
+}
+
 func TestNothingObserved(t *testing.T) {
 	for _, words := range []string{"pods(99)", "sigma(5)", "peak(1.1)", "max(sigma,peak)"} {
 		spec, err := ParsePredictor(words)
@@ -141,7 +175,7 @@ func TestParsePredictor(t *testing.T) {
 			t.Errorf("%q is %v, %v; want %s", in, spec, err, want)
 		}
 	}
-	for _, bad := range []string{"", "max", "max()", "max(peak", "peak(", "peak(x)", "peak(0.9)", "peak(NaN)", "limits(1.1)", "pods(49)", "peak(1.1)x", "max(peak,)", "peek", "sigma(-1)",
+	for _, bad := range []string{"", "max", "max()", "max(peak", "peak(", "peak(2", "peak(x)", "limits(x)", "peak(2." + strings.Repeat("0", 200) + ")", "peak(0.9)", "peak(NaN)", "limits(1.1)", "pods(49)", "peak(1.1)x", "max(peak,)", "peek", "sigma(-1)",
 		"max(max(max(max(max(max(max(max(max(max(max(max(max(max(max(max(max(peak)))))))))))))))))"} {
 		if spec, err := ParsePredictor(bad); err == nil {
 			t.Errorf("%q was accepted as %v", bad, spec)
