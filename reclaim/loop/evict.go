@@ -89,7 +89,7 @@ func (l *Loop) settle(now time.Time, s *Status) {
 		case Stays:
 			s.Refusals++
 			l.o.Estimator.Refused(now, a.pod.UID)
-		case Later:
+		case Later, Ended:
 			l.o.Estimator.Postponed(now, a.pod.UID, a.After)
 		}
 		if a.Err != nil && a.Outcome != Ended {

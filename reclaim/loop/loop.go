@@ -526,8 +526,11 @@ func (l *Loop) keep() {
 	l.asking.Go(func() { l.saved <- l.o.Keep(learned) })
 }
 
-// keepLast is for the end, when no saving is under way any more.
+// keepLast is for the end, when neither an eviction nor a saving is under way any more.
+// Who was not evicted must not count as going after the restart: nobody would ask again.
 func (l *Loop) keepLast() {
+	s := l.Status()
+	l.settle(l.o.Clock.Now(), &s)
 	if l.o.Keep != nil && l.o.Estimator != nil {
 		l.unsaved(l.o.Keep(l.o.Estimator.Checkpoint(l.o.Name)))
 	}

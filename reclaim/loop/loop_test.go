@@ -592,6 +592,47 @@ func overcommitted(t *testing.T) (*node, *Loop) {
 	return n, l
 }
 
+// What became of an eviction is saved at the end, too: who was not evicted would never be
+// asked for again after a restart, if it counted as going.
+func TestAnswersAtTheEndAreSaved(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer Answer
+		going  bool
+	}{
+		"it goes":       {Answer{}, true},
+		"it went":       {Answer{Before: true}, true},
+		"it stays":      {Answer{Outcome: Stays, Err: errors.New("a disruption budget allows none")}, false},
+		"it comes next": {Answer{Outcome: Later, After: time.Minute, Err: errors.New("one eviction in a minute")}, false},
+		"it hangs":      {Answer{Outcome: Ended, Err: context.Canceled}, false},
+	} {
+		n, l := overcommitted(t)
+		tick, asked, ended := make(chan time.Time), make(chan struct{}), make(chan struct{})
+		l.o.Clock.Tick = tick
+		l.o.Evict = func(ctx context.Context, _ policy.PodView, _ string) Answer {
+			close(asked)
+			<-ctx.Done()
+			return c.answer
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { l.Run(ctx); close(ended) }()
+		for range 60 {
+			if _, err := l.Pods(ctx); err != nil { // the look before has ended
+				t.Fatal(err)
+			}
+			n.pass()
+			tick <- n.now
+		}
+		<-asked
+		cancel()
+		<-ended
+		for _, p := range n.saved[len(n.saved)-1].Pods {
+			if want := c.going && p.ID == "new"; p.Evicting != want {
+				t.Errorf("%s: saved is that pod %s is going: %v, want %v", name, p.ID, p.Evicting, want)
+			}
+		}
+	}
+}
+
 // An API server that does not answer keeps nobody from giving way.
 func TestEvictionThatHangsHoldsUpNothing(t *testing.T) {
 	n, l := overcommitted(t)
