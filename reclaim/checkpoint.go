@@ -78,7 +78,7 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 			c.Known = append(c.Known, Trusted{ID: s.id, Created: s.created, Known: s.known})
 			continue
 		}
-		p := PodCheckpoint{ID: s.id, Created: s.created, First: s.w.first, Evicting: s.evicting}
+		p := PodCheckpoint{ID: s.id, Created: s.created, First: s.w.first, Evicting: s.evicting && !s.observed}
 		p.Runs = runsOf(s.w.all())
 		if len(p.Runs) > 0 {
 			for _, percent := range points {

@@ -36,7 +36,7 @@ func (e *Estimator) correct(now time.Time, r Report, o *Estimate) {
 			continue
 		}
 		o.Evict = append(o.Evict, Eviction{Pod: s.id, Idle: s.idle, Why: e.why(s, o, demand, exists)})
-		s.evicting = true
+		s.evicting, s.observed = true, false
 		demand -= s.use
 		exists -= s.request - s.use
 	}
@@ -93,6 +93,14 @@ func (e *Estimator) why(s *podState, o *Estimate, demand, exists float64) string
 // a while.
 func (e *Estimator) Refused(now time.Time, id string) {
 	e.Postponed(now, id, time.Duration(e.cfg.Correct.Retry))
+}
+
+// Observed says that a pod was chosen, and that nobody will ask for it: it counts as
+// gone until a restart, after which somebody may.
+func (e *Estimator) Observed(id string) {
+	if s := e.pods[id]; s != nil {
+		s.observed = s.evicting
+	}
 }
 
 // Postponed says that a pod was not asked for, or that nobody knows whether the

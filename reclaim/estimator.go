@@ -125,6 +125,7 @@ type podState struct {
 	round    uint64
 	lastSeen uint32
 	evicting bool
+	observed bool      // evicting is only said
 	spared   time.Time // not to be evicted before
 }
 

@@ -81,7 +81,9 @@ func (l *Loop) settle(now time.Time, s *Status) {
 			if a.Before {
 				continue
 			}
-			if !a.Observed {
+			if a.Observed {
+				l.o.Estimator.Observed(a.pod.UID)
+			} else {
 				s.Evictions++
 			}
 			one := Taken{At: now, Observed: a.Observed, Pod: a.pod.Namespace + "/" + a.pod.Name, What: "evicted", Why: a.why}

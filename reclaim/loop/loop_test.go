@@ -601,6 +601,7 @@ func TestAnswersAtTheEndAreSaved(t *testing.T) {
 	}{
 		"it goes":       {Answer{}, true},
 		"it went":       {Answer{Before: true}, true},
+		"it would go":   {Answer{Observed: true}, false},
 		"it stays":      {Answer{Outcome: Stays, Err: errors.New("a disruption budget allows none")}, false},
 		"it comes next": {Answer{Outcome: Later, After: time.Minute, Err: errors.New("one eviction in a minute")}, false},
 		"it hangs":      {Answer{Outcome: Ended, Err: context.Canceled}, false},
