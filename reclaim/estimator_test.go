@@ -286,9 +286,9 @@ func TestAnIdlePodThatLendsStays(t *testing.T) {
 }
 
 func TestEvictionNeedsTime(t *testing.T) {
-	l := begin(t, nil)
+	l := begin(t, func(c *Config) { c.Correct.Retry = Duration(310 * time.Second) })
 	l.tick = 10 * time.Second
-	l.samples(10, batch("a", 4, 3))
+	l.samples(10, batch("a", 4, 3), production("web", 12, 0)) // all that exists is no more than that
 	full := production("web", 16, 0)
 	for i := range 3 {
 		if o := l.sample(batch("a", 4, 3), full); (len(o.Evict) == 1) != (i == 2) {
@@ -301,12 +301,12 @@ func TestEvictionNeedsTime(t *testing.T) {
 	// A budget forbids it: somebody else is chosen, and the pod again much later.
 	l.Refused(l.now, "a")
 	l.Refused(l.now, "nobody")
-	o := l.samples(29, batch("a", 4, 3), full)
+	o := l.samples(30, batch("a", 4, 3), full)
 	if len(o.Evict) > 0 {
-		t.Errorf("evicts %v within 5 minutes of a refusal", o.Evict)
+		t.Errorf("evicts %v within 310 s of a refusal", o.Evict)
 	}
 	if o = l.sample(batch("a", 4, 3), full); len(o.Evict) != 1 {
-		t.Error("not chosen again 5 minutes after a refusal")
+		t.Error("not chosen again 310 s after a refusal, in all of which there was too little")
 	}
 }
 
