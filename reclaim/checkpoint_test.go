@@ -318,14 +318,17 @@ func viewed(l *life, id string) View {
 func TestKillAfterACheckpoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost time.Duration // between checkpoint and the end of the restart
+		deaf time.Duration // between that and the first measurement
 		idle bool
 		use  float64 // what it counts with
+		seen string
 	}{
-		"a minute":       {time.Minute, true, 0.1},
-		"six minutes":    {6 * time.Minute, true, 0.1},
-		"eleven minutes": {11 * time.Minute, true, 4}, // three samples are more than 1 % of a day
-		"an hour":        {time.Hour, true, 4},
-		"more than 5 %":  {73 * time.Minute, false, 4},
+		"a minute":        {time.Minute, 0, true, 0.1, "288 samples, 287 below, 1 unseen"},
+		"six minutes":     {6 * time.Minute, 0, true, 0.1, "288 samples, 286 below, 2 unseen"},
+		"eleven minutes":  {11 * time.Minute, 0, true, 4, "288 samples, 285 below, 3 unseen"}, // three samples are more than 1 % of a day
+		"an hour":         {time.Hour, 0, true, 4, "288 samples, 275 below, 13 unseen"},
+		"an hour of both": {time.Minute, 59 * time.Minute, true, 4, "288 samples, 275 below, 13 unseen"},
+		"more than 5 %":   {73 * time.Minute, 0, false, 4, "288 samples, 273 below, 15 unseen"},
 	} {
 		l := begin(t, nil)
 		l.samples(day+10, batch("x", 4, 0.1))
@@ -337,9 +340,15 @@ func TestKillAfterACheckpoint(t *testing.T) {
 		}
 		l.Estimator, l.tick = e, 10*time.Second
 		l.event(batch("x", 4, 0.1)) // before anything is measured
+		l.now = l.now.Add(c.deaf)
+		l.event(batch("x", 4, 0.1))
 		for range 2 {
-			if v := viewed(l, "x"); v.Idle != c.idle || math.Abs(v.Use-c.use) > 1e-6 || !strings.Contains(v.Why(), "because of a restart") {
+			v := viewed(l, "x")
+			if v.Idle != c.idle || math.Abs(v.Use-c.use) > 1e-6 || !strings.Contains(v.Why(), "because of a restart") {
 				t.Errorf("%s: idle is %v and it counts with %v, want %v and %v: %s", name, v.Idle, v.Use, c.idle, c.use, v.Why())
+			}
+			if got := fmt.Sprintf("%d samples, %d below, %d unseen", v.Samples, v.Below, v.Unseen); got != c.seen {
+				t.Errorf("%s: %s, want %s", name, got, c.seen)
 			}
 			l.sample(batch("x", 4, 0.1))
 		}
