@@ -287,12 +287,27 @@ func TestGlancesKnowWhatIsBeside(t *testing.T) {
 	}
 	n.load["batch2"] = 6
 	n.seconds(l, 120)
-	for range 20 {
-		before := l.looked
-		n.passed(glanceEvery)
-		if l.glanced(t.Context()); l.looked != before {
-			t.Fatal("a look for a batch pod's steady use")
+	glance := func(count int) (looks int) {
+		for range count {
+			before := l.looked
+			n.passed(glanceEvery)
+			if l.glanced(t.Context()); l.looked != before {
+				looks++
+			}
 		}
+		return looks
+	}
+	if glance(20) != 0 {
+		t.Error("a look for a batch pod's steady use")
+	}
+	n.seconds(l, 1)
+	n.load["web"] = 5
+	if glance(5) == 0 {
+		t.Error("no look within a second in which production takes 4 CPUs more")
+	}
+	n.seconds(l, 2)
+	if glance(20) != 0 {
+		t.Error("a look for production's steady use")
 	}
 }
 
