@@ -532,7 +532,7 @@ func TestNoCoreIsLeft(t *testing.T) {
 	for _, c := range []struct {
 		load float64
 		want int64
-	}{{0, 0}, {0.8, 3200}, {3.5, 2000}} { // all 4 of the pool; less the load; a core
+	}{{0, 0}, {0.75, 3200}, {3.5, 2000}} { // all 4 of the pool; less the load, in tenths; a core
 		n.load["web"] = c.load
 		n.seconds(l, 2)
 		if s := n.machine.Snapshot(); s.BE != s.BEWhole || s.BEQuota != c.want {
@@ -546,6 +546,15 @@ func TestNoCoreIsLeft(t *testing.T) {
 	n.seconds(l, 60)
 	if s := n.machine.Snapshot(); s.BEQuota != 0 || s.BE.IsEmpty() {
 		t.Errorf("without the owner best effort has %s and a quota of %dm", s.BE, s.BEQuota)
+	}
+}
+
+// A quota moves in tenths of a CPU, and is never 0, which means that there is none.
+func TestQuotas(t *testing.T) {
+	for cpus, want := range map[float64]int64{0: 10, 0.05: 50, 0.1: 100, 0.19: 100, 3.27: 3200} {
+		if got := quotaOf(reclaim.Budget{CPUs: cpus}); got != want {
+			t.Errorf("a budget of %v CPUs is a quota of %dm, want %dm", cpus, got, want)
+		}
 	}
 }
 
