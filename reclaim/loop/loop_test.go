@@ -558,6 +558,51 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
+// A pod whose cgroup is not there yet is read once it is, and one that moves is read
+// where it is.
+func TestPodsAreReadOnceTheyCan(t *testing.T) {
+	n := newNode(t)
+	n.run("web", policy.LS, 1000, 0)
+	n.load["web"] = 3
+	o := n.options(nil)
+	late := &lateNode{node: n}
+	o.Usage = late
+	l, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.follows[rootID] = "/"
+	n.seconds(l, 5)
+	if s := l.Status(); s.Production != 0 || s.Outside != 3 || len(l.meters) != 0 || l.said == "" {
+		t.Errorf("production whose cgroup is not there uses %v and others %v, want 0 and 3; %q", s.Production, s.Outside, l.said)
+	}
+	late.there = true
+	n.seconds(l, 2)
+	if s := l.Status(); s.Production != 3 || s.Outside != 0 {
+		t.Errorf("production uses %v and others %v, want 3 and 0", s.Production, s.Outside)
+	}
+	l.o.Pods = func(context.Context) ([]policy.PodView, error) {
+		return []policy.PodView{{UID: "web", Class: policy.LS, Cgroup: "kubepods/burstable/elsewhere"}}, nil
+	}
+	n.seconds(l, 1)
+	if got := n.follows["web"]; got != "kubepods/burstable/elsewhere" {
+		t.Errorf("a pod that moved is read at %s", got)
+	}
+}
+
+// lateNode is a node whose pods' cgroups are not there at first.
+type lateNode struct {
+	*node
+	there bool
+}
+
+func (n *lateNode) Follow(id, path string) error {
+	if !n.there {
+		return cgroup.ErrGone
+	}
+	return n.node.Follow(id, path)
+}
+
 // A pod that comes and goes is followed and forgotten.
 func TestOnlyPodsThatRunAreRead(t *testing.T) {
 	n := newNode(t)
