@@ -603,6 +603,37 @@ func (n *lateNode) Follow(id, path string) error {
 	return n.node.Follow(id, path)
 }
 
+// What was taken back from best effort is told when it has less, and not when it has
+// more or all.
+func TestNarrowingIsTold(t *testing.T) {
+	n := newNode(t)
+	n.run("web", policy.LS, 4000, 0)
+	n.run("batch", policy.BE, 0, 4000)
+	l := n.start(nil)
+	l.o.Suppression.Threshold = 100
+	for _, c := range []struct {
+		seconds int
+		load    float64
+		what    string
+	}{
+		{1, 0, "2 of 16 CPUs are left, were 16"}, // before anything is known
+		{300, 0, "2 of 16 CPUs are left, were 16"},
+		{1, 7, "8 of 16 CPUs are left, were 16"},
+		{1, 11, "4 of 16 CPUs are left, were 8"},
+		{300, 7, "4 of 16 CPUs are left, were 8"},
+		{300, 0, "4 of 16 CPUs are left, were 8"},
+	} {
+		n.load["web"] = c.load
+		n.seconds(l, c.seconds)
+		if got := l.Status().Narrowed.What; got != c.what {
+			t.Errorf("after %d s of %v CPUs of production: %q, want %q; best effort has %d CPUs", c.seconds, c.load, got, c.what, n.be())
+		}
+	}
+	if len(n.told) != 0 {
+		t.Errorf("people were told %v of best effort that was never at its floor for long", n.told)
+	}
+}
+
 // A pod that comes and goes is followed and forgotten.
 func TestOnlyPodsThatRunAreRead(t *testing.T) {
 	n := newNode(t)
