@@ -786,6 +786,25 @@ func TestRateDoesNotChangeTheOrder(t *testing.T) {
 	}
 }
 
+// A loop looks as soon as it runs, so that best effort never begins with all.
+func TestTheFirstLookWaitsForNoTick(t *testing.T) {
+	n := newNode(t)
+	n.run("batch", policy.BE, 0, 4000)
+	l := n.start(nil)
+	l.o.Clock.Tick = make(chan time.Time)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { l.Run(ctx); close(ended) }()
+	if _, err := l.Pods(ctx); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-ended
+	if got := n.be(); got != 2 {
+		t.Errorf("best effort has %d CPUs before the first tick, its floor is a core", got)
+	}
+}
+
 func TestPodsAreTold(t *testing.T) {
 	n, l := overcommitted(t)
 	tick := make(chan time.Time)
