@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/reclaim"
 )
@@ -71,5 +74,63 @@ func TestWhoIsHeldDown(t *testing.T) {
 				t.Errorf("idle are %v, want %v; frozen is %v, want %v; status %+v", idle, c.idle, s.Frozen, c.frozen, s)
 			}
 		})
+	}
+}
+
+// Best effort is held down where it uses nearly all that it is left with: the CPUs, or
+// the quota where that is less.
+func TestHeldDown(t *testing.T) {
+	waits := group{waits: true, pressure: true}
+	for _, c := range []struct {
+		name              string
+		g                 group
+		cpus, quota       int // what is left of 8 CPUs on a node of 16
+		production, batch float64
+		unknown           bool
+		want              bool
+	}{
+		{name: "nobody suppresses", g: waits, cpus: 8, batch: 8},
+		{name: "nobody suppresses, its own quota stops it", g: group{stopped: true}, cpus: 8, want: true},
+		{name: "all of 4 CPUs is used", g: waits, cpus: 4, batch: 3.6, want: true},
+		{name: "less is", g: waits, cpus: 4, batch: 3.5},
+		{name: "all is, and nobody waits", g: group{pressure: true}, cpus: 4, batch: 4},
+		{name: "all is, and the kernel does not tell who waits", g: group{}, cpus: 4, batch: 4, want: true},
+		{name: "production is there, too", g: waits, cpus: 4, production: 8, batch: 1.8, want: true},
+		{name: "more than all is used", g: waits, cpus: 4, production: 20, want: true},
+		{name: "nobody knows", g: waits, cpus: 4, unknown: true, want: true},
+		{name: "all of a quota", g: waits, cpus: 8, quota: 2000, batch: 1.8, want: true},
+		{name: "less of it", g: waits, cpus: 8, quota: 2000, batch: 1.7},
+		{name: "a quota above what is left", g: waits, cpus: 4, quota: 6000, batch: 3.6, want: true},
+	} {
+		pools := policy.Pools{BE: cpuset.Range(0, c.cpus-1), BEWhole: cpuset.Range(0, 7), BEQuota: int64(c.quota)}
+		s := Status{Capacity: 16, Production: c.production, Batch: c.batch, Known: !c.unknown}
+		if got := c.g.heldDown(&policy.Snapshot{Pools: &pools}, &s); got != c.want {
+			t.Errorf("%s: held down is %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Between two readings only counts what is there in both; one that failed begins anew.
+func TestGroupReadings(t *testing.T) {
+	var g group
+	at := func(seconds int, waiting time.Duration, throttled uint64) *usage.Reading {
+		return &usage.Reading{At: time.Unix(int64(seconds), 0), Waiting: waiting, Periods: uint64(10 * seconds), Throttled: throttled, Pressure: true}
+	}
+	for i, c := range []struct {
+		r              *usage.Reading
+		stopped, waits bool
+	}{
+		{at(10, time.Hour, 90), false, false}, // the first
+		{at(11, time.Hour, 90), false, false},
+		{at(12, time.Hour+200*time.Millisecond, 90), false, true},
+		{at(13, time.Hour+200*time.Millisecond, 92), true, false},
+		{&usage.Reading{Err: cgroup.ErrGone}, false, false},
+		{at(15, 2*time.Hour, 112), false, false}, // the first again
+		{at(16, 2*time.Hour, 122), true, false},
+		{at(16, 3*time.Hour, 132), false, false}, // no time passed
+	} {
+		if g.read(c.r); g.stopped != c.stopped || g.waits != c.waits {
+			t.Errorf("reading %d: stopped is %v and waits is %v, want %v and %v", i, g.stopped, g.waits, c.stopped, c.waits)
+		}
 	}
 }
