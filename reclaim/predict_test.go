@@ -89,6 +89,23 @@ func TestWindowsOfPodsThatAreGone(t *testing.T) {
 	}
 }
 
+// What was not measured is no sample, nor is the share of no request.
+func TestWindowsOfMeasuredPods(t *testing.T) {
+	p := &pods{percent: 50, span: spanOf(100), windows: map[string]*podWindow{}}
+	one := Production{Seconds: 60, Pods: []Pod{production("a", 4, 1), {ID: "b", Request: 4, Use: 1}, production("none", 0, 1)}}
+	for one.Cell = range uint32(10) {
+		p.Observe(one)
+	}
+	for id, want := range map[string]int{"a": 10, "b": 0, "none": 0} {
+		if got := p.windows[id].count(); got != want {
+			t.Errorf("pod %s has %d samples, want %d", id, got, want)
+		}
+	}
+	if got := p.Peak(one); got != 1+4 {
+		t.Errorf("expected are %v CPUs, want 1 of the pod that was measured and the 4 that the other requested", got)
+	}
+}
+
 // A memory that a predictor cannot have written leaves it as it is.
 func TestMemoriesThatAreRefused(t *testing.T) {
 	bucket := func(i int, w float64) Memory { return Memory{Buckets: map[int]float64{i: w}} }
