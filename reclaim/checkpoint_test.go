@@ -173,6 +173,9 @@ func TestRestartKeepsIdleness(t *testing.T) {
 	if o := l.sample(pods...); len(o.Idle) > 0 {
 		t.Errorf("idle are %v after a day that nobody saw", o.Idle)
 	}
+	if seen, unseen := len(l.Estimator.observed), len(l.Estimator.unseen); seen != day || unseen != day {
+		t.Errorf("%d cells of the window are kept, %d of them unseen, want all %d", seen, unseen, day)
+	}
 }
 
 // A clock that is set back after a restart loses no window, nor one that was set
@@ -405,6 +408,9 @@ func TestCheckpointsThatAreRefused(t *testing.T) {
 	}
 	if err := l.resume(t, "node-b"); err == nil || !strings.Contains(err.Error(), `"node-a"`) || !strings.Contains(err.Error(), `"node-b"`) {
 		t.Errorf("the checkpoint of another node: %v", err)
+	}
+	if _, err := Resume(Config{}, "node-a", l.now, l.Checkpoint("node-a")); err == nil {
+		t.Error("a configuration without windows was accepted")
 	}
 	for name, damage := range map[string]func(*Checkpoint){
 		"version":           func(c *Checkpoint) { c.Version++ },
