@@ -335,8 +335,9 @@ func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 	for i := range l.readings {
 		r := &l.readings[i]
 		if r.ID == rootID {
-			use, _, ok := l.root.Use(r.At, r.CPU)
-			whole, rooted = use, ok && r.Err == nil
+			if r.Err == nil { // else its numbers mean nothing, nor would the next one's growth
+				whole, _, rooted = l.root.Use(r.At, r.CPU)
+			}
 			continue
 		}
 		if r.ID == bestEffort {

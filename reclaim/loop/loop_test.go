@@ -78,7 +78,7 @@ func (n *node) Read(dst []usage.Reading) []usage.Reading {
 		r := usage.Reading{ID: id, At: n.now, CPU: n.used[id], Waiting: n.waited[id], Pressure: true}
 		r.Periods, r.Throttled = uint64(n.periods[id][0]), uint64(n.periods[id][1])
 		if n.broken {
-			r = usage.Reading{ID: id, Err: cgroup.ErrGone}
+			r = usage.Reading{ID: id, At: n.now, Err: cgroup.ErrGone}
 		}
 		dst = append(dst, r)
 	}
@@ -201,7 +201,7 @@ func (s twoSlices) Read(dst []usage.Reading) []usage.Reading {
 			}
 		}
 		if s.broken {
-			r = usage.Reading{ID: id, Err: cgroup.ErrGone}
+			r = usage.Reading{ID: id, At: s.now, Err: cgroup.ErrGone}
 		}
 		dst = append(dst, r)
 	}
@@ -410,6 +410,27 @@ func TestWhatCannotBeReadIsInUse(t *testing.T) {
 	n.seconds(l, 120)
 	if got := n.be(); got != before {
 		t.Errorf("best effort has %d CPUs, had %d", got, before)
+	}
+}
+
+// One reading that fails changes nothing, neither at once nor with the next.
+func TestOneReadingThatFails(t *testing.T) {
+	n := newNode(t)
+	n.run("web", policy.LS, 4000, 0)
+	n.run("batch", policy.BE, 0, 4000)
+	n.load["web"], n.load["batch"] = 1, 6
+	l := n.start(nil)
+	n.seconds(l, 3600)
+	before := l.Status()
+	n.broken = true
+	n.seconds(l, 1)
+	if s := l.Status(); s.Known || s.Budget.CPUs != before.Budget.CPUs {
+		t.Errorf("known is %v and the budget %v, want what it was, %v", s.Known, s.Budget.CPUs, before.Budget.CPUs)
+	}
+	n.broken = false
+	n.seconds(l, 1)
+	if s := l.Status(); !s.Known || s.Budget.CPUs != before.Budget.CPUs || s.Production != 1 || s.Batch != 6 || s.Outside > 1e-6 {
+		t.Errorf("after one reading that failed: %+v, before %+v", s, before)
 	}
 }
 
