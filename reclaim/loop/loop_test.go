@@ -559,6 +559,9 @@ func TestNoCoreIsLeft(t *testing.T) {
 		if s := n.machine.Snapshot(); s.BE != s.BEWhole || s.BEQuota != c.want {
 			t.Errorf("two seconds after production's step to %v CPUs best effort has %s of %s and a quota of %dm, want %dm", c.load, s.BE, s.BEWhole, s.BEQuota, c.want)
 		}
+		if got, want := l.Status().Narrowed.What, fmt.Sprintf("%.2f CPUs are left as a quota", float64(c.want)/1000); c.want > 0 && !strings.HasPrefix(got, want) {
+			t.Errorf("told is %q, want that %s", got, want)
+		}
 	}
 	if _, err := m.Step(n.now, policy.PodRemoved{Sandbox: "lse"}); err != nil {
 		t.Fatal(err)
@@ -686,11 +689,28 @@ func TestProductionThatStartsLowersTheOfferAtOnce(t *testing.T) {
 	}
 	l := n.start(estimator)
 	n.seconds(l, 121)
-	before := n.offers[len(n.offers)-1]
+	before, estimates := n.offers[len(n.offers)-1], len(n.offers)
+	if estimates != 12 {
+		t.Errorf("%d estimates in two minutes in which nobody came, want one in %v", estimates, EstimateEvery)
+	}
 	n.run("web", policy.LS, 6000, 0)
 	n.seconds(l, 1)
-	if got := n.offers[len(n.offers)-1]; got != before-6000 {
-		t.Errorf("a second after production of 6 CPUs started %dm are offered, were %dm", got, before)
+	if got := n.offers[len(n.offers)-1]; got != before-6000 || len(n.offers) != estimates+1 {
+		t.Errorf("a second after production of 6 CPUs started %dm are offered, were %dm; %d estimates", got, before, len(n.offers)-estimates)
+	}
+	lowered := l.Status().Lowered
+	if want := "10.00 CPUs are offered, were 16.00"; lowered.What != want || !lowered.At.Equal(n.now) {
+		t.Errorf("told is %+v, want at %v that %s", lowered, n.now, want)
+	}
+	n.seconds(l, 30)
+	if got := l.Status().Lowered; got != lowered {
+		t.Errorf("told again is %+v, and nothing is lower", got)
+	}
+	n.run("more", policy.LS, 1000, 0)
+	n.run("batch", policy.BE, 0, 1000)
+	n.seconds(l, 1)
+	if got := len(n.offers) - estimates; got != 1+3+1 {
+		t.Errorf("%d estimates for two starts and 31 seconds, want 5", got)
 	}
 }
 
@@ -804,6 +824,68 @@ func TestRateDoesNotChangeTheOrder(t *testing.T) {
 	}
 	if s := l.Status(); s.Evictions != 0 || s.Refusals != 0 {
 		t.Errorf("%d evictions and %d refusals are counted of a pod that went without us", s.Evictions, s.Refusals)
+	}
+}
+
+// Ticks bring looks with and without glances; one right after a look that a glance
+// brought forward does not.
+func TestTicksBringLooks(t *testing.T) {
+	for _, c := range []struct {
+		glances bool
+		after   time.Duration // since the last look
+		look    bool
+	}{{false, time.Second, true}, {false, 0, true}, {true, time.Second, true}, {true, leastSpan / 2, true}, {true, leastSpan/2 - 1, false}} {
+		n := newNode(t)
+		o := n.options(nil)
+		tick := make(chan time.Time)
+		o.Clock.Tick = tick
+		if c.glances {
+			o.Glance, o.Clock.Glance = twoSlices{n, map[string]string{}}, make(chan time.Time)
+		}
+		looks := 0
+		pods := o.Pods
+		o.Pods = func(ctx context.Context) ([]policy.PodView, error) { looks++; return pods(ctx) }
+		l, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { l.Run(ctx); close(ended) }()
+		if _, err := l.Pods(ctx); err != nil { // the first look has ended
+			t.Fatal(err)
+		}
+		n.passed(c.after)
+		tick <- n.now
+		if _, err := l.Pods(ctx); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		<-ended
+		if got := looks == 2; got != c.look {
+			t.Errorf("with glances: %v; a tick %v after a look brings another: %v, want %v", c.glances, c.after, got, c.look)
+		}
+	}
+}
+
+// What the policy did not take is asked for again with the next look, what it took is not.
+func TestSuppressionThatFailsIsAskedForAgain(t *testing.T) {
+	n := newNode(t)
+	n.run("batch", policy.BE, 0, 4000)
+	l := n.start(nil)
+	suppress := l.o.Suppress
+	l.o.Suppress = func(context.Context, policy.BESuppressed) error {
+		n.suppressed++
+		return errors.New("the loop is busy")
+	}
+	n.seconds(l, 3)
+	if n.suppressed != 3 || n.be() == 2 || l.said == "" {
+		t.Errorf("asked %d times in 3 seconds; %q", n.suppressed, l.said)
+	}
+	l.o.Suppress = suppress
+	n.seconds(l, 2)
+	if n.suppressed != 4 || n.be() != 2 {
+		t.Errorf("asked %d times, the fifth second after it was done; best effort has %d CPUs", n.suppressed, n.be())
 	}
 }
 
