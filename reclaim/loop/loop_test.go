@@ -387,7 +387,11 @@ func TestClockLeaps(t *testing.T) {
 		if got := l.Status().Offer; got > offer {
 			t.Errorf("%s: %v CPUs are offered, were %v", leap, got, offer)
 		}
+		estimates := len(n.offers)
 		n.seconds(l, 120)
+		if got := len(n.offers) - estimates; got != 12 {
+			t.Errorf("%s: %d estimates in two minutes, want 12", leap, got)
+		}
 		if got := n.be(); got != before || !l.Status().Known {
 			t.Errorf("%s: two minutes later best effort has %d CPUs, had %d", leap, got, before)
 		}
@@ -906,6 +910,9 @@ func TestTheFirstLookWaitsForNoTick(t *testing.T) {
 	if got := n.be(); got != 2 {
 		t.Errorf("best effort has %d CPUs before the first tick, its floor is a core", got)
 	}
+	if b := l.Status().Budget; b.Blind {
+		t.Errorf("nothing could be read for long, before any time passed: %+v", b)
+	}
 }
 
 func TestPodsAreTold(t *testing.T) {
@@ -995,5 +1002,8 @@ func TestEvictionsThatAreNotAskedFor(t *testing.T) {
 	n.seconds(l, 120)
 	if s := l.Status(); s.Evictions != 0 || len(s.Evicted) != 0 || !s.Overcommitted {
 		t.Errorf("nobody to ask: %+v", s)
+	}
+	if v, known := l.o.Estimator.View("new"); !known || v.Evicting {
+		t.Errorf("a pod that nobody is asked for counts as gone: %+v", v)
 	}
 }
