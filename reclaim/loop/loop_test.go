@@ -1007,3 +1007,34 @@ func TestEvictionsThatAreNotAskedFor(t *testing.T) {
 		t.Errorf("a pod that nobody is asked for counts as gone: %+v", v)
 	}
 }
+
+// What a pod used is the mean since the last estimate; one that was seen for a part of
+// that time counts as not measured.
+func TestUseSinceTheLastEstimate(t *testing.T) {
+	cfg := reclaim.Default()
+	cfg.Idle.Window, cfg.Idle.Sample = reclaim.Duration(4*time.Minute), reclaim.Duration(10*time.Second)
+	e, err := reclaim.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.run("a", policy.BE, 0, 4000)
+	n.load["a"] = 3
+	l := n.start(e)
+	n.seconds(l, 300)
+	n.load["a"] = 0.01
+	n.seconds(l, 260)
+	if v, _ := e.View("a"); !v.Idle {
+		t.Errorf("after a window of little use: %s", v.Why())
+	}
+	n.seconds(l, 5)
+	n.run("late", policy.BE, 0, 4000)
+	for _, want := range []int{0, 0, 1, 2} { // at once, of a part, of all of the time
+		for before := len(n.offers); len(n.offers) == before; {
+			n.seconds(l, 1)
+		}
+		if v, known := e.View("late"); !known || v.Samples != want {
+			t.Errorf("a pod that came between estimates has %d samples at %v, want %d", v.Samples, n.now, want)
+		}
+	}
+}
