@@ -1038,3 +1038,65 @@ func TestUseSinceTheLastEstimate(t *testing.T) {
 		}
 	}
 }
+
+// Pods that are gone are no reason for estimates, nor remembered.
+func TestPromisesOfPodsThatAreGone(t *testing.T) {
+	e, err := reclaim.New(reclaim.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	n.run("stays", policy.LS, 1000, 0)
+	l := n.start(e)
+	for i := range 5 {
+		uid := fmt.Sprint("pod", i)
+		n.run(uid, policy.LS, 1000, 0)
+		n.seconds(l, 1)
+		if _, err := n.machine.Step(n.now, policy.PodRemoved{Sandbox: uid}); err != nil {
+			t.Fatal(err)
+		}
+		n.seconds(l, 1)
+	}
+	estimates := len(n.offers)
+	n.seconds(l, 60)
+	if got := len(n.offers) - estimates; got != 6 || len(l.promises) != 1 {
+		t.Errorf("%d estimates in a minute in which nobody came, and %d promises to one pod", got, len(l.promises))
+	}
+}
+
+func TestWhatIsPromised(t *testing.T) {
+	for _, c := range []struct {
+		pod  policy.PodView
+		want float64
+	}{
+		{policy.PodView{Class: policy.LS, RequestMilli: 1500, BatchMilli: 4000}, 1.5},
+		{policy.PodView{Class: policy.BE, RequestMilli: 1500, BatchMilli: 4000}, 4},
+		{policy.PodView{Class: policy.BE, RequestMilli: 1500}, 1.5},
+		{policy.PodView{Class: policy.LS, RequestMilli: -1}, 0},
+		{policy.PodView{Class: policy.LS, RequestMilli: 1 << 62}, 1e6},
+		{policy.PodView{Class: policy.BE, BatchMilli: 1 << 62}, 1e6},
+	} {
+		if got := requestOf(&c.pod); got != c.want {
+			t.Errorf("%+v is promised %v CPUs, want %v", c.pod, got, c.want)
+		}
+	}
+	l := &Loop{promises: map[string]promise{"a": {policy.LS, 1}, "b": {policy.BE, 2}}}
+	a, b := policy.PodView{UID: "a", Class: policy.LS, RequestMilli: 1000}, policy.PodView{UID: "b", Class: policy.BE, BatchMilli: 2000}
+	more, other, c := a, a, b
+	more.RequestMilli, other.Class, c.UID = 1001, policy.LSR, "c"
+	for name, w := range map[string]struct {
+		pods []policy.PodView
+		news bool
+	}{
+		"the same":        {[]policy.PodView{b, a}, false},
+		"one is gone":     {[]policy.PodView{a}, true},
+		"one came":        {[]policy.PodView{a, b, c}, true},
+		"another one":     {[]policy.PodView{a, c}, true},
+		"another request": {[]policy.PodView{more, b}, true},
+		"another class":   {[]policy.PodView{other, b}, true},
+	} {
+		if got := l.promised(w.pods); got != w.news {
+			t.Errorf("%s: news is %v, want %v", name, got, w.news)
+		}
+	}
+}
