@@ -1100,3 +1100,62 @@ func TestWhatIsPromised(t *testing.T) {
 		}
 	}
 }
+
+// A Status remembers the latest evictions, and no more than it has room for.
+func TestEvictionsThatAreRemembered(t *testing.T) {
+	n := newNode(t)
+	l := n.start(nil)
+	var s Status
+	for i := range 2*maxEvicted + 1 {
+		l.answers = append(l.answers, answered{pod: policy.PodView{Namespace: "default", Name: fmt.Sprint("batch", i)}})
+		if i%3 == 0 {
+			l.settle(n.now, &s)
+		}
+	}
+	l.settle(n.now, &s)
+	if len(s.Evicted) != maxEvicted || s.Evicted[0].Pod != "default/batch32" || s.Evicted[maxEvicted-1].Pod != "default/batch17" || s.Evictions != 2*maxEvicted+1 {
+		t.Errorf("of 33 evictions %d are remembered of %d: %+v", len(s.Evicted), s.Evictions, s.Evicted)
+	}
+}
+
+// People are told the same once in ten minutes; a clock that was set back is no reason
+// for silence.
+func TestHowOftenPeopleAreTold(t *testing.T) {
+	n := newNode(t)
+	l := n.start(nil)
+	for i, c := range []struct {
+		after  time.Duration
+		reason string
+		told   bool
+	}{
+		{0, "a", true}, {0, "a", false}, {0, "b", true}, {tellEvery - 1, "a", false}, {1, "a", true},
+		{-time.Hour, "a", true}, {time.Minute, "a", false}, {tellEvery, "a", true},
+	} {
+		n.now, n.told = n.now.Add(c.after), nil
+		if l.tell(n.now, policy.Notice{Reason: c.reason}); (len(n.told) == 1) != c.told {
+			t.Errorf("%d: told is %v, want %v", i, n.told, c.told)
+		}
+	}
+}
+
+// Best effort that was at its floor with a break was not there for long.
+func TestSqueezedWithoutABreak(t *testing.T) {
+	n := newNode(t)
+	n.run("web", policy.LS, 4000, 0)
+	n.run("batch", policy.BE, 0, 4000)
+	n.load["web"] = 2
+	l := n.start(nil)
+	n.seconds(l, 20)
+	n.told = nil
+	for _, c := range []struct {
+		load    float64
+		seconds int
+		told    bool
+	}{{9, 25, false}, {2, 10, false}, {9, 25, false}, {9, 10, true}} {
+		n.load["web"] = c.load
+		n.seconds(l, c.seconds)
+		if got := slices.Equal(n.told, []string{"BestEffortSqueezed"}); got != c.told {
+			t.Errorf("%d s beside %v CPUs of production: told is %v, want %v", c.seconds, c.load, n.told, c.told)
+		}
+	}
+}
