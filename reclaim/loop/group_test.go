@@ -86,6 +86,7 @@ func TestHeldDown(t *testing.T) {
 		g                 group
 		cpus, quota       int // what is left of 8 CPUs on a node of 16
 		production, batch float64
+		outside           float64
 		unknown           bool
 		want              bool
 	}{
@@ -96,6 +97,8 @@ func TestHeldDown(t *testing.T) {
 		{name: "all is, and nobody waits", g: group{pressure: true}, cpus: 4, batch: 4},
 		{name: "all is, and the kernel does not tell who waits", g: group{}, cpus: 4, batch: 4, want: true},
 		{name: "production is there, too", g: waits, cpus: 4, production: 8, batch: 1.8, want: true},
+		{name: "what is no pod is there, too", g: waits, cpus: 4, outside: 8, batch: 1.8, want: true},
+		{name: "both are there", g: waits, cpus: 4, production: 4, outside: 4, batch: 1.7},
 		{name: "more than all is used", g: waits, cpus: 4, production: 20, want: true},
 		{name: "nobody knows", g: waits, cpus: 4, unknown: true, want: true},
 		{name: "all of a quota", g: waits, cpus: 8, quota: 2000, batch: 1.8, want: true},
@@ -103,7 +106,7 @@ func TestHeldDown(t *testing.T) {
 		{name: "a quota above what is left", g: waits, cpus: 4, quota: 6000, batch: 3.6, want: true},
 	} {
 		pools := policy.Pools{BE: cpuset.Range(0, c.cpus-1), BEWhole: cpuset.Range(0, 7), BEQuota: int64(c.quota)}
-		s := Status{Capacity: 16, Production: c.production, Batch: c.batch, Known: !c.unknown}
+		s := Status{Capacity: 16, Production: c.production, Outside: c.outside, Batch: c.batch, Known: !c.unknown}
 		if got := c.g.heldDown(&policy.Snapshot{Pools: &pools}, &s); got != c.want {
 			t.Errorf("%s: held down is %v, want %v", c.name, got, c.want)
 		}
