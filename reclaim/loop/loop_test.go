@@ -474,6 +474,9 @@ func TestOffersAndEvictions(t *testing.T) {
 	if len(n.evicted) > 0 {
 		t.Fatalf("evicted %v, everything fits", n.evicted)
 	}
+	if slices.Contains(n.told, "BatchOvercommitted") {
+		t.Errorf("people were told %v, everything fits", n.told)
+	}
 	t.Log("production requests more: promises exceed what exists, and one pod has to go")
 	n.run("more", policy.LS, 6000, 0)
 	n.answer = Answer{Outcome: Stays, Err: errors.New("a disruption budget allows none")}
