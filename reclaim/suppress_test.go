@@ -64,10 +64,44 @@ func TestBudgetOfABlindNode(t *testing.T) {
 			t.Errorf("%d s without measurement: %+v", 10*(i+1), b)
 		}
 	}
-	load.Known, load.Production = true, math.NaN()
-	if b := s.Step(DefaultSuppress(), load); !b.Blind {
-		t.Errorf("a use that is no number counts as measured: %+v", b)
+	load.Known = true
+	for _, bad := range []Load{{Production: math.NaN()}, {Beside: math.NaN()}, {Outside: math.NaN()}, {Outside: math.Inf(1)}, {Production: -1}} {
+		l := load
+		l.Production, l.Beside, l.Outside = bad.Production, bad.Beside, bad.Outside
+		if b := s.Step(DefaultSuppress(), l); !b.Blind {
+			t.Errorf("a use that is no number counts as measured: %+v", b)
+		}
 	}
+	// A measurement between ends the blindness before it began.
+	for i := range 12 {
+		load.Known = i%3 == 0
+		if b := s.Step(DefaultSuppress(), load); b.Blind {
+			t.Errorf("%d s in which every third was measured: %+v", 10*(i+1), b)
+		}
+	}
+}
+
+// A step up is a share of the node or a core, and what was not measured is no time in
+// which there was room; a floor that is configured is kept.
+func TestBudgetGrows(t *testing.T) {
+	var s Suppressor
+	cfg := DefaultSuppress()
+	load := Load{Capacity: 64, Pool: 64, Core: 2, Known: true, Span: time.Second}
+	steps := func(count int, want float64) {
+		t.Helper()
+		for range count {
+			near(t, "budget", s.Step(cfg, load).CPUs, want)
+		}
+	}
+	steps(4, 2)
+	steps(5, 8.4) // a tenth of 64 more
+	load.Known = false
+	steps(1, 8.4)
+	load.Known = true
+	steps(4, 8.4)
+	steps(1, 14.8)
+	cfg.Floor, load.Production = 4, 64
+	steps(1, 4)
 }
 
 func TestBudgetThresholds(t *testing.T) {
