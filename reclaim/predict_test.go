@@ -179,6 +179,33 @@ func TestTrustGrowsOverAWindow(t *testing.T) {
 	}
 }
 
+// What is expected is never below the peak, though less is requested, nor below what is
+// in use; of production that was not measured it is what it last used, or its request.
+func TestExpectedIsNotBelowUse(t *testing.T) {
+	l := begin(t, func(c *Config) { c.From = FromUsage })
+	l.samples(day, production("web", 2, 6))
+	if o := l.sample(production("web", 2, 1)); o.Expected < 6.6 || o.Expected > 6.93 {
+		t.Errorf("expected are %v CPUs of production that requests 2 and used 6, want the peak and a tenth", o.Expected)
+	}
+	l = begin(t, func(c *Config) { c.From, c.Predictor = FromUsage, "limits(0)" })
+	near(t, "expected of production that uses 3", l.samples(day+1, production("web", 4, 3)).Expected, 3)
+	l.sample(production("web", 4, 5))
+	missing := production("web", 4, 0)
+	missing.Sampled = false
+	near(t, "production's use where a sample is missing, after 5 of 4", l.sample(missing).ProductionUse, 5)
+	l.sample(production("web", 4, 1))
+	near(t, "production's use where a sample is missing, after 1 of 4", l.sample(missing).ProductionUse, 4)
+}
+
+// A sample is the mean over the time that was seen of its cell.
+func TestSampleIsAMean(t *testing.T) {
+	var w window
+	for _, c := range []struct{ use, seconds float64 }{{4, 10}, {0, 10}, {0, 20}} {
+		w.add(1, c.use, c.seconds, spanOf(100))
+	}
+	near(t, "the mean", w.percentile(100, hole{}), 1)
+}
+
 func TestParsePredictor(t *testing.T) {
 	for in, want := range map[string]string{
 		"peak":                        "peak(1.1)",
