@@ -195,6 +195,9 @@ func TestHysteresis(t *testing.T) {
 	}
 	at(7, 8)
 	at(7, 8)
+	at(7.1, 8) // and the hold begins anew
+	at(7, 8)
+	at(7, 8)
 	at(7, 9)
 	at(7.01, 8.99)
 	at(3, 8.99)
@@ -207,14 +210,16 @@ func TestHysteresis(t *testing.T) {
 
 // Between samples an offer never rises.
 func TestNothingRisesBetweenSamples(t *testing.T) {
-	l := begin(t, nil)
-	l.samples(2, production("web", 8, 1))
-	for range 100 {
-		if o := l.event(); o.Offer > 8 || len(o.Evict) > 0 {
-			t.Fatalf("an event without a sample raised the offer to %v", o.Offer)
+	for _, hold := range []time.Duration{time.Minute, 0} {
+		l := begin(t, func(c *Config) { c.Raise.Hold = Duration(hold) })
+		l.samples(2, production("web", 8, 1))
+		for range 100 {
+			if o := l.event(); o.Offer > 8 || len(o.Evict) > 0 {
+				t.Fatalf("an event without a sample raised the offer to %v", o.Offer)
+			}
 		}
+		near(t, "the offer with the next sample", l.sample().Offer, 16)
 	}
-	near(t, "the offer with the next sample", l.sample().Offer, 16)
 }
 
 // fourPods are two idle and two busy batch pods, whose idle ones use all that they
@@ -492,6 +497,9 @@ func TestBadReports(t *testing.T) {
 	} {
 		if _, err := l.Step(l.now, r); err == nil {
 			t.Errorf("%s: accepted", name)
+		}
+		if _, err := l.Step(l.now, Report{Capacity: 16, Pods: []Pod{production("web", 4, 1), batch("a", 1, 0)}}); err != nil {
+			t.Errorf("%s: the next report, which is good: %v", name, err)
 		}
 	}
 	near(t, "reclaimable after bad reports", l.sample(production("web", 4, 1)).Reclaimable, 12)
