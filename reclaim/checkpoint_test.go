@@ -161,7 +161,9 @@ func TestRestartKeepsIdleness(t *testing.T) {
 	if err := l.resume(t, "node-a"); err != nil {
 		t.Fatal(err)
 	}
-	o := l.sample(pods...)
+	o := l.event(pods...)
+	near(t, "the offer after a restart, before anything is measured", o.Offer, before.Offer)
+	o = l.sample(pods...)
 	if !slices.Equal(o.Idle, []string{"idle"}) || o.Offer != before.Offer {
 		t.Errorf("after a restart idle are %v and the offer is %v, before it %v", o.Idle, o.Offer, before.Offer)
 	}
@@ -372,9 +374,16 @@ func TestRestartRemembersEvictionsAndProduction(t *testing.T) {
 	}
 	near(t, "supply after a restart", l.sample(production("web", 12, 2)).Supply, supply)
 	c := l.Checkpoint("node-a")
-	c.Predictor = "sigma(5)"
+	c.Known[0].Known = l.Cell() + 100
 	e, err := Resume(l.cfg, "node-a", l.now, c)
 	if err != nil {
+		t.Fatal(err)
+	}
+	l.Estimator = e
+	near(t, "supply where a pod is known since later than now", l.sample(production("web", 12, 2)).Supply, 4)
+	c = l.Checkpoint("node-a")
+	c.Predictor = "sigma(5)"
+	if e, err = Resume(l.cfg, "node-a", l.now, c); err != nil {
 		t.Fatal(err)
 	}
 	l.Estimator = e
