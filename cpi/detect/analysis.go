@@ -55,11 +55,16 @@ type Verdict struct {
 	Why         string
 }
 
-// investigate analyses one anomaly.
+// investigate analyses one anomaly. One that waited so long that the victim's window
+// has lost it, or whose victim nothing judges any more, is over.
 func (d *Detector) investigate(q waiting) {
-	w := &d.work
+	w, victim := &d.work, &d.all[q.victim]
 	w.reset()
 	d.describe(q)
+	if len(w.cpi) == 0 || !victim.job.usable {
+		return
+	}
+	d.counts.Analyses++
 	d.suspect(q)
 	if d.cfg.Mode == Default {
 		d.weigh(q)
@@ -75,14 +80,11 @@ func (d *Detector) investigate(q waiting) {
 	})
 	w.verdicts = append(w.verdicts, Verdict{Victim: q.victim, At: stamp(q.at), Suspects: w.suspects})
 	v := &w.verdicts[len(w.verdicts)-1]
-	victim := &d.all[q.victim]
-	e := Event{Kind: AnalysisEvent, At: stamp(d.now), Victim: &victim.Container, CPI: w.cpi[len(w.cpi)-1], Threshold: w.threshold, Verdict: v}
-	if victim.job.usable {
-		e.Spec = &victim.job.spec
-		e.Normal = victim.job.normal(d.cfg.Mode, BandOf(victim.window.newest().usage, d.cfg.MinUsage))
-	}
 	at := len(d.events)
-	d.events = append(d.events, e)
+	d.events = append(d.events, Event{
+		Kind: AnalysisEvent, At: stamp(d.now), Victim: &victim.Container, CPI: w.cpi[len(w.cpi)-1], Threshold: w.threshold, Verdict: v,
+		Spec: &victim.job.spec, Normal: victim.job.normal(d.cfg.Mode, BandOf(victim.window.newest().usage, d.cfg.MinUsage)),
+	})
 	d.decide(v)
 	if j := victim.job; j.stale(d.now) {
 		v.Why += "; what is normal for it the cluster said, and vouched for until " + stamp(j.foreignTill).Format(time.RFC3339)

@@ -86,7 +86,6 @@ func (d *Detector) analyse() {
 	d.queue = slices.Delete(d.queue, 0, 1)
 	d.all[w.victim].queued = false
 	d.analysed = d.now
-	d.counts.Analyses++
 	d.investigate(w)
 }
 
