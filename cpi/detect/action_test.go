@@ -377,6 +377,20 @@ func TestEvictionAfterCaps(t *testing.T) {
 	}
 }
 
+func TestEvictionsAfterAClockThatWentBack(t *testing.T) {
+	b := cast(t, func(c *Config) { c.EvictAfter = 1; c.Mode = Classic }, Container{ID: "a", Job: "a", Class: Batch})
+	for range 2 {
+		for range 2 {
+			b.blame("v", map[string]float64{"a": 0.5})
+			b.tick(10 * time.Minute)
+		}
+		b.tick(-24 * time.Hour)
+	}
+	if got := b.count("evict a"); got != 2 {
+		t.Errorf("%d evictions wished, want one before the step and one after: %q", got, b.log)
+	}
+}
+
 func TestFellowVictims(t *testing.T) {
 	b := newBench(t, nil)
 	for _, id := range []string{"v", "w", "x"} {

@@ -360,7 +360,7 @@ func (d *Detector) stepBack(t int64) {
 		c := &d.all[i]
 		c.window.n, c.window.head, c.bad, c.worst, c.queued = 0, 0, 0, 0, false
 		c.born, c.gone = min(c.born, t), min(c.gone, t)
-		c.caps, c.refused, c.unmoved = nil, 0, 0
+		c.caps, c.wished, c.refused, c.unmoved = nil, 0, 0, 0
 	}
 	d.queue = d.queue[:0]
 	for i := range d.actions {
