@@ -365,14 +365,27 @@ func TestPoolMovesFirst(t *testing.T) {
 }
 
 func TestEvictionAfterCaps(t *testing.T) {
-	for n, want := range map[int]int{0: 0, 2: 1} {
-		b := cast(t, func(c *Config) { c.EvictAfter = n; c.Mode = Classic }, Container{ID: "a", Job: "a", Class: Batch})
+	for _, c := range []struct {
+		n    int
+		each time.Duration // a cap
+		want int           // evictions wished of four caps
+	}{
+		{0, 10 * time.Minute, 0},
+		{2, 10 * time.Minute, 1}, // once an hour
+		{2, time.Hour, 2},
+		{2, 12 * time.Hour, 2},
+		{2, 12*time.Hour + time.Second, 0}, // the first of two is more than a day ago
+		{3, 10 * time.Minute, 1},
+		{4, 10 * time.Minute, 0},
+	} {
+		b := cast(t, func(cfg *Config) { cfg.EvictAfter = c.n; cfg.Mode = Classic }, Container{ID: "a", Job: "a", Class: Batch})
 		for range 4 {
 			b.blame("v", map[string]float64{"a": 0.5})
-			b.tick(10 * time.Minute)
+			b.tick(5 * time.Minute)
+			b.now = b.now.Add(c.each - 5*time.Minute)
 		}
-		if got := b.count("evict a"); got != want {
-			t.Errorf("EvictAfter %d: %d evictions wished, want %d", n, got, want)
+		if got := b.count("evict a"); got != c.want || b.count("cap a") != 4 {
+			t.Errorf("EvictAfter %d, a cap every %v: %d evictions wished of %d caps, want %d of 4", c.n, c.each, got, b.count("cap a"), c.want)
 		}
 	}
 }
