@@ -134,6 +134,14 @@ func TestTighterLimitsStay(t *testing.T) { // A7
 		b.blame("v", map[string]float64{"a": 0.6})
 		b.want(want...)
 	}
+	// What has proved to be enough for the pair is more than what is configured.
+	for limit, want := range map[int64][]string{0: {"cap a 200m"}, 201: {"cap a 200m"}, 200: nil, 150: nil} {
+		b := cast(t, nil, Container{ID: "a", Job: "a", Class: BE, LimitMilli: limit})
+		key := PairKey{Victim: "victim", Antagonist: "a"}
+		b.d.pairs.known[key] = &Pair{PairKey: key, Level: 200}
+		b.blame("v", map[string]float64{"a": 0.99})
+		b.want(want...)
+	}
 }
 
 func TestTwoVictims(t *testing.T) { // A9
@@ -174,6 +182,15 @@ func TestWhoMayBeCapped(t *testing.T) { // P1, P7
 	b = cast(t, classic, Container{ID: "in", Job: "in", Class: LS, OptIn: true}, Container{ID: "out", Job: "out", Class: BE, Exempt: true})
 	b.blame("v", map[string]float64{"in": 0.5, "out": 0.9})
 	b.want("cap in 100m")
+}
+
+// Containers of no job are not members of one.
+func TestSuspectsWithoutAJob(t *testing.T) {
+	b := cast(t, nil, Container{ID: "a", Class: Batch}, Container{ID: "b", Class: Batch})
+	b.blame("v", map[string]float64{"a": 0.5, "b": 0.49})
+	b.want()
+	b.blame("v", map[string]float64{"a": 0.98, "b": 0.01})
+	b.want("cap a 100m")
 }
 
 // loop lets a victim suffer while an antagonist runs uncapped.
@@ -249,6 +266,20 @@ func TestVictimThatEnds(t *testing.T) {
 	b.blame("v", map[string]float64{"a": 0.5})
 	b.note(b.d.Forget(b.now, "v"))
 	b.want("cap a 10m", "uncap a")
+}
+
+func TestOneOfTwoVictimsEnds(t *testing.T) {
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "w", Job: "victim", Class: LSR})
+	b.blame("v", map[string]float64{"a": 0.6})
+	b.blame("w", map[string]float64{"a": 0.5})
+	b.note(b.d.Forget(b.now, "v"))
+	if force := b.d.InForce(); len(force) != 1 || force[0].Victim != b.refs["w"] {
+		t.Errorf("in force for the victim that is left: %+v", force)
+	}
+	for range 5 {
+		b.minute(map[string]reading{"w": {1, 1}})
+	}
+	b.want("cap a 10m", "cap of a for w: success", "uncap a")
 }
 
 func TestEarlyRelease(t *testing.T) {
@@ -347,6 +378,9 @@ func TestPoolMovesFirst(t *testing.T) {
 				b.minute(map[string]reading{"v": {1, 2}})
 			}
 			b.blame("v", map[string]float64{"a": 0.99})
+			if force := b.d.InForce(); len(force) != 1 || !force[0].Until.Equal(b.now.Add(30*time.Minute)) {
+				t.Errorf("in force: %+v; want what was commanded", force)
+			}
 			for range 5 {
 				b.minute(map[string]reading{"v": {1, c.after}})
 			}
@@ -360,6 +394,50 @@ func TestPoolMovesFirst(t *testing.T) {
 				b.tick(time.Second)
 			}
 			b.want(c.want...)
+		})
+	}
+}
+
+// The pool moves where that takes every suspect away from the victim, and where it has
+// not been in vain; otherwise they are capped.
+func TestWhenThePoolMoves(t *testing.T) {
+	domain := func(i int) Place { var d Domains; d.Add(i); return Place{L3: d} }
+	key := PairKey{Victim: "victim", Antagonist: "a"}
+	for name, c := range map[string]struct {
+		edit func(victim, suspect *Container, d *Detector)
+		move bool
+	}{
+		"both in one domain":             {func(*Container, *Container, *Detector) {}, true},
+		"the pool has nowhere to go":     {func(v, _ *Container, _ *Detector) { v.MovablePool = false }, false},
+		"classic mode":                   {func(_, _ *Container, d *Detector) { d.cfg.Mode = Classic }, false},
+		"the suspect is in another":      {func(_, s *Container, _ *Detector) { s.Place = domain(2) }, false},
+		"the suspect is not in the pool": {func(_, s *Container, _ *Detector) { s.Class, s.OptIn = LS, true }, false},
+		"in vain moments ago": {func(_, _ *Container, d *Detector) {
+			d.pairs.known[key] = &Pair{PairKey: key, Moved: epoch.Add(-blockFor + 1)}
+		}, false},
+		"in vain an hour ago": {func(_, _ *Container, d *Detector) {
+			d.pairs.known[key] = &Pair{PairKey: key, Moved: epoch.Add(-blockFor)}
+		}, true},
+		"moved away for another victim":  {func(_, _ *Container, d *Detector) { d.actions[0].parties[0].victim = d.byID["same"] }, false},
+		"moved away from another domain": {func(_, _ *Container, d *Detector) { d.actions[0].parties[0].victim = d.byID["other"] }, true},
+		"another is capped in the domain": {func(_, _ *Container, d *Detector) {
+			d.actions[0].kind, d.actions[0].parties[0].victim = DoCap, d.byID["same"]
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, nil)
+			for id, l3 := range map[string]int{"same": 1, "other": 2, "x": 2} {
+				b.put(Container{ID: id, Job: id, Class: LS, Place: domain(l3)})
+			}
+			b.d.actions = []action{{kind: DoMove, antagonist: b.refs["x"], until: math.MaxInt64, parties: []party{{victim: b.refs["other"]}}}}
+			v := Container{ID: "v", Job: "victim", Class: LS, Place: domain(1), MovablePool: true}
+			a := Container{ID: "a", Job: "a", Class: Batch, Place: domain(1)}
+			c.edit(&v, &a, b.d)
+			b.put(v)
+			b.put(a)
+			b.spec("victim", 1, 0.1)
+			b.blame("v", map[string]float64{"a": 0.99})
+			b.want(map[bool]string{true: "move-pool v", false: "cap a 100m"}[c.move])
 		})
 	}
 }
@@ -401,6 +479,36 @@ func TestEvictionsAfterAClockThatWentBack(t *testing.T) {
 	}
 	if got := b.count("evict a"); got != 2 {
 		t.Errorf("%d evictions wished, want one before the step and one after: %q", got, b.log)
+	}
+}
+
+// Harm is a growth of the threads to four times as many, and by 16 at least: a few more
+// are what programs do.
+func TestGrowthThatIsHarm(t *testing.T) {
+	for _, c := range []struct {
+		before, after int32
+		late          time.Duration // told so much after its time
+		want          bool
+	}{
+		{before: 3, after: 18},
+		{before: 3, after: 19, want: true},
+		{before: 8, after: 31},
+		{before: 8, after: 32, want: true},
+		{before: 0, after: 1000}, // what it had before is not known
+		{before: 8, after: 32, late: 10 * time.Minute},
+	} {
+		b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE})
+		told := func(threads int32, late time.Duration) {
+			b.now = b.now.Add(time.Minute)
+			ref := b.refs["a"]
+			b.note(b.d.Observe(b.now, []Sample{{Ref: ref, At: b.now.Add(-late), Usage: 0.1, Threads: threads}}))
+		}
+		told(c.before, 0)
+		b.blame("v", map[string]float64{"a": 0.5})
+		told(c.after, c.late)
+		if harm := b.count("cap of a for v: harm") == 1; harm != c.want || b.count("uncap a") == 1 != c.want {
+			t.Errorf("%d threads, then %d, told %v late: harm %t, want %t: %q", c.before, c.after, c.late, harm, c.want, b.log)
+		}
 	}
 }
 
