@@ -3,6 +3,7 @@ package detect
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +49,68 @@ func TestRefusedCapsGiveWayToTheNextSuspect(t *testing.T) {
 	}
 }
 
+// A refusal ends what was asked for, and nothing else that is in force.
+func TestARefusalMeansOneCommand(t *testing.T) {
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE}, Container{ID: "w", Job: "victim", Class: LS})
+	b.blame("v", map[string]float64{"a": 0.5})
+	first := *lastOf(b, CommandEvent).Command
+	b.blame("w", map[string]float64{"b": 0.5})
+	second := *lastOf(b, CommandEvent).Command
+	for name, edit := range map[string]func(*Command){
+		"kind":      func(c *Command) { c.Kind = DoMove },
+		"victim":    func(c *Command) { c.Victim = b.refs["w"] },
+		"container": func(c *Command) { c.Container = b.refs["b"] },
+	} {
+		other := first
+		edit(&other)
+		if events := b.d.Refuse(b.now, other, "no"); len(events) > 0 || len(b.d.InForce()) != 2 {
+			t.Errorf("another %s: %+v, in force %+v", name, events, b.d.InForce())
+		}
+	}
+	b.d.Refuse(b.now, second, "no")
+	if force := b.d.InForce(); len(force) != 1 || force[0].Container != b.refs["a"] || force[0].Victim != b.refs["v"] {
+		t.Errorf("in force after the other's refusal: %+v", force)
+	}
+}
+
+// Who could not be capped is left out for as long as a cap lasts.
+func TestRefusedCapsAreTriedAgain(t *testing.T) {
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE})
+	b.blame("v", map[string]float64{"a": 0.5})
+	b.d.Refuse(b.now, *lastOf(b, CommandEvent).Command, "no")
+	b.now = b.now.Add(5*time.Minute - time.Nanosecond)
+	b.blame("v", map[string]float64{"a": 0.5})
+	b.want("cap a 10m")
+	b.now = b.now.Add(time.Nanosecond)
+	b.blame("v", map[string]float64{"a": 0.5})
+	b.want("cap a 10m", "cap a 10m")
+}
+
+// Who is well again is not analysed anew, nor who has not been heard of since.
+func TestRefusalsForVictimsThatAreWellAgain(t *testing.T) {
+	for name, after := range map[string]func(b *bench){
+		"well again": func(b *bench) {
+			for range 3 { // in the third fewer than three outliers are left of the last five minutes
+				b.minute(map[string]reading{"v": {1, 1}})
+			}
+		},
+		"silent": func(b *bench) { b.tick(5*time.Minute + time.Second) },
+	} {
+		b := cast(t, func(c *Config) { c.Mode, c.CapFor = Classic, 10*time.Minute }, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE})
+		for range 3 {
+			b.minute(map[string]reading{"v": {1, 3}, "a": {usage: 1}})
+		}
+		b.tick(time.Second)
+		b.blame("v", map[string]float64{"a": 0.5})
+		b.want("cap a 10m")
+		after(b)
+		b.d.Refuse(b.now, Command{Kind: DoCap, Container: b.refs["a"], Victim: b.refs["v"]}, "no")
+		if next, ok := b.d.Next(); ok || len(b.d.InForce()) > 0 {
+			t.Errorf("%s: something follows at %v", name, next)
+		}
+	}
+}
+
 func TestRefusedMovesGiveWayToCaps(t *testing.T) {
 	b := newBench(t, nil)
 	var one Domains
@@ -79,15 +142,32 @@ func TestWhatIsNormalIsTold(t *testing.T) {
 		for range 4 {
 			minute(3) // from the third on it is an anomaly
 		}
-		b.d.all[b.refs["v"]].bad = 0
+		for range 4 {
+			minute(1) // in the first two there are still three outliers in five minutes
+		}
 		capped := b.d.all[b.refs["v"]].Container
 		capped.Capped = true
 		b.now = b.now.Add(time.Hour)
 		b.put(capped)
 		minute(1)
-		if len(told) != 2 || told["victim//2 1"] != 4 || told["victim//2 3"] != 2 {
+		if len(told) != 2 || told["victim//2 1"] != 4+2 || told["victim//2 3"] != 2 {
 			t.Errorf("%v: told %v", mode, told)
 		}
+	}
+}
+
+// A job that has been different for an hour on end has changed: that is normal now.
+func TestWhatStaysBecomesNormal(t *testing.T) {
+	b := cast(t, nil)
+	var told []int
+	for minute := 1; minute <= 65; minute++ {
+		b.minute(map[string]reading{"v": {1, 3}})
+		if len(b.d.Learned()) > 0 {
+			told = append(told, minute)
+		}
+	}
+	if want := []int{1, 2, 64, 65}; !slices.Equal(told, want) { // the anomaly began in the third
+		t.Errorf("told in the minutes %v, want %v", told, want)
 	}
 }
 
