@@ -251,6 +251,15 @@ func TestForeignSpecsThatCannotBe(t *testing.T) {
 		"band 7 has median 1":  func(s *Spec) { s.Bands = []BandSpec{{Band: 7, Median: 1}} },
 		"band 1 has median -1": func(s *Spec) { s.Bands = []BandSpec{{Band: 1, Median: -1}} },
 		"samples seen here":    func(s *Spec) { s.Mean = 0.3 },
+		"mean usage -1":        func(s *Spec) { s.UsageMean = -1 },
+		"mean usage NaN":       func(s *Spec) { s.UsageMean = math.NaN() },
+		"1e+15 samples":        func(s *Spec) { s.Samples = 1e15 },
+		"NaN samples":          func(s *Spec) { s.Samples = math.NaN() },
+		"deviation 3 in":       func(s *Spec) { s.Bands = []BandSpec{{Band: 1, Median: 1, LogSD: 3}} },
+		"deviation -0.1 in":    func(s *Spec) { s.Bands = []BandSpec{{Band: 1, Median: 1, LogSD: -0.1}} },
+		"and -1 samples":       func(s *Spec) { s.Bands = []BandSpec{{Band: 1, Median: 1, Samples: -1}} },
+		"CPI 2.5 in band 2":    func(s *Spec) { s.Bands = []BandSpec{{Band: 2, Median: 2.5, Samples: 100}} },
+		"CPI 0.4 in band 2":    func(s *Spec) { s.Bands = []BandSpec{{Band: 2, Median: 0.4, Samples: 100}} },
 	} {
 		s := good
 		edit(&s)
@@ -258,9 +267,51 @@ func TestForeignSpecsThatCannotBe(t *testing.T) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
-	if got := b.d.Counters().Refused; got != 11 {
-		t.Errorf("%d refused, want 11", got)
+	if got := b.d.Counters().Refused; got != 20 {
+		t.Errorf("%d refused, want 20", got)
 	}
+	// What was not seen here may be otherwise, and a little off is no contradiction.
+	good.Mean, good.Bands = 1.9, []BandSpec{{Band: 2, Median: 0.55, Samples: 100}, {Band: 4, Median: 2.5, Samples: 100}}
+	if err := b.d.SetSpec(b.now, good, b.now.Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of two specs each counts by its samples, in each band those of that band. One without
+// bands has its samples where the other has its.
+func TestSpecsAreMergedBySamples(t *testing.T) {
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s is %v, want %v", what, got, want)
+		}
+	}
+	own := &Spec{Mean: 1, StdDev: 0.2, UsageMean: 2, Samples: 300, Tasks: 5, Bands: []BandSpec{{Band: 0, Samples: 100, Median: 1, LogSD: 0.1}, {Band: 2, Samples: 200, Median: 1, LogSD: 0.2}}}
+	foreign := &Spec{Mean: 2, StdDev: 0.4, UsageMean: 3, Samples: 900, Tasks: 50}
+	m := merged(own, foreign)
+	near("the mean", m.Mean, 1.75)
+	near("the variance", m.StdDev*m.StdDev, 0.25*(0.04+0.5625)+0.75*(0.16+0.0625))
+	near("the usage", m.UsageMean, 2.75)
+	near("the number of samples", m.Samples, 1200)
+	median, sd := logNormal(2, 0.4)
+	if m.Tasks != 50 || len(m.Bands) != 2 || m.Bands[0].Band != 0 || m.Bands[1].Band != 2 {
+		t.Fatalf("merged: %+v", m)
+	}
+	for i, own := range own.Bands {
+		near("a band's number", m.Bands[i].Samples, 4*own.Samples)
+		near("a band's median", math.Log(m.Bands[i].Median), 0.75*median)
+		near("a band's deviation", m.Bands[i].LogSD, 0.25*own.LogSD+0.75*sd)
+	}
+
+	foreign.Bands = []BandSpec{{Band: 2, Samples: 600, Median: math.E, LogSD: 0.4}, {Band: 3, Samples: 300, Median: 5, LogSD: 0.3}}
+	m = merged(own, foreign)
+	if len(m.Bands) != 3 || m.Bands[0] != own.Bands[0] {
+		t.Fatalf("merged: %+v", m)
+	}
+	near("the median of both", math.Log(m.Bands[1].Median), 0.75)
+	near("the deviation of both", m.Bands[1].LogSD, 0.35)
+	near("the number of both", m.Bands[1].Samples, 800)
+	near("the other's median", m.Bands[2].Median, 5)
 }
 
 func TestBandOf(t *testing.T) {
