@@ -1,0 +1,107 @@
+package detect
+
+import (
+	"math"
+	"testing"
+)
+
+// victimOf is the workspace of a victim with these residuals, of which those above 0.5
+// are bad, one sample a period.
+func victimOf(y ...float64) *workspace {
+	w := &workspace{threshold: 2}
+	for i, v := range y {
+		w.y = append(w.y, v)
+		w.cpi = append(w.cpi, 1+v*3)
+		w.load = append(w.load, 0)
+		w.bad = append(w.bad, v > 0.5)
+		w.next = append(w.next, i > 0)
+	}
+	return w
+}
+
+// One bad sample, or one good one, is nothing to compare with.
+func TestTwoOfEachAreCompared(t *testing.T) {
+	for _, c := range []struct {
+		y    []float64
+		want bool
+	}{
+		{[]float64{0, 0, 1, 0, 0}, false},
+		{[]float64{1, 1, 0, 1, 1}, false},
+		{[]float64{0, 0, 1, 1, 0}, true},
+		{[]float64{1, 1, 0, 0, 1}, true},
+		{[]float64{0, 1}, false},
+	} {
+		w := victimOf(c.y...)
+		got := w.correlate(c.y, 0)
+		if (got.r > 0.99) != c.want || c.want && (got.badX != 1 || got.goodX != 0) {
+			t.Errorf("%v: %+v, want a relation %t", c.y, got, c.want)
+		}
+	}
+}
+
+// A suspect's usage that shows in the victim's next sample is scored against that.
+func TestPaperScoreOfALag(t *testing.T) {
+	w := victimOf(0, 0, 1, 0, 1, 1, 0)
+	early := []float64{0, 1, 0, 1, 1, 0, 0}
+	late := []float64{0, 0, 0, 1, 0, 1, 1}
+	for lag, x := range map[int][]float64{-1: early, 1: late, 0: w.y} {
+		if got, ok := w.paper(x, lag); !ok || got != 0.5 {
+			t.Errorf("lag %d: %v, %t, want 0.5", lag, got, ok)
+		}
+		if got, _ := w.paper(x, -lag); lag != 0 && got >= 0.3 {
+			t.Errorf("lag %d the wrong way round: %v", lag, got)
+		}
+	}
+	for i := range w.next {
+		w.next[i] = false // no two samples are neighbours
+	}
+	if got, ok := w.paper(early, -1); ok {
+		t.Errorf("over gaps: %v", got)
+	}
+}
+
+func TestTheVictimsOwnLoad(t *testing.T) {
+	y := []float64{0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7}
+	for _, c := range []struct {
+		name string
+		n    int
+		load func(i int) float64
+		want float64
+	}{
+		{"half as steep", 8, func(i int) float64 { return 0.2 * float64(i) }, 0.5},
+		{"six samples", 6, func(i int) float64 { return 0.2 * float64(i) }, 0.5},
+		{"too few", 5, func(i int) float64 { return 0.2 * float64(i) }, 0},
+		{"less work when it is bad", 8, func(i int) float64 { return -0.2 * float64(i) }, 0},
+		{"unrelated", 8, func(i int) float64 { return float64(i % 2) }, 0},
+		{"always the same", 8, func(int) float64 { return 3 }, 0},
+	} {
+		w := victimOf(y[:c.n]...)
+		for i := range w.load {
+			w.load[i] = c.load(i)
+		}
+		if got := w.loadSlope(); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: slope %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// What the load explains is taken out around its mean; what is left changes as often as
+// it goes from good to bad and back.
+func TestSettledSeries(t *testing.T) {
+	w := victimOf(0, 0, 1, 1, 0, 0, 1, 1, 0)
+	if w.settle(); w.changes != 4 {
+		t.Errorf("%d changes, want 4", w.changes)
+	}
+	if w.rhoY <= 0 || w.rhoY >= 0.5 {
+		t.Errorf("it moves as slowly as %v", w.rhoY)
+	}
+	w = victimOf(0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+	copy(w.load, w.y)
+	w.settle()
+	for _, y := range w.y {
+		if math.Abs(y-0.3) > 1e-9 {
+			t.Errorf("%v is left where the load explains all", w.y)
+			break
+		}
+	}
+}
