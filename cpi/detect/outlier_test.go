@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -114,6 +115,11 @@ func TestSamplesThatAreRefused(t *testing.T) { // O11
 		{Ref: ref, At: b.now, Usage: 1, CPI: -1},
 		{Ref: ref, At: b.now, Usage: 1e9, CPI: 1},
 		{Ref: ref, At: b.now, Usage: 1, CPI: 1e8},
+		{Ref: ref, At: b.now, Usage: 1, CPI: 1e-4},
+		{Ref: ref, At: b.now, Usage: 1, CPI: math.NaN()},
+		{Ref: ref, At: b.now, Usage: 1, CPI: math.Inf(1)},
+		{Ref: ref, At: b.now, Usage: math.NaN(), CPI: 1},
+		{Ref: ref, At: b.now, Usage: math.Inf(1), CPI: 1},
 		{Ref: 77, At: b.now, Usage: 1, CPI: 1},
 		{Ref: -1, At: b.now, Usage: 1, CPI: 1},
 	} {
@@ -124,7 +130,7 @@ func TestSamplesThatAreRefused(t *testing.T) { // O11
 	}
 	b.d.Observe(b.now, []Sample{{Ref: ref, At: epoch, Usage: 1, CPI: 1}})
 	c := b.d.Counters()
-	want := map[string]uint64{"future": 1, "absurd": 4, "unknown-container": 2, "late": 1, "duplicate": 0}
+	want := map[string]uint64{"future": 1, "absurd": 9, "unknown-container": 2, "late": 1, "duplicate": 0}
 	for why, n := range want {
 		if c.Dropped[why] != n {
 			t.Errorf("%d dropped as %s, want %d", c.Dropped[why], why, n)

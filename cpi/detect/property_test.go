@@ -342,7 +342,54 @@ func TestContainersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// The place is that of the one that ended first.
+	for i, id := range []string{"0", "2", "1003"} {
+		d.Forget(epoch.Add(time.Hour-time.Duration(i%2)*time.Minute), id)
+	}
+	if err := put(2000); err != nil || d.all[2].ID != "2000" {
+		t.Errorf("%v: the place of the one that ended first holds %+v", err, d.all[2].Container)
+	}
 	if len(d.jobs) > 4 || len(d.all) > 3 || len(d.byID) > 3 {
 		t.Errorf("%d jobs, %d containers, %d names", len(d.jobs), len(d.all), len(d.byID))
+	}
+}
+
+// Of the jobs that nobody belongs to the one seen least recently makes room.
+func TestJobsAreBounded(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.MaxJobs = 3 })
+	b.put(Container{ID: "v", Job: "runs", Class: LS})
+	for _, job := range []string{"first", "second", "third", "fourth"} {
+		b.now = b.now.Add(time.Minute)
+		b.spec(job, 1, 0.1)
+	}
+	for job, want := range map[string]bool{"runs": true, "first": false, "second": false, "third": true, "fourth": true} {
+		if _, known := b.d.jobs[jobKey{job, ""}]; known != want {
+			t.Errorf("%s is known: %t, want %t", job, known, want)
+		}
+	}
+}
+
+// A container that ended is a suspect while a window reaches back to its end; then its
+// place is free, and who gets it has nothing of its.
+func TestContainersThatEndedAreForgotten(t *testing.T) {
+	b := newBench(t, nil)
+	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	old := b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.spec("victim", 1, 0.1)
+	b.minute(map[string]reading{"v": {1, 1}, "a": {usage: 3}})
+	b.note(b.d.Forget(b.now, "a"))
+	if v := b.blame("v", map[string]float64{"a": 0.99}); v.Kind != Observe || !strings.Contains(v.Why, "a (a) is gone") {
+		t.Errorf("who ended: %s: %s", v.Kind, v.Why)
+	}
+	b.tick(time.Hour)
+	if b.d.ended != 1 || !b.d.all[old].live {
+		t.Error("it is forgotten while a window reaches back to it")
+	}
+	b.tick(time.Nanosecond)
+	if b.d.ended != 0 || b.d.all[old].live {
+		t.Error("it is not forgotten")
+	}
+	if ref := b.put(Container{ID: "b", Job: "b", Class: BE}); ref != old || b.d.all[ref].window.n != 0 || len(b.d.all) != 2 {
+		t.Errorf("the next container is %d of %d, with %d samples", ref, len(b.d.all), b.d.all[ref].window.n)
 	}
 }

@@ -2,6 +2,7 @@ package detect
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"strings"
@@ -121,6 +122,50 @@ func TestSourcesSurvive(t *testing.T) {
 	}
 }
 
+// A state from a clock that was ahead keeps no pair from being tried for longer than an
+// hour, and no job from being forgotten.
+func TestTimesOfAStateFromTheFuture(t *testing.T) {
+	b := newBench(t, nil)
+	ahead := epoch.Add(1000 * time.Hour)
+	key := PairKey{Victim: "v", Antagonist: "a"}
+	state := State{
+		Version: StateVersion,
+		Jobs:    []JobState{{Spec: Spec{Job: "web"}, Seen: ahead, N: 1, Mean: 1}},
+		Pairs:   []Pair{{PairKey: key, Blocked: ahead, Failed: ahead, Moved: ahead, Seen: ahead}},
+	}
+	if err := b.d.Restore(epoch, state); err != nil {
+		t.Fatal(err)
+	}
+	want := Pair{PairKey: key, Blocked: epoch.Add(blockFor), Failed: epoch, Moved: epoch, Seen: epoch}
+	if p := b.d.pairs.known[key]; p == nil || *p != want {
+		t.Errorf("the pair is %+v, want %+v", p, want)
+	}
+	if seen := stamp(b.d.jobOf("web", "").seen); !seen.Equal(epoch) {
+		t.Errorf("the job was seen at %v", seen)
+	}
+	past := epoch.Add(-time.Hour)
+	state.Pairs[0] = Pair{PairKey: key, Blocked: past, Failed: past, Moved: past, Seen: past}
+	if err := b.d.Restore(epoch, state); err != nil || *b.d.pairs.known[key] != state.Pairs[0] {
+		t.Errorf("of the past: %v, %+v", err, b.d.pairs.known[key])
+	}
+}
+
+// A state that does not say where a spec came from: enough samples say that it is from
+// here.
+func TestSourcesOfAStateWithoutThem(t *testing.T) {
+	for tasks, want := range map[int]Source{5: FromHere, 4: FromCluster} {
+		b := newBench(t, nil)
+		if tasks < 5 {
+			b.spec("web", 1, 0.1)
+		}
+		teach(b, "web", "", tasks, 120, even(1))
+		again := b.reborn(func(s *JobState) { s.Source = "" })
+		if got := again.d.Jobs()[0].Source; got != want {
+			t.Errorf("%d tasks: %q, want %q", tasks, got, want)
+		}
+	}
+}
+
 func TestStateThatCannotBe(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"version":2}`: "state of version 2; this detector reads version 1",
@@ -128,7 +173,20 @@ func TestStateThatCannotBe(t *testing.T) {
 		`{"version":1,"jobs":[{"spec":{"job":"web"},"bands":{"9":{}}}]}`:          "usage band 9",
 		`{"version":1,"jobs":[{"spec":{"job":"web"},"tasks":-1}]}`:                "-1 tasks",
 		`{"version":1,"jobs":[{"spec":{"job":"web"},"used":[{"logMedian":99}]}]}`: "band 0 is judged with median 99",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"mean":1e15}]}`:               "mean is 1e+15",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"m2":-1}]}`:                   "sum of squares is -1",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"usage":-1}]}`:                "usage is -1",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"tasks":1000000001}]}`:        "1000000001 tasks",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"bands":{"-1":{}}}]}`:         "usage band -1",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"bands":{"1":null}}]}`:        "usage band 1",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"used":[{"logSD":0}]}]}`:      "band 0 is judged with median 0 and deviation 0",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"used":[{"logSD":3}]}]}`:      "band 0 is judged with median 0 and deviation 3",
 		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","success":-1}]}`:    "pair v and a",
+		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","partial":-1}]}`:    "pair v and a",
+		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","failure":-1}]}`:    "pair v and a",
+		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","harm":-1}]}`:       "pair v and a",
+		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","level":-1}]}`:      "pair v and a",
+		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","level":1000001}]}`: "pair v and a",
 	} {
 		var s State
 		if err := json.Unmarshal([]byte(text), &s); err != nil {
@@ -144,6 +202,32 @@ func TestStateThatCannotBe(t *testing.T) {
 		if len(d.pairs.known) > 0 || len(d.jobs) > 0 {
 			t.Errorf("%s: something of it is used", text)
 		}
+	}
+}
+
+// Who makes up pods makes up jobs: what is remembered of pairs is bounded, and what was
+// seen last stays.
+func TestPairsAreBounded(t *testing.T) {
+	b := newBench(t, nil)
+	state := State{Version: StateVersion}
+	for i := range maxPairs + 10 {
+		state.Pairs = append(state.Pairs, Pair{PairKey: PairKey{Victim: "v", Antagonist: fmt.Sprintf("a%04d", i)}, Seen: epoch.Add(time.Duration(i-maxPairs-10) * time.Second)})
+	}
+	state.Pairs[7].Seen = epoch.Add(-24 * time.Hour)
+	if err := b.d.Restore(epoch, state); err != nil || len(b.d.pairs.known) != maxPairs {
+		t.Fatalf("%v; %d pairs are read, want %d", err, len(b.d.pairs.known), maxPairs)
+	}
+	if n := len(b.d.Save().Pairs); n != maxPairs {
+		t.Fatalf("%d pairs are saved", n)
+	}
+	b.d.pairs.learn(epoch.UnixNano(), &Container{Job: "v"}, &Container{Job: "new"})
+	for antagonist, want := range map[string]bool{"new": true, "a0007": false, "a0000": true, "a4095": true} {
+		if _, known := b.d.pairs.known[PairKey{Victim: "v", Antagonist: antagonist}]; known != want {
+			t.Errorf("%s is known: %t, want %t", antagonist, known, want)
+		}
+	}
+	if len(b.d.pairs.known) != maxPairs {
+		t.Errorf("%d pairs", len(b.d.pairs.known))
 	}
 }
 
