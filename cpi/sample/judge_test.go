@@ -91,20 +91,29 @@ func TestWhatSpoilsASample(t *testing.T) {
 			to.Groups[0].Account.Before -= 20 * time.Second
 			to.Missed, to.Lost = 1, time.Minute
 		}, Missed, None, 0},
-		"an account that began anew":    {func(from, to *Edge) { agree(from, to, -1) }, None, None, 2},
-		"lost without a miss":           {func(_, to *Edge) { to.Lost = time.Minute }, None, None, 2}, // not counted for others' sake
-		"lost less than before":         {func(from, _ *Edge) { from.Lost = 1 }, Backwards, None, 0},
-		"suspended":                     {func(_, to *Edge) { to.Boot += time.Minute }, Clock, None, 0},
-		"the clock stood still":         {func(from, to *Edge) { to.Monotonic, to.Boot = from.Monotonic, from.Boot }, Clock, None, 0},
-		"the clock went back":           {func(_, to *Edge) { to.Monotonic, to.Boot = 0, time.Hour }, Clock, None, 0},
-		"half the window less a bit":    {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic-6*time.Second, to.Boot-6*time.Second }, Clock, None, 0},
-		"ten seconds late and more":     {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+11*time.Second, to.Boot+11*time.Second }, Clock, None, 0},
-		"a timer that is late":          {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+10*time.Second, to.Boot+10*time.Second }, None, None, 2},
-		"the wall clock jumped":         {func(_, to *Edge) { to.Wall = to.Wall.AddDate(-1, 0, 0) }, None, None, 2},
-		"a CPU fewer":                   {func(_, to *Edge) { to.CPUs = 3 }, CPUs, None, 0},
-		"a CPU off and on":              {func(_, to *Edge) { to.Setup++ }, CPUs, None, 0},
-		"an event lost":                 {func(_, to *Edge) { to.Present[LLCMisses] = false }, CPUs, None, 0},
-		"more CPU time than CPUs have":  {func(_, to *Edge) { counts(to).OnCPU = time.Minute }, Absurd, None, 0},
+		"an account that began anew":   {func(from, to *Edge) { agree(from, to, -1) }, None, None, 2},
+		"lost without a miss":          {func(_, to *Edge) { to.Lost = time.Minute }, None, None, 2}, // not counted for others' sake
+		"lost less than before":        {func(from, _ *Edge) { from.Lost = 1 }, Backwards, None, 0},
+		"two clocks read apart":        {func(_, to *Edge) { to.Boot += 10 * time.Millisecond }, None, None, 2},
+		"suspended for a moment":       {func(_, to *Edge) { to.Boot += 11 * time.Millisecond }, Clock, None, 0},
+		"suspended":                    {func(_, to *Edge) { to.Boot += time.Minute }, Clock, None, 0},
+		"the clock stood still":        {func(from, to *Edge) { to.Monotonic, to.Boot = from.Monotonic, from.Boot }, Clock, None, 0},
+		"the clock went back":          {func(_, to *Edge) { to.Monotonic, to.Boot = 0, time.Hour }, Clock, None, 0},
+		"half the window":              {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic-5*time.Second, to.Boot-5*time.Second }, None, None, 2},
+		"half the window less a bit":   {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic-6*time.Second, to.Boot-6*time.Second }, Clock, None, 0},
+		"ten seconds late and more":    {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+11*time.Second, to.Boot+11*time.Second }, Clock, None, 0},
+		"a timer that is late":         {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+10*time.Second, to.Boot+10*time.Second }, None, None, 2},
+		"the wall clock jumped":        {func(_, to *Edge) { to.Wall = to.Wall.AddDate(-1, 0, 0) }, None, None, 2},
+		"a CPU fewer":                  {func(_, to *Edge) { to.CPUs = 3 }, CPUs, None, 0},
+		"a CPU off and on":             {func(_, to *Edge) { to.Setup++ }, CPUs, None, 0},
+		"an event lost":                {func(_, to *Edge) { to.Present[LLCMisses] = false }, CPUs, None, 0},
+		"more CPU time than CPUs have": {func(_, to *Edge) { counts(to).OnCPU = time.Minute }, Absurd, None, 0},
+		"all that CPUs have, and a bit": {func(_, to *Edge) {
+			counts(to).OnCPU, counts(to).Counted = 43300*time.Millisecond, 42300*time.Millisecond
+		}, None, None, 2},
+		"more than all CPUs have": {func(_, to *Edge) {
+			counts(to).OnCPU, counts(to).Counted = 43500*time.Millisecond, 42500*time.Millisecond
+		}, Absurd, None, 0},
 		"counted for more than it ran":  {func(_, to *Edge) { counts(to).Counted = 24 * time.Second }, Absurd, None, 0},
 		"counted for too little":        {func(_, to *Edge) { counts(to).Counted -= 2100 * time.Millisecond }, None, Partial, 0},
 		"counted for enough":            {func(_, to *Edge) { counts(to).Counted -= 2 * time.Second }, None, None, 2},
@@ -156,6 +165,38 @@ func agree(from, to *Edge, seconds float64) {
 	from.Groups[0].Account = Account{Known: true, Before: time.Minute, After: time.Minute}
 	now := time.Minute + time.Duration(seconds*1e9)
 	to.Groups[0].Account = Account{Known: true, Before: now, After: now}
+}
+
+// A container that does nothing is idle, whatever else was lost on the machine, where the
+// kernel says the same; and nothing over nothing is no number.
+func TestNothingRanNothingWaited(t *testing.T) {
+	from, to := edges()
+	to.Groups[0].Counts = from.Groups[0].Counts
+	agree(from, to, 0)
+	to.Missed, to.Lost = 1, time.Minute
+	r := Judge(from, to, Hardware(window)).Containers[0]
+	if want := (Sample{End: to.Wall, Boot: to.Boot, Length: window, HasWait: true, NoCPI: Idle}); r.Dropped != None || r.Sample != want {
+		t.Errorf("%+v, want %+v", r, want)
+	}
+}
+
+func TestWaitingThatIsNotCounted(t *testing.T) {
+	from, to := edges()
+	from.Waits, to.Waits = false, false
+	if r := Judge(from, to, Hardware(window)).Containers[0]; r.Dropped != None || r.HasWait || r.Wait != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestSharesOfTheTimeThatEventsWereCounted(t *testing.T) {
+	from, to := edges()
+	to.Running[Cycles] -= 30 * time.Second
+	to.Running[LLCMisses] = from.Running[LLCMisses]
+	from.Present[RefCycles], to.Present[RefCycles] = false, false
+	to.Running[RefCycles] = from.Running[RefCycles]
+	if got, want := Judge(from, to, Hardware(window)).Running, ([NumEvents]float64{0.25, 1, 1, 0}); got != want {
+		t.Errorf("%v, want %v: what is not present at all is not counted for too little", got, want)
+	}
 }
 
 func TestMissesAreDroppedAlone(t *testing.T) {
