@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +47,9 @@ type machine struct {
 	most       int // containers that can be followed
 	edges      []time.Duration
 	hidden     time.Duration // that the counters do not have of each container
+	follows    int           // calls of Follow
+	closed     error         // of Enable
+	refused    error         // of Follow
 }
 
 func newMachine(t testing.TB) *machine {
@@ -85,6 +90,10 @@ func (m *machine) Follow(id, cgroup string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.charge()
+	m.follows++
+	if m.refused != nil {
+		return m.refused
+	}
 	if m.lives[cgroup] == 0 {
 		return errors.New("no such cgroup")
 	}
@@ -111,6 +120,9 @@ func (m *machine) enable(yes bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.charge()
+	if yes && m.closed != nil {
+		return m.closed
+	}
 	if m.enabled == yes {
 		m.t.Errorf("enabled %t twice", yes)
 	}
@@ -254,7 +266,7 @@ func TestTenSecondsOfEveryMinuteAreCounted(t *testing.T) {
 		m.add("a", load{2, 2e9, 1.5})
 		s := m.sampler(nil)
 		windows := run(t, s)
-		if in, open := s.Next(); s.Latest() != nil || open || in > time.Minute {
+		if in, open := s.Next(); s.Latest() != nil || s.State() != "" || open || in > time.Minute {
 			t.Errorf("before the first window: %+v, the next in %v, open %t", s.Latest(), in, open)
 		}
 		for range 3 {
@@ -343,6 +355,7 @@ func TestContainersComeAndGoInAWindow(t *testing.T) {
 			m.add(id, load{0.5, 3e9, 2})
 		}
 		m.containers = append(m.containers, Container{ID: "created", Cgroup: "/created"}, Container{ID: "pathless"})
+		m.lives[""] = 1 // the root, which is nobody's
 		s := m.sampler(nil)
 		windows := run(t, s)
 		<-windows
@@ -359,6 +372,10 @@ func TestContainersComeAndGoInAWindow(t *testing.T) {
 		}
 		if len(w.Containers) != 4 {
 			t.Errorf("%d containers: %+v", len(w.Containers), w.Containers)
+		}
+		synctest.Wait()
+		if got := s.History("ends", nil); len(got) != 0 {
+			t.Errorf("of what ended in the window: %+v", got)
 		}
 		w = <-windows
 		for _, id := range []string{"stays", "reused", "begins"} {
@@ -466,6 +483,135 @@ func TestACounterThatFailsIsReportedOnce(t *testing.T) {
 			t.Errorf("%d lines, state %q", n, s.State())
 		}
 	})
+}
+
+func TestAWindowThatDoesNotOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("a", load{1, 2e9, 3})
+		m.closed = errors.New("no such program")
+		s := m.sampler(nil)
+		windows := run(t, s)
+		w := <-windows
+		synctest.Wait()
+		if w.Failed == nil || w.End.IsZero() || w.Boot == 0 || !strings.Contains(s.State(), "open a window: no such program") || len(m.edges) > 0 {
+			t.Errorf("%+v, state %q, edges %v", w, s.State(), m.edges)
+		}
+		m.upset(func(m *machine) { m.closed = nil })
+		if w := <-windows; w.Failed != nil || !near(w.of("a").CPI, 3) {
+			t.Errorf("mended: %+v", w)
+		}
+	})
+}
+
+// What is followed is not followed anew in every window: that is work in the kernel.
+func TestContainersAreFollowedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("a", load{1, 2e9, 3})
+		m.containers = append(m.containers, Container{ID: "created", Cgroup: "/created"}) // it has no cgroup
+		o := m.options()
+		o.Accounts = nil // it does not matter whether there are any
+		windows := run(t, newSampler(o))
+		for range 3 {
+			if w := <-windows; w.Unfollowed != 0 || !near(w.of("a").CPI, 3) {
+				t.Errorf("%+v", w)
+			}
+		}
+		if m.follows != 1 {
+			t.Errorf("followed %d times", m.follows)
+		}
+		m.reuse("a")
+		<-windows
+		if <-windows; m.follows != 2 {
+			t.Errorf("followed %d times, once as another cgroup", m.follows)
+		}
+		m.upset(func(m *machine) { m.refused = errors.New("no memory") })
+		m.reuse("a")
+		<-windows
+		if w := <-windows; w.Followed != 0 || w.Unfollowed != 1 || w.of("a") != nil || len(m.totals) != 0 {
+			t.Errorf("what counted its last cgroup is there yet: %+v", w)
+		}
+	})
+}
+
+// Who is capped at either end of a window was capped in it: what he did is not what he
+// does.
+func TestCappedInPartOfAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("a", load{1, 2e9, 3})
+		capped := func(yes bool) { m.upset(func(m *machine) { m.containers[0].Capped = yes }) }
+		windows := run(t, m.sampler(nil))
+		for i, c := range []struct{ change, to, want bool }{{want: false}, {true, true, true}, {want: true}, {true, false, true}, {want: false}} {
+			time.Sleep(30 * time.Second) // the window is open
+			if c.change {
+				capped(c.to)
+			}
+			if w := <-windows; w.of("a").Capped != c.want {
+				t.Errorf("window %d: capped %t, want %t", i, w.of("a").Capped, c.want)
+			}
+			time.Sleep(time.Until(m.start.Add(time.Duration(i+1) * time.Minute)))
+		}
+	})
+}
+
+// An account that is known of one of two readings only is not known, and time of nobody
+// is lost where no event was counted in it.
+func TestEdgesOfWhatWasRead(t *testing.T) {
+	one, both := map[string]time.Duration{"a": 1}, map[string]time.Duration{"a": 3}
+	for _, c := range []struct {
+		accounts [2]map[string]time.Duration
+		want     sample.Account
+	}{
+		{[2]map[string]time.Duration{one, both}, sample.Account{Known: true, Before: 1, After: 3}},
+		{[2]map[string]time.Duration{one, nil}, sample.Account{Before: 1}},
+		{[2]map[string]time.Duration{nil, both}, sample.Account{After: 3}},
+	} {
+		e := edge{accounts: c.accounts}
+		if got := e.account("a"); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.accounts, got, c.want)
+		}
+	}
+	for counted, want := range map[uint64]time.Duration{0: 5, 3: 2, 5: 0, 7: 0} {
+		e := edge{reading: counter.Reading{Other: counter.Counts{OnCPU: 5, Counted: counted}}}
+		if e.fill(nil, 0, [sample.NumEvents]bool{}, false); e.sample.Lost != want {
+			t.Errorf("counted in %d of 5: %v lost, want %v", counted, e.sample.Lost, want)
+		}
+	}
+}
+
+func TestThreadsInACgroup(t *testing.T) {
+	for text, want := range map[string]int32{"8\n": 8, "0\n": 0, "99999999999\n": math.MaxInt32, "": -1, "max\n": -1, "-1\n": -1} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "pod"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "pod", "pids.current"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := ThreadsIn(dir)("/pod"); err == nil != (want >= 0) || err == nil && got != want {
+			t.Errorf("%q: %d, %v; want %d", text, got, err, want)
+		}
+		if _, err := ThreadsIn(dir)("/gone"); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("no cgroup: %v", err)
+		}
+	}
+}
+
+func TestTheRealClocks(t *testing.T) {
+	var o Options
+	o.fill()
+	c := &o.Clock
+	if boot, monotonic := c.Boot(), c.Monotonic(); monotonic <= 0 || boot+time.Minute < monotonic {
+		t.Errorf("since boot %v, of which awake %v", boot, monotonic)
+	}
+	if now := c.Wall(); time.Since(now).Abs() > time.Minute {
+		t.Errorf("it is %v", now)
+	}
+	if j := c.Jitter(); j < 0 || j >= 1 || c.After == nil || o.Log == nil {
+		t.Errorf("jitter %v", j)
+	}
 }
 
 func TestWhatDoesNotFitIsSaidAndNotCounted(t *testing.T) {
