@@ -160,6 +160,14 @@ func TestTwoVictims(t *testing.T) { // A9
 	}
 }
 
+// The second victim's own first suspect comes before a cap that is in force for another.
+func TestTwoVictimsOfTwo(t *testing.T) {
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE}, Container{ID: "w", Job: "victim", Class: LSR})
+	b.blame("v", map[string]float64{"a": 0.6})
+	b.blame("w", map[string]float64{"b": 0.6, "a": 0.5})
+	b.want("cap a 10m", "cap b 10m")
+}
+
 func TestWhoMayBeCapped(t *testing.T) { // P1, P7
 	b := cast(t, classic,
 		Container{ID: "video", Job: "video", Class: Batch}, Container{ID: "digitizing", Job: "digitizing", Class: LS},

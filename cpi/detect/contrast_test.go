@@ -105,3 +105,40 @@ func TestSettledSeries(t *testing.T) {
 		}
 	}
 }
+
+// What a suspect did says more than the time it took, where enough of it is known.
+func TestWhatIsKnownOfASuspect(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name    string
+		x, done []float64
+		want    bool
+	}{
+		{"all", []float64{1, 1, 1, 1}, []float64{1, 1, 1, 1}, true},
+		{"half", []float64{1, 1, 1, 1, 1, 1, 1, 1}, []float64{1, 1, 1, 1, nan, nan, nan, nan}, true},
+		{"less than half", []float64{1, 1, 1, 1, 1, 1, 1, 1, 1}, []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, false},
+		{"of the time that it ran", []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, []float64{1, 1, 1, 1, 1, 1, 1, 1, 1}, true},
+		{"one sample when it was bad", []float64{1, 1, 1, 1}, []float64{1, 1, 1, nan}, false},
+		{"one sample when it was good", []float64{1, 1, 1, 1}, []float64{nan, 1, 1, 1}, false},
+	} {
+		w := victimOf(0, 0, 1, 1, 0, 0, 1, 1, 0)
+		w.x = c.x
+		if got := w.told(c.done); got != c.want {
+			t.Errorf("%s: %t, want %t", c.name, got, c.want)
+		}
+	}
+	for name, c := range map[string]struct {
+		e            *entry
+		done, missed float64
+	}{
+		"no sample":        {nil, nan, nan},
+		"a CPI":            {&entry{usage: 3, cpi: 2, misses: 7}, 1.5, 7},
+		"idle":             {&entry{usage: 0.0009}, 0, 0},
+		"used, and no CPI": {&entry{usage: 0.001, misses: 7}, nan, nan},
+	} {
+		done, missed := effect(c.e)
+		if done != c.done && !(done != done && c.done != c.done) || missed != c.missed && !(missed != missed && c.missed != c.missed) {
+			t.Errorf("%s: did %v and missed %v, want %v and %v", name, done, missed, c.done, c.missed)
+		}
+	}
+}

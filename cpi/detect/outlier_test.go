@@ -166,6 +166,44 @@ func TestClockThatGoesBack(t *testing.T) { // O11
 	}
 }
 
+// A step back of more than a sampling period forgets every time that lies in the future
+// then: nothing waits for the clock to catch up. Less is no step.
+func TestWhatAClockThatWentBackForgets(t *testing.T) {
+	for back, want := range map[time.Duration]uint64{30 * time.Second: 0, time.Minute: 0, time.Minute + 1: 1, 240 * time.Hour: 1} {
+		b := newBench(t, func(c *Config) { c.RespecEvery = 10 * time.Minute })
+		teach(b, "victim", "", 5, 100, even(1))
+		b.refs["v"] = b.refs["victim--0"]
+		b.put(Container{ID: "a", Job: "a", Class: Batch})
+		b.put(Container{ID: "refused", Job: "refused", Class: Batch})
+		key := PairKey{Victim: "victim", Antagonist: "a"}
+		b.d.pairs.known[key] = &Pair{PairKey: key, Blocked: b.now.Add(time.Hour)}
+		b.d.all[b.refs["refused"]].refused = b.now.UnixNano()
+		b.d.all[b.refs["v"]].unmoved = b.now.UnixNano()
+		b.tick(-back)
+		if got := b.d.Counters().ClockSteps; got != want {
+			t.Errorf("back by %v: %d steps of the clock, want %d", back, got, want)
+		}
+		if now := stamp(b.d.now); want == 1 && !now.Equal(b.now) || want == 0 && !now.Equal(b.now.Add(back)) {
+			t.Errorf("back by %v to %v: the detector's time is %v", back, b.now, now)
+		}
+		if want == 0 {
+			continue
+		}
+		for _, id := range []string{"a", "refused"} {
+			if why := b.d.spared(&b.d.all[b.refs["v"]], &b.d.all[b.refs[id]], true); why != "" {
+				t.Errorf("back by %v: %s is %s", back, id, why)
+			}
+		}
+		if b.d.all[b.refs["v"]].unmoved != 0 {
+			t.Errorf("back by %v: the pool is not moved for as long", back)
+		}
+		day := b.now.UnixNano() / int64(24*time.Hour)
+		if j := b.d.jobOf("victim", ""); j.day > day || j.published > b.now.UnixNano() {
+			t.Errorf("back by %v: samples are of day %d, specs of %v", back, j.day, stamp(j.published))
+		}
+	}
+}
+
 func TestShortWindows(t *testing.T) { // O11: fewer than six aligned samples
 	for _, mode := range []Mode{Classic, Default} {
 		b := victimBench(t, func(c *Config) { c.Mode = mode })

@@ -302,6 +302,17 @@ func TestConfigIsChecked(t *testing.T) {
 		"caps before eviction":      func(c *Config) { c.EvictAfter = -1 },
 		"containers is 0; it must":  func(c *Config) { c.MaxContainers = 0 },
 		"the least number of pairs": func(c *Config) { c.MinPairs = 0 },
+		"robust sigmas":             func(c *Config) { c.RobustSigmas = 0 },
+		"outliers is 0":             func(c *Config) { c.Outliers = 0 },
+		"the outlier window":        func(c *Config) { c.OutlierWindow = time.Second },
+		"the least confidence":      func(c *Config) { c.MinConfidence = 1.1 },
+		"the pause between anal":    func(c *Config) { c.AnalysisPause = -1 },
+		"the least number of tasks": func(c *Config) { c.MinTasks = 0 },
+		"number of samples a task":  func(c *Config) { c.MinTaskSamples = 0 },
+		"the time between specs":    func(c *Config) { c.RespecEvery = 0 },
+		"the cap of best-effort":    func(c *Config) { c.CapBEMilli = 0 },
+		"the pool move's time":      func(c *Config) { c.MoveFor = c.CapFor - 1 },
+		"jobs is 0; it must":        func(c *Config) { c.MaxJobs = 0 },
 	} {
 		c := DefaultConfig()
 		edit(&c)
