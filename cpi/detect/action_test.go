@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -535,6 +536,83 @@ func TestFellowVictims(t *testing.T) {
 	}
 	if b.count("cap a") != 1 || b.count("cap ") != 1+b.count("cap of") {
 		t.Errorf("want one cap, of a: %q", b.log)
+	}
+	for _, s := range lastOf(b, AnalysisEvent).Verdict.Suspects {
+		if c := b.d.Container(s.Ref); c.Class == LS && s.Confidence != 0 {
+			t.Errorf("%s suffers too, and is to blame with a probability of %v", c.ID, s.Confidence)
+		}
+	}
+}
+
+// What victims of one place have in common is analysed: of up to four beside the one in
+// question, each of whom is protected, suffers now and suffered at the same times.
+func TestWhoAreFellowVictims(t *testing.T) {
+	ill := []float64{1, 1, 1, 2, 2, 1, 1, 2, 2, 2}
+	for name, c := range map[string]struct {
+		others int
+		edit   func(*Container)
+		cpi    func(i int, cpi float64) float64 // of the others
+		want   float64                          // mean logarithm of the CPI in the last sample
+	}{
+		"alone":             {0, nil, nil, math.Log(2)},
+		"one":               {1, nil, nil, 1.5 * math.Log(2)},
+		"four":              {4, nil, nil, 1.8 * math.Log(2)},
+		"no more than four": {7, nil, nil, 1.8 * math.Log(2)},
+		"not protected":     {1, func(c *Container) { c.Class = Batch }, nil, math.Log(2)},
+		"elsewhere":         {1, func(c *Container) { c.Place.L3 = Domains{2} }, nil, math.Log(2)},
+		"at other times":    {1, nil, func(i int, cpi float64) float64 { return []float64{4, 4, 4, 1, 1, 4, 4, 4, 4, 4}[i] }, math.Log(2)},
+		"well again":        {1, nil, func(i int, cpi float64) float64 { return map[bool]float64{true: cpi, false: 1}[i < 7] }, math.Log(2)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, func(c *Config) { c.AnalysisPause = time.Hour })
+			b.put(Container{ID: "v", Job: "victim", Class: LS, Place: Place{L3: Domains{1}}})
+			for i := range c.others {
+				other := Container{ID: fmt.Sprint("w", i), Job: "victim", Class: LS, Place: Place{L3: Domains{1}}}
+				if c.edit != nil {
+					c.edit(&other)
+				}
+				b.put(other)
+			}
+			b.spec("victim", 1, 0.02)
+			for i, cpi := range ill {
+				round := map[string]reading{"v": {cpi, cpi}} // as many instructions a second, always
+				for k := range c.others {
+					theirs := cpi * cpi
+					if c.cpi != nil {
+						theirs = c.cpi(i, cpi)
+					}
+					round[fmt.Sprint("w", k)] = reading{theirs, theirs}
+				}
+				b.minute(round)
+			}
+			b.d.work.reset()
+			b.d.describe(waiting{victim: b.refs["v"], at: b.now.UnixNano()})
+			if got := b.d.work.y[len(ill)-1]; math.Abs(got-c.want) > 1e-3 {
+				t.Errorf("the residual is %.4f, want %.4f", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatSufficesForBlame(t *testing.T) {
+	for _, c := range []struct {
+		mode            Mode
+		pairs           int
+		score, contrast float64
+		want            bool
+	}{
+		{Default, 6, 0.35, 0.2, true},
+		{Default, 5, 0.35, 0.2, false},
+		{Default, 6, 0.349, 0.2, false},
+		{Default, 6, 0.35, 0.199, false},
+		{Classic, 6, 0.35, 0, true},
+		{Classic, 5, 0.35, 0, false},
+		{Classic, 6, 0.349, 0, false},
+	} {
+		b := newBench(t, func(cfg *Config) { cfg.Mode = c.mode })
+		if got := b.d.blameable(&Suspect{Pairs: c.pairs, Score: c.score, Contrast: c.contrast}); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
 	}
 }
 

@@ -117,7 +117,7 @@ func TestWhatIsKnownOfASuspect(t *testing.T) {
 		{"all", []float64{1, 1, 1, 1}, []float64{1, 1, 1, 1}, true},
 		{"half", []float64{1, 1, 1, 1, 1, 1, 1, 1}, []float64{1, 1, 1, 1, nan, nan, nan, nan}, true},
 		{"less than half", []float64{1, 1, 1, 1, 1, 1, 1, 1, 1}, []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, false},
-		{"of the time that it ran", []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, []float64{1, 1, 1, 1, 1, 1, 1, 1, 1}, true},
+		{"of the time that it ran", []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, true},
 		{"one sample when it was bad", []float64{1, 1, 1, 1}, []float64{1, 1, 1, nan}, false},
 		{"one sample when it was good", []float64{1, 1, 1, 1}, []float64{nan, 1, 1, 1}, false},
 	} {

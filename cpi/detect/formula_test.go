@@ -202,7 +202,12 @@ func (b *bench) count(prefix string) (n int) {
 // paperT, the suspects being of class BATCH and named u0, u1, ...
 func play(t testing.TB, mode Mode, cpi []float64, usages ...[]float64) *bench {
 	t.Helper()
-	b := newBench(t, func(c *Config) { c.Mode = mode; c.RobustSigmas = 2 })
+	return playWith(t, func(c *Config) { c.Mode = mode }, cpi, usages...)
+}
+
+func playWith(t testing.TB, edit func(*Config), cpi []float64, usages ...[]float64) *bench {
+	t.Helper()
+	b := newBench(t, func(c *Config) { c.RobustSigmas = 2; edit(c) })
 	b.put(Container{ID: "v", Job: "victim", Class: LS})
 	for i := range usages {
 		id := fmt.Sprintf("u%d", i)
@@ -259,5 +264,17 @@ func TestVerdictsOnTheFormulasCases(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A group has to be as sure as one suspect.
+func TestGroupsNeedConfidence(t *testing.T) {
+	turn1 := []float64{.1, .1, .1, .1, 3, .1, 3, .1, 3, .1}
+	turn2 := []float64{.1, .1, .1, .1, .1, 3, .1, 3, .1, .1}
+	for confidence, want := range map[float64]int{0.97: 1, 1: 0} {
+		b := playWith(t, func(c *Config) { c.MinConfidence = confidence }, paperCPI, turn1, turn2)
+		if got := b.count("cap u0"); got != want || b.count("cap u1") != want {
+			t.Errorf("confidence %v is needed: %d caps, want %d: %q", confidence, got, want, b.log)
+		}
 	}
 }

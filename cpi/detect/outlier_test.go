@@ -206,17 +206,25 @@ func TestWhatAClockThatWentBackForgets(t *testing.T) {
 
 func TestShortWindows(t *testing.T) { // O11: fewer than six aligned samples
 	for _, mode := range []Mode{Classic, Default} {
-		b := victimBench(t, func(c *Config) { c.Mode = mode })
-		b.put(Container{ID: "a", Job: "a", Class: BE})
-		for i := range 10 {
-			round := map[string]reading{"v": {1, 5}}
-			if i >= 5 {
-				round["a"] = reading{usage: 1 + float64(i)}
+		for _, began := range []int{0, 5} { // one that had no samples, and one that was not there
+			b := victimBench(t, func(c *Config) { c.Mode = mode })
+			for i := range 10 {
+				if i == began {
+					b.put(Container{ID: "a", Job: "a", Class: BE})
+				}
+				round := map[string]reading{"v": {1, 5}}
+				if i >= 5 {
+					round["a"] = reading{usage: 1 + float64(i)}
+				}
+				b.minute(round)
 			}
-			b.minute(round)
-		}
-		if b.count("cap") != 0 {
-			t.Errorf("%v: a verdict on five aligned samples: %q", mode, b.log)
+			if b.count("cap") != 0 {
+				t.Errorf("%v: a verdict on five aligned samples: %q", mode, b.log)
+			}
+			b.minute(map[string]reading{"v": {1, 5}, "a": {usage: 11}})
+			if got := b.count("cap a"); (got == 1) != (mode == Classic) { // nothing to compare with in the other
+				t.Errorf("%v: %d caps on six: %q", mode, got, b.log)
+			}
 		}
 	}
 }
