@@ -79,7 +79,8 @@ func TestPaperOnlyBatchIsCapped(t *testing.T) { // P1
 		suspects = append(suspects, Container{ID: id, Class: class})
 		usages[id] = scoring(t, 2, cpi, score)
 	}
-	b := watched(t, suspects...)
+	usages["idle"] = constant(0, len(cpi)) // who used nothing has no score
+	b := watched(t, append(suspects, Container{ID: "idle", Class: BE})...)
 	b.suffer(cpi, usages, 0)
 	b.want("cap video 100m")
 	e := lastOf(b, AnalysisEvent)

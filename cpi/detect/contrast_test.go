@@ -142,3 +142,53 @@ func TestWhatIsKnownOfASuspect(t *testing.T) {
 		}
 	}
 }
+
+// However well one change fits another, it is one coincidence. It says more where the
+// paper's score alone would blame the suspect.
+func TestOneChangeIsOneCoincidence(t *testing.T) {
+	for _, c := range []struct {
+		ill     float64 // CPI; the threshold is 2
+		changes int
+		want    float64 // evidence, but for the cost of the relation itself
+	}{
+		{2.1, 1, perChange},
+		{2.1, 3, 3 * perChange},
+		{9, 1, perSevereChange},
+		{9, 0, 0},
+	} {
+		d := newBench(t, nil).d
+		y := append(constant(0, 30), constant(1, 30)...)
+		if c.changes == 3 {
+			y = append(append(constant(0, 15), constant(1, 15)...), append(constant(0, 15), constant(1, 15)...)...)
+		}
+		w := victimOf(y...)
+		for i := range w.cpi {
+			if w.cpi[i] = 1; w.bad[i] {
+				w.cpi[i] = c.ill
+			}
+		}
+		w.changes = c.changes
+		d.work = *w
+		rel := d.related(y)
+		if got := rel.evidence + math.Log(60)/2; math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("CPI %v, %d changes: evidence %v, want %v", c.ill, c.changes, got, c.want)
+		}
+	}
+}
+
+// Classic mode looks back as far as the paper's score does, the other for an hour, in
+// which the score has its ten minutes.
+func TestHowFarAnAnalysisLooksBack(t *testing.T) {
+	for mode, want := range map[Mode][2]int{Classic: {10, 0}, Default: {60, 50}} {
+		b := victimBench(t, func(c *Config) { c.Mode = mode })
+		for range 64 {
+			b.minute(map[string]reading{"v": {1, 1}})
+		}
+		w := &b.d.work
+		w.reset()
+		b.d.describe(waiting{victim: b.refs["v"], at: b.now.UnixNano()})
+		if got := [2]int{len(w.at), w.first}; got != want {
+			t.Errorf("%v: %d samples, of which those from number %d on are scored; want %v", mode, got[0], got[1], want)
+		}
+	}
+}
