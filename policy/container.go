@@ -107,15 +107,15 @@ func (m *Machine) sumAfter(c *container, e ContainerUpdate) Resources {
 	if p.resources == nil {
 		return *e.Resources
 	}
-	var live Resources
+	var live int64
 	for _, o := range p.containers {
-		r := o.resources
 		if o == c {
-			r = *e.Resources
+			live += e.Resources.RequestMilli
+		} else {
+			live += o.resources.RequestMilli
 		}
-		live = live.plus(r)
 	}
-	if live.RequestMilli == p.resources.RequestMilli {
+	if live == p.resources.RequestMilli {
 		return *p.resources
 	}
 	sum := *p.resources
@@ -127,14 +127,6 @@ func (m *Machine) sumAfter(c *container, e ContainerUpdate) Resources {
 		sum.LimitMilli += e.Resources.LimitMilli - c.resources.LimitMilli
 	}
 	return sum
-}
-
-func (r Resources) plus(o Resources) Resources {
-	r.RequestMilli += o.RequestMilli
-	if o.LimitMilli != NoLimit {
-		r.LimitMilli += o.LimitMilli
-	}
-	return r
 }
 
 func (m *Machine) containerStopped(id string) {
