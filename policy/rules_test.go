@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // decided steps an event that must be taken and returns its decisions, the last of
@@ -241,5 +242,202 @@ func TestKeptOffWhatIsLeft(t *testing.T) {
 		if got := code(t, m, end); got != "" || len(m.be.keptOff) > 0 {
 			t.Errorf("%+v: refused with %q, kept off by %d victims", end, got, len(m.be.keptOff))
 		}
+	}
+}
+
+// pinned is a pod that kubelet's static policy may pin.
+func pinned(name string, milli int64) Pod {
+	p := lsr(name, milli, nil)
+	p.Labels = nil
+	return p
+}
+
+// owns are the CPUs that we gave a pod and the siblings kept idle for it.
+func owns(m *Machine, uid string) string {
+	g := m.pods[uid].grant
+	switch {
+	case g == nil:
+		return "nothing"
+	case g.withheld.IsEmpty():
+		return g.cpus.String()
+	}
+	return g.cpus.String() + " beside " + g.withheld.String()
+}
+
+// booked is kubelet's state with one container a pod.
+func booked(t testing.TB, cpusOf map[string]string) KubeletState {
+	t.Helper()
+	entries := map[string]map[string]cpuset.Set{}
+	for uid, text := range cpusOf {
+		entries[uid] = map[string]cpuset.Set{"main": cpus(t, text)}
+	}
+	return pins("static", entries)
+}
+
+// A pod whose CPUs by kubelet are an owner's gets others: not those that kubelet gave
+// to pods that may still take them, but those that it gave to pods that run elsewhere,
+// and what is left of its own.
+func TestInPlaceOfAPinThatCollides(t *testing.T) {
+	owner := lsr("owner", 2000, nil)
+	own := cpuset.Of(0, 1)
+	owner.Recovered = &Recovered{From: fromState, CPUs: &own}
+	later, ours := pinned("other", 2000), lsr("other", 2000, nil)
+	later.CreatedAt, ours.CreatedAt = time.Unix(3, 0), time.Unix(1, 0)
+	ours.Labels[LabelClass] = string(LS)
+	for _, c := range []struct {
+		name  string
+		wants string // of the pod that collides
+		other *Pod
+		books string // of the other
+		want  string
+	}{
+		{"nobody else", "0-1", nil, "", "2-3"},
+		{"what is left of its own", "1-2", nil, "", "2-3"},
+		{"a pod that comes", "0-1", nil, "2-3", "4-5"},
+		{"a pod that was found, too", "0-1", &later, "2-3", "4-5"},
+		{"a pod of ours", "0-1", &ours, "2-3", "2-3"},
+	} {
+		m := small(t, Config{})
+		books := map[string]string{"a": c.wants}
+		if c.books != "" {
+			books["other"] = c.books
+		}
+		told(t, m, booked(t, books))
+		p := pinned("a", 2000)
+		p.CreatedAt = time.Unix(2, 0)
+		pods := []Pod{owner, p}
+		if c.other != nil {
+			pods = append(pods, *c.other)
+		}
+		told(t, m, Synchronized{Pods: pods})
+		if got := owns(m, "a"); got != c.want || m.pods["a"].kubelet {
+			t.Errorf("%s: the pod owns %s, want %s", c.name, got, c.want)
+		}
+		if c.other != nil && m.pods["other"].kubelet != (c.want == "4-5") {
+			t.Errorf("%s: the other runs where kubelet pinned it: %t", c.name, m.pods["other"].kubelet)
+		}
+	}
+}
+
+// What kubelet believes of a pod that was moved is nobody's: the next may have it.
+func TestTheBookingOfAMovedPodIsFree(t *testing.T) {
+	m := small(t, Config{})
+	told(t, m, PodRun{Pod: lsr("owner", 2000, nil)})
+	told(t, m, booked(t, map[string]string{"moved": "0-1"}))
+	if got := told(t, m, PodRun{Pod: pinned("moved", 2000)}); got != "KubeletPinMoved" || owns(m, "moved") != "2-3" {
+		t.Errorf("notices %q; it owns %s", got, owns(m, "moved"))
+	}
+	told(t, m, PodRemoved{Sandbox: "owner"})
+	told(t, m, booked(t, map[string]string{"moved": "0-1", "next": "2-3"})) // they look free to kubelet
+	told(t, m, PodRun{Pod: pinned("next", 2000)})
+	if moved, next := owns(m, "moved"), owns(m, "next"); moved != "2-3" || next != "0-1" {
+		t.Errorf("the moved pod owns %s, the next %s; want 2-3 and 0-1", moved, next)
+	}
+}
+
+// Each container that kubelet pinned runs on its own CPUs, the others of the pod in the
+// pool; the pod's cgroup is held to the pins only where all of them are.
+func TestWhereAPinnedPodRuns(t *testing.T) {
+	m := small(t, Config{})
+	told(t, m, pins("static", map[string]map[string]cpuset.Set{"a": {"main": cpuset.Of(4, 5), "second": cpuset.Of(6)}}))
+	p := pinned("a", 3500)
+	told(t, m, PodRun{Pod: p})
+	told(t, m, containerOf(p, "main", Resources{2000, 2000}))
+	needs := func(e Event, pod string, containers map[string]string) {
+		t.Helper()
+		told(t, m, e)
+		d := decided(t, m, Reconfigured{}) // decides everything anew
+		want := map[string]string{"": pod}
+		got := map[string]string{"": ""}
+		if own := d.pods["a"].Need.Own; own != nil {
+			got[""] = own.String()
+		}
+		for id, cpus := range containers {
+			want[id], got[id] = cpus, ""
+			if own := d.containers[id].Need.Own; own != nil {
+				got[id] = own.String()
+			}
+		}
+		for id := range want {
+			if got[id] != want[id] {
+				t.Errorf("%T: %q has CPUs %q of its own, want %q", e, id, got[id], want[id])
+			}
+		}
+	}
+	needs(containerOf(p, "second", Resources{1000, 1000}), "4-6", map[string]string{"a-main": "4-5", "a-second": "6"})
+	needs(containerOf(p, "third", Resources{500, 500}), "", map[string]string{"a-main": "4-5", "a-second": "6", "a-third": ""})
+	needs(Hardware{Online: cpus(t, "0-5,7-15")}, "", map[string]string{"a-main": "4-5", "a-second": "", "a-third": ""})
+}
+
+// A pin that kubelet tells of a pod that runs, on an owner's CPUs and with no others
+// free, leaves the pod in the shared pool, with a word about it; the same told again
+// is no news.
+func TestAPinThatNobodyCanHonour(t *testing.T) {
+	m := small(t, Config{})
+	told(t, m, PodRun{Pod: lsr("owner", 12000, nil)})
+	told(t, m, PodRun{Pod: pinned("a", 4000)})
+	state := booked(t, map[string]string{"a": "0-3"})
+	for i, want := range []string{string(KubeletOwned), ""} {
+		if got := told(t, m, state); got != want {
+			t.Errorf("%d: notices %q, want %q", i, got, want)
+		}
+		p := m.pods["a"]
+		if s := m.Snapshot(); p.grant != nil || p.kubelet || p.degraded == "" || p.in.class != LS || s.Exclusive.String() != "0-11" {
+			t.Errorf("%d: the pod is %s, degraded by %q, owns %s; exclusive are %s", i, p.in.class, p.degraded, owns(m, "a"), s.Exclusive)
+		}
+	}
+}
+
+// kubelet's state says nothing about pods that have a class by a label, whatever is
+// booked for them.
+func TestKubeletsStateMovesNoPodOfOurs(t *testing.T) {
+	m := small(t, Config{})
+	for _, class := range []Class{LSE, LSR, LS, BE} {
+		p := lsr(string(class), 2000, nil)
+		p.Labels[LabelClass] = string(class)
+		told(t, m, PodRun{Pod: p})
+		told(t, m, mainOf(p))
+	}
+	before := describe(m.Snapshot())
+	for _, state := range []KubeletState{booked(t, nil), booked(t, map[string]string{"LSE": "8-9", "LSR": "10-11", "LS": "12-13", "BE": "14-15"}), pins("none", nil)} {
+		if got := told(t, m, state); got != "" {
+			t.Errorf("notices %q", got)
+		}
+		for _, class := range []Class{LSE, LSR, LS, BE} {
+			if got := m.pods[string(class)].in.class; got != class {
+				t.Errorf("%s became %s", class, got)
+			}
+		}
+	}
+	told(t, m, booked(t, nil))
+	if after := describe(m.Snapshot()); after != before {
+		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// What kubelet booked for a pod of ours is ours to use while the pod is here: not if it
+// is refused, and no longer when it has gone.
+func TestABookingCountsAgain(t *testing.T) {
+	m := small(t, Config{})
+	told(t, m, booked(t, map[string]string{"a": "4-5"}))
+	exclusive := func(want, when string) {
+		t.Helper()
+		if got := m.pools.Exclusive.String(); got != want { // a snapshot may be from before a refusal
+			t.Errorf("%s: exclusive are %q, want %q", when, got, want)
+		}
+	}
+	exclusive("4-5", "before it came")
+	p := lsr("a", 100000, nil)
+	if got := code(t, m, PodRun{Pod: p}); got != cpuallocator.InsufficientCPUs {
+		t.Fatalf("refused with %q", got)
+	}
+	exclusive("4-5", "refused")
+	p.Labels[LabelClass] = string(LS)
+	told(t, m, PodRun{Pod: p})
+	exclusive("", "in the shared pool")
+	told(t, m, PodRemoved{Sandbox: "a"})
+	exclusive("4-5", "gone")
+	if len(m.disowned) > 0 {
+		t.Errorf("%v stays disowned", m.disowned)
 	}
 }
