@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -439,5 +440,185 @@ func TestABookingCountsAgain(t *testing.T) {
 	exclusive("4-5", "gone")
 	if len(m.disowned) > 0 {
 		t.Errorf("%v stays disowned", m.disowned)
+	}
+}
+
+// Siblings that were withheld are adopted with the CPUs, all or nothing: not if
+// somebody owns them or they are reserved.
+func TestAdoptionOfWithheldSiblings(t *testing.T) {
+	isolate := map[string]string{AnnSMT: "isolate"}
+	for _, c := range []struct {
+		name, from     string
+		cpus, withheld string
+		reserved       string
+		other          string // what another pod was found to own
+		want           string
+	}{
+		{"both free", fromState, "4", "5", "", "", "4 beside 5"},
+		{"both free, by the kernel", "kernel", "4", "5", "", "", "4 beside 5"},
+		{"nothing was withheld", fromState, "4", "", "", "", "4"},
+		{"nothing was withheld, by the kernel", "kernel", "4", "", "", "", "4 beside 5"},
+		{"somebody owns the sibling", fromState, "4", "5", "", "5", "0 beside 1"},
+		{"somebody owns it, by the kernel", "kernel", "4", "5", "", "5", "0 beside 1"},
+		{"the sibling is reserved now", fromState, "4", "5", "5", "", "4 beside 5"},
+		{"it is reserved, by the kernel", "kernel", "4", "5", "5", "", "0 beside 1"},
+		{"there is no such sibling", fromState, "4", "99", "", "", "0 beside 1"},
+	} {
+		m := small(t, Config{Reserved: cpus(t, c.reserved)})
+		var pods []Pod
+		if c.other != "" {
+			own := cpus(t, c.other)
+			other := lsr("other", 1000, nil)
+			other.Recovered = &Recovered{From: fromState, CPUs: &own}
+			pods = append(pods, other)
+		}
+		own, withheld := cpus(t, c.cpus), cpus(t, c.withheld)
+		p := lsr("a", 1000, isolate)
+		p.CreatedAt = time.Unix(1, 0)
+		p.Recovered = &Recovered{From: c.from, CPUs: &own, Withheld: nonEmpty(&withheld)}
+		told(t, m, Synchronized{Pods: append(pods, p)})
+		if got := owns(m, "a"); got != c.want {
+			t.Errorf("%s: the pod owns %s, want %s", c.name, got, c.want)
+		}
+		if both := m.Snapshot().Shared.And(m.pods["a"].grant.all()); !both.IsEmpty() {
+			t.Errorf("%s: the shared pool has %s of it", c.name, both)
+		}
+	}
+}
+
+// A pod that runs keeps its place although it would be refused if it came now; it is
+// given none anew.
+func TestFoundAndNoLongerAllowed(t *testing.T) {
+	own, node := cpuset.Of(4, 5), 1
+	owner, bound := lsr("a", 2000, nil), ls("a", 2000, map[string]string{AnnSMT: "nonsense"})
+	for _, c := range []struct {
+		name     string
+		pod      Pod
+		found    Recovered
+		other    bool // somebody else was found on these CPUs
+		want     string
+		degraded string // its first word
+		notice   string
+	}{
+		{"an owner", owner, Recovered{From: "kernel", CPUs: &own}, false, "4-5", "", ""},
+		{"an owner of what is another's", owner, Recovered{From: "kernel", CPUs: &own}, true, "nothing", "Unauthorized:", string(Unauthorized)},
+		{"nothing was found", owner, Recovered{From: "kernel"}, false, "nothing", "Unauthorized:", string(Unauthorized)},
+		{"in the shared pool already", owner, Recovered{From: fromState, Degraded: "no room then"}, false, "nothing", "no", ""},
+		{"bound", bound, Recovered{From: fromState, BoundNode: &node}, false, "node 1", "", ""},
+		{"bound, nobody knows where", bound, Recovered{From: "kernel"}, false, "nothing", "InvalidAnnotation:", string(InvalidAnnotation)},
+	} {
+		m := small(t, Config{Authority: Authority{Namespaces: []string{"other"}}})
+		p := c.pod
+		p.Recovered, p.CreatedAt = &c.found, time.Unix(1, 0)
+		pods := []Pod{p}
+		if c.other {
+			other := lsr("other", 2000, nil)
+			other.Namespace, other.Recovered = "other", &Recovered{From: "kernel", CPUs: &own}
+			pods = append(pods, other)
+		}
+		notice := told(t, m, Synchronized{Pods: pods})
+		got, first := owns(m, "a"), ""
+		if nodes := m.pods["a"].nodes; nodes != nil {
+			got = "node " + nodes.String()
+		}
+		if words := strings.Fields(m.pods["a"].degraded); len(words) > 0 {
+			first = words[0]
+		}
+		if got != c.want || first != c.degraded || notice != c.notice {
+			t.Errorf("%s: the pod owns %s, is degraded by %q, notices %q; want %s, %q, %q", c.name, got, m.pods["a"].degraded, notice, c.want, c.degraded, c.notice)
+		}
+	}
+}
+
+// What a pod was found to own is its size where nobody recorded what it asked for; a
+// resize goes on from there.
+func TestTheSizeOfWhatWasFound(t *testing.T) {
+	for _, c := range []struct {
+		request int
+		to      int64
+		want    string
+	}{
+		{0, 4000, "0-3"},
+		{0, 2000, "0-1"},
+		{0, 6000, "0-5"},
+		{4, 4000, "0-3"},
+	} {
+		m := small(t, Config{})
+		own := cpuset.Range(0, 3)
+		p := lsr("a", 2000, nil) // the runtime's sums may be from before a resize
+		p.Recovered = &Recovered{From: "kernel", CPUs: &own, Request: c.request}
+		told(t, m, Synchronized{Pods: []Pod{p}})
+		if a := m.pods["a"]; a.grant == nil || a.grant.cpus != own || a.grant.request.CPUs != 4 || *a.resources != (Resources{4000, 4000}) {
+			t.Errorf("the pod owns %s, its sums are %+v", owns(m, "a"), a.resources)
+			continue
+		}
+		told(t, m, PodResized{Sandbox: "a", Resources: Resources{c.to, c.to}})
+		if got := owns(m, "a"); got != c.want {
+			t.Errorf("%d recorded, resized to %dm: the pod owns %s, want %s", c.request, c.to, got, c.want)
+		}
+	}
+}
+
+// A cap outlives the daemon until its deadline, if its pod does.
+func TestCapsThatAreFound(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	p := ls("a", 1000, map[string]string{AnnCap: "allow"})
+	caps := []Cap{
+		{PodUID: "gone", Container: "main", Milli: 100, Until: now.Add(time.Minute)},
+		{PodUID: "a", Container: "main", Milli: 100, Until: now.Add(time.Minute)},
+		{PodUID: "a", Container: "over", Milli: 100, Until: now},
+	}
+	m := small(t, Config{})
+	d := decided(t, m, Synchronized{Pods: []Pod{p}, Containers: []Container{mainOf(p).Container, containerOf(p, "over", Resources{0, 2000}).Container}, Caps: caps})
+	if got := d.containers["a-main"]; got.Cap == nil || got.QuotaMilli != 100 {
+		t.Errorf("the capped one has %+v", got)
+	}
+	if got := d.containers["a-over"]; got.Cap != nil || got.QuotaMilli != 2000 {
+		t.Errorf("the one whose deadline has come has %+v", got)
+	}
+	if got := m.Caps(); len(got) != 1 || got[0] != caps[1] || m.caps != 1 {
+		t.Errorf("in force are %+v, counted %d", got, m.caps)
+	}
+	if _, err := m.Step(now.Add(time.Minute), Tick{}); err != nil || len(m.Caps()) != 0 || m.caps != 0 {
+		t.Errorf("at the deadline %+v are in force, counted %d: %v", m.Caps(), m.caps, err)
+	}
+}
+
+// A record begins with what keeps best effort off CPUs, and with the caps.
+func TestARecordBeginsWithTheLimitsInForce(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	p := ls("a", 1000, map[string]string{AnnCap: "allow"})
+	for _, e := range [][]Event{
+		{BESuppressed{CPUs: cpus(t, "0-7"), QuotaMilli: 1500}},
+		{BESuppressed{QuotaMilli: 1500}},
+		{BEKeptOff{Victim: "a-main", CPUs: cpus(t, "0-3"), For: time.Minute}},
+		{BESuppressed{CPUs: cpus(t, "0-7")}, BEKeptOff{Victim: "a-main", CPUs: cpus(t, "0-3"), For: time.Minute}, BEKeptOff{Victim: "b", CPUs: cpus(t, "5"), For: time.Hour}},
+		{CapVerdict{ID: "a-main", Milli: 100, For: time.Minute}},
+	} {
+		m := small(t, Config{})
+		told(t, m, PodRun{Pod: p})
+		told(t, m, mainOf(p))
+		for _, e := range e {
+			told(t, m, e)
+		}
+		r := NewRecorder(10)
+		r.Add(m, now, Tick{})
+		again := small(t, Config{})
+		for _, record := range r.Records() {
+			if _, err := again.Step(record.At, record.Event()); err != nil {
+				t.Errorf("%+v: %v", record, err)
+			}
+		}
+		for _, after := range []time.Duration{0, time.Minute, time.Hour} {
+			for _, m := range []*Machine{m, again} {
+				if _, err := m.Step(now.Add(after), Tick{}); err != nil {
+					t.Error(err)
+				}
+			}
+			was, is := m.Snapshot(), again.Snapshot()
+			if describe(was) != describe(is) || was.BEQuota != is.BEQuota {
+				t.Errorf("%+v, %s later: the replay has\n%s, quota %d, was\n%s, %d", e, after, describe(is), is.BEQuota, describe(was), was.BEQuota)
+			}
+		}
 	}
 }
