@@ -622,3 +622,84 @@ func TestARecordBeginsWithTheLimitsInForce(t *testing.T) {
 		}
 	}
 }
+
+// Owners follow their CPUs off and on, with a word when the last goes and when the
+// first returns.
+func TestOwnersFollowTheirCPUs(t *testing.T) {
+	m := small(t, Config{})
+	p := lsr("a", 2000, nil)
+	told(t, m, PodRun{Pod: p})
+	told(t, m, mainOf(p))
+	for _, c := range []struct{ online, notice, own string }{
+		{"0-15", "", ""}, // nothing to decide
+		{"0,2-15", "", "0"},
+		{"2-15", "CPUsOffline", "pool"},
+		{"1-15", "CPUsOnline", "1"},
+		{"0-15", "", "0-1"},
+		{"0-7", "", ""},
+	} {
+		decisions, err := m.Step(time.Unix(1e9, 0), Hardware{Online: cpus(t, c.online)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		notice, own := "", ""
+		for _, d := range decisions {
+			switch d := d.(type) {
+			case Notice:
+				notice = d.Reason
+			case SetContainer:
+				if own = "pool"; d.Need.Own != nil {
+					own = d.Need.Own.String()
+				}
+			}
+		}
+		if notice != c.notice || own != c.own {
+			t.Errorf("online %s: notice %q, CPUs %q; want %q, %q", c.online, notice, own, c.notice, c.own)
+		}
+	}
+}
+
+// SYSTEM runs on its own CPUs, without any that are on on the reserved ones, and
+// without those in the shared pool; its pods are decided anew when that changes.
+func TestWhereSystemRuns(t *testing.T) {
+	m := small(t, Config{Reserved: cpuset.Of(2), System: System{CPUs: cpuset.Of(0, 1), Namespaces: []string{"default"}}})
+	p := ls("a", 1000, nil)
+	p.Labels = map[string]string{LabelClass: string(SYSTEM)}
+	told(t, m, PodRun{Pod: p})
+	told(t, m, mainOf(p))
+	for _, c := range []struct {
+		online string
+		want   PoolKind // empty: nothing is decided
+	}{
+		{"0-3,8-15", ""},
+		{"1-15", ""},
+		{"2-15", PoolReserved},
+		{"3-15", PoolShared},
+		{"2-15", PoolReserved},
+		{"1-15", PoolSystem},
+		{"3-15", PoolShared},
+		{"0-15", PoolSystem},
+	} {
+		if got := decided(t, m, Hardware{Online: cpus(t, c.online)}).containers["a-main"].Need.Pool; got != c.want {
+			t.Errorf("online %s: decided pool %q, want %q", c.online, got, c.want)
+		}
+	}
+}
+
+// Sums that come later and place a pod are decided at once.
+func TestFactsThatPlaceAPodAreDecided(t *testing.T) {
+	owner, burst := lsr("a", 2000, nil), ls("a", 1000, map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`})
+	for _, c := range []struct {
+		pod Pod
+		why string
+	}{{owner, "LSR: owns 2 CPUs of its own"}, {burst, "LS: bound to the shared pool of NUMA node 0"}} {
+		sums := *c.pod.Resources
+		c.pod.Resources = nil
+		m := small(t, Config{})
+		told(t, m, PodRun{Pod: c.pod})
+		d := decided(t, m, PodFacts{UID: "a", Resources: sums}).pods["a"]
+		if d.Need.Own == nil && d.Need.Nodes == nil || !strings.HasPrefix(d.Why, c.why) {
+			t.Errorf("decided %+v, because %q; want %q", d.Need, d.Why, c.why)
+		}
+	}
+}
