@@ -52,6 +52,10 @@ func TestAPinThatComesWithTheContainer(t *testing.T) {
 			if got := s.CPUs(s.Containers[0]); got.String() != c.want || s.Shared.String() != c.shared {
 				t.Errorf("runs on %s beside the shared pool %s, want %s and %s", got, s.Shared, c.want, c.shared)
 			}
+			told(t, m, PodRemoved{Sandbox: "a"})
+			if got := m.Snapshot().Shared.String(); c.want == c.shared && got != c.shared {
+				t.Errorf("of a pod that nobody pinned a pin stays: the shared pool is %s, want %s", got, c.shared)
+			}
 		})
 	}
 }

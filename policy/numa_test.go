@@ -112,6 +112,8 @@ func TestDevices(t *testing.T) {
 		{"Restricted has them among its nodes", Config{}, nil, on(lsr("a", 6000, numa("Restricted", "")), 2), "0-3,8-9"},
 		{"Restricted and both nodes", Config{}, nil, on(lsr("a", 6000, numa("Restricted", "")), 1, 3), "4-7,12-13"},
 		{"Restricted and more devices than nodes", Config{}, nil, on(lsr("a", 4000, numa("Restricted", "")), 1, 3), "TopologyAffinityError"},
+		{"too many for the machine, wished for", Config{}, nil, on(lsr("a", 17000, nil), 2), "InsufficientCPUs"},
+		{"too many for the machine, demanded", Config{}, nil, on(lsr("a", 17000, numa("Restricted", "")), 2), "InsufficientCPUs"},
 		{"nodes without CPUs are passed over", Config{}, nil, on(lsr("a", 2000, numa("SingleNUMANode", "")), 9), "0-1"},
 		{"a bound pod", Config{}, nil, on(ls("a", 1000, numa("SingleNUMANode", "")), 3), "node 3"},
 		{"a bound pod has no room there", Config{}, []Pod{on(lsr("x", 3000, nil), 3)}, on(ls("a", 2000, numa("SingleNUMANode", "")), 3), "TopologyAffinityError"},

@@ -703,3 +703,55 @@ func TestFactsThatPlaceAPodAreDecided(t *testing.T) {
 		}
 	}
 }
+
+// A trusted scheduler's choice of NUMA nodes whose shared pool has no CPU is refused,
+// even for a pod that requests none: no CPUs would be all of the machine's.
+func TestScheduledWhereNoCPUIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		cpu  string
+		want Code
+	}{{"0", cpuallocator.TopologyAffinityError}, {"1", cpuallocator.InsufficientCPUs}} {
+		m := small(t, Config{Authority: Authority{TrustStatus: true}})
+		told(t, m, PodRun{Pod: lsr("owner", 8000, status(`{"cpuset":"8-15"}`))})
+		p := ls("a", 0, status(`{"numaNodeResources":[{"node":1,"resources":{"cpu":"`+c.cpu+`"}}]}`))
+		if got := code(t, m, PodRun{Pod: p}); got != c.want {
+			t.Errorf("%s CPUs: refused with %q, want %q", c.cpu, got, c.want)
+		}
+	}
+}
+
+// An annotation may be as large as the bound and no larger, whoever cut it.
+func TestTheLargestAnnotation(t *testing.T) {
+	for size, want := range map[int]Code{maxAnnotation: "", maxAnnotation + 1: InvalidAnnotation, 1 << 20: InvalidAnnotation} {
+		m := small(t, Config{})
+		spec := `{"preferredCPUBindPolicy":"FullPCPUs"}`
+		spec += strings.Repeat(" ", size-len(spec))
+		if got := code(t, m, PodRun{Pod: lsr("a", 2000, map[string]string{AnnSpec: spec})}); got != want {
+			t.Errorf("%d bytes: refused with %q, want %q", size, got, want)
+		}
+	}
+}
+
+// Who made a pod is what the API server says, else what its label names; a label that
+// Kubernetes would not have names nobody.
+func TestWhoMadeAPod(t *testing.T) {
+	long := strings.Repeat("x", maxLabelValue)
+	for _, c := range []struct{ key, label, facts, want string }{
+		{"", "night", "", ""},
+		{"job", "night", "", "night"},
+		{"job", "night", "Job/x", "Job/x"},
+		{"job", "", "Job/x", "Job/x"},
+		{"job", long, "", long},
+		{"job", long + "x", "", ""},
+	} {
+		m := small(t, Config{JobLabel: c.key})
+		p := ls("a", 1000, nil)
+		p.Labels = Relevant(map[string]string{"job": c.label}, c.key)
+		p.Facts = &PodFacts{UID: "a", Resources: *p.Resources, Owner: c.facts}
+		told(t, m, PodRun{Pod: p})
+		told(t, m, mainOf(p))
+		if got := m.Snapshot().Containers[0].Owner; got != c.want {
+			t.Errorf("%+v: made by %q", c, got)
+		}
+	}
+}
