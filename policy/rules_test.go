@@ -755,3 +755,35 @@ func TestWhoMadeAPod(t *testing.T) {
 		}
 	}
 }
+
+// A pod that kubelet pinned keeps its CPUs to itself through a synchronisation.
+func TestAPinOutlivesASynchronisation(t *testing.T) {
+	m := small(t, Config{})
+	told(t, m, booked(t, map[string]string{"a": "4-5"}))
+	p := pinned("a", 2000)
+	told(t, m, PodRun{Pod: p})
+	told(t, m, mainOf(p))
+	for range 2 {
+		told(t, m, Synchronized{Pods: []Pod{p}, Containers: []Container{mainOf(p).Container}})
+		told(t, m, Reconfigured{}) // the pools anew
+		if s := m.Snapshot(); s.Exclusive.String() != "4-5" || s.Shared.String() != "0-3,6-15" || !m.pods["a"].kubelet {
+			t.Errorf("exclusive are %s, shared %s", s.Exclusive, s.Shared)
+		}
+	}
+}
+
+// Best effort runs beside LSR and not beside LSE, and each says so.
+func TestBesideAnOwner(t *testing.T) {
+	for class, c := range map[Class]struct{ be, why string }{
+		LSR: {"0-15", "LSR: owns 2 CPUs of its own, beside BE only, on NUMA node 0"},
+		LSE: {"2-15", "LSE: owns 2 CPUs of its own, alone, on NUMA node 0"},
+	} {
+		m := small(t, Config{})
+		p := lsr("a", 2000, nil)
+		p.Labels[LabelClass] = string(class)
+		told(t, m, PodRun{Pod: p})
+		if s := m.Snapshot(); s.BE.String() != c.be || !strings.HasPrefix(m.pods["a"].why, c.why) {
+			t.Errorf("%s: best effort has %s; %q", class, s.BE, m.pods["a"].why)
+		}
+	}
+}
