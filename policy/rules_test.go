@@ -389,6 +389,28 @@ func TestAPinThatNobodyCanHonour(t *testing.T) {
 	}
 }
 
+// Pods whose pins collide by one and the same state get CPUs apart from each other's,
+// and where one lets go the next may have its.
+func TestPinsThatCollideTogether(t *testing.T) {
+	m := small(t, Config{})
+	told(t, m, PodRun{Pod: lsr("owner", 4000, nil)})
+	for _, name := range []string{"a", "b", "c"} {
+		told(t, m, PodRun{Pod: pinned(name, 2000)})
+	}
+	for _, c := range []struct {
+		books   map[string]string
+		a, b, c string
+	}{
+		{map[string]string{"a": "0-1", "b": "2-3"}, "4-5", "6-7", "nothing"},
+		{map[string]string{"b": "2-3", "c": "0-1"}, "nothing", "6-7", "4-5"},
+	} {
+		told(t, m, booked(t, c.books))
+		if a, b, last := owns(m, "a"), owns(m, "b"), owns(m, "c"); a != c.a || b != c.b || last != c.c {
+			t.Errorf("%v: they own %s, %s and %s; want %s, %s and %s", c.books, a, b, last, c.a, c.b, c.c)
+		}
+	}
+}
+
 // kubelet's state says nothing about pods that have a class by a label, whatever is
 // booked for them.
 func TestKubeletsStateMovesNoPodOfOurs(t *testing.T) {
@@ -411,6 +433,11 @@ func TestKubeletsStateMovesNoPodOfOurs(t *testing.T) {
 		}
 	}
 	told(t, m, booked(t, nil))
+	told(t, m, PodRun{Pod: pinned("free", 1500)})
+	if d := decided(t, m, booked(t, nil)); len(d.pods) > 0 {
+		t.Errorf("the same state again decided %+v", d.pods)
+	}
+	told(t, m, PodRemoved{Sandbox: "free"})
 	if after := describe(m.Snapshot()); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
@@ -480,8 +507,12 @@ func TestAdoptionOfWithheldSiblings(t *testing.T) {
 		if got := owns(m, "a"); got != c.want {
 			t.Errorf("%s: the pod owns %s, want %s", c.name, got, c.want)
 		}
-		if both := m.Snapshot().Shared.And(m.pods["a"].grant.all()); !both.IsEmpty() {
+		s := m.Snapshot()
+		if both := s.Shared.And(m.pods["a"].grant.all()); !both.IsEmpty() {
 			t.Errorf("%s: the shared pool has %s of it", c.name, both)
+		}
+		if both := s.BE.And(m.pods["a"].grant.withheld); !both.IsEmpty() {
+			t.Errorf("%s: best effort has %s, kept idle", c.name, both)
 		}
 	}
 }
@@ -579,8 +610,17 @@ func TestCapsThatAreFound(t *testing.T) {
 	if got := m.Caps(); len(got) != 1 || got[0] != caps[1] || m.caps != 1 {
 		t.Errorf("in force are %+v, counted %d", got, m.caps)
 	}
-	if _, err := m.Step(now.Add(time.Minute), Tick{}); err != nil || len(m.Caps()) != 0 || m.caps != 0 {
+	told(t, m, CapVerdict{ID: "a-over", Milli: 50, For: time.Hour})
+	told(t, m, CapVerdict{ID: "a-main", Milli: 500, For: time.Second}) // loosens nothing
+	if got := m.Caps(); len(got) != 2 || got[0] != caps[1] || m.caps != 2 {
+		t.Errorf("in force are %+v, counted %d", got, m.caps)
+	}
+	if _, err := m.Step(now.Add(time.Minute), Tick{}); err != nil || len(m.Caps()) != 1 || m.caps != 1 {
 		t.Errorf("at the deadline %+v are in force, counted %d: %v", m.Caps(), m.caps, err)
+	}
+	told(t, m, PodRemoved{Sandbox: "a"})
+	if m.caps != 0 {
+		t.Errorf("%d caps are counted of nobody", m.caps)
 	}
 }
 
@@ -785,5 +825,108 @@ func TestBesideAnOwner(t *testing.T) {
 		if s := m.Snapshot(); s.BE.String() != c.be || !strings.HasPrefix(m.pods["a"].why, c.why) {
 			t.Errorf("%s: best effort has %s; %q", class, s.BE, m.pods["a"].why)
 		}
+	}
+}
+
+// A pin onto a sibling that is kept idle collides as one onto an owner's CPU does, and
+// what the pod gets instead is not reserved, though kubelet thought it its own.
+func TestPinsOntoIdleAndReservedCPUs(t *testing.T) {
+	for _, c := range []struct {
+		name                       string
+		milli                      int64 // of the owner
+		smt, wants, reserved, want string
+	}{
+		{"an idle sibling", 1000, "isolate", "1,3", "", "2-3"},
+	} {
+		m := small(t, Config{Reserved: cpus(t, c.reserved)})
+		told(t, m, PodRun{Pod: lsr("owner", c.milli, map[string]string{AnnSMT: c.smt})})
+		told(t, m, booked(t, map[string]string{"a": c.wants}))
+		told(t, m, PodRun{Pod: pinned("a", 2000)})
+		if got := owns(m, "a"); got != c.want || m.pods["a"].kubelet {
+			t.Errorf("%s: the pod owns %s, pinned by kubelet %t; want %s", c.name, got, m.pods["a"].kubelet, c.want)
+		}
+	}
+}
+
+// A pod that was bound to a NUMA node and is pinned then is bound no more: nobody
+// counts it there.
+func TestABoundPodThatIsPinned(t *testing.T) {
+	m := small(t, Config{})
+	p := pinned("a", 2000)
+	p.Annotations = numa("SingleNUMANode", "")
+	if got := placed(t, m, p); got != "node 0" {
+		t.Fatalf("it is on %s", got)
+	}
+	told(t, m, booked(t, map[string]string{"a": "8-9"}))
+	if got := placed(t, m, ls("b", 8000, numa("SingleNUMANode", ""))); got != "node 0" || len(m.bound) != 1 {
+		t.Errorf("the next is on %s; %d are bound", got, len(m.bound))
+	}
+}
+
+// CPUs that are reserved while somebody owns them are nobody else's to run on.
+func TestReservedWhileOwned(t *testing.T) {
+	m := small(t, Config{})
+	told(t, m, PodRun{Pod: lsr("a", 2000, nil)})
+	told(t, m, Reconfigured{Config: Config{Reserved: cpus(t, "0-2"), System: System{CPUs: cpus(t, "1,3")}}})
+	if s := m.Snapshot(); s.Reserved.String() != "2" || s.System.String() != "3" || owns(m, "a") != "0-1" {
+		t.Errorf("reserved are %s, SYSTEM's %s, owned %s; want 2, 3 and 0-1", s.Reserved, s.System, owns(m, "a"))
+	}
+}
+
+// What a namespace owns is counted once when one of its pods grows.
+func TestAResizeUpToWhatANamespaceMayOwn(t *testing.T) {
+	m := small(t, Config{Authority: Authority{MaxCPUs: map[string]int{"default": 6}}})
+	told(t, m, PodRun{Pod: lsr("a", 2000, nil)})
+	told(t, m, PodRun{Pod: lsr("b", 2000, nil)})
+	for _, c := range []struct {
+		milli int64
+		code  Code
+		want  string
+	}{{5000, Unauthorized, "0-1"}, {4000, "", "0-1,4-5"}} {
+		if got := code(t, m, PodResized{Sandbox: "a", Resources: Resources{c.milli, c.milli}}); got != c.code || owns(m, "a") != c.want {
+			t.Errorf("%dm: refused with %q, the pod owns %s; want %q, %s", c.milli, got, owns(m, "a"), c.code, c.want)
+		}
+	}
+}
+
+// A request and a limit that both come as the weight of a cgroup are what they were.
+func TestAResizeByWeightAlone(t *testing.T) {
+	m := small(t, Config{})
+	told(t, m, PodRun{Pod: lsr("a", 2000, nil)})
+	told(t, m, PodResized{Sandbox: "a", Resources: Resources{3980, 3980}})
+	if got := owns(m, "a"); got != "0-3" {
+		t.Errorf("the pod owns %s, want 0-3", got)
+	}
+}
+
+// Of two sandboxes of a pod the one that goes takes its own containers along, and a
+// sandbox that names no cgroup takes none away.
+func TestOneSandboxOfTwoGoes(t *testing.T) {
+	m := small(t, Config{})
+	p := lsr("a", 2000, nil)
+	p.CgroupParent = "/kubepods/a"
+	told(t, m, PodRun{Pod: p})
+	told(t, m, mainOf(p))
+	p.Sandbox, p.CgroupParent = "again", ""
+	told(t, m, PodRun{Pod: p})
+	told(t, m, containerOf(p, "second", *p.Resources))
+	if got := m.pods["a"].ref.CgroupParent; got != "/kubepods/a" {
+		t.Errorf("its cgroup is %q", got)
+	}
+	told(t, m, PodRemoved{Sandbox: "a"})
+	if s := m.Snapshot(); len(s.Containers) != 1 || s.Containers[0].Name != "second" || owns(m, "a") != "0-1" {
+		t.Errorf("%s are left", describe(s))
+	}
+}
+
+// The CPUs that best effort keeps, whatever limits it, are the reserved ones first.
+func TestBestEffortsFloorIsReserved(t *testing.T) {
+	m := small(t, Config{BEFloor: 4, Reserved: cpus(t, "14-15"), Authority: Authority{TrustStatus: true}})
+	told(t, m, BESuppressed{CPUs: cpus(t, "8-11")})
+	p := lsr("a", 4000, status(`{"cpuset":"8-11"}`))
+	p.Labels[LabelClass] = string(LSE)
+	told(t, m, PodRun{Pod: p})
+	if got := m.Snapshot().BE.String(); got != "0-1,14-15" {
+		t.Errorf("best effort has %s, want 0-1,14-15", got)
 	}
 }
