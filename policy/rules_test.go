@@ -837,6 +837,7 @@ func TestPinsOntoIdleAndReservedCPUs(t *testing.T) {
 		smt, wants, reserved, want string
 	}{
 		{"an idle sibling", 1000, "isolate", "1,3", "", "2-3"},
+		{"an owner's, the rest reserved", 2000, "none", "1-2", "2", "4-5"},
 	} {
 		m := small(t, Config{Reserved: cpus(t, c.reserved)})
 		told(t, m, PodRun{Pod: lsr("owner", c.milli, map[string]string{AnnSMT: c.smt})})
