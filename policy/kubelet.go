@@ -103,7 +103,7 @@ func (m *Machine) replace(p *pod, wants cpuset.Set) (*grant, *Refusal) {
 	online := m.topo.Online()
 	others := m.ownedByOthers(p, online)
 	ours := wants.And(online).Minus(others).Minus(m.pools.Withheld)
-	free := m.free().Or(ours).Minus(m.cfg.reserved()).Minus(m.bookedForOthers(p))
+	free := m.free().Or(ours).Minus(m.cfg.reserved()).Minus(m.cfg.System.CPUs).Minus(m.bookedForOthers(p))
 	r := p.in.request
 	r.CPUs = wants.Count()
 	result, err := m.alloc.Allocate(free, m.held(p), r)

@@ -829,17 +829,19 @@ func TestBesideAnOwner(t *testing.T) {
 }
 
 // A pin onto a sibling that is kept idle collides as one onto an owner's CPU does, and
-// what the pod gets instead is not reserved, though kubelet thought it its own.
+// what the pod gets instead is neither reserved nor the system's, though kubelet thought
+// it its own.
 func TestPinsOntoIdleAndReservedCPUs(t *testing.T) {
 	for _, c := range []struct {
-		name                       string
-		milli                      int64 // of the owner
-		smt, wants, reserved, want string
+		name                               string
+		milli                              int64 // of the owner
+		smt, wants, reserved, system, want string
 	}{
-		{"an idle sibling", 1000, "isolate", "1,3", "", "2-3"},
-		{"an owner's, the rest reserved", 2000, "none", "1-2", "2", "4-5"},
+		{"an idle sibling", 1000, "isolate", "1,3", "", "", "2-3"},
+		{"an owner's, the rest reserved", 2000, "none", "1-2", "2", "", "4-5"},
+		{"an owner's, the rest the system's", 2000, "none", "1-2", "", "2", "4-5"},
 	} {
-		m := small(t, Config{Reserved: cpus(t, c.reserved)})
+		m := small(t, Config{Reserved: cpus(t, c.reserved), System: System{CPUs: cpus(t, c.system)}})
 		told(t, m, PodRun{Pod: lsr("owner", c.milli, map[string]string{AnnSMT: c.smt})})
 		told(t, m, booked(t, map[string]string{"a": c.wants}))
 		told(t, m, PodRun{Pod: pinned("a", 2000)})
