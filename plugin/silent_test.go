@@ -10,6 +10,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/net/multiplex"
+	"github.com/containerd/nri/pkg/stub"
 	"github.com/containerd/ttrpc"
 
 	"github.com/quietcore/quietcore/policy"
@@ -20,6 +21,8 @@ import (
 type silentRuntime struct {
 	l    net.Listener
 	seen chan struct{}
+	// configures it does, but does not answer the registration after that.
+	configures bool
 
 	mu      sync.Mutex
 	closers []func()
@@ -54,7 +57,7 @@ func (s *silentRuntime) serve(conn net.Conn) {
 	if err != nil {
 		return
 	}
-	api.RegisterRuntimeService(srv, s)
+	api.RegisterRuntimeService(srv, &silentLine{s, mux})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -65,12 +68,32 @@ func (s *silentRuntime) serve(conn net.Conn) {
 	s.closers = append(s.closers, func() { mux.Close(); srv.Close(); l.Close(); <-done })
 }
 
-func (s *silentRuntime) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
-	s.seen <- struct{}{}
-	return &api.Empty{}, nil
+// silentLine is its side of one connection.
+type silentLine struct {
+	runtime *silentRuntime
+	mux     multiplex.Mux
 }
 
-func (s *silentRuntime) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+func (s *silentLine) RegisterPlugin(ctx context.Context, _ *api.RegisterPluginRequest) (*api.Empty, error) {
+	if !s.runtime.configures {
+		s.runtime.seen <- struct{}{}
+		return &api.Empty{}, nil
+	}
+	conn, err := s.mux.Open(multiplex.PluginServiceConn)
+	if err != nil {
+		return nil, err
+	}
+	client := ttrpc.NewClient(conn)
+	defer client.Close()
+	if _, err := api.NewPluginClient(client).Configure(ctx, &api.ConfigureRequest{RuntimeName: "containerd", RuntimeVersion: "v2.3.0"}); err != nil {
+		return nil, err
+	}
+	s.runtime.seen <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (s *silentLine) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
 	return nil, os.ErrInvalid
 }
 
@@ -91,6 +114,71 @@ func (s *silentRuntime) close() {
 		f()
 	}
 	s.closers = nil
+}
+
+// Whoever ends while the runtime has configured the plugin, and not yet answered its
+// registration, ends.
+func TestEndingInTheMiddleOfARegistration(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	runtime := newSilentRuntime(t, n.socket)
+	runtime.configures = true
+	n.start()
+	runtime.registered(t)
+	n.stop()
+	ends(t, n.done)
+}
+
+// configured is a stub that the runtime has configured and whose Start will fail: a
+// second answer waits for somebody to take it.
+type configured struct {
+	stub.Stub
+	api.PluginService
+	asked, released chan struct{}
+}
+
+func (c *configured) Configure(context.Context, *api.ConfigureRequest) (*api.ConfigureResponse, error) {
+	close(c.asked)
+	<-c.released
+	return nil, os.ErrClosed
+}
+
+// The same where the watchdog is ahead of Start, of which few runs are.
+func TestTheWatchdogWaitsForNoSecondConfiguration(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	newSilentRuntime(t, n.socket)
+	line := &trackedConn{lost: make(chan struct{})}
+	conn, err := line.dial(n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte{0}); err != nil {
+		t.Fatal(err)
+	}
+	c := &configured{asked: make(chan struct{}), released: make(chan struct{})}
+	defer close(c.released)
+	o := n.options()
+	o.Registration, o.Clock.After = time.Hour, time.After
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	started, done := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := await(ctx, &o, &link{stub: c, line: line}, started); err == nil {
+			t.Error("an attempt that was given up has succeeded")
+		}
+	}()
+	<-c.asked
+	started <- os.ErrClosed
+	ends(t, done)
+}
+
+func ends(t *testing.T, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(limitOfWait):
+		t.Fatal("it does not end")
+	}
 }
 
 // A status must not call an old state the present one: whoever asks while the loop
