@@ -11,7 +11,6 @@ import (
 type apart struct {
 	cpus    cpuset.Set
 	own     map[string]int // how many of them are a pod's own, by its UID
-	owned   int            // how many are somebody's own
 	nobodys int            // how many are nobody's
 	system  bool           // pods of class SYSTEM run only there
 }
@@ -29,7 +28,6 @@ func apartOf(s *policy.Snapshot) apart {
 		nobodys = nobodys.Minus(own)
 	}
 	a.nobodys = nobodys.Count()
-	a.owned = a.cpus.Count() - a.nobodys
 	home := s.System
 	if home.IsEmpty() {
 		home = s.Reserved

@@ -273,7 +273,8 @@ func (l *Loop) look(ctx context.Context) {
 		l.glance.learn(s.Production)
 	}
 	s.At, s.Capacity, s.Pool = now, float64(node.Topology.Online().Count()), node.BEWhole.Count()
-	s.Apart, s.Owned = kept.cpus.Count(), kept.owned
+	s.Apart = kept.cpus.Count()
+	s.Owned = s.Apart - kept.nobodys
 	l.settle(now, &s)
 	l.ready = l.ready || l.o.Ready()
 	s.Known = s.Known && l.ready
@@ -392,7 +393,7 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 	s.Budget = l.suppressor.Step(l.o.Suppression, reclaim.Load{
 		Capacity: s.Capacity, Pool: float64(node.BEWhole.Count()), Core: float64(node.Topology.ThreadsPerCore()),
 		Reserve: l.o.Reserve + float64(kept.nobodys), Production: s.Production, Outside: s.Outside, Known: s.Known, Span: span,
-		Own: float64(kept.owned), Beside: s.Beside,
+		Own: float64(s.Owned), Beside: s.Beside,
 	})
 	chosen := reclaim.Choose(node.Topology, masks(node), int(s.Budget.CPUs))
 	quota := int64(0)

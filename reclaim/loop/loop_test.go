@@ -114,6 +114,18 @@ func (n *node) seconds(l *Loop, count int) {
 	}
 }
 
+// glances lets so many pass, and says how many looks they brought forward.
+func (n *node) glances(l *Loop, count int) (looks int) {
+	for range count {
+		before := l.looked
+		n.passed(glanceEvery)
+		if l.glanced(n.t.Context()); l.looked != before {
+			looks++
+		}
+	}
+	return looks
+}
+
 func (n *node) options(estimator *reclaim.Estimator) Options {
 	return Options{
 		Usage: n, Node: n.machine.Snapshot, Estimator: estimator, Suppression: reclaim.DefaultSuppress(), Clock: Clock{Now: func() time.Time { return n.now }},
@@ -226,39 +238,29 @@ func TestGlancesBringTheNextLookForward(t *testing.T) {
 	}
 	n.seconds(l, 120)
 	wide := n.be()
-	glance := func(count int) (looks int) {
-		for range count {
-			before := l.looked
-			n.passed(glanceEvery)
-			if l.glanced(t.Context()); l.looked != before {
-				looks++
-			}
-		}
-		return looks
-	}
-	if got := glance(4); got != 0 {
+	if got := n.glances(l, 4); got != 0 {
 		t.Errorf("%d looks while nothing changed", got)
 	}
 	n.load["batch"] = 8
-	if got := glance(4); got != 0 {
+	if got := n.glances(l, 4); got != 0 {
 		t.Errorf("%d looks for what best effort uses itself", got)
 	}
 	n.load["batch"] = 6
 	n.seconds(l, 1)
 	n.load["web"] = 7
-	looks := glance(5)
+	looks := n.glances(l, 5)
 	if got := n.be(); got > 4 || got >= wide {
 		t.Errorf("a second after production's step best effort has %d CPUs of %d", got, wide)
 	}
 	if looks == 0 || looks > 2 {
 		t.Errorf("%d looks in that second", looks)
 	}
-	if got := glance(10); got != 0 {
+	if got := n.glances(l, 10); got != 0 {
 		t.Errorf("%d looks for what is answered already", got)
 	}
 	n.broken = true
 	n.load["web"] = 12
-	if got := glance(5); got != 0 {
+	if got := n.glances(l, 5); got != 0 {
 		t.Errorf("%d looks for what cannot be read", got)
 	}
 }
@@ -287,26 +289,16 @@ func TestGlancesKnowWhatIsBeside(t *testing.T) {
 	}
 	n.load["batch2"] = 6
 	n.seconds(l, 120)
-	glance := func(count int) (looks int) {
-		for range count {
-			before := l.looked
-			n.passed(glanceEvery)
-			if l.glanced(t.Context()); l.looked != before {
-				looks++
-			}
-		}
-		return looks
-	}
-	if glance(20) != 0 {
+	if n.glances(l, 20) != 0 {
 		t.Error("a look for a batch pod's steady use")
 	}
 	n.seconds(l, 1)
 	n.load["web"] = 5
-	if glance(5) == 0 {
+	if n.glances(l, 5) == 0 {
 		t.Error("no look within a second in which production takes 4 CPUs more")
 	}
 	n.seconds(l, 2)
-	if glance(20) != 0 {
+	if n.glances(l, 20) != 0 {
 		t.Error("a look for production's steady use")
 	}
 }
