@@ -3,7 +3,7 @@ package cpuallocator
 import (
 	"math/bits"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/topology"
 )
 

@@ -3,7 +3,7 @@ package cpuallocator
 import (
 	"fmt"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // check refuses what no machine could answer.

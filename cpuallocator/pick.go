@@ -1,6 +1,6 @@
 package cpuallocator
 
-import "github.com/quietcore/quietcore/internal/cpuset"
+import "github.com/quietcore/quietcore/cpuset"
 
 // picker is the scratch space of the choice of cores.
 type picker struct {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
-	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/policy"
 )
 

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // auditBatch is how many cgroups are read between two looks at the inbox.

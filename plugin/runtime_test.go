@@ -19,9 +19,9 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cgroup/cgrouptest"
-	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"

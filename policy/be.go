@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // beLimits is what keeps best effort off CPUs that its pool could have.

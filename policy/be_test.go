@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 func cpus(t testing.TB, text string) cpuset.Set {

@@ -2,7 +2,7 @@ package policy
 
 import (
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Memory says whether memory follows CPUs.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // A container whose own resources contradict the class, which the pod's sums could not

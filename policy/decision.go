@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Class is Koordinator's class of a pod.

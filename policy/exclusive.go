@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // placeExclusive gives a new LSE or LSR pod its CPUs. The pod is not in the

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // The words that pods and nodes speak. All but the quietcore.dev ones are

@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // kubeletPins says whether kubelet's static policy may own CPUs for this pod:

@@ -3,7 +3,7 @@ package policy
 import (
 	"testing"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 func pins(policy string, entries map[string]map[string]cpuset.Set) KubeletState {

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // apart is how much a pod wants pods that use one NUMA node and pods that use

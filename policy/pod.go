@@ -3,7 +3,7 @@ package policy
 import (
 	"slices"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // podRun admits a pod, or a further sandbox of one that is known.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // decided steps an event that must be taken and returns its decisions, the last of

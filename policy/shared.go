@@ -4,7 +4,7 @@ import (
 	"math"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // placeShared binds an LS pod to the shared pool of NUMA nodes where something

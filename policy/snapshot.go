@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/topology"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // scheduled is what a trusted scheduler chose.

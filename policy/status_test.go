@@ -3,7 +3,7 @@ package policy
 import (
 	"testing"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 func status(s string) map[string]string { return map[string]string{AnnStatus: s} }

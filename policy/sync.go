@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // synchronize makes the machine's pods and containers those that run. Pods that

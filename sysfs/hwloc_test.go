@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/sysfs"
 	"github.com/quietcore/quietcore/sysfs/sysfstest"
 	"github.com/quietcore/quietcore/topology"

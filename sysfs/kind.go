@@ -1,7 +1,7 @@
 package sysfs
 
 import (
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/topology"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 const (

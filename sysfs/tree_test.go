@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/sysfs"
 	"github.com/quietcore/quietcore/sysfs/sysfstest"
 	"github.com/quietcore/quietcore/topology"

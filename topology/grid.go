@@ -3,7 +3,7 @@ package topology
 import (
 	"fmt"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Numbering says how a machine numbers SMT siblings.

@@ -3,7 +3,7 @@ package topology
 import (
 	"fmt"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Remembering returns the fresh machine together with the places of the CPUs

@@ -16,7 +16,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Kind tells performance cores from efficiency cores of a hybrid machine.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 func TestGridNumbering(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/page/pagetest"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/sysfs/sysfstest"

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/switches"
 	"github.com/quietcore/quietcore/e2e/wire"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 func main() {

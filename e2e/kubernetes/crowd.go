@@ -13,11 +13,11 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/sampler/sweep"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // memoryBudget is the daemon's on a node with a thousand containers.

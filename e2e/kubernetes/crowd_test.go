@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 func TestFreeSince(t *testing.T) {

@@ -22,9 +22,9 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/wire"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // point is one look at the node: what the pods have used since the look before, in

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 const (

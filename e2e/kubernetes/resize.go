@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/wire"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // unlimited is the content of cpu.max without a quota.

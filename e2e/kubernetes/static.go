@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"syscall"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/wire"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // staticPolicy is kubelet's configuration on nodes that pin already.

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/sampler/sweep"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 const cgroupRoot = "/sys/fs/cgroup"

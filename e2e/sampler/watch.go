@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/sampler/sweep"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // watchPause keeps the watcher from being a load itself.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/sampler/sweep"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 func TestParseStat(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/config"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 var update = flag.Bool("update", false, "write what is derived: schema, README, golden files")

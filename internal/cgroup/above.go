@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // outer is what the cgroups between the hierarchy's root and the tree's leave:

@@ -7,7 +7,7 @@ import (
 	"hash/crc32"
 	"slices"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Drift is one cgroup that is not as the tree left it.

@@ -3,7 +3,7 @@ package cgroup
 import (
 	"errors"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Written records the result of one write of a plan. ErrGone counts as done:

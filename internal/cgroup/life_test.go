@@ -13,9 +13,9 @@ import (
 
 	oracle "k8s.io/utils/cpuset"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cgroup/cgrouptest"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // life is a node whose pods come, change and go at random, in every mix of

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // on reads where a cgroup's tasks may run.

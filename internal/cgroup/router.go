@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Router is the Driver of a node: each cgroup is written through whoever manages

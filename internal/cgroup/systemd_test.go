@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cgroup/cgrouptest"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 const (

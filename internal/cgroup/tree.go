@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Need says where the tasks of a cgroup must run: on a pool, whose set changes

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cgroup/cgrouptest"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 const (

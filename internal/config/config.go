@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/reclaim"
 )
 

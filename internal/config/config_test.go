@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuallocator"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/strict"
 	"github.com/quietcore/quietcore/policy"
 )

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Validate reports everything that cannot work whatever the machine is, each

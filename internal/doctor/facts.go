@@ -3,8 +3,8 @@ package doctor
 import (
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/config"
-	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/enablenri"
 	"github.com/quietcore/quietcore/internal/kubelet"
 	"github.com/quietcore/quietcore/policy"

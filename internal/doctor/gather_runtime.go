@@ -13,7 +13,7 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/enablenri"
 	"github.com/quietcore/quietcore/internal/kubelet"
 	"github.com/quietcore/quietcore/plugin"

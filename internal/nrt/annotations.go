@@ -3,7 +3,7 @@ package nrt
 import (
 	"encoding/json"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/policy"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Diff draws what changed between two moments of a machine: side by side where

@@ -1,7 +1,7 @@
 package script
 
 import (
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 type base struct {

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/reclaim"

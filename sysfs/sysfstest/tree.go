@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing/fstest"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/topology"
 )
 

@@ -15,9 +15,9 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/bench/figures"
 	"github.com/quietcore/quietcore/e2e/kubelet"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 const ownerCPUs = 4

@@ -1,6 +1,6 @@
 package sweep
 
-import "github.com/quietcore/quietcore/internal/cpuset"
+import "github.com/quietcore/quietcore/cpuset"
 
 // Change is what a watcher of cgroups says when the effective CPUs of one are others.
 type Change struct {

@@ -20,7 +20,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Owner is a pod whose container runs, and the CPUs that it runs on.

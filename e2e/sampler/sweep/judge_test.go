@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quietcore/quietcore/internal/cpuset"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // machine is 2 sockets of 2 cores of 2 threads.

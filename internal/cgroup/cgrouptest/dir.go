@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // Dir is a Kernel whose cgroups are also a folder of files, for a daemon that

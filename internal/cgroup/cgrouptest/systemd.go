@@ -16,8 +16,8 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
-	"github.com/quietcore/quietcore/internal/cpuset"
 )
 
 // Systemd is the part of systemd that manages the cgroups of a Dir, behind a real

@@ -16,8 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
-	"github.com/quietcore/quietcore/internal/cpuset"
 	"github.com/quietcore/quietcore/internal/doctor"
 )
 
