@@ -36,11 +36,13 @@ func machines(t *rapid.T, most int) *topology.Topology {
 	}
 	hybrid := rapid.IntRange(0, 3).Draw(t, "hybrid") == 0
 	maxThreads := rapid.SampledFrom([]int{1, 2, 2, 2, 3, 4}).Draw(t, "threads")
-	nodes, l3s, sockets := rapid.IntRange(1, 3).Draw(t, "nodes"), rapid.IntRange(1, 4).Draw(t, "l3s"), rapid.IntRange(1, 2).Draw(t, "sockets")
+	nodes, l3s, sockets := rapid.IntRange(1, 3).Draw(t, "nodes"), rapid.IntRange(1, 4).Draw(t,
+		"l3s"), rapid.IntRange(1, 2).Draw(t, "sockets")
 	nested := rapid.Bool().Draw(t, "nested")
 	var cpus []topology.CPU
 	for core := 0; len(cpus) < most; core++ {
-		c := topology.CPU{Core: core, L3: rapid.IntRange(0, l3s-1).Draw(t, "l3"), Node: rapid.IntRange(0, nodes-1).Draw(t, "node"), Socket: rapid.IntRange(0, sockets-1).Draw(t, "socket")}
+		c := topology.CPU{Core: core, L3: rapid.IntRange(0, l3s-1).Draw(t, "l3"),
+			Node: rapid.IntRange(0, nodes-1).Draw(t, "node"), Socket: rapid.IntRange(0, sockets-1).Draw(t, "socket")}
 		if nested {
 			c.Node, c.Socket = c.L3%nodes, c.L3%nodes%sockets
 		}
@@ -76,7 +78,8 @@ func ids(n int) []int {
 }
 
 func grids(t *rapid.T, most int) *topology.Topology {
-	g := topology.Grid{ThreadsPerCore: rapid.SampledFrom([]int{1, 2, 2, 2, 4}).Draw(t, "threads"), Numbering: rapid.SampledFrom([]topology.Numbering{topology.Adjacent, topology.Split}).Draw(t, "numbering")}
+	g := topology.Grid{ThreadsPerCore: rapid.SampledFrom([]int{1, 2, 2, 2, 4}).Draw(t, "threads"),
+		Numbering: rapid.SampledFrom([]topology.Numbering{topology.Adjacent, topology.Split}).Draw(t, "numbering")}
 	left := most / g.ThreadsPerCore
 	for _, n := range []*int{&g.Sockets, &g.NodesPerSocket, &g.L3PerNode} {
 		*n = rapid.IntRange(1, max(1, min(3, left))).Draw(t, "count")
@@ -132,8 +135,10 @@ func requests(t *rapid.T, most int) asked {
 		Bind:      rapid.SampledFrom([]BindPolicy{FullPCPUs, SpreadByPCPUs}).Draw(t, "bind"),
 		SMT:       rapid.SampledFrom([]SMT{SMTNone, SMTNone, SMTNone, SMTIsolate, SMTAlign, SMTRoundUp}).Draw(t, "smt"),
 		Exclusive: rapid.SampledFrom([]ExclusivePolicy{ExclusiveNone, PCPULevel, NUMANodeLevel}).Draw(t, "exclusive"),
-		Strategy:  rapid.SampledFrom([]NUMAStrategy{MostAllocated, LeastAllocated, DistributeEvenly}).Draw(t, "strategy"),
-		Alignment: rapid.SampledFrom([]Alignment{AlignNone, AlignBestEffort, AlignRestricted, AlignSingleNode}).Draw(t, "alignment"),
+		Strategy: rapid.SampledFrom([]NUMAStrategy{MostAllocated, LeastAllocated, DistributeEvenly}).Draw(t,
+			"strategy"),
+		Alignment: rapid.SampledFrom([]Alignment{AlignNone, AlignBestEffort, AlignRestricted, AlignSingleNode}).Draw(t,
+			"alignment"),
 	}
 	q.r.BindRequired = rapid.IntRange(0, 3).Draw(t, "required") == 0
 	q.r.ExclusiveRequired = rapid.IntRange(0, 5).Draw(t, "exclusive required") == 0
@@ -167,11 +172,13 @@ func checkAgainstReference(t *testing.T, most int) {
 		}
 		ref := newReference(q.topo, q.free, q.held, q.r)
 		want, ok := ref.best()
-		if err != nil && err.Code == TopologyAffinityError && q.r.Strategy == DistributeEvenly && ref.whole() && !nested(q.topo) {
+		if err != nil && err.Code == TopologyAffinityError && q.r.Strategy == DistributeEvenly && ref.whole() &&
+			!nested(q.topo) {
 			return // documented: of unequal whole cores only one division is tried
 		}
 		if ok != (err == nil) {
-			t.Fatalf("%s\ngot %s, %v; the reference has %s (%+v), %v", q, got.CPUs, err, want.result.CPUs, want.score, ok)
+			t.Fatalf("%s\ngot %s, %v; the reference has %s (%+v), %v", q, got.CPUs, err, want.result.CPUs, want.score,
+				ok)
 		}
 		if err != nil {
 			return
@@ -185,12 +192,14 @@ func checkAgainstReference(t *testing.T, most int) {
 		}
 		if q.r.Strategy == DistributeEvenly && want.score.ViolatedCPUs > 0 {
 			// So full that owners must be disturbed: shares are not sought then.
-			if mine.score.ViolatedCPUs != want.score.ViolatedCPUs || mine.score.ViolatedNodes != want.score.ViolatedNodes {
+			if mine.score.ViolatedCPUs != want.score.ViolatedCPUs ||
+				mine.score.ViolatedNodes != want.score.ViolatedNodes {
 				t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
 			}
 			return
 		}
-		if q.r.Strategy == DistributeEvenly && ref.whole() && !nested(q.topo) && (want.score.Nodes > 1 || mine.score.Nodes > 1) {
+		if q.r.Strategy == DistributeEvenly && ref.whole() && !nested(q.topo) && (want.score.Nodes > 1 ||
+			mine.score.Nodes > 1) {
 			return // documented: of unequal whole cores only one division is tried
 		}
 		if q.r.Strategy == DistributeEvenly && want.score.Uneven == 0 && want.score.Nodes > 1 {
@@ -318,7 +327,8 @@ func TestShrinkIsolated(t *testing.T) {
 	m := build(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
 	got, err := New(m).Shrink(parse(t, "1,2,6"), Request{CPUs: 2, SMT: SMTIsolate})
 	if err != nil || got.CPUs.String() != "1-2" || got.Withheld.String() != "0,3" {
-		t.Errorf("got %s withheld %s, %v; want 1-2 of 1,2,6 with the siblings 0,3 withheld", got.CPUs, got.Withheld, err)
+		t.Errorf("got %s withheld %s, %v; want 1-2 of 1,2,6 with the siblings 0,3 withheld", got.CPUs, got.Withheld,
+			err)
 	}
 }
 
@@ -370,7 +380,8 @@ func (q asked) String() string {
 	for _, c := range q.topo.CPUs() {
 		on := q.topo.Online()
 		if on.Has(c.ID) {
-			s += fmt.Sprintf("{cpu %d core %d l3 %d node %d socket %d %s} ", c.ID, c.Core, c.L3, c.Node, c.Socket, c.Kind)
+			s += fmt.Sprintf("{cpu %d core %d l3 %d node %d socket %d %s} ", c.ID, c.Core, c.L3, c.Node, c.Socket,
+				c.Kind)
 		}
 	}
 	for _, h := range q.held {

@@ -93,9 +93,11 @@ func New(t *topology.Topology) *Allocator {
 	cores, nodes := len(m.cores), len(m.nodes)
 	a.s = scratch{
 		raw: make([]int16, cores), keep: make([]int16, cores), foreign: make([]bool, cores), bad: make([]bool, cores),
-		usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores), saved: make([]int16, 3*cores), before: make([]int16, 2*cores),
+		usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores),
+		saved: make([]int16, 3*cores), before: make([]int16, 2*cores),
 		nodeOK: make([]bool, nodes), violated: make([]bool, nodes), node: make([]nodeSum, nodes),
-		group: make([]groupSum, len(m.groups)), tally: make([]uint64, len(m.groups)*m.tallyWords()), l3raw: make([]int32, len(m.l3s)),
+		group: make([]groupSum, len(m.groups)), tally: make([]uint64, len(m.groups)*m.tallyWords()),
+		l3raw: make([]int32, len(m.l3s)),
 	}
 	a.s.nodes = newNodeSearch(m)
 	a.s.l3 = newL3Search(m)

@@ -17,9 +17,12 @@ var benchGrids = []struct {
 	name string
 	grid topology.Grid
 }{
-	{"8nodes", topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2, Numbering: topology.Split}},
-	{"2nodes-16l3", topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 16, CoresPerL3: 8, ThreadsPerCore: 2, Numbering: topology.Split}},
-	{"2nodes-1l3", topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 128, ThreadsPerCore: 2, Numbering: topology.Adjacent}},
+	{"8nodes", topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2,
+		Numbering: topology.Split}},
+	{"2nodes-16l3", topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 16, CoresPerL3: 8, ThreadsPerCore: 2,
+		Numbering: topology.Split}},
+	{"2nodes-1l3", topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 128, ThreadsPerCore: 2,
+		Numbering: topology.Adjacent}},
 }
 
 var benchSizes = []int{1, 2, 4, 5, 8, 16, 17, 32, 33, 64, 100, 128, 200, 256}

@@ -108,7 +108,8 @@ func (a *Allocator) giveMore(set *nodeSet, base, extra int32, except int16) bool
 	best := int16(-1)
 	for _, i := range set.nodes {
 		n := &a.s.node[i]
-		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw+n.kept > a.s.node[best].raw+a.s.node[best].kept) {
+		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw+
+			n.kept > a.s.node[best].raw+a.s.node[best].kept) {
 			best = i
 		}
 	}

@@ -2,7 +2,8 @@ package cpuallocator
 
 // lanes are the counts of one word of a tally.
 func lanes(w uint64) (idle, half, own, mixed int) {
-	return int(w & laneMask), int(w >> laneHalf & laneMask), int(w >> laneOwn & laneMask), int(w >> laneMixed & laneMask)
+	return int(w & laneMask), int(w >> laneHalf & laneMask), int(w >> laneOwn & laneMask),
+		int(w >> laneMixed & laneMask)
 }
 
 // form says how well want CPUs can lie on the cores of a tally, on top of what

@@ -28,7 +28,8 @@ func newGrown(m *machine) grown {
 	if m.nodeSets != nil {
 		return grown{}
 	}
-	return grown{set: nodeSet{nodes: make([]int16, 0, n), sockets: allSockets}, in: make([]bool, n), distance: make([]int32, n), own: make([]int16, 0, n)}
+	return grown{set: nodeSet{nodes: make([]int16, 0, n), sockets: allSockets}, in: make([]bool, n),
+		distance: make([]int32, n), own: make([]int16, 0, n)}
 }
 
 // setTargetGrown tells how well the exclusive policy can be kept: not at all by

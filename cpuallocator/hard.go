@@ -11,10 +11,14 @@ func (a *Allocator) check(r *Request) *Error {
 	switch {
 	case r.CPUs <= 0 || r.CPUs > cpuset.MaxCPUs:
 		return refuse(InvalidRequest, "%d CPUs are asked for; a request is 1 to %d", r.CPUs, cpuset.MaxCPUs)
-	case r.Bind > SpreadByPCPUs || r.SMT > SMTRoundUp || r.Exclusive > NUMANodeLevel || r.Strategy > DistributeEvenly || r.Alignment > AlignSingleNode:
-		return refuse(InvalidRequest, "bind %d, SMT %d, exclusive %d, strategy %d or alignment %d is no policy", r.Bind, r.SMT, r.Exclusive, r.Strategy, r.Alignment)
+	case r.Bind > SpreadByPCPUs || r.SMT > SMTRoundUp || r.Exclusive > NUMANodeLevel ||
+		r.Strategy > DistributeEvenly || r.Alignment > AlignSingleNode:
+		return refuse(InvalidRequest, "bind %d, SMT %d, exclusive %d, strategy %d or alignment %d is no policy",
+			r.Bind, r.SMT, r.Exclusive, r.Strategy, r.Alignment)
 	case r.Bind == SpreadByPCPUs && r.BindRequired && (r.SMT == SMTAlign || r.SMT == SMTRoundUp):
-		return refuse(InvalidRequest, "%d CPUs are asked for in whole cores and, by a required SpreadByPCPUs, on as many cores; drop one of the two", r.CPUs)
+		return refuse(InvalidRequest,
+			"%d CPUs are asked for in whole cores and, by a required SpreadByPCPUs, on as many cores; drop one of "+
+				"the two", r.CPUs)
 	}
 	return a.checkKeep(r)
 }
@@ -25,7 +29,8 @@ func (a *Allocator) checkKeep(r *Request) *Error {
 		return nil
 	}
 	if kept > r.CPUs {
-		return refuse(InvalidRequest, "%d CPUs are to be kept and %d are asked for; shrinking is another request", kept, r.CPUs)
+		return refuse(InvalidRequest, "%d CPUs are to be kept and %d are asked for; shrinking is another request",
+			kept, r.CPUs)
 	}
 	for i := range a.m.cores {
 		c := &a.m.cores[i]
@@ -37,14 +42,18 @@ func (a *Allocator) checkKeep(r *Request) *Error {
 		}
 		known += here
 		if here > 1 && r.SMT == SMTIsolate {
-			return refuse(InvalidRequest, "CPUs %s are to be kept and two of them share the core of CPU %d; isolated CPUs do not share cores", r.Keep, c.cpus[0])
+			return refuse(InvalidRequest,
+				"CPUs %s are to be kept and two of them share the core of CPU %d; isolated CPUs do not share cores",
+				r.Keep, c.cpus[0])
 		}
 		if id := a.m.nodes[c.node].id; here > 0 && !r.Nodes.IsEmpty() && !r.Nodes.Has(id) {
-			return refuse(InvalidRequest, "CPUs %s are to be kept and lie on NUMA node %d, the request is for nodes %s", r.Keep, id, r.Nodes)
+			return refuse(InvalidRequest,
+				"CPUs %s are to be kept and lie on NUMA node %d, the request is for nodes %s", r.Keep, id, r.Nodes)
 		}
 	}
 	if known != kept {
-		return refuse(InvalidRequest, "CPUs %s are to be kept and %d of them are offline or unknown", r.Keep, kept-known)
+		return refuse(InvalidRequest, "CPUs %s are to be kept and %d of them are offline or unknown", r.Keep,
+			kept-known)
 	}
 	return nil
 }
@@ -101,11 +110,13 @@ func (a *Allocator) checkAvailable(r *Request, n int) *Error {
 	case n > a.m.online:
 		return refuse(InsufficientCPUs, "%d CPUs are asked for and the machine has %d online", n, a.m.online)
 	case a.q.mode == wholeCores && !a.coverable(n):
-		return refuse(SMTAlignmentError, "%d CPUs are asked for in whole cores, which is no multiple of the %d threads of a core", n, a.m.threads)
+		return refuse(SMTAlignmentError,
+			"%d CPUs are asked for in whole cores, which is no multiple of the %d threads of a core", n, a.m.threads)
 	case n > free:
 		return refuse(InsufficientCPUs, "%d CPUs are asked for and %d of %d are free", n, free, a.m.online)
 	case n > allowed:
-		return refuse(TopologyAffinityError, "%d CPUs are asked for on NUMA nodes %s and %d are free there", n, r.Nodes, allowed)
+		return refuse(TopologyAffinityError, "%d CPUs are asked for on NUMA nodes %s and %d are free there", n,
+			r.Nodes, allowed)
 	}
 	return nil
 }
@@ -146,7 +157,9 @@ func (a *Allocator) shape(r *Request, n int) *Error {
 			s.usable[i] = min(s.usable[i], 1)
 		case a.q.mode == wholeCores && s.keep[i] > 0:
 			if s.foreign[i] {
-				return refuse(SMTAlignmentError, "CPU %d is to be kept and others of its core are taken; whole cores are demanded", m.firstKept(r, i))
+				return refuse(SMTAlignmentError,
+					"CPU %d is to be kept and others of its core are taken; whole cores are demanded",
+					m.firstKept(r, i))
 			}
 			a.settle(i, s.raw[i])
 		case a.q.mode == wholeCores && s.raw[i] < c.on:
@@ -154,7 +167,8 @@ func (a *Allocator) shape(r *Request, n int) *Error {
 		}
 	}
 	if a.q.want < 0 {
-		return refuse(SMTAlignmentError, "%d CPUs are asked for and the cores of those to be kept have %d; whole cores are demanded", n, n-a.q.want)
+		return refuse(SMTAlignmentError,
+			"%d CPUs are asked for and the cores of those to be kept have %d; whole cores are demanded", n, n-a.q.want)
 	}
 	if a.q.mode == anyThreads && a.q.spread && r.BindRequired {
 		return a.shapeSpread(n, cores)
@@ -185,7 +199,8 @@ func (a *Allocator) shapeSpread(n, cores int) *Error {
 		}
 	}
 	if need := min(n, cores); distinct < need {
-		return refuse(InsufficientCPUs, "%d CPUs are asked for, spread over %d cores, and %d of %d cores have a free CPU", n, need, distinct, cores)
+		return refuse(InsufficientCPUs,
+			"%d CPUs are asked for, spread over %d cores, and %d of %d cores have a free CPU", n, need, distinct, cores)
 	}
 	if n <= cores {
 		a.q.mode = oneThread
@@ -194,11 +209,14 @@ func (a *Allocator) shapeSpread(n, cores int) *Error {
 		switch {
 		case n > cores && s.had[i] == 0 && s.usable[i] > 0:
 			if a.q.want == 0 {
-				return refuse(InsufficientCPUs, "%d CPUs are asked for, spread over %d cores, and those to be kept share cores", n, cores)
+				return refuse(InsufficientCPUs,
+					"%d CPUs are asked for, spread over %d cores, and those to be kept share cores", n, cores)
 			}
 			a.settle(i, 1)
 		case n <= cores && s.had[i] > 1:
-			return refuse(InsufficientCPUs, "%d CPUs are asked for, spread over as many cores, and two of those to be kept share the core of CPU %d", n, m.cores[i].cpus[0])
+			return refuse(InsufficientCPUs,
+				"%d CPUs are asked for, spread over as many cores, and two of those to be kept share the core of "+
+					"CPU %d", n, m.cores[i].cpus[0])
 		case n <= cores && s.had[i] == 1:
 			s.usable[i] = 0
 		case n <= cores:
@@ -221,11 +239,15 @@ func (a *Allocator) checkShape(r *Request, n int) *Error {
 	switch a.q.mode {
 	case isolated:
 		if usable < a.q.want {
-			return refuse(SMTAlignmentError, "%d CPUs are asked for, each alone on a core, and %d of %d cores are wholly free", n, cores+n-a.q.want, len(a.m.cores))
+			return refuse(SMTAlignmentError,
+				"%d CPUs are asked for, each alone on a core, and %d of %d cores are wholly free", n, cores+n-a.q.want,
+				len(a.m.cores))
 		}
 	case wholeCores:
 		if usable < a.q.want || !a.wholeFree() {
-			return refuse(SMTAlignmentError, "%d CPUs are asked for in whole cores of %d threads and %d of %d cores are wholly free", n, a.m.threads, cores, len(a.m.cores))
+			return refuse(SMTAlignmentError,
+				"%d CPUs are asked for in whole cores of %d threads and %d of %d cores are wholly free", n,
+				a.m.threads, cores, len(a.m.cores))
 		}
 	default:
 		if usable < a.q.want {

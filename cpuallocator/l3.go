@@ -56,8 +56,9 @@ type baseSum struct {
 func newL3Search(m *machine) l3Search {
 	n := len(m.l3s)
 	return l3Search{
-		open: make([]bool, n), list: make([]l3Item, 0, n), tally: make([]uint64, (2*n+3)*m.tallyWords()), bySize: make([]int16, 0, n),
-		skip: make([]bool, n), chosen: make([]int16, 0, n), best: make([]int16, 0, n),
+		open: make([]bool, n), list: make([]l3Item, 0, n), tally: make([]uint64, (2*n+3)*m.tallyWords()),
+		bySize: make([]int16, 0, n),
+		skip:   make([]bool, n), chosen: make([]int16, 0, n), best: make([]int16, 0, n),
 		sizes: make([]int32, m.threads+1), reach: make([]bool, m.online+1),
 	}
 }

@@ -227,7 +227,8 @@ func (m *machine) listNodeSets() []nodeSet {
 		}
 	}
 	slices.SortFunc(sets, func(a, b nodeSet) int {
-		return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.distance, b.distance), cmp.Compare(a.socketCount, b.socketCount),
+		return cmp.Or(cmp.Compare(a.count, b.count), cmp.Compare(a.distance, b.distance),
+			cmp.Compare(a.socketCount, b.socketCount),
 			slices.Compare(a.nodes, b.nodes), cmp.Compare(a.sockets, b.sockets))
 	})
 	return sets

@@ -80,8 +80,10 @@ type place struct {
 func newNodeSearch(m *machine) nodeSearch {
 	n := len(m.nodes)
 	return nodeSearch{
-		in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), order: make([]int16, 0, n), grown: newGrown(m), tied: make([]int16, 0, maxTies),
-		best: place{in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), l3: make([]bool, len(m.l3s))},
+		in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), order: make([]int16, 0, n),
+		grown: newGrown(m), tied: make([]int16, 0, maxTies),
+		best: place{in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n),
+			l3: make([]bool, len(m.l3s))},
 	}
 }
 
@@ -99,7 +101,9 @@ func (a *Allocator) search(r *Request) *Error {
 		return a.refuseNodes(r)
 	}
 	if r.ExclusiveRequired && (s.target != violation{}) {
-		return refuse(ExclusivityError, "%d CPUs are asked for and an exclusive policy is required; the fewest that can be had are %d NUMA nodes and %d CPUs on cores of owners with such a policy",
+		return refuse(ExclusivityError,
+			"%d CPUs are asked for and an exclusive policy is required; the fewest that can be had are %d NUMA "+
+				"nodes and %d CPUs on cores of owners with such a policy",
 			a.q.asked, s.target.nodes, s.target.cpus)
 	}
 	if !a.short() && (a.q.exclusive == PCPULevel || s.target.nodes > 0) {
@@ -137,7 +141,8 @@ func (a *Allocator) setTarget() bool {
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
 		// So large a set cannot have fewer nodes to be avoided than the best.
-		if int(set.count) > a.q.limit || found && a.q.exclusive == NUMANodeLevel && int(set.count)-apart > int(s.target.nodes) {
+		if int(set.count) > a.q.limit || found && a.q.exclusive == NUMANodeLevel &&
+			int(set.count)-apart > int(s.target.nodes) {
 			break
 		}
 		if !a.roomy(set) {
@@ -272,7 +277,8 @@ func (a *Allocator) searchTable(even bool) bool {
 	var best Score
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
-		if int(set.count) > a.q.limit || first != nil && (set.count != first.count || set.distance != first.distance || set.socketCount != first.socketCount) {
+		if int(set.count) > a.q.limit || first != nil && (set.count != first.count || set.distance != first.distance ||
+			set.socketCount != first.socketCount) {
 			break
 		}
 		score, ok := a.scoreHolding(set, even)
@@ -326,7 +332,8 @@ func (a *Allocator) scoreHolding(set *nodeSet, even bool) (Score, bool) {
 
 // scoreSet is what is known of a set before its cores are looked at.
 func (a *Allocator) scoreSet(set *nodeSet, sum *nodeSum, v violation) Score {
-	score := Score{ViolatedNodes: v.nodes, ViolatedCPUs: v.cpus, Nodes: set.count, Distance: set.distance, Sockets: set.socketCount, Strategy: sum.raw}
+	score := Score{ViolatedNodes: v.nodes, ViolatedCPUs: v.cpus, Nodes: set.count, Distance: set.distance,
+		Sockets: set.socketCount, Strategy: sum.raw}
 	if a.q.strategy != MostAllocated {
 		score.Strategy = -sum.raw
 	}
@@ -447,7 +454,9 @@ func (a *Allocator) refuseNodes(r *Request) *Error {
 	if r.Alignment != AlignSingleNode {
 		nodes = "as few NUMA nodes as an empty machine would need (Restricted)"
 	}
-	return refuse(TopologyAffinityError, "%d CPUs are asked for on %s, which is %d, and the most that can be had there is %d", a.q.asked, nodes, a.q.limit, most)
+	return refuse(TopologyAffinityError,
+		"%d CPUs are asked for on %s, which is %d, and the most that can be had there is %d", a.q.asked, nodes,
+		a.q.limit, most)
 }
 
 // mostOn is the most CPUs that the given number of nodes offers.

@@ -11,7 +11,8 @@ type picker struct {
 }
 
 func newPicker(m *machine) picker {
-	p := picker{pool: make([]int16, 0, len(m.cores)), choice: make([]int16, len(m.cores)), tally: make([]uint64, m.tallyWords())}
+	p := picker{pool: make([]int16, 0, len(m.cores)), choice: make([]int16, len(m.cores)),
+		tally: make([]uint64, m.tallyWords())}
 	if m.threads > 2 {
 		p.table = make([]price, maxTable)
 	}

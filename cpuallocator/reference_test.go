@@ -189,7 +189,8 @@ func (ref *reference) judge(s cpuset.Set, limit int) (selection, bool) {
 }
 
 func (ref *reference) whole() bool {
-	return ref.r.SMT == SMTAlign || ref.r.SMT == SMTRoundUp || ref.r.BindRequired && ref.r.Bind == FullPCPUs && ref.r.SMT != SMTIsolate
+	return ref.r.SMT == SMTAlign || ref.r.SMT == SMTRoundUp || ref.r.BindRequired && ref.r.Bind == FullPCPUs &&
+		ref.r.SMT != SMTIsolate
 }
 
 func (ref *reference) coreLegal(core int, taken cpuset.Set) bool {
@@ -316,7 +317,9 @@ func (ref *reference) scoreCores(c *selection, cores map[int]cpuset.Set, l3s map
 func (ref *reference) ranks(s cpuset.Set) []int {
 	var out []int
 	for _, of := range []func(refCPU) int{
-		func(c refCPU) int { return c.node }, func(c refCPU) int { return c.l3 }, func(c refCPU) int { return c.core }, func(c refCPU) int { return c.id },
+		func(c refCPU) int {
+			return c.node
+		}, func(c refCPU) int { return c.l3 }, func(c refCPU) int { return c.core }, func(c refCPU) int { return c.id },
 	} {
 		lowest := map[int]int{}
 		for _, c := range ref.cpus {

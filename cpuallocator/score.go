@@ -13,15 +13,18 @@ type Score struct {
 	// Hold-offs: units of other owners that the request's exclusive policy
 	// names and the selection uses all the same.
 	ViolatedNodes int32 // NUMANodeLevel: nodes of other NUMANodeLevel owners
-	ViolatedCPUs  int32 // CPUs on cores of PCPULevel owners; NUMANodeLevel: on such an owner's cores too, and only if ViolatedNodes > 0
+	// CPUs on cores of PCPULevel owners; NUMANodeLevel: on such an owner's cores too, and only if ViolatedNodes > 0
+	ViolatedCPUs int32
 
 	Uneven   int32 // DistributeEvenly: 1 where the shares of the nodes are not equal
 	Nodes    int32 // NUMA nodes used
 	Distance int32 // sum over the ordered pairs of nodes used
 	Sockets  int32 // sockets used
 
-	Split    int32 // DistributeEvenly over whole cores: 1 where the shares are equal in CPUs only
-	Strategy int32 // MostAllocated: free CPUs on the nodes used; LeastAllocated: the same, negative; even shares: what they leave unbalanced
+	Split int32 // DistributeEvenly over whole cores: 1 where the shares are equal in CPUs only
+	// MostAllocated: free CPUs on the nodes used; LeastAllocated: the same, negative; even shares: what
+	// they leave unbalanced
+	Strategy int32
 
 	L3s int32 // L3 domains used
 

@@ -28,60 +28,82 @@ func TestTraps(t *testing.T) {
 		want string // CPUs, or the code of the refusal
 	}{
 		// nri-plugins' idle-core stage knows no NUMA: two idle cores on node 0 drew 16 CPUs over two nodes.
-		{name: "one node though another has idle cores", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 16, ThreadsPerCore: 2},
+		{name: "one node though another has idle cores", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4,
+			CoresPerL3: 16, ThreadsPerCore: 2},
 			free: "0-3,32-127", r: Request{CPUs: 16}, want: "32-47"},
 		// nri-plugins returned nothing, no error, and lost CPU 0.
-		{name: "free CPUs that are offline do not count", grid: topology.Grid{CoresPerL3: 128, ThreadsPerCore: 2}, off: "200-255",
+		{name: "free CPUs that are offline do not count", grid: topology.Grid{CoresPerL3: 128, ThreadsPerCore: 2},
+			off:  "200-255",
 			free: "0,200-210", r: Request{CPUs: 3}, want: "InsufficientCPUs"},
 		{name: "nor do CPUs that the machine has not", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
 			free: "0-1,600,8191", r: Request{CPUs: 3}, want: "InsufficientCPUs"},
-		// nri-plugins: the odd thread of 17 left a half core beside a reserved CPU; here it joins the core that is half used.
+		// nri-plugins: the odd thread of 17 left a half core beside a reserved CPU; here it joins the core
+		// that is half used.
 		{name: "the odd rest joins a half-used core", grid: topology.Grid{CoresPerL3: 16, ThreadsPerCore: 2},
 			free: "0-20,22-31", r: Request{CPUs: 17}, want: "0-15,20"},
 		{name: "roundup leaves no half core", grid: topology.Grid{CoresPerL3: 16, ThreadsPerCore: 2},
 			free: "0-20,22-31", r: Request{CPUs: 17, SMT: SMTRoundUp}, want: "0-17"},
 
-		// Koordinator, kubernetes#124066: one offline sibling made every core "one thread", so four CPUs lay on four half cores.
-		{name: "an offline sibling does not spoil the other cores", grid: topology.Grid{CoresPerL3: 8, ThreadsPerCore: 2}, off: "15",
+		// Koordinator, kubernetes#124066: one offline sibling made every core "one thread", so four CPUs
+		// lay on four half cores.
+		{name: "an offline sibling does not spoil the other cores",
+			grid: topology.Grid{CoresPerL3: 8, ThreadsPerCore: 2}, off: "15",
 			free: "1-14", r: Request{CPUs: 4}, want: "2-5"},
 		{name: "nor whole cores on demand", grid: topology.Grid{CoresPerL3: 8, ThreadsPerCore: 2}, off: "15",
 			free: "1-14", r: Request{CPUs: 4, SMT: SMTAlign}, want: "2-5"},
 		// Koordinator: socket-level picks ignore NUMA, 16 CPUs lay on three and four nodes where two suffice.
-		{name: "two nodes where two suffice", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4, ThreadsPerCore: 2},
+		{name: "two nodes where two suffice", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4,
+			ThreadsPerCore: 2},
 			free: "6-31", r: Request{CPUs: 16}, want: "8-23"},
-		{name: "two nodes where two suffice, spread", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4, ThreadsPerCore: 2},
+		{name: "two nodes where two suffice, spread", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4,
+			ThreadsPerCore: 2},
 			free: "6-31", r: Request{CPUs: 16, Bind: SpreadByPCPUs}, want: "8-23"},
 		// Koordinator: NUMANodeLevel beyond one node landed on the exclusive node's socket.
 		{name: "NUMANodeLevel larger than a node avoids the owner's node", grid: gridA,
-			free: "1-15", held: []Held{{cpuset.Of(0), NUMANodeLevel}}, r: Request{CPUs: 8, Exclusive: NUMANodeLevel}, want: "8-15"},
+			free: "1-15", held: []Held{{cpuset.Of(0), NUMANodeLevel}}, r: Request{CPUs: 8, Exclusive: NUMANodeLevel},
+			want: "8-15"},
 		// Koordinator: NUMANodeLevel does not degrade to PCPULevel.
 		{name: "NUMANodeLevel falls back to PCPULevel", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
-			free: "1-7", held: []Held{{cpuset.Of(0), NUMANodeLevel}}, r: Request{CPUs: 1, Exclusive: NUMANodeLevel}, want: "2"},
+			free: "1-7", held: []Held{{cpuset.Of(0), NUMANodeLevel}}, r: Request{CPUs: 1, Exclusive: NUMANodeLevel},
+			want: "2"},
 		{name: "and then to nothing", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
-			free: "1,3,5,7", held: []Held{{parse(t, "0,2,4,6"), NUMANodeLevel}}, r: Request{CPUs: 2, Exclusive: NUMANodeLevel}, want: "1,3"},
+			free: "1,3,5,7", held: []Held{{parse(t, "0,2,4,6"), NUMANodeLevel}},
+			r: Request{CPUs: 2, Exclusive: NUMANodeLevel}, want: "1,3"},
 		{name: "unless it is required", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
-			free: "1,3,5,7", held: []Held{{parse(t, "0,2,4,6"), NUMANodeLevel}}, r: Request{CPUs: 2, Exclusive: NUMANodeLevel, ExclusiveRequired: true}, want: "ExclusivityError"},
+			free: "1,3,5,7", held: []Held{{parse(t, "0,2,4,6"), NUMANodeLevel}},
+			r: Request{CPUs: 2, Exclusive: NUMANodeLevel, ExclusiveRequired: true}, want: "ExclusivityError"},
 		{name: "PCPULevel avoids such cores", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
 			free: "1-7", held: []Held{{cpuset.Of(0), PCPULevel}}, r: Request{CPUs: 1, Exclusive: PCPULevel}, want: "2"},
 		{name: "PCPULevel is among PCPULevel owners", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
-			free: "1-7", held: []Held{{cpuset.Of(0), NUMANodeLevel}}, r: Request{CPUs: 1, Exclusive: PCPULevel}, want: "1"},
+			free: "1-7", held: []Held{{cpuset.Of(0), NUMANodeLevel}}, r: Request{CPUs: 1, Exclusive: PCPULevel},
+			want: "1"},
 
 		// kubelet 1.37: the subset iterator re-used its slice, and 112 CPUs straddled the sockets (nodes 0-2 and 7).
-		{name: "112 evenly stay on one socket", grid: topology.Grid{Sockets: 2, NodesPerSocket: 4, CoresPerL3: 16, ThreadsPerCore: 2},
+		{name: "112 evenly stay on one socket", grid: topology.Grid{Sockets: 2, NodesPerSocket: 4, CoresPerL3: 16,
+			ThreadsPerCore: 2},
 			r: Request{CPUs: 112, Strategy: DistributeEvenly}, want: "0-27,32-59,64-91,96-123"},
-		{name: "128 evenly stay on one socket", grid: topology.Grid{Sockets: 2, NodesPerSocket: 4, CoresPerL3: 16, ThreadsPerCore: 2},
+		{name: "128 evenly stay on one socket", grid: topology.Grid{Sockets: 2, NodesPerSocket: 4, CoresPerL3: 16,
+			ThreadsPerCore: 2},
 			r: Request{CPUs: 128, Strategy: DistributeEvenly}, want: "0-127"},
 		// kubelet 1.37 never returned: shares in whole cores over free counts that are no multiple of a core.
-		{name: "evenly over 5, 5, 5, 5 free", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4, ThreadsPerCore: 2},
-			free: "0-4,8-12,16-20,24-28", r: Request{CPUs: 20, Strategy: DistributeEvenly}, want: "0-4,8-12,16-20,24-28"},
-		{name: "evenly over 4, 5, 4, 5 free", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4, ThreadsPerCore: 2},
-			free: "0-3,8-12,16-19,24-28", r: Request{CPUs: 18, Strategy: DistributeEvenly}, want: "0-3,8-12,16-19,24-28"},
-		{name: "22 evenly over 6, 7, 6, 7 free", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4, ThreadsPerCore: 2},
-			free: "0-5,8-14,16-21,24-30", r: Request{CPUs: 22, Strategy: DistributeEvenly}, want: "0-5,8-13,16-19,24-29"},
+		{name: "evenly over 5, 5, 5, 5 free", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4,
+			ThreadsPerCore: 2},
+			free: "0-4,8-12,16-20,24-28", r: Request{CPUs: 20, Strategy: DistributeEvenly},
+			want: "0-4,8-12,16-20,24-28"},
+		{name: "evenly over 4, 5, 4, 5 free", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4,
+			ThreadsPerCore: 2},
+			free: "0-3,8-12,16-19,24-28", r: Request{CPUs: 18, Strategy: DistributeEvenly},
+			want: "0-3,8-12,16-19,24-28"},
+		{name: "22 evenly over 6, 7, 6, 7 free", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4,
+			ThreadsPerCore: 2},
+			free: "0-5,8-14,16-21,24-30", r: Request{CPUs: 22, Strategy: DistributeEvenly},
+			want: "0-5,8-13,16-19,24-29"},
 		// kubelet 1.37: an L3 whose lowest core is half used was skipped although it has enough whole cores.
-		{name: "a half-used core does not hide an L3", grid: topology.Grid{L3PerNode: 2, CoresPerL3: 4, ThreadsPerCore: 2},
+		{name: "a half-used core does not hide an L3", grid: topology.Grid{L3PerNode: 2, CoresPerL3: 4,
+			ThreadsPerCore: 2},
 			free: "1-7,10-13", r: Request{CPUs: 6}, want: "2-7"},
-		{name: "nor half-used cores whole ones of another L3", grid: topology.Grid{L3PerNode: 2, CoresPerL3: 4, ThreadsPerCore: 2},
+		{name: "nor half-used cores whole ones of another L3",
+			grid: topology.Grid{L3PerNode: 2, CoresPerL3: 4, ThreadsPerCore: 2},
 			free: "1,3,5,7,8-15", r: Request{CPUs: 4}, want: "8-11"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -244,7 +266,8 @@ func distinctCores(t *testing.T, m *topology.Topology, others cpuset.Set, owners
 func TestScenario1(t *testing.T) {
 	m := build(t, gridA)
 	online := m.Online()
-	got := play(t, m, online.Minus(cpuset.Of(0)), repeat(4, Request{CPUs: 1, Bind: SpreadByPCPUs, Exclusive: PCPULevel, Strategy: LeastAllocated})...)
+	got := play(t, m, online.Minus(cpuset.Of(0)), repeat(4,
+		Request{CPUs: 1, Bind: SpreadByPCPUs, Exclusive: PCPULevel, Strategy: LeastAllocated})...)
 	distinctCores(t, m, cpuset.Of(0), got)
 	nodes := cpuset.Set{}
 	for _, o := range got {
@@ -308,7 +331,8 @@ func TestScenario21(t *testing.T) {
 func TestScenario22(t *testing.T) {
 	m := build(t, gridA)
 	expect(t, m, m.Online(), nil, Request{CPUs: 9, Bind: SpreadByPCPUs, Strategy: DistributeEvenly}, "0-2,4-6,8-10")
-	expect(t, m, parse(t, "0-2,4-6,8-10,12-14"), nil, Request{CPUs: 12, Bind: SpreadByPCPUs, Strategy: DistributeEvenly}, "0-2,4-6,8-10,12-14")
+	expect(t, m, parse(t, "0-2,4-6,8-10,12-14"), nil, Request{CPUs: 12, Bind: SpreadByPCPUs,
+		Strategy: DistributeEvenly}, "0-2,4-6,8-10,12-14")
 }
 
 // Scenario 27: eight LSE pods of one CPU on an idle machine, two CPUs reserved:

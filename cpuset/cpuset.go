@@ -222,7 +222,8 @@ func Parse(list string) (Set, error) {
 		return s, nil
 	}
 	if len(list) > maxListBytes {
-		return Set{}, fmt.Errorf("CPU list of %d bytes is longer than the %d that any machine needs", len(list), maxListBytes)
+		return Set{}, fmt.Errorf("CPU list of %d bytes is longer than the %d that any machine needs", len(list),
+			maxListBytes)
 	}
 	for part := range strings.SplitSeq(list, ",") {
 		lo, hi, err := parseRange(part)

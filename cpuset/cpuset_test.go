@@ -23,7 +23,8 @@ func TestSetAgainstOracle(t *testing.T) {
 			got  Set
 			want oracle.CPUSet
 		}{
-			{"a", a, oa}, {"and", and, oa.Intersection(ob)}, {"or", or, oa.Union(ob)}, {"minus", minus, oa.Difference(ob)},
+			{"a", a, oa}, {"and", and, oa.Intersection(ob)}, {"or", or, oa.Union(ob)},
+			{"minus", minus, oa.Difference(ob)},
 		} {
 			if c.got.String() != c.want.String() {
 				t.Fatalf("%s: got %s, want %s", c.op, c.got, c.want)

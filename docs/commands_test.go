@@ -67,7 +67,9 @@ func TestCommands(t *testing.T) {
 	inCI := made()
 	for name := range byHand {
 		if !used[name] || inCI[name] {
-			t.Errorf("make %s: used by a page %t, made by CI %t; the table of those that CI does not make is to go without it", name, used[name], inCI[name])
+			t.Errorf(
+				"make %s: used by a page %t, made by CI %t; the table of those that CI does not make is to go "+
+					"without it", name, used[name], inCI[name])
 		}
 	}
 }
@@ -85,14 +87,16 @@ func TestCheapCommands(t *testing.T) {
 		}
 		return string(out)
 	}
-	if help := here("make", "-s", "help"); !strings.Contains(help, "  test-fast ") || !strings.Contains(help, "  release ") {
+	if help := here("make", "-s", "help"); !strings.Contains(help, "  test-fast ") ||
+		!strings.Contains(help, "  release ") {
 		t.Errorf("make help does not list the targets:\n%s", help)
 	}
 	rules := "charts/quietcore/rules/alerts.yaml"
 	promtool, n := promtest.Tool(t, "promtool"), 0
 	for _, p := range pages(t) {
 		for _, s := range p.Spans {
-			if args := strings.Fields(strings.Replace(s.Text, "FILE", rules, 1)); len(args) > 2 && args[0] == "promtool" {
+			if args := strings.Fields(strings.Replace(s.Text, "FILE", rules, 1)); len(args) > 2 &&
+				args[0] == "promtool" {
 				here(promtool, args[1:]...)
 				n++
 			}
@@ -125,7 +129,8 @@ func check(call []string) error {
 	}
 	known, ok := others[name]
 	if !ok {
-		return fmt.Errorf("no test knows the program %s; add it to the table with the arguments that the pages need of it", name)
+		return fmt.Errorf(
+			"no test knows the program %s; add it to the table with the arguments that the pages need of it", name)
 	}
 	for i, a := range args {
 		if a == "--" && i+1 < len(args) {
@@ -138,7 +143,9 @@ func check(call []string) error {
 			return fmt.Errorf("%s %s is not in the table of what the pages use", name, flag)
 		}
 	}
-	if sub := strings.Fields(known.sub); len(sub) > 0 && !slices.ContainsFunc(args, func(a string) bool { return slices.Contains(sub, a) }) {
+	if sub := strings.Fields(known.sub); len(sub) > 0 && !slices.ContainsFunc(args, func(a string) bool {
+		return slices.Contains(sub, a)
+	}) {
 		return fmt.Errorf("%s is used with one of %q", name, sub)
 	}
 	return nil
@@ -187,7 +194,8 @@ var byHand = map[string]string{
 // made are the targets that .ci/run makes, with what they need.
 func made() map[string]bool {
 	needs, all := map[string][]string{}, map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9 -]+):([a-z0-9 -]*)`).FindAllStringSubmatch(read("Makefile"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^([a-z0-9 -]+):([a-z0-9 -]*)`).FindAllStringSubmatch(read("Makefile"),
+		-1) {
 		for _, target := range strings.Fields(m[1]) {
 			needs[target] = append(needs[target], strings.Fields(m[2])...)
 		}
@@ -221,7 +229,8 @@ func makefile(args []string) error {
 		switch {
 		case isVariable && !strings.Contains(text, "$("+name+")") && !strings.Contains(text, "$(if $("+name+")"):
 			return fmt.Errorf("the Makefile reads no variable %s", name)
-		case !isVariable && !regexp.MustCompile(`(?m)^[a-z0-9 -]*\b`+regexp.QuoteMeta(name)+`\b[a-z0-9 -]*:`).MatchString(text):
+		case !isVariable && !regexp.MustCompile(`(?m)^[a-z0-9 -]*\b`+regexp.QuoteMeta(name)+
+			`\b[a-z0-9 -]*:`).MatchString(text):
 			return fmt.Errorf("the Makefile has no target %s", name)
 		case !isVariable && !inCI[name] && byHand[name] == "":
 			return fmt.Errorf(".ci/run does not make %s, and no table says why", name)
@@ -232,7 +241,8 @@ func makefile(args []string) error {
 
 // goTool checks packages, names of tests and flags of our own programs.
 func goTool(args []string) error {
-	if len(args) == 0 || !slices.Contains([]string{"run", "test", "build", "generate", "doc", "vet", "get", "tool"}, args[0]) {
+	if len(args) == 0 || !slices.Contains([]string{"run", "test", "build", "generate", "doc", "vet", "get", "tool"},
+		args[0]) {
 		return fmt.Errorf("go %q is not used by the pages", args)
 	}
 	dir := ""
@@ -248,7 +258,8 @@ func goTool(args []string) error {
 		}
 	}
 	for i, a := range args[:len(args)-1] {
-		if pattern := strings.Trim(args[i+1], "'\"^$"); (a == "-run" || a == "-bench" || a == "-fuzz") && pattern != "." && dir != "" && !declares(dir, pattern) {
+		if pattern := strings.Trim(args[i+1], "'\"^$"); (a == "-run" || a == "-bench" || a == "-fuzz") &&
+			pattern != "." && dir != "" && !declares(dir, pattern) {
 			return fmt.Errorf("%s has no test %s", dir, pattern)
 		}
 	}
@@ -257,7 +268,8 @@ func goTool(args []string) error {
 
 func sources(dir string) string {
 	var text strings.Builder
-	_ = filepath.WalkDir(filepath.Join(root, dir), func(name string, d fs.DirEntry, err error) error { // what cannot be read says nothing
+	// what cannot be read says nothing
+	_ = filepath.WalkDir(filepath.Join(root, dir), func(name string, d fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(name, ".go") {
 			b, _ := os.ReadFile(name)
 			text.Write(b)
@@ -268,13 +280,16 @@ func sources(dir string) string {
 }
 
 func declares(dir, pattern string) bool {
-	return regexp.MustCompile(`func (Test|Benchmark|Fuzz)\w*` + regexp.QuoteMeta(strings.TrimPrefix(strings.TrimPrefix(pattern, "Test"), "Fuzz")) + `\w*\(`).MatchString(sources(dir))
+	return regexp.MustCompile(`func (Test|Benchmark|Fuzz)\w*` +
+		regexp.QuoteMeta(strings.TrimPrefix(strings.TrimPrefix(pattern, "Test"), "Fuzz")) +
+		`\w*\(`).MatchString(sources(dir))
 }
 
 func ownFlags(dir string, args []string) error {
 	text := sources(dir)
 	for _, a := range args {
-		if name, _, _ := strings.Cut(strings.TrimLeft(a, "-"), "="); strings.HasPrefix(a, "-") && !strings.Contains(text, `"`+name+`"`) {
+		if name, _, _ := strings.Cut(strings.TrimLeft(a, "-"), "="); strings.HasPrefix(a, "-") &&
+			!strings.Contains(text, `"`+name+`"`) {
 			return fmt.Errorf("%s has no flag -%s", dir, name)
 		}
 	}
@@ -284,9 +299,12 @@ func ownFlags(dir string, args []string) error {
 // kubectlFlags are, by subcommand, the flags that the pages may use, since running them
 // takes a cluster; from the reference of kubectl 1.36.
 var kubectlFlags = map[string]string{
-	"get": "-o -w -A --sort-by -l --field-selector", "describe": "", "logs": "--previous --tail -l -c --since", "exec": "-it -c", "apply": "-f --server-side", "create": "-f", "delete": "-l --ignore-not-found",
-	"label": "--overwrite", "annotate": "--overwrite", "patch": "--subresource --type -p", "port-forward": "", "cordon": "", "uncordon": "", "drain": "--ignore-daemonsets --delete-emptydir-data",
-	"rollout": "", "run": "", "auth": "--as --list", "cp": "", "wait": "--for --timeout", "create role": "--verb --resource", "create rolebinding": "--role --serviceaccount", "create namespace": "",
+	"get": "-o -w -A --sort-by -l --field-selector", "describe": "", "logs": "--previous --tail -l -c --since",
+	"exec": "-it -c", "apply": "-f --server-side", "create": "-f", "delete": "-l --ignore-not-found",
+	"label": "--overwrite", "annotate": "--overwrite", "patch": "--subresource --type -p", "port-forward": "",
+	"cordon": "", "uncordon": "", "drain": "--ignore-daemonsets --delete-emptydir-data",
+	"rollout": "", "run": "", "auth": "--as --list", "cp": "", "wait": "--for --timeout",
+	"create role": "--verb --resource", "create rolebinding": "--role --serviceaccount", "create namespace": "",
 	"top": "", "events": "--for", "taint": "", "debug": "-it --image",
 }
 
@@ -332,14 +350,16 @@ func kubectl(args []string) error {
 func ourKey(assignment string) error {
 	key, _, _ := strings.Cut(assignment, "=")
 	key = strings.TrimSuffix(key, "-")
-	if strings.HasPrefix(key, "pod-security.kubernetes.io/") || strings.HasPrefix(key, "node-role.kubernetes.io/") || strings.HasPrefix(key, "openshift.io/") {
+	if strings.HasPrefix(key, "pod-security.kubernetes.io/") || strings.HasPrefix(key, "node-role.kubernetes.io/") ||
+		strings.HasPrefix(key, "openshift.io/") {
 		return nil
 	}
 	prefix, name, _ := strings.Cut(key, "/")
 	// The policy of the chart names labels of namespaces without their prefix; a label of
 	// nodes is one that the same page has the chart select by.
 	known := read("policy/intent.go") + read("docs/configuration.md") + read("docs/migrating.md")
-	if strings.Contains(known, `"`+key+`"`) || prefix == "quietcore.dev" && strings.Contains(read("charts/quietcore/templates/policy-claims.yaml"), `"label" "`+name+`"`) {
+	if strings.Contains(known, `"`+key+`"`) || prefix == "quietcore.dev" &&
+		strings.Contains(read("charts/quietcore/templates/policy-claims.yaml"), `"label" "`+name+`"`) {
 		return nil
 	}
 	return fmt.Errorf("nothing reads the label or annotation %s", key)
@@ -403,8 +423,9 @@ func set(key, value string) error {
 
 // company is what has to stand beside a key at the ends of its range.
 var company = map[string][]string{
-	"cpi.interval":                {"window: 100ms"},
-	"cpi.interval=1h":             {"outlierWindow: 1h", "scoreWindow: 1h", "history: 1h", "specEvery: 1h", "capFor: 1h", "moveFor: 1h"},
+	"cpi.interval": {"window: 100ms"},
+	"cpi.interval=1h": {"outlierWindow: 1h", "scoreWindow: 1h", "history: 1h", "specEvery: 1h",
+		"capFor: 1h", "moveFor: 1h"},
 	"cpi.specs.prometheus.period": {"maxAge: 168h"},
 }
 
@@ -497,19 +518,23 @@ func TestKeysOfThePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	dotted := regexp.MustCompile(`^(config\.)?([a-z][a-zA-Z]*(?:\.[a-z][a-zA-Z]*)+)(?:$|[:=])`)
-	others := regexp.MustCompile(`^(cgroup\.(procs|controllers|events|type|subtree_control)|\w+\.(json|yaml|csv|db|sock|go|jsonl|service|slice|io|dev))$`) // files and domains
+	// files and domains
+	others := regexp.MustCompile(
+		`^(cgroup\.(procs|controllers|events|type|subtree_control)|\w+\.(json|yaml|csv|db|sock|go|jsonl|service|slice|io|dev))$`)
 	n := 0
 	for _, p := range pages(t) {
 		for _, span := range p.Spans {
 			m := dotted.FindStringSubmatch(span.Text)
-			if m == nil || m[1] == "" && !sections[strings.SplitN(m[2], ".", 2)[0]] || findings[m[2]] || findings["config."+m[2]] || others.MatchString(m[2]) {
+			if m == nil || m[1] == "" && !sections[strings.SplitN(m[2], ".", 2)[0]] || findings[m[2]] ||
+				findings["config."+m[2]] || others.MatchString(m[2]) {
 				continue
 			}
 			n++
 			if keys[m[2]] || m[1] == "" && inChart(chart, strings.Split(m[2], ".")) {
 				continue
 			}
-			t.Errorf("%s:%d: `%s` is neither a key of docs/configuration.md nor a value of the chart", p.Path, span.Line, span.Text)
+			t.Errorf("%s:%d: `%s` is neither a key of docs/configuration.md nor a value of the chart", p.Path,
+				span.Line, span.Text)
 		}
 	}
 	if n < 100 {

@@ -57,7 +57,8 @@ func TestLinks(t *testing.T) {
 				continue
 			}
 			if known, isPage := anchors[file]; anchor != "" && isPage && !known[anchor] {
-				t.Errorf("%s:%d: %s has no heading #%s; it has %s", p.Path, l.Line, file, anchor, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+				t.Errorf("%s:%d: %s has no heading #%s; it has %s", p.Path, l.Line, file, anchor,
+					strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 			}
 		}
 	}
@@ -69,8 +70,10 @@ func TestBlocks(t *testing.T) {
 		for _, b := range p.Blocks {
 			language, _, _ := strings.Cut(b.Info, " ")
 			switch {
-			case b.IsShell(), language == "text", strings.HasPrefix(b.Text, "quietcore top - "), strings.ContainsAny(b.Text, "─│"):
-				// Commands are TestCommands' and cmd/quietcore's; text is what a program printed, a formula or a drawing.
+			case b.IsShell(), language == "text", strings.HasPrefix(b.Text, "quietcore top - "),
+				strings.ContainsAny(b.Text, "─│"):
+				// Commands are TestCommands' and cmd/quietcore's; text is what a program printed, a formula
+				// or a drawing.
 			case language == "yaml":
 				if err := sample(b); err != nil {
 					t.Errorf("%s:%d: %v", p.Path, b.Line, err)
@@ -92,7 +95,9 @@ func TestBlocks(t *testing.T) {
 					t.Errorf("%s:%d: %v", p.Path, b.Line, err)
 				}
 			default:
-				t.Errorf("%s:%d: nothing holds a block of the language %q that begins with %.40q; mark it sh, console, yaml, json, toml, promql or text", p.Path, b.Line, b.Info, b.Text)
+				t.Errorf(
+					"%s:%d: nothing holds a block of the language %q that begins with %.40q; mark it sh, console, "+
+						"yaml, json, toml, promql or text", p.Path, b.Line, b.Info, b.Text)
 			}
 		}
 	}
@@ -144,8 +149,10 @@ func document(text string, doc map[string]any) error {
 		return machineConfig(doc)
 	}
 	into, known := map[string]any{
-		"Role": &rbac.Role{}, "RoleBinding": &rbac.RoleBinding{}, "Namespace": &core.Namespace{}, "ConfigMap": &core.ConfigMap{},
-		"ValidatingAdmissionPolicy": &admission.ValidatingAdmissionPolicy{}, "ValidatingAdmissionPolicyBinding": &admission.ValidatingAdmissionPolicyBinding{},
+		"Role": &rbac.Role{}, "RoleBinding": &rbac.RoleBinding{}, "Namespace": &core.Namespace{},
+		"ConfigMap":                        &core.ConfigMap{},
+		"ValidatingAdmissionPolicy":        &admission.ValidatingAdmissionPolicy{},
+		"ValidatingAdmissionPolicyBinding": &admission.ValidatingAdmissionPolicyBinding{},
 	}[kind]
 	if !known {
 		return fmt.Errorf("no test knows the kind %q", kind)
@@ -162,7 +169,8 @@ func pod(text string) error {
 	return accepted(p.Name, p.Labels, p.Annotations, p.Spec)
 }
 
-const machine = "topology: {grid: {sockets: 2, coresPerL3: 16, threadsPerCore: 2}}\nnode: {name: node-a}\nsteps:\n  - create: "
+const machine = "topology: {grid: {sockets: 2, coresPerL3: 16, threadsPerCore: 2}}\nnode: {name: node-a}\nsteps:\n  " +
+	"- create: "
 
 // accepted fails where the pod is refused or an Event would complain about it.
 func accepted(name string, labels, annotations map[string]string, spec core.PodSpec) error {
@@ -172,7 +180,8 @@ func accepted(name string, labels, annotations map[string]string, spec core.PodS
 	create := script.Create{Pod: name, Labels: labels, Annotations: annotations}
 	add := func(kind script.Kind, c core.Container) {
 		create.Containers = append(create.Containers, script.Container{
-			Name: c.Name, Kind: kind, RequestMilli: c.Resources.Requests.Cpu().MilliValue(), LimitMilli: c.Resources.Limits.Cpu().MilliValue(),
+			Name: c.Name, Kind: kind, RequestMilli: c.Resources.Requests.Cpu().MilliValue(),
+			LimitMilli: c.Resources.Limits.Cpu().MilliValue(),
 		})
 	}
 	for _, c := range spec.InitContainers {
@@ -274,7 +283,8 @@ func within(part, all map[string]any, path string) error {
 func ruleFiles(doc map[string]any) error {
 	files, _ := doc["rule_files"].([]any)
 	for _, f := range files {
-		if found, err := filepath.Glob(filepath.Join(root, "charts", "quietcore", "rules", filepath.Base(fmt.Sprint(f)))); err != nil || len(found) == 0 {
+		if found, err := filepath.Glob(filepath.Join(root, "charts", "quietcore", "rules",
+			filepath.Base(fmt.Sprint(f)))); err != nil || len(found) == 0 {
 			return fmt.Errorf("charts/quietcore/rules has no %v", f)
 		}
 	}
@@ -283,7 +293,8 @@ func ruleFiles(doc map[string]any) error {
 
 // kubelet checks the keys of kubelet's configuration that the pages write about.
 func kubelet(doc map[string]any) error {
-	known := []string{"apiVersion", "kind", "cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs", "topologyManagerPolicy", "topologyManagerScope", "cgroupDriver"}
+	known := []string{"apiVersion", "kind", "cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs",
+		"topologyManagerPolicy", "topologyManagerScope", "cgroupDriver"}
 	for key := range doc {
 		if !slices.Contains(known, key) {
 			return fmt.Errorf("kubelet's key %q is in no table of these pages: %q are", key, known)
@@ -443,7 +454,8 @@ func pageOf(t *testing.T, name string) doctext.Page {
 // TestArchitectureNamesEveryPackage: who looks for something finds it on the page.
 func TestArchitectureNamesEveryPackage(t *testing.T) {
 	page := read("docs/architecture.md")
-	for _, top := range []string{"cmd", "cpi", "cpuallocator", "internal", "plugin", "policy", "reclaim", "sysfs", "topology"} {
+	for _, top := range []string{"cmd", "cpi", "cpuallocator", "internal", "plugin", "policy", "reclaim", "sysfs",
+		"topology"} {
 		err := filepath.WalkDir(filepath.Join(root, top), func(name string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
 				return err
@@ -453,7 +465,8 @@ func TestArchitectureNamesEveryPackage(t *testing.T) {
 			}
 			files, err := filepath.Glob(filepath.Join(name, "*.go"))
 			rel, _ := filepath.Rel(root, name)
-			if dir := filepath.ToSlash(rel); len(files) > 0 && !strings.HasSuffix(dir, "test") && !strings.Contains(page, dir) {
+			if dir := filepath.ToSlash(rel); len(files) > 0 && !strings.HasSuffix(dir, "test") &&
+				!strings.Contains(page, dir) {
 				t.Errorf("docs/architecture.md does not name %s", dir)
 			}
 			return err

@@ -131,8 +131,9 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 
 func (o *options) bootOptions(g machine.Grid, d kubelet.Driver, stderr io.Writer) scenario.BootOptions {
 	return scenario.BootOptions{
-		Machine: machine.Options{Grid: g, Driver: d, Runtime: machine.Runtime(o.runtime), Cache: o.Cache, Dir: o.dir, Progress: stderr},
-		Daemon:  !o.noDaemon,
+		Machine: machine.Options{Grid: g, Driver: d, Runtime: machine.Runtime(o.runtime), Cache: o.Cache, Dir: o.dir,
+			Progress: stderr},
+		Daemon: !o.noDaemon,
 	}
 }
 

@@ -194,7 +194,8 @@ func (p *playground) try(ctx context.Context, sc *scenario.Script) outcome {
 		r.err = fmt.Errorf("%w\n%s", r.err, p.guest.Diagnosis(ctx))
 		p.close()
 	case len(r.diffs) > 0:
-		fmt.Fprintf(p.stderr, "e2e: %s, %s: the daemon said\n%s\n", r.name, p.driver, p.guest.LogTail(ctx, machine.Daemon, 8000))
+		fmt.Fprintf(p.stderr, "e2e: %s, %s: the daemon said\n%s\n", r.name, p.driver,
+			p.guest.LogTail(ctx, machine.Daemon, 8000))
 	}
 	return r
 }

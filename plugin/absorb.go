@@ -210,7 +210,8 @@ func (e *enforcer) setPod(d policy.SetPod) {
 	}
 	e.putSlice(s.path)
 	e.strange(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE)
-	if err := e.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need), Mems: memsOf(d.Mems)}); err != nil {
+	if err := e.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
+		Mems: memsOf(d.Mems)}); err != nil {
 		e.log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
 	asked, known := e.book.pod(d.Pod.UID)
@@ -252,7 +253,8 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 	s.rev, s.path, s.name = d.Rev, d.Container.CgroupPath, podName(d.Pod)+"/"+d.Container.Name
 	e.bound(s, d.Need)
 	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
-		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need), Mems: memsOf(d.Mems)}
+		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
+			Mems: memsOf(d.Mems)}
 		if v := valuesOf(&d, &f, e.topo); s.said == "" && v.cpus != "" {
 			c.OwnCPUs, _ = cpuset.Parse(v.cpus) // what our reply makes the runtime write
 		}
@@ -283,7 +285,8 @@ func (e *enforcer) tell(s *subjectState, d policy.SetContainer) {
 	if now == s.said {
 		return
 	}
-	e.log.Info("container", "pod", podName(d.Pod), "container", d.Container.Name, "cpus", now, "was", s.said, "why", d.Why, "rev", d.Rev)
+	e.log.Info("container", "pod", podName(d.Pod), "container", d.Container.Name, "cpus", now, "was", s.said, "why",
+		d.Why, "rev", d.Rev)
 	s.said = now
 }
 
@@ -308,7 +311,9 @@ func (e *enforcer) putSlice(pod string) {
 	}
 	if cgroup.IsUnit(path) && e.recorded == nil && !e.raw {
 		e.raw = true
-		e.log.Warn("the cgroups are systemd's and are written as files: systemd puts its own values back at every reload, and the audit ours; set cgroup.driver to auto", "cgroup", path)
+		e.log.Warn(
+			"the cgroups are systemd's and are written as files: systemd puts its own values back at every reload, "+
+				"and the audit ours; set cgroup.driver to auto", "cgroup", path)
 	}
 	e.slices[path] = true
 	if err := e.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(string(pool))}); err != nil {

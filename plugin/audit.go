@@ -83,11 +83,13 @@ func (e *enforcer) confirm(ctx context.Context, id string) {
 	if err != nil || !ok || set == now.OwnCPUs {
 		return
 	}
-	e.log.Info("systemd has other CPUs on record than are in force; it is told", "container", s.name, "recorded", set.String(), "cpus", now.OwnCPUs.String())
+	e.log.Info("systemd has other CPUs on record than are in force; it is told", "container", s.name, "recorded",
+		set.String(), "cpus", now.OwnCPUs.String())
 	err = e.driver.Apply(ctx, s.path, cgroup.Values{CPUs: cgroup.Only(now.OwnCPUs)})
 	e.count(err)
 	if err != nil && !errors.Is(err, cgroup.ErrGone) {
-		e.log.Error("systemd could not be told; its next reload may narrow the container until the audit", "container", s.name, "err", err)
+		e.log.Error("systemd could not be told; its next reload may narrow the container until the audit", "container",
+			s.name, "err", err)
 	}
 }
 

@@ -19,13 +19,15 @@ import (
 // NRI itself costs.
 type nothing struct{}
 
-func (nothing) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (nothing) CreateContainer(context.Context, *api.PodSandbox,
+	*api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	return nil, nil, nil
 }
 
 func (n *node) startNothing() {
 	n.startRuntime()
-	st, err := stub.New(nothing{}, stub.WithPluginName("nothing"), stub.WithPluginIdx("10"), stub.WithSocketPath(n.socket))
+	st, err := stub.New(nothing{}, stub.WithPluginName("nothing"), stub.WithPluginIdx("10"),
+		stub.WithSocketPath(n.socket))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -109,7 +111,8 @@ func BenchmarkCreateContainer(b *testing.B) {
 
 // BenchmarkHandler is our own share of it: the handler called directly.
 func BenchmarkHandler(b *testing.B) {
-	n := newNode(b, grid(b, topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 32, ThreadsPerCore: 2}))
+	n := newNode(b, grid(b, topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 32,
+		ThreadsPerCore: 2}))
 	n.up(func(o *Options) { o.Log = slog.New(slog.NewTextHandler(io.Discard, nil)) })
 	for i := range 500 {
 		mustRun(b, n, burstable(fmt.Sprint("web", i)))
@@ -133,7 +136,8 @@ func BenchmarkHandler(b *testing.B) {
 
 // full is a node with a thousand containers on 512 CPUs, thirty of them owners.
 func full(t testing.TB) (*node, []*api.PodSandbox, []*api.Container) {
-	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2}))
+	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8,
+		ThreadsPerCore: 2}))
 	var pods []*api.PodSandbox
 	var containers []*api.Container
 	for i := range 1000 {

@@ -23,7 +23,8 @@ type facts struct {
 // cpu puts the facts back into the runtime's form.
 func (f facts) cpu() *api.LinuxCPU {
 	return &api.LinuxCPU{
-		Shares: api.UInt64(uint64(f.shares)), Quota: api.Int64(f.quota.Micros), Period: api.UInt64(uint64(f.quota.Period)),
+		Shares: api.UInt64(uint64(f.shares)), Quota: api.Int64(f.quota.Micros),
+		Period: api.UInt64(uint64(f.quota.Period)),
 	}
 }
 

@@ -72,7 +72,8 @@ func TestPoolsOfSeveralNUMANodesDoNotPileUp(t *testing.T) {
 		e.bound(e.pods["passes"], policy.Need{Pool: policy.PoolShared, Nodes: &nodes})
 	}
 	if len(e.several) > maxSeveral || e.several["shared@0,7"] == nil {
-		t.Errorf("%d sets of NUMA nodes are kept, that of a pod that runs: %v", len(e.several), e.several["shared@0,7"] != nil)
+		t.Errorf("%d sets of NUMA nodes are kept, that of a pod that runs: %v", len(e.several),
+			e.several["shared@0,7"] != nil)
 	}
 }
 

@@ -38,7 +38,8 @@ func (p *Plugin) connect(ctx context.Context) {
 		p.connected.Store(false)
 		p.o.Metrics.Connection(result)
 		wait := time.Duration((0.5 + p.o.Clock.Jitter()/2) * float64(back))
-		p.o.Log.Warn("not connected to the runtime; containers keep running where they are", "socket", p.o.Socket, "err", err, "next", wait.String())
+		p.o.Log.Warn("not connected to the runtime; containers keep running where they are", "socket", p.o.Socket,
+			"err", err, "next", wait.String())
 		p.waitFor(ctx, wait)
 		back = min(back*2, mostBackOff)
 	}

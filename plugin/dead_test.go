@@ -40,7 +40,8 @@ func TestWhatADeadDaemonGuards(t *testing.T) {
 			after: map[string]string{"db-main-2": "0-3", "web-main": "4-15"},
 		},
 		{
-			name: "an update moves no owner off its CPUs", before: []spec{lse("db", 4000), lse("other", 2000), burstable("web")},
+			name: "an update moves no owner off its CPUs", before: []spec{lse("db", 4000), lse("other", 2000),
+				burstable("web")},
 			meanwhile: func(t *testing.T, n *node) {
 				for id, cpus := range map[string]string{"db-main": "8-9", "other-main": "0-15", "web-main": "0-15"} {
 					if err := n.update(id, &api.LinuxCPU{Cpus: cpus}); err != nil { // as kubelet's static policy does
@@ -72,7 +73,8 @@ func TestWhatADeadDaemonGuards(t *testing.T) {
 			after:     map[string]string{"db-main": "0-3", "web-main": "6-15", "new-main": "4-5"},
 		},
 		{
-			name: "nobody is refused, and who would have been stays shared", before: []spec{lse("db", 4000), burstable("web")},
+			name:      "nobody is refused, and who would have been stays shared",
+			before:    []spec{lse("db", 4000), burstable("web")},
 			meanwhile: func(t *testing.T, n *node) { mustRun(t, n, lsr("huge", 40000), lsr("odd", 1500)) },
 			dead:      map[string]string{"huge-main": "0-15", "odd-main": "0-15"},
 			after:     map[string]string{"db-main": "0-3", "huge-main": "4-15", "odd-main": "4-15"},
@@ -183,7 +185,8 @@ func TestACapThatWasOverAndNotUndoneIsUndoneAtTheStart(t *testing.T) {
 			mustRun(t, n, pod)
 			path := pod.parent() + "/noisy-main"
 			before := n.quota(path)
-			if err := n.plugin.Submit(short(t), policy.CapVerdict{ID: "noisy-main", Milli: 100, For: time.Minute}); err != nil {
+			if err := n.plugin.Submit(short(t), policy.CapVerdict{ID: "noisy-main", Milli: 100,
+				For: time.Minute}); err != nil {
 				t.Fatal(err)
 			}
 			n.settle()
@@ -347,7 +350,8 @@ func TestWhatWasSavedOrTheKernel(t *testing.T) {
 		{"nobody knows what it asks for", four, three, all, 0, "kernel"},
 		{"the kernel has no mask", four, cpuset.Set{}, all, 0, "state file"},
 	} {
-		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel, asks: c.asks}
+		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
+			asks: c.asks}
 		r := &recovery{topo: onlyOnline(t, c.now), saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}}}
 		if got := r.placeOf(p); got == nil || got.From != c.from {
 			t.Errorf("%s: %+v, want what the %s says", c.name, got, c.from)

@@ -49,7 +49,8 @@ func (p *picky) RunPodSandbox(_ context.Context, s *api.PodSandbox) error {
 	return p.judge(s.GetName())
 }
 
-func (p *picky) CreateContainer(_ context.Context, s *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *picky) CreateContainer(_ context.Context, s *api.PodSandbox,
+	c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	return nil, nil, p.judge(s.GetName() + "/" + c.GetName())
 }
 
@@ -168,7 +169,8 @@ func TestASandboxThatALaterPluginRefusesLeavesNothing(t *testing.T) {
 	db := lse("db", 4000)
 	n.kernel.Mkdir(db.parent(), 0)
 	for i := range 3 {
-		if err := n.nri.RunPodSandbox(short(t), &api.RunPodSandboxRequest{Pod: db.sandbox(fmt.Sprint("sb-db-", i))}); err == nil {
+		if err := n.nri.RunPodSandbox(short(t), &api.RunPodSandboxRequest{Pod: db.sandbox(fmt.Sprint("sb-db-",
+			i))}); err == nil {
 			t.Fatal("the other plugin let it pass")
 		}
 	}
@@ -226,7 +228,8 @@ func TestAPodThatKubeletEndedGivesItsCPUsBackBeforeItsSandboxGoes(t *testing.T) 
 	}
 	n.settle()
 	n.want("web-main", "0-3,6-15")
-	if log := n.log.String(); !strings.Contains(log, `level=INFO msg="its cgroup is gone`) || strings.Contains(log, `level=WARN msg="its cgroup is gone`) {
+	if log := n.log.String(); !strings.Contains(log, `level=INFO msg="its cgroup is gone`) ||
+		strings.Contains(log, `level=WARN msg="its cgroup is gone`) {
 		t.Errorf("the end of a pod is called an accident:\n%s", log)
 	}
 }
@@ -259,7 +262,8 @@ func TestAKilledContainerComesBackToItsCPUs(t *testing.T) {
 
 // 12: three fit a NUMA node each, the fourth is refused in words and leaves nothing.
 func TestTheFourthThatFitsNoNodeIsRefused(t *testing.T) {
-	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 2, ThreadsPerCore: 2}))
+	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 2,
+		ThreadsPerCore: 2}))
 	n.up(func(o *Options) { o.Config.NodeLabels = map[string]string{policy.LabelAlignment: "SingleNUMANode"} })
 	for _, name := range []string{"a", "b", "c"} {
 		mustRun(t, n, lse(name, 4000))
@@ -292,7 +296,8 @@ func TestTheFourthThatFitsNoNodeIsRefused(t *testing.T) {
 // 14: the runtime stops, everything in it dies, it is killed and comes back with
 // both generations on its lists.
 func TestARuntimeThatDiesWithItsContainers(t *testing.T) {
-	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 8, ThreadsPerCore: 2}))
+	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 8,
+		ThreadsPerCore: 2}))
 	n.up()
 	var all []spec
 	for i := range 16 {
@@ -370,7 +375,8 @@ func TestEightOwnersOfOneCPUHaveEightCores(t *testing.T) {
 	}
 	s := n.plugin.Snapshot()
 	siblings := topo.Siblings(owned)
-	if len(cores) != 8 || siblings.Intersects(&s.Shared) || siblings.Intersects(&s.BE) || siblings.Intersects(&s.Reserved) {
+	if len(cores) != 8 || siblings.Intersects(&s.Shared) || siblings.Intersects(&s.BE) ||
+		siblings.Intersects(&s.Reserved) {
 		t.Errorf("%d cores; siblings %s, shared %s, reserved %s", len(cores), siblings, s.Shared, s.Reserved)
 	}
 	n.checkOwners()
@@ -436,7 +442,8 @@ func TestARuntimeThatDiesInTheMiddleOfACreate(t *testing.T) {
 			if err := n.nri.RunPodSandbox(short(t), &api.RunPodSandboxRequest{Pod: n.pods["sb-db"]}); err != nil {
 				t.Fatal(err)
 			}
-			r, err := n.nri.CreateContainer(short(t), &api.CreateContainerRequest{Pod: n.pods["sb-db"], Container: db.container("sb-db", "db-main", db.ctrs[0])})
+			r, err := n.nri.CreateContainer(short(t), &api.CreateContainerRequest{Pod: n.pods["sb-db"],
+				Container: db.container("sb-db", "db-main", db.ctrs[0])})
 			if err != nil || r.GetAdjust().GetLinux().GetResources().GetCpu().GetCpus() != "2-5" {
 				t.Fatalf("%v, %v", r, err)
 			}
@@ -488,7 +495,9 @@ func TestAPluginThatWasTooSlowComesBackAndTakesOver(t *testing.T) {
 		t.Fatalf("the runtime has CPUs %q from a plugin that it dropped", got)
 	}
 	close(slow)
-	eventually(t, "the loss is noticed and the plugin is back", func() bool { return strings.Count(n.log.String(), "msg=synchronized") == 2 })
+	eventually(t, "the loss is noticed and the plugin is back", func() bool {
+		return strings.Count(n.log.String(), "msg=synchronized") == 2
+	})
 	n.want("db-main", "0-3")
 	mustRun(t, n, burstable("web"), lsr("a", 2000))
 	n.want("web-main", "6-15")
@@ -610,13 +619,15 @@ func TestARefusedResizeIsForgotten(t *testing.T) {
 	n.settle()
 	before, _ := n.plugin.book.pod(db.uid())
 	if _, err := n.nri.UpdatePodSandbox(short(t), &api.UpdatePodSandboxRequest{
-		Pod: n.pods["sb-db"], OverheadLinuxResources: &api.LinuxResources{}, LinuxResources: &api.LinuxResources{Cpu: cpuOf(40000, 40000, "")},
+		Pod: n.pods["sb-db"], OverheadLinuxResources: &api.LinuxResources{},
+		LinuxResources: &api.LinuxResources{Cpu: cpuOf(40000, 40000, "")},
 	}); err == nil {
 		t.Fatal("an impossible resize was taken")
 	}
 	stranger := lse("stranger", 4000)
 	if _, err := n.nri.UpdatePodSandbox(short(t), &api.UpdatePodSandboxRequest{
-		Pod: stranger.sandbox("sb-stranger"), OverheadLinuxResources: &api.LinuxResources{}, LinuxResources: &api.LinuxResources{Cpu: cpuOf(2000, 2000, "")},
+		Pod: stranger.sandbox("sb-stranger"), OverheadLinuxResources: &api.LinuxResources{},
+		LinuxResources: &api.LinuxResources{Cpu: cpuOf(2000, 2000, "")},
 	}); err != nil {
 		t.Errorf("a resize of nobody: %v", err)
 	}
@@ -669,7 +680,8 @@ func TestACgroupThatVanishesInTheMiddleOfAChange(t *testing.T) {
 
 // 30: the whole node in a fraction of the runtime's two seconds.
 func TestFiveHundredContainersOn512CPUsAreTakenOverInTime(t *testing.T) {
-	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2}))
+	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8,
+		ThreadsPerCore: 2}))
 	n.startRuntime()
 	for i := range 500 {
 		s := burstable(fmt.Sprint("web", i))

@@ -113,10 +113,13 @@ type subjectState struct {
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify, meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
+		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify,
+		meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
-		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{}, slices: map[string]bool{}, beSlices: map[string]*subjectState{}, strays: map[string]bool{}, several: map[string]*cpuset.Set{},
+		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{},
+		slices: map[string]bool{}, beSlices: map[string]*subjectState{}, strays: map[string]bool{},
+		several: map[string]*cpuset.Set{},
 	}
 	if o.Observe {
 		e.driver = nil

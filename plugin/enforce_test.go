@@ -135,7 +135,8 @@ func TestAQuotaThatWasNotWrittenIsTriedAgainBeforeTheNextAudit(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)
 	n.kernel.Before = func(path string, v cgroup.Values) error {
-		if broken.Load() && v.Quota != nil && v.Quota.Micros < 0 && strings.Trim(path, "/") == strings.Trim(db.parent(), "/") {
+		if broken.Load() && v.Quota != nil && v.Quota.Micros < 0 &&
+			strings.Trim(path, "/") == strings.Trim(db.parent(), "/") {
 			return errors.New("systemd does not answer")
 		}
 		return nil
@@ -173,7 +174,8 @@ func TestDriftIsRepairedAndCounted(t *testing.T) {
 	n.settle()
 	n.kernel.Tamper("kubepods/burstable", "0-15")
 	n.kernel.Tamper("kubepods/poduid-db", "0-7")
-	if err := n.kernel.Apply(context.Background(), db.parent(), cgroup.Values{Quota: &cgroup.Quota{Micros: 400000, Period: 100000}}); err != nil {
+	if err := n.kernel.Apply(context.Background(), db.parent(),
+		cgroup.Values{Quota: &cgroup.Quota{Micros: 400000, Period: 100000}}); err != nil {
 		t.Fatal(err)
 	}
 	audit <- time.Now()
@@ -197,7 +199,8 @@ func TestAContainerThatStartsElsewhereIsRepairedAtOnce(t *testing.T) {
 	// A runtime that ignored the pod's mask and the reply.
 	n.kernel.Tamper("kubepods/poduid-db", "")
 	n.kernel.Tamper("kubepods/poduid-db/db-main", "8-9")
-	if err := n.nri.PostStartContainer(short(t), &api.PostStartContainerRequest{Pod: n.pods["sb-db"], Container: n.containers["db-main"]}); err != nil {
+	if err := n.nri.PostStartContainer(short(t), &api.PostStartContainerRequest{Pod: n.pods["sb-db"],
+		Container: n.containers["db-main"]}); err != nil {
 		t.Fatal(err)
 	}
 	n.want("db-main", "0-3")

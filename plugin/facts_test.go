@@ -53,8 +53,10 @@ func (s *server) reasons() string {
 // knows that the pod may not own CPUs before its container comes.
 func TestTheAPIServersWordGoesBeforeTheRuntimes(t *testing.T) {
 	s := &server{facts: map[string]policy.PodFacts{
-		"uid-hidden": {UID: "uid-hidden", Owner: "Deployment/hidden", Resources: policy.Resources{RequestMilli: 2000, LimitMilli: policy.NoLimit}},
-		"uid-known":  {UID: "uid-known", Owner: "StatefulSet/known", Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}},
+		"uid-hidden": {UID: "uid-hidden", Owner: "Deployment/hidden",
+			Resources: policy.Resources{RequestMilli: 2000, LimitMilli: policy.NoLimit}},
+		"uid-known": {UID: "uid-known", Owner: "StatefulSet/known",
+			Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}},
 	}}
 	n := newNode(t, grid(t, testGrid))
 	n.up(s.options)
@@ -76,7 +78,8 @@ func TestFactsThatComeLateTellTheOwnerAndMoveNobody(t *testing.T) {
 	n.up(s.options)
 	mustRun(t, n, lsr("db", 2000), burstable("web"))
 	before := n.on("db-main")
-	late := policy.PodFacts{UID: "uid-db", Owner: "Deployment/db", Resources: policy.Resources{RequestMilli: 4000, LimitMilli: 4000}}
+	late := policy.PodFacts{UID: "uid-db", Owner: "Deployment/db",
+		Resources: policy.Resources{RequestMilli: 4000, LimitMilli: 4000}}
 	for range 2 {
 		if err := n.plugin.Submit(short(t), late); err != nil {
 			t.Fatal(err)
@@ -128,10 +131,13 @@ func TestRefusalsAndNoticesAreToldOnce(t *testing.T) {
 	if got := s.reasons(); got != "odd InvalidRequest" {
 		t.Errorf("people were told %q", got)
 	}
-	if err := n.plugin.Submit(short(t), policy.NodeLabels{Labels: map[string]string{policy.LabelBind: "Sideways"}}); err != nil {
+	if err := n.plugin.Submit(short(t), policy.NodeLabels{
+		Labels: map[string]string{policy.LabelBind: "Sideways"}}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the node's notice is told", func() bool { return s.reasons() == "odd InvalidRequest,  UnknownNodeLabel" })
+	eventually(t, "the node's notice is told", func() bool {
+		return s.reasons() == "odd InvalidRequest,  UnknownNodeLabel"
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.changes == 0 {
@@ -147,7 +153,8 @@ func TestLentCPUsBecomeWeightAndQuota(t *testing.T) {
 		return spec{name: name, class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
 	}
 	promise := func(name string) policy.PodFacts {
-		return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{LimitMilli: policy.NoLimit}, BatchMilli: 1500}
+		return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{LimitMilli: policy.NoLimit},
+			BatchMilli: 1500}
 	}
 	s := &server{facts: map[string]policy.PodFacts{"uid-early": promise("early")}}
 	n := newNode(t, grid(t, testGrid))
@@ -159,7 +166,8 @@ func TestLentCPUsBecomeWeightAndQuota(t *testing.T) {
 		n.settle()
 		e, err := n.kernel.Effective(batch(name).parent())
 		if err != nil || e.Weight != weight || e.QuotaMilli != milli {
-			t.Errorf("%s: %s has weight %d and quota %dm, want %d and %dm (%v)", when, name, e.Weight, e.QuotaMilli, weight, milli, err)
+			t.Errorf("%s: %s has weight %d and quota %dm, want %d and %dm (%v)", when, name, e.Weight, e.QuotaMilli,
+				weight, milli, err)
 		}
 	}
 	for _, name := range []string{"late", "plain"} {
@@ -173,7 +181,8 @@ func TestLentCPUsBecomeWeightAndQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("told late", "late", 59, 1500)
-	if err := n.kernel.Apply(short(t), batch("late").parent(), cgroup.Values{Weight: 1, Quota: cgroup.NoQuota()}); err != nil {
+	if err := n.kernel.Apply(short(t), batch("late").parent(),
+		cgroup.Values{Weight: 1, Quota: cgroup.NoQuota()}); err != nil {
 		t.Fatal(err)
 	}
 	n.plugin.Audit()

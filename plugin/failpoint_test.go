@@ -47,10 +47,12 @@ func TestFailAtCountsPassings(t *testing.T) {
 			t.Errorf("%s: died at passing %d, want %d", text, died, want)
 		}
 	}
-	for _, text := range []string{"", "nowhere", "create.reply:", "create.reply:0", "create.reply:-1", "create.reply:1:2", ":1"} {
+	for _, text := range []string{"", "nowhere", "create.reply:", "create.reply:0", "create.reply:-1",
+		"create.reply:1:2", ":1"} {
 		if _, err := FailAt(text, func() {}); err == nil {
 			t.Errorf("%q is taken", text)
-		} else if !strings.Contains(err.Error(), strconv.Quote(text)) && !strings.Contains(err.Error(), "there is no point") {
+		} else if !strings.Contains(err.Error(), strconv.Quote(text)) &&
+			!strings.Contains(err.Error(), "there is no point") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -16,7 +16,8 @@ func TestBestEffortIsIdle(t *testing.T) {
 		return spec{name: name, class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
 	}
 	promise := func(name string) policy.PodFacts {
-		return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{LimitMilli: policy.NoLimit}, BatchMilli: 1500}
+		return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{LimitMilli: policy.NoLimit},
+			BatchMilli: 1500}
 	}
 	s := &server{facts: map[string]policy.PodFacts{"uid-lent": promise("lent")}}
 	n := newNode(t, grid(t, testGrid))
@@ -68,7 +69,8 @@ func TestBestEffortIsIdle(t *testing.T) {
 }
 
 // sliceQuota waits for the quota of a slice, and asks for one of best effort.
-func sliceQuota(t *testing.T, n *node, slice string) (limited func(when string, milli int64), suppress func(milli int64)) {
+func sliceQuota(t *testing.T, n *node, slice string) (limited func(when string,
+	milli int64), suppress func(milli int64)) {
 	limited = func(when string, milli int64) {
 		t.Helper()
 		eventually(t, when, func() bool {

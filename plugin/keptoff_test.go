@@ -18,7 +18,8 @@ const (
 
 func doMove(t *testing.T) step {
 	return step{name: "move best effort off " + victimsL3, do: func(w *world) {
-		if err := w.submit(policy.BEKeptOff{Victim: "victim-main", CPUs: setOf(t, victimsL3), For: moveTerm}); err != nil {
+		if err := w.submit(policy.BEKeptOff{Victim: "victim-main", CPUs: setOf(t, victimsL3),
+			For: moveTerm}); err != nil {
 			w.t.Errorf("move for the victim: %v", err)
 		}
 	}}
@@ -28,7 +29,8 @@ func doMove(t *testing.T) step {
 func moved(t *testing.T) *world {
 	w := newWorld(t)
 	w.begin(newDoom("", 0))
-	for _, s := range []step{doRun(lsr("victim", 2000)), doRun(burstable("web")), doRun(bestEffort("low")), doRun(noisy("noisy"))} {
+	for _, s := range []step{doRun(lsr("victim", 2000)), doRun(burstable("web")), doRun(bestEffort("low")),
+		doRun(noisy("noisy"))} {
 		s.do(w)
 		w.rest()
 	}
@@ -104,7 +106,8 @@ func TestAPoolMoveThatIsCutShort(t *testing.T) {
 		w := newWorld(t)
 		d := newDoom(at, 0)
 		w.begin(d)
-		for _, s := range []step{doRun(lsr("victim", 2000)), doRun(burstable("web")), doRun(bestEffort("low")), doRun(noisy("noisy"))} {
+		for _, s := range []step{doRun(lsr("victim", 2000)), doRun(burstable("web")), doRun(bestEffort("low")),
+			doRun(noisy("noisy"))} {
 			s.do(w)
 			w.rest()
 		}

@@ -111,7 +111,8 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{node: newNode(t, grid(t, testGrid)), dir: filepath.Join(memoryDir(t), "state"), boot: time.Now().Add(-time.Hour), name: "n"}
+	w := &world{node: newNode(t, grid(t, testGrid)), dir: filepath.Join(memoryDir(t), "state"),
+		boot: time.Now().Add(-time.Hour), name: "n"}
 	w.startRuntime()
 	t.Cleanup(func() {
 		for _, bury := range w.buried {
@@ -248,7 +249,8 @@ func podQuota(w *world, s spec) {
 
 func (w *world) setQuota(path string, milli int64) {
 	w.t.Helper()
-	if err := w.kernel.Apply(context.Background(), path, cgroup.Values{Quota: &cgroup.Quota{Micros: milli * 100, Period: 100000}}); err != nil {
+	if err := w.kernel.Apply(context.Background(), path, cgroup.Values{Quota: &cgroup.Quota{Micros: milli * 100,
+		Period: 100000}}); err != nil {
 		w.t.Error(err)
 	}
 }
@@ -294,12 +296,14 @@ func doResize(s spec, from, to int64) step {
 	return step{name: fmt.Sprintf("resize %s to %d", s.name, to), touches: []string{s.name}, do: func(w *world) {
 		pod := func() {
 			if _, err := w.nri.UpdatePodSandbox(short(w.t), &adaptation.UpdatePodSandboxRequest{
-				Pod: w.pods["sb-"+s.name], OverheadLinuxResources: &api.LinuxResources{}, LinuxResources: &api.LinuxResources{Cpu: cpuOf(to, to, "")},
+				Pod: w.pods["sb-"+s.name], OverheadLinuxResources: &api.LinuxResources{},
+				LinuxResources: &api.LinuxResources{Cpu: cpuOf(to, to, "")},
 			}); err != nil {
 				w.t.Errorf("resize of %s: %v", s.name, err)
 			}
 			w.setQuota(s.parent(), to)
-			if err := w.nri.PostUpdatePodSandbox(short(w.t), &adaptation.PostUpdatePodSandboxRequest{Pod: w.pods["sb-"+s.name]}); err != nil {
+			if err := w.nri.PostUpdatePodSandbox(short(w.t),
+				&adaptation.PostUpdatePodSandboxRequest{Pod: w.pods["sb-"+s.name]}); err != nil {
 				w.t.Error(err)
 			}
 		}
@@ -415,7 +419,8 @@ func widened(name string, milli int64) spec {
 }
 
 func noisy(name string) spec {
-	return spec{name: name, class: policy.BE, qos: policy.Burstable, ctrs: []ctr{{name: "main", request: 1000, limit: 2000}}}
+	return spec{name: name, class: policy.BE, qos: policy.Burstable,
+		ctrs: []ctr{{name: "main", request: 1000, limit: 2000}}}
 }
 
 func lives() []life {
@@ -425,16 +430,28 @@ func lives() []life {
 	two := lsr("two", 2000)
 	two.ctrs = []ctr{{name: "a", request: 2000, limit: 2000}, {name: "b", request: 2000, limit: 2000}}
 	return []life{
-		{name: "owners beside shared pods", steps: append(shared, doRun(lse("db", 4000)), doRun(lsr("cache", 2000)), doRun(isolated), doRun(two))},
-		{name: "an owner of the burstable class", steps: append(shared, doRun(lsr("a", 2000)), doRun(widened("db", 4000)), doRun(burstable("web2")), doRemove(widened("db", 4000)))},
-		{name: "a container restarts", ready: []step{doRun(burstable("web"))}, steps: []step{doRun(lsr("a", 2000)), doRun(lse("db", 2000)), doRestart(lse("db", 2000), false), doRestart(lsr("a", 2000), true)}},
-		{name: "up and down in size", steps: append(shared, doRun(lse("db", 2000)), doRun(lsr("next", 2000)), doResize(lse("db", 2000), 2000, 6000), doResize(lse("db", 2000), 6000, 4000), doRun(lsr("last", 4000)))},
-		{name: "pods come and go", steps: append(shared, doRun(lse("a", 4000)), doRun(lsr("b", 2000)), doRemove(lse("a", 4000)), doRun(lsr("c", 2000)), doRemove(burstable("web")))},
-		{name: "a cap begins and ends", steps: []step{doRun(noisy("noisy")), doRun(bestEffort("low")), doRun(lse("db", 2000)), doCap("noisy-main", 100, 5*time.Minute), doCap("low-main", 10, time.Minute), doWait(2 * time.Minute), doRun(burstable("web")), doWait(4 * time.Minute)}},
-		{name: "a pod is refused", steps: append(shared, doRun(lse("db", 4000)), doRun(lsr("odd", 1500)), doRun(lsr("huge", 40000)), doRun(lsr("a", 2000))), exempt: []string{"odd", "huge"}},
-		{name: "pods ran before", ready: append(shared, doRun(lse("a", 4000)), doRun(lsr("b", 2000))), steps: []step{doRun(lsr("c", 2000))}},
-		{name: "CPUs go and return", steps: append(shared, doRun(lse("db", 4000)), doRun(lsr("b", 2000)), doOnline("0-2,6-15", "db", "b"), doRun(lsr("c", 2000)), doOnline("0-15", "db", "b"))},
-		{name: "a pod vanishes", steps: append(shared, doRun(lse("db", 4000)), doRun(lsr("b", 2000)), doVanish(lse("db", 4000)), doRun(lsr("c", 2000)))},
+		{name: "owners beside shared pods", steps: append(shared, doRun(lse("db", 4000)), doRun(lsr("cache", 2000)),
+			doRun(isolated), doRun(two))},
+		{name: "an owner of the burstable class", steps: append(shared, doRun(lsr("a", 2000)),
+			doRun(widened("db", 4000)), doRun(burstable("web2")), doRemove(widened("db", 4000)))},
+		{name: "a container restarts", ready: []step{doRun(burstable("web"))},
+			steps: []step{doRun(lsr("a", 2000)), doRun(lse("db", 2000)), doRestart(lse("db", 2000), false),
+				doRestart(lsr("a", 2000), true)}},
+		{name: "up and down in size", steps: append(shared, doRun(lse("db", 2000)), doRun(lsr("next", 2000)),
+			doResize(lse("db", 2000), 2000, 6000), doResize(lse("db", 2000), 6000, 4000), doRun(lsr("last", 4000)))},
+		{name: "pods come and go", steps: append(shared, doRun(lse("a", 4000)), doRun(lsr("b", 2000)),
+			doRemove(lse("a", 4000)), doRun(lsr("c", 2000)), doRemove(burstable("web")))},
+		{name: "a cap begins and ends", steps: []step{doRun(noisy("noisy")), doRun(bestEffort("low")),
+			doRun(lse("db", 2000)), doCap("noisy-main", 100, 5*time.Minute), doCap("low-main", 10, time.Minute),
+			doWait(2 * time.Minute), doRun(burstable("web")), doWait(4 * time.Minute)}},
+		{name: "a pod is refused", steps: append(shared, doRun(lse("db", 4000)), doRun(lsr("odd", 1500)),
+			doRun(lsr("huge", 40000)), doRun(lsr("a", 2000))), exempt: []string{"odd", "huge"}},
+		{name: "pods ran before", ready: append(shared, doRun(lse("a", 4000)), doRun(lsr("b", 2000))),
+			steps: []step{doRun(lsr("c", 2000))}},
+		{name: "CPUs go and return", steps: append(shared, doRun(lse("db", 4000)), doRun(lsr("b", 2000)),
+			doOnline("0-2,6-15", "db", "b"), doRun(lsr("c", 2000)), doOnline("0-15", "db", "b"))},
+		{name: "a pod vanishes", steps: append(shared, doRun(lse("db", 4000)), doRun(lsr("b", 2000)),
+			doVanish(lse("db", 4000)), doRun(lsr("c", 2000)))},
 	}
 }
 
@@ -457,7 +474,9 @@ func (w *world) stayed(before map[string]string, s step, when string) {
 	w.t.Helper()
 	for id, cpus := range before {
 		c := w.containers[id]
-		if c == nil || slices.ContainsFunc(s.touches, func(name string) bool { return strings.HasSuffix(c.PodSandboxId, "sb-"+name) }) {
+		if c == nil || slices.ContainsFunc(s.touches, func(name string) bool {
+			return strings.HasSuffix(c.PodSandboxId, "sb-"+name)
+		}) {
 			continue
 		}
 		if now := w.on(id); now != cpus {
@@ -472,8 +491,10 @@ func (w *world) sound() {
 	w.checkOwners()
 	s := w.plugin.Snapshot()
 	online := w.kernelOnline()
-	if all := s.Shared.Or(s.Exclusive).Or(s.Withheld); all != online || s.Shared.Intersects(&s.Exclusive) || s.Shared.Intersects(&s.Withheld) {
-		w.t.Errorf("shared %s, exclusive %s and withheld %s are not, each once, the CPUs %s", s.Shared, s.Exclusive, s.Withheld, online)
+	if all := s.Shared.Or(s.Exclusive).Or(s.Withheld); all != online || s.Shared.Intersects(&s.Exclusive) ||
+		s.Shared.Intersects(&s.Withheld) {
+		w.t.Errorf("shared %s, exclusive %s and withheld %s are not, each once, the CPUs %s", s.Shared, s.Exclusive,
+			s.Withheld, online)
 	}
 	var owned cpuset.Set
 	seen := map[string]bool{}
@@ -530,7 +551,8 @@ func (w *world) kernelOnline() cpuset.Set {
 // picture is everything that the kernel holds of the pods, and the pools.
 func (w *world) picture(exempt []string) map[string]string {
 	s := w.plugin.Snapshot()
-	all := map[string]string{"pool shared": s.Shared.String(), "pool be": s.BE.String(), "exclusive": s.Exclusive.String(), "withheld": s.Withheld.String()}
+	all := map[string]string{"pool shared": s.Shared.String(), "pool be": s.BE.String(),
+		"exclusive": s.Exclusive.String(), "withheld": s.Withheld.String()}
 	for id, c := range w.containers {
 		all[id] = fmt.Sprintf("on %s, quota %dm", w.on(id), w.quota(c.Linux.CgroupsPath))
 	}
@@ -543,7 +565,9 @@ func (w *world) picture(exempt []string) map[string]string {
 		}
 	}
 	maps.DeleteFunc(all, func(key, _ string) bool {
-		return slices.ContainsFunc(exempt, func(name string) bool { return strings.HasPrefix(key, name+"-") || key == "sb-"+name })
+		return slices.ContainsFunc(exempt, func(name string) bool {
+			return strings.HasPrefix(key, name+"-") || key == "sb-"+name
+		})
 	})
 	return all
 }
@@ -580,7 +604,8 @@ func (w *world) play(l life, d *doom) {
 	w.sound()
 }
 
-var killAll = flag.Bool("kill.all", false, "kill the daemon at every passing of every point, not at three of each in each life")
+var killAll = flag.Bool("kill.all", false,
+	"kill the daemon at every passing of every point, not at three of each in each life")
 
 // passings are those of n at which to kill: the first, the last and one between.
 func passings(n int) []int {

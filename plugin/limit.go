@@ -88,7 +88,10 @@ func (e *enforcer) tellUnlimited(slice, pod string) {
 		return
 	}
 	e.unlimited = pod
-	why := fmt.Sprintf("best effort has no CPU of its own left and is to have %d thousandths of a CPU, but pod %s lies in %s and is not of class BE: its quota would hold that pod back as well, so best effort is not limited; give the pod a CPU request, or the class BE", *e.beQuota, pod, slice)
+	why := fmt.Sprintf(
+		"best effort has no CPU of its own left and is to have %d thousandths of a CPU, but pod %s lies in %s and "+
+			"is not of class BE: its quota would hold that pod back as well, so best effort is not limited; give "+
+			"the pod a CPU request, or the class BE", *e.beQuota, pod, slice)
 	e.log.Warn(why, "cgroup", slice, "pod", pod)
 	e.notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
 }
@@ -143,7 +146,8 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 	case !errors.Is(err, cgroup.ErrGone):
 		e.failed = true
 		e.unwritten = append(e.unwritten, s)
-		e.log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(), "idle", s.idle.wanted, "err", err)
+		e.log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(),
+			"idle", s.idle.wanted, "err", err)
 	}
 }
 
@@ -177,7 +181,8 @@ func (e *enforcer) noteDrift(s *subjectState, now cgroup.Effective, err error) {
 	if err == nil && s.limit.ours && s.limit.seen && now.QuotaMilli != s.limit.target.Milli() {
 		source := sourceOfQuota(s, now)
 		e.meter.QuotaDrift(source)
-		e.log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", s.limit.target.String(), "got", now.Quota.String(), "source", source)
+		e.log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", s.limit.target.String(), "got",
+			now.Quota.String(), "source", source)
 	}
 	if err == nil && s.idle.wanted && s.idle.seen && !now.Idle {
 		e.meter.QuotaDrift("other")

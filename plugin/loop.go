@@ -281,7 +281,8 @@ func (l *loop) safely(now time.Time, e policy.Event) (decisions []policy.Decisio
 	defer func() {
 		if p := recover(); p != nil {
 			l.log.Error("a step of the policy panicked; this is a defect, please report it with the record",
-				"event", kindOf(e), "panic", fmt.Sprint(p), "record", recordText(now, e), "stack", string(debug.Stack()))
+				"event", kindOf(e), "panic", fmt.Sprint(p), "record", recordText(now, e), "stack",
+				string(debug.Stack()))
 			l.rebuild()
 			decisions, err = nil, errInternal
 		}
@@ -292,7 +293,8 @@ func (l *loop) safely(now time.Time, e policy.Event) (decisions []policy.Decisio
 func (l *loop) rebuild() {
 	defer func() {
 		if p := recover(); p != nil {
-			l.log.Error("the record could not be replayed after a panic; going on with the machine as it is", "panic", fmt.Sprint(p))
+			l.log.Error("the record could not be replayed after a panic; going on with the machine as it is", "panic",
+				fmt.Sprint(p))
 		}
 	}()
 	m, err := policy.New(l.machine.Snapshot().Topology, l.cfg)

@@ -40,7 +40,8 @@ func helper(socket string) {
 		panic(err)
 	}
 	store := &state.Store{Dir: os.Getenv(helperEnv + "_STATE"), Now: time.Now}
-	p, err := New(Options{Topology: topo, Driver: gone{}, Reader: gone{}, Store: store, Socket: socket, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	p, err := New(Options{Topology: topo, Driver: gone{}, Reader: gone{}, Store: store, Socket: socket,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		panic(err)
 	}
@@ -113,7 +114,8 @@ func TestMemoryWithAThousandContainers(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("resident memory with 1,000 containers after 2,000 pods came and went: %.1f MiB, with its garbage %.1f MiB", float64(rss)/1024, float64(before)/1024)
+	t.Logf("resident memory with 1,000 containers after 2,000 pods came and went: %.1f MiB, with its garbage %.1f MiB",
+		float64(rss)/1024, float64(before)/1024)
 	if rss > 40<<10 {
 		t.Errorf("%d KiB are resident, the budget is 40 MiB", rss)
 	}

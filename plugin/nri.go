@@ -67,7 +67,8 @@ func subscription(nri string) api.EventMask {
 	}
 	var events api.EventMask
 	events.Set(api.Event_RUN_POD_SANDBOX, api.Event_STOP_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX,
-		api.Event_CREATE_CONTAINER, api.Event_UPDATE_CONTAINER, api.Event_POST_UPDATE_CONTAINER, api.Event_START_CONTAINER,
+		api.Event_CREATE_CONTAINER, api.Event_UPDATE_CONTAINER, api.Event_POST_UPDATE_CONTAINER,
+		api.Event_START_CONTAINER,
 		api.Event_POST_START_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER)
 	return events
 }
@@ -102,7 +103,8 @@ func (s *session) within(ctx context.Context) (context.Context, context.CancelFu
 }
 
 // Synchronize takes over everything that runs. What it finds stays where it is.
-func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
+	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	count, start := s.timed("Synchronize"), time.Now()
@@ -245,7 +247,8 @@ func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error
 
 // CreateContainer places a container. The answer for one that owns CPUs is given
 // once everybody else has left them.
-func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
+	c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	count := s.timed("CreateContainer")
@@ -269,7 +272,8 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 		if late(o.err) && !exclusive(&pod) {
 			// Unpinned it lands in the pool of its slice: safe, and the runtime goes on.
 			// It is entered when it starts.
-			s.o.Log.Error("no decision in time; the container starts in its slice's pool", "pod", podName(policy.PodRef{Namespace: pod.Namespace, Name: pod.Name}), "container", ctr.Name, "err", o.err)
+			s.o.Log.Error("no decision in time; the container starts in its slice's pool", "pod",
+				podName(policy.PodRef{Namespace: pod.Namespace, Name: pod.Name}), "container", ctr.Name, "err", o.err)
 			return values{}, nil
 		}
 		return values{}, s.answer(pod, o.err)
@@ -280,7 +284,8 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	}
 	if d.Need.Own != nil {
 		if err := s.enforcer.vacated(ctx, o.seq, d.Need.Own); err != nil && !s.o.Observe {
-			return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() + "; the container is tried again"})
+			return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() +
+				"; the container is tried again"})
 		}
 		s.at.at(CreateVacated)
 	}
@@ -302,7 +307,8 @@ func late(err error) bool {
 
 // UpdateContainer answers kubelet's own change with our whole desired state, so
 // that what kubelet writes passes through us and ours wins.
-func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container,
+	r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	id := clip(c.GetId())
@@ -370,7 +376,8 @@ func (s *session) PostUpdateContainer(_ context.Context, _ *api.PodSandbox, c *a
 
 // StopContainer and RemoveContainer end a container, in whatever order and
 // however often they come. What its pod owns stays with the pod.
-func (s *session) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
+func (s *session) StopContainer(ctx context.Context, _ *api.PodSandbox,
+	c *api.Container) ([]*api.ContainerUpdate, error) {
 	s.stopped(ctx, c, "StopContainer")
 	return nil, nil
 }

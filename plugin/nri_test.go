@@ -45,7 +45,8 @@ func TestAnExclusivePodGetsItsCPUsAndTheOthersLeaveThem(t *testing.T) {
 		t.Errorf("the container's quota is %dm, want none", got)
 	}
 	if got := n.containers["db-main"].Linux.Resources.Cpu.Cpus; got != "0-3" {
-		t.Errorf("the runtime stores CPUs %q for the owner, want 0-3: a recovery without kernel and state needs them", got)
+		t.Errorf("the runtime stores CPUs %q for the owner, want 0-3: a recovery without kernel and state needs them",
+			got)
 	}
 	if got := n.containers["web-main"].Linux.Resources.Cpu.Cpus; got != "" {
 		t.Errorf("the runtime stores CPUs %q for a shared container; then every update of it would write them", got)
@@ -68,7 +69,8 @@ func TestARefusalReachesTheUserWordForWord(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	n.up()
 	err := n.run(lsr("odd", 1500))
-	if err == nil || !strings.Contains(err.Error(), "InvalidRequest: LSR pods need a whole number of CPUs, this pod requests 1500m") {
+	if err == nil || !strings.Contains(err.Error(),
+		"InvalidRequest: LSR pods need a whole number of CPUs, this pod requests 1500m") {
 		t.Fatalf("error is %v", err)
 	}
 	if got := len(n.plugin.Snapshot().Containers); got != 0 {
@@ -126,11 +128,13 @@ func TestKubeletWritesThePodsQuotaAtAResizeAndItIsLiftedAgain(t *testing.T) {
 		if err := n.update("db-main", cpuOf(milli, milli, "")); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.kernel.Apply(context.Background(), db.parent(), cgroup.Values{Quota: &cgroup.Quota{Micros: milli * 100, Period: 100000}}); err != nil {
+		if err := n.kernel.Apply(context.Background(), db.parent(),
+			cgroup.Values{Quota: &cgroup.Quota{Micros: milli * 100, Period: 100000}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := n.nri.UpdatePodSandbox(short(t), &adaptation.UpdatePodSandboxRequest{
-			Pod: sandbox, OverheadLinuxResources: &api.LinuxResources{}, LinuxResources: &api.LinuxResources{Cpu: cpuOf(milli, milli, "")},
+			Pod: sandbox, OverheadLinuxResources: &api.LinuxResources{},
+			LinuxResources: &api.LinuxResources{Cpu: cpuOf(milli, milli, "")},
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +165,8 @@ func TestAPodsQuotaIsLiftedAgainWhereItsResizeIsNotTold(t *testing.T) {
 		if err := n.update("db-main", cpuOf(tc.milli, tc.milli, "")); (err != nil) != tc.refused {
 			t.Fatalf("resize to %dm: %v", tc.milli, err)
 		}
-		if err := n.kernel.Apply(context.Background(), db.parent(), cgroup.Values{Quota: &cgroup.Quota{Micros: tc.milli * 100, Period: 100000}}); err != nil {
+		if err := n.kernel.Apply(context.Background(), db.parent(),
+			cgroup.Values{Quota: &cgroup.Quota{Micros: tc.milli * 100, Period: 100000}}); err != nil {
 			t.Fatal(err)
 		}
 		if n.plugin.Settled() {
@@ -189,10 +194,13 @@ func TestKubeletAnnouncesAResizeValueByValue(t *testing.T) {
 		cpus      int
 	}{
 		{"growth", []*api.LinuxCPU{announced(4000, 600000, true), announced(6000, 600000, false)}, 6000, nil, "", 6},
-		{"shrinking", []*api.LinuxCPU{announced(4000, 200000, true)}, 2000, []*api.LinuxCPU{announced(2000, 200000, false)}, "", 2},
+		{"shrinking", []*api.LinuxCPU{announced(4000, 200000, true)}, 2000,
+			[]*api.LinuxCPU{announced(2000, 200000, false)}, "", 2},
 		{"memory alone", []*api.LinuxCPU{announced(4000, lifted, true)}, 0, nil, "", 4},
-		{"more than there is", []*api.LinuxCPU{announced(4000, 1600000, true), announced(16000, 1600000, false)}, 0, nil, "InsufficientCPUs", 4},
-		{"no whole number", []*api.LinuxCPU{announced(4000, 450000, true), announced(4500, 450000, false)}, 0, nil, "InvalidRequest", 4},
+		{"more than there is", []*api.LinuxCPU{announced(4000, 1600000, true), announced(16000, 1600000, false)}, 0,
+			nil, "InsufficientCPUs", 4},
+		{"no whole number", []*api.LinuxCPU{announced(4000, 450000, true), announced(4500, 450000, false)}, 0, nil,
+			"InvalidRequest", 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := newNode(t, grid(t, testGrid))
@@ -202,9 +210,11 @@ func TestKubeletAnnouncesAResizeValueByValue(t *testing.T) {
 			n.settle()
 			announce := func(cpu *api.LinuxCPU, limit bool) error {
 				_, err := n.nri.UpdatePodSandbox(short(t), &adaptation.UpdatePodSandboxRequest{
-					Pod: n.pods["sb-db"], OverheadLinuxResources: &api.LinuxResources{}, LinuxResources: &api.LinuxResources{Cpu: cpu}})
+					Pod: n.pods["sb-db"], OverheadLinuxResources: &api.LinuxResources{},
+					LinuxResources: &api.LinuxResources{Cpu: cpu}})
 				if err == nil && limit && cpu.Quota.GetValue() > 0 { // as kubelet does once it may
-					err = n.kernel.Apply(context.Background(), db.parent(), cgroup.Values{Quota: &cgroup.Quota{Micros: cpu.Quota.GetValue(), Period: 100000}})
+					err = n.kernel.Apply(context.Background(), db.parent(),
+						cgroup.Values{Quota: &cgroup.Quota{Micros: cpu.Quota.GetValue(), Period: 100000}})
 				}
 				return err
 			}
@@ -302,22 +312,27 @@ func TestEventsThatComeTwiceOrTooSoonChangeNothing(t *testing.T) {
 	if err := n.nri.RunPodSandbox(short(t), &api.RunPodSandboxRequest{Pod: sandbox}); err != nil {
 		t.Errorf("RunPodSandbox twice: %v", err)
 	}
-	r, err := n.nri.CreateContainer(short(t), &api.CreateContainerRequest{Pod: sandbox, Container: db.container(sandbox.Id, "db-main", db.ctrs[0])})
+	r, err := n.nri.CreateContainer(short(t), &api.CreateContainerRequest{Pod: sandbox,
+		Container: db.container(sandbox.Id, "db-main", db.ctrs[0])})
 	if err != nil || r.GetAdjust().GetLinux().GetResources().GetCpu().GetCpus() != "0-1" {
 		t.Errorf("CreateContainer twice: %v, %v; the answer must be the same", r, err)
 	}
 	if _, err := n.nri.UpdateContainer(short(t), &api.UpdateContainerRequest{
-		Pod: sandbox, Container: db.container(sandbox.Id, "stranger", db.ctrs[0]), LinuxResources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpuOf(1000, 1000, "0-7")},
+		Pod: sandbox, Container: db.container(sandbox.Id, "stranger", db.ctrs[0]),
+		LinuxResources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpuOf(1000, 1000, "0-7")},
 	}); err != nil {
 		t.Errorf("UpdateContainer of a stranger: %v", err)
 	}
 	stranger := lsr("nobody", 2000).sandbox("sb-nobody")
 	n.removeSandbox(stranger)
-	_, _ = n.nri.StopContainer(short(t), &api.StopContainerRequest{Pod: stranger, Container: db.container("sb-nobody", "nobody", db.ctrs[0])})
+	_, _ = n.nri.StopContainer(short(t), &api.StopContainerRequest{Pod: stranger,
+		Container: db.container("sb-nobody", "nobody", db.ctrs[0])})
 	n.settle()
 	after := n.plugin.Snapshot()
-	if after.Shared != before.Shared || after.Exclusive != before.Exclusive || len(after.Containers) != len(before.Containers) {
-		t.Errorf("shared %s, exclusive %s, %d containers; before %s, %s, %d", after.Shared, after.Exclusive, len(after.Containers), before.Shared, before.Exclusive, len(before.Containers))
+	if after.Shared != before.Shared || after.Exclusive != before.Exclusive ||
+		len(after.Containers) != len(before.Containers) {
+		t.Errorf("shared %s, exclusive %s, %d containers; before %s, %s, %d", after.Shared, after.Exclusive,
+			len(after.Containers), before.Shared, before.Exclusive, len(before.Containers))
 	}
 	_, _ = n.nri.StopContainer(short(t), &api.StopContainerRequest{Pod: sandbox, Container: c})
 	_, _ = n.nri.StopContainer(short(t), &api.StopContainerRequest{Pod: sandbox, Container: c})
@@ -375,7 +390,8 @@ func TestObserveSaysNothingAndWritesNothing(t *testing.T) {
 	if err := n.nri.RunPodSandbox(short(t), &api.RunPodSandboxRequest{Pod: sandbox}); err != nil {
 		t.Fatal(err)
 	}
-	r, err := n.nri.CreateContainer(short(t), &api.CreateContainerRequest{Pod: sandbox, Container: lsr("db", 4000).container("sb-db", "db-main", main1(4000)[0])})
+	r, err := n.nri.CreateContainer(short(t), &api.CreateContainerRequest{Pod: sandbox,
+		Container: lsr("db", 4000).container("sb-db", "db-main", main1(4000)[0])})
 	if err != nil || r.GetAdjust().GetLinux().GetResources().GetCpu().GetCpus() != "" {
 		t.Errorf("reply %v, error %v", r, err)
 	}

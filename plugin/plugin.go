@@ -49,7 +49,8 @@ func New(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(&o), ending: newEndings(), labels: maps.Clone(o.Config.NodeLabels)}
+	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(&o), ending: newEndings(),
+		labels: maps.Clone(o.Config.NodeLabels)}
 	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
 	p.saver = newSaver(&o)
 	l.emit, l.saver = p.enforcer.put, p.saver
@@ -223,7 +224,8 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	}
 	for _, e := range r.resized {
 		if err := p.Submit(ctx, e); err != nil {
-			p.o.Log.Warn("a resize that was missed cannot be followed; the pod keeps what it has", "sandbox", e.Sandbox, "to", e.Resources.RequestMilli, "err", err)
+			p.o.Log.Warn("a resize that was missed cannot be followed; the pod keeps what it has", "sandbox",
+				e.Sandbox, "to", e.Resources.RequestMilli, "err", err)
 		}
 	}
 	return nil

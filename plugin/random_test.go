@@ -41,7 +41,8 @@ func TestARandomLifeThroughTheAdaptation(t *testing.T) {
 	}{
 		{"run", 30, r.runOne}, {"remove", 14, r.removeOne}, {"restart", 12, r.restartOne}, {"resize", 14, r.resizeOne},
 		{"missing Stop", 5, r.loseStop}, {"missing Remove", 4, r.loseRemove}, {"twice", 6, r.twice},
-		{"kill the daemon", 5, r.killDaemon}, {"kill the runtime", 3, r.killRuntime}, {"CPUs", 4, r.hotplug}, {"collect", 3, func() {}},
+		{"kill the daemon", 5, r.killDaemon}, {"kill the runtime", 3, r.killRuntime}, {"CPUs", 4, r.hotplug},
+		{"collect", 3, func() {}},
 	}
 	total := 0
 	for _, k := range kinds {
@@ -226,7 +227,9 @@ func (r *random) killDaemon() {
 
 func (r *random) killRuntime() {
 	r.stopRuntime()
-	eventually(r.t, "the loss of the runtime is noticed", func() bool { return r.doom.struck() || !r.plugin.Connected() })
+	eventually(r.t, "the loss of the runtime is noticed", func() bool {
+		return r.doom.struck() || !r.plugin.Connected()
+	})
 	r.startRuntime()
 	eventually(r.t, "the plugin is back", func() bool { return r.doom.struck() || r.plugin.Synchronised() })
 }

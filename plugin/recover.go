@@ -43,7 +43,8 @@ type running struct {
 }
 
 // synchronized turns the runtime's lists into the event.
-func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) policy.Synchronized {
+func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox,
+	containers []*api.Container) policy.Synchronized {
 	r.observed, r.facts = map[string]cgroup.Effective{}, map[string]facts{}
 	found := slices.DeleteFunc(r.group(pods, containers), r.ended)
 	for _, p := range found {
@@ -102,7 +103,8 @@ func (r *recovery) follow(p *running, all bool) {
 	if before := p.pod.Resources; !all && before != nil && p.asks <= before.RequestMilli {
 		return
 	}
-	r.resized = append(r.resized, policy.PodResized{Sandbox: p.pod.Sandbox, Resources: policy.Resources{RequestMilli: p.asks, LimitMilli: p.asks}})
+	r.resized = append(r.resized, policy.PodResized{Sandbox: p.pod.Sandbox,
+		Resources: policy.Resources{RequestMilli: p.asks, LimitMilli: p.asks}})
 }
 
 // owned is how much a pod was found to own, in milli-CPUs.
@@ -346,7 +348,8 @@ func (r *recovery) container(ctx context.Context, p *running, c *api.Container) 
 
 // quota is the kernel's limit of a container that may have been capped.
 func (r *recovery) quota(p *running, path string) (milli int64, known bool) {
-	if class := policy.Class(p.pod.Labels[policy.LabelClass]); r.reader == nil || path == "" || class != policy.BE && p.pod.QoS != policy.BestEffort {
+	if class := policy.Class(p.pod.Labels[policy.LabelClass]); r.reader == nil || path == "" || class != policy.BE &&
+		p.pod.QoS != policy.BestEffort {
 		return 0, false
 	}
 	e, err := r.reader.Effective(path)

@@ -216,13 +216,15 @@ func TestASocketThatAppearsLaterIsFound(t *testing.T) {
 func TestACapOutlivesTheDaemonAndEndsAtItsDeadline(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	n.up()
-	batch := spec{name: "batch", class: policy.BE, qos: policy.Burstable, ctrs: []ctr{{name: "main", request: 1000, limit: 2000}}}
+	batch := spec{name: "batch", class: policy.BE, qos: policy.Burstable,
+		ctrs: []ctr{{name: "main", request: 1000, limit: 2000}}}
 	mustRun(t, n, batch)
 	path := batch.parent() + "/batch-main"
 	if got := n.quota(path); got != 2000 {
 		t.Fatalf("quota is %dm before the cap", got)
 	}
-	if err := n.plugin.Submit(short(t), policy.CapVerdict{ID: "batch-main", Milli: 100, For: 5 * time.Minute}); err != nil {
+	if err := n.plugin.Submit(short(t), policy.CapVerdict{ID: "batch-main", Milli: 100,
+		For: 5 * time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	n.settle()
@@ -359,7 +361,8 @@ func TestAPodOfTwoSandboxesIsOnePod(t *testing.T) {
 
 func TestDistrustOfMasksThatAreNobodysOwn(t *testing.T) {
 	pod := func(name string, kernel cpuset.Set) *running {
-		return &running{pod: policy.Pod{UID: name, QoS: policy.Guaranteed, Labels: map[string]string{policy.LabelClass: "LSR"}}, kernel: kernel}
+		return &running{pod: policy.Pod{UID: name, QoS: policy.Guaranteed,
+			Labels: map[string]string{policy.LabelClass: "LSR"}}, kernel: kernel}
 	}
 	r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, observed: map[string]cgroup.Effective{}}
 	own, twice := pod("own", cpuset.Range(0, 3)), cpuset.Range(4, 15)

@@ -63,7 +63,8 @@ func (r *refusals) note(now time.Time, pod policy.Pod, err error) {
 	r.log.Warn("refused", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "err", err, "repeats", repeats)
 	if refusal != nil {
 		r.notify(policy.Notice{Reason: string(refusal.Code), Message: refusal.Message,
-			Pod: policy.PodRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, QoS: pod.QoS, CgroupParent: pod.CgroupParent}})
+			Pod: policy.PodRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, QoS: pod.QoS,
+				CgroupParent: pod.CgroupParent}})
 	}
 }
 

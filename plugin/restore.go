@@ -79,7 +79,8 @@ type listing struct {
 
 // Synchronize only plans and answers with what the runtime has to store. What is
 // written to cgroups comes after it: the runtime's patience is for the whole node.
-func (l *listing) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (l *listing) Synchronize(ctx context.Context, pods []*api.PodSandbox,
+	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, cancel := context.WithTimeout(ctx, half(l.stub.RequestTimeout()))
 	defer cancel()
 	updates, err := l.take(ctx, pods, containers)
@@ -91,7 +92,8 @@ func (l *listing) Synchronize(ctx context.Context, pods []*api.PodSandbox, conta
 func (l *listing) RemovePodSandbox(context.Context, *api.PodSandbox) error { return nil }
 
 // listen registers and returns when take has been called.
-func (r *restorer) listen(ctx context.Context, take func(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error)) (*link, error) {
+func (r *restorer) listen(ctx context.Context, take func(context.Context, []*api.PodSandbox,
+	[]*api.Container) ([]*api.ContainerUpdate, error)) (*link, error) {
 	ear := &listing{take: take, done: make(chan error, 1)}
 	l, err := r.register(ctx, ear)
 	if err != nil {
@@ -127,23 +129,28 @@ func (r *restorer) register(ctx context.Context, ear *listing) (*link, error) {
 const registerTries = 6
 
 // check looks whether the runtime stores what it was told to.
-func (r *restorer) check(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (r *restorer) check(_ context.Context, _ []*api.PodSandbox,
+	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	for _, c := range containers {
 		want, ok := r.stored[clip(c.GetId())]
 		now := c.GetLinux().GetResources().GetCpu()
-		if !ok || (want.cpus == "" || want.cpus == now.GetCpus()) && (want.quota == nil || want.quota.Milli() == quotaIn(now).Milli()) {
+		if !ok || (want.cpus == "" || want.cpus == now.GetCpus()) && (want.quota == nil ||
+			want.quota.Milli() == quotaIn(now).Milli()) {
 			continue
 		}
 		for i := range r.found {
 			if n := &r.found[i]; n.id == clip(c.GetId()) {
-				n.Err = fmt.Errorf("the runtime did not take over CPUs %s and quota %s: its next update brings back CPUs %s and %s", want.cpus, want.quota, now.GetCpus(), quotaIn(now))
+				n.Err = fmt.Errorf(
+					"the runtime did not take over CPUs %s and quota %s: its next update brings back CPUs %s and %s",
+					want.cpus, want.quota, now.GetCpus(), quotaIn(now))
 			}
 		}
 	}
 	return nil, nil
 }
 
-func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
+	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	online := r.o.Topology.Online()
 	r.tree = cgroup.NewTree(online, cgroup.Options{Flat: r.o.Flat})
 	if err := r.tree.SetPool(everything, online); err != nil {
@@ -207,7 +214,8 @@ func (r *restorer) slice(path string) {
 	default:
 		return
 	}
-	if _, known := r.tree.Want(path); known || r.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(everything)}) != nil {
+	if _, known := r.tree.Want(path); known || r.tree.PutSlice(cgroup.Slice{Path: path,
+		Need: cgroup.InPool(everything)}) != nil {
 		return
 	}
 	n := Restored{Name: path, Path: path, id: path}
@@ -235,7 +243,8 @@ func (r *restorer) pod(p *policy.Pod, quota cgroup.Quota) {
 	if n.Path == "" {
 		return
 	}
-	if n.Err = r.tree.PutPod(cgroup.Pod{ID: p.UID, Path: p.CgroupParent, Need: cgroup.InPool(everything), Mems: r.mems(n.Path)}); n.Err != nil {
+	if n.Err = r.tree.PutPod(cgroup.Pod{ID: p.UID, Path: p.CgroupParent, Need: cgroup.InPool(everything),
+		Mems: r.mems(n.Path)}); n.Err != nil {
 		r.found = append(r.found, n)
 		return
 	}
@@ -260,7 +269,8 @@ func (r *restorer) mems(path string) cpuset.Set {
 	return r.o.Topology.MemoryNodes()
 }
 
-func (r *restorer) container(p *policy.Pod, c *policy.Container, f facts, stored *api.Container) []*api.ContainerUpdate {
+func (r *restorer) container(p *policy.Pod, c *policy.Container, f facts,
+	stored *api.Container) []*api.ContainerUpdate {
 	n := Restored{Name: p.Namespace + "/" + p.Name + "/" + c.Name, Path: c.CgroupPath, id: c.ID}
 	if n.Path == "" {
 		return nil
@@ -270,7 +280,8 @@ func (r *restorer) container(p *policy.Pod, c *policy.Container, f facts, stored
 		need, cpus = cgroup.On(set), set
 	}
 	mems := r.mems(n.Path)
-	if n.Err = r.tree.PutContainer(cgroup.Container{ID: c.ID, Pod: p.UID, Path: n.Path, Need: need, Mems: mems}); n.Err != nil {
+	if n.Err = r.tree.PutContainer(cgroup.Container{ID: c.ID, Pod: p.UID, Path: n.Path, Need: need,
+		Mems: mems}); n.Err != nil {
 		r.found = append(r.found, n)
 		return nil
 	}

@@ -44,9 +44,12 @@ func untouched(t *testing.T, specs ...spec) *node {
 // TestRestoreGivesBackWhatTheKernelWouldHaveGiven compares a node on which the
 // daemon pinned, capped and was removed with one that never had it.
 func TestRestoreGivesBackWhatTheKernelWouldHaveGiven(t *testing.T) {
-	two := spec{name: "two", class: policy.LSR, qos: policy.Guaranteed, ctrs: []ctr{{name: "a", request: 1000, limit: 1000}, {name: "b", request: 1000, limit: 1000}}}
-	batch := spec{name: "batch", class: policy.BE, qos: policy.Burstable, ctrs: []ctr{{name: "main", request: 500, limit: 1500}}}
-	specs := []spec{lsr("db", 4000), {name: "lse", class: policy.LSE, qos: policy.Guaranteed, ctrs: main1(2000)}, two, burstable("web"), batch}
+	two := spec{name: "two", class: policy.LSR, qos: policy.Guaranteed,
+		ctrs: []ctr{{name: "a", request: 1000, limit: 1000}, {name: "b", request: 1000, limit: 1000}}}
+	batch := spec{name: "batch", class: policy.BE, qos: policy.Burstable,
+		ctrs: []ctr{{name: "main", request: 500, limit: 1500}}}
+	specs := []spec{lsr("db", 4000), {name: "lse", class: policy.LSE, qos: policy.Guaranteed, ctrs: main1(2000)}, two,
+		burstable("web"), batch}
 	for _, cleared := range []bool{false, true} {
 		n := newNode(t, grid(t, testGrid))
 		n.kernel.ClearPopulated = cleared
@@ -63,7 +66,8 @@ func TestRestoreGivesBackWhatTheKernelWouldHaveGiven(t *testing.T) {
 		result := n.restore(policy.KubeletState{PolicyName: "none"})
 		plain := untouched(t, specs...)
 		for id, c := range plain.containers {
-			for _, path := range []string{c.Linux.CgroupsPath, cgroup.Parent(c.Linux.CgroupsPath), "kubepods/burstable", "kubepods/besteffort"} {
+			for _, path := range []string{c.Linux.CgroupsPath, cgroup.Parent(c.Linux.CgroupsPath),
+				"kubepods/burstable", "kubepods/besteffort"} {
 				want, err := plain.kernel.Effective(path)
 				if err != nil {
 					t.Fatal(err)
@@ -75,7 +79,8 @@ func TestRestoreGivesBackWhatTheKernelWouldHaveGiven(t *testing.T) {
 				// A container's own mask stays: NRI has no word for none.
 				masked := cleared && !got.OwnCPUs.IsEmpty() && path != c.Linux.CgroupsPath
 				if got.CPUs != want.CPUs || got.QuotaMilli != want.QuotaMilli || masked {
-					t.Errorf("cleared %t: %s of %s: CPUs %s (own %q), quota %d; want %s and %d", cleared, path, id, got.CPUs, got.OwnCPUs, got.QuotaMilli, want.CPUs, want.QuotaMilli)
+					t.Errorf("cleared %t: %s of %s: CPUs %s (own %q), quota %d; want %s and %d", cleared, path, id,
+						got.CPUs, got.OwnCPUs, got.QuotaMilli, want.CPUs, want.QuotaMilli)
 				}
 			}
 			// What the runtime stores comes back with its next update.
@@ -93,7 +98,8 @@ func TestRestoreGivesBackWhatTheKernelWouldHaveGiven(t *testing.T) {
 func TestRestoreLeavesKubeletsPins(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	p := n.up()
-	pinned := spec{name: "pinned", qos: policy.Guaranteed, ctrs: []ctr{{name: "main", request: 2000, limit: 2000, cpus: "4-5"}}}
+	pinned := spec{name: "pinned", qos: policy.Guaranteed, ctrs: []ctr{{name: "main", request: 2000, limit: 2000,
+		cpus: "4-5"}}}
 	kubelet := policy.KubeletState{
 		PolicyName: "static", Default: setOf(t, "0-3,6-15"),
 		Entries: map[string]map[string]cpuset.Set{pinned.uid(): {"main": setOf(t, "4-5")}},
@@ -146,7 +152,8 @@ func TestRestoreSaysWhatItCouldNot(t *testing.T) {
 
 func TestRestoreWithoutARuntime(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
-	if _, err := Restore(short(t), n.options(), policy.KubeletState{}); err == nil || !strings.Contains(err.Error(), n.socket) {
+	if _, err := Restore(short(t), n.options(), policy.KubeletState{}); err == nil ||
+		!strings.Contains(err.Error(), n.socket) {
 		t.Errorf("error is %v, want the socket named", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

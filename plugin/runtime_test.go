@@ -97,7 +97,8 @@ func newNode(t testing.TB, topo *topology.Topology) *node {
 	t.Helper()
 	n := &node{
 		t: t, socket: filepath.Join(t.TempDir(), "nri.sock"), topo: topo, store: &memoryStore{}, log: &logBuffer{},
-		kernel: cgrouptest.New(topo.Online()), pods: map[string]*api.PodSandbox{}, containers: map[string]*api.Container{},
+		kernel: cgrouptest.New(topo.Online()), pods: map[string]*api.PodSandbox{},
+		containers: map[string]*api.Container{},
 	}
 	for _, slice := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
 		n.kernel.Mkdir(slice, 0)
@@ -119,10 +120,12 @@ func (n *node) startRuntime() {
 	if n.direct {
 		behind = n.socket
 	}
-	nri, err := adaptation.New("containerd", "v2.3.0", n.sync, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
+	nri, err := adaptation.New("containerd", "v2.3.0", n.sync, func(context.Context,
+		[]*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 		n.t.Error("the plugin called the unsolicited UpdateContainers")
 		return nil, nil
-	}, adaptation.WithSocketPath(behind), adaptation.WithPluginPath(n.t.TempDir()), adaptation.WithPluginConfigPath(n.t.TempDir()))
+	}, adaptation.WithSocketPath(behind), adaptation.WithPluginPath(n.t.TempDir()),
+		adaptation.WithPluginConfigPath(n.t.TempDir()))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -331,7 +334,8 @@ func (s spec) container(sandbox, id string, c ctr) *api.Container {
 	return &api.Container{
 		Id: id, PodSandboxId: sandbox, Name: c.name, State: api.ContainerState_CONTAINER_CREATED,
 		Linux: &api.LinuxContainer{
-			CgroupsPath: s.parent() + "/" + id, Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpuOf(c.request, c.limit, c.cpus)},
+			CgroupsPath: s.parent() + "/" + id, Resources: &api.LinuxResources{Memory: &api.LinuxMemory{},
+				Cpu: cpuOf(c.request, c.limit, c.cpus)},
 		},
 	}
 }

@@ -66,7 +66,8 @@ type saver struct {
 const retrySave = 5 * time.Second
 
 func newSaver(o *Options) *saver {
-	return &saver{store: o.Store, log: o.Log, meter: o.Metrics, after: o.Clock.After, now: o.Clock.Now, wake: make(chan struct{}, 1)}
+	return &saver{store: o.Store, log: o.Log, meter: o.Metrics, after: o.Clock.After, now: o.Clock.Now,
+		wake: make(chan struct{}, 1)}
 }
 
 // put replaces what is to be saved; then is called once it, or something newer,

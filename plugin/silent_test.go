@@ -85,7 +85,8 @@ func (s *silentLine) RegisterPlugin(ctx context.Context, _ *api.RegisterPluginRe
 	}
 	client := ttrpc.NewClient(conn)
 	defer client.Close()
-	if _, err := api.NewPluginClient(client).Configure(ctx, &api.ConfigureRequest{RuntimeName: "containerd", RuntimeVersion: "v2.3.0"}); err != nil {
+	if _, err := api.NewPluginClient(client).Configure(ctx,
+		&api.ConfigureRequest{RuntimeName: "containerd", RuntimeVersion: "v2.3.0"}); err != nil {
 		return nil, err
 	}
 	s.runtime.seen <- struct{}{}
@@ -93,7 +94,8 @@ func (s *silentLine) RegisterPlugin(ctx context.Context, _ *api.RegisterPluginRe
 	return nil, ctx.Err()
 }
 
-func (s *silentLine) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+func (s *silentLine) UpdateContainers(context.Context,
+	*api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
 	return nil, os.ErrInvalid
 }
 
@@ -224,7 +226,8 @@ func TestAViewIsNeverOlderThanAnAnswer(t *testing.T) {
 		}
 	}()
 	pod := policy.Pod{
-		UID: "uid-db", Sandbox: "sb-db", Namespace: "default", Name: "db", QoS: policy.Guaranteed, Labels: map[string]string{"koordinator.sh/qosClass": "LSE"},
+		UID: "uid-db", Sandbox: "sb-db", Namespace: "default", Name: "db", QoS: policy.Guaranteed,
+		Labels:    map[string]string{"koordinator.sh/qosClass": "LSE"},
 		Resources: &policy.Resources{RequestMilli: 2000, LimitMilli: 2000}, CgroupParent: "/kubepods/poduid-db",
 	}
 	seen := p.Snapshot().Rev

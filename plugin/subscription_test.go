@@ -14,8 +14,10 @@ func TestEventsThatTheRuntimeDoesNotKnowAreNotAskedFor(t *testing.T) {
 		said, runtime, version string
 		all                    bool
 	}{
-		{"", "containerd", "1.7.35", false}, {"", "containerd", "v1.7.0", false}, {"", "containerd", "1.7.24~ds1", false},
-		{"v0.8.0", "containerd", "v2.1.4", false}, {"", "containerd", "1.7.35+unknown", false}, {"", "containerd", "v2.2.1", true},
+		{"", "containerd", "1.7.35", false}, {"", "containerd", "v1.7.0", false},
+		{"", "containerd", "1.7.24~ds1", false},
+		{"v0.8.0", "containerd", "v2.1.4", false}, {"", "containerd", "1.7.35+unknown", false},
+		{"", "containerd", "v2.2.1", true},
 		{"v0.12.1", "containerd", "v2.4.2", true}, {"", "cri-o", "1.32.4", false}, {"", "cri-o", "1.34.0", true},
 		{"", "another", "3.0", false}, {api.UnknownVersion, "another", "", false},
 	} {

@@ -57,8 +57,12 @@ func newUnitNode(t *testing.T, o cgroup.BusOptions) *unitNode {
 	router := cgroup.NewRouter(dir.FS(), cgroup.NewSystemd(dir.FS(), o))
 	n.p, err = New(Options{
 		Topology: topo, Driver: router, Reader: dir, Recorded: router.Recorded, Metrics: n.meter,
-		Log: slog.New(slog.NewTextHandler(n.log, nil)), Socket: path.Join(t.TempDir(), "nobody"), Registration: time.Hour,
-		Clock: Clock{Tick: make(chan time.Time), Audit: n.audit, Vanish: make(chan time.Time), After: func(time.Duration) <-chan time.Time { return nil }},
+		Log: slog.New(slog.NewTextHandler(n.log, nil)), Socket: path.Join(t.TempDir(), "nobody"),
+		Registration: time.Hour,
+		Clock: Clock{Tick: make(chan time.Time), Audit: n.audit, Vanish: make(chan time.Time),
+			After: func(time.Duration) <-chan time.Time {
+				return nil
+			}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -117,8 +121,9 @@ func (n *unitNode) run(u unitPod) {
 	n.systemd.Start(u.slice(), 0)
 	res := policy.Resources{RequestMilli: u.milli, LimitMilli: u.milli}
 	pod := policy.Pod{
-		UID: "uid-" + u.name, Sandbox: "sb-" + u.name, Namespace: "default", Name: u.name, QoS: u.qos, Resources: &res, CgroupParent: u.slice(),
-		Labels: map[string]string{policy.LabelClass: string(u.class)},
+		UID: "uid-" + u.name, Sandbox: "sb-" + u.name, Namespace: "default", Name: u.name, QoS: u.qos, Resources: &res,
+		CgroupParent: u.slice(),
+		Labels:       map[string]string{policy.LabelClass: string(u.class)},
 	}
 	quota := quotaOf(u.milli)
 	n.p.book.mu.Lock()
@@ -190,21 +195,37 @@ func TestDriftUnderSystemdIsCountedBySource(t *testing.T) {
 		do   func(*unitNode)
 		want []string
 	}{
-		"daemon-reload":                 {func(n *unitNode) { n.systemd.Reload() }, nil},
-		"kubelet's weight every minute": {func(n *unitNode) { n.setProperty(bursting, cgroup.Values{Weight: 39}) }, nil},
-		"set-property of a slice":       {func(n *unitNode) { n.systemd.Set("kubepods-burstable.slice", "0-15") }, []string{"cpuset_drift systemd 1"}},
-		"set-property of a pod":         {func(n *unitNode) { n.systemd.Set("kubepods-poddb.slice", "0-7") }, []string{"cpuset_drift systemd 1"}},
-		"runc update with a cpuset":     {func(n *unitNode) { n.systemd.Set("cri-containerd-db.scope", "1") }, []string{"cpuset_drift runtime 1"}},
-		"a hand on a slice's file":      {func(n *unitNode) { n.tamper(bursting, "0-15") }, []string{"cpuset_drift other 1"}},
-		"a hand on a pod's file":        {func(n *unitNode) { n.tamper(db.slice(), "8-9") }, []string{"cpuset_drift other 1"}},
-		"a hand on a container's file":  {func(n *unitNode) { n.tamper(db.scope(), "2") }, []string{"cpuset_drift other 1"}},
+		"daemon-reload": {func(n *unitNode) { n.systemd.Reload() }, nil},
+		"kubelet's weight every minute": {func(n *unitNode) {
+			n.setProperty(bursting, cgroup.Values{Weight: 39})
+		}, nil},
+		"set-property of a slice": {func(n *unitNode) {
+			n.systemd.Set("kubepods-burstable.slice", "0-15")
+		}, []string{"cpuset_drift systemd 1"}},
+		"set-property of a pod": {func(n *unitNode) {
+			n.systemd.Set("kubepods-poddb.slice", "0-7")
+		}, []string{"cpuset_drift systemd 1"}},
+		"runc update with a cpuset": {func(n *unitNode) {
+			n.systemd.Set("cri-containerd-db.scope", "1")
+		}, []string{"cpuset_drift runtime 1"}},
+		"a hand on a slice's file": {func(n *unitNode) {
+			n.tamper(bursting, "0-15")
+		}, []string{"cpuset_drift other 1"}},
+		"a hand on a pod's file": {func(n *unitNode) {
+			n.tamper(db.slice(), "8-9")
+		}, []string{"cpuset_drift other 1"}},
+		"a hand on a container's file": {func(n *unitNode) {
+			n.tamper(db.scope(), "2")
+		}, []string{"cpuset_drift other 1"}},
 		"kubelet writes the pod's quota": {func(n *unitNode) {
 			n.setProperty(db.slice(), cgroup.Values{Quota: &cgroup.Quota{Micros: 400_000, Period: 100_000}})
 		}, []string{"quota_drift kubelet 1"}},
 		"a hand on the pod's quota": {func(n *unitNode) {
 			n.setProperty(db.slice(), cgroup.Values{Quota: &cgroup.Quota{Micros: 1000, Period: 100_000}})
 		}, []string{"quota_drift other 1"}},
-		"a slice that loses its own mask": {func(n *unitNode) { n.tamper(bursting, "") }, []string{"cpuset_drift other 1"}},
+		"a slice that loses its own mask": {func(n *unitNode) {
+			n.tamper(bursting, "")
+		}, []string{"cpuset_drift other 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newUnitNode(t, cgroup.BusOptions{Limit: limitOfWait})
@@ -281,8 +302,9 @@ func TestABusThatHangsStartsNoOwner(t *testing.T) {
 	n.systemd.Hold()
 	res := policy.Resources{RequestMilli: 4000, LimitMilli: 4000}
 	pod := policy.Pod{
-		UID: "uid-db", Sandbox: "sb-db", Namespace: "default", Name: "db", QoS: policy.Guaranteed, Resources: &res, CgroupParent: db.slice(),
-		Labels: map[string]string{policy.LabelClass: string(policy.LSR)},
+		UID: "uid-db", Sandbox: "sb-db", Namespace: "default", Name: "db", QoS: policy.Guaranteed, Resources: &res,
+		CgroupParent: db.slice(),
+		Labels:       map[string]string{policy.LabelClass: string(policy.LSR)},
 	}
 	o := n.p.loop.submit(short(t), policy.PodRun{Pod: pod}, nil)
 	if o.err != nil {
@@ -290,7 +312,8 @@ func TestABusThatHangsStartsNoOwner(t *testing.T) {
 	}
 	own := setOf(t, "0-3")
 	err := n.p.enforcer.vacated(short(t), o.seq, &own)
-	if err == nil || !strings.Contains(err.Error(), "still in use by others") || !errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || !strings.Contains(err.Error(), "still in use by others") ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an owner may start although nobody has left: %v", err)
 	}
 	n.systemd.Release()

@@ -41,7 +41,8 @@ func TestQoSIsWhereKubeletPutThePod(t *testing.T) {
 		{cpuOf(1000, 2000, ""), policy.Burstable},
 		{cpuOf(2000, 2000, ""), policy.Guaranteed},
 	} {
-		pod := podOf(&api.PodSandbox{Id: "s", Linux: &api.LinuxPodSandbox{PodResources: &api.LinuxResources{Cpu: c.cpu}}}, "")
+		pod := podOf(&api.PodSandbox{Id: "s", Linux: &api.LinuxPodSandbox{
+			PodResources: &api.LinuxResources{Cpu: c.cpu}}}, "")
 		if pod.QoS != c.want {
 			t.Errorf("no cgroup parent, resources %v: class %s, want %s", c.cpu, pod.QoS, c.want)
 		}
@@ -80,19 +81,24 @@ func TestSumsOfAPod(t *testing.T) {
 	}{
 		{"guaranteed", "/kubepods/podX", cpuOf(4000, 4000, ""), 4000, 4000, false},
 		{"burstable without a limit", "/kubepods/burstable/podX", cpuOf(4000, 0, ""), 4000, policy.NoLimit, true},
-		{"a lifted quota", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(4096), Quota: api.Int64(-1)}, 4000, 4000, false},
+		{"a lifted quota", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(4096), Quota: api.Int64(-1)}, 4000, 4000,
+			false},
 		{"cpuCFSQuota off", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(4096)}, 4000, 4000, false},
-		{"beyond 256 CPUs", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(262144), Quota: api.Int64(40_000_000), Period: api.UInt64(100_000)}, 400_000, 400_000, false},
+		{"beyond 256 CPUs", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(262144), Quota: api.Int64(40_000_000),
+			Period: api.UInt64(100_000)}, 400_000, 400_000, false},
 		{"just 256 CPUs", "/kubepods/podX", cpuOf(256_000, 256_000, ""), 256_000, 256_000, false},
-		{"another period", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(2048), Quota: api.Int64(20_000), Period: api.UInt64(10_000)}, 2000, 2000, false},
+		{"another period", "/kubepods/podX", &api.LinuxCPU{Shares: api.UInt64(2048), Quota: api.Int64(20_000),
+			Period: api.UInt64(10_000)}, 2000, 2000, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pod := podOf(&api.PodSandbox{Id: "s", Linux: &api.LinuxPodSandbox{
 				CgroupParent: c.parent, PodResources: &api.LinuxResources{Cpu: c.cpu},
 				Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(2)}}, // the pause container's
 			}}, "")
-			if pod.Resources == nil || pod.Resources.RequestMilli != c.request || pod.Resources.LimitMilli != c.limit || pod.LimitHidden != c.hidden {
-				t.Errorf("sums %+v hidden %t, want %d/%d hidden %t", pod.Resources, pod.LimitHidden, c.request, c.limit, c.hidden)
+			if pod.Resources == nil || pod.Resources.RequestMilli != c.request ||
+				pod.Resources.LimitMilli != c.limit || pod.LimitHidden != c.hidden {
+				t.Errorf("sums %+v hidden %t, want %d/%d hidden %t", pod.Resources, pod.LimitHidden, c.request,
+					c.limit, c.hidden)
 			}
 		})
 	}
@@ -110,7 +116,8 @@ func TestCgroupPathsOfContainers(t *testing.T) {
 		"a:b":                         "",
 		strings.Repeat("x/", 100_000): "",
 	} {
-		c := containerOf(&api.Container{Id: "abc", Linux: &api.LinuxContainer{CgroupsPath: in}}, &policy.Pod{QoS: policy.Burstable}, time.Now())
+		c := containerOf(&api.Container{Id: "abc", Linux: &api.LinuxContainer{CgroupsPath: in}},
+			&policy.Pod{QoS: policy.Burstable}, time.Now())
 		if c.CgroupPath != want {
 			t.Errorf("%.60q: path %q, want %q", in, c.CgroupPath, want)
 		}
@@ -118,24 +125,30 @@ func TestCgroupPathsOfContainers(t *testing.T) {
 }
 
 func TestWhatAnUpdateChanges(t *testing.T) {
-	known := facts{qos: policy.Burstable, shares: 1024, resources: policy.Resources{RequestMilli: 1000, LimitMilli: 2000}, quota: quotaOf(2000)}
+	known := facts{qos: policy.Burstable, shares: 1024, resources: policy.Resources{RequestMilli: 1000,
+		LimitMilli: 2000}, quota: quotaOf(2000)}
 	for _, c := range []struct {
 		name string
 		cpu  *api.LinuxCPU
 		want *policy.Resources
 		cpus string
 	}{
-		{"only a cpuset", &api.LinuxCPU{Shares: api.UInt64(0), Quota: api.Int64(0), Period: api.UInt64(0), Cpus: "0-3"}, nil, "0-3"},
-		{"only shares", &api.LinuxCPU{Shares: api.UInt64(512)}, &policy.Resources{RequestMilli: 500, LimitMilli: 2000}, ""},
-		{"only a quota", &api.LinuxCPU{Quota: api.Int64(300_000), Period: api.UInt64(100_000)}, &policy.Resources{RequestMilli: 1000, LimitMilli: 3000}, ""},
-		{"no quota any more", &api.LinuxCPU{Quota: api.Int64(-1)}, &policy.Resources{RequestMilli: 1000, LimitMilli: policy.NoLimit}, ""},
+		{"only a cpuset", &api.LinuxCPU{Shares: api.UInt64(0), Quota: api.Int64(0), Period: api.UInt64(0),
+			Cpus: "0-3"}, nil, "0-3"},
+		{"only shares", &api.LinuxCPU{Shares: api.UInt64(512)}, &policy.Resources{RequestMilli: 500, LimitMilli: 2000},
+			""},
+		{"only a quota", &api.LinuxCPU{Quota: api.Int64(300_000), Period: api.UInt64(100_000)},
+			&policy.Resources{RequestMilli: 1000, LimitMilli: 3000}, ""},
+		{"no quota any more", &api.LinuxCPU{Quota: api.Int64(-1)},
+			&policy.Resources{RequestMilli: 1000, LimitMilli: policy.NoLimit}, ""},
 		{"nothing", &api.LinuxCPU{}, nil, ""},
 		{"no CPU at all", nil, nil, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			u, _ := updateOf("id", &api.LinuxResources{Cpu: c.cpu}, known)
 			switch {
-			case (u.Resources == nil) != (c.want == nil), u.Resources != nil && *u.Resources != *c.want, u.CPUs != c.cpus:
+			case (u.Resources == nil) != (c.want == nil), u.Resources != nil && *u.Resources != *c.want,
+				u.CPUs != c.cpus:
 				t.Errorf("update %+v %+v, want %+v and CPUs %q", u, u.Resources, c.want, c.cpus)
 			}
 		})
@@ -144,7 +157,8 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 
 func TestVersions(t *testing.T) {
 	for version, want := range map[string]bool{
-		"v0.10.0": false, "v0.11.0": true, "v0.12.1-beta": true, "0.9.1-0.20250219030224-e597e7849f24": false, "v1.0.0": true, "unknown": true, "": true,
+		"v0.10.0": false, "v0.11.0": true, "v0.12.1-beta": true, "0.9.1-0.20250219030224-e597e7849f24": false,
+		"v1.0.0": true, "unknown": true, "": true,
 	} {
 		if got := atLeast(version, 0, 11); got != want {
 			t.Errorf("NRI %s has memory policies: %t, want %t", version, got, want)
@@ -169,8 +183,9 @@ func TestAnEmptyCpusetIsNeverSent(t *testing.T) {
 // A megabyte in every field of a pod costs little time and no memory.
 func TestHugeFieldsAreCut(t *testing.T) {
 	huge := strings.Repeat("x", 1<<20)
-	p := &api.PodSandbox{Id: huge, Uid: huge, Name: huge, Namespace: huge, Labels: map[string]string{}, Annotations: map[string]string{huge: huge},
-		Linux: &api.LinuxPodSandbox{CgroupParent: "/" + huge}}
+	p := &api.PodSandbox{Id: huge, Uid: huge, Name: huge, Namespace: huge, Labels: map[string]string{},
+		Annotations: map[string]string{huge: huge},
+		Linux:       &api.LinuxPodSandbox{CgroupParent: "/" + huge}}
 	for i := range 1000 {
 		p.Labels[fmt.Sprint("label-", i)] = "v"
 	}
@@ -183,20 +198,26 @@ func TestHugeFieldsAreCut(t *testing.T) {
 	if held > 8<<10 || len(pod.Labels) != 0 {
 		t.Errorf("a pod of megabytes is held as %d bytes and %d labels", held, len(pod.Labels))
 	}
-	c := containerOf(&api.Container{Id: huge, Name: huge, Linux: &api.LinuxContainer{CgroupsPath: huge, Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: huge}}}}, &policy.Pod{QoS: policy.Burstable}, time.Now())
+	c := containerOf(&api.Container{Id: huge, Name: huge, Linux: &api.LinuxContainer{CgroupsPath: huge,
+		Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: huge}}}}, &policy.Pod{QoS: policy.Burstable},
+		time.Now())
 	if held := len(c.ID) + len(c.Name) + len(c.CgroupPath) + len(c.CPUs); held > 4<<10 {
 		t.Errorf("a container of megabytes is held as %d bytes", held)
 	}
 }
 
 func FuzzTranslate(f *testing.F) {
-	f.Add("/kubepods/burstable/podX", "kubepods-podX.slice:cri-containerd:abc", uint64(4096), int64(400000), uint64(100000), "0-3")
+	f.Add("/kubepods/burstable/podX", "kubepods-podX.slice:cri-containerd:abc", uint64(4096), int64(400000),
+		uint64(100000), "0-3")
 	f.Add("kubepods-podX.slice", "", uint64(262144), int64(-1), uint64(0), "")
 	f.Add("../..", "::", uint64(1<<63), int64(1<<62), uint64(1), "0-2000000000")
 	f.Fuzz(func(t *testing.T, parent, path string, shares uint64, quota int64, period uint64, cpus string) {
-		cpu := &api.LinuxCPU{Shares: api.UInt64(shares), Quota: api.Int64(quota), Period: api.UInt64(period), Cpus: cpus}
-		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Labels: map[string]string{policy.LabelClass: cpus}, Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu}}}, "")
-		c := containerOf(&api.Container{Id: "c", Linux: &api.LinuxContainer{CgroupsPath: path, Resources: &api.LinuxResources{Cpu: cpu}}}, &pod, time.Time{})
+		cpu := &api.LinuxCPU{Shares: api.UInt64(shares), Quota: api.Int64(quota), Period: api.UInt64(period),
+			Cpus: cpus}
+		pod := podOf(&api.PodSandbox{Id: "s", Uid: "u", Labels: map[string]string{policy.LabelClass: cpus},
+			Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu}}}, "")
+		c := containerOf(&api.Container{Id: "c", Linux: &api.LinuxContainer{CgroupsPath: path,
+			Resources: &api.LinuxResources{Cpu: cpu}}}, &pod, time.Time{})
 		for _, r := range []policy.Resources{*pod.Resources, c.Resources} {
 			if r.RequestMilli < 0 || r.LimitMilli < policy.NoLimit {
 				t.Errorf("resources %+v", r)

@@ -93,7 +93,8 @@ func (k *Kubelet) Look(ctx context.Context) {
 		k.seen = text
 	}
 	if err != nil {
-		k.Log.Warn("kubelet's CPU manager state is not taken over; the one from before stays", "file", k.Path, "err", err)
+		k.Log.Warn("kubelet's CPU manager state is not taken over; the one from before stays", "file", k.Path, "err",
+			err)
 	}
 }
 
@@ -199,7 +200,8 @@ func (h *Hardware) quick(ctx context.Context) {
 }
 
 func same(a, b *topology.Topology) bool {
-	return a.Online() == b.Online() && a.Offline() == b.Offline() && a.Isolated() == b.Isolated() && slices.Equal(a.CPUs(), b.CPUs())
+	return a.Online() == b.Online() && a.Offline() == b.Offline() && a.Isolated() == b.Isolated() &&
+		slices.Equal(a.CPUs(), b.CPUs())
 }
 
 func (h *Hardware) online() (cpuset.Set, error) {

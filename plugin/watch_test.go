@@ -19,7 +19,8 @@ func TestKubeletsStateIsFollowed(t *testing.T) {
 	path := filepath.Join(dir, "cpu_manager_state")
 	var last atomic.Pointer[policy.KubeletState]
 	var taken atomic.Int64
-	k := &Kubelet{Path: path, Log: slog.New(slog.DiscardHandler), Take: func(_ context.Context, s policy.KubeletState) error {
+	k := &Kubelet{Path: path, Log: slog.New(slog.DiscardHandler), Take: func(_ context.Context,
+		s policy.KubeletState) error {
 		last.Store(&s)
 		taken.Add(1)
 		return nil
@@ -45,7 +46,8 @@ func TestKubeletsStateIsFollowed(t *testing.T) {
 	}
 	write(`{"policyName":"static","defaultCpuSet":"2-15","entries":{"uid-a":{"main":"0-1"}},"checksum":1}`)
 	s := last.Load()
-	if s == nil || s.PolicyName != "static" || s.Default != cpuset.Range(2, 15) || s.Entries["uid-a"]["main"] != cpuset.Range(0, 1) {
+	if s == nil || s.PolicyName != "static" || s.Default != cpuset.Range(2, 15) ||
+		s.Entries["uid-a"]["main"] != cpuset.Range(0, 1) {
 		t.Fatalf("state is %+v", s)
 	}
 	before := taken.Load()

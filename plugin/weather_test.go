@@ -27,7 +27,9 @@ func TestWhateverBecameOfTheStateFile(t *testing.T) {
 		{"nothing", func(*testing.T, *world, string, []byte) {}},
 		{"deleted", func(t *testing.T, _ *world, file string, _ []byte) { must(t, os.Remove(file)) }},
 		{"the folder deleted", func(t *testing.T, w *world, _ string, _ []byte) { must(t, os.RemoveAll(w.dir)) }},
-		{"an older one", func(t *testing.T, _ *world, file string, early []byte) { must(t, os.WriteFile(file, early, 0o600)) }},
+		{"an older one", func(t *testing.T, _ *world, file string, early []byte) {
+			must(t, os.WriteFile(file, early, 0o600))
+		}},
 		{"of another node", func(_ *testing.T, w *world, _ string, _ []byte) { w.name = "other" }},
 		{"cut off", func(t *testing.T, _ *world, file string, _ []byte) { must(t, os.Truncate(file, 100)) }},
 		{"changed by a hand", func(t *testing.T, _ *world, file string, _ []byte) {
@@ -49,7 +51,8 @@ func TestWhateverBecameOfTheStateFile(t *testing.T) {
 			file := filepath.Join(w.dir, "state.json")
 			early, err := os.ReadFile(file)
 			must(t, err)
-			for _, s := range []step{doResize(lse("db", 2000), 2000, 4000), doRemove(lse("gone", 2000)), doRun(lsr("b", 4000)), doRun(widened("wide", 2000)), doRun(bestEffort("low"))} {
+			for _, s := range []step{doResize(lse("db", 2000), 2000, 4000), doRemove(lse("gone", 2000)),
+				doRun(lsr("b", 4000)), doRun(widened("wide", 2000)), doRun(bestEffort("low"))} {
 				s.do(w)
 				w.rest()
 			}
@@ -158,7 +161,8 @@ func TestPinningGoesOnWhileNothingCanBeSaved(t *testing.T) {
 		retry <- time.Time{}
 		eventually(t, "it is tried again", func() bool { return store.attempts() > tried })
 	}
-	if log := n.log.String(); !strings.Contains(log, "no space left on device") || !strings.Contains(log, "a restart would find an older one") {
+	if log := n.log.String(); !strings.Contains(log, "no space left on device") ||
+		!strings.Contains(log, "a restart would find an older one") {
 		t.Error("the log does not say why nothing is saved")
 	}
 	if got := saves("error"); got == "" || got == "0" {
@@ -184,7 +188,8 @@ func TestTheClockJumpsWhileTheDaemonIsDead(t *testing.T) {
 		t.Run(jump.String(), func(t *testing.T) {
 			w := newWorld(t)
 			w.begin(newDoom("", 0))
-			for _, s := range []step{doRun(noisy("noisy")), doRun(lse("db", 2000)), doRun(burstable("web")), doCap("noisy-main", 100, 5*time.Minute)} {
+			for _, s := range []step{doRun(noisy("noisy")), doRun(lse("db", 2000)), doRun(burstable("web")),
+				doCap("noisy-main", 100, 5*time.Minute)} {
 				s.do(w)
 				w.rest()
 			}
@@ -205,8 +210,10 @@ func TestTheClockJumpsWhileTheDaemonIsDead(t *testing.T) {
 			}
 			// New containers are older, or much younger, than what runs.
 			for _, s := range []step{
-				doRestart(lse("db", 2000), true), doRun(lsr("a", 2000)), doRun(lsr("b", 2000)), doRestart(lsr("a", 2000), false),
-				doResize(lsr("b", 2000), 2000, 4000), doRemove(lsr("a", 2000)), doCap("noisy-main", 100, time.Minute), doWait(2 * time.Minute),
+				doRestart(lse("db", 2000), true), doRun(lsr("a", 2000)), doRun(lsr("b", 2000)),
+				doRestart(lsr("a", 2000), false),
+				doResize(lsr("b", 2000), 2000, 4000), doRemove(lsr("a", 2000)), doCap("noisy-main", 100, time.Minute),
+				doWait(2 * time.Minute),
 			} {
 				s.do(w)
 				w.rest()

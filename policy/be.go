@@ -34,7 +34,8 @@ func (m *Machine) suppress(e BESuppressed) {
 // changed: whoever asks has to do something else.
 func (m *Machine) keepOff(now time.Time, e BEKeptOff) *Refusal {
 	if e.Victim == "" || e.For < 0 {
-		return refuse(InvalidRequest, "keep best effort off CPUs %s for %s: a victim and a time of at least 0 are needed", e.CPUs, e.For)
+		return refuse(InvalidRequest,
+			"keep best effort off CPUs %s for %s: a victim and a time of at least 0 are needed", e.CPUs, e.For)
 	}
 	if e.For == 0 || e.CPUs.IsEmpty() {
 		if _, ok := m.be.keptOff[e.Victim]; ok {
@@ -49,7 +50,8 @@ func (m *Machine) keepOff(now time.Time, e BEKeptOff) *Refusal {
 		left = left.And(m.be.suppressed)
 	}
 	if n := left.Count(); n < floor {
-		return refuse(cpuallocator.InsufficientCPUs, "keep best effort off CPUs %s: that leaves it %d CPUs, its floor is %d", off, n, floor)
+		return refuse(cpuallocator.InsufficientCPUs,
+			"keep best effort off CPUs %s: that leaves it %d CPUs, its floor is %d", off, n, floor)
 	}
 	if m.be.keptOff == nil {
 		m.be.keptOff = map[string]keptOff{}

@@ -12,7 +12,8 @@ import (
 // own CPUs.
 func crowded(b *testing.B, n int) (*Machine, time.Time) {
 	b.Helper()
-	t, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2, Numbering: topology.Split}.Build()
+	t, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2,
+		Numbering: topology.Split}.Build()
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -40,7 +41,8 @@ func create(b *testing.B, m *Machine, now time.Time, name, class string, milli i
 	if _, err := m.Step(now, PodRun{Pod: p}); err != nil {
 		b.Fatal(err)
 	}
-	if _, err := m.Step(now, ContainerCreate{Pod: p, Container: Container{ID: name, Sandbox: name, Name: "main", Resources: r}}); err != nil {
+	if _, err := m.Step(now, ContainerCreate{Pod: p, Container: Container{ID: name, Sandbox: name, Name: "main",
+		Resources: r}}); err != nil {
 		b.Fatal(err)
 	}
 }

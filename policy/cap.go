@@ -14,10 +14,13 @@ func (m *Machine) cap(now time.Time, e CapVerdict) *Refusal {
 	}
 	p := c.pod
 	if !p.cappable() && !p.in.exempt {
-		return refuse(InvalidRequest, "cap: container %s is of class %s; only BE containers may be capped, and those of pods that allow it by annotation %s: allow", literal(c.ref.Name), p.in.class, AnnCap)
+		return refuse(InvalidRequest,
+			"cap: container %s is of class %s; only BE containers may be capped, and those of pods that allow it by "+
+				"annotation %s: allow", literal(c.ref.Name), p.in.class, AnnCap)
 	}
 	if p.in.exempt {
-		return refuse(Unauthorized, "cap: pod %s/%s is exempt by annotation %s, which its namespace may use", literal(p.ref.Namespace), literal(p.ref.Name), AnnCap)
+		return refuse(Unauthorized, "cap: pod %s/%s is exempt by annotation %s, which its namespace may use",
+			literal(p.ref.Namespace), literal(p.ref.Name), AnnCap)
 	}
 	if e.Milli <= 0 || e.For <= 0 {
 		return refuse(InvalidRequest, "cap: %dm for %s: both must be above 0", e.Milli, e.For)

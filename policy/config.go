@@ -27,10 +27,11 @@ type Allocation struct {
 
 // Authority says who may ask for what.
 type Authority struct {
-	Namespaces  []string       // may claim exclusive CPUs; empty means every namespace
-	MaxCPUs     map[string]int // most exclusive CPUs a namespace, withheld and surplus ones included; "*" for the others
-	TrustStatus bool           // a scheduler writes resource-status
-	CapExempt   []string       // namespaces whose pods may be exempt from caps; empty: none
+	Namespaces []string // may claim exclusive CPUs; empty means every namespace
+	// most exclusive CPUs a namespace, withheld and surplus ones included; "*" for the others
+	MaxCPUs     map[string]int
+	TrustStatus bool     // a scheduler writes resource-status
+	CapExempt   []string // namespaces whose pods may be exempt from caps; empty: none
 }
 
 // System configures the class SYSTEM.
@@ -42,10 +43,11 @@ type System struct {
 
 // Kubelet is what is configured in kubelet on this node.
 type Kubelet struct {
-	Static         bool              `json:"static,omitempty"`
-	Options        map[string]string `json:"options,omitempty"`
-	Reserved       cpuset.Set        `json:"reserved"`
-	TopologyPolicy string            `json:"topologyPolicy,omitempty"` // none, best-effort, restricted, single-numa-node
+	Static   bool              `json:"static,omitempty"`
+	Options  map[string]string `json:"options,omitempty"`
+	Reserved cpuset.Set        `json:"reserved"`
+	// none, best-effort, restricted, single-numa-node
+	TopologyPolicy string `json:"topologyPolicy,omitempty"`
 }
 
 // Config is everything that the operator decides. The zero Config is the default.

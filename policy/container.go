@@ -66,7 +66,9 @@ func (m *Machine) recheck(p *pod, in Container) *Refusal {
 		return nil
 	}
 	if r := in.Resources; p.hidden && r.RequestMilli > 0 && r.LimitMilli != r.RequestMilli {
-		return refuse(InvalidRequest, "%s pods need a CPU request equal to the limit, container %s requests %s and is limited to %s; make them equal", p.in.class, literal(in.Name), milli(r.RequestMilli), milli(r.LimitMilli))
+		return refuse(InvalidRequest,
+			"%s pods need a CPU request equal to the limit, container %s requests %s and is limited to %s; make "+
+				"them equal", p.in.class, literal(in.Name), milli(r.RequestMilli), milli(r.LimitMilli))
 	}
 	return nil
 }

@@ -150,7 +150,8 @@ func TestWhoIsGoneAfterASynchronisation(t *testing.T) {
 	}
 	told(t, m, Synchronized{Pods: []Pod{stays}})
 	if s := m.Snapshot(); s.Exclusive.String() != "2-3" || len(s.Containers) != 0 {
-		t.Errorf("exclusive are %s, %d containers; want 2-3 of the pod that stays, and none", s.Exclusive, len(s.Containers))
+		t.Errorf("exclusive are %s, %d containers; want 2-3 of the pod that stays, and none", s.Exclusive,
+			len(s.Containers))
 	}
 }
 
@@ -193,7 +194,8 @@ func TestAllocationLost(t *testing.T) {
 		told(t, m, mainOf(p))
 	}
 	left := m.Snapshot().Shared
-	decisions, err := m.Step(time.Unix(1e9, 0), KubeletConfigured{Kubelet: Kubelet{Reserved: left, Options: map[string]string{"strict-cpu-reservation": "true"}}})
+	decisions, err := m.Step(time.Unix(1e9, 0), KubeletConfigured{Kubelet: Kubelet{Reserved: left,
+		Options: map[string]string{"strict-cpu-reservation": "true"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

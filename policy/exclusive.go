@@ -35,10 +35,16 @@ func (m *Machine) placeExclusive(p *pod, recovered *Recovered) *Refusal {
 // sizeOf checks request = limit and whole CPUs on a pod's sums.
 func (m *Machine) sizeOf(p *pod, r Resources) (int, *Refusal) {
 	if r.RequestMilli <= 0 || r.RequestMilli%1000 != 0 {
-		return 0, refuse(InvalidRequest, "%s pods need a whole number of CPUs, this pod requests %s; request a multiple of 1000m", p.in.class, milli(r.RequestMilli))
+		return 0,
+			refuse(InvalidRequest,
+				"%s pods need a whole number of CPUs, this pod requests %s; request a multiple of 1000m", p.in.class,
+				milli(r.RequestMilli))
 	}
 	if r.LimitMilli != r.RequestMilli && !(p.hidden && r.LimitMilli == NoLimit) {
-		return 0, refuse(InvalidRequest, "%s pods need a CPU request equal to the limit, this pod requests %s and is limited to %s; make them equal", p.in.class, milli(r.RequestMilli), milli(r.LimitMilli))
+		return 0,
+			refuse(InvalidRequest,
+				"%s pods need a CPU request equal to the limit, this pod requests %s and is limited to %s; make "+
+					"them equal", p.in.class, milli(r.RequestMilli), milli(r.LimitMilli))
 	}
 	return int(min(r.RequestMilli/1000, cpuset.MaxCPUs+1)), nil
 }
@@ -111,7 +117,9 @@ func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 	more := all.Minus(owned)
 	floor := m.floorOf(&m.cfg)
 	if left := m.pools.Shared.Minus(more).Count(); left < floor {
-		return refuse(cpuallocator.InsufficientCPUs, "giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d", more.Count(), left, m.pools.Shared.Count(), floor)
+		return refuse(cpuallocator.InsufficientCPUs,
+			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d",
+			more.Count(), left, m.pools.Shared.Count(), floor)
 	}
 	most, limited := m.cfg.Authority.MaxCPUs[p.ref.Namespace]
 	if !limited {
@@ -128,7 +136,9 @@ func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 		}
 	}
 	if has > most {
-		return refuse(Unauthorized, "namespace %s would own %d exclusive CPUs and may own %d (authority.exclusive.maxCPUs)", literal(p.ref.Namespace), has, most)
+		return refuse(Unauthorized,
+			"namespace %s would own %d exclusive CPUs and may own %d (authority.exclusive.maxCPUs)",
+			literal(p.ref.Namespace), has, most)
 	}
 	return nil
 }
@@ -243,7 +253,8 @@ func (m *Machine) explain(p *pod) {
 	case p.degraded != "":
 		p.why = "runs in the shared pool instead of what it asked for: " + p.degraded
 	case p.in.unmanaged:
-		p.why = fmt.Sprintf("annotation %s is false: it is left alone inside the pool of its Kubernetes class", AnnManaged)
+		p.why = fmt.Sprintf("annotation %s is false: it is left alone inside the pool of its Kubernetes class",
+			AnnManaged)
 	case p.in.class == BE:
 		p.why = "BE: may run on every CPU that no LSE pod owns"
 	case p.in.class == SYSTEM:
@@ -259,7 +270,8 @@ func (m *Machine) whyExclusive(p *pod) string {
 	g := p.grant
 	online := g.cpus.And(m.topo.Online())
 	if online.IsEmpty() {
-		return fmt.Sprintf("%s: all of its CPUs (%s) are offline; it runs in the shared pool until one returns", p.in.class, g.cpus)
+		return fmt.Sprintf("%s: all of its CPUs (%s) are offline; it runs in the shared pool until one returns",
+			p.in.class, g.cpus)
 	}
 	var b strings.Builder
 	neighbours := "alone"

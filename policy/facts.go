@@ -68,12 +68,15 @@ func (m *Machine) podFacts(f PodFacts) {
 	case p.grant != nil && p.hidden:
 		p.hidden = false
 		if r.LimitMilli != r.RequestMilli {
-			m.notice(p, "LimitUnequal", "%s pods need a CPU request equal to the limit, this pod requests %s and is limited to %s; it keeps its CPUs", p.in.class, milli(r.RequestMilli), milli(r.LimitMilli))
+			m.notice(p, "LimitUnequal",
+				"%s pods need a CPU request equal to the limit, this pod requests %s and is limited to %s; it keeps "+
+					"its CPUs", p.in.class, milli(r.RequestMilli), milli(r.LimitMilli))
 		}
 	case p.grant == nil && (p.resources == nil || p.hidden):
 		p.resources, p.hidden = &r, false
 		// Nobody runs yet, so it can be bound as it would have been.
-		if len(p.all) == 0 && p.nodes == nil && p.degraded == "" && p.in.class == LS && m.placeShared(p, nil) == nil && p.nodes != nil {
+		if len(p.all) == 0 && p.nodes == nil && p.degraded == "" && p.in.class == LS && m.placeShared(p, nil) == nil &&
+			p.nodes != nil {
 			m.bound[p.ref.UID] = p
 			m.explain(p)
 			m.podChanged(p)

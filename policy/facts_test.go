@@ -89,7 +89,8 @@ func TestFactsLater(t *testing.T) {
 	hidden.LimitHidden, hidden.Resources = true, &Resources{2000, NoLimit}
 	best := lsr("a", 0, nil)
 	best.Labels, best.QoS = nil, BestEffort
-	burst := Pod{UID: "a", Sandbox: "a", Name: "a", Namespace: "default", QoS: Burstable, Annotations: map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`}}
+	burst := Pod{UID: "a", Sandbox: "a", Name: "a", Namespace: "default", QoS: Burstable,
+		Annotations: map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`}}
 	for _, c := range []struct {
 		name   string
 		pod    Pod
@@ -104,7 +105,8 @@ func TestFactsLater(t *testing.T) {
 		{"of a pod that owns nothing", best, facts, "", "0-15"},
 		{"of a pod to be bound", burst, PodFacts{UID: "a", Resources: Resources{1000, 8000}}, "", "0-7"},
 		{"of a pod that no node holds", burst, PodFacts{UID: "a", Resources: Resources{1000, 9000}}, "", "0-15"},
-		{"a refusal that has nobody to refuse", unknown, PodFacts{UID: "a", Resources: Resources{2500, 2500}}, "", "0-15"},
+		{"a refusal that has nobody to refuse", unknown, PodFacts{UID: "a", Resources: Resources{2500, 2500}}, "",
+			"0-15"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := small(t, Config{})
@@ -126,7 +128,8 @@ func TestFactsLater(t *testing.T) {
 // TestFactsOfAPodThatKubeletPinned give it nothing besides kubelet's CPUs.
 func TestFactsOfAPodThatKubeletPinned(t *testing.T) {
 	m := small(t, Config{})
-	told(t, m, KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"a": {"main": cpuset.Of(4, 5)}}})
+	told(t, m, KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"a": {"main": cpuset.Of(4,
+		5)}}})
 	p := lsr("a", 2000, nil)
 	p.Labels, p.Resources = nil, nil
 	told(t, m, PodRun{Pod: p})
@@ -163,10 +166,12 @@ func TestRecordsOfWhatTheClusterSays(t *testing.T) {
 	nodes := cpuset.Of(1, 3)
 	pod := lsr("a", 2000, nil)
 	pod.DeviceNodes, pod.Facts = &nodes, &PodFacts{UID: "a", Resources: Resources{2000, 2000}, Owner: "Job/x"}
-	bound := Synchronized{Pods: []Pod{{UID: "b", Recovered: &Recovered{From: "state file", BoundNodes: &nodes}}}, Containers: []Container{}}
+	bound := Synchronized{Pods: []Pod{{UID: "b", Recovered: &Recovered{From: "state file", BoundNodes: &nodes}}},
+		Containers: []Container{}}
 	for _, e := range []Event{
 		PodFacts{UID: "a", Resources: Resources{2000, NoLimit}, Owner: "Deployment/web", BatchMilli: 1500},
-		KubeletConfigured{Kubelet: Kubelet{Static: true, Options: map[string]string{"full-pcpus-only": "true"}, Reserved: cpuset.Of(0, 8), TopologyPolicy: "restricted"}},
+		KubeletConfigured{Kubelet: Kubelet{Static: true, Options: map[string]string{"full-pcpus-only": "true"},
+			Reserved: cpuset.Of(0, 8), TopologyPolicy: "restricted"}},
 		PodRun{Pod: pod}, bound,
 	} {
 		r, ok := RecordOf(time.Unix(1e9, 0).UTC(), e)
@@ -191,7 +196,8 @@ func TestRecordsOfWhatTheClusterSays(t *testing.T) {
 func TestARecordBeginsWithKubeletsConfiguration(t *testing.T) {
 	m := small(t, Config{})
 	r := NewRecorder(10)
-	told(t, m, KubeletConfigured{Kubelet: Kubelet{Options: map[string]string{"full-pcpus-only": "true"}, Reserved: cpuset.Of(0)}})
+	told(t, m, KubeletConfigured{Kubelet: Kubelet{Options: map[string]string{"full-pcpus-only": "true"},
+		Reserved: cpuset.Of(0)}})
 	odd := PodRun{Pod: lsr("odd", 3000, nil)}
 	r.Add(m, time.Unix(1e9, 0), odd)
 	if got := code(t, m, odd); got != "SMTAlignmentError" {
@@ -240,7 +246,8 @@ func TestUnknownLabelsAreSaidOnce(t *testing.T) {
 		{"Upwards", "Odd", "UnknownNodeLabel"},
 		{"None", "", ""},
 	} {
-		if got := told(t, m, NodeLabels{Labels: map[string]string{LabelBind: c.bind, LabelStrategy: c.strategy}}); got != c.want {
+		if got := told(t, m, NodeLabels{Labels: map[string]string{LabelBind: c.bind,
+			LabelStrategy: c.strategy}}); got != c.want {
 			t.Errorf("%d: %+v: notices %q, want %q", i, c, got, c.want)
 		}
 	}

@@ -33,7 +33,8 @@ func (m *Machine) hardware(e Hardware) *Refusal {
 		before, after := was.And(owns), online.And(owns)
 		switch {
 		case after.IsEmpty() && !before.IsEmpty():
-			m.notice(p, "CPUsOffline", "all CPUs of the pod (%s) are offline; it runs in the shared pool until one returns", owns)
+			m.notice(p, "CPUsOffline",
+				"all CPUs of the pod (%s) are offline; it runs in the shared pool until one returns", owns)
 		case before.IsEmpty() && !after.IsEmpty():
 			m.notice(p, "CPUsOnline", "CPUs %s of the pod are online again; it runs on them", after)
 		}
@@ -69,7 +70,8 @@ func (m *Machine) tellLabels() {
 			m.toldLabels = map[string]string{}
 		}
 		m.toldLabels[l.key] = v
-		m.notice(nil, "UnknownNodeLabel", "node label %s is %s and sets nothing; it must be %s", l.key, literal(v), l.values)
+		m.notice(nil, "UnknownNodeLabel", "node label %s is %s and sets nothing; it must be %s", l.key, literal(v),
+			l.values)
 	}
 }
 

@@ -104,7 +104,8 @@ func (m *Machine) classOf(p *Pod) (Class, *Refusal) {
 	case LSE, LSR, LS, BE, SYSTEM:
 		return c, nil
 	default:
-		return "", refuse(InvalidQoS, "label %s is %s; it must be LSE, LSR, LS, BE or SYSTEM", LabelClass, literal(string(c)))
+		return "", refuse(InvalidQoS, "label %s is %s; it must be LSE, LSR, LS, BE or SYSTEM", LabelClass,
+			literal(string(c)))
 	}
 }
 
@@ -165,12 +166,15 @@ func (m *Machine) authorise(p *Pod, in *intent) *Refusal {
 	switch {
 	case in.exclusive():
 		if allowed := m.cfg.Authority.Namespaces; len(allowed) > 0 && !slices.Contains(allowed, p.Namespace) {
-			return refuse(Unauthorized, "namespace %s may not claim exclusive CPUs; the configuration's authority.exclusive.namespaces allows %s",
+			return refuse(Unauthorized,
+				"namespace %s may not claim exclusive CPUs; the configuration's authority.exclusive.namespaces "+
+					"allows %s",
 				literal(p.Namespace), strings.Join(allowed, ", "))
 		}
 	case in.class == SYSTEM:
 		if !slices.Contains(m.cfg.System.Namespaces, p.Namespace) {
-			return refuse(Unauthorized, "namespace %s may not use class SYSTEM; the configuration's system.namespaces allows %s",
+			return refuse(Unauthorized,
+				"namespace %s may not use class SYSTEM; the configuration's system.namespaces allows %s",
 				literal(p.Namespace), strings.Join(m.cfg.System.Namespaces, ", "))
 		}
 	}
@@ -248,7 +252,9 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 		in.burst = true
 		return nil
 	default:
-		return refuse(InvalidAnnotation, "annotation %s: %s is %s; it must be Default, FullPCPUs, SpreadByPCPUs or ConstrainedBurst", AnnSpec, key, literal(own))
+		return refuse(InvalidAnnotation,
+			"annotation %s: %s is %s; it must be Default, FullPCPUs, SpreadByPCPUs or ConstrainedBurst", AnnSpec, key,
+			literal(own))
 	}
 	if !in.exclusive() {
 		return nil
@@ -263,7 +269,9 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 		return nil
 	}
 	if said && node != r.Bind {
-		return refuse(cpuallocator.InvalidRequest, "the pod asks for %s and %s demands %s; drop the pod's policy or choose another node", bindName(r.Bind), source, bindName(node))
+		return refuse(cpuallocator.InvalidRequest,
+			"the pod asks for %s and %s demands %s; drop the pod's policy or choose another node", bindName(r.Bind),
+			source, bindName(node))
 	}
 	r.Bind, r.BindRequired = node, true
 	in.reasons = bindName(node) + " by " + source
@@ -285,7 +293,9 @@ func (m *Machine) exclusiveOf(spec resourceSpec, in *intent) *Refusal {
 	case "NUMANodeLevel":
 		r.Exclusive = cpuallocator.NUMANodeLevel
 	default:
-		return refuse(InvalidAnnotation, "annotation %s: preferredCPUExclusivePolicy is %s; it must be Default, None, PCPULevel or NUMANodeLevel", AnnSpec, literal(spec.Exclusive))
+		return refuse(InvalidAnnotation,
+			"annotation %s: preferredCPUExclusivePolicy is %s; it must be Default, None, PCPULevel or NUMANodeLevel",
+			AnnSpec, literal(spec.Exclusive))
 	}
 	return nil
 }
@@ -320,7 +330,8 @@ func (m *Machine) smtOf(p *Pod, in *intent) *Refusal {
 	case "roundup":
 		r.SMT = cpuallocator.SMTRoundUp
 	default:
-		return refuse(InvalidAnnotation, "annotation %s is %s; it must be none, isolate, align or roundup", AnnSMT, literal(v))
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be none, isolate, align or roundup", AnnSMT,
+			literal(v))
 	}
 	if r.SMT == cpuallocator.SMTIsolate || r.SMT == cpuallocator.SMTRoundUp {
 		// Both take whole cores whatever the count, so a demand for whole cores is met.

@@ -79,10 +79,14 @@ func (m *Machine) takeKubelets(p *pod, recovered *Recovered) *Refusal {
 	g, err := m.replace(p, wants)
 	if err != nil {
 		p.in.class = LS
-		return refuse(KubeletOwned, "kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here, and %s", wants, taken, err.Message)
+		return refuse(KubeletOwned,
+			"kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here, and %s",
+			wants, taken, err.Message)
 	}
 	p.grant = g
-	m.notice(p, "KubeletPinMoved", "kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here; it runs on %s instead", wants, taken, g.cpus)
+	m.notice(p, "KubeletPinMoved",
+		"kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here; it runs on %s "+
+			"instead", wants, taken, g.cpus)
 	return nil
 }
 
@@ -185,7 +189,8 @@ func (m *Machine) kubeletState(e KubeletState) {
 // file has been read again. Under the static policy every container of whole CPUs of
 // a Guaranteed pod is pinned, to as many as it requests.
 func (m *Machine) hearKubelet(p *pod, c Container) {
-	if m.kubelet.PolicyName != "static" || c.CPUs == "" || p.grant != nil || p.degraded != "" || !kubeletPins(p.labels, p.ref.QoS) {
+	if m.kubelet.PolicyName != "static" || c.CPUs == "" || p.grant != nil || p.degraded != "" ||
+		!kubeletPins(p.labels, p.ref.QoS) {
 		return
 	}
 	if _, known := m.kubelet.Entries[p.ref.UID][c.Name]; known {

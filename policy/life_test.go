@@ -45,7 +45,8 @@ type mirror struct {
 
 func newMirror(s *Snapshot) mirror {
 	return mirror{
-		pools:      map[PoolKind]cpuset.Set{PoolShared: s.Shared, PoolBE: s.BE, PoolSystem: s.System, PoolReserved: s.Reserved},
+		pools: map[PoolKind]cpuset.Set{PoolShared: s.Shared, PoolBE: s.BE, PoolSystem: s.System,
+			PoolReserved: s.Reserved},
 		containers: map[string]SetContainer{}, pods: map[string]SetPod{},
 	}
 }
@@ -93,7 +94,8 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 		c.Reserved = cpuset.Of(online.First())
 		c.ReservedStrict = rapid.Bool().Draw(t, "strict")
 	}
-	c.Allocation.SMT = rapid.SampledFrom([]cpuallocator.SMT{cpuallocator.SMTNone, cpuallocator.SMTNone, cpuallocator.SMTIsolate, cpuallocator.SMTRoundUp}).Draw(t, "smt")
+	c.Allocation.SMT = rapid.SampledFrom([]cpuallocator.SMT{cpuallocator.SMTNone, cpuallocator.SMTNone,
+		cpuallocator.SMTIsolate, cpuallocator.SMTRoundUp}).Draw(t, "smt")
 	if rapid.Bool().Draw(t, "max") {
 		c.Authority.MaxCPUs = map[string]int{"default": rapid.IntRange(0, 8).Draw(t, "most")}
 	}
@@ -129,13 +131,15 @@ func (l *life) step(t *rapid.T, e Event) error {
 }
 
 func describe(s *Snapshot) string {
-	out := fmt.Sprintf("shared %s be %s exclusive %s withheld %s reserved %s\n", s.Shared, s.BE, s.Exclusive, s.Withheld, s.Reserved)
+	out := fmt.Sprintf("shared %s be %s exclusive %s withheld %s reserved %s\n", s.Shared, s.BE, s.Exclusive,
+		s.Withheld, s.Reserved)
 	for _, c := range s.Containers {
 		withheld := cpuset.Set{}
 		if c.Withheld != nil {
 			withheld = *c.Withheld
 		}
-		out += fmt.Sprintf("%s/%s/%s %s %s cpus %s mems %s quota %d cap %d withheld %s\n", c.Namespace, c.Pod, c.Name, c.Class, c.Pool, s.CPUs(c), s.MemsOf(c), c.QuotaMilli, c.CapMilli, withheld)
+		out += fmt.Sprintf("%s/%s/%s %s %s cpus %s mems %s quota %d cap %d withheld %s\n", c.Namespace, c.Pod, c.Name,
+			c.Class, c.Pool, s.CPUs(c), s.MemsOf(c), c.QuotaMilli, c.CapMilli, withheld)
 	}
 	return out
 }
@@ -191,7 +195,8 @@ func (l *life) check(t *rapid.T) {
 		if d.QuotaMilli != c.QuotaMilli {
 			t.Fatalf("%s/%s: decided quota %d, the snapshot says %d", c.Pod, c.Name, d.QuotaMilli, c.QuotaMilli)
 		}
-		if p := l.m.pods[c.PodUID]; p.grant == nil && !p.kubelet && c.Pool != PoolSystem && cpus.Intersects(&owned) && c.Class != BE {
+		if p := l.m.pods[c.PodUID]; p.grant == nil && !p.kubelet && c.Pool != PoolSystem && cpus.Intersects(&owned) &&
+			c.Class != BE {
 			t.Fatalf("%s/%s runs on owned CPUs %s\n%s", c.Pod, c.Name, cpus.And(owned), describe(s))
 		}
 	}
@@ -269,8 +274,10 @@ func (l *life) checkApart(t *rapid.T, s *Snapshot) {
 	mine := l.m.usedBy(p)
 	for _, o := range l.m.pods {
 		theirs := l.m.usedBy(o)
-		if o != p && mine.Count() > 0 && theirs.Count() > 0 && mine.Intersects(&theirs) && (mine.Count() == 1) != (theirs.Count() == 1) {
-			t.Fatalf("%s on NUMA nodes %s has to keep apart from %s on %s\n%s", p.ref.Name, mine, o.ref.Name, theirs, describe(s))
+		if o != p && mine.Count() > 0 && theirs.Count() > 0 && mine.Intersects(&theirs) &&
+			(mine.Count() == 1) != (theirs.Count() == 1) {
+			t.Fatalf("%s on NUMA nodes %s has to keep apart from %s on %s\n%s", p.ref.Name, mine, o.ref.Name, theirs,
+				describe(s))
 		}
 	}
 }
@@ -316,13 +323,16 @@ func (l *life) drawPod(t *rapid.T) Pod {
 		p.Resources = nil
 	}
 	spec := rapid.SampledFrom([]string{
-		"", "", `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`, `{"requiredCPUBindPolicy":"FullPCPUs"}`, `{"preferredCPUBindPolicy":"ConstrainedBurst"}`,
-		`{"preferredCPUExclusivePolicy":"PCPULevel"}`, `{"preferredCPUExclusivePolicy":"NUMANodeLevel"}`, `{`, `{"preferredCPUBindPolicy":"Sideways"}`,
+		"", "", `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`, `{"requiredCPUBindPolicy":"FullPCPUs"}`,
+		`{"preferredCPUBindPolicy":"ConstrainedBurst"}`,
+		`{"preferredCPUExclusivePolicy":"PCPULevel"}`, `{"preferredCPUExclusivePolicy":"NUMANodeLevel"}`, `{`,
+		`{"preferredCPUBindPolicy":"Sideways"}`,
 	}).Draw(t, "spec")
 	if spec != "" {
 		p.Annotations[AnnSpec] = spec
 	}
-	if smt := rapid.SampledFrom([]string{"", "", "", "isolate", "align", "roundup", "sideways"}).Draw(t, "smt"); smt != "" {
+	if smt := rapid.SampledFrom([]string{"", "", "", "isolate", "align", "roundup", "sideways"}).Draw(t,
+		"smt"); smt != "" {
 		p.Annotations[AnnSMT] = smt
 	}
 	if rapid.IntRange(0, 9).Draw(t, "opt out") == 0 {
@@ -339,15 +349,20 @@ func (l *life) drawPod(t *rapid.T) Pod {
 func (l *life) drawNUMA(t *rapid.T, p *Pod) {
 	if rapid.IntRange(0, 2).Draw(t, "numa") == 0 {
 		p.Annotations[AnnNUMASpec] = rapid.SampledFrom([]string{
-			`{"numaTopologyPolicy":"SingleNUMANode"}`, `{"numaTopologyPolicy":"Restricted","singleNUMANodeExclusive":"Required"}`,
-			`{"numaTopologyPolicy":"BestEffort"}`, `{"singleNUMANodeExclusive":"Required"}`, `{"singleNUMANodeExclusive":"Preferred"}`, `{"numaTopologyPolicy":"Odd"}`,
+			`{"numaTopologyPolicy":"SingleNUMANode"}`,
+			`{"numaTopologyPolicy":"Restricted","singleNUMANodeExclusive":"Required"}`,
+			`{"numaTopologyPolicy":"BestEffort"}`, `{"singleNUMANodeExclusive":"Required"}`,
+			`{"singleNUMANodeExclusive":"Preferred"}`, `{"numaTopologyPolicy":"Odd"}`,
 		}).Draw(t, "numa spec")
 	}
 	if rapid.IntRange(0, 2).Draw(t, "status") == 0 {
 		p.Annotations[AnnStatus] = rapid.SampledFrom([]string{
-			`{"cpuset":"0-1"}`, `{"cpuset":"2"}`, `{"cpuset":"2-3","numaNodeResources":[{"node":0}]}`, `{"numaNodeResources":[{"node":1}]}`,
-			`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":1}}]}`, `{"numaNodeResources":[{"node":1,"resources":{"cpu":"2000m"}}]}`,
-			`{"cpuSharedPools":[{"socket":0,"node":0},{"socket":0,"node":1}]}`, `{"cpuSharedPools":[{"socket":1,"node":1}]}`, `{"cpuset":"0-900"}`,
+			`{"cpuset":"0-1"}`, `{"cpuset":"2"}`, `{"cpuset":"2-3","numaNodeResources":[{"node":0}]}`,
+			`{"numaNodeResources":[{"node":1}]}`,
+			`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":1}}]}`,
+			`{"numaNodeResources":[{"node":1,"resources":{"cpu":"2000m"}}]}`,
+			`{"cpuSharedPools":[{"socket":0,"node":0},{"socket":0,"node":1}]}`,
+			`{"cpuSharedPools":[{"socket":1,"node":1}]}`, `{"cpuset":"0-900"}`,
 		}).Draw(t, "resource status")
 	}
 	if rapid.IntRange(0, 2).Draw(t, "devices") == 0 {
@@ -371,7 +386,8 @@ func (l *life) facts(t *rapid.T) {
 		owns[uid] = o.grant.cpus
 	}
 	cpus := rapid.SampledFrom([]int64{500, 1000, 2000, 4000, 100000}).Draw(t, "milli")
-	f := PodFacts{UID: p.UID, Resources: Resources{RequestMilli: cpus, LimitMilli: rapid.SampledFrom([]int64{cpus, cpus + 500, NoLimit}).Draw(t, "limit")}, Owner: "Deployment/web"}
+	f := PodFacts{UID: p.UID, Resources: Resources{RequestMilli: cpus,
+		LimitMilli: rapid.SampledFrom([]int64{cpus, cpus + 500, NoLimit}).Draw(t, "limit")}, Owner: "Deployment/web"}
 	_ = l.step(t, f)
 	_ = l.step(t, PodFacts{UID: "never heard of"})
 	for uid, had := range owns {
@@ -383,8 +399,10 @@ func (l *life) facts(t *rapid.T) {
 
 // configured is kubelet's configuration file read anew: what was given stays given.
 func (l *life) configured(t *rapid.T) {
-	k := Kubelet{Options: map[string]string{}, TopologyPolicy: rapid.SampledFrom([]string{"", "none", "best-effort", "restricted", "single-numa-node"}).Draw(t, "topology policy")}
-	for _, option := range []string{"full-pcpus-only", "distribute-cpus-across-numa", "distribute-cpus-across-cores", "strict-cpu-reservation"} {
+	k := Kubelet{Options: map[string]string{}, TopologyPolicy: rapid.SampledFrom([]string{"", "none", "best-effort",
+		"restricted", "single-numa-node"}).Draw(t, "topology policy")}
+	for _, option := range []string{"full-pcpus-only", "distribute-cpus-across-numa", "distribute-cpus-across-cores",
+		"strict-cpu-reservation"} {
 		if rapid.IntRange(0, 3).Draw(t, option) == 0 {
 			k.Options[option] = "true"
 		}
@@ -427,7 +445,8 @@ func (l *life) someContainer(t *rapid.T) (Container, bool) {
 
 func (l *life) createContainer(t *rapid.T, p Pod, name string) {
 	l.n++
-	c := Container{ID: fmt.Sprintf("ctr-%d", l.n), Sandbox: p.Sandbox, Name: name, Resources: Resources{LimitMilli: NoLimit}, CreatedAt: l.now}
+	c := Container{ID: fmt.Sprintf("ctr-%d", l.n), Sandbox: p.Sandbox, Name: name,
+		Resources: Resources{LimitMilli: NoLimit}, CreatedAt: l.now}
 	if p.Resources != nil {
 		c.Resources = *p.Resources
 	}
@@ -459,7 +478,8 @@ func TestRandomLives(t *testing.T) {
 		if err != nil {
 			return // a machine too small for its own configuration
 		}
-		l := &life{m: m, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{}, live: map[string]Container{}, mirror: newMirror(m.Snapshot()), topo: topo}
+		l := &life{m: m, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{}, live: map[string]Container{},
+			mirror: newMirror(m.Snapshot()), topo: topo}
 		t.Repeat(map[string]func(*rapid.T){
 			"pod": func(t *rapid.T) {
 				p := l.drawPod(t)
@@ -507,7 +527,8 @@ func TestRandomLives(t *testing.T) {
 				if l.step(t, ContainerUpdate{ID: c.ID, Resources: &r, Pod: &r}) != nil || owns.IsEmpty() {
 					return
 				}
-				if p := l.m.containers[c.ID].pod; p.grant != nil && !owns.SubsetOf(&p.grant.cpus) && !p.grant.cpus.SubsetOf(&owns) {
+				if p := l.m.containers[c.ID].pod; p.grant != nil && !owns.SubsetOf(&p.grant.cpus) &&
+					!p.grant.cpus.SubsetOf(&owns) {
 					t.Fatalf("resize moved %s from %s to %s", p.ref.Name, owns, p.grant.cpus)
 				}
 			},
@@ -524,13 +545,15 @@ func TestRandomLives(t *testing.T) {
 			},
 			"cap": func(t *rapid.T) {
 				if c, ok := l.someContainer(t); ok {
-					_ = l.step(t, CapVerdict{ID: c.ID, Milli: rapid.Int64Range(0, 500).Draw(t, "cap"), For: time.Minute})
+					_ = l.step(t, CapVerdict{ID: c.ID, Milli: rapid.Int64Range(0, 500).Draw(t, "cap"),
+						For: time.Minute})
 				}
 			},
 			"release": func(t *rapid.T) {
 				if c, ok := l.someContainer(t); ok {
 					_ = l.step(t, CapReleased{ID: c.ID})
-					if n := len(l.m.containers[c.ID].pod.caps); n > 0 && l.m.containers[c.ID].pod.caps[c.Name] != (Cap{}) {
+					if n := len(l.m.containers[c.ID].pod.caps); n > 0 &&
+						l.m.containers[c.ID].pod.caps[c.Name] != (Cap{}) {
 						t.Fatalf("the cap of %s is still there", c.Name)
 					}
 				}
@@ -552,9 +575,12 @@ func TestRandomLives(t *testing.T) {
 				l.now = l.now.Add(-time.Second) // so that no cap ends in between
 				before := describe(l.m.Snapshot())
 				_ = l.step(t, NodeLabels{Labels: map[string]string{
-					LabelBind:      rapid.SampledFrom([]string{"", "FullPCPUsOnly", "SpreadByPCPUs", "odd"}).Draw(t, "bind"),
-					LabelStrategy:  rapid.SampledFrom([]string{"", "LeastAllocated", "DistributeEvenly"}).Draw(t, "strategy"),
-					LabelAlignment: rapid.SampledFrom([]string{"", "Restricted", "SingleNUMANode", "BestEffort"}).Draw(t, "alignment"),
+					LabelBind: rapid.SampledFrom([]string{"", "FullPCPUsOnly", "SpreadByPCPUs", "odd"}).Draw(t,
+						"bind"),
+					LabelStrategy: rapid.SampledFrom([]string{"", "LeastAllocated", "DistributeEvenly"}).Draw(t,
+						"strategy"),
+					LabelAlignment: rapid.SampledFrom([]string{"", "Restricted", "SingleNUMANode",
+						"BestEffort"}).Draw(t, "alignment"),
 				}})
 				if after := describe(l.m.Snapshot()); after != before {
 					t.Fatalf("a label moved a running pod\n%s\n%s", before, after)
@@ -579,7 +605,8 @@ func (l *life) someCPUs(t *rapid.T, label string) cpuset.Set {
 }
 
 func (l *life) drawKubelet(t *rapid.T) {
-	k := KubeletState{PolicyName: rapid.SampledFrom([]string{"static", "static", "none"}).Draw(t, "policy"), Entries: map[string]map[string]cpuset.Set{}}
+	k := KubeletState{PolicyName: rapid.SampledFrom([]string{"static", "static", "none"}).Draw(t, "policy"),
+		Entries: map[string]map[string]cpuset.Set{}}
 	free := l.m.Snapshot().Topology.Online()
 	for _, sandbox := range slices.Sorted(maps.Keys(l.pods)) {
 		p := l.pods[sandbox]

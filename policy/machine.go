@@ -158,7 +158,9 @@ func (m *Machine) checkConfig(cfg *Config) error {
 		left = left.Minus(cfg.System.CPUs)
 	}
 	if n, floor := left.Count(), m.floorOf(cfg); n < floor {
-		return fmt.Errorf("policy: reserved, isolated and system CPUs leave %d CPUs for the shared pool, whose floor is %d; reserve fewer", n, floor)
+		return fmt.Errorf(
+			"policy: reserved, isolated and system CPUs leave %d CPUs for the shared pool, whose floor is %d; "+
+				"reserve fewer", n, floor)
 	}
 	return nil
 }

@@ -41,7 +41,8 @@ func TestMemoryModes(t *testing.T) {
 			}
 		}
 		if prefers != c.prefers || mems != c.mems {
-			t.Errorf("memory %s, pod %s: prefers %q and is restricted to %q, want %q and %q", c.mode, c.pod.Name, prefers, mems, c.prefers, c.mems)
+			t.Errorf("memory %s, pod %s: prefers %q and is restricted to %q, want %q and %q", c.mode, c.pod.Name,
+				prefers, mems, c.prefers, c.mems)
 		}
 	}
 }

@@ -47,7 +47,9 @@ func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
 	err := decode(p, AnnNUMASpec, &spec)
 	own, known := alignmentNamed(spec.Policy)
 	if err == nil && !known && spec.Policy != "" {
-		err = refuse(InvalidAnnotation, "annotation %s: numaTopologyPolicy is %s; it must be None, BestEffort, Restricted or SingleNUMANode", AnnNUMASpec, literal(spec.Policy))
+		err = refuse(InvalidAnnotation,
+			"annotation %s: numaTopologyPolicy is %s; it must be None, BestEffort, Restricted or SingleNUMANode",
+			AnnNUMASpec, literal(spec.Policy))
 	}
 	switch spec.Exclusive {
 	case "Preferred":
@@ -57,13 +59,17 @@ func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
 	case "":
 	default:
 		if err == nil {
-			err = refuse(InvalidAnnotation, "annotation %s: singleNUMANodeExclusive is %s; it must be Preferred or Required", AnnNUMASpec, literal(spec.Exclusive))
+			err = refuse(InvalidAnnotation,
+				"annotation %s: singleNUMANodeExclusive is %s; it must be Preferred or Required", AnnNUMASpec,
+				literal(spec.Exclusive))
 		}
 	}
 	node, label := labelledAlignment(m.cfg.NodeLabels)
 	said := known && own != cpuallocator.AlignNone
 	if err == nil && said && label != "" && own != node && (in.exclusive() || in.class == LS) {
-		err = refuse(InvalidRequest, "the pod asks for the NUMA policy %s and node label %s demands %s; drop the pod's policy or choose another node", alignmentName(own), label, alignmentName(node))
+		err = refuse(InvalidRequest,
+			"the pod asks for the NUMA policy %s and node label %s demands %s; drop the pod's policy or choose "+
+				"another node", alignmentName(own), label, alignmentName(node))
 	}
 	if in.class == LS {
 		// Kubelet's topology manager and the configuration are about pods that own CPUs.
@@ -228,8 +234,10 @@ func (q *question) apart(r cpuallocator.Request, hard, soft bars) (cpuallocator.
 	if better, ok := q.clear(r, hard); ok {
 		return better, nil
 	}
-	return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for, and pods on one NUMA node and pods on several have to keep apart (singleNUMANodeExclusive): "+
-		"%s, and what is left does not hold the request", r.CPUs, hard)
+	return first, refuse(cpuallocator.TopologyAffinityError,
+		"%d CPUs are asked for, and pods on one NUMA node and pods on several have to keep apart "+
+			"(singleNUMANodeExclusive): "+
+			"%s, and what is left does not hold the request", r.CPUs, hard)
 }
 
 func (b bars) String() string {
@@ -303,7 +311,9 @@ func (q *question) near(r cpuallocator.Request) (cpuallocator.Result, *Refusal) 
 	if demand {
 		count = q.limit(r)
 		if most := q.devices.Count(); most > count {
-			return first, refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on %s and %s allows %d for %d CPUs", nodesText(&q.devices), alignmentName(r.Alignment), count, r.CPUs)
+			return first, refuse(cpuallocator.TopologyAffinityError,
+				"the pod's devices are on %s and %s allows %d for %d CPUs", nodesText(&q.devices),
+				alignmentName(r.Alignment), count, r.CPUs)
 		}
 	}
 	asFound := q.costOf(first.CPUs, &r)
@@ -329,7 +339,9 @@ func (q *question) near(r cpuallocator.Request) (cpuallocator.Result, *Refusal) 
 		}
 	}
 	if covered < 0 {
-		return first, refuse(cpuallocator.TopologyAffinityError, "%d CPUs are asked for by %s together with devices on %s, and there are not enough of them free there", r.CPUs, alignmentName(r.Alignment), nodesText(&q.devices))
+		return first, refuse(cpuallocator.TopologyAffinityError,
+			"%d CPUs are asked for by %s together with devices on %s, and there are not enough of them free there",
+			r.CPUs, alignmentName(r.Alignment), nodesText(&q.devices))
 	}
 	return best, nil
 }
@@ -346,10 +358,12 @@ func (q *question) costOf(cpus cpuset.Set, r *cpuallocator.Request) (c cost) {
 	t := q.m.topo
 	nodes := t.NodesOf(cpus)
 	for _, h := range q.held {
-		if r.Exclusive == cpuallocator.ExclusiveNone || r.Exclusive == cpuallocator.PCPULevel && h.Exclusive != cpuallocator.PCPULevel {
+		if r.Exclusive == cpuallocator.ExclusiveNone || r.Exclusive == cpuallocator.PCPULevel &&
+			h.Exclusive != cpuallocator.PCPULevel {
 			continue
 		}
-		if theirs := t.NodesOf(h.CPUs); r.Exclusive == cpuallocator.NUMANodeLevel && h.Exclusive == cpuallocator.NUMANodeLevel && theirs.Intersects(&nodes) {
+		if theirs := t.NodesOf(h.CPUs); r.Exclusive == cpuallocator.NUMANodeLevel &&
+			h.Exclusive == cpuallocator.NUMANodeLevel && theirs.Intersects(&nodes) {
 			c[0]++
 		}
 		beside := t.Siblings(h.CPUs)

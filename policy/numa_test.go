@@ -24,7 +24,8 @@ func machineOf(t testing.TB, nodes, cores int, cfg Config) *Machine {
 }
 
 func numa(policy, exclusive string) map[string]string {
-	return map[string]string{AnnNUMASpec: fmt.Sprintf(`{"numaTopologyPolicy":%q,"singleNUMANodeExclusive":%q}`, policy, exclusive)}
+	return map[string]string{AnnNUMASpec: fmt.Sprintf(`{"numaTopologyPolicy":%q,"singleNUMANodeExclusive":%q}`, policy,
+		exclusive)}
 }
 
 // placed tells where an owner is, or the code of its refusal.
@@ -57,19 +58,32 @@ func TestApart(t *testing.T) {
 		want []string
 	}{
 		{"nobody asked", []Pod{lsr("one", 1000, nil), lsr("wide", 7000, nil)}, []string{"0", "1-7"}},
-		{"the wide one asks", []Pod{lsr("one", 1000, nil), lsr("wide", 7000, numa("", "Required"))}, []string{"0", "4-10"}},
-		{"the wide one prefers", []Pod{lsr("one", 1000, nil), lsr("wide", 7000, numa("", "Preferred"))}, []string{"0", "4-10"}},
-		{"the one on a node asked before", []Pod{lsr("one", 1000, numa("SingleNUMANode", "Required")), lsr("wide", 7000, nil)}, []string{"0", "4-10"}},
-		{"the wide one asked before", []Pod{lsr("wide", 7000, numa("", "Required")), lsr("one", 1000, nil)}, []string{"0-6", "8"}},
-		{"two of a kind", []Pod{lsr("one", 1000, numa("", "Required")), lsr("too", 1000, numa("", "Required"))}, []string{"0", "1"}},
-		{"no room apart", []Pod{lsr("wide", 13000, nil), lsr("one", 1000, numa("", "Required"))}, []string{"0-12", "TopologyAffinityError"}},
-		{"no room apart, preferred", []Pod{lsr("wide", 13000, nil), lsr("one", 1000, numa("", "Preferred"))}, []string{"0-12", "13"}},
-		{"a bound pod is on one node", []Pod{ls("web", 1000, numa("SingleNUMANode", "")), lsr("wide", 7000, numa("", "Required"))}, []string{"node 0", "4-10"}},
-		{"a bound pod keeps apart", []Pod{lsr("wide", 7000, nil), ls("web", 1000, numa("SingleNUMANode", "Required"))}, []string{"0-6", "node 2"}},
-		{"a bound pod prefers", []Pod{lsr("wide", 13000, nil), ls("web", 500, numa("SingleNUMANode", "Preferred"))}, []string{"0-12", "node 3"}},
-		{"a bound pod finds no room", []Pod{lsr("wide", 13000, nil), ls("web", 500, numa("SingleNUMANode", "Required"))}, []string{"0-12", "TopologyAffinityError"}},
-		{"pods in the whole pool are of no kind", []Pod{ls("web", 1000, nil), lsr("wide", 7000, numa("", "Required"))}, []string{"shared", "0-6"}},
-		{"Restricted never takes more nodes to keep apart", []Pod{lsr("one", 1000, nil), lsr("wide", 7000, numa("Restricted", "Required"))}, []string{"0", "4-10"}},
+		{"the wide one asks", []Pod{lsr("one", 1000, nil), lsr("wide", 7000, numa("", "Required"))},
+			[]string{"0", "4-10"}},
+		{"the wide one prefers", []Pod{lsr("one", 1000, nil), lsr("wide", 7000, numa("", "Preferred"))},
+			[]string{"0", "4-10"}},
+		{"the one on a node asked before", []Pod{lsr("one", 1000, numa("SingleNUMANode", "Required")),
+			lsr("wide", 7000, nil)}, []string{"0", "4-10"}},
+		{"the wide one asked before", []Pod{lsr("wide", 7000, numa("", "Required")), lsr("one", 1000, nil)},
+			[]string{"0-6", "8"}},
+		{"two of a kind", []Pod{lsr("one", 1000, numa("", "Required")), lsr("too", 1000, numa("", "Required"))},
+			[]string{"0", "1"}},
+		{"no room apart", []Pod{lsr("wide", 13000, nil), lsr("one", 1000, numa("", "Required"))},
+			[]string{"0-12", "TopologyAffinityError"}},
+		{"no room apart, preferred", []Pod{lsr("wide", 13000, nil), lsr("one", 1000, numa("", "Preferred"))},
+			[]string{"0-12", "13"}},
+		{"a bound pod is on one node", []Pod{ls("web", 1000, numa("SingleNUMANode", "")),
+			lsr("wide", 7000, numa("", "Required"))}, []string{"node 0", "4-10"}},
+		{"a bound pod keeps apart", []Pod{lsr("wide", 7000, nil), ls("web", 1000, numa("SingleNUMANode", "Required"))},
+			[]string{"0-6", "node 2"}},
+		{"a bound pod prefers", []Pod{lsr("wide", 13000, nil), ls("web", 500, numa("SingleNUMANode", "Preferred"))},
+			[]string{"0-12", "node 3"}},
+		{"a bound pod finds no room", []Pod{lsr("wide", 13000, nil),
+			ls("web", 500, numa("SingleNUMANode", "Required"))}, []string{"0-12", "TopologyAffinityError"}},
+		{"pods in the whole pool are of no kind", []Pod{ls("web", 1000, nil), lsr("wide", 7000, numa("", "Required"))},
+			[]string{"shared", "0-6"}},
+		{"Restricted never takes more nodes to keep apart",
+			[]Pod{lsr("one", 1000, nil), lsr("wide", 7000, numa("Restricted", "Required"))}, []string{"0", "4-10"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := machineOf(t, 4, 2, Config{})
@@ -102,24 +116,34 @@ func TestDevices(t *testing.T) {
 		{"a tie is broken", Config{}, nil, on(lsr("a", 2000, nil), 2), "8-9"},
 		{"BestEffort too", Config{}, nil, on(lsr("a", 2000, numa("BestEffort", "")), 2), "8-9"},
 		{"before the strategy", Config{}, []Pod{lsr("x", 1000, nil)}, on(lsr("a", 2000, nil), 2), "8-9"},
-		{"one node is worth more than the devices'", Config{}, []Pod{on(lsr("x", 3000, nil), 2)}, on(lsr("a", 2000, nil), 2), "0-1"},
+		{"one node is worth more than the devices'", Config{}, []Pod{on(lsr("x", 3000, nil), 2)},
+			on(lsr("a", 2000, nil), 2), "0-1"},
 		{"as many of the devices' nodes as the request uses", Config{}, nil, on(lsr("a", 2000, nil), 1, 3), "4-5"},
 		{"one of two nodes is the devices'", Config{}, nil, on(lsr("a", 6000, nil), 3), "0-3,12-13"},
-		{"an exclusive policy is worth more", Config{Allocation: Allocation{Exclusive: cpuallocator.NUMANodeLevel}}, []Pod{on(lsr("x", 1000, nil), 2)}, on(lsr("a", 1000, nil), 2), "0"},
+		{"an exclusive policy is worth more", Config{Allocation: Allocation{Exclusive: cpuallocator.NUMANodeLevel}},
+			[]Pod{on(lsr("x", 1000, nil), 2)}, on(lsr("a", 1000, nil), 2), "0"},
 		{"SingleNUMANode demands it", Config{}, nil, on(lsr("a", 4000, numa("SingleNUMANode", "")), 3), "12-15"},
-		{"SingleNUMANode has no room there", Config{}, []Pod{on(lsr("x", 1000, nil), 3)}, on(lsr("a", 4000, numa("SingleNUMANode", "")), 3), "TopologyAffinityError"},
-		{"SingleNUMANode and devices on two", Config{}, nil, on(lsr("a", 2000, numa("SingleNUMANode", "")), 1, 3), "TopologyAffinityError"},
-		{"Restricted has them among its nodes", Config{}, nil, on(lsr("a", 6000, numa("Restricted", "")), 2), "0-3,8-9"},
+		{"SingleNUMANode has no room there", Config{}, []Pod{on(lsr("x", 1000, nil), 3)},
+			on(lsr("a", 4000, numa("SingleNUMANode", "")), 3), "TopologyAffinityError"},
+		{"SingleNUMANode and devices on two", Config{}, nil, on(lsr("a", 2000, numa("SingleNUMANode", "")), 1, 3),
+			"TopologyAffinityError"},
+		{"Restricted has them among its nodes", Config{}, nil, on(lsr("a", 6000, numa("Restricted", "")), 2),
+			"0-3,8-9"},
 		{"Restricted and both nodes", Config{}, nil, on(lsr("a", 6000, numa("Restricted", "")), 1, 3), "4-7,12-13"},
-		{"Restricted and more devices than nodes", Config{}, nil, on(lsr("a", 4000, numa("Restricted", "")), 1, 3), "TopologyAffinityError"},
+		{"Restricted and more devices than nodes", Config{}, nil, on(lsr("a", 4000, numa("Restricted", "")), 1, 3),
+			"TopologyAffinityError"},
 		{"too many for the machine, wished for", Config{}, nil, on(lsr("a", 17000, nil), 2), "InsufficientCPUs"},
-		{"too many for the machine, demanded", Config{}, nil, on(lsr("a", 17000, numa("Restricted", "")), 2), "InsufficientCPUs"},
+		{"too many for the machine, demanded", Config{}, nil, on(lsr("a", 17000, numa("Restricted", "")), 2),
+			"InsufficientCPUs"},
 		{"nodes without CPUs are passed over", Config{}, nil, on(lsr("a", 2000, numa("SingleNUMANode", "")), 9), "0-1"},
 		{"a bound pod", Config{}, nil, on(ls("a", 1000, numa("SingleNUMANode", "")), 3), "node 3"},
-		{"a bound pod has no room there", Config{}, []Pod{on(lsr("x", 3000, nil), 3)}, on(ls("a", 2000, numa("SingleNUMANode", "")), 3), "TopologyAffinityError"},
-		{"a bound pod and devices on two", Config{}, nil, on(ls("a", 1000, numa("Restricted", "")), 1, 3), "TopologyAffinityError"},
+		{"a bound pod has no room there", Config{}, []Pod{on(lsr("x", 3000, nil), 3)},
+			on(ls("a", 2000, numa("SingleNUMANode", "")), 3), "TopologyAffinityError"},
+		{"a bound pod and devices on two", Config{}, nil, on(ls("a", 1000, numa("Restricted", "")), 1, 3),
+			"TopologyAffinityError"},
 		{"ConstrainedBurst prefers it", Config{}, nil, on(burstPod, 3), "node 3"},
-		{"ConstrainedBurst does without", Config{}, []Pod{on(lsr("x", 4000, numa("SingleNUMANode", "")), 3)}, on(burstPod, 3), "node 0"},
+		{"ConstrainedBurst does without", Config{}, []Pod{on(lsr("x", 4000, numa("SingleNUMANode", "")), 3)},
+			on(burstPod, 3), "node 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := machineOf(t, 4, 2, c.cfg)
@@ -158,7 +182,8 @@ func TestDevicesOnManyNodes(t *testing.T) {
 func TestARestartKeepsPodsBoundToSeveralNodes(t *testing.T) {
 	cfg := Config{Authority: Authority{TrustStatus: true}}
 	m := machineOf(t, 4, 2, cfg)
-	p := ls("web", 1000, map[string]string{AnnStatus: `{"cpuSharedPools":[{"socket":0,"node":1},{"socket":0,"node":3}]}`})
+	p := ls("web", 1000,
+		map[string]string{AnnStatus: `{"cpuSharedPools":[{"socket":0,"node":1},{"socket":0,"node":3}]}`})
 	if got := placed(t, m, p); got != "node 1,3" {
 		t.Fatalf("on %s", got)
 	}

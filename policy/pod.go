@@ -123,10 +123,13 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 		m.bound[p.ref.UID] = p
 	}
 	if p.in.ignored {
-		m.notice(p, "ResourceStatusIgnored", "annotation %s is ignored: the configuration's authority.resourceStatus does not trust it", AnnStatus)
+		m.notice(p, "ResourceStatusIgnored",
+			"annotation %s is ignored: the configuration's authority.resourceStatus does not trust it", AnnStatus)
 	}
 	if p.in.notExempt {
-		m.notice(p, "CapExemptionIgnored", "annotation %s is ignored: the configuration's authority.capExemption.namespaces does not list namespace %s", AnnCap, literal(p.ref.Namespace))
+		m.notice(p, "CapExemptionIgnored",
+			"annotation %s is ignored: the configuration's authority.capExemption.namespaces does not list "+
+				"namespace %s", AnnCap, literal(p.ref.Namespace))
 	}
 	if p.grant != nil || p.kubelet || m.disowned[p.ref.UID] {
 		m.recompute()
@@ -198,7 +201,8 @@ func (m *Machine) podResized(e PodResized) *Refusal {
 	}
 	r := e.Resources
 	if p.grant != nil {
-		r = Resources{RequestMilli: fromWeight(r.RequestMilli), LimitMilli: fromWeight(r.LimitMilli)} // a limit may stem from the request
+		// a limit may stem from the request
+		r = Resources{RequestMilli: fromWeight(r.RequestMilli), LimitMilli: fromWeight(r.LimitMilli)}
 		if r.LimitMilli != r.RequestMilli && !(p.hidden && r.LimitMilli == NoLimit) {
 			return nil
 		}
@@ -219,7 +223,8 @@ func fromWeight(milli int64) int64 {
 // podChanged decides the state of a pod and of its containers anew.
 func (m *Machine) podChanged(p *pod) {
 	need, _ := m.needOf(p, "")
-	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(), Idle: m.idles(p), Why: p.why})
+	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(),
+		Idle: m.idles(p), Why: p.why})
 	for _, id := range sortedKeys(p.all) {
 		m.containerChanged(p.all[id])
 	}

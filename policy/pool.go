@@ -118,7 +118,9 @@ func (m *Machine) rescue() {
 		m.pools.Shared = m.topo.Online()
 		m.pools.BEWhole = m.topo.Online()
 		m.pools.BE, m.pools.Overlap = m.pools.BEWhole, true
-		m.notice(nil, "SharedPoolOverlaps", "no online CPU is left for the shared pool; it overlaps the CPUs of kubelet's exclusive containers until one is free")
+		m.notice(nil, "SharedPoolOverlaps",
+			"no online CPU is left for the shared pool; it overlaps the CPUs of kubelet's exclusive containers "+
+				"until one is free")
 	}
 	if m.pools.BE.IsEmpty() {
 		m.pools.BE, m.pools.BEWhole = m.pools.Shared, m.pools.Shared

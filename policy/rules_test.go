@@ -24,7 +24,8 @@ func decided(t testing.TB, m *Machine, e Event) mirror {
 
 // containerOf is one more container of a pod, by its own resources.
 func containerOf(p Pod, name string, r Resources) ContainerCreate {
-	return ContainerCreate{Pod: p, Container: Container{ID: p.Name + "-" + name, Sandbox: p.Sandbox, Name: name, Resources: r}}
+	return ContainerCreate{Pod: p, Container: Container{ID: p.Name + "-" + name, Sandbox: p.Sandbox, Name: name,
+		Resources: r}}
 }
 
 // What a pod's sums become when one of its containers changes, with what the runtime
@@ -42,12 +43,17 @@ func TestSumsAfterAContainersResize(t *testing.T) {
 	}{
 		{"grows", &Resources{2000, 2000}, one, one, nil, Resources{3000, 3000}, nil, Resources{4000, 4000}},
 		{"shrinks", &Resources{2000, 2000}, one, one, nil, Resources{500, 600}, nil, Resources{1500, 1600}},
-		{"the pod's come along", &Resources{2000, 2000}, one, one, nil, Resources{3000, 3000}, &Resources{5000, 5000}, Resources{5000, 5000}},
-		{"the pod's were announced", &Resources{2000, 2000}, one, one, &Resources{4000, 4000}, Resources{3000, 3000}, nil, Resources{4000, 4000}},
+		{"the pod's come along", &Resources{2000, 2000}, one, one, nil, Resources{3000, 3000}, &Resources{5000, 5000},
+			Resources{5000, 5000}},
+		{"the pod's were announced", &Resources{2000, 2000}, one, one, &Resources{4000, 4000}, Resources{3000, 3000},
+			nil, Resources{4000, 4000}},
 		{"nobody knew them", nil, one, one, nil, Resources{3000, 3000}, nil, Resources{3000, 3000}},
-		{"loses its limit", &Resources{2000, 2000}, one, one, nil, Resources{3000, NoLimit}, nil, Resources{4000, NoLimit}},
-		{"gets a limit that the pod's had not", &Resources{2000, 1000}, Resources{1000, NoLimit}, one, nil, Resources{1500, 1500}, nil, Resources{2500, 1000}},
-		{"the pod has no limit", &Resources{2000, NoLimit}, one, Resources{1000, NoLimit}, nil, Resources{3000, 3000}, nil, Resources{4000, NoLimit}},
+		{"loses its limit", &Resources{2000, 2000}, one, one, nil, Resources{3000, NoLimit}, nil,
+			Resources{4000, NoLimit}},
+		{"gets a limit that the pod's had not", &Resources{2000, 1000}, Resources{1000, NoLimit}, one, nil,
+			Resources{1500, 1500}, nil, Resources{2500, 1000}},
+		{"the pod has no limit", &Resources{2000, NoLimit}, one, Resources{1000, NoLimit}, nil, Resources{3000, 3000},
+			nil, Resources{4000, NoLimit}},
 	} {
 		m := small(t, Config{})
 		p := ls("a", 0, nil)
@@ -92,7 +98,8 @@ func TestAnAnnouncedResizeMovesTheContainers(t *testing.T) {
 	told(t, m, mainOf(p))
 	d := decided(t, m, PodResized{Sandbox: "a", Resources: Resources{4000, 4000}})
 	was := "LSR: owns 2 CPUs"
-	if c := d.containers["a-main"]; c.Need.Own == nil || c.Need.Own.String() != "0-3" || c.Why[:len(was)] == was || c.Rev != m.Rev() {
+	if c := d.containers["a-main"]; c.Need.Own == nil || c.Need.Own.String() != "0-3" || c.Why[:len(was)] == was ||
+		c.Rev != m.Rev() {
 		t.Errorf("decided %+v at revision %d, want CPUs 0-3", c, m.Rev())
 	}
 	if c := d.pods["a"]; c.Need.Own == nil || c.Need.Own.String() != "0-3" || c.Rev != m.Rev() {
@@ -128,18 +135,31 @@ func TestWhoseQuotaIsWritten(t *testing.T) {
 		{name: "shared", pod: plain, container: Resources{1000, 1500}, quota: 1500},
 		{name: "shared, no limit", pod: plain, container: Resources{1000, NoLimit}, quota: NoLimit},
 		{name: "owner", pod: owner, container: Resources{2000, 2000}, quota: NoLimit, ours: true, ofPod: NoLimit},
-		{name: "owner of several", pod: owner, container: Resources{1000, 1000}, second: true, quota: 1000, ofPod: NoLimit},
-		{name: "owner of several, lifted", cfg: Config{LiftContainers: true}, pod: owner, container: Resources{1000, 1000}, second: true, quota: NoLimit, ours: true, ofPod: NoLimit},
-		{name: "owner, rounded up", cfg: Config{Allocation: Allocation{SMT: cpuallocator.SMTRoundUp}}, pod: lsr("a", 3000, nil), container: Resources{3000, 3000}, quota: 3000},
-		{name: "capped", pod: with(plain, Burstable, LS, may, 0), container: Resources{1000, 1500}, cap: 100, quota: 100, ours: true},
-		{name: "capped above its limit", pod: with(plain, Burstable, LS, may, 0), container: Resources{1000, 1500}, cap: 2000, quota: 1500},
-		{name: "capped without a limit", pod: with(plain, Burstable, LS, may, 0), container: Resources{1000, NoLimit}, cap: 100, quota: 100, ours: true},
-		{name: "best effort", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, BE, nil, 0), container: *none.Resources, quota: NoLimit, idle: true},
-		{name: "best effort, not to be idle", pod: with(none, BestEffort, BE, nil, 0), container: *none.Resources, quota: NoLimit},
-		{name: "best effort, lent", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, BE, nil, 700), container: *none.Resources, quota: NoLimit, ofPod: 700, weight: 700},
-		{name: "best effort, burstable", cfg: Config{BEIdle: true}, pod: with(plain, Burstable, BE, nil, 700), container: Resources{1000, 1500}, quota: 1500},
-		{name: "best effort, left alone", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, BE, map[string]string{AnnManaged: "false"}, 700), container: *none.Resources, quota: NoLimit},
-		{name: "no best effort", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, LS, nil, 700), container: *none.Resources, quota: NoLimit},
+		{name: "owner of several", pod: owner, container: Resources{1000, 1000}, second: true, quota: 1000,
+			ofPod: NoLimit},
+		{name: "owner of several, lifted", cfg: Config{LiftContainers: true}, pod: owner,
+			container: Resources{1000, 1000}, second: true, quota: NoLimit, ours: true, ofPod: NoLimit},
+		{name: "owner, rounded up", cfg: Config{Allocation: Allocation{SMT: cpuallocator.SMTRoundUp}},
+			pod: lsr("a", 3000, nil), container: Resources{3000, 3000}, quota: 3000},
+		{name: "capped", pod: with(plain, Burstable, LS, may, 0), container: Resources{1000, 1500}, cap: 100,
+			quota: 100, ours: true},
+		{name: "capped above its limit", pod: with(plain, Burstable, LS, may, 0), container: Resources{1000, 1500},
+			cap: 2000, quota: 1500},
+		{name: "capped without a limit", pod: with(plain, Burstable, LS, may, 0), container: Resources{1000, NoLimit},
+			cap: 100, quota: 100, ours: true},
+		{name: "best effort", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, BE, nil, 0),
+			container: *none.Resources, quota: NoLimit, idle: true},
+		{name: "best effort, not to be idle", pod: with(none, BestEffort, BE, nil, 0), container: *none.Resources,
+			quota: NoLimit},
+		{name: "best effort, lent", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, BE, nil, 700),
+			container: *none.Resources, quota: NoLimit, ofPod: 700, weight: 700},
+		{name: "best effort, burstable", cfg: Config{BEIdle: true}, pod: with(plain, Burstable, BE, nil, 700),
+			container: Resources{1000, 1500}, quota: 1500},
+		{name: "best effort, left alone", cfg: Config{BEIdle: true},
+			pod: with(none, BestEffort, BE, map[string]string{AnnManaged: "false"}, 700), container: *none.Resources,
+			quota: NoLimit},
+		{name: "no best effort", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, LS, nil, 700),
+			container: *none.Resources, quota: NoLimit},
 	} {
 		m := small(t, c.cfg)
 		pod := decided(t, m, PodRun{Pod: c.pod}).pods["a"]
@@ -152,14 +172,16 @@ func TestWhoseQuotaIsWritten(t *testing.T) {
 			d = decided(t, m, CapVerdict{ID: "a-main", Milli: c.cap, For: time.Minute})
 		}
 		if got := d.containers["a-main"]; got.QuotaMilli != c.quota || got.QuotaOurs != c.ours {
-			t.Errorf("%s: the container's quota is %d, ours %t; want %d, %t", c.name, got.QuotaMilli, got.QuotaOurs, c.quota, c.ours)
+			t.Errorf("%s: the container's quota is %d, ours %t; want %d, %t", c.name, got.QuotaMilli, got.QuotaOurs,
+				c.quota, c.ours)
 		}
 		ofPod := int64(0)
 		if pod.QuotaMilli != nil {
 			ofPod = *pod.QuotaMilli
 		}
 		if pod.Pod.UID != "a" || ofPod != c.ofPod || pod.WeightMilli != c.weight || pod.Idle != c.idle {
-			t.Errorf("%s: the pod's quota is %d, its weight %d, idle %t; want %d, %d, %t", c.name, ofPod, pod.WeightMilli, pod.Idle, c.ofPod, c.weight, c.idle)
+			t.Errorf("%s: the pod's quota is %d, its weight %d, idle %t; want %d, %d, %t", c.name, ofPod,
+				pod.WeightMilli, pod.Idle, c.ofPod, c.weight, c.idle)
 		}
 	}
 }
@@ -366,7 +388,8 @@ func TestWhereAPinnedPodRuns(t *testing.T) {
 		}
 	}
 	needs(containerOf(p, "second", Resources{1000, 1000}), "4-6", map[string]string{"a-main": "4-5", "a-second": "6"})
-	needs(containerOf(p, "third", Resources{500, 500}), "", map[string]string{"a-main": "4-5", "a-second": "6", "a-third": ""})
+	needs(containerOf(p, "third", Resources{500, 500}), "",
+		map[string]string{"a-main": "4-5", "a-second": "6", "a-third": ""})
 	needs(Hardware{Online: cpus(t, "0-5,7-15")}, "", map[string]string{"a-main": "4-5", "a-second": "", "a-third": ""})
 }
 
@@ -383,8 +406,10 @@ func TestAPinThatNobodyCanHonour(t *testing.T) {
 			t.Errorf("%d: notices %q, want %q", i, got, want)
 		}
 		p := m.pods["a"]
-		if s := m.Snapshot(); p.grant != nil || p.kubelet || p.degraded == "" || p.in.class != LS || s.Exclusive.String() != "0-11" {
-			t.Errorf("%d: the pod is %s, degraded by %q, owns %s; exclusive are %s", i, p.in.class, p.degraded, owns(m, "a"), s.Exclusive)
+		if s := m.Snapshot(); p.grant != nil || p.kubelet || p.degraded == "" || p.in.class != LS ||
+			s.Exclusive.String() != "0-11" {
+			t.Errorf("%d: the pod is %s, degraded by %q, owns %s; exclusive are %s", i, p.in.class, p.degraded,
+				owns(m, "a"), s.Exclusive)
 		}
 	}
 }
@@ -422,7 +447,8 @@ func TestKubeletsStateMovesNoPodOfOurs(t *testing.T) {
 		told(t, m, mainOf(p))
 	}
 	before := describe(m.Snapshot())
-	for _, state := range []KubeletState{booked(t, nil), booked(t, map[string]string{"LSE": "8-9", "LSR": "10-11", "LS": "12-13", "BE": "14-15"}), pins("none", nil)} {
+	for _, state := range []KubeletState{booked(t, nil), booked(t,
+		map[string]string{"LSE": "8-9", "LSR": "10-11", "LS": "12-13", "BE": "14-15"}), pins("none", nil)} {
 		if got := told(t, m, state); got != "" {
 			t.Errorf("notices %q", got)
 		}
@@ -532,11 +558,15 @@ func TestFoundAndNoLongerAllowed(t *testing.T) {
 		notice   string
 	}{
 		{"an owner", owner, Recovered{From: "kernel", CPUs: &own}, false, "4-5", "", ""},
-		{"an owner of what is another's", owner, Recovered{From: "kernel", CPUs: &own}, true, "nothing", "Unauthorized:", string(Unauthorized)},
-		{"nothing was found", owner, Recovered{From: "kernel"}, false, "nothing", "Unauthorized:", string(Unauthorized)},
-		{"in the shared pool already", owner, Recovered{From: fromState, Degraded: "no room then"}, false, "nothing", "no", ""},
+		{"an owner of what is another's", owner, Recovered{From: "kernel", CPUs: &own}, true, "nothing",
+			"Unauthorized:", string(Unauthorized)},
+		{"nothing was found", owner, Recovered{From: "kernel"}, false, "nothing", "Unauthorized:",
+			string(Unauthorized)},
+		{"in the shared pool already", owner, Recovered{From: fromState, Degraded: "no room then"}, false, "nothing",
+			"no", ""},
 		{"bound", bound, Recovered{From: fromState, BoundNode: &node}, false, "node 1", "", ""},
-		{"bound, nobody knows where", bound, Recovered{From: "kernel"}, false, "nothing", "InvalidAnnotation:", string(InvalidAnnotation)},
+		{"bound, nobody knows where", bound, Recovered{From: "kernel"}, false, "nothing", "InvalidAnnotation:",
+			string(InvalidAnnotation)},
 	} {
 		m := small(t, Config{Authority: Authority{Namespaces: []string{"other"}}})
 		p := c.pod
@@ -556,7 +586,8 @@ func TestFoundAndNoLongerAllowed(t *testing.T) {
 			first = words[0]
 		}
 		if got != c.want || first != c.degraded || notice != c.notice {
-			t.Errorf("%s: the pod owns %s, is degraded by %q, notices %q; want %s, %q, %q", c.name, got, m.pods["a"].degraded, notice, c.want, c.degraded, c.notice)
+			t.Errorf("%s: the pod owns %s, is degraded by %q, notices %q; want %s, %q, %q", c.name, got,
+				m.pods["a"].degraded, notice, c.want, c.degraded, c.notice)
 		}
 	}
 }
@@ -579,7 +610,8 @@ func TestTheSizeOfWhatWasFound(t *testing.T) {
 		p := lsr("a", 2000, nil) // the runtime's sums may be from before a resize
 		p.Recovered = &Recovered{From: "kernel", CPUs: &own, Request: c.request}
 		told(t, m, Synchronized{Pods: []Pod{p}})
-		if a := m.pods["a"]; a.grant == nil || a.grant.cpus != own || a.grant.request.CPUs != 4 || *a.resources != (Resources{4000, 4000}) {
+		if a := m.pods["a"]; a.grant == nil || a.grant.cpus != own || a.grant.request.CPUs != 4 ||
+			*a.resources != (Resources{4000, 4000}) {
 			t.Errorf("the pod owns %s, its sums are %+v", owns(m, "a"), a.resources)
 			continue
 		}
@@ -600,7 +632,8 @@ func TestCapsThatAreFound(t *testing.T) {
 		{PodUID: "a", Container: "over", Milli: 100, Until: now},
 	}
 	m := small(t, Config{})
-	d := decided(t, m, Synchronized{Pods: []Pod{p}, Containers: []Container{mainOf(p).Container, containerOf(p, "over", Resources{0, 2000}).Container}, Caps: caps})
+	d := decided(t, m, Synchronized{Pods: []Pod{p}, Containers: []Container{mainOf(p).Container,
+		containerOf(p, "over", Resources{0, 2000}).Container}, Caps: caps})
 	if got := d.containers["a-main"]; got.Cap == nil || got.QuotaMilli != 100 {
 		t.Errorf("the capped one has %+v", got)
 	}
@@ -632,7 +665,8 @@ func TestARecordBeginsWithTheLimitsInForce(t *testing.T) {
 		{BESuppressed{CPUs: cpus(t, "0-7"), QuotaMilli: 1500}},
 		{BESuppressed{QuotaMilli: 1500}},
 		{BEKeptOff{Victim: "a-main", CPUs: cpus(t, "0-3"), For: time.Minute}},
-		{BESuppressed{CPUs: cpus(t, "0-7")}, BEKeptOff{Victim: "a-main", CPUs: cpus(t, "0-3"), For: time.Minute}, BEKeptOff{Victim: "b", CPUs: cpus(t, "5"), For: time.Hour}},
+		{BESuppressed{CPUs: cpus(t, "0-7")}, BEKeptOff{Victim: "a-main", CPUs: cpus(t, "0-3"), For: time.Minute},
+			BEKeptOff{Victim: "b", CPUs: cpus(t, "5"), For: time.Hour}},
 		{CapVerdict{ID: "a-main", Milli: 100, For: time.Minute}},
 	} {
 		m := small(t, Config{})
@@ -657,7 +691,8 @@ func TestARecordBeginsWithTheLimitsInForce(t *testing.T) {
 			}
 			was, is := m.Snapshot(), again.Snapshot()
 			if describe(was) != describe(is) || was.BEQuota != is.BEQuota {
-				t.Errorf("%+v, %s later: the replay has\n%s, quota %d, was\n%s, %d", e, after, describe(is), is.BEQuota, describe(was), was.BEQuota)
+				t.Errorf("%+v, %s later: the replay has\n%s, quota %d, was\n%s, %d", e, after, describe(is),
+					is.BEQuota, describe(was), was.BEQuota)
 			}
 		}
 	}
@@ -702,7 +737,8 @@ func TestOwnersFollowTheirCPUs(t *testing.T) {
 // SYSTEM runs on its own CPUs, without any that are on on the reserved ones, and
 // without those in the shared pool; its pods are decided anew when that changes.
 func TestWhereSystemRuns(t *testing.T) {
-	m := small(t, Config{Reserved: cpuset.Of(2), System: System{CPUs: cpuset.Of(0, 1), Namespaces: []string{"default"}}})
+	m := small(t, Config{Reserved: cpuset.Of(2), System: System{CPUs: cpuset.Of(0, 1),
+		Namespaces: []string{"default"}}})
 	p := ls("a", 1000, nil)
 	p.Labels = map[string]string{LabelClass: string(SYSTEM)}
 	told(t, m, PodRun{Pod: p})
@@ -728,7 +764,8 @@ func TestWhereSystemRuns(t *testing.T) {
 
 // Sums that come later and place a pod are decided at once.
 func TestFactsThatPlaceAPodAreDecided(t *testing.T) {
-	owner, burst := lsr("a", 2000, nil), ls("a", 1000, map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`})
+	owner, burst := lsr("a", 2000, nil), ls("a", 1000,
+		map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`})
 	for _, c := range []struct {
 		pod Pod
 		why string
@@ -762,7 +799,8 @@ func TestScheduledWhereNoCPUIsLeft(t *testing.T) {
 
 // An annotation may be as large as the bound and no larger, whoever cut it.
 func TestTheLargestAnnotation(t *testing.T) {
-	for size, want := range map[int]Code{maxAnnotation: "", maxAnnotation + 1: InvalidAnnotation, 1 << 20: InvalidAnnotation} {
+	for size, want := range map[int]Code{maxAnnotation: "", maxAnnotation + 1: InvalidAnnotation,
+		1 << 20: InvalidAnnotation} {
 		m := small(t, Config{})
 		spec := `{"preferredCPUBindPolicy":"FullPCPUs"}`
 		spec += strings.Repeat(" ", size-len(spec))
@@ -886,7 +924,8 @@ func TestAResizeUpToWhatANamespaceMayOwn(t *testing.T) {
 		code  Code
 		want  string
 	}{{5000, Unauthorized, "0-1"}, {4000, "", "0-1,4-5"}} {
-		if got := code(t, m, PodResized{Sandbox: "a", Resources: Resources{c.milli, c.milli}}); got != c.code || owns(m, "a") != c.want {
+		if got := code(t, m, PodResized{Sandbox: "a", Resources: Resources{c.milli, c.milli}}); got != c.code ||
+			owns(m, "a") != c.want {
 			t.Errorf("%dm: refused with %q, the pod owns %s; want %q, %s", c.milli, got, owns(m, "a"), c.code, c.want)
 		}
 	}

@@ -63,11 +63,14 @@ func (m *Machine) bindScheduled(p *pod) *Refusal {
 	s := p.in.scheduled
 	for node := range s.nodes.All() {
 		if n := m.sharedOnNode(node); int64(n)*1000 < s.milli[node] {
-			return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives %s on NUMA node %d, whose shared pool has %s", AnnStatus, milli(s.milli[node]), node, count(n, "CPU"))
+			return refuse(cpuallocator.InsufficientCPUs,
+				"annotation %s gives %s on NUMA node %d, whose shared pool has %s", AnnStatus, milli(s.milli[node]),
+				node, count(n, "CPU"))
 		}
 	}
 	if m.sharedOn(&s.nodes) == 0 {
-		return refuse(cpuallocator.TopologyAffinityError, "annotation %s binds the pod to %s, with no CPU in the shared pool", AnnStatus, nodesText(&s.nodes))
+		return refuse(cpuallocator.TopologyAffinityError,
+			"annotation %s binds the pod to %s, with no CPU in the shared pool", AnnStatus, nodesText(&s.nodes))
 	}
 	p.nodes = &s.nodes
 	return nil
@@ -112,7 +115,8 @@ func (m *Machine) bindBurst(p *pod) *Refusal {
 	}
 	limit := p.resources.LimitMilli
 	if limit <= 0 {
-		return refuse(InvalidRequest, "ConstrainedBurst needs a CPU limit on every container of the pod, to find a NUMA node that holds it")
+		return refuse(InvalidRequest,
+			"ConstrainedBurst needs a CPU limit on every container of the pod, to find a NUMA node that holds it")
 	}
 	best, largest := candidate{id: AnyNode, load: math.MaxInt64, worse: math.MaxInt}, 0
 	for _, c := range m.candidates(p, false) {
@@ -122,7 +126,9 @@ func (m *Machine) bindBurst(p *pod) *Refusal {
 		}
 	}
 	if best.id == AnyNode {
-		return refuse(cpuallocator.TopologyAffinityError, "ConstrainedBurst: no NUMA node's shared pool holds the limit of %s; the largest has %s", milli(limit), count(largest, "CPU"))
+		return refuse(cpuallocator.TopologyAffinityError,
+			"ConstrainedBurst: no NUMA node's shared pool holds the limit of %s; the largest has %s", milli(limit),
+			count(largest, "CPU"))
 	}
 	p.bind(best.id)
 	return nil
@@ -139,9 +145,11 @@ func (m *Machine) bindAligned(p *pod) *Refusal {
 	for i := range m.topo.Nodes() {
 		largest = max(largest, int64(m.topo.Nodes()[i].CPUs.Count())*1000)
 	}
-	several := p.in.request.Alignment == cpuallocator.AlignRestricted && want > largest // an empty machine would need them too
+	// an empty machine would need them too
+	several := p.in.request.Alignment == cpuallocator.AlignRestricted && want > largest
 	if d := p.devices; d != nil && d.Count() > 1 && !several {
-		return refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on %s and %s allows one", nodesText(d), alignmentName(p.in.request.Alignment))
+		return refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on %s and %s allows one",
+			nodesText(d), alignmentName(p.in.request.Alignment))
 	}
 	best, least, worse, most := AnyNode, int64(math.MaxInt64), math.MaxInt, int64(0)
 	for _, c := range m.candidates(p, true) {
@@ -159,7 +167,9 @@ func (m *Machine) bindAligned(p *pod) *Refusal {
 		if p.devices != nil && !p.devices.IsEmpty() {
 			where = " beside the pod's devices on " + nodesText(p.devices)
 		}
-		return refuse(cpuallocator.TopologyAffinityError, "no NUMA node's shared pool has room for the request of %s%s; the most is %s", milli(want), where, milli(max(most, 0)))
+		return refuse(cpuallocator.TopologyAffinityError,
+			"no NUMA node's shared pool has room for the request of %s%s; the most is %s", milli(want), where,
+			milli(max(most, 0)))
 	}
 	p.bind(best)
 	return nil
@@ -197,7 +207,8 @@ func (m *Machine) rebind() {
 			m.bound[p.ref.UID] = p
 		}
 		m.explain(p)
-		m.notice(p, "NUMANodeLost", "the shared pool of %s has no CPU left; the pod %s", nodesText(was), whereTo(p.nodes))
+		m.notice(p, "NUMANodeLost", "the shared pool of %s has no CPU left; the pod %s", nodesText(was),
+			whereTo(p.nodes))
 		m.podChanged(p)
 	}
 }

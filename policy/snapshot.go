@@ -86,7 +86,8 @@ func (v *views) touch(c *container) { v.touched = append(v.touched, c) }
 func (v *views) dirty() bool { return v.poolsChanged || v.ownersStale || len(v.touched) > 0 }
 
 func compareViews(a, b *ContainerView) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.PodUID, b.PodUID))
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.PodUID, b.PodUID))
 }
 
 // Snapshot returns the present state. It is made when it is asked for, so that
@@ -131,12 +132,15 @@ func (m *Machine) ownerViews(before []*OwnerView) []*OwnerView {
 			return
 		}
 		byKubelet := kubeletPins(p.labels, p.ref.QoS)
-		at, found := slices.BinarySearchFunc(before, p.ref.UID, func(v *OwnerView, uid string) int { return cmp.Compare(v.PodUID, uid) })
+		at, found := slices.BinarySearchFunc(before, p.ref.UID, func(v *OwnerView, uid string) int {
+			return cmp.Compare(v.PodUID, uid)
+		})
 		if found && before[at].CPUs == cpus && before[at].ByKubelet == byKubelet {
 			list = append(list, before[at])
 			return
 		}
-		list = append(list, &OwnerView{PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, CPUs: cpus, ByKubelet: byKubelet})
+		list = append(list, &OwnerView{PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, CPUs: cpus,
+			ByKubelet: byKubelet})
 	}
 	for _, p := range m.exclusive {
 		add(p, p.grant.cpus)

@@ -54,7 +54,9 @@ func (m *Machine) statusOf(p *Pod, in *intent) *Refusal {
 		return err
 	}
 	if !s.cpus.IsEmpty() && !in.exclusive() {
-		return refuse(InvalidRequest, "annotation %s gives CPUs %s to a pod of class %s; only LSE and LSR pods own CPUs", AnnStatus, s.cpus, in.class)
+		return refuse(InvalidRequest,
+			"annotation %s gives CPUs %s to a pod of class %s; only LSE and LSR pods own CPUs", AnnStatus, s.cpus,
+			in.class)
 	}
 	if s.cpus.IsEmpty() && s.nodes.IsEmpty() {
 		return nil
@@ -70,16 +72,20 @@ func (m *Machine) poolsIn(s *scheduled, status *resourceStatus, in *intent) *Ref
 			return err
 		}
 		if !m.onSocket(pool.Node, pool.Socket) {
-			return refuse(InvalidAnnotation, "annotation %s names NUMA node %d on socket %d; it has no CPU there", AnnStatus, pool.Node, pool.Socket)
+			return refuse(InvalidAnnotation, "annotation %s names NUMA node %d on socket %d; it has no CPU there",
+				AnnStatus, pool.Node, pool.Socket)
 		}
 		for _, before := range status.SharedPools[:i] {
 			if before == pool {
-				return refuse(InvalidAnnotation, "annotation %s names the shared pool of socket %d and NUMA node %d twice", AnnStatus, pool.Socket, pool.Node)
+				return refuse(InvalidAnnotation,
+					"annotation %s names the shared pool of socket %d and NUMA node %d twice", AnnStatus, pool.Socket,
+					pool.Node)
 			}
 		}
 	}
 	if len(status.SharedPools) > 0 && in.class != LS {
-		return refuse(InvalidRequest, "annotation %s gives shared pools to a pod of class %s; only LS pods run in them", AnnStatus, in.class)
+		return refuse(InvalidRequest,
+			"annotation %s gives shared pools to a pod of class %s; only LS pods run in them", AnnStatus, in.class)
 	}
 	return nil
 }
@@ -93,7 +99,8 @@ func (m *Machine) nodesIn(s *scheduled, status *resourceStatus) *Refusal {
 		}
 		for _, before := range status.NUMANodes[:i] {
 			if before.Node == n.Node {
-				return refuse(InvalidAnnotation, "annotation %s: numaNodeResources names NUMA node %d twice", AnnStatus, n.Node)
+				return refuse(InvalidAnnotation, "annotation %s: numaNodeResources names NUMA node %d twice",
+					AnnStatus, n.Node)
 			}
 		}
 		text, ok := n.Resources["cpu"]
@@ -102,7 +109,9 @@ func (m *Machine) nodesIn(s *scheduled, status *resourceStatus) *Refusal {
 		}
 		milli, ok := milliOf(string(text))
 		if !ok {
-			return refuse(InvalidAnnotation, "annotation %s: numaNodeResources has %s of cpu on NUMA node %d, which is no amount such as 4 or 4000m", AnnStatus, literal(string(text)), n.Node)
+			return refuse(InvalidAnnotation,
+				"annotation %s: numaNodeResources has %s of cpu on NUMA node %d, which is no amount such as 4 or "+
+					"4000m", AnnStatus, literal(string(text)), n.Node)
 		}
 		if s.milli == nil {
 			s.milli = map[int]int64{}
@@ -148,7 +157,8 @@ func (m *Machine) addNode(s *scheduled, id int) *Refusal {
 			return nil
 		}
 	}
-	return refuse(InvalidAnnotation, "annotation %s names NUMA node %d; this machine has no such node with CPUs", AnnStatus, id)
+	return refuse(InvalidAnnotation, "annotation %s names NUMA node %d; this machine has no such node with CPUs",
+		AnnStatus, id)
 }
 
 func (m *Machine) onSocket(node, socket int) bool {
@@ -169,17 +179,21 @@ func (m *Machine) honour(p *pod, n int) *Refusal {
 	}
 	cpus := s.cpus
 	if cpus.Count() != n {
-		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus, cpus.Count(), cpus, n)
+		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus,
+			cpus.Count(), cpus, n)
 	}
 	if nodes := m.topo.NodesOf(cpus); !s.nodes.IsEmpty() && !nodes.SubsetOf(&s.nodes) {
-		return refuse(InvalidRequest, "annotation %s gives CPUs %s, which are on %s, and numaNodeResources names %s", AnnStatus, cpus, nodesText(&nodes), nodesText(&s.nodes))
+		return refuse(InvalidRequest, "annotation %s gives CPUs %s, which are on %s, and numaNodeResources names %s",
+			AnnStatus, cpus, nodesText(&nodes), nodesText(&s.nodes))
 	}
 	if taken := cpus.And(m.pools.Kubelet); !taken.IsEmpty() {
-		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus, taken)
+		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus,
+			taken)
 	}
 	free := m.free()
 	if !cpus.SubsetOf(&free) {
-		return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s", AnnStatus, cpus, m.whyTaken(cpus.Minus(free)))
+		return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s", AnnStatus, cpus,
+			m.whyTaken(cpus.Minus(free)))
 	}
 	if err := m.fits(p, cpus); err != nil {
 		return err
@@ -225,21 +239,27 @@ func (m *Machine) fits(p *pod, cpus cpuset.Set) *Refusal {
 	r := &p.in.request
 	if r.Alignment == cpuallocator.AlignSingleNode {
 		if nodes := m.topo.NodesOf(cpus); nodes.Count() > 1 {
-			return refuse(cpuallocator.TopologyAffinityError, "annotation %s gives CPUs %s on NUMA nodes %s, and SingleNUMANode demands one", AnnStatus, cpus, nodes)
+			return refuse(cpuallocator.TopologyAffinityError,
+				"annotation %s gives CPUs %s on NUMA nodes %s, and SingleNUMANode demands one", AnnStatus, cpus, nodes)
 		}
 	}
 	siblings := m.topo.Siblings(cpus).Minus(cpus)
 	switch {
 	case r.SMT == cpuallocator.SMTIsolate:
 		if two := siblings.Count(); two+cpus.Count() < m.threadsOf(cpus) {
-			return refuse(cpuallocator.SMTAlignmentError, "annotation %s gives CPUs %s, of which some share a core; isolated CPUs do not", AnnStatus, cpus)
+			return refuse(cpuallocator.SMTAlignmentError,
+				"annotation %s gives CPUs %s, of which some share a core; isolated CPUs do not", AnnStatus, cpus)
 		}
 		if taken := siblings.And(m.owned.cpus.Or(m.owned.withheld).Or(m.pools.Kubelet)); !taken.IsEmpty() {
-			return refuse(cpuallocator.SMTAlignmentError, "annotation %s gives CPUs %s, to be isolated; of their siblings %s are owned by other pods", AnnStatus, cpus, taken)
+			return refuse(cpuallocator.SMTAlignmentError,
+				"annotation %s gives CPUs %s, to be isolated; of their siblings %s are owned by other pods", AnnStatus,
+				cpus, taken)
 		}
 	case r.SMT == cpuallocator.SMTAlign || r.BindRequired && r.Bind == cpuallocator.FullPCPUs:
 		if siblings = siblings.And(m.topo.Online()); !siblings.IsEmpty() {
-			return refuse(cpuallocator.SMTAlignmentError, "annotation %s gives CPUs %s without their siblings %s, and whole cores are demanded", AnnStatus, cpus, siblings)
+			return refuse(cpuallocator.SMTAlignmentError,
+				"annotation %s gives CPUs %s without their siblings %s, and whole cores are demanded", AnnStatus, cpus,
+				siblings)
 		}
 	}
 	return nil
@@ -273,11 +293,14 @@ func (m *Machine) honourNodes(p *pod, n int) *Refusal {
 	for node := range s.nodes.All() {
 		amount := s.milli[node]
 		if sum += amount; amount%1000 != 0 {
-			return refuse(InvalidRequest, "annotation %s gives %s on NUMA node %d to a pod of class %s, which owns whole CPUs", AnnStatus, milli(amount), node, p.in.class)
+			return refuse(InvalidRequest,
+				"annotation %s gives %s on NUMA node %d to a pod of class %s, which owns whole CPUs", AnnStatus,
+				milli(amount), node, p.in.class)
 		}
 	}
 	if sum != int64(n)*1000 {
-		return refuse(InvalidRequest, "annotation %s gives %s on %s to a pod that requests %d CPUs", AnnStatus, milli(sum), nodesText(&s.nodes), n)
+		return refuse(InvalidRequest, "annotation %s gives %s on %s to a pod that requests %d CPUs", AnnStatus,
+			milli(sum), nodesText(&s.nodes), n)
 	}
 	var cpus cpuset.Set
 	r := p.in.request

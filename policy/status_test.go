@@ -22,23 +22,35 @@ func TestStatusIsCheckedAgainstWhatIsDemanded(t *testing.T) {
 		withheld    string
 	}{
 		{"half cores where nobody minds", nil, status(`{"cpuset":"3-4"}`), 2000, "3-4", ""},
-		{"half cores on a node of whole ones", map[string]string{LabelBind: "FullPCPUsOnly"}, status(`{"cpuset":"3-4"}`), 2000, "SMTAlignmentError", ""},
-		{"whole cores on a node of whole ones", map[string]string{LabelBind: "FullPCPUsOnly"}, status(`{"cpuset":"4-5"}`), 2000, "4-5", ""},
+		{"half cores on a node of whole ones", map[string]string{LabelBind: "FullPCPUsOnly"},
+			status(`{"cpuset":"3-4"}`), 2000, "SMTAlignmentError", ""},
+		{"whole cores on a node of whole ones", map[string]string{LabelBind: "FullPCPUsOnly"},
+			status(`{"cpuset":"4-5"}`), 2000, "4-5", ""},
 		{"isolated", nil, with(`{"cpuset":"4,6"}`, AnnSMT, "isolate"), 2000, "4,6", "5,7"},
 		{"isolated on one core", nil, with(`{"cpuset":"4-5"}`, AnnSMT, "isolate"), 2000, "SMTAlignmentError", ""},
 		{"isolated beside an owner", nil, with(`{"cpuset":"1"}`, AnnSMT, "isolate"), 1000, "SMTAlignmentError", ""},
-		{"two nodes where one is demanded", map[string]string{LabelAlignment: "SingleNUMANode"}, status(`{"cpuset":"7-8"}`), 2000, "TopologyAffinityError", ""},
+		{"two nodes where one is demanded", map[string]string{LabelAlignment: "SingleNUMANode"},
+			status(`{"cpuset":"7-8"}`), 2000, "TopologyAffinityError", ""},
 		{"amounts on two nodes where one is demanded", map[string]string{LabelAlignment: "SingleNUMANode"},
-			status(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":"1"}}]}`), 2000, "TopologyAffinityError", ""},
+			status(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":"1"}}]}`),
+			2000, "TopologyAffinityError", ""},
 		{"amounts in whole cores", map[string]string{LabelBind: "FullPCPUsOnly"},
-			status(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"2"}},{"node":1,"resources":{"cpu":"2"}}]}`), 4000, "2-3,8-9", ""},
+			status(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"2"}},{"node":1,"resources":{"cpu":"2"}}]}`),
+			4000, "2-3,8-9", ""},
 		{"amounts in half cores", map[string]string{LabelBind: "FullPCPUsOnly"},
-			status(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":"3"}}]}`), 4000, "SMTAlignmentError", ""},
-		{"amounts, isolated", nil, with(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":"1"}}]}`, AnnSMT, "isolate"), 2000, "2,8", "3,9"},
+			status(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":"3"}}]}`),
+			4000, "SMTAlignmentError", ""},
+		{"amounts, isolated", nil,
+			with(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"1"}},{"node":1,"resources":{"cpu":"1"}}]}`,
+				AnnSMT, "isolate"), 2000, "2,8", "3,9"},
 		{"no amounts", nil, status(`{"numaNodeResources":[{"node":1}]}`), 2000, "8-9", ""},
-		{"more than the node has", nil, status(`{"numaNodeResources":[{"node":1,"resources":{"cpu":"9"}}]}`), 9000, "TopologyAffinityError", ""},
-		{"memory alone", nil, status(`{"numaNodeResources":[{"node":1,"resources":{"memory":"1Gi"}}]}`), 2000, "8-9", ""},
-		{"an amount of 0 beside one", nil, status(`{"numaNodeResources":[{"node":0,"resources":{"cpu":"0"}},{"node":1,"resources":{"cpu":"2"}}]}`), 2000, "8-9", ""},
+		{"more than the node has", nil, status(`{"numaNodeResources":[{"node":1,"resources":{"cpu":"9"}}]}`), 9000,
+			"TopologyAffinityError", ""},
+		{"memory alone", nil, status(`{"numaNodeResources":[{"node":1,"resources":{"memory":"1Gi"}}]}`), 2000, "8-9",
+			""},
+		{"an amount of 0 beside one", nil, status(
+			`{"numaNodeResources":[{"node":0,"resources":{"cpu":"0"}},{"node":1,"resources":{"cpu":"2"}}]}`), 2000,
+			"8-9", ""},
 		{"nothing in it", nil, status(`{}`), 2000, "2-3", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -79,7 +91,8 @@ func TestAnEditedAnnotationChangesNothing(t *testing.T) {
 	told(t, m, mainOf(p))
 	before := describe(m.Snapshot())
 	edited := p
-	edited.Annotations = map[string]string{AnnStatus: `{"cpuset":"8-9"}`, AnnCap: "exempt", AnnManaged: "false", AnnSMT: "isolate"}
+	edited.Annotations = map[string]string{AnnStatus: `{"cpuset":"8-9"}`, AnnCap: "exempt", AnnManaged: "false",
+		AnnSMT: "isolate"}
 	edited.Labels = map[string]string{LabelClass: "LSE"}
 	told(t, m, PodRun{Pod: edited})
 	again := mainOf(edited)
@@ -103,8 +116,10 @@ func TestStatusOfPodsThatOwnNothing(t *testing.T) {
 
 func TestMilliOf(t *testing.T) {
 	for text, want := range map[string]int64{
-		"4": 4000, `"4"`: 4000, `"4000m"`: 4000, `"500m"`: 500, "1.5": 1500, `"0.25"`: 250, `"1.005"`: 1005, `"2k"`: 2_000_000, "0": 0, `"0"`: 0,
-		"": -1, `""`: -1, "-1": -1, `"4 "`: -1, `"1e3"`: -1, `"1.5m"`: -1, `"."`: -1, "1.": -1, ".5": -1, "1.0001": -1, "+1": -1, "null": -1, "{}": -1,
+		"4": 4000, `"4"`: 4000, `"4000m"`: 4000, `"500m"`: 500, "1.5": 1500, `"0.25"`: 250, `"1.005"`: 1005,
+		`"2k"`: 2_000_000, "0": 0, `"0"`: 0,
+		"": -1, `""`: -1, "-1": -1, `"4 "`: -1, `"1e3"`: -1, `"1.5m"`: -1, `"."`: -1, "1.": -1, ".5": -1, "1.0001": -1,
+		"+1": -1, "null": -1, "{}": -1,
 		`"99999999999999999999"`: -1, `"4294967296"`: -1, `"m"`: -1, `"1Gi"`: -1, "1.+1": -1,
 	} {
 		got, ok := milliOf(text)
@@ -121,8 +136,10 @@ func TestMilliOf(t *testing.T) {
 // refused, and a refusal changes nothing.
 func FuzzStatus(f *testing.F) {
 	for _, s := range []string{
-		`{"cpuset":"2-3"}`, `{"cpuSharedPools":[{"socket":0,"node":0},{"socket":1,"node":1}]}`, `{"numaNodeResources":[{"node":0,"resources":{"cpu":"2"}}]}`,
-		`{"cpuset":"0-9999999999"}`, `{"numaNodeResources":[{"node":-1}]}`, `{"numaNodeResources":[{"node":1,"resources":{"cpu":"1.5"}}]}`, `[]`, `{"cpuset":7}`,
+		`{"cpuset":"2-3"}`, `{"cpuSharedPools":[{"socket":0,"node":0},{"socket":1,"node":1}]}`,
+		`{"numaNodeResources":[{"node":0,"resources":{"cpu":"2"}}]}`,
+		`{"cpuset":"0-9999999999"}`, `{"numaNodeResources":[{"node":-1}]}`,
+		`{"numaNodeResources":[{"node":1,"resources":{"cpu":"1.5"}}]}`, `[]`, `{"cpuset":7}`,
 	} {
 		f.Add(s, "2", true)
 		f.Add(s, "1500m", false)

@@ -104,7 +104,8 @@ const fromState = "state file"
 func (p *pod) recoverable() *Recovered {
 	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several}
 	if p.grant != nil {
-		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
+		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(
+			&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
 	}
 	if p.in.class == LS {
 		node := AnyNode

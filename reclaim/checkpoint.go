@@ -69,8 +69,10 @@ func (e *Estimator) points() []float64 {
 // Checkpoint writes down what the estimator knows.
 func (e *Estimator) Checkpoint(node string) Checkpoint {
 	c := Checkpoint{
-		Version: checkpointVersion, Node: node, At: e.last, Epoch: e.last.Add(-e.elapsed), Cell: Duration(e.cell), Length: e.span.length,
-		Offered: e.supply.published, Observed: runsOf(e.observed), Unseen: runsOf(e.unseen), Predictor: e.spec.String(), Production: e.predictor.Save(),
+		Version: checkpointVersion, Node: node, At: e.last, Epoch: e.last.Add(-e.elapsed), Cell: Duration(e.cell),
+		Length:  e.span.length,
+		Offered: e.supply.published, Observed: runsOf(e.observed), Unseen: runsOf(e.unseen),
+		Predictor: e.spec.String(), Production: e.predictor.Save(),
 	}
 	points := e.points()
 	for _, s := range e.pods {
@@ -147,7 +149,10 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 			return nil, fmt.Errorf("reclaim: checkpoint: pod %s: %w; windows begin anew", p.ID, err)
 		}
 		if _, twice := e.pods[p.ID]; twice || p.Created.IsZero() {
-			return nil, fmt.Errorf("reclaim: checkpoint: pod %q is there twice or without its time of creation; windows begin anew", p.ID)
+			return nil,
+				fmt.Errorf(
+					"reclaim: checkpoint: pod %q is there twice or without its time of creation; windows begin anew",
+					p.ID)
 		}
 		e.pods[p.ID] = s
 	}
@@ -162,7 +167,8 @@ func (e *Estimator) fits(node string, now time.Time, c Checkpoint) error {
 	case c.Node != node:
 		return fmt.Errorf("is of node %.60q, this is node %q", c.Node, node)
 	case time.Duration(c.Cell) != e.cell || c.Length != e.span.length:
-		return fmt.Errorf("has windows of %d times %v, configured are %d times %v", c.Length, time.Duration(c.Cell), e.span.length, e.cell)
+		return fmt.Errorf("has windows of %d times %v, configured are %d times %v", c.Length, time.Duration(c.Cell),
+			e.span.length, e.cell)
 	case c.At.After(now):
 		return fmt.Errorf("is of %v, it is %v", c.At, now)
 	case age < 0 || age/e.cell > math.MaxUint32/2:

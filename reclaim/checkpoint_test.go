@@ -19,10 +19,12 @@ func sampled(t *rapid.T, w *window, from uint32, s span, label string) uint32 {
 	regular := rapid.Bool().Draw(t, label+" regular")
 	for range n {
 		if from++; !regular {
-			from += uint32(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 5, 20}).Draw(t, "gap")) - uint32(rapid.IntRange(0, 1).Draw(t, "same"))
+			from += uint32(rapid.SampledFrom([]int{0, 0, 0, 1, 2, 5, 20}).Draw(t,
+				"gap")) - uint32(rapid.IntRange(0, 1).Draw(t, "same"))
 		}
 		w.expire(from, s)
-		w.add(from, rapid.OneOf(rapid.SampledFrom([]float64{0, 0.1, 0.25, 0.5, 1, 2, 4}), rapid.Float64Range(0, 4)).Draw(t, "use"), 10, s)
+		w.add(from, rapid.OneOf(rapid.SampledFrom([]float64{0, 0.1, 0.25, 0.5, 1, 2, 4}),
+			rapid.Float64Range(0, 4)).Draw(t, "use"), 10, s)
 	}
 	return from
 }
@@ -48,7 +50,8 @@ func TestRebuiltWindowsOverestimate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rebuilt.count() != truth.count() || truth.count() > 0 && rebuilt.percentile(cfg.Idle.Percentile, hole{}) != truth.percentile(cfg.Idle.Percentile, hole{}) {
+		if rebuilt.count() != truth.count() || truth.count() > 0 &&
+			rebuilt.percentile(cfg.Idle.Percentile, hole{}) != truth.percentile(cfg.Idle.Percentile, hole{}) {
 			t.Fatalf("rebuilt %v from %v", rebuilt, truth)
 		}
 		for range rapid.IntRange(0, 80).Draw(t, "after") {
@@ -56,7 +59,8 @@ func TestRebuiltWindowsOverestimate(t *testing.T) {
 			truth.expire(now, s)
 			rebuilt.expire(now, s)
 			if rapid.IntRange(0, 9).Draw(t, "missing") > 0 {
-				use := rapid.OneOf(rapid.SampledFrom([]float64{0, 0.1, 0.3, 1, 4}), rapid.Float64Range(0, 4)).Draw(t, "use")
+				use := rapid.OneOf(rapid.SampledFrom([]float64{0, 0.1, 0.3, 1, 4}), rapid.Float64Range(0, 4)).Draw(t,
+					"use")
 				truth.add(now, use, 10, s)
 				rebuilt.add(now, use, 10, s)
 			}
@@ -65,13 +69,15 @@ func TestRebuiltWindowsOverestimate(t *testing.T) {
 					t.Fatalf("cell %d, level %v: rebuilt has %d below and %d above, in truth %d and %d", now, level,
 						small(&rebuilt, level), large(&rebuilt, level), small(&truth, level), large(&truth, level))
 				}
-				if rebuilt.mostly(cfg.Idle.Percentile, level, hole{}) && !truth.mostly(cfg.Idle.Percentile, level, hole{}) && truth.count() > 0 {
+				if rebuilt.mostly(cfg.Idle.Percentile, level, hole{}) &&
+					!truth.mostly(cfg.Idle.Percentile, level, hole{}) && truth.count() > 0 {
 					t.Fatalf("cell %d: rebuilt is idle below %v, in truth it is not", now, level)
 				}
 			}
 			for _, percent := range []float64{50, 90, 95, 99, 100} {
 				if truth.count() > 0 && rebuilt.percentile(percent, hole{}) < truth.percentile(percent, hole{}) {
-					t.Fatalf("cell %d: p%v is %v rebuilt, %v in truth", now, percent, rebuilt.percentile(percent, hole{}), truth.percentile(percent, hole{}))
+					t.Fatalf("cell %d: p%v is %v rebuilt, %v in truth", now, percent,
+						rebuilt.percentile(percent, hole{}), truth.percentile(percent, hole{}))
 				}
 			}
 		}
@@ -289,10 +295,13 @@ func TestKillNeverMakesIdle(t *testing.T) {
 					idle++
 				}
 				if !slices.Contains(truth.Idle, id) {
-					t.Fatalf("step %d: %s is idle after a kill, without one it is not; the checkpoint is of %v, it is %v", i, id, at, b.now)
+					t.Fatalf(
+						"step %d: %s is idle after a kill, without one it is not; the checkpoint is of %v, it is %v",
+						i, id, at, b.now)
 				}
 				if used, _ := b.View(id); used.Use < viewed(a, id).Use {
-					t.Fatalf("step %d: %s counts with %v after a kill, without one with %v", i, id, used.Use, viewed(a, id).Use)
+					t.Fatalf("step %d: %s counts with %v after a kill, without one with %v", i, id, used.Use,
+						viewed(a, id).Use)
 				}
 			}
 			if rarely(t, "save", 4) {
@@ -328,9 +337,10 @@ func TestKillAfterACheckpoint(t *testing.T) {
 		use  float64 // what it counts with
 		seen string
 	}{
-		"a minute":        {time.Minute, 0, true, 0.1, "288 samples, 287 below, 1 unseen"},
-		"six minutes":     {6 * time.Minute, 0, true, 0.1, "288 samples, 286 below, 2 unseen"},
-		"eleven minutes":  {11 * time.Minute, 0, true, 4, "288 samples, 285 below, 3 unseen"}, // three samples are more than 1 % of a day
+		"a minute":    {time.Minute, 0, true, 0.1, "288 samples, 287 below, 1 unseen"},
+		"six minutes": {6 * time.Minute, 0, true, 0.1, "288 samples, 286 below, 2 unseen"},
+		// three samples are more than 1 % of a day
+		"eleven minutes":  {11 * time.Minute, 0, true, 4, "288 samples, 285 below, 3 unseen"},
 		"an hour":         {time.Hour, 0, true, 4, "288 samples, 275 below, 13 unseen"},
 		"an hour of both": {time.Minute, 59 * time.Minute, true, 4, "288 samples, 275 below, 13 unseen"},
 		"more than 5 %":   {73 * time.Minute, 0, false, 4, "288 samples, 273 below, 15 unseen"},
@@ -350,7 +360,8 @@ func TestKillAfterACheckpoint(t *testing.T) {
 		for range 2 {
 			v := viewed(l, "x")
 			if v.Idle != c.idle || math.Abs(v.Use-c.use) > 1e-6 || !strings.Contains(v.Why(), "because of a restart") {
-				t.Errorf("%s: idle is %v and it counts with %v, want %v and %v: %s", name, v.Idle, v.Use, c.idle, c.use, v.Why())
+				t.Errorf("%s: idle is %v and it counts with %v, want %v and %v: %s", name, v.Idle, v.Use, c.idle,
+					c.use, v.Why())
 			}
 			if got := fmt.Sprintf("%d samples, %d below, %d unseen", v.Samples, v.Below, v.Unseen); got != c.seen {
 				t.Errorf("%s: %s, want %s", name, got, c.seen)
@@ -415,7 +426,8 @@ func TestCheckpointsThatAreRefused(t *testing.T) {
 			t.Fatalf("a checkpoint that ends after %d of %d bytes was accepted", n, len(data))
 		}
 	}
-	if err := l.resume(t, "node-b"); err == nil || !strings.Contains(err.Error(), `"node-a"`) || !strings.Contains(err.Error(), `"node-b"`) {
+	if err := l.resume(t, "node-b"); err == nil || !strings.Contains(err.Error(), `"node-a"`) ||
+		!strings.Contains(err.Error(), `"node-b"`) {
 		t.Errorf("the checkpoint of another node: %v", err)
 	}
 	if _, err := Resume(Config{}, "node-a", l.now, l.Checkpoint("node-a")); err == nil {
@@ -488,7 +500,8 @@ func FuzzCheckpoint(f *testing.F) {
 			return
 		}
 		for i := range 3 {
-			o, err := e.Step(began.Add(time.Hour+time.Duration(i)*time.Minute), Report{Capacity: 16, Span: time.Minute, Pods: []Pod{batch("a", 4, 1), production("web", 2, 1)}})
+			o, err := e.Step(began.Add(time.Hour+time.Duration(i)*time.Minute),
+				Report{Capacity: 16, Span: time.Minute, Pods: []Pod{batch("a", 4, 1), production("web", 2, 1)}})
 			if err != nil {
 				continue
 			}
@@ -506,7 +519,8 @@ func FuzzCheckpoint(f *testing.F) {
 func ExampleEstimator() {
 	e, _ := New(Default())
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	pods := []Pod{{ID: "web", Request: 6, Use: 2, Sampled: true}, {ID: "batch", Batch: true, Request: 4, Use: 3, Sampled: true}}
+	pods := []Pod{{ID: "web", Request: 6, Use: 2, Sampled: true},
+		{ID: "batch", Batch: true, Request: 4, Use: 3, Sampled: true}}
 	o, _ := e.Step(now, Report{Capacity: 16, Pods: pods, Span: time.Minute})
 	fmt.Println(o.Reclaimable, o.Demand)
 	// Output: 10 4

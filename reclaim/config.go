@@ -65,8 +65,9 @@ type Correct struct {
 // Default is what docs/oversubscription.md shows to be best on recorded data.
 func Default() Config {
 	return Config{
-		From:      FromSlack,
-		Idle:      Idle{Percentile: 95, Window: Duration(24 * time.Hour), Threshold: 10, UsePercentile: 99, Sample: Duration(5 * time.Minute)},
+		From: FromSlack,
+		Idle: Idle{Percentile: 95, Window: Duration(24 * time.Hour), Threshold: 10, UsePercentile: 99,
+			Sample: Duration(5 * time.Minute)},
 		Predictor: DefaultPredictor,
 		Raise:     Raise{Step: 1, Hold: Duration(time.Minute)},
 		Correct:   Correct{After: Duration(30 * time.Second), Retry: Duration(5 * time.Minute)},

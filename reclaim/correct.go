@@ -84,7 +84,9 @@ func (e *Estimator) why(s *podState, o *Estimate, demand, exists float64) string
 	if s.idle {
 		kind = "the youngest idle pod; no other one is left"
 	}
-	return fmt.Sprintf("batch pods need %.2f CPUs and %.2f exist for them (%.2f that production leaves, %.2f that idle pods do not use) for %v: %s",
+	return fmt.Sprintf(
+		"batch pods need %.2f CPUs and %.2f exist for them (%.2f that production leaves, %.2f that idle pods do not "+
+			"use) for %v: %s",
 		demand, exists, max(0, o.Supply), o.Unutilised, e.over.Round(time.Second), kind)
 }
 

@@ -144,7 +144,8 @@ func newEstimator(cfg Config, cell time.Duration) (*Estimator, error) {
 	}
 	length := time.Duration(cfg.Idle.Window) / cell
 	if length < 1 || length > math.MaxUint32/4 {
-		return nil, fmt.Errorf("reclaim.idle.window: is %v, must be %v to %v", time.Duration(cfg.Idle.Window), cell, cell*(math.MaxUint32/4))
+		return nil, fmt.Errorf("reclaim.idle.window: is %v, must be %v to %v", time.Duration(cfg.Idle.Window), cell,
+			cell*(math.MaxUint32/4))
 	}
 	spec, err := ParsePredictor(cfg.Predictor)
 	if err != nil {
@@ -190,7 +191,8 @@ const tiny = 1e-9
 // estimator's own state it only finds or makes the pods' entries.
 func (e *Estimator) check(now time.Time, r Report) error {
 	if !amount(r.Capacity) || !amount(r.Reserve) {
-		return fmt.Errorf("reclaim: a capacity of %v CPUs with %v in reserve: both must be 0 or more", r.Capacity, r.Reserve)
+		return fmt.Errorf("reclaim: a capacity of %v CPUs with %v in reserve: both must be 0 or more", r.Capacity,
+			r.Reserve)
 	}
 	if e.began && now.Sub(e.epoch)/e.cell > math.MaxUint32-1 {
 		return fmt.Errorf("reclaim: %v is more than %v after the first report; begin anew", now, now.Sub(e.epoch))
@@ -407,7 +409,8 @@ func (e *Estimator) judge(cell uint32, r Report, o *Estimate) {
 // offer holds back what rises.
 func (e *Estimator) offer(covered time.Duration, o *Estimate) {
 	o.Exists = max(0, o.Supply) + o.Unutilised
-	o.Reclaimable = e.supply.step(o.Exists, covered, rise{step: e.cfg.Raise.Step, most: math.Inf(1), hold: time.Duration(e.cfg.Raise.Hold)})
+	o.Reclaimable = e.supply.step(o.Exists, covered, rise{step: e.cfg.Raise.Step, most: math.Inf(1),
+		hold: time.Duration(e.cfg.Raise.Hold)})
 	o.Overcommitted = o.Demand > o.Reclaimable+tiny
 	o.Offer = o.Reclaimable
 	if t := e.cfg.Idle.Threshold / 100; t > 0 {

@@ -171,9 +171,11 @@ func TestProductionShrinksTheOfferAtOnce(t *testing.T) {
 		before := *l.samples(2*day, production("web", 4, 1))
 		o := l.event(production("web", 4, 1), production("db", 6, 0))
 		if o.Supply > before.Supply-5.9 || o.Offer > max(0, o.Supply)+1e-9 {
-			t.Errorf("from %s: supply %v and offer %v right after a pod of 6 CPUs came, before %v and %v", from, o.Supply, o.Offer, before.Supply, before.Offer)
+			t.Errorf("from %s: supply %v and offer %v right after a pod of 6 CPUs came, before %v and %v", from,
+				o.Supply, o.Offer, before.Supply, before.Offer)
 		}
-		if o = l.sample(production("web", 4, 1), production("db", 6, 0)); o.Supply > before.Supply-5.9 || o.Offer > max(0, o.Supply)+1e-9 {
+		if o = l.sample(production("web", 4, 1), production("db", 6, 0)); o.Supply > before.Supply-5.9 ||
+			o.Offer > max(0, o.Supply)+1e-9 {
 			t.Errorf("from %s: supply %v and offer %v at its first sample", from, o.Supply, o.Offer)
 		}
 	}
@@ -185,7 +187,8 @@ func TestHysteresis(t *testing.T) {
 	l.tick = 20 * time.Second // the hold is a minute
 	at := func(request, want float64) {
 		t.Helper()
-		near(t, fmt.Sprintf("reclaimable beside %v requested", request), l.sample(production("web", request, 0)).Reclaimable, want)
+		near(t, fmt.Sprintf("reclaimable beside %v requested", request),
+			l.sample(production("web", request, 0)).Reclaimable, want)
 	}
 	at(8, 0)
 	at(8, 0)
@@ -229,7 +232,8 @@ func fourPods(burst bool) []Pod {
 	if burst {
 		use = 4
 	}
-	return []Pod{batch("idle-old", 4, use).born(1), batch("busy-old", 4, 3).born(0), batch("idle-young", 4, use).born(9), batch("busy-young", 4, 3).born(10)}
+	return []Pod{batch("idle-old", 4, use).born(1), batch("busy-old", 4, 3).born(0),
+		batch("idle-young", 4, use).born(9), batch("busy-young", 4, 3).born(10)}
 }
 
 // I5: who is not idle goes first, then the youngest idle.
@@ -259,7 +263,8 @@ func TestWhoIsEvicted(t *testing.T) {
 	if o = l.sample(append(fourPods(false), production("web", 5, 0))...); len(o.Evict) > 0 {
 		t.Errorf("evicts %v although those that were chosen are still ending", o.Evict)
 	}
-	if o = l.sample(append(fourPods(false), production("web", 9, 0))...); !slices.Equal(names(o), []string{"idle-young"}) {
+	if o = l.sample(append(fourPods(false), production("web", 9, 0))...); !slices.Equal(names(o),
+		[]string{"idle-young"}) {
 		t.Errorf("7 CPUs are left and the busy pods are going: evicts %v, want the youngest idle pod", names(o))
 	}
 	if o = l.sample(append(fourPods(false)[:1], production("web", 9, 0))...); len(o.Evict) > 0 || o.Overcommitted {
@@ -271,7 +276,8 @@ func TestWhoIsEvicted(t *testing.T) {
 func TestAnIdlePodThatLendsStays(t *testing.T) {
 	l := begin(t, nil)
 	l.samples(day+1, batch("a", 4, 0.1), batch("b", 4, 0.1))
-	if o := l.samples(3, batch("a", 4, 0.1), batch("b", 4, 0.1), production("web", 16, 0)); len(o.Evict) > 0 || len(o.Idle) != 2 {
+	if o := l.samples(3, batch("a", 4, 0.1), batch("b", 4, 0.1), production("web", 16, 0)); len(o.Evict) > 0 ||
+		len(o.Idle) != 2 {
 		t.Errorf("evicts %v, idle are %v", o.Evict, o.Idle)
 	}
 	// Nor where there is too little: who needs what it asked for goes, though it is older.
@@ -285,8 +291,11 @@ func TestAnIdlePodThatLendsStays(t *testing.T) {
 		l.sample(lends, bursts)
 	}
 	bursts.Use = 0.1
-	if o := l.sample(lends, bursts, production("web", 16, 0)); len(o.Evict) != 1 || o.Evict[0].Pod != "bursts" || len(o.Idle) != 2 {
-		t.Errorf("both are idle, of 4.1 CPUs that they need 3.9 exist: evicts %v, want the one that lends nothing; idle are %v", o.Evict, o.Idle)
+	if o := l.sample(lends, bursts, production("web", 16, 0)); len(o.Evict) != 1 || o.Evict[0].Pod != "bursts" ||
+		len(o.Idle) != 2 {
+		t.Errorf(
+			"both are idle, of 4.1 CPUs that they need 3.9 exist: evicts %v, want the one that lends nothing; idle "+
+				"are %v", o.Evict, o.Idle)
 	}
 }
 
@@ -450,8 +459,12 @@ func TestRangesOfTheConfiguration(t *testing.T) {
 		{"window of two samples", func(c *Config) { c.Idle.Window, c.Idle.Sample = 2*hour, hour }, true},
 		{"window of most samples", func(c *Config) { c.Idle.Window, c.Idle.Sample = maxCells*hour, hour }, true},
 		{"window of one more", func(c *Config) { c.Idle.Window, c.Idle.Sample = (maxCells+1)*hour, hour }, false},
-		{"sample of 1 ms", func(c *Config) { c.Idle.Window, c.Idle.Sample = Duration(time.Second), Duration(time.Millisecond) }, true},
-		{"sample below 1 ms", func(c *Config) { c.Idle.Window, c.Idle.Sample = Duration(time.Second), Duration(time.Millisecond-1) }, false},
+		{"sample of 1 ms", func(c *Config) {
+			c.Idle.Window, c.Idle.Sample = Duration(time.Second), Duration(time.Millisecond)
+		}, true},
+		{"sample below 1 ms", func(c *Config) {
+			c.Idle.Window, c.Idle.Sample = Duration(time.Second), Duration(time.Millisecond-1)
+		}, false},
 		{"rises and corrects at once", func(c *Config) { c.Raise, c.Correct = Raise{}, Correct{} }, true},
 		{"hold below 0", func(c *Config) { c.Raise.Hold = -1 }, false},
 		{"correction below 0", func(c *Config) { c.Correct.After = -1 }, false},
@@ -498,7 +511,8 @@ func TestBadReports(t *testing.T) {
 		if _, err := l.Step(l.now, r); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
-		if _, err := l.Step(l.now, Report{Capacity: 16, Pods: []Pod{production("web", 4, 1), batch("a", 1, 0)}}); err != nil {
+		if _, err := l.Step(l.now, Report{Capacity: 16, Pods: []Pod{production("web", 4, 1),
+			batch("a", 1, 0)}}); err != nil {
 			t.Errorf("%s: the next report, which is good: %v", name, err)
 		}
 	}
@@ -576,12 +590,15 @@ func TestView(t *testing.T) {
 		}
 		return v.Why()
 	}
-	if got, want := why("a"), "not idle: 288 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes 95 % of a window that is full, which this one is not yet"; got != want {
+	if got, want := why(
+		"a"), "not idle: 288 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes "+
+		"95 % of a window that is full, which this one is not yet"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	l.sample(pods...)
 	for id, want := range map[string]string{
-		"a":   "idle: 288 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes 95 %; it counts with 0.10 CPUs and lends 3.90",
+		"a": "idle: 288 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes 95 " +
+			"%; it counts with 0.10 CPUs and lends 3.90",
 		"b":   "not idle: 0 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes 95 %",
 		"web": "a production pod; its 2.00 CPUs are left to it",
 	} {
@@ -650,7 +667,8 @@ func TestMemoryOfAPod(t *testing.T) {
 func thousand(i int) []Pod {
 	pods := make([]Pod, 1000)
 	for k := range pods {
-		pods[k] = Pod{ID: fmt.Sprintf("%08d-0000-0000-0000-000000000000", k), Batch: k%2 == 0, Request: 2, Use: float64((k*7+i*13)%100) / 100, Sampled: true}
+		pods[k] = Pod{ID: fmt.Sprintf("%08d-0000-0000-0000-000000000000", k), Batch: k%2 == 0, Request: 2,
+			Use: float64((k*7+i*13)%100) / 100, Sampled: true}
 	}
 	return pods
 }

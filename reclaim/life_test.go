@@ -33,13 +33,15 @@ func TestRandomLives(t *testing.T) {
 			switch rapid.IntRange(0, 5).Draw(t, "op") {
 			case 0, 1:
 				if _, there := pods[id]; !there {
-					pods[id] = Pod{ID: id, Batch: rapid.Bool().Draw(t, "batch"), Request: rapid.SampledFrom([]float64{0, 0.5, 2, 8}).Draw(t, "request"), Created: now}
+					pods[id] = Pod{ID: id, Batch: rapid.Bool().Draw(t, "batch"),
+						Request: rapid.SampledFrom([]float64{0, 0.5, 2, 8}).Draw(t, "request"), Created: now}
 				}
 			case 2:
 				delete(pods, id)
 				delete(evicted, id) // its name may come again, as a new pod
 			}
-			r := Report{Capacity: rapid.SampledFrom([]float64{16, 16, 16, 8, 0}).Draw(t, "capacity"), Throttled: rapid.IntRange(0, 9).Draw(t, "throttled") == 0}
+			r := Report{Capacity: rapid.SampledFrom([]float64{16, 16, 16, 8, 0}).Draw(t, "capacity"),
+				Throttled: rapid.IntRange(0, 9).Draw(t, "throttled") == 0}
 			if rapid.IntRange(0, 3).Draw(t, "sampled") > 0 {
 				r.Span = time.Duration(rapid.SampledFrom([]int{1, 20, 60, 600}).Draw(t, "span")) * time.Second
 			}
@@ -64,14 +66,19 @@ func TestRandomLives(t *testing.T) {
 				}
 			}
 			switch {
-			case o.Reclaimable > max(0, o.Supply)+o.Unutilised+tiny, o.Reclaimable < 0, o.Supply > r.Capacity-cfg.Reserve+tiny:
-				t.Fatalf("step %d: %v is reclaimable of a supply of %v and %v unutilised", step, o.Reclaimable, o.Supply, o.Unutilised)
+			case o.Reclaimable > max(0, o.Supply)+o.Unutilised+tiny, o.Reclaimable < 0,
+				o.Supply > r.Capacity-cfg.Reserve+tiny:
+				t.Fatalf("step %d: %v is reclaimable of a supply of %v and %v unutilised", step, o.Reclaimable,
+					o.Supply, o.Unutilised)
 			case o.Unutilised < 0 || o.Unutilised > requested+tiny || o.Demand > requested+tiny:
-				t.Fatalf("step %d: %v unutilised, %v demanded, of %v requested", step, o.Unutilised, o.Demand, requested)
-			case o.Offer > o.Reclaimable+tiny || o.Offer < 0 || cfg.Idle.Threshold > 0 && o.Offer*cfg.Idle.Threshold/100 > max(0, o.Supply)+tiny:
+				t.Fatalf("step %d: %v unutilised, %v demanded, of %v requested", step, o.Unutilised, o.Demand,
+					requested)
+			case o.Offer > o.Reclaimable+tiny || o.Offer < 0 || cfg.Idle.Threshold > 0 &&
+				o.Offer*cfg.Idle.Threshold/100 > max(0, o.Supply)+tiny:
 				t.Fatalf("step %d: %v is offered of %v, beside a supply of %v", step, o.Offer, o.Reclaimable, o.Supply)
 			case r.Span == 0 && (o.Offer > offer+tiny || len(o.Evict) > 0):
-				t.Fatalf("step %d: the offer rose from %v to %v or somebody is evicted, and nothing was measured", step, offer, o.Offer)
+				t.Fatalf("step %d: the offer rose from %v to %v or somebody is evicted, and nothing was measured",
+					step, offer, o.Offer)
 			case cfg.Idle.Threshold == 0 && len(o.Idle) > 0:
 				t.Fatalf("step %d: %v are idle below a threshold of 0", step, o.Idle)
 			}

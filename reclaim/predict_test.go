@@ -17,7 +17,8 @@ func watch(t *testing.T, words string, cells uint32, uses ...float64) float64 {
 	p := spec.Build(cells)
 	var last Production
 	for i, u := range uses {
-		last = Production{Cell: uint32(i), Seconds: 60, Pods: []Pod{production("a", 6, u*0.75), production("b", 2, u*0.25), batch("c", 8, 8)}, Request: 8, Use: u}
+		last = Production{Cell: uint32(i), Seconds: 60, Pods: []Pod{production("a", 6, u*0.75),
+			production("b", 2, u*0.25), batch("c", 8, 8)}, Request: 8, Use: u}
 		p.Observe(last)
 	}
 	return p.Peak(last)
@@ -56,7 +57,8 @@ func TestPredictors(t *testing.T) {
 		words  string
 		uses   []float64
 		lo, hi float64
-	}{{"peak(1)", twos, 2, 2.1}, {"peak", spike, 6.6, 6.93}, {"peak(2)", []float64{0}, 0, 0.02}, {"peak(1)", []float64{1e9}, 1e4, 1e9}} {
+	}{{"peak(1)", twos, 2, 2.1}, {"peak", spike, 6.6, 6.93}, {"peak(2)", []float64{0}, 0, 0.02},
+		{"peak(1)", []float64{1e9}, 1e4, 1e9}} {
 		if got := watch(t, c.words, 1000, c.uses...); got < c.lo-1e-9 || got > c.hi+1e-9 {
 			t.Errorf("%s expects %v, want %v to %v", c.words, got, c.lo, c.hi)
 		}
@@ -82,7 +84,8 @@ func TestPeakDecays(t *testing.T) {
 func TestWindowsOfPodsThatAreGone(t *testing.T) {
 	p := &pods{percent: 99, span: spanOf(100), windows: map[string]*podWindow{}}
 	for i := range uint32(50) {
-		p.Observe(Production{Cell: i, Seconds: 60, Pods: []Pod{production("stays", 4, 1), production(strings.Repeat("x", int(i)), 4, 1)}})
+		p.Observe(Production{Cell: i, Seconds: 60, Pods: []Pod{production("stays", 4, 1),
+			production(strings.Repeat("x", int(i)), 4, 1)}})
 	}
 	if len(p.windows) != 2 || p.windows["stays"] == nil || p.windows["stays"].count() != 50 {
 		t.Errorf("of 2 pods that run %d windows are kept: %v", len(p.windows), p.windows)
@@ -92,7 +95,8 @@ func TestWindowsOfPodsThatAreGone(t *testing.T) {
 // What was not measured is no sample, nor is the share of no request.
 func TestWindowsOfMeasuredPods(t *testing.T) {
 	p := &pods{percent: 50, span: spanOf(100), windows: map[string]*podWindow{}}
-	one := Production{Seconds: 60, Pods: []Pod{production("a", 4, 1), {ID: "b", Request: 4, Use: 1}, production("none", 0, 1)}}
+	one := Production{Seconds: 60, Pods: []Pod{production("a", 4, 1), {ID: "b", Request: 4, Use: 1},
+		production("none", 0, 1)}}
 	for one.Cell = range uint32(10) {
 		p.Observe(one)
 	}
@@ -121,7 +125,8 @@ func TestMemoriesThatAreRefused(t *testing.T) {
 		{"a negative weight", "peak(1)", Memory{Buckets: map[int]float64{0: 2, 1: -1}}, false},
 		{"no number", "peak(1)", bucket(0, math.NaN()), false},
 		{"no end", "peak(1)", bucket(0, math.Inf(1)), false},
-		{"no end of the sum", "peak(1)", Memory{Buckets: map[int]float64{0: math.MaxFloat64, 1: math.MaxFloat64}}, false},
+		{"no end of the sum", "peak(1)", Memory{Buckets: map[int]float64{0: math.MaxFloat64, 1: math.MaxFloat64}},
+			false},
 		{"nothing", "peak(1)", Memory{}, false},
 		{"no weight", "peak(1)", bucket(0, 0), false},
 		{"all parts", "max(peak,limits)", Memory{Parts: []Memory{bucket(0, 1), {}}}, true},
@@ -168,13 +173,16 @@ func TestTrustGrowsOverAWindow(t *testing.T) {
 			t.Errorf("%s: supply after a window is %v, want about 14", words, full)
 		}
 		// Use above every expectation counts at once.
-		near(t, words+": supply when production uses 12", min(l.sample(production("web", 10, 12)).Supply, 4), 4-max(0, l.out.Expected-12))
+		near(t, words+": supply when production uses 12", min(l.sample(production("web", 10, 12)).Supply, 4),
+			4-max(0, l.out.Expected-12))
 		if o := l.event(web); o.Supply > 14 || o.ProductionUse != 12 {
 			t.Errorf("%s: between samples production uses %v, want the 12 of the last sample", words, o.ProductionUse)
 		}
 		supply := l.sample(web).Supply
 		if o := l.event(web); o.Supply != supply || o.ProductionUse != 2 {
-			t.Errorf("%s: between samples production uses %v of 10 and the supply is %v, want the 2 of the last sample and its supply, %v", words, o.ProductionUse, o.Supply, supply)
+			t.Errorf(
+				"%s: between samples production uses %v of 10 and the supply is %v, want the 2 of the last sample "+
+					"and its supply, %v", words, o.ProductionUse, o.Supply, supply)
 		}
 	}
 }
@@ -219,7 +227,9 @@ func TestParsePredictor(t *testing.T) {
 			t.Errorf("%q is %v, %v; want %s", in, spec, err, want)
 		}
 	}
-	for _, bad := range []string{"", "max", "max()", "max(peak", "peak(", "peak(2", "peak(x)", "limits(x)", "peak(2." + strings.Repeat("0", 200) + ")", "peak(0.9)", "peak(NaN)", "limits(1.1)", "pods(49)", "peak(1.1)x", "max(peak,)", "peek", "sigma(-1)",
+	for _, bad := range []string{"", "max", "max()", "max(peak", "peak(", "peak(2", "peak(x)", "limits(x)", "peak(2." +
+		strings.Repeat("0", 200) + ")", "peak(0.9)", "peak(NaN)", "limits(1.1)", "pods(49)", "peak(1.1)x",
+		"max(peak,)", "peek", "sigma(-1)",
 		"max(max(max(max(max(max(max(max(max(max(max(max(max(max(max(max(max(peak)))))))))))))))))"} {
 		if spec, err := ParsePredictor(bad); err == nil {
 			t.Errorf("%q was accepted as %v", bad, spec)
@@ -228,7 +238,8 @@ func TestParsePredictor(t *testing.T) {
 }
 
 func FuzzParsePredictor(f *testing.F) {
-	for _, s := range []string{"peak(1.1)", "max(pods(99),min(sigma,limits(0.5)))", "max(", "peak)", "((((", "min(max(peak))"} {
+	for _, s := range []string{"peak(1.1)", "max(pods(99),min(sigma,limits(0.5)))", "max(", "peak)", "((((",
+		"min(max(peak))"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -282,10 +293,14 @@ func TestHiddenDemand(t *testing.T) {
 		between       time.Duration
 		hid           bool
 	}{
-		{"a tenth of the time", Totals{Waiting: time.Minute}, Totals{Waiting: time.Minute + time.Second}, 10 * time.Second, false},
-		{"more than a tenth", Totals{Waiting: time.Minute}, Totals{Waiting: time.Minute + time.Second + 1}, 10 * time.Second, true},
-		{"ten of a hundred periods", Totals{Periods: 50, Throttled: 50}, Totals{Periods: 150, Throttled: 60}, 10 * time.Second, false},
-		{"eleven of a hundred", Totals{Periods: 50, Throttled: 50}, Totals{Periods: 150, Throttled: 61}, 10 * time.Second, true},
+		{"a tenth of the time", Totals{Waiting: time.Minute}, Totals{Waiting: time.Minute + time.Second},
+			10 * time.Second, false},
+		{"more than a tenth", Totals{Waiting: time.Minute}, Totals{Waiting: time.Minute + time.Second + 1},
+			10 * time.Second, true},
+		{"ten of a hundred periods", Totals{Periods: 50, Throttled: 50}, Totals{Periods: 150, Throttled: 60},
+			10 * time.Second, false},
+		{"eleven of a hundred", Totals{Periods: 50, Throttled: 50}, Totals{Periods: 150, Throttled: 61},
+			10 * time.Second, true},
 		{"a new group", Totals{Waiting: time.Hour}, Totals{Waiting: time.Minute}, 10 * time.Second, false},
 		{"no time", Totals{}, Totals{Waiting: time.Second}, 0, false},
 	} {

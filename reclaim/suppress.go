@@ -100,17 +100,20 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 		}
 		s.supply.rising = false
 		s.supply.published = min(s.supply.published, l.Pool)
-		return Budget{CPUs: max(floor, s.supply.published), Target: s.supply.published, Floor: floor, Blind: s.blind > maxBlind}
+		return Budget{CPUs: max(floor, s.supply.published), Target: s.supply.published, Floor: floor,
+			Blind: s.blind > maxBlind}
 	}
 	s.blind = 0
-	target := min(l.Capacity*c.Threshold/100-l.Production, (l.Capacity-l.Own)*c.Threshold/100-l.Beside) - max(l.Outside, l.Reserve)
+	target := min(l.Capacity*c.Threshold/100-l.Production, (l.Capacity-l.Own)*c.Threshold/100-l.Beside) - max(
+		l.Outside, l.Reserve)
 	allowed := max(floor, min(target, l.Pool))
 	s.supply.published = max(s.supply.published, floor)
 	step := core // less is noise
 	if allowed >= l.Pool {
 		step = 0 // but the last CPUs may be less than a core
 	}
-	cpus := s.supply.step(allowed, max(l.Span, 0), rise{step: step, most: max(core, l.Capacity*c.Grow/100), hold: time.Duration(c.Hold)})
+	cpus := s.supply.step(allowed, max(l.Span, 0), rise{step: step, most: max(core, l.Capacity*c.Grow/100),
+		hold: time.Duration(c.Hold)})
 	return Budget{CPUs: cpus, Target: target, Floor: floor}
 }
 

@@ -65,7 +65,8 @@ func TestBudgetOfABlindNode(t *testing.T) {
 		}
 	}
 	load.Known = true
-	for _, bad := range []Load{{Production: math.NaN()}, {Beside: math.NaN()}, {Outside: math.NaN()}, {Outside: math.Inf(1)}, {Production: -1}} {
+	for _, bad := range []Load{{Production: math.NaN()}, {Beside: math.NaN()}, {Outside: math.NaN()},
+		{Outside: math.Inf(1)}, {Production: -1}} {
 		l := load
 		l.Production, l.Beside, l.Outside = bad.Production, bad.Beside, bad.Outside
 		if b := s.Step(DefaultSuppress(), l); !b.Blind {
@@ -120,7 +121,8 @@ func TestBudgetThresholds(t *testing.T) {
 	near(t, "threshold 100", settled(100, Load{Capacity: 16, Pool: 16, Core: 2}), 16)
 	near(t, "a pool that is no multiple of cores", settled(100, Load{Capacity: 16, Pool: 15, Core: 2}), 15)
 	near(t, "every CPU is an LSE pod's", settled(65, Load{Capacity: 16, Pool: 0, Core: 2, Production: 16}), 0)
-	near(t, "an idle LSE pod has 8 of 16 CPUs, others use 2 of the rest", settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 2, Beside: 2}), 4)
+	near(t, "an idle LSE pod has 8 of 16 CPUs, others use 2 of the rest",
+		settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 2, Beside: 2}), 4)
 	near(t, "a busy one has", settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 10, Beside: 2}), 2)
 	near(t, "a node without CPUs", settled(65, Load{}), 0)
 	if got := settled(100, Load{Capacity: 16, Pool: 16, Core: 1, Reserve: 1, Outside: 3}); got > 13 || got <= 12 {
@@ -132,7 +134,9 @@ func TestBudgetThresholds(t *testing.T) {
 	if got := (Budget{CPUs: 2.5}).Milli(); got != 2500 {
 		t.Errorf("2.5 CPUs are a quota of %d", got)
 	}
-	for _, bad := range []Suppress{{Threshold: 101, Grow: 1}, {Threshold: -1, Grow: 1}, {Threshold: math.NaN(), Grow: 1}, {Grow: 0}, {Grow: 101}, {Grow: math.NaN()}, {Grow: 1, Floor: -1}, {Grow: 1, Hold: -1}} {
+	for _, bad := range []Suppress{{Threshold: 101, Grow: 1}, {Threshold: -1, Grow: 1},
+		{Threshold: math.NaN(), Grow: 1}, {Grow: 0}, {Grow: 101}, {Grow: math.NaN()}, {Grow: 1, Floor: -1},
+		{Grow: 1, Hold: -1}} {
 		if bad.Validate() == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
@@ -151,8 +155,10 @@ func TestBudgetStaysWithinBounds(t *testing.T) {
 		var s Suppressor
 		cfg := DefaultSuppress()
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			l := Load{Capacity: 32, Pool: float64(rapid.IntRange(0, 32).Draw(t, "pool")), Core: 2, Known: rapid.IntRange(0, 5).Draw(t, "known") > 0,
-				Production: rapid.Float64Range(0, 40).Draw(t, "production"), Span: time.Duration(rapid.IntRange(0, 9).Draw(t, "span")) * time.Second}
+			l := Load{Capacity: 32, Pool: float64(rapid.IntRange(0, 32).Draw(t, "pool")), Core: 2,
+				Known:      rapid.IntRange(0, 5).Draw(t, "known") > 0,
+				Production: rapid.Float64Range(0, 40).Draw(t, "production"),
+				Span:       time.Duration(rapid.IntRange(0, 9).Draw(t, "span")) * time.Second}
 			b := s.Step(cfg, l)
 			floor := min(2, l.Pool)
 			if b.CPUs < floor-1e-9 || b.CPUs > l.Pool+1e-9 || l.Known && b.CPUs > max(floor, b.Target)+1e-9 {
@@ -205,7 +211,8 @@ func TestChoose(t *testing.T) {
 func TestChooseKeepsItsPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }
-		top := machine(t, topology.Grid{Sockets: n("sockets", 2), NodesPerSocket: n("nodes", 2), CoresPerL3: n("cores", 5), ThreadsPerCore: n("threads", 3),
+		top := machine(t, topology.Grid{Sockets: n("sockets", 2), NodesPerSocket: n("nodes", 2),
+			CoresPerL3: n("cores", 5), ThreadsPerCore: n("threads", 3),
 			Numbering: rapid.SampledFrom([]topology.Numbering{topology.Adjacent, topology.Split}).Draw(t, "numbering")})
 		var m Masks
 		online := top.Online()

@@ -46,8 +46,10 @@ func (v View) Why() string {
 	if v.Idle {
 		verdict = "idle"
 	}
-	sentence := fmt.Sprintf("%s: %d of %d samples of the last %v are below %.2f CPUs, %v %% of its request; it takes %v %%", verdict,
-		v.Below, v.Samples, time.Duration(v.rule.Window), v.rule.Threshold/100*v.Request, v.rule.Threshold, v.rule.Percentile)
+	sentence := fmt.Sprintf(
+		"%s: %d of %d samples of the last %v are below %.2f CPUs, %v %% of its request; it takes %v %%", verdict,
+		v.Below, v.Samples, time.Duration(v.rule.Window), v.rule.Threshold/100*v.Request, v.rule.Threshold,
+		v.rule.Percentile)
 	switch {
 	case v.Evicting:
 		sentence += "; it is being evicted"
@@ -57,7 +59,8 @@ func (v View) Why() string {
 		sentence += fmt.Sprintf("; it counts with %.2f CPUs and lends %.2f", v.Use, v.Request-v.Use)
 	}
 	if v.Unseen > 0 {
-		sentence += fmt.Sprintf("; of the samples %d were not seen in full because of a restart, and count as above", v.Unseen)
+		sentence += fmt.Sprintf("; of the samples %d were not seen in full because of a restart, and count as above",
+			v.Unseen)
 	}
 	return sentence
 }

@@ -70,7 +70,9 @@ func (r *reader) readL2s() {
 	caches := &cacheReader{r: r, level: 2, guess: 2}
 	group, m, err := r.partition(caches.members)
 	if err == nil && m.first != nil {
-		if clusters, cm, cerr := r.partition(func(cpu int) (cpuset.Set, error) { return r.cpuSet(cpu, clusterForms()) }); cerr == nil && cm.first == nil {
+		if clusters, cm, cerr := r.partition(func(cpu int) (cpuset.Set, error) {
+			return r.cpuSet(cpu, clusterForms())
+		}); cerr == nil && cm.first == nil {
 			r.warnMisses("cache/index*/level", &m, "an L2 counts as shared by the CPUs of a cluster")
 			group, m = clusters, misses{}
 		}

@@ -84,7 +84,8 @@ func describe(t *topology.Topology, warnings []sysfs.Warning, err error) string 
 		for j := range t.Nodes() {
 			row = append(row, fmt.Sprint(t.Distance(i, j)))
 		}
-		line(fmt.Sprintf("node %d", n.ID), fmt.Sprintf("CPUs %s, %d bytes, distances %s", orNone(n.CPUs), n.MemoryBytes, strings.Join(row, " ")))
+		line(fmt.Sprintf("node %d", n.ID), fmt.Sprintf("CPUs %s, %d bytes, distances %s", orNone(n.CPUs),
+			n.MemoryBytes, strings.Join(row, " ")))
 	}
 	for _, w := range warnings {
 		line("warning", w)
@@ -128,7 +129,8 @@ func FuzzRead(f *testing.F) {
 		trees = append(trees, a)
 		f.Add(uint8(i), uint16(3), "0-99999999", uint16(7), "-1")
 	}
-	for i, text := range []string{"", "0-8191", "ffffffff,ffffffff", "2147483647", "Node 0 MemTotal: 18446744073709551615 kB", "3", "255 255", "(null)"} {
+	for i, text := range []string{"", "0-8191", "ffffffff,ffffffff", "2147483647",
+		"Node 0 MemTotal: 18446744073709551615 kB", "3", "255 255", "(null)"} {
 		f.Add(uint8(i), uint16(i*5), text, uint16(i*11+1), "0")
 	}
 	f.Fuzz(func(t *testing.T, which uint8, first uint16, a string, second uint16, b string) {

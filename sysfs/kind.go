@@ -45,7 +45,8 @@ func (r *reader) kindsByPMU() (efficient cpuset.Set, ok bool) {
 		return efficient, false
 	}
 	if core.Intersects(&atom) {
-		r.warnf(atomFile, "names CPUs %s, which %s names as well; kinds of cores are looked for elsewhere", brief(core.And(atom)), coreFile)
+		r.warnf(atomFile, "names CPUs %s, which %s names as well; kinds of cores are looked for elsewhere",
+			brief(core.And(atom)), coreFile)
 		return efficient, false
 	}
 	return atom, true

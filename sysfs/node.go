@@ -98,7 +98,8 @@ func (r *reader) assignNodes(nodes []int) {
 			continue
 		}
 		if same, dup := first[s]; dup {
-			r.warnf(nodePath(node, "cpumap"), "names the CPUs of node %d, %s; they count as that node's and this one as memory only", same, brief(s))
+			r.warnf(nodePath(node, "cpumap"),
+				"names the CPUs of node %d, %s; they count as that node's and this one as memory only", same, brief(s))
 			continue
 		}
 		first[s] = node
@@ -111,7 +112,8 @@ func (r *reader) assignNodes(nodes []int) {
 			}
 		}
 		if !taken.IsEmpty() {
-			r.warnf(nodePath(node, "cpumap"), "names CPUs %s, which a lower node names as well; they count as the lower one's", brief(taken))
+			r.warnf(nodePath(node, "cpumap"),
+				"names CPUs %s, which a lower node names as well; they count as the lower one's", brief(taken))
 		}
 	}
 }
@@ -178,7 +180,8 @@ func (r *reader) readDistances(nodes []int) {
 		}
 		of := slices.IndexFunc(columns, func(c []int) bool { return len(c) == len(row) && slices.Contains(c, node) })
 		if of < 0 {
-			r.warnf(name, "has %d distances for %d nodes; 10 within the node and 20 to others is assumed", len(row), len(nodes))
+			r.warnf(name, "has %d distances for %d nodes; 10 within the node and 20 to others is assumed", len(row),
+				len(nodes))
 			continue
 		}
 		for i, to := range columns[of] {

@@ -34,11 +34,13 @@ type form struct {
 }
 
 func coreForms() []form {
-	return []form{{"topology/core_cpus", true}, {"topology/thread_siblings", true}, {"topology/core_cpus_list", false}, {"topology/thread_siblings_list", false}}
+	return []form{{"topology/core_cpus", true}, {"topology/thread_siblings", true}, {"topology/core_cpus_list", false},
+		{"topology/thread_siblings_list", false}}
 }
 
 func packageForms() []form {
-	return []form{{"topology/package_cpus", true}, {"topology/core_siblings", true}, {"topology/package_cpus_list", false}, {"topology/core_siblings_list", false}}
+	return []form{{"topology/package_cpus", true}, {"topology/core_siblings", true},
+		{"topology/package_cpus_list", false}, {"topology/core_siblings_list", false}}
 }
 
 func clusterForms() []form {
@@ -98,13 +100,15 @@ func (r *reader) partition(members func(cpu int) (cpuset.Set, error)) (group []i
 		case !s.Has(c.ID):
 			return nil, m, fmt.Errorf("CPU %d does not count itself among %s", c.ID, brief(s))
 		case known && groups[g] != s:
-			return nil, m, fmt.Errorf("CPU %d says %s, CPU %d says %s", groups[g].First(), brief(groups[g]), c.ID, brief(s))
+			return nil, m, fmt.Errorf("CPU %d says %s, CPU %d says %s", groups[g].First(), brief(groups[g]), c.ID,
+				brief(s))
 		case known:
 			continue
 		}
 		for cpu := range s.All() {
 			if g, taken := at[cpu]; taken {
-				return nil, m, fmt.Errorf("CPU %d says %s, CPU %d says %s", groups[g].First(), brief(groups[g]), c.ID, brief(s))
+				return nil, m, fmt.Errorf("CPU %d says %s, CPU %d says %s", groups[g].First(), brief(groups[g]), c.ID,
+					brief(s))
 			}
 			at[cpu] = len(groups)
 		}
@@ -189,7 +193,8 @@ func (r *reader) checkSockets(members map[int]cpuset.Set) {
 		seen[c.Socket] = true
 		s, err := r.cpuSet(c.ID, packageForms())
 		if counted := s.And(r.online); err == nil && counted != members[c.Socket] {
-			r.warnf(cpuPath(c.ID, packageForms()[0].file), "counts CPUs %s, physical_package_id %d is that of CPUs %s; the number counts",
+			r.warnf(cpuPath(c.ID, packageForms()[0].file),
+				"counts CPUs %s, physical_package_id %d is that of CPUs %s; the number counts",
 				brief(counted), c.Socket, brief(members[c.Socket]))
 		}
 	}

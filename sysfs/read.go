@@ -80,7 +80,10 @@ func sysRoot(fsys fs.FS) (fs.FS, error) {
 	if isDir(fsys, "sys/"+cpuDir) {
 		return fs.Sub(fsys, "sys")
 	}
-	return nil, fmt.Errorf("read topology: neither %s nor sys/%s is a directory here: give the directory that holds the /sys tree", cpuDir, cpuDir)
+	return nil,
+		fmt.Errorf(
+			"read topology: neither %s nor sys/%s is a directory here: give the directory that holds the /sys tree",
+			cpuDir, cpuDir)
 }
 
 func isDir(fsys fs.FS, name string) bool {
@@ -102,11 +105,13 @@ func (r *reader) readCPULists() error {
 		online = online.And(r.dirs)
 	}
 	if online.IsEmpty() && !r.dirs.IsEmpty() {
-		r.warnf(cpuDir+"/online", "names no CPU that has a directory; a CPU counts as online unless its own file online says 0")
+		r.warnf(cpuDir+"/online",
+			"names no CPU that has a directory; a CPU counts as online unless its own file online says 0")
 		online = r.onlineByDirs()
 	}
 	if online.IsEmpty() {
-		return fmt.Errorf("read topology: %s has no online CPU: no directory cpuN, and its file online names none", cpuDir)
+		return fmt.Errorf("read topology: %s has no online CPU: no directory cpuN, and its file online names none",
+			cpuDir)
 	}
 	r.online = online
 	if r.present, err = r.list(cpuDir + "/present"); err != nil {
@@ -168,12 +173,15 @@ func cpuPath(cpu int, file string) string {
 // build makes the topology. A core that lies in two places contradicts every
 // model of a machine; what is left of the files then is not worth guessing at.
 func (r *reader) build() (*topology.Topology, error) {
-	o := topology.Options{Offline: r.present.Minus(r.online), Isolated: r.isolated, Memory: r.memory, Distances: r.distance}
+	o := topology.Options{Offline: r.present.Minus(r.online), Isolated: r.isolated, Memory: r.memory,
+		Distances: r.distance}
 	t, err := topology.New(r.cpus, o)
 	if err == nil {
 		return t, nil
 	}
-	r.warnf(cpuDir, "the files contradict each other (%v); the machine counts as flat: one socket, one node, one L3, one CPU a core", err)
+	r.warnf(cpuDir,
+		"the files contradict each other (%v); the machine counts as flat: one socket, one node, one L3, one CPU a "+
+			"core", err)
 	flat := make([]topology.CPU, len(r.cpus))
 	for i, c := range r.cpus {
 		flat[i] = topology.CPU{ID: c.ID, Core: i, L2: i, Kind: c.Kind}

@@ -35,7 +35,8 @@ func drawMachine(t *rapid.T) *topology.Topology {
 					kind := topology.Kind(n("kind", 0, 1))
 					for range n("threads", 1, 2) {
 						id += n("hole", 1, 300)
-						cpus = append(cpus, topology.CPU{ID: id, Core: core, L2: l2, L3: l3, Die: node, Node: node, Socket: socket * 7, Kind: kind})
+						cpus = append(cpus, topology.CPU{ID: id, Core: core, L2: l2, L3: l3, Die: node, Node: node,
+							Socket: socket * 7, Kind: kind})
 					}
 				}
 			}
@@ -57,7 +58,8 @@ func drawMachine(t *rapid.T) *topology.Topology {
 			}
 		}
 	}
-	m, err := topology.New(cpus, topology.Options{Offline: offline, Isolated: cpuset.Of(cpus[0].ID), Memory: memory, Distances: distances})
+	m, err := topology.New(cpus, topology.Options{Offline: offline, Isolated: cpuset.Of(cpus[0].ID), Memory: memory,
+		Distances: distances})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,8 @@ func TestReadGivesBackTheTree(t *testing.T) {
 // are free as long as the same CPUs share them.
 func sameMachine(t interface{ Fatalf(string, ...any) }, got, want *topology.Topology) {
 	if got.Online() != want.Online() || got.Offline() != want.Offline() || got.Isolated() != want.Isolated() {
-		t.Fatalf("online %s, offline %s, isolated %s; want %s, %s, %s", got.Online(), got.Offline(), got.Isolated(), want.Online(), want.Offline(), want.Isolated())
+		t.Fatalf("online %s, offline %s, isolated %s; want %s, %s, %s", got.Online(), got.Offline(), got.Isolated(),
+			want.Online(), want.Offline(), want.Isolated())
 	}
 	for name, of := range levels() {
 		if g, w := blocks(got, of), blocks(want, of); g != w {
@@ -217,7 +220,8 @@ func onDisk(b *testing.B, tree fstest.MapFS) string {
 }
 
 func BenchmarkRead512(b *testing.B) {
-	m, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2, Numbering: topology.Split}.Build()
+	m, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2,
+		Numbering: topology.Split}.Build()
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,7 +15,8 @@ const kernelGroup = 1
 // listenCPUEvents opens the kernel's event socket. The channel has room for one
 // event: several at once mean the same as one.
 func listenCPUEvents(ctx context.Context) (<-chan struct{}, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
+		unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
 		return nil, fmt.Errorf("listen for CPU events: open the kernel's event socket: %w", err)
 	}

@@ -19,7 +19,8 @@ func TestParseUevent(t *testing.T) {
 		text []byte
 		want bool
 	}{
-		{"offline", uevent("offline@/devices/system/cpu/cpu3", "ACTION=offline", "DEVPATH=/devices/system/cpu/cpu3", "SUBSYSTEM=cpu", "SEQNUM=7"), true},
+		{"offline", uevent("offline@/devices/system/cpu/cpu3", "ACTION=offline", "DEVPATH=/devices/system/cpu/cpu3",
+			"SUBSYSTEM=cpu", "SEQNUM=7"), true},
 		{"online", uevent("online@/devices/system/cpu/cpu3", "ACTION=online", "SUBSYSTEM=cpu"), true},
 		{"hot-plugged", uevent("add@/devices/system/cpu/cpu9", "ACTION=add", "SUBSYSTEM=cpu"), true},
 		{"a disk", uevent("add@/devices/virtual/block/loop0", "ACTION=add", "SUBSYSTEM=block"), false},

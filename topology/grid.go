@@ -26,7 +26,8 @@ type Grid struct {
 
 // Build makes the machine. Counts that are left out (0) are 1.
 func (g Grid) Build() (*Topology, error) {
-	for name, n := range map[string]*int{"sockets": &g.Sockets, "nodesPerSocket": &g.NodesPerSocket, "l3PerNode": &g.L3PerNode, "coresPerL3": &g.CoresPerL3, "threadsPerCore": &g.ThreadsPerCore} {
+	for name, n := range map[string]*int{"sockets": &g.Sockets, "nodesPerSocket": &g.NodesPerSocket,
+		"l3PerNode": &g.L3PerNode, "coresPerL3": &g.CoresPerL3, "threadsPerCore": &g.ThreadsPerCore} {
 		if *n < 0 || *n > cpuset.MaxCPUs {
 			return nil, fmt.Errorf("topology: grid: %s is %d, must be 1 to %d", name, *n, cpuset.MaxCPUs)
 		}

@@ -124,7 +124,8 @@ func (m *memory) place(old CPU) CPU {
 		c, known = m.placed[old.Core]
 	}
 	if !known {
-		c = CPU{Core: m.core.of(old.Core), L2: m.l2.of(old.L2), L3: m.l3.of(old.L3), Die: m.die.of(old.Die), Node: m.node.of(old.Node), Socket: m.socket.of(old.Socket)}
+		c = CPU{Core: m.core.of(old.Core), L2: m.l2.of(old.L2), L3: m.l3.of(old.L3), Die: m.die.of(old.Die),
+			Node: m.node.of(old.Node), Socket: m.socket.of(old.Socket)}
 		m.placed[old.Core] = c
 	}
 	c.ID, c.Kind = old.ID, old.Kind

@@ -31,7 +31,8 @@ func shuffled(t *rapid.T, cpus []CPU, label string) []CPU {
 
 func drawGrid(t *rapid.T) *Topology {
 	n := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }
-	g := Grid{Sockets: n("sockets", 3), NodesPerSocket: n("nodes", 2), L3PerNode: n("l3s", 2), CoresPerL3: n("cores", 3), ThreadsPerCore: n("threads", 2),
+	g := Grid{Sockets: n("sockets", 3), NodesPerSocket: n("nodes", 2), L3PerNode: n("l3s", 2),
+		CoresPerL3: n("cores", 3), ThreadsPerCore: n("threads", 2),
 		Numbering: rapid.SampledFrom([]Numbering{Adjacent, Split}).Draw(t, "numbering")}
 	m, err := g.Build()
 	if err != nil {
@@ -80,8 +81,12 @@ func gridlike(m *Topology) map[int]map[int]int {
 // samePartitions fails unless two machines group the CPUs that both know alike.
 func samePartitions(t *rapid.T, got, want *Topology) {
 	for name, of := range map[string]func(CPU) int{
-		"core": func(c CPU) int { return c.Core }, "l2": func(c CPU) int { return c.L2 }, "l3": func(c CPU) int { return c.L3 },
-		"die": func(c CPU) int { return c.Die }, "node": func(c CPU) int { return c.Node }, "socket": func(c CPU) int { return c.Socket },
+		"core": func(c CPU) int {
+			return c.Core
+		}, "l2": func(c CPU) int { return c.L2 }, "l3": func(c CPU) int { return c.L3 },
+		"die": func(c CPU) int {
+			return c.Die
+		}, "node": func(c CPU) int { return c.Node }, "socket": func(c CPU) int { return c.Socket },
 	} {
 		for _, a := range got.cpus {
 			for _, b := range got.cpus {
@@ -91,7 +96,8 @@ func samePartitions(t *rapid.T, got, want *Topology) {
 					continue
 				}
 				if (of(a) == of(b)) != (of(wa) == of(wb)) {
-					t.Fatalf("CPUs %d and %d: same %s is %v, want %v", a.ID, b.ID, name, of(a) == of(b), of(wa) == of(wb))
+					t.Fatalf("CPUs %d and %d: same %s is %v, want %v", a.ID, b.ID, name, of(a) == of(b),
+						of(wa) == of(wb))
 				}
 			}
 		}

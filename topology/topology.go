@@ -119,7 +119,8 @@ func New(cpus []CPU, o Options) (*Topology, error) {
 			return nil, fmt.Errorf("topology: CPU %d has a negative core, l3, node or socket", c.ID)
 		}
 		if c.Node >= cpuset.MaxCPUs {
-			return nil, fmt.Errorf("topology: CPU %d is on NUMA node %d; nodes end at %d", c.ID, c.Node, cpuset.MaxCPUs-1)
+			return nil, fmt.Errorf("topology: CPU %d is on NUMA node %d; nodes end at %d", c.ID, c.Node,
+				cpuset.MaxCPUs-1)
 		}
 		t.index[c.ID] = int16(i)
 	}
@@ -190,8 +191,11 @@ func (t *Topology) group(o Options) error {
 			t.sockets[socket].Cores = append(t.sockets[socket].Cores, ci)
 		}
 		if core.L3 != l3 || core.Node != node || core.Socket != socket {
-			return fmt.Errorf("topology: core %d has CPU %d in l3 %d, node %d, socket %d and CPU %d in l3 %d, node %d, socket %d: a core lies within one of each",
-				c.Core, core.CPUs[0], t.l3s[core.L3].ID, t.nodes[core.Node].ID, t.sockets[core.Socket].ID, c.ID, c.L3, c.Node, c.Socket)
+			return fmt.Errorf(
+				"topology: core %d has CPU %d in l3 %d, node %d, socket %d and CPU %d in l3 %d, node %d, socket %d: "+
+					"a core lies within one of each",
+				c.Core, core.CPUs[0], t.l3s[core.L3].ID, t.nodes[core.Node].ID, t.sockets[core.Socket].ID, c.ID, c.L3,
+				c.Node, c.Socket)
 		}
 		core.CPUs = append(core.CPUs, c.ID)
 		t.coreOf[i] = ci

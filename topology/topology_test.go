@@ -16,7 +16,8 @@ func TestGridNumbering(t *testing.T) {
 		{Adjacent, "0-1", "8-15"},
 		{Split, "0,8", "4-7,12-15"},
 	} {
-		m, err := Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2, Numbering: c.numbering}.Build()
+		m, err := Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2,
+			Numbering: c.numbering}.Build()
 		if err != nil {
 			t.Fatal(err)
 		}

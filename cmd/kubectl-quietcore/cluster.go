@@ -32,7 +32,8 @@ func (c *cluster) check() error {
 	case c.patience < time.Second || c.patience > time.Hour:
 		return usage("--timeout is %s; it must be 1s to 1h", c.patience)
 	}
-	for flag, value := range map[string]string{"namespace": c.namespace, "selector": c.selector, "container": c.container} {
+	for flag, value := range map[string]string{"namespace": c.namespace, "selector": c.selector,
+		"container": c.container} {
 		// kubectl would take it for a flag of its own.
 		if value == "" || strings.HasPrefix(value, "-") {
 			return usage("--%s is %q; it must be there, and not begin with -", flag, value)
@@ -131,7 +132,8 @@ func (c *cluster) daemons(ctx context.Context) ([]daemon, error) {
 	byNode := map[string]daemon{}
 	for _, p := range pods.Items {
 		node := p.Spec.NodeName
-		if node == "" || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" || len(c.nodes) > 0 && !slices.Contains(c.nodes, node) {
+		if node == "" || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" || len(c.nodes) > 0 &&
+			!slices.Contains(c.nodes, node) {
 			continue
 		}
 		d := daemon{Node: node, Pod: p.Metadata.Name}
@@ -147,18 +149,22 @@ func (c *cluster) daemons(ctx context.Context) ([]daemon, error) {
 	slices.SortFunc(list, func(a, b daemon) int { return cmp.Compare(a.Node, b.Node) })
 	for _, node := range c.nodes {
 		if _, ok := byNode[node]; !ok {
-			return nil, fmt.Errorf("no daemon runs on node %q: no pod of namespace %s with labels %s", node, c.namespace, c.selector)
+			return nil, fmt.Errorf("no daemon runs on node %q: no pod of namespace %s with labels %s", node,
+				c.namespace, c.selector)
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("no daemon was found: no pod of namespace %s with labels %s; name theirs with -n and -l", c.namespace, c.selector)
+		return nil,
+			fmt.Errorf("no daemon was found: no pod of namespace %s with labels %s; name theirs with -n and -l",
+				c.namespace, c.selector)
 	}
 	return list, nil
 }
 
 // ask runs a command of the daemon's binary in its pod.
 func (c *cluster) ask(ctx context.Context, d daemon, args ...string) ([]byte, error) {
-	return c.run(ctx, append([]string{"exec", "--namespace", c.namespace, d.Pod, "--container", c.container, "--", "/quietcore"}, args...)...)
+	return c.run(ctx, append([]string{"exec", "--namespace", c.namespace, d.Pod, "--container", c.container, "--",
+		"/quietcore"}, args...)...)
 }
 
 // answer is what one node said.

@@ -34,7 +34,9 @@ var dnsName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
 
 func isPod(text string) bool {
 	parts := strings.Split(text, "/")
-	return len(text) < 600 && (len(parts) == 2 || len(parts) == 3) && !slices.ContainsFunc(parts, func(p string) bool { return !dnsName.MatchString(p) })
+	return len(text) < 600 && (len(parts) == 2 || len(parts) == 3) && !slices.ContainsFunc(parts, func(p string) bool {
+		return !dnsName.MatchString(p)
+	})
 }
 
 func (c *cluster) explain(ctx context.Context, w io.Writer, pod string) error {

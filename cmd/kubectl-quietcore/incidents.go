@@ -60,7 +60,8 @@ incidents; docs/incidents.md explains the columns.`,
 			return usage("--limit is %d; it must be 1 to 10000", limit)
 		}
 		args := []string{"incidents", "list", "-o", "json", "--limit=" + strconv.Itoa(limit)}
-		for _, flag := range []struct{ name, value string }{{"since", since}, {"until", until}, {"victim", victim}, {"antagonist", antagonist}, {"verdict", verdict}} {
+		for _, flag := range []struct{ name, value string }{{"since", since}, {"until", until}, {"victim", victim},
+			{"antagonist", antagonist}, {"verdict", verdict}} {
 			if flag.value != "" {
 				args = append(args, "--"+flag.name+"="+flag.value)
 			}
@@ -167,8 +168,10 @@ func writeIncidents(w io.Writer, list []incident) error {
 		if one.Active {
 			result = "in force"
 		}
-		cells := []string{one.At.UTC().Format(time.DateTime), one.node, one.ID, one.Victim.Namespace + "/" + one.Victim.Pod,
-			strconv.FormatFloat(one.CPI, 'f', 2, 64), strconv.FormatFloat(one.Mean, 'f', 2, 64), one.Verdict, who, result}
+		cells := []string{one.At.UTC().Format(time.DateTime), one.node, one.ID, one.Victim.Namespace + "/" +
+			one.Victim.Pod,
+			strconv.FormatFloat(one.CPI, 'f', 2, 64), strconv.FormatFloat(one.Mean, 'f', 2, 64), one.Verdict, who,
+			result}
 		for n := range cells {
 			cells[n] = line(cells[n])
 		}

@@ -63,13 +63,15 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
-		Cmds:                map[string]func(ts *testscript.TestScript, neg bool, args []string){"exits": cmdtest.Exits},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool,
+			args []string){"exits": cmdtest.Exits},
 	})
 }
 
 func TestOnlyNamesOfPodsAreHandedOn(t *testing.T) {
 	for text, want := range map[string]bool{
-		"shop/db": true, "shop/db/main": true, "shop/db-0.x": true, "shop": false, "": false, "a/b/c/d": false, "-n/x": false, "shop/--": false,
+		"shop/db": true, "shop/db/main": true, "shop/db-0.x": true, "shop": false, "": false, "a/b/c/d": false,
+		"-n/x": false, "shop/--": false,
 		"shop/$(id)": false, "Shop/db": false, "shop/db\n": false, "shop/" + strings.Repeat("x", 700): false,
 	} {
 		if got := isPod(text); got != want {
@@ -111,7 +113,8 @@ func TestRightsAreThoseOfTheDocs(t *testing.T) {
 		kind, _ := o["kind"].(string)
 		kinds[kind] = o
 	}
-	for _, kind := range []string{"Role", "RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+	for _, kind := range []string{"Role", "RoleBinding", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding"} {
 		if kinds[kind] == nil {
 			t.Errorf("there is no %s", kind)
 		}

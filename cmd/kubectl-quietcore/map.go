@@ -122,7 +122,8 @@ func writeMaps(w io.Writer, nodes []nodeMap) error {
 			state = "not registered with the runtime"
 		}
 		p := &s.Pools
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", line(n.Node), online, list(p.Exclusive), list(p.Shared), list(p.BE), list(p.Reserved),
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", line(n.Node), online, list(p.Exclusive),
+			list(p.Shared), list(p.BE), list(p.Reserved),
 			len(s.Owners), len(s.Containers), capped, state)
 	}
 	return table.Flush()

@@ -184,7 +184,8 @@ func (c *allocateCase) ask(a machine) (cpuallocator.Result, *cpuallocator.Error)
 			return cpuallocator.Result{}, invalid("CPUs %s are both available and held", both)
 		}
 		free = free.Minus(h.CPUs)
-		held = append(held, cpuallocator.Held{CPUs: h.CPUs, Exclusive: cpuallocator.ExclusivePolicy(h.ExclusivePolicy.ExclusivePolicy)})
+		held = append(held, cpuallocator.Held{CPUs: h.CPUs,
+			Exclusive: cpuallocator.ExclusivePolicy(h.ExclusivePolicy.ExclusivePolicy)})
 	}
 	return a.Allocate(free, held, cpuallocator.Request{
 		CPUs: c.Request, Bind: cpuallocator.BindPolicy(c.BindPolicy.BindPolicy), BindRequired: c.Required,

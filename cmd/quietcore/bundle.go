@@ -57,7 +57,8 @@ away, the same name by the same hash.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration file of the daemon; without one "+doctor.UsualConfig+" if it is there, else the defaults")
+	cmd.Flags().StringVar(&file, "config", "", "configuration file of the daemon; without one "+doctor.UsualConfig+
+		" if it is there, else the defaults")
 	cmd.Flags().StringVar(&socket, "socket", "", "the daemon's control socket; without it the configuration's")
 	cmd.Flags().BoolVar(&hash, "hash-names", false, "replace names by hashes")
 	_ = cmd.MarkFlagFilename("config", "yaml") // it exists: defined above
@@ -207,7 +208,8 @@ func (g *gathering) machine(b *bundle.Bundle) {
 		}
 		return render.Describe(w, t, warnings, false)
 	})
-	for name, file := range map[string]string{"/proc/sys/kernel/osrelease": "kernel.txt", "/proc/pressure/cpu": "pressure.txt"} {
+	for name, file := range map[string]string{"/proc/sys/kernel/osrelease": "kernel.txt",
+		"/proc/pressure/cpu": "pressure.txt"} {
 		b.AddText(file, name, func(w io.Writer) error {
 			text, err := os.ReadFile(name)
 			if err != nil {
@@ -231,8 +233,10 @@ func (g *gathering) machine(b *bundle.Bundle) {
 // what decides about CPUs.
 func aboutCPUs(line string) []string {
 	known := []string{
-		"isolcpus", "nohz", "nohz_full", "rcu_nocbs", "irqaffinity", "nosmt", "maxcpus", "nr_cpus", "possible_cpus", "mitigations", "numa", "numa_balancing", "noapic", "acpi",
-		"cgroup_disable", "cgroup_no_v1", "systemd.unified_cgroup_hierarchy", "lockdown", "nmi_watchdog", "nowatchdog", "intel_pstate", "amd_pstate", "intel_idle.max_cstate", "psi", "preempt", "tsc", "clocksource",
+		"isolcpus", "nohz", "nohz_full", "rcu_nocbs", "irqaffinity", "nosmt", "maxcpus", "nr_cpus", "possible_cpus",
+		"mitigations", "numa", "numa_balancing", "noapic", "acpi",
+		"cgroup_disable", "cgroup_no_v1", "systemd.unified_cgroup_hierarchy", "lockdown", "nmi_watchdog", "nowatchdog",
+		"intel_pstate", "amd_pstate", "intel_idle.max_cstate", "psi", "preempt", "tsc", "clocksource",
 	}
 	return slices.DeleteFunc(strings.Fields(line), func(word string) bool {
 		key, _, _ := strings.Cut(word, "=")

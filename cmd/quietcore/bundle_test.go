@@ -50,8 +50,12 @@ func TestBundleHasWhatAReportNeedsAndNoSecret(t *testing.T) {
 		}
 		return name
 	}
-	kubeconfig := write("kubeconfig", `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u, user: {token: s3cret-of-the-user}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`)
-	config := write("config.yaml", fmt.Sprintf("apiVersion: quietcore.dev/v1alpha1\nnode: {name: node-of-shop}\nlisten: \"\"\ncpi: {mode: \"off\"}\nkubernetes: {kubeconfig: %s}\nauthority: {exclusive: {maxCPUs: {shop: 8}}}\n", kubeconfig))
+	kubeconfig := write("kubeconfig",
+		`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u, user: {token: s3cret-of-the-user}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`)
+	config := write("config.yaml",
+		fmt.Sprintf(
+			"apiVersion: quietcore.dev/v1alpha1\nnode: {name: node-of-shop}\nlisten: \"\"\ncpi: {mode: "+
+				"\"off\"}\nkubernetes: {kubeconfig: %s}\nauthority: {exclusive: {maxCPUs: {shop: 8}}}\n", kubeconfig))
 	file := filepath.Join(dir, "b.tar.gz")
 	code, out, errs := call("bundle", "--config", config, "--socket", socket, file)
 	if code != 0 || !strings.Contains(out, file) || !strings.Contains(out, "could not be had: ") {
@@ -77,7 +81,8 @@ func TestBundleHasWhatAReportNeedsAndNoSecret(t *testing.T) {
 			t.Errorf("%s has %d bytes, the manifest says %d", e.Name, len(files[e.Name]), e.Bytes)
 		}
 	}
-	for _, name := range []string{"version.json", "doctor.json", "config.json", "status.json", "top.json", "record.json", "topology.json", "topology.txt", "kernel.txt", "cmdline.txt"} {
+	for _, name := range []string{"version.json", "doctor.json", "config.json", "status.json", "top.json",
+		"record.json", "topology.json", "topology.txt", "kernel.txt", "cmdline.txt"} {
 		if files[name] == "" {
 			t.Errorf("%s is not there: %s", name, missing[name])
 		}
@@ -99,7 +104,9 @@ func TestBundleHashesNames(t *testing.T) {
 	socket, _, _ := talking(t)
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yaml")
-	if err := os.WriteFile(config, []byte("apiVersion: quietcore.dev/v1alpha1\nnode: {name: node-of-shop}\nlisten: \"\"\ncpi: {mode: \"off\"}\nauthority: {exclusive: {maxCPUs: {shop: 8}}}\n"), 0o600); err != nil {
+	if err := os.WriteFile(config,
+		[]byte("apiVersion: quietcore.dev/v1alpha1\nnode: {name: node-of-shop}\nlisten: \"\"\ncpi: {mode: "+
+			"\"off\"}\nauthority: {exclusive: {maxCPUs: {shop: 8}}}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, out, errs := call("bundle", "--config", config, "--socket", socket, "--hash-names", "-")
@@ -119,7 +126,8 @@ func TestBundlesFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"at most one argument": {"a", "b"}, "is not there": {"--config", "/none.yaml"},
 	} {
-		if code, _, errs := call(append([]string{"bundle"}, args...)...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := call(append([]string{"bundle"}, args...)...); code != exitUsage ||
+			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
@@ -160,7 +168,10 @@ func TestAHashedRecordReplays(t *testing.T) {
 }
 
 func TestOfTheKernelsCommandLineOnlyWhatIsAboutCPUs(t *testing.T) {
-	got := strings.Join(aboutCPUs("root=/dev/sda ks=https://user:s3cret@h/x isolcpus=2-3 nosmt password=x systemd.unified_cgroup_hierarchy=0 init=/bin/sh\n"), " ")
+	got := strings.Join(
+		aboutCPUs(
+			"root=/dev/sda ks=https://user:s3cret@h/x isolcpus=2-3 nosmt password=x "+
+				"systemd.unified_cgroup_hierarchy=0 init=/bin/sh\n"), " ")
 	if got != "isolcpus=2-3 nosmt systemd.unified_cgroup_hierarchy=0" {
 		t.Error(got)
 	}

@@ -106,7 +106,8 @@ func (c *cluster) connect(cfg *config.Config, o *plugin.Options) error {
 		return nil
 	}
 	options := kube.Options{
-		Kubeconfig: k.Kubeconfig, Node: c.node, Version: version, Log: c.d.log, Now: time.Now, Report: c.d.metrics.APIRequest,
+		Kubeconfig: k.Kubeconfig, Node: c.node, Version: version, Log: c.d.log, Now: time.Now,
+		Report: c.d.metrics.APIRequest,
 	}
 	if k.Pods {
 		options.OnFacts = c.learned
@@ -238,7 +239,9 @@ func (c *cluster) tellKubelet(ctx context.Context) error {
 	k, count := c.kubelet.Policy(reserved), c.kubelet.ReservedCount()
 	c.mu.Unlock()
 	if said {
-		c.d.log.Warn("kubelet reserves CPUs and nothing says which; name them in reservedSystemCPUs of its configuration, or in ours as reserved.cpus", "count", count)
+		c.d.log.Warn(
+			"kubelet reserves CPUs and nothing says which; name them in reservedSystemCPUs of its configuration, or "+
+				"in ours as reserved.cpus", "count", count)
 	}
 	return c.d.plugin.Submit(ctx, policy.KubeletConfigured{Kubelet: k})
 }
@@ -328,7 +331,8 @@ func (c *cluster) describe() *v1alpha2.NodeResourceTopology {
 		TopologyPolicy: k.TopologyManagerPolicy.String(), TopologyScope: k.TopologyManagerScope.String(),
 	}
 	if own := c.kubelet; own != nil {
-		in.Kubelet = nrt.Kubelet{CPUManagerPolicy: own.CPUManagerPolicy, Options: own.Options, TopologyPolicy: own.TopologyPolicy, TopologyScope: own.TopologyScope}
+		in.Kubelet = nrt.Kubelet{CPUManagerPolicy: own.CPUManagerPolicy, Options: own.Options,
+			TopologyPolicy: own.TopologyPolicy, TopologyScope: own.TopologyScope}
 		in.Reserved = own.ReservedMemory
 	}
 	if said := c.state.PolicyName; said != "" {

@@ -25,7 +25,8 @@ func TestLabelsAreNotLostToAReload(t *testing.T) {
 	d.metrics = metrics.New("v", func() (metrics.Stats, bool) { return metrics.Stats{}, false })
 	nri := config.Default().NRI
 	d.plugin, err = plugin.New(plugin.Options{
-		Topology: machine, Metrics: d.metrics, Log: d.log, Observe: true, Socket: filepath.Join(t.TempDir(), "nri.sock"), Name: nri.Name, Index: nri.Index,
+		Topology: machine, Metrics: d.metrics, Log: d.log, Observe: true,
+		Socket: filepath.Join(t.TempDir(), "nri.sock"), Name: nri.Name, Index: nri.Index,
 	})
 	if err != nil {
 		t.Fatal(err)

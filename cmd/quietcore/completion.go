@@ -14,7 +14,8 @@ func newCompletion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "completion SHELL",
 		Short: "print a shell's completion script",
-		Long:  "Prints the script that completes commands, flags and their values. SHELL is " + strings.Join(completionShells(), ", ") + ".",
+		Long: "Prints the script that completes commands, flags and their values. SHELL is " +
+			strings.Join(completionShells(), ", ") + ".",
 		Example: `  source <(quietcore completion bash)
   quietcore completion zsh > "${fpath[1]}/_quietcore"
   quietcore completion fish > ~/.config/fish/completions/quietcore.fish`,

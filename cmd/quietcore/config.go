@@ -32,8 +32,9 @@ func newConfigValidate() *cobra.Command {
 		Short: "report every mistake in a file at once",
 		Long: `Reports every mistake in a file (- is standard input) at once. With --sysfs it also says whether
 that machine can have this configuration: whether its CPUs exist and leave the shared pool its floor.`,
-		Example: "  quietcore config validate /etc/quietcore/config.yaml\n  quietcore config validate --sysfs /sys config.yaml",
-		Args:    oneArg("the file"),
+		Example: "  quietcore config validate /etc/quietcore/config.yaml\n  quietcore config validate --sysfs /sys " +
+			"config.yaml",
+		Args: oneArg("the file"),
 	}
 	cmd.Flags().StringVar(&root, "sysfs", "", "a /sys tree, live or copied, of the machine that it is for")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -53,7 +53,8 @@ type counting struct {
 }
 
 func newPerformance(d *daemon, cfg *config.Config, tree bool, v1 bool) *performance {
-	p := &performance{d: d, cfg: cfg.CPI, root: cfg.Cgroup.Root, counted: hierarchy(cfg.Cgroup.Root, v1), v1: v1, noTree: !tree, started: time.Now()}
+	p := &performance{d: d, cfg: cfg.CPI, root: cfg.Cgroup.Root, counted: hierarchy(cfg.Cgroup.Root, v1), v1: v1,
+		noTree: !tree, started: time.Now()}
 	if p.cfg.Mode != config.CPIOff {
 		d.health.Watch(metrics.FeatureCPI, p.why)
 	}
@@ -108,7 +109,9 @@ func (p *performance) open() (*counting, error) {
 		worth[event] = s.Worth()
 	}
 	s := sampler.New(sampler.Options{
-		Counter: opened, Worth: worth, Node: p.node, Life: p.life, Accounts: p.accounts, Threads: sampler.ThreadsIn(tasks(p.root, p.v1)), Interval: time.Duration(p.cfg.Interval), Window: window, Rules: rules, Log: p.d.log,
+		Counter: opened, Worth: worth, Node: p.node, Life: p.life, Accounts: p.accounts,
+		Threads: sampler.ThreadsIn(tasks(p.root, p.v1)), Interval: time.Duration(p.cfg.Interval), Window: window,
+		Rules: rules, Log: p.d.log,
 	}, present, o.Waits != counter.WaitsOff)
 	s.Subscribe(func(w *sampler.Window) {
 		status := opened.Status()
@@ -152,11 +155,13 @@ func isDir(name string) bool {
 
 func standIns(s config.StandIns) map[counter.Event]counter.StandIn {
 	words := map[config.StandIn]counter.StandIn{
-		config.OnCPUTime: counter.OnCPUNanoseconds, config.CPUClock: counter.CPUClock, config.PageFaults: counter.PageFaults,
+		config.OnCPUTime: counter.OnCPUNanoseconds, config.CPUClock: counter.CPUClock,
+		config.PageFaults: counter.PageFaults,
 	}
 	chosen := map[counter.Event]counter.StandIn{}
 	for event, word := range map[counter.Event]config.StandIn{
-		counter.Cycles: s.Cycles, counter.Instructions: s.Instructions, counter.RefCycles: s.RefCycles, counter.LLCMisses: s.LLCMisses,
+		counter.Cycles: s.Cycles, counter.Instructions: s.Instructions, counter.RefCycles: s.RefCycles,
+		counter.LLCMisses: s.LLCMisses,
 	} {
 		if word != config.NoStandIn {
 			chosen[event] = words[word]
@@ -319,9 +324,11 @@ func sampleOf(o *sampler.Observed) control.Sample {
 func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 	f := &w.Faults
 	out := &metrics.CPIWindow{
-		Failed: w.Failed != nil, Dropped: w.Dropped != sample.None, Length: w.Length, Running: 1, Followed: w.Followed, Unfollowed: w.Unfollowed,
-		Faults: f.Read + f.Reset + f.Absurd + f.NotRun + f.Missed + f.Depth + f.Waits, Cost: s.Cost, Descriptors: s.Descriptors,
-		Containers: make([]metrics.CPIContainer, 0, len(w.Containers)),
+		Failed: w.Failed != nil, Dropped: w.Dropped != sample.None, Length: w.Length, Running: 1, Followed: w.Followed,
+		Unfollowed: w.Unfollowed,
+		Faults:     f.Read + f.Reset + f.Absurd + f.NotRun + f.Missed + f.Depth + f.Waits, Cost: s.Cost,
+		Descriptors: s.Descriptors,
+		Containers:  make([]metrics.CPIContainer, 0, len(w.Containers)),
 	}
 	for _, share := range w.Running {
 		out.Running = min(out.Running, share)
@@ -329,7 +336,8 @@ func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 	for i := range w.Containers {
 		o := &w.Containers[i]
 		out.Containers = append(out.Containers, metrics.CPIContainer{
-			Namespace: o.Namespace, Pod: o.Pod, Name: o.Name, BE: o.Class == string(policy.BE), Dropped: o.Dropped, Sample: o.Sample, Delta: o.Delta,
+			Namespace: o.Namespace, Pod: o.Pod, Name: o.Name, BE: o.Class == string(policy.BE), Dropped: o.Dropped,
+			Sample: o.Sample, Delta: o.Delta,
 		})
 	}
 	return out

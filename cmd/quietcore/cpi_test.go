@@ -68,7 +68,8 @@ func TestWhatIsNotCountedIsSaidEverywhereAndStopsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.config, []byte(strings.Replace(string(text), `listen: ""`, "listen: "+address, 1)), 0o600); err != nil {
+	if err := os.WriteFile(p.config, []byte(strings.Replace(string(text), `listen: ""`, "listen: "+address, 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	log, _ := p.start(t)
@@ -89,7 +90,8 @@ func TestWhatIsNotCountedIsSaidEverywhereAndStopsNothing(t *testing.T) {
 	if _, out, _ := call("status", "--socket", p.socket); !strings.Contains(out, "CPU performance: "+why) {
 		t.Errorf("status for people:\n%s", out)
 	}
-	if code, out, _ := call("top", "--socket", p.socket, "-d", "100ms"); code != 0 || !strings.Contains(out, "CPI: not counted: "+why) {
+	if code, out, _ := call("top", "--socket", p.socket, "-d", "100ms"); code != 0 ||
+		!strings.Contains(out, "CPI: not counted: "+why) {
 		t.Errorf("top: exit %d\n%s", code, out)
 	}
 }
@@ -100,7 +102,8 @@ func TestCountingCanBeOff(t *testing.T) {
 	if s := p.statusOf(t); s.Counting || s.Mode != "off" || s.Why != "" {
 		t.Errorf("status: %+v", s)
 	}
-	if _, out, _ := call("top", "--socket", p.socket, "-d", "100ms"); !strings.Contains(out, "CPI: not counted: cpi.mode is off") {
+	if _, out, _ := call("top", "--socket", p.socket, "-d", "100ms"); !strings.Contains(out,
+		"CPI: not counted: cpi.mode is off") {
 		t.Errorf("top:\n%s", out)
 	}
 	if strings.Contains(log.String(), "CPU performance") {
@@ -122,7 +125,8 @@ func TestWhatIsMissingIsNamedWithItsReason(t *testing.T) {
 		}
 	}
 	declared := counter.Source{Kind: counter.Declared, Name: "page-faults"}
-	if _, events, missing := sourcesOf([4]counter.Source{hardware, declared, absent, hardware}); missing != "" || events["instructions"] != "stand-in: page-faults" || events["ref-cycles"] != "absent: this machine has no PMU" {
+	if _, events, missing := sourcesOf([4]counter.Source{hardware, declared, absent, hardware}); missing != "" ||
+		events["instructions"] != "stand-in: page-faults" || events["ref-cycles"] != "absent: this machine has no PMU" {
 		t.Errorf("missing %q, %v", missing, events)
 	}
 }
@@ -133,7 +137,8 @@ func sourcesOf(s [4]counter.Source) ([sample.NumEvents]bool, map[string]string, 
 
 func TestKindsOfCores(t *testing.T) {
 	slow := cpuset.Of(2, 3)
-	for want, cpus := range map[string]cpuset.Set{"performance": cpuset.Of(0, 1), "efficiency": cpuset.Of(3), "mixed": cpuset.Of(1, 2)} {
+	for want, cpus := range map[string]cpuset.Set{"performance": cpuset.Of(0, 1), "efficiency": cpuset.Of(3),
+		"mixed": cpuset.Of(1, 2)} {
 		if got := kindOf(cpus, slow); got != want {
 			t.Errorf("CPUs %s of a machine whose slow ones are %s: %q, want %q", cpus, slow, got, want)
 		}
@@ -168,7 +173,10 @@ func newBusyContainer(t *testing.T, socket string) busyContainer {
 			needsRoot(t, err)
 		}
 		t.Cleanup(func() {
-			waitUntil(t, "the cgroup is removed", func() bool { err := os.Remove(dir); return err == nil || errors.Is(err, os.ErrNotExist) })
+			waitUntil(t, "the cgroup is removed", func() bool {
+				err := os.Remove(dir)
+				return err == nil || errors.Is(err, os.ErrNotExist)
+			})
 		})
 		if filepath.Base(h) != "cpuset" { // without CPUs of its own nothing can enter it
 			enter += "echo $$ > " + dir + "/cgroup.procs; "
@@ -198,17 +206,20 @@ func (b busyContainer) run(t *testing.T, socket string) {
 	t.Helper()
 	cpu := &api.LinuxCPU{Shares: api.UInt64(2)}
 	pod := &api.PodSandbox{Id: "sandbox", Uid: "uid", Name: "busy", Namespace: "default", Linux: &api.LinuxPodSandbox{
-		CgroupParent: "/kubepods/besteffort/poduid", PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: cpu},
+		CgroupParent: "/kubepods/besteffort/poduid", PodResources: &api.LinuxResources{Cpu: cpu},
+		Resources: &api.LinuxResources{Cpu: cpu},
 	}}
-	ctr := &api.Container{Id: b.id, PodSandboxId: "sandbox", Name: "main", State: api.ContainerState_CONTAINER_RUNNING, Linux: &api.LinuxContainer{
-		CgroupsPath: b.cgroup, Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu},
-	}}
+	ctr := &api.Container{Id: b.id, PodSandboxId: "sandbox", Name: "main", State: api.ContainerState_CONTAINER_RUNNING,
+		Linux: &api.LinuxContainer{
+			CgroupsPath: b.cgroup, Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu},
+		}}
 	nri, err := adaptation.New("containerd", "v2.3.0", func(ctx context.Context, cb adaptation.SyncCB) error {
 		_, err := cb(ctx, []*api.PodSandbox{pod}, []*api.Container{ctr})
 		return err
 	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 		return nil, errors.New("nobody may ask for that")
-	}, adaptation.WithSocketPath(socket), adaptation.WithPluginPath(t.TempDir()), adaptation.WithPluginConfigPath(t.TempDir()))
+	}, adaptation.WithSocketPath(socket), adaptation.WithPluginPath(t.TempDir()),
+		adaptation.WithPluginConfigPath(t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,13 +241,16 @@ func TestThreadsAreCountedWhereTheControllerIs(t *testing.T) {
 }
 
 func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
-	p := newPlace(t, "mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, minTasks: 1, minTaskSamples: 3, minUsage: 0.001, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")
+	p := newPlace(t,
+		"mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, minTasks: 1, minTaskSamples: 3, "+
+			"minUsage: 0.001, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")
 	text, err := os.ReadFile(p.config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := freePort(t)
-	changed := strings.NewReplacer(p.dir+"/cgroup", "/sys/fs/cgroup", `listen: ""`, "listen: "+address).Replace(string(text))
+	changed := strings.NewReplacer(p.dir+"/cgroup", "/sys/fs/cgroup", `listen: ""`, "listen: "+
+		address).Replace(string(text))
 	if err := os.WriteFile(p.config, []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +291,8 @@ func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 		t.Errorf("%+v", row)
 	}
 	_, table, _ := call("top", "--socket", p.socket, "-d", "200ms")
-	if t.Log("\n" + table); !strings.Contains(table, " default/busy/main\n") || !strings.Contains(table, "windows of 300ms every 1s, the last one ") {
+	if t.Log("\n" + table); !strings.Contains(table, " default/busy/main\n") ||
+		!strings.Contains(table, "windows of 300ms every 1s, the last one ") {
 		t.Error("that is not the table of it")
 	}
 	body := fetch(t, "http://"+address+"/metrics")
@@ -290,7 +305,9 @@ func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 		body = fetch(t, "http://"+address+"/metrics")
 		return strings.Contains(body, `quietcore_cpi_jobs{spec="own"} 1`)
 	})
-	for _, want := range []string{"\nquietcore_cpi_counting 1\n", `quietcore_cpi_container_on_cpu_seconds_total{container="main",namespace="default",pod="busy"} `, "quietcore_cpi_containers{state=\"followed\"} 1\n"} {
+	for _, want := range []string{"\nquietcore_cpi_counting 1\n",
+		`quietcore_cpi_container_on_cpu_seconds_total{container="main",namespace="default",pod="busy"} `,
+		"quietcore_cpi_containers{state=\"followed\"} 1\n"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("/metrics has no %s", want)
 		}

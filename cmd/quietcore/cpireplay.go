@@ -42,14 +42,17 @@ capped. The last line sums up.
 
 What is normal is learned from the rows before, never from later ones, unless --specs gives it:
 JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for standard input.`,
-		Example: "  quietcore cpi replay node.csv\n  quietcore cpi replay --detector classic --specs specs.jsonl node.csv | jq 'select(.event == \"cap\")'",
-		Args:    oneArg("the recorded data"),
+		Example: "  quietcore cpi replay node.csv\n  quietcore cpi replay --detector classic --specs specs.jsonl " +
+			"node.csv | jq 'select(.event == \"cap\")'",
+		Args: oneArg("the recorded data"),
 	}
 	output(cmd, "json")
 	file := cmd.Flags().String("config", "", "configuration file, of which the part cpi is used")
 	specs := cmd.Flags().String("specs", "", "file of specs; they alone say what is normal then")
-	detector := cmd.Flags().String("detector", "", "classic (the paper to the letter) or default; over the configuration's")
-	period := cmd.Flags().Duration("period", 0, "time between two samples of a container (the median of the data where left out)")
+	detector := cmd.Flags().String("detector", "",
+		"classic (the paper to the letter) or default; over the configuration's")
+	period := cmd.Flags().Duration("period", 0,
+		"time between two samples of a container (the median of the data where left out)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o := replay.Options{Period: *period, Warn: func(text string) { warn(cmd, []string{text}) }}
 		var err error

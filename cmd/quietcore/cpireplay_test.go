@@ -47,9 +47,11 @@ func disturbed() string {
 	var b strings.Builder
 	b.WriteString("time,container,job,class,usage,cpi\n")
 	for i, minute := range []struct{ cpi, busy float64 }{
-		{1.8, 0.2}, {1.7, 0.1}, {1.9, 0.2}, {1.8, 0.2}, {3.6, 3}, {3.9, 3.2}, {3.7, 3.1}, {4, 3.3}, {3.8, 3}, {1.8, 0.2},
+		{1.8, 0.2}, {1.7, 0.1}, {1.9, 0.2}, {1.8, 0.2}, {3.6, 3}, {3.9, 3.2}, {3.7, 3.1}, {4, 3.3}, {3.8, 3},
+		{1.8, 0.2},
 	} {
-		fmt.Fprintf(&b, "%[1]d,v,web,LS,1,%[2]v\n%[1]d,a,crunch,BATCH,%[3]v,\n%[1]d,b,even,BE,1,\n", 60*(i+1), minute.cpi, minute.busy)
+		fmt.Fprintf(&b, "%[1]d,v,web,LS,1,%[2]v\n%[1]d,a,crunch,BATCH,%[3]v,\n%[1]d,b,even,BE,1,\n", 60*(i+1),
+			minute.cpi, minute.busy)
 	}
 	b.WriteString("1200,v,web,LS,1,1.8\n")
 	return b.String()
@@ -82,7 +84,8 @@ func TestCPIReplay(t *testing.T) {
 			if l.Event != "outlier" && l.Event != "anomaly" && l.Event != "analysis" {
 				events = append(events, l.Event)
 			}
-			if l.Event == "cap" && (l.Antagonist != "a" || l.CapMilli != 100 || l.Until != l.Time+300 || l.Container != "v") {
+			if l.Event == "cap" && (l.Antagonist != "a" || l.CapMilli != 100 || l.Until != l.Time+300 ||
+				l.Container != "v") {
 				t.Errorf("%s: %+v", detector, l)
 			}
 		}
@@ -101,9 +104,12 @@ func TestCPIReplayRefuses(t *testing.T) {
 		in   string
 		want string
 	}{
-		{[]string{"-"}, "time,job\n", "line 1: the columns container, class, usage, cpi (or cycles and instructions) are missing"},
-		{[]string{"-"}, strings.Replace(disturbed(), "120,v,web,LS,1,1.7", "120,v,web,LS,1,NaN", 1), `line 5: cpi is "NaN"`},
-		{[]string{"--detector", "best", "-"}, disturbed(), `detector "best" is not known; there are classic and default`},
+		{[]string{"-"}, "time,job\n",
+			"line 1: the columns container, class, usage, cpi (or cycles and instructions) are missing"},
+		{[]string{"-"}, strings.Replace(disturbed(), "120,v,web,LS,1,1.7", "120,v,web,LS,1,NaN", 1),
+			`line 5: cpi is "NaN"`},
+		{[]string{"--detector", "best", "-"}, disturbed(),
+			`detector "best" is not known; there are classic and default`},
 		{[]string{"--specs", "/nonexistent", "-"}, disturbed(), "/nonexistent"},
 		{[]string{"--specs", file(t, `{"jobs":"web"}`), "-"}, disturbed(), `unknown key "jobs"; did you mean "job"?`},
 		{[]string{"--specs", file(t, `{"mean":1}`), "-"}, disturbed(), "line 1: a spec without a job"},
@@ -124,7 +130,9 @@ func TestCPIReplayRefuses(t *testing.T) {
 }
 
 func TestCPIReplayConfiguration(t *testing.T) {
-	name := file(t, "apiVersion: quietcore.dev/v1alpha1\nkind: Configuration\ncpi: {mode: observe, detector: classic, minScore: 0.9}\n")
+	name := file(t,
+		"apiVersion: quietcore.dev/v1alpha1\nkind: Configuration\ncpi: {mode: observe, detector: classic, minScore: "+
+			"0.9}\n")
 	lines, _, err := cpiReplay(t, disturbed(), "--config", name, "--specs", file(t, webSpec), "-")
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +144,8 @@ func TestCPIReplayConfiguration(t *testing.T) {
 	}
 	weak := strings.Replace(webSpec, `"tasks":10`, `"tasks":4`, 1)
 	_, out, err := cpiReplay(t, disturbed(), "--specs", file(t, weak), "-")
-	if err != nil || !strings.Contains(out, "4 tasks and 1000 samples; at least 5 tasks") || !strings.Contains(out, `"outliers":0`) {
+	if err != nil || !strings.Contains(out, "4 tasks and 1000 samples; at least 5 tasks") ||
+		!strings.Contains(out, `"outliers":0`) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

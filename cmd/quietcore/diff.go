@@ -53,7 +53,9 @@ Exits with 1 where something differs.`,
 			err = writeDifferences(cmd.OutOrStdout(), found)
 		}
 		if err == nil && len(found.Differences) > 0 {
-			err = fmt.Errorf("%d values differ; the daemon repairs them within its audit, unless it observes or says why not in its log", len(found.Differences))
+			err = fmt.Errorf(
+				"%d values differ; the daemon repairs them within its audit, unless it observes or says why not in "+
+					"its log", len(found.Differences))
 		}
 		return err
 	}

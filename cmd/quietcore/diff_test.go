@@ -21,13 +21,16 @@ func talking(t *testing.T) (socket, web, batch string) {
 	t.Helper()
 	web, batch = strings.Repeat("a", 64), strings.Repeat("b", 64)
 	states := []script.State{
-		{Namespace: "shop", Pod: "web", Container: "main", Class: policy.LSR, Pool: policy.PoolExclusive, CPUs: "0-1", Mems: "0", QuotaMilli: -1, Why: "2 CPUs of its own"},
-		{Namespace: "shop", Pod: "batch", Container: "main", Class: policy.BE, Pool: policy.PoolBE, CPUs: "0-3", Mems: "0", QuotaMilli: 100, Why: "capped since web suffered"},
+		{Namespace: "shop", Pod: "web", Container: "main", Class: policy.LSR, Pool: policy.PoolExclusive, CPUs: "0-1",
+			Mems: "0", QuotaMilli: -1, Why: "2 CPUs of its own"},
+		{Namespace: "shop", Pod: "batch", Container: "main", Class: policy.BE, Pool: policy.PoolBE, CPUs: "0-3",
+			Mems: "0", QuotaMilli: 100, Why: "capped since web suffered"},
 	}
 	top := control.Top{Connected: true, CPUs: 4}
 	for i, id := range []string{web, batch} {
 		s := &states[i]
-		top.Containers = append(top.Containers, control.TopContainer{ID: id, Namespace: s.Namespace, Pod: s.Pod, Container: s.Container, Class: s.Class, Pool: s.Pool, CPUs: s.CPUs})
+		top.Containers = append(top.Containers, control.TopContainer{ID: id, Namespace: s.Namespace, Pod: s.Pod,
+			Container: s.Container, Class: s.Class, Pool: s.Pool, CPUs: s.CPUs})
 	}
 	mux := http.NewServeMux()
 	answer := func(path string, body any) {
@@ -39,7 +42,8 @@ func talking(t *testing.T) (socket, web, batch string) {
 	}
 	answer("/v1/status", control.Status{Connected: true, Synchronised: true, Settled: true, Containers: states})
 	answer("/v1/top", top)
-	answer("/v1/record", map[string]any{"steps": []any{map[string]any{"pod": map[string]any{"name": "web", "namespace": "shop", "class": "LSR"}}}})
+	answer("/v1/record", map[string]any{"steps": []any{map[string]any{"pod": map[string]any{"name": "web",
+		"namespace": "shop", "class": "LSR"}}}})
 	dir, err := os.MkdirTemp("", "qc")
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +77,8 @@ func kernelWith(t *testing.T, groups map[string][2]string) string {
 	write("cgroup.controllers", "cpuset cpu")
 	for path, v := range groups {
 		for file, text := range map[string]string{
-			"cpuset.cpus": v[0], "cpuset.cpus.effective": v[0], "cpuset.mems": "", "cpuset.mems.effective": "0", "cpu.max": v[1], "cpu.weight": "100",
+			"cpuset.cpus": v[0], "cpuset.cpus.effective": v[0], "cpuset.mems": "", "cpuset.mems.effective": "0",
+			"cpu.max": v[1], "cpu.weight": "100",
 		} {
 			write(path+"/"+file, text)
 		}
@@ -85,7 +90,8 @@ func TestDiff(t *testing.T) {
 	socket, web, batch := talking(t)
 	at := func(id string) string { return "kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope" }
 	right := kernelWith(t, map[string][2]string{at(web): {"0-1", "max 100000"}, at(batch): {"0-3", "10000 100000"}})
-	if code, out, errs := call("diff", "--socket", socket, "--cgroup-root", right, "--pause", "1ms"); code != 0 || out != "2 containers: the kernel has what is wanted\n" {
+	if code, out, errs := call("diff", "--socket", socket, "--cgroup-root", right, "--pause", "1ms"); code != 0 ||
+		out != "2 containers: the kernel has what is wanted\n" {
 		t.Errorf("where all is right: exit %d, %s%s", code, out, errs)
 	}
 	wrong := kernelWith(t, map[string][2]string{at(web): {"0-3", "max 100000"}})
@@ -100,21 +106,25 @@ func TestDiff(t *testing.T) {
 	}
 	code, out, _ = call("diff", "--socket", socket, "--cgroup-root", wrong, "--pause", "0", "-o", "json")
 	var found compared
-	if err := json.Unmarshal([]byte(out), &found); err != nil || code != exitFailed || found.Containers != 2 || len(found.Differences) != 2 || found.Differences[1].Why != "2 CPUs of its own" {
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != exitFailed || found.Containers != 2 ||
+		len(found.Differences) != 2 || found.Differences[1].Why != "2 CPUs of its own" {
 		t.Errorf("exit %d, %v, %s", code, err, out)
 	}
 	for want, args := range map[string][]string{
 		"must be between":   {"--pause", "-1s"},
 		"takes no argument": {"x"},
 	} {
-		if code, _, errs := call(append([]string{"diff"}, args...)...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := call(append([]string{"diff"}, args...)...); code != exitUsage ||
+			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
-	if code, _, errs := call("diff", "--socket", socket, "--cgroup-root", t.TempDir()); code != exitFailed || !strings.Contains(errs, "neither cgroup v2") {
+	if code, _, errs := call("diff", "--socket", socket, "--cgroup-root", t.TempDir()); code != exitFailed ||
+		!strings.Contains(errs, "neither cgroup v2") {
 		t.Errorf("without cgroups: exit %d, %s", code, errs)
 	}
-	if code, _, errs := call("diff", "--socket", filepath.Join(t.TempDir(), "none")); code != exitFailed || !strings.Contains(errs, "no daemon answers") {
+	if code, _, errs := call("diff", "--socket", filepath.Join(t.TempDir(), "none")); code != exitFailed ||
+		!strings.Contains(errs, "no daemon answers") {
 		t.Errorf("without a daemon: exit %d, %s", code, errs)
 	}
 }
@@ -125,7 +135,8 @@ func TestMetricsCatalogue(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &list); err != nil || code != 0 || len(list) < 60 {
 		t.Fatalf("exit %d, %d metrics, %v, %s", code, len(list), err, errs)
 	}
-	const one = "quietcore_nri_connections_total  counter\n  Attempts to connect to the runtime, and connections lost.\n  result: error, lost, ok, timeout\n"
+	const one = "quietcore_nri_connections_total  counter\n  Attempts to connect to the runtime, and connections " +
+		"lost.\n  result: error, lost, ok, timeout\n"
 	if code, out, _ := call("metrics", "nri_connections"); code != 0 || out != one {
 		t.Errorf("one: exit %d\n%s", code, out)
 	}
@@ -164,7 +175,8 @@ reserved.cpus "0" "0-1"`
 	if have := strings.Join(lines, "\n"); have != want {
 		t.Errorf("got\n%s\nwant\n%s", have, want)
 	}
-	if code, out, _ := call("config", "diff", a); code != 0 || !strings.Contains(out, `reserved.cpus                     "" -> "0"`) {
+	if code, out, _ := call("config", "diff", a); code != 0 ||
+		!strings.Contains(out, `reserved.cpus                     "" -> "0"`) {
 		t.Errorf("against the defaults: exit %d\n%s", code, out)
 	}
 	if code, out, _ := call("config", "diff", a, a); code != 0 || out != "they mean the same\n" {
@@ -172,14 +184,17 @@ reserved.cpus "0" "0-1"`
 	}
 	bad := write("bad.yaml", "reservd: {}\n")
 	for want, args := range map[string][]string{
-		"unknown key": {a, bad}, "one file or two": {}, "only one": {"-", "-"}, "no such file": {filepath.Join(dir, "none")},
+		"unknown key": {a, bad}, "one file or two": {}, "only one": {"-", "-"},
+		"no such file": {filepath.Join(dir, "none")},
 	} {
-		if code, _, errs := call(append([]string{"config", "diff"}, args...)...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := call(append([]string{"config", "diff"}, args...)...); code != exitUsage ||
+			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
 	var out2 bytes.Buffer
-	if err := writeConfigChanges(&out2, []configChange{{Key: "a\x1b[2J", Old: json.RawMessage(`"\u001b"`)}}); err != nil || strings.ContainsRune(out2.String(), '\x1b') {
+	if err := writeConfigChanges(&out2, []configChange{{Key: "a\x1b[2J",
+		Old: json.RawMessage(`"\u001b"`)}}); err != nil || strings.ContainsRune(out2.String(), '\x1b') {
 		t.Errorf("%q, %v", out2.String(), err)
 	}
 }

@@ -89,7 +89,8 @@ func kubectl(t *testing.T) string {
 				continue
 			}
 			build := exec.Command("sh", "-c", c.Text)
-			build.Dir, build.Env = repo, append(os.Environ(), "HOME="+home, "GOCACHE="+dirs[0], "GOMODCACHE="+dirs[1], "GOENV="+dirs[2])
+			build.Dir, build.Env = repo, append(os.Environ(), "HOME="+home, "GOCACHE="+dirs[0], "GOMODCACHE="+dirs[1],
+				"GOENV="+dirs[2])
 			if out, err := build.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", c, err, out)
 			}
@@ -126,12 +127,14 @@ func newDocsNode(t *testing.T) *docsNode {
 	copyTo(t, database, "/var/lib/quietcore/incidents.db")
 	config := "apiVersion: quietcore.dev/v1alpha1\nnode: {name: node-a}\n"
 	for name, text := range map[string]string{
-		"/etc/quietcore/config.yaml":  config,
-		"/etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n  plugin_request_timeout = '2s'\n",
-		"config.yaml":                 config,
-		"new.yaml":                    config + "mode: observe\n",
-		"cases.json":                  `{"topology":{"grid":{"coresPerL3":8,"threadsPerCore":2}},"available":"0-15","request":3}` + "\n",
-		"node.csv":                    "time,pod,class,request,usage\n0,a,prod,4,1\n0,b,batch,2,0.1\n300,a,prod,4,2\n300,b,batch,2,0.1\n",
+		"/etc/quietcore/config.yaml": config,
+		"/etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n  " +
+			"plugin_request_timeout = '2s'\n",
+		"config.yaml": config,
+		"new.yaml":    config + "mode: observe\n",
+		"cases.json": `{"topology":{"grid":{"coresPerL3":8,"threadsPerCore":2}},"available":"0-15","request":3}` +
+			"\n",
+		"node.csv": "time,pod,class,request,usage\n0,a,prod,4,1\n0,b,batch,2,0.1\n300,a,prod,4,2\n300,b,batch,2,0.1\n",
 	} {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(n.dir, name)
@@ -168,8 +171,10 @@ func cgroups(t *testing.T, names []string) {
 	}
 	for _, dir := range dirs {
 		for file, text := range map[string]string{
-			"cgroup.controllers": "cpuset cpu memory\n", "cgroup.procs": "", "cgroup.events": "populated 1\nfrozen 0\n", "cpuset.cpus": "\n", "cpuset.cpus.effective": string(online),
-			"cpuset.mems": "\n", "cpuset.mems.effective": "0\n", "cpu.max": "100000 100000\n", "cpu.weight": "39\n", "cpu.stat": "usage_usec 0\nnr_throttled 0\nthrottled_usec 0\n",
+			"cgroup.controllers": "cpuset cpu memory\n", "cgroup.procs": "",
+			"cgroup.events": "populated 1\nfrozen 0\n", "cpuset.cpus": "\n", "cpuset.cpus.effective": string(online),
+			"cpuset.mems": "\n", "cpuset.mems.effective": "0\n", "cpu.max": "100000 100000\n", "cpu.weight": "39\n",
+			"cpu.stat": "usage_usec 0\nnr_throttled 0\nthrottled_usec 0\n",
 		} {
 			writeTo(t, filepath.Join("/sys/fs/cgroup", dir, file), text)
 		}
@@ -236,12 +241,16 @@ func startRuntime(t *testing.T, names []string) {
 	for _, name := range names {
 		namespace, pod, _ := strings.Cut(name, "/")
 		pods = append(pods, &api.PodSandbox{
-			Id: "sandbox-" + pod, Uid: "uid-" + pod, Name: pod, Namespace: namespace, Labels: map[string]string{"koordinator.sh/qosClass": "LS"},
-			Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/pod" + pod, PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: cpu}},
+			Id: "sandbox-" + pod, Uid: "uid-" + pod, Name: pod, Namespace: namespace,
+			Labels: map[string]string{"koordinator.sh/qosClass": "LS"},
+			Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/pod" + pod,
+				PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: cpu}},
 		})
 		containers = append(containers, &api.Container{
-			Id: containerID(pod), PodSandboxId: "sandbox-" + pod, Name: "main", State: api.ContainerState_CONTAINER_RUNNING,
-			Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/pod" + pod + "/" + containerID(pod), Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
+			Id: containerID(pod), PodSandboxId: "sandbox-" + pod, Name: "main",
+			State: api.ContainerState_CONTAINER_RUNNING,
+			Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/pod" + pod + "/" + containerID(pod),
+				Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
 		})
 	}
 	if err := os.MkdirAll("/run/nri", 0o700); err != nil {
@@ -252,7 +261,8 @@ func startRuntime(t *testing.T, names []string) {
 		return err
 	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 		return nil, errors.New("nobody may ask for that")
-	}, adaptation.WithSocketPath("/run/nri/nri.sock"), adaptation.WithPluginPath(t.TempDir()), adaptation.WithPluginConfigPath(t.TempDir()))
+	}, adaptation.WithSocketPath("/run/nri/nri.sock"), adaptation.WithPluginPath(t.TempDir()),
+		adaptation.WithPluginConfigPath(t.TempDir()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +273,8 @@ func startRuntime(t *testing.T, names []string) {
 }
 
 // runHere are the commands that end at the daemon or look at what is its own.
-var runHere = regexp.MustCompile(`^(quietcore|kubectl quietcore|kubectl -n quietcore-system exec POD -- /quietcore|ls|df) |\| quietcore |^curl .*127\.0\.0\.1:9464/`)
+var runHere = regexp.MustCompile(
+	`^(quietcore|kubectl quietcore|kubectl -n quietcore-system exec POD -- /quietcore|ls|df) |\| quietcore |^curl .*127\.0\.0\.1:9464/`)
 
 // docsCommands are those of the pages that are run here, each text once, with what is for
 // the reader to fill in filled in.
@@ -273,7 +284,8 @@ func docsCommands(t *testing.T, n *docsNode) (list []doctext.Command) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill := strings.NewReplacer("NAMESPACE/POD", "default/web", "20261121-1200", n.incident, "bin/quietcore ", "quietcore ", "--root /host", "--root "+n.dir+"/host", "--node NODE", "--node node-a", "worker-7", "node-a")
+	fill := strings.NewReplacer("NAMESPACE/POD", "default/web", "20261121-1200", n.incident, "bin/quietcore ",
+		"quietcore ", "--root /host", "--root "+n.dir+"/host", "--node NODE", "--node node-a", "worker-7", "node-a")
 	optional, id := regexp.MustCompile(` \[-[^]]*\]`), regexp.MustCompile(`\bID\b`)
 	seen := map[string]bool{}
 	for _, p := range pages {
@@ -291,7 +303,9 @@ func docsCommands(t *testing.T, n *docsNode) (list []doctext.Command) {
 func runDocs(t *testing.T) {
 	n := newDocsNode(t)
 	all := docsCommands(t, n)
-	plugin := slices.DeleteFunc(slices.Clone(all), func(c doctext.Command) bool { return !strings.HasPrefix(c.Text, "kubectl quietcore ") })
+	plugin := slices.DeleteFunc(slices.Clone(all), func(c doctext.Command) bool {
+		return !strings.HasPrefix(c.Text, "kubectl quietcore ")
+	})
 	if len(all) < 50 || len(plugin) < 5 {
 		t.Fatalf("only %d commands were found, and %d of the plugin", len(all), len(plugin))
 	}
@@ -368,7 +382,8 @@ func (n *docsNode) run(t *testing.T, c doctext.Command) {
 		t.Errorf("%s: %v\n%s%s", c, err, out.String(), errs.String())
 		return
 	}
-	if strings.HasPrefix(text, "kubectl quietcore ") && (errs.Len() > 0 || out.Len() == 0 || strings.HasPrefix(out.String(), "No incidents")) {
+	if strings.HasPrefix(text, "kubectl quietcore ") && (errs.Len() > 0 || out.Len() == 0 ||
+		strings.HasPrefix(out.String(), "No incidents")) {
 		t.Errorf("%s: it prints\n%sand complains\n%s", c, out.String(), errs.String())
 	}
 	t.Logf("%s: exit %d, %d bytes", c, code, out.Len())

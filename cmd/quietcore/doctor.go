@@ -52,10 +52,12 @@ Exits with 1 where there is an error (with --strict: a warning too).`,
   quietcore doctor --root /host         in a pod that has the node's file system there`,
 		Args: noArgs,
 	}
-	cmd.Flags().StringVar(&file, "config", "", "configuration file of the daemon; without one "+doctor.UsualConfig+" if it is there, else the defaults")
+	cmd.Flags().StringVar(&file, "config", "", "configuration file of the daemon; without one "+doctor.UsualConfig+
+		" if it is there, else the defaults")
 	cmd.Flags().StringVar(&root, "root", "/", "where the node's file system is")
 	cmd.Flags().StringVar(&runtime, "runtime", "", "containerd or cri-o; without it the one whose socket is there")
-	cmd.Flags().StringVar(&dir, "config-dir", "", "the runtime's configuration directory; without it /etc/containerd or /etc/crio")
+	cmd.Flags().StringVar(&dir, "config-dir", "",
+		"the runtime's configuration directory; without it /etc/containerd or /etc/crio")
 	cmd.Flags().BoolVar(&all, "all", false, "tell also what is well")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 where there is a warning too")
 	completes(cmd, "runtime", string(enablenri.Containerd), string(enablenri.CRIO))
@@ -293,7 +295,9 @@ func (s *server) examine(ctx context.Context, c *config.Config, a *doctor.APIFac
 		resource, sub, _ := strings.Cut(r.Resource, "/")
 		review := authorization.SelfSubjectAccessReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
-			Spec:     authorization.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorization.ResourceAttributes{Verb: r.Verb, Group: r.Group, Resource: resource, Subresource: sub}},
+			Spec: authorization.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorization.ResourceAttributes{Verb: r.Verb, Group: r.Group, Resource: resource,
+					Subresource: sub}},
 		}
 		status, err := s.ask(ctx, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil, review, &review)
 		if err == nil && status/100 != 2 {
@@ -309,7 +313,8 @@ func (s *server) examine(ctx context.Context, c *config.Config, a *doctor.APIFac
 	}
 	if name := c.NodeName(); name != "" {
 		var nodes metav1.PartialObjectMetadataList
-		status, err := s.ask(ctx, "/api/v1/nodes", url.Values{"fieldSelector": {"metadata.name=" + name}, "limit": {"1"}}, nil, &nodes)
+		status, err := s.ask(ctx, "/api/v1/nodes", url.Values{"fieldSelector": {"metadata.name=" + name},
+			"limit": {"1"}}, nil, &nodes)
 		if err != nil {
 			return err
 		}

@@ -40,8 +40,10 @@ func TestDoctorsExitCodes(t *testing.T) {
 		t.Errorf("an empty node: exit %d, %+v", code, r)
 	}
 	for file, text := range map[string]string{
-		"sys/fs/cgroup/cgroup.controllers": "cpuset cpu", "sys/devices/system/cpu/online": "0-3", "sys/devices/system/cpu/present": "0-3",
-		"proc/self/status": "Uid:\t0\t0\t0\t0\nCapEff:\tffffffffff\n", "proc/sys/kernel/osrelease": "6.12.1",
+		"sys/fs/cgroup/cgroup.controllers": "cpuset cpu", "sys/devices/system/cpu/online": "0-3",
+		"sys/devices/system/cpu/present": "0-3",
+		"proc/self/status":               "Uid:\t0\t0\t0\t0\nCapEff:\tffffffffff\n",
+		"proc/sys/kernel/osrelease":      "6.12.1",
 	} {
 		file = filepath.Join(root, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -51,10 +53,12 @@ func TestDoctorsExitCodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if code, out, errs := call("doctor", "--root", root); code != 0 || !strings.Contains(out, "0 errors, ") || strings.Contains(out, "\nok ") {
+	if code, out, errs := call("doctor", "--root", root); code != 0 || !strings.Contains(out, "0 errors, ") ||
+		strings.Contains(out, "\nok ") {
 		t.Errorf("a node with warnings: exit %d\n%s%s", code, out, errs)
 	}
-	if code, out, errs := call("doctor", "--root", root, "--strict", "--all"); code != exitFailed || !strings.Contains(errs, "0 errors and ") || !strings.Contains(out, "ok       kernel") {
+	if code, out, errs := call("doctor", "--root", root, "--strict", "--all"); code != exitFailed ||
+		!strings.Contains(errs, "0 errors and ") || !strings.Contains(out, "ok       kernel") {
 		t.Errorf("strictly: exit %d\n%s%s", code, out, errs)
 	}
 	for want, args := range map[string][]string{
@@ -64,7 +68,8 @@ func TestDoctorsExitCodes(t *testing.T) {
 		"takes no argument":   {"please"},
 		`-o is "xml"`:         {"-o", "xml"},
 	} {
-		if code, _, errs := call(append([]string{"doctor"}, args...)...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := call(append([]string{"doctor"}, args...)...); code != exitUsage ||
+			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
@@ -92,7 +97,8 @@ func TestDoctorExaminesARunningDaemon(t *testing.T) {
 func apiServer(t *testing.T, denied, node string, crd bool) *config.Config {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", func(w http.ResponseWriter,
+		r *http.Request) {
 		var body struct {
 			Spec struct {
 				ResourceAttributes struct{ Verb, Resource, Subresource string }
@@ -103,7 +109,8 @@ func apiServer(t *testing.T, denied, node string, crd bool) *config.Config {
 		}
 		a := body.Spec.ResourceAttributes
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, `{"status":{"allowed":%t}}`, strings.TrimSpace(a.Verb+" "+a.Resource+" "+a.Subresource) != denied)
+		fmt.Fprintf(w, `{"status":{"allowed":%t}}`, strings.TrimSpace(a.Verb+" "+a.Resource+" "+
+			a.Subresource) != denied)
 	})
 	mux.HandleFunc("GET /api/v1/nodes", func(w http.ResponseWriter, r *http.Request) {
 		items := "[]"
@@ -121,7 +128,8 @@ func apiServer(t *testing.T, denied, node string, crd bool) *config.Config {
 	s := httptest.NewServer(mux)
 	t.Cleanup(s.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: "s3cret"}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`, s.URL)
+	text := fmt.Sprintf(
+		`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: "s3cret"}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`, s.URL)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -131,11 +139,13 @@ func apiServer(t *testing.T, denied, node string, crd bool) *config.Config {
 }
 
 func TestDoctorAsksTheAPIServer(t *testing.T) {
-	if a := probeAPI(t.Context(), apiServer(t, "", "node-a", true)); !a.Asked || a.Err != "" || a.NoNode || a.NoCRD || len(a.Denied) != 0 || a.Checked != 9 {
+	if a := probeAPI(t.Context(), apiServer(t, "", "node-a", true)); !a.Asked || a.Err != "" || a.NoNode || a.NoCRD ||
+		len(a.Denied) != 0 || a.Checked != 9 {
 		t.Errorf("where all is well: %+v", a)
 	}
 	a := probeAPI(t.Context(), apiServer(t, "patch events", "node-b", false))
-	if a.Err != "" || !a.NoNode || !a.NoCRD || len(a.Denied) != 1 || a.Denied[0].String() != "patch events.events.k8s.io" {
+	if a.Err != "" || !a.NoNode || !a.NoCRD || len(a.Denied) != 1 ||
+		a.Denied[0].String() != "patch events.events.k8s.io" {
 		t.Errorf("where nothing is: %+v", a)
 	}
 	c := apiServer(t, "patch nodes status", "node-a", true)

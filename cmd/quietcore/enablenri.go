@@ -35,9 +35,12 @@ The runtime is not restarted: do that when the node can bear it.`,
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print the change (the default)")
 	cmd.Flags().StringVar(&root, "root", "/", "where the node's file system is")
 	cmd.Flags().StringVar(&runtime, "runtime", "", "containerd or cri-o; without it the one whose socket is there")
-	cmd.Flags().StringVar(&dir, "config-dir", "", "the runtime's configuration directory; without it /etc/containerd or /etc/crio")
-	cmd.Flags().StringVar(&socket, "nri-socket", "/var/run/nri/nri.sock", "where the runtime listens for plugins once NRI is on")
-	cmd.Flags().StringVar(&version, "runtime-version", "", "the runtime's version, such as 1.7.28: what its configuration means that says nothing of NRI")
+	cmd.Flags().StringVar(&dir, "config-dir", "",
+		"the runtime's configuration directory; without it /etc/containerd or /etc/crio")
+	cmd.Flags().StringVar(&socket, "nri-socket", "/var/run/nri/nri.sock",
+		"where the runtime listens for plugins once NRI is on")
+	cmd.Flags().StringVar(&version, "runtime-version", "",
+		"the runtime's version, such as 1.7.28: what its configuration means that says nothing of NRI")
 	cmd.Flags().DurationVar(&timeout, "request-timeout", 0, "raise the runtime's time for one event to this")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if apply && dryRun {
@@ -55,7 +58,8 @@ The runtime is not restarted: do that when the node can bear it.`,
 			return err
 		}
 		if o.Dir == "" {
-			o.Dir = map[enablenri.Runtime]string{enablenri.Containerd: "/etc/containerd", enablenri.CRIO: "/etc/crio"}[o.Runtime]
+			o.Dir = map[enablenri.Runtime]string{enablenri.Containerd: "/etc/containerd",
+				enablenri.CRIO: "/etc/crio"}[o.Runtime]
 		}
 		if !filepath.IsAbs(o.Dir) {
 			return usage("--config-dir is %q; it must be absolute", o.Dir)
@@ -77,7 +81,9 @@ func enableNRI(cmd *cobra.Command, root string, o enablenri.Options, apply bool)
 	listens := o.On && o.RequestTimeout == 0 // nothing is wanted but what is there now
 	switch {
 	case err != nil && listens:
-		_, err := fmt.Fprintf(out, "NRI is on: %s listens for plugins; whether its configuration keeps it so is not to be seen: %v\n", o.Runtime, err)
+		_, err := fmt.Fprintf(out,
+			"NRI is on: %s listens for plugins; whether its configuration keeps it so is not to be seen: %v\n",
+			o.Runtime, err)
 		return err
 	case err != nil:
 		return err
@@ -85,7 +91,8 @@ func enableNRI(cmd *cobra.Command, root string, o enablenri.Options, apply bool)
 		_, err := fmt.Fprintf(out, "NRI is on: %s listens for plugins\n", o.Runtime)
 		return err
 	case plan == nil:
-		_, err := fmt.Fprintf(out, "nothing to do: the configuration in %s has NRI on; if nobody listens, restart %s\n", o.Dir, o.Runtime)
+		_, err := fmt.Fprintf(out,
+			"nothing to do: the configuration in %s has NRI on; if nobody listens, restart %s\n", o.Dir, o.Runtime)
 		return err
 	case listens:
 		fmt.Fprintf(out, "NRI is on until %s is restarted: its configuration has it off\n", o.Runtime)
@@ -115,7 +122,8 @@ func runtimeOf(root, name string) (enablenri.Runtime, error) {
 	default:
 		return "", usage("--runtime is %q; it must be containerd or cri-o", name)
 	}
-	sockets := map[enablenri.Runtime]string{enablenri.Containerd: "/run/containerd/containerd.sock", enablenri.CRIO: "/run/crio/crio.sock"}
+	sockets := map[enablenri.Runtime]string{enablenri.Containerd: "/run/containerd/containerd.sock",
+		enablenri.CRIO: "/run/crio/crio.sock"}
 	var found []enablenri.Runtime
 	for r, s := range sockets {
 		if _, err := os.Stat(filepath.Join(root, s)); err == nil {
@@ -126,7 +134,10 @@ func runtimeOf(root, name string) (enablenri.Runtime, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", errors.New("neither /run/containerd/containerd.sock nor /run/crio/crio.sock is there; say --runtime (k3s and RKE2: see docs/install.md)")
+		return "",
+			errors.New(
+				"neither /run/containerd/containerd.sock nor /run/crio/crio.sock is there; say --runtime (k3s and " +
+					"RKE2: see docs/install.md)")
 	default:
 		return "", errors.New("both containerd and CRI-O are there; say --runtime")
 	}

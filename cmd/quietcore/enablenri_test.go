@@ -21,21 +21,36 @@ func TestEnableNRI(t *testing.T) {
 		usage  bool
 		wrote  bool
 	}{
-		"a dry run writes nothing": {args: []string{"--runtime", "containerd"}, files: map[string]string{"/etc/containerd/config.toml": off}, out: []string{"-  disable = true", "+  disable = false", "nothing was written"}},
-		"apply":                    {args: []string{"--apply"}, files: map[string]string{"/etc/containerd/config.toml": off, "/run/containerd/containerd.sock": ""}, out: []string{"config.toml.before-quietcore", "takes effect when containerd is restarted"}, wrote: true},
-		"it listens":               {args: []string{"--runtime", "containerd", "--apply"}, files: map[string]string{"/etc/containerd/config.toml": "version = 3\n"}, listen: true, out: []string{"NRI is on: containerd listens"}},
-		"it listens until the next restart": {args: []string{"--runtime", "containerd", "--apply"}, files: map[string]string{"/etc/containerd/config.toml": off}, listen: true,
+		"a dry run writes nothing": {args: []string{"--runtime", "containerd"},
+			files: map[string]string{"/etc/containerd/config.toml": off},
+			out:   []string{"-  disable = true", "+  disable = false", "nothing was written"}},
+		"apply": {args: []string{"--apply"}, files: map[string]string{"/etc/containerd/config.toml": off,
+			"/run/containerd/containerd.sock": ""}, out: []string{"config.toml.before-quietcore",
+			"takes effect when containerd is restarted"}, wrote: true},
+		"it listens": {args: []string{"--runtime", "containerd", "--apply"},
+			files: map[string]string{"/etc/containerd/config.toml": "version = 3\n"}, listen: true,
+			out: []string{"NRI is on: containerd listens"}},
+		"it listens until the next restart": {args: []string{"--runtime", "containerd", "--apply"},
+			files: map[string]string{"/etc/containerd/config.toml": off}, listen: true,
 			out: []string{"NRI is on until containerd is restarted", "config.toml.before-quietcore"}, wrote: true},
-		"it listens, and nobody knows why": {args: []string{"--runtime", "containerd", "--apply"}, files: map[string]string{"/etc/containerd/config.toml": "version = 9\n"}, listen: true,
+		"it listens, and nobody knows why": {args: []string{"--runtime", "containerd", "--apply"},
+			files: map[string]string{"/etc/containerd/config.toml": "version = 9\n"}, listen: true,
 			out: []string{"NRI is on: containerd listens", "not to be seen"}},
-		"on, but not restarted": {args: []string{"--runtime", "containerd"}, files: map[string]string{"/etc/containerd/config.toml": "version = 3\n"}, out: []string{"nothing to do", "restart containerd"}},
-		"no runtime":            {err: "say --runtime"},
-		"both runtimes":         {files: map[string]string{"/run/containerd/containerd.sock": "", "/run/crio/crio.sock": ""}, err: "both containerd and CRI-O"},
-		"CRI-O by its socket":   {args: []string{"--runtime-version", "1.29.1"}, files: map[string]string{"/run/crio/crio.sock": ""}, out: []string{"+++ /etc/crio/crio.conf.d/99-quietcore-nri.conf", "enable_nri = true"}},
-		"Docker":                {args: []string{"--runtime", "docker"}, err: "must be containerd or cri-o", usage: true},
-		"both ways":             {args: []string{"--apply", "--dry-run"}, err: "exclude each other", usage: true},
-		"too long a time":       {args: []string{"--request-timeout", "5m"}, err: "between 0 and 1m", usage: true},
-		"a relative directory":  {args: []string{"--runtime", "cri-o", "--config-dir", "etc"}, err: "must be absolute", usage: true},
+		"on, but not restarted": {args: []string{"--runtime", "containerd"},
+			files: map[string]string{"/etc/containerd/config.toml": "version = 3\n"},
+			out:   []string{"nothing to do", "restart containerd"}},
+		"no runtime": {err: "say --runtime"},
+		"both runtimes": {files: map[string]string{"/run/containerd/containerd.sock": "",
+			"/run/crio/crio.sock": ""}, err: "both containerd and CRI-O"},
+		"CRI-O by its socket": {args: []string{"--runtime-version", "1.29.1"},
+			files: map[string]string{"/run/crio/crio.sock": ""},
+			out:   []string{"+++ /etc/crio/crio.conf.d/99-quietcore-nri.conf", "enable_nri = true"}},
+		"Docker": {args: []string{"--runtime", "docker"}, err: "must be containerd or cri-o",
+			usage: true},
+		"both ways":       {args: []string{"--apply", "--dry-run"}, err: "exclude each other", usage: true},
+		"too long a time": {args: []string{"--request-timeout", "5m"}, err: "between 0 and 1m", usage: true},
+		"a relative directory": {args: []string{"--runtime", "cri-o", "--config-dir", "etc"}, err: "must be absolute",
+			usage: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -65,7 +80,8 @@ func TestEnableNRI(t *testing.T) {
 			switch {
 			case c.err == "" && err != nil:
 				t.Fatal(err)
-			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) || errors.As(err, &wrong) != c.usage):
+			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err) ||
+				errors.As(err, &wrong) != c.usage):
 				t.Fatalf("got %v, want an error with %q", err, c.err)
 			}
 			for _, o := range c.out {

@@ -33,7 +33,8 @@ func newExplain() *cobra.Command {
 		}
 		var text bytes.Buffer
 		if !explainPod(&text, s, want) {
-			return fmt.Errorf("no container of %s runs here; a pod that was refused shows the sentence as an Event", args[0])
+			return fmt.Errorf("no container of %s runs here; a pod that was refused shows the sentence as an Event",
+				args[0])
 		}
 		_, err = cmd.OutOrStdout().Write(text.Bytes())
 		return err
@@ -56,7 +57,8 @@ func explainPod(w io.Writer, s *control.Status, want []string) bool {
 	}
 	for _, o := range s.Owners {
 		if !found && o.Namespace == want[0] && o.Pod == want[1] {
-			fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n", safe(strings.Join(want, "/")), o.CPUs)
+			fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n",
+				safe(strings.Join(want, "/")), o.CPUs)
 			return true
 		}
 	}

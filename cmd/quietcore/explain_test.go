@@ -11,7 +11,8 @@ import (
 func TestExplainPod(t *testing.T) {
 	s := &control.Status{
 		Containers: []script.State{{Namespace: "shop", Pod: "db", Container: "main", CPUs: "0-1", Why: "because"}},
-		Owners:     []control.Owner{{Namespace: "shop", Pod: "db", CPUs: "0-1"}, {Namespace: "shop", Pod: "crashing", CPUs: "2-3"}},
+		Owners: []control.Owner{{Namespace: "shop", Pod: "db", CPUs: "0-1"},
+			{Namespace: "shop", Pod: "crashing", CPUs: "2-3"}},
 	}
 	for _, c := range []struct{ ask, has, hasNot string }{
 		{"shop/db", "because", "at the moment"},

@@ -21,16 +21,19 @@ func TestFailAtKillsTheDaemonAtItsPoint(t *testing.T) {
 	socket := filepath.Join(p.dir, "test.sock")
 	var errs bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Args = []string{"quietcore", "run", "--config", p.config, "--test-socket", socket, "--fail-at", "event.handed:2"}
+	cmd.Args = []string{"quietcore", "run", "--config", p.config, "--test-socket", socket, "--fail-at",
+		"event.handed:2"}
 	cmd.Stderr = &errs
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context,
+		string, string) (net.Conn, error) {
 		return net.Dial("unix", socket)
 	}}}
 	label := func() error {
-		resp, err := client.Post("http://daemon/event", "application/json", strings.NewReader(`{"nodeLabels":{"x":"y"}}`))
+		resp, err := client.Post("http://daemon/event", "application/json",
+			strings.NewReader(`{"nodeLabels":{"x":"y"}}`))
 		if err == nil {
 			resp.Body.Close()
 		}

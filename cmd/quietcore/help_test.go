@@ -12,14 +12,16 @@ func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 // Who is given no help is told so, by the exit code too.
 func TestHelpThatCannotBeWritten(t *testing.T) {
-	for _, line := range []string{"", "--help", "help", "help cpi", "status --help", "config print --help", "--version"} {
+	for _, line := range []string{"", "--help", "help", "help cpi", "status --help", "config print --help",
+		"--version"} {
 		var errs strings.Builder
 		code := run(t.Context(), strings.Fields(line), strings.NewReader(""), fullDisk{}, &errs)
 		if code != exitFailed || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
 			t.Errorf("quietcore %s: exit %d, %q", line, code, errs.String())
 		}
 		var out strings.Builder
-		if code := run(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &errs); code != 0 || out.Len() == 0 {
+		if code := run(t.Context(), strings.Fields(line), strings.NewReader(""), &out, &errs); code != 0 ||
+			out.Len() == 0 {
 			t.Errorf("quietcore %s: exit %d with room for %d bytes: %v", line, code, out.Len(), errs.String())
 		}
 	}

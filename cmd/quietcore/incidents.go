@@ -112,12 +112,15 @@ func parseWhen(flag, text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02 15:04", time.DateTime, time.DateOnly} {
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02 15:04", time.DateTime,
+		time.DateOnly} {
 		if t, err := time.ParseInLocation(form, text, time.UTC); err == nil {
 			return t, nil
 		}
 	}
-	return time.Time{}, usage("--%s is %q; give a duration back from now (90m, 24h, 7d), a day (2026-11-21) or a time (2026-11-21T12:00:00Z)", flag, text)
+	return time.Time{},
+		usage("--%s is %q; give a duration back from now (90m, 24h, 7d), a day (2026-11-21) or a time "+
+			"(2026-11-21T12:00:00Z)", flag, text)
 }
 
 // completes offers values of a flag that the command has.
@@ -193,11 +196,13 @@ func writeListing(w io.Writer, columns int, l *incidents.Listing) {
 		if l.Kept == 0 {
 			fmt.Fprintln(w, "No incidents are kept.")
 		} else {
-			fmt.Fprintf(w, "None matches; %d are kept, the oldest of %s.\n", l.Kept, l.Oldest.UTC().Format(time.DateTime))
+			fmt.Fprintf(w, "None matches; %d are kept, the oldest of %s.\n", l.Kept,
+				l.Oldest.UTC().Format(time.DateTime))
 		}
 		return
 	}
-	t := textTable{head: []string{"ID", "VICTIM", "CPI", "NORMAL", "VERDICT", "ANTAGONIST", "CAPPED", "RESULT"}, flexible: []int{1, 5}}
+	t := textTable{head: []string{"ID", "VICTIM", "CPI", "NORMAL", "VERDICT", "ANTAGONIST", "CAPPED", "RESULT"},
+		flexible: []int{1, 5}}
 	for _, i := range l.Incidents {
 		var capped float64
 		who := ""
@@ -214,7 +219,8 @@ func writeListing(w io.Writer, columns int, l *incidents.Listing) {
 		if i.Active {
 			result = "in force"
 		}
-		t.row(i.ID, i.Victim.Namespace+"/"+i.Victim.Pod, twoDigits(i.CPI), twoDigits(i.Mean), i.Verdict, who, lasted(capped), result)
+		t.row(i.ID, i.Victim.Namespace+"/"+i.Victim.Pod, twoDigits(i.CPI), twoDigits(i.Mean), i.Verdict, who,
+			lasted(capped), result)
 	}
 	t.write(w, columns)
 	if l.More {
@@ -334,11 +340,12 @@ func newIncidentsShow() *cobra.Command {
 	var s incidentSource
 	var svg string
 	cmd := &cobra.Command{
-		Use:     "show ID",
-		Short:   "everything about one incident",
-		Long:    "Shows one incident. Of its ID as much is enough as no other one begins with.",
-		Example: "  quietcore incidents show 20261121-1200\n  quietcore incidents show 20261121-1200 --svg incident.svg\n  quietcore incidents show 20261121-1200 -o html > incident.html",
-		Args:    oneArg("the ID of an incident, or its beginning"),
+		Use:   "show ID",
+		Short: "everything about one incident",
+		Long:  "Shows one incident. Of its ID as much is enough as no other one begins with.",
+		Example: "  quietcore incidents show 20261121-1200\n  quietcore incidents show 20261121-1200 --svg " +
+			"incident.svg\n  quietcore incidents show 20261121-1200 -o html > incident.html",
+		Args: oneArg("the ID of an incident, or its beginning"),
 	}
 	s.flags(cmd)
 	cmd.Flags().StringVar(&svg, "svg", "", "write a plot of it to this file")
@@ -431,14 +438,16 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 	if i.Node != "" {
 		line("node", "%s", i.Node)
 	}
-	line("victim", "%s (%s, class %s, CPUs %s)", i.Victim.Name(), i.Victim.JobName(), orDash(i.Victim.Class), orDash(i.Victim.CPUs))
+	line("victim", "%s (%s, class %s, CPUs %s)", i.Victim.Name(), i.Victim.JobName(), orDash(i.Victim.Class),
+		orDash(i.Victim.CPUs))
 	line("CPI", "%s, threshold %s", twoDigits(i.CPI), twoDigits(i.Threshold))
 	if i.Spec.Mean > 0 {
 		band := ""
 		if i.Spec.Band >= 0 {
 			band = fmt.Sprintf(", usage band %d", i.Spec.Band)
 		}
-		line("normal", "%s +- %s, from %.0f samples of %d tasks; platform %s%s", twoDigits(i.Spec.Mean), twoDigits(i.Spec.StdDev), i.Spec.Samples, i.Spec.Tasks, orDash(i.Spec.Platform), band)
+		line("normal", "%s +- %s, from %.0f samples of %d tasks; platform %s%s", twoDigits(i.Spec.Mean),
+			twoDigits(i.Spec.StdDev), i.Spec.Samples, i.Spec.Tasks, orDash(i.Spec.Platform), band)
 	}
 	line("verdict", "%s", i.Verdict)
 	if i.Why != "" {
@@ -459,21 +468,24 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 		line("action", "%s of %s from %s, %s", what, a.Subject.Name(), a.From.UTC().Format(time.TimeOnly), end)
 	}
 	if o := i.Outcome; o.Result != "" {
-		line("outcome", "%s: mean CPI %s before, %s after, %d samples", o.Result, twoDigits(o.Before), twoDigits(o.After), o.Samples)
+		line("outcome", "%s: mean CPI %s before, %s after, %d samples", o.Result, twoDigits(o.Before),
+			twoDigits(o.After), o.Samples)
 	}
 	if len(i.Suspects) == 0 {
 		fmt.Fprintln(w, "\nNobody else ran.")
 		return
 	}
 	fmt.Fprintln(w)
-	t := textTable{head: []string{"SUSPECT", "CLASS", "SCORE", "CONTRAST", "CONFIDENCE", "USAGE", "SHARES", ""}, flexible: []int{0}}
+	t := textTable{head: []string{"SUSPECT", "CLASS", "SCORE", "CONTRAST", "CONFIDENCE", "USAGE", "SHARES", ""},
+		flexible: []int{0}}
 	for _, s := range i.Suspects {
 		mark := ""
 		if slices.ContainsFunc(i.Antagonists, s.Same) {
 			mark = "antagonist"
 		}
 		number := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
-		t.row(s.Name(), s.Class, number(s.Score), number(s.Contrast), number(s.Confidence), number(s.Usage), orDash(s.Shares), mark)
+		t.row(s.Name(), s.Class, number(s.Score), number(s.Contrast), number(s.Confidence), number(s.Usage),
+			orDash(s.Shares), mark)
 	}
 	t.write(w, columns)
 }
@@ -497,8 +509,9 @@ func newIncidentsTop() *cobra.Command {
 		Long: `Ranks the antagonists of a victim, or the victims of an antagonist, or all
 antagonists. EXCESS adds up how far above its normal CPI the victim was in each
 incident, shared among those blamed for it: 1.00 is once its whole normal CPI.`,
-		Example: "  quietcore incidents top --victim web --since 24h\n  quietcore incidents top --antagonist video --by excess",
-		Args:    noArgs,
+		Example: "  quietcore incidents top --victim web --since 24h\n  quietcore incidents top --antagonist video " +
+			"--by excess",
+		Args: noArgs,
 	}
 	s.flags(cmd)
 	f.flags(cmd)
@@ -510,10 +523,12 @@ incident, shared among those blamed for it: 1.00 is once its whole normal CPI.`,
 	format := output(cmd, "text", "json")
 	completes(cmd, "output", "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := errors.Join(f.parse(time.Now()), oneOf("by", by, orders...), oneOf("group", group, groups...)); err != nil {
+		if err := errors.Join(f.parse(time.Now()), oneOf("by", by, orders...),
+			oneOf("group", group, groups...)); err != nil {
 			return err
 		}
-		q := incidents.TopQuery{Victim: f.Victim, Antagonist: f.Antagonist, Since: f.Since, Until: f.Until, Limit: f.Limit, By: by, Group: group}
+		q := incidents.TopQuery{Victim: f.Victim, Antagonist: f.Antagonist, Since: f.Since, Until: f.Until,
+			Limit: f.Limit, By: by, Group: group}
 		return s.with(func(from incidents.Source) error {
 			t, err := from.Top(cmd.Context(), q)
 			if err != nil {
@@ -534,9 +549,11 @@ func writeTop(w io.Writer, columns int, q incidents.TopQuery, top *incidents.Top
 		what = "VICTIM"
 	}
 	if len(top.Ranks) > 0 {
-		t := textTable{head: []string{what, "INCIDENTS", "CAPPED", "SCORE", "EXCESS", "HELPED", "LAST"}, flexible: []int{0}}
+		t := textTable{head: []string{what, "INCIDENTS", "CAPPED", "SCORE", "EXCESS", "HELPED", "LAST"},
+			flexible: []int{0}}
 		for _, r := range top.Ranks {
-			t.row(r.Name, strconv.Itoa(r.Incidents), lasted(r.CappedSeconds), strconv.FormatFloat(r.Score, 'f', 2, 64), strconv.FormatFloat(r.Excess, 'f', 2, 64),
+			t.row(r.Name, strconv.Itoa(r.Incidents), lasted(r.CappedSeconds), strconv.FormatFloat(r.Score, 'f', 2, 64),
+				strconv.FormatFloat(r.Excess, 'f', 2, 64),
 				strconv.Itoa(r.Helped), r.Last.UTC().Format(time.DateTime))
 		}
 		t.write(w, columns)
@@ -558,8 +575,9 @@ func newIncidentsExport() *cobra.Command {
 		Short: "write incidents for other programs",
 		Long: `Writes incidents, the oldest first: as CSV with a line for each suspect, or as Parquet
 with a row for each incident and everything in it. FILE - is standard output.`,
-		Example: "  quietcore incidents export --format parquet --since 7d incidents.parquet\n  quietcore incidents export --format csv - | head",
-		Args:    oneArg("the FILE to write, or -"),
+		Example: "  quietcore incidents export --format parquet --since 7d incidents.parquet\n  quietcore incidents " +
+			"export --format csv - | head",
+		Args: oneArg("the FILE to write, or -"),
 	}
 	s.flags(cmd)
 	f.flags(cmd)
@@ -582,7 +600,10 @@ with a row for each incident and everything in it. FILE - is standard output.`,
 				if err != nil {
 					return err
 				}
-				if err := from.Export(cmd.Context(), f.Filter, func(i *incidents.Incident) error { n++; return to.Write(i) }); err != nil {
+				if err := from.Export(cmd.Context(), f.Filter, func(i *incidents.Incident) error {
+					n++
+					return to.Write(i)
+				}); err != nil {
 					return err
 				}
 				return to.Close()

@@ -21,7 +21,8 @@ import (
 const evil = "\x1b[2Jevil<script>\u202e"
 
 func party(job string) incidents.Subject {
-	return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job, Class: "BE", CPUs: "0-7"}
+	return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job,
+		Class: "BE", CPUs: "0-7"}
 }
 
 // incidentDatabase has three incidents: web disturbed twice by video, once by a
@@ -37,14 +38,17 @@ func incidentDatabase(t *testing.T) (path string, ids []string) {
 	for n, who := range []string{"video", "video", evil, ""} {
 		at := base.Add(time.Duration(n) * 30 * time.Minute)
 		i := incidents.Incident{
-			At: at, Node: "node-a", Victim: party("web"), CPI: 3.5, Threshold: 2.25, Spec: incidents.Spec{Mean: 1.75, StdDev: 0.25, Samples: 1000, Tasks: 6},
+			At: at, Node: "node-a", Victim: party("web"), CPI: 3.5, Threshold: 2.25,
+			Spec:     incidents.Spec{Mean: 1.75, StdDev: 0.25, Samples: 1000, Tasks: 6},
 			Suspects: []incidents.Suspect{{Subject: party("cron"), Score: 0.25}}, Why: "a sentence " + evil,
 			Series: []incidents.Point{{Offset: -time.Minute, Value: 3.5}, {Offset: 0, Value: 1.75}},
 		}
 		if who != "" {
 			i.Verdict, i.Antagonists = incidents.Cap, []incidents.Subject{party(who)}
-			i.Suspects = slices.Insert(i.Suspects, 0, incidents.Suspect{Subject: party(who), Score: 0.5, Usage: 4, Series: []incidents.Point{{Offset: 0, Value: 4}}})
-			i.Actions = []incidents.Action{{Kind: incidents.Cap, Subject: party(who), Milli: 100, From: at, Until: at.Add(5 * time.Minute), Ended: at.Add(4 * time.Minute)}}
+			i.Suspects = slices.Insert(i.Suspects, 0, incidents.Suspect{Subject: party(who), Score: 0.5, Usage: 4,
+				Series: []incidents.Point{{Offset: 0, Value: 4}}})
+			i.Actions = []incidents.Action{{Kind: incidents.Cap, Subject: party(who), Milli: 100, From: at,
+				Until: at.Add(5 * time.Minute), Ended: at.Add(4 * time.Minute)}}
 			i.Outcome = incidents.Outcome{Result: "success", Before: 3.5, After: 1.75, Samples: 4}
 		}
 		ids = append(ids, s.Put(i))
@@ -103,7 +107,9 @@ func TestIncidents(t *testing.T) {
 
 func askIncidents(t *testing.T, source, ids []string) {
 	list := incidentsOf(t, source)
-	if lines := strings.Split(strings.TrimSpace(list), "\n"); len(lines) != 5 || !strings.HasPrefix(lines[1], ids[3]) || !strings.Contains(lines[4], "shop/video-1") || !strings.Contains(lines[4], "4m0s") {
+	if lines := strings.Split(strings.TrimSpace(list), "\n"); len(lines) != 5 ||
+		!strings.HasPrefix(lines[1], ids[3]) || !strings.Contains(lines[4], "shop/video-1") ||
+		!strings.Contains(lines[4], "4m0s") {
 		t.Errorf("the list is\n%s", list)
 	}
 	for args, want := range map[string]string{
@@ -120,19 +126,23 @@ func askIncidents(t *testing.T, source, ids []string) {
 		"show " + ids[0] + " -o svg":         "capped at 0.1 CPU for 4m0s",
 		"show " + ids[2] + " -o html":        "<!doctype html>",
 	} {
-		if out := incidentsOf(t, source, strings.Fields(args)...); !strings.Contains(out, want) || strings.Contains(out, "<script>") && strings.Contains(out, "<svg") {
+		if out := incidentsOf(t, source, strings.Fields(args)...); !strings.Contains(out, want) ||
+			strings.Contains(out, "<script>") && strings.Contains(out, "<svg") {
 			t.Errorf("%s says\n%s\nwant %q in it", args, out, want)
 		}
 	}
 	_, top, _ := quietcore(append([]string{"incidents", "top", "--victim", "web", "-o", "json"}, source...)...)
 	var ranks incidents.Top
-	if err := json.Unmarshal([]byte(top), &ranks); err != nil || len(ranks.Ranks) != 2 || ranks.Ranks[0].Name != "shop/Deployment/video" || ranks.Ranks[0].Incidents != 2 ||
-		ranks.Ranks[0].CappedSeconds != 480 || ranks.Ranks[0].Score != 0.5 || ranks.Ranks[0].Excess != 2 || ranks.Ranks[0].Helped != 2 {
+	if err := json.Unmarshal([]byte(top), &ranks); err != nil || len(ranks.Ranks) != 2 ||
+		ranks.Ranks[0].Name != "shop/Deployment/video" || ranks.Ranks[0].Incidents != 2 ||
+		ranks.Ranks[0].CappedSeconds != 480 || ranks.Ranks[0].Score != 0.5 || ranks.Ranks[0].Excess != 2 ||
+		ranks.Ranks[0].Helped != 2 {
 		t.Errorf("top is %s, %v", top, err)
 	}
 	var one incidents.Incident
 	code, out, _ := quietcore(append([]string{"incidents", "show", ids[2], "-o", "json"}, source...)...)
-	if err := json.Unmarshal([]byte(out), &one); code != 0 || err != nil || one.ID != ids[2] || len(one.Series) != 2 || one.Suspects[0].Pod != evil+"-1" {
+	if err := json.Unmarshal([]byte(out), &one); code != 0 || err != nil || one.ID != ids[2] || len(one.Series) != 2 ||
+		one.Suspects[0].Pod != evil+"-1" {
 		t.Errorf("show -o json is %s, %v", out, err)
 	}
 	dir := t.TempDir()
@@ -142,7 +152,8 @@ func askIncidents(t *testing.T, source, ids []string) {
 	if text, err := os.ReadFile(filepath.Join(dir, "a.svg")); err != nil || !bytes.HasPrefix(text, []byte("<svg ")) {
 		t.Errorf("a.svg is %.20q, %v", text, err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "a.parquet")); err != nil || !bytes.HasPrefix(text, []byte("PAR1")) || !bytes.HasSuffix(text, []byte("PAR1")) {
+	if text, err := os.ReadFile(filepath.Join(dir, "a.parquet")); err != nil ||
+		!bytes.HasPrefix(text, []byte("PAR1")) || !bytes.HasSuffix(text, []byte("PAR1")) {
 		t.Errorf("a.parquet is %.20q, %v", text, err)
 	}
 	f, err := os.Open(filepath.Join(dir, "a.csv"))
@@ -153,7 +164,8 @@ func askIncidents(t *testing.T, source, ids []string) {
 	if lines, err := csv.NewReader(f).ReadAll(); err != nil || len(lines) != 1+3*2+1 {
 		t.Errorf("a.csv has %d lines, %v", len(lines), err)
 	}
-	code, out, _ = quietcore(append([]string{"incidents", "export", "--format", "csv", "--victim", "web", "-"}, source...)...)
+	code, out, _ = quietcore(append([]string{"incidents", "export", "--format", "csv", "--victim", "web", "-"},
+		source...)...)
 	if code != 0 || strings.Count(out, "\n") != 8 {
 		t.Errorf("export to standard output: %d\n%s", code, out)
 	}
@@ -161,7 +173,8 @@ func askIncidents(t *testing.T, source, ids []string) {
 	if code != 0 || !strings.Contains(out, ids[0]+"\tshop/web-1/main cap") {
 		t.Errorf("completion of an ID says %q", out)
 	}
-	if code, out, _ = quietcore("__complete", "incidents", "top", "--by", ""); code != 0 || !strings.Contains(out, "excess") {
+	if code, out, _ = quietcore("__complete", "incidents", "top", "--by", ""); code != 0 ||
+		!strings.Contains(out, "excess") {
 		t.Errorf("completion of --by says %q", out)
 	}
 }
@@ -196,7 +209,8 @@ func TestIncidentsSaysWhatIsWrong(t *testing.T) {
 	} {
 		code, out, errs := quietcore(append([]string{"incidents"}, strings.Fields(c.args)...)...)
 		if code != c.code || !strings.Contains(errs, c.want) || out != "" {
-			t.Errorf("%s: exit code %d, %q on stderr, %q on stdout; want %d and %q", c.args, code, errs, out, c.code, c.want)
+			t.Errorf("%s: exit code %d, %q on stderr, %q on stdout; want %d and %q", c.args, code, errs, out, c.code,
+				c.want)
 		}
 	}
 }
@@ -204,7 +218,8 @@ func TestIncidentsSaysWhatIsWrong(t *testing.T) {
 func TestWhen(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for text, want := range map[string]time.Time{
-		"90m": now.Add(-90 * time.Minute), "7d": now.AddDate(0, 0, -7), "0.5d": now.Add(-12 * time.Hour), "2026-11-20": now.Add(-36 * time.Hour),
+		"90m": now.Add(-90 * time.Minute), "7d": now.AddDate(0, 0, -7), "0.5d": now.Add(-12 * time.Hour),
+		"2026-11-20":           now.Add(-36 * time.Hour),
 		"2026-11-21T11:00:00Z": now.Add(-time.Hour), "2026-11-21T12:00:00+01:00": now.Add(-time.Hour), "": {},
 	} {
 		if got, err := parseWhen("since", text, now); err != nil || !got.Equal(want) {
@@ -219,13 +234,17 @@ func TestTablesFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table := textTable{head: []string{"ID", "VICTIM", "CPI", "ANTAGONIST"}, flexible: []int{1, 3}}
 		for range rapid.IntRange(0, 5).Draw(t, "rows") {
-			table.row(rapid.StringN(0, 27, -1).Draw(t, "id"), rapid.String().Draw(t, "victim"), "3.50", rapid.String().Draw(t, "antagonist"))
+			table.row(rapid.StringN(0, 27, -1).Draw(t, "id"), rapid.String().Draw(t, "victim"), "3.50",
+				rapid.String().Draw(t, "antagonist"))
 		}
 		width := rapid.IntRange(20, 200).Draw(t, "width")
 		var b bytes.Buffer
 		table.write(&b, width)
 		for line := range strings.Lines(b.String()) {
-			if line = strings.TrimSuffix(line, "\n"); len(line) > width || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
+			if line = strings.TrimSuffix(line, "\n"); len(line) > width ||
+				strings.ContainsFunc(line, func(r rune) bool {
+					return r < ' ' || r > '~'
+				}) {
 				t.Fatalf("%q has %d columns of %d", line, len(line), width)
 			}
 		}

@@ -96,7 +96,8 @@ func (p *performance) specs(from *config.Prometheus, l *loop.Loop) *clusterspec.
 		return nil
 	}
 	reader, err := clusterspec.New(clusterspec.Options{
-		URL: from.URL, Period: time.Duration(from.Period), Timeout: time.Duration(from.Timeout), MaxAge: time.Duration(from.MaxAge),
+		URL: from.URL, Period: time.Duration(from.Period), Timeout: time.Duration(from.Timeout),
+		MaxAge:    time.Duration(from.MaxAge),
 		TokenFile: from.TokenFile, CAFile: from.CAFile, Log: p.d.log,
 		Jobs: l.Jobs, Set: l.SetSpecs,
 	})
@@ -110,7 +111,8 @@ func (p *performance) specs(from *config.Prometheus, l *loop.Loop) *clusterspec.
 	p.d.metrics.CPIClusterSpecs(func() metrics.ClusterSpecs {
 		s := reader.Stats()
 		return metrics.ClusterSpecs{
-			Queries: map[string]uint64{"ok": s.OK, "error": s.Errors, "timeout": s.Timeouts}, Refused: s.Refused, InUse: s.InUse, Age: s.Seconds(),
+			Queries: map[string]uint64{"ok": s.OK, "error": s.Errors, "timeout": s.Timeouts}, Refused: s.Refused,
+			InUse: s.InUse, Age: s.Seconds(),
 		}
 	})
 	return reader
@@ -144,7 +146,9 @@ func (p *performance) recorder(s *sampler.Sampler, cfg *config.Config) *record.R
 		return nil
 	}
 	return record.New(record.Options{
-		Node: cfg.NodeName(), Put: p.d.incidents.Put, History: func(id string) []sample.Sample { return s.History(id, nil) },
+		Node: cfg.NodeName(), Put: p.d.incidents.Put, History: func(id string) []sample.Sample {
+			return s.History(id, nil)
+		},
 	})
 }
 
@@ -225,7 +229,8 @@ func cpuModel(proc fs.FS) string {
 	}
 	// arm64 has numbers only.
 	if part := found["CPU part"]; part != "" {
-		return fmt.Sprintf("%s implementer %s part %s variant %s", runtime.GOARCH, found["CPU implementer"], part, found["CPU variant"])
+		return fmt.Sprintf("%s implementer %s part %s variant %s", runtime.GOARCH, found["CPU implementer"], part,
+			found["CPU variant"])
 	}
 	return runtime.GOARCH
 }

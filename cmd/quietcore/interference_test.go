@@ -17,15 +17,19 @@ import (
 func scrapeOf(t *testing.T, d *daemon) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	metrics.Handler(d.metrics, metrics.NewHealth(time.Now, time.Now)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	metrics.Handler(d.metrics, metrics.NewHealth(time.Now, time.Now)).ServeHTTP(w,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	return w.Body.String()
 }
 
 func testDaemon(t *testing.T) (*performance, *loop.Loop) {
 	t.Helper()
-	d := &daemon{log: newLog(t.Output(), config.LogText, nil), metrics: metrics.New("v", func() (metrics.Stats, bool) { return metrics.Stats{}, false })}
+	d := &daemon{log: newLog(t.Output(), config.LogText, nil), metrics: metrics.New("v", func() (metrics.Stats, bool) {
+		return metrics.Stats{}, false
+	})}
 	d.health = metrics.NewHealth(nil, nil)
-	l, err := loop.New(loop.Options{Detector: detect.DefaultConfig(), Snapshot: d.plugin.Snapshot, Submit: d.plugin.Submit})
+	l, err := loop.New(loop.Options{Detector: detect.DefaultConfig(), Snapshot: d.plugin.Snapshot,
+		Submit: d.plugin.Submit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +64,8 @@ func TestSpecsOfTheCluster(t *testing.T) {
 
 func TestFindingsAreCounted(t *testing.T) {
 	p, _ := testDaemon(t)
-	count(p.d.metrics, &loop.Finding{Kind: detect.AnalysisEvent, Verdict: detect.Cap, Victim: loop.Subject{Job: "a"}, Antagonists: []loop.Subject{{Job: "b"}}})
+	count(p.d.metrics, &loop.Finding{Kind: detect.AnalysisEvent, Verdict: detect.Cap, Victim: loop.Subject{Job: "a"},
+		Antagonists: []loop.Subject{{Job: "b"}}})
 	count(p.d.metrics, &loop.Finding{Kind: detect.OutcomeEvent, Outcome: &detect.Outcome{Result: detect.Refused}})
 	if !strings.Contains(scrapeOf(t, p.d), "quietcore_cpi_blamed_total") {
 		t.Error("nobody is blamed")

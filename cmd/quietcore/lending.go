@@ -83,8 +83,11 @@ func (l *lending) reach(client *kube.Client) {
 	server := lend.NewServer(client.REST)
 	l.server = server
 	l.publisher = lend.New(lend.Options{
-		API: server, Node: l.cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: l.cfg.Reclaim.Koordinator, Log: l.d.log,
-		Report: func(result string) { l.d.metrics.APIRequest("lending", result) }, Repaired: l.d.metrics.LendingRepaired,
+		API: server, Node: l.cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: l.cfg.Reclaim.Koordinator,
+		Log: l.d.log,
+		Report: func(result string) {
+			l.d.metrics.APIRequest("lending", result)
+		}, Repaired: l.d.metrics.LendingRepaired,
 	})
 	enforced := l.cfg.Reclaim.Mode == config.SwitchEnforce
 	if !enforced {
@@ -123,7 +126,9 @@ func (l *lending) build() error {
 		return errors.Join(err, reader.Close())
 	}
 	o := loop.Options{
-		Usage: reader, Glance: glances, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods, Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Reserve: l.cfg.Reclaim.Reserve, Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.tell,
+		Usage: reader, Glance: glances, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods,
+		Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Reserve: l.cfg.Reclaim.Reserve,
+		Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.tell,
 	}
 	observe := l.cfg.Mode == config.Observe
 	switch {
@@ -145,7 +150,8 @@ func (l *lending) build() error {
 		}
 		if l.evictor != nil {
 			o.Evict = func(ctx context.Context, p policy.PodView, why string) loop.Answer {
-				a := answerOf(l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name}, "to give lent CPUs back: "+why))
+				a := answerOf(l.evictor.Evict(ctx, lend.Pod{UID: p.UID, Namespace: p.Namespace, Name: p.Name},
+					"to give lent CPUs back: "+why))
 				a.Observed = !l.enforced() && a.Outcome == loop.Going
 				return a
 			}
@@ -157,7 +163,8 @@ func (l *lending) build() error {
 
 // tell makes Events of what is so, and only log lines of what would be.
 func (l *lending) tell(n policy.Notice) {
-	if l.cfg.Mode != config.Observe && l.cfg.Reclaim.Mode != config.SwitchObserve && l.cfg.Suppress.Mode != config.SwitchObserve {
+	if l.cfg.Mode != config.Observe && l.cfg.Reclaim.Mode != config.SwitchObserve &&
+		l.cfg.Suppress.Mode != config.SwitchObserve {
 		l.d.tell(n)
 		return
 	}
@@ -173,7 +180,8 @@ func (l *lending) evicted(result string) {
 // evictionAsked counts the request that there was of an eviction with that result.
 func (d *daemon) evictionAsked(result string) {
 	request := map[string]string{
-		lend.Evicted: "ok", lend.Blocked: "conflict", lend.Gone: "notfound", lend.Forbidden: "forbidden", lend.TimedOut: "timeout", lend.Failed: "error",
+		lend.Evicted: "ok", lend.Blocked: "conflict", lend.Gone: "notfound", lend.Forbidden: "forbidden",
+		lend.TimedOut: "timeout", lend.Failed: "error",
 	}[result]
 	if request != "" {
 		d.metrics.APIRequest("eviction", request)
@@ -206,7 +214,8 @@ func (l *lending) stats() *metrics.Lending {
 		return nil
 	}
 	s := l.loop.Status()
-	m := &metrics.Lending{Capacity: s.Capacity, Supply: s.Supply, Offered: s.Offer, Promised: s.Promised, Demand: s.Demand, Budget: s.Budget.CPUs}
+	m := &metrics.Lending{Capacity: s.Capacity, Supply: s.Supply, Offered: s.Offer, Promised: s.Promised,
+		Demand: s.Demand, Budget: s.Budget.CPUs}
 	if s.Known {
 		m.Used = &metrics.Used{Production: s.Production, Batch: s.Batch, Outside: s.Outside}
 	}
@@ -236,12 +245,14 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 		return out
 	}
 	s := l.loop.Status()
-	out.Capacity, out.Production, out.Batch, out.Outside, out.Known = s.Capacity, s.Production, s.Batch, s.Outside, s.Known
+	out.Capacity, out.Production, out.Batch, out.Outside, out.Known =
+		s.Capacity, s.Production, s.Batch, s.Outside, s.Known
 	out.Budget, out.Pool, out.Suppressed, out.Blind = s.Budget.CPUs, s.Pool, s.Suppressed.String(), s.Budget.Blind
 	out.Quota = float64(s.QuotaMilli) / 1000
 	if s.Estimated {
 		out.Estimate = &control.Estimate{
-			Supply: s.Supply, Offer: s.Offer, Promised: s.Promised, Demand: s.Demand, Idle: s.Idle, Overcommitted: s.Overcommitted, Frozen: s.Frozen,
+			Supply: s.Supply, Offer: s.Offer, Promised: s.Promised, Demand: s.Demand, Idle: s.Idle,
+			Overcommitted: s.Overcommitted, Frozen: s.Frozen,
 		}
 	}
 	if l.publisher != nil {
@@ -253,10 +264,12 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 			out.Problem = l.publisher.State()
 		}
 	}
-	s.Narrowed.Observed, s.Lowered.Observed = out.Suppression == string(config.SwitchObserve), out.Mode == string(config.SwitchObserve)
+	s.Narrowed.Observed, s.Lowered.Observed = out.Suppression == string(config.SwitchObserve), out.Mode == string(
+		config.SwitchObserve)
 	for _, t := range append([]loop.Taken{s.Narrowed, s.Lowered}, s.Evicted...) {
 		if t.What != "" {
-			out.Taken = append(out.Taken, control.Taken{At: t.At, Pod: t.Pod, What: t.What, Why: t.Why, Observed: t.Observed})
+			out.Taken = append(out.Taken, control.Taken{At: t.At, Pod: t.Pod, What: t.What, Why: t.Why,
+				Observed: t.Observed})
 		}
 	}
 	asking, cancel := context.WithTimeout(ctx, askLending)
@@ -269,7 +282,8 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 		if p.BatchMilli == 0 && !p.Known {
 			continue
 		}
-		one := control.BatchPod{Namespace: p.Namespace, Pod: p.Name, Requests: float64(p.BatchMilli) / 1000, Managed: p.Managed}
+		one := control.BatchPod{Namespace: p.Namespace, Pod: p.Name, Requests: float64(p.BatchMilli) / 1000,
+			Managed: p.Managed}
 		if p.Known {
 			one.Idle, one.Evicting, one.Counts, one.Why = p.View.Idle, p.View.Evicting, p.View.Use, p.View.Why()
 		}
@@ -306,7 +320,8 @@ func (l *lending) estimator(file string) (*reclaim.Estimator, error) {
 			}
 		}
 	}
-	l.d.log.Warn("what was learned of pods' use is not used: nobody is idle until a window is full again", "file", file, "err", err)
+	l.d.log.Warn("what was learned of pods' use is not used: nobody is idle until a window is full again", "file",
+		file, "err", err)
 	return reclaim.New(cfg)
 }
 

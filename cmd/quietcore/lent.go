@@ -41,7 +41,8 @@ func lendingLines(l *control.Lending) []string {
 		add("wrong: %s", safe(l.Problem))
 	}
 	if l.Known {
-		add("in use: production %.2f, batch %.2f, outside of pods %.2f of %.0f CPUs", l.Production, l.Batch, l.Outside, l.Capacity)
+		add("in use: production %.2f, batch %.2f, outside of pods %.2f of %.0f CPUs", l.Production, l.Batch, l.Outside,
+			l.Capacity)
 	} else if l.Capacity > 0 {
 		add("in use: not known, so it counts as all")
 	}
@@ -56,7 +57,8 @@ func lendingLines(l *control.Lending) []string {
 		add("best effort%s: a budget of %.2f CPUs, on CPUs %s of its pool", would(l.Suppression), l.Budget, left)
 	}
 	if e := l.Estimate; e != nil {
-		add("lent%s: %.2f CPUs offered; %.2f promised, %.2f needed (%d idle pods); production leaves %.2f", would(l.Mode), e.Offer, e.Promised, e.Demand, e.Idle, e.Supply)
+		add("lent%s: %.2f CPUs offered; %.2f promised, %.2f needed (%d idle pods); production leaves %.2f",
+			would(l.Mode), e.Offer, e.Promised, e.Demand, e.Idle, e.Supply)
 		if e.Overcommitted {
 			add("overcommitted: batch pods need more than there is")
 		}
@@ -109,9 +111,11 @@ func explainLent(w io.Writer, l *control.Lending, want []string) {
 		}
 		switch {
 		case l.Suppressed != "":
-			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, on CPUs %s\n", would(l.Suppression), l.Budget, l.Suppressed)
+			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, on CPUs %s\n", would(l.Suppression),
+				l.Budget, l.Suppressed)
 		case l.Quota > 0:
-			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, by a quota of %.2f\n", would(l.Suppression), l.Budget, l.Quota)
+			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, by a quota of %.2f\n",
+				would(l.Suppression), l.Budget, l.Quota)
 		}
 		for _, t := range l.Taken {
 			if t.Pod == "" || t.Pod == p.Namespace+"/"+p.Pod {

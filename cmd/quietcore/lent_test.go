@@ -20,9 +20,12 @@ func lent() *control.Lending {
 	published := 4.5
 	at := time.Unix(1e9, 0)
 	return &control.Lending{
-		Mode: "enforce", Suppression: "observe", Capacity: 16, Production: 7, Batch: 2, Outside: 0.25, Known: true, Budget: 3.15, Pool: 16, Suppressed: "0-3",
-		Estimate: &control.Estimate{Supply: 4, Offer: 4.5, Promised: 5, Demand: 4.75, Idle: 1, Overcommitted: true}, Published: &published,
-		Pods: []control.BatchPod{{Namespace: "jobs", Pod: "sort", Requests: 4, Counts: 4, Why: "not idle: 3 of 5 samples"}, {Namespace: "jobs", Pod: "grep\x1b[31m", Requests: 1}},
+		Mode: "enforce", Suppression: "observe", Capacity: 16, Production: 7, Batch: 2, Outside: 0.25, Known: true,
+		Budget: 3.15, Pool: 16, Suppressed: "0-3",
+		Estimate:  &control.Estimate{Supply: 4, Offer: 4.5, Promised: 5, Demand: 4.75, Idle: 1, Overcommitted: true},
+		Published: &published,
+		Pods: []control.BatchPod{{Namespace: "jobs", Pod: "sort", Requests: 4, Counts: 4,
+			Why: "not idle: 3 of 5 samples"}, {Namespace: "jobs", Pod: "grep\x1b[31m", Requests: 1}},
 		Taken: []control.Taken{
 			{At: at, What: "4 of 16 CPUs are left, were 8", Why: "production uses 7.00 of 16 CPUs"},
 			{At: at, Pod: "jobs/gone", What: "evicted", Why: "batch pods need 5.00 CPUs"},
@@ -36,8 +39,12 @@ func TestStatusSaysWhatIsLentAndWhyItWasTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"lending enforce, suppression observe", "production 7.00", "best effort (would be): a budget of 3.15 CPUs, on CPUs 0-3 of 16", "lent: 4.50 CPUs offered; 5.00 promised, 4.75 needed (1 idle pods)",
-		"overcommitted", "published: 4.50", "jobs/sort", "not idle: 3 of 5", "4 of 16 CPUs are left, were 8; production uses 7.00", "from jobs/gone at 2001-09-09T01:46:40Z: evicted; batch pods need",
+		"lending enforce, suppression observe", "production 7.00",
+		"best effort (would be): a budget of 3.15 CPUs, on CPUs 0-3 of 16",
+		"lent: 4.50 CPUs offered; 5.00 promised, 4.75 needed (1 idle pods)",
+		"overcommitted", "published: 4.50", "jobs/sort", "not idle: 3 of 5",
+		"4 of 16 CPUs are left, were 8; production uses 7.00",
+		"from jobs/gone at 2001-09-09T01:46:40Z: evicted; batch pods need",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
@@ -53,7 +60,8 @@ func TestStatusSaysWhatIsLentAndWhyItWasTakenBack(t *testing.T) {
 }
 
 func TestExplainSaysWhatAPodWasLent(t *testing.T) {
-	s := &control.Status{Containers: []script.State{{Namespace: "jobs", Pod: "sort", Container: "main", Why: "because"}, {Namespace: "jobs", Pod: "web", Container: "main"}}, Lending: lent()}
+	s := &control.Status{Containers: []script.State{{Namespace: "jobs", Pod: "sort", Container: "main",
+		Why: "because"}, {Namespace: "jobs", Pod: "web", Container: "main"}}, Lending: lent()}
 	var b strings.Builder
 	if !explainPod(&b, s, []string{"jobs", "sort"}) {
 		t.Fatal("it is not found")
@@ -85,7 +93,8 @@ func TestObservedIsSaidToBe(t *testing.T) {
 	if err := writeLending(&b, l); err != nil || !explainPod(&b, s, []string{"jobs", "sort"}) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"taken back (would be) at", "taken back (would be) from jobs/sort", "taken     (would be) at", "budget (would be)  3.15 CPUs for all of best effort together, by a quota of 0.50"} {
+	for _, want := range []string{"taken back (would be) at", "taken back (would be) from jobs/sort",
+		"taken     (would be) at", "budget (would be)  3.15 CPUs for all of best effort together, by a quota of 0.50"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
@@ -134,8 +143,10 @@ func TestAnswerOfAnEviction(t *testing.T) {
 		{nil, loop.Answer{Outcome: loop.Going}},
 		{&lend.EvictError{Result: lend.Gone}, loop.Answer{Outcome: loop.Going, Before: true}},
 		{&lend.EvictError{Result: lend.Repeated}, loop.Answer{Outcome: loop.Going, Before: true}},
-		{&lend.EvictError{Result: lend.Limited, After: 3 * time.Second}, loop.Answer{Outcome: loop.Later, After: 3 * time.Second}},
-		{fmt.Errorf("wrapped: %w", &lend.EvictError{Result: lend.TimedOut, After: time.Minute}), loop.Answer{Outcome: loop.Later, After: time.Minute}},
+		{&lend.EvictError{Result: lend.Limited, After: 3 * time.Second},
+			loop.Answer{Outcome: loop.Later, After: 3 * time.Second}},
+		{fmt.Errorf("wrapped: %w", &lend.EvictError{Result: lend.TimedOut, After: time.Minute}),
+			loop.Answer{Outcome: loop.Later, After: time.Minute}},
 		{&lend.EvictError{Result: lend.Blocked}, loop.Answer{Outcome: loop.Stays}},
 		{&lend.EvictError{Result: lend.Forbidden}, loop.Answer{Outcome: loop.Stays}},
 		{&lend.EvictError{Result: lend.Absent}, loop.Answer{Outcome: loop.Stays}},

@@ -108,7 +108,8 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 		return usage("%w; see `%s --help`", err, cmd.CommandPath())
 	})
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newTop(), newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion())
+	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newTop(),
+		newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion())
 	root.AddCommand(newDoctor(), newDiff(), newBundle(), newMetrics(), newCompletion(), newMan())
 	return root
 }

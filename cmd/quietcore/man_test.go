@@ -130,9 +130,12 @@ func TestCompletionOfEveryShell(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want string
-	}{{[]string{"doctor", "--runtime", ""}, "cri-o"}, {[]string{"conf"}, "config"}, {[]string{"completion", ""}, "zsh"}} {
+	}{{[]string{"doctor", "--runtime", ""}, "cri-o"}, {[]string{"conf"}, "config"},
+		{[]string{"completion", ""}, "zsh"}} {
 		code, out, _ := call(append([]string{"__complete"}, c.args...)...)
-		if code != 0 || !slices.ContainsFunc(strings.Split(out, "\n"), func(l string) bool { return strings.HasPrefix(l, c.want) }) {
+		if code != 0 || !slices.ContainsFunc(strings.Split(out, "\n"), func(l string) bool {
+			return strings.HasPrefix(l, c.want)
+		}) {
 			t.Errorf("%v completes to\n%s", c.args, out)
 		}
 	}

@@ -43,7 +43,8 @@ func (d *daemon) servePage(ctx context.Context) {
 func (d *daemon) look() page.Look {
 	return page.Look{
 		Snapshot: d.plugin.Snapshot(), Connected: d.plugin.Connected(), Synchronised: d.plugin.Synchronised(),
-		Observe: d.observes(), Unpinned: d.plugin.Unpinned(), Performance: d.cpi.report(), Lending: d.lending.measured(),
+		Observe: d.observes(), Unpinned: d.plugin.Unpinned(), Performance: d.cpi.report(),
+		Lending: d.lending.measured(),
 	}
 }
 

@@ -40,7 +40,9 @@ func newPageNode(t *testing.T, grid topology.Grid) *pageNode {
 	if err := os.CopyFS(sys, sysfstest.Tree(machine)); err != nil {
 		t.Fatal(err)
 	}
-	p := newPlace(t, fmt.Sprintf("sysfs: {root: %s}\nnode: {name: node-a, kubelet: {stateFile: '', configFile: '', podResources: ''}}", sys))
+	p := newPlace(t,
+		fmt.Sprintf(
+			"sysfs: {root: %s}\nnode: {name: node-a, kubelet: {stateFile: '', configFile: '', podResources: ''}}", sys))
 	text, err := os.ReadFile(p.config)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +56,8 @@ func newPageNode(t *testing.T, grid topology.Grid) *pageNode {
 		return err
 	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
 		return nil, errors.New("nobody may ask for that")
-	}, adaptation.WithSocketPath(filepath.Join(p.dir, "nri.sock")), adaptation.WithPluginPath(t.TempDir()), adaptation.WithPluginConfigPath(t.TempDir()))
+	}, adaptation.WithSocketPath(filepath.Join(p.dir, "nri.sock")), adaptation.WithPluginPath(t.TempDir()),
+		adaptation.WithPluginConfigPath(t.TempDir()))
 	if err == nil {
 		err = n.nri.Start()
 	}
@@ -89,22 +92,26 @@ func (n *pageNode) run(name string, class policy.Class, slice string, milli int6
 		cpu.Quota = api.Int64(milli * 100)
 	}
 	sandbox := &api.PodSandbox{
-		Id: "sandbox-" + pod, Uid: "uid-" + pod, Name: pod, Namespace: namespace, Labels: map[string]string{policy.LabelClass: string(class)},
-		Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: cpu}},
+		Id: "sandbox-" + pod, Uid: "uid-" + pod, Name: pod, Namespace: namespace,
+		Labels: map[string]string{policy.LabelClass: string(class)},
+		Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu},
+			Resources: &api.LinuxResources{Cpu: cpu}},
 	}
 	if err := n.nri.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Pod: sandbox}); err != nil {
 		n.t.Fatalf("pod %s: %v", name, err)
 	}
 	container := &api.Container{
 		Id: containerID(pod), PodSandboxId: sandbox.Id, Name: "main", State: api.ContainerState_CONTAINER_CREATED,
-		Linux: &api.LinuxContainer{CgroupsPath: parent + "/" + containerID(pod), Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
+		Linux: &api.LinuxContainer{CgroupsPath: parent + "/" + containerID(pod),
+			Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
 	}
 	reply, err := n.nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: sandbox, Container: container})
 	if err != nil {
 		n.t.Fatalf("container of %s: %v", name, err)
 	}
 	container.State = api.ContainerState_CONTAINER_RUNNING
-	if err := n.nri.PostStartContainer(ctx, &api.PostStartContainerRequest{Pod: sandbox, Container: container}); err != nil {
+	if err := n.nri.PostStartContainer(ctx, &api.PostStartContainerRequest{Pod: sandbox,
+		Container: container}); err != nil {
 		n.t.Fatalf("container of %s: %v", name, err)
 	}
 	text := reply.GetAdjust().GetLinux().GetResources().GetCpu().GetCpus()
@@ -139,9 +146,11 @@ func TestBrowserWholeDaemon(t *testing.T) {
 	}
 
 	b.Click(fmt.Sprintf(`#map [data-cpu="%d"]`, own.First()))
-	b.Wants(pagetest.Details, fmt.Sprintf("CPU %d: LSR, exclusive", own.First()), "owner\nshop/db", "why\nLSR: owns 2 CPUs of its own")
+	b.Wants(pagetest.Details, fmt.Sprintf("CPU %d: LSR, exclusive", own.First()), "owner\nshop/db",
+		"why\nLSR: owns 2 CPUs of its own")
 	b.Click(fmt.Sprintf(`#map [data-cpu="%d"]`, shared.First()))
-	b.Wants(pagetest.Details, fmt.Sprintf("CPU %d: shared pool", shared.First()), "why\nit is in the shared pool", "shop/web/main LS")
+	b.Wants(pagetest.Details, fmt.Sprintf("CPU %d: shared pool", shared.First()), "why\nit is in the shared pool",
+		"shop/web/main LS")
 
 	b.Slash()
 	b.Keys("db")

@@ -15,7 +15,8 @@ import (
 
 // browse asks a page on a Unix socket.
 func browse(path, address string) (*http.Response, error) {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context,
+		_, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}}}
@@ -29,7 +30,8 @@ func TestADaemonServesItsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(p.dir, "run", "page.sock")
-	if err := os.WriteFile(p.config, []byte(strings.Replace(string(text), `page: {listen: ''}`, "page: {listen: "+socket+"}\nnode: {name: node-a}", 1)), 0o600); err != nil {
+	if err := os.WriteFile(p.config, []byte(strings.Replace(string(text), `page: {listen: ''}`, "page: {listen: "+
+		socket+"}\nnode: {name: node-a}", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, stop := p.start(t)
@@ -58,7 +60,8 @@ func TestADaemonServesItsPage(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&d); err != nil {
 		t.Fatal(err)
 	}
-	if d.Node.Name != "node-a" || d.Node.Version == "" || d.Node.Connected || d.Node.CPI.Mode != "observe" || len(d.Machine.Sockets) == 0 || len(d.CPUs.CPUs) == 0 {
+	if d.Node.Name != "node-a" || d.Node.Version == "" || d.Node.Connected || d.Node.CPI.Mode != "observe" ||
+		len(d.Machine.Sockets) == 0 || len(d.CPUs.CPUs) == 0 {
 		t.Errorf("the page shows %+v", d)
 	}
 	if code := stop(); code != 0 {
@@ -81,7 +84,8 @@ func TestAPageThatCannotBeServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.config, []byte(strings.Replace(string(text), `page: {listen: ''}`, "page: {listen: "+taken.Addr().String()+"}", 1)), 0o600); err != nil {
+	if err := os.WriteFile(p.config, []byte(strings.Replace(string(text), `page: {listen: ''}`, "page: {listen: "+
+		taken.Addr().String()+"}", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log, _ := p.start(t)

@@ -35,17 +35,21 @@ and usage (CPUs); an empty usage is a sample that is missing, other columns are 
 one JSON line an interval, which is one distinct time, from past and present rows only: what may
 be promised to batch pods, which of them are idle, who would be evicted. The last line sums up.
 FILE may be - for standard input.`,
-		Example: "  quietcore reclaim replay --capacity 64 node.csv\n  quietcore reclaim replay --capacity 64 --from usage node.csv | tail -n 1 | jq .violationRatio",
-		Args:    oneArg("the recorded data"),
+		Example: "  quietcore reclaim replay --capacity 64 node.csv\n  quietcore reclaim replay --capacity 64 " +
+			"--from usage node.csv | tail -n 1 | jq .violationRatio",
+		Args: oneArg("the recorded data"),
 	}
 	output(cmd, "json")
 	capacity := cmd.Flags().Float64("capacity", 0, "CPUs of the node")
-	from := cmd.Flags().String("from", "", "what supply is measured against: slack (production's requests) or usage (the peak it is expected to use)")
+	from := cmd.Flags().String("from", "",
+		"what supply is measured against: slack (production's requests) or usage (the peak it is expected to use)")
 	file := cmd.Flags().String("config", "", "configuration file, of which the part reclaim is used")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o := replay.Options{Capacity: *capacity}
 		if !cmd.Flags().Changed("capacity") || !(*capacity > 0 && *capacity <= math.MaxInt32) {
-			return usage("--capacity is %v; give the CPUs of the node that the data are of, more than 0 and at most %d", *capacity, math.MaxInt32)
+			return usage(
+				"--capacity is %v; give the CPUs of the node that the data are of, more than 0 and at most %d",
+				*capacity, math.MaxInt32)
 		}
 		var err error
 		if o.Config, err = reclaimConfig(*file); err != nil {

@@ -42,7 +42,8 @@ func TestReclaimReplay(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[2]), &last); err != nil {
 		t.Fatal(err)
 	}
-	if last.Time != 600 || last.Reclaimable != 2 || !last.Overcommitted || len(last.Evict) != 1 || last.IdlePods == nil {
+	if last.Time != 600 || last.Reclaimable != 2 || !last.Overcommitted || len(last.Evict) != 1 ||
+		last.IdlePods == nil {
 		t.Errorf("last line: %s", lines[2])
 	}
 	for _, key := range []string{`"meanReclaimable":7.333333`, `"violations":0`, `"violationRatio":0`} {
@@ -56,7 +57,8 @@ func TestReclaimReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("apiVersion: quietcore.dev/v1alpha1\nreclaim: {mode: observe, reserve: 2, idle: {window: 10m, sample: 5m}}\nsuppression: {mode: \"off\", threshold: 50}\n")
+	write("apiVersion: quietcore.dev/v1alpha1\nreclaim: {mode: observe, reserve: 2, idle: {window: 10m, sample: " +
+		"5m}}\nsuppression: {mode: \"off\", threshold: 50}\n")
 	out, err = reclaimReplay(t, recorded, "--capacity", "16", "--from", "usage", "--config", file, "-")
 	if err != nil || !strings.HasPrefix(out, `{"time":0,"reclaimable":8,`) {
 		t.Errorf("with a reserve of 2: %v\n%s", err, out)

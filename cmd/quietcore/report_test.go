@@ -47,7 +47,8 @@ func TestReportOfLending(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := &stopped{at: time.Unix(1e9, 0)}
-	batch := policy.PodView{UID: "u", Namespace: "jobs", Name: "sort", Class: policy.BE, Managed: true, BatchMilli: 1500}
+	batch := policy.PodView{UID: "u", Namespace: "jobs", Name: "sort", Class: policy.BE, Managed: true,
+		BatchMilli: 1500}
 	tick := make(chan time.Time)
 	l.loop, err = loop.New(loop.Options{
 		Usage: node, Node: m.Snapshot, Estimator: estimator, Suppression: cfg.Suppress.Suppression(),
@@ -70,10 +71,12 @@ func TestReportOfLending(t *testing.T) {
 	}{{config.Enforce, "enforce"}, {config.Observe, "observe"}} {
 		cfg.Mode = c.mode
 		r := l.report(t.Context())
-		if r.Mode != c.want || r.Suppression != c.want || r.Capacity != 8 || r.Pool != 8 || r.Suppressed != "0-1" || r.Budget != 2 || r.Estimate == nil || r.Estimate.Promised != 1.5 {
+		if r.Mode != c.want || r.Suppression != c.want || r.Capacity != 8 || r.Pool != 8 || r.Suppressed != "0-1" ||
+			r.Budget != 2 || r.Estimate == nil || r.Estimate.Promised != 1.5 {
 			t.Errorf("%s: %+v, estimate %+v", c.mode, r, r.Estimate)
 		}
-		if len(r.Pods) != 1 || r.Pods[0].Pod != "sort" || r.Pods[0].Requests != 1.5 || r.Pods[0].Idle || r.Pods[0].Why == "" {
+		if len(r.Pods) != 1 || r.Pods[0].Pod != "sort" || r.Pods[0].Requests != 1.5 || r.Pods[0].Idle ||
+			r.Pods[0].Why == "" {
 			t.Errorf("%s: pods %+v", c.mode, r.Pods)
 		}
 		if len(r.Taken) != 1 || r.Taken[0].Observed != (c.mode == config.Observe) {

@@ -105,9 +105,12 @@ func (d *daemon) takeBackLent(ctx context.Context, cfg *config.Config) error {
 	case err == nil:
 		return nil
 	case cfg.Reclaim.Mode == config.SwitchEnforce:
-		return fmt.Errorf("lent CPUs may still be published in Node %s, and pods come for them; docs/lending-api.md says how to take them away by hand: %w", cfg.NodeName(), err)
+		return fmt.Errorf(
+			"lent CPUs may still be published in Node %s, and pods come for them; docs/lending-api.md says how to "+
+				"take them away by hand: %w", cfg.NodeName(), err)
 	}
-	d.log.Warn("nobody could look whether an earlier daemon left lent CPUs in the Node's status", "node", cfg.NodeName(), "why", err)
+	d.log.Warn("nobody could look whether an earlier daemon left lent CPUs in the Node's status", "node",
+		cfg.NodeName(), "why", err)
 	return nil
 }
 
@@ -121,7 +124,8 @@ func (d *daemon) clearLent(ctx context.Context, cfg *config.Config) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clearLimit)
 	defer cancel()
-	client, err := kube.New(kube.Options{Kubeconfig: k.Kubeconfig, Node: cfg.NodeName(), Version: version, Log: d.log, Now: time.Now})
+	client, err := kube.New(kube.Options{Kubeconfig: k.Kubeconfig, Node: cfg.NodeName(), Version: version, Log: d.log,
+		Now: time.Now})
 	if err != nil {
 		return err
 	}
@@ -137,9 +141,12 @@ func (d *daemon) clearLent(ctx context.Context, cfg *config.Config) error {
 	if err != nil || !cleared.Changed {
 		return err
 	}
-	d.log.Info("lent CPUs are taken from the Node's status", "node", cfg.NodeName(), "milli", max(cleared.Was.Own, cleared.Was.Koordinator), "requested", cleared.Was.Bound)
+	d.log.Info("lent CPUs are taken from the Node's status", "node", cfg.NodeName(), "milli",
+		max(cleared.Was.Own, cleared.Was.Koordinator), "requested", cleared.Was.Bound)
 	if cleared.Now.Koordinator > 0 {
-		d.log.Warn("pods request CPUs by Koordinator's name, and kubelet fails them where it is missing: run restore again when they have ended", "milli", cleared.Now.Koordinator)
+		d.log.Warn(
+			"pods request CPUs by Koordinator's name, and kubelet fails them where it is missing: run restore again "+
+				"when they have ended", "milli", cleared.Now.Koordinator)
 	}
 	return nil
 }
@@ -175,7 +182,8 @@ func restoredText(w io.Writer, found []plugin.Restored) error {
 			same++
 			continue
 		}
-		fmt.Fprintf(table, "%s\tCPUs %s -> %s\tquota %s -> %s\t%s\n", safe(r.Name), r.Was, r.CPUs, quotaOf(r.QuotaWas), quotaOf(r.Quota), problem(r.Err))
+		fmt.Fprintf(table, "%s\tCPUs %s -> %s\tquota %s -> %s\t%s\n", safe(r.Name), r.Was, r.CPUs, quotaOf(r.QuotaWas),
+			quotaOf(r.Quota), problem(r.Err))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -188,7 +196,9 @@ func restoredText(w io.Writer, found []plugin.Restored) error {
 	}
 	fmt.Fprintf(w, "%d restored, %d were as they should be, %d not restored\n", len(found)-same-failed, same, failed)
 	if masked > 0 {
-		fmt.Fprintf(w, "%d cgroups keep a mask of all CPUs that are online now: CPUs that come later are theirs only after a restart of the pod\n", masked)
+		fmt.Fprintf(w,
+			"%d cgroups keep a mask of all CPUs that are online now: CPUs that come later are theirs only after a "+
+				"restart of the pod\n", masked)
 	}
 	return nil
 }

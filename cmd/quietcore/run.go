@@ -45,7 +45,8 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file; without one the defaults hold")
 	cmd.Flags().StringVar(&testSocket, "test-socket", "", "take events for tests on this socket")
-	cmd.Flags().StringVar(&failAt, "fail-at", "", "POINT[:N]: kill this daemon when it passes that point for the Nth time")
+	cmd.Flags().StringVar(&failAt, "fail-at", "",
+		"POINT[:N]: kill this daemon when it passes that point for the Nth time")
 	cmd.Flags().DurationVar(&late, "test-late", 0, "let owners start at once and the others leave that much later")
 	for _, flag := range []string{"test-socket", "fail-at", "test-late"} {
 		_ = cmd.Flags().MarkHidden(flag) // it exists: defined above
@@ -141,7 +142,8 @@ func (d *daemon) run(ctx context.Context) error {
 	d.health.Require("what runs is not taken over yet", func() bool { return d.plugin.Synchronised() })
 	o := plugin.Options{
 		Topology: t, Config: cfg.Policy(), Observe: cfg.Mode == config.Observe,
-		Metrics: d.metrics, Log: d.log, Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index, At: d.at, Late: d.late,
+		Metrics: d.metrics, Log: d.log, Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index, At: d.at,
+		Late: d.late,
 	}
 	closeTree := d.openTree(cfg, &o)
 	defer closeTree()
@@ -171,7 +173,8 @@ func (d *daemon) readTopology(root string) (*topology.Topology, error) {
 		d.log.Warn("topology", "warning", w.String())
 	}
 	online := t.Online()
-	d.log.Info("topology", "cpus", online.String(), "cores", len(t.Cores()), "nodes", len(t.Nodes()), "sockets", len(t.Sockets()))
+	d.log.Info("topology", "cpus", online.String(), "cores", len(t.Cores()), "nodes", len(t.Nodes()), "sockets",
+		len(t.Sockets()))
 	return t, nil
 }
 
@@ -181,7 +184,8 @@ func (d *daemon) openTree(cfg *config.Config, o *plugin.Options) func() {
 	tree, err := cgroup.Open(cfg.Cgroup.Root)
 	if err != nil {
 		d.health.Degraded(metrics.FeatureCgroups, err.Error())
-		d.log.Error("cgroups are not written: pods are pinned at creation only, and the pools do not give way", "err", err)
+		d.log.Error("cgroups are not written: pods are pinned at creation only, and the pools do not give way", "err",
+			err)
 		return func() {}
 	}
 	o.Driver, o.Reader, o.Flat = tree, tree, tree.V1()
@@ -208,10 +212,12 @@ func (d *daemon) systemdAnswered(result string, err error) {
 }
 
 func (d *daemon) openState(cfg *config.Config, o *plugin.Options) {
-	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now, Uptime: state.Uptime, At: plugin.AtStage(d.at)}
+	store := &state.Store{Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now,
+		Uptime: state.Uptime, At: plugin.AtStage(d.at)}
 	found := store.Load()
 	if found.Reason != "" {
-		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason, "aside", found.Aside)
+		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason,
+			"aside", found.Aside)
 	}
 	if o.Observe {
 		return // observing writes nothing at all
@@ -246,7 +252,8 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 	if d.incidents != nil {
 		parts.Go(func() { d.incidents.Run(ctx) })
 	}
-	for _, part := range append(append(d.cluster.parts(), d.lending.parts()...), d.plugin.Run, d.cpi.run, d.cpus.Watch, d.watchKubelet, d.watchConfig, d.servePage) {
+	for _, part := range append(append(d.cluster.parts(), d.lending.parts()...), d.plugin.Run, d.cpi.run, d.cpus.Watch,
+		d.watchKubelet, d.watchConfig, d.servePage) {
 		parts.Go(func() { part(ctx) })
 	}
 	<-ctx.Done()
@@ -261,7 +268,8 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 type serving func(context.Context, net.Listener, http.Handler) error
 
 func (d *daemon) listen(cfg *config.Config, serveOn func(serving, net.Listener, http.Handler)) error {
-	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.cpi.report, Usage: d.cpi.used, Lending: d.lending.report}
+	server := &control.Server{Plugin: d.plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.cpi.report,
+		Usage: d.cpi.used, Lending: d.lending.report}
 	if d.incidents != nil {
 		server.Incidents = d.incidents
 	}
@@ -304,7 +312,8 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 	s.Connected = d.plugin.Connected()
 	s.SharedFloor = cmp.Or(cfg.Pools.SharedFloor, view.Topology.ThreadsPerCore())
 	begun := d.lending.cfg // a mode takes effect at a start
-	s.Modes = metrics.Modes{Mode: string(begun.Mode), CPI: string(begun.CPI.Mode), Reclaim: string(begun.Reclaim.Mode), Suppression: string(begun.Suppress.Mode)}
+	s.Modes = metrics.Modes{Mode: string(begun.Mode), CPI: string(begun.CPI.Mode), Reclaim: string(begun.Reclaim.Mode),
+		Suppression: string(begun.Suppress.Mode)}
 	s.Lending = d.lending.stats()
 	return s, true
 }

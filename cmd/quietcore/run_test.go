@@ -107,22 +107,27 @@ func call(args ...string) (code int, out, errs string) {
 func TestADaemonServesWithoutARuntimeAndEndsCleanly(t *testing.T) {
 	p := newPlace(t, "")
 	_, stop := p.start(t)
-	if code, out, errs := call("status", "--socket", p.socket, "-o", "json"); code != 0 || !strings.Contains(out, `"connected":false`) {
+	if code, out, errs := call("status", "--socket", p.socket, "-o", "json"); code != 0 ||
+		!strings.Contains(out, `"connected":false`) {
 		t.Errorf("status: exit %d, %s%s", code, out, errs)
 	}
-	if code, out, _ := call("status", "--socket", p.socket); code != 0 || !strings.Contains(out, "not connected to the runtime") {
+	if code, out, _ := call("status", "--socket", p.socket); code != 0 ||
+		!strings.Contains(out, "not connected to the runtime") {
 		t.Errorf("status for people: exit %d\n%s", code, out)
 	}
-	if code, _, errs := call("explain", "--socket", p.socket, "default/nobody"); code != exitFailed || !strings.Contains(errs, "no container of default/nobody runs here") {
+	if code, _, errs := call("explain", "--socket", p.socket, "default/nobody"); code != exitFailed ||
+		!strings.Contains(errs, "no container of default/nobody runs here") {
 		t.Errorf("explain of nobody: exit %d, %s", code, errs)
 	}
-	if code, _, errs := call("explain", "--socket", p.socket, "nobody"); code != exitUsage || !strings.Contains(errs, "NAMESPACE/POD") {
+	if code, _, errs := call("explain", "--socket", p.socket, "nobody"); code != exitUsage ||
+		!strings.Contains(errs, "NAMESPACE/POD") {
 		t.Errorf("explain without a namespace: exit %d, %s", code, errs)
 	}
 	if code := stop(); code != 0 {
 		t.Errorf("after SIGTERM the exit code is %d", code)
 	}
-	if code, _, errs := call("status", "--socket", p.socket); code != exitFailed || !strings.Contains(errs, "is `quietcore run` running") {
+	if code, _, errs := call("status", "--socket", p.socket); code != exitFailed ||
+		!strings.Contains(errs, "is `quietcore run` running") {
 		t.Errorf("status without a daemon: exit %d, %s", code, errs)
 	}
 }
@@ -163,9 +168,13 @@ func TestABadReloadKeepsTheOldConfiguration(t *testing.T) {
 	p := newPlace(t, "log: {level: debug}")
 	log, _ := p.start(t)
 	p.write(t, "admission: sometimes")
-	waitUntil(t, "the bad file is refused", func() bool { return strings.Contains(log.String(), "the configuration is refused") })
+	waitUntil(t, "the bad file is refused", func() bool {
+		return strings.Contains(log.String(), "the configuration is refused")
+	})
 	p.write(t, "admission: degrade")
-	waitUntil(t, "the good file is taken", func() bool { return strings.Contains(log.String(), "the configuration is taken over") })
+	waitUntil(t, "the good file is taken", func() bool {
+		return strings.Contains(log.String(), "the configuration is taken over")
+	})
 }
 
 func TestAStateFileOfNonsenseIsPutAside(t *testing.T) {
@@ -199,7 +208,8 @@ func TestFilesOfNonsenseStopNothing(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		filepath.Join(root, "cgroup.controllers"): "cpuset cpu\n", filepath.Join(root, "cpuset.cpus.effective"): "0\n",
-		filepath.Join(state, "incidents.db"): strings.Repeat("nonsense", 4096), filepath.Join(state, "lending.json"): `{"version":1,"node":"node-b"`,
+		filepath.Join(state, "incidents.db"): strings.Repeat("nonsense", 4096),
+		filepath.Join(state, "lending.json"): `{"version":1,"node":"node-b"`,
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

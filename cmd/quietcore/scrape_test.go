@@ -30,7 +30,8 @@ func metered(t *testing.T, more string) (p place, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.config, bytes.Replace(text, []byte(`listen: ""`), []byte("listen: "+address), 1), 0o600); err != nil {
+	if err := os.WriteFile(p.config, bytes.Replace(text, []byte(`listen: ""`), []byte("listen: "+address), 1),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return p, "http://" + address + "/metrics"
@@ -53,7 +54,9 @@ func scraped(url string) []byte {
 // A whole daemon, with everything that the configuration can switch on and this
 // machine has.
 func TestMetricsOfAWholeDaemon(t *testing.T) {
-	p, url := metered(t, "cpi: {mode: enforce, containerSeries: 600, jobSeries: 1000, specs: {prometheus: {url: 'http://127.0.0.1:9'}}}\nreclaim: {mode: enforce}\nsuppression: {mode: enforce}")
+	p, url := metered(t,
+		"cpi: {mode: enforce, containerSeries: 600, jobSeries: 1000, specs: {prometheus: {url: "+
+			"'http://127.0.0.1:9'}}}\nreclaim: {mode: enforce}\nsuppression: {mode: enforce}")
 	p.start(t)
 	var body []byte
 	waitUntil(t, "metrics are served", func() bool { body = scraped(url); return body != nil })
@@ -67,8 +70,10 @@ func TestMetricsOfAWholeDaemon(t *testing.T) {
 		t.Errorf("%d series, the budget is 300", series)
 	}
 	for _, want := range []string{
-		`quietcore_config_info{cpi="enforce",mode="enforce",reclaim="enforce",suppression="enforce"} 1`, `quietcore_config_last_reload_successful 1`, `quietcore_ready 0`,
-		`quietcore_degraded{feature="other"} 0`, `quietcore_nri_request_timeout_seconds 2`, `quietcore_nri_connected 0`, `quietcore_node_resource_topology_stale_seconds 0`,
+		`quietcore_config_info{cpi="enforce",mode="enforce",reclaim="enforce",suppression="enforce"} 1`,
+		`quietcore_config_last_reload_successful 1`, `quietcore_ready 0`,
+		`quietcore_degraded{feature="other"} 0`, `quietcore_nri_request_timeout_seconds 2`,
+		`quietcore_nri_connected 0`, `quietcore_node_resource_topology_stale_seconds 0`,
 	} {
 		if !bytes.Contains(body, []byte("\n"+want+"\n")) {
 			t.Errorf("/metrics has no %s", want)
@@ -93,7 +98,8 @@ func TestScrapesDuringARestart(t *testing.T) {
 	for range 3 {
 		scrapers.Go(func() {
 			for {
-				if body := scraped(url); body != nil && (!bytes.Contains(body, []byte("\nquietcore_build_info{")) || !bytes.HasSuffix(body, []byte("\n"))) {
+				if body := scraped(url); body != nil && (!bytes.Contains(body, []byte("\nquietcore_build_info{")) ||
+					!bytes.HasSuffix(body, []byte("\n"))) {
 					t.Errorf("a part of the metrics:\n%s", body)
 				}
 				select {
@@ -120,10 +126,12 @@ func TestScrapesDuringARestart(t *testing.T) {
 func TestHostileNamesReachNoTerminal(t *testing.T) {
 	topo := `{"cpus":[{"cpu":0,"core":0,"socket":0,"node":0,"l3":0,"online":true}]}`
 	plain := []string{"web", "main", "shared pool"}
-	hostile := []string{"\x1b[2J\x1b]0;owned\x07\nroot\r\n\u202e<b>&", "\x9b31m\u0007\u2028", strings.Repeat("n", 253) + "\x1b]8;;http://evil\x1b\\"}
+	hostile := []string{"\x1b[2J\x1b]0;owned\x07\nroot\r\n\u202e<b>&", "\x9b31m\u0007\u2028",
+		strings.Repeat("n", 253) + "\x1b]8;;http://evil\x1b\\"}
 	shown := func(text []string) (lines int, all string) {
 		t.Helper()
-		s := &control.Status{Topology: []byte(topo), Containers: []script.State{{Namespace: text[0], Pod: text[0], Container: text[1], Class: "LS", Pool: "shared", CPUs: "0", Why: text[2]}}}
+		s := &control.Status{Topology: []byte(topo), Containers: []script.State{{Namespace: text[0], Pod: text[0],
+			Container: text[1], Class: "LS", Pool: "shared", CPUs: "0", Why: text[2]}}}
 		s.CPI.Why = text[2]
 		var out bytes.Buffer
 		if err := writeStatus(&out, s); err != nil {

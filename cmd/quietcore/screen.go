@@ -39,7 +39,8 @@ type screen struct {
 }
 
 func newScreen(in io.Reader, out *os.File) *screen {
-	s := &screen{out: out, color: colored(out), keys: make(chan byte), resized: make(chan os.Signal, 1), done: make(chan struct{})}
+	s := &screen{out: out, color: colored(out), keys: make(chan byte), resized: make(chan os.Signal, 1),
+		done: make(chan struct{})}
 	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		s.in = f
 	}

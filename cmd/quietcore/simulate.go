@@ -21,8 +21,9 @@ restartDaemon, nodeLabels, kubeletState, offline, online, cap, advance) and show
 step whom it changed, why, and the pools; -o svg draws the machine after the last step. It answers "what would happen if"; docs/semantics.md
 is made of such scripts. A refused step is a result: it changes nothing and says why. FILE may
 be - for standard input, and may be what ` + "`quietcore record`" + ` wrote.`,
-		Example: "  quietcore simulate e2e/scenarios/classes.yaml\n  quietcore simulate -o json e2e/scenarios/classes.yaml | jq .pools",
-		Args:    oneArg("the script"),
+		Example: "  quietcore simulate e2e/scenarios/classes.yaml\n  quietcore simulate -o json " +
+			"e2e/scenarios/classes.yaml | jq .pools",
+		Args: oneArg("the script"),
 	}
 	format := output(cmd, "text", "json", "svg")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -94,7 +94,8 @@ func writeStatus(w io.Writer, s *control.Status) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CONTAINER\tCLASS\tPOOL\tCPUS\tMEMS\tQUOTA\tWHY")
 	for _, c := range s.Containers {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", safe(c.Namespace+"/"+c.Pod+"/"+c.Container), c.Class, c.Pool, c.CPUs, c.Mems, quotaText(c), safe(c.Why))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", safe(c.Namespace+"/"+c.Pod+"/"+c.Container), c.Class,
+			c.Pool, c.CPUs, c.Mems, quotaText(c), safe(c.Why))
 	}
 	if err := table.Flush(); err != nil {
 		return err

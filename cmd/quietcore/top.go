@@ -48,14 +48,17 @@ cache per thousand instructions (MPKI), and the share of the time in which the
 container could have run that it spent waiting for a CPU (%WAIT).
 
 Keys: q quits, s sorts by the next column. Without a terminal it prints one table.`,
-		Example: "  quietcore top\n  quietcore top -s cpi -d 10s\n  quietcore top -b -n 3\n  quietcore top -o json -n 1 | jq '.containers[] | select(.cpi > 3)'",
-		Args:    noArgs,
+		Example: "  quietcore top\n  quietcore top -s cpi -d 10s\n  quietcore top -b -n 3\n  quietcore top -o json " +
+			"-n 1 | jq '.containers[] | select(.cpi > 3)'",
+		Args: noArgs,
 	}
 	socketFlag(cmd, &o.client.Socket)
 	cmd.Flags().StringVarP(&sort, "sort", "s", "usage", fmt.Sprintf("column to sort by: %v", top.Keys()))
 	cmd.Flags().DurationVarP(&o.delay, "delay", "d", 2*time.Second, "time between two tables, 100ms to 1h")
-	cmd.Flags().IntVarP(&o.tables, "iterations", "n", 0, "end after this many tables; 0: never on a terminal and with -b, after one elsewhere")
-	cmd.Flags().BoolVarP(&o.batch, "batch", "b", false, "print tables one after the other, whole and without colour, instead of a screen")
+	cmd.Flags().IntVarP(&o.tables, "iterations", "n", 0,
+		"end after this many tables; 0: never on a terminal and with -b, after one elsewhere")
+	cmd.Flags().BoolVarP(&o.batch, "batch", "b", false,
+		"print tables one after the other, whole and without colour, instead of a screen")
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.sort, o.json = top.Key(sort), *format == "json"

@@ -42,8 +42,10 @@ func (a *answering) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		At: time.Date(2026, 3, 4, 12, 30, a.asked, 0, time.UTC), Connected: true, CPUs: 4,
 		CPI: control.CPI{Mode: "observe", Why: "this machine has no counters"},
 		Containers: []control.TopContainer{
-			{ID: "b", Namespace: "default", Pod: "\x1b[31mevil", Container: "main", Class: "BE", Pool: "be", CPUs: "0-3"},
-			{ID: "a", Namespace: "default", Pod: "web", Container: "main", Class: "LS", Pool: "shared", CPUs: "0-3", UsageSeconds: &used, UsageAt: 2 * used, Sample: control.Sample{CPI: &cpi}},
+			{ID: "b", Namespace: "default", Pod: "\x1b[31mevil", Container: "main", Class: "BE", Pool: "be",
+				CPUs: "0-3"},
+			{ID: "a", Namespace: "default", Pod: "web", Container: "main", Class: "LS", Pool: "shared", CPUs: "0-3",
+				UsageSeconds: &used, UsageAt: 2 * used, Sample: control.Sample{CPI: &cpi}},
 		},
 	}
 	_ = json.NewEncoder(w).Encode(t) // the client went away
@@ -94,7 +96,8 @@ BE     be        0-3       -      -      -      - default/?[31mevil/main
 		t.Errorf("printed\n%s\nwant\n%s", out, want)
 	}
 	// Without a terminal it is one table.
-	if code, out, _ = call("top", "--socket", socket, "-d", "100ms", "-s", "name"); code != 0 || strings.Count(out, "CONTAINER") != 1 {
+	if code, out, _ = call("top", "--socket", socket, "-d", "100ms", "-s", "name"); code != 0 ||
+		strings.Count(out, "CONTAINER") != 1 {
 		t.Errorf("exit %d\n%s", code, out)
 	}
 	code, out, _ = call("top", "--socket", socket, "-d", "100ms", "-o", "json", "-n", "2")
@@ -103,7 +106,8 @@ BE     be        0-3       -      -      -      - default/?[31mevil/main
 	if code != 0 || len(lines) != 2 || json.Unmarshal([]byte(lines[1]), &f) != nil {
 		t.Fatalf("exit %d, %s", code, out)
 	}
-	if len(f.Containers) != 2 || f.Containers[0].Pod != "web" || *f.Containers[0].Usage != 0.5 || *f.Containers[0].CPI != 1.5 || f.Containers[1].MPKI != nil || f.CPI.Why == "" {
+	if len(f.Containers) != 2 || f.Containers[0].Pod != "web" || *f.Containers[0].Usage != 0.5 ||
+		*f.Containers[0].CPI != 1.5 || f.Containers[1].MPKI != nil || f.CPI.Why == "" {
 		t.Errorf("%s", lines[1])
 	}
 }
@@ -117,14 +121,16 @@ func TestTopRefusesInWords(t *testing.T) {
 		"-o is \"yaml\"":                                                       {"-o", "yaml"},
 		"top takes no argument":                                                {"web"},
 	} {
-		if code, _, errs := call(append([]string{"top", "--socket", socket}, args...)...); code != exitUsage || !strings.Contains(errs, want) {
+		if code, _, errs := call(append([]string{"top", "--socket", socket}, args...)...); code != exitUsage ||
+			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
 	if code, _, errs := call("top", "--socket", socket); code != exitFailed || !strings.Contains(errs, "out of order") {
 		t.Errorf("a daemon that fails: exit %d, %s", code, errs)
 	}
-	if code, _, errs := call("top", "--socket", socket+"x"); code != exitFailed || !strings.Contains(errs, "is `quietcore run` running") {
+	if code, _, errs := call("top", "--socket", socket+"x"); code != exitFailed ||
+		!strings.Contains(errs, "is `quietcore run` running") {
 		t.Errorf("no daemon: exit %d, %s", code, errs)
 	}
 }

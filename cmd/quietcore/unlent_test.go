@@ -23,16 +23,20 @@ func lentServer(t *testing.T, patch http.HandlerFunc) (kubeconfig string) {
 		case r.Method == http.MethodPatch && r.URL.Path == "/api/v1/nodes/n1/status":
 			patch(w, r)
 		case r.URL.Path == "/api/v1/nodes":
-			_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[`+apiNode+`]}`)
+			_, _ = io.WriteString(w,
+				`{"apiVersion":"v1","kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[`+apiNode+`]}`)
 		case r.URL.Path == "/api/v1/pods":
-			_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}`)
+			_, _ = io.WriteString(w,
+				`{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}`)
 		default:
 			http.Error(w, r.URL.Path, http.StatusNotFound)
 		}
 	}))
 	t.Cleanup(s.Close)
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + s.URL + "'}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
+	text := "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: '" + s.URL +
+		"'}}]\nusers: [{name: u, user: {token: t}}]\ncontexts: [{name: x, context: {cluster: c, user: " +
+		"u}}]\ncurrent-context: x\n"
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +56,8 @@ func TestRestoreTakesLentCPUsFromTheNode(t *testing.T) {
 		_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","uid":"u1"}}`)
 	})
 	d := &daemon{log: slog.New(slog.DiscardHandler)}
-	if err := d.takeBackLent(t.Context(), &cfg); err != nil || !strings.Contains(patched, `"quietcore.dev/batch-cpu":null`) {
+	if err := d.takeBackLent(t.Context(), &cfg); err != nil ||
+		!strings.Contains(patched, `"quietcore.dev/batch-cpu":null`) {
 		t.Errorf("the patch is %q, %v", patched, err)
 	}
 }
@@ -65,7 +70,8 @@ func TestRestoreSaysThatLentCPUsStay(t *testing.T) {
 	cfg.Node.Name = "n1"
 	forbidden := lentServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-		_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","message":"nodes n1 is forbidden","code":403}`)
+		_, _ = io.WriteString(w,
+			`{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","message":"nodes n1 is forbidden","code":403}`)
 	})
 	cfg.Kubernetes.Kubeconfig = forbidden
 	if err := d.takeBackLent(t.Context(), &cfg); err != nil || !strings.Contains(log.String(), "forbidden") {

@@ -26,9 +26,10 @@ func (p *performance) evictor(cfg *config.CPI) *unwelcome {
 	if cfg.EvictAfter == 0 || cfg.Mode != config.CPIEnforce || p.d.lending.server == nil {
 		return nil
 	}
-	return &unwelcome{d: p.d, wanted: make(chan *loop.Finding, maxUnwelcome), evictor: lend.NewEvictor(lend.EvictorOptions{
-		API: p.d.lending.server, Log: p.d.log, Report: p.d.evictionAsked, Notify: p.d.tell,
-	})}
+	return &unwelcome{d: p.d, wanted: make(chan *loop.Finding, maxUnwelcome),
+		evictor: lend.NewEvictor(lend.EvictorOptions{
+			API: p.d.lending.server, Log: p.d.log, Report: p.d.evictionAsked, Notify: p.d.tell,
+		})}
 }
 
 // want takes the detector's wishes out of what it finds. It never waits.
@@ -39,7 +40,8 @@ func (u *unwelcome) want(f *loop.Finding) {
 	select {
 	case u.wanted <- f:
 	default:
-		u.d.log.Warn("an antagonist is not evicted: too many others wait for the API server", "pod", f.Target.Namespace+"/"+f.Target.Pod, "waiting", maxUnwelcome)
+		u.d.log.Warn("an antagonist is not evicted: too many others wait for the API server", "pod", f.Target.Namespace+
+			"/"+f.Target.Pod, "waiting", maxUnwelcome)
 	}
 }
 

@@ -38,13 +38,15 @@ func TestAnUnwelcomePodIsEvictedOnce(t *testing.T) {
 		var told []policy.Notice
 		api := &asker{}
 		d := &daemon{log: slog.New(slog.NewTextHandler(&log, nil))}
-		u := &unwelcome{d: d, wanted: make(chan *loop.Finding, maxUnwelcome), evictor: lend.NewEvictor(lend.EvictorOptions{
-			API: api, Notify: func(n policy.Notice) { told = append(told, n) },
-		})}
+		u := &unwelcome{d: d, wanted: make(chan *loop.Finding, maxUnwelcome),
+			evictor: lend.NewEvictor(lend.EvictorOptions{
+				API: api, Notify: func(n policy.Notice) { told = append(told, n) },
+			})}
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go u.run(ctx)
-		for _, f := range []*loop.Finding{{Kind: detect.AnalysisEvent}, {Kind: detect.CommandEvent, Command: detect.DoCap}, wish("a"), wish("a")} {
+		for _, f := range []*loop.Finding{{Kind: detect.AnalysisEvent},
+			{Kind: detect.CommandEvent, Command: detect.DoCap}, wish("a"), wish("a")} {
 			u.want(f)
 		}
 		synctest.Wait()

@@ -26,7 +26,8 @@ type buildInfo struct {
 }
 
 func thisBuild() buildInfo {
-	b := buildInfo{Version: version, Commit: commit, Date: date, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	b := buildInfo{Version: version, Commit: commit, Date: date, Go: runtime.Version(), OS: runtime.GOOS,
+		Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || b.Commit != "" {
 		return b

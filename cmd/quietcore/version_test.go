@@ -16,8 +16,10 @@ func TestVersion(t *testing.T) {
 	}{
 		"nothing noted": {nil, b, "quietcore v1.2.3 (go1.26, linux/arm64)"},
 		"a clean tree": {
-			[]debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"}, {Key: "vcs.time", Value: "2026-11-22T01:02:03Z"}, {Key: "vcs.modified", Value: "false"}},
-			buildInfo{Version: "v1.2.3", Commit: "0123456789abcdef", Date: "2026-11-22T01:02:03Z", Go: "go1.26", OS: "linux", Arch: "arm64"},
+			[]debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"},
+				{Key: "vcs.time", Value: "2026-11-22T01:02:03Z"}, {Key: "vcs.modified", Value: "false"}},
+			buildInfo{Version: "v1.2.3", Commit: "0123456789abcdef", Date: "2026-11-22T01:02:03Z", Go: "go1.26",
+				OS: "linux", Arch: "arm64"},
 			"quietcore v1.2.3 (go1.26, linux/arm64, commit 0123456789ab, of 2026-11-22T01:02:03Z)",
 		},
 		"a changed tree": {

@@ -16,7 +16,8 @@ import (
 // The four events of the benchmarks are software events: a machine without a
 // performance monitoring unit has no others. Reading a hardware counter adds the
 // same to both sides of each ratio.
-var fourStandIns = map[Event]StandIn{Cycles: CPUClock, Instructions: PageFaults, RefCycles: CPUClock, LLCMisses: PageFaults}
+var fourStandIns = map[Event]StandIn{Cycles: CPUClock, Instructions: PageFaults, RefCycles: CPUClock,
+	LLCMisses: PageFaults}
 
 const (
 	switchesPerSecond = 10000
@@ -117,7 +118,8 @@ func attachEmpty(b *testing.B, c *Counter) *ebpf.Program {
 		}
 	}
 	if c.trigger == SchedSwitch {
-		l, err := link.AttachTracing(link.TracingOptions{Program: o.EmptySchedSwitch, AttachType: ebpf.AttachTraceRawTp})
+		l, err := link.AttachTracing(link.TracingOptions{Program: o.EmptySchedSwitch,
+			AttachType: ebpf.AttachTraceRawTp})
 		if err != nil {
 			b.Fatal(err)
 		}

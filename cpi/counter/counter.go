@@ -99,7 +99,8 @@ func open(k kernel, o Options, possible int) (*Counter, error) {
 		return nil, err
 	}
 	if bytes := possible * 2 * (o.MaxGroups + 1) * countsSize; bytes > maxRowBytes {
-		return nil, fmt.Errorf("counting: %d groups on %d possible CPUs need %d MiB; lower MaxGroups (at most %d MiB)", o.MaxGroups, possible, bytes>>20, maxRowBytes>>20)
+		return nil, fmt.Errorf("counting: %d groups on %d possible CPUs need %d MiB; lower MaxGroups (at most %d MiB)",
+			o.MaxGroups, possible, bytes>>20, maxRowBytes>>20)
 	}
 	c := &Counter{
 		kernel: k, options: o, release: release(k), groups: newGroups(o.MaxGroups),
@@ -153,7 +154,8 @@ func (c *Counter) online() ([]int, error) {
 func (c *Counter) load(probe int) error {
 	types, err := c.kernel.types()
 	if err != nil {
-		return &UnsupportedError{Feature: "the kernel's type information (CONFIG_DEBUG_INFO_BTF, Linux 5.4)", Kernel: c.release, Err: err}
+		return &UnsupportedError{Feature: "the kernel's type information (CONFIG_DEBUG_INFO_BTF, Linux 5.4)",
+			Kernel: c.release, Err: err}
 	}
 	spec, err := c.spec()
 	if err != nil {
@@ -165,7 +167,8 @@ func (c *Counter) load(probe int) error {
 	}
 	c.objects = objects{
 		collection: collection,
-		arrays:     [...]*ebpf.Map{collection.Maps[programMapEvent0], collection.Maps[programMapEvent1], collection.Maps[programMapEvent2], collection.Maps[programMapEvent3]},
+		arrays: [...]*ebpf.Map{collection.Maps[programMapEvent0], collection.Maps[programMapEvent1],
+			collection.Maps[programMapEvent2], collection.Maps[programMapEvent3]},
 		program:    collection.Programs[c.programName()],
 		flush:      collection.Programs[programProgFlush],
 		generation: collection.Variables[programVarGeneration],
@@ -211,7 +214,8 @@ func (c *Counter) spec() (*ebpf.CollectionSpec, error) {
 		}
 	}
 	possible, slots := uint32(len(c.takesPart)), uint32(c.options.MaxGroups+1)
-	for _, name := range []string{programMapEvent0, programMapEvent1, programMapEvent2, programMapEvent3, programMapCgroupSwitches, programMapCpus} {
+	for _, name := range []string{programMapEvent0, programMapEvent1, programMapEvent2, programMapEvent3,
+		programMapCgroupSwitches, programMapCpus} {
 		spec.Maps[name].MaxEntries = possible
 	}
 	spec.Maps[programMapSums].MaxEntries = possible * 2 * slots
@@ -245,7 +249,8 @@ func mapped[T any](m *ebpf.Map) ([]T, error) {
 	var t T
 	size := int(unsafe.Sizeof(t))
 	if int(m.ValueSize()) != size {
-		return nil, fmt.Errorf("map %v: %d bytes a value, and not %d: the program is of another version", m, m.ValueSize(), size)
+		return nil, fmt.Errorf("map %v: %d bytes a value, and not %d: the program is of another version", m,
+			m.ValueSize(), size)
 	}
 	n := int(m.MaxEntries())
 	page := unix.Getpagesize()
@@ -315,7 +320,8 @@ func (c *Counter) Enable() error {
 
 func (c *Counter) attach() (*attachment, error) {
 	if c.trigger == CgroupSwitches {
-		return attachCgroupSwitches(c.kernel, c.objects.program, c.objects.collection.Maps[programMapCgroupSwitches]), nil
+		return attachCgroupSwitches(c.kernel, c.objects.program, c.objects.collection.Maps[programMapCgroupSwitches]),
+			nil
 	}
 	return attachSchedSwitch(c.objects.program)
 }
@@ -381,7 +387,8 @@ func (c *Counter) openAgain(cpu int) error {
 			continue
 		}
 		if err := c.events.open(e, cpu); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("open %s: %w (%s)", c.events.sources[e].name, err, whyAbsent(c.kernel, err)))
+			failed = errors.Join(failed, fmt.Errorf("open %s: %w (%s)", c.events.sources[e].name, err,
+				whyAbsent(c.kernel, err)))
 		}
 	}
 	return errors.Join(failed, c.publish(cpu))

@@ -84,7 +84,8 @@ func (e *events) choose(event Event, standIn StandIn, cpus []int) Source {
 			for _, opened := range cpus {
 				e.close(event, opened)
 			}
-			return Source{Kind: Absent, Reason: whyAbsent(e.kernel, err), Err: fmt.Errorf("open %s on CPU %d: %w", src.name, cpu, err)}
+			return Source{Kind: Absent, Reason: whyAbsent(e.kernel, err),
+				Err: fmt.Errorf("open %s on CPU %d: %w", src.name, cpu, err)}
 		}
 	}
 	e.perf[event] = true

@@ -44,10 +44,12 @@ func enableController(t testing.TB, h *hierarchy) {
 	}
 	names := strings.Fields(string(text))
 	if len(names) == 0 {
-		t.Skip("needs a controller that cgroup v2 has (v1 has them all here): without one enabled below the root the event cgroup-switches counts nothing")
+		t.Skip("needs a controller that cgroup v2 has (v1 has them all here): without one enabled below the root " +
+			"the event cgroup-switches counts nothing")
 	}
 	if err := os.WriteFile(file, []byte("+"+names[0]), 0); err != nil {
-		t.Skipf("needs to enable the controller %s of cgroup v2: without one the event cgroup-switches counts nothing: %v", names[0], err)
+		t.Skipf("needs to enable the controller %s of cgroup v2: without one the event cgroup-switches counts "+
+			"nothing: %v", names[0], err)
 	}
 	t.Cleanup(func() {
 		if err := os.WriteFile(file, []byte("-"+names[0]), 0); err != nil {
@@ -154,13 +156,16 @@ func exactly(t *testing.T, attempt func() []comparison) {
 		again := false
 		for _, c := range attempt() {
 			off := c.off()
-			t.Logf("%s: %v, the kernel says %v: %v, %+.4f %%; %d switches missed", c.what, c.got, c.high, off, 100*float64(off)/float64(c.high), c.missed)
+			t.Logf("%s: %v, the kernel says %v: %v, %+.4f %%; %d switches missed", c.what, c.got, c.high, off,
+				100*float64(off)/float64(c.high), c.missed)
 			switch {
 			case c.ok():
 			case c.missed == 0:
-				t.Errorf("%s: %v, the kernel says %v to %v; all of it counted: %t", c.what, c.got, c.low, c.high, c.counted)
+				t.Errorf("%s: %v, the kernel says %v to %v; all of it counted: %t", c.what, c.got, c.low, c.high,
+					c.counted)
 			case try == attempts && off.Abs() > c.low/1000+time.Duration(c.missed)*turn:
-				t.Errorf("%s: %v, the kernel says %v to %v, and %d switches were missed", c.what, c.got, c.low, c.high, c.missed)
+				t.Errorf("%s: %v, the kernel says %v to %v, and %d switches were missed", c.what, c.got, c.low, c.high,
+					c.missed)
 			default:
 				again = true
 			}

@@ -109,7 +109,8 @@ func (c *Counter) move(g *group, cgroup uint64) error {
 	if err := c.assign(cgroup, g.slot); err != nil {
 		return fmt.Errorf("count %s: %w", g.id, err)
 	}
-	if err := c.objects.collection.Maps[programMapSlots].Delete(g.cgroup); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := c.objects.collection.Maps[programMapSlots].Delete(g.cgroup); err != nil &&
+		!errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("count %s: forget its former cgroup: %w", g.id, err)
 	}
 	delete(c.groups.byID, g.cgroup)
@@ -249,6 +250,8 @@ func (c *Counter) readWaits(dst *Reading) error {
 	if err := i.Err(); err != nil {
 		return fmt.Errorf("read who waited for whom: %w", err)
 	}
-	slices.SortFunc(dst.Waits, func(a, b Wait) int { return cmp.Or(cmp.Compare(a.Victim, b.Victim), cmp.Compare(a.By, b.By)) })
+	slices.SortFunc(dst.Waits, func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(a.Victim, b.Victim), cmp.Compare(a.By, b.By))
+	})
 	return nil
 }

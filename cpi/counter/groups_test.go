@@ -61,8 +61,9 @@ func TestTake(t *testing.T) {
 				}
 				n := rapid.Uint64Max(1 << 50)
 				rows[i] = Counts{
-					Events: [numEvents]uint64{n.Draw(t, "cycles"), n.Draw(t, "instructions"), n.Draw(t, "ref"), n.Draw(t, "llc")},
-					OnCPU:  n.Draw(t, "on CPU"), RunQueueWait: n.Draw(t, "wait"), Switches: n.Draw(t, "switches"),
+					Events: [numEvents]uint64{n.Draw(t, "cycles"), n.Draw(t, "instructions"), n.Draw(t, "ref"),
+						n.Draw(t, "llc")},
+					OnCPU: n.Draw(t, "on CPU"), RunQueueWait: n.Draw(t, "wait"), Switches: n.Draw(t, "switches"),
 				}
 				rows[i].Counted = rapid.Uint64Max(rows[i].OnCPU).Draw(t, "counted")
 				if rows[i].OnCPU == 0 { // no time, no events

@@ -48,7 +48,8 @@ func (linux) load(spec *ebpf.CollectionSpec, types *btf.Spec) (*ebpf.Collection,
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, err
 	}
-	return ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: types}})
+	return ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		Programs: ebpf.ProgramOptions{KernelTypes: types}})
 }
 
 func (linux) flush(p *ebpf.Program, cpu int, mode flushMode) error {
@@ -82,7 +83,8 @@ func paranoia(k kernel) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(text)))
 }
 
-const privileges = "CAP_BPF and CAP_PERFMON, before Linux 5.11 also CAP_SYS_RESOURCE, and a seccomp profile that knows them"
+const privileges = "CAP_BPF and CAP_PERFMON, before Linux 5.11 also CAP_SYS_RESOURCE, and a seccomp profile that " +
+	"knows them"
 
 // unsupported explains why the program cannot be loaded or run.
 func unsupported(k kernel, what string, err error) error {
@@ -106,11 +108,14 @@ func whyAbsent(k kernel, err error) string {
 	switch {
 	case lockedDown(k):
 		return "the kernel is locked down (/sys/kernel/security/lockdown says confidentiality)"
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENXIO):
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EOPNOTSUPP),
+		errors.Is(err, unix.ENXIO):
 		return "this CPU, or the hypervisor below it, has no such counter"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		if n, err := paranoia(k); err == nil && n > 2 {
-			return fmt.Sprintf("not permitted: kernel.perf_event_paranoid is %d, and above 2 kernels of Debian and Ubuntu open counters for CAP_SYS_ADMIN alone: set it to 2", n)
+			return fmt.Sprintf(
+				"not permitted: kernel.perf_event_paranoid is %d, and above 2 kernels of Debian and Ubuntu open "+
+					"counters for CAP_SYS_ADMIN alone: set it to 2", n)
 		}
 		return "not permitted: give the daemon " + privileges
 	case errors.Is(err, unix.EBUSY):

@@ -99,12 +99,19 @@ func TestUnsupported(t *testing.T) {
 		want   string
 		cause  error
 	}{
-		"no BTF":          {double{files: old, btf: ebpf.ErrNotSupported}, "counting needs the kernel's type information (CONFIG_DEBUG_INFO_BTF, Linux 5.4), which Linux 5.4.0 refuses", ebpf.ErrNotSupported},
-		"no permission":   {double{files: old, loading: unix.EPERM}, "counting needs permission (CAP_BPF and CAP_PERFMON", unix.EPERM},
-		"no bpf at all":   {double{files: old, loading: unix.ENOSYS}, "the system call bpf", unix.ENOSYS},
-		"the verifier":    {double{files: old, loading: &ebpf.VerifierError{Cause: unix.EACCES}}, "the features of Linux 5.10", unix.EACCES},
-		"lockdown":        {double{files: lockdown, loading: unix.EINVAL}, "not locked down (/sys/kernel/security/lockdown says confidentiality)", unix.EINVAL},
-		"no run on a CPU": {double{files: old, flushing: func(int, flushMode) error { return unix.EINVAL }}, "BPF_F_TEST_RUN_ON_CPU, Linux 5.10), which Linux 5.4.0 refuses", unix.EINVAL},
+		"no BTF": {double{files: old, btf: ebpf.ErrNotSupported},
+			"counting needs the kernel's type information (CONFIG_DEBUG_INFO_BTF, Linux 5.4), which Linux 5.4.0 " +
+				"refuses", ebpf.ErrNotSupported},
+		"no permission": {double{files: old, loading: unix.EPERM},
+			"counting needs permission (CAP_BPF and CAP_PERFMON", unix.EPERM},
+		"no bpf at all": {double{files: old, loading: unix.ENOSYS}, "the system call bpf", unix.ENOSYS},
+		"the verifier": {double{files: old, loading: &ebpf.VerifierError{Cause: unix.EACCES}},
+			"the features of Linux 5.10", unix.EACCES},
+		"lockdown": {double{files: lockdown, loading: unix.EINVAL},
+			"not locked down (/sys/kernel/security/lockdown says confidentiality)", unix.EINVAL},
+		"no run on a CPU": {double{files: old, flushing: func(int, flushMode) error {
+			return unix.EINVAL
+		}}, "BPF_F_TEST_RUN_ON_CPU, Linux 5.10), which Linux 5.4.0 refuses", unix.EINVAL},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := open(&c.double, Options{Root: "/sys/fs/cgroup", Trigger: SchedSwitch}, 2)
@@ -133,17 +140,20 @@ func TestWhyAbsent(t *testing.T) {
 		file map[string]string
 		want string
 	}{
-		"no PMU":                  {err: unix.ENOENT, want: "has no such counter"},
-		"no such device":          {err: unix.ENODEV, want: "has no such counter"},
-		"not supported":           {err: unix.EOPNOTSUPP, want: "has no such counter"},
-		"not permitted":           {err: unix.EACCES, want: "give the daemon CAP_BPF and CAP_PERFMON"},
-		"paranoid as Linux is":    {err: unix.EPERM, file: paranoid("2"), want: "give the daemon CAP_BPF and CAP_PERFMON"},
-		"paranoid as Debian is":   {err: unix.EACCES, file: paranoid("3"), want: "kernel.perf_event_paranoid is 3, and above 2"},
-		"held by others":          {err: unix.EBUSY, want: "held by another user"},
-		"too many files":          {err: unix.EMFILE, want: "raise the daemon's limit"},
-		"an odd configuration":    {err: unix.EINVAL, want: "refuses this event"},
-		"something else":          {err: unix.EIO, want: "the kernel refuses it"},
-		"lockdown for the events": {err: unix.EPERM, file: map[string]string{"/sys/kernel/security/lockdown": confidential}, want: "locked down"},
+		"no PMU":         {err: unix.ENOENT, want: "has no such counter"},
+		"no such device": {err: unix.ENODEV, want: "has no such counter"},
+		"not supported":  {err: unix.EOPNOTSUPP, want: "has no such counter"},
+		"not permitted":  {err: unix.EACCES, want: "give the daemon CAP_BPF and CAP_PERFMON"},
+		"paranoid as Linux is": {err: unix.EPERM, file: paranoid("2"),
+			want: "give the daemon CAP_BPF and CAP_PERFMON"},
+		"paranoid as Debian is": {err: unix.EACCES, file: paranoid("3"),
+			want: "kernel.perf_event_paranoid is 3, and above 2"},
+		"held by others":       {err: unix.EBUSY, want: "held by another user"},
+		"too many files":       {err: unix.EMFILE, want: "raise the daemon's limit"},
+		"an odd configuration": {err: unix.EINVAL, want: "refuses this event"},
+		"something else":       {err: unix.EIO, want: "the kernel refuses it"},
+		"lockdown for the events": {err: unix.EPERM,
+			file: map[string]string{"/sys/kernel/security/lockdown": confidential}, want: "locked down"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// An event that one CPU lacks is not counted at all.
@@ -220,11 +230,12 @@ func TestTriggerChoice(t *testing.T) {
 		refused error
 		blocked string // empty: the software event would do
 	}{
-		"both":                {},
-		"v1":                  {options: Options{V1: true}, blocked: "cgroup v1"},
-		"waits":               {options: Options{Waits: WaitsTotal}, blocked: "every context switch"},
-		"Linux 5.10":          {refused: unix.EINVAL, blocked: "Linux 5.13"},
-		"no controllers":      {files: with("/nowhere/cgroup.subtree_control", "\n"), blocked: "before a controller is enabled"},
+		"both":       {},
+		"v1":         {options: Options{V1: true}, blocked: "cgroup v1"},
+		"waits":      {options: Options{Waits: WaitsTotal}, blocked: "every context switch"},
+		"Linux 5.10": {refused: unix.EINVAL, blocked: "Linux 5.13"},
+		"no controllers": {files: with("/nowhere/cgroup.subtree_control", "\n"),
+			blocked: "before a controller is enabled"},
 		"controllers unknown": {options: Options{Root: "/nowhere/else"}, blocked: "is not known"},
 		"perf_event on v1":    {files: with("/proc/cgroups", "perf_event\t7\t5\t1\n"), blocked: "v1 hierarchy"},
 		"no perf_event":       {files: with("/proc/cgroups", "cpu\t0\t5\t1\n"), blocked: "v1 hierarchy"},
@@ -243,7 +254,8 @@ func TestTriggerChoice(t *testing.T) {
 				o.Root = "/nowhere"
 			}
 			got, reason, err := chooseTrigger(k, o, 0)
-			if got != SchedSwitch || err != nil || !strings.Contains(reason, "sees every switch") || !strings.Contains(reason, c.blocked) {
+			if got != SchedSwitch || err != nil || !strings.Contains(reason, "sees every switch") ||
+				!strings.Contains(reason, c.blocked) {
 				t.Errorf("unasked: %v, %q, %v", got, reason, err)
 			}
 			o.Trigger = SchedSwitch
@@ -369,7 +381,8 @@ func TestReadFails(t *testing.T) {
 	}
 	path := h.make("broken")
 	broken = true
-	for name, err := range map[string]error{"Read": c.Read(new(Reading)), "Follow": c.Follow("b", path), "Disable": c.Disable()} {
+	for name, err := range map[string]error{"Read": c.Read(new(Reading)), "Follow": c.Follow("b", path),
+		"Disable": c.Disable()} {
 		if !errors.Is(err, unix.EIO) || !strings.Contains(err.Error(), "CPU") && name != "Disable" {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -391,8 +404,12 @@ func TestFaults(t *testing.T) {
 		spoil func(t *testing.T, c *Counter, cpu int)
 		fault func(Faults) uint64
 	}{
-		"runs backwards": {func(_ *testing.T, c *Counter, cpu int) { c.cpus[cpu].Base[Instructions].Counter += 1 << 40 }, func(f Faults) uint64 { return f.Reset }},
-		"is absurd":      {func(_ *testing.T, c *Counter, cpu int) { c.cpus[cpu].Base[Instructions].Counter -= 1 << 50 }, func(f Faults) uint64 { return f.Absurd + f.Reset }},
+		"runs backwards": {func(_ *testing.T, c *Counter, cpu int) {
+			c.cpus[cpu].Base[Instructions].Counter += 1 << 40
+		}, func(f Faults) uint64 { return f.Reset }},
+		"is absurd": {func(_ *testing.T, c *Counter, cpu int) {
+			c.cpus[cpu].Base[Instructions].Counter -= 1 << 50
+		}, func(f Faults) uint64 { return f.Absurd + f.Reset }},
 		"had no counter for a while": {func(_ *testing.T, c *Counter, cpu int) {
 			c.cpus[cpu].Base[Instructions].Enabled -= 1e12
 		}, func(f Faults) uint64 { return f.NotRun + f.Reset }},
@@ -402,13 +419,15 @@ func TestFaults(t *testing.T) {
 			}
 		}, func(f Faults) uint64 { return f.Read }},
 		"has stopped": {func(t *testing.T, c *Counter, cpu int) {
-			if err := unix.IoctlSetInt(c.events.descriptors[cpu][Instructions], unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
+			if err := unix.IoctlSetInt(c.events.descriptors[cpu][Instructions], unix.PERF_EVENT_IOC_DISABLE,
+				0); err != nil {
 				t.Fatal(err)
 			}
 		}, func(f Faults) uint64 { return f.Lost }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			counter := openHere(t, h, Options{Trigger: SchedSwitch, StandIns: map[Event]StandIn{Instructions: PageFaults}})
+			counter := openHere(t, h, Options{Trigger: SchedSwitch,
+				StandIns: map[Event]StandIn{Instructions: PageFaults}})
 			path := h.make("fault")
 			helper := startHelper(t, "fault", nil)
 			h.place(path, helper)
@@ -429,7 +448,8 @@ func TestFaults(t *testing.T) {
 			if c.fault(after.Faults) == c.fault(before.Faults) {
 				t.Errorf("not noticed: %+v", after.Faults)
 			}
-			if got := after.Machine.Events[Instructions] - before.Machine.Events[Instructions]; got > uint64(outer)+1000 {
+			if got := after.Machine.Events[Instructions] - before.Machine.Events[Instructions]; got > uint64(outer)+
+				1000 {
 				t.Errorf("%d page faults were counted, there were %d", got, outer)
 			}
 			if after.Machine.Counted-before.Machine.Counted >= after.Machine.OnCPU-before.Machine.OnCPU {
@@ -458,15 +478,18 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
 	}
-	if _, err := open(&double{}, Options{Root: "/", MaxGroups: maxGroups}, 4096); err == nil || !strings.Contains(err.Error(), "lower MaxGroups") {
+	if _, err := open(&double{}, Options{Root: "/", MaxGroups: maxGroups}, 4096); err == nil ||
+		!strings.Contains(err.Error(), "lower MaxGroups") {
 		t.Errorf("65536 groups on 4096 CPUs: %v", err)
 	}
 }
 
 func TestNames(t *testing.T) {
 	for want, s := range map[string]fmt.Stringer{
-		"cycles": Cycles, "llc-misses": LLCMisses, "Event(9)": Event(9), "absent": Absent, "stand-in": Declared, "hardware": Hardware,
-		"SourceKind(9)": SourceKind(9), "page-faults": PageFaults, "StandIn(0)": StandIn(0), "auto": Auto, "sched_switch": SchedSwitch,
+		"cycles": Cycles, "llc-misses": LLCMisses, "Event(9)": Event(9), "absent": Absent, "stand-in": Declared,
+		"hardware":      Hardware,
+		"SourceKind(9)": SourceKind(9), "page-faults": PageFaults, "StandIn(0)": StandIn(0), "auto": Auto,
+		"sched_switch":    SchedSwitch,
 		"cgroup-switches": CgroupSwitches, "Trigger(9)": Trigger(9),
 	} {
 		if s.String() != want {

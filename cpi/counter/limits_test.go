@@ -105,7 +105,8 @@ func TestTableOfCausesIsFull(t *testing.T) {
 		t.Errorf("%d pairs filled the table, and nothing did not fit", len(filled))
 	}
 	for _, id := range []string{"0", "1"} {
-		if waited := time.Duration(of(t, after, id).RunQueueWait - of(t, before, id).RunQueueWait); waited < 10*time.Millisecond {
+		if waited := time.Duration(of(t, after, id).RunQueueWait - of(t, before,
+			id).RunQueueWait); waited < 10*time.Millisecond {
 			t.Errorf("%s waited %v beside its neighbour", id, waited)
 		}
 	}
@@ -127,7 +128,8 @@ func TestAnEventStaysAway(t *testing.T) {
 	refused := error(nil)
 	d := &double{open: func(*unix.PerfEventAttr, int) error { return refused }}
 	c := openDouble(t, h, d, Options{
-		Trigger: SchedSwitch, StandIns: map[Event]StandIn{Instructions: PageFaults}, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Trigger: SchedSwitch, StandIns: map[Event]StandIn{Instructions: PageFaults},
+		Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err := c.Enable(); err != nil {
 		t.Fatal(err)
@@ -138,7 +140,8 @@ func TestAnEventStaysAway(t *testing.T) {
 	refused = unix.EBUSY
 	for cpu, in := range c.takesPart {
 		if in {
-			if err := unix.IoctlSetInt(c.events.descriptors[cpu][Instructions], unix.PERF_EVENT_IOC_DISABLE, 0); err != nil {
+			if err := unix.IoctlSetInt(c.events.descriptors[cpu][Instructions], unix.PERF_EVENT_IOC_DISABLE,
+				0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -148,10 +151,12 @@ func TestAnEventStaysAway(t *testing.T) {
 		helper.do(2000)
 		r = read(t, c)
 	}
-	if n := strings.Count(log.String(), "a CPU is not counted in full"); n != r.CPUs || !strings.Contains(log.String(), "held by another user") {
+	if n := strings.Count(log.String(), "a CPU is not counted in full"); n != r.CPUs ||
+		!strings.Contains(log.String(), "held by another user") {
 		t.Errorf("%d lines for %d CPUs:\n%s", n, r.CPUs, log.String())
 	}
-	if lost := time.Duration((r.Machine.OnCPU - before.Machine.OnCPU) - (r.Machine.Counted - before.Machine.Counted)); lost <= 0 {
+	if lost := time.Duration(
+		(r.Machine.OnCPU - before.Machine.OnCPU) - (r.Machine.Counted - before.Machine.Counted)); lost <= 0 {
 		t.Error("all of the time counts as counted")
 	}
 	if r.Machine.OnCPU == before.Machine.OnCPU {
@@ -182,7 +187,8 @@ func TestTurns(t *testing.T) {
 	if note := total.turns(Cycles); note != "" {
 		t.Errorf("cycles: %s", note)
 	}
-	if note := total.turns(Instructions); !strings.Contains(note, "70 %") || !strings.Contains(note, "kernel.nmi_watchdog") {
+	if note := total.turns(Instructions); !strings.Contains(note, "70 %") ||
+		!strings.Contains(note, "kernel.nmi_watchdog") {
 		t.Errorf("instructions: %q", note)
 	}
 	total.fill(&r) // nothing since

@@ -32,7 +32,8 @@ func TestMachineIsAllCPUs(t *testing.T) {
 // machine and for the process.
 func TestStandIns(t *testing.T) {
 	h := v2(t)
-	c := openHere(t, h, Options{StandIns: map[Event]StandIn{Cycles: CPUClock, Instructions: PageFaults, RefCycles: OnCPUNanoseconds}})
+	c := openHere(t, h, Options{StandIns: map[Event]StandIn{Cycles: CPUClock, Instructions: PageFaults,
+		RefCycles: OnCPUNanoseconds}})
 	for event, want := range map[Event]Source{
 		Cycles:       {Kind: Declared, Name: "cpu-clock"},
 		Instructions: {Kind: Declared, Name: "page-faults"},
@@ -90,7 +91,8 @@ func TestStandIns(t *testing.T) {
 			t.Errorf("the CPU clock moved %.0f ns in %.0f ns", clock, on)
 		}
 		if after.Enabled[LLCMisses] != 0 || after.Running[LLCMisses] != 0 {
-			t.Errorf("an absent event was on for %d and ran for %d ns", after.Enabled[LLCMisses], after.Running[LLCMisses])
+			t.Errorf("an absent event was on for %d and ran for %d ns", after.Enabled[LLCMisses],
+				after.Running[LLCMisses])
 		}
 		return
 	}
@@ -136,7 +138,8 @@ func TestWindows(t *testing.T) {
 	helper.do(20)
 	between := read(t, c)
 	if between.Machine != before.Machine || of(t, between, "w") != of(t, before, "w") || c.Status().Runs != runs {
-		t.Errorf("counted outside of a window: %+v, then %+v; %d runs, then %d", before.Machine, between.Machine, runs, c.Status().Runs)
+		t.Errorf("counted outside of a window: %+v, then %+v; %d runs, then %d", before.Machine, between.Machine, runs,
+			c.Status().Runs)
 	}
 	used := h.used(path)
 	if err := c.Enable(); err != nil {
@@ -214,7 +217,8 @@ func TestDeepestGroup(t *testing.T) {
 	}
 	helper.do(20)
 	before := read(t, c)
-	if pod, inner := of(t, before, "pod"), of(t, before, "container"); pod.OnCPU != 0 || inner.OnCPU < uint64(10*time.Millisecond) {
+	if pod, inner := of(t, before, "pod"), of(t, before, "container"); pod.OnCPU != 0 ||
+		inner.OnCPU < uint64(10*time.Millisecond) {
 		t.Errorf("the pod itself had %d ns, the container %d", pod.OnCPU, inner.OnCPU)
 	}
 	c.Forget("container")
@@ -302,7 +306,8 @@ func TestFollowRefuses(t *testing.T) {
 	if err := errors.Join(c.Close()); err != nil {
 		t.Errorf("closed twice: %v", err)
 	}
-	for name, err := range map[string]error{"Read": c.Read(new(Reading)), "Enable": c.Enable(), "Disable": c.Disable()} {
+	for name, err := range map[string]error{"Read": c.Read(new(Reading)), "Enable": c.Enable(),
+		"Disable": c.Disable()} {
 		if !errors.Is(err, errClosed) {
 			t.Errorf("%s after Close: %v", name, err)
 		}

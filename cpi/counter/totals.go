@@ -94,5 +94,7 @@ func (t *total) turns(e Event) string {
 	if t.share[e] > 0.99 {
 		return ""
 	}
-	return fmt.Sprintf("had a counter for %.0f %% of the time between the last readings: somebody else, such as a profiler or the NMI watchdog (kernel.nmi_watchdog), uses the unit too", 100*t.share[e])
+	return fmt.Sprintf(
+		"had a counter for %.0f %% of the time between the last readings: somebody else, such as a profiler or the "+
+			"NMI watchdog (kernel.nmi_watchdog), uses the unit too", 100*t.share[e])
 }

@@ -22,7 +22,8 @@ func chooseTrigger(k kernel, o Options, cpu int) (Trigger, string, error) {
 		return SchedSwitch, "as configured", nil
 	case CgroupSwitches:
 		if blocked := cgroupSwitchesBlocked(k, o, cpu); blocked != "" {
-			return 0, "", &UnsupportedError{Feature: "the trigger cgroup-switches (" + blocked + ")", Kernel: release(k)}
+			return 0, "", &UnsupportedError{Feature: "the trigger cgroup-switches (" + blocked + ")",
+				Kernel: release(k)}
 		}
 		return CgroupSwitches, "as configured", nil
 	}

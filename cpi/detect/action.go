@@ -107,13 +107,16 @@ func (d *Detector) decide(v *Verdict) {
 	victim := &d.all[v.Victim]
 	switch {
 	case !victim.Class.latencySensitive():
-		v.Why = fmt.Sprintf("%s is to blame, but only LSE, LSR and LS containers are protected and the victim is of class %s", d.name(culprits[0]), victim.Class)
+		v.Why = fmt.Sprintf(
+			"%s is to blame, but only LSE, LSR and LS containers are protected and the victim is of class %s",
+			d.name(culprits[0]), victim.Class)
 		return
 	case d.joins(v, culprits):
 		return
 	}
 	if a := d.pending(v.Victim); a != nil {
-		v.Why = fmt.Sprintf("%s of %s is being verified until %s", a.kind, d.name(a.antagonist), stamp(a.until).Format(time.TimeOnly))
+		v.Why = fmt.Sprintf("%s of %s is being verified until %s", a.kind, d.name(a.antagonist),
+			stamp(a.until).Format(time.TimeOnly))
 		return
 	}
 	able, reasons := d.able(victim, culprits, true)
@@ -157,14 +160,17 @@ func (d *Detector) act(v *Verdict, reasons []string) {
 		v.Why = fmt.Sprintf("observing, a %s would follow: %s", v.Kind, v.Why)
 		v.Kind = Observe
 	case move:
-		d.begins(v, action{kind: DoMove, antagonist: v.Antagonists[0], until: d.now + int64(d.cfg.CapFor)}, d.now+int64(d.cfg.MoveFor))
+		d.begins(v, action{kind: DoMove, antagonist: v.Antagonists[0], until: d.now + int64(d.cfg.CapFor)}, d.now+
+			int64(d.cfg.MoveFor))
 	default:
 		for i, ref := range v.Antagonists {
 			d.wishAway(v, ref)
 			// Of a group the least suspicious is released first: if the victim then
 			// suffers, it was needed.
-			term := max(int64(d.cfg.CapFor)-int64(i)*int64(d.cfg.Period), min(minTerm*int64(d.cfg.Period), int64(d.cfg.CapFor)))
-			d.begins(v, action{kind: DoCap, antagonist: ref, milli: d.level(v.Victim, ref), until: d.now + term}, d.now+term)
+			term := max(int64(d.cfg.CapFor)-int64(i)*int64(d.cfg.Period),
+				min(minTerm*int64(d.cfg.Period), int64(d.cfg.CapFor)))
+			d.begins(v, action{kind: DoCap, antagonist: ref, milli: d.level(v.Victim, ref), until: d.now + term}, d.now+
+				term)
 		}
 	}
 }
@@ -173,7 +179,8 @@ func (d *Detector) begins(v *Verdict, a action, until int64) {
 	c := &d.all[a.antagonist]
 	a.start, a.threads = d.now, c.threads
 	a.parties = append(a.parties, d.party(v.Victim))
-	cmd := Command{Kind: a.kind, Container: a.antagonist, Milli: a.milli, Until: stamp(until), Victim: v.Victim, Why: v.Why}
+	cmd := Command{Kind: a.kind, Container: a.antagonist, Milli: a.milli, Until: stamp(until), Victim: v.Victim,
+		Why: v.Why}
 	if a.kind == DoMove {
 		cmd.Container = v.Victim
 	} else {
@@ -191,7 +198,8 @@ func (d *Detector) command(c Command) {
 	d.counts.Commands++
 	d.work.commands = append(d.work.commands, c)
 	d.events = append(d.events, Event{
-		Kind: CommandEvent, At: stamp(d.now), Victim: &d.all[c.Victim].Container, Command: &d.work.commands[len(d.work.commands)-1],
+		Kind: CommandEvent, At: stamp(d.now), Victim: &d.all[c.Victim].Container,
+		Command: &d.work.commands[len(d.work.commands)-1],
 	})
 }
 
@@ -200,11 +208,14 @@ func (d *Detector) command(c Command) {
 func (d *Detector) wishAway(v *Verdict, ref Ref) {
 	c := &d.all[ref]
 	n := d.cfg.EvictAfter
-	if n == 0 || len(c.caps) < n || d.now-c.caps[0] > int64(24*time.Hour) || c.wished != 0 && d.now-c.wished < evictPause {
+	if n == 0 || len(c.caps) < n || d.now-c.caps[0] > int64(24*time.Hour) || c.wished != 0 &&
+		d.now-c.wished < evictPause {
 		return
 	}
 	c.wished = d.now
-	d.command(Command{Kind: DoEvict, Container: ref, Victim: v.Victim, Why: fmt.Sprintf("%s was capped %d times in %s", d.name(ref), n, time.Duration(d.now-c.caps[0]).Round(time.Second))})
+	d.command(Command{Kind: DoEvict, Container: ref, Victim: v.Victim,
+		Why: fmt.Sprintf("%s was capped %d times in %s", d.name(ref), n,
+			time.Duration(d.now-c.caps[0]).Round(time.Second))})
 }
 
 // party measures a victim before an action.
@@ -237,7 +248,8 @@ func (d *Detector) room(c *container, e *entry) float64 {
 func (d *Detector) joins(v *Verdict, culprits []Ref) bool {
 	for i := range d.actions {
 		a := &d.actions[i]
-		if a.kind != DoCap || !slices.Contains(culprits, a.antagonist) || d.cfg.Mode == Classic && a.antagonist != culprits[0] {
+		if a.kind != DoCap || !slices.Contains(culprits, a.antagonist) || d.cfg.Mode == Classic &&
+			a.antagonist != culprits[0] {
 			continue
 		}
 		if slices.ContainsFunc(a.parties, func(p party) bool { return p.victim == v.Victim }) {
@@ -398,7 +410,8 @@ func (d *Detector) expire() {
 	for i := 0; i < len(d.actions); {
 		a := &d.actions[i]
 		c := &d.all[a.antagonist]
-		if a.kind == DoCap && a.threads > 0 && c.threads >= harmfulGrowth*a.threads && c.threads >= a.threads+harmfulThreads {
+		if a.kind == DoCap && a.threads > 0 && c.threads >= harmfulGrowth*a.threads && c.threads >= a.threads+
+			harmfulThreads {
 			a.until, a.verdict = min(a.until, d.now), Harm
 		} else if d.cfg.Mode == Default && !a.kept && d.now < a.until && a.inVain() {
 			a.until, a.verdict = d.now, Failure
@@ -454,13 +467,15 @@ func (d *Detector) undo(a *action, why string) {
 // conclude remembers what an action did for one victim.
 func (d *Detector) conclude(a *action, p *party, result Result) {
 	victim, antagonist := &d.all[p.victim], &d.all[a.antagonist]
-	o := Outcome{Kind: a.kind, Antagonist: a.antagonist, Victim: p.victim, Result: result, Before: math.Exp(p.before), Samples: p.n}
+	o := Outcome{Kind: a.kind, Antagonist: a.antagonist, Victim: p.victim, Result: result, Before: math.Exp(p.before),
+		Samples: p.n}
 	if p.n > 0 {
 		o.After = math.Exp(p.sum / float64(p.n))
 	}
 	d.work.outcomes = append(d.work.outcomes, o)
 	d.events = append(d.events, Event{
-		Kind: OutcomeEvent, At: stamp(d.now), Victim: &victim.Container, Outcome: &d.work.outcomes[len(d.work.outcomes)-1],
+		Kind: OutcomeEvent, At: stamp(d.now), Victim: &victim.Container,
+		Outcome: &d.work.outcomes[len(d.work.outcomes)-1],
 	})
 	if result == Unknown || result == Gone || result == Refused {
 		return
@@ -542,13 +557,16 @@ func (d *Detector) whyNobody(v *Verdict) string {
 	s := &v.Suspects[0]
 	switch name := d.name(s.Ref); {
 	case s.Score < d.cfg.MinScore:
-		return fmt.Sprintf("%s is the most suspicious with a score of %.3f; %.2f is needed", name, s.Score, d.cfg.MinScore)
+		return fmt.Sprintf("%s is the most suspicious with a score of %.3f; %.2f is needed", name, s.Score,
+			d.cfg.MinScore)
 	case s.Pairs < d.cfg.MinPairs:
 		return fmt.Sprintf("%s scores %.3f over %d samples; %d are needed", name, s.Score, s.Pairs, d.cfg.MinPairs)
 	case s.Contrast < steadyContrast:
-		return fmt.Sprintf("%s scores %.3f but ran as much when the victim was well: contrast %.2f", name, s.Score, s.Contrast)
+		return fmt.Sprintf("%s scores %.3f but ran as much when the victim was well: contrast %.2f", name, s.Score,
+			s.Contrast)
 	default:
-		return fmt.Sprintf("%s scores %.3f, but that it is to blame is only %.0f %% sure; %.0f %% are needed", name, s.Score, 100*s.Confidence, 100*d.cfg.MinConfidence)
+		return fmt.Sprintf("%s scores %.3f, but that it is to blame is only %.0f %% sure; %.0f %% are needed", name,
+			s.Score, 100*s.Confidence, 100*d.cfg.MinConfidence)
 	}
 }
 
@@ -561,7 +579,8 @@ func (d *Detector) InForce() []Command {
 		if a.kind == DoMove {
 			until = a.start + int64(d.cfg.MoveFor)
 		}
-		list = append(list, Command{Kind: a.kind, Container: a.antagonist, Milli: a.milli, Until: stamp(until), Victim: a.parties[0].victim})
+		list = append(list, Command{Kind: a.kind, Container: a.antagonist, Milli: a.milli, Until: stamp(until),
+			Victim: a.parties[0].victim})
 	}
 	return list
 }

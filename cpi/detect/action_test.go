@@ -16,7 +16,8 @@ func (b *bench) blame(victim string, scores map[string]float64) *Verdict {
 	b.d.now = b.now.UnixNano()
 	v := Verdict{Victim: b.refs[victim], At: b.now}
 	for id, score := range scores {
-		v.Suspects = append(v.Suspects, Suspect{Ref: b.refs[id], Score: score, Paper: score, Pairs: 10, Contrast: 0.5, Confidence: score})
+		v.Suspects = append(v.Suspects, Suspect{Ref: b.refs[id], Score: score, Paper: score, Pairs: 10, Contrast: 0.5,
+			Confidence: score})
 	}
 	slices.SortFunc(v.Suspects, func(a, b Suspect) int {
 		if a.Score > b.Score {
@@ -110,7 +111,8 @@ func TestFailureThenNextSuspect(t *testing.T) { // A5
 		b.blame("v", scores)
 		bad()
 	}
-	b.want("cap a 10m", "cap of a for v: failure", "uncap a", "cap b 10m", "cap of b for v: failure", "uncap b", "cap a 10m", "cap of a for v: failure", "uncap a")
+	b.want("cap a 10m", "cap of a for v: failure", "uncap a", "cap b 10m", "cap of b for v: failure", "uncap b",
+		"cap a 10m", "cap of a for v: failure", "uncap a")
 	b.log = nil
 	b.now = b.now.Add(40 * time.Minute)
 	b.blame("v", scores)
@@ -163,7 +165,8 @@ func TestTwoVictims(t *testing.T) { // A9
 
 // The second victim's own first suspect comes before a cap that is in force for another.
 func TestTwoVictimsOfTwo(t *testing.T) {
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE}, Container{ID: "w", Job: "victim", Class: LSR})
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE},
+		Container{ID: "w", Job: "victim", Class: LSR})
 	b.blame("v", map[string]float64{"a": 0.6})
 	b.blame("w", map[string]float64{"b": 0.6, "a": 0.5})
 	b.want("cap a 10m", "cap b 10m")
@@ -172,23 +175,28 @@ func TestTwoVictimsOfTwo(t *testing.T) {
 func TestWhoMayBeCapped(t *testing.T) { // P1, P7
 	b := cast(t, classic,
 		Container{ID: "video", Job: "video", Class: Batch}, Container{ID: "digitizing", Job: "digitizing", Class: LS},
-		Container{ID: "images", Job: "images", Class: LS}, Container{ID: "tablet", Job: "tablet", Class: LSR}, Container{ID: "storage", Job: "storage", Class: LSE})
+		Container{ID: "images", Job: "images", Class: LS}, Container{ID: "tablet", Job: "tablet", Class: LSR},
+		Container{ID: "storage", Job: "storage", Class: LSE})
 	v := b.blame("v", map[string]float64{"video": .46, "digitizing": .44, "images": .43, "tablet": .39, "storage": .39})
 	b.want("cap video 100m")
 	if len(v.Suspects) != 5 {
 		t.Errorf("%d suspects are told, want all 5", len(v.Suspects))
 	}
 
-	b = cast(t, classic, Container{ID: "frontend", Job: "frontend", Class: LS}, Container{ID: "batch", Job: "batch", Class: Batch})
-	if v := b.blame("batch", map[string]float64{"frontend": 0.9}); v.Kind != Observe || !strings.Contains(v.Why, "the victim is of class BATCH") {
+	b = cast(t, classic, Container{ID: "frontend", Job: "frontend", Class: LS},
+		Container{ID: "batch", Job: "batch", Class: Batch})
+	if v := b.blame("batch", map[string]float64{"frontend": 0.9}); v.Kind != Observe ||
+		!strings.Contains(v.Why, "the victim is of class BATCH") {
 		t.Errorf("a batch victim: %+v", v)
 	}
-	if v := b.blame("v", map[string]float64{"frontend": 0.9}); v.Kind != Observe || !strings.Contains(v.Why, "frontend (frontend) is of class LS") {
+	if v := b.blame("v", map[string]float64{"frontend": 0.9}); v.Kind != Observe ||
+		!strings.Contains(v.Why, "frontend (frontend) is of class LS") {
 		t.Errorf("an LS antagonist: %+v", v)
 	}
 	b.want()
 
-	b = cast(t, classic, Container{ID: "in", Job: "in", Class: LS, OptIn: true}, Container{ID: "out", Job: "out", Class: BE, Exempt: true})
+	b = cast(t, classic, Container{ID: "in", Job: "in", Class: LS, OptIn: true},
+		Container{ID: "out", Job: "out", Class: BE, Exempt: true})
 	b.blame("v", map[string]float64{"in": 0.5, "out": 0.9})
 	b.want("cap in 100m")
 }
@@ -239,7 +247,8 @@ func TestRecurrence(t *testing.T) { // P2: score 0.36
 }
 
 func TestPartialHelp(t *testing.T) { // P4
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: Batch}, Container{ID: "b", Job: "b", Class: Batch}, Container{ID: "ls", Job: "ls", Class: LS})
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: Batch}, Container{ID: "b", Job: "b", Class: Batch},
+		Container{ID: "ls", Job: "ls", Class: LS})
 	scores := map[string]float64{"ls": 0.6, "a": 0.5, "b": 0.45}
 	for range 3 {
 		b.minute(map[string]reading{"v": {1, 1.6}})
@@ -326,7 +335,8 @@ func TestAdaptiveLevel(t *testing.T) {
 			caps = append(caps, line)
 		}
 	}
-	if want := []string{"cap a 100m", "cap a 200m", "cap a 400m", "cap a 400m", "cap a 200m"}; !slices.Equal(caps, want) {
+	if want := []string{"cap a 100m", "cap a 200m", "cap a 400m", "cap a 400m", "cap a 200m"}; !slices.Equal(caps,
+		want) {
 		t.Errorf("%q, want %q", caps, want)
 	}
 }
@@ -348,7 +358,8 @@ func TestAdaptiveLevelByTheVictimsBand(t *testing.T) {
 		b.put(Container{ID: "a", Job: "a", Class: Batch})
 		spec := Spec{
 			Job: "victim", Mean: 1, StdDev: 0.2, Samples: 2000, Tasks: 10,
-			Bands: []BandSpec{{Band: 0, Samples: 1000, Median: 1, LogSD: 0.02}, {Band: 2, Samples: 1000, Median: 1, LogSD: 0.3}},
+			Bands: []BandSpec{{Band: 0, Samples: 1000, Median: 1, LogSD: 0.02},
+				{Band: 2, Samples: 1000, Median: 1, LogSD: 0.3}},
 		}
 		if err := b.d.SetSpec(b.now, spec, b.now.Add(100*time.Hour)); err != nil {
 			t.Fatal(err)
@@ -427,8 +438,12 @@ func TestWhenThePoolMoves(t *testing.T) {
 		"in vain an hour ago": {func(_, _ *Container, d *Detector) {
 			d.pairs.known[key] = &Pair{PairKey: key, Moved: epoch.Add(-blockFor)}
 		}, true},
-		"moved away for another victim":  {func(_, _ *Container, d *Detector) { d.actions[0].parties[0].victim = d.byID["same"] }, false},
-		"moved away from another domain": {func(_, _ *Container, d *Detector) { d.actions[0].parties[0].victim = d.byID["other"] }, true},
+		"moved away for another victim": {func(_, _ *Container, d *Detector) {
+			d.actions[0].parties[0].victim = d.byID["same"]
+		}, false},
+		"moved away from another domain": {func(_, _ *Container, d *Detector) {
+			d.actions[0].parties[0].victim = d.byID["other"]
+		}, true},
 		"another is capped in the domain": {func(_, _ *Container, d *Detector) {
 			d.actions[0].kind, d.actions[0].parties[0].victim = DoCap, d.byID["same"]
 		}, true},
@@ -438,7 +453,8 @@ func TestWhenThePoolMoves(t *testing.T) {
 			for id, l3 := range map[string]int{"same": 1, "other": 2, "x": 2} {
 				b.put(Container{ID: id, Job: id, Class: LS, Place: domain(l3)})
 			}
-			b.d.actions = []action{{kind: DoMove, antagonist: b.refs["x"], until: math.MaxInt64, parties: []party{{victim: b.refs["other"]}}}}
+			b.d.actions = []action{{kind: DoMove, antagonist: b.refs["x"], until: math.MaxInt64,
+				parties: []party{{victim: b.refs["other"]}}}}
 			v := Container{ID: "v", Job: "victim", Class: LS, Place: domain(1), MovablePool: true}
 			a := Container{ID: "a", Job: "a", Class: Batch, Place: domain(1)}
 			c.edit(&v, &a, b.d)
@@ -465,14 +481,18 @@ func TestEvictionAfterCaps(t *testing.T) {
 		{3, 10 * time.Minute, 1},
 		{4, 10 * time.Minute, 0},
 	} {
-		b := cast(t, func(cfg *Config) { cfg.EvictAfter = c.n; cfg.Mode = Classic }, Container{ID: "a", Job: "a", Class: Batch})
+		b := cast(t, func(cfg *Config) {
+			cfg.EvictAfter = c.n
+			cfg.Mode = Classic
+		}, Container{ID: "a", Job: "a", Class: Batch})
 		for range 4 {
 			b.blame("v", map[string]float64{"a": 0.5})
 			b.tick(5 * time.Minute)
 			b.now = b.now.Add(c.each - 5*time.Minute)
 		}
 		if got := b.count("evict a"); got != c.want || b.count("cap a") != 4 {
-			t.Errorf("EvictAfter %d, a cap every %v: %d evictions wished of %d caps, want %d of 4", c.n, c.each, got, b.count("cap a"), c.want)
+			t.Errorf("EvictAfter %d, a cap every %v: %d evictions wished of %d caps, want %d of 4", c.n, c.each, got,
+				b.count("cap a"), c.want)
 		}
 	}
 }
@@ -516,7 +536,8 @@ func TestGrowthThatIsHarm(t *testing.T) {
 		b.blame("v", map[string]float64{"a": 0.5})
 		told(c.after, c.late)
 		if harm := b.count("cap of a for v: harm") == 1; harm != c.want || b.count("uncap a") == 1 != c.want {
-			t.Errorf("%d threads, then %d, told %v late: harm %t, want %t: %q", c.before, c.after, c.late, harm, c.want, b.log)
+			t.Errorf("%d threads, then %d, told %v late: harm %t, want %t: %q", c.before, c.after, c.late, harm,
+				c.want, b.log)
 		}
 	}
 }
@@ -560,8 +581,12 @@ func TestWhoAreFellowVictims(t *testing.T) {
 		"no more than four": {7, nil, nil, 1.8 * math.Log(2)},
 		"not protected":     {1, func(c *Container) { c.Class = Batch }, nil, math.Log(2)},
 		"elsewhere":         {1, func(c *Container) { c.Place.L3 = Domains{2} }, nil, math.Log(2)},
-		"at other times":    {1, nil, func(i int, cpi float64) float64 { return []float64{4, 4, 4, 1, 1, 4, 4, 4, 4, 4}[i] }, math.Log(2)},
-		"well again":        {1, nil, func(i int, cpi float64) float64 { return map[bool]float64{true: cpi, false: 1}[i < 7] }, math.Log(2)},
+		"at other times": {1, nil, func(i int, cpi float64) float64 {
+			return []float64{4, 4, 4, 1, 1, 4, 4, 4, 4, 4}[i]
+		}, math.Log(2)},
+		"well again": {1, nil, func(i int, cpi float64) float64 {
+			return map[bool]float64{true: cpi, false: 1}[i < 7]
+		}, math.Log(2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, func(c *Config) { c.AnalysisPause = time.Hour })
@@ -628,7 +653,9 @@ func TestWorkIsHeldAgainstSuspectsAndNotTime(t *testing.T) {
 			return Sample{Usage: 0.5 * slow * (1 + 0.02*float64(k%5)), CPI: slow}
 		}, 0},
 		"no CPI is known": {func(_ int, slow float64) Sample { return Sample{Usage: 0.5 * slow} }, 1},
-		"it does more":    {func(_ int, slow float64) Sample { return Sample{Usage: 0.5 * slow * slow, CPI: slow / 2} }, 1},
+		"it does more": {func(_ int, slow float64) Sample {
+			return Sample{Usage: 0.5 * slow * slow, CPI: slow / 2}
+		}, 1},
 		"it misses more": {func(_ int, slow float64) Sample {
 			return Sample{Usage: 0.5 * slow, CPI: slow, Misses: 1e6 * slow * slow}
 		}, 1},

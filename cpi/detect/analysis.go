@@ -82,12 +82,15 @@ func (d *Detector) investigate(q waiting) {
 	v := &w.verdicts[len(w.verdicts)-1]
 	at := len(d.events)
 	d.events = append(d.events, Event{
-		Kind: AnalysisEvent, At: stamp(d.now), Victim: &victim.Container, CPI: w.cpi[len(w.cpi)-1], Threshold: w.threshold, Verdict: v,
-		Spec: &victim.job.spec, Normal: victim.job.normal(d.cfg.Mode, BandOf(victim.window.newest().usage, d.cfg.MinUsage)),
+		Kind: AnalysisEvent, At: stamp(d.now), Victim: &victim.Container, CPI: w.cpi[len(w.cpi)-1],
+		Threshold: w.threshold, Verdict: v,
+		Spec: &victim.job.spec, Normal: victim.job.normal(d.cfg.Mode,
+			BandOf(victim.window.newest().usage, d.cfg.MinUsage)),
 	})
 	d.decide(v)
 	if j := victim.job; j.stale(d.now) {
-		v.Why += "; what is normal for it the cluster said, and vouched for until " + stamp(j.foreignTill).Format(time.RFC3339)
+		v.Why += "; what is normal for it the cluster said, and vouched for until " +
+			stamp(j.foreignTill).Format(time.RFC3339)
 	}
 	d.events[at].Verdict = v
 }
@@ -433,7 +436,8 @@ func (d *Detector) group(v *Verdict) []Ref {
 	w := &d.work
 	w.members = w.members[:0]
 	candidates := v.Suspects[:min(len(v.Suspects), groupCandidates)]
-	if len(candidates) < 2 || candidates[0].Score <= 0 || candidates[0].Contrast < steadyContrast || candidates[0].Score > singleHandedly {
+	if len(candidates) < 2 || candidates[0].Score <= 0 || candidates[0].Contrast < steadyContrast ||
+		candidates[0].Score > singleHandedly {
 		return nil
 	}
 	w.sum = w.sum[:0]

@@ -24,7 +24,8 @@ func crowd(t testing.TB, suspects, minutes int) *bench {
 	samples := make([]Sample, 0, suspects+1)
 	for k := range minutes {
 		b.now = b.now.Add(time.Minute)
-		samples = append(samples[:0], Sample{Ref: b.refs["v"], At: b.now, Usage: 1, CPI: 1.5 * math.Exp(0.4*float64(k%2)+0.05*r.NormFloat64())})
+		samples = append(samples[:0], Sample{Ref: b.refs["v"], At: b.now, Usage: 1,
+			CPI: 1.5 * math.Exp(0.4*float64(k%2)+0.05*r.NormFloat64())})
 		for i, ref := range refs {
 			u := 2 * r.Float64()
 			if i%3 == 0 {
@@ -89,7 +90,8 @@ func BenchmarkTick(b *testing.B) {
 			onCPU(b, func() {
 				s.now = s.now.Add(time.Minute)
 				for i, ref := range refs {
-					samples[i] = Sample{Ref: ref, At: s.now, Usage: 0.2 + 2*r.Float64(), CPI: 1.5 * math.Exp(0.1*r.NormFloat64())}
+					samples[i] = Sample{Ref: ref, At: s.now, Usage: 0.2 + 2*r.Float64(),
+						CPI: 1.5 * math.Exp(0.1*r.NormFloat64())}
 				}
 				s.d.Observe(s.now, samples)
 			})

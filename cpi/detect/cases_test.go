@@ -172,7 +172,8 @@ func TestDerangedAntagonist(t *testing.T) {
 	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
 	for block := range 5 {
 		b.suffer(cpi, usage, 2)
-		if v := lastOf(b, AnalysisEvent).Verdict; v.Kind != Observe || !strings.Contains(v.Why, "a (a) is not tried before 13:13:00, since it did not help") {
+		if v := lastOf(b, AnalysisEvent).Verdict; v.Kind != Observe ||
+			!strings.Contains(v.Why, "a (a) is not tried before 13:13:00, since it did not help") {
 			t.Errorf("block %d: %s: %s", block, v.Kind, v.Why)
 		}
 	}

@@ -153,7 +153,9 @@ func (c Config) Validate() error {
 	number("MaxContainers", "containers", float64(c.MaxContainers), 1, 1<<20)
 	number("MaxJobs", "jobs", float64(c.MaxJobs), 1, 1<<20)
 	if len(errs) == 0 && c.ringSize() > maxRing {
-		errs = append(errs, fmt.Errorf("a correlation window of %v holds %d samples at one every %v; at most %d are kept", c.Window, c.ringSize(), c.Period, maxRing))
+		errs = append(errs,
+			fmt.Errorf("a correlation window of %v holds %d samples at one every %v; at most %d are kept", c.Window,
+				c.ringSize(), c.Period, maxRing))
 	}
 	return errors.Join(errs...)
 }

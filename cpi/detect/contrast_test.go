@@ -117,7 +117,8 @@ func TestWhatIsKnownOfASuspect(t *testing.T) {
 		{"all", []float64{1, 1, 1, 1}, []float64{1, 1, 1, 1}, true},
 		{"half", []float64{1, 1, 1, 1, 1, 1, 1, 1}, []float64{1, 1, 1, 1, nan, nan, nan, nan}, true},
 		{"less than half", []float64{1, 1, 1, 1, 1, 1, 1, 1, 1}, []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, false},
-		{"of the time that it ran", []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, []float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, true},
+		{"of the time that it ran", []float64{1, 1, 1, 1, nan, nan, nan, nan, nan},
+			[]float64{1, 1, 1, 1, nan, nan, nan, nan, nan}, true},
 		{"one sample when it was bad", []float64{1, 1, 1, 1}, []float64{1, 1, 1, nan}, false},
 		{"one sample when it was good", []float64{1, 1, 1, 1}, []float64{nan, 1, 1, 1}, false},
 	} {
@@ -137,7 +138,8 @@ func TestWhatIsKnownOfASuspect(t *testing.T) {
 		"used, and no CPI": {&entry{usage: 0.001, misses: 7}, nan, nan},
 	} {
 		done, missed := effect(c.e)
-		if done != c.done && !(done != done && c.done != c.done) || missed != c.missed && !(missed != missed && c.missed != c.missed) {
+		if done != c.done && !(done != done && c.done != c.done) || missed != c.missed && !(missed != missed &&
+			c.missed != c.missed) {
 			t.Errorf("%s: did %v and missed %v, want %v and %v", name, done, missed, c.done, c.missed)
 		}
 	}

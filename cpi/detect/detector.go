@@ -106,7 +106,8 @@ func New(cfg Config) (*Detector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Detector{cfg: cfg, byID: map[string]Ref{}, jobs: map[jobKey]*job{}, pairs: pairs{known: map[PairKey]*Pair{}}, analysed: math.MinInt64 / 2}, nil
+	return &Detector{cfg: cfg, byID: map[string]Ref{}, jobs: map[jobKey]*job{},
+		pairs: pairs{known: map[PairKey]*Pair{}}, analysed: math.MinInt64 / 2}, nil
 }
 
 // Put says that a container runs, or that something about it changed. A
@@ -131,7 +132,8 @@ func (d *Detector) Put(now time.Time, c Container) (Ref, error) {
 	if entries == nil {
 		entries = make([]entry, d.cfg.ringSize())
 	}
-	*n = container{Container: c, live: true, born: now.UnixNano(), job: d.jobOf(c.Job, c.Platform), window: ring{entries: entries}}
+	*n = container{Container: c, live: true, born: now.UnixNano(), job: d.jobOf(c.Job, c.Platform),
+		window: ring{entries: entries}}
 	n.job.containers++
 	d.byID[c.ID] = ref
 	return ref, nil
@@ -274,7 +276,8 @@ func (d *Detector) WhyNoSpec(name, platform string) string {
 	case j.usable:
 		return ""
 	case j.tasks < d.cfg.MinTasks:
-		return fmt.Sprintf("%d tasks have %d samples each; %d are needed", j.tasks, d.cfg.MinTaskSamples, d.cfg.MinTasks)
+		return fmt.Sprintf("%d tasks have %d samples each; %d are needed", j.tasks, d.cfg.MinTaskSamples,
+			d.cfg.MinTasks)
 	}
 	return fmt.Sprintf("%.0f samples; %d are needed", j.all.n, d.cfg.MinTasks*d.cfg.MinTaskSamples)
 }
@@ -450,7 +453,8 @@ func (d *Detector) add(s *Sample) {
 	}
 	normal := d.normal(c, at, anomalous)
 	if normal {
-		d.learned = append(d.learned, Learned{Job: j.name, Platform: j.platform, Band: band, Usage: s.Usage, CPI: believable(s.CPI)})
+		d.learned = append(d.learned, Learned{Job: j.name, Platform: j.platform, Band: band, Usage: s.Usage,
+			CPI: believable(s.CPI)})
 	}
 	switch {
 	case d.cfg.GivenSpecs:
@@ -481,7 +485,8 @@ func (d *Detector) learn(c *container, s *Sample, at int64, band int) {
 			j.eligible++
 		}
 	}
-	if !j.due && (at-j.published >= int64(d.cfg.RespecEvery) || !j.usable) && (j.tasks >= d.cfg.MinTasks || j.foreign != nil || j.source == FromCluster) {
+	if !j.due && (at-j.published >= int64(d.cfg.RespecEvery) || !j.usable) && (j.tasks >= d.cfg.MinTasks ||
+		j.foreign != nil || j.source == FromCluster) {
 		j.due = true
 		d.due = append(d.due, j)
 	}
@@ -495,7 +500,8 @@ func (d *Detector) respec() {
 	})
 	for _, j := range d.due {
 		if j.respec(d.now, &d.cfg) {
-			d.events = append(d.events, Event{Kind: SpecEvent, At: stamp(d.now), Spec: &j.spec, Threshold: j.threshold(d.cfg.Mode, BandOf(j.spec.UsageMean, d.cfg.MinUsage))})
+			d.events = append(d.events, Event{Kind: SpecEvent, At: stamp(d.now), Spec: &j.spec,
+				Threshold: j.threshold(d.cfg.Mode, BandOf(j.spec.UsageMean, d.cfg.MinUsage))})
 		}
 	}
 	d.due = d.due[:0]

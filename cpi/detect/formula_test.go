@@ -140,7 +140,8 @@ func (b *bench) put(c Container) Ref {
 // spec gives a job its spec.
 func (b *bench) spec(job string, mean, sd float64) {
 	b.t.Helper()
-	if err := b.d.SetSpec(b.now, Spec{Job: job, Mean: mean, StdDev: sd, Samples: 1000, Tasks: 10}, b.now.Add(1000*time.Hour)); err != nil {
+	if err := b.d.SetSpec(b.now, Spec{Job: job, Mean: mean, StdDev: sd, Samples: 1000, Tasks: 10},
+		b.now.Add(1000*time.Hour)); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -176,7 +177,8 @@ func (b *bench) note(events []Event) []Event {
 			}
 			b.log = append(b.log, line)
 		case OutcomeEvent:
-			b.log = append(b.log, fmt.Sprintf("%s of %s for %s: %s", e.Outcome.Kind, b.d.Container(e.Outcome.Antagonist).ID, e.Victim.ID, e.Outcome.Result))
+			b.log = append(b.log, fmt.Sprintf("%s of %s for %s: %s", e.Outcome.Kind,
+				b.d.Container(e.Outcome.Antagonist).ID, e.Victim.ID, e.Outcome.Result))
 		case AnomalyEvent:
 			b.log = append(b.log, "anomaly "+e.Victim.ID)
 		case AnalysisEvent:
@@ -238,11 +240,15 @@ func TestVerdictsOnTheFormulasCases(t *testing.T) {
 		caps      []string
 		innocents []string
 	}{
-		{"F8 classic", Classic, paperCPI, [][]float64{guilty, constant(1, 10), opposite}, []string{"u0"}, []string{"u1", "u2"}},
-		{"F8 default", Default, paperCPI, [][]float64{guilty, constant(1, 10), opposite}, []string{"u0"}, []string{"u1", "u2"}},
+		{"F8 classic", Classic, paperCPI, [][]float64{guilty, constant(1, 10), opposite}, []string{"u0"},
+			[]string{"u1", "u2"}},
+		{"F8 default", Default, paperCPI, [][]float64{guilty, constant(1, 10), opposite}, []string{"u0"},
+			[]string{"u1", "u2"}},
 		{"F9 and F10 default", Default, paperCPI, [][]float64{constant(1, 10), opposite}, nil, []string{"u0", "u1"}},
-		{"F11 default", Default, paperCPI, [][]float64{late, constant(1, 10), opposite}, []string{"u0"}, []string{"u1", "u2"}},
-		{"F12 default", Default, paperCPI, [][]float64{turn1, turn2, constant(1, 10)}, []string{"u0", "u1"}, []string{"u2"}},
+		{"F11 default", Default, paperCPI, [][]float64{late, constant(1, 10), opposite}, []string{"u0"},
+			[]string{"u1", "u2"}},
+		{"F12 default", Default, paperCPI, [][]float64{turn1, turn2, constant(1, 10)}, []string{"u0", "u1"},
+			[]string{"u2"}},
 		{"F13 classic errs", Classic, allBad, [][]float64{constant(1, 10)}, []string{"u0"}, nil},
 		{"F13 default", Default, allBad, [][]float64{constant(1, 10)}, nil, []string{"u0"}},
 	} {

@@ -44,7 +44,8 @@ func (d *Detector) Jobs() []JobInfo {
 		if j.containers == 0 && !j.usable {
 			continue
 		}
-		list = append(list, JobInfo{Job: j.name, Platform: j.platform, Containers: j.containers, Tasks: j.eligible, Source: j.source, Stale: j.stale(d.now)})
+		list = append(list, JobInfo{Job: j.name, Platform: j.platform, Containers: j.containers, Tasks: j.eligible,
+			Source: j.source, Stale: j.stale(d.now)})
 	}
 	return list
 }
@@ -59,7 +60,8 @@ func (d *Detector) Refuse(now time.Time, c Command, why string) []Event {
 	d.begin(now)
 	for i := range d.actions {
 		a := &d.actions[i]
-		if a.kind != c.Kind || a.kept || a.parties[0].victim != c.Victim || a.kind == DoCap && a.antagonist != c.Container {
+		if a.kind != c.Kind || a.kept || a.parties[0].victim != c.Victim || a.kind == DoCap &&
+			a.antagonist != c.Container {
 			continue
 		}
 		d.withdraw(a, why)

@@ -17,12 +17,14 @@ func TestRefusedCapsGiveWayToTheNextSuspect(t *testing.T) {
 		if used {
 			r.usage = 2
 		}
-		b.minute(map[string]reading{"v": {1, map[bool]float64{true: 4, false: 1}[used]}, "a": r, "b": {usage: r.usage + 0.3}})
+		b.minute(map[string]reading{"v": {1, map[bool]float64{true: 4, false: 1}[used]}, "a": r,
+			"b": {usage: r.usage + 0.3}})
 	}
 	b.want("cap a 10m")
 	cmd := *lastOf(b, CommandEvent).Command
 	events := b.note(b.d.Refuse(b.now, cmd, "its namespace exempts it"))
-	if len(events) != 1 || events[0].Outcome == nil || events[0].Outcome.Result != Refused || events[0].Outcome.Why != "its namespace exempts it" {
+	if len(events) != 1 || events[0].Outcome == nil || events[0].Outcome.Result != Refused ||
+		events[0].Outcome.Why != "its namespace exempts it" {
 		t.Fatalf("events %+v", events)
 	}
 	if len(b.d.InForce()) != 0 {
@@ -36,12 +38,14 @@ func TestRefusedCapsGiveWayToTheNextSuspect(t *testing.T) {
 	}
 	b.tick(time.Second)
 	b.want("cap a 10m", "cap of a for v: refused", "cap b 10m")
-	if v := lastOf(b, AnalysisEvent).Verdict; !strings.Contains(v.Why, "not a (a) is not capped: its namespace exempts it") {
+	if v := lastOf(b, AnalysisEvent).Verdict; !strings.Contains(v.Why,
+		"not a (a) is not capped: its namespace exempts it") {
 		t.Errorf("why: %s", v.Why)
 	}
 	b.d.Refuse(b.now, *lastOf(b, CommandEvent).Command, "it is gone")
 	b.tick(time.Second)
-	if v := lastOf(b, AnalysisEvent).Verdict; v.Kind != Observe || !strings.Contains(v.Why, "b (b) is not capped: it is gone") {
+	if v := lastOf(b, AnalysisEvent).Verdict; v.Kind != Observe ||
+		!strings.Contains(v.Why, "b (b) is not capped: it is gone") {
 		t.Errorf("nobody is left: %+v", v)
 	}
 	if p := b.d.pairs.of(b.d.Container(b.refs["v"]), b.d.Container(b.refs["a"])); p != nil {
@@ -51,7 +55,8 @@ func TestRefusedCapsGiveWayToTheNextSuspect(t *testing.T) {
 
 // A refusal ends what was asked for, and nothing else that is in force.
 func TestARefusalMeansOneCommand(t *testing.T) {
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE}, Container{ID: "w", Job: "victim", Class: LS})
+	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE},
+		Container{ID: "w", Job: "victim", Class: LS})
 	b.blame("v", map[string]float64{"a": 0.5})
 	first := *lastOf(b, CommandEvent).Command
 	b.blame("w", map[string]float64{"b": 0.5})
@@ -96,7 +101,9 @@ func TestRefusalsForVictimsThatAreWellAgain(t *testing.T) {
 		},
 		"silent": func(b *bench) { b.tick(5*time.Minute + time.Second) },
 	} {
-		b := cast(t, func(c *Config) { c.Mode, c.CapFor = Classic, 10*time.Minute }, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE})
+		b := cast(t, func(c *Config) {
+			c.Mode, c.CapFor = Classic, 10*time.Minute
+		}, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE})
 		for range 3 {
 			b.minute(map[string]reading{"v": {1, 3}, "a": {usage: 1}})
 		}
@@ -115,7 +122,8 @@ func TestRefusedMovesGiveWayToCaps(t *testing.T) {
 	b := newBench(t, nil)
 	var one Domains
 	one.Add(0)
-	b.put(Container{ID: "v", Job: "victim", Class: LS, MovablePool: true, Place: Place{Cores: one, L3: one, Nodes: one}})
+	b.put(Container{ID: "v", Job: "victim", Class: LS, MovablePool: true,
+		Place: Place{Cores: one, L3: one, Nodes: one}})
 	b.spec("victim", 1, 0.1)
 	b.put(Container{ID: "a", Job: "a", Class: BE, Place: Place{Cores: one, L3: one, Nodes: one}})
 	b.blame("v", map[string]float64{"a": 0.99})
@@ -175,7 +183,8 @@ func TestTasksOfAJobAreThoseThatRun(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MinTaskSamples = 10 })
 	teach(b, "web", "skylake", 6, 10, func(i, k int) reading { return reading{1, 1 + float64(k)/100} })
 	jobs := b.d.Jobs()
-	if len(jobs) != 1 || jobs[0] != (JobInfo{Job: "web", Platform: "skylake", Containers: 6, Tasks: 6, Source: FromHere}) {
+	if len(jobs) != 1 || jobs[0] != (JobInfo{Job: "web", Platform: "skylake", Containers: 6, Tasks: 6,
+		Source: FromHere}) {
 		t.Fatalf("jobs %+v", jobs)
 	}
 	b.d.Forget(b.now, "web-skylake-0")
@@ -253,7 +262,8 @@ func TestSpecsThatRunOut(t *testing.T) {
 		for range 3 {
 			b.minute(map[string]reading{"web-p-0": {1, 4}, "a": {usage: 1}})
 		}
-		said := strings.Contains(lastOf(b, AnalysisEvent).Verdict.Why, "; what is normal for it the cluster said, and vouched for until "+good.Format(time.RFC3339))
+		said := strings.Contains(lastOf(b, AnalysisEvent).Verdict.Why,
+			"; what is normal for it the cluster said, and vouched for until "+good.Format(time.RFC3339))
 		if said != c.stale {
 			t.Errorf("%d tasks: the verdict says %q", c.tasks, lastOf(b, AnalysisEvent).Verdict.Why)
 		}

@@ -11,7 +11,8 @@ import (
 // enough outliers.
 func (d *Detector) outlier(s *Sample, c *container, threshold float64) (anomalous bool) {
 	d.counts.Outliers++
-	d.events = append(d.events, Event{Kind: OutlierEvent, At: s.At, Victim: &c.Container, CPI: s.CPI, Threshold: threshold})
+	d.events = append(d.events, Event{Kind: OutlierEvent, At: s.At, Victim: &c.Container, CPI: s.CPI,
+		Threshold: threshold})
 	newest := c.window.newest().at
 	if d.outliersOf(c) < d.cfg.Outliers || s.At.UnixNano() <= newest-int64(d.cfg.OutlierWindow) {
 		return false
@@ -21,7 +22,8 @@ func (d *Detector) outlier(s *Sample, c *container, threshold float64) (anomalou
 	}
 	c.worst = newest
 	d.counts.Anomalies++
-	d.events = append(d.events, Event{Kind: AnomalyEvent, At: s.At, Victim: &c.Container, CPI: s.CPI, Threshold: threshold})
+	d.events = append(d.events, Event{Kind: AnomalyEvent, At: s.At, Victim: &c.Container, CPI: s.CPI,
+		Threshold: threshold})
 	d.enqueue(waiting{victim: s.Ref, at: newest, excess: s.CPI / threshold})
 	return true
 }

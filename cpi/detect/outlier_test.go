@@ -169,7 +169,8 @@ func TestClockThatGoesBack(t *testing.T) { // O11
 // A step back of more than a sampling period forgets every time that lies in the future
 // then: nothing waits for the clock to catch up. Less is no step.
 func TestWhatAClockThatWentBackForgets(t *testing.T) {
-	for back, want := range map[time.Duration]uint64{30 * time.Second: 0, time.Minute: 0, time.Minute + 1: 1, 240 * time.Hour: 1} {
+	for back, want := range map[time.Duration]uint64{30 * time.Second: 0, time.Minute: 0, time.Minute + 1: 1,
+		240 * time.Hour: 1} {
 		b := newBench(t, func(c *Config) { c.RespecEvery = 10 * time.Minute })
 		teach(b, "victim", "", 5, 100, even(1))
 		b.refs["v"] = b.refs["victim--0"]

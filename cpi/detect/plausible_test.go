@@ -61,9 +61,11 @@ func TestWhatElseIsKnownWeighs(t *testing.T) {
 		{name: "one misses nearly all", misses: [2]float64{1e9, 1}, odds: 8},
 		{name: "misses of one are not known", misses: [2]float64{1e6, 0}, odds: 1},
 		{name: "one helped before", pairs: []*Pair{pair("u0", Pair{Success: 2})}, odds: 5},
-		{name: "one helped, one did not", pairs: []*Pair{pair("u0", Pair{Success: 5}), pair("u1", Pair{Failure: 5})}, odds: 100, capped: true},
+		{name: "one helped, one did not", pairs: []*Pair{pair("u0", Pair{Success: 5}), pair("u1", Pair{Failure: 5})},
+			odds: 100, capped: true},
 		{name: "one was harmed", pairs: []*Pair{pair("u1", Pair{Harm: 1})}, odds: 3},
-		{name: "near and missing", places: [2]Place{place(1, 1, 1), place(2, 2, 2)}, misses: [2]float64{9e6, 1e6}, odds: 30 * 1.8 / 0.25, capped: true},
+		{name: "near and missing", places: [2]Place{place(1, 1, 1), place(2, 2, 2)}, misses: [2]float64{9e6, 1e6},
+			odds: 30 * 1.8 / 0.25, capped: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, func(c *Config) { c.RobustSigmas = 2 })

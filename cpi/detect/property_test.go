@@ -39,7 +39,8 @@ func newLife(t *rapid.T, mode Mode) *life {
 		c := Container{
 			ID: fmt.Sprint("c", i), Job: fmt.Sprint("j", i%5), Class: Class(rapid.IntRange(0, 5).Draw(t, "class")),
 			Exempt: rapid.IntRange(0, 9).Draw(t, "exempt") == 0, OptIn: rapid.IntRange(0, 9).Draw(t, "optIn") == 0,
-			LimitMilli: rapid.SampledFrom([]int64{0, 0, 0, 5, 50, 500}).Draw(t, "limit"), MovablePool: rapid.Bool().Draw(t, "movable"),
+			LimitMilli:  rapid.SampledFrom([]int64{0, 0, 0, 5, 50, 500}).Draw(t, "limit"),
+			MovablePool: rapid.Bool().Draw(t, "movable"),
 		}
 		c.Place.L3.Add(i % 2)
 		c.Place.Nodes.Add(0)
@@ -71,7 +72,8 @@ func (l *life) check(t *rapid.T, events []Event) {
 			l.last = e.At
 			var sure float64
 			for _, s := range e.Verdict.Suspects {
-				if !(s.Score >= -1 && s.Score <= 1) || !(s.Paper >= -1 && s.Paper <= 1) || !(s.Contrast >= -1 && s.Contrast <= 1) || !(s.Confidence >= 0) {
+				if !(s.Score >= -1 && s.Score <= 1) || !(s.Paper >= -1 && s.Paper <= 1) || !(s.Contrast >= -1 &&
+					s.Contrast <= 1) || !(s.Confidence >= 0) {
 					t.Fatalf("suspect %+v", s)
 				}
 				sure += s.Confidence
@@ -119,7 +121,8 @@ func (l *life) check(t *rapid.T, events []Event) {
 	}
 	for ref, until := range l.force {
 		if until <= l.now.UnixNano() {
-			t.Fatalf("the cap of %s outlives its deadline by %v", l.d.Container(ref).ID, time.Duration(l.now.UnixNano()-until))
+			t.Fatalf("the cap of %s outlives its deadline by %v", l.d.Container(ref).ID,
+				time.Duration(l.now.UnixNano()-until))
 		}
 	}
 }
@@ -145,7 +148,8 @@ func TestRandomLives(t *testing.T) {
 				} else if i%3 == 0 && !phase {
 					usage *= 0.05
 				}
-				s := Sample{Ref: ref, At: l.now, Usage: usage, CPI: 1.5 * math.Exp(0.1*r.NormFloat64()), Threads: int32(r.IntN(100))}
+				s := Sample{Ref: ref, At: l.now, Usage: usage, CPI: 1.5 * math.Exp(0.1*r.NormFloat64()),
+					Threads: int32(r.IntN(100))}
 				if phase {
 					s.CPI *= 2
 				}
@@ -210,13 +214,15 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			r, order := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
 			var refs []Ref
 			for i := range 8 {
-				ref, err := d.Put(epoch, Container{ID: fmt.Sprint("c", i), Job: fmt.Sprint("j", i/2), Class: Class(1 + i%5)})
+				ref, err := d.Put(epoch, Container{ID: fmt.Sprint("c", i), Job: fmt.Sprint("j", i/2),
+					Class: Class(1 + i%5)})
 				if err != nil {
 					t.Fatal(err)
 				}
 				refs = append(refs, ref)
 				if i%2 == 0 {
-					if err := d.SetSpec(epoch, Spec{Job: fmt.Sprint("j", i/2), Mean: 1.5, StdDev: 0.15, Samples: 1000, Tasks: 10}, epoch.Add(time.Hour)); err != nil {
+					if err := d.SetSpec(epoch, Spec{Job: fmt.Sprint("j", i/2), Mean: 1.5, StdDev: 0.15, Samples: 1000,
+						Tasks: 10}, epoch.Add(time.Hour)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -373,7 +379,8 @@ func TestJobsAreBounded(t *testing.T) {
 		b.now = b.now.Add(time.Minute)
 		b.spec(job, 1, 0.1)
 	}
-	for job, want := range map[string]bool{"runs": true, "first": false, "second": false, "third": true, "fourth": true} {
+	for job, want := range map[string]bool{"runs": true, "first": false, "second": false, "third": true,
+		"fourth": true} {
 		if _, known := b.d.jobs[jobKey{job, ""}]; known != want {
 			t.Errorf("%s is known: %t, want %t", job, known, want)
 		}
@@ -389,7 +396,8 @@ func TestContainersThatEndedAreForgotten(t *testing.T) {
 	b.spec("victim", 1, 0.1)
 	b.minute(map[string]reading{"v": {1, 1}, "a": {usage: 3}})
 	b.note(b.d.Forget(b.now, "a"))
-	if v := b.blame("v", map[string]float64{"a": 0.99}); v.Kind != Observe || !strings.Contains(v.Why, "a (a) is gone") {
+	if v := b.blame("v", map[string]float64{"a": 0.99}); v.Kind != Observe ||
+		!strings.Contains(v.Why, "a (a) is gone") {
 		t.Errorf("who ended: %s: %s", v.Kind, v.Why)
 	}
 	b.tick(time.Hour)
@@ -400,7 +408,8 @@ func TestContainersThatEndedAreForgotten(t *testing.T) {
 	if b.d.ended != 0 || b.d.all[old].live {
 		t.Error("it is not forgotten")
 	}
-	if ref := b.put(Container{ID: "b", Job: "b", Class: BE}); ref != old || b.d.all[ref].window.n != 0 || len(b.d.all) != 2 {
+	if ref := b.put(Container{ID: "b", Job: "b", Class: BE}); ref != old || b.d.all[ref].window.n != 0 ||
+		len(b.d.all) != 2 {
 		t.Errorf("the next container is %d of %d, with %d samples", ref, len(b.d.all), b.d.all[ref].window.n)
 	}
 }

@@ -170,7 +170,9 @@ func (s *Spec) checkForeign(c *Config) error {
 		return err
 	}
 	if s.StdDev > 3*s.Mean {
-		return fmt.Errorf("spec of job %q on platform %q: deviation %v with mean %v; it must lie between 0 and three times the mean", s.Job, s.Platform, s.StdDev, s.Mean)
+		return fmt.Errorf(
+			"spec of job %q on platform %q: deviation %v with mean %v; it must lie between 0 and three times the mean",
+			s.Job, s.Platform, s.StdDev, s.Mean)
 	}
 	return nil
 }
@@ -194,15 +196,18 @@ func (s *Spec) check(c *Config) error {
 		return fmt.Errorf("%s: mean usage %v; it must lie between 0 and %d CPUs", name, s.UsageMean, maxUsage)
 	}
 	for _, b := range s.Bands {
-		if b.Band < 0 || b.Band >= Bands || !(b.Median > 1e-3 && b.Median < 1e3) || !(b.LogSD >= 0 && b.LogSD < 3) || !(b.Samples >= 0 && b.Samples < maxSamples) {
-			return fmt.Errorf("%s: band %d has median %v, deviation %v in logarithms and %v samples", name, b.Band, b.Median, b.LogSD, b.Samples)
+		if b.Band < 0 || b.Band >= Bands || !(b.Median > 1e-3 && b.Median < 1e3) || !(b.LogSD >= 0 && b.LogSD < 3) ||
+			!(b.Samples >= 0 && b.Samples < maxSamples) {
+			return fmt.Errorf("%s: band %d has median %v, deviation %v in logarithms and %v samples", name, b.Band,
+				b.Median, b.LogSD, b.Samples)
 		}
 	}
 	if !(s.Samples < maxSamples) {
 		return fmt.Errorf("%s: %v samples; there must be fewer than %v", name, s.Samples, float64(maxSamples))
 	}
 	if s.Tasks < c.MinTasks || !(s.Samples >= float64(c.MinTasks*c.MinTaskSamples)) {
-		return fmt.Errorf("%s: %d tasks and %v samples; at least %d tasks with %d samples each are needed", name, s.Tasks, s.Samples, c.MinTasks, c.MinTaskSamples)
+		return fmt.Errorf("%s: %d tasks and %v samples; at least %d tasks with %d samples each are needed", name,
+			s.Tasks, s.Samples, c.MinTasks, c.MinTaskSamples)
 	}
 	return nil
 }
@@ -302,7 +307,8 @@ func (s *Spec) spread(like *Spec) *Spec {
 	with := *s
 	median, sd := logNormal(s.Mean, s.StdDev)
 	for _, b := range like.Bands {
-		with.Bands = append(with.Bands, BandSpec{Band: b.Band, Samples: s.Samples * b.Samples / like.Samples, Median: math.Exp(median), LogSD: sd})
+		with.Bands = append(with.Bands, BandSpec{Band: b.Band, Samples: s.Samples * b.Samples / like.Samples,
+			Median: math.Exp(median), LogSD: sd})
 	}
 	return &with
 }
@@ -314,7 +320,9 @@ func (j *job) implausible(s *Spec) error {
 	}
 	here := j.whole().Quantile(0.5)
 	if there := s.Mean; there > here*specFactor || there < here/specFactor {
-		return fmt.Errorf("spec of job %q on platform %q: mean CPI %.4g, but the median of %.0f samples seen here is %.4g, more than a factor of %v away", j.name, j.platform, there, j.all.n, here, specFactor)
+		return fmt.Errorf(
+			"spec of job %q on platform %q: mean CPI %.4g, but the median of %.0f samples seen here is %.4g, more "+
+				"than a factor of %v away", j.name, j.platform, there, j.all.n, here, specFactor)
 	}
 	for _, b := range s.Bands {
 		seen := j.bands[b.Band]
@@ -322,7 +330,10 @@ func (j *job) implausible(s *Spec) error {
 			continue
 		}
 		if here := seen.Quantile(0.5); b.Median > here*specFactor || b.Median < here/specFactor {
-			return fmt.Errorf("spec of job %q on platform %q: median CPI %.4g in band %d, but that of %.0f samples seen here is %.4g, more than a factor of %v away", j.name, j.platform, b.Median, b.Band, seen.Total(), here, specFactor)
+			return fmt.Errorf(
+				"spec of job %q on platform %q: median CPI %.4g in band %d, but that of %.0f samples seen here is "+
+					"%.4g, more than a factor of %v away", j.name, j.platform, b.Median, b.Band, seen.Total(), here,
+				specFactor)
 		}
 	}
 	return nil

@@ -46,7 +46,8 @@ func TestEligibility(t *testing.T) { // O6
 		teach(b, "web", "skylake", c.tasks, c.samples, even(1.5))
 		_, got := b.d.SpecOf("web", "skylake")
 		if got != c.want || b.d.WhyNoSpec("web", "skylake") != c.why {
-			t.Errorf("%d tasks, %d samples: spec %v, %q; want %v, %q", c.tasks, c.samples, got, b.d.WhyNoSpec("web", "skylake"), c.want, c.why)
+			t.Errorf("%d tasks, %d samples: spec %v, %q; want %v, %q", c.tasks, c.samples, got,
+				b.d.WhyNoSpec("web", "skylake"), c.want, c.why)
 		}
 	}
 	b := newBench(t, nil)
@@ -221,7 +222,8 @@ func TestSpecsMoveSlowly(t *testing.T) {
 	teach(b, "web", "", 5, 100, even(1))
 	first := b.d.jobs[jobKey{"web", ""}]
 	was := first.robust[2].logMedian
-	if err := b.d.SetSpec(b.now, Spec{Job: "web", Mean: 1.9, StdDev: 0.1, Samples: 1e9, Tasks: 1000}, b.now.Add(time.Hour)); err != nil {
+	if err := b.d.SetSpec(b.now, Spec{Job: "web", Mean: 1.9, StdDev: 0.1, Samples: 1e9, Tasks: 1000},
+		b.now.Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
@@ -286,7 +288,9 @@ func TestSpecsAreMergedBySamples(t *testing.T) {
 			t.Errorf("%s is %v, want %v", what, got, want)
 		}
 	}
-	own := &Spec{Mean: 1, StdDev: 0.2, UsageMean: 2, Samples: 300, Tasks: 5, Bands: []BandSpec{{Band: 0, Samples: 100, Median: 1, LogSD: 0.1}, {Band: 2, Samples: 200, Median: 1, LogSD: 0.2}}}
+	own := &Spec{Mean: 1, StdDev: 0.2, UsageMean: 2, Samples: 300, Tasks: 5,
+		Bands: []BandSpec{{Band: 0, Samples: 100, Median: 1, LogSD: 0.1},
+			{Band: 2, Samples: 200, Median: 1, LogSD: 0.2}}}
 	foreign := &Spec{Mean: 2, StdDev: 0.4, UsageMean: 3, Samples: 900, Tasks: 50}
 	m := merged(own, foreign)
 	near("the mean", m.Mean, 1.75)
@@ -303,7 +307,8 @@ func TestSpecsAreMergedBySamples(t *testing.T) {
 		near("a band's deviation", m.Bands[i].LogSD, 0.25*own.LogSD+0.75*sd)
 	}
 
-	foreign.Bands = []BandSpec{{Band: 2, Samples: 600, Median: math.E, LogSD: 0.4}, {Band: 3, Samples: 300, Median: 5, LogSD: 0.3}}
+	foreign.Bands = []BandSpec{{Band: 2, Samples: 600, Median: math.E, LogSD: 0.4},
+		{Band: 3, Samples: 300, Median: 5, LogSD: 0.3}}
 	m = merged(own, foreign)
 	if len(m.Bands) != 3 || m.Bands[0] != own.Bands[0] {
 		t.Fatalf("merged: %+v", m)

@@ -110,7 +110,8 @@ func (d *Detector) Restore(now time.Time, s State) error {
 				j.foreignTill = job.Good.UnixNano()
 			}
 			for b, u := range job.Used {
-				j.robust[b] = band{logMedian: u.LogMedian, logSD: u.LogSD, threshold: math.Exp(u.LogMedian + d.cfg.RobustSigmas*u.LogSD)}
+				j.robust[b] = band{logMedian: u.LogMedian, logSD: u.LogSD,
+					threshold: math.Exp(u.LogMedian + d.cfg.RobustSigmas*u.LogSD)}
 			}
 		}
 	}
@@ -119,7 +120,8 @@ func (d *Detector) Restore(now time.Time, s State) error {
 			break
 		}
 		if p.Success < 0 || p.Partial < 0 || p.Failure < 0 || p.Harm < 0 || p.Level < 0 || p.Level > 1e6 {
-			errs = append(errs, fmt.Errorf("pair %s and %s: %+v holds a negative or huge number", p.Victim, p.Antagonist, p))
+			errs = append(errs, fmt.Errorf("pair %s and %s: %+v holds a negative or huge number", p.Victim,
+				p.Antagonist, p))
 			continue
 		}
 		p.Blocked = earlier(p.Blocked, now.Add(blockFor))
@@ -169,7 +171,8 @@ func (s *JobState) check(c *Config) error {
 	}
 	for b, u := range s.Used {
 		if !(math.Abs(u.LogMedian) < 7) || !(u.LogSD >= leastLogSD/2 && u.LogSD < 3) {
-			return fmt.Errorf("%s: band %d is judged with median %v and deviation %v, as logarithms", name, b, u.LogMedian, u.LogSD)
+			return fmt.Errorf("%s: band %d is judged with median %v and deviation %v, as logarithms", name, b,
+				u.LogMedian, u.LogSD)
 		}
 	}
 	return s.Spec.check(c)

@@ -179,8 +179,10 @@ func TestStateThatCannotBe(t *testing.T) {
 		`{"version":1,"jobs":[{"spec":{"job":"web"},"tasks":1000000001}]}`:        "1000000001 tasks",
 		`{"version":1,"jobs":[{"spec":{"job":"web"},"bands":{"-1":{}}}]}`:         "usage band -1",
 		`{"version":1,"jobs":[{"spec":{"job":"web"},"bands":{"1":null}}]}`:        "usage band 1",
-		`{"version":1,"jobs":[{"spec":{"job":"web"},"used":[{"logSD":0}]}]}`:      "band 0 is judged with median 0 and deviation 0",
-		`{"version":1,"jobs":[{"spec":{"job":"web"},"used":[{"logSD":3}]}]}`:      "band 0 is judged with median 0 and deviation 3",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"used":[{"logSD":0}]}]}`: "band 0 is judged with median 0 " +
+			"and deviation 0",
+		`{"version":1,"jobs":[{"spec":{"job":"web"},"used":[{"logSD":3}]}]}`: "band 0 is judged with median 0 " +
+			"and deviation 3",
 		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","success":-1}]}`:    "pair v and a",
 		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","partial":-1}]}`:    "pair v and a",
 		`{"version":1,"pairs":[{"victim":"v","antagonist":"a","failure":-1}]}`:    "pair v and a",
@@ -211,7 +213,8 @@ func TestPairsAreBounded(t *testing.T) {
 	b := newBench(t, nil)
 	state := State{Version: StateVersion}
 	for i := range maxPairs + 10 {
-		state.Pairs = append(state.Pairs, Pair{PairKey: PairKey{Victim: "v", Antagonist: fmt.Sprintf("a%04d", i)}, Seen: epoch.Add(time.Duration(i-maxPairs-10) * time.Second)})
+		state.Pairs = append(state.Pairs, Pair{PairKey: PairKey{Victim: "v", Antagonist: fmt.Sprintf("a%04d", i)},
+			Seen: epoch.Add(time.Duration(i-maxPairs-10) * time.Second)})
 	}
 	state.Pairs[7].Seen = epoch.Add(-24 * time.Hour)
 	if err := b.d.Restore(epoch, state); err != nil || len(b.d.pairs.known) != maxPairs {
@@ -232,7 +235,9 @@ func TestPairsAreBounded(t *testing.T) {
 }
 
 func FuzzRestore(f *testing.F) {
-	f.Add([]byte(`{"version":1,"jobs":[{"spec":{"job":"web","mean":1,"stddev":0.1,"tasks":5,"samples":500},"n":500,"mean":1,"used":[{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1}],"bands":{"1":{"60":500}}}],"pairs":[{"victim":"v","antagonist":"a","success":1}]}`))
+	f.Add(
+		[]byte(
+			`{"version":1,"jobs":[{"spec":{"job":"web","mean":1,"stddev":0.1,"tasks":5,"samples":500},"n":500,"mean":1,"used":[{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1}],"bands":{"1":{"60":500}}}],"pairs":[{"victim":"v","antagonist":"a","success":1}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var s State
 		if json.Unmarshal(text, &s) != nil {

@@ -103,7 +103,8 @@ func New(o Options) (*Loop, error) {
 		return nil, fmt.Errorf("cpi: %w", err)
 	}
 	return &Loop{
-		anchor: o.Clock.Wall().Add(-o.Clock.Boot()).Round(0).UTC(), o: o, windows: make(chan *sampler.Window, 1), detector: d,
+		anchor: o.Clock.Wall().Add(-o.Clock.Boot()).Round(0).UTC(), o: o, windows: make(chan *sampler.Window, 1),
+		detector: d,
 		subjects: map[detect.Ref]Subject{}, refs: map[string]detect.Ref{}, seen: map[string]bool{},
 	}, nil
 }
@@ -311,7 +312,8 @@ func (l *Loop) carryOut(ctx context.Context, orders []order) {
 		if ctx.Err() != nil {
 			return // the policy keeps the deadlines of what it was told
 		}
-		l.o.Log.Warn("not carried out", "what", o.command.Kind, "pod", o.who.Namespace+"/"+o.who.Pod, "container", o.who.Container, "err", err)
+		l.o.Log.Warn("not carried out", "what", o.command.Kind, "pod", o.who.Namespace+"/"+o.who.Pod, "container",
+			o.who.Container, "err", err)
 		l.mu.Lock()
 		now := l.now()
 		l.handle(l.detector.Refuse(now, o.command, err.Error()), now) // a refusal orders nothing

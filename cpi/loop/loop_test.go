@@ -47,7 +47,9 @@ func newNode(t *testing.T, grid topology.Grid) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, start: time.Now(), machine: m, noisy: func(int) bool { return true }, idle: func(int) bool { return false }, threads: func(*policy.ContainerView) int32 { return 0 }}
+	n := &node{t: t, start: time.Now(), machine: m, noisy: func(int) bool {
+		return true
+	}, idle: func(int) bool { return false }, threads: func(*policy.ContainerView) int32 { return 0 }}
 	for i := range 5 {
 		n.run(fmt.Sprint("web-", i), policy.LS, policy.Burstable, "Deployment/web")
 	}
@@ -59,10 +61,12 @@ func newNode(t *testing.T, grid topology.Grid) *node {
 func (n *node) run(name string, class policy.Class, qos policy.QoS, owner string) {
 	n.t.Helper()
 	pod := policy.Pod{
-		UID: name, Sandbox: name, Namespace: "default", Name: name, QoS: qos, Labels: map[string]string{policy.LabelClass: string(class)},
-		Facts: &policy.PodFacts{UID: name, Owner: owner, Resources: policy.Resources{LimitMilli: policy.NoLimit}},
+		UID: name, Sandbox: name, Namespace: "default", Name: name, QoS: qos,
+		Labels: map[string]string{policy.LabelClass: string(class)},
+		Facts:  &policy.PodFacts{UID: name, Owner: owner, Resources: policy.Resources{LimitMilli: policy.NoLimit}},
 	}
-	c := policy.Container{ID: name + "-main", Sandbox: name, Name: "main", Resources: policy.Resources{LimitMilli: policy.NoLimit}}
+	c := policy.Container{ID: name + "-main", Sandbox: name, Name: "main",
+		Resources: policy.Resources{LimitMilli: policy.NoLimit}}
 	for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod, Container: c}} {
 		if err := n.submit(context.Background(), e); err != nil {
 			n.t.Fatal(err)
@@ -105,7 +109,8 @@ func (n *node) next() *sampler.Window {
 		}
 	}
 	for i, c := range s.Containers {
-		o := sampler.Observed{Container: sampler.Container{ID: c.ID}, Sample: sample.Sample{Length: w.Length, Reference: true, Usage: 1}}
+		o := sampler.Observed{Container: sampler.Container{ID: c.ID},
+			Sample: sample.Sample{Length: w.Length, Reference: true, Usage: 1}}
 		wobble := float64((n.window*7+i*3)%11) / 100
 		switch {
 		case c.Pod == "batch":
@@ -184,7 +189,8 @@ func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
 		n.noisy = bursts
 		l := n.play(config(), 120)
 		got := n.commands()
-		if !strings.HasPrefix(got, "cap batch-main 10m, release batch-main") || strings.Contains(got, "steady") || strings.Contains(got, "off") {
+		if !strings.HasPrefix(got, "cap batch-main 10m, release batch-main") || strings.Contains(got, "steady") ||
+			strings.Contains(got, "off") {
 			t.Errorf("commands: %s", got)
 		}
 		for _, want := range []string{"web-0 CPUInterference", "batch CPUCapped", "batch CPUCapLifted"} {
@@ -193,7 +199,8 @@ func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
 			}
 		}
 		outcome := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.OutcomeEvent })
-		if outcome < 0 || n.found[outcome].Outcome.Result != detect.Success || n.found[outcome].Target.Job != "default/Job/batch/main" || n.found[outcome].Victim.Pod != "web-0" {
+		if outcome < 0 || n.found[outcome].Outcome.Result != detect.Success ||
+			n.found[outcome].Target.Job != "default/Job/batch/main" || n.found[outcome].Victim.Pod != "web-0" {
 			t.Errorf("the outcome was not told: %d", outcome)
 		}
 		if c := l.Counters(); c.Analyses == 0 || c.Samples == 0 || l.Late() != 0 {
@@ -229,20 +236,24 @@ func TestAnalysesTellOfPlaceAndBand(t *testing.T) {
 				want = detect.Normal{Band: -1, CPI: 1.05}
 				threshold = f.Normal.CPI + cfg.Sigmas*f.Normal.StdDev
 			}
-			if got := f.Normal; got.Band != want.Band || math.Abs(got.CPI-want.CPI) > 0.05 || got.Samples < 50 || math.Abs(threshold/f.Threshold-1) > 1e-9 {
-				t.Errorf("%v: normal is %+v, from which %.4f would be the threshold, which is %.4f", mode, got, threshold, f.Threshold)
+			if got := f.Normal; got.Band != want.Band || math.Abs(got.CPI-want.CPI) > 0.05 || got.Samples < 50 ||
+				math.Abs(threshold/f.Threshold-1) > 1e-9 {
+				t.Errorf("%v: normal is %+v, from which %.4f would be the threshold, which is %.4f", mode, got,
+					threshold, f.Threshold)
 			}
 		})
 	}
 }
 
 func TestWhatCPUsShare(t *testing.T) {
-	topo, err := topology.Grid{NodesPerSocket: 2, L3PerNode: 2, CoresPerL3: 2, ThreadsPerCore: 2}.Build() // CPUs 0-3 are an L3 domain, 0-7 a NUMA node
+	// CPUs 0-3 are an L3 domain, 0-7 a NUMA node
+	topo, err := topology.Grid{NodesPerSocket: 2, L3PerNode: 2, CoresPerL3: 2, ThreadsPerCore: 2}.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ a, b, want string }{
-		{"0-3", "3-8", "core"}, {"0", "1", "core"}, {"0-1", "2-3", "L3"}, {"0-1", "4-5", "NUMA"}, {"0-7", "8-15", ""}, {"0", "900", ""}, {"900", "900", ""},
+		{"0-3", "3-8", "core"}, {"0", "1", "core"}, {"0-1", "2-3", "L3"}, {"0-1", "4-5", "NUMA"}, {"0-7", "8-15", ""},
+		{"0", "900", ""}, {"900", "900", ""},
 	} {
 		a, b := cpus(t, c.a), cpus(t, c.b)
 		p := &places{topo: topo}
@@ -289,10 +300,13 @@ func TestBestEffortLeavesTheL3First(t *testing.T) {
 		}
 		// The victim owns CPUs in one L3 domain, so that best effort can leave it.
 		pod := policy.Pod{
-			UID: "web-0", Sandbox: "web-0", Namespace: "default", Name: "web-0", QoS: policy.Guaranteed, Labels: map[string]string{policy.LabelClass: "LSR"},
-			Facts: &policy.PodFacts{UID: "web-0", Owner: "Deployment/web", Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}},
+			UID: "web-0", Sandbox: "web-0", Namespace: "default", Name: "web-0", QoS: policy.Guaranteed,
+			Labels: map[string]string{policy.LabelClass: "LSR"},
+			Facts: &policy.PodFacts{UID: "web-0", Owner: "Deployment/web",
+				Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}},
 		}
-		c := policy.Container{ID: "web-0-main", Sandbox: "web-0", Name: "main", Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}}
+		c := policy.Container{ID: "web-0-main", Sandbox: "web-0", Name: "main",
+			Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000}}
 		for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod, Container: c}} {
 			if err := n.submit(t.Context(), e); err != nil {
 				t.Fatal(err)
@@ -314,11 +328,17 @@ func TestThreadsThatGrowUnderACapEndIt(t *testing.T) {
 		text func(capped bool) string // of pids.current; empty: there is none
 		harm bool
 	}{
-		{"eight, then eighty", func(capped bool) string { return map[bool]string{false: "8\n", true: "80\n"}[capped] }, true},
+		{"eight, then eighty", func(capped bool) string {
+			return map[bool]string{false: "8\n", true: "80\n"}[capped]
+		}, true},
 		{"eight throughout", func(bool) string { return "8\n" }, false},
 		{"no file", func(bool) string { return "" }, false},
-		{"the file is gone once capped", func(capped bool) string { return map[bool]string{false: "8\n"}[capped] }, false},
-		{"the file comes once capped", func(capped bool) string { return map[bool]string{true: "80\n"}[capped] }, false},
+		{"the file is gone once capped", func(capped bool) string {
+			return map[bool]string{false: "8\n"}[capped]
+		}, false},
+		{"the file comes once capped", func(capped bool) string {
+			return map[bool]string{true: "80\n"}[capped]
+		}, false},
 		{"no number", func(capped bool) string { return map[bool]string{false: "8\n", true: "max\n"}[capped] }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -350,7 +370,8 @@ func TestThreadsThatGrowUnderACapEndIt(t *testing.T) {
 						others++
 					}
 				}
-				if c.harm && (harm != 1 || others != 0 || n.commands() != "cap batch-main 10m, release batch-main") || !c.harm && (harm != 0 || others == 0) {
+				if c.harm && (harm != 1 || others != 0 || n.commands() != "cap batch-main 10m, release batch-main") ||
+					!c.harm && (harm != 0 || others == 0) {
 					t.Errorf("%d caps were found to harm, %d not: %s", harm, others, n.commands())
 				}
 			})
@@ -408,7 +429,8 @@ func TestWhatWasLearnedOutlivesTheDaemon(t *testing.T) {
 		if len(saved) != 4 {
 			t.Fatalf("saved %d times in 35 minutes and at the end", len(saved))
 		}
-		second, err := New(Options{Detector: config(), Model: "test", Snapshot: n.snapshot, Submit: n.submit, Clock: Clock{Boot: n.boot}})
+		second, err := New(Options{Detector: config(), Model: "test", Snapshot: n.snapshot, Submit: n.submit,
+			Clock: Clock{Boot: n.boot}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -449,11 +471,14 @@ func TestRefusalsReachTheDetector(t *testing.T) {
 			t.Error("a cap was told of that was refused")
 		}
 		refused := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.OutcomeEvent })
-		if refused < 0 || n.found[refused].Outcome.Result != detect.Refused || n.found[refused].Why != "pod default/batch is exempt" {
+		if refused < 0 || n.found[refused].Outcome.Result != detect.Refused ||
+			n.found[refused].Why != "pod default/batch is exempt" {
 			t.Fatalf("the refusal was not told: %d", refused)
 		}
 		after := n.found[refused+1:]
-		if i := slices.IndexFunc(after, func(f Finding) bool { return f.Kind == detect.AnalysisEvent }); i < 0 || !strings.Contains(after[i].Why, "is not capped: pod default/batch is exempt") {
+		if i := slices.IndexFunc(after, func(f Finding) bool {
+			return f.Kind == detect.AnalysisEvent
+		}); i < 0 || !strings.Contains(after[i].Why, "is not capped: pod default/batch is exempt") {
 			t.Errorf("the next analysis does not say why: %+v", after)
 		}
 		for _, f := range n.found {
@@ -487,7 +512,8 @@ func TestTheClustersSpecs(t *testing.T) {
 					case <-time.After(time.Second):
 					}
 				}
-				spec := detect.Spec{Job: "default/Deployment/web/main", Platform: "test", Mean: 1.05, StdDev: 0.05, Samples: 1e6, Tasks: 100}
+				spec := detect.Spec{Job: "default/Deployment/web/main", Platform: "test", Mean: 1.05, StdDev: 0.05,
+					Samples: 1e6, Tasks: 100}
 				if refused := l.SetSpecs([]detect.Spec{spec}, 24*time.Hour); len(refused) > 0 {
 					t.Error(refused)
 				}

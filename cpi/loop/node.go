@@ -146,7 +146,8 @@ func (l *Loop) view(s *policy.Snapshot, c *policy.ContainerView, platform string
 		d.MovablePool = movable(s, at.cpus, l.o.BEFloor(s))
 	}
 	return d, Subject{
-		ID: c.ID, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Job: d.Job, Class: c.Class, CPUs: &at.cpus,
+		ID: c.ID, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Job: d.Job, Class: c.Class,
+		CPUs: &at.cpus,
 	}
 }
 

@@ -95,7 +95,8 @@ func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
 			s := &v.Suspects[i]
 			who := l.subjects[s.Ref]
 			f.Suspects = append(f.Suspects, Suspect{
-				Subject: who, Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs, Shares: l.places.shared(f.Victim.CPUs, who.CPUs),
+				Subject: who, Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs,
+				Shares: l.places.shared(f.Victim.CPUs, who.CPUs),
 			})
 		}
 		for _, ref := range v.Antagonists {
@@ -130,14 +131,18 @@ func (l *Loop) notify(f *Finding) {
 	}
 	switch {
 	case f.Kind == detect.AnalysisEvent && len(f.Antagonists) > 0:
-		tell(&f.Victim, ReasonInterference, "container %s needs %.2f cycles an instruction, more than %.2f which is normal for it: %s", f.Victim.Container, f.CPI, f.Threshold, f.Why)
+		tell(&f.Victim, ReasonInterference,
+			"container %s needs %.2f cycles an instruction, more than %.2f which is normal for it: %s",
+			f.Victim.Container, f.CPI, f.Threshold, f.Why)
 	case f.Kind != detect.CommandEvent:
 	case f.Command == detect.DoCap:
-		tell(&f.Target, ReasonCapped, "container %s is limited to %dm CPU until %s for the sake of %s: %s", f.Target.Container, f.Milli, f.Until.UTC().Format(time.TimeOnly), &f.Victim, f.Why)
+		tell(&f.Target, ReasonCapped, "container %s is limited to %dm CPU until %s for the sake of %s: %s",
+			f.Target.Container, f.Milli, f.Until.UTC().Format(time.TimeOnly), &f.Victim, f.Why)
 	case f.Command == detect.DoUncap:
 		tell(&f.Target, ReasonUncapped, "container %s is not limited any more: %s", f.Target.Container, f.Why)
 	case f.Command == detect.DoMove:
-		tell(&f.Victim, ReasonMoved, "best effort leaves the L3 domains of container %s until %s: %s", f.Victim.Container, f.Until.UTC().Format(time.TimeOnly), f.Why)
+		tell(&f.Victim, ReasonMoved, "best effort leaves the L3 domains of container %s until %s: %s",
+			f.Victim.Container, f.Until.UTC().Format(time.TimeOnly), f.Why)
 	case f.Command == detect.DoEvict:
 		tell(&f.Target, ReasonUnwelcome, "container %s should run on another node: %s", f.Target.Container, f.Why)
 	}

@@ -68,7 +68,8 @@ func (r *Recorder) Find(f *loop.Finding) {
 // its own.
 func subject(s *loop.Subject) incidents.Subject {
 	out := incidents.Subject{
-		Namespace: s.Namespace, Pod: s.Pod, Container: s.Container, Class: string(s.Class), Job: strings.TrimPrefix(s.Job, s.Namespace+"/"),
+		Namespace: s.Namespace, Pod: s.Pod, Container: s.Container, Class: string(s.Class),
+		Job: strings.TrimPrefix(s.Job, s.Namespace+"/"),
 	}
 	if s.CPUs != nil {
 		out.CPUs = s.CPUs.String()
@@ -82,7 +83,8 @@ func (r *Recorder) analysed(f *loop.Finding) {
 		r.makeRoom()
 		victim := subject(&f.Victim)
 		e = &episode{ids: map[string]bool{}, Incident: incidents.Incident{
-			ID: incidents.NewID(f.At, r.o.Node, victim), At: f.At, Node: r.o.Node, Victim: victim, Series: r.before(f.Victim.ID, f.At, cpiOf),
+			ID: incidents.NewID(f.At, r.o.Node, victim), At: f.At, Node: r.o.Node, Victim: victim,
+			Series: r.before(f.Victim.ID, f.At, cpiOf),
 		}}
 		r.open[f.Victim.ID] = e
 	}
@@ -97,7 +99,8 @@ func (r *Recorder) analysed(f *loop.Finding) {
 	e.CPI, e.Threshold, e.Verdict, e.Why = f.CPI, f.Threshold, verdict(f.Verdict), f.Why
 	if s := f.Spec; s != nil {
 		n := &f.Normal
-		e.Spec = incidents.Spec{Mean: n.CPI, StdDev: n.StdDev, Platform: s.Platform, Band: n.Band, Samples: n.Samples, Tasks: s.Tasks}
+		e.Spec = incidents.Spec{Mean: n.CPI, StdDev: n.StdDev, Platform: s.Platform, Band: n.Band, Samples: n.Samples,
+			Tasks: s.Tasks}
 	}
 	r.suspects(e, f)
 	r.join(e, f)
@@ -139,7 +142,8 @@ func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 			series = r.before(s.ID, e.At, usageOf)
 		}
 		e.Suspects = append(e.Suspects, incidents.Suspect{
-			Subject: subject(&s.Subject), Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Usage: mean(series), Shares: s.Shares, Series: series,
+			Subject: subject(&s.Subject), Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence,
+			Usage: mean(series), Shares: s.Shares, Series: series,
 		})
 		e.order = append(e.order, s.ID)
 		e.ids[s.ID] = true
@@ -163,7 +167,8 @@ func (r *Recorder) join(e *episode, f *loop.Finding) {
 	}
 	for _, other := range r.open {
 		for _, a := range other.Actions {
-			if other != e && a.Kind == incidents.Cap && inForce(&a, f.At) && slices.ContainsFunc(e.Antagonists, a.Subject.Same) && !slices.Contains(e.Actions, a) {
+			if other != e && a.Kind == incidents.Cap && inForce(&a, f.At) &&
+				slices.ContainsFunc(e.Antagonists, a.Subject.Same) && !slices.Contains(e.Actions, a) {
 				e.Actions = append(e.Actions, a)
 			}
 		}
@@ -201,9 +206,11 @@ func (r *Recorder) ordered(f *loop.Finding) {
 	target := subject(&f.Target)
 	switch f.Command {
 	case detect.DoCap:
-		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Cap, Subject: target, Milli: f.Milli, From: f.At, Until: f.Until})
+		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Cap, Subject: target, Milli: f.Milli,
+			From: f.At, Until: f.Until})
 	case detect.DoMove:
-		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Move, Subject: target, From: f.At, Until: f.Until})
+		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Move, Subject: target, From: f.At,
+			Until: f.Until})
 	case detect.DoEvict:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Evict, Subject: target, From: f.At, Ended: f.At})
 	}
@@ -241,7 +248,8 @@ func (r *Recorder) concluded(f *loop.Finding) {
 		r.tell(e)
 		return
 	}
-	e.Outcome = incidents.Outcome{Result: string(o.Result), Before: o.Before * e.Threshold, After: o.After * e.Threshold, Samples: o.Samples}
+	e.Outcome = incidents.Outcome{Result: string(o.Result), Before: o.Before * e.Threshold,
+		After: o.After * e.Threshold, Samples: o.Samples}
 	r.tell(e)
 }
 
@@ -303,7 +311,8 @@ const maxPoints = 240
 func cpiOf(s *sample.Sample) (float64, bool)   { return s.CPI, s.NoCPI == sample.None }
 func usageOf(s *sample.Sample) (float64, bool) { return s.Usage, true }
 
-func add(series []incidents.Point, from time.Time, s *sample.Sample, of func(*sample.Sample) (float64, bool)) []incidents.Point {
+func add(series []incidents.Point, from time.Time, s *sample.Sample,
+	of func(*sample.Sample) (float64, bool)) []incidents.Point {
 	v, ok := of(s)
 	at := s.End.Sub(from)
 	if !ok || len(series) >= maxPoints || len(series) > 0 && series[len(series)-1].Offset >= at {

@@ -14,7 +14,8 @@ import (
 )
 
 func who(id, job string) loop.Subject {
-	return loop.Subject{ID: id, Namespace: "default", Pod: id, Container: "main", Job: "default/" + job + "/main", Class: "LS"}
+	return loop.Subject{ID: id, Namespace: "default", Pod: id, Container: "main", Job: "default/" + job + "/main",
+		Class: "LS"}
 }
 
 // An episode is one incident, told at every step, with what came before and after.
@@ -24,30 +25,38 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 	r := New(Options{
 		Node: "n", Put: func(i incidents.Incident) string { told = append(told, i); return i.ID },
 		History: func(id string) []sample.Sample {
-			return []sample.Sample{{End: start.Add(-2 * time.Minute), Usage: 1, CPI: 1}, {End: start.Add(-time.Minute), Usage: 3, CPI: 2}}
+			return []sample.Sample{{End: start.Add(-2 * time.Minute), Usage: 1, CPI: 1},
+				{End: start.Add(-time.Minute), Usage: 3, CPI: 2}}
 		},
 	})
 	web, batch := who("web", "Deployment/web"), who("batch", "Job/batch")
 	at := func(minutes float64) time.Time { return start.Add(time.Duration(minutes * float64(time.Minute))) }
 	analysis := func(minutes float64) *loop.Finding {
 		return &loop.Finding{
-			Kind: detect.AnalysisEvent, At: at(minutes), Victim: web, CPI: 2.5, Threshold: 1.5, Verdict: detect.Cap, Why: "because",
-			Spec: &detect.Spec{Mean: 1, StdDev: 0.1, Platform: "p", Samples: 600, Tasks: 5}, Normal: detect.Normal{Band: 2, CPI: 1.25, StdDev: 0.05, Samples: 200},
+			Kind: detect.AnalysisEvent, At: at(minutes), Victim: web, CPI: 2.5, Threshold: 1.5, Verdict: detect.Cap,
+			Why:      "because",
+			Spec:     &detect.Spec{Mean: 1, StdDev: 0.1, Platform: "p", Samples: 600, Tasks: 5},
+			Normal:   detect.Normal{Band: 2, CPI: 1.25, StdDev: 0.05, Samples: 200},
 			Suspects: []loop.Suspect{{Subject: batch, Score: 0.9, Shares: "L3"}}, Antagonists: []loop.Subject{batch},
 		}
 	}
 	window := func(minutes float64) *sampler.Window {
 		o := func(id string, usage, cpi float64) sampler.Observed {
-			return sampler.Observed{Container: sampler.Container{ID: id}, Sample: sample.Sample{End: at(minutes), Usage: usage, CPI: cpi}}
+			return sampler.Observed{Container: sampler.Container{ID: id},
+				Sample: sample.Sample{End: at(minutes), Usage: usage, CPI: cpi}}
 		}
-		return &sampler.Window{End: at(minutes), Containers: []sampler.Observed{o("web", 1, 1.1), o("batch", 0.01, 1), o("other", 5, 5)}}
+		return &sampler.Window{End: at(minutes), Containers: []sampler.Observed{o("web", 1, 1.1), o("batch", 0.01, 1),
+			o("other", 5, 5)}}
 	}
 	r.Find(analysis(0))
-	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at(0), Victim: web, Target: batch, Milli: 100, Until: at(5)})
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at(0), Victim: web, Target: batch,
+		Milli: 100, Until: at(5)})
 	r.Look(window(1))
 	r.Find(analysis(2))
-	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: at(5), Victim: web, Target: batch, Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Success, Before: 1.6, After: 0.8, Samples: 4}})
-	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at(5), Victim: web, Target: batch, Why: "its time is over"})
+	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: at(5), Victim: web, Target: batch,
+		Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Success, Before: 1.6, After: 0.8, Samples: 4}})
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at(5), Victim: web, Target: batch,
+		Why: "its time is over"})
 	r.Look(window(14))
 	if len(r.open) != 1 {
 		t.Fatal("it was over too early")
@@ -62,16 +71,20 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 		}
 	}
 	last := told[len(told)-1]
-	if len(last.Actions) != 1 || last.Actions[0].Ended != at(5) || last.Actions[0].EndedWhy != "its time is over" || last.Actions[0].Milli != 100 {
+	if len(last.Actions) != 1 || last.Actions[0].Ended != at(5) || last.Actions[0].EndedWhy != "its time is over" ||
+		last.Actions[0].Milli != 100 {
 		t.Errorf("actions: %+v", last.Actions)
 	}
-	if o := last.Outcome; o.Result != "success" || o.Before < 2.39 || o.Before > 2.41 || o.After < 1.19 || o.After > 1.21 {
+	if o := last.Outcome; o.Result != "success" || o.Before < 2.39 || o.Before > 2.41 || o.After < 1.19 ||
+		o.After > 1.21 {
 		t.Errorf("outcome in multiples of the threshold: %+v", o)
 	}
-	if last.Victim.Job != "Deployment/web/main" || last.Verdict != incidents.Cap || last.Spec.Tasks != 5 || len(last.Antagonists) != 1 {
+	if last.Victim.Job != "Deployment/web/main" || last.Verdict != incidents.Cap || last.Spec.Tasks != 5 ||
+		len(last.Antagonists) != 1 {
 		t.Errorf("incident: %+v", last)
 	}
-	if want := (incidents.Spec{Mean: 1.25, StdDev: 0.05, Platform: "p", Band: 2, Samples: 200, Tasks: 5}); last.Spec != want {
+	if want := (incidents.Spec{Mean: 1.25, StdDev: 0.05, Platform: "p", Band: 2, Samples: 200,
+		Tasks: 5}); last.Spec != want {
 		t.Errorf("what is normal: %+v, want what the threshold is measured from: %+v", last.Spec, want)
 	}
 	if last.Suspects[0].Shares != "L3" {
@@ -97,18 +110,23 @@ func TestVictimsShareACap(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	told := map[string]incidents.Incident{}
-	r := New(Options{Node: "n", Put: func(i incidents.Incident) string { told[i.Victim.Pod] = i; return i.ID }, History: func(string) []sample.Sample { return nil }})
+	r := New(Options{Node: "n", Put: func(i incidents.Incident) string {
+		told[i.Victim.Pod] = i
+		return i.ID
+	}, History: func(string) []sample.Sample { return nil }})
 	batch, other, third := who("batch", "Job/batch"), who("other", "Job/other"), who("third", "Job/third")
 	third.Class = "BE"
 	analysed := func(minutes int, victim, antagonist loop.Subject, kind detect.VerdictKind) {
 		r.Find(&loop.Finding{
 			Kind: detect.AnalysisEvent, At: at(minutes), Victim: victim, CPI: 2, Threshold: 1, Verdict: kind,
-			Suspects: []loop.Suspect{{Subject: batch, Score: 0.5}, {Subject: other, Score: 0.4}}, Antagonists: []loop.Subject{antagonist},
+			Suspects:    []loop.Suspect{{Subject: batch, Score: 0.5}, {Subject: other, Score: 0.4}},
+			Antagonists: []loop.Subject{antagonist},
 		})
 	}
 	web, db, cache := who("web", "Deployment/web"), who("db", "Deployment/db"), who("cache", "Deployment/cache")
 	analysed(0, web, batch, detect.Cap)
-	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at(0), Victim: web, Target: batch, Milli: 100, Until: at(5)})
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at(0), Victim: web, Target: batch,
+		Milli: 100, Until: at(5)})
 	for range 2 { // told twice it is one
 		analysed(1, db, batch, detect.Observe)
 	}
@@ -118,10 +136,13 @@ func TestVictimsShareACap(t *testing.T) {
 		t.Errorf("while the cap is in force the second victim's actions are %+v", got)
 	}
 	analysed(2, db, other, detect.Observe) // it takes a while to help
-	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: at(5), Victim: db, Target: batch, Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Success}})
+	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: at(5), Victim: db, Target: batch,
+		Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Success}})
 	// The first victim ended meanwhile: the command names whom the cap is for now.
-	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at(4), Victim: db, Target: batch, Why: "its time is over"})
-	want := incidents.Action{Kind: incidents.Cap, Subject: subject(&batch), Milli: 100, From: at(0), Until: at(5), Ended: at(4), EndedWhy: "its time is over"}
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at(4), Victim: db, Target: batch,
+		Why: "its time is over"})
+	want := incidents.Action{Kind: incidents.Cap, Subject: subject(&batch), Milli: 100, From: at(0), Until: at(5),
+		Ended: at(4), EndedWhy: "its time is over"}
 	for _, pod := range []string{"web", "db"} {
 		i := told[pod]
 		if len(i.Actions) != 1 || i.Actions[0] != want || !slices.ContainsFunc(i.Antagonists, want.Subject.Same) {
@@ -130,7 +151,8 @@ func TestVictimsShareACap(t *testing.T) {
 	}
 	analysed(6, db, batch, detect.Observe)
 	if n := len(told["db"].Actions) + len(told["cache"].Actions) + len(told["third"].Actions); n != 1 {
-		t.Errorf("%d actions, want none of a cap that ended, for an unprotected victim and for one that another hurts", n-1)
+		t.Errorf("%d actions, want none of a cap that ended, for an unprotected victim and for one that another hurts",
+			n-1)
 	}
 }
 
@@ -139,22 +161,29 @@ func TestVictimsShareACap(t *testing.T) {
 func TestACapStaysTheVerdict(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	var last incidents.Incident
-	r := New(Options{Node: "n", Put: func(i incidents.Incident) string { last = i; return i.ID }, History: func(string) []sample.Sample { return nil }})
+	r := New(Options{Node: "n", Put: func(i incidents.Incident) string {
+		last = i
+		return i.ID
+	}, History: func(string) []sample.Sample { return nil }})
 	web, batch, other := who("web", "Deployment/web"), who("batch", "Job/batch"), who("other", "Job/other")
 	analysed := func(minute int, kind detect.VerdictKind, score float64, why string, antagonists ...loop.Subject) {
-		r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: start.Add(time.Duration(minute) * time.Minute), Victim: web, CPI: 2 + score, Threshold: 1, Verdict: kind, Why: why,
-			Suspects: []loop.Suspect{{Subject: batch, Score: score}, {Subject: other, Score: 0.1}}, Antagonists: antagonists})
+		r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: start.Add(time.Duration(minute) * time.Minute),
+			Victim: web, CPI: 2 + score, Threshold: 1, Verdict: kind, Why: why,
+			Suspects:    []loop.Suspect{{Subject: batch, Score: score}, {Subject: other, Score: 0.1}},
+			Antagonists: antagonists})
 	}
 	capped := func(minute int, target loop.Subject) {
 		at := start.Add(time.Duration(minute) * time.Minute)
-		r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at, Victim: web, Target: target, Milli: 100, Until: at.Add(5 * time.Minute)})
+		r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at, Victim: web, Target: target,
+			Milli: 100, Until: at.Add(5 * time.Minute)})
 	}
 	analysed(0, detect.Observe, 0.3, "nobody is sure")
 	analysed(1, detect.Cap, 0.9, "batch scores 0.9", batch)
 	capped(1, batch)
 	analysed(2, detect.Observe, 0.5, "cap of batch is being verified", batch)
 	analysed(3, detect.None, 0.2, "nobody is sure")
-	if last.Verdict != incidents.Cap || last.Why != "batch scores 0.9" || last.CPI != 2.9 || last.Suspects[0].Score != 0.9 || len(last.Antagonists) != 1 {
+	if last.Verdict != incidents.Cap || last.Why != "batch scores 0.9" || last.CPI != 2.9 ||
+		last.Suspects[0].Score != 0.9 || len(last.Antagonists) != 1 {
 		t.Errorf("the incident tells of %s for %q, CPI %v, %+v", last.Verdict, last.Why, last.CPI, last.Suspects)
 	}
 	analysed(7, detect.Cap, 0.8, "other scores 0.8", other)
@@ -167,11 +196,17 @@ func TestACapStaysTheVerdict(t *testing.T) {
 func TestRefusalsAreRecorded(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	var last incidents.Incident
-	r := New(Options{Node: "n", Put: func(i incidents.Incident) string { last = i; return i.ID }, History: func(string) []sample.Sample { return nil }})
+	r := New(Options{Node: "n", Put: func(i incidents.Incident) string {
+		last = i
+		return i.ID
+	}, History: func(string) []sample.Sample { return nil }})
 	web, batch := who("web", "Deployment/web"), who("batch", "Job/batch")
-	r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: start, Victim: web, Verdict: detect.Cap, Why: "batch scores 0.9", Antagonists: []loop.Subject{batch}})
-	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: start, Victim: web, Target: batch, Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Refused, Why: "exempt"}})
-	if last.Outcome.Result != "refused" || len(last.Actions) != 0 || last.Why != "batch scores 0.9; cap of default/batch/main was not carried out: exempt" {
+	r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: start, Victim: web, Verdict: detect.Cap,
+		Why: "batch scores 0.9", Antagonists: []loop.Subject{batch}})
+	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: start, Victim: web, Target: batch,
+		Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Refused, Why: "exempt"}})
+	if last.Outcome.Result != "refused" || len(last.Actions) != 0 ||
+		last.Why != "batch scores 0.9; cap of default/batch/main was not carried out: exempt" {
 		t.Errorf("incident %+v", last)
 	}
 }
@@ -181,20 +216,26 @@ func TestRefusalsAreRecorded(t *testing.T) {
 func TestOpenIncidentsAreBounded(t *testing.T) {
 	told := map[string]incidents.Incident{}
 	r := New(Options{
-		Node: "n", Put: func(i incidents.Incident) string { told[i.ID] = i; return i.ID }, History: func(string) []sample.Sample { return nil },
+		Node: "n", Put: func(i incidents.Incident) string {
+			told[i.ID] = i
+			return i.ID
+		}, History: func(string) []sample.Sample { return nil },
 	})
 	at := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	find := func(id string, minutes int) {
-		r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: at.Add(time.Duration(minutes) * time.Minute), Victim: who(id, "Deployment/web"), CPI: 2, Threshold: 1})
+		r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: at.Add(time.Duration(minutes) * time.Minute),
+			Victim: who(id, "Deployment/web"), CPI: 2, Threshold: 1})
 	}
 	find("first", -2)
 	find("second", -1)
-	r.Look(&sampler.Window{End: at, Containers: []sampler.Observed{{Container: sampler.Container{ID: "second"}, Sample: sample.Sample{End: at, CPI: 3}}}})
+	r.Look(&sampler.Window{End: at, Containers: []sampler.Observed{{Container: sampler.Container{ID: "second"},
+		Sample: sample.Sample{End: at, CPI: 3}}}})
 	find("first", 0) // something has happened to it again
 	for n := range 10 * maxOpen {
 		find(fmt.Sprint("victim", n), 0)
 		if n == maxOpen-2 && (r.open["first"] == nil || r.open["second"] != nil) {
-			t.Errorf("with %d open, the first is %v and the second is %v", len(r.open), r.open["first"], r.open["second"])
+			t.Errorf("with %d open, the first is %v and the second is %v", len(r.open), r.open["first"],
+				r.open["second"])
 		}
 	}
 	if len(r.open) != maxOpen || len(told) != 10*maxOpen+2 {

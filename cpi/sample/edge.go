@@ -109,10 +109,14 @@ func (r Reason) String() string {
 // Sentence tells people what the reason means.
 func (r Reason) Sentence() string {
 	return [NumReasons]string{
-		"", "it began in the last window", "it ended in the last window", "its cgroup became another in the last window",
-		"a counter went backwards", "the last window was too short or too long, or the machine slept", "a CPU came or went in the last window",
-		"the counters lack CPU time in the last window", "it ran too little", "its events were counted for less than nine tenths of its time",
-		"it ran and counted no instructions or no cycles", "the counters tell what no CPU can do", "cycles and instructions are not counted here",
+		"", "it began in the last window", "it ended in the last window",
+		"its cgroup became another in the last window",
+		"a counter went backwards", "the last window was too short or too long, or the machine slept",
+		"a CPU came or went in the last window",
+		"the counters lack CPU time in the last window", "it ran too little",
+		"its events were counted for less than nine tenths of its time",
+		"it ran and counted no instructions or no cycles", "the counters tell what no CPU can do",
+		"cycles and instructions are not counted here",
 	}[r]
 }
 

@@ -29,7 +29,8 @@ func keep(s *Sample) kept {
 
 func (k *kept) sample() Sample {
 	return Sample{
-		End: time.Unix(0, k.end), Boot: k.boot, Length: k.length, Usage: k.usage, CPI: k.cpi, MPKI: k.mpki, Wait: k.wait,
+		End: time.Unix(0, k.end), Boot: k.boot, Length: k.length, Usage: k.usage, CPI: k.cpi, MPKI: k.mpki,
+		Wait:  k.wait,
 		NoCPI: k.noCPI, HasMPKI: k.hasMPKI, HasWait: k.hasWait, Reference: k.reference,
 	}
 }

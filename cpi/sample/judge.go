@@ -60,7 +60,8 @@ type Window struct {
 func Judge(from, to *Edge, r Rules) *Window {
 	j := judge{rules: r, from: from, to: to, length: to.Monotonic - from.Monotonic}
 	j.whole()
-	w := &Window{End: to.Wall, Boot: to.Boot, Length: j.length, Dropped: j.dropped, Running: j.running, Reference: j.base == RefCycles}
+	w := &Window{End: to.Wall, Boot: to.Boot, Length: j.length, Dropped: j.dropped, Running: j.running,
+		Reference: j.base == RefCycles}
 	before := make(map[string]*Group, len(from.Groups))
 	for i := range from.Groups {
 		before[from.Groups[i].ID] = &from.Groups[i]
@@ -168,7 +169,8 @@ func (j *judge) complete(before, now *Group, onCPU time.Duration) bool {
 
 // subtract is false where a total went backwards.
 func (c *Counts) subtract(before, now *Counts) bool {
-	*c = Counts{OnCPU: now.OnCPU - before.OnCPU, Counted: now.Counted - before.Counted, Wait: now.Wait - before.Wait, Switches: now.Switches - before.Switches}
+	*c = Counts{OnCPU: now.OnCPU - before.OnCPU, Counted: now.Counted - before.Counted, Wait: now.Wait - before.Wait,
+		Switches: now.Switches - before.Switches}
 	if c.OnCPU < 0 || c.Counted < 0 || c.Wait < 0 || now.Switches < before.Switches {
 		return false
 	}

@@ -18,12 +18,17 @@ func edges() (from, to *Edge) {
 	counted := [NumEvents]bool{true, true, true, true}
 	clock := [NumEvents]time.Duration{40 * time.Second, 40 * time.Second, 40 * time.Second, 40 * time.Second}
 	from = &Edge{
-		Wall: time.Unix(1000, 0), Monotonic: time.Hour, Boot: 2 * time.Hour, CPUs: 4, Present: counted, Waits: true, Enabled: clock, Running: clock,
-		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9, 6e9, 5e9, 4e6}, OnCPU: 3 * time.Second, Counted: 2 * time.Second, Wait: time.Second, Switches: 9}}},
+		Wall: time.Unix(1000, 0), Monotonic: time.Hour, Boot: 2 * time.Hour, CPUs: 4, Present: counted, Waits: true,
+		Enabled: clock, Running: clock,
+		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9, 6e9, 5e9, 4e6},
+			OnCPU: 3 * time.Second, Counted: 2 * time.Second, Wait: time.Second, Switches: 9}}},
 	}
 	to = &Edge{
-		Wall: time.Unix(1010, 0), Monotonic: time.Hour + window, Boot: 2*time.Hour + window, CPUs: 4, Present: counted, Waits: true,
-		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9 + 50e9, 6e9 + 20e9, 5e9 + 40e9, 4e6 + 60e6}, OnCPU: 23 * time.Second, Counted: 22 * time.Second, Wait: 6 * time.Second, Switches: 109}}},
+		Wall: time.Unix(1010, 0), Monotonic: time.Hour + window, Boot: 2*time.Hour + window, CPUs: 4, Present: counted,
+		Waits: true,
+		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9 + 50e9, 6e9 + 20e9,
+			5e9 + 40e9, 4e6 + 60e6}, OnCPU: 23 * time.Second, Counted: 22 * time.Second, Wait: 6 * time.Second,
+			Switches: 109}}},
 	}
 	for e := range clock {
 		to.Enabled[e], to.Running[e] = clock[e]+40*time.Second, clock[e]+40*time.Second
@@ -35,12 +40,14 @@ func TestASampleIsUsageAndCPIOfTheSameInterval(t *testing.T) {
 	from, to := edges()
 	w := Judge(from, to, Hardware(window))
 	want := Sample{
-		End: to.Wall, Boot: to.Boot, Length: window, Usage: 2, CPI: 2, MPKI: 3, HasMPKI: true, Reference: true, Wait: 0.2, HasWait: true,
+		End: to.Wall, Boot: to.Boot, Length: window, Usage: 2, CPI: 2, MPKI: 3, HasMPKI: true, Reference: true,
+		Wait: 0.2, HasWait: true,
 	}
 	if w.Dropped != None || len(w.Containers) != 1 || w.Containers[0].Sample != want {
 		t.Fatalf("got %+v\nwant %+v", w, want)
 	}
-	delta := Counts{Events: [NumEvents]uint64{50e9, 20e9, 40e9, 60e6}, OnCPU: 20 * time.Second, Counted: 20 * time.Second, Wait: 5 * time.Second, Switches: 100}
+	delta := Counts{Events: [NumEvents]uint64{50e9, 20e9, 40e9, 60e6}, OnCPU: 20 * time.Second,
+		Counted: 20 * time.Second, Wait: 5 * time.Second, Switches: 100}
 	if w.Containers[0].Delta != delta {
 		t.Errorf("counted %+v, want %+v", w.Containers[0].Delta, delta)
 	}
@@ -62,47 +69,71 @@ func TestWhatSpoilsASample(t *testing.T) {
 		noCPI   Reason
 		cpi     float64 // where it is not None
 	}{
-		"nothing":                       {func(*Edge, *Edge) {}, None, None, 2},
-		"no reading before":             {func(from, _ *Edge) { from.Groups = nil }, First, None, 0},
-		"no reading after":              {func(_, to *Edge) { to.Groups = nil }, Ended, None, 0},
-		"another cgroup":                {func(_, to *Edge) { to.Groups[0].Life++ }, Restarted, None, 0},
-		"an event smaller than before":  {func(_, to *Edge) { counts(to).Events[LLCMisses] = 1 }, Backwards, None, 0},
-		"less CPU time than before":     {func(_, to *Edge) { counts(to).OnCPU = time.Second }, Backwards, None, 0},
-		"less waiting than before":      {func(_, to *Edge) { counts(to).Wait = 0 }, Backwards, None, 0},
-		"fewer switches than before":    {func(_, to *Edge) { counts(to).Switches = 0 }, Backwards, None, 0},
-		"enabled for less than before":  {func(_, to *Edge) { to.Enabled[Cycles] = 0 }, Backwards, None, 0},
-		"counted for less than before":  {func(_, to *Edge) { counts(to).Counted = 0 }, Backwards, None, 0},
-		"missed less than before":       {func(from, _ *Edge) { from.Missed = 1 }, Backwards, None, 0},
-		"time charged to nobody":        {func(_, to *Edge) { to.Missed, to.Lost = 1, 210*time.Millisecond }, Missed, None, 0},
-		"a hundredth charged to nobody": {func(_, to *Edge) { to.Missed, to.Lost = 1, 190*time.Millisecond }, None, None, 2},
-		"lost, and the kernel agrees":   {func(from, to *Edge) { agree(from, to, 20); to.Missed, to.Lost = 1, time.Minute }, None, None, 2},
-		"the kernel says more":          {func(from, to *Edge) { agree(from, to, 20.7) }, Missed, None, 0},
-		"the kernel says less":          {func(from, to *Edge) { agree(from, to, 19.3) }, Missed, None, 0},
-		"the kernel says a bit more":    {func(from, to *Edge) { agree(from, to, 20.5) }, None, None, 2},
+		"nothing":                      {func(*Edge, *Edge) {}, None, None, 2},
+		"no reading before":            {func(from, _ *Edge) { from.Groups = nil }, First, None, 0},
+		"no reading after":             {func(_, to *Edge) { to.Groups = nil }, Ended, None, 0},
+		"another cgroup":               {func(_, to *Edge) { to.Groups[0].Life++ }, Restarted, None, 0},
+		"an event smaller than before": {func(_, to *Edge) { counts(to).Events[LLCMisses] = 1 }, Backwards, None, 0},
+		"less CPU time than before":    {func(_, to *Edge) { counts(to).OnCPU = time.Second }, Backwards, None, 0},
+		"less waiting than before":     {func(_, to *Edge) { counts(to).Wait = 0 }, Backwards, None, 0},
+		"fewer switches than before":   {func(_, to *Edge) { counts(to).Switches = 0 }, Backwards, None, 0},
+		"enabled for less than before": {func(_, to *Edge) { to.Enabled[Cycles] = 0 }, Backwards, None, 0},
+		"counted for less than before": {func(_, to *Edge) { counts(to).Counted = 0 }, Backwards, None, 0},
+		"missed less than before":      {func(from, _ *Edge) { from.Missed = 1 }, Backwards, None, 0},
+		"time charged to nobody": {func(_, to *Edge) {
+			to.Missed, to.Lost = 1, 210*time.Millisecond
+		}, Missed, None, 0},
+		"a hundredth charged to nobody": {func(_, to *Edge) {
+			to.Missed, to.Lost = 1, 190*time.Millisecond
+		}, None, None, 2},
+		"lost, and the kernel agrees": {func(from, to *Edge) {
+			agree(from, to, 20)
+			to.Missed, to.Lost = 1, time.Minute
+		}, None, None, 2},
+		"the kernel says more":       {func(from, to *Edge) { agree(from, to, 20.7) }, Missed, None, 0},
+		"the kernel says less":       {func(from, to *Edge) { agree(from, to, 19.3) }, Missed, None, 0},
+		"the kernel says a bit more": {func(from, to *Edge) { agree(from, to, 20.5) }, None, None, 2},
 		"between two readings": {func(from, to *Edge) {
 			agree(from, to, 22)
 			to.Groups[0].Account.Before -= 3 * time.Second
 			to.Missed, to.Lost = 1, time.Minute
 		}, None, None, 2},
-		"beyond both readings":    {func(from, to *Edge) { agree(from, to, 24); to.Groups[0].Account.Before -= 3 * time.Second }, Missed, None, 0},
-		"too far between to tell": {func(from, to *Edge) { agree(from, to, 30); to.Groups[0].Account.Before -= 20 * time.Second }, None, None, 2},
+		"beyond both readings": {func(from, to *Edge) {
+			agree(from, to, 24)
+			to.Groups[0].Account.Before -= 3 * time.Second
+		}, Missed, None, 0},
+		"too far between to tell": {func(from, to *Edge) {
+			agree(from, to, 30)
+			to.Groups[0].Account.Before -= 20 * time.Second
+		}, None, None, 2},
 		"too far, and time was lost": {func(from, to *Edge) {
 			agree(from, to, 30)
 			to.Groups[0].Account.Before -= 20 * time.Second
 			to.Missed, to.Lost = 1, time.Minute
 		}, Missed, None, 0},
-		"an account that began anew":   {func(from, to *Edge) { agree(from, to, -1) }, None, None, 2},
-		"lost without a miss":          {func(_, to *Edge) { to.Lost = time.Minute }, None, None, 2}, // not counted for others' sake
-		"lost less than before":        {func(from, _ *Edge) { from.Lost = 1 }, Backwards, None, 0},
-		"two clocks read apart":        {func(_, to *Edge) { to.Boot += 10 * time.Millisecond }, None, None, 2},
-		"suspended for a moment":       {func(_, to *Edge) { to.Boot += 11 * time.Millisecond }, Clock, None, 0},
-		"suspended":                    {func(_, to *Edge) { to.Boot += time.Minute }, Clock, None, 0},
-		"the clock stood still":        {func(from, to *Edge) { to.Monotonic, to.Boot = from.Monotonic, from.Boot }, Clock, None, 0},
-		"the clock went back":          {func(_, to *Edge) { to.Monotonic, to.Boot = 0, time.Hour }, Clock, None, 0},
-		"half the window":              {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic-5*time.Second, to.Boot-5*time.Second }, None, None, 2},
-		"half the window less a bit":   {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic-6*time.Second, to.Boot-6*time.Second }, Clock, None, 0},
-		"ten seconds late and more":    {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+11*time.Second, to.Boot+11*time.Second }, Clock, None, 0},
-		"a timer that is late":         {func(_, to *Edge) { to.Monotonic, to.Boot = to.Monotonic+10*time.Second, to.Boot+10*time.Second }, None, None, 2},
+		"an account that began anew": {func(from, to *Edge) { agree(from, to, -1) }, None, None, 2},
+		// not counted for others' sake
+		"lost without a miss":    {func(_, to *Edge) { to.Lost = time.Minute }, None, None, 2},
+		"lost less than before":  {func(from, _ *Edge) { from.Lost = 1 }, Backwards, None, 0},
+		"two clocks read apart":  {func(_, to *Edge) { to.Boot += 10 * time.Millisecond }, None, None, 2},
+		"suspended for a moment": {func(_, to *Edge) { to.Boot += 11 * time.Millisecond }, Clock, None, 0},
+		"suspended":              {func(_, to *Edge) { to.Boot += time.Minute }, Clock, None, 0},
+		"the clock stood still": {func(from, to *Edge) {
+			to.Monotonic, to.Boot = from.Monotonic, from.Boot
+		}, Clock, None, 0},
+		"the clock went back": {func(_, to *Edge) { to.Monotonic, to.Boot = 0, time.Hour }, Clock, None, 0},
+		"half the window": {func(_, to *Edge) {
+			to.Monotonic, to.Boot = to.Monotonic-5*time.Second, to.Boot-5*time.Second
+		}, None, None, 2},
+		"half the window less a bit": {func(_, to *Edge) {
+			to.Monotonic, to.Boot = to.Monotonic-6*time.Second, to.Boot-6*time.Second
+		}, Clock, None, 0},
+		"ten seconds late and more": {func(_, to *Edge) {
+			to.Monotonic, to.Boot = to.Monotonic+11*time.Second, to.Boot+11*time.Second
+		}, Clock, None, 0},
+		"a timer that is late": {func(_, to *Edge) {
+			to.Monotonic, to.Boot = to.Monotonic+10*time.Second, to.Boot+10*time.Second
+		}, None, None, 2},
 		"the wall clock jumped":        {func(_, to *Edge) { to.Wall = to.Wall.AddDate(-1, 0, 0) }, None, None, 2},
 		"a CPU fewer":                  {func(_, to *Edge) { to.CPUs = 3 }, CPUs, None, 0},
 		"a CPU off and on":             {func(_, to *Edge) { to.Setup++ }, CPUs, None, 0},
@@ -114,17 +145,31 @@ func TestWhatSpoilsASample(t *testing.T) {
 		"more than all CPUs have": {func(_, to *Edge) {
 			counts(to).OnCPU, counts(to).Counted = 43500*time.Millisecond, 42500*time.Millisecond
 		}, Absurd, None, 0},
-		"counted for more than it ran":  {func(_, to *Edge) { counts(to).Counted = 24 * time.Second }, Absurd, None, 0},
-		"counted for too little":        {func(_, to *Edge) { counts(to).Counted -= 2100 * time.Millisecond }, None, Partial, 0},
-		"counted for enough":            {func(_, to *Edge) { counts(to).Counted -= 2 * time.Second }, None, None, 2},
-		"never counted":                 {func(from, to *Edge) { counts(to).Counted = from.Groups[0].Counted }, None, Partial, 0},
-		"waits no longer known":         {func(_, to *Edge) { to.Waits = false }, CPUs, None, 0},
-		"no instructions":               {func(from, to *Edge) { counts(to).Events[Instructions] = from.Groups[0].Events[Instructions] }, None, Zero, 0},
-		"no cycles":                     {func(from, to *Edge) { counts(to).Events[RefCycles] = from.Groups[0].Events[RefCycles] }, None, Zero, 0},
-		"too many cycles a second":      {func(_, to *Edge) { counts(to).Events[RefCycles] = 300e9 }, None, Absurd, 0},
-		"too few cycles a second":       {func(from, to *Edge) { counts(to).Events[RefCycles] = from.Groups[0].Events[RefCycles] + 9e6 }, None, Absurd, 0},
-		"a CPI that no CPU has":         {func(from, to *Edge) { counts(to).Events[Instructions] = from.Groups[0].Events[Instructions] + 1e7 }, None, Absurd, 0},
-		"instructions that no CPU does": {func(_, to *Edge) { counts(to).Events[Instructions] = 1e12 }, None, Absurd, 0},
+		"counted for more than it ran": {func(_, to *Edge) { counts(to).Counted = 24 * time.Second }, Absurd, None, 0},
+		"counted for too little": {func(_, to *Edge) {
+			counts(to).Counted -= 2100 * time.Millisecond
+		}, None, Partial, 0},
+		"counted for enough": {func(_, to *Edge) { counts(to).Counted -= 2 * time.Second }, None, None, 2},
+		"never counted": {func(from, to *Edge) {
+			counts(to).Counted = from.Groups[0].Counted
+		}, None, Partial, 0},
+		"waits no longer known": {func(_, to *Edge) { to.Waits = false }, CPUs, None, 0},
+		"no instructions": {func(from, to *Edge) {
+			counts(to).Events[Instructions] = from.Groups[0].Events[Instructions]
+		}, None, Zero, 0},
+		"no cycles": {func(from, to *Edge) {
+			counts(to).Events[RefCycles] = from.Groups[0].Events[RefCycles]
+		}, None, Zero, 0},
+		"too many cycles a second": {func(_, to *Edge) { counts(to).Events[RefCycles] = 300e9 }, None, Absurd, 0},
+		"too few cycles a second": {func(from, to *Edge) {
+			counts(to).Events[RefCycles] = from.Groups[0].Events[RefCycles] + 9e6
+		}, None, Absurd, 0},
+		"a CPI that no CPU has": {func(from, to *Edge) {
+			counts(to).Events[Instructions] = from.Groups[0].Events[Instructions] + 1e7
+		}, None, Absurd, 0},
+		"instructions that no CPU does": {func(_, to *Edge) {
+			counts(to).Events[Instructions] = 1e12
+		}, None, Absurd, 0},
 		"the largest counts there are": {func(_, to *Edge) {
 			for e := range NumEvents {
 				counts(to).Events[e] = math.MaxUint64
@@ -136,7 +181,9 @@ func TestWhatSpoilsASample(t *testing.T) {
 		"no instructions on this PMU": {func(from, to *Edge) {
 			from.Present[Instructions], to.Present[Instructions] = false, false
 		}, None, Uncounted, 0},
-		"core cycles only": {func(from, to *Edge) { from.Present[RefCycles], to.Present[RefCycles] = false, false }, None, None, 2.5},
+		"core cycles only": {func(from, to *Edge) {
+			from.Present[RefCycles], to.Present[RefCycles] = false, false
+		}, None, None, 2.5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from, to := edges()
@@ -147,7 +194,8 @@ func TestWhatSpoilsASample(t *testing.T) {
 			}
 			for _, r := range []Result{w.Containers[0], w.Pods[0]} {
 				if r.Dropped != c.dropped || r.NoCPI != c.noCPI || math.Abs(r.CPI-c.cpi) > 1e-9 {
-					t.Errorf("dropped %q, no CPI %q, CPI %v; want %q, %q, %v", r.Dropped, r.NoCPI, r.CPI, c.dropped, c.noCPI, c.cpi)
+					t.Errorf("dropped %q, no CPI %q, CPI %v; want %q, %q, %v", r.Dropped, r.NoCPI, r.CPI, c.dropped,
+						c.noCPI, c.cpi)
 				}
 				if r.Dropped != None && (r.Sample != Sample{} || r.Delta != Counts{}) {
 					t.Errorf("dropped, and holds numbers: %+v", r)
@@ -175,7 +223,8 @@ func TestNothingRanNothingWaited(t *testing.T) {
 	agree(from, to, 0)
 	to.Missed, to.Lost = 1, time.Minute
 	r := Judge(from, to, Hardware(window)).Containers[0]
-	if want := (Sample{End: to.Wall, Boot: to.Boot, Length: window, HasWait: true, NoCPI: Idle}); r.Dropped != None || r.Sample != want {
+	if want := (Sample{End: to.Wall, Boot: to.Boot, Length: window, HasWait: true, NoCPI: Idle}); r.Dropped != None ||
+		r.Sample != want {
 		t.Errorf("%+v, want %+v", r, want)
 	}
 }
@@ -288,8 +337,10 @@ func (m truth) counts(length time.Duration) Counts {
 	cycles := m.hertz * ran
 	instructions := cycles / m.cpi
 	return Counts{
-		Events: [NumEvents]uint64{Cycles: uint64(cycles), Instructions: uint64(instructions), RefCycles: uint64(instructions * m.refCPI), LLCMisses: uint64(instructions * m.mpki / 1000)},
-		OnCPU:  time.Duration(ran * 1e9), Counted: time.Duration(ran * 1e9), Wait: time.Duration(m.wait * 1e9), Switches: 5,
+		Events: [NumEvents]uint64{Cycles: uint64(cycles), Instructions: uint64(instructions),
+			RefCycles: uint64(instructions * m.refCPI), LLCMisses: uint64(instructions * m.mpki / 1000)},
+		OnCPU: time.Duration(ran * 1e9), Counted: time.Duration(ran * 1e9), Wait: time.Duration(m.wait * 1e9),
+		Switches: 5,
 	}
 }
 
@@ -310,13 +361,15 @@ type world struct {
 }
 
 func newWorld(t *rapid.T) *world {
-	w := &world{truth: map[string]truth{}, length: time.Duration(rapid.Int64Range(int64(6*time.Second), int64(15*time.Second)).Draw(t, "length"))}
+	w := &world{truth: map[string]truth{}, length: time.Duration(rapid.Int64Range(int64(6*time.Second),
+		int64(15*time.Second)).Draw(t, "length"))}
 	if rapid.IntRange(0, 9).Draw(t, "odd") == 9 { // small numbers are drawn more often than others
 		w.length = time.Duration(rapid.Int64Range(int64(time.Second), int64(25*time.Second)).Draw(t, "odd length"))
 	}
 	start := time.Duration(rapid.Int64Range(1, int64(1000*time.Hour)).Draw(t, "start"))
 	cpus := rapid.IntRange(1, 64).Draw(t, "cpus")
-	w.from = &Edge{Monotonic: start, Boot: start + time.Hour, CPUs: cpus, Waits: true, Present: [NumEvents]bool{true, true, true, true}, Missed: 3}
+	w.from = &Edge{Monotonic: start, Boot: start + time.Hour, CPUs: cpus, Waits: true,
+		Present: [NumEvents]bool{true, true, true, true}, Missed: 3}
 	to := *w.from
 	to.Monotonic, to.Boot = to.Monotonic+w.length, to.Boot+w.length
 	w.to = &to
@@ -333,16 +386,19 @@ func newWorld(t *rapid.T) *world {
 		cpi := rapid.Float64Range(0.3, 20).Draw(t, "cpi")
 		boost := rapid.Float64Range(0.8, 1.25).Draw(t, "boost")
 		m := truth{
-			usage: rapid.Float64Range(0.01, 1).Draw(t, "usage") * float64(cpus) / float64(n), hertz: hertz, cpi: cpi, refCPI: cpi * boost,
-			mpki: rapid.Float64Range(0.5, 50).Draw(t, "mpki"), wait: rapid.Float64Range(0, 5).Draw(t, "wait"),
+			usage: rapid.Float64Range(0.01, 1).Draw(t, "usage") * float64(cpus) / float64(n), hertz: hertz, cpi: cpi,
+			refCPI: cpi * boost,
+			mpki:   rapid.Float64Range(0.5, 50).Draw(t, "mpki"), wait: rapid.Float64Range(0, 5).Draw(t, "wait"),
 		}
 		id := fmt.Sprint("c", i)
-		before := truth{usage: rapid.Float64Range(0, 1).Draw(t, "past"), hertz: 2e9, cpi: 1, refCPI: 1}.counts(time.Hour)
+		before := truth{usage: rapid.Float64Range(0, 1).Draw(t, "past"), hertz: 2e9, cpi: 1,
+			refCPI: 1}.counts(time.Hour)
 		g := Group{ID: id, Pod: fmt.Sprint("p", i/2), Life: 1, Counts: before}
 		ran := func(what string) time.Duration {
 			return time.Duration(m.usage * float64(rapid.Int64Range(0, 1e8).Draw(t, what)))
 		}
-		g.Account = Account{Known: rapid.Bool().Draw(t, "account"), Before: time.Hour - ran("read before"), After: time.Hour + ran("read after")}
+		g.Account = Account{Known: rapid.Bool().Draw(t, "account"), Before: time.Hour - ran("read before"),
+			After: time.Hour + ran("read after")}
 		w.from.Groups = append(w.from.Groups, g)
 		ended := time.Hour + time.Duration(m.usage*float64(w.length))
 		g.Account.Before, g.Account.After = ended-ran("read again before"), ended+ran("read again after")
@@ -366,7 +422,8 @@ func (w *world) fault(t *rapid.T) {
 		g.Events[e] = uint64(float64(g.Events[e]) * part)
 	}
 	switch kind := rapid.SampledFrom([]string{
-		"suspend", "clock", "hotplug", "offline", "restart", "reset", "shrink", "begin", "end", "multiplex", "missed", "deep", "silent", "more", "cpu time", "uncounted", "nothing",
+		"suspend", "clock", "hotplug", "offline", "restart", "reset", "shrink", "begin", "end", "multiplex", "missed",
+		"deep", "silent", "more", "cpu time", "uncounted", "nothing",
 	}).Draw(t, "fault"); kind {
 	case "suspend":
 		w.to.Boot += time.Duration(rapid.Int64Range(int64(20*time.Millisecond), int64(time.Hour)).Draw(t, "asleep"))
@@ -383,7 +440,8 @@ func (w *world) fault(t *rapid.T) {
 		lose(group, e)
 	case "restart":
 		group.Life++
-		group.Counts = Counts{Events: [NumEvents]uint64{1, 2, 3, 4}, OnCPU: time.Duration(part * float64(w.length))}.plus(Counts{OnCPU: group.OnCPU})
+		group.Counts = Counts{Events: [NumEvents]uint64{1, 2, 3, 4},
+			OnCPU: time.Duration(part * float64(w.length))}.plus(Counts{OnCPU: group.OnCPU})
 	case "reset":
 		before := &w.from.Groups[min(at, len(w.from.Groups)-1)]
 		if before.ID == group.ID && before.Events[e] > 0 {
@@ -399,7 +457,8 @@ func (w *world) fault(t *rapid.T) {
 		for k := range w.from.Groups {
 			if before := &w.from.Groups[k]; before.ID == group.ID {
 				for e := range group.Events {
-					group.Events[e] -= min(group.Events[e], uint64(part*float64(group.Events[e]-min(group.Events[e], before.Events[e]))))
+					group.Events[e] -= min(group.Events[e],
+						uint64(part*float64(group.Events[e]-min(group.Events[e], before.Events[e]))))
 				}
 				group.Counted -= time.Duration(part * float64(group.Counted-before.Counted))
 			}
@@ -419,7 +478,8 @@ func (w *world) fault(t *rapid.T) {
 			group.OnCPU -= lost
 			group.Counted -= min(lost, group.Counted)
 			for e := range group.Events {
-				group.Events[e] -= min(group.Events[e], uint64(part*part*float64(group.Events[e]-min(group.Events[e], before.Events[e]))))
+				group.Events[e] -= min(group.Events[e], uint64(part*part*float64(group.Events[e]-min(group.Events[e],
+					before.Events[e]))))
 			}
 		}
 	case "silent": // a counter that stood still; of misses there may really be none
@@ -488,7 +548,8 @@ func TestNeverAWrongNumber(t *testing.T) {
 func (w *world) check(t *rapid.T, r Result, m truth) {
 	share, least := 2e-3, 0.
 	if w.lacking {
-		share, least = 0.031+2*0.2/w.length.Seconds(), 0.0101 // up to 0.2 s lay between two readings of the account, twice
+		// up to 0.2 s lay between two readings of the account, twice
+		share, least = 0.031+2*0.2/w.length.Seconds(), 0.0101
 	}
 	if off := math.Abs(r.Usage - m.usage); off > share*m.usage+least {
 		t.Fatalf("%s: usage is %v, in truth it was %v", r.ID, r.Usage, m.usage)
@@ -529,7 +590,8 @@ func TestHistoryKeepsTheNewest(t *testing.T) {
 		var want []Sample
 		for _, at := range rapid.SliceOfN(rapid.Int64Range(1, 100), 0, 40).Draw(t, "times") {
 			s := Sample{
-				End: time.Unix(at, 1), Boot: time.Duration(at), Length: time.Duration(2 * at), Usage: float64(at), CPI: float64(3 * at), MPKI: float64(4 * at), Wait: float64(5 * at),
+				End: time.Unix(at, 1), Boot: time.Duration(at), Length: time.Duration(2 * at), Usage: float64(at),
+				CPI: float64(3 * at), MPKI: float64(4 * at), Wait: float64(5 * at),
 				NoCPI: Idle, HasMPKI: at%2 == 0, HasWait: at%3 == 0, Reference: at%5 == 0,
 			}
 			later := len(want) == 0 || s.Boot > want[len(want)-1].Boot

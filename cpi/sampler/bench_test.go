@@ -45,7 +45,9 @@ func BenchmarkWindow(b *testing.B) {
 	s := New(Options{
 		Counter: c, Node: func() Node { return n }, Life: func(string) (uint64, error) { return 1, nil },
 		Interval: time.Minute, Window: 10 * time.Second, Rules: sample.Hardware(10 * time.Second),
-		Clock: Clock{After: func(time.Duration) <-chan time.Time { return now }, Boot: func() time.Duration { return 0 }, Monotonic: func() time.Duration { return 0 }},
+		Clock: Clock{After: func(time.Duration) <-chan time.Time {
+			return now
+		}, Boot: func() time.Duration { return 0 }, Monotonic: func() time.Duration { return 0 }},
 	}, [sample.NumEvents]bool{true, true, true, true}, true)
 	b.ReportAllocs()
 	for b.Loop() {

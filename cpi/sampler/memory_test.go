@@ -35,18 +35,21 @@ func TestMemoryPerContainer(t *testing.T) {
 	refs := make([]detect.Ref, containers)
 	now := time.Unix(1e9, 0)
 	for i, name := range names {
-		if refs[i], err = d.Put(now, detect.Container{ID: name, Job: name, Platform: "platform", Class: detect.LS}); err != nil {
+		if refs[i], err = d.Put(now, detect.Container{ID: name, Job: name, Platform: "platform",
+			Class: detect.LS}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	samples := make([]detect.Sample, containers)
 	for k := range 200 {
 		now = now.Add(time.Minute)
-		w := &Window{End: now, Boot: time.Duration(k+1) * time.Minute, Length: 10 * time.Second, Containers: make([]Observed, containers)}
+		w := &Window{End: now, Boot: time.Duration(k+1) * time.Minute, Length: 10 * time.Second,
+			Containers: make([]Observed, containers)}
 		for i, name := range names {
 			usage, cpi := 0.3*math.Exp2(float64(k%5)), 1+float64(i%7)/10
 			samples[i] = detect.Sample{Ref: refs[i], At: now, Usage: usage, CPI: cpi}
-			w.Containers[i] = Observed{Container: Container{ID: name}, Sample: sample.Sample{End: now, Boot: w.Boot, Length: w.Length, Usage: usage, CPI: cpi}}
+			w.Containers[i] = Observed{Container: Container{ID: name},
+				Sample: sample.Sample{End: now, Boot: w.Boot, Length: w.Length, Usage: usage, CPI: cpi}}
 		}
 		d.Observe(now, samples)
 		s.keep(w)
@@ -58,7 +61,8 @@ func TestMemoryPerContainer(t *testing.T) {
 	s.last.Store(nil)
 	history := heap()
 	per := float64(all-before) / containers
-	t.Logf("%.0f bytes a container: %.0f of the detector, %.0f of the last window, %.0f of the history", per, float64(all-sampled)/containers, float64(sampled-history)/containers, float64(history-before)/containers)
+	t.Logf("%.0f bytes a container: %.0f of the detector, %.0f of the last window, %.0f of the history", per,
+		float64(all-sampled)/containers, float64(sampled-history)/containers, float64(history-before)/containers)
 	if per > budget {
 		t.Errorf("%.0f bytes a container, more than %d", per, budget)
 	}

@@ -41,7 +41,8 @@ type Sampler struct {
 // waits whether it counts waiting.
 func New(o Options, present [sample.NumEvents]bool, waits bool) *Sampler {
 	o.fill()
-	s := &Sampler{o: o, present: present, waits: waits, histories: map[string]*sample.History{}, lives: map[string]uint64{}, left: map[string]bool{}}
+	s := &Sampler{o: o, present: present, waits: waits, histories: map[string]*sample.History{},
+		lives: map[string]uint64{}, left: map[string]bool{}}
 	for i := range s.edges {
 		s.edges[i].capped, s.edges[i].worth = map[string]bool{}, o.Worth
 	}
@@ -241,7 +242,8 @@ func (s *Sampler) keep(w *Window) {
 		s.remember(w)
 		text := ""
 		if w.Unfollowed > 0 {
-			text = fmt.Sprintf("%d of %d containers are not counted: %v", w.Unfollowed, w.Unfollowed+w.Followed, w.Unfollowable)
+			text = fmt.Sprintf("%d of %d containers are not counted: %v", w.Unfollowed, w.Unfollowed+w.Followed,
+				w.Unfollowable)
 		}
 		s.state.Store(&text)
 	}

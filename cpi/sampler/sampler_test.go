@@ -53,7 +53,8 @@ type machine struct {
 }
 
 func newMachine(t testing.TB) *machine {
-	m := &machine{t: t, start: time.Now(), lives: map[string]uint64{}, loads: map[string]load{}, totals: map[string]*counter.Counts{}, most: 1000}
+	m := &machine{t: t, start: time.Now(), lives: map[string]uint64{}, loads: map[string]load{},
+		totals: map[string]*counter.Counts{}, most: 1000}
 	m.hotplug()
 	return m
 }
@@ -180,7 +181,8 @@ func (m *machine) add(id string, l load) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.charge()
-	m.containers = append(m.containers, Container{ID: id, Cgroup: "/" + id, PodUID: "pod-" + id, Namespace: "default", Pod: "p-" + id, Name: "main", Class: "LS"})
+	m.containers = append(m.containers, Container{ID: id, Cgroup: "/" + id, PodUID: "pod-" + id, Namespace: "default",
+		Pod: "p-" + id, Name: "main", Class: "LS"})
 	m.lives["/"+id]++
 	m.loads[id] = l
 }
@@ -233,7 +235,8 @@ func newSampler(o Options) *Sampler {
 
 func (m *machine) options() Options {
 	return Options{
-		Counter: m, Node: m.node, Life: m.life, Accounts: m.accounts, Interval: time.Minute, Window: 10 * time.Second, Rules: sample.Hardware(10 * time.Second),
+		Counter: m, Node: m.node, Life: m.life, Accounts: m.accounts, Interval: time.Minute, Window: 10 * time.Second,
+		Rules: sample.Hardware(10 * time.Second),
 		Clock: Clock{Monotonic: m.now, Boot: m.boot, Jitter: func() float64 { return 0.5 }},
 	}
 }
@@ -272,7 +275,8 @@ func TestTenSecondsOfEveryMinuteAreCounted(t *testing.T) {
 		for range 3 {
 			w := <-windows
 			o := w.of("a")
-			if o == nil || o.Dropped != sample.None || !near(o.Usage, 2) || !near(o.CPI, 1.5) || o.Pod != "p-a" || w.Length != 10*time.Second || w.Followed != 1 {
+			if o == nil || o.Dropped != sample.None || !near(o.Usage, 2) || !near(o.CPI, 1.5) || o.Pod != "p-a" ||
+				w.Length != 10*time.Second || w.Followed != 1 {
 				t.Fatalf("%+v", w)
 			}
 			if len(w.Pods) != 1 || w.Pods[0].ID != "pod-a" || !near(w.Pods[0].CPI, 1.5) {
@@ -327,7 +331,8 @@ func TestThreadsOfWhatMayBeCapped(t *testing.T) {
 		for i := range int32(2) {
 			w := <-windows
 			if w.of("batch").Threads != 16*(i+1) || w.of("web").Threads != 0 || w.of("silent").Threads != 0 {
-				t.Errorf("window %d: %d, %d and %d threads", i, w.of("batch").Threads, w.of("web").Threads, w.of("silent").Threads)
+				t.Errorf("window %d: %d, %d and %d threads", i, w.of("batch").Threads, w.of("web").Threads,
+					w.of("silent").Threads)
 			}
 		}
 		if asked != 4 {
@@ -365,7 +370,8 @@ func TestContainersComeAndGoInAWindow(t *testing.T) {
 		m.reuse("reused")
 		m.add("begins", load{1, 2e9, 1})
 		w := <-windows
-		for id, want := range map[string]sample.Reason{"stays": sample.None, "ends": sample.Ended, "reused": sample.Restarted, "begins": sample.First} {
+		for id, want := range map[string]sample.Reason{"stays": sample.None, "ends": sample.Ended,
+			"reused": sample.Restarted, "begins": sample.First} {
 			if o := w.of(id); o == nil || o.Dropped != want {
 				t.Errorf("%s: %+v, want %q", id, o, want)
 			}
@@ -433,7 +439,8 @@ func TestALateTimerSkipsWindows(t *testing.T) {
 		m := newMachine(t)
 		m.add("a", load{1, 2e9, 3})
 		s := m.sampler(nil)
-		late := []time.Duration{0, 5 * time.Second, 0, 200 * time.Second} // the waits of two windows and the pauses before
+		// the waits of two windows and the pauses before
+		late := []time.Duration{0, 5 * time.Second, 0, 200 * time.Second}
 		s.o.Clock.After = func(d time.Duration) <-chan time.Time {
 			if len(late) > 0 {
 				d, late = d+late[0], late[1:]
@@ -494,7 +501,8 @@ func TestAWindowThatDoesNotOpen(t *testing.T) {
 		windows := run(t, s)
 		w := <-windows
 		synctest.Wait()
-		if w.Failed == nil || w.End.IsZero() || w.Boot == 0 || !strings.Contains(s.State(), "open a window: no such program") || len(m.edges) > 0 {
+		if w.Failed == nil || w.End.IsZero() || w.Boot == 0 ||
+			!strings.Contains(s.State(), "open a window: no such program") || len(m.edges) > 0 {
 			t.Errorf("%+v, state %q, edges %v", w, s.State(), m.edges)
 		}
 		m.upset(func(m *machine) { m.closed = nil })
@@ -543,7 +551,8 @@ func TestCappedInPartOfAWindow(t *testing.T) {
 		m.add("a", load{1, 2e9, 3})
 		capped := func(yes bool) { m.upset(func(m *machine) { m.containers[0].Capped = yes }) }
 		windows := run(t, m.sampler(nil))
-		for i, c := range []struct{ change, to, want bool }{{want: false}, {true, true, true}, {want: true}, {true, false, true}, {want: false}} {
+		for i, c := range []struct{ change, to, want bool }{{want: false}, {true, true, true}, {want: true},
+			{true, false, true}, {want: false}} {
 			time.Sleep(30 * time.Second) // the window is open
 			if c.change {
 				capped(c.to)
@@ -582,7 +591,8 @@ func TestEdgesOfWhatWasRead(t *testing.T) {
 }
 
 func TestThreadsInACgroup(t *testing.T) {
-	for text, want := range map[string]int32{"8\n": 8, "0\n": 0, "99999999999\n": math.MaxInt32, "": -1, "max\n": -1, "-1\n": -1} {
+	for text, want := range map[string]int32{"8\n": 8, "0\n": 0, "99999999999\n": math.MaxInt32, "": -1, "max\n": -1,
+		"-1\n": -1} {
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, "pod"), 0o755); err != nil {
 			t.Fatal(err)
@@ -631,7 +641,8 @@ func TestWhatDoesNotFitIsSaidAndNotCounted(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if want := "2 of 4 containers are not counted"; !strings.Contains(s.State(), want) || strings.Count(log.String(), "\n") != 1 {
+		if want := "2 of 4 containers are not counted"; !strings.Contains(s.State(), want) ||
+			strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("state %q, want %q; log\n%s", s.State(), want, &log)
 		}
 		m.remove("0")
@@ -672,9 +683,11 @@ type step struct {
 func drawSteps(r *rapid.T) []step {
 	return rapid.SliceOfN(rapid.Custom(func(r *rapid.T) step {
 		return step{
-			what:  rapid.SampledFrom([]string{"add", "add", "remove", "replace", "reuse", "hotplug", "sleep", "break", "mend", "wait"}).Draw(r, "what"),
-			whom:  rapid.IntRange(0, 9).Draw(r, "whom"),
-			load:  load{rapid.Float64Range(0.1, 1).Draw(r, "usage"), rapid.Float64Range(1e9, 4e9).Draw(r, "hertz"), rapid.Float64Range(0.3, 9).Draw(r, "cpi")},
+			what: rapid.SampledFrom([]string{"add", "add", "remove", "replace", "reuse", "hotplug", "sleep", "break",
+				"mend", "wait"}).Draw(r, "what"),
+			whom: rapid.IntRange(0, 9).Draw(r, "whom"),
+			load: load{rapid.Float64Range(0.1, 1).Draw(r, "usage"), rapid.Float64Range(1e9, 4e9).Draw(r, "hertz"),
+				rapid.Float64Range(0.3, 9).Draw(r, "cpi")},
 			after: time.Duration(rapid.Int64Range(0, int64(90*time.Second)).Draw(r, "after")),
 		}
 	}), 20, 60).Draw(r, "steps")
@@ -749,10 +762,12 @@ func TestSamplesOfARandomNodeAreTrue(t *testing.T) {
 
 func TestAHistoryCostsLittle(t *testing.T) {
 	const budget = 8 << 10
-	if cost := maxDepth*unsafe.Sizeof(sample.Sample{}) + unsafe.Sizeof(sample.History{}) + unsafe.Sizeof(Observed{}) + unsafe.Sizeof(sample.Result{}) + 512; cost > budget {
+	if cost := maxDepth*unsafe.Sizeof(sample.Sample{}) + unsafe.Sizeof(sample.History{}) + unsafe.Sizeof(Observed{}) +
+		unsafe.Sizeof(sample.Result{}) + 512; cost > budget {
 		t.Errorf("a container costs %d bytes at most, the budget is %d", cost, budget)
 	}
-	for interval, want := range map[time.Duration]int{time.Second: maxDepth, 15 * time.Second: 61, time.Minute: 16, time.Hour: minDepth} {
+	for interval, want := range map[time.Duration]int{time.Second: maxDepth, 15 * time.Second: 61, time.Minute: 16,
+		time.Hour: minDepth} {
 		if got := depth(interval); got != want {
 			t.Errorf("windows every %v: %d are kept, want %d", interval, got, want)
 		}

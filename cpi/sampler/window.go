@@ -68,7 +68,9 @@ func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEv
 			continue
 		}
 		g := sample.Group{ID: c.ID, Pod: c.PodUID, Life: life, Account: e.account(c.ID)}
-		if at, found := slices.BinarySearchFunc(r.Groups, c.ID, func(g counter.Group, id string) int { return cmp.Compare(g.ID, id) }); found {
+		if at, found := slices.BinarySearchFunc(r.Groups, c.ID, func(g counter.Group, id string) int {
+			return cmp.Compare(g.ID, id)
+		}); found {
 			g.Counts = e.countsOf(&r.Groups[at].Counts)
 		}
 		s.Groups = append(s.Groups, g)
@@ -102,7 +104,8 @@ func windowOf(from, to *edge, rules sample.Rules) *Window {
 	judged := sample.Judge(&from.sample, &to.sample, rules)
 	w := &Window{
 		End: judged.End, Boot: judged.Boot, Length: judged.Length, Dropped: judged.Dropped,
-		Containers: make([]Observed, 0, len(judged.Containers)), Pods: judged.Pods, Running: judged.Running, Reference: judged.Reference, Faults: to.reading.Faults,
+		Containers: make([]Observed, 0, len(judged.Containers)), Pods: judged.Pods, Running: judged.Running,
+		Reference: judged.Reference, Faults: to.reading.Faults,
 	}
 	names := make(map[string]*Container, len(judged.Containers))
 	for _, e := range []*edge{from, to} { // the later one's word counts

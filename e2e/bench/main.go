@@ -96,7 +96,8 @@ const (
 
 func (o *options) build(ctx context.Context) (map[string]string, error) {
 	files := map[string]string{}
-	for path, pkg := range map[string]string{quietcorePath: "./cmd/quietcore", loadPath: "./e2e/bench/load", sleeperPath: "./e2e/bench/sleeper"} {
+	for path, pkg := range map[string]string{quietcorePath: "./cmd/quietcore", loadPath: "./e2e/bench/load",
+		sleeperPath: "./e2e/bench/sleeper"} {
 		if path == quietcorePath && o.binary != "" {
 			files[path[1:]] = o.binary
 			continue
@@ -121,17 +122,20 @@ const memoryMiB = 4096
 // guestLimit bounds one run: it takes about five minutes on an idle host.
 const guestLimit = 40 * time.Minute
 
-func (o *options) measure(ctx context.Context, d kubelet.Driver, files map[string]string, stderr io.Writer) (*figures.Report, error) {
+func (o *options) measure(ctx context.Context, d kubelet.Driver, files map[string]string,
+	stderr io.Writer) (*figures.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, guestLimit)
 	defer cancel()
-	m, err := machine.Boot(ctx, machine.Options{Grid: grid, Driver: d, Cache: o.Cache, Files: files, MemoryMiB: memoryMiB, Progress: stderr})
+	m, err := machine.Boot(ctx, machine.Options{Grid: grid, Driver: d, Cache: o.Cache, Files: files,
+		MemoryMiB: memoryMiB, Progress: stderr})
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 	const name = "load"
 	err = m.Start(ctx, name, loadPath, "-driver", string(d), "-out", reportPath,
-		"-samples", strconv.Itoa(o.samples), "-runc", strconv.Itoa(o.runc), "-containers", strconv.Itoa(o.containers), "-threads", strconv.Itoa(o.threads))
+		"-samples", strconv.Itoa(o.samples), "-runc", strconv.Itoa(o.runc), "-containers", strconv.Itoa(o.containers),
+		"-threads", strconv.Itoa(o.threads))
 	if err != nil {
 		return nil, err
 	}

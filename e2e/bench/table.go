@@ -33,12 +33,15 @@ func rowsOf(r *figures.Report) []row {
 		{What: "the same, p99", Measured: millis(r.Nothing.P99)},
 		{What: "our wait against that one: median", Measured: times(r.Ours.P50 / r.Nothing.P50)},
 		{What: "the same, p99", Measured: times(r.Ours.P99 / r.Nothing.P99)},
-		{What: "answers later than half of a runtime's usual 2 s, of all", Measured: fmt.Sprintf("%d of %d", r.LateForUs, r.Answers)},
+		{What: "answers later than half of a runtime's usual 2 s, of all",
+			Measured: fmt.Sprintf("%d of %d", r.LateForUs, r.Answers)},
 		{What: "answers later than 2 s, of all", Measured: fmt.Sprintf("%d of %d", r.LateForRT, r.Answers)},
-		{What: "owners refused because systemd did not answer within 2 s", Measured: fmt.Sprintf("%d, after %d such calls", r.Refused, r.SystemdLate)},
+		{What: "owners refused because systemd did not answer within 2 s",
+			Measured: fmt.Sprintf("%d, after %d such calls", r.Refused, r.SystemdLate)},
 	}
 	for _, s := range r.Stages {
-		list = append(list, row{What: fmt.Sprintf("our wait beside %d containers, median of %d", s.Containers, s.Wait.N), Measured: millis(s.Wait.P50)})
+		list = append(list, row{What: fmt.Sprintf("our wait beside %d containers, median of %d", s.Containers,
+			s.Wait.N), Measured: millis(s.Wait.P50)})
 	}
 	for _, s := range r.Stages {
 		what := fmt.Sprintf("operations to enter and to leave beside %d containers", s.Containers)
@@ -50,12 +53,15 @@ func rowsOf(r *figures.Report) []row {
 	}
 	list = append(list, constant)
 	for _, s := range r.Stages {
-		list = append(list, row{What: fmt.Sprintf("the kernel's part: one mask over %d threads, median", s.Threads), Measured: millis(s.Mask.P50)})
+		list = append(list, row{What: fmt.Sprintf("the kernel's part: one mask over %d threads, median", s.Threads),
+			Measured: millis(s.Mask.P50)})
 	}
 	list = append(list, updateRows(r, last, most)...)
 	return append(list,
-		row{What: fmt.Sprintf("an audit of %d containers, CPU under emulation", r.Audit.Containers), Measured: millis(r.Audit.CPUMillis)},
-		row{What: "the same against plainly reading the containers' cpusets", Measured: times(r.Audit.CPUMillis / r.Audit.PlainMillis)},
+		row{What: fmt.Sprintf("an audit of %d containers, CPU under emulation", r.Audit.Containers),
+			Measured: millis(r.Audit.CPUMillis)},
+		row{What: "the same against plainly reading the containers' cpusets",
+			Measured: times(r.Audit.CPUMillis / r.Audit.PlainMillis)},
 		nothingWritten(r.Audit))
 }
 
@@ -73,15 +79,19 @@ func updateRows(r *figures.Report, last figures.Stage, most figures.Operations) 
 		ratio = leastFewer / fewer
 	}
 	return []row{
-		{What: fmt.Sprintf("one runc update, mean of %d in %d containers", r.Update.Updates, r.Update.Sample), Measured: millis(r.Update.Mean)},
-		{What: fmt.Sprintf("%d of them one by one (computed)", last.Containers), Measured: fmt.Sprintf("%.1f s", all/1000)},
+		{What: fmt.Sprintf("one runc update, mean of %d in %d containers", r.Update.Updates, r.Update.Sample),
+			Measured: millis(r.Update.Mean)},
+		{What: fmt.Sprintf("%d of them one by one (computed)", last.Containers),
+			Measured: fmt.Sprintf("%.1f s", all/1000)},
 		{What: "that against our median wait", Measured: times(all / r.Ours.P50)},
-		{What: fmt.Sprintf("%d runtime updates against our operations to enter", last.Containers), Measured: times(fewer), Budget: fmt.Sprintf("%d x", leastFewer), Ratio: ratio},
+		{What: fmt.Sprintf("%d runtime updates against our operations to enter", last.Containers),
+			Measured: times(fewer), Budget: fmt.Sprintf("%d x", leastFewer), Ratio: ratio},
 	}
 }
 
 func nothingWritten(a figures.Audit) row {
-	r := row{What: fmt.Sprintf("writes and D-Bus calls of %d audits where nothing differs", a.Audits), Measured: fmt.Sprint(a.Writes + a.Calls), Budget: "0", Ratio: 1}
+	r := row{What: fmt.Sprintf("writes and D-Bus calls of %d audits where nothing differs", a.Audits),
+		Measured: fmt.Sprint(a.Writes + a.Calls), Budget: "0", Ratio: 1}
 	if a.Writes+a.Calls > 0 || a.Audits == 0 {
 		r.Ratio = 2
 	}

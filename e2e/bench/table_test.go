@@ -12,8 +12,10 @@ import (
 func good() *figures.Report {
 	ops := []figures.Operations{{Writes: 3, Calls: 2}}
 	return &figures.Report{
-		Driver: "systemd", Ours: figures.Times{P50: 100, P99: 200}, Nothing: figures.Times{P50: 10, P99: 10}, Answers: 10,
-		Stages: []figures.Stage{{Containers: 5, Threads: 100, Enter: ops, Leave: ops}, {Containers: 500, Threads: 10000, Enter: ops, Leave: ops}},
+		Driver: "systemd", Ours: figures.Times{P50: 100, P99: 200}, Nothing: figures.Times{P50: 10, P99: 10},
+		Answers: 10,
+		Stages: []figures.Stage{{Containers: 5, Threads: 100, Enter: ops, Leave: ops},
+			{Containers: 500, Threads: 10000, Enter: ops, Leave: ops}},
 		Update: figures.Update{Sample: 2, Updates: 4, Mean: 300},
 		Audit:  figures.Audit{Containers: 500, Audits: 5, CPUMillis: 30, PlainMillis: 10},
 	}
@@ -57,7 +59,9 @@ func TestBudgets(t *testing.T) {
 				r.Stages[i].Enter = none
 			}
 		},
-		"operations grow":      func(r *figures.Report) { r.Stages[1].Enter = []figures.Operations{{Writes: 4, Calls: 2}} },
+		"operations grow": func(r *figures.Report) {
+			r.Stages[1].Enter = []figures.Operations{{Writes: 4, Calls: 2}}
+		},
 		"an audit that writes": func(r *figures.Report) { r.Audit.Writes = 1 },
 		"an audit that calls":  func(r *figures.Report) { r.Audit.Calls = 1 },
 		"no audit":             func(r *figures.Report) { r.Audit.Audits = 0 },
@@ -71,7 +75,8 @@ func TestBudgets(t *testing.T) {
 }
 
 func TestComparisonWithUpdates(t *testing.T) {
-	if got := find(t, good(), "runtime updates against our operations"); got.Measured != "167 x" || got.Ratio < 0.29 || got.Ratio > 0.31 {
+	if got := find(t, good(), "runtime updates against our operations"); got.Measured != "167 x" || got.Ratio < 0.29 ||
+		got.Ratio > 0.31 {
 		t.Errorf("%+v", got)
 	}
 	if got := find(t, good(), "that against our median wait"); got.Measured != "1500 x" {

@@ -18,7 +18,8 @@ import (
 
 // Main runs a program until it is done or interrupted. An error is said and makes
 // the exit code what code says.
-func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error, code func(error) int) {
+func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error,
+	code func(error) int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {

@@ -30,7 +30,8 @@ func fails(context.Context, *fakeGround) ([]Figure, error) { return nil, errors.
 func stage(open func(n int) (*fakeGround, error)) (*Stage[*fakeGround], *[]*fakeGround, *bytes.Buffer) {
 	var grounds []*fakeGround
 	var out bytes.Buffer
-	s := &Stage[*fakeGround]{Program: "test", Flags: &Flags{Driver: "systemd", Output: "text"}, Limit: time.Minute, Stdout: &out, Stderr: &out}
+	s := &Stage[*fakeGround]{Program: "test", Flags: &Flags{Driver: "systemd", Output: "text"}, Limit: time.Minute,
+		Stdout: &out, Stderr: &out}
 	s.Open = func(context.Context) (*fakeGround, error) {
 		g, err := open(len(grounds))
 		grounds = append(grounds, g)
@@ -53,7 +54,8 @@ func TestProofsShareOneGround(t *testing.T) {
 	if got := strings.Join((*grounds)[0].did, " "); got != "clean diagnosis clean clean close" {
 		t.Errorf("did %s", got)
 	}
-	for _, want := range []string{"a         holds (systemd", "what", "b         FAILS", "    no", "2 of 3 hold", "why"} {
+	for _, want := range []string{"a         holds (systemd", "what", "b         FAILS", "    no", "2 of 3 hold",
+		"why"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in %s", want, out)
 		}
@@ -72,7 +74,8 @@ func TestALostGroundIsReplacedOnce(t *testing.T) {
 		runs++
 		return nil, g.broken
 	}}})
-	if err != nil || runs != 2 || len(*grounds) != 2 || !strings.Contains(out.String(), "once more on a new one: gone") {
+	if err != nil || runs != 2 || len(*grounds) != 2 || !strings.Contains(out.String(),
+		"once more on a new one: gone") {
 		t.Errorf("err %v, %d runs, %d grounds, %s", err, runs, len(*grounds), out)
 	}
 	for i, g := range *grounds {
@@ -84,11 +87,13 @@ func TestALostGroundIsReplacedOnce(t *testing.T) {
 
 func TestAGroundThatCannotBeMadeOrCleanedFailsTheProof(t *testing.T) {
 	s, _, out := stage(func(int) (*fakeGround, error) { return nil, errors.New("no machine") })
-	if err := s.Show(t.Context(), []Proof[*fakeGround]{{"a", holds}}); err == nil || !strings.Contains(out.String(), "no machine") {
+	if err := s.Show(t.Context(), []Proof[*fakeGround]{{"a", holds}}); err == nil ||
+		!strings.Contains(out.String(), "no machine") {
 		t.Errorf("err %v, %s", err, out)
 	}
 	s, grounds, out := stage(func(int) (*fakeGround, error) { return &fakeGround{unclean: errors.New("rubbish")}, nil })
-	if err := s.Show(t.Context(), []Proof[*fakeGround]{{"a", holds}}); err == nil || !strings.Contains(out.String(), "rubbish") {
+	if err := s.Show(t.Context(), []Proof[*fakeGround]{{"a", holds}}); err == nil ||
+		!strings.Contains(out.String(), "rubbish") {
 		t.Errorf("err %v, %s", err, out)
 	}
 	if got := strings.Join((*grounds)[0].did, " "); got != "clean diagnosis close" {
@@ -113,7 +118,9 @@ func TestChoose(t *testing.T) {
 func TestResultAsJSON(t *testing.T) {
 	var out bytes.Buffer
 	(&result{Proof: "none", Figures: []Figure{{"what", 1}}}).print(&out, "json")
-	if got, want := out.String(), `{"proof":"none","driver":"","ok":false,"seconds":0,"figures":[{"name":"what","value":1}]}`+"\n"; got != want {
+	if got, want :=
+		out.String(), `{"proof":"none","driver":"","ok":false,"seconds":0,"figures":[{"name":"what","value":1}]}`+
+			"\n"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

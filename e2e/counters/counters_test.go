@@ -13,7 +13,8 @@ import (
 func TestToldIsUnderstood(t *testing.T) {
 	var console bytes.Buffer
 	console.WriteString("[    0.000000] a kernel's line\r\n")
-	want := told.Group{Trigger: "sched_switch", Case: "a case", Group: "a/b", Known: 5, Programs: 1, Instructions: 6, Cycles: 7, OnCPU: 8, Counted: 8, Kernel: 8, Missed: 1}
+	want := told.Group{Trigger: "sched_switch", Case: "a case", Group: "a/b", Known: 5, Programs: 1, Instructions: 6,
+		Cycles: 7, OnCPU: 8, Counted: 8, Kernel: 8, Missed: 1}
 	if err := told.Tell(&console, want); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,8 @@ func TestJudge(t *testing.T) {
 }
 
 func TestTried(t *testing.T) {
-	const report = "\r\nvictim's CPI while the antagonist rested: 1.200 (3 windows)\r\n        ran freely: 1.300 (2 windows)\r\n     was capped: -\r\n"
+	const report = "\r\nvictim's CPI while the antagonist rested: 1.200 (3 windows)\r\n        ran freely: 1.300 (2 " +
+		"windows)\r\n     was capped: -\r\n"
 	if err := tried(io.Discard, report); err != nil {
 		t.Error(err)
 	}

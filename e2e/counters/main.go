@@ -74,7 +74,8 @@ type run struct {
 const limit = 20 * time.Minute
 
 func (r *run) boot(ctx context.Context, files map[string]string, args ...string) error {
-	init, err := machine.GoBinary{Package: "./e2e/counters/guest", Name: "counters-" + r.arch, Arch: r.arch}.Build(ctx, r.cache)
+	init, err := machine.GoBinary{Package: "./e2e/counters/guest", Name: "counters-" + r.arch, Arch: r.arch}.Build(ctx,
+		r.cache)
 	if err != nil {
 		return err
 	}
@@ -84,7 +85,8 @@ func (r *run) boot(ctx context.Context, files map[string]string, args ...string)
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	bare := machine.Bare{Arch: r.arch, CPUs: r.cpus, Cache: r.cache, Init: init, Args: args, Files: files, Progress: os.Stderr}
+	bare := machine.Bare{Arch: r.arch, CPUs: r.cpus, Cache: r.cache, Init: init, Args: args, Files: files,
+		Progress: os.Stderr}
 	return bare.Run(ctx, out)
 }
 
@@ -98,7 +100,8 @@ func lastWords(console string) string {
 const tolerance = 0.005
 
 func onARM64(ctx context.Context, r *run) error {
-	pmucheck, err := machine.GoBinary{Package: "./hack/pmucheck", Name: "pmucheck-" + r.arch, Arch: r.arch}.Build(ctx, r.cache)
+	pmucheck, err := machine.GoBinary{Package: "./hack/pmucheck", Name: "pmucheck-" + r.arch, Arch: r.arch}.Build(ctx,
+		r.cache)
 	if err != nil {
 		return err
 	}
@@ -126,7 +129,8 @@ func tried(w io.Writer, console string) error {
 	lines := strings.SplitAfter(report, "\n")
 	for i, what := range []string{"rested", "ran freely"} {
 		if !strings.Contains(lines[i], " windows)") {
-			return fmt.Errorf("pmucheck has no CPI of the victim while the antagonist %s: %s", what, strings.TrimSpace(lines[i]))
+			return fmt.Errorf("pmucheck has no CPI of the victim while the antagonist %s: %s", what,
+				strings.TrimSpace(lines[i]))
 		}
 	}
 	fmt.Fprintf(w, "pmucheck: victim's CPI%s", strings.Join(lines[:2], ""))
@@ -136,26 +140,31 @@ func tried(w io.Writer, console string) error {
 // judge prints what was counted, and returns what is wrong with it.
 func judge(w io.Writer, groups []told.Group) error {
 	var wrong []string
-	fmt.Fprintf(w, "%-15s %-36s %-14s %13s %9s %8s %10s\n", "trigger", "case", "cgroup", "instructions", "more", "cycles/i", "cpu.stat")
+	fmt.Fprintf(w, "%-15s %-36s %-14s %13s %9s %8s %10s\n", "trigger", "case", "cgroup", "instructions", "more",
+		"cycles/i", "cpu.stat")
 	waited := false
 	for _, g := range groups {
 		if g.Case == told.Idle {
 			fmt.Fprintf(w, "%-15s %-36s %d cycles, %d instructions\n", g.Trigger, g.Case, g.Cycles, g.Instructions)
 			if waited = true; g.Cycles < 10*g.Instructions {
-				wrong = append(wrong, fmt.Sprintf("idle: %d cycles, %d instructions: which is which?", g.Cycles, g.Instructions))
+				wrong = append(wrong, fmt.Sprintf("idle: %d cycles, %d instructions: which is which?", g.Cycles,
+					g.Instructions))
 			}
 			continue
 		}
 		more := float64(g.Instructions)/float64(g.Known) - 1
 		off := float64(g.OnCPU)/float64(g.Kernel) - 1
-		fmt.Fprintf(w, "%-15s %-36s %-14s %13d %+8.3f%% %8.4f %+9.4f%%\n", g.Trigger, g.Case, g.Group, g.Known, 100*more, float64(g.Cycles)/float64(g.Instructions), 100*off)
+		fmt.Fprintf(w, "%-15s %-36s %-14s %13d %+8.3f%% %8.4f %+9.4f%%\n", g.Trigger, g.Case, g.Group, g.Known,
+			100*more, float64(g.Cycles)/float64(g.Instructions), 100*off)
 		switch {
 		case g.Known == 0 || g.Instructions < g.Known || more > tolerance:
-			wrong = append(wrong, fmt.Sprintf("%s, %s: %d instructions, the programs have %d", g.Case, g.Group, g.Instructions, g.Known))
+			wrong = append(wrong, fmt.Sprintf("%s, %s: %d instructions, the programs have %d", g.Case, g.Group,
+				g.Instructions, g.Known))
 		case g.Kernel == 0 || off < -0.001 || off > 0.001:
 			wrong = append(wrong, fmt.Sprintf("%s, %s: %d ns, cpu.stat says %d", g.Case, g.Group, g.OnCPU, g.Kernel))
 		case g.Counted != g.OnCPU:
-			wrong = append(wrong, fmt.Sprintf("%s, %s: only %d of %d ns were counted", g.Case, g.Group, g.Counted, g.OnCPU))
+			wrong = append(wrong, fmt.Sprintf("%s, %s: only %d of %d ns were counted", g.Case, g.Group, g.Counted,
+				g.OnCPU))
 		}
 	}
 	switch {
@@ -169,7 +178,8 @@ func judge(w io.Writer, groups []told.Group) error {
 
 // required are the tests that must not be skipped in the guest.
 var required = []string{
-	"TestExact/v2/a_task_that_never_yields", "TestExact/v2/short-lived_processes", "TestExact/v2/threads_that_move_between_CPUs",
+	"TestExact/v2/a_task_that_never_yields", "TestExact/v2/short-lived_processes",
+	"TestExact/v2/threads_that_move_between_CPUs",
 	"TestExact/v2/a_nested_cgroup", "TestExact/v2/thousands_of_switches",
 	"TestExactByCgroupSwitches/a_task_that_never_yields", "TestExactByCgroupSwitches/short-lived_processes",
 	"TestExactByCgroupSwitches/threads_that_move_between_CPUs", "TestExactByCgroupSwitches/a_nested_cgroup",
@@ -195,7 +205,8 @@ func onX86(ctx context.Context, r *run) error {
 	for name := range tops {
 		names = append(names, name)
 	}
-	runErr := r.boot(ctx, map[string]string{"counter.test": test, filepath.Join("bin", "true"): busybox}, told.Tests, "^("+strings.Join(names, "|")+")$")
+	runErr := r.boot(ctx, map[string]string{"counter.test": test, filepath.Join("bin", "true"): busybox}, told.Tests,
+		"^("+strings.Join(names, "|")+")$")
 	console := r.console.String()
 	for line := range strings.Lines(console) {
 		if strings.Contains(line, "the kernel says") {

@@ -34,7 +34,8 @@ func (c *conns) get(socket string) (*grpc.ClientConn, error) {
 		return conn, nil
 	}
 	// A server that was just killed comes back in a second, not after gRPC's minute.
-	quick := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 300 * time.Millisecond}
+	quick := backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2,
+		MaxDelay: 300 * time.Millisecond}
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: 5 * time.Second}))

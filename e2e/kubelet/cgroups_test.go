@@ -11,8 +11,10 @@ import (
 func TestCgroupPaths(t *testing.T) {
 	for class, want := range map[string][2]string{
 		Guaranteed: {"/kubepods/pod1-2", "/kubepods.slice/kubepods-pod1_2.slice"},
-		Burstable:  {"/kubepods/burstable/pod1-2", "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"},
-		BestEffort: {"/kubepods/besteffort/pod1-2", "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1_2.slice"},
+		Burstable: {"/kubepods/burstable/pod1-2",
+			"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice"},
+		BestEffort: {"/kubepods/besteffort/pod1-2",
+			"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1_2.slice"},
 	} {
 		p := &Pod{UID: "1-2", QoS: class}
 		if got := Cgroupfs.Path(p.CgroupName()); got != want[0] {
@@ -74,7 +76,8 @@ func TestCPUConfiguration(t *testing.T) {
 		{CPU{Shares: 102, Quota: 12345, Period: 100000},
 			[]string{"CPUWeight=4", "CPUQuotaPeriodUSec=100000", "CPUQuotaPerSecUSec=130000"},
 			[]File{{"cpu.weight", "4"}, {"cpu.max", "12345 100000"}}},
-		{CPU{Quota: -1, Period: 100000}, []string{"CPUQuotaPeriodUSec=100000", infinity}, []File{{"cpu.max", "max 100000"}}},
+		{CPU{Quota: -1, Period: 100000}, []string{"CPUQuotaPeriodUSec=100000", infinity},
+			[]File{{"cpu.max", "max 100000"}}},
 		{CPU{Period: 100000}, []string{"CPUQuotaPeriodUSec=100000", infinity}, []File{{"cpu.max", "max 100000"}}},
 		{CPU{CPUs: 12}, []string{"AllowedCPUs=ff0f"}, []File{{"cpuset.cpus", "0-11"}}},
 		{CPU{CPUs: 1}, []string{"AllowedCPUs=01"}, []File{{"cpuset.cpus", "0"}}},
@@ -105,7 +108,8 @@ func TestRoundedForSystemd(t *testing.T) {
 
 func TestSliceProperties(t *testing.T) {
 	got := show(SliceProperties(ClassCgroup(Burstable)))
-	for _, want := range []string{"Wants=[kubepods.slice]", "DefaultDependencies=false", "CPUAccounting=true", "MemoryAccounting=true"} {
+	for _, want := range []string{"Wants=[kubepods.slice]", "DefaultDependencies=false", "CPUAccounting=true",
+		"MemoryAccounting=true"} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no %s among %q", want, got)
 		}

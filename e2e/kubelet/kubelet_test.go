@@ -7,7 +7,8 @@ import (
 )
 
 func TestShares(t *testing.T) {
-	for milli, want := range map[int64]int64{0: 2, 1: 2, 2: 2, 100: 102, 1500: 1536, 4000: 4096, 256000: 262144, 512000: 262144} {
+	for milli, want := range map[int64]int64{0: 2, 1: 2, 2: 2, 100: 102, 1500: 1536, 4000: 4096, 256000: 262144,
+		512000: 262144} {
 		if got := Shares(milli); got != want {
 			t.Errorf("Shares(%d) = %d, want %d", milli, got, want)
 		}
@@ -37,14 +38,16 @@ func TestPodSums(t *testing.T) {
 		class            string
 		quota, sandboxed int64
 	}{
-		"nothing":        {[]Container{{Name: "a"}}, 0, 0, BestEffort, 0, 0},
-		"one guaranteed": {[]Container{{Name: "a", RequestMilli: 2000, LimitMilli: 2000}}, 2000, 2000, Guaranteed, 200000, 200000},
-		"limit only":     {[]Container{{Name: "a", LimitMilli: 1000}}, 1000, 1000, Guaranteed, 100000, 100000},
+		"nothing": {[]Container{{Name: "a"}}, 0, 0, BestEffort, 0, 0},
+		"one guaranteed": {[]Container{{Name: "a", RequestMilli: 2000, LimitMilli: 2000}}, 2000, 2000, Guaranteed,
+			200000, 200000},
+		"limit only": {[]Container{{Name: "a", LimitMilli: 1000}}, 1000, 1000, Guaranteed, 100000, 100000},
 		"a container without a limit hides in the sandbox's sum": {
 			[]Container{{Name: "a", RequestMilli: 1000, LimitMilli: 1000}, {Name: "b", RequestMilli: 500}},
 			1500, 1000, Burstable, 0, 100000},
 		"the largest init container counts": {
-			[]Container{{Name: "i", RequestMilli: 3000, LimitMilli: 3000, Kind: Init}, {Name: "j", RequestMilli: 1000, LimitMilli: 1000, Kind: Init},
+			[]Container{{Name: "i", RequestMilli: 3000, LimitMilli: 3000, Kind: Init},
+				{Name: "j", RequestMilli: 1000, LimitMilli: 1000, Kind: Init},
 				{Name: "a", RequestMilli: 2000, LimitMilli: 2000}},
 			3000, 3000, Guaranteed, 300000, 300000},
 		"sidecars run beside all later ones": {
@@ -56,7 +59,8 @@ func TestPodSums(t *testing.T) {
 	} {
 		p := Pod{UID: "u", Containers: tc.containers}
 		if p.Requests() != tc.request || p.Limits() != tc.limit || p.ClassOf() != tc.class {
-			t.Errorf("%s: %d/%d %s, want %d/%d %s", name, p.Requests(), p.Limits(), p.ClassOf(), tc.request, tc.limit, tc.class)
+			t.Errorf("%s: %d/%d %s, want %d/%d %s", name, p.Requests(), p.Limits(), p.ClassOf(), tc.request, tc.limit,
+				tc.class)
 		}
 		if got := p.PodCPU().Quota; got != tc.quota {
 			t.Errorf("%s: pod quota %d, want %d", name, got, tc.quota)
@@ -77,7 +81,8 @@ func TestStateFileIsJSON(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &got); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
-	if got.PolicyName != "static" || got.DefaultCPUSet != "2-15" || got.Entries["u"]["b"] != "1" || len(got.Entries) != 2 {
+	if got.PolicyName != "static" || got.DefaultCPUSet != "2-15" || got.Entries["u"]["b"] != "1" ||
+		len(got.Entries) != 2 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -91,12 +96,13 @@ func TestResizePlan(t *testing.T) {
 		from, to      PodSet
 		before, after []PodSet
 	}{
-		"grow":           {set(4096, 400000), set(6144, 600000), []PodSet{set(4096, 600000), set(6144, 600000)}, nil},
-		"shrink":         {set(4096, 400000), set(2048, 200000), nil, []PodSet{set(2048, 400000), set(2048, 200000)}},
-		"same":           {set(4096, 400000), set(4096, 400000), nil, nil},
-		"limit removed":  {set(1024, 100000), set(1024, 0), []PodSet{set(1024, 0)}, nil},
-		"limit appears":  {set(1024, 0), set(1024, 100000), nil, []PodSet{set(1024, 100000)}},
-		"away from each": {set(2048, 200000), set(1024, 300000), []PodSet{set(2048, 300000)}, []PodSet{set(1024, 300000)}},
+		"grow":          {set(4096, 400000), set(6144, 600000), []PodSet{set(4096, 600000), set(6144, 600000)}, nil},
+		"shrink":        {set(4096, 400000), set(2048, 200000), nil, []PodSet{set(2048, 400000), set(2048, 200000)}},
+		"same":          {set(4096, 400000), set(4096, 400000), nil, nil},
+		"limit removed": {set(1024, 100000), set(1024, 0), []PodSet{set(1024, 0)}, nil},
+		"limit appears": {set(1024, 0), set(1024, 100000), nil, []PodSet{set(1024, 100000)}},
+		"away from each": {set(2048, 200000), set(1024, 300000), []PodSet{set(2048, 300000)},
+			[]PodSet{set(1024, 300000)}},
 	} {
 		before, after := ResizePlan(tc.from, tc.to)
 		if !slices.Equal(before, tc.before) || !slices.Equal(after, tc.after) {

@@ -41,7 +41,8 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	if err := errors.Join(err, b.StartServer(context.WithoutCancel(ctx))); err != nil {
 		return nil, err
 	}
-	figures := []figure{{Name: "API server gone for", Value: seconds(gone)}, {Name: "looks, nobody moved", Value: looks}, {Name: "CPUs of a pod that started meanwhile", Value: found}}
+	figures := []figure{{Name: "API server gone for", Value: seconds(gone)},
+		{Name: "looks, nobody moved", Value: looks}, {Name: "CPUs of a pod that started meanwhile", Value: found}}
 	if err := b.node.WaitReady(ctx); err != nil {
 		return figures, err
 	}
@@ -54,9 +55,11 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 		return figures, err
 	}
 	if now := after[mirror.Key()+"/main"]; now != found {
-		return figures, fmt.Errorf("%s ran on CPUs %q without the API server and on %q with it", mirror.Key(), found, now)
+		return figures, fmt.Errorf("%s ran on CPUs %q without the API server and on %q with it", mirror.Key(), found,
+			now)
 	}
-	if err := apart(after, [2]*cluster.Pod{mirror, web}, [2]*cluster.Pod{mirror, lse}, [2]*cluster.Pod{mirror, lsr}); err != nil {
+	if err := apart(after, [2]*cluster.Pod{mirror, web}, [2]*cluster.Pod{mirror, lse},
+		[2]*cluster.Pod{mirror, lsr}); err != nil {
 		return figures, err
 	}
 	if err := kept.Moved(after); err != nil {
@@ -103,7 +106,8 @@ func (b *bench) fromRuntime(ctx context.Context, name string) (*cluster.Pod, err
 		return nil, err
 	}
 	if len(running) != 1 {
-		return nil, fmt.Errorf("containerd runs %d containers of pod %s, want 1; image %s", len(running), name, machine.Image)
+		return nil, fmt.Errorf("containerd runs %d containers of pod %s, want 1; image %s", len(running), name,
+			machine.Image)
 	}
 	c := running[0]
 	p := &cluster.Pod{}

@@ -45,11 +45,14 @@ func (b *bench) asked(ctx context.Context, daemon *cluster.Pod, pods []*cluster.
 		return err
 	}
 	// A policy holds some seconds after it was written.
-	err = cluster.Until(ctx, refusalLimit, func(context.Context) error { return wantRefused(exec(nil, "/quietcore", "version")) })
+	err = cluster.Until(ctx, refusalLimit, func(context.Context) error {
+		return wantRefused(exec(nil, "/quietcore", "version"))
+	})
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range [][]string{{"/quietcore", "restore"}, {"/quietcore", "run"}, {"/bin/sh"}, {"/quietcore", "status", "--socket=/tmp/x"}} {
+	for _, e := range [][]string{{"/quietcore", "restore"}, {"/quietcore", "run"}, {"/bin/sh"},
+		{"/quietcore", "status", "--socket=/tmp/x"}} {
 		if err := wantRefused(exec(nil, e...)); err != nil {
 			return nil, err
 		}
@@ -58,7 +61,8 @@ func (b *bench) asked(ctx context.Context, daemon *cluster.Pod, pods []*cluster.
 		return nil, err
 	}
 	ask := func(args ...string) ([]byte, error) {
-		return runAs(ctx, plugin, append([]string{"--kubectl", b.KubectlPath(), "--kubeconfig", who, "-n", release}, args...)...)
+		return runAs(ctx, plugin, append([]string{"--kubectl", b.KubectlPath(), "--kubeconfig", who, "-n", release},
+			args...)...)
 	}
 	began := time.Now()
 	text, err := ask("map", "-o", "json")
@@ -100,7 +104,8 @@ func (b *bench) asked(ctx context.Context, daemon *cluster.Pod, pods []*cluster.
 // doctor finds no fault with a node on which all is well, neither from the daemon's
 // pod nor from the node, but for what the daemon lacks there.
 func (b *bench) doctor(ctx context.Context, daemon *cluster.Pod, degraded string) error {
-	inPod, err := b.Kubectl(ctx, "", "exec", "-n", release, daemon.Metadata.Name, "--", "/quietcore", "doctor", "-o", "json")
+	inPod, err := b.Kubectl(ctx, "", "exec", "-n", release, daemon.Metadata.Name, "--", "/quietcore", "doctor", "-o",
+		"json")
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, inPod)
 	}
@@ -171,7 +176,8 @@ func runAs(ctx context.Context, program string, args ...string) ([]byte, error) 
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return out, fmt.Errorf("%s %s: %w: %s %.1000s", program, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()), out)
+		return out, fmt.Errorf("%s %s: %w: %s %.1000s", program, strings.Join(args, " "), err,
+			strings.TrimSpace(stderr.String()), out)
 	}
 	return out, nil
 }

@@ -85,7 +85,8 @@ func (b *bench) join(ctx context.Context, binary string) error {
 			fmt.Fprintf(b.stderr, "%8.1f ms  %.100s\n", float64(took.Microseconds())/1000, what)
 		})
 	}
-	b.say("the guest answered after %.1f s, the node is ready %.1f s after kubelet's start", b.node.Booted.Seconds(), b.node.Ready.Seconds())
+	b.say("the guest answered after %.1f s, the node is ready %.1f s after kubelet's start", b.node.Booted.Seconds(),
+		b.node.Ready.Seconds())
 	if err := b.EnsureNamespace(ctx, namespace, nil); err != nil {
 		return err
 	}
@@ -119,8 +120,10 @@ func (b *bench) Diagnosis(ctx context.Context) string {
 
 // role is what the daemon may do, as the chart grants it.
 var role = []any{
-	map[string]any{"apiGroups": []string{""}, "resources": []string{"pods", "nodes"}, "verbs": []string{"get", "list", "watch"}},
-	map[string]any{"apiGroups": []string{"", "events.k8s.io"}, "resources": []string{"events"}, "verbs": []string{"create", "patch", "update"}},
+	map[string]any{"apiGroups": []string{""}, "resources": []string{"pods", "nodes"},
+		"verbs": []string{"get", "list", "watch"}},
+	map[string]any{"apiGroups": []string{"", "events.k8s.io"}, "resources": []string{"events"},
+		"verbs": []string{"create", "patch", "update"}},
 	map[string]any{"apiGroups": []string{"topology.node.k8s.io"}, "resources": []string{"noderesourcetopologies"},
 		"verbs": []string{"get", "list", "watch", "create", "update", "patch"}},
 }
@@ -189,7 +192,8 @@ func (b *bench) settle(ctx context.Context) (*control.Status, error) {
 			return fmt.Errorf("the daemon's status: code %d: %w", code, err)
 		}
 		if !status.Settled {
-			return fmt.Errorf("the daemon is not idle: connected %t, synchronised %t", status.Connected, status.Synchronised)
+			return fmt.Errorf("the daemon is not idle: connected %t, synchronised %t", status.Connected,
+				status.Synchronised)
 		}
 		return nil
 	})
@@ -230,7 +234,8 @@ func (b *bench) place(ctx context.Context, pods ...*cluster.Pod) (cluster.Placem
 
 // hold looks again and again at where pods are for as long as during takes; nobody may
 // ever be elsewhere. It says how often it has looked.
-func (b *bench) hold(ctx context.Context, before cluster.Placement, pods []*cluster.Pod, during func(context.Context) error) (int, error) {
+func (b *bench) hold(ctx context.Context, before cluster.Placement, pods []*cluster.Pod,
+	during func(context.Context) error) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)

@@ -44,7 +44,8 @@ func images(ctx context.Context, o *options) (map[string]string, error) {
 	}
 	for _, tag := range []string{firstTag, secondTag} {
 		archive := filepath.Join(dir, "quietcore-"+tag+".tar")
-		cmd := exec.CommandContext(ctx, "go", "run", ".", "-name", imageName, "-version", tag, "-platforms", "linux/amd64", "-o", archive)
+		cmd := exec.CommandContext(ctx, "go", "run", ".", "-name", imageName, "-version", tag, "-platforms",
+			"linux/amd64", "-o", archive)
 		cmd.Dir = imageSource
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
@@ -83,7 +84,8 @@ func (b *bench) deployFrom(ctx context.Context, chart, tag string, config, value
 		return err
 	}
 	b.deployed = true
-	if _, err := b.Helm(ctx, "upgrade", "--install", release, chart, "--namespace", release, "--create-namespace", "--values", file); err != nil {
+	if _, err := b.Helm(ctx, "upgrade", "--install", release, chart, "--namespace", release, "--create-namespace",
+		"--values", file); err != nil {
 		return err
 	}
 	return b.rolledOut(ctx)
@@ -185,14 +187,17 @@ func rollout(ctx context.Context, b *bench) ([]figure, error) {
 			return nil, b.doctor(ctx, daemon, "has no such counter") // it was not allowed to look before
 		}},
 		{"uninstallation", b.undeploy, nil},
-		{"installation beside running pods", func(ctx context.Context) error { return b.deploy(ctx, secondTag, nil, nil) }, nil},
+		{"installation beside running pods", func(ctx context.Context) error {
+			return b.deploy(ctx, secondTag, nil, nil)
+		}, nil},
 	} {
 		began := time.Now()
 		looks, err := b.hold(ctx, before, pods, step.do)
 		if err != nil {
 			return figures, fmt.Errorf("%s: %w", step.name, err)
 		}
-		figures = append(figures, figure{Name: "looks over the " + step.name + ", nobody moved", Value: fmt.Sprintf("%d in %s", looks, seconds(time.Since(began)))})
+		figures = append(figures, figure{Name: "looks over the " + step.name + ", nobody moved",
+			Value: fmt.Sprintf("%d in %s", looks, seconds(time.Since(began)))})
 		if step.after == nil {
 			continue
 		}
@@ -261,7 +266,8 @@ func (b *bench) restored(ctx context.Context, pods []*cluster.Pod) ([]figure, er
 	var errs []error
 	for name, want := range never {
 		if given[name] != want {
-			errs = append(errs, fmt.Errorf("%s is %q after restoring and %q where there was no daemon", name, given[name], want))
+			errs = append(errs, fmt.Errorf("%s is %q after restoring and %q where there was no daemon", name,
+				given[name], want))
 		}
 		if ours[name] != want {
 			changed++
@@ -270,7 +276,8 @@ func (b *bench) restored(ctx context.Context, pods []*cluster.Pod) ([]figure, er
 	if len(errs) == 0 && changed == 0 {
 		errs = append(errs, fmt.Errorf("the daemon had changed nothing: %v", ours))
 	}
-	return []figure{{Name: "restore.enabled: files as without a daemon", Value: fmt.Sprintf("%d, of which it had changed %d", len(never), changed)}}, errors.Join(errs...)
+	return []figure{{Name: "restore.enabled: files as without a daemon",
+		Value: fmt.Sprintf("%d, of which it had changed %d", len(never), changed)}}, errors.Join(errs...)
 }
 
 // effect is what the kernel lets pods do, by their names.
@@ -279,7 +286,8 @@ func (b *bench) effect(ctx context.Context, pods []*cluster.Pod) (map[string]str
 	var actions []wire.FileAction
 	for _, p := range pods {
 		dir := b.node.ContainerDir(p, &p.Status.ContainerStatuses[0])
-		for role, at := range map[string]string{"slice": path.Dir(path.Dir(dir)), "pod": path.Dir(dir), "container": dir} {
+		for role, at := range map[string]string{"slice": path.Dir(path.Dir(dir)), "pod": path.Dir(dir),
+			"container": dir} {
 			for _, file := range []string{"cpuset.cpus.effective", "cpu.max"} {
 				names = append(names, p.Metadata.Name+" "+role+" "+file)
 				actions = append(actions, wire.FileAction{Do: wire.FileRead, Path: at + "/" + file, Optional: true})
@@ -293,7 +301,8 @@ func (b *bench) effect(ctx context.Context, pods []*cluster.Pod) (map[string]str
 	out := map[string]string{}
 	for i, name := range names {
 		text := strings.TrimSpace(string(files[i].Data))
-		if files[i].Missing && strings.HasSuffix(name, "cpuset.cpus.effective") { // without the controller it has what all have
+		// without the controller it has what all have
+		if files[i].Missing && strings.HasSuffix(name, "cpuset.cpus.effective") {
 			text = fmt.Sprintf("0-%d", grid.CPUs()-1)
 		}
 		out[name] = text

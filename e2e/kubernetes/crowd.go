@@ -39,7 +39,8 @@ func crowd(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{Name: "shared pods, all running after", Value: fmt.Sprintf("%d, %s", len(pods), seconds(time.Since(began)))}}
+	figures := []figure{{Name: "shared pods, all running after",
+		Value: fmt.Sprintf("%d, %s", len(pods), seconds(time.Since(began)))}}
 	if err := b.watch(ctx, pods); err != nil {
 		return figures, err
 	}
@@ -53,8 +54,10 @@ func crowd(ctx context.Context, b *bench) ([]figure, error) {
 	}
 	figures = append(figures,
 		figure{Name: "owners that came", Value: len(left)},
-		figure{Name: "admitted to last shared container off its CPUs", Value: fmt.Sprintf("median %s, at most %s", seconds(median(left)), seconds(longest(left)))},
-		figure{Name: "from there to the owner's start", Value: fmt.Sprintf("median %s, at least %s", seconds(median(room)), seconds(shortest(room)))})
+		figure{Name: "admitted to last shared container off its CPUs",
+			Value: fmt.Sprintf("median %s, at most %s", seconds(median(left)), seconds(longest(left)))},
+		figure{Name: "from there to the owner's start", Value: fmt.Sprintf("median %s, at least %s",
+			seconds(median(room)), seconds(shortest(room)))})
 	if err := b.node.Signal(ctx, watcherName, int(syscall.SIGTERM)); err != nil {
 		return figures, err
 	}
@@ -62,7 +65,8 @@ func crowd(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	figures = append(figures, figure{Name: "daemon's memory alone", Value: alone}, figure{Name: fmt.Sprintf("daemon's memory beside %d pods", len(pods)), Value: full})
+	figures = append(figures, figure{Name: "daemon's memory alone", Value: alone},
+		figure{Name: fmt.Sprintf("daemon's memory beside %d pods", len(pods)), Value: full})
 	if full.peak > memoryBudget {
 		return figures, fmt.Errorf("the daemon's resident memory was %s, the budget is %d MiB", full, memoryBudget>>20)
 	}

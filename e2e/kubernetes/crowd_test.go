@@ -30,7 +30,8 @@ func TestFreeSince(t *testing.T) {
 			t.Fatal(err)
 		}
 		since, err := freeSince(changes, 2, cpus, 10)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err == nil && since != 6 {
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || err == nil &&
+			since != 6 {
 			t.Errorf("%s: %d, %v", c.name, since, err)
 		}
 	}

@@ -136,7 +136,8 @@ func perEvent(requests map[string]int, events int) figure {
 		sum += requests[what]
 		parts = append(parts, fmt.Sprintf("%d x %s", requests[what], what))
 	}
-	return figure{Name: "API requests of the daemon a pod event", Value: fmt.Sprintf("%.2f (%d in %d: %s)", float64(sum)/float64(events), sum, events, strings.Join(parts, ", "))}
+	return figure{Name: "API requests of the daemon a pod event",
+		Value: fmt.Sprintf("%.2f (%d in %d: %s)", float64(sum)/float64(events), sum, events, strings.Join(parts, ", "))}
 }
 
 func compare(name string, with, without []start, of func(start) time.Duration) figure {
@@ -148,7 +149,8 @@ func compare(name string, with, without []start, of func(start) time.Duration) f
 		return out
 	}
 	a, b := median(times(with)), median(times(without))
-	return figure{Name: name + ", median", Value: fmt.Sprintf("%s with, %s without, ratio %.2f", seconds(a), seconds(b), a.Seconds()/b.Seconds())}
+	return figure{Name: name + ", median", Value: fmt.Sprintf("%s with, %s without, ratio %.2f", seconds(a),
+		seconds(b), a.Seconds()/b.Seconds())}
 }
 
 // startTimes starts pods one after the other, each alone on the node.
@@ -190,9 +192,11 @@ func (b *bench) runtimeTime(ctx context.Context, p *cluster.Pod) (time.Duration,
 		return 0, err
 	}
 	if len(sandboxes.Items) != 1 || len(containers.Containers) != 1 {
-		return 0, fmt.Errorf("containerd has %d sandboxes and %d containers of pod %s, want one each", len(sandboxes.Items), len(containers.Containers), p.Key())
+		return 0, fmt.Errorf("containerd has %d sandboxes and %d containers of pod %s, want one each",
+			len(sandboxes.Items), len(containers.Containers), p.Key())
 	}
-	status, err := b.node.CRI().ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: containers.Containers[0].Id})
+	status, err := b.node.CRI().ContainerStatus(ctx,
+		&cri.ContainerStatusRequest{ContainerId: containers.Containers[0].Id})
 	if err != nil {
 		return 0, err
 	}

@@ -136,7 +136,9 @@ func (l *lent) startBatch(ctx context.Context, name string, milli int64) (*clust
 		if err := l.Create(ctx, cluster.PodsPath(namespace), batchPod(name, milli), nil); err != nil {
 			return nil, err
 		}
-		pod, err := l.WaitPod(ctx, namespace, name, func(p *cluster.Pod) bool { return p.Running() || p.Status.Phase == "Failed" })
+		pod, err := l.WaitPod(ctx, namespace, name, func(p *cluster.Pod) bool {
+			return p.Running() || p.Status.Phase == "Failed"
+		})
 		switch {
 		case err != nil:
 			return l.WaitRunning(ctx, namespace, name) // tells why
@@ -154,7 +156,8 @@ func (l *lent) startBatch(ctx context.Context, name string, milli int64) (*clust
 
 // batchPod requests lent CPUs, and nothing that Kubernetes knows.
 func batchPod(name string, milli int64) map[string]any {
-	o := cluster.PodObject(&kubelet.Pod{Name: name, Namespace: namespace, Labels: map[string]string{"app": "batch"}, Containers: []kubelet.Container{{Name: "main"}}})
+	o := cluster.PodObject(&kubelet.Pod{Name: name, Namespace: namespace, Labels: map[string]string{"app": "batch"},
+		Containers: []kubelet.Container{{Name: "main"}}})
 	main := o["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
 	amount := map[string]any{batchCPU: fmt.Sprint(milli)}
 	main["resources"] = map[string]any{"requests": amount, "limits": amount}
@@ -238,7 +241,8 @@ func (l *lent) untilPublished(ctx context.Context, least int64) error {
 	return cluster.Until(ctx, lentLimit, func(ctx context.Context) error {
 		now, err := l.published(ctx)
 		if err == nil && now < least {
-			err = fmt.Errorf("the Node has %d of %s, want %d\n%s", now, batchCPU, least, l.node.LogTail(ctx, machine.Daemon, 1500))
+			err = fmt.Errorf("the Node has %d of %s, want %d\n%s", now, batchCPU, least,
+				l.node.LogTail(ctx, machine.Daemon, 1500))
 		}
 		return err
 	})
@@ -249,13 +253,16 @@ func (l *lent) limits(ctx context.Context) error {
 	dir := path.Dir(l.dir(l.batch["busy-old"]))
 	var max, weight string
 	err := cluster.Until(ctx, daemonLimit, func(ctx context.Context) error {
-		files, err := l.node.Files(ctx, wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.max"}, wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.weight"})
+		files, err := l.node.Files(ctx, wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.max"},
+			wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.weight"})
 		if err != nil {
 			return err
 		}
 		max, weight = strings.TrimSpace(string(files[0].Data)), strings.TrimSpace(string(files[1].Data))
 		if max != "200000 100000" || weight == "1" {
-			return fmt.Errorf("pod busy-old has cpu.max %q and cpu.weight %q, want a quota of 2 CPUs and more than the least weight", max, weight)
+			return fmt.Errorf(
+				"pod busy-old has cpu.max %q and cpu.weight %q, want a quota of 2 CPUs and more than the least weight",
+				max, weight)
 		}
 		return nil
 	})
@@ -268,10 +275,12 @@ func (l *lent) dir(p *cluster.Pod) string {
 }
 
 // load starts a program in the pod's cgroup and returns what ends it.
-func (l *lent) load(ctx context.Context, p *cluster.Pod, kind, how string) (end func(context.Context) error, err error) {
+func (l *lent) load(ctx context.Context, p *cluster.Pod,
+	kind, how string) (end func(context.Context) error, err error) {
 	l.loads++
 	name := fmt.Sprintf("load-%d", l.loads)
-	if err := l.node.Start(ctx, name, samplerPath, kind, strings.TrimPrefix(l.dir(p), "/sys/fs/cgroup"), how); err != nil {
+	if err := l.node.Start(ctx, name, samplerPath, kind, strings.TrimPrefix(l.dir(p), "/sys/fs/cgroup"),
+		how); err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) error { return l.node.Signal(ctx, name, int(syscall.SIGTERM)) }, nil
@@ -316,7 +325,8 @@ func (l *lent) timeline(ctx context.Context) error {
 			return fmt.Errorf("step %d of production: %w", i+1, errors.Join(err, quiet(ctx)))
 		}
 		times = append(times, took)
-		l.note(fmt.Sprintf("step %d of production to best effort at %d CPUs or fewer", i+1, mostCPUs), "%s", seconds(took))
+		l.note(fmt.Sprintf("step %d of production to best effort at %d CPUs or fewer", i+1, mostCPUs), "%s",
+			seconds(took))
 	}
 	if m := median(times); m > shrinkTarget {
 		err = fmt.Errorf("the median of %d steps is %s, the target is %s", steps, seconds(m), shrinkTarget)
@@ -327,7 +337,10 @@ func (l *lent) timeline(ctx context.Context) error {
 // step is one of production's load, and how long after its first use best effort had
 // given way.
 func (l *lent) step(ctx context.Context, kill bool) (time.Duration, error) {
-	wide, err := l.rec.until(ctx, growLimit, fmt.Sprintf("best effort has more than %d CPUs", mostCPUs), func(p point) bool { return p.Pool > mostCPUs })
+	wide, err := l.rec.until(ctx, growLimit, fmt.Sprintf("best effort has more than %d CPUs", mostCPUs),
+		func(p point) bool {
+			return p.Pool > mostCPUs
+		})
 	if err != nil {
 		return 0, err
 	}
@@ -335,7 +348,9 @@ func (l *lent) step(ctx context.Context, kill bool) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, err = l.rec.until(ctx, shrinkLimit, "best effort has given way", func(p point) bool { return p.At > wide.At && p.Shop > 1 && p.Pool <= mostCPUs })
+	_, err = l.rec.until(ctx, shrinkLimit, "best effort has given way", func(p point) bool {
+		return p.At > wide.At && p.Shop > 1 && p.Pool <= mostCPUs
+	})
 	var took time.Duration
 	var from float64
 	if err == nil {
@@ -367,7 +382,8 @@ func (l *lent) killed(ctx context.Context) error {
 		return err
 	}
 	_, err := l.settle(ctx)
-	l.note("daemon killed at production's peak", "back after %s; best effort had no more CPUs meanwhile", seconds(time.Since(began)))
+	l.note("daemon killed at production's peak", "back after %s; best effort had no more CPUs meanwhile",
+		seconds(time.Since(began)))
 	return err
 }
 
@@ -395,10 +411,14 @@ func (l *lent) slowdown(ctx context.Context) error {
 	if err = errors.Join(err, quiet(ctx), end(ctx)); err != nil {
 		return err
 	}
-	l.note("production's fixed work alone", "%.3f CPUs, waited for a CPU %.2f %% of the time", alone.used/alone.span, 100*alone.waited/alone.span)
-	l.note("production's fixed work beside batch pods", "%.3f CPUs, waited for a CPU %.2f %% of the time", beside.used/beside.span, 100*beside.waited/beside.span)
+	l.note("production's fixed work alone", "%.3f CPUs, waited for a CPU %.2f %% of the time", alone.used/alone.span,
+		100*alone.waited/alone.span)
+	l.note("production's fixed work beside batch pods", "%.3f CPUs, waited for a CPU %.2f %% of the time",
+		beside.used/beside.span, 100*beside.waited/beside.span)
 	cost, wait := beside.used/beside.span/(alone.used/alone.span)-1, beside.waited/beside.span-alone.waited/alone.span
-	l.note("production's slowdown beside batch pods", "%.1f %% more CPU time for the same work (of this the host's own part is not known), %.2f %% of the time more waiting for a CPU; target 5 %%", 100*cost, 100*wait)
+	l.note("production's slowdown beside batch pods",
+		"%.1f %% more CPU time for the same work (of this the host's own part is not known), %.2f %% of the time "+
+			"more waiting for a CPU; target 5 %%", 100*cost, 100*wait)
 	if alone.used < 1 || beside.used < 1 {
 		return fmt.Errorf("production used %.2f s and %.2f s: this shows nothing", alone.used, beside.used)
 	}
@@ -427,7 +447,8 @@ func (l *lent) work(ctx context.Context) (work, error) {
 func (l *lent) counters(ctx context.Context) (work, error) {
 	dir := l.dir(l.shop)
 	files, err := l.node.Files(ctx, wire.FileAction{Do: wire.FileRead, Path: "/proc/uptime"},
-		wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.stat"}, wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.pressure"})
+		wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.stat"},
+		wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.pressure"})
 	if err != nil {
 		return work{}, err
 	}
@@ -448,12 +469,14 @@ func (l *lent) shrunkWhileKubeletRestarts(ctx context.Context) error {
 	l.note("windows full and two of four batch pods idle", "after %s", seconds(time.Since(began)))
 	if err := l.Create(ctx, budgets, map[string]any{
 		"metadata": map[string]any{"name": "batch"},
-		"spec":     map[string]any{"minAvailable": len(l.batch), "selector": map[string]any{"matchLabels": map[string]any{"app": "batch"}}},
+		"spec": map[string]any{"minAvailable": len(l.batch),
+			"selector": map[string]any{"matchLabels": map[string]any{"app": "batch"}}},
 	}, nil); err != nil {
 		return err
 	}
 	from := l.rec.last().At
-	if _, err := l.start(ctx, &kubelet.Pod{Name: "more", Containers: []kubelet.Container{{Name: "main", RequestMilli: moreMilli}}}); err != nil {
+	if _, err := l.start(ctx, &kubelet.Pod{Name: "more", Containers: []kubelet.Container{{Name: "main",
+		RequestMilli: moreMilli}}}); err != nil {
 		return err
 	}
 	blocked, err := l.untilEvent(ctx, l.batch["busy-young"], "BatchEvictionBlocked")
@@ -477,9 +500,11 @@ func (l *lent) shrunkWhileKubeletRestarts(ctx context.Context) error {
 		return err
 	}
 	least, seen := leastNode(l.rec.all(), from)
-	l.note("kubelet restarted while supply had shrunk", "the Node said %d at least of %d requested, in %d looks", least, int64(boundMilli), seen)
+	l.note("kubelet restarted while supply had shrunk", "the Node said %d at least of %d requested, in %d looks",
+		least, int64(boundMilli), seen)
 	if least < boundMilli || seen < 10 {
-		return fmt.Errorf("the Node said %d of %s in %d looks, batch pods request %d", least, batchCPU, seen, int64(boundMilli))
+		return fmt.Errorf("the Node said %d of %s in %d looks, batch pods request %d", least, batchCPU, seen,
+			int64(boundMilli))
 	}
 	pods := []*cluster.Pod{l.shop}
 	for _, p := range l.batch {
@@ -556,7 +581,8 @@ func (l *lent) order(ctx context.Context) error {
 	if err := l.stay(ctx, "busy-old", "idle-old", "idle-young"); err != nil {
 		return err
 	}
-	if _, err := l.start(ctx, &kubelet.Pod{Name: "most", Containers: []kubelet.Container{{Name: "main", RequestMilli: mostMilli}}}); err != nil {
+	if _, err := l.start(ctx, &kubelet.Pod{Name: "most", Containers: []kubelet.Container{{Name: "main",
+		RequestMilli: mostMilli}}}); err != nil {
 		return err
 	}
 	if err := l.gone(ctx, "busy-old"); err != nil {
@@ -599,7 +625,8 @@ func (l *lent) stay(ctx context.Context, names ...string) error {
 			return fmt.Errorf("pod %s should have stayed: %w", name, err)
 		}
 		if p.Metadata.DeletionTimestamp != "" || !p.Running() {
-			return fmt.Errorf("pod %s should have stayed and is %s, deleted at %q", name, p.Status.Phase, p.Metadata.DeletionTimestamp)
+			return fmt.Errorf("pod %s should have stayed and is %s, deleted at %q", name, p.Status.Phase,
+				p.Metadata.DeletionTimestamp)
 		}
 	}
 	return nil
@@ -620,7 +647,8 @@ func (l *lent) finish(ctx context.Context) error {
 	errs = append(errs, l.Delete(ctx, budgets+"/batch"))
 	// Its pods end first: the resource stays while they request it by Koordinator's name,
 	// and a daemon must not be asked to lend and not to at once.
-	errs = append(errs, l.DeletePods(ctx, namespace), l.node.Signal(ctx, machine.Daemon, int(syscall.SIGTERM)), l.startDaemon(ctx))
+	errs = append(errs, l.DeletePods(ctx, namespace), l.node.Signal(ctx, machine.Daemon, int(syscall.SIGTERM)),
+		l.startDaemon(ctx))
 	errs = append(errs, l.untilSays(ctx, -1))
 	return errors.Join(errs...)
 }

@@ -66,7 +66,8 @@ const (
 
 func (l *lent) record(ctx context.Context) *recorder {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &recorder{l: l, shop: l.dir(l.shop), be: path.Dir(path.Dir(l.dir(l.batch["busy-old"]))), ended: make(chan struct{})}
+	r := &recorder{l: l, shop: l.dir(l.shop), be: path.Dir(path.Dir(l.dir(l.batch["busy-old"]))),
+		ended: make(chan struct{})}
 	r.stop = func() { cancel(); <-r.ended }
 	go func() {
 		defer close(r.ended)
@@ -89,9 +90,11 @@ func (r *recorder) run(ctx context.Context) {
 			return
 		}
 		r.mu.Lock()
-		r.err = err // a look that fails once is a hole in the plot, and waited for no longer than for what it should show
+		// a look that fails once is a hole in the plot, and waited for no longer than for what it should show
+		r.err = err
 		if err == nil && before.at > 0 && now.at > before.at {
-			p.At, p.Shop, p.Batch = now.at, rate(before.shop, now.shop, now.at-before.at), rate(before.batch, now.batch, now.at-before.at)
+			p.At, p.Shop, p.Batch = now.at, rate(before.shop, now.shop, now.at-before.at), rate(before.batch,
+				now.batch, now.at-before.at)
 			r.points = append(r.points, p)
 		}
 		r.mu.Unlock()
@@ -115,7 +118,8 @@ func rate(from, to uint64, span float64) float64 {
 
 func (r *recorder) look(ctx context.Context) (counted, int, error) {
 	files, err := r.l.node.Files(ctx, wire.FileAction{Do: wire.FileRead, Path: "/proc/uptime"},
-		wire.FileAction{Do: wire.FileRead, Path: r.shop + "/cpu.stat"}, wire.FileAction{Do: wire.FileRead, Path: r.be + "/cpu.stat"},
+		wire.FileAction{Do: wire.FileRead, Path: r.shop + "/cpu.stat"},
+		wire.FileAction{Do: wire.FileRead, Path: r.be + "/cpu.stat"},
 		wire.FileAction{Do: wire.FileRead, Path: r.be + "/cpuset.cpus.effective"})
 	if err != nil {
 		return counted{}, 0, err
@@ -204,7 +208,8 @@ func (r *recorder) last() point {
 }
 
 // until waits for the latest point to be as wanted.
-func (r *recorder) until(ctx context.Context, limit time.Duration, what string, wanted func(point) bool) (point, error) {
+func (r *recorder) until(ctx context.Context, limit time.Duration, what string,
+	wanted func(point) bool) (point, error) {
 	var last point
 	err := cluster.Until(ctx, limit, func(context.Context) error {
 		last = r.last()
@@ -232,7 +237,8 @@ func gaveWay(points []point, after float64, most int) (took time.Duration, at fl
 		}
 		if began == 0 && p.Shop >= begins {
 			if points[i-1].Pool <= most {
-				return 0, 0, fmt.Errorf("best effort had %d CPUs before production's step: this shows nothing", points[i-1].Pool)
+				return 0, 0, fmt.Errorf("best effort had %d CPUs before production's step: this shows nothing",
+					points[i-1].Pool)
 			}
 			began = points[i-1].At
 		}
@@ -256,7 +262,9 @@ func neverAbove(points []point, from float64, most int) error {
 		}
 		seen++
 		if p.Pool > most {
-			return fmt.Errorf("%.1f s after the beginning best effort has %d CPUs beside production's %.2f, %d at most are due", p.At, p.Pool, p.Shop, most)
+			return fmt.Errorf(
+				"%.1f s after the beginning best effort has %d CPUs beside production's %.2f, %d at most are due",
+				p.At, p.Pool, p.Shop, most)
 		}
 	}
 	if seen < 10 {
@@ -309,7 +317,8 @@ func csvOf(points []point) []byte {
 		if p.Node != unknown {
 			node = fmt.Sprint(p.Node)
 		}
-		_ = w.Write([]string{fmt.Sprintf("%.2f", p.At-points[0].At), fmt.Sprintf("%.3f", p.Shop), fmt.Sprintf("%.3f", p.Batch), fmt.Sprint(p.Pool), node})
+		_ = w.Write([]string{fmt.Sprintf("%.2f", p.At-points[0].At), fmt.Sprintf("%.3f", p.Shop),
+			fmt.Sprintf("%.3f", p.Batch), fmt.Sprint(p.Pool), node})
 	}
 	w.Flush()
 	return b.Bytes()
@@ -364,8 +373,12 @@ func svgOf(points []point) ([]byte, error) {
 	}{
 		{"production's use", color.RGBA{R: 213, G: 94, A: 255}, func(p point) (float64, bool) { return p.Shop, true }},
 		{"batch pods' use", color.RGBA{G: 114, B: 178, A: 255}, func(p point) (float64, bool) { return p.Batch, true }},
-		{"best-effort pool", color.RGBA{G: 158, B: 115, A: 255}, func(p point) (float64, bool) { return float64(p.Pool), true }},
-		{batchCPU + " of the Node", color.RGBA{R: 230, G: 159, A: 255}, func(p point) (float64, bool) { return float64(max(p.Node, 0)) / 1000, p.Node != unknown }},
+		{"best-effort pool", color.RGBA{G: 158, B: 115, A: 255}, func(p point) (float64, bool) {
+			return float64(p.Pool), true
+		}},
+		{batchCPU + " of the Node", color.RGBA{R: 230, G: 159, A: 255}, func(p point) (float64, bool) {
+			return float64(max(p.Node, 0)) / 1000, p.Node != unknown
+		}},
 	} {
 		var xy plotter.XYs
 		for _, one := range points {

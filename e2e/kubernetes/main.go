@@ -71,7 +71,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.Flags.Add(f)
 	f.Float64Var(&o.minutes, "minutes", 3, "how long kubelet's own writes are watched")
 	f.IntVar(&o.pods, "pods", 10, "how many pods a figure is the median of")
-	f.IntVar(&o.crowd, "crowd", 32, "how many shared pods the proof crowd puts beside an owner; more than most nodes of eight CPUs have")
+	f.IntVar(&o.crowd, "crowd", 32,
+		"how many shared pods the proof crowd puts beside an owner; more than most nodes of eight CPUs have")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -80,7 +81,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, err
 	}
 	if o.pods < 2 || o.crowd < 2 || o.minutes <= 0 {
-		return nil, fmt.Errorf("-pods %d -crowd %d -minutes %g: want at least 2, at least 2 and more than 0", o.pods, o.crowd, o.minutes)
+		return nil, fmt.Errorf("-pods %d -crowd %d -minutes %g: want at least 2, at least 2 and more than 0", o.pods,
+			o.crowd, o.minutes)
 	}
 	_, err := o.chosen()
 	return o, err

@@ -13,7 +13,8 @@ import (
 )
 
 func TestFlags(t *testing.T) {
-	for _, args := range [][]string{{"-only", "nothing"}, {"-driver", "both"}, {"-o", "xml"}, {"-pods", "1"}, {"-crowd", "1"}, {"-minutes", "0"}, {"-nonsense"}} {
+	for _, args := range [][]string{{"-only", "nothing"}, {"-driver", "both"}, {"-o", "xml"}, {"-pods", "1"},
+		{"-crowd", "1"}, {"-minutes", "0"}, {"-nonsense"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v: no error", args)
 		}
@@ -70,7 +71,8 @@ func TestNoneScriptIsTheGuests(t *testing.T) {
 
 func TestDifference(t *testing.T) {
 	got := difference(cluster.Placement{"a": "0", "b": "1"}, cluster.Placement{"b": "2", "c": "3"})
-	for _, want := range []string{`a: simulate "0", kernel ""`, `b: simulate "1", kernel "2"`, `c: simulate "", kernel "3"`} {
+	for _, want := range []string{`a: simulate "0", kernel ""`, `b: simulate "1", kernel "2"`,
+		`c: simulate "", kernel "3"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %s in %s", want, got)
 		}
@@ -78,7 +80,8 @@ func TestDifference(t *testing.T) {
 }
 
 func TestWholeCore(t *testing.T) {
-	for list, want := range map[string]bool{"0-1": true, "6-7": true, "1-2": false, "0": false, "0-3": false, "": false, "x": false} {
+	for list, want := range map[string]bool{"0-1": true, "6-7": true, "1-2": false, "0": false, "0-3": false,
+		"": false, "x": false} {
 		if wholeCore(list) != want {
 			t.Errorf("%q: %t", list, wholeCore(list))
 		}
@@ -92,7 +95,8 @@ func TestApart(t *testing.T) {
 		return p
 	}
 	a, b := pod("a"), pod("b")
-	for cpus, want := range map[[2]string]bool{{"0-1", "2-3"}: true, {"0-1", "1-2"}: false, {"", "1"}: false, {"x", "1"}: false} {
+	for cpus, want := range map[[2]string]bool{{"0-1", "2-3"}: true, {"0-1", "1-2"}: false, {"", "1"}: false,
+		{"x", "1"}: false} {
 		err := apart(cluster.Placement{"n/a/main": cpus[0], "n/b/main": cpus[1]}, [2]*cluster.Pod{a, b})
 		if (err == nil) != want {
 			t.Errorf("%v: %v", cpus, err)

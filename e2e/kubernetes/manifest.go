@@ -29,7 +29,8 @@ func manifestFile(name string) string { return cluster.ManifestDir + "/" + name 
 
 // removeManifest returns when the runtime has nothing running of the pod.
 func (b *bench) removeManifest(ctx context.Context, name string) error {
-	if _, err := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: manifestFile(name), Optional: true}); err != nil {
+	if _, err := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: manifestFile(name),
+		Optional: true}); err != nil {
 		return err
 	}
 	return cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {

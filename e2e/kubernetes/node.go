@@ -126,7 +126,9 @@ func labels(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{Name: "describe pod again", Value: line}, {Name: "label set to refusal seen, at most", Value: seconds(took)}, {Name: "pods created until then", Value: tries}, {Name: "looks at pods of before, none moved", Value: looks}}
+	figures := []figure{{Name: "describe pod again", Value: line},
+		{Name: "label set to refusal seen, at most", Value: seconds(took)},
+		{Name: "pods created until then", Value: tries}, {Name: "looks at pods of before, none moved", Value: looks}}
 	if cpus := now[full.Key()+"/main"]; !wholeCore(cpus) {
 		return figures, fmt.Errorf("whole runs on CPUs %s, which are no whole core", cpus)
 	}
@@ -234,7 +236,8 @@ func restart(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.sameContainers(ctx, pods); err != nil {
 		return nil, err
 	}
-	return []figure{{Name: "containers watched", Value: len(before)}, {Name: "looks, nobody moved", Value: looks}, {Name: "kubelet back after", Value: seconds(back)}}, nil
+	return []figure{{Name: "containers watched", Value: len(before)}, {Name: "looks, nobody moved", Value: looks},
+		{Name: "kubelet back after", Value: seconds(back)}}, nil
 }
 
 // sameContainers fails if one of them was replaced, which would be another way to move.
@@ -252,7 +255,8 @@ func (b *bench) sameContainers(ctx context.Context, pods []*cluster.Pod) error {
 		}
 		for _, c := range p.Status.ContainerStatuses {
 			if ids[c.Name] != c.ContainerID {
-				errs = append(errs, fmt.Errorf("container %s of pod %s was %s and is %s", c.Name, p.Key(), c.ContainerID, ids[c.Name]))
+				errs = append(errs, fmt.Errorf("container %s of pod %s was %s and is %s", c.Name, p.Key(),
+					c.ContainerID, ids[c.Name]))
 			}
 		}
 	}

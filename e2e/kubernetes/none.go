@@ -53,7 +53,8 @@ func none(ctx context.Context, b *bench) ([]figure, error) {
 		}
 		compared += n
 	}
-	return []figure{{Name: "pods created through the API", Value: len(starts)}, {Name: "containers compared with simulate", Value: compared},
+	return []figure{{Name: "pods created through the API", Value: len(starts)},
+		{Name: "containers compared with simulate", Value: compared},
 		{Name: "API create to running, median", Value: seconds(median(starts))},
 		{Name: "pod gone from the API to its CPUs in the pools", Value: seconds(free)}}, nil
 }

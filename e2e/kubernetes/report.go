@@ -101,11 +101,13 @@ func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	figures := []figure{{Name: allocsKey, Value: last.Metadata.Annotations[allocsKey]}, {Name: sharedKey, Value: last.Metadata.Annotations[sharedKey]}}
+	figures := []figure{{Name: allocsKey, Value: last.Metadata.Annotations[allocsKey]},
+		{Name: sharedKey, Value: last.Metadata.Annotations[sharedKey]}}
 	for _, z := range last.Zones {
 		for _, r := range z.Resources {
 			if r.Name == "cpu" {
-				figures = append(figures, figure{Name: z.Name + " cpu, capacity allocatable available", Value: r.Capacity + " " + r.Allocatable + " " + r.Available})
+				figures = append(figures, figure{Name: z.Name + " cpu, capacity allocatable available",
+					Value: r.Capacity + " " + r.Allocatable + " " + r.Available})
 			}
 		}
 	}
@@ -149,11 +151,14 @@ func (t *topologyObject) agrees(pods []*cluster.Pod, place cluster.Placement) er
 	if be != at(1) {
 		errs = append(errs, fmt.Errorf("the best-effort pool is %q in the object and %q in the kernel", be, at(1)))
 	}
-	if len(allocs) != 1 || allocs[0].UID != pods[2].Metadata.UID || allocs[0].CPUSet != at(2) || allocs[0].ManagedByKubelet {
-		errs = append(errs, fmt.Errorf("the owners are %+v in the object, and %s with CPUs %q in the kernel", allocs, pods[2].Key(), at(2)))
+	if len(allocs) != 1 || allocs[0].UID != pods[2].Metadata.UID || allocs[0].CPUSet != at(2) ||
+		allocs[0].ManagedByKubelet {
+		errs = append(errs, fmt.Errorf("the owners are %+v in the object, and %s with CPUs %q in the kernel", allocs,
+			pods[2].Key(), at(2)))
 	}
 	if len(t.Zones) != grid.Sockets {
-		errs = append(errs, fmt.Errorf("the object has %d zones, the machine %d NUMA nodes", len(t.Zones), grid.Sockets))
+		errs = append(errs, fmt.Errorf("the object has %d zones, the machine %d NUMA nodes", len(t.Zones),
+			grid.Sockets))
 	}
 	for _, key := range []string{managerKey, detailKey} {
 		if t.Metadata.Annotations[key] == "" {
@@ -266,7 +271,8 @@ type sight struct {
 func (b *bench) onTopology(ctx context.Context, wanted func(*topologyObject) (bool, error)) <-chan sight {
 	out := make(chan sight, 1)
 	go func() {
-		err := b.Watch(ctx, topologies+"?watch=1&fieldSelector=metadata.name%3D"+cluster.NodeName, func(_ string, object json.RawMessage) (bool, error) {
+		err := b.Watch(ctx, topologies+"?watch=1&fieldSelector=metadata.name%3D"+cluster.NodeName, func(_ string,
+			object json.RawMessage) (bool, error) {
 			var t topologyObject
 			if err := json.Unmarshal(object, &t); err != nil {
 				return false, err

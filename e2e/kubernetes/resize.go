@@ -39,7 +39,9 @@ func resize(ctx context.Context, b *bench) ([]figure, error) {
 	}
 	var figures []figure
 	show := func(name string, s size, took time.Duration) {
-		figures = append(figures, figure{Name: name, Value: fmt.Sprintf("CPUs %s, cpu.max %q, the pod's %q, all done after %s", s.cpus, s.max, s.podMax, seconds(took))})
+		figures = append(figures, figure{Name: name,
+			Value: fmt.Sprintf("CPUs %s, cpu.max %q, the pod's %q, all done after %s", s.cpus, s.max, s.podMax,
+				seconds(took))})
 	}
 	show("lsr at first", first, 0)
 
@@ -72,7 +74,8 @@ func resize(ctx context.Context, b *bench) ([]figure, error) {
 		return figures, err
 	}
 	wide, took, err := b.resizeTo(ctx, web, cpuOf("500m", "2"), func(s size) error {
-		if want := (size{cpus: shared.cpus, podMax: "200000 100000", max: "200000 100000", memory: shared.memory}); s != want {
+		if want := (size{cpus: shared.cpus, podMax: "200000 100000", max: "200000 100000",
+			memory: shared.memory}); s != want {
 			return fmt.Errorf("the kernel has %+v, want %+v", s, want)
 		}
 		return nil
@@ -97,7 +100,8 @@ func (b *bench) refusedResize(ctx context.Context, p *cluster.Pod, before size) 
 		return line, err
 	}
 	err = cluster.Until(ctx, resizeLimit, func(ctx context.Context) error { // kubelet writes the Event first
-		if err := b.resizeDone(ctx, p); err == nil || !strings.Contains(err.Error(), "PodResizeInProgress: Error") || !strings.Contains(err.Error(), "InsufficientCPUs") {
+		if err := b.resizeDone(ctx, p); err == nil || !strings.Contains(err.Error(), "PodResizeInProgress: Error") ||
+			!strings.Contains(err.Error(), "InsufficientCPUs") {
 			return fmt.Errorf("the pod's condition does not say why the resize is refused: %v", err)
 		}
 		return nil
@@ -126,17 +130,20 @@ func memoryOf(quantity string) resources {
 }
 
 func (b *bench) patchSize(ctx context.Context, p *cluster.Pod, r resources) error {
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "main", "resources": r}}}})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"name": "main",
+		"resources": r}}}})
 	if err != nil {
 		return err
 	}
-	_, err = b.Kubectl(ctx, "", "patch", "pod", "-n", p.Metadata.Namespace, p.Metadata.Name, "--subresource=resize", "--patch", string(patch))
+	_, err = b.Kubectl(ctx, "", "patch", "pod", "-n", p.Metadata.Namespace, p.Metadata.Name, "--subresource=resize",
+		"--patch", string(patch))
 	return err
 }
 
 // resizeTo returns when kubelet has nothing left to do about the pod's size and the
 // kernel has what is wanted.
-func (b *bench) resizeTo(ctx context.Context, p *cluster.Pod, r resources, wanted func(size) error) (size, time.Duration, error) {
+func (b *bench) resizeTo(ctx context.Context, p *cluster.Pod, r resources,
+	wanted func(size) error) (size, time.Duration, error) {
 	began := time.Now()
 	if err := b.patchSize(ctx, p, r); err != nil {
 		return size{}, 0, err
@@ -173,7 +180,8 @@ func (b *bench) resizeDone(ctx context.Context, p *cluster.Pod) error {
 		}
 	}
 	if now.Status.ObservedGeneration < now.Metadata.Generation {
-		return fmt.Errorf("kubelet has seen generation %d of pod %s, which has %d", now.Status.ObservedGeneration, p.Key(), now.Metadata.Generation)
+		return fmt.Errorf("kubelet has seen generation %d of pod %s, which has %d", now.Status.ObservedGeneration,
+			p.Key(), now.Metadata.Generation)
 	}
 	return nil
 }
@@ -211,7 +219,9 @@ func around(outer, inner size, count int) error {
 	switch missing := in.Minus(out); {
 	case out.Count() != count || in.Count() != count/2 || !missing.IsEmpty():
 		return fmt.Errorf("CPUs %s and %s: want %d, and half of them among these", outer.cpus, inner.cpus, count)
-	case slices.ContainsFunc([]string{outer.podMax, outer.max, inner.podMax, inner.max}, func(s string) bool { return s != unlimited }):
+	case slices.ContainsFunc([]string{outer.podMax, outer.max, inner.podMax, inner.max}, func(s string) bool {
+		return s != unlimited
+	}):
 		return fmt.Errorf("%+v and %+v: want no quota", outer, inner)
 	}
 	return nil

@@ -46,7 +46,8 @@ func (b *bench) changePolicy(ctx context.Context, config map[string]any) error {
 	if err := b.node.StopKubelet(ctx); err != nil {
 		return err
 	}
-	if _, err := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: cluster.KubeletState, Optional: true}); err != nil {
+	if _, err := b.node.Files(ctx, wire.FileAction{Do: wire.FileRemove, Path: cluster.KubeletState,
+		Optional: true}); err != nil {
 		return err
 	}
 	if err := b.node.Configure(ctx, config); err != nil {
@@ -79,14 +80,17 @@ func (b *bench) besideKubelet(ctx context.Context) ([]figure, error) {
 	if got, want := before[plain.Key()+"/main"], state.Entries[plain.Metadata.UID]["main"]; got != want || want == "" {
 		return figures, fmt.Errorf("plain runs on CPUs %q, kubelet gave it %q", got, want)
 	}
-	if err := apart(before, [2]*cluster.Pod{plain, lsr}, [2]*cluster.Pod{plain, web}, [2]*cluster.Pod{plain, batch}, [2]*cluster.Pod{lsr, web}); err != nil {
+	if err := apart(before, [2]*cluster.Pod{plain, lsr}, [2]*cluster.Pod{plain, web}, [2]*cluster.Pod{plain, batch},
+		[2]*cluster.Pod{lsr, web}); err != nil {
 		return figures, err
 	}
 	if cpus := before[lsr.Key()+"/main"]; !wholeCore(cpus) {
-		return figures, fmt.Errorf("lsr runs on CPUs %s, which are no whole core although kubelet's full-pcpus-only holds", cpus)
+		return figures,
+			fmt.Errorf("lsr runs on CPUs %s, which are no whole core although kubelet's full-pcpus-only holds", cpus)
 	}
 	looks, err := b.hold(ctx, before, pods, pass(b.options.window()))
-	figures = append(figures, figure{Name: fmt.Sprintf("looks in %g minutes, nobody moved", b.options.minutes), Value: looks})
+	figures = append(figures, figure{Name: fmt.Sprintf("looks in %g minutes, nobody moved", b.options.minutes),
+		Value: looks})
 	if err != nil {
 		return figures, err
 	}
@@ -116,7 +120,10 @@ func (b *bench) policyIsNone(ctx context.Context) ([]figure, error) {
 	web, plain := now[pods[0].Key()+"/main"], now[pods[1].Key()+"/main"]
 	figures := []figure{{Name: "CPUs of plain after static was taken back", Value: plain}}
 	if plain != web || plain == "" {
-		return figures, fmt.Errorf("plain runs on CPUs %q and web on %q: both belong to the shared pool under kubelet's policy none", plain, web)
+		return figures,
+			fmt.Errorf(
+				"plain runs on CPUs %q and web on %q: both belong to the shared pool under kubelet's policy none",
+				plain, web)
 	}
 	return figures, apart(now, [2]*cluster.Pod{pods[1], pods[2]})
 }
@@ -135,7 +142,8 @@ func apart(p cluster.Placement, pairs ...[2]*cluster.Pod) error {
 			return err
 		}
 		if both := sa.And(sb); a == "" || b == "" || !both.IsEmpty() {
-			errs = append(errs, fmt.Errorf("%s on CPUs %q and %s on %q share CPUs %q", pair[0].Key(), a, pair[1].Key(), b, both))
+			errs = append(errs, fmt.Errorf("%s on CPUs %q and %s on %q share CPUs %q", pair[0].Key(), a, pair[1].Key(),
+				b, both))
 		}
 	}
 	return errors.Join(errs...)

@@ -22,7 +22,8 @@ const (
 // tenant: who may not claim CPUs of their own is refused by the API server, and by the
 // node where the API server was not asked.
 func tenant(ctx context.Context, b *bench) ([]figure, error) {
-	config := map[string]any{"authority": map[string]any{"exclusive": map[string]any{"namespaces": []string{namespace}}}}
+	config := map[string]any{"authority": map[string]any{
+		"exclusive": map[string]any{"namespaces": []string{namespace}}}}
 	policies := map[string]any{"admissionPolicies": map[string]any{
 		"claims": map[string]any{"enabled": true, "workloads": "Deny"}, "frozen": map[string]any{"enabled": true}}}
 	if err := b.deploy(ctx, firstTag, config, policies); err != nil {
@@ -51,7 +52,8 @@ func tenant(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.reach(ctx, victims); err != nil {
 		return figures, err
 	}
-	figures = append(figures, figure{Name: "from the tenant's pod", Value: "no page, no socket, no pod's name in the metrics, no command in the daemon's pod"})
+	figures = append(figures, figure{Name: "from the tenant's pod",
+		Value: "no page, no socket, no pod's name in the metrics, no command in the daemon's pod"})
 	line, err := b.attackTheNode(ctx)
 	if err != nil {
 		return figures, err
@@ -124,23 +126,33 @@ func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, er
 	}
 	deployment := map[string]any{"metadata": map[string]any{"name": "many"}, "spec": map[string]any{
 		"selector": map[string]any{"matchLabels": map[string]any{"app": "many"}},
-		"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "many", classLabel: "LSR"}}, "spec": innocent["spec"]}}}
+		"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "many",
+			classLabel: "LSR"}}, "spec": innocent["spec"]}}}
 	all := []attack{
 		{"class LSE", create(pod("lse", class("LSE"))), "exclusive"},
 		{"class LSR", create(pod("lsr", class("LSR"))), "exclusive"},
 		{"class SYSTEM", create(pod("system", class("SYSTEM"))), "SYSTEM"},
 		{"class in another case", create(pod("case", class("lse"))), "qosClass"},
-		{"forged resource-status", create(pod("forged", func(k *kubelet.Pod) { k.Annotations = forged })), "resource-status"},
-		{"exemption from caps", create(pod("exempt", func(k *kubelet.Pod) { k.Annotations = map[string]string{"quietcore.dev/cap": "exempt"} })), "cap"},
+		{"forged resource-status", create(pod("forged", func(k *kubelet.Pod) {
+			k.Annotations = forged
+		})), "resource-status"},
+		{"exemption from caps", create(pod("exempt", func(k *kubelet.Pod) {
+			k.Annotations = map[string]string{"quietcore.dev/cap": "exempt"}
+		})), "cap"},
 		// One that may be claimed: of two policies that refuse, either may be told of.
-		{"class given to a running pod", patch(pods+"/innocent", map[string]any{"labels": map[string]any{classLabel: "BE"}}), classLabel},
-		{"resource-status given to a running pod", patch(pods+"/innocent", map[string]any{"annotations": forged}), "resource-status"},
-		{"class given through the status", patch(pods+"/innocent/status", map[string]any{"labels": map[string]any{classLabel: "LSE"}}), ""},
+		{"class given to a running pod", patch(pods+"/innocent",
+			map[string]any{"labels": map[string]any{classLabel: "BE"}}), classLabel},
+		{"resource-status given to a running pod", patch(pods+"/innocent", map[string]any{"annotations": forged}),
+			"resource-status"},
+		{"class given through the status", patch(pods+"/innocent/status",
+			map[string]any{"labels": map[string]any{classLabel: "LSE"}}), ""},
 		{"Deployment of owners", func(ctx context.Context, api *cluster.API) error {
 			return api.Create(ctx, "/apis/apps/v1/namespaces/"+tenantNamespace+"/deployments", deployment, nil)
 		}, "exclusive"},
-		{"label on the own namespace", patch("/api/v1/namespaces/"+tenantNamespace, map[string]any{"labels": map[string]any{"quietcore.dev/exclusive": "allowed"}}), ""},
-		{"label on the Node", patch("/api/v1/nodes/"+cluster.NodeName, map[string]any{"labels": map[string]any{bindPolicy: "FullPCPUsOnly"}}), ""},
+		{"label on the own namespace", patch("/api/v1/namespaces/"+tenantNamespace,
+			map[string]any{"labels": map[string]any{"quietcore.dev/exclusive": "allowed"}}), ""},
+		{"label on the Node", patch("/api/v1/nodes/"+cluster.NodeName,
+			map[string]any{"labels": map[string]any{bindPolicy: "FullPCPUsOnly"}}), ""},
 		{"NodeResourceTopology of the node", func(ctx context.Context, api *cluster.API) error {
 			return api.Delete(ctx, topologies+"/"+cluster.NodeName)
 		}, ""},
@@ -167,7 +179,8 @@ func (b *bench) attackTheNode(ctx context.Context) (string, error) {
 	if err := b.writeManifest(ctx, k); err != nil {
 		return "", err
 	}
-	line, err := b.describeRefusal(ctx, tenantNamespace, k.Name+"-"+cluster.NodeName, "FailedCreatePodSandBox", "Unauthorized")
+	line, err := b.describeRefusal(ctx, tenantNamespace, k.Name+"-"+cluster.NodeName, "FailedCreatePodSandBox",
+		"Unauthorized")
 	return line, errors.Join(err, b.removeManifest(ctx, k.Name))
 }
 
@@ -186,7 +199,8 @@ func (b *bench) reach(ctx context.Context, others []*cluster.Pod) error {
 		return err
 	}
 	exec := func(namespace, pod string, command ...string) (string, error) {
-		out, err := runAs(ctx, b.KubectlPath(), append([]string{"--kubeconfig", who, "exec", "-n", namespace, pod, "--"}, command...)...)
+		out, err := runAs(ctx, b.KubectlPath(), append([]string{"--kubeconfig", who, "exec", "-n", namespace, pod,
+			"--"}, command...)...)
 		return string(out), err
 	}
 	inside := func(command ...string) (string, error) {
@@ -195,7 +209,9 @@ func (b *bench) reach(ctx context.Context, others []*cluster.Pod) error {
 	get := func(port int) (string, error) {
 		// Its wget needs name services, which the image has none of. Who sends no more is
 		// taken for gone, so that it has to wait.
-		return inside("sh", "-c", fmt.Sprintf(`(printf 'GET /metrics HTTP/1.0\r\n\r\n'; /bin/busybox sleep 5) | /bin/busybox nc %s %d`, daemon.Status.PodIP, port))
+		return inside("sh", "-c",
+			fmt.Sprintf(`(printf 'GET /metrics HTTP/1.0\r\n\r\n'; /bin/busybox sleep 5) | /bin/busybox nc %s %d`,
+				daemon.Status.PodIP, port))
 	}
 	text, err := get(metricsPort)
 	if err != nil || !strings.Contains(text, "quietcore_build_info") {
@@ -207,14 +223,16 @@ func (b *bench) reach(ctx context.Context, others []*cluster.Pod) error {
 		}
 	}
 	if text, err := get(pagePort); err == nil || !strings.Contains(err.Error(), "refused") {
-		return errors.Join(fmt.Errorf("the page, asked for by a tenant's pod: want a connection refused, got %.300q", text), err)
+		return errors.Join(fmt.Errorf("the page, asked for by a tenant's pod: want a connection refused, got %.300q",
+			text), err)
 	}
 	for _, dir := range []string{"/run/quietcore", "/var/run/nri", "/run/systemd", "/var/lib/quietcore"} {
 		if text, err := inside("ls", dir); err == nil || !strings.Contains(err.Error(), "No such file") {
 			return errors.Join(fmt.Errorf("%s in a tenant's pod: %q", dir, text), err)
 		}
 	}
-	if text, err := exec(release, daemon.Metadata.Name, "/quietcore", "status"); err == nil || !strings.Contains(err.Error(), "orbidden") {
+	if text, err := exec(release, daemon.Metadata.Name, "/quietcore", "status"); err == nil ||
+		!strings.Contains(err.Error(), "orbidden") {
 		return errors.Join(fmt.Errorf("a tenant runs a command in the daemon's pod: %q", text), err)
 	}
 	return nil

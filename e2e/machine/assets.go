@@ -194,7 +194,8 @@ const (
 func (b *builder) newestKernel(ctx context.Context, arch string) (string, error) {
 	kernelPackage := regexp.MustCompile(`^linux-image-6\.1\.0-(\d+)-cloud-` + arch + `$`)
 	for attempt := range 2 {
-		out, err := command(ctx, b.dir, slices.Concat([]string{"apt-cache", "pkgnames"}, b.apt, []string{"linux-image-6.1.0-"})...)
+		out, err := command(ctx, b.dir, slices.Concat([]string{"apt-cache", "pkgnames"}, b.apt,
+			[]string{"linux-image-6.1.0-"})...)
 		if err != nil {
 			return "", err
 		}
@@ -220,7 +221,8 @@ func (b *builder) newestKernel(ctx context.Context, arch string) (string, error)
 
 // modules are what the agent's port needs, in the order in which they depend on
 // each other.
-var modules = []string{"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "virtio_console"}
+var modules = []string{"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
+	"virtio_console"}
 
 // kernel keeps using the one that is cached: asking apt takes longer than a boot
 // step and would make a run depend on the network.

@@ -100,14 +100,18 @@ func (g Bare) write(name string) error {
 // each, so that its performance monitoring unit counts both, the same in every run.
 func (g Bare) qemu(kernel, initrd string) []string {
 	argv := []string{
-		"qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel,erms=off,fsrm=off", "-machine", "pc",
+		"qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel,erms=off,fsrm=off",
+		"-machine", "pc",
 	}
 	console := "ttyS0 mitigations=off clearcpuid=112 nokaslr"
 	if g.Arch == ARM64 {
-		argv = []string{"qemu-system-aarch64", "-icount", "shift=0,sleep=off", "-cpu", "max,pauth-impdef=on", "-machine", "virt"}
+		argv = []string{"qemu-system-aarch64", "-icount", "shift=0,sleep=off", "-cpu", "max,pauth-impdef=on",
+			"-machine", "virt"}
 		console = "ttyAMA0"
 	}
-	return append(argv, "-smp", strconv.Itoa(g.CPUs), "-m", "1024M", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+	return append(argv, "-smp", strconv.Itoa(g.CPUs), "-m", "1024M", "-nodefaults", "-no-user-config", "-display",
+		"none", "-no-reboot",
 		"-serial", "stdio", "-kernel", kernel, "-initrd", initrd,
-		"-append", "console="+console+" quiet loglevel=3 panic=-1 rdinit=/init random.trust_cpu=on nowatchdog -- "+strings.Join(g.Args, " "))
+		"-append", "console="+console+" quiet loglevel=3 panic=-1 rdinit=/init random.trust_cpu=on nowatchdog -- "+
+			strings.Join(g.Args, " "))
 }

@@ -137,7 +137,8 @@ func (g GoBinary) Build(ctx context.Context, cache string) (string, error) {
 	if g.Test {
 		argv = []string{"test", "-c"}
 	}
-	cmd := exec.CommandContext(ctx, "go", append(argv, "-p", "2", "-trimpath", "-ldflags", "-s -w", "-o", made, g.Package)...)
+	cmd := exec.CommandContext(ctx, "go", append(argv, "-p", "2", "-trimpath", "-ldflags", "-s -w", "-o", made,
+		g.Package)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if g.Arch != "" {
 		cmd.Env = append(cmd.Env, "GOARCH="+g.Arch)
@@ -259,7 +260,8 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 	m.client = newClient(conn, m.exited)
 	hello, err := m.Hello(ctx)
 	if err != nil {
-		return fmt.Errorf("no hello from the guest after %.0f s: %w %s", time.Since(started).Seconds(), err, stderr.String())
+		return fmt.Errorf("no hello from the guest after %.0f s: %w %s", time.Since(started).Seconds(), err,
+			stderr.String())
 	}
 	m.Booted = time.Since(started)
 	if hello.CPUs != o.Grid.CPUs() {
@@ -294,7 +296,8 @@ var memoryMiB = map[kubelet.Driver]int{kubelet.Cgroupfs: 2048, kubelet.Systemd: 
 
 // initOptions are what the guest's init reads on the kernel's command line.
 var initOptions = map[kubelet.Driver]string{
-	kubelet.Systemd: " systemd.unit=" + guestTarget + " systemd.show_status=0 systemd.log_level=notice systemd.mask=getty@.service",
+	kubelet.Systemd: " systemd.unit=" + guestTarget +
+		" systemd.show_status=0 systemd.log_level=notice systemd.mask=getty@.service",
 }
 
 func (m *Machine) qemuArgs(kernel, initrd, init string, oneThread bool) []string {
@@ -306,8 +309,11 @@ func (m *Machine) qemuArgs(kernel, initrd, init string, oneThread bool) []string
 		"-accel", accel, "-cpu", "max,vendor=GenuineIntel,erms=off,fsrm=off", "-machine", "pc",
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", kernel, "-initrd", initrd,
-		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off random.trust_cpu=on nokaslr nowatchdog rcupdate.rcu_expedited=1 init_on_alloc=0 clearcpuid=112" + init,
-		"-chardev", "socket,id=console,server=on,wait=off,path=" + filepath.Join(m.Dir, "console.sock") + ",logfile=" + m.console,
+		"-append",
+		"console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off random.trust_cpu=on nokaslr nowatchdog " +
+			"rcupdate.rcu_expedited=1 init_on_alloc=0 clearcpuid=112" + init,
+		"-chardev", "socket,id=console,server=on,wait=off,path=" + filepath.Join(m.Dir, "console.sock") + ",logfile=" +
+			m.console,
 		"-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
 		"-chardev", "socket,id=agent,path=" + filepath.Join(m.Dir, "agent.sock"),

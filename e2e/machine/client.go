@@ -315,6 +315,7 @@ func (g *guestConn) Invoke(ctx context.Context, method string, args, reply any, 
 	return proto.Unmarshal(resp.Body, reply.(proto.Message))
 }
 
-func (g *guestConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+func (g *guestConn) NewStream(context.Context, *grpc.StreamDesc, string,
+	...grpc.CallOption) (grpc.ClientStream, error) {
 	return nil, status.Error(codes.Unimplemented, "the agent's port carries unary calls only")
 }

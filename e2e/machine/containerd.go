@@ -118,7 +118,8 @@ func (t toolsModule) list(ctx context.Context, format, module string) (string, e
 }
 
 func (t toolsModule) build(ctx context.Context, into string, packages ...string) error {
-	argv := append([]string{"build", "-p", "2", "-trimpath", "-tags", t.Tags, "-ldflags", "-s -w", "-o", into + "/"}, packages...)
+	argv := append([]string{"build", "-p", "2", "-trimpath", "-tags", t.Tags, "-ldflags", "-s -w", "-o", into + "/"},
+		packages...)
 	cmd := exec.CommandContext(ctx, "go", argv...)
 	cmd.Dir = t.Dir
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -131,7 +132,8 @@ func (t toolsModule) build(ctx context.Context, into string, packages ...string)
 func containerdEtc(template string) func(kubelet.Driver) map[string]string {
 	return func(d kubelet.Driver) map[string]string {
 		return map[string]string{
-			"etc/containerd/config.toml": strings.Replace(template, "DRIVER", strconv.FormatBool(d == kubelet.Systemd), 1),
+			"etc/containerd/config.toml": strings.Replace(template, "DRIVER", strconv.FormatBool(d == kubelet.Systemd),
+				1),
 		}
 	}
 }

@@ -85,7 +85,8 @@ func (b *builder) crio(ctx context.Context) (string, error) {
 			return err
 		}
 		// As in CRI-O's own Makefile.
-		_, err = command(ctx, tmp, slices.Concat([]string{"cc", "-std=c99", "-Os", "-static", "-s", "-o", "pinns"}, files)...)
+		_, err = command(ctx, tmp, slices.Concat([]string{"cc", "-std=c99", "-Os", "-static", "-s", "-o", "pinns"},
+			files)...)
 		return err
 	})
 }

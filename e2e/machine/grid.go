@@ -42,7 +42,8 @@ const maxCPUs = 255
 
 // Check says whether QEMU can be this machine.
 func (g Grid) Check() error {
-	for name, n := range map[string]int{"sockets": g.Sockets, "nodesPerSocket": g.NodesPerSocket, "l3PerNode": g.L3PerNode,
+	for name, n := range map[string]int{"sockets": g.Sockets, "nodesPerSocket": g.NodesPerSocket,
+		"l3PerNode":  g.L3PerNode,
 		"coresPerL3": g.CoresPerL3, "threadsPerCore": g.ThreadsPerCore} {
 		if n < 1 {
 			return fmt.Errorf("topology: %s is %d, must be at least 1", name, n)
@@ -54,7 +55,8 @@ func (g Grid) Check() error {
 	case g.Numbering != "" && g.Numbering != "adjacent" && g.Numbering != "split":
 		return fmt.Errorf("topology: numbering %q, must be adjacent or split", g.Numbering)
 	case g.ThreadsPerCore > 2:
-		return NotRealisable{fmt.Sprintf("%d threads a core: QEMU's x86 machines are tried with 1 or 2", g.ThreadsPerCore)}
+		return NotRealisable{fmt.Sprintf("%d threads a core: QEMU's x86 machines are tried with 1 or 2",
+			g.ThreadsPerCore)}
 	case g.CPUs() > maxCPUs:
 		return NotRealisable{fmt.Sprintf("%d CPUs: QEMU's pc machine has at most %d", g.CPUs(), maxCPUs)}
 	}

@@ -94,8 +94,10 @@ KillMode=process
 
 // masked are units that others ask for and that no test needs.
 var masked = []string{
-	"systemd-udevd.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udev-trigger.service",
-	"systemd-logind.service", "systemd-tmpfiles-setup.service", "systemd-tmpfiles-setup-dev.service", "systemd-journal-flush.service",
+	"systemd-udevd.service", "systemd-udevd-control.socket", "systemd-udevd-kernel.socket",
+	"systemd-udev-trigger.service",
+	"systemd-logind.service", "systemd-tmpfiles-setup.service", "systemd-tmpfiles-setup-dev.service",
+	"systemd-journal-flush.service",
 	"systemd-remount-fs.service", "systemd-update-utmp.service", "systemd-random-seed.service", "tmp.mount",
 }
 

@@ -56,7 +56,8 @@ func TestArchiveIsAnOCILayout(t *testing.T) {
 	if err := json.Unmarshal(blob(index.Manifests[0]), &manifest); err != nil {
 		t.Fatal(err)
 	}
-	if len(manifest.Layers) != 1 || len(blob(manifest.Layers[0])) == 0 || !bytes.Contains(blob(manifest.Config), []byte(`"Entrypoint":["/program"]`)) {
+	if len(manifest.Layers) != 1 || len(blob(manifest.Layers[0])) == 0 ||
+		!bytes.Contains(blob(manifest.Config), []byte(`"Entrypoint":["/program"]`)) {
 		t.Fatalf("manifest %+v", manifest)
 	}
 }

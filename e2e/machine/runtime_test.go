@@ -11,7 +11,8 @@ import (
 // and that it turns NRI on with time enough, is easily lost in a template.
 func TestRuntimesAreConfigured(t *testing.T) {
 	files := map[Runtime]string{
-		Containerd: "etc/containerd/config.toml", Containerd17: "etc/containerd/config.toml", CRIO: "etc/crio/crio.conf",
+		Containerd: "etc/containerd/config.toml", Containerd17: "etc/containerd/config.toml",
+		CRIO: "etc/crio/crio.conf",
 	}
 	want := map[Runtime]map[kubelet.Driver]string{
 		Containerd:   {kubelet.Cgroupfs: "SystemdCgroup = false", kubelet.Systemd: "SystemdCgroup = true"},
@@ -38,8 +39,10 @@ func TestContainersAreWhereTheRuntimePutsThem(t *testing.T) {
 	const folder = "/kubepods/burstable/pod1/"
 	const slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/"
 	for kind, want := range map[Kind]string{
-		{kubelet.Cgroupfs, Containerd}: folder + "abc", {kubelet.Systemd, Containerd}: slice + "cri-containerd-abc.scope",
-		{kubelet.Cgroupfs, Containerd17}: folder + "abc", {kubelet.Systemd, Containerd17}: slice + "cri-containerd-abc.scope",
+		{kubelet.Cgroupfs, Containerd}: folder + "abc", {kubelet.Systemd, Containerd}: slice +
+			"cri-containerd-abc.scope",
+		{kubelet.Cgroupfs, Containerd17}: folder + "abc", {kubelet.Systemd, Containerd17}: slice +
+			"cri-containerd-abc.scope",
 		{kubelet.Cgroupfs, CRIO}: folder + "crio-abc", {kubelet.Systemd, CRIO}: slice + "crio-abc.scope",
 	} {
 		m := &Machine{Driver: kind.Driver, Runtime: kind.Runtime}

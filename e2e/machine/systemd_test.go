@@ -76,7 +76,8 @@ func TestGuestsOfBothDrivers(t *testing.T) {
 			t.Errorf("%s: the start ends otherwise than with %s", driver, init)
 		}
 		card := rcScript(driver, true)
-		if !strings.HasSuffix(card, init+"\n") || strings.Index(card, "virtio_net") > strings.Index(card, GuestAddress) {
+		if !strings.HasSuffix(card, init+"\n") || strings.Index(card, "virtio_net") > strings.Index(card,
+			GuestAddress) {
 			t.Errorf("%s: a guest with a card starts with\n%s", driver, card)
 		}
 		_, units := etc["etc/systemd/system/agent.service"]

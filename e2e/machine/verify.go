@@ -25,7 +25,8 @@ func (m *Machine) verify(ctx context.Context) error {
 			check{dir + "topology/physical_package_id", fmt.Sprint(socket), "socket"})
 	}
 	for n := range g.nodes() {
-		checks = append(checks, check{fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n), blockOf(n*g.cpusPerNode(), g.cpusPerNode()), "NUMA node"})
+		checks = append(checks, check{fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n),
+			blockOf(n*g.cpusPerNode(), g.cpusPerNode()), "NUMA node"})
 	}
 	actions := make([]wire.FileAction, len(checks))
 	for i, c := range checks {
@@ -37,7 +38,8 @@ func (m *Machine) verify(ctx context.Context) error {
 	}
 	for i, c := range checks {
 		if have := strings.TrimSpace(string(got[i].Data)); have != c.want {
-			return NotRealisable{fmt.Sprintf("QEMU makes another machine of %s: %s (%s) is %q, want %q", g.Key(), c.path, c.what, have, c.want)}
+			return NotRealisable{fmt.Sprintf("QEMU makes another machine of %s: %s (%s) is %q, want %q", g.Key(),
+				c.path, c.what, have, c.want)}
 		}
 	}
 	return nil

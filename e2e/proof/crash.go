@@ -21,8 +21,9 @@ import (
 // The points at which the daemon is killed while an owner comes, and while one
 // goes. Package plugin's tests try all that there are.
 var (
-	comingPoints = []plugin.Point{plugin.RunReply, plugin.ShrinkWritten, plugin.CreateVacated, plugin.QuotaWritten, plugin.CreateReply}
-	goingPoints  = []plugin.Point{plugin.GrowWriting, plugin.RemoveReply}
+	comingPoints = []plugin.Point{plugin.RunReply, plugin.ShrinkWritten, plugin.CreateVacated, plugin.QuotaWritten,
+		plugin.CreateReply}
+	goingPoints = []plugin.Point{plugin.GrowWriting, plugin.RemoveReply}
 )
 
 // base is a node with somebody of every kind, to which every test comes back.
@@ -168,7 +169,8 @@ func crash(ctx context.Context, n *node) ([]figure, error) {
 		if err := step.do(ctx); err != nil {
 			return figures, fmt.Errorf("%s: %w", step.name, err)
 		}
-		figures = append(figures, figure{Name: step.name, Value: fmt.Sprintf("nothing moved, %.0f s", time.Since(began).Seconds())})
+		figures = append(figures, figure{Name: step.name, Value: fmt.Sprintf("nothing moved, %.0f s",
+			time.Since(began).Seconds())})
 	}
 	return figures, nil
 }

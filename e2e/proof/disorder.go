@@ -37,7 +37,8 @@ func disorder(ctx context.Context, n *node) ([]figure, error) {
 		if err := step.do(ctx); err != nil {
 			return figures, fmt.Errorf("%s: %w", step.name, err)
 		}
-		figures = append(figures, figure{Name: step.name, Value: fmt.Sprintf("nothing leaked, %.0f s", time.Since(began).Seconds())})
+		figures = append(figures, figure{Name: step.name, Value: fmt.Sprintf("nothing leaked, %.0f s",
+			time.Since(began).Seconds())})
 	}
 	return figures, nil
 }
@@ -102,7 +103,8 @@ func (b *base) second(ctx context.Context) error {
 // shell, which every guest has.
 func (n *node) signalAll(ctx context.Context, signal, name string) error {
 	_, err := n.Exec(ctx, "sh", "-c", fmt.Sprintf(
-		`for p in /proc/[0-9]*; do c=; read c 2>/dev/null < $p/comm; [ "$c" = %s ] && kill -%s ${p#/proc/}; done; :`, name, signal))
+		`for p in /proc/[0-9]*; do c=; read c 2>/dev/null < $p/comm; [ "$c" = %s ] && kill -%s ${p#/proc/}; done; :`,
+		name, signal))
 	return err
 }
 

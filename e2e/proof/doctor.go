@@ -58,20 +58,28 @@ func doctor(ctx context.Context, n *node) ([]figure, error) {
 			return nil, fmt.Errorf("mended: %w", err)
 		}
 	}
-	return []figure{{Name: "faults planted, found and mended", Value: len(faults)}, {Name: "findings on a node on which all is well", Value: len(well)}}, nil
+	return []figure{{Name: "faults planted, found and mended", Value: len(faults)},
+		{Name: "findings on a node on which all is well", Value: len(well)}}, nil
 }
 
 func (n *node) faults() []fault {
 	return []fault{
 		n.edited("nri.disabled", "warning", runtimeConfig, "disable = false", "disable = true"),
-		n.edited("nri.disable-connections", "warning", runtimeConfig, "disable = false", "disable = false\n  disable_connections = true"),
-		n.edited("nri.timeout", "warning", runtimeConfig, "plugin_request_timeout = '30s'", "plugin_request_timeout = '500ms'"),
-		n.edited("nri.registration-timeout", "warning", runtimeConfig, "plugin_registration_timeout = '1m'", "plugin_registration_timeout = '1s'"),
+		n.edited("nri.disable-connections", "warning", runtimeConfig, "disable = false",
+			"disable = false\n  disable_connections = true"),
+		n.edited("nri.timeout", "warning", runtimeConfig, "plugin_request_timeout = '30s'",
+			"plugin_request_timeout = '500ms'"),
+		n.edited("nri.registration-timeout", "warning", runtimeConfig, "plugin_registration_timeout = '1m'",
+			"plugin_registration_timeout = '1s'"),
 		n.turnedOn(),
 		n.changed("config.invalid", "error", func(all map[string]any) { all["nobodyKnowsThis"] = 1 }),
 		n.command("state.open", "warning", []string{"chmod", "0755", stateDir}, []string{"chmod", "0700", stateDir}),
-		n.written("kubelet.static", "note", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"),
-		n.written("kubelet.options", "warning", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedSystemCPUs: '0'\ncpuManagerPolicyOptions: {nobody-knows-this: 'true'}\n"),
+		n.written("kubelet.static", "note",
+			"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: "+
+				"static\nreservedSystemCPUs: '0'\n"),
+		n.written("kubelet.options", "warning",
+			"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: "+
+				"static\nreservedSystemCPUs: '0'\ncpuManagerPolicyOptions: {nobody-knows-this: 'true'}\n"),
 		n.rival(),
 		n.second(),
 		n.stopped(),
@@ -258,7 +266,9 @@ func (n *node) second() fault {
 }
 
 func (n *node) stopped() fault {
-	return fault{id: "daemon.absent", level: "warning", plant: n.KillDaemon, mend: func(ctx context.Context) error { return n.StartDaemon(ctx) }}
+	return fault{id: "daemon.absent", level: "warning", plant: n.KillDaemon, mend: func(ctx context.Context) error {
+		return n.StartDaemon(ctx)
+	}}
 }
 
 // damaged is a state file that is none. The daemon that mends it puts it aside.

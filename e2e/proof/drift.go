@@ -98,8 +98,10 @@ func drift(ctx context.Context, n *node) ([]figure, error) {
 		return nil, err
 	}
 	figures := []figure{
-		{Name: "ways to change what is ours", Value: len(list)}, {Name: "of them visible until repaired", Value: visible},
-		{Name: "slowest repair after an audit began", Value: round(slowest)}, {Name: "counted by source", Value: counts(before, after)},
+		{Name: "ways to change what is ours", Value: len(list)},
+		{Name: "of them visible until repaired", Value: visible},
+		{Name: "slowest repair after an audit began", Value: round(slowest)},
+		{Name: "counted by source", Value: counts(before, after)},
 	}
 	return figures, n.empties(ctx)
 }
@@ -122,19 +124,22 @@ func hands(n *node, at places) []meddling {
 		}})
 	}
 	// The kernel says ENOSPC where somebody runs; a later one may take it.
-	return append(out, meddling{name: "a hand that empties the burstable slice", harmless: true, do: func(ctx context.Context) error {
-		if err := n.WriteFile(ctx, cgroupRoot+"/"+at.burstable+"/cpuset.cpus", "\n"); err != nil && !strings.Contains(err.Error(), "no space left") {
-			return err
-		}
-		return nil
-	}})
+	return append(out, meddling{name: "a hand that empties the burstable slice", harmless: true,
+		do: func(ctx context.Context) error {
+			if err := n.WriteFile(ctx, cgroupRoot+"/"+at.burstable+"/cpuset.cpus", "\n"); err != nil &&
+				!strings.Contains(err.Error(), "no space left") {
+				return err
+			}
+			return nil
+		}})
 }
 
 // updates are the runtime's, with the daemon's knowledge and without.
 func updates(n *node, at places) []meddling {
 	update := func(name, id string, r *cri.LinuxContainerResources) meddling {
 		return meddling{name: name, passes: true, do: func(ctx context.Context) error {
-			_, err := n.CRI().UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+			_, err := n.CRI().UpdateContainerResources(ctx,
+				&cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 			return err
 		}}
 	}
@@ -150,11 +155,14 @@ func updates(n *node, at places) []meddling {
 		}}
 	}
 	return []meddling{
-		update("the runtime updates the shares of a capped container", at.batID, &cri.LinuxContainerResources{CpuShares: 2}),
+		update("the runtime updates the shares of a capped container", at.batID,
+			&cri.LinuxContainerResources{CpuShares: 2}),
 		update("the runtime updates the shares of an owner", at.ownID, &cri.LinuxContainerResources{CpuShares: 2048}),
-		update("the runtime updates a shared container's cpuset", at.webID, &cri.LinuxContainerResources{CpusetCpus: "6"}),
+		update("the runtime updates a shared container's cpuset", at.webID,
+			&cri.LinuxContainerResources{CpusetCpus: "6"}),
 		update("the runtime updates an owner's cpuset", at.ownID, &cri.LinuxContainerResources{CpusetCpus: "4-5"}),
-		update("the runtime updates an owner's quota", at.ownID, &cri.LinuxContainerResources{CpuQuota: 200000, CpuPeriod: 100000}),
+		update("the runtime updates an owner's quota", at.ownID,
+			&cri.LinuxContainerResources{CpuQuota: 200000, CpuPeriod: 100000}),
 		runc("runc updates a shared container", at.webID, "--cpuset-cpus", "6"),
 		runc("runc updates an owner", at.ownID, "--cpuset-cpus", "4-5"),
 		runc("runc updates a cap", at.batID, "--cpu-quota", "50000", "--cpu-period", "100000"),
@@ -170,7 +178,8 @@ func systemctl(n *node, at places) []meddling {
 		}}
 	}
 	set := func(what, cgroup, property string, harmless bool) meddling {
-		return command(fmt.Sprintf("systemctl sets %s of %s", property, what), harmless, "set-property", "--runtime", path.Base(cgroup), property)
+		return command(fmt.Sprintf("systemctl sets %s of %s", property, what), harmless, "set-property", "--runtime",
+			path.Base(cgroup), property)
 	}
 	weight := uint64(50)
 	return []meddling{
@@ -184,7 +193,8 @@ func systemctl(n *node, at places) []meddling {
 		set("a shared container", at.web, "AllowedCPUs=6", false),
 		set("a capped container", at.batch, "CPUQuota=50%", false),
 		{name: "kubelet sets the weight of its slices", harmless: true, do: func(ctx context.Context) error {
-			_, err := n.Units(ctx, wire.UnitAction{Do: wire.UnitSet, Name: path.Base(at.burstable), Properties: []wire.Property{{Name: "CPUWeight", Uint: &weight}}})
+			_, err := n.Units(ctx, wire.UnitAction{Do: wire.UnitSet, Name: path.Base(at.burstable),
+				Properties: []wire.Property{{Name: "CPUWeight", Uint: &weight}}})
 			return err
 		}},
 		command("systemctl daemon-reload after all that", true, "daemon-reload"),
@@ -196,7 +206,8 @@ const repairWait = time.Minute
 
 // meddle lets one happen, asks for an audit and waits until all is as before. seen
 // says whether a difference was visible.
-func (n *node) meddle(ctx context.Context, m meddling, want map[string]string) (took time.Duration, seen bool, err error) {
+func (n *node) meddle(ctx context.Context, m meddling,
+	want map[string]string) (took time.Duration, seen bool, err error) {
 	before, err := n.drifts(ctx)
 	if err != nil {
 		return 0, false, err

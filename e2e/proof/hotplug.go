@@ -64,10 +64,12 @@ func hotplug(ctx context.Context, n *node) ([]figure, error) {
 	kernel, p50, most := writes/time.Duration(len(all)), times[len(times)/2], times[len(times)-1]
 	figures := []figure{
 		{Name: "switches", Value: len(all)}, {Name: "mean time of the kernel's part", Value: round(kernel)},
-		{Name: "time to repair", Value: fmt.Sprintf("%v p50, %v max", round(p50), round(most))}, {Name: "over a second", Value: over},
+		{Name: "time to repair", Value: fmt.Sprintf("%v p50, %v max", round(p50), round(most))},
+		{Name: "over a second", Value: over},
 	}
 	if len(late) > 0 || p50 > max(repairLimit, kernel) {
-		return figures, fmt.Errorf("of %d repairs %d took longer than %v; too late even for the kernel's part: %s", len(all), over, repairLimit, strings.Join(late, ", "))
+		return figures, fmt.Errorf("of %d repairs %d took longer than %v; too late even for the kernel's part: %s",
+			len(all), over, repairLimit, strings.Join(late, ", "))
 	}
 	return figures, nil
 }
@@ -85,7 +87,8 @@ func (n *node) rehearse(ctx context.Context, cpu int) (sweep.Switch, error) {
 	}
 	for _, c := range line.Containers {
 		if c.Pod == "solo" && cpu == 2 && (c.Pool != policy.PoolShared || c.CPUs != line.Pools.Shared) {
-			return s, fmt.Errorf("without its only CPU the owner runs on %s of pool %s, want the shared pool, %s", c.CPUs, c.Pool, line.Pools.Shared)
+			return s, fmt.Errorf("without its only CPU the owner runs on %s of pool %s, want the shared pool, %s",
+				c.CPUs, c.Pool, line.Pools.Shared)
 		}
 	}
 	if s.Off, err = n.picture(ctx); err != nil {

@@ -80,7 +80,8 @@ func wholeCircle(ctx context.Context, n *node) ([]figure, error) {
 		kind string
 		load string
 	}{
-		{victims[0], "fault", "0.15"}, {victims[1], "fault", "0.15"}, {steady, "fault", "0.05"}, {periodic, "spin", "1 500ms 9500ms"},
+		{victims[0], "fault", "0.15"}, {victims[1], "fault", "0.15"}, {steady, "fault", "0.05"},
+		{periodic, "spin", "1 500ms 9500ms"},
 	} {
 		if err := c.start(ctx, l.w, l.kind, l.load); err != nil {
 			return c.figures, err
@@ -91,7 +92,8 @@ func wholeCircle(ctx context.Context, n *node) ([]figure, error) {
 	}
 	for _, step := range []func(context.Context, workload) error{c.learn, c.disturb, c.recur, c.judge, c.survive} {
 		if err := step(ctx, batch); err != nil {
-			return c.figures, errors.Join(fmt.Errorf("%w\ntimeline:\n%s\n%s", err, c.timeline(), c.found(ctx)), c.keep())
+			return c.figures, errors.Join(fmt.Errorf("%w\ntimeline:\n%s\n%s", err, c.timeline(), c.found(ctx)),
+				c.keep())
 		}
 	}
 	if err := c.keep(); err != nil {
@@ -207,7 +209,8 @@ func (c *circle) watch(ctx context.Context, what string, limit time.Duration, en
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: not seen within %v: %w", what, limit, errors.Join(ctx.Err(), err, noisy(c.looks[from:])))
+			return fmt.Errorf("%s: not seen within %v: %w", what, limit,
+				errors.Join(ctx.Err(), err, noisy(c.looks[from:])))
 		case <-tick.C:
 		}
 	}
@@ -230,7 +233,8 @@ func undisturbedHost(looks []look) []look {
 func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err error) {
 	l.at = time.Since(c.began)
 	if top.CPI.Age != nil {
-		window = top.At.Add(-time.Duration(*top.CPI.Age * float64(time.Second))).Sub(c.began).Round(500 * time.Millisecond)
+		window = top.At.Add(-time.Duration(*top.CPI.Age * float64(time.Second))).Sub(c.began).Round(
+			500 * time.Millisecond)
 	}
 	sum, count := 0.0, 0
 	fault := float64(counter.PageFaults.Worth())
@@ -275,7 +279,8 @@ func (c *circle) row(top *control.Top, window time.Duration) {
 
 // keep leaves the record beside the plot.
 func (c *circle) keep() error {
-	return os.WriteFile(filepath.Join(c.n.options.Cache, "interference.csv"), []byte("time,container,job,class,usage,cpi\n"+c.rows.String()), 0o644)
+	return os.WriteFile(filepath.Join(c.n.options.Cache, "interference.csv"),
+		[]byte("time,container,job,class,usage,cpi\n"+c.rows.String()), 0o644)
 }
 
 func medianRatio(looks []look) float64 {
@@ -311,7 +316,8 @@ func (c *circle) learn(ctx context.Context, _ workload) error {
 		return fmt.Errorf("what was learned is not the victims' normal: %w", err)
 	}
 	c.normal = medianRatio(undisturbedHost(c.looks))
-	c.figures = append(c.figures, figure{Name: "victims' ns a fault, undisturbed", Value: fmt.Sprintf("%.0f", c.normal)})
+	c.figures = append(c.figures, figure{Name: "victims' ns a fault, undisturbed",
+		Value: fmt.Sprintf("%.0f", c.normal)})
 	return nil
 }
 
@@ -356,7 +362,9 @@ func (c *circle) judge(ctx context.Context, _ workload) error {
 			break
 		}
 		if more == moreCaps {
-			return fmt.Errorf("%d windows of the antagonist at work and %d of it capped were measured, and %d of each are needed: %w", len(loud), len(quiet), enoughWindows, errNoisy)
+			return fmt.Errorf(
+				"%d windows of the antagonist at work and %d of it capped were measured, and %d of each are needed: "+
+					"%w", len(loud), len(quiet), enoughWindows, errNoisy)
 		}
 		if err := c.watch(ctx, "another cap", 6*time.Minute, capped); err != nil {
 			return err
@@ -366,14 +374,18 @@ func (c *circle) judge(ctx context.Context, _ workload) error {
 		}
 	}
 	with, without := medianRatio(loud), medianRatio(quiet)
-	c.figures = append(c.figures, figure{Name: fmt.Sprintf("disturbed (%d windows)", len(loud)), Value: fmt.Sprintf("%.0f, %.2f x", with, with/c.normal)},
-		figure{Name: fmt.Sprintf("while the antagonist is capped (%d windows)", len(quiet)), Value: fmt.Sprintf("%.0f, %.2f x", without, without/c.normal)},
+	c.figures = append(c.figures, figure{Name: fmt.Sprintf("disturbed (%d windows)", len(loud)),
+		Value: fmt.Sprintf("%.0f, %.2f x", with, with/c.normal)},
+		figure{Name: fmt.Sprintf("while the antagonist is capped (%d windows)", len(quiet)),
+			Value: fmt.Sprintf("%.0f, %.2f x", without, without/c.normal)},
 		figure{Name: "windows looked at", Value: len(c.looks)})
 	switch {
 	case with < 1.3*c.normal:
-		return fmt.Errorf("the victims were hardly disturbed (%.0f ns a fault, %.0f before): this proves nothing", with, c.normal)
+		return fmt.Errorf("the victims were hardly disturbed (%.0f ns a fault, %.0f before): this proves nothing",
+			with, c.normal)
 	case without > (with+c.normal)/2:
-		return fmt.Errorf("the caps did not help: %.0f ns a fault while they held, %.0f without and %.0f undisturbed", without, with, c.normal)
+		return fmt.Errorf("the caps did not help: %.0f ns a fault while they held, %.0f without and %.0f undisturbed",
+			without, with, c.normal)
 	}
 	return nil
 }
@@ -447,7 +459,9 @@ func (c *circle) recur(ctx context.Context, batch workload) error {
 		do   func() error
 	}{
 		{"a resize", func() error {
-			_, err := c.n.CRI().UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: &cri.LinuxContainerResources{CpuPeriod: period, CpuQuota: resized}})
+			_, err := c.n.CRI().UpdateContainerResources(ctx,
+				&cri.UpdateContainerResourcesRequest{ContainerId: id,
+					Linux: &cri.LinuxContainerResources{CpuPeriod: period, CpuQuota: resized}})
 			return err
 		}},
 		{"a daemon-reload", func() error {
@@ -463,7 +477,8 @@ func (c *circle) recur(ctx context.Context, batch workload) error {
 		}
 		// At once: what is repaired later was not kept.
 		if is, err := c.cpuMax(ctx, batch); err != nil || is != limit {
-			return errors.Join(fmt.Errorf("after %s in the middle of a cap cpu.max is %q, want %q", step.name, is, limit), err)
+			return errors.Join(fmt.Errorf("after %s in the middle of a cap cpu.max is %q, want %q", step.name, is,
+				limit), err)
 		}
 	}
 	if err := c.watch(ctx, "the second cap ends", 3*time.Minute, uncapped); err != nil {
@@ -472,7 +487,9 @@ func (c *circle) recur(ctx context.Context, batch workload) error {
 	if err := c.quota(ctx, batch, quotaOf(resized)); err != nil {
 		return fmt.Errorf("after the cap, with a limit that came meanwhile: %w", err)
 	}
-	c.figures = append(c.figures, figure{Name: "capped again, kept through a resize and a reload, then the resize's limit", Value: limit + ", then " + quotaOf(resized)})
+	c.figures = append(c.figures,
+		figure{Name: "capped again, kept through a resize and a reload, then the resize's limit", Value: limit +
+			", then " + quotaOf(resized)})
 	return nil
 }
 
@@ -540,7 +557,8 @@ func (c *circle) draw(ctx context.Context) error {
 		if err := plot.SVG(&svg, whole); err != nil {
 			return err
 		}
-		c.figures = append(c.figures, figure{Name: "incidents on record", Value: len(listing.Incidents)}, figure{Name: "the first that was acted upon", Value: whole.ID + ": " + whole.Outcome.Result},
+		c.figures = append(c.figures, figure{Name: "incidents on record", Value: len(listing.Incidents)},
+			figure{Name: "the first that was acted upon", Value: whole.ID + ": " + whole.Outcome.Result},
 			figure{Name: "its plot", Value: file})
 		return os.WriteFile(file, svg.Bytes(), 0o644)
 	}

@@ -57,7 +57,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.only, "only", "", "run these `proofs` only, by name, with commas between")
 	o.Flags.Add(f)
 	f.Float64Var(&o.minutes, "minutes", 3, "how long owners come and go before the sampler")
-	f.BoolVar(&o.unlessNoisy, "unless-noisy", false, "say NOT SHOWN of interference, and do not fail, where the hypervisor keeps the host's CPUs from it")
+	f.BoolVar(&o.unlessNoisy, "unless-noisy", false,
+		"say NOT SHOWN of interference, and do not fail, where the hypervisor keeps the host's CPUs from it")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -85,7 +86,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	s := command.Stage[*node]{
-		Program: "proof", Flags: &o.Flags, Limit: limit + time.Duration(o.minutes*float64(time.Minute)), Stdout: stdout, Stderr: stderr,
+		Program: "proof", Flags: &o.Flags, Limit: limit + time.Duration(o.minutes*float64(time.Minute)),
+		Stdout: stdout, Stderr: stderr,
 		Open: func(ctx context.Context) (*node, error) { return boot(ctx, o, stderr) },
 	}
 	return s.Show(ctx, chosen)

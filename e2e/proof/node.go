@@ -53,8 +53,9 @@ func boot(ctx context.Context, o *options, stderr io.Writer) (*node, error) {
 		return nil, err
 	}
 	g, err := scenario.Boot(ctx, scenario.BootOptions{
-		Machine: machine.Options{Grid: grid, Driver: kubelet.Driver(o.Driver), Cache: o.Cache, Progress: stderr, Files: map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}},
-		Daemon:  true,
+		Machine: machine.Options{Grid: grid, Driver: kubelet.Driver(o.Driver), Cache: o.Cache, Progress: stderr,
+			Files: map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}},
+		Daemon: true,
 	})
 	if err != nil {
 		return nil, err
@@ -80,7 +81,9 @@ func (n *node) fresh(ctx context.Context) error { return n.configured(ctx, "{}")
 
 // configured is fresh with a configuration, in YAML on one line.
 func (n *node) configured(ctx context.Context, config string) error {
-	text := fmt.Sprintf("topology: {grid: {sockets: %d, nodesPerSocket: %d, l3PerNode: %d, coresPerL3: %d, threadsPerCore: %d}}\nconfig: %s\nsteps: []\n",
+	text := fmt.Sprintf(
+		"topology: {grid: {sockets: %d, nodesPerSocket: %d, l3PerNode: %d, coresPerL3: %d, threadsPerCore: "+
+			"%d}}\nconfig: %s\nsteps: []\n",
 		grid.Sockets, grid.NodesPerSocket, grid.L3PerNode, grid.CoresPerL3, grid.ThreadsPerCore, config)
 	s, err := scenario.Parse("proof", []byte(text))
 	if err != nil {

@@ -96,7 +96,8 @@ func TestDifferenceIsShort(t *testing.T) {
 	if d := difference(want, want); d != "" {
 		t.Error(d)
 	}
-	if d := difference(map[string]string{"z": ""}, want); !strings.Contains(d, `a is "", was "1"`) || !strings.Contains(d, "and 3 more") {
+	if d := difference(map[string]string{"z": ""}, want); !strings.Contains(d, `a is "", was "1"`) ||
+		!strings.Contains(d, "and 3 more") {
 		t.Error(d)
 	}
 }
@@ -107,7 +108,8 @@ quietcore_cpuset_drift_total{source="runtime"} 3
 quietcore_quota_drift_total{source="other"} 1
 quietcore_cpuset_writes_total{result="ok"} 7
 `
-	if got := driftLine.FindAllStringSubmatch(text, -1); len(got) != 2 || got[0][1] != "cpuset_drift" || got[1][3] != "1" {
+	if got := driftLine.FindAllStringSubmatch(text, -1); len(got) != 2 || got[0][1] != "cpuset_drift" ||
+		got[1][3] != "1" {
 		t.Errorf("%q", got)
 	}
 	if got := counts(map[string]float64{"a": 1, "b": 1}, map[string]float64{"a": 3, "b": 1}); got != "a 2" {

@@ -62,7 +62,9 @@ func uninstall(ctx context.Context, n *node) ([]figure, error) {
 	if maps.Equal(pinned, never) {
 		return nil, fmt.Errorf("the daemon had changed nothing: %v", pinned)
 	}
-	return []figure{{Name: "cgroups restored", Value: changed}, {Name: "of them with a mask of all CPUs", Value: masked}, {Name: "files compared with a node without a daemon", Value: len(never)}}, nil
+	return []figure{{Name: "cgroups restored", Value: changed},
+		{Name: "of them with a mask of all CPUs", Value: masked},
+		{Name: "files compared with a node without a daemon", Value: len(never)}}, nil
 }
 
 // settle makes the node new and starts the pods on it.
@@ -91,7 +93,8 @@ func (n *node) roles(ctx context.Context, pods []workload) (map[string]string, e
 		if err != nil {
 			return nil, err
 		}
-		for role, at := range map[string]string{"slice": path.Dir(path.Dir(dir)), "pod": path.Dir(dir), "container": dir} {
+		for role, at := range map[string]string{"slice": path.Dir(path.Dir(dir)), "pod": path.Dir(dir),
+			"container": dir} {
 			for _, file := range []string{"cpuset.cpus.effective", "cpu.max"} {
 				text, ok := all[at+"/"+file]
 				if !ok && file == "cpu.max" {

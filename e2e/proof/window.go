@@ -81,7 +81,8 @@ func window(ctx context.Context, n *node) ([]figure, error) {
 		return nil, err
 	}
 	figures := []figure{
-		{Name: "sweeps", Value: ours.Sweeps}, {Name: "between two sweeps", Value: fmt.Sprintf("%v mean, %v max", round(ours.MeanGap), round(ours.MaxGap))},
+		{Name: "sweeps", Value: ours.Sweeps}, {Name: "between two sweeps",
+			Value: fmt.Sprintf("%v mean, %v max", round(ours.MeanGap), round(ours.MaxGap))},
 		{Name: "samples of busy threads", Value: ours.Samples}, {Name: "of them beside owners", Value: ours.Near},
 		{Name: "owners that came", Value: fmt.Sprintf("%d, %d of them onto CPUs in use", ours.Owners, ours.Contested)},
 		{Name: "violations", Value: ours.Violations},
@@ -99,7 +100,8 @@ func window(ctx context.Context, n *node) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	figures = append(figures, figure{Name: "violations in the naive order", Value: fmt.Sprintf("%d, on %d of %d owners", naive.Violations, naive.Pods, naive.Owners)})
+	figures = append(figures, figure{Name: "violations in the naive order",
+		Value: fmt.Sprintf("%d, on %d of %d owners", naive.Violations, naive.Pods, naive.Owners)})
 	if naive.Violations == 0 {
 		return figures, fmt.Errorf("the sampler sees nothing wrong in the naive order, so it proves nothing")
 	}
@@ -135,7 +137,8 @@ func judge(r sweep.Report) error {
 	case r.Near < leastNear:
 		return fmt.Errorf("only %d samples of busy threads beside owners: this proves nothing", r.Near)
 	case r.Contested < r.Owners/2 || r.Contested < 3:
-		return fmt.Errorf("only %d of %d owners came onto CPUs that others used: this proves nothing", r.Contested, r.Owners)
+		return fmt.Errorf("only %d of %d owners came onto CPUs that others used: this proves nothing", r.Contested,
+			r.Owners)
 	}
 	return nil
 }

@@ -55,9 +55,11 @@ func switchOne(ctx context.Context, limit time.Duration, c sweep.Switch, online 
 		case err != nil:
 			return sweep.Switched{}, err
 		case maps.Equal(now, want):
-			return sweep.Switched{CPU: c.CPU, Online: online, Write: written.Sub(began), Repair: time.Since(written)}, nil
+			return sweep.Switched{CPU: c.CPU, Online: online, Write: written.Sub(began), Repair: time.Since(written)},
+				nil
 		case time.Since(written) > limit:
-			return sweep.Switched{}, fmt.Errorf("CPU %d, online %t: not repaired within %v: %s", c.CPU, online, limit, difference(now, want))
+			return sweep.Switched{}, fmt.Errorf("CPU %d, online %t: not repaired within %v: %s", c.CPU, online, limit,
+				difference(now, want))
 		case ctx.Err() != nil:
 			return sweep.Switched{}, ctx.Err()
 		}

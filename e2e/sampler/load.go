@@ -36,7 +36,8 @@ type area struct {
 func newArea() (*area, error) {
 	a := &area{page: os.Getpagesize()}
 	var err error
-	if a.memory, err = unix.Mmap(-1, 0, areaPages*a.page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
+	if a.memory, err = unix.Mmap(-1, 0, areaPages*a.page, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_ANON|unix.MAP_PRIVATE); err != nil {
 		return nil, err
 	}
 	return a, unix.Madvise(a.memory, unix.MADV_NOHUGEPAGE)

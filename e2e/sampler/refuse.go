@@ -16,7 +16,8 @@ type refuser struct{}
 const Refuse = "test.quietcore.dev/refuse"
 
 // CreateContainer refuses the container that its pod's annotation names.
-func (refuser) CreateContainer(_ context.Context, p *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (refuser) CreateContainer(_ context.Context, p *api.PodSandbox,
+	c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	if p.GetAnnotations()[Refuse] == c.GetName() {
 		return nil, nil, fmt.Errorf("container %s is refused for a test", c.GetName())
 	}
@@ -24,7 +25,8 @@ func (refuser) CreateContainer(_ context.Context, p *api.PodSandbox, c *api.Cont
 }
 
 func refuse(ctx context.Context) error {
-	s, err := stub.New(refuser{}, stub.WithPluginName("refuser"), stub.WithPluginIdx("95"), stub.WithSocketPath("/var/run/nri/nri.sock"))
+	s, err := stub.New(refuser{}, stub.WithPluginName("refuser"), stub.WithPluginIdx("95"),
+		stub.WithSocketPath("/var/run/nri/nri.sock"))
 	if err != nil {
 		return err
 	}

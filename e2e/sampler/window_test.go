@@ -47,7 +47,8 @@ func fakeTree(t *testing.T, cgroups map[string][2]string) string {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for name, text := range map[string]string{"cpuset.cpus.effective": files[0], "cgroup.procs": files[1], "cgroup.threads": files[1]} {
+		for name, text := range map[string]string{"cpuset.cpus.effective": files[0], "cgroup.procs": files[1],
+			"cgroup.threads": files[1]} {
 			if err := os.WriteFile(filepath.Join(root, dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -66,9 +67,11 @@ func TestReadOwner(t *testing.T) {
 		"runs":                         {[2]string{"0-1\n", "10\n"}, [2]string{"0-1\n", "11\n"}, "0-1", true},
 		"only the sandbox runs":        {[2]string{"0-1\n", "10\n"}, [2]string{"0-1\n", ""}, "0-1", false},
 		"the sandbox is not there yet": {[2]string{"0-7\n", "10\n"}, [2]string{"2-3\n", "11\n"}, "2-3", true},
-		"nobody is there yet":          {[2]string{"0-7\n", "10\n"}, [2]string{"0-5\n", "11\n"}, "0-5", true}, // the size gives it away
+		// the size gives it away
+		"nobody is there yet": {[2]string{"0-7\n", "10\n"}, [2]string{"0-5\n", "11\n"}, "0-5", true},
 	} {
-		root := fakeTree(t, map[string][2]string{"kubepods": {"0-7", ""}, pod: {"0-7", ""}, pod + "/aa": c.sandbox, pod + "/bb": c.container})
+		root := fakeTree(t, map[string][2]string{"kubepods": {"0-7", ""}, pod: {"0-7", ""}, pod + "/aa": c.sandbox,
+			pod + "/bb": c.container})
 		pods, err := findPods(root)
 		if err != nil || len(pods) != 1 {
 			t.Fatalf("%s: %v, %v", name, pods, err)
@@ -85,7 +88,8 @@ func TestReadOwner(t *testing.T) {
 
 func TestWhatVanishesIsNotThere(t *testing.T) {
 	root := t.TempDir()
-	gone := podCgroup{dir: filepath.Join(root, "kubepods", "podlse_2_plain_a"), pod: sweep.Pod{Class: sweep.LSE, Size: 2}}
+	gone := podCgroup{dir: filepath.Join(root, "kubepods", "podlse_2_plain_a"),
+		pod: sweep.Pod{Class: sweep.LSE, Size: 2}}
 	if _, alive, err := readOwner(gone); alive || err != nil {
 		t.Errorf("alive %t, %v", alive, err)
 	}

@@ -34,7 +34,8 @@ func sandboxConfig(p *kubelet.Pod, parent string) *cri.PodSandboxConfig {
 		Linux: &cri.LinuxPodSandboxConfig{
 			CgroupParent: parent,
 			SecurityContext: &cri.LinuxSandboxSecurityContext{
-				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD},
+				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE,
+					Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD},
 			},
 			Overhead:  &cri.LinuxContainerResources{},
 			Resources: resources(p.SandboxCPU()),
@@ -46,7 +47,8 @@ func resources(c kubelet.CPU) *cri.LinuxContainerResources {
 	return &cri.LinuxContainerResources{CpuShares: c.Shares, CpuQuota: c.Quota, CpuPeriod: c.Period}
 }
 
-func containerConfig(p *kubelet.Pod, c *kubelet.Container, attempt uint32, cpu kubelet.CPU, cpus string) *cri.ContainerConfig {
+func containerConfig(p *kubelet.Pod, c *kubelet.Container, attempt uint32, cpu kubelet.CPU,
+	cpus string) *cri.ContainerConfig {
 	labels := podLabels(p)
 	labels["io.kubernetes.container.name"] = c.Name
 	r := resources(cpu)
@@ -63,7 +65,8 @@ func containerConfig(p *kubelet.Pod, c *kubelet.Container, attempt uint32, cpu k
 		Linux: &cri.LinuxContainerConfig{
 			Resources: r,
 			SecurityContext: &cri.LinuxContainerSecurityContext{
-				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD},
+				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE,
+					Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD},
 			},
 		},
 	}

@@ -136,7 +136,8 @@ func (g *Guest) Wipe(ctx context.Context) error {
 
 func (g *Guest) removeSandboxes(ctx context.Context, labels map[string]string) error {
 	service := g.CRI()
-	list, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: labels}})
+	list, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{
+		Filter: &cri.PodSandboxFilter{LabelSelector: labels}})
 	if err != nil {
 		return fmt.Errorf("ListPodSandbox: %w", err)
 	}

@@ -152,5 +152,6 @@ func (h *units) wipe(ctx context.Context) error {
 // ofPods tells the units of kubelet and of the runtime, and their drop-in folders,
 // from the machine's own.
 func ofPods(name string) bool {
-	return strings.HasPrefix(name, "kubepods.slice") || strings.HasPrefix(name, "kubepods-") || machine.OfContainers(name)
+	return strings.HasPrefix(name, "kubepods.slice") || strings.HasPrefix(name, "kubepods-") ||
+		machine.OfContainers(name)
 }

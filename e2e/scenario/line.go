@@ -11,7 +11,8 @@ import (
 )
 
 // codes are all that a refusal can begin with.
-var codes = []string{"InsufficientCPUs", "SMTAlignmentError", "TopologyAffinityError", "ExclusivityError", "InvalidRequest",
+var codes = []string{"InsufficientCPUs", "SMTAlignmentError", "TopologyAffinityError", "ExclusivityError",
+	"InvalidRequest",
 	"Unauthorized", "InvalidQoS", "InvalidAnnotation", "KubeletOwned"}
 
 var refusalPattern = regexp.MustCompile(`(?s)\b(` + strings.Join(codes, "|") + `): (.*)$`)

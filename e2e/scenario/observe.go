@@ -118,7 +118,8 @@ func addStatus(line *script.Line, status *control.Status) {
 		c := &line.Containers[i]
 		s := known[keyOf(c)]
 		delete(known, keyOf(c))
-		c.Class, c.Pool, c.Withheld, c.CapMilli, c.ByKubelet, c.Why = s.Class, s.Pool, s.Withheld, s.CapMilli, s.ByKubelet, s.Why
+		c.Class, c.Pool, c.Withheld, c.CapMilli, c.ByKubelet, c.Why =
+			s.Class, s.Pool, s.Withheld, s.CapMilli, s.ByKubelet, s.Why
 	}
 	// A container that only the daemon believes in is a leak, and must show.
 	for _, k := range slices.Sorted(maps.Keys(known)) {

@@ -298,7 +298,8 @@ func (p *Player) create(ctx context.Context, spec *kubelet.Pod) error {
 	if p.pods[key(spec.Namespace, spec.Name)] != nil {
 		return invalid("pod %s is on the node already", key(spec.Namespace, spec.Name))
 	}
-	ps := &podState{spec: spec, containers: map[string]*containerState{}, config: sandboxConfig(spec, p.g.Driver.Path(spec.CgroupName()))}
+	ps := &podState{spec: spec, containers: map[string]*containerState{},
+		config: sandboxConfig(spec, p.g.Driver.Path(spec.CgroupName()))}
 	p.pods[key(spec.Namespace, spec.Name)] = ps
 	if err := p.admit(ctx, ps); err != nil {
 		return errors.Join(err, p.remove(ctx, key(spec.Namespace, spec.Name)))
@@ -344,7 +345,8 @@ func (p *Player) startPod(ctx context.Context, ps *podState) error {
 	return nil
 }
 
-func (p *Player) startContainer(ctx context.Context, ps *podState, c *kubelet.Container, attempt uint32) (*containerState, error) {
+func (p *Player) startContainer(ctx context.Context, ps *podState, c *kubelet.Container,
+	attempt uint32) (*containerState, error) {
 	resp, err := p.cri.CreateContainer(ctx, &cri.CreateContainerRequest{
 		PodSandboxId: ps.sandbox, SandboxConfig: ps.config,
 		Config: containerConfig(ps.spec, c, attempt, p.containerCPU(ps.spec, c), p.cpusetOf(ps.spec, c)),
@@ -368,7 +370,8 @@ func (p *Player) waitExited(ctx context.Context, id string) error {
 		}
 		if st.Status.State == cri.ContainerState_CONTAINER_EXITED {
 			if st.Status.ExitCode != 0 {
-				return fmt.Errorf("init container %s ended with %d: %s", st.Status.Metadata.Name, st.Status.ExitCode, st.Status.Message)
+				return fmt.Errorf("init container %s ended with %d: %s", st.Status.Metadata.Name, st.Status.ExitCode,
+					st.Status.Message)
 			}
 			return nil
 		}

@@ -20,8 +20,10 @@ func line() script.Line {
 	return script.Line{
 		Step: 1, Op: "create",
 		Containers: []script.State{
-			{Pod: "a", Namespace: "d", Container: "m", Class: "LSR", Pool: "exclusive", CPUs: "0-1", Mems: "0", QuotaMilli: -1, Shares: 2048, Why: "because"},
-			{Pod: "b", Namespace: "d", Container: "m", Class: "BE", Pool: "be", CPUs: "0-15", Mems: "0-3", QuotaMilli: 100, CapMilli: milli(100)},
+			{Pod: "a", Namespace: "d", Container: "m", Class: "LSR", Pool: "exclusive", CPUs: "0-1", Mems: "0",
+				QuotaMilli: -1, Shares: 2048, Why: "because"},
+			{Pod: "b", Namespace: "d", Container: "m", Class: "BE", Pool: "be", CPUs: "0-15", Mems: "0-3",
+				QuotaMilli: 100, CapMilli: milli(100)},
 		},
 		Pools:   script.Pools{Shared: "2-15", BE: "0-15", Exclusive: "0-1"},
 		Changed: []string{"d/a/m", "d/b/m"},
@@ -96,7 +98,9 @@ func TestSameRefusal(t *testing.T) {
 
 func TestRefusalOf(t *testing.T) {
 	for text, want := range map[string]*script.Error{
-		"RunPodSandbox: rpc error: code = Unknown desc = NRI RunPodSandbox failed: rpc error: code = Unknown desc = InsufficientCPUs: 4 CPUs asked for: 2 free": {Code: "InsufficientCPUs", Message: "4 CPUs asked for: 2 free"},
+		"RunPodSandbox: rpc error: code = Unknown desc = NRI RunPodSandbox failed: rpc error: code = Unknown desc = " +
+			"InsufficientCPUs: 4 CPUs asked for: 2 free": {Code: "InsufficientCPUs",
+			Message: "4 CPUs asked for: 2 free"},
 		"KubeletOwned: no": {Code: "KubeletOwned", Message: "no"},
 		"context deadline exceeded: NotInvalidQoS: x": nil,
 		"no room": nil,
@@ -116,7 +120,8 @@ func TestQuotaMilli(t *testing.T) {
 		files []string
 		want  int64
 	}{
-		{[]string{"max 100000"}, -1}, {[]string{"150000 100000"}, 1500}, {[]string{"max 100000", "1000 100000", ""}, 10},
+		{[]string{"max 100000"}, -1}, {[]string{"150000 100000"}, 1500},
+		{[]string{"max 100000", "1000 100000", ""}, 10},
 		{[]string{"400000 100000", "200000 100000"}, 2000}, {[]string{"5000 50000"}, 100},
 	} {
 		if got, err := quotaMilli(tc.files...); err != nil || got != tc.want {
@@ -156,13 +161,15 @@ func write1(t *testing.T, text string) *Script {
 }
 
 func TestNotRealisable(t *testing.T) {
-	const grid = "topology: {grid: {sockets: 1, nodesPerSocket: 1, l3PerNode: 1, coresPerL3: 4, threadsPerCore: 2, numbering: %}}\n"
+	const grid = "topology: {grid: {sockets: 1, nodesPerSocket: 1, l3PerNode: 1, coresPerL3: 4, threadsPerCore: 2, " +
+		"numbering: %}}\n"
 	for name, text := range map[string]string{
-		"split":  strings.Replace(grid, "%", "split", 1),
-		"cpus":   "topology: {cpus: [{id: 0, core: 0, l3: 0, node: 0, socket: 0}]}\n",
-		"sysfs":  "topology: {sysfs: /sys}\n",
-		"CPU 0":  strings.Replace(grid, "%", "adjacent", 1) + "steps: [{offline: {cpus: \"0-1\"}}]\n",
-		"CPU 0b": strings.Replace(grid, "%", "adjacent", 1) + "steps: [{offline: {cpus: \"1\"}}, {offline: {cpus: \"3,0\"}}]\n",
+		"split": strings.Replace(grid, "%", "split", 1),
+		"cpus":  "topology: {cpus: [{id: 0, core: 0, l3: 0, node: 0, socket: 0}]}\n",
+		"sysfs": "topology: {sysfs: /sys}\n",
+		"CPU 0": strings.Replace(grid, "%", "adjacent", 1) + "steps: [{offline: {cpus: \"0-1\"}}]\n",
+		"CPU 0b": strings.Replace(grid, "%", "adjacent", 1) +
+			"steps: [{offline: {cpus: \"1\"}}, {offline: {cpus: \"3,0\"}}]\n",
 	} {
 		_, err := write1(t, text).Grid()
 		var not machine.NotRealisable
@@ -170,7 +177,8 @@ func TestNotRealisable(t *testing.T) {
 			t.Errorf("%s: %v, want NotRealisable", name, err)
 		}
 	}
-	if _, err := write1(t, strings.Replace(grid, "%", "adjacent", 1)+"steps: [{offline: {cpus: \"1\"}}]\n").Grid(); err != nil {
+	if _, err := write1(t, strings.Replace(grid, "%", "adjacent", 1)+
+		"steps: [{offline: {cpus: \"1\"}}]\n").Grid(); err != nil {
 		t.Error(err)
 	}
 }
@@ -209,7 +217,9 @@ func TestTheSuiteIsWellFormed(t *testing.T) {
 }
 
 func TestDaemonConfig(t *testing.T) {
-	s := write1(t, "topology: {grid: {sockets: 1}}\nnode: {name: n, labels: {a: b}, kubelet: {cpuManagerPolicy: static}}\nconfig: {memory: strict}\n")
+	s := write1(t,
+		"topology: {grid: {sockets: 1}}\nnode: {name: n, labels: {a: b}, kubelet: {cpuManagerPolicy: "+
+			"static}}\nconfig: {memory: strict}\n")
 	text, err := daemonConfig(s, map[string]string{"c": "d"})
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +228,8 @@ func TestDaemonConfig(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, text)
 	}
-	if string(c.Memory) != "strict" || c.Node.Name != "n" || c.Node.Labels["c"] != "d" || len(c.Node.Labels) != 1 || c.Node.Kubelet.CPUManagerPolicy != config.CPUManagerStatic {
+	if string(c.Memory) != "strict" || c.Node.Name != "n" || c.Node.Labels["c"] != "d" || len(c.Node.Labels) != 1 ||
+		c.Node.Kubelet.CPUManagerPolicy != config.CPUManagerStatic {
 		t.Errorf("%+v", c)
 	}
 }
@@ -231,8 +242,9 @@ func TestEntryUID(t *testing.T) {
 
 func TestWhatIsOfPods(t *testing.T) {
 	for name, want := range map[string]bool{
-		"kubepods.slice": true, "kubepods.slice.d": true, "kubepods-burstable-pod1_2.slice": true, "cri-containerd-abc.scope.d": true,
-		"crio-abc.scope.d": true, "crio-conmon-abc.scope": true, "crio.service": false,
+		"kubepods.slice": true, "kubepods.slice.d": true, "kubepods-burstable-pod1_2.slice": true,
+		"cri-containerd-abc.scope.d": true,
+		"crio-abc.scope.d":           true, "crio-conmon-abc.scope": true, "crio.service": false,
 		"system.slice.d": false, "agent.service": false, "kubelet.service": false, "kubepodsy.slice": false,
 	} {
 		if got := ofPods(name); got != want {

@@ -41,15 +41,19 @@ func (s *Script) Grid() (machine.Grid, error) {
 	t := s.File.Topology
 	switch {
 	case t.Grid == nil && t.Sysfs != "":
-		return machine.Grid{}, machine.NotRealisable{Why: "topology.sysfs describes a machine that QEMU cannot copy; use grid"}
+		return machine.Grid{}, machine.NotRealisable{
+			Why: "topology.sysfs describes a machine that QEMU cannot copy; use grid"}
 	case t.Grid == nil && t.CPUs != nil:
-		return machine.Grid{}, machine.NotRealisable{Why: "topology.cpus describes a machine that QEMU cannot copy; use grid"}
+		return machine.Grid{}, machine.NotRealisable{
+			Why: "topology.cpus describes a machine that QEMU cannot copy; use grid"}
 	case t.Grid == nil:
 		return machine.Grid{}, fmt.Errorf("%s: topology: nothing is given; give grid", s.Path)
 	}
 	g := machine.Grid{
-		Sockets: max(t.Grid.Sockets, 1), NodesPerSocket: max(t.Grid.NodesPerSocket, 1), L3PerNode: max(t.Grid.L3PerNode, 1),
-		CoresPerL3: max(t.Grid.CoresPerL3, 1), ThreadsPerCore: max(t.Grid.ThreadsPerCore, 1), Numbering: string(t.Grid.Numbering),
+		Sockets: max(t.Grid.Sockets, 1), NodesPerSocket: max(t.Grid.NodesPerSocket, 1),
+		L3PerNode:  max(t.Grid.L3PerNode, 1),
+		CoresPerL3: max(t.Grid.CoresPerL3, 1), ThreadsPerCore: max(t.Grid.ThreadsPerCore, 1),
+		Numbering: string(t.Grid.Numbering),
 	}
 	if err := g.Check(); err != nil {
 		return g, err
@@ -62,14 +66,16 @@ func (s *Script) checkSteps() error {
 	for i, st := range s.File.Steps {
 		switch {
 		case st.Event != nil:
-			return machine.NotRealisable{Why: fmt.Sprintf("step %d is a recorded event of another node; play it with simulate", i+1)}
+			return machine.NotRealisable{Why: fmt.Sprintf(
+				"step %d is a recorded event of another node; play it with simulate", i+1)}
 		case st.Offline != nil:
 			cpus, err := cpuset.Parse(st.Offline.CPUs)
 			if err != nil {
 				return fmt.Errorf("%s: step %d: offline: %w", s.Path, i+1, err)
 			}
 			if cpus.Has(0) {
-				return machine.NotRealisable{Why: fmt.Sprintf("step %d takes CPU 0 offline, which has no such switch on x86", i+1)}
+				return machine.NotRealisable{Why: fmt.Sprintf(
+					"step %d takes CPU 0 offline, which has no such switch on x86", i+1)}
 			}
 		}
 	}
@@ -98,9 +104,11 @@ func (s *Script) Simulate() ([]script.Line, error) {
 }
 
 func podOf(c *script.Create) *kubelet.Pod {
-	p := &kubelet.Pod{Name: c.Pod, Namespace: c.Namespace, UID: c.UID, Labels: c.Labels, Annotations: c.Annotations, QoS: string(c.KubernetesQoS)}
+	p := &kubelet.Pod{Name: c.Pod, Namespace: c.Namespace, UID: c.UID, Labels: c.Labels, Annotations: c.Annotations,
+		QoS: string(c.KubernetesQoS)}
 	for _, k := range c.Containers {
-		p.Containers = append(p.Containers, kubelet.Container{Name: k.Name, RequestMilli: k.RequestMilli, LimitMilli: k.LimitMilli, Kind: string(k.Kind)})
+		p.Containers = append(p.Containers, kubelet.Container{Name: k.Name, RequestMilli: k.RequestMilli,
+			LimitMilli: k.LimitMilli, Kind: string(k.Kind)})
 	}
 	return p
 }

@@ -21,7 +21,8 @@ func Text(w io.Writer, l script.Line) error {
 		if c.QuotaMilli >= 0 {
 			quota = fmt.Sprintf("quota %dm", c.QuotaMilli)
 		}
-		fmt.Fprintf(&b, "  %-30s %-4s %-10s CPUs %-12s memory %-6s %s\n", keyOf(&c), c.Class, c.Pool, c.CPUs, c.Mems, quota)
+		fmt.Fprintf(&b, "  %-30s %-4s %-10s CPUs %-12s memory %-6s %s\n", keyOf(&c), c.Class, c.Pool, c.CPUs, c.Mems,
+			quota)
 	}
 	if l.Pools.Shared != "" {
 		fmt.Fprintf(&b, "  shared %s | best effort %s | exclusive %s\n", l.Pools.Shared, l.Pools.BE, l.Pools.Exclusive)

@@ -27,7 +27,8 @@ func Hold() error {
 			return &fs.PathError{Op: "mount tracefs on", Path: tracing, Err: err}
 		}
 	}
-	for _, w := range [][2]string{{"tracing_on", "0"}, {"options/record-cmd", "1"}, {"events/sched/sched_switch/enable", "1"}} {
+	for _, w := range [][2]string{{"tracing_on", "0"}, {"options/record-cmd", "1"},
+		{"events/sched/sched_switch/enable", "1"}} {
 		if err := os.WriteFile(filepath.Join(tracing, w[0]), []byte(w[1]), 0); err != nil {
 			return err
 		}

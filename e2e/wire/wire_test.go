@@ -13,7 +13,8 @@ func TestFramesSurviveTheTrip(t *testing.T) {
 	var buf bytes.Buffer
 	sent := []Request{
 		{ID: 1, Op: OpExec, Argv: []string{"echo", "a b"}, Stdin: []byte{0, 255, '\n'}},
-		{ID: 2, Op: OpFiles, Files: []FileAction{{Do: FileWrite, Path: "/x", Data: []byte("y"), Mode: 0o600, Optional: true}}},
+		{ID: 2, Op: OpFiles, Files: []FileAction{{Do: FileWrite, Path: "/x", Data: []byte("y"), Mode: 0o600,
+			Optional: true}}},
 		{},
 	}
 	for _, r := range sent {

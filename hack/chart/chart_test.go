@@ -39,7 +39,8 @@ const namespace = "quietcore-system"
 
 func kinds() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, monitoringv1.AddToScheme, securityv1.Install} {
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme,
+		monitoringv1.AddToScheme, securityv1.Install} {
 		if err := add(s); err != nil {
 			panic(err)
 		}
@@ -80,7 +81,8 @@ func render(t *testing.T, r Release) *Rendered {
 	return out
 }
 
-var monitoring = []string{"monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor", "monitoring.coreos.com/v1/PrometheusRule"}
+var monitoring = []string{"monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/ServiceMonitor",
+	"monitoring.coreos.com/v1/PrometheusRule"}
 
 const openshift = "security.openshift.io/v1"
 
@@ -99,7 +101,8 @@ func decodeText(t *testing.T, text string) []runtime.Object {
 	t.Helper()
 	var objects []runtime.Object
 	s := kinds()
-	strict := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, s, s, serializer.SerializerOptions{Yaml: true, Strict: true})
+	strict := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, s, s,
+		serializer.SerializerOptions{Yaml: true, Strict: true})
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	for {
 		doc, err := reader.Read()
@@ -295,14 +298,16 @@ func summary(objects []runtime.Object) string {
 		switch o := o.(type) {
 		case *appsv1.DaemonSet:
 			spec := o.Spec.Template.Spec
-			fmt.Fprintf(&b, "DaemonSet %s: account %s, token %v, priority %s\n", o.Name, spec.ServiceAccountName, *spec.AutomountServiceAccountToken, spec.PriorityClassName)
+			fmt.Fprintf(&b, "DaemonSet %s: account %s, token %v, priority %s\n", o.Name, spec.ServiceAccountName,
+				*spec.AutomountServiceAccountToken, spec.PriorityClassName)
 			for _, v := range spec.Volumes {
 				if v.HostPath != nil {
 					fmt.Fprintf(&b, "  node %s (%s) as %s\n", v.HostPath.Path, *v.HostPath.Type, v.Name)
 				}
 			}
 			for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-				fmt.Fprintf(&b, "  container %s: %s, user %d, capabilities %v\n    %s\n", c.Name, c.Image, *c.SecurityContext.RunAsUser, c.SecurityContext.Capabilities.Add, strings.Join(c.Args, " "))
+				fmt.Fprintf(&b, "  container %s: %s, user %d, capabilities %v\n    %s\n", c.Name, c.Image,
+					*c.SecurityContext.RunAsUser, c.SecurityContext.Capabilities.Add, strings.Join(c.Args, " "))
 				for _, m := range c.VolumeMounts {
 					way := "rw"
 					if m.ReadOnly {
@@ -314,10 +319,13 @@ func summary(objects []runtime.Object) string {
 		case *rbacv1.ClusterRole:
 			fmt.Fprintf(&b, "ClusterRole %s\n", o.Name)
 			for _, r := range o.Rules {
-				fmt.Fprintf(&b, "  %s %s: %s\n", strings.Join(r.APIGroups, ","), strings.Join(r.Resources, ","), strings.Join(r.Verbs, ","))
+				fmt.Fprintf(&b, "  %s %s: %s\n", strings.Join(r.APIGroups, ","), strings.Join(r.Resources, ","),
+					strings.Join(r.Verbs, ","))
 			}
 		case *securityv1.SecurityContextConstraints:
-			fmt.Fprintf(&b, "SecurityContextConstraints %s: for %v, volumes %v, capabilities %v, user %d, seccomp %v\n", o.Name, o.Users, o.Volumes, o.AllowedCapabilities, *o.RunAsUser.UID, o.SeccompProfiles)
+			fmt.Fprintf(&b,
+				"SecurityContextConstraints %s: for %v, volumes %v, capabilities %v, user %d, seccomp %v\n", o.Name,
+				o.Users, o.Volumes, o.AllowedCapabilities, *o.RunAsUser.UID, o.SeccompProfiles)
 		default:
 			m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 			if err != nil {
@@ -339,26 +347,38 @@ func summary(objects []runtime.Object) string {
 // (docs/kubernetes.md): nothing that is read is a secret, and no word stands for many.
 func TestRights(t *testing.T) {
 	const (
-		reading   = "/pods list, /pods watch, /nodes list, /nodes watch"
-		telling   = ", events.k8s.io/events create, events.k8s.io/events patch"
-		topology  = ", topology.node.k8s.io/noderesourcetopologies get, topology.node.k8s.io/noderesourcetopologies create, topology.node.k8s.io/noderesourcetopologies patch"
+		reading  = "/pods list, /pods watch, /nodes list, /nodes watch"
+		telling  = ", events.k8s.io/events create, events.k8s.io/events patch"
+		topology = ", topology.node.k8s.io/noderesourcetopologies get, topology.node.k8s.io/noderesourcetopologies " +
+			"create, topology.node.k8s.io/noderesourcetopologies patch"
 		published = ", /nodes/status patch"
 		evicting  = ", /pods/eviction create"
 	)
 	for values, want := range map[string]string{
 		"{}": reading + telling + topology,
-		"config: {reclaim: {mode: observe, evict: true}}":                                             reading + telling + topology,
-		"config: {mode: observe, reclaim: {mode: enforce, evict: true}}":                              reading + telling + topology,
-		"config: {suppression: {mode: enforce}}":                                                      reading + telling + topology,
-		"config: {reclaim: {mode: enforce}}":                                                          reading + published + telling + topology,
-		"config: {reclaim: {mode: enforce, evict: true}}":                                             reading + published + evicting + telling + topology,
-		"config: {reclaim: {mode: enforce}, kubernetes: {pods: false, labels: false}}":                reading + published + telling + topology,
-		"config: {reclaim: {mode: enforce, evict: true}, kubernetes: {api: \"off\"}}":                 "",
-		"config: {cpi: {mode: observe, evictAfter: 3}}":                                               reading + telling + topology,
-		"config: {cpi: {mode: enforce}}":                                                              reading + telling + topology,
-		"config: {cpi: {mode: enforce, evictAfter: 3}}":                                               reading + evicting + telling + topology,
-		"{config: {kubernetes: {pods: false, labels: false}}}":                                        telling[2:] + topology,
-		"{rbac: {keepLending: true}, config: {kubernetes: {nodeResourceTopology: {enabled: false}}}}": reading + published + telling,
+		"config: {reclaim: {mode: observe, evict: true}}": reading +
+			telling + topology,
+		"config: {mode: observe, reclaim: {mode: enforce, evict: true}}": reading +
+			telling + topology,
+		"config: {suppression: {mode: enforce}}": reading +
+			telling + topology,
+		"config: {reclaim: {mode: enforce}}": reading +
+			published + telling + topology,
+		"config: {reclaim: {mode: enforce, evict: true}}": reading +
+			published + evicting + telling + topology,
+		"config: {reclaim: {mode: enforce}, kubernetes: {pods: false, labels: false}}": reading +
+			published + telling + topology,
+		"config: {reclaim: {mode: enforce, evict: true}, kubernetes: {api: \"off\"}}": "",
+		"config: {cpi: {mode: observe, evictAfter: 3}}": reading +
+			telling + topology,
+		"config: {cpi: {mode: enforce}}": reading +
+			telling + topology,
+		"config: {cpi: {mode: enforce, evictAfter: 3}}": reading +
+			evicting + telling + topology,
+		"{config: {kubernetes: {pods: false, labels: false}}}": telling[2:] +
+			topology,
+		"{rbac: {keepLending: true}, config: {kubernetes: {nodeResourceTopology: {enabled: false}}}}": reading +
+			published + telling,
 	} {
 		objects := decode(t, render(t, Release{Values: parseValues(t, values)}))
 		var got []string
@@ -386,7 +406,8 @@ func TestCapabilities(t *testing.T) {
 		"config: {cpi: {mode: observe}}": {"BPF", "PERFMON"},
 		"config: {mode: observe}":        {"BPF", "PERFMON"},
 		"config: {cpi: {mode: \"off\"}}": nil,
-		"security: {capabilities: [BPF, SYS_RESOURCE]}":                                {"BPF", "PERFMON", "SYS_RESOURCE"},
+		"security: {capabilities: [BPF, SYS_RESOURCE]}": {"BPF", "PERFMON",
+			"SYS_RESOURCE"},
 		"{config: {cpi: {mode: \"off\"}}, security: {capabilities: [SYS_RESOURCE]}}":   {"SYS_RESOURCE"},
 		"{enableNRI: {enabled: true}, security: {seccompProfile: {type: Unconfined}}}": {"BPF", "PERFMON"},
 	} {
@@ -396,8 +417,10 @@ func TestCapabilities(t *testing.T) {
 			t.Errorf("%s: capabilities are %v, want %v", values, got, want)
 		}
 		for _, c := range d.Spec.Template.Spec.InitContainers {
-			if got := c.SecurityContext; len(got.Capabilities.Add) > 0 || got.SeccompProfile.Type != corev1.SeccompProfileTypeUnconfined {
-				t.Errorf("%s: %s has %v and seccomp profile %s", values, c.Name, got.Capabilities.Add, got.SeccompProfile.Type)
+			if got := c.SecurityContext; len(got.Capabilities.Add) > 0 ||
+				got.SeccompProfile.Type != corev1.SeccompProfileTypeUnconfined {
+				t.Errorf("%s: %s has %v and seccomp profile %s", values, c.Name, got.Capabilities.Add,
+					got.SeccompProfile.Type)
 			}
 		}
 	}
@@ -423,9 +446,11 @@ func TestMemoryFits(t *testing.T) {
 	const rowBytes, cpus = 128, 512
 	counting := int64(rowBytes * cpus * c.CPI.MaxContainers)
 	if room := ctr.Resources.Limits.Memory().Value() - soft.Value(); soft.IsZero() || room < counting {
-		t.Errorf("the limit is %v and the Go runtime's %v: %d bytes between them, counting on %d CPUs takes %d", ctr.Resources.Limits.Memory(), &soft, room, cpus, counting)
+		t.Errorf("the limit is %v and the Go runtime's %v: %d bytes between them, counting on %d CPUs takes %d",
+			ctr.Resources.Limits.Memory(), &soft, room, cpus, counting)
 	}
-	if request := ctr.Resources.Requests.Memory().Value(); request < 64<<20 || request > ctr.Resources.Limits.Memory().Value()/2 {
+	if request := ctr.Resources.Requests.Memory().Value(); request < 64<<20 ||
+		request > ctr.Resources.Limits.Memory().Value()/2 {
 		t.Errorf("%d bytes are requested; the daemon takes up to 64 MiB", request)
 	}
 }
@@ -435,26 +460,37 @@ func TestMistakesAreRefused(t *testing.T) {
 		values, kubernetes string
 		want               string // a part of the message
 	}{
-		"a typo":                   {"imagee: {}", "", "imagee"},
-		"a typo below":             {"kubelet: {Mount: true}", "", "Mount"},
-		"a typo in the file":       {"config: {reserved: {cpu: \"0\"}}", "", "cpu"},
-		"another case":             {"config: {Mode: observe}", "", "Mode"},
-		"a wrong type":             {"config: {reserved: {strict: \"yes\"}}", "", "strict"},
-		"a CPU limit":              {"resources: {limits: {cpu: 1}}", "", "cpu"},
-		"a digest without hash":    {"image: {digest: latest}", "", "digest"},
-		"a relative path":          {"nri: {hostDir: run/nri}", "", "hostDir"},
-		"an unknown runtime":       {"enableNRI: {runtime: docker}", "", "runtime"},
-		"no such action":           {"admissionPolicies: {claims: {workloads: deny}}", "", "workloads"},
-		"an unknown mode":          {"config: {mode: Observe}", "", "'Observe' does not match pattern '^(enforce|observe)$'"},
-		"no such alert":            {"metrics: {rules: {enabled: true, disabledAlerts: [QuietcoreDrfit]}}", "", "\"QuietcoreDrfit\"; there are Quietcore"},
-		"less than the Go runtime": {"resources: {limits: {memory: 128Mi}}", "", "goMemLimit is 176MiB, must be below resources.limits.memory, which is 128Mi"},
-		"a token for nobody":       {"specs: {token: {secretName: a}}", "", "config.cpi.specs.prometheus.url is empty"},
-		"two tokens":               {"{specs: {token: {secretName: a}}, config: {cpi: {specs: {prometheus: {url: \"http://p\", tokenFile: /t}}}}}", "", "a and config.cpi.specs.prometheus.tokenFile is /t"},
-		"two authorities":          {"{specs: {ca: {secretName: a, configMapName: b}}, config: {cpi: {specs: {prometheus: {url: \"http://p\"}}}}}", "", "specs.ca.configMapName is b"},
-		"a file and an authority":  {"{specs: {ca: {secretName: a}}, config: {cpi: {specs: {prometheus: {url: \"http://p\", caFile: /c}}}}}", "", "caFile is /c"},
-		"a Prometheus without way": {"config: {cpi: {specs: {prometheus: {url: \"prometheus:9090\"}}}}", "", "is prometheus:9090, must be such as http://"},
-		"an interval of nothing":   {"metrics: {podMonitor: {interval: soon}}", "", "'soon' does not match"},
-		"constraints, perhaps":     {"openshift: {scc: perhaps}", "", "'perhaps' does not match pattern '^(auto|always|never)$'"},
+		"a typo":                {"imagee: {}", "", "imagee"},
+		"a typo below":          {"kubelet: {Mount: true}", "", "Mount"},
+		"a typo in the file":    {"config: {reserved: {cpu: \"0\"}}", "", "cpu"},
+		"another case":          {"config: {Mode: observe}", "", "Mode"},
+		"a wrong type":          {"config: {reserved: {strict: \"yes\"}}", "", "strict"},
+		"a CPU limit":           {"resources: {limits: {cpu: 1}}", "", "cpu"},
+		"a digest without hash": {"image: {digest: latest}", "", "digest"},
+		"a relative path":       {"nri: {hostDir: run/nri}", "", "hostDir"},
+		"an unknown runtime":    {"enableNRI: {runtime: docker}", "", "runtime"},
+		"no such action":        {"admissionPolicies: {claims: {workloads: deny}}", "", "workloads"},
+		"an unknown mode": {"config: {mode: Observe}", "",
+			"'Observe' does not match pattern '^(enforce|observe)$'"},
+		"no such alert": {"metrics: {rules: {enabled: true, disabledAlerts: [QuietcoreDrfit]}}", "",
+			"\"QuietcoreDrfit\"; there are Quietcore"},
+		"less than the Go runtime": {"resources: {limits: {memory: 128Mi}}", "",
+			"goMemLimit is 176MiB, must be below resources.limits.memory, which is 128Mi"},
+		"a token for nobody": {"specs: {token: {secretName: a}}", "", "config.cpi.specs.prometheus.url is empty"},
+		"two tokens": {
+			"{specs: {token: {secretName: a}}, config: {cpi: {specs: {prometheus: {url: \"http://p\", tokenFile: " +
+				"/t}}}}}", "", "a and config.cpi.specs.prometheus.tokenFile is /t"},
+		"two authorities": {
+			"{specs: {ca: {secretName: a, configMapName: b}}, config: {cpi: {specs: {prometheus: {url: " +
+				"\"http://p\"}}}}}", "", "specs.ca.configMapName is b"},
+		"a file and an authority": {
+			"{specs: {ca: {secretName: a}}, config: {cpi: {specs: {prometheus: {url: \"http://p\", caFile: /c}}}}}",
+			"", "caFile is /c"},
+		"a Prometheus without way": {"config: {cpi: {specs: {prometheus: {url: \"prometheus:9090\"}}}}", "",
+			"is prometheus:9090, must be such as http://"},
+		"an interval of nothing": {"metrics: {podMonitor: {interval: soon}}", "", "'soon' does not match"},
+		"constraints, perhaps": {"openshift: {scc: perhaps}", "",
+			"'perhaps' does not match pattern '^(auto|always|never)$'"},
 		"a probe of loopback":      {"config: {listen: \"127.0.0.1:9464\"}", "", "config.listen is 127.0.0.1:9464"},
 		"policies before 1.30":     {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
 		"frozen before 1.30":       {"admissionPolicies: {frozen: {enabled: true}}", "1.29.4", "needs 1.30"},
@@ -462,7 +498,8 @@ func TestMistakesAreRefused(t *testing.T) {
 		"nobody updated, for ever": {"updateStrategy: {maxUnavailable: 0}", "", "maxUnavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0", Kinds: monitoring, Values: parseValues(t, c.values)}
+			r := Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0", Kinds: monitoring,
+				Values: parseValues(t, c.values)}
 			if c.kubernetes != "" {
 				r.Kubernetes = c.kubernetes
 			}
@@ -478,7 +515,8 @@ func TestMistakesAreRefused(t *testing.T) {
 func TestOldKubernetes(t *testing.T) {
 	out := render(t, Release{Kubernetes: "1.28.3", Values: parseValues(t, "metrics: {podMonitor: {enabled: true}}")})
 	for _, name := range out.Names() {
-		if strings.Contains(out.Manifests[name], "ValidatingAdmissionPolicy") || strings.Contains(out.Manifests[name], "PodMonitor") {
+		if strings.Contains(out.Manifests[name], "ValidatingAdmissionPolicy") ||
+			strings.Contains(out.Manifests[name], "PodMonitor") {
 			t.Errorf("%s has what this cluster does not know", name)
 		}
 	}
@@ -493,10 +531,12 @@ func TestNotes(t *testing.T) {
 		"config: {mode: observe}":    "writes nothing",
 		"kubelet: {mount: false}":    "kubelet.mount is false",
 		"enableNRI: {enabled: true}": "only printed",
-		"enableNRI: {enabled: true, apply: true}":                        "restart the runtime",
-		"restore: {enabled: true}":                                       "a daemon that writes nothing follows",
-		"metrics: {podMonitor: {enabled: true}}":                         "does not know PodMonitor of Prometheus' operator: nothing was made of it",
-		"metrics: {podMonitor: {enabled: true}, rules: {enabled: true}}": "PodMonitor and PrometheusRule of Prometheus' operator: nothing was made of them",
+		"enableNRI: {enabled: true, apply: true}": "restart the runtime",
+		"restore: {enabled: true}":                "a daemon that writes nothing follows",
+		"metrics: {podMonitor: {enabled: true}}": "does not know PodMonitor of Prometheus' " +
+			"operator: nothing was made of it",
+		"metrics: {podMonitor: {enabled: true}, rules: {enabled: true}}": "PodMonitor and PrometheusRule of " +
+			"Prometheus' operator: nothing was made of them",
 	} {
 		if notes := render(t, Release{Values: parseValues(t, values)}).Notes; !strings.Contains(notes, want) {
 			t.Errorf("%s: no %q in\n%s", values, want, notes)
@@ -527,12 +567,18 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 	}
 	before, was := file("{}"), template("{}")
 	changes := []string{
-		"mode: observe", "admission: degrade", "memory: strict", "reserved: {cpus: \"0\"}", "pools: {sharedFloor: 2}", "allocation: {bindPolicy: SpreadByPCPUs}",
-		"quota: {liftContainersOfMultiContainerPods: true}", "system: {cpus: \"0\"}", "authority: {resourceStatus: trust}", "node: {labels: {a: b}}",
-		"node: {name: x}", "node: {kubelet: {stateFile: /x}}", "node: {kubelet: {configFile: /x}}", "node: {kubelet: {podResources: /x}}",
-		"node: {kubelet: {configDir: /x}}", "cpi: {mode: \"off\"}", "cpi: {window: 5s}", "reclaim: {mode: observe}", "suppression: {mode: observe}",
-		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}", "sysfs: {root: /x}",
-		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "page: {listen: ''}", "log: {format: json}", "log: {level: debug}",
+		"mode: observe", "admission: degrade", "memory: strict", "reserved: {cpus: \"0\"}", "pools: {sharedFloor: 2}",
+		"allocation: {bindPolicy: SpreadByPCPUs}",
+		"quota: {liftContainersOfMultiContainerPods: true}", "system: {cpus: \"0\"}",
+		"authority: {resourceStatus: trust}", "node: {labels: {a: b}}",
+		"node: {name: x}", "node: {kubelet: {stateFile: /x}}", "node: {kubelet: {configFile: /x}}",
+		"node: {kubelet: {podResources: /x}}",
+		"node: {kubelet: {configDir: /x}}", "cpi: {mode: \"off\"}", "cpi: {window: 5s}", "reclaim: {mode: observe}",
+		"suppression: {mode: observe}",
+		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}",
+		"sysfs: {root: /x}",
+		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "page: {listen: ''}", "log: {format: json}",
+		"log: {level: debug}",
 	}
 	for _, change := range changes {
 		values := "config: {" + change + "}"
@@ -543,7 +589,9 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 	}
 	for f := range reflect.TypeFor[config.Config]().Fields() {
 		key := f.Tag.Get("json")
-		if key != "apiVersion" && key != "kind" && !slices.ContainsFunc(changes, func(c string) bool { return strings.HasPrefix(c, key+":") }) {
+		if key != "apiVersion" && key != "kind" && !slices.ContainsFunc(changes, func(c string) bool {
+			return strings.HasPrefix(c, key+":")
+		}) {
 			t.Errorf("nobody has tried to change %s", key)
 		}
 	}
@@ -587,7 +635,8 @@ func TestTwoReleases(t *testing.T) {
 		return o.GetObjectKind().GroupVersionKind().String() + string(text)
 	}
 	seen := map[string]bool{}
-	all := parseValues(t, "admissionPolicies: {claims: {enabled: true}, frozen: {enabled: true}}\ncrds: {install: false}")
+	all := parseValues(t,
+		"admissionPolicies: {claims: {enabled: true}, frozen: {enabled: true}}\ncrds: {install: false}")
 	for _, release := range []string{"one", "two"} {
 		objects := decode(t, render(t, Release{Name: release, Namespace: namespace, Values: maps.Clone(all)}))
 		for _, o := range objects {

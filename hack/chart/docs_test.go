@@ -42,7 +42,8 @@ func TestCommandsOfTheDocs(t *testing.T) {
 	n := 0
 	for _, p := range pages {
 		for _, s := range p.Spans {
-			if _, version, ok := strings.Cut(s.Text, "go run helm.sh/helm/v3/cmd/helm@"); ok && !strings.Contains(string(modules), "helm.sh/helm/v3 "+version+"\n") {
+			if _, version, ok := strings.Cut(s.Text, "go run helm.sh/helm/v3/cmd/helm@"); ok &&
+				!strings.Contains(string(modules), "helm.sh/helm/v3 "+version+"\n") {
 				t.Errorf("%s:%d: Helm %s is not the one that was tried here", p.Path, s.Line, version)
 			}
 		}
@@ -80,8 +81,10 @@ func commandsOf(p doctext.Page) []doctext.Command {
 		case strings.HasPrefix(text, "helm unittest"):
 		case strings.HasPrefix(text, "helm ") && strings.Contains(text, " charts/quietcore"):
 			list = append(list, doctext.Command{Page: p.Path, Text: text, Line: s.Line})
-		case strings.HasPrefix(text, "--set") && strings.Contains(text, "="), strings.HasPrefix(text, "--api-versions "):
-			list = append(list, doctext.Command{Page: p.Path, Text: "helm template quietcore charts/quietcore --kube-version 1.36 " + text, Line: s.Line})
+		case strings.HasPrefix(text, "--set") && strings.Contains(text, "="),
+			strings.HasPrefix(text, "--api-versions "):
+			list = append(list, doctext.Command{Page: p.Path,
+				Text: "helm template quietcore charts/quietcore --kube-version 1.36 " + text, Line: s.Line})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b doctext.Command) int { return a.Line - b.Line })
@@ -99,10 +102,12 @@ func newHelm(t *testing.T) *helm {
 	t.Helper()
 	dir := t.TempDir()
 	h := &helm{program: filepath.Join(dir, "helm"), releases: filepath.Join(dir, "releases")}
-	if out, err := exec.Command("go", "build", "-o", h.program, "helm.sh/helm/v3/cmd/helm").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", h.program,
+		"helm.sh/helm/v3/cmd/helm").CombinedOutput(); err != nil {
 		t.Fatalf("build Helm: %v\n%s", err, out)
 	}
-	h.env = append(os.Environ(), "HOME="+dir, "KUBECONFIG="+os.DevNull, "HELM_KUBEAPISERVER="+cluster(t), "HELM_DRIVER=memory", "HELM_MEMORY_DRIVER_DATA="+h.releases)
+	h.env = append(os.Environ(), "HOME="+dir, "KUBECONFIG="+os.DevNull, "HELM_KUBEAPISERVER="+cluster(t),
+		"HELM_DRIVER=memory", "HELM_MEMORY_DRIVER_DATA="+h.releases)
 	h.keep(t)
 	return h
 }
@@ -123,9 +128,11 @@ func cluster(t *testing.T) string {
 		at := "/apis/" + gv
 		if answers[at] == nil {
 			answers[at] = object{"kind": "APIResourceList", "groupVersion": gv, "resources": []any{}}
-			groups = append(groups, object{"name": path.Dir(gv), "versions": []any{object{"groupVersion": gv, "version": path.Base(gv)}}})
+			groups = append(groups, object{"name": path.Dir(gv),
+				"versions": []any{object{"groupVersion": gv, "version": path.Base(gv)}}})
 		}
-		answers[at]["resources"] = append(answers[at]["resources"].([]any), object{"name": strings.ToLower(kind) + "s", "kind": kind, "verbs": []string{"get"}})
+		answers[at]["resources"] = append(answers[at]["resources"].([]any),
+			object{"name": strings.ToLower(kind) + "s", "kind": kind, "verbs": []string{"get"}})
 	}
 	answers["/apis"] = object{"kind": "APIGroupList", "groups": groups}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -216,7 +223,8 @@ func (h *helm) asked(t *testing.T, c doctext.Command, words []string) {
 			template = strings.TrimPrefix(w, "jsonpath=")
 		case w == "-l" && slices.Contains(words, "pods"):
 			d, _ := first[*appsv1.DaemonSet](h.installed)
-			if s, err := labels.Parse(words[i+1]); err != nil || d == nil || !s.Matches(labels.Set(d.Spec.Template.Labels)) {
+			if s, err := labels.Parse(words[i+1]); err != nil || d == nil ||
+				!s.Matches(labels.Set(d.Spec.Template.Labels)) {
 				t.Errorf("%s: the chart's pods do not have these labels: %v", c, err)
 			}
 		}

@@ -53,7 +53,9 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if string(want) != got {
-		t.Errorf("%s is not what is derived now; run `go test ./... -update` in hack/chart and read the difference\ngot:\n%s", name, got)
+		t.Errorf(
+			"%s is not what is derived now; run `go test ./... -update` in hack/chart and read the "+
+				"difference\ngot:\n%s", name, got)
 	}
 }
 
@@ -153,8 +155,10 @@ func TestSchemaKnowsEveryWord(t *testing.T) {
 	}
 	walk(configSchema(reflect.TypeFor[config.Config](), "", nil), "")
 	for _, want := range []string{
-		"mode", "admission", "memory", "allocation.bindPolicy", "allocation.smt", "cpi.mode", "cpi.standIns.cycles", "reclaim.mode", "reclaim.from", "suppression.mode",
-		"cgroup.driver", "kubernetes.api", "log.level", "log.format", "node.kubelet.cpuManagerPolicy", "authority.resourceStatus",
+		"mode", "admission", "memory", "allocation.bindPolicy", "allocation.smt", "cpi.mode", "cpi.standIns.cycles",
+		"reclaim.mode", "reclaim.from", "suppression.mode",
+		"cgroup.driver", "kubernetes.api", "log.level", "log.format", "node.kubelet.cpuManagerPolicy",
+		"authority.resourceStatus",
 	} {
 		if !slices.Contains(with, want) {
 			t.Errorf("the schema takes any word for %s; it knows those of %v", want, with)
@@ -173,7 +177,9 @@ func TestSchemaKnowsEveryRange(t *testing.T) {
 	refused := func(path string, v any) {
 		t.Helper()
 		file := nested(path, v)
-		if _, err := Render(chartDir, Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0", Values: map[string]any{"config": file}}); err == nil || !strings.Contains(err.Error(), path[strings.LastIndex(path, ".")+1:]) {
+		if _, err := Render(chartDir, Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0",
+			Values: map[string]any{"config": file}}); err == nil ||
+			!strings.Contains(err.Error(), path[strings.LastIndex(path, ".")+1:]) {
 			t.Errorf("helm takes %s: %v, or does not name it: %v", path, v, err)
 		}
 		file["apiVersion"] = config.APIVersion

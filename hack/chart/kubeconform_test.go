@@ -86,7 +86,8 @@ func writeSchemas(t *testing.T) string {
 // ofOthers are the kinds that Kubernetes' document does not have. Their own Go types
 // are what TestWhatIsInstalled decodes them with.
 func ofOthers() map[string]struct{} {
-	return map[string]struct{}{"PodMonitor": {}, "ServiceMonitor": {}, "PrometheusRule": {}, "SecurityContextConstraints": {}}
+	return map[string]struct{}{"PodMonitor": {}, "ServiceMonitor": {}, "PrometheusRule": {},
+		"SecurityContextConstraints": {}}
 }
 
 func conforms(v validator.Validator, text string) []validator.Result {
@@ -110,10 +111,12 @@ func TestKubeconform(t *testing.T) {
 		}
 	}
 	for what, text := range map[string]string{
-		"a DaemonSet without selector": "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: a}\nspec: {template: {spec: {containers: [{name: a}]}}}\n",
-		"a container without name":     "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{image: a}]}\n",
-		"a misspelt key":               "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndatas: {}\n",
-		"a kind that nobody knows":     "apiVersion: v1\nkind: ConfigMaps\nmetadata: {name: a}\n",
+		"a DaemonSet without selector": "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: a}\nspec: " +
+			"{template: {spec: {containers: [{name: a}]}}}\n",
+		"a container without name": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{image: " +
+			"a}]}\n",
+		"a misspelt key":           "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndatas: {}\n",
+		"a kind that nobody knows": "apiVersion: v1\nkind: ConfigMaps\nmetadata: {name: a}\n",
 	} {
 		results := conforms(v, text)
 		if len(results) != 1 || results[0].Status != validator.Invalid && results[0].Status != validator.Error {

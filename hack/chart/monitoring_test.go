@@ -94,7 +94,8 @@ func TestAlertsAreRoutedAndLeadSomewhere(t *testing.T) {
 			was[r.Alert] = r
 		}
 	}
-	groups := rules(t, `{runbookPrefix: "https://wiki.example/quietcore/", metrics: {rules: {enabled: true, alertLabels: {team: nodes, severity: page}}}}`)
+	groups := rules(t,
+		`{runbookPrefix: "https://wiki.example/quietcore/", metrics: {rules: {enabled: true, alertLabels: {team: nodes, severity: page}}}}`)
 	for _, list := range groups {
 		for _, r := range list {
 			if r.Alert == "" {
@@ -106,10 +107,13 @@ func TestAlertsAreRoutedAndLeadSomewhere(t *testing.T) {
 			if r.Labels["team"] != "nodes" || r.Labels["severity"] != "page" {
 				t.Errorf("%s has labels %v", r.Alert, r.Labels)
 			}
-			if want := "https://wiki.example/quietcore/" + r.Annotations["runbook"]; r.Annotations["runbook_url"] != want || !strings.Contains(want, "docs/runbook.md#") {
+			if want := "https://wiki.example/quietcore/" +
+				r.Annotations["runbook"]; r.Annotations["runbook_url"] != want ||
+				!strings.Contains(want, "docs/runbook.md#") {
 				t.Errorf("%s leads to %q, want %q", r.Alert, r.Annotations["runbook_url"], want)
 			}
-			if f := was[r.Alert]; r.Expr != f.Expr || *r.For != *f.For || r.Annotations["summary"] != f.Annotations["summary"] {
+			if f := was[r.Alert]; r.Expr != f.Expr || *r.For != *f.For ||
+				r.Annotations["summary"] != f.Annotations["summary"] {
 				t.Errorf("%s is not what the file says: %+v", r.Alert, r)
 			}
 		}
@@ -125,7 +129,8 @@ func TestRulesArePrometheus(t *testing.T) {
 		}
 		t.Skip("needs promtool, of Debian's package prometheus")
 	}
-	objects := decode(t, render(t, Release{Values: parseValues(t, "metrics: {rules: {enabled: true, alertLabels: {team: nodes}}}"), Kinds: monitoring}))
+	objects := decode(t, render(t, Release{Values: parseValues(t,
+		"metrics: {rules: {enabled: true, alertLabels: {team: nodes}}}"), Kinds: monitoring}))
 	r, ok := first[*monitoringv1.PrometheusRule](objects)
 	if !ok {
 		t.Fatal("no PrometheusRule")
@@ -167,7 +172,8 @@ func TestDashboardsAreThoseOfTheFiles(t *testing.T) {
 			t.Errorf("%s has %d bytes, a ConfigMap may have %d", m.Name, size, most)
 		}
 		if len(m.Data) != 1 || m.Annotations["grafana_folder"] != "Quietcore" || m.Labels["grafana_dashboard"] != "1" {
-			t.Errorf("%s: labels %v, annotations %v, files %v", m.Name, m.Labels, m.Annotations, slices.Collect(maps.Keys(m.Data)))
+			t.Errorf("%s: labels %v, annotations %v, files %v", m.Name, m.Labels, m.Annotations,
+				slices.Collect(maps.Keys(m.Data)))
 		}
 		maps.Copy(found, m.Data)
 	}
@@ -180,7 +186,8 @@ func TestDashboardsAreThoseOfTheFiles(t *testing.T) {
 			t.Errorf("%s does not name %s, which the chart replaces", f, theirs)
 		}
 		key := "quietcore-" + strings.TrimPrefix(filepath.Base(f), "quietcore-")
-		if want := strings.ReplaceAll(string(text), theirs, prefix+"docs/runbook.md"); found[key] != want || !json.Valid([]byte(found[key])) {
+		if want := strings.ReplaceAll(string(text), theirs, prefix+"docs/runbook.md"); found[key] != want ||
+			!json.Valid([]byte(found[key])) {
 			t.Errorf("%s is not what %s says", key, f)
 		}
 		delete(found, key)

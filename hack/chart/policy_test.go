@@ -43,18 +43,21 @@ import (
 type grants []string
 
 func (g grants) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	asked := fmt.Sprintf("%s %s %s.%s %s", a.GetUser().GetName(), a.GetVerb(), a.GetResource(), a.GetAPIGroup(), a.GetNamespace())
+	asked := fmt.Sprintf("%s %s %s.%s %s", a.GetUser().GetName(), a.GetVerb(), a.GetResource(), a.GetAPIGroup(),
+		a.GetNamespace())
 	if slices.Contains(g, asked) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-func (g grants) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (g grants) ConditionsAwareAuthorize(ctx context.Context,
+	a authorizer.Attributes) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(g.Authorize(ctx, a))
 }
 
-func (grants) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (grants) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision,
+	authorizer.ConditionsData) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
@@ -71,9 +74,11 @@ func newServer(t *testing.T, values string, g grants) *server {
 	t.Helper()
 	objects := decode(t, render(t, Release{Values: parseValues(t, values)}))
 	initial := []runtime.Object{
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenants, Labels: map[string]string{"quietcore.dev/Exclusive": "allowed", "quietcore.dev/system": "Allowed"}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenants,
+			Labels: map[string]string{"quietcore.dev/Exclusive": "allowed", "quietcore.dev/system": "Allowed"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: allowed, Labels: map[string]string{
-			"quietcore.dev/exclusive": "allowed", "quietcore.dev/system": "allowed", "quietcore.dev/cap-exempt": "allowed"}}},
+			"quietcore.dev/exclusive": "allowed", "quietcore.dev/system": "allowed",
+			"quietcore.dev/cap-exempt": "allowed"}}},
 	}
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -96,8 +101,10 @@ func newServer(t *testing.T, values string, g grants) *server {
 	for gvk := range scheme.Scheme.AllKnownTypes() {
 		mapper.Add(gvk, meta.RESTScopeNamespace)
 	}
-	mapper.Add(schema.GroupVersionKind{Group: "topology.node.k8s.io", Version: "v1alpha2", Kind: "NodeResourceTopology"}, meta.RESTScopeRoot)
-	initializer.New(client, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, g, featuregate.NewFeatureGate(),
+	mapper.Add(schema.GroupVersionKind{Group: "topology.node.k8s.io", Version: "v1alpha2",
+		Kind: "NodeResourceTopology"}, meta.RESTScopeRoot)
+	initializer.New(client, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, g,
+		featuregate.NewFeatureGate(),
 		compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
 	if err := plugin.ValidateInitialization(); err != nil {
 		t.Fatal(err)
@@ -163,7 +170,8 @@ func (s *server) ask(r request) (warned []string, refused error) {
 		s.t.Fatal(err)
 	}
 	gvr := schema.GroupVersionResource{Group: group, Version: gvk.Version, Resource: resource}
-	attributes := admission.NewAttributesRecord(r.object, r.before, gvk, m.GetNamespace(), m.GetName(), gvr, sub, r.operation, nil, false, &r.user)
+	attributes := admission.NewAttributesRecord(r.object, r.before, gvk, m.GetNamespace(), m.GetName(), gvr, sub,
+		r.operation, nil, false, &r.user)
 	var w warnings
 	ctx := warning.WithWarningRecorder(context.Background(), &w)
 	refused = s.plugin.Validate(ctx, attributes, admission.NewObjectInterfacesFromScheme(scheme.Scheme))
@@ -176,7 +184,8 @@ func pod(namespace string, labels, annotations words) *corev1.Pod {
 	return &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, Labels: labels, Annotations: annotations},
-		Spec:       corev1.PodSpec{ServiceAccountName: "app", Containers: []corev1.Container{{Name: "main", Image: "x"}}},
+		Spec: corev1.PodSpec{ServiceAccountName: "app",
+			Containers: []corev1.Container{{Name: "main", Image: "x"}}},
 	}
 }
 
@@ -211,24 +220,29 @@ func TestWhoMayClaim(t *testing.T) {
 		return p
 	}
 	ephemeral := bound(pod(tenants, lse(), nil))
-	ephemeral.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "x"}}}
+	ephemeral.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+		{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "x"}}}
 	ending := pod(tenants, lse(), nil)
 	ending.DeletionTimestamp = &metav1.Time{}
 	ending.DeletionTimestamp.Time = ending.DeletionTimestamp.Add(1)
 	noAccount := pod(tenants, lse(), nil)
 	noAccount.Spec.ServiceAccountName = ""
 	template := func(labels, annotations words) corev1.PodTemplateSpec {
-		return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}, Spec: corev1.PodSpec{ServiceAccountName: "app"}}
+		return corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations},
+			Spec: corev1.PodSpec{ServiceAccountName: "app"}}
 	}
 	deployment := func(ns string, own, labels, annotations words) *appsv1.Deployment {
 		return &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
-			ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: ns, Labels: own, Annotations: own}, Spec: appsv1.DeploymentSpec{Template: template(labels, annotations)}}
+			ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: ns, Labels: own, Annotations: own},
+			Spec:       appsv1.DeploymentSpec{Template: template(labels, annotations)}}
 	}
-	cronjob := &batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}, ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: tenants}}
+	cronjob := &batchv1.CronJob{TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"},
+		ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: tenants}}
 	cronjob.Spec.JobTemplate.Spec.Template = template(lse(), nil)
 	binding := func(labels, annotations words) *corev1.Binding {
 		return &corev1.Binding{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
-			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: tenants, Labels: labels, Annotations: annotations}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-a"}}
+			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: tenants, Labels: labels, Annotations: annotations},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: "node-a"}}
 	}
 	s := newServer(t, closed, grants{
 		"system:serviceaccount:tenants:granted claim exclusivecpus.quietcore.dev tenants",
@@ -241,54 +255,101 @@ func TestWhoMayClaim(t *testing.T) {
 		denied string // a part of the message; empty: allowed
 		warned string
 	}{
-		"an ordinary pod":                     {r: request{resource: "pods", object: pod(tenants, nil, nil)}},
-		"LS and BE are everybody's":           {r: request{resource: "pods", object: pod(tenants, words{"koordinator.sh/qosClass": "BE"}, nil)}},
-		"LSE without the label":               {r: request{resource: "pods", object: pod(tenants, lse(), nil)}, denied: "namespace tenants may not claim exclusive CPUs (class LSE): label the namespace quietcore.dev/exclusive: allowed, or let the service account app claim exclusivecpus.quietcore.dev"},
-		"LSR without the label":               {r: request{resource: "pods", object: pod(tenants, words{"koordinator.sh/qosClass": "LSR"}, nil)}, denied: "exclusive CPUs"},
-		"LSE with the label":                  {r: request{resource: "pods", object: pod(allowed, lse(), nil)}},
-		"LSE by the service account":          {r: request{resource: "pods", object: granted}},
-		"no service account yet":              {r: request{resource: "pods", object: noAccount}, denied: "service account default"},
-		"through a controller":                {r: request{user: asController, resource: "pods", object: pod(tenants, lse(), nil)}, denied: "exclusive CPUs"},
-		"class in another case":               {r: request{resource: "pods", object: pod(tenants, words{"koordinator.sh/qosClass": "lse"}, nil)}, denied: "must be LSE, LSR, LS, BE or SYSTEM"},
-		"key in another case is nobody's":     {r: request{resource: "pods", object: pod(tenants, words{"koordinator.sh/QosClass": "LSE"}, nil)}},
-		"the class as an annotation":          {r: request{resource: "pods", object: pod(tenants, nil, lse())}},
-		"SYSTEM":                              {r: request{resource: "pods", object: pod(tenants, words{"koordinator.sh/qosClass": "SYSTEM"}, nil)}, denied: "may not use class SYSTEM"},
-		"SYSTEM with the label":               {r: request{resource: "pods", object: pod(allowed, words{"koordinator.sh/qosClass": "SYSTEM"}, nil)}},
-		"exempt from caps":                    {r: request{resource: "pods", object: pod(tenants, nil, words{"quietcore.dev/cap": "exempt"})}, denied: "be exempt from caps"},
-		"exempt with the label":               {r: request{resource: "pods", object: pod(allowed, nil, words{"quietcore.dev/cap": "exempt"})}},
-		"a forged resource-status":            {r: request{resource: "pods", object: pod(tenants, nil, status)}, denied: "only schedulers do"},
-		"forged in a trusted namespace":       {r: request{resource: "pods", object: pod(allowed, lse(), status)}, denied: "only schedulers do"},
-		"resource-status by the scheduler":    {r: request{user: asScheduler, resource: "pods", operation: admission.Update, object: pod(tenants, nil, status), before: pod(tenants, nil, nil)}},
-		"a name that only resembles":          {r: request{user: user.DefaultInfo{Name: scheduler + "x"}, resource: "pods", object: pod(tenants, nil, status)}, denied: "only schedulers do"},
-		"a mirror pod by kubelet":             {r: request{user: asKubelet, resource: "pods", object: bound(pod(tenants, lse(), words{"kubernetes.io/config.mirror": "x"}))}},
-		"a mirror pod that is none":           {r: request{resource: "pods", object: pod(tenants, lse(), words{"kubernetes.io/config.mirror": "x"})}, denied: "exclusive CPUs"},
-		"changed before it is bound":          {r: request{resource: "pods", operation: admission.Update, object: pod(tenants, lse(), nil), before: pod(tenants, nil, nil)}, denied: "exclusive CPUs"},
-		"what was allowed once can be edited": {r: request{resource: "pods", operation: admission.Update, object: annotated(pod(tenants, lse(), nil), "a", "b"), before: pod(tenants, lse(), nil)}},
-		"from LSR to LSE":                     {r: request{resource: "pods", operation: admission.Update, object: pod(tenants, lse(), nil), before: pod(tenants, words{"koordinator.sh/qosClass": "LSR"}, nil)}, denied: "exclusive CPUs"},
-		"through the status, unbound":         {r: request{resource: "pods/status", operation: admission.Update, object: pod(tenants, lse(), nil), before: pod(tenants, nil, nil)}, denied: "exclusive CPUs"},
-		"finalizers of a pod that ends":       {r: request{resource: "pods", operation: admission.Update, object: ending, before: pod(tenants, nil, nil)}},
+		"an ordinary pod": {r: request{resource: "pods", object: pod(tenants, nil, nil)}},
+		"LS and BE are everybody's": {r: request{resource: "pods",
+			object: pod(tenants, words{"koordinator.sh/qosClass": "BE"}, nil)}},
+		"LSE without the label": {r: request{resource: "pods", object: pod(tenants, lse(), nil)},
+			denied: "namespace tenants may not claim exclusive CPUs (class LSE): label the namespace " +
+				"quietcore.dev/exclusive: allowed, or let the service account app claim exclusivecpus.quietcore.dev"},
+		"LSR without the label": {r: request{resource: "pods",
+			object: pod(tenants, words{"koordinator.sh/qosClass": "LSR"}, nil)}, denied: "exclusive CPUs"},
+		"LSE with the label":         {r: request{resource: "pods", object: pod(allowed, lse(), nil)}},
+		"LSE by the service account": {r: request{resource: "pods", object: granted}},
+		"no service account yet": {r: request{resource: "pods", object: noAccount},
+			denied: "service account default"},
+		"through a controller": {r: request{user: asController, resource: "pods",
+			object: pod(tenants, lse(), nil)}, denied: "exclusive CPUs"},
+		"class in another case": {r: request{resource: "pods",
+			object: pod(tenants, words{"koordinator.sh/qosClass": "lse"}, nil)},
+			denied: "must be LSE, LSR, LS, BE or SYSTEM"},
+		"key in another case is nobody's": {r: request{resource: "pods",
+			object: pod(tenants, words{"koordinator.sh/QosClass": "LSE"}, nil)}},
+		"the class as an annotation": {r: request{resource: "pods", object: pod(tenants, nil, lse())}},
+		"SYSTEM": {r: request{resource: "pods",
+			object: pod(tenants, words{"koordinator.sh/qosClass": "SYSTEM"}, nil)}, denied: "may not use class SYSTEM"},
+		"SYSTEM with the label": {r: request{resource: "pods",
+			object: pod(allowed, words{"koordinator.sh/qosClass": "SYSTEM"}, nil)}},
+		"exempt from caps": {r: request{resource: "pods",
+			object: pod(tenants, nil, words{"quietcore.dev/cap": "exempt"})}, denied: "be exempt from caps"},
+		"exempt with the label": {r: request{resource: "pods",
+			object: pod(allowed, nil, words{"quietcore.dev/cap": "exempt"})}},
+		"a forged resource-status": {r: request{resource: "pods", object: pod(tenants, nil, status)},
+			denied: "only schedulers do"},
+		"forged in a trusted namespace": {r: request{resource: "pods", object: pod(allowed, lse(), status)},
+			denied: "only schedulers do"},
+		"resource-status by the scheduler": {r: request{user: asScheduler, resource: "pods",
+			operation: admission.Update, object: pod(tenants, nil, status), before: pod(tenants, nil, nil)}},
+		"a name that only resembles": {r: request{user: user.DefaultInfo{Name: scheduler + "x"},
+			resource: "pods", object: pod(tenants, nil, status)}, denied: "only schedulers do"},
+		"a mirror pod by kubelet": {r: request{user: asKubelet, resource: "pods",
+			object: bound(pod(tenants, lse(), words{"kubernetes.io/config.mirror": "x"}))}},
+		"a mirror pod that is none": {r: request{resource: "pods",
+			object: pod(tenants, lse(), words{"kubernetes.io/config.mirror": "x"})}, denied: "exclusive CPUs"},
+		"changed before it is bound": {r: request{resource: "pods", operation: admission.Update,
+			object: pod(tenants, lse(), nil), before: pod(tenants, nil, nil)}, denied: "exclusive CPUs"},
+		"what was allowed once can be edited": {r: request{resource: "pods", operation: admission.Update,
+			object: annotated(pod(tenants, lse(), nil), "a", "b"), before: pod(tenants, lse(), nil)}},
+		"from LSR to LSE": {r: request{resource: "pods", operation: admission.Update,
+			object: pod(tenants, lse(), nil), before: pod(tenants, words{"koordinator.sh/qosClass": "LSR"}, nil)},
+			denied: "exclusive CPUs"},
+		"through the status, unbound": {r: request{resource: "pods/status", operation: admission.Update,
+			object: pod(tenants, lse(), nil), before: pod(tenants, nil, nil)}, denied: "exclusive CPUs"},
+		"finalizers of a pod that ends": {r: request{resource: "pods", operation: admission.Update, object: ending,
+			before: pod(tenants, nil, nil)}},
 
-		"bound, class added":                     {r: request{resource: "pods", operation: admission.Update, object: bound(pod(allowed, lse(), nil)), before: bound(pod(allowed, nil, nil))}, denied: "the pod is on node node-a and its koordinator.sh/qosClass can no longer be changed"},
-		"bound, class removed":                   {r: request{resource: "pods", operation: admission.Update, object: bound(pod(allowed, nil, nil)), before: bound(pod(allowed, lse(), nil))}, denied: "can no longer be changed"},
-		"bound, through the status":              {r: request{resource: "pods/status", operation: admission.Update, object: bound(pod(allowed, nil, words{"quietcore.dev/smt": "isolate"})), before: bound(pod(allowed, nil, nil))}, denied: "quietcore.dev/smt"},
-		"bound, opts out":                        {r: request{resource: "pods", operation: admission.Update, object: bound(pod(tenants, nil, words{"quietcore.dev/managed": "false"})), before: bound(pod(tenants, nil, nil))}, denied: "quietcore.dev/managed"},
-		"bound, other annotations":               {r: request{resource: "pods", operation: admission.Update, object: bound(pod(tenants, nil, words{"a": "b"})), before: bound(pod(tenants, nil, nil))}},
-		"bound, by the scheduler":                {r: request{user: asScheduler, resource: "pods", operation: admission.Update, object: bound(pod(tenants, nil, status)), before: bound(pod(tenants, nil, nil))}},
-		"an ephemeral container changes nothing": {r: request{resource: "pods/ephemeralcontainers", operation: admission.Update, object: ephemeral, before: bound(pod(tenants, lse(), nil))}},
-		"a resize changes nothing":               {r: request{resource: "pods/resize", operation: admission.Update, object: bound(pod(tenants, lse(), nil)), before: bound(pod(tenants, lse(), nil))}},
-		"a resize that edits too":                {r: request{resource: "pods/resize", operation: admission.Update, object: bound(pod(tenants, lse(), nil)), before: bound(pod(tenants, nil, nil))}, denied: "no"},
+		"bound, class added": {r: request{resource: "pods", operation: admission.Update,
+			object: bound(pod(allowed, lse(), nil)), before: bound(pod(allowed, nil, nil))},
+			denied: "the pod is on node node-a and its koordinator.sh/qosClass can no longer be changed"},
+		"bound, class removed": {r: request{resource: "pods", operation: admission.Update,
+			object: bound(pod(allowed, nil, nil)), before: bound(pod(allowed, lse(), nil))},
+			denied: "can no longer be changed"},
+		"bound, through the status": {r: request{resource: "pods/status", operation: admission.Update,
+			object: bound(pod(allowed, nil, words{"quietcore.dev/smt": "isolate"})),
+			before: bound(pod(allowed, nil, nil))}, denied: "quietcore.dev/smt"},
+		"bound, opts out": {r: request{resource: "pods", operation: admission.Update,
+			object: bound(pod(tenants, nil, words{"quietcore.dev/managed": "false"})),
+			before: bound(pod(tenants, nil, nil))}, denied: "quietcore.dev/managed"},
+		"bound, other annotations": {r: request{resource: "pods", operation: admission.Update,
+			object: bound(pod(tenants, nil, words{"a": "b"})), before: bound(pod(tenants, nil, nil))}},
+		"bound, by the scheduler": {r: request{user: asScheduler, resource: "pods",
+			operation: admission.Update, object: bound(pod(tenants, nil, status)),
+			before: bound(pod(tenants, nil, nil))}},
+		"an ephemeral container changes nothing": {r: request{resource: "pods/ephemeralcontainers",
+			operation: admission.Update, object: ephemeral, before: bound(pod(tenants, lse(), nil))}},
+		"a resize changes nothing": {r: request{resource: "pods/resize", operation: admission.Update,
+			object: bound(pod(tenants, lse(), nil)), before: bound(pod(tenants, lse(), nil))}},
+		"a resize that edits too": {r: request{resource: "pods/resize", operation: admission.Update,
+			object: bound(pod(tenants, lse(), nil)), before: bound(pod(tenants, nil, nil))}, denied: "no"},
 
-		"a binding":                     {r: request{resource: "pods/binding", object: binding(nil, nil)}},
-		"a binding that brings CPUs":    {r: request{resource: "pods/binding", object: binding(nil, status)}, denied: "by binding it"},
-		"a binding that brings a class": {r: request{resource: "pods/binding", object: binding(lse(), nil)}, denied: "by binding it"},
-		"the old resource for bindings": {r: request{resource: "bindings", object: binding(nil, status)}, denied: "by binding it"},
-		"a binding by the scheduler":    {r: request{user: asScheduler, resource: "pods/binding", object: binding(nil, status)}},
+		"a binding": {r: request{resource: "pods/binding", object: binding(nil, nil)}},
+		"a binding that brings CPUs": {r: request{resource: "pods/binding", object: binding(nil, status)},
+			denied: "by binding it"},
+		"a binding that brings a class": {r: request{resource: "pods/binding", object: binding(lse(), nil)},
+			denied: "by binding it"},
+		"the old resource for bindings": {r: request{resource: "bindings", object: binding(nil, status)},
+			denied: "by binding it"},
+		"a binding by the scheduler": {r: request{user: asScheduler, resource: "pods/binding",
+			object: binding(nil, status)}},
 
-		"a workload is warned":                {r: request{resource: "deployments.apps", object: deployment(tenants, nil, lse(), nil)}, warned: "may not claim exclusive CPUs"},
-		"a workload's own words are nobody's": {r: request{resource: "deployments.apps", object: deployment(tenants, lse(), nil, nil)}},
-		"a workload with the label":           {r: request{resource: "deployments.apps", object: deployment(allowed, nil, lse(), nil)}},
-		"a template with resource-status":     {r: request{resource: "deployments.apps", object: deployment(allowed, nil, nil, status)}, warned: "only schedulers write it"},
-		"a cron job":                          {r: request{resource: "cronjobs.batch", object: cronjob}, warned: "may not claim exclusive CPUs"},
+		"a workload is warned": {r: request{resource: "deployments.apps",
+			object: deployment(tenants, nil, lse(), nil)}, warned: "may not claim exclusive CPUs"},
+		"a workload's own words are nobody's": {r: request{resource: "deployments.apps",
+			object: deployment(tenants, lse(), nil, nil)}},
+		"a workload with the label": {r: request{resource: "deployments.apps",
+			object: deployment(allowed, nil, lse(), nil)}},
+		"a template with resource-status": {r: request{resource: "deployments.apps",
+			object: deployment(allowed, nil, nil, status)}, warned: "only schedulers write it"},
+		"a cron job": {r: request{resource: "cronjobs.batch", object: cronjob}, warned: "may not claim exclusive CPUs"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			warned, err := s.ask(c.r)
@@ -306,10 +367,12 @@ func TestWhoMayClaim(t *testing.T) {
 }
 
 func TestWorkloadsCanBeDenied(t *testing.T) {
-	d := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: tenants}}
+	d := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: tenants}}
 	d.Spec.Template.Labels = lse()
 	for mode, want := range map[string]bool{"Deny": true, "Ignore": false} {
-		s := newServer(t, strings.ReplaceAll(closed, "claims: {enabled: true}", "claims: {enabled: true, workloads: "+mode+"}"), nil)
+		s := newServer(t, strings.ReplaceAll(closed, "claims: {enabled: true}", "claims: {enabled: true, workloads: "+
+			mode+"}"), nil)
 		warned, err := s.ask(request{resource: "deployments.apps", object: d})
 		if (err != nil) != want || len(warned) > 0 {
 			t.Errorf("%s: %v, %q", mode, err, warned)
@@ -319,7 +382,8 @@ func TestWorkloadsCanBeDenied(t *testing.T) {
 
 // TestOnlyLabelsWhereTheAuthorizerIsOff: then no permission helps.
 func TestOnlyLabelsWhereTheAuthorizerIsOff(t *testing.T) {
-	s := newServer(t, strings.ReplaceAll(closed, "claims: {enabled: true}", "claims: {enabled: true, authorizer: false}"),
+	s := newServer(t, strings.ReplaceAll(closed, "claims: {enabled: true}",
+		"claims: {enabled: true, authorizer: false}"),
 		grants{"system:serviceaccount:tenants:app claim exclusivecpus.quietcore.dev tenants"})
 	_, err := s.ask(request{resource: "pods", object: pod(tenants, lse(), nil)})
 	if err == nil || strings.Contains(err.Error(), "service account") {
@@ -332,22 +396,28 @@ func TestADaemonWritesItsOwnNode(t *testing.T) {
 	s := newServer(t, "{}", nil)
 	daemon := "system:serviceaccount:" + namespace + ":quietcore"
 	on := func(nodes ...string) map[string][]string {
-		return map[string][]string{"authentication.kubernetes.io/node-name": nodes, "authentication.kubernetes.io/pod-name": {"q"}}
+		return map[string][]string{"authentication.kubernetes.io/node-name": nodes,
+			"authentication.kubernetes.io/pod-name": {"q"}}
 	}
 	topology := func(name string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology", "metadata": map[string]any{"name": name}}}
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "topology.node.k8s.io/v1alpha2",
+			"kind": "NodeResourceTopology", "metadata": map[string]any{"name": name}}}
 	}
 	for name, c := range map[string]struct {
 		user   user.DefaultInfo
 		node   string
 		denied string
 	}{
-		"its own":                          {user.DefaultInfo{Name: daemon, Extra: on("node-a")}, "node-a", ""},
-		"another's":                        {user.DefaultInfo{Name: daemon, Extra: on("node-a")}, "node-b", "the daemon of node node-a may not write the NodeResourceTopology of node-b"},
-		"a token of no node":               {user.DefaultInfo{Name: daemon}, "node-a", "names no node"},
-		"a token of no node, other extras": {user.DefaultInfo{Name: daemon, Extra: map[string][]string{"x": {"y"}}}, "node-a", "names no node"},
-		"a token of two":                   {user.DefaultInfo{Name: daemon, Extra: on("node-b", "node-a")}, "node-a", "names no node"},
-		"somebody else's matter":           {user.DefaultInfo{Name: "system:serviceaccount:node-feature-discovery:nfd"}, "node-a", ""},
+		"its own": {user.DefaultInfo{Name: daemon, Extra: on("node-a")}, "node-a", ""},
+		"another's": {user.DefaultInfo{Name: daemon, Extra: on("node-a")}, "node-b",
+			"the daemon of node node-a may not write the NodeResourceTopology of node-b"},
+		"a token of no node": {user.DefaultInfo{Name: daemon}, "node-a", "names no node"},
+		"a token of no node, other extras": {user.DefaultInfo{Name: daemon, Extra: map[string][]string{"x": {"y"}}},
+			"node-a", "names no node"},
+		"a token of two": {user.DefaultInfo{Name: daemon, Extra: on("node-b", "node-a")}, "node-a",
+			"names no node"},
+		"somebody else's matter": {user.DefaultInfo{Name: "system:serviceaccount:node-feature-discovery:nfd"},
+			"node-a", ""},
 	} {
 		for _, r := range []request{
 			{operation: admission.Create, object: topology(c.node)},
@@ -355,7 +425,8 @@ func TestADaemonWritesItsOwnNode(t *testing.T) {
 			{operation: admission.Delete, before: topology(c.node)},
 		} {
 			r.user, r.resource = c.user, "noderesourcetopologies.topology.node.k8s.io"
-			if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil && !strings.Contains(err.Error(), c.denied) {
+			if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil &&
+				!strings.Contains(err.Error(), c.denied) {
 				t.Errorf("%s, %s: %v, want %q", name, r.operation, err, c.denied)
 			}
 		}
@@ -367,7 +438,8 @@ func TestADaemonWritesItsOwnNode(t *testing.T) {
 func TestADaemonLendsItsOwnNode(t *testing.T) {
 	s := newServer(t, "config: {reclaim: {mode: enforce}}", nil)
 	daemon := func(nodes ...string) user.DefaultInfo {
-		return user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":quietcore", Extra: map[string][]string{"authentication.kubernetes.io/node-name": nodes}}
+		return user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":quietcore",
+			Extra: map[string][]string{"authentication.kubernetes.io/node-name": nodes}}
 	}
 	node := func(change func(*corev1.Node)) *corev1.Node {
 		n := &corev1.Node{
@@ -393,20 +465,35 @@ func TestADaemonLendsItsOwnNode(t *testing.T) {
 		change func(*corev1.Node)
 		denied string
 	}{
-		"its own":                {daemon("node-a"), lend("quietcore.dev/batch-cpu"), ""},
-		"Koordinator's name":     {daemon("node-a"), lend("kubernetes.io/batch-cpu"), ""},
-		"another's":              {daemon("node-b"), lend("quietcore.dev/batch-cpu"), "may not write Node node-a"},
-		"a token of no node":     {user.DefaultInfo{Name: daemon("").Name}, lend("quietcore.dev/batch-cpu"), "names no node"},
-		"another resource":       {daemon("node-a"), lend("nvidia.com/gpu"), "batch-cpu only"},
-		"its CPUs":               {daemon("node-a"), func(n *corev1.Node) { n.Status.Capacity[corev1.ResourceCPU] = resource.MustParse("9") }, "batch-cpu only"},
-		"without CPUs":           {daemon("node-a"), func(n *corev1.Node) { delete(n.Status.Allocatable, corev1.ResourceCPU) }, "batch-cpu only"},
-		"another annotation":     {daemon("node-a"), func(n *corev1.Node) { n.Annotations = words{"a": "b"} }, "the annotation quietcore.dev/lending only"},
-		"a label":                {daemon("node-a"), func(n *corev1.Node) { n.Labels["zone"] = "y" }, "the annotation quietcore.dev/lending only"},
-		"a condition":            {daemon("node-a"), func(n *corev1.Node) { n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}} }, "capacity and allocatable only"},
-		"somebody else's matter": {user.DefaultInfo{Name: "system:node:node-a"}, func(n *corev1.Node) { n.Labels["zone"] = "y" }, ""},
+		"its own":            {daemon("node-a"), lend("quietcore.dev/batch-cpu"), ""},
+		"Koordinator's name": {daemon("node-a"), lend("kubernetes.io/batch-cpu"), ""},
+		"another's":          {daemon("node-b"), lend("quietcore.dev/batch-cpu"), "may not write Node node-a"},
+		"a token of no node": {user.DefaultInfo{Name: daemon("").Name}, lend("quietcore.dev/batch-cpu"),
+			"names no node"},
+		"another resource": {daemon("node-a"), lend("nvidia.com/gpu"), "batch-cpu only"},
+		"its CPUs": {daemon("node-a"), func(n *corev1.Node) {
+			n.Status.Capacity[corev1.ResourceCPU] = resource.MustParse("9")
+		}, "batch-cpu only"},
+		"without CPUs": {daemon("node-a"), func(n *corev1.Node) {
+			delete(n.Status.Allocatable, corev1.ResourceCPU)
+		}, "batch-cpu only"},
+		"another annotation": {daemon("node-a"), func(n *corev1.Node) {
+			n.Annotations = words{"a": "b"}
+		}, "the annotation quietcore.dev/lending only"},
+		"a label": {daemon("node-a"), func(n *corev1.Node) {
+			n.Labels["zone"] = "y"
+		}, "the annotation quietcore.dev/lending only"},
+		"a condition": {daemon("node-a"), func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady}}
+		}, "capacity and allocatable only"},
+		"somebody else's matter": {user.DefaultInfo{Name: "system:node:node-a"}, func(n *corev1.Node) {
+			n.Labels["zone"] = "y"
+		}, ""},
 	} {
-		r := request{user: c.user, resource: "nodes/status", operation: admission.Update, object: node(c.change), before: node(func(*corev1.Node) {})}
-		if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil && !strings.Contains(err.Error(), c.denied) {
+		r := request{user: c.user, resource: "nodes/status", operation: admission.Update, object: node(c.change),
+			before: node(func(*corev1.Node) {})}
+		if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil &&
+			!strings.Contains(err.Error(), c.denied) {
 			t.Errorf("%s: %v, want %q", name, err, c.denied)
 		}
 	}
@@ -422,7 +509,8 @@ func TestThePoliciesKnowEveryKey(t *testing.T) {
 	}
 	for _, k := range keys {
 		before, after := bound(pod(allowed, nil, nil)), bound(pod(allowed, nil, words{k: "x"}))
-		if _, err := s.ask(request{resource: "pods", operation: admission.Update, object: after, before: before}); err == nil {
+		if _, err := s.ask(request{resource: "pods", operation: admission.Update, object: after,
+			before: before}); err == nil {
 			t.Errorf("annotation %s can be changed on a bound pod; add it to quietcore.podKeys in _helpers.tpl", k)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 // after it nothing.
 func TestRestore(t *testing.T) {
 	for _, mode := range []string{"enforce", "observe"} {
-		objects := decode(t, render(t, Release{Values: parseValues(t, "{config: {mode: "+mode+", reclaim: {mode: enforce}}, restore: {enabled: true}}")}))
+		objects := decode(t, render(t, Release{Values: parseValues(t, "{config: {mode: "+mode+
+			", reclaim: {mode: enforce}}, restore: {enabled: true}}")}))
 		m, _ := first[*corev1.ConfigMap](objects)
 		for file, want := range map[string]config.Mode{"config.yaml": config.Observe, "restore.yaml": config.Enforce} {
 			c, err := config.Parse([]byte(m.Data[file]))
@@ -25,7 +26,8 @@ func TestRestore(t *testing.T) {
 		}
 		d, _ := first[*appsv1.DaemonSet](objects)
 		restore, daemon := d.Spec.Template.Spec.InitContainers[0], d.Spec.Template.Spec.Containers[0]
-		for name, readOnly := range map[string][2]bool{"cgroup": {false, true}, "state": {false, false}, "nri": {true, true}} {
+		for name, readOnly := range map[string][2]bool{"cgroup": {false, true}, "state": {false, false},
+			"nri": {true, true}} {
 			if got := [2]bool{mount(restore, name).ReadOnly, mount(daemon, name).ReadOnly}; got != readOnly {
 				t.Errorf("%s is mounted read-only: %v, want %v", name, got, readOnly)
 			}
@@ -37,7 +39,9 @@ func TestRestore(t *testing.T) {
 			t.Error("what restores does not know its Node")
 		}
 		role, _ := first[*rbacv1.ClusterRole](objects)
-		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Equal(r.Resources, []string{"nodes/status"}) }) {
+		if !slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Equal(r.Resources, []string{"nodes/status"})
+		}) {
 			t.Error("lent CPUs cannot be taken from the Node's status")
 		}
 	}

@@ -26,7 +26,8 @@ func TestConstraintsAreWhatThePodsNeed(t *testing.T) {
 		}
 		d, _ := first[*appsv1.DaemonSet](objects)
 		spec := d.Spec.Template.Spec
-		if !slices.Equal(scc.Users, []string{"system:serviceaccount:" + namespace + ":" + spec.ServiceAccountName}) || len(scc.Groups) > 0 {
+		if !slices.Equal(scc.Users, []string{"system:serviceaccount:" + namespace + ":" + spec.ServiceAccountName}) ||
+			len(scc.Groups) > 0 {
 			t.Errorf("%s: they are for %v and %v", values, scc.Users, scc.Groups)
 		}
 		// kubelet's own: the volume of the token.
@@ -48,7 +49,8 @@ func TestConstraintsAreWhatThePodsNeed(t *testing.T) {
 		for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
 			s := c.SecurityContext
 			capabilities = append(capabilities, s.Capabilities.Add...)
-			if *s.RunAsUser != *scc.RunAsUser.UID || s.SELinuxOptions.Type != "spc_t" || !slices.Equal(scc.SeccompProfiles, []string{"runtime/default"}) {
+			if *s.RunAsUser != *scc.RunAsUser.UID || s.SELinuxOptions.Type != "spc_t" ||
+				!slices.Equal(scc.SeccompProfiles, []string{"runtime/default"}) {
 				t.Errorf("%s: %s has %+v", values, c.Name, s)
 			}
 		}
@@ -57,7 +59,8 @@ func TestConstraintsAreWhatThePodsNeed(t *testing.T) {
 		if got := slices.Compact(capabilities); !slices.Equal(got, allowed) {
 			t.Errorf("%s: capabilities %v are used and %v let in", values, got, allowed)
 		}
-		if scc.AllowPrivilegedContainer || scc.AllowHostNetwork || scc.AllowHostPID || scc.AllowHostIPC || scc.AllowHostPorts || *scc.AllowPrivilegeEscalation || !scc.ReadOnlyRootFilesystem {
+		if scc.AllowPrivilegedContainer || scc.AllowHostNetwork || scc.AllowHostPID || scc.AllowHostIPC ||
+			scc.AllowHostPorts || *scc.AllowPrivilegeEscalation || !scc.ReadOnlyRootFilesystem {
 			t.Errorf("%s: more is let in than is used: %+v", values, scc)
 		}
 	}
@@ -99,8 +102,10 @@ func TestConstraintsOnlyOnOpenShift(t *testing.T) {
 			t.Errorf("%s, cluster knows %v: an SELinux type %v, want %v", c.values, c.kinds, got, c.want)
 		}
 	}
-	objects := decode(t, render(t, Release{Values: parseValues(t, "security: {seLinuxOptions: {type: quietcore_t}}"), Kinds: []string{openshift}}))
-	if d, _ := first[*appsv1.DaemonSet](objects); d.Spec.Template.Spec.Containers[0].SecurityContext.SELinuxOptions.Type != "quietcore_t" {
+	objects := decode(t, render(t, Release{Values: parseValues(t, "security: {seLinuxOptions: {type: quietcore_t}}"),
+		Kinds: []string{openshift}}))
+	if d, _ := first[*appsv1.DaemonSet](
+		objects); d.Spec.Template.Spec.Containers[0].SecurityContext.SELinuxOptions.Type != "quietcore_t" {
 		t.Error("the SELinux type that values name gives way")
 	}
 }

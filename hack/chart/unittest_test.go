@@ -25,7 +25,8 @@ func TestHelmUnittest(t *testing.T) {
 	}
 	var out bytes.Buffer
 	plain := false
-	run := unittest.TestRunner{Printer: printer.NewPrinter(&out, &plain), Strict: true, TestFiles: []string{"tests/*_test.yaml"}}
+	run := unittest.TestRunner{Printer: printer.NewPrinter(&out, &plain), Strict: true,
+		TestFiles: []string{"tests/*_test.yaml"}}
 	if !run.RunV3([]string{dir}) {
 		t.Errorf("%s", out.Bytes())
 	}

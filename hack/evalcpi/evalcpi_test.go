@@ -85,7 +85,8 @@ func TestReportGoesBetweenTheMarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(page); !strings.HasPrefix(text, "head\n"+begin+"1 trials a cell") || !strings.HasSuffix(text, end+"tail\n") || strings.Contains(text, "old") {
+	if text := string(page); !strings.HasPrefix(text, "head\n"+begin+"1 trials a cell") ||
+		!strings.HasSuffix(text, end+"tail\n") || strings.Contains(text, "old") {
 		t.Errorf("the page is now\n%s", page)
 	}
 	if err := s.target(); err == nil || !strings.Contains(err.Error(), "recall 0.000") {

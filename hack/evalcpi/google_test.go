@@ -93,7 +93,8 @@ func TestGooglesFigures(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.jobs != 112 || got.samples != 113071 || got.meanOff > 1e-12 || got.sdOff > 1e-12 {
-		t.Errorf("%d rows of %d jobs, means and deviations off by %v and %v", got.samples, got.jobs, got.meanOff, got.sdOff)
+		t.Errorf("%d rows of %d jobs, means and deviations off by %v and %v", got.samples, got.jobs, got.meanOff,
+			got.sdOff)
 	}
 	for _, c := range []struct {
 		name string
@@ -113,8 +114,10 @@ func reached() *study {
 	for _, effect := range effects {
 		for _, n := range crowds {
 			s.cells = append(s.cells,
-				&cell{mode: detect.Classic, effect: effect, suspects: n, trials: 100, right: 1, wrong: 4, firsts: 5, firstHit: 1, found: 1, percentile: 80, ranked: 100},
-				&cell{mode: detect.Default, effect: effect, suspects: n, trials: 100, right: 99, wrong: 1, firsts: 95, firstHit: 95, found: 95, percentile: 99, ranked: 100})
+				&cell{mode: detect.Classic, effect: effect, suspects: n, trials: 100, right: 1, wrong: 4, firsts: 5,
+					firstHit: 1, found: 1, percentile: 80, ranked: 100},
+				&cell{mode: detect.Default, effect: effect, suspects: n, trials: 100, right: 99, wrong: 1, firsts: 95,
+					firstHit: 95, found: 95, percentile: 99, ranked: 100})
 		}
 	}
 	s.calm = []*cell{{mode: detect.Classic, hours: 1000, wrong: 5}, {mode: detect.Default, hours: 1000}}

@@ -43,7 +43,8 @@ func run(o options) error {
 		}
 	}
 	s, err := survey(o.trials, o.seed, func(c *cell) {
-		fmt.Fprintf(os.Stderr, "%s, effect %.1f, %d suspects: %d of %d caps right, recall %.3f\n", c.mode, c.effect, c.suspects, c.right, c.right+c.wrong, c.recall())
+		fmt.Fprintf(os.Stderr, "%s, effect %.1f, %d suspects: %d of %d caps right, recall %.3f\n", c.mode, c.effect,
+			c.suspects, c.right, c.right+c.wrong, c.recall())
 	})
 	if err != nil {
 		return err

@@ -96,7 +96,8 @@ func (t *trial) teach(d *detect.Detector) error {
 	var tasks [learningTasks]victim
 	for i := range refs {
 		var err error
-		if refs[i], err = d.Put(begin, detect.Container{ID: fmt.Sprint("elsewhere", i), Job: "victim", Class: detect.LS}); err != nil {
+		if refs[i], err = d.Put(begin, detect.Container{ID: fmt.Sprint("elsewhere", i), Job: "victim",
+			Class: detect.LS}); err != nil {
 			return err
 		}
 		tasks[i] = t.v

@@ -170,13 +170,15 @@ type trial struct {
 
 func newTrial(seed uint64, suspects int, effect float64, length time.Duration) *trial {
 	r := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
-	t := &trial{r: r, others: rand.New(rand.NewPCG(seed, 0xbf58476d1ce4e5b9)), length: length, effect: effect, delay: time.Duration(r.Float64() * 15 * float64(time.Second))}
+	t := &trial{r: r, others: rand.New(rand.NewPCG(seed, 0xbf58476d1ce4e5b9)), length: length, effect: effect,
+		delay: time.Duration(r.Float64() * 15 * float64(time.Second))}
 	t.v = victim{
 		base: math.Exp(0.35 * r.NormFloat64()), level: math.Exp2(2 * r.Float64()), phase: r.Float64(),
 		load: -0.1 + 0.25*r.Float64(), carry: 0.5 * r.Float64(), trouble: 1.2 + 0.6*r.Float64(),
 	}
 	// Once in twelve hours the job is in trouble of its own, for five minutes or so.
-	for at := time.Duration(r.ExpFloat64() * 12 * float64(time.Hour)); at < length; at += time.Duration(r.ExpFloat64() * 12 * float64(time.Hour)) {
+	for at := time.Duration(r.ExpFloat64() * 12 * float64(time.Hour)); at < length; at += time.Duration(
+		r.ExpFloat64() * 12 * float64(time.Hour)) {
 		t.v.own = append(t.v.own, span{at, at + time.Duration(r.ExpFloat64()*5*float64(time.Minute))})
 	}
 	clock := timetable{every: []time.Duration{15, 20, 30}[r.IntN(3)] * time.Minute}
@@ -185,7 +187,8 @@ func newTrial(seed uint64, suspects int, effect float64, length time.Duration) *
 	if effect > 1 {
 		innocents--
 		t.antagonist = &neighbour{
-			kind: "antagonist", level: 2 + 4*r.Float64(), noise: 0.15, bursts: bursty(r, length), idle: 0.05 * r.Float64(),
+			kind: "antagonist", level: 2 + 4*r.Float64(), noise: 0.15, bursts: bursty(r, length),
+			idle:    0.05 * r.Float64(),
 			arrives: time.Duration(20+r.IntN(20)) * time.Minute,
 			c:       detect.Container{ID: "antagonist", Job: "antagonist", Class: detect.Batch},
 		}
@@ -205,7 +208,8 @@ func newTrial(seed uint64, suspects int, effect float64, length time.Duration) *
 // bursts like the antagonist, and runs by the clock.
 func (t *trial) innocent(i int, clock timetable) *neighbour {
 	r := t.r
-	n := &neighbour{level: math.Exp2(-1 + 3.5*r.Float64()), phase: t.v.phase + 0.05*r.NormFloat64(), idle: 0.1 * r.Float64(), noise: 0.05 + 0.2*r.Float64()}
+	n := &neighbour{level: math.Exp2(-1 + 3.5*r.Float64()), phase: t.v.phase + 0.05*r.NormFloat64(),
+		idle: 0.1 * r.Float64(), noise: 0.05 + 0.2*r.Float64()}
 	n.c = detect.Container{ID: fmt.Sprintf("n%02d", i), Job: fmt.Sprintf("n%02d", i), Class: detect.Batch}
 	switch i % 4 {
 	case 0:

@@ -37,7 +37,9 @@ func rules() []struct {
 func idleTable(sets []set) (string, []idleRow, error) {
 	var b strings.Builder
 	var all []idleRow
-	fmt.Fprintf(&b, "| trace | rule | VM-days | idle | idle share of cores | idle today, not tomorrow |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b,
+		"| trace | rule | VM-days | idle | idle share of cores | idle today, not tomorrow "+
+			"|\n|---|---|---|---|---|---|\n")
 	for _, s := range sets {
 		if !s.pods {
 			continue
@@ -53,7 +55,8 @@ func idleTable(sets []set) (string, []idleRow, error) {
 			if rule.percent == reclaim.Default().Idle.Percentile {
 				mark = " (default)"
 			}
-			fmt.Fprintf(&b, "| %s | %s%s | %d | %.1f %% | %.1f %% | %.1f %% |\n", s.name, rule.name, mark, row.days, 100*row.share(), 100*row.cores, 100*row.flip())
+			fmt.Fprintf(&b, "| %s | %s%s | %d | %.1f %% | %.1f %% | %.1f %% |\n", s.name, rule.name, mark, row.days,
+				100*row.share(), 100*row.cores, 100*row.flip())
 			all = append(all, row)
 		}
 	}
@@ -66,7 +69,9 @@ func (r *idleRow) count(h host, percent float64) error {
 	cfg.Idle.Percentile = percent
 	idle := map[string][]bool{}
 	interval := 0
-	_, err := replay.Run(record(h, func(int) bool { return true }), replay.Options{Capacity: h.limit(), Config: cfg}, func(l replay.Line) error {
+	_, err := replay.Run(record(h, func(int) bool {
+		return true
+	}), replay.Options{Capacity: h.limit(), Config: cfg}, func(l replay.Line) error {
 		if interval > 0 && interval%day == 0 {
 			for _, v := range h.vms {
 				idle[v.name] = append(idle[v.name], slices.Contains(l.IdlePods, v.name))
@@ -108,7 +113,8 @@ func record(h host, batch func(i int) bool) *replay.Record {
 	}
 	for t := range h.vms[0].use {
 		for i, v := range h.vms {
-			rec.Rows = append(rec.Rows, replay.Row{Time: float64(t * period), Pod: i, Batch: batch(i), Request: v.size, Usage: v.use[t], Measured: true})
+			rec.Rows = append(rec.Rows, replay.Row{Time: float64(t * period), Pod: i, Batch: batch(i), Request: v.size,
+				Usage: v.use[t], Measured: true})
 		}
 	}
 	return rec
@@ -117,7 +123,9 @@ func record(h host, batch func(i int) bool) *replay.Record {
 // replayTable plays whole hosts, every second VM a batch pod.
 func replayTable(sets []set) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "| trace | from | reclaimable, mean share of the node | shortfalls | evictions | the contract's violations |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b,
+		"| trace | from | reclaimable, mean share of the node | shortfalls | evictions | the contract's violations "+
+			"|\n|---|---|---|---|---|---|\n")
 	for _, s := range sets {
 		if !s.pods {
 			continue
@@ -126,11 +134,14 @@ func replayTable(sets []set) (string, error) {
 			cfg := reclaim.Default()
 			cfg.From = from
 			h := s.hosts[0]
-			sum, err := replay.Run(record(h, func(i int) bool { return i%2 == 1 }), replay.Options{Capacity: h.limit(), Config: cfg}, func(replay.Line) error { return nil })
+			sum, err := replay.Run(record(h, func(i int) bool {
+				return i%2 == 1
+			}), replay.Options{Capacity: h.limit(), Config: cfg}, func(replay.Line) error { return nil })
 			if err != nil {
 				return "", err
 			}
-			fmt.Fprintf(&b, "| %s | %s | %.1f %% | %d of %d (%.2f %%) | %d | %.2f %% |\n", s.name, from, 100*sum.MeanReclaimable/h.limit(),
+			fmt.Fprintf(&b, "| %s | %s | %.1f %% | %d of %d (%.2f %%) | %d | %.2f %% |\n", s.name, from,
+				100*sum.MeanReclaimable/h.limit(),
 				sum.Shortfalls, sum.Intervals-1, 100*sum.ShortfallRatio, sum.Evicted, 100*sum.ViolationRatio)
 		}
 	}

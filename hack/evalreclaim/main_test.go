@@ -67,7 +67,8 @@ func TestFiguresOfThePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
-		if r.set == "Bitbrains" && r.rule == "p95" && (math.Abs(r.share()-0.928) > 0.01 || math.Abs(r.cores-0.752) > 0.01 || math.Abs(r.flip()-0.006) > 0.01) {
+		if r.set == "Bitbrains" && r.rule == "p95" && (math.Abs(r.share()-0.928) > 0.01 ||
+			math.Abs(r.cores-0.752) > 0.01 || math.Abs(r.flip()-0.006) > 0.01) {
 			t.Errorf("idle VM-days: %+v", r)
 		}
 	}
@@ -100,7 +101,8 @@ func TestBins(t *testing.T) {
 		b.add(s[0], s[1])
 	}
 	b.size = 8
-	if got := b.series("x", 0, 6).use; len(got) != 6 || got[0] != 1 || got[1] != 3 || got[2] != 3 || got[4] != 5 || got[5] != 5 || b.twice {
+	if got := b.series("x", 0, 6).use; len(got) != 6 || got[0] != 1 || got[1] != 3 || got[2] != 3 || got[4] != 5 ||
+		got[5] != 5 || b.twice {
 		t.Errorf("series %v, twice %v", got, b.twice)
 	}
 	b.add(1200, 1)

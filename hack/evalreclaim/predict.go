@@ -16,7 +16,8 @@ type candidate struct {
 func candidates() []candidate {
 	var list []candidate
 	for _, history := range []int{day, 7 * day} {
-		for _, words := range []string{"pods(99)", "sigma(3)", "sigma(5)", "peak(1)", "peak(1.1)", "peak(1.2)", "max(pods(99),sigma(5))", "max(pods(99),peak(1.1))", "min(pods(99),peak(1.1))"} {
+		for _, words := range []string{"pods(99)", "sigma(3)", "sigma(5)", "peak(1)", "peak(1.1)", "peak(1.2)",
+			"max(pods(99),sigma(5))", "max(pods(99),peak(1.1))", "min(pods(99),peak(1.1))"} {
 			list = append(list, candidate{words, history})
 		}
 	}
@@ -158,7 +159,8 @@ func predictorTable(sets []set, scores map[string][]*score) string {
 		fmt.Fprintf(&b, "| %s |", name)
 		for _, s := range sets {
 			sc := scores[s.name][i]
-			fmt.Fprintf(&b, " %.2f %%, %.2f %% | %.1f %%, %.2f |", 100*sc.violated(0), 100*sc.violated(1), 100*sc.saving(), sc.ofOracle(1))
+			fmt.Fprintf(&b, " %.2f %%, %.2f %% | %.1f %%, %.2f |", 100*sc.violated(0), 100*sc.violated(1),
+				100*sc.saving(), sc.ofOracle(1))
 		}
 		fmt.Fprintln(&b)
 	}
@@ -167,6 +169,7 @@ func predictorTable(sets []set, scores map[string][]*score) string {
 		sc := scores[s.name][0]
 		fmt.Fprintf(&b, " 0, 0 | %.1f %%, 1 |", 100*sc.oracle[1]/sc.limit)
 	}
-	fmt.Fprintf(&b, "\n\nSaves most with at most %.2f %% violations in an hour on each trace: %s.\n", 100*most, best(sets, scores))
+	fmt.Fprintf(&b, "\n\nSaves most with at most %.2f %% violations in an hour on each trace: %s.\n", 100*most,
+		best(sets, scores))
 	return b.String()
 }

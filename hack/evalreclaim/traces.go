@@ -173,7 +173,8 @@ func bitbrains(rows [][]string) (set, error) {
 		}
 	}
 	h.name = fmt.Sprintf("%d VMs", len(h.vms))
-	return set{name: "Bitbrains", what: fmt.Sprintf("Bitbrains fastStorage, %d VMs with %.0f cores, 30 days", len(h.vms), h.limit()), hosts: []host{h}, pods: true}, nil
+	return set{name: "Bitbrains", what: fmt.Sprintf("Bitbrains fastStorage, %d VMs with %.0f cores, 30 days",
+		len(h.vms), h.limit()), hosts: []host{h}, pods: true}, nil
 }
 
 // google is one node of the cluster data of 2011; sizes are not known, so that
@@ -191,7 +192,8 @@ func google(rows [][]string) (set, error) {
 		}
 		h.vms = append(h.vms, s)
 	}
-	return set{name: "Google 2011", what: fmt.Sprintf("Google cluster data 2011, one node with %d VMs, %d days", len(h.vms), len(h.vms[0].use)/day), hosts: []host{h}, pods: true}, nil
+	return set{name: "Google 2011", what: fmt.Sprintf("Google cluster data 2011, one node with %d VMs, %d days",
+		len(h.vms), len(h.vms[0].use)/day), hosts: []host{h}, pods: true}, nil
 }
 
 // machineCPUs are those of a machine of Alibaba's trace.
@@ -217,7 +219,8 @@ func alibaba(rows [][]string) (set, error) {
 		from, to = min(from, int(v[0])/period+1), max(to, int(v[0])/period)
 	}
 	slices.Sort(order)
-	s := set{name: "Alibaba 2018", what: fmt.Sprintf("Alibaba cluster trace 2018, %d machines, %d days", len(order), (to-from)/day)}
+	s := set{name: "Alibaba 2018", what: fmt.Sprintf("Alibaba cluster trace 2018, %d machines, %d days", len(order),
+		(to-from)/day)}
 	for _, id := range order {
 		s.hosts = append(s.hosts, host{name: id, vms: []series{machines[id].series(id, from, to)}})
 	}

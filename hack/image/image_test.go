@@ -108,7 +108,8 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(outer.Manifests) != 1 || outer.Manifests[0].Annotations["io.containerd.image.name"] != "localhost/quietcore:v1.2.3" {
+	if len(outer.Manifests) != 1 ||
+		outer.Manifests[0].Annotations["io.containerd.image.name"] != "localhost/quietcore:v1.2.3" {
 		t.Fatalf("the layout holds %+v", outer.Manifests)
 	}
 	inner, err := index.ImageIndex(outer.Manifests[0].Digest)
@@ -139,7 +140,8 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Architecture != arch || c.Config.User != "0:0" || !slices.Equal(c.Config.Entrypoint, []string{"/quietcore"}) || c.Config.Labels["org.opencontainers.image.version"] != "v1.2.3" {
+	if c.Architecture != arch || c.Config.User != "0:0" || !slices.Equal(c.Config.Entrypoint,
+		[]string{"/quietcore"}) || c.Config.Labels["org.opencontainers.image.version"] != "v1.2.3" {
 		t.Errorf("the configuration is %+v", c)
 	}
 	if !c.Created.Equal(time.Unix(1700000000, 0)) {
@@ -172,14 +174,16 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 			checkBinary(t, files, arch)
 		case "usr/share/sbom/quietcore.spdx.json":
 			var bill struct{ Packages []struct{ Name string } }
-			if err := json.NewDecoder(files).Decode(&bill); err != nil || len(bill.Packages) < 2 || bill.Packages[0].Name != "example.org/x" {
+			if err := json.NewDecoder(files).Decode(&bill); err != nil || len(bill.Packages) < 2 ||
+				bill.Packages[0].Name != "example.org/x" {
 				t.Errorf("the bill of materials has %v, %v", bill, err)
 			}
 		}
 	}
 	want := []string{
 		"etc/", "etc/group", "etc/passwd", "quietcore", "usr/", "usr/share/",
-		"usr/share/licenses/", "usr/share/licenses/quietcore/", "usr/share/licenses/quietcore/LICENSE", "usr/share/licenses/quietcore/THIRD_PARTY_NOTICES",
+		"usr/share/licenses/", "usr/share/licenses/quietcore/", "usr/share/licenses/quietcore/LICENSE",
+		"usr/share/licenses/quietcore/THIRD_PARTY_NOTICES",
 		"usr/share/sbom/", "usr/share/sbom/quietcore.spdx.json",
 	}
 	if !slices.Equal(names, want) {
@@ -215,7 +219,8 @@ func checkBinary(t *testing.T, r io.Reader, arch string) {
 
 func TestWrongPlatform(t *testing.T) {
 	for _, p := range []string{"windows/amd64", "linux", "linux/pdp11"} {
-		if err := run(context.Background(), []string{"-source", program(t), "-platforms", p, "-o", filepath.Join(t.TempDir(), "x")}); err == nil {
+		if err := run(context.Background(), []string{"-source", program(t), "-platforms", p, "-o",
+			filepath.Join(t.TempDir(), "x")}); err == nil {
 			t.Errorf("an image for %s", p)
 		}
 	}

@@ -53,4 +53,5 @@ func (m machine) String() string {
 }
 
 // whereTo says what to do with the report.
-const whereTo = "Please send all of this, whatever came out, as an issue of the project (CONTRIBUTING.md, Bugs): how well it does on real PMUs is not known yet.\n"
+const whereTo = "Please send all of this, whatever came out, as an issue of the project (CONTRIBUTING.md, Bugs): " +
+	"how well it does on real PMUs is not known yet.\n"

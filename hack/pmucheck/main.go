@@ -62,7 +62,9 @@ type NoPMUError struct {
 }
 
 func (e *NoPMUError) Error() string {
-	return fmt.Sprintf("this machine does not count %s: %s; a virtual machine needs a virtual PMU, a machine of iron has one", strings.Join(e.Missing, " and "), e.Reason)
+	return fmt.Sprintf(
+		"this machine does not count %s: %s; a virtual machine needs a virtual PMU, a machine of iron has one",
+		strings.Join(e.Missing, " and "), e.Reason)
 }
 
 // open opens the counters, and refuses machines on which there is nothing to check.
@@ -84,7 +86,8 @@ func open(root string) (*counter.Counter, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	if o.V1 {
-		return nil, errors.Join(fmt.Errorf("%s is not cgroup v2; give the folder where that is mounted by -root", root), c.Close())
+		return nil, errors.Join(fmt.Errorf("%s is not cgroup v2; give the folder where that is mounted by -root",
+			root), c.Close())
 	}
 	return c, nil
 }

@@ -95,14 +95,16 @@ func TestReport(t *testing.T) {
 		t.Error(s.line())
 	}
 	s.ended(antagonist, "success")
-	if text := s.report(); !s.found() || !s.over() || !strings.Contains(text, "found, 1 windows after") || !strings.Contains(text, "was capped: 1.100 (1 windows)") {
+	if text := s.report(); !s.found() || !s.over() || !strings.Contains(text, "found, 1 windows after") ||
+		!strings.Contains(text, "was capped: 1.100 (1 windows)") {
 		t.Error(text)
 	}
 	s.capped(innocent, "")
 	if s.found() {
 		t.Error("found, though an innocent was capped")
 	}
-	none := &sampler.Window{Containers: []sampler.Observed{{Container: sampler.Container{ID: victim}, Dropped: sample.Clock}}}
+	none := &sampler.Window{Containers: []sampler.Observed{{Container: sampler.Container{ID: victim},
+		Dropped: sample.Clock}}}
 	if s.window(4, none); !strings.Contains(s.line(), "no CPI: ") {
 		t.Error(s.line())
 	}
@@ -111,8 +113,11 @@ func TestReport(t *testing.T) {
 func TestTheMachineIsDescribed(t *testing.T) {
 	var s counter.Status
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	x86 := fstest.MapFS{"sys/kernel/osrelease": file("6.18.5\n"), "cpuinfo": file("processor\t: 0\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n")}
-	arm := fstest.MapFS{"sys/kernel/osrelease": file("6.1\n"), "cpuinfo": file("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n")}
+	x86 := fstest.MapFS{"sys/kernel/osrelease": file("6.18.5\n"),
+		"cpuinfo": file(
+			"processor\t: 0\nmodel\t\t: 1\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\nmodel name\t: AMD EPYC\n")}
+	arm := fstest.MapFS{"sys/kernel/osrelease": file("6.1\n"),
+		"cpuinfo": file("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n")}
 	after := func(n int, release, cycles string) string {
 		return fmt.Sprintf("; %d CPUs; Linux %s; CPI from %s", n, release, cycles)
 	}
@@ -121,7 +126,8 @@ func TestTheMachineIsDescribed(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	s.Sources[counter.RefCycles].Kind = counter.Hardware
-	if got, want := describe(arm, &s).String(), arch+", CPU implementer 0x41, CPU part 0xd0c"+after(n, "6.1", "reference cycles"); got != want {
+	if got, want := describe(arm, &s).String(), arch+", CPU implementer 0x41, CPU part 0xd0c"+
+		after(n, "6.1", "reference cycles"); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got, want := describe(fstest.MapFS{}, &s).String(), arch+after(n, "not known", "reference cycles"); got != want {

@@ -64,7 +64,8 @@ func run(ctx context.Context, p plan, c *counter.Counter) (saw *sight, err error
 	for _, e := range counter.Events() {
 		present[e] = status.Sources[e].Kind == counter.Hardware
 	}
-	counts := sampler.New(sampler.Options{Counter: c, Node: s.node, Life: s.life, Interval: interval, Window: window, Rules: sample.Hardware(window)}, present, true)
+	counts := sampler.New(sampler.Options{Counter: c, Node: s.node, Life: s.life, Interval: interval, Window: window,
+		Rules: sample.Hardware(window)}, present, true)
 	counts.Subscribe(l.Take)
 	counts.Subscribe(func(w *sampler.Window) {
 		if s.look(w) {
@@ -131,10 +132,13 @@ func (s *stage) start(name string, class policy.Class) error {
 	}
 	unlimited := policy.Resources{LimitMilli: policy.NoLimit}
 	pod := policy.Pod{
-		UID: name, Sandbox: name, Namespace: "pmucheck", Name: name, QoS: qos, Labels: map[string]string{policy.LabelClass: string(class)},
-		Facts: &policy.PodFacts{UID: name, Owner: "Job/" + name, Resources: unlimited},
+		UID: name, Sandbox: name, Namespace: "pmucheck", Name: name, QoS: qos,
+		Labels: map[string]string{policy.LabelClass: string(class)},
+		Facts:  &policy.PodFacts{UID: name, Owner: "Job/" + name, Resources: unlimited},
 	}
-	for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod, Container: policy.Container{ID: name, Sandbox: name, Name: "main", Resources: unlimited}}} {
+	for _, e := range []policy.Event{policy.PodRun{Pod: pod},
+		policy.ContainerCreate{Pod: pod, Container: policy.Container{ID: name, Sandbox: name, Name: "main",
+			Resources: unlimited}}} {
 		if _, err := s.machine.Step(time.Now(), e); err != nil {
 			return err
 		}
@@ -197,7 +201,8 @@ func (s *stage) node() sampler.Node {
 	n := sampler.Node{Topology: view.Topology}
 	for _, c := range view.Containers {
 		n.Containers = append(n.Containers, sampler.Container{
-			ID: c.ID, Cgroup: filepath.Join(s.folder, c.Pod), Namespace: c.Namespace, Pod: c.Pod, Name: c.Name, Class: string(c.Class), Capped: c.CapMilli > 0,
+			ID: c.ID, Cgroup: filepath.Join(s.folder, c.Pod), Namespace: c.Namespace, Pod: c.Pod, Name: c.Name,
+			Class: string(c.Class), Capped: c.CapMilli > 0,
 		})
 	}
 	return n

@@ -96,7 +96,8 @@ func (s *sight) line() string {
 	if m.cpi == 0 {
 		cpi = "no CPI: " + m.why
 	}
-	return fmt.Sprintf("%4d  victim %s  antagonist %5.2f CPUs, %s  innocent %4.2f CPUs", m.window, cpi, m.used, state, m.innocents)
+	return fmt.Sprintf("%4d  victim %s  antagonist %5.2f CPUs, %s  innocent %4.2f CPUs", m.window, cpi, m.used, state,
+		m.innocents)
 }
 
 func (s *sight) capped(who, why string) {
@@ -155,7 +156,8 @@ func (s *sight) report() string {
 	switch {
 	case s.found():
 		fmt.Fprintf(&b, "the antagonist was found, %d windows after it began\n", s.caps[0].window-s.learn)
-	case len(s.caps) == 0 && s.hurt.n > 0 && s.alone.n > 0 && s.hurt.sum/float64(s.hurt.n) < 1.2*s.alone.sum/float64(s.alone.n):
+	case len(s.caps) == 0 && s.hurt.n > 0 && s.alone.n > 0 &&
+		s.hurt.sum/float64(s.hurt.n) < 1.2*s.alone.sum/float64(s.alone.n):
 		b.WriteString("nobody was capped: the antagonist hardly hurt; more -threads may\n")
 	default:
 		b.WriteString("the antagonist was not found, or capping it did not help\n")

@@ -29,7 +29,8 @@ func writeBills(ctx context.Context, source build.Source, dist, binary string) e
 	env := append(toolEnv(), "SYFT_CHECK_FOR_APP_UPDATE=false")
 	if err := command(ctx, dist, env, "go", "run", syft, "scan", "--quiet",
 		"--source-name", binary, "--source-version", source.Version,
-		"-o", "spdx-json="+binary+spdxSuffix, "-o", "cyclonedx-json="+binary+cyclonedxSuffix, "file:"+binary); err != nil {
+		"-o", "spdx-json="+binary+spdxSuffix, "-o", "cyclonedx-json="+binary+cyclonedxSuffix, "file:"+
+			binary); err != nil {
 		return err
 	}
 	for _, suffix := range []string{spdxSuffix, cyclonedxSuffix} {

@@ -34,7 +34,8 @@ func areas() []area {
 		{"Lending idle CPUs", []string{"reclaim", "reclaim replay", "usage", "lend"}},
 		{"Kubernetes", []string{"kube", "nrt", "charts"}},
 		{"Commands, metrics and the page", []string{
-			"cmd", "quietcore", "config", "strict", "control", "dashboards", "doctor", "metrics", "page", "render", "top", "topodoc",
+			"cmd", "quietcore", "config", "strict", "control", "dashboards", "doctor", "metrics", "page", "render",
+			"top", "topodoc",
 		}},
 		{"Documentation", []string{"docs", "README"}},
 		{"Building and testing", []string{"e2e", "hack", "make", "build", "ci", "lint", "tests", "bench", "deptest"}},

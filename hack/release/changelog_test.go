@@ -63,14 +63,17 @@ func TestInsert(t *testing.T) {
 		section = "## v1.1.0 - 2026-02-02\n"
 	)
 	for name, test := range map[string]struct{ file, want string }{
-		"nothing":           {"", "\n\n## Unreleased\n\n" + section},
-		"no versions":       {head, head + "## Unreleased\n\n" + section},
-		"an older one":      {head + older, head + "## Unreleased\n\n" + section + "\n" + older},
-		"nothing new":       {head + "## Unreleased\n\n" + older, head + "## Unreleased\n\n" + section + "\n" + older},
-		"words":             {head + "## Unreleased\n\nnew\n\n### words\n\n" + older, head + "## Unreleased\n\n" + section + "\nnew\n\n### words\n\n" + older},
-		"words alone":       {head + "## Unreleased\n\nnew\n", head + "## Unreleased\n\n" + section + "\nnew\n"},
-		"edited by hand":    {head + section + "\nbetter words\n\n" + older, head + section + "\nbetter words\n\n" + older},
-		"a version like it": {head + "## v1.1.0-rc.1 - 2026-01-31\n", head + "## Unreleased\n\n" + section + "\n## v1.1.0-rc.1 - 2026-01-31\n"},
+		"nothing":      {"", "\n\n## Unreleased\n\n" + section},
+		"no versions":  {head, head + "## Unreleased\n\n" + section},
+		"an older one": {head + older, head + "## Unreleased\n\n" + section + "\n" + older},
+		"nothing new":  {head + "## Unreleased\n\n" + older, head + "## Unreleased\n\n" + section + "\n" + older},
+		"words": {head + "## Unreleased\n\nnew\n\n### words\n\n" + older, head + "## Unreleased\n\n" +
+			section + "\nnew\n\n### words\n\n" + older},
+		"words alone": {head + "## Unreleased\n\nnew\n", head + "## Unreleased\n\n" + section + "\nnew\n"},
+		"edited by hand": {head + section + "\nbetter words\n\n" + older, head + section + "\nbetter words\n\n" +
+			older},
+		"a version like it": {head + "## v1.1.0-rc.1 - 2026-01-31\n", head + "## Unreleased\n\n" + section +
+			"\n## v1.1.0-rc.1 - 2026-01-31\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			add := func(words string) string {
@@ -94,7 +97,8 @@ func TestInsert(t *testing.T) {
 // new since the final version before.
 func TestSince(t *testing.T) {
 	dir := t.TempDir()
-	for _, step := range []string{"a: 1", "v1.0.0", "b: 2", "v1.1.0-rc.1", "c: 3", "v1.1.0-rc.2", "d: 4", "other", "e: 5"} {
+	for _, step := range []string{"a: 1", "v1.0.0", "b: 2", "v1.1.0-rc.1", "c: 3", "v1.1.0-rc.2", "d: 4", "other",
+		"e: 5"} {
 		if strings.Contains(step, ":") {
 			commit(t, dir, step)
 		} else {
@@ -119,7 +123,8 @@ func TestSince(t *testing.T) {
 	}
 	shallow := filepath.Join(t.TempDir(), "shallow")
 	gitIn(t, ".", "clone", "-q", "--depth", "1", "file://"+dir, shallow)
-	if _, err := since(context.Background(), shallow, "v1.1.0", "HEAD"); err == nil || !strings.Contains(err.Error(), "unshallow") {
+	if _, err := since(context.Background(), shallow, "v1.1.0", "HEAD"); err == nil ||
+		!strings.Contains(err.Error(), "unshallow") {
 		t.Errorf("half of a history tells a version: %v", err)
 	}
 }
@@ -130,7 +135,8 @@ func TestChangelogCommand(t *testing.T) {
 	if err := run(context.Background(), []string{"changelog", "-source", dir, "-version", "v0.1.0"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(context.Background(), []string{"changelog", "-source", dir, "-version", "v0.1.0", "-write"}, nil); err != nil {
+	if err := run(context.Background(), []string{"changelog", "-source", dir, "-version", "v0.1.0", "-write"},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, changelogName))

@@ -54,7 +54,8 @@ func Check(ctx context.Context, dist string, draft bool, out io.Writer) error {
 				err = checkNotices(notices, modules)
 			}
 			if err == nil && !draft {
-				err = errors.Join(checkBill(filepath.Join(dist, name+spdxSuffix), modules), checkBill(filepath.Join(dist, name+cyclonedxSuffix), modules))
+				err = errors.Join(checkBill(filepath.Join(dist, name+spdxSuffix), modules),
+					checkBill(filepath.Join(dist, name+cyclonedxSuffix), modules))
 			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
@@ -62,7 +63,8 @@ func Check(ctx context.Context, dist string, draft bool, out io.Writer) error {
 		}
 	}
 	for name, check := range map[string]func(dist, version string) error{
-		imageName: checkImage, manualName: checkManual, chartArchive(said.Version): checkChart, changelogName: checkChangelog,
+		imageName: checkImage, manualName: checkManual, chartArchive(said.Version): checkChart,
+		changelogName: checkChangelog,
 	} {
 		if err := check(dist, said.Version); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -228,7 +230,8 @@ func checkImage(dist, version string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := command(context.Background(), "", nil, "tar", "-C", dir, "-xf", filepath.Join(dist, imageName)); err != nil {
+	if err := command(context.Background(), "", nil, "tar", "-C", dir, "-xf",
+		filepath.Join(dist, imageName)); err != nil {
 		return err
 	}
 	outer, err := layout.ImageIndexFromPath(dir)
@@ -242,7 +245,8 @@ func checkImage(dist, version string) error {
 	if err != nil {
 		return err
 	}
-	if len(top.Manifests) != 1 || !strings.HasSuffix(top.Manifests[0].Annotations["io.containerd.image.name"], ":"+version) {
+	if len(top.Manifests) != 1 || !strings.HasSuffix(top.Manifests[0].Annotations["io.containerd.image.name"], ":"+
+		version) {
 		return fmt.Errorf("it holds %d images, want one with the tag %s", len(top.Manifests), version)
 	}
 	index, err := outer.ImageIndex(top.Manifests[0].Digest)
@@ -334,7 +338,8 @@ func checkManual(dist, _ string) error {
 		return err
 	}
 	for _, want := range []string{
-		"bin/kubectl_complete-quietcore", "share/bash-completion/completions/quietcore", "share/fish/vendor_completions.d/quietcore.fish",
+		"bin/kubectl_complete-quietcore", "share/bash-completion/completions/quietcore",
+		"share/fish/vendor_completions.d/quietcore.fish",
 		"share/man/man1/quietcore.1", "share/man/man1/quietcore-version.1", "share/zsh/site-functions/_quietcore",
 	} {
 		if sums[want] == "" {

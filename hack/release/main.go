@@ -93,7 +93,8 @@ func buildCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&r.Commit, "commit", "HEAD", "what is released")
 	flags.StringVar(&r.Image, "image", "quietcore", "name of the image, without tag")
 	flags.StringVar(&r.Cache, "cache", "", "compile with what is in this cache, instead of Go's own")
-	flags.BoolVar(&r.Draft, "draft", false, "leave out the bills of materials, for which syft is compiled; it is no release then")
+	flags.BoolVar(&r.Draft, "draft", false,
+		"leave out the bills of materials, for which syft is compiled; it is no release then")
 	dist := flags.String("o", "../../dist", "the folder to make; a release that is there is replaced")
 	if err := parse(flags, args); err != nil {
 		return err

@@ -86,7 +86,8 @@ func pack(archive string, at time.Time, files []packed) error {
 	}
 	w := tar.NewWriter(zipped)
 	for _, p := range files {
-		h := &tar.Header{Name: p.name, Mode: p.mode, Size: int64(len(p.data)), ModTime: at, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		h := &tar.Header{Name: p.name, Mode: p.mode, Size: int64(len(p.data)), ModTime: at, Typeflag: tar.TypeReg,
+			Format: tar.FormatUSTAR}
 		if err := w.WriteHeader(h); err != nil {
 			return err
 		}

@@ -110,7 +110,8 @@ func replaceable(dist string) error {
 		}
 	}
 	if len(files) > 0 {
-		return usage("%s holds %d files and no %s, so it is no release that could be replaced; name another folder", dist, len(files), sumsName)
+		return usage("%s holds %d files and no %s, so it is no release that could be replaced; name another folder",
+			dist, len(files), sumsName)
 	}
 	return nil
 }
@@ -131,8 +132,11 @@ func (r Release) export(ctx context.Context, dir string) (build.Source, error) {
 		return s, fmt.Errorf("time of commit %s: %w", commit, err)
 	}
 	s.Commit, s.Date = commit, time.Unix(at, 0).UTC()
-	if tagged, err := git(ctx, r.Source, "rev-parse", "--verify", "--quiet", "refs/tags/"+r.Version+"^{commit}"); err == nil && tagged != commit {
-		return s, fmt.Errorf("tag %s is commit %s, and %s is to be released as it: name another version, or -commit %s", r.Version, tagged, commit, r.Version)
+	if tagged, err := git(ctx, r.Source, "rev-parse", "--verify", "--quiet", "refs/tags/"+r.Version+
+		"^{commit}"); err == nil && tagged != commit {
+		return s,
+			fmt.Errorf("tag %s is commit %s, and %s is to be released as it: name another version, or -commit %s",
+				r.Version, tagged, commit, r.Version)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return s, err
@@ -208,7 +212,8 @@ func hostBinary(dist, command string) (string, error) {
 			return filepath.Join(dist, binaryName(command, platform)), nil
 		}
 	}
-	return "", fmt.Errorf("releases are made on one of %v, since binaries are run for what they say; this is %s/%s", build.Platforms(), runtime.GOOS, runtime.GOARCH)
+	return "", fmt.Errorf("releases are made on one of %v, since binaries are run for what they say; this is %s/%s",
+		build.Platforms(), runtime.GOOS, runtime.GOARCH)
 }
 
 func git(ctx context.Context, dir string, args ...string) (string, error) {
@@ -223,7 +228,8 @@ func output(ctx context.Context, dir string, env []string, name string, args ...
 	out, err := cmd.Output()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
-		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(failed.Stderr)))
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err,
+			strings.TrimSpace(string(failed.Stderr)))
 	}
 	return string(out), err
 }

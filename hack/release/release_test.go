@@ -54,8 +54,10 @@ func main() {
 	}
 }
 `,
-		"cmd/kubectl-quietcore/main.go":          "package main\n\nvar version string\n\nfunc main() { println(version) }\n",
-		"charts/quietcore/Chart.yaml":            "apiVersion: v2\nname: quietcore\nversion: 0.0.1\nappVersion: 0.0.1\ndescription: a chart\n",
+		"cmd/kubectl-quietcore/main.go": "package main\n\nvar version string\n\nfunc main() { " +
+			"println(version) }\n",
+		"charts/quietcore/Chart.yaml": "apiVersion: v2\nname: quietcore\nversion: 0.0.1\nappVersion: " +
+			"0.0.1\ndescription: a chart\n",
 		"charts/quietcore/values.yaml":           "image: {tag: \"\"} # a comment\n",
 		"charts/quietcore/.helmignore":           "*.bak\n",
 		"charts/quietcore/old.bak":               "not packed\n",
@@ -79,7 +81,8 @@ func write(t *testing.T, name, text string) {
 
 func gitIn(t *testing.T, dir string, args ...string) {
 	t.Helper()
-	cmd := exec.Command("git", append([]string{"-c", "user.name=n", "-c", "user.email=e@example.org", "-c", "init.defaultBranch=main"}, args...)...)
+	cmd := exec.Command("git", append([]string{"-c", "user.name=n", "-c", "user.email=e@example.org", "-c",
+		"init.defaultBranch=main"}, args...)...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "GIT_COMMITTER_DATE=1700000000 +0200", "GIT_AUTHOR_DATE=1700000000 +0200")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -97,7 +100,8 @@ func commit(t *testing.T, dir, subject string) {
 func draft(t *testing.T, source, version string) string {
 	t.Helper()
 	dist := filepath.Join(t.TempDir(), "dist")
-	if _, err := (Release{Source: source, Commit: "HEAD", Version: version, Image: "quietcore", Draft: true}).Build(context.Background(), dist); err != nil {
+	if _, err := (Release{Source: source, Commit: "HEAD", Version: version, Image: "quietcore",
+		Draft: true}).Build(context.Background(), dist); err != nil {
 		t.Fatal(err)
 	}
 	return dist
@@ -110,13 +114,16 @@ func TestRelease(t *testing.T) {
 	if err := Check(context.Background(), dist, true, &said); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(said.String(), "v1.2.3 of commit ") || !strings.Contains(said.String(), ", 2023-11-14T22:13:20Z, go1.") {
+	if !strings.HasPrefix(said.String(), "v1.2.3 of commit ") ||
+		!strings.Contains(said.String(), ", 2023-11-14T22:13:20Z, go1.") {
 		t.Errorf("check says %q", &said)
 	}
-	if err := Check(context.Background(), dist, false, io.Discard); err == nil || !strings.Contains(err.Error(), spdxSuffix) {
+	if err := Check(context.Background(), dist, false, io.Discard); err == nil ||
+		!strings.Contains(err.Error(), spdxSuffix) {
 		t.Errorf("a draft is taken for a release: %v", err)
 	}
-	if out, err := exec.Command("sh", "-c", `cd "$1" && sha256sum -c --strict `+sumsName, "sh", dist).CombinedOutput(); err != nil {
+	if out, err := exec.Command("sh", "-c", `cd "$1" && sha256sum -c --strict `+sumsName, "sh",
+		dist).CombinedOutput(); err != nil {
 		t.Errorf("sha256sum: %v\n%s", err, out)
 	}
 	manual := contents(t, filepath.Join(dist, manualName))
@@ -124,14 +131,16 @@ func TestRelease(t *testing.T) {
 		t.Errorf("the man page was made with %q, want the commit's time and UTC", got)
 	}
 	chart := contents(t, filepath.Join(dist, "quietcore-1.2.3.tgz"))
-	if _, ok := chart["quietcore/old.bak"]; ok || chart["quietcore/values.yaml"] != "image: {tag: \"\"} # a comment\n" || len(chart) != 4 {
+	if _, ok := chart["quietcore/old.bak"]; ok ||
+		chart["quietcore/values.yaml"] != "image: {tag: \"\"} # a comment\n" || len(chart) != 4 {
 		t.Errorf("the chart holds %q", chart)
 	}
 	log, err := os.ReadFile(filepath.Join(dist, changelogName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(log); !strings.Contains(text, "## v1.2.3 - 2023-11-14\n\nWords for people.\n\n### Commands") || strings.Contains(text, "Unreleased") {
+	if text := string(log); !strings.Contains(text, "## v1.2.3 - 2023-11-14\n\nWords for people.\n\n### Commands") ||
+		strings.Contains(text, "Unreleased") {
 		t.Errorf("the changelog is %q", text)
 	}
 
@@ -160,13 +169,16 @@ func TestStepsOfThePage(t *testing.T) {
 	}
 	const version = "v0.1.0" // the page's
 	dist := draft(t, small(t), version)
-	if err := packChart(build.Source{Version: version, Date: time.Unix(1700000000, 0)}, "../../charts/quietcore", dist); err != nil {
+	if err := packChart(build.Source{Version: version, Date: time.Unix(1700000000, 0)}, "../../charts/quietcore",
+		dist); err != nil {
 		t.Fatal(err)
 	}
 	sumsAgain(t, dist)
 	bin := helm(t)
-	says := map[string]string{"sha256sum": imageName + ": OK", "./quietcore-linux-amd64": version, "helm": "image: quietcore:" + version + "\n"}
-	for _, m := range regexp.MustCompile("`((?:sha256sum|\\./|helm template)[^`]*)`").FindAllStringSubmatch(string(page), -1) {
+	says := map[string]string{"sha256sum": imageName + ": OK", "./quietcore-linux-amd64": version,
+		"helm": "image: quietcore:" + version + "\n"}
+	for _, m := range regexp.MustCompile("`((?:sha256sum|\\./|helm template)[^`]*)`").FindAllStringSubmatch(
+		string(page), -1) {
 		program := strings.Fields(m[1])[0]
 		want := says[program]
 		delete(says, program)
@@ -238,10 +250,13 @@ func TestCheck(t *testing.T) {
 		"a byte of a file": {func(t *testing.T, dist string) {
 			write(t, filepath.Join(dist, "LICENSE"), "do as you like?\n")
 		}, "LICENSE has checksum"},
-		"a file more":    {func(t *testing.T, dist string) { write(t, filepath.Join(dist, "x"), "") }, "x is not in SHA256SUMS"},
+		"a file more": {func(t *testing.T, dist string) {
+			write(t, filepath.Join(dist, "x"), "")
+		}, "x is not in SHA256SUMS"},
 		"a file missing": {func(t *testing.T, dist string) { remove(t, filepath.Join(dist, imageName)) }, "missing"},
 		"two binaries changed round": {func(t *testing.T, dist string) {
-			a, b := filepath.Join(dist, "kubectl-quietcore-linux-amd64"), filepath.Join(dist, "kubectl-quietcore-linux-arm64")
+			a, b := filepath.Join(dist, "kubectl-quietcore-linux-amd64"), filepath.Join(dist,
+				"kubectl-quietcore-linux-arm64")
 			rename(t, a, a+"x")
 			rename(t, b, a)
 			rename(t, a+"x", b)
@@ -270,7 +285,8 @@ func TestCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			test.spoil(t, dist)
-			if err := Check(context.Background(), dist, true, io.Discard); err == nil || !strings.Contains(err.Error(), test.says) {
+			if err := Check(context.Background(), dist, true, io.Discard); err == nil ||
+				!strings.Contains(err.Error(), test.says) {
 				t.Errorf("check says %v, want %q", err, test.says)
 			}
 		})
@@ -341,12 +357,14 @@ func TestRefused(t *testing.T) {
 // TestBills: what is drawn anew each time is set, and a bill that lacks a module is found.
 func TestBills(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x"+spdxSuffix)
-	write(t, name, `{"spdxVersion":"SPDX-2.3","documentNamespace":"random","creationInfo":{"created":"now"},"packages":[{"name":"example.org/a","versionInfo":"v1.0.0"}]}`)
+	write(t, name,
+		`{"spdxVersion":"SPDX-2.3","documentNamespace":"random","creationInfo":{"created":"now"},"packages":[{"name":"example.org/a","versionInfo":"v1.0.0"}]}`)
 	if err := settle(name, map[string]string{"documentNamespace": "n", "creationInfo.created": "then"}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(name)
-	if err != nil || strings.Contains(string(text), "random") || strings.Contains(string(text), "now") || !strings.Contains(string(text), "then") {
+	if err != nil || strings.Contains(string(text), "random") || strings.Contains(string(text), "now") ||
+		!strings.Contains(string(text), "then") {
 		t.Errorf("settled it is %s, %v", text, err)
 	}
 	dir := filepath.Dir(name)
@@ -354,7 +372,8 @@ func TestBills(t *testing.T) {
 	if err := forget(dir, "y"); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "y")); err != nil || string(text) != `{"name":"binary","other":"/elsewhere"}` {
+	if text, err := os.ReadFile(filepath.Join(dir, "y")); err != nil ||
+		string(text) != `{"name":"binary","other":"/elsewhere"}` {
 		t.Errorf("without the folder it is %s, %v", text, err)
 	}
 	for _, key := range []string{"serialNumber", "metadata.timestamp", "creationInfo.by"} {
@@ -362,7 +381,8 @@ func TestBills(t *testing.T) {
 			t.Errorf("without %s: %v", key, err)
 		}
 	}
-	a, b := &debug.Module{Path: "example.org/a", Version: "v1.0.0"}, &debug.Module{Path: "example.org/a", Version: "v1.0.1"}
+	a, b := &debug.Module{Path: "example.org/a", Version: "v1.0.0"}, &debug.Module{Path: "example.org/a",
+		Version: "v1.0.1"}
 	if err := checkBill(name, []*debug.Module{a}); err != nil {
 		t.Error(err)
 	}

@@ -21,7 +21,8 @@ func twiceCommand(ctx context.Context, args []string, out io.Writer) error {
 	version := flags.String("version", "v0.0.0-twice", "the version")
 	commit := flags.String("commit", "HEAD", "what is built")
 	draft := flags.Bool("draft", false, "leave out the bills of materials, for which syft is compiled")
-	warm := flags.Bool("warm", false, "take what was compiled before: seconds instead of minutes, and the compiler itself is not tried")
+	warm := flags.Bool("warm", false,
+		"take what was compiled before: seconds instead of minutes, and the compiler itself is not tried")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
@@ -36,7 +37,8 @@ func twiceCommand(ctx context.Context, args []string, out io.Writer) error {
 	defer os.RemoveAll(work)
 	surroundings := [][]string{
 		{"TZ=UTC", "LC_ALL=C"},
-		{"TZ=Pacific/Kiritimati", "LC_ALL=C.UTF-8", "GOAMD64=v3", "GOARM64=v9.0", "GOFLAGS=-buildvcs=true", "CGO_ENABLED=1", "SOURCE_DATE_EPOCH=1"},
+		{"TZ=Pacific/Kiritimati", "LC_ALL=C.UTF-8", "GOAMD64=v3", "GOARM64=v9.0", "GOFLAGS=-buildvcs=true",
+			"CGO_ENABLED=1", "SOURCE_DATE_EPOCH=1"},
 	}
 	var dists []string
 	for i, env := range surroundings {
@@ -45,12 +47,14 @@ func twiceCommand(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 		dist := filepath.Join(top, "dist")
-		args := []string{"build", "-source", *source, "-version", *version, "-commit", *commit, "-draft=" + strconv.FormatBool(*draft), "-o", dist}
+		args := []string{"build", "-source", *source, "-version", *version, "-commit", *commit, "-draft=" +
+			strconv.FormatBool(*draft), "-o", dist}
 		if i > 0 && !*warm {
 			args = append(args, "-cache", filepath.Join(top, "cache"))
 		}
 		from := time.Now()
-		cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `umask "$1"; shift; exec "$@"`, "sh", []string{"022", "077"}[i], self}, args...)...)
+		cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `umask "$1"; shift; exec "$@"`, "sh",
+			[]string{"022", "077"}[i], self}, args...)...)
 		cmd.Env = append(os.Environ(), env...)
 		cmd.Stdout, cmd.Stderr = io.Discard, os.Stderr
 		if err := cmd.Run(); err != nil {
@@ -85,7 +89,8 @@ func same(a, b string, out io.Writer) error {
 	var errs []error
 	for _, name := range names {
 		if sums[0][name] != sums[1][name] {
-			errs = append(errs, fmt.Errorf("%s is %q in one build, %q in the other", name, sums[0][name], sums[1][name]))
+			errs = append(errs, fmt.Errorf("%s is %q in one build, %q in the other", name, sums[0][name],
+				sums[1][name]))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -22,7 +22,8 @@ var errUnreachable = errors.New("the database of vulnerabilities does not answer
 // is told so, and then it says so.
 func vulncheckCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags, source := flagsOf("vulncheck")
-	database := flags.String("db", os.Getenv("GOVULNDB"), "the database, such as file:///srv/vulndb; by default $GOVULNDB, else govulncheck's own")
+	database := flags.String("db", os.Getenv("GOVULNDB"),
+		"the database, such as file:///srv/vulndb; by default $GOVULNDB, else govulncheck's own")
 	unreachable := flags.Bool("unreachable-ok", false, "succeed, and say so, where the database does not answer")
 	if err := parse(flags, args); err != nil {
 		return err

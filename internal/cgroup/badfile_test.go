@@ -23,7 +23,8 @@ func folder(t *testing.T) (*FS, string) {
 	put(t, dir, "cpuset.cpus.effective", "0-15\n")
 	put(t, dir, "cpuset.mems.effective", "0-1\n")
 	for _, path := range []string{"kubepods", "kubepods/pod1"} {
-		for file, text := range map[string]string{"cpuset.cpus": "\n", "cpuset.cpus.effective": "0-7\n", "cpuset.mems": "\n", "cpuset.mems.effective": "0\n"} {
+		for file, text := range map[string]string{"cpuset.cpus": "\n", "cpuset.cpus.effective": "0-7\n",
+			"cpuset.mems": "\n", "cpuset.mems.effective": "0\n"} {
 			put(t, dir, filepath.Join(path, file), text)
 		}
 	}
@@ -67,8 +68,14 @@ func TestBadFiles(t *testing.T) {
 		{"as it should be", func(*testing.T, string) {}, "", ""},
 		{"vanished", func(t *testing.T, dir string) { remove(t, dir, path) }, gone, gone},
 		{"vanished with its parent", func(t *testing.T, dir string) { remove(t, dir, "kubepods") }, gone, gone},
-		{"a file", func(t *testing.T, dir string) { remove(t, dir, path); put(t, dir, path, "0-3") }, "a symbolic link or a file", "a symbolic link or a file"},
-		{"below a file", func(t *testing.T, dir string) { remove(t, dir, "kubepods"); put(t, dir, "kubepods", "") }, "a symbolic link or a file", "a symbolic link or a file"},
+		{"a file", func(t *testing.T, dir string) {
+			remove(t, dir, path)
+			put(t, dir, path, "0-3")
+		}, "a symbolic link or a file", "a symbolic link or a file"},
+		{"below a file", func(t *testing.T, dir string) {
+			remove(t, dir, "kubepods")
+			put(t, dir, "kubepods", "")
+		}, "a symbolic link or a file", "a symbolic link or a file"},
 		{"a link to another cgroup", func(t *testing.T, dir string) {
 			if err := os.Rename(filepath.Join(dir, path), filepath.Join(dir, "other")); err != nil {
 				t.Fatal(err)
@@ -86,7 +93,8 @@ func TestBadFiles(t *testing.T) {
 		{"the set's file is a folder", func(t *testing.T, dir string) {
 			remove(t, dir, path+"/cpuset.cpus")
 			put(t, dir, path+"/cpuset.cpus/x", "")
-		}, "cpuset.cpus of cgroup kubepods/pod1: is a directory", "cpuset.cpus of cgroup kubepods/pod1: is a directory"},
+		}, "cpuset.cpus of cgroup kubepods/pod1: is a directory",
+			"cpuset.cpus of cgroup kubepods/pod1: is a directory"},
 		{"a huge file", func(t *testing.T, dir string) {
 			put(t, dir, path+"/cpuset.cpus.effective", strings.Repeat("1,", 1<<20))
 		}, "longer than 65536 bytes", ""},
@@ -97,10 +105,15 @@ func TestBadFiles(t *testing.T) {
 			}
 			put(t, dir, path+"/cpuset.cpus.effective", b.String()+"1500\n")
 		}, "", ""},
-		{"nonsense", func(t *testing.T, dir string) { put(t, dir, path+"/cpuset.cpus.effective", "0-3\x00;rm -rf\n") }, "read cpuset.cpus.effective of cgroup kubepods/pod1", ""},
-		{"CPUs that cannot be", func(t *testing.T, dir string) { put(t, dir, path+"/cpuset.cpus", "0-10000000\n") }, "CPU numbers end at", ""},
+		{"nonsense", func(t *testing.T, dir string) {
+			put(t, dir, path+"/cpuset.cpus.effective", "0-3\x00;rm -rf\n")
+		}, "read cpuset.cpus.effective of cgroup kubepods/pod1", ""},
+		{"CPUs that cannot be", func(t *testing.T, dir string) {
+			put(t, dir, path+"/cpuset.cpus", "0-10000000\n")
+		}, "CPU numbers end at", ""},
 		{"the controller not enabled", func(t *testing.T, dir string) {
-			for _, file := range []string{"cpuset.cpus", "cpuset.cpus.effective", "cpuset.mems", "cpuset.mems.effective"} {
+			for _, file := range []string{"cpuset.cpus", "cpuset.cpus.effective", "cpuset.mems",
+				"cpuset.mems.effective"} {
 				remove(t, dir, path+"/"+file)
 			}
 		}, "", `controller "cpuset" is not enabled`},
@@ -130,7 +143,8 @@ func TestBadFiles(t *testing.T) {
 					t.Errorf("%s: an error of %d bytes", what, len(got.err.Error()))
 				}
 			}
-			if text, err := os.ReadFile(filepath.Join(dir, "kubepods/cpuset.cpus")); err == nil && string(text) != "\n" {
+			if text, err := os.ReadFile(filepath.Join(dir, "kubepods/cpuset.cpus")); err == nil &&
+				string(text) != "\n" {
 				t.Errorf("another cgroup was written: %q", text)
 			}
 		})
@@ -166,7 +180,8 @@ func TestCPUsWithoutTheController(t *testing.T) {
 	if _, err := fs.CPUs("kubepods/pod1"); !errors.As(err, &missing) || missing.Path != "kubepods/pod1" {
 		t.Errorf("nobody has the controller: %v", err)
 	}
-	if err := fs.Apply(context.Background(), "/", one()); err == nil || !strings.Contains(err.Error(), "never touched") {
+	if err := fs.Apply(context.Background(), "/", one()); err == nil ||
+		!strings.Contains(err.Error(), "never touched") {
 		t.Errorf("the root was written: %v", err)
 	}
 }
@@ -226,7 +241,8 @@ func TestKernelErrorsAreExplained(t *testing.T) {
 			}
 			continue
 		}
-		if text := err.Error(); !errors.Is(err, errno) || !strings.Contains(text, want) || !strings.HasPrefix(text, `write "0-3" to cpuset.cpus of cgroup kubepods/pod1: `) {
+		if text := err.Error(); !errors.Is(err, errno) || !strings.Contains(text, want) ||
+			!strings.HasPrefix(text, `write "0-3" to cpuset.cpus of cgroup kubepods/pod1: `) {
 			t.Errorf("%v: %v, want %q", errno, err, want)
 		}
 	}
@@ -256,7 +272,8 @@ func TestReadOnlyCgroups(t *testing.T) {
 		t.Errorf("reading: %v", err)
 	}
 	err = fs.Apply(context.Background(), "kubepods/pod1", one())
-	if !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "cpuset.cpus of cgroup kubepods/pod1") || !strings.Contains(err.Error(), "mounted read-only") {
+	if !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), "cpuset.cpus of cgroup kubepods/pod1") ||
+		!strings.Contains(err.Error(), "mounted read-only") {
 		t.Errorf("writing: %v", err)
 	}
 }

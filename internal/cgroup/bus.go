@@ -186,7 +186,8 @@ func (b *bus) dial(ctx context.Context) (*systemd.Conn, context.CancelFunc, erro
 		cancel()
 		failures = append(failures, fmt.Errorf("%s: %w", socket, err))
 	}
-	return nil, nil, fmt.Errorf("connect to systemd (in a pod its socket has to be mounted from the host): %w", errors.Join(failures...))
+	return nil, nil, fmt.Errorf("connect to systemd (in a pod its socket has to be mounted from the host): %w",
+		errors.Join(failures...))
 }
 
 func dialBus(life context.Context, socket string) (*dbus.Conn, error) {
@@ -194,7 +195,8 @@ func dialBus(life context.Context, socket string) (*dbus.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = c.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err == nil && filepath.Base(socket) != filepath.Base(PrivateBus) {
+	if err = c.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err == nil &&
+		filepath.Base(socket) != filepath.Base(PrivateBus) {
 		err = c.Hello() // a bus wants it, systemd itself does not know it
 	}
 	if err != nil {

@@ -43,14 +43,16 @@ func (d Drift) String() string {
 	if d.Err != nil {
 		return fmt.Sprintf("cgroup %s: %v", d.Path, d.Err)
 	}
-	text := fmt.Sprintf("cgroup %s: effective %q instead of %q, own mask %q, last written %q", d.Path, d.Got, d.Want, d.Own, d.Wrote)
+	text := fmt.Sprintf("cgroup %s: effective %q instead of %q, own mask %q, last written %q", d.Path, d.Got, d.Want,
+		d.Own, d.Wrote)
 	if d.Above == "" {
 		return text
 	}
 	text += fmt.Sprintf("; cgroup %s above it, which is not ours, allows only %s", d.Above, d.Allows)
 	switch {
 	case !d.Trespass.IsEmpty():
-		text += fmt.Sprintf(": it runs on CPUs %s, which belong to others; widen that cgroup or remove the mask there", d.Trespass)
+		text += fmt.Sprintf(": it runs on CPUs %s, which belong to others; widen that cgroup or remove the mask there",
+			d.Trespass)
 	case !d.Want.Intersects(&d.Allows):
 		text += ": it has nothing of what it needs and runs on CPUs without an owner"
 	}

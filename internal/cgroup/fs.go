@@ -40,7 +40,9 @@ func Open(dir string) (*FS, error) {
 	if _, err := os.Stat(filepath.Join(dir, "cpuset", "cpuset.cpus")); err == nil {
 		return openV1(dir)
 	}
-	return nil, fmt.Errorf("cgroup root %s: neither cgroup v2 (cgroup.controllers) nor v1 (cpuset/cpuset.cpus) is mounted there", dir)
+	return nil,
+		fmt.Errorf(
+			"cgroup root %s: neither cgroup v2 (cgroup.controllers) nor v1 (cpuset/cpuset.cpus) is mounted there", dir)
 }
 
 func openV1(dir string) (*FS, error) {

@@ -47,22 +47,28 @@ func TestFilesSayWhatWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{"cpuset.cpus": "0-3,8", "cpuset.mems": "1", "cpu.max": "250000 100000", "cpu.weight": "200"} {
-		if got, _ := os.ReadFile(filepath.Join(d.Root(), "kubepods/burstable", file)); strings.TrimSpace(string(got)) != want {
+	for file, want := range map[string]string{"cpuset.cpus": "0-3,8", "cpuset.mems": "1", "cpu.max": "250000 100000",
+		"cpu.weight": "200"} {
+		if got, _ := os.ReadFile(filepath.Join(d.Root(), "kubepods/burstable",
+			file)); strings.TrimSpace(string(got)) != want {
 			t.Errorf("%s holds %q, want %q", file, got, want)
 		}
 	}
 	e, err := d.Effective("kubepods/burstable/pod1/main")
-	if err != nil || e.CPUs.String() != "0-3,8" || e.Mems.String() != "1" || !e.OwnCPUs.IsEmpty() || e.QuotaMilli != -1 {
+	if err != nil || e.CPUs.String() != "0-3,8" || e.Mems.String() != "1" || !e.OwnCPUs.IsEmpty() ||
+		e.QuotaMilli != -1 {
 		t.Errorf("container: %+v, %v", e, err)
 	}
-	if e, err = d.Effective("kubepods/burstable"); err != nil || e.QuotaMilli != 2500 || e.Weight != 200 || e.OwnCPUs.String() != "0-3,8" {
+	if e, err = d.Effective("kubepods/burstable"); err != nil || e.QuotaMilli != 2500 || e.Weight != 200 ||
+		e.OwnCPUs.String() != "0-3,8" {
 		t.Errorf("slice: %+v, %v", e, err)
 	}
-	if err := d.Apply(ctx, "kubepods/burstable", cgroup.Values{CPUs: cgroup.Inherit(set(t, "0-15")), Quota: cgroup.NoQuota()}); err != nil {
+	if err := d.Apply(ctx, "kubepods/burstable", cgroup.Values{CPUs: cgroup.Inherit(set(t, "0-15")),
+		Quota: cgroup.NoQuota()}); err != nil {
 		t.Fatal(err)
 	}
-	if e, err = d.Effective("kubepods/burstable"); err != nil || e.QuotaMilli != -1 || e.CPUs.String() != "0-15" || e.Quota.Period != 100000 {
+	if e, err = d.Effective("kubepods/burstable"); err != nil || e.QuotaMilli != -1 || e.CPUs.String() != "0-15" ||
+		e.Quota.Period != 100000 {
 		t.Errorf("restored slice: %+v, %v", e, err)
 	}
 	if kids, err := d.Children("kubepods/burstable"); err != nil || len(kids) != 1 || kids[0] != "pod1" {
@@ -109,7 +115,8 @@ func TestFilesRefuse(t *testing.T) {
 	if err := fs.Apply(ctx, "kubepods/pod2", cpus); !errors.Is(err, cgroup.ErrGone) {
 		t.Errorf("vanished: %v", err)
 	}
-	if err := fs.Apply(ctx, "kubepods/pod1", cgroup.Values{CPUs: cgroup.Only(cpuset.Set{})}); !errors.Is(err, cgroup.ErrEmptySet) {
+	if err := fs.Apply(ctx, "kubepods/pod1", cgroup.Values{CPUs: cgroup.Only(cpuset.Set{})}); !errors.Is(err,
+		cgroup.ErrEmptySet) {
 		t.Errorf("empty set: %v", err)
 	}
 	var missing *cgroup.NoControllerError
@@ -185,13 +192,16 @@ func TestPaths(t *testing.T) {
 		}
 	}
 	for parent, want := range map[string]cgroup.QoS{
-		"kubepods/burstable": cgroup.Burstable, "/kubepods/besteffort/": cgroup.BestEffort, "kubepods": cgroup.Guaranteed,
+		"kubepods/burstable": cgroup.Burstable, "/kubepods/besteffort/": cgroup.BestEffort,
+		"kubepods": cgroup.Guaranteed,
 		"kubepods.slice/kubepods-burstable.slice":                               cgroup.Burstable,
 		"kubepods.slice/kubepods-besteffort.slice":                              cgroup.BestEffort,
 		"kubelet.slice/kubelet-kubepods.slice":                                  cgroup.Guaranteed,
 		"kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice": cgroup.Burstable,
 		"kubelet/kubepods/burstable":                                            cgroup.Burstable,
-		"":                                                                      cgroup.OutsideKubepods, "system.slice": cgroup.OutsideKubepods, "mine/burstable": cgroup.OutsideKubepods,
+		"":                                                                      cgroup.OutsideKubepods,
+		"system.slice":                                                          cgroup.OutsideKubepods,
+		"mine/burstable":                                                        cgroup.OutsideKubepods,
 	} {
 		if got := cgroup.Classify(parent); got != want {
 			t.Errorf("Classify(%q) = %s, want %s", parent, got, want)
@@ -200,7 +210,8 @@ func TestPaths(t *testing.T) {
 }
 
 func FuzzPaths(f *testing.F) {
-	for _, s := range []string{"/kubepods/burstable/pod1", "kubepods-burstable-pod1.slice", "a.slice:b:c", "../x", "a//b", "--.slice"} {
+	for _, s := range []string{"/kubepods/burstable/pod1", "kubepods-burstable-pod1.slice", "a.slice:b:c", "../x",
+		"a//b", "--.slice"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {

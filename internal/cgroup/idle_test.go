@@ -28,7 +28,8 @@ func TestIdleFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	look(true, 0)
-	if text, err := os.ReadFile(filepath.Join(d.Root(), pod, "cpu.idle")); err != nil || strings.TrimSpace(string(text)) != "1" {
+	if text, err := os.ReadFile(filepath.Join(d.Root(), pod, "cpu.idle")); err != nil ||
+		strings.TrimSpace(string(text)) != "1" {
 		t.Errorf("cpu.idle is %q, %v", text, err)
 	}
 	for _, v := range []cgroup.Values{{Idle: &on, Weight: 5}, {Idle: &off}} {

@@ -49,7 +49,8 @@ func TestRealKernel(t *testing.T) {
 	one := cpuset.Of(whole.CPUs.First())
 	ctx := context.Background()
 	for _, path := range []string{base, base + "/pod", base + "/pod/main"} {
-		if err := fs.Apply(ctx, path, cgroup.Values{CPUs: cgroup.Only(whole.CPUs), Mems: cgroup.Only(whole.Mems), Quota: &cgroup.Quota{Micros: 50000, Period: 100000}, Weight: 100}); err != nil {
+		if err := fs.Apply(ctx, path, cgroup.Values{CPUs: cgroup.Only(whole.CPUs), Mems: cgroup.Only(whole.Mems),
+			Quota: &cgroup.Quota{Micros: 50000, Period: 100000}, Weight: 100}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -84,7 +84,8 @@ func floor() cpuset.Set { return cpuset.Of(0, 1, 8, 9) }
 func newLife(t *rapid.T, flat bool) *life {
 	online := cpuset.Range(0, lifeCPUs-1)
 	l := &life{
-		tree: cgroup.NewTree(online, cgroup.Options{Flat: flat}), kern: cgrouptest.New(online), model: newModel(online.String()),
+		tree: cgroup.NewTree(online, cgroup.Options{Flat: flat}), kern: cgrouptest.New(online),
+		model:  newModel(online.String()),
 		online: online, pods: map[string]*lifePod{},
 	}
 	l.kern.V1 = flat
@@ -94,7 +95,8 @@ func newLife(t *rapid.T, flat bool) *life {
 	l.mkdir(burstable, 0)
 	l.mkdir(besteffort, 0)
 	l.settlePools(t)
-	for _, s := range []cgroup.Slice{{Path: burstable, Need: cgroup.InPool("shared")}, {Path: besteffort, Need: cgroup.InPool("be")}} {
+	for _, s := range []cgroup.Slice{{Path: burstable, Need: cgroup.InPool("shared")},
+		{Path: besteffort, Need: cgroup.InPool("be")}} {
 		l.leftover(t, s.Path)
 		ok(t, l.tree.PutSlice(s))
 		l.observe(t, s.Path)
@@ -183,9 +185,11 @@ func (l *life) create(t *rapid.T) {
 	name := fmt.Sprint("pod", l.serial)
 	parent := rapid.SampledFrom([]string{"kubepods", burstable, burstable, besteffort, outside}).Draw(t, "parent")
 	p := &lifePod{path: parent + "/" + name, containers: map[string]*lifeContainer{}}
-	switch kind := rapid.SampledFrom([]string{"", "shared", "be", "shared@0", "shared@1", "usual", "usual"}).Draw(t, "kind"); kind {
+	switch kind := rapid.SampledFrom([]string{"", "shared", "be", "shared@0", "shared@1", "usual", "usual"}).Draw(t,
+		"kind"); kind {
 	case "usual":
-		p.need.pool = map[string]string{"kubepods": "shared", burstable: "shared", besteffort: "be", outside: "shared"}[parent]
+		p.need.pool = map[string]string{"kubepods": "shared", burstable: "shared", besteffort: "be",
+			outside: "shared"}[parent]
 	case "":
 		if p.need.cpus = subset(t, l.free(), "cpus", 1, 4); p.need.cpus.IsEmpty() {
 			return
@@ -494,7 +498,9 @@ func (l *life) check(path, file string) {
 				parked := !owners.Has(c) && l.gained[r].Contains(c)
 				within := l.last[strings.TrimRight(strings.ReplaceAll(q, "/nested", "/"), "/")].Contains(c)
 				if others.Contains(c) && !rights[r].Contains(c) && !parked && !within {
-					l.violation = fmt.Sprintf("after a write to %s %s, %s came onto CPU %d while %s is on it and must not be (it needs %s)%s", path, file, q, c, r, rights[r], l.model.tree())
+					l.violation = fmt.Sprintf(
+						"after a write to %s %s, %s came onto CPU %d while %s is on it and must not be (it needs "+
+							"%s)%s", path, file, q, c, r, rights[r], l.model.tree())
 				}
 			}
 		}
@@ -507,7 +513,8 @@ func (l *life) compare(now map[string]oracle.CPUSet) {
 	fake := l.kern.Tasks()
 	for path, cpus := range now {
 		if cpus.String() != fake[path].String() {
-			l.violation = fmt.Sprintf("the fake kernel has %s on %s, the model on %s%s", path, fake[path], cpus, l.model.tree())
+			l.violation = fmt.Sprintf("the fake kernel has %s on %s, the model on %s%s", path, fake[path], cpus,
+				l.model.tree())
 		}
 	}
 	if len(fake) != len(now) {

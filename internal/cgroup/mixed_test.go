@@ -140,12 +140,14 @@ func TestLimitFromOutside(t *testing.T) {
 	for range 3 { // an audit finds it every time, and nothing is written
 		var found []string
 		for _, d := range n.tree.Check(n.kern.CPUs) {
-			if !d.Outside() || d.Above != "kubepods" || d.Allows.String() != "0-7" || !strings.Contains(d.String(), "cgroup kubepods above it, which is not ours, allows only 0-7") {
+			if !d.Outside() || d.Above != "kubepods" || d.Allows.String() != "0-7" ||
+				!strings.Contains(d.String(), "cgroup kubepods above it, which is not ours, allows only 0-7") {
 				t.Errorf("%s", d)
 			}
 			found = append(found, fmt.Sprint(d.Path, " ", d.Inherited, " ", d.Trespass))
 		}
-		want := "[kubepods/besteffort false  kubepods/burstable false  kubepods/burstable/web true  kubepods/burstable/web/main true  kubepods/out false  kubepods/out/main true ]"
+		want := "[kubepods/besteffort false  kubepods/burstable false  kubepods/burstable/web true  " +
+			"kubepods/burstable/web/main true  kubepods/out false  kubepods/out/main true ]"
 		if got := fmt.Sprint(found); got != want {
 			t.Errorf("found\n%s, want\n%s", got, want)
 		}
@@ -164,7 +166,8 @@ func TestLimitFromOutside(t *testing.T) {
 	n.limit("4-5")
 	n.must(n.tree.Execute(n.tree.Plan(), n.write))
 	d, ok := n.tree.CheckOne("out", n.kern.CPUs)
-	if !ok || !d.Outside() || d.Trespass.String() != "4-5" || !strings.Contains(d.String(), "it runs on CPUs 4-5, which belong to others; widen that cgroup") {
+	if !ok || !d.Outside() || d.Trespass.String() != "4-5" ||
+		!strings.Contains(d.String(), "it runs on CPUs 4-5, which belong to others; widen that cgroup") {
 		t.Errorf("%v %s", ok, d)
 	}
 	if plan := n.tree.Plan(); len(plan) > 0 {

@@ -108,7 +108,9 @@ func TestModelIsAsMeasured(t *testing.T) {
 	m.mkdir("slice/a/nested", true, false)
 	m.mkdir("slice/b", true, false)
 	m.mkdir("slice/c", true, false)
-	for _, line := range []string{"slice cpuset.cpus=4-15", "slice/a cpuset.cpus=0-1", "slice/a/nested cpuset.cpus=0,15", "slice/b cpuset.cpus=2-5", "slice/c cpuset.cpus=7", "slice/c cpuset.mems=0"} {
+	for _, line := range []string{"slice cpuset.cpus=4-15", "slice/a cpuset.cpus=0-1",
+		"slice/a/nested cpuset.cpus=0,15", "slice/b cpuset.cpus=2-5", "slice/c cpuset.cpus=7",
+		"slice/c cpuset.mems=0"} {
 		m.write(line)
 	}
 	for _, step := range []struct{ online, a, nested, b, c string }{
@@ -118,7 +120,8 @@ func TestModelIsAsMeasured(t *testing.T) {
 		{"0-3", "0-1", "0", "2-3", "0-3"},
 	} {
 		m.online = parsed(step.online)
-		for path, want := range map[string]string{"slice/a": step.a, "slice/a/nested": step.nested, "slice/b": step.b, "slice/c": step.c} {
+		for path, want := range map[string]string{"slice/a": step.a, "slice/a/nested": step.nested, "slice/b": step.b,
+			"slice/c": step.c} {
 			if got := m.effective(path).String(); got != want {
 				t.Errorf("online %s: %s on %s, want %s", step.online, path, got, want)
 			}

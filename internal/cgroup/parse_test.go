@@ -27,7 +27,8 @@ func TestParseCPUMax(t *testing.T) {
 func TestWeights(t *testing.T) {
 	for weight, shares := range map[uint64]uint64{1: 2, 10000: 262144} {
 		if weightToShares(weight) != shares || sharesToWeight(shares) != weight {
-			t.Errorf("weight %d is %d shares, %d shares are weight %d", weight, weightToShares(weight), shares, sharesToWeight(shares))
+			t.Errorf("weight %d is %d shares, %d shares are weight %d", weight, weightToShares(weight), shares,
+				sharesToWeight(shares))
 		}
 	}
 }

@@ -113,7 +113,8 @@ func (r root) peek(path, file string, buf []byte) ([]byte, bool) {
 	if path != rootPath {
 		name = path + "/" + file
 	}
-	fd, err := unix.Openat2(int(r.dir.Fd()), name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: beneath})
+	fd, err := unix.Openat2(int(r.dir.Fd()), name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC,
+		Resolve: beneath})
 	if err != nil {
 		return nil, false
 	}
@@ -201,13 +202,15 @@ func (g group) ioError(verb, file, text string, err error) error {
 func reason(err error) string {
 	switch {
 	case errors.Is(err, unix.EROFS):
-		return "cgroups are mounted read-only here; mount the host's /sys/fs/cgroup writable (in a pod: a hostPath volume without readOnly)"
+		return "cgroups are mounted read-only here; mount the host's /sys/fs/cgroup writable (in a pod: a hostPath " +
+			"volume without readOnly)"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return "it takes root, and on cgroup v1 a set within that of the cgroup above"
 	case errors.Is(err, unix.EBUSY):
 		return "a cgroup below holds CPUs outside this set, or a cpuset partition beside it claims them"
 	case errors.Is(err, unix.EINVAL):
-		return "the kernel does not take this value here: CPUs or memory nodes that the machine does not have, or a quota beyond that of the cgroup above"
+		return "the kernel does not take this value here: CPUs or memory nodes that the machine does not have, or a " +
+			"quota beyond that of the cgroup above"
 	case errors.Is(err, unix.ERANGE):
 		return "a number beyond those that this kernel was built for"
 	case errors.Is(err, unix.ENOSPC):

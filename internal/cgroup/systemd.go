@@ -129,7 +129,8 @@ func (s *Systemd) Recorded(ctx context.Context, cgroupPath string) (cpuset.Set, 
 		}
 		bits, ok := p.Value.Value().([]byte)
 		if !ok || len(bits) > cpuset.MaxCPUs/8 {
-			return fmt.Errorf("unit %s: AllowedCPUs is %s, want a bit mask of at most %d CPUs", unit, p.Value.Signature(), cpuset.MaxCPUs)
+			return fmt.Errorf("unit %s: AllowedCPUs is %s, want a bit mask of at most %d CPUs", unit,
+				p.Value.Signature(), cpuset.MaxCPUs)
 		}
 		set = fromBits(bits)
 		return nil
@@ -234,9 +235,12 @@ func unitError(unit string, step []systemd.Property, err error) error {
 	case "org.freedesktop.systemd1.NoSuchUnit", "org.freedesktop.DBus.Error.UnknownObject":
 		return fmt.Errorf("unit %s: %w", unit, ErrGone)
 	case "org.freedesktop.DBus.Error.PropertyReadOnly":
-		return fmt.Errorf("unit %s: systemd cannot set %s: %w; AllowedCPUs needs systemd 244 or later and cgroup v2", unit, names(step), err)
+		return fmt.Errorf("unit %s: systemd cannot set %s: %w; AllowedCPUs needs systemd 244 or later and cgroup v2",
+			unit, names(step), err)
 	case "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
-		return fmt.Errorf("unit %s: systemd refuses to set %s: %w; run as root of the host with /run/systemd/private or the system bus's socket mounted", unit, names(step), err)
+		return fmt.Errorf(
+			"unit %s: systemd refuses to set %s: %w; run as root of the host with /run/systemd/private or the "+
+				"system bus's socket mounted", unit, names(step), err)
 	}
 	return fmt.Errorf("unit %s: set %s: %w", unit, names(step), err)
 }

@@ -86,7 +86,8 @@ func TestSystemdApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.want(t, scope, "", "4-15")
-	if err := n.router.Apply(ctx, scope, cgroup.Values{CPUs: only(t, "8,15"), Mems: only(t, "1"), Quota: &quota, Weight: 157}); err != nil {
+	if err := n.router.Apply(ctx, scope, cgroup.Values{CPUs: only(t, "8,15"), Mems: only(t, "1"), Quota: &quota,
+		Weight: 157}); err != nil {
 		t.Fatal(err)
 	}
 	n.systemd.Reload()
@@ -127,9 +128,11 @@ func TestSystemdCalls(t *testing.T) {
 	count := func(pods int) []string {
 		n := newSystemdNode(t, cgroup.BusOptions{})
 		for i := range pods {
-			n.systemd.Start(burstableUnit+"/kubepods-burstable-podx"+string(rune('a'+i))+".slice/cri-containerd-x.scope", 20)
+			n.systemd.Start(burstableUnit+"/kubepods-burstable-podx"+string(rune('a'+i))+
+				".slice/cri-containerd-x.scope", 20)
 		}
-		if err := n.router.Apply(context.Background(), burstableUnit, cgroup.Values{CPUs: only(t, "4-15")}); err != nil {
+		if err := n.router.Apply(context.Background(), burstableUnit,
+			cgroup.Values{CPUs: only(t, "4-15")}); err != nil {
 			t.Fatal(err)
 		}
 		return slices.DeleteFunc(n.systemd.Calls(), func(s string) bool { return strings.HasPrefix(s, "AddMatch") })
@@ -187,7 +190,8 @@ func TestSystemdGone(t *testing.T) {
 		t.Errorf("a scope that ended: %v", err)
 	}
 	// A slice that is not there would be invented by systemd, so it is not asked.
-	if err := n.router.Apply(ctx, "kubepods.slice/kubepods-x.slice", cgroup.Values{CPUs: only(t, "1")}); !errors.Is(err, cgroup.ErrGone) {
+	if err := n.router.Apply(ctx, "kubepods.slice/kubepods-x.slice",
+		cgroup.Values{CPUs: only(t, "1")}); !errors.Is(err, cgroup.ErrGone) {
 		t.Errorf("a slice that is not there: %v", err)
 	}
 	if calls := n.systemd.Calls(); len(calls) > 0 {
@@ -195,7 +199,8 @@ func TestSystemdGone(t *testing.T) {
 	}
 	// The cgroup is there, the unit is not loaded any more.
 	n.Mkdir(podSlice+"/cri-containerd-c2.scope", 1)
-	if err := n.router.Apply(ctx, podSlice+"/cri-containerd-c2.scope", cgroup.Values{CPUs: only(t, "1")}); !errors.Is(err, cgroup.ErrGone) {
+	if err := n.router.Apply(ctx, podSlice+"/cri-containerd-c2.scope",
+		cgroup.Values{CPUs: only(t, "1")}); !errors.Is(err, cgroup.ErrGone) {
 		t.Errorf("a unit that is not loaded: %v", err)
 	}
 }
@@ -209,7 +214,8 @@ func TestSystemdRefuses(t *testing.T) {
 	} {
 		n.systemd.Refuse(name)
 		err := n.router.Apply(context.Background(), podSlice, cgroup.Values{CPUs: only(t, "1")})
-		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "kubepods-burstable-pod1.slice") ||
+		if err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "kubepods-burstable-pod1.slice") ||
 			!strings.Contains(err.Error(), "AllowedCPUs") {
 			t.Errorf("%s: %v; want the unit, the property and %q", name, err, want)
 		}
@@ -305,7 +311,8 @@ func TestSystemdBus(t *testing.T) {
 func TestIsUnit(t *testing.T) {
 	for path, want := range map[string]bool{
 		burstableUnit: true, scope: true, "/" + podSlice + "/": true, "system.slice/containerd.service": true,
-		"kubepods/burstable/pod1": false, scope + "/nested": false, ".slice": false, "": false, "kubepods.slice/x": false,
+		"kubepods/burstable/pod1": false, scope + "/nested": false, ".slice": false, "": false,
+		"kubepods.slice/x": false,
 	} {
 		if got := cgroup.IsUnit(path); got != want {
 			t.Errorf("IsUnit(%q) = %t", path, got)

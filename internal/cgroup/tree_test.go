@@ -67,7 +67,8 @@ func (n *node) container(parent, pod, name string, need cgroup.Need, own string)
 	if own != "" {
 		n.kern.Tamper(path, own)
 	}
-	n.must(n.tree.PutContainer(cgroup.Container{ID: pod + "/" + name, Pod: pod, Path: path, Need: need, OwnCPUs: set(n.t, own)}))
+	n.must(n.tree.PutContainer(cgroup.Container{ID: pod + "/" + name, Pod: pod, Path: path, Need: need,
+		OwnCPUs: set(n.t, own)}))
 }
 
 func (n *node) remove(parent, pod string) { n.kern.Rmdir(parent + "/" + pod); n.tree.Remove(pod) }
@@ -78,7 +79,9 @@ func (n *node) on(cpus string) cgroup.Need { return cgroup.On(set(n.t, cpus)) }
 func (n *node) apply() string {
 	n.t.Helper()
 	plan := n.tree.Plan()
-	n.must(n.tree.Execute(plan, func(w cgroup.Write) error { return n.kern.Apply(context.Background(), w.Path, w.Values()) }))
+	n.must(n.tree.Execute(plan, func(w cgroup.Write) error {
+		return n.kern.Apply(context.Background(), w.Path, w.Values())
+	}))
 	var lines []string
 	for _, w := range plan {
 		lines = append(lines, fmt.Sprintf("%s %s %s", w.Phase, strings.TrimPrefix(w.Path, "kubepods/"), w.CPUs))

@@ -27,7 +27,9 @@ type NoControllerError struct {
 }
 
 func (e *NoControllerError) Error() string {
-	return fmt.Sprintf("cgroup %s has no %s: controller %q is not enabled for it; enable it in cgroup.subtree_control of the parent (kubelet does so for cgroups it creates)",
+	return fmt.Sprintf(
+		"cgroup %s has no %s: controller %q is not enabled for it; enable it in cgroup.subtree_control of the "+
+			"parent (kubelet does so for cgroups it creates)",
 		e.Path, e.File, e.Controller)
 }
 
@@ -68,7 +70,9 @@ func (v *Values) idleError() error {
 	if v.Idle == nil || *v.Idle == (v.Weight == 0) {
 		return nil
 	}
-	return fmt.Errorf("cpu.idle %t with weight %d: an idle cgroup has no weight, and one that is no longer idle needs one", *v.Idle, v.Weight)
+	return fmt.Errorf(
+		"cpu.idle %t with weight %d: an idle cgroup has no weight, and one that is no longer idle needs one", *v.Idle,
+		v.Weight)
 }
 
 // Mask is a cpuset to write: a set, or the return to the parent's. The zero

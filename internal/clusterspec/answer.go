@@ -55,7 +55,8 @@ func ask(jobs []detect.JobInfo) []question {
 			q.jobs[k] = true
 			names = append(names, regexp.QuoteMeta(k.job))
 		}
-		q.text = fmt.Sprintf(`{__name__=~%q,platform=%s,workload=~%s}`, recorded+"(mean|stddev|usage|samples|tasks|median|log_stddev)",
+		q.text = fmt.Sprintf(`{__name__=~%q,platform=%s,workload=~%s}`, recorded+
+			"(mean|stddev|usage|samples|tasks|median|log_stddev)",
 			strconv.Quote(running[0].platform), strconv.Quote(strings.Join(names, "|")))
 		questions = append(questions, q)
 		running = running[n:]
@@ -101,16 +102,19 @@ const maxTasks = 1e9
 func spec(k key, bands map[string]map[string]float64) (detect.Spec, error) {
 	s := detect.Spec{Job: k.job, Platform: k.platform}
 	all := bands[whole]
-	for name, to := range map[string]*float64{"mean": &s.Mean, "stddev": &s.StdDev, "usage": &s.UsageMean, "samples": &s.Samples} {
+	for name, to := range map[string]*float64{"mean": &s.Mean, "stddev": &s.StdDev, "usage": &s.UsageMean,
+		"samples": &s.Samples} {
 		v, ok := all[name]
 		if !ok {
-			return s, fmt.Errorf("spec of job %q on platform %q: there is no %s; are all rules loaded?", k.job, k.platform, name)
+			return s, fmt.Errorf("spec of job %q on platform %q: there is no %s; are all rules loaded?", k.job,
+				k.platform, name)
 		}
 		*to = v
 	}
 	if tasks, ok := all["tasks"]; ok { // whose daemons run
 		if !(tasks >= 0 && tasks <= maxTasks) {
-			return s, fmt.Errorf("spec of job %q on platform %q: %v tasks; they must lie between 0 and %v", k.job, k.platform, tasks, maxTasks)
+			return s, fmt.Errorf("spec of job %q on platform %q: %v tasks; they must lie between 0 and %v", k.job,
+				k.platform, tasks, maxTasks)
 		}
 		s.Tasks = int(math.Floor(tasks))
 	}
@@ -122,7 +126,8 @@ func spec(k key, bands map[string]map[string]float64) (detect.Spec, error) {
 		if err != nil {
 			return s, fmt.Errorf("spec of job %q on platform %q: band %q is no number", k.job, k.platform, name)
 		}
-		b := detect.BandSpec{Band: band, Samples: values["samples"], Median: values["median"], LogSD: values["log_stddev"]}
+		b := detect.BandSpec{Band: band, Samples: values["samples"], Median: values["median"],
+			LogSD: values["log_stddev"]}
 		if b.Samples < detect.BandSamples {
 			continue // the whole says more
 		}

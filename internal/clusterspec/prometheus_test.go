@@ -84,8 +84,11 @@ func startPrometheus(t *testing.T, targets []string) (url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return promtest.Start(t, fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs: [{targets: [%s]}]\n",
-		rules, strings.Join(targets, ", "))).URL
+	return promtest.Start(t,
+		fmt.Sprintf(
+			"global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n  - "+
+				"job_name: quietcore\n    static_configs: [{targets: [%s]}]\n",
+			rules, strings.Join(targets, ", "))).URL
 }
 
 // Three daemons count, a real Prometheus scrapes them and evaluates the shipped rules,
@@ -166,7 +169,8 @@ func TestAFourthDaemonKnowsWhatThreeLearned(t *testing.T) {
 	if got.Tasks != 6 || math.Abs(got.Mean-1.505) > 0.02 || math.Abs(got.StdDev-0.12) > 0.02 || got.Samples > 1200 {
 		t.Errorf("spec of six tasks with mean 1.505 and deviation 0.12 is %+v", got)
 	}
-	if len(got.Bands) != 1 || got.Bands[0].Band != 2 || math.Abs(got.Bands[0].Median-1.5) > 0.03 || math.Abs(got.Bands[0].LogSD-0.08) > 0.012 {
+	if len(got.Bands) != 1 || got.Bands[0].Band != 2 || math.Abs(got.Bands[0].Median-1.5) > 0.03 ||
+		math.Abs(got.Bands[0].LogSD-0.08) > 0.012 {
 		t.Errorf("band %+v of median 1.5 and deviation 0.08 in logarithms", got.Bands)
 	}
 	if s := reader.Stats(); s.Never || s.OK == 0 {
@@ -175,14 +179,16 @@ func TestAFourthDaemonKnowsWhatThreeLearned(t *testing.T) {
 
 	for minute := range 60 {
 		busy := minute%10 >= 5
-		samples := map[string][2]float64{"victim": {1, 1.5 * math.Exp(0.05*r.NormFloat64())}, "batch": {0.01, 1}, "steady": {2, 1}}
+		samples := map[string][2]float64{"victim": {1, 1.5 * math.Exp(0.05*r.NormFloat64())}, "batch": {0.01, 1},
+			"steady": {2, 1}}
 		if busy {
 			samples["batch"], samples["victim"] = [2]float64{3, 1}, [2]float64{1, 2.7}
 		}
 		fourth.minute(samples)
 		for _, e := range fourth.events {
 			if e.Kind == detect.CommandEvent {
-				if id := fourth.detector.Container(e.Command.Container).ID; e.Command.Kind != detect.DoCap || id != "batch" {
+				if id := fourth.detector.Container(e.Command.Container).ID; e.Command.Kind != detect.DoCap ||
+					id != "batch" {
 					t.Errorf("%s of %s", e.Command.Kind, id)
 				}
 				t.Logf("minute %d: %s of %s", minute, e.Command.Kind, e.Command.Why)

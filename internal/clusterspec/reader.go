@@ -189,7 +189,9 @@ func (r *Reader) stale() string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d jobs are judged by specs of the cluster's that nobody confirmed for %s (cpi.specs.prometheus.maxAge), the first is %.100q", n, r.o.MaxAge, first)
+	return fmt.Sprintf(
+		"%d jobs are judged by specs of the cluster's that nobody confirmed for %s (cpi.specs.prometheus.maxAge), "+
+			"the first is %.100q", n, r.o.MaxAge, first)
 }
 
 func (r *Reader) query(ctx context.Context, text string) (model.Vector, error) {
@@ -208,7 +210,9 @@ func (r *Reader) query(ctx context.Context, text string) (model.Vector, error) {
 
 func (r *Reader) failed(err error) {
 	var slow net.Error
-	why := fmt.Sprintf("Prometheus does not say what is normal for jobs; what this node learned itself counts, and what it said before: %.300s", err)
+	why := fmt.Sprintf(
+		"Prometheus does not say what is normal for jobs; what this node learned itself counts, and what it said "+
+			"before: %.300s", err)
 	if stale := r.stale(); stale != "" {
 		why += "; " + stale
 	}
@@ -235,9 +239,11 @@ func (r *Reader) succeeded(used int, refused []error) {
 	}
 	switch {
 	case len(refused) > 0:
-		r.tell(fmt.Sprintf("%d specs of the cluster's are not believed, %d are; the first: %.300s", len(refused), used, refused[0]))
+		r.tell(fmt.Sprintf("%d specs of the cluster's are not believed, %d are; the first: %.300s", len(refused), used,
+			refused[0]))
 	case used == 0:
-		r.tell("Prometheus knows no spec of any job that runs here; are the rules loaded, and do nodes have cpi.jobSeries?")
+		r.tell("Prometheus knows no spec of any job that runs here; are the rules loaded, and do nodes have " +
+			"cpi.jobSeries?")
 	default:
 		r.tell(stale)
 	}

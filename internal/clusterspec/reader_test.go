@@ -40,8 +40,10 @@ const of = `{workload="web",platform="p",band="all"} `
 
 func good() []string {
 	return []string{
-		"mean" + of + "1.5", "stddev" + of + "0.1", "usage" + of + "1", "samples" + of + "5000", `tasks{workload="web",platform="p"} 12`,
-		`samples{workload="web",platform="p",band="2"} 4950`, `median{workload="web",platform="p",band="2"} 1.4`, `log_stddev{workload="web",platform="p",band="2"} 0.05`,
+		"mean" + of + "1.5", "stddev" + of + "0.1", "usage" + of + "1", "samples" + of + "5000",
+		`tasks{workload="web",platform="p"} 12`,
+		`samples{workload="web",platform="p",band="2"} 4950`, `median{workload="web",platform="p",band="2"} 1.4`,
+		`log_stddev{workload="web",platform="p",band="2"} 0.05`,
 		`samples{workload="web",platform="p",band="3"} 50`, `median{workload="web",platform="p",band="3"} NaN`,
 	}
 }
@@ -75,7 +77,9 @@ func TestAnAnswerBecomesSpecs(t *testing.T) {
 	if err := os.WriteFile(token, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, got := setup(t, func(o *Options) { o.TokenFile, o.Now = token, func() time.Time { return now } }, func(w http.ResponseWriter, q *http.Request) {
+	r, got := setup(t, func(o *Options) {
+		o.TokenFile, o.Now = token, func() time.Time { return now }
+	}, func(w http.ResponseWriter, q *http.Request) {
 		if a := q.Header.Get("Authorization"); a != "Bearer secret" {
 			t.Errorf("authorization %q", a)
 		}
@@ -114,7 +118,9 @@ func TestPrometheusThatIsNotWell(t *testing.T) {
 		"error": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "overloaded", http.StatusServiceUnavailable)
 		}, "server error: 503", Stats{Errors: 1}},
-		"html": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "Prometheus does not say", Stats{Errors: 1}},
+		"html": {func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, "<html>")
+		}, "Prometheus does not say", Stats{Errors: 1}},
 		"scalar": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}`)
 		}, "is a scalar, not a vector", Stats{Errors: 1}},
@@ -136,8 +142,12 @@ func TestPrometheusThatIsNotWell(t *testing.T) {
 			_, _ = io.Copy(io.Discard, q.Body) // only then the server notices that the client went
 			<-q.Context().Done()
 		}, "deadline exceeded", Stats{Timeouts: 1}},
-		"empty": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer()) }, "are the rules loaded", Stats{OK: 1}},
-		"half":  {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer("mean"+of+"1")) }, "are all rules loaded?", Stats{OK: 1, Refused: 1}},
+		"empty": {func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, answer())
+		}, "are the rules loaded", Stats{OK: 1}},
+		"half": {func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, answer("mean"+of+"1"))
+		}, "are all rules loaded?", Stats{OK: 1, Refused: 1}},
 		"tasks": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, answer(append(good(), `tasks{workload="web",platform="p"} -1`)...))
 		}, "-1 tasks", Stats{OK: 1, Refused: 1}},
@@ -156,7 +166,8 @@ func TestPrometheusThatIsNotWell(t *testing.T) {
 				t.Errorf("specs %+v, why %q, want %q", *got, r.Why(), c.want)
 			}
 			s := r.Stats()
-			if s.OK != c.stats.OK || s.Errors != c.stats.Errors || s.Timeouts != c.stats.Timeouts || s.Refused != c.stats.Refused || !s.Never {
+			if s.OK != c.stats.OK || s.Errors != c.stats.Errors || s.Timeouts != c.stats.Timeouts ||
+				s.Refused != c.stats.Refused || !s.Never {
 				t.Errorf("stats %+v, want %+v", s, c.stats)
 			}
 		})
@@ -169,7 +180,8 @@ func TestSpecsThatAreNotBelieved(t *testing.T) {
 		o.Set = func([]detect.Spec, time.Duration) []error { return []error{errors.New("mean CPI -1")} }
 	}, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer(good()...)) })
 	r.round(t.Context())
-	if s := r.Stats(); s.Refused != 1 || s.InUse != 0 || r.Why() != "1 specs of the cluster's are not believed, 0 are; the first: mean CPI -1" {
+	if s := r.Stats(); s.Refused != 1 || s.InUse != 0 ||
+		r.Why() != "1 specs of the cluster's are not believed, 0 are; the first: mean CPI -1" {
 		t.Errorf("%+v, %s", s, r.Why())
 	}
 }
@@ -179,7 +191,8 @@ func TestSpecsThatNobodyConfirms(t *testing.T) {
 	stale, broken := false, false
 	r, _ := setup(t, func(o *Options) {
 		o.Jobs = func() []detect.JobInfo {
-			return []detect.JobInfo{{Job: "web", Platform: "p", Containers: 1}, {Job: "old", Platform: "p", Containers: 1, Stale: stale}, {Job: "ended", Platform: "p", Stale: true}}
+			return []detect.JobInfo{{Job: "web", Platform: "p", Containers: 1},
+				{Job: "old", Platform: "p", Containers: 1, Stale: stale}, {Job: "ended", Platform: "p", Stale: true}}
 		}
 	}, func(w http.ResponseWriter, _ *http.Request) {
 		if broken {
@@ -235,26 +248,31 @@ func TestRunAsksAgain(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	var jobs []detect.JobInfo
 	for i := range 120 {
-		jobs = append(jobs, detect.JobInfo{Job: fmt.Sprintf("a.b/%d", i), Platform: []string{"p", `q"`}[i%2], Containers: 1})
+		jobs = append(jobs, detect.JobInfo{Job: fmt.Sprintf("a.b/%d", i), Platform: []string{"p", `q"`}[i%2],
+			Containers: 1})
 	}
 	got := ask(jobs)
 	if len(got) != 4 {
 		t.Fatalf("%d questions for 60 jobs on each of two platforms", len(got))
 	}
-	if !strings.Contains(got[0].text, `platform="p",workload=~"a\\.b/0|`) || !strings.Contains(got[3].text, `platform="q\"",`) {
+	if !strings.Contains(got[0].text, `platform="p",workload=~"a\\.b/0|`) ||
+		!strings.Contains(got[3].text, `platform="q\"",`) {
 		t.Errorf("%s\n%s", got[0].text, got[3].text)
 	}
 }
 
 // However absurd the numbers: nothing that is no number reaches a threshold.
 func TestAbsurdNumbers(t *testing.T) {
-	value := rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -1, 1e300, 1.5, 1000}))
+	value := rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, -1,
+		1e300, 1.5, 1000}))
 	rapid.Check(t, func(r *rapid.T) {
 		q := ask([]detect.JobInfo{{Job: "web", Platform: "p", Containers: 1}})[0]
 		var v model.Vector
 		for _, band := range []string{"all", "0", "2", "4", "5", "-1"} {
 			for _, name := range []string{"mean", "stddev", "usage", "samples", "tasks", "median", "log_stddev"} {
-				v = append(v, &model.Sample{Metric: model.Metric{model.MetricNameLabel: recorded + model.LabelValue(name), "workload": "web", "platform": "p", "band": model.LabelValue(band)}, Value: model.SampleValue(value.Draw(r, band+name))})
+				v = append(v, &model.Sample{Metric: model.Metric{model.MetricNameLabel: recorded +
+					model.LabelValue(name), "workload": "web", "platform": "p", "band": model.LabelValue(band)},
+					Value: model.SampleValue(value.Draw(r, band+name))})
 			}
 		}
 		specs, _ := q.specs(v)
@@ -280,7 +298,8 @@ func TestAbsurdNumbers(t *testing.T) {
 				}
 			}
 		}
-		if s, ok := d.SpecOf("web", "p"); ok && (math.IsNaN(s.Mean+s.StdDev+s.Samples+s.UsageMean) || math.IsInf(s.Mean+s.StdDev+s.Samples+s.UsageMean, 0)) {
+		if s, ok := d.SpecOf("web", "p"); ok && (math.IsNaN(s.Mean+s.StdDev+s.Samples+s.UsageMean) ||
+			math.IsInf(s.Mean+s.StdDev+s.Samples+s.UsageMean, 0)) {
 			r.Fatalf("spec %+v", s)
 		}
 	})
@@ -291,7 +310,9 @@ func TestAbsurdNumbers(t *testing.T) {
 func TestClocksThatDisagree(t *testing.T) {
 	for name, stamp := range map[string]string{"behind": "[1,", "ahead": "[4102444800.123,"} {
 		now := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
-		r, got := setup(t, func(o *Options) { o.Now = func() time.Time { return now } }, func(w http.ResponseWriter, q *http.Request) {
+		r, got := setup(t, func(o *Options) {
+			o.Now = func() time.Time { return now }
+		}, func(w http.ResponseWriter, q *http.Request) {
 			if at := q.FormValue("time"); at != "" {
 				t.Errorf("%s: Prometheus is told the time, %s", name, at)
 			}

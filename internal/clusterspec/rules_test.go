@@ -59,7 +59,9 @@ func (c *counted) inputs(end time.Duration) string {
 				// A hair more than the sum above, whose rounding must not look like a reset.
 				values += fmt.Sprintf(" %v+0x%d", step*float64(grown)*(1+1e-9), left)
 			}
-			fmt.Fprintf(&b, "      - series: '%s{instance=\"n%d\",workload=\"%s\",platform=\"p\"%s}'\n        values: '%s'\n", name, node, c.workload, labels, values)
+			fmt.Fprintf(&b,
+				"      - series: '%s{instance=\"n%d\",workload=\"%s\",platform=\"p\"%s}'\n        values: '%s'\n",
+				name, node, c.workload, labels, values)
 		}
 	}
 	samples := c.quantiles()
@@ -79,13 +81,16 @@ func (c *counted) inputs(end time.Duration) string {
 				below++
 			}
 		}
-		series("quietcore_job_cpi_bucket", fmt.Sprintf(",band=\"2\",le=\"%s\"", name), float64(below)/float64(len(samples)))
+		series("quietcore_job_cpi_bucket", fmt.Sprintf(",band=\"2\",le=\"%s\"", name),
+			float64(below)/float64(len(samples)))
 	}
 	series("quietcore_job_cpi_sum", ",band=\"2\"", sum)
 	series("quietcore_job_cpi_squares_total", ",band=\"2\"", squares)
 	series("quietcore_job_cpi_usage_total", ",band=\"2\"", 1.5)
 	for node := range nodes {
-		fmt.Fprintf(&b, "      - series: 'quietcore_job_cpi_tasks{instance=\"n%d\",workload=\"%s\",platform=\"p\"}'\n        values: '3x%d'\n", node, c.workload, int(end/(4*time.Minute)))
+		fmt.Fprintf(&b,
+			"      - series: 'quietcore_job_cpi_tasks{instance=\"n%d\",workload=\"%s\",platform=\"p\"}'\n        "+
+				"values: '3x%d'\n", node, c.workload, int(end/(4*time.Minute)))
 	}
 	return b.String()
 }
@@ -104,9 +109,12 @@ func promtool(t *testing.T, end time.Duration, inputs string, want []expectation
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "rule_files: [%q]\nevaluation_interval: 4m\ntests:\n  - interval: 4m\n    input_series:\n%s    promql_expr_test:\n", rules, inputs)
+	fmt.Fprintf(&b,
+		"rule_files: [%q]\nevaluation_interval: 4m\ntests:\n  - interval: 4m\n    input_series:\n%s    "+
+			"promql_expr_test:\n", rules, inputs)
 	for _, w := range want {
-		fmt.Fprintf(&b, "      - expr: %q\n        eval_time: %s\n        exp_samples: [{labels: '{}', value: %v}]\n", w.expr, end, w.want)
+		fmt.Fprintf(&b, "      - expr: %q\n        eval_time: %s\n        exp_samples: [{labels: '{}', value: %v}]\n",
+			w.expr, end, w.want)
 	}
 	file := filepath.Join(t.TempDir(), "test.yaml")
 	if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
@@ -119,12 +127,14 @@ func promtool(t *testing.T, end time.Duration, inputs string, want []expectation
 
 // rounded is a recorded value of a job, without its name.
 func rounded(spec, workload, band string, to float64) string {
-	return fmt.Sprintf(`sum(round(quietcore:job_cpi_spec:%s{workload="%s",platform="p",band="%s"}, %v))`, spec, workload, band, to)
+	return fmt.Sprintf(`sum(round(quietcore:job_cpi_spec:%s{workload="%s",platform="p",band="%s"}, %v))`, spec,
+		workload, band, to)
 }
 
 // The rules make of what two nodes count what the detector makes of the same samples.
 func TestRulesAgreeWithTheDetector(t *testing.T) {
-	if out, err := exec.Command(promtest.Tool(t, "promtool"), "check", "rules", shippedRules).CombinedOutput(); err != nil {
+	if out, err := exec.Command(promtest.Tool(t, "promtool"), "check", "rules",
+		shippedRules).CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
 	const end = 3 * time.Hour
@@ -153,7 +163,8 @@ func TestRulesAgreeWithTheDetector(t *testing.T) {
 		for _, band := range []string{"2", "all"} {
 			want = append(want,
 				expectation{rounded("mean", c.workload, band, 0.001), math.Round(mean*1000) / 1000},
-				expectation{rounded("stddev", c.workload, band, 0.001), math.Round(math.Sqrt(squares/n-mean*mean)*1000) / 1000},
+				expectation{rounded("stddev", c.workload, band, 0.001),
+					math.Round(math.Sqrt(squares/n-mean*mean)*1000) / 1000},
 				expectation{rounded("usage", c.workload, band, 0.01), 1.5},
 				// Three hours of five samples a minute of two nodes.
 				// The first hour knows no sample before it.
@@ -162,10 +173,12 @@ func TestRulesAgreeWithTheDetector(t *testing.T) {
 		}
 		// Buckets twice as wide as the detector's, and interpolated otherwise.
 		for spec, exact := range map[string]float64{"median": math.Exp(median), "log_stddev": sd} {
-			expr := fmt.Sprintf(`sum(abs(quietcore:job_cpi_spec:%s{workload="%s",band="2"} / %v - 1) <bool 0.05)`, spec, c.workload, exact)
+			expr := fmt.Sprintf(`sum(abs(quietcore:job_cpi_spec:%s{workload="%s",band="2"} / %v - 1) <bool 0.05)`,
+				spec, c.workload, exact)
 			want = append(want, expectation{expr, 1})
 		}
-		want = append(want, expectation{fmt.Sprintf(`sum(quietcore:job_cpi_spec:tasks{workload="%s",platform="p"})`, c.workload), 6})
+		want = append(want, expectation{fmt.Sprintf(`sum(quietcore:job_cpi_spec:tasks{workload="%s",platform="p"})`,
+			c.workload), 6})
 	}
 	promtool(t, end, inputs, want)
 }
@@ -198,7 +211,8 @@ func TestRulesAge(t *testing.T) {
 	before := counted{workload: "web", median: 1, sd: 0.001, perMinute: 5, every: 49, to: 5 * time.Hour}
 	after := counted{workload: "web", median: 2, sd: 0.001, perMinute: 5, every: 49, from: 24 * time.Hour, to: end}
 	gone := counted{workload: "gone", median: 1, sd: 0.001, perMinute: 5, every: 49, to: 5 * time.Hour}
-	inputs := strings.ReplaceAll(before.inputs(end), `instance="`, `instance="old-`) + after.inputs(end) + gone.inputs(end)
+	inputs := strings.ReplaceAll(before.inputs(end), `instance="`, `instance="old-`) + after.inputs(end) +
+		gone.inputs(end)
 	// Six hours of today, five of yesterday, with 600 samples each.
 	mean := (6*2 + 0.9*5) / (6 + 0.9*5)
 	promtool(t, end, inputs, []expectation{

@@ -26,8 +26,9 @@ func TestDefaultIsValidAndIsThePolicysDefault(t *testing.T) {
 	}
 	want := policy.Config{
 		Memory: policy.MemoryOff, System: policy.System{Namespaces: []string{"kube-system"}},
-		Authority: policy.Authority{Namespaces: []string{}, MaxCPUs: map[string]int{}, CapExempt: []string{}}, NodeLabels: map[string]string{},
-		Kubelet: policy.Kubelet{Options: map[string]string{}, TopologyPolicy: "none"},
+		Authority:  policy.Authority{Namespaces: []string{}, MaxCPUs: map[string]int{}, CapExempt: []string{}},
+		NodeLabels: map[string]string{},
+		Kubelet:    policy.Kubelet{Options: map[string]string{}, TopologyPolicy: "none"},
 	}
 	if got := c.Policy(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %+v\nwant %+v", got, want)
@@ -56,13 +57,18 @@ node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {f
 	want := policy.Config{
 		Degrade: true, Memory: policy.MemoryOff, Reserved: cpuset.Of(0, 1), ReservedStrict: true, SharedFloor: 4,
 		Allocation: policy.Allocation{
-			Bind: cpuallocator.SpreadByPCPUs, BindRequired: true, Exclusive: cpuallocator.NUMANodeLevel, ExclusiveRequired: true,
-			Strategy: cpuallocator.DistributeEvenly, Alignment: cpuallocator.AlignSingleNode, SMT: cpuallocator.SMTRoundUp,
+			Bind: cpuallocator.SpreadByPCPUs, BindRequired: true, Exclusive: cpuallocator.NUMANodeLevel,
+			ExclusiveRequired: true,
+			Strategy:          cpuallocator.DistributeEvenly, Alignment: cpuallocator.AlignSingleNode,
+			SMT: cpuallocator.SMTRoundUp,
 		},
-		LiftContainers: true, System: policy.System{CPUs: cpuset.Of(7), Exclusive: true, Namespaces: []string{"a", "b"}},
-		Authority:  policy.Authority{Namespaces: []string{"batch"}, MaxCPUs: map[string]int{"batch": 4, "*": 0}, TrustStatus: true, CapExempt: []string{"ci"}},
+		LiftContainers: true, System: policy.System{CPUs: cpuset.Of(7), Exclusive: true,
+			Namespaces: []string{"a", "b"}},
+		Authority: policy.Authority{Namespaces: []string{"batch"}, MaxCPUs: map[string]int{"batch": 4, "*": 0},
+			TrustStatus: true, CapExempt: []string{"ci"}},
 		NodeLabels: map[string]string{"k": "v"},
-		Kubelet:    policy.Kubelet{Static: true, Options: map[string]string{"full-pcpus-only": "true"}, Reserved: cpuset.Of(2), TopologyPolicy: "restricted"},
+		Kubelet: policy.Kubelet{Static: true, Options: map[string]string{"full-pcpus-only": "true"},
+			Reserved: cpuset.Of(2), TopologyPolicy: "restricted"},
 	}
 	if got := c.Policy(); !reflect.DeepEqual(got, want) {
 		t.Fatalf("got %+v\nwant %+v", got, want)
@@ -75,11 +81,18 @@ func TestWordListsAreInTheOrderOfTheAllocators(t *testing.T) {
 		got  []string
 		want map[string]int
 	}{
-		{bindWords(), map[string]int{"FullPCPUs": int(cpuallocator.FullPCPUs), "SpreadByPCPUs": int(cpuallocator.SpreadByPCPUs)}},
-		{exclusiveWords(), map[string]int{"None": int(cpuallocator.ExclusiveNone), "PCPULevel": int(cpuallocator.PCPULevel), "NUMANodeLevel": int(cpuallocator.NUMANodeLevel)}},
-		{strategyWords(), map[string]int{"MostAllocated": int(cpuallocator.MostAllocated), "LeastAllocated": int(cpuallocator.LeastAllocated), "DistributeEvenly": int(cpuallocator.DistributeEvenly)}},
-		{alignmentWords(), map[string]int{"None": int(cpuallocator.AlignNone), "BestEffort": int(cpuallocator.AlignBestEffort), "Restricted": int(cpuallocator.AlignRestricted), "SingleNUMANode": int(cpuallocator.AlignSingleNode)}},
-		{smtWords(), map[string]int{"none": int(cpuallocator.SMTNone), "isolate": int(cpuallocator.SMTIsolate), "align": int(cpuallocator.SMTAlign), "roundup": int(cpuallocator.SMTRoundUp)}},
+		{bindWords(), map[string]int{"FullPCPUs": int(cpuallocator.FullPCPUs),
+			"SpreadByPCPUs": int(cpuallocator.SpreadByPCPUs)}},
+		{exclusiveWords(), map[string]int{"None": int(cpuallocator.ExclusiveNone),
+			"PCPULevel": int(cpuallocator.PCPULevel), "NUMANodeLevel": int(cpuallocator.NUMANodeLevel)}},
+		{strategyWords(), map[string]int{"MostAllocated": int(cpuallocator.MostAllocated),
+			"LeastAllocated":   int(cpuallocator.LeastAllocated),
+			"DistributeEvenly": int(cpuallocator.DistributeEvenly)}},
+		{alignmentWords(), map[string]int{"None": int(cpuallocator.AlignNone),
+			"BestEffort": int(cpuallocator.AlignBestEffort), "Restricted": int(cpuallocator.AlignRestricted),
+			"SingleNUMANode": int(cpuallocator.AlignSingleNode)}},
+		{smtWords(), map[string]int{"none": int(cpuallocator.SMTNone), "isolate": int(cpuallocator.SMTIsolate),
+			"align": int(cpuallocator.SMTAlign), "roundup": int(cpuallocator.SMTRoundUp)}},
 	} {
 		if len(c.got) != len(c.want) {
 			t.Errorf("%v: want %v", c.got, c.want)
@@ -170,27 +183,41 @@ log: {level: loud, format: [text]}
 
 func TestRefuses(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                                 "apiVersion: is missing; begin the file with apiVersion: quietcore.dev/v1alpha1",
+		"": "apiVersion: is missing; begin the file with apiVersion: " +
+			"quietcore.dev/v1alpha1",
 		"mode: observe":                    "apiVersion: is missing",
 		"apiVersion: quietcore.dev/v1":     `apiVersion: is "quietcore.dev/v1", this version of quietcore reads quietcore.dev/v1alpha1`,
 		head + "system: {exclusive: true}": "system.exclusive: is true and system.cpus is empty",
-		head + "reserved: {cpus: 0-3}\nsystem: {exclusive: true, cpus: 3-4}": "system.cpus: CPUs 3 are in reserved.cpus too",
-		head + "listen: 127.0.0.1:99999":                                     "listen: is",
-		head + "cpi: {window: 31s}":                                          "cpi.window: is 31s, must be 100ms to 30s, half of cpi.interval",
-		head + "cpi: {interval: 1s, window: 50ms}":                           "cpi.window: is 50ms, must be 100ms to 500ms",
-		head + "cpi: {minScore: 7, minConfidence: -0.5}":                     "cpi.minScore: is 7, must be 0 to 1\ncpi.minConfidence: is -0.5, must be 0 to 1",
-		head + "cpi: {capBatch: 0, capBestEffort: 2000, evictAfter: -1}":     "cpi.capBatch: is 0 CPUs, must be 0.001 to 1000\ncpi.capBestEffort: is 2000 CPUs, must be 0.001 to 1000\ncpi.evictAfter: is -1, must be 0 to 1000000",
-		head + "cpi: {outlierWindow: 1s}":                                    "cpi.outlierWindow: is 1s, must be 1m to 24h",
-		head + "cpi: {scoreWindow: 48h}":                                     "cpi.scoreWindow: is 48h, must be 1m to 24h",
-		head + "cpi: {history: 1m}":                                          "cpi.history: is 1m, must be 10m to 24h",
-		head + "cpi: {minTasks: 0, minTaskSamples: 0}":                       "cpi.minTasks: is 0, must be 1 to 1000000\ncpi.minTaskSamples: is 0, must be 1 to 1000000",
-		head + "cpi: {specEvery: 1s, capFor: 1s, moveFor: 1s}":               "cpi.specEvery: is 1s, must be 1m to 168h",
-		head + "cpi: {minUsage: -1}":                                         "cpi.minUsage: is -1, must be 0 to 1000",
-		head + "suppression: {threshold: 101}":                               "suppression.threshold: is 101, must be 0 to 100 percent",
-		head + "reclaim: {idle: {threshold: 101}, reserve: -1}":              "reclaim.idle.threshold: is 101, must be 0 to 100 percent",
-		head + "cpi: {interval: 60}":                                         `line 2: cpi.interval: is`,
-		head + "cpi: {interval: a minute}":                                   `line 2: cpi.interval: is "a minute", must be a length of time such as 10s or 1m30s`,
-		head + "mode: on":                                                    `line 2: mode: is "on", must be enforce or observe`,
+		head +
+			"reserved: {cpus: 0-3}\nsystem: {exclusive: true, cpus: 3-4}": "system.cpus: CPUs 3 are in " +
+			"reserved.cpus too",
+		head + "listen: 127.0.0.1:99999": "listen: is",
+		head +
+			"cpi: {window: 31s}": "cpi.window: is 31s, must be 100ms to 30s, half of cpi.interval",
+		head + "cpi: {interval: 1s, window: 50ms}": "cpi.window: is 50ms, must be 100ms to 500ms",
+		head +
+			"cpi: {minScore: 7, minConfidence: -0.5}": "cpi.minScore: is 7, must be 0 to 1\ncpi.minConfidence: is " +
+			"-0.5, must be 0 to 1",
+		head +
+			"cpi: {capBatch: 0, capBestEffort: 2000, evictAfter: -1}": "cpi.capBatch: is 0 CPUs, must be 0.001 to " +
+			"1000\ncpi.capBestEffort: is 2000 CPUs, must be 0.001 to 1000\ncpi.evictAfter: is -1, must be 0 to 1000000",
+		head + "cpi: {outlierWindow: 1s}": "cpi.outlierWindow: is 1s, must be 1m to 24h",
+		head + "cpi: {scoreWindow: 48h}":  "cpi.scoreWindow: is 48h, must be 1m to 24h",
+		head + "cpi: {history: 1m}":       "cpi.history: is 1m, must be 10m to 24h",
+		head +
+			"cpi: {minTasks: 0, minTaskSamples: 0}": "cpi.minTasks: is 0, must be 1 to 1000000\ncpi.minTaskSamples: " +
+			"is 0, must be 1 to 1000000",
+		head + "cpi: {specEvery: 1s, capFor: 1s, moveFor: 1s}": "cpi.specEvery: is 1s, must be 1m to 168h",
+		head + "cpi: {minUsage: -1}":                           "cpi.minUsage: is -1, must be 0 to 1000",
+		head +
+			"suppression: {threshold: 101}": "suppression.threshold: is 101, must be 0 to 100 percent",
+		head +
+			"reclaim: {idle: {threshold: 101}, reserve: -1}": "reclaim.idle.threshold: is 101, must be 0 to 100 " +
+			"percent",
+		head + "cpi: {interval: 60}": `line 2: cpi.interval: is`,
+		head +
+			"cpi: {interval: a minute}": `line 2: cpi.interval: is "a minute", must be a length of time such as 10s or 1m30s`,
+		head + "mode: on": `line 2: mode: is "on", must be enforce or observe`,
 	} {
 		if _, err := Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", in, err, want)
@@ -210,9 +237,12 @@ func TestRefuses(t *testing.T) {
 
 func TestThePageIsForThisMachineAlone(t *testing.T) {
 	for address, good := range map[string]bool{
-		"": true, "127.0.0.1:9465": true, "localhost:1": true, "[::1]:80": true, "127.8.9.10:1": true, "/run/quietcore/page.sock": true,
-		":9465": false, "0.0.0.0:9465": false, "[::]:9465": false, "10.0.0.7:9465": false, "node-a:9465": false, "localhost.example:9465": false, "127.0.0.1": false,
-		"127.0.0.1:http": false, "run/page.sock": false, "/run/../page.sock": false, "/" + strings.Repeat("s", 120): false,
+		"": true, "127.0.0.1:9465": true, "localhost:1": true, "[::1]:80": true, "127.8.9.10:1": true,
+		"/run/quietcore/page.sock": true,
+		":9465":                    false, "0.0.0.0:9465": false, "[::]:9465": false, "10.0.0.7:9465": false,
+		"node-a:9465": false, "localhost.example:9465": false, "127.0.0.1": false,
+		"127.0.0.1:http": false, "run/page.sock": false, "/run/../page.sock": false, "/" +
+			strings.Repeat("s", 120): false,
 	} {
 		_, err := Parse([]byte(head + "page: {listen: " + strconv.Quote(address) + "}\n"))
 		if (err == nil) != good {
@@ -376,7 +406,8 @@ func FuzzParse(f *testing.F) {
 }
 
 func TestDurationsAreWrittenAsPeopleDo(t *testing.T) {
-	for text, want := range map[string]string{"60s": "1m", "3600s": "1h", "90s": "1m30s", "1.5h": "1h30m", "10s": "10s", "0.1s": "100ms", "0": "0s", "1h0m5s": "1h0m5s"} {
+	for text, want := range map[string]string{"60s": "1m", "3600s": "1h", "90s": "1m30s", "1.5h": "1h30m",
+		"10s": "10s", "0.1s": "100ms", "0": "0s", "1h0m5s": "1h0m5s"} {
 		var d Duration
 		if err := d.UnmarshalText([]byte(text)); err != nil || d.String() != want {
 			t.Errorf("%s is written %s (%v), want %s", text, d, err, want)

@@ -20,7 +20,8 @@ func (c CPI) withDetector(d detect.Config) CPI {
 }
 
 func defaultSpecs() Specs {
-	return Specs{Prometheus: Prometheus{Period: Duration(5 * time.Minute), Timeout: Duration(10 * time.Second), MaxAge: Duration(24 * time.Hour)}}
+	return Specs{Prometheus: Prometheus{Period: Duration(5 * time.Minute), Timeout: Duration(10 * time.Second),
+		MaxAge: Duration(24 * time.Hour)}}
 }
 
 // Bounds of asking Prometheus: a node alone must not load it, nor rely on what it
@@ -35,8 +36,10 @@ func (v *checker) specs(p *Prometheus) {
 	const at = "cpi.specs.prometheus."
 	if p.URL != "" {
 		u, err := url.Parse(p.URL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-			v.fail(at+"url", "is %s, must be such as http://prometheus.monitoring:9090, or \"\" to ask none", quote(p.URL))
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
+			u.Fragment != "" {
+			v.fail(at+"url", "is %s, must be such as http://prometheus.monitoring:9090, or \"\" to ask none",
+				quote(p.URL))
 		}
 	}
 	if p.Period < minSpecPeriod || p.Period > maxSpecPeriod {
@@ -64,7 +67,8 @@ func (c *CPI) Detection() detect.Config {
 	d.Enforce = c.Mode == CPIEnforce
 	d.Period, d.MaxContainers = time.Duration(c.Interval), c.MaxContainers
 	d.MinUsage, d.MinScore, d.MinConfidence = c.MinUsage, c.MinScore, c.MinConfidence
-	d.OutlierWindow, d.Window, d.History = time.Duration(c.OutlierWindow), time.Duration(c.ScoreWindow), time.Duration(c.History)
+	d.OutlierWindow, d.Window, d.History = time.Duration(c.OutlierWindow), time.Duration(c.ScoreWindow), time.Duration(
+		c.History)
 	d.MinTasks, d.MinTaskSamples, d.RespecEvery = c.MinTasks, c.MinTaskSamples, time.Duration(c.SpecEvery)
 	d.CapFor, d.MoveFor, d.EvictAfter = time.Duration(c.CapFor), time.Duration(c.MoveFor), c.EvictAfter
 	d.CapBatchMilli, d.CapBEMilli = int64(math.Round(c.CapBatch*1000)), int64(math.Round(c.CapBestEffort*1000))

@@ -3,13 +3,15 @@ package config
 import "github.com/quietcore/quietcore/reclaim"
 
 func (r Reclaim) with(c reclaim.Config) Reclaim {
-	r.From, r.Reserve, r.Idle, r.Predictor, r.Raise, r.Correct = c.From, c.Reserve, c.Idle, c.Predictor, c.Raise, c.Correct
+	r.From, r.Reserve, r.Idle, r.Predictor, r.Raise, r.Correct =
+		c.From, c.Reserve, c.Idle, c.Predictor, c.Raise, c.Correct
 	return r
 }
 
 // Estimation is what the estimator is to do.
 func (r *Reclaim) Estimation() reclaim.Config {
-	return reclaim.Config{From: r.From, Reserve: r.Reserve, Idle: r.Idle, Predictor: r.Predictor, Raise: r.Raise, Correct: r.Correct}
+	return reclaim.Config{From: r.From, Reserve: r.Reserve, Idle: r.Idle, Predictor: r.Predictor, Raise: r.Raise,
+		Correct: r.Correct}
 }
 
 func suppressOf(c reclaim.Suppress) Suppress {

@@ -31,7 +31,8 @@ func (c *Config) Policy() policy.Config {
 			SMT:               cpuallocator.SMT(a.SMT),
 		},
 		LiftContainers: c.Quota.LiftContainersOfMultiContainerPods,
-		System:         policy.System{CPUs: c.System.CPUs, Exclusive: c.System.Exclusive, Namespaces: slices.Clone(c.System.Namespaces)},
+		System: policy.System{CPUs: c.System.CPUs, Exclusive: c.System.Exclusive,
+			Namespaces: slices.Clone(c.System.Namespaces)},
 		Authority: policy.Authority{
 			Namespaces:  slices.Clone(c.Authority.Exclusive.Namespaces),
 			MaxCPUs:     maps.Clone(c.Authority.Exclusive.MaxCPUs),

@@ -54,7 +54,8 @@ func (v *checker) fields(c *Config) {
 		}
 	}
 	if env := c.Inject.CPUsEnv; env != "" && !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(env) {
-		v.fail("inject.cpusEnv", "is %s, must be the name of an environment variable: letters, digits and _", quote(env))
+		v.fail("inject.cpusEnv", "is %s, must be the name of an environment variable: letters, digits and _",
+			quote(env))
 	}
 	v.node(&c.Node)
 	v.kubernetes(&c.Kubernetes)
@@ -98,7 +99,8 @@ func (v *checker) kubelet(key string, k *Kubelet) {
 	}
 	for _, option := range slices.Sorted(maps.Keys(k.Options)) {
 		if !slices.Contains(known, option) {
-			v.fail(key+".options", "%s is no option of kubelet's static policy; there are %s", quote(option), strings.Join(known, ", "))
+			v.fail(key+".options", "%s is no option of kubelet's static policy; there are %s", quote(option),
+				strings.Join(known, ", "))
 		} else if value := k.Options[option]; value != "true" && value != "false" {
 			v.fail(key+".options."+option, "is %s, must be \"true\" or \"false\"", quote(value))
 		}
@@ -121,8 +123,10 @@ func (v *checker) kubernetes(k *Kubernetes) {
 	if k.Kubeconfig != "" {
 		v.path("kubernetes.kubeconfig", k.Kubeconfig)
 	}
-	if m := k.Topology.ManagedBy; len(m) > 63 || !regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(m) {
-		v.fail("kubernetes.nodeResourceTopology.managedBy", "is %s, must be the value of a label: 1 to 63 letters, digits, - _ or .", quote(m))
+	if m := k.Topology.ManagedBy; len(m) > 63 || !regexp.MustCompile(
+		`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(m) {
+		v.fail("kubernetes.nodeResourceTopology.managedBy",
+			"is %s, must be the value of a label: 1 to 63 letters, digits, - _ or .", quote(m))
 	}
 }
 
@@ -150,7 +154,8 @@ func (v *checker) cpi(c *CPI) {
 	if c.Interval < minInterval || c.Interval > maxInterval {
 		v.fail("cpi.interval", "is %s, must be %s to %s", c.Interval, minInterval, maxInterval)
 	} else if most := c.Interval / 2; c.Window < minWindow || c.Window > most {
-		v.fail("cpi.window", "is %s, must be %s to %s, half of cpi.interval: others need the counters too", c.Window, minWindow, most)
+		v.fail("cpi.window", "is %s, must be %s to %s, half of cpi.interval: others need the counters too", c.Window,
+			minWindow, most)
 	}
 	if n := c.MaxContainers; n < 1 || n > maxCPIContainers {
 		v.fail("cpi.maxContainers", "is %d, must be 1 to %d", n, maxCPIContainers)
@@ -170,7 +175,8 @@ func (v *checker) detector(c *CPI) {
 	for _, l := range []struct {
 		key       string
 		cpus, may *float64
-	}{{"cpi.capBatch", &rest.CapBatch, &usual.CPI.CapBatch}, {"cpi.capBestEffort", &rest.CapBestEffort, &usual.CPI.CapBestEffort}} {
+	}{{"cpi.capBatch", &rest.CapBatch, &usual.CPI.CapBatch},
+		{"cpi.capBestEffort", &rest.CapBestEffort, &usual.CPI.CapBestEffort}} {
 		if !(*l.cpus >= 0.001 && *l.cpus <= 1000) {
 			v.fail(l.key, "is %v CPUs, must be 0.001 to 1000", *l.cpus)
 			*l.cpus = *l.may // it is told of once
@@ -187,7 +193,8 @@ func (v *checker) detector(c *CPI) {
 			v.fail("cpi", "%v", err)
 			continue
 		}
-		v.fail("cpi."+keys[out.Field], "is %v, must be %v to %v", plainly(out.Value), plainly(out.Low), plainly(out.High))
+		v.fail("cpi."+keys[out.Field], "is %v, must be %v to %v", plainly(out.Value), plainly(out.Low),
+			plainly(out.High))
 	}
 }
 
@@ -195,8 +202,10 @@ func (v *checker) detector(c *CPI) {
 // Others are checked under their own names.
 func detectorKeys() map[string]string {
 	return map[string]string{
-		"MinUsage": "minUsage", "OutlierWindow": "outlierWindow", "Window": "scoreWindow", "History": "history", "MinScore": "minScore", "MinConfidence": "minConfidence",
-		"MinTasks": "minTasks", "MinTaskSamples": "minTaskSamples", "RespecEvery": "specEvery", "CapFor": "capFor", "MoveFor": "moveFor", "EvictAfter": "evictAfter",
+		"MinUsage": "minUsage", "OutlierWindow": "outlierWindow", "Window": "scoreWindow", "History": "history",
+		"MinScore": "minScore", "MinConfidence": "minConfidence",
+		"MinTasks": "minTasks", "MinTaskSamples": "minTaskSamples", "RespecEvery": "specEvery", "CapFor": "capFor",
+		"MoveFor": "moveFor", "EvictAfter": "evictAfter",
 	}
 }
 
@@ -219,7 +228,8 @@ func (v *checker) shell(c *Config) {
 		v.fail("nri.name", "is %s, must be 1 to 63 letters, digits, or _ . + -", quote(c.NRI.Name))
 	}
 	if !regexp.MustCompile(`^[0-9]{2}$`).MatchString(c.NRI.Index) {
-		v.fail("nri.index", "is %s, must be two digits, \"00\" to \"99\"; lower ones are asked first", quote(c.NRI.Index))
+		v.fail("nri.index", "is %s, must be two digits, \"00\" to \"99\"; lower ones are asked first",
+			quote(c.NRI.Index))
 	}
 	v.path("cgroup.root", c.Cgroup.Root)
 	if c.Cgroup.Bus != "" {
@@ -246,7 +256,10 @@ func (v *checker) page(address string) {
 	}
 	host, _, _ := net.SplitHostPort(address) // it could be split
 	if ip, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !ip.IsLoopback()) {
-		v.fail(key, "is %s, must be on loopback, such as 127.0.0.1:9465, or the path of a Unix socket: the page names every pod of the node and asks nobody for a password; reach it with kubectl port-forward or ssh -L", quote(address))
+		v.fail(key,
+			"is %s, must be on loopback, such as 127.0.0.1:9465, or the path of a Unix socket: the page names every "+
+				"pod of the node and asks nobody for a password; reach it with kubectl port-forward or ssh -L",
+			quote(address))
 	}
 }
 
@@ -271,7 +284,8 @@ func (v *checker) listen(key, address string) {
 		return
 	}
 	host, port, err := net.SplitHostPort(address)
-	if n, convErr := strconv.ParseUint(port, 10, 16); err != nil || convErr != nil || strconv.FormatUint(n, 10) != port || strings.ContainsAny(host, " /") {
+	if n, convErr := strconv.ParseUint(port, 10, 16); err != nil || convErr != nil ||
+		strconv.FormatUint(n, 10) != port || strings.ContainsAny(host, " /") {
 		v.fail(key, "is %s, must be HOST:PORT such as 127.0.0.1:9464, or \"\" to serve nothing", quote(address))
 	}
 }
@@ -303,9 +317,12 @@ func nodeName(s string) bool {
 // relations checks keys against each other.
 func (v *checker) relations(c *Config) {
 	if c.System.Exclusive && c.System.CPUs.IsEmpty() {
-		v.fail("system.exclusive", "is true and system.cpus is empty: name the CPUs that the class SYSTEM has for itself, or remove it")
+		v.fail("system.exclusive",
+			"is true and system.cpus is empty: name the CPUs that the class SYSTEM has for itself, or remove it")
 	}
 	if both := c.System.CPUs.And(c.Reserved.CPUs); c.System.Exclusive && !both.IsEmpty() {
-		v.fail("system.cpus", "CPUs %s are in reserved.cpus too: reserved CPUs belong to the shared pools, exclusive system CPUs to the class SYSTEM alone", both)
+		v.fail("system.cpus",
+			"CPUs %s are in reserved.cpus too: reserved CPUs belong to the shared pools, exclusive system CPUs to "+
+				"the class SYSTEM alone", both)
 	}
 }

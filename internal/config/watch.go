@@ -26,7 +26,8 @@ func Watch(ctx context.Context, name string, apply func(*Config, error)) error {
 	return watch(ctx, name, apply, time.After)
 }
 
-func watch(ctx context.Context, name string, apply func(*Config, error), after func(time.Duration) <-chan time.Time) error {
+func watch(ctx context.Context, name string, apply func(*Config, error),
+	after func(time.Duration) <-chan time.Time) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("watch configuration %s: %w; it will not be reloaded", name, err)

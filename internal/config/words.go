@@ -159,7 +159,9 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 }
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
-var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil),
+	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil),
+	(*LogLevel)(nil), (*LogFormat)(nil)}
 
 // Slog is the level in the terms of package slog.
 func (v LogLevel) Slog() slog.Level {

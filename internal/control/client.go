@@ -60,7 +60,8 @@ func (c Client) Settled(ctx context.Context) (*Status, error) {
 			if err != nil {
 				return nil, err
 			}
-			return nil, fmt.Errorf("the daemon did not settle (connected %t, synchronised %t); its log says why: %w", s.Connected, s.Synchronised, ctx.Err())
+			return nil, fmt.Errorf("the daemon did not settle (connected %t, synchronised %t); its log says why: %w",
+				s.Connected, s.Synchronised, ctx.Err())
 		case <-time.After(askAgain):
 		}
 	}
@@ -99,7 +100,8 @@ func (c Client) ask(ctx context.Context, path string) (io.ReadCloser, error) {
 	resp, err := client.Do(req)
 	if err != nil {
 		if absent(err) {
-			return nil, fmt.Errorf("no daemon answers on %s; is `quietcore run` running, and with this socket? %w", c.Socket, err)
+			return nil, fmt.Errorf("no daemon answers on %s; is `quietcore run` running, and with this socket? %w",
+				c.Socket, err)
 		}
 		if errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("the daemon's socket %s is for root alone; run this as root: %w", c.Socket, err)

@@ -74,14 +74,17 @@ func live(t *testing.T, p *plugin.Plugin) {
 	pod := func(name string, qos policy.QoS, class string, milli int64) policy.Pod {
 		return policy.Pod{
 			UID: "uid-" + name, Sandbox: "sb-" + name, Namespace: "default", Name: name, QoS: qos, CreatedAt: at,
-			Labels: policy.Relevant(map[string]string{policy.LabelClass: class}, ""), Resources: &policy.Resources{RequestMilli: milli, LimitMilli: milli},
+			Labels:    policy.Relevant(map[string]string{policy.LabelClass: class}, ""),
+			Resources: &policy.Resources{RequestMilli: milli, LimitMilli: milli},
 		}
 	}
 	db, batch := pod("db", policy.Guaranteed, "LSR", 4000), pod("batch", policy.BestEffort, "BE", 0)
 	for _, e := range []policy.Event{
 		policy.PodRun{Pod: db},
-		policy.ContainerCreate{Pod: db, Container: policy.Container{ID: "db-1", Sandbox: db.Sandbox, Name: "main", Resources: *db.Resources, Shares: 4096, CreatedAt: at}},
-		policy.ContainerCreate{Pod: batch, Container: policy.Container{ID: "batch-1", Sandbox: batch.Sandbox, Name: "main", Shares: 2, CreatedAt: at}},
+		policy.ContainerCreate{Pod: db, Container: policy.Container{ID: "db-1", Sandbox: db.Sandbox, Name: "main",
+			Resources: *db.Resources, Shares: 4096, CreatedAt: at}},
+		policy.ContainerCreate{Pod: batch, Container: policy.Container{ID: "batch-1", Sandbox: batch.Sandbox,
+			Name: "main", Shares: 2, CreatedAt: at}},
 	} {
 		if err := p.Submit(limited(t), e); err != nil {
 			t.Fatal(err)
@@ -91,7 +94,8 @@ func live(t *testing.T, p *plugin.Plugin) {
 
 func post(t *testing.T, socket, body string) (int, script.Error) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context,
+		string, string) (net.Conn, error) {
 		return net.Dial("unix", socket)
 	}}}
 	resp, err := client.Post("http://daemon/event", "application/json", strings.NewReader(body))
@@ -118,7 +122,8 @@ func TestStatusIsWhatTheSimulatorWouldPrint(t *testing.T) {
 		t.Errorf("status is %+v %+v", s.Containers, s.Pools)
 	}
 	if pools.Exclusive != "0-3" || s.Connected || s.Synchronised || s.Settled {
-		t.Errorf("pools %+v, connected %t, synchronised %t, settled %t without a runtime", pools, s.Connected, s.Synchronised, s.Settled)
+		t.Errorf("pools %+v, connected %t, synchronised %t, settled %t without a runtime", pools, s.Connected,
+			s.Synchronised, s.Settled)
 	}
 }
 
@@ -190,8 +195,10 @@ func TestTheTestSocketRefusesInWords(t *testing.T) {
 		status int
 		code   policy.Code
 	}{
-		`{"cap":{"pod":"nobody","container":"main","cpu":0.1,"seconds":1}}`: {http.StatusUnprocessableEntity, policy.InvalidRequest},
-		`{"cap":{"pod":"db","container":"main","cpu":0.1,"seconds":1}}`:     {http.StatusUnprocessableEntity, policy.InvalidRequest},
+		`{"cap":{"pod":"nobody","container":"main","cpu":0.1,"seconds":1}}`: {http.StatusUnprocessableEntity,
+			policy.InvalidRequest},
+		`{"cap":{"pod":"db","container":"main","cpu":0.1,"seconds":1}}`: {http.StatusUnprocessableEntity,
+			policy.InvalidRequest},
 		`{}`:            {http.StatusUnprocessableEntity, ""},
 		`{"kap":{}}`:    {http.StatusBadRequest, ""},
 		`not JSON`:      {http.StatusBadRequest, ""},

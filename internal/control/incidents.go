@@ -49,7 +49,8 @@ type badRequest struct{ error }
 func (s *Server) incidents(do func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.Incidents == nil {
-			fail(w, http.StatusServiceUnavailable, errors.New("this daemon keeps no incidents; with cpi.mode observe or enforce it does"))
+			fail(w, http.StatusServiceUnavailable,
+				errors.New("this daemon keeps no incidents; with cpi.mode observe or enforce it does"))
 			return
 		}
 		err := do(w, r)
@@ -130,7 +131,8 @@ func query(f incidents.Filter) url.Values {
 }
 
 func filterOf(v url.Values) (incidents.Filter, error) {
-	f := incidents.Filter{Victim: v.Get("victim"), Antagonist: v.Get("antagonist"), Verdict: v.Get("verdict"), Active: v.Get("active") == "true"}
+	f := incidents.Filter{Victim: v.Get("victim"), Antagonist: v.Get("antagonist"), Verdict: v.Get("verdict"),
+		Active: v.Get("active") == "true"}
 	var err error
 	for key, to := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
 		if text := v.Get(key); text != "" {
@@ -149,7 +151,8 @@ func filterOf(v url.Values) (incidents.Filter, error) {
 
 func topQueryOf(v url.Values) (incidents.TopQuery, error) {
 	f, err := filterOf(v)
-	return incidents.TopQuery{Victim: f.Victim, Antagonist: f.Antagonist, Since: f.Since, Until: f.Until, Limit: f.Limit, By: v.Get("by"), Group: v.Get("group")}, err
+	return incidents.TopQuery{Victim: f.Victim, Antagonist: f.Antagonist, Since: f.Since, Until: f.Until,
+		Limit: f.Limit, By: v.Get("by"), Group: v.Get("group")}, err
 }
 
 // Incidents asks the daemon about incidents.
@@ -168,7 +171,8 @@ func (i incidentClient) Get(ctx context.Context, id string) (*incidents.Incident
 }
 
 func (i incidentClient) Top(ctx context.Context, q incidents.TopQuery) (*incidents.Top, error) {
-	v := query(incidents.Filter{Victim: q.Victim, Antagonist: q.Antagonist, Since: q.Since, Until: q.Until, Limit: q.Limit})
+	v := query(incidents.Filter{Victim: q.Victim, Antagonist: q.Antagonist, Since: q.Since, Until: q.Until,
+		Limit: q.Limit})
 	v.Set("by", q.By)
 	v.Set("group", q.Group)
 	out := &incidents.Top{}
@@ -188,7 +192,8 @@ func (i incidentClient) Export(ctx context.Context, f incidents.Filter, give fun
 	for lines := json.NewDecoder(body); ; {
 		one := &incidents.Incident{}
 		if err := lines.Decode(one); errors.Is(err, io.EOF) {
-			return errors.New("the daemon's answer was cut off before its end: it ended, or its database failed meanwhile")
+			return errors.New(
+				"the daemon's answer was cut off before its end: it ended, or its database failed meanwhile")
 		} else if err != nil {
 			return fmt.Errorf("read the daemon's answer: %w", err)
 		}

@@ -63,7 +63,8 @@ type Owner struct {
 func ownersOf(s *policy.Snapshot) []Owner {
 	list := make([]Owner, 0, len(s.Owners))
 	for _, o := range s.Owners {
-		list = append(list, Owner{Namespace: o.Namespace, Pod: o.Pod, CPUs: o.CPUs.String(), ManagedByKubelet: o.ByKubelet})
+		list = append(list, Owner{Namespace: o.Namespace, Pod: o.Pod, CPUs: o.CPUs.String(),
+			ManagedByKubelet: o.ByKubelet})
 	}
 	return list
 }
@@ -109,7 +110,8 @@ func (s *Server) record(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	cfg := *s.Config()
-	f := script.File{Topology: cpusOf(s.Plugin.Snapshot().Topology), Node: cfg.Node, Config: cfg, Steps: make([]script.Step, 0, len(records))}
+	f := script.File{Topology: cpusOf(s.Plugin.Snapshot().Topology), Node: cfg.Node, Config: cfg,
+		Steps: make([]script.Step, 0, len(records))}
 	for i := range records {
 		f.Steps = append(f.Steps, script.Step{Event: &records[i]})
 	}
@@ -181,10 +183,12 @@ func (s *Server) cap(ctx context.Context, c script.Cap) error {
 	}
 	for _, v := range s.Plugin.Snapshot().Containers {
 		if v.Namespace == c.Namespace && v.Pod == c.Pod && v.Name == c.Container {
-			return s.Plugin.Submit(ctx, policy.CapVerdict{ID: v.ID, Milli: int64(c.CPU*1000 + 0.5), For: seconds(c.Seconds)})
+			return s.Plugin.Submit(ctx, policy.CapVerdict{ID: v.ID, Milli: int64(c.CPU*1000 + 0.5),
+				For: seconds(c.Seconds)})
 		}
 	}
-	return &policy.Refusal{Code: policy.InvalidRequest, Message: fmt.Sprintf("no container %s of pod %s/%s runs", c.Container, c.Namespace, c.Pod)}
+	return &policy.Refusal{Code: policy.InvalidRequest, Message: fmt.Sprintf("no container %s of pod %s/%s runs",
+		c.Container, c.Namespace, c.Pod)}
 }
 
 func reply(w http.ResponseWriter, status int, body any) {
@@ -218,7 +222,8 @@ func Listen(path string) (net.Listener, error) {
 	}
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {
-			return nil, fmt.Errorf("control socket %s: there is %s in its place; remove it or set socket", path, info.Mode().Type())
+			return nil, fmt.Errorf("control socket %s: there is %s in its place; remove it or set socket", path,
+				info.Mode().Type())
 		}
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("control socket: %w", err)
@@ -238,7 +243,10 @@ func Listen(path string) (net.Listener, error) {
 // Serve answers on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	const patience = 10 * time.Second
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: patience, MaxHeaderBytes: 16 << 10, BaseContext: func(net.Listener) context.Context { return ctx }}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: patience, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context {
+			return ctx
+		}}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

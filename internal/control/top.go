@@ -86,7 +86,8 @@ func (s *Server) top(w http.ResponseWriter, _ *http.Request) {
 	view, performance := s.Plugin.Snapshot(), s.performance()
 	states, pools := script.StateOf(view)
 	out := Top{
-		At: time.Now(), Connected: s.Plugin.Connected() && s.Plugin.Synchronised(), CPUs: view.Topology.Online().Count(),
+		At: time.Now(), Connected: s.Plugin.Connected() && s.Plugin.Synchronised(),
+		CPUs:  view.Topology.Online().Count(),
 		Pools: pools, CPI: performance.CPI, Containers: make([]TopContainer, 0, len(states)),
 	}
 	var used map[string]Used

@@ -24,11 +24,13 @@ func TestTopIsTheSnapshotWithWhatIsUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.CPUs != 16 || got.Pools.Exclusive != "0-3" || got.Connected || !got.CPI.Counting || *got.CPI.Age != 3 || len(got.Containers) != 2 {
+	if got.CPUs != 16 || got.Pools.Exclusive != "0-3" || got.Connected || !got.CPI.Counting || *got.CPI.Age != 3 ||
+		len(got.Containers) != 2 {
 		t.Fatalf("%+v", got)
 	}
 	batch, db := got.Containers[0], got.Containers[1]
-	if batch.Pod != "batch" || batch.Class != policy.BE || batch.Pool != policy.PoolBE || *batch.UsageSeconds != 1.5 || batch.UsageAt != 60 || batch.Why != "it ran too little" || batch.Sample.CPI != nil {
+	if batch.Pod != "batch" || batch.Class != policy.BE || batch.Pool != policy.PoolBE || *batch.UsageSeconds != 1.5 ||
+		batch.UsageAt != 60 || batch.Why != "it ran too little" || batch.Sample.CPI != nil {
 		t.Errorf("%+v", batch)
 	}
 	if db.Pod != "db" || db.CPUs != "0-3" || db.UsageSeconds != nil || *db.Sample.CPI != 1.25 {
@@ -44,7 +46,8 @@ func TestTopOfADaemonThatDoesNotCount(t *testing.T) {
 	p, client, _ := daemon(t)
 	live(t, p)
 	got, err := client.Top(limited(t))
-	if err != nil || got.CPI.Counting || got.CPI.Why == "" || len(got.Containers) != 2 || got.Containers[0].UsageSeconds != nil {
+	if err != nil || got.CPI.Counting || got.CPI.Why == "" || len(got.Containers) != 2 ||
+		got.Containers[0].UsageSeconds != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

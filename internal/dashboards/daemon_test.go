@@ -97,8 +97,10 @@ func startDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	d := &daemon{
-		t: t, kernel: cgrouptest.New(topo.Online()), audit: make(chan time.Time), look: make(chan time.Time), scraped: make(chan struct{}, 100),
-		clock: time.Now(), told: time.Now(), used: map[string]time.Duration{}, minute: time.Unix(1e9, 0), refs: map[string]detect.Ref{}, chance: rand.New(rand.NewPCG(1, 2)),
+		t: t, kernel: cgrouptest.New(topo.Online()), audit: make(chan time.Time), look: make(chan time.Time),
+		scraped: make(chan struct{}, 100),
+		clock:   time.Now(), told: time.Now(), used: map[string]time.Duration{}, minute: time.Unix(1e9, 0),
+		refs: map[string]detect.Ref{}, chance: rand.New(rand.NewPCG(1, 2)),
 	}
 	for _, slice := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
 		d.kernel.Mkdir(slice, 0)
@@ -149,9 +151,10 @@ func (d *daemon) startPlugin(topo *topology.Topology) {
 	d.t.Cleanup(runtime.Stop)
 	d.nri = runtime
 	d.plugin, err = plugin.New(plugin.Options{
-		Topology: topo, Driver: d.kernel, Reader: d.kernel, Metrics: d.metrics, Log: slog.New(slog.DiscardHandler), Socket: socket,
-		Store: &state.Store{Dir: d.t.TempDir(), Now: time.Now, Uptime: state.Uptime},
-		Clock: plugin.Clock{Audit: d.audit},
+		Topology: topo, Driver: d.kernel, Reader: d.kernel, Metrics: d.metrics, Log: slog.New(slog.DiscardHandler),
+		Socket: socket,
+		Store:  &state.Store{Dir: d.t.TempDir(), Now: time.Now, Uptime: state.Uptime},
+		Clock:  plugin.Clock{Audit: d.audit},
 	})
 	if err != nil {
 		d.t.Fatal(err)
@@ -176,7 +179,8 @@ func (d *daemon) startLending() {
 		d.t.Fatal(err)
 	}
 	d.lending, err = loop.New(loop.Options{
-		Usage: &meters{d: d, follows: map[string]bool{}}, Node: d.plugin.Snapshot, Pods: d.plugin.Pods, Estimator: estimator, Suppression: reclaim.DefaultSuppress(),
+		Usage: &meters{d: d, follows: map[string]bool{}}, Node: d.plugin.Snapshot, Pods: d.plugin.Pods,
+		Estimator: estimator, Suppression: reclaim.DefaultSuppress(),
 		Suppress: func(ctx context.Context, e policy.BESuppressed) error { return d.plugin.Submit(ctx, e) },
 		Clock:    loop.Clock{Now: d.now, Tick: d.look},
 	})
@@ -241,7 +245,8 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 	s.Modes = metrics.Modes{Mode: "enforce", CPI: "enforce", Reclaim: "observe", Suppression: "enforce"}
 	l := d.lending.Status()
 	s.Lending = &metrics.Lending{
-		Capacity: l.Capacity, Supply: l.Supply, Offered: l.Offer, Published: lent, Promised: l.Promised, Demand: l.Demand, Budget: l.Budget.CPUs,
+		Capacity: l.Capacity, Supply: l.Supply, Offered: l.Offer, Published: lent, Promised: l.Promised,
+		Demand: l.Demand, Budget: l.Budget.CPUs,
 	}
 	if !l.Suppressed.IsEmpty() {
 		s.Lending.Withheld = float64(l.Pool - l.Suppressed.Count())
@@ -301,7 +306,8 @@ func (d *daemon) minutes(n int, disturbed bool) {
 			busy = busy && c.Kind != detect.DoCap
 		}
 		d.minute = d.minute.Add(time.Minute)
-		window := &metrics.CPIWindow{Length: 10 * time.Second, Running: 0.97, Followed: 7, Cost: time.Duration(d.minute.Unix()-1e9) * time.Microsecond, Descriptors: 64}
+		window := &metrics.CPIWindow{Length: 10 * time.Second, Running: 0.97, Followed: 7,
+			Cost: time.Duration(d.minute.Unix()-1e9) * time.Microsecond, Descriptors: 64}
 		var samples []detect.Sample
 		for id, ref := range d.refs {
 			cpi, use := 1.5*math.Exp(0.08*d.chance.NormFloat64()), 1.0
@@ -316,7 +322,8 @@ func (d *daemon) minutes(n int, disturbed bool) {
 			samples = append(samples, detect.Sample{Ref: ref, At: d.minute, Usage: use, CPI: cpi})
 			window.Containers = append(window.Containers, counted(id, cpi, use))
 		}
-		window.Containers = append(window.Containers, metrics.CPIContainer{Namespace: "default", Pod: "late", Name: "main", Dropped: sample.Ended})
+		window.Containers = append(window.Containers, metrics.CPIContainer{Namespace: "default", Pod: "late",
+			Name: "main", Dropped: sample.Ended})
 		events := d.detector.Observe(d.minute, samples)
 		d.metrics.CPILearned(d.detector.Learned())
 		d.metrics.CPIWindow(window)
@@ -329,7 +336,8 @@ func (d *daemon) minutes(n int, disturbed bool) {
 
 func counted(id string, cpi, use float64) metrics.CPIContainer {
 	c := metrics.CPIContainer{Namespace: "default", Pod: id, Name: "main", BE: id == "batch"}
-	c.Sample = sample.Sample{Length: 10 * time.Second, Usage: use, CPI: cpi, HasMPKI: true, MPKI: 2, HasWait: true, Wait: 0.1}
+	c.Sample = sample.Sample{Length: 10 * time.Second, Usage: use, CPI: cpi, HasMPKI: true, MPKI: 2, HasWait: true,
+		Wait: 0.1}
 	c.Delta.OnCPU = time.Duration(use * 10 * float64(time.Second))
 	c.Delta.Wait = c.Delta.OnCPU / 9
 	c.Delta.Events[sample.Cycles] = uint64(use * 3e10)
@@ -363,35 +371,42 @@ func (d *daemon) run(p pod) error {
 		cpu.Quota = api.Int64(p.request * 100)
 	}
 	sandbox := &api.PodSandbox{
-		Id: "sandbox-" + p.name, Uid: "uid-" + p.name, Name: p.name, Namespace: "default", Labels: map[string]string{policy.LabelClass: string(p.class)},
-		Linux: &api.LinuxPodSandbox{CgroupParent: p.parent(), PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(2)}}},
+		Id: "sandbox-" + p.name, Uid: "uid-" + p.name, Name: p.name, Namespace: "default",
+		Labels: map[string]string{policy.LabelClass: string(p.class)},
+		Linux: &api.LinuxPodSandbox{CgroupParent: p.parent(), PodResources: &api.LinuxResources{Cpu: cpu},
+			Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(2)}}},
 	}
 	d.kernel.Mkdir(p.parent(), 0)
 	if err := d.nri.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Pod: sandbox}); err != nil {
 		d.kernel.Rmdir(p.parent())
-		_ = d.nri.StopPodSandbox(ctx, &api.StopPodSandboxRequest{Pod: sandbox})     // as kubelet does with what was refused
+		// as kubelet does with what was refused
+		_ = d.nri.StopPodSandbox(ctx, &api.StopPodSandboxRequest{Pod: sandbox})
 		_ = d.nri.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{Pod: sandbox}) // the same
 		return err
 	}
 	container := &api.Container{
 		Id: p.name + "-main", PodSandboxId: sandbox.Id, Name: "main", State: api.ContainerState_CONTAINER_CREATED,
-		Linux: &api.LinuxContainer{CgroupsPath: p.parent() + "/main", Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
+		Linux: &api.LinuxContainer{CgroupsPath: p.parent() + "/main",
+			Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
 	}
 	reply, err := d.nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: sandbox, Container: container})
 	if err != nil {
 		return err
 	}
 	d.kernel.Mkdir(container.Linux.CgroupsPath, 1)
-	if set, err := cpuset.Parse(reply.GetAdjust().GetLinux().GetResources().GetCpu().GetCpus()); err == nil && !set.IsEmpty() {
+	if set, err := cpuset.Parse(reply.GetAdjust().GetLinux().GetResources().GetCpu().GetCpus()); err == nil &&
+		!set.IsEmpty() {
 		if err := d.kernel.Apply(ctx, container.Linux.CgroupsPath, cgroup.Values{CPUs: cgroup.Only(set)}); err != nil {
 			return err
 		}
 	}
 	container.State = api.ContainerState_CONTAINER_RUNNING
-	if err := d.nri.PostStartContainer(ctx, &api.PostStartContainerRequest{Pod: sandbox, Container: container}); err != nil {
+	if err := d.nri.PostStartContainer(ctx, &api.PostStartContainerRequest{Pod: sandbox,
+		Container: container}); err != nil {
 		return err
 	}
-	_, err = d.nri.UpdateContainer(ctx, &api.UpdateContainerRequest{Pod: sandbox, Container: container, LinuxResources: &api.LinuxResources{Cpu: cpu}})
+	_, err = d.nri.UpdateContainer(ctx, &api.UpdateContainerRequest{Pod: sandbox, Container: container,
+		LinuxResources: &api.LinuxResources{Cpu: cpu}})
 	return err
 }
 
@@ -399,13 +414,16 @@ func (d *daemon) run(p pod) error {
 func (d *daemon) end(p pod) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	sandbox := &api.PodSandbox{Id: "sandbox-" + p.name, Uid: "uid-" + p.name, Name: p.name, Namespace: "default", Linux: &api.LinuxPodSandbox{CgroupParent: p.parent()}}
+	sandbox := &api.PodSandbox{Id: "sandbox-" + p.name, Uid: "uid-" + p.name, Name: p.name, Namespace: "default",
+		Linux: &api.LinuxPodSandbox{CgroupParent: p.parent()}}
 	container := &api.Container{Id: p.name + "-main", PodSandboxId: sandbox.Id, Name: "main"}
 	d.kernel.Rmdir(p.parent() + "/main")
 	d.kernel.Rmdir(p.parent())
 	_, errStop := d.nri.StopContainer(ctx, &api.StopContainerRequest{Pod: sandbox, Container: container})
-	err := errors.Join(errStop, d.nri.RemoveContainer(ctx, &api.RemoveContainerRequest{Pod: sandbox, Container: container}),
-		d.nri.StopPodSandbox(ctx, &api.StopPodSandboxRequest{Pod: sandbox}), d.nri.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{Pod: sandbox}))
+	err := errors.Join(errStop, d.nri.RemoveContainer(ctx, &api.RemoveContainerRequest{Pod: sandbox,
+		Container: container}),
+		d.nri.StopPodSandbox(ctx, &api.StopPodSandboxRequest{Pod: sandbox}),
+		d.nri.RemovePodSandbox(ctx, &api.RemovePodSandboxRequest{Pod: sandbox}))
 	if err != nil {
 		d.t.Error(err)
 	}
@@ -422,7 +440,8 @@ func (d *daemon) round() {
 	if err := d.run(pod{"greedy", policy.LSR, "", 64000, 0}); err == nil {
 		d.t.Fatal("64 CPUs were given out of 16")
 	}
-	if err := d.plugin.Submit(context.Background(), policy.CapVerdict{ID: "batch-main", Milli: 100, For: time.Minute}); err != nil {
+	if err := d.plugin.Submit(context.Background(), policy.CapVerdict{ID: "batch-main", Milli: 100,
+		For: time.Minute}); err != nil {
 		d.t.Fatal(err)
 	}
 	d.kernel.Tamper("kubepods/burstable", "0-15")

@@ -35,7 +35,8 @@ func TestDerivedDashboards(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(have, f.JSON) {
-			t.Errorf("%s is not what internal/dashboards makes: go test ./internal/dashboards -run Derived -update", name)
+			t.Errorf("%s is not what internal/dashboards makes: go test ./internal/dashboards -run Derived -update",
+				name)
 		}
 		if len(f.JSON) > 500<<10 {
 			t.Errorf("%s has %d bytes, and a ConfigMap takes a million", f.Name, len(f.JSON))
@@ -89,7 +90,8 @@ func TestDashboardsAreWhatGrafanaLoads(t *testing.T) {
 	uids, titles := map[string]bool{}, map[string]bool{}
 	anchors, known := sections(t), words(t)
 	for name, d := range shipped(t) {
-		if d.UID != "quietcore-"+strings.TrimSuffix(name, ".json") || len(d.UID) > 40 || uids[d.UID] || titles[d.Title] {
+		if d.UID != "quietcore-"+strings.TrimSuffix(name, ".json") || len(d.UID) > 40 || uids[d.UID] ||
+			titles[d.Title] {
 			t.Errorf("%s: uid %q, title %q", name, d.UID, d.Title)
 		}
 		uids[d.UID], titles[d.Title] = true, true
@@ -174,11 +176,13 @@ func checkVariables(t *testing.T, name string, list []grafanaVariable) {
 		if v.Description == "" || v.Label == "" {
 			t.Errorf("%s: variable %s says nothing of itself", name, v.Name)
 		}
-		if v.Type == "query" && (v.AllValue != ".*" || !v.IncludeAll || !v.Multi || v.Datasource == nil || *v.Datasource != prometheus()) {
+		if v.Type == "query" && (v.AllValue != ".*" || !v.IncludeAll || !v.Multi || v.Datasource == nil ||
+			*v.Datasource != prometheus()) {
 			t.Errorf("%s: variable %s: %+v", name, v.Name, v)
 		}
 	}
-	for want, kind := range map[string]string{"datasource": "datasource", "job": "query", "node": "query", "runbook": "constant"} {
+	for want, kind := range map[string]string{"datasource": "datasource", "job": "query", "node": "query",
+		"runbook": "constant"} {
 		if have[want] != kind {
 			t.Errorf("%s: variable %s is of type %q", name, want, have[want])
 		}

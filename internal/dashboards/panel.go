@@ -113,17 +113,21 @@ func (d *dashboard) grafana() grafanaDashboard {
 		Editable:     true,
 		GraphTooltip: 1, // one crosshair over all panels
 		Links: []grafanaDashLink{
-			{AsDropdown: true, Icon: "external link", IncludeVars: true, KeepTime: true, Tags: []string{"quietcore"}, Title: "Quietcore", Type: "dashboards"},
-			{Icon: "doc", Tags: []string{}, TargetBlank: true, Title: "Runbook", Tooltip: "What each alert means and what helps", Type: "link", URL: "${runbook}"},
+			{AsDropdown: true, Icon: "external link", IncludeVars: true, KeepTime: true, Tags: []string{"quietcore"},
+				Title: "Quietcore", Type: "dashboards"},
+			{Icon: "doc", Tags: []string{}, TargetBlank: true, Title: "Runbook",
+				Tooltip: "What each alert means and what helps", Type: "link", URL: "${runbook}"},
 		},
-		Refresh: "1m", SchemaVersion: schemaVersion, Tags: []string{"quietcore"}, Templating: grafanaTemplating{List: d.variables()},
-		Time: grafanaTime{"now-6h", "now"}, Timezone: "browser", Title: d.title, UID: d.uid,
+		Refresh: "1m", SchemaVersion: schemaVersion, Tags: []string{"quietcore"},
+		Templating: grafanaTemplating{List: d.variables()},
+		Time:       grafanaTime{"now-6h", "now"}, Timezone: "browser", Title: d.title, UID: d.uid,
 	}
 	id, y := 0, 0
 	for _, r := range d.rows {
 		id++
 		open := false
-		out.Panels = append(out.Panels, grafanaPanel{Collapsed: &open, GridPos: gridPos{1, columns, 0, y}, ID: id, Panels: &[]grafanaPanel{}, Title: r.title, Type: "row"})
+		out.Panels = append(out.Panels, grafanaPanel{Collapsed: &open, GridPos: gridPos{1, columns, 0, y}, ID: id,
+			Panels: &[]grafanaPanel{}, Title: r.title, Type: "row"})
 		y++
 		x, line := 0, 0
 		for i := range r.panels {
@@ -145,7 +149,8 @@ func (d *dashboard) grafana() grafanaDashboard {
 func alerts() grafanaAnnotation {
 	return grafanaAnnotation{
 		Datasource: prometheus(), Enable: true, Name: "Alerts", IconColor: red,
-		Expr: `ALERTS{alertname=~"Quietcore.*",alertstate="firing",node=~"$node"}`, TitleFormat: "{{alertname}}", TextFormat: "{{node}}",
+		Expr: `ALERTS{alertname=~"Quietcore.*",alertstate="firing",node=~"$node"}`, TitleFormat: "{{alertname}}",
+		TextFormat: "{{node}}",
 	}
 }
 
@@ -156,21 +161,27 @@ func (d *dashboard) variables() []grafanaVariable {
 	labels := func(name, label, about, query string) grafanaVariable {
 		p := prometheus()
 		return grafanaVariable{
-			AllValue: ".*", Current: all, Datasource: &p, Definition: query, Description: about, IncludeAll: true, Label: label, Multi: true, Name: name,
-			Query: variableQuery{Query: query, RefID: "variable-" + name, QryType: 1}, Refresh: 2, Sort: 1, Type: "query",
+			AllValue: ".*", Current: all, Datasource: &p, Definition: query, Description: about, IncludeAll: true,
+			Label: label, Multi: true, Name: name,
+			Query: variableQuery{Query: query, RefID: "variable-" + name, QryType: 1}, Refresh: 2, Sort: 1,
+			Type: "query",
 		}
 	}
 	list := []grafanaVariable{
-		{Description: "The Prometheus that scrapes the daemons", Label: "Data source", Name: "datasource", Query: "prometheus", Refresh: 1, Type: "datasource"},
+		{Description: "The Prometheus that scrapes the daemons", Label: "Data source", Name: "datasource",
+			Query: "prometheus", Refresh: 1, Type: "datasource"},
 		labels("job", "Job", "Prometheus' scrape job", "label_values(quietcore_build_info, job)"),
-		labels("node", "Node", "The label node of the targets, which the chart's monitors set", `label_values(quietcore_build_info{job=~"$job"}, node)`),
+		labels("node", "Node", "The label node of the targets, which the chart's monitors set",
+			`label_values(quietcore_build_info{job=~"$job"}, node)`),
 	}
 	if d.workload {
-		list = append(list, labels("workload", "Workload", "Namespace, owner and container; needs cpi.jobSeries", `label_values(quietcore_job_cpi_tasks{`+selector+`}, workload)`))
+		list = append(list, labels("workload", "Workload", "Namespace, owner and container; needs cpi.jobSeries",
+			`label_values(quietcore_job_cpi_tasks{`+selector+`}, workload)`))
 	}
 	constant := variableValue{Selected: true, Text: RunbookURL, Value: RunbookURL}
 	return append(list, grafanaVariable{
-		Current: &constant, Description: "Where docs/runbook.md is read", Hide: 2, Label: "Runbook", Name: "runbook", Options: []variableValue{constant}, Query: RunbookURL, SkipURLSync: true, Type: "constant",
+		Current: &constant, Description: "Where docs/runbook.md is read", Hide: 2, Label: "Runbook", Name: "runbook",
+		Options: []variableValue{constant}, Query: RunbookURL, SkipURLSync: true, Type: "constant",
 	})
 }
 
@@ -188,7 +199,8 @@ func (p *panel) grafana(id int, at gridPos) grafanaPanel {
 	}
 	for i, q := range p.queries {
 		t := target{
-			Datasource: prom, EditorMode: "code", Expr: with(q.expr), Format: "time_series", LegendFormat: q.legend, Range: true, RefID: string(rune('A' + i)),
+			Datasource: prom, EditorMode: "code", Expr: with(q.expr), Format: "time_series", LegendFormat: q.legend,
+			Range: true, RefID: string(rune('A' + i)),
 		}
 		switch p.kind {
 		case stat:
@@ -210,7 +222,8 @@ func (p *panel) fields() *fieldConfig {
 		steps = from(green)
 	}
 	d := fieldDefaults{
-		Color: map[string]string{"mode": "palette-classic"}, Mappings: []valueMapping{}, Min: p.min, Max: p.max, Decimals: p.decimals, NoValue: p.noValue,
+		Color: map[string]string{"mode": "palette-classic"}, Mappings: []valueMapping{}, Min: p.min, Max: p.max,
+		Decimals: p.decimals, NoValue: p.noValue,
 		Thresholds: thresholds{"absolute", steps}, Unit: p.unit,
 	}
 	switch p.kind {
@@ -291,20 +304,25 @@ func (p *panel) options() map[string]any {
 		return map[string]any{"cellHeight": "sm", "showHeader": true}
 	case heat:
 		return map[string]any{
-			"calculate": false, "cellGap": 1, "color": map[string]any{"mode": "scheme", "scheme": "Viridis", "exponent": 0.5, "steps": 64, "reverse": false, "fill": "dark-orange", "scale": "exponential"},
+			"calculate": false, "cellGap": 1, "color": map[string]any{"mode": "scheme", "scheme": "Viridis",
+				"exponent": 0.5, "steps": 64, "reverse": false, "fill": "dark-orange", "scale": "exponential"},
 			"exemplars": map[string]any{"color": "rgba(255,0,255,0.7)"}, "filterValues": map[string]any{"le": 1e-9},
 			"legend": map[string]any{"show": true}, "rowsFrame": map[string]any{"layout": "auto"},
-			"tooltip": map[string]any{"mode": "single", "yHistogram": false, "showColorScale": false}, "yAxis": map[string]any{"axisPlacement": "left", "reverse": false, "unit": "none"},
+			"tooltip": map[string]any{"mode": "single", "yHistogram": false, "showColorScale": false},
+			"yAxis":   map[string]any{"axisPlacement": "left", "reverse": false, "unit": "none"},
 		}
 	case states:
 		return map[string]any{
-			"alignValue": "left", "legend": map[string]any{"calcs": []string{}, "displayMode": "list", "placement": "bottom", "showLegend": false},
-			"mergeValues": true, "rowHeight": 0.8, "showValue": "never", "tooltip": map[string]any{"mode": "single", "sort": "none"},
+			"alignValue": "left", "legend": map[string]any{"calcs": []string{}, "displayMode": "list",
+				"placement": "bottom", "showLegend": false},
+			"mergeValues": true, "rowHeight": 0.8, "showValue": "never",
+			"tooltip": map[string]any{"mode": "single", "sort": "none"},
 		}
 	}
 	legend := map[string]any{"calcs": []string{}, "displayMode": "list", "placement": "bottom", "showLegend": true}
 	if p.width >= columns/2 {
-		legend = map[string]any{"calcs": []string{"lastNotNull", "max"}, "displayMode": "table", "placement": "right", "showLegend": true}
+		legend = map[string]any{"calcs": []string{"lastNotNull", "max"}, "displayMode": "table", "placement": "right",
+			"showLegend": true}
 	}
 	return map[string]any{"legend": legend, "tooltip": map[string]any{"mode": "multi", "sort": "desc"}}
 }
@@ -335,5 +353,6 @@ func (p *panel) transformations() []transform {
 		}
 		index[field], rename[field] = c.order, c.name
 	}
-	return append(list, transform{"organize", map[string]any{"excludeByName": exclude, "indexByName": index, "renameByName": rename}})
+	return append(list, transform{"organize", map[string]any{"excludeByName": exclude, "indexByName": index,
+		"renameByName": rename}})
 }

@@ -26,7 +26,8 @@ func hasty(t *testing.T) (dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), waits.ReplaceAll(text, []byte("$1: 0s")), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, filepath.Base(file)), waits.ReplaceAll(text, []byte("$1: 0s")),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,9 +39,12 @@ func hasty(t *testing.T) (dir string) {
 func startPrometheus(t *testing.T, targets map[string]string) promtest.Server {
 	t.Helper()
 	var config strings.Builder
-	fmt.Fprintf(&config, "global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 2s}\nrule_files: [%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs:\n", hasty(t)+"/*.yaml")
+	fmt.Fprintf(&config,
+		"global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 2s}\nrule_files: "+
+			"[%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs:\n", hasty(t)+"/*.yaml")
 	for node, target := range targets {
-		fmt.Fprintf(&config, "      - {targets: [%q], labels: {node: %q}}\n", strings.TrimPrefix(target, "http://"), node)
+		fmt.Fprintf(&config, "      - {targets: [%q], labels: {node: %q}}\n", strings.TrimPrefix(target, "http://"),
+			node)
 	}
 	return promtest.Start(t, config.String())
 }
@@ -86,7 +90,8 @@ func (m moment) ask(expr string, instant bool) (result, error) {
 		err := m.Get("/api/v1/query", url.Values{"query": {expr}, "time": at(m.at)}, &r)
 		return r, err
 	}
-	err := m.Get("/api/v1/query_range", url.Values{"query": {expr}, "start": at(m.at.Add(-10 * time.Second)), "end": at(m.at), "step": {"5"}}, &r)
+	err := m.Get("/api/v1/query_range", url.Values{"query": {expr}, "start": at(m.at.Add(-10 * time.Second)),
+		"end": at(m.at), "step": {"5"}}, &r)
 	return r, err
 }
 
@@ -131,14 +136,16 @@ func whenAllIsThere(t *testing.T, s promtest.Server, daemons ...*daemon) moment 
 			return m
 		}
 	}
-	t.Fatalf("after %s there was no moment at which everything was there; the last one lacked\n%s", limit, strings.Join(missing, "\n"))
+	t.Fatalf("after %s there was no moment at which everything was there; the last one lacked\n%s", limit,
+		strings.Join(missing, "\n"))
 	return moment{}
 }
 
 // filled puts in what Grafana puts in for its variables.
 func filled(t *testing.T, expr, node string) string {
 	t.Helper()
-	expr = strings.NewReplacer("$__rate_interval", "5m", "$__range", "5m", "$datasource", "", "$job", "quietcore", "$node", node, "$workload", ".*").Replace(expr)
+	expr = strings.NewReplacer("$__rate_interval", "5m", "$__range", "5m", "$datasource", "", "$job", "quietcore",
+		"$node", node, "$workload", ".*").Replace(expr)
 	if left := regexp.MustCompile(`\$\w+`).FindString(expr); left != "" {
 		t.Errorf("nobody knows the variable %s in %s", left, expr)
 	}
@@ -161,7 +168,8 @@ func TestEveryQueryHasData(t *testing.T) {
 					queries++
 					r, err := now.ask(filled(t, q.Expr, node), q.Instant)
 					if err != nil || r.finite() == 0 {
-						t.Errorf("%s: %s, query %s: %d series, %v\n%s", name, p.Title, q.RefID, len(r.Result), err, filled(t, q.Expr, node))
+						t.Errorf("%s: %s, query %s: %d series, %v\n%s", name, p.Title, q.RefID, len(r.Result), err,
+							filled(t, q.Expr, node))
 					}
 					checkLegend(t, name+": "+p.Title, q.LegendFormat, &r)
 					checkColumns(t, name, &p, &r)
@@ -226,7 +234,8 @@ func checkVariable(t *testing.T, prom promtest.Server, name, definition string) 
 		return
 	}
 	var values []string
-	if err := prom.Get("/api/v1/label/"+m[2]+"/values", url.Values{"match[]": {filled(t, m[1], ".*")}}, &values); err != nil || len(values) == 0 {
+	if err := prom.Get("/api/v1/label/"+m[2]+"/values", url.Values{"match[]": {filled(t, m[1], ".*")}},
+		&values); err != nil || len(values) == 0 {
 		t.Errorf("%s: variable %s: %v, %v", name, definition, values, err)
 	}
 }

@@ -62,7 +62,8 @@ func readRules(t *testing.T) []rule {
 }
 
 func TestRulesAreGood(t *testing.T) {
-	out, err := exec.Command(promtest.Tool(t, "promtool"), append([]string{"check", "rules", "--lint=all", "--lint-fatal"}, ruleFiles(t)...)...).CombinedOutput()
+	out, err := exec.Command(promtest.Tool(t, "promtool"), append([]string{"check", "rules", "--lint=all",
+		"--lint-fatal"}, ruleFiles(t)...)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("promtool check rules: %v\n%s", err, out)
 	}

@@ -20,7 +20,8 @@ const module = "github.com/quietcore/quietcore/"
 // any run of them can be repeated.
 var pure = []string{"topology", "cpuallocator", "policy", "cpi/sample", "cpi/detect", "reclaim", "cpuset"}
 
-var impure = []string{"os", "net", "log", "log/slog", "context", "sync", "sync/atomic", "io/ioutil", "syscall", "math/rand", "math/rand/v2"}
+var impure = []string{"os", "net", "log", "log/slog", "context", "sync", "sync/atomic", "io/ioutil", "syscall",
+	"math/rand", "math/rand/v2"}
 
 type file struct {
 	dir  string // relative to the root, with slashes
@@ -38,7 +39,8 @@ func parseAll(t *testing.T) (*token.FileSet, []file) {
 		if err != nil {
 			return err
 		}
-		if name := d.Name(); d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+		if name := d.Name(); d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" ||
+			name == "bin") {
 			return filepath.SkipDir
 		}
 		if d.IsDir() || !strings.HasSuffix(path, ".go") {
@@ -56,7 +58,8 @@ func parseAll(t *testing.T) (*token.FileSet, []file) {
 		if err != nil {
 			return err
 		}
-		files = append(files, file{dir: filepath.ToSlash(rel), path: path, ast: f, test: strings.HasSuffix(path, "_test.go")})
+		files = append(files, file{dir: filepath.ToSlash(rel), path: path, ast: f,
+			test: strings.HasSuffix(path, "_test.go")})
 		return nil
 	})
 	if err != nil {
@@ -96,7 +99,9 @@ func TestPurePackages(t *testing.T) {
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if sel, ok := n.(*ast.SelectorExpr); ok {
-				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until", "Sleep", "After", "NewTimer", "NewTicker"}, sel.Sel.Name) {
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "time" &&
+					slices.Contains([]string{"Now", "Since", "Until", "Sleep", "After", "NewTimer", "NewTicker"},
+						sel.Sel.Name) {
 					t.Errorf("%s reads the clock (time.%s): the time is a value here", f.path, sel.Sel.Name)
 				}
 			}
@@ -138,8 +143,10 @@ func TestInterfacesAndParametersStayNarrow(t *testing.T) {
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.TypeSpec:
-				if i, ok := n.Type.(*ast.InterfaceType); ok && i.Methods.NumFields() > methods && allowedWide[n.Name.Name] == "" {
-					t.Errorf("%s: interface %s has %d methods, at most %d", fset.Position(n.Pos()), n.Name.Name, i.Methods.NumFields(), methods)
+				if i, ok := n.Type.(*ast.InterfaceType); ok && i.Methods.NumFields() > methods &&
+					allowedWide[n.Name.Name] == "" {
+					t.Errorf("%s: interface %s has %d methods, at most %d", fset.Position(n.Pos()), n.Name.Name,
+						i.Methods.NumFields(), methods)
 				}
 			case *ast.FuncDecl:
 				if p := n.Type.Params.NumFields(); p > parameters && allowedWide[n.Name.Name] == "" {

@@ -103,7 +103,8 @@ func Parse(name string, source []byte) Page {
 			if n.Info != nil {
 				info = string(n.Info.Segment.Value(source))
 			}
-			p.Blocks = append(p.Blocks, Block{Page: name, Info: info, Text: string(n.Lines().Value(source)), Line: last})
+			p.Blocks = append(p.Blocks, Block{Page: name, Info: info, Text: string(n.Lines().Value(source)),
+				Line: last})
 		case *ast.Heading:
 			slug := Slug(inline(n, source))
 			for i, s := 1, slug; p.Anchors[slug]; i++ {
@@ -169,7 +170,8 @@ func Target(page, link string) (file, anchor string, ok bool) {
 // Programs begin a command line; a block without a language that begins with one
 // of them is taken for commands.
 var Programs = []string{
-	"quietcore", "kubectl", "helm", "make", "go", "git", "curl", "systemctl", "journalctl", "ctr", "k3s", "crictl", "skopeo", "podman", "oc", "ssh", "scp",
+	"quietcore", "kubectl", "helm", "make", "go", "git", "curl", "systemctl", "journalctl", "ctr", "k3s", "crictl",
+	"skopeo", "podman", "oc", "ssh", "scp",
 	"cp", "mv", "rm", "mkdir", "cat", "sudo", "base64", "sha256sum", "tar", "promtool", "bin/quietcore",
 }
 
@@ -239,7 +241,8 @@ func (b Block) commands() []Command {
 // a here-document.
 func open(line string) bool {
 	_, err := syntax.NewParser().Parse(strings.NewReader(line), "")
-	return err != nil && (syntax.IsIncomplete(err) || strings.Contains(err.Error(), "without matching") || strings.Contains(err.Error(), "unclosed"))
+	return err != nil && (syntax.IsIncomplete(err) || strings.Contains(err.Error(), "without matching") ||
+		strings.Contains(err.Error(), "unclosed"))
 }
 
 // withoutRemark cuts off what begins with two spaces outside of quotation marks.

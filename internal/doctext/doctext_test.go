@@ -8,15 +8,19 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const page = "# A `code` heading, with: marks\n\n# Twice\n\n# Twice\n\nSee [there](../b.md#c) and `quietcore top`.\n\n" +
+const page = "# A `code` heading, with: marks\n\n# Twice\n\n# Twice\n\nSee [there](../b.md#c) and `quietcore " +
+	"top`.\n\n" +
 	"| a | b |\n|---|---|\n| [cell](x.md) | `y` |\n\n" +
 	"```\nquietcore status      who sits where\nquietcore explain default/web   # why\n```\n\n" +
-	"```sh\nhelm install q charts/q \\\n  --set 'a=\"0,1\"' | jq '.x[]  | .y' > out\nkubectl apply -f - <<EOF\na: 1\nEOF\n```\n\n" +
-	"```console\n$ quietcore diff\nnothing differs\n```\n\n```text\nquietcore no command\n```\n\n```\nquietcore top - 12:30:05, 16 CPUs\n```\n"
+	"```sh\nhelm install q charts/q \\\n  --set 'a=\"0,1\"' | jq '.x[]  | .y' > out\nkubectl apply -f - <<EOF\na: " +
+	"1\nEOF\n```\n\n" +
+	"```console\n$ quietcore diff\nnothing differs\n```\n\n```text\nquietcore no command\n```\n\n```\nquietcore top " +
+	"- 12:30:05, 16 CPUs\n```\n"
 
 func TestPage(t *testing.T) {
 	p := Parse("docs/a.md", []byte(page))
-	if want := map[string]bool{"a-code-heading-with-marks": true, "twice": true, "twice-1": true}; !cmp.Equal(p.Anchors, want) {
+	if want := map[string]bool{"a-code-heading-with-marks": true, "twice": true,
+		"twice-1": true}; !cmp.Equal(p.Anchors, want) {
 		t.Errorf("anchors %v", p.Anchors)
 	}
 	if want := []Span{{"../b.md#c", 7}, {"x.md", 11}}; !slices.Equal(p.Links, want) {
@@ -35,14 +39,16 @@ func TestPage(t *testing.T) {
 		t.Error(diff)
 	}
 	calls, err := p.Commands()[2].Calls()
-	if err != nil || len(calls) != 2 || !slices.Equal(calls[0], []string{"helm", "install", "q", "charts/q", "--set", `a="0,1"`}) || calls[1][1] != ".x[]  | .y" {
+	if err != nil || len(calls) != 2 || !slices.Equal(calls[0],
+		[]string{"helm", "install", "q", "charts/q", "--set", `a="0,1"`}) || calls[1][1] != ".x[]  | .y" {
 		t.Errorf("%q, %v", calls, err)
 	}
 }
 
 func TestTarget(t *testing.T) {
 	for link, want := range map[string]string{
-		"../b.md#c": "b.md#c", "#d": "docs/a.md#d", "c.svg": "docs/c.svg#", "https://example.com/x": "#", "mailto:a@b": "#",
+		"../b.md#c": "b.md#c", "#d": "docs/a.md#d", "c.svg": "docs/c.svg#", "https://example.com/x": "#",
+		"mailto:a@b": "#",
 	} {
 		file, anchor, _ := Target("docs/a.md", link)
 		if got := file + "#" + anchor; got != want {

@@ -18,25 +18,37 @@ func checkState(f *Facts, found *findings) {
 		found.warn("unreadable", s.Err, "make state.dir a directory of its own for root, mode 0700")
 	}
 	if s.Bad != "" {
-		found.warn("damaged", fmt.Sprintf("the state file %s: it is put aside at the next start, and the kernel and the runtime are asked instead", s.Bad), "nothing: pins are read from the kernel; caps in it are not undone by their deadline, so look at `quietcore diff` afterwards")
+		found.warn("damaged",
+			fmt.Sprintf(
+				"the state file %s: it is put aside at the next start, and the kernel and the runtime are asked "+
+					"instead", s.Bad),
+			"nothing: pins are read from the kernel; caps in it are not undone by their deadline, so look at "+
+				"`quietcore diff` afterwards")
 	}
 	if s.Rebooted {
-		found.note("earlier-boot", "the state file is of an earlier boot: what ran then is gone", "nothing: the next start replaces it")
+		found.note("earlier-boot", "the state file is of an earlier boot: what ran then is gone",
+			"nothing: the next start replaces it")
 	}
 	if len(s.Aside) > 0 {
-		found.warn("aside", fmt.Sprintf("bad state files were put aside: %s", strings.Join(s.Aside, ", ")), "attach them to a bug report, then remove them from "+s.Dir)
+		found.warn("aside", fmt.Sprintf("bad state files were put aside: %s", strings.Join(s.Aside, ", ")),
+			"attach them to a bug report, then remove them from "+s.Dir)
 	}
 	if s.Overdue > 0 && !f.Daemon.Answers {
-		found.warn("overdue", fmt.Sprintf("%d caps are over since, and no daemon is there to undo them", s.Overdue), "start the daemon, or run `quietcore restore` where it is not to come back")
+		found.warn("overdue", fmt.Sprintf("%d caps are over since, and no daemon is there to undo them", s.Overdue),
+			"start the daemon, or run `quietcore restore` where it is not to come back")
 	}
 	if s.Open != "" {
-		found.warn("open", fmt.Sprintf("%s has mode %s: others can read what runs here", s.Dir, s.Open), "chmod 0700 "+s.Dir+"; the next start does it if nobody else keeps files there")
+		found.warn("open", fmt.Sprintf("%s has mode %s: others can read what runs here", s.Dir, s.Open), "chmod 0700 "+
+			s.Dir+"; the next start does it if nobody else keeps files there")
 	}
 	switch {
 	case s.Known && s.ReadOnly:
-		found.warn("read-only", s.Dir+" is on a read-only file system: pinning works, caps are not applied", "mount it writable: a hostPath volume in a pod")
+		found.warn("read-only", s.Dir+" is on a read-only file system: pinning works, caps are not applied",
+			"mount it writable: a hostPath volume in a pod")
 	case s.Known && s.Free < leastFree:
-		found.warn("full", fmt.Sprintf("%d KiB are free in %s: pinning works, caps are not applied while the state cannot be saved", s.Free>>10, s.Dir), "make room on that file system")
+		found.warn("full",
+			fmt.Sprintf("%d KiB are free in %s: pinning works, caps are not applied while the state cannot be saved",
+				s.Free>>10, s.Dir), "make room on that file system")
 	}
 	switch {
 	case s.There && !s.SavedAt.IsZero():
@@ -52,11 +64,17 @@ func checkInstances(f *Facts, found *findings) {
 		for _, p := range f.Daemons {
 			list = append(list, fmt.Sprintf("pid %d (%s)", p.PID, orDefault(p.Config, "no --config")))
 		}
-		found.fail("several", fmt.Sprintf("%d daemons run on this node: %s. Both claim every container, and the runtime refuses what two plugins set", len(f.Daemons), strings.Join(list, ", ")),
+		found.fail("several",
+			fmt.Sprintf(
+				"%d daemons run on this node: %s. Both claim every container, and the runtime refuses what two "+
+					"plugins set", len(f.Daemons), strings.Join(list, ", ")),
 			"end all but one: an old DaemonSet, a unit file beside it, a daemon started by hand")
 	}
 	if f.Lock.Known && f.Lock.Held && !f.Daemon.Answers && f.Daemon.Err != "" {
-		found.warn("silent", fmt.Sprintf("the state directory is in use by another quietcore, %s, and nobody answers at %s", f.Lock.Holder, f.Daemon.Socket), "look at that process: it has another socket, or hangs (its /livez says so)")
+		found.warn("silent",
+			fmt.Sprintf("the state directory is in use by another quietcore, %s, and nobody answers at %s",
+				f.Lock.Holder, f.Daemon.Socket),
+			"look at that process: it has another socket, or hangs (its /livez says so)")
 	}
 	switch {
 	case len(f.Daemons) == 1:
@@ -66,7 +84,8 @@ func checkInstances(f *Facts, found *findings) {
 	case f.AllProcesses:
 		found.ok("no daemon runs")
 	default:
-		found.note("unseen", "only processes of this pod are seen, so that a second daemon outside of it may not be", "run this on the node itself, or in a pod with hostPID")
+		found.note("unseen", "only processes of this pod are seen, so that a second daemon outside of it may not be",
+			"run this on the node itself, or in a pod with hostPID")
 	}
 }
 
@@ -82,12 +101,15 @@ func checkDaemon(f *Facts, found *findings) {
 	}
 	switch {
 	case !d.Connected:
-		found.fail("disconnected", "the daemon is not registered with the runtime: pods that start are not placed", "see what is said of nri above; the daemon's log has the reason of the last attempt")
+		found.fail("disconnected", "the daemon is not registered with the runtime: pods that start are not placed",
+			"see what is said of nri above; the daemon's log has the reason of the last attempt")
 	case !d.Synchronised:
-		found.fail("unsynchronised", "the daemon has not taken over yet what runs", "wait some seconds; where it lasts, raise the runtime's timeout (nri above) and look at the log")
+		found.fail("unsynchronised", "the daemon has not taken over yet what runs",
+			"wait some seconds; where it lasts, raise the runtime's timeout (nri above) and look at the log")
 	}
 	for _, feature := range slices.Sorted(maps.Keys(d.Degraded)) {
-		found.warn("degraded", feature+": "+d.Degraded[feature], "pods get their CPUs without it; what is said above of its parts may tell why")
+		found.warn("degraded", feature+": "+d.Degraded[feature],
+			"pods get their CPUs without it; what is said above of its parts may tell why")
 	}
 	found.ok(fmt.Sprintf("it answers, with %d containers", d.Containers))
 }
@@ -99,23 +121,31 @@ func checkAPI(f *Facts, found *findings) {
 		found.ok("not used: kubernetes.api is off")
 		return
 	case !a.Asked:
-		found.note("unseen", "there are no credentials here (neither a service account nor kubernetes.kubeconfig)", "run this in the daemon's pod, or set kubernetes.kubeconfig, to have its rights checked")
+		found.note("unseen", "there are no credentials here (neither a service account nor kubernetes.kubeconfig)",
+			"run this in the daemon's pod, or set kubernetes.kubeconfig, to have its rights checked")
 		return
 	case a.Err != "":
-		found.warn("unreachable", "the API server does not answer: "+a.Err, "pinning is unaffected; check the address, the network policy and the token")
+		found.warn("unreachable", "the API server does not answer: "+a.Err,
+			"pinning is unaffected; check the address, the network policy and the token")
 		return
 	}
 	if f.Config.Node == "" {
-		found.warn("node-name", "the Node's name is not known, so nothing is read from or written to the API server", "set NODE_NAME from spec.nodeName (the chart does), or node.name")
+		found.warn("node-name", "the Node's name is not known, so nothing is read from or written to the API server",
+			"set NODE_NAME from spec.nodeName (the chart does), or node.name")
 	}
 	if a.NoNode {
-		found.warn("node", fmt.Sprintf("there is no Node %q", f.Config.Node), "set NODE_NAME from spec.nodeName, or node.name, to the Node's name")
+		found.warn("node", fmt.Sprintf("there is no Node %q", f.Config.Node),
+			"set NODE_NAME from spec.nodeName, or node.name, to the Node's name")
 	}
 	if a.NoCRD {
-		found.warn("crd", "NodeResourceTopology is not installed in the cluster: schedulers do not see the node's CPUs", "install the CRD (the chart: crds.install=true), or set kubernetes.nodeResourceTopology.enabled: false")
+		found.warn("crd",
+			"NodeResourceTopology is not installed in the cluster: schedulers do not see the node's CPUs",
+			"install the CRD (the chart: crds.install=true), or set kubernetes.nodeResourceTopology.enabled: false")
 	}
 	for _, r := range a.Denied {
-		found.warn("rights", fmt.Sprintf("not allowed: %s (%s)", r, r.For), "grant it to the daemon's service account (the chart: rbac.create=true), or turn that part off in kubernetes")
+		found.warn("rights", fmt.Sprintf("not allowed: %s (%s)", r, r.For),
+			"grant it to the daemon's service account (the chart: rbac.create=true), or turn that part off in "+
+				"kubernetes")
 	}
 	found.ok(fmt.Sprintf("it answers; %d rights are there", a.Checked-len(a.Denied)))
 }

@@ -13,27 +13,40 @@ func checkCgroup(f *Facts, found *findings) {
 	c, cfg := &f.Cgroup, f.Config.Config
 	root := cfg.Cgroup.Root
 	if c.Version == 0 {
-		found.fail("missing", "no cgroups are mounted at "+root+": pods are pinned at creation only, and the pools do not give way", "mount the host's /sys/fs/cgroup there, or set cgroup.root")
+		found.fail("missing", "no cgroups are mounted at "+root+
+			": pods are pinned at creation only, and the pools do not give way",
+			"mount the host's /sys/fs/cgroup there, or set cgroup.root")
 		return
 	}
 	if c.Version == 1 {
-		found.warn("v1", "cgroup v1: pinning works container by container; nothing inherits, so a container that starts while the daemon is down lands in no pool", "boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1); Kubernetes keeps v1 in maintenance only")
+		found.warn("v1",
+			"cgroup v1: pinning works container by container; nothing inherits, so a container that starts while "+
+				"the daemon is down lands in no pool",
+			"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1); Kubernetes keeps v1 in maintenance only")
 	}
 	if c.Hybrid {
-		found.note("hybrid", "cgroup v1 and v2 are both mounted, and the controllers are on v1", "boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1)")
+		found.note("hybrid", "cgroup v1 and v2 are both mounted, and the controllers are on v1",
+			"boot with cgroup v2 alone (systemd.unified_cgroup_hierarchy=1)")
 	}
 	for _, need := range []string{"cpuset", "cpu"} {
 		if !slices.Contains(c.Controllers, need) {
-			found.fail("controller", fmt.Sprintf("the controller %s is not there at %s: %s", need, root, lacking(need)), fmt.Sprintf("take cgroup_disable=%s from the kernel's command line; on v2 it must not be used by a v1 hierarchy; in a container the host's tree has to be mounted", need))
+			found.fail("controller", fmt.Sprintf("the controller %s is not there at %s: %s", need, root,
+				lacking(need)),
+				fmt.Sprintf(
+					"take cgroup_disable=%s from the kernel's command line; on v2 it must not be used by a v1 "+
+						"hierarchy; in a container the host's tree has to be mounted", need))
 		}
 	}
 	if c.ReadOnly && cfg.Mode != config.Observe {
-		found.fail("read-only", root+" is mounted read-only: nothing can be placed", "mount it writable (in a pod: the hostPath volume without readOnly), or set mode: observe")
+		found.fail("read-only", root+" is mounted read-only: nothing can be placed",
+			"mount it writable (in a pod: the hostPath volume without readOnly), or set mode: observe")
 	}
 	checkDriver(f, found)
 	for _, path := range slices.Sorted(maps.Keys(c.Limited)) {
 		set := c.Limited[path]
-		found.warn("limited", fmt.Sprintf("%s has only CPUs %s of %s: no pod gets others", path, set, c.Online), "find who wrote it (AllowedCPUs of the slice, a CPU partition, the machine's container) and take it away, or name the other CPUs in reserved with strict: true")
+		found.warn("limited", fmt.Sprintf("%s has only CPUs %s of %s: no pod gets others", path, set, c.Online),
+			"find who wrote it (AllowedCPUs of the slice, a CPU partition, the machine's container) and take it "+
+				"away, or name the other CPUs in reserved with strict: true")
 	}
 	found.ok(fmt.Sprintf("cgroup v%d at %s, %s", c.Version, root, c.driver()))
 }
@@ -61,13 +74,20 @@ func checkDriver(f *Facts, found *findings) {
 	c, driver := &f.Cgroup, f.Config.Config.Cgroup.Driver
 	switch {
 	case !c.Systemd && !c.Plain:
-		found.note("kubepods", "there is neither kubepods.slice nor kubepods: kubelet has not made them, or they are below another root", "start kubelet; with --cgroup-root below another cgroup nothing has to be done")
+		found.note("kubepods",
+			"there is neither kubepods.slice nor kubepods: kubelet has not made them, or they are below another root",
+			"start kubelet; with --cgroup-root below another cgroup nothing has to be done")
 	case driver == config.DriverCgroups && c.Systemd:
-		found.fail("driver", "cgroup.driver is cgroupfs and kubelet's tree is systemd's (kubepods.slice): systemd undoes what is written to files", "set cgroup.driver: auto, and mount /run/systemd")
+		found.fail("driver",
+			"cgroup.driver is cgroupfs and kubelet's tree is systemd's (kubepods.slice): systemd undoes what is "+
+				"written to files", "set cgroup.driver: auto, and mount /run/systemd")
 	case driver == config.DriverSystemd && c.Plain && !c.Systemd:
-		found.fail("driver", "cgroup.driver is systemd and kubelet's tree is not systemd's (kubepods)", "set cgroup.driver: auto or cgroupfs")
+		found.fail("driver", "cgroup.driver is systemd and kubelet's tree is not systemd's (kubepods)",
+			"set cgroup.driver: auto or cgroupfs")
 	case c.Systemd && c.Plain:
-		found.warn("driver", "there are both kubepods.slice and kubepods: kubelet's driver was changed and pods of the old one are left", "drain the node and start it anew")
+		found.warn("driver",
+			"there are both kubepods.slice and kubepods: kubelet's driver was changed and pods of the old one are "+
+				"left", "drain the node and start it anew")
 	}
 }
 
@@ -92,9 +112,15 @@ func checkSystemd(f *Facts, found *findings) {
 	}
 	switch {
 	case len(there) == 0:
-		found.fail("missing", fmt.Sprintf("the cgroups are systemd's, and no socket of it is here (%s): the pools do not give way", strings.Join(names, ", ")), "in a pod mount /run/systemd from the host (the chart does, unless cgroup.driver is cgroupfs); else set cgroup.bus")
+		found.fail("missing",
+			fmt.Sprintf("the cgroups are systemd's, and no socket of it is here (%s): the pools do not give way",
+				strings.Join(names, ", ")),
+			"in a pod mount /run/systemd from the host (the chart does, unless cgroup.driver is cgroupfs); else set "+
+				"cgroup.bus")
 	case len(answers) == 0:
-		found.fail("silent", fmt.Sprintf("nobody accepts at %s", strings.Join(there, " nor ")), "systemctl daemon-reexec; in a pod mount the directory /run/systemd and not the socket, which systemd replaces")
+		found.fail("silent", fmt.Sprintf("nobody accepts at %s", strings.Join(there, " nor ")),
+			"systemctl daemon-reexec; in a pod mount the directory /run/systemd and not the socket, which systemd "+
+				"replaces")
 	}
 	if !f.Systemd.Booted && len(there) == 0 {
 		found.note("init", "systemd is not the init system that is seen here", "")
@@ -109,15 +135,25 @@ func checkKernel(f *Facts, found *findings) {
 	case !known:
 		found.note("unknown", fmt.Sprintf("the kernel's release %q is not understood", k.Release), "")
 	case before(v, 5, 6):
-		found.warn("old", fmt.Sprintf("Linux %s: it is from before what is tested (5.10 and later); pinning works, opening cgroups is slower", k.Release), "upgrade the kernel")
+		found.warn("old",
+			fmt.Sprintf(
+				"Linux %s: it is from before what is tested (5.10 and later); pinning works, opening cgroups is "+
+					"slower", k.Release), "upgrade the kernel")
 	case before(v, 5, 10) && f.counts():
-		found.warn("old", fmt.Sprintf("Linux %s cannot count CPU performance, which wants 5.10; pinning works", k.Release), "upgrade the kernel, or set cpi.mode: \"off\"")
+		found.warn("old", fmt.Sprintf("Linux %s cannot count CPU performance, which wants 5.10; pinning works",
+			k.Release), "upgrade the kernel, or set cpi.mode: \"off\"")
 	}
 	if k.Lockdown == "confidentiality" && f.counts() {
-		found.warn("lockdown", "the kernel is locked down (confidentiality): CPU performance is not counted; pinning works", "boot with lockdown=integrity or none, or set cpi.mode: \"off\"")
+		found.warn("lockdown",
+			"the kernel is locked down (confidentiality): CPU performance is not counted; pinning works",
+			"boot with lockdown=integrity or none, or set cpi.mode: \"off\"")
 	}
 	if k.Isolated != "" {
-		found.note("isolated", fmt.Sprintf("CPUs %s are isolated from the kernel's scheduler (isolcpus): what runs in a pool that has them is not balanced over them", k.Isolated), "prefer Quietcore's own exclusive CPUs to isolcpus, or reserve those CPUs with strict: true")
+		found.note("isolated",
+			fmt.Sprintf(
+				"CPUs %s are isolated from the kernel's scheduler (isolcpus): what runs in a pool that has them is "+
+					"not balanced over them", k.Isolated),
+			"prefer Quietcore's own exclusive CPUs to isolcpus, or reserve those CPUs with strict: true")
 	}
 	found.ok("Linux " + k.Release)
 }
@@ -135,7 +171,9 @@ func checkBTF(f *Facts, found *findings) {
 		return
 	}
 	if !f.Kernel.BTF {
-		found.warn("missing", "the kernel does not describe its types (/sys/kernel/btf/vmlinux): CPU performance is not counted; pinning works", "use a kernel with CONFIG_DEBUG_INFO_BTF=y, or set cpi.mode: \"off\"")
+		found.warn("missing",
+			"the kernel does not describe its types (/sys/kernel/btf/vmlinux): CPU performance is not counted; "+
+				"pinning works", "use a kernel with CONFIG_DEBUG_INFO_BTF=y, or set cpi.mode: \"off\"")
 	}
 	found.ok("/sys/kernel/btf/vmlinux is there")
 }
@@ -146,17 +184,24 @@ func checkPMU(f *Facts, found *findings) {
 		found.ok("not needed: cpi.mode is off")
 		return
 	}
-	const instead = "on a virtual machine have the hypervisor pass the performance monitoring unit on; else set cpi.mode: \"off\""
+	const instead = "on a virtual machine have the hypervisor pass the performance monitoring unit on; else set " +
+		"cpi.mode: \"off\""
 	if len(k.PMUs) == 0 {
-		found.warn("missing", "the CPUs have no performance monitoring unit that the kernel knows: there is no CPI, only run-queue waits; pinning works", instead)
+		found.warn("missing",
+			"the CPUs have no performance monitoring unit that the kernel knows: there is no CPI, only run-queue "+
+				"waits; pinning works", instead)
 	}
 	if k.Watchdog && len(k.PMUs) > 0 {
-		found.note("watchdog", "the NMI watchdog holds one counter of every CPU, so that events may take turns", "sysctl kernel.nmi_watchdog=0 where the hard-lockup detector is not needed")
+		found.note("watchdog", "the NMI watchdog holds one counter of every CPU, so that events may take turns",
+			"sysctl kernel.nmi_watchdog=0 where the hard-lockup detector is not needed")
 	}
 	// Linux knows no level above 2; Debian and Ubuntu do.
 	if k.Paranoid > 2 {
-		what := fmt.Sprintf("kernel.perf_event_paranoid is %d: above 2 this kernel opens counters for CAP_SYS_ADMIN alone, and CAP_PERFMON is not enough", k.Paranoid)
-		const fix = "sysctl kernel.perf_event_paranoid=2 on the node (and a file in /etc/sysctl.d), or give the daemon SYS_ADMIN (chart: security.capabilities)"
+		what := fmt.Sprintf(
+			"kernel.perf_event_paranoid is %d: above 2 this kernel opens counters for CAP_SYS_ADMIN alone, and "+
+				"CAP_PERFMON is not enough", k.Paranoid)
+		const fix = "sysctl kernel.perf_event_paranoid=2 on the node (and a file in /etc/sysctl.d), or give the " +
+			"daemon SYS_ADMIN (chart: security.capabilities)"
 		if f.Process.Known && f.Process.Capabilities>>capSysAdmin&1 == 0 {
 			found.warn("paranoid", what, fix)
 		}
@@ -165,7 +210,8 @@ func checkPMU(f *Facts, found *findings) {
 	switch c := k.Counters; {
 	case c == nil:
 	case c.Err != "":
-		found.warn("refused", "the counters cannot be opened: "+c.Err, "give the daemon CAP_BPF and CAP_PERFMON, or set cpi.mode: \"off\"; pinning works without")
+		found.warn("refused", "the counters cannot be opened: "+c.Err,
+			"give the daemon CAP_BPF and CAP_PERFMON, or set cpi.mode: \"off\"; pinning works without")
 	default:
 		for _, event := range slices.Sorted(maps.Keys(c.Absent)) {
 			if event == "ref-cycles" && c.Absent["cycles"] == "" || len(k.PMUs) == 0 {
@@ -193,13 +239,18 @@ func checkCapabilities(f *Facts, found *findings) {
 	}
 	has := func(bit int) bool { return p.Capabilities>>bit&1 == 1 }
 	if p.UID != 0 {
-		found.fail("user", fmt.Sprintf("this runs as user %d: the NRI socket and the cgroups are root's", p.UID), "run it as root (in a pod: runAsUser: 0 with all capabilities dropped but the ones named here)")
+		found.fail("user", fmt.Sprintf("this runs as user %d: the NRI socket and the cgroups are root's", p.UID),
+			"run it as root (in a pod: runAsUser: 0 with all capabilities dropped but the ones named here)")
 	}
 	if f.counts() && !has(capSysAdmin) && !(has(capBPF) && has(capPerfmon)) {
-		found.warn("counting", "CAP_BPF and CAP_PERFMON are not both given: CPU performance is not counted; pinning works", "add both, with Linux 5.10 CAP_SYS_RESOURCE too (the chart gives BPF and PERFMON where cpi.mode is not off; security.capabilities adds others), or set cpi.mode: \"off\"")
+		found.warn("counting",
+			"CAP_BPF and CAP_PERFMON are not both given: CPU performance is not counted; pinning works",
+			"add both, with Linux 5.10 CAP_SYS_RESOURCE too (the chart gives BPF and PERFMON where cpi.mode is not "+
+				"off; security.capabilities adds others), or set cpi.mode: \"off\"")
 	}
 	if p.UID == 0 && !has(capDACOverride) && f.Kubelet.ConfigErr != "" {
-		found.note("override", "without CAP_DAC_OVERRIDE root reads only files that root may read", "chown kubelet's files to root")
+		found.note("override", "without CAP_DAC_OVERRIDE root reads only files that root may read",
+			"chown kubelet's files to root")
 	}
 	found.ok("root, with what is needed")
 }

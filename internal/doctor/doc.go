@@ -83,8 +83,10 @@ type area struct {
 func areas() []area {
 	return []area{
 		{"config", checkConfig}, {"nri", checkNRI}, {"plugins", checkPlugins}, {"kubelet", checkKubelet},
-		{"cgroup", checkCgroup}, {"systemd", checkSystemd}, {"kernel", checkKernel}, {"btf", checkBTF}, {"pmu", checkPMU},
-		{"capabilities", checkCapabilities}, {"state", checkState}, {"instances", checkInstances}, {"daemon", checkDaemon}, {"api", checkAPI},
+		{"cgroup", checkCgroup}, {"systemd", checkSystemd}, {"kernel", checkKernel}, {"btf", checkBTF},
+		{"pmu", checkPMU},
+		{"capabilities", checkCapabilities}, {"state", checkState}, {"instances", checkInstances},
+		{"daemon", checkDaemon}, {"api", checkAPI},
 	}
 }
 

@@ -151,7 +151,8 @@ func goodState(t *testing.T, dir string) {
 	}
 	then := func() time.Time { return at().Add(-time.Hour) }
 	s := state.Store{Dir: dir, Node: "node-a", BootID: "boot-1", Now: then}
-	if err := s.Save(state.Snapshot{Caps: []state.Cap{{PodUID: "u", Container: "c", CapMilli: 100, Until: then().Add(5 * time.Minute)}}}); err != nil {
+	if err := s.Save(state.Snapshot{Caps: []state.Cap{{PodUID: "u", Container: "c", CapMilli: 100,
+		Until: then().Add(5 * time.Minute)}}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -165,7 +166,8 @@ func (n *node) options(root string) Options {
 			case "silent":
 				return DaemonFacts{There: true, Err: "connection refused"}
 			}
-			return DaemonFacts{There: true, Answers: true, Connected: n.listen["/run/nri/nri.sock"], Synchronised: true, Containers: 1}
+			return DaemonFacts{There: true, Answers: true, Connected: n.listen["/run/nri/nri.sock"],
+				Synchronised: true, Containers: 1}
 		},
 		Counters: func(*config.Config) CounterFacts { return CounterFacts{} },
 		API: func(_ context.Context, c *config.Config) APIFacts {
@@ -277,10 +279,16 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 		level Level
 		says  string
 	}{
-		"a read-only tree":  {func(f *Facts) { f.Cgroup.ReadOnly = true }, "cgroup.read-only", Error, "mount it writable"},
-		"many containers":   {func(f *Facts) { f.Cgroup.Containers = dense }, "nri.timeout", Warning, "--request-timeout 5s"},
+		"a read-only tree": {func(f *Facts) {
+			f.Cgroup.ReadOnly = true
+		}, "cgroup.read-only", Error, "mount it writable"},
+		"many containers": {func(f *Facts) {
+			f.Cgroup.Containers = dense
+		}, "nri.timeout", Warning, "--request-timeout 5s"},
 		"an old containerd": {func(f *Facts) { f.Runtime.Version = "v1.6.36" }, "nri.version", Error, "1.7"},
-		"an old CRI-O":      {func(f *Facts) { f.Runtime.Names, f.Runtime.Version = []enablenri.Runtime{enablenri.CRIO}, "1.25.4" }, "nri.version", Error, "1.26"},
+		"an old CRI-O": {func(f *Facts) {
+			f.Runtime.Names, f.Runtime.Version = []enablenri.Runtime{enablenri.CRIO}, "1.25.4"
+		}, "nri.version", Error, "1.26"},
 		"both runtimes": {func(f *Facts) {
 			f.Runtime.Names = []enablenri.Runtime{enablenri.Containerd, enablenri.CRIO}
 		}, "nri.runtime", Note, "--runtime"},
@@ -288,29 +296,48 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 			f.Runtime = RuntimeFacts{Names: []enablenri.Runtime{enablenri.Containerd, enablenri.CRIO}}
 			f.Daemon = DaemonFacts{}
 		}, "nri.not-listening", Error, "enable-nri --runtime"},
-		"a daemon that is alone":   {func(f *Facts) { f.Daemon.Connected = false }, "daemon.disconnected", Error, "not placed"},
-		"a daemon that takes over": {func(f *Facts) { f.Daemon.Synchronised = false }, "daemon.unsynchronised", Error, "taken over"},
-		"a degraded daemon":        {func(f *Facts) { f.Daemon.Degraded = map[string]string{"kube": "no API server"} }, "daemon.degraded", Warning, "kube: no API server"},
-		"refused counters":         {func(f *Facts) { f.Kernel.Counters = &CounterFacts{Err: "not permitted"} }, "pmu.refused", Warning, "not permitted"},
+		"a daemon that is alone": {func(f *Facts) {
+			f.Daemon.Connected = false
+		}, "daemon.disconnected", Error, "not placed"},
+		"a daemon that takes over": {func(f *Facts) {
+			f.Daemon.Synchronised = false
+		}, "daemon.unsynchronised", Error, "taken over"},
+		"a degraded daemon": {func(f *Facts) {
+			f.Daemon.Degraded = map[string]string{"kube": "no API server"}
+		}, "daemon.degraded", Warning, "kube: no API server"},
+		"refused counters": {func(f *Facts) {
+			f.Kernel.Counters = &CounterFacts{Err: "not permitted"}
+		}, "pmu.refused", Warning, "not permitted"},
 		"no instructions": {func(f *Facts) {
 			f.Kernel.Counters = &CounterFacts{Absent: map[string]string{"instructions": "no such counter"}}
 		}, "pmu.event", Warning, "instructions"},
-		"a full disk":                 {func(f *Facts) { f.State.Known, f.State.Free = true, 4096 }, "state.full", Warning, "4 KiB"},
-		"a read-only disk":            {func(f *Facts) { f.State.Known, f.State.ReadOnly = true, true }, "state.read-only", Warning, "read-only file system"},
-		"a state directory of others": {func(f *Facts) { f.State.Err = "permission denied" }, "state.unreadable", Warning, "permission denied"},
-		"an API server that is away":  {func(f *Facts) { f.API.Err = "connection refused" }, "api.unreachable", Warning, "connection refused"},
-		"no credentials":              {func(f *Facts) { f.API = APIFacts{} }, "api.unseen", Note, "credentials"},
-		"a node without a name":       {func(f *Facts) { f.Config.Node = "" }, "api.node-name", Warning, "NODE_NAME"},
-		"no such node":                {func(f *Facts) { f.API.NoNode = true }, "api.node", Warning, `"node-a"`},
-		"no CRD":                      {func(f *Facts) { f.API.NoCRD = true }, "api.crd", Warning, "crds.install"},
-		"a right that is missing":     {func(f *Facts) { f.API.Denied = []Right{{"patch", "events.k8s.io", "events", "Events on pods"}} }, "api.rights", Warning, "patch events.events.k8s.io"},
+		"a full disk": {func(f *Facts) {
+			f.State.Known, f.State.Free = true, 4096
+		}, "state.full", Warning, "4 KiB"},
+		"a read-only disk": {func(f *Facts) {
+			f.State.Known, f.State.ReadOnly = true, true
+		}, "state.read-only", Warning, "read-only file system"},
+		"a state directory of others": {func(f *Facts) {
+			f.State.Err = "permission denied"
+		}, "state.unreadable", Warning, "permission denied"},
+		"an API server that is away": {func(f *Facts) {
+			f.API.Err = "connection refused"
+		}, "api.unreachable", Warning, "connection refused"},
+		"no credentials":        {func(f *Facts) { f.API = APIFacts{} }, "api.unseen", Note, "credentials"},
+		"a node without a name": {func(f *Facts) { f.Config.Node = "" }, "api.node-name", Warning, "NODE_NAME"},
+		"no such node":          {func(f *Facts) { f.API.NoNode = true }, "api.node", Warning, `"node-a"`},
+		"no CRD":                {func(f *Facts) { f.API.NoCRD = true }, "api.crd", Warning, "crds.install"},
+		"a right that is missing": {func(f *Facts) {
+			f.API.Denied = []Right{{"patch", "events.k8s.io", "events", "Events on pods"}}
+		}, "api.rights", Warning, "patch events.events.k8s.io"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := facts(t)
 			c.edit(f)
 			r := Check(f)
 			i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.ID == c.id })
-			if i < 0 || r.Findings[i].Level != c.level || !strings.Contains(r.Findings[i].What+r.Findings[i].Fix, c.says) {
+			if i < 0 || r.Findings[i].Level != c.level || !strings.Contains(r.Findings[i].What+r.Findings[i].Fix,
+				c.says) {
 				t.Errorf("want %s as %s with %q in\n%s", c.id, c.level, c.says, text(t, &r))
 			}
 			if r.Worst() != c.level {
@@ -360,7 +387,8 @@ func TestRightsFollowTheConfiguration(t *testing.T) {
 func TestContainerID(t *testing.T) {
 	id := strings.Repeat("0123456789abcdef", 4)
 	for name, want := range map[string]string{
-		"cri-containerd-" + id + ".scope": id, "crio-" + id + ".scope": id, id: id, "kubepods-pod1.slice": "", "pod" + id: "",
+		"cri-containerd-" + id + ".scope": id, "crio-" + id + ".scope": id, id: id, "kubepods-pod1.slice": "", "pod" +
+			id: "",
 		"crio-conmon-" + id + ".scope": "", strings.ToUpper(id): "", "": "",
 	} {
 		if got := ContainerID(name); got != want {
@@ -382,7 +410,8 @@ func TestTheLockIsFoundWhereItIsHeld(t *testing.T) {
 		g.lock(dir)
 		return g.f.Lock
 	}
-	if got := look(); !got.Known || !got.Held || !strings.HasPrefix(got.Holder, fmt.Sprintf("pid %d on ", os.Getpid())) {
+	if got := look(); !got.Known || !got.Held || !strings.HasPrefix(got.Holder,
+		fmt.Sprintf("pid %d on ", os.Getpid())) {
 		t.Errorf("while it is held: %+v", got)
 	}
 	if err := lock.Release(); err != nil {
@@ -431,7 +460,9 @@ func TestEveryFaultIsDocumented(t *testing.T) {
 		}
 	}
 	for fault := range faults {
-		if !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(id string) bool { return strings.HasSuffix(id, "."+fault) }) {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(documented)), func(id string) bool {
+			return strings.HasSuffix(id, "."+fault)
+		}) {
 			t.Errorf("docs/doctor.md has nothing that ends in .%s", fault)
 		}
 	}
@@ -455,7 +486,8 @@ func faultsInCode(t *testing.T) map[string]bool {
 			if !ok || len(call.Args) != 3 {
 				return true
 			}
-			if sel, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"fail", "warn", "note"}, sel.Sel.Name) {
+			if sel, ok := call.Fun.(*ast.SelectorExpr); ok &&
+				slices.Contains([]string{"fail", "warn", "note"}, sel.Sel.Name) {
 				if lit, ok := call.Args[0].(*ast.BasicLit); ok {
 					found[strings.Trim(lit.Value, `"`)] = true
 				}
@@ -483,7 +515,8 @@ func TestAFileThatIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(root, "var/lib/quietcore")
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Symlink("/etc/passwd", filepath.Join(dir, "state.json"))); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Symlink("/etc/passwd",
+		filepath.Join(dir, "state.json"))); err != nil {
 		t.Fatal(err)
 	}
 	r := Check(Gather(t.Context(), n.options(root)))

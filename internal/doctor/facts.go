@@ -215,7 +215,8 @@ func Rights(c *config.Config) []Right {
 		add("events.k8s.io", "events", "Events on pods", "create", "patch")
 	}
 	if k.Topology.Enabled {
-		add("topology.node.k8s.io", "noderesourcetopologies", "what topology-aware schedulers read", "get", "create", "patch")
+		add("topology.node.k8s.io", "noderesourcetopologies", "what topology-aware schedulers read", "get", "create",
+			"patch")
 	}
 	if lends {
 		add("", "nodes/status", "publishing idle CPUs", "patch")

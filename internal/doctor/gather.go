@@ -204,7 +204,8 @@ func (g *gatherer) kernel() {
 	if err == nil {
 		for _, e := range entries {
 			name := e.Name()
-			if name == "cpu" || name == "cpu_core" || name == "cpu_atom" || strings.HasPrefix(name, "armv") || g.there(units+"/"+name+"/cpus") {
+			if name == "cpu" || name == "cpu_core" || name == "cpu_atom" || strings.HasPrefix(name, "armv") ||
+				g.there(units+"/"+name+"/cpus") {
 				k.PMUs = append(k.PMUs, name)
 			}
 		}

@@ -34,7 +34,8 @@ func (g *gatherer) lock(dir string) {
 		}
 	}
 	// What the daemon wrote about itself has its own pid in it, and its host.
-	if text := g.read(filepath.Join(g.f.State.Dir, "lock")); l.Held && strings.HasPrefix(text, "pid ") && len(text) < 300 && !strings.ContainsFunc(text, unprintable) {
+	if text := g.read(filepath.Join(g.f.State.Dir, "lock")); l.Held && strings.HasPrefix(text, "pid ") &&
+		len(text) < 300 && !strings.ContainsFunc(text, unprintable) {
 		l.Holder = text
 	}
 }

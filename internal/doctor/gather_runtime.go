@@ -123,7 +123,8 @@ func (r *RuntimeFacts) settings(files enablenri.Files, o enablenri.Options, tabl
 		now = tableOf(plan.Old, table)
 	}
 	r.Request = durationOf(now, []string{"plugin_request_timeout", "nri_plugin_request_timeout"}, leastRequest)
-	r.Register = durationOf(now, []string{"plugin_registration_timeout", "nri_plugin_registration_timeout"}, 5*time.Second)
+	r.Register = durationOf(now, []string{"plugin_registration_timeout", "nri_plugin_registration_timeout"},
+		5*time.Second)
 	return nil
 }
 
@@ -152,9 +153,12 @@ func durationOf(table map[string]any, keys []string, otherwise time.Duration) ti
 // rivals are programs that set cpusets of containers, by the name of their file.
 func rivals() map[string]string {
 	return map[string]string{
-		"koordlet": "Koordinator's koordlet", "katalyst-agent": "Katalyst's agent", "dracpu": "the DRA driver for CPUs", "crane-agent": "Crane's agent",
-		"nri-resource-policy-topology-aware": "nri-plugins' topology-aware policy", "nri-resource-policy-balloons": "nri-plugins' balloons policy",
-		"nri-resource-policy-template": "nri-plugins' template policy", "cri-resmgr": "CRI Resource Manager", "cpusetter": "CPU Pooler", "cmk": "CMK",
+		"koordlet": "Koordinator's koordlet", "katalyst-agent": "Katalyst's agent",
+		"dracpu": "the DRA driver for CPUs", "crane-agent": "Crane's agent",
+		"nri-resource-policy-topology-aware": "nri-plugins' topology-aware policy",
+		"nri-resource-policy-balloons":       "nri-plugins' balloons policy",
+		"nri-resource-policy-template":       "nri-plugins' template policy", "cri-resmgr": "CRI Resource Manager",
+		"cpusetter": "CPU Pooler", "cmk": "CMK",
 	}
 }
 

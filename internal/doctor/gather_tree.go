@@ -35,7 +35,8 @@ func (g *gatherer) cgroup() {
 	c.Systemd, c.Plain = g.there(filepath.Join(tree, "kubepods.slice")), g.there(filepath.Join(tree, "kubepods"))
 	c.Limited = map[string]cpuset.Set{}
 	for _, name := range []string{"kubepods.slice", "kubepods"} {
-		if own, err := cpuset.Parse(g.read(filepath.Join(tree, name, "cpuset.cpus"))); err == nil && !own.IsEmpty() && !c.Online.SubsetOf(&own) {
+		if own, err := cpuset.Parse(g.read(filepath.Join(tree, name, "cpuset.cpus"))); err == nil && !own.IsEmpty() &&
+			!c.Online.SubsetOf(&own) {
 			c.Limited[name] = own
 		}
 		c.Containers += g.containers(filepath.Join(tree, name))
@@ -141,7 +142,8 @@ func (g *gatherer) stateFile(dir string) {
 		return
 	}
 	defer os.RemoveAll(copied)
-	store := state.Store{Dir: copied, Node: g.f.Config.Node, BootID: g.read("/proc/sys/kernel/random/boot_id"), Now: g.now}
+	store := state.Store{Dir: copied, Node: g.f.Config.Node, BootID: g.read("/proc/sys/kernel/random/boot_id"),
+		Now: g.now}
 	found := store.Load()
 	s.Rebooted = found.Rebooted
 	if found.Reason != "" && !found.Rebooted {

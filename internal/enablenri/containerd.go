@@ -46,7 +46,8 @@ func lookContainerd(files Files, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	settings, err := wanted(table, names{"disable", "disable_connections", "plugin_request_timeout", "plugin_registration_timeout"}, o, tree.onByDefault(o))
+	settings, err := wanted(table, names{"disable", "disable_connections", "plugin_request_timeout",
+		"plugin_registration_timeout"}, o, tree.onByDefault(o))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", holder, err)
 	}
@@ -63,7 +64,9 @@ func lookContainerd(files Files, o Options) (*Plan, error) {
 	}
 	backup := path.Join(o.Dir, path.Base(holder)+backupSuffix)
 	if tree.imports(backup) {
-		return nil, fmt.Errorf("the imports of %s would read the backup %s as well; name the files to import more exactly", main, backup)
+		return nil,
+			fmt.Errorf("the imports of %s would read the backup %s as well; name the files to import more exactly",
+				main, backup)
 	}
 	if holder != main {
 		text = files[holder]
@@ -78,7 +81,8 @@ func lookContainerd(files Files, o Options) (*Plan, error) {
 // lookDefaults is for a containerd without a configuration file.
 func lookDefaults(main string, o Options) (*Plan, error) {
 	major, known := majorOf(o.Version)
-	settings, err := wanted(nil, names{"disable", "disable_connections", "plugin_request_timeout", "plugin_registration_timeout"}, o, known && major >= 2)
+	settings, err := wanted(nil, names{"disable", "disable_connections", "plugin_request_timeout",
+		"plugin_registration_timeout"}, o, known && major >= 2)
 	if err != nil || len(settings) == 0 {
 		return nil, err
 	}
@@ -93,7 +97,8 @@ func generated(main string, text []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is written anew at every start of k3s or RKE2; their containerd 2 has NRI on, "+
-		"for an older one copy the file to config.toml.tmpl beside it, add [plugins.%q] with disable = false and disable_connections = false, and restart k3s or RKE2", ErrGenerated, main, nriPlugin)
+		"for an older one copy the file to config.toml.tmpl beside it, add [plugins.%q] with disable = false and "+
+		"disable_connections = false, and restart k3s or RKE2", ErrGenerated, main, nriPlugin)
 }
 
 // tree is a configuration with what it imports.
@@ -119,7 +124,10 @@ func load(files Files, main, dir string) (*tree, error) {
 		if name == main {
 			version, ok := doc["version"].(int64)
 			if !ok || version < 2 || version > newestVersion {
-				return nil, fmt.Errorf("%s has version %v; 2 to %d are understood: convert it with `containerd config migrate`", main, doc["version"], newestVersion)
+				return nil,
+					fmt.Errorf(
+						"%s has version %v; 2 to %d are understood: convert it with `containerd config migrate`", main,
+						doc["version"], newestVersion)
 			}
 			t.version = version
 		}
@@ -159,7 +167,8 @@ func (t *tree) follow(files Files, name string, doc map[string]any, dir string) 
 			pattern = path.Join(path.Dir(name), pattern)
 		}
 		if !strings.HasPrefix(pattern, dir+"/") {
-			return nil, fmt.Errorf("%s imports %s, which lies outside of %s and was not read; turn NRI on by hand", name, pattern, dir)
+			return nil, fmt.Errorf("%s imports %s, which lies outside of %s and was not read; turn NRI on by hand",
+				name, pattern, dir)
 		}
 		if !strings.Contains(pattern, "*") {
 			if _, ok := files[pattern]; !ok {
@@ -197,7 +206,8 @@ func (t *tree) table(name []string) (file string, table map[string]any, err erro
 			continue
 		}
 		if file != "" {
-			return "", nil, fmt.Errorf("both %s and %s have %s; leave it in one of them", file, f, strings.TrimSpace(headerLine(name)))
+			return "", nil, fmt.Errorf("both %s and %s have %s; leave it in one of them", file, f,
+				strings.TrimSpace(headerLine(name)))
 		}
 		file, table = f, found
 	}

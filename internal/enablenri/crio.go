@@ -44,7 +44,8 @@ func lookCRIO(files Files, o Options) (*Plan, error) {
 	}
 	for _, s := range settings {
 		if f := last[s.key]; f > drop {
-			return nil, fmt.Errorf("%s has %s = %v and is read after %s; set it to %s there", f, s.key, effective[s.key], drop, s.text())
+			return nil, fmt.Errorf("%s has %s = %v and is read after %s; set it to %s there", f, s.key,
+				effective[s.key], drop, s.text())
 		}
 	}
 	changed, err := set(drop, files[drop], crioTable, settings)

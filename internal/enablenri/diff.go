@@ -10,7 +10,8 @@ const around = 3 // lines of context
 
 // Diff is the change for people, in the form of diff -u.
 func (p *Plan) Diff() string {
-	old, fresh := strings.Split(strings.TrimSuffix(string(p.Old), "\n"), "\n"), strings.Split(strings.TrimSuffix(string(p.New), "\n"), "\n")
+	old, fresh := strings.Split(strings.TrimSuffix(string(p.Old), "\n"),
+		"\n"), strings.Split(strings.TrimSuffix(string(p.New), "\n"), "\n")
 	from := p.Path
 	if p.Old == nil {
 		old, from = nil, "/dev/null"

@@ -89,7 +89,8 @@ func set(path string, text []byte, table []string, settings []setting) ([]byte, 
 	}
 	var missing []string
 	for _, s := range settings {
-		key := regexp.MustCompile(`^(\s*(?:"` + s.key + `"|'` + s.key + `'|` + s.key + `)\s*=\s*)(?:true|false|"[^"\\]*"|'[^']*')(\s*(?:#.*)?)$`)
+		key := regexp.MustCompile(`^(\s*(?:"` + s.key + `"|'` + s.key + `'|` + s.key +
+			`)\s*=\s*)(?:true|false|"[^"\\]*"|'[^']*')(\s*(?:#.*)?)$`)
 		found := false
 		for i := at + 1; i < end && !found; i++ {
 			body := strings.TrimRight(lines[i], "\r\n")
@@ -152,5 +153,6 @@ func byHand(path string, table []string, settings []setting) error {
 		}
 		fmt.Fprintf(&b, "%s = %s", s.key, s.text())
 	}
-	return fmt.Errorf("%s is written in a way that cannot be changed line by line; set %s in %s by hand", path, b.String(), strings.TrimSpace(headerLine(table)))
+	return fmt.Errorf("%s is written in a way that cannot be changed line by line; set %s in %s by hand", path,
+		b.String(), strings.TrimSpace(headerLine(table)))
 }

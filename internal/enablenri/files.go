@@ -40,7 +40,8 @@ func ReadFiles(root, dir string) (Files, error) {
 			}
 			return nil
 		}
-		if ext := filepath.Ext(name); ext != ".toml" && ext != ".conf" && filepath.Base(filepath.Dir(name)) != "crio.conf.d" {
+		if ext := filepath.Ext(name); ext != ".toml" && ext != ".conf" &&
+			filepath.Base(filepath.Dir(name)) != "crio.conf.d" {
 			return nil
 		}
 		if len(files) == maxFiles {

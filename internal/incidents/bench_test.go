@@ -15,9 +15,12 @@ func BenchmarkQueries(b *testing.B) {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s, _ := running(b, Options{Path: filepath.Join(dir, "incidents.db"), MaxBytes: 1 << 30, Now: func() time.Time { return noon.Add(100_000 * time.Minute) }, MaxAge: 10_000 * time.Hour})
+	s, _ := running(b, Options{Path: filepath.Join(dir, "incidents.db"), MaxBytes: 1 << 30, Now: func() time.Time {
+		return noon.Add(100_000 * time.Minute)
+	}, MaxAge: 10_000 * time.Hour})
 	for n := range 100_000 {
-		i := example(noon.Add(time.Duration(n)*time.Minute), fmt.Sprint("victim-", n%50), fmt.Sprint("antagonist-", n%70), fmt.Sprint("antagonist-", n%31))
+		i := example(noon.Add(time.Duration(n)*time.Minute), fmt.Sprint("victim-", n%50),
+			fmt.Sprint("antagonist-", n%70), fmt.Sprint("antagonist-", n%31))
 		s.Put(i)
 		if n%100 == 0 {
 			flush(b, s)

@@ -62,7 +62,8 @@ func (i *Incident) keptSuspects() []Suspect {
 		}
 		room--
 		s.Subject = s.bounded()
-		s.Score, s.Contrast, s.Confidence, s.Usage = finite(s.Score), finite(s.Contrast), finite(s.Confidence), finite(s.Usage)
+		s.Score, s.Contrast, s.Confidence, s.Usage = finite(s.Score), finite(s.Contrast), finite(s.Confidence), finite(
+			s.Usage)
 		s.Shares = cut(s.Shares, 20)
 		s.Series = points(s.Series)
 		kept = append(kept, s)
@@ -71,7 +72,8 @@ func (i *Incident) keptSuspects() []Suspect {
 }
 
 func (s Subject) bounded() Subject {
-	return Subject{cut(s.Namespace, maxName), cut(s.Pod, maxName), cut(s.Container, maxName), cut(s.Job, 2*maxName), cut(s.Class, 20), cut(s.CPUs, maxName)}
+	return Subject{cut(s.Namespace, maxName), cut(s.Pod, maxName), cut(s.Container, maxName), cut(s.Job, 2*maxName),
+		cut(s.Class, 20), cut(s.CPUs, maxName)}
 }
 
 // points are those nearest to the incident, in order of time.

@@ -146,7 +146,8 @@ func mend(text []byte) {
 
 func FuzzDamage(f *testing.F) {
 	good := whole(f)
-	for _, at := range []uint32{0, 24, 40, 4096 + 24, 4096 + 64, 2 * 4096, 3*4096 + 8, 3*4096 + 20, 4 * 4096, 5*4096 + 10} {
+	for _, at := range []uint32{0, 24, 40, 4096 + 24, 4096 + 64, 2 * 4096, 3*4096 + 8, 3*4096 + 20, 4 * 4096, 5*4096 +
+		10} {
 		f.Add(at, []byte{0xFF}, uint32(len(good)), true)
 		f.Add(at, []byte{3, 0, 0, 0}, uint32(len(good)), false)
 	}

@@ -113,12 +113,14 @@ func (s Subject) raw() rawSubject {
 }
 
 func (s rawSubject) subject() Subject {
-	return Subject{Namespace: string(s.namespace), Pod: string(s.pod), Container: string(s.container), Job: string(s.job), Class: string(s.class)}
+	return Subject{Namespace: string(s.namespace), Pod: string(s.pod), Container: string(s.container),
+		Job: string(s.job), Class: string(s.class)}
 }
 
 func digestOf(i *Incident, seq uint64) digest {
 	d := digest{
-		seq: seq, at: i.At.UnixMilli(), cpi: i.CPI, threshold: i.Threshold, mean: i.Spec.Mean, before: i.Outcome.Before, after: i.Outcome.After,
+		seq: seq, at: i.At.UnixMilli(), cpi: i.CPI, threshold: i.Threshold, mean: i.Spec.Mean,
+		before: i.Outcome.Before, after: i.Outcome.After,
 		verdict: []byte(i.Verdict), result: []byte(i.Outcome.Result), victim: i.Victim.raw(),
 	}
 	for _, s := range i.Antagonists {

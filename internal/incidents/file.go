@@ -49,7 +49,9 @@ func (e *DamagedError) Unwrap() error { return e.Why }
 type NewerError struct{ Path, Version string }
 
 func (e *NewerError) Error() string {
-	return fmt.Sprintf("%s has version %.20q, this quietcore knows %s: a newer one wrote it; use that one, or move the file away", e.Path, e.Version, version)
+	return fmt.Sprintf(
+		"%s has version %.20q, this quietcore knows %s: a newer one wrote it; use that one, or move the file away",
+		e.Path, e.Version, version)
 }
 
 // openBolt opens a file that verify has looked at while nobody else could write it.

@@ -96,7 +96,8 @@ type Point struct {
 // MarshalJSON rounds to what a plot can show: two decimals of a second, five
 // significant digits.
 func (p Point) MarshalJSON() ([]byte, error) {
-	return fmt.Appendf(nil, "[%.10g,%.5g]", float64(p.Offset.Round(10*time.Millisecond).Milliseconds())/1000, p.Value), nil
+	return fmt.Appendf(nil, "[%.10g,%.5g]", float64(p.Offset.Round(10*time.Millisecond).Milliseconds())/1000, p.Value),
+		nil
 }
 
 func (p *Point) UnmarshalJSON(text []byte) error {
@@ -157,5 +158,7 @@ func validID(id string) bool {
 	if len(id) != idLength || id[8] != '-' || id[18] != '-' {
 		return false
 	}
-	return !strings.ContainsFunc(id, func(r rune) bool { return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') })
+	return !strings.ContainsFunc(id, func(r rune) bool {
+		return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
+	})
 }

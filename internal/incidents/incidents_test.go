@@ -26,20 +26,24 @@ func TestMain(m *testing.M) {
 }
 
 func subject(job string) Subject {
-	return Subject{Namespace: "default", Pod: job + "-1", Container: "main", Job: "Deployment/" + job, Class: "BE", CPUs: "0-7"}
+	return Subject{Namespace: "default", Pod: job + "-1", Container: "main", Job: "Deployment/" + job, Class: "BE",
+		CPUs: "0-7"}
 }
 
 // example is an incident with everything.
 func example(at time.Time, victim string, antagonists ...string) Incident {
 	i := Incident{
-		At: at, Node: "node-a", Victim: subject(victim), CPI: 3.5, Threshold: 2.25, Verdict: None, Why: "nobody scores enough",
-		Spec: Spec{Mean: 1.75, StdDev: 0.25, Platform: "Intel", Band: 2, Samples: 1200, Tasks: 6}, Outcome: Outcome{Result: "success", Before: 3.5, After: 1.75, Samples: 5},
+		At: at, Node: "node-a", Victim: subject(victim), CPI: 3.5, Threshold: 2.25, Verdict: None,
+		Why:     "nobody scores enough",
+		Spec:    Spec{Mean: 1.75, StdDev: 0.25, Platform: "Intel", Band: 2, Samples: 1200, Tasks: 6},
+		Outcome: Outcome{Result: "success", Before: 3.5, After: 1.75, Samples: 5},
 	}
 	for m := -10; m <= 5; m++ {
 		i.Series = append(i.Series, Point{time.Duration(m) * time.Minute, 1.75 + float64(m&3)/4})
 	}
 	for n, a := range append(slices.Clone(antagonists), "innocent") {
-		s := Suspect{Subject: subject(a), Score: 0.75 - float64(n)/8, Contrast: 0.5, Confidence: 0.875, Usage: 2.5, Shares: "L3"}
+		s := Suspect{Subject: subject(a), Score: 0.75 - float64(n)/8, Contrast: 0.5, Confidence: 0.875, Usage: 2.5,
+			Shares: "L3"}
 		for m := -10; m <= 5; m++ {
 			s.Series = append(s.Series, Point{time.Duration(m) * time.Minute, 2.5})
 		}
@@ -48,7 +52,8 @@ func example(at time.Time, victim string, antagonists ...string) Incident {
 	for _, a := range antagonists {
 		i.Verdict = Cap
 		i.Antagonists = append(i.Antagonists, subject(a))
-		i.Actions = append(i.Actions, Action{Kind: Cap, Subject: subject(a), Milli: 100, From: at, Until: at.Add(5 * time.Minute), Ended: at.Add(4 * time.Minute), EndedWhy: "its time is over"})
+		i.Actions = append(i.Actions, Action{Kind: Cap, Subject: subject(a), Milli: 100, From: at,
+			Until: at.Add(5 * time.Minute), Ended: at.Add(4 * time.Minute), EndedWhy: "its time is over"})
 	}
 	return i
 }
@@ -82,7 +87,10 @@ func flush(t testing.TB, s *Store) {
 func all(t testing.TB, s Source) []*Incident {
 	t.Helper()
 	var list []*Incident
-	if err := s.Export(context.Background(), Filter{}, func(i *Incident) error { list = append(list, i); return nil }); err != nil {
+	if err := s.Export(context.Background(), Filter{}, func(i *Incident) error {
+		list = append(list, i)
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return list
@@ -109,7 +117,8 @@ func TestWhatWasPutIsThereAfterARestart(t *testing.T) {
 		t.Errorf("what came back differs: %s", d)
 	}
 	list, err := s.List(context.Background(), Filter{})
-	if err != nil || len(list.Incidents) != 2 || list.Incidents[0].Victim.Pod != "db-1" || list.Kept != 2 || !list.Oldest.Equal(first.At) {
+	if err != nil || len(list.Incidents) != 2 || list.Incidents[0].Victim.Pod != "db-1" || list.Kept != 2 ||
+		!list.Oldest.Equal(first.At) {
 		t.Errorf("the list is %+v, %v", list, err)
 	}
 	if st := s.Stats(); st.Why != "" || st.Kept != 2 || st.Bytes == 0 || st.Bytes > 2<<20 {
@@ -130,7 +139,8 @@ func TestIDs(t *testing.T) {
 	s, _ := running(t, Options{})
 	a, b := s.Put(example(noon, "a")), s.Put(example(noon.Add(time.Second), "b"))
 	for id, want := range map[string]string{
-		a: "", a[:14]: "several", "": "several", "2025": "no incident", "zz'; drop": "no incident", b + "0": "no incident",
+		a: "", a[:14]: "several", "": "several", "2025": "no incident", "zz'; drop": "no incident", b +
+			"0": "no incident",
 	} {
 		_, err := s.Get(context.Background(), id)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -151,25 +161,33 @@ func TestIDs(t *testing.T) {
 // could bring.
 func drawn(t *rapid.T) Incident {
 	number := rapid.Float64()
-	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"web", "db", "batch", "", "\x1b[2J", "<script>", strings.Repeat("x", 2000)}))
+	text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"web", "db", "batch", "", "\x1b[2J", "<script>",
+		strings.Repeat("x", 2000)}))
 	who := rapid.Custom(func(t *rapid.T) Subject {
-		return Subject{text.Draw(t, "ns"), text.Draw(t, "pod"), text.Draw(t, "container"), text.Draw(t, "job"), text.Draw(t, "class"), text.Draw(t, "cpus")}
+		return Subject{text.Draw(t, "ns"), text.Draw(t, "pod"), text.Draw(t, "container"), text.Draw(t, "job"),
+			text.Draw(t, "class"), text.Draw(t, "cpus")}
 	})
 	when := rapid.Custom(func(t *rapid.T) time.Time { return time.Unix(rapid.Int64().Draw(t, "at"), 0) })
 	series := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Point {
 		return Point{time.Duration(rapid.Int64().Draw(t, "offset")), number.Draw(t, "value")}
 	}), 0, 5)
 	return Incident{
-		ID: text.Draw(t, "id"), At: when.Draw(t, "when"), Node: text.Draw(t, "node"), Victim: who.Draw(t, "victim"), CPI: number.Draw(t, "cpi"), Threshold: number.Draw(t, "threshold"),
-		Spec: Spec{number.Draw(t, "mean"), number.Draw(t, "sd"), text.Draw(t, "platform"), 3, number.Draw(t, "samples"), rapid.Int().Draw(t, "tasks")},
+		ID: text.Draw(t, "id"), At: when.Draw(t, "when"), Node: text.Draw(t, "node"), Victim: who.Draw(t, "victim"),
+		CPI: number.Draw(t, "cpi"), Threshold: number.Draw(t, "threshold"),
+		Spec: Spec{number.Draw(t, "mean"), number.Draw(t, "sd"), text.Draw(t, "platform"), 3,
+			number.Draw(t, "samples"), rapid.Int().Draw(t, "tasks")},
 		Suspects: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Suspect {
-			return Suspect{who.Draw(t, "suspect"), number.Draw(t, "score"), number.Draw(t, "contrast"), number.Draw(t, "confidence"), number.Draw(t, "usage"), text.Draw(t, "shares"), series.Draw(t, "series")}
+			return Suspect{who.Draw(t, "suspect"), number.Draw(t, "score"), number.Draw(t, "contrast"),
+				number.Draw(t, "confidence"), number.Draw(t, "usage"), text.Draw(t, "shares"), series.Draw(t, "series")}
 		}), 0, 2).Draw(t, "suspects"),
-		Verdict: text.Draw(t, "verdict"), Antagonists: rapid.SliceOfN(who, 0, 3).Draw(t, "antagonists"), Why: text.Draw(t, "why"),
+		Verdict: text.Draw(t, "verdict"), Antagonists: rapid.SliceOfN(who, 0, 3).Draw(t, "antagonists"),
+		Why: text.Draw(t, "why"),
 		Actions: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Action {
-			return Action{text.Draw(t, "kind"), who.Draw(t, "of"), rapid.Int64().Draw(t, "milli"), when.Draw(t, "from"), when.Draw(t, "until"), when.Draw(t, "ended"), text.Draw(t, "endedWhy")}
+			return Action{text.Draw(t, "kind"), who.Draw(t, "of"), rapid.Int64().Draw(t, "milli"),
+				when.Draw(t, "from"), when.Draw(t, "until"), when.Draw(t, "ended"), text.Draw(t, "endedWhy")}
 		}), 0, 3).Draw(t, "actions"),
-		Outcome: Outcome{text.Draw(t, "result"), number.Draw(t, "before"), number.Draw(t, "after"), rapid.Int().Draw(t, "n")}, Series: series.Draw(t, "victims"),
+		Outcome: Outcome{text.Draw(t, "result"), number.Draw(t, "before"), number.Draw(t, "after"),
+			rapid.Int().Draw(t, "n")}, Series: series.Draw(t, "victims"),
 	}
 }
 
@@ -214,7 +232,8 @@ func TestAnyIncidentComesBack(t *testing.T) {
 		}
 		if !slices.EqualFunc(d.antagonists, e.antagonists, func(a, b rawAntagonist) bool {
 			return a.subject() == b.subject() && slices.Equal(a.caps, b.caps)
-		}) || string(d.verdict) != string(e.verdict) || d.seq != e.seq || d.at != e.at || d.victim.subject() != e.victim.subject() {
+		}) || string(d.verdict) != string(e.verdict) || d.seq != e.seq || d.at != e.at ||
+			d.victim.subject() != e.victim.subject() {
 			t.Fatalf("%+v became %+v", d, e)
 		}
 	})

@@ -116,7 +116,8 @@ func (l library) get(id string) (i *Incident, err error) {
 	err = l.view(func(_, incidents *bolt.Bucket) error {
 		var value []byte
 		c := incidents.Cursor()
-		for k, v := c.Seek([]byte(id)); k != nil && strings.HasPrefix(string(k), id) && len(miss.Candidates) < most; k, v = c.Next() {
+		for k, v := c.Seek([]byte(id)); k != nil && strings.HasPrefix(string(k), id) &&
+			len(miss.Candidates) < most; k, v = c.Next() {
 			if value = v; string(k) == id {
 				miss.Candidates = []string{id}
 				break

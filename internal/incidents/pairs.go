@@ -119,6 +119,8 @@ func (p *Pairs) Counts() []PairCount {
 			list = append(list, PairCount{k, v.own})
 		}
 	}
-	slices.SortFunc(list, func(a, b PairCount) int { return cmp.Or(cmp.Compare(b.Count, a.Count), compare(a.Pair, b.Pair)) })
+	slices.SortFunc(list, func(a, b PairCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), compare(a.Pair, b.Pair))
+	})
 	return append(list, PairCount{Pair{Other, Other}, p.other})
 }

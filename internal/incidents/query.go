@@ -79,13 +79,14 @@ type TopQuery struct {
 
 // Rank is one row of a Top.
 type Rank struct {
-	Name          string    `json:"name"`
-	Incidents     int       `json:"incidents"`
-	CappedSeconds float64   `json:"cappedSeconds"`
-	Score         float64   `json:"meanScore"`
-	Excess        float64   `json:"excess"` // sum of (CPI - normal) / normal, shared among the antagonists of an incident
-	Helped        int       `json:"helped"` // incidents in which acting on it made the victim normal again, or better
-	Last          time.Time `json:"last"`
+	Name          string  `json:"name"`
+	Incidents     int     `json:"incidents"`
+	CappedSeconds float64 `json:"cappedSeconds"`
+	Score         float64 `json:"meanScore"`
+	// sum of (CPI - normal) / normal, shared among the antagonists of an incident
+	Excess float64   `json:"excess"`
+	Helped int       `json:"helped"` // incidents in which acting on it made the victim normal again, or better
+	Last   time.Time `json:"last"`
 }
 
 // Top is the answer of Top. Unexplained incidents in the window have no antagonist.
@@ -117,7 +118,8 @@ type NotFoundError struct {
 
 func (e *NotFoundError) Error() string {
 	if len(e.Candidates) == 0 {
-		return fmt.Sprintf("no incident has an ID that begins with %q; `quietcore incidents` lists those that are kept", e.ID)
+		return fmt.Sprintf(
+			"no incident has an ID that begins with %q; `quietcore incidents` lists those that are kept", e.ID)
 	}
 	return fmt.Sprintf("%q is the beginning of several IDs: %q; give more of it", e.ID, e.Candidates)
 }
@@ -154,7 +156,8 @@ func (m *matcher) match(s rawSubject) bool {
 	}
 	// Every form ends in one of three names, which few have.
 	tail := m.want[strings.LastIndexByte(m.want, '/')+1:]
-	if n := len(s.job) - len(tail); (n < 0 || string(s.job[n:]) != tail) && string(s.pod) != tail && string(s.container) != tail {
+	if n := len(s.job) - len(tail); (n < 0 || string(s.job[n:]) != tail) && string(s.pod) != tail &&
+		string(s.container) != tail {
 		return false
 	}
 	if string(s.job) == m.want || string(s.pod) == m.want {
@@ -171,7 +174,8 @@ func (m *matcher) match(s rawSubject) bool {
 		if string(name) == m.want {
 			return true
 		}
-		if n := len(s.namespace); len(m.want) == n+1+len(name) && m.want[:n] == string(s.namespace) && m.want[n] == '/' && m.want[n+1:] == string(name) {
+		if n := len(s.namespace); len(m.want) == n+1+len(name) && m.want[:n] == string(s.namespace) &&
+			m.want[n] == '/' && m.want[n+1:] == string(name) {
 			return true
 		}
 	}
@@ -191,7 +195,8 @@ type selection struct {
 }
 
 func (f Filter) selection(now time.Time) *selection {
-	return &selection{f: f, now: now.UnixMilli(), victim: matcher{want: f.Victim}, antagonist: matcher{want: f.Antagonist}}
+	return &selection{f: f, now: now.UnixMilli(), victim: matcher{want: f.Victim},
+		antagonist: matcher{want: f.Antagonist}}
 }
 
 // begins looks at what is read first of a digest, match at the rest.
@@ -203,17 +208,21 @@ func (s *selection) match(d *digest) bool {
 	if s.f.Active && !d.active(s.now) {
 		return false
 	}
-	return s.f.Antagonist == "" || slices.ContainsFunc(d.antagonists, func(a rawAntagonist) bool { return s.antagonist.match(a.rawSubject) })
+	return s.f.Antagonist == "" || slices.ContainsFunc(d.antagonists, func(a rawAntagonist) bool {
+		return s.antagonist.match(a.rawSubject)
+	})
 }
 
 func (d *digest) summary(id string, now int64) Summary {
 	s := Summary{
-		ID: id, At: time.UnixMilli(d.at).UTC(), Victim: d.victim.subject(), CPI: d.cpi, Threshold: d.threshold, Mean: d.mean,
+		ID: id, At: time.UnixMilli(d.at).UTC(), Victim: d.victim.subject(), CPI: d.cpi, Threshold: d.threshold,
+		Mean:    d.mean,
 		Verdict: string(d.verdict), Result: string(d.result), Before: d.before, After: d.after, Active: d.active(now),
 	}
 	for i := range d.antagonists {
 		a := &d.antagonists[i]
-		s.Antagonists = append(s.Antagonists, SummaryAntagonist{Subject: a.subject(), Score: a.score, CappedSeconds: a.capped(now).Seconds()})
+		s.Antagonists = append(s.Antagonists, SummaryAntagonist{Subject: a.subject(), Score: a.score,
+			CappedSeconds: a.capped(now).Seconds()})
 	}
 	return s
 }

@@ -26,7 +26,8 @@ func OpenReader(path string, now time.Time) (*Reader, error) {
 	case errors.As(err, &busy):
 		return nil, errors.New(busy.Error() + ": a daemon that runs is asked without naming its file")
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errors.New("no database at " + path + ": the daemon makes it, in its state.dir, with the first incident")
+		return nil, errors.New("no database at " + path +
+			": the daemon makes it, in its state.dir, with the first incident")
 	case err != nil:
 		return nil, err
 	}

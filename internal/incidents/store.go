@@ -103,7 +103,8 @@ func New(o Options) *Store {
 	}
 	return &Store{
 		o: o, stats: Stats{Why: "it is being opened"},
-		wake: make(chan struct{}, 1), flush: make(chan chan struct{}), broken: make(chan error, 1), ended: make(chan struct{}),
+		wake: make(chan struct{}, 1), flush: make(chan chan struct{}), broken: make(chan error, 1),
+		ended: make(chan struct{}),
 	}
 }
 

@@ -240,7 +240,8 @@ func TestWhatIsNoDatabase(t *testing.T) {
 	s.Put(example(noon, "web"))
 	flush(t, s)
 	st := s.Stats()
-	if st.Kept != 1 || st.Why != "" || !strings.HasPrefix(st.Aside, path+asideMark) || !strings.Contains(st.DamagedWhy, "no database") {
+	if st.Kept != 1 || st.Why != "" || !strings.HasPrefix(st.Aside, path+asideMark) ||
+		!strings.Contains(st.DamagedWhy, "no database") {
 		t.Errorf("%+v", st)
 	}
 	if text, err := os.ReadFile(st.Aside); err != nil || string(text) != "a letter" {
@@ -249,7 +250,9 @@ func TestWhatIsNoDatabase(t *testing.T) {
 	end()
 	// A link leads elsewhere, a folder and a pipe are no files; none is touched.
 	for name, make := range map[string]func(string) error{
-		"link": func(p string) error { return os.Symlink(path, p) }, "folder": func(p string) error { return os.Mkdir(p, 0o700) },
+		"link": func(p string) error {
+			return os.Symlink(path, p)
+		}, "folder": func(p string) error { return os.Mkdir(p, 0o700) },
 		"pipe": func(p string) error { return unix.Mkfifo(p, 0o600) },
 	} {
 		p := filepath.Join(dir, name)
@@ -274,11 +277,13 @@ func naiveTop(list []Incident, q TopQuery, now time.Time) map[string]Rank {
 		return s.Namespace + "/" + s.Job
 	}
 	is := func(s Subject, want string) bool {
-		return want == "" || want == s.Pod || want == s.Job || want == s.Namespace+"/"+s.Job || want == s.Name() || want == s.Namespace+"/"+s.Pod || want == strings.TrimPrefix(s.Job, "Deployment/")
+		return want == "" || want == s.Pod || want == s.Job || want == s.Namespace+"/"+s.Job || want == s.Name() ||
+			want == s.Namespace+"/"+s.Pod || want == strings.TrimPrefix(s.Job, "Deployment/")
 	}
 	rows, scores := map[string]Rank{}, map[string][]float64{}
 	for _, i := range list {
-		if !is(i.Victim, q.Victim) || !q.Since.IsZero() && i.At.Before(q.Since) || !q.Until.IsZero() && !i.At.Before(q.Until) {
+		if !is(i.Victim, q.Victim) || !q.Since.IsZero() && i.At.Before(q.Since) || !q.Until.IsZero() &&
+			!i.At.Before(q.Until) {
 			continue
 		}
 		seen := map[string]bool{}
@@ -334,10 +339,12 @@ func TestQueriesAreThoseOfANaiveModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		// Every round adds to what is there.
 		for range rapid.IntRange(0, 10).Draw(t, "more") {
-			i := example(noon.Add(time.Duration(len(list))*time.Second), job.Draw(t, "victim"), rapid.SliceOfNDistinct(job, 0, 3, rapid.ID[string]).Draw(t, "antagonists")...)
+			i := example(noon.Add(time.Duration(len(list))*time.Second), job.Draw(t, "victim"),
+				rapid.SliceOfNDistinct(job, 0, 3, rapid.ID[string]).Draw(t, "antagonists")...)
 			if rapid.Bool().Draw(t, "in force") {
 				for k := range i.Actions {
-					i.Actions[k].Ended, i.Actions[k].Until = time.Time{}, i.At.Add(time.Duration(rapid.IntRange(0, 9000).Draw(t, "term"))*time.Second)
+					i.Actions[k].Ended, i.Actions[k].Until = time.Time{}, i.At.Add(time.Duration(rapid.IntRange(0,
+						9000).Draw(t, "term"))*time.Second)
 				}
 			}
 			i.Outcome.Result = rapid.SampledFrom([]string{"success", "failure", ""}).Draw(t, "result")
@@ -346,17 +353,22 @@ func TestQueriesAreThoseOfANaiveModel(t *testing.T) {
 		}
 		name := rapid.Custom(func(t *rapid.T) string {
 			j := job.Draw(t, "job")
-			return rapid.SampledFrom([]string{"", j, "default/" + j, j + "-1", "default/" + j + "-1/main", "default/Deployment/" + j, "Deployment/" + j, "nobody"}).Draw(t, "form")
+			return rapid.SampledFrom([]string{"", j, "default/" + j, j + "-1", "default/" + j + "-1/main",
+				"default/Deployment/" + j, "Deployment/" + j, "nobody"}).Draw(t, "form")
 		})
-		f := Filter{Victim: name.Draw(t, "victim"), Antagonist: name.Draw(t, "antagonist"), Verdict: rapid.SampledFrom([]string{"", Cap, None}).Draw(t, "verdict"), Limit: rapid.IntRange(0, 20).Draw(t, "limit"), Active: rapid.Bool().Draw(t, "active")}
+		f := Filter{Victim: name.Draw(t, "victim"), Antagonist: name.Draw(t, "antagonist"),
+			Verdict: rapid.SampledFrom([]string{"", Cap, None}).Draw(t, "verdict"),
+			Limit:   rapid.IntRange(0, 20).Draw(t, "limit"), Active: rapid.Bool().Draw(t, "active")}
 		if rapid.Bool().Draw(t, "windowed") {
 			f.Since = noon.Add(time.Duration(rapid.IntRange(-10, 200).Draw(t, "since")) * time.Second)
 			f.Until = f.Since.Add(time.Duration(rapid.IntRange(0, 400).Draw(t, "length")) * time.Second)
 		}
-		if f.Victim == "default/"+strings.TrimPrefix(f.Victim, "default/") && !strings.Contains(f.Victim[len("default/"):], "/") && !strings.Contains(f.Victim, "-") {
+		if f.Victim == "default/"+strings.TrimPrefix(f.Victim, "default/") &&
+			!strings.Contains(f.Victim[len("default/"):], "/") && !strings.Contains(f.Victim, "-") {
 			f.Victim += "-1" // the model knows the pod's name only
 		}
-		if strings.HasPrefix(f.Antagonist, "default/") && strings.Count(f.Antagonist, "/") == 1 && !strings.Contains(f.Antagonist, "-") {
+		if strings.HasPrefix(f.Antagonist, "default/") && strings.Count(f.Antagonist, "/") == 1 &&
+			!strings.Contains(f.Antagonist, "-") {
 			f.Antagonist += "-1"
 		}
 		for _, group := range []string{GroupJob, GroupPod} {
@@ -371,7 +383,8 @@ func TestQueriesAreThoseOfANaiveModel(t *testing.T) {
 			}
 			for _, r := range got.Ranks {
 				w := want[r.Name]
-				if r.Incidents != w.Incidents || r.Helped != w.Helped || !near(r.CappedSeconds, w.CappedSeconds) || !near(r.Score, w.Score) || !near(r.Excess, w.Excess) {
+				if r.Incidents != w.Incidents || r.Helped != w.Helped || !near(r.CappedSeconds, w.CappedSeconds) ||
+					!near(r.Score, w.Score) || !near(r.Excess, w.Excess) {
 					t.Fatalf("%+v\nis   %+v\nwant %+v", q, r, w)
 				}
 			}
@@ -388,8 +401,10 @@ func near(a, b float64) bool { return max(a-b, b-a) <= 1e-3*max(1, a, b) }
 func checkList(t *rapid.T, s *Store, list []Incident, f Filter, now time.Time) {
 	var want []string
 	for _, i := range slices.Backward(list) {
-		one := naiveTop([]Incident{i}, TopQuery{Victim: f.Victim, Antagonist: f.Antagonist, Since: f.Since, Until: f.Until}, now)
-		if f.Antagonist != "" && len(one) == 0 || !f.Since.IsZero() && i.At.Before(f.Since) || !f.Until.IsZero() && !i.At.Before(f.Until) {
+		one := naiveTop([]Incident{i}, TopQuery{Victim: f.Victim, Antagonist: f.Antagonist, Since: f.Since,
+			Until: f.Until}, now)
+		if f.Antagonist != "" && len(one) == 0 || !f.Since.IsZero() && i.At.Before(f.Since) || !f.Until.IsZero() &&
+			!i.At.Before(f.Until) {
 			continue
 		}
 		if f.Antagonist == "" && f.Victim != "" { // one without an antagonist counts as well
@@ -426,7 +441,10 @@ func checkList(t *rapid.T, s *Store, list []Incident, f Filter, now time.Time) {
 		t.Fatal(err)
 	}
 	n := 0
-	if err := s.Export(context.Background(), f, func(i *Incident) error { n++; return nil }); err != nil || n != len(full.Incidents) {
+	if err := s.Export(context.Background(), f, func(i *Incident) error {
+		n++
+		return nil
+	}); err != nil || n != len(full.Incidents) {
 		t.Fatalf("%d exported (%v), %d listed", n, err, len(full.Incidents))
 	}
 }

@@ -15,13 +15,15 @@ type blamed struct {
 }
 
 func (b *blamed) incident(at time.Time) Incident {
-	i := Incident{At: at, Victim: subject("web"), CPI: b.cpi, Threshold: 1.5, Spec: Spec{Mean: 1, Band: -1}, Verdict: Cap}
+	i := Incident{At: at, Victim: subject("web"), CPI: b.cpi, Threshold: 1.5, Spec: Spec{Mean: 1, Band: -1},
+		Verdict: Cap}
 	for job, score := range b.scores {
 		who := subject(job)
 		i.Suspects = append(i.Suspects, Suspect{Subject: who, Score: score})
 		i.Antagonists = append(i.Antagonists, who)
 		if term := b.capped[job]; term > 0 {
-			i.Actions = append(i.Actions, Action{Kind: Cap, Subject: who, Milli: 100, From: at, Until: at.Add(term), Ended: at.Add(term)})
+			i.Actions = append(i.Actions, Action{Kind: Cap, Subject: who, Milli: 100, From: at, Until: at.Add(term),
+				Ended: at.Add(term)})
 		}
 	}
 	return i
@@ -78,7 +80,8 @@ func TestTopRanks(t *testing.T) {
 // A cap that two victims share counts once for its antagonist, and for each victim.
 func TestASharedCapCountsOnce(t *testing.T) {
 	s, _ := running(t, Options{Now: func() time.Time { return noon.Add(time.Hour) }})
-	b := blamed{cpi: 2, scores: map[string]float64{"batch": 0.5}, capped: map[string]time.Duration{"batch": 5 * time.Minute}}
+	b := blamed{cpi: 2, scores: map[string]float64{"batch": 0.5},
+		capped: map[string]time.Duration{"batch": 5 * time.Minute}}
 	first, second := b.incident(noon), b.incident(noon)
 	second.At, second.Victim = noon.Add(time.Minute), subject("db")
 	later := b.incident(noon.Add(20 * time.Minute))

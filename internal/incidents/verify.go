@@ -123,7 +123,8 @@ func (w *walker) page(id uint64) (flags, count uint16, body []byte, err error) {
 		return 0, 0, nil, &damageError{id, fmt.Sprintf("says that it is page %d", got)}
 	}
 	if overflow >= w.high-id {
-		return 0, 0, nil, &damageError{id, fmt.Sprintf("goes on for %d pages, past the last one, %d", overflow, w.high-1)}
+		return 0, 0, nil, &damageError{id, fmt.Sprintf("goes on for %d pages, past the last one, %d", overflow,
+			w.high-1)}
 	}
 	for p := id; p <= id+overflow; p++ {
 		if err := w.use(p); err != nil {
@@ -274,12 +275,14 @@ func (w *walker) free() error {
 		count, body = ne64(body), body[8:]
 	}
 	if flags != freelistPage || count > uint64(len(body)/8) {
-		return &damageError{w.freelist, fmt.Sprintf("has flags %#x and %d entries, must be the list of free pages", flags, count)}
+		return &damageError{w.freelist, fmt.Sprintf("has flags %#x and %d entries, must be the list of free pages",
+			flags, count)}
 	}
 	for i := range count {
 		id := ne64(body[i*8:])
 		if id < 2 || id >= w.high {
-			return &damageError{w.freelist, fmt.Sprintf("lists page %d as free; pages 2 to %d are in use", id, w.high-1)}
+			return &damageError{w.freelist, fmt.Sprintf("lists page %d as free; pages 2 to %d are in use", id,
+				w.high-1)}
 		}
 		if err := w.use(id); err != nil {
 			return err

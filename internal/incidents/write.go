@@ -188,7 +188,8 @@ func (s *Store) commit(part []*Incident, values [][]byte) error {
 	err := guarded(s.o.Path, func() error {
 		fresh = 0
 		return s.db.Update(func(tx *bolt.Tx) error {
-			incidents, digests, order := tx.Bucket([]byte(bucketIncidents)), tx.Bucket([]byte(bucketDigests)), tx.Bucket([]byte(bucketOrder))
+			incidents, digests, order := tx.Bucket([]byte(bucketIncidents)), tx.Bucket(
+				[]byte(bucketDigests)), tx.Bucket([]byte(bucketOrder))
 			// Keys come in order: pages need no room for others between them.
 			const fill = 0.95
 			incidents.FillPercent, digests.FillPercent, order.FillPercent = fill, fill, fill
@@ -282,7 +283,8 @@ func (s *Store) deleteOldest(more func(id string, size int64) bool) (taken int, 
 	err = guarded(s.o.Path, func() error {
 		taken, gone = 0, 0
 		return s.db.Update(func(tx *bolt.Tx) error {
-			incidents, digests, order := tx.Bucket([]byte(bucketIncidents)), tx.Bucket([]byte(bucketDigests)), tx.Bucket([]byte(bucketOrder))
+			incidents, digests, order := tx.Bucket([]byte(bucketIncidents)), tx.Bucket(
+				[]byte(bucketDigests)), tx.Bucket([]byte(bucketOrder))
 			var keys, ids [][]byte
 			size := int64(0)
 			c := order.Cursor()
@@ -295,7 +297,8 @@ func (s *Store) deleteOldest(more func(id string, size int64) bool) (taken int, 
 				if digests.Get(ids[n]) != nil {
 					gone++
 				}
-				if err := errors.Join(order.Delete(keys[n]), incidents.Delete(ids[n]), digests.Delete(ids[n])); err != nil {
+				if err := errors.Join(order.Delete(keys[n]), incidents.Delete(ids[n]),
+					digests.Delete(ids[n])); err != nil {
 					return err
 				}
 			}

@@ -15,7 +15,8 @@ import (
 
 func batchPod(name, resourceName, amount string) corev1.Pod {
 	p := testPod(name, "0")
-	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(amount)}
+	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{
+		corev1.ResourceName(resourceName): resource.MustParse(amount)}
 	return p
 }
 
@@ -24,7 +25,8 @@ func lentNode(own, record string) corev1.Node {
 	if own != "" {
 		list[BatchResource] = resource.MustParse(own)
 	}
-	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"}, Status: corev1.NodeStatus{Capacity: list, Allocatable: list}}
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid"},
+		Status: corev1.NodeStatus{Capacity: list, Allocatable: list}}
 	if record != "" {
 		n.Annotations = map[string]string{AnnLending: record}
 	}
@@ -102,7 +104,8 @@ func TestBatchPodsAreFollowed(t *testing.T) {
 	want = append(want, BatchPod{UID: "uid-b", Namespace: "shop", Name: "b", Milli: 500, Koordinator: 500})
 	expect("one by Koordinator's name")
 	annotated := testPod("c", "0")
-	annotated.Annotations = map[string]string{annExtendedResources: `{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"70"}}}}`}
+	annotated.Annotations = map[string]string{
+		annExtendedResources: `{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"70"}}}}`}
 	s.putPod(annotated)
 	want = append(want, BatchPod{UID: "uid-c", Namespace: "shop", Name: "c", Milli: 70})
 	expect("one that only has the annotation: kubelet counts nothing of it")
@@ -131,7 +134,8 @@ func TestBatchPodsAreFollowed(t *testing.T) {
 // every resource.
 func TestBatchOverhead(t *testing.T) {
 	pod := batchPod("a", BatchResource, "1k")
-	pod.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{BatchResource: resource.MustParse("3k")}}}}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "i",
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{BatchResource: resource.MustParse("3k")}}}}
 	pod.Spec.Overhead = corev1.ResourceList{BatchResource: resource.MustParse("10")}
 	info := infoOf(&pod)
 	if got := info.batchPod("u"); got.Own != 3010 || got.Milli != 3000 {
@@ -146,7 +150,10 @@ func TestLentNodeIsFollowed(t *testing.T) {
 	f.node.take, f.o.OnLabels, f.o.OnLent = nil, nil, f.node.lent
 	f.start()
 	none := Amount{Absent, Absent}
-	f.within("the Node without lent CPUs", func() bool { n := l.last(); return n.UID == "node-uid" && n.Own == none && n.Koordinator == none })
+	f.within("the Node without lent CPUs", func() bool {
+		n := l.last()
+		return n.UID == "node-uid" && n.Own == none && n.Koordinator == none
+	})
 	version := s.setNode(lentNode("5k", "written"))
 	want := LentNode{UID: "node-uid", Version: version, Own: Amount{5000, 5000}, Koordinator: none, Record: "written"}
 	f.within("the Node with 5 CPUs lent", func() bool { return l.last() == want })
@@ -167,14 +174,17 @@ func FuzzLentNode(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(raw)
-	f.Add([]byte(`{"status":{"capacity":{"quietcore.dev/batch-cpu":"-1"},"allocatable":{"kubernetes.io/batch-cpu":"1e400"}}}`))
+	f.Add(
+		[]byte(
+			`{"status":{"capacity":{"quietcore.dev/batch-cpu":"-1"},"allocatable":{"kubernetes.io/batch-cpu":"1e400"}}}`))
 	f.Add([]byte(`{"metadata":{"annotations":{"quietcore.dev/lending":"` + strings.Repeat("x", 2000) + `"}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		n, err := ParseLentNode(raw)
 		if err != nil {
 			return
 		}
-		for _, a := range []int64{n.Own.Capacity, n.Own.Allocatable, n.Koordinator.Capacity, n.Koordinator.Allocatable} {
+		for _, a := range []int64{n.Own.Capacity, n.Own.Allocatable, n.Koordinator.Capacity,
+			n.Koordinator.Allocatable} {
 			if a < Absent || a > maxMilli {
 				t.Fatalf("amount %d", a)
 			}

@@ -95,7 +95,9 @@ const (
 )
 
 // ErrNoNode says that nobody knows which Node this is.
-var ErrNoNode = errors.New("the Node's name is not known, so nothing is read from or written to the API server: set node.name or the environment variable NODE_NAME")
+var ErrNoNode = errors.New(
+	"the Node's name is not known, so nothing is read from or written to the API server: set node.name or the " +
+		"environment variable NODE_NAME")
 
 // Available says whether there is anything to reach an API server with: a
 // kubeconfig, or the service account that kubelet mounts into a pod.

@@ -25,7 +25,10 @@ func testFeeds(t testing.TB) (pods, nodes feed) {
 func TestDecodeList(t *testing.T) {
 	pods, nodes := testFeeds(t)
 	const pod = `{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5","annotations":{"x":"y"}},"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"2"}}}]}}`
-	list, err := decodeList(strings.NewReader(`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t"},"items":[`+pod+`,`+pod+`]}`), pods)
+	list, err := decodeList(
+		strings.NewReader(
+			`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t"},"items":[`+pod+`,`+
+				pod+`]}`), pods)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,21 +42,27 @@ func TestDecodeList(t *testing.T) {
 	if list.Items[0].Annotations != nil {
 		t.Error("annotations are kept")
 	}
-	list, err = decodeList(strings.NewReader(`{"kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"worker-1","labels":{"node.koordinator.sh/cpu-bind-policy":"None","kubernetes.io/os":"linux"}}}]}`), nodes)
+	list, err = decodeList(
+		strings.NewReader(
+			`{"kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"worker-1","labels":{"node.koordinator.sh/cpu-bind-policy":"None","kubernetes.io/os":"linux"}}}]}`), nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"node.koordinator.sh/cpu-bind-policy": "None"}, list.Items[0].Labels); diff != "" {
+	if diff := cmp.Diff(map[string]string{"node.koordinator.sh/cpu-bind-policy": "None"},
+		list.Items[0].Labels); diff != "" {
 		t.Error(diff)
 	}
-	for _, text := range []string{`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":null}`, `{"kind":"PodList","metadata":{"resourceVersion":"1"}}`} {
+	for _, text := range []string{`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":null}`,
+		`{"kind":"PodList","metadata":{"resourceVersion":"1"}}`} {
 		if _, err := decodeList(strings.NewReader(text), pods); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 	for _, text := range []string{
-		``, `null`, `[]`, `<html>`, `{}`, `{"kind":"NodeList","metadata":{"resourceVersion":"1"}}`, `{"kind":"PodList"}`,
-		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":{}}`, `{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[7]}`,
+		``, `null`, `[]`, `<html>`, `{}`, `{"kind":"NodeList","metadata":{"resourceVersion":"1"}}`,
+		`{"kind":"PodList"}`,
+		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":{}}`,
+		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[7]}`,
 		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[{"spec":{"containers":[{"resources":{"limits":{"cpu":"much"}}}]}}]}`,
 		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[` + pod,
 	} {
@@ -78,7 +87,8 @@ func TestDecodeWatch(t *testing.T) {
 	if _, _, err := f.next(); !errors.Is(err, errMalformed) {
 		t.Errorf("an event of an unknown type: %v", err)
 	}
-	for _, text := range []string{`{"type":"ADDED"}`, `{"type":7}`, `nonsense`, `{"type":"ERROR","object":[]}`, `{"type":"ADDED","object":{"metadata":[]}}`} {
+	for _, text := range []string{`{"type":"ADDED"}`, `{"type":7}`, `nonsense`, `{"type":"ERROR","object":[]}`,
+		`{"type":"ADDED","object":{"metadata":[]}}`} {
 		if _, _, err := newFrames(io.NopCloser(strings.NewReader(text)), pods).next(); !errors.Is(err, errMalformed) {
 			t.Errorf("%s: got %v, want that it is malformed", text, err)
 		}
@@ -87,8 +97,12 @@ func TestDecodeWatch(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"uid":"u"}}]}`))
-	f.Add([]byte(`{"type":"ADDED","object":{"metadata":{"uid":"u"},"spec":{"containers":[{"resources":{"requests":{"cpu":"1"}}}]}}}`))
-	f.Add([]byte(`{"type":"MODIFIED","object":{"metadata":{"uid":"u","ownerReferences":[{"kind":"Job","name":"-1","controller":true}]}}}`))
+	f.Add(
+		[]byte(
+			`{"type":"ADDED","object":{"metadata":{"uid":"u"},"spec":{"containers":[{"resources":{"requests":{"cpu":"1"}}}]}}}`))
+	f.Add(
+		[]byte(
+			`{"type":"MODIFIED","object":{"metadata":{"uid":"u","ownerReferences":[{"kind":"Job","name":"-1","controller":true}]}}}`))
 	pods, nodes := testFeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, feed := range []feed{pods, nodes} {

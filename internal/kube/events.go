@@ -83,7 +83,8 @@ func (c *Client) observeWrite(f fate, err error) {
 }
 
 func aboutOneEvent(err error) bool {
-	return errors.Is(err, errUnwritable) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err) || inNoNamespace(err)
+	return errors.Is(err, errUnwritable) || apierrors.IsInvalid(err) || apierrors.IsInternalError(err) ||
+		inNoNamespace(err)
 }
 
 // errUnwritable is a pod with a name that Kubernetes has none of: somebody made
@@ -94,7 +95,8 @@ var errUnwritable = errors.New("not a pod of Kubernetes: its name or namespace i
 // although it was to be new was written by an attempt whose answer got lost.
 func (c *Client) write(ctx context.Context, i item) error {
 	event := c.eventOf(i)
-	if len(validation.IsDNS1123Label(event.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(event.Regarding.Name)) > 0 {
+	if len(validation.IsDNS1123Label(event.Namespace)) > 0 ||
+		len(validation.IsDNS1123Subdomain(event.Regarding.Name)) > 0 {
 		return errUnwritable
 	}
 	l, err := c.connect()
@@ -119,14 +121,16 @@ func (c *Client) write(ctx context.Context, i item) error {
 	if err != nil {
 		return err
 	}
-	return l.events.Patch(types.MergePatchType).Namespace(event.Namespace).Resource("events").Name(event.Name).MaxRetries(0).
+	return l.events.Patch(types.MergePatchType).Namespace(event.Namespace).Resource("events").Name(
+		event.Name).MaxRetries(0).
 		Body(body).Do(ctx).Error()
 }
 
 // fateOf says what follows from an answer. A server that has just started refuses
 // everybody until it knows its rules, so rights that are missing are asked for again.
 func fateOf(i item, err error) fate {
-	again := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsInternalError(err)
+	again := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
+		apierrors.IsInternalError(err)
 	switch {
 	case err == nil:
 		return written
@@ -150,7 +154,8 @@ func inNoNamespace(err error) bool {
 		return true
 	}
 	var status apierrors.APIStatus
-	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
+		status.Status().Details.Kind == "namespaces"
 }
 
 // eventOf is an item as the API wants it. Its name depends on nothing but what it
@@ -175,7 +180,8 @@ func (c *Client) eventOf(i item) *eventsv1.Event {
 		Note:                i.key.note,
 	}
 	if i.count > 1 {
-		e.Series = &eventsv1.EventSeries{Count: int32(min(i.count, 1<<30)), LastObservedTime: metav1.NewMicroTime(i.last)}
+		e.Series = &eventsv1.EventSeries{Count: int32(min(i.count, 1<<30)),
+			LastObservedTime: metav1.NewMicroTime(i.last)}
 	}
 	return e
 }
@@ -186,7 +192,8 @@ func (c *Client) regarding(k noticeKey) corev1.ObjectReference {
 	if k.name == "" || k.namespace == "" {
 		return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.o.Node, UID: types.UID(c.o.Node)}
 	}
-	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: k.namespace, Name: k.name, UID: types.UID(k.uid)}
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: k.namespace, Name: k.name,
+		UID: types.UID(k.uid)}
 }
 
 func eventName(about string, i item) string {

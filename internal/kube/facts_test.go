@@ -124,7 +124,8 @@ spec: {containers: [{name: a, resources: {requests: {cpu: "6"}, limits: {cpu: "6
 status:
   qosClass: Guaranteed
   observedGeneration: 2
-  containerStatuses: [{name: a, allocatedResources: {cpu: "4"}, resources: {requests: {cpu: "4"}, limits: {}}}]`, 4000, 4000},
+  containerStatuses: [{name: a, allocatedResources: {cpu: "4"}, resources: {requests: {cpu: "4"}, limits: {}}}]`, 4000,
+			4000},
 		{"a kubelet that allocates without saying so", `
 spec: {containers: [{name: a, resources: {requests: {cpu: "4"}, limits: {cpu: "4"}}}]}
 status:
@@ -153,7 +154,8 @@ status:
   resources: {limits: {cpu: "4"}}
   conditions: [{type: PodResizePending, status: "True", reason: Deferred}]`, 2000, 4000},
 		{"absurd sizes stay numbers", `
-spec: {containers: [{name: a, resources: {limits: {cpu: 9E}}}, {name: b, resources: {limits: {cpu: 9E}}}]}`, maxMilli, maxMilli},
+spec: {containers: [{name: a, resources: {limits: {cpu: 9E}}}, {name: b, resources: {limits: {cpu: 9E}}}]}`, maxMilli,
+			maxMilli},
 		{"fractions are rounded up, as kubelet does", `
 spec: {containers: [{name: a, resources: {limits: {cpu: 1500u}}}]}`, 2, 2},
 	} {
@@ -173,9 +175,12 @@ func TestBatch(t *testing.T) {
 		want      int64
 	}{
 		{"none", `spec: {containers: [{name: a, resources: {requests: {cpu: "1"}}}]}`, 0},
-		{"ours", `spec: {containers: [{name: a, resources: {requests: {quietcore.dev/batch-cpu: "1500"}}}, {name: b, resources: {requests: {quietcore.dev/batch-cpu: 1k}}}]}`, 2500},
-		{"Koordinator's", `spec: {containers: [{name: a, resources: {requests: {kubernetes.io/batch-cpu: "1500"}}}]}`, 1500},
-		{"ours goes first", `spec: {containers: [{name: a, resources: {requests: {quietcore.dev/batch-cpu: "1", kubernetes.io/batch-cpu: "1500"}}}]}`, 1},
+		{"ours",
+			`spec: {containers: [{name: a, resources: {requests: {quietcore.dev/batch-cpu: "1500"}}}, {name: b, resources: {requests: {quietcore.dev/batch-cpu: 1k}}}]}`, 2500},
+		{"Koordinator's", `spec: {containers: [{name: a, resources: {requests: {kubernetes.io/batch-cpu: "1500"}}}]}`,
+			1500},
+		{"ours goes first",
+			`spec: {containers: [{name: a, resources: {requests: {quietcore.dev/batch-cpu: "1", kubernetes.io/batch-cpu: "1500"}}}]}`, 1},
 		{"the annotation", `
 metadata: {annotations: {node.koordinator.sh/extended-resource-spec: '{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"1k"}},"b":{"limits":{"kubernetes.io/batch-cpu":"500"}},"nobody":{"requests":{"kubernetes.io/batch-cpu":"9"}}}}'}}
 spec: {containers: [{name: a}, {name: b}, {name: c}]}`, 1500},
@@ -210,24 +215,31 @@ func TestOwner(t *testing.T) {
 	}{
 		{"alone", "web", nil, nil, "Pod/web"},
 		{"owned but not controlled", "web", nil, []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "x"}}, "Pod/web"},
-		{"Deployment", "web-5d4f8-abcde", map[string]string{"pod-template-hash": "5d4f8"}, ref("ReplicaSet", "web-5d4f8"), "Deployment/web"},
+		{"Deployment", "web-5d4f8-abcde", map[string]string{"pod-template-hash": "5d4f8"},
+			ref("ReplicaSet", "web-5d4f8"), "Deployment/web"},
 		{"ReplicaSet of nobody", "web-abcde", nil, ref("ReplicaSet", "web-5d4f8"), "ReplicaSet/web-5d4f8"},
-		{"ReplicaSet whose hash is another", "web-abcde", map[string]string{"pod-template-hash": "ffff"}, ref("ReplicaSet", "web-5d4f8"), "ReplicaSet/web-5d4f8"},
-		{"ReplicaSet that is only a hash", "x", map[string]string{"pod-template-hash": "5d4f8"}, ref("ReplicaSet", "-5d4f8"), "ReplicaSet/-5d4f8"},
-		{"Rollout", "web-5d4f8-abcde", map[string]string{"rollouts-pod-template-hash": "5d4f8"}, ref("ReplicaSet", "web-5d4f8"), "Rollout/web"},
+		{"ReplicaSet whose hash is another", "web-abcde", map[string]string{"pod-template-hash": "ffff"},
+			ref("ReplicaSet", "web-5d4f8"), "ReplicaSet/web-5d4f8"},
+		{"ReplicaSet that is only a hash", "x", map[string]string{"pod-template-hash": "5d4f8"},
+			ref("ReplicaSet", "-5d4f8"), "ReplicaSet/-5d4f8"},
+		{"Rollout", "web-5d4f8-abcde", map[string]string{"rollouts-pod-template-hash": "5d4f8"},
+			ref("ReplicaSet", "web-5d4f8"), "Rollout/web"},
 		{"StatefulSet", "db-0", nil, ref("StatefulSet", "db"), "StatefulSet/db"},
 		{"DaemonSet", "log-abcde", nil, ref("DaemonSet", "log"), "DaemonSet/log"},
 		{"Job", "once-abcde", nil, ref("Job", "once"), "Job/once"},
 		{"CronJob", "nightly-29920320-abcde", nil, ref("Job", "nightly-29920320"), "CronJob/nightly"},
 		{"Job that ends in a date", "load-20261121-abcde", nil, ref("Job", "load-20261121"), "Job/load-20261121"},
 		{"Job that ends in a number", "load-7-abcde", nil, ref("Job", "load-7"), "Job/load-7"},
-		{"Job that ends in a minute with a zero before it", "load-029920320-x", nil, ref("Job", "load-029920320"), "Job/load-029920320"},
-		{"Job that ends in a number past all numbers", "l", nil, ref("Job", "load-99999999999999999999"), "Job/load-99999999999999999999"},
+		{"Job that ends in a minute with a zero before it", "load-029920320-x", nil, ref("Job", "load-029920320"),
+			"Job/load-029920320"},
+		{"Job that ends in a number past all numbers", "l", nil, ref("Job", "load-99999999999999999999"),
+			"Job/load-99999999999999999999"},
 		{"custom", "train-0", nil, ref("PyTorchJob", "train"), "PyTorchJob/train"},
 		{"static", "etcd-worker-1", nil, ref("Node", "worker-1"), "Pod/etcd"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.pod, Labels: c.labels, OwnerReferences: c.owners, CreationTimestamp: metav1.NewTime(made)}}
+			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.pod, Labels: c.labels, OwnerReferences: c.owners,
+				CreationTimestamp: metav1.NewTime(made)}}
 			if got := ownerOf(&pod); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
@@ -278,7 +290,8 @@ func TestSumsAreBounded(t *testing.T) {
 }
 
 func drawPod(t *rapid.T) *corev1.Pod {
-	pod := &corev1.Pod{Status: corev1.PodStatus{QOSClass: rapid.SampledFrom([]corev1.PodQOSClass{"", corev1.PodQOSGuaranteed, corev1.PodQOSBurstable}).Draw(t, "qos")}}
+	pod := &corev1.Pod{Status: corev1.PodStatus{QOSClass: rapid.SampledFrom([]corev1.PodQOSClass{"",
+		corev1.PodQOSGuaranteed, corev1.PodQOSBurstable}).Draw(t, "qos")}}
 	draw := func(init bool) corev1.Container {
 		c := corev1.Container{Name: rapid.StringMatching(`[a-z]{4}`).Draw(t, "name")}
 		for _, list := range []*corev1.ResourceList{&c.Resources.Requests, &c.Resources.Limits} {

@@ -29,11 +29,13 @@ type feed struct {
 }
 
 func (c *Client) podFeed() feed {
-	return feed{part: partPods, resource: "pods", kind: "Pod", selector: fields.OneTermEqualSelector("spec.nodeName", c.o.Node), slim: slimPod}
+	return feed{part: partPods, resource: "pods", kind: "Pod",
+		selector: fields.OneTermEqualSelector("spec.nodeName", c.o.Node), slim: slimPod}
 }
 
 func (c *Client) nodeFeed() feed {
-	return feed{part: partNode, resource: "nodes", kind: "Node", selector: fields.OneTermEqualSelector("metadata.name", c.o.Node), slim: slimNode}
+	return feed{part: partNode, resource: "nodes", kind: "Node",
+		selector: fields.OneTermEqualSelector("metadata.name", c.o.Node), slim: slimNode}
 }
 
 // listWatch is a feed as client-go's reflector asks for it. Its lists are decoded
@@ -70,7 +72,8 @@ func (c *Client) request(f feed, o metav1.ListOptions) (*rest.Request, error) {
 		SetHeader("Accept", runtime.ContentTypeJSON).
 		Param("fieldSelector", f.selector.String())
 	for name, value := range map[string]string{
-		"resourceVersion": o.ResourceVersion, "resourceVersionMatch": string(o.ResourceVersionMatch), "continue": o.Continue,
+		"resourceVersion": o.ResourceVersion, "resourceVersionMatch": string(o.ResourceVersionMatch),
+		"continue": o.Continue,
 	} {
 		if value != "" {
 			r = r.Param(name, value)
@@ -108,7 +111,8 @@ func (c *Client) watch(ctx context.Context, f feed, o metav1.ListOptions) (_ wat
 	if o.TimeoutSeconds != nil {
 		term = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
-	r = r.Param("watch", "true").Param("allowWatchBookmarks", "true").Param("timeoutSeconds", fmt.Sprint(int64(term.Seconds())))
+	r = r.Param("watch", "true").Param("allowWatchBookmarks", "true").Param("timeoutSeconds",
+		fmt.Sprint(int64(term.Seconds())))
 	ctx, cancel := context.WithTimeout(ctx, term+watchSlack)
 	opening := time.AfterFunc(watchOpening, cancel)
 	body, err := r.Stream(ctx)
@@ -122,7 +126,8 @@ func (c *Client) watch(ctx context.Context, f feed, o metav1.ListOptions) (_ wat
 	frames := newFrames(body, f)
 	frames.observe = func(err error) { c.health.observe(f.part, err) }
 	frames.cancel = cancel
-	return watch.NewStreamWatcherWithLogger(logr.Discard(), frames, apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding")), nil
+	return watch.NewStreamWatcherWithLogger(logr.Discard(), frames,
+		apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding")), nil
 }
 
 // Close ends the watch.

@@ -25,7 +25,8 @@ const (
 )
 
 // errNoSuchNode is an API server without the Node that we run on.
-var errNoSuchNode = errors.New("there is no such Node: it was deleted or renamed, or node.name is wrong; the labels known last stay in force")
+var errNoSuchNode = errors.New(
+	"there is no such Node: it was deleted or renamed, or node.name is wrong; the labels known last stay in force")
 
 // sayEvery is how often one cause is told in the log.
 const sayEvery = 10 * time.Minute
@@ -89,7 +90,8 @@ func (h *health) set(what string, err error) {
 		p.since, p.told, p.err = time.Time{}, false, ""
 		h.mu.Unlock()
 		if told {
-			h.log.Info("the API server does what it is asked again", "what", what, "after", now.Sub(since).Round(time.Second))
+			h.log.Info("the API server does what it is asked again", "what", what, "after",
+				now.Sub(since).Round(time.Second))
 		}
 		return
 	}
@@ -105,7 +107,8 @@ func (h *health) set(what string, err error) {
 	}
 	h.mu.Unlock()
 	if say {
-		h.log.Warn("the API server does not do what it is asked; pods are placed all the same", "what", what, "result", result, "err", text)
+		h.log.Warn("the API server does not do what it is asked; pods are placed all the same", "what", what, "result",
+			result, "err", text)
 	}
 }
 

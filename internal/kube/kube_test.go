@@ -26,13 +26,15 @@ func testPod(name, cpus string) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name)},
 		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{
-			Name: "main", Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: *quantity(cpus)}},
+			Name: "main", Resources: corev1.ResourceRequirements{
+				Limits: corev1.ResourceList{corev1.ResourceCPU: *quantity(cpus)}},
 		}}},
 	}
 }
 
 func factsFor(name string, milli int64) policy.PodFacts {
-	return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{RequestMilli: milli, LimitMilli: milli}, Owner: "Pod/" + name}
+	return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{RequestMilli: milli, LimitMilli: milli},
+		Owner: "Pod/" + name}
 }
 
 func TestPodsAreFollowed(t *testing.T) {
@@ -87,7 +89,9 @@ func TestLabelsAreFollowed(t *testing.T) {
 	s.putNode(map[string]string{bindLabel: "None"})
 	f.within("the change is told", func() bool { return len(f.labelled()) == 2 })
 	s.deleteNode()
-	f.within("it is said that the Node is gone", func() bool { return strings.Contains(f.State(), "Node worker-1: not found") })
+	f.within("it is said that the Node is gone", func() bool {
+		return strings.Contains(f.State(), "Node worker-1: not found")
+	})
 	s.putNode(map[string]string{bindLabel: "None"}) // the same again: nothing new
 	f.within("all is well again", func() bool { return f.State() == "" })
 	s.putNode(map[string]string{})
@@ -104,7 +108,9 @@ func TestLabelsAreFollowed(t *testing.T) {
 func TestANodeOfAnotherName(t *testing.T) {
 	s := upServer(t)
 	f := s.run()
-	f.within("it is said that there is none", func() bool { return strings.Contains(f.State(), "Node worker-1: not found") })
+	f.within("it is said that there is none", func() bool {
+		return strings.Contains(f.State(), "Node worker-1: not found")
+	})
 	for range 3 {
 		s.compact()
 		lists := s.count("GET nodes")
@@ -139,7 +145,8 @@ func TestAbsentAtStart(t *testing.T) {
 		return r["pods error"] > 2 && r["node error"] > 2 && r["events error"] > 2
 	})
 	f.clock.pass(3 * time.Minute)
-	if got := f.State(); !strings.Contains(got, "pods: API server not reached for 3m0s: ") || !strings.Contains(got, "connection refused") {
+	if got := f.State(); !strings.Contains(got, "pods: API server not reached for 3m0s: ") ||
+		!strings.Contains(got, "connection refused") {
 		t.Errorf("state %q", got)
 	}
 	s.up()
@@ -229,7 +236,8 @@ func TestHungServer(t *testing.T) {
 func TestSlowServer(t *testing.T) {
 	const slow = 10 * time.Second
 	if listTimeout <= slow || requestTimeout <= slow || watchOpening <= slow {
-		t.Errorf("requests end after %v, %v and %v; a server that takes %v must be waited for", listTimeout, requestTimeout, watchOpening, slow)
+		t.Errorf("requests end after %v, %v and %v; a server that takes %v must be waited for", listTimeout,
+			requestTimeout, watchOpening, slow)
 	}
 	s := upServer(t)
 	s.putPod(testPod("db", "4"))
@@ -253,7 +261,8 @@ func TestTimeouts(t *testing.T) {
 	f := s.client()
 	_, listErr := f.list(ctx, f.podFeed(), metav1.ListOptions{})
 	_, watchErr := f.watch(ctx, f.podFeed(), metav1.ListOptions{})
-	writeErr := f.write(ctx, item{entry: &entry{key: noticeKey{uid: "u", namespace: "n", name: "p", reason: "R"}, first: f.clock.now()}, count: 1, create: true})
+	writeErr := f.write(ctx, item{entry: &entry{key: noticeKey{uid: "u", namespace: "n", name: "p", reason: "R"},
+		first: f.clock.now()}, count: 1, create: true})
 	for _, err := range []error{listErr, watchErr, writeErr} {
 		if classify(err) != resultTimeout {
 			t.Errorf("%v is a %s, want a timeout", err, classify(err))
@@ -267,7 +276,8 @@ func TestTimeouts(t *testing.T) {
 func TestForbidden(t *testing.T) {
 	s := upServer(t)
 	s.breaks(func(verb, resource string, w http.ResponseWriter) bool {
-		answer(w, http.StatusForbidden, status(http.StatusForbidden, "Forbidden", resource+` is forbidden: User "system:serviceaccount:quietcore" cannot do that`))
+		answer(w, http.StatusForbidden, status(http.StatusForbidden, "Forbidden", resource+
+			` is forbidden: User "system:serviceaccount:quietcore" cannot do that`))
 		return true
 	})
 	f := s.run()
@@ -279,7 +289,8 @@ func TestForbidden(t *testing.T) {
 		return r["pods forbidden"] > 5 && r["node forbidden"] > 5 && r["events forbidden"] > 5
 	})
 	state := f.State()
-	for _, part := range []string{"pods: API server refuses", "node: API server refuses", "events: API server refuses"} {
+	for _, part := range []string{"pods: API server refuses", "node: API server refuses",
+		"events: API server refuses"} {
 		if !strings.Contains(state, part) {
 			t.Errorf("state %q lacks %q", state, part)
 		}
@@ -299,7 +310,10 @@ func TestForbidden(t *testing.T) {
 	s.breaks(nil)
 	f.Notify(notice("again", "R", "m"))
 	s.putNode(nil)
-	f.within("the rights are there", func() bool { f.clock.pass(time.Second); return f.State() == "" && f.knows("uid-db")() })
+	f.within("the rights are there", func() bool {
+		f.clock.pass(time.Second)
+		return f.State() == "" && f.knows("uid-db")()
+	})
 }
 
 // TestServerThatHasJustStarted refuses everybody until it knows its rules; what
@@ -339,7 +353,9 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 	f := s.run()
 	f.Notify(notice("a", "R", "m"))
 	f.Notify(notice("b", "R", "m"))
-	f.within("the other is written", func() bool { return len(s.written()) == 1 && s.written()[0].Regarding.UID == "b" })
+	f.within("the other is written", func() bool {
+		return len(s.written()) == 1 && s.written()[0].Regarding.UID == "b"
+	})
 	f.within("one is dropped", func() bool { return f.reported()["events dropped"] == 1 })
 }
 
@@ -352,7 +368,9 @@ func TestGoneOnWatch(t *testing.T) {
 	s.deletePod(testPod("db", "4"))
 	s.putPod(testPod("web", "1"))
 	s.compact()
-	f.within("it was listed again", func() bool { return s.count("GET pods") > 1 && f.knows("uid-web")() && !f.knows("uid-db")() })
+	f.within("it was listed again", func() bool {
+		return s.count("GET pods") > 1 && f.knows("uid-web")() && !f.knows("uid-db")()
+	})
 	if n := linesWith(f, "WARN"); n != 0 {
 		t.Errorf("what happens every day is told: %q", f.logged())
 	}
@@ -445,7 +463,8 @@ func TestEventsAreWritten(t *testing.T) {
 	f.within("it is written", func() bool { return len(s.written()) == 1 })
 	e := s.written()[0]
 	want := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "pod-a", UID: "a"}
-	if e.Regarding != want || e.Namespace != "shop" || e.Type != "Warning" || e.Reason != "InsufficientCPUs" || e.Series != nil || !strings.HasPrefix(e.Name, "pod-a.") {
+	if e.Regarding != want || e.Namespace != "shop" || e.Type != "Warning" || e.Reason != "InsufficientCPUs" ||
+		e.Series != nil || !strings.HasPrefix(e.Name, "pod-a.") {
 		t.Errorf("got %+v", e)
 	}
 	if e.Note != "4 CPUs are asked for, 2 are ?[31mfree" {
@@ -525,7 +544,8 @@ func TestAnswerThatGotLost(t *testing.T) {
 	}
 	// The same Event again, as a repeated attempt would be.
 	f.stop()
-	i := item{entry: &entry{key: noticeKey{uid: "a", namespace: "shop", name: "pod-a", reason: "R", note: "m"}}, create: true, count: 1, first: f.clock.now(), last: f.clock.now()}
+	i := item{entry: &entry{key: noticeKey{uid: "a", namespace: "shop", name: "pod-a", reason: "R", note: "m"}},
+		create: true, count: 1, first: f.clock.now(), last: f.clock.now()}
 	if err := f.write(context.Background(), i); err != nil {
 		t.Errorf("an Event that is there already: %v", err)
 	}
@@ -551,7 +571,9 @@ func TestOneEventHoldsUpNoOther(t *testing.T) {
 	if e := s.written()[0]; e.Regarding.UID != "a" {
 		t.Errorf("got %+v", e)
 	}
-	f.within("what is about one Event says nothing of the rest", func() bool { return !strings.Contains(f.State(), "events") })
+	f.within("what is about one Event says nothing of the rest", func() bool {
+		return !strings.Contains(f.State(), "events")
+	})
 	// Nor does a pod that somebody made through the runtime alone.
 	f.Notify(policy.Notice{Pod: policy.PodRef{UID: "u", Namespace: "../..", Name: "x/y"}, Reason: "R", Message: "m"})
 	f.Notify(notice("b", "R", "m"))
@@ -581,7 +603,8 @@ func TestNamespaceThatEnds(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	s := upServer(t)
 	f := s.run()
-	f.Notify(policy.Notice{Pod: policy.PodRef{UID: "u", Namespace: "shop", Name: strings.Repeat("a.", 126) + "b"}, Reason: strings.Repeat("R", 300), Message: "m"})
+	f.Notify(policy.Notice{Pod: policy.PodRef{UID: "u", Namespace: "shop", Name: strings.Repeat("a.", 126) + "b"},
+		Reason: strings.Repeat("R", 300), Message: "m"})
 	f.within("it is written", func() bool { return len(s.written()) == 1 })
 }
 

@@ -60,7 +60,9 @@ func TestAnnotationsOfTenantsCostLittle(t *testing.T) {
 	kept := int64(heap()) - int64(before)
 	t.Logf("while reading %d KiB more, afterwards %d KiB more", grown>>10, kept>>10)
 	if grown > most || kept > most/4 {
-		t.Errorf("%d pods with 256 KiB of annotations each take %d bytes while they are read and %d afterwards; at most %d and %d", pods, grown, kept, most, most/4)
+		t.Errorf(
+			"%d pods with 256 KiB of annotations each take %d bytes while they are read and %d afterwards; at most "+
+				"%d and %d", pods, grown, kept, most, most/4)
 	}
 	runtime.KeepAlive(annotation)
 }

@@ -22,7 +22,8 @@ const (
 func staticUID(pod *corev1.Pod) string {
 	hash := pod.Annotations[annConfigHash]
 	c := metav1.GetControllerOf(pod)
-	if hash == "" || len(hash) > maxUID || hash != pod.Annotations[annConfigMirror] || c == nil || c.Kind != "Node" || c.Name != pod.Spec.NodeName {
+	if hash == "" || len(hash) > maxUID || hash != pod.Annotations[annConfigMirror] || c == nil || c.Kind != "Node" ||
+		c.Name != pod.Spec.NodeName {
 		return ""
 	}
 	return hash

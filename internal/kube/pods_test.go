@@ -19,8 +19,9 @@ func mirror(uid, hash string) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "kube-system", Name: "etcd-" + nodeName, UID: types.UID(uid),
-			Annotations:     map[string]string{annConfigHash: hash, annConfigMirror: hash},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: nodeName, Controller: &yes}},
+			Annotations: map[string]string{annConfigHash: hash, annConfigMirror: hash},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: nodeName,
+				Controller: &yes}},
 		},
 		Spec: corev1.PodSpec{NodeName: nodeName, Containers: []corev1.Container{{Name: "etcd"}}},
 	}
@@ -53,7 +54,8 @@ func TestStaticUID(t *testing.T) {
 
 func held(uid, alias string, request int64) *object {
 	return &object{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)},
-		pod: &podInfo{alias: alias, facts: policy.PodFacts{UID: uid, Resources: policy.Resources{RequestMilli: request}}}}
+		pod: &podInfo{alias: alias, facts: policy.PodFacts{UID: uid,
+			Resources: policy.Resources{RequestMilli: request}}}}
 }
 
 // TestNobodyTakesAnothersPlace: a tenant may call a pod of theirs the mirror of anything.
@@ -105,7 +107,8 @@ func TestPodsNeverGetLost(t *testing.T) {
 		model := map[string]int64{}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			uid := rapid.SampledFrom(uids).Draw(t, "uid")
-			o := held(uid, rapid.SampledFrom([]string{"", "a", "b", "x"}).Draw(t, "alias"), rapid.Int64Range(1, 9).Draw(t, "request"))
+			o := held(uid, rapid.SampledFrom([]string{"", "a", "b", "x"}).Draw(t, "alias"),
+				rapid.Int64Range(1, 9).Draw(t, "request"))
 			switch rapid.SampledFrom([]string{"add", "update", "delete", "replace", "over"}).Draw(t, "what") {
 			case "add":
 				_ = s.Add(o)

@@ -19,7 +19,8 @@ import (
 )
 
 func notice(uid, reason, message string) policy.Notice {
-	return policy.Notice{Pod: policy.PodRef{UID: uid, Namespace: "shop", Name: "pod-" + uid}, Reason: reason, Message: message}
+	return policy.Notice{Pod: policy.PodRef{UID: uid, Namespace: "shop", Name: "pod-" + uid}, Reason: reason,
+		Message: message}
 }
 
 // queued is a queue, its clock and what it dropped.
@@ -169,7 +170,8 @@ func TestAllEventsAreLimited(t *testing.T) {
 		q.done(i, written)
 		sent++
 	}
-	if took, want := c.now().Sub(start), (200-nodeBurst)*nodeRefill; sent != 200 || took < want-time.Second || took > want+time.Second {
+	if took, want := c.now().Sub(start), (200-nodeBurst)*nodeRefill; sent != 200 || took < want-time.Second ||
+		took > want+time.Second {
 		t.Errorf("%d Events took %v, want 200 in %v", sent, took, want)
 	}
 }
@@ -182,7 +184,8 @@ func TestQueueIsBounded(t *testing.T) {
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			switch rapid.SampledFrom([]string{"put", "flood", "write", "pass"}).Draw(t, "what") {
 			case "put":
-				q.put(notice(strconv.Itoa(rapid.IntRange(0, 5).Draw(t, "uid")), "R", strconv.Itoa(rapid.IntRange(0, 3).Draw(t, "m"))))
+				q.put(notice(strconv.Itoa(rapid.IntRange(0, 5).Draw(t, "uid")), "R",
+					strconv.Itoa(rapid.IntRange(0, 3).Draw(t, "m"))))
 			case "flood":
 				from := rapid.IntRange(0, 5000).Draw(t, "from")
 				for n := range 300 {
@@ -282,7 +285,8 @@ func TestEveryReasonIsListed(t *testing.T) {
 	if found < 5 {
 		t.Errorf("only %d reasons were found", found)
 	}
-	if kindOf("CPUsOnline").eventType != "Normal" || kindOf("InsufficientCPUs").eventType != "Warning" || kindOf("Unheard").eventType != "Warning" {
+	if kindOf("CPUsOnline").eventType != "Normal" || kindOf("InsufficientCPUs").eventType != "Warning" ||
+		kindOf("Unheard").eventType != "Warning" {
 		t.Error("the table is wrong")
 	}
 }

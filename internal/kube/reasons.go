@@ -13,7 +13,8 @@ type kind struct{ eventType, action string }
 // is told too loudly by mistake but nobody misses anything either.
 func kindOf(reason string) kind {
 	switch reason {
-	case string(policy.InvalidQoS), string(policy.InvalidAnnotation), "InvalidRequest", "SMTAlignmentError", "TopologyAffinityError",
+	case string(policy.InvalidQoS), string(policy.InvalidAnnotation), "InvalidRequest", "SMTAlignmentError",
+		"TopologyAffinityError",
 		"InsufficientCPUs", "ExclusivityError", string(policy.Unauthorized), string(policy.KubeletOwned):
 		return kind{corev1.EventTypeWarning, "Admit"}
 	case "CPUsOnline":

@@ -140,7 +140,8 @@ func (s *apiServer) putNode(labels map[string]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
-	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid", Labels: labels, ResourceVersion: strconv.Itoa(s.version)}}
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName, UID: "node-uid", Labels: labels,
+		ResourceVersion: strconv.Itoa(s.version)}}
 	kind := "ADDED"
 	if _, ok := s.nodes[n.Name]; ok {
 		kind = "MODIFIED"
@@ -307,8 +308,10 @@ func (s *apiServer) serveEvents(w http.ResponseWriter, r *http.Request) {
 	key := e.Namespace + "/" + e.Name
 	_, there := s.events[key]
 	switch {
-	case err != nil, len(e.Note) > 1024, e.Reason == "", e.Action == "", e.EventTime.IsZero(), len(e.ReportingInstance) > 128, e.ReportingInstance == "", len(e.Name) > 253,
-		e.ReportingController == "", e.Type != "Normal" && e.Type != "Warning", e.Series != nil && e.Series.Count < 2, e.Namespace != path[0],
+	case err != nil, len(e.Note) > 1024, e.Reason == "", e.Action == "", e.EventTime.IsZero(),
+		len(e.ReportingInstance) > 128, e.ReportingInstance == "", len(e.Name) > 253,
+		e.ReportingController == "", e.Type != "Normal" && e.Type != "Warning", e.Series != nil && e.Series.Count < 2,
+		e.Namespace != path[0],
 		e.Regarding.Kind == "Node" && e.Namespace != "default":
 		s.t.Errorf("the Event %+v is not valid: %v", e, err)
 		answer(w, http.StatusUnprocessableEntity, status(422, "Invalid", "invalid event"))
@@ -321,7 +324,8 @@ func (s *apiServer) serveEvents(w http.ResponseWriter, r *http.Request) {
 }
 
 func status(code int, reason, message string) metav1.Status {
-	return metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: int32(code), Reason: metav1.StatusReason(reason), Message: message}
+	return metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure",
+		Code: int32(code), Reason: metav1.StatusReason(reason), Message: message}
 }
 
 func answer(w http.ResponseWriter, code int, body any) {
@@ -446,7 +450,8 @@ func (f *fixture) within(what string, so func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			f.t.Fatalf("not so after a minute: %s; state %q, reports %v, log %q", what, f.State(), f.reported(), f.logged())
+			f.t.Fatalf("not so after a minute: %s; state %q, reports %v, log %q", what, f.State(), f.reported(),
+				f.logged())
 		}
 	}
 }

@@ -61,7 +61,8 @@ const (
 func Parse(sources ...Source) (Config, error) {
 	merged := object{}
 	if len(sources) == 0 || len(sources) > maxSources {
-		return Config{}, fmt.Errorf("kubelet's configuration has %d files, it may have 1 to %d", len(sources), maxSources)
+		return Config{}, fmt.Errorf("kubelet's configuration has %d files, it may have 1 to %d", len(sources),
+			maxSources)
 	}
 	for _, s := range sources {
 		o, err := decode(s)
@@ -105,7 +106,8 @@ func decode(s Source) (object, error) {
 	// is only just being written.
 	const version, kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
 	if o["apiVersion"] != version || o["kind"] != kind {
-		return nil, fmt.Errorf("kubelet's configuration %s has apiVersion %.60v and kind %.60v, they are %s and %s", s.Name, o["apiVersion"], o["kind"], version, kind)
+		return nil, fmt.Errorf("kubelet's configuration %s has apiVersion %.60v and kind %.60v, they are %s and %s",
+			s.Name, o["apiVersion"], o["kind"], version, kind)
 	}
 	return o, nil
 }

@@ -16,7 +16,8 @@ const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfigurat
 func source(text string) Source { return Source{"config.yaml", []byte(head + text)} }
 
 func TestParse(t *testing.T) {
-	defaults := Config{CPUManagerPolicy: "none", TopologyPolicy: "none", TopologyScope: "container", CgroupDriver: "cgroupfs"}
+	defaults := Config{CPUManagerPolicy: "none", TopologyPolicy: "none", TopologyScope: "container",
+		CgroupDriver: "cgroupfs"}
 	with := func(change func(*Config)) Config { c := defaults; change(&c); return c }
 	for name, c := range map[string]struct {
 		sources []Source
@@ -39,19 +40,29 @@ maxPods: 110
 authentication: {anonymous: {enabled: false}}
 somethingNew: [1, {2: 3}]
 `)}, Config{
-			CPUManagerPolicy: "static", Options: map[string]string{"full-pcpus-only": "true", "strict-cpu-reservation": "false"}, ReservedCPUs: cpuset.Of(0, 1, 8),
-			TopologyPolicy: "single-numa-node", TopologyScope: "pod", TopologyOptions: map[string]string{"prefer-closest-numa-nodes": "true"},
-			ReservedMemory: map[int]map[string]int64{0: {"memory": 1100 << 20, "hugepages-2Mi": 0}, 1: {"memory": 1 << 30}}, CgroupDriver: "systemd",
+			CPUManagerPolicy: "static", Options: map[string]string{"full-pcpus-only": "true",
+				"strict-cpu-reservation": "false"}, ReservedCPUs: cpuset.Of(0, 1, 8),
+			TopologyPolicy: "single-numa-node", TopologyScope: "pod",
+			TopologyOptions: map[string]string{"prefer-closest-numa-nodes": "true"},
+			ReservedMemory: map[int]map[string]int64{0: {"memory": 1100 << 20, "hugepages-2Mi": 0},
+				1: {"memory": 1 << 30}}, CgroupDriver: "systemd",
 		}},
-		"JSON": {[]Source{{"c", []byte(`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","cpuManagerPolicy":"static","kubeReserved":{"cpu":"1500m","memory":"1Gi"},"systemReserved":{"cpu":"1"}}`)}},
+		"JSON": {[]Source{{"c",
+			[]byte(
+				`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","cpuManagerPolicy":"static","kubeReserved":{"cpu":"1500m","memory":"1Gi"},"systemReserved":{"cpu":"1"}}`)}},
 			with(func(c *Config) { c.CPUManagerPolicy, c.ReservedMilli = "static", 2500 })},
-		"drop-ins in order": {[]Source{source("cpuManagerPolicy: static\ncpuManagerPolicyOptions: {a: x, b: x}\nreservedSystemCPUs: \"0\"\n"),
-			source("cpuManagerPolicyOptions: {b: w, c: z}\nreservedSystemCPUs: 0-1\n"), source("cpuManagerPolicyOptions: {a: null}\ntopologyManagerScope: pod\n")},
+		"drop-ins in order": {
+			[]Source{
+				source("cpuManagerPolicy: static\ncpuManagerPolicyOptions: {a: x, b: x}\nreservedSystemCPUs: \"0\"\n"),
+				source("cpuManagerPolicyOptions: {b: w, c: z}\nreservedSystemCPUs: 0-1\n"),
+				source("cpuManagerPolicyOptions: {a: null}\ntopologyManagerScope: pod\n")},
 			with(func(c *Config) {
-				c.CPUManagerPolicy, c.Options, c.ReservedCPUs, c.TopologyScope = "static", map[string]string{"b": "w", "c": "z"}, cpuset.Of(0, 1), "pod"
+				c.CPUManagerPolicy, c.Options, c.ReservedCPUs, c.TopologyScope = "static", map[string]string{"b": "w",
+					"c": "z"}, cpuset.Of(0, 1), "pod"
 			})},
-		"a drop-in takes a value back": {[]Source{source("cpuManagerPolicy: static\n"), source("cpuManagerPolicy: null\n")}, defaults},
-		"keys are case-sensitive":      {[]Source{source("CPUManagerPolicy: static\n")}, defaults},
+		"a drop-in takes a value back": {[]Source{source("cpuManagerPolicy: static\n"),
+			source("cpuManagerPolicy: null\n")}, defaults},
+		"keys are case-sensitive": {[]Source{source("CPUManagerPolicy: static\n")}, defaults},
 	} {
 		got, err := Parse(c.sources...)
 		if err != nil {
@@ -75,7 +86,8 @@ func TestParseRefuses(t *testing.T) {
 		head + "cpuManagerPolicy: dynamic\n":    `cpuManagerPolicy is "dynamic", Quietcore knows none, static`,
 		head + "cpuManagerPolicy: 1\n":          "cpuManagerPolicy is 1, it has to be a string",
 		head + "cpuManagerPolicyOptions: [a]\n": "cpuManagerPolicyOptions is [a], it has to be a map",
-		head + "cpuManagerPolicyOptions: {full-pcpus-only: true}\n":        "full-pcpus-only is true, it has to be a string",
+		head +
+			"cpuManagerPolicyOptions: {full-pcpus-only: true}\n": "full-pcpus-only is true, it has to be a string",
 		head + "reservedSystemCPUs: 0-100000000\n":                         "reservedSystemCPUs",
 		head + "reservedSystemCPUs: 1,,2\n":                                "a CPU number is missing",
 		head + "kubeReserved: {cpu: lots}\n":                               "lots",
@@ -108,7 +120,8 @@ func TestReserved(t *testing.T) {
 	listed.ReservedCPUs, listed.ReservedMilli = cpuset.Of(4, 5), 0
 	none := static
 	none.CPUManagerPolicy = "none"
-	state := policy.KubeletState{PolicyName: "static", Default: cpuset.Range(2, 11), Entries: map[string]map[string]cpuset.Set{"u": {"a": cpuset.Range(12, 15)}}}
+	state := policy.KubeletState{PolicyName: "static", Default: cpuset.Range(2, 11),
+		Entries: map[string]map[string]cpuset.Set{"u": {"a": cpuset.Range(12, 15)}}}
 	for name, c := range map[string]struct {
 		config      Config
 		allocatable cpuset.Set
@@ -122,7 +135,8 @@ func TestReserved(t *testing.T) {
 		"allocatable from before a CPU came on": {static, cpuset.Range(3, 15), policy.KubeletState{}, "", false},
 		"nothing tells":                         {static, cpuset.Set{}, state, "", false},
 		"strict ones show in the state":         {strict, cpuset.Set{}, state, "0-1", true},
-		"a state of another policy":             {strict, cpuset.Set{}, policy.KubeletState{PolicyName: "none"}, "", false},
+		"a state of another policy": {strict, cpuset.Set{}, policy.KubeletState{PolicyName: "none"}, "",
+			false},
 	} {
 		got, known := c.config.Reserved(online, c.allocatable, c.state)
 		if got.String() != c.want || known != c.known {
@@ -137,8 +151,11 @@ func TestReserved(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(head+"cpuManagerPolicy: static\nkubeReserved: {cpu: 1500m}\nreservedSystemCPUs: 0-1\n"), []byte(head+"reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n"))
-	f.Add([]byte(`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","kubeReserved":{"cpu":"1e9"}}`), []byte("a: &a [*a]"))
+	f.Add([]byte(head+"cpuManagerPolicy: static\nkubeReserved: {cpu: 1500m}\nreservedSystemCPUs: 0-1\n"),
+		[]byte(head+"reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n"))
+	f.Add(
+		[]byte(
+			`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","kubeReserved":{"cpu":"1e9"}}`), []byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, file, dropIn []byte) {
 		c, err := Parse(Source{"file", file}, Source{"drop-in", dropIn})
 		if err != nil {
@@ -147,7 +164,8 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if c.CPUManagerPolicy != "none" && c.CPUManagerPolicy != "static" || c.ReservedCount() < 0 || c.ReservedMilli < 0 {
+		if c.CPUManagerPolicy != "none" && c.CPUManagerPolicy != "static" || c.ReservedCount() < 0 ||
+			c.ReservedMilli < 0 {
 			t.Errorf("%+v", c)
 		}
 		_ = fmt.Sprint(c.Policy(c.ReservedCPUs))

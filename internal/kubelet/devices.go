@@ -53,9 +53,11 @@ func NewDevices(socket string, now func() time.Time) (*Devices, error) {
 	if now == nil {
 		now = time.Now
 	}
-	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+	conn, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second}, MinConnectTimeout: time.Second}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond,
+			Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second}, MinConnectTimeout: time.Second}))
 	if err != nil {
 		return nil, fmt.Errorf("client of kubelet's PodResources API at %s: %w", socket, err)
 	}
@@ -115,7 +117,8 @@ func (d *Devices) pod(ctx context.Context, namespace, name string) (*podresource
 		if err == nil {
 			return r.GetPodResources(), nil
 		}
-		if status.Code(err) != codes.Unimplemented && !strings.Contains(status.Convert(err).Message(), "Get method disabled") {
+		if status.Code(err) != codes.Unimplemented && !strings.Contains(status.Convert(err).Message(),
+			"Get method disabled") {
 			return nil, err
 		}
 		d.put(&d.noGet, noGetFor)
@@ -179,7 +182,8 @@ func (d *Devices) Inventory(ctx context.Context) (Inventory, error) {
 				nodes := nodesOf(m.GetTopology())
 				for _, n := range nodes {
 					// A block over several nodes does not say how it is divided.
-					add(i.Taken, n, m.GetMemoryType(), (int64(min(m.GetSize(), 1<<62))+int64(len(nodes))-1)/int64(len(nodes)))
+					add(i.Taken, n, m.GetMemoryType(), (int64(min(m.GetSize(), 1<<62))+
+						int64(len(nodes))-1)/int64(len(nodes)))
 				}
 			}
 		}

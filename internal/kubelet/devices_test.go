@@ -29,7 +29,8 @@ type fakeKubelet struct {
 	gets, lists atomic.Int64
 }
 
-func (f *fakeKubelet) Get(ctx context.Context, r *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+func (f *fakeKubelet) Get(ctx context.Context, r *podresources.GetPodResourcesRequest) (
+	*podresources.GetPodResourcesResponse, error) {
 	f.gets.Add(1)
 	if f.get == nil {
 		return f.UnimplementedPodResourcesListerServer.Get(ctx, r)
@@ -37,7 +38,8 @@ func (f *fakeKubelet) Get(ctx context.Context, r *podresources.GetPodResourcesRe
 	return f.get(ctx, r)
 }
 
-func (f *fakeKubelet) List(ctx context.Context, r *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (f *fakeKubelet) List(ctx context.Context, r *podresources.ListPodResourcesRequest) (
+	*podresources.ListPodResourcesResponse, error) {
 	f.lists.Add(1)
 	if f.list == nil {
 		return f.UnimplementedPodResourcesListerServer.List(ctx, r)
@@ -45,7 +47,8 @@ func (f *fakeKubelet) List(ctx context.Context, r *podresources.ListPodResources
 	return f.list(ctx)
 }
 
-func (f *fakeKubelet) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+func (f *fakeKubelet) GetAllocatableResources(context.Context,
+	*podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
 	return f.all, nil
 }
 
@@ -102,14 +105,18 @@ func device(name string, t *podresources.TopologyInfo, ids ...string) *podresour
 }
 
 func podWith(namespace, name string, devices ...*podresources.ContainerDevices) *podresources.PodResources {
-	return &podresources.PodResources{Namespace: namespace, Name: name, Containers: []*podresources.ContainerResources{{Name: "app", Devices: devices}}}
+	return &podresources.PodResources{Namespace: namespace, Name: name,
+		Containers: []*podresources.ContainerResources{{Name: "app", Devices: devices}}}
 }
 
 func TestDevicesOfAPod(t *testing.T) {
-	f := &fakeKubelet{get: func(_ context.Context, r *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+	f := &fakeKubelet{get: func(_ context.Context,
+		r *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
 		switch r.PodNamespace + "/" + r.PodName {
 		case "default/gpu":
-			return &podresources.GetPodResourcesResponse{PodResources: podWith("default", "gpu", device("v/gpu", on(1), "a"), device("v/nic", on(1, 2), "b"), device("v/none", nil, "c"), device("v/odd", on(-1, 1<<40), "d"))}, nil
+			return &podresources.GetPodResourcesResponse{PodResources: podWith("default", "gpu",
+				device("v/gpu", on(1), "a"), device("v/nic", on(1, 2), "b"), device("v/none", nil, "c"),
+				device("v/odd", on(-1, 1<<40), "d"))}, nil
 		case "default/plain":
 			return &podresources.GetPodResourcesResponse{PodResources: podWith("default", "plain")}, nil
 		case "default/empty":
@@ -136,11 +143,14 @@ func TestDevicesOfAPod(t *testing.T) {
 
 func TestKubeletWithoutGet(t *testing.T) {
 	list := func(context.Context) (*podresources.ListPodResourcesResponse, error) {
-		return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{podWith("other", "gpu", device("v/gpu", on(0), "a")), podWith("default", "gpu", device("v/gpu", on(1), "b"))}}, nil
+		return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{podWith("other",
+			"gpu", device("v/gpu", on(0), "a")), podWith("default", "gpu", device("v/gpu", on(1), "b"))}}, nil
 	}
-	for name, get := range map[string]func(context.Context, *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error){
+	for name, get := range map[string]func(context.Context,
+		*podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error){
 		"older than it": nil,
-		"switched off": func(context.Context, *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+		"switched off": func(context.Context, *podresources.GetPodResourcesRequest) (
+			*podresources.GetPodResourcesResponse, error) {
 			return nil, errors.New("PodResources API Get method disabled")
 		},
 	} {
@@ -180,8 +190,10 @@ func TestSocketAbsentAndBack(t *testing.T) {
 	if _, err := d.Inventory(t.Context()); err == nil {
 		t.Error("an absent socket has an inventory")
 	}
-	f := &fakeKubelet{get: func(context.Context, *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
-		return &podresources.GetPodResourcesResponse{PodResources: podWith("default", "gpu", device("v/gpu", on(1), "a"))}, nil
+	f := &fakeKubelet{get: func(context.Context, *podresources.GetPodResourcesRequest) (
+		*podresources.GetPodResourcesResponse, error) {
+		return &podresources.GetPodResourcesResponse{PodResources: podWith("default", "gpu",
+			device("v/gpu", on(1), "a"))}, nil
 	}}
 	f.serve(t, path)
 	eventually(t, "the socket that came is used", func() bool {
@@ -193,7 +205,8 @@ func TestSocketAbsentAndBack(t *testing.T) {
 // A kubelet that accepts and never answers costs one caller its bound, and the
 // next ones nothing.
 func TestKubeletHangs(t *testing.T) {
-	f := &fakeKubelet{get: func(ctx context.Context, _ *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+	f := &fakeKubelet{get: func(ctx context.Context,
+		_ *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
@@ -254,13 +267,16 @@ func TestSocketOfSomebodyElse(t *testing.T) {
 func TestInventory(t *testing.T) {
 	f := &fakeKubelet{
 		all: &podresources.AllocatableResourcesResponse{
-			CpuIds:  []int64{2, 3, -1, 1 << 40},
-			Devices: []*podresources.ContainerDevices{device("v/nic", on(0), "a", "b"), device("v/nic", on(1), "c"), device("v/gpu", on(0, 1), "g"), device("v/flat", nil, "x")},
+			CpuIds: []int64{2, 3, -1, 1 << 40},
+			Devices: []*podresources.ContainerDevices{device("v/nic", on(0), "a", "b"), device("v/nic", on(1), "c"),
+				device("v/gpu", on(0, 1), "g"), device("v/flat", nil, "x")},
 		},
 		list: func(context.Context) (*podresources.ListPodResourcesResponse, error) {
 			p := podWith("default", "p", device("v/nic", on(0), "a"))
-			p.Containers[0].Memory = []*podresources.ContainerMemory{{MemoryType: "memory", Size: 1 << 30, Topology: on(0)}, {MemoryType: "hugepages-2Mi", Size: 5, Topology: on(0, 1)}}
-			return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{p, podWith("default", "q")}}, nil
+			p.Containers[0].Memory = []*podresources.ContainerMemory{{MemoryType: "memory", Size: 1 << 30,
+				Topology: on(0)}, {MemoryType: "hugepages-2Mi", Size: 5, Topology: on(0, 1)}}
+			return &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{p,
+				podWith("default", "q")}}, nil
 		},
 	}
 	path := socket(t)
@@ -272,8 +288,9 @@ func TestInventory(t *testing.T) {
 	}
 	want := Inventory{
 		Devices: map[int]map[string]int64{0: {"v/nic": 2, "v/gpu": 1}, 1: {"v/nic": 1, "v/gpu": 1}},
-		Taken:   map[int]map[string]int64{0: {"v/nic": 1, "memory": 1 << 30, "hugepages-2Mi": 3}, 1: {"hugepages-2Mi": 3}},
-		CPUs:    cpuset.Of(2, 3),
+		Taken: map[int]map[string]int64{0: {"v/nic": 1, "memory": 1 << 30, "hugepages-2Mi": 3},
+			1: {"hugepages-2Mi": 3}},
+		CPUs: cpuset.Of(2, 3),
 	}
 	if d := cmp.Diff(want, got, sets()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)

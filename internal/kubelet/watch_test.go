@@ -62,7 +62,8 @@ func TestConfigurationIsFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	var k takes
-	w := &Watcher{File: file, DropIns: dropIns, Take: k.take, Log: slog.New(slog.DiscardHandler), settle: 5 * time.Millisecond}
+	w := &Watcher{File: file, DropIns: dropIns, Take: k.take, Log: slog.New(slog.DiscardHandler),
+		settle: 5 * time.Millisecond}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Watch(ctx) }()

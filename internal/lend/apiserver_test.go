@@ -64,7 +64,8 @@ func binaries(t *testing.T) string {
 		t.Fatal(err)
 	}
 	if len(built) == 0 {
-		t.Skipf("needs kube-apiserver and etcd: `make e2e-kubernetes-smoke` builds them, or set %s to their folder", binariesEnv)
+		t.Skipf("needs kube-apiserver and etcd: `make e2e-kubernetes-smoke` builds them, or set %s to their folder",
+			binariesEnv)
 	}
 	return filepath.Dir(built[len(built)-1])
 }
@@ -84,7 +85,8 @@ func startPlane(t *testing.T) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts := file("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})))
+	accounts := file("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+		Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	client, peer, port := "http://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+freePort(t), freePort(t)
 	run := func(name string, args ...string) {
 		log, err := os.Create(filepath.Join(dir, name+".log"))
@@ -106,15 +108,23 @@ func startPlane(t *testing.T) *plane {
 			}
 		})
 	}
-	run("etcd", "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error", "--listen-client-urls="+client, "--advertise-client-urls="+client,
+	run("etcd", "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
+		"--listen-client-urls="+client, "--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
-	run("kube-apiserver", "--etcd-servers="+client, "--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+filepath.Join(dir, "certs"),
-		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount",
-		"--token-auth-file="+file("tokens", "admin,admin,admin,system:masters\n"), "--service-account-issuer=https://kubernetes.default.svc",
+	run("kube-apiserver", "--etcd-servers="+client, "--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+
+		filepath.Join(dir, "certs"),
+		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC",
+		"--disable-admission-plugins=ServiceAccount",
+		"--token-auth-file="+file("tokens", "admin,admin,admin,system:masters\n"),
+		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts)
-	p := &plane{t: t, host: "https://127.0.0.1:" + port, http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
+	p := &plane{t: t, host: "https://127.0.0.1:" + port,
+		http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
 	t.Cleanup(p.http.CloseIdleConnections)
-	p.within("the API server is ready", func() bool { code, _ := p.try(http.MethodGet, "/readyz", "", nil); return code == http.StatusOK })
+	p.within("the API server is ready", func() bool {
+		code, _ := p.try(http.MethodGet, "/readyz", "", nil)
+		return code == http.StatusOK
+	})
 	return p
 }
 
@@ -212,15 +222,19 @@ current-context: c
 
 func (p *plane) node(name string) {
 	p.t.Helper()
-	p.create("/api/v1/nodes", fmt.Sprintf("{metadata: {name: %s, labels: {zone: a}, annotations: {theirs: stays}}}", name))
-	p.merge("/api/v1/nodes/"+name+"/status", `{status: {capacity: {cpu: "16"}, allocatable: {cpu: "15"}, conditions: [{type: Ready, status: "True"}]}}`)
+	p.create("/api/v1/nodes", fmt.Sprintf("{metadata: {name: %s, labels: {zone: a}, annotations: {theirs: stays}}}",
+		name))
+	p.merge("/api/v1/nodes/"+name+"/status",
+		`{status: {capacity: {cpu: "16"}, allocatable: {cpu: "15"}, conditions: [{type: Ready, status: "True"}]}}`)
 }
 
 // pod is bound to n1 and runs. It returns the UID.
 func (p *plane) pod(name, request string) Pod {
 	p.t.Helper()
-	p.create("/api/v1/namespaces/default/pods", fmt.Sprintf(`{metadata: {name: %s, labels: {app: %s}}, spec: {nodeName: n1, containers: [{name: a, image: a,
-  resources: {requests: {quietcore.dev/batch-cpu: %q}, limits: {quietcore.dev/batch-cpu: %q}}}]}}`, name, name, request, request))
+	p.create("/api/v1/namespaces/default/pods", fmt.Sprintf(
+		`{metadata: {name: %s, labels: {app: %s}}, spec: {nodeName: n1, containers: [{name: a, image: a,
+  resources: {requests: {quietcore.dev/batch-cpu: %q}, limits: {quietcore.dev/batch-cpu: %q}}}]}}`, name, name,
+		request, request))
 	path := "/api/v1/namespaces/default/pods/" + name
 	p.merge(path+"/status", `{status: {phase: Running, conditions: [{type: Ready, status: "True"}]}}`)
 	return Pod{UID: p.get(path, "metadata", "uid"), Namespace: "default", Name: name}
@@ -252,7 +266,9 @@ func TestRealAPIServer(t *testing.T) {
 	var publisher *Publisher
 	client, err := kube.New(kube.Options{
 		Kubeconfig: p.daemonOf("n1"), Node: "n1",
-		OnFacts: func(context.Context, policy.PodFacts) {}, OnLent: func(n kube.LentNode) { publisher.Observe(n) }, OnBatch: func() { publisher.Changed() },
+		OnFacts: func(context.Context, policy.PodFacts) {}, OnLent: func(n kube.LentNode) {
+			publisher.Observe(n)
+		}, OnBatch: func() { publisher.Changed() },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -261,21 +277,25 @@ func TestRealAPIServer(t *testing.T) {
 	t.Run("the policy", func(t *testing.T) {
 		// It takes a moment until policies are in force.
 		p.within("the daemon of n1 may not write n2", func() bool {
-			_, err := server.PatchNode(t.Context(), "n2", []byte(`{"status":{"capacity":{"quietcore.dev/batch-cpu":"1"}}}`))
+			_, err := server.PatchNode(t.Context(), "n2",
+				[]byte(`{"status":{"capacity":{"quietcore.dev/batch-cpu":"1"}}}`))
 			return err != nil
 		})
 		for _, c := range []struct{ name, patch, want string }{
 			{"CPUs", `{"status":{"capacity":{"cpu":"64"}}}`, "batch-cpu only"},
 			{"a resource less", `{"status":{"allocatable":{"cpu":null}}}`, "batch-cpu only"},
 			{"a resource more", `{"status":{"allocatable":{"example.com/gpu":"4"}}}`, "batch-cpu only"},
-			{"conditions", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "capacity and allocatable only"},
+			{"conditions", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`,
+				"capacity and allocatable only"},
 			{"conditions taken away", `{"status":{"conditions":null}}`, "capacity and allocatable only"},
 			{"a label", `{"metadata":{"labels":{"zone":"b"}}}`, "quietcore.dev/lending only"},
 			{"an annotation", `{"metadata":{"annotations":{"theirs":"changed"}}}`, "quietcore.dev/lending only"},
 			{"an annotation taken away", `{"metadata":{"annotations":{"theirs":null}}}`, "quietcore.dev/lending only"},
 			{"an annotation more", `{"metadata":{"annotations":{"volumes":"x"}}}`, "quietcore.dev/lending only"},
-			{"what is allowed", `{"metadata":{"annotations":{"quietcore.dev/lending":"x"}},"status":{"capacity":{"quietcore.dev/batch-cpu":"1","kubernetes.io/batch-cpu":"1"}}}`, ""},
-			{"and back", `{"metadata":{"annotations":{"quietcore.dev/lending":null}},"status":{"capacity":{"quietcore.dev/batch-cpu":null,"kubernetes.io/batch-cpu":null}}}`, ""},
+			{"what is allowed",
+				`{"metadata":{"annotations":{"quietcore.dev/lending":"x"}},"status":{"capacity":{"quietcore.dev/batch-cpu":"1","kubernetes.io/batch-cpu":"1"}}}`, ""},
+			{"and back",
+				`{"metadata":{"annotations":{"quietcore.dev/lending":null}},"status":{"capacity":{"quietcore.dev/batch-cpu":null,"kubernetes.io/batch-cpu":null}}}`, ""},
 		} {
 			_, err := server.PatchNode(t.Context(), "n1", []byte(c.patch))
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -286,7 +306,11 @@ func TestRealAPIServer(t *testing.T) {
 
 	t.Run("published", func(t *testing.T) {
 		publisher = New(Options{API: server, Node: "n1", Bound: client.Batch, RaiseEvery: time.Millisecond,
-			Repaired: func(cause string) { wire.Lock(); defer wire.Unlock(); wire.repairs = append(wire.repairs, cause) }})
+			Repaired: func(cause string) {
+				wire.Lock()
+				defer wire.Unlock()
+				wire.repairs = append(wire.repairs, cause)
+			}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var parts sync.WaitGroup
 		defer parts.Wait()
@@ -294,7 +318,8 @@ func TestRealAPIServer(t *testing.T) {
 		parts.Go(func() { client.Run(ctx) })
 		parts.Go(func() { publisher.Run(ctx) })
 		says := func() string {
-			return p.get("/api/v1/nodes/n1", "status", "capacity", kube.BatchResource) + "/" + p.get("/api/v1/nodes/n1", "status", "allocatable", kube.BatchResource)
+			return p.get("/api/v1/nodes/n1", "status", "capacity", kube.BatchResource) + "/" +
+				p.get("/api/v1/nodes/n1", "status", "allocatable", kube.BatchResource)
 		}
 		publisher.Offer(8000)
 		p.within("8 CPUs are published", func() bool { return says() == "8k/8k" })
@@ -303,7 +328,8 @@ func TestRealAPIServer(t *testing.T) {
 		p.pod("big", "4000")
 		p.within("what a pod requests is covered", func() bool { return says() == "4k/4k" })
 		began := time.Now()
-		p.merge("/api/v1/nodes/n1/status", `{status: {capacity: {quietcore.dev/batch-cpu: "0"}, allocatable: {quietcore.dev/batch-cpu: "0"}}}`)
+		p.merge("/api/v1/nodes/n1/status",
+			`{status: {capacity: {quietcore.dev/batch-cpu: "0"}, allocatable: {quietcore.dev/batch-cpu: "0"}}}`)
 		p.within("zeroes are repaired", func() bool { return says() == "4k/4k" })
 		t.Logf("zeroes were repaired %s after they were written", time.Since(began).Round(time.Millisecond))
 		wire.Lock()
@@ -325,8 +351,11 @@ func TestRealAPIServer(t *testing.T) {
 		e := NewEvictor(EvictorOptions{API: server, Burst: 10})
 		free, guarded, twice := p.pod("free", "1"), p.pod("guarded", "1"), p.pod("twice", "1")
 		for name, app := range map[string]string{"g": "guarded", "t1": "twice", "t2": "twice"} {
-			p.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets", fmt.Sprintf("{metadata: {name: %s}, spec: {minAvailable: 1, selector: {matchLabels: {app: %s}}}}", name, app))
-			p.merge("/apis/policy/v1/namespaces/default/poddisruptionbudgets/"+name+"/status", `{status: {observedGeneration: 1, currentHealthy: 1, desiredHealthy: 1, expectedPods: 1, disruptionsAllowed: 0}}`)
+			p.create("/apis/policy/v1/namespaces/default/poddisruptionbudgets",
+				fmt.Sprintf("{metadata: {name: %s}, spec: {minAvailable: 1, selector: {matchLabels: {app: %s}}}}",
+					name, app))
+			p.merge("/apis/policy/v1/namespaces/default/poddisruptionbudgets/"+name+"/status",
+				`{status: {observedGeneration: 1, currentHealthy: 1, desiredHealthy: 1, expectedPods: 1, disruptionsAllowed: 0}}`)
 		}
 		path := "/api/v1/namespaces/default/pods/"
 		wrong := free

@@ -117,7 +117,8 @@ func NewEvictor(o EvictorOptions) *Evictor {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	e := &Evictor{o: o, turn: make(chan struct{}, 1), pace: rate.NewLimiter(rate.Every(o.Every), o.Burst), asked: asked{byUID: map[string]attempt{}}}
+	e := &Evictor{o: o, turn: make(chan struct{}, 1), pace: rate.NewLimiter(rate.Every(o.Every), o.Burst),
+		asked: asked{byUID: map[string]attempt{}}}
 	e.turn <- struct{}{}
 	return e
 }
@@ -221,7 +222,8 @@ func (e *Evictor) refused(pod Pod, err error) *EvictError {
 		e.asked.put(pod.UID, attempt{done: true, at: now})
 		return f
 	case resultTimeout:
-		f.Result, f.Why = TimedOut, "the API server did not answer in time, so nobody knows whether it took it: "+err.Error()
+		f.Result, f.Why = TimedOut, "the API server did not answer in time, so nobody knows whether it took it: "+
+			err.Error()
 	case resultForbidden:
 		f.Result = Forbidden
 	}
@@ -233,12 +235,14 @@ func (e *Evictor) refused(pod Pod, err error) *EvictError {
 		f.Result, e.busy = Limited, now.Add(f.After)
 	}
 	e.asked.put(pod.UID, attempt{at: now, until: now.Add(f.After)})
-	e.o.Log.Warn("a batch pod is not evicted", "pod", pod.String(), "uid", pod.UID, "result", f.Result, "why", f.Why, "again", f.After)
+	e.o.Log.Warn("a batch pod is not evicted", "pod", pod.String(), "uid", pod.UID, "result", f.Result, "why", f.Why,
+		"again", f.After)
 	return f
 }
 
 func (e *Evictor) tell(pod Pod, reason, text string) {
-	e.o.Notify(policy.Notice{Pod: policy.PodRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name}, Reason: reason, Message: text})
+	e.o.Notify(policy.Notice{Pod: policy.PodRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name},
+		Reason: reason, Message: text})
 }
 
 // budgetIn says which disruption budget forbids an eviction. The API server answers

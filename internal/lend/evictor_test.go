@@ -108,7 +108,8 @@ func TestEvict(t *testing.T) {
 		if diff := cmp.Diff(map[string]int{Evicted: 3, Repeated: 1, Limited: 2}, e.results); diff != "" {
 			t.Error(diff)
 		}
-		want := policy.Notice{Pod: policy.PodRef{UID: "uid-a", Namespace: "jobs", Name: "a"}, Reason: ReasonEvicted, Message: "evicted " + why}
+		want := policy.Notice{Pod: policy.PodRef{UID: "uid-a", Namespace: "jobs", Name: "a"}, Reason: ReasonEvicted,
+			Message: "evicted " + why}
 		if diff := cmp.Diff(want, e.notices[0]); diff != "" || len(e.notices) != 3 {
 			t.Errorf("%d notices: %s", len(e.notices), diff)
 		}
@@ -184,14 +185,17 @@ func TestEvictFaults(t *testing.T) {
 		fault        func(w http.ResponseWriter, r *http.Request) bool
 	}{
 		{"forbidden", Forbidden, againAfter, Evicted, func(w http.ResponseWriter, _ *http.Request) bool {
-			kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a", errors.New("RBAC")))
+			kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Resource: "pods/eviction"}, "a",
+				errors.New("RBAC")))
 			return true
 		}},
 		{"a broken budget", Blocked, againAfter, Evicted, func(w http.ResponseWriter, _ *http.Request) bool {
-			kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Group: "policy", Resource: "poddisruptionbudget"}, "sort", errors.New("pdb disruptions allowed is negative")))
+			kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Group: "policy",
+				Resource: "poddisruptionbudget"}, "sort", errors.New("pdb disruptions allowed is negative")))
 			return true
 		}},
-		{"too many requests of all", Limited, 40 * time.Second, Limited, func(w http.ResponseWriter, _ *http.Request) bool {
+		{"too many requests of all", Limited, 40 * time.Second, Limited, func(w http.ResponseWriter,
+			_ *http.Request) bool {
 			w.Header().Set("Retry-After", "40")
 			kubetest.Refuse(w, apierrors.NewTooManyRequests("slow down", 40))
 			return true
@@ -205,7 +209,9 @@ func TestEvictFaults(t *testing.T) {
 			<-r.Context().Done()
 			return true
 		}},
-		{"the connection breaks", Failed, againAfter, Evicted, func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }},
+		{"the connection breaks", Failed, againAfter, Evicted, func(http.ResponseWriter, *http.Request) bool {
+			panic(http.ErrAbortHandler)
+		}},
 		{"an answer that is none", Failed, againAfter, Evicted, func(w http.ResponseWriter, _ *http.Request) bool {
 			_, _ = io.WriteString(w, "<html>")
 			return true
@@ -245,7 +251,8 @@ func TestEvictEnds(t *testing.T) {
 		if err := e.Evict(ctx, victim("a"), why); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-		if err := e.Evict(ctx, victim("a"), why); !errors.Is(err, context.Canceled) || len(e.results) != 0 || len(e.notices) != 0 {
+		if err := e.Evict(ctx, victim("a"), why); !errors.Is(err, context.Canceled) || len(e.results) != 0 ||
+			len(e.notices) != 0 {
 			t.Errorf("got %v, results %v, notices %v", err, e.results, e.notices)
 		}
 	})
@@ -302,8 +309,10 @@ func TestEvictorLives(t *testing.T) {
 			},
 			"answer": func(t *rapid.T) {
 				gr := schema.GroupResource{Resource: "pods"}
-				next = rapid.SampledFrom([]error{nil, errors.New("connection refused"), context.DeadlineExceeded, apierrors.NewNotFound(gr, "p"),
-					apierrors.NewConflict(gr, "p", errors.New("UID")), apierrors.NewTooManyRequests("slow", 7)}).Draw(t, "error")
+				next = rapid.SampledFrom([]error{nil, errors.New("connection refused"), context.DeadlineExceeded,
+					apierrors.NewNotFound(gr, "p"),
+					apierrors.NewConflict(gr, "p", errors.New("UID")),
+					apierrors.NewTooManyRequests("slow", 7)}).Draw(t, "error")
 			},
 			"": func(t *rapid.T) {
 				if most := DefaultEvictBurst + int(passed/DefaultEvictEvery); asked > most {

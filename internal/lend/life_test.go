@@ -95,7 +95,8 @@ func (w *world) PatchNode(_ context.Context, node string, patch []byte) (kube.Le
 			most = max(known.bound[i], w.offers[len(w.offers)-1])
 		}
 		if after[i] > most {
-			w.t.Fatalf("%s is written as %d, more than was offered (%v) and than pods request (%d)", resourceName(i), after[i], w.offers, known.bound[i])
+			w.t.Fatalf("%s is written as %d, more than was offered (%v) and than pods request (%d)", resourceName(i),
+				after[i], w.offers, known.bound[i])
 		}
 		// What was written before its answer got lost is no rise a second time.
 		if after[i] > max(w.written[i], w.p.granted[i], known.bound[i]) {
@@ -210,7 +211,8 @@ func (w *world) check() {
 func TestLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{t: t, now: start, version: 100, alsoK: rapid.Bool().Draw(t, "also Koordinator")}
-		w.node = kube.LentNode{UID: "u1", Version: "100", Own: kube.Amount{Capacity: absent, Allocatable: absent}, Koordinator: kube.Amount{Capacity: absent, Allocatable: absent}}
+		w.node = kube.LentNode{UID: "u1", Version: "100", Own: kube.Amount{Capacity: absent, Allocatable: absent},
+			Koordinator: kube.Amount{Capacity: absent, Allocatable: absent}}
 		w.daemon()
 		made, nodes, withdrawn := 0, 1, false
 		turn := func() { w.now = w.now.Add(min(max(w.p.turn(context.Background()), time.Millisecond), time.Minute)) }
@@ -222,7 +224,9 @@ func TestLives(t *testing.T) {
 			},
 			"withdraw": func(*rapid.T) { withdrawn = true; w.p.Withdraw() },
 			"turn":     func(*rapid.T) { turn() },
-			"time":     func(t *rapid.T) { w.now = w.now.Add(time.Duration(rapid.IntRange(0, 900).Draw(t, "s")) * time.Second) },
+			"time": func(t *rapid.T) {
+				w.now = w.now.Add(time.Duration(rapid.IntRange(0, 900).Draw(t, "s")) * time.Second)
+			},
 			"watch":    func(t *rapid.T) { w.tell(rapid.IntRange(0, len(w.watch)).Draw(t, "events")) },
 			"informer": func(*rapid.T) { w.told = append([]kube.BatchPod(nil), w.pods...); w.p.Changed() },
 			"bind": func(t *rapid.T) {
@@ -287,7 +291,8 @@ func TestLives(t *testing.T) {
 						n.Own.Allocatable = v
 					}
 					if rapid.Bool().Draw(t, "the annotation") {
-						n.Record = rapid.SampledFrom([]string{"", "{", `{"at":"2099-01-01T00:00:00Z"}`}).Draw(t, "record")
+						n.Record = rapid.SampledFrom([]string{"", "{", `{"at":"2099-01-01T00:00:00Z"}`}).Draw(t,
+							"record")
 					}
 				})
 			},
@@ -295,7 +300,9 @@ func TestLives(t *testing.T) {
 				nodes++
 				w.raises = nil
 				w.set(func(n *kube.LentNode) {
-					*n = kube.LentNode{UID: types.UID(fmt.Sprint("u", nodes)), Own: kube.Amount{Capacity: absent, Allocatable: absent}, Koordinator: kube.Amount{Capacity: absent, Allocatable: absent}}
+					*n = kube.LentNode{UID: types.UID(fmt.Sprint("u", nodes)),
+						Own:         kube.Amount{Capacity: absent, Allocatable: absent},
+						Koordinator: kube.Amount{Capacity: absent, Allocatable: absent}}
 				})
 			},
 			"server fails": func(*rapid.T) { w.failure = errors.New("connection refused") },
@@ -331,7 +338,8 @@ func TestLives(t *testing.T) {
 			want[koordinator] = d.bound[koordinator] + d.free(last)
 		}
 		if have != want || torn != [resources]bool{} {
-			t.Fatalf("in the end the Node says %s (torn %v), want %s: offer %d withdrawn %t, pods %+v, state %q", have, torn, want, last, withdrawn, w.pods, w.p.State())
+			t.Fatalf("in the end the Node says %s (torn %v), want %s: offer %d withdrawn %t, pods %+v, state %q", have,
+				torn, want, last, withdrawn, w.pods, w.p.State())
 		}
 		if s := w.p.State(); s != "" {
 			t.Fatalf("the state is %q in the end", s)

@@ -185,7 +185,8 @@ func (p *Publisher) Withdraw() {
 func (p *Publisher) Observe(n kube.LentNode) {
 	p.mu.Lock()
 	was := p.inbox.node
-	news := !p.inbox.told || was.UID != n.UID || was.Own != n.Own || was.Koordinator != n.Koordinator || was.Record != n.Record
+	news := !p.inbox.told || was.UID != n.UID || was.Own != n.Own || was.Koordinator != n.Koordinator ||
+		was.Record != n.Record
 	p.inbox.node, p.inbox.told = n, true
 	p.mu.Unlock()
 	if news {
@@ -459,7 +460,9 @@ func (p *Publisher) cause(have amounts, t task) string {
 }
 
 func (p *Publisher) quarrel(have amounts) string {
-	return fmt.Sprintf("something else keeps writing the Node: it says %s instead of %s; is another manager of batch resources running?", have, p.granted)
+	return fmt.Sprintf(
+		"something else keeps writing the Node: it says %s instead of %s; is another manager of batch resources "+
+			"running?", have, p.granted)
 }
 
 // write sends the Node what it should say.
@@ -472,7 +475,8 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 	if t.cause != "" {
 		p.repairs.AllowN(now, 1)
 		have, _ := seen(p.node)
-		p.o.Log.Warn("the Node does not say any more what is lent; it is written again", "node", p.o.Node, "why", t.cause, "was", p.granted.String(), "is", have.String())
+		p.o.Log.Warn("the Node does not say any more what is lent; it is written again", "node", p.o.Node, "why",
+			t.cause, "was", p.granted.String(), "is", have.String())
 		p.o.Repaired(t.cause)
 	}
 	p.sent = t.next
@@ -491,7 +495,8 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 		return
 	}
 	if was := p.granted; was != t.next {
-		p.o.Log.Info("the Node says what is lent", "node", p.o.Node, "milli", t.next.String(), "was", was.String(), "offer", t.offer, "requested", t.demand.lent)
+		p.o.Log.Info("the Node says what is lent", "node", p.o.Node, "milli", t.next.String(), "was", was.String(),
+			"offer", t.offer, "requested", t.demand.lent)
 	}
 	for i, v := range t.next {
 		if v > max(p.granted[i], t.demand.bound[i]) { // perhaps one that was sent before
@@ -526,7 +531,8 @@ func (p *Publisher) failed(now time.Time, err error) {
 func (p *Publisher) publish(in inbox, t task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.said = Published{Offer: absent, Bound: t.demand.lent, Own: p.granted[own], Koordinator: p.granted[koordinator], At: p.wrote}
+	p.said = Published{Offer: absent, Bound: t.demand.lent, Own: p.granted[own], Koordinator: p.granted[koordinator],
+		At: p.wrote}
 	if !in.offered.IsZero() {
 		p.said.Offer = in.offer
 	}

@@ -276,7 +276,8 @@ func TestAnnotation(t *testing.T) {
 			}
 			return r
 		}
-		if r := at(); r.Offer != 1500 || len(r.Resources) != 1 || r.Resources[0] != kube.BatchResource || first.Sub(r.At) > 2*time.Second {
+		if r := at(); r.Offer != 1500 || len(r.Resources) != 1 || r.Resources[0] != kube.BatchResource ||
+			first.Sub(r.At) > 2*time.Second {
 			t.Errorf("the record is %+v", r)
 		}
 		n.s.count()
@@ -341,8 +342,10 @@ func TestFaults(t *testing.T) {
 		fault               func(w http.ResponseWriter, r *http.Request) bool
 	}{
 		{"forbidden", "forbidden", resultForbidden, 10, forbid},
-		{"conflict", "the object has been modified", resultConflict, 17, func(w http.ResponseWriter, _ *http.Request) bool {
-			kubetest.Refuse(w, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1", errors.New("the object has been modified")))
+		{"conflict", "the object has been modified", resultConflict, 17, func(w http.ResponseWriter,
+			_ *http.Request) bool {
+			kubetest.Refuse(w, apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, "n1",
+				errors.New("the object has been modified")))
 			return true
 		}},
 		{"no such Node", "not found", resultNotFound, 17, func(w http.ResponseWriter, _ *http.Request) bool {
@@ -358,7 +361,9 @@ func TestFaults(t *testing.T) {
 			kubetest.Refuse(w, apierrors.NewTooManyRequests("slow down", 40))
 			return true
 		}},
-		{"the connection breaks", "not written", resultError, 17, func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }},
+		{"the connection breaks", "not written", resultError, 17, func(http.ResponseWriter, *http.Request) bool {
+			panic(http.ErrAbortHandler)
+		}},
 		{"it hangs", "deadline", resultTimeout, 17, func(_ http.ResponseWriter, r *http.Request) bool {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
@@ -510,8 +515,10 @@ func TestClear(t *testing.T) {
 				}
 				s.count()
 				got := clear(c.pods)
-				if !got.Changed || s.says(kube.BatchResource) != c.own || s.says(kube.KoordinatorResource) != c.koordinator || s.count() != c.requests {
-					t.Errorf("cleared %+v, the Node says %s and %s", got, s.says(kube.BatchResource), s.says(kube.KoordinatorResource))
+				if !got.Changed || s.says(kube.BatchResource) != c.own ||
+					s.says(kube.KoordinatorResource) != c.koordinator || s.count() != c.requests {
+					t.Errorf("cleared %+v, the Node says %s and %s", got, s.says(kube.BatchResource),
+						s.says(kube.KoordinatorResource))
 				}
 				if got := clear(c.pods); got.Changed || s.says(kube.KoordinatorResource) != c.again {
 					t.Errorf("a second time: %+v", got)
@@ -559,7 +566,8 @@ func FuzzRecord(f *testing.F) {
 		if have, torn := seen(n); have[own] != to[own] || torn[own] {
 			t.Fatalf("%s makes %v, want %v", patch, have, to)
 		}
-		if back, ok := parseRecord(n.Record); to[own] != absent && (!ok || !back.At.Equal(r.At.Truncate(time.Second)) || !back.has(own)) {
+		if back, ok := parseRecord(n.Record); to[own] != absent && (!ok ||
+			!back.At.Equal(r.At.Truncate(time.Second)) || !back.has(own)) {
 			t.Fatalf("the record %q comes back as %+v", n.Record, back)
 		}
 	})

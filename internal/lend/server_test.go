@@ -41,8 +41,9 @@ type apiServer struct {
 
 func newServer(own string) *apiServer {
 	s := &apiServer{pods: map[string]types.UID{}, blocked: map[string]string{}, version: 100}
-	s.node = corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "100",
-		Annotations: map[string]string{"example.com/theirs": "stays"}}}
+	s.node = corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "100",
+			Annotations: map[string]string{"example.com/theirs": "stays"}}}
 	s.node.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("16")}
 	if own != "" {
 		s.node.Status.Capacity[kube.BatchResource] = resource.MustParse(own)
@@ -66,7 +67,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		kubetest.Refuse(w, apierrors.NewBadRequest(err.Error()))
-	case r.Method == http.MethodPatch && r.URL.Path == "/api/v1/nodes/n1/status" && r.Header.Get("Content-Type") == "application/merge-patch+json":
+	case r.Method == http.MethodPatch && r.URL.Path == "/api/v1/nodes/n1/status" &&
+		r.Header.Get("Content-Type") == "application/merge-patch+json":
 		if s.node.Name == "" {
 			kubetest.Refuse(w, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, "n1"))
 			return
@@ -210,18 +212,22 @@ func (s *apiServer) evict(w http.ResponseWriter, body []byte, key string) {
 	case !there:
 		kubetest.Refuse(w, apierrors.NewNotFound(gr, e.Name))
 	case s.blocked[key] == "two":
-		kubetest.Answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: 500,
-			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."})
+		kubetest.Answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
+			Kind: "Status"}, Status: metav1.StatusFailure, Code: 500,
+			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not " +
+				"support."})
 	case s.blocked[key] != "":
 		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
-		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: s.blocked[key]})
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,
+			metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: s.blocked[key]})
 		w.Header().Set("Retry-After", "10")
 		kubetest.Refuse(w, err)
 	case *e.DeleteOptions.Preconditions.UID != uid:
 		kubetest.Refuse(w, apierrors.NewConflict(gr, e.Name, errors.New("the UID in the precondition does not match")))
 	default:
 		delete(s.pods, key)
-		kubetest.Answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusSuccess, Code: 201})
+		kubetest.Answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
+			Kind: "Status"}, Status: metav1.StatusSuccess, Code: 201})
 	}
 }
 
@@ -325,5 +331,6 @@ func (n *node) keep(milli int64, d time.Duration) {
 }
 
 func pod(i int, own, koordinator int64) kube.BatchPod {
-	return kube.BatchPod{UID: fmt.Sprint("pod-", i), Namespace: "jobs", Name: fmt.Sprint("j-", i), Own: own, Koordinator: koordinator, Milli: max(own, koordinator)}
+	return kube.BatchPod{UID: fmt.Sprint("pod-", i), Namespace: "jobs", Name: fmt.Sprint("j-", i), Own: own,
+		Koordinator: koordinator, Milli: max(own, koordinator)}
 }

@@ -29,7 +29,8 @@ type Label struct {
 // open are the labels whose values no list has: what the node, its pods or the
 // configuration are.
 func open() []string {
-	return []string{"version", "goversion", "mode", "cpi", "reclaim", "suppression", "namespace", "pod", "container", "victim", "antagonist", "workload", "platform", "band"}
+	return []string{"version", "goversion", "mode", "cpi", "reclaim", "suppression", "namespace", "pod", "container",
+		"victim", "antagonist", "workload", "platform", "band"}
 }
 
 // Catalogue lists all metrics that a daemon can have, sorted by name: it asks a

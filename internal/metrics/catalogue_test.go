@@ -89,10 +89,12 @@ func TestCatalogue(t *testing.T) {
 	}
 	if got := page[at[0]:at[1]]; !bytes.Equal(got, table.Bytes()) {
 		if !*update {
-			t.Errorf("the table of docs/metrics.md is not what the registry has; go generate ./internal/metrics\n%s", missing(string(got), table.String()))
+			t.Errorf("the table of docs/metrics.md is not what the registry has; go generate ./internal/metrics\n%s",
+				missing(string(got), table.String()))
 			return
 		}
-		if err := os.WriteFile(catalogueMD, slices.Concat(page[:at[0]], table.Bytes(), page[at[1]:]), 0o644); err != nil {
+		if err := os.WriteFile(catalogueMD, slices.Concat(page[:at[0]], table.Bytes(), page[at[1]:]),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -100,7 +100,8 @@ type containerSums struct {
 }
 
 func newContainerSums(key containerKey) *containerSums {
-	return &containerSums{key: key, labels: prometheus.MakeLabelPairs(newCPIDescs().container[0], []string{key.namespace, key.pod, key.name})}
+	return &containerSums{key: key, labels: prometheus.MakeLabelPairs(newCPIDescs().container[0],
+		[]string{key.namespace, key.pod, key.name})}
 }
 
 // counterMetric is a counter whose labels are made already.
@@ -144,7 +145,8 @@ type cpiCollector struct {
 
 func newCPICollector() *cpiCollector {
 	return &cpiCollector{
-		windows: map[string]int{}, classes: map[string]*cpiSums{production: {}, bestEffort: {}}, containers: map[containerKey]*containerSums{}, last: CPIWindow{Running: 1},
+		windows: map[string]int{}, classes: map[string]*cpiSums{production: {}, bestEffort: {}},
+		containers: map[containerKey]*containerSums{}, last: CPIWindow{Running: 1},
 	}
 }
 
@@ -245,37 +247,53 @@ type sumDescs [perContainer]*prometheus.Desc
 func newCPIDescs() cpiDescs {
 	labels := []string{"namespace", "pod", "container"}
 	return cpiDescs{
-		counting:    desc("cpi_counting", "1 while CPU performance is counted. 0 with cpi.mode not off: the reason is in the log and in the body of /readyz."),
-		windows:     desc("cpi_windows_total", "Windows of counting. dropped: nobody has a sample, since the machine slept, a CPU came or went, or the timer was very late. error: nothing could be read.", "result"),
-		seconds:     desc("cpi_window_seconds_total", "Time that was counted. All sums over windows are of this time alone."),
-		samples:     desc("cpi_samples_total", "Samples of containers with a CPI."),
-		dropped:     desc("cpi_samples_dropped_total", "Samples dropped, or their CPI, by reason.", "reason"),
-		containers:  desc("cpi_containers", "Containers that are counted (followed), and that are not, being too many (unfollowed).", "state"),
-		descriptors: desc("cpi_descriptors", "File descriptors open for counting. They do not depend on the number of containers."),
-		running:     desc("cpi_running_ratio", "Lowest share of the last window that an event was really counted. Below 1 others use the counters too."),
-		faults:      desc("cpi_faults_total", "Readings of counters that were refused and left out."),
-		overhead:    desc("cpi_overhead_seconds_total", "CPU time that counting took in the kernel."),
+		counting: desc("cpi_counting",
+			"1 while CPU performance is counted. 0 with cpi.mode not off: the reason is in the log and in the body "+
+				"of /readyz."),
+		windows: desc("cpi_windows_total",
+			"Windows of counting. dropped: nobody has a sample, since the machine slept, a CPU came or went, or the "+
+				"timer was very late. error: nothing could be read.", "result"),
+		seconds: desc("cpi_window_seconds_total",
+			"Time that was counted. All sums over windows are of this time alone."),
+		samples: desc("cpi_samples_total", "Samples of containers with a CPI."),
+		dropped: desc("cpi_samples_dropped_total", "Samples dropped, or their CPI, by reason.", "reason"),
+		containers: desc("cpi_containers",
+			"Containers that are counted (followed), and that are not, being too many (unfollowed).", "state"),
+		descriptors: desc("cpi_descriptors",
+			"File descriptors open for counting. They do not depend on the number of containers."),
+		running: desc("cpi_running_ratio",
+			"Lowest share of the last window that an event was really counted. Below 1 others use the counters too."),
+		faults:   desc("cpi_faults_total", "Readings of counters that were refused and left out."),
+		overhead: desc("cpi_overhead_seconds_total", "CPU time that counting took in the kernel."),
 		class: sumDescs{
-			desc("cpi_cycles_total", "Cycles in windows: reference cycles where the PMU has them, else core cycles.", "class"),
+			desc("cpi_cycles_total", "Cycles in windows: reference cycles where the PMU has them, else core cycles.",
+				"class"),
 			desc("cpi_instructions_total", "Instructions in windows.", "class"),
 			desc("cpi_llc_misses_total", "Misses of the last-level cache in windows.", "class"),
 			desc("cpi_on_cpu_seconds_total", "CPU time in windows.", "class"),
 			desc("cpi_run_queue_wait_seconds_total", "Time in windows that was spent waiting for a CPU.", "class"),
 		},
 		container: sumDescs{
-			desc("cpi_container_cycles_total", "Cycles of a container in windows. Only with cpi.containerSeries.", labels...),
-			desc("cpi_container_instructions_total", "Instructions of a container in windows. Only with cpi.containerSeries.", labels...),
-			desc("cpi_container_llc_misses_total", "Misses of the last-level cache of a container in windows. Only with cpi.containerSeries.", labels...),
-			desc("cpi_container_on_cpu_seconds_total", "CPU time of a container in windows. Only with cpi.containerSeries.", labels...),
-			desc("cpi_container_run_queue_wait_seconds_total", "Time in windows that a container spent waiting for a CPU. Only with cpi.containerSeries.", labels...),
-			desc("cpi_container_window_seconds_total", "Time of the windows in which a container was counted. Only with cpi.containerSeries.", labels...),
+			desc("cpi_container_cycles_total", "Cycles of a container in windows. Only with cpi.containerSeries.",
+				labels...),
+			desc("cpi_container_instructions_total",
+				"Instructions of a container in windows. Only with cpi.containerSeries.", labels...),
+			desc("cpi_container_llc_misses_total",
+				"Misses of the last-level cache of a container in windows. Only with cpi.containerSeries.", labels...),
+			desc("cpi_container_on_cpu_seconds_total",
+				"CPU time of a container in windows. Only with cpi.containerSeries.", labels...),
+			desc("cpi_container_run_queue_wait_seconds_total",
+				"Time in windows that a container spent waiting for a CPU. Only with cpi.containerSeries.", labels...),
+			desc("cpi_container_window_seconds_total",
+				"Time of the windows in which a container was counted. Only with cpi.containerSeries.", labels...),
 		},
 	}
 }
 
 func (c *cpiCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := newCPIDescs()
-	for _, one := range []*prometheus.Desc{d.counting, d.windows, d.seconds, d.samples, d.dropped, d.containers, d.descriptors, d.running, d.faults, d.overhead} {
+	for _, one := range []*prometheus.Desc{d.counting, d.windows, d.seconds, d.samples, d.dropped, d.containers,
+		d.descriptors, d.running, d.faults, d.overhead} {
 		ch <- one
 	}
 	for _, descs := range []sumDescs{d.class, d.container} {
@@ -288,7 +306,8 @@ func (c *cpiCollector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (s *cpiSums) values() [perContainer]float64 {
-	return [...]float64{float64(s.cycles), float64(s.instructions), float64(s.misses), s.onCPU.Seconds(), s.wait.Seconds(), s.windows.Seconds()}
+	return [...]float64{float64(s.cycles), float64(s.instructions), float64(s.misses), s.onCPU.Seconds(),
+		s.wait.Seconds(), s.windows.Seconds()}
 }
 
 func (s *cpiSums) collect(ch chan<- prometheus.Metric, descs sumDescs, labels ...string) {
@@ -334,7 +353,9 @@ func (c *cpiCollector) Collect(ch chan<- prometheus.Metric) {
 // the registry nothing to sort.
 func (c *cpiCollector) collectEach(ch chan<- prometheus.Metric, descs *sumDescs) {
 	if c.ordered == nil {
-		c.ordered = slices.SortedFunc(maps.Values(c.containers), func(a, b *containerSums) int { return a.key.compare(b.key) })
+		c.ordered = slices.SortedFunc(maps.Values(c.containers), func(a, b *containerSums) int {
+			return a.key.compare(b.key)
+		})
 	}
 	list := make([]counterMetric, 0, len(c.ordered)*perContainer)
 	for _, sums := range c.ordered {

@@ -19,10 +19,12 @@ import (
 func counted(pod string) CPIContainer {
 	return CPIContainer{
 		Namespace: "default", Pod: pod, Name: "main",
-		Sample: sample.Sample{Length: 10 * time.Second, Usage: 2, CPI: 2, Reference: true, HasMPKI: true, MPKI: 1, HasWait: true},
+		Sample: sample.Sample{Length: 10 * time.Second, Usage: 2, CPI: 2, Reference: true, HasMPKI: true, MPKI: 1,
+			HasWait: true},
 		Delta: sample.Counts{
-			Events: [sample.NumEvents]uint64{sample.Cycles: 5e9, sample.Instructions: 2e9, sample.RefCycles: 4e9, sample.LLCMisses: 2e6},
-			OnCPU:  20 * time.Second, Wait: 5 * time.Second,
+			Events: [sample.NumEvents]uint64{sample.Cycles: 5e9, sample.Instructions: 2e9, sample.RefCycles: 4e9,
+				sample.LLCMisses: 2e6},
+			OnCPU: 20 * time.Second, Wait: 5 * time.Second,
 		},
 	}
 }
@@ -45,12 +47,16 @@ func TestWindowsAreAddedUp(t *testing.T) {
 	be.BE, be.HasWait = true, false
 	core := counted("core")
 	core.Reference = false
-	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 0.95, Followed: 5, Unfollowed: 1, Faults: 7, Cost: 3 * time.Millisecond, Descriptors: 16,
-		Containers: []CPIContainer{counted("web"), be, core, without(counted("shared"), sample.Partial), dropped("new", sample.First)}})
-	m.CPIWindow(&CPIWindow{Dropped: true, Running: 1, Followed: 1, Containers: []CPIContainer{dropped("web", sample.Clock)}})
+	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 0.95, Followed: 5, Unfollowed: 1, Faults: 7,
+		Cost: 3 * time.Millisecond, Descriptors: 16,
+		Containers: []CPIContainer{counted("web"), be, core, without(counted("shared"), sample.Partial),
+			dropped("new", sample.First)}})
+	m.CPIWindow(&CPIWindow{Dropped: true, Running: 1, Followed: 1,
+		Containers: []CPIContainer{dropped("web", sample.Clock)}})
 	m.CPIWindow(&CPIWindow{Failed: true})
-	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 1, Followed: 2, Faults: 8, Cost: 4 * time.Millisecond, Descriptors: 16,
-		Containers: []CPIContainer{counted("web"), without(counted("shared"), sample.Uncounted)}})
+	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 1, Followed: 2, Faults: 8, Cost: 4 * time.Millisecond,
+		Descriptors: 16,
+		Containers:  []CPIContainer{counted("web"), without(counted("shared"), sample.Uncounted)}})
 	want := `
 quietcore_cpi_containers{state="followed"} 2
 quietcore_cpi_containers{state="unfollowed"} 0
@@ -129,14 +135,16 @@ func TestContainersKeepTheirSeries(t *testing.T) {
 			w := &CPIWindow{Length: time.Second}
 			here := map[containerKey]bool{}
 			for range rapid.IntRange(0, 12).Draw(r, "containers") {
-				c := rapid.SampledFrom([]CPIContainer{counted(""), dropped("", sample.First), dropped("", sample.Ended), without(counted(""), sample.Zero)}).Draw(r, "container")
+				c := rapid.SampledFrom([]CPIContainer{counted(""), dropped("", sample.First),
+					dropped("", sample.Ended), without(counted(""), sample.Zero)}).Draw(r, "container")
 				c.Pod = rapid.SampledFrom(hostile).Draw(r, "pod")
 				c.Name = fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "name"))
 				w.Containers = append(w.Containers, c)
 				here[c.key()] = here[c.key()] || c.Dropped != sample.Ended
 			}
 			m.CPIWindow(w)
-			if n := testutil.CollectAndCount(m.cpi, containerFamilies()...); n > allowed || len(m.cpi.containers)*perContainer != n {
+			if n := testutil.CollectAndCount(m.cpi, containerFamilies()...); n > allowed ||
+				len(m.cpi.containers)*perContainer != n {
 				r.Fatalf("%d series of containers, %d are allowed", n, allowed)
 			}
 			for key, was := range before {
@@ -158,7 +166,8 @@ func TestContainersKeepTheirSeries(t *testing.T) {
 
 func containerFamilies() []string {
 	var names []string
-	for _, n := range []string{"cycles", "instructions", "llc_misses", "on_cpu_seconds", "run_queue_wait_seconds", "window_seconds"} {
+	for _, n := range []string{"cycles", "instructions", "llc_misses", "on_cpu_seconds", "run_queue_wait_seconds",
+		"window_seconds"} {
 		names = append(names, prefix+"_cpi_container_"+n+"_total")
 	}
 	return names

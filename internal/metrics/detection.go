@@ -32,7 +32,8 @@ func verdictValues() []string {
 // outcomeValues condense those of the detector: unknown is also that either side
 // was gone before anything could be said.
 func outcomeValues() []string {
-	return []string{string(detect.Success), string(detect.Partial), string(detect.Failure), string(detect.Harm), string(detect.Unknown), string(detect.Refused)}
+	return []string{string(detect.Success), string(detect.Partial), string(detect.Failure), string(detect.Harm),
+		string(detect.Unknown), string(detect.Refused)}
 }
 
 func clusterResults() []string { return []string{"ok", "error", "timeout"} }
@@ -49,7 +50,9 @@ type detectionCollector struct {
 }
 
 func newDetectionCollector() *detectionCollector {
-	return &detectionCollector{source: func() Detection { return Detection{} }, verdicts: map[string]uint64{}, outcomes: map[string]uint64{}}
+	return &detectionCollector{source: func() Detection {
+		return Detection{}
+	}, verdicts: map[string]uint64{}, outcomes: map[string]uint64{}}
 }
 
 // CPIDetector says whom to ask about the detector.
@@ -105,22 +108,35 @@ type detectionDescs struct {
 
 func newDetectionDescs() detectionDescs {
 	return detectionDescs{
-		outliers:  desc("cpi_outliers_total", "Samples above the threshold of their job."),
-		anomalies: desc("cpi_anomalies_total", "Outliers that were one too many in their window: the container suffers."),
-		analyses:  desc("cpi_analyses_total", "Searches for who is to blame, by what follows.", "verdict"),
-		outcomes:  desc("cpi_outcomes_total", "Caps and moves of the best-effort pool, by what they did for the victim. unknown: one of the two was gone, or had too few samples. refused: not carried out. Those in force: quietcore_capped_containers.", "result"),
-		jobs:      desc("cpi_jobs", "Jobs that are judged, by where it comes from what is normal for them: this node alone, or the cluster too.", "spec"),
-		blamed:    desc("cpi_blamed_total", "Analyses that blamed one job for what another suffered. The twenty most frequent pairs; all others are other, other.", "victim", "antagonist"),
-		queries:   desc("cpi_cluster_queries_total", "Times that Prometheus was asked for specs. Only with cpi.specs.prometheus.url.", "result"),
-		refused:   desc("cpi_cluster_specs_refused_total", "Specs of Prometheus that could not be believed. Only with cpi.specs.prometheus.url."),
-		specs:     desc("cpi_cluster_specs", "Specs that Prometheus gave the last time and that were believed. Only with cpi.specs.prometheus.url."),
-		age:       desc("cpi_cluster_specs_age_seconds", "Time since Prometheus last gave specs; +Inf before the first time. Only with cpi.specs.prometheus.url."),
+		outliers: desc("cpi_outliers_total", "Samples above the threshold of their job."),
+		anomalies: desc("cpi_anomalies_total",
+			"Outliers that were one too many in their window: the container suffers."),
+		analyses: desc("cpi_analyses_total", "Searches for who is to blame, by what follows.", "verdict"),
+		outcomes: desc("cpi_outcomes_total",
+			"Caps and moves of the best-effort pool, by what they did for the victim. unknown: one of the two was "+
+				"gone, or had too few samples. refused: not carried out. Those in force: quietcore_capped_containers.",
+			"result"),
+		jobs: desc("cpi_jobs",
+			"Jobs that are judged, by where it comes from what is normal for them: this node alone, or the cluster "+
+				"too.", "spec"),
+		blamed: desc("cpi_blamed_total",
+			"Analyses that blamed one job for what another suffered. The twenty most frequent pairs; all others are "+
+				"other, other.", "victim", "antagonist"),
+		queries: desc("cpi_cluster_queries_total",
+			"Times that Prometheus was asked for specs. Only with cpi.specs.prometheus.url.", "result"),
+		refused: desc("cpi_cluster_specs_refused_total",
+			"Specs of Prometheus that could not be believed. Only with cpi.specs.prometheus.url."),
+		specs: desc("cpi_cluster_specs",
+			"Specs that Prometheus gave the last time and that were believed. Only with cpi.specs.prometheus.url."),
+		age: desc("cpi_cluster_specs_age_seconds",
+			"Time since Prometheus last gave specs; +Inf before the first time. Only with cpi.specs.prometheus.url."),
 	}
 }
 
 func (c *detectionCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := newDetectionDescs()
-	for _, one := range []*prometheus.Desc{d.outliers, d.anomalies, d.analyses, d.outcomes, d.jobs, d.blamed, d.queries, d.refused, d.specs, d.age} {
+	for _, one := range []*prometheus.Desc{d.outliers, d.anomalies, d.analyses, d.outcomes, d.jobs, d.blamed,
+		d.queries, d.refused, d.specs, d.age} {
 		ch <- one
 	}
 }

@@ -25,11 +25,13 @@ func series(t *testing.T, m *Metrics) []string {
 
 func TestWhatTheDetectorFound(t *testing.T) {
 	m := New("v1", nothing)
-	if text := scrape(t, m); strings.Contains(text, "quietcore_cpi_blamed") || strings.Contains(text, "quietcore_cpi_cluster") || strings.Contains(text, "quietcore_job_cpi") {
+	if text := scrape(t, m); strings.Contains(text, "quietcore_cpi_blamed") ||
+		strings.Contains(text, "quietcore_cpi_cluster") || strings.Contains(text, "quietcore_job_cpi") {
 		t.Error("there are series of what is off or did not happen")
 	}
 	m.CPIDetector(func() Detection {
-		return Detection{Outliers: 7, Anomalies: 2, Jobs: []detect.JobInfo{{Source: detect.FromHere}, {Source: detect.FromCluster}, {Source: detect.FromBoth}, {}}}
+		return Detection{Outliers: 7, Anomalies: 2, Jobs: []detect.JobInfo{{Source: detect.FromHere},
+			{Source: detect.FromCluster}, {Source: detect.FromBoth}, {}}}
 	})
 	m.CPIClusterSpecs(func() ClusterSpecs {
 		return ClusterSpecs{Queries: map[string]uint64{"ok": 3, "timeout": 1}, Refused: 5, InUse: 2, Age: math.Inf(1)}
@@ -62,7 +64,8 @@ quietcore_cpi_cluster_specs_age_seconds +Inf
 			t.Errorf("/metrics has no %s", line)
 		}
 	}
-	if !strings.Contains(text, "quietcore_cpi_blamed_total{antagonist=\"default/Job/?/main\",victim=\"default/Deployment/web/main\"} 1") {
+	if !strings.Contains(text,
+		"quietcore_cpi_blamed_total{antagonist=\"default/Job/?/main\",victim=\"default/Deployment/web/main\"} 1") {
 		t.Error("the pair has no series")
 	}
 }
@@ -124,7 +127,8 @@ quietcore_job_cpi_left_out_total 2
 	}
 	m.CPILearned(learned("late", 1, 4))
 	text = scrape(t, m)
-	if strings.Contains(text, `workload="db"`) || !strings.Contains(text, `quietcore_job_cpi_count{band="1",platform="p",workload="late"} 1`) {
+	if strings.Contains(text, `workload="db"`) || !strings.Contains(text,
+		`quietcore_job_cpi_count{band="1",platform="p",workload="late"} 1`) {
 		t.Error("the job that has not been seen for long did not make room")
 	}
 }
@@ -140,8 +144,10 @@ func TestJobSeriesAreBounded(t *testing.T) {
 		m.CPIJobs(most, func() []detect.JobInfo { return nil })
 		for range rapid.IntRange(0, 80).Draw(r, "rounds") {
 			l := detect.Learned{
-				Job: rapid.SampledFrom(hostile).Draw(r, "job"), Platform: rapid.SampledFrom(hostile).Draw(r, "platform"),
-				Band: rapid.IntRange(0, detect.Bands-1).Draw(r, "band"), CPI: rapid.Float64Range(0.001, 1e4).Draw(r, "cpi"), Usage: 1,
+				Job:      rapid.SampledFrom(hostile).Draw(r, "job"),
+				Platform: rapid.SampledFrom(hostile).Draw(r, "platform"),
+				Band:     rapid.IntRange(0, detect.Bands-1).Draw(r, "band"),
+				CPI:      rapid.Float64Range(0.001, 1e4).Draw(r, "cpi"), Usage: 1,
 			}
 			m.CPILearned([]detect.Learned{l})
 		}

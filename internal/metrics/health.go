@@ -68,7 +68,8 @@ func featureLabel(name string) string {
 }
 
 func featureNames() []string {
-	return []string{FeatureAPIServer, FeatureCgroups, FeatureCPI, FeatureKubelet, FeatureLending, FeatureLent, FeatureSpecs, FeatureSystemd, FeatureTopology, other}
+	return []string{FeatureAPIServer, FeatureCgroups, FeatureCPI, FeatureKubelet, FeatureLending, FeatureLent,
+		FeatureSpecs, FeatureSystemd, FeatureTopology, other}
 }
 
 type requirement struct {
@@ -122,7 +123,8 @@ func (h *Health) Live() Report {
 	r := Report{OK: true, Reasons: []string{}}
 	if age := h.now().Sub(h.beat()); age > stalled {
 		r.OK = false
-		r.Reasons = append(r.Reasons, fmt.Sprintf("the event loop has not moved for %s, the limit is %s", age.Round(time.Second), stalled))
+		r.Reasons = append(r.Reasons, fmt.Sprintf("the event loop has not moved for %s, the limit is %s",
+			age.Round(time.Second), stalled))
 	}
 	return r
 }
@@ -157,8 +159,10 @@ type healthDescs struct{ ready, degraded *prometheus.Desc }
 
 func newHealthDescs() healthDescs {
 	return healthDescs{
-		ready:    desc("ready", "What /readyz says: 1 while a pod that starts is placed."),
-		degraded: desc("degraded", "1 while a feature does not work that the configuration asks for, or not wholly. 0 also where it is off. Why: in the body of /readyz.", "feature"),
+		ready: desc("ready", "What /readyz says: 1 while a pod that starts is placed."),
+		degraded: desc("degraded",
+			"1 while a feature does not work that the configuration asks for, or not wholly. 0 also where it is "+
+				"off. Why: in the body of /readyz.", "feature"),
 	}
 }
 
@@ -181,7 +185,8 @@ func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
 		broken[featureLabel(name)] = true
 	}
 	for _, name := range featureNames() {
-		ch <- prometheus.MustNewConstMetric(d.degraded, prometheus.GaugeValue, number(broken[featureLabel(name)]), featureLabel(name))
+		ch <- prometheus.MustNewConstMetric(d.degraded, prometheus.GaugeValue, number(broken[featureLabel(name)]),
+			featureLabel(name))
 	}
 }
 

@@ -144,11 +144,16 @@ type jobDescs struct{ cpi, squares, usage, tasks, leftOut *prometheus.Desc }
 func newJobDescs() jobDescs {
 	labels := []string{"workload", "platform", "band"}
 	return jobDescs{
-		cpi:     desc("job_cpi", "CPIs of a job's samples that show what is normal for it. Only with cpi.jobSeries.", labels...),
+		cpi: desc("job_cpi", "CPIs of a job's samples that show what is normal for it. Only with cpi.jobSeries.",
+			labels...),
 		squares: desc("job_cpi_squares_total", "Sum of the squares of those CPIs. Only with cpi.jobSeries.", labels...),
-		usage:   desc("job_cpi_usage_total", "Sum of the usage in those samples, in CPUs. Only with cpi.jobSeries.", labels...),
-		tasks:   desc("job_cpi_tasks", "Containers of the job on this node that have enough samples (cpi.minTaskSamples). Only with cpi.jobSeries.", labels[:2]...),
-		leftOut: desc("job_cpi_left_out_total", "Samples of jobs for whose series there was no room. Only with cpi.jobSeries."),
+		usage: desc("job_cpi_usage_total", "Sum of the usage in those samples, in CPUs. Only with cpi.jobSeries.",
+			labels...),
+		tasks: desc("job_cpi_tasks",
+			"Containers of the job on this node that have enough samples (cpi.minTaskSamples). Only with "+
+				"cpi.jobSeries.", labels[:2]...),
+		leftOut: desc("job_cpi_left_out_total",
+			"Samples of jobs for whose series there was no room. Only with cpi.jobSeries."),
 	}
 }
 

@@ -44,8 +44,12 @@ func evictionResults() []string {
 func repairCauses() []string { return []string{"zeroed", "removed", "recreated", "changed"} }
 
 func (m *Metrics) lending() {
-	m.evictions = m.counter("lending_evictions_total", "Evictions that were wanted to give lent CPUs back. blocked: by a disruption budget. limited: by our rate or the API server's. ended: the pod had ended or was asked for before. failed: the others.", "result", evictionResults())
-	m.repairs = m.counter("lending_repairs_total", "Times that somebody else had changed what the Node says of lent CPUs.", "cause", repairCauses())
+	m.evictions = m.counter("lending_evictions_total",
+		"Evictions that were wanted to give lent CPUs back. blocked: by a disruption budget. limited: by our rate "+
+			"or the API server's. ended: the pod had ended or was asked for before. failed: the others.", "result",
+		evictionResults())
+	m.repairs = m.counter("lending_repairs_total",
+		"Times that somebody else had changed what the Node says of lent CPUs.", "cause", repairCauses())
 }
 
 // Eviction counts one, by its result in the words of internal/lend.

@@ -91,7 +91,8 @@ func (c *fairConn) Close() error {
 // is let go of: it is held in memory until then.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	const ask, take, idle = 10 * time.Second, 30 * time.Second, 2 * time.Minute
-	return serve(ctx, l, &http.Server{Handler: h, ReadTimeout: ask, WriteTimeout: take, IdleTimeout: idle, MaxHeaderBytes: 16 << 10})
+	return serve(ctx, l, &http.Server{Handler: h, ReadTimeout: ask, WriteTimeout: take, IdleTimeout: idle,
+		MaxHeaderBytes: 16 << 10})
 }
 
 func serve(ctx context.Context, l net.Listener, srv *http.Server) error {

@@ -94,7 +94,8 @@ func TestAFloodFromManySources(t *testing.T) {
 	l := &fairListener{open: map[string]int{}}
 	taken := 0
 	for range 1000 {
-		for _, from := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"} {
+		for _, from := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p",
+			"q", "r", "s", "t"} {
 			if l.take(from) {
 				taken++
 			}
@@ -116,10 +117,11 @@ func TestAFloodFromManySources(t *testing.T) {
 // Who asks for much and takes nothing is let go of: an answer waits in memory.
 func TestADeafReaderIsLetGoOf(t *testing.T) {
 	let := make(chan struct{})
-	address := served(t, &http.Server{WriteTimeout: 100 * time.Millisecond, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		defer close(let)
-		_, _ = io.WriteString(w, strings.Repeat("x", 64<<20))
-	})})
+	address := served(t, &http.Server{WriteTimeout: 100 * time.Millisecond,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			defer close(let)
+			_, _ = io.WriteString(w, strings.Repeat("x", 64<<20))
+		})})
 	c := dial(t, "127.0.0.1", address)
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)

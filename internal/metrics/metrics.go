@@ -28,7 +28,8 @@ const other = "other"
 // Values of labels. Every series exists from the start with 0, so that a rate
 // over it is right the first time too.
 func eventValues() []string {
-	return []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandbox", "CreateContainer", "UpdateContainer", "StopContainer", "RemoveContainer", synchronize, other}
+	return []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandbox", "CreateContainer",
+		"UpdateContainer", "StopContainer", "RemoveContainer", synchronize, other}
 }
 
 // synchronize has a histogram of its own.
@@ -113,7 +114,9 @@ type Metrics struct {
 
 // New makes the series of one daemon. source is asked at every scrape.
 func New(version string, source Source) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{}, cpi: newCPICollector(), detection: newDetectionCollector(), jobs: newJobsCollector(), health: &healthCollector{}}
+	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{},
+		cpi: newCPICollector(), detection: newDetectionCollector(), jobs: newJobsCollector(),
+		health: &healthCollector{}}
 	m.nri()
 	m.enforcement()
 	m.kubernetes()
@@ -129,20 +132,26 @@ func New(version string, source Source) *Metrics {
 }
 
 func (m *Metrics) nri() {
-	m.timeout = m.gauge("nri_request_timeout_seconds", "What the runtime waits for an answer before it does without the daemon.")
-	m.connections = m.counter("nri_connections_total", "Attempts to connect to the runtime, and connections lost.", "result", connectionResults())
+	m.timeout = m.gauge("nri_request_timeout_seconds",
+		"What the runtime waits for an answer before it does without the daemon.")
+	m.connections = m.counter("nri_connections_total", "Attempts to connect to the runtime, and connections lost.",
+		"result", connectionResults())
 	m.requestTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: prefix, Name: "nri_request_duration_seconds", Help: "Time to answer the runtime. other: the events that no pod waits for.",
+		Namespace: prefix, Name: "nri_request_duration_seconds",
+		Help:                        "Time to answer the runtime. other: the events that no pod waits for.",
 		Buckets:                     []float64{.0002, .001, .005, .05, .5, 1, 2},
-		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+		NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"event"})
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: prefix, Name: "nri_requests_total", Help: "Events of the runtime that were answered.",
 	}, []string{"event", "result"})
 	m.syncTime = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Namespace: prefix, Name: "synchronize_duration_seconds", Help: "Time to take over everything that runs, after a connection.",
+		Namespace: prefix, Name: "synchronize_duration_seconds",
+		Help:                        "Time to take over everything that runs, after a connection.",
 		Buckets:                     []float64{.01, .05, .1, .25, .5, 1, 2},
-		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100, NativeHistogramMinResetDuration: time.Hour,
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
+		NativeHistogramMinResetDuration: time.Hour,
 	})
 	m.syncSize = m.gauge("synchronize_containers", "Containers in the last synchronisation.")
 	m.registry.MustRegister(m.requestTime, m.requests, m.syncTime)
@@ -157,19 +166,30 @@ func (m *Metrics) nri() {
 }
 
 func (m *Metrics) enforcement() {
-	m.rejections = m.counter("admission_rejections_total", "Pods and containers refused, or degraded in place of it, by code.", "reason", reasons())
-	m.writes = m.counter("cpuset_writes_total", "Cpuset writes. gone: the cgroup vanished first. mismatch: the kernel has something else in effect.", "result", writeResults())
-	m.drift = m.counter("cpuset_drift_total", "Cpusets found changed and repaired. kernel: CPUs came or went, or the cpuset controller did. systemd: a unit's AllowedCPUs was set. runtime: a container's mask was set by its runtime. outside: a cgroup above, which is not ours, allows less. other: somebody wrote the file.", "source", driftSources())
-	m.quotaDrift = m.counter("quota_drift_total", "CFS quotas of ours, and cpu.idle, found changed and repaired.", "source", quotaSources())
+	m.rejections = m.counter("admission_rejections_total",
+		"Pods and containers refused, or degraded in place of it, by code.", "reason", reasons())
+	m.writes = m.counter("cpuset_writes_total",
+		"Cpuset writes. gone: the cgroup vanished first. mismatch: the kernel has something else in effect.", "result",
+		writeResults())
+	m.drift = m.counter("cpuset_drift_total",
+		"Cpusets found changed and repaired. kernel: CPUs came or went, or the cpuset controller did. systemd: a "+
+			"unit's AllowedCPUs was set. runtime: a container's mask was set by its runtime. outside: a cgroup "+
+			"above, which is not ours, allows less. other: somebody wrote the file.", "source", driftSources())
+	m.quotaDrift = m.counter("quota_drift_total", "CFS quotas of ours, and cpu.idle, found changed and repaired.",
+		"source", quotaSources())
 	m.systemd = m.counter("systemd_calls_total", "Conversations with systemd over D-Bus.", "result", callResults())
 	m.saves = m.counter("state_save_total", "Writes of the state file.", "result", saveResults())
-	m.reloadOK = m.gauge("config_last_reload_successful", "0 after a bad configuration file: the one before is in force.")
-	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds", "When a good configuration file was read last, by the node's clock.")
+	m.reloadOK = m.gauge("config_last_reload_successful",
+		"0 after a bad configuration file: the one before is in force.")
+	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds",
+		"When a good configuration file was read last, by the node's clock.")
 }
 
 func (m *Metrics) kubernetes() {
 	m.api = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: prefix, Name: "api_requests_total", Help: "Requests to the API server. dropped (events): never sent, since too many waited. conflict (lending, eviction): the present state forbids it, such as a disruption budget.",
+		Namespace: prefix, Name: "api_requests_total",
+		Help: "Requests to the API server. dropped (events): never sent, since too many waited. conflict (lending, " +
+			"eviction): the present state forbids it, such as a disruption budget.",
 	}, []string{"what", "result"})
 	m.registry.MustRegister(m.api)
 	for _, what := range apiParts() {
@@ -177,7 +197,8 @@ func (m *Metrics) kubernetes() {
 			m.api.WithLabelValues(what, result)
 		}
 	}
-	m.topology = m.gauge("node_resource_topology_update_timestamp_seconds", "When the node's NodeResourceTopology was last known to say what is so, by the node's clock.")
+	m.topology = m.gauge("node_resource_topology_update_timestamp_seconds",
+		"When the node's NodeResourceTopology was last known to say what is so, by the node's clock.")
 }
 
 func (m *Metrics) gauge(name, help string) prometheus.Gauge {

@@ -32,7 +32,8 @@ func machine(t *testing.T) *policy.Machine {
 		t.Fatal(err)
 	}
 	pod := policy.Pod{UID: "u", Sandbox: "s", Namespace: "default", Name: "web", QoS: policy.Guaranteed,
-		Labels: map[string]string{policy.LabelClass: "LSR"}, Resources: &policy.Resources{RequestMilli: 4000, LimitMilli: 4000}}
+		Labels:    map[string]string{policy.LabelClass: "LSR"},
+		Resources: &policy.Resources{RequestMilli: 4000, LimitMilli: 4000}}
 	ctr := policy.Container{ID: "c", Sandbox: "s", Name: "main", Resources: *pod.Resources}
 	for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod, Container: ctr}} {
 		if _, err := m.Step(time.Unix(0, 0), e); err != nil {
@@ -62,14 +63,16 @@ quietcore_pool_containers{pool="shared"} 0
 quietcore_pool_containers{pool="system"} 0
 quietcore_pool_containers{pool="unmanaged"} 0
 `
-	if err := testutil.GatherAndCompare(set.registry, strings.NewReader(want), "quietcore_cpus", "quietcore_pool_containers"); err != nil {
+	if err := testutil.GatherAndCompare(set.registry, strings.NewReader(want), "quietcore_cpus",
+		"quietcore_pool_containers"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Step(time.Unix(1, 0), policy.PodRemoved{Sandbox: "s"}); err != nil {
 		t.Fatal(err)
 	}
 	after := strings.ReplaceAll(want, `exclusive"} 1`, `exclusive"} 0`)
-	if err := testutil.GatherAndCompare(set.registry, strings.NewReader(after), "quietcore_cpus", "quietcore_pool_containers"); err != nil {
+	if err := testutil.GatherAndCompare(set.registry, strings.NewReader(after), "quietcore_cpus",
+		"quietcore_pool_containers"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -78,9 +81,11 @@ quietcore_pool_containers{pool="unmanaged"} 0
 func TestWhatAlertsAreMadeOf(t *testing.T) {
 	m := machine(t)
 	begin := time.Unix(1000, 0)
-	batch := policy.Pod{UID: "b", Sandbox: "sb", Namespace: "default", Name: "batch", QoS: policy.BestEffort, Resources: &policy.Resources{LimitMilli: policy.NoLimit}}
+	batch := policy.Pod{UID: "b", Sandbox: "sb", Namespace: "default", Name: "batch", QoS: policy.BestEffort,
+		Resources: &policy.Resources{LimitMilli: policy.NoLimit}}
 	for _, e := range []policy.Event{
-		policy.PodRun{Pod: batch}, policy.ContainerCreate{Pod: batch, Container: policy.Container{ID: "b1", Sandbox: "sb", Name: "main", Resources: *batch.Resources, Shares: 2}},
+		policy.PodRun{Pod: batch}, policy.ContainerCreate{Pod: batch,
+			Container: policy.Container{ID: "b1", Sandbox: "sb", Name: "main", Resources: *batch.Resources, Shares: 2}},
 		policy.CapVerdict{ID: "b1", Milli: 100, For: time.Minute},
 	} {
 		if _, err := m.Step(begin, e); err != nil {
@@ -91,7 +96,8 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 	var s Stats
 	set := New("v1", func() (Stats, bool) {
 		one := FromSnapshot(m.Snapshot(), now)
-		one.SharedFloor, one.Unsaved, one.Stale, one.Lending, one.Modes, one.Connected = s.SharedFloor, s.Unsaved, s.Stale, s.Lending, s.Modes, s.Connected
+		one.SharedFloor, one.Unsaved, one.Stale, one.Lending, one.Modes, one.Connected =
+			s.SharedFloor, s.Unsaved, s.Stale, s.Lending, s.Modes, s.Connected
 		return one, true
 	})
 	beat, connected := begin, true
@@ -132,7 +138,8 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 		check(0, "degraded", featureLabel(name))
 	}
 
-	s = Stats{SharedFloor: 2, Unsaved: 90 * time.Second, Stale: time.Hour, Modes: Modes{"enforce", "observe", "off", "off"}, Lending: &Lending{Capacity: 16}}
+	s = Stats{SharedFloor: 2, Unsaved: 90 * time.Second, Stale: time.Hour,
+		Modes: Modes{"enforce", "observe", "off", "off"}, Lending: &Lending{Capacity: 16}}
 	s.Connected = true
 	check(1, "nri_connected")
 	now = begin.Add(time.Minute + overdueAfter)
@@ -182,7 +189,8 @@ func everything(m *Metrics) {
 			m.Request(event, result, time.Millisecond)
 		}
 	}
-	for _, v := range [][]string{connectionResults(), writeResults(), driftSources(), reasons(), {hostile, hostile + "2"}} {
+	for _, v := range [][]string{connectionResults(), writeResults(), driftSources(), reasons(),
+		{hostile, hostile + "2"}} {
 		for _, s := range v {
 			m.Connection(s)
 			m.CpusetWrite(s)
@@ -208,7 +216,8 @@ func everything(m *Metrics) {
 	}
 	m.CPILearned([]detect.Learned{{Job: hostile, Platform: hostile, CPI: 1, Usage: 1}})
 	for _, r := range append(sample.Reasons(), sample.None) {
-		m.CPIWindow(&CPIWindow{Containers: []CPIContainer{dropped(hostile, r), without(counted(hostile), r), counted(hostile)}})
+		m.CPIWindow(&CPIWindow{Containers: []CPIContainer{dropped(hostile, r), without(counted(hostile), r),
+			counted(hostile)}})
 	}
 }
 
@@ -308,7 +317,8 @@ func TestHealth(t *testing.T) {
 		return r
 	}
 	probe("/livez", 200)
-	probe("/readyz", 503, "not registered with the runtime", "the topology is not known", "what runs is not taken over yet")
+	probe("/readyz", 503, "not registered with the runtime", "the topology is not known",
+		"what runs is not taken over yet")
 	topology, registered = true, true
 	probe("/readyz", 503, "what runs is not taken over yet")
 	synchronized = true

@@ -25,7 +25,10 @@ func TestPromtoolFindsNothing(t *testing.T) {
 // prometheus runs one that scrapes a server every second, until the test ends.
 func prometheus(t *testing.T, target string, flags ...string) promtest.Server {
 	t.Helper()
-	return promtest.Start(t, fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: quietcore, static_configs: [{targets: [%q]}]}]\n", target), flags...)
+	return promtest.Start(t,
+		fmt.Sprintf(
+			"global: {scrape_interval: 1s}\nscrape_configs: [{job_name: quietcore, static_configs: [{targets: "+
+				"[%q]}]}]\n", target), flags...)
 }
 
 // until asks Prometheus until an expression has an answer that is wanted.
@@ -90,7 +93,8 @@ func TestARealPrometheusStoresBothKindsOfHistograms(t *testing.T) {
 	until(t, classic, name, none)
 	// All that was scraped is stored, and no sample is refused for its time or order.
 	for _, server := range []promtest.Server{native, classic} {
-		until(t, server, `up{job="quietcore"} and on() (scrape_samples_scraped == scrape_samples_post_metric_relabeling) and on() (scrape_samples_scraped > 200)`, one(1, 1))
+		until(t, server,
+			`up{job="quietcore"} and on() (scrape_samples_scraped == scrape_samples_post_metric_relabeling) and on() (scrape_samples_scraped > 200)`, one(1, 1))
 		until(t, server, `count(quietcore_cpi_container_cycles_total)`, one(10, 10))
 	}
 }

@@ -55,12 +55,14 @@ func newNode(tb testing.TB, containers, containerSeries, jobSeries int, podName 
 		s := metrics.FromSnapshot(n.plugin.Snapshot(), time.Now())
 		s.Unpinned, s.Unsaved, s.SharedFloor = n.plugin.Unpinned(), n.plugin.Unsaved(), 2
 		s.Modes = metrics.Modes{Mode: "enforce", CPI: "enforce", Reclaim: "enforce", Suppression: "enforce"}
-		s.Lending = &metrics.Lending{Capacity: 512, Used: &metrics.Used{Production: 200.5, Batch: 100.25, Outside: 3}, Supply: 211.75, Offered: 180, Published: 180, Promised: 150, Demand: 91.5, Budget: 200}
+		s.Lending = &metrics.Lending{Capacity: 512, Used: &metrics.Used{Production: 200.5, Batch: 100.25, Outside: 3},
+			Supply: 211.75, Offered: 180, Published: 180, Promised: 150, Demand: 91.5, Budget: 200}
 		return s, true
 	}
 	n.metrics = metrics.New("v1.2.3", stats)
 	cfg := config.Default()
-	n.plugin, err = plugin.New(plugin.Options{Topology: topo, Config: cfg.Policy(), Socket: filepath.Join(tb.TempDir(), "no-runtime"), Metrics: n.metrics})
+	n.plugin, err = plugin.New(plugin.Options{Topology: topo, Config: cfg.Policy(),
+		Socket: filepath.Join(tb.TempDir(), "no-runtime"), Metrics: n.metrics})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -75,7 +77,8 @@ func newNode(tb testing.TB, containers, containerSeries, jobSeries int, podName 
 	jobs := make([]detect.JobInfo, 0, containers)
 	for i := range containers {
 		n.start(tb, podName(i), i)
-		jobs = append(jobs, detect.JobInfo{Job: fmt.Sprintf("web/Deployment/frontend-%03d/main", i), Platform: "Intel(R) Xeon(R) Gold 6230R CPU @ 2.10GHz performance", Tasks: 12, Source: detect.FromBoth})
+		jobs = append(jobs, detect.JobInfo{Job: fmt.Sprintf("web/Deployment/frontend-%03d/main", i),
+			Platform: "Intel(R) Xeon(R) Gold 6230R CPU @ 2.10GHz performance", Tasks: 12, Source: detect.FromBoth})
 	}
 	for { // whoever asks a busy loop is told what was so before
 		if _, current := n.plugin.Look(); current {
@@ -83,7 +86,9 @@ func newNode(tb testing.TB, containers, containerSeries, jobSeries int, podName 
 		}
 	}
 	n.metrics.CPIJobs(jobSeries, func() []detect.JobInfo { return jobs })
-	n.metrics.CPIDetector(func() metrics.Detection { return metrics.Detection{Outliers: 12345, Anomalies: 123, Jobs: jobs} })
+	n.metrics.CPIDetector(func() metrics.Detection {
+		return metrics.Detection{Outliers: 12345, Anomalies: 123, Jobs: jobs}
+	})
 	n.metrics.CPIClusterSpecs(func() metrics.ClusterSpecs { return metrics.ClusterSpecs{InUse: containers} })
 	for i, victim := range jobs {
 		n.metrics.CPIBlamed(victim.Job, jobs[(i*7+1)%len(jobs)].Job)
@@ -108,9 +113,11 @@ func (n *node) start(tb testing.TB, name string, i int) {
 	}
 	p := policy.Pod{
 		UID: uid, Sandbox: "sb-" + uid, Namespace: "web", Name: name, QoS: qos,
-		Labels: policy.Relevant(map[string]string{policy.LabelClass: class}, ""), Resources: &policy.Resources{RequestMilli: milli, LimitMilli: limit},
+		Labels:    policy.Relevant(map[string]string{policy.LabelClass: class}, ""),
+		Resources: &policy.Resources{RequestMilli: milli, LimitMilli: limit},
 	}
-	c := policy.Container{ID: "id-" + uid, Sandbox: p.Sandbox, Name: "main", Resources: *p.Resources, Shares: max(2, milli)}
+	c := policy.Container{ID: "id-" + uid, Sandbox: p.Sandbox, Name: "main", Resources: *p.Resources,
+		Shares: max(2, milli)}
 	for _, e := range []policy.Event{policy.PodRun{Pod: p}, policy.ContainerCreate{Pod: p, Container: c}} {
 		if err := n.plugin.Submit(tb.Context(), e); err != nil {
 			tb.Fatal(err)
@@ -125,13 +132,16 @@ func (n *node) window(podName func(int) string, jobs []detect.JobInfo) {
 	for i := range jobs {
 		w.Containers = append(w.Containers, metrics.CPIContainer{
 			Namespace: "web", Pod: podName(i), Name: "main", BE: i%3 == 0,
-			Sample: sample.Sample{Length: 10 * time.Second, Usage: 2, CPI: 2, Reference: true, HasMPKI: true, MPKI: 1, HasWait: true},
+			Sample: sample.Sample{Length: 10 * time.Second, Usage: 2, CPI: 2, Reference: true, HasMPKI: true, MPKI: 1,
+				HasWait: true},
 			Delta: sample.Counts{
-				Events: [sample.NumEvents]uint64{sample.Cycles: 51234567890, sample.Instructions: 21234567890, sample.RefCycles: 41234567890, sample.LLCMisses: 21234567},
-				OnCPU:  20123456789, Wait: 5123456789,
+				Events: [sample.NumEvents]uint64{sample.Cycles: 51234567890, sample.Instructions: 21234567890,
+					sample.RefCycles: 41234567890, sample.LLCMisses: 21234567},
+				OnCPU: 20123456789, Wait: 5123456789,
 			},
 		})
-		learned = append(learned, detect.Learned{Job: jobs[i].Job, Platform: jobs[i].Platform, Band: i % detect.Bands, CPI: 0.5 + float64(i%40)/10, Usage: 1.25})
+		learned = append(learned, detect.Learned{Job: jobs[i].Job, Platform: jobs[i].Platform, Band: i % detect.Bands,
+			CPI: 0.5 + float64(i%40)/10, Usage: 1.25})
 	}
 	n.metrics.CPIWindow(w)
 	n.metrics.CPILearned(learned)
@@ -179,7 +189,8 @@ func TestSeriesOfAThousandContainers(t *testing.T) {
 			n := newNode(t, thousand, allowed.containers, allowed.jobs, usual)
 			body := scrape(t, n.handler, nil)
 			if !bytes.Contains(body, []byte("\nquietcore_pool_containers{pool=\"exclusive\"} 100\n")) {
-				t.Errorf("the thousand are not there:\n%s", regexp.MustCompile(`(?m)^quietcore_pool.*$`).FindAll(body, -1))
+				t.Errorf("the thousand are not there:\n%s",
+					regexp.MustCompile(`(?m)^quietcore_pool.*$`).FindAll(body, -1))
 			}
 			if n := fixed(body); n > 300 || n < 200 {
 				t.Errorf("the fixed set has %d series, the budget is 300", n)
@@ -200,13 +211,15 @@ func TestSeriesOfAThousandContainers(t *testing.T) {
 
 // Names of the greatest length, with what breaks formats, in every label.
 func TestHostileNamesInASeries(t *testing.T) {
-	hostile := []string{longest("a"), "x\ny", "\x1b[31mred\x1b]0;title\x07", `<img src=x onerror=1>`, "q\"} 1\nevil_total 9", `back\slash`, "\xff\xfe", "\u202egnp", "", "a\x00b"}
+	hostile := []string{longest("a"), "x\ny", "\x1b[31mred\x1b]0;title\x07", `<img src=x onerror=1>`,
+		"q\"} 1\nevil_total 9", `back\slash`, "\xff\xfe", "\u202egnp", "", "a\x00b"}
 	n := newNode(t, len(hostile), 6*len(hostile), 0, func(i int) string { return hostile[i] })
 	body := scrape(t, n.handler, nil)
 	if !utf8.Valid(body) || bytes.ContainsAny(body, "\x00\x1b") || bytes.Contains(body, []byte("\nevil_total")) {
 		t.Error("a name broke out of its label")
 	}
-	for _, accept := range []string{"text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0", protobuf} {
+	for _, accept := range []string{"text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0",
+		protobuf} {
 		families := decode(t, n.handler, accept)
 		if f := families["quietcore_cpi_container_cycles_total"]; len(f.GetMetric()) != len(hostile) {
 			t.Errorf("%s: %d containers have series, want %d", accept, len(f.GetMetric()), len(hostile))
@@ -252,7 +265,8 @@ func TestHistogramsAreNativeAndClassic(t *testing.T) {
 		n.metrics.Synchronized(1, ns)
 	}
 	families := decode(t, n.handler, protobuf)
-	for name, labelled := range map[string]int{"quietcore_nri_request_duration_seconds": 4, "quietcore_synchronize_duration_seconds": 1} {
+	for name, labelled := range map[string]int{"quietcore_nri_request_duration_seconds": 4,
+		"quietcore_synchronize_duration_seconds": 1} {
 		f := families[name]
 		if len(f.GetMetric()) != labelled {
 			t.Errorf("%s has %d series, want %d", name, len(f.GetMetric()), labelled)
@@ -265,7 +279,8 @@ func TestHistogramsAreNativeAndClassic(t *testing.T) {
 			if h.Schema == nil || h.GetZeroThreshold() == 0 {
 				t.Errorf("%s is not native", name)
 			}
-			if buckets := len(h.GetPositiveDelta()) + len(h.GetNegativeDelta()); buckets > 101 || h.GetSampleCount() > 0 && buckets < 20 {
+			if buckets := len(h.GetPositiveDelta()) + len(h.GetNegativeDelta()); buckets > 101 ||
+				h.GetSampleCount() > 0 && buckets < 20 {
 				t.Errorf("%s has %d native buckets, want at most 101", name, buckets)
 			}
 		}
@@ -304,7 +319,8 @@ func TestScrapesInParallel(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if r.StatusCode == http.StatusOK && (fixed(body) > 300 || !bytes.Contains(body, []byte("\nquietcore_build_info{"))) {
+				if r.StatusCode == http.StatusOK && (fixed(body) > 300 ||
+					!bytes.Contains(body, []byte("\nquietcore_build_info{"))) {
 					t.Errorf("a part of the metrics: %d series", fixed(body))
 				}
 				mu.Lock()

@@ -90,24 +90,32 @@ type stateDescs struct {
 
 func descs() stateDescs {
 	return stateDescs{
-		connected:      desc("nri_connected", "1 while the runtime has us registered."),
-		poolCPUs:       desc("pool_cpus", "CPUs of each pool. The best-effort pool overlaps others, so a sum means nothing.", "pool"),
+		connected: desc("nri_connected", "1 while the runtime has us registered."),
+		poolCPUs: desc("pool_cpus",
+			"CPUs of each pool. The best-effort pool overlaps others, so a sum means nothing.", "pool"),
 		poolContainers: desc("pool_containers", "Containers that run in each pool.", "pool"),
 		cpus:           desc("cpus", "CPUs; one can be in several states.", "state"),
-		unpinned:       desc("unpinned_containers", "Containers that run on other CPUs than decided. Above 0 for minutes: look at the log."),
-		capped:         desc("capped_containers", "Containers under a hard cap."),
-		overdue:        desc("caps_overdue", "Hard caps in force whose deadline was 30 seconds ago or longer."),
-		floor:          desc("shared_pool_floor_cpus", "CPUs that the shared pool keeps, whoever asks for more (pools.sharedFloor)."),
-		unsaved:        desc("state_unsaved_seconds", "Time for which something has waited to be in the state file. 0: all is."),
-		stale:          desc("node_resource_topology_stale_seconds", "Time since the node's NodeResourceTopology was last known to say what is so. 0: it does, or nobody writes it."),
-		modes:          desc("config_info", "Always 1. What the configuration lets the parts do, as of the daemon's start.", "mode", "cpi", "reclaim", "suppression"),
-		lending:        lendingDesc(),
+		unpinned: desc("unpinned_containers",
+			"Containers that run on other CPUs than decided. Above 0 for minutes: look at the log."),
+		capped:  desc("capped_containers", "Containers under a hard cap."),
+		overdue: desc("caps_overdue", "Hard caps in force whose deadline was 30 seconds ago or longer."),
+		floor: desc("shared_pool_floor_cpus",
+			"CPUs that the shared pool keeps, whoever asks for more (pools.sharedFloor)."),
+		unsaved: desc("state_unsaved_seconds",
+			"Time for which something has waited to be in the state file. 0: all is."),
+		stale: desc("node_resource_topology_stale_seconds",
+			"Time since the node's NodeResourceTopology was last known to say what is so. 0: it does, or nobody "+
+				"writes it."),
+		modes: desc("config_info", "Always 1. What the configuration lets the parts do, as of the daemon's start.",
+			"mode", "cpi", "reclaim", "suppression"),
+		lending: lendingDesc(),
 	}
 }
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
-	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped, d.overdue, d.floor, d.unsaved, d.stale, d.modes, d.lending} {
+	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped,
+		d.overdue, d.floor, d.unsaved, d.stale, d.modes, d.lending} {
 		ch <- one
 	}
 }

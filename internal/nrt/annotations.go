@@ -78,7 +78,8 @@ func annotations(in *Input) map[string]string {
 		key   string
 		value any
 	}{ // the most important first
-		{AnnManagerPolicy, ManagerPolicy{Policy: name, Options: in.Kubelet.Options, ReservedCPUs: neverExclusive.String()}},
+		{AnnManagerPolicy, ManagerPolicy{Policy: name, Options: in.Kubelet.Options,
+			ReservedCPUs: neverExclusive.String()}},
 		{AnnSharedPools, sharedPools(s, s.Shared)},
 		{AnnBEPools, sharedPools(s, s.BE)},
 		{AnnReservation, reservation(s, owned)},
@@ -110,7 +111,8 @@ func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
 	list := make([]PodAlloc, 0, len(s.Owners))
 	var sum cpuset.Set
 	for _, o := range s.Owners {
-		list = append(list, PodAlloc{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID, CPUSet: o.CPUs.String(), ManagedByKubelet: o.ByKubelet})
+		list = append(list, PodAlloc{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID, CPUSet: o.CPUs.String(),
+			ManagedByKubelet: o.ByKubelet})
 		sum.AddSet(&o.CPUs)
 	}
 	return list, sum
@@ -147,7 +149,8 @@ func cpuTopology(s *policy.Snapshot) CPUTopology {
 	var t CPUTopology
 	for _, c := range s.Topology.CPUs() {
 		if online.Has(c.ID) {
-			t.Detail = append(t.Detail, CPUInfo{ID: int32(c.ID), Core: int32(c.Core), Socket: int32(c.Socket), Node: int32(c.Node)})
+			t.Detail = append(t.Detail, CPUInfo{ID: int32(c.ID), Core: int32(c.Core), Socket: int32(c.Socket),
+				Node: int32(c.Node)})
 		}
 	}
 	return t

@@ -95,7 +95,8 @@ func (c *client) Get(ctx context.Context, version, name string) (*v1alpha2.NodeR
 }
 
 func (c *client) Apply(ctx context.Context, version string, o Applied) (*v1alpha2.NodeResourceTopology, error) {
-	r := c.rest.Patch(types.ApplyPatchType).AbsPath(groupURL, version, plural, o.Name).Param("fieldManager", FieldManager).Body(o.Body)
+	r := c.rest.Patch(types.ApplyPatchType).AbsPath(groupURL, version, plural, o.Name).Param("fieldManager",
+		FieldManager).Body(o.Body)
 	if o.Force {
 		r = r.Param("force", "true")
 	}
@@ -140,7 +141,8 @@ func choose(served []string) (string, error) {
 	if len(served) == 0 {
 		return "", errAbsent
 	}
-	return "", fmt.Errorf("the CustomResourceDefinition %s serves %v; Quietcore writes %s or %s", CRDName, served, V1alpha2, V1alpha1)
+	return "", fmt.Errorf("the CustomResourceDefinition %s serves %v; Quietcore writes %s or %s", CRDName, served,
+		V1alpha2, V1alpha1)
 }
 
 // undeclared says that the API server cannot merge a field since another version,

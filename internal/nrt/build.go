@@ -107,9 +107,12 @@ func levels() []level {
 		return s
 	}
 	return []level{
-		{"BestEffort", "best-effort", word(v1alpha2.BestEffortPodLevel, v1alpha2.BestEffort), word(v1alpha2.BestEffortContainerLevel, v1alpha2.BestEffort)},
-		{"Restricted", "restricted", word(v1alpha2.RestrictedPodLevel, v1alpha2.Restricted), word(v1alpha2.RestrictedContainerLevel, v1alpha2.Restricted)},
-		{"SingleNUMANode", "single-numa-node", word(v1alpha2.SingleNUMANodePodLevel), word(v1alpha2.SingleNUMANodeContainerLevel, v1alpha2.SingleNUMANodePodLevel)},
+		{"BestEffort", "best-effort", word(v1alpha2.BestEffortPodLevel, v1alpha2.BestEffort),
+			word(v1alpha2.BestEffortContainerLevel, v1alpha2.BestEffort)},
+		{"Restricted", "restricted", word(v1alpha2.RestrictedPodLevel, v1alpha2.Restricted),
+			word(v1alpha2.RestrictedContainerLevel, v1alpha2.Restricted)},
+		{"SingleNUMANode", "single-numa-node", word(v1alpha2.SingleNUMANodePodLevel),
+			word(v1alpha2.SingleNUMANodeContainerLevel, v1alpha2.SingleNUMANodePodLevel)},
 	}
 }
 
@@ -132,7 +135,8 @@ func topologyManager(in *Input) ([]string, v1alpha2.AttributeList) {
 	if scope == scopePod {
 		policies = found.pod
 	}
-	return policies, v1alpha2.AttributeList{{Name: AttributePolicy, Value: found.kubelet}, {Name: AttributeScope, Value: scope}}
+	return policies, v1alpha2.AttributeList{{Name: AttributePolicy, Value: found.kubelet},
+		{Name: AttributeScope, Value: scope}}
 }
 
 func zoneName(node int) string { return "node-" + strconv.Itoa(node) }
@@ -146,7 +150,8 @@ func zones(in *Input) v1alpha2.ZoneList {
 		n := &t.Nodes()[i]
 		z := v1alpha2.Zone{Name: zoneName(n.ID), Type: "Node"}
 		for j := range t.Nodes() {
-			z.Costs = append(z.Costs, v1alpha2.CostInfo{Name: zoneName(t.Nodes()[j].ID), Value: int64(t.Distance(i, j))})
+			z.Costs = append(z.Costs, v1alpha2.CostInfo{Name: zoneName(t.Nodes()[j].ID),
+				Value: int64(t.Distance(i, j))})
 		}
 		z.Resources = append(v1alpha2.ResourceInfoList{cpuOf(in, n, left)}, othersOf(in, n)...)
 		list = append(list, z)
@@ -224,7 +229,8 @@ func othersOf(in *Input, n *topology.Node) v1alpha2.ResourceInfoList {
 		}
 		list = append(list, v1alpha2.ResourceInfo{
 			Name: name, Capacity: *resource.NewQuantity(c, format),
-			Allocatable: *resource.NewQuantity(allocatable, format), Available: *resource.NewQuantity(available, format),
+			Allocatable: *resource.NewQuantity(allocatable, format),
+			Available:   *resource.NewQuantity(available, format),
 		})
 	}
 	return list

@@ -43,8 +43,9 @@ func (m *machine) step(e policy.Event) error {
 func (m *machine) run(name, class string, cpus int64) error {
 	r := policy.Resources{RequestMilli: cpus * 1000, LimitMilli: cpus * 1000}
 	p := policy.Pod{
-		UID: "uid-" + name, Sandbox: "sandbox-" + name, Namespace: "default", Name: name, QoS: policy.Guaranteed, Resources: &r,
-		Labels: map[string]string{}, CreatedAt: time.Unix(int64(m.n), 0),
+		UID: "uid-" + name, Sandbox: "sandbox-" + name, Namespace: "default", Name: name, QoS: policy.Guaranteed,
+		Resources: &r,
+		Labels:    map[string]string{}, CreatedAt: time.Unix(int64(m.n), 0),
 	}
 	if class != "" {
 		p.Labels[policy.LabelClass] = class
@@ -52,7 +53,8 @@ func (m *machine) run(name, class string, cpus int64) error {
 	if err := m.step(policy.PodRun{Pod: p}); err != nil {
 		return err
 	}
-	return m.step(policy.ContainerCreate{Pod: p, Container: policy.Container{ID: "id-" + name, Sandbox: p.Sandbox, Name: "app", Resources: r, Shares: cpus * 1024}})
+	return m.step(policy.ContainerCreate{Pod: p, Container: policy.Container{ID: "id-" + name, Sandbox: p.Sandbox,
+		Name: "app", Resources: r, Shares: cpus * 1024}})
 }
 
 func grid(t testing.TB) *topology.Topology {
@@ -89,21 +91,25 @@ func TestWhatSchedulersRead(t *testing.T) {
 	m := newMachine(t, grid(t), policy.Config{Reserved: cpuset.Of(0)})
 	must(t, m.run("lse", "LSE", 4))
 	must(t, m.run("lsr", "LSR", 2))
-	must(t, m.step(policy.KubeletState{PolicyName: "static", Default: cpuset.Range(0, 13), Entries: map[string]map[string]cpuset.Set{"uid-pinned": {"app": cpuset.Range(14, 15)}}}))
+	must(t, m.step(policy.KubeletState{PolicyName: "static", Default: cpuset.Range(0, 13),
+		Entries: map[string]map[string]cpuset.Set{"uid-pinned": {"app": cpuset.Range(14, 15)}}}))
 	must(t, m.run("pinned", "", 2))
 	must(t, m.run("web", "LS", 1))
 	o := Build(Input{
 		Node: "node1", NodeUID: "u", Snapshot: m.Snapshot(),
-		Kubelet: Kubelet{CPUManagerPolicy: "static", Options: map[string]string{"full-pcpus-only": "true"}, TopologyPolicy: "single-numa-node", TopologyScope: "pod"},
+		Kubelet: Kubelet{CPUManagerPolicy: "static", Options: map[string]string{"full-pcpus-only": "true"},
+			TopologyPolicy: "single-numa-node", TopologyScope: "pod"},
 	})
-	if o.Name != "node1" || o.Labels[LabelManagedBy] != "Koordinator" || len(o.OwnerReferences) != 1 || o.OwnerReferences[0].UID != "u" {
+	if o.Name != "node1" || o.Labels[LabelManagedBy] != "Koordinator" || len(o.OwnerReferences) != 1 ||
+		o.OwnerReferences[0].UID != "u" {
 		t.Errorf("metadata is %+v", o.ObjectMeta)
 	}
 	owned := map[string]string{}
 	for _, a := range read[[]PodAlloc](t, o, AnnAllocs) {
 		owned[fmt.Sprintf("%s/%s %s %t", a.Namespace, a.Name, a.UID, a.ManagedByKubelet)] = a.CPUSet
 	}
-	want := map[string]string{"default/lse uid-lse false": "2-5", "default/lsr uid-lsr false": "6-7", "default/pinned uid-pinned true": "14-15"}
+	want := map[string]string{"default/lse uid-lse false": "2-5", "default/lsr uid-lsr false": "6-7",
+		"default/pinned uid-pinned true": "14-15"}
 	if d := cmp.Diff(want, owned); d != "" {
 		t.Errorf("allocations (-want +got):\n%s", d)
 	}
@@ -120,7 +126,8 @@ func TestWhatSchedulersRead(t *testing.T) {
 	if got := cpus(o, 0) + ", " + cpus(o, 1); got != "cpu 8/8/1, cpu 8/8/6" {
 		t.Errorf("zones have %s", got)
 	}
-	if d := cmp.Diff(v1alpha2.CostList{{Name: "node-0", Value: 10}, {Name: "node-1", Value: 20}}, o.Zones[0].Costs); d != "" {
+	if d := cmp.Diff(v1alpha2.CostList{{Name: "node-0", Value: 10}, {Name: "node-1", Value: 20}},
+		o.Zones[0].Costs); d != "" {
 		t.Errorf("costs (-want +got):\n%s", d)
 	}
 	topo := read[CPUTopology](t, o, AnnTopology)
@@ -145,7 +152,8 @@ func TestWithheldSiblingsAreNobodys(t *testing.T) {
 	if got := read[[]PodAlloc](t, o, AnnAllocs)[0].CPUSet; got != "0,2" {
 		t.Errorf("owner has %s", got)
 	}
-	if got := read[Reservation](t, o, AnnReservation); got != (Reservation{ReservedCPUs: "1,3", ApplyPolicy: "ReservedCPUsOnly"}) {
+	if got := read[Reservation](t, o, AnnReservation); got != (Reservation{ReservedCPUs: "1,3",
+		ApplyPolicy: "ReservedCPUsOnly"}) {
 		t.Errorf("reservation is %+v", got)
 	}
 	if got := cpus(o, 0); got != "cpu 8/8/4" {
@@ -178,7 +186,8 @@ func TestOwnerWithoutContainer(t *testing.T) {
 func TestAPinThatWeMovedIsTaken(t *testing.T) {
 	m := newMachine(t, grid(t), policy.Config{})
 	must(t, m.run("owner", "LSE", 2))
-	must(t, m.step(policy.KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"uid-pinned": {"app": cpuset.Of(0, 1)}}}))
+	must(t, m.step(policy.KubeletState{PolicyName: "static",
+		Entries: map[string]map[string]cpuset.Set{"uid-pinned": {"app": cpuset.Of(0, 1)}}}))
 	must(t, m.run("pinned", "", 2))
 	o := Build(Input{Node: "n", Snapshot: m.Snapshot()})
 	want := []PodAlloc{
@@ -194,7 +203,8 @@ func TestAPinThatWeMovedIsTaken(t *testing.T) {
 // is nobody else's all the same.
 func TestWhatKubeletBookedAheadIsReserved(t *testing.T) {
 	m := newMachine(t, grid(t), policy.Config{})
-	must(t, m.step(policy.KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"uid-coming": {"app": cpuset.Of(6, 7)}}}))
+	must(t, m.step(policy.KubeletState{PolicyName: "static",
+		Entries: map[string]map[string]cpuset.Set{"uid-coming": {"app": cpuset.Of(6, 7)}}}))
 	o := Build(Input{Node: "n", Snapshot: m.Snapshot()})
 	if got := o.Annotations[AnnAllocs]; got != "[]" {
 		t.Errorf("allocations are %s", got)
@@ -220,7 +230,8 @@ func TestOfflineIsolatedStrictAndSystem(t *testing.T) {
 	list := grid(t).CPUs()
 	topo, err := topology.New(list, topology.Options{Offline: cpuset.Of(15), Isolated: cpuset.Of(12, 13)})
 	must(t, err)
-	m := newMachine(t, topo, policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true, System: policy.System{CPUs: cpuset.Of(8, 9)}})
+	m := newMachine(t, topo, policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true,
+		System: policy.System{CPUs: cpuset.Of(8, 9)}})
 	o := Build(Input{Node: "n", Snapshot: m.Snapshot()})
 	if got := cpus(o, 0) + ", " + cpus(o, 1); got != "cpu 8/8/6, cpu 8/7/3" {
 		t.Errorf("zones have %s", got)
@@ -240,7 +251,8 @@ func TestTopologyManagerWords(t *testing.T) {
 		{"best-effort", "container", "", "BestEffortContainerLevel BestEffort", "best-effort container"},
 		{"best-effort", "pod", "", "BestEffortPodLevel BestEffort", "best-effort pod"},
 		{"restricted", "", "", "RestrictedContainerLevel Restricted", "restricted container"},
-		{"single-numa-node", "container", "", "SingleNUMANodeContainerLevel SingleNUMANodePodLevel", "single-numa-node container"},
+		{"single-numa-node", "container", "", "SingleNUMANodeContainerLevel SingleNUMANodePodLevel",
+			"single-numa-node container"},
 		{"single-numa-node", "pod", "", "SingleNUMANodePodLevel", "single-numa-node pod"},
 		{"best-effort", "container", "SingleNUMANode", "SingleNUMANodePodLevel", "single-numa-node pod"},
 		{"single-numa-node", "container", "BestEffort", "BestEffortPodLevel BestEffort", "best-effort pod"},
@@ -248,11 +260,13 @@ func TestTopologyManagerWords(t *testing.T) {
 		{"sideways", "pod", "", "None", "none pod"},
 	} {
 		m := newMachine(t, grid(t), policy.Config{})
-		o := Build(Input{Node: "n", Snapshot: m.Snapshot(), Alignment: c.label, Kubelet: Kubelet{TopologyPolicy: c.policy, TopologyScope: c.scope}})
+		o := Build(Input{Node: "n", Snapshot: m.Snapshot(), Alignment: c.label,
+			Kubelet: Kubelet{TopologyPolicy: c.policy, TopologyScope: c.scope}})
 		if got := strings.Join(o.TopologyPolicies, " "); got != c.policies {
 			t.Errorf("%+v: topologyPolicies %s", c, got)
 		}
-		if got := o.Attributes[0].Value + " " + o.Attributes[1].Value; got != c.attributes || o.Attributes[0].Name != "topologyManagerPolicy" || o.Attributes[1].Name != "topologyManagerScope" {
+		if got := o.Attributes[0].Value + " " + o.Attributes[1].Value; got != c.attributes ||
+			o.Attributes[0].Name != "topologyManagerPolicy" || o.Attributes[1].Name != "topologyManagerScope" {
 			t.Errorf("%+v: attributes %+v", c, o.Attributes)
 		}
 	}
@@ -260,23 +274,27 @@ func TestTopologyManagerWords(t *testing.T) {
 
 func TestMemoryHugepagesAndDevices(t *testing.T) {
 	const gi = 1 << 30
-	topo, err := topology.New(grid(t).CPUs(), topology.Options{Memory: map[int]uint64{0: 16 * gi, 1: 16 * gi, 3: 64 * gi}})
+	topo, err := topology.New(grid(t).CPUs(), topology.Options{Memory: map[int]uint64{0: 16 * gi, 1: 16 * gi,
+		3: 64 * gi}})
 	must(t, err)
 	m := newMachine(t, topo, policy.Config{})
 	o := Build(Input{
 		Node: "n", Snapshot: m.Snapshot(),
-		Capacity: Amounts{0: {"hugepages-2Mi": 2 * gi, "hugepages-1Gi": 4 * gi, "vendor.com/nic": 3, "cpu": 99}, 1: {"vendor.com/nic": 2, "bad": -1}, 7: {"vendor.com/nic": 5}},
+		Capacity: Amounts{0: {"hugepages-2Mi": 2 * gi, "hugepages-1Gi": 4 * gi, "vendor.com/nic": 3, "cpu": 99},
+			1: {"vendor.com/nic": 2, "bad": -1}, 7: {"vendor.com/nic": 5}},
 		Reserved: Amounts{0: {"memory": gi}},
 		Taken:    Amounts{0: {"vendor.com/nic": 1, "memory": 2 * gi}, 1: {"vendor.com/nic": 9}},
 	})
 	var got []string
 	for _, z := range o.Zones {
 		for _, r := range z.Resources {
-			got = append(got, fmt.Sprintf("%s %s %s/%s/%s", z.Name, r.Name, r.Capacity.String(), r.Allocatable.String(), r.Available.String()))
+			got = append(got, fmt.Sprintf("%s %s %s/%s/%s", z.Name, r.Name, r.Capacity.String(),
+				r.Allocatable.String(), r.Available.String()))
 		}
 	}
 	want := []string{
-		"node-0 cpu 8/8/8", "node-0 memory 10Gi/9Gi/7Gi", "node-0 hugepages-1Gi 4Gi/4Gi/4Gi", "node-0 hugepages-2Mi 2Gi/2Gi/2Gi", "node-0 vendor.com/nic 3/3/2",
+		"node-0 cpu 8/8/8", "node-0 memory 10Gi/9Gi/7Gi", "node-0 hugepages-1Gi 4Gi/4Gi/4Gi",
+		"node-0 hugepages-2Mi 2Gi/2Gi/2Gi", "node-0 vendor.com/nic 3/3/2",
 		"node-1 cpu 8/8/8", "node-1 memory 16Gi/16Gi/16Gi", "node-1 vendor.com/nic 2/2/0",
 		"node-3 cpu 0/0/0", "node-3 memory 64Gi/64Gi/64Gi",
 	}
@@ -301,7 +319,8 @@ func TestAnnotationsStayWithinTheLimit(t *testing.T) {
 	if size > 256<<10 {
 		t.Errorf("the annotations take %d bytes, the API server takes %d", size, 256<<10)
 	}
-	if o.Annotations[AnnOmitted] != `["node.koordinator.sh/cpu-topology"]` || o.Annotations[AnnTopology] != "" || len(read[[]PodAlloc](t, o, AnnAllocs)) != 500 {
+	if o.Annotations[AnnOmitted] != `["node.koordinator.sh/cpu-topology"]` || o.Annotations[AnnTopology] != "" ||
+		len(read[[]PodAlloc](t, o, AnnAllocs)) != 500 {
 		t.Errorf("omitted are %s", o.Annotations[AnnOmitted])
 	}
 }
@@ -333,7 +352,8 @@ func FuzzReadHugepages(f *testing.F) {
 		if strings.ContainsAny(node+size, "/\x00") || node == "" || size == "" {
 			return
 		}
-		for id, sizes := range ReadHugepages(fstest.MapFS{"devices/system/node/" + node + "/hugepages/" + size + "/nr_hugepages": {Data: []byte(count)}}) {
+		for id, sizes := range ReadHugepages(fstest.MapFS{"devices/system/node/" + node + "/hugepages/" + size +
+			"/nr_hugepages": {Data: []byte(count)}}) {
 			for name, bytes := range sizes {
 				if id < 0 || id >= cpuset.MaxCPUs || bytes < 0 {
 					t.Errorf("node %d has %d bytes of %s", id, bytes, name)

@@ -42,7 +42,8 @@ func TestCRDHoldsWhatIsBuilt(t *testing.T) {
 		} `json:"spec"`
 	}
 	must(t, yaml.Unmarshal(text, &crd))
-	if crd.Metadata.Name != CRDName || crd.Spec.Scope != "Cluster" || crd.Metadata.Annotations["api-approved.kubernetes.io"] == "" {
+	if crd.Metadata.Name != CRDName || crd.Spec.Scope != "Cluster" ||
+		crd.Metadata.Annotations["api-approved.kubernetes.io"] == "" {
 		t.Errorf("the CRD is %+v", crd.Metadata)
 	}
 	m := newMachine(t, grid(t), policy.Config{})

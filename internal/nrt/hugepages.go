@@ -42,7 +42,8 @@ func ReadHugepages(fsys fs.FS) Amounts {
 		if all[node] == nil {
 			all[node] = map[string]int64{}
 		}
-		all[node][hugepages+resource.NewQuantity(int64(kiB)*1024, resource.BinarySI).String()] = int64(count) * int64(kiB) * 1024
+		all[node][hugepages+resource.NewQuantity(int64(kiB)*1024,
+			resource.BinarySI).String()] = int64(count) * int64(kiB) * 1024
 	}
 	return all
 }

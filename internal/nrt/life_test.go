@@ -26,7 +26,8 @@ func TestLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg := policy.Config{Degrade: rapid.Bool().Draw(t, "degrade")}
-		cfg.Allocation.SMT = rapid.SampledFrom([]cpuallocator.SMT{cpuallocator.SMTNone, cpuallocator.SMTIsolate, cpuallocator.SMTRoundUp}).Draw(t, "smt")
+		cfg.Allocation.SMT = rapid.SampledFrom([]cpuallocator.SMT{cpuallocator.SMTNone, cpuallocator.SMTIsolate,
+			cpuallocator.SMTRoundUp}).Draw(t, "smt")
 		if rapid.Bool().Draw(t, "reserve") {
 			cfg.Reserved, cfg.ReservedStrict = cpuset.Of(0), rapid.Bool().Draw(t, "strict")
 		}
@@ -64,7 +65,8 @@ func TestLives(t *testing.T) {
 					clear(entries)
 				} else {
 					uid := fmt.Sprint("uid-", rapid.IntRange(0, pods+1).Draw(t, "pod"))
-					entries[uid] = map[string]cpuset.Set{"app": cpuset.Of(rapid.IntRange(0, known.Count()-1).Draw(t, "cpu"))}
+					entries[uid] = map[string]cpuset.Set{"app": cpuset.Of(rapid.IntRange(0, known.Count()-1).Draw(t,
+						"cpu"))}
 				}
 				copied := map[string]map[string]cpuset.Set{}
 				for uid, e := range entries {
@@ -122,7 +124,8 @@ func check(t *rapid.T, m *machine) {
 			t.Fatalf("%s: allocatable %s, %d CPUs are on", z.Name, cpu.Allocatable.String(), on.Count())
 		}
 		if want := min(left, on.Minus(taken).Count()); cpu.Available.Value() != int64(want) {
-			t.Fatalf("%s: available %s, want %d: on %s, taken %s, left %d", z.Name, cpu.Available.String(), want, on, taken, left)
+			t.Fatalf("%s: available %s, want %d: on %s, taken %s, left %d", z.Name, cpu.Available.String(), want, on,
+				taken, left)
 		}
 		sum += cpu.Available.Value()
 	}

@@ -20,29 +20,44 @@ func (e *foreignError) Error() string { return e.why }
 // resolve decides whose the object is after an apply met fields of others. An
 // object that was never ours stays theirs. One that is ours is taken back once:
 // somebody edited it. Whoever then changes it again is another manager.
-func (p *Publisher) resolve(ctx context.Context, o *v1alpha2.NodeResourceTopology, body []byte, conflict error) (*v1alpha2.NodeResourceTopology, error) {
+func (p *Publisher) resolve(ctx context.Context, o *v1alpha2.NodeResourceTopology, body []byte,
+	conflict error) (*v1alpha2.NodeResourceTopology, error) {
 	var got *v1alpha2.NodeResourceTopology
-	err := p.ask(ctx, func(ctx context.Context) (err error) { got, err = p.o.API.Get(ctx, p.version, o.Name); return err })
+	err := p.ask(ctx, func(ctx context.Context) (err error) {
+		got, err = p.o.API.Get(ctx, p.version, o.Name)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%w; who owns it cannot be read: %w", conflict, err)
 	}
 	if by, want := got.Labels[LabelManagedBy], o.Labels[LabelManagedBy]; by != "" && by != want {
-		return nil, &foreignError{fmt.Sprintf("the object's label %s is %.63q and Quietcore's is %q; remove the label, delete the object, or set kubernetes.nodeResourceTopology.managedBy", LabelManagedBy, by, want)}
+		return nil,
+			&foreignError{
+				fmt.Sprintf(
+					"the object's label %s is %.63q and Quietcore's is %q; remove the label, delete the object, or "+
+						"set kubernetes.nodeResourceTopology.managedBy", LabelManagedBy, by, want)}
 	}
 	others := managersIn(conflict)
 	if len(others) == 0 {
 		return nil, conflict
 	}
 	if !appliedByUs(got) {
-		return nil, &foreignError{fmt.Sprintf("the object is written by %s; stop that and delete the object, or set kubernetes.nodeResourceTopology.enabled to false", strings.Join(others, ", "))}
+		return nil,
+			&foreignError{
+				fmt.Sprintf(
+					"the object is written by %s; stop that and delete the object, or set "+
+						"kubernetes.nodeResourceTopology.enabled to false", strings.Join(others, ", "))}
 	}
 	now := p.o.Now()
 	for _, m := range others {
 		if at, ok := p.takeover[m]; ok && now.Sub(at) < rivalFor {
-			return nil, &foreignError{fmt.Sprintf("%s keeps changing the object and is left alone until %s; stop it, or set kubernetes.nodeResourceTopology.enabled to false", m, at.Add(rivalFor).UTC().Format("15:04 MST"))}
+			return nil, &foreignError{fmt.Sprintf(
+				"%s keeps changing the object and is left alone until %s; stop it, or set "+
+					"kubernetes.nodeResourceTopology.enabled to false", m, at.Add(rivalFor).UTC().Format("15:04 MST"))}
 		}
 	}
-	p.o.Log.Warn("somebody changed the NodeResourceTopology; it is taken back", "node", o.Name, "by", strings.Join(others, ", "))
+	p.o.Log.Warn("somebody changed the NodeResourceTopology; it is taken back", "node", o.Name, "by",
+		strings.Join(others, ", "))
 	taken, err := p.apply(ctx, Applied{Name: o.Name, Body: body, Force: true})
 	if err != nil {
 		return nil, err

@@ -208,7 +208,10 @@ func (p *Publisher) bring(ctx context.Context, o *v1alpha2.NodeResourceTopology,
 // unchanged asks whether nobody touched the object since it was written.
 func (p *Publisher) unchanged(ctx context.Context) bool {
 	var got *v1alpha2.NodeResourceTopology
-	err := p.ask(ctx, func(ctx context.Context) (err error) { got, err = p.o.API.Get(ctx, p.version, p.name); return err })
+	err := p.ask(ctx, func(ctx context.Context) (err error) {
+		got, err = p.o.API.Get(ctx, p.version, p.name)
+		return err
+	})
 	switch {
 	case apierrors.IsNotFound(err):
 		p.o.Log.Warn("somebody deleted the NodeResourceTopology; it is written again", "node", p.name)

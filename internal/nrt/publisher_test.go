@@ -22,9 +22,11 @@ import (
 func withCPUs(name string, available int64) *v1alpha2.NodeResourceTopology {
 	q := *resource.NewQuantity(available, resource.DecimalSI)
 	return &v1alpha2.NodeResourceTopology{
-		ObjectMeta:       metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelManagedBy: DefaultManagedBy}, Annotations: map[string]string{AnnAllocs: "[]"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{LabelManagedBy: DefaultManagedBy},
+			Annotations: map[string]string{AnnAllocs: "[]"}},
 		TopologyPolicies: []string{"None"}, Attributes: v1alpha2.AttributeList{{Name: AttributePolicy, Value: "none"}},
-		Zones: v1alpha2.ZoneList{{Name: "node-0", Type: "Node", Resources: v1alpha2.ResourceInfoList{{Name: "cpu", Capacity: q, Allocatable: q, Available: q}}}},
+		Zones: v1alpha2.ZoneList{{Name: "node-0", Type: "Node",
+			Resources: v1alpha2.ResourceInfoList{{Name: "cpu", Capacity: q, Allocatable: q, Available: q}}}},
 	}
 }
 
@@ -129,7 +131,8 @@ func TestEditIsTakenBackOnce(t *testing.T) {
 		}
 		spoil()
 		after(lookEvery)
-		if got := n.s.object(t, "n1").TopologyPolicies[0]; got != "Restricted" || !strings.Contains(n.State(), "kubectl-edit keeps changing") {
+		if got := n.s.object(t, "n1").TopologyPolicies[0]; got != "Restricted" ||
+			!strings.Contains(n.State(), "kubectl-edit keeps changing") {
 			t.Fatalf("policy %s, state %q after a second edit; want a rival", got, n.State())
 		}
 		n.s.count("")
@@ -146,7 +149,8 @@ func TestEditIsTakenBackOnce(t *testing.T) {
 func TestForeignObjectIsLeftAlone(t *testing.T) {
 	s := newServer()
 	s.edit("n1", "nfd-topology-updater", func(o map[string]any) {
-		o["zones"] = []any{map[string]any{"name": "node-0", "type": "Node", "resources": []any{map[string]any{"name": "cpu", "capacity": "3", "allocatable": "3", "available": "3"}}}}
+		o["zones"] = []any{map[string]any{"name": "node-0", "type": "Node",
+			"resources": []any{map[string]any{"name": "cpu", "capacity": "3", "allocatable": "3", "available": "3"}}}}
 	})
 	play(t, s, func(t *testing.T, n *node) {
 		n.set(withCPUs("n1", 8))
@@ -190,7 +194,8 @@ func TestForbidden(t *testing.T) {
 		if r.Method != http.MethodPatch {
 			return false
 		}
-		kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: plural}, "n1", fmt.Errorf("RBAC: not allowed")))
+		kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Group: group, Resource: plural}, "n1",
+			fmt.Errorf("RBAC: not allowed")))
 		return true
 	}
 	s.breaks(forbid)
@@ -363,7 +368,8 @@ func TestObjectThatSomebodyWroteAsV1alpha1(t *testing.T) {
 		}
 		text, err := io.ReadAll(r.Body)
 		if err != nil || strings.Contains(string(text), `"attributes"`) {
-			kubetest.Refuse(w, apierrors.NewInternalError(fmt.Errorf("failed to convert new object: .attributes: field not declared in schema")))
+			kubetest.Refuse(w, apierrors.NewInternalError(
+				fmt.Errorf("failed to convert new object: .attributes: field not declared in schema")))
 			return true
 		}
 		r.Body = io.NopCloser(strings.NewReader(string(text)))

@@ -96,7 +96,8 @@ func (s *server) apply(w http.ResponseWriter, r *http.Request, version, name str
 	applied.SetAPIVersion(group + "/" + V1alpha2) // as it is stored
 	live := s.objects[name]
 	if live == nil {
-		live = &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/" + V1alpha2, "kind": kind, "metadata": map[string]any{"name": name}}}
+		live = &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/" + V1alpha2, "kind": kind,
+			"metadata": map[string]any{"name": name}}}
 	}
 	o, err := s.fields.Apply(live, applied, r.URL.Query().Get("fieldManager"), r.URL.Query().Get("force") == "true")
 	if err != nil {
@@ -130,7 +131,8 @@ func (s *server) edit(name, manager string, change func(o map[string]any)) {
 	defer s.mu.Unlock()
 	live := s.objects[name]
 	if live == nil {
-		live = &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/" + V1alpha2, "kind": kind, "metadata": map[string]any{"name": name}}}
+		live = &unstructured.Unstructured{Object: map[string]any{"apiVersion": group + "/" + V1alpha2, "kind": kind,
+			"metadata": map[string]any{"name": name}}}
 	}
 	next := live.DeepCopy()
 	change(next.Object)

@@ -44,7 +44,8 @@ func TestBrowserSmallMachine(t *testing.T) {
 	n.advance(2*time.Second, time.Second)
 	b.Until("document.querySelector('#map [data-cpu=\"6\"]').classList.contains('be')")
 	for _, c := range []struct{ cpu, pool, why, who string }{
-		{"4", "shared pool", "it is in the shared pool, for every pod without CPUs of its own", "shop/web-7d4f9c6b5-x2x9q/main"},
+		{"4", "shared pool", "it is in the shared pool, for every pod without CPUs of its own",
+			"shop/web-7d4f9c6b5-x2x9q/main"},
 		{"6", "best effort only", "only best effort runs here", "batch/encode-1/main"},
 		{"7", "reserved", "it is reserved by the configuration or by kubelet", "shop/web-7d4f9c6b5-x2x9q/main"},
 	} {
@@ -79,10 +80,12 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.Wants(pagetest.Details, "Who has which CPU, and why")
 
 	// An incident with its plot.
-	b.Wants("document.getElementById('incident-list').innerText", "shop/db-0/main", "3.42", "1.74", "shop/encode-2/main", "success")
+	b.Wants("document.getElementById('incident-list').innerText", "shop/db-0/main", "3.42", "1.74",
+		"shop/encode-2/main", "success")
 	b.Click("#incident-list [data-incident]")
 	b.Until("document.querySelector('#incident img')?.naturalWidth > 0")
-	b.Wants("document.getElementById('incident').innerText", "contrast 0.83", "antagonist", "cap at 100m of shop/encode-2/main", "CPI 3.21 before, 1.77 after")
+	b.Wants("document.getElementById('incident').innerText", "contrast 0.83", "antagonist",
+		"cap at 100m of shop/encode-2/main", "CPI 3.21 before, 1.77 after")
 	b.Screenshot("small-incident")
 	b.Keys(kb.Escape)
 	b.Until("document.getElementById('incident').childElementCount === 0")
@@ -94,7 +97,8 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.Until("document.getElementById('incident').childElementCount === 0")
 	b.Until("document.querySelector('#charts path.area').getAttribute('d').length > 100")
 	b.Wants("document.querySelector('#charts figcaption').textContent", "shared pool", "best effort kept off")
-	b.Wants("document.getElementById('change-list').innerText", "batch/encode-2/main is capped at 100m", "best effort begins to give way")
+	b.Wants("document.getElementById('change-list').innerText", "batch/encode-2/main is capped at 100m",
+		"best effort begins to give way")
 
 	// The timeline tells values at a moment, by pointer and by keyboard.
 	b.Do(chromedp.Focus(chromedp.CSS("#charts svg[tabindex]")))
@@ -107,7 +111,8 @@ func TestBrowserSmallMachine(t *testing.T) {
 	n.pod("shop", "db-1", "LSE", 2000)
 	n.advance(2*time.Second, time.Second)
 	b.Until("document.querySelector('#map [data-cpu=\"2\"]').classList.contains('lse')")
-	b.Wants("document.querySelector('#map [data-cpu=\"2\"]').getAttribute('aria-label')", "CPU 2: LSE, exclusive, shop/db-1")
+	b.Wants("document.querySelector('#map [data-cpu=\"2\"]').getAttribute('aria-label')",
+		"CPU 2: LSE, exclusive, shop/db-1")
 	b.Dark(true)
 	b.Screenshot("small-dark")
 	b.Clean(base)
@@ -141,7 +146,8 @@ func TestBrowserLargeMachine(t *testing.T) {
 	// For people to look at. Chromium's own filters count as requests, so this is last.
 	b.Dark(false)
 	b.Do(chromedp.EmulateViewport(1600, 1000))
-	for _, kind := range []emulation.SetEmulatedVisionDeficiencyType{emulation.SetEmulatedVisionDeficiencyTypeDeuteranopia, emulation.SetEmulatedVisionDeficiencyTypeAchromatopsia} {
+	for _, kind := range []emulation.SetEmulatedVisionDeficiencyType{
+		emulation.SetEmulatedVisionDeficiencyTypeDeuteranopia, emulation.SetEmulatedVisionDeficiencyTypeAchromatopsia} {
 		pagetest.Call(b, emulation.SetEmulatedVisionDeficiency, emulation.SetEmulatedVisionDeficiencyParams{Type: kind})
 		b.Screenshot("large-" + string(kind))
 	}
@@ -165,7 +171,8 @@ func TestBrowserHostileNames(t *testing.T) {
 	base := n.serve(t)
 	b := pagetest.New(t, 1400, 900)
 	b.Open(base + "/")
-	b.Wants("document.getElementById('container-list').innerText", owner, hostile()[1], strings.Repeat("n", 253), "line?break??Set-Cookie")
+	b.Wants("document.getElementById('container-list').innerText", owner, hostile()[1], strings.Repeat("n", 253),
+		"line?break??Set-Cookie")
 	b.Click(`#map [data-cpu="0"]`)
 	b.Wants(pagetest.Details, "owner/"+owner)
 	b.Click(`#incident-list [data-incident]`)
@@ -216,15 +223,23 @@ func TestBrowserOtherSites(t *testing.T) {
 		b.Do(chromedp.Navigate(origin + "/"))
 		b.Wants("document.title", "another site")
 		for what, script := range map[string]string{
-			"fetch":   "fetch(%q).then(r => r.text()).then(() => 'read', () => 'refused')",
-			"no-cors": "fetch(%q, {mode: 'no-cors'}).then(r => r.text()).then(t => t.length ? 'read' : 'refused', () => 'refused')",
-			"event":   "new Promise(done => { const e = new EventSource(%q); e.onmessage = e.onopen = () => done('read'); e.onerror = () => { e.close(); done('refused'); }; })",
-			"script":  "new Promise(done => { const e = document.createElement('script'); e.src = %q; e.onload = () => done('read'); e.onerror = () => done('refused'); document.head.append(e); })",
-			"image":   "new Promise(done => { const e = new Image(); e.src = %q; e.onload = () => done('read'); e.onerror = () => done('refused'); })",
-			"frame":   "new Promise(done => { const e = document.createElement('iframe'); e.src = %q; e.onload = () => { let t; try { t = e.contentDocument?.body?.innerText; } catch { t = undefined; } done(t ? 'read' : 'refused'); }; document.body.append(e); })",
-			"form":    "fetch(%q, {method: 'POST', mode: 'no-cors', body: 'x'}).then(r => r.text()).then(t => t.length ? 'read' : 'refused', () => 'refused')",
+			"fetch": "fetch(%q).then(r => r.text()).then(() => 'read', () => 'refused')",
+			"no-cors": "fetch(%q, {mode: 'no-cors'}).then(r => r.text()).then(t => t.length ? 'read' : 'refused', " +
+				"() => 'refused')",
+			"event": "new Promise(done => { const e = new EventSource(%q); e.onmessage = e.onopen = () => " +
+				"done('read'); e.onerror = () => { e.close(); done('refused'); }; })",
+			"script": "new Promise(done => { const e = document.createElement('script'); e.src = %q; e.onload = () " +
+				"=> done('read'); e.onerror = () => done('refused'); document.head.append(e); })",
+			"image": "new Promise(done => { const e = new Image(); e.src = %q; e.onload = () => done('read'); " +
+				"e.onerror = () => done('refused'); })",
+			"frame": "new Promise(done => { const e = document.createElement('iframe'); e.src = %q; e.onload = () " +
+				"=> { let t; try { t = e.contentDocument?.body?.innerText; } catch { t = undefined; } done(t ? " +
+				"'read' : 'refused'); }; document.body.append(e); })",
+			"form": "fetch(%q, {method: 'POST', mode: 'no-cors', body: 'x'}).then(r => r.text()).then(t => t.length " +
+				"? 'read' : 'refused', () => 'refused')",
 		} {
-			path := map[string]string{"event": "/api/stream", "script": "/assets/app.js", "image": "/incidents/" + id + ".svg", "frame": "/"}[what]
+			path := map[string]string{"event": "/api/stream", "script": "/assets/app.js", "image": "/incidents/" + id +
+				".svg", "frame": "/"}[what]
 			if path == "" {
 				path = "/api/state"
 			}
@@ -260,7 +275,8 @@ func TestBrowserContrast(t *testing.T) {
 	}
 	for _, dark := range []bool{false, true} {
 		b.Dark(dark)
-		for _, pool := range []string{"lse", "lsr", "exclusive", "kubelet", "system", "shared", "be", "reserved", "withheld", "isolated", "offline", "unknown"} {
+		for _, pool := range []string{"lse", "lsr", "exclusive", "kubelet", "system", "shared", "be", "reserved",
+			"withheld", "isolated", "offline", "unknown"} {
 			least(fmt.Sprintf("dark %t: text on %s", dark, pool), fmt.Sprintf(`
 				const cell = document.querySelector('#map .cpu');
 				const was = cell.className;
@@ -270,7 +286,8 @@ func TestBrowserContrast(t *testing.T) {
 				return ratio;`, pool), 4.5)
 		}
 		for selector, property := range map[string]string{
-			"dt": "color", "time": "color", "footer": "color", ".place": "color", "h2 span": "color", "#moment": "color", ".chart text": "fill", ".spark text": "fill",
+			"dt": "color", "time": "color", "footer": "color", ".place": "color", "h2 span": "color",
+			"#moment": "color", ".chart text": "fill", ".spark text": "fill",
 		} {
 			// What none is there of has a contrast of 0.
 			least(fmt.Sprintf("dark %t: soft text of %s", dark, selector), fmt.Sprintf(`
@@ -278,7 +295,8 @@ func TestBrowserContrast(t *testing.T) {
 				return all.length ? Math.min(...all) : 0;`, selector, property), 4.5)
 		}
 		for line := 1; line <= 5; line++ {
-			for _, where := range []string{"#charts path.line", "#charts .key .line", "#details .spark .line"} { // what is drawn, its key, and a container's
+			// what is drawn, its key, and a container's
+			for _, where := range []string{"#charts path.line", "#charts .key .line", "#details .spark .line"} {
 				least(fmt.Sprintf("dark %t: line %d at %s", dark, line, where), fmt.Sprintf(`
 					const e = document.querySelector(%q);
 					const was = e.getAttribute('class');
@@ -327,7 +345,8 @@ func TestBrowserDaemonRestarts(t *testing.T) {
 	// What the daemon of before told is still drawn, before what this one tells.
 	b.Until(fmt.Sprintf("document.querySelectorAll('#charts path.line')[0].getAttribute('d').length > %d", before))
 	for _, c := range b.Complaints() {
-		if !strings.Contains(c, "ERR_CONNECTION") && !strings.Contains(c, "ERR_INCOMPLETE_CHUNKED_ENCODING") && !strings.Contains(c, "ERR_EMPTY_RESPONSE") {
+		if !strings.Contains(c, "ERR_CONNECTION") && !strings.Contains(c, "ERR_INCOMPLETE_CHUNKED_ENCODING") &&
+			!strings.Contains(c, "ERR_EMPTY_RESPONSE") {
 			t.Errorf("the browser complains: %s", c)
 		}
 	}
@@ -380,9 +399,11 @@ func TestBrowserOpenForADay(t *testing.T) {
 		t.Logf("the daemon's heap: %d, then %d bytes", daemon, later)
 	}
 	laterNodes, laterListeners, laterHeap := measure()
-	t.Logf("nodes %.0f, then %.0f; listeners %.0f, then %.0f; heap %.0f, then %.0f bytes", nodes, laterNodes, listeners, laterListeners, heap, laterHeap)
+	t.Logf("nodes %.0f, then %.0f; listeners %.0f, then %.0f; heap %.0f, then %.0f bytes", nodes, laterNodes,
+		listeners, laterListeners, heap, laterHeap)
 	if laterNodes > nodes*1.5+500 || laterListeners > listeners*1.5+100 || laterHeap > heap+4<<20 {
-		t.Errorf("the page grew: nodes %.0f to %.0f, listeners %.0f to %.0f, heap %.0f to %.0f bytes", nodes, laterNodes, listeners, laterListeners, heap, laterHeap)
+		t.Errorf("the page grew: nodes %.0f to %.0f, listeners %.0f to %.0f, heap %.0f to %.0f bytes", nodes,
+			laterNodes, listeners, laterListeners, heap, laterHeap)
 	}
 	b.Clean(base)
 }

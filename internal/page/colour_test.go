@@ -52,9 +52,12 @@ type matrix [3][3]float64
 func visions() map[string]matrix {
 	return map[string]matrix{
 		"no deficiency": {{1, 0, 0}, {0, 1, 0}, {0, 0, 1}},
-		"protanopia":    {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}},
-		"deuteranopia":  {{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}},
-		"tritanopia":    {{1.255528, -0.076749, -0.178779}, {-0.078411, 0.930809, 0.147602}, {0.004733, 0.691367, 0.303900}},
+		"protanopia": {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216},
+			{-0.003882, -0.048116, 1.051998}},
+		"deuteranopia": {{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413},
+			{-0.011820, 0.042940, 0.968881}},
+		"tritanopia": {{1.255528, -0.076749, -0.178779}, {-0.078411, 0.930809, 0.147602},
+			{0.004733, 0.691367, 0.303900}},
 	}
 }
 
@@ -70,7 +73,8 @@ func lab(c rgb) [3]float64 {
 	for i := range c {
 		c[i] = min(max(c[i], 0), 1) // what a screen can show
 	}
-	xyz := matrix{{0.4124564, 0.3575761, 0.1804375}, {0.2126729, 0.7151522, 0.0721750}, {0.0193339, 0.1191920, 0.9503041}}.of(c)
+	xyz := matrix{{0.4124564, 0.3575761, 0.1804375}, {0.2126729, 0.7151522, 0.0721750},
+		{0.0193339, 0.1191920, 0.9503041}}.of(c)
 	var f [3]float64
 	for i, white := range []float64{0.95047, 1, 1.08883} {
 		const e, k = 216.0 / 24389, 24389.0 / 27
@@ -131,7 +135,8 @@ func apart(t *testing.T, least float64, names ...string) {
 					}
 					d := distance(m.of(ca), m.of(cb))
 					if d < least {
-						t.Errorf("%s, %s: --%s is %.1f from --%s, want %.0f: change one of them in style.css", theme, vision, a, d, b, least)
+						t.Errorf("%s, %s: --%s is %.1f from --%s, want %.0f: change one of them in style.css", theme,
+							vision, a, d, b, least)
 					}
 					if d < closest {
 						closest, pair = d, a+" and "+b

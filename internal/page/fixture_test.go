@@ -62,7 +62,8 @@ func newNode(t testing.TB, grid topology.Grid, reserved string) *node {
 	n := &node{t: t, tick: make(chan time.Time)}
 	n.alone.Store(-1)
 	n.clock.Store(noon.UnixMilli())
-	n.plugin, err = plugin.New(plugin.Options{Topology: topo, Config: cfg.Policy(), Socket: filepath.Join(dir, "no-runtime")})
+	n.plugin, err = plugin.New(plugin.Options{Topology: topo, Config: cfg.Policy(),
+		Socket: filepath.Join(dir, "no-runtime")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,8 @@ func (n *node) look() Look {
 	}
 	window := n.windows.Load()
 	age := 5.0
-	p := control.Performance{CPI: control.CPI{Mode: "observe", Counting: true, Interval: 60, Window: 10, Age: &age}, Samples: map[string]control.Sample{}}
+	p := control.Performance{CPI: control.CPI{Mode: "observe", Counting: true, Interval: 60, Window: 10, Age: &age},
+		Samples: map[string]control.Sample{}}
 	for i, c := range s.Containers {
 		usage := 0.5 + float64(i%7)/3
 		cpi := 1.2 + 0.3*math.Sin(float64(window)/5+float64(i)) + 0.1*float64(i%3)
@@ -105,14 +107,16 @@ func (n *node) look() Look {
 	linked := !n.gone.Load()
 	return Look{
 		Snapshot: s, Connected: linked, Synchronised: linked, Performance: p,
-		Lending: &Lending{Known: true, Production: used * (0.4 + 0.1*math.Sin(float64(window)/9)), Batch: used * 0.2, Offered: true, Offer: used * 0.3},
+		Lending: &Lending{Known: true, Production: used * (0.4 + 0.1*math.Sin(float64(window)/9)), Batch: used * 0.2,
+			Offered: true, Offer: used * 0.3},
 	}
 }
 
 func (n *node) history(string) []sample.Sample {
 	var list []sample.Sample
 	for m := range 30 {
-		list = append(list, sample.Sample{End: noon.Add(time.Duration(m-30) * time.Minute), Usage: 1, CPI: 1.4 + 0.4*math.Sin(float64(m)/4)})
+		list = append(list, sample.Sample{End: noon.Add(time.Duration(m-30) * time.Minute), Usage: 1, CPI: 1.4 +
+			0.4*math.Sin(float64(m)/4)})
 	}
 	return list
 }
@@ -178,7 +182,8 @@ func (n *node) pod(namespace, name, class string, milli int64) string {
 	uid := fmt.Sprintf("uid-%x-%x", namespace, name)
 	p := policy.Pod{
 		UID: uid, Sandbox: "sb-" + uid, Namespace: namespace, Name: name, QoS: qos, CreatedAt: noon,
-		Labels: policy.Relevant(map[string]string{policy.LabelClass: class}, ""), Resources: &policy.Resources{RequestMilli: milli, LimitMilli: limit},
+		Labels:    policy.Relevant(map[string]string{policy.LabelClass: class}, ""),
+		Resources: &policy.Resources{RequestMilli: milli, LimitMilli: limit},
 	}
 	id := "id-" + uid
 	n.submit(policy.PodRun{Pod: p}, policy.ContainerCreate{Pod: p, Container: policy.Container{
@@ -189,19 +194,22 @@ func (n *node) pod(namespace, name, class string, milli int64) string {
 
 func story(at time.Time, victim, antagonist string) incidents.Incident {
 	who := func(pod, class string) incidents.Subject {
-		return incidents.Subject{Namespace: "shop", Pod: pod, Container: "main", Job: "Deployment/" + pod, Class: class, CPUs: "0-3"}
+		return incidents.Subject{Namespace: "shop", Pod: pod, Container: "main", Job: "Deployment/" + pod,
+			Class: class, CPUs: "0-3"}
 	}
 	i := incidents.Incident{
 		At: at, Node: "node-a", Victim: who(victim, "LSR"), CPI: 3.42, Threshold: 2.26, Verdict: incidents.Cap,
-		Spec: incidents.Spec{Mean: 1.74, StdDev: 0.26, Platform: "Intel(R) Xeon(R) Gold 6230R", Samples: 14210, Tasks: 312},
-		Why:  antagonist + " scores 0.61 over 10 samples, contrast 0.83, confidence 0.97",
+		Spec: incidents.Spec{Mean: 1.74, StdDev: 0.26, Platform: "Intel(R) Xeon(R) Gold 6230R", Samples: 14210,
+			Tasks: 312},
+		Why: antagonist + " scores 0.61 over 10 samples, contrast 0.83, confidence 0.97",
 		Suspects: []incidents.Suspect{
 			{Subject: who(antagonist, "BE"), Score: 0.61, Contrast: 0.83, Confidence: 0.97, Usage: 6.1, Shares: "L3"},
 			{Subject: who("index", "LS"), Score: 0.21, Contrast: 0.1, Confidence: 0.4, Usage: 1.1, Shares: "NUMA"},
 		},
 		Antagonists: []incidents.Subject{who(antagonist, "BE")},
-		Actions:     []incidents.Action{{Kind: incidents.Cap, Subject: who(antagonist, "BE"), Milli: 100, From: at, Until: at.Add(5 * time.Minute), Ended: at.Add(5 * time.Minute), EndedWhy: "its time is over: success"}},
-		Outcome:     incidents.Outcome{Result: "success", Before: 3.21, After: 1.77, Samples: 5},
+		Actions: []incidents.Action{{Kind: incidents.Cap, Subject: who(antagonist, "BE"), Milli: 100, From: at,
+			Until: at.Add(5 * time.Minute), Ended: at.Add(5 * time.Minute), EndedWhy: "its time is over: success"}},
+		Outcome: incidents.Outcome{Result: "success", Before: 3.21, After: 1.77, Samples: 5},
 	}
 	for m := -10; m <= 7; m++ {
 		v, u := 1.75+0.15*math.Sin(float64(m*3)), 0.4
@@ -265,8 +273,10 @@ func (n *node) live() {
 // hostile are names that no API server lets through, for the page must not need it.
 func hostile() []string {
 	return []string{
-		`<img src=x onerror="document.title='owned'">`, `</script><script>document.title='owned'</script>`, `"><svg/onload=document.title='owned'>`,
-		"line\nbreak\r\nSet-Cookie: a=b", "\x1b[2J\x1b]0;owned\x07", "data: x\n\nevent: now\ndata: 0\n\n", "\u202egnp.exe", "{{constructor.constructor('x')()}}",
+		`<img src=x onerror="document.title='owned'">`, `</script><script>document.title='owned'</script>`,
+		`"><svg/onload=document.title='owned'>`,
+		"line\nbreak\r\nSet-Cookie: a=b", "\x1b[2J\x1b]0;owned\x07", "data: x\n\nevent: now\ndata: 0\n\n",
+		"\u202egnp.exe", "{{constructor.constructor('x')()}}",
 		strings.Repeat("n", 253), "__proto__", "'; DROP TABLE pods; --", "a\x00b", "%2e%2e/%2e%2e",
 	}
 }

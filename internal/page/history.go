@@ -79,7 +79,8 @@ func pointOf(now time.Time, l *Look) point {
 	}
 	s := l.Snapshot
 	off := s.BEWhole.Minus(s.BE)
-	p.values[seriesShared], p.values[seriesBE], p.values[seriesOff] = float64(s.Shared.Count()), float64(s.BE.Count()), float64(off.Count())
+	p.values[seriesShared], p.values[seriesBE], p.values[seriesOff] = float64(s.Shared.Count()), float64(
+		s.BE.Count()), float64(off.Count())
 	p.values[seriesExclusive], p.values[seriesWithheld] = float64(s.Exclusive.Count()), float64(s.Withheld.Count())
 	capped := 0
 	for _, c := range s.Containers {

@@ -67,7 +67,9 @@ func (a *assets) load() error {
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", p.limited(func(w http.ResponseWriter, r *http.Request) { p.asset(w, r, "index.html") }))
-	mux.Handle("GET /assets/{file}", p.limited(func(w http.ResponseWriter, r *http.Request) { p.asset(w, r, r.PathValue("file")) }))
+	mux.Handle("GET /assets/{file}", p.limited(func(w http.ResponseWriter, r *http.Request) {
+		p.asset(w, r, r.PathValue("file"))
+	}))
 	mux.Handle("GET /api/state", p.limited(p.state))
 	mux.Handle("GET /api/history", p.limited(func(w http.ResponseWriter, _ *http.Request) { reply(w, p.timeline()) }))
 	mux.Handle("GET /api/containers/{id}/samples", p.limited(p.samples))
@@ -81,9 +83,11 @@ func (p *Page) Handler() http.Handler {
 // and nowhere else, and may not make markup of text; a drawing may bring its
 // style along, and nothing else.
 const (
-	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
+	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 		"require-trusted-types-for 'script'; trusted-types 'none'"
-	drawingPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	drawingPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; " +
+		"frame-ancestors 'none'"
 )
 
 // guard keeps other web sites out: those that point their own name at this
@@ -99,7 +103,9 @@ func guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		if !localHost(r.Host) {
-			http.Error(w, "this page answers to localhost and loopback addresses only; reach it through a tunnel, such as kubectl port-forward or ssh -L", http.StatusMisdirectedRequest)
+			http.Error(w,
+				"this page answers to localhost and loopback addresses only; reach it through a tunnel, such as "+
+					"kubectl port-forward or ssh -L", http.StatusMisdirectedRequest)
 			return
 		}
 		site := r.Header.Get("Sec-Fetch-Site")
@@ -161,7 +167,8 @@ func (p *Page) asset(w http.ResponseWriter, r *http.Request, file string) {
 		http.NotFound(w, r)
 		return
 	}
-	types := map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	types := map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+		".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 	h := w.Header()
 	h.Set("Content-Type", types[path.Ext(file)])
 	h.Set("Cache-Control", "no-cache")
@@ -330,17 +337,21 @@ type detailAction struct {
 
 func detailOf(i *incidents.Incident) detail {
 	d := detail{
-		ID: i.ID, At: i.At, Victim: subject(i.Victim), Job: name(i.Victim.JobName()), CPUs: name(i.Victim.CPUs), CPI: finite(i.CPI), Mean: finite(i.Spec.Mean),
-		Limit: finite(i.Threshold), Verdict: name(i.Verdict), Why: clip(i.Why), Result: name(i.Outcome.Result), Before: finite(i.Outcome.Before), After: finite(i.Outcome.After),
+		ID: i.ID, At: i.At, Victim: subject(i.Victim), Job: name(i.Victim.JobName()), CPUs: name(i.Victim.CPUs),
+		CPI: finite(i.CPI), Mean: finite(i.Spec.Mean),
+		Limit: finite(i.Threshold), Verdict: name(i.Verdict), Why: clip(i.Why), Result: name(i.Outcome.Result),
+		Before: finite(i.Outcome.Before), After: finite(i.Outcome.After),
 		Suspects: []detailSuspect{}, Actions: []detailAction{},
 	}
 	for _, s := range i.Suspects {
 		d.Suspects = append(d.Suspects, detailSuspect{
-			subject(s.Subject), name(s.Class), finite(s.Score), finite(s.Contrast), finite(s.Confidence), finite(s.Usage), name(s.Shares), slices.ContainsFunc(i.Antagonists, s.Same),
+			subject(s.Subject), name(s.Class), finite(s.Score), finite(s.Contrast), finite(s.Confidence),
+			finite(s.Usage), name(s.Shares), slices.ContainsFunc(i.Antagonists, s.Same),
 		})
 	}
 	for _, a := range i.Actions {
-		d.Actions = append(d.Actions, detailAction{name(a.Kind), subject(a.Subject), a.Milli, a.From, a.End(), clip(a.EndedWhy)})
+		d.Actions = append(d.Actions, detailAction{name(a.Kind), subject(a.Subject), a.Milli, a.From, a.End(),
+			clip(a.EndedWhy)})
 	}
 	return d
 }

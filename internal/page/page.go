@@ -138,7 +138,8 @@ func (p *Page) encode(ctx context.Context, l *Look, now time.Time) {
 	p.encoded = now
 	s := l.Snapshot
 	p.put(partNode, nodePart{
-		Name: name(p.o.Node), Version: name(p.o.Version), Instance: p.instance, Assets: p.assets.tag, Started: p.started.UnixMilli(),
+		Name: name(p.o.Node), Version: name(p.o.Version), Instance: p.instance, Assets: p.assets.tag,
+		Started:   p.started.UnixMilli(),
 		Connected: l.Connected, Synchronised: l.Synchronised, Observe: l.Observe, Unpinned: l.Unpinned,
 		CPI: cpiOf(l.Performance.CPI), KeepsIncidents: p.o.Incidents != nil,
 	})
@@ -170,7 +171,8 @@ func (p *Page) put(part string, v any) {
 // list asks the database, and never for long: nobody else can look meanwhile.
 func (p *Page) list(ctx context.Context) incidentsPart {
 	if p.o.Incidents == nil {
-		return incidentsPart{Incidents: []incidentRow{}, Why: "this daemon keeps no incidents; with cpi.mode observe or enforce it does"}
+		return incidentsPart{Incidents: []incidentRow{},
+			Why: "this daemon keeps no incidents; with cpi.mode observe or enforce it does"}
 	}
 	const limit = 2 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, limit)

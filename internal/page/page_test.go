@@ -59,34 +59,38 @@ func TestWhoIsAnswered(t *testing.T) {
 		change func(*http.Request)
 		want   int
 	}{
-		"localhost":              {"/", host("localhost"), 200},
-		"localhost with a port":  {"/", host("LocalHost:1"), 200},
-		"127.0.0.1":              {"/", host("127.0.0.1:9465"), 200},
-		"another of loopback":    {"/", host("127.9.9.9:9465"), 200},
-		"IPv6":                   {"/", host("[::1]:9465"), 200},
-		"IPv6 without a port":    {"/", host("[::1]"), 200},
-		"rebound name":           {"/", host("evil.example:9465"), 421},
-		"rebound, ends alike":    {"/api/state", host("localhost.evil.example"), 421},
-		"rebound, begins alike":  {"/api/state", host("127.0.0.1.evil.example"), 421},
-		"subdomain":              {"/api/state", host("evil.localhost"), 421},
-		"no host":                {"/api/state", host(""), 421},
-		"the node's address":     {"/", host("10.0.0.7:9465"), 421},
-		"another site's script":  {"/api/state", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"), 403},
-		"another site's stream":  {"/api/stream", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"), 403},
-		"another port's picture": {"/incidents/x.svg", header("Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"), 403},
-		"another site's frame":   {"/", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"), 403},
-		"a link on another site": {"/", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"), 200},
-		"typed":                  {"/", header("Sec-Fetch-Site", "none"), 200},
-		"curl":                   {"/api/state", func(r *http.Request) { r.Header.Del("Sec-Fetch-Site") }, 200},
-		"POST":                   {"/api/state", func(r *http.Request) { r.Method = http.MethodPost }, 405},
-		"DELETE":                 {"/", func(r *http.Request) { r.Method = http.MethodDelete }, 405},
-		"HEAD":                   {"/", func(r *http.Request) { r.Method = http.MethodHead }, 200},
-		"nothing there":          {"/metrics", nil, 404},
-		"outside of the assets":  {"/assets/..%2fpage.go", nil, 404},
-		"no such asset":          {"/assets/none.js", nil, 404},
-		"no such incident":       {"/api/incidents/20261121-120000000-abcdefgh", nil, 404},
-		"no incident":            {"/incidents/%2e%2e.svg", nil, 404},
-		"no drawing":             {"/incidents/20261121-120000000-abcdefgh.pdf", nil, 404},
+		"localhost":             {"/", host("localhost"), 200},
+		"localhost with a port": {"/", host("LocalHost:1"), 200},
+		"127.0.0.1":             {"/", host("127.0.0.1:9465"), 200},
+		"another of loopback":   {"/", host("127.9.9.9:9465"), 200},
+		"IPv6":                  {"/", host("[::1]:9465"), 200},
+		"IPv6 without a port":   {"/", host("[::1]"), 200},
+		"rebound name":          {"/", host("evil.example:9465"), 421},
+		"rebound, ends alike":   {"/api/state", host("localhost.evil.example"), 421},
+		"rebound, begins alike": {"/api/state", host("127.0.0.1.evil.example"), 421},
+		"subdomain":             {"/api/state", host("evil.localhost"), 421},
+		"no host":               {"/api/state", host(""), 421},
+		"the node's address":    {"/", host("10.0.0.7:9465"), 421},
+		"another site's script": {"/api/state", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"), 403},
+		"another site's stream": {"/api/stream", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "cors"),
+			403},
+		"another port's picture": {"/incidents/x.svg", header("Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode",
+			"no-cors", "Sec-Fetch-Dest", "image"), 403},
+		"another site's frame": {"/", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate",
+			"Sec-Fetch-Dest", "iframe"), 403},
+		"a link on another site": {"/", header("Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate",
+			"Sec-Fetch-Dest", "document"), 200},
+		"typed":                 {"/", header("Sec-Fetch-Site", "none"), 200},
+		"curl":                  {"/api/state", func(r *http.Request) { r.Header.Del("Sec-Fetch-Site") }, 200},
+		"POST":                  {"/api/state", func(r *http.Request) { r.Method = http.MethodPost }, 405},
+		"DELETE":                {"/", func(r *http.Request) { r.Method = http.MethodDelete }, 405},
+		"HEAD":                  {"/", func(r *http.Request) { r.Method = http.MethodHead }, 200},
+		"nothing there":         {"/metrics", nil, 404},
+		"outside of the assets": {"/assets/..%2fpage.go", nil, 404},
+		"no such asset":         {"/assets/none.js", nil, 404},
+		"no such incident":      {"/api/incidents/20261121-120000000-abcdefgh", nil, 404},
+		"no incident":           {"/incidents/%2e%2e.svg", nil, 404},
+		"no drawing":            {"/incidents/20261121-120000000-abcdefgh.pdf", nil, 404},
 	} {
 		r := ask(c.path)
 		if c.change != nil {
@@ -96,10 +100,13 @@ func TestWhoIsAnswered(t *testing.T) {
 		if w.Code != c.want {
 			t.Errorf("%s: %d, want %d: %s", name, w.Code, c.want, w.Body)
 		}
-		if got := w.Header().Get("Content-Security-Policy"); !strings.Contains(got, "default-src 'none'") || strings.Contains(got, "unsafe") {
+		if got := w.Header().Get("Content-Security-Policy"); !strings.Contains(got, "default-src 'none'") ||
+			strings.Contains(got, "unsafe") {
 			t.Errorf("%s: the policy is %q", name, got)
 		}
-		for key, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin", "Access-Control-Allow-Origin": ""} {
+		for key, want := range map[string]string{"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy": "no-referrer", "Cross-Origin-Resource-Policy": "same-origin",
+			"Access-Control-Allow-Origin": ""} {
 			if got := w.Header().Get(key); got != want {
 				t.Errorf("%s: %s is %q, want %q", name, key, got, want)
 			}
@@ -119,7 +126,8 @@ func TestAssetsAreSelfContained(t *testing.T) {
 			t.Errorf("%s: %d %v", f.Name(), w.Code, w.Header())
 		}
 		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/2000/svg", "")
-		for _, bad := range []string{"http:", "https:", "//cdn", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "localStorage"} {
+		for _, bad := range []string{"http:", "https:", "//cdn", "outerHTML", "insertAdjacentHTML", "document.write",
+			"eval(", "new Function", "localStorage"} {
 			if strings.Contains(text, bad) {
 				t.Errorf("%s contains %q", f.Name(), bad)
 			}
@@ -127,7 +135,9 @@ func TestAssetsAreSelfContained(t *testing.T) {
 		if regexp.MustCompile(`innerHTML\s*=[^=]`).MatchString(text) {
 			t.Errorf("%s sets innerHTML", f.Name())
 		}
-		again := answer(h, ask("/assets/"+f.Name(), func(r *http.Request) { r.Header.Set("If-None-Match", w.Header().Get("ETag")) }))
+		again := answer(h, ask("/assets/"+f.Name(), func(r *http.Request) {
+			r.Header.Set("If-None-Match", w.Header().Get("ETag"))
+		}))
 		if again.Code != http.StatusNotModified {
 			t.Errorf("%s: %d for a known tag", f.Name(), again.Code)
 		}
@@ -188,7 +198,8 @@ func TestTheDocument(t *testing.T) {
 		}
 		pools[m.ID] = strings.TrimSpace(m.Pool + owner + " " + m.BE)
 	}
-	want := map[int]string{0: "lsr db in", 1: "lsr db in", 2: "lse cache", 3: "shared in", 4: "shared in", 5: "shared in", 6: "reserved in", 7: "reserved off"}
+	want := map[int]string{0: "lsr db in", 1: "lsr db in", 2: "lse cache", 3: "shared in", 4: "shared in",
+		5: "shared in", 6: "reserved in", 7: "reserved off"}
 	if fmt.Sprint(pools) != fmt.Sprint(want) {
 		t.Errorf("CPUs are %v\nwant     %v", pools, want)
 	}
@@ -210,7 +221,8 @@ func TestTheDocument(t *testing.T) {
 	if len(d.Samples.Samples) != 4 || d.Samples.Samples[id].CPI == nil {
 		t.Errorf("samples are %+v", d.Samples)
 	}
-	if len(d.Incidents.Incidents) != 1 || d.Incidents.Incidents[0].ID != key || d.Incidents.Incidents[0].Antagonist != "shop/encode/main" {
+	if len(d.Incidents.Incidents) != 1 || d.Incidents.Incidents[0].ID != key ||
+		d.Incidents.Incidents[0].Antagonist != "shop/encode/main" {
 		t.Errorf("incidents are %+v", d.Incidents)
 	}
 	// An owner without a container is one.
@@ -229,15 +241,18 @@ func TestDrawingsOfIncidents(t *testing.T) {
 	i.Why = hostile()[1]
 	id := n.incident(i)
 	h := n.page.Handler()
-	for path, kind := range map[string]string{"/incidents/" + id + ".svg": "image/svg+xml", "/incidents/" + id + ".html": "text/html; charset=utf-8", "/api/incidents/" + id: "application/json"} {
+	for path, kind := range map[string]string{"/incidents/" + id + ".svg": "image/svg+xml", "/incidents/" + id +
+		".html": "text/html; charset=utf-8", "/api/incidents/" + id: "application/json"} {
 		w := answer(h, ask(path))
 		if w.Code != http.StatusOK || w.Header().Get("Content-Type") != kind {
 			t.Errorf("%s: %d %s", path, w.Code, w.Header().Get("Content-Type"))
 		}
-		if policy := w.Header().Get("Content-Security-Policy"); strings.Contains(policy, "script-src 'self'") != (kind == "application/json") {
+		if policy := w.Header().Get("Content-Security-Policy"); strings.Contains(policy,
+			"script-src 'self'") != (kind == "application/json") {
 			t.Errorf("%s: the policy is %q", path, policy)
 		}
-		if body := w.Body.String(); kind != "application/json" && (strings.Contains(body, "<img src=x") || strings.Contains(body, "<script>")) {
+		if body := w.Body.String(); kind != "application/json" && (strings.Contains(body, "<img src=x") ||
+			strings.Contains(body, "<script>")) {
 			t.Errorf("%s has markup of a tenant", path)
 		}
 	}
@@ -272,7 +287,9 @@ func TestHostileNamesAreCleanText(t *testing.T) {
 			t.Errorf("%s has angle brackets of a tenant as they are", path)
 		}
 	}
-	if c := n.document().Containers.Containers; !slices.ContainsFunc(c, func(c containerPart) bool { return c.Pod == strings.Repeat("n", 253) }) {
+	if c := n.document().Containers.Containers; !slices.ContainsFunc(c, func(c containerPart) bool {
+		return c.Pod == strings.Repeat("n", 253)
+	}) {
 		t.Error("a name of 253 characters is cut")
 	}
 }
@@ -361,7 +378,8 @@ func TestTheStreamSendsWhatChanges(t *testing.T) {
 	n.advance(20*time.Second, time.Second)
 	r := openStream(t, n.serve(t))
 	first := r.batch()
-	if got := names(first); !slices.Equal(got, []string{"containers", "cpus", "incidents", "machine", "node", "now", "samples"}) {
+	if got := names(first); !slices.Equal(got, []string{"containers", "cpus", "incidents", "machine", "node", "now",
+		"samples"}) {
 		t.Errorf("the first batch has %v", got)
 	}
 	// A pool changes, and the containers in it are not sent again.
@@ -565,7 +583,8 @@ func TestADay(t *testing.T) {
 	if err := json.Unmarshal(answer(n.page.Handler(), ask("/api/history")).Body.Bytes(), &h); err != nil {
 		t.Fatal(err)
 	}
-	if len(h.Fine.Points) != finePoints || len(h.Coarse.Points) != coarsePoints || len(h.Changes) > maxChanges || len(h.Changes) == 0 {
+	if len(h.Fine.Points) != finePoints || len(h.Coarse.Points) != coarsePoints || len(h.Changes) > maxChanges ||
+		len(h.Changes) == 0 {
 		t.Errorf("%d fine points, %d coarse ones, %d changes", len(h.Fine.Points), len(h.Coarse.Points), len(h.Changes))
 	}
 	last := func(p [][]*float64) time.Time { return time.Unix(int64(*p[len(p)-1][0]), 0) }
@@ -608,7 +627,8 @@ func TestShortPeaksAreInTheDayToo(t *testing.T) {
 		h.put(p)
 	}
 	list := h.coarse.since(0)
-	if len(list) != 2 || list[1].values[seriesCapped] != 1 || list[1].values[seriesShared] != 5 || !math.IsNaN(list[1].values[seriesProduction]) {
+	if len(list) != 2 || list[1].values[seriesCapped] != 1 || list[1].values[seriesShared] != 5 ||
+		!math.IsNaN(list[1].values[seriesProduction]) {
 		t.Errorf("coarse points are %+v", list)
 	}
 }
@@ -649,7 +669,8 @@ func TestChangesInWords(t *testing.T) {
 	}
 	want := []string{
 		"shop/db owns CPUs 0-1", "batch/encode/main is capped at 100m", "the connection to the runtime is gone",
-		"connected to the runtime, and what runs is taken over", "shop/db no longer owns CPUs 0-1", "batch/encode/main is no longer capped",
+		"connected to the runtime, and what runs is taken over", "shop/db no longer owns CPUs 0-1",
+		"batch/encode/main is no longer capped",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -668,7 +689,10 @@ func TestAUnixSocketIsForRootAlone(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode is %v (%v)", info.Mode(), err)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", path) }}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context,
+		string, string) (net.Conn, error) {
+		return net.Dial("unix", path)
+	}}}
 	resp, err := client.Get("http://localhost/api/state")
 	if err != nil {
 		t.Fatal(err)

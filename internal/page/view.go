@@ -164,7 +164,8 @@ func ownersOf(s *policy.Snapshot) []ownerPart {
 	}
 	list := make([]ownerPart, 0, len(s.Owners))
 	for _, o := range s.Owners {
-		p := ownerPart{Namespace: name(o.Namespace), Pod: name(o.Pod), Pool: render.Exclusive, CPUs: o.CPUs.String(), ByKubelet: o.ByKubelet, set: o.CPUs}
+		p := ownerPart{Namespace: name(o.Namespace), Pod: name(o.Pod), Pool: render.Exclusive, CPUs: o.CPUs.String(),
+			ByKubelet: o.ByKubelet, set: o.CPUs}
 		if c := containers[o.PodUID]; c != nil {
 			p.Running = true
 			switch c.Class {
@@ -190,8 +191,10 @@ func ownersOf(s *policy.Snapshot) []ownerPart {
 func cpusOf(s *policy.Snapshot) cpusPart {
 	t := s.Topology
 	out := cpusPart{Owners: ownersOf(s), Pools: map[string]string{
-		"shared": s.Shared.String(), "be": s.BE.String(), "beWhole": s.BEWhole.String(), "reserved": s.Reserved.String(),
-		"exclusive": s.Exclusive.String(), "withheld": s.Withheld.String(), "system": s.System.String(), "kubelet": s.Kubelet.String(),
+		"shared": s.Shared.String(), "be": s.BE.String(), "beWhole": s.BEWhole.String(),
+		"reserved":  s.Reserved.String(),
+		"exclusive": s.Exclusive.String(), "withheld": s.Withheld.String(), "system": s.System.String(),
+		"kubelet": s.Kubelet.String(),
 	}}
 	owner := map[int]int{}
 	for i, o := range out.Owners {
@@ -267,12 +270,16 @@ type containerPart struct {
 }
 
 func containersOf(s *policy.Snapshot) containersPart {
-	out := containersPart{Containers: make([]containerPart, 0, min(len(s.Containers), maxContainers)), More: max(0, len(s.Containers)-maxContainers)}
-	pools := map[policy.PoolKind]cpuset.Set{policy.PoolShared: s.Shared, policy.PoolBE: s.BE, policy.PoolReserved: s.Reserved, policy.PoolSystem: s.System}
+	out := containersPart{Containers: make([]containerPart, 0, min(len(s.Containers), maxContainers)),
+		More: max(0, len(s.Containers)-maxContainers)}
+	pools := map[policy.PoolKind]cpuset.Set{policy.PoolShared: s.Shared, policy.PoolBE: s.BE,
+		policy.PoolReserved: s.Reserved, policy.PoolSystem: s.System}
 	for _, c := range s.Containers[:min(len(s.Containers), maxContainers)] {
 		p := containerPart{
-			ID: name(c.ID), Namespace: name(c.Namespace), Pod: name(c.Pod), Container: name(c.Name), Workload: name(c.Owner), Class: c.Class, Pool: c.Pool,
-			QuotaMilli: c.QuotaMilli, CapMilli: c.CapMilli, BatchMilli: c.BatchMilli, ByKubelet: c.ByKubelet, Why: clip(c.Why),
+			ID: name(c.ID), Namespace: name(c.Namespace), Pod: name(c.Pod), Container: name(c.Name),
+			Workload: name(c.Owner), Class: c.Class, Pool: c.Pool,
+			QuotaMilli: c.QuotaMilli, CapMilli: c.CapMilli, BatchMilli: c.BatchMilli, ByKubelet: c.ByKubelet,
+			Why: clip(c.Why),
 		}
 		if c.CapMilli > 0 {
 			p.CapUntil = c.CapUntil.UnixMilli()

@@ -60,7 +60,8 @@ func Start(t testing.TB, config string, flags ...string) Server {
 	}
 	address := l.Addr().String()
 	l.Close()
-	cmd := exec.Command(Tool(t, "prometheus"), append(flags, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address)...)
+	cmd := exec.Command(Tool(t, "prometheus"), append(flags, "--config.file="+file, "--storage.tsdb.path="+
+		filepath.Join(dir, "data"), "--web.listen-address="+address)...)
 	var log bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &log, &log
 	if err := cmd.Start(); err != nil {

@@ -65,7 +65,8 @@ func describeCores(t *topology.Topology, d l3Place, cores []int) string {
 	if len(groups) > most {
 		groups = append(groups[:most-2:most-2], "…", groups[len(groups)-1])
 	}
-	return fmt.Sprintf("    L3 %-4d CPUs %-18s %s: %s\n", d.id, brief(cpus, 18), count(len(cores), what), strings.Join(groups, " "))
+	return fmt.Sprintf("    L3 %-4d CPUs %-18s %s: %s\n", d.id, brief(cpus, 18), count(len(cores), what),
+		strings.Join(groups, " "))
 }
 
 // describeDistances prints the matrix where there is more than one node.

@@ -83,7 +83,9 @@ func stacked(b *strings.Builder, left, right *textMap, color bool) {
 	for _, l := range right.lines {
 		if l.heading != "" {
 			depth := len(l.heading) - len(strings.TrimLeft(l.heading, " "))
-			headings = slices.DeleteFunc(headings, func(h line) bool { return len(h.heading)-len(strings.TrimLeft(h.heading, " ")) >= depth })
+			headings = slices.DeleteFunc(headings, func(h line) bool {
+				return len(h.heading)-len(strings.TrimLeft(h.heading, " ")) >= depth
+			})
 			headings = append(headings, l)
 			continue
 		}

@@ -53,7 +53,8 @@ func view(m *topology.Topology, lists ...string) View {
 }
 
 func server(t fataler) *topology.Topology {
-	return build(t, topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 2, CoresPerL3: 4, ThreadsPerCore: 2, Numbering: topology.Split})
+	return build(t, topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 2, CoresPerL3: 4, ThreadsPerCore: 2,
+		Numbering: topology.Split})
 }
 
 func without(t fataler, m *topology.Topology, cpus ...int) *topology.Topology {
@@ -66,8 +67,10 @@ func without(t fataler, m *topology.Topology, cpus ...int) *topology.Topology {
 
 func everyPool(t fataler) View {
 	v := view(without(t, server(t), 15),
-		"2-3,18-19 lse default/db/main", "4-5,20-21 lsr default/web/main", "6 lsr shop/cart/main", "22 withheld shop/cart/main",
-		"8-9 kubelet kube-system/proxy/main", "24-25 be ", "0,16 reserved ", "10 system kube-system/agent", "11 exclusive default/x/y", "12 martian ")
+		"2-3,18-19 lse default/db/main", "4-5,20-21 lsr default/web/main", "6 lsr shop/cart/main",
+		"22 withheld shop/cart/main",
+		"8-9 kubelet kube-system/proxy/main", "24-25 be ", "0,16 reserved ", "10 system kube-system/agent",
+		"11 exclusive default/x/y", "12 martian ")
 	v.Notes = []string{"suppressed: BE pool is 2 CPUs"}
 	return v
 }
@@ -80,7 +83,8 @@ func hybrid(t fataler) View {
 	for id := 4; id < 8; id++ {
 		cpus = append(cpus, topology.CPU{ID: id, Core: id, Kind: topology.Efficiency})
 	}
-	m, err := topology.New(cpus, topology.Options{Memory: map[int]uint64{0: 32 << 30, 3: 512 << 30}, Isolated: cpuset.Of(7)})
+	m, err := topology.New(cpus, topology.Options{Memory: map[int]uint64{0: 32 << 30, 3: 512 << 30},
+		Isolated: cpuset.Of(7)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,13 +98,16 @@ func TestGolden(t *testing.T) {
 	after := view(without(t, server(t), 15), "2-3,18-19 lse default/db/main", "4-5,20-21 lsr default/web/main")
 	wide := topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 24, ThreadsPerCore: 2}
 	for name, draw := range map[string]func(io.Writer) error{
-		"text":         func(w io.Writer) error { return Text(w, everyPool(t), false) },
-		"text-hybrid":  func(w io.Writer) error { return Text(w, hybrid(t), false) },
-		"text-wide":    func(w io.Writer) error { return Text(w, view(build(t, wide), "54-70 lsr default/web/main"), false) },
+		"text":        func(w io.Writer) error { return Text(w, everyPool(t), false) },
+		"text-hybrid": func(w io.Writer) error { return Text(w, hybrid(t), false) },
+		"text-wide": func(w io.Writer) error {
+			return Text(w, view(build(t, wide), "54-70 lsr default/web/main"), false)
+		},
 		"diff":         func(w io.Writer) error { return Diff(w, before, after, false) },
 		"diff-nothing": func(w io.Writer) error { return Diff(w, before, before, false) },
 		"diff-wide": func(w io.Writer) error {
-			return Diff(w, view(build(t, wide), "2-3 lse default/db/main"), view(build(t, wide), "54-70 lsr default/web/main"), false)
+			return Diff(w, view(build(t, wide), "2-3 lse default/db/main"),
+				view(build(t, wide), "54-70 lsr default/web/main"), false)
 		},
 		"describe": func(w io.Writer) error { return Describe(w, build(t, wide), nil, false) },
 		"describe-hybrid": func(w io.Writer) error {
@@ -200,7 +207,8 @@ func checkSVG(t fataler, v View) string {
 	if err := SVG(&b, v); err != nil {
 		t.Fatal(err)
 	}
-	allowed := map[string]bool{"svg": true, "title": true, "style": true, "defs": true, "pattern": true, "rect": true, "line": true, "text": true, "tspan": true, "g": true}
+	allowed := map[string]bool{"svg": true, "title": true, "style": true, "defs": true, "pattern": true, "rect": true,
+		"line": true, "text": true, "tspan": true, "g": true}
 	titles := map[string]bool{}
 	for d, in := xml.NewDecoder(bytes.NewReader(b.Bytes())), ""; ; {
 		token, err := d.Token()
@@ -244,7 +252,8 @@ func TestSVGDrawsEveryCPUOnce(t *testing.T) {
 	checkSVG(t, hybrid(t))
 	rapid.Check(t, func(t *rapid.T) {
 		n := func(name string, most int) int { return rapid.IntRange(1, most).Draw(t, name) }
-		g := topology.Grid{Sockets: n("sockets", 4), NodesPerSocket: n("nodes", 4), L3PerNode: n("l3s", 5), CoresPerL3: n("cores", 12), ThreadsPerCore: n("threads", 8)}
+		g := topology.Grid{Sockets: n("sockets", 4), NodesPerSocket: n("nodes", 4), L3PerNode: n("l3s", 5),
+			CoresPerL3: n("cores", 12), ThreadsPerCore: n("threads", 8)}
 		v := view(build(t, g))
 		for owner := range n("owners", 70) {
 			v.CPUs[owner%len(v.CPUs)] = CPUInfo{Pool: LSR, Owner: fmt.Sprint("default/p", owner)}
@@ -338,7 +347,8 @@ func TestOwnersHaveDistinctSymbols(t *testing.T) {
 }
 
 func TestNoTopology(t *testing.T) {
-	for _, err := range []error{Text(io.Discard, View{}, false), SVG(io.Discard, View{}), Diff(io.Discard, View{}, View{}, false)} {
+	for _, err := range []error{Text(io.Discard, View{}, false), SVG(io.Discard, View{}),
+		Diff(io.Discard, View{}, View{}, false)} {
 		if err == nil {
 			t.Error("a view without topology was drawn")
 		}

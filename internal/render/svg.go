@@ -63,7 +63,8 @@ func (d *drawing) open(w, h int) {
 	if name == "" {
 		name = "CPUs"
 	}
-	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", w, h, w, h)
+	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", w,
+		h, w, h)
 	d.printf("<title>%s</title>\n", xmlText(name, 80))
 	d.b.WriteString(`<style>
 text{font-family:"DejaVu Sans","Segoe UI",Helvetica,Arial,sans-serif;fill:#1c2333}
@@ -198,8 +199,10 @@ func (d *drawing) legend(entries []entry, top, columns, width int) {
 	for i, e := range entries {
 		x, y := pagePad+i/max(rows, 1)*width, top+i%max(rows, 1)*legendH
 		d.swatch(e.look, x, y, 24, 18)
-		d.printf(`<text class="tag" x="%d" y="%d" style="fill:%s">%s</text>`, x+12, y+13, e.look.ink, html.EscapeString(e.tag))
-		d.printf(`<text class="leg" x="%d" y="%d">%s<tspan class="cpus" dx="10">%s</tspan></text>`+"\n", x+34, y+14, html.EscapeString(e.name), html.EscapeString(e.cpus))
+		d.printf(`<text class="tag" x="%d" y="%d" style="fill:%s">%s</text>`, x+12, y+13, e.look.ink,
+			html.EscapeString(e.tag))
+		d.printf(`<text class="leg" x="%d" y="%d">%s<tspan class="cpus" dx="10">%s</tspan></text>`+"\n", x+34, y+14,
+			html.EscapeString(e.name), html.EscapeString(e.cpus))
 	}
 }
 

@@ -184,9 +184,11 @@ func bindTable(t *testing.T, threads int) string {
 		{"label `SpreadByPCPUs`", labelled("SpreadByPCPUs")},
 		{"kubelet `full-pcpus-only`", optioned("full-pcpus-only")},
 		{"label `None` over kubelet `full-pcpus-only`", labelled("None") + optioned("full-pcpus-only")},
-		{"label `SpreadByPCPUs` over kubelet `full-pcpus-only`", labelled("SpreadByPCPUs") + optioned("full-pcpus-only")},
+		{"label `SpreadByPCPUs` over kubelet `full-pcpus-only`", labelled("SpreadByPCPUs") +
+			optioned("full-pcpus-only")},
 		{"kubelet `distribute-cpus-across-cores`", optioned("distribute-cpus-across-cores")},
-		{"label `FullPCPUsOnly` over kubelet `distribute-cpus-across-cores`", labelled("FullPCPUsOnly") + optioned("distribute-cpus-across-cores")},
+		{"label `FullPCPUsOnly` over kubelet `distribute-cpus-across-cores`", labelled("FullPCPUsOnly") +
+			optioned("distribute-cpus-across-cores")},
 	} {
 		n := node{topology: fmt.Sprintf("{grid: {sockets: 1, coresPerL3: 8, threadsPerCore: %d}}", threads)}
 		n.before = owner(1).step("other") + demand.later // it came before the node had a policy
@@ -199,12 +201,15 @@ func bindTable(t *testing.T, threads int) string {
 			{"must `FullPCPUs`", `{"requiredCPUBindPolicy":"FullPCPUs"}`},
 			{"like `SpreadByPCPUs`", `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`},
 			{"must `SpreadByPCPUs`", `{"requiredCPUBindPolicy":"SpreadByPCPUs"}`},
-			{"must `FullPCPUs`, like `SpreadByPCPUs`", `{"requiredCPUBindPolicy":"FullPCPUs","preferredCPUBindPolicy":"SpreadByPCPUs"}`},
+			{"must `FullPCPUs`, like `SpreadByPCPUs`",
+				`{"requiredCPUBindPolicy":"FullPCPUs","preferredCPUBindPolicy":"SpreadByPCPUs"}`},
 		} {
 			row := group{names: []string{word.name}}
 			for _, smt := range smts {
 				for _, count := range counts {
-					row.cells = append(row.cells, n.outcome(t, owner(count, annotation("quietcore.dev/smt", "%s", smt), annotation(specAnnotation, "%s", word.spec)), false))
+					row.cells = append(row.cells, n.outcome(t,
+						owner(count, annotation("quietcore.dev/smt", "%s", smt),
+							annotation(specAnnotation, "%s", word.spec)), false))
 				}
 			}
 			g.rows = join(g.rows, row)
@@ -234,20 +239,24 @@ func exclusiveTable(t *testing.T) string {
 	}
 	out := newTable("the pod \\ its neighbour", columns...)
 	placed := func(cpus int, list, policy string) pod {
-		return owner(cpus, annotation("scheduling.koordinator.sh/resource-status", `{"cpuset":"%s"}`, list), annotation(specAnnotation, `{"preferredCPUExclusivePolicy":"%s"}`, policy))
+		return owner(cpus, annotation("scheduling.koordinator.sh/resource-status", `{"cpuset":"%s"}`, list),
+			annotation(specAnnotation, `{"preferredCPUExclusivePolicy":"%s"}`, policy))
 	}
 	for _, required := range []bool{false, true} {
 		for _, mine := range policies {
 			var cells []string
 			for _, theirs := range policies {
 				for _, room := range []bool{true, false} {
-					n := node{topology: "{grid: {sockets: 2, coresPerL3: 2, threadsPerCore: 2}}", before: placed(1, "0", theirs).step("neighbour")}
+					n := node{topology: "{grid: {sockets: 2, coresPerL3: 2, threadsPerCore: 2}}",
+						before: placed(1, "0", theirs).step("neighbour")}
 					// A reserved CPU is the shared pool's floor, so that all others can be given.
-					n.config = fmt.Sprintf(`{reserved: {cpus: "7"}, pools: {sharedFloor: 1}, authority: {resourceStatus: trust}, allocation: {exclusiveRequired: %t}}`, required)
+					n.config = fmt.Sprintf(
+						`{reserved: {cpus: "7"}, pools: {sharedFloor: 1}, authority: {resourceStatus: trust}, allocation: {exclusiveRequired: %t}}`, required)
 					if !room {
 						n.before += placed(5, "2-6", "None").step("fill")
 					}
-					cells = append(cells, n.outcome(t, owner(1, annotation(specAnnotation, `{"preferredCPUExclusivePolicy":"%s"}`, mine)), false))
+					cells = append(cells, n.outcome(t, owner(1,
+						annotation(specAnnotation, `{"preferredCPUExclusivePolicy":"%s"}`, mine)), false))
 				}
 			}
 			first := mine
@@ -304,7 +313,8 @@ func alignments() []string {
 // halfFull owns CPUs 0-1 and 8-9 of two NUMA nodes of 8.
 func halfFull() string {
 	least := "  - nodeLabels: {node.koordinator.sh/numa-allocate-strategy: LeastAllocated}\n"
-	return least + owner(2).step("a") + owner(2).step("b") + "  - nodeLabels: {node.koordinator.sh/numa-allocate-strategy: null}\n"
+	return least + owner(2).step("a") + owner(2).step("b") +
+		"  - nodeLabels: {node.koordinator.sh/numa-allocate-strategy: null}\n"
 }
 
 func saysTable(t *testing.T) string {
@@ -313,7 +323,8 @@ func saysTable(t *testing.T) string {
 		n := node{topology: twoNodes, before: halfFull() + later}
 		cells := []string{n.outcome(t, owner(7), false)}
 		for _, v := range alignments() {
-			cells = append(cells, n.outcome(t, owner(7, annotation(numaAnnotation, `{"numaTopologyPolicy":"%s"}`, v)), false))
+			cells = append(cells, n.outcome(t, owner(7, annotation(numaAnnotation, `{"numaTopologyPolicy":"%s"}`, v)),
+				false))
 		}
 		out.add(name, cells...)
 	}
@@ -324,8 +335,10 @@ func saysTable(t *testing.T) string {
 	for _, v := range []string{"none", "best-effort", "restricted", "single-numa-node"} {
 		row("kubelet "+v, "  - kubeletConfig: {topologyManagerPolicy: "+v+"}\n")
 	}
-	row("label None, kubelet restricted", "  - kubeletConfig: {topologyManagerPolicy: restricted}\n  - nodeLabels: {"+alignLabel+": None}\n")
-	row("label BestEffort, kubelet restricted", "  - kubeletConfig: {topologyManagerPolicy: restricted}\n  - nodeLabels: {"+alignLabel+": BestEffort}\n")
+	row("label None, kubelet restricted", "  - kubeletConfig: {topologyManagerPolicy: restricted}\n  - nodeLabels: {"+
+		alignLabel+": None}\n")
+	row("label BestEffort, kubelet restricted",
+		"  - kubeletConfig: {topologyManagerPolicy: restricted}\n  - nodeLabels: {"+alignLabel+": BestEffort}\n")
 	return out.String()
 }
 
@@ -336,20 +349,23 @@ func classTable(t *testing.T) string {
 			name           string
 			request, limit int
 		}{
-			{"Guaranteed, 2 CPUs", 2000, 2000}, {"Guaranteed, 1.5 CPUs", 1500, 1500}, {"Burstable, 2 CPUs of no limit", 2000, 0}, {"BestEffort", 0, 0},
+			{"Guaranteed, 2 CPUs", 2000, 2000}, {"Guaranteed, 1.5 CPUs", 1500, 1500},
+			{"Burstable, 2 CPUs of no limit", 2000, 0}, {"BestEffort", 0, 0},
 		} {
 			p := pod{class: class, request: k.request, limit: k.limit}
 			key := "default/pod"
 			if class == "SYSTEM" {
 				p.namespace, key = "kube-system", "kube-system/pod"
 			}
-			n := node{topology: "{grid: {sockets: 1, coresPerL3: 4, threadsPerCore: 2}}", config: `{reserved: {cpus: "0"}}`}
+			n := node{topology: "{grid: {sockets: 1, coresPerL3: 4, threadsPerCore: 2}}",
+				config: `{reserved: {cpus: "0"}}`}
 			static := n
 			entry := ""
 			if strings.HasPrefix(k.name, "Guaranteed, 2") {
 				entry = key + `: {main: "4-5"}`
 			}
-			static.before = `  - kubeletState: {policyName: static, defaultCpuSet: "0-3,6-7", entries: {` + entry + "}}\n"
+			static.before = `  - kubeletState: {policyName: static, defaultCpuSet: "0-3,6-7", entries: {` + entry +
+				"}}\n"
 			first := class
 			if class == "" {
 				first = "—"

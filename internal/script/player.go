@@ -78,7 +78,8 @@ func StateOf(s *policy.Snapshot) ([]State, Pools) {
 		}
 		states = append(states, st)
 	}
-	return states, Pools{Shared: s.Shared.String(), BE: s.BE.String(), Reserved: s.Reserved.String(), Exclusive: s.Exclusive.String()}
+	return states, Pools{Shared: s.Shared.String(), BE: s.BE.String(), Reserved: s.Reserved.String(),
+		Exclusive: s.Exclusive.String()}
 }
 
 // Changed names the containers whose CPUs, memory nodes, quota or cap differ
@@ -220,7 +221,8 @@ func (p *Player) do(s Step) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		return p.feed(policy.CapVerdict{ID: id, Milli: int64(math.Round(s.Cap.CPU * 1000)), For: seconds(s.Cap.Seconds)})
+		return p.feed(policy.CapVerdict{ID: id, Milli: int64(math.Round(s.Cap.CPU * 1000)),
+			For: seconds(s.Cap.Seconds)})
 	case s.Advance != nil:
 		p.now = p.now.Add(seconds(s.Advance.Seconds))
 		return p.feed(policy.Tick{})
@@ -280,7 +282,8 @@ func (p *Player) create(c Create) ([]string, error) {
 	sums := Sums(c.Containers)
 	pod := policy.Pod{
 		UID: c.UID, Sandbox: fmt.Sprintf("%s#%d", key, p.attempt), Namespace: c.Namespace, Name: c.Pod,
-		Labels: policy.Relevant(c.Labels, p.file.Config.CPI.JobLabel), Annotations: policy.Relevant(c.Annotations, ""), QoS: c.KubernetesQoS,
+		Labels: policy.Relevant(c.Labels, p.file.Config.CPI.JobLabel), Annotations: policy.Relevant(c.Annotations, ""),
+		QoS:       c.KubernetesQoS,
 		Resources: &sums, CreatedAt: p.now,
 	}
 	if nodes, err := cpuset.Parse(c.DeviceNodes); err == nil && !nodes.IsEmpty() {
@@ -316,7 +319,8 @@ func (p *Player) startContainer(state *created, pod policy.Pod, ctr Container) (
 		}
 	}
 	events := []policy.Event{policy.ContainerCreate{Pod: pod, Container: policy.Container{
-		ID: id, Sandbox: pod.Sandbox, Name: ctr.Name, Resources: limits, Shares: Shares(ctr.RequestMilli), CreatedAt: p.now,
+		ID: id, Sandbox: pod.Sandbox, Name: ctr.Name, Resources: limits, Shares: Shares(ctr.RequestMilli),
+		CreatedAt: p.now,
 	}}}
 	state.current[ctr.Name] = ctr
 	if ctr.Kind == Init {
@@ -348,7 +352,8 @@ func (p *Player) restart(s Subject) ([]string, error) {
 		notices = stopped
 	}
 	c := pod.spec
-	more, err := p.startContainer(pod, policy.Pod{UID: c.UID, Sandbox: pod.sandbox, Namespace: c.Namespace, Name: c.Pod}, ctr)
+	more, err := p.startContainer(pod, policy.Pod{UID: c.UID, Sandbox: pod.sandbox, Namespace: c.Namespace,
+		Name: c.Pod}, ctr)
 	return append(notices, more...), err
 }
 
@@ -366,7 +371,8 @@ func (p *Player) resize(r Resize) ([]string, error) {
 		all = append(all, next[c.Name])
 	}
 	limits, sums := ctr.Limits(), Sums(all)
-	notices, err := p.feed(policy.ContainerUpdate{ID: id, Resources: &limits, Shares: Shares(ctr.RequestMilli), Pod: &sums})
+	notices, err := p.feed(policy.ContainerUpdate{ID: id, Resources: &limits, Shares: Shares(ctr.RequestMilli),
+		Pod: &sums})
 	if err == nil {
 		pod.current = next
 	}

@@ -199,8 +199,10 @@ func (s *Step) ops() []string {
 	}{
 		{"create", s.Create != nil}, {"resize", s.Resize != nil}, {"kubeletUpdate", s.KubeletUpdate != nil},
 		{"restartContainer", s.RestartContainer != nil}, {"stop", s.Stop != nil}, {"remove", s.Remove != nil},
-		{"restartDaemon", s.RestartDaemon != nil}, {"nodeLabels", s.NodeLabels != nil}, {"kubeletState", s.KubeletState != nil}, {"kubeletConfig", s.KubeletConfig != nil},
-		{"offline", s.Offline != nil}, {"online", s.Online != nil}, {"cap", s.Cap != nil}, {"advance", s.Advance != nil},
+		{"restartDaemon", s.RestartDaemon != nil}, {"nodeLabels", s.NodeLabels != nil},
+		{"kubeletState", s.KubeletState != nil}, {"kubeletConfig", s.KubeletConfig != nil},
+		{"offline", s.Offline != nil}, {"online", s.Online != nil}, {"cap", s.Cap != nil},
+		{"advance", s.Advance != nil},
 		{"event", s.Event != nil},
 	} {
 		if o.set {
@@ -298,7 +300,8 @@ func (c *Create) complete() error {
 	for i := range c.Containers {
 		ctr := &c.Containers[i]
 		if ctr.Name == "" || seen[ctr.Name] {
-			return fmt.Errorf("create: pod %s: container %d has the name %q; names must be there and differ", c.Pod, i+1, ctr.Name)
+			return fmt.Errorf("create: pod %s: container %d has the name %q; names must be there and differ", c.Pod, i+
+				1, ctr.Name)
 		}
 		seen[ctr.Name] = true
 		if ctr.RequestMilli < 0 || ctr.LimitMilli < 0 {
@@ -312,7 +315,8 @@ func (c *Create) complete() error {
 			ctr.Kind = App
 		case App, Init, Sidecar:
 		default:
-			return fmt.Errorf("create: pod %s: container %s has kind %q; it must be app, init or sidecar", c.Pod, ctr.Name, ctr.Kind)
+			return fmt.Errorf("create: pod %s: container %s has kind %q; it must be app, init or sidecar", c.Pod,
+				ctr.Name, ctr.Kind)
 		}
 	}
 	switch c.KubernetesQoS {
@@ -320,7 +324,8 @@ func (c *Create) complete() error {
 		c.KubernetesQoS = QoSOf(c.Containers)
 	case policy.Guaranteed, policy.Burstable, policy.BestEffort:
 	default:
-		return fmt.Errorf("create: pod %s: kubernetesQoS is %q; it must be Guaranteed, Burstable or BestEffort", c.Pod, c.KubernetesQoS)
+		return fmt.Errorf("create: pod %s: kubernetesQoS is %q; it must be Guaranteed, Burstable or BestEffort", c.Pod,
+			c.KubernetesQoS)
 	}
 	return nil
 }

@@ -24,7 +24,9 @@ type BusyError struct {
 }
 
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("state directory %s is in use by another quietcore, %s: one runs on a node; stop it, or give this one another state.dir and nri.name", e.Dir, e.Holder)
+	return fmt.Sprintf(
+		"state directory %s is in use by another quietcore, %s: one runs on a node; stop it, or give this one "+
+			"another state.dir and nri.name", e.Dir, e.Holder)
 }
 
 // TakeLock makes the directory if need be and takes its lock, at once or not at
@@ -98,7 +100,9 @@ func holder(f *os.File) string {
 	}
 	text, err := io.ReadAll(io.LimitReader(f, most))
 	line := strings.TrimSpace(string(text))
-	if err != nil || !strings.HasPrefix(line, "pid ") || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r > '~' }) {
+	if err != nil || !strings.HasPrefix(line, "pid ") || strings.ContainsFunc(line, func(r rune) bool {
+		return r < ' ' || r > '~'
+	}) {
 		return "whose pid is not known"
 	}
 	return line

@@ -48,8 +48,9 @@ type Pod struct {
 	Class     policy.Class `json:"class,omitempty"`
 	CPUs      cpuset.Set   `json:"cpus"`
 	Withheld  cpuset.Set   `json:"withheld"`
-	Request   int          `json:"request,omitempty"`   // CPUs asked for; 0: as many as CPUs has
-	BoundNode *int         `json:"boundNode,omitempty"` // NUMA node ID of an LS pod's pool, policy.AnyNode for all of it
+	Request   int          `json:"request,omitempty"` // CPUs asked for; 0: as many as CPUs has
+	// NUMA node ID of an LS pod's pool, policy.AnyNode for all of it
+	BoundNode *int `json:"boundNode,omitempty"`
 	// BoundNodes are the nodes where there are several. An older daemon does not know
 	// them and runs the pod in the whole pool.
 	BoundNodes *cpuset.Set `json:"boundNodes,omitempty"`
@@ -81,8 +82,11 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 			continue
 		}
 		s.Pods = append(s.Pods, Pod{
-			UID: p.UID, Sandbox: p.Sandbox, Namespace: p.Namespace, Name: p.Name, Class: policy.Class(p.Labels[policy.LabelClass]),
-			CPUs: orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request, BoundNode: r.BoundNode, BoundNodes: r.BoundNodes, Degraded: r.Degraded, Several: r.Several, CreatedAt: p.CreatedAt,
+			UID: p.UID, Sandbox: p.Sandbox, Namespace: p.Namespace, Name: p.Name,
+			Class: policy.Class(p.Labels[policy.LabelClass]),
+			CPUs:  orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request,
+			BoundNode: r.BoundNode, BoundNodes: r.BoundNodes, Degraded: r.Degraded, Several: r.Several,
+			CreatedAt: p.CreatedAt,
 		})
 	}
 	for _, l := range c.Caps {
@@ -197,7 +201,8 @@ func (s *Snapshot) check() error {
 	}
 	for _, c := range s.Caps {
 		if c.PodUID == "" || c.Container == "" || c.CapMilli <= 0 {
-			return fmt.Errorf("has a cap of %d milli-CPUs on container %.64q of pod %.64q", c.CapMilli, c.Container, c.PodUID)
+			return fmt.Errorf("has a cap of %d milli-CPUs on container %.64q of pod %.64q", c.CapMilli, c.Container,
+				c.PodUID)
 		}
 	}
 	return nil

@@ -45,11 +45,15 @@ func example() Snapshot {
 	return Snapshot{
 		Revision: 42,
 		Pods: []Pod{
-			{UID: "u1", Sandbox: "s1", Namespace: "default", Name: "web", Class: policy.LSR, CPUs: cpuset.Range(0, 3), Withheld: cpuset.Of(8), Request: 4, CreatedAt: noon},
-			{UID: "u2", Sandbox: "s2", Namespace: "default", Name: "near", Class: policy.LS, BoundNode: &node, CreatedAt: noon},
-			{UID: "u3", Sandbox: "s3", Namespace: "batch", Name: "late", Class: policy.LSE, Degraded: "InsufficientCPUs", Several: true, CreatedAt: noon},
+			{UID: "u1", Sandbox: "s1", Namespace: "default", Name: "web", Class: policy.LSR, CPUs: cpuset.Range(0, 3),
+				Withheld: cpuset.Of(8), Request: 4, CreatedAt: noon},
+			{UID: "u2", Sandbox: "s2", Namespace: "default", Name: "near", Class: policy.LS, BoundNode: &node,
+				CreatedAt: noon},
+			{UID: "u3", Sandbox: "s3", Namespace: "batch", Name: "late", Class: policy.LSE,
+				Degraded: "InsufficientCPUs", Several: true, CreatedAt: noon},
 		},
-		Caps: []Cap{{PodUID: "u9", Container: "main", CapMilli: 100, Until: noon.Add(5 * time.Minute), PreviousQuotaMilli: &quota}},
+		Caps: []Cap{{PodUID: "u9", Container: "main", CapMilli: 100, Until: noon.Add(5 * time.Minute),
+			PreviousQuotaMilli: &quota}},
 	}
 }
 
@@ -201,7 +205,8 @@ func TestAnyFlippedBitIsNoticedOrMeansNothing(t *testing.T) {
 		bad := bytes.Clone(good)
 		bad[i/8] ^= 1 << (i % 8)
 		e, got, err := decode(bad)
-		if err == nil && (!equal(got, example()) || e.BootID != head.BootID || e.Node != head.Node || !e.SavedAt.Equal(head.SavedAt)) {
+		if err == nil && (!equal(got, example()) || e.BootID != head.BootID || e.Node != head.Node ||
+			!e.SavedAt.Equal(head.SavedAt)) {
 			t.Fatalf("bit %d of byte %d: read as %+v", i%8, i/8, got)
 		}
 	}
@@ -263,7 +268,8 @@ func TestAReboot(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.BootID = "boot-2"
-	if got := s.Load(); !got.Rebooted || len(got.Snapshot.Pods) != 0 || got.Aside != "" || !strings.Contains(got.Reason, "started anew after 2026-11-21T12:00:00Z") {
+	if got := s.Load(); !got.Rebooted || len(got.Snapshot.Pods) != 0 || got.Aside != "" ||
+		!strings.Contains(got.Reason, "started anew after 2026-11-21T12:00:00Z") {
 		t.Fatalf("%+v", got)
 	}
 	s.BootID = "" // unknown: the file is taken as it is
@@ -380,10 +386,12 @@ func TestOneInstance(t *testing.T) {
 func TestOfKeepsWhatThePolicyRecovers(t *testing.T) {
 	node := 0
 	owned, idle, several := cpuset.Range(0, 3), cpuset.Of(5), cpuset.Of(0, 2)
-	want := &policy.Recovered{CPUs: &owned, Withheld: &idle, Reasons: "r", From: "state file", Request: 4, BoundNode: &node, BoundNodes: &several, Degraded: "x", Several: true}
+	want := &policy.Recovered{CPUs: &owned, Withheld: &idle, Reasons: "r", From: "state file", Request: 4,
+		BoundNode: &node, BoundNodes: &several, Degraded: "x", Several: true}
 	s := Of(policy.Synchronized{
 		Pods: []policy.Pod{
-			{UID: "u", Sandbox: "s", Namespace: "n", Name: "p", Labels: map[string]string{policy.LabelClass: "LSR"}, Recovered: want, CreatedAt: noon},
+			{UID: "u", Sandbox: "s", Namespace: "n", Name: "p", Labels: map[string]string{policy.LabelClass: "LSR"},
+				Recovered: want, CreatedAt: noon},
 			{UID: "shared", Sandbox: "t"},
 		},
 		Caps: []policy.Cap{{PodUID: "u", Container: "c", Milli: 100, Until: noon}},

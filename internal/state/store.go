@@ -119,7 +119,9 @@ func onlyOurs(dir string) error {
 	for _, e := range entries {
 		n := strings.TrimPrefix(e.Name(), ".")
 		if n != lockName && !slices.ContainsFunc(ours, func(file string) bool { return strings.HasPrefix(n, file) }) {
-			return fmt.Errorf("state directory %s is open to others and holds %q: give quietcore a directory of its own, mode 0700", dir, n)
+			return fmt.Errorf(
+				"state directory %s is open to others and holds %q: give quietcore a directory of its own, mode 0700",
+				dir, n)
 		}
 	}
 	return nil
@@ -142,7 +144,8 @@ func (s *Store) Load() Loaded {
 	case s.Node != "" && e.Node != "" && e.Node != s.Node:
 		return s.putAside(fmt.Errorf("is of node %.253q, this is %q", e.Node, s.Node))
 	case s.BootID != "" && e.BootID != "" && e.BootID != s.BootID:
-		return Loaded{Rebooted: true, Reason: fmt.Sprintf("the node was started anew after %s: what ran then is gone", e.SavedAt.Format(time.RFC3339))}
+		return Loaded{Rebooted: true, Reason: fmt.Sprintf("the node was started anew after %s: what ran then is gone",
+			e.SavedAt.Format(time.RFC3339))}
 	}
 	s.setDeadlines(&snapshot)
 	return Loaded{Snapshot: snapshot}

@@ -197,7 +197,8 @@ func (d *Decoder) float(n *node, v reflect.Value, path *trail) {
 }
 
 func (d *Decoder) notDecimal(n *node, v reflect.Value, path *trail) {
-	d.fail(n.line, path, "is %s, must be %s in decimal digits within the range of %s", quote(n.text), describe(v.Type()), v.Kind())
+	d.fail(n.line, path, "is %s, must be %s in decimal digits within the range of %s", quote(n.text),
+		describe(v.Type()), v.Kind())
 }
 
 // decimal excludes what YAML's versions read differently: 017, 0o17, 1_000.

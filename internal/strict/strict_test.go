@@ -63,16 +63,24 @@ func TestReads(t *testing.T) {
 		in   string
 		want doc
 	}{
-		"empty":                 {"", doc{Mode: "kept"}},
-		"comment only":          {"# nothing\n", doc{Mode: "kept"}},
-		"yaml":                  {"name: a\ncpus: 0-3\ninner: {cores: 4, weight: 1.5, on: true}\n", doc{base: base{"a"}, CPUs: cpuset.Of(0, 1, 2, 3), Inner: inner{Cores: 4, Weight: 1.5, On: true}, Mode: "kept"}},
-		"json":                  {`{"name":"a","cpus":"0-3","list":[{"cores":1},{"cores":2}]}`, doc{base: base{"a"}, CPUs: cpuset.Of(0, 1, 2, 3), List: []inner{{Cores: 1}, {Cores: 2}}, Mode: "kept"}},
-		"off is a word":         {"mode: off", doc{Mode: "off"}},
-		"yes is a word":         {"labels: {a: yes, n: no}", doc{Mode: "kept", Labels: map[string]string{"a": "yes", "n": "no"}}},
-		"number as text":        {"cpus: 7\nlabels: {a: 1.10, b: 007}", doc{Mode: "kept", CPUs: cpuset.Of(7), Labels: map[string]string{"a": "1.10", "b": "007"}}},
-		"pointer and null":      {"pointer: {cores: 1}\nnull: {a: 1, b: null, c: }", doc{Mode: "kept", Pointer: &inner{Cores: 1}, Null: map[string]*int{"a": &one, "b": nil, "c": nil}}},
-		"any":                   {"any: {a: [1, 2.5, x, true, null]}", doc{Mode: "kept", Any: map[string]any{"a": []any{int64(1), 2.5, "x", true, nil}}}},
-		"time":                  {"at: 2026-01-02T03:04:05Z", doc{Mode: "kept", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}},
+		"empty":        {"", doc{Mode: "kept"}},
+		"comment only": {"# nothing\n", doc{Mode: "kept"}},
+		"yaml": {"name: a\ncpus: 0-3\ninner: {cores: 4, weight: 1.5, on: true}\n",
+			doc{base: base{"a"}, CPUs: cpuset.Of(0, 1, 2, 3), Inner: inner{Cores: 4, Weight: 1.5, On: true},
+				Mode: "kept"}},
+		"json": {`{"name":"a","cpus":"0-3","list":[{"cores":1},{"cores":2}]}`,
+			doc{base: base{"a"}, CPUs: cpuset.Of(0, 1, 2, 3), List: []inner{{Cores: 1}, {Cores: 2}}, Mode: "kept"}},
+		"off is a word": {"mode: off", doc{Mode: "off"}},
+		"yes is a word": {"labels: {a: yes, n: no}",
+			doc{Mode: "kept", Labels: map[string]string{"a": "yes", "n": "no"}}},
+		"number as text": {"cpus: 7\nlabels: {a: 1.10, b: 007}",
+			doc{Mode: "kept", CPUs: cpuset.Of(7), Labels: map[string]string{"a": "1.10", "b": "007"}}},
+		"pointer and null": {"pointer: {cores: 1}\nnull: {a: 1, b: null, c: }",
+			doc{Mode: "kept", Pointer: &inner{Cores: 1}, Null: map[string]*int{"a": &one, "b": nil, "c": nil}}},
+		"any": {"any: {a: [1, 2.5, x, true, null]}",
+			doc{Mode: "kept", Any: map[string]any{"a": []any{int64(1), 2.5, "x", true, nil}}}},
+		"time": {"at: 2026-01-02T03:04:05Z",
+			doc{Mode: "kept", At: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}},
 		"empty section":         {"inner:\nlist:\nlabels:\n", doc{Mode: "kept"}},
 		"json surrogates":       {`{"name":"\ud83d\ude00\/"}`, doc{base: base{"😀/"}, Mode: "kept"}},
 		"explicit null":         {"name: null\ninner: {cores: null}", doc{Mode: "kept"}},
@@ -95,31 +103,45 @@ func TestRefuses(t *testing.T) {
 		in   string
 		want []string // one a mistake, in order
 	}{
-		"unknown":             {"name: a\ncolour: red\n", []string{`line 2: unknown key "colour"; did you mean "color"?`}},
-		"wrong case":          {"inner:\n  Cores: 1\n", []string{`line 2: inner: unknown key "Cores"; did you mean "cores"? Keys are case-sensitive`}},
+		"unknown": {"name: a\ncolour: red\n",
+			[]string{`line 2: unknown key "colour"; did you mean "color"?`}},
+		"wrong case": {"inner:\n  Cores: 1\n",
+			[]string{`line 2: inner: unknown key "Cores"; did you mean "cores"? Keys are case-sensitive`}},
 		"far from any":        {"zzzzzzzz: 1", []string{`line 1: unknown key "zzzzzzzz"; the nearest is`}},
 		"unexported, skipped": {"secret: a\nSkipped: b", []string{`unknown key "secret"`, `unknown key "Skipped"`}},
 		"embedded struct":     {"base: {name: a}", []string{`unknown key "base"`}},
-		"twice":               {"name: a\nmode: b\nname: c\n", []string{`line 3: key "name" is here twice, first on line 1; keep one`}},
-		"twice in json":       {"{\"name\":\"a\",\n\"name\":\"b\"}", []string{`line 2: key "name" is here twice, first on line 1`}},
-		"twice in a map":      {"labels: {a: b, a: c}", []string{`line 1: labels: key "a" is here twice`}},
-		"types": {"name: [a]\ninner: {cores: four, on: yes, weight: x, small: 256}\nlist: {}\nlabels: 3\npointer: []\ncpus: {}\n", []string{
-			`line 1: name: is a list, must be text`,
-			`line 2: inner.cores: is text ("four"), must be a whole number`,
-			`line 2: inner.on: is text ("yes"), must be true or false`,
-			`line 2: inner.weight: is text ("x"), must be a number`,
-			`line 2: inner.small: is "256", must be a whole number of at least 0 in decimal digits within the range of uint8`,
-			`line 3: list: is a mapping, must be a list`,
-			`line 4: labels: is a whole number ("3"), must be a mapping`,
-			`line 5: pointer: is a list, must be a mapping`,
-			`line 6: cpus: is a mapping, must be text`,
-		}},
-		"numbers": {"list:\n- cores: 017\n- cores: 1_000\n- cores: 0x10\n- cores: 1e3\n- cores: 99999999999999999999\n- weight: .inf\n- cores: 1.0", []string{
-			`line 2: list[0].cores: is "017", must be a whole number in decimal digits`, `line 3: list[1].cores`, `line 4`, `line 5: list[3].cores: is a number ("1e3"), must be a whole number`, `line 6`, `line 7`, `line 8`,
-		}},
-		"text types":     {"cpus: 3-1\ncolor: green\nat: noon", []string{`line 1: cpus: CPU list "3-1"`, `line 2: color: is "green", must be red or blue`, `line 3: at: `}},
-		"missing":        {"needy:\n- {id: 0, core: 0}\n- {id: 1}\n- {}\n", []string{`line 3: needy[1]: key "core" is missing`, `line 4: needy[2]: key "id" is missing`, `line 4: needy[2]: key "core" is missing`}},
-		"no value":       {"name:\ninner: {cores: }", []string{`line 1: name: has no value; it takes text`, `line 2: inner.cores: has no value; it takes a whole number`}},
+		"twice": {"name: a\nmode: b\nname: c\n",
+			[]string{`line 3: key "name" is here twice, first on line 1; keep one`}},
+		"twice in json": {"{\"name\":\"a\",\n\"name\":\"b\"}",
+			[]string{`line 2: key "name" is here twice, first on line 1`}},
+		"twice in a map": {"labels: {a: b, a: c}", []string{`line 1: labels: key "a" is here twice`}},
+		"types": {
+			"name: [a]\ninner: {cores: four, on: yes, weight: x, small: 256}\nlist: {}\nlabels: 3\npointer: " +
+				"[]\ncpus: {}\n", []string{
+				`line 1: name: is a list, must be text`,
+				`line 2: inner.cores: is text ("four"), must be a whole number`,
+				`line 2: inner.on: is text ("yes"), must be true or false`,
+				`line 2: inner.weight: is text ("x"), must be a number`,
+				`line 2: inner.small: is "256", must be a whole number of at least 0 in decimal digits within the range of uint8`,
+				`line 3: list: is a mapping, must be a list`,
+				`line 4: labels: is a whole number ("3"), must be a mapping`,
+				`line 5: pointer: is a list, must be a mapping`,
+				`line 6: cpus: is a mapping, must be text`,
+			}},
+		"numbers": {
+			"list:\n- cores: 017\n- cores: 1_000\n- cores: 0x10\n- cores: 1e3\n- cores: 99999999999999999999\n- " +
+				"weight: .inf\n- cores: 1.0", []string{
+				`line 2: list[0].cores: is "017", must be a whole number in decimal digits`, `line 3: list[1].cores`,
+				`line 4`, `line 5: list[3].cores: is a number ("1e3"), must be a whole number`, `line 6`, `line 7`,
+				`line 8`,
+			}},
+		"text types": {"cpus: 3-1\ncolor: green\nat: noon",
+			[]string{`line 1: cpus: CPU list "3-1"`, `line 2: color: is "green", must be red or blue`, `line 3: at: `}},
+		"missing": {"needy:\n- {id: 0, core: 0}\n- {id: 1}\n- {}\n",
+			[]string{`line 3: needy[1]: key "core" is missing`, `line 4: needy[2]: key "id" is missing`,
+				`line 4: needy[2]: key "core" is missing`}},
+		"no value": {"name:\ninner: {cores: }", []string{`line 1: name: has no value; it takes text`,
+			`line 2: inner.cores: has no value; it takes a whole number`}},
 		"twice in any":   {"any: [{a: {b: 1, b: 2}}]", []string{`line 1: any[0].a: key "b" is here twice`}},
 		"second":         {"name: a\n---\nname: b\n", []string{`line 2: a second document begins here`}},
 		"second json":    {`{"name":"a"} {"name":"b"}`, []string{`line 1: not YAML`}},
@@ -206,12 +228,14 @@ func TestReaderCutsStreams(t *testing.T) {
 		in   string
 		want []string // line:document, spaces trimmed
 	}{
-		"json lines":       {"{\"a\":1}\n\n{\"a\":2}", []string{`1:{"a":1}`, `3:{"a":2}`}},
-		"spread json":      {"{\n  \"a\": {\n    \"b\": \"}\\\"\"\n  }\n}\n{\"a\":2}\n", []string{"1:{\n  \"a\": {\n    \"b\": \"}\\\"\"\n  }\n}", `6:{"a":2}`}},
+		"json lines": {"{\"a\":1}\n\n{\"a\":2}", []string{`1:{"a":1}`, `3:{"a":2}`}},
+		"spread json": {"{\n  \"a\": {\n    \"b\": \"}\\\"\"\n  }\n}\n{\"a\":2}\n",
+			[]string{"1:{\n  \"a\": {\n    \"b\": \"}\\\"\"\n  }\n}", `6:{"a":2}`}},
 		"broken in middle": {"{\"a\":1}\n{\"a\":\n{\"a\":3}\n", []string{`1:{"a":1}`, `2:{"a":`, `3:{"a":3}`}},
 		"yaml documents":   {"# cases\n---\na: 1\n---\na: 2\nb: {\n}\n...\n", []string{"3:a: 1", "5:a: 2\nb: {\n}"}},
 		"one yaml":         {"a: 1\nb: 2\n", []string{"1:a: 1\nb: 2"}},
-		"yaml flow":        {"{a: 'it''s }', # }\n b: don't}\n{a: 2}\n", []string{"1:{a: 'it''s }', # }\n b: don't}", "3:{a: 2}"}},
+		"yaml flow": {"{a: 'it''s }', # }\n b: don't}\n{a: 2}\n",
+			[]string{"1:{a: 'it''s }', # }\n b: don't}", "3:{a: 2}"}},
 		"yaml on ---":      {"--- {a: 1}\n--- {a: 2}\n", []string{"1:--- {a: 1}", "2:--- {a: 2}"}},
 		"almost separator": {"a: |\n x\n---y: 1\n", []string{"1:a: |\n x\n---y: 1"}},
 		"empty":            {"\n\n# nothing\n", nil},
@@ -265,7 +289,8 @@ func accepts(t *testing.T, data []byte) {
 func FuzzUnmarshal(f *testing.F) {
 	for _, s := range []string{
 		"name: a\ncpus: 0-3\ninner: {cores: 4, weight: 1.5, on: true}\n", `{"list":[{"cores":1}],"null":{"a":null}}`,
-		"any: {a: [1, 2.5, x, true, null, 0x10, .nan, 1e999]}", "at: 2026-01-02T03:04:05Z", "a: &a b\nc: *a", "--- !!str a", "? a\n: b", "{\"a\":", "labels: {1: 2, true: false, ~: null}",
+		"any: {a: [1, 2.5, x, true, null, 0x10, .nan, 1e999]}", "at: 2026-01-02T03:04:05Z", "a: &a b\nc: *a",
+		"--- !!str a", "? a\n: b", "{\"a\":", "labels: {1: 2, true: false, ~: null}",
 	} {
 		f.Add([]byte(s))
 	}
@@ -291,7 +316,8 @@ func FuzzReader(f *testing.F) {
 
 func BenchmarkUnmarshalJSONLine(b *testing.B) {
 	d := NewDecoder()
-	in := []byte(`{"name":"case-1","cpus":"0-15","inner":{"cores":4,"weight":1.5},"list":[{"cores":1},{"cores":2}],"mode":"x","labels":{"a":"b"}}`)
+	in := []byte(
+		`{"name":"case-1","cpus":"0-15","inner":{"cores":4,"weight":1.5},"list":[{"cores":1},{"cores":2}],"mode":"x","labels":{"a":"b"}}`)
 	b.ReportAllocs()
 	for b.Loop() {
 		var v doc
@@ -323,7 +349,8 @@ func BenchmarkUnmarshalLongList(b *testing.B) {
 
 // FuzzJSON compares the reader of JSON with the standard library's.
 func FuzzJSON(f *testing.F) {
-	for _, s := range []string{`{"a":[1,2.5e3,"x\n\u00e9",true,null,{}],"b":{"c":[]}}`, "{ \"a\" :\n\t-0 , \"\\\"\":\"}\" }", `{"a":{"a":{}}}`} {
+	for _, s := range []string{`{"a":[1,2.5e3,"x\n\u00e9",true,null,{}],"b":{"c":[]}}`,
+		"{ \"a\" :\n\t-0 , \"\\\"\":\"}\" }", `{"a":{"a":{}}}`} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

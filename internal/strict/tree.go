@@ -49,7 +49,8 @@ type key struct {
 // parse turns a document into a tree. Lines count from first.
 func parse(data []byte, first, most int) (node, *Error) {
 	if len(data) > most {
-		return node{}, &Error{Msg: fmt.Sprintf("document of %d bytes is larger than the %d that are read", len(data), most)}
+		return node{}, &Error{Msg: fmt.Sprintf("document of %d bytes is larger than the %d that are read", len(data),
+			most)}
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	if !utf8.Valid(data) {
@@ -238,7 +239,8 @@ func fromYAML(y *yaml.Node, offset, depth int) (node, *Error) {
 	}
 	switch y.Kind {
 	case yaml.AliasNode:
-		return n, &Error{Line: n.line, Msg: fmt.Sprintf("alias %s: aliases are not read, write the value again", quote("*"+y.Value))}
+		return n, &Error{Line: n.line, Msg: fmt.Sprintf("alias %s: aliases are not read, write the value again",
+			quote("*"+y.Value))}
 	case yaml.ScalarNode:
 		return scalar(y, n)
 	case yaml.SequenceNode:

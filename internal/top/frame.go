@@ -45,12 +45,14 @@ func Compare(before, now *control.Top) *Frame {
 	for i := range before.Containers {
 		was[before.Containers[i].ID] = &before.Containers[i]
 	}
-	f := &Frame{At: now.At, Connected: now.Connected, CPUs: now.CPUs, Pools: now.Pools, CPI: now.CPI, Containers: make([]Row, 0, len(now.Containers))}
+	f := &Frame{At: now.At, Connected: now.Connected, CPUs: now.CPUs, Pools: now.Pools, CPI: now.CPI,
+		Containers: make([]Row, 0, len(now.Containers))}
 	for i := range now.Containers {
 		c := &now.Containers[i]
 		r := Row{
-			Namespace: c.Namespace, Pod: c.Pod, Container: c.Container, Class: c.Class, Pool: c.Pool, CPUs: c.CPUs, CapMilli: c.CapMilli,
-			Usage: usageOf(was[c.ID], c), Sample: c.Sample,
+			Namespace: c.Namespace, Pod: c.Pod, Container: c.Container, Class: c.Class, Pool: c.Pool, CPUs: c.CPUs,
+			CapMilli: c.CapMilli,
+			Usage:    usageOf(was[c.ID], c), Sample: c.Sample,
 		}
 		if r.Usage != nil {
 			f.Usage += *r.Usage
@@ -137,7 +139,8 @@ func (f *Frame) head() []string {
 		connected = "; not connected to the runtime: what is shown is what was known last"
 	}
 	return []string{
-		fmt.Sprintf("quietcore top - %s, %s, %s, %.2f CPUs in use%s", f.At.Format(time.TimeOnly), count(f.CPUs, "CPU"), count(len(f.Containers), "container"), f.Usage, connected),
+		fmt.Sprintf("quietcore top - %s, %s, %s, %.2f CPUs in use%s", f.At.Format(time.TimeOnly), count(f.CPUs, "CPU"),
+			count(len(f.Containers), "container"), f.Usage, connected),
 		"pools: " + f.pools(),
 		"CPI: " + f.cpi(),
 	}
@@ -146,7 +149,8 @@ func (f *Frame) head() []string {
 func (f *Frame) pools() string {
 	var parts []string
 	for _, p := range []struct{ name, cpus string }{
-		{"shared", f.Pools.Shared}, {"be", f.Pools.BE}, {"exclusive", f.Pools.Exclusive}, {"reserved", f.Pools.Reserved},
+		{"shared", f.Pools.Shared}, {"be", f.Pools.BE}, {"exclusive", f.Pools.Exclusive},
+		{"reserved", f.Pools.Reserved},
 	} {
 		if p.cpus != "" {
 			parts = append(parts, p.name+" "+p.cpus)

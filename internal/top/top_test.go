@@ -23,7 +23,8 @@ var update = flag.Bool("update", false, "write the golden files")
 func of(v float64) *float64 { return &v }
 
 func container(id, pod string, class policy.Class, pool policy.PoolKind, cpus string) control.TopContainer {
-	return control.TopContainer{ID: id, Namespace: "default", Pod: pod, Container: "main", Class: class, Pool: pool, CPUs: cpus}
+	return control.TopContainer{ID: id, Namespace: "default", Pod: pod, Container: "main", Class: class, Pool: pool,
+		CPUs: cpus}
 }
 
 // answers are two answers of a daemon, two seconds apart.
@@ -42,7 +43,8 @@ func answers() (before, now *control.Top) {
 	batch.Sample = control.Sample{Usage: of(0.1), CPI: of(1234.5), Wait: of(0.99)}
 	young := container("d", "young", policy.LS, policy.PoolShared, "4-15")
 	young.Sample = control.Sample{Why: "it began in the last window"}
-	hostile := container("e", "x\x1b[2J\nroot\u202e", policy.LS, policy.PoolShared, "0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30")
+	hostile := container("e", "x\x1b[2J\nroot\u202e", policy.LS, policy.PoolShared,
+		"0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30")
 	now.Containers = []control.TopContainer{batch, db, hostile, web, young}
 	before = &control.Top{}
 	for i := range now.Containers {
@@ -96,11 +98,15 @@ func TestTables(t *testing.T) {
 
 func TestTheHeadSaysWhyThereIsNoCPI(t *testing.T) {
 	for want, c := range map[string]control.CPI{
-		"CPI: not counted: cpi.mode is off":                                              {Mode: "off"},
-		"CPI: not counted: Linux 4.4 is too old":                                         {Mode: "observe", Why: "Linux 4.4 is too old"},
-		"CPI: windows of 10s every 1m; the first one's numbers come in 42s":              {Counting: true, Window: 10, Interval: 60, Next: 42.1},
-		"CPI: windows of 500ms every 2s, the last one 1.5s ago; this machine has no PMU": {Counting: true, Window: 0.5, Interval: 2, Age: of(1.5), Why: "this machine has no PMU", Reference: true},
-		"CPI: windows of 10s every 1m; the last one was dropped: a CPU came or went":     {Counting: true, Window: 10, Interval: 60, Age: of(1), Dropped: "a CPU came or went"},
+		"CPI: not counted: cpi.mode is off": {Mode: "off"},
+		"CPI: not counted: Linux 4.4 is too old": {Mode: "observe",
+			Why: "Linux 4.4 is too old"},
+		"CPI: windows of 10s every 1m; the first one's numbers come in 42s": {Counting: true, Window: 10,
+			Interval: 60, Next: 42.1},
+		"CPI: windows of 500ms every 2s, the last one 1.5s ago; this machine has no PMU": {Counting: true, Window: 0.5,
+			Interval: 2, Age: of(1.5), Why: "this machine has no PMU", Reference: true},
+		"CPI: windows of 10s every 1m; the last one was dropped: a CPU came or went": {Counting: true, Window: 10,
+			Interval: 60, Age: of(1), Dropped: "a CPU came or went"},
 	} {
 		_, now := answers()
 		now.CPI = c
@@ -169,20 +175,24 @@ func TestSorting(t *testing.T) {
 // No text of a tenant and no size of a screen breaks the table.
 func TestLinesFitEveryScreen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\x1b]0;x\a", "\u202e", "世界", strings.Repeat("z", 600), "\xff\x00"}))
+		text := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\x1b]0;x\a", "\u202e", "世界",
+			strings.Repeat("z", 600), "\xff\x00"}))
 		any := rapid.Custom(func(t *rapid.T) *float64 {
 			if rapid.Bool().Draw(t, "none") {
 				return nil
 			}
 			return of(rapid.Float64Range(0, 1e12).Draw(t, "value"))
 		})
-		now := &control.Top{Pools: script.Pools{Shared: text.Draw(t, "pool")}, CPI: control.CPI{Why: text.Draw(t, "why")}}
+		now := &control.Top{Pools: script.Pools{Shared: text.Draw(t, "pool")},
+			CPI: control.CPI{Why: text.Draw(t, "why")}}
 		for i := range rapid.IntRange(0, 30).Draw(t, "rows") {
-			c := container(fmt.Sprint(i), text.Draw(t, "pod"), policy.Class(text.Draw(t, "class")), policy.PoolKind(text.Draw(t, "kind")), text.Draw(t, "cpus"))
+			c := container(fmt.Sprint(i), text.Draw(t, "pod"), policy.Class(text.Draw(t, "class")),
+				policy.PoolKind(text.Draw(t, "kind")), text.Draw(t, "cpus"))
 			c.Sample = control.Sample{CPI: any.Draw(t, "cpi"), MPKI: any.Draw(t, "mpki"), Wait: any.Draw(t, "wait")}
 			now.Containers = append(now.Containers, c)
 		}
-		l := Look{Width: rapid.IntRange(1, 250).Draw(t, "width"), Height: rapid.IntRange(1, 60).Draw(t, "height"), Sort: rapid.SampledFrom(Keys()).Draw(t, "sort")}
+		l := Look{Width: rapid.IntRange(1, 250).Draw(t, "width"), Height: rapid.IntRange(1, 60).Draw(t, "height"),
+			Sort: rapid.SampledFrom(Keys()).Draw(t, "sort")}
 		f := Compare(now, now)
 		f.Sort(l.Sort)
 		lines := f.Lines(l)

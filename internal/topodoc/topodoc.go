@@ -78,7 +78,8 @@ func (d Doc) list() (*topology.Topology, error) {
 		if c.Node >= cpuset.MaxCPUs {
 			return nil, fmt.Errorf("topology: cpus: CPU %d: node %d is outside 0-%d", c.ID, c.Node, cpuset.MaxCPUs-1)
 		}
-		cpus[i] = topology.CPU{ID: c.ID, Core: c.Core, L2: c.Core, L3: c.L3, Die: c.Socket, Node: c.Node, Socket: c.Socket, Kind: kind}
+		cpus[i] = topology.CPU{ID: c.ID, Core: c.Core, L2: c.Core, L3: c.L3, Die: c.Socket, Node: c.Node,
+			Socket: c.Socket, Kind: kind}
 	}
 	return topology.New(cpus, topology.Options{})
 }
@@ -166,7 +167,8 @@ func JSON(t *topology.Topology) ([]byte, error) {
 		if hybrid {
 			kind = c.Kind.String()
 		}
-		out.CPUs = append(out.CPUs, outputCPU{ID: c.ID, Core: c.Core, L2: c.L2, L3: c.L3, Die: c.Die, Node: c.Node, Socket: c.Socket, Online: online.Has(c.ID), Kind: kind})
+		out.CPUs = append(out.CPUs, outputCPU{ID: c.ID, Core: c.Core, L2: c.L2, L3: c.L3, Die: c.Die, Node: c.Node,
+			Socket: c.Socket, Online: online.Has(c.ID), Kind: kind})
 	}
 	for i, n := range t.Nodes() {
 		row := make([]int, len(t.Nodes()))

@@ -44,9 +44,11 @@ func TestBuild(t *testing.T) {
 		name, doc, online, nodes, wrong string
 		warnings                        int
 	}{
-		{name: "grid", doc: `{"grid":{"sockets":2,"coresPerL3":4,"threadsPerCore":2,"numbering":"split"}}`, online: "0-15", nodes: "0-1"},
+		{name: "grid", doc: `{"grid":{"sockets":2,"coresPerL3":4,"threadsPerCore":2,"numbering":"split"}}`,
+			online: "0-15", nodes: "0-1"},
 		{name: "grid of nothing is one CPU", doc: `{"grid":{}}`, online: "0", nodes: "0"},
-		{name: "cpus", doc: `{"cpus":[{"id":3,"core":0,"l3":0,"node":1,"socket":0},{"id":9,"core":1,"l3":0,"node":0,"socket":0,"kind":"efficiency"}]}`, online: "3,9", nodes: "0-1"},
+		{name: "cpus",
+			doc: `{"cpus":[{"id":3,"core":0,"l3":0,"node":1,"socket":0},{"id":9,"core":1,"l3":0,"node":0,"socket":0,"kind":"efficiency"}]}`, online: "3,9", nodes: "0-1"},
 		{name: "sysfs", doc: `{"sysfs":"/sys"}`, online: "0-3", nodes: "0-1", warnings: 1},
 		{name: "nothing", doc: `{}`, wrong: "give one of grid, cpus or sysfs"},
 		{name: "two", doc: `{"grid":{},"sysfs":"/sys"}`, wrong: "grid and sysfs are given"},
@@ -69,8 +71,10 @@ func TestBuild(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if o, n := got.Online().String(), got.MemoryNodes().String(); o != c.online || n != c.nodes || len(warnings) != c.warnings {
-			t.Errorf("%s: CPUs %s, nodes %s, warnings %v; want %s, %s, %d", c.name, o, n, warnings, c.online, c.nodes, c.warnings)
+		if o, n := got.Online().String(), got.MemoryNodes().String(); o != c.online || n != c.nodes ||
+			len(warnings) != c.warnings {
+			t.Errorf("%s: CPUs %s, nodes %s, warnings %v; want %s, %s, %d", c.name, o, n, warnings, c.online, c.nodes,
+				c.warnings)
 		}
 	}
 	if _, _, err := (Doc{Sysfs: "/sys"}).Build(nil); err == nil {
@@ -81,7 +85,8 @@ func TestBuild(t *testing.T) {
 func TestJSON(t *testing.T) {
 	m, err := topology.New([]topology.CPU{
 		{ID: 0}, {ID: 1}, {ID: 4, Core: 1, L2: 1, Node: 2, L3: 1, Die: 1, Socket: 1, Kind: topology.Efficiency},
-	}, topology.Options{Offline: cpuset.Of(1, 7), Isolated: cpuset.Of(4), Memory: map[int]uint64{0: 1 << 20, 2: 0}, Distances: map[int]map[int]int{0: {2: 21}, 2: {0: 21}}})
+	}, topology.Options{Offline: cpuset.Of(1, 7), Isolated: cpuset.Of(4), Memory: map[int]uint64{0: 1 << 20, 2: 0},
+		Distances: map[int]map[int]int{0: {2: 21}, 2: {0: 21}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +117,8 @@ func TestJSONOfOrdinaryMachineNamesNoKind(t *testing.T) {
 }
 
 func TestOfReadsBack(t *testing.T) {
-	want := decode(t, `{"cpus":[{"id":3,"core":0,"l3":2,"node":1,"socket":0,"kind":"performance"},{"id":9,"core":1,"l3":0,"node":0,"socket":4,"kind":"efficiency"}]}`)
+	want := decode(t,
+		`{"cpus":[{"id":3,"core":0,"l3":2,"node":1,"socket":0,"kind":"performance"},{"id":9,"core":1,"l3":0,"node":0,"socket":4,"kind":"efficiency"}]}`)
 	m, _, err := want.Build(nil)
 	if err != nil {
 		t.Fatal(err)

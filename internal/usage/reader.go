@@ -91,7 +91,8 @@ func Open(o Options) (*Reader, error) {
 	}
 	folders := [fileCount][]string{{"."}, {"."}, nil}
 	if o.V1 {
-		folders = [fileCount][]string{statFile: {"cpu", "cpu,cpuacct", "cpuacct,cpu"}, accountFile: {"cpuacct", "cpu,cpuacct", "cpuacct,cpu"}}
+		folders = [fileCount][]string{statFile: {"cpu", "cpu,cpuacct", "cpuacct,cpu"},
+			accountFile: {"cpuacct", "cpu,cpuacct", "cpuacct,cpu"}}
 	}
 	for file, names := range folders {
 		if names == nil {

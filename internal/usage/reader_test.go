@@ -84,11 +84,16 @@ func (t tree) put(path string, micros int) {
 	dir := t.dir(path)
 	t.check(os.MkdirAll(dir, 0o755))
 	files := map[string]string{
-		"cpu.stat":     fmt.Sprintf("usage_usec %d\nuser_usec 1\nsystem_usec 1\nnice_usec 0\nnr_periods 70\nnr_throttled 3\nthrottled_usec 4000\nnr_bursts 0\nburst_usec 0\n", micros),
-		"cpu.pressure": fmt.Sprintf("some avg10=1.00 avg60=0.00 avg300=0.00 total=%d\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n", micros/2),
+		"cpu.stat": fmt.Sprintf(
+			"usage_usec %d\nuser_usec 1\nsystem_usec 1\nnice_usec 0\nnr_periods 70\nnr_throttled 3\nthrottled_usec "+
+				"4000\nnr_bursts 0\nburst_usec 0\n", micros),
+		"cpu.pressure": fmt.Sprintf(
+			"some avg10=1.00 avg60=0.00 avg300=0.00 total=%d\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+			micros/2),
 	}
 	if t.v1 {
-		files = map[string]string{"cpu.stat": "nr_periods 70\nnr_throttled 3\nthrottled_time 4000000\n", "cpuacct.usage": fmt.Sprintln(micros * 1000)}
+		files = map[string]string{"cpu.stat": "nr_periods 70\nnr_throttled 3\nthrottled_time 4000000\n",
+			"cpuacct.usage": fmt.Sprintln(micros * 1000)}
 	}
 	for name, text := range files {
 		t.check(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
@@ -123,7 +128,8 @@ func TestReadings(t *testing.T) {
 				r := tree.open(keep)
 				tree.check(r.Follow("one", "/kubepods/pod1"))
 				tree.check(r.Follow("later", "kubepods/pod2"))
-				want := Reading{ID: "one", At: time.Unix(7, 0), CPU: 1500 * time.Millisecond, Periods: 70, Throttled: 3, Stopped: 4 * time.Millisecond, Quota: true}
+				want := Reading{ID: "one", At: time.Unix(7, 0), CPU: 1500 * time.Millisecond, Periods: 70,
+					Throttled: 3, Stopped: 4 * time.Millisecond, Quota: true}
 				if !v1 {
 					want.Waiting, want.Pressure = 750*time.Millisecond, true
 				}
@@ -230,7 +236,8 @@ func TestNoPathLeavesTheHierarchy(t *testing.T) {
 	}
 	// The way for old kernels refuses the same.
 	dir := int(r.hierarchy[statFile].Fd())
-	for path, ok := range map[string]bool{"a/cpu.stat": true, "link/cpu.stat": false, "out/stat": false, "b/cpu.stat": false} {
+	for path, ok := range map[string]bool{"a/cpu.stat": true, "link/cpu.stat": false, "out/stat": false,
+		"b/cpu.stat": false} {
 		fd, err := walkBeneath(dir, path)
 		if (err == nil) != ok {
 			t.Errorf("%s: %v", path, err)
@@ -257,8 +264,11 @@ func TestAPassAllocatesNothing(t *testing.T) {
 			tree.check(r.Follow(path, path))
 		}
 		readings := r.Read(nil)
-		if n := testing.AllocsPerRun(10, func() { readings = r.Read(readings[:0]) }); n > 0 || len(readings) != 10 || readings[0].Err != nil {
-			t.Errorf("v1 %t: a pass over 10 cgroups allocates %v times and reads %d, %v", v1, n, len(readings), readings[0].Err)
+		if n := testing.AllocsPerRun(10, func() {
+			readings = r.Read(readings[:0])
+		}); n > 0 || len(readings) != 10 || readings[0].Err != nil {
+			t.Errorf("v1 %t: a pass over 10 cgroups allocates %v times and reads %d, %v", v1, n, len(readings),
+				readings[0].Err)
 		}
 	}
 }
@@ -383,7 +393,8 @@ func burnIn(t *testing.T, tree kernelTree, d time.Duration) time.Duration {
 		t.Fatal(err)
 	}
 	for _, dir := range tree.folders {
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -471,7 +482,8 @@ func FuzzParseStat(f *testing.F) {
 }
 
 func FuzzParsePressure(f *testing.F) {
-	f.Add([]byte("some avg10=0.12 avg60=0.20 avg300=0.05 total=20773\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"))
+	f.Add(
+		[]byte("some avg10=0.12 avg60=0.20 avg300=0.05 total=20773\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"))
 	f.Add([]byte("some total=\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if v, err := parsePressure(text); err == nil && v < 0 {
@@ -488,7 +500,8 @@ func TestParseNumber(t *testing.T) {
 			t.Errorf("%s is %d, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "-1", "+1", " 1", "1 ", "18446744073709551616", "99999999999999999999", "000000000000000000001", "1e3"} {
+	for _, text := range []string{"", "-1", "+1", " 1", "1 ", "18446744073709551616", "99999999999999999999",
+		"000000000000000000001", "1e3"} {
 		if got, err := parseNumber([]byte(text)); err == nil {
 			t.Errorf("%q is %d", text, got)
 		}

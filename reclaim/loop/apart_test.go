@@ -45,29 +45,48 @@ func TestWhatIsApartIsNotLent(t *testing.T) {
 		reserve float64
 		runs    []run
 		offer   int64
-		target  float64 // of the budget: 65 % of 16 CPUs, or of those that nobody keeps, less production's use of them, less the reserve
+		// of the budget: 65 % of 16 CPUs, or of those that nobody keeps, less production's use of them,
+		// less the reserve
+		target float64
 	}{
-		"nobody":                             {offer: 16000, target: 10.4},
-		"reserved, and best effort's first":  {policy: policy.Config{Reserved: cpuset.Of(0, 1)}, offer: 16000, target: 10.4},
-		"reserved strictly":                  {policy: policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true}, offer: 14000, target: 8.4},
-		"reserved by kubelet, strictly":      {policy: policy.Config{Kubelet: policy.Kubelet{Reserved: cpuset.Of(0), Options: map[string]string{"strict-cpu-reservation": "true"}}}, offer: 15000, target: 9.4},
-		"all reserved":                       {policy: policy.Config{Reserved: all}, offer: 16000, target: 10.4},
-		"isolated":                           {isolate: cpuset.Of(8, 9, 10, 11, 12, 13, 14, 15), offer: 8000, target: 2.4},
-		"the system's alone":                 {policy: policy.Config{System: system}, offer: 14000, target: 8.4},
-		"the system's alone, used":           {policy: policy.Config{System: system}, runs: []run{{policy.SYSTEM, 1500, 0}}, offer: 14000, target: 8.4},
-		"the system's in reserved ones":      {policy: policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true, System: policy.System{Namespaces: []string{"default"}}}, runs: []run{{policy.SYSTEM, 1500, 0}}, offer: 14000, target: 8.4},
-		"the system's among others":          {policy: policy.Config{System: policy.System{Namespaces: []string{"default"}}}, runs: []run{{policy.SYSTEM, 1500, 0}}, offer: 14500, target: 10.4},
-		"an owner who shares":                {runs: []run{{policy.LSR, 4000, 1}}, offer: 12000, target: 9.4},
-		"an owner who does not":              {runs: []run{{policy.LSE, 4000, 1}}, offer: 12000, target: 7.8},
-		"an owner who does not, by use":      {runs: []run{{policy.LSE, 4000, 1}}, from: reclaim.FromUsage, offer: 11989, target: 7.8},
-		"a busy owner who does not":          {runs: []run{{policy.LSE, 4000, 4}}, offer: 12000, target: 6.4},
-		"one who uses more than its own":     {runs: []run{{policy.LSE, 4000, 4.5}}, offer: 12000, target: 5.9},
-		"idle owners beside busy production": {runs: []run{{policy.LSE, 8000, 0}, {policy.LS, 6000, 5}}, offer: 2000, target: 0.2},
-		"an owner whose siblings are idle":   {policy: policy.Config{Allocation: policy.Allocation{SMT: cpuallocator.SMTIsolate}}, runs: []run{{policy.LSE, 2000, 1}}, offer: 12000, target: 7.1},
-		"a sharing one with idle siblings":   {policy: policy.Config{Allocation: policy.Allocation{SMT: cpuallocator.SMTIsolate}}, runs: []run{{policy.LSR, 2000, 1}}, offer: 12000, target: 7.4},
-		"owners beside production":           {runs: []run{{policy.LSE, 4000, 1}, {policy.LS, 3000, 2}}, offer: 9000, target: 5.8},
-		"the configured reserve":             {reserve: 3, offer: 13000, target: 7.4},
-		"the configured beside strict ones":  {policy: policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true}, reserve: 3, offer: 11000, target: 5.4},
+		"nobody": {offer: 16000, target: 10.4},
+		"reserved, and best effort's first": {policy: policy.Config{Reserved: cpuset.Of(0, 1)}, offer: 16000,
+			target: 10.4},
+		"reserved strictly": {policy: policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true},
+			offer: 14000, target: 8.4},
+		"reserved by kubelet, strictly": {policy: policy.Config{Kubelet: policy.Kubelet{Reserved: cpuset.Of(0),
+			Options: map[string]string{"strict-cpu-reservation": "true"}}}, offer: 15000, target: 9.4},
+		"all reserved": {policy: policy.Config{Reserved: all}, offer: 16000, target: 10.4},
+		"isolated": {isolate: cpuset.Of(8, 9, 10, 11, 12, 13, 14, 15), offer: 8000,
+			target: 2.4},
+		"the system's alone": {policy: policy.Config{System: system}, offer: 14000, target: 8.4},
+		"the system's alone, used": {policy: policy.Config{System: system},
+			runs: []run{{policy.SYSTEM, 1500, 0}}, offer: 14000, target: 8.4},
+		"the system's in reserved ones": {policy: policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true,
+			System: policy.System{Namespaces: []string{"default"}}}, runs: []run{{policy.SYSTEM, 1500, 0}},
+			offer: 14000, target: 8.4},
+		"the system's among others": {policy: policy.Config{
+			System: policy.System{Namespaces: []string{"default"}}}, runs: []run{{policy.SYSTEM, 1500, 0}},
+			offer: 14500, target: 10.4},
+		"an owner who shares":   {runs: []run{{policy.LSR, 4000, 1}}, offer: 12000, target: 9.4},
+		"an owner who does not": {runs: []run{{policy.LSE, 4000, 1}}, offer: 12000, target: 7.8},
+		"an owner who does not, by use": {runs: []run{{policy.LSE, 4000, 1}}, from: reclaim.FromUsage,
+			offer: 11989, target: 7.8},
+		"a busy owner who does not":      {runs: []run{{policy.LSE, 4000, 4}}, offer: 12000, target: 6.4},
+		"one who uses more than its own": {runs: []run{{policy.LSE, 4000, 4.5}}, offer: 12000, target: 5.9},
+		"idle owners beside busy production": {runs: []run{{policy.LSE, 8000, 0}, {policy.LS, 6000, 5}}, offer: 2000,
+			target: 0.2},
+		"an owner whose siblings are idle": {policy: policy.Config{
+			Allocation: policy.Allocation{SMT: cpuallocator.SMTIsolate}}, runs: []run{{policy.LSE, 2000, 1}},
+			offer: 12000, target: 7.1},
+		"a sharing one with idle siblings": {policy: policy.Config{
+			Allocation: policy.Allocation{SMT: cpuallocator.SMTIsolate}}, runs: []run{{policy.LSR, 2000, 1}},
+			offer: 12000, target: 7.4},
+		"owners beside production": {runs: []run{{policy.LSE, 4000, 1}, {policy.LS, 3000, 2}}, offer: 9000,
+			target: 5.8},
+		"the configured reserve": {reserve: 3, offer: 13000, target: 7.4},
+		"the configured beside strict ones": {policy: policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true},
+			reserve: 3, offer: 11000, target: 5.4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t).of(c.policy, topology.Options{Isolated: c.isolate})
@@ -121,7 +140,8 @@ func TestOnlyTheRestOfAnOwnersRequestIsTaken(t *testing.T) {
 		{"other", policy.LS, 2.5, true, 2.5}, {"other", policy.SYSTEM, 1, true, 1},
 	} {
 		one := reclaim.Pod{Request: c.request}
-		if takes := a.takes(&policy.PodView{UID: c.uid, Class: c.class, Managed: true}, &one); takes != c.takes || takes && one.Request != c.left {
+		if takes := a.takes(&policy.PodView{UID: c.uid, Class: c.class, Managed: true}, &one); takes != c.takes ||
+			takes && one.Request != c.left {
 			t.Errorf("%s of %v CPUs takes %v: %v, want %v: %v", c.uid, c.request, one.Request, takes, c.left, c.takes)
 		}
 	}
@@ -150,6 +170,7 @@ func TestOnlyReservedCPUsAreLeft(t *testing.T) {
 	}
 	n.seconds(l, 120)
 	if s := l.Status(); s.Offer != 0 || s.Budget.Target != 1.3-2 {
-		t.Errorf("%v CPUs are offered and the budget's target is %v, want none and %v; pools %+v", s.Offer, s.Budget.Target, 1.3-2, *n.machine.Snapshot().Pools)
+		t.Errorf("%v CPUs are offered and the budget's target is %v, want none and %v; pools %+v", s.Offer,
+			s.Budget.Target, 1.3-2, *n.machine.Snapshot().Pools)
 	}
 }

@@ -86,7 +86,8 @@ func (l *Loop) settle(now time.Time, s *Status) {
 			} else {
 				s.Evictions++
 			}
-			one := Taken{At: now, Observed: a.Observed, Pod: a.pod.Namespace + "/" + a.pod.Name, What: "evicted", Why: a.why}
+			one := Taken{At: now, Observed: a.Observed, Pod: a.pod.Namespace + "/" + a.pod.Name, What: "evicted",
+				Why: a.why}
 			s.Evicted = slices.Concat([]Taken{one}, s.Evicted[:min(len(s.Evicted), maxEvicted-1)])
 		case Stays:
 			s.Refusals++
@@ -111,7 +112,8 @@ func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
 	}
 	why := l.whyNarrow(s)
 	if now.Count() < was.Count() {
-		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf("%d of %d CPUs are left, were %d", now.Count(), whole.Count(), was.Count()), Why: why}
+		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf("%d of %d CPUs are left, were %d", now.Count(), whole.Count(),
+			was.Count()), Why: why}
 	}
 	if now.Count() >= whole.Count() || s.Budget.CPUs > s.Budget.Floor {
 		l.squeezed = time.Time{}
@@ -121,14 +123,18 @@ func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
 		l.squeezed = s.At
 	}
 	if s.At.Sub(l.squeezed) >= squeezedFor {
-		l.tell(s.At, policy.Notice{Reason: "BestEffortSqueezed", Message: fmt.Sprintf("best effort has been at its floor of %d CPUs for %s: %s", now.Count(), squeezedFor, why)})
+		l.tell(s.At, policy.Notice{Reason: "BestEffortSqueezed",
+			Message: fmt.Sprintf("best effort has been at its floor of %d CPUs for %s: %s", now.Count(), squeezedFor,
+				why)})
 	}
 }
 
 // noteLimited writes down that best effort's quota is less than before.
 func (l *Loop) noteLimited(s *Status, was int64) {
 	if now := s.QuotaMilli; now > 0 && (was == 0 || now < was) {
-		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf("%.2f CPUs are left as a quota, since every core has an owner whom best effort keeps off", float64(now)/1000), Why: l.whyNarrow(s)}
+		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf(
+			"%.2f CPUs are left as a quota, since every core has an owner whom best effort keeps off",
+			float64(now)/1000), Why: l.whyNarrow(s)}
 	}
 }
 
@@ -143,7 +149,9 @@ func (l *Loop) whyNarrow(s *Status) string {
 	if s.Owned > 0 {
 		beside = fmt.Sprintf(", %.2f of the %.0f that nobody owns alone,", s.Beside, s.Capacity-float64(s.Owned))
 	}
-	return fmt.Sprintf("production uses %.2f of %.0f CPUs%s and %.2f are used outside of pods; together with best effort it may be %v %% of the node",
+	return fmt.Sprintf(
+		"production uses %.2f of %.0f CPUs%s and %.2f are used outside of pods; together with best effort it may be "+
+			"%v %% of the node",
 		s.Production, s.Capacity, beside, s.Outside, l.o.Suppression.Threshold)
 }
 
@@ -157,7 +165,9 @@ func (l *Loop) noteLowered(s *Status, was Estimate, o *reclaim.Estimate) {
 		}
 	}
 	if o.Overcommitted && !was.Overcommitted && o.Promised > 0 {
-		l.tell(s.At, policy.Notice{Reason: "BatchOvercommitted", Message: fmt.Sprintf("batch pods need %.2f CPUs and %.2f exist for them: %s", o.Demand, o.Reclaimable, left(s, o))})
+		l.tell(s.At, policy.Notice{Reason: "BatchOvercommitted",
+			Message: fmt.Sprintf("batch pods need %.2f CPUs and %.2f exist for them: %s", o.Demand, o.Reclaimable,
+				left(s, o))})
 	}
 }
 
@@ -167,7 +177,8 @@ func left(s *Status, o *reclaim.Estimate) string {
 	if s.Apart > 0 {
 		apart = fmt.Sprintf("%d are apart from best effort, ", s.Apart)
 	}
-	return fmt.Sprintf("of %.0f CPUs %s%.2f are left to production, and idle pods do not use %.2f", s.Capacity, apart, o.Expected, o.Unutilised)
+	return fmt.Sprintf("of %.0f CPUs %s%.2f are left to production, and idle pods do not use %.2f", s.Capacity, apart,
+		o.Expected, o.Unutilised)
 }
 
 const (

@@ -25,16 +25,22 @@ func TestWhoIsHeldDown(t *testing.T) {
 		idle         []string
 		frozen       bool
 	}{
-		"nobody":                                 {idle: both},
-		"two busy pods wait as on a busy host":   {waits: map[string]float64{"busy-a": 0.3, "busy-b": 0.3, bestEffort: 0.4}, idle: both},
-		"the same where nobody suppresses":       {waits: map[string]float64{"busy-a": 0.3, "busy-b": 0.3, bestEffort: 0.4}, free: true, idle: both},
-		"a busy pod is at its own quota":         {stops: map[string]float64{"busy-a": 0.8}, idle: both},
-		"an idle pod is at its own quota":        {stops: map[string]float64{"idle-a": 0.8}, idle: both[1:]},
-		"an idle pod waits":                      {waits: map[string]float64{"idle-b": 0.2, bestEffort: 0.2}, idle: both[:1]},
-		"the slice's quota":                      {stops: map[string]float64{bestEffort: 0.2}, idle: none, frozen: true},
-		"suppression, and all of it is used":     {waits: map[string]float64{"busy-a": 0.3, bestEffort: 0.4}, production: 9, idle: none, frozen: true},
-		"suppression, and nobody waits":          {production: 9, idle: both},
-		"production's use where none suppresses": {waits: map[string]float64{bestEffort: 0.4}, production: 9, free: true, idle: both},
+		"nobody": {idle: both},
+		"two busy pods wait as on a busy host": {waits: map[string]float64{"busy-a": 0.3, "busy-b": 0.3,
+			bestEffort: 0.4}, idle: both},
+		"the same where nobody suppresses": {waits: map[string]float64{"busy-a": 0.3, "busy-b": 0.3,
+			bestEffort: 0.4}, free: true, idle: both},
+		"a busy pod is at its own quota":  {stops: map[string]float64{"busy-a": 0.8}, idle: both},
+		"an idle pod is at its own quota": {stops: map[string]float64{"idle-a": 0.8}, idle: both[1:]},
+		"an idle pod waits": {waits: map[string]float64{"idle-b": 0.2, bestEffort: 0.2},
+			idle: both[:1]},
+		"the slice's quota": {stops: map[string]float64{bestEffort: 0.2}, idle: none,
+			frozen: true},
+		"suppression, and all of it is used": {waits: map[string]float64{"busy-a": 0.3, bestEffort: 0.4},
+			production: 9, idle: none, frozen: true},
+		"suppression, and nobody waits": {production: 9, idle: both},
+		"production's use where none suppresses": {waits: map[string]float64{bestEffort: 0.4}, production: 9,
+			free: true, idle: both},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := reclaim.Default()
@@ -117,7 +123,8 @@ func TestHeldDown(t *testing.T) {
 func TestGroupReadings(t *testing.T) {
 	var g group
 	at := func(seconds int, waiting time.Duration, throttled uint64) *usage.Reading {
-		return &usage.Reading{At: time.Unix(int64(seconds), 0), Waiting: waiting, Periods: uint64(10 * seconds), Throttled: throttled, Pressure: true}
+		return &usage.Reading{At: time.Unix(int64(seconds), 0), Waiting: waiting, Periods: uint64(10 * seconds),
+			Throttled: throttled, Pressure: true}
 	}
 	for i, c := range []struct {
 		r              *usage.Reading
@@ -133,7 +140,8 @@ func TestGroupReadings(t *testing.T) {
 		{at(16, 3*time.Hour, 132), false, false}, // no time passed
 	} {
 		if g.read(c.r); g.stopped != c.stopped || g.waits != c.waits {
-			t.Errorf("reading %d: stopped is %v and waits is %v, want %v and %v", i, g.stopped, g.waits, c.stopped, c.waits)
+			t.Errorf("reading %d: stopped is %v and waits is %v, want %v and %v", i, g.stopped, g.waits, c.stopped,
+				c.waits)
 		}
 	}
 }

@@ -199,7 +199,8 @@ func New(o Options) (*Loop, error) {
 	if err := o.Suppression.Validate(); o.Suppress != nil && err != nil {
 		return nil, err
 	}
-	l := &Loop{o: o, meters: map[string]*meter{}, asks: make(chan func()), saved: make(chan error, 1), promises: map[string]promise{}, told: map[string]time.Time{}}
+	l := &Loop{o: o, meters: map[string]*meter{}, asks: make(chan func()), saved: make(chan error, 1),
+		promises: map[string]promise{}, told: map[string]time.Time{}}
 	if o.Glance != nil {
 		l.glance = &glance{reader: o.Glance}
 	}
@@ -381,7 +382,8 @@ func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 // masks are the CPUs that best effort may be left with.
 func masks(s *policy.Snapshot) reclaim.Masks {
 	owned := s.Exclusive.Or(s.Withheld).Or(s.Kubelet)
-	return reclaim.Masks{Pool: s.BEWhole, Reserved: s.Reserved, Pinned: s.Exclusive.And(s.BEWhole), Apart: owned.Minus(s.BEWhole)}
+	return reclaim.Masks{Pool: s.BEWhole, Reserved: s.Reserved, Pinned: s.Exclusive.And(s.BEWhole),
+		Apart: owned.Minus(s.BEWhole)}
 }
 
 // suppress follows production's use within a second.
@@ -392,8 +394,9 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 	was := s.Suppressed
 	s.Budget = l.suppressor.Step(l.o.Suppression, reclaim.Load{
 		Capacity: s.Capacity, Pool: float64(node.BEWhole.Count()), Core: float64(node.Topology.ThreadsPerCore()),
-		Reserve: l.o.Reserve + float64(kept.nobodys), Production: s.Production, Outside: s.Outside, Known: s.Known, Span: span,
-		Own: float64(s.Owned), Beside: s.Beside,
+		Reserve: l.o.Reserve + float64(kept.nobodys), Production: s.Production, Outside: s.Outside, Known: s.Known,
+		Span: span,
+		Own:  float64(s.Owned), Beside: s.Beside,
 	})
 	chosen := reclaim.Choose(node.Topology, masks(node), int(s.Budget.CPUs))
 	quota := int64(0)
@@ -471,8 +474,9 @@ func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, k
 	}
 	was := s.Estimate
 	s.Estimate = Estimate{
-		Estimated: true, Supply: o.Supply, Reclaimable: o.Reclaimable, Offer: o.Offer, Promised: o.Promised, Demand: o.Demand,
-		Idle: len(o.Idle), Overcommitted: o.Overcommitted, Frozen: o.Frozen,
+		Estimated: true, Supply: o.Supply, Reclaimable: o.Reclaimable, Offer: o.Offer, Promised: o.Promised,
+		Demand: o.Demand,
+		Idle:   len(o.Idle), Overcommitted: o.Overcommitted, Frozen: o.Frozen,
 	}
 	l.noteLowered(s, was, o)
 	l.o.Offer(int64(o.Offer * 1000))
@@ -540,7 +544,10 @@ func (l *Loop) keepLast() {
 
 func (l *Loop) unsaved(err error) {
 	if err != nil {
-		l.complain(fmt.Errorf("what was learned of pods is not saved; a restart takes nobody for idle until a window is full again: %w", err))
+		l.complain(
+			fmt.Errorf(
+				"what was learned of pods is not saved; a restart takes nobody for idle until a window is full "+
+					"again: %w", err))
 	}
 }
 

@@ -49,7 +49,9 @@ func newNode(t *testing.T) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &node{t: t, now: time.Unix(1e9, 0), machine: m, load: map[string]float64{}, used: map[string]time.Duration{}, waited: map[string]time.Duration{}, periods: map[string][2]float64{}, follows: map[string]string{}}
+	return &node{t: t, now: time.Unix(1e9, 0), machine: m, load: map[string]float64{},
+		used: map[string]time.Duration{}, waited: map[string]time.Duration{}, periods: map[string][2]float64{},
+		follows: map[string]string{}}
 }
 
 func (n *node) run(uid string, class policy.Class, milli, batch int64) {
@@ -59,9 +61,11 @@ func (n *node) run(uid string, class policy.Class, milli, batch int64) {
 		qos, slice = policy.BestEffort, "kubepods/besteffort/"
 	}
 	pod := policy.Pod{
-		UID: uid, Sandbox: uid, Namespace: "default", Name: uid, QoS: qos, Labels: map[string]string{policy.LabelClass: string(class)},
+		UID: uid, Sandbox: uid, Namespace: "default", Name: uid, QoS: qos,
+		Labels:       map[string]string{policy.LabelClass: string(class)},
 		CgroupParent: slice + uid, CreatedAt: n.now,
-		Facts: &policy.PodFacts{UID: uid, Resources: policy.Resources{RequestMilli: milli, LimitMilli: policy.NoLimit}, BatchMilli: batch},
+		Facts: &policy.PodFacts{UID: uid, Resources: policy.Resources{RequestMilli: milli, LimitMilli: policy.NoLimit},
+			BatchMilli: batch},
 	}
 	if class == policy.LSE || class == policy.LSR {
 		pod.QoS, pod.Facts.Resources.LimitMilli = policy.Guaranteed, milli
@@ -128,7 +132,10 @@ func (n *node) glances(l *Loop, count int) (looks int) {
 
 func (n *node) options(estimator *reclaim.Estimator) Options {
 	return Options{
-		Usage: n, Node: n.machine.Snapshot, Estimator: estimator, Suppression: reclaim.DefaultSuppress(), Clock: Clock{Now: func() time.Time { return n.now }},
+		Usage: n, Node: n.machine.Snapshot, Estimator: estimator, Suppression: reclaim.DefaultSuppress(),
+		Clock: Clock{Now: func() time.Time {
+			return n.now
+		}},
 		Pods: func(context.Context) ([]policy.PodView, error) { return n.machine.Pods(), nil },
 		Suppress: func(_ context.Context, e policy.BESuppressed) error {
 			n.suppressed++
@@ -337,7 +344,9 @@ func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
 	n.load["web"] = 7
 	pass(2 * time.Second)
 	if got := n.be(); got >= wide || got > 4 {
-		t.Errorf("beside a disk that does not answer best effort has %d CPUs two seconds after production's step, had %d", got, wide)
+		t.Errorf(
+			"beside a disk that does not answer best effort has %d CPUs two seconds after production's step, had %d",
+			got, wide)
 	}
 	<-asked
 	if len(asked) != 0 {
@@ -425,7 +434,8 @@ func TestOneReadingThatFails(t *testing.T) {
 	}
 	n.broken = false
 	n.seconds(l, 1)
-	if s := l.Status(); !s.Known || s.Budget.CPUs != before.Budget.CPUs || s.Production != 1 || s.Batch != 6 || s.Outside > 1e-6 {
+	if s := l.Status(); !s.Known || s.Budget.CPUs != before.Budget.CPUs || s.Production != 1 || s.Batch != 6 ||
+		s.Outside > 1e-6 {
 		t.Errorf("after one reading that failed: %+v, before %+v", s, before)
 	}
 }
@@ -478,7 +488,8 @@ func TestOffersAndEvictions(t *testing.T) {
 	}
 	n.answer = Answer{}
 	n.seconds(l, 400)
-	if s := l.Status(); len(n.evicted) == 0 || s.Evictions != uint64(len(n.evicted)) || !s.Overcommitted || len(s.Evicted) != len(n.evicted) || s.Lowered.What == "" {
+	if s := l.Status(); len(n.evicted) == 0 || s.Evictions != uint64(len(n.evicted)) || !s.Overcommitted ||
+		len(s.Evicted) != len(n.evicted) || s.Lowered.What == "" {
 		t.Errorf("evicted %v, status %+v", n.evicted, s)
 	}
 	// What runs outside of pods until they are there squeezes best effort as well.
@@ -536,8 +547,10 @@ func TestNoCoreIsLeft(t *testing.T) {
 	}
 	n.machine = m
 	pod := policy.Pod{
-		UID: "lse", Sandbox: "lse", Namespace: "default", Name: "lse", QoS: policy.Guaranteed, Labels: map[string]string{policy.LabelClass: "LSE"},
-		Annotations: map[string]string{policy.AnnSpec: `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`}, CgroupParent: "kubepods/lse", CreatedAt: n.now,
+		UID: "lse", Sandbox: "lse", Namespace: "default", Name: "lse", QoS: policy.Guaranteed,
+		Labels:       map[string]string{policy.LabelClass: "LSE"},
+		Annotations:  map[string]string{policy.AnnSpec: `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`},
+		CgroupParent: "kubepods/lse", CreatedAt: n.now,
 		Resources: &policy.Resources{RequestMilli: 4000, LimitMilli: 4000},
 	}
 	if _, err := m.Step(n.now, policy.PodRun{Pod: pod}); err != nil {
@@ -556,9 +569,12 @@ func TestNoCoreIsLeft(t *testing.T) {
 		n.load["web"] = c.load
 		n.seconds(l, 2)
 		if s := n.machine.Snapshot(); s.BE != s.BEWhole || s.BEQuota != c.want {
-			t.Errorf("two seconds after production's step to %v CPUs best effort has %s of %s and a quota of %dm, want %dm", c.load, s.BE, s.BEWhole, s.BEQuota, c.want)
+			t.Errorf(
+				"two seconds after production's step to %v CPUs best effort has %s of %s and a quota of %dm, want %dm",
+				c.load, s.BE, s.BEWhole, s.BEQuota, c.want)
 		}
-		if got, want := l.Status().Narrowed.What, fmt.Sprintf("%.2f CPUs are left as a quota", float64(c.want)/1000); c.want > 0 && !strings.HasPrefix(got, want) {
+		if got, want := l.Status().Narrowed.What, fmt.Sprintf("%.2f CPUs are left as a quota",
+			float64(c.want)/1000); c.want > 0 && !strings.HasPrefix(got, want) {
 			t.Errorf("told is %q, want that %s", got, want)
 		}
 	}
@@ -597,7 +613,8 @@ func TestPodsAreReadOnceTheyCan(t *testing.T) {
 	n.follows[rootID] = "/"
 	n.seconds(l, 5)
 	if s := l.Status(); s.Production != 0 || s.Outside != 3 || len(l.meters) != 0 || l.said == "" {
-		t.Errorf("production whose cgroup is not there uses %v and others %v, want 0 and 3; %q", s.Production, s.Outside, l.said)
+		t.Errorf("production whose cgroup is not there uses %v and others %v, want 0 and 3; %q", s.Production,
+			s.Outside, l.said)
 	}
 	late.there = true
 	n.seconds(l, 2)
@@ -649,7 +666,8 @@ func TestNarrowingIsTold(t *testing.T) {
 		n.load["web"] = c.load
 		n.seconds(l, c.seconds)
 		if got := l.Status().Narrowed.What; got != c.what {
-			t.Errorf("after %d s of %v CPUs of production: %q, want %q; best effort has %d CPUs", c.seconds, c.load, got, c.what, n.be())
+			t.Errorf("after %d s of %v CPUs of production: %q, want %q; best effort has %d CPUs", c.seconds, c.load,
+				got, c.what, n.be())
 		}
 	}
 	if len(n.told) != 0 {
@@ -695,7 +713,8 @@ func TestProductionThatStartsLowersTheOfferAtOnce(t *testing.T) {
 	n.run("web", policy.LS, 6000, 0)
 	n.seconds(l, 1)
 	if got := n.offers[len(n.offers)-1]; got != before-6000 || len(n.offers) != estimates+1 {
-		t.Errorf("a second after production of 6 CPUs started %dm are offered, were %dm; %d estimates", got, before, len(n.offers)-estimates)
+		t.Errorf("a second after production of 6 CPUs started %dm are offered, were %dm; %d estimates", got, before,
+			len(n.offers)-estimates)
 	}
 	lowered := l.Status().Lowered
 	if want := "10.00 CPUs are offered, were 16.00"; lowered.What != want || !lowered.At.Equal(n.now) {
@@ -739,12 +758,13 @@ func TestAnswersAtTheEndAreSaved(t *testing.T) {
 		answer Answer
 		going  bool
 	}{
-		"it goes":       {Answer{}, true},
-		"it went":       {Answer{Before: true}, true},
-		"it would go":   {Answer{Observed: true}, false},
-		"it stays":      {Answer{Outcome: Stays, Err: errors.New("a disruption budget allows none")}, false},
-		"it comes next": {Answer{Outcome: Later, After: time.Minute, Err: errors.New("one eviction in a minute")}, false},
-		"it hangs":      {Answer{Outcome: Ended, Err: context.Canceled}, false},
+		"it goes":     {Answer{}, true},
+		"it went":     {Answer{Before: true}, true},
+		"it would go": {Answer{Observed: true}, false},
+		"it stays":    {Answer{Outcome: Stays, Err: errors.New("a disruption budget allows none")}, false},
+		"it comes next": {Answer{Outcome: Later, After: time.Minute, Err: errors.New("one eviction in a minute")},
+			false},
+		"it hangs": {Answer{Outcome: Ended, Err: context.Canceled}, false},
 	} {
 		n, l := overcommitted(t)
 		tick, asked, ended := make(chan time.Time), make(chan struct{}), make(chan struct{})
@@ -802,7 +822,8 @@ func TestEvictionThatHangsHoldsUpNothing(t *testing.T) {
 	close(answer)
 	l.asking.Wait()
 	n.seconds(l, 1)
-	if s := l.Status(); s.Evictions != 1 || len(s.Evicted) != 1 || s.Evicted[0].Pod != "default/new" || s.Narrowed.What == "" {
+	if s := l.Status(); s.Evictions != 1 || len(s.Evicted) != 1 || s.Evicted[0].Pod != "default/new" ||
+		s.Narrowed.What == "" {
 		t.Errorf("status %+v", s)
 	}
 }
@@ -833,7 +854,8 @@ func TestTicksBringLooks(t *testing.T) {
 		glances bool
 		after   time.Duration // since the last look
 		look    bool
-	}{{false, time.Second, true}, {false, 0, true}, {true, time.Second, true}, {true, leastSpan / 2, true}, {true, leastSpan/2 - 1, false}} {
+	}{{false, time.Second, true}, {false, 0, true}, {true, time.Second, true}, {true, leastSpan / 2, true},
+		{true, leastSpan/2 - 1, false}} {
 		n := newNode(t)
 		o := n.options(nil)
 		tick := make(chan time.Time)
@@ -862,7 +884,8 @@ func TestTicksBringLooks(t *testing.T) {
 		cancel()
 		<-ended
 		if got := looks == 2; got != c.look {
-			t.Errorf("with glances: %v; a tick %v after a look brings another: %v, want %v", c.glances, c.after, got, c.look)
+			t.Errorf("with glances: %v; a tick %v after a look brings another: %v, want %v", c.glances, c.after, got,
+				c.look)
 		}
 	}
 }
@@ -961,7 +984,8 @@ func TestNothingIsLentBeforeItIsKnownWhoRuns(t *testing.T) {
 // What was learned is saved soon after each sample is final, so that a kill hides no
 // more than the sample that grows and the time without a daemon.
 func TestEverySampleIsSaved(t *testing.T) {
-	for _, c := range []struct{ sample, every time.Duration }{{5 * time.Minute, 5 * time.Minute}, {time.Hour, KeepEvery}, {10 * time.Second, keepLeast}} {
+	for _, c := range []struct{ sample, every time.Duration }{{5 * time.Minute, 5 * time.Minute},
+		{time.Hour, KeepEvery}, {10 * time.Second, keepLeast}} {
 		cfg := reclaim.Default()
 		cfg.Idle.Sample = reclaim.Duration(c.sample)
 		e, err := reclaim.New(cfg)
@@ -1076,7 +1100,8 @@ func TestWhatIsPromised(t *testing.T) {
 		}
 	}
 	l := &Loop{promises: map[string]promise{"a": {policy.LS, 1}, "b": {policy.BE, 2}}}
-	a, b := policy.PodView{UID: "a", Class: policy.LS, RequestMilli: 1000}, policy.PodView{UID: "b", Class: policy.BE, BatchMilli: 2000}
+	a, b := policy.PodView{UID: "a", Class: policy.LS, RequestMilli: 1000}, policy.PodView{UID: "b", Class: policy.BE,
+		BatchMilli: 2000}
 	more, other, c := a, a, b
 	more.RequestMilli, other.Class, c.UID = 1001, policy.LSR, "c"
 	for name, w := range map[string]struct {
@@ -1108,7 +1133,8 @@ func TestEvictionsThatAreRemembered(t *testing.T) {
 		}
 	}
 	l.settle(n.now, &s)
-	if len(s.Evicted) != maxEvicted || s.Evicted[0].Pod != "default/batch32" || s.Evicted[maxEvicted-1].Pod != "default/batch17" || s.Evictions != 2*maxEvicted+1 {
+	if len(s.Evicted) != maxEvicted || s.Evicted[0].Pod != "default/batch32" ||
+		s.Evicted[maxEvicted-1].Pod != "default/batch17" || s.Evictions != 2*maxEvicted+1 {
 		t.Errorf("of 33 evictions %d are remembered of %d: %+v", len(s.Evicted), s.Evictions, s.Evicted)
 	}
 }

@@ -169,7 +169,8 @@ func (r *Record) order() error {
 	last := make([]int, len(r.Pods)) // row of a pod's last interval, counted from 1
 	for i, row := range r.Rows {
 		if n := last[row.Pod]; n > 0 && r.Rows[n-1].Time == row.Time {
-			return fmt.Errorf("line %d: pod %q is there twice at time %v, first on line %d", row.Line, r.Pods[row.Pod], row.Time, r.Rows[n-1].Line)
+			return fmt.Errorf("line %d: pod %q is there twice at time %v, first on line %d", row.Line, r.Pods[row.Pod],
+				row.Time, r.Rows[n-1].Line)
 		}
 		last[row.Pod] = i + 1
 	}

@@ -52,19 +52,22 @@ func TestWorkedExample(t *testing.T) {
 	want := []Line{
 		{Time: 0, Reclaimable: 10, AllocationSlack: 10, ProdUsage: 2, BatchUsage: 3},
 		{Time: 300, Reclaimable: 10, AllocationSlack: 10, ProdUsage: 2, BatchUsage: 3},
-		{Time: 600, Reclaimable: 2, AllocationSlack: 2, ProdUsage: 9, BatchUsage: 3, Overcommitted: true, Evict: []string{"batch"}},
+		{Time: 600, Reclaimable: 2, AllocationSlack: 2, ProdUsage: 9, BatchUsage: 3, Overcommitted: true,
+			Evict: []string{"batch"}},
 		{Time: 900, Reclaimable: 2, AllocationSlack: 2, ProdUsage: 16, BatchUsage: 3, Overcommitted: true},
 	}
 	for i, w := range want {
 		g := lines[i]
-		if g.Time != w.Time || g.Reclaimable != w.Reclaimable || g.AllocationSlack != w.AllocationSlack || g.ProdUsage != w.ProdUsage ||
+		if g.Time != w.Time || g.Reclaimable != w.Reclaimable || g.AllocationSlack != w.AllocationSlack ||
+			g.ProdUsage != w.ProdUsage ||
 			g.BatchUsage != w.BatchUsage || g.Overcommitted != w.Overcommitted || !slices.Equal(g.Evict, w.Evict) {
 			t.Errorf("interval %d is %+v, want %+v", i, g, w)
 		}
 	}
 	// 9 used at 600, where 10 of 16 had been promised away at 300; 16 used at 900
 	// where 2 had.
-	if s.Violations != 2 || s.ViolationRatio != round(2.0/3) || s.MeanReclaimable != 6 || s.Intervals != 4 || s.Evicted != 1 {
+	if s.Violations != 2 || s.ViolationRatio != round(2.0/3) || s.MeanReclaimable != 6 || s.Intervals != 4 ||
+		s.Evicted != 1 {
 		t.Errorf("summary %+v", s)
 	}
 	if s.Shortfalls != 2 {
@@ -163,7 +166,8 @@ func TestAgainstTheContract(t *testing.T) {
 				t.Fatalf("interval %d: idle are %v, want %v", i, l.IdlePods, idle)
 			}
 			if l.Overcommitted != (demand > l.Reclaimable+2e-6) && math.Abs(demand-l.Reclaimable) > 1e-5 {
-				t.Fatalf("interval %d: overcommitted is %v with a demand of %v and %v reclaimable", i, l.Overcommitted, demand, l.Reclaimable)
+				t.Fatalf("interval %d: overcommitted is %v with a demand of %v and %v reclaimable", i, l.Overcommitted,
+					demand, l.Reclaimable)
 			}
 		}
 		if summary.Violations != violations {
@@ -178,7 +182,8 @@ func TestCausality(t *testing.T) {
 		var head strings.Builder
 		head.WriteString("time,pod,class,request,usage\n")
 		for i := range rapid.IntRange(1, 30).Draw(t, "intervals") {
-			fmt.Fprintf(&head, "%d,a,batch,4,%v\n%d,b,prod,4,%v\n", i*60, rapid.Float64Range(0, 4).Draw(t, "a"), i*60, rapid.Float64Range(0, 4).Draw(t, "b"))
+			fmt.Fprintf(&head, "%d,a,batch,4,%v\n%d,b,prod,4,%v\n", i*60, rapid.Float64Range(0, 4).Draw(t, "a"), i*60,
+				rapid.Float64Range(0, 4).Draw(t, "b"))
 		}
 		cfg := reclaim.Default()
 		cfg.From = reclaim.FromUsage
@@ -203,7 +208,8 @@ func TestOrderOfRowsDoesNotMatter(t *testing.T) {
 }
 
 func TestMissingSamples(t *testing.T) {
-	lines, _ := play(t, "time,pod,class,request,usage\n0,a,batch,4,\n0,b,prod,2,\n60.5,a,batch,4,\n60.5,b,prod,2,\n", Options{Capacity: 8, Config: reclaim.Default()})
+	lines, _ := play(t, "time,pod,class,request,usage\n0,a,batch,4,\n0,b,prod,2,\n60.5,a,batch,4,\n60.5,b,prod,2,\n",
+		Options{Capacity: 8, Config: reclaim.Default()})
 	if l := lines[1]; l.Time != 60.5 || len(l.IdlePods) > 0 || l.AllocationSlack != 6 || l.ProdUsage != 0 {
 		t.Errorf("without samples: %+v", l)
 	}
@@ -212,27 +218,30 @@ func TestMissingSamples(t *testing.T) {
 func TestBadRecords(t *testing.T) {
 	const head = "time,pod,class,request,usage\n0,a,batch,4,1\n"
 	for text, want := range map[string]string{
-		"":                                                       "empty",
-		"time,pod,class,request,use\n":                           `"usage" is missing`,
-		head + "60,a,batch,4\n":                                  "line 3",
-		head + "60,a,batch,4,1,1\n":                              "line 3",
-		head + "x,a,batch,4,1\n":                                 "line 3: time",
-		head + "NaN,a,batch,4,1\n":                               "line 3: time",
-		head + "1e12,a,batch,4,1\n":                              "line 3: time",
-		head + "60,,batch,4,1\n":                                 "line 3: pod",
-		head + "60,a,Batch,4,1\n":                                "line 3: class",
-		head + "60,a,batch,-1,1\n":                               "line 3: request",
-		head + "60,a,batch,4,-1\n":                               "line 3: usage",
-		head + "60,a,batch,4,NaN\n":                              "line 3: usage",
-		head + "60,a,batch,,1\n":                                 "line 3: request",
-		head + "60,a,batch,4,1e99\n":                             "line 3: usage",
-		head + "0,a,prod,4,1\n":                                  "line 3: pod \"a\" is there twice",
-		head + "60,\"a,batch,4,1\n":                              "quote",
-		strings.Repeat("x", 1<<18):                               "the record that begins at byte 0 is longer than 65536 bytes",
-		head + "\"" + strings.Repeat("x\n", 1<<18):               "the record that begins at byte 43 is longer than 65536 bytes",
+		"":                             "empty",
+		"time,pod,class,request,use\n": `"usage" is missing`,
+		head + "60,a,batch,4\n":        "line 3",
+		head + "60,a,batch,4,1,1\n":    "line 3",
+		head + "x,a,batch,4,1\n":       "line 3: time",
+		head + "NaN,a,batch,4,1\n":     "line 3: time",
+		head + "1e12,a,batch,4,1\n":    "line 3: time",
+		head + "60,,batch,4,1\n":       "line 3: pod",
+		head + "60,a,Batch,4,1\n":      "line 3: class",
+		head + "60,a,batch,-1,1\n":     "line 3: request",
+		head + "60,a,batch,4,-1\n":     "line 3: usage",
+		head + "60,a,batch,4,NaN\n":    "line 3: usage",
+		head + "60,a,batch,,1\n":       "line 3: request",
+		head + "60,a,batch,4,1e99\n":   "line 3: usage",
+		head + "0,a,prod,4,1\n":        "line 3: pod \"a\" is there twice",
+		head + "60,\"a,batch,4,1\n":    "quote",
+		strings.Repeat("x",
+			1<<18): "the record that begins at byte 0 is longer than 65536 bytes",
+		head + "\"" +
+			strings.Repeat("x\n", 1<<18): "the record that begins at byte 43 is longer than 65536 bytes",
 		head + "60," + strings.Repeat("a", 300) + ",batch,4,1\n": "line 3: pod",
 	} {
-		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) || len(err.Error()) > 300 {
+		if _, err := Read(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) ||
+			len(err.Error()) > 300 {
 			t.Errorf("%.60q: %v, want an error with %q", text, err, want)
 		}
 	}
@@ -267,7 +276,8 @@ func BenchmarkReplay(b *testing.B) {
 	const pods, intervals = 50, 2000
 	for i := range intervals {
 		for k := range pods {
-			fmt.Fprintf(&text, "%d,pod-%d,%s,4,%.4f\n", i*300, k, []string{"prod", "batch"}[k%2], float64((i*7+k*13)%100)/50)
+			fmt.Fprintf(&text, "%d,pod-%d,%s,4,%.4f\n", i*300, k, []string{"prod", "batch"}[k%2],
+				float64((i*7+k*13)%100)/50)
 		}
 	}
 	b.SetBytes(int64(text.Len()))
@@ -276,7 +286,9 @@ func BenchmarkReplay(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := Run(rec, Options{Capacity: 128, Config: reclaim.Default()}, func(Line) error { return nil }); err != nil {
+		if _, err := Run(rec, Options{Capacity: 128, Config: reclaim.Default()}, func(Line) error {
+			return nil
+		}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -109,7 +109,8 @@ func (r *Record) gather(i, j int, into *[]reclaim.Pod) Line {
 	l := Line{Time: r.Rows[i].Time}
 	list := (*into)[:0]
 	for _, row := range r.Rows[i:j] {
-		list = append(list, reclaim.Pod{ID: r.Pods[row.Pod], Batch: row.Batch, Request: row.Request, Use: row.Usage, Sampled: row.Measured})
+		list = append(list, reclaim.Pod{ID: r.Pods[row.Pod], Batch: row.Batch, Request: row.Request, Use: row.Usage,
+			Sampled: row.Measured})
 		if row.Batch {
 			l.BatchUsage += row.Usage
 		} else {

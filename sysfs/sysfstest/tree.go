@@ -131,7 +131,8 @@ func (w *writer) nodes() {
 		w.put(at+"distance", strings.Join(row, " "))
 		w.put(at+"cpumap", mask(n.CPUs.And(w.online)))
 		w.put(at+"cpulist", n.CPUs.And(w.online))
-		w.put(at+"meminfo", fmt.Sprintf("Node %d MemTotal:       %d kB\nNode %d MemFree:        0 kB", n.ID, n.MemoryBytes>>10, n.ID))
+		w.put(at+"meminfo", fmt.Sprintf("Node %d MemTotal:       %d kB\nNode %d MemFree:        0 kB", n.ID,
+			n.MemoryBytes>>10, n.ID))
 	}
 	w.put(dir+"online", ids)
 	w.put(dir+"possible", ids)

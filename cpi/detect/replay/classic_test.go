@@ -18,7 +18,8 @@ type reading struct{ at, usage, cpi float64 }
 
 // naive is the paper's detector written down as it is told: for each row anew,
 // over everything that was.
-func naive(rows map[string][]reading, specs map[string]float64, now float64, victim string) (outlier, anomaly bool, scores map[string]float64) {
+func naive(rows map[string][]reading, specs map[string]float64, now float64,
+	victim string) (outlier, anomaly bool, scores map[string]float64) {
 	const minUsage, period = 0.25, 60
 	threshold := specs[victim]
 	var mine []reading
@@ -101,7 +102,8 @@ func TestClassicIsThePaper(t *testing.T) {
 		cfg := detect.DefaultConfig()
 		cfg.Mode = detect.Classic
 		got := map[string]map[string]float64{}
-		_, err = Run(trace, Options{Config: cfg, Period: time.Minute, Specs: []GivenSpec{{Job: "j0", Mean: 1.5, StdDev: 0.15}}}, func(l *Line) error {
+		_, err = Run(trace, Options{Config: cfg, Period: time.Minute,
+			Specs: []GivenSpec{{Job: "j0", Mean: 1.5, StdDev: 0.15}}}, func(l *Line) error {
 			key := fmt.Sprint(l.Event, " ", l.Time)
 			got[key] = map[string]float64{}
 			for _, s := range l.Suspects {

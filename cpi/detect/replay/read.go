@@ -68,7 +68,8 @@ const (
 	columns
 )
 
-var columnNames = [columns]string{"time", "container", "job", "class", "usage", "cpi", "cycles", "instructions", "platform"}
+var columnNames = [columns]string{"time", "container", "job", "class", "usage", "cpi", "cycles", "instructions",
+	"platform"}
 
 type reader struct {
 	in     *bufio.Reader
@@ -205,7 +206,8 @@ func (r *reader) readHeader() error {
 		lacks = append(lacks, "cpi (or cycles and instructions)")
 	}
 	if len(lacks) > 0 {
-		return fmt.Errorf("line %d: the columns %s are missing; there are %.300q", r.line, strings.Join(lacks, ", "), strings.Join(names, ", "))
+		return fmt.Errorf("line %d: the columns %s are missing; there are %.300q", r.line, strings.Join(lacks, ", "),
+			strings.Join(names, ", "))
 	}
 	return nil
 }
@@ -282,7 +284,8 @@ func (r *reader) number(c column, low, high float64) (float64, error) {
 		v, err = strconv.ParseFloat(string(bytes.TrimSpace(text)), 64)
 	}
 	if err != nil || !(v >= low && v <= high) {
-		return 0, r.wrap(fmt.Errorf("%s is %q; it must be a number between %v and %v", columnNames[c], shortened(text), low, high))
+		return 0, r.wrap(fmt.Errorf("%s is %q; it must be a number between %v and %v", columnNames[c], shortened(text),
+			low, high))
 	}
 	return v, nil
 }
@@ -314,9 +317,15 @@ func (r *reader) container() (int32, error) {
 	id := r.fields[colContainer]
 	if i, ok := r.known[string(id)]; ok {
 		c := &r.trace.Containers[i]
-		if c.Job != string(r.fields[colJob]) || c.Class.String() != string(r.fields[colClass]) || c.Platform != string(r.fields[colPlatform]) {
-			return 0, r.wrap(fmt.Errorf("container %q is of job %q, class %s and platform %q here, but of job %q, class %s and platform %q in line %d",
-				shortened(id), shortened(r.fields[colJob]), shortened(r.fields[colClass]), shortened(r.fields[colPlatform]), c.Job, c.Class, c.Platform, r.firsts[i]))
+		if c.Job != string(r.fields[colJob]) || c.Class.String() != string(r.fields[colClass]) ||
+			c.Platform != string(r.fields[colPlatform]) {
+			return 0,
+				r.wrap(
+					fmt.Errorf(
+						"container %q is of job %q, class %s and platform %q here, but of job %q, class %s and "+
+							"platform %q in line %d",
+						shortened(id), shortened(r.fields[colJob]), shortened(r.fields[colClass]),
+						shortened(r.fields[colPlatform]), c.Job, c.Class, c.Platform, r.firsts[i]))
 		}
 		return i, nil
 	}
@@ -328,7 +337,8 @@ func (r *reader) container() (int32, error) {
 		return 0, r.wrap(errors.New("container is empty"))
 	}
 	i := int32(len(r.trace.Containers))
-	c := detect.Container{ID: string(id), Job: string(r.fields[colJob]), Class: class, Platform: string(r.fields[colPlatform])}
+	c := detect.Container{ID: string(id), Job: string(r.fields[colJob]), Class: class,
+		Platform: string(r.fields[colPlatform])}
 	r.trace.Containers = append(r.trace.Containers, c)
 	r.known[c.ID] = i
 	r.firsts = append(r.firsts, r.line)

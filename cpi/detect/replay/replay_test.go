@@ -23,14 +23,18 @@ func TestRead(t *testing.T) {
 	}{
 		{"plain", header + "60,v,web,LS,1.5,1.8\n", []row{{60e9, 1.5, 1.8, 0}}},
 		{"no line end", header + "60,v,web,LS,1.5,1.8", []row{{60e9, 1.5, 1.8, 0}}},
-		{"CR LF, BOM and empty lines", "\ufeff" + strings.ReplaceAll(header+"\n60,v,web,LS,1.5,1.8\n\n", "\n", "\r\n"), []row{{60e9, 1.5, 1.8, 0}}},
+		{"CR LF, BOM and empty lines", "\ufeff" + strings.ReplaceAll(header+"\n60,v,web,LS,1.5,1.8\n\n", "\n", "\r\n"),
+			[]row{{60e9, 1.5, 1.8, 0}}},
 		{"fractions", header + "1700000000.123456,v,web,LS,.5,1e0\n", []row{{1700000000123456000, .5, 1, 0}}},
 		{"spaces", header + " 60,v,web,LS, 1.5 , 1.8 \n", []row{{60e9, 1.5, 1.8, 0}}},
 		{"quotes", header + `60,"a,b","we""b",LS,"1.5",1.8` + "\n", []row{{60e9, 1.5, 1.8, 0}}},
-		{"another order, other columns", "x,cpi,usage,class,job,container,time\n9,1.8,1.5,LS,web,v,60\n", []row{{60e9, 1.5, 1.8, 0}}},
+		{"another order, other columns", "x,cpi,usage,class,job,container,time\n9,1.8,1.5,LS,web,v,60\n",
+			[]row{{60e9, 1.5, 1.8, 0}}},
 		{"no CPI", header + "60,v,web,LS,1.5,\n", []row{{60e9, 1.5, 0, 0}}},
-		{"counters", "time,container,job,class,usage,cycles,instructions\n60,v,web,LS,1.5,36,20\n120,v,web,LS,1.5,36,0\n180,v,web,LS,1.5,,\n", []row{{60e9, 1.5, 1.8, 0}, {120e9, 1.5, 0, 0}, {180e9, 1.5, 0, 0}}},
-		{"order of time", header + "120,v,web,LS,2,1\n60,w,web,LS,1,1\n60,v,web,LS,3,1\n", []row{{60e9, 1, 1, 1}, {60e9, 3, 1, 0}, {120e9, 2, 1, 0}}},
+		{"counters",
+			"time,container,job,class,usage,cycles,instructions\n60,v,web,LS,1.5,36,20\n120,v,web,LS,1.5,36,0\n180,v,web,LS,1.5,,\n", []row{{60e9, 1.5, 1.8, 0}, {120e9, 1.5, 0, 0}, {180e9, 1.5, 0, 0}}},
+		{"order of time", header + "120,v,web,LS,2,1\n60,w,web,LS,1,1\n60,v,web,LS,3,1\n",
+			[]row{{60e9, 1, 1, 1}, {60e9, 3, 1, 0}, {120e9, 2, 1, 0}}},
 		{"no rows", header, nil},
 	} {
 		got, err := Read(strings.NewReader(c.in))
@@ -60,7 +64,8 @@ func TestReadRefuses(t *testing.T) {
 		{header + "60,v,web,ls,1,1\n", `line 2: class is "ls"; it must be LSE, LSR, LS, BATCH or BE`},
 		{header + "60,v,web,OTHER,1,1\n", `line 2: class is "OTHER"`},
 		{header + "60,,web,LS,1,1\n", "line 2: container is empty"},
-		{header + good + "120,v,db,LS,1,1\n", `line 3: container "v" is of job "db", class LS and platform "" here, but of job "web", class LS and platform "" in line 2`},
+		{header + good + "120,v,db,LS,1,1\n",
+			`line 3: container "v" is of job "db", class LS and platform "" here, but of job "web", class LS and platform "" in line 2`},
 		{header + `60,"v,web,LS,1,1` + "\n", "line 2: "},
 		{header + strings.Repeat("x", 1<<17), "line 2: longer than 65536 bytes"},
 		{header + "60," + strings.Repeat("v", 500) + ",web,BAD" + strings.Repeat("x", 500) + ",1,1\n", "xxx..."},
@@ -71,7 +76,8 @@ func TestReadRefuses(t *testing.T) {
 		}
 	}
 	_, err := Read(strings.NewReader(header + strings.Repeat("bad\n", 1000)))
-	if err == nil || strings.Count(err.Error(), "\n") != maxErrors || !strings.HasSuffix(err.Error(), "and 980 more lines") {
+	if err == nil || strings.Count(err.Error(), "\n") != maxErrors ||
+		!strings.HasSuffix(err.Error(), "and 980 more lines") {
 		t.Errorf("a thousand bad lines: %v", err)
 	}
 }
@@ -214,14 +220,18 @@ func TestEmitErrorsEndIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := errors.New("disk full")
-	if _, err := Run(trace, Options{Config: detect.DefaultConfig()}, func(*Line) error { return full }); !errors.Is(err, full) {
+	if _, err := Run(trace, Options{Config: detect.DefaultConfig()}, func(*Line) error {
+		return full
+	}); !errors.Is(err, full) {
 		t.Errorf("error %v", err)
 	}
 }
 
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(header + strings.Join(noisy(0.5)[:60], "\n")))
-	f.Add([]byte("time,container,job,class,usage,cycles,instructions,platform\n60,v,web,LS,1,2,1,x\n60,v,web,LS,1,2,1,x\n59.5,\"w\",web,BE,1,,,\n"))
+	f.Add(
+		[]byte(
+			"time,container,job,class,usage,cycles,instructions,platform\n60,v,web,LS,1,2,1,x\n60,v,web,LS,1,2,1,x\n59.5,\"w\",web,BE,1,,,\n"))
 	f.Add([]byte(header + "-1e9,v,web,LS,1,1e-9\n0,v,web,LS,0.25,1e12\n9e9,v,web,LS,1e6,0\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		trace, err := Read(bytes.NewReader(text))
@@ -229,7 +239,8 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for i, r := range trace.rows {
-			if i > 0 && r.at < trace.rows[i-1].at || !(r.usage >= 0) || !(r.cpi >= 0) || int(r.container) >= len(trace.Containers) {
+			if i > 0 && r.at < trace.rows[i-1].at || !(r.usage >= 0) || !(r.cpi >= 0) ||
+				int(r.container) >= len(trace.Containers) {
 				t.Fatalf("row %d: %+v", i, r)
 			}
 		}

@@ -173,7 +173,8 @@ func (p *player) give(o Options, now time.Time) {
 		if s == nil {
 			continue
 		}
-		spec := detect.Spec{Job: c.Job, Platform: c.Platform, Mean: s.Mean, StdDev: s.StdDev, UsageMean: s.UsageMean, Bands: s.Bands}
+		spec := detect.Spec{Job: c.Job, Platform: c.Platform, Mean: s.Mean, StdDev: s.StdDev, UsageMean: s.UsageMean,
+			Bands: s.Bands}
 		spec.Samples, spec.Tasks = float64(o.Config.MinTasks*o.Config.MinTaskSamples), o.Config.MinTasks
 		if s.Samples != nil {
 			spec.Samples = *s.Samples
@@ -259,7 +260,8 @@ func (p *player) fill(e *detect.Event) bool {
 	case detect.SpecEvent:
 		s := e.Spec
 		l.Job, l.Platform = s.Job, s.Platform
-		l.Mean, l.StdDev, l.UsageMean, l.Samples, l.Tasks, l.Bands = s.Mean, s.StdDev, s.UsageMean, s.Samples, s.Tasks, s.Bands
+		l.Mean, l.StdDev, l.UsageMean, l.Samples, l.Tasks, l.Bands =
+			s.Mean, s.StdDev, s.UsageMean, s.Samples, s.Tasks, s.Bands
 	case detect.AnalysisEvent:
 		l.Why = e.Verdict.Why
 		p.suspects, p.several = p.suspects[:0], p.several[:0]

@@ -93,7 +93,8 @@ func TimesOf(took []time.Duration) Times {
 		return Times{}
 	}
 	slices.Sort(took)
-	return Times{N: len(took), P50: Millis(percentile(took, .5)), P99: Millis(percentile(took, .99)), Most: Millis(took[len(took)-1])}
+	return Times{N: len(took), P50: Millis(percentile(took, .5)), P99: Millis(percentile(took, .99)),
+		Most: Millis(took[len(took)-1])}
 }
 
 // percentile is the smallest value that at least that share does not exceed.

@@ -13,7 +13,8 @@ func TestTimesOf(t *testing.T) {
 	if got, want := TimesOf(took), (Times{N: 200, P50: 100, P99: 198, Most: 200}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := TimesOf([]time.Duration{7 * time.Millisecond}), (Times{N: 1, P50: 7, P99: 7, Most: 7}); got != want {
+	if got, want := TimesOf([]time.Duration{7 * time.Millisecond}), (Times{N: 1, P50: 7, P99: 7,
+		Most: 7}); got != want {
 		t.Errorf("of one: got %+v, want %+v", got, want)
 	}
 	if got := TimesOf(nil); got != (Times{}) {
@@ -27,10 +28,14 @@ func TestConstant(t *testing.T) {
 		stages []Stage
 		want   bool
 	}{
-		"the same":                {[]Stage{{Enter: []Operations{three, three}, Leave: []Operations{four}}, {Enter: []Operations{three}, Leave: []Operations{four}}}, true},
-		"more beside more":        {[]Stage{{Enter: []Operations{three}, Leave: []Operations{four}}, {Enter: []Operations{four}, Leave: []Operations{four}}}, false},
-		"more to leave":           {[]Stage{{Enter: []Operations{three}, Leave: []Operations{three}}, {Enter: []Operations{three}, Leave: []Operations{four}}}, false},
-		"one life differs":        {[]Stage{{Enter: []Operations{three}, Leave: []Operations{three}}, {Enter: []Operations{three, four}, Leave: []Operations{three}}}, false},
+		"the same": {[]Stage{{Enter: []Operations{three, three}, Leave: []Operations{four}},
+			{Enter: []Operations{three}, Leave: []Operations{four}}}, true},
+		"more beside more": {[]Stage{{Enter: []Operations{three}, Leave: []Operations{four}},
+			{Enter: []Operations{four}, Leave: []Operations{four}}}, false},
+		"more to leave": {[]Stage{{Enter: []Operations{three}, Leave: []Operations{three}},
+			{Enter: []Operations{three}, Leave: []Operations{four}}}, false},
+		"one life differs": {[]Stage{{Enter: []Operations{three}, Leave: []Operations{three}},
+			{Enter: []Operations{three, four}, Leave: []Operations{three}}}, false},
 		"nothing to compare with": {[]Stage{{Enter: []Operations{three}, Leave: []Operations{three}}}, false},
 		"nothing was counted":     {[]Stage{{}, {}}, false},
 		"one was not counted":     {[]Stage{{Enter: []Operations{three}, Leave: []Operations{three}}, {}}, false},
@@ -43,7 +48,8 @@ func TestConstant(t *testing.T) {
 }
 
 func TestMostToEnter(t *testing.T) {
-	r := Report{Stages: []Stage{{Enter: []Operations{{Writes: 2, Calls: 5}}}, {Enter: []Operations{{Writes: 4, Calls: 1}}, Leave: []Operations{{Writes: 9}}}}}
+	r := Report{Stages: []Stage{{Enter: []Operations{{Writes: 2, Calls: 5}}},
+		{Enter: []Operations{{Writes: 4, Calls: 1}}, Leave: []Operations{{Writes: 9}}}}}
 	if got, want := r.MostToEnter(), (Operations{Writes: 4, Calls: 5}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

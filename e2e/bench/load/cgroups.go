@@ -181,7 +181,8 @@ func newUnits(ctx context.Context) (*units, error) {
 }
 
 func (u *units) make(ctx context.Context, name kubelet.CgroupName, cpu kubelet.CPU) error {
-	props := []systemd.Property{systemd.PropDescription("libcontainer container " + name.Unit()), systemd.PropWants(name.ParentUnit())}
+	props := []systemd.Property{systemd.PropDescription("libcontainer container " + name.Unit()),
+		systemd.PropWants(name.ParentUnit())}
 	for _, p := range kubelet.SliceProperties(name) {
 		if p.Bool != nil {
 			props = append(props, property(p.Name, *p.Bool))
@@ -225,9 +226,11 @@ func (u *units) start(ctx context.Context, c container) (*sleeper, error) {
 	}
 	slice := c.pod.CgroupName().Unit()
 	props := []systemd.Property{
-		systemd.PropDescription("libcontainer container " + c.id), systemd.PropSlice(slice), systemd.PropPids(uint32(s.cmd.Process.Pid)),
+		systemd.PropDescription("libcontainer container " + c.id), systemd.PropSlice(slice),
+		systemd.PropPids(uint32(s.cmd.Process.Pid)),
 		property("Delegate", true), property("DefaultDependencies", false),
-		property("CPUAccounting", true), property("MemoryAccounting", true), property("IOAccounting", true), property("TasksAccounting", true),
+		property("CPUAccounting", true), property("MemoryAccounting", true), property("IOAccounting", true),
+		property("TasksAccounting", true),
 	}
 	if len(c.cpus) > 0 {
 		mask := make([]byte, c.cpus[len(c.cpus)-1]/8+1)

@@ -21,7 +21,8 @@ quietcore_nri_connected 1
 	if err != nil || got != want {
 		t.Errorf("got %+v (%v), want %+v", got, err, want)
 	}
-	if got.minus(counted{Operations: figures.Operations{Writes: 10, Calls: 9}}) != (figures.Operations{Writes: 5, Calls: 1000}) {
+	if got.minus(counted{Operations: figures.Operations{Writes: 10, Calls: 9}}) != (figures.Operations{Writes: 5,
+		Calls: 1000}) {
 		t.Error("the difference is wrong")
 	}
 	for name, text := range map[string]string{

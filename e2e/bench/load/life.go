@@ -44,7 +44,8 @@ func newNode(ctx context.Context, o *options) (*node, error) {
 			return nil, err
 		}
 	}
-	for _, name := range []kubelet.CgroupName{kubelet.Root(), kubelet.ClassCgroup(kubelet.Burstable), kubelet.ClassCgroup(kubelet.BestEffort)} {
+	for _, name := range []kubelet.CgroupName{kubelet.Root(), kubelet.ClassCgroup(kubelet.Burstable),
+		kubelet.ClassCgroup(kubelet.BestEffort)} {
 		if err := n.tree.make(ctx, name, kubelet.CPU{}); err != nil {
 			return nil, err
 		}
@@ -291,7 +292,8 @@ func (n *node) stage(ctx context.Context, containers int) (figures.Stage, error)
 	}
 	s.Wait = figures.TimesOf(waits)
 	s.Mask, err = n.maskTimes(20)
-	say("an owner beside them: %+v to enter, %+v to leave, waits %+v ms; a mask %+v ms", s.Enter[0], s.Leave[0], s.Wait, s.Mask)
+	say("an owner beside them: %+v to enter, %+v to leave, waits %+v ms; a mask %+v ms", s.Enter[0], s.Leave[0],
+		s.Wait, s.Mask)
 	return s, err
 }
 

@@ -55,7 +55,8 @@ func parse(args []string) (*options, error) {
 	f.StringVar(&o.out, "out", "/run/bench/report.json", "`file` for what was measured")
 	f.IntVar(&o.samples, "samples", 100, "owners that come and go beside the most containers, with either plugin")
 	f.IntVar(&o.runc, "runc", 20, "containers that runc makes and updates")
-	f.IntVar(&o.most, "containers", 500, "burstable containers in the last stage; a tenth and a hundredth in those before")
+	f.IntVar(&o.most, "containers", 500,
+		"burstable containers in the last stage; a tenth and a hundredth in those before")
 	f.IntVar(&o.threads, "threads", 20, "threads of each")
 	if err := f.Parse(args); err != nil {
 		return nil, err

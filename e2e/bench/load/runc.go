@@ -134,9 +134,10 @@ type object = map[string]any
 func spec(cgroupsPath string, threads int) object {
 	return object{
 		"ociVersion": "1.0.2",
-		"process":    object{"user": object{"uid": 0, "gid": 0}, "args": []string{"/sleeper", fmt.Sprint(threads)}, "env": sleeperEnv(), "cwd": "/"},
-		"root":       object{"path": runcFS},
-		"mounts":     []object{{"destination": "/proc", "type": "proc", "source": "proc"}},
+		"process": object{"user": object{"uid": 0, "gid": 0}, "args": []string{"/sleeper", fmt.Sprint(threads)},
+			"env": sleeperEnv(), "cwd": "/"},
+		"root":   object{"path": runcFS},
+		"mounts": []object{{"destination": "/proc", "type": "proc", "source": "proc"}},
 		"linux": object{
 			"cgroupsPath": cgroupsPath,
 			"namespaces":  []object{{"type": "pid"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}},

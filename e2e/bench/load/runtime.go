@@ -64,7 +64,8 @@ func (r *runtimeSide) joined(ctx context.Context) error {
 }
 
 // enter is what kubelet waits for before the container of a pod can start.
-func (r *runtimeSide) enter(ctx context.Context, p *api.PodSandbox, c *api.Container) (took answer, cpus string, err error) {
+func (r *runtimeSide) enter(ctx context.Context, p *api.PodSandbox,
+	c *api.Container) (took answer, cpus string, err error) {
 	start := time.Now()
 	if err := r.nri.RunPodSandbox(ctx, &api.RunPodSandboxRequest{Pod: p}); err != nil {
 		return took, "", err
@@ -132,7 +133,8 @@ type idler struct{}
 
 func (idler) RunPodSandbox(context.Context, *api.PodSandbox) error { return nil }
 
-func (idler) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (idler) CreateContainer(context.Context, *api.PodSandbox,
+	*api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	return nil, nil, nil
 }
 

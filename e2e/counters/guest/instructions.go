@@ -33,7 +33,8 @@ var cases = []struct {
 	{"a task that never yields", []work{{"never", "never", 200e6, 1}}},
 	{"short-lived processes", []work{{"short", "short", 100e6, 4}}},
 	{"nested: the container, far below it", []work{{"pod/container/far/below", "pod/container", 200e6, 1}}},
-	{"nested: the pod beside its container", []work{{"pod/init", "pod", 200e6, 1}, {"pod/container", "pod/container", 200e6, 1}}},
+	{"nested: the pod beside its container", []work{{"pod/init", "pod", 200e6, 1},
+		{"pod/container", "pod/container", 200e6, 1}}},
 	{"three that take turns", []work{{"one", "one", 200e6, 1}, {"two", "two", 250e6, 1}, {"three", "three", 100e6, 3}}},
 }
 
@@ -61,7 +62,8 @@ func countBy(trigger counter.Trigger) error {
 			return fmt.Errorf("%v is %v: %s", e, s.Kind, s.Reason)
 		}
 	}
-	fmt.Printf("Linux %s, %v, %s and %s\n", status.Kernel, status.Trigger, status.Sources[counter.Cycles].Name, status.Sources[counter.Instructions].Name)
+	fmt.Printf("Linux %s, %v, %s and %s\n", status.Kernel, status.Trigger, status.Sources[counter.Cycles].Name,
+		status.Sources[counter.Instructions].Name)
 	for _, one := range cases {
 		for _, w := range one.works {
 			if err := os.MkdirAll(filepath.Join(cgroups, w.at), 0o755); err != nil {
@@ -88,7 +90,8 @@ func countBy(trigger counter.Trigger) error {
 			return err
 		}
 		for _, w := range one.works {
-			if err := told.Tell(os.Stdout, figures(w, before, after, told.Group{Trigger: trigger.String(), Case: one.name})); err != nil {
+			if err := told.Tell(os.Stdout, figures(w, before, after,
+				told.Group{Trigger: trigger.String(), Case: one.name})); err != nil {
 				return err
 			}
 		}

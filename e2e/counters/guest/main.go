@@ -38,7 +38,8 @@ func main() {
 
 func prepare() error {
 	var failed error
-	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"cgroup2", cgroups}} {
+	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"},
+		{"tmpfs", "/tmp"}, {"cgroup2", cgroups}} {
 		if err := unix.Mount("none", m.at, m.kind, 0, ""); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("mount %s at %s: %w", m.kind, m.at, err))
 		}

@@ -29,9 +29,11 @@ func program(n uint32) []byte {
 		Phoff: 64, Ehsize: 64, Phentsize: 56, Phnum: 1, Entry: base + 64 + 56,
 	}
 	copy(header.Ident[:], elf.ELFMAG)
-	header.Ident[elf.EI_CLASS], header.Ident[elf.EI_DATA], header.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
+	header.Ident[elf.EI_CLASS], header.Ident[elf.EI_DATA], header.Ident[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(
+		elf.ELFDATA2LSB), byte(elf.EV_CURRENT)
 	size := uint64(64 + 56 + 4*len(code))
-	segment := elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: base, Paddr: base, Filesz: size, Memsz: size, Align: 4096}
+	segment := elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: base, Paddr: base,
+		Filesz: size, Memsz: size, Align: 4096}
 	var b bytes.Buffer
 	for _, part := range []any{header, segment, code} {
 		if err := binary.Write(&b, binary.LittleEndian, part); err != nil {

@@ -14,7 +14,8 @@ func TestProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Machine != elf.EM_AARCH64 || f.Type != elf.ET_EXEC || len(f.Progs) != 1 || f.Progs[0].Flags != elf.PF_R|elf.PF_X {
+	if f.Machine != elf.EM_AARCH64 || f.Type != elf.ET_EXEC || len(f.Progs) != 1 ||
+		f.Progs[0].Flags != elf.PF_R|elf.PF_X {
 		t.Errorf("%+v, %+v", f.FileHeader, f.Progs)
 	}
 	text := make([]byte, f.Progs[0].Filesz)

@@ -46,8 +46,9 @@ func newAPI(address string, a *authority, user pair) (*API, error) {
 		return nil, err
 	}
 	return &API{
-		base:   "https://" + address,
-		client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{own}}}},
+		base: "https://" + address,
+		client: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots,
+			Certificates: []tls.Certificate{own}}}},
 	}, nil
 }
 
@@ -144,7 +145,8 @@ func (a *API) Delete(ctx context.Context, path string) error {
 
 // Watch hands every change of a collection to see, until it says that it has seen
 // enough or the context ends.
-func (a *API) Watch(ctx context.Context, path string, see func(kind string, object json.RawMessage) (enough bool, err error)) error {
+func (a *API) Watch(ctx context.Context, path string, see func(kind string,
+	object json.RawMessage) (enough bool, err error)) error {
 	resp, err := a.send(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err

@@ -30,7 +30,8 @@ func testServer(t *testing.T, a *authority, handler http.Handler) string {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
 	s := httptest.NewUnstartedServer(handler)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, ClientCAs: pool,
+		ClientAuth: tls.RequireAndVerifyClientCert}
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	return strings.TrimPrefix(s.URL, "https://")
@@ -58,13 +59,15 @@ func TestRequestsCarryUserAndPatchType(t *testing.T) {
 	api := testAPI(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		subject := r.TLS.PeerCertificates[0].Subject
 		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, `{"seen": %q}`, fmt.Sprint(subject.CommonName, subject.Organization, r.Method, r.Header.Get("Content-Type"), string(body)))
+		fmt.Fprintf(w, `{"seen": %q}`, fmt.Sprint(subject.CommonName, subject.Organization, r.Method,
+			r.Header.Get("Content-Type"), string(body)))
 	}))
 	var got struct{ Seen string }
 	if err := api.Do(t.Context(), http.MethodPatch, "/x", map[string]any{"a": nil}, &got); err != nil {
 		t.Fatal(err)
 	}
-	if want := `e2e[system:masters]PATCHapplication/merge-patch+json{"a":null}`; strings.ReplaceAll(got.Seen, " ", "") != want {
+	if want := `e2e[system:masters]PATCHapplication/merge-patch+json{"a":null}`; strings.ReplaceAll(got.Seen, " ",
+		"") != want {
 		t.Errorf("the server saw %q, want %q", got.Seen, want)
 	}
 }
@@ -80,7 +83,8 @@ func TestRefusalsAreTold(t *testing.T) {
 			fmt.Fprint(w, "broken")
 		}
 	}))
-	if err := api.Get(t.Context(), "/gone", nil); !Refused(err, 404) || !strings.Contains(err.Error(), `pods "a" not found`) {
+	if err := api.Get(t.Context(), "/gone", nil); !Refused(err, 404) ||
+		!strings.Contains(err.Error(), `pods "a" not found`) {
 		t.Errorf("got %v", err)
 	}
 	if err := api.Delete(t.Context(), "/gone"); err != nil {
@@ -151,7 +155,8 @@ func TestChildThatEnds(t *testing.T) {
 }
 
 func TestChildIsStopped(t *testing.T) {
-	for name, script := range map[string]string{"asked": "exec sleep 1000", "killed": "trap '' TERM; echo up; while :; do sleep 1; done"} {
+	for name, script := range map[string]string{"asked": "exec sleep 1000",
+		"killed": "trap '' TERM; echo up; while :; do sleep 1; done"} {
 		c := newChild(t.TempDir(), name, "/bin/sh", "-c", script)
 		if err := c.start(); err != nil {
 			t.Fatal(err)

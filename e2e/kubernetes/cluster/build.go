@@ -120,7 +120,8 @@ func cniModules() []string {
 }
 
 func goInstall(ctx context.Context, into string, packages ...string) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"install", "-p", "2", "-trimpath", "-ldflags", "-s -w"}, packages...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"install", "-p", "2", "-trimpath", "-ldflags", "-s -w"},
+		packages...)...)
 	cmd.Dir = into
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOBIN="+into, "GOFLAGS=")
 	if text, err := cmd.CombinedOutput(); err != nil {

@@ -41,28 +41,30 @@ func startEgress(socket string, kubelet string) (*egress, error) {
 	}
 	node := net.JoinHostPort(machine.GuestAddress, fmt.Sprint(kubeletPort))
 	e := &egress{done: make(chan struct{})}
-	e.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodConnect || r.Host != node {
-			http.Error(w, fmt.Sprintf("%s %s: only CONNECT %s is served", r.Method, r.Host, node), http.StatusForbidden)
-			return
-		}
-		there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", kubelet)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer there.Close()
-		here, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		defer here.Close()
-		if _, err := io.WriteString(here, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
-			return
-		}
-		join(here, buffered, there)
-	})}
+	e.server = &http.Server{ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodConnect || r.Host != node {
+				http.Error(w, fmt.Sprintf("%s %s: only CONNECT %s is served", r.Method, r.Host, node),
+					http.StatusForbidden)
+				return
+			}
+			there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", kubelet)
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusBadGateway)
+				return
+			}
+			defer there.Close()
+			here, buffered, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			defer here.Close()
+			if _, err := io.WriteString(here, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+				return
+			}
+			join(here, buffered, there)
+		})}
 	go func() {
 		defer close(e.done)
 		_ = e.server.Serve(l) // ends with close

@@ -131,7 +131,8 @@ func (n *Node) prepare(ctx context.Context) error {
 	var actions []wire.FileAction
 	for name, content := range map[string]string{
 		"/etc/cni/net.d/10-e2e.conflist": network, clientConfig: conf,
-		pkiDir + "/ca.crt": string(n.plane.authority.pem()), pkiDir + "/kubelet.crt": string(serving.cert), pkiDir + "/kubelet.key": string(serving.key),
+		pkiDir + "/ca.crt": string(n.plane.authority.pem()), pkiDir + "/kubelet.crt": string(serving.cert), pkiDir +
+			"/kubelet.key": string(serving.key),
 	} {
 		actions = append(actions, wire.FileAction{Do: wire.FileWrite, Path: name, Data: []byte(content), Mode: 0o600})
 	}
@@ -146,7 +147,8 @@ func (n *Node) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return n.Start(ctx, "service", "/usr/bin/agent", "forward", ServiceAddress+":443", net.JoinHostPort(machine.HostAddress, port))
+	return n.Start(ctx, "service", "/usr/bin/agent", "forward", ServiceAddress+":443",
+		net.JoinHostPort(machine.HostAddress, port))
 }
 
 // Configure writes kubelet's configuration; it counts from kubelet's next start on.
@@ -157,13 +159,16 @@ func (n *Node) Configure(ctx context.Context, more map[string]any) error {
 	}
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"cgroupDriver": driver, "containerRuntimeEndpoint": "unix://" + machine.ContainerdSocket, "staticPodPath": ManifestDir,
-		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "x509": map[string]any{"clientCAFile": pkiDir + "/ca.crt"}},
-		"tlsCertFile":    pkiDir + "/kubelet.crt", "tlsPrivateKeyFile": pkiDir + "/kubelet.key",
+		"cgroupDriver": driver, "containerRuntimeEndpoint": "unix://" + machine.ContainerdSocket,
+		"staticPodPath": ManifestDir,
+		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false},
+			"x509": map[string]any{"clientCAFile": pkiDir + "/ca.crt"}},
+		"tlsCertFile": pkiDir + "/kubelet.crt", "tlsPrivateKeyFile": pkiDir + "/kubelet.key",
 		"resolvConf": "", "makeIPTablesUtilChains": false, "failSwapOn": false, "fileCheckFrequency": "2s",
 		// The guest's memory is its disk, and nothing of it may be measured or cleaned up.
 		"localStorageCapacityIsolation": false, "imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99,
-		"evictionHard": map[string]any{"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%"},
+		"evictionHard": map[string]any{"memory.available": "1Mi", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
+			"imagefs.available": "0%", "imagefs.inodesFree": "0%"},
 	}
 	maps.Copy(config, more)
 	text, err := json.MarshalIndent(config, "", " ")
@@ -244,7 +249,8 @@ func (n *Node) WaitReady(ctx context.Context) error {
 
 // Diagnosis is what one wants to read of the guest when something went wrong.
 func (n *Node) Diagnosis(ctx context.Context) string {
-	return fmt.Sprintf("--- console\n%s\n--- containerd\n%s\n--- kubelet\n%s\n--- service address\n%s\n--- quietcore run\n%s\n",
+	return fmt.Sprintf(
+		"--- console\n%s\n--- containerd\n%s\n--- kubelet\n%s\n--- service address\n%s\n--- quietcore run\n%s\n",
 		n.ConsoleTail(1500), n.RuntimeLog(ctx, 3000), n.LogTail(ctx, Kubelet, 5000),
 		n.LogTail(ctx, "service", 500), n.LogTail(ctx, machine.Daemon, 5000))
 }

@@ -113,8 +113,10 @@ func (p *Plane) startAll(ctx context.Context, ports []int) error {
 		return err
 	}
 	p.Ready = time.Since(began)
-	if err := p.run("kube-controller-manager", "--kubeconfig="+p.path("controllers.conf"), "--leader-elect=false", "--secure-port=0",
-		"--use-service-account-credentials", "--service-account-private-key-file="+p.path("accounts.key"), "--root-ca-file="+p.path("ca.crt")); err != nil {
+	if err := p.run("kube-controller-manager", "--kubeconfig="+p.path("controllers.conf"), "--leader-elect=false",
+		"--secure-port=0",
+		"--use-service-account-credentials", "--service-account-private-key-file="+p.path("accounts.key"),
+		"--root-ca-file="+p.path("ca.crt")); err != nil {
 		return err
 	}
 	return p.run("kube-scheduler", "--kubeconfig="+p.path("scheduler.conf"), "--leader-elect=false", "--secure-port=0")
@@ -132,11 +134,15 @@ func (p *Plane) serverCommand(etcd string) []string {
 		"--client-ca-file=" + p.path("ca.crt"),
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--anonymous-auth=false",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + p.path("accounts.pub"), "--service-account-signing-key-file=" + p.path("accounts.key"),
-		"--audit-policy-file=" + p.path("audit.yaml"), "--audit-log-path=" + p.path("audit.log"), "--audit-log-mode=blocking",
+		"--service-account-key-file=" + p.path("accounts.pub"), "--service-account-signing-key-file=" +
+			p.path("accounts.key"),
+		"--audit-policy-file=" + p.path("audit.yaml"), "--audit-log-path=" + p.path("audit.log"),
+		"--audit-log-mode=blocking",
 		"--allow-privileged=true",
-		"--egress-selector-config-file=" + p.path("egress.yaml"), "--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" + p.path("ca.crt"),
-		"--kubelet-client-certificate=" + p.path("kubelet-client.crt"), "--kubelet-client-key=" + p.path("kubelet-client.key"),
+		"--egress-selector-config-file=" + p.path("egress.yaml"), "--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-certificate-authority=" + p.path("ca.crt"),
+		"--kubelet-client-certificate=" + p.path("kubelet-client.crt"), "--kubelet-client-key=" +
+			p.path("kubelet-client.key"),
 	}
 }
 
@@ -160,9 +166,11 @@ func (p *Plane) writeFiles() error {
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{"ca.crt": p.authority.pem(), "accounts.key": accounts, "accounts.pub": public, "audit.yaml": []byte(auditPolicy),
+	files := map[string][]byte{"ca.crt": p.authority.pem(), "accounts.key": accounts, "accounts.pub": public,
+		"audit.yaml":  []byte(auditPolicy),
 		"egress.yaml": fmt.Appendf(nil, egressConfig, p.path("egress.sock"))}
-	for name, user := range map[string]string{"controllers.conf": "system:kube-controller-manager", "scheduler.conf": "system:kube-scheduler"} {
+	for name, user := range map[string]string{"controllers.conf": "system:kube-controller-manager",
+		"scheduler.conf": "system:kube-scheduler"} {
 		who, err := p.authority.client(user)
 		if err != nil {
 			return err
@@ -200,8 +208,10 @@ func (p *Plane) kubeconfig(server string, user pair) []byte {
 	text := func(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 	out, err := json.MarshalIndent(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "e2e",
-		"clusters": []any{map[string]any{"name": "e2e", "cluster": map[string]any{"server": server, "certificate-authority-data": text(p.authority.pem())}}},
-		"users":    []any{map[string]any{"name": "e2e", "user": map[string]any{"client-certificate-data": text(user.cert), "client-key-data": text(user.key)}}},
+		"clusters": []any{map[string]any{"name": "e2e", "cluster": map[string]any{"server": server,
+			"certificate-authority-data": text(p.authority.pem())}}},
+		"users": []any{map[string]any{"name": "e2e",
+			"user": map[string]any{"client-certificate-data": text(user.cert), "client-key-data": text(user.key)}}},
 		"contexts": []any{map[string]any{"name": "e2e", "context": map[string]any{"cluster": "e2e", "user": "e2e"}}},
 	}, "", " ")
 	if err != nil {
@@ -259,7 +269,8 @@ func (p *Plane) runClient(ctx context.Context, program, stdin string, args ...st
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, lastOf(stderr.Bytes()))
+		return stdout.String(), fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err,
+			lastOf(stderr.Bytes()))
 	}
 	return stdout.String(), nil
 }

@@ -109,8 +109,9 @@ func PodObject(k *kubelet.Pod) map[string]any {
 	}
 	return map[string]any{
 		"apiVersion": "v1", "kind": "Pod",
-		"metadata": map[string]any{"name": k.Name, "namespace": k.Namespace, "labels": k.Labels, "annotations": k.Annotations},
-		"spec":     spec,
+		"metadata": map[string]any{"name": k.Name, "namespace": k.Namespace, "labels": k.Labels,
+			"annotations": k.Annotations},
+		"spec": spec,
 	}
 }
 
@@ -121,7 +122,8 @@ const podLimit = 8 * time.Minute
 
 // EnsureNamespace makes a namespace and waits for the account that its pods need.
 func (p *Plane) EnsureNamespace(ctx context.Context, name string, labels map[string]string) error {
-	err := p.Create(ctx, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": name, "labels": labels}}, nil)
+	err := p.Create(ctx, "/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": name,
+		"labels": labels}}, nil)
 	if err != nil && !Refused(err, 409) {
 		return err
 	}
@@ -141,7 +143,8 @@ func (p *Plane) WaitRunning(ctx context.Context, namespace, name string) (*Pod, 
 	if err == nil {
 		return pod, nil
 	}
-	text, _ := p.Kubectl(context.WithoutCancel(ctx), "", "describe", "pod", "-n", namespace, name) // explains, if it can
+	// explains, if it can
+	text, _ := p.Kubectl(context.WithoutCancel(ctx), "", "describe", "pod", "-n", namespace, name)
 	return pod, fmt.Errorf("%w\n%s", err, text)
 }
 
@@ -232,7 +235,8 @@ func (n *Node) CPUs(ctx context.Context, pods ...*Pod) (Placement, error) {
 			a := at{name: p.Key() + "/" + c.Name, from: len(actions)}
 			actions = append(actions, wire.FileAction{Do: wire.FileRead, Path: dir + "/cgroup.procs"})
 			for ; len(dir) >= len(cgroupRoot); dir = path.Dir(dir) {
-				actions = append(actions, wire.FileAction{Do: wire.FileRead, Path: dir + "/cpuset.cpus.effective", Optional: true})
+				actions = append(actions, wire.FileAction{Do: wire.FileRead, Path: dir + "/cpuset.cpus.effective",
+					Optional: true})
 			}
 			a.count = len(actions) - a.from
 			where = append(where, a)

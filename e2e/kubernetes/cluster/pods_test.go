@@ -12,14 +12,17 @@ import (
 // that takes memory as well.
 func TestPodObject(t *testing.T) {
 	guaranteed := &kubelet.Pod{Name: "a", Namespace: "n", Labels: map[string]string{"k": "v"},
-		Containers: []kubelet.Container{{Name: "first", Kind: kubelet.Init, LimitMilli: 1000}, {Name: "main", RequestMilli: 2000, LimitMilli: 2000}}}
-	burstable := &kubelet.Pod{Name: "b", Namespace: "n", Containers: []kubelet.Container{{Name: "main", RequestMilli: 100}, {Name: "side", Kind: kubelet.Sidecar}}}
+		Containers: []kubelet.Container{{Name: "first", Kind: kubelet.Init, LimitMilli: 1000},
+			{Name: "main", RequestMilli: 2000, LimitMilli: 2000}}}
+	burstable := &kubelet.Pod{Name: "b", Namespace: "n", Containers: []kubelet.Container{{Name: "main",
+		RequestMilli: 100}, {Name: "side", Kind: kubelet.Sidecar}}}
 	bestEffort := &kubelet.Pod{Name: "c", Namespace: "n", Containers: []kubelet.Container{{Name: "main"}}}
 	for _, c := range []struct {
 		pod       *kubelet.Pod
 		has, lack []string
 	}{
-		{guaranteed, []string{`"cpu":"2000m"`, `"memory":"32Mi"`, `"initContainers":[{"command":["/bin/busybox","true"]`, `"labels":{"k":"v"}`}, []string{"Always"}},
+		{guaranteed, []string{`"cpu":"2000m"`, `"memory":"32Mi"`,
+			`"initContainers":[{"command":["/bin/busybox","true"]`, `"labels":{"k":"v"}`}, []string{"Always"}},
 		{burstable, []string{`"requests":{"cpu":"100m"}`, `"restartPolicy":"Always"`}, []string{"memory"}},
 		{bestEffort, []string{`"limits":{},"requests":{}`}, []string{"cpu", "memory", "initContainers"}},
 	} {
@@ -64,7 +67,8 @@ func TestMoved(t *testing.T) {
 		t.Errorf("nobody moved: %v", err)
 	}
 	err := before.Moved(Placement{"n/a/main": "0-2"})
-	if err == nil || !strings.Contains(err.Error(), `n/a/main was on CPUs "0-1" and is on "0-2"`) || !strings.Contains(err.Error(), "n/b/main") {
+	if err == nil || !strings.Contains(err.Error(), `n/a/main was on CPUs "0-1" and is on "0-2"`) ||
+		!strings.Contains(err.Error(), "n/b/main") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -217,6 +217,7 @@ func (j *Judge) violation(at time.Duration, t Thread, o Owner) {
 	j.report.Violations++
 	j.struck[o.Pod] = true
 	if len(j.report.First) < mostListed {
-		j.report.First = append(j.report.First, Violation{At: at, TID: t.TID, Thread: t.Pod.UID(), CPU: t.CPU, Owner: o.Pod.UID()})
+		j.report.First = append(j.report.First, Violation{At: at, TID: t.TID, Thread: t.Pod.UID(), CPU: t.CPU,
+			Owner: o.Pod.UID()})
 	}
 }

@@ -67,7 +67,8 @@ func TestOneSweep(t *testing.T) {
 		{"a neighbour beside it", "lse_2_plain_a=0-1", "ls_0_plain_w@2", "lse_2_plain_a=0-1", 0, 1},
 		{"far away", "lse_2_plain_a=0-1", "ls_0_plain_w@4", "lse_2_plain_a=0-1", 0, 0},
 		{"the owner itself", "lse_2_plain_a=0-1", "lse_2_plain_a@1", "lse_2_plain_a=0-1", 0, 0},
-		{"another owner", "lse_2_plain_a=0-1 lsr_2_plain_b=2-3", "lsr_2_plain_b@1", "lse_2_plain_a=0-1 lsr_2_plain_b=2-3", 1, 1},
+		{"another owner", "lse_2_plain_a=0-1 lsr_2_plain_b=2-3", "lsr_2_plain_b@1",
+			"lse_2_plain_a=0-1 lsr_2_plain_b=2-3", 1, 1},
 		{"the owner started during the sweep", "", "ls_0_plain_w@1", "lse_2_plain_a=0-1", 0, 0},
 		{"the owner ended during the sweep", "lse_2_plain_a=0-1", "ls_0_plain_w@1", "", 0, 0},
 		{"another owner took its place", "lse_2_plain_a=0-1", "ls_0_plain_w@1", "lse_2_plain_b=0-1", 0, 0},
@@ -77,7 +78,8 @@ func TestOneSweep(t *testing.T) {
 		{"best effort beside LSR", "lsr_2_plain_a=0-1", "be_0_plain_w@1", "lsr_2_plain_a=0-1", 0, 0},
 		{"best effort on LSE", "lse_2_plain_a=0-1", "be_0_plain_w@1", "lse_2_plain_a=0-1", 1, 1},
 		{"a sibling that is withheld", "lse_2_isolated_a=0,2", "ls_0_plain_w@3", "lse_2_isolated_a=0,2", 1, 1},
-		{"best effort on a sibling withheld for LSR", "lsr_2_isolated_a=0,2", "be_0_plain_w@3", "lsr_2_isolated_a=0,2", 1, 1},
+		{"best effort on a sibling withheld for LSR", "lsr_2_isolated_a=0,2", "be_0_plain_w@3", "lsr_2_isolated_a=0,2",
+			1, 1},
 		{"a sibling that is not withheld", "lse_1_plain_a=0", "ls_0_plain_w@1", "lse_1_plain_a=0", 0, 1},
 		{"two at once", "lse_2_plain_a=0-1", "ls_0_plain_w@1 be_0_plain_v@0", "lse_2_plain_a=0-1", 2, 2},
 	} {
@@ -86,7 +88,8 @@ func TestOneSweep(t *testing.T) {
 			j.Add(Sweep{Before: owners(t, c.before), Busy: threads(t, c.busy), After: owners(t, c.after)})
 			r := j.Report()
 			if r.Violations != c.violations || r.Near != c.near {
-				t.Errorf("%d violations and %d near samples, want %d and %d: %+v", r.Violations, r.Near, c.violations, c.near, r.First)
+				t.Errorf("%d violations and %d near samples, want %d and %d: %+v", r.Violations, r.Near, c.violations,
+					c.near, r.First)
 			}
 			if r.Samples != len(strings.Fields(c.busy)) {
 				t.Errorf("%d samples of %q", r.Samples, c.busy)

@@ -86,7 +86,8 @@ func (s Source) Compile(ctx context.Context, platform, pkg, out string) error {
 	if s.Commit != "" {
 		flags = append(flags, "-X main.commit="+s.Commit, "-X main.date="+s.Date.Format(time.RFC3339))
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", strings.Join(flags, " "), "-o", out, pkg)
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
+		strings.Join(flags, " "), "-o", out, pkg)
 	cmd.Dir, cmd.Env = s.Dir, env
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {

@@ -79,7 +79,8 @@ func (s *Image) Write(archive string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: platform}})
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: img,
+			Descriptor: v1.Descriptor{Platform: platform}})
 	}
 	index = mutate.Annotations(index, s.labels()).(v1.ImageIndex)
 	digest, err := index.Digest()
@@ -100,7 +101,8 @@ func (s *Image) Write(archive string) (string, error) {
 		"io.containerd.image.name":          s.reference(),
 		"org.opencontainers.image.ref.name": s.source.Version,
 	}
-	outer := mutate.AppendManifests(mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex), mutate.IndexAddendum{Add: index, Descriptor: *top})
+	outer := mutate.AppendManifests(mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex),
+		mutate.IndexAddendum{Add: index, Descriptor: *top})
 	if _, err := layout.Write(dir, outer); err != nil {
 		return "", err
 	}
@@ -196,7 +198,8 @@ func (s *Image) layer(b Binary) (v1.Layer, error) {
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
 	for _, f := range entries {
-		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: s.source.Date, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: s.source.Date,
+			Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
 		if f.data == nil {
 			h.Typeflag = tar.TypeDir
 		}
@@ -210,7 +213,9 @@ func (s *Image) layer(b Binary) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil },
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(text.Bytes())), nil
+	},
 		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer))
 }
 
@@ -224,9 +229,11 @@ func (s *Image) bill(b Binary) ([]byte, error) {
 	type object = map[string]any
 	pack := func(id, name, version string) object {
 		return object{
-			"SPDXID": id, "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION", "filesAnalyzed": false,
+			"SPDXID": id, "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION",
+			"filesAnalyzed":    false,
 			"licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION",
-			"externalRefs": []object{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": "pkg:golang/" + name + "@" + version}},
+			"externalRefs": []object{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
+				"referenceLocator": "pkg:golang/" + name + "@" + version}},
 		}
 	}
 	main := pack("SPDXRef-main", info.Main.Path, s.source.Version)
@@ -247,14 +254,16 @@ func (s *Image) bill(b Binary) ([]byte, error) {
 			module["licenseDeclared"] = l
 		}
 		packages = append(packages, module)
-		relations = append(relations, object{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON", "relatedSpdxElement": id})
+		relations = append(relations, object{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON",
+			"relatedSpdxElement": id})
 	}
 	return json.MarshalIndent(object{
 		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
 		"name":              "quietcore-" + s.source.Version + "-" + strings.ReplaceAll(b.Platform, "/", "-"),
 		"documentNamespace": "https://quietcore.dev/spdx/" + s.source.Version + "/" + b.Platform,
-		"creationInfo":      object{"created": s.source.Date.Format(time.RFC3339), "creators": []string{"Tool: quietcore-hack-image"}},
-		"packages":          packages, "relationships": relations,
+		"creationInfo": object{"created": s.source.Date.Format(time.RFC3339),
+			"creators": []string{"Tool: quietcore-hack-image"}},
+		"packages": packages, "relationships": relations,
 	}, "", " ")
 }
 
@@ -287,7 +296,8 @@ func (s *Image) pack(dir, archive string) error {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(below), Mode: 0o644, Size: int64(len(data)), ModTime: s.source.Date, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(below), Mode: 0o644, Size: int64(len(data)),
+			ModTime: s.source.Date, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}); err != nil {
 			return err
 		}
 		if _, err := w.Write(data); err != nil {

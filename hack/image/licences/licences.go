@@ -188,7 +188,8 @@ func (p *part) read() (build.Part, error) {
 			if isLicence {
 				ids, err := Recognise(text)
 				if err != nil {
-					return out, fmt.Errorf("%s of %s %s: %w", strings.TrimPrefix(name, p.root+string(filepath.Separator)), p.name, p.version, err)
+					return out, fmt.Errorf("%s of %s %s: %w",
+						strings.TrimPrefix(name, p.root+string(filepath.Separator)), p.name, p.version, err)
 				}
 				out.Licences = append(out.Licences, ids...)
 			}
@@ -198,7 +199,8 @@ func (p *part) read() (build.Part, error) {
 	slices.Sort(out.Licences)
 	out.Licences = slices.Compact(out.Licences)
 	if len(out.Licences) == 0 {
-		return out, fmt.Errorf("%s %s has no licence file in %s: without one it may not be passed on", p.name, p.version, p.root)
+		return out, fmt.Errorf("%s %s has no licence file in %s: without one it may not be passed on", p.name,
+			p.version, p.root)
 	}
 	return out, nil
 }
@@ -215,7 +217,8 @@ func Recognise(text []byte) ([]string, error) {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	if len(ids) == 0 || found.Percent < recognised {
-		return nil, fmt.Errorf("%.0f %% of it are the words of a known licence %v, wanted %d %%: read it", found.Percent, ids, recognised)
+		return nil, fmt.Errorf("%.0f %% of it are the words of a known licence %v, wanted %d %%: read it",
+			found.Percent, ids, recognised)
 	}
 	for _, id := range ids {
 		if !slices.Contains(Allowed(), id) {

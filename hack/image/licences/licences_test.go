@@ -41,7 +41,8 @@ func TestRepository(t *testing.T) {
 	if !slices.IsSorted(names) {
 		t.Errorf("the parts are not sorted: %v", names)
 	}
-	for _, want := range []string{"Go's standard library", "github.com/cilium/ebpf", "k8s.io/client-go", "libbpf's headers (in the eBPF objects)"} {
+	for _, want := range []string{"Go's standard library", "github.com/cilium/ebpf", "k8s.io/client-go",
+		"libbpf's headers (in the eBPF objects)"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is not among %v", want, names)
 		}
@@ -94,11 +95,12 @@ func TestRecognise(t *testing.T) {
 		ids  []string
 		says string
 	}{
-		"libbpf":            {text: libbpfLicence, ids: []string{"BSD-2-Clause"}},
-		"two in a file":     {text: string(apache) + libbpfLicence, ids: []string{"Apache-2.0", "BSD-2-Clause"}},
-		"copyleft":          {text: gpl, says: "GPL-3.0"},
-		"own words":         {text: strings.Repeat("You may use this on Tuesdays. ", 40), says: "read it"},
-		"with a rider":      {text: libbpfLicence + strings.Repeat("You may use this on Tuesdays. ", 40), says: "read it"},
+		"libbpf":        {text: libbpfLicence, ids: []string{"BSD-2-Clause"}},
+		"two in a file": {text: string(apache) + libbpfLicence, ids: []string{"Apache-2.0", "BSD-2-Clause"}},
+		"copyleft":      {text: gpl, says: "GPL-3.0"},
+		"own words":     {text: strings.Repeat("You may use this on Tuesdays. ", 40), says: "read it"},
+		"with a rider": {text: libbpfLicence + strings.Repeat("You may use this on Tuesdays. ", 40),
+			says: "read it"},
 		"nothing":           {says: "read it"},
 		"only an address":   {text: "see http://www.apache.org/licenses/LICENSE-2.0", says: "read it"},
 		"one not allowed":   {text: libbpfLicence + gpl, says: "GPL-3.0"},
@@ -121,7 +123,8 @@ func program(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	all := map[string]string{
-		"go.mod":        "module example.org/x\n\ngo 1.26\n\nrequire example.org/dep v1.0.0\n\nreplace example.org/dep => ./dep\n",
+		"go.mod": "module example.org/x\n\ngo 1.26\n\nrequire example.org/dep v1.0.0\n\nreplace " +
+			"example.org/dep => ./dep\n",
 		"cmd/x/main.go": "package main\n\nimport _ \"example.org/dep/sub\"\n\nfunc main() {}\n",
 		"dep/go.mod":    "module example.org/dep\n\ngo 1.26\n",
 		"dep/sub/x.go":  "package sub\n",
@@ -146,12 +149,14 @@ func TestModules(t *testing.T) {
 		files map[string]string
 		says  string
 	}{
-		"none":                      {says: "no licence file"},
-		"a notice is no licence":    {files: map[string]string{"NOTICE": "x"}, says: "no licence file"},
-		"known":                     {files: map[string]string{"LICENSE": libbpfLicence}},
-		"another below":             {files: map[string]string{"LICENSE": libbpfLicence, "sub/COPYING": gpl}, says: "sub/COPYING"},
+		"none":                   {says: "no licence file"},
+		"a notice is no licence": {files: map[string]string{"NOTICE": "x"}, says: "no licence file"},
+		"known":                  {files: map[string]string{"LICENSE": libbpfLicence}},
+		"another below": {files: map[string]string{"LICENSE": libbpfLicence, "sub/COPYING": gpl},
+			says: "sub/COPYING"},
 		"beside what is not linked": {files: map[string]string{"LICENSE": libbpfLicence, "other/COPYING": gpl}},
-		"code of that name":         {files: map[string]string{"LICENSE.txt": libbpfLicence, "license.go": "package dep\n"}},
+		"code of that name": {files: map[string]string{"LICENSE.txt": libbpfLicence,
+			"license.go": "package dep\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parts, err := Of(context.Background(), program(t, test.files))
@@ -161,7 +166,8 @@ func TestModules(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || len(parts) != 2 || parts[0].Name != "./dep" || !slices.Equal(parts[0].Licences, []string{"BSD-2-Clause"}) {
+			if err != nil || len(parts) != 2 || parts[0].Name != "./dep" ||
+				!slices.Equal(parts[0].Licences, []string{"BSD-2-Clause"}) {
 				t.Errorf("the parts are %+v, %v", parts, err)
 			}
 		})

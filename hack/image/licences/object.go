@@ -50,7 +50,9 @@ func checkObjects(objects []string) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if got := string(bytes.TrimRight(told, "\x00")); got != "GPL" {
-			return fmt.Errorf("%s tells the kernel that its licence is %q; its sources are under %s, so it must be GPL", name, got, objectSources)
+			return fmt.Errorf(
+				"%s tells the kernel that its licence is %q; its sources are under %s, so it must be GPL", name, got,
+				objectSources)
 		}
 		sources, err := filepath.Glob(filepath.Join(filepath.Dir(name), "bpf", "*.[ch]"))
 		if err != nil || len(sources) == 0 {
@@ -63,7 +65,8 @@ func checkObjects(objects []string) error {
 			}
 			found := identifier.FindSubmatch(text)
 			if found == nil || string(found[1]) != objectSources {
-				return fmt.Errorf("%s must say in its first line that it is under %s, it says %q", source, objectSources, found)
+				return fmt.Errorf("%s must say in its first line that it is under %s, it says %q", source,
+					objectSources, found)
 			}
 		}
 	}

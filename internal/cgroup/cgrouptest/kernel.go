@@ -70,7 +70,8 @@ func (k *Kernel) Mkdir(path string, tasks int) {
 	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
 		kid := g.kids[name]
 		if kid == nil {
-			kid = &group{name: name, parent: g, kids: map[string]*group{}, quota: cgroup.Quota{Micros: -1, Period: 100000}, weight: 100}
+			kid = &group{name: name, parent: g, kids: map[string]*group{},
+				quota: cgroup.Quota{Micros: -1, Period: 100000}, weight: 100}
 			if k.V1 {
 				// What a runtime does, since v1 allows no task without a set.
 				kid.cpus, kid.mems = g.cpus, g.mems

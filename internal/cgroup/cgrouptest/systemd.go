@@ -52,7 +52,8 @@ type unit struct {
 
 // NewSystemd serves at folder/private until Close.
 func NewSystemd(folder string, d *Dir) (*Systemd, error) {
-	s := &Systemd{Socket: filepath.Join(folder, "private"), dir: d, units: map[string]*unit{}, conns: map[net.Conn]bool{}}
+	s := &Systemd{Socket: filepath.Join(folder, "private"), dir: d, units: map[string]*unit{},
+		conns: map[net.Conn]bool{}}
 	return s, s.Listen()
 }
 
@@ -187,7 +188,9 @@ func (s *Systemd) settle() {
 	queue := s.queue
 	s.queue = nil
 	s.mu.Unlock()
-	slices.SortStableFunc(queue, func(a, b *unit) int { return strings.Count(a.path, "/") - strings.Count(b.path, "/") })
+	slices.SortStableFunc(queue, func(a, b *unit) int {
+		return strings.Count(a.path, "/") - strings.Count(b.path, "/")
+	})
 	for _, u := range queue {
 		s.realize(u)
 	}
@@ -398,7 +401,8 @@ func (u *unit) set(p prop) *dbus.Error {
 	case p.Name == "CPUWeight" && isNumber && number == 0 && !u.old:
 		u.weight, u.idle = 0, true
 	default:
-		return dbus.NewError("org.freedesktop.DBus.Error.InvalidArgs", []any{fmt.Sprintf("%s of type %s", p.Name, p.Value.Signature())})
+		return dbus.NewError("org.freedesktop.DBus.Error.InvalidArgs",
+			[]any{fmt.Sprintf("%s of type %s", p.Name, p.Value.Signature())})
 	}
 	return nil
 }

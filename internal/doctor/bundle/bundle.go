@@ -156,7 +156,8 @@ func (b *Bundle) Write(w io.Writer) error {
 
 func (b *Bundle) file(archive *tar.Writer, name string, text []byte) error {
 	const mode = 0o600
-	err := archive.WriteHeader(&tar.Header{Name: "quietcore-bundle/" + name, Mode: mode, Size: int64(len(text)), ModTime: b.manifest.Made, Format: tar.FormatPAX})
+	err := archive.WriteHeader(&tar.Header{Name: "quietcore-bundle/" + name, Mode: mode, Size: int64(len(text)),
+		ModTime: b.manifest.Made, Format: tar.FormatPAX})
 	if err != nil {
 		return err
 	}

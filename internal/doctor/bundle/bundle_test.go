@@ -15,12 +15,16 @@ func sample() *Bundle {
 	b := New("v1", time.Date(2026, 11, 21, 12, 0, 0, 123, time.UTC))
 	b.AddJSON("status.json", "status", func() (any, error) {
 		return map[string]any{"containers": []map[string]any{
-			{"namespace": "shop", "pod": "web-1", "container": "main", "class": "LSR", "why": "web-1 owns 2 CPUs; shop may have 8. main."},
-			{"namespace": "kube-system", "pod": "shared", "container": "sidecar", "pool": "shared", "why": "in the pool shared"},
-		}, "labels": map[string]string{"app": "tills", "koordinator.sh/qosClass": "LSR"}, "maxCPUs": map[string]int{"shop": 8, "*": 1}}, nil
+			{"namespace": "shop", "pod": "web-1", "container": "main", "class": "LSR",
+				"why": "web-1 owns 2 CPUs; shop may have 8. main."},
+			{"namespace": "kube-system", "pod": "shared", "container": "sidecar", "pool": "shared",
+				"why": "in the pool shared"},
+		}, "labels": map[string]string{"app": "tills", "koordinator.sh/qosClass": "LSR"},
+			"maxCPUs": map[string]int{"shop": 8, "*": 1}}, nil
 	})
 	b.AddText("metrics.txt", "metrics", func(w io.Writer) error {
-		_, err := io.WriteString(w, `quietcore_x{namespace="shop",pod="web-1"} 1`+"\nweb-10 webshop web-1.shop é shop\n")
+		_, err := io.WriteString(w, `quietcore_x{namespace="shop",pod="web-1"} 1`+
+			"\nweb-10 webshop web-1.shop é shop\n")
 		return err
 	})
 	b.AddJSON("gone.json", "none", func() (any, error) { return nil, errors.New("shop/web-1 is away") })
@@ -37,12 +41,14 @@ func TestHashedNames(t *testing.T) {
 	h.learn("web-1")
 	shop, web := h.known["shop"], h.known["web-1"]
 	status, metrics := string(b.parts[0].text), string(b.parts[1].text)
-	for _, want := range []string{`"namespace": "` + shop + `"`, web + " owns 2 CPUs; " + shop + " may have 8.", `"` + shop + `": 8`, `"*": 1`, `"pool": "shared"`, `"class": "LSR"`, `"namespace": "kube-system"`} {
+	for _, want := range []string{`"namespace": "` + shop + `"`, web + " owns 2 CPUs; " + shop + " may have 8.", `"` +
+		shop + `": 8`, `"*": 1`, `"pool": "shared"`, `"class": "LSR"`, `"namespace": "kube-system"`} {
 		if !strings.Contains(status, want) {
 			t.Errorf("%s is not in\n%s", want, status)
 		}
 	}
-	if want := `quietcore_x{namespace="` + shop + `",pod="` + web + `"} 1` + "\nweb-10 webshop " + web + "." + shop + " é " + shop + "\n"; metrics != want {
+	if want := `quietcore_x{namespace="` + shop + `",pod="` + web + `"} 1` + "\nweb-10 webshop " + web + "." + shop +
+		" é " + shop + "\n"; metrics != want {
 		t.Errorf("got %s, want %s", metrics, want)
 	}
 	if got := b.parts[2].entry.Missing; got != shop+"/"+web+" is away" {
@@ -66,7 +72,9 @@ func TestNoNameStays(t *testing.T) {
 		name := rapid.StringMatching(`[a-z][a-z0-9]{2,8}(-[a-z0-9]{1,4})?`).Draw(t, "name")
 		around := rapid.SampledFrom([]string{" ", "/", "\"", ".", ", ", "é", "\n", "=", "("}).Draw(t, "around")
 		b := New("v1", time.Unix(0, 0))
-		b.AddJSON("a.json", "", func() (any, error) { return map[string]string{"pod": name, "why": around + name + around}, nil })
+		b.AddJSON("a.json", "", func() (any, error) {
+			return map[string]string{"pod": name, "why": around + name + around}, nil
+		})
 		b.AddText("b.txt", "", func(w io.Writer) error {
 			_, err := io.WriteString(w, around+name+around)
 			return err
@@ -88,7 +96,8 @@ func TestNoNameStays(t *testing.T) {
 
 func TestTheSamePartsAreTheSameBytes(t *testing.T) {
 	var first, second bytes.Buffer
-	if err := errors.Join(sample().Write(&first), sample().Write(&second)); err != nil || !bytes.Equal(first.Bytes(), second.Bytes()) {
+	if err := errors.Join(sample().Write(&first), sample().Write(&second)); err != nil ||
+		!bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Errorf("two archives differ: %v", err)
 	}
 	if got := sample().Summary(); got != "2 files; could not be had: gone.json (MANIFEST.json says why)" {

@@ -15,7 +15,8 @@ import (
 // nameKeys are the keys under which names stand.
 func nameKeys() []string {
 	return []string{
-		"namespace", "pod", "container", "name", "node", "job", "owner", "jobs", "victim", "antagonist", "namespaces", "workload", "hostname", "victimJob", "antagonistJob",
+		"namespace", "pod", "container", "name", "node", "job", "owner", "jobs", "victim", "antagonist", "namespaces",
+		"workload", "hostname", "victimJob", "antagonistJob",
 	}
 }
 
@@ -158,8 +159,10 @@ func (h *hasher) walk(v any, under string) any {
 // not make a record that does not replay.
 func wordKeys() []string {
 	return []string{
-		"class", "pool", "mode", "admission", "memory", "kind", "qos", "apiVersion", "driver", "api", "detector", "waits", "verdict", "level", "format", "id", "type", "event", "op",
-		"bindPolicy", "exclusivePolicy", "numaStrategy", "alignment", "smt", "cpuManagerPolicy", "topologyManagerPolicy", "topologyManagerScope", "resourceStatus", "policyName", "predictor", "from",
+		"class", "pool", "mode", "admission", "memory", "kind", "qos", "apiVersion", "driver", "api", "detector",
+		"waits", "verdict", "level", "format", "id", "type", "event", "op",
+		"bindPolicy", "exclusivePolicy", "numaStrategy", "alignment", "smt", "cpuManagerPolicy",
+		"topologyManagerPolicy", "topologyManagerScope", "resourceStatus", "policyName", "predictor", "from",
 	}
 }
 

@@ -57,7 +57,8 @@ func Differences(want []Want, have map[string]Have) ([]Difference, error) {
 		w := &want[i]
 		h, there := have[w.ID]
 		add := func(what, wanted, kernel string) {
-			list = append(list, Difference{Container: w.Container, ID: w.ID, What: what, Wanted: wanted, Kernel: kernel, Cgroup: h.Path, Why: w.Why})
+			list = append(list, Difference{Container: w.Container, ID: w.ID, What: what, Wanted: wanted,
+				Kernel: kernel, Cgroup: h.Path, Why: w.Why})
 		}
 		if !there {
 			add("cgroup", "one", "none")

@@ -35,13 +35,16 @@ func TestDifferences(t *testing.T) {
 	}, have)
 	want := []Difference{
 		{Container: "shop/away/main", ID: "3", What: "cgroup", Wanted: "one", Kernel: "none"},
-		{Container: "shop/web/main", ID: "2", What: "cpus", Wanted: "4-7", Kernel: "0-7", Cgroup: "kubepods/pod2/2", Why: "capped"},
-		{Container: "shop/web/main", ID: "2", What: "quota", Wanted: "100m", Kernel: "2000m", Cgroup: "kubepods/pod2/2", Why: "capped"},
+		{Container: "shop/web/main", ID: "2", What: "cpus", Wanted: "4-7", Kernel: "0-7", Cgroup: "kubepods/pod2/2",
+			Why: "capped"},
+		{Container: "shop/web/main", ID: "2", What: "quota", Wanted: "100m", Kernel: "2000m",
+			Cgroup: "kubepods/pod2/2", Why: "capped"},
 	}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if _, err := Differences([]Want{{Container: "a/b/c", ID: "1", CPUs: "0-"}}, have); err == nil || !strings.Contains(err.Error(), "a/b/c") {
+	if _, err := Differences([]Want{{Container: "a/b/c", ID: "1", CPUs: "0-"}}, have); err == nil ||
+		!strings.Contains(err.Error(), "a/b/c") {
 		t.Errorf("a list that is none: %v", err)
 	}
 }
@@ -91,7 +94,8 @@ func TestFindReadsContainersOfBothDriversAlone(t *testing.T) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	for id, cpus := range map[string]string{a: "0-1", b: "2-3"} {
-		if h := got[id]; h.CPUs.String() != cpus || h.Mems.String() != "0" || h.QuotaMilli != 100 || !strings.HasPrefix(h.Path, "kubepods") {
+		if h := got[id]; h.CPUs.String() != cpus || h.Mems.String() != "0" || h.QuotaMilli != 100 ||
+			!strings.HasPrefix(h.Path, "kubepods") {
 			t.Errorf("%.4s: %+v", id, h)
 		}
 	}

@@ -40,7 +40,8 @@ func To(w io.Writer, format string) (Writer, error) {
 	case CSV:
 		return newCSV(w)
 	case Parquet:
-		return &table{w: parquet.NewGenericWriter[row](w, parquet.Compression(&zstd.Codec{}), parquet.MaxRowsPerRowGroup(rowGroup))}, nil
+		return &table{w: parquet.NewGenericWriter[row](w, parquet.Compression(&zstd.Codec{}),
+			parquet.MaxRowsPerRowGroup(rowGroup))}, nil
 	}
 	return nil, fmt.Errorf("format %q is not known; there are %s and %s", format, CSV, Parquet)
 }
@@ -52,9 +53,11 @@ type sheet struct{ w *csv.Writer }
 
 func columns() []string {
 	return []string{
-		"id", "time", "node", "verdict", "result", "victim_namespace", "victim_pod", "victim_container", "victim_job", "victim_class",
+		"id", "time", "node", "verdict", "result", "victim_namespace", "victim_pod", "victim_container", "victim_job",
+		"victim_class",
 		"cpi", "threshold", "spec_mean", "spec_stddev", "platform", "cpi_before", "cpi_after",
-		"rank", "suspect_namespace", "suspect_pod", "suspect_container", "suspect_job", "suspect_class", "score", "contrast", "confidence",
+		"rank", "suspect_namespace", "suspect_pod", "suspect_container", "suspect_job", "suspect_class", "score",
+		"contrast", "confidence",
 		"usage", "shares", "antagonist", "capped_seconds", "why",
 	}
 }
@@ -70,15 +73,18 @@ func (s *sheet) Write(i *incidents.Incident) error {
 	head := []string{
 		i.ID, i.At.UTC().Format(time.RFC3339Nano), i.Node, i.Verdict, i.Outcome.Result,
 		i.Victim.Namespace, i.Victim.Pod, i.Victim.Container, i.Victim.Job, i.Victim.Class,
-		number(i.CPI), number(i.Threshold), number(i.Spec.Mean), number(i.Spec.StdDev), i.Spec.Platform, number(i.Outcome.Before), number(i.Outcome.After),
+		number(i.CPI), number(i.Threshold), number(i.Spec.Mean), number(i.Spec.StdDev), i.Spec.Platform,
+		number(i.Outcome.Before), number(i.Outcome.After),
 	}
 	if len(i.Suspects) == 0 {
 		return s.row(slices.Concat(head, make([]string, len(columns())-len(head)-1), []string{i.Why}))
 	}
 	for n, p := range i.Suspects {
 		err := s.row(slices.Concat(head, []string{
-			strconv.Itoa(n + 1), p.Namespace, p.Pod, p.Container, p.Job, p.Class, number(p.Score), number(p.Contrast), number(p.Confidence),
-			number(p.Usage), p.Shares, strconv.FormatBool(slices.ContainsFunc(i.Antagonists, p.Same)), number(capped(i, p.Subject).Seconds()), i.Why,
+			strconv.Itoa(n + 1), p.Namespace, p.Pod, p.Container, p.Job, p.Class, number(p.Score), number(p.Contrast),
+			number(p.Confidence),
+			number(p.Usage), p.Shares, strconv.FormatBool(slices.ContainsFunc(i.Antagonists, p.Same)),
+			number(capped(i, p.Subject).Seconds()), i.Why,
 		}))
 		if err != nil {
 			return err
@@ -196,17 +202,22 @@ type table struct{ w *parquet.GenericWriter[row] }
 
 func (t *table) Write(i *incidents.Incident) error {
 	r := row{
-		ID: i.ID, At: i.At, Node: i.Node, Verdict: i.Verdict, Why: i.Why, Victim: subjectOf(i.Victim), CPI: i.CPI, Threshold: i.Threshold,
-		Spec:   specRow{i.Spec.Mean, i.Spec.StdDev, i.Spec.Platform, int64(i.Spec.Band), i.Spec.Samples, int64(i.Spec.Tasks)},
-		Result: i.Outcome.Result, Before: i.Outcome.Before, After: i.Outcome.After, Samples: int64(i.Outcome.Samples), Series: series(i.Series),
+		ID: i.ID, At: i.At, Node: i.Node, Verdict: i.Verdict, Why: i.Why, Victim: subjectOf(i.Victim), CPI: i.CPI,
+		Threshold: i.Threshold,
+		Spec: specRow{i.Spec.Mean, i.Spec.StdDev, i.Spec.Platform, int64(i.Spec.Band), i.Spec.Samples,
+			int64(i.Spec.Tasks)},
+		Result: i.Outcome.Result, Before: i.Outcome.Before, After: i.Outcome.After, Samples: int64(i.Outcome.Samples),
+		Series: series(i.Series),
 	}
 	for _, s := range i.Suspects {
 		r.Suspects = append(r.Suspects, suspectRow{
-			subjectOf(s.Subject), slices.ContainsFunc(i.Antagonists, s.Same), s.Score, s.Contrast, s.Confidence, s.Usage, s.Shares, series(s.Series),
+			subjectOf(s.Subject), slices.ContainsFunc(i.Antagonists, s.Same), s.Score, s.Contrast, s.Confidence,
+			s.Usage, s.Shares, series(s.Series),
 		})
 	}
 	for _, a := range i.Actions {
-		r.Actions = append(r.Actions, actionRow{a.Kind, subjectOf(a.Subject), a.Milli, known(a.From), known(a.Until), known(a.Ended), a.EndedWhy})
+		r.Actions = append(r.Actions, actionRow{a.Kind, subjectOf(a.Subject), a.Milli, known(a.From), known(a.Until),
+			known(a.Ended), a.EndedWhy})
 	}
 	_, err := t.w.Write([]row{r})
 	return err

@@ -18,16 +18,20 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func two() []*incidents.Incident {
 	who := func(job string) incidents.Subject {
-		return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job, Class: "BE", CPUs: "0-3"}
+		return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job,
+			Class: "BE", CPUs: "0-3"}
 	}
 	full := incidents.Bounded(incidents.Incident{
-		At: noon, Node: "node-a", Victim: who("web"), CPI: 3.5, Threshold: 2.25, Spec: incidents.Spec{Mean: 1.75, StdDev: 0.25, Platform: "Intel", Band: 1, Samples: 900, Tasks: 7},
+		At: noon, Node: "node-a", Victim: who("web"), CPI: 3.5, Threshold: 2.25,
+		Spec: incidents.Spec{Mean: 1.75, StdDev: 0.25, Platform: "Intel", Band: 1, Samples: 900, Tasks: 7},
 		Suspects: []incidents.Suspect{
-			{Subject: who("video"), Score: 0.5, Contrast: 0.75, Confidence: 0.9, Usage: 4, Shares: "L3", Series: []incidents.Point{{Offset: -time.Minute, Value: 4}}},
+			{Subject: who("video"), Score: 0.5, Contrast: 0.75, Confidence: 0.9, Usage: 4, Shares: "L3",
+				Series: []incidents.Point{{Offset: -time.Minute, Value: 4}}},
 			{Subject: who("cron"), Score: 0.25},
 		},
 		Verdict: incidents.Cap, Antagonists: []incidents.Subject{who("video")}, Why: "=cmd|'/c calc'!A0",
-		Actions: []incidents.Action{{Kind: incidents.Cap, Subject: who("video"), Milli: 100, From: noon, Until: noon.Add(5 * time.Minute), Ended: noon.Add(time.Minute), EndedWhy: "it did not help"}},
+		Actions: []incidents.Action{{Kind: incidents.Cap, Subject: who("video"), Milli: 100, From: noon,
+			Until: noon.Add(5 * time.Minute), Ended: noon.Add(time.Minute), EndedWhy: "it did not help"}},
 		Outcome: incidents.Outcome{Result: "failure", Before: 3.5, After: 3.25, Samples: 3},
 		Series:  []incidents.Point{{Offset: -time.Minute, Value: 3.5}, {Offset: 0, Value: 3.25}},
 	})
@@ -59,11 +63,14 @@ func TestParquetIsReadBack(t *testing.T) {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
 	r := rows[0]
-	if r.ID != two()[0].ID || !r.At.Equal(noon) || r.Victim.Job != "Deployment/web" || r.Spec.Mean != 1.75 || len(r.Suspects) != 2 || !r.Suspects[0].Antagonist || r.Suspects[1].Antagonist ||
-		r.Suspects[0].Series[0] != (pointRow{-60, 4}) || len(r.Actions) != 1 || !r.Actions[0].Ended.Equal(noon.Add(time.Minute)) || len(r.Series) != 2 || r.After != 3.25 {
+	if r.ID != two()[0].ID || !r.At.Equal(noon) || r.Victim.Job != "Deployment/web" || r.Spec.Mean != 1.75 ||
+		len(r.Suspects) != 2 || !r.Suspects[0].Antagonist || r.Suspects[1].Antagonist ||
+		r.Suspects[0].Series[0] != (pointRow{-60, 4}) || len(r.Actions) != 1 ||
+		!r.Actions[0].Ended.Equal(noon.Add(time.Minute)) || len(r.Series) != 2 || r.After != 3.25 {
 		t.Errorf("read back as %+v", r)
 	}
-	if r = rows[1]; r.Verdict != "none" || len(r.Suspects) != 0 || len(r.Actions) != 0 || !r.At.Equal(noon.Add(time.Hour)) {
+	if r = rows[1]; r.Verdict != "none" || len(r.Suspects) != 0 || len(r.Actions) != 0 ||
+		!r.At.Equal(noon.Add(time.Hour)) {
 		t.Errorf("the bare one as %+v", r)
 	}
 	if empty := write(t, Parquet); len(empty) == 0 {
@@ -83,8 +90,10 @@ func TestCSV(t *testing.T) {
 		line          int
 		column, value string
 	}{
-		{1, "victim_job", "Deployment/web"}, {1, "cpi", "3.5"}, {1, "suspect_job", "Deployment/video"}, {1, "antagonist", "true"}, {1, "capped_seconds", "60"},
-		{1, "rank", "1"}, {2, "rank", "2"}, {2, "antagonist", "false"}, {2, "capped_seconds", "0"}, {3, "rank", ""}, {3, "victim_job", "Deployment/db"},
+		{1, "victim_job", "Deployment/web"}, {1, "cpi", "3.5"}, {1, "suspect_job", "Deployment/video"},
+		{1, "antagonist", "true"}, {1, "capped_seconds", "60"},
+		{1, "rank", "1"}, {2, "rank", "2"}, {2, "antagonist", "false"}, {2, "capped_seconds", "0"}, {3, "rank", ""},
+		{3, "victim_job", "Deployment/db"},
 		{1, "why", "'=cmd|'/c calc'!A0"}, {1, "time", "2026-11-21T12:00:00Z"}, {3, "verdict", "none"},
 	} {
 		if got := get(want.line, want.column); got != want.value {

@@ -25,9 +25,12 @@ th{white-space:nowrap}
 // HTML writes a page that needs nothing from anywhere; its policy forbids it to.
 func HTML(w io.Writer, i *incidents.Incident) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>%s</title>\n", text("Incident "+i.ID, 100))
-	b.WriteString(`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">` + "\n")
-	b.WriteString(`<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">` + "\n")
+	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>%s</title>\n",
+		text("Incident "+i.ID, 100))
+	b.WriteString(
+		`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">` + "\n")
+	b.WriteString(
+		`<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">` + "\n")
 	fmt.Fprintf(&b, "<style>%s</style></head><body>\n", pageStyle)
 	if err := SVG(&b, i); err != nil {
 		return err
@@ -49,13 +52,15 @@ func suspects(b *strings.Builder, i *incidents.Incident) {
 		b.WriteString("<p>Nobody else ran.</p>\n")
 		return
 	}
-	b.WriteString(`<div class="scroll"><table><tr><th>Container</th><th>Job</th><th>Class</th><th>Score</th><th>Contrast</th><th>Confidence</th><th>Usage, CPUs</th><th>Shares</th><th></th></tr>` + "\n")
+	b.WriteString(
+		`<div class="scroll"><table><tr><th>Container</th><th>Job</th><th>Class</th><th>Score</th><th>Contrast</th><th>Confidence</th><th>Usage, CPUs</th><th>Shares</th><th></th></tr>` + "\n")
 	for _, s := range i.Suspects {
 		class, word := "", ""
 		if slices.ContainsFunc(i.Antagonists, s.Same) {
 			class, word = ` class="blamed"`, "antagonist"
 		}
-		fmt.Fprintf(b, `<tr%s><td>%s</td><td>%s</td><td>%s</td>`, class, text(s.Name(), 300), text(s.Job, 300), text(s.Class, 20))
+		fmt.Fprintf(b, `<tr%s><td>%s</td><td>%s</td><td>%s</td>`, class, text(s.Name(), 300), text(s.Job, 300),
+			text(s.Class, 20))
 		for _, v := range []float64{s.Score, s.Contrast, s.Confidence, s.Usage} {
 			fmt.Fprintf(b, `<td class="n">%.2f</td>`, v)
 		}
@@ -68,7 +73,8 @@ func actions(b *strings.Builder, i *incidents.Incident) {
 	if len(i.Actions) == 0 {
 		return
 	}
-	b.WriteString("<h2>What was done</h2>\n" + `<div class="scroll"><table><tr><th>From (UTC)</th><th>Until</th><th>What</th><th>To whom</th><th>Ended</th></tr>` + "\n")
+	b.WriteString("<h2>What was done</h2>\n" +
+		`<div class="scroll"><table><tr><th>From (UTC)</th><th>Until</th><th>What</th><th>To whom</th><th>Ended</th></tr>` + "\n")
 	for _, a := range i.Actions {
 		what := a.Kind
 		if a.Kind == incidents.Cap {
@@ -107,6 +113,8 @@ func spec(b *strings.Builder, i *incidents.Incident) {
 	if i.Spec.Band >= 0 {
 		platform += fmt.Sprintf(", usage band %d", i.Spec.Band)
 	}
-	fmt.Fprintf(b, "<p>%s</p>\n", text(fmt.Sprintf("Job %s%s: CPI %s, standard deviation %s, from %.0f samples of %d tasks; threshold %s.",
-		i.Victim.JobName(), platform, num(i.Spec.Mean), num(i.Spec.StdDev), i.Spec.Samples, i.Spec.Tasks, num(i.Threshold)), 1000))
+	fmt.Fprintf(b, "<p>%s</p>\n", text(fmt.Sprintf(
+		"Job %s%s: CPI %s, standard deviation %s, from %.0f samples of %d tasks; threshold %s.",
+		i.Victim.JobName(), platform, num(i.Spec.Mean), num(i.Spec.StdDev), i.Spec.Samples, i.Spec.Tasks,
+		num(i.Threshold)), 1000))
 }

@@ -180,7 +180,8 @@ func dashes(n int) string {
 
 func (d *drawing) frame() {
 	height := usageTop + usageHeight + axisHeight
-	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n", width, height, width, height)
+	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">`+"\n",
+		width, height, width, height)
 	d.printf("<title>%s</title>\n", text("Incident "+d.i.ID+": "+d.i.Victim.Name(), 200))
 	d.b.WriteString(style)
 	d.printf(`<rect class="page" width="%d" height="%d"/>`+"\n", width, height)
@@ -254,7 +255,8 @@ func (d *drawing) spans() {
 			class, x, cpiTop, end-x, usageTop+usageHeight-cpiTop, text(describe(a), 240))
 		for _, edge := range []float64{from, to} {
 			if edge > d.x.low && edge < d.x.high {
-				d.printf(`<line class="edge" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", d.x.at(edge), d.x.at(edge), cpiTop, usageTop+usageHeight)
+				d.printf(`<line class="edge" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", d.x.at(edge), d.x.at(edge),
+					cpiTop, usageTop+usageHeight)
 			}
 		}
 		free = d.name(a, x, end, free)
@@ -273,7 +275,8 @@ func (d *drawing) name(a incidents.Action, from, to, free float64) float64 {
 			if at.from < free || at.from+long > left+plotWidth+1 {
 				continue
 			}
-			d.printf(`<text class="spanlabel" x="%.1f" y="%d" text-anchor="%s">%s</text>`+"\n", at.x, cpiTop-5, at.anchor, text(label, mostLabel))
+			d.printf(`<text class="spanlabel" x="%.1f" y="%d" text-anchor="%s">%s</text>`+"\n", at.x, cpiTop-5,
+				at.anchor, text(label, mostLabel))
 			return at.from + long
 		}
 	}
@@ -316,7 +319,8 @@ func (d *drawing) panel(top, height int, most float64, unit string) scale {
 		d.printf(`<text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n", left-8, y.at(v)+4, num(v))
 	}
 	d.printf(`<path class="axis" d="M%d %dV%dH%d"/>`+"\n", left, top, top+height, left+plotWidth)
-	d.printf(`<text class="unit" x="18" y="%d" transform="rotate(-90 18 %d)" text-anchor="middle">%s</text>`+"\n", top+height/2, top+height/2, unit)
+	d.printf(`<text class="unit" x="18" y="%d" transform="rotate(-90 18 %d)" text-anchor="middle">%s</text>`+"\n", top+
+		height/2, top+height/2, unit)
 	return y
 }
 
@@ -340,7 +344,8 @@ func (d *drawing) cpi() {
 	notes := []label{}
 	level := func(v float64, class, name string) {
 		if v > 0 {
-			d.printf(`<line class="%s" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`+"\n", class, left, left+plotWidth, y.at(v), y.at(v))
+			d.printf(`<line class="%s" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/>`+"\n", class, left, left+plotWidth,
+				y.at(v), y.at(v))
 			notes = append(notes, label{at: y.at(v), text: name + " " + num(v), line: class})
 		}
 	}
@@ -354,7 +359,8 @@ func (d *drawing) cpi() {
 		}
 		x := d.x.at(p.Offset.Seconds())
 		if p.Value > y.high { // it lies above the plot
-			d.printf(`<path class="%s" d="M%.1f %dl4.5 8h-9z"/><text class="halo" x="%.1f" y="%d">%s</text>`, class, x, cpiTop, x+7, cpiTop+10, num(p.Value))
+			d.printf(`<path class="%s" d="M%.1f %dl4.5 8h-9z"/><text class="halo" x="%.1f" y="%d">%s</text>`, class, x,
+				cpiTop, x+7, cpiTop+10, num(p.Value))
 			continue
 		}
 		d.printf(`<circle class="%s" cx="%.1f" cy="%.1f" r="%.1f"/>`, class, x, y.clamped(p.Value), r)
@@ -363,9 +369,11 @@ func (d *drawing) cpi() {
 	if n := len(i.Series); n > 0 {
 		notes = append(notes, label{at: y.clamped(i.Series[n-1].Value), text: "the victim", line: "victim"})
 	}
-	d.printf(`<line class="now" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", d.x.at(0), d.x.at(0), cpiTop, usageTop+usageHeight)
+	d.printf(`<line class="now" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", d.x.at(0), d.x.at(0), cpiTop, usageTop+
+		usageHeight)
 	if len(i.Series) == 0 {
-		d.printf(`<text class="sub" x="%d" y="%d" text-anchor="middle">no samples were kept</text>`+"\n", left+plotWidth/2, cpiTop+cpiHeight/2)
+		d.printf(`<text class="sub" x="%d" y="%d" text-anchor="middle">no samples were kept</text>`+"\n", left+
+			plotWidth/2, cpiTop+cpiHeight/2)
 	}
 	d.labels(notes, cpiTop, cpiTop+cpiHeight)
 }
@@ -413,7 +421,8 @@ func (d *drawing) effect(y scale) {
 				x, line = x1-8, y.at(v)+4
 			}
 		}
-		d.printf(`<text class="halo" x="%.1f" y="%.1f" text-anchor="%s">%s %s</text>`+"\n", x, line, anchor, name, num(v))
+		d.printf(`<text class="halo" x="%.1f" y="%.1f" text-anchor="%s">%s %s</text>`+"\n", x, line, anchor, name,
+			num(v))
 	}
 	segment(max(d.x.low, first-300), first, o.Before, "before: mean", "end")
 	segment(first, last, o.After, "after: mean", "start")
@@ -442,15 +451,18 @@ func (d *drawing) usage() {
 			}
 		}
 		last := s.Series[len(s.Series)-1].Value
-		notes = append(notes, label{at: y.clamped(last), text: fmt.Sprintf("%s %.2f", clean(s.Pod, 23), s.Score), line: class, mark: n, marked: true, bold: blamed, tip: s.Name()})
+		notes = append(notes, label{at: y.clamped(last), text: fmt.Sprintf("%s %.2f", clean(s.Pod, 23), s.Score),
+			line: class, mark: n, marked: true, bold: blamed, tip: s.Name()})
 	}
 	if rest := len(d.i.Suspects) - len(d.lines); rest > 0 {
 		notes = append(notes, label{at: y.from, text: fmt.Sprintf("and %d more", rest)})
 	}
 	if len(d.lines) > 0 {
-		d.printf(`<text class="sub" x="%d" y="%d">suspect and score; bold: antagonist</text>`+"\n", left+plotWidth+11, usageTop-12)
+		d.printf(`<text class="sub" x="%d" y="%d">suspect and score; bold: antagonist</text>`+"\n", left+plotWidth+11,
+			usageTop-12)
 	} else {
-		d.printf(`<text class="sub" x="%d" y="%d" text-anchor="middle">nobody is suspected</text>`+"\n", left+plotWidth/2, usageTop+usageHeight/2)
+		d.printf(`<text class="sub" x="%d" y="%d" text-anchor="middle">nobody is suspected</text>`+"\n", left+
+			plotWidth/2, usageTop+usageHeight/2)
 	}
 	d.labels(notes, usageTop, usageTop+usageHeight)
 }
@@ -570,15 +582,19 @@ func (d *drawing) time() {
 			continue
 		}
 		d.printf(`<line class="axis" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`, d.x.at(s), d.x.at(s), bottom, bottom+5)
-		d.printf(`<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", d.x.at(s), bottom+19, t.UTC().Format(form))
+		d.printf(`<text x="%.1f" y="%d" text-anchor="middle">%s</text>`+"\n", d.x.at(s), bottom+19,
+			t.UTC().Format(form))
 	}
-	d.printf(`<text class="unit" x="%d" y="%d" text-anchor="middle">time (UTC), %s; the line is the incident at %s</text>`+"\n",
+	d.printf(
+		`<text class="unit" x="%d" y="%d" text-anchor="middle">time (UTC), %s; the line is the incident at %s</text>`+
+			"\n",
 		left+plotWidth/2, bottom+38, d.i.At.UTC().Format("2006-01-02"), d.i.At.UTC().Format("15:04:05"))
 }
 
 func timeStep(seconds float64) time.Duration {
 	steps := []time.Duration{
-		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
+		time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, 30 * time.Second,
+		time.Minute, 2 * time.Minute, 5 * time.Minute,
 		10 * time.Minute, 20 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour,
 	}
 	for _, s := range steps {

@@ -25,20 +25,24 @@ var update = flag.Bool("update", false, "write what was drawn into testdata")
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func who(job string) incidents.Subject {
-	return incidents.Subject{Namespace: "shop", Pod: job + "-7d4f9c6b5-x2x9q", Container: "main", Job: "Deployment/" + job, Class: "BE"}
+	return incidents.Subject{Namespace: "shop", Pod: job + "-7d4f9c6b5-x2x9q", Container: "main", Job: "Deployment/" +
+		job, Class: "BE"}
 }
 
 // story is an antagonist that works in bursts, is capped, and a victim that
 // recovers.
 func story() *incidents.Incident {
 	i := &incidents.Incident{
-		ID: "20261121-120000000-abcdefgh", At: noon, Node: "node-a", Victim: who("frontend"), CPI: 3.42, Threshold: 2.26, Verdict: incidents.Cap,
-		Spec: incidents.Spec{Mean: 1.74, StdDev: 0.26, Platform: "Intel(R) Xeon(R) Gold 6230R", Samples: 14210, Tasks: 312},
-		Why:  "shop/video-7d4f9c6b5-x2x9q/main scores 0.61 over 10 samples, contrast 0.83, confidence 0.97",
+		ID: "20261121-120000000-abcdefgh", At: noon, Node: "node-a", Victim: who("frontend"), CPI: 3.42,
+		Threshold: 2.26, Verdict: incidents.Cap,
+		Spec: incidents.Spec{Mean: 1.74, StdDev: 0.26, Platform: "Intel(R) Xeon(R) Gold 6230R", Samples: 14210,
+			Tasks: 312},
+		Why: "shop/video-7d4f9c6b5-x2x9q/main scores 0.61 over 10 samples, contrast 0.83, confidence 0.97",
 	}
 	names := []string{"video", "index", "cron", "logs", "cache", "proxy", "agent", "backup"}
 	for n, name := range names {
-		s := incidents.Suspect{Subject: who(name), Score: 0.61 - 0.12*float64(n), Contrast: 0.8 - 0.2*float64(n), Confidence: 0.97 / float64(n*n*8+1), Shares: "L3"}
+		s := incidents.Suspect{Subject: who(name), Score: 0.61 - 0.12*float64(n), Contrast: 0.8 - 0.2*float64(n),
+			Confidence: 0.97 / float64(n*n*8+1), Shares: "L3"}
 		for m := -10; m <= 7; m++ {
 			v := 0.6 + 0.35*float64(n) + 0.2*math.Sin(float64(m*(n+1)))
 			if n == 0 {
@@ -63,13 +67,16 @@ func story() *incidents.Incident {
 		i.Series = append(i.Series, incidents.Point{Offset: time.Duration(m) * time.Minute, Value: v})
 	}
 	i.Antagonists = []incidents.Subject{who("video")}
-	i.Actions = []incidents.Action{{Kind: incidents.Cap, Subject: who("video"), Milli: 100, From: noon.Add(2 * time.Second), Until: noon.Add(5 * time.Minute), Ended: noon.Add(5 * time.Minute), EndedWhy: "its time is over: success"}}
+	i.Actions = []incidents.Action{{Kind: incidents.Cap, Subject: who("video"), Milli: 100,
+		From: noon.Add(2 * time.Second), Until: noon.Add(5 * time.Minute), Ended: noon.Add(5 * time.Minute),
+		EndedWhy: "its time is over: success"}}
 	i.Outcome = incidents.Outcome{Result: "success", Before: 3.21, After: 1.77, Samples: 5}
 	return i
 }
 
 func TestPictures(t *testing.T) {
-	for name, draw := range map[string]func(io.Writer, *incidents.Incident) error{"story.svg": SVG, "story.html": HTML} {
+	for name, draw := range map[string]func(io.Writer, *incidents.Incident) error{"story.svg": SVG,
+		"story.html": HTML} {
 		var b bytes.Buffer
 		if err := draw(&b, story()); err != nil {
 			t.Fatal(err)
@@ -88,7 +95,9 @@ func TestPictures(t *testing.T) {
 			t.Errorf("%s is drawn anew: look at it, then run this test with -update", name)
 		}
 	}
-	for _, want := range []string{"threshold 2.26", "normal 1.74", "capped at 0.1 CPU for 4m58s", "before: mean 3.21", "after: mean 1.77", `font-weight="bold"><title>shop/video-7d4f9c6b5-x2x9q/main</title>`, "CPI (cycles per instruction)", "usage (CPUs)", "time (UTC), 2026-11-21", "and 2 more"} {
+	for _, want := range []string{"threshold 2.26", "normal 1.74", "capped at 0.1 CPU for 4m58s", "before: mean 3.21",
+		"after: mean 1.77", `font-weight="bold"><title>shop/video-7d4f9c6b5-x2x9q/main</title>`,
+		"CPI (cycles per instruction)", "usage (CPUs)", "time (UTC), 2026-11-21", "and 2 more"} {
 		if svg := drawnSVG(t, story()); !strings.Contains(svg, want) {
 			t.Errorf("the picture does not say %q", want)
 		}
@@ -106,28 +115,38 @@ func drawnSVG(t interface{ Fatal(...any) }, i *incidents.Incident) string {
 // hostile is any incident: names with markup, escapes and other scripts, numbers
 // that nobody measures.
 func hostile(t *rapid.T) *incidents.Incident {
-	name := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{`"><script>alert(1)</script>`, "]]>", "--><svg onload=x>", "&lt;", "\x1b[2J", "\u202egnp", `" onmouseover="x`, strings.Repeat("W", 900)}))
-	number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 10), rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), 0, 1e-300}))
+	name := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{`"><script>alert(1)</script>`, "]]>",
+		"--><svg onload=x>", "&lt;", "\x1b[2J", "\u202egnp", `" onmouseover="x`, strings.Repeat("W", 900)}))
+	number := rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 10),
+		rapid.SampledFrom([]float64{math.NaN(), math.Inf(1), 0, 1e-300}))
 	subject := rapid.Custom(func(t *rapid.T) incidents.Subject {
-		return incidents.Subject{Namespace: name.Draw(t, "ns"), Pod: name.Draw(t, "pod"), Container: name.Draw(t, "c"), Job: name.Draw(t, "job"), Class: name.Draw(t, "class")}
+		return incidents.Subject{Namespace: name.Draw(t, "ns"), Pod: name.Draw(t, "pod"), Container: name.Draw(t, "c"),
+			Job: name.Draw(t, "job"), Class: name.Draw(t, "class")}
 	})
 	series := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) incidents.Point {
-		return incidents.Point{Offset: time.Duration(rapid.Int64Range(-1e15, 1e15).Draw(t, "offset")), Value: number.Draw(t, "v")}
+		return incidents.Point{Offset: time.Duration(rapid.Int64Range(-1e15, 1e15).Draw(t, "offset")),
+			Value: number.Draw(t, "v")}
 	}), 0, 9)
 	at := rapid.Custom(func(t *rapid.T) time.Time {
 		return time.Unix(rapid.Int64Range(-1e10, 1e11).Draw(t, "at"), 0)
 	})
 	return &incidents.Incident{
-		ID: name.Draw(t, "id"), At: at.Draw(t, "at"), Node: name.Draw(t, "node"), Victim: subject.Draw(t, "victim"), CPI: number.Draw(t, "cpi"), Threshold: number.Draw(t, "threshold"),
-		Spec: incidents.Spec{Mean: number.Draw(t, "mean"), Platform: name.Draw(t, "platform")}, Verdict: name.Draw(t, "verdict"), Why: name.Draw(t, "why"),
+		ID: name.Draw(t, "id"), At: at.Draw(t, "at"), Node: name.Draw(t, "node"), Victim: subject.Draw(t, "victim"),
+		CPI: number.Draw(t, "cpi"), Threshold: number.Draw(t, "threshold"),
+		Spec:    incidents.Spec{Mean: number.Draw(t, "mean"), Platform: name.Draw(t, "platform")},
+		Verdict: name.Draw(t, "verdict"), Why: name.Draw(t, "why"),
 		Suspects: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) incidents.Suspect {
-			return incidents.Suspect{Subject: subject.Draw(t, "s"), Score: number.Draw(t, "score"), Shares: name.Draw(t, "shares"), Series: series.Draw(t, "usage")}
+			return incidents.Suspect{Subject: subject.Draw(t, "s"), Score: number.Draw(t, "score"),
+				Shares: name.Draw(t, "shares"), Series: series.Draw(t, "usage")}
 		}), 0, 8).Draw(t, "suspects"),
 		Antagonists: rapid.SliceOfN(subject, 0, 4).Draw(t, "antagonists"),
 		Actions: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) incidents.Action {
-			return incidents.Action{Kind: name.Draw(t, "kind"), Subject: subject.Draw(t, "of"), Milli: rapid.Int64().Draw(t, "milli"), From: at.Draw(t, "from"), Until: at.Draw(t, "until"), Ended: at.Draw(t, "ended"), EndedWhy: name.Draw(t, "endedWhy")}
+			return incidents.Action{Kind: name.Draw(t, "kind"), Subject: subject.Draw(t, "of"),
+				Milli: rapid.Int64().Draw(t, "milli"), From: at.Draw(t, "from"), Until: at.Draw(t, "until"),
+				Ended: at.Draw(t, "ended"), EndedWhy: name.Draw(t, "endedWhy")}
 		}), 0, 4).Draw(t, "actions"),
-		Outcome: incidents.Outcome{Result: name.Draw(t, "result"), Before: number.Draw(t, "before"), After: number.Draw(t, "after")}, Series: series.Draw(t, "cpi series"),
+		Outcome: incidents.Outcome{Result: name.Draw(t, "result"), Before: number.Draw(t, "before"),
+			After: number.Draw(t, "after")}, Series: series.Draw(t, "cpi series"),
 	}
 }
 
@@ -206,7 +225,8 @@ func TestWildSamplesAndManySpans(t *testing.T) {
 	second.Milli, second.From, second.Ended = 200, noon.Add(5*time.Minute), noon.Add(6*time.Minute)
 	i.Actions = []incidents.Action{first, second}
 	svg := drawnSVG(t, i)
-	for _, want := range []string{">408</text>", ">capped at 0.1 CPU for 2m58s<", ">0.2 CPU<", `<text x="66" y="96.0" text-anchor="end">8<`} {
+	for _, want := range []string{">408</text>", ">capped at 0.1 CPU for 2m58s<", ">0.2 CPU<",
+		`<text x="66" y="96.0" text-anchor="end">8<`} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture does not say %q", want)
 		}
@@ -219,7 +239,8 @@ func TestWildSamplesAndManySpans(t *testing.T) {
 }
 
 func TestNumbersForPeople(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.1: "0.1", 1.744: "1.74", 2: "2", 17.44: "17.4", 174.4: "174", 1e9: "1.00e+09", 0.00001: "1.00e-05"} {
+	for v, want := range map[float64]string{0: "0", 0.1: "0.1", 1.744: "1.74", 2: "2", 17.44: "17.4", 174.4: "174",
+		1e9: "1.00e+09", 0.00001: "1.00e-05"} {
 		if got := num(v); got != want {
 			t.Errorf("num(%v) is %s, want %s", v, got, want)
 		}

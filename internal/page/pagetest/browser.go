@@ -57,7 +57,8 @@ func New(t *testing.T, width, height int64, more ...chromedp.ExecAllocatorOption
 	path := chromium(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	t.Cleanup(cancel)
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox,
+		chromedp.Flag("disable-dev-shm-usage", true))
 	ctx, cancel = chromedp.NewExecAllocator(ctx, append(options, more...)...)
 	t.Cleanup(cancel)
 	b := &Browser{t: t}
@@ -125,8 +126,10 @@ func (b *Browser) Keys(keys ...string) {
 // page lets it.
 func (b *Browser) Slash() {
 	b.t.Helper()
-	Call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/", Code: "Slash", Text: "/"})
-	Call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyUp, Key: "/", Code: "Slash"})
+	Call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "/",
+		Code: "Slash", Text: "/"})
+	Call(b, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyUp, Key: "/",
+		Code: "Slash"})
 	b.Until("document.activeElement.id === 'query' && document.activeElement.value === ''")
 }
 
@@ -177,7 +180,8 @@ func (b *Browser) Until(condition string) {
 	defer again.Stop()
 	for end := time.Now().Add(patience); !Evaluate[bool](b, "!!("+condition+")"); <-again.C {
 		if time.Now().After(end) {
-			b.t.Fatalf("%s does not come true\ncomplaints: %v\npage:\n%s", condition, b.Complaints(), b.Text("document.body.innerText.slice(0, 3000)"))
+			b.t.Fatalf("%s does not come true\ncomplaints: %v\npage:\n%s", condition, b.Complaints(),
+				b.Text("document.body.innerText.slice(0, 3000)"))
 		}
 	}
 }
@@ -200,7 +204,8 @@ const Details = "document.getElementById('details').innerText"
 func (b *Browser) Open(address string) {
 	b.t.Helper()
 	b.Do(chromedp.Navigate(address))
-	b.Until("document.querySelectorAll('#map .cpu').length > 0 && document.getElementById('link').textContent === 'live'")
+	b.Until("document.querySelectorAll('#map .cpu').length > 0 && document.getElementById('link').textContent === " +
+		"'live'")
 	b.Until("document.querySelectorAll('#charts path.line').length > 0")
 }
 
@@ -212,7 +217,8 @@ func (b *Browser) Screenshot(name string) {
 	if dir == "" {
 		return
 	}
-	for suffix, take := range map[string]chromedp.Action[[]byte]{"": chromedp.CaptureScreenshot(), "-whole": chromedp.FullScreenshot(100)} {
+	for suffix, take := range map[string]chromedp.Action[[]byte]{"": chromedp.CaptureScreenshot(),
+		"-whole": chromedp.FullScreenshot(100)} {
 		png, err := chromedp.Run(b.ctx, take)
 		if err != nil {
 			b.t.Fatal(err)
@@ -229,12 +235,17 @@ func (b *Browser) Dark(yes bool) {
 	if yes {
 		scheme = "dark"
 	}
-	Call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+	Call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 }
 
 // Hover puts the mouse over the middle of an element.
 func (b *Browser) Hover(selector string) {
 	b.t.Helper()
-	at := Evaluate[[]float64](b, fmt.Sprintf("(r => [r.left + r.width / 2, r.top + r.height / 2])(document.querySelector(%q).getBoundingClientRect())", selector))
-	b.Do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, 1, 1), chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
+	at := Evaluate[[]float64](b,
+		fmt.Sprintf(
+			"(r => [r.left + r.width / 2, r.top + r.height / 2])(document.querySelector(%q).getBoundingClientRect())",
+			selector))
+	b.Do(chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, 1, 1),
+		chromedp.MouseEvent(input.DispatchMouseEventTypeMouseMoved, at[0], at[1]))
 }
