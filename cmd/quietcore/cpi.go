@@ -101,7 +101,7 @@ func (p *performance) open() (*counting, error) {
 	present, events, missing := sources(&status)
 	window := time.Duration(p.cfg.Window)
 	rules := sample.Hardware(window)
-	if len(o.StandIns) > 0 {
+	if standingIn(&status) {
 		rules = sample.StandIn(window)
 	}
 	var worth [sample.NumEvents]uint64
@@ -168,6 +168,12 @@ func standIns(s config.StandIns) map[counter.Event]counter.StandIn {
 		}
 	}
 	return chosen
+}
+
+// standingIn says whether what is counted are stand-ins: the counter mixes them with
+// nothing else.
+func standingIn(s *counter.Status) bool {
+	return slices.ContainsFunc(s.Sources[:], func(s counter.Source) bool { return s.Kind == counter.Declared })
 }
 
 // sources says which events are counted, by what, and what of CPI is missing and

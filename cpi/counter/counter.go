@@ -114,10 +114,10 @@ func open(k kernel, o Options, possible int) (*Counter, error) {
 	if c.trigger, c.reason, err = chooseTrigger(k, o, online[0]); err != nil {
 		return nil, err
 	}
-	for _, e := range Events() {
-		c.sources[e] = c.events.choose(e, o.StandIns[e], online)
-		if s := c.sources[e]; s.Kind == Absent && o.Log != nil {
-			o.Log.Warn("event is not counted", "event", e.String(), "why", s.Reason, "err", s.Err)
+	c.sources = c.events.chooseAll(o.StandIns, online)
+	for e, s := range c.sources {
+		if s.Kind == Absent && o.Log != nil {
+			o.Log.Warn("event is not counted", "event", Event(e).String(), "why", s.Reason, "err", s.Err)
 		}
 	}
 	if err := c.load(online[0]); err != nil {

@@ -68,6 +68,30 @@ func newEvents(k kernel, possible int) *events {
 	return e
 }
 
+// chooseAll opens every event on these CPUs, or says why it is absent. What is
+// counted is all of the hardware or all of stand-ins, never both: a ratio of a
+// stand-in and a hardware event means nothing, and whoever divides the two
+// totals does not see where each came from.
+func (e *events) chooseAll(standIns map[Event]StandIn, cpus []int) (sources [numEvents]Source) {
+	// Misses are in no CPI: a stand-in for them alone gives way to the hardware.
+	standing := standIns[Cycles]+standIns[Instructions]+standIns[RefCycles] != 0
+	hardware := false
+	for _, event := range Events() {
+		switch s := standIns[event]; {
+		case standing && s == 0:
+			sources[event] = Source{
+				Reason: "stand-ins are configured for other events, and are never mixed with hardware events"}
+		case hardware && s != 0:
+			sources[event] = Source{
+				Reason: "other events are counted by the hardware, and are never mixed with stand-ins"}
+		default:
+			sources[event] = e.choose(event, s, cpus)
+			hardware = hardware || sources[event].Kind == Hardware
+		}
+	}
+	return sources
+}
+
 // choose opens an event on every CPU, or on none.
 func (e *events) choose(event Event, standIn StandIn, cpus []int) Source {
 	kind, src := Hardware, hardware(event)

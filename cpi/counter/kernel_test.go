@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/bits"
 	"os"
 	"strings"
 	"testing"
@@ -19,7 +20,9 @@ import (
 // double is Linux, but for what a test puts in its place.
 type double struct {
 	linux
-	open     func(attr *unix.PerfEventAttr, cpu int) error // nil: Linux is asked
+	open func(attr *unix.PerfEventAttr, cpu int) error // nil: Linux is asked
+	// hardware events are opened as a software event that every machine has
+	pmu      bool
 	btf      error
 	loading  error
 	flushing func(cpu int, mode flushMode) error
@@ -32,7 +35,23 @@ func (d *double) openEvent(attr *unix.PerfEventAttr, cpu int) (int, error) {
 			return -1, err
 		}
 	}
+	if d.pmu && attr.Type != unix.PERF_TYPE_SOFTWARE {
+		src, _ := CPUClock.perf()
+		attr = src.attr()
+	}
 	return d.linux.openEvent(attr, cpu)
+}
+
+// machines are one with a PMU and one without, whatever this one is.
+func machines() map[string]*double {
+	return map[string]*double{"with a PMU": {pmu: true}, "without a PMU": {open: withoutPMU}}
+}
+
+func withoutPMU(attr *unix.PerfEventAttr, _ int) error {
+	if attr.Type == unix.PERF_TYPE_SOFTWARE {
+		return nil
+	}
+	return unix.ENOENT
 }
 
 func (d *double) types() (*btf.Spec, error) {
@@ -185,12 +204,7 @@ func (l lastLacks) openEvent(attr *unix.PerfEventAttr, cpu int) (int, error) {
 func TestWithoutPMU(t *testing.T) {
 	h := v2(t)
 	var log bytes.Buffer
-	d := &double{open: func(attr *unix.PerfEventAttr, _ int) error {
-		if attr.Type == unix.PERF_TYPE_SOFTWARE {
-			return nil
-		}
-		return unix.ENOENT
-	}}
+	d := &double{open: withoutPMU}
 	c := openDouble(t, h, d, Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 	if n := strings.Count(log.String(), "event is not counted"); n != numEvents {
 		t.Errorf("%d lines for %d events:\n%s", n, numEvents, log.String())
@@ -207,6 +221,67 @@ func TestWithoutPMU(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// The events of a counter are all of the hardware or all stand-ins, whatever the
+// machine has and whatever is configured: a ratio of both would look like a CPI.
+func TestHardwareAndStandInsAreNeverMixed(t *testing.T) {
+	for has := range 1 << numEvents { // the machine's hardware events
+		for declared := range 1 << numEvents {
+			standIns := map[Event]StandIn{}
+			for _, e := range Events() {
+				if declared>>e&1 == 1 {
+					standIns[e] = StandIn(int(e)%3 + 1)
+				}
+			}
+			events := newEvents(partPMU(has), 2)
+			got := events.chooseAll(standIns, []int{0, 1})
+			kinds := map[SourceKind]int{}
+			for e, s := range got {
+				kinds[s.Kind]++
+				if s.Kind == Absent && s.Reason == "" || s.Kind == Hardware && has>>e&1 == 0 {
+					t.Errorf("hardware %04b, stand-ins %04b: %v is %+v", has, declared, Event(e), s)
+				}
+			}
+			if kinds[Hardware] > 0 && kinds[Declared] > 0 {
+				t.Errorf("hardware %04b, stand-ins %04b: mixed: %+v", has, declared, got)
+			}
+			if declared == 0 && kinds[Hardware] != bits.OnesCount(uint(has)) {
+				t.Errorf("hardware %04b: %+v", has, got)
+			}
+			const misses = 1 << LLCMisses
+			if declared&^misses != 0 && kinds[Declared] != bits.OnesCount(uint(declared)) {
+				t.Errorf("hardware %04b, stand-ins %04b: %+v, want all of the stand-ins", has, declared, got)
+			}
+			if declared == misses && kinds[Hardware] != bits.OnesCount(uint(has&^misses)) {
+				t.Errorf("hardware %04b, a stand-in for misses alone: %+v, want the hardware's CPI", has, got)
+			}
+			events.closeCPU(0)
+			events.closeCPU(1)
+		}
+	}
+}
+
+// partPMU opens software events and those hardware events whose bit is set.
+type partPMU int
+
+func (p partPMU) openEvent(attr *unix.PerfEventAttr, cpu int) (int, error) {
+	for _, e := range Events() {
+		if src := hardware(e); src.typ == attr.Type && src.config == attr.Config && p>>e&1 == 0 {
+			return -1, unix.ENOENT
+		}
+	}
+	return openable{}.openEvent(attr, cpu)
+}
+
+func (partPMU) types() (*btf.Spec, error) { return nil, unix.ENOSYS }
+
+func (partPMU) load(*ebpf.CollectionSpec, *btf.Spec) (*ebpf.Collection, error) {
+	return nil, unix.ENOSYS
+}
+
+func (partPMU) flush(*ebpf.Program, int, flushMode) error { return unix.ENOSYS }
+
+func (partPMU) readFile(string) ([]byte, error) { return nil, fs.ErrNotExist }
 
 func TestTriggerChoice(t *testing.T) {
 	enabled := map[string]string{

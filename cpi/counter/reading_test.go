@@ -29,11 +29,21 @@ func TestMachineIsAllCPUs(t *testing.T) {
 }
 
 // Page faults that the program finds are those that the kernel counts for the
-// machine and for the process.
+// machine and for the process, and a PMU changes nothing about it.
 func TestStandIns(t *testing.T) {
 	h := v2(t)
-	c := openHere(t, h, Options{StandIns: map[Event]StandIn{Cycles: CPUClock, Instructions: PageFaults,
-		RefCycles: OnCPUNanoseconds}})
+	for name, d := range machines() {
+		t.Run(name, func(t *testing.T) { countStandIns(t, h, d) })
+	}
+}
+
+func countStandIns(t *testing.T, h *hierarchy, d *double) {
+	c := openDouble(t, h, d, Options{StandIns: map[Event]StandIn{
+		Cycles: CPUClock, Instructions: PageFaults, RefCycles: OnCPUNanoseconds,
+	}})
+	if err := c.Enable(); err != nil {
+		t.Fatal(err)
+	}
 	for event, want := range map[Event]Source{
 		Cycles:       {Kind: Declared, Name: "cpu-clock"},
 		Instructions: {Kind: Declared, Name: "page-faults"},
@@ -42,6 +52,9 @@ func TestStandIns(t *testing.T) {
 		if got := c.Status().Sources[event]; got != want {
 			t.Errorf("%v: %+v, want %+v", event, got, want)
 		}
+	}
+	if got := c.Status().Sources[LLCMisses]; got.Kind != Absent {
+		t.Errorf("the hardware counts misses beside stand-ins: %+v", got)
 	}
 	path := h.make("faults")
 	helper := startHelper(t, "fault", nil)

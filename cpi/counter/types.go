@@ -62,7 +62,7 @@ type Source struct {
 	Kind   SourceKind
 	Name   string // the perf event or the stand-in; empty when absent
 	Reason string // why it is absent, or not counted all the time, in one sentence
-	Err    error  // what the kernel said, nil unless absent
+	Err    error  // what the kernel said; nil where it was not asked
 }
 
 // StandIn is something every machine can count, taken for an event that this
@@ -143,7 +143,9 @@ type Options struct {
 	MaxGroups int
 	Trigger   Trigger
 	Waits     Waits
-	// StandIns replace events. Empty: what the hardware has not is absent.
+	// StandIns replace events. Empty: what the hardware has not is absent. Where one
+	// replaces cycles, instructions or reference cycles, no hardware event is opened:
+	// the two are never mixed.
 	StandIns map[Event]StandIn
 	// Log gets one line for each thing that cannot be counted. nil: none.
 	Log *slog.Logger

@@ -44,7 +44,7 @@ func main() {
 		}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := try(ctx, plan{root: *root, learn: *learn, disturb: *disturb, threads: *threads})
+	code := try(ctx, plan{root: *root, learn: *learn, disturb: *disturb, threads: *threads}, counter.Open)
 	stop()
 	os.Exit(code)
 }
@@ -67,8 +67,11 @@ func (e *NoPMUError) Error() string {
 		strings.Join(e.Missing, " and "), e.Reason)
 }
 
+// opener opens counters: counter.Open, but for tests.
+type opener func(counter.Options) (*counter.Counter, error)
+
 // open opens the counters, and refuses machines on which there is nothing to check.
-func open(root string) (*counter.Counter, error) {
+func open(root string, counters opener) (*counter.Counter, error) {
 	o := counter.Options{Root: root, MaxGroups: 16, Waits: counter.WaitsTotal}
 	var fs unix.Statfs_t
 	if err := unix.Statfs(root, &fs); err != nil {
@@ -77,19 +80,27 @@ func open(root string) (*counter.Counter, error) {
 	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
 		o.Root, o.V1 = filepath.Join(root, "cpu"), true
 	}
-	c, err := counter.Open(o)
+	c, err := counters(o)
 	if err != nil {
 		return nil, err
 	}
 	status := c.Status()
-	if err := missing(&status); err != nil {
+	if err := refusal(&status, root, o.V1); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	if o.V1 {
-		return nil, errors.Join(fmt.Errorf("%s is not cgroup v2; give the folder where that is mounted by -root",
-			root), c.Close())
-	}
 	return c, nil
+}
+
+// refusal is why this machine is not checked: no PMU comes first, since nothing can be
+// done about that.
+func refusal(s *counter.Status, root string, v1 bool) error {
+	if err := missing(s); err != nil {
+		return err
+	}
+	if v1 {
+		return fmt.Errorf("%s is not cgroup v2; name the directory where that is mounted by -root", root)
+	}
+	return nil
 }
 
 // missing says what a CPI needs and is not there.
@@ -114,8 +125,8 @@ func missing(s *counter.Status) error {
 	return e
 }
 
-func try(ctx context.Context, p plan) int {
-	c, err := open(p.root)
+func try(ctx context.Context, p plan, counters opener) int {
+	c, err := open(p.root, counters)
 	var none *NoPMUError
 	switch {
 	case errors.As(err, &none):

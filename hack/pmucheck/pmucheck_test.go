@@ -22,18 +22,42 @@ func TestMachinesWithoutAPMUAreRefused(t *testing.T) {
 		}
 		t.Skip("counting needs root")
 	}
-	c, err := open("/sys/fs/cgroup")
-	if err == nil {
-		t.Log("this machine has a PMU")
-		c.Close()
-		return
+	// A stand-in keeps every hardware event away, so that this is a machine without a PMU
+	// whatever runs the test.
+	bare := func(o counter.Options) (*counter.Counter, error) {
+		o.StandIns = map[counter.Event]counter.StandIn{counter.Instructions: counter.PageFaults}
+		return counter.Open(o)
 	}
+	c, err := open("/sys/fs/cgroup", bare)
 	var none *NoPMUError
-	if !errors.As(err, &none) || len(none.Missing) == 0 || none.Reason == "" {
+	if !errors.As(err, &none) || len(none.Missing) != 2 || none.Reason == "" || c != nil {
 		t.Fatalf("refused with %v", err)
 	}
-	if code := try(t.Context(), plan{root: "/sys/fs/cgroup"}); code != exitNoPMU {
+	if code := try(t.Context(), plan{root: "/sys/fs/cgroup"}, bare); code != exitNoPMU {
 		t.Errorf("it ends with %d, want %d", code, exitNoPMU)
+	}
+}
+
+// A machine with a PMU is checked where cgroup v2 is, and told where it is not.
+func TestMachinesWithAPMUAreCheckedOnCgroupV2(t *testing.T) {
+	var s counter.Status
+	for _, e := range []counter.Event{counter.Cycles, counter.Instructions} {
+		s.Sources[e].Kind = counter.Hardware
+	}
+	if err := refusal(&s, "/cgroups", false); err != nil {
+		t.Errorf("cgroup v2: %v", err)
+	}
+	var none *NoPMUError
+	if err := refusal(&s, "/cgroups", true); err == nil || errors.As(err, &none) ||
+		!strings.Contains(err.Error(), "/cgroups is not cgroup v2") {
+		t.Errorf("cgroup v1: %v", err)
+	}
+	if err := refusal(&counter.Status{}, "/cgroups", true); !errors.As(err, &none) {
+		t.Errorf("cgroup v1 and no PMU: %v", err)
+	}
+	failing := func(counter.Options) (*counter.Counter, error) { return nil, errors.New("no BPF") }
+	if code := try(t.Context(), plan{root: "/sys/fs/cgroup"}, failing); code != exitFailed {
+		t.Errorf("counters that cannot be opened: it ends with %d, want %d", code, exitFailed)
 	}
 }
 

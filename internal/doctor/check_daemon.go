@@ -77,10 +77,10 @@ func checkInstances(f *Facts, found *findings) {
 			"look at that process: it has another socket, or hangs (its /livez says so)")
 	}
 	switch {
+	case f.Lock.Known && f.Lock.Held: // a process of that name may be one that is about to end
+		found.ok("one daemon, " + f.Lock.Holder)
 	case len(f.Daemons) == 1:
 		found.ok(fmt.Sprintf("one daemon, pid %d", f.Daemons[0].PID))
-	case f.Lock.Known && f.Lock.Held:
-		found.ok("one daemon, " + f.Lock.Holder)
 	case f.AllProcesses:
 		found.ok("no daemon runs")
 	default:

@@ -217,7 +217,11 @@ func checkPMU(f *Facts, found *findings) {
 			if event == "ref-cycles" && c.Absent["cycles"] == "" || len(k.PMUs) == 0 {
 				continue
 			}
-			found.warn("event", fmt.Sprintf("%s is not counted: %s", event, c.Absent[event]), instead)
+			fix := instead
+			if f.Config.Config.CPI.StandIns != (config.StandIns{}) {
+				fix = "remove cpi.standIns where the CPI is to be of the hardware"
+			}
+			found.warn("event", fmt.Sprintf("%s is not counted: %s", event, c.Absent[event]), fix)
 		}
 	}
 	found.ok(strings.Join(k.PMUs, ", "))

@@ -311,6 +311,10 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 		"no instructions": {func(f *Facts) {
 			f.Kernel.Counters = &CounterFacts{Absent: map[string]string{"instructions": "no such counter"}}
 		}, "pmu.event", Warning, "instructions"},
+		"stand-ins on a machine with a PMU": {func(f *Facts) {
+			f.Config.Config.CPI.StandIns.Instructions = config.PageFaults
+			f.Kernel.Counters = &CounterFacts{Absent: map[string]string{"cycles": "stand-ins are configured"}}
+		}, "pmu.event", Warning, "remove cpi.standIns"},
 		"a full disk": {func(f *Facts) {
 			f.State.Known, f.State.Free = true, 4096
 		}, "state.full", Warning, "4 KiB"},
@@ -523,5 +527,20 @@ func TestAFileThatIsNone(t *testing.T) {
 	got := text(t, &r)
 	if !strings.Contains(got, "kernel.unknown") || !strings.Contains(got, "not a file") {
 		t.Errorf("a FIFO and a link in place of files:\n%s", got)
+	}
+}
+
+// The lock says which daemon has this state directory; a process of that name may be
+// another one, or one that is about to end.
+func TestTheHolderOfTheLockIsTheDaemon(t *testing.T) {
+	f := facts(t)
+	f.Daemons, f.Lock = []Process{{PID: 7}}, LockFacts{Known: true, Held: true, Holder: "pid 8 on node-a"}
+	for held, want := range map[bool]string{true: "one daemon, pid 8 on node-a", false: "one daemon, pid 7"} {
+		f.Lock.Held = held
+		r := Check(f)
+		i := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.ID == "instances" })
+		if i < 0 || r.Findings[i].What != want {
+			t.Errorf("lock held %t: %+v, want %q", held, r.Findings, want)
+		}
 	}
 }
