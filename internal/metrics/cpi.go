@@ -11,7 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/quietcore/quietcore/cpi/sample"
-	"github.com/quietcore/quietcore/internal/render"
+	"github.com/quietcore/quietcore/internal/printable"
 )
 
 // CPIWindow is what a window of counting brought.
@@ -122,7 +122,7 @@ func (m *counterMetric) Write(out *dto.Metric) error {
 // escape codes on as they are, so that none may be in it: people read it too.
 func label(text string) string {
 	const most = 253 // the longest name that Kubernetes allows
-	return render.Clean(text, most)
+	return printable.Clip(text, most)
 }
 
 // perContainer is how many series a container has.

@@ -7,8 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quietcore/quietcore/cpi/detect"
-	"github.com/quietcore/quietcore/internal/incidents"
-	"github.com/quietcore/quietcore/internal/render"
+	"github.com/quietcore/quietcore/internal/printable"
 )
 
 // Detection is what the detector of antagonists has to say at a scrape.
@@ -45,7 +44,7 @@ type detectionCollector struct {
 	cluster  func() ClusterSpecs
 	verdicts map[string]uint64
 	outcomes map[string]uint64
-	pairs    incidents.Pairs
+	pairs    jobPairs
 	blamed   bool // somebody was: before that there is no series of pairs
 }
 
@@ -88,7 +87,7 @@ func (m *Metrics) CPIBlamed(victim, antagonist string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.blamed = true
-	c.pairs.Add(workload(victim), workload(antagonist), 1)
+	c.pairs.add(workload(victim), workload(antagonist), 1)
 }
 
 // CPIOutcome counts how a cap or a move ended.
@@ -178,7 +177,7 @@ func (c *detectionCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *detectionCollector) collectPairs(send sendFunc, blamed *prometheus.Desc) {
-	for _, p := range c.pairs.Counts() {
+	for _, p := range c.pairs.counts() {
 		send(blamed, prometheus.CounterValue, float64(p.Count), p.Victim, p.Antagonist)
 	}
 }
@@ -204,5 +203,5 @@ func sender(ch chan<- prometheus.Metric) sendFunc {
 // kind and name of an owner, and a container's name.
 func workload(job string) string {
 	const most = 512
-	return render.Clean(job, most)
+	return printable.Clip(job, most)
 }

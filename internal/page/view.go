@@ -8,6 +8,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/topodoc"
 	"github.com/quietcore/quietcore/policy"
@@ -54,9 +55,9 @@ const (
 	maxContainers = 5000
 )
 
-func name(text string) string { return render.Clean(text, maxName) }
+func name(text string) string { return printable.Clip(text, maxName) }
 
-func clip(text string) string { return render.Clean(text, maxWhy) }
+func clip(text string) string { return printable.Clip(text, maxWhy) }
 
 type machinePart struct {
 	Sockets    []socketPart `json:"sockets"`

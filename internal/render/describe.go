@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -35,7 +36,7 @@ func Describe(w io.Writer, t *topology.Topology, warnings []string, color bool) 
 	describeSet(&b, "isolated", t.Isolated())
 	for _, text := range warnings {
 		paint(&b, "warning", "33", color)
-		b.WriteString(": " + Clean(text, 400) + "\n")
+		b.WriteString(": " + printable.Clip(text, 400) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/printable"
 )
 
 // Diff draws what changed between two moments of a machine: side by side where
@@ -162,7 +163,7 @@ func writeChanges(b *strings.Builder, before, after View) {
 func (i CPUInfo) words() string {
 	text := lookOf(i.Pool).name
 	if i.Owner != "" {
-		text += " (" + Clean(i.Owner, 44) + ")"
+		text += " (" + printable.Clip(i.Owner, 44) + ")"
 	}
 	return text
 }

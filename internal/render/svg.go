@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -56,7 +57,7 @@ type drawing struct {
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.b, format, args...) }
 
 // xmlText is a tenant's or our own text, safe in XML and bounded.
-func xmlText(s string, most int) string { return html.EscapeString(Clean(s, most)) }
+func xmlText(s string, most int) string { return html.EscapeString(printable.Clip(s, most)) }
 
 func (d *drawing) open(w, h int) {
 	name := d.view.Title
@@ -100,7 +101,7 @@ func subtitle(t *topology.Topology) string {
 	if hybridLook(t) {
 		text += "; dashed frame: efficiency core"
 	}
-	return Clean(text, 150)
+	return printable.Clip(text, 150)
 }
 
 func (d *drawing) box(b *box) {
@@ -162,7 +163,7 @@ func (d *drawing) tooltip(cpu int, info CPUInfo, l look) string {
 	c, _ := d.view.Topology.CPU(cpu)
 	text := fmt.Sprintf("CPU %d: %s", cpu, l.name)
 	if info.Owner != "" {
-		text += ", " + Clean(info.Owner, 100)
+		text += ", " + printable.Clip(info.Owner, 100)
 	}
 	text += fmt.Sprintf("; core %d, L3 %d, node %d, socket %d", c.Core, c.L3, c.Node, c.Socket)
 	if hybridLook(d.view.Topology) {
@@ -185,7 +186,7 @@ func legend(v View, all map[CPUInfo]*owner) (out []entry) {
 			break
 		}
 		l := lookOf(o.Pool)
-		out = append(out, entry{l, o.tag(), Clean(o.Owner, 40), l.name + ": " + brief(o.cpus, 20)})
+		out = append(out, entry{l, o.tag(), printable.Clip(o.Owner, 40), l.name + ": " + brief(o.cpus, 20)})
 	}
 	order, sets := v.poolSets()
 	for _, l := range order {

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -57,7 +58,7 @@ func title(v View) string {
 	if v.Title == "" {
 		return summary + "\n"
 	}
-	return Clean(v.Title, 60) + ": " + summary + "\n"
+	return printable.Clip(v.Title, 60) + ": " + summary + "\n"
 }
 
 func summaryOf(t *topology.Topology) string {
@@ -216,7 +217,7 @@ func writeLegend(b *strings.Builder, v View, all map[CPUInfo]*owner, color bool)
 		l := lookOf(o.Pool)
 		b.WriteString("  ")
 		paint(b, string(o.symbol()), l.ansi, color)
-		fmt.Fprintf(b, "  %-44s %-24s %s\n", Clean(o.Owner, 44), l.name, orNow(o.cpus))
+		fmt.Fprintf(b, "  %-44s %-24s %s\n", printable.Clip(o.Owner, 44), l.name, orNow(o.cpus))
 	}
 	order, sets := v.poolSets()
 	for _, l := range order {
@@ -225,6 +226,6 @@ func writeLegend(b *strings.Builder, v View, all map[CPUInfo]*owner, color bool)
 		fmt.Fprintf(b, "  %-24s %s\n", l.name, brief(sets[l.pool], 68))
 	}
 	for _, note := range v.Notes {
-		b.WriteString("  " + Clean(note, textWidth-2) + "\n")
+		b.WriteString("  " + printable.Clip(note, textWidth-2) + "\n")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -82,7 +83,7 @@ func lookOf(pool string) look {
 		}
 	}
 	l := all[len(all)-1]
-	if name := Clean(pool, 24); name != "" {
+	if name := printable.Clip(pool, 24); name != "" {
 		l.pool, l.name = pool, name
 	}
 	return l
@@ -191,24 +192,6 @@ func (v View) poolSets() (order []look, sets map[string]cpuset.Set) {
 		order = append(order, lookOf(pool))
 	}
 	return order, sets
-}
-
-// Clean makes a tenant's text safe to show: printable ASCII only, so that
-// nothing moves the cursor, reverses the line or breaks a column, at most so
-// many characters.
-func Clean(text string, most int) string {
-	out := make([]rune, 0, min(len(text), most))
-	for _, r := range text {
-		if len(out) == most {
-			out[most-1] = '…'
-			break
-		}
-		if r < ' ' || r > '~' {
-			r = '?'
-		}
-		out = append(out, r)
-	}
-	return string(out)
 }
 
 // brief is a list of CPUs that fits into the given number of columns.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/quietcore/quietcore/internal/render"
+	"github.com/quietcore/quietcore/internal/printable"
 )
 
 // Look is how a frame is drawn.
@@ -163,7 +163,7 @@ func line(all []column, name int, r *Row) string {
 	for _, c := range all {
 		b.WriteString(pad(clip(c.text(r), c.width), c.width, c.left) + " ")
 	}
-	b.WriteString(middle(render.Clean(r.name(), longest), name))
+	b.WriteString(middle(printable.Clip(r.name(), longest), name))
 	return b.String()
 }
 
@@ -195,7 +195,7 @@ func clip(text string, width int) string {
 	if width <= 0 {
 		width = 2000
 	}
-	return render.Clean(text, width)
+	return printable.Clip(text, width)
 }
 
 // middle shortens a name to its beginning and its end: that is where the names of

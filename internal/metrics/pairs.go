@@ -1,36 +1,34 @@
-package incidents
+package metrics
 
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
-// Pairs counts events by victim job and antagonist job for a metric whose number
+// jobPairs counts events by victim job and antagonist job for a metric whose number
 // of series is bounded, whatever jobs come and go. The pairs seen most have a
 // series each, the rest share one. It is a plain value with one owner.
 //
 // What is counted never decreases: a pair that gets a series of its own begins
 // there with what is counted from then on, and one that loses it takes it up again
 // where it was. So rates and increases over all series are right.
-type Pairs struct {
-	// Most series beside the shared one; 0 means 20.
-	Most  int
-	known map[Pair]*pairCount
+type jobPairs struct {
+	// limit is how many series there are beside the shared one; 0 means 20.
+	limit int
+	known map[jobPair]*pairCount
 	shown int
 	other uint64
 }
 
-// Pair of jobs.
-type Pair struct{ Victim, Antagonist string }
+// jobPair is two jobs.
+type jobPair struct{ Victim, Antagonist string }
 
-// PairCount is one series.
-type PairCount struct {
-	Pair
+// pairTotal is one series.
+type pairTotal struct {
+	jobPair
 	Count uint64
 }
-
-// Other is the name of both jobs of the series that the rest shares.
-const Other = "other"
 
 const (
 	defaultPairs = 20
@@ -39,7 +37,8 @@ const (
 	// pairLead is by how much a pair has to lead before it takes another one's
 	// series, so that two alike do not take turns.
 	pairLead = 1.25
-	maxLabel = 128
+	// maxPairLabel bounds a job's name in bytes.
+	maxPairLabel = 128
 )
 
 type pairCount struct {
@@ -48,9 +47,9 @@ type pairCount struct {
 	shown bool
 }
 
-// Add counts n events.
-func (p *Pairs) Add(victim, antagonist string, n uint64) {
-	key := Pair{cut(victim, maxLabel), cut(antagonist, maxLabel)}
+// add counts n events.
+func (p *jobPairs) add(victim, antagonist string, n uint64) {
+	key := jobPair{short(victim), short(antagonist)}
 	c := p.watch(key)
 	c.seen += n
 	if !c.shown {
@@ -63,20 +62,28 @@ func (p *Pairs) Add(victim, antagonist string, n uint64) {
 	}
 }
 
-func (p *Pairs) most() int { return cmp.Or(p.Most, defaultPairs) }
+// short holds on to no more of a name than is shown.
+func short(job string) string {
+	if len(job) > maxPairLabel {
+		job = strings.Clone(job[:maxPairLabel])
+	}
+	return strings.ToValidUTF8(job, "?")
+}
+
+func (p *jobPairs) most() int { return cmp.Or(p.limit, defaultPairs) }
 
 // watch finds a pair, forgetting the one seen least that has no series if there
 // are too many (the space-saving algorithm of Metwally et al., 2005).
-func (p *Pairs) watch(key Pair) *pairCount {
+func (p *jobPairs) watch(key jobPair) *pairCount {
 	if c := p.known[key]; c != nil {
 		return c
 	}
 	if p.known == nil {
-		p.known = map[Pair]*pairCount{}
+		p.known = map[jobPair]*pairCount{}
 	}
 	c := &pairCount{}
 	if len(p.known) >= pairMemory*p.most() {
-		least, at := Pair{}, (*pairCount)(nil)
+		least, at := jobPair{}, (*pairCount)(nil)
 		for k, v := range p.known {
 			if !v.shown && (at == nil || cmp.Or(cmp.Compare(v.seen, at.seen), compare(k, least)) < 0) {
 				least, at = k, v
@@ -89,18 +96,18 @@ func (p *Pairs) watch(key Pair) *pairCount {
 	return c
 }
 
-func compare(a, b Pair) int {
+func compare(a, b jobPair) int {
 	return cmp.Or(cmp.Compare(a.Victim, b.Victim), cmp.Compare(a.Antagonist, b.Antagonist))
 }
 
 // promote gives a pair a series: one that is left, or that of the least frequent.
-func (p *Pairs) promote(c *pairCount) {
+func (p *jobPairs) promote(c *pairCount) {
 	if p.shown < p.most() {
 		c.shown = true
 		p.shown++
 		return
 	}
-	least, at := Pair{}, (*pairCount)(nil)
+	least, at := jobPair{}, (*pairCount)(nil)
 	for k, v := range p.known {
 		if v.shown && (at == nil || cmp.Or(cmp.Compare(v.seen, at.seen), compare(k, least)) < 0) {
 			least, at = k, v
@@ -111,16 +118,16 @@ func (p *Pairs) promote(c *pairCount) {
 	}
 }
 
-// Counts are the series, the largest first and the shared one last.
-func (p *Pairs) Counts() []PairCount {
-	list := make([]PairCount, 0, p.shown+1)
+// counts are the series, the largest first and the shared one last.
+func (p *jobPairs) counts() []pairTotal {
+	list := make([]pairTotal, 0, p.shown+1)
 	for k, v := range p.known {
 		if v.shown {
-			list = append(list, PairCount{k, v.own})
+			list = append(list, pairTotal{k, v.own})
 		}
 	}
-	slices.SortFunc(list, func(a, b PairCount) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), compare(a.Pair, b.Pair))
+	slices.SortFunc(list, func(a, b pairTotal) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), compare(a.jobPair, b.jobPair))
 	})
-	return append(list, PairCount{Pair{Other, Other}, p.other})
+	return append(list, pairTotal{jobPair{other, other}, p.other})
 }
