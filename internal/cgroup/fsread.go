@@ -245,9 +245,9 @@ func (fs *FS) readWeight(g group, file string) (uint64, error) {
 	return w, nil
 }
 
-// Children lists the cgroups directly below path.
+// Children lists the cgroups directly below path; "/" is the root of the hierarchy.
 func (fs *FS) Children(path string) ([]string, error) {
-	g, err := fs.cpusets.group(path)
+	g, err := fs.cpusets.groupOrTop(path)
 	if err != nil {
 		return nil, err
 	}

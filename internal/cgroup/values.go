@@ -50,7 +50,8 @@ type Reader interface {
 	CPUs(path string) (Effective, error)
 	// Allowed reads only the effective CPUs: the cheap form for audits.
 	Allowed(path string) (cpuset.Set, error)
-	// Children lists the names of the cgroups directly below, sorted.
+	// Children lists the names of the cgroups directly below, sorted; "/" is the
+	// root of the hierarchy.
 	Children(path string) ([]string, error)
 }
 
