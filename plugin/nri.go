@@ -133,6 +133,7 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	pod := s.newPod(ctx, p)
+	s.ending.name(pod.UID)
 	s.book.putPod(pod.UID, p.GetLinux().GetPodResources().GetCpu())
 	count := s.timed("RunPodSandbox")
 	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
@@ -238,7 +239,7 @@ func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error
 	defer cancel()
 	count := s.timed("RemovePodSandbox")
 	err := s.loop.submit(ctx, policy.PodRemoved{Sandbox: clip(p.GetId())}, nil).err
-	s.ending.told(podOf(p, "").UID)
+	s.ending.announced(podOf(p, "").UID)
 	count(err)
 	s.forgiven(err)
 	s.at.at(RemoveReply)
@@ -263,6 +264,7 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 
 func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Container) (values, error) {
 	pod := s.newPod(ctx, p)
+	s.ending.name(pod.UID)
 	f := factsOf(c, pod.QoS)
 	ctr := containerOf(c, &pod, pod.CreatedAt)
 	s.book.putContainer(ctr.ID, f)
@@ -316,6 +318,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	if !known {
 		return nil, nil // nobody we placed: as kubelet says
 	}
+	s.ending.name(podOf(p, "").UID)
 	event, after := updateOf(id, r, before)
 	s.book.putContainer(id, after)
 	if s.unsaid.Load() && resizes(r.GetCpu()) {

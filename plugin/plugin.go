@@ -33,9 +33,8 @@ type Plugin struct {
 	once         atomic.Bool // synchronised at least once in this life
 	labelsMu     sync.Mutex
 	labels       map[string]string // the Node's
-	// Who was missing at the last round, and at the last look between two.
-	gone, goneSoon misses
-	ending         *endings
+	ending       *endings
+	blind        atomic.Pointer[string]
 }
 
 // New makes a plugin. The error says what of the configuration this machine

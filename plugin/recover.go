@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -121,8 +120,8 @@ func (r *recovery) ended(p *running) bool {
 	if len(p.containers) > 0 || r.reader == nil || p.pod.CgroupParent == "" {
 		return false
 	}
-	_, err := r.reader.CPUs(p.pod.CgroupParent)
-	return errors.Is(err, cgroup.ErrGone)
+	gone, err := cgroup.Gone(r.reader, p.pod.CgroupParent)
+	return err == nil && gone
 }
 
 func (r *recovery) group(pods []*api.PodSandbox, containers []*api.Container) []*running {

@@ -10,21 +10,15 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// misses counts how often in a row the cgroup of a pod or container was not
-// there, by UID or ID.
-type misses map[string]int
-
-// enoughMisses is how often: what is being created has no cgroup for a moment.
-const enoughMisses = 2
-
 // endings are pods that lost their sandbox or a container and may be ending. Kubelet
 // removes a sandbox up to a minute after its pod has ended, and after a restart of
-// the runtime the end of an older pod is not announced at all: nobody should wait
-// for its CPUs until then.
+// the runtime the end of an older pod is not announced at all: its CPUs should not
+// wait until then.
 type endings struct {
-	mu   sync.Mutex
-	pods map[string]int // by UID, how often to look yet
-	wake chan struct{}
+	mu    sync.Mutex
+	pods  map[string]int  // by UID, how many looks are left
+	named map[string]bool // by UID, pods that the runtime named since the last look
+	wake  chan struct{}
 }
 
 const (
@@ -34,7 +28,9 @@ const (
 	looks     = 15
 )
 
-func newEndings() *endings { return &endings{pods: map[string]int{}, wake: make(chan struct{}, 1)} }
+func newEndings() *endings {
+	return &endings{pods: map[string]int{}, named: map[string]bool{}, wake: make(chan struct{}, 1)}
+}
 
 func (e *endings) add(uid string) {
 	e.mu.Lock()
@@ -46,14 +42,41 @@ func (e *endings) add(uid string) {
 	}
 }
 
-// told forgets a pod whose end was announced, as it usually is.
-func (e *endings) told(uid string) {
+// announced forgets a pod whose end was announced, as it usually is.
+func (e *endings) announced(uid string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.pods, uid)
 }
 
-// look returns who has to be looked at now.
+// name notes that the runtime named a pod as one that runs.
+func (e *endings) name(uid string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.named[uid] = true
+}
+
+// takeNamed returns the pods that were named since the last call.
+func (e *endings) takeNamed() map[string]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	named := e.named
+	e.named = map[string]bool{}
+	return named
+}
+
+// ending returns the pods that may be ending, by UID.
+func (e *endings) ending() map[string]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := make(map[string]bool, len(e.pods))
+	for uid := range e.pods {
+		now[uid] = true
+	}
+	return now
+}
+
+// look returns the pods that have to be looked at now.
 func (e *endings) look() map[string]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +90,7 @@ func (e *endings) look() map[string]bool {
 	return now
 }
 
-// collect looks for pods and containers whose end nobody announced: after a
+// collect looks for pods and containers whose end was not announced: after a
 // restart of the runtime the events of older pods never come.
 func (p *Plugin) collect(ctx context.Context) {
 	ticks := p.o.Clock.Vanish
@@ -77,12 +100,13 @@ func (p *Plugin) collect(ctx context.Context) {
 		ticks = t.C
 	}
 	var soon <-chan time.Time
+	var seen presence
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks:
-			p.gone = p.collectOnce(ctx, p.gone, nil)
+			p.collectOnce(ctx, &seen, nil)
 		case <-p.ending.wake:
 			if soon == nil {
 				soon = p.o.Clock.After(lookEvery)
@@ -90,69 +114,111 @@ func (p *Plugin) collect(ctx context.Context) {
 		case <-soon:
 			soon = nil
 			if now := p.ending.look(); len(now) > 0 {
-				p.goneSoon = p.collectOnce(ctx, p.goneSoon, now)
+				p.collectOnce(ctx, &seen, now)
 				soon = p.o.Clock.After(lookEvery)
 			}
 		}
 	}
 }
 
-// collectOnce ends who was missing often enough; only limits it to some pods. It
-// returns who is missing, for the next time.
-func (p *Plugin) collectOnce(ctx context.Context, before misses, only map[string]bool) misses {
+// collectOnce ends what was missing often enough; only limits it to some pods.
+func (p *Plugin) collectOnce(ctx context.Context, seen *presence, only map[string]bool) {
 	if p.o.Reader == nil || !p.once.Load() {
-		return before
+		return
 	}
 	var all policy.Synchronized
 	if err := p.loop.ask(ctx, func(m *policy.Machine) { all = m.Checkpoint() }); err != nil {
-		return before
+		return
 	}
-	seen := misses{}
-	gonePods := map[string]bool{}
-	for _, pod := range all.Pods {
-		if only != nil && !only[pod.UID] {
+	members := membersOf(&all, p.ending.ending())
+	sight := p.sight(members, only == nil)
+	was := seen.blind
+	ended := seen.look(members, sight, only, p.ending.takeNamed())
+	p.blind.Store(&seen.blind)
+	switch {
+	case seen.blind != "" && was == "":
+		p.o.Log.Error("the cgroups that are seen are not believed; no pod ends by them", "why", seen.blind)
+	case seen.blind == "" && was != "":
+		p.o.Log.Info("the cgroups are seen again")
+	}
+	for _, m := range ended {
+		p.end(ctx, &m, only != nil)
+	}
+}
+
+// membersOf lists the pods, each once, and the containers.
+func membersOf(all *policy.Synchronized, ending map[string]bool) []member {
+	members := make([]member, 0, len(all.Pods)+len(all.Containers))
+	podOf := make(map[string]string, len(all.Pods)) // UID by sandbox
+	listed := make(map[string]bool, len(all.Pods))
+	for i := range all.Pods {
+		pod := &all.Pods[i]
+		podOf[pod.Sandbox] = pod.UID
+		if listed[pod.UID] {
 			continue
 		}
-		if p.missing(before, seen, pod.UID, pod.CgroupParent) && !gonePods[pod.UID] {
-			gonePods[pod.UID] = true
-			// Kubelet removes a pod's cgroup at its end and leaves the sandbox for later:
-			// of one that was stopping that is no accident.
-			say := p.o.Log.Warn
-			if only != nil {
-				say = p.o.Log.Info
-			}
-			say("its cgroup is gone; what it held is released", "pod", pod.Namespace+"/"+pod.Name)
-			p.end(ctx, policy.PodVanished{UID: pod.UID}, "pod", pod.Namespace+"/"+pod.Name)
+		listed[pod.UID] = true
+		members = append(members, member{
+			id: pod.UID, uid: pod.UID, name: pod.Namespace + "/" + pod.Name, path: cleanOf(pod.CgroupParent),
+			owner: pod.Recovered != nil && pod.Recovered.CPUs != nil, ending: ending[pod.UID],
+		})
+	}
+	for i := range all.Containers {
+		c := &all.Containers[i]
+		members = append(members, member{id: c.ID, uid: podOf[c.Sandbox], name: c.Name, path: cleanOf(c.CgroupPath),
+			container: true})
+	}
+	return members
+}
+
+// sight lists the cgroups in which pods are, and those of pods that seem to lack a
+// container: most have all of theirs, and a read of one file shows that.
+func (p *Plugin) sight(members []member, containers bool) sighting {
+	seen := sighting{}
+	list := func(path string) {
+		if _, done := seen[path]; !done {
+			names, err := p.o.Reader.Children(path)
+			seen[path] = children{names, err}
 		}
 	}
-	if only != nil {
-		return seen
+	for _, path := range toList(members) {
+		list(path)
 	}
-	for _, c := range all.Containers {
-		if p.missing(before, seen, c.ID, c.CgroupPath) {
-			p.o.Log.Warn("its cgroup is gone although nobody said so", "container", c.Name)
-			p.end(ctx, policy.ContainerStopped{ID: c.ID}, "container", c.Name)
+	for i := range members {
+		m := &members[i]
+		if !containers || !m.container || m.path == "" {
+			continue
+		}
+		if _, err := p.o.Reader.CPUs(m.path); errors.Is(err, cgroup.ErrGone) {
+			list(parentOf(m.path))
 		}
 	}
 	return seen
 }
 
-// missing reports whether a cgroup was absent often enough in a row. A path that
-// is not known says nothing.
-func (p *Plugin) missing(before, seen misses, id, path string) bool {
-	if path == "" {
-		return false
+// end enters an end that was found. Kubelet removes a pod's cgroup at its end and
+// leaves the sandbox for later: of a pod that was ending that is usual.
+func (p *Plugin) end(ctx context.Context, m *member, usual bool) {
+	p.at.at(VanishFound)
+	var event policy.Event = policy.PodVanished{UID: m.id}
+	what := "pod"
+	if m.container {
+		event, what = policy.ContainerStopped{ID: m.id}, "container"
 	}
-	if _, err := p.o.Reader.CPUs(path); !errors.Is(err, cgroup.ErrGone) {
-		return false
+	say := p.o.Log.Warn
+	if usual {
+		say = p.o.Log.Info
 	}
-	seen[id] = before[id] + 1
-	return seen[id] >= enoughMisses
+	say("its cgroup is gone; what it held is released", what, m.name)
+	if err := p.Submit(ctx, event); err != nil {
+		p.o.Log.Error("an end that was found is not entered; it is looked for again", what, m.name, "err", err)
+	}
 }
 
-func (p *Plugin) end(ctx context.Context, e policy.Event, what, name string) {
-	p.at.at(VanishFound)
-	if err := p.Submit(ctx, e); err != nil {
-		p.o.Log.Error("the vanished could not be collected", what, name, "err", err)
+// Blind says why the cgroups that are seen are not believed; empty: they are.
+func (p *Plugin) Blind() string {
+	if why := p.blind.Load(); why != nil {
+		return *why
 	}
+	return ""
 }

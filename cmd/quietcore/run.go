@@ -159,6 +159,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if d.plugin, err = plugin.New(o); err != nil {
 		return usageError{err}
 	}
+	d.health.Watch(metrics.FeatureCgroups, d.plugin.Blind)
 	d.lending.open(d.cluster.client)
 	d.watchers(cfg)
 	return d.serve(ctx, cfg)

@@ -1,0 +1,176 @@
+package plugin
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+)
+
+// presence decides which pods and containers have ended although no event said so.
+// An end needs agreement: the cgroup is missing in two successful listings of its
+// parent, and the runtime has not named the pod since. Where much is missing at
+// once, the reader is blind and nothing ends. It does no I/O: a listing is given.
+type presence struct {
+	// missing counts in how many looks in a row a cgroup was missing, by UID or ID:
+	// for the regular rounds, and for the looks at pods that are ending.
+	rounds, looks misses
+	// blind says why the listings are not believed; empty: they are.
+	blind string
+}
+
+// misses counts how often in a row a cgroup was missing, by UID or ID.
+type misses map[string]int
+
+// enoughMisses is how often: what is being created has no cgroup for a moment.
+const enoughMisses = 2
+
+// member is a pod or container that should have a cgroup.
+type member struct {
+	id, name, path string
+	uid            string // of its pod
+	container      bool
+	owner          bool
+	ending         bool // the runtime has announced that it stops, so that it may be missing
+}
+
+// children is what one cgroup was found to hold.
+type children struct {
+	names []string // sorted
+	err   error
+}
+
+// sighting is what one look at the tree found, by the path that was listed.
+type sighting map[string]children
+
+// finding is what a sighting says of one member.
+type finding int
+
+const (
+	unknown finding = iota
+	present
+	missing
+)
+
+func (s sighting) of(m *member) finding {
+	above, looked := s[parentOf(m.path)]
+	if m.path == "" || !looked || above.err != nil {
+		return unknown
+	}
+	if _, there := slices.BinarySearch(above.names, path.Base(m.path)); there {
+		return present
+	}
+	return missing
+}
+
+// parentOf is the cgroup to list for a path, as sightings spell it.
+func parentOf(p string) string {
+	if above := cgroup.Parent(p); above != "" {
+		return above
+	}
+	return "/"
+}
+
+// look takes in one sighting and returns those that have ended. only limits it to
+// pods, by UID; nil is a regular round over everything. named are the pods that the
+// runtime named since the last look, by UID.
+func (p *presence) look(all []member, seen sighting, only, named map[string]bool) []member {
+	p.blind = blindness(all, seen)
+	if p.blind != "" {
+		p.rounds, p.looks = nil, nil
+		return nil
+	}
+	before := p.rounds
+	if only != nil {
+		before = p.looks
+	}
+	now := misses{}
+	var ended []member
+	for i := range all {
+		m := &all[i]
+		if only != nil && (m.container || !only[m.uid]) || seen.of(m) != missing {
+			continue
+		}
+		if now[m.id] = 1; !named[m.uid] {
+			now[m.id] += before[m.id]
+		}
+		if now[m.id] >= enoughMisses {
+			ended = append(ended, *m)
+		}
+	}
+	if only != nil {
+		p.looks = now
+	} else {
+		p.rounds = now
+	}
+	return ended
+}
+
+// tally counts pods that are not ending, and how many of them are missing.
+type tally struct{ total, missing int }
+
+func (t *tally) add(f finding) {
+	t.total++
+	if f == missing {
+		t.missing++
+	}
+}
+
+// all says that at least two are missing and nothing is left.
+func (t tally) all() bool { return t.total > 1 && t.missing == t.total }
+
+// blindness says why a sighting is not believed: a slice of kubelet's in which pods
+// run cannot be listed, or what is missing at once is more than ends at once.
+func blindness(all []member, seen sighting) string {
+	var pods, owners tally
+	slices := map[string]*tally{}
+	for i := range all {
+		m := &all[i]
+		if m.container || m.ending || m.path == "" {
+			continue
+		}
+		found, above := seen.of(m), parentOf(m.path)
+		if err := seen[above].err; err != nil && cgroup.Classify(above) != cgroup.OutsideKubepods {
+			return fmt.Sprintf("cgroup %s, in which pods run, cannot be listed: %v", above, err)
+		}
+		pods.add(found)
+		if m.owner {
+			owners.add(found)
+		}
+		if slices[above] == nil {
+			slices[above] = &tally{}
+		}
+		slices[above].add(found)
+	}
+	if pods.all() {
+		return fmt.Sprintf("the cgroups of all %d pods are missing at once", pods.total)
+	}
+	if owners.missing > 1 && 2*owners.missing > owners.total {
+		return fmt.Sprintf("the cgroups of %d of %d pods with CPUs of their own are missing at once", owners.missing,
+			owners.total)
+	}
+	for above, t := range slices {
+		if t.all() {
+			return fmt.Sprintf("the cgroups of all %d pods in %s are missing at once", t.total, above)
+		}
+	}
+	return ""
+}
+
+// toList are the parents to list for a look, apart from those of containers.
+func toList(all []member) []string {
+	var paths []string
+	for i := range all {
+		if m := &all[i]; !m.container && m.path != "" {
+			if above := parentOf(m.path); !slices.Contains(paths, above) {
+				paths = append(paths, above)
+			}
+		}
+	}
+	return paths
+}
+
+// cleanOf is a cgroup's path as sightings spell it; empty where it is none.
+func cleanOf(p string) string { return strings.Trim(p, "/") }
