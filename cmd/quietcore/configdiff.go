@@ -4,9 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -47,13 +44,13 @@ Exits with 0 also where they differ.`,
 		if err != nil {
 			return err
 		}
-		changes, err := configChanges(old, next)
+		changes, err := config.Changes(old, next)
 		if err != nil {
 			return err
 		}
 		if *format == "json" {
 			return writeJSON(cmd.OutOrStdout(), struct {
-				Changes []configChange `json:"changes"`
+				Changes []config.Change `json:"changes"`
 			}{changes})
 		}
 		return writeConfigChanges(cmd.OutOrStdout(), changes)
@@ -61,72 +58,7 @@ Exits with 0 also where they differ.`,
 	return cmd
 }
 
-// configChange is a key whose value differs.
-type configChange struct {
-	Key     string          `json:"key"`
-	Old     json.RawMessage `json:"old"`
-	New     json.RawMessage `json:"new"`
-	Restart bool            `json:"restart"`
-}
-
-func configChanges(old, next *config.Config) ([]configChange, error) {
-	was, err := leaves(old)
-	if err != nil {
-		return nil, err
-	}
-	is, err := leaves(next)
-	if err != nil {
-		return nil, err
-	}
-	restart := config.NeedsRestart(old, next)
-	keys := maps.Clone(was)
-	maps.Copy(keys, is)
-	changes := []configChange{}
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if string(was[key]) == string(is[key]) {
-			continue
-		}
-		c := configChange{Key: key, Old: was[key], New: is[key]}
-		for _, k := range restart {
-			c.Restart = c.Restart || key == k || strings.HasPrefix(key, k+".")
-		}
-		changes = append(changes, c)
-	}
-	return changes, nil
-}
-
-// leaves are the values of a configuration by their whole key. Lists, and maps whose
-// keys are not ours, are one value where they are empty.
-func leaves(c *config.Config) (map[string]json.RawMessage, error) {
-	text, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]json.RawMessage{}
-	return all, flatten(all, "", text)
-}
-
-func flatten(all map[string]json.RawMessage, key string, text json.RawMessage) error {
-	var inner map[string]json.RawMessage
-	if text[0] != '{' {
-		all[key] = text
-		return nil
-	}
-	if err := json.Unmarshal(text, &inner); err != nil {
-		return err
-	}
-	for k, v := range inner {
-		if key != "" {
-			k = key + "." + k
-		}
-		if err := flatten(all, k, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeConfigChanges(w io.Writer, changes []configChange) error {
+func writeConfigChanges(w io.Writer, changes []config.Change) error {
 	if len(changes) == 0 {
 		_, err := fmt.Fprintln(w, "they mean the same")
 		return err

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/script"
@@ -157,7 +158,7 @@ func TestConfigDiff(t *testing.T) {
 	a := write("a.yaml", "reserved: {cpus: \"0\"}\nauthority: {exclusive: {maxCPUs: {shop: 8}}}\n")
 	b := write("b.yaml", "reserved: {cpus: \"0-1\"}\nnri: {index: \"10\"}\n")
 	code, out, errs := call("config", "diff", a, b, "-o", "json")
-	var got struct{ Changes []configChange }
+	var got struct{ Changes []config.Change }
 	if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
 		t.Fatalf("exit %d, %v, %s%s", code, err, out, errs)
 	}
@@ -193,7 +194,7 @@ reserved.cpus "0" "0-1"`
 		}
 	}
 	var out2 bytes.Buffer
-	if err := writeConfigChanges(&out2, []configChange{{Key: "a\x1b[2J",
+	if err := writeConfigChanges(&out2, []config.Change{{Key: "a\x1b[2J",
 		Old: json.RawMessage(`"\u001b"`)}}); err != nil || strings.ContainsRune(out2.String(), '\x1b') {
 		t.Errorf("%q, %v", out2.String(), err)
 	}

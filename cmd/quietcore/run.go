@@ -344,27 +344,31 @@ func (d *daemon) watchConfig(ctx context.Context) {
 	}
 }
 
+// reload takes over what a running daemon can, and names what waits for a restart.
 func (d *daemon) reload(ctx context.Context, next *config.Config) error {
-	old := d.cfg.Load()
-	if keys := config.NeedsRestart(old, next); len(keys) > 0 {
-		d.log.Warn("changes of these keys take effect at the next start", "keys", keys)
-	}
-	policyChanged := !samePolicy(old, next)
-	if policyChanged {
-		if err := d.cluster.reconfigure(ctx, next.Policy()); err != nil {
+	running := d.cfg.Load()
+	merged := running.Reloaded(next)
+	if !config.SamePolicy(running, merged) {
+		if err := d.cluster.reconfigure(ctx, merged.Policy()); err != nil {
 			return err
 		}
 	}
-	d.level.Set(next.Log.Level.Slog())
-	d.cfg.Store(next)
-	if policyChanged {
-		d.log.Info("the configuration is taken over")
+	d.level.Set(merged.Log.Level.Slog())
+	d.cfg.Store(merged)
+	changes, err := config.Changes(running, next)
+	if err != nil {
+		return err
+	}
+	var changed []string
+	for _, c := range changes {
+		if c.Restart {
+			d.log.Warn(c.Key + " changed: takes effect after a restart")
+			continue
+		}
+		changed = append(changed, c.Key)
+	}
+	if len(changed) > 0 {
+		d.log.Info("the configuration is taken over", "changed", changed)
 	}
 	return nil
-}
-
-func samePolicy(a, b *config.Config) bool {
-	x, errX := a.YAML()
-	y, errY := b.YAML()
-	return errX == nil && errY == nil && string(x) == string(y)
 }

@@ -177,6 +177,27 @@ func TestABadReloadKeepsTheOldConfiguration(t *testing.T) {
 	})
 }
 
+// What a running daemon cannot take over is named, and not said to be taken over.
+func TestAReloadNamesWhatWaitsForARestart(t *testing.T) {
+	p := newPlace(t, "")
+	log, _ := p.start(t)
+	p.write(t, "cpi: {mode: enforce}\nmode: observe")
+	waitUntil(t, "both keys are named", func() bool {
+		return strings.Contains(log.String(), "cpi.mode changed: takes effect after a restart") &&
+			strings.Contains(log.String(), "mode changed: takes effect after a restart")
+	})
+	p.write(t, "cpi: {mode: enforce}\nlog: {level: debug}")
+	waitUntil(t, "the level is taken over", func() bool {
+		return strings.Contains(log.String(), "changed=[log.level]")
+	})
+	if n := strings.Count(log.String(), "the configuration is taken over"); n != 1 {
+		t.Errorf("the configuration was taken over %d times, want 1\n%s", n, log)
+	}
+	if s := p.statusOf(t); s.Mode != "observe" {
+		t.Errorf("cpi.mode is %s", s.Mode)
+	}
+}
+
 func TestAStateFileOfNonsenseIsPutAside(t *testing.T) {
 	p := newPlace(t, "")
 	state := filepath.Join(p.dir, "state")

@@ -101,38 +101,3 @@ func (r *reloader) read() {
 	r.bad, r.last = "", c
 	r.apply(c, nil)
 }
-
-// NeedsRestart names the keys that differ between two configurations and that a
-// running daemon does not change.
-func NeedsRestart(old, new *Config) []string {
-	var keys []string
-	for _, k := range []struct {
-		key      string
-		old, new any
-	}{
-		{"mode", old.Mode, new.Mode},
-		{"node.name", old.Node.Name, new.Node.Name},
-		{"node.kubelet.stateFile", old.Node.Kubelet.StateFile, new.Node.Kubelet.StateFile},
-		{"node.kubelet.configFile", old.Node.Kubelet.ConfigFile, new.Node.Kubelet.ConfigFile},
-		{"node.kubelet.configDir", old.Node.Kubelet.ConfigDir, new.Node.Kubelet.ConfigDir},
-		{"node.kubelet.podResources", old.Node.Kubelet.PodResources, new.Node.Kubelet.PodResources},
-		{"inject.cpusEnv", old.Inject, new.Inject},
-		{"kubernetes", old.Kubernetes, new.Kubernetes},
-		{"cpi", old.CPI, new.CPI},
-		{"reclaim", old.Reclaim, new.Reclaim},
-		{"suppression", old.Suppress, new.Suppress},
-		{"nri", old.NRI, new.NRI},
-		{"cgroup", old.Cgroup, new.Cgroup},
-		{"sysfs.root", old.Sysfs, new.Sysfs},
-		{"state.dir", old.State, new.State},
-		{"socket", old.Socket, new.Socket},
-		{"listen", old.Listen, new.Listen},
-		{"page", old.Page, new.Page},
-		{"log.format", old.Log.Format, new.Log.Format},
-	} {
-		if k.old != k.new {
-			keys = append(keys, k.key)
-		}
-	}
-	return keys
-}

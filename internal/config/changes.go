@@ -1,0 +1,131 @@
+package config
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// atStart is a part of the configuration that a running daemon does not change.
+type atStart struct {
+	key  string
+	part func(*Config) any // a pointer to it
+}
+
+func readAtStart() []atStart {
+	return []atStart{
+		{"mode", func(c *Config) any { return &c.Mode }},
+		{"node.name", func(c *Config) any { return &c.Node.Name }},
+		{"node.kubelet.stateFile", func(c *Config) any { return &c.Node.Kubelet.StateFile }},
+		{"node.kubelet.configFile", func(c *Config) any { return &c.Node.Kubelet.ConfigFile }},
+		{"node.kubelet.configDir", func(c *Config) any { return &c.Node.Kubelet.ConfigDir }},
+		{"node.kubelet.podResources", func(c *Config) any { return &c.Node.Kubelet.PodResources }},
+		{"inject.cpusEnv", func(c *Config) any { return &c.Inject }},
+		{"kubernetes", func(c *Config) any { return &c.Kubernetes }},
+		{"cpi", func(c *Config) any { return &c.CPI }},
+		{"reclaim", func(c *Config) any { return &c.Reclaim }},
+		{"suppression", func(c *Config) any { return &c.Suppress }},
+		{"nri", func(c *Config) any { return &c.NRI }},
+		{"cgroup", func(c *Config) any { return &c.Cgroup }},
+		{"sysfs.root", func(c *Config) any { return &c.Sysfs }},
+		{"state.dir", func(c *Config) any { return &c.State }},
+		{"socket", func(c *Config) any { return &c.Socket }},
+		{"listen", func(c *Config) any { return &c.Listen }},
+		{"page", func(c *Config) any { return &c.Page }},
+		{"log.format", func(c *Config) any { return &c.Log.Format }},
+	}
+}
+
+// NeedsRestart names the parts that differ between two configurations and that a
+// running daemon does not change.
+func NeedsRestart(old, new *Config) []string {
+	var keys []string
+	for _, p := range readAtStart() {
+		if !reflect.DeepEqual(p.part(old), p.part(new)) {
+			keys = append(keys, p.key)
+		}
+	}
+	return keys
+}
+
+// Reloaded is next as a daemon that runs with c can have it: what is read at a start
+// alone stays as it is. It shares memory with both.
+func (c *Config) Reloaded(next *Config) *Config {
+	merged := *next
+	for _, p := range readAtStart() {
+		reflect.ValueOf(p.part(&merged)).Elem().Set(reflect.ValueOf(p.part(c)).Elem())
+	}
+	return &merged
+}
+
+// SamePolicy reports whether two configurations decide alike about CPUs: a level of
+// the log, say, decides nothing.
+func SamePolicy(a, b *Config) bool { return reflect.DeepEqual(a.Policy(), b.Policy()) }
+
+// Change is a key whose value differs between two configurations.
+type Change struct {
+	Key     string          `json:"key"`
+	Old     json.RawMessage `json:"old"`
+	New     json.RawMessage `json:"new"`
+	Restart bool            `json:"restart"` // it takes effect at a start alone
+}
+
+// Changes are the keys whose values differ, sorted.
+func Changes(old, next *Config) ([]Change, error) {
+	was, err := values(old)
+	if err != nil {
+		return nil, err
+	}
+	is, err := values(next)
+	if err != nil {
+		return nil, err
+	}
+	restart := NeedsRestart(old, next)
+	keys := maps.Clone(was)
+	maps.Copy(keys, is)
+	changes := []Change{}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if string(was[key]) == string(is[key]) {
+			continue
+		}
+		c := Change{Key: key, Old: was[key], New: is[key]}
+		for _, k := range restart {
+			c.Restart = c.Restart || key == k || strings.HasPrefix(key, k+".")
+		}
+		changes = append(changes, c)
+	}
+	return changes, nil
+}
+
+// values are those of a configuration by their whole key. Lists, and maps whose keys
+// are not ours, are one value where they are empty.
+func values(c *Config) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]json.RawMessage{}
+	return all, flatten(all, "", text)
+}
+
+func flatten(all map[string]json.RawMessage, key string, text json.RawMessage) error {
+	var inner map[string]json.RawMessage
+	if text[0] != '{' {
+		all[key] = text
+		return nil
+	}
+	if err := json.Unmarshal(text, &inner); err != nil {
+		return err
+	}
+	for k, v := range inner {
+		if key != "" {
+			k = key + "." + k
+		}
+		if err := flatten(all, k, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package config
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/quietcore/quietcore/cpuset"
+)
+
+// A running daemon takes over what it can, and what is read at a start alone stays.
+func TestReloaded(t *testing.T) {
+	running, next := Default(), Default()
+	next.Log.Level, next.Admission, next.Reserved.CPUs = "debug", Degrade, cpuset.Of(0)
+	next.Mode, next.CPI.Mode, next.Suppress.Mode, next.Node.Name = Observe, CPIEnforce, SwitchEnforce, "other"
+	got := running.Reloaded(&next)
+	if got.Log.Level != "debug" || got.Admission != Degrade || got.Reserved.CPUs != cpuset.Of(0) {
+		t.Errorf("what can change at run time did not: %+v", got)
+	}
+	if keys := NeedsRestart(&running, got); len(keys) > 0 {
+		t.Errorf("%v changed without a restart", keys)
+	}
+	if next.Mode != Observe {
+		t.Error("the configuration that was read changed")
+	}
+	changes, err := Changes(got, &next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var waiting []string
+	for _, c := range changes {
+		if !c.Restart {
+			t.Errorf("%s waits for a restart without need", c.Key)
+		}
+		waiting = append(waiting, c.Key)
+	}
+	if want := []string{"cpi.mode", "mode", "node.name", "suppression.mode"}; !slices.Equal(waiting, want) {
+		t.Errorf("%v wait for a restart, want %v", waiting, want)
+	}
+}
+
+// Only what decides about CPUs is a change of the policy.
+func TestSamePolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		same   bool
+	}{
+		"nothing":       {func(*Config) {}, true},
+		"the log level": {func(c *Config) { c.Log.Level = "debug" }, true},
+		"a listener":    {func(c *Config) { c.Listen = "" }, true},
+		"the page":      {func(c *Config) { c.Page.Listen = "" }, true},
+		"admission":     {func(c *Config) { c.Admission = Degrade }, false},
+		"a node label":  {func(c *Config) { c.Node.Labels = map[string]string{"a": "b"} }, false},
+		"a floor":       {func(c *Config) { c.Pools.SharedFloor = 4 }, false},
+	} {
+		a, b := Default(), Default()
+		if c.change(&b); SamePolicy(&a, &b) != c.same {
+			t.Errorf("%s: the same policy is %t, want %t", name, !c.same, c.same)
+		}
+	}
+}
