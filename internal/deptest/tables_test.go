@@ -1,0 +1,192 @@
+package deptest
+
+// anything is for commands, which are where parts meet.
+const anything = "*"
+
+// mayImport lists for every package which packages of this module it imports,
+// tests left out. A new arrow is a decision: write it here in the commit that
+// needs it.
+var mayImport = map[string]string{
+	// What decides: pure, and open to other modules.
+	"cpuset":       "",
+	"topology":     "cpuset",
+	"cpuallocator": "cpuset topology",
+	"policy":       "cpuallocator cpuset topology",
+	"cpi/sample":   "",
+	"cpi/detect":   "",
+	"reclaim":      "cpuset topology",
+
+	// Public packages that meet the kernel and the runtime.
+	"cpi/counter":       "cpuset",
+	"cpi/detect/replay": "cpi/detect",
+	"cpi/loop":          "cpi/counter cpi/detect cpi/sample cpi/sampler cpuset policy topology",
+	"cpi/record":        "cpi/detect cpi/loop cpi/sample cpi/sampler internal/incidents policy",
+	"cpi/sampler":       "cpi/counter cpi/sample topology",
+	"plugin":            "cpuset internal/cgroup internal/metrics internal/state policy sysfs topology",
+	"reclaim/loop":      "cpuset internal/cgroup internal/usage policy reclaim",
+	"reclaim/replay":    "reclaim",
+	"sysfs":             "cpuset topology",
+	"sysfs/sysfstest":   "cpuset topology",
+
+	// Packages of the daemon and its commands.
+	"internal/cgroup":            "cpuset",
+	"internal/cgroup/cgrouptest": "cpuset internal/cgroup",
+	"internal/clusterspec":       "cpi/detect",
+	"internal/cmdtest":           "",
+	"internal/config":            "cpi/detect cpuallocator cpuset internal/strict policy reclaim",
+	"internal/control": "internal/config internal/incidents internal/script internal/topodoc plugin " +
+		"policy topology",
+	"internal/dashboards": "",
+	"internal/deptest":    "",
+	"internal/doctext":    "",
+	"internal/doctor": "cpuset internal/config internal/enablenri internal/kubelet internal/state plugin policy " +
+		"sysfs",
+	"internal/doctor/bundle":    "",
+	"internal/doctor/drift":     "cpuset internal/cgroup internal/doctor",
+	"internal/enablenri":        "",
+	"internal/incidents":        "",
+	"internal/incidents/export": "internal/incidents",
+	"internal/incidents/plot":   "internal/incidents",
+	"internal/kube":             "policy",
+	"internal/kube/kubetest":    "",
+	"internal/kubelet":          "cpuset policy",
+	"internal/lend":             "internal/kube policy",
+	"internal/metrics":          "cpi/detect cpi/sample internal/printable policy",
+	"internal/nrt":              "cpuset policy topology",
+	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
+		"internal/printable internal/render internal/topodoc policy topology",
+	"internal/page/pagetest": "",
+	"internal/printable":     "",
+	"internal/promtest":      "",
+	"internal/render":        "cpuset internal/printable topology",
+	"internal/script":        "cpuset internal/config internal/render internal/strict internal/topodoc policy topology",
+	"internal/state":         "cpuset policy",
+	"internal/strict":        "",
+	"internal/top":           "internal/config internal/control internal/printable internal/script policy",
+	"internal/topodoc":       "cpuset sysfs topology",
+	"internal/usage":         "internal/cgroup",
+
+	// Commands: wiring.
+	"cmd/kubectl-quietcore": "",
+	"cmd/quietcore":         anything,
+
+	// Tests on nodes and clusters.
+	"e2e":                "e2e/command e2e/kubelet e2e/machine e2e/scenario internal/script",
+	"e2e/bench":          "e2e/bench/figures e2e/command e2e/kubelet e2e/machine",
+	"e2e/bench/figures":  "",
+	"e2e/bench/load":     "cpuset e2e/bench/figures e2e/kubelet",
+	"e2e/bench/sleeper":  "",
+	"e2e/command":        "e2e/kubelet",
+	"e2e/counters":       "e2e/counters/told e2e/machine",
+	"e2e/counters/guest": "cpi/counter e2e/counters/told e2e/switches",
+	"e2e/counters/told":  "",
+	"e2e/demo":           "e2e/kubelet e2e/machine e2e/scenario internal/render internal/script topology",
+	"e2e/guest":          "cpuset e2e/switches e2e/wire",
+	"e2e/kubelet":        "e2e/wire",
+	"e2e/kubernetes": "cpuset e2e/command e2e/kubelet e2e/kubernetes/cluster e2e/machine e2e/sampler/sweep " +
+		"e2e/scenario e2e/wire internal/control internal/script",
+	"e2e/kubernetes/cluster": "e2e/kubelet e2e/machine e2e/wire",
+	"e2e/machine":            "e2e/kubelet e2e/wire",
+	"e2e/proof": "cpi/counter cpuset e2e/command e2e/kubelet e2e/machine e2e/sampler/sweep e2e/scenario " +
+		"e2e/wire internal/control internal/incidents internal/incidents/plot internal/script " +
+		"plugin policy",
+	"e2e/sampler":       "cpuset e2e/sampler/sweep",
+	"e2e/sampler/sweep": "cpuset",
+	"e2e/scenario": "cpuset e2e/kubelet e2e/machine e2e/wire internal/config internal/control internal/script " +
+		"policy",
+	"e2e/switches": "",
+	"e2e/wire":     "",
+
+	// Tools of the repository.
+	"hack/bench":                "",
+	"hack/chart":                "internal/config reclaim",
+	"hack/evalcpi":              "cpi/detect",
+	"hack/evalreclaim":          "reclaim reclaim/replay",
+	"hack/image":                "hack/image/build hack/image/licences",
+	"hack/image/build":          "",
+	"hack/image/licences":       "hack/image/build",
+	"hack/pmucheck":             "cpi/counter cpi/detect cpi/loop cpi/sample cpi/sampler policy sysfs",
+	"hack/release":              "hack/image/build hack/image/licences",
+	"hack/tools/crio/loadimage": "",
+}
+
+// goroutines lists the files that start goroutines, and what for.
+var goroutines = map[string]string{
+	"cmd/kubectl-quietcore/cluster.go":      "asks the nodes side by side",
+	"cmd/quietcore/cpi.go":                  "detection beside counting",
+	"cmd/quietcore/interference.go":         "detection beside its readers",
+	"cmd/quietcore/page.go":                 "the page beside its server",
+	"cmd/quietcore/run.go":                  "the parts of the daemon",
+	"cmd/quietcore/screen.go":               "reads keys while a screen is drawn",
+	"cpi/loop/loop.go":                      "what runs beside the windows",
+	"e2e/bench/load/life.go":                "clients of a load",
+	"e2e/bench/sleeper/main.go":             "a thread that sleeps",
+	"e2e/counters/guest/instructions.go":    "a load of processes",
+	"e2e/guest/forward.go":                  "copies both directions of a connection",
+	"e2e/guest/main.go":                     "answers requests concurrently",
+	"e2e/guest/process.go":                  "waits for a process",
+	"e2e/kubernetes/bench.go":               "a measurement during a load",
+	"e2e/kubernetes/cluster/child.go":       "starts and waits for a process on one thread",
+	"e2e/kubernetes/cluster/egress.go":      "a proxy",
+	"e2e/kubernetes/lendingrecord.go":       "a record during a run",
+	"e2e/kubernetes/report.go":              "a watch during a run",
+	"e2e/machine/boot.go":                   "a virtual machine: its start, its end and its pulse",
+	"e2e/machine/client.go":                 "receives answers of a guest",
+	"e2e/machine/shell.go":                  "copies both directions of a terminal",
+	"e2e/sampler/load.go":                   "threads that use CPUs",
+	"e2e/scenario/guest.go":                 "removes sandboxes concurrently",
+	"e2e/suite.go":                          "guests run concurrently",
+	"hack/evalcpi/cells.go":                 "trials run concurrently",
+	"hack/pmucheck/load.go":                 "threads that use memory",
+	"hack/pmucheck/run.go":                  "detection beside counting",
+	"internal/cgroup/bus.go":                "connects to systemd, which may not answer",
+	"internal/cgroup/cgrouptest/systemd.go": "a model of systemd behind a socket",
+	"internal/control/server.go":            "ends the server with its context",
+	"internal/incidents/write.go":           "closes a damaged file, which may hang",
+	"internal/kube/client.go":               "follows pods, node and events concurrently",
+	"internal/kube/follow.go":               "bounds how long a watch takes to open",
+	"internal/kube/kubetest/kubetest.go":    "an API server for tests",
+	"internal/metrics/listen.go":            "ends the server with its context",
+	"internal/page/http.go":                 "ends the server with its context",
+	"internal/promtest/promtest.go":         "waits for a Prometheus that tests start",
+	"plugin/connect.go":                     "starts the stub, and reads what it reports",
+	"plugin/enforce.go":                     "wakes the writer of lazy masks",
+	"plugin/nri.go":                         "reads cgroups, which may hang",
+	"plugin/plugin.go":                      "the parts of the plugin",
+	"reclaim/loop/evict.go":                 "evicts while the loop goes on",
+	"reclaim/loop/loop.go":                  "saves while the loop goes on",
+	"sysfs/watch_linux.go":                  "receives the kernel's messages",
+}
+
+// exception is a place that breaks a rule today.
+type exception struct {
+	rule  string // by its name in rules, or "walk"
+	where string // the file, package, type or function that the finding names
+	why   string // or whose it is to mend
+}
+
+// exceptions are mended one by one: an entry that is no longer needed fails the
+// tests.
+var exceptions = []exception{
+	{"struct", "cmd/quietcore.cluster", "daemon"},
+	{"struct", "cmd/quietcore.daemon", "daemon"},
+	{"struct", "internal/metrics.Metrics", "daemon"},
+	{"struct", "cpi/counter.Counter", "cpi"},
+	{"struct", "cpi/detect.workspace", "cpi"},
+	{"struct", "cpi/detect.Detector", "cpi"},
+	{"struct", "cpi/detect.job", "cpi"},
+	{"struct", "plugin.enforcer", "plugin"},
+	{"struct", "plugin.loop", "plugin"},
+	{"struct", "policy.Machine", "policy"},
+	{"struct", "policy.pod", "policy"},
+	{"struct", "cpuallocator.machine", "shape"},
+	{"struct", "cpuallocator.scratch", "shape"},
+	{"struct", "internal/dashboards.panel", "shape"},
+	{"struct", "internal/lend.Publisher", "shape"},
+	{"struct", "reclaim.Estimator", "shape"},
+	{"struct", "reclaim/loop.Loop", "shape"},
+	{"parameters", "cpuallocator.fillPairs", "shape"},
+	{"walk", "The path of a request", "plugin"},
+	{"walk", "The path of a sample", "cpi"},
+	{"walk", "The path of a lent CPU", "shape"},
+}
