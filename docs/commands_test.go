@@ -520,7 +520,8 @@ func TestKeysOfThePages(t *testing.T) {
 	dotted := regexp.MustCompile(`^(config\.)?([a-z][a-zA-Z]*(?:\.[a-z][a-zA-Z]*)+)(?:$|[:=])`)
 	// files and domains
 	others := regexp.MustCompile(
-		`^(cgroup\.(procs|controllers|events|type|subtree_control)|\w+\.(json|yaml|csv|db|sock|go|jsonl|service|slice|io|dev))$`)
+		`^(cgroup\.(procs|controllers|events|type|subtree_control)|` +
+			`\w+\.(json|yaml|csv|db|sock|go|jsonl|service|slice|io|dev))$`)
 	n := 0
 	for _, p := range pages(t) {
 		for _, span := range p.Spans {

@@ -109,8 +109,9 @@ func TestSumsOfAPod(t *testing.T) {
 
 func TestCgroupPathsOfContainers(t *testing.T) {
 	for in, want := range map[string]string{
-		"/kubepods/burstable/podX/abc":                     "kubepods/burstable/podX/abc",
-		"kubepods-burstable-podX.slice:cri-containerd:abc": "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podX.slice/cri-containerd-abc.scope",
+		"/kubepods/burstable/podX/abc": "kubepods/burstable/podX/abc",
+		"kubepods-burstable-podX.slice:cri-containerd:abc": "kubepods.slice/kubepods-burstable.slice/" +
+			"kubepods-burstable-podX.slice/cri-containerd-abc.scope",
 		"../../etc":                   "",
 		"":                            "",
 		"a:b":                         "",

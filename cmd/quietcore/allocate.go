@@ -78,8 +78,9 @@ func newAllocate() *cobra.Command {
 		Long: `Reads cases from standard input, one JSON or YAML document or a stream of them, and
 prints one JSON line a case, in order. A refused request is a result. "available" is what may
 be given (every online CPU where it is left out), "held" what others own.`,
-		Example: `  echo '{"topology":{"grid":{"coresPerL3":8,"threadsPerCore":2}},"available":"0-15","request":3}' | quietcore allocate`,
-		Args:    noArgs,
+		Example: `  echo '{"topology":{"grid":{"coresPerL3":8,"threadsPerCore":2}},"available":"0-15","request":3}' ` +
+			`| quietcore allocate`,
+		Args: noArgs,
 	}
 	output(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -51,7 +51,9 @@ func TestBundleHasWhatAReportNeedsAndNoSecret(t *testing.T) {
 		return name
 	}
 	kubeconfig := write("kubeconfig",
-		`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u, user: {token: s3cret-of-the-user}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`)
+		`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: `+
+			`"http://127.0.0.1:1"}}], users: [{name: u, user: {token: s3cret-of-the-user}}], contexts: [{name: c, `+
+			`context: {cluster: c, user: u}}]}`)
 	config := write("config.yaml",
 		fmt.Sprintf(
 			"apiVersion: quietcore.dev/v1alpha1\nnode: {name: node-of-shop}\nlisten: \"\"\ncpi: {mode: "+

@@ -57,7 +57,8 @@ func TestCommandsOfTheDocs(t *testing.T) {
 const kubectlScript = `#!/bin/sh
 case "$*" in
 "quietcore "*) shift; exec kubectl-quietcore "$@" ;;
-"get pods "*) echo '{"items":[{"metadata":{"name":"POD"},"spec":{"nodeName":"node-a"},"status":{"phase":"Running"}}]}' ;;
+"get pods "*)
+  echo '{"items":[{"metadata":{"name":"POD"},"spec":{"nodeName":"node-a"},"status":{"phase":"Running"}}]}' ;;
 "get pod "*) echo node-a ;;
 *" -- /quietcore "*) while [ "$1" != -- ]; do shift; done; shift 2; exec quietcore "$@" ;;
 *) echo "kubectl $*: there is no cluster" >&2; exit 1 ;;
@@ -274,7 +275,8 @@ func startRuntime(t *testing.T, names []string) {
 
 // runHere are the commands that end at the daemon or look at what is its own.
 var runHere = regexp.MustCompile(
-	`^(quietcore|kubectl quietcore|kubectl -n quietcore-system exec POD -- /quietcore|ls|df) |\| quietcore |^curl .*127\.0\.0\.1:9464/`)
+	`^(quietcore|kubectl quietcore|kubectl -n quietcore-system exec POD -- /quietcore|ls|df) |\| quietcore |^curl ` +
+		`.*127\.0\.0\.1:9464/`)
 
 // docsCommands are those of the pages that are run here, each text once, with what is for
 // the reader to fill in filled in.

@@ -129,7 +129,8 @@ func apiServer(t *testing.T, denied, node string, crd bool) *config.Config {
 	t.Cleanup(s.Close)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(
-		`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: "s3cret"}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`, s.URL)
+		`{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: %q}}], users: `+
+			`[{name: u, user: {token: "s3cret"}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`, s.URL)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

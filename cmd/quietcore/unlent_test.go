@@ -13,7 +13,8 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 )
 
-const apiNode = `{"metadata":{"name":"n1","uid":"u1","resourceVersion":"7"},"status":{"capacity":{"quietcore.dev/batch-cpu":"5k"},"allocatable":{"quietcore.dev/batch-cpu":"5k"}}}`
+const apiNode = `{"metadata":{"name":"n1","uid":"u1","resourceVersion":"7"},` +
+	`"status":{"capacity":{"quietcore.dev/batch-cpu":"5k"},"allocatable":{"quietcore.dev/batch-cpu":"5k"}}}`
 
 // lentServer knows one Node that an earlier daemon has published lent CPUs in.
 func lentServer(t *testing.T, patch http.HandlerFunc) (kubeconfig string) {
@@ -71,7 +72,8 @@ func TestRestoreSaysThatLentCPUsStay(t *testing.T) {
 	forbidden := lentServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w,
-			`{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","message":"nodes n1 is forbidden","code":403}`)
+			`{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","message":"nodes n1 is `+
+				`forbidden","code":403}`)
 	})
 	cfg.Kubernetes.Kubeconfig = forbidden
 	if err := d.takeBackLent(t.Context(), &cfg); err != nil || !strings.Contains(log.String(), "forbidden") {

@@ -21,7 +21,8 @@ var cgroupSwitches = source{"cgroup-switches", unix.PERF_TYPE_SOFTWARE, swCgroup
 
 // hardware lists where an event's numbers come from on this architecture.
 func hardware(e Event) source {
-	const lastLevelReadMiss = unix.PERF_COUNT_HW_CACHE_LL | unix.PERF_COUNT_HW_CACHE_OP_READ<<8 | unix.PERF_COUNT_HW_CACHE_RESULT_MISS<<16
+	const lastLevelReadMiss = unix.PERF_COUNT_HW_CACHE_LL | unix.PERF_COUNT_HW_CACHE_OP_READ<<8 |
+		unix.PERF_COUNT_HW_CACHE_RESULT_MISS<<16
 	switch e {
 	case Cycles:
 		return source{"cycles", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CPU_CYCLES}

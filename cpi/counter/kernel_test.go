@@ -285,7 +285,8 @@ func (partPMU) readFile(string) ([]byte, error) { return nil, fs.ErrNotExist }
 
 func TestTriggerChoice(t *testing.T) {
 	enabled := map[string]string{
-		"/proc/cgroups":                      "#subsys_name\thierarchy\tnum_cgroups\tenabled\ncpu\t0\t5\t1\nperf_event\t0\t5\t1\n",
+		"/proc/cgroups": "#subsys_name\thierarchy\tnum_cgroups\tenabled\n" +
+			"cpu\t0\t5\t1\nperf_event\t0\t5\t1\n",
 		"/nowhere/cgroup.subtree_control":    "cpu memory\n",
 		"/proc/sys/kernel/osrelease":         "6.1.0\n",
 		"/sys/devices/system/cpu/online":     "0-1\n",

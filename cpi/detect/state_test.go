@@ -237,7 +237,10 @@ func TestPairsAreBounded(t *testing.T) {
 func FuzzRestore(f *testing.F) {
 	f.Add(
 		[]byte(
-			`{"version":1,"jobs":[{"spec":{"job":"web","mean":1,"stddev":0.1,"tasks":5,"samples":500},"n":500,"mean":1,"used":[{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1}],"bands":{"1":{"60":500}}}],"pairs":[{"victim":"v","antagonist":"a","success":1}]}`))
+			`{"version":1,"jobs":[{"spec":{"job":"web","mean":1,"stddev":0.1,"tasks":5,"samples":500},"n":500,` +
+				`"mean":1,"used":[{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,` +
+				`"logSD":0.1},{"logMedian":0,"logSD":0.1},{"logMedian":0,"logSD":0.1}],"bands":{"1":{"60":500}}}],` +
+				`"pairs":[{"victim":"v","antagonist":"a","success":1}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var s State
 		if json.Unmarshal(text, &s) != nil {

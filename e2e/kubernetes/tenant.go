@@ -88,26 +88,8 @@ type attack struct {
 
 func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, error) {
 	pods := cluster.PodsPath(tenantNamespace)
-	pod := func(name string, change func(*kubelet.Pod)) map[string]any {
-		k := burstable(name)
-		k.Namespace = tenantNamespace
-		change(k)
-		return cluster.PodObject(k)
-	}
-	create := func(object map[string]any) func(context.Context, *cluster.API) error {
-		return func(ctx context.Context, api *cluster.API) error { return api.Create(ctx, pods, object, nil) }
-	}
-	class := func(c string) func(*kubelet.Pod) {
-		return func(k *kubelet.Pod) { k.Labels = map[string]string{classLabel: c} }
-	}
-	patch := func(path string, meta map[string]any) func(context.Context, *cluster.API) error {
-		return func(ctx context.Context, api *cluster.API) error {
-			return api.Patch(ctx, path, map[string]any{"metadata": meta})
-		}
-	}
-	forged := map[string]string{statusKey: `{"cpuset":"0-7"}`}
 	// Policies take effect a moment after they were created.
-	probe := pod("probe", class("LSE"))
+	probe := tenantPod("probe", withClass("LSE"))
 	if err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
 		err := mallory.Create(ctx, pods+"?dryRun=All", probe, nil)
 		if cluster.Refused(err, 403) || cluster.Refused(err, 422) {
@@ -117,29 +99,67 @@ func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, er
 	}); err != nil {
 		return nil, err
 	}
-	innocent := pod("innocent", func(*kubelet.Pod) {})
+	innocent := tenantPod("innocent", func(*kubelet.Pod) {})
 	if err := mallory.Create(ctx, pods, innocent, nil); err != nil {
 		return nil, fmt.Errorf("a pod that claims nothing: %w", err)
 	}
 	if _, err := b.WaitRunning(ctx, tenantNamespace, "innocent"); err != nil {
 		return nil, err
 	}
+	var shown []figure
+	for _, a := range tenantAttacks(innocent["spec"]) {
+		err := a.do(ctx, mallory)
+		if !cluster.Refused(err, 403) && !cluster.Refused(err, 422) || !strings.Contains(fmt.Sprint(err), a.says) {
+			return shown, fmt.Errorf("%s: want a refusal that speaks of %q, got: %w", a.name, a.says, err)
+		}
+		var refusal *cluster.StatusError
+		if errors.As(err, &refusal) {
+			shown = append(shown, figure{Name: a.name, Value: refusal.Message})
+		}
+	}
+	return shown, nil
+}
+
+// tenantPod is a pod of the tenant's.
+func tenantPod(name string, change func(*kubelet.Pod)) map[string]any {
+	k := burstable(name)
+	k.Namespace = tenantNamespace
+	change(k)
+	return cluster.PodObject(k)
+}
+
+func withClass(class string) func(*kubelet.Pod) {
+	return func(k *kubelet.Pod) { k.Labels = map[string]string{classLabel: class} }
+}
+
+// tenantAttacks are requests that a tenant must be refused. podSpec is one that it may have.
+func tenantAttacks(podSpec any) []attack {
+	pods := cluster.PodsPath(tenantNamespace)
+	create := func(object map[string]any) func(context.Context, *cluster.API) error {
+		return func(ctx context.Context, api *cluster.API) error { return api.Create(ctx, pods, object, nil) }
+	}
+	patch := func(path string, meta map[string]any) func(context.Context, *cluster.API) error {
+		return func(ctx context.Context, api *cluster.API) error {
+			return api.Patch(ctx, path, map[string]any{"metadata": meta})
+		}
+	}
+	forged := map[string]string{statusKey: `{"cpuset":"0-7"}`}
 	deployment := map[string]any{"metadata": map[string]any{"name": "many"}, "spec": map[string]any{
 		"selector": map[string]any{"matchLabels": map[string]any{"app": "many"}},
 		"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "many",
-			classLabel: "LSR"}}, "spec": innocent["spec"]}}}
-	all := []attack{
-		{"class LSE", create(pod("lse", class("LSE"))), "exclusive"},
-		{"class LSR", create(pod("lsr", class("LSR"))), "exclusive"},
-		{"class SYSTEM", create(pod("system", class("SYSTEM"))), "SYSTEM"},
-		{"class in another case", create(pod("case", class("lse"))), "qosClass"},
-		{"forged resource-status", create(pod("forged", func(k *kubelet.Pod) {
+			classLabel: "LSR"}}, "spec": podSpec}}}
+	return []attack{
+		{"class LSE", create(tenantPod("lse", withClass("LSE"))), "exclusive"},
+		{"class LSR", create(tenantPod("lsr", withClass("LSR"))), "exclusive"},
+		{"class SYSTEM", create(tenantPod("system", withClass("SYSTEM"))), "SYSTEM"},
+		{"class in another case", create(tenantPod("case", withClass("lse"))), "qosClass"},
+		{"forged resource-status", create(tenantPod("forged", func(k *kubelet.Pod) {
 			k.Annotations = forged
 		})), "resource-status"},
-		{"exemption from caps", create(pod("exempt", func(k *kubelet.Pod) {
+		{"exemption from caps", create(tenantPod("exempt", func(k *kubelet.Pod) {
 			k.Annotations = map[string]string{"quietcore.dev/cap": "exempt"}
 		})), "cap"},
-		// One that may be claimed: of two policies that refuse, either may be told of.
+		// One that may be claimed: of two policies that refuse, the answer may name either.
 		{"class given to a running pod", patch(pods+"/innocent",
 			map[string]any{"labels": map[string]any{classLabel: "BE"}}), classLabel},
 		{"resource-status given to a running pod", patch(pods+"/innocent", map[string]any{"annotations": forged}),
@@ -157,18 +177,6 @@ func (b *bench) attacks(ctx context.Context, mallory *cluster.API) ([]figure, er
 			return api.Delete(ctx, topologies+"/"+cluster.NodeName)
 		}, ""},
 	}
-	var shown []figure
-	for _, a := range all {
-		err := a.do(ctx, mallory)
-		if !cluster.Refused(err, 403) && !cluster.Refused(err, 422) || !strings.Contains(fmt.Sprint(err), a.says) {
-			return shown, fmt.Errorf("%s: want a refusal that speaks of %q, got: %w", a.name, a.says, err)
-		}
-		var refusal *cluster.StatusError
-		if errors.As(err, &refusal) {
-			shown = append(shown, figure{Name: a.name, Value: refusal.Message})
-		}
-	}
-	return shown, nil
 }
 
 // attackTheNode puts an owner of the tenant's namespace into kubelet's folder, where no

@@ -29,8 +29,9 @@ const jobLabel = "job"
 // nanoseconds on CPU a page fault. Busy neighbours take the host's CPUs away, so
 // that this ratio suffers for real. A spec is made anew as seldom against the caps'
 // time as by default: what is disturbed must not become normal meanwhile.
-const shortened = `{cpi: {mode: enforce, interval: 2s, window: 1s, jobLabel: job, minUsage: 0.03, outlierWindow: 20s, scoreWindow: 48s, history: 2m, minTasks: 2, minTaskSamples: 20,
-  specEvery: 4m, capFor: 20s, moveFor: 40s, standIns: {cycles: on-cpu-nanoseconds, instructions: page-faults}}}`
+const shortened = `{cpi: {mode: enforce, interval: 2s, window: 1s, jobLabel: job, minUsage: 0.03, outlierWindow: 20s,
+  scoreWindow: 48s, history: 2m, minTasks: 2, minTaskSamples: 20, specEvery: 4m, capFor: 20s, moveFor: 40s,
+  standIns: {cycles: on-cpu-nanoseconds, instructions: page-faults}}}`
 
 const capLength = 20 * time.Second
 

@@ -95,7 +95,8 @@ func TestAlertsAreRoutedAndLeadSomewhere(t *testing.T) {
 		}
 	}
 	groups := rules(t,
-		`{runbookPrefix: "https://wiki.example/quietcore/", metrics: {rules: {enabled: true, alertLabels: {team: nodes, severity: page}}}}`)
+		`{runbookPrefix: "https://wiki.example/quietcore/", metrics: {rules: {enabled: true, alertLabels: {team: `+
+			`nodes, severity: page}}}}`)
 	for _, list := range groups {
 		for _, r := range list {
 			if r.Alert == "" {

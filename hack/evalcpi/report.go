@@ -153,7 +153,8 @@ func (s *study) plot() []byte {
 	)
 	var b bytes.Buffer
 	fmt.Fprintf(&b,
-		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" role="img" aria-label="Recall and precision of the classic and the default detector">`+"\n", width, height)
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12" `+
+			`role="img" aria-label="Recall and precision of the classic and the default detector">`+"\n", width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/>`+"\n", width, height)
 	for i, l := range []struct{ name, color string }{{"classic", classic}, {"default", better}} {
 		fmt.Fprintf(&b,
@@ -174,7 +175,9 @@ func (s *study) plot() []byte {
 			for tick := 0; tick <= 4; tick++ {
 				y := y0 + panelH*(1-float64(tick)/4)
 				fmt.Fprintf(&b,
-					`<line x1="%.0f" y1="%.1f" x2="%.0f" y2="%.1f" stroke="#ddd"/><text x="%.0f" y="%.1f" text-anchor="end" fill="#555">%.2g</text>`+"\n", x0, y, x0+panelW, y, x0-6, y+4, float64(tick)/4)
+					`<line x1="%.0f" y1="%.1f" x2="%.0f" y2="%.1f" stroke="#ddd"/><text x="%.0f" y="%.1f" `+
+						`text-anchor="end" fill="#555">%.2g</text>`+"\n",
+					x0, y, x0+panelW, y, x0-6, y+4, float64(tick)/4)
 			}
 			at := func(n int) float64 { return x0 + panelW*(float64(n)-first)/(last-first) }
 			for _, n := range crowds {

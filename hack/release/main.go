@@ -1,10 +1,12 @@
 // Command release makes what a version is published as, and judges it.
 //
-//	go run . build -version v0.1.0 -o ../../dist     binaries, image, chart, licences, bills of materials, changelog, checksums
+//	go run . build -version v0.1.0 -o ../../dist     binaries, image, chart, licences, bills of materials, changelog,
+//	                                                 checksums
 //	go run . check ../../dist                        is it whole, static, of one commit, and says what it is made of
 //	go run . twice -version v0.1.0                   two builds in different surroundings have the same checksums
 //	go run . licences                                what is linked, and under which licence
-//	go run . changelog -version v0.1.0               what changed since the version before; -write puts it into CHANGELOG.md
+//	go run . changelog -version v0.1.0               what changed since the version before; -write puts it into
+//	                                                 CHANGELOG.md
 //	go run . vulncheck                               known vulnerabilities in what is called
 //
 // A release is one of a commit: the commit is exported and built from there, so what is

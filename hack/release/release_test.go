@@ -358,7 +358,8 @@ func TestRefused(t *testing.T) {
 func TestBills(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "x"+spdxSuffix)
 	write(t, name,
-		`{"spdxVersion":"SPDX-2.3","documentNamespace":"random","creationInfo":{"created":"now"},"packages":[{"name":"example.org/a","versionInfo":"v1.0.0"}]}`)
+		`{"spdxVersion":"SPDX-2.3","documentNamespace":"random","creationInfo":{"created":"now"},`+
+			`"packages":[{"name":"example.org/a","versionInfo":"v1.0.0"}]}`)
 	if err := settle(name, map[string]string{"documentNamespace": "n", "creationInfo.created": "then"}); err != nil {
 		t.Fatal(err)
 	}

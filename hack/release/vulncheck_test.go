@@ -31,7 +31,8 @@ func TestVulncheck(t *testing.T) {
 			write(t, filepath.Join(db, "ID/GO-2026-0001.json"), `{
 				"schema_version":"1.3.1","id":"GO-2026-0001","modified":`+at+`,"published":`+at+
 				`,"summary":"for a test","details":"for a test","database_specific":{"url":"https://example.org/"},
-				"affected":[{"package":{"name":"stdlib","ecosystem":"Go"},"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
+				"affected":[{"package":{"name":"stdlib","ecosystem":"Go"},
+				"ranges":[{"type":"SEMVER","events":[{"introduced":"0"}]}],
 				"ecosystem_specific":{"imports":[{"path":"os","symbols":["`+test.symbol+`"]}]}}]}`)
 			var out bytes.Buffer
 			err := vulncheck(context.Background(), source, "file://"+db, &out)

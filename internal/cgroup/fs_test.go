@@ -168,8 +168,9 @@ func TestTreeOverFiles(t *testing.T) {
 
 func TestPaths(t *testing.T) {
 	pods := map[string]string{
-		"/kubepods/burstable/pod1":            "kubepods/burstable/pod1",
-		"kubepods-burstable-pod1_2.slice":     "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice",
+		"/kubepods/burstable/pod1": "kubepods/burstable/pod1",
+		"kubepods-burstable-pod1_2.slice": "kubepods.slice/kubepods-burstable.slice/" +
+			"kubepods-burstable-pod1_2.slice",
 		"kubepods-pod1.slice":                 "kubepods.slice/kubepods-pod1.slice",
 		"/kubepods.slice/kubepods-pod1.slice": "kubepods.slice/kubepods-pod1.slice",
 		"a--b.slice":                          "", "-.slice": "", ".slice": "", "/": "", "": "", "a/../b": "",

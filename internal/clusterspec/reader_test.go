@@ -201,7 +201,8 @@ func TestSpecsThatNobodyConfirms(t *testing.T) {
 		}
 		fmt.Fprint(w, answer(good()...))
 	})
-	const why = `1 jobs are judged by specs of the cluster's that nobody confirmed for 1h0m0s (cpi.specs.prometheus.maxAge), the first is "old"`
+	const why = `1 jobs are judged by specs of the cluster's that nobody confirmed for 1h0m0s ` +
+		`(cpi.specs.prometheus.maxAge), the first is "old"`
 	r.round(t.Context())
 	if r.Why() != "" {
 		t.Errorf("nothing is out of date, yet: %s", r.Why())

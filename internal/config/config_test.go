@@ -45,11 +45,14 @@ memory: off
 admission: degrade
 reserved: {cpus: 0-1, strict: true}
 pools: {sharedFloor: 4}
-allocation: {bindPolicy: SpreadByPCPUs, bindRequired: true, exclusivePolicy: NUMANodeLevel, exclusiveRequired: true, numaStrategy: DistributeEvenly, alignment: SingleNUMANode, smt: roundup}
+allocation: {bindPolicy: SpreadByPCPUs, bindRequired: true, exclusivePolicy: NUMANodeLevel, exclusiveRequired: true,
+  numaStrategy: DistributeEvenly, alignment: SingleNUMANode, smt: roundup}
 quota: {liftContainersOfMultiContainerPods: true}
 system: {cpus: "7", exclusive: true, namespaces: [a, b]}
-authority: {exclusive: {namespaces: [batch], maxCPUs: {batch: 4, "*": 0}}, resourceStatus: trust, capExemption: {namespaces: [ci]}}
-node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {full-pcpus-only: true}, reservedCPUs: "2", topologyManagerPolicy: restricted, topologyManagerScope: pod, stateFile: ""}}
+authority: {exclusive: {namespaces: [batch], maxCPUs: {batch: 4, "*": 0}}, resourceStatus: trust,
+  capExemption: {namespaces: [ci]}}
+node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {full-pcpus-only: true},
+  reservedCPUs: "2", topologyManagerPolicy: restricted, topologyManagerScope: pod, stateFile: ""}}
 `))
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +121,9 @@ allocation:
 system: {namespaces: [Kube, a, a, "*"]}
 authority: {exclusive: {maxCPUs: {"?": 1, a: -3}}}
 node: {name: "a b", kubelet: {options: {full-pcpu-only: "true", full-pcpus-only: maybe}, stateFile: x}}
-cpi: {mode: "on", interval: 2h, window: 1s, waits: some, maxContainers: 0, containerSeries: -1, jobSeries: 30000, specs: {prometheus: {url: "prometheus:9090", period: 0s, timeout: 1h, caFile: ca}}, standIns: {cycles: seconds, llcmisses: cpu-clock}}
+cpi: {mode: "on", interval: 2h, window: 1s, waits: some, maxContainers: 0, containerSeries: -1, ` +
+		`jobSeries: 30000, specs: {prometheus: {url: "prometheus:9090", period: 0s, timeout: 1h, caFile: ca}}, ` +
+		`standIns: {cycles: seconds, llcmisses: cpu-clock}}
 nri: {socket: run/nri.sock, name: "", index: 9}
 cgroup: {root: /sys/../x, driver: cgroups, bus: dbus.sock}
 state: {dir: ""}
@@ -148,7 +153,8 @@ log: {level: loud, format: [text]}
 		`cpi.maxContainers: is 0, must be 1 to 16384`,
 		`cpi.containerSeries: is -1, must be 0 (none) to 20000`,
 		`cpi.jobSeries: is 30000, must be 0 (none) to 20000`,
-		`cpi.specs.prometheus.url: is "prometheus:9090", must be such as http://prometheus.monitoring:9090, or "" to ask none`,
+		`cpi.specs.prometheus.url: is "prometheus:9090", must be such as http://prometheus.monitoring:9090, or "" ` +
+			`to ask none`,
 		`cpi.specs.prometheus.period: is 0s, must be 1s to 24h`,
 		`cpi.specs.prometheus.timeout: is 1h, must be 100ms to 5m`,
 		`cpi.specs.prometheus.caFile: is "ca", must be an absolute path`,
@@ -185,8 +191,9 @@ func TestRefuses(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "apiVersion: is missing; begin the file with apiVersion: " +
 			"quietcore.dev/v1alpha1",
-		"mode: observe":                    "apiVersion: is missing",
-		"apiVersion: quietcore.dev/v1":     `apiVersion: is "quietcore.dev/v1", this version of quietcore reads quietcore.dev/v1alpha1`,
+		"mode: observe": "apiVersion: is missing",
+		"apiVersion: quietcore.dev/v1": `apiVersion: is "quietcore.dev/v1", this version of quietcore reads ` +
+			`quietcore.dev/v1alpha1`,
 		head + "system: {exclusive: true}": "system.exclusive: is true and system.cpus is empty",
 		head +
 			"reserved: {cpus: 0-3}\nsystem: {exclusive: true, cpus: 3-4}": "system.cpus: CPUs 3 are in " +
@@ -216,7 +223,8 @@ func TestRefuses(t *testing.T) {
 			"percent",
 		head + "cpi: {interval: 60}": `line 2: cpi.interval: is`,
 		head +
-			"cpi: {interval: a minute}": `line 2: cpi.interval: is "a minute", must be a length of time such as 10s or 1m30s`,
+			"cpi: {interval: a minute}": `line 2: cpi.interval: is "a minute", must be a length of time such as 10s ` +
+			`or 1m30s`,
 		head + "mode: on": `line 2: mode: is "on", must be enforce or observe`,
 	} {
 		if _, err := Parse([]byte(in)); err == nil || !strings.Contains(err.Error(), want) {

@@ -53,7 +53,8 @@ func fleetNow() row {
 			runbook: "reload-failed",
 			kind:    table, unit: count, width: 12,
 			queries: one(
-				`count by (mode, cpi, reclaim, suppression, version) (quietcore_config_info{@} * on (job, node, instance) group_left (version) quietcore_build_info{@})`, ""),
+				`count by (mode, cpi, reclaim, suppression, version) (quietcore_config_info{@} * on (job, node, `+
+					`instance) group_left (version) quietcore_build_info{@})`, ""),
 			columns: map[string]column{
 				"mode": {name: "mode", order: 0}, "cpi": {name: "cpi", order: 1},
 				"reclaim": {name: "reclaim", order: 2}, "suppression": {name: "suppression", order: 3},
@@ -119,7 +120,8 @@ func fleetCPUs() row {
 				"refused next.", runbook: "shared-pool-at-its-floor",
 			kind: series, unit: count, width: 12, min: number(0), line: true, steps: from(red, 1.0, yellow, 2.0, green),
 			queries: one(
-				`bottomk(10, sum by (node) (quietcore_pool_cpus{@,pool="shared"}) - sum by (node) (quietcore_shared_pool_floor_cpus{@}))`, "{{node}}"),
+				`bottomk(10, sum by (node) (quietcore_pool_cpus{@,pool="shared"}) - sum by (node) `+
+					`(quietcore_shared_pool_floor_cpus{@}))`, "{{node}}"),
 		},
 		{
 			title: "CPUs lent, by node", about: "What the Nodes say; the twenty with most.",

@@ -48,7 +48,9 @@ func interferenceNow() row {
 			kind:    stat, unit: share, width: 4, steps: from(red, 0.5, yellow, 0.8, green), min: number(0),
 			max: number(1), noValue: "none yet",
 			queries: one(
-				`sum(increase(quietcore_cpi_outcomes_total{@,result=~"success|partial"}[$__range])) / (sum(increase(quietcore_cpi_outcomes_total{@,result=~"success|partial|failure|harm"}[$__range])) > 0)`, ""),
+				`sum(increase(quietcore_cpi_outcomes_total{@,result=~"success|partial"}[$__range])) / `+
+					`(sum(increase(quietcore_cpi_outcomes_total{@,`+
+					`result=~"success|partial|failure|harm"}[$__range])) > 0)`, ""),
 		},
 	}}
 }
@@ -84,7 +86,8 @@ func interferenceCPI() row {
 			runbook: "incidents",
 			kind:    series, unit: ratio, width: 12, decimals: digits(2), min: number(0), slow: true,
 			queries: one(
-				`sum by (class) (rate(quietcore_cpi_cycles_total{@}[$__rate_interval])) / sum by (class) (rate(quietcore_cpi_instructions_total{@}[$__rate_interval]))`, "{{class}}"),
+				`sum by (class) (rate(quietcore_cpi_cycles_total{@}[$__rate_interval])) / sum by (class) `+
+					`(rate(quietcore_cpi_instructions_total{@}[$__rate_interval]))`, "{{class}}"),
 		},
 		{
 			title:   "Containers with the highest CPI",
@@ -93,7 +96,10 @@ func interferenceCPI() row {
 			kind:    series, unit: ratio, width: 12, decimals: digits(2), min: number(0), slow: true,
 			noValue: "cpi.containerSeries is 0",
 			queries: one(
-				`topk(10, sum by (namespace, pod, container) (rate(quietcore_cpi_container_cycles_total{@}[$__rate_interval])) / (sum by (namespace, pod, container) (rate(quietcore_cpi_container_instructions_total{@}[$__rate_interval])) > 0))`, "{{namespace}}/{{pod}}/{{container}}"),
+				`topk(10, sum by (namespace, pod, container) `+
+					`(rate(quietcore_cpi_container_cycles_total{@}[$__rate_interval])) / (sum by (namespace, pod, `+
+					`container) (rate(quietcore_cpi_container_instructions_total{@}[$__rate_interval])) > `+
+					`0))`, "{{namespace}}/{{pod}}/{{container}}"),
 		},
 		{
 			title: "How the CPIs of the chosen workloads are spread",
@@ -107,7 +113,8 @@ func interferenceCPI() row {
 			title: "LLC misses per thousand instructions", about: "By class.", runbook: "incidents",
 			kind: series, unit: ratio, width: 12, decimals: digits(2), min: number(0), slow: true,
 			queries: one(
-				`1000 * sum by (class) (rate(quietcore_cpi_llc_misses_total{@}[$__rate_interval])) / sum by (class) (rate(quietcore_cpi_instructions_total{@}[$__rate_interval]))`, "{{class}}"),
+				`1000 * sum by (class) (rate(quietcore_cpi_llc_misses_total{@}[$__rate_interval])) / sum by (class) `+
+					`(rate(quietcore_cpi_instructions_total{@}[$__rate_interval]))`, "{{class}}"),
 		},
 	}}
 }
@@ -135,7 +142,8 @@ func interferenceIncidents() row {
 				"frequent pairs of each node; all others are other.", runbook: "incidents",
 			kind: table, unit: count, width: 8, noValue: "nobody was blamed",
 			queries: one(
-				`sort_desc(topk(20, sum by (victim, antagonist) (increase(quietcore_cpi_blamed_total{@}[$__range]))) > 0)`, ""),
+				`sort_desc(topk(20, sum by (victim, antagonist) `+
+					`(increase(quietcore_cpi_blamed_total{@}[$__range]))) > 0)`, ""),
 			columns: map[string]column{"victim": {name: "Victim", order: 0},
 				"antagonist": {name: "Antagonist", order: 1},
 				"Value":      {name: "Times", unit: "none", whole: true, order: 2}},

@@ -39,7 +39,8 @@ func lendingNow() row {
 				"follow.", runbook: "lending-overdrawn",
 			kind: stat, unit: cpus, width: 4, decimals: digits(1), steps: from(green, 0.1, yellow, 1.0, orange),
 			queries: one(
-				`sum(clamp_min(quietcore_lending_cpus{@,what="demand"} - ignoring (what) quietcore_lending_cpus{@,what="offered"}, 0))`, ""),
+				`sum(clamp_min(quietcore_lending_cpus{@,what="demand"} - ignoring (what) quietcore_lending_cpus{@,`+
+					`what="offered"}, 0))`, ""),
 		},
 		{
 			title: "Evictions", about: "Pods that were evicted in the time shown to give lent CPUs back.",
@@ -73,7 +74,8 @@ func lendingUse() row {
 			kind:    series, unit: share, width: 12, min: number(0), line: true,
 			steps: from(green, 0.8, yellow, 0.95, orange),
 			queries: one(
-				`topk(20, sum by (node) (quietcore_lending_cpus{@,what="production"}) / sum by (node) (quietcore_lending_cpus{@,what="capacity"}))`, "{{node}}"),
+				`topk(20, sum by (node) (quietcore_lending_cpus{@,what="production"}) / sum by (node) `+
+					`(quietcore_lending_cpus{@,what="capacity"}))`, "{{node}}"),
 		},
 		{
 			title:   "Nodes by use of everybody",
@@ -81,7 +83,8 @@ func lendingUse() row {
 			runbook: "production-squeezed",
 			kind:    series, unit: share, width: 12, min: number(0), line: true, steps: from(green, 0.9, yellow),
 			queries: one(
-				`topk(20, sum by (node) (quietcore_lending_cpus{@,what=~"production|batch|outside"}) / sum by (node) (quietcore_lending_cpus{@,what="capacity"}))`, "{{node}}"),
+				`topk(20, sum by (node) (quietcore_lending_cpus{@,what=~"production|batch|outside"}) / sum by `+
+					`(node) (quietcore_lending_cpus{@,what="capacity"}))`, "{{node}}"),
 		},
 	}}
 }
@@ -144,7 +147,8 @@ func lendingBack() row {
 			runbook: "degraded",
 			kind:    series, unit: perSec, width: 8, min: number(0),
 			queries: one(
-				`sum by (what, result) (rate(quietcore_api_requests_total{@,what=~"lending|eviction"}[$__rate_interval]))`, "{{what}}: {{result}}"),
+				`sum by (what, result) (rate(quietcore_api_requests_total{@,`+
+					`what=~"lending|eviction"}[$__rate_interval]))`, "{{what}}: {{result}}"),
 		},
 	}}
 }

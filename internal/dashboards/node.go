@@ -49,7 +49,9 @@ func nodeHealth() row {
 			runbook: "drift",
 			kind:    stat, unit: count, width: 4,
 			queries: one(
-				`sum(increase(quietcore_cpuset_drift_total{@}[$__range])) + sum(increase(quietcore_quota_drift_total{@}[$__range]))`, ""), steps: from(green, 10.0, yellow), decimals: digits(0),
+				`sum(increase(quietcore_cpuset_drift_total{@}[$__range])) + `+
+					`sum(increase(quietcore_quota_drift_total{@}[$__range]))`, ""),
+			steps: from(green, 10.0, yellow), decimals: digits(0),
 		},
 		{
 			title:   "State not on disk for",
@@ -134,7 +136,9 @@ func nodeWaits() row {
 			title: "CPUs in use", about: "By class, in windows of counting.", runbook: "production-squeezed",
 			kind: series, unit: count, width: 12, min: number(0), slow: true, stacked: true,
 			queries: one(
-				`sum by (class) (rate(quietcore_cpi_on_cpu_seconds_total{@}[$__rate_interval]) / on (job, node, instance) group_left () rate(quietcore_cpi_window_seconds_total{@}[$__rate_interval]))`, "{{class}}"),
+				`sum by (class) (rate(quietcore_cpi_on_cpu_seconds_total{@}[$__rate_interval]) / on (job, node, `+
+					`instance) group_left () `+
+					`rate(quietcore_cpi_window_seconds_total{@}[$__rate_interval]))`, "{{class}}"),
 		},
 		{
 			title:   "Containers that use most CPU",
@@ -142,7 +146,10 @@ func nodeWaits() row {
 			runbook: "production-squeezed",
 			kind:    series, unit: count, width: 12, min: number(0), slow: true, noValue: "cpi.containerSeries is 0",
 			queries: one(
-				`topk(10, sum by (namespace, pod, container) (rate(quietcore_cpi_container_on_cpu_seconds_total{@}[$__rate_interval]) / rate(quietcore_cpi_container_window_seconds_total{@}[$__rate_interval])))`, "{{namespace}}/{{pod}}/{{container}}"),
+				`topk(10, sum by (namespace, pod, container) `+
+					`(rate(quietcore_cpi_container_on_cpu_seconds_total{@}[$__rate_interval]) / `+
+					`rate(quietcore_cpi_container_window_seconds_total{@}[$__rate_interval])))`,
+				"{{namespace}}/{{pod}}/{{container}}"),
 		},
 	}}
 }
@@ -190,7 +197,8 @@ func nodeRuntime() row {
 				"of it the runtime drops the plugin.", runbook: "nri-slow",
 			kind: series, unit: seconds, width: 12, min: number(0),
 			queries: []query{
-				{`histogram_quantile(0.99, sum by (le, event) (rate(quietcore_nri_request_duration_seconds_bucket{@}[$__rate_interval])))`, "{{event}}"},
+				{`histogram_quantile(0.99, sum by (le, event) ` +
+					`(rate(quietcore_nri_request_duration_seconds_bucket{@}[$__rate_interval])))`, "{{event}}"},
 				{`min(quietcore_nri_request_timeout_seconds{@}) / 2`, "half of the timeout"},
 			},
 			steps: from(green, 0.5, orange, 1.0, red),
@@ -199,7 +207,8 @@ func nodeRuntime() row {
 			title: "Time to answer the runtime, median", about: "By event.", runbook: "nri-slow",
 			kind: series, unit: seconds, width: 12, min: number(0), steps: from(green, 0.05, yellow),
 			queries: one(
-				`histogram_quantile(0.5, sum by (le, event) (rate(quietcore_nri_request_duration_seconds_bucket{@}[$__rate_interval])))`, "{{event}}"),
+				`histogram_quantile(0.5, sum by (le, event) `+
+					`(rate(quietcore_nri_request_duration_seconds_bucket{@}[$__rate_interval])))`, "{{event}}"),
 		},
 		{
 			title: "Events answered",
@@ -222,7 +231,8 @@ func nodeRuntime() row {
 			runbook: "nri-slow",
 			kind:    stat, unit: seconds, width: 4, tall: true, steps: from(green, 0.5, yellow, 1.0, orange),
 			queries: one(
-				`max(quietcore_synchronize_duration_seconds_sum{@} / (quietcore_synchronize_duration_seconds_count{@} > 0))`, "mean time"),
+				`max(quietcore_synchronize_duration_seconds_sum{@} / `+
+					`(quietcore_synchronize_duration_seconds_count{@} > 0))`, "mean time"),
 		},
 		{
 			title: "Containers taken over", about: "In the last synchronisation with the runtime.",
@@ -273,7 +283,8 @@ func nodeEdges() row {
 			runbook: "degraded",
 			kind:    series, unit: share, width: 12, min: number(0),
 			queries: one(
-				`rate(process_cpu_seconds_total{@}[$__rate_interval]) and on (job, node, instance) quietcore_build_info`, "{{node}}"),
+				`rate(process_cpu_seconds_total{@}[$__rate_interval]) and on (job, node, instance) `+
+					`quietcore_build_info`, "{{node}}"),
 		},
 		{
 			title: "Memory of the daemon", about: "Resident.", runbook: "degraded",

@@ -114,7 +114,8 @@ func TestContainerd(t *testing.T) {
 			main: []byte("version = 3\nplugins.'io.containerd.nri.v1.nri'.disable = true\n")}, err: "by hand"},
 		"a header in a text": {files: Files{
 			main: []byte(
-				"version = 3\nx = '''\n[plugins.\"io.containerd.nri.v1.nri\"]\n'''\n[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n")}, err: "by hand"},
+				"version = 3\nx = '''\n[plugins.\"io.containerd.nri.v1.nri\"]\n'''\n" +
+					"[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = true\n")}, err: "by hand"},
 		"disable is no bool": {files: Files{main: []byte(strings.Replace(withTable, "%s", "'yes'",
 			1))}, err: "must be true or false"},
 		"a longer time": {files: Files{main: []byte("version = 3\n")},

@@ -176,7 +176,8 @@ func FuzzLentNode(f *testing.F) {
 	f.Add(raw)
 	f.Add(
 		[]byte(
-			`{"status":{"capacity":{"quietcore.dev/batch-cpu":"-1"},"allocatable":{"kubernetes.io/batch-cpu":"1e400"}}}`))
+			`{"status":{"capacity":{"quietcore.dev/batch-cpu":"-1"},` +
+				`"allocatable":{"kubernetes.io/batch-cpu":"1e400"}}}`))
 	f.Add([]byte(`{"metadata":{"annotations":{"quietcore.dev/lending":"` + strings.Repeat("x", 2000) + `"}}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		n, err := ParseLentNode(raw)

@@ -24,7 +24,8 @@ func testFeeds(t testing.TB) (pods, nodes feed) {
 
 func TestDecodeList(t *testing.T) {
 	pods, nodes := testFeeds(t)
-	const pod = `{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5","annotations":{"x":"y"}},"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"2"}}}]}}`
+	const pod = `{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"5","annotations":{"x":"y"}},` +
+		`"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"2"}}}]}}`
 	list, err := decodeList(
 		strings.NewReader(
 			`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t"},"items":[`+pod+`,`+
@@ -44,7 +45,8 @@ func TestDecodeList(t *testing.T) {
 	}
 	list, err = decodeList(
 		strings.NewReader(
-			`{"kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"worker-1","labels":{"node.koordinator.sh/cpu-bind-policy":"None","kubernetes.io/os":"linux"}}}]}`), nodes)
+			`{"kind":"NodeList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"name":"worker-1",`+
+				`"labels":{"node.koordinator.sh/cpu-bind-policy":"None","kubernetes.io/os":"linux"}}}]}`), nodes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +65,8 @@ func TestDecodeList(t *testing.T) {
 		`{"kind":"PodList"}`,
 		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":{}}`,
 		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[7]}`,
-		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[{"spec":{"containers":[{"resources":{"limits":{"cpu":"much"}}}]}}]}`,
+		`{"kind":"PodList","metadata":{"resourceVersion":"1"},` +
+			`"items":[{"spec":{"containers":[{"resources":{"limits":{"cpu":"much"}}}]}}]}`,
 		`{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[` + pod,
 	} {
 		if _, err := decodeList(strings.NewReader(text), pods); err == nil {
@@ -99,10 +102,12 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[{"metadata":{"uid":"u"}}]}`))
 	f.Add(
 		[]byte(
-			`{"type":"ADDED","object":{"metadata":{"uid":"u"},"spec":{"containers":[{"resources":{"requests":{"cpu":"1"}}}]}}}`))
+			`{"type":"ADDED","object":{"metadata":{"uid":"u"},` +
+				`"spec":{"containers":[{"resources":{"requests":{"cpu":"1"}}}]}}}`))
 	f.Add(
 		[]byte(
-			`{"type":"MODIFIED","object":{"metadata":{"uid":"u","ownerReferences":[{"kind":"Job","name":"-1","controller":true}]}}}`))
+			`{"type":"MODIFIED","object":{"metadata":{"uid":"u","ownerReferences":[{"kind":"Job","name":"-1",` +
+				`"controller":true}]}}}`))
 	pods, nodes := testFeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, feed := range []feed{pods, nodes} {

@@ -101,7 +101,8 @@ spec: {containers: [{name: a, resources: {requests: {cpu: "4"}, limits: {cpu: "4
 status:
   qosClass: Guaranteed
   observedGeneration: 1
-  containerStatuses: [{name: a, allocatedResources: {cpu: "2"}, resources: {requests: {cpu: "2"}, limits: {cpu: "2"}}}]`, 2000, 2000},
+  containerStatuses: [{name: a, allocatedResources: {cpu: "2"},
+    resources: {requests: {cpu: "2"}, limits: {cpu: "2"}}}]`, 2000, 2000},
 		{"a resize that is put off", `
 metadata: {generation: 2}
 spec: {containers: [{name: a, resources: {requests: {cpu: "4"}, limits: {cpu: "8"}}}]}
@@ -109,7 +110,8 @@ status:
   qosClass: Burstable
   observedGeneration: 2
   conditions: [{type: PodResizePending, status: "True", reason: Deferred}]
-  containerStatuses: [{name: a, allocatedResources: {cpu: "2"}, resources: {requests: {cpu: "2"}, limits: {cpu: "3"}}}]`, 2000, 3000},
+  containerStatuses: [{name: a, allocatedResources: {cpu: "2"},
+    resources: {requests: {cpu: "2"}, limits: {cpu: "3"}}}]`, 2000, 3000},
 		{"a resize that is allocated and under way", `
 metadata: {generation: 2}
 spec: {containers: [{name: a, resources: {requests: {cpu: "4"}, limits: {cpu: "4"}}}]}
@@ -117,7 +119,8 @@ status:
   qosClass: Guaranteed
   observedGeneration: 2
   conditions: [{type: PodResizeInProgress, status: "True"}]
-  containerStatuses: [{name: a, allocatedResources: {cpu: "4"}, resources: {requests: {cpu: "2"}, limits: {cpu: "2"}}}]`, 4000, 4000},
+  containerStatuses: [{name: a, allocatedResources: {cpu: "4"},
+    resources: {requests: {cpu: "2"}, limits: {cpu: "2"}}}]`, 4000, 4000},
 		{"a quota that was lifted is no limit of a Guaranteed pod", `
 metadata: {generation: 3}
 spec: {containers: [{name: a, resources: {requests: {cpu: "6"}, limits: {cpu: "6"}}}]}
@@ -176,19 +179,25 @@ func TestBatch(t *testing.T) {
 	}{
 		{"none", `spec: {containers: [{name: a, resources: {requests: {cpu: "1"}}}]}`, 0},
 		{"ours",
-			`spec: {containers: [{name: a, resources: {requests: {quietcore.dev/batch-cpu: "1500"}}}, {name: b, resources: {requests: {quietcore.dev/batch-cpu: 1k}}}]}`, 2500},
+			`spec: {containers: [{name: a, resources: {requests: {quietcore.dev/batch-cpu: "1500"}}}, {name: b, ` +
+				`resources: {requests: {quietcore.dev/batch-cpu: 1k}}}]}`, 2500},
 		{"Koordinator's", `spec: {containers: [{name: a, resources: {requests: {kubernetes.io/batch-cpu: "1500"}}}]}`,
 			1500},
 		{"ours goes first",
-			`spec: {containers: [{name: a, resources: {requests: {quietcore.dev/batch-cpu: "1", kubernetes.io/batch-cpu: "1500"}}}]}`, 1},
+			`spec: {containers: [{name: a, resources: {requests: {quietcore.dev/batch-cpu: "1", ` +
+				`kubernetes.io/batch-cpu: "1500"}}}]}`, 1},
 		{"the annotation", `
-metadata: {annotations: {node.koordinator.sh/extended-resource-spec: '{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"1k"}},"b":{"limits":{"kubernetes.io/batch-cpu":"500"}},"nobody":{"requests":{"kubernetes.io/batch-cpu":"9"}}}}'}}
+metadata: {annotations: {node.koordinator.sh/extended-resource-spec:
+  '{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"1k"}},` +
+			`"b":{"limits":{"kubernetes.io/batch-cpu":"500"}},` +
+			`"nobody":{"requests":{"kubernetes.io/batch-cpu":"9"}}}}'}}
 spec: {containers: [{name: a}, {name: b}, {name: c}]}`, 1500},
 		{"an annotation that is none", `
 metadata: {annotations: {node.koordinator.sh/extended-resource-spec: '{"containers":'}}
 spec: {containers: [{name: a}]}`, 0},
 		{"negative", `
-metadata: {annotations: {node.koordinator.sh/extended-resource-spec: '{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"-5"}}}}'}}
+metadata: {annotations: {node.koordinator.sh/extended-resource-spec:
+  '{"containers":{"a":{"requests":{"kubernetes.io/batch-cpu":"-5"}}}}'}}
 spec: {containers: [{name: a}]}`, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -49,7 +49,9 @@ somethingNew: [1, {2: 3}]
 		}},
 		"JSON": {[]Source{{"c",
 			[]byte(
-				`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","cpuManagerPolicy":"static","kubeReserved":{"cpu":"1500m","memory":"1Gi"},"systemReserved":{"cpu":"1"}}`)}},
+				`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1",` +
+					`"cpuManagerPolicy":"static","kubeReserved":{"cpu":"1500m","memory":"1Gi"},` +
+					`"systemReserved":{"cpu":"1"}}`)}},
 			with(func(c *Config) { c.CPUManagerPolicy, c.ReservedMilli = "static", 2500 })},
 		"drop-ins in order": {
 			[]Source{
@@ -155,7 +157,8 @@ func FuzzParse(f *testing.F) {
 		[]byte(head+"reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n"))
 	f.Add(
 		[]byte(
-			`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1","kubeReserved":{"cpu":"1e9"}}`), []byte("a: &a [*a]"))
+			`{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1",`+
+				`"kubeReserved":{"cpu":"1e9"}}`), []byte("a: &a [*a]"))
 	f.Fuzz(func(t *testing.T, file, dropIn []byte) {
 		c, err := Parse(Source{"file", file}, Source{"drop-in", dropIn})
 		if err != nil {

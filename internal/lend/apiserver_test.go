@@ -211,7 +211,9 @@ func (p *plane) daemonOf(node string) string {
 kind: Config
 clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}]
 contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {token: admin, as: %q, as-groups: ["system:serviceaccounts", "system:authenticated"], as-user-extra: {authentication.kubernetes.io/node-name: [%q]}}}]
+users: [{name: u, user: {token: admin, as: %q,
+  as-groups: ["system:serviceaccounts", "system:authenticated"],
+  as-user-extra: {authentication.kubernetes.io/node-name: [%q]}}}]
 current-context: c
 `, p.host, daemonUser, node)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -293,9 +295,11 @@ func TestRealAPIServer(t *testing.T) {
 			{"an annotation taken away", `{"metadata":{"annotations":{"theirs":null}}}`, "quietcore.dev/lending only"},
 			{"an annotation more", `{"metadata":{"annotations":{"volumes":"x"}}}`, "quietcore.dev/lending only"},
 			{"what is allowed",
-				`{"metadata":{"annotations":{"quietcore.dev/lending":"x"}},"status":{"capacity":{"quietcore.dev/batch-cpu":"1","kubernetes.io/batch-cpu":"1"}}}`, ""},
+				`{"metadata":{"annotations":{"quietcore.dev/lending":"x"}},` +
+					`"status":{"capacity":{"quietcore.dev/batch-cpu":"1","kubernetes.io/batch-cpu":"1"}}}`, ""},
 			{"and back",
-				`{"metadata":{"annotations":{"quietcore.dev/lending":null}},"status":{"capacity":{"quietcore.dev/batch-cpu":null,"kubernetes.io/batch-cpu":null}}}`, ""},
+				`{"metadata":{"annotations":{"quietcore.dev/lending":null}},` +
+					`"status":{"capacity":{"quietcore.dev/batch-cpu":null,"kubernetes.io/batch-cpu":null}}}`, ""},
 		} {
 			_, err := server.PatchNode(t.Context(), "n1", []byte(c.patch))
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -355,7 +359,8 @@ func TestRealAPIServer(t *testing.T) {
 				fmt.Sprintf("{metadata: {name: %s}, spec: {minAvailable: 1, selector: {matchLabels: {app: %s}}}}",
 					name, app))
 			p.merge("/apis/policy/v1/namespaces/default/poddisruptionbudgets/"+name+"/status",
-				`{status: {observedGeneration: 1, currentHealthy: 1, desiredHealthy: 1, expectedPods: 1, disruptionsAllowed: 0}}`)
+				`{status: {observedGeneration: 1, currentHealthy: 1, desiredHealthy: 1, expectedPods: 1, `+
+					`disruptionsAllowed: 0}}`)
 		}
 		path := "/api/v1/namespaces/default/pods/"
 		wrong := free

@@ -94,7 +94,8 @@ func TestARealPrometheusStoresBothKindsOfHistograms(t *testing.T) {
 	// All that was scraped is stored, and no sample is refused for its time or order.
 	for _, server := range []promtest.Server{native, classic} {
 		until(t, server,
-			`up{job="quietcore"} and on() (scrape_samples_scraped == scrape_samples_post_metric_relabeling) and on() (scrape_samples_scraped > 200)`, one(1, 1))
+			`up{job="quietcore"} and on() (scrape_samples_scraped == scrape_samples_post_metric_relabeling) and `+
+				`on() (scrape_samples_scraped > 200)`, one(1, 1))
 		until(t, server, `count(quietcore_cpi_container_cycles_total)`, one(10, 10))
 	}
 }

@@ -85,7 +85,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 type stateDescs struct {
-	connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor, unsaved, stale, modes, lending *prometheus.Desc
+	connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
+	unsaved, stale, modes, lending                                              *prometheus.Desc
 }
 
 func descs() stateDescs {

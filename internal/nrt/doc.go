@@ -6,7 +6,8 @@
 // at most once a second, the latest only, nothing while nothing differs, and
 // never over another manager of the object. Nobody ever waits for it.
 //
-//	p := nrt.New(nrt.Options{API: api, Source: func() *v1alpha2.NodeResourceTopology { return nrt.Build(input()) }, Log: log})
+//	source := func() *v1alpha2.NodeResourceTopology { return nrt.Build(input()) }
+//	p := nrt.New(nrt.Options{API: api, Source: source, Log: log})
 //	go p.Run(ctx)
 //	p.Changed()
 //

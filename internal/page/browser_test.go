@@ -253,9 +253,19 @@ func TestBrowserOtherSites(t *testing.T) {
 // contrast is the WCAG's measure, of the colour that property gives an element against
 // the nearest background behind it.
 const contrast = `
-	const light = (text) => { const [r, g, b] = text.match(/[\d.]+/g).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-	const behind = (e) => { const c = getComputedStyle(e).backgroundColor; return c !== 'rgba(0, 0, 0, 0)' ? c : behind(e.parentElement); };
-	const contrast = (e, property) => { const [a, c] = [light(getComputedStyle(e)[property]), light(behind(e))].sort((x, y) => y - x); return (a + 0.05) / (c + 0.05); };
+	const linear = (v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+	const light = (text) => {
+		const [r, g, b] = text.match(/[\d.]+/g).slice(0, 3).map((v) => linear(v / 255));
+		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+	};
+	const behind = (e) => {
+		const c = getComputedStyle(e).backgroundColor;
+		return c !== 'rgba(0, 0, 0, 0)' ? c : behind(e.parentElement);
+	};
+	const contrast = (e, property) => {
+		const [a, c] = [light(getComputedStyle(e)[property]), light(behind(e))].sort((x, y) => y - x);
+		return (a + 0.05) / (c + 0.05);
+	};
 `
 
 // Text on every kind of cell, the soft text beside it and the lines of charts can be

@@ -86,7 +86,9 @@ text{font-family:"DejaVu Sans","Segoe UI",Helvetica,Arial,sans-serif;fill:#1c233
 .leg{font-size:12.5px}
 .cpus{font-size:11.5px;fill:#4b5464}
 </style>
-<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="6" height="6" fill="#ffffff"/><line x1="0" y1="0" x2="0" y2="6" stroke="#b9bfca" stroke-width="2"/></pattern></defs>
+<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" ` +
+		`patternTransform="rotate(45)"><rect width="6" height="6" fill="#ffffff"/>` +
+		`<line x1="0" y1="0" x2="0" y2="6" stroke="#b9bfca" stroke-width="2"/></pattern></defs>
 `)
 	d.printf(`<rect class="page" width="%d" height="%d"/>`+"\n", w, h)
 	d.printf(`<text class="h1" x="%d" y="34">%s</text>`+"\n", pagePad, xmlText(name, 60))

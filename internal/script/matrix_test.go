@@ -251,7 +251,8 @@ func exclusiveTable(t *testing.T) string {
 						before: placed(1, "0", theirs).step("neighbour")}
 					// A reserved CPU is the shared pool's floor, so that all others can be given.
 					n.config = fmt.Sprintf(
-						`{reserved: {cpus: "7"}, pools: {sharedFloor: 1}, authority: {resourceStatus: trust}, allocation: {exclusiveRequired: %t}}`, required)
+						`{reserved: {cpus: "7"}, pools: {sharedFloor: 1}, authority: {resourceStatus: trust}, `+
+							`allocation: {exclusiveRequired: %t}}`, required)
 					if !room {
 						n.before += placed(5, "2-6", "None").step("fill")
 					}

@@ -122,7 +122,8 @@ func TestRefuses(t *testing.T) {
 				`line 2: inner.cores: is text ("four"), must be a whole number`,
 				`line 2: inner.on: is text ("yes"), must be true or false`,
 				`line 2: inner.weight: is text ("x"), must be a number`,
-				`line 2: inner.small: is "256", must be a whole number of at least 0 in decimal digits within the range of uint8`,
+				`line 2: inner.small: is "256", must be a whole number of at least 0 in decimal digits within the ` +
+					`range of uint8`,
 				`line 3: list: is a mapping, must be a list`,
 				`line 4: labels: is a whole number ("3"), must be a mapping`,
 				`line 5: pointer: is a list, must be a mapping`,
@@ -317,7 +318,8 @@ func FuzzReader(f *testing.F) {
 func BenchmarkUnmarshalJSONLine(b *testing.B) {
 	d := NewDecoder()
 	in := []byte(
-		`{"name":"case-1","cpus":"0-15","inner":{"cores":4,"weight":1.5},"list":[{"cores":1},{"cores":2}],"mode":"x","labels":{"a":"b"}}`)
+		`{"name":"case-1","cpus":"0-15","inner":{"cores":4,"weight":1.5},"list":[{"cores":1},{"cores":2}],` +
+			`"mode":"x","labels":{"a":"b"}}`)
 	b.ReportAllocs()
 	for b.Loop() {
 		var v doc

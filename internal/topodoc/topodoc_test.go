@@ -48,7 +48,8 @@ func TestBuild(t *testing.T) {
 			online: "0-15", nodes: "0-1"},
 		{name: "grid of nothing is one CPU", doc: `{"grid":{}}`, online: "0", nodes: "0"},
 		{name: "cpus",
-			doc: `{"cpus":[{"id":3,"core":0,"l3":0,"node":1,"socket":0},{"id":9,"core":1,"l3":0,"node":0,"socket":0,"kind":"efficiency"}]}`, online: "3,9", nodes: "0-1"},
+			doc: `{"cpus":[{"id":3,"core":0,"l3":0,"node":1,"socket":0},{"id":9,"core":1,"l3":0,"node":0,"socket":0,` +
+				`"kind":"efficiency"}]}`, online: "3,9", nodes: "0-1"},
 		{name: "sysfs", doc: `{"sysfs":"/sys"}`, online: "0-3", nodes: "0-1", warnings: 1},
 		{name: "nothing", doc: `{}`, wrong: "give one of grid, cpus or sysfs"},
 		{name: "two", doc: `{"grid":{},"sysfs":"/sys"}`, wrong: "grid and sysfs are given"},
@@ -118,7 +119,8 @@ func TestJSONOfOrdinaryMachineNamesNoKind(t *testing.T) {
 
 func TestOfReadsBack(t *testing.T) {
 	want := decode(t,
-		`{"cpus":[{"id":3,"core":0,"l3":2,"node":1,"socket":0,"kind":"performance"},{"id":9,"core":1,"l3":0,"node":0,"socket":4,"kind":"efficiency"}]}`)
+		`{"cpus":[{"id":3,"core":0,"l3":2,"node":1,"socket":0,"kind":"performance"},{"id":9,"core":1,"l3":0,`+
+			`"node":0,"socket":4,"kind":"efficiency"}]}`)
 	m, _, err := want.Build(nil)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,8 @@
 // interval a distinct time, from past and present rows only.
 //
 //	record, err := replay.Read(file)
-//	summary, err := replay.Run(record, replay.Options{Capacity: 64, Config: reclaim.Default()}, func(l replay.Line) error { … })
+//	options := replay.Options{Capacity: 64, Config: reclaim.Default()}
+//	summary, err := replay.Run(record, options, func(l replay.Line) error { … })
 //
 // It is pure: the caller opens the file and writes the lines.
 package replay

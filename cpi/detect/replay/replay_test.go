@@ -32,7 +32,8 @@ func TestRead(t *testing.T) {
 			[]row{{60e9, 1.5, 1.8, 0}}},
 		{"no CPI", header + "60,v,web,LS,1.5,\n", []row{{60e9, 1.5, 0, 0}}},
 		{"counters",
-			"time,container,job,class,usage,cycles,instructions\n60,v,web,LS,1.5,36,20\n120,v,web,LS,1.5,36,0\n180,v,web,LS,1.5,,\n", []row{{60e9, 1.5, 1.8, 0}, {120e9, 1.5, 0, 0}, {180e9, 1.5, 0, 0}}},
+			"time,container,job,class,usage,cycles,instructions\n60,v,web,LS,1.5,36,20\n120,v,web,LS,1.5,36,0\n180," +
+				"v,web,LS,1.5,,\n", []row{{60e9, 1.5, 1.8, 0}, {120e9, 1.5, 0, 0}, {180e9, 1.5, 0, 0}}},
 		{"order of time", header + "120,v,web,LS,2,1\n60,w,web,LS,1,1\n60,v,web,LS,3,1\n",
 			[]row{{60e9, 1, 1, 1}, {60e9, 3, 1, 0}, {120e9, 2, 1, 0}}},
 		{"no rows", header, nil},
@@ -65,7 +66,8 @@ func TestReadRefuses(t *testing.T) {
 		{header + "60,v,web,OTHER,1,1\n", `line 2: class is "OTHER"`},
 		{header + "60,,web,LS,1,1\n", "line 2: container is empty"},
 		{header + good + "120,v,db,LS,1,1\n",
-			`line 3: container "v" is of job "db", class LS and platform "" here, but of job "web", class LS and platform "" in line 2`},
+			`line 3: container "v" is of job "db", class LS and platform "" here, but of job "web", class LS and ` +
+				`platform "" in line 2`},
 		{header + `60,"v,web,LS,1,1` + "\n", "line 2: "},
 		{header + strings.Repeat("x", 1<<17), "line 2: longer than 65536 bytes"},
 		{header + "60," + strings.Repeat("v", 500) + ",web,BAD" + strings.Repeat("x", 500) + ",1,1\n", "xxx..."},
@@ -231,7 +233,8 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(header + strings.Join(noisy(0.5)[:60], "\n")))
 	f.Add(
 		[]byte(
-			"time,container,job,class,usage,cycles,instructions,platform\n60,v,web,LS,1,2,1,x\n60,v,web,LS,1,2,1,x\n59.5,\"w\",web,BE,1,,,\n"))
+			"time,container,job,class,usage,cycles,instructions,platform\n60,v,web,LS,1,2,1,x\n60,v,web,LS,1,2,1," +
+				"x\n59.5,\"w\",web,BE,1,,,\n"))
 	f.Add([]byte(header + "-1e9,v,web,LS,1,1e-9\n0,v,web,LS,0.25,1e12\n9e9,v,web,LS,1e6,0\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		trace, err := Read(bytes.NewReader(text))

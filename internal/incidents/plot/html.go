@@ -10,7 +10,8 @@ import (
 	"github.com/quietcore/quietcore/internal/incidents"
 )
 
-const pageStyle = `body{font:14px/1.45 "DejaVu Sans","Segoe UI",Helvetica,Arial,sans-serif;margin:24px;max-width:1000px;color:#1c2333;background:#fff}
+const pageStyle = `body{font:14px/1.45 "DejaVu Sans","Segoe UI",Helvetica,Arial,sans-serif;` +
+	`margin:24px;max-width:1000px;color:#1c2333;background:#fff}
 svg{max-width:100%;height:auto}
 h2{font-size:16px;margin:24px 0 6px}
 .scroll{overflow-x:auto}
@@ -53,7 +54,8 @@ func suspects(b *strings.Builder, i *incidents.Incident) {
 		return
 	}
 	b.WriteString(
-		`<div class="scroll"><table><tr><th>Container</th><th>Job</th><th>Class</th><th>Score</th><th>Contrast</th><th>Confidence</th><th>Usage, CPUs</th><th>Shares</th><th></th></tr>` + "\n")
+		`<div class="scroll"><table><tr><th>Container</th><th>Job</th><th>Class</th><th>Score</th><th>Contrast</th>` +
+			`<th>Confidence</th><th>Usage, CPUs</th><th>Shares</th><th></th></tr>` + "\n")
 	for _, s := range i.Suspects {
 		class, word := "", ""
 		if slices.ContainsFunc(i.Antagonists, s.Same) {
@@ -74,7 +76,8 @@ func actions(b *strings.Builder, i *incidents.Incident) {
 		return
 	}
 	b.WriteString("<h2>What was done</h2>\n" +
-		`<div class="scroll"><table><tr><th>From (UTC)</th><th>Until</th><th>What</th><th>To whom</th><th>Ended</th></tr>` + "\n")
+		`<div class="scroll"><table><tr><th>From (UTC)</th><th>Until</th><th>What</th><th>To whom</th><th>Ended</th>` +
+		`</tr>` + "\n")
 	for _, a := range i.Actions {
 		what := a.Kind
 		if a.Kind == incidents.Cap {
