@@ -29,19 +29,14 @@ func (m *Machine) suppress(e BESuppressed) {
 	m.recompute()
 }
 
-// keepOff moves best effort off the CPUs around a victim, the gentlest thing to do
-// for it. Where that would leave best effort too few it is refused, and nothing is
-// changed: whoever asks has to do something else.
-func (m *Machine) keepOff(now time.Time, e BEKeptOff) *Refusal {
+// judgeKeepOff looks at a wish to keep best effort off CPUs. Where that would leave best
+// effort too few it is refused: the caller has to do something else.
+func (m *Machine) judgeKeepOff(now time.Time, e BEKeptOff) *Refusal {
 	if e.Victim == "" || e.For < 0 {
 		return refuse(InvalidRequest,
 			"keep best effort off CPUs %s for %s: a victim and a time of at least 0 are needed", e.CPUs, e.For)
 	}
-	if e.For == 0 || e.CPUs.IsEmpty() {
-		if _, ok := m.be.keptOff[e.Victim]; ok {
-			delete(m.be.keptOff, e.Victim)
-			m.recompute()
-		}
+	if e.ends() {
 		return nil
 	}
 	off := m.offLimits(now, e.Victim).Or(e.CPUs)
@@ -53,12 +48,26 @@ func (m *Machine) keepOff(now time.Time, e BEKeptOff) *Refusal {
 		return refuse(cpuallocator.InsufficientCPUs,
 			"keep best effort off CPUs %s: that leaves it %d CPUs, its floor is %d", off, n, floor)
 	}
+	return nil
+}
+
+func (e *BEKeptOff) ends() bool { return e.For == 0 || e.CPUs.IsEmpty() }
+
+// keepOff moves best effort off the CPUs around a victim, the gentlest thing to do
+// for it, or back.
+func (m *Machine) keepOff(now time.Time, e BEKeptOff) {
+	if e.ends() {
+		if _, ok := m.be.keptOff[e.Victim]; ok {
+			delete(m.be.keptOff, e.Victim)
+			m.recompute()
+		}
+		return
+	}
 	if m.be.keptOff == nil {
 		m.be.keptOff = map[string]keptOff{}
 	}
 	m.be.keptOff[e.Victim] = keptOff{cpus: e.CPUs, until: now.Add(e.For)}
 	m.recompute()
-	return nil
 }
 
 // offLimits is where best effort is kept off for others than one victim.

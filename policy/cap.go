@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// cap quiets a BE container until a deadline. A tighter cap in force is never
-// loosened by a later verdict; its deadline may move out.
-func (m *Machine) cap(now time.Time, e CapVerdict) *Refusal {
+// judgeCap finds the cap that quiets a BE container until a deadline. A tighter cap in
+// force is never loosened by a later verdict; its deadline may move out.
+func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 	c := m.containers[e.ID]
 	if c == nil {
 		return refuse(InvalidRequest, "cap: no container %s runs", literal(e.ID))
@@ -32,8 +32,7 @@ func (m *Machine) cap(now time.Time, e CapVerdict) *Refusal {
 			next.Until = old.Until
 		}
 	}
-	m.setCap(p, next)
-	m.named(p, c.ref.Name)
+	v.pod, v.cap = p, next
 	return nil
 }
 

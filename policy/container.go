@@ -1,29 +1,47 @@
 package policy
 
-// containerCreate admits one container. Its pod may be unknown: the runtime need
-// not have announced the sandbox.
-func (m *Machine) containerCreate(e ContainerCreate) *Refusal {
-	unknown := m.sandboxes[e.Pod.Sandbox] == nil && m.pods[e.Pod.UID] == nil
-	p, err := m.admit(e.Pod, m.cfg.Degrade)
-	if err != nil {
-		return err
-	}
-	m.hearKubelet(p, e.Container)
-	err = m.enter(p, e.Container, m.cfg.Degrade)
-	if err != nil && unknown {
-		m.dropPod(p)
+// judgeContainer looks at what the pod's sums could not say. With degrade a violation
+// costs the pod its place instead.
+func (m *Machine) judgeContainer(v *verdict, in *Container, degrade bool) *Refusal {
+	err := m.recheck(v, in)
+	if err != nil && degrade {
+		v.degraded, err = err, nil
 	}
 	return err
 }
 
-// enter puts a container into its pod.
-func (m *Machine) enter(p *pod, in Container, degrade bool) *Refusal {
-	if err := m.recheck(p, in); err != nil {
-		if !degrade {
+func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
+	p := v.pod
+	if !p.in.exclusive() || p.degraded != "" || kubeletPins(p.labels, p.ref.QoS) {
+		return nil
+	}
+	r := in.Resources
+	if p.resources == nil {
+		g, err := v.on(m).grantFor(p, r)
+		if err != nil {
 			return err
 		}
-		m.degrade(p, err.Error())
+		v.resources, v.grant = &r, g
+		return nil
+	}
+	if p.hidden && r.RequestMilli > 0 && r.LimitMilli != r.RequestMilli {
+		return refuse(InvalidRequest,
+			"%s pods need a CPU request equal to the limit, container %s requests %s and is limited to %s; make "+
+				"them equal", p.in.class, literal(in.Name), milli(r.RequestMilli), milli(r.LimitMilli))
+	}
+	return nil
+}
+
+// enterContainer puts a container into its pod, which is in the machine.
+func (m *Machine) enterContainer(v *verdict, in *Container) {
+	p := v.pod
+	m.adoptPin(p, in)
+	if v.degraded != nil {
+		m.degrade(p, v.degraded.Error())
 		m.recompute()
+	}
+	if v.grant != nil {
+		m.give(p, v.grant, v.resources)
 	}
 	c := m.containers[in.ID]
 	if c == nil {
@@ -40,62 +58,40 @@ func (m *Machine) enter(p *pod, in Container, degrade bool) *Refusal {
 		p.several = true
 		if p.grant != nil {
 			m.podChanged(p)
-			return nil
+			return
 		}
 	}
 	m.containerChanged(c)
-	return nil
 }
 
-// recheck looks at what the pod's sums could not tell.
-func (m *Machine) recheck(p *pod, in Container) *Refusal {
-	if !p.in.exclusive() || p.degraded != "" || kubeletPins(p.labels, p.ref.QoS) {
+// judgeUpdate looks at a resize.
+func (m *Machine) judgeUpdate(v *verdict, e ContainerUpdate) *Refusal {
+	c := m.containers[e.ID]
+	if c == nil || e.Resources == nil {
 		return nil
 	}
-	if p.resources == nil {
-		r := in.Resources
-		p.resources = &r
-		if err := m.placeExclusive(p, nil); err != nil {
-			p.resources = nil
-			return err
-		}
-		m.own(p)
-		m.recompute()
-		m.explain(p)
-		m.podChanged(p)
-		return nil
-	}
-	if r := in.Resources; p.hidden && r.RequestMilli > 0 && r.LimitMilli != r.RequestMilli {
-		return refuse(InvalidRequest,
-			"%s pods need a CPU request equal to the limit, container %s requests %s and is limited to %s; make "+
-				"them equal", p.in.class, literal(in.Name), milli(r.RequestMilli), milli(r.LimitMilli))
-	}
-	return nil
+	return m.judgeResize(v, c.pod, m.sumAfter(c, e))
 }
 
 // containerUpdate answers a resize or kubelet's cpuset: the decision that comes
 // with it is the whole desired state, so that ours wins.
-func (m *Machine) containerUpdate(e ContainerUpdate) *Refusal {
+func (m *Machine) containerUpdate(v *verdict, e ContainerUpdate) {
 	c := m.containers[e.ID]
 	if c == nil {
-		return nil
+		return
 	}
-	p := c.pod
 	if e.Resources != nil {
-		if err := m.resize(p, m.sumAfter(c, e)); err != nil {
-			return err
-		}
+		m.resize(v)
 		c.resources = *e.Resources
 		if e.Shares > 0 {
 			c.shares = e.Shares
 		}
 	}
-	if m.pinned(p) {
-		m.podChanged(p) // kubelet writes the pod's quota at a resize
+	if m.pinned(c.pod) {
+		m.podChanged(c.pod) // kubelet writes the pod's quota at a resize
 	} else {
 		m.containerChanged(c)
 	}
-	return nil
 }
 
 // sumAfter is what the pod's sums become when a container changes. A runtime

@@ -259,3 +259,23 @@ func TestARefusedContainerLeavesNoPod(t *testing.T) {
 		t.Errorf("the pod that came again owns %s", got)
 	}
 }
+
+// An owner whose size nobody knows yet is sized by its first container, whatever a resize
+// says before: what the resize said must not pass for a decision.
+func TestResizeBeforeTheFirstContainer(t *testing.T) {
+	m := small(t, Config{})
+	p := lsr("a", 2000, nil)
+	p.Resources = nil
+	four := Resources{RequestMilli: 4000, LimitMilli: 4000}
+	for _, e := range []Event{
+		PodRun{Pod: p}, PodResized{Sandbox: "a", Resources: four},
+		ContainerCreate{Pod: p, Container: Container{ID: "c", Sandbox: "a", Name: "main", Resources: four}},
+	} {
+		if _, err := m.Step(time.Unix(0, 0), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := owns(m, "a"); got != "0-3" {
+		t.Errorf("the pod owns %q, want 0-3", got)
+	}
+}

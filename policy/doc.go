@@ -3,7 +3,8 @@
 //
 // A Machine is a state machine without a clock, a lock or I/O. An Event says
 // what happened, Step answers with Decisions, each the whole desired state of
-// one pool, pod or container. If Step returns an error the machine is as it was
+// one pool, pod or container. Step first judges, which only reads, and then
+// commits, which cannot fail: if it returns an error the machine is as it was
 // before. Two invariants hold after every step:
 //
 //   - No CPU is owned exclusively by two pods, and none that is owned

@@ -8,28 +8,17 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// placeExclusive gives a new LSE or LSR pod its CPUs. The pod is not in the
-// machine yet, so a refusal leaves nothing behind.
-func (m *Machine) placeExclusive(p *pod, recovered *Recovered) *Refusal {
-	if recovered != nil && m.adopt(p, recovered) {
-		return nil
-	}
-	if p.resources == nil {
-		return nil
-	}
-	n, err := m.sizeOf(p, *p.resources)
+// grantFor finds CPUs of its own for an LSE or LSR pod with these sums. It changes
+// nothing.
+func (m *Machine) grantFor(p *pod, r Resources) (*grant, *Refusal) {
+	n, err := m.sizeOf(p, r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p.in.scheduled != nil {
 		return m.honour(p, n)
 	}
-	g, err := m.allocate(p, n, nil)
-	if err != nil {
-		return err
-	}
-	p.grant = g
-	return nil
+	return m.allocate(p, n, nil)
 }
 
 // sizeOf checks request = limit and whole CPUs on a pod's sums.
@@ -195,38 +184,51 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	return true
 }
 
-// resize gives a pod new sums. A pod that owns CPUs gets a superset or a subset
-// of them; an impossible resize keeps what it has.
-func (m *Machine) resize(p *pod, r Resources) *Refusal {
+// judgeResize looks at new sums of a pod. One that owns CPUs gets a superset or a subset
+// of them; an impossible resize is refused, and the pod keeps what it has.
+func (m *Machine) judgeResize(v *verdict, p *pod, r Resources) *Refusal {
+	if p.undecided() {
+		return nil // its first container says how large it is by now
+	}
+	v.pod, v.resources = p, &r
 	if p.grant == nil || kubeletPins(p.labels, p.ref.QoS) {
-		p.resources = &r
 		return nil
 	}
 	n, err := m.sizeOf(p, r)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+	case n > p.grant.request.CPUs:
+		v.grant, err = m.allocate(p, n, p.grant)
+	case n < p.grant.request.CPUs:
+		v.grant, err = m.shrink(p, n)
 	}
-	old := p.grant
-	if n == old.request.CPUs {
-		p.resources = &r
-		return nil
+	return err
+}
+
+// undecided says that a pod is to own CPUs and that nothing said yet how many.
+func (p *pod) undecided() bool {
+	return p.in.exclusive() && p.grant == nil && p.resources == nil && p.degraded == "" && !p.kubelet
+}
+
+// resize gives a pod its new sums.
+func (m *Machine) resize(v *verdict) {
+	switch {
+	case v.pod == nil: // unknown, undecided, or only half of a resize
+	case v.grant == nil:
+		v.pod.resources = v.resources
+	default:
+		m.give(v.pod, v.grant, v.resources)
 	}
-	var g *grant
-	if n > old.request.CPUs {
-		g, err = m.allocate(p, n, old)
-	} else {
-		g, err = m.shrink(p, n)
-	}
-	if err != nil {
-		return err
-	}
+}
+
+// give makes CPUs a pod's own, in place of what it owned.
+func (m *Machine) give(p *pod, g *grant, r *Resources) {
 	m.release(p)
-	p.grant, p.resources = g, &r
+	p.grant, p.resources = g, r
 	m.own(p)
 	m.recompute()
 	m.explain(p)
 	m.podChanged(p)
-	return nil
 }
 
 func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {

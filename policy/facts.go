@@ -54,17 +54,11 @@ func (m *Machine) podFacts(f PodFacts) {
 	}
 	r := f.Resources
 	switch {
-	case p.in.exclusive() && !p.kubelet && p.grant == nil && p.resources == nil && p.degraded == "":
-		// A refusal now has nobody to refuse; its first container has.
-		p.resources = &r
-		if err := m.placeExclusive(p, nil); err != nil {
-			p.resources = nil
-			return
+	case p.undecided():
+		// A refusal now would reach nobody; its first container can be refused.
+		if g, err := m.grantFor(p, r); err == nil {
+			m.give(p, g, &r)
 		}
-		m.own(p)
-		m.recompute()
-		m.explain(p)
-		m.podChanged(p)
 	case p.grant != nil && p.hidden:
 		p.hidden = false
 		if r.LimitMilli != r.RequestMilli {

@@ -4,18 +4,25 @@ import (
 	"maps"
 
 	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/topology"
 )
+
+// judgeHardware finds the machine as it is now.
+func (m *Machine) judgeHardware(v *verdict, e Hardware) *Refusal {
+	if v.topo = e.Topology; v.topo != nil {
+		return nil
+	}
+	t, err := m.topo.WithOnline(e.Online)
+	if err != nil {
+		return refuse(InvalidRequest, "%v", err)
+	}
+	v.topo = t
+	return nil
+}
 
 // hardware takes over the machine as it is now. CPUs that went offline stay
 // granted: their owners get them back.
-func (m *Machine) hardware(e Hardware) *Refusal {
-	t := e.Topology
-	if t == nil {
-		var err error
-		if t, err = m.topo.WithOnline(e.Online); err != nil {
-			return refuse(InvalidRequest, "%v", err)
-		}
-	}
+func (m *Machine) hardware(t *topology.Topology) {
 	was := m.topo.Online()
 	m.topo, m.alloc = t, cpuallocator.New(t)
 	moved := was.Minus(t.Online()).Or(t.Online().Minus(was))
@@ -41,7 +48,6 @@ func (m *Machine) hardware(e Hardware) *Refusal {
 		m.explain(p)
 		m.podChanged(p)
 	}
-	return nil
 }
 
 // nodeLabels takes over the Node's labels. They decide about pods to come;
@@ -89,21 +95,20 @@ func knownLabel(key, v string) bool {
 	return ok
 }
 
-// kubeletConfigured takes over kubelet's own configuration.
-func (m *Machine) kubeletConfigured(k Kubelet) *Refusal {
+// judgeKubelet looks at kubelet's own configuration.
+func (m *Machine) judgeKubelet(v *verdict, k Kubelet) *Refusal {
 	k.Options = maps.Clone(k.Options)
 	next := m.cfg
 	next.Kubelet = k
 	if err := m.checkConfig(&next); err != nil {
 		return refuse(InvalidRequest, "kubelet's configuration: %v", err)
 	}
-	m.fromKubelet = &k
-	m.configure(next)
+	v.cfg = &next
 	return nil
 }
 
-// reconfigure takes over a new configuration. Allocations stay as they are.
-func (m *Machine) reconfigure(cfg Config) *Refusal {
+// judgeConfig looks at a new configuration.
+func (m *Machine) judgeConfig(v *verdict, cfg Config) *Refusal {
 	if cfg.NodeLabels == nil {
 		cfg.NodeLabels = m.cfg.NodeLabels
 	}
@@ -113,10 +118,11 @@ func (m *Machine) reconfigure(cfg Config) *Refusal {
 	if err := m.checkConfig(&cfg); err != nil {
 		return refuse(InvalidRequest, "%v", err)
 	}
-	m.configure(cfg)
+	v.cfg = &cfg
 	return nil
 }
 
+// configure takes over a configuration. Allocations stay as they are.
 func (m *Machine) configure(cfg Config) {
 	m.cfg = cfg
 	m.recompute()

@@ -22,7 +22,7 @@ func (m *Machine) kubeletCPUs() cpuset.Set {
 		return s
 	}
 	for uid, entries := range m.kubelet.Entries {
-		if p := m.pods[uid]; m.disowned[uid] || p != nil && !p.kubelet {
+		if p := m.pods[uid]; m.overruled[uid] || p != nil && !p.kubelet {
 			continue
 		}
 		for _, cpus := range entries {
@@ -32,13 +32,26 @@ func (m *Machine) kubeletCPUs() cpuset.Set {
 	return s
 }
 
-// disown says that what kubelet booked for a pod is ours to use.
-func (m *Machine) disown(uid string) {
-	if m.disowned[uid] || len(m.entriesOf(uid)) == 0 {
+// overrule makes what kubelet booked for a pod ours to use.
+func (m *Machine) overrule(uid string) {
+	if m.overruled[uid] || len(m.entriesOf(uid)) == 0 {
 		return
 	}
-	m.disowned[uid] = true
+	m.overruled[uid] = true
 	m.pools = m.derive()
+}
+
+// overruling is a copy of the machine to judge on, where kubelet's bookings for a pod do
+// not count; nil where it has none that do. It shares all that judge only reads.
+func (m *Machine) overruling(uid string) *Machine {
+	if m.overruled[uid] || len(m.entriesOf(uid)) == 0 {
+		return nil
+	}
+	view := *m
+	view.overruled = maps.Clone(m.overruled)
+	view.overruled[uid] = true
+	view.pools = view.derive()
+	return &view
 }
 
 func (m *Machine) entriesOf(uid string) map[string]cpuset.Set {
@@ -57,15 +70,15 @@ func union(entries map[string]cpuset.Set) cpuset.Set {
 }
 
 // takeKubelets gives a pod that kubelet pinned its CPUs. Where they are ours
-// already it gets as many free ones from us.
-func (m *Machine) takeKubelets(p *pod, recovered *Recovered) *Refusal {
+// already it gets as many free ones from us. It changes the pod only.
+func (m *Machine) takeKubelets(v *verdict, recovered *Recovered) *Refusal {
+	p := v.pod
 	entries := m.entriesOf(p.ref.UID)
 	if len(entries) == 0 || !kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
 	p.in.class, p.nodes = LSR, nil
 	p.in.request = cpuallocator.Request{Strategy: m.cfg.Allocation.Strategy} // kubelet knows no other policy of ours
-	delete(m.bound, p.ref.UID)
 	if r := recovered; r != nil && m.adopt(p, r) {
 		return nil // moved by us before the restart
 	}
@@ -73,7 +86,6 @@ func (m *Machine) takeKubelets(p *pod, recovered *Recovered) *Refusal {
 	taken := m.ownedByOthers(p, wants)
 	if taken.IsEmpty() {
 		p.kubelet, p.entries = true, entries
-		delete(m.disowned, p.ref.UID)
 		return nil
 	}
 	g, err := m.replace(p, wants)
@@ -84,7 +96,7 @@ func (m *Machine) takeKubelets(p *pod, recovered *Recovered) *Refusal {
 			wants, taken, err.Message)
 	}
 	p.grant = g
-	m.notice(p, "KubeletPinMoved",
+	v.note("KubeletPinMoved",
 		"kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here; it runs on %s "+
 			"instead", wants, taken, g.cpus)
 	return nil
@@ -169,8 +181,16 @@ func (m *Machine) kubeletState(e KubeletState) {
 			m.pools = m.derive()
 		}
 		p.kubelet, p.entries, p.in.class, p.degraded = false, nil, LS, ""
-		if err := m.takeKubelets(p, nil); err != nil {
-			m.fallBack(p, err)
+		v := verdict{pod: p}
+		if err := m.takeKubelets(&v, nil); err != nil {
+			v.fallBack(err)
+		}
+		m.publishNotices(&v)
+		if p.nodes == nil {
+			delete(m.bound, p.ref.UID)
+		}
+		if p.kubelet {
+			delete(m.overruled, p.ref.UID)
 		}
 		if p.grant != nil {
 			m.own(p)
@@ -185,10 +205,10 @@ func (m *Machine) kubeletState(e KubeletState) {
 	}
 }
 
-// hearKubelet takes over a pin that comes with the container before kubelet's state
+// adoptPin takes over a pin that comes with the container before kubelet's state
 // file has been read again. Under the static policy every container of whole CPUs of
 // a Guaranteed pod is pinned, to as many as it requests.
-func (m *Machine) hearKubelet(p *pod, c Container) {
+func (m *Machine) adoptPin(p *pod, c *Container) {
 	if m.kubelet.PolicyName != "static" || c.CPUs == "" || p.grant != nil || p.degraded != "" ||
 		!kubeletPins(p.labels, p.ref.QoS) {
 		return

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,6 +22,7 @@ import (
 // decisions, and who runs, so that it does not trust the machine's.
 type life struct {
 	m       *Machine
+	twin    *Machine // takes what m accepted and never sees what m refused
 	cfg     Config
 	now     time.Time
 	n       int
@@ -108,16 +110,12 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 
 func (l *life) step(t *rapid.T, e Event) error {
 	l.now = l.now.Add(time.Second)
-	before := l.m.Snapshot()
-	wasBefore := describe(before)
+	before, rev := l.text(t), l.m.Rev()
 	decisions, err := l.m.Step(l.now, e)
 	if err != nil {
-		var refusal *Refusal
-		if !errors.As(err, &refusal) || refusal.Code == "" || refusal.Message == "" {
-			t.Fatalf("%T: the error is not a refusal: %v", e, err)
-		}
-		if now := describe(l.m.Snapshot()); now != wasBefore {
-			t.Fatalf("%T refused (%v) and still changed the machine\nbefore:\n%s\nafter:\n%s", e, err, wasBefore, now)
+		l.refused(t, e, err)
+		if now := l.text(t); now != before || l.m.Rev() != rev {
+			t.Fatalf("%T refused (%v) and still changed the machine\nbefore:\n%s\nafter:\n%s", e, err, before, now)
 		}
 		if l.expecting != nil {
 			delete(l.live, l.expecting.ID)
@@ -125,9 +123,54 @@ func (l *life) step(t *rapid.T, e Event) error {
 		l.check(t)
 		return err
 	}
+	l.follow(t, e, decisions)
 	l.mirror.take(decisions)
 	l.check(t)
 	return nil
+}
+
+// refused checks an error, and that an immediate retry is refused for the same reason.
+func (l *life) refused(t *rapid.T, e Event, err error) {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) || refusal.Code == "" || refusal.Message == "" {
+		t.Fatalf("%T: the error is not a refusal: %v", e, err)
+	}
+	if _, again := l.m.Step(l.now, e); again == nil || again.Error() != err.Error() {
+		t.Fatalf("%T was refused (%v) and its retry is answered otherwise: %v", e, err, again)
+	}
+}
+
+// follow lets the twin take what was accepted: it has to decide the same.
+func (l *life) follow(t *rapid.T, e Event, decisions []Decision) {
+	same, err := l.twin.Step(l.now, e)
+	if err != nil {
+		t.Fatalf("%T: accepted, but refused by a machine that never saw the events refused before: %v", e, err)
+	}
+	if !reflect.DeepEqual(decisions, same) {
+		t.Fatalf("%T is decided otherwise than on a machine that never saw the events refused before\n%s\n%s", e,
+			decisionText(t, decisions), decisionText(t, same))
+	}
+}
+
+func decisionText(t *rapid.T, decisions []Decision) string {
+	text := ""
+	for _, d := range decisions {
+		line, err := json.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += fmt.Sprintf("%T %s\n", d, line)
+	}
+	return text
+}
+
+// text is all that a machine holds: what it shows, and what it would save.
+func (l *life) text(t *rapid.T) string {
+	checkpoint, err := json.Marshal(l.m.Checkpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return describe(l.m.Snapshot()) + string(checkpoint)
 }
 
 func describe(s *Snapshot) string {
@@ -250,7 +293,7 @@ func (l *life) checkOwners(t *rapid.T, s *Snapshot) {
 		t.Fatalf("owners that are not there: %v", owners)
 	}
 	for uid, entries := range l.m.kubelet.Entries {
-		if l.m.kubelet.PolicyName == "static" && l.m.pods[uid] == nil && !l.m.disowned[uid] {
+		if l.m.kubelet.PolicyName == "static" && l.m.pods[uid] == nil && !l.m.overruled[uid] {
 			all = all.Or(union(entries))
 		}
 	}
@@ -312,15 +355,19 @@ func (l *life) drawPod(t *rapid.T) Pod {
 	}
 	p := Pod{
 		UID: fmt.Sprintf("uid-%d", l.n), Sandbox: fmt.Sprintf("sandbox-%d", l.n), Name: fmt.Sprintf("pod-%d", l.n),
-		Namespace: rapid.SampledFrom([]string{"default", "kube-system"}).Draw(t, "namespace"),
-		Labels:    map[string]string{}, Annotations: map[string]string{}, Resources: &r, CreatedAt: l.now,
+		CgroupParent: fmt.Sprintf("/kubepods/pod%d", l.n),
+		Namespace:    rapid.SampledFrom([]string{"default", "kube-system"}).Draw(t, "namespace"),
+		Labels:       map[string]string{}, Annotations: map[string]string{}, Resources: &r, CreatedAt: l.now,
 		QoS: rapid.SampledFrom([]QoS{Guaranteed, Guaranteed, Burstable, BestEffort}).Draw(t, "qos"),
 	}
 	if class != "" {
 		p.Labels[LabelClass] = class
 	}
-	if rapid.IntRange(0, 9).Draw(t, "unknown sums") == 0 {
+	switch rapid.IntRange(0, 9).Draw(t, "sums") {
+	case 0:
 		p.Resources = nil
+	case 1:
+		p.Resources.LimitMilli, p.LimitHidden = NoLimit, true
 	}
 	spec := rapid.SampledFrom([]string{
 		"", "", `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`, `{"requiredCPUBindPolicy":"FullPCPUs"}`,
@@ -449,15 +496,42 @@ func (l *life) createContainer(t *rapid.T, p Pod, name string) {
 		Resources: Resources{LimitMilli: NoLimit}, CreatedAt: l.now}
 	if p.Resources != nil {
 		c.Resources = *p.Resources
+	} else if milli := rapid.SampledFrom([]int64{0, 1000, 2000}).Draw(t, "asked by the container"); milli > 0 {
+		c.Resources = Resources{RequestMilli: milli, LimitMilli: milli}
+	}
+	if p.LimitHidden && rapid.Bool().Draw(t, "unequal") {
+		c.Resources.RequestMilli, c.Resources.LimitMilli = 1000, NoLimit
+	}
+	if milli := c.Resources.RequestMilli; p.QoS == Guaranteed && milli > 0 && milli%1000 == 0 &&
+		rapid.IntRange(0, 3).Draw(t, "pinned by kubelet") == 0 {
+		c.CPUs = l.pin(t, int(milli/1000)).String()
 	}
 	_, known := l.pods[p.Sandbox]
 	l.expecting = &c
 	l.live[c.ID], l.pods[p.Sandbox] = c, p
 	err := l.step(t, ContainerCreate{Pod: p, Container: c})
 	l.expecting = nil
+	l.kubelet = l.m.kubelet // kubelet saves a pin before it creates the container
 	if err != nil && !known {
 		delete(l.pods, p.Sandbox)
 	}
+}
+
+// pin is n CPUs that kubelet may give to a container: none of those that it gave away.
+func (l *life) pin(t *rapid.T, n int) cpuset.Set {
+	free := l.m.Snapshot().Topology.Online()
+	for _, entries := range l.m.kubelet.Entries {
+		free = free.Minus(union(entries))
+	}
+	var cpus cpuset.Set
+	for range n {
+		if free.Count() > 1 {
+			cpu := rapid.SampledFrom(slices.Collect(free.All())).Draw(t, "cpu")
+			free.Remove(cpu)
+			cpus.Add(cpu)
+		}
+	}
+	return cpus
 }
 
 func (l *life) removeSandbox(t *rapid.T, p Pod) {
@@ -478,8 +552,12 @@ func TestRandomLives(t *testing.T) {
 		if err != nil {
 			return // a machine too small for its own configuration
 		}
-		l := &life{m: m, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{}, live: map[string]Container{},
-			mirror: newMirror(m.Snapshot()), topo: topo}
+		twin, err := New(topo, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &life{m: m, twin: twin, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{},
+			live: map[string]Container{}, mirror: newMirror(m.Snapshot()), topo: topo}
 		t.Repeat(map[string]func(*rapid.T){
 			"pod": func(t *rapid.T) {
 				p := l.drawPod(t)
@@ -492,6 +570,17 @@ func TestRandomLives(t *testing.T) {
 			"unannounced pod": func(t *rapid.T) { l.createContainer(t, l.drawPod(t), "main") },
 			"container": func(t *rapid.T) {
 				if p, ok := l.someSandbox(t); ok {
+					l.createContainer(t, p, rapid.SampledFrom([]string{"main", "side"}).Draw(t, "name"))
+				}
+			},
+			// A sandbox that was never announced, of a pod that is known: both enter the
+			// pod at once, or neither does.
+			"another sandbox": func(t *rapid.T) {
+				if p, ok := l.someSandbox(t); ok {
+					l.n++
+					p.Sandbox = fmt.Sprintf("sandbox-%d", l.n)
+					p.CgroupParent = rapid.SampledFrom([]string{p.CgroupParent, "",
+						fmt.Sprintf("/other/pod%d", l.n)}).Draw(t, "cgroup")
 					l.createContainer(t, p, rapid.SampledFrom([]string{"main", "side"}).Draw(t, "name"))
 				}
 			},
@@ -530,6 +619,24 @@ func TestRandomLives(t *testing.T) {
 				if p := l.m.containers[c.ID].pod; p.grant != nil && !owns.SubsetOf(&p.grant.cpus) &&
 					!p.grant.cpus.SubsetOf(&owns) {
 					t.Fatalf("resize moved %s from %s to %s", p.ref.Name, owns, p.grant.cpus)
+				}
+			},
+			"resized pod": func(t *rapid.T) {
+				p, ok := l.someSandbox(t)
+				if !ok {
+					return
+				}
+				milli := rapid.SampledFrom([]int64{0, 500, 1000, 1999, 2000, 3000, 5000, 99000}).Draw(t, "to")
+				limit := rapid.SampledFrom([]int64{milli, milli, milli + 1000, NoLimit}).Draw(t, "limit")
+				_ = l.step(t, PodResized{Sandbox: p.Sandbox,
+					Resources: Resources{RequestMilli: milli, LimitMilli: limit}})
+			},
+			"resized container": func(t *rapid.T) {
+				if c, ok := l.someContainer(t); ok {
+					milli := rapid.SampledFrom([]int64{0, 500, 1000, 2000, 3000, 99000}).Draw(t, "to")
+					r := Resources{RequestMilli: milli, LimitMilli: rapid.SampledFrom([]int64{milli, milli + 1000,
+						NoLimit}).Draw(t, "limit")}
+					_ = l.step(t, ContainerUpdate{ID: c.ID, Resources: &r})
 				}
 			},
 			"power": func(t *rapid.T) {
@@ -644,6 +751,9 @@ func (l *life) restart(t *rapid.T) {
 		return // so many CPUs are offline that a start would be refused
 	}
 	l.m, l.mirror = m, newMirror(m.Snapshot())
+	if l.twin, err = New(m.Topology(), cfg); err != nil {
+		t.Fatal(err)
+	}
 	if l.file != nil {
 		_ = l.step2(t, KubeletConfigured{Kubelet: *l.file})
 	}
@@ -660,6 +770,9 @@ func (l *life) restart(t *rapid.T) {
 // step2 steps without checking: the containers are not known yet.
 func (l *life) step2(t *rapid.T, e Event) error {
 	decisions, err := l.m.Step(l.now, e)
-	l.mirror.take(decisions)
+	if err == nil {
+		l.mirror.take(decisions)
+		l.follow(t, e, decisions)
+	}
 	return err
 }

@@ -21,11 +21,11 @@ type Machine struct {
 	exclusive  map[string]*pod       // the pods that hold a grant, by UID
 	owned      owned                 // the sums over exclusive
 	bound      map[string]*pod       // LS pods bound to NUMA nodes, by UID
-	// disowned are pods, by UID, whose CPUs in kubelet's state are not kubelet's to
-	// keep: pods that run where we put them, known already or about to be.
-	disowned map[string]bool
-	caps     int // how many caps are in force
-	be       beLimits
+	// overruled are pods, by UID, whose CPUs in kubelet's state do not count: they run
+	// where we put them.
+	overruled map[string]bool
+	caps      int // how many caps are in force
+	be        beLimits
 
 	// fromKubelet is what kubelet's own configuration said; nil: nothing yet.
 	fromKubelet *Kubelet
@@ -129,7 +129,7 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 	m := &Machine{
 		cfg: cfg, topo: t, alloc: cpuallocator.New(t),
 		pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
-		exclusive: map[string]*pod{}, bound: map[string]*pod{}, disowned: map[string]bool{},
+		exclusive: map[string]*pod{}, bound: map[string]*pod{}, overruled: map[string]bool{},
 	}
 	if err := m.checkConfig(&cfg); err != nil {
 		return nil, err
@@ -172,76 +172,6 @@ func (m *Machine) floorOf(cfg *Config) int {
 	return m.topo.ThreadsPerCore()
 }
 
-// Step takes one event and returns what has to be enforced because of it. The
-// order is: pools that shrink, the subject, what else changed, pools that grow.
-// On an error the machine is unchanged; the error is a *Refusal.
-func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
-	m.out, m.news = nil, false
-	if err := m.apply(now, e); err != nil {
-		m.out = nil
-		return nil, err
-	}
-	m.tellLabels()
-	m.expireCaps(now)
-	m.expireKeptOff(now)
-	if len(m.out) > 0 || m.news {
-		m.rev++
-		m.stamp()
-	}
-	return m.out, nil
-}
-
-func (m *Machine) apply(now time.Time, e Event) error {
-	var err *Refusal
-	switch e := e.(type) {
-	case PodRun:
-		err = m.podRun(e.Pod)
-	case PodResized:
-		err = m.podResized(e)
-	case PodRemoved:
-		m.podRemoved(e.Sandbox)
-	case PodVanished:
-		if p := m.pods[e.UID]; p != nil {
-			m.dropPod(p)
-		}
-	case PodFacts:
-		m.podFacts(e)
-	case ContainerCreate:
-		err = m.containerCreate(e)
-	case ContainerUpdate:
-		err = m.containerUpdate(e)
-	case ContainerStopped:
-		m.containerStopped(e.ID)
-	case Synchronized:
-		m.synchronize(now, e)
-	case NodeLabels:
-		m.nodeLabels(e.Labels)
-	case KubeletState:
-		m.kubeletState(e)
-	case KubeletConfigured:
-		err = m.kubeletConfigured(e.Kubelet)
-	case Hardware:
-		err = m.hardware(e)
-	case Reconfigured:
-		err = m.reconfigure(e.Config)
-	case CapVerdict:
-		err = m.cap(now, e)
-	case CapReleased:
-		m.releaseCap(e.ID)
-	case BESuppressed:
-		m.suppress(e)
-	case BEKeptOff:
-		err = m.keepOff(now, e)
-	case Tick:
-	default:
-		err = refuse(InvalidRequest, "policy: unknown event %T", e)
-	}
-	if err != nil {
-		return err
-	}
-	return nil
-}
-
 // Topology is the machine as it is now, Rev the number of the last change.
 func (m *Machine) Topology() *topology.Topology { return m.topo }
 func (m *Machine) Rev() uint64                  { return m.rev }
@@ -249,11 +179,15 @@ func (m *Machine) Rev() uint64                  { return m.rev }
 func (m *Machine) decide(d Decision) { m.out = append(m.out, d) }
 
 func (m *Machine) notice(p *pod, reason, format string, args ...any) {
+	m.decide(noticeOf(p, reason, format, args...))
+}
+
+func noticeOf(p *pod, reason, format string, args ...any) Notice {
 	n := Notice{Reason: reason, Message: fmt.Sprintf(format, args...)}
 	if p != nil {
 		n.Pod = p.ref
 	}
-	m.decide(n)
+	return n
 }
 
 // stamp puts the revision of this step on every decision of it.

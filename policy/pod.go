@@ -6,60 +6,69 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// podRun admits a pod, or a further sandbox of one that is known.
-func (m *Machine) podRun(in Pod) *Refusal {
-	_, err := m.admit(in, m.cfg.Degrade)
-	return err
-}
-
-// admit returns the pod of a sandbox, known or new. With degrade a violation
-// puts it into the shared pool instead of refusing it.
-func (m *Machine) admit(in Pod, degrade bool) (*pod, *Refusal) {
-	if p := m.sandboxes[in.Sandbox]; p != nil && p.ref.UID == in.UID {
-		return p, nil
+// judgePod finds the pod of a sandbox, known or new. With degrade a violation puts a new
+// one into the shared pool instead of refusing it.
+func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
+	if v.pod = m.sandboxes[in.Sandbox]; v.pod != nil && v.pod.ref.UID == in.UID {
+		return nil
 	}
-	if p := m.pods[in.UID]; p != nil {
-		p.sandboxes = append(p.sandboxes, in.Sandbox)
-		m.sandboxes[in.Sandbox] = p
-		if in.CgroupParent != "" && in.CgroupParent != p.ref.CgroupParent {
-			p.ref.CgroupParent = in.CgroupParent
-			m.podChanged(p)
-		}
-		return p, nil
+	if v.pod = m.pods[in.UID]; v.pod != nil {
+		return nil
 	}
 	p := m.newPod(in)
+	v.pod, v.enters = p, true
 	if !kubeletPins(in.Labels, in.QoS) {
-		m.disown(in.UID)
+		v.view = m.overruling(in.UID)
 	}
-	intent, err := m.intentOf(&in)
+	view := v.on(m)
+	intent, err := m.intentOf(in)
 	p.in = intent
-	if err != nil && m.stays(p, in.Recovered) {
+	if err != nil && view.stays(p, in.Recovered) {
 		err = nil
 	}
 	if err == nil && p.grant == nil && !(in.Recovered != nil && in.Recovered.Degraded != "") {
-		err = m.takeKubelets(p, in.Recovered)
+		err = view.takeKubelets(v, in.Recovered)
 	}
 	if err == nil && !p.kubelet && p.grant == nil {
-		err = m.place(p, in.Recovered)
+		err = view.place(p, in.Recovered)
 	}
 	if r := in.Recovered; r != nil {
 		p.several = r.Several
 	}
-	if err != nil {
-		if !degrade {
-			if m.disowned[in.UID] {
-				delete(m.disowned, in.UID)
-				m.pools = m.derive()
-			}
-			return nil, err
-		}
-		m.fallBack(p, err)
-		if m.takeKubelets(p, in.Recovered) == nil && (p.kubelet || p.grant != nil) {
-			p.degraded = "" // whatever the pod said, kubelet pinned it
-		}
+	if err == nil {
+		return nil
 	}
-	m.addPod(p, in.Sandbox)
-	return p, nil
+	if !degrade {
+		return err
+	}
+	v.fallBack(err)
+	if view.takeKubelets(v, in.Recovered) == nil && (p.kubelet || p.grant != nil) {
+		p.degraded = "" // whatever the pod said, kubelet pinned it
+	}
+	return nil
+}
+
+// enterPod takes a sandbox into the machine, and its pod if that is new.
+func (m *Machine) enterPod(v *verdict, in *Pod) {
+	p := v.pod
+	if v.enters {
+		m.order = p.order
+		if v.view != nil {
+			m.overruled[in.UID] = true
+		}
+		m.publishNotices(v)
+		m.addPod(p, in.Sandbox)
+		return
+	}
+	if m.sandboxes[in.Sandbox] == p {
+		return
+	}
+	p.sandboxes = append(p.sandboxes, in.Sandbox)
+	m.sandboxes[in.Sandbox] = p
+	if in.CgroupParent != "" && in.CgroupParent != p.ref.CgroupParent {
+		p.ref.CgroupParent = in.CgroupParent
+		m.podChanged(p)
+	}
 }
 
 // stays says that a pod found running keeps its place although it would be
@@ -76,12 +85,12 @@ func (m *Machine) stays(p *pod, r *Recovered) bool {
 	return r.BoundNode != nil
 }
 
-func (m *Machine) newPod(in Pod) *pod {
-	m.order++
+// newPod makes a pod that is not in the machine yet.
+func (m *Machine) newPod(in *Pod) *pod {
 	p := &pod{
 		ref:    PodRef{UID: in.UID, Namespace: in.Namespace, Name: in.Name, QoS: in.QoS, CgroupParent: in.CgroupParent},
 		labels: in.Labels, annots: in.Annotations,
-		hidden: in.LimitHidden, createdAt: in.CreatedAt, order: m.order, devices: in.DeviceNodes,
+		hidden: in.LimitHidden, createdAt: in.CreatedAt, order: m.order + 1, devices: in.DeviceNodes,
 		containers: map[string]*container{}, all: map[string]*container{},
 	}
 	if in.Resources != nil {
@@ -94,9 +103,9 @@ func (m *Machine) newPod(in Pod) *pod {
 
 // fallBack is admission: degrade. The class of a pod whose own was not
 // understood is the one that Kubernetes' class stands for.
-func (m *Machine) fallBack(p *pod, err *Refusal) {
-	p.share(err.Error())
-	m.notice(p, string(err.Code), "%s", err.Message)
+func (v *verdict) fallBack(err *Refusal) {
+	v.pod.share(err.Error())
+	v.note(string(err.Code), "%s", err.Message)
 }
 
 // share leaves a pod to the pool of its class, whatever it asked for.
@@ -122,6 +131,9 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 	if p.nodes != nil {
 		m.bound[p.ref.UID] = p
 	}
+	if p.kubelet {
+		delete(m.overruled, p.ref.UID)
+	}
 	if p.in.ignored {
 		m.notice(p, "ResourceStatusIgnored",
 			"annotation %s is ignored: the configuration's authority.resourceStatus does not trust it", AnnStatus)
@@ -131,7 +143,7 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 			"annotation %s is ignored: the configuration's authority.capExemption.namespaces does not list "+
 				"namespace %s", AnnCap, literal(p.ref.Namespace))
 	}
-	if p.grant != nil || p.kubelet || m.disowned[p.ref.UID] {
+	if p.grant != nil || p.kubelet || m.overruled[p.ref.UID] {
 		m.recompute()
 	}
 	m.explain(p)
@@ -151,6 +163,19 @@ func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 		return m.placeShared(p, recovered)
 	}
 	return nil
+}
+
+// placeExclusive gives a new LSE or LSR pod its CPUs: those that it was found to own, or
+// free ones.
+func (m *Machine) placeExclusive(p *pod, recovered *Recovered) *Refusal {
+	if recovered != nil && m.adopt(p, recovered) || p.resources == nil {
+		return nil
+	}
+	g, err := m.grantFor(p, *p.resources)
+	if err == nil {
+		p.grant = g
+	}
+	return err
 }
 
 func (m *Machine) podRemoved(sandbox string) {
@@ -183,7 +208,7 @@ func (m *Machine) dropPod(p *pod) {
 	owner := p.grant != nil
 	m.release(p)
 	delete(m.bound, p.ref.UID)
-	delete(m.disowned, p.ref.UID)
+	delete(m.overruled, p.ref.UID)
 	m.caps -= len(p.caps)
 	m.decide(DropPod{UID: p.ref.UID})
 	if owner || len(m.entriesOf(p.ref.UID)) > 0 {
@@ -191,10 +216,10 @@ func (m *Machine) dropPod(p *pod) {
 	}
 }
 
-// podResized follows what kubelet announces of a resize: one value after the other,
+// judgePodResize follows what kubelet announces of a resize: one value after the other,
 // each with what it reads of the other from the pod's cgroup. Half of a resize decides
 // nothing about CPUs that are owned: the other half or the containers' updates follow.
-func (m *Machine) podResized(e PodResized) *Refusal {
+func (m *Machine) judgePodResize(v *verdict, e PodResized) *Refusal {
 	p := m.sandboxes[e.Sandbox]
 	if p == nil {
 		return nil
@@ -207,7 +232,7 @@ func (m *Machine) podResized(e PodResized) *Refusal {
 			return nil
 		}
 	}
-	return m.resize(p, r)
+	return m.judgeResize(v, p, r)
 }
 
 // fromWeight is the whole number of CPUs that a request was before it was written as

@@ -180,7 +180,7 @@ func TestRefusedSandboxesForEver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(m.pods)+len(m.sandboxes)+len(m.containers)+len(m.disowned) != 0 {
+	if len(m.pods)+len(m.sandboxes)+len(m.containers)+len(m.overruled) != 0 {
 		t.Errorf("%d pods, %d sandboxes, %d containers stayed behind", len(m.pods), len(m.sandboxes), len(m.containers))
 	}
 }

@@ -491,8 +491,8 @@ func TestABookingCountsAgain(t *testing.T) {
 	exclusive("", "in the shared pool")
 	told(t, m, PodRemoved{Sandbox: "a"})
 	exclusive("4-5", "gone")
-	if len(m.disowned) > 0 {
-		t.Errorf("%v stays disowned", m.disowned)
+	if len(m.overruled) > 0 {
+		t.Errorf("%v stays overruled", m.overruled)
 	}
 }
 

@@ -172,40 +172,37 @@ func (m *Machine) onSocket(node, socket int) bool {
 
 // honour gives a pod the CPUs that a trusted scheduler chose, if that agrees with
 // what this node knows and demands.
-func (m *Machine) honour(p *pod, n int) *Refusal {
+func (m *Machine) honour(p *pod, n int) (*grant, *Refusal) {
 	s := p.in.scheduled
 	if s.cpus.IsEmpty() {
 		return m.honourNodes(p, n)
 	}
 	cpus := s.cpus
 	if cpus.Count() != n {
-		return refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus,
+		return nil, refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus,
 			cpus.Count(), cpus, n)
 	}
 	if nodes := m.topo.NodesOf(cpus); !s.nodes.IsEmpty() && !nodes.SubsetOf(&s.nodes) {
-		return refuse(InvalidRequest, "annotation %s gives CPUs %s, which are on %s, and numaNodeResources names %s",
-			AnnStatus, cpus, nodesText(&nodes), nodesText(&s.nodes))
+		return nil,
+			refuse(InvalidRequest, "annotation %s gives CPUs %s, which are on %s, and numaNodeResources names %s",
+				AnnStatus, cpus, nodesText(&nodes), nodesText(&s.nodes))
 	}
 	if taken := cpus.And(m.pools.Kubelet); !taken.IsEmpty() {
-		return refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus, cpus,
-			taken)
+		return nil, refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus,
+			cpus, taken)
 	}
 	free := m.free()
 	if !cpus.SubsetOf(&free) {
-		return refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s", AnnStatus, cpus,
+		return nil, refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s", AnnStatus, cpus,
 			m.whyTaken(cpus.Minus(free)))
 	}
 	if err := m.fits(p, cpus); err != nil {
-		return err
+		return nil, err
 	}
 	r := p.in.request
 	r.CPUs = n
 	g := m.grantOf(p, cpus, r)
-	if err := m.mayOwn(p, g, cpuset.Set{}); err != nil {
-		return err
-	}
-	p.grant = g
-	return nil
+	return g, m.mayOwn(p, g, cpuset.Set{})
 }
 
 // whyTaken says of CPUs that cannot be given why that is so.
@@ -279,27 +276,23 @@ func (m *Machine) threadsOf(cpus cpuset.Set) int {
 
 // honourNodes gives a pod CPUs of the NUMA nodes that a trusted scheduler chose,
 // on each as many as it said.
-func (m *Machine) honourNodes(p *pod, n int) *Refusal {
+func (m *Machine) honourNodes(p *pod, n int) (*grant, *Refusal) {
 	s := p.in.scheduled
 	if s.milli == nil {
-		g, err := m.allocate(p, n, nil)
-		if err != nil {
-			return err
-		}
-		p.grant = g
-		return nil
+		return m.allocate(p, n, nil)
 	}
 	var sum int64
 	for node := range s.nodes.All() {
 		amount := s.milli[node]
 		if sum += amount; amount%1000 != 0 {
-			return refuse(InvalidRequest,
-				"annotation %s gives %s on NUMA node %d to a pod of class %s, which owns whole CPUs", AnnStatus,
-				milli(amount), node, p.in.class)
+			return nil,
+				refuse(InvalidRequest,
+					"annotation %s gives %s on NUMA node %d to a pod of class %s, which owns whole CPUs", AnnStatus,
+					milli(amount), node, p.in.class)
 		}
 	}
 	if sum != int64(n)*1000 {
-		return refuse(InvalidRequest, "annotation %s gives %s on %s to a pod that requests %d CPUs", AnnStatus,
+		return nil, refuse(InvalidRequest, "annotation %s gives %s on %s to a pod that requests %d CPUs", AnnStatus,
 			milli(sum), nodesText(&s.nodes), n)
 	}
 	var cpus cpuset.Set
@@ -312,18 +305,14 @@ func (m *Machine) honourNodes(p *pod, n int) *Refusal {
 		r.CPUs, r.Nodes = int(s.milli[node]/1000), cpuset.Of(node)
 		found, err := q.ask(r)
 		if err != nil {
-			return m.blame(err)
+			return nil, m.blame(err)
 		}
 		cpus.AddSet(&found.CPUs)
 	}
 	if err := m.fits(p, cpus); err != nil {
-		return err
+		return nil, err
 	}
 	r.CPUs, r.Nodes = n, s.nodes
 	g := m.grantOf(p, cpus, r)
-	if err := m.mayOwn(p, g, cpuset.Set{}); err != nil {
-		return err
-	}
-	p.grant = g
-	return nil
+	return g, m.mayOwn(p, g, cpuset.Set{})
 }

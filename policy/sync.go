@@ -27,11 +27,13 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 		// What runs already comes before what kubelet booked: until the owners are
 		// back in their places, no booking of a pod that is here takes CPUs away.
 		if m.pods[p.UID] == nil {
-			m.disown(p.UID)
+			m.overrule(p.UID)
 		}
 	}
-	for _, p := range pods {
-		m.admit(p, true)
+	for i := range pods {
+		var v verdict
+		_ = m.judgePod(&v, &pods[i], true) // what would be refused is degraded
+		m.enterPod(&v, &pods[i])
 	}
 	for _, c := range e.Caps {
 		if p := m.pods[c.PodUID]; p != nil && now.Before(c.Until) {
@@ -41,9 +43,12 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	containers := slices.SortedStableFunc(slices.Values(e.Containers), func(a, b Container) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
-	for _, c := range containers {
+	for i := range containers {
+		c := &containers[i]
 		if p := m.sandboxes[c.Sandbox]; p != nil {
-			m.enter(p, c, true)
+			v := verdict{pod: p}
+			_ = m.judgeContainer(&v, c, true)
+			m.enterContainer(&v, c)
 		}
 	}
 }
