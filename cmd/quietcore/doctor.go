@@ -26,6 +26,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/daemon"
 	"github.com/quietcore/quietcore/internal/doctor"
 	"github.com/quietcore/quietcore/internal/enablenri"
 	"github.com/quietcore/quietcore/internal/kube"
@@ -132,7 +133,8 @@ func probeRuntime(ctx context.Context, socket string) (string, error) {
 // probeCounters opens what the daemon opens, and closes it.
 func probeCounters(c *config.Config) doctor.CounterFacts {
 	v1 := !exists(filepath.Join(c.Cgroup.Root, "cgroup.controllers"))
-	o := counter.Options{Root: hierarchy(c.Cgroup.Root, v1), V1: v1, MaxGroups: 1, StandIns: standIns(c.CPI.StandIns)}
+	o := daemon.CounterOptions(c, v1)
+	o.MaxGroups, o.Waits = 1, counter.WaitsOff
 	opened, err := counter.Open(o)
 	if err != nil {
 		return doctor.CounterFacts{Err: err.Error()}

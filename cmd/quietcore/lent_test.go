@@ -1,19 +1,12 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
-	"github.com/quietcore/quietcore/internal/lend"
-	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/script"
-	"github.com/quietcore/quietcore/reclaim/loop"
 )
 
 func lent() *control.Lending {
@@ -101,62 +94,10 @@ func TestObservedIsSaidToBe(t *testing.T) {
 	}
 }
 
-// Who would go is judged in every mode that lends, also where nobody may be asked or
-// there is nobody to ask.
-func TestSomebodySaysWhoWouldGo(t *testing.T) {
-	for _, c := range []struct {
-		mode    config.Mode
-		reclaim config.Switch
-		evict   bool
-		want    bool
-		err     string
-	}{
-		{config.Enforce, config.SwitchEnforce, true, true, "no API server"},
-		{config.Enforce, config.SwitchObserve, true, true, ""},
-		{config.Observe, config.SwitchEnforce, true, true, ""},
-		{config.Enforce, config.SwitchOff, true, false, ""},
-		{config.Enforce, config.SwitchEnforce, false, false, ""},
-	} {
-		cfg := config.Default()
-		cfg.Mode, cfg.Reclaim.Mode, cfg.Reclaim.Evict = c.mode, c.reclaim, c.evict
-		d := &daemon{log: slog.New(slog.DiscardHandler), metrics: metrics.New("test", nil)}
-		l := newLending(d, &cfg, false)
-		l.judge()
-		if (l.evictor != nil) != c.want {
-			t.Errorf("%+v: an evictor: %t", c, l.evictor != nil)
-		}
-		if l.evictor == nil {
-			continue
-		}
-		err := l.evictor.Evict(t.Context(), lend.Pod{UID: "u", Namespace: "jobs", Name: "sort"}, "why")
-		if (err != nil) != (c.err != "") || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%+v: %v", c, err)
-		}
-	}
-}
-
-func TestAnswerOfAnEviction(t *testing.T) {
-	for _, c := range []struct {
-		err  error
-		want loop.Answer
-	}{
-		{nil, loop.Answer{Outcome: loop.Going}},
-		{&lend.EvictError{Result: lend.Gone}, loop.Answer{Outcome: loop.Going, Before: true}},
-		{&lend.EvictError{Result: lend.Repeated}, loop.Answer{Outcome: loop.Going, Before: true}},
-		{&lend.EvictError{Result: lend.Limited, After: 3 * time.Second},
-			loop.Answer{Outcome: loop.Later, After: 3 * time.Second}},
-		{fmt.Errorf("wrapped: %w", &lend.EvictError{Result: lend.TimedOut, After: time.Minute}),
-			loop.Answer{Outcome: loop.Later, After: time.Minute}},
-		{&lend.EvictError{Result: lend.Blocked}, loop.Answer{Outcome: loop.Stays}},
-		{&lend.EvictError{Result: lend.Forbidden}, loop.Answer{Outcome: loop.Stays}},
-		{&lend.EvictError{Result: lend.Absent}, loop.Answer{Outcome: loop.Stays}},
-		{errors.New("the daemon ends"), loop.Answer{Outcome: loop.Ended}},
-	} {
-		got := answerOf(c.err)
-		told := got.Err != nil
-		got.Err = nil
-		if got != c.want || told != (c.err != nil && !c.want.Before) {
-			t.Errorf("%v: %+v, told %t, want %+v", c.err, got, told, c.want)
-		}
+func TestStatusNotesWhatDoesNotWork(t *testing.T) {
+	s := &control.Status{Connected: true, Synchronised: true}
+	s.CPI.Specs = "no answer"
+	if got := notes(s); len(got) != 1 || got[0] != "specs of the cluster: no answer" {
+		t.Errorf("status notes %q", got)
 	}
 }

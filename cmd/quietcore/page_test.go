@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/quietcore/quietcore/internal/config"
 )
 
 // browse asks a page on a Unix socket.
@@ -92,21 +90,5 @@ func TestAPageThatCannotBeServed(t *testing.T) {
 	waitUntil(t, "the log says so", func() bool { return strings.Contains(log.String(), "the page is not served") })
 	if code, _, errs := call("status", "--socket", p.socket); code != 0 {
 		t.Errorf("status: exit %d, %s", code, errs)
-	}
-}
-
-// A reload that would change the mode leaves it until the next start, and the page says
-// what is so.
-func TestThePageTellsTheModeOfTheStart(t *testing.T) {
-	started, reloaded := config.Default(), config.Default()
-	reloaded.Mode = config.Observe
-	d := &daemon{}
-	d.lending = newLending(d, &started, false)
-	if d.cfg.Store(&reloaded); d.observes() {
-		t.Error("the page says that nothing is written")
-	}
-	d.lending = newLending(d, &reloaded, false)
-	if d.cfg.Store(&started); !d.observes() {
-		t.Error("the page does not say that nothing is written")
 	}
 }

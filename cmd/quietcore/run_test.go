@@ -12,9 +12,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/quietcore/quietcore/internal/config"
-	"github.com/quietcore/quietcore/reclaim"
 )
 
 // place is where one daemon of a test lives.
@@ -250,50 +247,5 @@ func TestFilesOfNonsenseStopNothing(t *testing.T) {
 	})
 	if !strings.Contains(log.String(), "nobody is idle until a window is full again") {
 		t.Errorf("the log says nothing of the checkpoint:\n%s", log)
-	}
-}
-
-// What was learned is read only where it can be what this node's daemon wrote.
-func TestWhatWasLearnedIsNotBelievedBlindly(t *testing.T) {
-	cfg := config.Default()
-	cfg.Node.Name = "node-a"
-	good, err := reclaim.New(cfg.Reclaim.Estimation())
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := good.Checkpoint("node-b").Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, c := range map[string]struct {
-		text string
-		long int64
-		want string
-	}{
-		"of another node": {string(text), 0, `node-b`},
-		"truncated":       {string(text[:len(text)-2]), 0, "read checkpoint: "},
-		"no text":         {"\x00\xff", 0, "read checkpoint: "},
-		"endless":         {"", 1 << 40, "longer than 16777216 bytes"},
-	} {
-		file := filepath.Join(t.TempDir(), "lending.json")
-		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if c.long > 0 {
-			if err := os.Truncate(file, c.long); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var log bytes.Buffer
-		l := newLending(&daemon{log: newLog(&log, config.LogText, nil)}, &cfg, false)
-		if e, err := l.estimator(file); e == nil || err != nil || !strings.Contains(log.String(), c.want) {
-			t.Errorf("%s: %v, the log says %q, want %q", name, err, log.String(), c.want)
-		}
-		if name == "of another node" {
-			continue // this file has none in it
-		}
-		if _, err := readLearned(file); err == nil {
-			t.Errorf("what was learned of jobs, %s: it was read", name)
-		}
 	}
 }

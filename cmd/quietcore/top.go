@@ -106,7 +106,7 @@ func (o *topOptions) print(ctx context.Context, w io.Writer) error {
 	before, err := o.ask(ctx)
 	delay := min(o.delay, firstDelay)
 	for n := 0; err == nil && (o.tables == 0 || n < o.tables); n++ {
-		if !pause(ctx, delay, nil) {
+		if !pause(ctx, delay) {
 			return nil
 		}
 		var now *control.Top
@@ -180,4 +180,16 @@ func (o *topOptions) live(ctx context.Context, s *screen) error {
 		s.draw(frame, top.Look{Sort: o.sort, Note: note})
 	}
 	return nil
+}
+
+// pause waits; false: ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }

@@ -112,7 +112,9 @@ func startDaemon(t *testing.T) *daemon {
 	health := metrics.NewHealth(time.Now, time.Now)
 	health.Require("not registered with the runtime", d.plugin.Connected)
 	health.Require("what runs is not taken over yet", d.plugin.Synchronised)
-	health.Degraded(metrics.FeatureAPIServer, "there is none here")
+	health.Watch(func() map[string]string {
+		return map[string]string{metrics.FeatureAPIServer: "there is none here"}
+	})
 	handler := metrics.Handler(d.metrics, health)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(w, r)

@@ -3,10 +3,8 @@ package metrics
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,14 +17,11 @@ import (
 const stalled = 30 * time.Second
 
 // Health is what the probes report. What is merely degraded (no API server, no
-// PMU) is told but does not make the daemon unready.
+// PMU) is reported but does not make the daemon unready.
 type Health struct {
 	now, beat func() time.Time
 	required  []requirement
-	watched   []feature
-
-	mu       sync.Mutex // guards degraded
-	degraded map[string]string
+	watched   []func() map[string]string
 }
 
 // Features that can be missing while the daemon is ready, by their names in reports.
@@ -79,7 +74,7 @@ type requirement struct {
 
 // NewHealth reports on an event loop that moved last at beat().
 func NewHealth(now, beat func() time.Time) *Health {
-	return &Health{now: now, beat: beat, degraded: map[string]string{}}
+	return &Health{now: now, beat: beat}
 }
 
 // Require adds something that must be so before the daemon is ready; missing is
@@ -88,27 +83,9 @@ func (h *Health) Require(missing string, met func() bool) {
 	h.required = append(h.required, requirement{missing, met})
 }
 
-// Degraded says why a feature does not work; "" that it does.
-func (h *Health) Degraded(feature, why string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if why == "" {
-		delete(h.degraded, feature)
-		return
-	}
-	h.degraded[feature] = why
-}
-
-type feature struct {
-	name string
-	why  func() string
-}
-
-// Watch adds a feature that says itself why it does not work, "" that it does. It
-// is called before the handler serves.
-func (h *Health) Watch(name string, why func() string) {
-	h.watched = append(h.watched, feature{name, why})
-}
+// Watch adds a part of the daemon, which says of each of its features why it does not
+// work, "" that it does. It is called before the handler serves.
+func (h *Health) Watch(why func() map[string]string) { h.watched = append(h.watched, why) }
 
 // Report is the body of /livez and /readyz.
 type Report struct {
@@ -138,15 +115,15 @@ func (h *Health) Ready() Report {
 			r.Reasons = append(r.Reasons, q.missing)
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	r.Degraded = maps.Clone(h.degraded)
-	for _, f := range h.watched {
-		if why := f.why(); why != "" {
+	for _, part := range h.watched {
+		for feature, why := range part() {
+			if why == "" {
+				continue
+			}
 			if r.Degraded == nil {
 				r.Degraded = map[string]string{}
 			}
-			r.Degraded[f.name] = why
+			r.Degraded[feature] = why
 		}
 	}
 	return r

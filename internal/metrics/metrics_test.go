@@ -157,9 +157,11 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 	check(3.5, "lending_cpus", "production")
 
 	connected = false
-	health.Degraded(FeatureSystemd, "no answer")
-	health.Watch(FeatureCPI, func() string { return "no PMU" })
-	health.Degraded("a feature of tomorrow", "not there")
+	systemd := "no answer"
+	health.Watch(func() map[string]string { return map[string]string{FeatureSystemd: systemd} })
+	health.Watch(func() map[string]string {
+		return map[string]string{FeatureCPI: "no PMU", "a feature of tomorrow": "not there"}
+	})
 	set.RequestTimeout(3 * time.Second)
 	check(0, "ready")
 	check(1, "degraded", "systemd")
@@ -167,7 +169,7 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 	check(1, "degraded", "other")
 	check(0, "degraded", "cgroups")
 	check(3, "nri_request_timeout_seconds")
-	health.Degraded(FeatureSystemd, "")
+	systemd = ""
 	check(0, "degraded", "systemd")
 
 	if _, err := m.Step(now, policy.Tick{}); err != nil {
@@ -322,11 +324,12 @@ func TestHealth(t *testing.T) {
 	topology, registered = true, true
 	probe("/readyz", 503, "what runs is not taken over yet")
 	synchronized = true
-	h.Degraded("kube", "no API server")
+	why := "no API server"
+	h.Watch(func() map[string]string { return map[string]string{"kube": why} })
 	if r := probe("/readyz", 200); r.Degraded["kube"] != "no API server" {
 		t.Errorf("degraded: %+v", r)
 	}
-	h.Degraded("kube", "")
+	why = ""
 	if r := probe("/readyz", 200); len(r.Degraded) != 0 {
 		t.Errorf("degraded: %+v", r)
 	}

@@ -1,15 +1,15 @@
-package main
+package daemon
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -19,50 +19,62 @@ import (
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/clusterspec"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
 	cgroupusage "github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
 
-// performance counts what containers do to the CPUs. It runs beside everything
-// else: nobody waits for it, and where it does not work nothing else stops.
-type performance struct {
-	d       *daemon
+type countingOptions struct {
+	config    *config.Config
+	floor     func(*policy.Snapshot) int // what best effort keeps of its pool
+	tree      bool                       // the cgroups could be opened
+	v1        bool
+	node      *node
+	metrics   *metrics.Metrics
+	log       *slog.Logger
+	notify    func(policy.Notice)
+	evictions *lend.Queue      // nil: no container is evicted for what it does to others
+	incidents *incidents.Store // nil: none are kept
+}
+
+// counting counts what containers do to the CPUs, and looks for interference.
+type counting struct {
+	o       countingOptions
 	cfg     config.CPI
 	root    string // where cgroups are mounted
 	counted string // the hierarchy whose cgroups are counted
-	v1      bool
-	noTree  bool // they could not be opened
 	started time.Time
-	counts  atomic.Pointer[counting]           // nil until there are counters
+	counts  atomic.Pointer[counters]           // nil until there are some
 	failure atomic.Pointer[string]             // why there are none
 	reader  atomic.Pointer[clusterspec.Reader] // nil: the cluster is not asked
+	noSpecs atomic.Pointer[string]             // why it is not, though it should be
 }
 
-// counting is what there is once the counters are open.
-type counting struct {
+// counters is what there is once they are open.
+type counters struct {
 	counter *counter.Counter
 	sampler *sampler.Sampler
-	loop    *loop.Loop // nil: nobody judges
+	loop    *loop.Loop // nil: interference is not looked for
 	events  map[string]string
 	missing string // what this machine does not count, and why
 }
 
-func newPerformance(d *daemon, cfg *config.Config, tree bool, v1 bool) *performance {
-	p := &performance{d: d, cfg: cfg.CPI, root: cfg.Cgroup.Root, counted: hierarchy(cfg.Cgroup.Root, v1), v1: v1,
-		noTree: !tree, started: time.Now()}
-	if p.cfg.Mode != config.CPIOff {
-		d.health.Watch(metrics.FeatureCPI, p.why)
+func newCounting(o countingOptions) *counting {
+	root := o.config.Cgroup.Root
+	return &counting{
+		o: o, cfg: o.config.CPI, root: root, counted: cgroup.CPUHierarchy(root, o.v1), started: time.Now(),
 	}
-	return p
 }
 
-// run counts until ctx ends.
-func (p *performance) run(ctx context.Context) {
+// Run counts until ctx ends.
+func (p *counting) Run(ctx context.Context) {
 	if p.cfg.Mode == config.CPIOff {
 		return
 	}
@@ -70,29 +82,30 @@ func (p *performance) run(ctx context.Context) {
 	if err != nil {
 		text := err.Error()
 		p.failure.Store(&text)
-		p.d.log.Warn("CPU performance is not counted; everything else works", "why", err)
+		p.o.log.Warn("CPU performance is not counted; everything else works", "why", err)
 		return
 	}
 	defer c.counter.Close()
 	p.counts.Store(c)
-	p.d.metrics.CPICounting(true, p.cfg.ContainerSeries)
+	p.o.metrics.CPICounting(true, p.cfg.ContainerSeries)
 	if c.missing != "" {
-		p.d.log.Warn("CPU performance is counted in part", "why", c.missing)
+		p.o.log.Warn("CPU performance is counted in part", "why", c.missing)
 	}
-	var judge sync.WaitGroup
-	judge.Go(func() { c.judge(ctx) })
-	c.sampler.Run(ctx)
-	judge.Wait()
+	together(ctx, c.sampler.Run, c.detect)
 }
 
-func (p *performance) open() (*counting, error) {
-	if p.noTree {
+// detect looks for interference in every window.
+func (c *counters) detect(ctx context.Context) {
+	if c.loop != nil {
+		c.loop.Run(ctx)
+	}
+}
+
+func (p *counting) open() (*counters, error) {
+	if !p.o.tree {
 		return nil, errors.New("the cgroups could not be opened")
 	}
-	o := counter.Options{Root: p.counted, V1: p.v1, MaxGroups: p.cfg.MaxContainers, StandIns: standIns(p.cfg.StandIns)}
-	if p.cfg.Waits == config.WaitsTotal {
-		o.Waits = counter.WaitsTotal
-	}
+	o := CounterOptions(p.o.config, p.o.v1)
 	opened, err := counter.Open(o)
 	if err != nil {
 		return nil, err
@@ -110,16 +123,17 @@ func (p *performance) open() (*counting, error) {
 	}
 	s := sampler.New(sampler.Options{
 		Counter: opened, Worth: worth, Node: p.node, Life: p.life, Accounts: p.accounts,
-		Threads: sampler.ThreadsIn(tasks(p.root, p.v1)), Interval: time.Duration(p.cfg.Interval), Window: window,
-		Rules: rules, Log: p.d.log,
+		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
+		Window: window,
+		Rules:  rules, Log: p.o.log,
 	}, present, o.Waits != counter.WaitsOff)
 	s.Subscribe(func(w *sampler.Window) {
 		status := opened.Status()
-		p.d.metrics.CPIWindow(inMetrics(w, &status))
+		p.o.metrics.CPIWindow(inMetrics(w, &status))
 	})
-	c := &counting{counter: opened, sampler: s, events: events, missing: missing}
-	if c.loop, err = p.detector(s, p.d.lending.cfg); err != nil { // with the modes of the start, whatever was reloaded
-		p.d.log.Warn("nobody looks for interference; windows are counted all the same", "why", err)
+	c := &counters{counter: opened, sampler: s, events: events, missing: missing}
+	if c.loop, err = p.detector(s); err != nil {
+		p.o.log.Warn("interference is not looked for; windows are counted all the same", "why", err)
 		c.missing = strings.TrimPrefix(c.missing+"; interference is not looked for: "+err.Error(), "; ")
 		return c, nil
 	}
@@ -127,30 +141,16 @@ func (p *performance) open() (*counting, error) {
 	return c, nil
 }
 
-// hierarchy is the one whose cgroups are counted.
-func hierarchy(root string, v1 bool) string {
-	if !v1 {
-		return root
+// CounterOptions are what the counters of a configuration are opened with.
+func CounterOptions(cfg *config.Config, v1 bool) counter.Options {
+	o := counter.Options{
+		Root: cgroup.CPUHierarchy(cfg.Cgroup.Root, v1), V1: v1, MaxGroups: cfg.CPI.MaxContainers,
+		StandIns: standIns(cfg.CPI.StandIns),
 	}
-	for _, name := range []string{"cpu", "cpu,cpuacct", "cpuacct,cpu"} {
-		if dir := filepath.Join(root, name); isDir(dir) {
-			return dir
-		}
+	if cfg.CPI.Waits == config.WaitsTotal {
+		o.Waits = counter.WaitsTotal
 	}
-	return filepath.Join(root, "cpu")
-}
-
-// tasks is the hierarchy whose controller counts threads.
-func tasks(root string, v1 bool) string {
-	if v1 {
-		return filepath.Join(root, "pids")
-	}
-	return root
-}
-
-func isDir(name string) bool {
-	info, err := os.Stat(name)
-	return err == nil && info.IsDir()
+	return o
 }
 
 func standIns(s config.StandIns) map[counter.Event]counter.StandIn {
@@ -208,8 +208,8 @@ func sources(s *counter.Status) (present [sample.NumEvents]bool, events map[stri
 }
 
 // node is what runs now.
-func (p *performance) node() sampler.Node {
-	view := p.d.plugin.Snapshot()
+func (p *counting) node() sampler.Node {
+	view := p.o.node.Snapshot()
 	n := sampler.Node{Containers: make([]sampler.Container, 0, len(view.Containers)), Topology: view.Topology}
 	efficiency, hybrid := efficiencyCPUs(view.Topology)
 	for _, c := range view.Containers {
@@ -248,7 +248,7 @@ func kindOf(cpus, efficiency cpuset.Set) string {
 }
 
 // life is the inode of a cgroup's folder, which the kernel gives to no other.
-func (p *performance) life(cgroup string) (uint64, error) {
+func (p *counting) life(cgroup string) (uint64, error) {
 	info, err := os.Lstat(filepath.Join(p.counted, cgroup))
 	if err != nil {
 		return 0, err
@@ -260,8 +260,16 @@ func (p *performance) life(cgroup string) (uint64, error) {
 	return stat.Ino, nil
 }
 
+// Health names what is not counted.
+func (p *counting) Health() map[string]string {
+	if p.cfg.Mode == config.CPIOff {
+		return nil
+	}
+	return map[string]string{metrics.FeatureCPI: p.why(), metrics.FeatureSpecs: p.whyNoSpecs()}
+}
+
 // why is what does not work, "" that everything does.
-func (p *performance) why() string {
+func (p *counting) why() string {
 	if text := p.failure.Load(); text != nil {
 		return *text
 	}
@@ -275,8 +283,8 @@ func (p *performance) why() string {
 	return c.missing
 }
 
-// report is what counting has to say to people.
-func (p *performance) report() control.Performance {
+// report is what people see of it.
+func (p *counting) report() control.Performance {
 	out := control.Performance{CPI: control.CPI{Mode: string(p.cfg.Mode), Why: p.why(), Specs: p.whyNoSpecs()}}
 	c := p.counts.Load()
 	if c == nil {
@@ -350,7 +358,7 @@ func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 }
 
 // used is the CPU time of every container, for `quietcore top`.
-func (p *performance) used(view *policy.Snapshot) map[string]control.Used {
+func (p *counting) used(view *policy.Snapshot) map[string]control.Used {
 	cgroups := make(map[string]string, len(view.Containers))
 	for _, c := range view.Containers {
 		cgroups[c.ID] = c.Cgroup
@@ -363,7 +371,7 @@ func (p *performance) used(view *policy.Snapshot) map[string]control.Used {
 }
 
 // accounts is the same for the sampler, to hold against what was counted.
-func (p *performance) accounts(containers []sampler.Container) map[string]time.Duration {
+func (p *counting) accounts(containers []sampler.Container) map[string]time.Duration {
 	cgroups := make(map[string]string, len(containers))
 	for i := range containers {
 		cgroups[containers[i].ID] = containers[i].Cgroup
@@ -377,11 +385,11 @@ func (p *performance) accounts(containers []sampler.Container) map[string]time.D
 
 // readUsage reads what the cgroups of these ids have used. The files are opened
 // anew each time, so that descriptors do not grow with containers.
-func (p *performance) readUsage(cgroups map[string]string) []cgroupusage.Reading {
-	if p.noTree {
+func (p *counting) readUsage(cgroups map[string]string) []cgroupusage.Reading {
+	if !p.o.tree {
 		return nil
 	}
-	r, err := cgroupusage.Open(cgroupusage.Options{Root: p.root, V1: p.v1, KeepOpen: 1})
+	r, err := cgroupusage.Open(cgroupusage.Options{Root: p.root, V1: p.o.v1, KeepOpen: 1})
 	if err != nil {
 		return nil
 	}
@@ -392,4 +400,13 @@ func (p *performance) readUsage(cgroups map[string]string) []cgroupusage.Reading
 		}
 	}
 	return slices.DeleteFunc(r.Read(nil), func(one cgroupusage.Reading) bool { return one.Err != nil })
+}
+
+// history is the kept samples of a container, oldest first.
+func (p *counting) history(id string) []sample.Sample {
+	c := p.counts.Load()
+	if c == nil {
+		return nil
+	}
+	return c.sampler.History(id, nil)
 }

@@ -1,19 +1,18 @@
-package main
+package daemon
 
 import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
-	"github.com/quietcore/quietcore/internal/kube"
 	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/page"
 	"github.com/quietcore/quietcore/internal/state"
 	cgroupusage "github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
@@ -21,93 +20,66 @@ import (
 	"github.com/quietcore/quietcore/reclaim/loop"
 )
 
-// lending lends idle CPUs and takes them back. It runs beside everything else:
-// where it does not work nothing else stops.
-type lending struct {
-	d         *daemon
-	cfg       *config.Config
-	v1        bool
-	publisher *lend.Publisher // nil: nothing is published
-	evictor   *lend.Evictor   // nil: nobody is asked back
-	server    *lend.Server    // nil: there is none
-	loop      *loop.Loop      // nil: off, or it does not work
-	broken    string          // why it does not
+type lendingOptions struct {
+	config  *config.Config
+	node    *node
+	v1      bool
+	api     *apiServer
+	metrics *metrics.Metrics
+	log     *slog.Logger
+	notify  func(policy.Notice)
 }
 
-// newLending is called before the API client is made, which tells of the Node.
-func newLending(d *daemon, cfg *config.Config, v1 bool) *lending {
-	return &lending{d: d, cfg: cfg, v1: v1}
+// lending lends idle CPUs and takes them back.
+type lending struct {
+	o       lendingOptions
+	cfg     *config.Config
+	evictor *lend.Evictor // nil: no pod is evicted
+	loop    *loop.Loop    // nil: off, or it does not work
+	broken  string        // why it does not
+}
+
+func newLending(o lendingOptions) *lending {
+	l := &lending{o: o, cfg: o.config}
+	if l.cfg.Reclaim.Evict && l.cfg.Reclaim.Mode != config.SwitchOff {
+		l.evictor = l.newEvictor()
+	}
+	return l
+}
+
+// newEvictor makes what evicts pods. Where it may evict none, or there is no API
+// server to ask, it reports which ones would go.
+func (l *lending) newEvictor() *lend.Evictor {
+	o := lend.EvictorOptions{Observe: !l.enforced(), Log: l.o.log, Report: l.evicted, Notify: l.o.notify}
+	if l.o.api.server != nil {
+		o.API = l.o.api.server
+	}
+	return lend.NewEvictor(o)
 }
 
 func (l *lending) on() bool {
 	return l.cfg.Reclaim.Mode != config.SwitchOff || l.cfg.Suppress.Mode != config.SwitchOff
 }
 
-// connect has the API client tell of the Node and of pods on lent CPUs.
-func (l *lending) connect(o *kube.Options) {
-	// Where nothing is lent, the Node is not followed for what an earlier daemon may
-	// have left there alone: the right to read it is not given then.
-	if o.OnLabels != nil || l.cfg.Reclaim.Mode == config.SwitchEnforce {
-		o.OnLent = func(n kube.LentNode) {
-			if l.publisher != nil {
-				l.publisher.Observe(n)
-			}
-		}
-	}
-	o.OnBatch = func() {
-		if l.publisher != nil {
-			l.publisher.Changed()
-		}
-	}
-}
-
-// open makes the parts once the client and the plugin are there.
-func (l *lending) open(client *kube.Client) {
-	if client != nil && l.cfg.Mode != config.Observe {
-		l.reach(client)
-	}
-	l.judge()
+// build makes the loop, once there is a plugin.
+func (l *lending) build() {
 	if !l.on() {
 		return
 	}
-	if err := l.build(); err != nil {
+	if err := l.newLoop(); err != nil {
 		l.broken = err.Error()
-		l.d.health.Degraded(metrics.FeatureLending, l.broken)
-		l.d.log.Warn("idle CPUs are neither lent nor taken back; everything else works", "why", err)
+		l.o.log.Warn("idle CPUs are neither lent nor taken back; everything else works", "why", err)
 	}
 }
 
-// reach makes what speaks to the API server. Where nothing is lent any more, what an
-// earlier daemon published is withdrawn.
-func (l *lending) reach(client *kube.Client) {
-	server := lend.NewServer(client.REST)
-	l.server = server
-	l.publisher = lend.New(lend.Options{
-		API: server, Node: l.cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: l.cfg.Reclaim.Koordinator,
-		Log: l.d.log,
-		Report: func(result string) {
-			l.d.metrics.APIRequest("lending", result)
-		}, Repaired: l.d.metrics.LendingRepaired,
-	})
-	enforced := l.cfg.Reclaim.Mode == config.SwitchEnforce
-	if !enforced {
-		l.publisher.Withdraw()
-	} else {
-		l.d.health.Watch(metrics.FeatureLent, l.publisher.State)
+func (l *lending) Run(ctx context.Context) {
+	if l.loop != nil {
+		l.loop.Run(ctx)
 	}
 }
 
-// judge makes what asks for pods. Where nobody may be asked, or there is nobody to ask,
-// it says who would go.
-func (l *lending) judge() {
-	if !l.cfg.Reclaim.Evict || l.cfg.Reclaim.Mode == config.SwitchOff {
-		return
-	}
-	o := lend.EvictorOptions{Observe: !l.enforced(), Log: l.d.log, Report: l.evicted, Notify: l.d.tell}
-	if l.server != nil {
-		o.API = l.server
-	}
-	l.evictor = lend.NewEvictor(o)
+func (l *lending) Health() map[string]string {
+	return map[string]string{metrics.FeatureLending: l.broken}
 }
 
 // enforced says whether lending is more than observed.
@@ -115,8 +87,8 @@ func (l *lending) enforced() bool {
 	return l.cfg.Reclaim.Mode == config.SwitchEnforce && l.cfg.Mode != config.Observe
 }
 
-func (l *lending) build() error {
-	options := cgroupusage.Options{Root: l.cfg.Cgroup.Root, V1: l.v1}
+func (l *lending) newLoop() error {
+	options := cgroupusage.Options{Root: l.cfg.Cgroup.Root, V1: l.o.v1}
 	reader, err := cgroupusage.Open(options)
 	if err != nil {
 		return err
@@ -126,14 +98,14 @@ func (l *lending) build() error {
 		return errors.Join(err, reader.Close())
 	}
 	o := loop.Options{
-		Usage: reader, Glance: glances, Node: l.d.plugin.Snapshot, Pods: l.d.plugin.Pods,
-		Ready: l.d.plugin.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Reserve: l.cfg.Reclaim.Reserve,
-		Name: l.cfg.NodeName(), Log: l.d.log, Notify: l.tell,
+		Usage: reader, Glance: glances, Node: l.o.node.Snapshot, Pods: l.o.node.Pods,
+		Ready: l.o.node.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Reserve: l.cfg.Reclaim.Reserve,
+		Name: l.cfg.NodeName(), Log: l.o.log, Notify: l.notify,
 	}
 	observe := l.cfg.Mode == config.Observe
 	switch {
 	case l.cfg.Suppress.Mode == config.SwitchEnforce && !observe:
-		o.Suppress = func(ctx context.Context, e policy.BESuppressed) error { return l.d.plugin.Submit(ctx, e) }
+		o.Suppress = func(ctx context.Context, e policy.BESuppressed) error { return l.o.node.Submit(ctx, e) }
 	case l.cfg.Suppress.Mode != config.SwitchOff:
 		o.Suppress = func(context.Context, policy.BESuppressed) error { return nil }
 	}
@@ -145,8 +117,8 @@ func (l *lending) build() error {
 		if !observe {
 			o.Keep = func(c reclaim.Checkpoint) error { return keepLending(file, c) }
 		}
-		if l.publisher != nil && l.cfg.Reclaim.Mode == config.SwitchEnforce {
-			o.Offer = l.publisher.Offer
+		if l.o.api.lent != nil && l.cfg.Reclaim.Mode == config.SwitchEnforce {
+			o.Offer = l.o.api.lent.Offer
 		}
 		if l.evictor != nil {
 			o.Evict = func(ctx context.Context, p policy.PodView, why string) loop.Answer {
@@ -161,31 +133,20 @@ func (l *lending) build() error {
 	return err
 }
 
-// tell makes Events of what is so, and only log lines of what would be.
-func (l *lending) tell(n policy.Notice) {
+// notify makes Events of what is so, and only log lines of what would be.
+func (l *lending) notify(n policy.Notice) {
 	if l.cfg.Mode != config.Observe && l.cfg.Reclaim.Mode != config.SwitchObserve &&
 		l.cfg.Suppress.Mode != config.SwitchObserve {
-		l.d.tell(n)
+		l.o.notify(n)
 		return
 	}
-	l.d.log.Warn(n.Message, "reason", n.Reason, "observed", true)
+	l.o.log.Warn(n.Message, "reason", n.Reason, "observed", true)
 }
 
 // evicted counts the result of an eviction.
 func (l *lending) evicted(result string) {
-	l.d.metrics.Eviction(result)
-	l.d.evictionAsked(result)
-}
-
-// evictionAsked counts the request that there was of an eviction with that result.
-func (d *daemon) evictionAsked(result string) {
-	request := map[string]string{
-		lend.Evicted: "ok", lend.Blocked: "conflict", lend.Gone: "notfound", lend.Forbidden: "forbidden",
-		lend.TimedOut: "timeout", lend.Failed: "error",
-	}[result]
-	if request != "" {
-		d.metrics.APIRequest("eviction", request)
-	}
+	l.o.metrics.Eviction(result)
+	l.o.api.evictionEnded(result)
 }
 
 // answerOf says what an eviction's end means for who may be next. A pod that our own
@@ -210,7 +171,7 @@ func answerOf(err error) loop.Answer {
 
 // stats are what lending led to, for metrics; nil: nothing is lent or taken back.
 func (l *lending) stats() *metrics.Lending {
-	if l == nil || l.loop == nil {
+	if l.loop == nil {
 		return nil
 	}
 	s := l.loop.Status()
@@ -225,8 +186,8 @@ func (l *lending) stats() *metrics.Lending {
 	case s.QuotaMilli > 0:
 		m.Withheld = max(float64(s.Pool)-float64(s.QuotaMilli)/1000, 0)
 	}
-	if l.publisher != nil {
-		m.Published = float64(max(l.publisher.Published().Own, 0)) / 1000
+	if l.o.api.lent != nil {
+		m.Published = float64(max(l.o.api.lent.Published().Own, 0)) / 1000
 	}
 	return m
 }
@@ -255,13 +216,13 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 			Overcommitted: s.Overcommitted, Frozen: s.Frozen,
 		}
 	}
-	if l.publisher != nil {
-		if now := l.publisher.Published(); now.Own >= 0 {
+	if l.o.api.lent != nil {
+		if now := l.o.api.lent.Published(); now.Own >= 0 {
 			published := float64(now.Own) / 1000
 			out.Published = &published
 		}
 		if l.cfg.Reclaim.Mode == config.SwitchEnforce {
-			out.Problem = l.publisher.State()
+			out.Problem = l.o.api.lent.State()
 		}
 	}
 	s.Narrowed.Observed, s.Lowered.Observed = out.Suppression == string(config.SwitchObserve), out.Mode == string(
@@ -307,7 +268,7 @@ const maxLending = 16 << 20
 
 func (l *lending) estimator(file string) (*reclaim.Estimator, error) {
 	cfg := l.cfg.Reclaim.Estimation()
-	text, err := readAtMost(file, maxLending)
+	text, err := state.ReadFile(file, maxLending)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return reclaim.New(cfg)
@@ -320,7 +281,7 @@ func (l *lending) estimator(file string) (*reclaim.Estimator, error) {
 			}
 		}
 	}
-	l.d.log.Warn("what was learned of pods' use is not used: nobody is idle until a window is full again", "file",
+	l.o.log.Warn("what was learned of pods' use is not used: nobody is idle until a window is full again", "file",
 		file, "err", err)
 	return reclaim.New(cfg)
 }
@@ -330,17 +291,16 @@ func keepLending(name string, c reclaim.Checkpoint) error {
 	if err != nil {
 		return err
 	}
-	return renameio.WriteFile(name, text, 0o600)
+	return state.WriteFile(name, text)
 }
 
-// parts are what runs beside the plugin.
-func (l *lending) parts() []func(context.Context) {
-	var parts []func(context.Context)
-	if l.publisher != nil {
-		parts = append(parts, l.publisher.Run)
+// measured is what production and best effort use; nil where it is not measured.
+func (l *lending) measured() *page.Lending {
+	if l.loop == nil {
+		return nil
 	}
-	if l.loop != nil {
-		parts = append(parts, l.loop.Run)
+	s := l.loop.Status()
+	return &page.Lending{
+		Known: s.Known, Production: s.Production, Batch: s.Batch, Offered: s.Estimated, Offer: s.Offer,
 	}
-	return parts
 }

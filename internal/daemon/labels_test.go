@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/internal/config"
-	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/plugin"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -21,12 +20,11 @@ func TestLabelsAreNotLostToAReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &daemon{log: newLog(t.Output(), config.LogText, nil)}
-	d.metrics = metrics.New("v", func() (metrics.Stats, bool) { return metrics.Stats{}, false })
+	log := NewLog(t.Output(), config.LogText, nil)
 	nri := config.Default().NRI
-	d.plugin, err = plugin.New(plugin.Options{
-		Topology: machine, Metrics: d.metrics, Log: d.log, Observe: true,
-		Socket: filepath.Join(t.TempDir(), "nri.sock"), Name: nri.Name, Index: nri.Index,
+	p, err := plugin.New(plugin.Options{
+		Topology: machine, Log: log, Observe: true, Socket: filepath.Join(t.TempDir(), "nri.sock"), Name: nri.Name,
+		Index: nri.Index,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -35,32 +33,32 @@ func TestLabelsAreNotLostToAReload(t *testing.T) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { d.plugin.Run(ctx) })
-	c := &cluster{d: d}
+	running.Go(func() { p.Run(ctx) })
+	l := &labels{node: &node{p}, log: log}
 	for i := range 200 {
 		want := fmt.Sprint(i)
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				if err := c.reconfigure(ctx, policy.Config{}); err != nil {
+				if err := l.reconfigure(ctx, policy.Config{}); err != nil {
 					t.Error(err)
 				}
 			})
 		}
-		all.Go(func() { c.labelled(ctx, map[string]string{"round": want}) })
+		all.Go(func() { l.take(ctx, map[string]string{"round": want}) })
 		all.Wait()
-		records, err := d.plugin.Records(ctx)
+		records, err := p.Records(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var labels map[string]string
+		var got map[string]string
 		for _, r := range records {
 			if r.NodeLabels != nil {
-				labels = r.NodeLabels.Labels
+				got = r.NodeLabels.Labels
 			}
 		}
-		if labels["round"] != want {
-			t.Fatalf("in round %s the labels in force are %v", want, labels)
+		if got["round"] != want {
+			t.Fatalf("in round %s the labels in force are %v", want, got)
 		}
 	}
 }

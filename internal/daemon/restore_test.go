@@ -1,4 +1,4 @@
-package main
+package daemon
 
 import (
 	"io"
@@ -56,8 +56,7 @@ func TestRestoreTakesLentCPUsFromTheNode(t *testing.T) {
 		patched = string(text)
 		_, _ = io.WriteString(w, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1","uid":"u1"}}`)
 	})
-	d := &daemon{log: slog.New(slog.DiscardHandler)}
-	if err := d.takeBackLent(t.Context(), &cfg); err != nil ||
+	if err := (lentCPUs{&cfg, "v1", slog.New(slog.DiscardHandler)}).withdraw(t.Context()); err != nil ||
 		!strings.Contains(patched, `"quietcore.dev/batch-cpu":null`) {
 		t.Errorf("the patch is %q, %v", patched, err)
 	}
@@ -66,9 +65,9 @@ func TestRestoreTakesLentCPUsFromTheNode(t *testing.T) {
 // What could not be taken away is said: as a failure where CPUs were lent.
 func TestRestoreSaysThatLentCPUsStay(t *testing.T) {
 	var log strings.Builder
-	d := &daemon{log: slog.New(slog.NewTextHandler(&log, nil))}
 	cfg := config.Default()
 	cfg.Node.Name = "n1"
+	lent := lentCPUs{&cfg, "v1", slog.New(slog.NewTextHandler(&log, nil))}
 	forbidden := lentServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w,
@@ -76,18 +75,18 @@ func TestRestoreSaysThatLentCPUsStay(t *testing.T) {
 				`forbidden","code":403}`)
 	})
 	cfg.Kubernetes.Kubeconfig = forbidden
-	if err := d.takeBackLent(t.Context(), &cfg); err != nil || !strings.Contains(log.String(), "forbidden") {
+	if err := lent.withdraw(t.Context()); err != nil || !strings.Contains(log.String(), "forbidden") {
 		t.Errorf("where nothing was to be lent: %v, log %q", err, &log)
 	}
 	cfg.Reclaim.Mode = config.SwitchEnforce
 	for _, file := range []string{forbidden, filepath.Join(t.TempDir(), "none")} {
 		cfg.Kubernetes.Kubeconfig = file
-		if err := d.takeBackLent(t.Context(), &cfg); err == nil || !strings.Contains(err.Error(), "by hand") {
+		if err := lent.withdraw(t.Context()); err == nil || !strings.Contains(err.Error(), "by hand") {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
 	cfg.Reclaim.Mode, cfg.Kubernetes.API = config.SwitchOff, config.APIOff
-	if err := d.takeBackLent(t.Context(), &cfg); err != nil {
+	if err := lent.withdraw(t.Context()); err != nil {
 		t.Errorf("where there is no API server and nothing was lent: %v", err)
 	}
 }

@@ -1,0 +1,317 @@
+// Package daemon is `quietcore run`: the parts of the daemon, what each is made of,
+// and what runs them.
+//
+// A part has a Run, which ends with its context, and a Health, which names what of it
+// does not work. Parts get what they need from their constructors and do not know the
+// daemon: a part that is missing or silent stops no other. The plugin asks some parts
+// (what the API server knows of a pod, where a pod's devices are), so it is made after
+// them: they have it as a *node, which is complete before anything runs.
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/page"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/plugin"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/sysfs"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Options are what a daemon is started with.
+type Options struct {
+	File    string // of the configuration; empty: the defaults hold
+	Version string
+	Log     io.Writer
+	Faults  Faults // for tests
+}
+
+// InvalidError is about a configuration that is wrong, or does not fit this machine.
+type InvalidError struct{ Err error }
+
+func (e *InvalidError) Error() string { return e.Err.Error() }
+func (e *InvalidError) Unwrap() error { return e.Err }
+
+// node is the plugin for parts that are made before it.
+type node struct{ *plugin.Plugin }
+
+// part is something that runs beside the others until ctx ends.
+type part interface {
+	Run(ctx context.Context)
+	// Health says of each feature that does not work why. It may be called before Run.
+	Health() map[string]string
+}
+
+// daemon is what its parts have in common, and the parts.
+type daemon struct {
+	options Options
+	cfg     atomic.Pointer[config.Config] // in force
+	level   slog.LevelVar
+	log     *slog.Logger
+	metrics *metrics.Metrics
+	health  *metrics.Health
+
+	node      *node
+	kubelet   *kubeletReader
+	labels    *labels
+	api       *apiServer
+	counting  *counting
+	lending   *lending
+	incidents *incidents.Store // nil: none are kept
+	hardware  *plugin.Hardware
+	parts     []part
+}
+
+// Run is the daemon until ctx ends, or until something ends that it cannot do without.
+func Run(ctx context.Context, o Options) error {
+	cfg, err := config.Load(o.File)
+	if err != nil {
+		return &InvalidError{err}
+	}
+	d := &daemon{options: o, node: &node{}}
+	d.cfg.Store(cfg)
+	d.level.Set(cfg.Log.Level.Slog())
+	d.log = NewLog(o.Log, cfg.Log.Format, &d.level)
+	klog.SetSlogLogger(d.log) // client-go logs by it
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(plugin.GCPercent)
+	}
+	lock, err := state.TakeLock(cfg.State.Dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	t, err := readTopology(cfg.Sysfs.Root, d.log)
+	if err != nil {
+		return err
+	}
+	d.metrics = metrics.New(o.Version, d.stats)
+	d.metrics.Reloaded(time.Now(), nil) // it was good, or there was none
+	cgroups := openTree(cfg, d.metrics, d.log)
+	defer cgroups.close()
+	if err := d.build(cfg, t, cgroups); err != nil {
+		return err
+	}
+	defer d.kubelet.close()
+	return d.serve(ctx, cfg)
+}
+
+// NewLog makes the log that a configuration asks for.
+func NewLog(w io.Writer, format config.LogFormat, level slog.Leveler) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+func readTopology(root string, log *slog.Logger) (*topology.Topology, error) {
+	t, warnings, err := sysfs.Read(os.DirFS(root))
+	if err != nil {
+		return nil, fmt.Errorf("read topology of %s: %w", root, err)
+	}
+	for _, w := range warnings {
+		log.Warn("topology", "warning", w.String())
+	}
+	log.Info("topology", "cpus", t.Online().String(), "cores", len(t.Cores()), "nodes", len(t.Nodes()),
+		"sockets", len(t.Sockets()))
+	return t, nil
+}
+
+// build makes the parts, each from those before it.
+func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) error {
+	d.kubelet = newKubeletReader(cfg, d.node, d.log)
+	d.labels = &labels{node: d.node, log: d.log}
+	d.api = newAPIServer(apiOptions{
+		config: cfg, version: d.options.Version, node: d.node, kubelet: d.kubelet.reconciler, labels: d.labels,
+		metrics: d.metrics, log: d.log,
+	}, d.cfg.Load)
+	if err := d.kubelet.connect(cfg, d.api.topologyChanged); err != nil {
+		return err
+	}
+	notices := notifier{log: d.log, event: d.api.events(cfg)}
+	d.lending = newLending(lendingOptions{
+		config: cfg, node: d.node, v1: cgroups.v1(), api: d.api, metrics: d.metrics, log: d.log, notify: notices.notify,
+	})
+	d.incidents = newIncidentStore(cfg)
+	evictions := newEvictions(cfg, d.api, notices.notify, d.log)
+	d.counting = newCounting(countingOptions{
+		config: cfg, floor: d.bestEffortFloor, tree: cgroups.open(), v1: cgroups.v1(), node: d.node, metrics: d.metrics,
+		log: d.log, notify: notices.notify, evictions: evictions.queue, incidents: d.incidents,
+	})
+	o := d.pluginOptions(cfg, t, cgroups)
+	made, err := plugin.New(o)
+	if err != nil {
+		return &InvalidError{err}
+	}
+	d.node.Plugin = made
+	d.hardware = &plugin.Hardware{Root: cfg.Sysfs.Root, Plugin: made, Log: d.log}
+	d.lending.build()
+	d.parts = []part{
+		enforcement{made, cgroups}, d.kubelet, d.api, d.lending, evictions, d.counting, silent{d.hardware.Watch},
+		silent{d.watchConfig}, d.page(cfg),
+	}
+	if d.incidents != nil {
+		d.parts = append(d.parts, silent{d.incidents.Run})
+	}
+	d.health = metrics.NewHealth(time.Now, made.Beat)
+	d.health.Require("not registered with the runtime", made.Connected)
+	d.health.Require("what runs is not taken over yet", made.Synchronised)
+	for _, p := range d.parts {
+		d.health.Watch(p.Health)
+	}
+	return nil
+}
+
+func (d *daemon) pluginOptions(cfg *config.Config, t *topology.Topology, cgroups *tree) plugin.Options {
+	o := plugin.Options{
+		Topology: t, Config: cfg.Policy(), Observe: cfg.Mode == config.Observe, Metrics: d.metrics, Log: d.log,
+		Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index, CPUsEnv: cfg.Inject.CPUsEnv,
+		Changed: func() { d.api.topologyChanged(); d.kubelet.changed() },
+		Facts:   d.api.facts(cfg), Notify: d.api.events(cfg), Devices: d.kubelet.nodesOf(),
+	}
+	cgroups.enter(&o)
+	d.kubelet.foresee(cfg, &o)
+	store := &state.Store{
+		Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now, Uptime: state.Uptime,
+	}
+	d.options.Faults.inject(&o, store)
+	found := store.Load()
+	if found.Reason != "" {
+		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason,
+			"aside", found.Aside)
+	}
+	if !o.Observe { // observing writes nothing at all
+		o.Store, o.Saved = store, found.Snapshot
+	}
+	return o
+}
+
+// bestEffortFloor is what best effort keeps of its pool.
+func (d *daemon) bestEffortFloor(s *policy.Snapshot) int {
+	return cmp.Or(d.cfg.Load().Pools.BEFloor, s.Topology.ThreadsPerCore())
+}
+
+// serve runs the parts and answers questions until ctx ends.
+func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	runs, err := d.listen(cfg, stop)
+	if err != nil {
+		return err
+	}
+	for _, p := range d.parts {
+		runs = append(runs, p.Run)
+	}
+	together(ctx, append(runs, func(ctx context.Context) {
+		if <-ctx.Done(); errors.Is(context.Cause(ctx), context.Canceled) {
+			d.log.Info("ending; every placement stays as it is")
+		}
+	})...)
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// serving answers on a listener until its context ends.
+type serving func(context.Context, net.Listener, http.Handler) error
+
+// listen opens what the daemon is asked by, and returns what answers there. A server
+// that fails ends the daemon.
+func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(context.Context), err error) {
+	on := func(serve serving, l net.Listener, h http.Handler) {
+		runs = append(runs, func(ctx context.Context) {
+			if err := serve(ctx, l, h); err != nil {
+				stop(err)
+			}
+		})
+	}
+	server := &control.Server{
+		Plugin: d.node.Plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.counting.report,
+		Usage:   d.counting.used,
+		Lending: d.lending.report,
+	}
+	if d.incidents != nil {
+		server.Incidents = d.incidents
+	}
+	l, err := control.Listen(cfg.Socket)
+	if err != nil {
+		return nil, err
+	}
+	on(control.Serve, l, server.Handler())
+	if l, err = d.options.Faults.listen(d.log); err != nil {
+		return nil, err
+	}
+	if l != nil {
+		on(control.Serve, l, d.options.Faults.handler(server))
+	}
+	if cfg.Listen == "" {
+		return runs, nil
+	}
+	if l, err = metrics.Listen(cfg.Listen); err != nil {
+		// Metrics are worth less than pods that start in their places.
+		d.log.Error("no metrics and no probes are served", "listen", cfg.Listen, "err", err)
+		return runs, nil
+	}
+	on(metrics.Serve, l, metrics.Handler(d.metrics, d.health))
+	return runs, nil
+}
+
+// fresh reports whether all that files say now has been looked at.
+func (d *daemon) fresh() bool { return d.hardware.Fresh() && d.kubelet.fresh() }
+
+// page is the part that shows the node to browsers.
+func (d *daemon) page(cfg *config.Config) part {
+	o := page.Options{
+		History: d.counting.history, Node: cfg.NodeName(), Version: d.options.Version, Log: d.log,
+		Look: func() page.Look {
+			return page.Look{
+				Snapshot: d.node.Snapshot(), Connected: d.node.Connected(), Synchronised: d.node.Synchronised(),
+				Observe: cfg.Mode == config.Observe, Unpinned: d.node.Unpinned(), Performance: d.counting.report(),
+				Lending: d.lending.measured(),
+			}
+		},
+	}
+	if d.incidents != nil {
+		o.Incidents = d.incidents
+	}
+	return &pageServer{options: o, listen: cfg.Page.Listen, log: d.log}
+}
+
+// stats are the daemon's state in numbers, for a scrape.
+func (d *daemon) stats() (metrics.Stats, bool) {
+	if d.node.Plugin == nil {
+		return metrics.Stats{}, false
+	}
+	now, cfg := time.Now(), d.cfg.Load()
+	view := d.node.Snapshot()
+	s := metrics.FromSnapshot(view, now)
+	s.Unpinned, s.Unsaved, s.Stale = d.node.Unpinned(), d.node.Unsaved(), d.api.topologyAge(now)
+	s.Connected = d.node.Connected()
+	s.SharedFloor = cmp.Or(cfg.Pools.SharedFloor, view.Topology.ThreadsPerCore())
+	s.Modes = metrics.Modes{
+		Mode: string(cfg.Mode), CPI: string(cfg.CPI.Mode), Reclaim: string(cfg.Reclaim.Mode),
+		Suppression: string(cfg.Suppress.Mode),
+	}
+	s.Lending = d.lending.stats()
+	return s, true
+}

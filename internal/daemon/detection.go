@@ -1,0 +1,189 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/loop"
+	"github.com/quietcore/quietcore/cpi/record"
+	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/internal/clusterspec"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/lend"
+	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/sysfs"
+)
+
+// detector makes the loop from windows to caps. Without it windows are still counted
+// and shown.
+func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
+	cfg := p.o.config
+	detection := p.cfg.Detection()
+	observe := cfg.Mode == config.Observe
+	detection.Enforce = detection.Enforce && !observe
+	o := loop.Options{
+		Detector: detection, Model: sysfs.CPUModel(os.DirFS("/proc")), Log: p.o.log, Snapshot: p.o.node.Snapshot,
+		Submit: p.o.node.Submit, BEFloor: p.o.floor, Notify: p.o.notify, Learned: p.o.metrics.CPILearned,
+	}
+	file := filepath.Join(cfg.State.Dir, state.LearnedFile)
+	if !observe {
+		o.Keep = func(s detect.State) error { return keepLearned(file, s) }
+	}
+	recorder := p.recorder(s)
+	if recorder != nil {
+		s.Subscribe(recorder.Look)
+	}
+	o.Told = func(f *loop.Finding) {
+		count(p.o.metrics, f)
+		p.evict(f)
+		if recorder != nil {
+			recorder.Find(f)
+		}
+	}
+	var reader *clusterspec.Reader
+	o.Beside = func(ctx context.Context) {
+		if reader != nil {
+			reader.Run(ctx)
+		}
+	}
+	l, err := loop.New(o)
+	if err != nil {
+		return nil, err
+	}
+	reader = p.specs(&p.cfg.Specs.Prometheus, l)
+	p.o.metrics.CPIJobs(p.cfg.JobSeries, l.Jobs)
+	p.o.metrics.CPIDetector(func() metrics.Detection {
+		c := l.Counters()
+		return metrics.Detection{Outliers: c.Outliers, Anomalies: c.Anomalies, Jobs: l.Jobs()}
+	})
+	p.restore(l, file)
+	return l, nil
+}
+
+// restore has a loop go on with what an earlier daemon learned of jobs.
+func (p *counting) restore(l *loop.Loop, file string) {
+	learned, err := readLearned(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return
+	case err != nil:
+		p.o.log.Warn("what was learned of jobs is not used; it is learned again", "file", file, "err", err)
+		return
+	}
+	if err := l.Restore(learned); err != nil {
+		p.o.log.Warn("what was learned of jobs is used in part", "file", file, "err", err)
+	}
+}
+
+// evict asks for the eviction of an antagonist where the detector decided for it. It
+// never waits.
+func (p *counting) evict(f *loop.Finding) {
+	if p.o.evictions == nil || f.Kind != detect.CommandEvent || f.Command != detect.DoEvict {
+		return
+	}
+	pod := lend.Pod{UID: f.Target.PodUID, Namespace: f.Target.Namespace, Name: f.Target.Pod}
+	p.o.evictions.Add(pod, "to run on another node: "+f.Why)
+}
+
+// specs reads what the cluster knows to be normal; nil where it is not asked, or the
+// reader cannot be made.
+func (p *counting) specs(from *config.Prometheus, l *loop.Loop) *clusterspec.Reader {
+	if from.URL == "" {
+		return nil
+	}
+	reader, err := clusterspec.New(clusterspec.Options{
+		URL: from.URL, Period: time.Duration(from.Period), Timeout: time.Duration(from.Timeout),
+		MaxAge:    time.Duration(from.MaxAge),
+		TokenFile: from.TokenFile, CAFile: from.CAFile, Log: p.o.log,
+		Jobs: l.Jobs, Set: l.SetSpecs,
+	})
+	if err != nil {
+		text := err.Error()
+		p.noSpecs.Store(&text)
+		p.o.log.Warn("specs of the cluster are not read; what this node learns itself counts", "err", err)
+		return nil
+	}
+	p.reader.Store(reader)
+	p.o.metrics.CPIClusterSpecs(func() metrics.ClusterSpecs {
+		s := reader.Stats()
+		return metrics.ClusterSpecs{
+			Queries: map[string]uint64{"ok": s.OK, "error": s.Errors, "timeout": s.Timeouts}, Refused: s.Refused,
+			InUse: s.InUse, Age: s.Seconds(),
+		}
+	})
+	return reader
+}
+
+// whyNoSpecs is what is wrong with the cluster's specs; empty: nothing, or they are
+// not wanted.
+func (p *counting) whyNoSpecs() string {
+	if r := p.reader.Load(); r != nil {
+		return r.Why()
+	}
+	if text := p.noSpecs.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// count keeps metrics on what the detector found.
+func count(m *metrics.Metrics, f *loop.Finding) {
+	switch f.Kind {
+	case detect.AnalysisEvent:
+		m.CPIVerdict(f.Verdict)
+		for i := range f.Antagonists {
+			m.CPIBlamed(f.Victim.Job, f.Antagonists[i].Job)
+		}
+	case detect.OutcomeEvent:
+		m.CPIOutcome(f.Outcome.Result)
+	}
+}
+
+// recorder keeps incidents; nil where nothing may be written.
+func (p *counting) recorder(s *sampler.Sampler) *record.Recorder {
+	if p.o.incidents == nil {
+		return nil
+	}
+	return record.New(record.Options{
+		Node: p.o.config.NodeName(), Put: p.o.incidents.Put, History: func(id string) []sample.Sample {
+			return s.History(id, nil)
+		},
+	})
+}
+
+// newIncidentStore is the database of incidents; nil where it may not be written.
+func newIncidentStore(cfg *config.Config) *incidents.Store {
+	if cfg.Mode == config.Observe || cfg.CPI.Mode == config.CPIOff {
+		return nil
+	}
+	return incidents.New(incidents.Options{Path: filepath.Join(cfg.State.Dir, state.IncidentsFile)})
+}
+
+// maxLearned bounds what is read: 4,096 jobs take under 40 MiB.
+const maxLearned = 64 << 20
+
+func readLearned(name string) (detect.State, error) {
+	var s detect.State
+	text, err := state.ReadFile(name, maxLearned)
+	if err != nil {
+		return s, err
+	}
+	return s, json.Unmarshal(text, &s)
+}
+
+func keepLearned(name string, s detect.State) error {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return state.WriteFile(name, text)
+}

@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/loop"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/lend"
+	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/policy"
+)
+
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	metrics.Handler(m, metrics.NewHealth(time.Now, time.Now)).ServeHTTP(w,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	return w.Body.String()
+}
+
+func noStats() (metrics.Stats, bool) { return metrics.Stats{}, false }
+
+func testCounting(t *testing.T) (*counting, *loop.Loop) {
+	t.Helper()
+	cfg := config.Default()
+	n := &node{}
+	l, err := loop.New(loop.Options{
+		Detector: detect.DefaultConfig(), Snapshot: func() *policy.Snapshot { return n.Snapshot() },
+		Submit: func(ctx context.Context, e policy.Event) error { return n.Submit(ctx, e) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newCounting(countingOptions{
+		config: &cfg, node: n, metrics: metrics.New("v", noStats), log: NewLog(t.Output(), config.LogText, nil),
+	}), l
+}
+
+// What is wrong with the cluster's specs is reported and stops nothing; where none are
+// wanted nothing is.
+func TestSpecsOfTheCluster(t *testing.T) {
+	p, l := testCounting(t)
+	if r := p.specs(&config.Prometheus{}, l); r != nil || p.Health()[metrics.FeatureSpecs] != "" {
+		t.Error("a server is asked though none was named")
+	}
+	if strings.Contains(scrape(t, p.o.metrics), "quietcore_cpi_cluster") {
+		t.Error("there are metrics of what is off")
+	}
+	if r := p.specs(&config.Prometheus{URL: "http://127.0.0.1:1", CAFile: "/nowhere"}, l); r != nil {
+		t.Error("a reader without its authorities")
+	}
+	if why := p.Health()[metrics.FeatureSpecs]; !strings.Contains(why, "/nowhere") {
+		t.Errorf("health says %q of a reader without its authorities", why)
+	}
+	if r := p.specs(&config.Prometheus{URL: "http://127.0.0.1:1"}, l); r == nil {
+		t.Fatal("no reader")
+	}
+	if !strings.Contains(scrape(t, p.o.metrics), "quietcore_cpi_cluster_specs_age_seconds") {
+		t.Error("no metrics of the cluster's specs")
+	}
+}
+
+func TestFindingsAreCounted(t *testing.T) {
+	p, _ := testCounting(t)
+	count(p.o.metrics, &loop.Finding{Kind: detect.AnalysisEvent, Verdict: detect.Cap, Victim: loop.Subject{Job: "a"},
+		Antagonists: []loop.Subject{{Job: "b"}}})
+	count(p.o.metrics, &loop.Finding{Kind: detect.OutcomeEvent, Outcome: &detect.Outcome{Result: detect.Refused}})
+	text := scrape(t, p.o.metrics)
+	for _, want := range []string{"quietcore_cpi_blamed_total", `quietcore_cpi_outcomes_total{result="refused"} 1`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+}
+
+type evicter struct{ asked chan lend.Pod }
+
+func (e evicter) Evict(_ context.Context, pod lend.Pod) error { e.asked <- pod; return nil }
+
+// Of what the detector finds only its decisions to evict are carried out.
+func TestDecisionsToEvictAreCarriedOut(t *testing.T) {
+	p, _ := testCounting(t)
+	decided := &loop.Finding{Kind: detect.CommandEvent, Command: detect.DoEvict, Why: "capped 3 times in 1h"}
+	decided.Target.PodUID, decided.Target.Namespace, decided.Target.Pod = "uid-a", "jobs", "a"
+	p.evict(decided) // nothing evicts: nothing happens
+	api := evicter{make(chan lend.Pod, 9)}
+	p.o.evictions = lend.NewQueue(lend.NewEvictor(lend.EvictorOptions{API: api}), p.o.log)
+	for _, f := range []*loop.Finding{
+		{Kind: detect.AnalysisEvent}, {Kind: detect.CommandEvent, Command: detect.DoCap}, decided,
+	} {
+		p.evict(f)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { p.o.evictions.Run(ctx); close(ended) }()
+	if got, want := <-api.asked, (lend.Pod{UID: "uid-a", Namespace: "jobs", Name: "a"}); got != want {
+		t.Errorf("evicted is %v, want %v", got, want)
+	}
+	stop()
+	if <-ended; len(api.asked) > 0 {
+		t.Errorf("evicted is %v too", <-api.asked)
+	}
+}

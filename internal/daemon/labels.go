@@ -1,0 +1,53 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// labels are the Node's, by the API server. Those of the configuration stand in for
+// them until they are known.
+type labels struct {
+	node *node
+	log  *slog.Logger
+
+	// turn is held while the policy takes over labels, or a configuration with them: the
+	// older ones must not come last. It is taken before mu.
+	turn sync.Mutex
+
+	mu    sync.Mutex
+	known map[string]string // nil: the API server has not answered
+}
+
+// take takes over what the API server says.
+func (l *labels) take(ctx context.Context, known map[string]string) {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	l.mu.Lock()
+	l.known = known
+	l.mu.Unlock()
+	if err := l.node.TakeLabels(ctx, known); err != nil {
+		l.log.Warn("the Node's labels are not taken over", "err", err)
+	}
+}
+
+// or returns the labels in force, given those of the configuration.
+func (l *labels) or(configured map[string]string) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.known != nil {
+		return l.known
+	}
+	return configured
+}
+
+// reconfigure takes over the policy of a configuration.
+func (l *labels) reconfigure(ctx context.Context, p policy.Config) error {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	p.NodeLabels = l.or(p.NodeLabels)
+	return l.node.Reconfigure(ctx, p)
+}

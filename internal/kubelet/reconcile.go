@@ -1,0 +1,102 @@
+package kubelet
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Reconciler gives the policy kubelet's configuration together with the CPUs that
+// kubelet reserves. These need not stand in it: then the CPU manager's state or the
+// allocatable CPUs of the PodResources API tell, which come later or never.
+type Reconciler struct {
+	Submit func(context.Context, policy.Event) error
+	Online func() cpuset.Set
+	Log    *slog.Logger
+
+	mu        sync.Mutex // guards what follows
+	config    *Config    // nil: not known yet
+	state     policy.KubeletState
+	inventory Inventory
+	unknown   bool // which CPUs kubelet reserves was missing when it was last looked for
+}
+
+// Known is what kubelet reported so far.
+type Known struct {
+	Config    *Config // nil: nothing
+	State     policy.KubeletState
+	Inventory Inventory
+}
+
+// Known returns what has been taken over.
+func (r *Reconciler) Known() Known {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return Known{Config: r.config, State: r.state, Inventory: r.inventory}
+}
+
+// TakeConfig takes over kubelet's configuration.
+func (r *Reconciler) TakeConfig(ctx context.Context, c Config) error {
+	r.mu.Lock()
+	r.config = &c
+	r.mu.Unlock()
+	return r.reconcile(ctx)
+}
+
+// TakeState takes over kubelet's CPU manager state.
+func (r *Reconciler) TakeState(ctx context.Context, s policy.KubeletState) error {
+	if err := r.Submit(ctx, s); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.state = s
+	missing := r.unknown
+	r.mu.Unlock()
+	if missing {
+		return r.reconcile(ctx)
+	}
+	return nil
+}
+
+// TakeInventory takes over what kubelet gave to containers.
+func (r *Reconciler) TakeInventory(ctx context.Context, found Inventory) error {
+	r.mu.Lock()
+	r.inventory = found
+	missing := r.unknown
+	r.mu.Unlock()
+	if missing {
+		return r.reconcile(ctx)
+	}
+	return nil
+}
+
+func (r *Reconciler) reconcile(ctx context.Context) error {
+	online := r.Online()
+	r.mu.Lock()
+	if r.config == nil {
+		r.mu.Unlock()
+		return nil
+	}
+	reserved, known := r.config.Reserved(online, r.inventory.CPUs, r.state)
+	firstMissing := !known && !r.unknown
+	r.unknown = !known
+	k, count := r.config.Policy(reserved), r.config.ReservedCount()
+	r.mu.Unlock()
+	if firstMissing {
+		r.Log.Warn("kubelet reserves CPUs and nothing says which; name them in reservedSystemCPUs of its "+
+			"configuration, or in ours as reserved.cpus", "count", count)
+	}
+	return r.Submit(ctx, policy.KubeletConfigured{Kubelet: k})
+}
+
+// Load reads kubelet's configuration once.
+func Load(file, dropIns string) (Config, error) {
+	sources, err := Read(file, dropIns)
+	if err != nil {
+		return Config{}, err
+	}
+	return Parse(sources...)
+}

@@ -1,0 +1,75 @@
+package lend
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/quietcore/quietcore/policy"
+)
+
+// asker is an API server that takes what it is asked, or does not.
+type asker struct {
+	asked []Pod
+	err   error
+}
+
+func (a *asker) Evict(_ context.Context, pod Pod) error {
+	a.asked = append(a.asked, pod)
+	return a.err
+}
+
+func TestQueueEvictsAPodOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		var notices []policy.Notice
+		api := &asker{}
+		pod := func(name string) Pod { return Pod{UID: "uid-" + name, Namespace: "jobs", Name: name} }
+		q := NewQueue(NewEvictor(EvictorOptions{
+			API: api, Notify: func(n policy.Notice) { notices = append(notices, n) },
+		}), slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go q.Run(ctx)
+		for range 2 {
+			q.Add(pod("a"), "to run on another node: batch was capped 3 times in 1h")
+		}
+		synctest.Wait()
+		if len(api.asked) != 1 || api.asked[0] != pod("a") {
+			t.Errorf("asked for %v, want %v once", api.asked, pod("a"))
+		}
+		if len(notices) != 1 || notices[0].Message != "evicted to run on another node: batch was capped 3 times in 1h" {
+			t.Errorf("notices %+v", notices)
+		}
+		api.err = errors.New("no route to host")
+		q.Add(pod("b"), "why")
+		synctest.Wait()
+		if !strings.Contains(log.String(), "jobs/b (UID uid-b) is not evicted") {
+			t.Errorf("log:\n%s", &log)
+		}
+		stop()
+		synctest.Wait()
+		for range queueLength + 1 { // nothing takes them any more
+			q.Add(pod("c"), "why")
+		}
+		if !strings.Contains(log.String(), "too many others wait") {
+			t.Errorf("log:\n%s", &log)
+		}
+	})
+}
+
+func TestRequestResult(t *testing.T) {
+	for result, want := range map[string]string{
+		Evicted: "ok", Blocked: "conflict", Gone: "notfound", Forbidden: "forbidden", TimedOut: "timeout",
+		Failed:   "error",
+		Observed: "", Limited: "", Repeated: "", Absent: "",
+	} {
+		if got := RequestResult(result); got != want {
+			t.Errorf("%s made a request that ended %q, want %q", result, got, want)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package state
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/google/renameio/v2"
+)
+
+// ReadFile reads a file of at most so many bytes: it may be of anything.
+func ReadFile(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		err = fmt.Errorf("longer than %d bytes", most)
+	}
+	return text, err
+}
+
+// WriteFile replaces a file as a whole.
+func WriteFile(name string, text []byte) error { return renameio.WriteFile(name, text, 0o600) }
