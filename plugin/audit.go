@@ -118,8 +118,8 @@ func (e *enforcer) startAudit() {
 	e.auditing = slices.Concat(
 		slices.Sorted(maps.Keys(e.slices)), slices.Sorted(maps.Keys(e.pods)), slices.Sorted(maps.Keys(e.ctrs)))
 	for _, all := range []map[string]*subjectState{e.pods, e.ctrs, e.beSlices} {
-		for _, s := range all {
-			if s.limit.ours || s.idle.ours {
+		for _, id := range slices.Sorted(maps.Keys(all)) {
+			if s := all[id]; s.limit.ours || s.idle.ours {
 				e.lookAtLimit(s)
 			}
 		}

@@ -224,6 +224,11 @@ func (e *enforcer) run(ctx context.Context) {
 		if e.failed {
 			retry = e.after(retryWrites)
 		}
+		select { // decisions first: a fixed order, so that a simulated run can be repeated
+		case <-e.wake:
+			continue
+		default:
+		}
 		select {
 		case <-ctx.Done():
 		case <-e.wake:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/policy"
@@ -49,8 +51,8 @@ func (e *enforcer) limitBE(milli int64) {
 	if milli > 0 {
 		e.beQuota = &milli
 	}
-	for _, s := range e.beSlices {
-		e.limitSlice(s)
+	for _, path := range slices.Sorted(maps.Keys(e.beSlices)) {
+		e.limitSlice(e.beSlices[path])
 	}
 }
 

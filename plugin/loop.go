@@ -105,22 +105,61 @@ func (l *loop) run(ctx context.Context) {
 		if l.dirty.Load() && save == nil {
 			save = time.After(max(saveDelay, l.pace-time.Since(saved)))
 		}
-		select {
-		case <-ctx.Done():
+		switch r, what := l.next(ctx, tick, save); what {
+		case toEnd:
 			l.publish()
 			if l.dirty.Load() {
 				l.save(nil)
 			}
 			return
-		case r := <-l.requests:
+		case toServe:
 			r.reply <- l.serve(r)
-		case <-tick:
+		case toTick:
 			l.serve(request{ctx: ctx, event: policy.Tick{}})
 			l.publish()
-		case <-save:
+		case toSave:
 			save, saved = nil, time.Now()
 			l.save(nil)
 		}
+	}
+}
+
+// work is what the loop turns to.
+type work int
+
+const (
+	toEnd work = iota
+	toServe
+	toTick
+	toSave
+)
+
+// next waits for something to do. Of what is ready at the same time a request comes
+// first, since somebody waits for it: a fixed order, so that a simulated run can be
+// repeated.
+func (l *loop) next(ctx context.Context, tick, save <-chan time.Time) (request, work) {
+	if ctx.Err() != nil {
+		return request{}, toEnd
+	}
+	select {
+	case r := <-l.requests:
+		return r, toServe
+	default:
+	}
+	select {
+	case <-tick:
+		return request{}, toTick
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return request{}, toEnd
+	case r := <-l.requests:
+		return r, toServe
+	case <-tick:
+		return request{}, toTick
+	case <-save:
+		return request{}, toSave
 	}
 }
 

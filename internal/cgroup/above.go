@@ -3,6 +3,7 @@ package cgroup
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -47,7 +48,7 @@ func (t *Tree) refoldOuter() {
 // very next plan know.
 func (t *Tree) LookAbove(read func(path string) (Effective, error)) {
 	seen := map[string]bool{}
-	for n := range t.top.kids {
+	for _, n := range sorted(slices.Collect(maps.Keys(t.top.kids))) { // the same reads in every run
 		if above := Parent(n.path); !seen[above] {
 			seen[above] = true
 			t.lookAbove(n, read)
