@@ -66,6 +66,7 @@ var mayImport = map[string]string{
 	"internal/top":           "internal/config internal/control internal/printable internal/script policy",
 	"internal/topodoc":       "cpuset sysfs topology",
 	"internal/usage":         "internal/cgroup",
+	"internal/world":         "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
 
 	// Commands: wiring.
 	"cmd/kubectl-quietcore": "",

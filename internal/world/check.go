@@ -1,0 +1,308 @@
+package world
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// Property is a promise that a run may break.
+type Property string
+
+const (
+	// PropStart: an owner is never started on CPUs that anybody else may still have.
+	PropStart Property = "owner started beside others"
+	// PropBeside: a pod that owns nothing is not started on the CPUs of an owner.
+	PropBeside Property = "a shared pod started on an owner's CPUs"
+	// PropMove: nobody comes onto the CPUs of an owner that lives.
+	PropMove Property = "others on a live owner's CPUs"
+	// PropGrant: an owner that lives keeps its CPUs.
+	PropGrant Property = "a live owner lost its CPUs"
+	// PropDeadline: the runtime's requests are answered in time.
+	PropDeadline Property = "a request was not answered in time"
+	// PropPools: no pool that pods run in is empty.
+	PropPools Property = "an empty pool"
+	// PropSettle: when nothing is wrong any more, all is as decided.
+	PropSettle Property = "the node does not settle"
+	// PropAlive: the daemon does not crash.
+	PropAlive Property = "the daemon crashed"
+)
+
+// Violation is a promise that was broken.
+type Violation struct {
+	Property Property
+	Text     string
+}
+
+func (v *Violation) String() string { return string(v.Property) + ": " + v.Text }
+
+func (w *World) violate(p Property, format string, args ...any) {
+	if w.violation == nil && !slices.Contains(w.cfg.Ignore, p) {
+		w.violation = &Violation{p, fmt.Sprintf(format, args...)}
+		w.note("violates: %s", w.violation)
+	}
+}
+
+// live says whether a pod is an owner whose CPUs are to be respected.
+func (p *Pod) live() bool { return p.phase == ready && !p.grant.IsEmpty() && !p.excused }
+
+// admits says whether an owner shares its CPUs with another pod; LSR does with BE.
+func (p *Pod) admits(other *Pod) bool { return p.Class == policy.LSR && other.isBE() }
+
+// checkStart is the main property: an owner's create is answered.
+func (w *World) checkStart(c *Container) {
+	p := c.Pod
+	own, err := cpuset.Parse(c.cpus)
+	if !p.owns() || err != nil || own.IsEmpty() {
+		return
+	}
+	for _, other := range w.node.pods {
+		if other != p && other.live() && other.grant.Intersects(&own) {
+			w.violate(PropStart, "%s is given %s of %s, which %s owns", p.Name, own.And(other.grant), own, other.Name)
+		}
+	}
+	w.intruders(PropStart, p, own, w.tasks())
+	if p.live() && p.grant != own {
+		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
+	}
+	p.grant = own
+}
+
+// task is a cgroup with tasks, the container whose it is and the CPUs that it may use.
+type task struct {
+	path string
+	ctr  *Container
+	cpus cpuset.Set
+}
+
+// tasks lists the cgroups that have tasks.
+func (w *World) tasks() []task {
+	cpus := w.kernel.Tasks()
+	var all []task
+	for _, path := range slices.Sorted(maps.Keys(cpus)) {
+		all = append(all, task{path, w.node.podAt(path).ctr, cpus[path]})
+	}
+	return all
+}
+
+// intruders wants no task of another pod on an owner's CPUs. One that has been there
+// since it was started is a promise of its own, however it is found.
+func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task) {
+	for i := range tasks {
+		t := &tasks[i]
+		if t.ctr.Pod == p || !own.Intersects(&t.cpus) || p.admits(t.ctr.Pod) || w.fellBack(t.path) {
+			continue
+		}
+		if !t.ctr.apart {
+			broken = PropBeside
+		}
+		w.violate(broken, "%s has %s; %s may run on %s", p.Name, own, t.path, own.And(t.cpus))
+	}
+}
+
+// noteApart takes down who has been off the CPUs of all owners since it was started.
+func (w *World) noteApart(tasks []task) {
+	for i := range tasks {
+		t := &tasks[i]
+		t.ctr.apart = t.ctr.apart || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
+			return p.live() && p != t.ctr.Pod && !p.admits(t.ctr.Pod) && p.grant.Intersects(&t.cpus)
+		})
+	}
+}
+
+// fellBack says whether the kernel gives a cgroup its parent's CPUs because all
+// those of a mask on the way to it are offline.
+func (w *World) fellBack(path string) bool {
+	for at := path; at != ""; {
+		if e, err := w.kernel.Effective(at); err == nil && !e.OwnCPUs.IsEmpty() && e.OwnCPUs.SubsetOf(&w.offline) {
+			return true
+		}
+		slash := strings.LastIndexByte(at, '/')
+		at = at[:max(slash, 0)]
+	}
+	return false
+}
+
+// check holds the promises after a choice.
+func (w *World) check(c Choice) {
+	if w.violation != nil {
+		return
+	}
+	view := View{}
+	if w.alive {
+		view = w.shell.View()
+	}
+	tasks := w.tasks()
+	for _, p := range w.node.pods {
+		if !p.live() {
+			continue
+		}
+		w.intruders(PropMove, p, p.grant, tasks)
+		if w.alive && view.Synced && view.Grants[p.UID()] != p.grant {
+			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, view.Grants[p.UID()], c)
+		}
+	}
+	if w.alive && (view.Shared.IsEmpty() || view.BE.IsEmpty()) {
+		w.violate(PropPools, "shared %q, best effort %q after %s", view.Shared, view.BE, c)
+	}
+	w.noteApart(tasks)
+	w.checkDeadline()
+}
+
+// checkDeadline leaves out requests that the world itself holds at a point.
+func (w *World) checkDeadline() {
+	r := w.node.inFlight
+	atPoint := slices.ContainsFunc(w.ops, func(o *Op) bool { return o.Kind == Point })
+	if r != nil && !atPoint && w.clock().Sub(r.sent) > requestLimit {
+		w.violate(PropDeadline, "%s is unanswered after %s", r.Kind, w.clock().Sub(r.sent))
+	}
+}
+
+// settle ends all that is wrong and wants the node to be as decided.
+func (w *World) settle() {
+	w.note("settles")
+	w.cfg.Faults, w.cfg.Gates = nil, Gates{}
+	w.weather = weather{late: w.weather.late, poisoned: map[string]string{}}
+	w.landLate(func(lateWrite) bool { return true })
+	for _, o := range w.ops {
+		o.hung = false
+	}
+	const rounds, more = 14, 12
+	for i := range rounds + more {
+		if i == rounds/2 { // what nobody announced a Synchronize settles
+			w.do(Choice{Do: "disconnect"})
+		}
+		w.settleRound()
+		if w.violation != nil {
+			return
+		}
+		if i >= rounds && w.unsettled() == "" {
+			return
+		}
+	}
+	if text := w.unsettled(); text != "" {
+		w.violate(PropSettle, "%s", text)
+	}
+}
+
+func (w *World) settleRound() {
+	w.drain()
+	for _, c := range []Choice{{Do: "start"}, {Do: "connect"}} {
+		w.do(c)
+		w.drain()
+	}
+	w.announceCPUs()
+	for _, p := range slices.Clone(w.node.pods) {
+		for range 3 { // a sandbox, a container, its start
+			if w.node.pod(p.Name) == p {
+				w.do(Choice{Do: "next", What: p.Name})
+				w.drain()
+			}
+		}
+	}
+	w.do(Choice{Do: "wait", What: "11s"})
+	for _, do := range []string{"tick", "audit", "vanish"} {
+		w.do(Choice{Do: do})
+		w.drain()
+	}
+}
+
+// drain lets everything that waits go on.
+func (w *World) drain() {
+	const most = 5000
+	for range most {
+		if len(w.ops) == 0 || w.violation != nil {
+			return
+		}
+		o := w.ops[0]
+		w.note("drains: %s", o.key())
+		w.finish(o, howOK)
+		w.run(0)
+		w.check(Choice{Do: "drain"})
+	}
+	w.violate(PropSettle, "there is no end of %s", w.ops[0].key())
+}
+
+// unsettled says what is not as it should be when nothing is wrong any more.
+func (w *World) unsettled() string {
+	n := &w.node
+	view := w.shell.View()
+	switch {
+	case len(w.ops) > 0:
+		return "still waiting: " + w.ops[0].key()
+	case n.inFlight != nil || len(n.queue) > 0:
+		return "the runtime still waits for answers"
+	case !view.Synced || !view.Settled:
+		return fmt.Sprintf("the daemon says synced %t, settled %t", view.Synced, view.Settled)
+	}
+	return cmp.Or(w.unsettledGrants(view), w.unsettledCgroups(view), w.unsettledDisk(view))
+}
+
+func (w *World) unsettledGrants(view View) string {
+	var owned cpuset.Set
+	for _, uid := range slices.Sorted(maps.Keys(view.Grants)) {
+		grant := view.Grants[uid]
+		if !slices.ContainsFunc(w.node.pods, func(p *Pod) bool { return p.UID() == uid }) {
+			return fmt.Sprintf("%s is over and still owns %s", uid, grant)
+		}
+		if owned.Intersects(&grant) {
+			return fmt.Sprintf("%s owns %s, of which others own %s", uid, grant, grant.And(owned))
+		}
+		owned.AddSet(&grant)
+	}
+	if owned.Intersects(&view.Shared) {
+		return fmt.Sprintf("the shared pool has %s, of which owners have %s", view.Shared, owned.And(view.Shared))
+	}
+	return ""
+}
+
+func (w *World) unsettledCgroups(view View) string {
+	for _, p := range w.node.pods {
+		c := p.ctr
+		if c == nil || c.phase != running {
+			continue
+		}
+		want := view.Shared
+		grant := view.Grants[p.UID()]
+		left := grant.And(w.topo.Online())
+		switch {
+		case !left.IsEmpty():
+			want = left
+		case p.isBE():
+			want = view.BE
+		}
+		e, err := w.kernel.Effective(c.Path())
+		if err != nil {
+			return err.Error()
+		}
+		if e.CPUs != want {
+			return fmt.Sprintf("%s runs on %s and belongs on %s", c.Path(), e.CPUs, want)
+		}
+		quota := *c.asked().Quota
+		if !left.IsEmpty() {
+			quota.Micros = -1
+		}
+		if e.QuotaMilli != quota.Milli() {
+			return fmt.Sprintf("%s has quota %d and should have %d", c.Path(), e.QuotaMilli, quota.Milli())
+		}
+	}
+	return ""
+}
+
+func (w *World) unsettledDisk(view View) string {
+	saved := map[string]cpuset.Set{}
+	for _, p := range w.disk.load(w.clock(), w.elapsed).Pods {
+		if !p.CPUs.IsEmpty() {
+			saved[p.UID] = p.CPUs
+		}
+	}
+	if !maps.Equal(saved, view.Grants) {
+		return fmt.Sprintf("saved are %v, owned are %v", saved, view.Grants)
+	}
+	return ""
+}

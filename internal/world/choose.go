@@ -1,0 +1,429 @@
+package world
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// weighted is a choice that can be made, and how often it is.
+type weighted struct {
+	choice Choice
+	weight int
+}
+
+// maxPods is how many pods there are at most.
+const maxPods = 7
+
+// choose lets the seed decide among all that can happen.
+func (w *World) choose() Choice {
+	var all []weighted
+	add := func(weight int, do, what, how string) {
+		all = append(all, weighted{Choice{do, what, how}, weight})
+	}
+	w.offerOps(add)
+	w.offerKubelet(add)
+	w.offerDaemon(add)
+	w.offerWeather(add)
+	total := 0
+	for _, o := range all {
+		total += o.weight
+	}
+	at := w.rng.IntN(total)
+	for _, o := range all {
+		if at -= o.weight; at < 0 {
+			return o.choice
+		}
+	}
+	panic("unreachable")
+}
+
+type offer func(weight int, do, what, how string)
+
+func (w *World) offerOps(add offer) {
+	offered := map[string]bool{}
+	for _, o := range w.ops {
+		do, what, _ := strings.Cut(o.key(), " ")
+		switch {
+		case o.hung && !offered["hung "+o.key()]:
+			offered["hung "+o.key()] = true
+			add(2, "release", o.key(), "")
+		case !o.hung && !offered[o.key()]:
+			offered[o.key()] = true
+			add(24, do, what, howOK)
+			bad := w.endings(o)
+			for _, how := range bad {
+				add(12/len(bad)+1, do, what, how)
+			}
+		}
+	}
+}
+
+func (w *World) offerKubelet(add offer) {
+	n := &w.node
+	if len(n.pods) < maxPods && len(n.queue) < 4 {
+		for _, k := range kindWeights {
+			add(k.weight, "pod", n.newName(k.kind), "")
+		}
+	}
+	for _, p := range n.pods {
+		switch {
+		case n.due(p) && w.alive:
+			add(10, "next", p.Name, "")
+		case n.busy(p):
+			continue
+		}
+		if p.phase == ready {
+			add(1, "end", p.Name, "")
+			if w.has(Unsaid) {
+				add(1, "end", p.Name, "unsaid")
+			}
+		}
+		if p.phase == ready && p.ctr != nil && p.ctr.phase == running && w.alive {
+			add(2, "restart", p.Name, "")
+		}
+	}
+}
+
+func (w *World) offerDaemon(add offer) {
+	n := &w.node
+	for _, d := range []string{"1ms", "20ms", "300ms", "1.1s", "6s"} {
+		add(2, "wait", d, "")
+	}
+	add(1, "wait", "31s", "")
+	if !w.alive {
+		add(20, "start", "", "")
+		if w.has(Clock) {
+			add(2, "clock", "24h0m0s", "")
+			add(2, "clock", "-24h0m0s", "")
+		}
+		return
+	}
+	if !n.connected {
+		add(20, "connect", "", "")
+	}
+	add(2, "tick", "", "")
+	add(2, "audit", "", "")
+	add(2, "vanish", "", "")
+	if w.has(Kills) {
+		add(1, "kill", "", "")
+		if len(w.weather.late) > 0 {
+			add(1, "kill", "", howLate)
+		}
+	}
+	if n.connected && w.has(Reconnects) {
+		add(1, "disconnect", "", "")
+	}
+	for _, p := range n.pods {
+		if p.isBE() && p.ctr != nil && p.ctr.phase == running {
+			add(1, "cap", p.Name, "")
+		}
+	}
+	add(1, "suppress", "0-3", "")
+	add(1, "suppress", "none", "")
+}
+
+func (w *World) offerWeather(add offer) {
+	if len(w.weather.late) > 0 {
+		for _, path := range w.latePaths() {
+			add(4, "late", path, "")
+		}
+	}
+	if w.has(Panics) && w.weather.panicking == "" {
+		for _, how := range []string{"before", "after", "before lasting", "after lasting"} {
+			add(1, "panic", "", how)
+		}
+	}
+	w.offerSight(add)
+	if w.has(Unplugs) {
+		if w.offline.IsEmpty() {
+			first := 2 * (1 + w.rng.IntN(7))
+			add(1, "offline", cpuset.Range(first, first+w.rng.IntN(2)).String(), "")
+		} else {
+			add(2, "online", "", "")
+		}
+	}
+}
+
+func (w *World) offerSight(add offer) {
+	if w.has(Blind) && len(w.weather.blind) == 0 {
+		for _, path := range w.places() {
+			add(1, "blind", path, "")
+		}
+	}
+	if w.has(Unreadable) && len(w.weather.unreadable) == 0 {
+		for _, path := range w.places() {
+			add(1, "unreadable", path, "")
+		}
+	}
+	if len(w.weather.blind) > 0 {
+		add(6, "sight", "", "")
+	}
+	if len(w.weather.unreadable) > 0 {
+		add(6, "readable", "", "")
+	}
+}
+
+// places are the cgroups that a reader may lose sight of.
+func (w *World) places() []string {
+	all := []string{"/", "kubepods/burstable"}
+	for _, p := range w.node.pods {
+		if p.phase == ready {
+			all = append(all, p.Parent())
+			break
+		}
+	}
+	return all
+}
+
+func (w *World) latePaths() []string {
+	var all []string
+	for _, l := range w.weather.late {
+		if !slices.Contains(all, l.path) {
+			all = append(all, l.path)
+		}
+	}
+	return all
+}
+
+// do makes a choice and checks what came of it; false: it cannot be made here.
+func (w *World) do(c Choice) bool {
+	mark := len(w.log)
+	w.note("chooses: %s", c)
+	if !w.act(c) {
+		w.log = w.log[:mark]
+		return false
+	}
+	w.run(0)
+	w.check(c)
+	return true
+}
+
+func (w *World) act(c Choice) bool {
+	switch c.Do {
+	case string(Write), string(Read), string(Save), string(Point):
+		return w.endOp(c)
+	case "release":
+		o := w.waiting(c.What, true)
+		if o != nil {
+			o.hung = false
+		}
+		return o != nil
+	case "pod", "next", "restart", "end":
+		return w.kubelet(c)
+	case "wait":
+		d, err := time.ParseDuration(c.What)
+		if err == nil {
+			w.run(d)
+		}
+		return err == nil
+	case "start", "kill", "clock", "connect", "disconnect":
+		return w.daemon(c)
+	case "tick", "audit", "vanish", "cap", "suppress":
+		return w.alive && w.event(c)
+	}
+	return w.badWeather(c)
+}
+
+func (w *World) waiting(key string, hung bool) *Op {
+	for _, o := range w.ops {
+		if o.key() == key && o.hung == hung {
+			return o
+		}
+	}
+	return nil
+}
+
+func (w *World) endOp(c Choice) bool {
+	key := c.Do
+	if c.What != "" {
+		key += " " + c.What
+	}
+	o := w.waiting(key, false)
+	if o == nil {
+		return false
+	}
+	if c.How == howHangs {
+		o.hung = true
+		return true
+	}
+	w.finish(o, c.How)
+	return true
+}
+
+func (w *World) kubelet(c Choice) bool {
+	n := &w.node
+	if c.Do == "pod" {
+		return n.add(c.What)
+	}
+	p := n.pod(c.What)
+	if p == nil || n.busy(p) || n.inFlight != nil && n.inFlight.Pod == p {
+		return false
+	}
+	switch c.Do {
+	case "next":
+		return w.alive && w.next(p)
+	case "restart":
+		if p.phase != ready || p.ctr == nil || p.ctr.phase != running {
+			return false
+		}
+		w.stop(p)
+		return true
+	}
+	if p.phase != ready {
+		return false
+	}
+	w.end(p, c.How == "unsaid")
+	return true
+}
+
+// next is kubelet's next step for a pod: its sandbox, its container, or starting it.
+func (w *World) next(p *Pod) bool {
+	n := &w.node
+	switch {
+	case !n.due(p):
+		return false
+	case p.phase == wanted:
+		p.attempts++
+		p.sandbox, p.phase = fmt.Sprintf("sb-%s-%d", p.Name, p.attempts), asked
+		w.kernel.Mkdir(p.Parent(), 0)
+		quota := cgroupQuota(p.Limit)
+		if err := w.apply(p.Parent(), quota); err != nil {
+			panic(err) // of a cgroup that was just made
+		}
+		n.enqueue(RunPod, p, nil)
+	case p.ctr != nil && p.ctr.phase == ready:
+		n.enqueue(StartCtr, p, p.ctr)
+	default:
+		p.made++
+		p.ctr = &Container{ID: fmt.Sprintf("%s-%d", p.Name, p.made), Pod: p, phase: asked}
+		n.enqueue(Create, p, p.ctr)
+	}
+	w.dispatch()
+	return true
+}
+
+// stop ends a pod's container.
+func (w *World) stop(p *Pod) {
+	c := p.ctr
+	w.kernel.Rmdir(c.Path())
+	c.phase = over
+	w.node.enqueue(StopCtr, p, c)
+	w.node.enqueue(RemoveCtr, p, c)
+	w.dispatch()
+}
+
+// end is the end of a pod; unsaid: the runtime does not announce it.
+func (w *World) end(p *Pod, unsaid bool) {
+	n := &w.node
+	w.kernel.Rmdir(p.Parent())
+	p.phase = over
+	n.pods = slices.DeleteFunc(n.pods, func(o *Pod) bool { return o == p })
+	unsaid = unsaid || !w.alive
+	if c := p.ctr; c != nil && c.phase != over {
+		c.phase = over
+		if !unsaid {
+			n.enqueue(StopCtr, p, c)
+			n.enqueue(RemoveCtr, p, c)
+		}
+	}
+	if !unsaid {
+		n.enqueue(StopPod, p, nil)
+		n.enqueue(RemovePod, p, nil)
+	}
+	w.dispatch()
+}
+
+func (w *World) daemon(c Choice) bool {
+	n := &w.node
+	switch {
+	case c.Do == "start" && !w.alive:
+		w.alive = true
+		w.shell.Start(w.disk.load(w.clock().Add(w.jump), w.elapsed))
+	case c.Do == "kill" && w.alive:
+		w.shell.Kill()
+		w.alive, w.ops = false, nil
+		w.weather.panicking = ""
+		n.drop()
+		// systemd has done or lost what it was asked for by the time that a new
+		// daemon looks.
+		if c.How == howLate {
+			w.landLate(func(lateWrite) bool { return true })
+		}
+		w.weather.late = nil
+	case c.Do == "clock" && !w.alive:
+		d, err := time.ParseDuration(c.What)
+		if err != nil {
+			return false
+		}
+		w.jump += d
+	case c.Do == "connect" && w.alive && !n.connected:
+		n.connected = true
+		w.call(&Request{Kind: Connected})
+		r := &Request{Kind: Synchronize}
+		r.Pods, r.Containers = n.lists()
+		n.inFlight = r
+		w.call(r)
+	case c.Do == "disconnect" && w.alive && n.connected:
+		n.drop()
+		w.call(&Request{Kind: Lost})
+	default:
+		return false
+	}
+	return true
+}
+
+// event is something that the daemon hears from elsewhere.
+func (w *World) event(c Choice) bool {
+	r := &Request{Kind: RequestKind(c.Do)}
+	switch c.Do {
+	case "cap":
+		p := w.node.pod(c.What)
+		if p == nil || p.ctr == nil {
+			return false
+		}
+		r = &Request{Kind: Happened, Event: policy.CapVerdict{ID: p.ctr.ID, Milli: 100, For: time.Minute}}
+	case "suppress":
+		var cpus cpuset.Set
+		if c.What != "none" {
+			var err error
+			if cpus, err = cpuset.Parse(c.What); err != nil {
+				return false
+			}
+		}
+		r = &Request{Kind: Happened, Event: policy.BESuppressed{CPUs: cpus}}
+	}
+	w.call(r)
+	return true
+}
+
+func (w *World) badWeather(c Choice) bool {
+	f := &w.weather
+	switch c.Do {
+	case "late":
+		before := len(f.late)
+		w.landLate(func(l lateWrite) bool { return l.path == c.What })
+		return len(f.late) < before
+	case "panic":
+		how, lasting := strings.CutSuffix(c.How, " lasting")
+		f.panicking, f.lasting = how, lasting
+		return how == "before" || how == "after"
+	case "blind":
+		f.blind = append(f.blind, c.What)
+	case "unreadable":
+		f.unreadable = append(f.unreadable, c.What)
+	case "sight":
+		f.blind = nil
+	case "readable":
+		f.unreadable = nil
+	case "offline", "online":
+		return w.hotplug(c)
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,198 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// How an op ends.
+const (
+	howOK      = "ok"
+	howFails   = "fails"
+	howLies    = "works and fails"
+	howLate    = "times out and comes late"
+	howDropped = "times out"
+	howHangs   = "hangs"
+)
+
+var errInjected = errors.New("input/output error (injected)")
+
+// lateWrite is a write that its sender has given up and that is yet to come.
+type lateWrite struct {
+	path   string
+	values cgroup.Values
+	until  time.Time // no later
+}
+
+// lateLimit is how long after its time-out a write takes effect at the latest.
+const lateLimit = 10 * time.Second
+
+// weather is what is wrong with the world at the moment.
+type weather struct {
+	late       []lateWrite
+	blind      []string // cgroups that look gone with all below; "/" is all of them
+	unreadable []string // cgroups that cannot be read, the same
+	// panicking is how the next step panics: before or after it has changed the
+	// machine; lasting: whenever that event comes again.
+	panicking string
+	lasting   bool
+	poisoned  map[string]string // how the step of an event panics, by the event's key
+}
+
+func covers(list []string, path string) bool {
+	return slices.ContainsFunc(list, func(p string) bool {
+		return p == "/" || path == p || strings.HasPrefix(path, p+"/")
+	})
+}
+
+// Look does a read at once, with what is wrong at the moment. It is safe for
+// several goroutines while the world waits for the shell.
+func (w *World) Look(what, path string) Result {
+	path = strings.Trim(path, "/")
+	switch {
+	case covers(w.weather.unreadable, path):
+		return Result{Err: fmt.Errorf("read %s: %w", path, errInjected)}
+	case covers(w.weather.blind, path):
+		return Result{Err: fmt.Errorf("read %s: %w", path, cgroup.ErrGone)}
+	}
+	if path == "" {
+		path = "/"
+	}
+	if what == "children" {
+		names, err := w.kernel.Children(path)
+		return Result{Names: names, Err: err}
+	}
+	e, err := w.kernel.Effective(path)
+	return Result{Seen: e, Err: err}
+}
+
+// PanicIn says whether the step of an event panics: "before" it has changed the
+// machine, "after" that, or "" for not at all.
+func (w *World) PanicIn(e policy.Event) string {
+	key := eventKey(e)
+	if how, ok := w.weather.poisoned[key]; ok {
+		return how
+	}
+	how := w.weather.panicking
+	if how == "" {
+		return ""
+	}
+	w.weather.panicking = ""
+	w.note("panic %s %s", how, key)
+	if w.weather.lasting {
+		w.weather.poisoned[key] = how
+	}
+	return how
+}
+
+// eventKey names an event by what it is about.
+func eventKey(e policy.Event) string {
+	kind := strings.TrimPrefix(fmt.Sprintf("%T", e), "policy.")
+	switch e := e.(type) {
+	case policy.PodRun:
+		return kind + " " + e.Pod.Sandbox
+	case policy.PodRemoved:
+		return kind + " " + e.Sandbox
+	case policy.PodVanished:
+		return kind + " " + e.UID
+	case policy.ContainerCreate:
+		return kind + " " + e.Container.ID
+	case policy.ContainerStopped:
+		return kind + " " + e.ID
+	}
+	return kind
+}
+
+// apply is a write that the kernel sees now. Earlier ones of the same cgroup that
+// were late come before it.
+func (w *World) apply(path string, v cgroup.Values) error {
+	w.landLate(func(l lateWrite) bool { return l.path == path })
+	return w.kernel.Apply(context.Background(), path, v)
+}
+
+// landLate lets late writes take effect, in order.
+func (w *World) landLate(which func(lateWrite) bool) {
+	var rest, due []lateWrite
+	for _, l := range w.weather.late {
+		if which(l) {
+			due = append(due, l)
+		} else {
+			rest = append(rest, l)
+		}
+	}
+	w.weather.late = rest
+	for _, l := range due {
+		w.note("late write of %s", l.path)
+		_ = w.kernel.Apply(context.Background(), l.path, l.values) // gone by now: so is its effect
+	}
+}
+
+// finish ends an op in one of the ways above.
+func (w *World) finish(o *Op, how string) {
+	w.ops = slices.DeleteFunc(w.ops, func(other *Op) bool { return other == o })
+	var r Result
+	switch o.Kind {
+	case Write:
+		r.Err = w.write(o, how)
+	case Read:
+		r = w.Look(o.What, o.Path)
+		if how == howFails {
+			r = Result{Err: fmt.Errorf("read %s: %w", o.Path, errInjected)}
+		}
+	case Save:
+		if how != howFails {
+			w.disk.save(o.State, w.clock().Add(w.jump), w.elapsed)
+		}
+		if how != howOK {
+			r.Err = fmt.Errorf("save state: %w", errInjected)
+		}
+	}
+	o.Finish(r)
+}
+
+func (w *World) write(o *Op, how string) error {
+	switch how {
+	case howFails:
+		return fmt.Errorf("write %s: %w", o.Path, errInjected)
+	case howLies:
+		_ = w.apply(o.Path, o.Values)
+		return fmt.Errorf("write %s: %w", o.Path, errInjected)
+	case howLate:
+		w.weather.late = append(w.weather.late, lateWrite{o.Path, o.Values, w.clock().Add(lateLimit)})
+		return fmt.Errorf("write %s: %w", o.Path, context.DeadlineExceeded)
+	case howDropped:
+		return fmt.Errorf("write %s: %w", o.Path, context.DeadlineExceeded)
+	}
+	return w.apply(o.Path, o.Values)
+}
+
+// endings are the ways in which an op may end, after "ok".
+func (w *World) endings(o *Op) []string {
+	var all []string
+	add := func(f Fault, hows ...string) {
+		if w.has(f) {
+			all = append(all, hows...)
+		}
+	}
+	switch o.Kind {
+	case Write:
+		add(Errors, howFails)
+		add(Lies, howLies)
+		add(LateEffect, howLate, howDropped)
+		add(Hangs, howHangs)
+	case Read:
+		add(Unreadable, howFails)
+		add(Hangs, howHangs)
+	case Save:
+		add(Disk, howFails, howLies)
+		add(Hangs, howHangs)
+	}
+	return all
+}

@@ -1,0 +1,291 @@
+package world
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cgroup/cgrouptest"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Config says which run to play.
+type Config struct {
+	Seed   uint64
+	Faults []Fault
+	Gates  Gates
+	Steps  int
+	// Swarm lets the seed leave out some of the faults and gates, so that the rest
+	// come more often.
+	Swarm bool
+	// Ignore lists promises that are known to be broken.
+	Ignore []Property
+	// Trace, if not nil, is played instead of what the seed would choose. Choices
+	// that cannot be made where they stand are left out.
+	Trace []Choice
+}
+
+// Report is what became of a run.
+type Report struct {
+	Config    Config
+	Trace     []Choice // what was chosen
+	Digest    string   // of everything that happened, in order
+	Violation *Violation
+	Log       []string
+}
+
+// String is the report of a failure with its choices.
+func (r *Report) String() string {
+	if r.Violation == nil {
+		return fmt.Sprintf("seed %d: all is well after %d choices, digest %s", r.Config.Seed, len(r.Trace), r.Digest)
+	}
+	return fmt.Sprintf("seed %d, faults %v, digest %s: %s\n%s",
+		r.Config.Seed, r.Config.Faults, r.Digest, r.Violation, FormatTrace(r.Trace))
+}
+
+// Grid is the machine that every world is.
+var Grid = topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}
+
+// start is when every world begins, which is also when a synctest bubble does.
+var start = time.Unix(946684800, 0)
+
+// World is a node and what goes wrong with it.
+type World struct {
+	cfg       Config
+	rng       *rand.Rand
+	topo      *topology.Topology
+	offline   cpuset.Set
+	kernel    *cgrouptest.Kernel
+	node      node
+	disk      disk
+	weather   weather
+	shell     Shell
+	alive     bool
+	ops       []*Op
+	elapsed   time.Duration
+	jump      time.Duration // of the wall clock
+	log       []string
+	violation *Violation
+}
+
+// NewShell makes a shell that asks the world for everything.
+type NewShell func(*World) Shell
+
+// Play makes a run.
+func Play(cfg Config, newShell NewShell) *Report {
+	topo, err := Grid.Build()
+	if err != nil {
+		panic(err) // the grid is a constant
+	}
+	w := &World{
+		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 19)), topo: topo,
+		kernel: cgrouptest.New(topo.Online()),
+	}
+	w.weather.poisoned = map[string]string{}
+	if cfg.Swarm {
+		w.swarm()
+	}
+	for _, slice := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
+		w.kernel.Mkdir(slice, 0)
+	}
+	w.shell = newShell(w)
+	report := &Report{Config: w.cfg}
+	w.do(Choice{Do: "start"})
+	w.do(Choice{Do: "connect"})
+	w.play(report)
+	if w.violation == nil {
+		w.settle()
+	}
+	if w.alive {
+		w.shell.Kill()
+	}
+	report.Digest, report.Violation, report.Log = digest(w.log), w.violation, w.log
+	return report
+}
+
+func (w *World) play(report *Report) {
+	if w.cfg.Trace != nil {
+		for _, c := range w.cfg.Trace {
+			if w.violation != nil {
+				return
+			}
+			if w.do(c) {
+				report.Trace = append(report.Trace, c)
+			}
+		}
+		return
+	}
+	for range w.cfg.Steps {
+		if w.violation != nil {
+			return
+		}
+		c := w.choose()
+		if !w.do(c) {
+			panic("a choice that cannot be made: " + c.String())
+		}
+		report.Trace = append(report.Trace, c)
+	}
+}
+
+// swarm leaves out some of the faults, and says by the seed what waits at a gate.
+func (w *World) swarm() {
+	var kept []Fault
+	for _, f := range w.cfg.Faults {
+		if w.rng.IntN(3) > 0 {
+			kept = append(kept, f)
+		}
+	}
+	w.cfg.Faults = kept
+	w.cfg.Gates.Reads = w.cfg.Gates.Reads && w.rng.IntN(4) == 0
+	w.cfg.Gates.Points = w.cfg.Gates.Points && w.rng.IntN(3) == 0
+}
+
+func (w *World) has(f Fault) bool { return slices.Contains(w.cfg.Faults, f) }
+
+// Gated says whether a shell's ops of a kind have to wait for the world.
+func (w *World) Gated(k Kind) bool {
+	switch k {
+	case Read:
+		return w.cfg.Gates.Reads
+	case Point:
+		return w.cfg.Gates.Points
+	}
+	return true
+}
+
+// Topology is the machine's, as it is now.
+func (w *World) Topology() *topology.Topology { return w.topo }
+
+// Jump is how far somebody has set the wall clock. It changes only between two lives.
+func (w *World) Jump() time.Duration { return w.jump }
+
+func (w *World) clock() time.Time { return start.Add(w.elapsed) }
+
+func (w *World) note(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
+
+// run lets time pass and takes in what the shell wants and answers.
+func (w *World) run(d time.Duration) {
+	w.elapsed += d
+	heard := w.shell.Run(d)
+	slices.SortStableFunc(heard.Ops, func(a, b *Op) int { return cmp.Compare(a.key(), b.key()) })
+	for _, o := range heard.Ops {
+		w.note("waits: %s %s", o.key(), valuesText(o))
+	}
+	w.ops = append(w.ops, heard.Ops...)
+	for _, p := range heard.Panics {
+		w.violate(PropAlive, "the shell panicked: %s", p)
+	}
+	for _, a := range heard.Answers {
+		w.answered(a)
+	}
+	w.dispatch()
+	w.landLate(func(l lateWrite) bool { return !w.clock().Before(l.until) })
+}
+
+func valuesText(o *Op) string {
+	if o.Kind != Write {
+		return ""
+	}
+	text := ""
+	if !o.Values.CPUs.IsZero() {
+		text = "cpus=" + o.Values.CPUs.String()
+	}
+	if o.Values.Quota != nil {
+		text += " quota=" + o.Values.Quota.String()
+	}
+	return text
+}
+
+// dispatch hands the runtime's next request over, if there is one and nothing is
+// under way.
+func (w *World) dispatch() {
+	n := &w.node
+	if !w.alive || n.inFlight != nil || !n.synced || len(n.queue) == 0 {
+		return
+	}
+	n.inFlight, n.queue = n.queue[0], n.queue[1:]
+	w.call(n.inFlight)
+}
+
+func (w *World) call(r *Request) {
+	r.sent = w.clock()
+	what := ""
+	if r.Pod != nil {
+		what = r.Pod.Name
+	}
+	w.note("calls: %s %s", r.Kind, what)
+	w.shell.Call(r)
+	w.run(0)
+}
+
+// answered is the runtime's reaction to an answer.
+func (w *World) answered(a Answer) {
+	n := &w.node
+	if a.To != n.inFlight {
+		return // of a connection that is lost
+	}
+	n.inFlight = nil
+	w.note("answers: %s cpus=%q quota=%d err=%v", a.To.Kind, a.CPUs, a.Quota, a.Err)
+	switch a.To.Kind {
+	case Synchronize:
+		n.synced = a.Err == nil
+		n.connected = n.synced
+	case RunPod:
+		w.sandboxAnswered(a)
+	case Create:
+		w.createAnswered(a)
+	case StartCtr:
+		w.launch(a.To.Container)
+	}
+}
+
+func (w *World) sandboxAnswered(a Answer) {
+	p := a.To.Pod
+	if a.Err == nil {
+		p.phase = ready
+		return
+	}
+	// What was refused is stopped and removed all the same, then kubelet tries anew.
+	w.node.enqueue(StopPod, p, nil)
+	w.node.enqueue(RemovePod, p, nil)
+	w.again(p)
+}
+
+// maxAttempts is how often kubelet tries before somebody deletes the pod.
+const maxAttempts = 3
+
+func (w *World) again(p *Pod) {
+	p.phase = wanted
+	if p.attempts < maxAttempts {
+		return
+	}
+	p.phase = over
+	w.kernel.Rmdir(p.Parent())
+	w.node.pods = slices.DeleteFunc(w.node.pods, func(o *Pod) bool { return o == p })
+}
+
+func (w *World) createAnswered(a Answer) {
+	c := a.To.Container
+	if a.Err != nil {
+		c.phase = over
+		return
+	}
+	c.phase = ready
+	c.cpus, c.quota = a.CPUs, a.Quota
+	w.checkStart(c)
+}
+
+// launch is what runc does: the container's cgroup, its values and its task.
+func (w *World) launch(c *Container) {
+	c.phase = running
+	w.kernel.Mkdir(c.Path(), 1)
+	if err := w.apply(c.Path(), c.values()); err != nil {
+		panic(err) // of a cgroup that was just made
+	}
+	w.node.enqueue(PostStart, c.Pod, c)
+}

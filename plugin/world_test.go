@@ -1,0 +1,185 @@
+package plugin
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sim "github.com/quietcore/quietcore/internal/world"
+)
+
+var (
+	worldSeed   = flag.Uint64("world.seed", 0, "play this seed alone and show everything that happens")
+	worldFrom   = flag.Uint64("world.from", 1, "the first of the world's seeds")
+	worldSeeds  = flag.Int("world.seeds", 60, "how many seeds of the world to play")
+	worldNew    = flag.Int("world.new", 20, "how many seeds that no run has played before")
+	worldSteps  = flag.Int("world.steps", 300, "choices in a seed's life")
+	worldFaults = flag.String("world.faults", "all", "what goes wrong, with commas")
+	worldAll    = flag.Bool("world.plain", false, "every seed has all of these faults, and only writes and saves wait")
+	worldShort  = flag.Bool("world.shorten", true, "leave out the choices that a failure does not need")
+)
+
+// defects are those that the world has found, each with the seed, the faults and the
+// trace that show it. An open one has to be seen, a mended one must not.
+var defects = []struct {
+	name   string // of its trace in testdata/world
+	seed   uint64
+	faults []sim.Fault
+	breaks sim.Property
+	open   bool
+	what   string
+}{
+	{"D1", 73, []sim.Fault{sim.Errors}, sim.PropStart, true,
+		"what could not shrink is forgotten before it is tried again"},
+	{"D2b", 22, []sim.Fault{sim.Blind}, sim.PropStart, true, "a slice that looked gone is left out for good"},
+	{"D5", 1, []sim.Fault{sim.Panics}, sim.PropGrant, true, "a panic at a tick costs the last recorded event"},
+	{"D5-cap", 1795376909547416029, []sim.Fault{sim.Panics}, sim.PropSettle, true,
+		"a panic at the tick that ends a cap keeps the cap"},
+	{"D6", 14, []sim.Fault{sim.Errors}, sim.PropStart, true, "a write that is left out is on no list"},
+	{"D7", 129, []sim.Fault{sim.LateEffect}, sim.PropMove, true, "a write that timed out takes effect later"},
+	{"D8", 14, nil, sim.PropBeside, true, "a container without CPUs of its own does not wait for its pod's mask"},
+}
+
+// play plays one run in a bubble of its own.
+func play(t *testing.T, cfg sim.Config) *sim.Report {
+	t.Helper()
+	var report *sim.Report
+	synctest.Test(t, func(*testing.T) { report = sim.Play(cfg, newBubble) })
+	return report
+}
+
+// oneProcessor makes the order of goroutines a matter of the seed: where two can run
+// at the same time it is Go's.
+func oneProcessor(t *testing.T) {
+	before := runtime.GOMAXPROCS(1)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+func TestDefectsThatTheWorldFound(t *testing.T) {
+	oneProcessor(t)
+	for _, d := range defects {
+		t.Run(d.name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata", "world", d.name+".trace"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := play(t, sim.Config{Seed: d.seed, Faults: d.faults, Trace: sim.ParseTrace(string(text))})
+			switch v := r.Violation; {
+			case d.open && (v == nil || v.Property != d.breaks):
+				t.Errorf("%s (%s) is not seen any more: if it is mended, it is no longer open\n%s", d.name, d.what, r)
+			case !d.open && v != nil:
+				t.Errorf("%s (%s): %s", d.name, d.what, r)
+			}
+		})
+	}
+}
+
+// known says whether a promise is broken by a defect that is still open.
+func known(p sim.Property) bool {
+	for _, d := range defects {
+		if d.open && d.breaks == p {
+			return true
+		}
+	}
+	return false
+}
+
+func worldConfig(t *testing.T) sim.Config {
+	t.Helper()
+	faults, err := sim.ParseFaults(*worldFaults)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := sim.Config{Faults: faults, Gates: sim.Gates{Reads: true, Points: true}, Steps: *worldSteps, Swarm: true}
+	if *worldAll {
+		cfg.Gates, cfg.Swarm = sim.Gates{}, false
+	}
+	return cfg
+}
+
+// Whatever the order and whatever goes wrong, the promises of the design are kept.
+// The same seeds are played every time, and some that are new.
+func TestTheWorldKeepsItsPromises(t *testing.T) {
+	oneProcessor(t)
+	cfg := worldConfig(t)
+	if *worldSeed != 0 {
+		cfg.Seed = *worldSeed
+		r := play(t, cfg)
+		for _, line := range r.Log {
+			t.Log(line)
+		}
+		complain(t, r)
+		return
+	}
+	var seeds []uint64
+	for i := range *worldSeeds {
+		seeds = append(seeds, *worldFrom+uint64(i))
+	}
+	first := uint64(time.Now().UnixNano())
+	for i := range *worldNew {
+		seeds = append(seeds, first+uint64(i))
+	}
+	if *worldNew > 0 {
+		t.Logf("new seeds: %d to %d", first, first+uint64(*worldNew)-1)
+	}
+	begun, failed := time.Now(), map[sim.Property][]uint64{}
+	for i, seed := range seeds {
+		cfg.Seed = seed
+		r := play(t, cfg)
+		if v := r.Violation; v != nil {
+			if failed[v.Property] = append(failed[v.Property], seed); len(failed[v.Property]) == 1 {
+				complain(t, r)
+			}
+		}
+		if done := i + 1; done%1000 == 0 {
+			fmt.Printf("%d of %d seeds after %s\n", done, len(seeds), time.Since(begun).Round(time.Second))
+		}
+	}
+	for p, seeds := range failed {
+		t.Logf("%s: %d seeds, among them %v", p, len(seeds), seeds[:min(len(seeds), 20)])
+	}
+}
+
+// complain reports a failed run with as few choices as show it.
+func complain(t *testing.T, r *sim.Report) {
+	t.Helper()
+	if r.Violation == nil {
+		return
+	}
+	if known(r.Violation.Property) {
+		t.Logf("seed %d, a defect that is known: %s", r.Config.Seed, r.Violation)
+		return
+	}
+	if *worldShort {
+		r = sim.Shorten(r, func(cfg sim.Config) *sim.Report { return play(t, cfg) })
+	}
+	t.Error(r)
+}
+
+// A seed is the same run whenever it is played.
+func TestASeedIsOneRun(t *testing.T) {
+	oneProcessor(t)
+	cfg := worldConfig(t)
+	for seed := range uint64(5) {
+		cfg.Seed = seed + 1
+		first := play(t, cfg)
+		for range 3 {
+			again := play(t, cfg)
+			if again.Digest == first.Digest {
+				continue
+			}
+			at := 0
+			for at < min(len(first.Log), len(again.Log)) && first.Log[at] == again.Log[at] {
+				at++
+			}
+			before := slices.Clone(first.Log[max(at-5, 0):at])
+			t.Errorf("seed %d: after %q it was %q and is %q", cfg.Seed, before, first.Log[at], again.Log[at])
+		}
+	}
+}
