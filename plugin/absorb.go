@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
@@ -45,6 +46,10 @@ func (e *enforcer) absorb(b batch) {
 			delete(e.pods, d.UID)
 			e.strange(s, false)
 			e.book.dropPod(d.UID)
+		case policy.SetUnannounced:
+			e.setUnannounced(d)
+		case policy.DropUnannounced:
+			e.dropUnannounced(d.UID)
 		case policy.Notice:
 			e.log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
 			e.notify(d)
@@ -75,6 +80,43 @@ func (e *enforcer) lookAgain(uids []string) {
 			e.lookAtLimit(s)
 		}
 	}
+}
+
+// foundID is the tree's name of a pod that was never announced; it differs from that
+// of the same pod once it is.
+func foundID(uid string) string { return "unannounced/" + uid }
+
+// setUnannounced masks a pod that was never announced, and what is in it: on cgroup
+// v1 nothing inherits.
+func (e *enforcer) setUnannounced(d policy.SetUnannounced) {
+	id := foundID(d.Pod.UID)
+	e.putSlice(d.Pod.CgroupPath)
+	need := treeNeed(d.Need)
+	ids := []string{id}
+	err := e.tree.PutPod(cgroup.Pod{ID: id, Path: d.Pod.CgroupPath, Need: need})
+	for _, path := range d.Pod.Containers {
+		if err != nil {
+			break
+		}
+		ids = append(ids, id+"/"+path)
+		err = e.tree.PutContainer(cgroup.Container{ID: id + "/" + path, Pod: id, Path: path, Need: need})
+	}
+	if err != nil {
+		e.log.Error("a pod that was never announced cannot be masked", "cgroup", d.Pod.CgroupPath, "err", err)
+	}
+	for _, old := range e.found[d.Pod.UID] {
+		if !slices.Contains(ids, old) {
+			e.tree.Remove(old)
+		}
+	}
+	e.found[d.Pod.UID] = ids
+}
+
+func (e *enforcer) dropUnannounced(uid string) {
+	for _, id := range slices.Backward(e.found[uid]) {
+		e.tree.Remove(id)
+	}
+	delete(e.found, uid)
 }
 
 func drop(s *subjectState) {

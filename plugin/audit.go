@@ -117,6 +117,9 @@ func (e *enforcer) startAudit() {
 	}
 	e.auditing = slices.Concat(
 		slices.Sorted(maps.Keys(e.slices)), slices.Sorted(maps.Keys(e.pods)), slices.Sorted(maps.Keys(e.ctrs)))
+	for _, uid := range slices.Sorted(maps.Keys(e.found)) {
+		e.auditing = append(e.auditing, e.found[uid]...)
+	}
 	for _, all := range []map[string]*subjectState{e.pods, e.ctrs, e.beSlices} {
 		for _, id := range slices.Sorted(maps.Keys(all)) {
 			if s := all[id]; s.limit.ours || s.idle.ours {

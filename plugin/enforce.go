@@ -72,6 +72,7 @@ type enforcer struct {
 	pods   map[string]*subjectState
 	ctrs   map[string]*subjectState
 	slices map[string]bool
+	found  map[string][]string // what the tree has of pods that were never announced, by UID
 	// beSlices are the limits of kubelet's best-effort slices, by path; beQuota is
 	// theirs, nil where it is kubelet's business.
 	beSlices map[string]*subjectState
@@ -118,7 +119,8 @@ func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
 		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{},
-		slices: map[string]bool{}, beSlices: map[string]*subjectState{}, strays: map[string]bool{},
+		slices: map[string]bool{}, found: map[string][]string{}, beSlices: map[string]*subjectState{},
+		strays:  map[string]bool{},
 		several: map[string]*cpuset.Set{},
 	}
 	if o.Observe {

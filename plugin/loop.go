@@ -304,7 +304,7 @@ func weigh(decisions []policy.Decision) (keep, lazy bool) {
 		switch d := d.(type) {
 		case policy.SetPod, policy.DropPod:
 			keep, lazy = true, false
-		case policy.SetPool:
+		case policy.SetPool, policy.SetUnannounced, policy.DropUnannounced:
 			lazy = false
 		case policy.SetContainer:
 			keep = keep || d.Cap != nil

@@ -182,6 +182,7 @@ func (s *session) synced() {
 	s.connected.Store(true)
 	s.synchronised.Store(true)
 	s.once.Store(true)
+	s.ending.synchronized()
 }
 
 // synchronize reads what the node holds and gives it to the policy.

@@ -1,12 +1,14 @@
 package plugin
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // presence decides which pods and containers have ended although no event said so.
@@ -17,6 +19,8 @@ type presence struct {
 	// missing counts in how many looks in a row a cgroup was missing, by UID or ID:
 	// for the regular rounds, and for the looks at pods that are ending.
 	rounds, looks misses
+	// seen counts in how many rounds in a row a pod was there that no event named, by path.
+	seen misses
 	// blind says why the listings are not believed; empty: they are.
 	blind string
 }
@@ -79,7 +83,7 @@ func parentOf(p string) string {
 func (p *presence) look(all []member, seen sighting, only, named map[string]bool) []member {
 	p.blind = blindness(all, seen)
 	if p.blind != "" {
-		p.rounds, p.looks = nil, nil
+		p.rounds, p.looks, p.seen = nil, nil, nil
 		return nil
 	}
 	before := p.rounds
@@ -174,3 +178,97 @@ func toList(all []member) []string {
 
 // cleanOf is a cgroup's path as sightings spell it; empty where it is none.
 func cleanOf(p string) string { return strings.Trim(p, "/") }
+
+// suspects are the cgroups of pods in a sighting that belong to no member and that
+// the runtime did not name since the last look. A pod that is being created, or
+// whose end is not finished, is among them.
+func suspects(all []member, seen sighting, named map[string]bool) []policy.FoundPod {
+	paths, uids := make(map[string]bool, len(all)), make(map[string]bool, len(all))
+	for i := range all {
+		if m := &all[i]; !m.container {
+			paths[m.path], uids[m.uid] = true, true
+		}
+	}
+	var found []policy.FoundPod
+	for above, c := range seen {
+		qos, kubelets := qosIn(above)
+		if !kubelets {
+			continue
+		}
+		for _, name := range c.names {
+			path := above + "/" + name
+			if uid, isPod := cgroup.PodUID(name); isPod && !paths[path] && !uids[uid] && !named[uid] {
+				found = append(found, policy.FoundPod{UID: uid, CgroupPath: path, QoS: qos})
+			}
+		}
+	}
+	slices.SortFunc(found, func(a, b policy.FoundPod) int { return cmp.Compare(a.CgroupPath, b.CgroupPath) })
+	return found[:min(len(found), maxFound)]
+}
+
+// maxFound bounds how many such pods are looked after.
+const maxFound = 256
+
+// qosIn is what kubelet takes the pods for whose cgroups lie in a slice.
+func qosIn(slice string) (policy.QoS, bool) {
+	switch cgroup.Classify(slice) {
+	case cgroup.Guaranteed:
+		return policy.Guaranteed, true
+	case cgroup.Burstable:
+		return policy.Burstable, true
+	case cgroup.BestEffort:
+		return policy.BestEffort, true
+	}
+	return "", false
+}
+
+// unannounced returns the suspects that run and were there in the round before, with
+// the cgroups in them as seen has them. Kubelet makes a pod's cgroup long before
+// its sandbox where it waits for volumes: one with nothing in it does not run.
+func (p *presence) unannounced(suspects []policy.FoundPod, seen sighting) []policy.FoundPod {
+	now := misses{}
+	var found []policy.FoundPod
+	for _, s := range suspects {
+		inside := seen[s.CgroupPath]
+		if p.blind != "" || inside.err != nil || len(inside.names) == 0 {
+			continue
+		}
+		if now[s.CgroupPath] = p.seen[s.CgroupPath] + 1; now[s.CgroupPath] < enoughMisses {
+			continue
+		}
+		for _, name := range inside.names {
+			s.Containers = append(s.Containers, s.CgroupPath+"/"+name)
+		}
+		found = append(found, s)
+	}
+	p.seen = now
+	return found
+}
+
+// kubeletSlices are the slices in which kubelet keeps pods, as usual and where the
+// pods that are known have theirs.
+func kubeletSlices(all []member) []string {
+	tops := []string{"kubepods", "kubepods.slice"}
+	for _, above := range toList(all) {
+		top := above
+		switch cgroup.Classify(above) {
+		case cgroup.Burstable, cgroup.BestEffort:
+			top = cgroup.Parent(above)
+		case cgroup.OutsideKubepods:
+			continue
+		}
+		if !slices.Contains(tops, top) {
+			tops = append(tops, top)
+		}
+	}
+	var paths []string
+	for _, top := range tops {
+		sub := top + "/"
+		ending := ""
+		if stem, unit := strings.CutSuffix(path.Base(top), ".slice"); unit {
+			sub, ending = sub+stem+"-", ".slice"
+		}
+		paths = append(paths, top, sub+"burstable"+ending, sub+"besteffort"+ending)
+	}
+	return paths
+}

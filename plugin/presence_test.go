@@ -63,11 +63,23 @@ func seeing(t *testing.T) (n *node, sight *partial, rounds func(int)) {
 	sight = &partial{Reader: n.kernel}
 	vanish := make(chan time.Time)
 	n.up(func(o *Options) { o.Reader, o.Clock.Vanish = sight, vanish })
+	n.collected()
 	return n, sight, func(times int) {
-		for range times + 1 { // the last is taken once the one before is done
+		for range times {
 			vanish <- time.Time{}
 		}
+		n.collected()
 	}
+}
+
+// collected waits until the collection of pods that ended has done what it was asked:
+// it takes one thing after the other.
+func (n *node) collected() {
+	n.t.Helper()
+	e := n.plugin.ending
+	eventually(n.t, "the round after the Synchronize is taken", func() bool { return len(e.scan) == 0 })
+	e.wake <- struct{}{}
+	eventually(n.t, "the rounds are done", func() bool { return len(e.wake) == 0 })
 }
 
 // A reader that sees nothing, or lacks much at once, ends nothing: owners keep their

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ type endings struct {
 	pods  map[string]int  // by UID, how many looks are left
 	named map[string]bool // by UID, pods that the runtime named since the last look
 	wake  chan struct{}
+	scan  chan struct{} // a Synchronize has been: a round is due
 }
 
 const (
@@ -29,7 +31,8 @@ const (
 )
 
 func newEndings() *endings {
-	return &endings{pods: map[string]int{}, named: map[string]bool{}, wake: make(chan struct{}, 1)}
+	return &endings{pods: map[string]int{}, named: map[string]bool{}, wake: make(chan struct{}, 1),
+		scan: make(chan struct{}, 1)}
 }
 
 func (e *endings) add(uid string) {
@@ -38,6 +41,14 @@ func (e *endings) add(uid string) {
 	e.mu.Unlock()
 	select {
 	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// synchronized asks for a round.
+func (e *endings) synchronized() {
+	select {
+	case e.scan <- struct{}{}:
 	default:
 	}
 }
@@ -107,6 +118,8 @@ func (p *Plugin) collect(ctx context.Context) {
 			return
 		case <-ticks:
 			p.collectOnce(ctx, &seen, nil)
+		case <-p.ending.scan:
+			p.collectOnce(ctx, &seen, nil)
 		case <-p.ending.wake:
 			if soon == nil {
 				soon = p.o.Clock.After(lookEvery)
@@ -132,8 +145,8 @@ func (p *Plugin) collectOnce(ctx context.Context, seen *presence, only map[strin
 	}
 	members := membersOf(&all, p.ending.ending())
 	sight := p.sight(members, only == nil)
-	was := seen.blind
-	ended := seen.look(members, sight, only, p.ending.takeNamed())
+	was, named := seen.blind, p.ending.takeNamed()
+	ended := seen.look(members, sight, only, named)
 	p.blind.Store(&seen.blind)
 	switch {
 	case seen.blind != "" && was == "":
@@ -143,6 +156,34 @@ func (p *Plugin) collectOnce(ctx context.Context, seen *presence, only map[strin
 	}
 	for _, m := range ended {
 		p.end(ctx, &m, only != nil)
+	}
+	if only == nil {
+		p.findUnannounced(ctx, seen, members, sight, named)
+	}
+}
+
+// findUnannounced looks for pods that no event named, and gives the policy the list
+// where it is another than before.
+func (p *Plugin) findUnannounced(ctx context.Context, seen *presence, members []member, sight sighting,
+	named map[string]bool) {
+	list := suspects(members, sight, named)
+	for _, s := range list {
+		names, err := p.o.Reader.Children(s.CgroupPath)
+		sight[s.CgroupPath] = children{names, err}
+	}
+	if seen.blind != "" {
+		return // what was found before stays
+	}
+	found := seen.unannounced(list, sight)
+	view := p.Snapshot()
+	same := slices.EqualFunc(view.Unannounced, found, func(a, b policy.FoundPod) bool {
+		return a.CgroupPath == b.CgroupPath && slices.Equal(a.Containers, b.Containers)
+	})
+	if same {
+		return
+	}
+	if err := p.Submit(ctx, policy.Unannounced{Pods: found}); err != nil {
+		p.o.Log.Error("pods that were never announced are not entered; they are looked for again", "err", err)
 	}
 }
 
@@ -183,6 +224,11 @@ func (p *Plugin) sight(members []member, containers bool) sighting {
 	}
 	for _, path := range toList(members) {
 		list(path)
+	}
+	if containers {
+		for _, path := range kubeletSlices(members) {
+			list(path)
+		}
 	}
 	for i := range members {
 		m := &members[i]

@@ -130,4 +130,5 @@ func (m *Machine) configure(cfg Config) {
 		m.explain(p)
 		m.podChanged(p)
 	}
+	m.decideAllFound()
 }

@@ -203,6 +203,7 @@ func (m *Machine) kubeletState(e KubeletState) {
 		m.explain(p)
 		m.podChanged(p)
 	}
+	m.decideAllFound()
 }
 
 // adoptPin takes over a pin that comes with the container before kubelet's state

@@ -24,7 +24,8 @@ type Machine struct {
 	// overruled are pods, by UID, whose CPUs in kubelet's state do not count: they run
 	// where we put them.
 	overruled map[string]bool
-	caps      int // how many caps are in force
+	found     map[string]*FoundPod // pods that were never announced, by UID
+	caps      int                  // how many caps are in force
 	be        beLimits
 
 	// fromKubelet is what kubelet's own configuration said; nil: nothing yet.
@@ -130,6 +131,7 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 		cfg: cfg, topo: t, alloc: cpuallocator.New(t),
 		pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
 		exclusive: map[string]*pod{}, bound: map[string]*pod{}, overruled: map[string]bool{},
+		found: map[string]*FoundPod{},
 	}
 	if err := m.checkConfig(&cfg); err != nil {
 		return nil, err

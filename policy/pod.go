@@ -148,6 +148,7 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 	}
 	m.explain(p)
 	m.podChanged(p)
+	m.forgetFound(p.ref.UID) // now: its cgroup has an owner in the tree at any moment
 }
 
 // place gives a new pod what its class means. It changes the pod only.

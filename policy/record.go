@@ -17,6 +17,7 @@ type Record struct {
 	ContainerUpdate   *ContainerUpdate   `json:"containerUpdate,omitempty"`
 	ContainerStopped  *ContainerStopped  `json:"containerStopped,omitempty"`
 	Synchronized      *Synchronized      `json:"synchronized,omitempty"`
+	Unannounced       *Unannounced       `json:"unannounced,omitempty"`
 	NodeLabels        *NodeLabels        `json:"nodeLabels,omitempty"`
 	KubeletState      *KubeletState      `json:"kubeletState,omitempty"`
 	KubeletConfigured *KubeletConfigured `json:"kubeletConfigured,omitempty"`
@@ -50,6 +51,8 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.ContainerStopped = &e
 	case Synchronized:
 		r.Synchronized = &e
+	case Unannounced:
+		r.Unannounced = &e
 	case NodeLabels:
 		r.NodeLabels = &e
 	case KubeletState:
@@ -96,6 +99,8 @@ func (r Record) Event() Event {
 		return *r.ContainerStopped
 	case r.Synchronized != nil:
 		return *r.Synchronized
+	case r.Unannounced != nil:
+		return *r.Unannounced
 	case r.NodeLabels != nil:
 		return *r.NodeLabels
 	case r.KubeletState != nil:
@@ -164,6 +169,9 @@ func (m *Machine) baseRecords(at time.Time) []Record {
 		events = append(events, KubeletConfigured{Kubelet: *m.fromKubelet})
 	}
 	events = append(events, m.kubelet, m.Checkpoint())
+	if len(m.found) > 0 {
+		events = append(events, Unannounced{Pods: m.foundPods()})
+	}
 	if !m.be.suppressed.IsEmpty() || m.be.quota > 0 {
 		events = append(events, BESuppressed{CPUs: m.be.suppressed, QuotaMilli: m.be.quota})
 	}

@@ -17,6 +17,8 @@ type Snapshot struct {
 	Topology   *topology.Topology
 	Containers []*ContainerView // by namespace, pod and name
 	Owners     []*OwnerView     // by UID
+	// Unannounced are the pods, by UID, that were found and never announced.
+	Unannounced []FoundPod
 }
 
 // OwnerView is a pod with CPUs of its own. It owns them also while it has no
@@ -77,13 +79,17 @@ type views struct {
 	touched      []*container
 	poolsChanged bool
 	ownersStale  bool
+	foundStale   bool
+	found        []FoundPod
 	owners       []*OwnerView
 	current      *Snapshot
 }
 
 func (v *views) touch(c *container) { v.touched = append(v.touched, c) }
 
-func (v *views) dirty() bool { return v.poolsChanged || v.ownersStale || len(v.touched) > 0 }
+func (v *views) dirty() bool {
+	return v.poolsChanged || v.ownersStale || v.foundStale || len(v.touched) > 0
+}
 
 func compareViews(a, b *ContainerView) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name),
@@ -111,7 +117,10 @@ func (m *Machine) refreshViews() {
 	if v.ownersStale {
 		v.owners = m.ownerViews(v.owners)
 	}
-	v.touched, v.poolsChanged, v.ownersStale = v.touched[:0], false, false
+	if v.foundStale {
+		v.found = m.foundPods()
+	}
+	v.touched, v.poolsChanged, v.ownersStale, v.foundStale = v.touched[:0], false, false, false
 	var pools *Pools
 	if v.current != nil && *v.current.Pools == m.pools {
 		pools = v.current.Pools
@@ -119,7 +128,8 @@ func (m *Machine) refreshViews() {
 		now := m.pools
 		pools = &now
 	}
-	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list, Owners: v.owners}
+	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list, Owners: v.owners,
+		Unannounced: v.found}
 }
 
 // ownerViews lists the owners, with the views of before for those that stayed as

@@ -70,8 +70,8 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 		err = m.judgeCap(v, now, e)
 	case BEKeptOff:
 		err = m.judgeKeepOff(now, e)
-	case PodRemoved, PodVanished, PodFacts, ContainerStopped, Synchronized, NodeLabels, KubeletState, CapReleased,
-		BESuppressed, Tick:
+	case PodRemoved, PodVanished, PodFacts, ContainerStopped, Synchronized, Unannounced, NodeLabels, KubeletState,
+		CapReleased, BESuppressed, Tick:
 	default:
 		err = refuse(InvalidRequest, "policy: unknown event %T", e)
 	}
@@ -105,6 +105,8 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 		m.containerStopped(e.ID)
 	case Synchronized:
 		m.synchronize(now, e)
+	case Unannounced:
+		m.unannounced(e)
 	case NodeLabels:
 		m.nodeLabels(e.Labels)
 	case KubeletState:

@@ -167,6 +167,12 @@ func probeDaemon(ctx context.Context, c *config.Config) doctor.DaemonFacts {
 		return d
 	}
 	d.Answers, d.Connected, d.Synchronised, d.Containers = true, s.Connected, s.Synchronised, len(s.Containers)
+	for _, p := range s.Unannounced {
+		d.Unannounced = append(d.Unannounced, p.CgroupPath)
+		if p.Masked {
+			d.Masked = append(d.Masked, p.CgroupPath)
+		}
+	}
 	if health, err := readiness(ctx, c.Listen); err == nil {
 		d.Degraded = health.Degraded
 	} else if why := s.CPI.Why; why != "" {

@@ -108,6 +108,17 @@ func notes(s *control.Status) []string {
 	if !s.Connected || !s.Synchronised {
 		list = append(list, "not connected to the runtime: what is shown is what was known last")
 	}
+	if s.Blind != "" {
+		list = append(list, metrics.FeatureCgroups+": "+s.Blind)
+	}
+	for _, p := range s.Unannounced {
+		where := "may run on CPUs that others own"
+		if p.Masked {
+			where = "is kept off the CPUs that others own"
+		}
+		list = append(list, fmt.Sprintf("pod %s was never announced by the runtime and %s: cgroup %s",
+			safe(p.UID), where, safe(p.CgroupPath)))
+	}
 	if why := s.CPI.Why; why != "" {
 		list = append(list, metrics.FeatureCPI+": "+why)
 	}

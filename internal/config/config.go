@@ -28,31 +28,33 @@ const (
 
 // Config is the whole file.
 type Config struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"`
-	Mode       Mode       `json:"mode"`
-	Admission  Admission  `json:"admission"`
-	Memory     Memory     `json:"memory"`
-	Reserved   Reserved   `json:"reserved"`
-	Pools      Pools      `json:"pools"`
-	Allocation Allocation `json:"allocation"`
-	Quota      Quota      `json:"quota"`
-	System     System     `json:"system"`
-	Authority  Authority  `json:"authority"`
-	Inject     Inject     `json:"inject"`
-	Node       NodeConfig `json:"node"`
-	Kubernetes Kubernetes `json:"kubernetes"`
-	CPI        CPI        `json:"cpi"`
-	Reclaim    Reclaim    `json:"reclaim"`
-	Suppress   Suppress   `json:"suppression"`
-	NRI        NRI        `json:"nri"`
-	Cgroup     Cgroup     `json:"cgroup"`
-	Sysfs      Sysfs      `json:"sysfs"`
-	State      State      `json:"state"`
-	Socket     string     `json:"socket"`
-	Listen     string     `json:"listen"`
-	Page       Page       `json:"page"`
-	Log        Log        `json:"log"`
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Mode       Mode      `json:"mode"`
+	Admission  Admission `json:"admission"`
+	// Unannounced is what becomes of pods whose cgroups are found and that no event named.
+	Unannounced Unannounced `json:"unannounced"`
+	Memory      Memory      `json:"memory"`
+	Reserved    Reserved    `json:"reserved"`
+	Pools       Pools       `json:"pools"`
+	Allocation  Allocation  `json:"allocation"`
+	Quota       Quota       `json:"quota"`
+	System      System      `json:"system"`
+	Authority   Authority   `json:"authority"`
+	Inject      Inject      `json:"inject"`
+	Node        NodeConfig  `json:"node"`
+	Kubernetes  Kubernetes  `json:"kubernetes"`
+	CPI         CPI         `json:"cpi"`
+	Reclaim     Reclaim     `json:"reclaim"`
+	Suppress    Suppress    `json:"suppression"`
+	NRI         NRI         `json:"nri"`
+	Cgroup      Cgroup      `json:"cgroup"`
+	Sysfs       Sysfs       `json:"sysfs"`
+	State       State       `json:"state"`
+	Socket      string      `json:"socket"`
+	Listen      string      `json:"listen"`
+	Page        Page        `json:"page"`
+	Log         Log         `json:"log"`
 }
 
 // Reserved CPUs are never given exclusively; strict ones leave the pools too.
@@ -261,12 +263,13 @@ type Log struct {
 // Default is the configuration of a node on which nothing was configured.
 func Default() Config {
 	return Config{
-		APIVersion: APIVersion,
-		Kind:       Kind,
-		Mode:       Enforce,
-		Admission:  Refuse,
-		Memory:     MemoryOff,
-		System:     System{Namespaces: []string{"kube-system"}},
+		APIVersion:  APIVersion,
+		Kind:        Kind,
+		Mode:        Enforce,
+		Admission:   Refuse,
+		Unannounced: ReportFound,
+		Memory:      MemoryOff,
+		System:      System{Namespaces: []string{"kube-system"}},
 		Authority: Authority{Exclusive: Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}},
 			ResourceStatus: IgnoreStatus, CapExemption: CapExemption{Namespaces: []string{}}},
 		Node: NodeConfig{

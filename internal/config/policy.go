@@ -13,14 +13,15 @@ import (
 func (c *Config) Policy() policy.Config {
 	a, k := c.Allocation, c.Node.Kubelet
 	return policy.Config{
-		Degrade:        c.Admission == Degrade,
-		Memory:         policy.Memory(c.Memory),
-		Reserved:       c.Reserved.CPUs,
-		ReservedStrict: c.Reserved.Strict,
-		SharedFloor:    c.Pools.SharedFloor,
-		BEFloor:        c.Pools.BEFloor,
-		BEIdle:         c.Suppress.Mode == SwitchEnforce,
-		JobLabel:       c.CPI.JobLabel,
+		Degrade:         c.Admission == Degrade,
+		Memory:          policy.Memory(c.Memory),
+		Reserved:        c.Reserved.CPUs,
+		ReservedStrict:  c.Reserved.Strict,
+		SharedFloor:     c.Pools.SharedFloor,
+		BEFloor:         c.Pools.BEFloor,
+		MaskUnannounced: c.Unannounced == MaskFound,
+		BEIdle:          c.Suppress.Mode == SwitchEnforce,
+		JobLabel:        c.CPI.JobLabel,
 		Allocation: policy.Allocation{
 			Bind:              cpuallocator.BindPolicy(a.BindPolicy),
 			BindRequired:      a.BindRequired,

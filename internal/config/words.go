@@ -81,6 +81,7 @@ func (v *TopologyScope) UnmarshalText(text []byte) error  { return setIndex(v, t
 type (
 	Mode           string
 	Admission      string
+	Unannounced    string
 	Memory         policy.Memory
 	ResourceStatus string
 	Driver         string
@@ -99,6 +100,8 @@ const (
 	Observe         Mode           = "observe" // nothing at all is written
 	Refuse          Admission      = "refuse"
 	Degrade         Admission      = "degrade"
+	ReportFound     Unannounced    = "report"
+	MaskFound       Unannounced    = "mask"
 	MemoryOff                      = Memory(policy.MemoryOff)
 	IgnoreStatus    ResourceStatus = "ignore"
 	TrustStatus     ResourceStatus = "trust"
@@ -127,6 +130,9 @@ const (
 
 func (v *Mode) UnmarshalText(text []byte) error      { return setWord(v, text, Enforce, Observe) }
 func (v *Admission) UnmarshalText(text []byte) error { return setWord(v, text, Refuse, Degrade) }
+func (v *Unannounced) UnmarshalText(text []byte) error {
+	return setWord(v, text, ReportFound, MaskFound)
+}
 func (v *Memory) UnmarshalText(text []byte) error {
 	return setWord(v, text, MemoryOff, Memory(policy.MemoryPreferred), Memory(policy.MemoryStrict))
 }
@@ -159,7 +165,8 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 }
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
-var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Memory)(nil), (*ResourceStatus)(nil),
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Unannounced)(nil), (*Memory)(nil),
+	(*ResourceStatus)(nil),
 	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil),
 	(*LogLevel)(nil), (*LogFormat)(nil)}
 

@@ -40,9 +40,13 @@ type Server struct {
 
 // Status is the body of /v1/status.
 type Status struct {
-	Containers   []script.State  `json:"containers"`
-	Pools        script.Pools    `json:"pools"`
-	Owners       []Owner         `json:"owners"`
+	Containers []script.State `json:"containers"`
+	Pools      script.Pools   `json:"pools"`
+	Owners     []Owner        `json:"owners"`
+	// Unannounced are pods that run here and were never announced by the runtime.
+	Unannounced []policy.FoundPod `json:"unannounced,omitempty"`
+	// Blind says why the cgroups that are seen are not believed; empty: they are.
+	Blind        string          `json:"blind,omitempty"`
 	Revision     uint64          `json:"revision"`
 	Settled      bool            `json:"settled"`
 	Connected    bool            `json:"connected"`
@@ -89,6 +93,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out.Settled = out.Settled && current
 	out.Containers, out.Pools = script.StateOf(view)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
+	out.Unannounced, out.Blind = view.Unannounced, s.Plugin.Blind()
 	if s.Lending != nil {
 		out.Lending = s.Lending(r.Context())
 	}

@@ -111,6 +111,14 @@ func checkDaemon(f *Facts, found *findings) {
 		found.warn("degraded", feature+": "+d.Degraded[feature],
 			"pods get their CPUs without it; what is said above of its parts may tell why")
 	}
+	if n := len(d.Unannounced); n > 0 {
+		way := "recreate them; or set unannounced: mask, which keeps them off the CPUs that others own"
+		if len(d.Masked) == n {
+			way = "nothing: they are kept off the CPUs that others own; recreated pods are placed"
+		}
+		found.warn("unannounced", fmt.Sprintf("%d pods run here that the runtime never announced: cgroups %s", n,
+			strings.Join(d.Unannounced, ", ")), way)
+	}
 	found.ok(fmt.Sprintf("it answers, with %d containers", d.Containers))
 }
 

@@ -305,6 +305,10 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 		"a degraded daemon": {func(f *Facts) {
 			f.Daemon.Degraded = map[string]string{"kube": "no API server"}
 		}, "daemon.degraded", Warning, "kube: no API server"},
+		"pods that were never announced": {func(f *Facts) {
+			f.Daemon.Unannounced = []string{"kubepods/pod1", "kubepods/pod2"}
+			f.Daemon.Masked = []string{"kubepods/pod1"}
+		}, "daemon.unannounced", Warning, "kubepods/pod1, kubepods/pod2"},
 		"refused counters": {func(f *Facts) {
 			f.Kernel.Counters = &CounterFacts{Err: "not permitted"}
 		}, "pmu.refused", Warning, "not permitted"},

@@ -163,6 +163,9 @@ type DaemonFacts struct {
 	Synchronised bool
 	Containers   int
 	Degraded     map[string]string // feature -> why
+	// Unannounced are the cgroups of pods that were never announced, Masked those of
+	// them that are kept off others' CPUs.
+	Unannounced, Masked []string
 }
 
 // APIFacts are about the API server.

@@ -17,7 +17,9 @@ type Stats struct {
 	Connected bool
 	// Unpinned containers ought to run elsewhere than the kernel has them.
 	Unpinned int
-	Capped   int
+	// Unannounced pods run here and no event named them.
+	Unannounced int
+	Capped      int
 	// Overdue are caps in force whose time is over for long.
 	Overdue int
 	// SharedFloor is how many CPUs the shared pool keeps.
@@ -73,7 +75,8 @@ func FromSnapshot(s *policy.Snapshot, now time.Time) Stats {
 			{policy.PoolUnmanaged, t.Online().Count(), containers[policy.PoolUnmanaged]},
 		},
 		Online: t.Online().Count(), Offline: t.Offline().Count(), Isolated: t.Isolated().Count(),
-		Reserved: s.Reserved.Count(), Withheld: s.Withheld.Count(), Capped: capped, Overdue: overdue,
+		Unannounced: len(s.Unannounced),
+		Reserved:    s.Reserved.Count(), Withheld: s.Withheld.Count(), Capped: capped, Overdue: overdue,
 	}
 }
 
@@ -85,8 +88,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 type stateDescs struct {
-	connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
-	unsaved, stale, modes, lending                                              *prometheus.Desc
+	unannounced, connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
+	unsaved, stale, modes, lending                                                           *prometheus.Desc
 }
 
 func descs() stateDescs {
@@ -98,6 +101,8 @@ func descs() stateDescs {
 		cpus:           desc("cpus", "CPUs; one can be in several states.", "state"),
 		unpinned: desc("unpinned_containers",
 			"Containers that run on other CPUs than decided. Above 0 for minutes: look at the log."),
+		unannounced: desc("unannounced_pods",
+			"Pods that run here and were never announced by the runtime. Above 0: quietcore status names them."),
 		capped:  desc("capped_containers", "Containers under a hard cap."),
 		overdue: desc("caps_overdue", "Hard caps in force whose deadline was 30 seconds ago or longer."),
 		floor: desc("shared_pool_floor_cpus",
@@ -115,7 +120,8 @@ func descs() stateDescs {
 
 func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
-	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned, d.capped,
+	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned,
+		d.unannounced, d.capped,
 		d.overdue, d.floor, d.unsaved, d.stale, d.modes, d.lending} {
 		ch <- one
 	}
@@ -142,6 +148,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.cpus, s.Reserved, "reserved")
 	send(d.cpus, s.Withheld, "withheld")
 	send(d.unpinned, s.Unpinned)
+	send(d.unannounced, s.Unannounced)
 	send(d.capped, s.Capped)
 	send(d.overdue, s.Overdue)
 	send(d.floor, s.SharedFloor)
