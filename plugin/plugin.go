@@ -195,7 +195,7 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	r := &recovery{
 		reader: p.o.Reader, topo: p.Snapshot().Topology, now: p.o.Clock.Now(),
 		known: func(uid string) bool { return known[uid] },
-		saved: savedPods(p.o.Saved), caps: p.o.Saved.Caps, jobLabel: p.o.Config.JobLabel,
+		saved: p.o.Saved.Places(), caps: p.o.Saved.Caps, jobLabel: p.o.Config.JobLabel,
 	}
 	if p.once.Load() {
 		r.saved, r.caps = nil, nil // older than what we know ourselves

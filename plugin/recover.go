@@ -234,7 +234,7 @@ func (r *recovery) sharedPool(found []*running) cpuset.Set {
 // placeOf is what a pod owned or was bound to; nil where nobody knows anything.
 func (r *recovery) placeOf(p *running) *policy.Recovered {
 	saved, isSaved := r.saved[p.pod.UID]
-	if isSaved && saved.Degraded != "" {
+	if isSaved && (saved.Degraded != "" || saved.Reservation != nil) {
 		return saved.Recovered()
 	}
 	if !exclusive(&p.pod) {
@@ -370,16 +370,6 @@ func (r *recovery) before(uid, name string) (int64, bool) {
 		}
 	}
 	return 0, false
-}
-
-func savedPods(s state.Snapshot) map[string]state.Pod {
-	pods := make(map[string]state.Pod, len(s.Pods))
-	for _, p := range s.Pods {
-		if _, twice := pods[p.UID]; !twice {
-			pods[p.UID] = p
-		}
-	}
-	return pods
 }
 
 // podsOf lists the pods that the machine has placed already.

@@ -158,7 +158,7 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 	}
 	rec := &recovery{
 		reader: r.o.Reader, topo: r.o.Topology, now: r.o.Clock.Now(), known: func(string) bool { return false },
-		saved: savedPods(r.o.Saved), caps: r.o.Saved.Caps,
+		saved: r.o.Saved.Places(), caps: r.o.Saved.Caps,
 	}
 	for _, path := range usualSlices() { // one may be empty
 		if _, err := r.o.Reader.CPUs(path); !errors.Is(err, cgroup.ErrGone) {

@@ -15,16 +15,16 @@ func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
 	if !p.in.exclusive() || p.degraded != "" || kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
-	r := in.Resources
 	if p.resources == nil {
-		g, err := v.on(m).grantFor(p, r)
+		g, err := v.on(m).grantFor(p, in.Resources)
 		if err != nil {
 			return err
 		}
-		v.resources, v.grant = &r, g
+		sums := in.Resources
+		v.resources, v.grant = &sums, g
 		return nil
 	}
-	if p.hidden && r.RequestMilli > 0 && r.LimitMilli != r.RequestMilli {
+	if r := in.Resources; p.hidden && r.RequestMilli > 0 && r.LimitMilli != r.RequestMilli {
 		return refuse(InvalidRequest,
 			"%s pods need a CPU request equal to the limit, container %s requests %s and is limited to %s; make "+
 				"them equal", p.in.class, literal(in.Name), milli(r.RequestMilli), milli(r.LimitMilli))

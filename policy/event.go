@@ -71,6 +71,8 @@ type Recovered struct {
 	Degraded string `json:"degraded,omitempty"`
 	// Several says that more than one container of the pod ran at a time.
 	Several bool `json:"several,omitempty"`
+	// Reservation says that CPUs were given by a newer version, by rules unknown here.
+	Reservation *Reservation `json:"reservation,omitempty"`
 }
 
 // Container is a container as the runtime reports it.

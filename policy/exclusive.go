@@ -47,6 +47,9 @@ func milli(v int64) string {
 
 // free is what may be given exclusively now.
 func (m *Machine) free() cpuset.Set {
+	if m.pools.Overlap {
+		return cpuset.Set{} // the shared pool has only CPUs that are others' already
+	}
 	f := m.pools.Shared
 	f.RemoveSet(&m.pools.Reserved)
 	f.RemoveSet(&m.pools.System)
@@ -191,7 +194,7 @@ func (m *Machine) judgeResize(v *verdict, p *pod, r Resources) *Refusal {
 		return nil // its first container says how large it is by now
 	}
 	v.pod, v.resources = p, &r
-	if p.grant == nil || kubeletPins(p.labels, p.ref.QoS) {
+	if !p.allocated() || kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
 	n, err := m.sizeOf(p, r)
@@ -243,11 +246,16 @@ func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 
 // keepsQuota says that a pinned pod's quota is not lifted: rounded up to whole
 // cores it may use all of them, but only as much as it asked for.
-func (p *pod) keepsQuota() bool { return p.in.request.SMT == cpuallocator.SMTRoundUp }
+// What a reservation's quota should be, only the version that made it knows.
+func (p *pod) keepsQuota() bool { return p.in.request.SMT == cpuallocator.SMTRoundUp || p.reserved() }
 
 // explain writes down in one sentence why a pod runs where it does.
 func (m *Machine) explain(p *pod) {
 	switch {
+	case p.reserved():
+		p.why = fmt.Sprintf(
+			"a newer version of Quietcore gave it CPUs %s by rules that this one does not know (%s); it"+
+				" keeps them to itself until it ends", p.grant.cpus, literal(p.grant.reservation.Kind))
 	case p.grant != nil:
 		p.why = m.whyExclusive(p)
 	case p.kubelet:

@@ -59,14 +59,14 @@ func (m *Machine) podFacts(f PodFacts) {
 		if g, err := m.grantFor(p, r); err == nil {
 			m.give(p, g, &r)
 		}
-	case p.grant != nil && p.hidden:
+	case p.allocated() && p.hidden:
 		p.hidden = false
 		if r.LimitMilli != r.RequestMilli {
 			m.notice(p, "LimitUnequal",
 				"%s pods need a CPU request equal to the limit, this pod requests %s and is limited to %s; it keeps "+
 					"its CPUs", p.in.class, milli(r.RequestMilli), milli(r.LimitMilli))
 		}
-	case p.grant == nil && (p.resources == nil || p.hidden):
+	case !p.allocated() && (p.resources == nil || p.hidden):
 		p.resources, p.hidden = &r, false
 		// Nobody runs yet, so it can be bound as it would have been.
 		if len(p.all) == 0 && p.nodes == nil && p.degraded == "" && p.in.class == LS && m.placeShared(p, nil) == nil &&

@@ -169,7 +169,7 @@ func (m *Machine) kubeletState(e KubeletState) {
 	m.kubelet = e
 	var changed []*pod
 	for _, p := range ordered(m.pods) {
-		if !kubeletPins(p.labels, p.ref.QoS) {
+		if !kubeletPins(p.labels, p.ref.QoS) || p.reserved() {
 			continue
 		}
 		after := m.entriesOf(p.ref.UID)

@@ -32,6 +32,8 @@ type life struct {
 	kubelet KubeletState
 	topo    *topology.Topology
 	file    *Kubelet // what kubelet's own configuration said
+	// kept are the CPUs that a newer version gave, by pod.
+	kept map[string]cpuset.Set
 	// came is a pod that comes with the step.
 	came *Pod
 	// expecting is a container that is live only if the step accepts it.
@@ -200,17 +202,28 @@ func (l *life) check(t *rapid.T) {
 			t.Fatalf("CPUs %s of pod %s have two owners\n%s", all, uid, describe(s))
 		}
 		owned.AddSet(&all)
-		if in := s.Shared.And(all); !in.IsEmpty() {
+		if in := s.Shared.And(all); !in.IsEmpty() && !s.Overlap {
 			t.Fatalf("the shared pool has %s of %s\n%s", in, p.ref.Name, describe(s))
 		}
 		if in := s.BE.And(p.grant.withheld); !in.IsEmpty() {
 			t.Fatalf("the BE pool has withheld %s\n%s", in, describe(s))
 		}
+		if had, is := l.kept[uid]; is != p.reserved() || is && had != p.grant.cpus {
+			t.Fatalf("a newer version gave %s CPUs %s, it has %s\n%s", uid, had, p.grant.cpus, describe(s))
+		}
+		if p.reserved() && s.BE.Intersects(&all) && !s.Overlap {
+			t.Fatalf("the BE pool has reserved CPUs of %s\n%s", p.ref.Name, describe(s))
+		}
 		if p.in.class == LSE && s.BE.Intersects(&all) {
 			t.Fatalf("the BE pool has CPUs of LSE pod %s\n%s", p.ref.Name, describe(s))
 		}
-		if l.cfg.Reserved.Intersects(&all) {
+		if l.cfg.Reserved.Intersects(&all) && !p.reserved() {
 			t.Fatalf("reserved CPUs were given to %s\n%s", p.ref.Name, describe(s))
+		}
+	}
+	for uid := range l.kept {
+		if p := l.m.pods[uid]; p != nil && !p.reserved() {
+			t.Fatalf("what a newer version gave %s is gone\n%s", uid, describe(s))
 		}
 	}
 	for _, p := range l.m.pods {
@@ -239,7 +252,7 @@ func (l *life) check(t *rapid.T) {
 			t.Fatalf("%s/%s: decided quota %d, the snapshot says %d", c.Pod, c.Name, d.QuotaMilli, c.QuotaMilli)
 		}
 		if p := l.m.pods[c.PodUID]; p.grant == nil && !p.kubelet && c.Pool != PoolSystem && cpus.Intersects(&owned) &&
-			c.Class != BE {
+			c.Class != BE && !s.Overlap {
 			t.Fatalf("%s/%s runs on owned CPUs %s\n%s", c.Pod, c.Name, cpus.And(owned), describe(s))
 		}
 	}
@@ -557,7 +570,10 @@ func TestRandomLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := &life{m: m, twin: twin, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{},
-			live: map[string]Container{}, mirror: newMirror(m.Snapshot()), topo: topo}
+			live: map[string]Container{}, mirror: newMirror(m.Snapshot()), topo: topo, kept: map[string]cpuset.Set{}}
+		if rapid.IntRange(0, 2).Draw(t, "replaces a newer version") == 0 {
+			l.inherit(t)
+		}
 		t.Repeat(map[string]func(*rapid.T){
 			"pod": func(t *rapid.T) {
 				p := l.drawPod(t)
@@ -699,6 +715,17 @@ func TestRandomLives(t *testing.T) {
 			"restart":        func(t *rapid.T) { l.restart(t) },
 		})
 	})
+}
+
+// inherit starts with a pod that a newer version gave CPUs in a way unknown here.
+func (l *life) inherit(t *rapid.T) {
+	p, cpus := l.drawPod(t), l.someCPUs(t, "given by a newer version")
+	r := &Recovered{From: fromState, CPUs: &cpus, Reservation: &Reservation{Kind: "claim"}}
+	first := p
+	first.Recovered = r
+	l.pods[p.Sandbox], l.kept[p.UID] = p, cpus
+	_ = l.step(t, Synchronized{Pods: []Pod{first}})
+	l.createContainer(t, p, "main")
 }
 
 func (l *life) someCPUs(t *rapid.T, label string) cpuset.Set {

@@ -77,6 +77,8 @@ type grant struct {
 	cpus     cpuset.Set
 	withheld cpuset.Set
 	request  cpuallocator.Request
+	// reservation is set where a newer version gave the CPUs; request is empty then.
+	reservation *Reservation
 }
 
 // owned adds up the grants of all pods, so that deriving the pools costs the same
@@ -109,7 +111,7 @@ func (m *Machine) release(p *pod) {
 
 // refusesBE says that not even BE may run on a pod's CPUs.
 func (p *pod) refusesBE() bool {
-	return p.in.class == LSE || kubeletPins(p.labels, p.ref.QoS)
+	return p.in.class == LSE || kubeletPins(p.labels, p.ref.QoS) || p.reserved()
 }
 
 func (g *grant) all() cpuset.Set { return g.cpus.Or(g.withheld) }

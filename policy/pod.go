@@ -17,6 +17,11 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	}
 	p := m.newPod(in)
 	v.pod, v.enters = p, true
+	if r := in.Recovered; r != nil && r.Reservation != nil {
+		m.reserve(p, r)
+		p.several = r.Several
+		return nil
+	}
 	if !kubeletPins(in.Labels, in.QoS) {
 		v.view = m.overruling(in.UID)
 	}
@@ -226,7 +231,7 @@ func (m *Machine) judgePodResize(v *verdict, e PodResized) *Refusal {
 		return nil
 	}
 	r := e.Resources
-	if p.grant != nil {
+	if p.allocated() {
 		// a limit may stem from the request
 		r = Resources{RequestMilli: fromWeight(r.RequestMilli), LimitMilli: fromWeight(r.LimitMilli)}
 		if r.LimitMilli != r.RequestMilli && !(p.hidden && r.LimitMilli == NoLimit) {

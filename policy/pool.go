@@ -104,6 +104,9 @@ func (m *Machine) moveSystem() {
 func (m *Machine) rescue() {
 	for m.pools.Shared.IsEmpty() {
 		victim := m.youngest(func(p *pod) bool {
+			if p.reserved() {
+				return false // it is not ours to give away
+			}
 			all := p.grant.all() // its own may be offline and the siblings kept idle for it not
 			online := m.topo.Online()
 			return all.Intersects(&online)

@@ -31,6 +31,9 @@ type OwnerView struct {
 	// ByKubelet says that kubelet's static policy pinned the pod: to these CPUs, or to
 	// others that were taken, in place of which it has these from us.
 	ByKubelet bool
+	// Reservation is the kind of owner, where a newer version gave the CPUs by rules that
+	// this one does not know; empty for all others.
+	Reservation string
 }
 
 // ContainerView is one running container.
@@ -141,16 +144,19 @@ func (m *Machine) ownerViews(before []*OwnerView) []*OwnerView {
 		if cpus.IsEmpty() {
 			return
 		}
-		byKubelet := kubeletPins(p.labels, p.ref.QoS)
+		byKubelet, kind := kubeletPins(p.labels, p.ref.QoS), ""
+		if p.reserved() {
+			byKubelet, kind = false, p.grant.reservation.Kind
+		}
 		at, found := slices.BinarySearchFunc(before, p.ref.UID, func(v *OwnerView, uid string) int {
 			return cmp.Compare(v.PodUID, uid)
 		})
-		if found && before[at].CPUs == cpus && before[at].ByKubelet == byKubelet {
+		if found && before[at].CPUs == cpus && before[at].ByKubelet == byKubelet && before[at].Reservation == kind {
 			list = append(list, before[at])
 			return
 		}
 		list = append(list, &OwnerView{PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, CPUs: cpus,
-			ByKubelet: byKubelet})
+			ByKubelet: byKubelet, Reservation: kind})
 	}
 	for _, p := range m.exclusive {
 		add(p, p.grant.cpus)

@@ -14,13 +14,7 @@ import (
 // allocated in order of creation; those that do not fit stay shared.
 func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	pods := slices.SortedStableFunc(slices.Values(e.Pods), func(a, b Pod) int {
-		if ra, rb := a.Recovered != nil, b.Recovered != nil; ra != rb {
-			if ra {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(turn(&a), turn(&b)), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
 	})
 	m.forgetAbsent(pods, e.Containers)
 	for _, p := range pods {
@@ -51,6 +45,18 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 			m.enterContainer(&v, c)
 		}
 	}
+}
+
+// turn is when a pod is placed: first those whose CPUs nobody here may choose, then those
+// that owned something, then the others.
+func turn(p *Pod) int {
+	switch {
+	case p.Recovered == nil:
+		return 2
+	case p.Recovered.Reservation == nil:
+		return 1
+	}
+	return 0
 }
 
 func (m *Machine) forgetAbsent(pods []Pod, containers []Container) {
@@ -107,6 +113,9 @@ const fromState = "state file"
 
 // recoverable is what a pod must find again after a restart.
 func (p *pod) recoverable() *Recovered {
+	if p.reserved() {
+		return p.keptReservation()
+	}
 	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several}
 	if p.grant != nil {
 		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(

@@ -6,10 +6,17 @@
 // memory, never a start: Load puts it aside under another name, says why, and
 // returns an empty snapshot.
 //
-// Fields may be added within a version: older daemons ignore them, newer ones
+// Fields may be added within a format: older daemons ignore them, newer ones
 // do without. A change that an older daemon would misunderstand makes a new
-// version, and every version that was ever released stays readable
-// (testdata/v*.json).
+// format, and every format that was ever released stays readable
+// (testdata/v*.json):
+//
+//   - 1 has pods and caps.
+//   - 2 also has owners of kinds that came later (Owner). A daemon that reads it
+//     keeps the CPUs of a kind that it does not know; one that reads only format 1
+//     would give them to others, so it must not read the file at all.
+//
+// A file is written in the lowest format that can hold it.
 package state
 
 import (
@@ -18,14 +25,26 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/policy"
 )
 
-// version is what is written; files of a greater one are put aside.
-const version = 1
+// The formats of files. Those of a greater one are put aside.
+const (
+	formatPods   = 1
+	formatOwners = 2
+)
+
+// format is the lowest that can hold a snapshot.
+func (s *Snapshot) format() int {
+	if len(s.Owners) > 0 {
+		return formatOwners
+	}
+	return formatPods
+}
 
 // maxBytes bounds what is read: 1,000 pods take a third of a megabyte.
 const maxBytes = 16 << 20
@@ -35,6 +54,8 @@ type Snapshot struct {
 	Revision uint64 `json:"revision"` // the policy's, for people who compare files
 	Pods     []Pod  `json:"pods"`
 	Caps     []Cap  `json:"caps"`
+	// Owners are owners of kinds that came after format 1.
+	Owners []Owner `json:"owners,omitempty"`
 	// Uptime is the machine's when this was saved; Store fills it in. 0: unknown.
 	Uptime time.Duration `json:"uptime,omitzero"`
 }
@@ -58,6 +79,8 @@ type Pod struct {
 	Reasons    string      `json:"reasons,omitempty"`  // which policy of the node decided
 	Several    bool        `json:"several,omitempty"`  // more than one container ran at a time
 	CreatedAt  time.Time   `json:"createdAt"`
+	// Reservation is set by Places only: the file has it in Owners.
+	Reservation *policy.Reservation `json:"-"`
 }
 
 // Cap is a hard cap that is or is about to be in force. It is saved before it
@@ -81,6 +104,13 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 		if r == nil {
 			continue
 		}
+		if r.Reservation != nil {
+			// A pod may have several sandboxes, and then it comes several times.
+			if !slices.ContainsFunc(s.Owners, func(o Owner) bool { return o.UID == p.UID }) {
+				s.Owners = append(s.Owners, ownersOf(p.UID, r)...)
+			}
+			continue
+		}
 		s.Pods = append(s.Pods, Pod{
 			UID: p.UID, Sandbox: p.Sandbox, Namespace: p.Namespace, Name: p.Name,
 			Class: policy.Class(p.Labels[policy.LabelClass]),
@@ -100,6 +130,7 @@ func (p *Pod) Recovered() *policy.Recovered {
 	return &policy.Recovered{
 		CPUs: orNil(p.CPUs), Withheld: orNil(p.Withheld), From: "state file", Request: p.Request, Reasons: p.Reasons,
 		BoundNode: p.BoundNode, BoundNodes: p.BoundNodes, Degraded: p.Degraded, Several: p.Several,
+		Reservation: p.Reservation,
 	}
 }
 
@@ -150,7 +181,7 @@ func encode(s Snapshot, node, bootID string, at time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode state: %w", err)
 	}
-	e := envelope{Version: version, BootID: bootID, Node: node, SavedAt: at.UTC(), Body: body}
+	e := envelope{Version: s.format(), BootID: bootID, Node: node, SavedAt: at.UTC(), Body: body}
 	e.Checksum = e.sum()
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -173,8 +204,8 @@ func decode(text []byte) (envelope, Snapshot, error) {
 		return e, s, fmt.Errorf("is truncated or not JSON: %w", err)
 	}
 	switch {
-	case e.Version > version:
-		return e, s, fmt.Errorf("has format %d, this daemon reads up to %d", e.Version, version)
+	case e.Version > formatOwners:
+		return e, s, fmt.Errorf("has format %d, this daemon reads up to %d", e.Version, formatOwners)
 	case e.Version < 1:
 		return e, s, fmt.Errorf("has format %d, there is none below 1", e.Version)
 	case e.Checksum != e.sum():
@@ -197,6 +228,11 @@ func (s *Snapshot) check() error {
 		}
 		if n := p.BoundNode; n != nil && (*n < policy.AnyNode || *n >= cpuset.MaxCPUs) {
 			return fmt.Errorf("has pod %.64q bound to NUMA node %d", p.UID, *n)
+		}
+	}
+	for i := range s.Owners {
+		if err := s.Owners[i].check(); err != nil {
+			return err
 		}
 	}
 	for _, c := range s.Caps {

@@ -123,7 +123,7 @@ func TestFieldsOfALaterMinorAreLeftOut(t *testing.T) {
 	}
 	body["later"] = map[string]any{"a": 1}
 	body["pods"].([]any)[0].(map[string]any)["later"] = []int{1}
-	e := envelope{Version: version, Node: "node-a", BootID: "boot-1", SavedAt: noon}
+	e := envelope{Version: formatPods, Node: "node-a", BootID: "boot-1", SavedAt: noon}
 	if e.Body, err = json.Marshal(body); err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestBadFilesArePutAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	future := envelope{Version: version + 1, Body: json.RawMessage(`{}`)}
+	future := envelope{Version: formatOwners + 1, Body: json.RawMessage(`{}`)}
 	future.Checksum = future.sum()
 	fromFuture, err := json.Marshal(future)
 	if err != nil {
@@ -169,7 +169,7 @@ func TestBadFilesArePutAside(t *testing.T) {
 		"truncated":    {good[:len(good)/2], "is truncated or not JSON"},
 		"flipped":      {bytes.Replace(good, []byte(`"0-3"`), []byte(`"0-7"`), 1), "does not match its checksum"},
 		"other boot":   {bytes.Replace(good, []byte(`boot-1`), []byte(`boot-2`), 1), "does not match its checksum"},
-		"from future":  {fromFuture, "has format 2, this daemon reads up to 1"},
+		"from future":  {fromFuture, "has format 3, this daemon reads up to 2"},
 		"other node":   {elsewhere, `is of node "node-b", this is "node-a"`},
 		"negative cap": {negative, "has a cap of -5 milli-CPUs"},
 		"a list":       {[]byte("[]"), "is truncated or not JSON"},

@@ -1,0 +1,141 @@
+package state
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// withOwners has two entries of one pod and one of another, each with what a newer daemon
+// may have written.
+func withOwners(t *testing.T) Snapshot {
+	t.Helper()
+	s := example()
+	for _, text := range []string{
+		`{"kind":"claim","uid":"u4","cpus":"4-5","device":{"pool":"numa-0"}}`,
+		`{"kind":"claim","uid":"u4","cpus":"6"}`,
+		`{"kind":"team","uid":"u5","cpus":"9","members":["a","b"]}`,
+	} {
+		var o Owner
+		if err := json.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		s.Owners = append(s.Owners, o)
+	}
+	return s
+}
+
+// A file is in the lowest format that holds it, so that an older daemon reads it unless
+// it would give the CPUs of an owner away.
+func TestTheFormatFollowsTheOwners(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		s    Snapshot
+		want int
+	}{{"no newer kind", example(), 1}, {"a newer kind", withOwners(t), 2}} {
+		text, err := encode(c.s, "node-a", "boot-1", noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, got, err := decode(text)
+		if err != nil || e.Version != c.want {
+			t.Errorf("%s: format %d, want %d: %v", c.name, e.Version, c.want, err)
+		}
+		if d := diff(c.s, got); d != "" {
+			t.Errorf("%s: %s", c.name, d)
+		}
+	}
+}
+
+func TestGoldenOwners(t *testing.T) {
+	name := filepath.Join("testdata", "v2.json")
+	if *update {
+		text, err := encode(withOwners(t), "node-a", "boot-1", noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, got, err := decode(text)
+	if err != nil || e.Version != 2 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	if d := diff(withOwners(t), got); d != "" {
+		t.Fatal(d)
+	}
+}
+
+// What the policy keeps of an owner is saved as it was read, however many sandboxes its
+// pod has.
+func TestOwnersAreSavedAgain(t *testing.T) {
+	s := withOwners(t)
+	var c policy.Synchronized
+	for uid, p := range s.Places() {
+		if p.Reservation == nil {
+			continue
+		}
+		for _, sandbox := range []string{"first", "second"} {
+			c.Pods = append(c.Pods, policy.Pod{UID: uid, Sandbox: uid + sandbox, Recovered: p.Recovered()})
+		}
+	}
+	again := Of(c, 1)
+	if len(again.Pods) != 0 {
+		t.Errorf("reservations are saved as pods, too: %+v", again.Pods)
+	}
+	count := map[string]int{}
+	for _, list := range [][]Owner{s.Owners, again.Owners} {
+		for _, o := range list {
+			count[string(o.Entry)]++
+		}
+	}
+	for entry, n := range count {
+		if n != 2 {
+			t.Errorf("%s is in %d of the two snapshots", entry, n)
+		}
+	}
+	recorded := policy.Pod{UID: "u", Recovered: &policy.Recovered{Reservation: &policy.Reservation{Kind: "claim"}}}
+	if o := Of(policy.Synchronized{Pods: []policy.Pod{recorded}}, 1).Owners; len(o) != 1 || o[0].UID != "u" ||
+		o[0].Kind != "claim" {
+		t.Errorf("a reservation without entries is saved as %+v", o)
+	}
+}
+
+// One pod's owners are one place; a pod that is in both lists against the rule loses none
+// of its CPUs.
+func TestPlaces(t *testing.T) {
+	s := withOwners(t)
+	s.Owners = append(s.Owners, Owner{Kind: "team", UID: "u1", CPUs: cpuset.Of(12)})
+	places := s.Places()
+	for uid, want := range map[string]struct{ cpus, kind string }{
+		"u1": {"0-3,8,12", "team"}, "u2": {"", ""}, "u4": {"4-6", "claim"}, "u5": {"9", "team"},
+	} {
+		p, kind := places[uid], ""
+		if p.Reservation != nil {
+			kind = p.Reservation.Kind
+		}
+		if p.CPUs.String() != want.cpus || kind != want.kind {
+			t.Errorf("%s has CPUs %s of kind %q, want %+v", uid, p.CPUs, kind, want)
+		}
+	}
+}
+
+func TestOwnersWithoutNameAreRefused(t *testing.T) {
+	for _, o := range []Owner{{Kind: "claim"}, {UID: "u"}} {
+		s := Snapshot{Owners: []Owner{o}}
+		if text, err := encode(s, "", "", noon); err != nil {
+			t.Fatal(err)
+		} else if _, _, err := decode(text); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
+	}
+}

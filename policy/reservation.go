@@ -1,0 +1,50 @@
+package policy
+
+import (
+	"encoding/json"
+
+	"github.com/quietcore/quietcore/cpuset"
+)
+
+// Reservation is an allocation of a kind that this version does not know: a newer daemon
+// made it and was replaced by this one. Its CPUs stay its pod's until the pod is gone.
+// They are given to nobody else, best effort included, are never resized, and are saved
+// again as they were found.
+type Reservation struct {
+	Kind    string            `json:"kind"`
+	Entries []json.RawMessage `json:"entries"` // as the state file has them
+}
+
+// reserve leaves a pod that is new with what a newer daemon gave it. Everything else that
+// the pod asks for may be meant otherwise there, so nothing of it is read. CPUs that the
+// machine does not have, or that are taken, cannot be kept.
+func (m *Machine) reserve(p *pod, r *Recovered) {
+	p.in = intent{class: LS, unmanaged: true}
+	if p.ref.QoS == BestEffort {
+		p.in.class = BE
+	}
+	cpus := r.owned()
+	if r.Withheld != nil {
+		cpus.AddSet(r.Withheld)
+	}
+	cpus = cpus.And(m.topo.Known().Or(m.topo.Offline())).Minus(m.owned.cpus).Minus(m.owned.withheld)
+	for _, o := range m.pods {
+		if o.kubelet {
+			cpus = cpus.Minus(union(o.entries))
+		}
+	}
+	p.grant = &grant{cpus: cpus, reservation: r.Reservation}
+}
+
+// reserved says that a pod owns CPUs by a reservation.
+func (p *pod) reserved() bool { return p.grant != nil && p.grant.reservation != nil }
+
+// allocated says that a pod owns CPUs that this machine gave it.
+func (p *pod) allocated() bool { return p.grant != nil && p.grant.reservation == nil }
+
+// keptReservation is what a pod must find again after a restart.
+func (p *pod) keptReservation() *Recovered {
+	return &Recovered{From: fromState, CPUs: copyOf(p.grant.cpus), Several: p.several, Reservation: p.grant.reservation}
+}
+
+func copyOf(s cpuset.Set) *cpuset.Set { return &s }
