@@ -42,25 +42,14 @@ type question struct {
 	settledBad int32 // of what is settled, CPUs on cores of owners to be avoided
 }
 
-// scratch is overwritten by every request. The per-core slices are by core
-// rank, the per-node ones by node rank.
+// scratch is overwritten by every request.
 type scratch struct {
-	avail   cpuset.Set // free CPUs, Keep taken off
-	raw     []int16    // free CPUs of the core, Keep taken off
-	keep    []int16    // CPUs of Keep
-	foreign []bool     // somebody else has a CPU of the core
-	bad     []bool     // the core belongs to an owner to be avoided
-
-	usable []int16 // CPUs of the core that the search may take
-	had    []int16 // CPUs of the core that the result has anyway
-	take   []int16 // free CPUs of the core that go into the result
-
-	nodeOK   []bool
-	violated []bool // node of an owner to be avoided
-	node     []nodeSum
-	group    []groupSum
-	tally    []uint64 // by group, kind and threads
-	l3raw    []int32
+	avail cpuset.Set // free CPUs, Keep taken off
+	perCore
+	perNode
+	group []groupSum
+	tally []uint64 // by group, kind and threads
+	l3raw []int32
 
 	nodes  nodeSearch
 	l3     l3Search
@@ -68,6 +57,33 @@ type scratch struct {
 	saved  []int16    // usable, had and take while a place is tried
 	before []int16    // raw and keep while the empty machine is asked
 	turn   cpuset.Set // CPUs next in turn of a spread request
+}
+
+// perCore is by core rank.
+type perCore struct {
+	raw     []int16 // free CPUs of the core, Keep taken off
+	keep    []int16 // CPUs of Keep
+	foreign []bool  // another owner has a CPU of the core
+	bad     []bool  // the core belongs to an owner to be avoided
+
+	usable []int16 // CPUs of the core that the search may take
+	had    []int16 // CPUs of the core that the result has anyway
+	take   []int16 // free CPUs of the core that go into the result
+}
+
+func newPerCore(cores int) perCore {
+	return perCore{
+		raw: make([]int16, cores), keep: make([]int16, cores),
+		foreign: make([]bool, cores), bad: make([]bool, cores),
+		usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores),
+	}
+}
+
+// perNode is by node rank.
+type perNode struct {
+	nodeOK   []bool
+	violated []bool // node of an owner to be avoided
+	node     []nodeSum
 }
 
 // nodeSum is what the search knows of a node.
@@ -92,12 +108,13 @@ func New(t *topology.Topology) *Allocator {
 	a := &Allocator{m: m, empty: newEmptyLimits(m)}
 	cores, nodes := len(m.cores), len(m.nodes)
 	a.s = scratch{
-		raw: make([]int16, cores), keep: make([]int16, cores), foreign: make([]bool, cores), bad: make([]bool, cores),
-		usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores),
-		saved: make([]int16, 3*cores), before: make([]int16, 2*cores),
-		nodeOK: make([]bool, nodes), violated: make([]bool, nodes), node: make([]nodeSum, nodes),
-		group: make([]groupSum, len(m.groups)), tally: make([]uint64, len(m.groups)*m.tallyWords()),
-		l3raw: make([]int32, len(m.l3s)),
+		perCore: newPerCore(cores),
+		perNode: perNode{nodeOK: make([]bool, nodes), violated: make([]bool, nodes), node: make([]nodeSum, nodes)},
+		group:   make([]groupSum, len(m.groups)),
+		tally:   make([]uint64, len(m.groups)*m.tallyWords()),
+		l3raw:   make([]int32, len(m.l3s)),
+		saved:   make([]int16, 3*cores),
+		before:  make([]int16, 2*cores),
 	}
 	a.s.nodes = newNodeSearch(m)
 	a.s.l3 = newL3Search(m)

@@ -171,23 +171,23 @@ func (a *Allocator) planPairs(tally []uint64, n int, best *pairPlan) bool {
 		pairs, _, _, _ = lanes(tally[1])
 	}
 	own := min(owns, n)
-	ok := fillPairs(n, own, pairs, singles, halves, best)
+	var ok bool
+	*best, ok = fillPairs(n, own, pairs, singles, halves)
 	if a.noBreaking(best) {
 		ok = false
 	}
 	if own == 0 || ok && best.half+best.broken == 0 {
 		return ok
 	}
-	var other pairPlan
-	if fillPairs(n, own-1, pairs, singles, halves, &other) && (!ok || other.less(best)) {
+	if other, can := fillPairs(n, own-1, pairs, singles, halves); can && (!ok || other.less(best)) {
 		*best, ok = other, true
 	}
 	return ok
 }
 
-// fillPairs takes the kinds in the order of preference; it has a parameter a
-// kind, since a struct of them would be filled in only to be read once.
-func fillPairs(n, own, pairs, singles, halves int, p *pairPlan) bool {
+// fillPairs takes the kinds in the order of preference. It reports whether they
+// suffice.
+func fillPairs(n, own, pairs, singles, halves int) (p pairPlan, enough bool) {
 	n -= own
 	pair := min(pairs, n/2)
 	n -= 2 * pair
@@ -196,8 +196,8 @@ func fillPairs(n, own, pairs, singles, halves int, p *pairPlan) bool {
 	half := min(halves, n)
 	n -= half
 	broken := min(n, pairs-pair)
-	*p = pairPlan{own: int32(own), pair: int32(pair), single: int32(single), half: int32(half), broken: int32(broken)}
-	return n == broken
+	p = pairPlan{own: int32(own), pair: int32(pair), single: int32(single), half: int32(half), broken: int32(broken)}
+	return p, n == broken
 }
 
 // noBreaking turns down a plan that takes a part of a whole core.

@@ -31,7 +31,12 @@ type machine struct {
 	threads  int       // most online threads of a core
 	kinds    int       // 2 on a hybrid machine
 	online   int
+	regularity
+}
 
+// regularity is what holds of every core, node and L3 of a machine: the search is
+// shorter where it does.
+type regularity struct {
 	uniform     bool // every core has the same number of online threads
 	oneSocket   bool // no node spans sockets
 	l3InOneNode bool // no L3 spans nodes
@@ -87,7 +92,7 @@ func (r ranks) of(index int) int16 {
 
 func newMachine(t *topology.Topology) *machine {
 	online := t.Online()
-	m := &machine{kinds: 1, uniform: true, oneSocket: true, l3InOneNode: true}
+	m := &machine{kinds: 1, regularity: regularity{uniform: true, oneSocket: true, l3InOneNode: true}}
 	for _, c := range t.Cores() {
 		k := core{kind: uint8(c.Kind), node: int16(c.Node), socket: int16(c.Socket), l3: int16(c.L3)}
 		for _, cpu := range c.CPUs {

@@ -84,20 +84,7 @@ type Estimator struct {
 	cfg       Config
 	spec      PredictorSpec
 	predictor Predictor
-	cell      time.Duration
-	span      span
-
-	epoch    time.Time     // cell 0
-	elapsed  time.Duration // since then; never falls
-	last     time.Time
-	began    bool
-	observed []uint32 // cells of the window in which anything was measured
-	// unseen are those that a restart hid, in part or in full: what was used in them
-	// counts as all there is. They are among the observed.
-	unseen []uint32
-	// resuming says that nothing was measured since a checkpoint, whose cell was resumed.
-	resuming bool
-	resumed  uint32
+	grid
 
 	pods   map[string]*podState
 	seen   []*podState // of the report at hand, in its order
@@ -152,13 +139,15 @@ func newEstimator(cfg Config, cell time.Duration) (*Estimator, error) {
 		return nil, err
 	}
 	return &Estimator{
-		cfg: cfg, spec: spec, predictor: spec.Build(uint32(length)), cell: cell, span: spanOf(uint32(length)),
+		cfg: cfg, spec: spec, predictor: spec.Build(uint32(length)),
+		grid: grid{cell: cell, span: spanOf(uint32(length))},
 		pods: map[string]*podState{}, ceiling: -1,
 	}, nil
 }
 
-// spanOf: a tenth of a window may be missing in one piece.
-func spanOf(length uint32) span { return span{length: length, hole: max(length/10, 1)} }
+// Cell is the number of the sample that grows. When it is another one, a sample has
+// become final that a checkpoint would keep.
+func (e *Estimator) Cell() uint32 { return e.now() }
 
 // Step takes a report and returns what may be promised from now on, and who has to
 // go. On an error nothing has changed. The estimate is overwritten by the next Step.
@@ -226,66 +215,6 @@ func (e *Estimator) unmark() {
 		s.round = e.round
 	}
 }
-
-// tick places now on the time grid. A clock that was set back goes on from where
-// it was: what is in the windows neither ages nor returns.
-func (e *Estimator) tick(now time.Time, sampled bool) uint32 {
-	if !e.began {
-		e.epoch, e.began = now, true
-	}
-	if elapsed := now.Sub(e.epoch); elapsed < e.elapsed {
-		e.epoch = e.epoch.Add(elapsed - e.elapsed)
-	} else {
-		e.elapsed = elapsed
-	}
-	e.last = now
-	cell := e.now()
-	e.observed, e.unseen = e.span.young(e.observed, cell), e.span.young(e.unseen, cell)
-	if e.resuming {
-		e.unsee(cell)
-		e.resuming = !sampled
-	}
-	if sampled {
-		e.observed = enter(e.observed, cell)
-	}
-	return cell
-}
-
-// unsee takes down that nobody has seen what was used from the checkpoint's cell on:
-// the daemon may have lived on for a while after it was written.
-func (e *Estimator) unsee(cell uint32) {
-	from := e.resumed
-	if oldest := int64(cell) - int64(e.span.length) + 1; int64(from) < oldest {
-		from = uint32(oldest)
-	}
-	for c := from; c <= cell; c++ {
-		e.observed, e.unseen = enter(e.observed, c), enter(e.unseen, c)
-	}
-}
-
-// enter adds a cell to ascending ones that do not end after it, once.
-func enter(cells []uint32, cell uint32) []uint32 {
-	if n := len(cells); n > 0 && cells[n-1] >= cell {
-		return cells
-	}
-	return append(cells, cell)
-}
-
-// young drops the cells that have left the window.
-func (s span) young(cells []uint32, now uint32) []uint32 {
-	k := 0
-	for k < len(cells) && now-cells[k] >= s.length {
-		k++
-	}
-	return slices.Delete(cells, 0, k)
-}
-
-// Cell is the number of the sample that grows. When it is another one, a sample has
-// become final that a checkpoint would keep.
-func (e *Estimator) Cell() uint32 { return e.now() }
-
-// now is the cell of the last report.
-func (e *Estimator) now() uint32 { return uint32(e.elapsed / e.cell) }
 
 // admit brings the pods' entries up to date with the report.
 func (e *Estimator) admit(now time.Time, cell uint32, r Report) {

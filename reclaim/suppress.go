@@ -3,7 +3,11 @@ package reclaim
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/topology"
 )
 
 // Suppress is the key `suppression` of the configuration file, apart from its
@@ -54,11 +58,11 @@ type Load struct {
 	Production float64
 	Outside    float64
 	Known      bool
-	// Own are the CPUs that owners keep from batch pods, Beside is what production
+	// Own are the CPUs that owners keep from batch pods, OnShared is what production
 	// uses of the others: an idle owner's CPUs are no room for anybody.
-	Own    float64
-	Beside float64
-	Span   time.Duration
+	Own      float64
+	OnShared float64
+	Span     time.Duration
 }
 
 // Budget is how many CPUs batch pods may use together now.
@@ -94,7 +98,7 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 	}
 	floor = min(floor, max(l.Pool, 0))
 	s.supply.known = true
-	if !l.Known || !amount(l.Production) || !amount(l.Beside) || !amount(l.Outside) {
+	if !l.Known || !amount(l.Production) || !amount(l.OnShared) || !amount(l.Outside) {
 		if s.blind += max(l.Span, 0); s.blind > maxBlind {
 			s.supply = supply{known: true}
 		}
@@ -104,7 +108,7 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 			Blind: s.blind > maxBlind}
 	}
 	s.blind = 0
-	target := min(l.Capacity*c.Threshold/100-l.Production, (l.Capacity-l.Own)*c.Threshold/100-l.Beside) - max(
+	target := min(l.Capacity*c.Threshold/100-l.Production, (l.Capacity-l.Own)*c.Threshold/100-l.OnShared) - max(
 		l.Outside, l.Reserve)
 	allowed := max(floor, min(target, l.Pool))
 	s.supply.published = max(s.supply.published, floor)
@@ -123,3 +127,97 @@ const leastQuota = 10
 
 // Milli is the budget as a quota, in thousandths of a CPU.
 func (b Budget) Milli() int64 { return max(leastQuota, int64(b.CPUs*1000+tiny)) }
+
+// Masks say which CPUs batch pods may have, and who else wants them.
+type Masks struct {
+	Pool     cpuset.Set // the best-effort pool without suppression
+	Reserved cpuset.Set // used first: production never owns them
+	// Pinned are CPUs of LSR pods, used last: an owner cannot move away from them,
+	// while the shared pool can.
+	Pinned cpuset.Set
+	// Apart are CPUs whose cores batch pods keep off, siblings included: those of
+	// LSE pods, those withheld for somebody, and kubelet's exclusive ones.
+	Apart cpuset.Set
+}
+
+// Choose returns the CPUs that batch pods run on when they may have so many:
+// whole cores, reserved ones first, evenly over the NUMA nodes, one core at least.
+// A smaller number always gives a subset of a larger one's answer, so that a
+// budget that moves moves as few tasks as it can. The set is empty where every
+// core belongs to somebody whom batch pods keep off; a quota has to do then.
+func Choose(t *topology.Topology, m Masks, cpus int) cpuset.Set {
+	var chosen cpuset.Set
+	if m.Pool.IsEmpty() {
+		return chosen
+	}
+	queues := m.queues(t)
+	perNode := make([]int, len(t.Nodes()))
+	count := 0
+	for rank := range queues {
+		for {
+			node, core := queues[rank].next(perNode)
+			if node < 0 {
+				break
+			}
+			n := 0
+			for _, cpu := range t.Cores()[core].CPUs {
+				if m.Pool.Has(cpu) {
+					n++
+				}
+			}
+			if count > 0 && count+n > cpus {
+				return chosen
+			}
+			for _, cpu := range t.Cores()[core].CPUs {
+				if m.Pool.Has(cpu) {
+					chosen.Add(cpu)
+				}
+			}
+			count += n
+			perNode[node] += n
+		}
+	}
+	return chosen
+}
+
+// queue holds indexes of cores, ascending, by index of the NUMA node.
+type queue [][]int
+
+// next takes the next core of the node that gave the fewest CPUs so far; node is
+// -1 when none is left.
+func (q queue) next(perNode []int) (node, core int) {
+	node = -1
+	for i := range q {
+		if len(q[i]) > 0 && (node < 0 || perNode[i] < perNode[node]) {
+			node = i
+		}
+	}
+	if node >= 0 {
+		core, q[node] = q[node][0], q[node][1:]
+	}
+	return node, core
+}
+
+// queues sorts the cores that batch pods may use: reserved, free, pinned.
+func (m Masks) queues(t *topology.Topology) [3]queue {
+	var queues [3]queue
+	for i := range queues {
+		queues[i] = make(queue, len(t.Nodes()))
+	}
+	for i := range t.Cores() {
+		c := &t.Cores()[i]
+		some := func(s *cpuset.Set) bool { return slices.ContainsFunc(c.CPUs, s.Has) }
+		if !some(&m.Pool) || some(&m.Apart) {
+			continue
+		}
+		rank := 1
+		switch {
+		case some(&m.Pinned):
+			rank = 2
+		case some(&m.Reserved):
+			rank = 0
+		}
+		queues[rank][c.Node] = append(queues[rank][c.Node], i)
+	}
+	return queues
+}

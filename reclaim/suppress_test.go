@@ -65,10 +65,10 @@ func TestBudgetOfABlindNode(t *testing.T) {
 		}
 	}
 	load.Known = true
-	for _, bad := range []Load{{Production: math.NaN()}, {Beside: math.NaN()}, {Outside: math.NaN()},
+	for _, bad := range []Load{{Production: math.NaN()}, {OnShared: math.NaN()}, {Outside: math.NaN()},
 		{Outside: math.Inf(1)}, {Production: -1}} {
 		l := load
-		l.Production, l.Beside, l.Outside = bad.Production, bad.Beside, bad.Outside
+		l.Production, l.OnShared, l.Outside = bad.Production, bad.OnShared, bad.Outside
 		if b := s.Step(DefaultSuppress(), l); !b.Blind {
 			t.Errorf("a use that is no number counts as measured: %+v", b)
 		}
@@ -122,8 +122,8 @@ func TestBudgetThresholds(t *testing.T) {
 	near(t, "a pool that is no multiple of cores", settled(100, Load{Capacity: 16, Pool: 15, Core: 2}), 15)
 	near(t, "every CPU is an LSE pod's", settled(65, Load{Capacity: 16, Pool: 0, Core: 2, Production: 16}), 0)
 	near(t, "an idle LSE pod has 8 of 16 CPUs, others use 2 of the rest",
-		settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 2, Beside: 2}), 4)
-	near(t, "a busy one has", settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 10, Beside: 2}), 2)
+		settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 2, OnShared: 2}), 4)
+	near(t, "a busy one has", settled(75, Load{Capacity: 16, Pool: 8, Core: 2, Own: 8, Production: 10, OnShared: 2}), 2)
 	near(t, "a node without CPUs", settled(65, Load{}), 0)
 	if got := settled(100, Load{Capacity: 16, Pool: 16, Core: 1, Reserve: 1, Outside: 3}); got > 13 || got <= 12 {
 		t.Errorf("outside of pods 3 CPUs are used, 1 is reserved: the budget is %v, want 13 or up to a core less", got)

@@ -93,12 +93,12 @@ func (l *lending) newLoop() error {
 	if err != nil {
 		return err
 	}
-	glances, err := cgroupusage.Open(options)
+	polls, err := cgroupusage.Open(options)
 	if err != nil {
 		return errors.Join(err, reader.Close())
 	}
 	o := loop.Options{
-		Usage: reader, Glance: glances, Node: l.o.node.Snapshot, Pods: l.o.node.Pods,
+		Usage: reader, Poll: polls, Node: l.o.node.Snapshot, Pods: l.o.node.Pods,
 		Ready: l.o.node.Synchronised, Suppression: l.cfg.Suppress.Suppression(), Reserve: l.cfg.Reclaim.Reserve,
 		Name: l.cfg.NodeName(), Log: l.o.log, Notify: l.notify,
 	}
@@ -112,7 +112,7 @@ func (l *lending) newLoop() error {
 	if l.cfg.Reclaim.Mode != config.SwitchOff {
 		file := filepath.Join(l.cfg.State.Dir, state.LendingFile)
 		if o.Estimator, err = l.estimator(file); err != nil {
-			return errors.Join(err, reader.Close(), glances.Close())
+			return errors.Join(err, reader.Close(), polls.Close())
 		}
 		if !observe {
 			o.Keep = func(c reclaim.Checkpoint) error { return keepLending(file, c) }

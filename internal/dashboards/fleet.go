@@ -19,23 +19,23 @@ func fleetNow() row {
 		},
 		{
 			title: "CPUs owned exclusively", about: "Of all that are online.", runbook: "shared-pool-at-its-floor",
-			kind: stat, unit: share, width: 6, min: number(0), max: number(1),
+			kind: stat, unit: share, width: 6, bounds: between(0, 1),
 			queries: one(`sum(quietcore_pool_cpus{@,pool="exclusive"}) / sum(quietcore_cpus{@,state="online"})`, ""),
 		},
 		{
 			title: "CPUs published for lending", about: "What the Nodes say.", runbook: "lending-overdrawn",
-			kind: stat, unit: cpus, width: 6, decimals: digits(1), noValue: "lending is off",
+			kind: stat, unit: cpus, width: 6, decimals: digits(1), texts: texts{none: "lending is off"},
 			queries: one(lent("published"), ""),
 		},
 		{
 			title: "Unpinned containers", about: "That run on other CPUs than decided, on all nodes.",
 			runbook: "containers-unpinned",
-			kind:    stat, unit: count, width: 6, steps: from(green, 1.0, orange),
+			kind:    stat, unit: count, width: 6, colours: from(green, 1.0, orange),
 			queries: one(`sum(quietcore_unpinned_containers{@})`, ""),
 		},
 		{
 			title: "Alerts", about: "Of the chart's rules, pending or firing.", runbook: "alerts",
-			kind: table, unit: count, width: 12, noValue: "none",
+			kind: table, unit: count, width: 12, texts: texts{none: "none"},
 			queries: one(`ALERTS{alertname=~"Quietcore.*",node=~"$node"}`, ""),
 			columns: map[string]column{
 				"alertname": {name: "Alert", order: 0}, "node": {name: "Node", order: 1, link: nodeLink("Node")},
@@ -90,18 +90,18 @@ func fleetNodes() row {
 		},
 		columns: map[string]column{
 			"node":     {name: "Node", order: 0, link: nodeLink("Node")},
-			"Value #A": {name: "Ready", order: 1, unit: "bool_yes_no", steps: from(red, 1.0, green)},
+			"Value #A": {name: "Ready", order: 1, unit: "bool_yes_no", colours: from(red, 1.0, green)},
 			"Value #B": {name: "Exclusive CPUs", order: 2, unit: "none"},
 			"Value #C": {name: "Shared CPUs", order: 3, unit: "none"},
 			"Value #D": {name: "Containers", order: 4, unit: "none"},
-			"Value #E": {name: "Unpinned", order: 5, unit: "none", steps: from(green, 1.0, orange)},
-			"Value #F": {name: "Refusals", order: 6, unit: "short", whole: true, steps: from(green, 1.0, yellow)},
-			"Value #G": {name: "Drift", order: 7, unit: "short", whole: true, steps: from(green, 10.0, yellow)},
-			"Value #H": {name: "NRI p99", order: 8, unit: "s", steps: from(green, 0.5, orange)},
-			"Value #I": {name: "Production waits", order: 9, unit: "percentunit", steps: from(green, 0.2, orange)},
+			"Value #E": {name: "Unpinned", order: 5, unit: "none", colours: from(green, 1.0, orange)},
+			"Value #F": {name: "Refusals", order: 6, unit: "short", whole: true, colours: from(green, 1.0, yellow)},
+			"Value #G": {name: "Drift", order: 7, unit: "short", whole: true, colours: from(green, 10.0, yellow)},
+			"Value #H": {name: "NRI p99", order: 8, unit: "s", colours: from(green, 0.5, orange)},
+			"Value #I": {name: "Production waits", order: 9, unit: "percentunit", colours: from(green, 0.2, orange)},
 			"Value #J": {name: "Capped", order: 10, unit: "none"},
 			"Value #K": {name: "Lent CPUs", order: 11, unit: "none"},
-			"Value #L": {name: "Degraded", order: 12, unit: "none", steps: from(green, 1.0, yellow)},
+			"Value #L": {name: "Degraded", order: 12, unit: "none", colours: from(green, 1.0, yellow)},
 		},
 	}}}
 }
@@ -111,14 +111,15 @@ func fleetCPUs() row {
 		{
 			title: "CPUs of each pool", about: "Of all nodes. The best-effort pool overlaps the others.",
 			runbook: "shared-pool-at-its-floor",
-			kind:    series, unit: count, width: 12, min: number(0),
+			kind:    series, unit: count, width: 12, bounds: atLeast(0),
 			queries: one(`sum by (pool) (quietcore_pool_cpus{@,pool!="unmanaged"})`, "{{pool}}"),
 		},
 		{
 			title: "Nodes with the least room above the shared pool's floor",
 			about: "CPUs that may still be given exclusively; the ten nodes with the fewest. There requests are " +
 				"refused next.", runbook: "shared-pool-at-its-floor",
-			kind: series, unit: count, width: 12, min: number(0), line: true, steps: from(red, 1.0, yellow, 2.0, green),
+			kind: series, unit: count, width: 12, bounds: atLeast(0),
+			colours: lines(from(red, 1.0, yellow, 2.0, green)),
 			queries: one(
 				`bottomk(10, sum by (node) (quietcore_pool_cpus{@,pool="shared"}) - sum by (node) `+
 					`(quietcore_shared_pool_floor_cpus{@}))`, "{{node}}"),
@@ -126,14 +127,15 @@ func fleetCPUs() row {
 		{
 			title: "CPUs lent, by node", about: "What the Nodes say; the twenty with most.",
 			runbook: "lending-overdrawn",
-			kind:    series, unit: count, width: 12, min: number(0), stacked: true, noValue: "lending is off",
+			kind:    series, unit: count, width: 12, bounds: atLeast(0), stacked: true,
+			texts:   texts{none: "lending is off"},
 			queries: one(`topk(20, sum by (node) (quietcore_lending_cpus{@,what="published"}))`, "{{node}}"),
 		},
 		{
 			title: "Nodes whose production waits most",
 			about: "Share of the time in which production could have run that it waited for a CPU, over 15 minutes; " +
 				"the ten highest.", runbook: "production-squeezed",
-			kind: series, unit: share, width: 12, min: number(0), line: true, steps: from(green, 0.2, orange),
+			kind: series, unit: share, width: 12, bounds: atLeast(0), colours: lines(from(green, 0.2, orange)),
 			queries: one(`topk(10, max by (node) (quietcore:run_queue_wait:ratio_rate15m{@,class="production"}))`,
 				"{{node}}"),
 		},
@@ -145,32 +147,32 @@ func fleetTrouble() row {
 		{
 			title: "Slowest nodes to answer the runtime",
 			about: "p99 of all events over five minutes; the ten highest.", runbook: "nri-slow",
-			kind: series, unit: seconds, width: 8, min: number(0), line: true, steps: from(green, 0.5, orange),
+			kind: series, unit: seconds, width: 8, bounds: atLeast(0), colours: lines(from(green, 0.5, orange)),
 			queries: one(`topk(10, max by (node) (quietcore:nri_request_duration_seconds:p99_rate5m{@}))`, "{{node}}"),
 		},
 		{
 			title: "Refusals by code", about: "Of all nodes, in an hour.", runbook: "refusals",
-			kind: series, unit: count, width: 8, min: number(0), stacked: true,
+			kind: series, unit: count, width: 8, bounds: atLeast(0), stacked: true,
 			queries: one(`sum by (reason) (quietcore:admission_rejections:increase1h{@})`, "{{reason}}"),
 		},
 		{
 			title:   "Drift by node",
 			about:   "Cpusets and quotas found changed and repaired, in an hour; the ten nodes with most.",
 			runbook: "drift",
-			kind:    series, unit: count, width: 8, min: number(0), stacked: true,
+			kind:    series, unit: count, width: 8, bounds: atLeast(0), stacked: true,
 			queries: one(`topk(10, sum by (node) (quietcore:drift:increase1h{@}))`, "{{node}}"),
 		},
 		{
 			title: "What does not work, and on how many nodes",
 			about: "What /readyz lists as degraded. Pinning goes on without each of them.", runbook: "degraded",
-			kind: series, unit: count, width: 12, min: number(0), stacked: true,
+			kind: series, unit: count, width: 12, bounds: atLeast(0), stacked: true,
 			queries: one(`sum by (feature) (quietcore_degraded{@})`, "{{feature}}"),
 		},
 		{
 			title:   "Antagonists found, by node",
 			about:   "Searches that ended with somebody to blame, in an hour; the ten nodes with most.",
 			runbook: "incidents",
-			kind:    series, unit: count, width: 12, min: number(0), stacked: true,
+			kind:    series, unit: count, width: 12, bounds: atLeast(0), stacked: true,
 			queries: one(`topk(10, sum by (node) (quietcore:cpi_antagonists:increase1h{@}))`, "{{node}}"),
 		},
 	}}

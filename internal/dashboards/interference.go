@@ -27,7 +27,7 @@ func interferenceNow() row {
 		{
 			title: "Victims", about: "Times that a container had one outlier too many in its window: it suffers.",
 			runbook: "incidents",
-			kind:    stat, unit: count, width: 4, decimals: digits(0), steps: from(green, 1.0, yellow),
+			kind:    stat, unit: count, width: 4, decimals: digits(0), colours: from(green, 1.0, yellow),
 			queries: one(ranged("quietcore_cpi_anomalies_total"), ""),
 		},
 		{
@@ -45,8 +45,8 @@ func interferenceNow() row {
 			title:   "Caps and moves that helped",
 			about:   "Of those whose effect could be told: success or partial, against failure and harm.",
 			runbook: "caps-do-not-help",
-			kind:    stat, unit: share, width: 4, steps: from(red, 0.5, yellow, 0.8, green), min: number(0),
-			max: number(1), noValue: "none yet",
+			kind:    stat, unit: share, width: 4, colours: from(red, 0.5, yellow, 0.8, green), bounds: between(0, 1),
+			texts: texts{none: "none yet"},
 			queries: one(
 				`sum(increase(quietcore_cpi_outcomes_total{@,result=~"success|partial"}[$__range])) / `+
 					`(sum(increase(quietcore_cpi_outcomes_total{@,`+
@@ -67,16 +67,17 @@ func interferenceCPI() row {
 			about: "The mean of the samples that show what is normal, by the cluster's mean of eight days: those of " +
 				"victims in an anomaly and of capped containers are left out. Needs cpi.jobSeries and the rules of " +
 				"cpi-specs.yaml.", runbook: "incidents",
-			kind: series, unit: ratio, width: 12, decimals: digits(2), slow: true, line: true,
-			steps: from(green, 1.3, orange), noValue: "cpi.jobSeries is 0, or cpi-specs.yaml is not loaded",
+			kind: series, unit: ratio, width: 12, decimals: digits(2), slow: true,
+			colours: lines(from(green, 1.3, orange)),
+			texts:   texts{none: "cpi.jobSeries is 0, or cpi-specs.yaml is not loaded"},
 			queries: one(`topk(15, `+mean+` / on (workload, platform) `+normal+`)`, "{{workload}} on {{platform}}"),
 		},
 		{
 			title:   "CPI of jobs, and what is normal",
 			about:   "The same in cycles per instruction, beside the cluster's specs. Choose a workload above.",
 			runbook: "incidents",
-			kind:    series, unit: ratio, width: 12, decimals: digits(2), min: number(0), slow: true,
-			noValue: "cpi.jobSeries is 0, or cpi-specs.yaml is not loaded",
+			kind:    series, unit: ratio, width: 12, decimals: digits(2), bounds: atLeast(0), slow: true,
+			texts: texts{none: "cpi.jobSeries is 0, or cpi-specs.yaml is not loaded"},
 			queries: []query{{`topk(10, ` + mean + `)`, "{{workload}}"},
 				{`topk(10, ` + normal + `)`, "{{workload}}: normal"}},
 		},
@@ -84,7 +85,7 @@ func interferenceCPI() row {
 			title:   "CPI by class",
 			about:   "Cycles by instructions of everything that was counted. Reference cycles where the PMU has them.",
 			runbook: "incidents",
-			kind:    series, unit: ratio, width: 12, decimals: digits(2), min: number(0), slow: true,
+			kind:    series, unit: ratio, width: 12, decimals: digits(2), bounds: atLeast(0), slow: true,
 			queries: one(
 				`sum by (class) (rate(quietcore_cpi_cycles_total{@}[$__rate_interval])) / sum by (class) `+
 					`(rate(quietcore_cpi_instructions_total{@}[$__rate_interval]))`, "{{class}}"),
@@ -93,8 +94,8 @@ func interferenceCPI() row {
 			title:   "Containers with the highest CPI",
 			about:   "The ten highest, samples of victims included; only those that cpi.containerSeries has room for.",
 			runbook: "incidents",
-			kind:    series, unit: ratio, width: 12, decimals: digits(2), min: number(0), slow: true,
-			noValue: "cpi.containerSeries is 0",
+			kind:    series, unit: ratio, width: 12, decimals: digits(2), bounds: atLeast(0), slow: true,
+			texts: texts{none: "cpi.containerSeries is 0"},
 			queries: one(
 				`topk(10, sum by (namespace, pod, container) `+
 					`(rate(quietcore_cpi_container_cycles_total{@}[$__rate_interval])) / (sum by (namespace, pod, `+
@@ -105,13 +106,13 @@ func interferenceCPI() row {
 			title: "How the CPIs of the chosen workloads are spread",
 			about: "Samples in each bucket of CPI. A second band above the first is another load, or somebody who " +
 				"disturbs often.", runbook: "incidents",
-			kind: heat, unit: count, width: 12, slow: true, noValue: "cpi.jobSeries is 0",
+			kind: heat, unit: count, width: 12, slow: true, texts: texts{none: "cpi.jobSeries is 0"},
 			queries: one(`sum by (le) (increase(quietcore_job_cpi_bucket{@,workload=~"$workload"}[$__rate_interval]))`,
 				"{{le}}"),
 		},
 		{
 			title: "LLC misses per thousand instructions", about: "By class.", runbook: "incidents",
-			kind: series, unit: ratio, width: 12, decimals: digits(2), min: number(0), slow: true,
+			kind: series, unit: ratio, width: 12, decimals: digits(2), bounds: atLeast(0), slow: true,
 			queries: one(
 				`1000 * sum by (class) (rate(quietcore_cpi_llc_misses_total{@}[$__rate_interval])) / sum by (class) `+
 					`(rate(quietcore_cpi_instructions_total{@}[$__rate_interval]))`, "{{class}}"),
@@ -124,7 +125,7 @@ func interferenceIncidents() row {
 		{
 			title: "Outliers and victims",
 			about: "Samples above their job's threshold, and how often that was one too many.", runbook: "incidents",
-			kind: bars, unit: count, width: 8, min: number(0), slow: true,
+			kind: bars, unit: count, width: 8, bounds: atLeast(0), slow: true,
 			queries: []query{{`sum(increase(quietcore_cpi_outliers_total{@}[$__rate_interval]))`, "outliers"},
 				{`sum(increase(quietcore_cpi_anomalies_total{@}[$__rate_interval]))`, "victims"}},
 		},
@@ -132,7 +133,7 @@ func interferenceIncidents() row {
 			title: "Searches for an antagonist",
 			about: "By what follows: none, nobody is to blame beyond doubt; observe, somebody is and nothing is " +
 				"done; cap; pool-move, best effort leaves the victim's cache.", runbook: "incidents",
-			kind: bars, unit: count, width: 8, min: number(0), slow: true, stacked: true,
+			kind: bars, unit: count, width: 8, bounds: atLeast(0), slow: true, stacked: true,
 			queries: one(`sum by (verdict) (increase(quietcore_cpi_analyses_total{@}[$__rate_interval]))`,
 				"{{verdict}}"),
 		},
@@ -140,7 +141,7 @@ func interferenceIncidents() row {
 			title: "Who disturbed whom most",
 			about: "Searches that blamed one job for what another suffered, in the time shown. The twenty most " +
 				"frequent pairs of each node; all others are other.", runbook: "incidents",
-			kind: table, unit: count, width: 8, noValue: "nobody was blamed",
+			kind: table, unit: count, width: 8, texts: texts{none: "nobody was blamed"},
 			queries: one(
 				`sort_desc(topk(20, sum by (victim, antagonist) `+
 					`(increase(quietcore_cpi_blamed_total{@}[$__range]))) > 0)`, ""),
@@ -155,22 +156,23 @@ func interferenceCaps() row {
 	return row{"Caps and their effect", []panel{
 		{
 			title: "Capped containers", about: "By node.", runbook: "cap-overdue",
-			kind: series, unit: count, width: 8, min: number(0), stacked: true,
+			kind: series, unit: count, width: 8, bounds: atLeast(0), stacked: true,
 			queries: one(`sum by (node) (quietcore_capped_containers{@})`, "{{node}}"),
 		},
 		{
 			title: "What caps and moves did for the victim",
 			about: "success: back to normal; partial: better; failure: no better; harm: worse; unknown: one of the " +
 				"two was gone; refused: not carried out.", runbook: "caps-do-not-help",
-			kind: bars, unit: count, width: 8, min: number(0), slow: true, stacked: true,
+			kind: bars, unit: count, width: 8, bounds: atLeast(0), slow: true, stacked: true,
 			queries: one(`sum by (result) (increase(quietcore_cpi_outcomes_total{@}[$__rate_interval]))`, "{{result}}"),
 		},
 		{
 			title:   "Share of time spent waiting for a CPU",
 			about:   "By class: a cap keeps best effort off CPUs, which production must not feel.",
 			runbook: "production-squeezed",
-			kind:    series, unit: share, width: 8, min: number(0), slow: true, line: true,
-			steps: from(green, 0.2, orange), queries: one(waited("class", chosen, "quietcore_cpi_"), "{{class}}"),
+			kind:    series, unit: share, width: 8, bounds: atLeast(0), slow: true,
+			colours: lines(from(green, 0.2, orange)), queries: one(waited("class", chosen, "quietcore_cpi_"),
+				"{{class}}"),
 		},
 	}}
 }
@@ -181,42 +183,42 @@ func interferenceCounting() row {
 			title: "Share of the time that events were really counted",
 			about: "Of the last window, the lowest of all events and nodes. Below 0.9 samples are dropped: somebody " +
 				"else uses the counters too.", runbook: "counters-shared",
-			kind: series, unit: share, width: 8, min: number(0), max: number(1), line: true,
-			steps: from(red, 0.9, green), queries: one(`min(quietcore_cpi_running_ratio{@})`, "the lowest"),
+			kind: series, unit: share, width: 8, bounds: between(0, 1), colours: lines(from(red, 0.9, green)),
+			queries: one(`min(quietcore_cpi_running_ratio{@})`, "the lowest"),
 		},
 		{
 			title: "Samples dropped", about: "Or their CPI, by reason; docs/cpi.md says what each means.",
 			runbook: "counters-shared",
-			kind:    bars, unit: count, width: 8, min: number(0), slow: true, stacked: true,
+			kind:    bars, unit: count, width: 8, bounds: atLeast(0), slow: true, stacked: true,
 			queries: one(`sum by (reason) (increase(quietcore_cpi_samples_dropped_total{@}[$__rate_interval])) > 0`,
-				"{{reason}}"), noValue: "none",
+				"{{reason}}"), texts: texts{none: "none"},
 		},
 		{
 			title:   "What counting costs",
 			about:   "CPU time in the kernel, as a share of one CPU, the mean of the chosen nodes.",
 			runbook: "counters-shared",
-			kind:    series, unit: share, width: 8, min: number(0), slow: true, steps: from(green, 0.05, yellow),
+			kind:    series, unit: share, width: 8, bounds: atLeast(0), slow: true, colours: from(green, 0.05, yellow),
 			queries: one(`avg(rate(quietcore_cpi_overhead_seconds_total{@}[$__rate_interval]))`, "of a CPU"),
 		},
 		{
 			title: "Containers", about: "That are counted, and that are not, being more than cpi.maxContainers.",
 			runbook: "counters-lost",
-			kind:    series, unit: count, width: 8, min: number(0),
+			kind:    series, unit: count, width: 8, bounds: atLeast(0),
 			queries: one(`sum by (state) (quietcore_cpi_containers{@})`, "{{state}}"),
 		},
 		{
 			title:   "Jobs that are judged",
 			about:   "By where it comes from what is normal for them: the node alone, or the cluster too.",
 			runbook: "incidents",
-			kind:    series, unit: count, width: 8, min: number(0),
+			kind:    series, unit: count, width: 8, bounds: atLeast(0),
 			queries: one(`sum by (spec) (quietcore_cpi_jobs{@})`, "{{spec}}"),
 		},
 		{
 			title: "Age of the cluster's specs",
 			about: "Since Prometheus last gave them; the worst node. There only where cpi.specs.prometheus.url is " +
 				"set.", runbook: "degraded",
-			kind: series, unit: seconds, width: 8, min: number(0), line: true, steps: from(green, 3600.0, orange),
-			noValue: "cpi.specs.prometheus.url is not set",
+			kind: series, unit: seconds, width: 8, bounds: atLeast(0), colours: lines(from(green, 3600.0, orange)),
+			texts:   texts{none: "cpi.specs.prometheus.url is not set"},
 			queries: one(`max(quietcore_cpi_cluster_specs_age_seconds{@})`, "age"),
 		},
 	}}

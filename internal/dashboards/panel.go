@@ -29,26 +29,39 @@ type panel struct {
 	unit         string
 	width        int // of 24 columns
 	queries      []query
-	steps        []step // colours by value; nil: one colour
-	line         bool   // draw the steps into the picture
-	min, max     *float64
+	colours      colours
+	bounds       bounds
 	decimals     *int
-	noValue      string
-	states       []mappedValue     // texts of the values 0, 1, …
+	texts        texts
 	stacked      bool              // of a time series
 	columns      map[string]column // of a table, by name of field
 	slow         bool              // grows once in a window of counting
 	tall         bool              // a stat as high as the pictures beside it
 }
 
+// colours are by value; no steps: one colour.
+type colours struct {
+	steps  []step
+	dashed bool // the steps are lines in the picture, too
+}
+
+// bounds are those of an axis or a gauge; nil: as the data says.
+type bounds struct{ min, max *float64 }
+
+// texts stand in for values.
+type texts struct {
+	values []mappedValue // for 0, 1, …
+	none   string        // where there is no value
+}
+
 type column struct {
-	name  string
-	unit  string
-	order int
-	steps []step
-	link  string
-	hide  bool
-	whole bool // no decimals: extrapolated counts are no whole numbers
+	name    string
+	unit    string
+	order   int
+	colours colours
+	link    string
+	hide    bool
+	whole   bool // no decimals: extrapolated counts are no whole numbers
 }
 
 type query struct {
@@ -89,13 +102,22 @@ const (
 	red    = "red"
 )
 
-// from makes steps: a colour, and pairs of a value and the colour from there on.
-func from(first string, rest ...any) []step {
+func atLeast(v float64) bounds           { return bounds{min: &v} }
+func between(least, most float64) bounds { return bounds{&least, &most} }
+
+// from makes colours: the first one, and pairs of a value and the colour from there on.
+func from(first string, rest ...any) colours {
 	steps := []step{{Color: first}}
 	for i := 0; i+1 < len(rest); i += 2 {
 		steps = append(steps, step{Color: rest[i+1].(string), Value: number(rest[i].(float64))})
 	}
-	return steps
+	return colours{steps: steps}
+}
+
+// lines draws the steps of colours into the picture, too.
+func lines(c colours) colours {
+	c.dashed = true
+	return c
 }
 
 // height is in rows of the grid.
@@ -217,13 +239,14 @@ func (p *panel) grafana(id int, at gridPos) grafanaPanel {
 }
 
 func (p *panel) fields() *fieldConfig {
-	steps := p.steps
+	steps := p.colours.steps
 	if steps == nil {
-		steps = from(green)
+		steps = from(green).steps
 	}
 	d := fieldDefaults{
-		Color: map[string]string{"mode": "palette-classic"}, Mappings: []valueMapping{}, Min: p.min, Max: p.max,
-		Decimals: p.decimals, NoValue: p.noValue,
+		Color: map[string]string{"mode": "palette-classic"}, Mappings: []valueMapping{}, Min: p.bounds.min,
+		Max:      p.bounds.max,
+		Decimals: p.decimals, NoValue: p.texts.none,
 		Thresholds: thresholds{"absolute", steps}, Unit: p.unit,
 	}
 	switch p.kind {
@@ -235,13 +258,13 @@ func (p *panel) fields() *fieldConfig {
 	if p.kind == states {
 		d.Custom = map[string]any{"fillOpacity": 70, "lineWidth": 0}
 	}
-	if len(p.states) > 0 {
-		texts := map[string]mappedValue{}
-		for i, s := range p.states {
+	if len(p.texts.values) > 0 {
+		mapped := map[string]mappedValue{}
+		for i, s := range p.texts.values {
 			s.Index = i
-			texts[fmt.Sprint(i)] = s
+			mapped[fmt.Sprint(i)] = s
 		}
-		d.Mappings = []valueMapping{{texts, "value"}}
+		d.Mappings = []valueMapping{{mapped, "value"}}
 	}
 	return &fieldConfig{d, p.overrides()}
 }
@@ -259,7 +282,7 @@ func (p *panel) custom() map[string]any {
 		c["stacking"] = map[string]any{"group": "A", "mode": "normal"}
 		c["fillOpacity"] = 50
 	}
-	if p.line {
+	if p.colours.dashed {
 		c["thresholdsStyle"] = map[string]any{"mode": "dashed"}
 	}
 	return c
@@ -279,8 +302,8 @@ func (p *panel) overrides() []fieldOverride {
 		if c.whole {
 			o.Properties = append(o.Properties, fieldProperty{"decimals", 0})
 		}
-		if c.steps != nil {
-			o.Properties = append(o.Properties, fieldProperty{"thresholds", thresholds{"absolute", c.steps}},
+		if c.colours.steps != nil {
+			o.Properties = append(o.Properties, fieldProperty{"thresholds", thresholds{"absolute", c.colours.steps}},
 				fieldProperty{"custom.cellOptions", map[string]any{"type": "color-text"}})
 		}
 		if c.link != "" {

@@ -153,7 +153,7 @@ var goroutines = map[string]string{
 	"plugin/nri.go":                         "reads cgroups, which may hang",
 	"plugin/plugin.go":                      "the parts of the plugin",
 	"reclaim/loop/evict.go":                 "evicts while the loop goes on",
-	"reclaim/loop/loop.go":                  "saves while the loop goes on",
+	"reclaim/loop/save.go":                  "saves while the loop goes on",
 	"sysfs/watch_linux.go":                  "receives the kernel's messages",
 }
 
@@ -176,13 +176,6 @@ var exceptions = []exception{
 	{"struct", "plugin.loop", "plugin"},
 	{"struct", "policy.Machine", "policy"},
 	{"struct", "policy.pod", "policy"},
-	{"struct", "cpuallocator.machine", "shape"},
-	{"struct", "cpuallocator.scratch", "shape"},
-	{"struct", "internal/dashboards.panel", "shape"},
-	{"struct", "internal/lend.Publisher", "shape"},
-	{"struct", "reclaim.Estimator", "shape"},
-	{"struct", "reclaim/loop.Loop", "shape"},
-	{"parameters", "cpuallocator.fillPairs", "shape"},
 	{"walk", "The path of a request", "plugin"},
 	{"walk", "The path of a sample", "cpi"},
 	{"walk", "The path of a lent CPU", "shape"},

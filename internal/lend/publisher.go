@@ -98,19 +98,29 @@ type Publisher struct {
 	said  Published
 
 	// What follows belongs to Run.
-	started   time.Time
-	adopted   bool
+	started time.Time
+	adopted bool
+	node    kube.LentNode // as last seen or answered
+	written
+	attempts
+}
+
+// written is what this process wrote into the Node, and when.
+type written struct {
 	granted   amounts // as last written and not refused
 	sent      amounts // as last sent, whether or not an answer came
-	node      kube.LentNode
 	writtenTo types.UID
 	wrote     time.Time
 	renewIn   time.Duration
 	raised    time.Time
-	repairs   *rate.Limiter
-	retry     time.Duration
-	retryAt   time.Time
-	excuse    string // why the last request failed
+}
+
+// attempts say when the Node may be written again.
+type attempts struct {
+	repairs *rate.Limiter
+	retry   time.Duration
+	retryAt time.Time
+	excuse  string // why the last request failed
 }
 
 // inbox is what others said last.
@@ -147,10 +157,10 @@ func New(o Options) *Publisher {
 		o.Spread = func(d time.Duration) time.Duration { return d*4/5 + rand.N(d*2/5) }
 	}
 	return &Publisher{
-		o: o, wake: make(chan struct{}, 1), granted: none(), sent: none(),
-		repairs: rate.NewLimiter(rate.Every(repairEvery), repairBurst),
-		renewIn: RenewEvery,
-		state:   "the Node was not seen yet", said: Published{Own: absent, Koordinator: absent},
+		o: o, wake: make(chan struct{}, 1),
+		written:  written{granted: none(), sent: none(), renewIn: RenewEvery},
+		attempts: attempts{repairs: rate.NewLimiter(rate.Every(repairEvery), repairBurst)},
+		state:    "the Node was not seen yet", said: Published{Own: absent, Koordinator: absent},
 	}
 }
 

@@ -53,8 +53,8 @@ func (a *apart) takes(p *policy.PodView, one *reclaim.Pod) bool {
 	return one.Request > 0
 }
 
-// beside is how much of a pod's use is on CPUs that best effort may use too: as much
+// onShared is how much of a pod's use is on CPUs that best effort may use too: as much
 // as does not fit on its own.
-func (a *apart) beside(uid string, use float64) float64 {
+func (a *apart) onShared(uid string, use float64) float64 {
 	return max(0, use-float64(a.own[uid]))
 }

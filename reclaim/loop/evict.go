@@ -147,7 +147,7 @@ func (l *Loop) whyNarrow(s *Status) string {
 	}
 	beside := ""
 	if s.Owned > 0 {
-		beside = fmt.Sprintf(", %.2f of the %.0f that nobody owns alone,", s.Beside, s.Capacity-float64(s.Owned))
+		beside = fmt.Sprintf(", %.2f of the %.0f that nobody owns alone,", s.OnShared, s.Capacity-float64(s.Owned))
 	}
 	return fmt.Sprintf(
 		"production uses %.2f of %.0f CPUs%s and %.2f are used outside of pods; together with best effort it may be "+
@@ -189,10 +189,10 @@ const (
 )
 
 func (l *Loop) tell(now time.Time, n policy.Notice) {
-	if last, before := l.told[n.Reason]; before && now.Sub(last) < tellEvery && !now.Before(last) {
+	if last, before := l.notified[n.Reason]; before && now.Sub(last) < tellEvery && !now.Before(last) {
 		return
 	}
-	l.told[n.Reason] = now
+	l.notified[n.Reason] = now
 	l.o.Notify(n)
 }
 

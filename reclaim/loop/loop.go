@@ -24,9 +24,9 @@ type Reader interface {
 // Options are what a Loop is made of. Usage, Node and Pods are required.
 type Options struct {
 	Usage Reader
-	// Glance reads two cgroups between looks, so that production's sudden rise is seen
+	// Poll reads two cgroups between looks, so that production's sudden rise is seen
 	// sooner; nil: nobody does.
-	Glance Reader
+	Poll Reader
 	// Node is the present state, Pods what runs and what it was promised.
 	Node func() *policy.Snapshot
 	Pods func(context.Context) ([]policy.PodView, error)
@@ -62,8 +62,8 @@ type Options struct {
 type Clock struct {
 	Now  func() time.Time
 	Tick <-chan time.Time // one a second
-	// Glance is when Options.Glance is read.
-	Glance <-chan time.Time
+	// Poll is when Options.Poll is read.
+	Poll <-chan time.Time
 }
 
 // How often what is done.
@@ -97,7 +97,7 @@ type Status struct {
 	At         time.Time // zero: nobody has looked yet
 	Capacity   float64
 	Production float64 // use of the pods of LSE, LSR and LS
-	Beside     float64 // the part of it that is not on CPUs of Owned
+	OnShared   float64 // the part of it that is not on CPUs of Owned
 	Batch      float64 // use of the pods of BE
 	Outside    float64 // use of what is no pod
 	Known      bool    // the above were measured
@@ -136,38 +136,38 @@ type Taken struct {
 // maxEvicted is how many evictions a Status remembers.
 const maxEvicted = 16
 
-// Loop runs on one goroutine; Status may be called from any.
+// Loop runs on one goroutine; Status and Pods may be called from any.
 type Loop struct {
-	o          Options
-	suppressor reclaim.Suppressor
-
-	mu      sync.Mutex // guards status and answers
-	status  Status
-	answers []answered
-	asking  sync.WaitGroup // evictions and savings under way
-	asks    chan func()    // for Run's goroutine
-	saved   chan error     // what became of the last saving
+	o Options
+	shared
+	asking sync.WaitGroup // evictions and saves in progress
+	asks   chan func()    // for Run's goroutine
 
 	// The rest belongs to Run.
-	meters    map[string]*meter // by pod UID
-	root      reclaim.Meter
-	group     group
-	glance    *glance // nil: there is none
-	readings  []usage.Reading
-	sent      policy.BESuppressed
-	sentOnce  bool
+	measurement
+	suppression
+	saving
 	estimated time.Time
-	kept      time.Time
-	keptCell  uint32
-	saving    bool // it is under way
-	looked    time.Time
-	since     since
-	said      string // the last complaint
+	promises  map[string]promise // of the last estimate, by pod UID
+	notified  map[string]time.Time
+	complaint string // the last one
 	ready     bool
 	pods      []policy.PodView
-	promises  map[string]promise // of the last estimate, by pod UID
-	told      map[string]time.Time
-	squeezed  time.Time // since when best effort is at its floor; zero: it is not
+}
+
+// shared is what Run's goroutine and others both use.
+type shared struct {
+	mu      sync.Mutex // guards the fields below
+	status  Status
+	answers []answered
+}
+
+// suppression is what best effort was narrowed to.
+type suppression struct {
+	suppressor reclaim.Suppressor
+	sent       policy.BESuppressed
+	sentOnce   bool
+	squeezed   time.Time // since when best effort is at its floor; zero: it is not
 }
 
 // promise is what makes a pod count; another one is news for the estimator.
@@ -175,20 +175,6 @@ type promise struct {
 	class   policy.Class
 	request float64
 }
-
-// meter is one pod between two looks, and since the last estimate.
-type meter struct {
-	reclaim.Meter
-	path    string
-	totals  reclaim.Totals
-	used    float64 // CPU-seconds since the last estimate
-	covered time.Duration
-	hid     time.Duration // time of looks in which contention hid demand
-}
-
-// since is what was measured since the last estimate: the time of looks in which all of
-// best effort was held down.
-type since struct{ hid time.Duration }
 
 // New makes a loop that has read nothing.
 func New(o Options) (*Loop, error) {
@@ -199,10 +185,13 @@ func New(o Options) (*Loop, error) {
 	if err := o.Suppression.Validate(); o.Suppress != nil && err != nil {
 		return nil, err
 	}
-	l := &Loop{o: o, meters: map[string]*meter{}, asks: make(chan func()), saved: make(chan error, 1),
-		promises: map[string]promise{}, told: map[string]time.Time{}}
-	if o.Glance != nil {
-		l.glance = &glance{reader: o.Glance}
+	l := &Loop{
+		o: o, asks: make(chan func()), promises: map[string]promise{}, notified: map[string]time.Time{},
+		measurement: measurement{meters: map[string]*meter{}},
+		saving:      saving{saved: make(chan error, 1)},
+	}
+	if o.Poll != nil {
+		l.poll = &poll{reader: o.Poll}
 	}
 	return l, nil
 }
@@ -217,16 +206,16 @@ func (l *Loop) Status() Status {
 // Run looks once a second until ctx ends. Then best effort keeps what it has: the
 // next daemon finds out anew, and the policy's pools are those of its own start.
 func (l *Loop) Run(ctx context.Context) {
-	tick, glances := l.o.Clock.Tick, l.o.Clock.Glance
+	tick, polls := l.o.Clock.Tick, l.o.Clock.Poll
 	if tick == nil {
 		t := time.NewTicker(lookEvery)
 		defer t.Stop()
 		tick = t.C
 	}
-	if glances == nil && l.glance != nil {
-		t := time.NewTicker(glanceEvery)
+	if polls == nil && l.poll != nil {
+		t := time.NewTicker(pollEvery)
 		defer t.Stop()
-		glances = t.C
+		polls = t.C
 	}
 	if err := l.o.Usage.Follow(rootID, "/"); err != nil {
 		l.complain(fmt.Errorf("the use of the whole node is not known: %w", err))
@@ -243,13 +232,13 @@ func (l *Loop) Run(ctx context.Context) {
 		case do := <-l.asks:
 			do()
 		case <-tick:
-			// One that a glance brought forward was just now: the mean of so short a
+			// One that a poll brought forward was just now: the mean of so short a
 			// time would say little.
-			if l.glance == nil || l.o.Clock.Now().Sub(l.looked) >= leastSpan/2 {
+			if l.poll == nil || l.o.Clock.Now().Sub(l.looked) >= leastSpan/2 {
 				l.look(ctx)
 			}
-		case <-glances:
-			l.glanced(ctx)
+		case <-polls:
+			l.polled(ctx)
 		}
 	}
 }
@@ -269,9 +258,9 @@ func (l *Loop) look(ctx context.Context) {
 	node := l.o.Node()
 	kept := apartOf(node)
 	s := l.measure(pods, &kept)
-	if l.glance != nil {
-		l.glance.follow(pods)
-		l.glance.learn(s.Production)
+	if l.poll != nil {
+		l.poll.follow(pods)
+		l.poll.learn(s.Production)
 	}
 	s.At, s.Capacity, s.Pool = now, float64(node.Topology.Online().Count()), node.BEWhole.Count()
 	s.Apart = kept.cpus.Count()
@@ -297,88 +286,6 @@ func (l *Loop) look(ctx context.Context) {
 	l.keep()
 }
 
-// follow reads the cgroups of the pods that run, and no others.
-func (l *Loop) follow(pods []policy.PodView) {
-	l.group.follow(l.o.Usage, pods)
-	there := make(map[string]bool, len(pods))
-	for i := range pods {
-		p := &pods[i]
-		if p.Cgroup == "" {
-			continue
-		}
-		there[p.UID] = true
-		if m := l.meters[p.UID]; m != nil && m.path == p.Cgroup {
-			continue
-		}
-		if err := l.o.Usage.Follow(p.UID, p.Cgroup); err != nil {
-			l.complain(fmt.Errorf("the use of pod %s/%s is not known: %w", p.Namespace, p.Name, err))
-			continue
-		}
-		l.meters[p.UID] = &meter{path: p.Cgroup}
-	}
-	for uid := range l.meters {
-		if !there[uid] {
-			l.o.Usage.Forget(uid)
-			delete(l.meters, uid)
-		}
-	}
-}
-
-// measure reads everybody once.
-func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
-	class := make(map[string]policy.Class, len(pods))
-	for i := range pods {
-		class[pods[i].UID] = pods[i].Class
-	}
-	s := l.Status()
-	s.Production, s.Beside, s.Batch, s.Outside, s.Known = 0, 0, 0, 0, true
-	l.readings = l.o.Usage.Read(l.readings[:0])
-	whole, rooted := 0.0, false
-	for i := range l.readings {
-		r := &l.readings[i]
-		if r.ID == rootID {
-			if r.Err == nil { // else its numbers mean nothing, nor would the next one's growth
-				whole, _, rooted = l.root.Use(r.At, r.CPU)
-			}
-			continue
-		}
-		if r.ID == bestEffort {
-			l.group.read(r)
-			continue
-		}
-		m := l.meters[r.ID]
-		if m == nil || r.Err != nil {
-			continue // a pod that ended uses nothing
-		}
-		use, span, ok := m.Use(r.At, r.CPU)
-		now := reclaim.Totals{Waiting: r.Waiting, Periods: r.Periods, Throttled: r.Throttled}
-		hid := ok && now.Hid(m.totals, span)
-		m.totals = now
-		if !ok {
-			continue
-		}
-		m.used += use * span.Seconds()
-		m.covered += span
-		if hid {
-			m.hid += span
-		}
-		switch class[r.ID] {
-		case policy.LSE, policy.LSR, policy.LS:
-			s.Production += use
-			s.Beside += kept.beside(r.ID, use)
-		case policy.BE:
-			s.Batch += use
-		default:
-			s.Outside += use
-		}
-	}
-	if rooted {
-		s.Outside = max(s.Outside, whole-s.Production-s.Batch)
-	}
-	s.Known = rooted
-	return s
-}
-
 // masks are the CPUs that best effort may be left with.
 func masks(s *policy.Snapshot) reclaim.Masks {
 	owned := s.Exclusive.Or(s.Withheld).Or(s.Kubelet)
@@ -396,7 +303,7 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 		Capacity: s.Capacity, Pool: float64(node.BEWhole.Count()), Core: float64(node.Topology.ThreadsPerCore()),
 		Reserve: l.o.Reserve + float64(kept.nobodys), Production: s.Production, Outside: s.Outside, Known: s.Known,
 		Span: span,
-		Own:  float64(s.Owned), Beside: s.Beside,
+		Own:  float64(s.Owned), OnShared: s.OnShared,
 	})
 	chosen := reclaim.Choose(node.Topology, masks(node), int(s.Budget.CPUs))
 	quota := int64(0)
@@ -511,50 +418,10 @@ func (l *Loop) promised(pods []policy.PodView) bool {
 	return false
 }
 
-// keep saves what was learned where it is time, one saving at once.
-func (l *Loop) keep() {
-	select {
-	case err := <-l.saved:
-		l.saving = false
-		l.unsaved(err)
-	default:
-	}
-	now := l.o.Clock.Now()
-	if l.o.Keep == nil || l.o.Estimator == nil || l.saving {
-		return
-	}
-	since, cell := now.Sub(l.kept), l.o.Estimator.Cell()
-	if since >= 0 && since < KeepEvery && (since < keepLeast || cell == l.keptCell) {
-		return
-	}
-	l.kept, l.keptCell, l.saving = now, cell, true
-	learned := l.o.Estimator.Checkpoint(l.o.Name)
-	l.asking.Go(func() { l.saved <- l.o.Keep(learned) })
-}
-
-// keepLast is for the end, when neither an eviction nor a saving is under way any more.
-// Who was not evicted must not count as going after the restart: nobody would ask again.
-func (l *Loop) keepLast() {
-	s := l.Status()
-	l.settle(l.o.Clock.Now(), &s)
-	if l.o.Keep != nil && l.o.Estimator != nil {
-		l.unsaved(l.o.Keep(l.o.Estimator.Checkpoint(l.o.Name)))
-	}
-}
-
-func (l *Loop) unsaved(err error) {
-	if err != nil {
-		l.complain(
-			fmt.Errorf(
-				"what was learned of pods is not saved; a restart takes nobody for idle until a window is full "+
-					"again: %w", err))
-	}
-}
-
 // complain says what is wrong once, until it is another thing.
 func (l *Loop) complain(err error) {
-	if text := err.Error(); text != l.said {
-		l.said = text
+	if text := err.Error(); text != l.complaint {
+		l.complaint = text
 		l.o.Log.Warn("lending idle CPUs", "err", err)
 	}
 }

@@ -118,12 +118,12 @@ func (n *node) seconds(l *Loop, count int) {
 	}
 }
 
-// glances lets so many pass, and says how many looks they brought forward.
-func (n *node) glances(l *Loop, count int) (looks int) {
+// polls lets so many pass, and says how many looks they brought forward.
+func (n *node) polls(l *Loop, count int) (looks int) {
 	for range count {
 		before := l.looked
-		n.passed(glanceEvery)
-		if l.glanced(n.t.Context()); l.looked != before {
+		n.passed(pollEvery)
+		if l.polled(n.t.Context()); l.looked != before {
 			looks++
 		}
 	}
@@ -227,15 +227,15 @@ func (s twoSlices) Read(dst []usage.Reading) []usage.Reading {
 	return dst
 }
 
-// Between two looks production's step is seen by glances, and answered within a
+// Between two looks production's step is seen by polls, and answered within a
 // second; what does not narrow best effort, and what always was, is no reason to look.
-func TestGlancesBringTheNextLookForward(t *testing.T) {
+func TestPollsBringTheNextLookForward(t *testing.T) {
 	n := newNode(t)
 	n.run("web", policy.LS, 4000, 0)
 	n.run("batch", policy.BE, 0, 4000)
 	n.load["web"], n.load["batch"] = 1, 6
 	o := n.options(nil)
-	o.Glance = twoSlices{n, map[string]string{}}
+	o.Poll = twoSlices{n, map[string]string{}}
 	l, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -245,41 +245,41 @@ func TestGlancesBringTheNextLookForward(t *testing.T) {
 	}
 	n.seconds(l, 120)
 	wide := n.be()
-	if got := n.glances(l, 4); got != 0 {
+	if got := n.polls(l, 4); got != 0 {
 		t.Errorf("%d looks while nothing changed", got)
 	}
 	n.load["batch"] = 8
-	if got := n.glances(l, 4); got != 0 {
+	if got := n.polls(l, 4); got != 0 {
 		t.Errorf("%d looks for what best effort uses itself", got)
 	}
 	n.load["batch"] = 6
 	n.seconds(l, 1)
 	n.load["web"] = 7
-	looks := n.glances(l, 5)
+	looks := n.polls(l, 5)
 	if got := n.be(); got > 4 || got >= wide {
 		t.Errorf("a second after production's step best effort has %d CPUs of %d", got, wide)
 	}
 	if looks == 0 || looks > 2 {
 		t.Errorf("%d looks in that second", looks)
 	}
-	if got := n.glances(l, 10); got != 0 {
+	if got := n.polls(l, 10); got != 0 {
 		t.Errorf("%d looks for what is answered already", got)
 	}
 	n.broken = true
 	n.load["web"] = 12
-	if got := n.glances(l, 5); got != 0 {
+	if got := n.polls(l, 5); got != 0 {
 		t.Errorf("%d looks for what cannot be read", got)
 	}
 }
 
 // A pod of class BE in another slice is no production, however much it uses.
-func TestGlancesKnowWhatIsBeside(t *testing.T) {
+func TestPollsKnowWhatIsBeside(t *testing.T) {
 	n := newNode(t)
 	n.run("web", policy.LS, 4000, 0)
 	n.run("batch", policy.BE, 0, 4000)
 	n.load["web"], n.load["batch"] = 1, 1
 	o := n.options(nil)
-	o.Glance = twoSlices{n, map[string]string{}}
+	o.Poll = twoSlices{n, map[string]string{}}
 	l, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -296,16 +296,16 @@ func TestGlancesKnowWhatIsBeside(t *testing.T) {
 	}
 	n.load["batch2"] = 6
 	n.seconds(l, 120)
-	if n.glances(l, 20) != 0 {
+	if n.polls(l, 20) != 0 {
 		t.Error("a look for a batch pod's steady use")
 	}
 	n.seconds(l, 1)
 	n.load["web"] = 5
-	if n.glances(l, 5) == 0 {
+	if n.polls(l, 5) == 0 {
 		t.Error("no look within a second in which production takes 4 CPUs more")
 	}
 	n.seconds(l, 2)
-	if n.glances(l, 20) != 0 {
+	if n.polls(l, 20) != 0 {
 		t.Error("a look for production's steady use")
 	}
 }
@@ -356,7 +356,7 @@ func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
 	l.asking.Wait()
 	pass(KeepEvery + time.Second)
 	<-asked
-	if l.said == "" {
+	if l.complaint == "" {
 		t.Error("nobody was told")
 	}
 	hangs <- nil
@@ -612,9 +612,9 @@ func TestPodsAreReadOnceTheyCan(t *testing.T) {
 	}
 	n.follows[rootID] = "/"
 	n.seconds(l, 5)
-	if s := l.Status(); s.Production != 0 || s.Outside != 3 || len(l.meters) != 0 || l.said == "" {
+	if s := l.Status(); s.Production != 0 || s.Outside != 3 || len(l.meters) != 0 || l.complaint == "" {
 		t.Errorf("production whose cgroup is not there uses %v and others %v, want 0 and 3; %q", s.Production,
-			s.Outside, l.said)
+			s.Outside, l.complaint)
 	}
 	late.there = true
 	n.seconds(l, 2)
@@ -847,21 +847,21 @@ func TestRateDoesNotChangeTheOrder(t *testing.T) {
 	}
 }
 
-// Ticks bring looks with and without glances; one right after a look that a glance
+// Ticks bring looks with and without polls; one right after a look that a poll
 // brought forward does not.
 func TestTicksBringLooks(t *testing.T) {
 	for _, c := range []struct {
-		glances bool
-		after   time.Duration // since the last look
-		look    bool
+		polls bool
+		after time.Duration // since the last look
+		look  bool
 	}{{false, time.Second, true}, {false, 0, true}, {true, time.Second, true}, {true, leastSpan / 2, true},
 		{true, leastSpan/2 - 1, false}} {
 		n := newNode(t)
 		o := n.options(nil)
 		tick := make(chan time.Time)
 		o.Clock.Tick = tick
-		if c.glances {
-			o.Glance, o.Clock.Glance = twoSlices{n, map[string]string{}}, make(chan time.Time)
+		if c.polls {
+			o.Poll, o.Clock.Poll = twoSlices{n, map[string]string{}}, make(chan time.Time)
 		}
 		looks := 0
 		pods := o.Pods
@@ -884,7 +884,7 @@ func TestTicksBringLooks(t *testing.T) {
 		cancel()
 		<-ended
 		if got := looks == 2; got != c.look {
-			t.Errorf("with glances: %v; a tick %v after a look brings another: %v, want %v", c.glances, c.after, got,
+			t.Errorf("with polls: %v; a tick %v after a look brings another: %v, want %v", c.polls, c.after, got,
 				c.look)
 		}
 	}
@@ -901,8 +901,8 @@ func TestSuppressionThatFailsIsAskedForAgain(t *testing.T) {
 		return errors.New("the loop is busy")
 	}
 	n.seconds(l, 3)
-	if n.suppressed != 3 || n.be() == 2 || l.said == "" {
-		t.Errorf("asked %d times in 3 seconds; %q", n.suppressed, l.said)
+	if n.suppressed != 3 || n.be() == 2 || l.complaint == "" {
+		t.Errorf("asked %d times in 3 seconds; %q", n.suppressed, l.complaint)
 	}
 	l.o.Suppress = suppress
 	n.seconds(l, 2)

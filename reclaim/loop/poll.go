@@ -10,27 +10,27 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// A look reads every pod and comes once a second. A glance reads two cgroups, all of
+// A look reads every pod and comes once a second. A poll reads two cgroups, all of
 // kubelet's pods and those of its best-effort slice, five times a second: where what
 // is between them has grown so much that best effort would have to give way, the next
 // look comes at once.
 const (
-	glanceEvery = 200 * time.Millisecond
+	pollEvery = 200 * time.Millisecond
 	// leastSpan is how long a look has to be away before another one comes early:
 	// what it measures is the mean of that time.
 	leastSpan = 400 * time.Millisecond
 )
 
-// glance owns its reader. Its zero paths are followed by nobody.
-type glance struct {
+// poll owns its reader. Its zero paths are followed by nobody.
+type poll struct {
 	reader   Reader
 	all, be  string // paths
 	readings []usage.Reading
-	meter    reclaim.Meter // of production, as these two tell it, between glances
+	meter    reclaim.Meter // of production, as these two tell it, between polls
 	looks    reclaim.Meter // the same between looks
-	// beside is how much more they tell than production really used at the last look:
+	// surplus is how much more they say than production really used at the last look:
 	// pods of class BE lie in other slices, too.
-	beside float64
+	surplus float64
 }
 
 // IDs of the two.
@@ -40,7 +40,7 @@ const (
 )
 
 // follow finds kubelet's slices from where the pods are.
-func (g *glance) follow(pods []policy.PodView) {
+func (g *poll) follow(pods []policy.PodView) {
 	all, be := slicesOf(pods)
 	if all == g.all && be == g.be {
 		return
@@ -74,7 +74,7 @@ func slicesOf(pods []policy.PodView) (all, be string) {
 }
 
 // used is the CPU time of all pods without those of the best-effort slice.
-func (g *glance) used() (at time.Time, cpu time.Duration, ok bool) {
+func (g *poll) used() (at time.Time, cpu time.Duration, ok bool) {
 	if g.be == "" {
 		return at, 0, false
 	}
@@ -96,33 +96,33 @@ func (g *glance) used() (at time.Time, cpu time.Duration, ok bool) {
 	return at, cpu, true
 }
 
-// learn sets right what glances tell by what a look has measured.
-func (g *glance) learn(production float64) {
+// learn sets right what polls tell by what a look has measured.
+func (g *poll) learn(production float64) {
 	at, cpu, ok := g.used()
 	if !ok {
 		return
 	}
 	if use, _, ok := g.looks.Use(at, cpu); ok {
-		g.beside = use - production
+		g.surplus = use - production
 	}
 }
 
-// production is its use since the last glance.
-func (g *glance) production() (float64, bool) {
+// production is its use since the last poll.
+func (g *poll) production() (float64, bool) {
 	at, cpu, ok := g.used()
 	if !ok {
 		return 0, false
 	}
 	use, _, ok := g.meter.Use(at, cpu)
-	return use - g.beside, ok
+	return use - g.surplus, ok
 }
 
-// glanced looks early where best effort would have at least a core less.
-func (l *Loop) glanced(ctx context.Context) {
-	if l.glance == nil || l.o.Suppress == nil {
+// polled looks early where best effort would have at least a core less.
+func (l *Loop) polled(ctx context.Context) {
+	if l.poll == nil || l.o.Suppress == nil {
 		return
 	}
-	production, ok := l.glance.production()
+	production, ok := l.poll.production()
 	s := l.Status()
 	if !ok || !s.Known || l.o.Clock.Now().Sub(l.looked) < leastSpan {
 		return
