@@ -178,5 +178,4 @@ var exceptions = []exception{
 	{"struct", "policy.pod", "policy"},
 	{"walk", "The path of a request", "plugin"},
 	{"walk", "The path of a sample", "cpi"},
-	{"walk", "The path of a lent CPU", "shape"},
 }
