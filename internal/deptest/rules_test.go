@@ -27,6 +27,7 @@ var rules = []rule{
 	{"reach", checkReach},
 	{"pure", checkPure},
 	{"package comment", checkPackageComments},
+	{"example", checkExamples},
 	{"struct", checkStructs},
 	{"interface", checkInterfaces},
 	{"parameters", checkParameters},
