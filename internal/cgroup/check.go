@@ -186,6 +186,7 @@ func (t *Tree) explain(d *Drift, n *node) {
 // read memory nodes leaves those known as they are.
 func (t *Tree) observe(n *node, e *Effective) {
 	n.gone = false
+	t.certain(n)
 	if n.own == nil || *n.own != e.OwnCPUs {
 		n.own = known(&e.OwnCPUs)
 	}

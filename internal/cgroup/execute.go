@@ -19,6 +19,7 @@ func (t *Tree) Written(w Write, err error) {
 	}
 	t.dirty[n] = struct{}{}
 	if err != nil {
+		t.failedWrite(n, w, err)
 		return
 	}
 	if w.CPUs.set != nil {
@@ -26,6 +27,7 @@ func (t *Tree) Written(w Write, err error) {
 		// does not matter until CPUs come online: the wider assumption is the
 		// one that gets repaired then.
 		n.own = w.CPUs.set
+		t.certain(n)
 	}
 	if w.Mems.set != nil {
 		n.ownMems = w.Mems.set
@@ -39,12 +41,16 @@ var ErrSkipRest = errors.New("skip the rest of the plan")
 // failure the rest goes on as far as it stays safe: nobody gains CPUs that
 // could not be freed, and no mask changes above a cgroup whose own could not be
 // written, since that one would follow it. What is left out stays for the next
-// plan. It returns the failures joined; ErrGone is none.
+// plan, and until then shows in Held. It returns the failures joined; ErrGone is none.
 //
 // The writes may be a part of a plan, but Shrink writes must come before Grow.
 // Where apply returns ErrSkipRest, that write and the rest are left for the next plan.
 func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 	x := execution{t: t}
+	for n := range t.unsure {
+		held := t.beyond(n)
+		x.held.AddSet(&held)
+	}
 	var failures []error
 	for _, w := range writes {
 		n := t.byPath[w.Path]
@@ -91,7 +97,7 @@ func (x *execution) failed(n *node) {
 }
 
 func (x *execution) safe(n *node, w Write) bool {
-	if len(x.stay) == 0 || w.CPUs.set == nil {
+	if len(x.stay) == 0 && x.held.IsEmpty() || w.CPUs.set == nil {
 		return true
 	}
 	if _, stays := x.stay[n]; stays {

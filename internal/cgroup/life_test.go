@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -41,8 +42,9 @@ type life struct {
 	gained    map[string]oracle.CPUSet // by whom, since it began
 	last      map[string]oracle.CPUSet
 	violation string
-	failing   func() bool
+	failing   func() failure
 	vanishing func() bool
+	late      []cgroup.Write // given up, and yet to take effect
 }
 
 type lifePod struct {
@@ -525,8 +527,19 @@ func (l *life) compare(now map[string]oracle.CPUSet) {
 func (l *life) run(plan []cgroup.Write) error {
 	l.last, l.violation = l.model.where(), ""
 	return l.tree.Execute(plan, func(w cgroup.Write) error {
-		if l.failing != nil && l.failing() {
-			return errInjected
+		if l.failing != nil {
+			switch l.failing() {
+			case refused:
+				return errInjected
+			case workedAndFailed:
+				if err := l.kern.Apply(context.Background(), w.Path, w.Values()); err != nil {
+					return err
+				}
+				return errInjected
+			case comesLater:
+				l.late = append(l.late, w)
+				return fmt.Errorf("no answer: %w", cgroup.ErrInFlight)
+			}
 		}
 		if l.vanishing != nil && w.Path != burstable && w.Path != besteffort && l.vanishing() {
 			l.gone(w.Path)
@@ -536,6 +549,47 @@ func (l *life) run(plan []cgroup.Write) error {
 }
 
 var errInjected = errors.New("injected")
+
+// failure is how a write fails.
+type failure int
+
+const (
+	works failure = iota
+	refused
+	workedAndFailed
+	comesLater
+)
+
+// arrive lets writes that were given up take effect, some of them or all.
+func (l *life) arrive(some func() bool) {
+	l.late = slices.DeleteFunc(l.late, func(w cgroup.Write) bool {
+		if !some() {
+			return false
+		}
+		if err := l.kern.Apply(context.Background(), w.Path, w.Values()); err != nil &&
+			!errors.Is(err, cgroup.ErrGone) {
+			panic(err)
+		}
+		return true
+	})
+	for _, line := range l.kern.Writes() {
+		l.model.write(line)
+	}
+}
+
+// held wants every CPU that a container may use and should not to be known.
+func (l *life) held(t *rapid.T) {
+	held := parsed(l.tree.Held().String())
+	for _, p := range l.pods {
+		for _, c := range p.containers {
+			right := parsed(l.wish(p, c).String())
+			if beyond := l.model.effective(c.path).Difference(right).Difference(held); beyond.Size() > 0 {
+				t.Fatalf("%s is on %s, needs %s, and nobody knows of %s, only of %s%s", c.path,
+					l.model.effective(c.path), right, beyond, held, l.model.tree())
+			}
+		}
+	}
+}
 
 // steps lets a few things happen and returns the plan for them.
 func (l *life) steps(t *rapid.T, more ...func(*rapid.T)) []cgroup.Write {
@@ -590,6 +644,9 @@ func (l *life) settled(t *rapid.T) {
 	}
 	if again := l.tree.Plan(); len(again) > 0 {
 		t.Fatalf("a second plan still writes %v%s", again, l.model.tree())
+	}
+	if held := l.tree.Held(); l.limit.IsEmpty() && !held.IsEmpty() {
+		t.Fatalf("all is written and CPUs %s still count as held by others%s", held, l.model.tree())
 	}
 	for _, d := range l.tree.Check(l.kern.CPUs) {
 		if l.limit.IsEmpty() || !d.Outside() || d.Above != "kubepods" {
@@ -676,14 +733,90 @@ func TestRandomLivesWithFailingWrites(t *testing.T) {
 		l := newLife(t, false)
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			rate := rapid.IntRange(1, 5).Draw(t, "one write fails in")
-			l.failing = func() bool { return rapid.IntRange(1, rate).Draw(t, "fails") == 1 }
+			l.failing = func() failure {
+				if rapid.IntRange(1, rate).Draw(t, "fails") == 1 {
+					return rapid.SampledFrom([]failure{refused, workedAndFailed}).Draw(t, "how")
+				}
+				return works
+			}
 			plan := l.steps(t, l.hotplug)
 			_ = l.run(plan)
 			l.lawful(t, plan)
+			l.held(t)
 			l.failing = nil
+			l.readBack(time.Unix(0, 0))
 			plan = l.tree.Plan()
 			l.obey(t, plan)
 			l.settled(t)
+		}
+	})
+}
+
+// A write that was given up may take effect at any later time, until the mask has been
+// read twice. Whatever it does by then, the tree knew that it might.
+func TestRandomLivesWithWritesInFlight(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t, false)
+		some := func() bool { return rapid.Bool().Draw(t, "arrives") }
+		now := time.Unix(0, 0)
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			l.failing = func() failure {
+				return rapid.SampledFrom([]failure{works, works, refused, workedAndFailed, comesLater}).Draw(t, "how")
+			}
+			plan := l.steps(t)
+			_ = l.run(plan)
+			for range 3 {
+				l.held(t)
+				l.arrive(some)
+				l.held(t)
+				if rapid.Bool().Draw(t, "is read back") {
+					now = now.Add(time.Second)
+					l.readBack(now)
+				}
+				l.held(t)
+				_ = l.run(l.tree.Plan())
+			}
+		}
+		l.failing = nil
+		l.arrive(func() bool { return true })
+		for range 3 {
+			now = now.Add(time.Minute)
+			l.readBack(now)
+			_ = l.run(l.tree.Plan())
+		}
+		if left := l.tree.Uncertain(); len(left) > 0 {
+			t.Fatalf("everything was read twice, and %v are still uncertain", left)
+		}
+		l.audit(8)
+		_ = l.run(l.tree.Plan())
+		l.settled(t)
+	})
+}
+
+func (l *life) readBack(now time.Time) {
+	for _, path := range l.tree.Uncertain() {
+		if e, err := l.kern.CPUs(path); err == nil {
+			l.tree.ReadBack(path, e, now)
+		}
+	}
+}
+
+// When everybody has left, which is before anybody grows, no CPU of an owner is held.
+func TestRandomLivesHoldNothingOfOwnersAfterShrinking(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t, false)
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			plan := l.steps(t, l.hotplug)
+			grow := slices.IndexFunc(plan, func(w cgroup.Write) bool { return w.Phase == cgroup.Grow })
+			if grow < 0 {
+				grow = len(plan)
+			}
+			l.obey(t, plan[:grow])
+			l.held(t)
+			if held := l.tree.Held().And(l.owners()); !held.IsEmpty() {
+				t.Fatalf("CPUs %s of owners count as held by others%s", held, l.model.tree())
+			}
+			l.obey(t, l.tree.Plan())
 		}
 	})
 }

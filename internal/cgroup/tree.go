@@ -93,6 +93,7 @@ type Tree struct {
 	byID   map[string]*node // several ids may name one pod: its sandboxes
 	users  map[string]map[*node]struct{}
 	dirty  map[*node]struct{}
+	unsure map[*node]struct{} // those with an uncertainty
 	// gaps lists, by a path that is not in the tree, the nodes below it whose
 	// parent lies above it: they become kids of whoever is put there.
 	gaps map[string]map[*node]struct{}
@@ -133,6 +134,8 @@ type node struct {
 	odd map[*node]struct{}
 	// own and ownMems are the masks last written or seen; nil: none.
 	own, ownMems *cpuset.Set
+	// unsure is what the kernel may have instead; nil: own is what it has.
+	unsure *uncertainty
 	// indexed is the pool under which users lists the node.
 	indexed string
 	gone    bool
@@ -150,6 +153,7 @@ func NewTree(online cpuset.Set, o Options) *Tree {
 		byID:   map[string]*node{},
 		users:  map[string]map[*node]struct{}{},
 		dirty:  map[*node]struct{}{},
+		unsure: map[*node]struct{}{},
 		gaps:   map[string]map[*node]struct{}{},
 		outer:  map[string]*outer{},
 	}
@@ -317,6 +321,7 @@ func (t *Tree) drop(n *node) {
 	t.index(n, "")
 	t.detach(n)
 	delete(t.dirty, n)
+	t.forget(n)
 	t.spare = nil
 }
 
@@ -419,6 +424,7 @@ func (t *Tree) revive(n *node) {
 // with them.
 func (t *Tree) vanished(n *node) {
 	n.gone, n.own, n.ownMems = true, nil, nil
+	t.forget(n)
 	for k := range n.kids {
 		t.vanished(k)
 	}

@@ -1,0 +1,222 @@
+package cgroup
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+)
+
+// ErrInFlight says that a write was given up while whoever carries it out may
+// still do so: its effect may come later than whatever is read now.
+var ErrInFlight = errors.New("the write may still take effect")
+
+// inFlightFor is for how long a write that was given up may still take effect:
+// systemd is given ten seconds for a change, and a daemon-reload of a large node
+// keeps it busy for as long again.
+const inFlightFor = 20 * time.Second
+
+// uncertainty is what the kernel may have on a cgroup beside the mask that the
+// tree takes for its own. What a cgroup may allow is derived from this and from
+// the masks each time it is asked for, and carried nowhere.
+type uncertainty struct {
+	// masks are what the file may hold instead; nil: no mask.
+	masks []*cpuset.Set
+	// seen are CPUs that it was read to allow although its mask does not say so,
+	// or that nobody could read; empty: none.
+	seen cpuset.Set
+	// inFlight are masks of writes that were given up and may still take effect.
+	inFlight []*cpuset.Set
+	// since is when the mask own was first read after the last such write; zero:
+	// not yet.
+	since time.Time
+	own   cpuset.Set
+}
+
+func (t *Tree) doubt(n *node) *uncertainty {
+	if n.unsure == nil {
+		n.unsure = &uncertainty{}
+	}
+	t.unsure[n] = struct{}{}
+	t.dirty[n] = struct{}{}
+	return n.unsure
+}
+
+// certain drops what was uncertain about n, but not what may still come.
+func (t *Tree) certain(n *node) {
+	u := n.unsure
+	if u == nil {
+		return
+	}
+	u.masks, u.seen = nil, cpuset.Set{}
+	if len(u.inFlight) == 0 {
+		n.unsure = nil
+		delete(t.unsure, n)
+	}
+}
+
+// forget drops all that was uncertain about n.
+func (t *Tree) forget(n *node) {
+	n.unsure = nil
+	delete(t.unsure, n)
+}
+
+// failedWrite notes that a write may have had its effect, some of it, or none.
+func (t *Tree) failedWrite(n *node, w Write, err error) {
+	if w.CPUs.set == nil {
+		return
+	}
+	u := t.doubt(n)
+	may := []*cpuset.Set{w.CPUs.set}
+	if w.CPUs.inherit {
+		may = append(may, nil)
+	}
+	if errors.Is(err, ErrInFlight) {
+		u.inFlight = append(u.inFlight, may...)
+		u.since, u.own = time.Time{}, cpuset.Set{}
+		return
+	}
+	u.masks = append(u.masks, may...)
+}
+
+// MayAllow notes that a cgroup was seen to allow CPUs, or may, that its masks do
+// not explain. It holds until the cgroup is read again.
+func (t *Tree) MayAllow(path string, cpus cpuset.Set) {
+	if n := t.byPath[path]; n != nil && !cpus.IsEmpty() {
+		u := t.doubt(n)
+		u.seen.AddSet(&cpus)
+	}
+}
+
+// Uncertain lists the cgroups that have to be read back, by path.
+func (t *Tree) Uncertain() []string {
+	paths := make([]string, 0, len(t.unsure))
+	for n := range t.unsure {
+		paths = append(paths, n.path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// ReadBack settles what is uncertain about a cgroup by what was read of it at a
+// time. What may still come of writes in flight is settled when the same mask is
+// read again after inFlightFor.
+func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
+	n := t.byPath[path]
+	if n == nil {
+		return
+	}
+	t.observe(n, &e)
+	u := n.unsure
+	switch {
+	case u == nil:
+	case u.since.IsZero() || u.own != e.OwnCPUs || at.Before(u.since):
+		u.since, u.own = at, e.OwnCPUs
+	case at.Sub(u.since) >= inFlightFor:
+		t.forget(n)
+	}
+}
+
+// Gone notes that a cgroup does not exist, nor any below it.
+func (t *Tree) Gone(path string) {
+	if n := t.byPath[path]; n != nil {
+		t.vanished(n)
+	}
+}
+
+// Held is the CPUs that cgroups may allow beyond those that they should, whether a
+// write failed, was left out, may come later, or was never planned. An owner must
+// not start on any of them.
+//
+// It looks only at cgroups with something to write or to read back, and below a
+// mixed one at all: a cgroup that runs where the mask above says adds nothing.
+func (t *Tree) Held() cpuset.Set {
+	var held cpuset.Set
+	for n := range t.dirty {
+		t.addHeld(n, &held)
+	}
+	for n := range t.unsure {
+		t.addHeld(n, &held)
+	}
+	return held
+}
+
+func (t *Tree) addHeld(n *node, held *cpuset.Set) {
+	if n.gone || n == t.top {
+		return
+	}
+	if goal, managed := t.goal(n); managed {
+		for _, may := range t.mayHave(n) {
+			may.RemoveSet(&goal)
+			held.AddSet(&may)
+		}
+	}
+	if len(n.odd) == 0 && !t.flat {
+		return // those below may have no more than n, and should have as much
+	}
+	for k := range n.kids {
+		t.addHeld(k, held)
+	}
+}
+
+// mostAlternatives bounds how many sets are kept apart; beyond, they are one.
+const mostAlternatives = 8
+
+// mayHave lists the effective sets that a cgroup may have, by the kernel's rule
+// from every mask that it may carry and every set that its parent may have.
+func (t *Tree) mayHave(n *node) []cpuset.Set {
+	if n == t.top {
+		return []cpuset.Set{t.online}
+	}
+	above := []cpuset.Set{*t.allowed(n)}
+	if n.parent != t.top {
+		above = t.mayHave(n.parent)
+	}
+	masks := []*cpuset.Set{n.own}
+	if u := n.unsure; u != nil {
+		masks = slices.Concat(masks, u.masks, u.inFlight)
+	}
+	var may []cpuset.Set
+	add := func(s cpuset.Set) {
+		if !slices.Contains(may, s) {
+			may = append(may, s)
+		}
+	}
+	for i := range above {
+		for _, mask := range masks {
+			if mask == nil {
+				add(above[i])
+			} else if both := mask.And(above[i]); !both.IsEmpty() {
+				add(both)
+			} else {
+				add(above[i])
+			}
+		}
+	}
+	if u := n.unsure; u != nil && !u.seen.IsEmpty() {
+		add(u.seen)
+	}
+	if len(may) > mostAlternatives {
+		for _, s := range may[1:] {
+			may[0].AddSet(&s)
+		}
+		may = may[:1]
+	}
+	return may
+}
+
+// beyond is what n may have because of what is uncertain, and should not.
+func (t *Tree) beyond(n *node) cpuset.Set {
+	var all cpuset.Set
+	for _, may := range t.mayHave(n) {
+		all.AddSet(&may)
+	}
+	p := planner{t: t}
+	now := p.effective(n)
+	all.RemoveSet(&now)
+	if goal, ok := t.goal(n); ok {
+		all.RemoveSet(&goal)
+	}
+	return all
+}
