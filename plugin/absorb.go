@@ -401,7 +401,7 @@ func (e *enforcer) findSlices() {
 		return
 	}
 	for _, path := range usualSlices() {
-		if _, err := e.reader.CPUs(path); !errors.Is(err, cgroup.ErrGone) {
+		if gone, err := cgroup.Gone(e.reader, path); !gone && !errors.Is(err, cgroup.ErrGone) {
 			e.putSlice(path + "/x")
 		}
 	}

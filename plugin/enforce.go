@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ type enforcer struct {
 	after    func(time.Duration) <-chan time.Time
 	at       passing
 	late     time.Duration // see Options.Late
+	now      func() time.Time
 
 	astray atomic.Int64 // containers that do not run where they were put
 
@@ -55,9 +57,9 @@ type enforcer struct {
 	inbox  []batch
 	seq    uint64        // of the last batch put in
 	shrunk uint64        // up to here, everyone has left what is not theirs any more
-	stuck  cpuset.Set    // CPUs that somebody could not be taken off
+	held   cpuset.Set    // when the last phase ended: CPUs that others may still have
 	cause  error         // why
-	moved  chan struct{} // closed and replaced when shrunk moves
+	moved  chan struct{} // closed and replaced when shrunk or held changes
 	wake   chan struct{}
 	quiet  bool // nothing left to do
 	armed  bool // a timer will rouse run
@@ -114,14 +116,18 @@ type subjectState struct {
 
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, reader: o.Reader, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify,
+		driver: o.Driver, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify,
 		meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
+		now:   o.Clock.Now,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
 		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{},
 		slices: map[string]bool{}, found: map[string][]string{}, beSlices: map[string]*subjectState{},
 		strays:  map[string]bool{},
 		several: map[string]*cpuset.Set{},
+	}
+	if o.Reader != nil {
+		e.reader = cgroup.Confirmed(o.Reader)
 	}
 	if o.Observe {
 		e.driver = nil
@@ -189,11 +195,11 @@ func (e *enforcer) vacated(ctx context.Context, seq uint64, own *cpuset.Set) err
 	}
 	for {
 		e.mu.Lock()
-		done, stuck, cause, moved := e.shrunk >= seq, e.stuck, e.cause, e.moved
+		done, held, cause, moved := e.shrunk >= seq, e.held, e.cause, e.moved
 		e.mu.Unlock()
 		if done {
-			if both := stuck.And(*own); !both.IsEmpty() {
-				return fmt.Errorf("CPUs %s are still in use by others: %w", both, cause)
+			if both := held.And(*own); !both.IsEmpty() {
+				return fmt.Errorf("CPUs %s are still in use by others: %w", both, cmp.Or(cause, errNotYetRead))
 			}
 			return nil
 		}
@@ -204,6 +210,9 @@ func (e *enforcer) vacated(ctx context.Context, seq uint64, own *cpuset.Set) err
 		}
 	}
 }
+
+// errNotYetRead is why CPUs are held where no write failed.
+var errNotYetRead = errors.New("what their cgroups allow is not yet known")
 
 func (e *enforcer) run(ctx context.Context) {
 	ticks := e.ticks
@@ -216,14 +225,15 @@ func (e *enforcer) run(ctx context.Context) {
 		if e.turn(ctx) {
 			continue
 		}
+		uncertain := e.live && e.driver != nil && len(e.tree.Uncertain()) > 0
 		e.mu.Lock()
-		e.quiet = len(e.inbox) == 0 && !e.failed && len(e.soon) == 0
+		e.quiet = len(e.inbox) == 0 && !e.failed && len(e.soon) == 0 && !uncertain
 		e.mu.Unlock()
 		if len(e.soon) > 0 && e.due == nil {
 			e.due = e.after(unsaidResize)
 		}
 		var retry <-chan time.Time
-		if e.failed {
+		if e.failed || uncertain {
 			retry = e.after(retryWrites)
 		}
 		select { // decisions first: a fixed order, so that a simulated run can be repeated
@@ -310,10 +320,30 @@ func (e *enforcer) take() []batch {
 	return b
 }
 
+// announce lets go on whoever waits for the batches up to seq.
 func (e *enforcer) announce(seq uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.shrunk = seq
+	e.wakeWaiters()
+}
+
+// publishHeld says which CPUs others may still have. It is called when a phase has
+// ended, never within one: until then what was published before holds, so that no
+// waiter sees a moment in which nothing is held yet.
+func (e *enforcer) publishHeld() {
+	held := e.tree.Held()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if held == e.held {
+		return
+	}
+	e.held = held
+	e.wakeWaiters()
+}
+
+// wakeWaiters is called with mu held.
+func (e *enforcer) wakeWaiters() {
 	close(e.moved)
 	e.moved = make(chan struct{})
 }
@@ -328,9 +358,8 @@ func (e *enforcer) write(ctx context.Context, phase cgroup.Phase) bool {
 	if !e.live || e.driver == nil {
 		return false
 	}
-	if phase == cgroup.Shrink {
-		e.setStuck(cpuset.Set{}, nil)
-	}
+	e.readUncertain()
+	defer e.publishHeld()
 	var todo []cgroup.Write
 	for _, w := range e.tree.Plan() {
 		if w.Phase <= phase {
@@ -351,6 +380,8 @@ func (e *enforcer) write(ctx context.Context, phase cgroup.Phase) bool {
 	})
 	if err != nil {
 		e.failed = true
+		e.because(err)
+		e.readUncertain()
 		e.log.Error("cgroup writes failed; they are tried again", "phase", phase.String(), "err", err)
 	}
 	if phase == cgroup.Grow {
@@ -371,36 +402,68 @@ func (e *enforcer) apply(ctx context.Context, w cgroup.Write) error {
 	err := e.driver.Apply(ctx, w.Path, w.Values())
 	e.at.at(written)
 	e.count(err)
-	if w.Phase == cgroup.Shrink && !w.CPUs.IsZero() && !errors.Is(err, cgroup.ErrGone) {
-		return e.mustHaveLeft(w, err)
+	if errors.Is(err, cgroup.ErrGone) {
+		return e.confirmGone(w, err)
+	}
+	if err == nil && w.Phase == cgroup.Shrink && !w.CPUs.IsZero() {
+		return e.mustHaveLeft(w)
 	}
 	return err
 }
 
-// mustHaveLeft reads back that nobody in the cgroup may still run on the CPUs it
-// was to leave; an owner that waits for them is not started while somebody may.
-func (e *enforcer) mustHaveLeft(w cgroup.Write, err error) error {
-	now, readErr := e.reader.CPUs(w.Path)
+// confirmGone wants the reader to agree that a cgroup is gone: its tasks are on no
+// CPU then, and otherwise perhaps on those of an owner.
+func (e *enforcer) confirmGone(w cgroup.Write, err error) error {
+	_, readErr := e.reader.CPUs(w.Path)
 	switch {
 	case errors.Is(readErr, cgroup.ErrGone):
-		return readErr
-	case readErr != nil:
+		return err
+	case readErr == nil:
+		readErr = errors.New("the reader sees it")
+	}
+	return fmt.Errorf("cgroup %s is said to be gone: %w", w.Path, readErr)
+}
+
+// mustHaveLeft reads back that nobody in the cgroup may still run on the CPUs that
+// it was to leave; an owner that waits for them is not started while somebody may.
+func (e *enforcer) mustHaveLeft(w cgroup.Write) error {
+	now, err := e.reader.CPUs(w.Path)
+	switch {
+	case errors.Is(err, cgroup.ErrGone):
+		return err
+	case err != nil:
 		now.CPUs = e.topo.Online() // nobody knows, so all of them
-		err = errors.Join(err, readErr)
 	}
 	left := now.CPUs.Minus(w.CPUs.Set())
 	if left.IsEmpty() {
-		return err
+		return nil
 	}
 	if err == nil {
 		err = fmt.Errorf("cgroup %s: wrote CPUs %s, the kernel still allows %s", w.Path, w.CPUs.Set(), now.CPUs)
 		e.meter.CpusetWrite("mismatch")
 	}
+	e.tree.MayAllow(w.Path, left)
+	return err
+}
+
+// readUncertain reads back what an error left uncertain. What stays uncertain is
+// read again with the next retry.
+func (e *enforcer) readUncertain() {
+	for _, path := range e.tree.Uncertain() {
+		switch now, err := e.reader.CPUs(path); {
+		case errors.Is(err, cgroup.ErrGone):
+			e.tree.Gone(path)
+		case err == nil:
+			e.tree.ReadBack(path, now, e.now())
+		}
+	}
+}
+
+// because notes why CPUs are held.
+func (e *enforcer) because(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.stuck.AddSet(&left)
 	e.cause = err
-	return err
 }
 
 func (e *enforcer) count(err error) {
@@ -412,10 +475,4 @@ func (e *enforcer) count(err error) {
 	default:
 		e.meter.CpusetWrite("error")
 	}
-}
-
-func (e *enforcer) setStuck(s cpuset.Set, cause error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.stuck, e.cause = s, cause
 }

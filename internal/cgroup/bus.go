@@ -84,7 +84,7 @@ func (b *bus) do(ctx context.Context, talk func(context.Context, *systemd.Conn) 
 		}
 	}
 	if lost(err) || errors.Is(err, context.DeadlineExceeded) {
-		err = fmt.Errorf("systemd does not answer: %w", err)
+		err = fmt.Errorf("systemd does not answer: %w; %w", err, ErrInFlight)
 		b.drop(c, err)
 	}
 	b.o.Report(resultOf(err), err)

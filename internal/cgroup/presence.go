@@ -1,11 +1,9 @@
 package cgroup
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 )
 
 // Confirmed is r, but believes that a cgroup is gone only where the one above it
@@ -26,24 +24,25 @@ func (c confirmed) Effective(path string) (Effective, error) {
 	return e, c.confirm(path, err)
 }
 
-// confirm turns an answer "gone" into another error where it is not to be believed:
-// of those above it the lowest that can be listed has to lack the one below.
+// confirm turns an answer "gone" into another error where it is not to be believed.
+// A pod's end takes its containers along; that a slice is missing ends nobody in it.
 func (c confirmed) confirm(at string, err error) error {
-	clean, bad := CleanPath(at)
-	if !errors.Is(err, ErrGone) || bad != nil {
+	if !errors.Is(err, ErrGone) {
 		return err
 	}
-	for below := clean; ; {
-		above := cmp.Or(Parent(below), rootPath)
-		names, listErr := c.Reader.Children(above)
-		switch {
-		case listErr == nil && slices.Contains(names, path.Base(below)):
-			return fmt.Errorf("cgroup %s cannot be read although %s lists %s", clean, above, path.Base(below))
-		case listErr == nil:
-			return err
-		case above == rootPath || !errors.Is(listErr, ErrGone):
-			return fmt.Errorf("cgroup %s is perhaps gone, but %s cannot be listed: %v", clean, above, listErr)
+	gone, listErr := Gone(c.Reader, at)
+	for below := at; errors.Is(listErr, ErrGone); {
+		below = Parent(below)
+		if _, isPod := PodUID(path.Base(below)); !isPod {
+			break
 		}
-		below = above
+		gone, listErr = Gone(c.Reader, below)
 	}
+	switch {
+	case gone:
+		return err
+	case listErr == nil:
+		return fmt.Errorf("cgroup %s cannot be read although it is listed", at)
+	}
+	return fmt.Errorf("cgroup %s is perhaps gone: %v", at, listErr)
 }

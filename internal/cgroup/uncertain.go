@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -83,7 +84,7 @@ func (t *Tree) failedWrite(n *node, w Write, err error) {
 // MayAllow notes that a cgroup was seen to allow CPUs, or may, that its masks do
 // not explain. It holds until the cgroup is read again.
 func (t *Tree) MayAllow(path string, cpus cpuset.Set) {
-	if n := t.byPath[path]; n != nil && !cpus.IsEmpty() {
+	if n := t.byPath[strings.Trim(path, "/")]; n != nil && !cpus.IsEmpty() {
 		u := t.doubt(n)
 		u.seen.AddSet(&cpus)
 	}
@@ -103,18 +104,25 @@ func (t *Tree) Uncertain() []string {
 // time. What may still come of writes in flight is settled when the same mask is
 // read again after inFlightFor.
 func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
-	n := t.byPath[path]
+	n := t.byPath[strings.Trim(path, "/")]
 	if n == nil {
 		return
 	}
 	t.observe(n, &e)
+	for _, may := range t.mayHave(n) {
+		e.CPUs.RemoveSet(&may)
+	}
+	t.MayAllow(path, e.CPUs) // the kernel allows more than its masks say
 	u := n.unsure
 	switch {
 	case u == nil:
 	case u.since.IsZero() || u.own != e.OwnCPUs || at.Before(u.since):
 		u.since, u.own = at, e.OwnCPUs
 	case at.Sub(u.since) >= inFlightFor:
-		t.forget(n)
+		u.inFlight = nil
+		if len(u.masks) == 0 && u.seen.IsEmpty() {
+			t.forget(n)
+		}
 	}
 }
 
