@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -395,13 +394,17 @@ func usualSlices() []string {
 }
 
 // findSlices looks for kubelet's slices where they usually are: they want their
-// masks before the first pod is in them.
+// masks before the first pod is in them. One that cannot be read is left for the
+// next audit, or for its first pod.
 func (e *enforcer) findSlices() {
 	if e.reader == nil {
 		return
 	}
 	for _, path := range usualSlices() {
-		if gone, err := cgroup.Gone(e.reader, path); !gone && !errors.Is(err, cgroup.ErrGone) {
+		if e.slices[path] {
+			continue
+		}
+		if _, err := e.reader.CPUs(path); err == nil {
 			e.putSlice(path + "/x")
 		}
 	}

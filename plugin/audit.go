@@ -112,6 +112,7 @@ func (e *enforcer) repair(ctx context.Context) {
 func (e *enforcer) startAudit() {
 	e.retry()
 	e.audits++
+	e.findSlices()
 	if e.reader != nil {
 		e.tree.LookAbove(e.reader.CPUs)
 	}

@@ -166,9 +166,9 @@ func (w *World) write(o *Op, how string) error {
 		return fmt.Errorf("write %s: %w", o.Path, errInjected)
 	case howLate:
 		w.weather.late = append(w.weather.late, lateWrite{o.Path, o.Values, w.clock().Add(lateLimit)})
-		return fmt.Errorf("write %s: %w", o.Path, context.DeadlineExceeded)
+		return fmt.Errorf("write %s: %w", o.Path, cgroup.ErrInFlight)
 	case howDropped:
-		return fmt.Errorf("write %s: %w", o.Path, context.DeadlineExceeded)
+		return fmt.Errorf("write %s: %w", o.Path, cgroup.ErrInFlight)
 	}
 	return w.apply(o.Path, o.Values)
 }
