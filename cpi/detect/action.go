@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // CommandKind says what is to be done.
@@ -106,7 +108,7 @@ func (d *Detector) decide(v *Verdict) {
 	v.Antagonists = culprits[:1]
 	victim := &d.all[v.Victim]
 	switch {
-	case !victim.Class.latencySensitive():
+	case !victim.Class.LatencySensitive():
 		v.Why = fmt.Sprintf(
 			"%s is to blame, but only LSE, LSR and LS containers are protected and the victim is of class %s",
 			d.name(culprits[0]), victim.Class)
@@ -198,7 +200,7 @@ func (d *Detector) command(c Command) {
 	d.counts.Commands++
 	d.work.commands = append(d.work.commands, c)
 	d.events = append(d.events, Event{
-		Kind: CommandEvent, At: stamp(d.now), Victim: &d.all[c.Victim].Container,
+		Kind: CommandEvent, At: stamp(d.now), Victim: d.all[c.Victim].Container,
 		Command: &d.work.commands[len(d.work.commands)-1],
 	})
 }
@@ -292,7 +294,7 @@ func (d *Detector) able(victim *container, culprits []Ref, fresh bool) (able []R
 // spared says why nothing is done about an antagonist; empty where nothing
 // speaks against it.
 func (d *Detector) spared(victim, c *container, fresh bool) string {
-	if may, why := c.mayBeCapped(); !may {
+	if may, why := c.MayBeCapped(); !may {
 		return why
 	}
 	if c.gone > 0 {
@@ -301,7 +303,7 @@ func (d *Detector) spared(victim, c *container, fresh bool) string {
 	if c.capped > 0 {
 		return "capped already"
 	}
-	pair := d.pairs.of(&victim.Container, &c.Container)
+	pair := d.pairs.of(victim.Container, c.Container)
 	level := d.baseLevel(c)
 	if c.refused != 0 && d.now-c.refused < int64(d.cfg.CapFor) {
 		return "not capped: " + c.refusal
@@ -322,7 +324,7 @@ func (d *Detector) spared(victim, c *container, fresh bool) string {
 }
 
 func (d *Detector) baseLevel(c *container) int64 {
-	if c.Class == BE {
+	if c.Class == cpi.BE {
 		return d.cfg.CapBEMilli
 	}
 	return d.cfg.CapBatchMilli
@@ -333,7 +335,7 @@ func (d *Detector) baseLevel(c *container) int64 {
 func (d *Detector) level(victim, antagonist Ref) int64 {
 	c := &d.all[antagonist]
 	base := d.baseLevel(c)
-	if pair := d.pairs.of(&d.all[victim].Container, &c.Container); pair != nil && d.cfg.Mode == Default {
+	if pair := d.pairs.of(d.all[victim].Container, c.Container); pair != nil && d.cfg.Mode == Default {
 		return max(base, pair.Level)
 	}
 	return base
@@ -346,14 +348,14 @@ func (d *Detector) canMove(v *Verdict) bool {
 		return false
 	}
 	for i := range d.actions {
-		if a := &d.actions[i]; a.kind == DoMove && d.all[a.parties[0].victim].Place.L3.meets(&victim.Place.L3) {
+		if a := &d.actions[i]; a.kind == DoMove && d.all[a.parties[0].victim].Place.L3s.Intersects(&victim.Place.L3s) {
 			return false
 		}
 	}
 	for _, ref := range v.Antagonists {
 		c := &d.all[ref]
-		pair := d.pairs.of(&victim.Container, &c.Container)
-		if !c.Class.inPool() || nearness(victim, c) < 1 || pair != nil && stamp(d.now).Sub(pair.Moved) < blockFor {
+		pair := d.pairs.of(victim.Container, c.Container)
+		if !c.Class.InPool() || nearness(victim, c) < 1 || pair != nil && stamp(d.now).Sub(pair.Moved) < blockFor {
 			return false
 		}
 	}
@@ -474,13 +476,13 @@ func (d *Detector) conclude(a *action, p *party, result Result) {
 	}
 	d.work.outcomes = append(d.work.outcomes, o)
 	d.events = append(d.events, Event{
-		Kind: OutcomeEvent, At: stamp(d.now), Victim: &victim.Container,
+		Kind: OutcomeEvent, At: stamp(d.now), Victim: victim.Container,
 		Outcome: &d.work.outcomes[len(d.work.outcomes)-1],
 	})
 	if result == Unknown || result == Gone || result == Refused {
 		return
 	}
-	pair := d.pairs.learn(d.now, &victim.Container, &antagonist.Container)
+	pair := d.pairs.learn(d.now, victim.Container, antagonist.Container)
 	if a.kind == DoMove {
 		// A pool that cannot be moved out of the way says nothing about who is guilty.
 		if result == Failure || result == Partial {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // blame makes the detector decide as if an analysis had given these scores.
@@ -47,10 +49,10 @@ func (b *bench) want(lines ...string) {
 
 func classic(c *Config) { c.Mode = Classic }
 
-func cast(t testing.TB, edit func(*Config), suspects ...Container) *bench {
+func cast(t testing.TB, edit func(*Config), suspects ...cpi.Container) *bench {
 	t.Helper()
 	b := newBench(t, edit)
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
 	b.spec("victim", 1, 0.1) // T = 1.2
 	for _, c := range suspects {
 		b.put(c)
@@ -60,7 +62,7 @@ func cast(t testing.TB, edit func(*Config), suspects ...Container) *bench {
 
 func TestScoreThatSuffices(t *testing.T) { // A1
 	for score, want := range map[float64]VerdictKind{0.349: None, 0.35: Cap} {
-		b := cast(t, classic, Container{ID: "a", Job: "a", Class: Batch})
+		b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 		if v := b.blame("v", map[string]float64{"a": score}); v.Kind != want {
 			t.Errorf("score %v: %s, want %s", score, v.Kind, want)
 		}
@@ -68,15 +70,15 @@ func TestScoreThatSuffices(t *testing.T) { // A1
 }
 
 func TestCapLevels(t *testing.T) { // A2
-	for class, want := range map[Class]string{BE: "cap a 10m", Batch: "cap a 100m"} {
-		b := cast(t, classic, Container{ID: "a", Job: "a", Class: class})
+	for class, want := range map[cpi.Class]string{cpi.BE: "cap a 10m", cpi.Batch: "cap a 100m"} {
+		b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: class})
 		b.blame("v", map[string]float64{"a": 0.5})
 		b.want(want)
 	}
 }
 
 func TestCapEnds(t *testing.T) { // A3
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	b.blame("v", map[string]float64{"a": 0.5})
 	next, ok := b.d.Next()
 	if !ok || next.Sub(b.now) != 5*time.Minute {
@@ -96,7 +98,8 @@ func TestCapEnds(t *testing.T) { // A3
 
 func TestFailureThenNextSuspect(t *testing.T) { // A5
 	scores := map[string]float64{"a": 0.6, "b": 0.5}
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE},
+		cpi.Container{ID: "b", Job: "b", Class: cpi.BE})
 	bad := func() {
 		for range 5 {
 			b.now = b.now.Add(time.Minute)
@@ -123,7 +126,10 @@ func TestFailureThenNextSuspect(t *testing.T) { // A5
 }
 
 func TestObserving(t *testing.T) { // A6
-	b := cast(t, func(c *Config) { c.Enforce = false; c.Mode = Classic }, Container{ID: "a", Job: "a", Class: BE})
+	b := cast(t, func(c *Config) {
+		c.Enforce = false
+		c.Mode = Classic
+	}, cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	v := b.blame("v", map[string]float64{"a": 0.6})
 	b.want()
 	if v.Kind != Observe || !strings.HasPrefix(v.Why, "observing, a cap would follow: a ") || len(v.Antagonists) != 1 {
@@ -133,13 +139,13 @@ func TestObserving(t *testing.T) { // A6
 
 func TestTighterLimitsStay(t *testing.T) { // A7
 	for limit, want := range map[int64][]string{10: nil, 5: nil, 11: {"cap a 10m"}, 0: {"cap a 10m"}} {
-		b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE, LimitMilli: limit})
+		b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE, LimitMilli: limit})
 		b.blame("v", map[string]float64{"a": 0.6})
 		b.want(want...)
 	}
 	// What has proved to be enough for the pair is more than what is configured.
 	for limit, want := range map[int64][]string{0: {"cap a 200m"}, 201: {"cap a 200m"}, 200: nil, 150: nil} {
-		b := cast(t, nil, Container{ID: "a", Job: "a", Class: BE, LimitMilli: limit})
+		b := cast(t, nil, cpi.Container{ID: "a", Job: "a", Class: cpi.BE, LimitMilli: limit})
 		key := PairKey{Victim: "victim", Antagonist: "a"}
 		b.d.pairs.known[key] = &Pair{PairKey: key, Level: 200}
 		b.blame("v", map[string]float64{"a": 0.99})
@@ -148,7 +154,8 @@ func TestTighterLimitsStay(t *testing.T) { // A7
 }
 
 func TestTwoVictims(t *testing.T) { // A9
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "w", Job: "victim", Class: LSR})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE},
+		cpi.Container{ID: "w", Job: "victim", Class: cpi.LSR})
 	b.blame("v", map[string]float64{"a": 0.6})
 	v := b.blame("w", map[string]float64{"a": 0.5})
 	if v.Kind != Observe || !strings.Contains(v.Why, "a (a) is capped already, for v") {
@@ -165,8 +172,9 @@ func TestTwoVictims(t *testing.T) { // A9
 
 // The second victim's own first suspect comes before a cap that is in force for another.
 func TestTwoVictimsOfTwo(t *testing.T) {
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE},
-		Container{ID: "w", Job: "victim", Class: LSR})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE},
+		cpi.Container{ID: "b", Job: "b", Class: cpi.BE},
+		cpi.Container{ID: "w", Job: "victim", Class: cpi.LSR})
 	b.blame("v", map[string]float64{"a": 0.6})
 	b.blame("w", map[string]float64{"b": 0.6, "a": 0.5})
 	b.want("cap a 10m", "cap b 10m")
@@ -174,17 +182,19 @@ func TestTwoVictimsOfTwo(t *testing.T) {
 
 func TestWhoMayBeCapped(t *testing.T) { // P1, P7
 	b := cast(t, classic,
-		Container{ID: "video", Job: "video", Class: Batch}, Container{ID: "digitizing", Job: "digitizing", Class: LS},
-		Container{ID: "images", Job: "images", Class: LS}, Container{ID: "tablet", Job: "tablet", Class: LSR},
-		Container{ID: "storage", Job: "storage", Class: LSE})
+		cpi.Container{ID: "video", Job: "video", Class: cpi.Batch},
+		cpi.Container{ID: "digitizing", Job: "digitizing", Class: cpi.LS},
+		cpi.Container{ID: "images", Job: "images", Class: cpi.LS},
+		cpi.Container{ID: "tablet", Job: "tablet", Class: cpi.LSR},
+		cpi.Container{ID: "storage", Job: "storage", Class: cpi.LSE})
 	v := b.blame("v", map[string]float64{"video": .46, "digitizing": .44, "images": .43, "tablet": .39, "storage": .39})
 	b.want("cap video 100m")
 	if len(v.Suspects) != 5 {
 		t.Errorf("%d suspects are told, want all 5", len(v.Suspects))
 	}
 
-	b = cast(t, classic, Container{ID: "frontend", Job: "frontend", Class: LS},
-		Container{ID: "batch", Job: "batch", Class: Batch})
+	b = cast(t, classic, cpi.Container{ID: "frontend", Job: "frontend", Class: cpi.LS},
+		cpi.Container{ID: "batch", Job: "batch", Class: cpi.Batch})
 	if v := b.blame("batch", map[string]float64{"frontend": 0.9}); v.Kind != Observe ||
 		!strings.Contains(v.Why, "the victim is of class BATCH") {
 		t.Errorf("a batch victim: %+v", v)
@@ -195,15 +205,15 @@ func TestWhoMayBeCapped(t *testing.T) { // P1, P7
 	}
 	b.want()
 
-	b = cast(t, classic, Container{ID: "in", Job: "in", Class: LS, OptIn: true},
-		Container{ID: "out", Job: "out", Class: BE, Exempt: true})
+	b = cast(t, classic, cpi.Container{ID: "in", Job: "in", Class: cpi.LS, Capping: cpi.CapAllowed},
+		cpi.Container{ID: "out", Job: "out", Class: cpi.BE, Capping: cpi.NeverCapped})
 	b.blame("v", map[string]float64{"in": 0.5, "out": 0.9})
 	b.want("cap in 100m")
 }
 
 // Containers of no job are not members of one.
 func TestSuspectsWithoutAJob(t *testing.T) {
-	b := cast(t, nil, Container{ID: "a", Class: Batch}, Container{ID: "b", Class: Batch})
+	b := cast(t, nil, cpi.Container{ID: "a", Class: cpi.Batch}, cpi.Container{ID: "b", Class: cpi.Batch})
 	b.blame("v", map[string]float64{"a": 0.5, "b": 0.49})
 	b.want()
 	b.blame("v", map[string]float64{"a": 0.98, "b": 0.01})
@@ -225,8 +235,8 @@ func loop(b *bench, minutes int, free, capped float64) {
 
 func TestRecurrence(t *testing.T) { // P2: score 0.36
 	b := newBench(t, classic)
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
-	b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	b.spec("victim", 1.08, 0.1)
 	var scores []float64
 	for range 21 {
@@ -247,8 +257,9 @@ func TestRecurrence(t *testing.T) { // P2: score 0.36
 }
 
 func TestPartialHelp(t *testing.T) { // P4
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: Batch}, Container{ID: "b", Job: "b", Class: Batch},
-		Container{ID: "ls", Job: "ls", Class: LS})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.Batch},
+		cpi.Container{ID: "b", Job: "b", Class: cpi.Batch},
+		cpi.Container{ID: "ls", Job: "ls", Class: cpi.LS})
 	scores := map[string]float64{"ls": 0.6, "a": 0.5, "b": 0.45}
 	for range 3 {
 		b.minute(map[string]reading{"v": {1, 1.6}})
@@ -263,8 +274,8 @@ func TestPartialHelp(t *testing.T) { // P4
 
 func TestAntagonistThatEnds(t *testing.T) { // P6
 	b := newBench(t, classic)
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
-	b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	b.spec("victim", 1.08, 0.1)
 	loop(b, 17, 2, 1)
 	b.want("cap a 10m", "cap of a for v: success", "uncap a", "cap a 10m")
@@ -273,21 +284,22 @@ func TestAntagonistThatEnds(t *testing.T) { // P6
 	if _, ok := b.d.Next(); ok || len(b.d.InForce()) != 0 {
 		t.Error("the cap of a container that ended is still in force")
 	}
-	b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	if may := b.d.spared(&b.d.all[b.refs["v"]], &b.d.all[b.refs["a"]], true); may != "" {
 		t.Errorf("its successor is spared: %s", may)
 	}
 }
 
 func TestVictimThatEnds(t *testing.T) {
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	b.blame("v", map[string]float64{"a": 0.5})
 	b.note(b.d.Forget(b.now, "v"))
 	b.want("cap a 10m", "uncap a")
 }
 
 func TestOneOfTwoVictimsEnds(t *testing.T) {
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "w", Job: "victim", Class: LSR})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE},
+		cpi.Container{ID: "w", Job: "victim", Class: cpi.LSR})
 	b.blame("v", map[string]float64{"a": 0.6})
 	b.blame("w", map[string]float64{"a": 0.5})
 	b.note(b.d.Forget(b.now, "v"))
@@ -301,7 +313,7 @@ func TestOneOfTwoVictimsEnds(t *testing.T) {
 }
 
 func TestEarlyRelease(t *testing.T) {
-	b := cast(t, nil, Container{ID: "a", Job: "a", Class: Batch})
+	b := cast(t, nil, cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 	for range 3 {
 		b.minute(map[string]reading{"v": {1, 2}})
 	}
@@ -313,7 +325,7 @@ func TestEarlyRelease(t *testing.T) {
 }
 
 func TestAdaptiveLevel(t *testing.T) {
-	b := cast(t, nil, Container{ID: "a", Job: "a", Class: Batch})
+	b := cast(t, nil, cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 	round := func(before, after float64) {
 		for range 3 {
 			b.minute(map[string]reading{"v": {1, before}})
@@ -354,8 +366,8 @@ func TestAdaptiveLevelByTheVictimsBand(t *testing.T) {
 		{0.3, 1.01, "cap a 200m"},
 	} {
 		b := newBench(t, nil)
-		b.put(Container{ID: "v", Job: "victim", Class: LS})
-		b.put(Container{ID: "a", Job: "a", Class: Batch})
+		b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
+		b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 		spec := Spec{
 			Job: "victim", Mean: 1, StdDev: 0.2, Samples: 2000, Tasks: 10,
 			Bands: []BandSpec{{Band: 0, Samples: 1000, Median: 1, LogSD: 0.02},
@@ -389,10 +401,10 @@ func TestPoolMovesFirst(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, nil)
-			var l3 Domains
+			var l3 cpi.Domains
 			l3.Add(3)
-			b.put(Container{ID: "v", Job: "victim", Class: LSR, Place: Place{L3: l3}, MovablePool: true})
-			b.put(Container{ID: "a", Job: "a", Class: BE, Place: Place{L3: l3}})
+			b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LSR, Place: cpi.Place{L3s: l3}, MovablePool: true})
+			b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE, Place: cpi.Place{L3s: l3}})
 			b.spec("victim", 1, 0.1)
 			for range 3 {
 				b.minute(map[string]reading{"v": {1, 2}})
@@ -421,42 +433,44 @@ func TestPoolMovesFirst(t *testing.T) {
 // The pool moves where that takes every suspect away from the victim, and where it has
 // not been in vain; otherwise they are capped.
 func TestWhenThePoolMoves(t *testing.T) {
-	domain := func(i int) Place { var d Domains; d.Add(i); return Place{L3: d} }
+	domain := func(i int) cpi.Place { var d cpi.Domains; d.Add(i); return cpi.Place{L3s: d} }
 	key := PairKey{Victim: "victim", Antagonist: "a"}
 	for name, c := range map[string]struct {
-		edit func(victim, suspect *Container, d *Detector)
+		edit func(victim, suspect *cpi.Container, d *Detector)
 		move bool
 	}{
-		"both in one domain":             {func(*Container, *Container, *Detector) {}, true},
-		"the pool has nowhere to go":     {func(v, _ *Container, _ *Detector) { v.MovablePool = false }, false},
-		"classic mode":                   {func(_, _ *Container, d *Detector) { d.cfg.Mode = Classic }, false},
-		"the suspect is in another":      {func(_, s *Container, _ *Detector) { s.Place = domain(2) }, false},
-		"the suspect is not in the pool": {func(_, s *Container, _ *Detector) { s.Class, s.OptIn = LS, true }, false},
-		"in vain moments ago": {func(_, _ *Container, d *Detector) {
+		"both in one domain":         {func(*cpi.Container, *cpi.Container, *Detector) {}, true},
+		"the pool has nowhere to go": {func(v, _ *cpi.Container, _ *Detector) { v.MovablePool = false }, false},
+		"classic mode":               {func(_, _ *cpi.Container, d *Detector) { d.cfg.Mode = Classic }, false},
+		"the suspect is in another":  {func(_, s *cpi.Container, _ *Detector) { s.Place = domain(2) }, false},
+		"the suspect is not in the pool": {func(_, s *cpi.Container, _ *Detector) {
+			s.Class, s.Capping = cpi.LS, cpi.CapAllowed
+		}, false},
+		"in vain moments ago": {func(_, _ *cpi.Container, d *Detector) {
 			d.pairs.known[key] = &Pair{PairKey: key, Moved: epoch.Add(-blockFor + 1)}
 		}, false},
-		"in vain an hour ago": {func(_, _ *Container, d *Detector) {
+		"in vain an hour ago": {func(_, _ *cpi.Container, d *Detector) {
 			d.pairs.known[key] = &Pair{PairKey: key, Moved: epoch.Add(-blockFor)}
 		}, true},
-		"moved away for another victim": {func(_, _ *Container, d *Detector) {
+		"moved away for another victim": {func(_, _ *cpi.Container, d *Detector) {
 			d.actions[0].parties[0].victim = d.byID["same"]
 		}, false},
-		"moved away from another domain": {func(_, _ *Container, d *Detector) {
+		"moved away from another domain": {func(_, _ *cpi.Container, d *Detector) {
 			d.actions[0].parties[0].victim = d.byID["other"]
 		}, true},
-		"another is capped in the domain": {func(_, _ *Container, d *Detector) {
+		"another is capped in the domain": {func(_, _ *cpi.Container, d *Detector) {
 			d.actions[0].kind, d.actions[0].parties[0].victim = DoCap, d.byID["same"]
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, nil)
 			for id, l3 := range map[string]int{"same": 1, "other": 2, "x": 2} {
-				b.put(Container{ID: id, Job: id, Class: LS, Place: domain(l3)})
+				b.put(cpi.Container{ID: id, Job: id, Class: cpi.LS, Place: domain(l3)})
 			}
 			b.d.actions = []action{{kind: DoMove, antagonist: b.refs["x"], until: math.MaxInt64,
 				parties: []party{{victim: b.refs["other"]}}}}
-			v := Container{ID: "v", Job: "victim", Class: LS, Place: domain(1), MovablePool: true}
-			a := Container{ID: "a", Job: "a", Class: Batch, Place: domain(1)}
+			v := cpi.Container{ID: "v", Job: "victim", Class: cpi.LS, Place: domain(1), MovablePool: true}
+			a := cpi.Container{ID: "a", Job: "a", Class: cpi.Batch, Place: domain(1)}
 			c.edit(&v, &a, b.d)
 			b.put(v)
 			b.put(a)
@@ -484,7 +498,7 @@ func TestEvictionAfterCaps(t *testing.T) {
 		b := cast(t, func(cfg *Config) {
 			cfg.EvictAfter = c.n
 			cfg.Mode = Classic
-		}, Container{ID: "a", Job: "a", Class: Batch})
+		}, cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 		for range 4 {
 			b.blame("v", map[string]float64{"a": 0.5})
 			b.tick(5 * time.Minute)
@@ -498,7 +512,10 @@ func TestEvictionAfterCaps(t *testing.T) {
 }
 
 func TestEvictionsAfterAClockThatWentBack(t *testing.T) {
-	b := cast(t, func(c *Config) { c.EvictAfter = 1; c.Mode = Classic }, Container{ID: "a", Job: "a", Class: Batch})
+	b := cast(t, func(c *Config) {
+		c.EvictAfter = 1
+		c.Mode = Classic
+	}, cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 	for range 2 {
 		for range 2 {
 			b.blame("v", map[string]float64{"a": 0.5})
@@ -526,7 +543,7 @@ func TestGrowthThatIsHarm(t *testing.T) {
 		{before: 0, after: 1000}, // what it had before is not known
 		{before: 8, after: 32, late: 10 * time.Minute},
 	} {
-		b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE})
+		b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 		told := func(threads int32, late time.Duration) {
 			b.now = b.now.Add(time.Minute)
 			ref := b.refs["a"]
@@ -545,10 +562,10 @@ func TestGrowthThatIsHarm(t *testing.T) {
 func TestFellowVictims(t *testing.T) {
 	b := newBench(t, nil)
 	for _, id := range []string{"v", "w", "x"} {
-		b.put(Container{ID: id, Job: "victim", Class: LS})
+		b.put(cpi.Container{ID: id, Job: "victim", Class: cpi.LS})
 	}
-	b.put(Container{ID: "a", Job: "a", Class: Batch})
-	b.put(Container{ID: "b", Job: "b", Class: Batch})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
+	b.put(cpi.Container{ID: "b", Job: "b", Class: cpi.Batch})
 	b.spec("victim", 1.8, 0.16)
 	for k, c := range paperCPI {
 		// The victims work longer while they are disturbed: that is no cause.
@@ -559,7 +576,7 @@ func TestFellowVictims(t *testing.T) {
 		t.Errorf("want one cap, of a: %q", b.log)
 	}
 	for _, s := range lastOf(b, AnalysisEvent).Verdict.Suspects {
-		if c := b.d.Container(s.Ref); c.Class == LS && s.Confidence != 0 {
+		if c := b.d.Container(s.Ref); c.Class == cpi.LS && s.Confidence != 0 {
 			t.Errorf("%s suffers too, and is to blame with a probability of %v", c.ID, s.Confidence)
 		}
 	}
@@ -571,7 +588,7 @@ func TestWhoAreFellowVictims(t *testing.T) {
 	ill := []float64{1, 1, 1, 2, 2, 1, 1, 2, 2, 2}
 	for name, c := range map[string]struct {
 		others int
-		edit   func(*Container)
+		edit   func(*cpi.Container)
 		cpi    func(i int, cpi float64) float64 // of the others
 		want   float64                          // mean logarithm of the CPI in the last sample
 	}{
@@ -579,8 +596,8 @@ func TestWhoAreFellowVictims(t *testing.T) {
 		"one":               {1, nil, nil, 1.5 * math.Log(2)},
 		"four":              {4, nil, nil, 1.8 * math.Log(2)},
 		"no more than four": {7, nil, nil, 1.8 * math.Log(2)},
-		"not protected":     {1, func(c *Container) { c.Class = Batch }, nil, math.Log(2)},
-		"elsewhere":         {1, func(c *Container) { c.Place.L3 = Domains{2} }, nil, math.Log(2)},
+		"not protected":     {1, func(c *cpi.Container) { c.Class = cpi.Batch }, nil, math.Log(2)},
+		"elsewhere":         {1, func(c *cpi.Container) { c.Place.L3s = cpi.Domains{2} }, nil, math.Log(2)},
 		"at other times": {1, nil, func(i int, cpi float64) float64 {
 			return []float64{4, 4, 4, 1, 1, 4, 4, 4, 4, 4}[i]
 		}, math.Log(2)},
@@ -590,9 +607,10 @@ func TestWhoAreFellowVictims(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, func(c *Config) { c.AnalysisPause = time.Hour })
-			b.put(Container{ID: "v", Job: "victim", Class: LS, Place: Place{L3: Domains{1}}})
+			b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS, Place: cpi.Place{L3s: cpi.Domains{1}}})
 			for i := range c.others {
-				other := Container{ID: fmt.Sprint("w", i), Job: "victim", Class: LS, Place: Place{L3: Domains{1}}}
+				other := cpi.Container{ID: fmt.Sprint("w", i), Job: "victim", Class: cpi.LS,
+					Place: cpi.Place{L3s: cpi.Domains{1}}}
 				if c.edit != nil {
 					c.edit(&other)
 				}
@@ -662,8 +680,8 @@ func TestWorkIsHeldAgainstSuspectsAndNotTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, nil)
-			b.put(Container{ID: "v", Job: "victim", Class: LS})
-			b.put(Container{ID: "a", Job: "a", Class: Batch})
+			b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
+			b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 			b.spec("victim", 1, 0.1)
 			for k := range 40 {
 				slow := 1 + 0.01*float64(k%3)

@@ -82,7 +82,7 @@ func (d *Detector) investigate(q waiting) {
 	v := &w.verdicts[len(w.verdicts)-1]
 	at := len(d.events)
 	d.events = append(d.events, Event{
-		Kind: AnalysisEvent, At: stamp(d.now), Victim: &victim.Container, CPI: w.cpi[len(w.cpi)-1],
+		Kind: AnalysisEvent, At: stamp(d.now), Victim: victim.Container, CPI: w.cpi[len(w.cpi)-1],
 		Threshold: w.threshold, Verdict: v,
 		Spec: &victim.job.spec, Normal: victim.job.normal(d.cfg.Mode,
 			BandOf(victim.window.newest().usage, d.cfg.MinUsage)),
@@ -151,7 +151,7 @@ func (d *Detector) fellows(q waiting) {
 	found := 0
 	for i := range d.all {
 		c := &d.all[i]
-		if Ref(i) == q.victim || !d.suffers(c, q.at) || !c.Class.latencySensitive() || nearness(victim, c) < 1 {
+		if Ref(i) == q.victim || !d.suffers(c, q.at) || !c.Class.LatencySensitive() || nearness(victim, c) < 1 {
 			continue
 		}
 		if found++; found > maxFellows {
@@ -274,7 +274,7 @@ func (d *Detector) suspect(q waiting) {
 			if s.Contrast < steadyContrast {
 				s.Score = min(s.Score, max(s.Contrast, 0))
 			}
-			may, _ := c.mayBeCapped()
+			may, _ := c.MayBeCapped()
 			s.fellow = !may && d.suffers(c, q.at)
 			s.misses = missesOf(c, q.at-int64(d.cfg.Window))
 		}
@@ -323,13 +323,13 @@ func missesOf(c *container, since int64) float64 {
 // they share; 1 where that is not known.
 func nearness(a, b *container) float64 {
 	switch x, y := &a.Place, &b.Place; {
-	case x.L3.empty() || y.L3.empty():
+	case x.L3s.IsEmpty() || y.L3s.IsEmpty():
 		return 1
-	case x.Cores.meets(&y.Cores):
+	case x.Cores.Intersects(&y.Cores):
 		return 1.5
-	case x.L3.meets(&y.L3):
+	case x.L3s.Intersects(&y.L3s):
 		return 1
-	case x.Nodes.meets(&y.Nodes):
+	case x.Nodes.Intersects(&y.Nodes):
 		return 0.3
 	}
 	return 0.05

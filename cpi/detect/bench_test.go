@@ -8,17 +8,19 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // crowd is a victim in trouble among suspects, with that many minutes of samples
 // of each.
 func crowd(t testing.TB, suspects, minutes int) *bench {
 	b := newBench(t, func(c *Config) { c.MaxContainers = suspects + 1 })
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
 	b.spec("victim", 1.5, 0.1)
 	refs := make([]Ref, suspects)
 	for i := range refs {
-		refs[i] = b.put(Container{ID: fmt.Sprint("s", i), Job: fmt.Sprint("s", i), Class: BE})
+		refs[i] = b.put(cpi.Container{ID: fmt.Sprint("s", i), Job: fmt.Sprint("s", i), Class: cpi.BE})
 	}
 	r := rand.New(rand.NewPCG(1, 1))
 	samples := make([]Sample, 0, suspects+1)
@@ -84,7 +86,7 @@ func BenchmarkTick(b *testing.B) {
 			r := rand.New(rand.NewPCG(1, 1))
 			refs := make([]Ref, containers)
 			for i := range refs {
-				refs[i] = s.put(Container{ID: fmt.Sprint(i), Job: fmt.Sprint(i % 200), Class: Class(1 + i%5)})
+				refs[i] = s.put(cpi.Container{ID: fmt.Sprint(i), Job: fmt.Sprint(i % 200), Class: cpi.Class(1 + i%5)})
 			}
 			samples := make([]Sample, containers)
 			onCPU(b, func() {
@@ -126,7 +128,7 @@ func TestMemoryPerContainer(t *testing.T) {
 	samples := make([]Sample, containers)
 	for i := range samples {
 		name := fmt.Sprintf("0123456789abcdef0123456789abcdef-%d", i)
-		samples[i].Ref = b.put(Container{ID: name, Job: name, Platform: "platform", Class: LS})
+		samples[i].Ref = b.put(cpi.Container{ID: name, Job: name, Platform: "platform", Class: cpi.LS})
 	}
 	for k := range 200 {
 		b.now = b.now.Add(time.Minute)

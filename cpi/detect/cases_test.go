@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // The paper's cases, from series to verdict. Ten minutes, in the last three of which
@@ -43,7 +45,7 @@ func scoring(t *testing.T, threshold float64, cpi []float64, score float64) []fl
 }
 
 // watched is a victim with the threshold 2.0 of classic mode, among suspects.
-func watched(t *testing.T, suspects ...Container) *bench {
+func watched(t *testing.T, suspects ...cpi.Container) *bench {
 	t.Helper()
 	b := victimBench(t, nil)
 	for _, c := range suspects {
@@ -68,20 +70,20 @@ func (b *bench) suffer(cpi []float64, usages map[string][]float64, threads int32
 
 func TestPaperOnlyBatchIsCapped(t *testing.T) { // P1
 	scores := map[string]float64{"video": 0.46, "digitising": 0.44, "images": 0.43, "tablet": 0.39, "storage": 0.39}
-	var suspects []Container
+	var suspects []cpi.Container
 	usages := map[string][]float64{}
-	cpi := suffering(1, 5)
+	slow := suffering(1, 5)
 	for id, score := range scores {
-		class := LS
+		class := cpi.LS
 		if id == "video" {
-			class = Batch
+			class = cpi.Batch
 		}
-		suspects = append(suspects, Container{ID: id, Class: class})
-		usages[id] = scoring(t, 2, cpi, score)
+		suspects = append(suspects, cpi.Container{ID: id, Class: class})
+		usages[id] = scoring(t, 2, slow, score)
 	}
-	usages["idle"] = constant(0, len(cpi)) // who used nothing has no score
-	b := watched(t, append(suspects, Container{ID: "idle", Class: BE})...)
-	b.suffer(cpi, usages, 0)
+	usages["idle"] = constant(0, len(slow)) // who used nothing has no score
+	b := watched(t, append(suspects, cpi.Container{ID: "idle", Class: cpi.BE})...)
+	b.suffer(slow, usages, 0)
 	b.want("cap video 100m")
 	e := lastOf(b, AnalysisEvent)
 	if e.Threshold != 2 || e.CPI != 5 || len(e.Verdict.Suspects) != len(scores) {
@@ -99,18 +101,18 @@ func TestPaperOnlyBatchIsCapped(t *testing.T) { // P1
 
 func TestScoresOfSeriesThatSuffice(t *testing.T) { // A1, A2
 	for _, c := range []struct {
-		class Class
+		class cpi.Class
 		score float64
 		want  []string
 	}{
-		{Batch, 0.349, nil},
-		{Batch, 0.35 + 1e-9, []string{"cap a 100m"}},
-		{BE, 0.349, nil},
-		{BE, 0.35 + 1e-9, []string{"cap a 10m"}},
+		{cpi.Batch, 0.349, nil},
+		{cpi.Batch, 0.35 + 1e-9, []string{"cap a 100m"}},
+		{cpi.BE, 0.349, nil},
+		{cpi.BE, 0.35 + 1e-9, []string{"cap a 10m"}},
 	} {
-		cpi := suffering(1, 5)
-		b := watched(t, Container{ID: "a", Class: c.class})
-		b.suffer(cpi, map[string][]float64{"a": scoring(t, 2, cpi, c.score)}, 0)
+		slow := suffering(1, 5)
+		b := watched(t, cpi.Container{ID: "a", Class: c.class})
+		b.suffer(slow, map[string][]float64{"a": scoring(t, 2, slow, c.score)}, 0)
 		b.want(c.want...)
 		if v := lastOf(b, AnalysisEvent).Verdict; math.Abs(v.Suspects[0].Score-c.score) > 1e-8 {
 			t.Errorf("the score is %v, want %v", v.Suspects[0].Score, c.score)
@@ -123,15 +125,15 @@ func TestScoresOfSeriesThatSuffice(t *testing.T) { // A1, A2
 // 0.07.
 func TestSelfInflicted(t *testing.T) {
 	const threshold = 4.0
-	cpi := suffering(3, 10)
-	usage := scoring(t, threshold, cpi, 0.07)
+	slow := suffering(3, 10)
+	usage := scoring(t, threshold, slow, 0.07)
 	for _, mode := range []Mode{Classic, Default} {
 		for _, least := range []float64{0.25, 0} {
 			b := newBench(t, func(c *Config) { c.Mode, c.MinUsage = mode, least })
-			b.put(Container{ID: "v", Job: "web", Class: LS})
-			b.put(Container{ID: "a", Job: "a", Class: BE})
+			b.put(cpi.Container{ID: "v", Job: "web", Class: cpi.LS})
+			b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 			b.spec("web", 3, 0.5)
-			for k, c := range cpi {
+			for k, c := range slow {
 				own := 1.5
 				if c > threshold {
 					own = 0.02
@@ -159,10 +161,10 @@ func TestSelfInflicted(t *testing.T) {
 // there are 2 for tens of minutes. It is let go and left alone for an hour, however
 // guilty.
 func TestDerangedAntagonist(t *testing.T) {
-	cpi := suffering(1, 5)
-	usage := map[string][]float64{"a": scoring(t, 2, cpi, 0.46)}
-	b := watched(t, Container{ID: "a", Class: Batch})
-	b.suffer(cpi, usage, 8)
+	slow := suffering(1, 5)
+	usage := map[string][]float64{"a": scoring(t, 2, slow, 0.46)}
+	b := watched(t, cpi.Container{ID: "a", Class: cpi.Batch})
+	b.suffer(slow, usage, 8)
 	b.want("cap a 100m")
 	capped := map[string][]float64{"a": {0.1}}
 	b.suffer([]float64{1}, capped, 20)
@@ -171,14 +173,14 @@ func TestDerangedAntagonist(t *testing.T) {
 	b.suffer([]float64{1}, capped, 80)
 	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
 	for block := range 5 {
-		b.suffer(cpi, usage, 2)
+		b.suffer(slow, usage, 2)
 		if v := lastOf(b, AnalysisEvent).Verdict; v.Kind != Observe ||
 			!strings.Contains(v.Why, "a (a) is not tried before 13:13:00, since it did not help") {
 			t.Errorf("block %d: %s: %s", block, v.Kind, v.Why)
 		}
 	}
 	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
-	b.suffer(cpi, usage, 2)
+	b.suffer(slow, usage, 2)
 	b.want("cap a 100m", "cap of a for v: harm", "uncap a", "cap a 100m")
 }
 
@@ -186,10 +188,10 @@ func TestDerangedAntagonist(t *testing.T) {
 // three: what the victim does then tells who was needed.
 func TestGroupsAreReleasedOneByOne(t *testing.T) {
 	b := newBench(t, nil)
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
 	b.spec("victim", 1, 0.1)
 	for _, id := range []string{"a", "b", "c"} {
-		b.put(Container{ID: id, Job: "replicas", Class: Batch})
+		b.put(cpi.Container{ID: id, Job: "replicas", Class: cpi.Batch})
 	}
 	for range 3 {
 		b.minute(map[string]reading{"v": {1, 2}})

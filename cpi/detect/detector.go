@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // Kind of an event.
@@ -25,7 +27,7 @@ const (
 type Event struct {
 	Kind      Kind
 	At        time.Time
-	Victim    *Container
+	Victim    *cpi.Container
 	CPI       float64
 	Threshold float64
 	Spec      *Spec
@@ -52,23 +54,23 @@ type Counters struct {
 }
 
 type container struct {
-	Container
-	live    bool
-	gone    int64 // when it ended; 0: it runs
-	born    int64
-	job     *job
-	learned int // samples for the job's eligibility
-	window  ring
-	bad     int64 // since when the victim is in an anomaly without a break; 0: it is not
-	worst   int64 // time of its last anomaly
-	queued  bool
-	capped  int     // actions that hold it
-	caps    []int64 // when the last of them began
-	wished  int64   // when its eviction was last wished
-	refused int64   // when a cap of it was last not carried out; 0: never
-	refusal string  // why
-	unmoved int64   // when the pool last could not be moved for it
-	threads int32
+	*cpi.Container // the newest
+	live           bool
+	gone           int64 // when it ended; 0: it runs
+	born           int64
+	job            *job
+	learned        int // samples for the job's eligibility
+	window         ring
+	bad            int64 // since when the victim is in an anomaly without a break; 0: it is not
+	worst          int64 // time of its last anomaly
+	queued         bool
+	capped         int     // actions that hold it
+	caps           []int64 // when the last of them began
+	wished         int64   // when its eviction was last wished
+	refused        int64   // when a cap of it was last not carried out; 0: never
+	refusal        string  // why
+	unmoved        int64   // when the pool last could not be moved for it
+	threads        int32
 }
 
 type waiting struct {
@@ -110,9 +112,10 @@ func New(cfg Config) (*Detector, error) {
 		pairs: pairs{known: map[PairKey]*Pair{}}, analysed: math.MinInt64 / 2}, nil
 }
 
-// Put says that a container runs, or that something about it changed. A
-// container that restarted comes after its Forget, or under a new ID.
-func (d *Detector) Put(now time.Time, c Container) (Ref, error) {
+// Put says that a container runs, or that something about it changed. It keeps the
+// view, which nothing may change any more. A container that restarted comes after its
+// Forget, or under a new ID.
+func (d *Detector) Put(now time.Time, c *cpi.Container) (Ref, error) {
 	if ref, ok := d.byID[c.ID]; ok {
 		old := &d.all[ref]
 		if old.Job != c.Job || old.Platform != c.Platform {
@@ -158,7 +161,7 @@ func (d *Detector) slot() (Ref, error) {
 		d.free = d.free[:n-1]
 		return ref, nil
 	}
-	d.all = append(d.all, container{})
+	d.all = append(d.all, container{Container: new(cpi.Container)})
 	return Ref(len(d.all) - 1), nil
 }
 
@@ -192,7 +195,7 @@ func (d *Detector) leaves(c *container) {
 // bury frees the place of a container that ended.
 func (d *Detector) bury(ref Ref) {
 	entries := d.all[ref].window.entries
-	d.all[ref] = container{window: ring{entries: entries}}
+	d.all[ref] = container{Container: new(cpi.Container), window: ring{entries: entries}}
 	d.ended--
 	d.free = append(d.free, ref)
 }
@@ -282,8 +285,8 @@ func (d *Detector) WhyNoSpec(name, platform string) string {
 	return fmt.Sprintf("%.0f samples; %d are needed", j.all.n, d.cfg.MinTasks*d.cfg.MinTaskSamples)
 }
 
-// Container that a Ref stands for.
-func (d *Detector) Container(ref Ref) *Container { return &d.all[ref].Container }
+// Container that a Ref stands for, as it was put last.
+func (d *Detector) Container(ref Ref) *cpi.Container { return d.all[ref].Container }
 
 // Counters so far.
 func (d *Detector) Counters() Counters {
@@ -451,7 +454,7 @@ func (d *Detector) add(s *Sample) {
 	if !anomalous {
 		c.bad = 0
 	}
-	normal := d.normal(c, at, anomalous)
+	normal := d.normal(c, s, anomalous)
 	if normal {
 		d.learned = append(d.learned, Learned{Job: j.name, Platform: j.platform, Band: band, Usage: s.Usage,
 			CPI: believable(s.CPI)})
@@ -467,8 +470,8 @@ func (d *Detector) add(s *Sample) {
 // mode here, in both modes for the cluster. The interference that is looked for
 // must not become what is normal; but a job that has been different for an hour on
 // end has changed.
-func (d *Detector) normal(c *container, at int64, anomalous bool) bool {
-	return c.capped == 0 && !c.Capped && (!anomalous || at-c.bad > int64(d.cfg.History))
+func (d *Detector) normal(c *container, s *Sample, anomalous bool) bool {
+	return c.capped == 0 && !s.Capped && (!anomalous || s.At.UnixNano()-c.bad > int64(d.cfg.History))
 }
 
 func (d *Detector) learn(c *container, s *Sample, at int64, band int) {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // paperCPI is a victim whose CPI doubles in samples 5 to 9 of 10; its threshold
@@ -127,9 +129,9 @@ func newBench(t testing.TB, edit func(*Config)) *bench {
 	return &bench{t: t, d: d, now: epoch, refs: map[string]Ref{}}
 }
 
-func (b *bench) put(c Container) Ref {
+func (b *bench) put(c cpi.Container) Ref {
 	b.t.Helper()
-	ref, err := b.d.Put(b.now, c)
+	ref, err := b.d.Put(b.now, &c)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -202,21 +204,21 @@ func (b *bench) count(prefix string) (n int) {
 
 // play runs series of equal length against a victim "v" of class LS with
 // paperT, the suspects being of class BATCH and named u0, u1, ...
-func play(t testing.TB, mode Mode, cpi []float64, usages ...[]float64) *bench {
+func play(t testing.TB, mode Mode, cpis []float64, usages ...[]float64) *bench {
 	t.Helper()
-	return playWith(t, func(c *Config) { c.Mode = mode }, cpi, usages...)
+	return playWith(t, func(c *Config) { c.Mode = mode }, cpis, usages...)
 }
 
-func playWith(t testing.TB, edit func(*Config), cpi []float64, usages ...[]float64) *bench {
+func playWith(t testing.TB, edit func(*Config), cpis []float64, usages ...[]float64) *bench {
 	t.Helper()
 	b := newBench(t, func(c *Config) { c.RobustSigmas = 2; edit(c) })
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
 	for i := range usages {
 		id := fmt.Sprintf("u%d", i)
-		b.put(Container{ID: id, Job: id, Class: Batch})
+		b.put(cpi.Container{ID: id, Job: id, Class: cpi.Batch})
 	}
 	b.spec("victim", 1.8, 0.16)
-	for k, c := range cpi {
+	for k, c := range cpis {
 		round := map[string]reading{"v": {1, c}}
 		for i, u := range usages {
 			round[fmt.Sprintf("u%d", i)] = reading{usage: u[k]}

@@ -7,11 +7,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // What was refused is not verified, and the next suspect comes at once.
 func TestRefusedCapsGiveWayToTheNextSuspect(t *testing.T) {
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE},
+		cpi.Container{ID: "b", Job: "b", Class: cpi.BE})
 	for _, used := range []bool{true, false, true, false, true, false, true} {
 		r := reading{usage: 0.1}
 		if used {
@@ -55,8 +58,9 @@ func TestRefusedCapsGiveWayToTheNextSuspect(t *testing.T) {
 
 // A refusal ends what was asked for, and nothing else that is in force.
 func TestARefusalMeansOneCommand(t *testing.T) {
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE},
-		Container{ID: "w", Job: "victim", Class: LS})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE},
+		cpi.Container{ID: "b", Job: "b", Class: cpi.BE},
+		cpi.Container{ID: "w", Job: "victim", Class: cpi.LS})
 	b.blame("v", map[string]float64{"a": 0.5})
 	first := *lastOf(b, CommandEvent).Command
 	b.blame("w", map[string]float64{"b": 0.5})
@@ -80,7 +84,7 @@ func TestARefusalMeansOneCommand(t *testing.T) {
 
 // Who could not be capped is left out for as long as a cap lasts.
 func TestRefusedCapsAreTriedAgain(t *testing.T) {
-	b := cast(t, classic, Container{ID: "a", Job: "a", Class: BE})
+	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	b.blame("v", map[string]float64{"a": 0.5})
 	b.d.Refuse(b.now, *lastOf(b, CommandEvent).Command, "no")
 	b.now = b.now.Add(5*time.Minute - time.Nanosecond)
@@ -103,7 +107,7 @@ func TestRefusalsForVictimsThatAreWellAgain(t *testing.T) {
 	} {
 		b := cast(t, func(c *Config) {
 			c.Mode, c.CapFor = Classic, 10*time.Minute
-		}, Container{ID: "a", Job: "a", Class: BE}, Container{ID: "b", Job: "b", Class: BE})
+		}, cpi.Container{ID: "a", Job: "a", Class: cpi.BE}, cpi.Container{ID: "b", Job: "b", Class: cpi.BE})
 		for range 3 {
 			b.minute(map[string]reading{"v": {1, 3}, "a": {usage: 1}})
 		}
@@ -120,12 +124,12 @@ func TestRefusalsForVictimsThatAreWellAgain(t *testing.T) {
 
 func TestRefusedMovesGiveWayToCaps(t *testing.T) {
 	b := newBench(t, nil)
-	var one Domains
+	var one cpi.Domains
 	one.Add(0)
-	b.put(Container{ID: "v", Job: "victim", Class: LS, MovablePool: true,
-		Place: Place{Cores: one, L3: one, Nodes: one}})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS, MovablePool: true,
+		Place: cpi.Place{Cores: one, L3s: one, Nodes: one}})
 	b.spec("victim", 1, 0.1)
-	b.put(Container{ID: "a", Job: "a", Class: BE, Place: Place{Cores: one, L3: one, Nodes: one}})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE, Place: cpi.Place{Cores: one, L3s: one, Nodes: one}})
 	b.blame("v", map[string]float64{"a": 0.99})
 	b.want("move-pool v")
 	b.d.Refuse(b.now, *lastOf(b, CommandEvent).Command, "the pool has nowhere to go")
@@ -153,11 +157,11 @@ func TestWhatIsNormalIsTold(t *testing.T) {
 		for range 4 {
 			minute(1) // in the first two there are still three outliers in five minutes
 		}
-		capped := b.d.all[b.refs["v"]].Container
-		capped.Capped = true
 		b.now = b.now.Add(time.Hour)
-		b.put(capped)
-		minute(1)
+		b.d.Observe(b.now, []Sample{{Ref: b.refs["v"], At: b.now, Usage: 1, CPI: 1, Capped: true}})
+		if l := b.d.Learned(); len(l) != 0 {
+			t.Errorf("%v: what it did under a cap is learned: %+v", mode, l)
+		}
 		if len(told) != 2 || told["victim//2 1"] != 4+2 || told["victim//2 3"] != 2 {
 			t.Errorf("%v: told %v", mode, told)
 		}
@@ -188,7 +192,7 @@ func TestTasksOfAJobAreThoseThatRun(t *testing.T) {
 		t.Fatalf("jobs %+v", jobs)
 	}
 	b.d.Forget(b.now, "web-skylake-0")
-	moved := b.d.all[b.refs["web-skylake-1"]].Container
+	moved := *b.d.all[b.refs["web-skylake-1"]].Container
 	moved.Job = "other"
 	b.put(moved)
 	for _, j := range b.d.Jobs() {
@@ -258,7 +262,7 @@ func TestSpecsThatRunOut(t *testing.T) {
 		if spec, ok := b.d.SpecOf("web", "p"); !ok || math.Abs(spec.Mean-c.mean) > 0.05 {
 			t.Errorf("%d tasks: judged by %+v, %t", c.tasks, spec, ok)
 		}
-		b.put(Container{ID: "a", Job: "a", Class: Batch})
+		b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 		for range 3 {
 			b.minute(map[string]reading{"web-p-0": {1, 4}, "a": {usage: 1}})
 		}

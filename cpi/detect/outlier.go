@@ -11,7 +11,7 @@ import (
 // enough outliers.
 func (d *Detector) outlier(s *Sample, c *container, threshold float64) (anomalous bool) {
 	d.counts.Outliers++
-	d.events = append(d.events, Event{Kind: OutlierEvent, At: s.At, Victim: &c.Container, CPI: s.CPI,
+	d.events = append(d.events, Event{Kind: OutlierEvent, At: s.At, Victim: c.Container, CPI: s.CPI,
 		Threshold: threshold})
 	newest := c.window.newest().at
 	if d.outliersOf(c) < d.cfg.Outliers || s.At.UnixNano() <= newest-int64(d.cfg.OutlierWindow) {
@@ -22,7 +22,7 @@ func (d *Detector) outlier(s *Sample, c *container, threshold float64) (anomalou
 	}
 	c.worst = newest
 	d.counts.Anomalies++
-	d.events = append(d.events, Event{Kind: AnomalyEvent, At: s.At, Victim: &c.Container, CPI: s.CPI,
+	d.events = append(d.events, Event{Kind: AnomalyEvent, At: s.At, Victim: c.Container, CPI: s.CPI,
 		Threshold: threshold})
 	d.enqueue(waiting{victim: s.Ref, at: newest, excess: s.CPI / threshold})
 	return true
@@ -65,7 +65,7 @@ func (d *Detector) judge() {
 	slices.SortFunc(d.queue, func(a, b waiting) int {
 		x, y := &d.all[a.victim], &d.all[b.victim]
 		rank := func(c *container) int {
-			if c.Class.latencySensitive() {
+			if c.Class.LatencySensitive() {
 				return 0
 			}
 			return 1

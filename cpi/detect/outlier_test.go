@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // victim is a bench with a victim whose threshold is exactly 2.0 in Classic mode.
@@ -15,7 +17,7 @@ func victimBench(t testing.TB, edit func(*Config)) *bench {
 			edit(c)
 		}
 	})
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
 	b.spec("victim", 1.5, 0.25)
 	return b
 }
@@ -143,7 +145,7 @@ func TestSamplesThatAreRefused(t *testing.T) { // O11
 
 func TestClockThatGoesBack(t *testing.T) { // O11
 	b := victimBench(t, nil)
-	b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	for range 10 {
 		b.minute(map[string]reading{"v": {1, 5}, "a": {usage: 1}})
 	}
@@ -174,8 +176,8 @@ func TestWhatAClockThatWentBackForgets(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.RespecEvery = 10 * time.Minute })
 		teach(b, "victim", "", 5, 100, even(1))
 		b.refs["v"] = b.refs["victim--0"]
-		b.put(Container{ID: "a", Job: "a", Class: Batch})
-		b.put(Container{ID: "refused", Job: "refused", Class: Batch})
+		b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
+		b.put(cpi.Container{ID: "refused", Job: "refused", Class: cpi.Batch})
 		key := PairKey{Victim: "victim", Antagonist: "a"}
 		b.d.pairs.known[key] = &Pair{PairKey: key, Blocked: b.now.Add(time.Hour)}
 		b.d.all[b.refs["refused"]].refused = b.now.UnixNano()
@@ -211,7 +213,7 @@ func TestShortWindows(t *testing.T) { // O11: fewer than six aligned samples
 			b := victimBench(t, func(c *Config) { c.Mode = mode })
 			for i := range 10 {
 				if i == began {
-					b.put(Container{ID: "a", Job: "a", Class: BE})
+					b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 				}
 				round := map[string]reading{"v": {1, 5}}
 				if i >= 5 {
@@ -234,7 +236,7 @@ func TestShortWindows(t *testing.T) { // O11: fewer than six aligned samples
 // whose time has passed ends.
 func TestClockThatLeaps(t *testing.T) { // O11
 	b := victimBench(t, nil)
-	b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	for range 4 {
 		b.minute(map[string]reading{"v": {1, 5}, "a": {usage: 1}})
 	}
@@ -264,7 +266,7 @@ func TestRestartedContainer(t *testing.T) { // O11
 	b.minute(map[string]reading{"v": {1, 5}})
 	b.minute(map[string]reading{"v": {1, 5}})
 	b.note(b.d.Forget(b.now, "v"))
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
 	b.minute(map[string]reading{"v": {1, 5}})
 	if b.count("anomaly") != 0 {
 		t.Error("outliers of the container before count for its successor")
@@ -276,7 +278,7 @@ func TestOneAnalysisASecond(t *testing.T) { // A4
 	names := []string{"v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9"}
 	b.spec("victim", 1.5, 0.25)
 	for _, name := range names {
-		b.put(Container{ID: name, Job: "victim", Class: LS})
+		b.put(cpi.Container{ID: name, Job: "victim", Class: cpi.LS})
 	}
 	for range 3 {
 		round := map[string]reading{}

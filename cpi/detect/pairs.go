@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // PairKey names a victim's and an antagonist's job. Jobs, not containers: what
@@ -40,17 +42,17 @@ const (
 
 type pairs struct{ known map[PairKey]*Pair }
 
-func keyOf(victim, antagonist *Container) PairKey {
+func keyOf(victim, antagonist *cpi.Container) PairKey {
 	return PairKey{Victim: cmp.Or(victim.Job, victim.ID), Antagonist: cmp.Or(antagonist.Job, antagonist.ID)}
 }
 
-func (p *pairs) of(victim, antagonist *Container) *Pair {
+func (p *pairs) of(victim, antagonist *cpi.Container) *Pair {
 	return p.known[keyOf(victim, antagonist)]
 }
 
 // learn returns the pair, new where it is not known; the one not seen for longest
 // makes room.
-func (p *pairs) learn(now int64, victim, antagonist *Container) *Pair {
+func (p *pairs) learn(now int64, victim, antagonist *cpi.Container) *Pair {
 	key := keyOf(victim, antagonist)
 	got := p.known[key]
 	if got == nil {
@@ -79,7 +81,7 @@ func (p *pairs) sorted() []*Pair {
 
 // prior weighs a suspect by what quieting it did before.
 func (p *pairs) prior(victim, antagonist *container) float64 {
-	pair := p.of(&victim.Container, &antagonist.Container)
+	pair := p.of(victim.Container, antagonist.Container)
 	if pair == nil {
 		return 1
 	}

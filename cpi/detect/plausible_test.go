@@ -4,19 +4,22 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 func TestNearness(t *testing.T) {
-	domain := func(i int) (d Domains) { d.Add(i); return d }
+	domain := func(i int) (d cpi.Domains) { d.Add(i); return d }
 	at := func(core, l3, node int) container {
-		return container{Container: Container{Place: Place{Cores: domain(core), L3: domain(l3), Nodes: domain(node)}}}
+		return container{Container: &cpi.Container{Place: cpi.Place{Cores: domain(core), L3s: domain(l3),
+			Nodes: domain(node)}}}
 	}
 	victim := at(1, 1, 1)
 	for name, c := range map[string]struct {
 		suspect container
 		want    float64
 	}{
-		"not known":    {container{}, 1},
+		"not known":    {container{Container: new(cpi.Container)}, 1},
 		"a core":       {at(1, 1, 1), 1.5},
 		"an L3 domain": {at(2, 1, 1), 1},
 		"a NUMA node":  {at(2, 2, 1), 0.3},
@@ -34,9 +37,9 @@ func TestNearness(t *testing.T) {
 // Two suspects ran alike and one of them must have done it. What else is known of them
 // decides whom the doubt falls on.
 func TestWhatElseIsKnownWeighs(t *testing.T) {
-	domain := func(i int) (d Domains) { d.Add(i); return d }
-	place := func(core, l3, node int) Place {
-		return Place{Cores: domain(core), L3: domain(l3), Nodes: domain(node)}
+	domain := func(i int) (d cpi.Domains) { d.Add(i); return d }
+	place := func(core, l3, node int) cpi.Place {
+		return cpi.Place{Cores: domain(core), L3s: domain(l3), Nodes: domain(node)}
 	}
 	pair := func(antagonist string, p Pair) *Pair {
 		p.PairKey = PairKey{Victim: "victim", Antagonist: antagonist}
@@ -45,17 +48,17 @@ func TestWhatElseIsKnownWeighs(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		places [2]Place
+		places [2]cpi.Place
 		misses [2]float64
 		pairs  []*Pair
 		odds   float64 // of u0 against u1
 		capped bool    // u0, without further ado
 	}{
 		{name: "nothing", odds: 1},
-		{name: "both are as near", places: [2]Place{place(2, 1, 1), place(3, 1, 1)}, odds: 1},
-		{name: "one shares the core", places: [2]Place{place(1, 1, 1), place(2, 1, 1)}, odds: 1.5},
-		{name: "one shares the NUMA node only", places: [2]Place{place(2, 1, 1), place(2, 2, 1)}, odds: 1 / 0.3},
-		{name: "one shares a core, one nothing", places: [2]Place{place(1, 1, 1), place(2, 2, 2)}, odds: 30},
+		{name: "both are as near", places: [2]cpi.Place{place(2, 1, 1), place(3, 1, 1)}, odds: 1},
+		{name: "one shares the core", places: [2]cpi.Place{place(1, 1, 1), place(2, 1, 1)}, odds: 1.5},
+		{name: "one shares the NUMA node only", places: [2]cpi.Place{place(2, 1, 1), place(2, 2, 1)}, odds: 1 / 0.3},
+		{name: "one shares a core, one nothing", places: [2]cpi.Place{place(1, 1, 1), place(2, 2, 2)}, odds: 30},
 		{name: "both miss as much", misses: [2]float64{1e6, 1e6}, odds: 1},
 		{name: "one misses three times as much", misses: [2]float64{3e6, 1e6}, odds: 3},
 		{name: "one misses nearly all", misses: [2]float64{1e9, 1}, odds: 8},
@@ -64,15 +67,15 @@ func TestWhatElseIsKnownWeighs(t *testing.T) {
 		{name: "one helped, one did not", pairs: []*Pair{pair("u0", Pair{Success: 5}), pair("u1", Pair{Failure: 5})},
 			odds: 100, capped: true},
 		{name: "one was harmed", pairs: []*Pair{pair("u1", Pair{Harm: 1})}, odds: 3},
-		{name: "near and missing", places: [2]Place{place(1, 1, 1), place(2, 2, 2)}, misses: [2]float64{9e6, 1e6},
+		{name: "near and missing", places: [2]cpi.Place{place(1, 1, 1), place(2, 2, 2)}, misses: [2]float64{9e6, 1e6},
 			odds: 30 * 1.8 / 0.25, capped: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, func(c *Config) { c.RobustSigmas = 2 })
-			b.put(Container{ID: "v", Job: "victim", Class: LS, Place: place(1, 1, 1)})
+			b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS, Place: place(1, 1, 1)})
 			b.spec("victim", 1.8, 0.16)
 			for i, id := range []string{"u0", "u1"} {
-				b.put(Container{ID: id, Job: id, Class: Batch, Place: c.places[i]})
+				b.put(cpi.Container{ID: id, Job: id, Class: cpi.Batch, Place: c.places[i]})
 			}
 			for _, p := range c.pairs {
 				b.d.pairs.known[p.PairKey] = p

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // life is a random machine: victims whose CPI is anything, suspects of every
@@ -18,7 +20,7 @@ type life struct {
 	d     *Detector
 	now   time.Time
 	refs  []Ref
-	kinds []Container
+	kinds []cpi.Container
 	// steady containers use the same all their life, up to 5 %.
 	steady map[Ref]float64
 	force  map[Ref]int64
@@ -36,15 +38,15 @@ func newLife(t *rapid.T, mode Mode) *life {
 	l := &life{d: d, now: epoch, steady: map[Ref]float64{}, force: map[Ref]int64{}}
 	n := rapid.IntRange(2, 12).Draw(t, "containers")
 	for i := range n {
-		c := Container{
-			ID: fmt.Sprint("c", i), Job: fmt.Sprint("j", i%5), Class: Class(rapid.IntRange(0, 5).Draw(t, "class")),
-			Exempt: rapid.IntRange(0, 9).Draw(t, "exempt") == 0, OptIn: rapid.IntRange(0, 9).Draw(t, "optIn") == 0,
+		c := cpi.Container{
+			ID: fmt.Sprint("c", i), Job: fmt.Sprint("j", i%5), Class: cpi.Class(rapid.IntRange(0, 5).Draw(t, "class")),
+			Capping:     rapid.SampledFrom([]cpi.Capping{8: cpi.NeverCapped, 9: cpi.CapAllowed}).Draw(t, "capping"),
 			LimitMilli:  rapid.SampledFrom([]int64{0, 0, 0, 5, 50, 500}).Draw(t, "limit"),
 			MovablePool: rapid.Bool().Draw(t, "movable"),
 		}
-		c.Place.L3.Add(i % 2)
+		c.Place.L3s.Add(i % 2)
 		c.Place.Nodes.Add(0)
-		ref, err := d.Put(l.now, c)
+		ref, err := d.Put(l.now, &c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,10 +94,10 @@ func (l *life) check(t *rapid.T, events []Event) {
 		c := l.d.Container(cmd.Container)
 		switch cmd.Kind {
 		case DoCap:
-			if may, why := c.mayBeCapped(); !may {
+			if may, why := c.MayBeCapped(); !may {
 				t.Fatalf("%s is capped although it is %s", c.ID, why)
 			}
-			if v := l.d.Container(cmd.Victim); !v.Class.latencySensitive() {
+			if v := l.d.Container(cmd.Victim); !v.Class.LatencySensitive() {
 				t.Fatalf("%s is capped for %s of class %s", c.ID, v.ID, v.Class)
 			}
 			if _, ok := l.force[cmd.Container]; ok {
@@ -183,7 +185,7 @@ func TestRandomLives(t *testing.T) {
 				c := l.kinds[i]
 				l.check(t, l.d.Forget(l.now, c.ID))
 				delete(l.force, ref)
-				again, err := l.d.Put(l.now, c)
+				again, err := l.d.Put(l.now, &c)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -214,8 +216,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			r, order := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
 			var refs []Ref
 			for i := range 8 {
-				ref, err := d.Put(epoch, Container{ID: fmt.Sprint("c", i), Job: fmt.Sprint("j", i/2),
-					Class: Class(1 + i%5)})
+				ref, err := d.Put(epoch, &cpi.Container{ID: fmt.Sprint("c", i), Job: fmt.Sprint("j", i/2),
+					Class: cpi.Class(1 + i%5)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -338,7 +340,7 @@ func TestContainersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	put := func(i int) error {
-		_, err := d.Put(epoch.Add(time.Duration(i)*time.Second), Container{ID: fmt.Sprint(i), Job: fmt.Sprint(i)})
+		_, err := d.Put(epoch.Add(time.Duration(i)*time.Second), &cpi.Container{ID: fmt.Sprint(i), Job: fmt.Sprint(i)})
 		return err
 	}
 	for i := range 3 {
@@ -374,7 +376,7 @@ func TestContainersAreBounded(t *testing.T) {
 // Of the jobs that nobody belongs to the one seen least recently makes room.
 func TestJobsAreBounded(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxJobs = 3 })
-	b.put(Container{ID: "v", Job: "runs", Class: LS})
+	b.put(cpi.Container{ID: "v", Job: "runs", Class: cpi.LS})
 	for _, job := range []string{"first", "second", "third", "fourth"} {
 		b.now = b.now.Add(time.Minute)
 		b.spec(job, 1, 0.1)
@@ -391,8 +393,8 @@ func TestJobsAreBounded(t *testing.T) {
 // place is free, and who gets it has nothing of its.
 func TestContainersThatEndedAreForgotten(t *testing.T) {
 	b := newBench(t, nil)
-	b.put(Container{ID: "v", Job: "victim", Class: LS})
-	old := b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})
+	old := b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	b.spec("victim", 1, 0.1)
 	b.minute(map[string]reading{"v": {1, 1}, "a": {usage: 3}})
 	b.note(b.d.Forget(b.now, "a"))
@@ -408,7 +410,7 @@ func TestContainersThatEndedAreForgotten(t *testing.T) {
 	if b.d.ended != 0 || b.d.all[old].live {
 		t.Error("it is not forgotten")
 	}
-	if ref := b.put(Container{ID: "b", Job: "b", Class: BE}); ref != old || b.d.all[ref].window.n != 0 ||
+	if ref := b.put(cpi.Container{ID: "b", Job: "b", Class: cpi.BE}); ref != old || b.d.all[ref].window.n != 0 ||
 		len(b.d.all) != 2 {
 		t.Errorf("the next container is %d of %d, with %d samples", ref, len(b.d.all), b.d.all[ref].window.n)
 	}

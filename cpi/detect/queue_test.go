@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // A victim that is not protected waits while protected ones suffer, here for longer than
@@ -11,11 +13,11 @@ import (
 func TestAnomaliesThatNoWindowHoldsAnyMore(t *testing.T) {
 	for _, mode := range []Mode{Classic, Default} {
 		b := victimBench(t, func(c *Config) { c.Mode, c.Period = mode, 10*time.Second })
-		b.put(Container{ID: "w", Job: "victim", Class: Batch})
+		b.put(cpi.Container{ID: "w", Job: "victim", Class: cpi.Batch})
 		round := map[string]reading{"w": {1, 9}}
 		for i := range 10 {
 			id := fmt.Sprint("v", i)
-			b.put(Container{ID: id, Job: "victim", Class: LS})
+			b.put(cpi.Container{ID: id, Job: "victim", Class: cpi.LS})
 			round[id] = reading{1, 9}
 		}
 		for k := range 100 {
@@ -46,7 +48,7 @@ func TestAnomaliesThatNoWindowHoldsAnyMore(t *testing.T) {
 // yet: a threshold of nothing would make everybody guilty.
 func TestAnomaliesOfAJobThatAContainerLeft(t *testing.T) {
 	b := victimBench(t, nil)
-	b.put(Container{ID: "a", Job: "a", Class: BE})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	for k := range 10 {
 		if k == 9 {
 			b.d.analysed = b.now.Add(time.Minute).UnixNano() // the third is not analysed at once
@@ -56,7 +58,7 @@ func TestAnomaliesOfAJobThatAContainerLeft(t *testing.T) {
 	if b.count("anomaly v") != 1 || b.count("none") != 0 {
 		t.Fatalf("no anomaly waits: %q", b.log)
 	}
-	b.put(Container{ID: "v", Job: "other", Class: LS})
+	b.put(cpi.Container{ID: "v", Job: "other", Class: cpi.LS})
 	b.tick(time.Second)
 	b.want()
 }

@@ -10,19 +10,21 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
-// teach feeds a job's tasks n samples each, one a minute; cpi says what task i
-// shows in minute k.
-func teach(b *bench, job, platform string, tasks, n int, cpi func(i, k int) reading) {
+// teach feeds a job's tasks n samples each, one a minute; shows is what task i
+// does in minute k.
+func teach(b *bench, job, platform string, tasks, n int, shows func(i, k int) reading) {
 	b.t.Helper()
 	for i := range tasks {
-		b.put(Container{ID: fmt.Sprintf("%s-%s-%d", job, platform, i), Job: job, Platform: platform, Class: LS})
+		b.put(cpi.Container{ID: fmt.Sprintf("%s-%s-%d", job, platform, i), Job: job, Platform: platform, Class: cpi.LS})
 	}
 	for k := range n {
 		round := map[string]reading{}
 		for i := range tasks {
-			round[fmt.Sprintf("%s-%s-%d", job, platform, i)] = cpi(i, k)
+			round[fmt.Sprintf("%s-%s-%d", job, platform, i)] = shows(i, k)
 		}
 		b.minute(round)
 	}

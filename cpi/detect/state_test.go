@@ -8,13 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 func TestStateSurvives(t *testing.T) {
 	b := newBench(t, nil)
 	r := rand.New(rand.NewPCG(1, 1))
 	teach(b, "web", "skylake", 6, 150, func(i, _ int) reading { return reading{0.4 * float64(i+1), gevDraw(r)} })
-	b.put(Container{ID: "a", Job: "a", Class: Batch})
+	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.Batch})
 	b.refs["v"] = b.refs["web-skylake-0"]
 	b.blame("v", map[string]float64{"a": 0.99})
 	b.minute(map[string]reading{"v": {1, 1.5}})
@@ -223,7 +225,7 @@ func TestPairsAreBounded(t *testing.T) {
 	if n := len(b.d.Save().Pairs); n != maxPairs {
 		t.Fatalf("%d pairs are saved", n)
 	}
-	b.d.pairs.learn(epoch.UnixNano(), &Container{Job: "v"}, &Container{Job: "new"})
+	b.d.pairs.learn(epoch.UnixNano(), &cpi.Container{Job: "v"}, &cpi.Container{Job: "new"})
 	for antagonist, want := range map[string]bool{"new": true, "a0007": false, "a0000": true, "a4095": true} {
 		if _, known := b.d.pairs.known[PairKey{Victim: "v", Antagonist: antagonist}]; known != want {
 			t.Errorf("%s is known: %t, want %t", antagonist, known, want)
@@ -251,7 +253,7 @@ func FuzzRestore(f *testing.F) {
 			t.Fatal(err)
 		}
 		_ = d.Restore(epoch, s) // whatever it refuses, the rest works
-		ref, err := d.Put(epoch, Container{ID: "v", Job: "web", Class: LS})
+		ref, err := d.Put(epoch, &cpi.Container{ID: "v", Job: "web", Class: cpi.LS})
 		if err != nil {
 			t.Fatal(err)
 		}

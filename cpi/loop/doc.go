@@ -4,5 +4,5 @@
 //
 //	sampler.Window -> Take -> node.go  what runs, in the detector's words
 //	                       -> loop.go  the detector, its commands, its deadlines
-//	                       -> tell.go  Events on the pods, findings for the record
+//	                       -> finding.go  Events on the pods, findings for the record
 package loop

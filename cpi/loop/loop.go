@@ -9,21 +9,19 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
 )
 
-// Options are what a Loop is made of. Snapshot and Submit are required.
+// Options are what a Loop is made of. Submit is required.
 type Options struct {
 	Detector detect.Config
-	// Model is the CPU model, the larger part of what a CPI may be compared with.
-	Model string
-	// Snapshot is what runs; Submit gives the policy an event and waits for it.
-	Snapshot func() *policy.Snapshot
-	Submit   func(context.Context, policy.Event) error
-	// BEFloor is how many CPUs best effort keeps.
-	BEFloor func(*policy.Snapshot) int
+	// Submit gives the policy an event and waits for it.
+	Submit func(context.Context, policy.Event) error
 	// Notify tells people about a pod; Told has every finding. Neither may wait.
 	Notify func(policy.Notice)
 	Told   func(*Finding)
@@ -69,9 +67,6 @@ func (o *Options) fill() {
 	if o.Learned == nil {
 		o.Learned = func([]detect.Learned) {}
 	}
-	if o.BEFloor == nil {
-		o.BEFloor = func(s *policy.Snapshot) int { return s.Topology.ThreadsPerCore() }
-	}
 }
 
 // Loop runs the detector. Run owns it; the other methods may be called from any
@@ -85,17 +80,15 @@ type Loop struct {
 
 	mu       sync.Mutex // guards what follows
 	detector *detect.Detector
-	subjects map[detect.Ref]Subject
-	refs     map[string]detect.Ref
-	places   places
+	topology *topology.Topology // of the last window
+	known    map[string]bool    // IDs of the containers that the detector was given; false: not in this window
 	samples  []detect.Sample
-	seen     map[string]bool
 }
 
 // New makes a loop whose detector knows nothing yet.
 func New(o Options) (*Loop, error) {
 	o.fill()
-	if o.Snapshot == nil || o.Submit == nil {
+	if o.Submit == nil {
 		return nil, errors.New("loop: no policy is given")
 	}
 	d, err := detect.New(o.Detector)
@@ -105,7 +98,7 @@ func New(o Options) (*Loop, error) {
 	return &Loop{
 		anchor: o.Clock.Wall().Add(-o.Clock.Boot()).Round(0).UTC(), o: o, windows: make(chan *sampler.Window, 1),
 		detector: d,
-		subjects: map[detect.Ref]Subject{}, refs: map[string]detect.Ref{}, seen: map[string]bool{},
+		known:    map[string]bool{},
 	}, nil
 }
 
@@ -240,62 +233,65 @@ func (l *Loop) judge(ctx context.Context, w *sampler.Window) {
 	if w.Failed != nil {
 		return
 	}
-	snapshot := l.o.Snapshot()
 	l.mu.Lock()
 	now := l.at(w.Boot)
-	orders := l.follow(snapshot, w, now)
-	l.samples = l.samples[:0]
-	for i := range w.Containers {
-		o := &w.Containers[i]
-		ref, known := l.refs[o.ID]
-		if !known {
-			continue
-		}
-		if s, ok := sampleOf(o, ref, now); ok {
-			l.samples = append(l.samples, s)
-		}
-	}
+	l.topology = w.Topology
+	orders := l.follow(w, now)
 	orders = append(orders, l.handle(l.detector.Observe(now, l.samples), now)...)
 	l.o.Learned(l.detector.Learned())
 	l.mu.Unlock()
 	l.carryOut(ctx, orders)
 }
 
-// follow has the detector know what runs, and nothing else.
-func (l *Loop) follow(s *policy.Snapshot, w *sampler.Window, now time.Time) []order {
-	clear(l.seen)
-	platforms := make(map[string]string, len(w.Containers))
-	for i := range w.Containers {
-		platforms[w.Containers[i].ID] = platformOf(l.o.Model, w, &w.Containers[i])
+// follow gives the detector the containers of a window and forgets the others. It
+// leaves their samples in l.samples.
+func (l *Loop) follow(w *sampler.Window, now time.Time) []order {
+	for id := range l.known {
+		l.known[id] = false
 	}
-	for _, c := range s.Containers {
-		platform, counted := platforms[c.ID]
-		if !counted {
+	l.samples = l.samples[:0]
+	for i := range w.Containers {
+		r := &w.Containers[i]
+		if r.Dropped == sample.Ended {
 			continue
 		}
-		d, subject := l.view(s, c, platform)
-		ref, err := l.detector.Put(now, d)
+		ref, err := l.detector.Put(now, r.Container)
 		if err != nil {
-			l.o.Log.Debug("a container is not watched for interference", "container", c.ID, "err", err)
+			l.o.Log.Debug("a container is not watched for interference", "container", r.ID, "err", err)
 			continue
 		}
-		l.refs[c.ID], l.subjects[ref], l.seen[c.ID] = ref, subject, true
+		l.known[r.ID] = true
+		if r.Dropped == sample.None {
+			l.samples = append(l.samples, sampleOf(r, ref, now))
+		}
 	}
 	var orders []order
-	for id := range l.refs {
-		if !l.seen[id] {
+	for id, here := range l.known {
+		if !here {
 			orders = append(orders, l.handle(l.detector.Forget(now, id), now)...)
-			delete(l.refs, id)
+			delete(l.known, id)
 		}
 	}
 	return orders
+}
+
+// sampleOf is what the detector has to know of a window of a container.
+func sampleOf(r *sample.Result, ref detect.Ref, at time.Time) detect.Sample {
+	s := detect.Sample{Ref: ref, At: at, Usage: r.Usage, Threads: r.Threads, Capped: r.Capped}
+	if r.NoCPI == sample.None {
+		s.CPI = r.CPI
+	}
+	if r.HasMPKI && r.Length > 0 {
+		s.Misses = float64(r.Delta.Events[sample.LLCMisses]) / r.Length.Seconds()
+	}
+	return s
 }
 
 // order is something for the policy to do, and what is told once it is done.
 type order struct {
 	event   policy.Event
 	command detect.Command
-	who     Subject
+	target  *cpi.Container
 	told    *Finding
 }
 
@@ -312,8 +308,8 @@ func (l *Loop) carryOut(ctx context.Context, orders []order) {
 		if ctx.Err() != nil {
 			return // the policy keeps the deadlines of what it was told
 		}
-		l.o.Log.Warn("not carried out", "what", o.command.Kind, "pod", o.who.Namespace+"/"+o.who.Pod, "container",
-			o.who.Container, "err", err)
+		l.o.Log.Warn("not carried out", "what", o.command.Kind, "pod", o.target.Namespace+"/"+o.target.Pod, "container",
+			o.target.Name, "err", err)
 		l.mu.Lock()
 		now := l.now()
 		l.handle(l.detector.Refuse(now, o.command, err.Error()), now) // a refusal orders nothing
@@ -323,18 +319,18 @@ func (l *Loop) carryOut(ctx context.Context, orders []order) {
 
 // orderOf turns a command into an event for the policy; nil where there is none.
 func (l *Loop) orderOf(c *detect.Command, now time.Time) *order {
-	who := l.subjects[c.Container]
-	o := &order{command: *c, who: who}
+	target := l.detector.Container(c.Container)
+	o := &order{command: *c, target: target}
 	left := c.Until.Sub(now)
 	switch c.Kind {
 	case detect.DoCap:
-		o.event = policy.CapVerdict{ID: who.ID, Milli: c.Milli, For: left}
+		o.event = policy.CapVerdict{ID: target.ID, Milli: c.Milli, For: left}
 	case detect.DoUncap:
-		o.event = policy.CapReleased{ID: who.ID}
+		o.event = policy.CapReleased{ID: target.ID}
 	case detect.DoMove:
-		o.event = policy.BEKeptOff{Victim: who.ID, CPUs: around(l.places.topo, *who.CPUs), For: left}
+		o.event = policy.BEKeptOff{Victim: target.ID, CPUs: around(l.topology, target.Place.CPUs), For: left}
 	case detect.DoRestore:
-		o.event = policy.BEKeptOff{Victim: who.ID}
+		o.event = policy.BEKeptOff{Victim: target.ID}
 	default:
 		return nil
 	}

@@ -14,10 +14,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/topodoc"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -29,6 +31,7 @@ type node struct {
 	start   time.Time
 	mu      sync.Mutex
 	machine *policy.Machine
+	view    *View
 	events  []policy.Event
 	notices []string
 	found   []Finding
@@ -47,7 +50,7 @@ func newNode(t *testing.T, grid topology.Grid) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, start: time.Now(), machine: m, noisy: func(int) bool {
+	n := &node{t: t, start: time.Now(), machine: m, view: NewView("test", true, nil), noisy: func(int) bool {
 		return true
 	}, idle: func(int) bool { return false }, threads: func(*policy.ContainerView) int32 { return 0 }}
 	for i := range 5 {
@@ -99,7 +102,10 @@ func (n *node) boot() time.Duration { return time.Since(n.start) + time.Hour }
 func (n *node) next() *sampler.Window {
 	s := n.snapshot()
 	n.window++
-	w := &sampler.Window{End: time.Now(), Boot: n.boot(), Length: 10 * time.Second, Reference: true}
+	views := n.view.Node(s)
+	w := &sampler.Window{Window: sample.Window{End: time.Now(), Boot: n.boot(), Length: 10 * time.Second,
+		Reference: true},
+		Topology: views.Topology}
 	batch := 0.0
 	for _, c := range s.Containers {
 		if c.Pod == "batch" && n.noisy(n.window) {
@@ -109,7 +115,7 @@ func (n *node) next() *sampler.Window {
 		}
 	}
 	for i, c := range s.Containers {
-		o := sampler.Observed{Container: sampler.Container{ID: c.ID},
+		o := sample.Result{Container: views.Containers[i], Capped: views.Containers[i].Capped,
 			Sample: sample.Sample{Length: w.Length, Reference: true, Usage: 1}}
 		wobble := float64((n.window*7+i*3)%11) / 100
 		switch {
@@ -141,7 +147,7 @@ func config() detect.Config {
 func (n *node) play(cfg detect.Config, windows int) *Loop {
 	n.t.Helper()
 	l, err := New(Options{
-		Detector: cfg, Model: "test", Snapshot: n.snapshot, Submit: n.submit, Clock: Clock{Boot: n.boot},
+		Detector: cfg, Submit: n.submit, Clock: Clock{Boot: n.boot},
 		Notify: func(x policy.Notice) { n.notices = append(n.notices, x.Pod.Name+" "+x.Reason) },
 		Told:   func(f *Finding) { n.found = append(n.found, *f) },
 	})
@@ -226,7 +232,8 @@ func TestAnalysesTellOfPlaceAndBand(t *testing.T) {
 			f := &n.found[at]
 			for _, s := range f.Suspects {
 				if s.Shares != "core" {
-					t.Errorf("%s on CPUs %s beside the victim on %s shares %q", s.Pod, s.CPUs, f.Victim.CPUs, s.Shares)
+					t.Errorf("%s on CPUs %s beside the victim on %s shares %q", s.Pod, s.Place.CPUs,
+						f.Victim.Place.CPUs, s.Shares)
 				}
 			}
 			// One CPU is the third octave from 0.25 on.
@@ -256,12 +263,11 @@ func TestWhatCPUsShare(t *testing.T) {
 		{"0", "900", ""}, {"900", "900", ""},
 	} {
 		a, b := cpus(t, c.a), cpus(t, c.b)
-		p := &places{topo: topo}
-		if got := p.shared(a, b); got != c.want {
+		if got := shared(topo, a, b); got != c.want {
 			t.Errorf("%s and %s share %q, want %q", c.a, c.b, got, c.want)
 		}
-		if none := (&places{}).shared(a, b); none != "" || p.shared(nil, b) != "" || p.shared(a, nil) != "" {
-			t.Errorf("what is not known is %q", none)
+		if shared(nil, a, b) != "" || shared(topo, nil, b) != "" || shared(topo, a, nil) != "" {
+			t.Error("what is not known is shared")
 		}
 	}
 }
@@ -398,7 +404,7 @@ func TestObservingOrdersNothing(t *testing.T) {
 // A loop that is busy loses old windows, never the newest, and nobody waits for it.
 func TestTakeNeverWaits(t *testing.T) {
 	n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
-	l, err := New(Options{Detector: config(), Snapshot: n.snapshot, Submit: n.submit})
+	l, err := New(Options{Detector: config(), Submit: n.submit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -419,7 +425,7 @@ func TestWhatWasLearnedOutlivesTheDaemon(t *testing.T) {
 		n.noisy = func(w int) bool { return w > 40 && w%10 >= 4 }
 		var saved []detect.State
 		first, err := New(Options{
-			Detector: config(), Model: "test", Snapshot: n.snapshot, Submit: n.submit, Clock: Clock{Boot: n.boot},
+			Detector: config(), Submit: n.submit, Clock: Clock{Boot: n.boot},
 			Keep: func(s detect.State) error { saved = append(saved, s); return nil },
 		})
 		if err != nil {
@@ -429,7 +435,7 @@ func TestWhatWasLearnedOutlivesTheDaemon(t *testing.T) {
 		if len(saved) != 4 {
 			t.Fatalf("saved %d times in 35 minutes and at the end", len(saved))
 		}
-		second, err := New(Options{Detector: config(), Model: "test", Snapshot: n.snapshot, Submit: n.submit,
+		second, err := New(Options{Detector: config(), Submit: n.submit,
 			Clock: Clock{Boot: n.boot}})
 		if err != nil {
 			t.Fatal(err)
@@ -452,7 +458,7 @@ func TestRefusalsReachTheDetector(t *testing.T) {
 		n.noisy = bursts
 		learned := 0
 		l, err := New(Options{
-			Detector: config(), Model: "test", Snapshot: n.snapshot, Clock: Clock{Boot: n.boot},
+			Detector: config(), Clock: Clock{Boot: n.boot},
 			Submit: func(ctx context.Context, e policy.Event) error {
 				if _, ok := e.(policy.CapVerdict); ok {
 					return fmt.Errorf("pod default/batch is exempt")
@@ -502,7 +508,7 @@ func TestTheClustersSpecs(t *testing.T) {
 		beside := make(chan struct{})
 		var l *Loop
 		l, err := New(Options{
-			Detector: cfg, Model: "test", Snapshot: n.snapshot, Submit: n.submit, Clock: Clock{Boot: n.boot},
+			Detector: cfg, Submit: n.submit, Clock: Clock{Boot: n.boot},
 			Beside: func(ctx context.Context) {
 				defer close(beside)
 				for len(l.Jobs()) == 0 {
@@ -532,4 +538,53 @@ func TestTheClustersSpecs(t *testing.T) {
 			t.Errorf("commands: %s", got)
 		}
 	})
+}
+
+func TestKindsOfCores(t *testing.T) {
+	doc := topodoc.Doc{CPUs: []topodoc.CPU{{ID: 0, Kind: "performance"}, {ID: 1, Core: 1, Kind: "efficiency"}}}
+	hybrid, _, err := doc.Build(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	even, err := topology.Grid{CoresPerL3: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		topo *topology.Topology
+		cpus cpuset.Set
+		want string
+	}{
+		{hybrid, cpuset.Of(0), " performance"}, {hybrid, cpuset.Of(1), " efficiency"},
+		{hybrid, cpuset.Of(0, 1), " mixed"},
+		{even, cpuset.Of(0), ""},
+	} {
+		if got := kindOf(c.topo, c.cpus); got != c.want {
+			t.Errorf("CPUs %s: %q, want %q", c.cpus, got, c.want)
+		}
+	}
+}
+
+// A view says of a container what the policy says of it, and its platform tells kinds of
+// cycles apart.
+func TestViews(t *testing.T) {
+	n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+	s := n.snapshot()
+	views := NewView("EPYC", false, nil).Node(s)
+	if len(views.Containers) != len(s.Containers) || views.Topology != s.Topology {
+		t.Fatalf("%+v", views)
+	}
+	for i, c := range s.Containers {
+		got := views.Containers[i]
+		want := cpi.Container{ID: c.ID, PodUID: c.PodUID, Namespace: "default", Pod: c.Pod, Name: "main", Job: jobOf(c),
+			PodClass: string(c.Class), Class: cpi.LS, Cgroup: c.Cgroup, Place: got.Place,
+			Platform:   "EPYC (core cycles)",
+			LimitMilli: got.LimitMilli}
+		if c.Class == policy.BE {
+			want.Class = cpi.BE
+		}
+		if *got != want || *got.Place.CPUs != s.CPUs(c) || got.PodUID == "" {
+			t.Errorf("%s: %+v, want %+v", got, *got, want)
+		}
+	}
 }

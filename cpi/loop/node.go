@@ -2,55 +2,94 @@ package loop
 
 import (
 	"cmp"
-	"time"
 
-	"github.com/quietcore/quietcore/cpi/counter"
-	"github.com/quietcore/quietcore/cpi/detect"
-	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Subject is a container as people know it.
-type Subject struct {
-	ID        string
-	PodUID    string
-	Namespace string
-	Pod       string
-	Container string
-	Job       string
-	Class     policy.Class
-	CPUs      *cpuset.Set // nobody writes to it
+// View makes what a window has to know of the containers out of what the policy says
+// of them. One goroutine uses it.
+type View struct {
+	model   string
+	cycles  string // appended to a platform
+	beFloor func(*policy.Snapshot) int
+	places  places
 }
 
-// JobOf names the work that a container does: its namespace, who made its pod, and
+// NewView makes one for a machine whose CPUs are of this model. reference says whether
+// CPIs are in reference cycles; beFloor is how many CPUs best effort keeps, nil: those of
+// a core.
+func NewView(model string, reference bool, beFloor func(*policy.Snapshot) int) *View {
+	v := &View{model: model, beFloor: beFloor}
+	if !reference {
+		v.cycles = " (core cycles)"
+	}
+	if v.beFloor == nil {
+		v.beFloor = func(s *policy.Snapshot) int { return s.Topology.ThreadsPerCore() }
+	}
+	return v
+}
+
+// Node is what runs by a snapshot of the policy.
+func (v *View) Node(s *policy.Snapshot) sampler.Node {
+	n := sampler.Node{Containers: make([]*cpi.Container, 0, len(s.Containers)), Topology: s.Topology}
+	for _, c := range s.Containers {
+		n.Containers = append(n.Containers, v.container(s, c))
+	}
+	return n
+}
+
+func (v *View) container(s *policy.Snapshot, c *policy.ContainerView) *cpi.Container {
+	at := v.places.of(s.Topology, s.CPUs(c))
+	out := &cpi.Container{
+		ID: c.ID, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Name: c.Name, Job: jobOf(c),
+		PodClass: string(c.Class), Class: classOf(c), Cgroup: c.Cgroup, Place: at.Place,
+		Platform: v.model + at.kind + v.cycles, Capped: c.CapMilli > 0,
+	}
+	switch {
+	case !c.MayCap && c.Class == policy.BE:
+		out.Capping = cpi.NeverCapped
+	case c.MayCap && c.Class != policy.BE:
+		out.Capping = cpi.CapAllowed
+	}
+	if c.QuotaMilli > 0 && c.CapMilli == 0 {
+		out.LimitMilli = c.QuotaMilli
+	}
+	if out.Class.LatencySensitive() {
+		out.MovablePool = movable(s, at.CPUs, v.beFloor(s))
+	}
+	return out
+}
+
+// jobOf names the work that a container does: its namespace, who made its pod, and
 // its own name, since the containers of a pod are different programs. A pod that
 // nobody is known to have made is a job of its own.
-func JobOf(c *policy.ContainerView) string {
+func jobOf(c *policy.ContainerView) string {
 	return c.Namespace + "/" + cmp.Or(c.Owner, "Pod/"+c.Pod) + "/" + c.Name
 }
 
 // classOf is a container's class in the detector's words.
-func classOf(c *policy.ContainerView) detect.Class {
+func classOf(c *policy.ContainerView) cpi.Class {
 	if c.Pool == policy.PoolUnmanaged {
-		return detect.Other
+		return cpi.Other
 	}
 	switch c.Class {
 	case policy.LSE:
-		return detect.LSE
+		return cpi.LSE
 	case policy.LSR:
-		return detect.LSR
+		return cpi.LSR
 	case policy.LS:
-		return detect.LS
+		return cpi.LS
 	case policy.BE:
 		if c.QoS == policy.BestEffort && c.BatchMilli == 0 {
-			return detect.BE
+			return cpi.BE
 		}
-		return detect.Batch
+		return cpi.Batch
 	}
-	return detect.Other
+	return cpi.Other
 }
 
 // places finds where sets of CPUs are; hundreds of containers share one.
@@ -60,8 +99,8 @@ type places struct {
 }
 
 type place struct {
-	detect.Place
-	cpus cpuset.Set
+	cpi.Place
+	kind string // of the cores, where the machine has several kinds: " performance", " efficiency" or " mixed"
 }
 
 func (p *places) of(t *topology.Topology, cpus cpuset.Set) *place {
@@ -72,13 +111,14 @@ func (p *places) of(t *topology.Topology, cpus cpuset.Set) *place {
 	if at != nil {
 		return at
 	}
-	at = &place{cpus: cpus}
+	at = &place{kind: kindOf(t, cpus)}
+	at.CPUs = &cpus
 	for cpu := range cpus.All() {
 		at.Cores.Add(t.CoreOf(cpu))
 	}
 	for i := range t.L3s() {
 		if d := &t.L3s()[i]; d.CPUs.Intersects(&cpus) {
-			at.L3.Add(i)
+			at.L3s.Add(i)
 		}
 	}
 	for i := range t.Nodes() {
@@ -92,11 +132,32 @@ func (p *places) of(t *topology.Topology, cpus cpuset.Set) *place {
 
 const maxPlaces = 1024
 
+// kindOf names the cores of these CPUs on a machine with two kinds, after a space;
+// empty on one with a single kind.
+func kindOf(t *topology.Topology, cpus cpuset.Set) string {
+	var efficiency cpuset.Set
+	for _, c := range t.CPUs() {
+		if c.Kind == topology.Efficiency {
+			efficiency.Add(c.ID)
+		}
+	}
+	slow, fast := cpus.And(efficiency), cpus.Minus(efficiency)
+	switch {
+	case efficiency.IsEmpty():
+		return ""
+	case fast.IsEmpty():
+		return " " + topology.Efficiency.String()
+	case slow.IsEmpty():
+		return " " + topology.Performance.String()
+	}
+	return " mixed"
+}
+
 // around is every CPU that shares an L3 domain with some of cpus.
-func around(t *topology.Topology, cpus cpuset.Set) cpuset.Set {
+func around(t *topology.Topology, cpus *cpuset.Set) cpuset.Set {
 	var all cpuset.Set
 	for i := range t.L3s() {
-		if d := &t.L3s()[i]; d.CPUs.Intersects(&cpus) {
+		if d := &t.L3s()[i]; d.CPUs.Intersects(cpus) {
 			all.AddSet(&d.CPUs)
 		}
 	}
@@ -105,18 +166,18 @@ func around(t *topology.Topology, cpus cpuset.Set) cpuset.Set {
 
 // shared is the closest that two sets of CPUs have in common; empty where that is
 // nothing, or not known.
-func (p *places) shared(a, b *cpuset.Set) string {
-	if p.topo == nil || a == nil || b == nil {
+func shared(t *topology.Topology, a, b *cpuset.Set) string {
+	if t == nil || a == nil || b == nil {
 		return ""
 	}
-	if cores := p.topo.Siblings(*a); cores.Intersects(b) {
+	if cores := t.Siblings(*a); cores.Intersects(b) {
 		return "core"
 	}
-	if near := around(p.topo, *a); near.Intersects(b) {
+	if near := around(t, a); near.Intersects(b) {
 		return "L3"
 	}
-	for i := range p.topo.Nodes() {
-		if n := &p.topo.Nodes()[i]; n.CPUs.Intersects(a) && n.CPUs.Intersects(b) {
+	for i := range t.Nodes() {
+		if n := &t.Nodes()[i]; n.CPUs.Intersects(a) && n.CPUs.Intersects(b) {
 			return "NUMA"
 		}
 	}
@@ -125,55 +186,7 @@ func (p *places) shared(a, b *cpuset.Set) string {
 
 // movable says that best effort can leave the L3 domains of a victim: it is in
 // them, and enough of its pool is elsewhere.
-func movable(s *policy.Snapshot, cpus cpuset.Set, floor int) bool {
+func movable(s *policy.Snapshot, cpus *cpuset.Set, floor int) bool {
 	near := around(s.Topology, cpus)
 	return s.BE.Intersects(&near) && s.BE.Minus(near).Count() >= floor
-}
-
-// view is a container in the detector's words.
-func (l *Loop) view(s *policy.Snapshot, c *policy.ContainerView, platform string) (detect.Container, Subject) {
-	at := l.places.of(s.Topology, s.CPUs(c))
-	class := classOf(c)
-	d := detect.Container{
-		ID: c.ID, Job: JobOf(c), Platform: platform, Class: class, Place: at.Place,
-		Exempt: !c.MayCap && c.Class == policy.BE, OptIn: c.MayCap && c.Class != policy.BE,
-		Capped: c.CapMilli > 0,
-	}
-	if c.QuotaMilli > 0 && c.CapMilli == 0 {
-		d.LimitMilli = c.QuotaMilli
-	}
-	if class == detect.LSE || class == detect.LSR || class == detect.LS {
-		d.MovablePool = movable(s, at.cpus, l.o.BEFloor(s))
-	}
-	return d, Subject{
-		ID: c.ID, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Job: d.Job, Class: c.Class,
-		CPUs: &at.cpus,
-	}
-}
-
-// platformOf is what a CPI may be compared with: the same CPU model, kind of core and
-// kind of cycles. It is the same whether or not this window has a CPI of it.
-func platformOf(model string, w *sampler.Window, o *sampler.Observed) string {
-	if o.CoreKind != "" {
-		model += " " + o.CoreKind
-	}
-	if !w.Reference {
-		model += " (core cycles)"
-	}
-	return model
-}
-
-// sampleOf is one window of a container, false where there is none.
-func sampleOf(o *sampler.Observed, ref detect.Ref, at time.Time) (detect.Sample, bool) {
-	if o.Dropped != sample.None {
-		return detect.Sample{}, false
-	}
-	s := detect.Sample{Ref: ref, At: at, Usage: o.Usage, Threads: o.Threads}
-	if o.NoCPI == sample.None {
-		s.CPI = o.CPI
-	}
-	if o.HasMPKI && o.Length > 0 {
-		s.Misses = float64(o.Delta.Events[counter.LLCMisses]) / o.Length.Seconds()
-	}
-	return s, true
 }

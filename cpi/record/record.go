@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/internal/incidents"
-	"github.com/quietcore/quietcore/policy"
 )
 
 // Options are what a Recorder is made of; all are required.
@@ -66,13 +66,13 @@ func (r *Recorder) Find(f *loop.Finding) {
 
 // subject names a container; its job is without the namespace, which has a field of
 // its own.
-func subject(s *loop.Subject) incidents.Subject {
+func subject(c *cpi.Container) incidents.Subject {
 	out := incidents.Subject{
-		Namespace: s.Namespace, Pod: s.Pod, Container: s.Container, Class: string(s.Class),
-		Job: strings.TrimPrefix(s.Job, s.Namespace+"/"),
+		Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Class: c.PodClass,
+		Job: strings.TrimPrefix(c.Job, c.Namespace+"/"),
 	}
-	if s.CPUs != nil {
-		out.CPUs = s.CPUs.String()
+	if c.Place.CPUs != nil {
+		out.CPUs = c.Place.CPUs.String()
 	}
 	return out
 }
@@ -81,7 +81,7 @@ func (r *Recorder) analysed(f *loop.Finding) {
 	e := r.open[f.Victim.ID]
 	if e == nil {
 		r.makeRoom()
-		victim := subject(&f.Victim)
+		victim := subject(f.Victim)
 		e = &episode{ids: map[string]bool{}, Incident: incidents.Incident{
 			ID: incidents.NewID(f.At, r.o.Node, victim), At: f.At, Node: r.o.Node, Victim: victim,
 			Series: r.before(f.Victim.ID, f.At, cpiOf),
@@ -142,14 +142,14 @@ func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 			series = r.before(s.ID, e.At, usageOf)
 		}
 		e.Suspects = append(e.Suspects, incidents.Suspect{
-			Subject: subject(&s.Subject), Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence,
+			Subject: subject(s.Container), Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence,
 			Usage: mean(series), Shares: s.Shares, Series: series,
 		})
 		e.order = append(e.order, s.ID)
 		e.ids[s.ID] = true
 	}
 	for i := range f.Antagonists {
-		e.Antagonists = append(e.Antagonists, subject(&f.Antagonists[i]))
+		e.Antagonists = append(e.Antagonists, subject(f.Antagonists[i]))
 	}
 	for i := range e.Actions {
 		// Who was capped was blamed, though a later analysis may see another or none.
@@ -162,7 +162,7 @@ func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 // join gives a victim its part in a cap that is in force for another one: of those who
 // suffer from the same antagonist, only the first is named by the command.
 func (r *Recorder) join(e *episode, f *loop.Finding) {
-	if c := f.Victim.Class; c != policy.LSE && c != policy.LSR && c != policy.LS {
+	if !f.Victim.Class.LatencySensitive() {
 		return // nobody is capped for it
 	}
 	for _, other := range r.open {
@@ -203,7 +203,7 @@ func (r *Recorder) ordered(f *loop.Finding) {
 		return
 	}
 	e.last = f.At
-	target := subject(&f.Target)
+	target := subject(f.Target)
 	switch f.Command {
 	case detect.DoCap:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Cap, Subject: target, Milli: f.Milli,
@@ -220,7 +220,7 @@ func (r *Recorder) ordered(f *loop.Finding) {
 // end closes the last action of a kind on a container, for every victim that it was
 // for.
 func (r *Recorder) end(kind string, f *loop.Finding) {
-	target := subject(&f.Target)
+	target := subject(f.Target)
 	for _, e := range r.open {
 		for i := range slices.Backward(e.Actions) {
 			if a := &e.Actions[i]; a.Kind == kind && a.Ended.IsZero() && a.Subject.Same(target) {
@@ -244,7 +244,7 @@ func (r *Recorder) concluded(f *loop.Finding) {
 		if e.Outcome.Result == "" {
 			e.Outcome.Result = string(o.Result)
 		}
-		e.Why += fmt.Sprintf("; %s of %s was not carried out: %s", o.Kind, &f.Target, o.Why)
+		e.Why += fmt.Sprintf("; %s of %s was not carried out: %s", o.Kind, f.Target, o.Why)
 		r.tell(e)
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/sample"
@@ -13,9 +14,9 @@ import (
 	"github.com/quietcore/quietcore/internal/incidents"
 )
 
-func who(id, job string) loop.Subject {
-	return loop.Subject{ID: id, Namespace: "default", Pod: id, Container: "main", Job: "default/" + job + "/main",
-		Class: "LS"}
+func who(id, job string) *cpi.Container {
+	return &cpi.Container{ID: id, Namespace: "default", Pod: id, Name: "main", Job: "default/" + job + "/main",
+		PodClass: "LS", Class: cpi.LS}
 }
 
 // An episode is one incident, told at every step, with what came before and after.
@@ -34,19 +35,20 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 	analysis := func(minutes float64) *loop.Finding {
 		return &loop.Finding{
 			Kind: detect.AnalysisEvent, At: at(minutes), Victim: web, CPI: 2.5, Threshold: 1.5, Verdict: detect.Cap,
-			Why:      "because",
-			Spec:     &detect.Spec{Mean: 1, StdDev: 0.1, Platform: "p", Samples: 600, Tasks: 5},
-			Normal:   detect.Normal{Band: 2, CPI: 1.25, StdDev: 0.05, Samples: 200},
-			Suspects: []loop.Suspect{{Subject: batch, Score: 0.9, Shares: "L3"}}, Antagonists: []loop.Subject{batch},
+			Why:         "because",
+			Spec:        &detect.Spec{Mean: 1, StdDev: 0.1, Platform: "p", Samples: 600, Tasks: 5},
+			Normal:      detect.Normal{Band: 2, CPI: 1.25, StdDev: 0.05, Samples: 200},
+			Suspects:    []loop.Suspect{{Container: batch, Score: 0.9, Shares: "L3"}},
+			Antagonists: []*cpi.Container{batch},
 		}
 	}
 	window := func(minutes float64) *sampler.Window {
-		o := func(id string, usage, cpi float64) sampler.Observed {
-			return sampler.Observed{Container: sampler.Container{ID: id},
-				Sample: sample.Sample{End: at(minutes), Usage: usage, CPI: cpi}}
+		o := func(id string, usage, ratio float64) sample.Result {
+			return sample.Result{Container: &cpi.Container{ID: id},
+				Sample: sample.Sample{End: at(minutes), Usage: usage, CPI: ratio}}
 		}
-		return &sampler.Window{End: at(minutes), Containers: []sampler.Observed{o("web", 1, 1.1), o("batch", 0.01, 1),
-			o("other", 5, 5)}}
+		return &sampler.Window{Window: sample.Window{End: at(minutes), Containers: []sample.Result{o("web", 1, 1.1),
+			o("batch", 0.01, 1), o("other", 5, 5)}}}
 	}
 	r.Find(analysis(0))
 	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at(0), Victim: web, Target: batch,
@@ -115,12 +117,12 @@ func TestVictimsShareACap(t *testing.T) {
 		return i.ID
 	}, History: func(string) []sample.Sample { return nil }})
 	batch, other, third := who("batch", "Job/batch"), who("other", "Job/other"), who("third", "Job/third")
-	third.Class = "BE"
-	analysed := func(minutes int, victim, antagonist loop.Subject, kind detect.VerdictKind) {
+	third.PodClass, third.Class = "BE", cpi.BE
+	analysed := func(minutes int, victim, antagonist *cpi.Container, kind detect.VerdictKind) {
 		r.Find(&loop.Finding{
 			Kind: detect.AnalysisEvent, At: at(minutes), Victim: victim, CPI: 2, Threshold: 1, Verdict: kind,
-			Suspects:    []loop.Suspect{{Subject: batch, Score: 0.5}, {Subject: other, Score: 0.4}},
-			Antagonists: []loop.Subject{antagonist},
+			Suspects:    []loop.Suspect{{Container: batch, Score: 0.5}, {Container: other, Score: 0.4}},
+			Antagonists: []*cpi.Container{antagonist},
 		})
 	}
 	web, db, cache := who("web", "Deployment/web"), who("db", "Deployment/db"), who("cache", "Deployment/cache")
@@ -141,7 +143,7 @@ func TestVictimsShareACap(t *testing.T) {
 	// The first victim ended meanwhile: the command names whom the cap is for now.
 	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at(4), Victim: db, Target: batch,
 		Why: "its time is over"})
-	want := incidents.Action{Kind: incidents.Cap, Subject: subject(&batch), Milli: 100, From: at(0), Until: at(5),
+	want := incidents.Action{Kind: incidents.Cap, Subject: subject(batch), Milli: 100, From: at(0), Until: at(5),
 		Ended: at(4), EndedWhy: "its time is over"}
 	for _, pod := range []string{"web", "db"} {
 		i := told[pod]
@@ -166,13 +168,13 @@ func TestACapStaysTheVerdict(t *testing.T) {
 		return i.ID
 	}, History: func(string) []sample.Sample { return nil }})
 	web, batch, other := who("web", "Deployment/web"), who("batch", "Job/batch"), who("other", "Job/other")
-	analysed := func(minute int, kind detect.VerdictKind, score float64, why string, antagonists ...loop.Subject) {
+	analysed := func(minute int, kind detect.VerdictKind, score float64, why string, antagonists ...*cpi.Container) {
 		r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: start.Add(time.Duration(minute) * time.Minute),
 			Victim: web, CPI: 2 + score, Threshold: 1, Verdict: kind, Why: why,
-			Suspects:    []loop.Suspect{{Subject: batch, Score: score}, {Subject: other, Score: 0.1}},
+			Suspects:    []loop.Suspect{{Container: batch, Score: score}, {Container: other, Score: 0.1}},
 			Antagonists: antagonists})
 	}
-	capped := func(minute int, target loop.Subject) {
+	capped := func(minute int, target *cpi.Container) {
 		at := start.Add(time.Duration(minute) * time.Minute)
 		r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at, Victim: web, Target: target,
 			Milli: 100, Until: at.Add(5 * time.Minute)})
@@ -202,7 +204,7 @@ func TestRefusalsAreRecorded(t *testing.T) {
 	}, History: func(string) []sample.Sample { return nil }})
 	web, batch := who("web", "Deployment/web"), who("batch", "Job/batch")
 	r.Find(&loop.Finding{Kind: detect.AnalysisEvent, At: start, Victim: web, Verdict: detect.Cap,
-		Why: "batch scores 0.9", Antagonists: []loop.Subject{batch}})
+		Why: "batch scores 0.9", Antagonists: []*cpi.Container{batch}})
 	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: start, Victim: web, Target: batch,
 		Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Refused, Why: "exempt"}})
 	if last.Outcome.Result != "refused" || len(last.Actions) != 0 ||
@@ -228,8 +230,8 @@ func TestOpenIncidentsAreBounded(t *testing.T) {
 	}
 	find("first", -2)
 	find("second", -1)
-	r.Look(&sampler.Window{End: at, Containers: []sampler.Observed{{Container: sampler.Container{ID: "second"},
-		Sample: sample.Sample{End: at, CPI: 3}}}})
+	r.Look(&sampler.Window{Window: sample.Window{End: at, Containers: []sample.Result{{
+		Container: &cpi.Container{ID: "second"}, Sample: sample.Sample{End: at, CPI: 3}}}}})
 	find("first", 0) // something has happened to it again
 	for n := range 10 * maxOpen {
 		find(fmt.Sprint("victim", n), 0)

@@ -1,5 +1,5 @@
 // Package sample turns two readings of the counters into samples: how much CPU
-// each container and pod used between them, and how many cycles an instruction
+// each container used between them, and how many cycles an instruction
 // took it.
 //
 //	edge of a window   from ────────── 10 s ────────── to

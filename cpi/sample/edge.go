@@ -1,6 +1,10 @@
 package sample
 
-import "time"
+import (
+	"time"
+
+	"github.com/quietcore/quietcore/cpi"
+)
 
 // Event is what a counter counts.
 type Event int
@@ -33,9 +37,7 @@ type Counts struct {
 
 // Group is what one container has run up.
 type Group struct {
-	ID string
-	// Pod is whose container it is; groups of one pod are added up. Empty: nobody's.
-	Pod string
+	*cpi.Container // as it is at this edge
 	// Life is another number when the totals began anew: the container's cgroup is
 	// another one.
 	Life uint64
@@ -70,7 +72,7 @@ type Edge struct {
 	// Enabled and Running are for how long, summed over the CPUs, each event was
 	// asked for and really was counted.
 	Enabled, Running [NumEvents]time.Duration
-	Groups           []Group // each ID once
+	Groups           []Group // each container once
 }
 
 // Reason is why there is no sample, or one without CPI.

@@ -1,13 +1,12 @@
 package sample
 
 import (
-	"math"
-	"slices"
-	"strings"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
-// Sample is one container or pod in one window.
+// Sample is one container in one window.
 type Sample struct {
 	End    time.Time
 	Boot   time.Duration // of the end, on the clock that neither stops nor jumps
@@ -29,13 +28,16 @@ type Sample struct {
 
 // Result is a sample, or why there is none.
 type Result struct {
-	ID      string // of the container, or of the pod
-	Pod     string // of a container, what Group.Pod was
-	Dropped Reason // not None: the rest is empty
+	*cpi.Container        // as it was at the window's end, or where it was seen last
+	Dropped        Reason // not None: there is no sample
 	Sample
 	// Delta is what was counted in the window. Its Events are to be believed only
 	// where the sample has CPI or MPKI.
 	Delta Counts
+	// Capped says that a cap held it at the window's beginning or end.
+	Capped bool
+	// Threads at the window's end, of what may be capped; 0: not known.
+	Threads int32
 }
 
 // Window is what two edges tell.
@@ -46,7 +48,6 @@ type Window struct {
 	// Dropped is why nothing is known of the whole window.
 	Dropped    Reason
 	Containers []Result // in the order of the later edge's groups, then what ended
-	Pods       []Result // by ID
 	// Running is the share of the time that each event was counted, 1 where it is
 	// not present at all.
 	Running [NumEvents]float64
@@ -74,10 +75,9 @@ func Judge(from, to *Edge, r Rules) *Window {
 	}
 	for i := range from.Groups {
 		if g := &from.Groups[i]; before[g.ID] != nil {
-			w.Containers = append(w.Containers, Result{ID: g.ID, Pod: g.Pod, Dropped: Ended})
+			w.Containers = append(w.Containers, Result{Container: g.Container, Dropped: Ended, Capped: g.Capped})
 		}
 	}
-	w.Pods = j.pods(w.Containers)
 	return w
 }
 
@@ -131,7 +131,8 @@ func (j *judge) shares(from *Edge) bool {
 }
 
 func (j *judge) group(before, now *Group) Result {
-	r := Result{ID: now.ID, Pod: now.Pod, Dropped: j.dropped}
+	r := Result{Container: now.Container, Dropped: j.dropped,
+		Capped: now.Capped || before != nil && before.Capped}
 	switch {
 	case r.Dropped != None:
 	case before == nil:
@@ -183,29 +184,6 @@ func (c *Counts) subtract(before, now *Counts) bool {
 	return true
 }
 
-// extrapolate gives the events of counted time to all of the time: added up as
-// they are, those of a container that was counted for less would weigh less.
-func (c *Counts) extrapolate() {
-	if c.Counted == 0 || c.Counted >= c.OnCPU {
-		return
-	}
-	scale := c.OnCPU.Seconds() / c.Counted.Seconds()
-	for e, n := range c.Events {
-		c.Events[e] = uint64(min(math.Round(float64(n)*scale), math.MaxInt64))
-	}
-	c.Counted = c.OnCPU
-}
-
-func (c *Counts) add(d *Counts) {
-	c.OnCPU += d.OnCPU
-	c.Counted += d.Counted
-	c.Wait += d.Wait
-	c.Switches += d.Switches
-	for e := range c.Events {
-		c.Events[e] += d.Events[e]
-	}
-}
-
 // tolerance is what the CPU time may exceed the possible by: the CPUs are not
 // read in the same instant.
 const tolerance = 1.01
@@ -218,9 +196,6 @@ func (j *judge) possible(d *Counts) bool {
 
 // finish makes the sample of a difference.
 func (j *judge) finish(r *Result) {
-	if r.Dropped == None && !j.possible(&r.Delta) {
-		r.Dropped = Absurd
-	}
 	if r.Dropped != None {
 		r.Delta, r.Sample = Counts{}, Sample{}
 		return
@@ -265,49 +240,3 @@ func (j *judge) ratio(d *Counts) Reason {
 }
 
 func within(v, least, most float64) bool { return v >= least && (most == 0 || v <= most) }
-
-// pods adds up the containers of each pod. Of a pod one of whose containers is
-// not known, nothing is known.
-func (j *judge) pods(containers []Result) []Result {
-	at := map[string]int{}
-	var pods []Result
-	for i := range containers {
-		c := &containers[i]
-		if c.Pod == "" {
-			continue
-		}
-		k, seen := at[c.Pod]
-		if !seen {
-			k = len(pods)
-			at[c.Pod] = k
-			pods = append(pods, Result{ID: c.Pod})
-		}
-		pods[k].add(c)
-	}
-	for i := range pods {
-		because := pods[i].NoCPI
-		if j.finish(&pods[i]); because != None && pods[i].Dropped == None {
-			pods[i].withoutCPI(because)
-		}
-	}
-	slices.SortFunc(pods, func(a, b Result) int { return strings.Compare(a.ID, b.ID) })
-	return pods
-}
-
-func (r *Result) add(c *Result) {
-	if r.Dropped == None {
-		r.Dropped = c.Dropped
-	}
-	// The few cycles of an idle container make no ratio of their own; they are good
-	// enough to be added.
-	if r.NoCPI == None && c.NoCPI != Idle {
-		r.NoCPI = c.NoCPI
-	}
-	d := c.Delta
-	d.extrapolate()
-	r.Delta.add(&d)
-}
-
-func (r *Result) withoutCPI(because Reason) {
-	r.CPI, r.NoCPI, r.MPKI, r.HasMPKI, r.Reference = 0, because, 0, false, false
-}

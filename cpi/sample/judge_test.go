@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 const window = 10 * time.Second
@@ -20,15 +22,17 @@ func edges() (from, to *Edge) {
 	from = &Edge{
 		Wall: time.Unix(1000, 0), Monotonic: time.Hour, Boot: 2 * time.Hour, CPUs: 4, Present: counted, Waits: true,
 		Enabled: clock, Running: clock,
-		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9, 6e9, 5e9, 4e6},
-			OnCPU: 3 * time.Second, Counted: 2 * time.Second, Wait: time.Second, Switches: 9}}},
+		Groups: []Group{{Container: &cpi.Container{ID: "a"}, Life: 1,
+			Counts: Counts{Events: [NumEvents]uint64{7e9, 6e9, 5e9, 4e6},
+				OnCPU: 3 * time.Second, Counted: 2 * time.Second, Wait: time.Second, Switches: 9}}},
 	}
 	to = &Edge{
 		Wall: time.Unix(1010, 0), Monotonic: time.Hour + window, Boot: 2*time.Hour + window, CPUs: 4, Present: counted,
 		Waits: true,
-		Groups: []Group{{ID: "a", Pod: "p", Life: 1, Counts: Counts{Events: [NumEvents]uint64{7e9 + 50e9, 6e9 + 20e9,
-			5e9 + 40e9, 4e6 + 60e6}, OnCPU: 23 * time.Second, Counted: 22 * time.Second, Wait: 6 * time.Second,
-			Switches: 109}}},
+		Groups: []Group{{Container: &cpi.Container{ID: "a"}, Life: 1,
+			Counts: Counts{Events: [NumEvents]uint64{7e9 + 50e9, 6e9 + 20e9,
+				5e9 + 40e9, 4e6 + 60e6}, OnCPU: 23 * time.Second, Counted: 22 * time.Second, Wait: 6 * time.Second,
+				Switches: 109}}},
 	}
 	for e := range clock {
 		to.Enabled[e], to.Running[e] = clock[e]+40*time.Second, clock[e]+40*time.Second
@@ -51,8 +55,8 @@ func TestASampleIsUsageAndCPIOfTheSameInterval(t *testing.T) {
 	if w.Containers[0].Delta != delta {
 		t.Errorf("counted %+v, want %+v", w.Containers[0].Delta, delta)
 	}
-	if len(w.Pods) != 1 || w.Pods[0].ID != "p" || w.Pods[0].Sample != want {
-		t.Errorf("its pod is %+v", w.Pods)
+	if w.Containers[0].Container != to.Groups[0].Container {
+		t.Errorf("it is the sample of %p, and not of the view at the window's end", w.Containers[0].Container)
 	}
 	if w.Running != [NumEvents]float64{1, 1, 1, 1} {
 		t.Errorf("running %v", w.Running)
@@ -189,20 +193,22 @@ func TestWhatSpoilsASample(t *testing.T) {
 			from, to := edges()
 			c.change(from, to)
 			w := Judge(from, to, Hardware(window))
-			if len(w.Containers) != 1 || len(w.Pods) != 1 {
-				t.Fatalf("%d containers, %d pods", len(w.Containers), len(w.Pods))
+			if len(w.Containers) != 1 {
+				t.Fatalf("%d containers", len(w.Containers))
 			}
-			for _, r := range []Result{w.Containers[0], w.Pods[0]} {
-				if r.Dropped != c.dropped || r.NoCPI != c.noCPI || math.Abs(r.CPI-c.cpi) > 1e-9 {
-					t.Errorf("dropped %q, no CPI %q, CPI %v; want %q, %q, %v", r.Dropped, r.NoCPI, r.CPI, c.dropped,
-						c.noCPI, c.cpi)
-				}
-				if r.Dropped != None && (r.Sample != Sample{} || r.Delta != Counts{}) {
-					t.Errorf("dropped, and holds numbers: %+v", r)
-				}
-				if r.Dropped == None && r.Usage == 0 {
-					t.Error("the usage is lost with the CPI")
-				}
+			r := w.Containers[0]
+			if r.Dropped != c.dropped || r.NoCPI != c.noCPI || math.Abs(r.CPI-c.cpi) > 1e-9 {
+				t.Errorf("dropped %q, no CPI %q, CPI %v; want %q, %q, %v", r.Dropped, r.NoCPI, r.CPI, c.dropped,
+					c.noCPI, c.cpi)
+			}
+			if r.Dropped != None && (r.Sample != Sample{} || r.Delta != Counts{}) {
+				t.Errorf("dropped, and holds numbers: %+v", r)
+			}
+			if r.Dropped == None && r.Usage == 0 {
+				t.Error("the usage is lost with the CPI")
+			}
+			if r.Container == nil || r.ID != "a" {
+				t.Errorf("it is of %+v", r.Container)
 			}
 		})
 	}
@@ -275,37 +281,21 @@ func TestStandInsHaveNoBounds(t *testing.T) {
 	}
 }
 
-func TestAPodIsTheSumOfItsContainers(t *testing.T) {
-	two := func(change func(from, to *Group)) *Window {
+// A cap that began or ended in the window held for a part of it.
+func TestCappedAtEitherEdge(t *testing.T) {
+	for _, c := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
 		from, to := edges()
-		a, b := from.Groups[0], to.Groups[0]
-		a.ID, b.ID = "b", "b"
-		change(&a, &b)
-		from.Groups, to.Groups = append(from.Groups, a), append(to.Groups, b)
-		return Judge(from, to, Hardware(window))
-	}
-	half := two(func(from, to *Group) { // half the cycles for the same instructions
-		to.Events[RefCycles] = from.Events[RefCycles] + 20e9
-		to.OnCPU, to.Counted = from.OnCPU+10*time.Second, from.Counted+10*time.Second
-	})
-	if p := half.Pods[0]; len(half.Pods) != 1 || p.Usage != 3 || p.CPI != 1.5 || p.MPKI != 3 {
-		t.Errorf("%+v", half.Pods)
-	}
-	idle := two(func(from, to *Group) { to.Counts = from.Counts })
-	if p := idle.Pods[0]; p.Usage != 2 || p.CPI != 2 || idle.Containers[1].NoCPI != Idle {
-		t.Errorf("beside an idle container: %+v", p)
-	}
-	zero := two(func(from, to *Group) { to.Events[Instructions] = from.Events[Instructions] })
-	if p := zero.Pods[0]; p.Usage != 4 || p.CPI != 0 || p.NoCPI != Zero {
-		t.Errorf("beside one without instructions: %+v", p)
-	}
-	restarted := two(func(_, to *Group) { to.Life++ })
-	if p := restarted.Pods[0]; p.Dropped != Restarted || p.Sample != (Sample{}) {
-		t.Errorf("beside one that restarted: %+v", p)
-	}
-	nobodys := two(func(from, to *Group) { from.Pod, to.Pod = "", "" })
-	if len(nobodys.Pods) != 1 || nobodys.Pods[0].CPI != 2 {
-		t.Errorf("beside a group of no pod: %+v", nobodys.Pods)
+		from.Groups[0].Container, to.Groups[0].Container = &cpi.Container{ID: "a", Capped: c[0]},
+			&cpi.Container{ID: "a", Capped: c[1]}
+		r := Judge(from, to, Hardware(window)).Containers[0]
+		if r.Capped != (c[0] || c[1]) || r.Container != to.Groups[0].Container {
+			t.Errorf("%v: %+v", c, r)
+		}
+		to.Groups = nil
+		if r := Judge(from, to, Hardware(window)).Containers[0]; r.Capped != c[0] ||
+			r.Container != from.Groups[0].Container {
+			t.Errorf("%v, and ended: %+v", c, r)
+		}
 	}
 }
 
@@ -383,17 +373,17 @@ func newWorld(t *rapid.T) *world {
 	n := rapid.IntRange(1, 5).Draw(t, "containers")
 	for i := range n {
 		hertz := rapid.Float64Range(1e9, 5e9).Draw(t, "hertz")
-		cpi := rapid.Float64Range(0.3, 20).Draw(t, "cpi")
+		ratio := rapid.Float64Range(0.3, 20).Draw(t, "cpi")
 		boost := rapid.Float64Range(0.8, 1.25).Draw(t, "boost")
 		m := truth{
-			usage: rapid.Float64Range(0.01, 1).Draw(t, "usage") * float64(cpus) / float64(n), hertz: hertz, cpi: cpi,
-			refCPI: cpi * boost,
+			usage: rapid.Float64Range(0.01, 1).Draw(t, "usage") * float64(cpus) / float64(n), hertz: hertz, cpi: ratio,
+			refCPI: ratio * boost,
 			mpki:   rapid.Float64Range(0.5, 50).Draw(t, "mpki"), wait: rapid.Float64Range(0, 5).Draw(t, "wait"),
 		}
 		id := fmt.Sprint("c", i)
 		before := truth{usage: rapid.Float64Range(0, 1).Draw(t, "past"), hertz: 2e9, cpi: 1,
 			refCPI: 1}.counts(time.Hour)
-		g := Group{ID: id, Pod: fmt.Sprint("p", i/2), Life: 1, Counts: before}
+		g := Group{Container: &cpi.Container{ID: id}, Life: 1, Counts: before}
 		ran := func(what string) time.Duration {
 			return time.Duration(m.usage * float64(rapid.Int64Range(0, 1e8).Draw(t, what)))
 		}
@@ -512,31 +502,12 @@ func TestNeverAWrongNumber(t *testing.T) {
 			w.fault(t)
 		}
 		got := Judge(w.from, w.to, Hardware(window))
-		pods := map[string]truth{}
-		for _, g := range w.to.Groups {
-			m, p := w.truth[g.ID], pods[g.Pod]
-			instructions := m.usage * m.hertz / m.cpi
-			p.usage += m.usage
-			p.hertz += m.usage * m.hertz
-			p.refHertz += instructions * m.refCPI
-			p.cpi += instructions
-			p.mpki += instructions * m.mpki
-			pods[g.Pod] = p
-		}
-		for id, p := range pods {
-			pods[id] = truth{usage: p.usage, cpi: p.hertz / p.cpi, refCPI: p.refHertz / p.cpi, mpki: p.mpki / p.cpi}
-		}
 		for _, r := range got.Containers {
 			if r.Dropped == None {
 				w.check(t, r, w.truth[r.ID])
 				kept++
 			} else {
 				dropped++
-			}
-		}
-		for _, r := range got.Pods {
-			if r.Dropped == None {
-				w.check(t, r, pods[r.ID])
 			}
 		}
 	}
@@ -560,8 +531,7 @@ func (w *world) check(t *rapid.T, r Result, m truth) {
 	}
 	tolerance := 2e-3 // of what is rounded
 	if w.lacking {
-		// A pod lacks a little of one of its containers, and where all of it is little
-		// that is much.
+		// Where all of it is little, the little that it lacks is much.
 		if tolerance = 0.06 + 2*share; m.usage < 0.25 {
 			return
 		}

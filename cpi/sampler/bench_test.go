@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
 )
@@ -36,7 +37,7 @@ func BenchmarkWindow(b *testing.B) {
 	var n Node
 	for i := range 1000 {
 		id := fmt.Sprintf("%064d", i)
-		n.Containers = append(n.Containers, Container{ID: id, Cgroup: "/" + id, PodUID: fmt.Sprint("pod", i/4)})
+		n.Containers = append(n.Containers, &cpi.Container{ID: id, Cgroup: "/" + id, PodUID: fmt.Sprint("pod", i/4)})
 		c.reading.Groups = append(c.reading.Groups, counter.Group{ID: id})
 	}
 	slices.SortFunc(c.reading.Groups, func(a, b counter.Group) int { return cmp.Compare(a.ID, b.ID) })

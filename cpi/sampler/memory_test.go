@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/sample"
 )
@@ -35,21 +36,21 @@ func TestMemoryPerContainer(t *testing.T) {
 	refs := make([]detect.Ref, containers)
 	now := time.Unix(1e9, 0)
 	for i, name := range names {
-		if refs[i], err = d.Put(now, detect.Container{ID: name, Job: name, Platform: "platform",
-			Class: detect.LS}); err != nil {
+		if refs[i], err = d.Put(now, &cpi.Container{ID: name, Job: name, Platform: "platform",
+			Class: cpi.LS}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	samples := make([]detect.Sample, containers)
 	for k := range 200 {
 		now = now.Add(time.Minute)
-		w := &Window{End: now, Boot: time.Duration(k+1) * time.Minute, Length: 10 * time.Second,
-			Containers: make([]Observed, containers)}
+		w := &Window{Window: sample.Window{End: now, Boot: time.Duration(k+1) * time.Minute, Length: 10 * time.Second,
+			Containers: make([]sample.Result, containers)}}
 		for i, name := range names {
-			usage, cpi := 0.3*math.Exp2(float64(k%5)), 1+float64(i%7)/10
-			samples[i] = detect.Sample{Ref: refs[i], At: now, Usage: usage, CPI: cpi}
-			w.Containers[i] = Observed{Container: Container{ID: name},
-				Sample: sample.Sample{End: now, Boot: w.Boot, Length: w.Length, Usage: usage, CPI: cpi}}
+			usage, ratio := 0.3*math.Exp2(float64(k%5)), 1+float64(i%7)/10
+			samples[i] = detect.Sample{Ref: refs[i], At: now, Usage: usage, CPI: ratio}
+			w.Containers[i] = sample.Result{Container: &cpi.Container{ID: name},
+				Sample: sample.Sample{End: now, Boot: w.Boot, Length: w.Length, Usage: usage, CPI: ratio}}
 		}
 		d.Observe(now, samples)
 		s.keep(w)

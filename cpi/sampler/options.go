@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/topology"
@@ -21,25 +22,9 @@ type Counter interface {
 	Read(*counter.Reading) error
 }
 
-// Container is a container as it is known at an edge of a window.
-type Container struct {
-	ID        string
-	Cgroup    string // below the hierarchy that the counter follows; empty: not known
-	PodUID    string
-	Namespace string
-	Pod       string
-	Name      string
-	Class     string
-	Pool      string
-	Owner     string // who made the pod; empty while unknown
-	CoreKind  string // of the CPUs it may use, where the machine has several kinds
-	Capped    bool
-	MayCap    bool // its threads are worth counting
-}
-
 // Node is what runs, and on what.
 type Node struct {
-	Containers []Container
+	Containers []*cpi.Container
 	Topology   *topology.Topology // another one whenever a CPU came or went
 }
 
@@ -53,7 +38,7 @@ type Options struct {
 	Life func(cgroup string) (uint64, error)
 	// Accounts is the kernel's own account of the CPU time of containers, by ID; nil:
 	// what is counted is not compared with it.
-	Accounts func([]Container) map[string]time.Duration
+	Accounts func([]*cpi.Container) map[string]time.Duration
 	// Threads is how many threads a cgroup has. An error, or nil: not known.
 	Threads func(cgroup string) (int32, error)
 	// Window seconds of every Interval are counted.

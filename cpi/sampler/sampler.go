@@ -1,13 +1,16 @@
 package sampler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/topology"
@@ -44,7 +47,7 @@ func New(o Options, present [sample.NumEvents]bool, waits bool) *Sampler {
 	s := &Sampler{o: o, present: present, waits: waits, histories: map[string]*sample.History{},
 		lives: map[string]uint64{}, left: map[string]bool{}}
 	for i := range s.edges {
-		s.edges[i].capped, s.edges[i].worth = map[string]bool{}, o.Worth
+		s.edges[i].worth = o.Worth
 	}
 	s.state.Store(new(string))
 	return s
@@ -140,9 +143,12 @@ func (s *Sampler) window(ctx context.Context) *Window {
 		delete(there, id) // it did not begin in this window
 	}
 	to.fill(there, s.setup, s.present, s.waits)
-	w := windowOf(from, to, s.o.Rules)
+	w := &Window{
+		Window: *sample.Judge(&from.sample, &to.sample, s.o.Rules), Topology: to.node.Topology,
+		Faults:   to.reading.Faults,
+		Followed: len(s.lives), Unfollowed: len(s.left), Unfollowable: why,
+	}
 	s.threads(w)
-	w.Followed, w.Unfollowed, w.Unfollowable = len(s.lives), len(s.left), why
 	s.complain(why)
 	return w
 }
@@ -156,7 +162,7 @@ func (s *Sampler) pause(ctx context.Context) {
 
 // read reads every counter, every clock, and before and after it the kernel's account
 // of these.
-func (s *Sampler) read(e *edge, containers []Container) error {
+func (s *Sampler) read(e *edge, containers []*cpi.Container) error {
 	c := &s.o.Clock
 	e.sample.Wall = c.Wall()
 	asleep := c.Boot() - c.Monotonic()
@@ -170,7 +176,7 @@ func (s *Sampler) read(e *edge, containers []Container) error {
 	return nil
 }
 
-func (s *Sampler) accounts(of []Container) map[string]time.Duration {
+func (s *Sampler) accounts(of []*cpi.Container) map[string]time.Duration {
 	if s.o.Accounts == nil {
 		return nil
 	}
@@ -189,8 +195,7 @@ func (s *Sampler) look(e *edge) {
 // there is which of an edge's containers have a cgroup now.
 func (s *Sampler) there(e *edge) map[string]uint64 {
 	lives := make(map[string]uint64, len(e.node.Containers))
-	for i := range e.node.Containers {
-		c := &e.node.Containers[i]
+	for _, c := range e.node.Containers {
 		if c.Cgroup == "" {
 			continue
 		}
@@ -212,8 +217,7 @@ func (s *Sampler) follow(e *edge) (why error) {
 		}
 	}
 	clear(s.left)
-	for i := range e.node.Containers {
-		c := &e.node.Containers[i]
+	for _, c := range e.node.Containers {
 		life, is := there[c.ID]
 		if known, followed := s.lives[c.ID]; !is || followed && known == life {
 			continue
@@ -284,7 +288,7 @@ func (s *Sampler) failed(err error) *Window {
 	s.complain(err)
 	text := err.Error()
 	s.state.Store(&text)
-	return &Window{End: s.o.Clock.Wall(), Boot: s.o.Clock.Boot(), Failed: err}
+	return &Window{Window: sample.Window{End: s.o.Clock.Wall(), Boot: s.o.Clock.Boot()}, Failed: err}
 }
 
 // complain says what is wrong once, until it is another thing.
@@ -301,5 +305,59 @@ func (s *Sampler) complain(err error) {
 	if key != s.silent {
 		s.silent = key
 		s.o.Log.Warn("CPU performance is not counted as it should be; everything else goes on", "err", err)
+	}
+}
+
+// edge is one end of a window.
+type edge struct {
+	node     Node
+	reading  counter.Reading
+	accounts [2]map[string]time.Duration // before the reading and after
+	sample   sample.Edge
+	worth    [sample.NumEvents]uint64
+}
+
+// fill makes the edge of what was read. lives are the cgroups that are there.
+func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEvents]bool, waits bool) {
+	r := &e.reading
+	s := &e.sample
+	s.Setup, s.CPUs, s.Missed = setup+r.Faults.Reopened, r.CPUs, r.Faults.Missed
+	s.Lost = time.Duration(r.Other.OnCPU - min(r.Other.Counted, r.Other.OnCPU))
+	s.Present, s.Waits = present, waits
+	for i := range sample.NumEvents {
+		s.Enabled[i], s.Running[i] = time.Duration(r.Enabled[i]), time.Duration(r.Running[i])
+	}
+	s.Groups = s.Groups[:0]
+	for _, c := range e.node.Containers {
+		life, there := lives[c.ID]
+		if !there {
+			continue
+		}
+		g := sample.Group{Container: c, Life: life, Account: e.account(c.ID)}
+		if at, found := slices.BinarySearchFunc(r.Groups, c.ID, func(g counter.Group, id string) int {
+			return cmp.Compare(g.ID, id)
+		}); found {
+			g.Counts = e.countsOf(&r.Groups[at].Counts)
+		}
+		s.Groups = append(s.Groups, g)
+	}
+}
+
+func (e *edge) account(id string) (a sample.Account) {
+	var earlier, later bool
+	a.Before, earlier = e.accounts[0][id]
+	a.After, later = e.accounts[1][id]
+	a.Known = earlier && later
+	return a
+}
+
+func (e *edge) countsOf(c *counter.Counts) sample.Counts {
+	events := c.Events
+	for i, worth := range e.worth {
+		events[i] *= max(worth, 1)
+	}
+	return sample.Counts{
+		Events: events, OnCPU: time.Duration(c.OnCPU), Counted: time.Duration(c.Counted),
+		Wait: time.Duration(c.RunQueueWait), Switches: c.Switches,
 	}
 }

@@ -44,7 +44,7 @@ func (s *Sampler) threads(w *Window) {
 	}
 	for i := range w.Containers {
 		o := &w.Containers[i]
-		if !o.MayCap || o.Cgroup == "" || o.Dropped != sample.None {
+		if may, _ := o.MayBeCapped(); !may || o.Cgroup == "" || o.Dropped != sample.None {
 			continue
 		}
 		if n, err := s.o.Threads(o.Cgroup); err == nil {

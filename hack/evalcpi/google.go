@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
@@ -141,7 +142,7 @@ func learned(name string, rows []googleRow, minUsage float64) (detect.JobState, 
 	if err != nil {
 		return detect.JobState{}, err
 	}
-	ref, err := d.Put(epoch, detect.Container{ID: "task", Job: name, Class: detect.LS})
+	ref, err := d.Put(epoch, &cpi.Container{ID: "task", Job: name, Class: cpi.LS})
 	if err != nil {
 		return detect.JobState{}, err
 	}

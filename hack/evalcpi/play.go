@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
@@ -41,7 +42,7 @@ func play(t *trial, cfg detect.Config) (result, error) {
 	if err := t.teach(d); err != nil {
 		return result{}, err
 	}
-	victim, err := d.Put(epoch, detect.Container{ID: "victim", Job: "victim", Class: detect.LS})
+	victim, err := d.Put(epoch, &cpi.Container{ID: "victim", Job: "victim", Class: cpi.LS})
 	if err != nil {
 		return result{}, err
 	}
@@ -59,7 +60,7 @@ func play(t *trial, cfg detect.Config) (result, error) {
 				continue
 			}
 			if n.ref == 0 && present[0] != n {
-				ref, err := d.Put(now.Add(-period/2), n.c)
+				ref, err := d.Put(now.Add(-period/2), &n.c)
 				if err != nil {
 					return result{}, err
 				}
@@ -96,8 +97,8 @@ func (t *trial) teach(d *detect.Detector) error {
 	var tasks [learningTasks]victim
 	for i := range refs {
 		var err error
-		if refs[i], err = d.Put(begin, detect.Container{ID: fmt.Sprint("elsewhere", i), Job: "victim",
-			Class: detect.LS}); err != nil {
+		if refs[i], err = d.Put(begin, &cpi.Container{ID: fmt.Sprint("elsewhere", i), Job: "victim",
+			Class: cpi.LS}); err != nil {
 			return err
 		}
 		tasks[i] = t.v

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
@@ -21,7 +22,7 @@ const (
 // neighbour is a container whose CPU usage is a function of time, unless somebody
 // caps it.
 type neighbour struct {
-	c       detect.Container
+	c       cpi.Container
 	kind    string
 	level   float64 // CPUs while it is busy
 	noise   float64 // of its usage, relative
@@ -190,7 +191,7 @@ func newTrial(seed uint64, suspects int, effect float64, length time.Duration) *
 			kind: "antagonist", level: 2 + 4*r.Float64(), noise: 0.15, bursts: bursty(r, length),
 			idle:    0.05 * r.Float64(),
 			arrives: time.Duration(20+r.IntN(20)) * time.Minute,
-			c:       detect.Container{ID: "antagonist", Job: "antagonist", Class: detect.Batch},
+			c:       cpi.Container{ID: "antagonist", Job: "antagonist", Class: cpi.Batch},
 		}
 		t.neighbours = append(t.neighbours, t.antagonist)
 	}
@@ -210,11 +211,11 @@ func (t *trial) innocent(i int, clock timetable) *neighbour {
 	r := t.r
 	n := &neighbour{level: math.Exp2(-1 + 3.5*r.Float64()), phase: t.v.phase + 0.05*r.NormFloat64(),
 		idle: 0.1 * r.Float64(), noise: 0.05 + 0.2*r.Float64()}
-	n.c = detect.Container{ID: fmt.Sprintf("n%02d", i), Job: fmt.Sprintf("n%02d", i), Class: detect.Batch}
+	n.c = cpi.Container{ID: fmt.Sprintf("n%02d", i), Job: fmt.Sprintf("n%02d", i), Class: cpi.Batch}
 	switch i % 4 {
 	case 0:
 		n.kind, n.noise = "constant", 0.05
-		n.c.Class = detect.LS
+		n.c.Class = cpi.LS
 	case 1:
 		n.kind, n.swing = "daily", 0.5
 	case 2:
@@ -225,8 +226,8 @@ func (t *trial) innocent(i int, clock timetable) *neighbour {
 	if r.IntN(5) == 0 {
 		n.arrives = time.Duration(r.Float64() * float64(t.length) / 2)
 	}
-	if n.c.Class == detect.Batch && r.IntN(3) == 0 {
-		n.c.Class = detect.BE
+	if n.c.Class == cpi.Batch && r.IntN(3) == 0 {
+		n.c.Class = cpi.BE
 	}
 	return n
 }

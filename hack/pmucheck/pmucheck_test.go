@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
@@ -98,12 +99,12 @@ func TestLoads(t *testing.T) {
 	}
 }
 
-func at(cpi, used float64) *sampler.Window {
-	return &sampler.Window{Containers: []sampler.Observed{
-		{Container: sampler.Container{ID: victim}, Sample: sample.Sample{CPI: cpi}},
-		{Container: sampler.Container{ID: antagonist}, Sample: sample.Sample{Usage: used}},
-		{Container: sampler.Container{ID: innocent}, Dropped: sample.First},
-	}}
+func at(ratio, used float64) *sampler.Window {
+	return &sampler.Window{Window: sample.Window{Containers: []sample.Result{
+		{Container: &cpi.Container{ID: victim}, Sample: sample.Sample{CPI: ratio}},
+		{Container: &cpi.Container{ID: antagonist}, Sample: sample.Sample{Usage: used}},
+		{Container: &cpi.Container{ID: innocent}, Dropped: sample.First},
+	}}}
 }
 
 func TestReport(t *testing.T) {
@@ -127,8 +128,8 @@ func TestReport(t *testing.T) {
 	if s.found() {
 		t.Error("found, though an innocent was capped")
 	}
-	none := &sampler.Window{Containers: []sampler.Observed{{Container: sampler.Container{ID: victim},
-		Dropped: sample.Clock}}}
+	none := &sampler.Window{Window: sample.Window{Containers: []sample.Result{{
+		Container: &cpi.Container{ID: victim}, Dropped: sample.Clock}}}}
 	if s.window(4, none); !strings.Contains(s.line(), "no CPI: ") {
 		t.Error(s.line())
 	}

@@ -36,6 +36,7 @@ type stage struct {
 
 	mu      sync.Mutex // guards what follows
 	machine *policy.Machine
+	view    *loop.View
 	windows int
 	saw     *sight
 }
@@ -53,8 +54,7 @@ func run(ctx context.Context, p plan, c *counter.Counter) (saw *sight, err error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l, err := loop.New(loop.Options{
-		Detector: cfg, Model: "this machine", Snapshot: s.snapshot, Submit: s.submit, Told: s.told,
-		BEFloor: func(*policy.Snapshot) int { return 1 << 20 }, // so that nothing is moved, only capped
+		Detector: cfg, Submit: s.submit, Told: s.told,
 	})
 	if err != nil {
 		return nil, err
@@ -64,6 +64,8 @@ func run(ctx context.Context, p plan, c *counter.Counter) (saw *sight, err error
 	for _, e := range counter.Events() {
 		present[e] = status.Sources[e].Kind == counter.Hardware
 	}
+	// Best effort keeps more CPUs than there are, so that nothing is moved, only capped.
+	s.view = loop.NewView("this machine", present[sample.RefCycles], func(*policy.Snapshot) int { return 1 << 20 })
 	counts := sampler.New(sampler.Options{Counter: c, Node: s.node, Life: s.life, Interval: interval, Window: window,
 		Rules: sample.Hardware(window)}, present, true)
 	counts.Subscribe(l.Take)
@@ -138,7 +140,7 @@ func (s *stage) start(name string, class policy.Class) error {
 	}
 	for _, e := range []policy.Event{policy.PodRun{Pod: pod},
 		policy.ContainerCreate{Pod: pod, Container: policy.Container{ID: name, Sandbox: name, Name: "main",
-			Resources: unlimited}}} {
+			CgroupPath: filepath.Join("/", s.folder, name), Resources: unlimited}}} {
 		if _, err := s.machine.Step(time.Now(), e); err != nil {
 			return err
 		}
@@ -172,12 +174,6 @@ func (s *stage) write(name, file, text string) error {
 	return os.WriteFile(filepath.Join(s.path(name), file), []byte(text), 0)
 }
 
-func (s *stage) snapshot() *policy.Snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.machine.Snapshot()
-}
-
 // submit has the policy decide, and carries out what is about caps.
 func (s *stage) submit(_ context.Context, e policy.Event) error {
 	s.mu.Lock()
@@ -197,15 +193,7 @@ func (s *stage) submit(_ context.Context, e policy.Event) error {
 func (s *stage) node() sampler.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	view := s.machine.Snapshot()
-	n := sampler.Node{Topology: view.Topology}
-	for _, c := range view.Containers {
-		n.Containers = append(n.Containers, sampler.Container{
-			ID: c.ID, Cgroup: filepath.Join(s.folder, c.Pod), Namespace: c.Namespace, Pod: c.Pod, Name: c.Name,
-			Class: string(c.Class), Capped: c.CapMilli > 0,
-		})
-	}
-	return n
+	return s.view.Node(s.machine.Snapshot())
 }
 
 func (s *stage) life(cgroup string) (uint64, error) {

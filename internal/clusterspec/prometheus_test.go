@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/promtest"
@@ -43,10 +44,10 @@ func newFake(t *testing.T) *fake {
 	return f
 }
 
-func (f *fake) put(c detect.Container) {
+func (f *fake) put(c cpi.Container) {
 	f.t.Helper()
 	c.Platform = "p"
-	ref, err := f.detector.Put(f.now, c)
+	ref, err := f.detector.Put(f.now, &c)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -58,7 +59,8 @@ func (f *fake) minute(samples map[string][2]float64) {
 	f.now = f.now.Add(time.Minute)
 	var list []detect.Sample
 	for id, s := range samples {
-		list = append(list, detect.Sample{Ref: f.refs[id], At: f.now, Usage: s[0], CPI: s[1]})
+		list = append(list, detect.Sample{Ref: f.refs[id], At: f.now, Usage: s[0], CPI: s[1],
+			Capped: f.detector.Container(f.refs[id]).Capped})
 	}
 	f.events = f.detector.Observe(f.now, list)
 	f.metrics.CPILearned(f.detector.Learned())
@@ -103,9 +105,9 @@ func TestAFourthDaemonKnowsWhatThreeLearned(t *testing.T) {
 	for i := range 3 {
 		f := newFake(t)
 		for k := range 2 {
-			f.put(detect.Container{ID: fmt.Sprint("web", k), Job: job, Class: detect.LS})
+			f.put(cpi.Container{ID: fmt.Sprint("web", k), Job: job, Class: cpi.LS})
 		}
-		f.put(detect.Container{ID: "capped", Job: job, Class: detect.LS, Capped: true})
+		f.put(cpi.Container{ID: "capped", Job: job, Class: cpi.LS, Capped: true})
 		daemons = append(daemons, f)
 		server := httptest.NewServer(f.handler(lock, func() { scrapes <- i }))
 		defer server.Close()
@@ -136,9 +138,9 @@ func TestAFourthDaemonKnowsWhatThreeLearned(t *testing.T) {
 	}
 
 	fourth := newFake(t)
-	fourth.put(detect.Container{ID: "victim", Job: job, Class: detect.LS})
-	fourth.put(detect.Container{ID: "batch", Job: "shop/Job/batch/main", Class: detect.BE})
-	fourth.put(detect.Container{ID: "steady", Job: "shop/Job/steady/main", Class: detect.BE})
+	fourth.put(cpi.Container{ID: "victim", Job: job, Class: cpi.LS})
+	fourth.put(cpi.Container{ID: "batch", Job: "shop/Job/batch/main", Class: cpi.BE})
+	fourth.put(cpi.Container{ID: "steady", Job: "shop/Job/steady/main", Class: cpi.BE})
 	var got detect.Spec
 	reader, err := New(Options{
 		URL: url, Period: time.Second, Timeout: 10 * time.Second, MaxAge: time.Hour, Jobs: fourth.detector.Jobs,

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/model"
 	"pgregory.net/rapid"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
@@ -284,7 +285,7 @@ func TestAbsurdNumbers(t *testing.T) {
 			r.Fatal(err)
 		}
 		now := time.Unix(1e9, 0)
-		ref, err := d.Put(now, detect.Container{ID: "c", Job: "web", Platform: "p", Class: detect.LS})
+		ref, err := d.Put(now, &cpi.Container{ID: "c", Job: "web", Platform: "p", Class: cpi.LS})
 		if err != nil {
 			r.Fatal(err)
 		}

@@ -14,11 +14,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
-	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/clusterspec"
 	"github.com/quietcore/quietcore/internal/config"
@@ -28,7 +28,7 @@ import (
 	"github.com/quietcore/quietcore/internal/metrics"
 	cgroupusage "github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
-	"github.com/quietcore/quietcore/topology"
+	"github.com/quietcore/quietcore/sysfs"
 )
 
 type countingOptions struct {
@@ -121,8 +121,10 @@ func (p *counting) open() (*counters, error) {
 	for event, s := range o.StandIns {
 		worth[event] = s.Worth()
 	}
+	view := loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), present[sample.RefCycles], p.o.floor)
 	s := sampler.New(sampler.Options{
-		Counter: opened, Worth: worth, Node: p.node, Life: p.life, Accounts: p.accounts,
+		Counter: opened, Worth: worth, Life: p.life, Accounts: p.accounts,
+		Node:    func() sampler.Node { return view.Node(p.o.node.Snapshot()) },
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
 		Window: window,
 		Rules:  rules, Log: p.o.log,
@@ -207,46 +209,6 @@ func sources(s *counter.Status) (present [sample.NumEvents]bool, events map[stri
 	return present, events, missing
 }
 
-// node is what runs now.
-func (p *counting) node() sampler.Node {
-	view := p.o.node.Snapshot()
-	n := sampler.Node{Containers: make([]sampler.Container, 0, len(view.Containers)), Topology: view.Topology}
-	efficiency, hybrid := efficiencyCPUs(view.Topology)
-	for _, c := range view.Containers {
-		one := sampler.Container{
-			ID: c.ID, Cgroup: c.Cgroup, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Name: c.Name,
-			Class: string(c.Class), Pool: string(c.Pool), Owner: c.Owner, Capped: c.CapMilli > 0, MayCap: c.MayCap,
-		}
-		if hybrid {
-			one.CoreKind = kindOf(view.CPUs(c), efficiency)
-		}
-		n.Containers = append(n.Containers, one)
-	}
-	return n
-}
-
-func efficiencyCPUs(t *topology.Topology) (set cpuset.Set, any bool) {
-	for _, c := range t.CPUs() {
-		if c.Kind == topology.Efficiency {
-			set.Add(c.ID)
-			any = true
-		}
-	}
-	return set, any
-}
-
-// kindOf names the cores that a container may use on a machine with two kinds.
-func kindOf(cpus, efficiency cpuset.Set) string {
-	slow, fast := cpus.And(efficiency), cpus.Minus(efficiency)
-	switch {
-	case fast.IsEmpty():
-		return topology.Efficiency.String()
-	case slow.IsEmpty():
-		return topology.Performance.String()
-	}
-	return "mixed"
-}
-
 // life is the inode of a cgroup's folder, which the kernel gives to no other.
 func (p *counting) life(cgroup string) (uint64, error) {
 	info, err := os.Lstat(filepath.Join(p.counted, cgroup))
@@ -315,7 +277,7 @@ func (p *counting) report() control.Performance {
 	return out
 }
 
-func sampleOf(o *sampler.Observed) control.Sample {
+func sampleOf(o *sample.Result) control.Sample {
 	var s control.Sample
 	if o.Dropped != sample.None {
 		s.Why = o.Dropped.Sentence()
@@ -323,8 +285,8 @@ func sampleOf(o *sampler.Observed) control.Sample {
 	}
 	usage := o.Usage
 	s.Usage, s.Why = &usage, o.NoCPI.Sentence()
-	if cpi := o.CPI; o.NoCPI == sample.None {
-		s.CPI = &cpi
+	if ratio := o.CPI; o.NoCPI == sample.None {
+		s.CPI = &ratio
 	}
 	if mpki := o.MPKI; o.HasMPKI {
 		s.MPKI = &mpki
@@ -341,18 +303,10 @@ func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 		Failed: w.Failed != nil, Dropped: w.Dropped != sample.None, Length: w.Length, Running: 1, Followed: w.Followed,
 		Unfollowed: w.Unfollowed,
 		Faults:     f.Read + f.Reset + f.Absurd + f.NotRun + f.Missed + f.Depth + f.Waits, Cost: s.Cost,
-		Descriptors: s.Descriptors,
-		Containers:  make([]metrics.CPIContainer, 0, len(w.Containers)),
+		Descriptors: s.Descriptors, Containers: w.Containers,
 	}
 	for _, share := range w.Running {
 		out.Running = min(out.Running, share)
-	}
-	for i := range w.Containers {
-		o := &w.Containers[i]
-		out.Containers = append(out.Containers, metrics.CPIContainer{
-			Namespace: o.Namespace, Pod: o.Pod, Name: o.Name, BE: o.Class == string(policy.BE), Dropped: o.Dropped,
-			Sample: o.Sample, Delta: o.Delta,
-		})
 	}
 	return out
 }
@@ -371,10 +325,10 @@ func (p *counting) used(view *policy.Snapshot) map[string]control.Used {
 }
 
 // accounts is the same for the sampler, to hold against what was counted.
-func (p *counting) accounts(containers []sampler.Container) map[string]time.Duration {
+func (p *counting) accounts(containers []*cpi.Container) map[string]time.Duration {
 	cgroups := make(map[string]string, len(containers))
-	for i := range containers {
-		cgroups[containers[i].ID] = containers[i].Cgroup
+	for _, c := range containers {
+		cgroups[c.ID] = c.Cgroup
 	}
 	out := make(map[string]time.Duration, len(cgroups))
 	for _, one := range p.readUsage(cgroups) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
-	"github.com/quietcore/quietcore/sysfs"
 )
 
 // detector makes the loop from windows to caps. Without it windows are still counted
@@ -31,8 +29,8 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 	observe := cfg.Mode == config.Observe
 	detection.Enforce = detection.Enforce && !observe
 	o := loop.Options{
-		Detector: detection, Model: sysfs.CPUModel(os.DirFS("/proc")), Log: p.o.log, Snapshot: p.o.node.Snapshot,
-		Submit: p.o.node.Submit, BEFloor: p.o.floor, Notify: p.o.notify, Learned: p.o.metrics.CPILearned,
+		Detector: detection, Log: p.o.log, Submit: p.o.node.Submit, Notify: p.o.notify,
+		Learned: p.o.metrics.CPILearned,
 	}
 	file := filepath.Join(cfg.State.Dir, state.LearnedFile)
 	if !observe {

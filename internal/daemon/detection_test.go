@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/internal/config"
@@ -31,8 +32,8 @@ func testCounting(t *testing.T) (*counting, *loop.Loop) {
 	cfg := config.Default()
 	n := &node{}
 	l, err := loop.New(loop.Options{
-		Detector: detect.DefaultConfig(), Snapshot: func() *policy.Snapshot { return n.Snapshot() },
-		Submit: func(ctx context.Context, e policy.Event) error { return n.Submit(ctx, e) },
+		Detector: detect.DefaultConfig(),
+		Submit:   func(ctx context.Context, e policy.Event) error { return n.Submit(ctx, e) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +69,8 @@ func TestSpecsOfTheCluster(t *testing.T) {
 
 func TestFindingsAreCounted(t *testing.T) {
 	p, _ := testCounting(t)
-	count(p.o.metrics, &loop.Finding{Kind: detect.AnalysisEvent, Verdict: detect.Cap, Victim: loop.Subject{Job: "a"},
-		Antagonists: []loop.Subject{{Job: "b"}}})
+	count(p.o.metrics, &loop.Finding{Kind: detect.AnalysisEvent, Verdict: detect.Cap, Victim: &cpi.Container{Job: "a"},
+		Antagonists: []*cpi.Container{{Job: "b"}}})
 	count(p.o.metrics, &loop.Finding{Kind: detect.OutcomeEvent, Outcome: &detect.Outcome{Result: detect.Refused}})
 	text := scrape(t, p.o.metrics)
 	for _, want := range []string{"quietcore_cpi_blamed_total", `quietcore_cpi_outcomes_total{result="refused"} 1`} {
@@ -87,7 +88,7 @@ func (e evicter) Evict(_ context.Context, pod lend.Pod) error { e.asked <- pod; 
 func TestDecisionsToEvictAreCarriedOut(t *testing.T) {
 	p, _ := testCounting(t)
 	decided := &loop.Finding{Kind: detect.CommandEvent, Command: detect.DoEvict, Why: "capped 3 times in 1h"}
-	decided.Target.PodUID, decided.Target.Namespace, decided.Target.Pod = "uid-a", "jobs", "a"
+	decided.Target = &cpi.Container{PodUID: "uid-a", Namespace: "jobs", Pod: "a"}
 	p.evict(decided) // nothing evicts: nothing happens
 	api := evicter{make(chan lend.Pod, 9)}
 	p.o.evictions = lend.NewQueue(lend.NewEvictor(lend.EvictorOptions{API: api}), p.o.log)

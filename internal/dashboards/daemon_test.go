@@ -18,6 +18,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpuset"
@@ -267,17 +268,17 @@ func (d *daemon) startDetector() {
 	if d.detector, err = detect.New(cfg); err != nil {
 		d.t.Fatal(err)
 	}
-	put := func(id, job string, class detect.Class) {
-		ref, err := d.detector.Put(d.minute, detect.Container{ID: id, Job: job, Platform: "EPYC", Class: class})
+	put := func(id, job string, class cpi.Class) {
+		ref, err := d.detector.Put(d.minute, &cpi.Container{ID: id, Job: job, Platform: "EPYC", Class: class})
 		if err != nil {
 			d.t.Fatal(err)
 		}
 		d.refs[id] = ref
 	}
 	for i := range 6 {
-		put(fmt.Sprint("web", i), "default/Deployment/web/main", detect.LS)
+		put(fmt.Sprint("web", i), "default/Deployment/web/main", cpi.LS)
 	}
-	put("batch", "default/Job/batch/main", detect.BE)
+	put("batch", "default/Job/batch/main", cpi.BE)
 	jobs := func() []detect.JobInfo {
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -301,6 +302,7 @@ func (d *daemon) startDetector() {
 // minutes pass for the detector: one window each. The antagonist comes and goes, and
 // web0 suffers while it is there and not capped.
 func (d *daemon) minutes(n int, disturbed bool) {
+	late := &cpi.Container{Namespace: "default", Pod: "late", Name: "main"}
 	for i := range n {
 		busy := disturbed && i%10 >= 5
 		d.mu.Lock()
@@ -324,8 +326,7 @@ func (d *daemon) minutes(n int, disturbed bool) {
 			samples = append(samples, detect.Sample{Ref: ref, At: d.minute, Usage: use, CPI: cpi})
 			window.Containers = append(window.Containers, counted(id, cpi, use))
 		}
-		window.Containers = append(window.Containers, metrics.CPIContainer{Namespace: "default", Pod: "late",
-			Name: "main", Dropped: sample.Ended})
+		window.Containers = append(window.Containers, sample.Result{Dropped: sample.Ended, Container: late})
 		events := d.detector.Observe(d.minute, samples)
 		d.metrics.CPILearned(d.detector.Learned())
 		d.metrics.CPIWindow(window)
@@ -336,15 +337,18 @@ func (d *daemon) minutes(n int, disturbed bool) {
 	}
 }
 
-func counted(id string, cpi, use float64) metrics.CPIContainer {
-	c := metrics.CPIContainer{Namespace: "default", Pod: id, Name: "main", BE: id == "batch"}
-	c.Sample = sample.Sample{Length: 10 * time.Second, Usage: use, CPI: cpi, HasMPKI: true, MPKI: 2, HasWait: true,
+func counted(id string, ratio, use float64) sample.Result {
+	c := sample.Result{Container: &cpi.Container{Namespace: "default", Pod: id, Name: "main", PodClass: "LS"}}
+	if id == "batch" {
+		c.PodClass = "BE"
+	}
+	c.Sample = sample.Sample{Length: 10 * time.Second, Usage: use, CPI: ratio, HasMPKI: true, MPKI: 2, HasWait: true,
 		Wait: 0.1}
 	c.Delta.OnCPU = time.Duration(use * 10 * float64(time.Second))
 	c.Delta.Wait = c.Delta.OnCPU / 9
 	c.Delta.Events[sample.Cycles] = uint64(use * 3e10)
-	c.Delta.Events[sample.Instructions] = uint64(use * 3e10 / cpi)
-	c.Delta.Events[sample.LLCMisses] = uint64(use * 6e7 / cpi)
+	c.Delta.Events[sample.Instructions] = uint64(use * 3e10 / ratio)
+	c.Delta.Events[sample.LLCMisses] = uint64(use * 6e7 / ratio)
 	return c
 }
 

@@ -7,7 +7,9 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -56,7 +58,7 @@ func everythingOn() *Metrics {
 		return s, true
 	})
 	m.CPICounting(true, perContainer)
-	m.CPIWindow(&CPIWindow{Containers: []CPIContainer{{}}})
+	m.CPIWindow(&CPIWindow{Containers: []sample.Result{{Container: new(cpi.Container)}}})
 	m.CPIJobs(1+perBand, func() []detect.JobInfo { return nil })
 	m.CPILearned([]detect.Learned{{}})
 	m.CPIBlamed("", "")

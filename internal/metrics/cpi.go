@@ -12,6 +12,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/internal/printable"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // CPIWindow is what a window of counting brought.
@@ -19,7 +20,7 @@ type CPIWindow struct {
 	Failed     bool // nothing could be read
 	Dropped    bool // nobody has a sample
 	Length     time.Duration
-	Containers []CPIContainer
+	Containers []sample.Result
 	Running    float64 // the lowest share of the time that an event was counted
 	Followed   int
 	Unfollowed int
@@ -27,15 +28,6 @@ type CPIWindow struct {
 	Cost       time.Duration // CPU time that counting took, since then
 	// Descriptors that are open for it.
 	Descriptors int
-}
-
-// CPIContainer is one container in a window.
-type CPIContainer struct {
-	Namespace, Pod, Name string
-	BE                   bool
-	Dropped              sample.Reason
-	sample.Sample
-	Delta sample.Counts
 }
 
 // Production is every class but best effort.
@@ -65,7 +57,7 @@ type cpiSums struct {
 	onCPU, wait, windows         time.Duration
 }
 
-func (s *cpiSums) add(c *CPIContainer) {
+func (s *cpiSums) add(c *sample.Result) {
 	s.windows += c.Length
 	s.onCPU += c.Delta.OnCPU
 	if c.HasWait {
@@ -180,14 +172,14 @@ func (m *Metrics) CPIWindow(w *CPIWindow) {
 	c.countEach(w.Containers)
 }
 
-func (c *cpiCollector) count(containers []CPIContainer) {
+func (c *cpiCollector) count(containers []sample.Result) {
 	for i := range containers {
 		one := &containers[i]
 		reason := one.Dropped
 		if reason == sample.None {
 			reason = one.NoCPI
 			class := production
-			if one.BE {
+			if one.PodClass == string(policy.BE) {
 				class = bestEffort
 			}
 			c.classes[class].add(one)
@@ -201,13 +193,13 @@ func (c *cpiCollector) count(containers []CPIContainer) {
 
 // countEach keeps series of single containers, as many as are allowed. Who has
 // some keeps them until he is gone, so that no counter comes and goes.
-func (c *cpiCollector) countEach(containers []CPIContainer) {
+func (c *cpiCollector) countEach(containers []sample.Result) {
 	if c.most == 0 {
 		return
 	}
 	here := make(map[containerKey]bool, len(containers))
 	for i := range containers {
-		here[containers[i].key()] = here[containers[i].key()] || containers[i].Dropped != sample.Ended
+		here[keyOf(&containers[i])] = here[keyOf(&containers[i])] || containers[i].Dropped != sample.Ended
 	}
 	for key := range c.containers {
 		if !here[key] {
@@ -217,7 +209,7 @@ func (c *cpiCollector) countEach(containers []CPIContainer) {
 	}
 	for i := range containers {
 		one := &containers[i]
-		key := one.key()
+		key := keyOf(one)
 		sums := c.containers[key]
 		if sums == nil {
 			if !here[key] || len(c.containers) >= c.most {
@@ -232,7 +224,7 @@ func (c *cpiCollector) countEach(containers []CPIContainer) {
 	}
 }
 
-func (c *CPIContainer) key() containerKey {
+func keyOf(c *sample.Result) containerKey {
 	return containerKey{name: label(c.Name), namespace: label(c.Namespace), pod: label(c.Pod)}
 }
 

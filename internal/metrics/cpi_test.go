@@ -12,13 +12,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"pgregory.net/rapid"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/sample"
 )
 
 // counted is a container with a sample: 20 s on CPUs in a window of 10 s, CPI 2.
-func counted(pod string) CPIContainer {
-	return CPIContainer{
-		Namespace: "default", Pod: pod, Name: "main",
+func counted(pod string) sample.Result {
+	return sample.Result{
+		Container: &cpi.Container{Namespace: "default", Pod: pod, Name: "main", PodClass: "LS"},
 		Sample: sample.Sample{Length: 10 * time.Second, Usage: 2, CPI: 2, Reference: true, HasMPKI: true, MPKI: 1,
 			HasWait: true},
 		Delta: sample.Counts{
@@ -29,11 +30,11 @@ func counted(pod string) CPIContainer {
 	}
 }
 
-func dropped(pod string, why sample.Reason) CPIContainer {
-	return CPIContainer{Namespace: "default", Pod: pod, Name: "main", Dropped: why}
+func dropped(pod string, why sample.Reason) sample.Result {
+	return sample.Result{Container: &cpi.Container{Namespace: "default", Pod: pod, Name: "main"}, Dropped: why}
 }
 
-func without(c CPIContainer, why sample.Reason) CPIContainer {
+func without(c sample.Result, why sample.Reason) sample.Result {
 	c.CPI, c.NoCPI, c.HasMPKI, c.MPKI, c.Reference = 0, why, false, 0, false
 	return c
 }
@@ -44,19 +45,19 @@ func TestWindowsAreAddedUp(t *testing.T) {
 	m := New("v1", nothing)
 	m.CPICounting(true, perContainer)
 	be := counted("batch")
-	be.BE, be.HasWait = true, false
+	be.PodClass, be.HasWait = "BE", false
 	core := counted("core")
 	core.Reference = false
 	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 0.95, Followed: 5, Unfollowed: 1, Faults: 7,
 		Cost: 3 * time.Millisecond, Descriptors: 16,
-		Containers: []CPIContainer{counted("web"), be, core, without(counted("shared"), sample.Partial),
+		Containers: []sample.Result{counted("web"), be, core, without(counted("shared"), sample.Partial),
 			dropped("new", sample.First)}})
 	m.CPIWindow(&CPIWindow{Dropped: true, Running: 1, Followed: 1,
-		Containers: []CPIContainer{dropped("web", sample.Clock)}})
+		Containers: []sample.Result{dropped("web", sample.Clock)}})
 	m.CPIWindow(&CPIWindow{Failed: true})
 	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 1, Followed: 2, Faults: 8, Cost: 4 * time.Millisecond,
 		Descriptors: 16,
-		Containers:  []CPIContainer{counted("web"), without(counted("shared"), sample.Uncounted)}})
+		Containers:  []sample.Result{counted("web"), without(counted("shared"), sample.Uncounted)}})
 	want := `
 quietcore_cpi_containers{state="followed"} 2
 quietcore_cpi_containers{state="unfollowed"} 0
@@ -116,7 +117,7 @@ func scrape(t *testing.T, m *Metrics) string {
 func TestNoSeriesOfContainersUnlessAllowed(t *testing.T) {
 	m := New("v1", nothing)
 	m.CPICounting(true, 0)
-	m.CPIWindow(&CPIWindow{Length: time.Second, Containers: []CPIContainer{counted("web")}})
+	m.CPIWindow(&CPIWindow{Length: time.Second, Containers: []sample.Result{counted("web")}})
 	if strings.Contains(scrape(t, m), "web") {
 		t.Error("a container has series")
 	}
@@ -135,12 +136,12 @@ func TestContainersKeepTheirSeries(t *testing.T) {
 			w := &CPIWindow{Length: time.Second}
 			here := map[containerKey]bool{}
 			for range rapid.IntRange(0, 12).Draw(r, "containers") {
-				c := rapid.SampledFrom([]CPIContainer{counted(""), dropped("", sample.First),
+				c := rapid.SampledFrom([]sample.Result{counted(""), dropped("", sample.First),
 					dropped("", sample.Ended), without(counted(""), sample.Zero)}).Draw(r, "container")
 				c.Pod = rapid.SampledFrom(hostile).Draw(r, "pod")
 				c.Name = fmt.Sprint(rapid.IntRange(0, 2).Draw(r, "name"))
 				w.Containers = append(w.Containers, c)
-				here[c.key()] = here[c.key()] || c.Dropped != sample.Ended
+				here[keyOf(&c)] = here[keyOf(&c)] || c.Dropped != sample.Ended
 			}
 			m.CPIWindow(w)
 			if n := testutil.CollectAndCount(m.cpi, containerFamilies()...); n > allowed ||

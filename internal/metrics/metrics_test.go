@@ -218,7 +218,7 @@ func everything(m *Metrics) {
 	}
 	m.CPILearned([]detect.Learned{{Job: hostile, Platform: hostile, CPI: 1, Usage: 1}})
 	for _, r := range append(sample.Reasons(), sample.None) {
-		m.CPIWindow(&CPIWindow{Containers: []CPIContainer{dropped(hostile, r), without(counted(hostile), r),
+		m.CPIWindow(&CPIWindow{Containers: []sample.Result{dropped(hostile, r), without(counted(hostile), r),
 			counted(hostile)}})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/internal/config"
@@ -130,8 +131,12 @@ func (n *node) window(podName func(int) string, jobs []detect.JobInfo) {
 	w := &metrics.CPIWindow{Length: 10 * time.Second, Running: 1, Followed: len(jobs), Cost: 3 * time.Millisecond}
 	var learned []detect.Learned
 	for i := range jobs {
-		w.Containers = append(w.Containers, metrics.CPIContainer{
-			Namespace: "web", Pod: podName(i), Name: "main", BE: i%3 == 0,
+		class := "LS"
+		if i%3 == 0 {
+			class = "BE"
+		}
+		w.Containers = append(w.Containers, sample.Result{
+			Container: &cpi.Container{Namespace: "web", Pod: podName(i), Name: "main", PodClass: class},
 			Sample: sample.Sample{Length: 10 * time.Second, Usage: 2, CPI: 2, Reference: true, HasMPKI: true, MPKI: 1,
 				HasWait: true},
 			Delta: sample.Counts{

@@ -23,12 +23,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // Trace is a recorded file.
 type Trace struct {
-	Containers []detect.Container
+	Containers []cpi.Container
 	// Period is the median time between two rows of a container.
 	Period time.Duration
 
@@ -329,15 +329,15 @@ func (r *reader) container() (int32, error) {
 		}
 		return i, nil
 	}
-	class, ok := detect.ParseClass(string(r.fields[colClass]))
-	if !ok || class == detect.Other {
+	class, ok := cpi.ParseClass(string(r.fields[colClass]))
+	if !ok || class == cpi.Other {
 		return 0, r.wrap(fmt.Errorf("class is %q; it must be LSE, LSR, LS, BATCH or BE", shortened(r.fields[colClass])))
 	}
 	if len(id) == 0 {
 		return 0, r.wrap(errors.New("container is empty"))
 	}
 	i := int32(len(r.trace.Containers))
-	c := detect.Container{ID: string(id), Job: string(r.fields[colJob]), Class: class,
+	c := cpi.Container{ID: string(id), Job: string(r.fields[colJob]), Class: class,
 		Platform: string(r.fields[colPlatform])}
 	r.trace.Containers = append(r.trace.Containers, c)
 	r.known[c.ID] = i

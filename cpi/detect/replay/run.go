@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
@@ -34,10 +35,10 @@ type Line struct {
 
 // Suspect of an analysis.
 type Suspect struct {
-	Container   string       `json:"container"`
-	Job         string       `json:"job"`
-	Class       detect.Class `json:"class"`
-	Correlation float64      `json:"correlation"`
+	Container   string    `json:"container"`
+	Job         string    `json:"job"`
+	Class       cpi.Class `json:"class"`
+	Correlation float64   `json:"correlation"`
 	// The rest is of the default detector: the paper's score beside its own, how
 	// much more the suspect ran when the victim was bad, and the probability that
 	// it is the one.
@@ -204,7 +205,7 @@ func (p *player) play(period time.Duration) error {
 		for len(rows) > 0 && rows[0].at == at {
 			r := &rows[0]
 			if refs[r.container] < 0 {
-				ref, err := p.d.Put(now, p.t.Containers[r.container])
+				ref, err := p.d.Put(now, &p.t.Containers[r.container])
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -15,7 +16,7 @@ import (
 type Finding struct {
 	Kind      detect.Kind
 	At        time.Time
-	Victim    Subject
+	Victim    *cpi.Container // nil where there is none
 	CPI       float64
 	Threshold float64
 	Spec      *detect.Spec
@@ -25,10 +26,10 @@ type Finding struct {
 	Score       float64
 	Why         string
 	Suspects    []Suspect
-	Antagonists []Subject
+	Antagonists []*cpi.Container
 	// Of a command and an outcome:
 	Command detect.CommandKind
-	Target  Subject
+	Target  *cpi.Container
 	Milli   int64
 	Until   time.Time
 	Outcome *detect.Outcome
@@ -36,7 +37,7 @@ type Finding struct {
 
 // Suspect is a neighbour with what speaks against it.
 type Suspect struct {
-	Subject
+	*cpi.Container
 	Score, Contrast, Confidence float64
 	Pairs                       int
 	Shares                      string // with the victim, the closest: core, L3 or NUMA; empty: nothing, or not known
@@ -81,10 +82,7 @@ func (l *Loop) tell(f *Finding) {
 }
 
 func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
-	f := &Finding{Kind: e.Kind, At: at(e.At), CPI: e.CPI, Threshold: e.Threshold}
-	if e.Victim != nil {
-		f.Victim = l.subjects[l.refs[e.Victim.ID]]
-	}
+	f := &Finding{Kind: e.Kind, At: at(e.At), Victim: e.Victim, CPI: e.CPI, Threshold: e.Threshold}
 	if e.Spec != nil {
 		spec := *e.Spec
 		f.Spec = &spec
@@ -93,58 +91,53 @@ func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
 		f.Verdict, f.Score, f.Why, f.Normal = v.Kind, v.Score, v.Why, e.Normal
 		for i := range min(len(v.Suspects), maxSuspects) {
 			s := &v.Suspects[i]
-			who := l.subjects[s.Ref]
+			c := l.detector.Container(s.Ref)
 			f.Suspects = append(f.Suspects, Suspect{
-				Subject: who, Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs,
-				Shares: l.places.shared(f.Victim.CPUs, who.CPUs),
+				Container: c, Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs,
+				Shares: shared(l.topology, f.Victim.Place.CPUs, c.Place.CPUs),
 			})
 		}
 		for _, ref := range v.Antagonists {
-			f.Antagonists = append(f.Antagonists, l.subjects[ref])
+			f.Antagonists = append(f.Antagonists, l.detector.Container(ref))
 		}
 	}
 	if c := e.Command; c != nil {
-		f.Command, f.Target, f.Milli, f.Why = c.Kind, l.subjects[c.Container], c.Milli, c.Why
-		f.Victim = l.subjects[c.Victim]
+		f.Command, f.Target, f.Milli, f.Why = c.Kind, l.detector.Container(c.Container), c.Milli, c.Why
+		f.Victim = l.detector.Container(c.Victim)
 		if !c.Until.IsZero() {
 			f.Until = at(c.Until)
 		}
 	}
 	if o := e.Outcome; o != nil {
 		outcome := *o
-		f.Outcome, f.Target, f.Victim = &outcome, l.subjects[o.Antagonist], l.subjects[o.Victim]
+		f.Outcome, f.Target, f.Victim = &outcome, l.detector.Container(o.Antagonist), l.detector.Container(o.Victim)
 		f.Why = o.Why
 	}
 	return f
 }
 
-func (s *Subject) String() string { return s.Namespace + "/" + s.Pod + "/" + s.Container }
-
-func (s *Subject) pod() policy.PodRef {
-	return policy.PodRef{UID: s.PodUID, Namespace: s.Namespace, Name: s.Pod}
-}
-
 // notify tells both sides what happens to them and why.
 func (l *Loop) notify(f *Finding) {
-	tell := func(who *Subject, reason, format string, args ...any) {
-		l.o.Notify(policy.Notice{Pod: who.pod(), Reason: reason, Message: fmt.Sprintf(format, args...)})
+	tell := func(c *cpi.Container, reason, format string, args ...any) {
+		pod := policy.PodRef{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
+		l.o.Notify(policy.Notice{Pod: pod, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	switch {
 	case f.Kind == detect.AnalysisEvent && len(f.Antagonists) > 0:
-		tell(&f.Victim, ReasonInterference,
+		tell(f.Victim, ReasonInterference,
 			"container %s needs %.2f cycles an instruction, more than %.2f which is normal for it: %s",
-			f.Victim.Container, f.CPI, f.Threshold, f.Why)
+			f.Victim.Name, f.CPI, f.Threshold, f.Why)
 	case f.Kind != detect.CommandEvent:
 	case f.Command == detect.DoCap:
-		tell(&f.Target, ReasonCapped, "container %s is limited to %dm CPU until %s for the sake of %s: %s",
-			f.Target.Container, f.Milli, f.Until.UTC().Format(time.TimeOnly), &f.Victim, f.Why)
+		tell(f.Target, ReasonCapped, "container %s is limited to %dm CPU until %s for the sake of %s: %s",
+			f.Target.Name, f.Milli, f.Until.UTC().Format(time.TimeOnly), f.Victim, f.Why)
 	case f.Command == detect.DoUncap:
-		tell(&f.Target, ReasonUncapped, "container %s is not limited any more: %s", f.Target.Container, f.Why)
+		tell(f.Target, ReasonUncapped, "container %s is not limited any more: %s", f.Target.Name, f.Why)
 	case f.Command == detect.DoMove:
-		tell(&f.Victim, ReasonMoved, "best effort leaves the L3 domains of container %s until %s: %s",
-			f.Victim.Container, f.Until.UTC().Format(time.TimeOnly), f.Why)
+		tell(f.Victim, ReasonMoved, "best effort leaves the L3 domains of container %s until %s: %s",
+			f.Victim.Name, f.Until.UTC().Format(time.TimeOnly), f.Why)
 	case f.Command == detect.DoEvict:
-		tell(&f.Target, ReasonUnwelcome, "container %s should run on another node: %s", f.Target.Container, f.Why)
+		tell(f.Target, ReasonUnwelcome, "container %s should run on another node: %s", f.Target.Name, f.Why)
 	}
 }
 
