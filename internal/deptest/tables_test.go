@@ -98,6 +98,7 @@ var mayImport = map[string]string{
 	"e2e/scenario": "cpuset e2e/kubelet e2e/machine e2e/wire internal/config internal/control internal/script " +
 		"policy",
 	"e2e/switches": "",
+	"e2e/upgrade":  "",
 	"e2e/wire":     "",
 
 	// Tools of the repository.

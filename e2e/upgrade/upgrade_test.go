@@ -1,0 +1,80 @@
+package upgrade
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/state"
+)
+
+const newer = `{"kind":"claim","uid":"b","cpus":"4-6","later":{"a":1}}`
+
+// TestUpgrades lets daemons of this version and of older ones take over from each other.
+func TestUpgrades(t *testing.T) {
+	now := current(t)
+	for _, v := range versions(t) {
+		old := v.build(t)
+		t.Run("from "+v.name, func(t *testing.T) { keepsOwners(t, old, now) })
+		t.Run("to "+v.name, func(t *testing.T) { keepsOwners(t, now, old) })
+		t.Run("to "+v.name+" with a newer kind", func(t *testing.T) { newerKind(t, now, old) })
+	}
+	t.Run("to this version with a newer kind", func(t *testing.T) { newerKind(t, now, now) })
+}
+
+// keepsOwners: of two owners the first one ends while no daemon runs. A daemon that does
+// not read what the other one saved would give its CPUs to the second.
+func keepsOwners(t *testing.T, first, second string) {
+	n := newNode(t, "a", "b")
+	both := func(s saved) bool { return s.pods() == "a 0-1, b 2-3" }
+	if owners, _ := n.run(first, both); owners != "a 0-1, b 2-3" {
+		t.Fatalf("owners are %q", owners)
+	}
+	if s := n.saved(); s.Version != 1 {
+		t.Errorf("the state file has format %d without an owner of a newer kind, want 1", s.Version)
+	}
+	n.pods = n.pods[1:]
+	if owners, log := n.run(second, func(s saved) bool { return s.pods() != "" && !both(s) }); owners != "b 2-3" {
+		t.Errorf("owners are %q, want b 2-3\n%s", owners, log)
+	}
+}
+
+// newerKind: the file has an owner of a kind that neither daemon knows. This version keeps
+// its CPUs; one that reads only format 1 leaves the whole file alone and starts all the same.
+func newerKind(t *testing.T, now, second string) {
+	n := newNode(t, "a", "b")
+	var o state.Owner
+	if err := json.Unmarshal([]byte(newer), &o); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(n.dir, "state")
+	if err := state.Prepare(dir); err != nil {
+		t.Fatal(err)
+	}
+	store := &state.Store{Dir: dir, BootID: state.ReadBootID(), Now: time.Now, Uptime: state.Uptime}
+	if err := store.Save(state.Snapshot{Owners: []state.Owner{o}}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "a 0-1, b 4-6"
+	kept := func(s saved) bool {
+		return s.Version == 2 && s.pods() == "a 0-1" && len(s.Body.Owners) == 1 && string(s.Body.Owners[0]) == newer
+	}
+	if owners, log := n.run(now, kept); owners != want {
+		t.Fatalf("owners are %q, want %q\n%s", owners, want, log)
+	}
+	if second == now {
+		if owners, log := n.run(now, kept); owners != want {
+			t.Errorf("after a restart owners are %q, want %q\n%s", owners, want, log)
+		}
+		return
+	}
+	owners, log := n.run(second, func(s saved) bool { return s.Version == 1 && s.pods() == "a 0-1, b 2-3" })
+	if owners != "a 0-1, b 2-3" || !strings.Contains(log, "has format 2, this daemon reads up to 1") {
+		t.Errorf("owners are %q\n%s", owners, log)
+	}
+	if aside, _ := filepath.Glob(filepath.Join(dir, "state.json.corrupt-*")); len(aside) != 1 {
+		t.Errorf("put aside: %v", aside)
+	}
+}
