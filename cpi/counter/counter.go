@@ -19,25 +19,40 @@ import (
 type Counter struct {
 	kernel  kernel
 	options Options
+	setup
+
+	mu         sync.Mutex // guards all below
+	objects    objects
+	memory     // of the objects
+	events     *events
+	attachment *attachment // nil while disabled
+	cpuStates
+	groups   groups
+	total    total
+	closed   bool
+	lastRead time.Duration
+}
+
+// setup is what was chosen when the counter was opened.
+type setup struct {
 	sources [numEvents]Source
 	trigger Trigger
 	reason  string // for the trigger
 	release string
+}
 
-	mu         sync.Mutex // guards all below
-	objects    objects
-	events     *events
-	attachment *attachment // nil while disabled
-	cpus       []programCpu
-	rows       []Counts // (cpu*2+bank)*slots + slot
-	takesPart  []bool   // CPUs whose gate is open
-	wasOffline []bool   // CPUs whose events are dead
-	complained []bool   // CPUs whose events could not be opened again; logged once
-	part       int      // CPUs that took part in the window
-	groups     groups
-	total      total
-	closed     bool
-	lastRead   time.Duration
+// memory is the memory of maps that the program writes and this process reads.
+type memory struct {
+	cpus []programCpu
+	rows []Counts // (cpu*2+bank)*slots + slot
+}
+
+// cpuStates say of every possible CPU how it takes part.
+type cpuStates struct {
+	takesPart  []bool // CPUs whose gate is open
+	wasOffline []bool // CPUs whose events are dead
+	complained []bool // CPUs whose events could not be opened again; logged once
+	part       int    // CPUs that took part in the window
 }
 
 // objects are what was loaded into the kernel.
@@ -103,8 +118,9 @@ func open(k kernel, o Options, possible int) (*Counter, error) {
 			o.MaxGroups, possible, bytes>>20, maxRowBytes>>20)
 	}
 	c := &Counter{
-		kernel: k, options: o, release: release(k), groups: newGroups(o.MaxGroups),
-		takesPart: make([]bool, possible), wasOffline: make([]bool, possible), complained: make([]bool, possible),
+		kernel: k, options: o, setup: setup{release: release(k)}, groups: newGroups(o.MaxGroups),
+		cpuStates: cpuStates{takesPart: make([]bool, possible), wasOffline: make([]bool, possible),
+			complained: make([]bool, possible)},
 		events: newEvents(k, possible), total: newTotal(o.MaxGroups),
 	}
 	online, err := c.online()

@@ -12,10 +12,21 @@ import "math"
 // workspace is what an analysis needs; it is reused, so that none is allocated
 // per suspect.
 type workspace struct {
-	// the victim's samples in the history that have a CPI, oldest first
+	victimSeries
+	suspectSeries
+
+	suspects []Suspect
+	members  []Ref
+	verdicts []Verdict
+	outcomes []Outcome
+	commands []Command
+}
+
+// victimSeries are the victim's samples in the history that have a CPI, oldest first.
+type victimSeries struct {
 	at    []int64
 	cpi   []float64
-	y     []float64
+	y     []float64 // residuals
 	load  []float64 // logarithm of instructions a second, but for a constant
 	bad   []bool
 	next  []bool // the sample before is one period away
@@ -23,20 +34,16 @@ type workspace struct {
 	// threshold of the newest sample: the one that the paper's score takes
 	threshold float64
 	rhoY      float64
-	// changes between good and bad
-	changes int
+	changes   int // between good and bad
+}
 
-	x            []float64 // usage of one suspect, at the victim's times; NaN: missing
-	done, missed []float64 // its instructions and its misses, each a second and but for a constant
+// suspectSeries are those of one suspect, or of a group, at the victim's times.
+type suspectSeries struct {
+	x            []float64 // usage; NaN: missing
+	done, missed []float64 // instructions and misses, each a second and but for a constant
 	sum          []float64 // of a group's usage, or of fellow victims' residuals
 	counts       []float64
 	pairC, pairU []float64
-
-	suspects []Suspect
-	members  []Ref
-	verdicts []Verdict
-	outcomes []Outcome
-	commands []Command
 }
 
 func (w *workspace) reset() {

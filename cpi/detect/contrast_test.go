@@ -8,7 +8,7 @@ import (
 // victimOf is the workspace of a victim with these residuals, of which those above 0.5
 // are bad, one sample a period.
 func victimOf(y ...float64) *workspace {
-	w := &workspace{threshold: 2}
+	w := &workspace{victimSeries: victimSeries{threshold: 2}}
 	for i, v := range y {
 		w.y = append(w.y, v)
 		w.cpi = append(w.cpi, 1+v*3)

@@ -81,13 +81,18 @@ type waiting struct {
 
 type jobKey struct{ name, platform string }
 
+// table holds the containers; a Ref is an index of all.
+type table struct {
+	all   []container
+	free  []Ref
+	byID  map[string]Ref
+	ended int // containers that ended and are still suspects
+}
+
 // Detector is the whole machine. It is not safe for concurrent use.
 type Detector struct {
-	cfg      Config
-	all      []container
-	free     []Ref
-	byID     map[string]Ref
-	ended    int // containers that ended and are still suspects
+	cfg Config
+	table
 	jobs     map[jobKey]*job
 	pairs    pairs
 	actions  []action
@@ -108,7 +113,7 @@ func New(cfg Config) (*Detector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Detector{cfg: cfg, byID: map[string]Ref{}, jobs: map[jobKey]*job{},
+	return &Detector{cfg: cfg, table: table{byID: map[string]Ref{}}, jobs: map[jobKey]*job{},
 		pairs: pairs{known: map[PairKey]*Pair{}}, analysed: math.MinInt64 / 2}, nil
 }
 
@@ -207,7 +212,7 @@ func (d *Detector) jobOf(name, platform string) *job {
 		if len(d.jobs) >= d.cfg.MaxJobs {
 			d.dropJob()
 		}
-		j = &job{name: name, platform: platform}
+		j = &job{jobKey: key}
 		d.jobs[key] = j
 	}
 	return j
@@ -224,7 +229,7 @@ func (d *Detector) dropJob() {
 		}
 	}
 	if oldest != nil {
-		delete(d.jobs, jobKey{oldest.name, oldest.platform})
+		delete(d.jobs, oldest.jobKey)
 		d.due = slices.DeleteFunc(d.due, func(j *job) bool { return j == oldest })
 	}
 }

@@ -82,23 +82,32 @@ func (m *moments) sd() float64 {
 
 // job is what is learned and used of one job on one platform.
 type job struct {
-	name, platform string
-	containers     int
-	seen           int64
-	day            int64 // since the epoch, of the last sample
-	tasks          int   // with MinTaskSamples
-	eligible       int   // of those, the ones that run
-	all            moments
-	bands          [Bands]*Histogram
+	jobKey
+	containers int
+	seen       int64
+	day        int64 // since the epoch, of the last sample
+	tasks      int   // with MinTaskSamples
+	eligible   int   // of those, the ones that run
+	all        moments
+	bands      [Bands]*Histogram
 
-	published   int64
-	due         bool // for a new spec
-	usable      bool
+	published int64
+	due       bool // for a new spec
+	usable    bool
+	clusterSpec
+	source Source
+	spec   Spec
+	limits
+}
+
+// clusterSpec is what the cluster knows of a job, and until when that is good.
+type clusterSpec struct {
 	foreign     *Spec
 	foreignTill int64
-	source      Source
-	spec        Spec
-	// what judges a sample, derived from spec
+}
+
+// limits are what judges a sample, derived from the spec.
+type limits struct {
 	classic float64
 	robust  [Bands]band
 }
