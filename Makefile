@@ -33,6 +33,7 @@ test: test-fast chart test-vm e2e-kubernetes-smoke ## run all tests, installing 
 .PHONY: test-fast
 test-fast: setup-test ## everything that needs no virtual machine
 	QUIETCORE_CI=1 $(GO) test $(PACKAGES)
+	QUIETCORE_CI=1 $(GO) test -tags quietcore_faults -run TestFailAt ./cmd/quietcore
 
 .PHONY: test-race
 test-race: setup-test ## the same under the race detector

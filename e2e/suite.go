@@ -53,7 +53,7 @@ func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		return err
 	}
 	if !o.noDaemon {
-		if s.binary, err = machine.BuildGo(ctx, o.Cache, "./cmd/quietcore", "quietcore"); err != nil {
+		if s.binary, err = machine.BuildDaemon(ctx, o.Cache, "quietcore-faults"); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/internal/state"
 	sim "github.com/quietcore/quietcore/internal/world"
 	"github.com/quietcore/quietcore/policy"
@@ -58,7 +59,7 @@ func (b *bubble) Start(saved state.Snapshot) {
 			Now:  func() time.Time { return time.Now().Add(jump) },
 			Tick: l.tick, Audit: l.audit, Vanish: l.vanish, Jitter: func() float64 { return 0 },
 		},
-		At: func(p Point) {
+		At: func(p failpoint.Point) {
 			if b.w.Gated(sim.Point) {
 				l.ask(&sim.Op{Kind: sim.Point, Path: string(p)})
 			}

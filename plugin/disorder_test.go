@@ -16,6 +16,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -480,8 +481,8 @@ func TestAPluginThatWasTooSlowComesBackAndTakesOver(t *testing.T) {
 	slow := make(chan struct{})
 	var once sync.Once
 	n.up(func(o *Options) {
-		o.At = func(p Point) {
-			if p == CreateReply {
+		o.At = func(p failpoint.Point) {
+			if p == failpoint.CreateReply {
 				once.Do(func() { <-slow })
 			}
 		}

@@ -48,7 +48,7 @@ type enforcer struct {
 	ticks    <-chan time.Time
 	after    func(time.Duration) <-chan time.Time
 	at       passing
-	late     time.Duration // see Options.Late
+	late     time.Duration // see Options.late
 	now      func() time.Time
 
 	astray atomic.Int64 // containers that do not run where they were put
@@ -117,7 +117,7 @@ type subjectState struct {
 func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	e := &enforcer{
 		driver: o.Driver, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify,
-		meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.Late,
+		meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.late,
 		now:   o.Clock.Now,
 		moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),

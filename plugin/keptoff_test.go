@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -102,7 +103,8 @@ func TestAPoolMoveDoesNotOutliveItsDaemon(t *testing.T) {
 // A daemon that is killed between the writes of a move leaves a pool that its successor
 // puts right.
 func TestAPoolMoveThatIsCutShort(t *testing.T) {
-	for _, at := range []Point{EventStepped, EventHanded, ShrinkWriting, ShrinkWritten} {
+	for _, at := range []failpoint.Point{failpoint.EventStepped, failpoint.EventHanded, failpoint.ShrinkWriting,
+		failpoint.ShrinkWritten} {
 		w := newWorld(t)
 		d := newDoom(at, 0)
 		w.begin(d)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -29,21 +30,21 @@ import (
 // kill -9 would: whoever passes anything afterwards goes no further, nothing more
 // is written or saved, and the runtime sees the connection end.
 type doom struct {
-	at    Point
+	at    failpoint.Point
 	n     int // 0: never
 	kill  func()
 	dead  chan struct{}
 	grave chan struct{} // closed at the end of the test: what stood still ends
 
 	mu     sync.Mutex
-	passed map[Point]int
+	passed map[failpoint.Point]int
 }
 
-func newDoom(at Point, n int) *doom {
-	return &doom{at: at, n: n, dead: make(chan struct{}), grave: make(chan struct{}), passed: map[Point]int{}}
+func newDoom(at failpoint.Point, n int) *doom {
+	return &doom{at: at, n: n, dead: make(chan struct{}), grave: make(chan struct{}), passed: map[failpoint.Point]int{}}
 }
 
-func (d *doom) pass(p Point) {
+func (d *doom) pass(p failpoint.Point) {
 	d.stand()
 	d.mu.Lock()
 	d.passed[p]++
@@ -77,7 +78,7 @@ func (d *doom) struck() bool {
 	}
 }
 
-func (d *doom) counts() map[Point]int {
+func (d *doom) counts() map[failpoint.Point]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return maps.Clone(d.passed)
@@ -138,7 +139,8 @@ func (w *world) now() time.Time { return time.Now().Add(time.Duration(w.ahead.Lo
 func (w *world) uptime() time.Duration { return time.Since(w.boot) + time.Duration(w.passed.Load()) }
 
 func (w *world) stateFile(d *doom) *state.Store {
-	return &state.Store{Dir: w.dir, Node: w.name, BootID: "b", Now: w.now, Uptime: w.uptime, At: AtStage(d.pass)}
+	return &state.Store{Dir: w.dir, Node: w.name, BootID: "b", Now: w.now, Uptime: w.uptime,
+		At: failpoint.AtStage(d.pass)}
 }
 
 // begin starts a daemon that meets its doom, and waits until it is settled or dead.
@@ -624,7 +626,7 @@ const atOnce = 8
 // Whatever is half done when the daemon is killed, the next one finds everybody
 // in their places and ends where a daemon ends that was never killed.
 func TestKilledAtEveryPointOfEveryLife(t *testing.T) {
-	reached := map[Point]int{}
+	reached := map[failpoint.Point]int{}
 	kills := 0
 	for _, l := range lives() {
 		t.Run(l.name, func(t *testing.T) {
@@ -637,7 +639,7 @@ func TestKilledAtEveryPointOfEveryLife(t *testing.T) {
 			}
 			var jobs sync.WaitGroup
 			free := make(chan struct{}, atOnce)
-			for _, p := range Points() {
+			for _, p := range failpoint.Points() {
 				n := whole.counts()[p]
 				reached[p] += n
 				for _, i := range passings(n) {
@@ -661,7 +663,7 @@ func TestKilledAtEveryPointOfEveryLife(t *testing.T) {
 			jobs.Wait()
 		})
 	}
-	for _, p := range Points() {
+	for _, p := range failpoint.Points() {
 		if reached[p] == 0 {
 			t.Errorf("no life passes %s", p)
 		}

@@ -7,7 +7,7 @@ import (
 
 func TestTheNaiveOrderStartsAnOwnerBesideTheOthers(t *testing.T) {
 	n, g := gated(t)
-	n.up(func(o *Options) { o.Late = 100 * time.Millisecond })
+	n.up(func(o *Options) { o.late = 100 * time.Millisecond })
 	mustRun(t, n, burstable("web"))
 	n.settle()
 	released := make(chan struct{})

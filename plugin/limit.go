@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -136,9 +137,9 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 		return
 	}
 	e.noteDrift(s, now, err)
-	e.at.at(QuotaWriting)
+	e.at.at(failpoint.QuotaWriting)
 	err = e.driver.Apply(ctx, s.path, v)
-	e.at.at(QuotaWritten)
+	e.at.at(failpoint.QuotaWritten)
 	e.count(err)
 	switch {
 	case err == nil:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -219,7 +220,7 @@ func (l *loop) take(r request) outcome {
 	now := l.now()
 	_, tick := r.event.(policy.Tick)
 	if !tick {
-		l.at.at(EventTaken)
+		l.at.at(failpoint.EventTaken)
 		l.recorder.Add(l.machine, now, r.event)
 	}
 	decisions, err := l.safely(now, r.event)
@@ -240,10 +241,10 @@ func (l *loop) take(r request) outcome {
 	if tick && len(decisions) == 0 {
 		return outcome{}
 	}
-	l.at.at(EventStepped)
+	l.at.at(failpoint.EventStepped)
 	o := outcome{decisions: decisions, topo: l.machine.Topology()}
 	o.seq = l.enforce(r, decisions)
-	l.at.at(EventHanded)
+	l.at.at(failpoint.EventHanded)
 	return o
 }
 
@@ -280,7 +281,7 @@ func (l *loop) enforce(r request, decisions []policy.Decision) uint64 {
 	_, b.audit = r.event.(policy.Hardware)
 	if _, cap := r.event.(policy.CapVerdict); cap {
 		l.save(func() {
-			l.at.at(CapSaved)
+			l.at.at(failpoint.CapSaved)
 			l.emit(b)
 		})
 		return 0

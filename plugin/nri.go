@@ -10,6 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -123,7 +124,7 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	took := time.Since(start)
 	s.o.Metrics.Synchronized(len(containers), took)
 	s.o.Log.Info("synchronized", "pods", len(pods), "containers", len(containers), "took", took.String())
-	s.at.at(SyncReply)
+	s.at.at(failpoint.SyncReply)
 	s.synced()
 	return nil, nil
 }
@@ -141,7 +142,7 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	if refused(o.err) {
 		s.book.dropPod(pod.UID) // no end of it will be told
 	}
-	s.at.at(RunReply)
+	s.at.at(failpoint.RunReply)
 	return s.answer(pod, o.err)
 }
 
@@ -195,7 +196,7 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 		s.book.dropPod(pod.UID) // nobody we placed
 	}
 	s.enforcer.recheck(pod.UID) // kubelet has written the pod's quota
-	s.at.at(ResizeReply)
+	s.at.at(failpoint.ResizeReply)
 	return s.answer(pod, o.err)
 }
 
@@ -242,7 +243,7 @@ func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error
 	s.ending.announced(podOf(p, "").UID)
 	count(err)
 	s.forgiven(err)
-	s.at.at(RemoveReply)
+	s.at.at(failpoint.RemoveReply)
 	return nil
 }
 
@@ -255,7 +256,7 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 	count := s.timed("CreateContainer")
 	v, err := s.create(ctx, p, c)
 	count(err)
-	s.at.at(CreateReply)
+	s.at.at(failpoint.CreateReply)
 	if err != nil || s.o.Observe {
 		return nil, nil, err
 	}
@@ -289,7 +290,7 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 			return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() +
 				"; the container is tried again"})
 		}
-		s.at.at(CreateVacated)
+		s.at.at(failpoint.CreateVacated)
 	}
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
@@ -341,13 +342,13 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 			s.o.Log.Error("an update is answered before its CPUs are free", "container", id, "err", err)
 			return nil, nil
 		}
-		s.at.at(UpdateVacated)
+		s.at.at(failpoint.UpdateVacated)
 	}
 	v := valuesOf(&d, &after, o.topo)
 	after.ourQuota = d.QuotaOurs
 	s.book.putContainer(id, after)
 	u := v.update(c.GetId())
-	s.at.at(UpdateReply)
+	s.at.at(failpoint.UpdateReply)
 	if u == nil {
 		return nil, nil
 	}
@@ -398,7 +399,7 @@ func (s *session) stopped(ctx context.Context, c *api.Container, event string) {
 	err := s.loop.submit(ctx, policy.ContainerStopped{ID: clip(c.GetId())}, nil).err
 	count(err)
 	s.forgiven(err)
-	s.at.at(StopReply)
+	s.at.at(failpoint.StopReply)
 }
 
 // Shutdown says that the runtime ends; the connection's end says it again.

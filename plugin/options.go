@@ -8,6 +8,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
@@ -49,11 +50,11 @@ type Options struct {
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 	Clock   Clock
-	// At is told of every point that is passed, for tests that kill the daemon there.
-	At func(Point)
-	// Late, for tests alone, is the naive order: an owner starts at once and the
+	// At is called at every point that is passed, for tests; nil: nothing is.
+	At func(failpoint.Point)
+	// late, for tests alone, is the naive order: an owner starts at once and the
 	// others leave that much later. It shows that a test of the order sees a wrong one.
-	Late time.Duration
+	late time.Duration
 
 	// Socket, Name and Index are for the registration with the runtime.
 	Socket, Name, Index string

@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -187,7 +188,7 @@ func (s *session) synced() {
 
 // synchronize reads what the node holds and gives it to the policy.
 func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) error {
-	p.at.at(SyncBegun)
+	p.at.at(failpoint.SyncBegun)
 	var known map[string]bool
 	if err := p.loop.ask(ctx, func(m *policy.Machine) { known = podsOf(m) }); err != nil {
 		return fmt.Errorf("synchronize: %w", err)
@@ -209,9 +210,9 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	for _, pod := range pods {
 		p.book.putPod(podOf(pod, "").UID, pod.GetLinux().GetPodResources().GetCpu())
 	}
-	p.at.at(SyncRead)
+	p.at.at(failpoint.SyncRead)
 	err := p.loop.submit(ctx, event, r.observed).err
-	p.at.at(SyncTaken)
+	p.at.at(failpoint.SyncTaken)
 	if err != nil {
 		return err
 	}

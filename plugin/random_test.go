@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -86,7 +87,7 @@ func TestARandomLifeThroughTheAdaptation(t *testing.T) {
 
 // someDoom kills a daemon at some point, sooner or later.
 func (r *random) someDoom() *doom {
-	all := Points()
+	all := failpoint.Points()
 	return newDoom(all[r.rng.IntN(len(all))], 1+r.rng.IntN(10))
 }
 

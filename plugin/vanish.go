@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -245,7 +246,7 @@ func (p *Plugin) sight(members []member, containers bool) sighting {
 // end enters an end that was found. Kubelet removes a pod's cgroup at its end and
 // leaves the sandbox for later: of a pod that was ending that is usual.
 func (p *Plugin) end(ctx context.Context, m *member, usual bool) {
-	p.at.at(VanishFound)
+	p.at.at(failpoint.VanishFound)
 	var event policy.Event = policy.PodVanished{UID: m.id}
 	what := "pod"
 	if m.container {

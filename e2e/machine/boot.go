@@ -111,9 +111,15 @@ func BuildGo(ctx context.Context, cache, pkg, name string) (string, error) {
 	return GoBinary{Package: pkg, Name: name}.Build(ctx, cache)
 }
 
+// BuildDaemon builds the daemon that tests can make fail: a production one cannot be.
+func BuildDaemon(ctx context.Context, cache, name string) (string, error) {
+	return GoBinary{Package: "./cmd/quietcore", Name: name, Tags: "quietcore_faults"}.Build(ctx, cache)
+}
+
 // GoBinary is a static binary to be made.
 type GoBinary struct {
 	Package, Name string
+	Tags          string // of the build
 	Arch          string // Go's word for it; empty: the host's
 	Test          bool   // the package's tests
 }
@@ -137,8 +143,9 @@ func (g GoBinary) Build(ctx context.Context, cache string) (string, error) {
 	if g.Test {
 		argv = []string{"test", "-c"}
 	}
-	cmd := exec.CommandContext(ctx, "go", append(argv, "-p", "2", "-trimpath", "-ldflags", "-s -w", "-o", made,
-		g.Package)...)
+	cmd := exec.CommandContext(ctx, "go", append(argv, "-p", "2", "-trimpath", "-tags", g.Tags, "-ldflags", "-s -w",
+		"-o",
+		made, g.Package)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if g.Arch != "" {
 		cmd.Env = append(cmd.Env, "GOARCH="+g.Arch)

@@ -13,17 +13,18 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/e2e/sampler/sweep"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/internal/script"
-	"github.com/quietcore/quietcore/plugin"
 	"github.com/quietcore/quietcore/policy"
 )
 
 // The points at which the daemon is killed while an owner comes, and while one
 // goes. Package plugin's tests try all that there are.
 var (
-	comingPoints = []plugin.Point{plugin.RunReply, plugin.ShrinkWritten, plugin.CreateVacated, plugin.QuotaWritten,
-		plugin.CreateReply}
-	goingPoints = []plugin.Point{plugin.GrowWriting, plugin.RemoveReply}
+	comingPoints = []failpoint.Point{failpoint.RunReply, failpoint.ShrinkWritten, failpoint.CreateVacated,
+		failpoint.QuotaWritten,
+		failpoint.CreateReply}
+	goingPoints = []failpoint.Point{failpoint.GrowWriting, failpoint.RemoveReply}
 )
 
 // base is a node with somebody of every kind, to which every test comes back.
@@ -125,7 +126,7 @@ func (n *node) without(do func() error) error {
 }
 
 // dead waits until the daemon has ended.
-func (n *node) dead(ctx context.Context, why plugin.Point) error {
+func (n *node) dead(ctx context.Context, why failpoint.Point) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
@@ -176,7 +177,7 @@ func crash(ctx context.Context, n *node) ([]figure, error) {
 }
 
 // coming kills the daemon while an owner is created.
-func (b *base) coming(ctx context.Context, p plugin.Point) error {
+func (b *base) coming(ctx context.Context, p failpoint.Point) error {
 	if err := b.restart(ctx, "--fail-at", string(p)); err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func owns(line *script.Line, w workload) error {
 }
 
 // going kills the daemon while an owner is removed.
-func (b *base) going(ctx context.Context, p plugin.Point) error {
+func (b *base) going(ctx context.Context, p failpoint.Point) error {
 	if err := b.restart(ctx); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type BootOptions struct {
 func Boot(ctx context.Context, o BootOptions) (*Guest, error) {
 	if o.Daemon {
 		if o.Binary == "" {
-			bin, err := machine.BuildGo(ctx, o.Machine.Cache, "./cmd/quietcore", "quietcore")
+			bin, err := machine.BuildDaemon(ctx, o.Machine.Cache, "quietcore-faults")
 			if err != nil {
 				return nil, err
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/faults"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/plugin"
 	"github.com/quietcore/quietcore/policy"
@@ -41,7 +42,7 @@ func daemon(t *testing.T, change ...func(*Server)) (*plugin.Plugin, Client, stri
 	ended := make(chan struct{}, 3)
 	go func() { p.Run(ctx); ended <- struct{}{} }()
 	socket, tests := filepath.Join(dir, "run", "quietcore.sock"), filepath.Join(dir, "test.sock")
-	for path, h := range map[string]http.Handler{socket: s.Handler(), tests: s.TestHandler()} {
+	for path, h := range map[string]http.Handler{socket: s.Handler(), tests: faults.Handler(p)} {
 		l, err := Listen(path)
 		if err != nil {
 			t.Fatal(err)

@@ -137,65 +137,6 @@ func cpusOf(t *topology.Topology) topodoc.Doc {
 	return doc
 }
 
-// TestHandler serves the socket of a daemon that was started for tests.
-func (s *Server) TestHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /event", func(w http.ResponseWriter, r *http.Request) {
-		const most = 1 << 20
-		var e testEvent
-		d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
-		d.DisallowUnknownFields()
-		if err := d.Decode(&e); err != nil {
-			fail(w, http.StatusBadRequest, err)
-			return
-		}
-		if err := s.inject(r.Context(), e); err != nil {
-			fail(w, http.StatusUnprocessableEntity, err)
-			return
-		}
-		reply(w, http.StatusOK, struct{}{})
-	})
-	return mux
-}
-
-type testEvent struct {
-	Cap        *script.Cap        `json:"cap"`
-	Advance    *script.Advance    `json:"advance"`
-	NodeLabels map[string]*string `json:"nodeLabels"`
-	Audit      *struct{}          `json:"audit"`
-}
-
-func (s *Server) inject(ctx context.Context, e testEvent) error {
-	switch {
-	case e.Cap != nil:
-		return s.cap(ctx, *e.Cap)
-	case e.Advance != nil:
-		return s.Plugin.Advance(ctx, seconds(e.Advance.Seconds))
-	case e.NodeLabels != nil:
-		return s.Plugin.MergeLabels(ctx, e.NodeLabels)
-	case e.Audit != nil:
-		s.Plugin.Audit()
-		return nil
-	}
-	return errors.New("the event has none of cap, advance, nodeLabels and audit")
-}
-
-func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-
-func (s *Server) cap(ctx context.Context, c script.Cap) error {
-	if c.Namespace == "" {
-		c.Namespace = "default"
-	}
-	for _, v := range s.Plugin.Snapshot().Containers {
-		if v.Namespace == c.Namespace && v.Pod == c.Pod && v.Name == c.Container {
-			return s.Plugin.Submit(ctx, policy.CapVerdict{ID: v.ID, Milli: int64(c.CPU*1000 + 0.5),
-				For: seconds(c.Seconds)})
-		}
-	}
-	return &policy.Refusal{Code: policy.InvalidRequest, Message: fmt.Sprintf("no container %s of pod %s/%s runs",
-		c.Container, c.Namespace, c.Pod)}
-}
-
 func reply(w http.ResponseWriter, status int, body any) {
 	text, err := json.Marshal(body)
 	if err != nil {

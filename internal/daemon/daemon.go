@@ -41,7 +41,15 @@ type Options struct {
 	File    string // of the configuration; empty: the defaults hold
 	Version string
 	Log     io.Writer
-	Faults  Faults // for tests
+	Hooks   Hooks // nil in production
+}
+
+// Hooks are for tests of a whole daemon.
+type Hooks interface {
+	// Prepare changes what the plugin and the store of its state are made of.
+	Prepare(*plugin.Options, *state.Store)
+	// Listen names a socket of the tests, and what answers there.
+	Listen(*plugin.Plugin) (socket string, h http.Handler)
 }
 
 // InvalidError is about a configuration that is wrong, or does not fit this machine.
@@ -193,7 +201,9 @@ func (d *daemon) pluginOptions(cfg *config.Config, t *topology.Topology, cgroups
 	store := &state.Store{
 		Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now, Uptime: state.Uptime,
 	}
-	d.options.Faults.inject(&o, store)
+	if d.options.Hooks != nil {
+		d.options.Hooks.Prepare(&o, store)
+	}
 	found := store.Load()
 	if found.Reason != "" {
 		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason,
@@ -258,11 +268,13 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 		return nil, err
 	}
 	on(control.Serve, l, server.Handler())
-	if l, err = d.options.Faults.listen(d.log); err != nil {
-		return nil, err
-	}
-	if l != nil {
-		on(control.Serve, l, d.options.Faults.handler(server))
+	if d.options.Hooks != nil {
+		socket, handler := d.options.Hooks.Listen(d.node.Plugin)
+		d.log.Warn("this daemon takes events for tests", "socket", socket)
+		if l, err = control.Listen(socket); err != nil {
+			return nil, err
+		}
+		on(control.Serve, l, handler)
 	}
 	if cfg.Listen == "" {
 		return runs, nil

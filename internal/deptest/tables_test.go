@@ -23,11 +23,12 @@ var mayImport = map[string]string{
 	"cpi/loop":          "cpi cpi/detect cpi/sample cpi/sampler cpuset policy topology",
 	"cpi/record":        "cpi cpi/detect cpi/loop cpi/sample cpi/sampler internal/incidents",
 	"cpi/sampler":       "cpi cpi/counter cpi/sample topology",
-	"plugin":            "cpuset internal/cgroup internal/metrics internal/state policy sysfs topology",
-	"reclaim/loop":      "cpuset internal/cgroup internal/usage policy reclaim",
-	"reclaim/replay":    "reclaim",
-	"sysfs":             "cpuset topology",
-	"sysfs/sysfstest":   "cpuset topology",
+	"plugin": "cpuset internal/cgroup internal/failpoint internal/metrics internal/state policy sysfs " +
+		"topology",
+	"reclaim/loop":    "cpuset internal/cgroup internal/usage policy reclaim",
+	"reclaim/replay":  "reclaim",
+	"sysfs":           "cpuset topology",
+	"sysfs/sysfstest": "cpuset topology",
 
 	// Packages of the daemon and its commands.
 	"internal/cgroup":            "cpuset",
@@ -46,6 +47,8 @@ var mayImport = map[string]string{
 	"internal/doctor/bundle":    "",
 	"internal/doctor/drift":     "cpuset internal/cgroup internal/doctor",
 	"internal/enablenri":        "",
+	"internal/failpoint":        "internal/state",
+	"internal/faults":           "internal/failpoint internal/script internal/state plugin policy",
 	"internal/incidents":        "",
 	"internal/incidents/export": "internal/incidents",
 	"internal/incidents/plot":   "internal/incidents",
@@ -91,8 +94,8 @@ var mayImport = map[string]string{
 	"e2e/kubernetes/cluster": "e2e/kubelet e2e/machine e2e/wire",
 	"e2e/machine":            "e2e/kubelet e2e/wire",
 	"e2e/proof": "cpi/counter cpuset e2e/command e2e/kubelet e2e/machine e2e/sampler/sweep e2e/scenario " +
-		"e2e/wire internal/control internal/incidents internal/incidents/plot internal/script " +
-		"plugin policy",
+		"e2e/wire internal/control internal/failpoint internal/incidents internal/incidents/plot " +
+		"internal/script policy",
 	"e2e/sampler":       "cpuset e2e/sampler/sweep",
 	"e2e/sampler/sweep": "cpuset",
 	"e2e/scenario": "cpuset e2e/kubelet e2e/machine e2e/wire internal/config internal/control internal/script " +

@@ -1,3 +1,5 @@
+//go:build quietcore_faults
+
 package main
 
 import (
