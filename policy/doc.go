@@ -1,16 +1,23 @@
-// Package policy decides who owns which CPUs. It is the only decider: the
-// daemon, the simulator and the tests feed the same Machine.
+// Package policy decides which pod of a node owns which CPUs.
 //
-// A Machine is a state machine without a clock, a lock or I/O. An Event says
-// what happened, Step answers with Decisions, each the whole desired state of
-// one pool, pod or container. Step first judges, which only reads, and then
-// commits, which cannot fail: if it returns an error the machine is as it was
-// before. Two invariants hold after every step:
+// A [Machine] holds the state of one node. It is a state machine without a clock,
+// locks or I/O, so that the daemon, the simulator and the tests run the same code: the
+// caller passes each [Event] to [Machine.Step] together with the time, and gets back
+// the [Decision]s that have to be enforced. A decision is the whole desired state of one
+// pool, pod or container, so applying it twice is harmless. [Machine.Snapshot] returns
+// the present state for readers, [Machine.Checkpoint] the event that restores it in a
+// new machine.
 //
-//   - No CPU is owned exclusively by two pods, and none that is owned
-//     exclusively or withheld is in a pool that must not have it.
-//   - The shared pool and the BE pool are never empty.
+// Step judges an event before it changes anything. If it returns an error, which is a
+// [*Refusal] with a code and a sentence for people, the machine is unchanged.
+//
+// These invariants hold after every step:
+//
+//   - No CPU is owned exclusively by two pods.
+//   - A CPU that is owned exclusively, or kept idle for its owner, is in no pool that must
+//     not have it.
+//   - The shared pool and the best-effort pool are never empty.
 //
 // The classes and pools are those of Koordinator's proposal "Fine-grained CPU
-// orchestration"; docs/semantics.md lists every rule with a script that shows it.
+// orchestration". docs/semantics.md lists every rule, with a script that shows it.
 package policy

@@ -114,7 +114,7 @@ type PodRemoved struct {
 	Sandbox string `json:"sandbox"`
 }
 
-// PodVanished is a pod whose cgroup is gone although nobody said so.
+// PodVanished is a pod whose cgroup is gone although the runtime did not report its end.
 type PodVanished struct {
 	UID string `json:"uid"`
 }

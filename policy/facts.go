@@ -13,7 +13,7 @@ type PodFacts struct {
 	BatchMilli int64 `json:"batchMilli,omitempty"`
 }
 
-// learn takes over what is told with a pod that is new.
+// learn takes over the facts that come with a new pod.
 func (p *pod) learn(f *PodFacts) {
 	if f == nil {
 		return
@@ -34,8 +34,8 @@ func (m *Machine) ownerOf(p *pod) string {
 	return p.labels[m.cfg.JobLabel]
 }
 
-// podFacts takes over what is told of a pod that runs. It moves nothing: a resize
-// is followed when the runtime is told of it, not when somebody wishes it.
+// podFacts takes over the facts of a pod that runs. It moves nothing: a resize is
+// followed when the runtime is asked for it, not when the API server has it.
 func (m *Machine) podFacts(f PodFacts) {
 	p := m.pods[f.UID]
 	if p == nil {

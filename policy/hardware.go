@@ -56,9 +56,8 @@ func (m *Machine) nodeLabels(labels map[string]string) {
 	m.cfg.NodeLabels = maps.Clone(labels)
 }
 
-// tellLabels says which labels of the Node have values that nobody knows, each
-// value once.
-func (m *Machine) tellLabels() {
+// reportLabels reports labels of the Node with unknown values, each value once.
+func (m *Machine) reportLabels() {
 	for _, l := range [...]struct {
 		key    string
 		values string
@@ -69,13 +68,13 @@ func (m *Machine) tellLabels() {
 		{LabelAlignment2, "None, BestEffort, Restricted or SingleNUMANode"},
 	} {
 		v, ok := m.cfg.NodeLabels[l.key]
-		if !ok || knownLabel(l.key, v) || m.toldLabels[l.key] == v {
+		if !ok || knownLabel(l.key, v) || m.reported[l.key] == v {
 			continue
 		}
-		if m.toldLabels == nil {
-			m.toldLabels = map[string]string{}
+		if m.reported == nil {
+			m.reported = map[string]string{}
 		}
-		m.toldLabels[l.key] = v
+		m.reported[l.key] = v
 		m.notice(nil, "UnknownNodeLabel", "node label %s is %s and sets nothing; it must be %s", l.key, literal(v),
 			l.values)
 	}

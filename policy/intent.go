@@ -181,7 +181,7 @@ func (m *Machine) authorise(p *Pod, in *intent) *Refusal {
 	return nil
 }
 
-// capOf reads whether the pod is to be exempt from caps. Who may not be is told so,
+// capOf reads whether the pod is to be exempt from caps. One that may not be gets a notice,
 // and runs.
 func (m *Machine) capOf(p *Pod, in *intent) *Refusal {
 	switch v := p.Annotations[AnnCap]; v {
@@ -233,10 +233,10 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 		own, key, required = spec.Required, "requiredCPUBindPolicy", true
 	}
 	r := &in.request
-	said := true
+	named := true
 	switch own {
 	case "", "Default":
-		said = false
+		named = false
 		r.Bind, r.BindRequired = m.cfg.Allocation.Bind, m.cfg.Allocation.BindRequired
 		if m.cfg.Kubelet.Options["distribute-cpus-across-cores"] == "true" {
 			r.Bind, r.BindRequired = cpuallocator.SpreadByPCPUs, false // best effort with kubelet too
@@ -268,7 +268,7 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 	if source == "" {
 		return nil
 	}
-	if said && node != r.Bind {
+	if named && node != r.Bind {
 		return refuse(cpuallocator.InvalidRequest,
 			"the pod asks for %s and %s demands %s; drop the pod's policy or choose another node", bindName(r.Bind),
 			source, bindName(node))

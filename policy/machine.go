@@ -15,61 +15,96 @@ type Machine struct {
 	topo  *topology.Topology
 	alloc *cpuallocator.Allocator
 
-	pods       map[string]*pod       // by UID
-	sandboxes  map[string]*pod       // by sandbox ID
-	containers map[string]*container // by container ID
-	exclusive  map[string]*pod       // the pods that hold a grant, by UID
-	owned      owned                 // the sums over exclusive
-	bound      map[string]*pod       // LS pods bound to NUMA nodes, by UID
-	// overruled are pods, by UID, whose CPUs in kubelet's state do not count: they run
-	// where we put them.
-	overruled map[string]bool
-	found     map[string]*FoundPod // pods that were never announced, by UID
-	caps      int                  // how many caps are in force
-	be        beLimits
-
-	// fromKubelet is what kubelet's own configuration said; nil: nothing yet.
-	fromKubelet *Kubelet
-	toldLabels  map[string]string // unknown values that people were told of, by label
+	residents
+	ledger
+	bookings
+	caps     int // how many caps are in force
+	be       beLimits
+	reported map[string]string // unknown values of labels that a notice was about, by label
 
 	pools   Pools
 	decided Pools // the pools as last decided
-	kubelet KubeletState
+	output
+}
 
+// residents is what is on the node.
+type residents struct {
+	pods       map[string]*pod       // by UID
+	sandboxes  map[string]*pod       // by sandbox ID
+	containers map[string]*container // by container ID
+	bound      map[string]*pod       // LS pods bound to NUMA nodes, by UID
+	found      map[string]*FoundPod  // pods that were never announced, by UID
+	order      uint64                // counts pods, so that "youngest" is defined when times are equal
+}
+
+// ledger is which pods hold a grant.
+type ledger struct {
+	exclusive map[string]*pod // by UID
+	owned     owned           // the sums over exclusive
+}
+
+// bookings is what kubelet gives away, and how it is configured.
+type bookings struct {
+	kubelet     KubeletState
+	fromKubelet *Kubelet // its own configuration; nil: not read yet
+	// overruled are pods, by UID, whose CPUs in kubelet's state do not count: they run
+	// where this machine put them.
+	overruled map[string]bool
+}
+
+// output is what steps produce.
+type output struct {
 	rev   uint64
-	order uint64 // counts pods, so that "youngest" is defined when times are equal
 	out   []Decision
-	news  bool // this step changed something that no decision tells
+	news  bool // this step changed something that no decision carries
 	views views
 }
 
 // pod is a pod that was admitted. Its allocation lives as long as it does.
 type pod struct {
-	ref       PodRef
-	labels    map[string]string
-	annots    map[string]string
-	resources *Resources // sums; nil while unknown
-	hidden    bool       // the sum of limits may lack a container without one
-	owner     string     // who made it, as the API server says
-	batch     int64      // requested of lent CPUs, in thousandths
-	known     bool       // the API server has spoken
+	ref     PodRef
+	labels  map[string]string
+	annots  map[string]string
+	devices *cpuset.Set // NUMA node IDs of its devices; nil: none known
+	age
+	size
+	place
+	parts
+}
+
+// age orders pods by when they came.
+type age struct {
 	createdAt time.Time
 	order     uint64
-	sandboxes []string
+}
 
+// size is what a pod asks for in sum, and what else only the API server knows.
+type size struct {
+	resources *Resources // nil while unknown
+	hidden    bool       // the sum of limits may lack a container without one
+	batch     int64      // requested of lent CPUs, in thousandths
+	owner     string     // the workload that made it, such as Deployment/web
+	known     bool       // the API server has been heard
+}
+
+// place is where a pod runs, and why.
+type place struct {
 	in       intent
 	grant    *grant
-	nodes    *cpuset.Set // NUMA node IDs an LS pod is bound to; nil: none
-	devices  *cpuset.Set // NUMA node IDs of its devices; nil: none known
-	kubelet  bool        // kubelet's static policy owns its exclusive CPUs
-	degraded string      // why it is in the shared pool although it asked for more
-	several  bool        // more than one container ran at a time: each keeps its own limit
+	nodes    *cpuset.Set           // NUMA node IDs an LS pod is bound to; nil: none
+	kubelet  bool                  // kubelet's static policy owns its exclusive CPUs
+	entries  map[string]cpuset.Set // these, by container name
+	degraded string                // why it is in the shared pool although it asked for more
+	several  bool                  // more than one container ran at a time: each keeps its own limit
 	why      string
+}
 
+// parts is what a pod consists of.
+type parts struct {
+	sandboxes  []string
 	containers map[string]*container // the newest of each name
 	all        map[string]*container // every one, by ID: an old one may end after its successor began
 	caps       map[string]Cap        // by container name
-	entries    map[string]cpuset.Set // kubelet's CPUs, by container name
 }
 
 // grant is what a pod owns exclusively. CPUs that are offline stay granted.
@@ -131,9 +166,11 @@ type container struct {
 func New(t *topology.Topology, cfg Config) (*Machine, error) {
 	m := &Machine{
 		cfg: cfg, topo: t, alloc: cpuallocator.New(t),
-		pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
-		exclusive: map[string]*pod{}, bound: map[string]*pod{}, overruled: map[string]bool{},
-		found: map[string]*FoundPod{},
+		residents: residents{
+			pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
+			bound: map[string]*pod{}, found: map[string]*FoundPod{},
+		},
+		ledger: ledger{exclusive: map[string]*pod{}}, bookings: bookings{overruled: map[string]bool{}},
 	}
 	if err := m.checkConfig(&cfg); err != nil {
 		return nil, err

@@ -65,8 +65,8 @@ func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
 		}
 	}
 	node, label := labelledAlignment(m.cfg.NodeLabels)
-	said := known && own != cpuallocator.AlignNone
-	if err == nil && said && label != "" && own != node && (in.exclusive() || in.class == LS) {
+	named := known && own != cpuallocator.AlignNone
+	if err == nil && named && label != "" && own != node && (in.exclusive() || in.class == LS) {
 		err = refuse(InvalidRequest,
 			"the pod asks for the NUMA policy %s and node label %s demands %s; drop the pod's policy or choose "+
 				"another node", alignmentName(own), label, alignmentName(node))
@@ -85,7 +85,7 @@ func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
 }
 
 // exclusiveAlignment is the alignment of a pod that owns CPUs.
-func (m *Machine) exclusiveAlignment(node, own cpuallocator.Alignment, said bool) cpuallocator.Alignment {
+func (m *Machine) exclusiveAlignment(node, own cpuallocator.Alignment, named bool) cpuallocator.Alignment {
 	if node != cpuallocator.AlignNone {
 		return node
 	}
@@ -97,7 +97,7 @@ func (m *Machine) exclusiveAlignment(node, own cpuallocator.Alignment, said bool
 	case "single-numa-node":
 		return cpuallocator.AlignSingleNode
 	}
-	if said {
+	if named {
 		return own
 	}
 	return m.cfg.Allocation.Alignment
@@ -177,7 +177,7 @@ func (m *Machine) search(p *pod, r cpuallocator.Request) (cpuallocator.Result, *
 	if !r.Keep.IsEmpty() {
 		return q.ask(r)
 	}
-	m.besideMemory(&r)
+	m.nearMemory(&r)
 	if p.devices != nil {
 		q.devices = p.devices.And(m.nodesWithCPUs())
 	}
@@ -192,9 +192,9 @@ func (q *question) ask(r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	return q.m.alloc.Allocate(q.free, q.held, r)
 }
 
-// besideMemory keeps a pod that has to be on one NUMA node off those that have no
+// nearMemory keeps a pod that has to be on one NUMA node off those that have no
 // memory of their own.
-func (m *Machine) besideMemory(r *cpuallocator.Request) {
+func (m *Machine) nearMemory(r *cpuallocator.Request) {
 	if r.Alignment != cpuallocator.AlignSingleNode || !r.Nodes.IsEmpty() {
 		return
 	}
@@ -366,8 +366,8 @@ func (q *question) costOf(cpus cpuset.Set, r *cpuallocator.Request) (c cost) {
 			h.Exclusive == cpuallocator.NUMANodeLevel && theirs.Intersects(&nodes) {
 			c[0]++
 		}
-		beside := t.Siblings(h.CPUs)
-		c[1] += cpus.CountAnd(&beside)
+		cores := t.Siblings(h.CPUs)
+		c[1] += cpus.CountAnd(&cores)
 	}
 	if r.Exclusive == cpuallocator.NUMANodeLevel && c[0] == 0 {
 		c[1] = 0 // the nodes are its own, and their cores with them

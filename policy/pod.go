@@ -94,9 +94,10 @@ func (m *Machine) stays(p *pod, r *Recovered) bool {
 func (m *Machine) newPod(in *Pod) *pod {
 	p := &pod{
 		ref:    PodRef{UID: in.UID, Namespace: in.Namespace, Name: in.Name, QoS: in.QoS, CgroupParent: in.CgroupParent},
-		labels: in.Labels, annots: in.Annotations,
-		hidden: in.LimitHidden, createdAt: in.CreatedAt, order: m.order + 1, devices: in.DeviceNodes,
-		containers: map[string]*container{}, all: map[string]*container{},
+		labels: in.Labels, annots: in.Annotations, devices: in.DeviceNodes,
+		age:   age{createdAt: in.CreatedAt, order: m.residents.order + 1},
+		size:  size{hidden: in.LimitHidden},
+		parts: parts{containers: map[string]*container{}, all: map[string]*container{}},
 	}
 	if in.Resources != nil {
 		r := *in.Resources

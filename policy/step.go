@@ -35,7 +35,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 		return nil, err
 	}
 	m.commit(now, e, &v)
-	m.tellLabels()
+	m.reportLabels()
 	m.expireCaps(now)
 	m.expireKeptOff(now)
 	if len(m.out) > 0 || m.news {

@@ -174,11 +174,8 @@ type exception struct {
 var exceptions = []exception{
 	{"example", "cpi/detect", "cpi"},
 	{"example", "cpi/sample", "cpi"},
-	{"example", "policy", "policy"},
 	{"struct", "internal/metrics.Metrics", "daemon"},
 	{"struct", "plugin.enforcer", "plugin"},
 	{"struct", "plugin.loop", "plugin"},
-	{"struct", "policy.Machine", "policy"},
-	{"struct", "policy.pod", "policy"},
 	{"walk", "The path of a request", "plugin"},
 }
