@@ -29,7 +29,7 @@ func (m *Machine) suppress(e BESuppressed) {
 	m.recompute()
 }
 
-// judgeKeepOff looks at a wish to keep best effort off CPUs. Where that would leave best
+// judgeKeepOff looks at a request to keep best effort off CPUs. Where that would leave best
 // effort too few it is refused: the caller has to do something else.
 func (m *Machine) judgeKeepOff(now time.Time, e BEKeptOff) *Refusal {
 	if e.Victim == "" || e.For < 0 {

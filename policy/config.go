@@ -60,7 +60,7 @@ type Config struct {
 	BEFloor        int // CPUs that best effort keeps while it is suppressed; 0 means one physical core
 	// MaskUnannounced keeps pods that were never announced off the CPUs that others own.
 	MaskUnannounced bool
-	BEIdle          bool // best effort that was lent nothing runs only where nobody else wants to
+	BEIdle          bool // best effort that was lent nothing runs only where nothing else wants to
 	Allocation      Allocation
 	LiftContainers  bool // lift the quota of each container of a pinned pod, not only of a single one
 	System          System

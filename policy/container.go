@@ -95,8 +95,8 @@ func (m *Machine) containerUpdate(v *verdict, e ContainerUpdate) {
 }
 
 // sumAfter is what the pod's sums become when a container changes. A runtime
-// that announces the pod's own resize has said it already: then the containers
-// add up to what it said.
+// that announces the pod's own resize has announced it already: then the containers
+// add up to those sums.
 func (m *Machine) sumAfter(c *container, e ContainerUpdate) Resources {
 	if e.Pod != nil {
 		return *e.Pod

@@ -80,7 +80,7 @@ type Decision interface{ decision() }
 type SetPool struct {
 	Pool PoolKind
 	CPUs cpuset.Set
-	// QuotaMilli limits all who are in the pool's slice together; 0: nothing does.
+	// QuotaMilli limits all that is in the pool's slice together; 0: nothing does.
 	QuotaMilli int64
 }
 
@@ -94,7 +94,7 @@ type SetPod struct {
 	QuotaMilli *int64
 	// WeightMilli is the request that the pod's weight stands for; 0: kubelet's business.
 	WeightMilli int64
-	// Idle says that the pod runs only where nobody else wants to (cpu.idle).
+	// Idle says that the pod runs only where nothing else wants to (cpu.idle).
 	Idle bool
 	Why  string
 	Rev  uint64

@@ -62,12 +62,12 @@ type Recovered struct {
 	// Reasons are the node's policies that decided then; they may be others by now.
 	Reasons string `json:"reasons,omitempty"`
 	// BoundNode is the NUMA node ID whose shared pool an LS pod is bound to,
-	// AnyNode for one that is not or to several; nil: nobody knows.
+	// AnyNode for one that is not or to several; nil: unknown.
 	BoundNode *int `json:"boundNode,omitempty"`
 	// BoundNodes are the nodes where there are several.
 	BoundNodes *cpuset.Set `json:"boundNodes,omitempty"`
 	// Degraded is why the pod runs in the shared pool although it asked for more:
-	// it stays there, since a restart moves nobody.
+	// it stays there, since a restart moves nothing.
 	Degraded string `json:"degraded,omitempty"`
 	// Several says that more than one container of the pod ran at a time.
 	Several bool `json:"several,omitempty"`
@@ -126,7 +126,7 @@ type ContainerCreate struct {
 	Container Container `json:"container"`
 }
 
-// ContainerUpdate is somebody's request to change a container: a resize where
+// ContainerUpdate is a request to change a container: a resize where
 // Resources is set, a cpuset of kubelet's where CPUs is.
 type ContainerUpdate struct {
 	ID        string     `json:"id"`
@@ -178,7 +178,7 @@ type Reconfigured struct {
 	Config Config `json:"-"`
 }
 
-// CapVerdict is the detector's wish to quiet a container.
+// CapVerdict is the detector's request to limit a container.
 type CapVerdict struct {
 	ID    string        `json:"id"`
 	Milli int64         `json:"milli"`
@@ -198,7 +198,7 @@ type BESuppressed struct {
 	QuotaMilli int64 `json:"quotaMilli,omitempty"`
 }
 
-// BEKeptOff is the detector's wish that best effort keeps off the CPUs around a
+// BEKeptOff is the detector's request that best effort keeps off the CPUs around a
 // victim, a container, for a while; 0 ends it.
 type BEKeptOff struct {
 	Victim string        `json:"victim"`

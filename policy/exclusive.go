@@ -83,7 +83,7 @@ func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
 }
 
 // grantOf makes the grant of CPUs. Isolation withholds every sibling, those that
-// are offline now too: they must not come back as somebody's neighbour.
+// are offline now too: they must not come back into a pool.
 func (m *Machine) grantOf(p *pod, cpus cpuset.Set, r cpuallocator.Request) *grant {
 	r.Keep = cpuset.Set{}
 	g := &grant{cpus: cpus, request: r}
@@ -94,7 +94,7 @@ func (m *Machine) grantOf(p *pod, cpus cpuset.Set, r cpuallocator.Request) *gran
 	return g
 }
 
-// blame names the owner whom a refused pod cannot see.
+// blame names the owner that a refused pod cannot see.
 func (m *Machine) blame(err *Refusal) *Refusal {
 	if m.pools.Kubelet.IsEmpty() {
 		return err
@@ -135,15 +135,15 @@ func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 	return nil
 }
 
-// adopt takes over what a pod was found to own. CPUs that somebody owns, that
-// are reserved or that do not exist are nobody's to adopt.
+// adopt takes over what a pod was found to own. CPUs that another pod owns,
+// that are reserved or that do not exist are not adopted.
 func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	owned := r.owned()
 	all := owned
 	if p.in.request.SMT == cpuallocator.SMTIsolate && r.Withheld != nil {
 		all.AddSet(r.Withheld)
 	}
-	// Nobody who was not there before a CPU went off knows its place; its owner does
+	// The place of a CPU that was off before the machine was read is unknown; its owner does
 	// not lose it by that.
 	known := m.topo.Known().Or(m.topo.Offline())
 	if owned.IsEmpty() || !all.SubsetOf(&known) {
@@ -208,7 +208,7 @@ func (m *Machine) judgeResize(v *verdict, p *pod, r Resources) *Refusal {
 	return err
 }
 
-// undecided says that a pod is to own CPUs and that nothing said yet how many.
+// undecided says that a pod is to own CPUs and that it is not known yet how many.
 func (p *pod) undecided() bool {
 	return p.in.exclusive() && p.grant == nil && p.resources == nil && p.degraded == "" && !p.kubelet
 }
@@ -310,11 +310,11 @@ func (m *Machine) whyExclusive(p *pod) string {
 	return b.String()
 }
 
-// shape tells how a grant lies on cores.
+// shape describes how a grant lies on cores.
 func (m *Machine) shape(g *grant) string {
 	used := map[int]int{}
 	for cpu := range g.cpus.All() {
-		if core := m.topo.CoreOf(cpu); core >= 0 { // else it is off, and nobody remembers where it was
+		if core := m.topo.CoreOf(cpu); core >= 0 { // else it is off, and its place is unknown
 			used[core]++
 		}
 	}

@@ -1,7 +1,7 @@
 package policy
 
 // PodFacts is a pod as the API server has it: exact where the runtime has only
-// sums, and who made it. It may come with the pod, later, or never.
+// sums, and which workload made it. It may come with the pod, later, or never.
 type PodFacts struct {
 	UID string `json:"uid"`
 	// Resources are the pod's sums as kubelet counts them; LimitMilli is NoLimit
@@ -26,7 +26,7 @@ func (p *pod) learn(f *PodFacts) {
 // maxLabelValue is Kubernetes' own bound.
 const maxLabelValue = 63
 
-// ownerOf is who made a pod, or the job that its label names.
+// ownerOf is the workload that made a pod, or the job that its label names.
 func (m *Machine) ownerOf(p *pod) string {
 	if p.owner != "" || m.cfg.JobLabel == "" || len(p.labels[m.cfg.JobLabel]) > maxLabelValue {
 		return p.owner
@@ -68,7 +68,7 @@ func (m *Machine) podFacts(f PodFacts) {
 		}
 	case !p.allocated() && (p.resources == nil || p.hidden):
 		p.resources, p.hidden = &r, false
-		// Nobody runs yet, so it can be bound as it would have been.
+		// Nothing runs yet, so it can be bound as it would have been.
 		if len(p.all) == 0 && p.nodes == nil && p.degraded == "" && p.in.class == LS && m.placeShared(p, nil) == nil &&
 			p.nodes != nil {
 			m.bound[p.ref.UID] = p
@@ -78,7 +78,7 @@ func (m *Machine) podFacts(f PodFacts) {
 	}
 }
 
-// facts are what Checkpoint has to tell again.
+// facts are what Checkpoint repeats.
 func (p *pod) facts() *PodFacts {
 	if !p.known || p.resources == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// The words that pods and nodes speak. All but the quietcore.dev ones are
+// The labels and annotations of pods and nodes. All but the quietcore.dev ones are
 // Koordinator's.
 const (
 	LabelClass       = "koordinator.sh/qosClass"
@@ -58,7 +58,7 @@ func Relevant(all map[string]string, jobLabel string) map[string]string {
 	return kept
 }
 
-// intent is what a pod asks for after every level of precedence has spoken.
+// intent is what a pod asks for after every level of precedence.
 type intent struct {
 	class     Class
 	unmanaged bool
@@ -67,7 +67,7 @@ type intent struct {
 	request   cpuallocator.Request
 	// scheduled is what a trusted scheduler chose; nil: nothing.
 	scheduled *scheduled
-	// ignored is a resource-status that nobody may trust.
+	// ignored is a resource-status that is not trusted.
 	ignored bool
 	apart   apart // singleNUMANodeExclusive
 	// exempt says that no cap may quiet the pod, notExempt that it asked for that and may not.

@@ -114,7 +114,7 @@ func (m *Machine) ownedByOthers(p *pod, cpus cpuset.Set) cpuset.Set {
 }
 
 // replace finds free CPUs for a pod whose own, chosen by kubelet, are taken.
-// Those of its CPUs that nobody else has count as free.
+// Those of its CPUs that no other pod has count as free.
 func (m *Machine) replace(p *pod, wants cpuset.Set) (*grant, *Refusal) {
 	online := m.topo.Online()
 	others := m.ownedByOthers(p, online)

@@ -123,7 +123,7 @@ func (b *bars) hit(nodes cpuset.Set) bool {
 }
 
 // barsFor finds the nodes that singleNUMANodeExclusive keeps a pod off, by its
-// own word or by that of who is there. hard is what is Required, soft all of it.
+// own annotation or by those of pods that are there. hard is what is Required, soft all of it.
 func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
 	some = p.in.apart != together
 	for _, pods := range []map[string]*pod{m.exclusive, m.bound} {

@@ -48,7 +48,7 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	}
 	v.fallBack(err)
 	if view.takeKubelets(v, in.Recovered) == nil && (p.kubelet || p.grant != nil) {
-		p.degraded = "" // whatever the pod said, kubelet pinned it
+		p.degraded = "" // whatever the pod asks for, kubelet pinned it
 	}
 	return nil
 }
@@ -277,7 +277,7 @@ func (p *pod) lent() int64 {
 	return max(p.batch, 0)
 }
 
-// idles says that a pod runs only where nobody else wants to. Cgroups that are idle
+// idles says that a pod runs only where nothing else wants to. Cgroups that are idle
 // all weigh the same, so one that has a weight by what it was lent is not; nor is one
 // that Kubernetes may resize, since the kernel refuses a weight on an idle cgroup.
 func (m *Machine) idles(p *pod) bool {

@@ -46,7 +46,7 @@ func (m *Machine) derive() Pools {
 	p.BE, p.BEQuota = m.limitBE(p.BEWhole, p.Reserved), m.be.quota
 	p.Exclusive = p.Exclusive.Or(m.owned.cpus).And(online)
 	p.Withheld = m.owned.withheld.And(online)
-	// CPUs may be reserved, by the operator or kubelet, while somebody owns them.
+	// CPUs may be reserved, by the operator or kubelet, while a pod owns them.
 	taken := p.Exclusive.Or(p.Withheld)
 	p.Reserved.RemoveSet(&taken)
 	p.System.RemoveSet(&taken)

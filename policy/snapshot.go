@@ -57,7 +57,7 @@ type ContainerView struct {
 	Cgroup     string // as the runtime has it; empty while unknown
 	BatchMilli int64  // what its pod requests of lent CPUs
 	ByKubelet  bool   // kubelet owns its CPUs
-	Owner      string // who made the pod, such as Deployment/web; empty while unknown
+	Owner      string // the workload that made the pod, such as Deployment/web; empty while unknown
 	Why        string
 }
 
@@ -100,7 +100,7 @@ func compareViews(a, b *ContainerView) int {
 }
 
 // Snapshot returns the present state. It is made when it is asked for, so that
-// a step costs nothing for those who do not look.
+// a step costs nothing while nothing reads it.
 func (m *Machine) Snapshot() *Snapshot {
 	m.refreshViews()
 	return m.views.current

@@ -14,7 +14,7 @@ import (
 type scheduled struct {
 	cpus  cpuset.Set
 	nodes cpuset.Set    // NUMA node IDs
-	milli map[int]int64 // of CPU on a node, where the scheduler said how much
+	milli map[int]int64 // of CPU on a node, where the scheduler chose how much
 }
 
 // resourceStatus is the annotation resource-status, the proposal's and the later one.
@@ -275,7 +275,7 @@ func (m *Machine) threadsOf(cpus cpuset.Set) int {
 }
 
 // honourNodes gives a pod CPUs of the NUMA nodes that a trusted scheduler chose,
-// on each as many as it said.
+// on each as many as it chose.
 func (m *Machine) honourNodes(p *pod, n int) (*grant, *Refusal) {
 	s := p.in.scheduled
 	if s.milli == nil {

@@ -47,7 +47,7 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	}
 }
 
-// turn is when a pod is placed: first those whose CPUs nobody here may choose, then those
+// turn is when a pod is placed: first those whose CPUs may not be chosen anew, then those
 // that owned something, then the others.
 func turn(p *Pod) int {
 	switch {
