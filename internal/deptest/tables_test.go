@@ -174,7 +174,6 @@ type exception struct {
 var exceptions = []exception{
 	{"example", "cpi/detect", "cpi"},
 	{"example", "cpi/sample", "cpi"},
-	{"struct", "internal/metrics.Metrics", "daemon"},
 	{"struct", "plugin.enforcer", "plugin"},
 	{"struct", "plugin.loop", "plugin"},
 	{"walk", "The path of a request", "plugin"},

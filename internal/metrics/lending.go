@@ -44,11 +44,11 @@ func evictionResults() []string {
 func repairCauses() []string { return []string{"zeroed", "removed", "recreated", "changed"} }
 
 func (m *Metrics) lending() {
-	m.evictions = m.counter("lending_evictions_total",
+	m.cluster.evictions = m.counter("lending_evictions_total",
 		"Evictions that were wanted to give lent CPUs back. blocked: by a disruption budget. limited: by our rate "+
 			"or the API server's. ended: the pod had ended or was asked for before. failed: the others.", "result",
 		evictionResults())
-	m.repairs = m.counter("lending_repairs_total",
+	m.cluster.repairs = m.counter("lending_repairs_total",
 		"Times that somebody else had changed what the Node says of lent CPUs.", "cause", repairCauses())
 }
 
@@ -61,7 +61,7 @@ func (m *Metrics) Eviction(result string) {
 	default:
 		result = "failed"
 	}
-	m.evictions.WithLabelValues(result).Inc()
+	m.cluster.evictions.WithLabelValues(result).Inc()
 }
 
 // LendingRepaired counts a repair of the Node's status.
@@ -69,7 +69,7 @@ func (m *Metrics) LendingRepaired(cause string) {
 	if among(cause, repairCauses()) == other {
 		cause = "changed"
 	}
-	m.repairs.WithLabelValues(cause).Inc()
+	m.cluster.repairs.WithLabelValues(cause).Inc()
 }
 
 func lendingDesc() *prometheus.Desc {

@@ -85,31 +85,45 @@ func reasons() []string {
 // Metrics holds every series of the daemon. Its methods may be called from any
 // goroutine.
 type Metrics struct {
-	registry *prometheus.Registry
-
-	timeout       prometheus.Gauge
-	connections   *prometheus.CounterVec
-	requestTime   *prometheus.HistogramVec
-	requests      *prometheus.CounterVec
-	syncTime      prometheus.Histogram
-	syncSize      prometheus.Gauge
-	rejections    *prometheus.CounterVec
-	writes        *prometheus.CounterVec
-	drift         *prometheus.CounterVec
-	quotaDrift    *prometheus.CounterVec
-	systemd       *prometheus.CounterVec
-	saves         *prometheus.CounterVec
-	api           *prometheus.CounterVec
-	evictions     *prometheus.CounterVec
-	repairs       *prometheus.CounterVec
-	topology      prometheus.Gauge
-	reloadOK      prometheus.Gauge
-	reloadTime    prometheus.Gauge
+	registry      *prometheus.Registry
+	runtime       runtimeMetrics
+	enforced      enforcementMetrics
+	cluster       clusterMetrics
 	cpi           *cpiCollector
 	detection     *detectionCollector
 	jobs          *jobsCollector
 	health        *healthCollector
 	labelsAllowed map[*prometheus.CounterVec][]string
+}
+
+// runtimeMetrics are about the conversation with the runtime.
+type runtimeMetrics struct {
+	timeout     prometheus.Gauge
+	connections *prometheus.CounterVec
+	requestTime *prometheus.HistogramVec
+	requests    *prometheus.CounterVec
+	syncTime    prometheus.Histogram
+	syncSize    prometheus.Gauge
+}
+
+// enforcementMetrics are about what is written on the node.
+type enforcementMetrics struct {
+	rejections *prometheus.CounterVec
+	writes     *prometheus.CounterVec
+	drift      *prometheus.CounterVec
+	quotaDrift *prometheus.CounterVec
+	systemd    *prometheus.CounterVec
+	saves      *prometheus.CounterVec
+	reloadOK   prometheus.Gauge
+	reloadTime prometheus.Gauge
+}
+
+// clusterMetrics are about the API server.
+type clusterMetrics struct {
+	api       *prometheus.CounterVec
+	evictions *prometheus.CounterVec
+	repairs   *prometheus.CounterVec
+	topology  prometheus.Gauge
 }
 
 // New makes the series of one daemon. source is asked at every scrape.
@@ -132,72 +146,75 @@ func New(version string, source Source) *Metrics {
 }
 
 func (m *Metrics) nri() {
-	m.timeout = m.gauge("nri_request_timeout_seconds",
+	m.runtime.timeout = m.gauge("nri_request_timeout_seconds",
 		"What the runtime waits for an answer before it does without the daemon.")
-	m.connections = m.counter("nri_connections_total", "Attempts to connect to the runtime, and connections lost.",
+	m.runtime.connections = m.counter("nri_connections_total",
+		"Attempts to connect to the runtime, and connections lost.",
 		"result", connectionResults())
-	m.requestTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	m.runtime.requestTime = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: prefix, Name: "nri_request_duration_seconds",
 		Help:                        "Time to answer the runtime. other: the events that no pod waits for.",
 		Buckets:                     []float64{.0002, .001, .005, .05, .5, 1, 2},
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		NativeHistogramMinResetDuration: time.Hour,
 	}, []string{"event"})
-	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.runtime.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: prefix, Name: "nri_requests_total", Help: "Events of the runtime that were answered.",
 	}, []string{"event", "result"})
-	m.syncTime = prometheus.NewHistogram(prometheus.HistogramOpts{
+	m.runtime.syncTime = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: prefix, Name: "synchronize_duration_seconds",
 		Help:                        "Time to take over everything that runs, after a connection.",
 		Buckets:                     []float64{.01, .05, .1, .25, .5, 1, 2},
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 100,
 		NativeHistogramMinResetDuration: time.Hour,
 	})
-	m.syncSize = m.gauge("synchronize_containers", "Containers in the last synchronisation.")
-	m.registry.MustRegister(m.requestTime, m.requests, m.syncTime)
+	m.runtime.syncSize = m.gauge("synchronize_containers", "Containers in the last synchronisation.")
+	m.registry.MustRegister(m.runtime.requestTime, m.runtime.requests, m.runtime.syncTime)
 	for _, e := range timedEvents() {
-		m.requestTime.WithLabelValues(e)
+		m.runtime.requestTime.WithLabelValues(e)
 	}
 	for _, e := range eventValues() {
 		for _, r := range requestResults() {
-			m.requests.WithLabelValues(e, r)
+			m.runtime.requests.WithLabelValues(e, r)
 		}
 	}
 }
 
 func (m *Metrics) enforcement() {
-	m.rejections = m.counter("admission_rejections_total",
+	m.enforced.rejections = m.counter("admission_rejections_total",
 		"Pods and containers refused, or degraded in place of it, by code.", "reason", reasons())
-	m.writes = m.counter("cpuset_writes_total",
+	m.enforced.writes = m.counter("cpuset_writes_total",
 		"Cpuset writes. gone: the cgroup vanished first. mismatch: the kernel has something else in effect.", "result",
 		writeResults())
-	m.drift = m.counter("cpuset_drift_total",
+	m.enforced.drift = m.counter("cpuset_drift_total",
 		"Cpusets found changed and repaired. kernel: CPUs came or went, or the cpuset controller did. systemd: a "+
 			"unit's AllowedCPUs was set. runtime: a container's mask was set by its runtime. outside: a cgroup "+
 			"above, which is not ours, allows less. other: somebody wrote the file.", "source", driftSources())
-	m.quotaDrift = m.counter("quota_drift_total", "CFS quotas of ours, and cpu.idle, found changed and repaired.",
+	m.enforced.quotaDrift = m.counter("quota_drift_total",
+		"CFS quotas of ours, and cpu.idle, found changed and repaired.",
 		"source", quotaSources())
-	m.systemd = m.counter("systemd_calls_total", "Conversations with systemd over D-Bus.", "result", callResults())
-	m.saves = m.counter("state_save_total", "Writes of the state file.", "result", saveResults())
-	m.reloadOK = m.gauge("config_last_reload_successful",
+	m.enforced.systemd = m.counter("systemd_calls_total", "Conversations with systemd over D-Bus.", "result",
+		callResults())
+	m.enforced.saves = m.counter("state_save_total", "Writes of the state file.", "result", saveResults())
+	m.enforced.reloadOK = m.gauge("config_last_reload_successful",
 		"0 after a bad configuration file: the one before is in force.")
-	m.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds",
+	m.enforced.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds",
 		"When a good configuration file was read last, by the node's clock.")
 }
 
 func (m *Metrics) kubernetes() {
-	m.api = prometheus.NewCounterVec(prometheus.CounterOpts{
+	m.cluster.api = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: prefix, Name: "api_requests_total",
 		Help: "Requests to the API server. dropped (events): never sent, since too many waited. conflict (lending, " +
 			"eviction): the present state forbids it, such as a disruption budget.",
 	}, []string{"what", "result"})
-	m.registry.MustRegister(m.api)
+	m.registry.MustRegister(m.cluster.api)
 	for _, what := range apiParts() {
 		for _, result := range apiResults(what) {
-			m.api.WithLabelValues(what, result)
+			m.cluster.api.WithLabelValues(what, result)
 		}
 	}
-	m.topology = m.gauge("node_resource_topology_update_timestamp_seconds",
+	m.cluster.topology = m.gauge("node_resource_topology_update_timestamp_seconds",
 		"When the node's NodeResourceTopology was last known to say what is so, by the node's clock.")
 }
 
@@ -235,44 +252,44 @@ func (m *Metrics) inc(v *prometheus.CounterVec, value string) {
 }
 
 // Connection counts an attempt ("ok", "error", "timeout") or a loss ("lost").
-func (m *Metrics) Connection(result string) { m.inc(m.connections, result) }
+func (m *Metrics) Connection(result string) { m.inc(m.runtime.connections, result) }
 
 // RequestTimeout says what the runtime waits for an answer.
-func (m *Metrics) RequestTimeout(d time.Duration) { m.timeout.Set(d.Seconds()) }
+func (m *Metrics) RequestTimeout(d time.Duration) { m.runtime.timeout.Set(d.Seconds()) }
 
 // Request counts one event of the runtime and the time to answer it; result is
 // "ok", "refused", "error" or "deadline".
 func (m *Metrics) Request(event, result string, took time.Duration) {
 	event = among(event, eventValues())
 	if event != synchronize {
-		m.requestTime.WithLabelValues(among(event, timedEvents())).Observe(took.Seconds())
+		m.runtime.requestTime.WithLabelValues(among(event, timedEvents())).Observe(took.Seconds())
 	}
 	if !slices.Contains(requestResults(), result) {
 		result = "error"
 	}
-	m.requests.WithLabelValues(event, result).Inc()
+	m.runtime.requests.WithLabelValues(event, result).Inc()
 }
 
 // Synchronized records one take-over.
 func (m *Metrics) Synchronized(containers int, took time.Duration) {
-	m.syncTime.Observe(took.Seconds())
-	m.syncSize.Set(float64(containers))
+	m.runtime.syncTime.Observe(took.Seconds())
+	m.runtime.syncSize.Set(float64(containers))
 }
 
 // Rejected counts a refusal, or a degradation in its place.
-func (m *Metrics) Rejected(code policy.Code) { m.inc(m.rejections, string(code)) }
+func (m *Metrics) Rejected(code policy.Code) { m.inc(m.enforced.rejections, string(code)) }
 
 // CpusetWrite counts one write: "ok", "error", "gone" or "mismatch".
-func (m *Metrics) CpusetWrite(result string) { m.inc(m.writes, result) }
+func (m *Metrics) CpusetWrite(result string) { m.inc(m.enforced.writes, result) }
 
 // Drift counts a repaired cpuset: "kernel", "systemd", "runtime" or "outside".
-func (m *Metrics) Drift(source string) { m.inc(m.drift, source) }
+func (m *Metrics) Drift(source string) { m.inc(m.enforced.drift, source) }
 
 // QuotaDrift counts a repaired quota: "kubelet" or "runtime".
-func (m *Metrics) QuotaDrift(source string) { m.inc(m.quotaDrift, source) }
+func (m *Metrics) QuotaDrift(source string) { m.inc(m.enforced.quotaDrift, source) }
 
 // SystemdCall counts a conversation with systemd: "ok", "error" or "timeout".
-func (m *Metrics) SystemdCall(result string) { m.inc(m.systemd, result) }
+func (m *Metrics) SystemdCall(result string) { m.inc(m.enforced.systemd, result) }
 
 // APIRequest counts a request to the API server about "pods", "node", "events",
 // "topology", "lending" or "eviction", with the result "ok", "error", "forbidden",
@@ -282,29 +299,29 @@ func (m *Metrics) APIRequest(what, result string) {
 		result = "error"
 	}
 	if slices.Contains(apiParts(), what) {
-		m.api.WithLabelValues(what, result).Inc()
+		m.cluster.api.WithLabelValues(what, result).Inc()
 	}
 }
 
 // TopologyPublished records that the NodeResourceTopology says what is so.
 func (m *Metrics) TopologyPublished(at time.Time) {
-	m.topology.Set(float64(at.UnixMilli()) / 1000)
+	m.cluster.topology.Set(float64(at.UnixMilli()) / 1000)
 }
 
 // Saved counts a write of the state file.
 func (m *Metrics) Saved(err error) {
 	if err != nil {
-		m.inc(m.saves, "error")
+		m.inc(m.enforced.saves, "error")
 		return
 	}
-	m.inc(m.saves, "ok")
+	m.inc(m.enforced.saves, "ok")
 }
 
 // Reloaded records a reading of the configuration file.
 func (m *Metrics) Reloaded(at time.Time, err error) {
-	m.reloadOK.Set(number(err == nil))
+	m.enforced.reloadOK.Set(number(err == nil))
 	if err == nil {
-		m.reloadTime.Set(float64(at.UnixMilli()) / 1000)
+		m.enforced.reloadTime.Set(float64(at.UnixMilli()) / 1000)
 	}
 }
 

@@ -276,7 +276,8 @@ func TestReloadFailureKeepsTheTimeOfTheLastSuccess(t *testing.T) {
 	m := New("v1", func() (Stats, bool) { return Stats{}, false })
 	m.Reloaded(time.Unix(1000, 0), nil)
 	m.Reloaded(time.Unix(2000, 0), errors.New("bad"))
-	if ok, at := testutil.ToFloat64(m.reloadOK), testutil.ToFloat64(m.reloadTime); ok != 0 || at != 1000 {
+	if ok, at := testutil.ToFloat64(m.enforced.reloadOK), testutil.ToFloat64(m.enforced.reloadTime); ok != 0 ||
+		at != 1000 {
 		t.Fatalf("successful %v at %v", ok, at)
 	}
 }
