@@ -7,13 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 // cluster is how the daemons are reached.
@@ -28,15 +29,15 @@ type cluster struct {
 func (c *cluster) check() error {
 	switch {
 	case c.parallel < 1 || c.parallel > 256:
-		return usage("--parallel is %d; it must be 1 to 256", c.parallel)
+		return cli.Usage("--parallel is %d; it must be 1 to 256", c.parallel)
 	case c.patience < time.Second || c.patience > time.Hour:
-		return usage("--timeout is %s; it must be 1s to 1h", c.patience)
+		return cli.Usage("--timeout is %s; it must be 1s to 1h", c.patience)
 	}
 	for flag, value := range map[string]string{"namespace": c.namespace, "selector": c.selector,
 		"container": c.container} {
 		// kubectl would take it for a flag of its own.
 		if value == "" || strings.HasPrefix(value, "-") {
-			return usage("--%s is %q; it must be there, and not begin with -", flag, value)
+			return cli.Usage("--%s is %q; it must be there, and not begin with -", flag, value)
 		}
 	}
 	return nil
@@ -84,8 +85,8 @@ func (c *cluster) run(ctx context.Context, args ...string) ([]byte, error) {
 		return nil, err
 	}
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == exitUsage {
-		return nil, usageError{errors.New(said)}
+	if errors.As(err, &exit) && exit.ExitCode() == cli.Wrong {
+		return nil, cli.UsageError{Err: errors.New(said)}
 	}
 	return nil, errors.New(said)
 }
@@ -211,9 +212,3 @@ func printable(text string) string {
 
 // line is printable text on one line.
 func line(text string) string { return printable(strings.Join(strings.Fields(text), " ")) }
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 func newExplain(c *cluster) *cobra.Command {
@@ -20,7 +22,7 @@ CPUs of a pod are its own until it has ended.`,
 		Example: "  kubectl quietcore explain shop/db\n  kubectl quietcore explain shop/db/main",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || !isPod(args[0]) {
-				return usage("%s takes NAMESPACE/POD or NAMESPACE/POD/CONTAINER, got %q", cmd.CommandPath(), args)
+				return cli.Usage("%s takes NAMESPACE/POD or NAMESPACE/POD/CONTAINER, got %q", cmd.CommandPath(), args)
 			}
 			return nil
 		},

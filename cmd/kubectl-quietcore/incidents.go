@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 // incident is what is shown of one; the rest of it is kept for -o json.
@@ -44,7 +46,7 @@ func newIncidents(c *cluster) *cobra.Command {
 		Long: `Lists the incidents of all nodes, the newest first. Flags mean what they mean in quietcore
 incidents; docs/incidents.md explains the columns.`,
 		Example: "  kubectl quietcore incidents --since 24h --victim web\n  kubectl quietcore incidents --active",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	f := cmd.Flags()
 	f.StringVar(&since, "since", "", "TIME of the oldest: 90m, 24h, 7d, a day or a time")
@@ -57,7 +59,7 @@ incidents; docs/incidents.md explains the columns.`,
 	format := output(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if limit < 1 || limit > 10_000 {
-			return usage("--limit is %d; it must be 1 to 10000", limit)
+			return cli.Usage("--limit is %d; it must be 1 to 10000", limit)
 		}
 		args := []string{"incidents", "list", "-o", "json", "--limit=" + strconv.Itoa(limit)}
 		for _, flag := range []struct{ name, value string }{{"since", since}, {"until", until}, {"victim", victim},
@@ -76,11 +78,11 @@ incidents; docs/incidents.md explains the columns.`,
 		answers := c.askAll(cmd.Context(), daemons, args...)
 		list, failures := merged(answers)
 		if len(failures) == len(answers) && wrong(answers) {
-			return usageError{failures[0]} // all of them say the same of the flags
+			return cli.UsageError{Err: failures[0]} // all of them say the same of the flags
 		}
 		list = list[:min(len(list), limit)]
 		if *format == "json" {
-			err = writeJSON(cmd.OutOrStdout(), whole(list))
+			err = cli.WriteJSON(cmd.OutOrStdout(), whole(list))
 		} else {
 			err = writeIncidents(cmd.OutOrStdout(), list)
 		}
@@ -98,7 +100,7 @@ incidents; docs/incidents.md explains the columns.`,
 // wrong says whether every node took the flags for wrong.
 func wrong(answers []answer) bool {
 	return !slices.ContainsFunc(answers, func(a answer) bool {
-		_, is := a.err.(usageError)
+		_, is := a.err.(cli.UsageError)
 		return !is
 	})
 }

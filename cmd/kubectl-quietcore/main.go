@@ -11,7 +11,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,21 +19,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 var version = "dev" // set by the linker
-
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// usageError marks what the caller got wrong.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,11 +42,7 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		return 0
 	}
 	fmt.Fprintln(errs, "kubectl-quietcore:", printable(err.Error()))
-	var wrong usageError
-	if errors.As(err, &wrong) {
-		return exitUsage
-	}
-	return exitFailed
+	return cli.ExitCode(err)
 }
 
 func newRoot() *cobra.Command {
@@ -78,15 +63,10 @@ latter to the three questions that are asked here.`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          noSuchCommand,
+		Args:          cli.NoSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-			return noSuchCommand(cmd, words)
-		}
-		return usage("%w; see `%s --help`", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(cli.FlagError)
 	f := root.PersistentFlags()
 	f.StringVar(&c.kubectl, "kubectl", "kubectl", "the kubectl to run")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubectl's --kubeconfig")
@@ -102,31 +82,12 @@ latter to the three questions that are asked here.`,
 	return root
 }
 
-// noSuchCommand is for commands that only hold others.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usage("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
-	}
-	return usage("unknown command %q; `%s --help` lists them", args[0], cmd.CommandPath())
-}
-
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage("%s takes no argument, got %q", cmd.CommandPath(), args[0])
-	}
-	return nil
-}
-
 // output adds the flag -o and checks it.
 func output(cmd *cobra.Command) *string {
 	value := cmd.Flags().StringP("output", "o", "text", "form of the output: text or json")
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if *value != "text" && *value != "json" {
-			return usage("-o is %q; it must be text or json", *value)
+			return cli.Usage("-o is %q; it must be text or json", *value)
 		}
 		return nil
 	}

@@ -7,6 +7,8 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 // status is what is used of `quietcore status -o json`.
@@ -48,13 +50,13 @@ func newMap(c *cluster) *cobra.Command {
 		Long: `Shows for every node its CPUs, its pools, how many pods own CPUs, how many containers run and are
 capped. With --draw each node's machine, as quietcore status draws it.`,
 		Example: "  kubectl quietcore map\n  kubectl quietcore map --draw --node worker-7",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	cmd.Flags().BoolVar(&draw, "draw", false, "draw the machines")
 	format := output(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if draw && *format == "json" {
-			return usage("--draw and -o json exclude each other")
+			return cli.Usage("--draw and -o json exclude each other")
 		}
 		daemons, err := c.daemons(cmd.Context())
 		if err != nil {
@@ -65,7 +67,7 @@ capped. With --draw each node's machine, as quietcore status draws it.`,
 		}
 		nodes, failed := maps(c.askAll(cmd.Context(), daemons, "status", "-o", "json"))
 		if *format == "json" {
-			err = writeJSON(cmd.OutOrStdout(), struct {
+			err = cli.WriteJSON(cmd.OutOrStdout(), struct {
 				Nodes []nodeMap `json:"nodes"`
 			}{nodes})
 		} else {

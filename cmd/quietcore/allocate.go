@@ -12,6 +12,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/strict"
 	"github.com/quietcore/quietcore/internal/topodoc"
@@ -80,7 +81,7 @@ prints one JSON line a case, in order. A refused request is a result. "available
 be given (every online CPU where it is left out), "held" what others own.`,
 		Example: `  echo '{"topology":{"grid":{"coresPerL3":8,"threadsPerCore":2}},"available":"0-15","request":3}' ` +
 			`| quietcore allocate`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	output(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -105,19 +106,19 @@ func allocateAll(cases *strict.Reader, out *bufio.Writer) error {
 		doc, line, err := cases.Next()
 		switch {
 		case errors.Is(err, io.EOF) && n == 0:
-			return usage("standard input holds no case; see `quietcore allocate --help`")
+			return cli.Usage("standard input holds no case; see `quietcore allocate --help`")
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return usageError{err}
+			return cli.UsageError{Err: err}
 		}
 		var c allocateCase
 		if err := decoder.Unmarshal(doc, line, &c); err != nil {
-			return usageError{err}
+			return cli.UsageError{Err: err}
 		}
 		a, err := machines.get(c.Topology)
 		if err != nil {
-			return usage("line %d: case %q: %w", line, c.ID, err)
+			return cli.Usage("line %d: case %q: %w", line, c.ID, err)
 		}
 		result := c.answer(a)
 		if err := encode.Encode(result); err != nil {

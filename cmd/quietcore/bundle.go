@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/doctor"
@@ -52,7 +53,7 @@ away, the same name by the same hash.`,
   kubectl -n quietcore-system exec POD -- /quietcore bundle - > report.tar.gz`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage("%s takes at most one argument, the file; got %d", cmd.CommandPath(), len(args))
+				return cli.Usage("%s takes at most one argument, the file; got %d", cmd.CommandPath(), len(args))
 			}
 			return nil
 		},
@@ -72,10 +73,10 @@ away, the same name by the same hash.`,
 			name = args[0]
 		}
 		if info, err := os.Stat(name); err == nil && info.IsDir() {
-			return usage("%s is a directory; name the file to write", name)
+			return cli.Usage("%s is a directory; name the file to write", name)
 		}
 		if f, ok := cmd.OutOrStdout().(*os.File); ok && name == "-" && term.IsTerminal(int(f.Fd())) {
-			return usage("an archive is not for a terminal; redirect standard output, or name a file")
+			return cli.Usage("an archive is not for a terminal; redirect standard output, or name a file")
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), bundleLimit)
 		defer cancel()
@@ -139,7 +140,7 @@ func (g *gathering) configure(socket string) error {
 		g.file = doctor.UsualConfig
 	}
 	if g.file != "" && !exists(g.file) {
-		return usage("configuration %s is not there", g.file)
+		return cli.Usage("configuration %s is not there", g.file)
 	}
 	cfg, err := config.Load(g.file)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/doctor/bundle"
 )
 
@@ -128,7 +129,7 @@ func TestBundlesFlags(t *testing.T) {
 	for want, args := range map[string][]string{
 		"at most one argument": {"a", "b"}, "is not there": {"--config", "/none.yaml"},
 	} {
-		if code, _, errs := call(append([]string{"bundle"}, args...)...); code != exitUsage ||
+		if code, _, errs := call(append([]string{"bundle"}, args...)...); code != cli.Wrong ||
 			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
@@ -141,7 +142,7 @@ func TestBundlesFlags(t *testing.T) {
 	if code != 0 || !strings.Contains(unpack(t, []byte(out))[bundle.ManifestName], "unknown key") {
 		t.Errorf("with a bad configuration: exit %d, %s", code, errs)
 	}
-	if code, _, errs := call("bundle", "--config", bad, "/proc/none/b.tar.gz"); code != exitFailed {
+	if code, _, errs := call("bundle", "--config", bad, "/proc/none/b.tar.gz"); code != cli.Failed {
 		t.Errorf("where nothing can be written: exit %d, %s", code, errs)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 func completionShells() []string { return []string{"bash", "zsh", "fish", "powershell"} }
@@ -23,7 +25,7 @@ func newCompletion() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(completionShells(), args[0]) {
-				return usage("%s takes one of %v", cmd.CommandPath(), completionShells())
+				return cli.Usage("%s takes one of %v", cmd.CommandPath(), completionShells())
 			}
 			return nil
 		},

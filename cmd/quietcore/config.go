@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/strict"
 	"github.com/quietcore/quietcore/internal/topodoc"
@@ -18,7 +19,7 @@ func newConfig() *cobra.Command {
 		Use:   "config",
 		Short: "check, print and compare configuration files",
 		Long:  "Checks, prints and compares configuration files of the daemon; docs/configuration.md lists every key.",
-		Args:  noSuchCommand,
+		Args:  cli.NoSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newConfigValidate(), newConfigPrint(), newConfigDiff())
@@ -34,7 +35,7 @@ func newConfigValidate() *cobra.Command {
 that machine can have this configuration: whether its CPUs exist and leave the shared pool its floor.`,
 		Example: "  quietcore config validate /etc/quietcore/config.yaml\n  quietcore config validate --sysfs /sys " +
 			"config.yaml",
-		Args: oneArg("the file"),
+		Args: cli.OneArg("the file"),
 	}
 	cmd.Flags().StringVar(&root, "sysfs", "", "a /sys tree, live or copied, of the machine that it is for")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -46,10 +47,10 @@ that machine can have this configuration: whether its CPUs exist and leave the s
 			t, warnings, err := topodoc.Doc{Sysfs: root}.Build(openSysfs)
 			warn(cmd, warnings)
 			if err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
 			if _, err := policy.New(t, c.Policy()); err != nil {
-				return usage("configuration %s: %w", args[0], err)
+				return cli.Usage("configuration %s: %w", args[0], err)
 			}
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is valid\n", args[0])
@@ -65,7 +66,7 @@ func newConfigPrint() *cobra.Command {
 		Long:  "Prints the whole configuration that a file (- is standard input) means, or the defaults without one.",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage("%s takes at most one argument, the file; got %d", cmd.CommandPath(), len(args))
+				return cli.Usage("%s takes at most one argument, the file; got %d", cmd.CommandPath(), len(args))
 			}
 			return nil
 		},
@@ -99,7 +100,7 @@ func loadConfig(name string, in io.Reader) (*config.Config, error) {
 	if name != "-" {
 		c, err := config.Load(name)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, cli.UsageError{Err: err}
 		}
 		return c, nil
 	}
@@ -109,7 +110,7 @@ func loadConfig(name string, in io.Reader) (*config.Config, error) {
 	}
 	c, err := config.Parse(text)
 	if err != nil {
-		return nil, usage("configuration on standard input:\n%w", err)
+		return nil, cli.Usage("configuration on standard input:\n%w", err)
 	}
 	return c, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 )
 
@@ -23,10 +24,10 @@ Exits with 0 also where they differ.`,
 		Example: "  quietcore config diff config.yaml\n  quietcore config diff config.yaml new.yaml -o json",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
-				return usage("%s takes one file or two; got %d", cmd.CommandPath(), len(args))
+				return cli.Usage("%s takes one file or two; got %d", cmd.CommandPath(), len(args))
 			}
 			if len(args) == 2 && args[0] == "-" && args[1] == "-" {
-				return usage("only one of the two files can be standard input")
+				return cli.Usage("only one of the two files can be standard input")
 			}
 			return nil
 		},
@@ -49,7 +50,7 @@ Exits with 0 also where they differ.`,
 			return err
 		}
 		if *format == "json" {
-			return writeJSON(cmd.OutOrStdout(), struct {
+			return cli.WriteJSON(cmd.OutOrStdout(), struct {
 				Changes []config.Change `json:"changes"`
 			}{changes})
 		}

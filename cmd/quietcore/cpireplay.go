@@ -14,6 +14,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/detect/replay"
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/strict"
 )
@@ -22,7 +23,7 @@ func newCPI() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cpi",
 		Short: "ask the detector of CPI antagonists",
-		Args:  noSuchCommand,
+		Args:  cli.NoSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newCPIReplay())
@@ -44,7 +45,7 @@ What is normal is learned from the rows before, never from later ones, unless --
 JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for standard input.`,
 		Example: "  quietcore cpi replay node.csv\n  quietcore cpi replay --detector classic --specs specs.jsonl " +
 			"node.csv | jq 'select(.event == \"cap\")'",
-		Args: oneArg("the recorded data"),
+		Args: cli.OneArg("the recorded data"),
 	}
 	output(cmd, "json")
 	file := cmd.Flags().String("config", "", "configuration file, of which the part cpi is used")
@@ -57,11 +58,11 @@ JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for 
 		o := replay.Options{Period: *period, Warn: func(text string) { warn(cmd, []string{text}) }}
 		var err error
 		if o.Config, err = detectionOf(*file, *detector); err != nil {
-			return usageError{err}
+			return cli.UsageError{Err: err}
 		}
 		if *specs != "" {
 			if o.Specs, err = readSpecs(*specs); err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
 		}
 		in, name, err := openRecord(args[0], cmd)
@@ -71,7 +72,7 @@ JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for 
 		defer in.Close()
 		trace, err := replay.Read(in)
 		if err != nil {
-			return usage("%s: %w", name, err)
+			return cli.Usage("%s: %w", name, err)
 		}
 		return cpiReplayTo(cmd, trace, o)
 	}
@@ -88,7 +89,7 @@ func cpiReplayTo(cmd *cobra.Command, trace *replay.Trace, o replay.Options) erro
 	case unwritten != nil:
 		return unwritten
 	case err != nil:
-		return errors.Join(usageError{err}, out.Flush())
+		return errors.Join(cli.UsageError{Err: err}, out.Flush())
 	}
 	for _, why := range slices.Sorted(maps.Keys(summary.Dropped)) {
 		o.Warn(fmt.Sprintf("%d rows were left out: %s", summary.Dropped[why], why))

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/cpi/detect/replay"
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 // executed runs a command of its own with this standard input.
@@ -119,7 +120,7 @@ func TestCPIReplayRefuses(t *testing.T) {
 		{[]string{"/nonexistent.csv"}, "", "/nonexistent.csv"},
 	} {
 		_, out, err := cpiReplay(t, c.in, c.args...)
-		var wrong usageError
+		var wrong cli.UsageError
 		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v; want %q", c.args, err, c.want)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/doctor/drift"
@@ -29,7 +30,7 @@ that enforcing would change is a difference.
 
 Exits with 1 where something differs.`,
 		Example: "  quietcore diff\n  quietcore diff -o json | jq '.differences[].container'",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	socketFlag(cmd, &socket)
 	cmd.Flags().StringVar(&root, "cgroup-root", config.Default().Cgroup.Root, "where cgroups are mounted")
@@ -38,7 +39,7 @@ Exits with 1 where something differs.`,
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if pause < 0 || pause > time.Minute {
-			return usage("--pause is %s; it must be between 0 and 1m", pause)
+			return cli.Usage("--pause is %s; it must be between 0 and 1m", pause)
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), settleLimit+pause)
 		defer cancel()
@@ -48,7 +49,7 @@ Exits with 1 where something differs.`,
 			return err
 		}
 		if *format == "json" {
-			err = writeJSON(cmd.OutOrStdout(), found)
+			err = cli.WriteJSON(cmd.OutOrStdout(), found)
 		} else {
 			err = writeDifferences(cmd.OutOrStdout(), found)
 		}

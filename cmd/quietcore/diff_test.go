@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/metrics"
@@ -97,7 +98,7 @@ func TestDiff(t *testing.T) {
 	}
 	wrong := kernelWith(t, map[string][2]string{at(web): {"0-3", "max 100000"}})
 	code, out, errs := call("diff", "--socket", socket, "--cgroup-root", wrong, "--pause", "1ms")
-	if code != exitFailed || !strings.Contains(errs, "2 values differ") {
+	if code != cli.Failed || !strings.Contains(errs, "2 values differ") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	for _, want := range []string{"shop/web/main    cpus    0-1     0-3", "shop/batch/main  cgroup  one     none"} {
@@ -107,7 +108,7 @@ func TestDiff(t *testing.T) {
 	}
 	code, out, _ = call("diff", "--socket", socket, "--cgroup-root", wrong, "--pause", "0", "-o", "json")
 	var found compared
-	if err := json.Unmarshal([]byte(out), &found); err != nil || code != exitFailed || found.Containers != 2 ||
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != cli.Failed || found.Containers != 2 ||
 		len(found.Differences) != 2 || found.Differences[1].Why != "2 CPUs of its own" {
 		t.Errorf("exit %d, %v, %s", code, err, out)
 	}
@@ -115,16 +116,16 @@ func TestDiff(t *testing.T) {
 		"must be between":   {"--pause", "-1s"},
 		"takes no argument": {"x"},
 	} {
-		if code, _, errs := call(append([]string{"diff"}, args...)...); code != exitUsage ||
+		if code, _, errs := call(append([]string{"diff"}, args...)...); code != cli.Wrong ||
 			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
-	if code, _, errs := call("diff", "--socket", socket, "--cgroup-root", t.TempDir()); code != exitFailed ||
+	if code, _, errs := call("diff", "--socket", socket, "--cgroup-root", t.TempDir()); code != cli.Failed ||
 		!strings.Contains(errs, "neither cgroup v2") {
 		t.Errorf("without cgroups: exit %d, %s", code, errs)
 	}
-	if code, _, errs := call("diff", "--socket", filepath.Join(t.TempDir(), "none")); code != exitFailed ||
+	if code, _, errs := call("diff", "--socket", filepath.Join(t.TempDir(), "none")); code != cli.Failed ||
 		!strings.Contains(errs, "no daemon answers") {
 		t.Errorf("without a daemon: exit %d, %s", code, errs)
 	}
@@ -141,7 +142,7 @@ func TestMetricsCatalogue(t *testing.T) {
 	if code, out, _ := call("metrics", "nri_connections"); code != 0 || out != one {
 		t.Errorf("one: exit %d\n%s", code, out)
 	}
-	if code, _, errs := call("metrics", "nonsense"); code != exitUsage || !strings.Contains(errs, "nonsense") {
+	if code, _, errs := call("metrics", "nonsense"); code != cli.Wrong || !strings.Contains(errs, "nonsense") {
 		t.Errorf("none: exit %d, %s", code, errs)
 	}
 }
@@ -188,7 +189,7 @@ reserved.cpus "0" "0-1"`
 		"unknown key": {a, bad}, "one file or two": {}, "only one": {"-", "-"},
 		"no such file": {filepath.Join(dir, "none")},
 	} {
-		if code, _, errs := call(append([]string{"config", "diff"}, args...)...); code != exitUsage ||
+		if code, _, errs := call(append([]string{"config", "diff"}, args...)...); code != cli.Wrong ||
 			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/doctext"
 )
 
@@ -377,7 +378,7 @@ func (n *docsNode) run(t *testing.T, c doctext.Command) {
 	run.Stdout, run.Stderr = &out, &errs
 	err = run.Run()
 	code := run.ProcessState.ExitCode()
-	if code == exitFailed && strings.Contains(text, "quietcore doctor") && out.Len() > 0 {
+	if code == cli.Failed && strings.Contains(text, "quietcore doctor") && out.Len() > 0 {
 		err = nil
 	}
 	if err != nil {

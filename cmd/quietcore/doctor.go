@@ -24,6 +24,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/daemon"
@@ -51,7 +52,7 @@ Exits with 1 where there is an error (with --strict: a warning too).`,
 		Example: `  quietcore doctor
   quietcore doctor --all -o json
   quietcore doctor --root /host         in a pod that has the node's file system there`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file of the daemon; without one "+doctor.UsualConfig+
 		" if it is there, else the defaults")
@@ -74,15 +75,15 @@ Exits with 1 where there is an error (with --strict: a warning too).`,
 		}
 		for flag, path := range map[string]string{"root": root, "config-dir": dir} {
 			if path != "" && !filepath.IsAbs(path) {
-				return usage("--%s is %q; it must be absolute", flag, path)
+				return cli.Usage("--%s is %q; it must be absolute", flag, path)
 			}
 		}
 		if info, err := os.Stat(root); err != nil || !info.IsDir() {
-			return usage("--root is %q; it must be a directory", root)
+			return cli.Usage("--root is %q; it must be a directory", root)
 		}
 		r := examine(cmd.Context(), o)
 		if *format == "json" {
-			if err := writeJSON(cmd.OutOrStdout(), r); err != nil {
+			if err := cli.WriteJSON(cmd.OutOrStdout(), r); err != nil {
 				return err
 			}
 		} else if err := r.Text(cmd.OutOrStdout(), all); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/doctor"
 )
@@ -36,7 +37,7 @@ func found(r *doctor.Report, id string) *doctor.Finding {
 
 func TestDoctorsExitCodes(t *testing.T) {
 	root := t.TempDir()
-	if code, r := reportOf(t, "--root", root); code != exitFailed || found(&r, "cgroup.missing") == nil {
+	if code, r := reportOf(t, "--root", root); code != cli.Failed || found(&r, "cgroup.missing") == nil {
 		t.Errorf("an empty node: exit %d, %+v", code, r)
 	}
 	for file, text := range map[string]string{
@@ -57,7 +58,7 @@ func TestDoctorsExitCodes(t *testing.T) {
 		strings.Contains(out, "\nok ") {
 		t.Errorf("a node with warnings: exit %d\n%s%s", code, out, errs)
 	}
-	if code, out, errs := call("doctor", "--root", root, "--strict", "--all"); code != exitFailed ||
+	if code, out, errs := call("doctor", "--root", root, "--strict", "--all"); code != cli.Failed ||
 		!strings.Contains(errs, "0 errors and ") || !strings.Contains(out, "ok       kernel") {
 		t.Errorf("strictly: exit %d\n%s%s", code, out, errs)
 	}
@@ -68,7 +69,7 @@ func TestDoctorsExitCodes(t *testing.T) {
 		"takes no argument":   {"please"},
 		`-o is "xml"`:         {"-o", "xml"},
 	} {
-		if code, _, errs := call(append([]string{"doctor"}, args...)...); code != exitUsage ||
+		if code, _, errs := call(append([]string{"doctor"}, args...)...); code != cli.Wrong ||
 			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
@@ -80,7 +81,7 @@ func TestDoctorExaminesARunningDaemon(t *testing.T) {
 	p := newPlace(t, "")
 	_, stop := p.start(t)
 	code, r := reportOf(t, "--config", p.config)
-	if f := found(&r, "daemon.disconnected"); code != exitFailed || f == nil || f.Level != doctor.Error {
+	if f := found(&r, "daemon.disconnected"); code != cli.Failed || f == nil || f.Level != doctor.Error {
 		t.Errorf("exit %d, %+v", code, r.Findings)
 	}
 	if f := found(&r, "instances"); f == nil || !strings.Contains(f.What, fmt.Sprintf("pid %d on", os.Getpid())) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/enablenri"
 )
 
@@ -29,7 +30,7 @@ what to do by hand.
 The runtime is not restarted: do that when the node can bear it.`,
 		Example: `  quietcore enable-nri
   quietcore enable-nri --apply --request-timeout 5s && systemctl restart containerd`,
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	cmd.Flags().BoolVar(&apply, "apply", false, "write the change")
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only print the change (the default)")
@@ -44,13 +45,13 @@ The runtime is not restarted: do that when the node can bear it.`,
 	cmd.Flags().DurationVar(&timeout, "request-timeout", 0, "raise the runtime's time for one event to this")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if apply && dryRun {
-			return usage("--apply and --dry-run exclude each other")
+			return cli.Usage("--apply and --dry-run exclude each other")
 		}
 		if timeout < 0 || timeout > time.Minute {
-			return usage("--request-timeout is %v; it must be between 0 and 1m", timeout)
+			return cli.Usage("--request-timeout is %v; it must be between 0 and 1m", timeout)
 		}
 		if info, err := os.Stat(root); err != nil || !info.IsDir() {
-			return usage("--root is %q; it must be a directory", root)
+			return cli.Usage("--root is %q; it must be a directory", root)
 		}
 		o := enablenri.Options{Dir: dir, Version: version, RequestTimeout: timeout}
 		var err error
@@ -62,7 +63,7 @@ The runtime is not restarted: do that when the node can bear it.`,
 				enablenri.CRIO: "/etc/crio"}[o.Runtime]
 		}
 		if !filepath.IsAbs(o.Dir) {
-			return usage("--config-dir is %q; it must be absolute", o.Dir)
+			return cli.Usage("--config-dir is %q; it must be absolute", o.Dir)
 		}
 		o.Dir = filepath.Clean(o.Dir)
 		o.On = enablenri.Listening(filepath.Join(root, socket))
@@ -120,7 +121,7 @@ func runtimeOf(root, name string) (enablenri.Runtime, error) {
 		return r, nil
 	case "":
 	default:
-		return "", usage("--runtime is %q; it must be containerd or cri-o", name)
+		return "", cli.Usage("--runtime is %q; it must be containerd or cri-o", name)
 	}
 	sockets := map[enablenri.Runtime]string{enablenri.Containerd: "/run/containerd/containerd.sock",
 		enablenri.CRIO: "/run/crio/crio.sock"}

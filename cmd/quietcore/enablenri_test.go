@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 func TestEnableNRI(t *testing.T) {
@@ -76,7 +78,7 @@ func TestEnableNRI(t *testing.T) {
 			cmd.SetArgs(append(c.args, "--root", root, "--nri-socket", "/nri.sock"))
 			cmd.SilenceUsage, cmd.SilenceErrors = true, true
 			err := cmd.Execute()
-			var wrong usageError
+			var wrong cli.UsageError
 			switch {
 			case c.err == "" && err != nil:
 				t.Fatal(err)

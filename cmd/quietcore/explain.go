@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/script"
 )
@@ -19,13 +20,13 @@ func newExplain() *cobra.Command {
 		Short:   "why a pod has the CPUs it has",
 		Long:    "Asks the running daemon where the containers of a pod may run, and why there.",
 		Example: "  quietcore explain default/web\n  quietcore explain default/web/main",
-		Args:    oneArg("NAMESPACE/POD[/CONTAINER]"),
+		Args:    cli.OneArg("NAMESPACE/POD[/CONTAINER]"),
 	}
 	socketFlag(cmd, &socket)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		want := strings.Split(args[0], "/")
 		if len(want) < 2 || len(want) > 3 {
-			return usage("%q is not NAMESPACE/POD or NAMESPACE/POD/CONTAINER", args[0])
+			return cli.Usage("%q is not NAMESPACE/POD or NAMESPACE/POD/CONTAINER", args[0])
 		}
 		s, err := control.Client{Socket: socket}.Status(cmd.Context())
 		if err != nil {

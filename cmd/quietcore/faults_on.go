@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/daemon"
 	"github.com/quietcore/quietcore/internal/faults"
 )
@@ -23,9 +24,9 @@ func faultFlags(cmd *cobra.Command) func() (daemon.Hooks, error) {
 	return func() (daemon.Hooks, error) {
 		switch {
 		case f.Socket == "" && f.Late != 0:
-			return nil, usage("--test-late is for tests and wants --test-socket")
+			return nil, cli.Usage("--test-late is for tests and wants --test-socket")
 		case f.Socket == "" && point != "":
-			return nil, usage("--fail-at is for tests and wants --test-socket")
+			return nil, cli.Usage("--fail-at is for tests and wants --test-socket")
 		case f.Socket == "":
 			return nil, nil
 		case point == "":
@@ -33,7 +34,7 @@ func faultFlags(cmd *cobra.Command) func() (daemon.Hooks, error) {
 		}
 		var err error
 		if f.At, err = faults.KillAt(point, faults.KillSelf); err != nil {
-			return nil, usage("--fail-at: %w", err)
+			return nil, cli.Usage("--fail-at: %w", err)
 		}
 		return f, nil
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 // A daemon that is told to fail at a point is gone there as by kill -9: no
@@ -70,7 +72,7 @@ func TestFailAtIsForTests(t *testing.T) {
 		`there is no point "nowhere"`: {"--test-socket", filepath.Join(p.dir, "t.sock"), "--fail-at", "nowhere"},
 	} {
 		code, _, errs := call(append([]string{"run", "--config", p.config}, args...)...)
-		if code != exitUsage || !strings.Contains(errs, want) {
+		if code != cli.Wrong || !strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 type fullDisk struct{}
@@ -16,7 +18,7 @@ func TestHelpThatCannotBeWritten(t *testing.T) {
 		"--version"} {
 		var errs strings.Builder
 		code := run(t.Context(), strings.Fields(line), strings.NewReader(""), fullDisk{}, &errs)
-		if code != exitFailed || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
+		if code != cli.Failed || !strings.Contains(errs.String(), syscall.ENOSPC.Error()) {
 			t.Errorf("quietcore %s: exit %d, %q", line, code, errs.String())
 		}
 		var out strings.Builder

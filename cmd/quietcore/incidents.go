@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/incidents/export"
@@ -41,7 +41,7 @@ NAMESPACE/POD/CONTAINER. TIME is a duration back from now (90m, 24h, 7d), a day
   quietcore incidents export --format parquet incidents.parquet`
 	list := newIncidentsList()
 	cmd.AddCommand(list, newIncidentsShow(), newIncidentsTop(), newIncidentsExport())
-	cmd.Args = noSuchCommand
+	cmd.Args = cli.NoSuchCommand
 	return cmd
 }
 
@@ -90,10 +90,11 @@ func (f *incidentFilter) parse(now time.Time) (err error) {
 		return err
 	}
 	if !f.Since.IsZero() && !f.Until.IsZero() && !f.Since.Before(f.Until) {
-		return usage("--since %s is not before --until %s", f.Since.Format(time.RFC3339), f.Until.Format(time.RFC3339))
+		return cli.Usage("--since %s is not before --until %s", f.Since.Format(time.RFC3339),
+			f.Until.Format(time.RFC3339))
 	}
 	if f.Limit < 0 {
-		return usage("--limit is %d, must be 0 (no limit) or more", f.Limit)
+		return cli.Usage("--limit is %d, must be 0 (no limit) or more", f.Limit)
 	}
 	return nil
 }
@@ -119,7 +120,7 @@ func parseWhen(flag, text string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{},
-		usage("--%s is %q; give a duration back from now (90m, 24h, 7d), a day (2026-11-21) or a time "+
+		cli.Usage("--%s is %q; give a duration back from now (90m, 24h, 7d), a day (2026-11-21) or a time "+
 			"(2026-11-21T12:00:00Z)", flag, text)
 }
 
@@ -131,7 +132,7 @@ func completes(cmd *cobra.Command, flag string, list ...string) {
 // oneOf checks a flag whose values are words.
 func oneOf(flag, value string, list ...string) error {
 	if !slices.Contains(list, value) {
-		return usage("--%s is %q; it must be one of %v", flag, value, list)
+		return cli.Usage("--%s is %q; it must be one of %v", flag, value, list)
 	}
 	return nil
 }
@@ -143,7 +144,7 @@ func newIncidentsList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list incidents, the newest first",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 	}
 	s.flags(cmd)
 	f.flags(cmd)
@@ -168,18 +169,12 @@ func newIncidentsList() *cobra.Command {
 				return err
 			}
 			if *format == "json" {
-				return writeJSON(cmd.OutOrStdout(), l)
+				return cli.WriteJSON(cmd.OutOrStdout(), l)
 			}
 			return printed(cmd.OutOrStdout(), func(w io.Writer, columns int) { writeListing(w, columns, l) })
 		})
 	}
 	return cmd
-}
-
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }
 
 // printed writes what text makes for a terminal of so many columns, at once: a disk
@@ -345,7 +340,7 @@ func newIncidentsShow() *cobra.Command {
 		Long:  "Shows one incident. Of its ID as much is enough as no other one begins with.",
 		Example: "  quietcore incidents show 20261121-1200\n  quietcore incidents show 20261121-1200 --svg " +
 			"incident.svg\n  quietcore incidents show 20261121-1200 -o html > incident.html",
-		Args: oneArg("the ID of an incident, or its beginning"),
+		Args: cli.OneArg("the ID of an incident, or its beginning"),
 	}
 	s.flags(cmd)
 	cmd.Flags().StringVar(&svg, "svg", "", "write a plot of it to this file")
@@ -372,7 +367,7 @@ func newIncidentsShow() *cobra.Command {
 			w := cmd.OutOrStdout()
 			switch *format {
 			case "json":
-				return writeJSON(w, i)
+				return cli.WriteJSON(w, i)
 			case "html":
 				return plot.HTML(w, i)
 			case "svg":
@@ -511,7 +506,7 @@ antagonists. EXCESS adds up how far above its normal CPI the victim was in each
 incident, shared among those blamed for it: 1.00 is once its whole normal CPI.`,
 		Example: "  quietcore incidents top --victim web --since 24h\n  quietcore incidents top --antagonist video " +
 			"--by excess",
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	s.flags(cmd)
 	f.flags(cmd)
@@ -535,7 +530,7 @@ incident, shared among those blamed for it: 1.00 is once its whole normal CPI.`,
 				return err
 			}
 			if *format == "json" {
-				return writeJSON(cmd.OutOrStdout(), t)
+				return cli.WriteJSON(cmd.OutOrStdout(), t)
 			}
 			return printed(cmd.OutOrStdout(), func(w io.Writer, columns int) { writeTop(w, columns, q, t) })
 		})
@@ -577,7 +572,7 @@ func newIncidentsExport() *cobra.Command {
 with a row for each incident and everything in it. FILE - is standard output.`,
 		Example: "  quietcore incidents export --format parquet --since 7d incidents.parquet\n  quietcore incidents " +
 			"export --format csv - | head",
-		Args: oneArg("the FILE to write, or -"),
+		Args: cli.OneArg("the FILE to write, or -"),
 	}
 	s.flags(cmd)
 	f.flags(cmd)

@@ -18,21 +18,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 var version = "dev" // set by the linker
-
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
-// usageError marks what the caller got wrong.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -53,11 +43,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		return 0
 	}
 	fmt.Fprintln(errs, "quietcore:", err)
-	var wrong usageError
-	if errors.As(err, &wrong) {
-		return exitUsage
-	}
-	return exitFailed
+	return cli.ExitCode(err)
 }
 
 // watchHelp keeps why help could not be written, which cobra says and forgets.
@@ -97,16 +83,11 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,
-		Args:          noSuchCommand,
+		Args:          cli.NoSuchCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-			return noSuchCommand(cmd, words) // its flags are unknown too, but that is not what is wrong
-		}
-		return usage("%w; see `%s --help`", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommand(newHelp(root))
 	root.AddCommand(newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newTop(),
 		newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion())
@@ -122,48 +103,18 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Args: func(_ *cobra.Command, args []string) error {
 			cmd, rest, err := root.Find(args)
 			if err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
-			return noSuchCommand(cmd, rest)
+			return cli.NoSuchCommand(cmd, rest)
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			cmd, _, err := root.Find(args)
 			if err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
 			cmd.InitDefaultHelpFlag()
 			return cmd.Help()
 		},
-	}
-}
-
-// noSuchCommand is for commands that only hold others: an argument is then a
-// misspelt one.
-func noSuchCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return usage("unknown command %q; did you mean `%s %s`?", args[0], cmd.CommandPath(), near[0])
-	}
-	return usage("unknown command %q; `%s --help` lists them", args[0], cmd.CommandPath())
-}
-
-// noArgs and oneArg are cobra's checks with our exit code.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usage("%s takes no argument, got %q", cmd.CommandPath(), args[0])
-	}
-	return nil
-}
-
-func oneArg(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usage("%s takes exactly one argument, %s; got %d", cmd.CommandPath(), what, len(args))
-		}
-		return nil
 	}
 }
 
@@ -180,7 +131,7 @@ func output(cmd *cobra.Command, formats ...string) *string {
 				return nil
 			}
 		}
-		return usage("-o is %q; it must be one of %v", *value, formats)
+		return cli.Usage("-o is %q; it must be one of %v", *value, formats)
 	}
 	return value
 }

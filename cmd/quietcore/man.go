@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 //go:generate go test -run TestReference . -update
@@ -20,7 +22,7 @@ func newMan() *cobra.Command {
 		Long: `Writes a man page of every command into a directory, which is made if need be. The date in them is
 SOURCE_DATE_EPOCH's where that is set, so that packages can be built twice to the same bytes.`,
 		Example: "  quietcore man /usr/local/share/man/man1 && man quietcore-doctor",
-		Args:    oneArg("the directory"),
+		Args:    cli.OneArg("the directory"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := os.MkdirAll(args[0], 0o755); err != nil {

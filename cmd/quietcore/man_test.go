@@ -11,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/cli")
@@ -109,10 +111,10 @@ func TestManPages(t *testing.T) {
 			t.Errorf("%q is not in\n%s", want, doctor)
 		}
 	}
-	if code, _, errs := call("man"); code != exitUsage || !strings.Contains(errs, "the directory") {
+	if code, _, errs := call("man"); code != cli.Wrong || !strings.Contains(errs, "the directory") {
 		t.Errorf("without a directory: exit %d, %s", code, errs)
 	}
-	if code, _, _ := call("man", "/proc/none"); code != exitFailed {
+	if code, _, _ := call("man", "/proc/none"); code != cli.Failed {
 		t.Errorf("a directory that cannot be: exit %d", code)
 	}
 }
@@ -124,7 +126,7 @@ func TestCompletionOfEveryShell(t *testing.T) {
 			t.Errorf("%s: exit %d, %d bytes, %s", shell, code, len(out), errs)
 		}
 	}
-	if code, _, errs := call("completion", "tcsh"); code != exitUsage || !strings.Contains(errs, "bash") {
+	if code, _, errs := call("completion", "tcsh"); code != cli.Wrong || !strings.Contains(errs, "bash") {
 		t.Errorf("another shell: exit %d, %s", code, errs)
 	}
 	for _, c := range []struct {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/metrics"
 )
 
@@ -19,7 +20,7 @@ they can be listed; with PATTERN those whose name contains it. docs/metrics.md i
 		Example: "  quietcore metrics\n  quietcore metrics cpi_ -o json | jq -r '.[].name'",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage("%s takes at most one argument, a part of names; got %d", cmd.CommandPath(), len(args))
+				return cli.Usage("%s takes at most one argument, a part of names; got %d", cmd.CommandPath(), len(args))
 			}
 			return nil
 		},
@@ -37,10 +38,10 @@ they can be listed; with PATTERN those whose name contains it. docs/metrics.md i
 			}
 		}
 		if *format == "json" {
-			return writeJSON(cmd.OutOrStdout(), list)
+			return cli.WriteJSON(cmd.OutOrStdout(), list)
 		}
 		if len(list) == 0 {
-			return usage("no metric's name contains %q", args[0])
+			return cli.Usage("no metric's name contains %q", args[0])
 		}
 		return writeMetrics(cmd.OutOrStdout(), list)
 	}

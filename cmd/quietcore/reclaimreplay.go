@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/reclaim"
 	"github.com/quietcore/quietcore/reclaim/replay"
@@ -19,7 +20,7 @@ func newReclaim() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reclaim",
 		Short: "ask about lending idle CPUs",
-		Args:  noSuchCommand,
+		Args:  cli.NoSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newReclaimReplay())
@@ -37,7 +38,7 @@ be promised to batch pods, which of them are idle, who would be evicted. The las
 FILE may be - for standard input.`,
 		Example: "  quietcore reclaim replay --capacity 64 node.csv\n  quietcore reclaim replay --capacity 64 " +
 			"--from usage node.csv | tail -n 1 | jq .violationRatio",
-		Args: oneArg("the recorded data"),
+		Args: cli.OneArg("the recorded data"),
 	}
 	output(cmd, "json")
 	capacity := cmd.Flags().Float64("capacity", 0, "CPUs of the node")
@@ -47,19 +48,19 @@ FILE may be - for standard input.`,
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o := replay.Options{Capacity: *capacity}
 		if !cmd.Flags().Changed("capacity") || !(*capacity > 0 && *capacity <= math.MaxInt32) {
-			return usage(
+			return cli.Usage(
 				"--capacity is %v; give the CPUs of the node that the data are of, more than 0 and at most %d",
 				*capacity, math.MaxInt32)
 		}
 		var err error
 		if o.Config, err = reclaimConfig(*file); err != nil {
-			return usageError{err}
+			return cli.UsageError{Err: err}
 		}
 		if *from != "" {
 			o.Config.From = reclaim.From(*from)
 		}
 		if err := o.Config.Validate(); err != nil {
-			return usageError{err}
+			return cli.UsageError{Err: err}
 		}
 		in, name, err := openRecord(args[0], cmd)
 		if err != nil {
@@ -68,7 +69,7 @@ FILE may be - for standard input.`,
 		defer in.Close()
 		record, err := replay.Read(in)
 		if err != nil {
-			return usage("%s: %w", name, err)
+			return cli.Usage("%s: %w", name, err)
 		}
 		return replayTo(cmd.OutOrStdout(), record, o)
 	}
@@ -112,7 +113,7 @@ func openRecord(path string, cmd *cobra.Command) (io.ReadCloser, string, error) 
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, path, usageError{err}
+		return nil, path, cli.UsageError{Err: err}
 	}
 	return f, path, nil
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 const recorded = `time,pod,class,request,usage
@@ -93,7 +95,7 @@ func TestReclaimReplayRefuses(t *testing.T) {
 		{"line 2", "time,pod,class,request,usage\n0,a,batch,4,-1\n", []string{"--capacity", "4", "-"}},
 	} {
 		_, err := reclaimReplay(t, c.in, c.args...)
-		var wrong usageError
+		var wrong cli.UsageError
 		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want a usage error with %q", c.args, err, c.want)
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/control"
 )
 
@@ -17,7 +18,7 @@ the state that they began with. Played with simulate they lead to the same decis
 belongs in a bug report. It holds names, labels and annotations of pods, but only those that
 decisions depend on.`,
 		Example: "  quietcore record > record.yaml && quietcore simulate record.yaml",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	socketFlag(cmd, &socket)
 	format := output(cmd, "yaml", "json")

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/daemon"
 	"github.com/quietcore/quietcore/plugin"
 )
@@ -28,7 +29,7 @@ CPUs is taken away where the API server can be reached.
 What no longer is needed is forgotten: the state file is removed once all is restored.
 docs/enforcement.md says what a kernel may refuse to give back.`,
 		Example: "  quietcore restore --config /etc/quietcore/config.yaml",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file of the daemon; without one the defaults hold")
 	format := output(cmd, "text", "json")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/plugin"
 )
 
@@ -18,7 +19,7 @@ func TestRestoreWantsTheDaemonToHaveEnded(t *testing.T) {
 	p := newPlace(t, "")
 	_, stop := p.start(t)
 	code, _, errs := call("restore", "--config", p.config)
-	if code != exitFailed || !strings.Contains(errs, "end the daemon first") {
+	if code != cli.Failed || !strings.Contains(errs, "end the daemon first") {
 		t.Errorf("beside a daemon: exit %d, %s", code, errs)
 	}
 	stop()
@@ -31,7 +32,7 @@ func TestRestoreWantsTheDaemonToHaveEnded(t *testing.T) {
 		}
 	}
 	code, _, errs = call("restore", "--config", p.config)
-	if code != exitFailed || !strings.Contains(errs, filepath.Join(p.dir, "nri.sock")) {
+	if code != cli.Failed || !strings.Contains(errs, filepath.Join(p.dir, "nri.sock")) {
 		t.Errorf("without a runtime: exit %d, %s", code, errs)
 	}
 }

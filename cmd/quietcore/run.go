@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/daemon"
 )
 
@@ -17,7 +18,7 @@ func newRun() *cobra.Command {
 It keeps running when the runtime goes away, and containers keep running where they are
 when it does. One daemon runs on a node. SIGTERM ends it and leaves every placement.`,
 		Example: "  quietcore run --config /etc/quietcore/config.yaml",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file; without one the defaults hold")
 	hooks := faultFlags(cmd)
@@ -37,7 +38,7 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 func inputOf(err error) error {
 	var wrong *daemon.InvalidError
 	if errors.As(err, &wrong) {
-		return usageError{err}
+		return cli.UsageError{Err: err}
 	}
 	return err
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 // place is where one daemon of a test lives.
@@ -112,18 +114,18 @@ func TestADaemonServesWithoutARuntimeAndEndsCleanly(t *testing.T) {
 		!strings.Contains(out, "not connected to the runtime") {
 		t.Errorf("status for people: exit %d\n%s", code, out)
 	}
-	if code, _, errs := call("explain", "--socket", p.socket, "default/nobody"); code != exitFailed ||
+	if code, _, errs := call("explain", "--socket", p.socket, "default/nobody"); code != cli.Failed ||
 		!strings.Contains(errs, "no container of default/nobody runs here") {
 		t.Errorf("explain of nobody: exit %d, %s", code, errs)
 	}
-	if code, _, errs := call("explain", "--socket", p.socket, "nobody"); code != exitUsage ||
+	if code, _, errs := call("explain", "--socket", p.socket, "nobody"); code != cli.Wrong ||
 		!strings.Contains(errs, "NAMESPACE/POD") {
 		t.Errorf("explain without a namespace: exit %d, %s", code, errs)
 	}
 	if code := stop(); code != 0 {
 		t.Errorf("after SIGTERM the exit code is %d", code)
 	}
-	if code, _, errs := call("status", "--socket", p.socket); code != exitFailed ||
+	if code, _, errs := call("status", "--socket", p.socket); code != cli.Failed ||
 		!strings.Contains(errs, "is `quietcore run` running") {
 		t.Errorf("status without a daemon: exit %d, %s", code, errs)
 	}
@@ -133,7 +135,7 @@ func TestASecondDaemonSaysWhoIsThere(t *testing.T) {
 	p := newPlace(t, "")
 	p.start(t)
 	code, _, errs := call("run", "--config", p.config)
-	if code != exitFailed || !strings.Contains(errs, fmt.Sprintf("in use by another quietcore, pid %d", os.Getpid())) {
+	if code != cli.Failed || !strings.Contains(errs, fmt.Sprintf("in use by another quietcore, pid %d", os.Getpid())) {
 		t.Errorf("exit %d, %s", code, errs)
 	}
 	if code, _, _ := call("status", "--socket", p.socket); code != 0 {
@@ -151,12 +153,12 @@ func TestABadConfigurationIsTheCallersMistake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlace(t, more)
 			code, _, errs := call("run", "--config", p.config)
-			if code != exitUsage || len(errs) < 20 {
+			if code != cli.Wrong || len(errs) < 20 {
 				t.Errorf("exit %d, %s", code, errs)
 			}
 		})
 	}
-	if code, _, _ := call("run", "--config", filepath.Join(t.TempDir(), "none.yaml")); code != exitUsage {
+	if code, _, _ := call("run", "--config", filepath.Join(t.TempDir(), "none.yaml")); code != cli.Wrong {
 		t.Errorf("a configuration that is not there: exit %d", code)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/script"
 )
@@ -24,7 +25,7 @@ result: it changes nothing and says why. FILE may be - for standard input, and m
 ` + "`quietcore record`" + ` wrote.`,
 		Example: "  quietcore simulate e2e/scenarios/classes.yaml\n  quietcore simulate -o json " +
 			"e2e/scenarios/classes.yaml | jq .pools",
-		Args: oneArg("the script"),
+		Args: cli.OneArg("the script"),
 	}
 	format := output(cmd, "text", "json", "svg")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -40,7 +41,7 @@ result: it changes nothing and says why. FILE may be - for standard input, and m
 		for _, step := range file.Steps {
 			line, err := player.Play(step)
 			if err != nil {
-				return usageError{err}
+				return cli.UsageError{Err: err}
 			}
 			switch *format {
 			case "json":
@@ -71,14 +72,14 @@ func readInput(path string, cmd *cobra.Command) ([]byte, error) {
 	if path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, cli.UsageError{Err: err}
 		}
 		defer f.Close()
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, script.MaxBytes+1))
 	if err != nil {
-		return nil, usage("read the script: %w", err)
+		return nil, cli.Usage("read the script: %w", err)
 	}
 	return text, nil
 }
@@ -91,16 +92,16 @@ func loadScript(path string, cmd *cobra.Command) (*script.File, *script.Player, 
 	}
 	file, err := script.Parse(text)
 	if err != nil {
-		return nil, nil, usage("%s: %w", path, err)
+		return nil, nil, cli.Usage("%s: %w", path, err)
 	}
 	t, warnings, err := file.Topology.Build(openSysfs)
 	if err != nil {
-		return nil, nil, usage("%s: %w", path, err)
+		return nil, nil, cli.Usage("%s: %w", path, err)
 	}
 	warn(cmd, warnings)
 	player, err := script.NewPlayer(file, t)
 	if err != nil {
-		return nil, nil, usage("%s: %w", path, err)
+		return nil, nil, cli.Usage("%s: %w", path, err)
 	}
 	return file, player, nil
 }

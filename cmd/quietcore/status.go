@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/metrics"
@@ -32,7 +33,7 @@ func newStatus() *cobra.Command {
 		Short:   "who sits where now",
 		Long:    "Asks the running daemon over its local socket for every container, the pools and the machine.",
 		Example: "  quietcore status\n  quietcore status -o json | jq .pools",
-		Args:    noArgs,
+		Args:    cli.NoArgs,
 	}
 	socketFlag(cmd, &socket)
 	cmd.Flags().BoolVar(&settled, "wait-settled", false, "wait until everything decided is written and read back")

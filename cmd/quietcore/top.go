@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/top"
 )
@@ -50,7 +51,7 @@ container could have run that it spent waiting for a CPU (%WAIT).
 Keys: q quits, s sorts by the next column. Without a terminal it prints one table.`,
 		Example: "  quietcore top\n  quietcore top -s cpi -d 10s\n  quietcore top -b -n 3\n  quietcore top -o json " +
 			"-n 1 | jq '.containers[] | select(.cpi > 3)'",
-		Args: noArgs,
+		Args: cli.NoArgs,
 	}
 	socketFlag(cmd, &o.client.Socket)
 	cmd.Flags().StringVarP(&sort, "sort", "s", "usage", fmt.Sprintf("column to sort by: %v", top.Keys()))
@@ -82,11 +83,11 @@ Keys: q quits, s sorts by the next column. Without a terminal it prints one tabl
 func (o *topOptions) check() error {
 	switch {
 	case !slices.Contains(top.Keys(), o.sort):
-		return usage("-s is %q; it must be one of %v", o.sort, top.Keys())
+		return cli.Usage("-s is %q; it must be one of %v", o.sort, top.Keys())
 	case o.delay < minDelay || o.delay > maxDelay:
-		return usage("-d is %s; it must be %s to %s", o.delay, minDelay, maxDelay)
+		return cli.Usage("-d is %s; it must be %s to %s", o.delay, minDelay, maxDelay)
 	case o.tables < 0:
-		return usage("-n is %d; it must be 0 (for ever) or more", o.tables)
+		return cli.Usage("-n is %d; it must be 0 (for ever) or more", o.tables)
 	}
 	return nil
 }

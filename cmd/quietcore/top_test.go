@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/top"
 )
@@ -121,15 +122,15 @@ func TestTopRefusesInWords(t *testing.T) {
 		"-o is \"yaml\"":                                                       {"-o", "yaml"},
 		"top takes no argument":                                                {"web"},
 	} {
-		if code, _, errs := call(append([]string{"top", "--socket", socket}, args...)...); code != exitUsage ||
+		if code, _, errs := call(append([]string{"top", "--socket", socket}, args...)...); code != cli.Wrong ||
 			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
-	if code, _, errs := call("top", "--socket", socket); code != exitFailed || !strings.Contains(errs, "out of order") {
+	if code, _, errs := call("top", "--socket", socket); code != cli.Failed || !strings.Contains(errs, "out of order") {
 		t.Errorf("a daemon that fails: exit %d, %s", code, errs)
 	}
-	if code, _, errs := call("top", "--socket", socket+"x"); code != exitFailed ||
+	if code, _, errs := call("top", "--socket", socket+"x"); code != cli.Failed ||
 		!strings.Contains(errs, "is `quietcore run` running") {
 		t.Errorf("no daemon: exit %d, %s", code, errs)
 	}

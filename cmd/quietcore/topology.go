@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/topodoc"
 	"github.com/quietcore/quietcore/sysfs"
@@ -18,7 +19,7 @@ func newTopology() *cobra.Command {
 		Use:   "topology",
 		Short: "show what a machine is made of",
 		Long:  "Reads a /sys tree, live or copied, and shows its sockets, NUMA nodes, L3 domains, cores and threads.",
-		Args:  noArgs,
+		Args:  cli.NoArgs,
 	}
 	cmd.Flags().StringVar(&root, "sysfs", "/sys", "the /sys tree to read")
 	format := output(cmd, "text", "json", "svg")
@@ -29,7 +30,7 @@ func newTopology() *cobra.Command {
 		}
 		t, warnings, err := sysfs.Read(fsys)
 		if err != nil {
-			return usage("read topology of %s: %w", root, err)
+			return cli.Usage("read topology of %s: %w", root, err)
 		}
 		var texts []string
 		for _, w := range warnings {
@@ -64,10 +65,10 @@ func warn(cmd *cobra.Command, texts []string) {
 func openSysfs(dir string) (fs.FS, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, usage("no /sys tree at %q: %w", dir, err)
+		return nil, cli.Usage("no /sys tree at %q: %w", dir, err)
 	}
 	if !info.IsDir() {
-		return nil, usage("%q is no directory; a /sys tree is expected", dir)
+		return nil, cli.Usage("%q is no directory; a /sys tree is expected", dir)
 	}
 	return os.DirFS(dir), nil
 }

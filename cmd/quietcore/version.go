@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quietcore/quietcore/internal/cli"
 )
 
 // commit and date are set by the linker beside version. Without them they are what Go
@@ -65,7 +67,7 @@ func (b buildInfo) String() string {
 }
 
 func newVersion() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "print the version of this binary", Args: noArgs}
+	cmd := &cobra.Command{Use: "version", Short: "print the version of this binary", Args: cli.NoArgs}
 	format := output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		b := thisBuild()

@@ -34,6 +34,7 @@ var mayImport = map[string]string{
 	"internal/cgroup":            "cpuset",
 	"internal/cgroup/cgrouptest": "cpuset internal/cgroup",
 	"internal/clusterspec":       "cpi/detect",
+	"internal/cli":               "",
 	"internal/cmdtest":           "",
 	"internal/config":            "cpi/detect cpuallocator cpuset internal/strict policy reclaim",
 	"internal/control": "internal/config internal/incidents internal/script internal/topodoc plugin " +
@@ -73,7 +74,7 @@ var mayImport = map[string]string{
 	"internal/world":         "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
 
 	// Commands: wiring.
-	"cmd/kubectl-quietcore": "",
+	"cmd/kubectl-quietcore": "internal/cli",
 	"cmd/quietcore":         anything,
 
 	// Tests on nodes and clusters.
