@@ -32,7 +32,7 @@ func newGrown(m *machine) grown {
 		distance: make([]int32, n), own: make([]int16, 0, n)}
 }
 
-// setTargetGrown tells how well the exclusive policy can be kept: not at all by
+// setTargetGrown says how well the exclusive policy can be kept: not at all by
 // nodes if not wholly.
 func (a *Allocator) setTargetGrown() bool {
 	s := &a.s.nodes

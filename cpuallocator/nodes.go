@@ -1,6 +1,6 @@
 package cpuallocator
 
-// maxTies bounds how many sets of nodes, equal as far as nodes tell, have their
+// maxTies bounds how many sets of nodes, equal as far as nodes show, have their
 // L3s and cores looked at; tieEffort divided by the machine's cores does too.
 const (
 	maxTies   = 64

@@ -136,7 +136,7 @@ func (c *selection) less(o *selection) bool {
 	return cmp.Or(c.score.Compare(&o.score), slices.Compare(c.ranks, o.ranks)) < 0
 }
 
-// each calls f with every set of n CPUs that has Keep and lies in pool besides.
+// each calls f with every set of n CPUs that has Keep and otherwise lies in pool.
 func (ref *reference) each(n int, pool cpuset.Set, f func(cpuset.Set)) {
 	var list []int
 	for cpu := range pool.All() {

@@ -37,7 +37,7 @@ func TestTraps(t *testing.T) {
 			free: "0,200-210", r: Request{CPUs: 3}, want: "InsufficientCPUs"},
 		{name: "nor do CPUs that the machine has not", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
 			free: "0-1,600,8191", r: Request{CPUs: 3}, want: "InsufficientCPUs"},
-		// nri-plugins: the odd thread of 17 left a half core beside a reserved CPU; here it joins the core
+		// nri-plugins: the odd thread of 17 left a half core next to a reserved CPU; here it joins the core
 		// that is half used.
 		{name: "the odd rest joins a half-used core", grid: topology.Grid{CoresPerL3: 16, ThreadsPerCore: 2},
 			free: "0-20,22-31", r: Request{CPUs: 17}, want: "0-15,20"},
@@ -366,7 +366,7 @@ func TestOddRequestDoesNotPoison(t *testing.T) {
 	got := play(t, m, m.Online(), Request{CPUs: 3}, Request{CPUs: 4}, Request{CPUs: 4}, Request{CPUs: 1})
 	distinctCores(t, m, cpuset.Set{}, got[:3])
 	if got[3].CPUs.String() != "3" {
-		t.Errorf("the next odd request lies on %s, not beside the first", got[3].CPUs)
+		t.Errorf("the next odd request lies on %s, not next to the first", got[3].CPUs)
 	}
 }
 

@@ -59,7 +59,7 @@ type Run [3]uint32
 // Point is a percentile and the use that it stands for.
 type Point [2]float64
 
-// points are the percentiles that are kept, besides those that the rule asks for.
+// points are the percentiles that are kept, in addition to those that the rule asks for.
 func (e *Estimator) points() []float64 {
 	list := []float64{50, 75, 90, 95, 97.5, 99, 99.5, e.cfg.Idle.Percentile, e.cfg.Idle.UsePercentile, 100}
 	slices.Sort(list)

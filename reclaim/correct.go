@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// correct chooses whom to evict when promises have exceeded what exists for long
+// correct chooses which pods to evict when promises have exceeded what exists for long
 // enough. Who was chosen before and is still there counts as gone already: nobody
 // is evicted twice, and nobody in addition for being slow to end.
 func (e *Estimator) correct(now time.Time, r Report, o *Estimate) {

@@ -49,7 +49,7 @@ func (l *life) sample(pods ...Pod) *Estimate {
 	return o
 }
 
-// event tells of a change without a sample.
+// event reports a change without a sample.
 func (l *life) event(pods ...Pod) *Estimate {
 	l.t.Helper()
 	r := l.report
@@ -187,7 +187,7 @@ func TestHysteresis(t *testing.T) {
 	l.tick = 20 * time.Second // the hold is a minute
 	at := func(request, want float64) {
 		t.Helper()
-		near(t, fmt.Sprintf("reclaimable beside %v requested", request),
+		near(t, fmt.Sprintf("reclaimable with %v requested", request),
 			l.sample(production("web", request, 0)).Reclaimable, want)
 	}
 	at(8, 0)
@@ -375,14 +375,14 @@ func TestOfferIsBoundByTheThreshold(t *testing.T) {
 		prod := production("web", float64(i%18), 0.5)
 		o := l.sample(append(pods, prod)...)
 		if sum := o.Offer * 0.10; sum > max(0, o.Supply)+1e-9 {
-			t.Fatalf("%v CPUs are offered beside a supply of %v", o.Offer, o.Supply)
+			t.Fatalf("%v CPUs are offered with a supply of %v", o.Offer, o.Supply)
 		}
 	}
 	// Where they are promised more already, low use proves nothing: 160 CPUs at 10 %
 	// are 16, and they may run on 15.5.
 	l.Room = 15.5
 	if o := l.sample(append(pods, production("web", 0, 0.5))...); !o.Frozen {
-		t.Error("verdicts are not frozen beside promises of which a tenth does not exist")
+		t.Error("verdicts are not frozen with promises of which a tenth does not exist")
 	}
 	if o := l.sample(append(pods[:38:38], production("web", 0, 0.5))...); o.Frozen {
 		t.Error("verdicts are frozen although a tenth of the promises exists")
@@ -574,7 +574,7 @@ func TestPublish(t *testing.T) {
 		want         int64
 	}{{0, 0, 0}, {3.9999, 0, 3999}, {3.1, 0, 3100}, {3, 3.0001, 3001}, {0, 8, 8000}, {0.1 + 0.2, 0.3, 300}} {
 		if got := (&Estimate{Offer: c.offer}).PublishMilli(c.bound); got != c.want {
-			t.Errorf("an offer of %v beside %v bound is %d, want %d", c.offer, c.bound, got, c.want)
+			t.Errorf("an offer of %v with %v bound is %d, want %d", c.offer, c.bound, got, c.want)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func TestRandomLives(t *testing.T) {
 					requested)
 			case o.Offer > o.Reclaimable+tiny || o.Offer < 0 || cfg.Idle.Threshold > 0 &&
 				o.Offer*cfg.Idle.Threshold/100 > max(0, o.Supply)+tiny:
-				t.Fatalf("step %d: %v is offered of %v, beside a supply of %v", step, o.Offer, o.Reclaimable, o.Supply)
+				t.Fatalf("step %d: %v is offered of %v, with a supply of %v", step, o.Offer, o.Reclaimable, o.Supply)
 			case r.Span == 0 && (o.Offer > offer+tiny || len(o.Evict) > 0):
 				t.Fatalf("step %d: the offer rose from %v to %v or somebody is evicted, and nothing was measured",
 					step, offer, o.Offer)

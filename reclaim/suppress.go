@@ -136,7 +136,7 @@ type Masks struct {
 	// while the shared pool can.
 	Pinned cpuset.Set
 	// Apart are CPUs whose cores batch pods keep off, siblings included: those of
-	// LSE pods, those withheld for somebody, and kubelet's exclusive ones.
+	// LSE pods, those withheld for an owner, and kubelet's exclusive ones.
 	Apart cpuset.Set
 }
 
@@ -144,7 +144,7 @@ type Masks struct {
 // whole cores, reserved ones first, evenly over the NUMA nodes, one core at least.
 // A smaller number always gives a subset of a larger one's answer, so that a
 // budget that moves moves as few tasks as it can. The set is empty where every
-// core belongs to somebody whom batch pods keep off; a quota has to do then.
+// core belongs to an owner that batch pods keep off; a quota has to do then.
 func Choose(t *topology.Topology, m Masks, cpus int) cpuset.Set {
 	var chosen cpuset.Set
 	if m.Pool.IsEmpty() {

@@ -235,7 +235,7 @@ func TestChooseKeepsItsPromises(t *testing.T) {
 		for want := range top.Online().Count() + 2 {
 			got := Choose(top, m, want)
 			if !got.SubsetOf(&m.Pool) || got.Intersects(&kept) {
-				t.Fatalf("%d CPUs are %s: outside of the pool %s or beside %s", want, got, m.Pool, m.Apart)
+				t.Fatalf("%d CPUs are %s: outside of the pool %s or next to %s", want, got, m.Pool, m.Apart)
 			}
 			if !last.SubsetOf(&got) {
 				t.Fatalf("%d CPUs are %s, one fewer were %s", want, got, last)

@@ -20,7 +20,7 @@ type View struct {
 	rule    Idle
 }
 
-// View tells what is known of a pod; false if it is in no report.
+// View returns what is known of a pod; false if it is in no report.
 func (e *Estimator) View(id string) (View, bool) {
 	s := e.pods[id]
 	if s == nil || s.round != e.round {

@@ -209,7 +209,7 @@ func (w *window) percentile(percent float64, h hole) float64 {
 	if w.weight == 0 {
 		return float64(w.sorted[i])
 	}
-	// The growing cell stands between two settled ones, or beside the last.
+	// The growing cell stands between two settled ones, or after the last.
 	switch {
 	case i < len(w.sorted) && w.sorted[i] <= w.mean:
 		return float64(w.sorted[i])

@@ -8,7 +8,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// unknown stands for a place that no file tells.
+// unknown stands for a place that no file states.
 const unknown = -1
 
 // readPlaces finds what every online CPU belongs to. Order matters: what is

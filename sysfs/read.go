@@ -100,8 +100,8 @@ func (r *reader) readCPULists() error {
 		online = r.onlineByDirs()
 	}
 	if !r.dirs.IsEmpty() && !online.SubsetOf(&r.dirs) {
-		stray := online.Minus(r.dirs)
-		r.warnf(cpuDir+"/online", "names CPUs %s, which have no directory; they are left out", brief(stray))
+		missing := online.Minus(r.dirs)
+		r.warnf(cpuDir+"/online", "names CPUs %s, which have no directory; they are left out", brief(missing))
 		online = online.And(r.dirs)
 	}
 	if online.IsEmpty() && !r.dirs.IsEmpty() {

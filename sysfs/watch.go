@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pollEvery finds what no event told. A cpuset emptied by an offline CPU is to be
+// pollEvery finds what no event reported. A cpuset emptied by an offline CPU is to be
 // repaired within a second, and the poll is one small file.
 const pollEvery = 500 * time.Millisecond
 

@@ -75,8 +75,8 @@ func TestWatch(t *testing.T) {
 	list = "0-3"
 	events <- struct{}{}
 	looks <- list
-	expect("an event told", 2)
-	expect("the poll did not tell again", 2)
+	expect("an event", 2)
+	expect("the poll did not report again", 2)
 	list = ""
 	pollNow()
 	expect("a list that cannot be read is no change", 2)

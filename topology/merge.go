@@ -79,7 +79,7 @@ func (l *level) of(old int) int {
 	return n
 }
 
-// memory is what the CPUs that are on tell about old's numbers.
+// memory is what the CPUs that are on show of old's numbers.
 type memory struct {
 	core, l2, l3, die, node, socket level
 	mate                            map[int]CPU // old core -> fresh place of one of its CPUs

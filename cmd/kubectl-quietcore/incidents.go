@@ -136,7 +136,7 @@ func merged(answers []answer) (list []incident, failures []error) {
 	return list, failures
 }
 
-// whole is the incidents as their nodes told them, each with its node.
+// whole is the incidents as their nodes reported them, each with its node.
 func whole(list []incident) any {
 	all := make([]map[string]json.RawMessage, 0, len(list))
 	for i := range list {

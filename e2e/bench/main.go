@@ -1,5 +1,5 @@
 // Command bench measures, in guests with real kernels, what enforcement costs
-// beside hundreds of containers, and prints one table a driver: what was measured,
+// with hundreds of containers, and prints one table a driver: what was measured,
 // its budget, and the ratio of the two. A ratio of at most 1 is within budget.
 //
 //	go run ./e2e/bench                              both drivers, one after the other
@@ -158,17 +158,17 @@ func (o *options) measure(ctx context.Context, d kubelet.Driver, files map[strin
 func follow(ctx context.Context, m *machine.Machine, name string, stderr io.Writer) error {
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()
-	told := 0
+	printed := 0
 	for {
 		running, code, log, err := look(ctx, m, name)
 		if err != nil {
 			return fmt.Errorf("ask the guest how far it is: %w", err)
 		}
-		if len(log) > told {
-			for line := range strings.Lines(log[told:]) {
+		if len(log) > printed {
+			for line := range strings.Lines(log[printed:]) {
 				fmt.Fprintf(stderr, "bench: %s\n", strings.TrimSuffix(line, "\n"))
 			}
-			told = len(log)
+			printed = len(log)
 		}
 		switch {
 		case !running && code == 0:

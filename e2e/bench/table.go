@@ -25,9 +25,9 @@ const leastFewer = 50
 
 func rowsOf(r *figures.Report) []row {
 	last, most := r.Last(), r.MostToEnter()
-	beside := fmt.Sprintf("beside %d containers, %d threads", last.Containers, last.Threads)
+	crowd := fmt.Sprintf("with %d containers, %d threads", last.Containers, last.Threads)
 	list := []row{
-		{What: "an LSE pod of 4 CPUs enters " + beside + ": median wait", Measured: millis(r.Ours.P50)},
+		{What: "an LSE pod of 4 CPUs enters " + crowd + ": median wait", Measured: millis(r.Ours.P50)},
 		{What: "the same, p99", Measured: millis(r.Ours.P99)},
 		{What: "the same with a plugin that does nothing: median", Measured: millis(r.Nothing.P50)},
 		{What: "the same, p99", Measured: millis(r.Nothing.P99)},
@@ -40,14 +40,14 @@ func rowsOf(r *figures.Report) []row {
 			Measured: fmt.Sprintf("%d, after %d such calls", r.Refused, r.SystemdLate)},
 	}
 	for _, s := range r.Stages {
-		list = append(list, row{What: fmt.Sprintf("our wait beside %d containers, median of %d", s.Containers,
+		list = append(list, row{What: fmt.Sprintf("our wait with %d containers, median of %d", s.Containers,
 			s.Wait.N), Measured: millis(s.Wait.P50)})
 	}
 	for _, s := range r.Stages {
-		what := fmt.Sprintf("operations to enter and to leave beside %d containers", s.Containers)
+		what := fmt.Sprintf("operations to enter and to leave with %d containers", s.Containers)
 		list = append(list, row{What: what, Measured: operations(s)})
 	}
-	constant := row{What: "the same beside any number", Measured: "yes", Budget: "yes", Ratio: 1}
+	constant := row{What: "the same with any number", Measured: "yes", Budget: "yes", Ratio: 1}
 	if !r.Constant() {
 		constant.Measured, constant.Ratio = "no", 2
 	}

@@ -31,7 +31,7 @@ func Main(name string, run func(ctx context.Context, args []string, stdout, stde
 // Failed is the exit code of a program whose errors are all of one kind.
 func Failed(error) int { return 1 }
 
-// Values of -driver beside a driver's name: with every driver, or with the next
+// Values of -driver other than a driver's name: with every driver, or with the next
 // one from file to file, which takes half the time.
 const (
 	Both      = "both"
@@ -47,7 +47,7 @@ type Flags struct {
 }
 
 // Add defines the flags with the defaults that f holds; Driver must be set. several
-// are the values that the program takes for it beside a driver's name.
+// are the values that the program takes for it other than a driver's name.
 func (f *Flags) Add(set *flag.FlagSet, several ...string) {
 	f.known = nil
 	for _, d := range kubelet.Drivers() {

@@ -7,33 +7,33 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quietcore/quietcore/e2e/counters/told"
+	"github.com/quietcore/quietcore/e2e/counters/report"
 )
 
-func TestToldIsUnderstood(t *testing.T) {
+func TestReportIsUnderstood(t *testing.T) {
 	var console bytes.Buffer
 	console.WriteString("[    0.000000] a kernel's line\r\n")
-	want := told.Group{Trigger: "sched_switch", Case: "a case", Group: "a/b", Known: 5, Programs: 1, Instructions: 6,
+	want := report.Group{Trigger: "sched_switch", Case: "a case", Group: "a/b", Known: 5, Programs: 1, Instructions: 6,
 		Cycles: 7, OnCPU: 8, Counted: 8, Kernel: 8, Missed: 1}
-	if err := told.Tell(&console, want); err != nil {
+	if err := report.Write(&console, want); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := told.Groups(console.String()); err == nil {
+	if _, err := report.Groups(console.String()); err == nil {
 		t.Error("a guest that never ended was believed")
 	}
 	half := console.String()
-	told.End(&console, nil)
-	got, err := told.Groups(console.String())
+	report.End(&console, nil)
+	got, err := report.Groups(console.String())
 	if err != nil || len(got) != 1 || got[0] != want {
 		t.Errorf("%+v, %v", got, err)
 	}
 	var failed bytes.Buffer
 	failed.WriteString(half)
-	told.End(&failed, errors.New("no events"))
-	if _, err := told.Groups(failed.String()); err == nil || !strings.Contains(err.Error(), "no events") {
+	report.End(&failed, errors.New("no events"))
+	if _, err := report.Groups(failed.String()); err == nil || !strings.Contains(err.Error(), "no events") {
 		t.Errorf("the guest's error is %v", err)
 	}
-	if _, err := told.Groups("figure {"); err == nil {
+	if _, err := report.Groups("figure {"); err == nil {
 		t.Error("half a line was understood")
 	}
 }
@@ -41,26 +41,28 @@ func TestToldIsUnderstood(t *testing.T) {
 // Each case changes figures that are right in one way.
 func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
-		change func(g, idle *told.Group)
+		change func(g, idle *report.Group)
 		want   string // empty: it is right
 	}{
-		"right":                     {func(g, _ *told.Group) {}, ""},
-		"the kernel's part":         {func(g, _ *told.Group) { g.Instructions += 4000 }, ""},
-		"too many":                  {func(g, _ *told.Group) { g.Instructions += 6000 }, "1006000 instructions"},
-		"one too few":               {func(g, _ *told.Group) { g.Instructions-- }, "999999 instructions"},
-		"more time than the kernel": {func(g, _ *told.Group) { g.OnCPU, g.Counted = 1002000, 1002000 }, "1002000 ns"},
-		"less time than the kernel": {func(g, _ *told.Group) { g.OnCPU, g.Counted = 998000, 998000 }, "998000 ns"},
-		"a part of it counted":      {func(g, _ *told.Group) { g.Counted = 900000 }, "only 900000"},
-		"cycles that wait":          {func(_, idle *told.Group) { idle.Cycles = idle.Instructions }, "which is which"},
-		"no idle CPU": {func(_, idle *told.Group) {
-			*idle = told.Group{Known: 1, Instructions: 1, OnCPU: 1, Counted: 1, Kernel: 1}
+		"right":                     {func(g, _ *report.Group) {}, ""},
+		"the kernel's part":         {func(g, _ *report.Group) { g.Instructions += 4000 }, ""},
+		"too many":                  {func(g, _ *report.Group) { g.Instructions += 6000 }, "1006000 instructions"},
+		"one too few":               {func(g, _ *report.Group) { g.Instructions-- }, "999999 instructions"},
+		"more time than the kernel": {func(g, _ *report.Group) { g.OnCPU, g.Counted = 1002000, 1002000 }, "1002000 ns"},
+		"less time than the kernel": {func(g, _ *report.Group) { g.OnCPU, g.Counted = 998000, 998000 }, "998000 ns"},
+		"a part of it counted":      {func(g, _ *report.Group) { g.Counted = 900000 }, "only 900000"},
+		"cycles that wait": {func(_, idle *report.Group) {
+			idle.Cycles = idle.Instructions
+		}, "which is which"},
+		"no idle CPU": {func(_, idle *report.Group) {
+			*idle = report.Group{Known: 1, Instructions: 1, OnCPU: 1, Counted: 1, Kernel: 1}
 		}, "only 2 figures"},
-		"no figures of instructions": {func(g, _ *told.Group) { *g = told.Group{} }, "0 instructions"},
+		"no figures of instructions": {func(g, _ *report.Group) { *g = report.Group{} }, "0 instructions"},
 	} {
-		g := told.Group{Known: 1e6, Instructions: 1e6, Cycles: 1e6, OnCPU: 1e6, Counted: 1e6, Kernel: 1e6}
-		idle := told.Group{Case: told.Idle, Cycles: 1e6, Instructions: 1e3}
+		g := report.Group{Known: 1e6, Instructions: 1e6, Cycles: 1e6, OnCPU: 1e6, Counted: 1e6, Kernel: 1e6}
+		idle := report.Group{Case: report.Idle, Cycles: 1e6, Instructions: 1e3}
 		c.change(&g, &idle)
-		err := judge(io.Discard, []told.Group{g, idle})
+		err := judge(io.Discard, []report.Group{g, idle})
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quietcore/quietcore/e2e/counters/told"
+	"github.com/quietcore/quietcore/e2e/counters/report"
 	"github.com/quietcore/quietcore/e2e/machine"
 )
 
@@ -105,11 +105,11 @@ func onARM64(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	if err := r.boot(ctx, map[string]string{"pmucheck": pmucheck}, told.Instructions); err != nil {
+	if err := r.boot(ctx, map[string]string{"pmucheck": pmucheck}, report.Instructions); err != nil {
 		return err
 	}
 	console := r.console.String()
-	groups, err := told.Groups(console)
+	groups, err := report.Groups(console)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func onARM64(ctx context.Context, r *run) error {
 }
 
 // tried prints what `make pmu-check` says on a real unit, and wants it to have seen
-// the victim alone and beside the antagonist, and to have come to an end.
+// the victim alone and next to the antagonist, and to have come to an end.
 func tried(w io.Writer, console string) error {
 	_, report, found := strings.Cut(console, "victim's CPI while the antagonist rested:")
 	if !found {
@@ -138,13 +138,13 @@ func tried(w io.Writer, console string) error {
 }
 
 // judge prints what was counted, and returns what is wrong with it.
-func judge(w io.Writer, groups []told.Group) error {
+func judge(w io.Writer, groups []report.Group) error {
 	var wrong []string
 	fmt.Fprintf(w, "%-15s %-36s %-14s %13s %9s %8s %10s\n", "trigger", "case", "cgroup", "instructions", "more",
 		"cycles/i", "cpu.stat")
 	waited := false
 	for _, g := range groups {
-		if g.Case == told.Idle {
+		if g.Case == report.Idle {
 			fmt.Fprintf(w, "%-15s %-36s %d cycles, %d instructions\n", g.Trigger, g.Case, g.Cycles, g.Instructions)
 			if waited = true; g.Cycles < 10*g.Instructions {
 				wrong = append(wrong, fmt.Sprintf("idle: %d cycles, %d instructions: which is which?", g.Cycles,
@@ -169,7 +169,7 @@ func judge(w io.Writer, groups []told.Group) error {
 	}
 	switch {
 	case len(groups) < 2 || !waited:
-		return fmt.Errorf("the guest told only %d figures", len(groups))
+		return fmt.Errorf("the guest reported only %d figures", len(groups))
 	case len(wrong) > 0:
 		return errors.New(strings.Join(wrong, "\n     "))
 	}
@@ -205,7 +205,7 @@ func onX86(ctx context.Context, r *run) error {
 	for name := range tops {
 		names = append(names, name)
 	}
-	runErr := r.boot(ctx, map[string]string{"counter.test": test, filepath.Join("bin", "true"): busybox}, told.Tests,
+	runErr := r.boot(ctx, map[string]string{"counter.test": test, filepath.Join("bin", "true"): busybox}, report.Tests,
 		"^("+strings.Join(names, "|")+")$")
 	console := r.console.String()
 	for line := range strings.Lines(console) {
@@ -216,7 +216,7 @@ func onX86(ctx context.Context, r *run) error {
 	if runErr != nil {
 		return runErr
 	}
-	if _, err := told.Groups(console); err != nil {
+	if _, err := report.Groups(console); err != nil {
 		return err
 	}
 	for _, name := range required {

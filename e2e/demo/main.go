@@ -105,7 +105,7 @@ func (d *demo) run(ctx context.Context, options machine.Options, svg string, kee
 	return nil
 }
 
-// show plays the steps and tells of each what it did.
+// show plays the steps and says of each what it did.
 func (d *demo) show(ctx context.Context, player *scenario.Player, s *scenario.Script) error {
 	empty := script.Line{Pools: script.Pools{Shared: d.everything(), BE: d.everything()}}
 	d.last = empty

@@ -266,7 +266,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// PodSet is one write to a pod's cgroup, and what the runtime is told of it.
+// PodSet is one write to a pod's cgroup, and what the runtime is sent for it.
 type PodSet struct{ Cgroup, Sandbox CPU }
 
 // ResizePlan is how kubelet takes a pod's cgroup from one specification to the

@@ -50,7 +50,7 @@ func TestPodSums(t *testing.T) {
 				{Name: "j", RequestMilli: 1000, LimitMilli: 1000, Kind: Init},
 				{Name: "a", RequestMilli: 2000, LimitMilli: 2000}},
 			3000, 3000, Guaranteed, 300000, 300000},
-		"sidecars run beside all later ones": {
+		"sidecars run next to all later ones": {
 			[]Container{{Name: "i", RequestMilli: 2000, LimitMilli: 2000, Kind: Init},
 				{Name: "s", RequestMilli: 1000, LimitMilli: 1000, Kind: Sidecar},
 				{Name: "j", RequestMilli: 2000, LimitMilli: 2000, Kind: Init},

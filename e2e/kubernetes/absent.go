@@ -99,7 +99,7 @@ func (b *bench) withoutServer(ctx context.Context) (string, error) {
 	return cpus, nil
 }
 
-// fromRuntime is a Guaranteed pod as containerd knows it, where no API server can tell.
+// fromRuntime is a Guaranteed pod as containerd knows it, where no API server can say.
 func (b *bench) fromRuntime(ctx context.Context, name string) (*cluster.Pod, error) {
 	running, err := b.runningOf(ctx, name)
 	if err != nil {

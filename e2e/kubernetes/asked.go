@@ -135,7 +135,7 @@ func (b *bench) doctor(ctx context.Context, daemon *cluster.Pod, degraded string
 		if !strings.Contains(why, degraded) {
 			return fmt.Errorf("doctor in %s: what does not work is %q, want %q", where, why, degraded)
 		}
-		// What is right here and would be told otherwise if it were not looked at.
+		// What is right here and would be reported otherwise if it were not looked at.
 		for _, id := range []string{"kernel", "btf", "instances"} {
 			if seen[id] != "ok" {
 				return fmt.Errorf("doctor in %s says of %s %q, want ok: %.2000s", where, id, seen[id], text)

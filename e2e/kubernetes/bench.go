@@ -19,7 +19,7 @@ import (
 // namespace is that of the proofs' own pods.
 const namespace = "proof"
 
-// grid is the smallest machine with room for owners on both sockets beside the pools:
+// grid is the smallest machine with room for owners on both sockets and for the pools:
 // every CPU more slows the emulation of all.
 var grid = machine.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 2, ThreadsPerCore: 2}
 
@@ -141,7 +141,7 @@ func (b *bench) grant(ctx context.Context) error {
 	}, nil)
 }
 
-// startDaemon runs the daemon beside containerd, as a service of the node would.
+// startDaemon runs the daemon next to containerd, as a service of the node would.
 func (b *bench) startDaemon(ctx context.Context) error {
 	client, err := b.GuestKubeconfig(daemonUser)
 	if err != nil {

@@ -56,7 +56,7 @@ func images(ctx context.Context, o *options) (map[string]string, error) {
 }
 
 // deploy installs the chart, or upgrades it, as users do, and returns when its pod is
-// ready. The daemon beside containerd, if one runs, ends first.
+// ready. The daemon next to containerd, if one runs, ends first.
 func (b *bench) deploy(ctx context.Context, tag string, config, values map[string]any) error {
 	return b.deployFrom(ctx, chartDir, tag, config, values)
 }
@@ -187,7 +187,7 @@ func rollout(ctx context.Context, b *bench) ([]figure, error) {
 			return nil, b.doctor(ctx, daemon, "has no such counter") // it was not allowed to look before
 		}},
 		{"uninstallation", b.undeploy, nil},
-		{"installation beside running pods", func(ctx context.Context) error {
+		{"installation next to running pods", func(ctx context.Context) error {
 			return b.deploy(ctx, secondTag, nil, nil)
 		}, nil},
 	} {

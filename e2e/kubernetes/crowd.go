@@ -66,7 +66,7 @@ func crowd(ctx context.Context, b *bench) ([]figure, error) {
 		return figures, err
 	}
 	figures = append(figures, figure{Name: "daemon's memory alone", Value: alone},
-		figure{Name: fmt.Sprintf("daemon's memory beside %d pods", len(pods)), Value: full})
+		figure{Name: fmt.Sprintf("daemon's memory with %d pods", len(pods)), Value: full})
 	if full.peak > memoryBudget {
 		return figures, fmt.Errorf("the daemon's resident memory was %s, the budget is %d MiB", full, memoryBudget>>20)
 	}

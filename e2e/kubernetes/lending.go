@@ -45,7 +45,7 @@ const (
 	idleMilli   = 500
 	boundMilli  = 2*busyMilli + 2*idleMilli
 	shopThreads = 4
-	// mostCPUs is what best effort may have at most beside these threads.
+	// mostCPUs is what best effort may have at most next to these threads.
 	mostCPUs = 3
 )
 
@@ -128,7 +128,7 @@ func (l *lent) prepare(ctx context.Context) error {
 	return l.limits(ctx)
 }
 
-// startBatch creates a batch pod, and again where kubelet had not heard yet of what
+// startBatch creates a batch pod, and again where kubelet did not know yet what
 // the scheduler knew, as the pod's controller does.
 func (l *lent) startBatch(ctx context.Context, name string, milli int64) (*cluster.Pod, error) {
 	const tries = 5
@@ -390,8 +390,8 @@ func (l *lent) killed(ctx context.Context) error {
 // work is what a fixed amount of work cost production.
 type work struct{ used, waited, span float64 }
 
-// slowdown: production does a fixed amount of work a second, alone and beside batch
-// pods. What it costs more beside them is the sum of what the kernel's scheduler does to
+// slowdown: production does a fixed amount of work a second, alone and with batch
+// pods. What it costs more with them is the sum of what the kernel's scheduler does to
 // it (it waits for a CPU) and of what the emulation does: the guest's busy CPUs share
 // the host's.
 func (l *lent) slowdown(ctx context.Context) error {
@@ -407,23 +407,23 @@ func (l *lent) slowdown(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, end(ctx))
 	}
-	beside, err := l.work(ctx)
+	busy, err := l.work(ctx)
 	if err = errors.Join(err, quiet(ctx), end(ctx)); err != nil {
 		return err
 	}
 	l.note("production's fixed work alone", "%.3f CPUs, waited for a CPU %.2f %% of the time", alone.used/alone.span,
 		100*alone.waited/alone.span)
-	l.note("production's fixed work beside batch pods", "%.3f CPUs, waited for a CPU %.2f %% of the time",
-		beside.used/beside.span, 100*beside.waited/beside.span)
-	cost, wait := beside.used/beside.span/(alone.used/alone.span)-1, beside.waited/beside.span-alone.waited/alone.span
-	l.note("production's slowdown beside batch pods",
+	l.note("production's fixed work with batch pods", "%.3f CPUs, waited for a CPU %.2f %% of the time",
+		busy.used/busy.span, 100*busy.waited/busy.span)
+	cost, wait := busy.used/busy.span/(alone.used/alone.span)-1, busy.waited/busy.span-alone.waited/alone.span
+	l.note("production's slowdown with batch pods",
 		"%.1f %% more CPU time for the same work (of this the host's own part is not known), %.2f %% of the time "+
 			"more waiting for a CPU; target 5 %%", 100*cost, 100*wait)
-	if alone.used < 1 || beside.used < 1 {
-		return fmt.Errorf("production used %.2f s and %.2f s: this shows nothing", alone.used, beside.used)
+	if alone.used < 1 || busy.used < 1 {
+		return fmt.Errorf("production used %.2f s and %.2f s: this shows nothing", alone.used, busy.used)
 	}
 	if wait > 0.05 {
-		return fmt.Errorf("production waits %.1f %% of the time more beside batch pods, the target is 5 %%", 100*wait)
+		return fmt.Errorf("production waits %.1f %% of the time more with batch pods, the target is 5 %%", 100*wait)
 	}
 	return nil
 }

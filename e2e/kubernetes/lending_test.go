@@ -107,7 +107,7 @@ func TestLendingConfig(t *testing.T) {
 		t.Errorf("%+v", c.Reclaim)
 	}
 	if left := float64(grid.CPUs())*suppressAt/100 - shopThreads; left >= mostCPUs+1 || left < 2 {
-		t.Errorf("beside production's peak best effort may have %.1f CPUs, the proof waits for %d or fewer", left,
+		t.Errorf("next to production's peak best effort may have %.1f CPUs, the proof waits for %d or fewer", left,
 			mostCPUs)
 	}
 	free := func(production int) int { return grid.CPUs()*1000 - production + 2*idleMilli }
@@ -115,7 +115,7 @@ func TestLendingConfig(t *testing.T) {
 	case free(shopMilli) <= boundMilli, free(shopMilli+moreMilli) >= need, free(shopMilli+moreMilli) <= busyMilli,
 		free(shopMilli+moreMilli+mostMilli) >= busyMilli:
 		t.Errorf(
-			"what is left beside production's requests (%d, %d, %d) does not make the steps that the proof waits for",
+			"what is left next to production's requests (%d, %d, %d) does not make the steps that the proof waits for",
 			free(shopMilli), free(shopMilli+moreMilli), free(shopMilli+moreMilli+mostMilli))
 	}
 }

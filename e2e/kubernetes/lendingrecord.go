@@ -263,7 +263,7 @@ func neverAbove(points []point, from float64, most int) error {
 		seen++
 		if p.Pool > most {
 			return fmt.Errorf(
-				"%.1f s after the beginning best effort has %d CPUs beside production's %.2f, %d at most are due",
+				"%.1f s after the beginning best effort has %d CPUs next to production's %.2f, %d at most are due",
 				p.At, p.Pool, p.Shop, most)
 		}
 	}

@@ -39,10 +39,10 @@ type (
 	proof  = command.Proof[*bench]
 )
 
-// Proofs, in the order in which they run: first those with the daemon beside
+// Proofs, in the order in which they run: first those with the daemon next to
 // containerd, then those with the chart installed, for which the guest needs images.
 var (
-	besideRuntime = []proof{
+	asService = []proof{
 		{Name: "none", Run: none},
 		{Name: "refused", Run: refused},
 		{Name: "labels", Run: labels},
@@ -72,7 +72,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.Float64Var(&o.minutes, "minutes", 3, "how long kubelet's own writes are watched")
 	f.IntVar(&o.pods, "pods", 10, "how many pods a figure is the median of")
 	f.IntVar(&o.crowd, "crowd", 32,
-		"how many shared pods the proof crowd puts beside an owner; more than most nodes of eight CPUs have")
+		"how many shared pods the proof crowd puts next to an owner; more than most nodes of eight CPUs have")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 }
 
 func (o *options) chosen() ([]proof, error) {
-	return command.Choose(slices.Concat(besideRuntime, withChart), o.only)
+	return command.Choose(slices.Concat(asService, withChart), o.only)
 }
 
 // chart says whether one of the proofs installs it.

@@ -49,7 +49,7 @@ func containsAll(text string, words []string) bool {
 	return true
 }
 
-// refused: who is refused is told why, with the numbers, where users look; and nobody
+// refused: a refused pod has an Event that says why, with the numbers, where users look; and nobody
 // else notices.
 func refused(ctx context.Context, b *bench) ([]figure, error) {
 	pods, err := b.startAll(ctx, burstable("web"), owner("lsr", "LSR", 2))
@@ -135,7 +135,7 @@ func labels(ctx context.Context, b *bench) ([]figure, error) {
 	return figures, before.Moved(now)
 }
 
-// untilRefused creates the pod until the daemon has heard why it must not run: a pod
+// untilRefused creates the pod until the daemon knows why it must not run: a pod
 // that was faster is one of before. It is gone at the end.
 func (b *bench) untilRefused(ctx context.Context, k *kubelet.Pod, code string) (tries int, line string, err error) {
 	k.Namespace = namespace

@@ -77,7 +77,7 @@ func (t *topologyObject) pool(key string) (string, error) {
 	return all.String(), nil
 }
 
-// report: what the node tells schedulers and users is what the kernel does.
+// report: what the node reports to schedulers and users is what the kernel does.
 func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.deploy(ctx, firstTag, nil, nil); err != nil {
 		return nil, err
@@ -111,7 +111,7 @@ func report(ctx context.Context, b *bench) ([]figure, error) {
 			}
 		}
 	}
-	told, err := b.toldOfRefusal(ctx)
+	event, err := b.refusalEvent(ctx)
 	if err != nil {
 		return figures, err
 	}
@@ -123,7 +123,7 @@ func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err != nil {
 		return figures, err
 	}
-	return append(figures, figure{Name: "Event of the daemon", Value: told},
+	return append(figures, figure{Name: "Event of the daemon", Value: event},
 		figure{Name: "NodeResourceTopology after the pod runs, median", Value: seconds(running)},
 		figure{Name: "NodeResourceTopology after a Node label, median", Value: seconds(changed)}), nil
 }
@@ -168,8 +168,8 @@ func (t *topologyObject) agrees(pods []*cluster.Pod, place cluster.Placement) er
 	return errors.Join(errs...)
 }
 
-// toldOfRefusal returns the daemon's own Event about a pod that it refused.
-func (b *bench) toldOfRefusal(ctx context.Context) (string, error) {
+// refusalEvent returns the daemon's own Event about a pod that it refused.
+func (b *bench) refusalEvent(ctx context.Context) (string, error) {
 	k := owner("many", "LSR", 2)
 	k.Annotations = map[string]string{"quietcore.dev/smt": "sideways"}
 	k.Namespace = namespace

@@ -24,7 +24,7 @@ func static(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.changePolicy(ctx, staticPolicy); err != nil {
 		return nil, err
 	}
-	figures, err := b.besideKubelet(ctx)
+	figures, err := b.withKubeletsOwners(ctx)
 	if err != nil {
 		return figures, err
 	}
@@ -59,7 +59,7 @@ func (b *bench) changePolicy(ctx context.Context, config map[string]any) error {
 	return b.node.WaitReady(ctx)
 }
 
-func (b *bench) besideKubelet(ctx context.Context) ([]figure, error) {
+func (b *bench) withKubeletsOwners(ctx context.Context) ([]figure, error) {
 	pods, err := b.startAll(ctx, burstable("web"), owner("plain", "", 2), owner("lsr", "LSR", 2), bestEffort("batch"))
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func apart(p cluster.Placement, pairs ...[2]*cluster.Pod) error {
 	return errors.Join(errs...)
 }
 
-// kubeletState is kubelet's own record of whom it pinned.
+// kubeletState is kubelet's own record of the pods that it pinned.
 func (b *bench) kubeletState(ctx context.Context) (*struct {
 	PolicyName, DefaultCPUSet string
 	Entries                   map[string]map[string]string

@@ -99,7 +99,7 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 	}
 }
 
-// BuildAgent builds what a guest runs to hear the host.
+// BuildAgent builds what a guest runs to serve the host.
 func BuildAgent(ctx context.Context, cache string) (string, error) {
 	return BuildGo(ctx, cache, "./e2e/guest", "agent")
 }

@@ -32,7 +32,7 @@ type client struct {
 	next    uint64
 	waiting map[uint64]chan *wire.Response
 	broken  error
-	// trace, if set, is told what each call took.
+	// trace, if set, is called with what each call took.
 	trace func(what string, took time.Duration)
 }
 

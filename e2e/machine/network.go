@@ -17,7 +17,7 @@ const (
 	HostAddress  = "10.0.2.2"
 )
 
-// networkModules are what a card and the pods' own interfaces need beside the
+// networkModules are what a card and the pods' own interfaces need in addition to the
 // agent's port, in the order in which they depend on each other.
 var networkModules = []string{"failover", "net_failover", "virtio_net", "veth"}
 
@@ -74,7 +74,7 @@ func (b *builder) network(ctx context.Context, kernel string) (string, error) {
 	})
 }
 
-// Once makes a directory of the cache that a program needs beside the machines'
+// Once makes a directory of the cache that a program needs in addition to the machines'
 // own parts: fill writes into a temporary one. Two runs at once wait for each other.
 func Once(cache, name string, fill func(tmp string) error) (string, error) {
 	return locked(cache, io.Discard, func(b *builder) (string, error) { return b.once(name, fill) })

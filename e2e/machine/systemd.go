@@ -17,7 +17,7 @@ const systemdRootVersion = "systemd-root-1"
 // rootArchive is the tree's name within its directory of the cache.
 const rootArchive = "root.cpio"
 
-// rootPackages are what a node has beside a minimal Debian 12: systemd 252, the
+// rootPackages are what a node has in addition to a minimal Debian 12: systemd 252, the
 // system bus that kubelet and runc speak to it over, and runc.
 var rootPackages = []string{"systemd", "dbus", "runc"}
 

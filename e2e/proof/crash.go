@@ -307,7 +307,7 @@ func (b *base) runtimeAndContainerKilled(ctx context.Context) error {
 }
 
 // collectLimit is for pods whose end nobody announces: after its restart containerd
-// tells of no pod that is older. The daemon looks for them every 30 s and believes
+// reports no pod that is older. The daemon looks for them every 30 s and believes
 // it the second time.
 const collectLimit = 2 * time.Minute
 

@@ -87,7 +87,7 @@ func (b *base) retried(ctx context.Context) error {
 	return b.same(ctx)
 }
 
-// second starts a daemon beside the one that runs.
+// second starts a daemon next to the one that runs.
 func (b *base) second(ctx context.Context) error {
 	r, err := b.Exec(ctx, "/usr/bin/quietcore", "run", "--config", "/etc/quietcore/config.yaml")
 	if err == nil || r.Code != 1 {

@@ -278,7 +278,7 @@ func (c *circle) row(top *control.Top, window time.Duration) {
 	}
 }
 
-// keep leaves the record beside the plot.
+// keep leaves the record next to the plot.
 func (c *circle) keep() error {
 	return os.WriteFile(filepath.Join(c.n.options.Cache, "interference.csv"),
 		[]byte("time,container,job,class,usage,cpi\n"+c.rows.String()), 0o644)

@@ -93,7 +93,7 @@ func (n *node) configured(ctx context.Context, config string) error {
 	return err
 }
 
-// Clean ends what a proof started beside the pods; the next fresh node wipes those.
+// Clean ends what a proof started next to the pods; the next fresh node wipes those.
 func (n *node) Clean(ctx context.Context) error {
 	err := n.stopSpins(ctx)
 	for _, name := range []string{samplerName, refuserName, rivalName, secondName} {
@@ -235,7 +235,7 @@ func (n *node) cgroupOf(ctx context.Context, w workload) (string, error) {
 	return "", fmt.Errorf("container %s of pod %s has no cgroup", id, w.Name)
 }
 
-// difference tells the first few files of two pictures that are not the same.
+// difference names the first few files of two pictures that are not the same.
 func difference(now, want map[string]string) string {
 	var out []string
 	for _, file := range slices.Sorted(maps.Keys(want)) {

@@ -68,7 +68,7 @@ func TestDisjoint(t *testing.T) {
 		t.Error(err)
 	}
 	if err := disjoint(line(policy.BE, "0-7")); err != nil {
-		t.Errorf("best effort runs beside LSR: %v", err)
+		t.Errorf("best effort runs next to LSR: %v", err)
 	}
 	if err := disjoint(line(policy.LS, "1-7")); err == nil || !strings.Contains(err.Error(), "both on CPUs 1") {
 		t.Errorf("CPU 1 is in both: %v", err)

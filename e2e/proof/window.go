@@ -19,7 +19,7 @@ const (
 )
 
 const (
-	// leastNear is how many samples of busy threads beside owners there must be;
+	// leastNear is how many samples of busy threads next to owners there must be;
 	// with fewer, nothing was proved.
 	leastNear = 2000
 	// leastOwners is how many owners must have come, however slow the host is.
@@ -63,7 +63,7 @@ func visitor(i int) workload {
 	}
 }
 
-// window has owners come and go beside busy neighbours: none of these may ever be
+// window has owners come and go next to busy neighbours: none of these may ever be
 // seen on an owner's CPUs, and in the naive order some must be.
 func window(ctx context.Context, n *node) ([]figure, error) {
 	if err := n.fresh(ctx); err != nil {
@@ -83,7 +83,7 @@ func window(ctx context.Context, n *node) ([]figure, error) {
 	figures := []figure{
 		{Name: "sweeps", Value: ours.Sweeps}, {Name: "between two sweeps",
 			Value: fmt.Sprintf("%v mean, %v max", round(ours.MeanGap), round(ours.MaxGap))},
-		{Name: "samples of busy threads", Value: ours.Samples}, {Name: "of them beside owners", Value: ours.Near},
+		{Name: "samples of busy threads", Value: ours.Samples}, {Name: "of them next to owners", Value: ours.Near},
 		{Name: "owners that came", Value: fmt.Sprintf("%d, %d of them onto CPUs in use", ours.Owners, ours.Contested)},
 		{Name: "violations", Value: ours.Violations},
 	}
@@ -135,7 +135,7 @@ func judge(r sweep.Report) error {
 		text, _ := json.Marshal(r.First) // of plain values
 		return fmt.Errorf("%d violations, the first of them: %s", r.Violations, text)
 	case r.Near < leastNear:
-		return fmt.Errorf("only %d samples of busy threads beside owners: this proves nothing", r.Near)
+		return fmt.Errorf("only %d samples of busy threads next to owners: this proves nothing", r.Near)
 	case r.Contested < r.Owners/2 || r.Contested < 3:
 		return fmt.Errorf("only %d of %d owners came onto CPUs that others used: this proves nothing", r.Contested,
 			r.Owners)

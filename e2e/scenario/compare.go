@@ -68,7 +68,7 @@ func compareLine(a, b *script.Line) []string {
 
 // sameRefusal wants the same code and the same sentence, of which what follows the
 // first comma may differ where the two learn it from different places: a runtime
-// does not tell of a pod without a limit before its container is created.
+// does not report a pod without a limit before its container is created.
 func sameRefusal(a, b *script.Error) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -69,7 +69,7 @@ func (h *folders) destroy(ctx context.Context, name kubelet.CgroupName) error {
 func (h *folders) wipe(ctx context.Context) error { return h.destroy(ctx, kubelet.Root()) }
 
 // units is the systemd driver: units, and after them the files that libcontainer
-// writes beside systemd.
+// writes next to systemd.
 type units struct{ m *machine.Machine }
 
 func (h *units) dir(name kubelet.CgroupName) string {
@@ -149,7 +149,7 @@ func (h *units) wipe(ctx context.Context) error {
 	return err
 }
 
-// ofPods tells the units of kubelet and of the runtime, and their drop-in folders,
+// ofPods recognises the units of kubelet and of the runtime, and their drop-in folders,
 // from the machine's own.
 func ofPods(name string) bool {
 	return strings.HasPrefix(name, "kubepods.slice") || strings.HasPrefix(name, "kubepods-") ||

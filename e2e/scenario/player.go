@@ -74,7 +74,7 @@ func NewPlayer(ctx context.Context, g *Guest, s *Script) (*Player, error) {
 }
 
 // StartDaemon gives the daemon the node's labels in its configuration: it finds
-// there what an API server would have told it.
+// there what an API server would have sent it.
 func (p *Player) StartDaemon(ctx context.Context) error {
 	config, err := daemonConfig(p.script, p.labels)
 	if err != nil {
@@ -424,16 +424,16 @@ func (p *Player) resize(ctx context.Context, r *script.Resize) error {
 	specified, from := *cs.spec, p.podSet(ps.spec)
 	cs.spec.RequestMilli, cs.spec.LimitMilli = r.RequestMilli, r.LimitMilli
 	before, after := kubelet.ResizePlan(from, p.podSet(ps.spec))
-	told, err := p.resizePod(ctx, ps, before)
+	reported, err := p.resizePod(ctx, ps, before)
 	if err != nil {
 		return err
 	}
 	err = p.update(ctx, cs.id, resources(p.containerCPU(ps.spec, cs.spec)))
 	if err == nil && len(after) > 0 {
-		told, err = p.resizePod(ctx, ps, after)
+		reported, err = p.resizePod(ctx, ps, after)
 	}
-	if err == nil && refusalOf(told) != nil {
-		err = told
+	if err == nil && refusalOf(reported) != nil {
+		err = reported
 	}
 	if err != nil {
 		*cs.spec = specified
@@ -447,15 +447,15 @@ func (p *Player) podSet(pod *kubelet.Pod) kubelet.PodSet {
 }
 
 // resizePod returns what the runtime said to the last write.
-func (p *Player) resizePod(ctx context.Context, ps *podState, plan []kubelet.PodSet) (told, err error) {
+func (p *Player) resizePod(ctx context.Context, ps *podState, plan []kubelet.PodSet) (reported, err error) {
 	for _, s := range plan {
 		if err := p.g.tree.set(ctx, ps.spec.CgroupName(), s.Cgroup); err != nil {
 			return nil, err
 		}
-		_, told = p.cri.UpdatePodSandboxResources(ctx, &cri.UpdatePodSandboxResourcesRequest{
+		_, reported = p.cri.UpdatePodSandboxResources(ctx, &cri.UpdatePodSandboxResourcesRequest{
 			PodSandboxId: ps.sandbox, Overhead: &cri.LinuxContainerResources{}, Resources: resources(s.Sandbox)})
 	}
-	return told, nil
+	return reported, nil
 }
 
 func (p *Player) update(ctx context.Context, id string, r *cri.LinuxContainerResources) error {

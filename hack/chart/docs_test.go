@@ -91,7 +91,7 @@ func commandsOf(p doctext.Page) []doctext.Command {
 	return list
 }
 
-// helm is Helm beside a cluster without objects.
+// helm is Helm with a cluster without objects.
 type helm struct {
 	program, releases string
 	env               []string

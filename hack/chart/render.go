@@ -14,7 +14,7 @@ import (
 type Release struct {
 	Name, Namespace string
 	Kubernetes      string   // version of the cluster, such as 1.36.0
-	Kinds           []string // kinds that the cluster knows beside Kubernetes' own
+	Kinds           []string // kinds that the cluster knows in addition to Kubernetes' own
 	Values          map[string]any
 	Reused          map[string]any // in place of values.yaml: what --reuse-values leaves of an older chart's
 }

@@ -18,7 +18,7 @@ func TestHelmUnittest(t *testing.T) {
 	if err != nil || len(suites) == 0 {
 		t.Fatalf("there are no suites: %v", err)
 	}
-	// It makes a folder for snapshots beside the suites, needed or not.
+	// It makes a folder for snapshots next to the suites, needed or not.
 	dir := filepath.Join(t.TempDir(), "quietcore")
 	if err := os.CopyFS(dir, os.DirFS(chartDir)); err != nil {
 		t.Fatal(err)

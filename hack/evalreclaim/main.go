@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// page is the document with the places for the results; the plots lie beside it.
+// page is the document with the places for the results; the plots lie next to it.
 const page = "docs/oversubscription.md"
 
 func run(out io.Writer, folder string, write bool) error {

@@ -58,11 +58,11 @@ func areaOf(pkg string) string {
 	return best
 }
 
-// change is a commit, as a changelog tells it.
+// change is a commit, as a changelog lists it.
 type change struct{ commit, pkg, text string }
 
 // changeOf splits a subject such as "cpi, plugin: what changes": the first package
-// decides where it is told.
+// decides where it is listed.
 func changeOf(commit, subject string) change {
 	pkg, text, ok := strings.Cut(subject, ": ")
 	if !ok || len(pkg) > 60 || strings.ContainsAny(pkg, ".`'\"()") {
@@ -102,7 +102,7 @@ func render(version, day, words string, changes []change) string {
 }
 
 // since lists the commits of a version, newest first: those after the version before. A
-// final version counts from the final one before it, so that it tells what its candidates told.
+// final version counts from the final one before it, so that it lists what its candidates listed.
 func since(ctx context.Context, dir, version, commit string) ([]change, error) {
 	if shallow, err := git(ctx, dir, "rev-parse", "--is-shallow-repository"); err != nil || shallow == "true" {
 		return nil, errors.Join(err, fmt.Errorf("%s lacks a part of its history: git fetch --unshallow --tags", dir))

@@ -93,7 +93,7 @@ func TestInsert(t *testing.T) {
 	}
 }
 
-// TestSince: a candidate tells what is new since the one before, a final version what is
+// TestSince: a candidate lists what is new since the one before, a final version what is
 // new since the final version before.
 func TestSince(t *testing.T) {
 	dir := t.TempDir()
@@ -115,17 +115,17 @@ func TestSince(t *testing.T) {
 			got += c.pkg
 		}
 		if got != want {
-			t.Errorf("%s tells %q, want %q", version, got, want)
+			t.Errorf("%s lists %q, want %q", version, got, want)
 		}
 	}
 	if changes, err := since(context.Background(), dir, "v1.0.0", "v1.0.0"); err != nil || len(changes) != 1 {
-		t.Errorf("the first version tells %v, %v", changes, err)
+		t.Errorf("the first version lists %v, %v", changes, err)
 	}
 	shallow := filepath.Join(t.TempDir(), "shallow")
 	gitIn(t, ".", "clone", "-q", "--depth", "1", "file://"+dir, shallow)
 	if _, err := since(context.Background(), shallow, "v1.1.0", "HEAD"); err == nil ||
 		!strings.Contains(err.Error(), "unshallow") {
-		t.Errorf("half of a history tells a version: %v", err)
+		t.Errorf("half of a history lists a version: %v", err)
 	}
 }
 

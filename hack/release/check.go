@@ -223,7 +223,7 @@ func checkBill(name string, modules []*debug.Module) error {
 }
 
 // checkImage: the archive holds one index, of one image a platform, whose one layer
-// holds the very binary and texts that lie beside it.
+// holds the very binary and texts that lie next to it.
 func checkImage(dist, version string) error {
 	dir, err := os.MkdirTemp("", "quietcore-check-")
 	if err != nil {
@@ -288,17 +288,17 @@ func checkLayer(img v1.Image, dist, platform string) error {
 	if err != nil {
 		return err
 	}
-	for inside, beside := range map[string]string{
+	for inside, outside := range map[string]string{
 		"quietcore":                                        binaryName("quietcore", platform),
 		"usr/share/licenses/quietcore/LICENSE":             "LICENSE",
 		"usr/share/licenses/quietcore/THIRD_PARTY_NOTICES": "THIRD_PARTY_NOTICES",
 	} {
-		want, err := sumOf(filepath.Join(dist, beside))
+		want, err := sumOf(filepath.Join(dist, outside))
 		if err != nil {
 			return err
 		}
 		if sums[inside] != want {
-			return fmt.Errorf("%s in the image has checksum %q, %s beside it %s", inside, sums[inside], beside, want)
+			return fmt.Errorf("%s in the image has checksum %q, %s next to it %s", inside, sums[inside], outside, want)
 		}
 	}
 	return nil

@@ -19,7 +19,7 @@ const govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.8.0"
 var errUnreachable = errors.New("the database of vulnerabilities does not answer, so nothing was checked")
 
 // vulncheckCommand runs govulncheck. It must not pass for want of a database, unless it
-// is told so, and then it says so.
+// says so first, and then it says so.
 func vulncheckCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags, source := flagsOf("vulncheck")
 	database := flags.String("db", os.Getenv("GOVULNDB"),

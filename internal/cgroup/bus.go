@@ -33,7 +33,7 @@ type BusOptions struct {
 	// answered. Default 3 s.
 	Pause time.Duration
 	Now   func() time.Time
-	// Report is told how every change went: "ok", "error" or "timeout", and the
+	// Report is called with the result of every change: "ok", "error" or "timeout", and the
 	// error if there was one.
 	Report func(result string, err error)
 }

@@ -52,7 +52,7 @@ func TestIdleFiles(t *testing.T) {
 	}
 }
 
-// Systemd keeps what it was told as a property; what was written to the file would end
+// Systemd keeps what it was given as a property; what was written to the file would end
 // with its next change of the unit. Before 252 it knows no idle.
 func TestIdleUnits(t *testing.T) {
 	for _, old := range []bool{false, true} {

@@ -39,7 +39,7 @@ type life struct {
 
 	// Of the change under way, however many plans it takes.
 	owned     cpuset.Set               // CPUs with an owner before or after it
-	gained    map[string]oracle.CPUSet // by whom, since it began
+	gained    map[string]oracle.CPUSet // by which cgroup, since it began
 	last      map[string]oracle.CPUSet
 	violation string
 	failing   func() failure
@@ -249,7 +249,7 @@ func (l *life) container(t *rapid.T, pod string) {
 
 // place is where a container's cgroup lies: in its pod, seldom elsewhere.
 func (l *life) place(t *rapid.T, p *lifePod) string {
-	if rapid.IntRange(0, 5).Draw(t, "astray") > 0 {
+	if rapid.IntRange(0, 5).Draw(t, "own parent") > 0 {
 		return p.path
 	}
 	places := []string{burstable, besteffort, "kubepods", "system/runtime"}
@@ -281,7 +281,7 @@ func (l *life) remove(t *rapid.T) {
 			l.gone(c.path)
 		}
 		l.gone(l.pods[name].path)
-		l.bury()
+		l.dropVanished()
 	}
 }
 
@@ -296,7 +296,7 @@ func (l *life) gone(path string) {
 			}
 		}
 		if strings.HasPrefix(p.path+"/", path+"/") {
-			for _, c := range p.containers { // astray: they end with their pod
+			for _, c := range p.containers { // containers of an own parent: they end with their pod
 				l.rmdir(c.path)
 			}
 			delete(l.pods, id)
@@ -305,8 +305,8 @@ func (l *life) gone(path string) {
 	}
 }
 
-// bury tells the tree of those whose cgroups have vanished.
-func (l *life) bury() {
+// dropVanished removes from the tree those whose cgroups have vanished.
+func (l *life) dropVanished() {
 	for _, id := range l.ghosts {
 		l.tree.Remove(id)
 	}
@@ -829,7 +829,7 @@ func TestRandomLivesWithVanishingCgroups(t *testing.T) {
 			plan := l.steps(t, l.hostile)
 			l.obey(t, plan)
 			l.vanishing = nil
-			l.bury()
+			l.dropVanished()
 			l.settlePools(t)
 			l.obey(t, l.tree.Plan())
 			l.settled(t)

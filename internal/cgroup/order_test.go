@@ -152,20 +152,20 @@ func TestExclusivePodCostsTheSameBesideAnyCrowd(t *testing.T) {
 		n.pod("kubepods", "lsr", n.on("250-253"))
 		n.must(n.tree.Execute(n.tree.Plan(), n.write))
 		if w := n.kern.Writes(); len(w) != 2 {
-			t.Errorf("beside %d pods: %d writes %v, want 2", size, len(w), w)
+			t.Errorf("with %d pods: %d writes %v, want 2", size, len(w), w)
 		}
 		if d := n.tree.Check(n.kern.Effective); len(d) > 0 {
-			t.Errorf("beside %d pods: %v", size, d)
+			t.Errorf("with %d pods: %v", size, d)
 		}
 		n.remove("kubepods", "lsr")
 		n.pool("shared", "0-253")
 		n.must(n.tree.Execute(n.tree.Plan(), n.write))
 		if w := n.kern.Writes(); len(w) != 1 {
-			t.Errorf("its end beside %d pods: %d writes %v, want 1", size, len(w), w)
+			t.Errorf("its end with %d pods: %d writes %v, want 1", size, len(w), w)
 		}
 		n.pod(burstable, "one more", cgroup.InPool("shared"))
 		if plan := n.tree.Plan(); len(plan) != 0 {
-			t.Errorf("one more beside %d pods: %v, want nothing", size, plan)
+			t.Errorf("one more with %d pods: %v, want nothing", size, plan)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func groupError(path string, err error) error {
 
 // peek reads one file of a cgroup in three system calls, into buf. It is the
 // quick way for what usually succeeds: where it does not, or the file does not
-// fit, the way through group tells why. path must be clean.
+// fit, the way through group says why. path must be clean.
 func (r root) peek(path, file string, buf []byte) ([]byte, bool) {
 	name := file
 	if path != rootPath {
@@ -174,7 +174,7 @@ func (g group) open(file string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), file), nil
 }
 
-// ioError tells a cgroup that vanished from one that lacks the controller: the
+// ioError distinguishes a cgroup that vanished from one that lacks the controller: the
 // file is missing in both.
 func (g group) ioError(verb, file, text string, err error) error {
 	var bare syscall.Errno // without the file's name, which is said here with the cgroup's
@@ -207,7 +207,7 @@ func reason(err error) string {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return "it takes root, and on cgroup v1 a set within that of the cgroup above"
 	case errors.Is(err, unix.EBUSY):
-		return "a cgroup below holds CPUs outside this set, or a cpuset partition beside it claims them"
+		return "a cgroup below holds CPUs outside this set, or a cpuset partition next to it claims them"
 	case errors.Is(err, unix.EINVAL):
 		return "the kernel does not take this value here: CPUs or memory nodes that the machine does not have, or a " +
 			"quota beyond that of the cgroup above"
@@ -220,7 +220,7 @@ func reason(err error) string {
 }
 
 // removed looks the path up again: cgroupfs leaves the link count of a removed
-// directory as it was, so the open descriptor cannot tell.
+// directory as it was, so the open descriptor cannot show it.
 func (g group) removed() bool {
 	fd, err := openBeneath(int(g.root.dir.Fd()), g.path)
 	if err == nil {

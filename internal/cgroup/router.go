@@ -41,7 +41,7 @@ func (r *Router) Apply(ctx context.Context, path string, v Values) error {
 	return r.systemd.Apply(ctx, path, v)
 }
 
-// Recorded is what a cgroup's manager will restore on its own, which tells who
+// Recorded is what a cgroup's manager will restore on its own, which shows what
 // changed one: ok is false where nobody restores anything.
 func (r *Router) Recorded(ctx context.Context, path string) (set cpuset.Set, ok bool, err error) {
 	if r.files.v1 || !IsUnit(path) {

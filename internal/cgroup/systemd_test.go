@@ -139,11 +139,11 @@ func TestSystemdCalls(t *testing.T) {
 	}
 	few, many := count(1), count(20)
 	if !slices.Equal(few, many) || len(few) != 2 {
-		t.Errorf("calls %q beside one pod, %q beside twenty", few, many)
+		t.Errorf("calls %q with one pod, %q with twenty", few, many)
 	}
 }
 
-// TestSystemdRecorded: what systemd has on record tells a raw write from a change
+// TestSystemdRecorded: what systemd has on record distinguishes a raw write from a change
 // of the unit.
 func TestSystemdRecorded(t *testing.T) {
 	ctx := context.Background()

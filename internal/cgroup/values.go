@@ -61,7 +61,7 @@ type Values struct {
 	Quota      *Quota
 	Weight     uint64 // cpu.weight, 1 to 10000
 	// Idle is cpu.idle: whether what is inside runs only where nobody else wants to.
-	// The kernel takes no weight beside true, and forgets the one from before: false
+	// The kernel takes no weight together with true, and forgets the one from before: false
 	// wants one.
 	Idle *bool
 }

@@ -1,7 +1,7 @@
 // Package clusterspec reads what the cluster knows to be normal for jobs from
 // Prometheus, where the recording rules of the chart make it of what all nodes
 // count. It waits for Prometheus so that nobody else does: a slow, absent or lying
-// one costs the node nothing but these specs, and why they are missing is told.
+// one costs the node nothing but these specs, and why they are missing is logged.
 //
 //	the nodes' quietcore_job_cpi -> rules/cpi-specs.yaml -> Reader -> detect.Detector
 package clusterspec
@@ -224,7 +224,7 @@ func (r *Reader) failed(err error) {
 	} else {
 		r.stats.Errors++
 	}
-	r.tell(why)
+	r.logChange(why)
 }
 
 func (r *Reader) succeeded(used int, refused []error) {
@@ -239,18 +239,19 @@ func (r *Reader) succeeded(used int, refused []error) {
 	}
 	switch {
 	case len(refused) > 0:
-		r.tell(fmt.Sprintf("%d specs of the cluster's are not believed, %d are; the first: %.300s", len(refused), used,
+		r.logChange(fmt.Sprintf("%d specs of the cluster's are not believed, %d are; the first: %.300s", len(refused),
+			used,
 			refused[0]))
 	case used == 0:
-		r.tell("Prometheus knows no spec of any job that runs here; are the rules loaded, and do nodes have " +
+		r.logChange("Prometheus knows no spec of any job that runs here; are the rules loaded, and do nodes have " +
 			"cpi.jobSeries?")
 	default:
-		r.tell(stale)
+		r.logChange(stale)
 	}
 }
 
-// tell logs what has changed. Whoever calls holds the lock.
-func (r *Reader) tell(why string) {
+// logChange logs what has changed. Whoever calls holds the lock.
+func (r *Reader) logChange(why string) {
 	if why == r.why {
 		return
 	}

@@ -108,7 +108,7 @@ func TestAnAnswerBecomesSpecs(t *testing.T) {
 	}
 }
 
-// Whatever Prometheus does, the reason is told and nothing but it is given on.
+// Whatever Prometheus does, the reason is logged and nothing but it is given on.
 func TestPrometheusThatIsNotWell(t *testing.T) {
 	long := strings.Repeat(" ", 1<<20)
 	for name, c := range map[string]struct {
@@ -175,7 +175,7 @@ func TestPrometheusThatIsNotWell(t *testing.T) {
 	}
 }
 
-// What the detector does not believe is told with its reason.
+// What the detector does not believe is logged with its reason.
 func TestSpecsThatAreNotBelieved(t *testing.T) {
 	r, _ := setup(t, func(o *Options) {
 		o.Set = func([]detect.Spec, time.Duration) []error { return []error{errors.New("mean CPI -1")} }
@@ -316,7 +316,7 @@ func TestClocksThatDisagree(t *testing.T) {
 			o.Now = func() time.Time { return now }
 		}, func(w http.ResponseWriter, q *http.Request) {
 			if at := q.FormValue("time"); at != "" {
-				t.Errorf("%s: Prometheus is told the time, %s", name, at)
+				t.Errorf("%s: Prometheus is sent the time, %s", name, at)
 			}
 			w.Header().Set("Date", "Thu, 01 Jan 1970 00:00:00 GMT")
 			fmt.Fprint(w, strings.ReplaceAll(answer(good()...), "[1,", stamp))

@@ -80,7 +80,7 @@ type Allocation struct {
 	SMT               SMT             `json:"smt"`
 }
 
-// Quota says whose CFS quota is lifted besides that of pinned pods and of
+// Quota says whose CFS quota is lifted in addition to that of pinned pods and of
 // containers that are alone in them.
 type Quota struct {
 	LiftContainersOfMultiContainerPods bool `json:"liftContainersOfMultiContainerPods"`
@@ -132,7 +132,7 @@ type Kubelet struct {
 	PodResources          string            `json:"podResources"` // socket; empty: not asked
 }
 
-// Inject says what containers are told of where they run.
+// Inject says what containers learn of where they run.
 type Inject struct {
 	CPUsEnv string `json:"cpusEnv"` // environment variable with an owner's CPUs; empty: none
 }
@@ -183,7 +183,7 @@ type CPI struct {
 	Specs          Specs    `json:"specs"`
 }
 
-// Specs says where it is read what is normal for jobs, beside what the node learns.
+// Specs says where it is read what is normal for jobs, in addition to what the node learns.
 type Specs struct {
 	Prometheus Prometheus `json:"prometheus"`
 }
@@ -235,7 +235,7 @@ type NRI struct {
 	Index  string `json:"index"`
 }
 
-// Cgroup says where the tree is and through whom it is written.
+// Cgroup says where the tree is and what writes it.
 type Cgroup struct {
 	Root   string `json:"root"`
 	Driver Driver `json:"driver"`

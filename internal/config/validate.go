@@ -179,7 +179,7 @@ func (v *checker) detector(c *CPI) {
 		{"cpi.capBestEffort", &rest.CapBestEffort, &usual.CPI.CapBestEffort}} {
 		if !(*l.cpus >= 0.001 && *l.cpus <= 1000) {
 			v.fail(l.key, "is %v CPUs, must be 0.001 to 1000", *l.cpus)
-			*l.cpus = *l.may // it is told of once
+			*l.cpus = *l.may // it is reported once
 		}
 	}
 	several, ok := rest.Detection().Validate().(interface{ Unwrap() []error })

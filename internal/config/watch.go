@@ -20,7 +20,7 @@ const settle = 100 * time.Millisecond
 // calls apply with the error, and the configuration applied last stays right.
 // It returns an error only if the directory cannot be watched.
 //
-// It watches the directory, since a mounted ConfigMap changes by a link beside
+// It watches the directory, since a mounted ConfigMap changes by a link next to
 // the file: the file itself is never written to.
 func Watch(ctx context.Context, name string, apply func(*Config, error)) error {
 	return watch(ctx, name, apply, time.After)

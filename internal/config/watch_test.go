@@ -52,7 +52,7 @@ func next(t *testing.T, got <-chan reload) reload {
 	}
 }
 
-// replace writes a file as editors do: beside it, then renamed over it. Reading
+// replace writes a file as editors do: next to it, then renamed over it. Reading
 // in between is then not part of the test.
 func replace(t *testing.T, name, text string) {
 	t.Helper()
@@ -84,7 +84,7 @@ func TestWatchKeepsTheLastGoodFile(t *testing.T) {
 	if r := next(t, got); r.err != nil || r.c.Mode != Observe {
 		t.Fatalf("repaired: %+v", r)
 	}
-	// A comment changes nothing, so the next that is heard of is the removal.
+	// A comment changes nothing, so the next event is the removal.
 	replace(t, name, head+"mode: observe # quietly")
 	if err := os.Remove(name); err != nil {
 		t.Fatal(err)

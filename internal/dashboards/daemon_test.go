@@ -53,25 +53,25 @@ func TestMain(m *testing.M) {
 // with uses that are made up; the detector of antagonists on a clock of its own. What
 // would be the API server's and systemd's answers is counted as they would be.
 type daemon struct {
-	t        *testing.T
-	url      string // of its metrics
-	metrics  *metrics.Metrics
-	nri      *adaptation.Adaptation
-	kernel   *cgrouptest.Kernel
-	plugin   *plugin.Plugin
-	audit    chan time.Time
-	lending  *loop.Loop
-	look     chan time.Time
-	scraped  chan struct{}
-	mu       sync.Mutex // guards what follows
-	clock    time.Time  // the lending loop's
-	told     time.Time  // when the API server took what is published
-	lent     float64    // CPUs that the Node says are lent
-	used     map[string]time.Duration
-	detector *detect.Detector
-	minute   time.Time // the detector's
-	refs     map[string]detect.Ref
-	chance   *rand.Rand
+	t         *testing.T
+	url       string // of its metrics
+	metrics   *metrics.Metrics
+	nri       *adaptation.Adaptation
+	kernel    *cgrouptest.Kernel
+	plugin    *plugin.Plugin
+	audit     chan time.Time
+	lending   *loop.Loop
+	look      chan time.Time
+	scraped   chan struct{}
+	mu        sync.Mutex // guards what follows
+	clock     time.Time  // the lending loop's
+	published time.Time  // when the API server took what is published
+	lent      float64    // CPUs that the Node says are lent
+	used      map[string]time.Duration
+	detector  *detect.Detector
+	minute    time.Time // the detector's
+	refs      map[string]detect.Ref
+	chance    *rand.Rand
 }
 
 // pod is a pod with one container.
@@ -100,7 +100,7 @@ func startDaemon(t *testing.T) *daemon {
 	d := &daemon{
 		t: t, kernel: cgrouptest.New(topo.Online()), audit: make(chan time.Time), look: make(chan time.Time),
 		scraped: make(chan struct{}, 100),
-		clock:   time.Now(), told: time.Now(), used: map[string]time.Duration{}, minute: time.Unix(1e9, 0),
+		clock:   time.Now(), published: time.Now(), used: map[string]time.Duration{}, minute: time.Unix(1e9, 0),
 		refs: map[string]detect.Ref{}, chance: rand.New(rand.NewPCG(1, 2)),
 	}
 	for _, slice := range []string{"kubepods", "kubepods/burstable", "kubepods/besteffort"} {
@@ -242,9 +242,9 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 	s.Unpinned, s.Unsaved, s.SharedFloor = d.plugin.Unpinned(), d.plugin.Unsaved(), 2
 	s.Connected = d.plugin.Connected()
 	d.mu.Lock()
-	told, lent := d.told, d.lent
+	published, lent := d.published, d.lent
 	d.mu.Unlock()
-	s.Stale = time.Since(told)
+	s.Stale = time.Since(published)
 	s.Modes = metrics.Modes{Mode: "enforce", CPI: "enforce", Reclaim: "observe", Suppression: "enforce"}
 	l := d.lending.Status()
 	s.Lending = &metrics.Lending{
@@ -331,7 +331,7 @@ func (d *daemon) minutes(n int, disturbed bool) {
 		d.metrics.CPILearned(d.detector.Learned())
 		d.metrics.CPIWindow(window)
 		for _, e := range events {
-			d.tell(&e)
+			d.handle(&e)
 		}
 		d.mu.Unlock()
 	}
@@ -352,8 +352,8 @@ func counted(id string, ratio, use float64) sample.Result {
 	return c
 }
 
-// tell does with an event of the detector what a daemon does.
-func (d *daemon) tell(e *detect.Event) {
+// handle does with an event of the detector what a daemon does.
+func (d *daemon) handle(e *detect.Event) {
 	job := func(ref detect.Ref) string { return d.detector.Container(ref).Job }
 	switch e.Kind {
 	case detect.AnalysisEvent:
@@ -462,8 +462,8 @@ func (d *daemon) round() {
 		d.metrics.APIRequest(what, "timeout")
 	}
 	d.mu.Lock()
-	d.told, d.lent = time.Now(), d.lending.Status().Offer
-	d.metrics.TopologyPublished(d.told)
+	d.published, d.lent = time.Now(), d.lending.Status().Offer
+	d.metrics.TopologyPublished(d.published)
 	d.mu.Unlock()
 	d.metrics.Eviction(lend.Evicted)
 	d.metrics.LendingRepaired("zeroed")

@@ -189,7 +189,7 @@ func checkVariables(t *testing.T, name string, list []grafanaVariable) {
 	}
 }
 
-// No panel lies on another or beside the grid, and none floats: Grafana would move it.
+// No panel lies on another or outside of the grid, and none floats: Grafana would move it.
 func checkGrid(t *testing.T, name string, panels []grafanaPanel) {
 	t.Helper()
 	taken := map[[2]int]string{}

@@ -74,7 +74,7 @@ func interferenceCPI() row {
 		},
 		{
 			title:   "CPI of jobs, and what is normal",
-			about:   "The same in cycles per instruction, beside the cluster's specs. Choose a workload above.",
+			about:   "The same in cycles per instruction, next to the cluster's specs. Choose a workload above.",
 			runbook: "incidents",
 			kind:    series, unit: ratio, width: 12, decimals: digits(2), bounds: atLeast(0), slow: true,
 			texts: texts{none: "cpi.jobSeries is 0, or cpi-specs.yaml is not loaded"},

@@ -195,7 +195,7 @@ func nodeRuntime() row {
 	return row{"Runtime (NRI)", []panel{
 		{
 			title: "Time to answer the runtime, p99",
-			about: "By event, beside half of the runtime's timeout: there the daemon gives up, and past the whole " +
+			about: "By event, next to half of the runtime's timeout: there the daemon gives up, and past the whole " +
 				"of it the runtime drops the plugin.", runbook: "nri-slow",
 			kind: series, unit: seconds, width: 12, bounds: atLeast(0),
 			queries: []query{

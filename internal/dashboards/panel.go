@@ -36,7 +36,7 @@ type panel struct {
 	stacked      bool              // of a time series
 	columns      map[string]column // of a table, by name of field
 	slow         bool              // grows once in a window of counting
-	tall         bool              // a stat as high as the pictures beside it
+	tall         bool              // a stat as high as the pictures next to it
 }
 
 // colours are by value; no steps: one colour.

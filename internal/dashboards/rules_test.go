@@ -107,7 +107,7 @@ func TestRecordingRulesAreTested(t *testing.T) {
 	}
 }
 
-// Each alert says what is so, to whom it matters and what to do, and is seen to fire
+// Each alert says what is so, for which users it matters and what to do, and is seen to fire
 // and not to fire.
 func TestAlertsAreCompleteAndTested(t *testing.T) {
 	var file struct {

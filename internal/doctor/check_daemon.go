@@ -68,7 +68,7 @@ func checkInstances(f *Facts, found *findings) {
 			fmt.Sprintf(
 				"%d daemons run on this node: %s. Both claim every container, and the runtime refuses what two "+
 					"plugins set", len(f.Daemons), strings.Join(list, ", ")),
-			"end all but one: an old DaemonSet, a unit file beside it, a daemon started by hand")
+			"end all but one: an old DaemonSet, a unit file next to it, a daemon started by hand")
 	}
 	if f.Lock.Known && f.Lock.Held && !f.Daemon.Answers && f.Daemon.Err != "" {
 		found.warn("silent",
@@ -109,7 +109,7 @@ func checkDaemon(f *Facts, found *findings) {
 	}
 	for _, feature := range slices.Sorted(maps.Keys(d.Degraded)) {
 		found.warn("degraded", feature+": "+d.Degraded[feature],
-			"pods get their CPUs without it; what is said above of its parts may tell why")
+			"pods get their CPUs without it; what is said above of its parts may say why")
 	}
 	if n := len(d.Unannounced); n > 0 {
 		way := "recreate them; or set unannounced: mask, which keeps them off the CPUs that others own"

@@ -19,7 +19,7 @@ func checkConfig(f *Facts, found *findings) {
 	}
 	if c.Err != "" {
 		found.fail("invalid", c.Err, "correct the file; `quietcore config validate "+c.File+
-			"` tells whether it is right. A running daemon keeps the one before; one that starts ends")
+			"` says whether it is right. A running daemon keeps the one before; one that starts ends")
 	}
 	if c.Machine != "" {
 		found.fail("machine", fmt.Sprintf("this machine cannot have the configuration of %s: %s", name, c.Machine),

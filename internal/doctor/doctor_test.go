@@ -355,7 +355,7 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 	}
 }
 
-// TestWhatIsOffIsNotMissed: nobody is told to mend what is not wanted.
+// TestWhatIsOffIsNotMissed: no finding asks to mend what is not wanted.
 func TestWhatIsOffIsNotMissed(t *testing.T) {
 	f := facts(t)
 	cfg := *f.Config.Config

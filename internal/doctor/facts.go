@@ -11,7 +11,7 @@ import (
 )
 
 // Facts are what was seen of a node. What could not be seen is the zero value, and a
-// field beside it says so.
+// field next to it says so.
 type Facts struct {
 	Root    string // where the node's file system was looked for
 	Now     time.Time
@@ -63,7 +63,7 @@ type Other struct {
 	Known bool   // false: a plugin that nobody here knows
 }
 
-// KubeletFacts are about kubelet as its files tell.
+// KubeletFacts are about kubelet as its files say.
 type KubeletFacts struct {
 	ConfigErr string
 	Config    *kubelet.Config // nil: not read

@@ -31,7 +31,7 @@ type Options struct {
 	RuntimeDir string
 	// Now is the time of the examination.
 	Now time.Time
-	// Probes ask what no file tells.
+	// Probes ask what no file says.
 	Probes Probes
 }
 

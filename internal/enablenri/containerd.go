@@ -97,7 +97,7 @@ func generated(main string, text []byte) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is written anew at every start of k3s or RKE2; their containerd 2 has NRI on, "+
-		"for an older one copy the file to config.toml.tmpl beside it, add [plugins.%q] with disable = false and "+
+		"for an older one copy the file to config.toml.tmpl next to it, add [plugins.%q] with disable = false and "+
 		"disable_connections = false, and restart k3s or RKE2", ErrGenerated, main, nriPlugin)
 }
 

@@ -130,7 +130,7 @@ type Incident struct {
 const idTime = "20060102-150405.000"
 
 // NewID names an incident by its time, so that names sort by it, and by its
-// victim, so that the same anomaly told twice is one incident.
+// victim, so that the same anomaly reported twice is one incident.
 func NewID(at time.Time, node string, victim Subject) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q %q %q %q", node, victim.Namespace, victim.Pod, victim.Container)

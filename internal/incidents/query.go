@@ -67,7 +67,7 @@ const (
 	GroupPod = "pod"
 )
 
-// TopQuery asks who hurt Victim, or whom Antagonist hurt; with neither, who hurt
+// TopQuery asks what hurt Victim, or what Antagonist hurt; with neither, who hurt
 // anybody.
 type TopQuery struct {
 	Victim, Antagonist string

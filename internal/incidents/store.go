@@ -24,7 +24,7 @@ type Options struct {
 	Pause, Retry time.Duration
 	Now          func() time.Time
 	After        func(time.Duration) <-chan time.Time
-	// Report is told of every change, from the store's own goroutine; may be nil.
+	// Report is called at every change, from the store's own goroutine; may be nil.
 	Report func(Stats)
 }
 

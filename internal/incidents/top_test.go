@@ -29,7 +29,7 @@ func (b *blamed) incident(at time.Time) Incident {
 	return i
 }
 
-// TestTopRanks is case A10 of CPI²: who hurt a job most in a window is told by count,
+// TestTopRanks is case A10 of CPI²: what hurt a job most in a window is ranked by count,
 // then by mean score; each other order is by what it is called.
 func TestTopRanks(t *testing.T) {
 	s, _ := running(t, Options{Now: func() time.Time { return noon.Add(24 * time.Hour) }})

@@ -81,11 +81,11 @@ func (i *podInfo) batchPod(uid string) BatchPod {
 // batchPods are those of this node that request lent CPUs. Its lock is held for a
 // map's length, never across a call.
 type batchPods struct {
-	changed func() // nil: nobody is told
+	changed func() // nil: none is called
 
 	mu     sync.Mutex
 	byUID  map[string]BatchPod
-	listed bool // the API server has told all of them at least once
+	listed bool // the API server has sent all of them at least once
 }
 
 func (b *batchPods) put(uid string, i *podInfo) {
@@ -102,7 +102,7 @@ func (b *batchPods) put(uid string, i *podInfo) {
 		delete(b.byUID, uid)
 	}
 	b.mu.Unlock()
-	b.tell(had != has || was != now)
+	b.notify(had != has || was != now)
 }
 
 func (b *batchPods) drop(uid string) {
@@ -110,7 +110,7 @@ func (b *batchPods) drop(uid string) {
 	_, had := b.byUID[uid]
 	delete(b.byUID, uid)
 	b.mu.Unlock()
-	b.tell(had)
+	b.notify(had)
 }
 
 func (b *batchPods) all() {
@@ -118,17 +118,17 @@ func (b *batchPods) all() {
 	first := !b.listed
 	b.listed = true
 	b.mu.Unlock()
-	b.tell(first)
+	b.notify(first)
 }
 
-func (b *batchPods) tell(news bool) {
+func (b *batchPods) notify(news bool) {
 	if news && b.changed != nil {
 		b.changed()
 	}
 }
 
 // Batch are the pods of this node that request lent CPUs, in the order of their
-// UIDs; known is false until the API server has told of all of them.
+// UIDs; known is false until the API server has sent all of them.
 func (c *Client) Batch() (pods []BatchPod, known bool) {
 	b := &c.pods.batch
 	b.mu.Lock()

@@ -47,14 +47,14 @@ func (s *apiServer) setNode(n corev1.Node) string {
 	return n.ResourceVersion
 }
 
-// lentTold collects what is told of the Node and of batch pods.
-type lentTold struct {
+// lentReports collects what is reported of the Node and of batch pods.
+type lentReports struct {
 	mu    sync.Mutex
 	nodes []LentNode
 	batch int
 }
 
-func (l *lentTold) last() LentNode {
+func (l *lentReports) last() LentNode {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.nodes) == 0 {
@@ -63,14 +63,14 @@ func (l *lentTold) last() LentNode {
 	return l.nodes[len(l.nodes)-1]
 }
 
-func (l *lentTold) told() int {
+func (l *lentReports) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.batch
 }
 
-func (s *apiServer) lending() (*fixture, *lentTold) {
-	f, l := s.client(), &lentTold{}
+func (s *apiServer) lending() (*fixture, *lentReports) {
+	f, l := s.client(), &lentReports{}
 	f.node.lent = func(n LentNode) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -109,12 +109,12 @@ func TestBatchPodsAreFollowed(t *testing.T) {
 	s.putPod(annotated)
 	want = append(want, BatchPod{UID: "uid-c", Namespace: "shop", Name: "c", Milli: 70})
 	expect("one that only has the annotation: kubelet counts nothing of it")
-	told := l.told()
+	before := l.count()
 	s.putPod(testPod("web", "2"))
 	s.putPod(testPod("web2", "2"))
 	f.within("web2 is known", f.knows("uid-web2"))
-	if got := l.told(); got != told {
-		t.Errorf("told %d times of batch pods, want %d: the last changes were of others", got, told)
+	if got := l.count(); got != before {
+		t.Errorf("notified %d times of batch pods, want %d: the last changes were of others", got, before)
 	}
 	over := batchPod("a", BatchResource, "1500")
 	over.Status.Phase = corev1.PodFailed

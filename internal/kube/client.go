@@ -45,16 +45,16 @@ type Options struct {
 	// "error", "forbidden", "notfound", "timeout" or "dropped", the last being an
 	// event that was given up before it was sent.
 	Report func(what, result string)
-	// OnFacts is told of every pod whose facts are new or changed, under the UID
+	// OnFacts is called for every pod whose facts are new or changed, under the UID
 	// that the runtime knows. Nil: pods are not followed. It may wait; the pods of
 	// this node are then followed later.
 	OnFacts func(context.Context, policy.PodFacts)
-	// OnLabels is told the Node's labels below node.koordinator.sh/ when they are
+	// OnLabels is called with the Node's labels below node.koordinator.sh/ when they are
 	// first seen and when they change. Nil: the Node is not followed.
 	OnLabels func(context.Context, map[string]string)
-	// OnLent is told what the Node says of lent CPUs at every change of the Node, and
-	// of the zero value when it is gone. OnBatch is told that Batch says something
-	// new. Neither may wait. Nil: not told.
+	// OnLent is called with what the Node says of lent CPUs at every change of the Node, and
+	// of the zero value when it is gone. OnBatch is called when Batch says something
+	// new. Neither may wait. Nil: not called.
 	OnLent  func(LentNode)
 	OnBatch func()
 }

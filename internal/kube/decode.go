@@ -142,7 +142,7 @@ func decodeList(r io.Reader, f feed) (*objectList, error) {
 	return list, nil
 }
 
-// bodyEnded tells a connection that broke or took too long from a bad answer.
+// bodyEnded distinguishes a connection that broke or took too long from a bad answer.
 func bodyEnded(err error) bool {
 	return classify(err) == resultTimeout || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled)
 }

@@ -60,7 +60,7 @@ spec:
 spec:
   initContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: "1"}, limits: {cpu: "1"}}}]
   containers: [{name: a, resources: {requests: {cpu: "2"}, limits: {cpu: "2"}}}]`, 3000, 3000},
-		{"an init container runs beside the sidecars before it", `
+		{"an init container runs next to the sidecars before it", `
 spec:
   initContainers:
   - {name: s, restartPolicy: Always, resources: {requests: {cpu: "1"}, limits: {cpu: "1"}}}
@@ -138,7 +138,7 @@ status:
 metadata: {generation: 2}
 spec: {containers: [{name: a, resources: {requests: {cpu: "4"}, limits: {cpu: "4"}}}]}
 status: {observedGeneration: 1}`, 4000, 4000},
-		{"a pod-level resize that is put off, beside an overhead", `
+		{"a pod-level resize that is put off, with an overhead", `
 metadata: {generation: 2}
 spec:
   overhead: {cpu: 250m}

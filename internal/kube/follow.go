@@ -148,7 +148,7 @@ func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 	case errors.Is(err, errMalformed):
 		f.observe(err)
 	case err != nil && !errors.Is(err, io.EOF):
-		// A connection that broke: whether the server is away, the next attempt tells.
+		// A connection that broke: whether the server is away, the next attempt shows.
 		err = io.EOF
 	}
 	return kind, o, err

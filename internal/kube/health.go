@@ -28,8 +28,8 @@ const (
 var errNoSuchNode = errors.New(
 	"there is no such Node: it was deleted or renamed, or node.name is wrong; the labels known last stay in force")
 
-// sayEvery is how often one cause is told in the log.
-const sayEvery = 10 * time.Minute
+// logEvery is how often one cause is logged.
+const logEvery = 10 * time.Minute
 
 // health remembers what does not work, and keeps the log readable.
 type health struct {
@@ -44,11 +44,11 @@ type health struct {
 
 // part is one of the things that are followed or written.
 type part struct {
-	result string
-	err    string
-	since  time.Time            // of the first failure in a row; zero: it works
-	said   map[string]time.Time // result -> last line
-	told   bool                 // the present failure is in the log
+	result     string
+	err        string
+	since      time.Time            // of the first failure in a row; zero: it works
+	lastLogged map[string]time.Time // result -> last line
+	logged     bool                 // the present failure is in the log
 }
 
 func newHealth(o *Options) *health {
@@ -64,7 +64,7 @@ func (h *health) expect(what string) {
 func (h *health) part(what string) *part {
 	p := h.parts[what]
 	if p == nil {
-		p = &part{said: map[string]time.Time{}}
+		p = &part{lastLogged: map[string]time.Time{}}
 		h.parts[what] = p
 		h.order = append(h.order, what)
 	}
@@ -86,10 +86,10 @@ func (h *health) set(what string, err error) {
 	h.mu.Lock()
 	p := h.part(what)
 	if err == nil {
-		since, told := p.since, p.told
-		p.since, p.told, p.err = time.Time{}, false, ""
+		since, logged := p.since, p.logged
+		p.since, p.logged, p.err = time.Time{}, false, ""
 		h.mu.Unlock()
-		if told {
+		if logged {
 			h.log.Info("the API server does what it is asked again", "what", what, "after",
 				now.Sub(since).Round(time.Second))
 		}
@@ -100,10 +100,10 @@ func (h *health) set(what string, err error) {
 		p.since = now
 	}
 	p.result, p.err = result, text
-	last, before := p.said[result]
-	say := !before || now.Sub(last) >= sayEvery
+	last, before := p.lastLogged[result]
+	say := !before || now.Sub(last) >= logEvery
 	if say {
-		p.said[result], p.told = now, true
+		p.lastLogged[result], p.logged = now, true
 	}
 	h.mu.Unlock()
 	if say {

@@ -47,13 +47,14 @@ func TestPodsAreFollowed(t *testing.T) {
 	if got, _ := f.Facts("uid-db"); got != factsFor("db", 4000) {
 		t.Errorf("got %+v", got)
 	}
-	// Edited after creation: what is new is told, once; what is not is not.
+	// Edited after creation: what is new is reported, once; what is not is not.
 	edited := testPod("db", "4")
 	edited.Labels = map[string]string{"koordinator.sh/qosClass": "LSE"}
 	s.putPod(edited)
 	s.putPod(testPod("db", "6"))
 	f.within("the change is known", func() bool { got, _ := f.Facts("uid-db"); return got == factsFor("db", 6000) })
-	if diff := cmp.Diff([]policy.PodFacts{factsFor("db", 4000), factsFor("db", 6000)}, f.toldOf("uid-db")); diff != "" {
+	if diff := cmp.Diff([]policy.PodFacts{factsFor("db", 4000), factsFor("db", 6000)},
+		f.factsOf("uid-db")); diff != "" {
 		t.Error(diff)
 	}
 	over := testPod("before", "2")
@@ -74,9 +75,9 @@ func TestStaticPodsAreKnownByBothUIDs(t *testing.T) {
 	if _, ok := f.Facts("uid-of-the-api"); !ok {
 		t.Error("the API server's UID is not known")
 	}
-	got := f.toldOf("hash-of-the-file")
+	got := f.factsOf("hash-of-the-file")
 	if len(got) != 1 || got[0].Owner != "Pod/etcd" {
-		t.Errorf("told %+v", got)
+		t.Errorf("reported %+v", got)
 	}
 }
 
@@ -84,10 +85,10 @@ func TestLabelsAreFollowed(t *testing.T) {
 	s := upServer(t)
 	s.putNode(map[string]string{bindLabel: "FullPCPUsOnly", "kubernetes.io/os": "linux"})
 	f := s.run()
-	f.within("the labels are told", func() bool { return len(f.labelled()) == 1 })
+	f.within("the labels are reported", func() bool { return len(f.labelled()) == 1 })
 	s.putNode(map[string]string{bindLabel: "FullPCPUsOnly", "kubernetes.io/os": "windows"}) // nothing that is read
 	s.putNode(map[string]string{bindLabel: "None"})
-	f.within("the change is told", func() bool { return len(f.labelled()) == 2 })
+	f.within("the change is reported", func() bool { return len(f.labelled()) == 2 })
 	s.deleteNode()
 	f.within("it is said that the Node is gone", func() bool {
 		return strings.Contains(f.State(), "Node worker-1: not found")
@@ -95,7 +96,7 @@ func TestLabelsAreFollowed(t *testing.T) {
 	s.putNode(map[string]string{bindLabel: "None"}) // the same again: nothing new
 	f.within("all is well again", func() bool { return f.State() == "" })
 	s.putNode(map[string]string{})
-	f.within("no labels are told too", func() bool { return len(f.labelled()) == 3 })
+	f.within("no labels are reported too", func() bool { return len(f.labelled()) == 3 })
 	want := []map[string]string{{bindLabel: "FullPCPUsOnly"}, {bindLabel: "None"}, {}}
 	if diff := cmp.Diff(want, f.labelled()); diff != "" {
 		t.Error(diff)
@@ -117,7 +118,7 @@ func TestANodeOfAnotherName(t *testing.T) {
 		f.within("it is looked for again", func() bool { return s.count("GET nodes") > lists })
 	}
 	if len(f.labelled()) != 0 {
-		t.Errorf("labels of nobody are told: %v", f.labelled())
+		t.Errorf("labels of nobody are reported: %v", f.labelled())
 	}
 	if n := linesWith(f, "there is no such Node"); n != 1 {
 		t.Errorf("%d lines of it, want 1: %q", n, f.logged())
@@ -193,7 +194,7 @@ func TestGoneForTenMinutes(t *testing.T) {
 		t.Errorf("%d Events were given up, want %d", got, 1000-maxPending)
 	}
 	if n := len(f.labelled()); n != 1 {
-		t.Errorf("the same labels were told %d times", n)
+		t.Errorf("the same labels were reported %d times", n)
 	}
 }
 
@@ -300,7 +301,7 @@ func TestForbidden(t *testing.T) {
 			t.Errorf("%d lines with %s, want 1: %q", n, what, f.logged())
 		}
 	}
-	f.clock.pass(sayEvery)
+	f.clock.pass(logEvery)
 	before := f.reported()["pods forbidden"]
 	f.within("it goes on", func() bool { return f.reported()["pods forbidden"] > before+5 })
 	if n := linesWith(f, "what=pods"); n != 2 {
@@ -372,7 +373,7 @@ func TestGoneOnWatch(t *testing.T) {
 		return s.count("GET pods") > 1 && f.knows("uid-web")() && !f.knows("uid-db")()
 	})
 	if n := linesWith(f, "WARN"); n != 0 {
-		t.Errorf("what happens every day is told: %q", f.logged())
+		t.Errorf("what happens every day is reported: %q", f.logged())
 	}
 }
 

@@ -13,7 +13,7 @@ type node struct {
 	name   string
 	take   func(context.Context, map[string]string)
 	health *health
-	labels map[string]string // last told; nil: never seen
+	labels map[string]string // last reported; nil: never seen
 	lent   func(LentNode)    // nil: nobody asks
 	uid    atomic.Pointer[types.UID]
 }

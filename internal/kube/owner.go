@@ -68,7 +68,7 @@ func replicaSetOwner(pod *corev1.Pod, c *metav1.OwnerReference) string {
 }
 
 // cronJobOf is the CronJob of a Job: its name is the CronJob's and the minute,
-// since 1970, that the Job was due. A Job that merely ends in a number is told
+// since 1970, that the Job was due. A Job that merely ends in a number is distinguished
 // from one by that minute: it was due when the pod was made, or days before.
 func cronJobOf(job string, created time.Time) (name string, ok bool) {
 	const early, late = time.Hour, 31 * 24 * time.Hour

@@ -35,7 +35,7 @@ func (p *pods) facts(uid string) (policy.PodFacts, bool) {
 	return *f.(*policy.PodFacts), true
 }
 
-// put takes a pod over and tells of it if anything is new.
+// put takes a pod over and reports it if anything is new.
 func (p *pods) put(ctx context.Context, o *object) {
 	if o.pod == nil {
 		return

@@ -152,16 +152,16 @@ func TestPodsNeverGetLost(t *testing.T) {
 	})
 }
 
-func TestOnlyNewsIsTold(t *testing.T) {
-	var told []policy.PodFacts
-	p := newPods(nodeName, func(_ context.Context, f policy.PodFacts) { told = append(told, f) })
+func TestOnlyNewsIsReported(t *testing.T) {
+	var reported []policy.PodFacts
+	p := newPods(nodeName, func(_ context.Context, f policy.PodFacts) { reported = append(reported, f) })
 	ctx := context.Background()
 	p.put(ctx, held("a", "", 1))
 	p.put(ctx, held("a", "", 1))
 	p.put(ctx, held("a", "", 2))
 	p.put(ctx, &object{}) // a bookmark
 	want := []policy.PodFacts{held("a", "", 1).pod.facts, held("a", "", 2).pod.facts}
-	if diff := cmp.Diff(want, told); diff != "" {
+	if diff := cmp.Diff(want, reported); diff != "" {
 		t.Error(diff)
 	}
 }

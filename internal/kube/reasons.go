@@ -10,7 +10,7 @@ import (
 type kind struct{ eventType, action string }
 
 // kindOf has every reason of a notice. What is on no list is a warning: nobody
-// is told too loudly by mistake but nobody misses anything either.
+// is logged too loudly by mistake but nobody misses anything either.
 func kindOf(reason string) kind {
 	switch reason {
 	case string(policy.InvalidQoS), string(policy.InvalidAnnotation), "InvalidRequest", "SMTAlignmentError",

@@ -334,7 +334,7 @@ func answer(w http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(w).Encode(body)
 }
 
-// fixture is a client of a server, with what it told.
+// fixture is a client of a server, with what it reported.
 type fixture struct {
 	*Client
 	t      *testing.T
@@ -343,7 +343,7 @@ type fixture struct {
 	done   chan struct{}
 
 	mu      sync.Mutex
-	told    []policy.PodFacts
+	facts   []policy.PodFacts
 	labels  []map[string]string
 	reports map[string]int
 	lines   []string
@@ -398,7 +398,7 @@ func (s *apiServer) client() *fixture {
 		OnFacts: func(_ context.Context, p policy.PodFacts) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			f.told = append(f.told, p)
+			f.facts = append(f.facts, p)
 		},
 		OnLabels: func(_ context.Context, l map[string]string) {
 			f.mu.Lock()
@@ -472,11 +472,11 @@ func (f *fixture) logged() []string {
 	return slices.Clone(f.lines)
 }
 
-func (f *fixture) toldOf(uid string) []policy.PodFacts {
+func (f *fixture) factsOf(uid string) []policy.PodFacts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var list []policy.PodFacts
-	for _, p := range f.told {
+	for _, p := range f.facts {
 		if p.UID == uid {
 			list = append(list, p)
 		}

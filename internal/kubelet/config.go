@@ -102,7 +102,7 @@ func decode(s Source) (object, error) {
 	if err := d.Decode(&o); err != nil {
 		return nil, fmt.Errorf("kubelet's configuration %s is no object: %w", s.Name, err)
 	}
-	// Kubelet wants both too; they also tell a file from one that is empty, since it
+	// Kubelet wants both too; they also distinguish a file from one that is empty, since it
 	// is only just being written.
 	const version, kind = "kubelet.config.k8s.io/v1beta1", "KubeletConfiguration"
 	if o["apiVersion"] != version || o["kind"] != kind {

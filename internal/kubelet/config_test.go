@@ -135,7 +135,7 @@ func TestReserved(t *testing.T) {
 		"policy none reserves nothing":          {none, cpuset.Range(2, 15), state, "", true},
 		"what is not allocatable":               {static, cpuset.Range(2, 15), state, "0-1", true},
 		"allocatable from before a CPU came on": {static, cpuset.Range(3, 15), policy.KubeletState{}, "", false},
-		"nothing tells":                         {static, cpuset.Set{}, state, "", false},
+		"nothing says so":                       {static, cpuset.Set{}, state, "", false},
 		"strict ones show in the state":         {strict, cpuset.Set{}, state, "0-1", true},
 		"a state of another policy": {strict, cpuset.Set{}, policy.KubeletState{PolicyName: "none"}, "",
 			false},

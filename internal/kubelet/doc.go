@@ -1,5 +1,5 @@
 // Package kubelet reads what kubelet of this node is configured to do and what
-// devices it gave to whom. It only ever reads.
+// devices it gave to which pods. It only ever reads.
 //
 // A Watcher follows kubelet's configuration file and its drop-in directory:
 //

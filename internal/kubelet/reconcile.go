@@ -11,7 +11,7 @@ import (
 
 // Reconciler gives the policy kubelet's configuration together with the CPUs that
 // kubelet reserves. These need not stand in it: then the CPU manager's state or the
-// allocatable CPUs of the PodResources API tell, which come later or never.
+// allocatable CPUs of the PodResources API show, which come later or never.
 type Reconciler struct {
 	Submit func(context.Context, policy.Event) error
 	Online func() cpuset.Set

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// lookAgain finds what no event told, and directories when they appear.
+	// lookAgain finds what no event reported, and directories when they appear.
 	lookAgain = 10 * time.Second
 	// settle is how long a change is left to be written: the first half of a
 	// configuration may be a valid one that says less.

@@ -71,13 +71,13 @@ func (e *EvictError) Unwrap() error { return e.Err }
 type EvictorOptions struct {
 	// API is who is asked; nil: nobody can be.
 	API PodEvicter
-	// Observe asks nobody and tells what would have been asked.
+	// Observe sends no request and reports what would have been asked.
 	Observe bool
 	// Every and Burst bound how often pods are evicted; 0: the defaults.
 	Every time.Duration
 	Burst int
 	Log   *slog.Logger
-	// Report is told the result of every call, Notify what people should know: as an
+	// Report is called with the result of every call, Notify with what users should know: as an
 	// Event on the pod it is kube.Client's.
 	Report func(result string)
 	Notify func(policy.Notice)
@@ -170,7 +170,7 @@ func (e *Evictor) evict(ctx context.Context, pod Pod, why string) *EvictError {
 	if err == nil {
 		e.asked.put(pod.UID, attempt{done: true, at: now})
 		e.o.Log.Info("a pod is evicted", "pod", pod.String(), "uid", pod.UID, "why", why)
-		e.tell(pod, ReasonEvicted, "evicted "+why)
+		e.notify(pod, ReasonEvicted, "evicted "+why)
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -230,7 +230,7 @@ func (e *Evictor) refused(pod Pod, err error) *EvictError {
 	switch {
 	case blocked:
 		f.Result, f.Why = Blocked, budget
-		e.tell(pod, ReasonBlocked, "it is wanted away, but not evicted: "+budget)
+		e.notify(pod, ReasonBlocked, "it is wanted away, but not evicted: "+budget)
 	case apierrors.IsTooManyRequests(err):
 		f.Result, e.busy = Limited, now.Add(f.After)
 	}
@@ -240,7 +240,7 @@ func (e *Evictor) refused(pod Pod, err error) *EvictError {
 	return f
 }
 
-func (e *Evictor) tell(pod Pod, reason, text string) {
+func (e *Evictor) notify(pod Pod, reason, text string) {
 	e.o.Notify(policy.Notice{Pod: policy.PodRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name},
 		Reason: reason, Message: text})
 }
@@ -273,7 +273,7 @@ type attempt struct {
 	until time.Time // do not ask again before
 }
 
-// asked remembers whom was asked for.
+// asked remembers which pods were asked for.
 type asked struct{ byUID map[string]attempt }
 
 func (a *asked) put(uid string, t attempt) {

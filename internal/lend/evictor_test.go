@@ -21,7 +21,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// evictions is an evictor with what it told.
+// evictions is an evictor with the notices that it sent.
 type evictions struct {
 	*Evictor
 	s *apiServer
@@ -236,7 +236,7 @@ func TestEvictFaults(t *testing.T) {
 	}
 }
 
-// The daemon ends while a request is under way: nobody is told of a result.
+// The daemon ends while a request is under way: no result is reported.
 func TestEvictEnds(t *testing.T) {
 	s := newServer("")
 	s.run("a")
@@ -266,7 +266,7 @@ func TestEvictObserves(t *testing.T) {
 		e.evict(t, victim("a"), Repeated, 0)
 		e.evict(t, victim("b"), Limited, DefaultEvictEvery) // as it would be
 		if s.count() != 0 || !s.runs("a") || len(e.notices) != 0 {
-			t.Errorf("observing asked the API server, or told people: %v", e.notices)
+			t.Errorf("observing asked the API server, or sent notices: %v", e.notices)
 		}
 	})
 	e := NewEvictor(EvictorOptions{Observe: true}) // and needs no API server

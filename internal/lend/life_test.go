@@ -24,9 +24,9 @@ type world struct {
 
 	node    kube.LentNode
 	version int
-	watch   []kube.LentNode // not told yet
+	watch   []kube.LentNode // not delivered yet
 	pods    []kube.BatchPod // bound and not over
-	told    []kube.BatchPod // as the informer has them
+	known   []kube.BatchPod // as the informer has them
 	failure error           // of the next writes
 	lost    bool            // the next write works and its answer is lost
 
@@ -42,13 +42,13 @@ var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func (w *world) daemon() {
 	w.p = New(Options{
 		API: w, Node: "n1", AlsoKoordinator: w.alsoK, RaiseEvery: time.Minute,
-		Bound:  func() ([]kube.BatchPod, bool) { return w.told, true },
+		Bound:  func() ([]kube.BatchPod, bool) { return w.known, true },
 		Now:    func() time.Time { return w.now },
 		Spread: func(d time.Duration) time.Duration { return d },
 	})
 	w.offers = nil
 	w.raises = nil // each start may rise at once
-	w.told = append([]kube.BatchPod(nil), w.pods...)
+	w.known = append([]kube.BatchPod(nil), w.pods...)
 	w.p.Observe(w.node)
 	w.watch = nil
 }
@@ -73,7 +73,7 @@ func (w *world) PatchNode(_ context.Context, node string, patch []byte) (kube.Le
 	before, _ := seen(w.node)
 	next := applyTo(w.t, w.node, patch)
 	after, torn := seen(next)
-	known := demandOf(w.told)
+	known := demandOf(w.known)
 	for i := range after {
 		if torn[i] {
 			w.t.Fatalf("%s is written into one list only: %s", resourceName(i), patch)
@@ -149,7 +149,7 @@ func applyTo(t interface{ Fatalf(string, ...any) }, n kube.LentNode, patch []byt
 	return n
 }
 
-// admits is kubelet's decision on one pod beside others: a resource that the Node
+// admits is kubelet's decision on one pod next to others: a resource that the Node
 // does not have is overlooked where it is an extended one, which Koordinator's name
 // is not.
 func (w *world) admits(p kube.BatchPod, others []kube.BatchPod) bool {
@@ -161,15 +161,15 @@ func (w *world) admits(p kube.BatchPod, others []kube.BatchPod) bool {
 	return p.Koordinator == 0 || d.bound[koordinator]+p.Koordinator <= max(have[koordinator], 0)
 }
 
-// settle tells the publisher everything and lets it work until nothing is left to do.
+// settle delivers everything to the publisher and lets it work until nothing is left to do.
 func (w *world) settle(d time.Duration) {
 	end := w.now.Add(d)
 	for n := 0; ; n++ {
 		if n > 5000 {
 			w.t.Fatalf("still working after %s: %s", d-end.Sub(w.now), w.p.State())
 		}
-		w.tell(len(w.watch))
-		w.told = append([]kube.BatchPod(nil), w.pods...)
+		w.deliver(len(w.watch))
+		w.known = append([]kube.BatchPod(nil), w.pods...)
 		wait := max(w.p.turn(context.Background()), time.Millisecond)
 		if w.now.Add(wait).After(end) {
 			w.now = end
@@ -179,7 +179,7 @@ func (w *world) settle(d time.Duration) {
 	}
 }
 
-func (w *world) tell(n int) {
+func (w *world) deliver(n int) {
 	for _, node := range w.watch[:n] {
 		w.p.Observe(node)
 	}
@@ -227,8 +227,8 @@ func TestLives(t *testing.T) {
 			"time": func(t *rapid.T) {
 				w.now = w.now.Add(time.Duration(rapid.IntRange(0, 900).Draw(t, "s")) * time.Second)
 			},
-			"watch":    func(t *rapid.T) { w.tell(rapid.IntRange(0, len(w.watch)).Draw(t, "events")) },
-			"informer": func(*rapid.T) { w.told = append([]kube.BatchPod(nil), w.pods...); w.p.Changed() },
+			"watch":    func(t *rapid.T) { w.deliver(rapid.IntRange(0, len(w.watch)).Draw(t, "events")) },
+			"informer": func(*rapid.T) { w.known = append([]kube.BatchPod(nil), w.pods...); w.p.Changed() },
 			"bind": func(t *rapid.T) {
 				// The scheduler and kubelet go by the Node: only what fits is bound for long.
 				made++

@@ -37,7 +37,7 @@ const (
 	lastRetry      = time.Minute
 	refusedRetry   = 5 * time.Minute
 	requestTimeout = 10 * time.Second
-	// lagging is how much later than the answer to a write a watch may still tell of
+	// lagging is how much later than the answer to a write a watch may still report
 	// the Node as it was before.
 	lagging = 30 * time.Second
 	lookAt  = time.Minute
@@ -58,7 +58,7 @@ type Options struct {
 	API  NodeWriter
 	Node string
 	// Bound are the pods of this node that request lent CPUs; known is false while the
-	// API server has not told of all.
+	// API server has not sent all.
 	Bound func() (pods []kube.BatchPod, known bool)
 	// AlsoKoordinator publishes the same CPUs by Koordinator's name too. Where
 	// Koordinator's own manager runs, both would write it.
@@ -66,7 +66,7 @@ type Options struct {
 	// RaiseEvery is how often more is published; 0: DefaultRaiseEvery.
 	RaiseEvery time.Duration
 	Log        *slog.Logger
-	// Report is told the result of every request: ok, conflict, forbidden, notfound,
+	// Report is called with the result of every request: ok, conflict, forbidden, notfound,
 	// timeout or error; Repaired the cause of every repair.
 	Report   func(result string)
 	Repaired func(cause string)
@@ -92,10 +92,10 @@ type Publisher struct {
 	o    Options
 	wake chan struct{}
 
-	mu    sync.Mutex // guards inbox, state and said; never held during a request
-	inbox inbox
-	state string
-	said  Published
+	mu        sync.Mutex // guards inbox, state and published; never held during a request
+	inbox     inbox
+	state     string
+	published Published
 
 	// What follows belongs to Run.
 	started time.Time
@@ -123,13 +123,13 @@ type attempts struct {
 	excuse  string // why the last request failed
 }
 
-// inbox is what others said last.
+// inbox is what was reported last.
 type inbox struct {
 	offer     int64
 	offered   time.Time // zero: never
 	withdrawn bool
 	node      kube.LentNode // zero: not seen, or gone
-	told      bool          // node was told
+	seen      bool          // node was observed
 }
 
 // New makes a publisher that has not written yet and, until the first Offer or
@@ -160,7 +160,7 @@ func New(o Options) *Publisher {
 		o: o, wake: make(chan struct{}, 1),
 		written:  written{granted: none(), sent: none(), renewIn: RenewEvery},
 		attempts: attempts{repairs: rate.NewLimiter(rate.Every(repairEvery), repairBurst)},
-		state:    "the Node was not seen yet", said: Published{Own: absent, Koordinator: absent},
+		state:    "the Node was not seen yet", published: Published{Own: absent, Koordinator: absent},
 	}
 }
 
@@ -195,9 +195,9 @@ func (p *Publisher) Withdraw() {
 func (p *Publisher) Observe(n kube.LentNode) {
 	p.mu.Lock()
 	was := p.inbox.node
-	news := !p.inbox.told || was.UID != n.UID || was.Own != n.Own || was.Koordinator != n.Koordinator ||
+	news := !p.inbox.seen || was.UID != n.UID || was.Own != n.Own || was.Koordinator != n.Koordinator ||
 		was.Record != n.Record
-	p.inbox.node, p.inbox.told = n, true
+	p.inbox.node, p.inbox.seen = n, true
 	p.mu.Unlock()
 	if news {
 		p.Changed()
@@ -223,7 +223,7 @@ func (p *Publisher) State() string {
 func (p *Publisher) Published() Published {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.said
+	return p.published
 }
 
 // Run publishes until ctx ends. What is published then stays: pods run on it.
@@ -244,7 +244,7 @@ func (p *Publisher) Run(ctx context.Context) {
 // turn writes the Node if it has to be written now, and says when to look again.
 func (p *Publisher) turn(ctx context.Context) time.Duration {
 	select {
-	case <-p.wake: // what was said up to here is taken in now
+	case <-p.wake: // what was reported up to here is taken in now
 	default:
 	}
 	p.mu.Lock()
@@ -255,7 +255,7 @@ func (p *Publisher) turn(ctx context.Context) time.Duration {
 		p.started = now
 	}
 	switch {
-	case !in.told:
+	case !in.seen:
 		return lookAt // the state says so from the beginning
 	case in.node.UID == "":
 		p.is("there is no Node " + p.o.Node)
@@ -293,7 +293,7 @@ func (p *Publisher) until(now, at time.Time) time.Duration {
 	return min(lookAt, max(at.Sub(now), writeEvery))
 }
 
-// observe takes over what the watch tells, unless it is older than the answer to
+// observe takes over what the watch reports, unless it is older than the answer to
 // our own write.
 func (p *Publisher) observe(now time.Time, n kube.LentNode) {
 	if n.UID == p.node.UID && now.Sub(p.wrote) < lagging {
@@ -370,7 +370,7 @@ func (p *Publisher) pace(now time.Time, have amounts, t *task) {
 		return
 	}
 	if wait := tokenIn(p.repairs, now); wait > 0 {
-		t.notBefore, t.late = later(t.notBefore, now.Add(wait)), p.quarrel(have)
+		t.notBefore, t.late = later(t.notBefore, now.Add(wait)), p.conflict(have)
 	}
 }
 
@@ -469,7 +469,7 @@ func (p *Publisher) cause(have amounts, t task) string {
 	return CauseChanged
 }
 
-func (p *Publisher) quarrel(have amounts) string {
+func (p *Publisher) conflict(have amounts) string {
 	return fmt.Sprintf(
 		"something else keeps writing the Node: it says %s instead of %s; is another manager of batch resources "+
 			"running?", have, p.granted)
@@ -537,14 +537,15 @@ func (p *Publisher) failed(now time.Time, err error) {
 	p.retryAt = p.o.Now().Add(wait)
 }
 
-// publish tells others what is so.
+// publish makes the result visible to others.
 func (p *Publisher) publish(in inbox, t task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.said = Published{Offer: absent, Bound: t.demand.lent, Own: p.granted[own], Koordinator: p.granted[koordinator],
-		At: p.wrote}
+	p.published = Published{Offer: absent, Bound: t.demand.lent, Own: p.granted[own],
+		Koordinator: p.granted[koordinator],
+		At:          p.wrote}
 	if !in.offered.IsZero() {
-		p.said.Offer = in.offer
+		p.published.Offer = in.offer
 	}
 }
 

@@ -466,7 +466,7 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// A watch tells late: what it says of the time before our write is old news.
+// A watch reports late: what it says of the time before our write is old news.
 func TestWatchIsLate(t *testing.T) {
 	s := newServer("")
 	play(t, s, Options{}, func(t *testing.T, n *node) {

@@ -36,7 +36,7 @@ type apiServer struct {
 	blocked map[string]string    // namespace/name -> what its budget says
 	fault   func(w http.ResponseWriter, r *http.Request) bool
 	log     []string
-	watch   func(kube.LentNode) // told of every change; nil: nobody is
+	watch   func(kube.LentNode) // called at every change; may be nil
 }
 
 func newServer(own string) *apiServer {
@@ -124,7 +124,7 @@ func merge(n *corev1.Node, patch []byte) error {
 	return nil
 }
 
-// changed counts the Node's version up and tells who watches. The lock is held.
+// changed counts the Node's version up and notifies watchers. The lock is held.
 func (s *apiServer) changed() {
 	s.version++
 	s.node.ResourceVersion = strconv.Itoa(s.version)

@@ -106,7 +106,7 @@ func annotations(in *Input) map[string]string {
 // podAllocs lists the pods with CPUs of their own by UID, and the sum of them.
 // Koordinator's scheduler takes the CPUs of those that kubelet pinned for taken, and
 // learns of the others from its own annotations. So a pod that runs elsewhere by our
-// decision counts as pinned too: no annotation tells of it.
+// decision counts as pinned too: no annotation says so.
 func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
 	list := make([]PodAlloc, 0, len(s.Owners))
 	var sum cpuset.Set

@@ -181,7 +181,7 @@ func TestOwnerWithoutContainer(t *testing.T) {
 }
 
 // Koordinator's scheduler takes only what kubelet manages for taken, and no
-// annotation of its own tells it where a pod went that kubelet pinned onto an
+// annotation of its own says where a pod went that kubelet pinned onto an
 // owner's CPUs.
 func TestAPinThatWeMovedIsTaken(t *testing.T) {
 	m := newMachine(t, grid(t), policy.Config{})

@@ -1,4 +1,4 @@
-// Package nrt tells schedulers what a node has left: it builds the node's
+// Package nrt publishes to schedulers what a node has left: it builds the node's
 // NodeResourceTopology object out of a snapshot and keeps it up to date in the
 // API server.
 //

@@ -35,9 +35,9 @@ type Options struct {
 	// Source makes the object of now; nil while nothing is known. Only Run calls it.
 	Source func() *v1alpha2.NodeResourceTopology
 	Log    *slog.Logger
-	// Report is told the result of every request: ok, error, forbidden or timeout.
+	// Report is called with the result of every request: ok, error, forbidden or timeout.
 	Report func(result string)
-	// Published is told when the object was last known to say what is so.
+	// Published is called with the time when the object was last known to say what is so.
 	Published func(time.Time)
 
 	Now   func() time.Time
@@ -119,7 +119,7 @@ func (p *Publisher) Run(ctx context.Context) {
 		if look := !now.Before(due); look || changed && !now.Before(notBefore) {
 			changed = false
 			select {
-			case <-p.dirty: // what is told up to here is in the object made next
+			case <-p.dirty: // what changed up to here is in the object made next
 			default:
 			}
 			w := p.attempt(ctx, look)

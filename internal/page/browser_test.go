@@ -39,7 +39,7 @@ func TestBrowserSmallMachine(t *testing.T) {
 	const tip = "document.getElementById('tip').innerText"
 	b.Wants(tip, "CPU 0: LSR, exclusive, shop/db-0", "socket 0, NUMA node 0", "LSR: owns 2 CPUs of its own")
 
-	// Who and why are told of what nobody owns, too.
+	// Owner and reason are shown of what nobody owns, too.
 	n.alone.Store(6)
 	n.advance(2*time.Second, time.Second)
 	b.Until("document.querySelector('#map [data-cpu=\"6\"]').classList.contains('be')")
@@ -100,7 +100,7 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.Wants("document.getElementById('change-list').innerText", "batch/encode-2/main is capped at 100m",
 		"best effort begins to give way")
 
-	// The timeline tells values at a moment, by pointer and by keyboard.
+	// The timeline shows values at a moment, by pointer and by keyboard.
 	b.Do(chromedp.Focus(chromedp.CSS("#charts svg[tabindex]")))
 	b.Keys(kb.ArrowLeft)
 	b.Wants("document.getElementById('moment').textContent", "shared pool 6", "exclusive 2", "CPI of production")
@@ -268,7 +268,7 @@ const contrast = `
 	};
 `
 
-// Text on every kind of cell, the soft text beside it and the lines of charts can be
+// Text on every kind of cell, the soft text next to it and the lines of charts can be
 // read in both settings.
 func TestBrowserContrast(t *testing.T) {
 	n := newNode(t, small(), "")
@@ -352,7 +352,7 @@ func TestBrowserDaemonRestarts(t *testing.T) {
 	b.Until("document.getElementById('link').textContent === 'live'")
 	b.Until(pagetest.Details + ".includes('is not on this node any more')")
 	b.Until("document.querySelectorAll('#map .cpu.lsr').length === 4")
-	// What the daemon of before told is still drawn, before what this one tells.
+	// What the daemon of before reported is still drawn, before what this one reports.
 	b.Until(fmt.Sprintf("document.querySelectorAll('#charts path.line')[0].getAttribute('d').length > %d", before))
 	for _, c := range b.Complaints() {
 		if !strings.Contains(c, "ERR_CONNECTION") && !strings.Contains(c, "ERR_INCOMPLETE_CHUNKED_ENCODING") &&

@@ -31,10 +31,10 @@ const (
 	changeRuntime = "runtime"
 )
 
-// comparer tells what changed from look to look. The first tells nothing: what
+// comparer reports what changed from look to look. The first reports nothing: what
 // was there before is no change.
 type comparer struct {
-	told     bool
+	begun    bool
 	rev      uint64
 	topology string // CPUs that are on
 	caps     map[string]capped
@@ -53,7 +53,7 @@ type owned struct{ who, cpus string }
 func (c *comparer) compare(now time.Time, l *Look) []change {
 	var out []change
 	say := func(kind, who, format string, args ...any) {
-		if c.told {
+		if c.begun {
 			out = append(out, change{At: now.UnixMilli(), Kind: kind, Who: who, Text: fmt.Sprintf(format, args...)})
 		}
 	}
@@ -66,7 +66,7 @@ func (c *comparer) compare(now time.Time, l *Look) []change {
 		}
 	}
 	s := l.Snapshot
-	if c.told && s.Rev == c.rev {
+	if c.begun && s.Rev == c.rev {
 		return out
 	}
 	c.rev = s.Rev
@@ -86,7 +86,7 @@ func (c *comparer) compare(now time.Time, l *Look) []change {
 		say(changeBack, "", "best effort has its whole pool again")
 		c.off = 0
 	}
-	c.told = true
+	c.begun = true
 	return out
 }
 

@@ -23,7 +23,7 @@ const (
 	lookEvery = time.Second
 	// incidentsEvery is how often the database is asked, while somebody reads.
 	incidentsEvery = 10 * time.Second
-	// beatEvery tells readers that the daemon is alive though nothing changes.
+	// beatEvery assures readers that the daemon is alive though nothing changes.
 	beatEvery = 15 * time.Second
 	// patience is how long a reader may take nothing.
 	patience = 10 * time.Second
@@ -236,7 +236,7 @@ func (b *board) point() {
 	b.news = true
 }
 
-// wakeAll tells readers once about everything since the last time.
+// wakeAll notifies readers once about everything since the last time.
 func (b *board) wakeAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -544,7 +544,7 @@ func TestADeafConnectionIsGivenUp(t *testing.T) {
 }
 
 // A day with a reader: everything that is kept has its bound, and the last hour
-// and the last day can be told.
+// and the last day can be recognised.
 func TestADay(t *testing.T) {
 	n := newNode(t, small(), "")
 	id := n.pod("batch", "encode", "BE", 0)

@@ -127,7 +127,7 @@ func (n *nodeBox) add(t *topology.Topology, core int) {
 	n.L3s[i].Cores = append(n.L3s[i].Cores, coreBox{ID: c.ID, CPUs: c.CPUs, Efficiency: c.Kind == topology.Efficiency})
 }
 
-// What a CPU is drawn as, besides the words of package render.
+// What a CPU is drawn as, in addition to the words of package render.
 const isolated = "isolated"
 
 type cpusPart struct {
@@ -362,7 +362,7 @@ type incidentRow struct {
 	Mean       float64   `json:"mean"`
 	Verdict    string    `json:"verdict"`
 	Antagonist string    `json:"antagonist,omitempty"`
-	Others     int       `json:"others,omitempty"` // antagonists besides
+	Others     int       `json:"others,omitempty"` // other antagonists
 	Result     string    `json:"result,omitempty"`
 	Active     bool      `json:"active,omitempty"`
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Describe tells what a machine is made of, a line an L3: what
+// Describe says what a machine is made of, a line an L3: what
 // `quietcore topology` prints for people. Warnings are what /sys left open.
 func Describe(w io.Writer, t *topology.Topology, warnings []string, color bool) error {
 	var b strings.Builder

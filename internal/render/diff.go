@@ -12,7 +12,7 @@ import (
 
 // Diff draws what changed between two moments of a machine: side by side where
 // both maps fit, else as pairs of the lines that differ, marked - and +. Carets
-// stand under the CPUs that changed; below, every change is told in words.
+// stand under the CPUs that changed; below, every change is described in words.
 func Diff(w io.Writer, before, after View, color bool) error {
 	if before.Topology == nil || after.Topology == nil {
 		return errNoTopology
@@ -23,7 +23,7 @@ func Diff(w io.Writer, before, after View, color bool) error {
 	var b strings.Builder
 	b.WriteString(title(after))
 	if len(left.lines) == len(right.lines) && left.widest()+right.widest()+3 <= textWidth {
-		beside(&b, left, right, color)
+		sideBySide(&b, left, right, color)
 	} else {
 		stacked(&b, left, right, color)
 	}
@@ -58,7 +58,7 @@ func (m *textMap) widest() (n int) {
 	return n
 }
 
-func beside(b *strings.Builder, left, right *textMap, color bool) {
+func sideBySide(b *strings.Builder, left, right *textMap, color bool) {
 	width := left.widest()
 	fmt.Fprintf(b, "%-*s | %s\n", width, "before", "after")
 	for i, l := range left.lines {
@@ -130,7 +130,7 @@ func (m *textMap) carets(l line) string {
 	return strings.TrimRight(text, " ")
 }
 
-// writeChanges tells every change once, with all its CPUs.
+// writeChanges describes every change once, with all its CPUs.
 func writeChanges(b *strings.Builder, before, after View) {
 	type change struct{ from, to CPUInfo }
 	cpus := map[change]cpuset.Set{}

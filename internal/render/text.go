@@ -34,7 +34,7 @@ type line struct {
 
 // Text draws the map of a machine for a terminal: a line an L3 (several where
 // it is wide), a group of characters a core, a character a thread. Without
-// colour the characters alone tell everything.
+// colour the characters alone say everything.
 func Text(w io.Writer, v View, color bool) error {
 	if v.Topology == nil {
 		return errNoTopology

@@ -23,7 +23,7 @@ import (
 const (
 	LSE       = "lse"       // one owner, shared with nobody
 	LSR       = "lsr"       // one owner, shared with best-effort pods only
-	Exclusive = "exclusive" // one owner, class not told
+	Exclusive = "exclusive" // one owner, class not shown
 	Kubelet   = "kubelet"   // given by kubelet's static policy
 	Shared    = "shared"
 	BE        = "be" // best-effort pods only

@@ -143,7 +143,7 @@ func TestReadings(t *testing.T) {
 				if got := one(t, r, "later"); got.Err != nil || got.CPU != 5*time.Microsecond {
 					t.Errorf("a cgroup that is there now: %+v", got)
 				}
-				// A total that goes back is told as it is.
+				// A total that goes back is reported as it is.
 				tree.put("kubepods/pod1", 1_000)
 				if got := one(t, r, "one"); got.CPU != time.Millisecond {
 					t.Errorf("after the total went back: %+v", got)

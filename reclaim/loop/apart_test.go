@@ -74,7 +74,7 @@ func TestWhatIsApartIsNotLent(t *testing.T) {
 			offer: 11989, target: 7.8},
 		"a busy owner who does not":      {runs: []run{{policy.LSE, 4000, 4}}, offer: 12000, target: 6.4},
 		"one who uses more than its own": {runs: []run{{policy.LSE, 4000, 4.5}}, offer: 12000, target: 5.9},
-		"idle owners beside busy production": {runs: []run{{policy.LSE, 8000, 0}, {policy.LS, 6000, 5}}, offer: 2000,
+		"idle owners next to busy production": {runs: []run{{policy.LSE, 8000, 0}, {policy.LS, 6000, 5}}, offer: 2000,
 			target: 0.2},
 		"an owner whose siblings are idle": {policy: policy.Config{
 			Allocation: policy.Allocation{SMT: cpuallocator.SMTIsolate}}, runs: []run{{policy.LSE, 2000, 1}},
@@ -82,10 +82,10 @@ func TestWhatIsApartIsNotLent(t *testing.T) {
 		"a sharing one with idle siblings": {policy: policy.Config{
 			Allocation: policy.Allocation{SMT: cpuallocator.SMTIsolate}}, runs: []run{{policy.LSR, 2000, 1}},
 			offer: 12000, target: 7.4},
-		"owners beside production": {runs: []run{{policy.LSE, 4000, 1}, {policy.LS, 3000, 2}}, offer: 9000,
+		"owners next to production": {runs: []run{{policy.LSE, 4000, 1}, {policy.LS, 3000, 2}}, offer: 9000,
 			target: 5.8},
 		"the configured reserve": {reserve: 3, offer: 13000, target: 7.4},
-		"the configured beside strict ones": {policy: policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true},
+		"the configured next to strict ones": {policy: policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true},
 			reserve: 3, offer: 11000, target: 5.4},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestWhatIsApartIsNotLent(t *testing.T) {
 	}
 }
 
-// An owner of kubelet's with a container beside has only the rest of its request in
+// An owner of kubelet's with another container has only the rest of its request in
 // what best effort may use.
 func TestOnlyTheRestOfAnOwnersRequestIsTaken(t *testing.T) {
 	a := apart{own: map[string]int{"pinned": 2, "whole": 3}}

@@ -123,7 +123,7 @@ func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
 		l.squeezed = s.At
 	}
 	if s.At.Sub(l.squeezed) >= squeezedFor {
-		l.tell(s.At, policy.Notice{Reason: "BestEffortSqueezed",
+		l.notify(s.At, policy.Notice{Reason: "BestEffortSqueezed",
 			Message: fmt.Sprintf("best effort has been at its floor of %d CPUs for %s: %s", now.Count(), squeezedFor,
 				why)})
 	}
@@ -133,7 +133,7 @@ func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
 func (l *Loop) noteLimited(s *Status, was int64) {
 	if now := s.QuotaMilli; now > 0 && (was == 0 || now < was) {
 		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf(
-			"%.2f CPUs are left as a quota, since every core has an owner whom best effort keeps off",
+			"%.2f CPUs are left as a quota, since every core has an owner that best effort keeps off",
 			float64(now)/1000), Why: l.whyNarrow(s)}
 	}
 }
@@ -145,17 +145,17 @@ func (l *Loop) whyNarrow(s *Status) string {
 	case !s.Known:
 		return "what the node uses could not be read this time"
 	}
-	beside := ""
+	shared := ""
 	if s.Owned > 0 {
-		beside = fmt.Sprintf(", %.2f of the %.0f that nobody owns alone,", s.OnShared, s.Capacity-float64(s.Owned))
+		shared = fmt.Sprintf(", %.2f of the %.0f that nobody owns alone,", s.OnShared, s.Capacity-float64(s.Owned))
 	}
 	return fmt.Sprintf(
 		"production uses %.2f of %.0f CPUs%s and %.2f are used outside of pods; together with best effort it may be "+
 			"%v %% of the node",
-		s.Production, s.Capacity, beside, s.Outside, l.o.Suppression.Threshold)
+		s.Production, s.Capacity, shared, s.Outside, l.o.Suppression.Threshold)
 }
 
-// noteLowered writes down that less may be promised, and tells when what was
+// noteLowered writes down that less may be promised, and notifies when what was
 // promised no longer exists.
 func (l *Loop) noteLowered(s *Status, was Estimate, o *reclaim.Estimate) {
 	if was.Estimated && o.Offer < was.Offer-0.0005 {
@@ -165,13 +165,13 @@ func (l *Loop) noteLowered(s *Status, was Estimate, o *reclaim.Estimate) {
 		}
 	}
 	if o.Overcommitted && !was.Overcommitted && o.Promised > 0 {
-		l.tell(s.At, policy.Notice{Reason: "BatchOvercommitted",
+		l.notify(s.At, policy.Notice{Reason: "BatchOvercommitted",
 			Message: fmt.Sprintf("batch pods need %.2f CPUs and %.2f exist for them: %s", o.Demand, o.Reclaimable,
 				left(s, o))})
 	}
 }
 
-// left says what there is beside batch pods.
+// left says what there is next to batch pods.
 func left(s *Status, o *reclaim.Estimate) string {
 	apart := ""
 	if s.Apart > 0 {
@@ -182,14 +182,14 @@ func left(s *Status, o *reclaim.Estimate) string {
 }
 
 const (
-	// squeezedFor is how long best effort is at its floor before people are told.
+	// squeezedFor is how long best effort is at its floor before a notice says so.
 	squeezedFor = 30 * time.Second
-	// tellEvery bounds how often they are told the same.
-	tellEvery = 10 * time.Minute
+	// notifyEvery bounds how often the same notice is sent.
+	notifyEvery = 10 * time.Minute
 )
 
-func (l *Loop) tell(now time.Time, n policy.Notice) {
-	if last, before := l.notified[n.Reason]; before && now.Sub(last) < tellEvery && !now.Before(last) {
+func (l *Loop) notify(now time.Time, n policy.Notice) {
+	if last, before := l.notified[n.Reason]; before && now.Sub(last) < notifyEvery && !now.Before(last) {
 		return
 	}
 	l.notified[n.Reason] = now

@@ -8,7 +8,7 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// group is best effort as a whole, as far as its slice tells: what holds a single pod
+// group is best effort as a whole, as far as its slice shows: what holds a single pod
 // down is no reason to distrust what others use.
 type group struct {
 	path     string // of the slice; empty: nobody lies in it

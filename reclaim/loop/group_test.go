@@ -101,7 +101,7 @@ func TestHeldDown(t *testing.T) {
 		{name: "all of 4 CPUs is used", g: waits, cpus: 4, batch: 3.6, want: true},
 		{name: "less is", g: waits, cpus: 4, batch: 3.5},
 		{name: "all is, and nobody waits", g: group{pressure: true}, cpus: 4, batch: 4},
-		{name: "all is, and the kernel does not tell who waits", g: group{}, cpus: 4, batch: 4, want: true},
+		{name: "all is, and the kernel does not say what waits", g: group{}, cpus: 4, batch: 4, want: true},
 		{name: "production is there, too", g: waits, cpus: 4, production: 8, batch: 1.8, want: true},
 		{name: "what is no pod is there, too", g: waits, cpus: 4, outside: 8, batch: 1.8, want: true},
 		{name: "both are there", g: waits, cpus: 4, production: 4, outside: 4, batch: 1.7},

@@ -40,13 +40,13 @@ type Options struct {
 	// of its own: an API server that is slow must not keep best effort from giving way.
 	Offer func(milli int64)
 	Evict func(ctx context.Context, pod policy.PodView, why string) Answer
-	// Notify tells people; nil: nobody.
+	// Notify sends a notice; nil: none is sent.
 	Notify func(policy.Notice)
 
 	// Suppression, where Suppress is not nil, narrows the best-effort pool.
 	Suppress    func(context.Context, policy.BESuppressed) error
 	Suppression reclaim.Suppress
-	// Reserve is how many CPUs are left to what runs outside of pods, beside those that
+	// Reserve is how many CPUs are left to what runs outside of pods, in addition to those that
 	// no pod of best effort may use. The estimator has its own.
 	Reserve float64
 
@@ -126,7 +126,7 @@ type Estimate struct {
 // Taken is something that was taken back.
 type Taken struct {
 	At   time.Time
-	Pod  string // whom it was taken from; empty: all of best effort
+	Pod  string // the pod that it was taken from; empty: all of best effort
 	What string
 	Why  string
 	// Observed says of a pod that it only would have been.

@@ -35,7 +35,7 @@ type node struct {
 	offers     []int64
 	evicted    []string
 	answer     Answer
-	told       []string
+	notified   []string
 	suppressed int
 	saved      []reclaim.Checkpoint
 }
@@ -149,7 +149,7 @@ func (n *node) options(estimator *reclaim.Estimator) Options {
 			}
 			return n.answer
 		},
-		Notify: func(m policy.Notice) { n.told = append(n.told, m.Reason) },
+		Notify: func(m policy.Notice) { n.notified = append(n.notified, m.Reason) },
 		Keep:   func(c reclaim.Checkpoint) error { n.saved = append(n.saved, c); return nil },
 	}
 }
@@ -179,7 +179,7 @@ func TestProductionIsGivenWayToWithinSeconds(t *testing.T) {
 	n.seconds(l, 120)
 	wide := n.be()
 	if wide < 8 || wide > 10 { // 65 % of 16 less 1
-		t.Fatalf("beside little production best effort has %d CPUs", wide)
+		t.Fatalf("with little production best effort has %d CPUs", wide)
 	}
 	n.load["web"] = 7
 	n.seconds(l, 2)
@@ -273,7 +273,7 @@ func TestPollsBringTheNextLookForward(t *testing.T) {
 }
 
 // A pod of class BE in another slice is no production, however much it uses.
-func TestPollsKnowWhatIsBeside(t *testing.T) {
+func TestPollsKnowOtherSlices(t *testing.T) {
 	n := newNode(t)
 	n.run("web", policy.LS, 4000, 0)
 	n.run("batch", policy.BE, 0, 4000)
@@ -345,7 +345,7 @@ func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
 	pass(2 * time.Second)
 	if got := n.be(); got >= wide || got > 4 {
 		t.Errorf(
-			"beside a disk that does not answer best effort has %d CPUs two seconds after production's step, had %d",
+			"with a disk that does not answer best effort has %d CPUs two seconds after production's step, had %d",
 			got, wide)
 	}
 	<-asked
@@ -357,7 +357,7 @@ func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
 	pass(KeepEvery + time.Second)
 	<-asked
 	if l.complaint == "" {
-		t.Error("nobody was told")
+		t.Error("no complaint was recorded")
 	}
 	hangs <- nil
 	l.asking.Wait()
@@ -476,8 +476,8 @@ func TestOffersAndEvictions(t *testing.T) {
 	if len(n.evicted) > 0 {
 		t.Fatalf("evicted %v, everything fits", n.evicted)
 	}
-	if slices.Contains(n.told, "BatchOvercommitted") {
-		t.Errorf("people were told %v, everything fits", n.told)
+	if slices.Contains(n.notified, "BatchOvercommitted") {
+		t.Errorf("notices were %v, everything fits", n.notified)
 	}
 	t.Log("production requests more: promises exceed what exists, and one pod has to go")
 	n.run("more", policy.LS, 6000, 0)
@@ -493,8 +493,8 @@ func TestOffersAndEvictions(t *testing.T) {
 		t.Errorf("evicted %v, status %+v", n.evicted, s)
 	}
 	// What runs outside of pods until they are there squeezes best effort as well.
-	if !slices.Equal(n.told, []string{"BestEffortSqueezed", "BatchOvercommitted"}) {
-		t.Errorf("people were told %v, want each once in ten minutes", n.told)
+	if !slices.Equal(n.notified, []string{"BestEffortSqueezed", "BatchOvercommitted"}) {
+		t.Errorf("notices were %v, want each once in ten minutes", n.notified)
 	}
 	if len(n.saved) == 0 {
 		t.Error("nothing was saved in 13 minutes")
@@ -534,7 +534,7 @@ func TestEvictionsAreAskedForInTheirOrder(t *testing.T) {
 	}
 }
 
-// Where every core has an owner whom best effort keeps off a quota holds it back.
+// Where every core has an owner that best effort keeps off a quota holds it back.
 func TestNoCoreIsLeft(t *testing.T) {
 	n := newNode(t)
 	topo, err := topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2}.Build()
@@ -575,7 +575,7 @@ func TestNoCoreIsLeft(t *testing.T) {
 		}
 		if got, want := l.Status().Narrowed.What, fmt.Sprintf("%.2f CPUs are left as a quota",
 			float64(c.want)/1000); c.want > 0 && !strings.HasPrefix(got, want) {
-			t.Errorf("told is %q, want that %s", got, want)
+			t.Errorf("recorded is %q, want that %s", got, want)
 		}
 	}
 	if _, err := m.Step(n.now, policy.PodRemoved{Sandbox: "lse"}); err != nil {
@@ -643,9 +643,9 @@ func (n *lateNode) Follow(id, path string) error {
 	return n.node.Follow(id, path)
 }
 
-// What was taken back from best effort is told when it has less, and not when it has
+// What was taken back from best effort is recorded when it has less, and not when it has
 // more or all.
-func TestNarrowingIsTold(t *testing.T) {
+func TestNarrowingIsRecorded(t *testing.T) {
 	n := newNode(t)
 	n.run("web", policy.LS, 4000, 0)
 	n.run("batch", policy.BE, 0, 4000)
@@ -670,8 +670,8 @@ func TestNarrowingIsTold(t *testing.T) {
 				got, c.what, n.be())
 		}
 	}
-	if len(n.told) != 0 {
-		t.Errorf("people were told %v of best effort that was never at its floor for long", n.told)
+	if len(n.notified) != 0 {
+		t.Errorf("notices were %v of best effort that was never at its floor for long", n.notified)
 	}
 }
 
@@ -718,11 +718,11 @@ func TestProductionThatStartsLowersTheOfferAtOnce(t *testing.T) {
 	}
 	lowered := l.Status().Lowered
 	if want := "10.00 CPUs are offered, were 16.00"; lowered.What != want || !lowered.At.Equal(n.now) {
-		t.Errorf("told is %+v, want at %v that %s", lowered, n.now, want)
+		t.Errorf("recorded is %+v, want at %v that %s", lowered, n.now, want)
 	}
 	n.seconds(l, 30)
 	if got := l.Status().Lowered; got != lowered {
-		t.Errorf("told again is %+v, and nothing is lower", got)
+		t.Errorf("recorded again is %+v, and nothing is lower", got)
 	}
 	n.run("more", policy.LS, 1000, 0)
 	n.run("batch", policy.BE, 0, 1000)
@@ -933,7 +933,7 @@ func TestTheFirstLookWaitsForNoTick(t *testing.T) {
 	}
 }
 
-func TestPodsAreTold(t *testing.T) {
+func TestPodsAreListed(t *testing.T) {
 	n, l := overcommitted(t)
 	tick := make(chan time.Time)
 	l.o.Clock.Tick = tick
@@ -949,7 +949,7 @@ func TestPodsAreTold(t *testing.T) {
 	cancel()
 	<-ended
 	if _, err := l.Pods(ctx); err == nil {
-		t.Error("a loop that has ended still tells")
+		t.Error("a loop that has ended still notifies")
 	}
 }
 
@@ -1139,22 +1139,22 @@ func TestEvictionsThatAreRemembered(t *testing.T) {
 	}
 }
 
-// People are told the same once in ten minutes; a clock that was set back is no reason
+// The same notice is sent once in ten minutes; a clock that was set back is no reason
 // for silence.
-func TestHowOftenPeopleAreTold(t *testing.T) {
+func TestHowOftenNoticesAreSent(t *testing.T) {
 	n := newNode(t)
 	l := n.start(nil)
 	for i, c := range []struct {
-		after  time.Duration
-		reason string
-		told   bool
+		after    time.Duration
+		reason   string
+		notified bool
 	}{
-		{0, "a", true}, {0, "a", false}, {0, "b", true}, {tellEvery - 1, "a", false}, {1, "a", true},
-		{-time.Hour, "a", true}, {time.Minute, "a", false}, {tellEvery, "a", true},
+		{0, "a", true}, {0, "a", false}, {0, "b", true}, {notifyEvery - 1, "a", false}, {1, "a", true},
+		{-time.Hour, "a", true}, {time.Minute, "a", false}, {notifyEvery, "a", true},
 	} {
-		n.now, n.told = n.now.Add(c.after), nil
-		if l.tell(n.now, policy.Notice{Reason: c.reason}); (len(n.told) == 1) != c.told {
-			t.Errorf("%d: told is %v, want %v", i, n.told, c.told)
+		n.now, n.notified = n.now.Add(c.after), nil
+		if l.notify(n.now, policy.Notice{Reason: c.reason}); (len(n.notified) == 1) != c.notified {
+			t.Errorf("%d: notified is %v, want %v", i, n.notified, c.notified)
 		}
 	}
 }
@@ -1167,16 +1167,17 @@ func TestSqueezedWithoutABreak(t *testing.T) {
 	n.load["web"] = 2
 	l := n.start(nil)
 	n.seconds(l, 20)
-	n.told = nil
+	n.notified = nil
 	for _, c := range []struct {
-		load    float64
-		seconds int
-		told    bool
+		load     float64
+		seconds  int
+		notified bool
 	}{{9, 25, false}, {2, 10, false}, {9, 25, false}, {9, 10, true}} {
 		n.load["web"] = c.load
 		n.seconds(l, c.seconds)
-		if got := slices.Equal(n.told, []string{"BestEffortSqueezed"}); got != c.told {
-			t.Errorf("%d s beside %v CPUs of production: told is %v, want %v", c.seconds, c.load, n.told, c.told)
+		if got := slices.Equal(n.notified, []string{"BestEffortSqueezed"}); got != c.notified {
+			t.Errorf("%d s with %v CPUs of production: notified is %v, want %v", c.seconds, c.load, n.notified,
+				c.notified)
 		}
 	}
 }

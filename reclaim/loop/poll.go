@@ -26,7 +26,7 @@ type poll struct {
 	reader   Reader
 	all, be  string // paths
 	readings []usage.Reading
-	meter    reclaim.Meter // of production, as these two tell it, between polls
+	meter    reclaim.Meter // of production, as these two show it, between polls
 	looks    reclaim.Meter // the same between looks
 	// surplus is how much more they say than production really used at the last look:
 	// pods of class BE lie in other slices, too.
@@ -57,7 +57,7 @@ func (g *poll) follow(pods []policy.PodView) {
 }
 
 // slicesOf are the cgroups of all pods and of kubelet's best-effort ones; empty: there
-// is no pod to tell.
+// is no pod that shows it.
 func slicesOf(pods []policy.PodView) (all, be string) {
 	for i := range pods {
 		parent := cgroup.Parent(pods[i].Cgroup)
@@ -96,7 +96,7 @@ func (g *poll) used() (at time.Time, cpu time.Duration, ok bool) {
 	return at, cpu, true
 }
 
-// learn sets right what polls tell by what a look has measured.
+// learn sets right what polls show by what a look has measured.
 func (g *poll) learn(production float64) {
 	at, cpu, ok := g.used()
 	if !ok {

@@ -15,7 +15,7 @@ type Report struct {
 	Driver string `json:"driver"`
 	Kernel string `json:"kernel"`
 	CPUs   int    `json:"cpus"`
-	// Ours and Nothing are the runtime's wait for an owner of CPUs that enters beside
+	// Ours and Nothing are the runtime's wait for an owner of CPUs that enters next to
 	// the last stage: RunPodSandbox and CreateContainer together.
 	Ours    Times `json:"ours"`
 	Nothing Times `json:"nothing"`
@@ -38,7 +38,7 @@ type Report struct {
 	Audit  Audit   `json:"audit"`
 }
 
-// Stage is a number of burstable containers and what an owner costs beside them.
+// Stage is a number of burstable containers and what an owner costs next to them.
 type Stage struct {
 	Containers int `json:"containers"`
 	Threads    int `json:"threads"`

@@ -30,7 +30,7 @@ func TestConstant(t *testing.T) {
 	}{
 		"the same": {[]Stage{{Enter: []Operations{three, three}, Leave: []Operations{four}},
 			{Enter: []Operations{three}, Leave: []Operations{four}}}, true},
-		"more beside more": {[]Stage{{Enter: []Operations{three}, Leave: []Operations{four}},
+		"more with more": {[]Stage{{Enter: []Operations{three}, Leave: []Operations{four}},
 			{Enter: []Operations{four}, Leave: []Operations{four}}}, false},
 		"more to leave": {[]Stage{{Enter: []Operations{three}, Leave: []Operations{three}},
 			{Enter: []Operations{three}, Leave: []Operations{four}}}, false},

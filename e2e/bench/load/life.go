@@ -292,7 +292,7 @@ func (n *node) stage(ctx context.Context, containers int) (figures.Stage, error)
 	}
 	s.Wait = figures.TimesOf(waits)
 	s.Mask, err = n.maskTimes(20)
-	say("an owner beside them: %+v to enter, %+v to leave, waits %+v ms; a mask %+v ms", s.Enter[0], s.Leave[0],
+	say("an owner with them: %+v to enter, %+v to leave, waits %+v ms; a mask %+v ms", s.Enter[0], s.Leave[0],
 		s.Wait, s.Mask)
 	return s, err
 }

@@ -53,7 +53,7 @@ func parse(args []string) (*options, error) {
 	f := flag.NewFlagSet("load", flag.ContinueOnError)
 	f.StringVar(&o.driver, "driver", "cgroupfs", "how cgroups are made: cgroupfs or systemd")
 	f.StringVar(&o.out, "out", "/run/bench/report.json", "`file` for what was measured")
-	f.IntVar(&o.samples, "samples", 100, "owners that come and go beside the most containers, with either plugin")
+	f.IntVar(&o.samples, "samples", 100, "owners that come and go with the most containers, with either plugin")
 	f.IntVar(&o.runc, "runc", 20, "containers that runc makes and updates")
 	f.IntVar(&o.most, "containers", 500,
 		"burstable containers in the last stage; a tenth and a hundredth in those before")
@@ -109,7 +109,7 @@ func (n *node) measure(ctx context.Context) (*figures.Report, error) {
 	for _, containers := range []int{n.o.most / 100, n.o.most / 10, n.o.most} {
 		s, err := n.stage(ctx, containers)
 		if err != nil {
-			return nil, fmt.Errorf("beside %d containers: %w", containers, err)
+			return nil, fmt.Errorf("with %d containers: %w", containers, err)
 		}
 		r.Stages = append(r.Stages, s)
 	}

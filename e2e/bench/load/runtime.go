@@ -128,7 +128,7 @@ func cpuOf(c kubelet.CPU) *api.LinuxCPU {
 	return out
 }
 
-// idler is a plugin that hears of the same events as ours and does nothing.
+// idler is a plugin that receives the same events as ours and does nothing.
 type idler struct{}
 
 func (idler) RunPodSandbox(context.Context, *api.PodSandbox) error { return nil }

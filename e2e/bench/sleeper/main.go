@@ -1,5 +1,5 @@
 // Command sleeper is a container's process for measurements: as many threads as
-// it is told, all asleep. It is small because a guest runs hundreds of it.
+// it is asked for, all asleep. It is small because a guest runs hundreds of it.
 package main
 
 import (

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quietcore/quietcore/cpi/counter"
-	"github.com/quietcore/quietcore/e2e/counters/told"
+	"github.com/quietcore/quietcore/e2e/counters/report"
 )
 
 const cgroups = "/sys/fs/cgroup"
@@ -33,7 +33,7 @@ var cases = []struct {
 	{"a task that never yields", []work{{"never", "never", 200e6, 1}}},
 	{"short-lived processes", []work{{"short", "short", 100e6, 4}}},
 	{"nested: the container, far below it", []work{{"pod/container/far/below", "pod/container", 200e6, 1}}},
-	{"nested: the pod beside its container", []work{{"pod/init", "pod", 200e6, 1},
+	{"nested: the pod next to its container", []work{{"pod/init", "pod", 200e6, 1},
 		{"pod/container", "pod/container", 200e6, 1}}},
 	{"three that take turns", []work{{"one", "one", 200e6, 1}, {"two", "two", 250e6, 1}, {"three", "three", 100e6, 3}}},
 }
@@ -90,8 +90,8 @@ func countBy(trigger counter.Trigger) error {
 			return err
 		}
 		for _, w := range one.works {
-			if err := told.Tell(os.Stdout, figures(w, before, after,
-				told.Group{Trigger: trigger.String(), Case: one.name})); err != nil {
+			if err := report.Write(os.Stdout, figures(w, before, after,
+				report.Group{Trigger: trigger.String(), Case: one.name})); err != nil {
 				return err
 			}
 		}
@@ -117,8 +117,8 @@ func idle(c *counter.Counter, trigger counter.Trigger) error {
 		return err
 	}
 	b, a := before.Other.Events, after.Other.Events
-	return told.Tell(os.Stdout, told.Group{
-		Trigger: trigger.String(), Case: told.Idle,
+	return report.Write(os.Stdout, report.Group{
+		Trigger: trigger.String(), Case: report.Idle,
 		Instructions: a[counter.Instructions] - b[counter.Instructions], Cycles: a[counter.Cycles] - b[counter.Cycles],
 	})
 }
@@ -160,7 +160,7 @@ func reading(c *counter.Counter) (snapshot, error) {
 	return s, nil
 }
 
-func figures(w work, before, after snapshot, g told.Group) told.Group {
+func figures(w work, before, after snapshot, g report.Group) report.Group {
 	g.Group, g.Programs, g.Known = w.group, w.times, uint64(w.times)*known(w.n)
 	g.Missed = after.Faults.Missed - before.Faults.Missed
 	b, a := of(before, w.group), of(after, w.group)

@@ -1,5 +1,5 @@
 // Command guest is the init of a guest that measures how exact counting is. It
-// tells what it saw on its console, one line a thing, and ends the guest; what is
+// reports what it saw on its console, one line a thing, and ends the guest; what is
 // right is judged on the host (package counters).
 package main
 
@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/quietcore/quietcore/e2e/counters/told"
+	"github.com/quietcore/quietcore/e2e/counters/report"
 	"github.com/quietcore/quietcore/e2e/switches"
 )
 
@@ -31,7 +31,7 @@ func main() {
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
 		err = cmd.Run()
 	}
-	told.End(os.Stdout, err)
+	report.End(os.Stdout, err)
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
 	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 }
@@ -49,9 +49,9 @@ func prepare() error {
 
 func perform(args []string) error {
 	switch {
-	case len(args) == 1 && args[0] == told.Instructions:
+	case len(args) == 1 && args[0] == report.Instructions:
 		return errors.Join(countInstructions(), checkPMU())
-	case len(args) == 2 && args[0] == told.Tests:
+	case len(args) == 2 && args[0] == report.Tests:
 		return runTests(args[1])
 	}
 	return fmt.Errorf("arguments are %q", args)
@@ -69,7 +69,7 @@ func runTests(which string) error {
 }
 
 // checkPMU runs `make pmu-check`'s program to its end. What the emulated unit counts
-// depends on nobody beside, so that there is no antagonist to find; what is tried is
+// depends on no other process, so that there is no antagonist to find; what is tried is
 // the program.
 func checkPMU() error {
 	cmd := exec.Command("/pmucheck", "-root", cgroups, "-learn", "6", "-disturb", "6", "-threads", "1")

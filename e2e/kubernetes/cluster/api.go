@@ -32,7 +32,7 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("%s %s: %d: %s", e.Method, e.Path, e.Code, e.Message)
 }
 
-// Refused tells the API server's refusal with this code from everything else.
+// Refused distinguishes the API server's refusal with this code from everything else.
 func Refused(err error, code int) bool {
 	var s *StatusError
 	return errors.As(err, &s) && s.Code == code
@@ -168,7 +168,7 @@ func (a *API) Watch(ctx context.Context, path string, see func(kind string,
 	}
 }
 
-// Until asks again and again for what nobody tells of, until the answer is nil. The
+// Until asks again and again for what no event reports, until the answer is nil. The
 // last answer is in the error.
 func Until(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)

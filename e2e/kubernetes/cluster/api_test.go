@@ -72,7 +72,7 @@ func TestRequestsCarryUserAndPatchType(t *testing.T) {
 	}
 }
 
-func TestRefusalsAreTold(t *testing.T) {
+func TestRefusalsAreErrors(t *testing.T) {
 	api := testAPI(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/gone":
@@ -139,7 +139,7 @@ func TestUntilKeepsTheLastReason(t *testing.T) {
 	}
 }
 
-// A child that ends before it is ready is told at once, with what it said.
+// A child that ends before it is ready is reported at once, with what it printed.
 func TestChildThatEnds(t *testing.T) {
 	c := newChild(t.TempDir(), "sh", "/bin/sh", "-c", "echo no such luck; exit 3")
 	if err := c.start(); err != nil {

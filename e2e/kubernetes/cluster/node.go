@@ -43,7 +43,7 @@ type Node struct {
 	plane *Plane
 }
 
-// nodeMemoryMiB has room for kubelet and its own copy of the root tree, beside what
+// nodeMemoryMiB has room for kubelet and its own copy of the root tree, in addition to what
 // every guest of these tests needs.
 const nodeMemoryMiB = 5120
 

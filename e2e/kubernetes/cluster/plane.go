@@ -304,7 +304,7 @@ func (p *Plane) path(name string) string { return filepath.Join(p.dir, name) }
 // Dir is where the control plane has its files; it is gone after Close.
 func (p *Plane) Dir() string { return p.dir }
 
-// AuditLog is the file that every request is in, by whom.
+// AuditLog is the file that every request is in, with its user.
 func (p *Plane) AuditLog() string { return p.path("audit.log") }
 
 // Diagnosis is what one wants to read when something went wrong.

@@ -64,7 +64,7 @@ func TestOneSweep(t *testing.T) {
 		violations, near    int
 	}{
 		{"a neighbour on an owner's CPU", "lse_2_plain_a=0-1", "ls_0_plain_w@1", "lse_2_plain_a=0-1", 1, 1},
-		{"a neighbour beside it", "lse_2_plain_a=0-1", "ls_0_plain_w@2", "lse_2_plain_a=0-1", 0, 1},
+		{"a neighbour next to it", "lse_2_plain_a=0-1", "ls_0_plain_w@2", "lse_2_plain_a=0-1", 0, 1},
 		{"far away", "lse_2_plain_a=0-1", "ls_0_plain_w@4", "lse_2_plain_a=0-1", 0, 0},
 		{"the owner itself", "lse_2_plain_a=0-1", "lse_2_plain_a@1", "lse_2_plain_a=0-1", 0, 0},
 		{"another owner", "lse_2_plain_a=0-1 lsr_2_plain_b=2-3", "lsr_2_plain_b@1",
@@ -75,7 +75,7 @@ func TestOneSweep(t *testing.T) {
 		{"the owner moved off the CPU", "lse_2_plain_a=0-1", "ls_0_plain_w@1", "lse_2_plain_a=0,2", 0, 1},
 		{"the owner moved and kept the CPU", "lse_2_plain_a=0-1", "ls_0_plain_w@0", "lse_2_plain_a=0,2", 1, 1},
 		{"not yet on its own CPUs", "lse_2_plain_a=0-7", "ls_0_plain_w@1", "lse_2_plain_a=0-1", 0, 0},
-		{"best effort beside LSR", "lsr_2_plain_a=0-1", "be_0_plain_w@1", "lsr_2_plain_a=0-1", 0, 0},
+		{"best effort next to LSR", "lsr_2_plain_a=0-1", "be_0_plain_w@1", "lsr_2_plain_a=0-1", 0, 0},
 		{"best effort on LSE", "lse_2_plain_a=0-1", "be_0_plain_w@1", "lse_2_plain_a=0-1", 1, 1},
 		{"a sibling that is withheld", "lse_2_isolated_a=0,2", "ls_0_plain_w@3", "lse_2_isolated_a=0,2", 1, 1},
 		{"best effort on a sibling withheld for LSR", "lsr_2_isolated_a=0,2", "be_0_plain_w@3", "lsr_2_isolated_a=0,2",

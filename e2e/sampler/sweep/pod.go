@@ -21,7 +21,7 @@ const (
 func (c Class) Exclusive() bool { return c == LSE || c == LSR }
 
 // Pod is what the name of a pod's cgroup says about it, so that a sampler need
-// not be told who comes and goes.
+// not be sent what comes and goes.
 type Pod struct {
 	Class    Class
 	Size     int  // CPUs that an owner owns

@@ -50,7 +50,7 @@ type Part struct {
 
 func (p Part) String() string { return strings.TrimSpace(p.Name + " " + p.Version) }
 
-// File goes into the image beside the binary.
+// File goes into the image next to the binary.
 type File struct {
 	Name string
 	Data []byte

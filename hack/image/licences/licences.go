@@ -29,7 +29,7 @@ import (
 )
 
 // Allowed are the licences, by SPDX's names, that go together with Apache-2.0 in a
-// binary and ask for nothing but their text beside it.
+// binary and ask for nothing but their text next to it.
 func Allowed() []string {
 	return []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"}
 }

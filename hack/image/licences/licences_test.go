@@ -154,7 +154,7 @@ func TestModules(t *testing.T) {
 		"known":                  {files: map[string]string{"LICENSE": libbpfLicence}},
 		"another below": {files: map[string]string{"LICENSE": libbpfLicence, "sub/COPYING": gpl},
 			says: "sub/COPYING"},
-		"beside what is not linked": {files: map[string]string{"LICENSE": libbpfLicence, "other/COPYING": gpl}},
+		"next to what is not linked": {files: map[string]string{"LICENSE": libbpfLicence, "other/COPYING": gpl}},
 		"code of that name": {files: map[string]string{"LICENSE.txt": libbpfLicence,
 			"license.go": "package dep\n"}},
 	} {

@@ -31,7 +31,7 @@ func libbpf() build.Part {
 	}
 }
 
-// checkObjects holds what an eBPF object tells the kernel of its licence against what
+// checkObjects holds what an eBPF object declares to the kernel of its licence against what
 // its sources say.
 func checkObjects(objects []string) error {
 	for _, name := range objects {
@@ -44,19 +44,19 @@ func checkObjects(objects []string) error {
 			f.Close()
 			return fmt.Errorf("%s is no eBPF object with a section named license: whose code is it?", name)
 		}
-		told, err := section.Data()
+		licence, err := section.Data()
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if got := string(bytes.TrimRight(told, "\x00")); got != "GPL" {
+		if got := string(bytes.TrimRight(licence, "\x00")); got != "GPL" {
 			return fmt.Errorf(
 				"%s tells the kernel that its licence is %q; its sources are under %s, so it must be GPL", name, got,
 				objectSources)
 		}
 		sources, err := filepath.Glob(filepath.Join(filepath.Dir(name), "bpf", "*.[ch]"))
 		if err != nil || len(sources) == 0 {
-			return fmt.Errorf("%s has no sources in the folder bpf beside it (%v)", name, err)
+			return fmt.Errorf("%s has no sources in the folder bpf next to it (%v)", name, err)
 		}
 		for _, source := range sources {
 			text, err := os.ReadFile(source)

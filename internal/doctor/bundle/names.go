@@ -23,14 +23,14 @@ func nameKeys() []string {
 // mapKeys are the keys of objects whose own keys are names.
 func mapKeys() []string { return []string{"maxCPUs", "perNamespace"} }
 
-// plain names are Kubernetes' own, or words; they tell nothing of anybody.
+// plain names are Kubernetes' own, or words; they identify nobody.
 func plain() []string {
 	return []string{"default", "kube-system", "kube-public", "kube-node-lease", "quietcore", "quietcore-system", ""}
 }
 
 // HashNames replaces every name that stands under a key for names, wherever it stands:
 // as a value, as a word of a sentence, as a label of a metric. The key of the hash is
-// thrown away, so that nobody can try names. more are names besides.
+// thrown away, so that nobody can try names. more are further names.
 func (b *Bundle) HashNames(more ...string) error {
 	key := make([]byte, sha256.Size)
 	if _, err := rand.Read(key); err != nil {

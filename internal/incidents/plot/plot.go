@@ -119,7 +119,7 @@ func clean(s string, most int) string {
 
 // Colours are those of Okabe and Ito, which colour-blind people can tell apart,
 // darker on white and lighter on black; each line has dashes and a mark of its own
-// besides.
+// in addition.
 const style = `<style>
 text{font-family:"DejaVu Sans","Segoe UI",Helvetica,Arial,sans-serif;font-size:12px;fill:#1c2333}
 .page{fill:#ffffff}
@@ -417,7 +417,7 @@ func (d *drawing) effect(y scale) {
 		x, line := x1+4, y.at(v)-8
 		if anchor == "end" {
 			x = x2 - 4
-			if x1-left > 130 { // beside the line it covers no sample
+			if x1-left > 130 { // next to the line it covers no sample
 				x, line = x1-8, y.at(v)+4
 			}
 		}

@@ -1,5 +1,5 @@
 // Package pagetest drives a real Chromium for tests of the page. A tab keeps what its
-// console said and whom it asked, so a test can want neither a complaint nor a request
+// console said and which servers it asked, so a test can want neither a complaint nor a request
 // to anybody but the daemon.
 package pagetest
 
@@ -197,7 +197,7 @@ func (b *Browser) Wants(script string, parts ...string) {
 	}
 }
 
-// Details is what the panel beside the machine says.
+// Details is what the panel next to the machine says.
 const Details = "document.getElementById('details').innerText"
 
 // Open goes to the page, and waits until it is drawn.

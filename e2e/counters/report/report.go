@@ -1,5 +1,5 @@
-// Package told is what a guest of e2e/counters tells its host, line by line.
-package told
+// Package report is what a guest of e2e/counters reports to its host, line by line.
+package report
 
 import (
 	"encoding/json"
@@ -36,8 +36,8 @@ type Group struct {
 	Missed               uint64 // switches of the machine that were not seen
 }
 
-// Tell writes a group's figures as a line.
-func Tell(w io.Writer, g Group) error {
+// Write writes a group's figures as a line.
+func Write(w io.Writer, g Group) error {
 	text, err := json.Marshal(g)
 	if err != nil {
 		return err
