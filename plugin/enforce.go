@@ -51,6 +51,8 @@ type enforcer struct {
 	late     time.Duration // see Options.late
 	now      func() time.Time
 
+	wrote func(path string) // is notified before each write of a mask
+
 	astray atomic.Int64 // containers that do not run where they were put
 
 	mu     sync.Mutex
@@ -129,6 +131,7 @@ func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	if o.Reader != nil {
 		e.reader = cgroup.Confirmed(o.Reader)
 	}
+	e.wrote = func(string) {}
 	if o.Observe {
 		e.driver = nil
 	}
@@ -399,6 +402,7 @@ func (e *enforcer) write(ctx context.Context, phase cgroup.Phase) bool {
 func (e *enforcer) apply(ctx context.Context, w cgroup.Write) error {
 	writing, written := pointsOf(w.Phase)
 	e.at.at(writing)
+	e.wrote(w.Path)
 	err := e.driver.Apply(ctx, w.Path, w.Values())
 	e.at.at(written)
 	e.count(err)

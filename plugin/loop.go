@@ -59,7 +59,9 @@ type loop struct {
 	pace    time.Duration // between two saves
 	dirty   atomic.Bool   // the state file is behind and a save is not yet on its way
 	at      passing
-	taken   bool // what runs was taken over at least once; before, the file knows more than we do
+	unread  atomic.Int64 // pods whose CPUs are not known yet
+	live    bool         // it was known once who owns what
+	taken   bool         // what runs was taken over at least once; before, the file knows more than we do
 }
 
 // A change is saved soon, after its reply, and a burst of changes a few times a
@@ -276,8 +278,15 @@ func (l *loop) enforce(r request, decisions []policy.Decision) uint64 {
 		return 0
 	}
 	b := batch{decisions: decisions, topo: l.machine.Topology(), rev: l.machine.Rev(), observed: r.observed}
-	_, b.synchronized = r.event.(policy.Synchronized)
-	l.taken = l.taken || b.synchronized
+	unread := l.machine.Unread()
+	l.unread.Store(int64(unread))
+	_, synchronized := r.event.(policy.Synchronized)
+	l.taken = l.taken || synchronized
+	// Nothing is written before it is known who owns what: a pool would grow onto the
+	// CPUs of an owner that is not read yet.
+	live := l.taken && unread == 0
+	b.synchronized = live && (synchronized || !l.live)
+	l.live = l.live || live
 	_, b.audit = r.event.(policy.Hardware)
 	if _, cap := r.event.(policy.CapVerdict); cap {
 		l.save(func() {

@@ -109,13 +109,9 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	count, start := s.timed("Synchronize"), time.Now()
-	done := make(chan error, 1)
-	go func() { done <- s.synchronize(ctx, pods, containers) }() // reading a cgroup may hang
-	var err error
-	select {
-	case err = <-done:
-	case <-ctx.Done():
-		err = fmt.Errorf("synchronize %d pods: %w", len(pods), ctx.Err())
+	err := s.synchronize(ctx, pods, containers, s.deadline/2)
+	if err != nil {
+		err = fmt.Errorf("synchronize %d pods: %w", len(pods), err)
 	}
 	count(err)
 	if err != nil {

@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
-
-	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -35,7 +32,7 @@ type Plugin struct {
 	labelsMu     sync.Mutex
 	labels       map[string]string // the Node's
 	ending       *endings
-	blind        atomic.Pointer[string]
+	reads        *reads
 }
 
 // New makes a plugin. The error says what of the configuration this machine
@@ -53,6 +50,8 @@ func New(o Options) (*Plugin, error) {
 		labels: maps.Clone(o.Config.NodeLabels)}
 	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
 	p.saver = newSaver(&o)
+	p.reads = newReads(o.Reader)
+	p.enforcer.wrote = p.reads.wrote
 	l.emit, l.saver = p.enforcer.put, p.saver
 	o.Metrics.RequestTimeout(2 * half(0))
 	return p, nil
@@ -63,7 +62,8 @@ func (p *Plugin) Run(ctx context.Context) {
 	saving, saved := context.WithCancel(context.WithoutCancel(ctx))
 	var parts, saver sync.WaitGroup
 	saver.Go(func() { p.saver.run(saving) })
-	for _, part := range []func(context.Context){p.loop.run, p.enforcer.run, p.connect, p.collect} {
+	for _, part := range []func(context.Context){p.loop.run, p.enforcer.run, p.connect, p.collect,
+		p.finishTakings} {
 		parts.Go(func() { part(ctx) })
 	}
 	parts.Wait()
@@ -170,7 +170,8 @@ func (p *Plugin) Beat() time.Time { return p.loop.start.Add(time.Duration(p.loop
 
 // Settled reports whether everything decided is written, read back and saved.
 func (p *Plugin) Settled() bool {
-	return p.Synchronised() && !p.loop.dirty.Load() && p.saver.idle() && p.enforcer.idle()
+	return p.Synchronised() && !p.reads.busy.Load() && p.Unread() == "" && !p.loop.dirty.Load() && p.saver.idle() &&
+		p.enforcer.idle()
 }
 
 // Unsaved is for how long the state file has been behind; 0: it is not.
@@ -186,48 +187,12 @@ func (s *session) synced() {
 	s.ending.synchronized()
 }
 
-// synchronize reads what the node holds and gives it to the policy.
-func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) error {
-	p.at.at(failpoint.SyncBegun)
-	var known map[string]bool
-	if err := p.loop.ask(ctx, func(m *policy.Machine) { known = podsOf(m) }); err != nil {
-		return fmt.Errorf("synchronize: %w", err)
+// Unread says what of the node is still being read since the last Synchronize;
+// empty: nothing that anybody waits for.
+func (p *Plugin) Unread() string {
+	if n := p.loop.unread.Load(); n > 0 {
+		return fmt.Sprintf("what %d pods own is still being read from their cgroups: until then no mask is written, "+
+			"and pods that ask for CPUs of their own are refused as Busy", n)
 	}
-	r := &recovery{
-		reader: p.o.Reader, topo: p.Snapshot().Topology, now: p.o.Clock.Now(),
-		known: func(uid string) bool { return known[uid] },
-		saved: p.o.Saved.Places(), caps: p.o.Saved.Caps, jobLabel: p.o.Config.JobLabel,
-	}
-	if p.once.Load() {
-		r.saved, r.caps = nil, nil // older than what we know ourselves
-	}
-	event := r.synchronized(ctx, pods, containers)
-	for id, f := range r.facts {
-		if _, have := p.book.container(id); !have {
-			p.book.putContainer(id, f)
-		}
-	}
-	for _, pod := range pods {
-		p.book.putPod(podOf(pod, "").UID, pod.GetLinux().GetPodResources().GetCpu())
-	}
-	p.at.at(failpoint.SyncRead)
-	err := p.loop.submit(ctx, event, r.observed).err
-	p.at.at(failpoint.SyncTaken)
-	if err != nil {
-		return err
-	}
-	for _, pod := range event.Pods {
-		if f, ok := p.o.Facts(pod.UID); ok {
-			if err := p.Submit(ctx, f); err != nil {
-				return err
-			}
-		}
-	}
-	for _, e := range r.resized {
-		if err := p.Submit(ctx, e); err != nil {
-			p.o.Log.Warn("a resize that was missed cannot be followed; the pod keeps what it has", "sandbox",
-				e.Sandbox, "to", e.Resources.RequestMilli, "err", err)
-		}
-	}
-	return nil
+	return ""
 }

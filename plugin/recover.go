@@ -1,7 +1,7 @@
 package plugin
 
 import (
-	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -42,19 +42,18 @@ type running struct {
 }
 
 // synchronized turns the runtime's lists into the event.
-func (r *recovery) synchronized(ctx context.Context, pods []*api.PodSandbox,
-	containers []*api.Container) policy.Synchronized {
+func (r *recovery) synchronized(pods []*api.PodSandbox, containers []*api.Container) policy.Synchronized {
 	r.observed, r.facts = map[string]cgroup.Effective{}, map[string]facts{}
 	found := slices.DeleteFunc(r.group(pods, containers), r.ended)
 	for _, p := range found {
-		p.kernel = r.read(ctx, p.pod.CgroupParent)
+		p.kernel = r.read(p.pod.CgroupParent)
 	}
 	r.distrust(found)
 	var s policy.Synchronized
 	for _, p := range found {
 		first := len(s.Containers)
 		for _, c := range p.containers {
-			s.Containers = append(s.Containers, r.container(ctx, p, c))
+			s.Containers = append(s.Containers, r.container(p, c))
 		}
 		var all bool
 		p.asks, all = r.asked(p, s.Containers[first:])
@@ -78,7 +77,10 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 	if !exclusive(&p.pod) || r.reader == nil {
 		return 0, false
 	}
-	if e, err := r.reader.Effective(p.pod.CgroupParent); err == nil && e.QuotaMilli > 0 {
+	switch e, err := r.reader.Effective(p.pod.CgroupParent); {
+	case errors.Is(err, errUnread):
+		return 0, false
+	case err == nil && e.QuotaMilli > 0:
 		return e.QuotaMilli, true
 	}
 	newest := map[string]policy.Container{}
@@ -157,8 +159,8 @@ func alive(c *api.Container) bool {
 }
 
 // read returns a cgroup's own mask, empty where it has none or cannot be read.
-func (r *recovery) read(ctx context.Context, path string) cpuset.Set {
-	if r.reader == nil || path == "" || ctx.Err() != nil {
+func (r *recovery) read(path string) cpuset.Set {
+	if r.reader == nil || path == "" {
 		return cpuset.Set{}
 	}
 	e, err := r.reader.CPUs(path)
@@ -321,9 +323,9 @@ func storedBy(containers []*api.Container) cpuset.Set {
 
 // container is one running container, with the limit that kubelet gave it: where
 // we lifted or capped it the runtime may only know our value.
-func (r *recovery) container(ctx context.Context, p *running, c *api.Container) policy.Container {
+func (r *recovery) container(p *running, c *api.Container) policy.Container {
 	out := containerOf(c, &p.pod, r.now)
-	r.read(ctx, out.CgroupPath) // the tree starts from what is there
+	r.read(out.CgroupPath) // the tree starts from what is there
 	f := factsOf(c, p.pod.QoS)
 	stored := limitOf(c.GetLinux().GetResources().GetCpu())
 	kernel, known := r.quota(p, out.CgroupPath)
@@ -347,12 +349,16 @@ func (r *recovery) container(ctx context.Context, p *running, c *api.Container) 
 
 // quota is the kernel's limit of a container that may have been capped.
 func (r *recovery) quota(p *running, path string) (milli int64, known bool) {
-	if class := policy.Class(p.pod.Labels[policy.LabelClass]); r.reader == nil || path == "" || class != policy.BE &&
-		p.pod.QoS != policy.BestEffort {
+	if r.reader == nil || path == "" || !mayBeCapped(&p.pod) {
 		return 0, false
 	}
 	e, err := r.reader.Effective(path)
 	return e.QuotaMilli, err == nil
+}
+
+// mayBeCapped says that an earlier daemon may have capped the pod's containers.
+func mayBeCapped(p *policy.Pod) bool {
+	return p.QoS == policy.BestEffort || policy.Class(p.Labels[policy.LabelClass]) == policy.BE
 }
 
 // tighter compares limits. Systemd rounds quotas up to 10 ms in a second: that is no

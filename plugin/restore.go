@@ -165,7 +165,7 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 			r.slice(path)
 		}
 	}
-	event := rec.synchronized(ctx, pods, containers)
+	event := rec.synchronized(pods, containers)
 	asked := map[string]cgroup.Quota{}
 	for _, p := range pods {
 		asked[clip(p.GetId())] = quotaIn(p.GetLinux().GetPodResources().GetCpu())

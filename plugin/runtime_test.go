@@ -188,12 +188,16 @@ func (n *node) stopRuntime() {
 	}
 }
 
+// lists are what the runtime knows.
+func (n *node) lists() ([]*api.PodSandbox, []*api.Container) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Values(n.pods)), slices.Collect(maps.Values(n.containers))
+}
+
 // sync is the runtime's side of Synchronize.
 func (n *node) sync(ctx context.Context, cb adaptation.SyncCB) error {
-	n.mu.Lock()
-	pods := slices.Collect(maps.Values(n.pods))
-	containers := slices.Collect(maps.Values(n.containers))
-	n.mu.Unlock()
+	pods, containers := n.lists()
 	updates, err := cb(ctx, pods, containers)
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,10 +1,12 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
@@ -21,6 +23,7 @@ type endings struct {
 	pods  map[string]int  // by UID, how many looks are left
 	named map[string]bool // by UID, pods that the runtime named since the last look
 	wake  chan struct{}
+	blind atomic.Pointer[string]
 	scan  chan struct{} // a Synchronize has been: a round is due
 }
 
@@ -148,7 +151,7 @@ func (p *Plugin) collectOnce(ctx context.Context, seen *presence, only map[strin
 	sight := p.sight(members, only == nil)
 	was, named := seen.blind, p.ending.takeNamed()
 	ended := seen.look(members, sight, only, named)
-	p.blind.Store(&seen.blind)
+	p.ending.blind.Store(&seen.blind)
 	switch {
 	case seen.blind != "" && was == "":
 		p.o.Log.Error("the cgroups that are seen are not believed; no pod ends by them", "why", seen.blind)
@@ -262,9 +265,13 @@ func (p *Plugin) end(ctx context.Context, m *member, usual bool) {
 	}
 }
 
+// Unseen says what of the cgroups is not seen: that they are not believed, or not read
+// yet; empty: all is well.
+func (p *Plugin) Unseen() string { return cmp.Or(p.Blind(), p.Unread()) }
+
 // Blind says why the cgroups that are seen are not believed; empty: they are.
 func (p *Plugin) Blind() string {
-	if why := p.blind.Load(); why != nil {
+	if why := p.ending.blind.Load(); why != nil {
 		return *why
 	}
 	return ""

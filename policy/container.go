@@ -163,6 +163,10 @@ func (p *pod) newest(name string) *container {
 // containerChanged decides the state of one container.
 func (m *Machine) containerChanged(c *container) {
 	p := c.pod
+	if p.unread {
+		m.views.touch(c)
+		return
+	}
 	need, _ := m.needOf(p, c.ref.Name)
 	d := SetContainer{Pod: p.ref, Container: c.ref, Need: need, Mems: m.memsOf(need), Why: p.why}
 	if m.cfg.Memory == MemoryPreferred {

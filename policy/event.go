@@ -48,6 +48,9 @@ type Pod struct {
 	Facts *PodFacts `json:"facts,omitempty"`
 	// Recovered is what the pod was found to own when the daemon started.
 	Recovered *Recovered `json:"recovered,omitempty"`
+	// Unread says that the pod was found running, asks to own CPUs, and that what it has
+	// is not known yet: a Corrected brings it.
+	Unread bool `json:"unread,omitempty"`
 }
 
 // Recovered is an exclusive allocation that outlived the daemon.

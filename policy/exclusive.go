@@ -12,6 +12,9 @@ import (
 // nothing.
 func (m *Machine) grantFor(p *pod, r Resources) (*grant, *Refusal) {
 	n, err := m.sizeOf(p, r)
+	if err == nil {
+		err = m.refuseUnread()
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -68,6 +71,9 @@ func (m *Machine) held(except *pod) []cpuallocator.Held {
 
 // allocate finds n CPUs for a pod; old is what it owns already and keeps.
 func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
+	if err := m.refuseUnread(); err != nil {
+		return nil, err
+	}
 	r := p.in.request
 	r.CPUs = n
 	var owned cpuset.Set
@@ -256,6 +262,8 @@ func (m *Machine) explain(p *pod) {
 		p.why = fmt.Sprintf(
 			"a newer version of Quietcore gave it CPUs %s by rules that this one does not know (%s); it"+
 				" keeps them to itself until it ends", p.grant.cpus, literal(p.grant.reservation.Kind))
+	case p.unread:
+		p.why = fmt.Sprintf("%s: what it owns is still being read from its cgroup; it stays where it is", p.in.class)
 	case p.grant != nil:
 		p.why = m.whyExclusive(p)
 	case p.kubelet:

@@ -34,6 +34,7 @@ type residents struct {
 	containers map[string]*container // by container ID
 	bound      map[string]*pod       // LS pods bound to NUMA nodes, by UID
 	found      map[string]*FoundPod  // pods that were never announced, by UID
+	unread     map[string]*pod       // pods that ask to own CPUs and whose cgroups are not read yet, by UID
 	order      uint64                // counts pods, so that "youngest" is defined when times are equal
 }
 
@@ -92,6 +93,7 @@ type place struct {
 	in       intent
 	grant    *grant
 	nodes    *cpuset.Set           // NUMA node IDs an LS pod is bound to; nil: none
+	unread   bool                  // what it has is not known yet: it stays where it is
 	kubelet  bool                  // kubelet's static policy owns its exclusive CPUs
 	entries  map[string]cpuset.Set // these, by container name
 	degraded string                // why it is in the shared pool although it asked for more
@@ -168,7 +170,7 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 		cfg: cfg, topo: t, alloc: cpuallocator.New(t),
 		residents: residents{
 			pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
-			bound: map[string]*pod{}, found: map[string]*FoundPod{},
+			bound: map[string]*pod{}, found: map[string]*FoundPod{}, unread: map[string]*pod{},
 		},
 		ledger: ledger{exclusive: map[string]*pod{}}, bookings: bookings{overruled: map[string]bool{}},
 	}

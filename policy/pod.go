@@ -28,6 +28,10 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	view := v.on(m)
 	intent, err := m.intentOf(in)
 	p.in = intent
+	if in.Unread {
+		p.unread = true
+		return nil
+	}
 	if err != nil && view.stays(p, in.Recovered) {
 		err = nil
 	}
@@ -43,7 +47,7 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	if err == nil {
 		return nil
 	}
-	if !degrade {
+	if !degrade || err.Code == Busy {
 		return err
 	}
 	v.fallBack(err)
@@ -130,6 +134,9 @@ func (p *pod) share(why string) {
 func (m *Machine) addPod(p *pod, sandbox string) {
 	m.pods[p.ref.UID] = p
 	m.sandboxes[sandbox] = p
+	if p.unread {
+		m.unread[p.ref.UID] = p
+	}
 	p.sandboxes = []string{sandbox}
 	if p.grant != nil {
 		m.own(p)
@@ -215,6 +222,7 @@ func (m *Machine) dropPod(p *pod) {
 	owner := p.grant != nil
 	m.release(p)
 	delete(m.bound, p.ref.UID)
+	delete(m.unread, p.ref.UID)
 	delete(m.overruled, p.ref.UID)
 	m.caps -= len(p.caps)
 	m.decide(DropPod{UID: p.ref.UID})
@@ -254,6 +262,9 @@ func fromWeight(milli int64) int64 {
 
 // podChanged decides the state of a pod and of its containers anew.
 func (m *Machine) podChanged(p *pod) {
+	if p.unread {
+		return
+	}
 	need, _ := m.needOf(p, "")
 	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(),
 		Idle: m.idles(p), Why: p.why})

@@ -17,6 +17,7 @@ type Record struct {
 	ContainerUpdate   *ContainerUpdate   `json:"containerUpdate,omitempty"`
 	ContainerStopped  *ContainerStopped  `json:"containerStopped,omitempty"`
 	Synchronized      *Synchronized      `json:"synchronized,omitempty"`
+	Corrected         *Corrected         `json:"corrected,omitempty"`
 	Unannounced       *Unannounced       `json:"unannounced,omitempty"`
 	NodeLabels        *NodeLabels        `json:"nodeLabels,omitempty"`
 	KubeletState      *KubeletState      `json:"kubeletState,omitempty"`
@@ -51,6 +52,8 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.ContainerStopped = &e
 	case Synchronized:
 		r.Synchronized = &e
+	case Corrected:
+		r.Corrected = &e
 	case Unannounced:
 		r.Unannounced = &e
 	case NodeLabels:
@@ -99,6 +102,8 @@ func (r Record) Event() Event {
 		return *r.ContainerStopped
 	case r.Synchronized != nil:
 		return *r.Synchronized
+	case r.Corrected != nil:
+		return *r.Corrected
 	case r.Unannounced != nil:
 		return *r.Unannounced
 	case r.NodeLabels != nil:

@@ -55,7 +55,10 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 	case PodResized:
 		err = m.judgePodResize(v, e)
 	case ContainerCreate:
-		if err = m.judgePod(v, &e.Pod, m.cfg.Degrade); err == nil {
+		if err = m.judgePod(v, &e.Pod, m.cfg.Degrade); err == nil && (v.pod.unread || v.pod.grant != nil) {
+			err = m.refuseUnread() // its CPUs are not cleared of others while nothing is written
+		}
+		if err == nil {
 			err = m.judgeContainer(v, &e.Container, m.cfg.Degrade)
 		}
 	case ContainerUpdate:
@@ -70,7 +73,8 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 		err = m.judgeCap(v, now, e)
 	case BEKeptOff:
 		err = m.judgeKeepOff(now, e)
-	case PodRemoved, PodVanished, PodFacts, ContainerStopped, Synchronized, Unannounced, NodeLabels, KubeletState,
+	case PodRemoved, PodVanished, PodFacts, ContainerStopped, Synchronized, Corrected, Unannounced, NodeLabels,
+		KubeletState,
 		CapReleased, BESuppressed, Tick:
 	default:
 		err = refuse(InvalidRequest, "policy: unknown event %T", e)
@@ -105,6 +109,8 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 		m.containerStopped(e.ID)
 	case Synchronized:
 		m.synchronize(now, e)
+	case Corrected:
+		m.correct(e)
 	case Unannounced:
 		m.unannounced(e)
 	case NodeLabels:

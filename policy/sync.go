@@ -88,24 +88,35 @@ func (m *Machine) Checkpoint() Synchronized {
 	var s Synchronized
 	for _, p := range ordered(m.pods) {
 		for _, sandbox := range p.sandboxes {
-			in := Pod{
-				UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
-				Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
-				CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices,
-			}
-			in.Recovered, in.Facts = p.recoverable(), p.facts()
-			s.Pods = append(s.Pods, in)
+			s.Pods = append(s.Pods, p.input(sandbox))
 		}
-		for _, id := range sortedKeys(p.all) {
-			c := p.all[id]
-			s.Containers = append(s.Containers, Container{
-				ID: id, Sandbox: c.sandbox, Name: c.ref.Name, Resources: c.resources, Shares: c.shares,
-				CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt,
-			})
-		}
+		s.Containers = append(s.Containers, p.inputs()...)
 	}
 	s.Caps = m.Caps()
 	return s
+}
+
+// input is the pod as an event with one of its sandboxes has it, inputs its containers.
+func (p *pod) input(sandbox string) Pod {
+	in := Pod{
+		UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
+		Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
+		CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices, Unread: p.unread,
+	}
+	in.Recovered, in.Facts = p.recoverable(), p.facts()
+	return in
+}
+
+func (p *pod) inputs() []Container {
+	list := make([]Container, 0, len(p.all))
+	for _, id := range sortedKeys(p.all) {
+		c := p.all[id]
+		list = append(list, Container{
+			ID: id, Sandbox: c.sandbox, Name: c.ref.Name, Resources: c.resources, Shares: c.shares,
+			CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt,
+		})
+	}
+	return list
 }
 
 // fromState is where an allocation was found that we recorded ourselves.
@@ -113,6 +124,9 @@ const fromState = "state file"
 
 // recoverable is what a pod must find again after a restart.
 func (p *pod) recoverable() *Recovered {
+	if p.unread {
+		return nil
+	}
 	if p.reserved() {
 		return p.keptReservation()
 	}

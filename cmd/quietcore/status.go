@@ -109,8 +109,8 @@ func notes(s *control.Status) []string {
 	if !s.Connected || !s.Synchronised {
 		list = append(list, "not connected to the runtime: what is shown is what was known last")
 	}
-	if s.Blind != "" {
-		list = append(list, metrics.FeatureCgroups+": "+s.Blind)
+	if s.Unseen != "" {
+		list = append(list, metrics.FeatureCgroups+": "+s.Unseen)
 	}
 	for _, p := range s.Unannounced {
 		where := "may run on CPUs that others own"

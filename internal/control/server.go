@@ -45,8 +45,8 @@ type Status struct {
 	Owners     []Owner        `json:"owners"`
 	// Unannounced are pods that run here and were never announced by the runtime.
 	Unannounced []policy.FoundPod `json:"unannounced,omitempty"`
-	// Blind says why the cgroups that are seen are not believed; empty: they are.
-	Blind        string          `json:"blind,omitempty"`
+	// Unseen says what of the cgroups is not believed, or not read yet; empty: all is well.
+	Unseen       string          `json:"unseen,omitempty"`
 	Revision     uint64          `json:"revision"`
 	Settled      bool            `json:"settled"`
 	Connected    bool            `json:"connected"`
@@ -93,7 +93,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out.Settled = out.Settled && current
 	out.Containers, out.Pools = script.StateOf(view)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
-	out.Unannounced, out.Blind = view.Unannounced, s.Plugin.Blind()
+	out.Unannounced, out.Unseen = view.Unannounced, s.Plugin.Unseen()
 	if s.Lending != nil {
 		out.Lending = s.Lending(r.Context())
 	}

@@ -89,4 +89,10 @@ type enforcement struct {
 	cgroups *tree
 }
 
-func (e enforcement) Health() map[string]string { return e.cgroups.health() }
+func (e enforcement) Health() map[string]string {
+	health := e.cgroups.health()
+	if health[metrics.FeatureCgroups] == "" {
+		health[metrics.FeatureCgroups] = e.Unseen()
+	}
+	return health
+}

@@ -156,7 +156,7 @@ var goroutines = map[string]string{
 	"internal/promtest/promtest.go":         "waits for a Prometheus that tests start",
 	"plugin/connect.go":                     "starts the stub, and reads what it reports",
 	"plugin/enforce.go":                     "wakes the writer of lazy masks",
-	"plugin/nri.go":                         "reads cgroups, which may hang",
+	"plugin/reads.go":                       "reads cgroups, which may hang",
 	"plugin/plugin.go":                      "the parts of the plugin",
 	"reclaim/loop/evict.go":                 "evicts while the loop goes on",
 	"reclaim/loop/save.go":                  "saves while the loop goes on",

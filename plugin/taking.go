@@ -1,0 +1,309 @@
+package plugin
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// query is one read that a Synchronize wants.
+type query struct {
+	path string // as sightings spell it
+	kind queryKind
+}
+
+type queryKind int
+
+const (
+	readCPUs queryKind = iota
+	readAll
+	readList
+)
+
+// reading is what came of it.
+type reading struct {
+	e     cgroup.Effective
+	names []string
+	err   error
+}
+
+func (q query) read(r cgroup.Reader) reading {
+	var found reading
+	switch q.kind {
+	case readCPUs:
+		found.e, found.err = r.CPUs(q.path)
+	case readAll:
+		found.e, found.err = r.Effective(q.path)
+	case readList:
+		found.names, found.err = r.Children(q.path)
+	}
+	return found
+}
+
+// errUnread answers for a cgroup that was not read yet.
+var errUnread = errors.New("not read yet")
+
+// seenReader answers from what was read, so that a recovery waits for no kernel.
+type seenReader map[query]reading
+
+func (s seenReader) Effective(path string) (cgroup.Effective, error) {
+	if found, ok := s[query{cleanOf(path), readAll}]; ok {
+		return found.e, found.err
+	}
+	return cgroup.Effective{}, errUnread
+}
+
+func (s seenReader) CPUs(path string) (cgroup.Effective, error) {
+	if found, ok := s[query{cleanOf(path), readCPUs}]; ok {
+		return found.e, found.err
+	}
+	return s.Effective(path)
+}
+
+func (s seenReader) Allowed(path string) (cpuset.Set, error) {
+	e, err := s.CPUs(path)
+	return e.CPUs, err
+}
+
+func (s seenReader) Children(path string) ([]string, error) {
+	if path != "/" {
+		path = cleanOf(path)
+	}
+	if found, ok := s[query{path, readList}]; ok {
+		return found.names, found.err
+	}
+	return nil, errUnread
+}
+
+// taking takes over what runs: which cgroups to read and in which order, the answer
+// to a Synchronize from what was read until then, and what later reads correct. It does
+// no I/O.
+type taking struct {
+	recovery // as it was when the runtime gave its lists; its reader is not asked
+	pods     []*api.PodSandbox
+	ctrs     []*api.Container
+	// again says that this daemon has taken over before: what it did not place itself
+	// owns nothing.
+	again bool
+	// unread are pods, by UID, that an earlier taking left unread.
+	unread map[string]bool
+
+	queries []query
+	urgent  int // how many of them, from the first, decide who owns what
+
+	// What the answer said and was corrected to since.
+	said     map[string]policy.Pod
+	facts    map[string]facts
+	observed map[string]bool
+	followed map[string]bool // resizes, by sandbox
+}
+
+func newTaking(r recovery, pods []*api.PodSandbox, ctrs []*api.Container, again bool,
+	unread map[string]bool) *taking {
+	t := &taking{recovery: r, pods: pods, ctrs: ctrs, again: again, unread: unread, said: map[string]policy.Pod{},
+		facts: map[string]facts{}, observed: map[string]bool{}, followed: map[string]bool{}}
+	t.plan()
+	return t
+}
+
+// recorded says that the state file knows the place of a pod.
+func (t *taking) recorded(uid string) bool {
+	saved, ok := t.saved[uid]
+	return ok && (!saved.CPUs.IsEmpty() || saved.Degraded != "" || saved.Reservation != nil)
+}
+
+// questionable says that nothing but a read can tell what a pod owns. What this daemon
+// did not place itself in its life owns nothing.
+func (t *taking) questionable(p *policy.Pod) bool {
+	return exclusive(p) && (t.unread[p.UID] || !t.again && !t.known(p.UID) && !t.recorded(p.UID))
+}
+
+// plan orders the reads by worth: pods that ask to own CPUs and have no record first,
+// then slices, then the rest.
+func (t *taking) plan() {
+	if t.reader == nil {
+		return
+	}
+	const (
+		unrecorded = iota
+		slice
+		owner
+		other
+		container
+		worths
+	)
+	var by [worths][]query
+	have := map[query]bool{}
+	add := func(worth int, path string, kind queryKind) {
+		q := query{path, kind}
+		if kind != readList || path != "/" {
+			q.path = cleanOf(path)
+		}
+		if path != "" && !have[q] {
+			have[q] = true
+			by[worth] = append(by[worth], q)
+		}
+	}
+	pods := t.group(t.pods, t.ctrs)
+	for _, p := range pods {
+		path := p.pod.CgroupParent
+		if len(p.containers) == 0 && path != "" {
+			add(slice, parentOf(cleanOf(path)), readList)
+		}
+		if p.pod.QoS == policy.Burstable {
+			add(slice, cgroup.Parent(path), readCPUs)
+		}
+		switch {
+		case !exclusive(&p.pod):
+			add(other, path, readCPUs)
+		case t.questionable(&p.pod):
+			add(unrecorded, path, readAll)
+		default:
+			add(owner, path, readAll)
+		}
+		for _, c := range p.containers {
+			kind := readCPUs
+			if mayBeCapped(&p.pod) {
+				kind = readAll
+			}
+			if at, err := cgroup.ContainerPath(c.GetLinux().GetCgroupsPath()); err == nil {
+				add(container, at, kind)
+			}
+		}
+	}
+	t.queries = slices.Concat(by[:]...)
+	if len(by[unrecorded]) > 0 {
+		t.urgent = len(by[unrecorded]) + len(by[slice])
+	}
+}
+
+// takingResult is what the reads so far say.
+type takingResult struct {
+	event    policy.Synchronized
+	observed map[string]cgroup.Effective
+	facts    map[string]facts
+	resized  []policy.PodResized
+}
+
+func (t *taking) evaluate(seen map[query]reading) takingResult {
+	r := t.recovery
+	if r.reader != nil {
+		r.reader = seenReader(seen)
+	}
+	var out takingResult
+	out.event = r.synchronized(t.pods, t.ctrs)
+	out.observed, out.facts, out.resized = r.observed, r.facts, r.resized
+	t.holdBack(&out, seen)
+	return out
+}
+
+// holdBack marks the pods that ask to own CPUs and of which nothing is known: those
+// that are unread, and while there are any also those that were read and found without
+// CPUs of their own. These get theirs when nothing is left that may hold them.
+func (t *taking) holdBack(out *takingResult, seen map[query]reading) {
+	open := false
+	for _, q := range t.queries[:t.urgent] {
+		if _, done := seen[q]; !done {
+			open = true
+		}
+	}
+	if !open {
+		return
+	}
+	held := map[string]bool{}
+	for i := range out.event.Pods {
+		p := &out.event.Pods[i]
+		if !t.questionable(p) {
+			continue
+		}
+		p.Recovered, p.Unread = nil, true
+		held[p.Sandbox] = true
+	}
+	out.resized = slices.DeleteFunc(out.resized, func(e policy.PodResized) bool { return held[e.Sandbox] })
+}
+
+// answer is the event for the policy, from what was read until now, with what it
+// brings along for the shell.
+func (t *taking) answer(seen map[query]reading) takingResult {
+	out := t.evaluate(seen)
+	t.note(&out)
+	for uid := range t.unread {
+		if p, listed := t.said[uid]; listed {
+			p.Unread = true // the policy knows the pod, and takes no more of it from the answer
+			t.said[uid] = p
+		}
+	}
+	return out
+}
+
+func (t *taking) note(out *takingResult) {
+	for _, p := range out.event.Pods {
+		t.said[p.UID] = p
+	}
+	for id, f := range out.facts {
+		t.facts[id] = f
+	}
+	for path := range out.observed {
+		t.observed[path] = true
+	}
+	for _, e := range out.resized {
+		t.followed[e.Sandbox] = true
+	}
+}
+
+// changes is what later reads make of the answer.
+type changes struct {
+	corrected policy.Corrected
+	observed  map[string]cgroup.Effective
+	facts     map[string]facts
+	updates   []policy.ContainerUpdate
+	resized   []policy.PodResized
+}
+
+// correct compares what is known now with what was answered. What was dropped since,
+// because it was written, is left as answered.
+func (t *taking) correct(seen map[query]reading) changes {
+	now := t.evaluate(seen)
+	c := changes{observed: map[string]cgroup.Effective{}, facts: map[string]facts{}}
+	reader := seenReader(seen)
+	unread := func(path string) bool {
+		_, err := reader.CPUs(path)
+		return errors.Is(err, errUnread)
+	}
+	listed := map[string]bool{}
+	for _, p := range now.event.Pods {
+		before, answered := t.said[p.UID]
+		if listed[p.UID] || !answered || p.Unread || unread(p.CgroupParent) {
+			continue
+		}
+		listed[p.UID] = true
+		if before.Unread || !t.known(p.UID) && p.Recovered != nil && !reflect.DeepEqual(before.Recovered, p.Recovered) {
+			c.corrected.Pods = append(c.corrected.Pods, policy.Correction{UID: p.UID, Recovered: p.Recovered})
+		}
+	}
+	for _, p := range now.event.Containers {
+		before, answered := t.facts[p.ID]
+		if f := now.facts[p.ID]; answered && f != before && !unread(p.CgroupPath) {
+			c.facts[p.ID] = f
+			c.updates = append(c.updates, policy.ContainerUpdate{ID: p.ID, Resources: &p.Resources, Shares: p.Shares})
+		}
+	}
+	for path, e := range now.observed {
+		if !t.observed[path] {
+			c.observed[path] = e
+		}
+	}
+	for _, e := range now.resized {
+		if !t.followed[e.Sandbox] {
+			c.resized = append(c.resized, e)
+		}
+	}
+	t.note(&now)
+	return c
+}

@@ -1,0 +1,140 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Corrected is what was read of pods after a Synchronized that was answered without it.
+type Corrected struct {
+	Pods []Correction `json:"pods"`
+}
+
+// Correction is what one pod was found to own or to be bound to; Recovered is nil
+// where nothing was found.
+type Correction struct {
+	UID       string     `json:"uid"`
+	Recovered *Recovered `json:"recovered,omitempty"`
+}
+
+func (Corrected) event() {}
+
+// Busy refuses what can be done a moment later: kubelet tries again.
+const Busy Code = "Busy"
+
+// Unread counts the pods that ask to own CPUs and of which it is not known yet what
+// they have. Until it is, they stay where they are and nobody is given CPUs of its own:
+// an unread pod may run anywhere.
+func (m *Machine) Unread() int { return len(m.unread) }
+
+// IsUnread says that a pod is one of them.
+func (m *Machine) IsUnread(uid string) bool { return m.unread[uid] != nil }
+
+// refuseUnread refuses to give CPUs while somebody unread may hold them.
+func (m *Machine) refuseUnread() *Refusal {
+	if len(m.unread) == 0 {
+		return nil
+	}
+	return refuse(Busy, "the cgroups of %s that ran before are still being read, and may hold these CPUs; "+
+		"it is tried again", count(len(m.unread), "pod"))
+}
+
+// correct enters what was read. Pods that were found to own something come before
+// those that get new CPUs, which are placed in order of creation.
+func (m *Machine) correct(e Corrected) {
+	list := slices.Clone(e.Pods)
+	age := func(c *Correction) int {
+		if p := m.pods[c.UID]; p != nil && c.Recovered == nil {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(a, b Correction) int {
+		if d := cmp.Compare(age(&a), age(&b)); d != 0 {
+			return d
+		}
+		p, q := m.pods[a.UID], m.pods[b.UID]
+		if p == nil || q == nil {
+			return cmp.Compare(a.UID, b.UID)
+		}
+		return byAge(p, q)
+	})
+	for i := range list {
+		// They are read, all of them, before the first is placed.
+		if p := m.pods[list[i].UID]; p != nil && p.unread {
+			delete(m.unread, p.ref.UID)
+		}
+	}
+	for i := range list {
+		c := &list[i]
+		p := m.pods[c.UID]
+		switch {
+		case p == nil:
+		case p.unread:
+			m.enterRead(p, c.Recovered)
+		case c.Recovered != nil:
+			m.correctKnown(p, c.Recovered)
+		}
+	}
+}
+
+// enterRead enters an unread pod anew, now that it is known what it has.
+func (m *Machine) enterRead(old *pod, r *Recovered) {
+	in := old.input(old.sandboxes[0])
+	in.Unread, in.Recovered = false, r
+	delete(m.pods, old.ref.UID)
+	for _, s := range old.sandboxes {
+		delete(m.sandboxes, s)
+	}
+	order := m.order
+	var v verdict
+	_ = m.judgePod(&v, &in, true) // what would be refused is degraded
+	p := v.pod
+	p.caps = old.caps
+	m.enterPod(&v, &in)
+	p.order, m.order = old.order, order
+	p.several = p.several || old.several
+	p.sandboxes = old.sandboxes
+	for _, s := range old.sandboxes {
+		m.sandboxes[s] = p
+	}
+	containers := old.inputs()
+	slices.SortFunc(containers, func(a, b Container) int {
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
+	})
+	for i := range containers {
+		delete(m.containers, containers[i].ID)
+		v := verdict{pod: p}
+		_ = m.judgeContainer(&v, &containers[i], true)
+		m.enterContainer(&v, &containers[i])
+	}
+}
+
+// correctKnown follows the kernel where it says something else than the record. CPUs
+// that others own stay theirs.
+func (m *Machine) correctKnown(p *pod, r *Recovered) {
+	switch {
+	case p.reserved():
+	case p.grant != nil && r.CPUs != nil && *r.CPUs != p.grant.cpus && !p.kubelet:
+		more, free := r.CPUs.Minus(p.grant.all()), m.free()
+		if !more.SubsetOf(&free) {
+			return
+		}
+		request := p.grant.request
+		request.CPUs = cmp.Or(r.Request, r.CPUs.Count())
+		whole := Resources{RequestMilli: int64(request.CPUs) * 1000, LimitMilli: int64(request.CPUs) * 1000}
+		m.give(p, m.grantOf(p, *r.CPUs, request), &whole)
+	case p.grant == nil && p.in.class == LS && !p.in.unmanaged && r.BoundNode != nil:
+		nodes := r.boundTo()
+		if nodes != nil && m.sharedOn(nodes) == 0 {
+			return
+		}
+		p.nodes = nodes
+		delete(m.bound, p.ref.UID)
+		if nodes != nil {
+			m.bound[p.ref.UID] = p
+		}
+		m.explain(p)
+		m.podChanged(p)
+	}
+}
