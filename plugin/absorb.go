@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -17,11 +18,7 @@ func (e *enforcer) absorb(b batch) {
 		e.tree.SetOnline(b.topo.Online())
 	}
 	if b.anew {
-		for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
-			for _, s := range all {
-				s.rev = 0
-			}
-		}
+		b.decisions = append(e.dropsBut(b.decisions), b.decisions...)
 	}
 	for _, d := range b.decisions {
 		switch d := d.(type) {
@@ -70,6 +67,25 @@ func (e *enforcer) absorb(b batch) {
 	if b.audit {
 		e.startAudit()
 	}
+}
+
+// dropsBut drops every pod and container that decisions, the whole state of a new
+// machine, do not name.
+func (e *enforcer) dropsBut(decisions []policy.Decision) []policy.Decision {
+	named := map[string]place{}
+	note(named, decisions)
+	var drops []policy.Decision
+	for _, id := range slices.Sorted(maps.Keys(e.ctrs)) {
+		if _, ok := named[id]; !ok {
+			drops = append(drops, policy.DropContainer{ID: id})
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(e.pods)) {
+		if _, ok := named[uid]; !ok {
+			drops = append(drops, policy.DropPod{UID: uid})
+		}
+	}
+	return drops
 }
 
 // lookAgain looks at the quotas of pods that are ours to set.

@@ -150,17 +150,23 @@ func (b *bubble) Run(d time.Duration) sim.Heard {
 // View reads what belongs to the loop: it waits.
 func (b *bubble) View() sim.View {
 	p := b.life.plugin
-	m := p.loop.machine
-	s := m.Snapshot()
-	v := sim.View{
-		Synced: p.once.Load(), Settled: p.Settled(), Grants: map[string]cpuset.Set{}, Shared: s.Shared, BE: s.BE,
-		Online: s.Topology.Online(),
-	}
-	for _, pod := range m.Checkpoint().Pods {
-		if r := pod.Recovered; r != nil && r.CPUs != nil {
-			v.Grants[pod.UID] = *r.CPUs
+	v := sim.View{Synced: p.once.Load(), Settled: p.Settled(), Grants: map[string]cpuset.Set{}}
+	view := p.loop.view.Load()
+	if p.Frozen() != "" {
+		for id, at := range p.loop.anchor.decided {
+			if at.pod == "" && at.own != nil {
+				v.Grants[id] = *at.own
+			}
+		}
+	} else {
+		view = p.loop.machine.Snapshot()
+		for _, pod := range p.loop.machine.Checkpoint().Pods {
+			if r := pod.Recovered; r != nil && r.CPUs != nil {
+				v.Grants[pod.UID] = *r.CPUs
+			}
 		}
 	}
+	v.Shared, v.BE, v.Online = view.Shared, view.BE, view.Topology.Online()
 	return v
 }
 

@@ -217,7 +217,7 @@ func TestAPanicInAStepIsAnsweredAndLogged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.loop.recorder = policy.NewRecorder(2) // the revisions of a replay are lower than those of the life
+	p.loop.anchor.recorder = policy.NewRecorder(2) // the revisions of a replay are lower than those of the life
 	p.loop.step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
 		if r, ok := e.(policy.PodRun); ok && r.Pod.Name == "poison" {
 			var none *policy.Machine

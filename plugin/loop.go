@@ -40,8 +40,8 @@ type request struct {
 type loop struct {
 	requests chan request
 	machine  *policy.Machine
-	recorder *policy.Recorder
-	cfg      policy.Config
+	anchor   anchor
+	frozen   atomic.Pointer[string] // why there is no machine to rely on; nil: there is one
 	view     atomic.Pointer[policy.Snapshot]
 	stale    atomic.Bool  // the machine is ahead of view
 	beat     atomic.Int64 // of the last turn, in nanoseconds since start
@@ -51,7 +51,7 @@ type loop struct {
 	log      *slog.Logger
 
 	// step is the machine's; tests replace it.
-	step func(*policy.Machine, time.Time, policy.Event) ([]policy.Decision, error)
+	step stepFunc
 	// emit hands decisions on to be enforced and returns what waits for them.
 	emit    func(batch) uint64
 	saver   *saver
@@ -83,7 +83,7 @@ func newLoop(o *Options) (*loop, error) {
 		return nil, err
 	}
 	l := &loop{
-		requests: make(chan request), machine: m, recorder: policy.NewRecorder(recordedEvents), cfg: o.Config,
+		requests: make(chan request), machine: m, anchor: newAnchor(m, o.Config),
 		clock: o.Clock, log: o.Log, step: (*policy.Machine).Step,
 		at: o.At, pace: saveEvery, changed: o.Changed, start: o.Clock.Now(),
 	}
@@ -105,24 +105,26 @@ func (l *loop) run(ctx context.Context) {
 	var saved time.Time
 	for {
 		l.beat.Store(int64(l.clock.Now().Sub(l.start)))
-		if l.dirty.Load() && save == nil {
+		if l.dirty.Load() && save == nil && l.frozen.Load() == nil {
 			save = time.After(max(saveDelay, l.pace-time.Since(saved)))
 		}
 		switch r, what := l.next(ctx, tick, save); what {
 		case toEnd:
-			l.publish()
-			if l.dirty.Load() {
-				l.save(nil)
-			}
+			l.guard("ending", func() {
+				l.publish()
+				if l.dirty.Load() && l.frozen.Load() == nil {
+					l.save(nil)
+				}
+			})
 			return
 		case toServe:
 			r.reply <- l.serve(r)
 		case toTick:
 			l.serve(request{ctx: ctx, event: policy.Tick{}})
-			l.publish()
+			l.guard("publishing", l.publish)
 		case toSave:
 			save, saved = nil, time.Now()
-			l.save(nil)
+			l.guard("saving", func() { l.save(nil) })
 		}
 	}
 }
@@ -164,6 +166,18 @@ func (l *loop) next(ctx context.Context, tick, save <-chan time.Time) (request, 
 	case <-save:
 		return request{}, toSave
 	}
+}
+
+// guard does something that reads the machine. A panic in it is a defect that does not
+// bring the daemon down.
+func (l *loop) guard(what string, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("a part of the event loop panicked; this is a defect, please report it", "while", what,
+				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	f()
 }
 
 // save hands the state on to be written; then runs once it is on disk.
@@ -210,42 +224,62 @@ func (l *loop) serve(r request) outcome {
 	if err := r.ctx.Err(); err != nil {
 		return outcome{err: err}
 	}
-	if r.ask != nil {
-		r.ask(l.machine)
-		return outcome{}
+	if l.frozen.Load() != nil {
+		return l.whileFrozen(r)
 	}
-	return l.take(r)
+	if r.ask == nil {
+		return l.safely(r)
+	}
+	o := outcome{err: errInternal}
+	l.guard("answering a question", func() {
+		r.ask(l.machine)
+		o.err = nil
+	})
+	return o
 }
 
-// take steps the machine and publishes what came of it.
-func (l *loop) take(r request) outcome {
+// safely takes an event without bringing the daemon down. A machine that panicked may
+// be half changed, so it is rebuilt without the event.
+func (l *loop) safely(r request) (o outcome) {
 	now := l.now()
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("a step of the policy panicked; this is a defect, please report it with the record",
+				"event", kindOf(r.event), "panic", fmt.Sprint(p), "record", recordText(now, r.event), "stack",
+				string(debug.Stack()))
+			l.anchor.recorder.Undo()
+			l.rebuild(now)
+			o = outcome{err: errInternal}
+		}
+	}()
+	return l.take(now, r)
+}
+
+// take steps the machine and hands on what came of it.
+func (l *loop) take(now time.Time, r request) outcome {
 	_, tick := r.event.(policy.Tick)
 	if !tick {
 		l.at.at(failpoint.EventTaken)
-		l.recorder.Add(l.machine, now, r.event)
+		l.anchor.recorder.Add(l.machine, now, r.event)
 	}
-	decisions, err := l.safely(now, r.event)
-	if tick && len(decisions) > 0 {
-		// Idle seconds would push everything else out of the record.
-		l.recorder.Add(l.machine, now, r.event)
-	}
+	decisions, err := l.step(l.machine, now, r.event)
 	if err != nil {
 		return outcome{err: err}
 	}
-	if e, ok := r.event.(policy.Reconfigured); ok {
-		l.cfg = e.Config
-	}
-	l.stale.Store(true)
-	if !tick || len(decisions) > 0 {
-		l.changed()
-	}
 	if tick && len(decisions) == 0 {
+		// Idle seconds would push everything else out of the record.
+		l.stale.Store(true)
 		return outcome{}
 	}
+	if tick {
+		l.anchor.recorder.Add(l.machine, now, r.event)
+	}
+	l.stale.Store(true)
+	l.changed()
 	l.at.at(failpoint.EventStepped)
 	o := outcome{decisions: decisions, topo: l.machine.Topology()}
 	o.seq = l.enforce(r, decisions)
+	l.anchor.hold(l.machine, now, r.event, decisions)
 	l.at.at(failpoint.EventHanded)
 	return o
 }
@@ -253,7 +287,7 @@ func (l *loop) take(r request) outcome {
 // publish makes what the machine holds visible to readers. It is left for when
 // somebody looks: a reply to the runtime does not wait for it.
 func (l *loop) publish() {
-	if l.stale.Load() {
+	if l.stale.Load() && l.frozen.Load() == nil {
 		l.view.Store(l.machine.Snapshot())
 		l.stale.Store(false) // only now: who reads in between has to ask, not to take the last one
 	}
@@ -324,43 +358,57 @@ func weigh(decisions []policy.Decision) (keep, lazy bool) {
 	return keep, lazy
 }
 
-// safely is a step that cannot bring the daemon down. A machine that panicked
-// may be half changed, so it is rebuilt from its record without the event.
-func (l *loop) safely(now time.Time, e policy.Event) (decisions []policy.Decision, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			l.log.Error("a step of the policy panicked; this is a defect, please report it with the record",
-				"event", kindOf(e), "panic", fmt.Sprint(p), "record", recordText(now, e), "stack",
-				string(debug.Stack()))
-			l.rebuild()
-			decisions, err = nil, errInternal
-		}
-	}()
-	return l.step(l.machine, now, e)
-}
-
-func (l *loop) rebuild() {
-	defer func() {
-		if p := recover(); p != nil {
-			l.log.Error("the record could not be replayed after a panic; going on with the machine as it is", "panic",
-				fmt.Sprint(p))
-		}
-	}()
-	m, err := policy.New(l.machine.Snapshot().Topology, l.cfg)
+// rebuild puts a machine in place of the one that panicked, or freezes: an empty
+// machine would give the CPUs of those who run to others.
+func (l *loop) rebuild(now time.Time) {
+	var r *rebuilt
+	err := errors.New("rebuilding the machine panicked")
+	l.guard("rebuilding the machine", func() { r, err = l.anchor.rebuild(l.step, now, l.machine) })
 	if err != nil {
-		l.log.Error("the machine could not be rebuilt after a panic; going on with the machine as it is", "err", err)
+		why := err.Error()
+		if l.frozen.Swap(&why) == nil {
+			l.log.Error("the policy is frozen: masks stay, nothing is released and no pod that owns CPUs is started "+
+				"until its machine can be rebuilt, which is tried every second", "err", err)
+		}
 		return
 	}
-	records := l.recorder.Records()
-	var all []policy.Decision
-	for _, r := range records[:max(len(records)-1, 0)] {
-		decisions, _ := m.Step(r.At, r.Event()) // a refusal then is a refusal now
-		all = append(all, decisions...)
+	if len(r.leftOut) > 0 {
+		l.log.Error("events that panic again are left out of the policy's record", "events", r.leftOut)
 	}
-	l.machine, l.recorder = m, policy.NewRecorder(recordedEvents)
-	l.view.Store(m.Snapshot())
-	// Its revisions begin anew, so what is enforced has to forget the old ones.
-	l.emit(batch{decisions: all, topo: m.Topology(), rev: m.Rev(), anew: true})
+	l.machine = r.machine
+	l.anchor.recorder.Rebase(r.machine, now)
+	l.anchor.decided = map[string]place{}
+	note(l.anchor.decided, r.decisions)
+	l.view.Store(r.machine.Snapshot())
+	l.emit(batch{decisions: r.decisions, topo: r.machine.Topology(), rev: r.machine.Rev(), anew: true})
+	l.dirty.Store(true)
+	if l.frozen.Swap(nil) != nil {
+		l.log.Warn("the policy's machine is rebuilt and goes on")
+	}
+}
+
+// errFrozen answers whatever needs the policy while it has no machine to rely on.
+var errFrozen = errors.New("quietcore: no decisions are made after an internal error, see its log; tried again soon")
+
+// whileFrozen answers without a machine. A pod that runs in the pool of its slice may
+// start: the slice's mask keeps it off the CPUs of owners.
+func (l *loop) whileFrozen(r request) outcome {
+	var pod policy.Pod
+	switch e := r.event.(type) {
+	case policy.Tick:
+		l.rebuild(l.now())
+		return outcome{}
+	case policy.PodRun:
+		pod = e.Pod
+	case policy.ContainerCreate:
+		pod = e.Pod
+	default:
+		return outcome{err: errFrozen}
+	}
+	if exclusive(&pod) || pod.QoS == policy.Guaranteed {
+		return outcome{err: errFrozen}
+	}
+	return outcome{}
 }
 
 // kindOf names an event as records do: containerCreate.

@@ -88,7 +88,7 @@ func (p *Plugin) Look() (view *policy.Snapshot, current bool) { return p.loop.sn
 // Records is what happened, in a form that replays on an empty machine.
 func (p *Plugin) Records(ctx context.Context) ([]policy.Record, error) {
 	var records []policy.Record
-	err := p.loop.ask(ctx, func(*policy.Machine) { records = p.loop.recorder.Records() })
+	err := p.loop.ask(ctx, func(*policy.Machine) { records = p.loop.anchor.recorder.Records() })
 	return records, err
 }
 
@@ -102,7 +102,7 @@ func (p *Plugin) Pods(ctx context.Context) ([]policy.PodView, error) {
 // Config is the policy's configuration in force.
 func (p *Plugin) Config(ctx context.Context) (policy.Config, error) {
 	var cfg policy.Config
-	err := p.loop.ask(ctx, func(*policy.Machine) { cfg = p.loop.cfg })
+	err := p.loop.ask(ctx, func(*policy.Machine) { cfg = p.loop.anchor.cfg })
 	return cfg, err
 }
 
@@ -176,6 +176,14 @@ func (p *Plugin) Settled() bool {
 
 // Unsaved is for how long the state file has been behind; 0: it is not.
 func (p *Plugin) Unsaved() time.Duration { return p.saver.unsaved() }
+
+// Frozen is why no decisions are made; empty: they are.
+func (p *Plugin) Frozen() string {
+	if why := p.loop.frozen.Load(); why != nil {
+		return *why
+	}
+	return ""
+}
 
 // Unpinned counts the containers that were last seen to run elsewhere than decided.
 func (p *Plugin) Unpinned() int { return int(p.enforcer.astray.Load()) }

@@ -219,6 +219,10 @@ func (m *Machine) floorOf(cfg *Config) int {
 func (m *Machine) Topology() *topology.Topology { return m.topo }
 func (m *Machine) Rev() uint64                  { return m.rev }
 
+// Continue makes an empty machine number its changes from rev on: it takes the place
+// of one that had come so far.
+func (m *Machine) Continue(rev uint64) { m.rev = max(m.rev, rev) }
+
 func (m *Machine) decide(d Decision) { m.out = append(m.out, d) }
 
 func (m *Machine) notice(p *pod, reason, format string, args ...any) {

@@ -134,6 +134,7 @@ func (r Record) Event() Event {
 type Recorder struct {
 	max      int
 	old, new segment
+	added    bool // the last Add added a record
 }
 
 type segment struct {
@@ -150,9 +151,27 @@ func (r *Recorder) Add(m *Machine, at time.Time, e Event) {
 	if !ok || r.new.base == nil || len(r.new.events) >= r.max {
 		r.old, r.new = r.new, segment{base: m.baseRecords(at)}
 	}
-	if ok {
+	if r.added = ok; ok {
 		r.new.events = append(r.new.events, record)
 	}
+}
+
+// Undo takes back the last Add: m has not taken the event.
+func (r *Recorder) Undo() {
+	if r.added {
+		r.new.events = r.new.events[:len(r.new.events)-1]
+		r.added = false
+	}
+}
+
+// Rebase begins anew with what m holds. What was recorded before is kept for a while.
+func (r *Recorder) Rebase(m *Machine, at time.Time) {
+	r.old, r.new, r.added = r.new, segment{base: m.baseRecords(at)}, false
+}
+
+// Latest is the shortest record that brings an empty machine to where this one is.
+func (r *Recorder) Latest() []Record {
+	return append(append([]Record(nil), r.new.base...), r.new.events...)
 }
 
 // Records returns what to replay on an empty machine of the same node.

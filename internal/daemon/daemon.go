@@ -183,6 +183,9 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	d.health = metrics.NewHealth(time.Now, made.Beat)
 	d.health.Require("not registered with the runtime", made.Connected)
 	d.health.Require("what runs is not taken over yet", made.Synchronised)
+	d.health.Require("the policy is frozen after an internal error, see the log", func() bool {
+		return made.Frozen() == ""
+	})
 	for _, p := range d.parts {
 		d.health.Watch(p.Health)
 	}

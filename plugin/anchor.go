@@ -1,0 +1,221 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// stepFunc is a step of a machine.
+type stepFunc func(*policy.Machine, time.Time, policy.Event) ([]policy.Decision, error)
+
+// anchor is what a machine is rebuilt from when a step of it has panicked and may have
+// left it half changed: the last checkpoint with the events since, and what was decided
+// of every pod and container. Nobody loses its CPUs by a rebuild: it brings back
+// everything that was decided, or it fails.
+type anchor struct {
+	recorder *policy.Recorder
+	cfg      policy.Config
+	topo     *topology.Topology
+	decided  map[string]place
+}
+
+// place is what was last decided of a pod, by its UID, or of a container, by its ID.
+type place struct {
+	pod string      // the UID of a container's pod
+	own *cpuset.Set // nil: it runs in a pool
+}
+
+func newAnchor(m *policy.Machine, cfg policy.Config) anchor {
+	return anchor{
+		recorder: policy.NewRecorder(recordedEvents), cfg: cfg, topo: m.Topology(), decided: map[string]place{},
+	}
+}
+
+// hold takes down what a step that went well has changed.
+func (a *anchor) hold(m *policy.Machine, now time.Time, e policy.Event, decisions []policy.Decision) {
+	a.topo = m.Topology()
+	if e, ok := e.(policy.Reconfigured); ok {
+		a.cfg = e.Config
+		a.recorder.Rebase(m, now) // it is in no record
+	}
+	note(a.decided, decisions)
+}
+
+func note(decided map[string]place, decisions []policy.Decision) {
+	for _, d := range decisions {
+		switch d := d.(type) {
+		case policy.SetPod:
+			decided[d.Pod.UID] = place{own: d.Need.Own}
+		case policy.SetContainer:
+			decided[d.Container.ID] = place{pod: d.Pod.UID, own: d.Need.Own}
+		case policy.DropContainer:
+			delete(decided, d.ID)
+		case policy.DropPod:
+			delete(decided, d.UID)
+		}
+	}
+}
+
+// rebuilt is a machine with what was decided of everything in it.
+type rebuilt struct {
+	machine   *policy.Machine
+	decisions []policy.Decision
+	leftOut   []string // events that panicked again
+}
+
+// rebuild makes a machine that holds what was decided before the panic. broken is the
+// one that panicked: what the record cannot bring back is taken from there.
+func (a *anchor) rebuild(step stepFunc, now time.Time, broken *policy.Machine) (*rebuilt, error) {
+	rev := broken.Rev()
+	r, err := a.replay(step, a.recorder.Latest(), rev)
+	if err != nil {
+		return nil, err
+	}
+	leftOut := r.leftOut
+	// Once more from a checkpoint, with whoever is missing: its decisions are the whole
+	// state, without what has come and gone since the record began.
+	fresh := policy.NewRecorder(1)
+	fresh.Rebase(r.machine, now)
+	records := fresh.Latest()
+	for i := range records {
+		if s := records[i].Synchronized; s != nil {
+			a.putBack(s, checkpointOf(broken))
+		}
+	}
+	if r, err = a.replay(step, records, rev); err != nil {
+		return nil, err
+	}
+	r.leftOut = append(leftOut, r.leftOut...)
+	r.decisions = append(r.decisions, poolsOf(r.machine.Snapshot())...)
+	return r, a.compare(r.decisions)
+}
+
+// replay feeds records to an empty machine. One that panics is left out, and what it
+// may have half changed with it.
+func (a *anchor) replay(step stepFunc, records []policy.Record, rev uint64) (*rebuilt, error) {
+	var leftOut []string
+	for {
+		m, err := policy.New(a.topo, a.cfg)
+		if err != nil {
+			return nil, err
+		}
+		m.Continue(rev)
+		r := &rebuilt{machine: m, leftOut: leftOut}
+		bad := -1
+		for i := range records {
+			decisions, ok := quietly(step, m, records[i])
+			if !ok {
+				bad = i
+				break
+			}
+			r.decisions = append(r.decisions, decisions...)
+		}
+		if bad < 0 {
+			return r, nil
+		}
+		leftOut = append(leftOut, kindOf(records[bad].Event()))
+		records = slices.Delete(records, bad, bad+1)
+	}
+}
+
+// quietly is a step that may panic; then ok is false. A refusal then is a refusal now.
+func quietly(step stepFunc, m *policy.Machine, r policy.Record) (decisions []policy.Decision, ok bool) {
+	defer func() {
+		if recover() != nil {
+			decisions, ok = nil, false
+		}
+	}()
+	decisions, _ = step(m, r.At, r.Event())
+	return decisions, true
+}
+
+// checkpointOf is what a broken machine still says; nothing, where that panics too.
+func checkpointOf(broken *policy.Machine) (s policy.Synchronized) {
+	defer func() {
+		if recover() != nil {
+			s = policy.Synchronized{}
+		}
+	}()
+	return broken.Checkpoint()
+}
+
+// putBack adds to a checkpoint the pods and containers that were decided of and are
+// missing in it, as the broken machine has them, on the CPUs that were decided.
+func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
+	have := map[string]bool{}
+	for _, p := range s.Pods {
+		have[p.UID] = true
+	}
+	for _, p := range broken.Pods {
+		was, decided := a.decided[p.UID]
+		if !decided || have[p.UID] {
+			continue
+		}
+		if p.Recovered == nil {
+			p.Recovered = &policy.Recovered{From: "kernel"}
+		}
+		if online := a.topo.Online(); was.own != nil && p.Recovered.CPUs != nil &&
+			p.Recovered.CPUs.And(online) != *was.own {
+			r := *p.Recovered
+			r.CPUs, r.Withheld = was.own, nil
+			p.Recovered = &r
+		}
+		s.Pods = append(s.Pods, p)
+	}
+	for _, c := range s.Containers {
+		have[c.ID] = true
+	}
+	sandboxes := map[string]bool{}
+	for _, p := range s.Pods {
+		sandboxes[p.Sandbox] = true
+	}
+	for _, c := range broken.Containers {
+		if _, decided := a.decided[c.ID]; decided && !have[c.ID] && sandboxes[c.Sandbox] {
+			s.Containers = append(s.Containers, c)
+		}
+	}
+}
+
+var errLost = errors.New("the rebuilt machine is not the one before")
+
+// compare wants every owner on its CPUs, and no pod or container lost.
+func (a *anchor) compare(decisions []policy.Decision) error {
+	now := map[string]place{}
+	note(now, decisions)
+	for _, id := range slices.Sorted(maps.Keys(a.decided)) {
+		was := a.decided[id]
+		is, there := now[id]
+		switch {
+		case !there:
+			return fmt.Errorf("%w: %s is lost", errLost, id)
+		case was.own == nil && is.own == nil:
+		case was.own == nil || is.own == nil || *was.own != *is.own:
+			return fmt.Errorf("%w: %s had CPUs %s and would have %s", errLost, id, textOf(was.own), textOf(is.own))
+		}
+	}
+	return nil
+}
+
+func textOf(own *cpuset.Set) string {
+	if own == nil {
+		return "of a pool"
+	}
+	return own.String()
+}
+
+// poolsOf are the pools of a machine, which decides of them only when they change.
+func poolsOf(view *policy.Snapshot) []policy.Decision {
+	return []policy.Decision{
+		policy.SetPool{Pool: policy.PoolShared, CPUs: view.Shared},
+		policy.SetPool{Pool: policy.PoolBE, CPUs: view.BE, QuotaMilli: view.BEQuota},
+		policy.SetPool{Pool: policy.PoolSystem, CPUs: view.System},
+		policy.SetPool{Pool: policy.PoolReserved, CPUs: view.Reserved},
+	}
+}
