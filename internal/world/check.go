@@ -67,7 +67,7 @@ func (w *World) checkStart(c *Container) {
 		}
 	}
 	w.intruders(PropStart, p, own, w.tasks())
-	if p.live() && p.grant != own {
+	if p.live() && p.grant.Minus(w.offline) != own.Minus(w.offline) {
 		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
 	}
 	p.grant = own
@@ -143,8 +143,9 @@ func (w *World) check(c Choice) {
 			continue
 		}
 		w.intruders(PropMove, p, p.grant, tasks)
-		if w.alive && view.Synced && view.Grants[p.UID()] != p.grant {
-			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, view.Grants[p.UID()], c)
+		grant := view.Grants[p.UID()] // CPUs that are off stay granted and are in no answer
+		if w.alive && view.Synced && grant.Minus(w.offline) != p.grant.Minus(w.offline) {
+			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, grant, c)
 		}
 	}
 	if w.alive && (view.Shared.IsEmpty() || view.BE.IsEmpty()) {
