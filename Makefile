@@ -39,6 +39,12 @@ test-fast: setup-test ## everything that needs no virtual machine
 test-race: setup-test ## the same under the race detector
 	QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
 
+.PHONY: world
+SEEDS ?= 100000
+FROM ?= 1
+world: ## play SEEDS lives of 300 choices in a simulated world where everything goes wrong, from seed FROM on
+	$(GO) test ./plugin -count=1 -timeout 0 -v -run TestTheWorldKeepsItsPromises -args -world.seeds=$(SEEDS) -world.from=$(FROM) -world.new=0
+
 .PHONY: test-vm
 test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn; then counting on x86 and the quick proofs
 	$(GO) run ./e2e -suite e2e/scenarios -driver alternate

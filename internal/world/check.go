@@ -71,6 +71,9 @@ func (w *World) checkStart(c *Container) {
 		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
 	}
 	p.grant = own
+	if whole := w.shell.View().Grants[p.UID()]; whole.Minus(w.offline) == own {
+		p.grant = whole // with what is off and comes back
+	}
 }
 
 // task is a cgroup with tasks, the container whose it is and the CPUs that it may use.
@@ -143,6 +146,10 @@ func (w *World) check(c Choice) {
 			continue
 		}
 		w.intruders(PropMove, p, p.grant, tasks)
+		if view.Synced && emptied(view, p) && !w.offline.IsEmpty() {
+			p.excused = true // the youngest owners pay where the shared pool would lose its last CPU
+			continue
+		}
 		grant := view.Grants[p.UID()] // CPUs that are off stay granted and are in no answer
 		if w.alive && view.Synced && grant.Minus(w.offline) != p.grant.Minus(w.offline) {
 			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, grant, c)
@@ -306,4 +313,10 @@ func (w *World) unsettledDisk(view View) string {
 		return fmt.Sprintf("saved are %v, owned are %v", saved, view.Grants)
 	}
 	return ""
+}
+
+// emptied says whether a daemon no longer knows of a pod's CPUs.
+func emptied(view View, p *Pod) bool {
+	_, owns := view.Grants[p.UID()]
+	return !owns
 }
