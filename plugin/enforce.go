@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,11 +59,13 @@ type enforcer struct {
 
 	mu     sync.Mutex
 	inbox  []batch
-	seq    uint64        // of the last batch put in
-	shrunk uint64        // up to here, everyone has left what is not theirs any more
-	held   cpuset.Set    // when the last phase ended: CPUs that others may still have
-	cause  error         // why
-	moved  chan struct{} // closed and replaced when shrunk or held changes
+	seq    uint64                // of the last batch put in
+	shrunk uint64                // up to here, everyone has left what is not theirs any more
+	held   cpuset.Set            // when the last phase ended: CPUs that others may still have
+	heldAt map[string]cpuset.Set // the owned ones of them, by slice or pod
+	cause  error                 // why
+	ready  map[string]bool       // slices that have had their mask
+	moved  chan struct{}         // closed and replaced when shrunk or held changes
 	wake   chan struct{}
 	quiet  bool // nothing left to do
 	armed  bool // a timer will rouse run
@@ -121,7 +125,7 @@ func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 		driver: o.Driver, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify,
 		meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.late,
 		now:   o.Clock.Now,
-		moved: make(chan struct{}), wake: make(chan struct{}, 1),
+		ready: map[string]bool{}, moved: make(chan struct{}), wake: make(chan struct{}, 1),
 		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
 		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{},
 		slices: map[string]bool{}, found: map[string][]string{}, beSlices: map[string]*subjectState{},
@@ -193,23 +197,59 @@ func (e *enforcer) idle() bool {
 // vacated returns when everybody who has to has left the CPUs of the batch's
 // owner, or says why the owner must not start.
 func (e *enforcer) vacated(ctx context.Context, seq uint64, own *cpuset.Set) error {
+	return e.await(ctx, seq, func() error {
+		if both := e.held.And(*own); !both.IsEmpty() {
+			return fmt.Errorf("CPUs %s are still in use by others: %w", both, cmp.Or(e.cause, errNotYetRead))
+		}
+		return nil
+	}, func(cause error) error {
+		return fmt.Errorf("CPUs %s are not yet free of others: %w", own, cause)
+	})
+}
+
+// masked returns when a pod that owns nothing is off the CPUs of owners, or says why
+// no container of it must start. The batch is the one that placed the pod.
+func (e *enforcer) masked(ctx context.Context, seq uint64, path string, exposed bool) error {
+	e.mu.Lock()
+	served := e.ready[cgroup.Parent(path)]
+	e.mu.Unlock()
+	if served && !exposed {
+		return nil // the slice's mask is that of all in it
+	}
+	return e.await(ctx, seq, func() error {
+		for at := strings.Trim(path, "/"); at != ""; at = cgroup.Parent(at) {
+			if cpus, held := e.heldAt[at]; held {
+				return fmt.Errorf("cgroup %s may still allow CPUs %s of owners: %w", at, cpus,
+					cmp.Or(e.cause, errNotYetRead))
+			}
+		}
+		return nil
+	}, func(cause error) error {
+		return fmt.Errorf("cgroup %s is not yet off the CPUs of owners: %w", path, cause)
+	})
+}
+
+// await waits until the batch's writes that take CPUs away are done and returns what
+// check says then, with mu held; or late where ctx ends first.
+func (e *enforcer) await(ctx context.Context, seq uint64, check func() error, late func(error) error) error {
 	if e.driver == nil || e.late > 0 {
 		return nil
 	}
 	for {
 		e.mu.Lock()
-		done, held, cause, moved := e.shrunk >= seq, e.held, e.cause, e.moved
+		done, moved := e.shrunk >= seq, e.moved
+		var err error
+		if done {
+			err = check()
+		}
 		e.mu.Unlock()
 		if done {
-			if both := held.And(*own); !both.IsEmpty() {
-				return fmt.Errorf("CPUs %s are still in use by others: %w", both, cmp.Or(cause, errNotYetRead))
-			}
-			return nil
+			return err
 		}
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return fmt.Errorf("CPUs %s are not yet free of others: %w", own, ctx.Err())
+			return late(ctx.Err())
 		}
 	}
 }
@@ -335,13 +375,16 @@ func (e *enforcer) announce(seq uint64) {
 // ended, never within one: until then what was published before holds, so that no
 // waiter sees a moment in which nothing is held yet.
 func (e *enforcer) publishHeld() {
-	held := e.tree.Held()
+	held, at := e.tree.Held()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if held == e.held {
+	for path := range e.slices {
+		e.ready[path] = e.ready[path] || e.tree.Settled(path)
+	}
+	if held == e.held && maps.Equal(at, e.heldAt) {
 		return
 	}
-	e.held = held
+	e.held, e.heldAt = held, at
 	e.wakeWaiters()
 }
 

@@ -23,8 +23,13 @@ var errInternal = errors.New("quietcore: internal error, see its log; the pod is
 type outcome struct {
 	decisions []policy.Decision
 	seq       uint64 // what the enforcer calls the batch
-	topo      *topology.Topology
-	err       error
+	// placed is the batch that placed the pod of a created container, where there are
+	// owners; 0: there are none. exposed says that the mask of its slice does not keep
+	// the pod off their CPUs.
+	placed  uint64
+	exposed bool
+	topo    *topology.Topology
+	err     error
 }
 
 // request is one thing for the loop to do: an event, or a question.
@@ -36,12 +41,20 @@ type request struct {
 	reply    chan outcome
 }
 
+// placed is the batch that last placed a pod, and whether the pod was ever exposed:
+// whoever exposed it may be gone by now and its slice still be as wide.
+type placed struct {
+	seq     uint64
+	exposed bool
+}
+
 // loop is the goroutine that owns the machine, and what it shares.
 type loop struct {
 	requests chan request
 	machine  *policy.Machine
 	anchor   anchor
 	frozen   atomic.Pointer[string] // why there is no machine to rely on; nil: there is one
+	placed   map[string]placed      // by the UID of a pod
 	view     atomic.Pointer[policy.Snapshot]
 	stale    atomic.Bool  // the machine is ahead of view
 	beat     atomic.Int64 // of the last turn, in nanoseconds since start
@@ -84,7 +97,8 @@ func newLoop(o *Options) (*loop, error) {
 	}
 	l := &loop{
 		requests: make(chan request), machine: m, anchor: newAnchor(m, o.Config),
-		clock: o.Clock, log: o.Log, step: (*policy.Machine).Step,
+		placed: map[string]placed{},
+		clock:  o.Clock, log: o.Log, step: (*policy.Machine).Step,
 		at: o.At, pace: saveEvery, changed: o.Changed, start: o.Clock.Now(),
 	}
 	l.view.Store(m.Snapshot())
@@ -279,6 +293,10 @@ func (l *loop) take(now time.Time, r request) outcome {
 	l.at.at(failpoint.EventStepped)
 	o := outcome{decisions: decisions, topo: l.machine.Topology()}
 	o.seq = l.enforce(r, decisions)
+	if e, ok := r.event.(policy.ContainerCreate); ok && l.machine.HasOwners() {
+		p := l.placed[e.Pod.UID]
+		o.placed, o.exposed = p.seq, p.exposed || l.machine.Exposed(e.Pod.UID)
+	}
 	l.anchor.hold(l.machine, now, r.event, decisions)
 	l.at.at(failpoint.EventHanded)
 	return o
@@ -336,7 +354,17 @@ func (l *loop) enforce(r request, decisions []policy.Decision) uint64 {
 		l.dirty.Store(true)
 	}
 	b.lazy = lazy && !b.synchronized && !b.audit && !tick
-	return l.emit(b)
+	seq := l.emit(b)
+	for _, d := range decisions {
+		switch d := d.(type) {
+		case policy.SetPod:
+			before := l.placed[d.Pod.UID]
+			l.placed[d.Pod.UID] = placed{seq, before.exposed || l.machine.Exposed(d.Pod.UID)}
+		case policy.DropPod:
+			delete(l.placed, d.UID)
+		}
+	}
+	return seq
 }
 
 // weigh tells whether decisions change what is saved, which is about pods and what

@@ -281,18 +281,29 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	if !ok {
 		return values{}, nil
 	}
-	if d.Need.Own != nil {
-		if err := s.enforcer.vacated(ctx, o.seq, d.Need.Own); err != nil && !s.o.Observe {
-			return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() +
-				"; the container is tried again"})
-		}
-		s.at.at(failpoint.CreateVacated)
+	if err := s.clear(ctx, &o, &d, pod.CgroupParent); err != nil && !s.o.Observe {
+		return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() +
+			"; the container is tried again"})
 	}
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
 	v := valuesOf(&d, &f, o.topo)
 	v.env = envOf(s.o.CPUsEnv, &d)
 	return v, nil
+}
+
+// clear waits until a container can start without sharing a CPU that has an owner.
+func (s *session) clear(ctx context.Context, o *outcome, d *policy.SetContainer, parent string) error {
+	switch {
+	case d.Need.Own != nil:
+		if err := s.enforcer.vacated(ctx, o.seq, d.Need.Own); err != nil {
+			return err
+		}
+		s.at.at(failpoint.CreateVacated)
+	case o.placed > 0:
+		return s.enforcer.masked(ctx, o.placed, strings.Trim(parent, "/"), o.exposed)
+	}
+	return nil
 }
 
 func refused(err error) bool {

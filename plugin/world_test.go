@@ -45,9 +45,11 @@ var defects = []struct {
 	{"D7", 129, []sim.Fault{sim.LateEffect}, sim.PropMove, false, "a write that timed out takes effect later"},
 	{"D9", 137, []sim.Fault{sim.Kills}, sim.PropSettle, true,
 		"a container that is started anew while its pod is capped keeps the cap after a restart of the daemon"},
-	{"D10", 184, []sim.Fault{sim.Errors, sim.Lies, sim.Blind, sim.Panics, sim.Kills, sim.Unsaid}, sim.PropMove, true,
+	{"D10", 184, []sim.Fault{sim.Errors, sim.Lies, sim.Blind, sim.Panics, sim.Kills, sim.Unsaid}, sim.PropMove, false,
 		"a slice that cannot be seen at the start is left out for good"},
-	{"D8", 14, nil, sim.PropBeside, true, "a container without CPUs of its own does not wait for its pod's mask"},
+	{"D8", 14, nil, sim.PropBeside, false, "a container without CPUs of its own does not wait for its pod's mask"},
+	{"D12", 5, []sim.Fault{sim.LateEffect, sim.Blind, sim.Kills}, sim.PropBeside, false,
+		"the first container of a slice that could not be seen at the start does not wait for its mask"},
 }
 
 // play plays one run in a bubble of its own.

@@ -126,6 +126,13 @@ func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 	}
 }
 
+// Settled reports whether a slice (by its path), pod or container is known to carry
+// the mask that it should.
+func (t *Tree) Settled(id string) bool {
+	n := t.byID[id]
+	return n != nil && !n.gone && n.unsure == nil && t.settled(n, n.own)
+}
+
 // Gone notes that a cgroup does not exist, nor any below it.
 func (t *Tree) Gone(path string) {
 	if n := t.byPath[path]; n != nil {
@@ -135,36 +142,52 @@ func (t *Tree) Gone(path string) {
 
 // Held is the CPUs that cgroups may allow beyond those that they should, whether a
 // write failed, was left out, may come later, or was never planned. An owner must
-// not start on any of them.
+// not start on any of them. At has those of them that have an owner, by the paths
+// of the slices and pods in which nobody else may start meanwhile; nil if there are none.
 //
 // It looks only at cgroups with something to write or to read back, and below a
 // mixed one at all: a cgroup that runs where the mask above says adds nothing.
-func (t *Tree) Held() cpuset.Set {
-	var held cpuset.Set
+func (t *Tree) Held() (all cpuset.Set, at map[string]cpuset.Set) {
+	add := func(n *node, beyond *cpuset.Set) {
+		all.AddSet(beyond)
+		if n.level == containerLevel {
+			return
+		}
+		if owned := beyond.And(t.owned()); !owned.IsEmpty() {
+			if at == nil {
+				at = map[string]cpuset.Set{}
+			}
+			at[n.path] = owned
+		}
+	}
 	for n := range t.dirty {
-		t.addHeld(n, &held)
+		t.visitHeld(n, add)
 	}
 	for n := range t.unsure {
-		t.addHeld(n, &held)
+		t.visitHeld(n, add)
 	}
-	return held
+	return all, at
 }
 
-func (t *Tree) addHeld(n *node, held *cpuset.Set) {
+func (t *Tree) visitHeld(n *node, add func(*node, *cpuset.Set)) {
 	if n.gone || n == t.top {
 		return
 	}
 	if goal, managed := t.goal(n); managed {
+		var beyond cpuset.Set
 		for _, may := range t.mayHave(n) {
 			may.RemoveSet(&goal)
-			held.AddSet(&may)
+			beyond.AddSet(&may)
+		}
+		if !beyond.IsEmpty() {
+			add(n, &beyond)
 		}
 	}
 	if len(n.odd) == 0 && !t.flat {
 		return // those below may have no more than n, and should have as much
 	}
 	for k := range n.kids {
-		t.addHeld(k, held)
+		t.visitHeld(k, add)
 	}
 }
 
