@@ -567,7 +567,8 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 	}
 	before, was := file("{}"), template("{}")
 	changes := []string{
-		"mode: observe", "admission: degrade", "memory: strict", "reserved: {cpus: \"0\"}", "pools: {sharedFloor: 2}",
+		"mode: observe", "unannounced: mask", "admission: degrade", "memory: strict",
+		"reserved: {cpus: \"0\"}", "pools: {sharedFloor: 2}",
 		"allocation: {bindPolicy: SpreadByPCPUs}",
 		"quota: {liftContainersOfMultiContainerPods: true}", "system: {cpus: \"0\"}",
 		"authority: {resourceStatus: trust}", "node: {labels: {a: b}}",
