@@ -82,8 +82,12 @@ func countStandIns(t *testing.T, h *hierarchy, d *double) {
 		outer = machineFaults(t) - outer
 		missed := after.Faults.Missed - before.Faults.Missed
 		g, b := of(t, after, "faults"), of(t, before, "faults")
-		if missed > 0 && try < attempts {
-			continue // what is seen then is right, but not all
+		clock, on := float64(g.Events[Cycles]-b.Events[Cycles]), float64(g.Counted-b.Counted)
+		apart := clock < on*0.95 || clock > on*1.5+1e7
+		// After missed switches what is seen is right, but not all; and a hypervisor that
+		// stops a CPU between two clocks moves time from one interval to the next.
+		if (missed > 0 || apart) && try < attempts {
+			continue
 		}
 		got := int(g.Events[Instructions] - b.Events[Instructions])
 		t.Logf("%d faults, the process says %d; machine %d to %d; %d switches missed", got, want, inner, outer, missed)
@@ -99,8 +103,7 @@ func countStandIns(t *testing.T, h *hierarchy, d *double) {
 		if g.Events[RefCycles] != g.Counted {
 			t.Errorf("%d nanoseconds stand for reference cycles, %d were counted", g.Events[RefCycles], g.Counted)
 		}
-		clock, on := float64(g.Events[Cycles]-b.Events[Cycles]), float64(g.Counted-b.Counted)
-		if missed == 0 && (clock < on*0.95 || clock > on*1.5+1e7) {
+		if missed == 0 && apart {
 			t.Errorf("the CPU clock moved %.0f ns in %.0f ns", clock, on)
 		}
 		if after.Enabled[LLCMisses] != 0 || after.Running[LLCMisses] != 0 {
