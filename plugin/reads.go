@@ -133,12 +133,14 @@ func (r *reads) wrote(path string) {
 	}
 }
 
-// forget ends a taking, stop the reading.
+// forget ends a taking, and wakes whoever waits for an earlier one. stop ends the reading.
 func (r *reads) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.seen)
 	r.queue, r.wanted, r.urgent = nil, nil, 0
+	close(r.news)
+	r.news = make(chan struct{})
 }
 
 func (r *reads) stop() {
