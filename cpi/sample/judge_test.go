@@ -319,7 +319,7 @@ func TestEveryReasonHasAWordAndASentence(t *testing.T) {
 
 // truth is what one container really did.
 type truth struct {
-	usage, hertz, refHertz, cpi, refCPI, mpki, wait float64
+	usage, hertz, cpi, refCPI, mpki, wait float64
 }
 
 func (m truth) counts(length time.Duration) Counts {

@@ -29,7 +29,6 @@ type node struct {
 	t    *testing.T
 	dir  string
 	pods []string // LSR pods of two CPUs
-	nri  *adaptation.Adaptation
 }
 
 func newNode(t *testing.T, pods ...string) *node {
