@@ -72,7 +72,8 @@ func (b *bubble) Start(saved state.Snapshot) {
 	l.plugin = p
 	p.loop.step = l.step
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	for _, part := range []func(context.Context){p.loop.run, p.enforcer.run, p.saver.run, p.collect} {
+	for _, part := range []func(context.Context){p.loop.run, p.enforcer.run, p.saver.run, p.collect,
+		p.finishTakings} {
 		l.spawn(func() { part(l.ctx) })
 	}
 }
@@ -150,7 +151,9 @@ func (b *bubble) Run(d time.Duration) sim.Heard {
 // View reads what belongs to the loop: it waits.
 func (b *bubble) View() sim.View {
 	p := b.life.plugin
-	v := sim.View{Synced: p.once.Load(), Settled: p.Settled(), Grants: map[string]cpuset.Set{}}
+	v := sim.View{
+		Synced: p.once.Load(), Unread: p.Unread() != "", Settled: p.Settled(), Grants: map[string]cpuset.Set{},
+	}
 	view := p.loop.view.Load()
 	if p.Frozen() != "" {
 		for id, at := range p.loop.anchor.decided {

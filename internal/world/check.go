@@ -67,14 +67,15 @@ func (w *World) checkStart(c *Container) {
 		}
 	}
 	w.intruders(PropStart, p, own, w.tasks())
-	if p.live() && p.grant.Minus(w.offline) != own.Minus(w.offline) {
+	if p.live() && w.owned(p, p.grant) != w.owned(p, own) {
 		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
 	}
 	p.grant = own
-	if whole := w.shell.View().Grants[p.UID()]; whole.Minus(w.offline) == own {
-		p.grant = whole // with what is off and comes back
-	}
 }
+
+// owned is a set less what is off, or was when the pod's CPUs were promised: what is
+// off stays granted and is in no answer.
+func (w *World) owned(p *Pod, set cpuset.Set) cpuset.Set { return set.Minus(w.offline.Or(p.off)) }
 
 // task is a cgroup with tasks, the container whose it is and the CPUs that it may use.
 type task struct {
@@ -150,8 +151,8 @@ func (w *World) check(c Choice) {
 			p.excused = true // the youngest owners pay where the shared pool would lose its last CPU
 			continue
 		}
-		grant := view.Grants[p.UID()] // CPUs that are off stay granted and are in no answer
-		if w.alive && view.Synced && grant.Minus(w.offline) != p.grant.Minus(w.offline) {
+		grant := view.Grants[p.UID()]
+		if w.alive && view.Synced && !(view.Unread && grant.IsEmpty()) && w.owned(p, grant) != w.owned(p, p.grant) {
 			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, grant, c)
 		}
 	}

@@ -38,6 +38,8 @@ type Pod struct {
 	made     int        // containers so far
 	// grant is what the shell promised the pod for its own; empty: nothing.
 	grant cpuset.Set
+	// off are the CPUs that were off when they were promised: they may be of the pod too.
+	off cpuset.Set
 	// excused: CPUs of its own went offline, so that it may be moved.
 	excused bool
 }

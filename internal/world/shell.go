@@ -33,6 +33,7 @@ type Heard struct {
 // View is the state of a daemon as the checks need it.
 type View struct {
 	Synced  bool                  // it has taken over what runs
+	Unread  bool                  // it withholds what pods that it has not read yet may own
 	Settled bool                  // everything decided is written, read back and saved
 	Grants  map[string]cpuset.Set // what pods own, by UID; offline CPUs included
 	Shared  cpuset.Set
@@ -114,7 +115,8 @@ type Request struct {
 	Event      policy.Event
 
 	sent    time.Time
-	sandbox string // of the pod at that time
+	offline cpuset.Set // then
+	sandbox string     // of the pod at that time
 }
 
 // Sandbox is the id of the pod's sandbox that the request is about.

@@ -213,7 +213,7 @@ func (w *World) dispatch() {
 }
 
 func (w *World) call(r *Request) {
-	r.sent = w.clock()
+	r.sent, r.offline = w.clock(), w.offline
 	what := ""
 	if r.Pod != nil {
 		what = r.Pod.Name
@@ -277,6 +277,8 @@ func (w *World) createAnswered(a Answer) {
 	}
 	c.phase = ready
 	c.cpus, c.quota = a.CPUs, a.Quota
+	// The daemon may not know yet which CPUs are on.
+	c.Pod.off = c.Pod.off.Or(w.offline).Or(a.To.offline).Or(w.topo.Online().Minus(w.shell.View().Online))
 	w.checkStart(c)
 }
 
