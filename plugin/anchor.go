@@ -85,6 +85,9 @@ func (a *anchor) rebuild(step stepFunc, now time.Time, broken *policy.Machine) (
 	fresh.Rebase(r.machine, now)
 	records := fresh.Latest()
 	for i := range records {
+		if records[i].Hardware != nil {
+			records[i].Hardware = &policy.Hardware{Online: a.topo.Online()}
+		}
 		if s := records[i].Synchronized; s != nil {
 			a.putBack(s, checkpointOf(broken))
 		}
@@ -150,23 +153,16 @@ func checkpointOf(broken *policy.Machine) (s policy.Synchronized) {
 // missing in it, as the broken machine has them, on the CPUs that were decided.
 func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 	have := map[string]bool{}
-	for _, p := range s.Pods {
-		have[p.UID] = true
+	for i := range s.Pods {
+		have[s.Pods[i].UID] = true
+		a.restoreOwn(&s.Pods[i])
 	}
 	for _, p := range broken.Pods {
-		was, decided := a.decided[p.UID]
+		_, decided := a.decided[p.UID]
 		if !decided || have[p.UID] {
 			continue
 		}
-		if p.Recovered == nil {
-			p.Recovered = &policy.Recovered{From: "kernel"}
-		}
-		if online := a.topo.Online(); was.own != nil && p.Recovered.CPUs != nil &&
-			p.Recovered.CPUs.And(online) != *was.own {
-			r := *p.Recovered
-			r.CPUs, r.Withheld = was.own, nil
-			p.Recovered = &r
-		}
+		a.restoreOwn(&p)
 		s.Pods = append(s.Pods, p)
 	}
 	for _, c := range s.Containers {
@@ -183,11 +179,27 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 	}
 }
 
+// restoreOwn sees to it that a pod recovers the CPUs that were decided for it.
+func (a *anchor) restoreOwn(p *policy.Pod) {
+	was := a.decided[p.UID].own
+	if was == nil {
+		return
+	}
+	r := policy.Recovered{From: "kernel"}
+	if p.Recovered != nil {
+		r = *p.Recovered
+	}
+	if r.CPUs == nil || !keeps(was, r.CPUs, a.topo.Online()) {
+		r.CPUs, r.Withheld = was, nil
+		p.Recovered = &r
+	}
+}
+
 var errLost = errors.New("the rebuilt machine is not the one before")
 
 // compare wants every owner on its CPUs, and no pod or container lost.
 func (a *anchor) compare(decisions []policy.Decision) error {
-	now := map[string]place{}
+	now, online := map[string]place{}, a.topo.Online()
 	note(now, decisions)
 	for _, id := range slices.Sorted(maps.Keys(a.decided)) {
 		was := a.decided[id]
@@ -195,12 +207,19 @@ func (a *anchor) compare(decisions []policy.Decision) error {
 		switch {
 		case !there:
 			return fmt.Errorf("%w: %s is lost", errLost, id)
-		case was.own == nil && is.own == nil:
-		case was.own == nil || is.own == nil || *was.own != *is.own:
+		case was.own == nil && is.own == nil || was.own != nil && is.own != nil && keeps(was.own, is.own, online):
+		default:
 			return fmt.Errorf("%w: %s had CPUs %s and would have %s", errLost, id, textOf(was.own), textOf(is.own))
 		}
 	}
 	return nil
+}
+
+// keeps says whether an owner has all of its CPUs that are on. It may have more: those
+// that came back.
+func keeps(was, is *cpuset.Set, online cpuset.Set) bool {
+	left := was.And(online)
+	return left.SubsetOf(is)
 }
 
 func textOf(own *cpuset.Set) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -44,13 +45,20 @@ func TestAPanicAtATickCostsNothing(t *testing.T) {
 		return is && times.Add(-1) >= 0
 	})
 	mustRun(t, n, burstable("web"), lsr("a", 4000))
+	if err := n.plugin.Submit(short(t), policy.BESuppressed{CPUs: cpuset.Range(8, 9)}); err != nil {
+		t.Fatal(err)
+	}
 	n.settle()
+	be := n.plugin.Snapshot().BE.String()
 	for range 3 {
 		times.Store(1)
 		tick <- time.Now()
 		n.settle()
 		n.want("a-main", "0-3")
 		n.want("web-main", "4-15")
+		if now := n.plugin.Snapshot().BE.String(); now != be {
+			t.Errorf("best effort has %s, had %s: the last event before the tick is lost", now, be)
+		}
 	}
 	mustRun(t, n, lsr("b", 4000))
 	n.want("b-main", "4-7")
@@ -84,7 +92,7 @@ func TestWhatARecordCannotBringBackIsPutBack(t *testing.T) {
 	n.checkOwners()
 }
 
-// A machine that cannot be rebuilt is never an empty one: no owner is started, nobody
+// A machine that cannot be rebuilt is never an empty one: no pod is started, no owner
 // is released, masks stay, and health says so until it can be.
 func TestAMachineThatCannotBeRebuiltIsFrozen(t *testing.T) {
 	var bad atomic.Bool
@@ -103,11 +111,8 @@ func TestAMachineThatCannotBeRebuiltIsFrozen(t *testing.T) {
 	if err := n.run(lsr("b", 4000)); err == nil || !strings.Contains(err.Error(), "no decisions are made") {
 		t.Errorf("an owner is started, or not told why: %v", err)
 	}
-	if err := n.run(spec{name: "fixed", qos: policy.Guaranteed, ctrs: main1(500)}); err == nil {
-		t.Error("a pod outside of every slice is started, where no mask keeps it off owners' CPUs")
-	}
-	if err := n.run(bestEffort("low")); err != nil {
-		t.Errorf("a pod in a slice: %v", err)
+	if err := n.run(burstable("other")); err == nil {
+		t.Error("a pod is started that no owner would wait for afterwards")
 	}
 	if a, web := n.on("a-main"), n.on("web-main"); a != "0-3" || web != "4-15" {
 		t.Errorf("frozen, a runs on %s and web on %s", a, web)

@@ -261,7 +261,9 @@ func (l *loop) safely(r request) (o outcome) {
 			l.log.Error("a step of the policy panicked; this is a defect, please report it with the record",
 				"event", kindOf(r.event), "panic", fmt.Sprint(p), "record", recordText(now, r.event), "stack",
 				string(debug.Stack()))
-			l.anchor.recorder.Undo()
+			if _, tick := r.event.(policy.Tick); !tick { // of a tick nothing was recorded before the step
+				l.anchor.recorder.Undo()
+			}
 			l.rebuild(now)
 			o = outcome{err: errInternal}
 		}
@@ -395,7 +397,7 @@ func (l *loop) rebuild(now time.Time) {
 	if err != nil {
 		why := err.Error()
 		if l.frozen.Swap(&why) == nil {
-			l.log.Error("the policy is frozen: masks stay, nothing is released and no pod that owns CPUs is started "+
+			l.log.Error("the policy is frozen: masks stay, nothing is released and no pod is started "+
 				"until its machine can be rebuilt, which is tried every second", "err", err)
 		}
 		return
@@ -418,25 +420,14 @@ func (l *loop) rebuild(now time.Time) {
 // errFrozen answers whatever needs the policy while it has no machine to rely on.
 var errFrozen = errors.New("quietcore: no decisions are made after an internal error, see its log; tried again soon")
 
-// whileFrozen answers without a machine. A pod that runs in the pool of its slice may
-// start: the slice's mask keeps it off the CPUs of owners.
+// whileFrozen answers without a machine. No pod is started: one that owns nothing would
+// be in no machine afterwards, and no owner would wait for it to leave.
 func (l *loop) whileFrozen(r request) outcome {
-	var pod policy.Pod
-	switch e := r.event.(type) {
-	case policy.Tick:
+	if _, tick := r.event.(policy.Tick); tick {
 		l.rebuild(l.now())
 		return outcome{}
-	case policy.PodRun:
-		pod = e.Pod
-	case policy.ContainerCreate:
-		pod = e.Pod
-	default:
-		return outcome{err: errFrozen}
 	}
-	if exclusive(&pod) || pod.QoS == policy.Guaranteed {
-		return outcome{err: errFrozen}
-	}
-	return outcome{}
+	return outcome{err: errFrozen}
 }
 
 // kindOf names an event as records do: containerCreate.

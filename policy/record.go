@@ -147,6 +147,7 @@ func NewRecorder(max int) *Recorder { return &Recorder{max: max} }
 
 // Add records an event that m is about to take.
 func (r *Recorder) Add(m *Machine, at time.Time, e Event) {
+	r.added = false
 	record, ok := RecordOf(at, e)
 	if !ok || r.new.base == nil || len(r.new.events) >= r.max {
 		r.old, r.new = r.new, segment{base: m.baseRecords(at)}

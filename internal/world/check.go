@@ -97,6 +97,9 @@ func (w *World) tasks() []task {
 // intruders wants no task of another pod on an owner's CPUs. One that has been there
 // since it was started is a promise of its own, however it is found.
 func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task) {
+	if w.alive && w.shell.View().Online != w.topo.Online() {
+		return // CPUs went off and the daemon could not yet react
+	}
 	for i := range tasks {
 		t := &tasks[i]
 		if t.ctr.Pod == p || !own.Intersects(&t.cpus) || p.admits(t.ctr.Pod) || w.fellBack(t.path) {
