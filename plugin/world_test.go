@@ -56,6 +56,9 @@ var defects = []struct {
 		"a container starts although its slice, which was widened, is not yet narrowed"},
 	{"D13", 7436, []sim.Fault{sim.LateEffect, sim.Unplugs}, sim.PropMove, true,
 		"CPUs go off while a late write of a slice may be on its way"},
+	{"D15", 1845, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics, sim.Disk,
+		sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropMove, true,
+		"a slice with an owner that nobody sees at the start moves its pods onto the owner's CPUs"},
 }
 
 // play plays one run in a bubble of its own.
