@@ -56,7 +56,7 @@ incidents; docs/incidents.md explains the columns.`,
 	f.StringVar(&verdict, "verdict", "", "what followed")
 	f.BoolVar(&active, "active", false, "only those with a cap in force")
 	f.IntVar(&limit, "limit", limit, "at most so many")
-	format := output(cmd)
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if limit < 1 || limit > 10_000 {
 			return cli.Usage("--limit is %d; it must be 1 to 10000", limit)

@@ -33,15 +33,10 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
-	root := newRoot()
-	root.SetArgs(args)
-	root.SetOut(out)
-	root.SetErr(errs)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
+	err := cli.Execute(ctx, newRoot(), args, cli.Streams{In: os.Stdin, Out: out, Errs: errs})
+	if err != nil {
+		fmt.Fprintln(errs, "kubectl-quietcore:", printable(err.Error()))
 	}
-	fmt.Fprintln(errs, "kubectl-quietcore:", printable(err.Error()))
 	return cli.ExitCode(err)
 }
 
@@ -63,8 +58,6 @@ latter to the three questions that are asked here.`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cli.NoSuchCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	f := root.PersistentFlags()
@@ -78,18 +71,5 @@ latter to the three questions that are asked here.`,
 	f.IntVar(&c.parallel, "parallel", 8, "how many nodes are asked at once")
 	f.DurationVar(&c.patience, "timeout", 30*time.Second, "how long one node may take")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.check() }
-	root.AddCommand(newMap(c), newExplain(c), newIncidents(c))
-	return root
-}
-
-// output adds the flag -o and checks it.
-func output(cmd *cobra.Command) *string {
-	value := cmd.Flags().StringP("output", "o", "text", "form of the output: text or json")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if *value != "text" && *value != "json" {
-			return cli.Usage("-o is %q; it must be text or json", *value)
-		}
-		return nil
-	}
-	return value
+	return cli.Group(root, newMap(c), newExplain(c), newIncidents(c))
 }

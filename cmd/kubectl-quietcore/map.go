@@ -53,7 +53,7 @@ capped. With --draw each node's machine, as quietcore status draws it.`,
 		Args:    cli.NoArgs,
 	}
 	cmd.Flags().BoolVar(&draw, "draw", false, "draw the machines")
-	format := output(cmd)
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if draw && *format == "json" {
 			return cli.Usage("--draw and -o json exclude each other")

@@ -83,7 +83,7 @@ be given (every online CPU where it is left out), "held" what others own.`,
 			`| quietcore allocate`,
 		Args: cli.NoArgs,
 	}
-	output(cmd, "json")
+	cli.Output(cmd, "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		err := allocateAll(strict.NewReader(cmd.InOrStdin()), out)

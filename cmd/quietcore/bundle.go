@@ -51,12 +51,7 @@ away, the same name by the same hash.`,
 		Example: `  quietcore bundle
   quietcore bundle --hash-names report.tar.gz
   kubectl -n quietcore-system exec POD -- /quietcore bundle - > report.tar.gz`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cli.Usage("%s takes at most one argument, the file; got %d", cmd.CommandPath(), len(args))
-			}
-			return nil
-		},
+		Args: cli.AtMostOneArg("the file"),
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file of the daemon; without one "+doctor.UsualConfig+
 		" if it is there, else the defaults")
@@ -156,7 +151,9 @@ func (g *gathering) configure(socket string) error {
 }
 
 func (g *gathering) fill(ctx context.Context, b *bundle.Bundle) {
-	b.AddJSON("version.json", "quietcore version", func() (any, error) { return thisBuild(), nil })
+	b.AddJSON("version.json", "quietcore version", func() (any, error) {
+		return cli.BuildOf(version, commit, date), nil
+	})
 	b.AddJSON("doctor.json", "quietcore doctor", func() (any, error) {
 		return examine(ctx, doctor.Options{Root: "/", Config: g.file}), nil
 	})

@@ -19,11 +19,8 @@ func newConfig() *cobra.Command {
 		Use:   "config",
 		Short: "check, print and compare configuration files",
 		Long:  "Checks, prints and compares configuration files of the daemon; docs/configuration.md lists every key.",
-		Args:  cli.NoSuchCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newConfigValidate(), newConfigPrint(), newConfigDiff())
-	return cmd
+	return cli.Group(cmd, newConfigValidate(), newConfigPrint(), newConfigDiff())
 }
 
 func newConfigValidate() *cobra.Command {
@@ -45,7 +42,7 @@ that machine can have this configuration: whether its CPUs exist and leave the s
 		}
 		if root != "" {
 			t, warnings, err := topodoc.Doc{Sysfs: root}.Build(openSysfs)
-			warn(cmd, warnings)
+			cli.Warn(cmd.ErrOrStderr(), warnings)
 			if err != nil {
 				return cli.UsageError{Err: err}
 			}
@@ -64,14 +61,9 @@ func newConfigPrint() *cobra.Command {
 		Use:   "print [FILE]",
 		Short: "print the configuration that a file means, defaults included",
 		Long:  "Prints the whole configuration that a file (- is standard input) means, or the defaults without one.",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cli.Usage("%s takes at most one argument, the file; got %d", cmd.CommandPath(), len(args))
-			}
-			return nil
-		},
+		Args:  cli.AtMostOneArg("the file"),
 	}
-	format := output(cmd, "yaml", "json")
+	format := cli.Output(cmd, "yaml", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name := ""
 		if len(args) == 1 {

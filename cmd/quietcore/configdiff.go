@@ -10,6 +10,7 @@ import (
 
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/printable"
 )
 
 func newConfigDiff() *cobra.Command {
@@ -32,7 +33,7 @@ Exits with 0 also where they differ.`,
 			return nil
 		},
 	}
-	format := output(cmd, "text", "json")
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 1 {
 			args = []string{"", args[0]}
@@ -70,7 +71,7 @@ func writeConfigChanges(w io.Writer, changes []config.Change) error {
 		if c.Restart {
 			note = "restart"
 		}
-		fmt.Fprintf(table, "%s\t%s -> %s\t%s\n", safe(c.Key), valueText(c.Old), valueText(c.New), note)
+		fmt.Fprintf(table, "%s\t%s -> %s\t%s\n", printable.Text(c.Key), valueText(c.Old), valueText(c.New), note)
 	}
 	return table.Flush()
 }
@@ -79,5 +80,5 @@ func valueText(v json.RawMessage) string {
 	if v == nil {
 		return "(none)"
 	}
-	return safe(string(v))
+	return printable.Text(string(v))
 }

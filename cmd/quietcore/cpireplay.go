@@ -23,11 +23,8 @@ func newCPI() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cpi",
 		Short: "ask the detector of CPI antagonists",
-		Args:  cli.NoSuchCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCPIReplay())
-	return cmd
+	return cli.Group(cmd, newCPIReplay())
 }
 
 func newCPIReplay() *cobra.Command {
@@ -47,7 +44,7 @@ JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for 
 			"node.csv | jq 'select(.event == \"cap\")'",
 		Args: cli.OneArg("the recorded data"),
 	}
-	output(cmd, "json")
+	cli.Output(cmd, "json")
 	file := cmd.Flags().String("config", "", "configuration file, of which the part cpi is used")
 	specs := cmd.Flags().String("specs", "", "file of specs; they alone say what is normal then")
 	detector := cmd.Flags().String("detector", "",
@@ -55,7 +52,7 @@ JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for 
 	period := cmd.Flags().Duration("period", 0,
 		"time between two samples of a container (the median of the data where left out)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o := replay.Options{Period: *period, Warn: func(text string) { warn(cmd, []string{text}) }}
+		o := replay.Options{Period: *period, Warn: func(text string) { cli.Warn(cmd.ErrOrStderr(), []string{text}) }}
 		var err error
 		if o.Config, err = detectionOf(*file, *detector); err != nil {
 			return cli.UsageError{Err: err}

@@ -13,6 +13,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/doctor/drift"
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -36,7 +37,7 @@ Exits with 1 where something differs.`,
 	cmd.Flags().StringVar(&root, "cgroup-root", config.Default().Cgroup.Root, "where cgroups are mounted")
 	cmd.Flags().DurationVar(&pause, "pause", pause, "time between the two looks; 0: look once")
 	_ = cmd.MarkFlagDirname("cgroup-root") // it exists: defined above
-	format := output(cmd, "text", "json")
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if pause < 0 || pause > time.Minute {
 			return cli.Usage("--pause is %s; it must be between 0 and 1m", pause)
@@ -142,7 +143,8 @@ func writeDifferences(w io.Writer, c compared) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CONTAINER\tWHAT\tWANTED\tKERNEL\tCGROUP")
 	for _, d := range c.Differences {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", safe(d.Container), d.What, d.Wanted, d.Kernel, safe(d.Cgroup))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", printable.Text(d.Container), d.What, d.Wanted, d.Kernel,
+			printable.Text(d.Cgroup))
 	}
 	return table.Flush()
 }

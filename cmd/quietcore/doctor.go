@@ -62,14 +62,14 @@ Exits with 1 where there is an error (with --strict: a warning too).`,
 		"the runtime's configuration directory; without it /etc/containerd or /etc/crio")
 	cmd.Flags().BoolVar(&all, "all", false, "tell also what is well")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 where there is a warning too")
-	completes(cmd, "runtime", string(enablenri.Containerd), string(enablenri.CRIO))
+	cli.Completes(cmd, "runtime", string(enablenri.Containerd), string(enablenri.CRIO))
 	_ = cmd.MarkFlagFilename("config", "yaml") // it exists: defined above
 	_ = cmd.MarkFlagDirname("root")            // so does this
-	format := output(cmd, "text", "json")
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o := doctor.Options{Root: root, Config: file, Runtime: enablenri.Runtime(runtime), RuntimeDir: dir}
 		if runtime != "" {
-			if err := oneOf("runtime", runtime, string(enablenri.Containerd), string(enablenri.CRIO)); err != nil {
+			if err := cli.OneOf("runtime", runtime, string(enablenri.Containerd), string(enablenri.CRIO)); err != nil {
 				return err
 			}
 		}

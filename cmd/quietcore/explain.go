@@ -10,6 +10,7 @@ import (
 
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/internal/script"
 )
 
@@ -59,7 +60,7 @@ func explainPod(w io.Writer, s *control.Status, want []string) bool {
 	for _, o := range s.Owners {
 		if !found && o.Namespace == want[0] && o.Pod == want[1] {
 			fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n",
-				safe(strings.Join(want, "/")), o.CPUs)
+				printable.Text(strings.Join(want, "/")), o.CPUs)
 			return true
 		}
 	}
@@ -67,8 +68,8 @@ func explainPod(w io.Writer, s *control.Status, want []string) bool {
 }
 
 func explain(w io.Writer, c script.State, pools script.Pools) {
-	fmt.Fprintf(w, "%s\n", safe(c.Namespace+"/"+c.Pod+"/"+c.Container))
-	fmt.Fprintf(w, "  why       %s\n", safe(c.Why))
+	fmt.Fprintf(w, "%s\n", printable.Text(c.Namespace+"/"+c.Pod+"/"+c.Container))
+	fmt.Fprintf(w, "  why       %s\n", printable.Text(c.Why))
 	fmt.Fprintf(w, "  class     %s, pool %s\n", c.Class, c.Pool)
 	fmt.Fprintf(w, "  CPUs      %s\n", c.CPUs)
 	if c.Withheld != "" {

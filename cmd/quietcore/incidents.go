@@ -21,6 +21,7 @@ import (
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/incidents/export"
 	"github.com/quietcore/quietcore/internal/incidents/plot"
+	"github.com/quietcore/quietcore/internal/printable"
 )
 
 // newIncidents is `quietcore incidents`; without another word it lists.
@@ -78,7 +79,7 @@ func (f *incidentFilter) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.Victim, "victim", "", "JOB that was disturbed")
 	cmd.Flags().StringVar(&f.Antagonist, "antagonist", "", "JOB that was blamed")
 	for _, name := range []string{"since", "until"} {
-		completes(cmd, name, "1h", "24h", "7d", "30d")
+		cli.Completes(cmd, name, "1h", "24h", "7d", "30d")
 	}
 }
 
@@ -124,19 +125,6 @@ func parseWhen(flag, text string, now time.Time) (time.Time, error) {
 			"(2026-11-21T12:00:00Z)", flag, text)
 }
 
-// completes offers values of a flag that the command has.
-func completes(cmd *cobra.Command, flag string, list ...string) {
-	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// oneOf checks a flag whose values are words.
-func oneOf(flag, value string, list ...string) error {
-	if !slices.Contains(list, value) {
-		return cli.Usage("--%s is %q; it must be one of %v", flag, value, list)
-	}
-	return nil
-}
-
 func newIncidentsList() *cobra.Command {
 	var s incidentSource
 	var f incidentFilter
@@ -151,15 +139,14 @@ func newIncidentsList() *cobra.Command {
 	cmd.Flags().StringVar(&f.Verdict, "verdict", "", fmt.Sprintf("what followed: one of %v", verdicts))
 	cmd.Flags().BoolVar(&f.Active, "active", false, "only those with a cap in force")
 	cmd.Flags().IntVar(&f.Limit, "limit", 50, "at most so many; 0: all")
-	completes(cmd, "verdict", verdicts...)
-	format := output(cmd, "text", "json")
-	completes(cmd, "output", "text", "json")
+	cli.Completes(cmd, "verdict", verdicts...)
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.parse(time.Now()); err != nil {
 			return err
 		}
 		if f.Verdict != "" {
-			if err := oneOf("verdict", f.Verdict, verdicts...); err != nil {
+			if err := cli.OneOf("verdict", f.Verdict, verdicts...); err != nil {
 				return err
 			}
 		}
@@ -270,7 +257,7 @@ type textTable struct {
 
 func (t *textTable) row(cells ...string) {
 	for n := range cells {
-		cells[n] = safe(cells[n])
+		cells[n] = printable.Text(cells[n])
 	}
 	t.rows = append(t.rows, cells)
 }
@@ -345,8 +332,7 @@ func newIncidentsShow() *cobra.Command {
 	s.flags(cmd)
 	cmd.Flags().StringVar(&svg, "svg", "", "write a plot of it to this file")
 	_ = cmd.MarkFlagFilename("svg", "svg") // it exists: defined above
-	format := output(cmd, "text", "json", "html", "svg")
-	completes(cmd, "output", "text", "json", "html", "svg")
+	format := cli.Output(cmd, "text", "json", "html", "svg")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return s.ids(cmd.Context(), len(args)), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -396,7 +382,8 @@ func (s *incidentSource) ids(ctx context.Context, given int) (list []string) {
 			return err
 		}
 		for _, i := range l.Incidents {
-			list = append(list, fmt.Sprintf("%s\t%s %s", i.ID, safe(i.Victim.Name()), safe(i.Verdict)))
+			list = append(list, fmt.Sprintf("%s\t%s %s", i.ID, printable.Text(i.Victim.Name()),
+				printable.Text(i.Verdict)))
 		}
 		return nil
 	})
@@ -426,7 +413,7 @@ func toFile(name string, write func(io.Writer) error) error {
 
 func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 	line := func(name, format string, args ...any) {
-		fmt.Fprintf(w, "%-11s %s\n", name, safe(fmt.Sprintf(format, args...)))
+		fmt.Fprintf(w, "%-11s %s\n", name, printable.Text(fmt.Sprintf(format, args...)))
 	}
 	line("incident", "%s", i.ID)
 	line("at", "%s", i.At.UTC().Format(time.RFC3339))
@@ -513,13 +500,12 @@ incident, shared among those blamed for it: 1.00 is once its whole normal CPI.`,
 	cmd.Flags().IntVar(&f.Limit, "limit", 20, "at most so many; 0: all")
 	cmd.Flags().StringVar(&by, "by", incidents.ByIncidents, fmt.Sprintf("what decides: one of %v", orders))
 	cmd.Flags().StringVar(&group, "group", incidents.GroupJob, fmt.Sprintf("what a line is: one of %v", groups))
-	completes(cmd, "by", orders...)
-	completes(cmd, "group", groups...)
-	format := output(cmd, "text", "json")
-	completes(cmd, "output", "text", "json")
+	cli.Completes(cmd, "by", orders...)
+	cli.Completes(cmd, "group", groups...)
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := errors.Join(f.parse(time.Now()), oneOf("by", by, orders...),
-			oneOf("group", group, groups...)); err != nil {
+		if err := errors.Join(f.parse(time.Now()), cli.OneOf("by", by, orders...),
+			cli.OneOf("group", group, groups...)); err != nil {
 			return err
 		}
 		q := incidents.TopQuery{Victim: f.Victim, Antagonist: f.Antagonist, Since: f.Since, Until: f.Until,
@@ -577,7 +563,7 @@ with a row for each incident and everything in it. FILE - is standard output.`,
 	s.flags(cmd)
 	f.flags(cmd)
 	cmd.Flags().StringVar(&format, "format", "", fmt.Sprintf("one of %v; without it what FILE ends in", formats))
-	completes(cmd, "format", formats...)
+	cli.Completes(cmd, "format", formats...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.parse(time.Now()); err != nil {
 			return err
@@ -585,7 +571,7 @@ with a row for each incident and everything in it. FILE - is standard output.`,
 		if format == "" {
 			format = args[0][strings.LastIndexByte(args[0], '.')+1:]
 		}
-		if err := oneOf("format", format, formats...); err != nil {
+		if err := cli.OneOf("format", format, formats...); err != nil {
 			return err
 		}
 		n := 0

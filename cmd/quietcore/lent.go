@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/printable"
 )
 
 // writeLending says what is lent, to whom, and why it was taken back.
@@ -29,7 +30,8 @@ func writeLending(w io.Writer, l *control.Lending) error {
 		if p.Why != "" {
 			counts = fmt.Sprintf("%.2f", p.Counts)
 		}
-		fmt.Fprintf(table, "%s\t%.2f\t%s\t%s\n", safe(p.Namespace+"/"+p.Pod), p.Requests, counts, safe(p.Why))
+		fmt.Fprintf(table, "%s\t%.2f\t%s\t%s\n", printable.Text(p.Namespace+"/"+p.Pod), p.Requests, counts,
+			printable.Text(p.Why))
 	}
 	return table.Flush()
 }
@@ -38,7 +40,7 @@ func lendingLines(l *control.Lending) []string {
 	lines := []string{fmt.Sprintf("lending %s, suppression %s", l.Mode, l.Suppression)}
 	add := func(format string, args ...any) { lines = append(lines, "  "+fmt.Sprintf(format, args...)) }
 	if l.Problem != "" {
-		add("wrong: %s", safe(l.Problem))
+		add("wrong: %s", printable.Text(l.Problem))
 	}
 	if l.Known {
 		add("in use: production %.2f, batch %.2f, outside of pods %.2f of %.0f CPUs", l.Production, l.Batch, l.Outside,
@@ -70,7 +72,7 @@ func lendingLines(l *control.Lending) []string {
 		add("published: %.2f CPUs in the Node's status", *l.Published)
 	}
 	for _, t := range l.Taken {
-		add("taken back%s", safe(takenText(t)))
+		add("taken back%s", printable.Text(takenText(t)))
 	}
 	return lines
 }
@@ -107,7 +109,7 @@ func explainLent(w io.Writer, l *control.Lending, want []string) {
 			fmt.Fprintf(w, "  lent      %.2f CPUs, by its request\n", p.Requests)
 		}
 		if p.Why != "" {
-			fmt.Fprintf(w, "  lending   %s\n", safe(p.Why))
+			fmt.Fprintf(w, "  lending   %s\n", printable.Text(p.Why))
 		}
 		switch {
 		case l.Suppressed != "":
@@ -119,7 +121,7 @@ func explainLent(w io.Writer, l *control.Lending, want []string) {
 		}
 		for _, t := range l.Taken {
 			if t.Pod == "" || t.Pod == p.Namespace+"/"+p.Pod {
-				fmt.Fprintf(w, "  taken    %s\n", safe(takenText(t)))
+				fmt.Fprintf(w, "  taken    %s\n", printable.Text(takenText(t)))
 			}
 		}
 	}

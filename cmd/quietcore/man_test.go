@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite docs/cli")
 func TestReference(t *testing.T) {
 	dir := filepath.Join("..", "..", "docs", "cli")
 	want := map[string][]byte{}
-	err := eachCommand(newRoot(), func(c *cobra.Command) error {
+	err := cli.EachCommand(newRoot(), func(c *cobra.Command) error {
 		var page bytes.Buffer
 		err := doc.GenMarkdownCustom(c, &page, func(link string) string { return link })
 		want[strings.ReplaceAll(c.CommandPath(), " ", "_")+".md"] = page.Bytes()
@@ -63,7 +63,7 @@ func TestReference(t *testing.T) {
 // TestEveryCommandHelps wants of each command what its page is made of.
 func TestEveryCommandHelps(t *testing.T) {
 	n := 0
-	err := eachCommand(newRoot(), func(c *cobra.Command) error {
+	err := cli.EachCommand(newRoot(), func(c *cobra.Command) error {
 		n++
 		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
 			t.Errorf("%s: the short help is %q, must be there and no sentence", c.CommandPath(), c.Short)

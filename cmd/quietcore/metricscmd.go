@@ -18,14 +18,9 @@ func newMetrics() *cobra.Command {
 		Long: `Prints every metric that the daemon may have: name, type, meaning and labels, with their values where
 they can be listed; with PATTERN those whose name contains it. docs/metrics.md is made of it.`,
 		Example: "  quietcore metrics\n  quietcore metrics cpi_ -o json | jq -r '.[].name'",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return cli.Usage("%s takes at most one argument, a part of names; got %d", cmd.CommandPath(), len(args))
-			}
-			return nil
-		},
+		Args:    cli.AtMostOneArg("a part of names"),
 	}
-	format := output(cmd, "text", "json")
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		all, err := metrics.Catalogue()
 		if err != nil {

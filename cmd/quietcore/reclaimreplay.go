@@ -20,11 +20,8 @@ func newReclaim() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reclaim",
 		Short: "ask about lending idle CPUs",
-		Args:  cli.NoSuchCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newReclaimReplay())
-	return cmd
+	return cli.Group(cmd, newReclaimReplay())
 }
 
 func newReclaimReplay() *cobra.Command {
@@ -40,7 +37,7 @@ FILE may be - for standard input.`,
 			"--from usage node.csv | tail -n 1 | jq .violationRatio",
 		Args: cli.OneArg("the recorded data"),
 	}
-	output(cmd, "json")
+	cli.Output(cmd, "json")
 	capacity := cmd.Flags().Float64("capacity", 0, "CPUs of the node")
 	from := cmd.Flags().String("from", "",
 		"what supply is measured against: slack (production's requests) or usage (the peak it is expected to use)")

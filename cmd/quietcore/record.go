@@ -21,7 +21,7 @@ decisions depend on.`,
 		Args:    cli.NoArgs,
 	}
 	socketFlag(cmd, &socket)
-	format := output(cmd, "yaml", "json")
+	format := cli.Output(cmd, "yaml", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		text, err := control.Client{Socket: socket}.Record(cmd.Context())
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/daemon"
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/plugin"
 )
 
@@ -32,7 +33,7 @@ docs/enforcement.md says what a kernel may refuse to give back.`,
 		Args:    cli.NoArgs,
 	}
 	cmd.Flags().StringVar(&file, "config", "", "configuration file of the daemon; without one the defaults hold")
-	format := output(cmd, "text", "json")
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		found, err := daemon.Restore(cmd.Context(), daemon.Options{File: file, Version: version,
 			Log: cmd.ErrOrStderr()})
@@ -59,7 +60,8 @@ func restoredText(w io.Writer, found []plugin.Restored) error {
 			same++
 			continue
 		}
-		fmt.Fprintf(table, "%s\tCPUs %s -> %s\tquota %s -> %s\t%s\n", safe(r.Name), r.Was, r.CPUs, quotaOf(r.QuotaWas),
+		fmt.Fprintf(table, "%s\tCPUs %s -> %s\tquota %s -> %s\t%s\n", printable.Text(r.Name), r.Was, r.CPUs,
+			quotaOf(r.QuotaWas),
 			quotaOf(r.Quota), problem(r.Err))
 	}
 	if err := table.Flush(); err != nil {
@@ -91,7 +93,7 @@ func problem(err error) string {
 	if err == nil {
 		return ""
 	}
-	return "NOT RESTORED: " + safe(err.Error())
+	return "NOT RESTORED: " + printable.Text(err.Error())
 }
 
 func restoredJSON(w io.Writer, found []plugin.Restored) error {

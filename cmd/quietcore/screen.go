@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/top"
 )
 
@@ -39,7 +40,7 @@ type screen struct {
 }
 
 func newScreen(in io.Reader, out *os.File) *screen {
-	s := &screen{out: out, color: colored(out), keys: make(chan byte), resized: make(chan os.Signal, 1),
+	s := &screen{out: out, color: cli.Colored(out), keys: make(chan byte), resized: make(chan os.Signal, 1),
 		done: make(chan struct{})}
 	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		s.in = f

@@ -27,7 +27,7 @@ result: it changes nothing and says why. FILE may be - for standard input, and m
 			"e2e/scenarios/classes.yaml | jq .pools",
 		Args: cli.OneArg("the script"),
 	}
-	format := output(cmd, "text", "json", "svg")
+	format := cli.Output(cmd, "text", "json", "svg")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file, player, err := loadScript(args[0], cmd)
 		if err != nil {
@@ -98,7 +98,7 @@ func loadScript(path string, cmd *cobra.Command) (*script.File, *script.Player, 
 	if err != nil {
 		return nil, nil, cli.Usage("%s: %w", path, err)
 	}
-	warn(cmd, warnings)
+	cli.Warn(cmd.ErrOrStderr(), warnings)
 	player, err := script.NewPlayer(file, t)
 	if err != nil {
 		return nil, nil, cli.Usage("%s: %w", path, err)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/internal/topodoc"
@@ -37,7 +37,7 @@ func newStatus() *cobra.Command {
 	}
 	socketFlag(cmd, &socket)
 	cmd.Flags().BoolVar(&settled, "wait-settled", false, "wait until everything decided is written and read back")
-	format := output(cmd, "text", "json")
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		client := control.Client{Socket: socket}
 		ctx, cancel := context.WithTimeout(cmd.Context(), settleLimit)
@@ -88,15 +88,16 @@ func writeStatus(w io.Writer, s *control.Status) error {
 	}
 	v := script.View("quietcore", t, s.Containers, s.Pools)
 	v.Notes = notes(s)
-	if err := render.Text(w, v, colored(w)); err != nil {
+	if err := render.Text(w, v, cli.Colored(w)); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CONTAINER\tCLASS\tPOOL\tCPUS\tMEMS\tQUOTA\tWHY")
 	for _, c := range s.Containers {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", safe(c.Namespace+"/"+c.Pod+"/"+c.Container), c.Class,
-			c.Pool, c.CPUs, c.Mems, quotaText(c), safe(c.Why))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable.Text(c.Namespace+"/"+c.Pod+"/"+c.Container),
+			c.Class,
+			c.Pool, c.CPUs, c.Mems, quotaText(c), printable.Text(c.Why))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -118,7 +119,7 @@ func notes(s *control.Status) []string {
 			where = "is kept off the CPUs that others own"
 		}
 		list = append(list, fmt.Sprintf("pod %s was never announced by the runtime and %s: cgroup %s",
-			safe(p.UID), where, safe(p.CgroupPath)))
+			printable.Text(p.UID), where, printable.Text(p.CgroupPath)))
 	}
 	if why := s.CPI.Why; why != "" {
 		list = append(list, metrics.FeatureCPI+": "+why)
@@ -127,16 +128,6 @@ func notes(s *control.Status) []string {
 		list = append(list, metrics.FeatureSpecs+": "+why)
 	}
 	return list
-}
-
-// safe keeps a tenant's text from moving the cursor.
-func safe(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
-	}, text)
 }
 
 func quotaText(c script.State) string {

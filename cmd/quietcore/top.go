@@ -60,7 +60,7 @@ Keys: q quits, s sorts by the next column. Without a terminal it prints one tabl
 		"end after this many tables; 0: never on a terminal and with -b, after one elsewhere")
 	cmd.Flags().BoolVarP(&o.batch, "batch", "b", false,
 		"print tables one after the other, whole and without colour, instead of a screen")
-	format := output(cmd, "text", "json")
+	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.sort, o.json = top.Key(sort), *format == "json"
 		if err := o.check(); err != nil {

@@ -22,7 +22,7 @@ func newTopology() *cobra.Command {
 		Args:  cli.NoArgs,
 	}
 	cmd.Flags().StringVar(&root, "sysfs", "/sys", "the /sys tree to read")
-	format := output(cmd, "text", "json", "svg")
+	format := cli.Output(cmd, "text", "json", "svg")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		fsys, err := openSysfs(root)
 		if err != nil {
@@ -38,7 +38,7 @@ func newTopology() *cobra.Command {
 		}
 		switch *format {
 		case "json":
-			warn(cmd, texts)
+			cli.Warn(cmd.ErrOrStderr(), texts)
 			doc, err := topodoc.JSON(t)
 			if err != nil {
 				return err
@@ -46,18 +46,12 @@ func newTopology() *cobra.Command {
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", doc)
 			return err
 		case "svg":
-			warn(cmd, texts)
+			cli.Warn(cmd.ErrOrStderr(), texts)
 			return render.SVG(cmd.OutOrStdout(), render.View{Title: root, Topology: t})
 		}
-		return render.Describe(cmd.OutOrStdout(), t, texts, colored(cmd.OutOrStdout()))
+		return render.Describe(cmd.OutOrStdout(), t, texts, cli.Colored(cmd.OutOrStdout()))
 	}
 	return cmd
-}
-
-func warn(cmd *cobra.Command, texts []string) {
-	for _, w := range texts {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", w)
-	}
 }
 
 // openSysfs opens a directory named by the user: one that is not there is a

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"runtime/debug"
@@ -7,29 +7,29 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestVersion(t *testing.T) {
-	b := buildInfo{Version: "v1.2.3", Go: "go1.26", OS: "linux", Arch: "arm64"}
+func TestBuild(t *testing.T) {
+	b := Build{Version: "v1.2.3", Go: "go1.26", OS: "linux", Arch: "arm64"}
 	for name, test := range map[string]struct {
 		settings []debug.BuildSetting
-		want     buildInfo
+		want     Build
 		text     string
 	}{
-		"nothing noted": {nil, b, "quietcore v1.2.3 (go1.26, linux/arm64)"},
+		"nothing recorded": {nil, b, "quietcore v1.2.3 (go1.26, linux/arm64)"},
 		"a clean tree": {
 			[]debug.BuildSetting{{Key: "vcs.revision", Value: "0123456789abcdef"},
 				{Key: "vcs.time", Value: "2026-11-22T01:02:03Z"}, {Key: "vcs.modified", Value: "false"}},
-			buildInfo{Version: "v1.2.3", Commit: "0123456789abcdef", Date: "2026-11-22T01:02:03Z", Go: "go1.26",
+			Build{Version: "v1.2.3", Commit: "0123456789abcdef", Date: "2026-11-22T01:02:03Z", Go: "go1.26",
 				OS: "linux", Arch: "arm64"},
 			"quietcore v1.2.3 (go1.26, linux/arm64, commit 0123456789ab, of 2026-11-22T01:02:03Z)",
 		},
 		"a changed tree": {
 			[]debug.BuildSetting{{Key: "vcs.revision", Value: "0123"}, {Key: "vcs.modified", Value: "true"}},
-			buildInfo{Version: "v1.2.3", Commit: "0123", Changed: true, Go: "go1.26", OS: "linux", Arch: "arm64"},
+			Build{Version: "v1.2.3", Commit: "0123", Changed: true, Go: "go1.26", OS: "linux", Arch: "arm64"},
 			"quietcore v1.2.3 (go1.26, linux/arm64, commit 0123, changed since)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := b.noted(test.settings)
+			got := b.recorded(test.settings)
 			if d := cmp.Diff(test.want, got); d != "" {
 				t.Error(d)
 			}
