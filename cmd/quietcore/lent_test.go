@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,8 +97,10 @@ func TestObservedIsSaidToBe(t *testing.T) {
 
 func TestStatusNotesWhatDoesNotWork(t *testing.T) {
 	s := &control.Status{Connected: true, Synchronised: true}
-	s.CPI.Specs = "no answer"
-	if got := notes(s); len(got) != 1 || got[0] != "specs of the cluster: no answer" {
-		t.Errorf("status notes %q", got)
+	s.CPI.Specs, s.RestartRequired = "no answer", []string{"cpi.mode", "mode"}
+	want := []string{"the configuration file has changed; a restart is required for cpi.mode, mode",
+		"specs of the cluster: no answer"}
+	if got := notes(s); !slices.Equal(got, want) {
+		t.Errorf("status notes %q, want %q", got, want)
 	}
 }

@@ -195,6 +195,24 @@ func TestAReloadNamesWhatWaitsForARestart(t *testing.T) {
 	if s := p.statusOf(t); s.Mode != "observe" {
 		t.Errorf("cpi.mode is %s", s.Mode)
 	}
+	statusHas := func(text string, args ...string) {
+		waitUntil(t, "status has "+text, func() bool {
+			_, out, _ := call(append([]string{"status", "--socket", p.socket}, args...)...)
+			return strings.Contains(out, text)
+		})
+	}
+	statusHas(`"restartRequired":["cpi.mode"]`, "-o", "json")
+	statusHas("a restart is required for cpi.mode\n")
+	p.write(t, "admission: sometimes") // is refused, and takes nothing back
+	waitUntil(t, "the bad file is refused", func() bool {
+		return strings.Contains(log.String(), "the configuration is refused")
+	})
+	statusHas("a restart is required for cpi.mode\n")
+	p.write(t, "log: {level: debug}")
+	waitUntil(t, "nothing waits any more", func() bool {
+		_, out, _ := call("status", "--socket", p.socket)
+		return !strings.Contains(out, "a restart is required")
+	})
 }
 
 func TestAStateFileOfNonsenseIsPutAside(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -112,6 +113,10 @@ func notes(s *control.Status) []string {
 	}
 	if s.Unseen != "" {
 		list = append(list, metrics.FeatureCgroups+": "+s.Unseen)
+	}
+	if len(s.RestartRequired) > 0 {
+		list = append(list, "the configuration file has changed; a restart is required for "+
+			strings.Join(s.RestartRequired, ", "))
 	}
 	for _, p := range s.Unannounced {
 		where := "may run on CPUs that others own"

@@ -28,6 +28,9 @@ type Server struct {
 	Fresh func() bool
 	// Config is the configuration in force.
 	Config func() *config.Config
+	// RestartRequired names the keys of the configuration file that wait for a restart;
+	// nil: there is no file.
+	RestartRequired func() []string
 	// Performance is what counting CPU performance has to say; nil: it does not.
 	Performance func() Performance
 	// Usage is what the containers of a snapshot have used, by id; nil: not known.
@@ -46,7 +49,11 @@ type Status struct {
 	// Unannounced are pods that run here and were never announced by the runtime.
 	Unannounced []policy.FoundPod `json:"unannounced,omitempty"`
 	// Unseen says what of the cgroups is not believed, or not read yet; empty: all is well.
-	Unseen       string          `json:"unseen,omitempty"`
+	Unseen string `json:"unseen,omitempty"`
+	// RestartRequired are the keys that the configuration file has changed and that a
+	// running daemon does not take over.
+	RestartRequired []string `json:"restartRequired,omitempty"`
+
 	Revision     uint64          `json:"revision"`
 	Settled      bool            `json:"settled"`
 	Connected    bool            `json:"connected"`
@@ -94,6 +101,9 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out.Containers, out.Pools = script.StateOf(view)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
 	out.Unannounced, out.Unseen = view.Unannounced, s.Plugin.Unseen()
+	if s.RestartRequired != nil {
+		out.RestartRequired = s.RestartRequired()
+	}
 	if s.Lending != nil {
 		out.Lending = s.Lending(r.Context())
 	}

@@ -19,7 +19,6 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -71,7 +70,7 @@ type part interface {
 // daemon is what its parts have in common, and the parts.
 type daemon struct {
 	options Options
-	cfg     atomic.Pointer[config.Config] // in force
+	cfg     running
 	level   slog.LevelVar
 	log     *slog.Logger
 	metrics *metrics.Metrics
@@ -259,9 +258,8 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 		})
 	}
 	server := &control.Server{
-		Plugin: d.node.Plugin, Config: d.cfg.Load, Fresh: d.fresh, Performance: d.counting.report,
-		Usage:   d.counting.used,
-		Lending: d.lending.report,
+		Plugin: d.node.Plugin, Config: d.cfg.Load, RestartRequired: d.cfg.restartRequired, Fresh: d.fresh,
+		Performance: d.counting.report, Usage: d.counting.used, Lending: d.lending.report,
 	}
 	if d.incidents != nil {
 		server.Incidents = d.incidents
@@ -327,6 +325,6 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 		Mode: string(cfg.Mode), CPI: string(cfg.CPI.Mode), Reclaim: string(cfg.Reclaim.Mode),
 		Suppression: string(cfg.Suppress.Mode),
 	}
-	s.Lending = d.lending.stats()
+	s.Lending, s.RestartRequired = d.lending.stats(), len(d.cfg.restartRequired())
 	return s, true
 }

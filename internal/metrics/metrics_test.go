@@ -96,8 +96,8 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 	var s Stats
 	set := New("v1", func() (Stats, bool) {
 		one := FromSnapshot(m.Snapshot(), now)
-		one.SharedFloor, one.Unsaved, one.Stale, one.Lending, one.Modes, one.Connected =
-			s.SharedFloor, s.Unsaved, s.Stale, s.Lending, s.Modes, s.Connected
+		one.SharedFloor, one.Unsaved, one.Stale, one.Lending, one.Modes, one.Connected, one.RestartRequired =
+			s.SharedFloor, s.Unsaved, s.Stale, s.Lending, s.Modes, s.Connected, s.RestartRequired
 		return one, true
 	})
 	beat, connected := begin, true
@@ -138,7 +138,7 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 		check(0, "degraded", featureLabel(name))
 	}
 
-	s = Stats{SharedFloor: 2, Unsaved: 90 * time.Second, Stale: time.Hour,
+	s = Stats{SharedFloor: 2, Unsaved: 90 * time.Second, Stale: time.Hour, RestartRequired: 2,
 		Modes: Modes{"enforce", "observe", "off", "off"}, Lending: &Lending{Capacity: 16}}
 	s.Connected = true
 	check(1, "nri_connected")
@@ -150,6 +150,7 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 	check(2, "shared_pool_floor_cpus")
 	check(90, "state_unsaved_seconds")
 	check(3600, "node_resource_topology_stale_seconds")
+	check(2, "config_restart_required")
 	check(1, "config_info", "observe", "enforce", "off", "off") // cpi, mode, reclaim, suppression
 	check(16, "lending_cpus", "capacity")
 	check(math.NaN(), "lending_cpus", "production") // it was not measured

@@ -28,7 +28,10 @@ type Stats struct {
 	Unsaved time.Duration
 	// Stale is for how long the NodeResourceTopology has not been known to say what is
 	// so; 0 too where nobody writes it.
-	Stale   time.Duration
+	Stale time.Duration
+	// RestartRequired is how many keys of the configuration file wait for a restart.
+	RestartRequired int
+
 	Modes   Modes
 	Lending *Lending // nil: idle CPUs are neither lent nor taken back
 }
@@ -89,7 +92,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 type stateDescs struct {
 	unannounced, connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
-	unsaved, stale, modes, lending                                                           *prometheus.Desc
+	unsaved, stale, restart, modes, lending                                                  *prometheus.Desc
 }
 
 func descs() stateDescs {
@@ -112,6 +115,8 @@ func descs() stateDescs {
 		stale: desc("node_resource_topology_stale_seconds",
 			"Time since the node's NodeResourceTopology was last known to say what is so. 0: it does, or nobody "+
 				"writes it."),
+		restart: desc("config_restart_required",
+			"Keys that the configuration file has changed and that wait for a restart: quietcore status names them."),
 		modes: desc("config_info", "Always 1. What the configuration lets the parts do, as of the daemon's start.",
 			"mode", "cpi", "reclaim", "suppression"),
 		lending: lendingDesc(),
@@ -122,7 +127,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
 	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned,
 		d.unannounced, d.capped,
-		d.overdue, d.floor, d.unsaved, d.stale, d.modes, d.lending} {
+		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending} {
 		ch <- one
 	}
 }
@@ -154,6 +159,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.floor, s.SharedFloor)
 	gauge(d.unsaved, s.Unsaved.Seconds())
 	gauge(d.stale, s.Stale.Seconds())
+	send(d.restart, s.RestartRequired)
 	send(d.modes, 1, s.Modes.Mode, s.Modes.CPI, s.Modes.Reclaim, s.Modes.Suppression)
 	if s.Lending != nil {
 		s.Lending.each(func(what string, cpus float64) { gauge(d.lending, cpus, what) })
