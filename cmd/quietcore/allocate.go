@@ -152,7 +152,7 @@ func (m *allocators) get(doc topodoc.Doc) (machine, error) {
 	if bytes.Equal(key, m.key) {
 		return m.last, nil
 	}
-	t, _, err := doc.Build(openSysfs)
+	t, _, err := doc.Build(topodoc.Open)
 	if err != nil {
 		return machine{}, err
 	}

@@ -41,7 +41,7 @@ that machine can have this configuration: whether its CPUs exist and leave the s
 			return err
 		}
 		if root != "" {
-			t, warnings, err := topodoc.Doc{Sysfs: root}.Build(openSysfs)
+			t, warnings, err := topodoc.Doc{Sysfs: root}.Build(topodoc.Open)
 			cli.Warn(cmd.ErrOrStderr(), warnings)
 			if err != nil {
 				return cli.UsageError{Err: err}

@@ -13,6 +13,7 @@ import (
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/doctor/drift"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/policy"
@@ -107,7 +108,7 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	code, out, _ = call("diff", "--socket", socket, "--cgroup-root", wrong, "--pause", "0", "-o", "json")
-	var found compared
+	var found drift.Compared
 	if err := json.Unmarshal([]byte(out), &found); err != nil || code != cli.Failed || found.Containers != 2 ||
 		len(found.Differences) != 2 || found.Differences[1].Why != "2 CPUs of its own" {
 		t.Errorf("exit %d, %v, %s", code, err, out)

@@ -11,6 +11,7 @@ import (
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/internal/topodoc"
 )
 
 func newSimulate() *cobra.Command {
@@ -94,7 +95,7 @@ func loadScript(path string, cmd *cobra.Command) (*script.File, *script.Player, 
 	if err != nil {
 		return nil, nil, cli.Usage("%s: %w", path, err)
 	}
-	t, warnings, err := file.Topology.Build(openSysfs)
+	t, warnings, err := file.Topology.Build(topodoc.Open)
 	if err != nil {
 		return nil, nil, cli.Usage("%s: %w", path, err)
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io/fs"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -24,9 +22,9 @@ func newTopology() *cobra.Command {
 	cmd.Flags().StringVar(&root, "sysfs", "/sys", "the /sys tree to read")
 	format := cli.Output(cmd, "text", "json", "svg")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		fsys, err := openSysfs(root)
+		fsys, err := topodoc.Open(root)
 		if err != nil {
-			return err
+			return cli.UsageError{Err: err}
 		}
 		t, warnings, err := sysfs.Read(fsys)
 		if err != nil {
@@ -52,17 +50,4 @@ func newTopology() *cobra.Command {
 		return render.Describe(cmd.OutOrStdout(), t, texts, cli.Colored(cmd.OutOrStdout()))
 	}
 	return cmd
-}
-
-// openSysfs opens a directory named by the user: one that is not there is a
-// wrong input, not a failure.
-func openSysfs(dir string) (fs.FS, error) {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return nil, cli.Usage("no /sys tree at %q: %w", dir, err)
-	}
-	if !info.IsDir() {
-		return nil, cli.Usage("%q is no directory; a /sys tree is expected", dir)
-	}
-	return os.DirFS(dir), nil
 }

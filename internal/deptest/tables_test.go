@@ -45,8 +45,12 @@ var mayImport = map[string]string{
 	"internal/doctext":    "",
 	"internal/doctor": "cpuset internal/config internal/enablenri internal/kubelet internal/state plugin policy " +
 		"sysfs",
-	"internal/doctor/bundle":    "",
-	"internal/doctor/drift":     "cpuset internal/cgroup internal/doctor",
+	"internal/doctor/bundle": "internal/cli internal/config internal/control internal/doctor " +
+		"internal/doctor/drift internal/doctor/probe internal/incidents internal/render internal/topodoc",
+	"internal/doctor/drift": "cpuset internal/cgroup internal/control internal/doctor internal/printable " +
+		"internal/script policy",
+	"internal/doctor/probe": "cpi/counter internal/config internal/control internal/daemon internal/doctor " +
+		"internal/kube internal/metrics",
 	"internal/enablenri":        "",
 	"internal/failpoint":        "internal/state",
 	"internal/faults":           "internal/failpoint internal/script internal/state plugin policy",

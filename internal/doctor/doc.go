@@ -14,6 +14,7 @@ package doctor
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 )
 
@@ -62,6 +63,15 @@ func (r *Report) Count(l Level) int {
 		}
 	}
 	return n
+}
+
+// Verdict is the error where there is an error, or with strict a warning.
+func (r *Report) Verdict(strict bool) error {
+	errs, warnings := r.Count(Error), r.Count(Warning)
+	if errs == 0 && (!strict || warnings == 0) {
+		return nil
+	}
+	return fmt.Errorf("%d errors and %d warnings were found", errs, warnings)
 }
 
 // Check judges facts. Every area has at least one finding.

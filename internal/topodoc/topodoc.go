@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -62,6 +63,18 @@ func (d Doc) Build(openSysfs func(dir string) (fs.FS, error)) (*topology.Topolog
 		return t, nil, err
 	}
 	return d.read(openSysfs)
+}
+
+// Open opens a directory that holds a /sys tree, for Build.
+func Open(dir string) (fs.FS, error) {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, fmt.Errorf("no /sys tree at %q: %w", dir, err)
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%q is no directory; a /sys tree is expected", dir)
+	}
+	return os.DirFS(dir), nil
 }
 
 func (d Doc) list() (*topology.Topology, error) {

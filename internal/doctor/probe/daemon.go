@@ -1,0 +1,79 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/doctor"
+	"github.com/quietcore/quietcore/internal/metrics"
+)
+
+func askDaemon(ctx context.Context, c *config.Config) doctor.DaemonFacts {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	d := doctor.DaemonFacts{There: exists(c.Socket)}
+	s, err := control.Client{Socket: c.Socket}.Status(ctx)
+	if err != nil {
+		if d.There {
+			d.Err = err.Error()
+		}
+		return d
+	}
+	d.Answers, d.Connected, d.Synchronised, d.Containers = true, s.Connected, s.Synchronised, len(s.Containers)
+	for _, p := range s.Unannounced {
+		d.Unannounced = append(d.Unannounced, p.CgroupPath)
+		if p.Masked {
+			d.Masked = append(d.Masked, p.CgroupPath)
+		}
+	}
+	if health, err := Readiness(ctx, c.Listen); err == nil {
+		d.Degraded = health.Degraded
+	} else if why := s.CPI.Why; why != "" {
+		d.Degraded = map[string]string{metrics.FeatureCPI: why}
+	}
+	return d
+}
+
+// Readiness asks /readyz. It is served where metrics are.
+func Readiness(ctx context.Context, listen string) (*metrics.Report, error) {
+	text, err := FromListener(ctx, listen, "/readyz")
+	if err != nil {
+		return nil, err
+	}
+	r := &metrics.Report{}
+	return r, json.Unmarshal(text, r)
+}
+
+// FromListener asks the daemon's TCP listener on this machine.
+func FromListener(ctx context.Context, listen, path string) ([]byte, error) {
+	if listen == "" {
+		return nil, errors.New("the daemon serves neither probes nor metrics: listen is empty")
+	}
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil, err
+	}
+	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	// No proxy: the address is this machine's.
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	const most = 16 << 20
+	return io.ReadAll(io.LimitReader(resp.Body, most))
+}
