@@ -18,13 +18,15 @@ func (e *enforcer) absorb(b batch) {
 		e.tree.SetOnline(b.topo.Online())
 	}
 	if b.anew {
-		b.decisions = append(e.dropsBut(b.decisions), b.decisions...)
+		b.decisions = slices.Concat(e.dropsBut(b.decisions), b.decisions, e.poolsBut(b.decisions))
 	}
 	for _, d := range b.decisions {
 		switch d := d.(type) {
 		case policy.SetPool:
 			e.setPool(d)
-			e.log.Info("pool", "pool", string(d.Pool), "cpus", d.CPUs.String(), "rev", e.rev)
+			e.log.Info("pool", "pool", string(d.ID), "cpus", d.CPUs.String(), "rev", e.rev)
+		case policy.DropPool:
+			e.tree.DropPool(string(d.ID))
 		case policy.SetPod:
 			e.setPod(d)
 		case policy.SetContainer:
@@ -83,6 +85,27 @@ func (e *enforcer) dropsBut(decisions []policy.Decision) []policy.Decision {
 	for _, uid := range slices.Sorted(maps.Keys(e.pods)) {
 		if _, ok := named[uid]; !ok {
 			drops = append(drops, policy.DropPod{UID: uid})
+		}
+	}
+	return drops
+}
+
+// poolsBut drops every pool that is not in use after decisions, the whole state of a new
+// machine.
+func (e *enforcer) poolsBut(decisions []policy.Decision) []policy.Decision {
+	used := map[policy.PoolID]bool{}
+	for _, d := range decisions {
+		switch d := d.(type) {
+		case policy.SetPool:
+			used[d.ID] = true
+		case policy.DropPool:
+			delete(used, d.ID)
+		}
+	}
+	var drops []policy.Decision
+	for _, name := range e.tree.Pools() {
+		if id := policy.PoolID(name); !used[id] {
+			drops = append(drops, policy.DropPool{ID: id})
 		}
 	}
 	return drops
@@ -147,92 +170,12 @@ func podName(p policy.PodRef) string {
 	return p.Namespace + "/" + p.Name
 }
 
-// poolName is a pool in the tree's words; the part of the shared pool that lies
-// on some NUMA nodes is a pool of its own there.
-func poolName(kind policy.PoolKind, nodes *cpuset.Set) string {
-	if nodes == nil {
-		return string(kind)
-	}
-	return fmt.Sprintf("%s@%s", kind, nodes)
-}
-
 func (e *enforcer) setPool(d policy.SetPool) {
-	e.tellPool(string(d.Pool), d.CPUs)
-	if d.Pool == policy.PoolBE {
+	if err := e.tree.SetPool(string(d.ID), d.CPUs); err != nil {
+		e.log.Error("pool refused by the cgroup tree", "pool", string(d.ID), "err", err)
+	}
+	if d.ID == policy.PoolBE.ID() {
 		e.limitBE(d.QuotaMilli)
-	}
-	if d.Pool != policy.PoolShared {
-		return
-	}
-	e.shared = d.CPUs
-	nodes := e.topo.Nodes()
-	if len(nodes) < 2 {
-		return
-	}
-	for i := range nodes {
-		id := cpuset.Of(nodes[i].ID)
-		e.tellPool(poolName(d.Pool, &id), d.CPUs.And(nodes[i].CPUs))
-	}
-	for name, several := range e.several {
-		e.tellPool(name, d.CPUs.And(e.cpusOn(several)))
-	}
-}
-
-func (e *enforcer) cpusOn(nodes *cpuset.Set) cpuset.Set {
-	var cpus cpuset.Set
-	for i := range e.topo.Nodes() {
-		if n := &e.topo.Nodes()[i]; nodes.Has(n.ID) {
-			cpus.AddSet(&n.CPUs)
-		}
-	}
-	return cpus
-}
-
-// maxSeveral is from how many sets of NUMA nodes on those are looked for that
-// nobody is bound to any more: a machine has very many, its pods use few.
-const maxSeveral = 32
-
-// bound sees to the pool of a pod that is bound to several NUMA nodes; the pools
-// of single ones are always there.
-func (e *enforcer) bound(s *subjectState, n policy.Need) {
-	s.several = ""
-	if n.Own != nil || n.Nodes == nil || n.Nodes.Count() < 2 {
-		return
-	}
-	s.several = poolName(n.Pool, n.Nodes)
-	if e.several[s.several] != nil {
-		return
-	}
-	if len(e.several) >= maxSeveral {
-		e.forgetSeveral()
-	}
-	e.several[s.several] = n.Nodes
-	e.tellPool(s.several, e.shared.And(e.cpusOn(n.Nodes)))
-}
-
-func (e *enforcer) forgetSeveral() {
-	used := map[string]bool{}
-	for _, all := range []map[string]*subjectState{e.pods, e.ctrs} {
-		for _, s := range all {
-			used[s.several] = true
-		}
-	}
-	for name := range e.several {
-		if !used[name] {
-			delete(e.several, name)
-			e.tree.DropPool(name)
-		}
-	}
-}
-
-// tellPool leaves a pool that has gone empty as it was: policy has moved its
-// members elsewhere in the same step, and no mask says "nowhere".
-func (e *enforcer) tellPool(name string, cpus cpuset.Set) {
-	if cpus.IsEmpty() {
-		return
-	}
-	if err := e.tree.SetPool(name, cpus); err != nil {
-		e.log.Error("pool refused by the cgroup tree", "pool", name, "err", err)
 	}
 }
 
@@ -240,7 +183,7 @@ func treeNeed(n policy.Need) cgroup.Need {
 	if n.Own != nil {
 		return cgroup.On(*n.Own)
 	}
-	return cgroup.InPool(poolName(n.Pool, n.Nodes))
+	return cgroup.InPool(string(n.Pool))
 }
 
 func memsOf(s *cpuset.Set) cpuset.Set {
@@ -261,12 +204,11 @@ func (e *enforcer) setPod(d policy.SetPod) {
 		return
 	}
 	s.rev, s.path, s.name = d.Rev, d.Pod.CgroupParent, podName(d.Pod)
-	e.bound(s, d.Need)
 	if s.path == "" {
 		return
 	}
 	e.putSlice(s.path)
-	e.strange(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE)
+	e.strange(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
 	if err := e.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 		Mems: memsOf(d.Mems)}); err != nil {
 		e.log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
@@ -308,7 +250,6 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 		return
 	}
 	s.rev, s.path, s.name = d.Rev, d.Container.CgroupPath, podName(d.Pod)+"/"+d.Container.Name
-	e.bound(s, d.Need)
 	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
@@ -332,7 +273,7 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 
 // tell logs one line where a container's place changed by a decision about it.
 func (e *enforcer) tell(s *subjectState, d policy.SetContainer) {
-	now := "pool " + poolName(d.Need.Pool, d.Need.Nodes)
+	now := "pool " + string(d.Need.Pool)
 	if d.Need.Own != nil {
 		now = d.Need.Own.String()
 	}
@@ -357,12 +298,12 @@ func (e *enforcer) putSlice(pod string) {
 	if e.slices[path] || len(e.slices) >= maxSlices {
 		return
 	}
-	var pool policy.PoolKind
+	var pool policy.PoolID
 	switch cgroup.Classify(path) {
 	case cgroup.Burstable:
-		pool = policy.PoolShared
+		pool = policy.PoolShared.ID()
 	case cgroup.BestEffort:
-		pool = policy.PoolBE
+		pool = policy.PoolBE.ID()
 	default:
 		return
 	}
@@ -377,7 +318,7 @@ func (e *enforcer) putSlice(pod string) {
 		e.log.Error("slice refused by the cgroup tree", "cgroup", path, "err", err)
 		return
 	}
-	if pool == policy.PoolBE {
+	if pool == policy.PoolBE.ID() {
 		e.beSlices[path] = &subjectState{path: path, name: path, limit: limit{ours: true}, asked: noQuota()}
 		e.limitSlice(e.beSlices[path])
 	}

@@ -96,7 +96,9 @@ func (a *anchor) rebuild(step stepFunc, now time.Time, broken *policy.Machine) (
 		return nil, err
 	}
 	r.leftOut = append(leftOut, r.leftOut...)
-	r.decisions = append(r.decisions, poolsOf(r.machine.Snapshot())...)
+	for _, d := range r.machine.UsedPools() { // those decided when it was made came with no step
+		r.decisions = append(r.decisions, d)
+	}
 	return r, a.compare(r.decisions)
 }
 
@@ -227,14 +229,4 @@ func textOf(own *cpuset.Set) string {
 		return "of a pool"
 	}
 	return own.String()
-}
-
-// poolsOf are the pools of a machine, which decides of them only when they change.
-func poolsOf(view *policy.Snapshot) []policy.Decision {
-	return []policy.Decision{
-		policy.SetPool{Pool: policy.PoolShared, CPUs: view.Shared},
-		policy.SetPool{Pool: policy.PoolBE, CPUs: view.BE, QuotaMilli: view.BEQuota},
-		policy.SetPool{Pool: policy.PoolSystem, CPUs: view.System},
-		policy.SetPool{Pool: policy.PoolReserved, CPUs: view.Reserved},
-	}
 }

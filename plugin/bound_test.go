@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -46,35 +47,63 @@ func TestAPodBoundToSeveralNUMANodesFollowsTheirPool(t *testing.T) {
 	n.want("apart-main", "4-11")
 }
 
-// Sets of NUMA nodes that nobody is bound to any more are forgotten, however
-// many a daemon sees in its life.
-func TestPoolsOfSeveralNUMANodesDoNotPileUp(t *testing.T) {
-	topo := grid(t, topology.Grid{Sockets: 1, NodesPerSocket: 8, CoresPerL3: 1, ThreadsPerCore: 2})
-	m, err := policy.New(topo, policy.Config{})
+// On a machine of one NUMA node a bound pod has its mask as others have.
+func TestAPodBoundToTheOnlyNUMANodeIsMasked(t *testing.T) {
+	n := newNode(t, grid(t, topology.Grid{Sockets: 1, NodesPerSocket: 1, CoresPerL3: 4, ThreadsPerCore: 2}))
+	n.up()
+	burst := spec{name: "burst", class: policy.LS, qos: policy.Guaranteed, ctrs: main1(1500),
+		annot: map[string]string{policy.AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`}}
+	mustRun(t, n, burst)
+	n.want("burst-main", "0-7")
+	mustRun(t, n, spec{name: "db", class: policy.LSE, qos: policy.Guaranteed, ctrs: main1(4000)})
+	n.want("burst-main", "4-7")
+	n.checkOwners()
+}
+
+// The tree has a part of a pool as long as a pod runs in it, and after a rebuild those of
+// the new machine.
+func TestTheTreeHasThePartsOfPoolsThatAreInUse(t *testing.T) {
+	o := Options{Topology: grid(t, topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 1, ThreadsPerCore: 2})}
+	o.Config.Authority.TrustStatus = true
+	o.fill()
+	l, err := newLoop(&o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Topology: topo}
-	o.fill()
-	e := newEnforcer(&o, newBook(), m.Snapshot())
-	stays := cpuset.Of(0, 7)
-	held := &subjectState{}
-	e.pods["stays"] = held
-	e.bound(held, policy.Need{Pool: policy.PoolShared, Nodes: &stays})
-	for mask := 1; mask < 1<<8; mask++ {
-		var nodes cpuset.Set
-		for id := range 8 {
-			if mask>>id&1 != 0 {
-				nodes.Add(id)
-			}
+	e := newEnforcer(&o, newBook(), l.machine)
+	step := func(event policy.Event) {
+		t.Helper()
+		decisions, err := l.machine.Step(o.Clock.Now(), event)
+		if err != nil {
+			t.Fatal(err)
 		}
-		e.pods["passes"] = &subjectState{}
-		e.bound(e.pods["passes"], policy.Need{Pool: policy.PoolShared, Nodes: &nodes})
+		e.absorb(batch{decisions: decisions})
 	}
-	if len(e.several) > maxSeveral || e.several["shared@0,7"] == nil {
-		t.Errorf("%d sets of NUMA nodes are kept, that of a pod that runs: %v", len(e.several),
-			e.several["shared@0,7"] != nil)
+	pools := func(want ...string) {
+		t.Helper()
+		if got := e.tree.Pools(); !slices.Equal(got, want) {
+			t.Errorf("the tree has pools %v, want %v", got, want)
+		}
 	}
+	pools("be", "shared")
+	for name, pools := range map[string]string{"stays": `{"node":0},{"node":3}`, "passes": `{"node":1},{"node":2}`} {
+		step(policy.PodRun{Pod: policy.Pod{UID: name, Sandbox: name, Name: name, QoS: policy.Burstable,
+			CgroupParent: "/kubepods/burstable/pod" + name, Resources: &policy.Resources{RequestMilli: 100},
+			Annotations: map[string]string{policy.AnnStatus: `{"cpuSharedPools":[` + pools + `]}`}}})
+	}
+	pools("be", "shared", "shared@0,3", "shared@1-2")
+	step(policy.PodRemoved{Sandbox: "passes"})
+	pools("be", "shared", "shared@0,3")
+	fresh, err := policy.New(o.Topology, o.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decisions []policy.Decision
+	for _, d := range fresh.UsedPools() {
+		decisions = append(decisions, d)
+	}
+	e.absorb(batch{decisions: decisions, anew: true})
+	pools("be", "shared")
 }
 
 // The environment variable is an owner's alone, is there from its creation, and
@@ -126,7 +155,7 @@ func TestAnOwnersEnvironmentIsOfCreationOnly(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		need policy.Need
-	}{{"", policy.Need{Own: &own}}, {"CPUS", policy.Need{Pool: policy.PoolShared}}} {
+	}{{"", policy.Need{Own: &own}}, {"CPUS", policy.Need{Pool: policy.PoolShared.ID()}}} {
 		if v := envOf(c.name, &policy.SetContainer{Need: c.need}); v != (variable{}) {
 			t.Errorf("%q and %+v became %v", c.name, c.need, v)
 		}

@@ -97,10 +97,8 @@ type enforcer struct {
 	audits    uint64   // begun so far
 	auditing  []string // what the audit has still to look at
 	strays    map[string]bool
-	shared    cpuset.Set             // the shared pool
-	several   map[string]*cpuset.Set // sets of NUMA nodes whose part of it has a pool of its own, by that pool's name
-	raw       bool                   // a systemd cgroup was seen: said once
-	noIdle    bool                   // there is no cpu.idle: said once
+	raw       bool // a systemd cgroup was seen: said once
+	noIdle    bool // there is no cpu.idle: said once
 }
 
 // subjectState is what the enforcer remembers of a pod or container.
@@ -114,23 +112,21 @@ type subjectState struct {
 	weight    uint64       // of a pod on lent CPUs, beside its limit; 0: kubelet's
 	asked     cgroup.Quota // what kubelet asked for
 	container bool
-	several   string // the pool of several NUMA nodes that it is bound to; empty: none
-	pending   bool   // limit has to be looked at
-	dropped   bool   // there is nothing left to limit
-	stranger  bool   // a pod in the best-effort slice that is not best effort
+	pending   bool // limit has to be looked at
+	dropped   bool // there is nothing left to limit
+	stranger  bool // a pod in the best-effort slice that is not best effort
 }
 
-func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
+func newEnforcer(o *Options, b *book, m *policy.Machine) *enforcer {
 	e := &enforcer{
 		driver: o.Driver, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify,
 		meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.late,
 		now:   o.Clock.Now,
 		ready: map[string]bool{}, moved: make(chan struct{}), wake: make(chan struct{}, 1),
-		tree: cgroup.NewTree(view.Topology.Online(), cgroup.Options{Flat: o.Flat}),
-		topo: view.Topology, rev: view.Rev, pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{},
+		tree: cgroup.NewTree(m.Topology().Online(), cgroup.Options{Flat: o.Flat}),
+		topo: m.Topology(), rev: m.Rev(), pods: map[string]*subjectState{}, ctrs: map[string]*subjectState{},
 		slices: map[string]bool{}, found: map[string][]string{}, beSlices: map[string]*subjectState{},
-		strays:  map[string]bool{},
-		several: map[string]*cpuset.Set{},
+		strays: map[string]bool{},
 	}
 	if o.Reader != nil {
 		e.reader = cgroup.Confirmed(o.Reader)
@@ -139,12 +135,10 @@ func newEnforcer(o *Options, b *book, view *policy.Snapshot) *enforcer {
 	if o.Observe {
 		e.driver = nil
 	}
-	// The machine decides nothing when it is made: the pools of the empty node are
-	// in its first snapshot.
-	e.setPool(policy.SetPool{Pool: policy.PoolShared, CPUs: view.Shared})
-	e.setPool(policy.SetPool{Pool: policy.PoolBE, CPUs: view.BE, QuotaMilli: view.BEQuota})
-	e.setPool(policy.SetPool{Pool: policy.PoolSystem, CPUs: view.System})
-	e.setPool(policy.SetPool{Pool: policy.PoolReserved, CPUs: view.Reserved})
+	// What the machine decided when it was made came with no step.
+	for _, d := range m.UsedPools() {
+		e.setPool(d)
+	}
 	return e
 }
 

@@ -378,7 +378,7 @@ func weigh(decisions []policy.Decision) (keep, lazy bool) {
 		switch d := d.(type) {
 		case policy.SetPod, policy.DropPod:
 			keep, lazy = true, false
-		case policy.SetPool, policy.SetUnannounced, policy.DropUnannounced:
+		case policy.SetPool, policy.DropPool, policy.SetUnannounced, policy.DropUnannounced:
 			lazy = false
 		case policy.SetContainer:
 			keep = keep || d.Cap != nil

@@ -48,7 +48,7 @@ func New(o Options) (*Plugin, error) {
 	}
 	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(&o), ending: newEndings(),
 		labels: maps.Clone(o.Config.NodeLabels)}
-	p.enforcer = newEnforcer(&o, p.book, l.view.Load())
+	p.enforcer = newEnforcer(&o, p.book, l.machine)
 	p.saver = newSaver(&o)
 	p.reads = newReads(o.Reader)
 	p.enforcer.wrote = p.reads.wrote

@@ -168,9 +168,9 @@ func (m *Machine) containerChanged(c *container) {
 		return
 	}
 	need, _ := m.needOf(p, c.ref.Name)
-	d := SetContainer{Pod: p.ref, Container: c.ref, Need: need, Mems: m.memsOf(need), Why: p.why}
+	d := SetContainer{Pod: p.ref, Container: c.ref, Need: need, Mems: m.memsOf(p, need), Why: p.why}
 	if m.cfg.Memory == MemoryPreferred {
-		d.PreferNodes = m.nearNodes(need)
+		d.PreferNodes = m.nearNodes(p, need)
 	}
 	d.QuotaMilli = m.quotaOf(c)
 	if limit, ok := p.caps[c.ref.Name]; ok {

@@ -202,7 +202,7 @@ func TestAllocationLost(t *testing.T) {
 	pools := map[string]PoolKind{}
 	for _, d := range decisions {
 		if c, ok := d.(SetContainer); ok {
-			pools[c.Pod.Name] = c.Need.Pool
+			pools[c.Pod.Name] = c.Need.Pool.Kind()
 		}
 	}
 	if pools["young"] != PoolShared {

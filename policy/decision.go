@@ -40,12 +40,10 @@ func PoolKinds() []PoolKind {
 const AnyNode = -1
 
 // Need says on which CPUs something has to run: on CPUs of its own, or on what
-// a pool (of some NUMA nodes) holds at any time.
+// a pool holds at any time.
 type Need struct {
 	Own  *cpuset.Set // not nil: exactly these; never written to
-	Pool PoolKind    // PoolShared, PoolBE or PoolSystem
-	// Nodes are NUMA node IDs; nil: the whole pool. Never written to.
-	Nodes *cpuset.Set
+	Pool PoolID      // empty where Own is set
 }
 
 // Cap is a hard cap on one container with its deadline.
@@ -75,14 +73,17 @@ type ContainerRef struct {
 // harmless.
 type Decision interface{ decision() }
 
-// SetPool gives a pool its CPUs. Node-bound needs follow: their CPUs are those
-// of the pool that lie on the node.
+// SetPool gives a pool its CPUs. It comes before the first decision that refers to the
+// pool, and whenever the CPUs change; they are never empty.
 type SetPool struct {
-	Pool PoolKind
+	ID   PoolID
 	CPUs cpuset.Set
 	// QuotaMilli limits all that is in the pool's slice together; 0: nothing does.
 	QuotaMilli int64
 }
+
+// DropPool comes when nothing refers to a pool any more.
+type DropPool struct{ ID PoolID }
 
 // SetPod is the desired state of a pod's cgroup.
 type SetPod struct {
@@ -128,6 +129,7 @@ type Notice struct {
 }
 
 func (SetPool) decision()       {}
+func (DropPool) decision()      {}
 func (SetPod) decision()        {}
 func (SetContainer) decision()  {}
 func (DropContainer) decision() {}

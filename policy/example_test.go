@@ -41,7 +41,7 @@ func ExampleMachine_Step() {
 	for _, d := range decisions {
 		switch d := d.(type) {
 		case policy.SetPool:
-			fmt.Println("pool", d.Pool, "has CPUs", d.CPUs)
+			fmt.Println("pool", d.ID, "has CPUs", d.CPUs)
 		case policy.SetPod:
 			fmt.Println("pod", d.Pod.Name, "runs on CPUs", d.Need.Own)
 		}

@@ -12,8 +12,8 @@ func (m *Machine) Exposed(uid string) bool {
 	if p == nil || len(m.exclusive) == 0 || p.in.unmanaged {
 		return false
 	}
-	need, pool := m.needOf(p, "")
-	if need.Own != nil {
+	pool := m.kindOf(p)
+	if pool == PoolExclusive {
 		return false
 	}
 	if p.ref.QoS == Guaranteed {
@@ -26,11 +26,22 @@ func (m *Machine) Exposed(uid string) bool {
 		if other.ref.QoS != p.ref.QoS || other == p {
 			continue
 		}
-		if _, its := m.needOf(other, ""); its != pool {
+		if m.kindOf(other) != pool {
 			return true // the slice's mask is as wide as both need
 		}
 	}
 	return false
+}
+
+// kindOf is where a pod runs; PoolExclusive: on CPUs of its own.
+func (m *Machine) kindOf(p *pod) PoolKind {
+	if _, own := m.ownOf(p, ""); own {
+		return PoolExclusive
+	}
+	if p.in.unmanaged {
+		return PoolUnmanaged
+	}
+	return m.poolOf(p)
 }
 
 // slicePool is the pool whose mask the slice of a Kubernetes class carries.

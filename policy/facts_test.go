@@ -115,7 +115,7 @@ func TestFactsLater(t *testing.T) {
 				t.Errorf("notices %q, want %q", got, c.notice)
 			}
 			need, _ := m.needOf(m.pods["a"], "")
-			if got := m.pools.resolve(need, m.topo); got.String() != c.cpus {
+			if got := m.Snapshot().CPUs(&ContainerView{Need: need}); got.String() != c.cpus {
 				t.Errorf("runs on %s, want %s", got, c.cpus)
 			}
 			if told(t, m, PodFacts{UID: "nobody"}) != "" || told(t, m, c.facts) != "" {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,32 +43,96 @@ type life struct {
 
 // mirror is what enforcement would know from decisions alone.
 type mirror struct {
-	pools      map[PoolKind]cpuset.Set
+	pools      map[PoolID]cpuset.Set
 	containers map[string]SetContainer
 	pods       map[string]SetPod
 }
 
-func newMirror(s *Snapshot) mirror {
-	return mirror{
-		pools: map[PoolKind]cpuset.Set{PoolShared: s.Shared, PoolBE: s.BE, PoolSystem: s.System,
-			PoolReserved: s.Reserved},
-		containers: map[string]SetContainer{}, pods: map[string]SetPod{},
+func newMirror(m *Machine) mirror {
+	r := mirror{pools: map[PoolID]cpuset.Set{}, containers: map[string]SetContainer{}, pods: map[string]SetPod{}}
+	for _, d := range m.UsedPools() {
+		r.pools[d.ID] = d.CPUs
 	}
+	return r
 }
 
-func (r *mirror) take(decisions []Decision) {
+// take follows decisions. Each refers to pools that have been set and not dropped.
+func (r *mirror) take(t rapid.TB, decisions []Decision) {
+	refer := func(d Decision, n Need) {
+		if _, set := r.pools[n.Pool]; set == (n.Own != nil) {
+			t.Fatalf("%T refers to pool %q, set are %v", d, n.Pool, r.pools)
+		}
+	}
 	for _, d := range decisions {
 		switch d := d.(type) {
 		case SetPool:
-			r.pools[d.Pool] = d.CPUs
+			if d.CPUs.IsEmpty() {
+				t.Fatalf("pool %s is given no CPU", d.ID)
+			}
+			r.pools[d.ID] = d.CPUs
+		case DropPool:
+			if _, set := r.pools[d.ID]; !set || r.members(d.ID) > 0 {
+				t.Fatalf("pool %s is dropped with %d members; set are %v", d.ID, r.members(d.ID), r.pools)
+			}
+			delete(r.pools, d.ID)
 		case SetPod:
+			refer(d, d.Need)
 			r.pods[d.Pod.UID] = d
 		case SetContainer:
+			refer(d, d.Need)
 			r.containers[d.Container.ID] = d
 		case DropContainer:
 			delete(r.containers, d.ID)
 		case DropPod:
 			delete(r.pods, d.UID)
+		}
+	}
+}
+
+// members counts the pods and containers whose last decision refers to a pool.
+func (r *mirror) members(id PoolID) int {
+	n := 0
+	for _, p := range r.pods {
+		if p.Need.Pool == id {
+			n++
+		}
+	}
+	for _, c := range r.containers {
+		if c.Need.Pool == id {
+			n++
+		}
+	}
+	return n
+}
+
+// checkPools: what was decided of pools is what they have, a part has what its pool has
+// on its NUMA nodes, and somebody is in it.
+func (l *life) checkPools(t *rapid.T, s *Snapshot) {
+	whole := map[PoolKind]cpuset.Set{PoolShared: s.Shared, PoolBE: s.BE, PoolSystem: s.System, PoolReserved: s.Reserved}
+	for kind, cpus := range whole {
+		if l.mirror.pools[kind.ID()] != cpus {
+			t.Fatalf("pool %s was decided to have %s, it has %s", kind, l.mirror.pools[kind.ID()], cpus)
+		}
+	}
+	used := map[PoolID]cpuset.Set{}
+	for _, p := range l.m.UsedPools() {
+		used[p.ID] = p.CPUs
+	}
+	if !maps.Equal(used, l.mirror.pools) {
+		t.Fatalf("pools in use are %v, decided were %v", used, l.mirror.pools)
+	}
+	for id, cpus := range l.mirror.pools {
+		kind, text, part := strings.Cut(string(id), "@")
+		if !part {
+			continue
+		}
+		nodes, err := cpuset.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := whole[PoolKind(kind)].And(cpusOn(l.m.topo, &nodes)); cpus != want || l.mirror.members(id) == 0 {
+			t.Fatalf("pool %s with %d members has %s, its NUMA nodes have %s of it", id, l.mirror.members(id), cpus,
+				want)
 		}
 	}
 }
@@ -126,7 +191,7 @@ func (l *life) step(t *rapid.T, e Event) error {
 		return err
 	}
 	l.follow(t, e, decisions)
-	l.mirror.take(decisions)
+	l.mirror.take(t, decisions)
 	l.check(t)
 	return nil
 }
@@ -256,6 +321,7 @@ func (l *life) check(t *rapid.T) {
 			t.Fatalf("%s/%s runs on owned CPUs %s\n%s", c.Pod, c.Name, cpus.And(owned), describe(s))
 		}
 	}
+	l.checkPools(t, s)
 	l.checkBE(t, s)
 	l.checkApart(t, s)
 	l.checkOwners(t, s)
@@ -351,11 +417,7 @@ func (l *life) mirrorCPUs(n Need) cpuset.Set {
 	if n.Own != nil {
 		return *n.Own
 	}
-	s := l.mirror.pools[n.Pool]
-	if n.Nodes != nil {
-		s = s.And(cpusOn(l.m.topo, n.Nodes))
-	}
-	return s
+	return l.mirror.pools[n.Pool]
 }
 
 func (l *life) drawPod(t *rapid.T) Pod {
@@ -570,7 +632,7 @@ func TestRandomLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := &life{m: m, twin: twin, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{},
-			live: map[string]Container{}, mirror: newMirror(m.Snapshot()), topo: topo, kept: map[string]cpuset.Set{}}
+			live: map[string]Container{}, mirror: newMirror(m), topo: topo, kept: map[string]cpuset.Set{}}
 		if rapid.IntRange(0, 2).Draw(t, "replaces a newer version") == 0 {
 			l.inherit(t)
 		}
@@ -778,7 +840,7 @@ func (l *life) restart(t *rapid.T) {
 	if err != nil {
 		return // so many CPUs are offline that a start would be refused
 	}
-	l.m, l.mirror = m, newMirror(m.Snapshot())
+	l.m, l.mirror = m, newMirror(m)
 	if l.twin, err = New(m.Topology(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -799,7 +861,7 @@ func (l *life) restart(t *rapid.T) {
 func (l *life) step2(t *rapid.T, e Event) error {
 	decisions, err := l.m.Step(l.now, e)
 	if err == nil {
-		l.mirror.take(decisions)
+		l.mirror.take(t, decisions)
 		l.follow(t, e, decisions)
 	}
 	return err

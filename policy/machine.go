@@ -24,6 +24,7 @@ type Machine struct {
 
 	pools   Pools
 	decided Pools // the pools as last decided
+	used    usedPools
 	output
 }
 
@@ -93,6 +94,7 @@ type place struct {
 	in       intent
 	grant    *grant
 	nodes    *cpuset.Set           // NUMA node IDs an LS pod is bound to; nil: none
+	pool     PoolID                // where it runs by the last decision; empty: on CPUs of its own, or not decided
 	unread   bool                  // what it has is not known yet: it stays where it is
 	kubelet  bool                  // kubelet's static policy owns its exclusive CPUs
 	entries  map[string]cpuset.Set // these, by container name
@@ -173,6 +175,7 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 			bound: map[string]*pod{}, found: map[string]*FoundPod{}, unread: map[string]*pod{},
 		},
 		ledger: ledger{exclusive: map[string]*pod{}}, bookings: bookings{overruled: map[string]bool{}},
+		used: newUsedPools(),
 	}
 	if err := m.checkConfig(&cfg); err != nil {
 		return nil, err

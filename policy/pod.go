@@ -221,6 +221,7 @@ func (m *Machine) dropPod(p *pod) {
 	delete(m.pods, p.ref.UID)
 	owner := p.grant != nil
 	m.release(p)
+	m.leavePool(p)
 	delete(m.bound, p.ref.UID)
 	delete(m.unread, p.ref.UID)
 	delete(m.overruled, p.ref.UID)
@@ -266,7 +267,8 @@ func (m *Machine) podChanged(p *pod) {
 		return
 	}
 	need, _ := m.needOf(p, "")
-	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(),
+	m.enterPool(p, need.Pool)
+	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(p, need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(),
 		Idle: m.idles(p), Why: p.why})
 	for _, id := range sortedKeys(p.all) {
 		m.containerChanged(p.all[id])
@@ -311,20 +313,20 @@ func (m *Machine) podQuota(p *pod) *int64 {
 // memsOf restricts memory to the NUMA nodes of a pod's CPUs, where asked for.
 // A node without memory of its own would kill the pod at its first page, so
 // then nothing is restricted.
-func (m *Machine) memsOf(n Need) *cpuset.Set {
+func (m *Machine) memsOf(p *pod, n Need) *cpuset.Set {
 	if m.cfg.Memory != MemoryStrict {
 		return nil
 	}
-	return m.nearNodes(n)
+	return m.nearNodes(p, n)
 }
 
-func (m *Machine) nearNodes(n Need) *cpuset.Set {
+func (m *Machine) nearNodes(p *pod, n Need) *cpuset.Set {
 	var nodes cpuset.Set
 	switch {
 	case n.Own != nil:
 		nodes = m.topo.NodesOf(*n.Own)
-	case n.Nodes != nil:
-		nodes = *n.Nodes
+	case n.Pool.isPart():
+		nodes = *p.nodes
 	default:
 		return nil
 	}

@@ -60,25 +60,10 @@ func (m *Machine) recompute() {
 	m.pools = m.derive()
 	m.rescue()
 	m.rebind()
-	for _, p := range []struct {
-		kind     PoolKind
-		old, new cpuset.Set
-	}{
-		{PoolShared, old.Shared, m.pools.Shared},
-		{PoolBE, old.BE, m.pools.BE},
-		{PoolSystem, old.System, m.pools.System},
-		{PoolReserved, old.Reserved, m.pools.Reserved},
-	} {
-		quota, was := int64(0), int64(0)
-		if p.kind == PoolBE {
-			quota, was = m.pools.BEQuota, old.BEQuota
-		}
-		if p.old != p.new || quota != was {
-			m.views.poolsChanged, m.news = true, true
-			m.decide(SetPool{Pool: p.kind, CPUs: p.new, QuotaMilli: quota})
-		}
+	for _, u := range m.used.list {
+		m.setPool(u)
 	}
-	if old.Exclusive != m.pools.Exclusive || old.Withheld != m.pools.Withheld || old.BEWhole != m.pools.BEWhole {
+	if old != m.pools {
 		m.views.poolsChanged, m.news = true, true
 	}
 	m.decided = m.pools
@@ -193,46 +178,44 @@ func (m *Machine) poolOf(p *pod) PoolKind {
 
 // needOf is where a container of a pod has to run; name "" asks for the pod.
 func (m *Machine) needOf(p *pod, name string) (Need, PoolKind) {
+	if found, ok := m.ownOf(p, name); ok {
+		own := found // only owners cost a set on the heap
+		return Need{Own: &own}, PoolExclusive
+	}
+	pool := m.poolOf(p)
+	switch {
+	case p.in.unmanaged:
+		return Need{Pool: pool.ID()}, PoolUnmanaged
+	case pool != PoolShared || p.nodes == nil:
+		return Need{Pool: pool.ID()}, pool
+	}
+	return Need{Pool: pool.on(p.nodes)}, pool
+}
+
+// ownOf are the CPUs that a container of a pod, or with name "" the pod, has to itself.
+func (m *Machine) ownOf(p *pod, name string) (cpuset.Set, bool) {
 	if g := p.grant; g != nil {
 		if own := g.cpus.And(m.topo.Online()); !own.IsEmpty() {
-			return Need{Own: &own}, PoolExclusive
+			return own, true
 		}
 	}
 	if p.kubelet {
-		if own, ok := m.kubeletNeed(p, name); ok {
-			return Need{Own: &own}, PoolExclusive
-		}
+		return m.kubeletNeed(p, name)
 	}
-	pool := m.poolOf(p)
-	if p.in.unmanaged {
-		return Need{Pool: pool}, PoolUnmanaged
-	}
-	if pool != PoolShared {
-		return Need{Pool: pool}, pool
-	}
-	return Need{Pool: pool, Nodes: p.nodes}, pool
+	return cpuset.Set{}, false
 }
 
-// resolve turns a need into CPUs.
-func (ps *Pools) resolve(n Need, t *topology.Topology) cpuset.Set {
-	if n.Own != nil {
-		return *n.Own
-	}
-	var s cpuset.Set
-	switch n.Pool {
+// of is what a whole pool has.
+func (ps *Pools) of(kind PoolKind) cpuset.Set {
+	switch kind {
 	case PoolBE:
-		s = ps.BE
+		return ps.BE
 	case PoolSystem:
-		s = ps.System
+		return ps.System
 	case PoolReserved:
-		s = ps.Reserved
-	default:
-		s = ps.Shared
+		return ps.Reserved
 	}
-	if n.Nodes != nil {
-		s = s.And(cpusOn(t, n.Nodes))
-	}
-	return s
+	return ps.Shared
 }
 
 // cpusOn returns the CPUs of NUMA nodes, given by ID.

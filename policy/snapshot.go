@@ -19,6 +19,7 @@ type Snapshot struct {
 	Owners     []*OwnerView     // by UID
 	// Unannounced are the pods, by UID, that were found and never announced.
 	Unannounced []FoundPod
+	parts       map[PoolID]cpuset.Set // of the pools; shared by snapshots between which none changed
 }
 
 // OwnerView is a pod with CPUs of its own. It owns them also while it has no
@@ -63,7 +64,13 @@ type ContainerView struct {
 
 // CPUs is what a container may run on.
 func (s *Snapshot) CPUs(c *ContainerView) cpuset.Set {
-	return s.resolve(c.Need, s.Topology)
+	if c.Need.Own != nil {
+		return *c.Need.Own
+	}
+	if cpus, ok := s.parts[c.Need.Pool]; ok {
+		return cpus
+	}
+	return s.of(c.Need.Pool.Kind())
 }
 
 // MemsOf is which NUMA nodes' memory a container may use.
@@ -81,6 +88,7 @@ type views struct {
 	list         []*ContainerView
 	touched      []*container
 	poolsChanged bool
+	partsStale   bool
 	ownersStale  bool
 	foundStale   bool
 	found        []FoundPod
@@ -91,7 +99,7 @@ type views struct {
 func (v *views) touch(c *container) { v.touched = append(v.touched, c) }
 
 func (v *views) dirty() bool {
-	return v.poolsChanged || v.ownersStale || v.foundStale || len(v.touched) > 0
+	return v.poolsChanged || v.partsStale || v.ownersStale || v.foundStale || len(v.touched) > 0
 }
 
 func compareViews(a, b *ContainerView) int {
@@ -123,7 +131,13 @@ func (m *Machine) refreshViews() {
 	if v.foundStale {
 		v.found = m.foundPods()
 	}
-	v.touched, v.poolsChanged, v.ownersStale, v.foundStale = v.touched[:0], false, false, false
+	var parts map[PoolID]cpuset.Set
+	if v.partsStale {
+		parts = m.used.parts()
+	} else if v.current != nil {
+		parts = v.current.parts
+	}
+	v.touched, v.poolsChanged, v.partsStale, v.ownersStale, v.foundStale = v.touched[:0], false, false, false, false
 	var pools *Pools
 	if v.current != nil && *v.current.Pools == m.pools {
 		pools = v.current.Pools
@@ -132,7 +146,7 @@ func (m *Machine) refreshViews() {
 		pools = &now
 	}
 	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list, Owners: v.owners,
-		Unannounced: v.found}
+		Unannounced: v.found, parts: parts}
 }
 
 // ownerViews lists the owners, with the views of before for those that stayed as
@@ -192,7 +206,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 	need, pool := m.needOf(p, c.ref.Name)
 	v := &ContainerView{
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
-		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(need),
+		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(p, need),
 		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p), Why: p.why,
 		MayCap: p.cappable(), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
 	}

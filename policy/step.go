@@ -38,6 +38,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	m.reportLabels()
 	m.expireCaps(now)
 	m.expireKeptOff(now)
+	m.dropPools()
 	if len(m.out) > 0 || m.news {
 		m.rev++
 		m.stamp()

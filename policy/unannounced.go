@@ -90,9 +90,9 @@ func (m *Machine) decideFound(uid string) {
 	switch {
 	case mask:
 		p.Masked = true
-		need := Need{Pool: PoolShared}
+		need := Need{Pool: PoolShared.ID()}
 		if p.QoS == BestEffort {
-			need.Pool = PoolBE
+			need.Pool = PoolBE.ID()
 		}
 		m.decide(SetUnannounced{Pod: *p, Need: need})
 	case p.Masked:

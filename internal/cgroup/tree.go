@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -199,6 +200,9 @@ func (t *Tree) DropPool(pool string) {
 	delete(t.users, pool)
 	t.spare = nil
 }
+
+// Pools are the names of those that have CPUs, sorted.
+func (t *Tree) Pools() []string { return slices.Sorted(maps.Keys(t.pools)) }
 
 // PutSlice declares a slice or changes its need. Pods put before it move in.
 func (t *Tree) PutSlice(s Slice) error {
