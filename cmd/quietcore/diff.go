@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,9 +35,7 @@ Exits with 1 where something differs.`,
 		if pause < 0 || pause > time.Minute {
 			return cli.Usage("--pause is %s; it must be between 0 and 1m", pause)
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), settleLimit+pause)
-		defer cancel()
-		found, err := drift.Compare(ctx, control.Client{Socket: socket}, root, pause)
+		found, err := drift.Compare(cmd.Context(), control.Client{Socket: socket}, root, pause)
 		if err != nil {
 			return err
 		}

@@ -2,10 +2,10 @@ package main
 
 import (
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/control/show"
 )
 
 func newRecord() *cobra.Command {
@@ -23,17 +23,8 @@ decisions depend on.`,
 	socketFlag(cmd, &socket)
 	format := cli.Output(cmd, "yaml", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		text, err := control.Client{Socket: socket}.Record(cmd.Context())
-		if err != nil {
-			return err
-		}
-		if *format == "yaml" {
-			if text, err = yaml.JSONToYAML(text); err != nil {
-				return err
-			}
-		}
-		_, err = cmd.OutOrStdout().Write(text)
-		return err
+		o := show.Options{Client: control.Client{Socket: socket}, To: cmd.OutOrStdout(), Format: *format}
+		return show.Record(cmd.Context(), o)
 	}
 	return cmd
 }

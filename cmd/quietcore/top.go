@@ -1,45 +1,22 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/quietcore/quietcore/internal/cli"
-	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/top"
 )
 
-// Of the delay between two tables. The first table has to wait for a second
-// answer too, since usage is what came between two; it does not wait for long.
-const (
-	minDelay   = 100 * time.Millisecond
-	maxDelay   = time.Hour
-	firstDelay = time.Second
-)
-
-type topOptions struct {
-	client control.Client
-	sort   top.Key
-	delay  time.Duration
-	tables int // 0: for ever
-	batch  bool
-	json   bool
-}
-
 func newTop() *cobra.Command {
-	var o topOptions
+	var o top.Options
 	var sort string
+	var batch bool
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "what every container uses, and its cycles per instruction",
@@ -53,144 +30,29 @@ Keys: q quits, s sorts by the next column. Without a terminal it prints one tabl
 			"-n 1 | jq '.containers[] | select(.cpi > 3)'",
 		Args: cli.NoArgs,
 	}
-	socketFlag(cmd, &o.client.Socket)
+	socketFlag(cmd, &o.Client.Socket)
 	cmd.Flags().StringVarP(&sort, "sort", "s", "usage", fmt.Sprintf("column to sort by: %v", top.Keys()))
-	cmd.Flags().DurationVarP(&o.delay, "delay", "d", 2*time.Second, "time between two tables, 100ms to 1h")
-	cmd.Flags().IntVarP(&o.tables, "iterations", "n", 0,
+	cmd.Flags().DurationVarP(&o.Delay, "delay", "d", 2*time.Second, "time between two tables, 100ms to 1h")
+	cmd.Flags().IntVarP(&o.Tables, "iterations", "n", 0,
 		"end after this many tables; 0: never on a terminal and with -b, after one elsewhere")
-	cmd.Flags().BoolVarP(&o.batch, "batch", "b", false,
+	cmd.Flags().BoolVarP(&batch, "batch", "b", false,
 		"print tables one after the other, whole and without colour, instead of a screen")
 	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o.sort, o.json = top.Key(sort), *format == "json"
-		if err := o.check(); err != nil {
+		o.Sort, o.JSON = top.Key(sort), *format == "json"
+		if err := o.Check(); err != nil {
 			return err
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP)
 		defer stop()
 		out, isFile := cmd.OutOrStdout().(*os.File)
-		if !o.batch && !o.json && isFile && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" {
-			return o.live(ctx, newScreen(cmd.InOrStdin(), out))
+		if !batch && !o.JSON && isFile && cli.IsTerminal(out) && os.Getenv("TERM") != "dumb" {
+			return o.Live(ctx, cmd.InOrStdin(), out)
 		}
-		if o.tables == 0 && !o.batch {
-			o.tables = 1
+		if o.Tables == 0 && !batch {
+			o.Tables = 1
 		}
-		return o.print(ctx, cmd.OutOrStdout())
+		return o.Print(ctx, cmd.OutOrStdout())
 	}
 	return cmd
-}
-
-func (o *topOptions) check() error {
-	switch {
-	case !slices.Contains(top.Keys(), o.sort):
-		return cli.Usage("-s is %q; it must be one of %v", o.sort, top.Keys())
-	case o.delay < minDelay || o.delay > maxDelay:
-		return cli.Usage("-d is %s; it must be %s to %s", o.delay, minDelay, maxDelay)
-	case o.tables < 0:
-		return cli.Usage("-n is %d; it must be 0 (for ever) or more", o.tables)
-	}
-	return nil
-}
-
-// patience bounds one question, so that a daemon that hangs leaves the keys working.
-const patience = 5 * time.Second
-
-func (o *topOptions) ask(ctx context.Context) (*control.Top, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return o.client.Top(ctx)
-}
-
-// print writes tables one after the other: JSON lines, or text with an empty
-// line between two tables.
-func (o *topOptions) print(ctx context.Context, w io.Writer) error {
-	before, err := o.ask(ctx)
-	delay := min(o.delay, firstDelay)
-	for n := 0; err == nil && (o.tables == 0 || n < o.tables); n++ {
-		if !pause(ctx, delay) {
-			return nil
-		}
-		var now *control.Top
-		if now, err = o.ask(ctx); err != nil {
-			break
-		}
-		f := top.Compare(before, now)
-		f.Sort(o.sort)
-		if n > 0 && !o.json {
-			fmt.Fprintln(w)
-		}
-		if err = o.write(w, f); err != nil {
-			return err
-		}
-		before, delay = now, o.delay
-	}
-	if ctx.Err() != nil {
-		return nil // told to end, also in the middle of a question
-	}
-	return err
-}
-
-func (o *topOptions) write(w io.Writer, f *top.Frame) error {
-	if o.json {
-		encode := json.NewEncoder(w)
-		encode.SetEscapeHTML(false)
-		return encode.Encode(f)
-	}
-	_, err := io.WriteString(w, strings.Join(f.Lines(top.Look{Sort: o.sort}), "\n")+"\n")
-	return err
-}
-
-// live draws on a screen until a key, a signal or the number of tables ends it.
-// A daemon that is restarted is waited for.
-func (o *topOptions) live(ctx context.Context, s *screen) error {
-	before, err := o.ask(ctx)
-	if err != nil {
-		return err
-	}
-	if err := s.open(); err != nil {
-		return err
-	}
-	defer s.close()
-	frame, note := top.Compare(before, before), ""
-	s.draw(frame, top.Look{Sort: o.sort})
-	next := time.NewTimer(min(o.delay, firstDelay))
-	defer next.Stop()
-	for shown := 0; o.tables == 0 || shown < o.tables; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case key := <-s.keys:
-			switch key {
-			case 'q', 'Q', ctrlC, ctrlD:
-				return nil
-			case 's':
-				o.sort = o.sort.Next()
-			}
-		case <-s.resized:
-		case <-next.C:
-			now, err := o.ask(ctx)
-			if note = ""; err != nil {
-				note = err.Error()
-			} else {
-				frame, before = top.Compare(before, now), now
-				shown++
-			}
-			next.Reset(o.delay)
-		}
-		frame.Sort(o.sort)
-		s.draw(frame, top.Look{Sort: o.sort, Note: note})
-	}
-	return nil
-}
-
-// pause waits; false: ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

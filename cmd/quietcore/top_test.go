@@ -136,6 +136,12 @@ func TestTopRefusesInWords(t *testing.T) {
 	}
 }
 
+// What top begins and ends with on a terminal.
+const (
+	alternateScreen = "\x1b[?1049h\x1b[?25l"
+	normalScreen    = "\x1b[?25h\x1b[?1049l"
+)
+
 // terminal is a pseudoterminal: what a command that runs on slave draws can be
 // read, and keys pressed.
 type terminal struct {

@@ -39,6 +39,8 @@ var mayImport = map[string]string{
 	"internal/config":            "cpi/detect cpuallocator cpuset internal/strict policy reclaim",
 	"internal/control": "internal/config internal/incidents internal/script internal/topodoc plugin " +
 		"policy topology",
+	"internal/control/show": "internal/cli internal/control internal/metrics internal/printable internal/render " +
+		"internal/script internal/topodoc",
 	"internal/daemon":     anything,
 	"internal/dashboards": "",
 	"internal/deptest":    "",
@@ -74,7 +76,7 @@ var mayImport = map[string]string{
 	"internal/script":        "cpuset internal/config internal/render internal/strict internal/topodoc policy topology",
 	"internal/state":         "cpuset policy",
 	"internal/strict":        "",
-	"internal/top":           "internal/config internal/control internal/printable internal/script policy",
+	"internal/top":           "internal/cli internal/config internal/control internal/printable internal/script policy",
 	"internal/topodoc":       "cpuset sysfs topology",
 	"internal/usage":         "internal/cgroup",
 	"internal/world":         "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
@@ -127,7 +129,6 @@ var mayImport = map[string]string{
 // goroutines lists the files that start goroutines, and what for.
 var goroutines = map[string]string{
 	"cmd/kubectl-quietcore/cluster.go":      "asks the nodes side by side",
-	"cmd/quietcore/screen.go":               "reads keys while a screen is drawn",
 	"cpi/loop/loop.go":                      "what runs next to the windows",
 	"e2e/bench/load/life.go":                "clients of a load",
 	"e2e/bench/sleeper/main.go":             "a thread that sleeps",
@@ -159,6 +160,7 @@ var goroutines = map[string]string{
 	"internal/kube/kubetest/kubetest.go":    "an API server for tests",
 	"internal/metrics/listen.go":            "ends the server with its context",
 	"internal/page/http.go":                 "ends the server with its context",
+	"internal/top/screen.go":                "reads keys while a screen is drawn",
 	"internal/promtest/promtest.go":         "waits for a Prometheus that tests start",
 	"plugin/connect.go":                     "starts the stub, and reads what it reports",
 	"plugin/enforce.go":                     "wakes the writer of lazy masks",

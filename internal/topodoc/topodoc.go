@@ -194,6 +194,32 @@ func JSON(t *topology.Topology) ([]byte, error) {
 	return json.Marshal(out)
 }
 
+// Parse is the machine of a document that JSON made: its CPUs, and which are online.
+func Parse(doc []byte) (*topology.Topology, error) {
+	var in struct {
+		CPUs []struct {
+			CPU
+			Online bool `json:"online"`
+		} `json:"cpus"`
+	}
+	if err := json.Unmarshal(doc, &in); err != nil {
+		return nil, err
+	}
+	var d Doc
+	var online cpuset.Set
+	for _, c := range in.CPUs {
+		d.CPUs = append(d.CPUs, c.CPU)
+		if c.Online && c.ID >= 0 && c.ID < cpuset.MaxCPUs {
+			online.Add(c.ID)
+		}
+	}
+	t, _, err := d.Build(nil)
+	if err != nil {
+		return nil, err
+	}
+	return t.WithOnline(online)
+}
+
 // Hybrid reports whether the machine has cores of two kinds.
 func Hybrid(t *topology.Topology) bool {
 	first := t.Cores()[0].Kind

@@ -129,3 +129,27 @@ func TestOfReadsBack(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestParseIsTheMachineOfJSON(t *testing.T) {
+	machine, err := topology.Grid{Sockets: 2, CoresPerL3: 2, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if machine, err = machine.WithOnline(cpuset.Of(0, 1, 5)); err != nil {
+		t.Fatal(err)
+	}
+	doc, err := JSON(machine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Parse(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Online() != machine.Online() || !cmp.Equal(got.CPUs(), machine.CPUs()) {
+		t.Errorf("online %s, %+v; want %s, %+v", got.Online(), got.CPUs(), machine.Online(), machine.CPUs())
+	}
+	if _, err := Parse([]byte(`{"cpus":[]}`)); err == nil {
+		t.Error("a machine without CPUs is taken")
+	}
+}

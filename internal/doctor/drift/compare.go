@@ -13,6 +13,9 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
+// limit bounds a comparison, without its pause.
+const limit = time.Minute
+
 // Compared is what a comparison found.
 type Compared struct {
 	Containers  int          `json:"containers"` // that were compared
@@ -23,6 +26,8 @@ type Compared struct {
 // twice, pause apart, and returns what differed both times, so that a change on its way
 // is none; without a pause it looks once.
 func Compare(ctx context.Context, client control.Client, root string, pause time.Duration) (Compared, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit+pause)
+	defer cancel()
 	first, err := compare(ctx, client, root)
 	if err != nil || pause == 0 || len(first.Differences) == 0 {
 		return first, err

@@ -1,4 +1,4 @@
-package main
+package top
 
 import (
 	"io"
@@ -10,7 +10,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/quietcore/quietcore/internal/cli"
-	"github.com/quietcore/quietcore/internal/top"
 )
 
 // Keys that a terminal in raw mode hands over instead of a signal.
@@ -87,7 +86,7 @@ func (s *screen) close() {
 }
 
 // draw writes over what was there, so that nothing flickers.
-func (s *screen) draw(f *top.Frame, l top.Look) {
+func (s *screen) draw(f *Frame, l Look) {
 	width, height, err := term.GetSize(int(s.out.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
 		width, height = 80, 24

@@ -1,0 +1,129 @@
+// Package show asks a daemon over its socket and writes the answer for people and for
+// programs: `quietcore status`, `explain` and `record`.
+package show
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/printable"
+	"github.com/quietcore/quietcore/internal/render"
+	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/internal/topodoc"
+)
+
+// settleLimit bounds the wait for a daemon to have written everything.
+const settleLimit = time.Minute
+
+// Options say which daemon is asked, and how the answer looks.
+type Options struct {
+	Client control.Client
+	To     io.Writer
+	Format string // text, json or yaml, of which each question knows some
+}
+
+// Status writes who runs where; settled: once everything decided is written and read
+// back.
+func Status(ctx context.Context, o Options, settled bool) error {
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
+	ask := o.Client.Status
+	if settled {
+		ask = o.Client.Settled
+	}
+	s, err := ask(ctx)
+	if err != nil {
+		return err
+	}
+	if o.Format == "json" {
+		return cli.WriteJSON(o.To, s)
+	}
+	return writeStatus(o.To, s)
+}
+
+// Record writes what happened, as a script.
+func Record(ctx context.Context, o Options) error {
+	text, err := o.Client.Record(ctx)
+	if err != nil {
+		return err
+	}
+	if o.Format == "yaml" {
+		if text, err = yaml.JSONToYAML(text); err != nil {
+			return err
+		}
+	}
+	_, err = o.To.Write(text)
+	return err
+}
+
+func writeStatus(w io.Writer, s *control.Status) error {
+	t, err := topodoc.Parse(s.Topology)
+	if err != nil {
+		return fmt.Errorf("the daemon's topology: %w", err)
+	}
+	v := script.View("quietcore", t, s.Containers, s.Pools)
+	v.Notes = notes(s)
+	if err := render.Text(w, v, cli.Colored(w)); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CONTAINER\tCLASS\tPOOL\tCPUS\tMEMS\tQUOTA\tWHY")
+	for _, c := range s.Containers {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable.Text(c.Namespace+"/"+c.Pod+"/"+c.Container),
+			c.Class,
+			c.Pool, c.CPUs, c.Mems, quotaText(c), printable.Text(c.Why))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	return writeLending(w, s.Lending)
+}
+
+func notes(s *control.Status) []string {
+	var list []string
+	if !s.Connected || !s.Synchronised {
+		list = append(list, "not connected to the runtime: what is shown is what was known last")
+	}
+	if s.Unseen != "" {
+		list = append(list, metrics.FeatureCgroups+": "+s.Unseen)
+	}
+	if len(s.RestartRequired) > 0 {
+		list = append(list, "the configuration file has changed; a restart is required for "+
+			strings.Join(s.RestartRequired, ", "))
+	}
+	for _, p := range s.Unannounced {
+		where := "may run on CPUs that others own"
+		if p.Masked {
+			where = "is kept off the CPUs that others own"
+		}
+		list = append(list, fmt.Sprintf("pod %s was never announced by the runtime and %s: cgroup %s",
+			printable.Text(p.UID), where, printable.Text(p.CgroupPath)))
+	}
+	if why := s.CPI.Why; why != "" {
+		list = append(list, metrics.FeatureCPI+": "+why)
+	}
+	if why := s.CPI.Specs; why != "" {
+		list = append(list, metrics.FeatureSpecs+": "+why)
+	}
+	return list
+}
+
+func quotaText(c script.State) string {
+	switch {
+	case c.CapMilli != nil:
+		return fmt.Sprintf("%dm (capped)", *c.CapMilli)
+	case c.QuotaMilli < 0:
+		return "none"
+	}
+	return fmt.Sprintf("%dm", c.QuotaMilli)
+}
