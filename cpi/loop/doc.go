@@ -1,8 +1,11 @@
-// Package loop closes the circle from windows of counting to caps and back: it
-// gives the detector what runs and how it ran, has the policy carry out what the
-// detector wants, and tells people about both. It decides nothing itself.
+// Package loop connects the sampler, the detector and the policy. A [Loop] passes each
+// window to the detector, submits the detector's commands to the policy, and reports
+// both. It decides nothing itself.
 //
-//	sampler.Window -> Take -> node.go  what runs, in the detector's words
-//	                       -> loop.go  the detector, its commands, its deadlines
-//	                       -> finding.go  Events on the pods, findings for the record
+//	sampler.Window -> Loop.Take -> node.go     what runs, as the detector sees it
+//	                            -> loop.go     the detector, its commands, its deadlines
+//	                            -> finding.go  Events on pods, findings for the record
+//
+// A [View] converts a snapshot of the policy to the containers of a window. A [Finding]
+// is what the detector reported, with references resolved to containers.
 package loop

@@ -11,8 +11,8 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Finding is an event of the detector with everybody in it named, for whoever
-// keeps a record. It is nobody's to change and valid as long as it is kept.
+// Finding is an event of the detector in which references are resolved to containers.
+// It is immutable and may be kept.
 type Finding struct {
 	Kind      detect.Kind
 	At        time.Time
@@ -35,28 +35,28 @@ type Finding struct {
 	Outcome *detect.Outcome
 }
 
-// Suspect is a neighbour with what speaks against it.
+// Suspect is a neighbour of the victim and the evidence against it.
 type Suspect struct {
 	*cpi.Container
 	Score, Contrast, Confidence float64
 	Pairs                       int
-	Shares                      string // with the victim, the closest: core, L3 or NUMA; empty: nothing, or not known
+	Shares                      string // the closest domain shared with the victim: core, L3 or NUMA; empty: none, or unknown
 }
 
-// Reasons of notices.
+// Reasons of the Kubernetes Events.
 const (
 	ReasonInterference = "CPUInterference" // on the victim
 	ReasonCapped       = "CPUCapped"       // on the antagonist
 	ReasonUncapped     = "CPUCapLifted"
 	ReasonMoved        = "BestEffortMoved" // on the victim
-	ReasonUnwelcome    = "CPUEvictionWished"
+	ReasonEviction     = "CPUEvictionWished"
 )
 
-// maxSuspects bounds what is told of an analysis.
+// maxSuspects bounds the suspects in a finding.
 const maxSuspects = 20
 
-// handle tells of events and returns what they order; an order is told of when it
-// is carried out.
+// handle reports events and returns the commands among them. A command is reported once
+// the policy has accepted it.
 func (l *Loop) handle(events []detect.Event, now time.Time) []order {
 	var orders []order
 	wall := l.o.Clock.Wall().Add(-max(l.now().Sub(now), 0))
@@ -66,21 +66,24 @@ func (l *Loop) handle(events []detect.Event, now time.Time) []order {
 		f := l.finding(e, at)
 		if e.Command != nil {
 			if o := l.orderOf(e.Command, now); o != nil {
-				o.told = f
+				o.finding = f
 				orders = append(orders, *o)
 				continue
 			}
 		}
-		l.tell(f)
+		l.report(f)
 	}
 	return orders
 }
 
-func (l *Loop) tell(f *Finding) {
+// report publishes a finding: as Events on pods, and to OnFinding.
+func (l *Loop) report(f *Finding) {
 	l.notify(f)
-	l.o.Told(f)
+	l.o.OnFinding(f)
 }
 
+// finding resolves an event's references, as they are only valid until the next call of
+// the detector.
 func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
 	f := &Finding{Kind: e.Kind, At: at(e.At), Victim: e.Victim, CPI: e.CPI, Threshold: e.Threshold}
 	if e.Spec != nil {
@@ -116,33 +119,33 @@ func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
 	return f
 }
 
-// notify tells both sides what happens to them and why.
+// notify publishes Events on the pods of the victim and the antagonist.
 func (l *Loop) notify(f *Finding) {
-	tell := func(c *cpi.Container, reason, format string, args ...any) {
+	notice := func(c *cpi.Container, reason, format string, args ...any) {
 		pod := policy.PodRef{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
 		l.o.Notify(policy.Notice{Pod: pod, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	switch {
 	case f.Kind == detect.AnalysisEvent && len(f.Antagonists) > 0:
-		tell(f.Victim, ReasonInterference,
+		notice(f.Victim, ReasonInterference,
 			"container %s needs %.2f cycles an instruction, more than %.2f which is normal for it: %s",
 			f.Victim.Name, f.CPI, f.Threshold, f.Why)
 	case f.Kind != detect.CommandEvent:
 	case f.Command == detect.DoCap:
-		tell(f.Target, ReasonCapped, "container %s is limited to %dm CPU until %s for the sake of %s: %s",
+		notice(f.Target, ReasonCapped, "container %s is limited to %dm CPU until %s for the sake of %s: %s",
 			f.Target.Name, f.Milli, f.Until.UTC().Format(time.TimeOnly), f.Victim, f.Why)
 	case f.Command == detect.DoUncap:
-		tell(f.Target, ReasonUncapped, "container %s is not limited any more: %s", f.Target.Name, f.Why)
+		notice(f.Target, ReasonUncapped, "container %s is not limited any more: %s", f.Target.Name, f.Why)
 	case f.Command == detect.DoMove:
-		tell(f.Victim, ReasonMoved, "best effort leaves the L3 domains of container %s until %s: %s",
+		notice(f.Victim, ReasonMoved, "best effort leaves the L3 domains of container %s until %s: %s",
 			f.Victim.Name, f.Until.UTC().Format(time.TimeOnly), f.Why)
 	case f.Command == detect.DoEvict:
-		tell(f.Target, ReasonUnwelcome, "container %s should run on another node: %s", f.Target.Name, f.Why)
+		notice(f.Target, ReasonEviction, "container %s should run on another node: %s", f.Target.Name, f.Why)
 	}
 }
 
 func bootTime() time.Duration {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // in every kernel that runs this
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // cannot fail: every supported kernel has this clock
 	return time.Duration(ts.Nano())
 }

@@ -20,24 +20,25 @@ import (
 // Options are what a Loop is made of. Submit is required.
 type Options struct {
 	Detector detect.Config
-	// Submit gives the policy an event and waits for it.
+	// Submit hands an event to the policy and waits until it has handled it.
 	Submit func(context.Context, policy.Event) error
-	// Notify tells people about a pod; Told has every finding. Neither may wait.
-	Notify func(policy.Notice)
-	Told   func(*Finding)
-	// Learned has the samples that show what is normal for their jobs. It must not
-	// wait, and must not keep them.
-	Learned func([]detect.Learned)
-	// Beside runs as long as Run does; nil: nothing does.
-	Beside func(context.Context)
-	// Keep saves what was learned, every KeepEvery and at the end; nil: nobody does.
-	Keep  func(detect.State) error
+	// Notify publishes an Event on a pod; OnFinding receives every finding. Neither may block.
+	Notify    func(policy.Notice)
+	OnFinding func(*Finding)
+	// OnLearned receives the samples that show what is normal for their jobs. It must
+	// neither block nor keep the slice.
+	OnLearned func([]detect.Learned)
+	// Background runs as long as Run does; nil: nothing.
+	Background func(context.Context)
+	// Save persists what the detector learned, every SaveEvery and when Run ends; nil:
+	// nothing is persisted.
+	Save  func(detect.State) error
 	Clock Clock
 	Log   *slog.Logger
 }
 
-// Clock is time as the loop sees it. Nil fields are the real thing; Boot goes on
-// while the machine is suspended.
+// Clock is the loop's source of time. Nil fields use the system's clocks. Boot
+// continues while the machine is suspended.
 type Clock struct {
 	Wall  func() time.Time
 	Boot  func() time.Duration
@@ -61,39 +62,39 @@ func (o *Options) fill() {
 	if o.Notify == nil {
 		o.Notify = func(policy.Notice) {}
 	}
-	if o.Told == nil {
-		o.Told = func(*Finding) {}
+	if o.OnFinding == nil {
+		o.OnFinding = func(*Finding) {}
 	}
-	if o.Learned == nil {
-		o.Learned = func([]detect.Learned) {}
+	if o.OnLearned == nil {
+		o.OnLearned = func([]detect.Learned) {}
 	}
 }
 
 // Loop runs the detector. Run owns it; the other methods may be called from any
 // goroutine.
 type Loop struct {
-	o       Options
-	windows chan *sampler.Window
-	late    atomic.Uint64
-	anchor  time.Time // what Clock.Boot is added to: the detector's clock reads like a wall clock and never jumps
-	kept    time.Time // when Keep was last asked
+	o        Options
+	windows  chan *sampler.Window
+	replaced atomic.Uint64
+	anchor   time.Time // plus Clock.Boot is the detector's clock: it reads like a wall clock and never jumps
+	saved    time.Time // when Save was last called
 
 	mu       sync.Mutex // guards what follows
 	detector *detect.Detector
-	topology *topology.Topology // of the last window
-	known    map[string]bool    // IDs of the containers that the detector was given; false: not in this window
+	topology *topology.Topology // at the last window
+	known    map[string]bool    // IDs of the containers the detector follows; false: not in this window
 	samples  []detect.Sample
 }
 
-// New makes a loop whose detector knows nothing yet.
+// New makes a loop whose detector has learned nothing yet.
 func New(o Options) (*Loop, error) {
 	o.fill()
 	if o.Submit == nil {
-		return nil, errors.New("loop: no policy is given")
+		return nil, errors.New("loop: Options.Submit is required")
 	}
 	d, err := detect.New(o.Detector)
 	if err != nil {
-		return nil, fmt.Errorf("cpi: %w", err)
+		return nil, fmt.Errorf("detector: %w", err)
 	}
 	return &Loop{
 		anchor: o.Clock.Wall().Add(-o.Clock.Boot()).Round(0).UTC(), o: o, windows: make(chan *sampler.Window, 1),
@@ -102,8 +103,8 @@ func New(o Options) (*Loop, error) {
 	}, nil
 }
 
-// Take hands over a window. It never waits: a window that finds the one before it
-// still there replaces it, and that is counted.
+// Take queues a window and never blocks. A window that is still queued is replaced and
+// counted in Replaced.
 func (l *Loop) Take(w *sampler.Window) {
 	for {
 		select {
@@ -113,31 +114,32 @@ func (l *Loop) Take(w *sampler.Window) {
 		}
 		select {
 		case <-l.windows:
-			l.late.Add(1)
+			l.replaced.Add(1)
 		default:
 		}
 	}
 }
 
-// Late is how many windows were replaced before the detector saw them.
-func (l *Loop) Late() uint64 { return l.late.Load() }
+// Replaced counts the windows that were dropped for a newer one before the detector saw
+// them.
+func (l *Loop) Replaced() uint64 { return l.replaced.Load() }
 
-// Counters of the detector.
+// Counters returns the detector's counters.
 func (l *Loop) Counters() detect.Counters {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.detector.Counters()
 }
 
-// Jobs are those that are known here.
+// Jobs lists the jobs that the detector knows.
 func (l *Loop) Jobs() []detect.JobInfo {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.detector.Jobs()
 }
 
-// SetSpecs takes what the cluster knows of jobs, good for a time. What cannot be
-// believed is left out, and why is returned.
+// SetSpecs gives the detector the cluster's specs, valid for the duration good. It
+// skips implausible specs and returns an error for each.
 func (l *Loop) SetSpecs(specs []detect.Spec, good time.Duration) (refused []error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,24 +152,24 @@ func (l *Loop) SetSpecs(specs []detect.Spec, good time.Duration) (refused []erro
 	return refused
 }
 
-// With lets somebody look at the detector, which he must not keep.
-func (l *Loop) With(look func(*detect.Detector)) {
+// Inspect calls look with the detector, under the loop's lock. look must not keep it.
+func (l *Loop) Inspect(look func(*detect.Detector)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	look(l.detector)
 }
 
-// Run judges windows and keeps deadlines until ctx ends.
+// Run judges windows and enforces deadlines until ctx ends.
 func (l *Loop) Run(ctx context.Context) {
-	l.kept = l.now()
-	defer func() { l.keep(l.kept.Add(KeepEvery)) }()
-	if l.o.Beside != nil {
-		var beside sync.WaitGroup
-		defer beside.Wait()
-		beside.Go(func() { l.o.Beside(ctx) })
+	l.saved = l.now()
+	defer func() { l.saveIfDue(l.saved.Add(SaveEvery)) }()
+	if l.o.Background != nil {
+		var background sync.WaitGroup
+		defer background.Wait()
+		background.Go(func() { l.o.Background(ctx) })
 	}
 	for {
-		l.keep(l.now())
+		l.saveIfDue(l.now())
 		var due <-chan time.Time
 		if wait, ok := l.next(); ok {
 			due = l.o.Clock.After(wait)
@@ -183,33 +185,33 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// KeepEvery is how often what was learned is saved: a kill loses no more than that
-// of what takes hours to learn.
-const KeepEvery = 10 * time.Minute
+// SaveEvery is how often the learned state is saved. Learning takes hours, so a crash
+// must not lose more than this.
+const SaveEvery = 10 * time.Minute
 
-// Restore takes what an earlier daemon learned. It is called before Run; what
-// cannot be true is left out and told.
+// Restore loads what an earlier daemon learned. It must be called before Run.
+// Implausible parts are skipped and named in the error.
 func (l *Loop) Restore(s detect.State) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.detector.Restore(l.now(), s)
 }
 
-// keep saves what was learned where it is time.
-func (l *Loop) keep(now time.Time) {
-	if l.o.Keep == nil || now.Sub(l.kept) < KeepEvery {
+// saveIfDue saves the learned state if the last time is at least SaveEvery ago.
+func (l *Loop) saveIfDue(now time.Time) {
+	if l.o.Save == nil || now.Sub(l.saved) < SaveEvery {
 		return
 	}
-	l.kept = now
+	l.saved = now
 	l.mu.Lock()
 	learned := l.detector.Save()
 	l.mu.Unlock()
-	if err := l.o.Keep(learned); err != nil {
-		l.o.Log.Warn("what was learned of jobs is not saved; a restart learns it again", "err", err)
+	if err := l.o.Save(learned); err != nil {
+		l.o.Log.Warn("cannot save what the detector learned; a restart would lose it", "err", err)
 	}
 }
 
-// at is a reading of Clock.Boot on the detector's clock.
+// at converts a reading of Clock.Boot to the detector's clock.
 func (l *Loop) at(boot time.Duration) time.Time { return l.anchor.Add(boot) }
 
 func (l *Loop) now() time.Time { return l.at(l.o.Clock.Boot()) }
@@ -226,7 +228,7 @@ func (l *Loop) tick(ctx context.Context) {
 	now := l.now()
 	orders := l.handle(l.detector.Tick(now), now)
 	l.mu.Unlock()
-	l.carryOut(ctx, orders)
+	l.execute(ctx, orders)
 }
 
 func (l *Loop) judge(ctx context.Context, w *sampler.Window) {
@@ -238,13 +240,13 @@ func (l *Loop) judge(ctx context.Context, w *sampler.Window) {
 	l.topology = w.Topology
 	orders := l.follow(w, now)
 	orders = append(orders, l.handle(l.detector.Observe(now, l.samples), now)...)
-	l.o.Learned(l.detector.Learned())
+	l.o.OnLearned(l.detector.Learned())
 	l.mu.Unlock()
-	l.carryOut(ctx, orders)
+	l.execute(ctx, orders)
 }
 
-// follow gives the detector the containers of a window and forgets the others. It
-// leaves their samples in l.samples.
+// follow passes a window's containers to the detector and forgets those that are gone.
+// It leaves their samples in l.samples.
 func (l *Loop) follow(w *sampler.Window, now time.Time) []order {
 	for id := range l.known {
 		l.known[id] = false
@@ -257,7 +259,7 @@ func (l *Loop) follow(w *sampler.Window, now time.Time) []order {
 		}
 		ref, err := l.detector.Put(now, r.Container)
 		if err != nil {
-			l.o.Log.Debug("a container is not watched for interference", "container", r.ID, "err", err)
+			l.o.Log.Debug("the detector does not follow a container", "container", r.ID, "err", err)
 			continue
 		}
 		l.known[r.ID] = true
@@ -275,7 +277,7 @@ func (l *Loop) follow(w *sampler.Window, now time.Time) []order {
 	return orders
 }
 
-// sampleOf is what the detector has to know of a window of a container.
+// sampleOf converts a container's result of a window to a sample of the detector.
 func sampleOf(r *sample.Result, ref detect.Ref, at time.Time) detect.Sample {
 	s := detect.Sample{Ref: ref, At: at, Usage: r.Usage, Threads: r.Threads, Capped: r.Capped}
 	if r.NoCPI == sample.None {
@@ -287,28 +289,29 @@ func sampleOf(r *sample.Result, ref detect.Ref, at time.Time) detect.Sample {
 	return s
 }
 
-// order is something for the policy to do, and what is told once it is done.
+// order is a command for the policy, and the finding to report once the policy has
+// accepted it.
 type order struct {
 	event   policy.Event
 	command detect.Command
 	target  *cpi.Container
-	told    *Finding
+	finding *Finding
 }
 
-// carryOut has the policy do what was ordered. What it refuses it refuses for a
-// reason: the detector hears it and goes on to the next suspect.
-func (l *Loop) carryOut(ctx context.Context, orders []order) {
+// execute submits the commands to the policy. If the policy refuses one, the detector
+// learns of it and tries the next suspect.
+func (l *Loop) execute(ctx context.Context, orders []order) {
 	for i := range orders {
 		o := &orders[i]
 		err := l.o.Submit(ctx, o.event)
 		if err == nil {
-			l.tell(o.told)
+			l.report(o.finding)
 			continue
 		}
 		if ctx.Err() != nil {
-			return // the policy keeps the deadlines of what it was told
+			return // the policy keeps the deadlines of the commands it accepted
 		}
-		l.o.Log.Warn("not carried out", "what", o.command.Kind, "pod", o.target.Namespace+"/"+o.target.Pod, "container",
+		l.o.Log.Warn("the policy refused a command of the detector", "command", o.command.Kind, "pod", o.target.Namespace+"/"+o.target.Pod, "container",
 			o.target.Name, "err", err)
 		l.mu.Lock()
 		now := l.now()
@@ -317,7 +320,8 @@ func (l *Loop) carryOut(ctx context.Context, orders []order) {
 	}
 }
 
-// orderOf turns a command into an event for the policy; nil where there is none.
+// orderOf converts a command to an event for the policy; nil for a command that the
+// policy does not execute.
 func (l *Loop) orderOf(c *detect.Command, now time.Time) *order {
 	target := l.detector.Container(c.Container)
 	o := &order{command: *c, target: target}

@@ -148,8 +148,8 @@ func (n *node) play(cfg detect.Config, windows int) *Loop {
 	n.t.Helper()
 	l, err := New(Options{
 		Detector: cfg, Submit: n.submit, Clock: Clock{Boot: n.boot},
-		Notify: func(x policy.Notice) { n.notices = append(n.notices, x.Pod.Name+" "+x.Reason) },
-		Told:   func(f *Finding) { n.found = append(n.found, *f) },
+		Notify:    func(x policy.Notice) { n.notices = append(n.notices, x.Pod.Name+" "+x.Reason) },
+		OnFinding: func(f *Finding) { n.found = append(n.found, *f) },
 	})
 	if err != nil {
 		n.t.Fatal(err)
@@ -201,15 +201,15 @@ func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
 		}
 		for _, want := range []string{"web-0 CPUInterference", "batch CPUCapped", "batch CPUCapLifted"} {
 			if !slices.Contains(n.notices, want) {
-				t.Errorf("nobody was told %q: %v", want, n.notices)
+				t.Errorf("no notice with %q: %v", want, n.notices)
 			}
 		}
 		outcome := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.OutcomeEvent })
 		if outcome < 0 || n.found[outcome].Outcome.Result != detect.Success ||
 			n.found[outcome].Target.Job != "default/Job/batch/main" || n.found[outcome].Victim.Pod != "web-0" {
-			t.Errorf("the outcome was not told: %d", outcome)
+			t.Errorf("the outcome was not reported: %d", outcome)
 		}
-		if c := l.Counters(); c.Analyses == 0 || c.Samples == 0 || l.Late() != 0 {
+		if c := l.Counters(); c.Analyses == 0 || c.Samples == 0 || l.Replaced() != 0 {
 			t.Errorf("counters: %+v", c)
 		}
 	})
@@ -396,7 +396,7 @@ func TestObservingOrdersNothing(t *testing.T) {
 			t.Errorf("commands: %s", got)
 		}
 		if !slices.Contains(n.notices, "web-0 CPUInterference") {
-			t.Errorf("nobody was told: %v", n.notices)
+			t.Errorf("no notice was published: %v", n.notices)
 		}
 	})
 }
@@ -413,8 +413,8 @@ func TestTakeNeverWaits(t *testing.T) {
 	}
 	last := n.next()
 	l.Take(last)
-	if l.Late() != 3 || <-l.windows != last {
-		t.Errorf("%d windows were late", l.Late())
+	if l.Replaced() != 3 || <-l.windows != last {
+		t.Errorf("%d windows were replaced", l.Replaced())
 	}
 }
 
@@ -426,7 +426,7 @@ func TestWhatWasLearnedOutlivesTheDaemon(t *testing.T) {
 		var saved []detect.State
 		first, err := New(Options{
 			Detector: config(), Submit: n.submit, Clock: Clock{Boot: n.boot},
-			Keep: func(s detect.State) error { saved = append(saved, s); return nil },
+			Save: func(s detect.State) error { saved = append(saved, s); return nil },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -450,7 +450,7 @@ func TestWhatWasLearnedOutlivesTheDaemon(t *testing.T) {
 	})
 }
 
-// What the policy refuses is told as refused, never as done, and the next analysis
+// What the policy refuses is reported as refused, never as done, and the next analysis
 // says why nothing came of it.
 func TestRefusalsReachTheDetector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -465,21 +465,21 @@ func TestRefusalsReachTheDetector(t *testing.T) {
 				}
 				return n.submit(ctx, e)
 			},
-			Notify:  func(x policy.Notice) { n.notices = append(n.notices, x.Pod.Name+" "+x.Reason) },
-			Told:    func(f *Finding) { n.found = append(n.found, *f) },
-			Learned: func(list []detect.Learned) { learned += len(list) },
+			Notify:    func(x policy.Notice) { n.notices = append(n.notices, x.Pod.Name+" "+x.Reason) },
+			OnFinding: func(f *Finding) { n.found = append(n.found, *f) },
+			OnLearned: func(list []detect.Learned) { learned += len(list) },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		n.drive(l, 90)
 		if slices.Contains(n.notices, "batch CPUCapped") {
-			t.Error("a cap was told of that was refused")
+			t.Error("a refused cap was reported as a cap")
 		}
 		refused := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.OutcomeEvent })
 		if refused < 0 || n.found[refused].Outcome.Result != detect.Refused ||
 			n.found[refused].Why != "pod default/batch is exempt" {
-			t.Fatalf("the refusal was not told: %d", refused)
+			t.Fatalf("the refusal was not reported: %d", refused)
 		}
 		after := n.found[refused+1:]
 		if i := slices.IndexFunc(after, func(f Finding) bool {
@@ -489,7 +489,7 @@ func TestRefusalsReachTheDetector(t *testing.T) {
 		}
 		for _, f := range n.found {
 			if f.Kind == detect.CommandEvent {
-				t.Errorf("told of %s", f.Command)
+				t.Errorf("reported: %s", f.Command)
 			}
 		}
 		if want := int(l.Counters().Samples); learned == 0 || learned >= want {
@@ -509,7 +509,7 @@ func TestTheClustersSpecs(t *testing.T) {
 		var l *Loop
 		l, err := New(Options{
 			Detector: cfg, Submit: n.submit, Clock: Clock{Boot: n.boot},
-			Beside: func(ctx context.Context) {
+			Background: func(ctx context.Context) {
 				defer close(beside)
 				for len(l.Jobs()) == 0 {
 					select {

@@ -10,8 +10,8 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// View makes what a window has to know of the containers out of what the policy says
-// of them. One goroutine uses it.
+// View converts the policy's containers to those of a window. It is not safe for
+// concurrent use.
 type View struct {
 	model   string
 	cycles  string // appended to a platform
@@ -19,9 +19,8 @@ type View struct {
 	places  places
 }
 
-// NewView makes one for a machine whose CPUs are of this model. reference says whether
-// CPIs are in reference cycles; beFloor is how many CPUs best effort keeps, nil: those of
-// a core.
+// NewView makes a view for a machine with this CPU model. reference says whether CPIs
+// are in reference cycles. beFloor is how many CPUs the BE pool keeps; nil: one core's.
 func NewView(model string, reference bool, beFloor func(*policy.Snapshot) int) *View {
 	v := &View{model: model, beFloor: beFloor}
 	if !reference {
@@ -33,7 +32,7 @@ func NewView(model string, reference bool, beFloor func(*policy.Snapshot) int) *
 	return v
 }
 
-// Node is what runs by a snapshot of the policy.
+// Node converts a snapshot of the policy.
 func (v *View) Node(s *policy.Snapshot) sampler.Node {
 	n := sampler.Node{Containers: make([]*cpi.Container, 0, len(s.Containers)), Topology: s.Topology}
 	for _, c := range s.Containers {
@@ -64,14 +63,14 @@ func (v *View) container(s *policy.Snapshot, c *policy.ContainerView) *cpi.Conta
 	return out
 }
 
-// jobOf names the work that a container does: its namespace, who made its pod, and
-// its own name, since the containers of a pod are different programs. A pod that
-// nobody is known to have made is a job of its own.
+// jobOf names a container's job: namespace, the pod's owner, and container name, since
+// the containers of a pod are different programs. A pod without a known owner is a job
+// of its own.
 func jobOf(c *policy.ContainerView) string {
 	return c.Namespace + "/" + cmp.Or(c.Owner, "Pod/"+c.Pod) + "/" + c.Name
 }
 
-// classOf is a container's class in the detector's words.
+// classOf converts a container's class to the detector's.
 func classOf(c *policy.ContainerView) cpi.Class {
 	if c.Pool == policy.PoolUnmanaged {
 		return cpi.Other
@@ -92,7 +91,7 @@ func classOf(c *policy.ContainerView) cpi.Class {
 	return cpi.Other
 }
 
-// places finds where sets of CPUs are; hundreds of containers share one.
+// places caches where sets of CPUs lie; hundreds of containers share a set.
 type places struct {
 	topo  *topology.Topology
 	known map[cpuset.Set]*place
@@ -132,8 +131,8 @@ func (p *places) of(t *topology.Topology, cpus cpuset.Set) *place {
 
 const maxPlaces = 1024
 
-// kindOf names the cores of these CPUs on a machine with two kinds, after a space;
-// empty on one with a single kind.
+// kindOf names the kind of these cores, with a leading space, on a machine with two
+// kinds; empty on any other.
 func kindOf(t *topology.Topology, cpus cpuset.Set) string {
 	var efficiency cpuset.Set
 	for _, c := range t.CPUs() {
@@ -153,7 +152,7 @@ func kindOf(t *topology.Topology, cpus cpuset.Set) string {
 	return " mixed"
 }
 
-// around is every CPU that shares an L3 domain with some of cpus.
+// around returns every CPU that shares an L3 domain with one of cpus.
 func around(t *topology.Topology, cpus *cpuset.Set) cpuset.Set {
 	var all cpuset.Set
 	for i := range t.L3s() {
@@ -164,8 +163,8 @@ func around(t *topology.Topology, cpus *cpuset.Set) cpuset.Set {
 	return all
 }
 
-// shared is the closest that two sets of CPUs have in common; empty where that is
-// nothing, or not known.
+// shared names the closest domain that two sets of CPUs have in common; empty if there
+// is none or it is not known.
 func shared(t *topology.Topology, a, b *cpuset.Set) string {
 	if t == nil || a == nil || b == nil {
 		return ""
@@ -184,8 +183,8 @@ func shared(t *topology.Topology, a, b *cpuset.Set) string {
 	return ""
 }
 
-// movable says that best effort can leave the L3 domains of a victim: it is in
-// them, and enough of its pool is elsewhere.
+// movable says whether the BE pool can leave the victim's L3 domains: it overlaps them,
+// and enough of it lies elsewhere.
 func movable(s *policy.Snapshot, cpus *cpuset.Set, floor int) bool {
 	near := around(s.Topology, cpus)
 	return s.BE.Intersects(&near) && s.BE.Minus(near).Count() >= floor

@@ -1,6 +1,6 @@
-// Package record makes incidents of the detector's findings: one for each episode
-// of a victim, told again whenever more is known, closed when nothing has happened
-// for a while. It keeps no file itself.
+// Package record turns the detector's findings into incidents. A [Recorder] keeps one
+// open incident per victim, publishes it again whenever more is known, and closes it
+// when nothing has happened for a while. It stores nothing on disk itself.
 package record
 
 import (
@@ -18,20 +18,20 @@ import (
 	"github.com/quietcore/quietcore/internal/incidents"
 )
 
-// Options are what a Recorder is made of; all are required.
+// Options configure a Recorder; all are required.
 type Options struct {
 	Node string
-	// Put keeps an incident under its ID, new or again. It never waits.
+	// Put stores an incident under its ID, new or updated. It must not block.
 	Put func(incidents.Incident) string
-	// History is what is known of a container's last minutes, oldest first.
+	// History returns a container's recent samples, oldest first.
 	History func(id string) []sample.Sample
 }
 
-// quiet is how long nothing must have happened to an incident before it is over:
-// the plot shows what came after.
+// quiet is how long an incident stays open after its last change, so that its plot
+// shows the aftermath.
 const quiet = 10 * time.Minute
 
-// Recorder may be told from any goroutine.
+// Recorder is safe for concurrent use.
 type Recorder struct {
 	o Options
 
@@ -39,18 +39,18 @@ type Recorder struct {
 	open map[string]*episode // by the victim's container ID
 }
 
-// episode is an incident that is not over.
+// episode is an open incident.
 type episode struct {
 	incidents.Incident
-	ids   map[string]bool // of the containers whose usage is drawn
+	ids   map[string]bool // of the containers whose usage is recorded
 	order []string        // their IDs, as in Suspects
-	last  time.Time       // when something happened
+	last  time.Time       // time of the last change
 }
 
-// New makes a recorder without incidents.
+// New makes a recorder without open incidents.
 func New(o Options) *Recorder { return &Recorder{o: o, open: map[string]*episode{}} }
 
-// Find takes a finding of the loop.
+// Find records a finding of the loop.
 func (r *Recorder) Find(f *loop.Finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,8 +64,8 @@ func (r *Recorder) Find(f *loop.Finding) {
 	}
 }
 
-// subject names a container; its job is without the namespace, which has a field of
-// its own.
+// subject describes a container. Its job omits the namespace, which is a separate
+// field.
 func subject(c *cpi.Container) incidents.Subject {
 	out := incidents.Subject{
 		Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Class: c.PodClass,
@@ -90,10 +90,10 @@ func (r *Recorder) analysed(f *loop.Finding) {
 	}
 	e.last = f.At
 	if acts(e.Verdict) && len(e.Actions) > 0 && !acts(verdict(f.Verdict)) {
-		// What was done, to whom and why, is what the incident tells of; that a later
-		// analysis waits for its effect is no news.
+		// The incident keeps the verdict that led to its actions. A later analysis that
+		// only waits for their effect must not replace it.
 		r.join(e, f)
-		r.tell(e)
+		r.publish(e)
 		return
 	}
 	e.CPI, e.Threshold, e.Verdict, e.Why = f.CPI, f.Threshold, verdict(f.Verdict), f.Why
@@ -104,14 +104,14 @@ func (r *Recorder) analysed(f *loop.Finding) {
 	}
 	r.suspects(e, f)
 	r.join(e, f)
-	r.tell(e)
+	r.publish(e)
 }
 
-// maxOpen bounds the memory of incidents that are not over; one takes up to 80 KB.
+// maxOpen bounds the memory of open incidents; one takes up to 80 KB.
 const maxOpen = 128
 
-// makeRoom ends the incident to which nothing has happened for longest, where too many
-// are open: it is kept as it is.
+// makeRoom closes the incident with the oldest change if too many are open. It is
+// published as it is.
 func (r *Recorder) makeRoom() {
 	if len(r.open) < maxOpen {
 		return
@@ -122,12 +122,12 @@ func (r *Recorder) makeRoom() {
 			oldest = id
 		}
 	}
-	r.tell(r.open[oldest])
+	r.publish(r.open[oldest])
 	delete(r.open, oldest)
 }
 
-// suspects replaces those of the analysis before; what was drawn of one that is
-// still suspected goes on.
+// suspects replaces the suspects of the previous analysis. A container that is still
+// suspected keeps its series.
 func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 	known := map[string][]incidents.Point{}
 	for i, id := range e.order {
@@ -152,18 +152,19 @@ func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 		e.Antagonists = append(e.Antagonists, subject(f.Antagonists[i]))
 	}
 	for i := range e.Actions {
-		// Who was capped was blamed, though a later analysis may see another or none.
+		// A capped container stays an antagonist of the incident, even if a later
+		// analysis blames another one or none.
 		if a := &e.Actions[i]; a.Kind == incidents.Cap && !slices.ContainsFunc(e.Antagonists, a.Subject.Same) {
 			e.Antagonists = append(e.Antagonists, a.Subject)
 		}
 	}
 }
 
-// join gives a victim its part in a cap that is in force for another one: of those who
-// suffer from the same antagonist, only the first is named by the command.
+// join adds to an incident the caps in force that another victim of the same antagonist
+// caused: the detector's command names only the first victim.
 func (r *Recorder) join(e *episode, f *loop.Finding) {
 	if !f.Victim.Class.LatencySensitive() {
-		return // nobody is capped for it
+		return // the detector caps nothing for its sake
 	}
 	for _, other := range r.open {
 		for _, a := range other.Actions {
@@ -214,18 +215,18 @@ func (r *Recorder) ordered(f *loop.Finding) {
 	case detect.DoEvict:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Evict, Subject: target, From: f.At, Ended: f.At})
 	}
-	r.tell(e)
+	r.publish(e)
 }
 
-// end closes the last action of a kind on a container, for every victim that it was
-// for.
+// end closes the last open action of a kind on a container, in the incident of every
+// victim it was for.
 func (r *Recorder) end(kind string, f *loop.Finding) {
 	target := subject(f.Target)
 	for _, e := range r.open {
 		for i := range slices.Backward(e.Actions) {
 			if a := &e.Actions[i]; a.Kind == kind && a.Ended.IsZero() && a.Subject.Same(target) {
 				a.Ended, a.EndedWhy, e.last = f.At, f.Why, f.At
-				r.tell(e)
+				r.publish(e)
 				break
 			}
 		}
@@ -240,21 +241,21 @@ func (r *Recorder) concluded(f *loop.Finding) {
 	e.last = f.At
 	o := f.Outcome
 	if o.Result == detect.Refused {
-		// Nothing was done, so there is no action of it and nothing to measure.
+		// The action never began, so there is none to record or measure.
 		if e.Outcome.Result == "" {
 			e.Outcome.Result = string(o.Result)
 		}
 		e.Why += fmt.Sprintf("; %s of %s was not carried out: %s", o.Kind, f.Target, o.Why)
-		r.tell(e)
+		r.publish(e)
 		return
 	}
 	e.Outcome = incidents.Outcome{Result: string(o.Result), Before: o.Before * e.Threshold,
 		After: o.After * e.Threshold, Samples: o.Samples}
-	r.tell(e)
+	r.publish(e)
 }
 
-// Look takes a window: what is drawn of open incidents goes on, and those to which
-// nothing has happened for long are over.
+// Look extends the series of open incidents by a window and closes incidents that have
+// been quiet for long enough.
 func (r *Recorder) Look(w *sampler.Window) {
 	if w.Failed != nil {
 		return
@@ -275,13 +276,13 @@ func (r *Recorder) Look(w *sampler.Window) {
 			}
 		}
 		if e.over(w.End) {
-			r.tell(e)
+			r.publish(e)
 			delete(r.open, id)
 		}
 	}
 }
 
-// over says that nothing is in force any more and nothing has happened for long.
+// over says that no action is in force and the incident has been quiet for long enough.
 func (e *episode) over(now time.Time) bool {
 	for i := range e.Actions {
 		if inForce(&e.Actions[i], now) {
@@ -295,7 +296,9 @@ func inForce(a *incidents.Action, now time.Time) bool {
 	return a.Ended.IsZero() && now.Before(a.Until)
 }
 
-func (r *Recorder) tell(e *episode) {
+// publish passes a deep copy on: the receiver may keep it while the incident still
+// changes.
+func (r *Recorder) publish(e *episode) {
 	i := e.Incident
 	i.Suspects, i.Actions = slices.Clone(i.Suspects), slices.Clone(i.Actions)
 	for k := range i.Suspects {
@@ -305,7 +308,7 @@ func (r *Recorder) tell(e *episode) {
 	r.o.Put(i)
 }
 
-// maxPoints bounds what is drawn of a container in one incident.
+// maxPoints bounds a container's series in one incident.
 const maxPoints = 240
 
 func cpiOf(s *sample.Sample) (float64, bool)   { return s.CPI, s.NoCPI == sample.None }

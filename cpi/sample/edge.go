@@ -6,10 +6,10 @@ import (
 	"github.com/quietcore/quietcore/cpi"
 )
 
-// Event is what a counter counts.
+// Event is a hardware event, or what stands in for it.
 type Event int
 
-// The events, in the order of every array in this package.
+// The events, in the order of every array of this package.
 const (
 	Cycles Event = iota
 	Instructions
@@ -19,35 +19,35 @@ const (
 	NumEvents = 4
 )
 
-// String is the name of the event in metrics and on the screen.
+// String returns the event's name in metrics and on screen.
 func (e Event) String() string {
 	return [NumEvents]string{"cycles", "instructions", "ref-cycles", "llc-misses"}[e]
 }
 
-// Counts are totals since some moment of the past.
+// Counts are totals since some moment in the past.
 type Counts struct {
 	Events [NumEvents]uint64
 	OnCPU  time.Duration
 	// Counted is the part of OnCPU in which the events were really counted. They
 	// belong to this time alone.
 	Counted  time.Duration
-	Wait     time.Duration // runnable, and not running; known when it ends
+	Wait     time.Duration // runnable but not running; known when the wait ends
 	Switches uint64
 }
 
-// Group is what one container has run up.
+// Group is one container's totals.
 type Group struct {
-	*cpi.Container // as it is at this edge
-	// Life is another number when the totals began anew: the container's cgroup is
-	// another one.
-	Life uint64
+	*cpi.Container // at this edge
+	// CgroupID changes when the totals start anew, because the container has another
+	// cgroup.
+	CgroupID uint64
 	Counts
 	Account Account
 }
 
 // Account is the kernel's own account of a group's CPU time, independent of the
-// counters: what it was before the counters were read, and what after. However long
-// a machine took over the readings, at the edge it was something in between.
+// counters, read before and after them. The value at the edge lies between the two,
+// however long the reading took.
 type Account struct {
 	Known         bool
 	Before, After time.Duration
@@ -55,52 +55,51 @@ type Account struct {
 
 // Edge is one end of a window: every counter, read at one moment.
 type Edge struct {
-	Wall time.Time // for people and for what is stored
-	// Monotonic stands still while the machine is suspended, Boot does not.
+	Wall time.Time // for display and storage
+	// Monotonic stops while the machine is suspended; Boot does not.
 	Monotonic, Boot time.Duration
-	// Setup is another number when a CPU came or went or its counters were opened
-	// anew.
+	// Setup changes when a CPU goes online or offline, or its counters are reopened.
 	Setup uint64
-	CPUs  int // that count
-	// Missed is how often the kernel lost track of who ran, Lost the time that was
-	// charged to nobody therefore: any of it may be any group's.
+	CPUs  int // that are counted
+	// Missed counts how often the kernel lost track of what ran. Lost is the time that
+	// could be charged to no group for that reason; any of it may belong to any group.
 	Missed uint64
 	Lost   time.Duration
-	// Present says which events are counted here at all, Waits whether waiting is.
+	// Present says which events are counted at all, Waits whether run queue waits are.
 	Present [NumEvents]bool
 	Waits   bool
-	// Enabled and Running are for how long, summed over the CPUs, each event was
-	// asked for and really was counted.
+	// Enabled is how long each event was requested, Running how long it was counted,
+	// summed over the CPUs.
 	Enabled, Running [NumEvents]time.Duration
 	Groups           []Group // each container once
 }
 
-// Reason is why there is no sample, or one without CPI.
+// Reason says why there is no sample, or a sample without CPI.
 type Reason uint8
 
 const (
 	None Reason = iota
 
-	// Of a whole window, or of a container in it: there is no sample.
+	// These drop the sample, of a container or of the whole window.
 	First     // no reading at the window's beginning
 	Ended     // no reading at its end
-	Restarted // another cgroup under the same name
+	Restarted // its cgroup was replaced by another of the same name
 	Backwards // a total is smaller than before
-	Clock     // the window is empty, much too long, or the machine slept in it
-	CPUs      // a CPU came or went
-	Missed    // the counters lack CPU time, or may lack so much that it would matter
+	Clock     // the window is too short or too long, or the machine was suspended in it
+	CPUs      // a CPU went online or offline
+	Missed    // the counters lack too much CPU time, or may
 
-	// Of the CPI alone; Absurd is of both.
-	Idle      // too little ran to make a ratio
+	// These drop the CPI alone; Absurd may drop either.
+	Idle      // it ran too little for a ratio
 	Partial   // its events were counted for too small a part of its time
 	Zero      // no instructions or no cycles, though it ran
-	Absurd    // beyond what CPUs can do
+	Absurd    // more than a CPU can do
 	Uncounted // this machine does not count cycles or instructions
 
 	NumReasons
 )
 
-// String is the reason as a label of metrics.
+// String returns the reason as a metric label.
 func (r Reason) String() string {
 	return [NumReasons]string{
 		"", "first", "ended", "restarted", "backwards", "clock", "cpus", "missed",
@@ -108,21 +107,21 @@ func (r Reason) String() string {
 	}[r]
 }
 
-// Sentence tells people what the reason means.
+// Sentence explains the reason to users.
 func (r Reason) Sentence() string {
 	return [NumReasons]string{
 		"", "it began in the last window", "it ended in the last window",
-		"its cgroup became another in the last window",
+		"its cgroup was replaced in the last window",
 		"a counter went backwards", "the last window was too short or too long, or the machine slept",
 		"a CPU came or went in the last window",
 		"the counters lack CPU time in the last window", "it ran too little",
 		"its events were counted for less than nine tenths of its time",
-		"it ran and counted no instructions or no cycles", "the counters tell what no CPU can do",
+		"it ran and counted no instructions or no cycles", "the counters show more than a CPU can do",
 		"cycles and instructions are not counted here",
 	}[r]
 }
 
-// Reasons lists every reason that drops something.
+// Reasons lists every reason to drop something.
 func Reasons() []Reason {
 	list := make([]Reason, 0, NumReasons-1)
 	for r := First; r < NumReasons; r++ {

@@ -2,15 +2,15 @@ package sample
 
 import "time"
 
-// History is the last samples of one container, oldest first. Its memory is
-// fixed when it is made.
+// History holds the last samples of one container, oldest first. Its memory is
+// allocated once.
 type History struct {
 	ring []kept
 	next int
 	full bool
 }
 
-// kept is a Sample in less memory: there are many of them for each container.
+// kept is a compact Sample; there are many per container.
 type kept struct {
 	end                    int64 // nanoseconds since 1970
 	boot, length           time.Duration
@@ -35,11 +35,11 @@ func (k *kept) sample() Sample {
 	}
 }
 
-// NewHistory keeps this many samples.
+// NewHistory makes a history of this many samples.
 func NewHistory(depth int) *History { return &History{ring: make([]kept, max(depth, 1))} }
 
-// Add forgets the oldest sample for a new one. One that is not later than the
-// newest is not taken: a clock that is used here does not go back.
+// Add stores a sample and drops the oldest if the history is full. It rejects a sample
+// that is not newer than the newest: clocks used here do not go back.
 func (h *History) Add(s Sample) bool {
 	if last, ok := h.Last(); ok && s.Boot <= last.Boot {
 		return false
@@ -52,7 +52,7 @@ func (h *History) Add(s Sample) bool {
 	return true
 }
 
-// Len is how many there are.
+// Len returns the number of samples.
 func (h *History) Len() int {
 	if h.full {
 		return len(h.ring)
@@ -60,7 +60,7 @@ func (h *History) Len() int {
 	return h.next
 }
 
-// Last is the newest.
+// Last returns the newest sample.
 func (h *History) Last() (Sample, bool) {
 	if h.Len() == 0 {
 		return Sample{}, false
@@ -68,8 +68,8 @@ func (h *History) Last() (Sample, bool) {
 	return h.ring[(h.next+len(h.ring)-1)%len(h.ring)].sample(), true
 }
 
-// AppendTo appends them all to dst, oldest first. Their ends are on the wall clock
-// alone.
+// AppendTo appends all samples to dst, oldest first. Their End has no monotonic clock
+// reading.
 func (h *History) AppendTo(dst []Sample) []Sample {
 	first := 0
 	if h.full {

@@ -12,52 +12,51 @@ type Sample struct {
 	Boot   time.Duration // of the end, on the clock that neither stops nor jumps
 	Length time.Duration
 	Usage  float64 // CPU-seconds per second
-	// CPI is 0 where NoCPI says why there is none.
+	// CPI is 0 if NoCPI says why there is none.
 	CPI float64
-	// MPKI is LLC misses per thousand instructions, where HasMPKI.
+	// MPKI is LLC misses per thousand instructions; valid if HasMPKI.
 	MPKI float64
-	// Wait is the share of the time in which it could have run that it spent
-	// waiting for a CPU; 0 where HasWait is not set.
+	// Wait is the share of its runnable time that it spent waiting for a CPU; 0 unless
+	// HasWait.
 	Wait             float64
 	NoCPI            Reason
 	HasMPKI, HasWait bool
-	// Reference says that the CPI is in reference cycles, else in core cycles: one
-	// must not be compared with the other.
+	// Reference says that CPI is in reference cycles, else in core cycles. The two must
+	// not be compared.
 	Reference bool
 }
 
-// Result is a sample, or why there is none.
+// Result is a sample, or the reason why there is none.
 type Result struct {
-	*cpi.Container        // as it was at the window's end, or where it was seen last
-	Dropped        Reason // not None: there is no sample
+	*cpi.Container        // at the window's end, or when last seen
+	Dropped        Reason // why there is no sample, or None
 	Sample
-	// Delta is what was counted in the window. Its Events are to be believed only
-	// where the sample has CPI or MPKI.
+	// Delta is what was counted in the window. Its Events are only valid if the sample
+	// has CPI or MPKI.
 	Delta Counts
-	// Capped says that a cap held it at the window's beginning or end.
+	// Capped says that a cap was in force at the window's start or end.
 	Capped bool
-	// Threads at the window's end, of what may be capped; 0: not known.
+	// Threads at the window's end, for containers that may be capped; 0: unknown.
 	Threads int32
 }
 
-// Window is what two edges tell.
+// Window is the result of comparing two edges.
 type Window struct {
 	End    time.Time
 	Boot   time.Duration
 	Length time.Duration
-	// Dropped is why nothing is known of the whole window.
+	// Dropped is why the whole window has no samples, or None.
 	Dropped    Reason
 	Containers []Result // in the order of the later edge's groups, then what ended
-	// Running is the share of the time that each event was counted, 1 where it is
-	// not present at all.
+	// Running is the share of the time in which each event was counted; 1 for an event
+	// that is not present.
 	Running [NumEvents]float64
 	// Reference says that CPIs of this machine are in reference cycles, whether or not
 	// a container has one.
 	Reference bool
 }
 
-// Judge compares two edges. It never fails: what is wrong with them is what the
-// results say.
+// Judge compares two edges. It never fails: the results say what is wrong with them.
 func Judge(from, to *Edge, r Rules) *Window {
 	j := judge{rules: r, from: from, to: to, length: to.Monotonic - from.Monotonic}
 	j.whole()
@@ -81,20 +80,20 @@ func Judge(from, to *Edge, r Rules) *Window {
 	return w
 }
 
-// judge is what holds for every group of a window.
+// judge holds what is common to all groups of a window.
 type judge struct {
 	rules   Rules
 	from    *Edge
 	to      *Edge
 	length  time.Duration
-	lost    time.Duration // that may be anybody's
+	lost    time.Duration // that may belong to any group
 	dropped Reason
-	base    Event // what CPI counts: RefCycles where there are, else Cycles
+	base    Event // of CPI: RefCycles if present, else Cycles
 	running [NumEvents]float64
 }
 
-// slept is by how much the two clocks may differ without the machine having
-// slept: they are not read in the same instant.
+// slept is how far the two clocks may differ without a suspension: they are not read at
+// the same instant.
 const slept = 10 * time.Millisecond
 
 func (j *judge) whole() {
@@ -115,7 +114,8 @@ func (j *judge) whole() {
 	}
 }
 
-// shares finds for how much of the window each event was counted.
+// shares computes for what share of the window each event was counted. It returns false
+// if a total went backwards.
 func (j *judge) shares(from *Edge) bool {
 	for e := range j.running {
 		j.running[e] = 1
@@ -137,7 +137,7 @@ func (j *judge) group(before, now *Group) Result {
 	case r.Dropped != None:
 	case before == nil:
 		r.Dropped = First
-	case before.Life != now.Life:
+	case before.CgroupID != now.CgroupID:
 		r.Dropped = Restarted
 	case !r.Delta.subtract(&before.Counts, &now.Counts):
 		r.Dropped = Backwards
@@ -150,9 +150,9 @@ func (j *judge) group(before, now *Group) Result {
 	return r
 }
 
-// complete says whether the counters have all of a group's CPU time: they agree
-// with the kernel's own account, and where that says too little, hardly anything was
-// charged to nobody.
+// complete says whether the counters have all of a group's CPU time. They must agree
+// with the kernel's own account. Where that is too imprecise, little time may be
+// unattributed.
 func (j *judge) complete(before, now *Group, onCPU time.Duration) bool {
 	r, a, b := j.rules, before.Account, now.Account
 	if a.Known && b.Known && a.Before <= a.After && b.Before <= b.After && a.Before <= b.Before {
@@ -168,7 +168,7 @@ func (j *judge) complete(before, now *Group, onCPU time.Duration) bool {
 	return j.lost.Seconds() <= max(r.MaxLostShare*onCPU.Seconds(), r.MaxLost*j.length.Seconds())
 }
 
-// subtract is false where a total went backwards.
+// subtract returns false if a total went backwards.
 func (c *Counts) subtract(before, now *Counts) bool {
 	*c = Counts{OnCPU: now.OnCPU - before.OnCPU, Counted: now.Counted - before.Counted, Wait: now.Wait - before.Wait,
 		Switches: now.Switches - before.Switches}
@@ -184,17 +184,17 @@ func (c *Counts) subtract(before, now *Counts) bool {
 	return true
 }
 
-// tolerance is what the CPU time may exceed the possible by: the CPUs are not
-// read in the same instant.
+// tolerance is the factor by which CPU time may exceed the possible: CPUs are not read
+// at the same instant.
 const tolerance = 1.01
 
-// possible says whether so much CPU time exists. A wait that began before the
-// window is known when it ends, so waiting has no such bound.
+// possible says whether that much CPU time can exist. Waits have no such bound: one
+// that began before the window counts when it ends.
 func (j *judge) possible(d *Counts) bool {
 	return d.OnCPU.Seconds() <= tolerance*float64(max(j.to.CPUs, 1))*j.length.Seconds() && d.Counted <= d.OnCPU
 }
 
-// finish makes the sample of a difference.
+// finish computes the sample from the difference.
 func (j *judge) finish(r *Result) {
 	if r.Dropped != None {
 		r.Delta, r.Sample = Counts{}, Sample{}
@@ -219,7 +219,7 @@ func (j *judge) finish(r *Result) {
 	}
 }
 
-// ratio says whether the cycles and instructions of a difference are believed.
+// ratio says whether the cycles and instructions of a difference are plausible.
 func (j *judge) ratio(d *Counts) Reason {
 	cycles, instructions := d.Events[j.base], d.Events[Instructions]
 	switch {

@@ -22,14 +22,14 @@ func edges() (from, to *Edge) {
 	from = &Edge{
 		Wall: time.Unix(1000, 0), Monotonic: time.Hour, Boot: 2 * time.Hour, CPUs: 4, Present: counted, Waits: true,
 		Enabled: clock, Running: clock,
-		Groups: []Group{{Container: &cpi.Container{ID: "a"}, Life: 1,
+		Groups: []Group{{Container: &cpi.Container{ID: "a"}, CgroupID: 1,
 			Counts: Counts{Events: [NumEvents]uint64{7e9, 6e9, 5e9, 4e6},
 				OnCPU: 3 * time.Second, Counted: 2 * time.Second, Wait: time.Second, Switches: 9}}},
 	}
 	to = &Edge{
 		Wall: time.Unix(1010, 0), Monotonic: time.Hour + window, Boot: 2*time.Hour + window, CPUs: 4, Present: counted,
 		Waits: true,
-		Groups: []Group{{Container: &cpi.Container{ID: "a"}, Life: 1,
+		Groups: []Group{{Container: &cpi.Container{ID: "a"}, CgroupID: 1,
 			Counts: Counts{Events: [NumEvents]uint64{7e9 + 50e9, 6e9 + 20e9,
 				5e9 + 40e9, 4e6 + 60e6}, OnCPU: 23 * time.Second, Counted: 22 * time.Second, Wait: 6 * time.Second,
 				Switches: 109}}},
@@ -76,7 +76,7 @@ func TestWhatSpoilsASample(t *testing.T) {
 		"nothing":                      {func(*Edge, *Edge) {}, None, None, 2},
 		"no reading before":            {func(from, _ *Edge) { from.Groups = nil }, First, None, 0},
 		"no reading after":             {func(_, to *Edge) { to.Groups = nil }, Ended, None, 0},
-		"another cgroup":               {func(_, to *Edge) { to.Groups[0].Life++ }, Restarted, None, 0},
+		"another cgroup":               {func(_, to *Edge) { to.Groups[0].CgroupID++ }, Restarted, None, 0},
 		"an event smaller than before": {func(_, to *Edge) { counts(to).Events[LLCMisses] = 1 }, Backwards, None, 0},
 		"less CPU time than before":    {func(_, to *Edge) { counts(to).OnCPU = time.Second }, Backwards, None, 0},
 		"less waiting than before":     {func(_, to *Edge) { counts(to).Wait = 0 }, Backwards, None, 0},
@@ -383,7 +383,7 @@ func newWorld(t *rapid.T) *world {
 		id := fmt.Sprint("c", i)
 		before := truth{usage: rapid.Float64Range(0, 1).Draw(t, "past"), hertz: 2e9, cpi: 1,
 			refCPI: 1}.counts(time.Hour)
-		g := Group{Container: &cpi.Container{ID: id}, Life: 1, Counts: before}
+		g := Group{Container: &cpi.Container{ID: id}, CgroupID: 1, Counts: before}
 		ran := func(what string) time.Duration {
 			return time.Duration(m.usage * float64(rapid.Int64Range(0, 1e8).Draw(t, what)))
 		}
@@ -429,7 +429,7 @@ func (w *world) fault(t *rapid.T) {
 		w.to.CPUs--
 		lose(group, e)
 	case "restart":
-		group.Life++
+		group.CgroupID++
 		group.Counts = Counts{Events: [NumEvents]uint64{1, 2, 3, 4},
 			OnCPU: time.Duration(part * float64(w.length))}.plus(Counts{OnCPU: group.OnCPU})
 	case "reset":

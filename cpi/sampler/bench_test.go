@@ -44,7 +44,7 @@ func BenchmarkWindow(b *testing.B) {
 	now := make(chan time.Time)
 	close(now)
 	s := New(Options{
-		Counter: c, Node: func() Node { return n }, Life: func(string) (uint64, error) { return 1, nil },
+		Counter: c, Node: func() Node { return n }, CgroupID: func(string) (uint64, error) { return 1, nil },
 		Interval: time.Minute, Window: 10 * time.Second, Rules: sample.Hardware(10 * time.Second),
 		Clock: Clock{After: func(time.Duration) <-chan time.Time {
 			return now

@@ -1,9 +1,11 @@
-// Package sampler opens the windows in which CPU performance is counted: 10 s of
-// every minute by default, the same for every container, with nothing counted and
-// nothing spent in between. What comes out of a window are the samples of package
-// sample, with the names of whose they are.
+// Package sampler opens the windows in which CPU performance is counted: by default 10
+// s of every minute, the same for all containers. Between windows nothing is counted
+// and nothing costs anything.
 //
-// One goroutine, Run, owns the counters. It follows the node's containers by
-// looking at both edges of each window, so that nobody who creates a container
-// waits for it or is called by it.
+// A [Sampler] reads a [Counter] at both edges of a window, has package sample judge the
+// readings, and passes the resulting [Window] to its subscribers. It keeps a short
+// history of each container.
+//
+// One goroutine, Run, owns the counter. It asks for the node's containers at both edges
+// of each window, so that creating a container never waits for the sampler.
 package sampler

@@ -13,7 +13,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Counter is what counts. *counter.Counter is one.
+// Counter counts; *counter.Counter implements it.
 type Counter interface {
 	Follow(id, cgroupPath string) error
 	Forget(id string)
@@ -22,43 +22,43 @@ type Counter interface {
 	Read(*counter.Reading) error
 }
 
-// Node is what runs, and on what.
+// Node is what runs, and the machine it runs on.
 type Node struct {
 	Containers []*cpi.Container
-	Topology   *topology.Topology // another one whenever a CPU came or went
+	Topology   *topology.Topology // replaced whenever a CPU goes online or offline
 }
 
-// Options are what a Sampler is made of. Counter, Node and Life are required.
+// Options configure a Sampler. Counter, Node and CgroupID are required.
 type Options struct {
 	Counter Counter
-	// Node is asked at both edges of a window.
+	// Node is called at both edges of a window.
 	Node func() Node
-	// Life is the identity of a cgroup, which no other cgroup of its path ever has:
-	// its inode number. An error says that it is not there.
-	Life func(cgroup string) (uint64, error)
-	// Accounts is the kernel's own account of the CPU time of containers, by ID; nil:
-	// what is counted is not compared with it.
+	// CgroupID identifies a cgroup; no later cgroup with the same path has the same ID
+	// (the inode number, for example). An error means that the cgroup does not exist.
+	CgroupID func(cgroup string) (uint64, error)
+	// Accounts returns the kernel's own account of the containers' CPU time, by ID.
+	// nil: counts are not compared with it.
 	Accounts func([]*cpi.Container) map[string]time.Duration
-	// Threads is how many threads a cgroup has. An error, or nil: not known.
+	// Threads returns the number of a cgroup's threads. nil, or an error: unknown.
 	Threads func(cgroup string) (int32, error)
-	// Window seconds of every Interval are counted.
+	// Window is the counted part of every Interval.
 	Interval, Window time.Duration
 	Rules            sample.Rules
-	// Worth is what one count of an event stands for; 0: for one.
+	// Worth is the weight of one count of an event; 0 means 1.
 	Worth [sample.NumEvents]uint64
 	Clock Clock
 	Log   *slog.Logger
 }
 
-// Clock is time as the sampler sees it. Nil fields are the real thing.
+// Clock is the sampler's source of time. Nil fields use the system's clocks.
 type Clock struct {
 	Wall func() time.Time
-	// Monotonic is the clock of counter.Reading.At, Boot the one that goes on while
-	// the machine is suspended.
+	// Monotonic is the clock of counter.Reading.At. Boot also advances while the
+	// machine is suspended.
 	Monotonic, Boot func() time.Duration
 	After           func(time.Duration) <-chan time.Time
-	// Jitter is when in the first interval the first window opens, so that not all
-	// nodes count at once; a number in [0, 1).
+	// Jitter places the first window in the first interval, so that nodes do not all
+	// count at once; a number in [0, 1).
 	Jitter func() float64
 }
 
@@ -86,16 +86,16 @@ func (o *Options) fill() {
 
 func clock(id int32) time.Duration {
 	var ts unix.Timespec
-	_ = unix.ClockGettime(id, &ts) // these two clocks are in every kernel
+	_ = unix.ClockGettime(id, &ts) // cannot fail: every kernel has these two clocks
 	return time.Duration(ts.Nano())
 }
 
-// kept is how far back histories reach; detection looks back ten minutes, and a
-// window more is needed where one is late.
+// kept is how far back histories reach. Detection looks back ten minutes; the rest
+// allows for late windows.
 const kept = 15 * time.Minute
 
-// Depths of histories: many short windows are kept for less long, so that a
-// container never costs more than maxDepth samples.
+// Bounds of a history's length. With short windows histories reach less far back, so
+// that a container never costs more than maxDepth samples.
 const (
 	minDepth = 4
 	maxDepth = 64

@@ -16,36 +16,36 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Sampler takes samples of every container. Run runs it; the other methods may
-// be called from any goroutine.
+// Sampler takes samples of every container. Run owns it; the other methods are safe for
+// concurrent use.
 type Sampler struct {
-	o       Options
-	present [sample.NumEvents]bool
-	waits   bool
-	told    []func(*Window)
+	o           Options
+	present     [sample.NumEvents]bool
+	waits       bool
+	subscribers []func(*Window)
 
 	last  atomic.Pointer[Window]
 	state atomic.Pointer[string]
-	next  atomic.Int64 // Clock.Monotonic of the next window's beginning; -1: it is open
+	next  atomic.Int64 // Clock.Monotonic at the next window's start; -1: a window is open
 
 	mu        sync.Mutex // guards histories
 	histories map[string]*sample.History
 
-	// The rest belongs to Run.
-	lives    map[string]uint64 // of followed containers, by ID
-	left     map[string]bool   // that could not be followed
-	setup    uint64
-	topology *topology.Topology
-	edges    [2]edge
-	silent   string // the last complaint, so that nothing is said twice
+	// The fields below belong to the goroutine of Run.
+	cgroupIDs   map[string]uint64 // of followed containers, by ID
+	skipped     map[string]bool   // IDs that could not be followed
+	setup       uint64
+	topology    *topology.Topology
+	edges       [2]edge
+	lastWarning string // so that it is not logged twice
 }
 
-// New makes a sampler. present says which events the counter counts at all,
-// waits whether it counts waiting.
+// New makes a sampler. present says which events the counter counts at all, waits
+// whether it counts run queue waits.
 func New(o Options, present [sample.NumEvents]bool, waits bool) *Sampler {
 	o.fill()
 	s := &Sampler{o: o, present: present, waits: waits, histories: map[string]*sample.History{},
-		lives: map[string]uint64{}, left: map[string]bool{}}
+		cgroupIDs: map[string]uint64{}, skipped: map[string]bool{}}
 	for i := range s.edges {
 		s.edges[i].worth = o.Worth
 	}
@@ -53,17 +53,17 @@ func New(o Options, present [sample.NumEvents]bool, waits bool) *Sampler {
 	return s
 }
 
-// Subscribe has every window told, on the goroutine of Run. It is called before
-// Run; what it is given is nobody's to change.
-func (s *Sampler) Subscribe(told func(*Window)) { s.told = append(s.told, told) }
+// Subscribe registers f for every window. Run calls it on its own goroutine. Subscribe
+// must be called before Run, and f must not change the window.
+func (s *Sampler) Subscribe(f func(*Window)) { s.subscribers = append(s.subscribers, f) }
 
-// Latest is the last window, nil before the first.
+// Latest returns the last window, nil before the first.
 func (s *Sampler) Latest() *Window { return s.last.Load() }
 
-// State is what is wrong with the last window, "" that nothing is.
+// State says what is wrong with the last window; empty: nothing.
 func (s *Sampler) State() string { return *s.state.Load() }
 
-// Next is how long it is until the next window opens; open says that one is.
+// Next returns the time until the next window opens; open says that one is open now.
 func (s *Sampler) Next() (in time.Duration, open bool) {
 	at := s.next.Load()
 	if at < 0 {
@@ -82,8 +82,8 @@ func (s *Sampler) History(id string, dst []sample.Sample) []sample.Sample {
 	return dst
 }
 
-// Run opens windows until ctx ends. A window that a timer missed is left out, so
-// that they never follow each other without a pause.
+// Run opens windows until ctx ends. It skips windows that are overdue, so that there is
+// always a pause between two.
 func (s *Sampler) Run(ctx context.Context) {
 	c := &s.o.Clock
 	at := c.Monotonic() + time.Duration(c.Jitter()*float64(s.o.Interval-s.o.Window))
@@ -99,7 +99,7 @@ func (s *Sampler) Run(ctx context.Context) {
 	}
 }
 
-// sleepUntil is false when ctx ended first.
+// sleepUntil returns false if ctx ended first.
 func (s *Sampler) sleepUntil(ctx context.Context, at time.Duration) bool {
 	for {
 		wait := at - s.o.Clock.Monotonic()
@@ -114,7 +114,7 @@ func (s *Sampler) sleepUntil(ctx context.Context, at time.Duration) bool {
 	}
 }
 
-// window counts for the length of one; nil says that ctx ended.
+// window counts for one window; nil: ctx ended.
 func (s *Sampler) window(ctx context.Context) *Window {
 	from, to := &s.edges[0], &s.edges[1]
 	why := s.follow(from)
@@ -127,7 +127,7 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	}
 	var ended error
 	if begun == nil && ctx.Err() == nil {
-		ended = s.read(to, from.node.Containers) // who came meanwhile has no sample
+		ended = s.read(to, from.node.Containers) // a container that started meanwhile has no sample
 	}
 	disabled := s.o.Counter.Disable()
 	if ctx.Err() != nil {
@@ -136,20 +136,20 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	if err := errors.Join(begun, ended, disabled); err != nil {
 		return s.failed(fmt.Errorf("count: %w", err))
 	}
-	from.fill(s.lives, s.setup, s.present, s.waits)
-	s.look(to)
-	there := s.there(to)
-	for id := range s.left {
-		delete(there, id) // it did not begin in this window
+	from.fill(s.cgroupIDs, s.setup, s.present, s.waits)
+	s.snapshot(to)
+	there := s.currentIDs(to)
+	for id := range s.skipped {
+		delete(there, id) // it was not counted at the first edge
 	}
 	to.fill(there, s.setup, s.present, s.waits)
 	w := &Window{
 		Window: *sample.Judge(&from.sample, &to.sample, s.o.Rules), Topology: to.node.Topology,
 		Faults:   to.reading.Faults,
-		Followed: len(s.lives), Unfollowed: len(s.left), Unfollowable: why,
+		Followed: len(s.cgroupIDs), Unfollowed: len(s.skipped), FollowErr: why,
 	}
 	s.threads(w)
-	s.complain(why)
+	s.warnOnce(why)
 	return w
 }
 
@@ -160,8 +160,8 @@ func (s *Sampler) pause(ctx context.Context) {
 	}
 }
 
-// read reads every counter, every clock, and before and after it the kernel's account
-// of these.
+// read reads the counters and all clocks. It reads the kernel's own account of the
+// containers before and after the counters, as bounds.
 func (s *Sampler) read(e *edge, containers []*cpi.Container) error {
 	c := &s.o.Clock
 	e.sample.Wall = c.Wall()
@@ -183,53 +183,54 @@ func (s *Sampler) accounts(of []*cpi.Container) map[string]time.Duration {
 	return s.o.Accounts(of)
 }
 
-// look takes what runs now.
-func (s *Sampler) look(e *edge) {
+// snapshot takes the containers that run now.
+func (s *Sampler) snapshot(e *edge) {
 	e.node = s.o.Node()
 	if e.node.Topology != s.topology {
 		s.topology = e.node.Topology
-		s.setup += 1 << 32 // what the counter itself reopened is added below
+		s.setup += 1 << 32 // edge.fill adds how often the counter reopened events
 	}
 }
 
-// there is which of an edge's containers have a cgroup now.
-func (s *Sampler) there(e *edge) map[string]uint64 {
-	lives := make(map[string]uint64, len(e.node.Containers))
+// currentIDs returns the cgroup IDs of those of an edge's containers that have a cgroup
+// now.
+func (s *Sampler) currentIDs(e *edge) map[string]uint64 {
+	cgroupIDs := make(map[string]uint64, len(e.node.Containers))
 	for _, c := range e.node.Containers {
 		if c.Cgroup == "" {
 			continue
 		}
-		if life, err := s.o.Life(c.Cgroup); err == nil {
-			lives[c.ID] = life
+		if life, err := s.o.CgroupID(c.Cgroup); err == nil {
+			cgroupIDs[c.ID] = life
 		}
 	}
-	return lives
+	return cgroupIDs
 }
 
-// follow has the counter follow what runs now, and nothing else. The error is
-// why it does not follow one of those that it should.
+// follow makes the counter follow exactly the containers that run now. why is the
+// reason for one that it could not follow.
 func (s *Sampler) follow(e *edge) (why error) {
-	s.look(e)
-	there := s.there(e)
-	for id := range s.lives {
+	s.snapshot(e)
+	there := s.currentIDs(e)
+	for id := range s.cgroupIDs {
 		if _, still := there[id]; !still {
 			s.forget(id)
 		}
 	}
-	clear(s.left)
+	clear(s.skipped)
 	for _, c := range e.node.Containers {
 		life, is := there[c.ID]
-		if known, followed := s.lives[c.ID]; !is || followed && known == life {
+		if known, followed := s.cgroupIDs[c.ID]; !is || followed && known == life {
 			continue
 		}
 		err := s.o.Counter.Follow(c.ID, c.Cgroup)
 		if err == nil {
-			s.lives[c.ID] = life
+			s.cgroupIDs[c.ID] = life
 			continue
 		}
 		s.forget(c.ID)
-		if _, gone := s.o.Life(c.Cgroup); gone == nil {
-			s.left[c.ID], why = true, err
+		if _, gone := s.o.CgroupID(c.Cgroup); gone == nil {
+			s.skipped[c.ID], why = true, err
 		}
 	}
 	return why
@@ -237,27 +238,27 @@ func (s *Sampler) follow(e *edge) (why error) {
 
 func (s *Sampler) forget(id string) {
 	s.o.Counter.Forget(id)
-	delete(s.lives, id)
+	delete(s.cgroupIDs, id)
 }
 
-// keep adds a window to the histories and tells it.
+// keep adds a window to the histories and passes it to the subscribers.
 func (s *Sampler) keep(w *Window) {
 	if w.Failed == nil {
-		s.remember(w)
+		s.addToHistories(w)
 		text := ""
 		if w.Unfollowed > 0 {
 			text = fmt.Sprintf("%d of %d containers are not counted: %v", w.Unfollowed, w.Unfollowed+w.Followed,
-				w.Unfollowable)
+				w.FollowErr)
 		}
 		s.state.Store(&text)
 	}
 	s.last.Store(w)
-	for _, told := range s.told {
-		told(w)
+	for _, f := range s.subscribers {
+		f(w)
 	}
 }
 
-func (s *Sampler) remember(w *Window) {
+func (s *Sampler) addToHistories(w *Window) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	there := make(map[string]bool, len(w.Containers))
@@ -285,26 +286,26 @@ func (s *Sampler) remember(w *Window) {
 }
 
 func (s *Sampler) failed(err error) *Window {
-	s.complain(err)
+	s.warnOnce(err)
 	text := err.Error()
 	s.state.Store(&text)
 	return &Window{Window: sample.Window{End: s.o.Clock.Wall(), Boot: s.o.Clock.Boot()}, Failed: err}
 }
 
-// complain says what is wrong once, until it is another thing.
-func (s *Sampler) complain(err error) {
+// warnOnce logs an error unless it is the one logged last.
+func (s *Sampler) warnOnce(err error) {
 	if err == nil {
-		s.silent = ""
+		s.lastWarning = ""
 		return
 	}
 	var full *counter.FullError
 	key := err.Error()
 	if errors.As(err, &full) {
-		key = "full" // whose turn it was to be left out does not matter
+		key = "full" // whichever container did not fit: it is the same warning
 	}
-	if key != s.silent {
-		s.silent = key
-		s.o.Log.Warn("CPU performance is not counted as it should be; everything else goes on", "err", err)
+	if key != s.lastWarning {
+		s.lastWarning = key
+		s.o.Log.Warn("CPU performance is not fully counted; everything else continues", "err", err)
 	}
 }
 
@@ -312,13 +313,14 @@ func (s *Sampler) complain(err error) {
 type edge struct {
 	node     Node
 	reading  counter.Reading
-	accounts [2]map[string]time.Duration // before the reading and after
+	accounts [2]map[string]time.Duration // before and after the reading
 	sample   sample.Edge
 	worth    [sample.NumEvents]uint64
 }
 
-// fill makes the edge of what was read. lives are the cgroups that are there.
-func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEvents]bool, waits bool) {
+// fill builds sample.Edge from what was read. cgroupIDs are those of the containers
+// that exist.
+func (e *edge) fill(cgroupIDs map[string]uint64, setup uint64, present [sample.NumEvents]bool, waits bool) {
 	r := &e.reading
 	s := &e.sample
 	s.Setup, s.CPUs, s.Missed = setup+r.Faults.Reopened, r.CPUs, r.Faults.Missed
@@ -329,11 +331,11 @@ func (e *edge) fill(lives map[string]uint64, setup uint64, present [sample.NumEv
 	}
 	s.Groups = s.Groups[:0]
 	for _, c := range e.node.Containers {
-		life, there := lives[c.ID]
+		life, there := cgroupIDs[c.ID]
 		if !there {
 			continue
 		}
-		g := sample.Group{Container: c, Life: life, Account: e.account(c.ID)}
+		g := sample.Group{Container: c, CgroupID: life, Account: e.account(c.ID)}
 		if at, found := slices.BinarySearchFunc(r.Groups, c.ID, func(g counter.Group, id string) int {
 			return cmp.Compare(g.ID, id)
 		}); found {

@@ -38,7 +38,7 @@ type machine struct {
 	mu         sync.Mutex
 	containers []cpi.Container
 	topo       *topology.Topology
-	lives      map[string]uint64 // by cgroup
+	cgroupIDs  map[string]uint64 // by cgroup
 	loads      map[string]load   // by ID
 	totals     map[string]*counter.Counts
 	charged    time.Duration
@@ -54,7 +54,7 @@ type machine struct {
 }
 
 func newMachine(t testing.TB) *machine {
-	m := &machine{t: t, start: time.Now(), lives: map[string]uint64{}, loads: map[string]load{},
+	m := &machine{t: t, start: time.Now(), cgroupIDs: map[string]uint64{}, loads: map[string]load{},
 		totals: map[string]*counter.Counts{}, most: 1000}
 	m.hotplug()
 	return m
@@ -96,7 +96,7 @@ func (m *machine) Follow(id, cgroup string) error {
 	if m.refused != nil {
 		return m.refused
 	}
-	if m.lives[cgroup] == 0 {
+	if m.cgroupIDs[cgroup] == 0 {
 		return errors.New("no such cgroup")
 	}
 	if m.totals[id] == nil && len(m.totals) == m.most {
@@ -175,7 +175,7 @@ func (m *machine) accounts(of []*cpi.Container) map[string]time.Duration {
 func (m *machine) life(cgroup string) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if life := m.lives[cgroup]; life != 0 {
+	if life := m.cgroupIDs[cgroup]; life != 0 {
 		return life, nil
 	}
 	return 0, errors.New("gone")
@@ -189,7 +189,7 @@ func (m *machine) add(id string, l load) {
 	m.containers = append(m.containers, cpi.Container{ID: id, Cgroup: "/" + id, PodUID: "pod-" + id,
 		Namespace: "default",
 		Pod:       "p-" + id, Name: "main", Class: cpi.LS})
-	m.lives["/"+id]++
+	m.cgroupIDs["/"+id]++
 	m.loads[id] = l
 }
 
@@ -199,7 +199,7 @@ func (m *machine) remove(id string) {
 	defer m.mu.Unlock()
 	m.charge()
 	m.containers = slices.DeleteFunc(m.containers, func(c cpi.Container) bool { return c.ID == id })
-	delete(m.lives, "/"+id)
+	delete(m.cgroupIDs, "/"+id)
 	delete(m.loads, id)
 }
 
@@ -207,7 +207,7 @@ func (m *machine) remove(id string) {
 func (m *machine) reuse(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lives["/"+id] += 100
+	m.cgroupIDs["/"+id] += 100
 }
 
 // upset does something to the whole machine.
@@ -241,7 +241,7 @@ func newSampler(o Options) *Sampler {
 
 func (m *machine) options() Options {
 	return Options{
-		Counter: m, Node: m.node, Life: m.life, Accounts: m.accounts, Interval: time.Minute, Window: 10 * time.Second,
+		Counter: m, Node: m.node, CgroupID: m.life, Accounts: m.accounts, Interval: time.Minute, Window: 10 * time.Second,
 		Rules: sample.Hardware(10 * time.Second),
 		Clock: Clock{Monotonic: m.now, Boot: m.boot, Jitter: func() float64 { return 0.5 }},
 	}
@@ -367,7 +367,7 @@ func TestContainersComeAndGoInAWindow(t *testing.T) {
 		}
 		m.containers = append(m.containers, cpi.Container{ID: "created", Cgroup: "/created"},
 			cpi.Container{ID: "pathless"})
-		m.lives[""] = 1 // the root, which is nobody's
+		m.cgroupIDs[""] = 1 // the root, which is nobody's
 		s := m.sampler(nil)
 		windows := run(t, s)
 		<-windows
@@ -730,7 +730,7 @@ func (m *machine) play(s step, i int, truth map[string]load) {
 	}
 }
 
-// A node that lives at random: every sample is the truth.
+// A node that cgroupIDs at random: every sample is the truth.
 func TestSamplesOfARandomNodeAreTrue(t *testing.T) {
 	kept := 0
 	check := func(r *rapid.T) {
@@ -762,7 +762,7 @@ func TestSamplesOfARandomNodeAreTrue(t *testing.T) {
 			r.Fatal(wrong)
 		}
 	}
-	// With -short a check is 20 lives, too few to be sure of that many samples.
+	// With -short a check is 20 cgroupIDs, too few to be sure of that many samples.
 	for round := 0; round == 0 || round < 20 && kept < 100; round++ {
 		rapid.Check(t, check)
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/quietcore/quietcore/cpi/sample"
 )
 
-// ThreadsIn counts the threads of cgroups, those below them included, in the
-// hierarchy of the pids controller: the only one on cgroup v2. The answer is for
-// Options.Threads.
+// ThreadsIn returns a function for Options.Threads that counts a cgroup's threads,
+// including those of cgroups below it. hierarchy is that of the pids controller; on
+// cgroup v2 there is only one.
 func ThreadsIn(hierarchy string) func(cgroup string) (int32, error) {
 	return func(cgroup string) (int32, error) {
 		name := filepath.Join(hierarchy, cgroup, "pids.current")
@@ -35,8 +35,8 @@ func ThreadsIn(hierarchy string) func(cgroup string) (int32, error) {
 	}
 }
 
-// threads are counted when the window is over, so that it costs none of it. Only
-// what may be capped is asked: before a cap too, since a cap's harm shows in the
+// threads counts threads after the window, so that it does not disturb it. It counts
+// for every container that may be capped, capped or not: a cap's harm shows in the
 // difference.
 func (s *Sampler) threads(w *Window) {
 	if s.o.Threads == nil {

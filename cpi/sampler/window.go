@@ -6,15 +6,15 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Window is what came out of a window. Nothing writes to it any more.
+// Window is the result of a window. It is immutable.
 type Window struct {
-	sample.Window // empty where it failed, but for End and Boot
-	// Failed is why nothing at all is known.
+	sample.Window // only End and Boot if the window failed
+	// Failed is why the window has no data.
 	Failed     error
 	Topology   *topology.Topology // at its end
-	Faults     counter.Faults     // so far
+	Faults     counter.Faults     // since the counter was opened
 	Followed   int
-	Unfollowed int // containers that run and are not counted
-	// Unfollowable is why, for one of them.
-	Unfollowable error
+	Unfollowed int // containers that run but are not counted
+	// FollowErr is the reason for one of the unfollowed containers.
+	FollowErr error
 }

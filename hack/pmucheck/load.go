@@ -5,15 +5,15 @@ import (
 	"math/rand/v2"
 )
 
-// Names of the loads, and of their cgroups and containers.
+// Names of the loads, which are also those of their cgroups and containers.
 const (
 	victim     = "victim"
 	antagonist = "antagonist"
 	innocent   = "innocent"
 )
 
-// burden is one of the loads; it does not end.
-func burden(name string, threads int) error {
+// runLoad runs one of the loads; it returns only on an error.
+func runLoad(name string, threads int) error {
 	const megabyte = 1 << 20
 	switch name {
 	case victim:
@@ -32,8 +32,8 @@ func burden(name string, threads int) error {
 	return fmt.Errorf("load %q is not known; there are %s, %s and %s", name, victim, antagonist, innocent)
 }
 
-// walk follows pointers through memory in an order that no prefetcher guesses, and
-// computes a little at each: its speed is the memory's latency.
+// walk follows pointers through memory in an order that defeats the prefetcher, with a
+// little arithmetic at each step: memory latency bounds its speed.
 type walk struct {
 	next []uint64
 	at   uint64
@@ -56,8 +56,8 @@ func (w *walk) step(n int) {
 	}
 }
 
-// stream adds up vectors too large for any cache, as STREAM's triad does: it uses as
-// much of the memory's bandwidth as a thread can.
+// stream adds vectors that exceed any cache, like the triad of STREAM: it uses as much
+// memory bandwidth as one thread can.
 func stream(words int) {
 	a, b, c := make([]float64, words), make([]float64, words), make([]float64, words)
 	for {
@@ -72,7 +72,7 @@ func triad(a, b, c []float64) {
 	}
 }
 
-// spin needs no memory.
+// spin computes without touching memory.
 func spin(x uint64, n int) uint64 {
 	for range n {
 		x ^= x << 13

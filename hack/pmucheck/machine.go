@@ -11,14 +11,14 @@ import (
 	"github.com/quietcore/quietcore/cpi/counter"
 )
 
-// machine is what a reader of the report has to know of where it was made. It has no
-// name in it: reports are public.
+// machine identifies the kind of machine in a report. It omits the host name, since
+// reports are public.
 type machine struct {
 	model, kernel, cycles string
 	cpus                  int
 }
 
-// describe reads it from a tree of /proc.
+// describe reads the machine's properties from a tree of /proc.
 func describe(proc fs.FS, s *counter.Status) machine {
 	m := machine{cpus: runtime.NumCPU(), kernel: "not known", model: runtime.GOARCH, cycles: "core cycles"}
 	if release, err := fs.ReadFile(proc, "sys/kernel/osrelease"); err == nil {
@@ -52,6 +52,6 @@ func (m machine) String() string {
 	return fmt.Sprintf("machine: %s; %d CPUs; Linux %s; CPI from %s", m.model, m.cpus, m.kernel, m.cycles)
 }
 
-// whereTo says what to do with the report.
-const whereTo = "Please send all of this, whatever came out, as an issue of the project (CONTRIBUTING.md, Bugs): " +
+// sendReport asks the user to submit the report.
+const sendReport = "Please send all of this, whatever came out, as an issue of the project (CONTRIBUTING.md, Bugs): " +
 	"how well it does on real PMUs is not known yet.\n"

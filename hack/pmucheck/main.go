@@ -1,8 +1,11 @@
-// Pmucheck tries counting, detection and capping on a machine with a PMU: a victim
-// that lives from memory, an antagonist that uses up the memory's bandwidth by turns,
-// and an innocent that always runs. It learns, finds, caps and prints what it saw; with
-// windows of half a second a second, so that it takes minutes instead of hours. It wants
-// root and cgroup v2, makes cgroups of its own and removes them.
+// Pmucheck tests counting, detection and capping on a machine with a PMU. It runs three
+// loads: a victim bound by memory latency, an antagonist that saturates memory
+// bandwidth at intervals, and an innocent that always computes.
+//
+// It learns the victim's CPI, detects interference, caps the antagonist and prints what
+// it measured. A window takes half a second of every second, so that a run takes
+// minutes instead of hours. It needs root and cgroup v2, creates cgroups of its own and
+// removes them.
 package main
 
 import (
@@ -22,7 +25,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/counter"
 )
 
-// What the program ends with.
+// Exit codes.
 const (
 	exitFound = iota
 	exitNotFound
@@ -32,13 +35,13 @@ const (
 
 func main() {
 	root := flag.String("root", "/sys/fs/cgroup", "where cgroup v2 is mounted")
-	learn := flag.Int("learn", 90, "windows in which the antagonist rests")
-	disturb := flag.Int("disturb", 240, "windows in which it runs by turns, at most")
+	learn := flag.Int("learn", 90, "windows in which the antagonist is frozen")
+	disturb := flag.Int("disturb", 240, "most windows in which it alternates between running and frozen")
 	threads := flag.Int("threads", max(runtime.NumCPU()/2, 2), "threads of the antagonist")
-	load := flag.String("load", "", "be one of the loads (for the program's own use)")
+	load := flag.String("load", "", "run one of the loads (internal)")
 	flag.Parse()
 	if *load != "" {
-		if err := burden(*load, *threads); err != nil {
+		if err := runLoad(*load, *threads); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(exitFailed)
 		}
@@ -49,13 +52,13 @@ func main() {
 	os.Exit(code)
 }
 
-// plan is what is tried.
+// plan says how long and with how many threads to test.
 type plan struct {
 	root                    string
 	learn, disturb, threads int
 }
 
-// NoPMUError says that this machine does not count what CPI is made of.
+// NoPMUError says that this machine lacks counters that CPI needs.
 type NoPMUError struct {
 	Missing []string // events
 	Reason  string   // the kernel's, of the first
@@ -63,14 +66,14 @@ type NoPMUError struct {
 
 func (e *NoPMUError) Error() string {
 	return fmt.Sprintf(
-		"this machine does not count %s: %s; a virtual machine needs a virtual PMU, a machine of iron has one",
+		"this machine does not count %s: %s; a virtual machine needs a virtual PMU, a physical machine has one",
 		strings.Join(e.Missing, " and "), e.Reason)
 }
 
-// opener opens counters: counter.Open, but for tests.
+// opener opens counters: counter.Open, or a fake in tests.
 type opener func(counter.Options) (*counter.Counter, error)
 
-// open opens the counters, and refuses machines on which there is nothing to check.
+// open opens the counters and rejects machines that cannot be tested.
 func open(root string, counters opener) (*counter.Counter, error) {
 	o := counter.Options{Root: root, MaxGroups: 16, Waits: counter.WaitsTotal}
 	var fs unix.Statfs_t
@@ -91,8 +94,8 @@ func open(root string, counters opener) (*counter.Counter, error) {
 	return c, nil
 }
 
-// refusal is why this machine is not checked: no PMU comes first, since nothing can be
-// done about that.
+// refusal says why this machine cannot be tested. A missing PMU comes first, since the
+// user can do nothing about it.
 func refusal(s *counter.Status, root string, v1 bool) error {
 	if err := missing(s); err != nil {
 		return err
@@ -103,7 +106,7 @@ func refusal(s *counter.Status, root string, v1 bool) error {
 	return nil
 }
 
-// missing says what a CPI needs and is not there.
+// missing names the events that CPI needs and the machine lacks.
 func missing(s *counter.Status) error {
 	e := &NoPMUError{}
 	has := func(event counter.Event) bool { return s.Sources[event].Kind == counter.Hardware }
@@ -140,13 +143,13 @@ func try(ctx context.Context, p plan, counters opener) int {
 	status := c.Status()
 	where := describe(os.DirFS("/proc"), &status)
 	fmt.Println(where)
-	saw, err := run(ctx, p, c)
+	record, err := run(ctx, p, c)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pmucheck:", err)
 		return exitFailed
 	}
-	fmt.Printf("%s%s\n%s", saw.report(), where, whereTo)
-	if saw.found() {
+	fmt.Printf("%s%s\n%s", record.report(), where, sendReport)
+	if record.found() {
 		return exitFound
 	}
 	return exitNotFound

@@ -94,7 +94,7 @@ func TestLoads(t *testing.T) {
 	if triad(a, []float64{1, 2}, []float64{2, 4}); a[0] != 3 || a[1] != 5 {
 		t.Errorf("triad %v", a)
 	}
-	if spin(1, 1) == 1 || burden("x", 1) == nil {
+	if spin(1, 1) == 1 || runLoad("x", 1) == nil {
 		t.Error("a load that does nothing, or is not known")
 	}
 }
@@ -108,7 +108,7 @@ func at(ratio, used float64) *sampler.Window {
 }
 
 func TestReport(t *testing.T) {
-	s := &sight{learn: 1}
+	s := &record{learn: 1}
 	s.window(1, at(1, 0))
 	s.window(2, at(3, 4))
 	if s.found() || !strings.Contains(s.report(), "was not found") {

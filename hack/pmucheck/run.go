@@ -21,15 +21,15 @@ import (
 	"github.com/quietcore/quietcore/sysfs"
 )
 
-// A minute of the daemon is a second here.
+// A second here stands for a minute of the daemon.
 const (
 	interval = time.Second
 	window   = 500 * time.Millisecond
-	turn     = 8 // windows that the antagonist rests, and works
+	turn     = 8 // windows for which the antagonist is frozen, then runs
 )
 
-// stage is the machine while the loads play.
-type stage struct {
+// experiment holds the loads, their cgroups and what was measured.
+type experiment struct {
 	plan
 	folder string // below root
 	loads  []*exec.Cmd
@@ -38,12 +38,12 @@ type stage struct {
 	machine *policy.Machine
 	view    *loop.View
 	windows int
-	saw     *sight
+	record  *record
 }
 
-func run(ctx context.Context, p plan, c *counter.Counter) (saw *sight, err error) {
-	s := &stage{plan: p, folder: fmt.Sprintf("quietcore-pmucheck-%d", os.Getpid()), saw: &sight{learn: p.learn}}
-	defer func() { err = errors.Join(err, s.strike()) }()
+func run(ctx context.Context, p plan, c *counter.Counter) (result *record, err error) {
+	s := &experiment{plan: p, folder: fmt.Sprintf("quietcore-pmucheck-%d", os.Getpid()), record: &record{learn: p.learn}}
+	defer func() { err = errors.Join(err, s.cleanUp()) }()
 	if err := s.build(); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func run(ctx context.Context, p plan, c *counter.Counter) (saw *sight, err error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l, err := loop.New(loop.Options{
-		Detector: cfg, Submit: s.submit, Told: s.told,
+		Detector: cfg, Submit: s.submit, OnFinding: s.onFinding,
 	})
 	if err != nil {
 		return nil, err
@@ -64,13 +64,13 @@ func run(ctx context.Context, p plan, c *counter.Counter) (saw *sight, err error
 	for _, e := range counter.Events() {
 		present[e] = status.Sources[e].Kind == counter.Hardware
 	}
-	// Best effort keeps more CPUs than there are, so that nothing is moved, only capped.
+	// A floor above the number of CPUs rules out moving the BE pool: only caps remain.
 	s.view = loop.NewView("this machine", present[sample.RefCycles], func(*policy.Snapshot) int { return 1 << 20 })
-	counts := sampler.New(sampler.Options{Counter: c, Node: s.node, Life: s.life, Interval: interval, Window: window,
+	counts := sampler.New(sampler.Options{Counter: c, Node: s.node, CgroupID: s.cgroupID, Interval: interval, Window: window,
 		Rules: sample.Hardware(window)}, present, true)
 	counts.Subscribe(l.Take)
 	counts.Subscribe(func(w *sampler.Window) {
-		if s.look(w) {
+		if s.onWindow(w) {
 			cancel()
 		}
 	})
@@ -80,11 +80,11 @@ func run(ctx context.Context, p plan, c *counter.Counter) (saw *sight, err error
 	judge.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.saw, nil
+	return s.record, nil
 }
 
-// build makes the cgroups, starts the loads in them and has the policy know them.
-func (s *stage) build() error {
+// build creates the cgroups, starts the loads in them and announces them to the policy.
+func (s *experiment) build() error {
 	t, _, err := sysfs.Read(os.DirFS("/sys"))
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (s *stage) build() error {
 	return s.write(antagonist, "cgroup.freeze", "1")
 }
 
-func (s *stage) start(name string, class policy.Class) error {
+func (s *experiment) start(name string, class policy.Class) error {
 	if err := os.Mkdir(s.path(name), 0o755); err != nil {
 		return err
 	}
@@ -148,8 +148,8 @@ func (s *stage) start(name string, class policy.Class) error {
 	return nil
 }
 
-// strike ends the loads and removes the cgroups.
-func (s *stage) strike() error {
+// cleanUp kills the loads and removes the cgroups.
+func (s *experiment) cleanUp() error {
 	var errs []error
 	for _, cmd := range s.loads {
 		errs = append(errs, cmd.Process.Kill())
@@ -168,14 +168,14 @@ func (s *stage) strike() error {
 	return errors.Join(errs...)
 }
 
-func (s *stage) path(name string) string { return filepath.Join(s.root, s.folder, name) }
+func (s *experiment) path(name string) string { return filepath.Join(s.root, s.folder, name) }
 
-func (s *stage) write(name, file, text string) error {
+func (s *experiment) write(name, file, text string) error {
 	return os.WriteFile(filepath.Join(s.path(name), file), []byte(text), 0)
 }
 
-// submit has the policy decide, and carries out what is about caps.
-func (s *stage) submit(_ context.Context, e policy.Event) error {
+// submit steps the policy and applies caps.
+func (s *experiment) submit(_ context.Context, e policy.Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, err := s.machine.Step(time.Now(), e); err != nil {
@@ -190,13 +190,13 @@ func (s *stage) submit(_ context.Context, e policy.Event) error {
 	return nil
 }
 
-func (s *stage) node() sampler.Node {
+func (s *experiment) node() sampler.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.view.Node(s.machine.Snapshot())
 }
 
-func (s *stage) life(cgroup string) (uint64, error) {
+func (s *experiment) cgroupID(cgroup string) (uint64, error) {
 	info, err := os.Lstat(filepath.Join(s.root, cgroup))
 	if err != nil {
 		return 0, err
@@ -204,37 +204,37 @@ func (s *stage) life(cgroup string) (uint64, error) {
 	return info.Sys().(*syscall.Stat_t).Ino, nil
 }
 
-// told keeps what the detector did.
-func (s *stage) told(f *loop.Finding) {
+// onFinding records the detector's caps and their outcomes.
+func (s *experiment) onFinding(f *loop.Finding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case f.Kind == detect.CommandEvent && f.Command == detect.DoCap:
-		s.saw.capped(f.Target.Pod, f.Why)
+		s.record.capped(f.Target.Pod, f.Why)
 	case f.Kind == detect.OutcomeEvent:
-		s.saw.ended(f.Target.Pod, string(f.Outcome.Result))
+		s.record.ended(f.Target.Pod, string(f.Outcome.Result))
 	}
 }
 
-// look takes a window, has the antagonist rest or work, and says whether the play is
-// over: its time is, or a cap has ended.
-func (s *stage) look(w *sampler.Window) bool {
+// onWindow records a window, and freezes or thaws the antagonist. It returns true when
+// the experiment is over: a cap has ended, or its time has.
+func (s *experiment) onWindow(w *sampler.Window) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.windows++
 	if w.Failed != nil {
 		fmt.Printf("%4d  nothing was counted: %v\n", s.windows, w.Failed)
 	} else {
-		s.saw.window(s.windows, w)
-		fmt.Println(s.saw.line())
+		s.record.window(s.windows, w)
+		fmt.Println(s.record.line())
 	}
 	since := s.windows - s.learn
 	frozen := "1"
-	if since >= 0 && since/turn%2 == 0 || s.saw.inForce() {
+	if since >= 0 && since/turn%2 == 0 || s.record.inForce() {
 		frozen = "0"
 	}
 	if err := s.write(antagonist, "cgroup.freeze", frozen); err != nil {
 		fmt.Fprintln(os.Stderr, "pmucheck:", strings.TrimSpace(err.Error()))
 	}
-	return since >= s.disturb || s.saw.over()
+	return since >= s.disturb || s.record.over()
 }

@@ -30,17 +30,17 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 	detection.Enforce = detection.Enforce && !observe
 	o := loop.Options{
 		Detector: detection, Log: p.o.log, Submit: p.o.node.Submit, Notify: p.o.notify,
-		Learned: p.o.metrics.CPILearned,
+		OnLearned: p.o.metrics.CPILearned,
 	}
 	file := filepath.Join(cfg.State.Dir, state.LearnedFile)
 	if !observe {
-		o.Keep = func(s detect.State) error { return keepLearned(file, s) }
+		o.Save = func(s detect.State) error { return keepLearned(file, s) }
 	}
 	recorder := p.recorder(s)
 	if recorder != nil {
 		s.Subscribe(recorder.Look)
 	}
-	o.Told = func(f *loop.Finding) {
+	o.OnFinding = func(f *loop.Finding) {
 		count(p.o.metrics, f)
 		p.evict(f)
 		if recorder != nil {
@@ -48,7 +48,7 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 		}
 	}
 	var reader *clusterspec.Reader
-	o.Beside = func(ctx context.Context) {
+	o.Background = func(ctx context.Context) {
 		if reader != nil {
 			reader.Run(ctx)
 		}

@@ -8,12 +8,12 @@ import (
 	"github.com/quietcore/quietcore/cpi/sampler"
 )
 
-// sight is what was seen.
-type sight struct {
+// record is what was measured.
+type record struct {
 	learn  int
 	now    moment
-	caps   []deed
-	alone  mean // the victim's CPI while the antagonist rested,
+	caps   []capping
+	alone  mean // the victim's CPI while the antagonist was frozen,
 	hurt   mean // ran freely,
 	helped mean // and was capped
 }
@@ -28,10 +28,10 @@ type moment struct {
 	innocents float64
 }
 
-// deed is a cap.
-type deed struct {
-	who, why, result string
-	window           int
+// capping is one cap and its outcome.
+type capping struct {
+	target, why, result string
+	window              int
 }
 
 type mean struct {
@@ -48,10 +48,10 @@ func (m *mean) String() string {
 	return fmt.Sprintf("%.3f (%d windows)", m.sum/float64(m.n), m.n)
 }
 
-// busy is how many CPUs an antagonist uses that runs freely.
+// busy is the least usage, in CPUs, of an antagonist that runs.
 const busy = 0.25
 
-func (s *sight) window(n int, w *sampler.Window) {
+func (s *record) window(n int, w *sampler.Window) {
 	s.now = moment{window: n, capped: s.inForce()}
 	for i := range w.Containers {
 		c := &w.Containers[i]
@@ -83,7 +83,7 @@ func (s *sight) window(n int, w *sampler.Window) {
 	}
 }
 
-func (s *sight) line() string {
+func (s *record) line() string {
 	m := &s.now
 	state := "rests"
 	switch {
@@ -100,44 +100,44 @@ func (s *sight) line() string {
 		m.innocents)
 }
 
-func (s *sight) capped(who, why string) {
-	s.caps = append(s.caps, deed{who: who, why: why, window: s.now.window})
+func (s *record) capped(target, why string) {
+	s.caps = append(s.caps, capping{target: target, why: why, window: s.now.window})
 }
 
-func (s *sight) ended(who, result string) {
+func (s *record) ended(target, result string) {
 	for i := range s.caps {
-		if c := &s.caps[i]; c.who == who && c.result == "" {
+		if c := &s.caps[i]; c.target == target && c.result == "" {
 			c.result = result
 		}
 	}
 }
 
 // inForce says that the antagonist is capped.
-func (s *sight) inForce() bool {
+func (s *record) inForce() bool {
 	for i := range s.caps {
-		if c := &s.caps[i]; c.who == antagonist && c.result == "" {
+		if c := &s.caps[i]; c.target == antagonist && c.result == "" {
 			return true
 		}
 	}
 	return false
 }
 
-// over says that a cap of the antagonist ended, one way or another.
-func (s *sight) over() bool {
+// over says that a cap of the antagonist has ended.
+func (s *record) over() bool {
 	for i := range s.caps {
-		if c := &s.caps[i]; c.who == antagonist && c.result != "" {
+		if c := &s.caps[i]; c.target == antagonist && c.result != "" {
 			return true
 		}
 	}
 	return false
 }
 
-// found says that the antagonist was capped, that it helped, and that nobody else was.
-func (s *sight) found() bool {
+// found says that the antagonist alone was capped, and that it helped.
+func (s *record) found() bool {
 	helped := false
 	for i := range s.caps {
 		c := &s.caps[i]
-		if c.who != antagonist {
+		if c.target != antagonist {
 			return false
 		}
 		helped = helped || c.result == "success" || c.result == "partial"
@@ -145,13 +145,13 @@ func (s *sight) found() bool {
 	return helped
 }
 
-func (s *sight) report() string {
+func (s *record) report() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nvictim's CPI while the antagonist rested: %s\n", &s.alone)
 	fmt.Fprintf(&b, "                          ran freely: %s\n", &s.hurt)
 	fmt.Fprintf(&b, "                          was capped: %s\n", &s.helped)
 	for _, c := range s.caps {
-		fmt.Fprintf(&b, "window %d: %s was capped, outcome %q: %s\n", c.window, c.who, c.result, c.why)
+		fmt.Fprintf(&b, "window %d: %s was capped, outcome %q: %s\n", c.window, c.target, c.result, c.why)
 	}
 	switch {
 	case s.found():
