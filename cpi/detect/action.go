@@ -15,15 +15,15 @@ type CommandKind string
 
 const (
 	DoCap     CommandKind = "cap"          // limit Container to Milli until Until
-	DoUncap   CommandKind = "uncap"        // give it back what it had
-	DoMove    CommandKind = "move-pool"    // the BE pool leaves Container's L3 domains until Until
-	DoRestore CommandKind = "restore-pool" // it comes back
-	DoEvict   CommandKind = "evict"        // a wish: Container should run elsewhere
+	DoUncap   CommandKind = "uncap"        // restore Container's own limit
+	DoMove    CommandKind = "move-pool"    // keep the BE pool off Container's L3 domains until Until
+	DoRestore CommandKind = "restore-pool" // let the BE pool use them again
+	DoEvict   CommandKind = "evict"        // Container should run on another node
 )
 
-// Command is what the detector wants done. Each has a deadline, and the opposite
-// command comes at the deadline at the latest; who carries it out keeps the
-// deadline by itself all the same, since the detector may be gone by then.
+// Command is what the detector wants done. Its opposite follows at the deadline at the
+// latest. The enforcer must keep the deadline on its own too, since the detector may be
+// gone by then.
 type Command struct {
 	Kind      CommandKind
 	Container Ref
@@ -37,17 +37,17 @@ type Command struct {
 type Result string
 
 const (
-	Success Result = "success" // its CPI is normal again
+	Success Result = "success" // the victim's CPI is normal again
 	Partial Result = "partial" // better, but not normal
 	Failure Result = "failure"
-	Unknown Result = "unknown" // it had too few samples meanwhile
-	Harm    Result = "harm"    // the antagonist was deranged
-	Gone    Result = "gone"    // it ended
-	Refused Result = "refused" // it was not carried out
+	Unknown Result = "unknown" // the victim had too few samples
+	Harm    Result = "harm"    // the cap disrupted the antagonist
+	Gone    Result = "gone"    // the antagonist ended
+	Refused Result = "refused" // the command was refused
 )
 
-// Outcome is the verification of one action for one victim by the victim's own
-// CPI, as a multiple of the threshold.
+// Outcome is the effect of one action on one victim: its CPI before and after, as
+// multiples of the threshold.
 type Outcome struct {
 	Kind          CommandKind // DoCap or DoMove
 	Antagonist    Ref
@@ -55,15 +55,15 @@ type Outcome struct {
 	Result        Result
 	Before, After float64
 	Samples       int
-	Why           string // of a refusal: who carries out said so
+	Why           string // the reason of a refusal
 }
 
-// party is a victim that an action is for.
+// party is a victim that an action protects.
 type party struct {
 	victim Ref
-	before float64 // mean log(CPI/threshold) of its outliers before
-	sum    float64 // of the same since
-	room   float64 // of halves of the way from what is normal to the threshold, since
+	before float64 // mean log(CPI/threshold) of its outliers before the action
+	sum    float64 // of log(CPI/threshold) since
+	room   float64 // sum since, of half the distance from normal to threshold
 	n, bad int
 }
 
@@ -74,9 +74,9 @@ type action struct {
 	start      int64
 	until      int64
 	milli      int64
-	kept       bool // a move that was verified
+	verified   bool // a move that has helped and goes on
 	threads    int32
-	verdict    Result // set where it ends early
+	verdict    Result // set if it ends early
 	parties    []party
 }
 
@@ -84,36 +84,36 @@ const (
 	maxParties = 8
 	// A drop of the victim's CPI by 10 % is an improvement.
 	improvement = 0.1
-	// earlySamples, all bad and no better, end a cap before its term.
+	// earlySamples outliers without improvement end a cap before its term.
 	earlySamples = 3
 	minTerm      = 3 // periods
 	maxLevel     = 1000
-	// An antagonist that answers a cap with so many times its threads is deranged.
+	// A cap is harmful if its antagonist has so many times the threads, and so many more.
 	harmfulGrowth, harmfulThreads = 4, 16
 	evictPause                    = int64(time.Hour)
 )
 
-// decide says what follows from an analysis and does it.
+// decide chooses what follows from an analysis and does it.
 func (d *Detector) decide(v *Verdict) {
 	v.Kind = None
-	culprits := d.culprits(v)
-	if len(culprits) == 0 {
-		v.Why = d.whyNobody(v)
+	antagonists := d.antagonists(v)
+	if len(antagonists) == 0 {
+		v.Why = d.whyNoAntagonist(v)
 		return
 	}
 	if v.Score == 0 {
 		v.Score = v.Suspects[0].Score
 	}
 	v.Kind = Observe
-	v.Antagonists = culprits[:1]
+	v.Antagonists = antagonists[:1]
 	victim := &d.all[v.Victim]
 	switch {
 	case !victim.Class.LatencySensitive():
 		v.Why = fmt.Sprintf(
 			"%s is to blame, but only LSE, LSR and LS containers are protected and the victim is of class %s",
-			d.name(culprits[0]), victim.Class)
+			d.name(antagonists[0]), victim.Class)
 		return
-	case d.joins(v, culprits):
+	case d.joins(v, antagonists):
 		return
 	}
 	if a := d.pending(v.Victim); a != nil {
@@ -121,13 +121,13 @@ func (d *Detector) decide(v *Verdict) {
 			stamp(a.until).Format(time.TimeOnly))
 		return
 	}
-	able, reasons := d.able(victim, culprits, true)
+	able, reasons := d.able(victim, antagonists, true)
 	if len(able) == 0 {
-		// Nobody new is left: who failed once in this episode may be tried again.
-		able, reasons = d.able(victim, culprits, false)
+		// No new antagonist is left: try again those that failed once in this episode.
+		able, reasons = d.able(victim, antagonists, false)
 	}
 	if len(able) == 0 {
-		v.Why = "nothing is done: " + strings.Join(reasons, "; ")
+		v.Why = "no action: " + strings.Join(reasons, "; ")
 		return
 	}
 	if d.cfg.Mode == Classic {
@@ -137,7 +137,8 @@ func (d *Detector) decide(v *Verdict) {
 	d.act(v, reasons)
 }
 
-// act moves the pool where that is possible and was not in vain, else caps.
+// act moves the BE pool where that is possible and has not failed before; otherwise it
+// caps.
 func (d *Detector) act(v *Verdict, reasons []string) {
 	move := d.canMove(v)
 	v.Kind = Cap
@@ -162,22 +163,22 @@ func (d *Detector) act(v *Verdict, reasons []string) {
 		v.Why = fmt.Sprintf("observing, a %s would follow: %s", v.Kind, v.Why)
 		v.Kind = Observe
 	case move:
-		d.begins(v, action{kind: DoMove, antagonist: v.Antagonists[0], until: d.now + int64(d.cfg.CapFor)}, d.now+
+		d.startAction(v, action{kind: DoMove, antagonist: v.Antagonists[0], until: d.now + int64(d.cfg.CapFor)}, d.now+
 			int64(d.cfg.MoveFor))
 	default:
 		for i, ref := range v.Antagonists {
-			d.wishAway(v, ref)
-			// Of a group the least suspicious is released first: if the victim then
-			// suffers, it was needed.
+			d.requestEviction(v, ref)
+			// Of a group the least suspicious is released first: if the victim suffers
+			// again, that cap was needed.
 			term := max(int64(d.cfg.CapFor)-int64(i)*int64(d.cfg.Period),
 				min(minTerm*int64(d.cfg.Period), int64(d.cfg.CapFor)))
-			d.begins(v, action{kind: DoCap, antagonist: ref, milli: d.level(v.Victim, ref), until: d.now + term}, d.now+
+			d.startAction(v, action{kind: DoCap, antagonist: ref, milli: d.level(v.Victim, ref), until: d.now + term}, d.now+
 				term)
 		}
 	}
 }
 
-func (d *Detector) begins(v *Verdict, a action, until int64) {
+func (d *Detector) startAction(v *Verdict, a action, until int64) {
 	c := &d.all[a.antagonist]
 	a.start, a.threads = d.now, c.threads
 	a.parties = append(a.parties, d.party(v.Victim))
@@ -205,16 +206,16 @@ func (d *Detector) command(c Command) {
 	})
 }
 
-// wishAway asks for an eviction once an antagonist has been capped often enough
-// in a day.
-func (d *Detector) wishAway(v *Verdict, ref Ref) {
+// requestEviction asks for an eviction once an antagonist has been capped EvictAfter
+// times in a day.
+func (d *Detector) requestEviction(v *Verdict, ref Ref) {
 	c := &d.all[ref]
 	n := d.cfg.EvictAfter
-	if n == 0 || len(c.caps) < n || d.now-c.caps[0] > int64(24*time.Hour) || c.wished != 0 &&
-		d.now-c.wished < evictPause {
+	if n == 0 || len(c.caps) < n || d.now-c.caps[0] > int64(24*time.Hour) || c.evictionAsked != 0 &&
+		d.now-c.evictionAsked < evictPause {
 		return
 	}
-	c.wished = d.now
+	c.evictionAsked = d.now
 	d.command(Command{Kind: DoEvict, Container: ref, Victim: v.Victim,
 		Why: fmt.Sprintf("%s was capped %d times in %s", d.name(ref), n,
 			time.Duration(d.now-c.caps[0]).Round(time.Second))})
@@ -237,21 +238,22 @@ func (d *Detector) party(ref Ref) party {
 	return p
 }
 
+// excess is log(CPI/threshold) of a sample.
 func (d *Detector) excess(c *container, e *entry) float64 {
 	return math.Log(e.cpi / c.job.threshold(d.cfg.Mode, BandOf(e.usage, d.cfg.MinUsage)))
 }
 
-// room is half of the way from what is normal at that usage to the threshold.
+// room is half the distance from normal to the threshold at the sample's usage.
 func (d *Detector) room(c *container, e *entry) float64 {
 	return d.cfg.RobustSigmas * c.job.robust[BandOf(e.usage, d.cfg.MinUsage)].logSD / 2
 }
 
-// joins adds the victim to the caps in force of those who disturb it as well.
-func (d *Detector) joins(v *Verdict, culprits []Ref) bool {
+// joins adds the victim to a cap in force on one of its antagonists.
+func (d *Detector) joins(v *Verdict, antagonists []Ref) bool {
 	for i := range d.actions {
 		a := &d.actions[i]
-		if a.kind != DoCap || !slices.Contains(culprits, a.antagonist) || d.cfg.Mode == Classic &&
-			a.antagonist != culprits[0] {
+		if a.kind != DoCap || !slices.Contains(antagonists, a.antagonist) || d.cfg.Mode == Classic &&
+			a.antagonist != antagonists[0] {
 			continue
 		}
 		if slices.ContainsFunc(a.parties, func(p party) bool { return p.victim == v.Victim }) {
@@ -260,29 +262,29 @@ func (d *Detector) joins(v *Verdict, culprits []Ref) bool {
 		if len(a.parties) < maxParties {
 			a.parties = append(a.parties, d.party(v.Victim))
 		}
-		v.Antagonists = append(culprits[:0], a.antagonist)
+		v.Antagonists = append(antagonists[:0], a.antagonist)
 		v.Why = fmt.Sprintf("%s is capped already, for %s", d.name(a.antagonist), d.name(a.parties[0].victim))
 		return true
 	}
 	return false
 }
 
-// pending is the action for a victim that is not verified yet.
+// pending returns the action for a victim that awaits verification, or nil.
 func (d *Detector) pending(victim Ref) *action {
 	for i := range d.actions {
 		a := &d.actions[i]
-		if !a.kept && slices.ContainsFunc(a.parties, func(p party) bool { return p.victim == victim }) {
+		if !a.verified && slices.ContainsFunc(a.parties, func(p party) bool { return p.victim == victim }) {
 			return a
 		}
 	}
 	return nil
 }
 
-// able are those of the culprits that something may be done about, and why not
-// the others. Those that failed moments ago come last.
-func (d *Detector) able(victim *container, culprits []Ref, fresh bool) (able []Ref, reasons []string) {
-	for _, ref := range culprits {
-		if why := d.spared(victim, &d.all[ref], fresh); why != "" {
+// able returns the antagonists that may be acted on, and the reasons for the others.
+// fresh excludes those that were tried within the window without success.
+func (d *Detector) able(victim *container, antagonists []Ref, fresh bool) (able []Ref, reasons []string) {
+	for _, ref := range antagonists {
+		if why := d.whyNotActed(victim, &d.all[ref], fresh); why != "" {
 			reasons = append(reasons, d.name(ref)+" is "+why)
 			continue
 		}
@@ -291,9 +293,8 @@ func (d *Detector) able(victim *container, culprits []Ref, fresh bool) (able []R
 	return able, reasons
 }
 
-// spared says why nothing is done about an antagonist; empty where nothing
-// speaks against it.
-func (d *Detector) spared(victim, c *container, fresh bool) string {
+// whyNotActed says why an antagonist is not acted on; empty if it may be.
+func (d *Detector) whyNotActed(victim, c *container, fresh bool) string {
 	if may, why := c.MayBeCapped(); !may {
 		return why
 	}
@@ -330,8 +331,8 @@ func (d *Detector) baseLevel(c *container) int64 {
 	return d.cfg.CapBatchMilli
 }
 
-// level is how hard an antagonist is capped for a victim: the configured one, or
-// what has proved to be enough.
+// level is the CPU limit of a cap for this pair: the configured one, or a higher one
+// that has proved sufficient.
 func (d *Detector) level(victim, antagonist Ref) int64 {
 	c := &d.all[antagonist]
 	base := d.baseLevel(c)
@@ -341,10 +342,11 @@ func (d *Detector) level(victim, antagonist Ref) int64 {
 	return base
 }
 
-// canMove says whether the BE pool leaves the victim's L3 domain first.
+// canMove says whether moving the BE pool out of the victim's L3 domains is tried
+// before a cap.
 func (d *Detector) canMove(v *Verdict) bool {
 	victim := &d.all[v.Victim]
-	if d.cfg.Mode == Classic || !victim.MovablePool || victim.unmoved != 0 && d.now-victim.unmoved < int64(blockFor) {
+	if d.cfg.Mode == Classic || !victim.MovablePool || victim.moveRefused != 0 && d.now-victim.moveRefused < int64(blockFor) {
 		return false
 	}
 	for i := range d.actions {
@@ -362,11 +364,11 @@ func (d *Detector) canMove(v *Verdict) bool {
 	return true
 }
 
-// verify adds a victim's sample to the actions that are for it.
+// verify adds a victim's sample to the actions that protect it.
 func (d *Detector) verify(ref Ref, e *entry) {
 	for i := range d.actions {
 		a := &d.actions[i]
-		if a.kept || e.at <= a.start || e.at > a.until {
+		if a.verified || e.at <= a.start || e.at > a.until {
 			continue
 		}
 		for k := range a.parties {
@@ -385,8 +387,9 @@ func (d *Detector) verify(ref Ref, e *entry) {
 	}
 }
 
-// inVain says that every victim was as bad as before in each of enough samples.
-func (a *action) inVain() bool {
+// ineffective says that every victim has enough samples, all outliers, and did not
+// improve.
+func (a *action) ineffective() bool {
 	for _, p := range a.parties {
 		if p.n < earlySamples || p.bad < p.n || p.sum/float64(p.n) < p.before-improvement {
 			return false
@@ -407,7 +410,7 @@ func (p *party) result() Result {
 	return Failure
 }
 
-// expire ends the actions whose time has come.
+// expire ends the actions that are due.
 func (d *Detector) expire() {
 	for i := 0; i < len(d.actions); {
 		a := &d.actions[i]
@@ -415,7 +418,7 @@ func (d *Detector) expire() {
 		if a.kind == DoCap && a.threads > 0 && c.threads >= harmfulGrowth*a.threads && c.threads >= a.threads+
 			harmfulThreads {
 			a.until, a.verdict = min(a.until, d.now), Harm
-		} else if d.cfg.Mode == Default && !a.kept && d.now < a.until && a.inVain() {
+		} else if d.cfg.Mode == Default && !a.verified && d.now < a.until && a.ineffective() {
 			a.until, a.verdict = d.now, Failure
 		}
 		if d.now < a.until || !d.finish(a) {
@@ -426,11 +429,11 @@ func (d *Detector) expire() {
 	}
 }
 
-// finish verifies an action and undoes it, unless it is a move that helped and
-// has time left.
+// finish verifies an action and undoes it. It returns false for a move that helped and
+// continues.
 func (d *Detector) finish(a *action) bool {
 	why := "its time is over"
-	if !a.kept {
+	if !a.verified {
 		best := Unknown
 		for k := range a.parties {
 			p := &a.parties[k]
@@ -444,7 +447,7 @@ func (d *Detector) finish(a *action) bool {
 			d.conclude(a, p, result)
 		}
 		if end := a.start + int64(d.cfg.MoveFor); a.kind == DoMove && best == Success && d.now < end {
-			a.kept, a.until = true, end
+			a.verified, a.until = true, end
 			return false
 		}
 		why = fmt.Sprintf("its time is over: %s", best)
@@ -466,7 +469,7 @@ func (d *Detector) undo(a *action, why string) {
 	d.command(Command{Kind: DoUncap, Container: a.antagonist, Victim: victim, Why: why})
 }
 
-// conclude remembers what an action did for one victim.
+// conclude reports the outcome for one victim and learns from it.
 func (d *Detector) conclude(a *action, p *party, result Result) {
 	victim, antagonist := &d.all[p.victim], &d.all[a.antagonist]
 	o := Outcome{Kind: a.kind, Antagonist: a.antagonist, Victim: p.victim, Result: result, Before: math.Exp(p.before),
@@ -484,7 +487,7 @@ func (d *Detector) conclude(a *action, p *party, result Result) {
 	}
 	pair := d.pairs.learn(d.now, victim.Container, antagonist.Container)
 	if a.kind == DoMove {
-		// A pool that cannot be moved out of the way says nothing about who is guilty.
+		// A move that did not help says nothing about which container is to blame.
 		if result == Failure || result == Partial {
 			pair.Moved = stamp(d.now)
 		}
@@ -510,15 +513,14 @@ func (d *Detector) conclude(a *action, p *party, result Result) {
 	}
 }
 
-// adapt eases the next cap of a pair that this one more than satisfied, and
-// tightens it again where it was not enough. It never goes below the configured
-// level.
+// adapt raises the limit of the pair's next cap if this one helped more than enough,
+// and lowers it if it did not help. The limit never falls below the configured one.
 func (d *Detector) adapt(pair *Pair, a *action, p *party, result Result) {
 	if d.cfg.Mode == Classic {
 		return
 	}
 	switch {
-	case result == Success && p.sum <= -p.room: // closer to what is normal than to the threshold
+	case result == Success && p.sum <= -p.room: // closer to normal than to the threshold
 		pair.Level = min(2*a.milli, max(maxLevel, a.milli))
 	case result == Success:
 		pair.Level = a.milli
@@ -527,7 +529,7 @@ func (d *Detector) adapt(pair *Pair, a *action, p *party, result Result) {
 	}
 }
 
-// abandon ends what a container that is gone was part of.
+// abandon ends the part of a container that has ended in all actions.
 func (d *Detector) abandon(now int64, ref Ref) {
 	d.now = max(d.now, now)
 	for i := 0; i < len(d.actions); {
@@ -551,10 +553,10 @@ func (d *Detector) abandon(now int64, ref Ref) {
 	}
 }
 
-// whyNobody names the nearest miss.
-func (d *Detector) whyNobody(v *Verdict) string {
+// whyNoAntagonist explains which condition the top suspect misses.
+func (d *Detector) whyNoAntagonist(v *Verdict) string {
 	if len(v.Suspects) == 0 {
-		return "nobody else ran"
+		return "no other container ran"
 	}
 	s := &v.Suspects[0]
 	switch name := d.name(s.Ref); {
@@ -564,15 +566,15 @@ func (d *Detector) whyNobody(v *Verdict) string {
 	case s.Pairs < d.cfg.MinPairs:
 		return fmt.Sprintf("%s scores %.3f over %d samples; %d are needed", name, s.Score, s.Pairs, d.cfg.MinPairs)
 	case s.Contrast < steadyContrast:
-		return fmt.Sprintf("%s scores %.3f but ran as much when the victim was well: contrast %.2f", name, s.Score,
+		return fmt.Sprintf("%s scores %.3f but ran as much while the victim was normal: contrast %.2f", name, s.Score,
 			s.Contrast)
 	default:
-		return fmt.Sprintf("%s scores %.3f, but that it is to blame is only %.0f %% sure; %.0f %% are needed", name,
+		return fmt.Sprintf("%s scores %.3f, but its confidence is %.0f %%; %.0f %% is needed", name,
 			s.Score, 100*s.Confidence, 100*d.cfg.MinConfidence)
 	}
 }
 
-// InForce lists the caps and moves in force, for whoever shows or checks them.
+// InForce lists the caps and moves in force.
 func (d *Detector) InForce() []Command {
 	var list []Command
 	for i := range d.actions {

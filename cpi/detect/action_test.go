@@ -285,7 +285,7 @@ func TestAntagonistThatEnds(t *testing.T) { // P6
 		t.Error("the cap of a container that ended is still in force")
 	}
 	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
-	if may := b.d.spared(&b.d.all[b.refs["v"]], &b.d.all[b.refs["a"]], true); may != "" {
+	if may := b.d.whyNotActed(&b.d.all[b.refs["v"]], &b.d.all[b.refs["a"]], true); may != "" {
 		t.Errorf("its successor is spared: %s", may)
 	}
 }
@@ -544,14 +544,14 @@ func TestGrowthThatIsHarm(t *testing.T) {
 		{before: 8, after: 32, late: 10 * time.Minute},
 	} {
 		b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
-		told := func(threads int32, late time.Duration) {
+		feed := func(threads int32, late time.Duration) {
 			b.now = b.now.Add(time.Minute)
 			ref := b.refs["a"]
 			b.note(b.d.Observe(b.now, []Sample{{Ref: ref, At: b.now.Add(-late), Usage: 0.1, Threads: threads}}))
 		}
-		told(c.before, 0)
+		feed(c.before, 0)
 		b.blame("v", map[string]float64{"a": 0.5})
-		told(c.after, c.late)
+		feed(c.after, c.late)
 		if harm := b.count("cap of a for v: harm") == 1; harm != c.want || b.count("uncap a") == 1 != c.want {
 			t.Errorf("%d threads, then %d, told %v late: harm %t, want %t: %q", c.before, c.after, c.late, harm,
 				c.want, b.log)
@@ -629,7 +629,7 @@ func TestWhoAreFellowVictims(t *testing.T) {
 				b.minute(round)
 			}
 			b.d.work.reset()
-			b.d.describe(waiting{victim: b.refs["v"], at: b.now.UnixNano()})
+			b.d.loadVictim(queuedAnomaly{victim: b.refs["v"], at: b.now.UnixNano()})
 			if got := b.d.work.y[len(ill)-1]; math.Abs(got-c.want) > 1e-3 {
 				t.Errorf("the residual is %.4f, want %.4f", got, c.want)
 			}

@@ -8,36 +8,36 @@ import (
 	"time"
 )
 
-// Suspect is one neighbour of a victim, as an analysis saw it.
+// Suspect is a neighbour of a victim and an analysis' evidence against it.
 type Suspect struct {
 	Ref Ref
-	// Score decides the order: the paper's in Classic mode, else the correlation
-	// with the victim's residual. It lies in [-1, 1].
+	// Score is the paper's in Classic mode, else the correlation of usage with the
+	// victim's residual. It lies in [-1, 1] and decides the order.
 	Score float64
 	// Paper is the paper's score in both modes.
 	Paper float64
-	// Contrast is (mean usage when the victim was bad - when it was good) over
-	// their sum; Lag is -1 where the victim answers one sample later.
+	// Contrast is (mean usage when the victim was bad - when it was good) over their
+	// sum. Lag is -1 if the victim reacts one sample later.
 	Contrast float64
 	Lag      int
 	// Confidence is the probability that this suspect is the antagonist, rather
 	// than another or none. Default mode only.
 	Confidence float64
-	// Pairs of samples stand behind it.
+	// Pairs is the number of aligned samples.
 	Pairs int
 
-	evidence float64 // log odds against "none", priors included
-	misses   float64
-	fellow   bool // it suffers too
+	evidence   float64 // log odds against "none", priors included
+	misses     float64
+	alsoVictim bool // it is a victim itself
 }
 
-// VerdictKind is what follows from an analysis.
+// VerdictKind is the consequence of an analysis.
 type VerdictKind string
 
 const (
-	None    VerdictKind = "none"      // nobody can be blamed
-	Observe VerdictKind = "observe"   // somebody can, and nothing is done
-	Cap     VerdictKind = "cap"       // the antagonists' CPU is limited
+	None    VerdictKind = "none"      // no suspect can be blamed
+	Observe VerdictKind = "observe"   // a suspect is to blame, but nothing is done
+	Cap     VerdictKind = "cap"       // the antagonists are capped
 	Move    VerdictKind = "pool-move" // the BE pool leaves the victim's L3 domain
 	Evict   VerdictKind = "evict"     // the antagonist should run elsewhere
 )
@@ -47,20 +47,21 @@ type Verdict struct {
 	Kind   VerdictKind
 	Victim Ref
 	At     time.Time // of the anomaly
-	// Suspects are all that ran beside it, the most suspicious first.
+	// Suspects are all containers that ran beside the victim, the most suspicious
+	// first.
 	Suspects []Suspect
-	// Antagonists are those that something is done about, or would be.
+	// Antagonists are the suspects that are acted on, or would be.
 	Antagonists []Ref
 	Score       float64
 	Why         string
 }
 
-// investigate analyses one anomaly. One that waited so long that the victim's window
-// has lost it, or whose victim nothing judges any more, is over.
-func (d *Detector) investigate(q waiting) {
+// analyseAnomaly finds the antagonists of an anomaly. It drops an anomaly that has left
+// the victim's window, or whose victim has no spec any more.
+func (d *Detector) analyseAnomaly(q queuedAnomaly) {
 	w, victim := &d.work, &d.all[q.victim]
 	w.reset()
-	d.describe(q)
+	d.loadVictim(q)
 	if len(w.cpi) == 0 || !victim.job.usable {
 		return
 	}
@@ -89,14 +90,14 @@ func (d *Detector) investigate(q waiting) {
 	})
 	d.decide(v)
 	if j := victim.job; j.stale(d.now) {
-		v.Why += "; what is normal for it the cluster said, and vouched for until " +
-			stamp(j.foreignTill).Format(time.RFC3339)
+		v.Why += "; its spec is the cluster's, and expired at " +
+			stamp(j.foreignUntil).Format(time.RFC3339)
 	}
 	d.events[at].Verdict = v
 }
 
-// describe fills the workspace with the victim's side.
-func (d *Detector) describe(q waiting) {
+// loadVictim fills the workspace with the victim's series.
+func (d *Detector) loadVictim(q queuedAnomaly) {
 	w, victim := &d.work, &d.all[q.victim]
 	history := d.cfg.History
 	if d.cfg.Mode == Classic {
@@ -123,25 +124,24 @@ func (d *Detector) describe(q waiting) {
 	}
 	w.threshold = victim.job.threshold(d.cfg.Mode, BandOf(victim.window.newest().usage, d.cfg.MinUsage))
 	if d.cfg.Mode == Default {
-		d.fellows(q)
+		d.averageVictims(q)
 		w.settle()
 	}
 }
 
-// residual is the logarithm of a CPI over what is normal at that usage. One wild
-// sample must not outweigh the others.
+// residual is the logarithm of a CPI over the normal one at that usage. It is clamped,
+// so that one outlier does not outweigh all others.
 func (d *Detector) residual(j *job, e *entry) float64 {
 	b := &j.robust[BandOf(e.usage, d.cfg.MinUsage)]
 	return min(max(math.Log(e.cpi)-b.logMedian, -4*b.logSD), math.Ln2*3)
 }
 
-// maxFellows is how many victims are looked at together.
-const maxFellows = 4
+// maxAveraged bounds how many other victims are averaged.
+const maxAveraged = 4
 
-// fellows averages the residuals of victims that suffer at the same time in the
-// same place: what they have in common is the antagonist, and their own noise
-// averages out.
-func (d *Detector) fellows(q waiting) {
+// averageVictims averages the residuals of victims that suffer at the same time in the
+// same place. The antagonist's effect is common to them; their own noise averages out.
+func (d *Detector) averageVictims(q queuedAnomaly) {
 	w, victim := &d.work, &d.all[q.victim]
 	period := int64(d.cfg.Period)
 	w.sum, w.counts = append(w.sum[:0], w.y...), w.counts[:0]
@@ -154,7 +154,7 @@ func (d *Detector) fellows(q waiting) {
 		if Ref(i) == q.victim || !d.suffers(c, q.at) || !c.Class.LatencySensitive() || nearness(victim, c) < 1 {
 			continue
 		}
-		if found++; found > maxFellows {
+		if found++; found > maxAveraged {
 			break
 		}
 		w.x = w.x[:0]
@@ -183,13 +183,13 @@ func (d *Detector) fellows(q waiting) {
 	}
 }
 
-// suffers says that a container is in an anomaly around a time.
+// suffers says that a container is in an anomaly at about that time.
 func (d *Detector) suffers(c *container, at int64) bool {
-	return c.live && c.worst != 0 && c.worst > at-3*int64(d.cfg.Period)/2
+	return c.live && c.lastAnomaly != 0 && c.lastAnomaly > at-3*int64(d.cfg.Period)/2
 }
 
-// align puts a container's usage at the victim's times. Before its start and
-// after its end it used nothing; where a sample is missing nothing is known.
+// align samples a container's usage at the victim's times. Before its start and after
+// its end usage is 0; where a sample is missing it is NaN.
 func (d *Detector) align(c *container) {
 	w := &d.work
 	w.x, w.done, w.missed = w.x[:0], w.done[:0], w.missed[:0]
@@ -213,8 +213,8 @@ func (d *Detector) align(c *container) {
 	}
 }
 
-// effect is what a container did in a sample with the CPU time it used: NaN where
-// that is not known.
+// effect returns a sample's instructions and cache misses a second, up to a constant
+// factor; NaN if unknown.
 func effect(e *entry) (done, missed float64) {
 	switch {
 	case e == nil:
@@ -227,17 +227,17 @@ func effect(e *entry) (done, missed float64) {
 	return math.NaN(), math.NaN()
 }
 
-// idleUsage is too little to have a CPI, and to do anything.
+// idleUsage is a usage too low to have a CPI or to disturb others.
 const idleUsage = 0.001
 
-// pressed relates the victim with what a suspect did, where that is known, and else
-// with the CPU time that it used. Who is disturbed himself uses more time for the
-// same work, so that his usage rises and falls with the victim's CPI; but he neither
-// executes nor misses more.
-func (d *Detector) pressed() relation {
+// relateSuspect relates the victim's CPI with the suspect's instructions and misses if
+// they are known, else with its usage. A suspect that is itself slowed down uses more
+// CPU time for the same work, so its usage follows the victim's CPI; its instructions
+// and misses do not.
+func (d *Detector) relateSuspect() relation {
 	w := &d.work
 	rel := d.related(w.x)
-	if rel.r <= 0 || !w.told(w.done) {
+	if rel.r <= 0 || !w.known(w.done) {
 		return rel
 	}
 	did := d.related(w.done)
@@ -250,8 +250,8 @@ func (d *Detector) pressed() relation {
 	return rel
 }
 
-// suspect scores everybody who ran beside the victim.
-func (d *Detector) suspect(q waiting) {
+// suspect scores every container that ran beside the victim.
+func (d *Detector) suspect(q queuedAnomaly) {
 	w := &d.work
 	for i := range d.all {
 		c := &d.all[i]
@@ -269,21 +269,21 @@ func (d *Detector) suspect(q waiting) {
 		}
 		s.Score, s.Paper = paper, paper
 		if d.cfg.Mode == Default {
-			rel := d.pressed()
+			rel := d.relateSuspect()
 			s.Score, s.Contrast, s.Lag, s.Pairs, s.evidence = rel.r, rel.contrast, rel.lag, rel.pairs, rel.evidence
 			if s.Contrast < steadyContrast {
 				s.Score = min(s.Score, max(s.Contrast, 0))
 			}
 			may, _ := c.MayBeCapped()
-			s.fellow = !may && d.suffers(c, q.at)
+			s.alsoVictim = !may && d.suffers(c, q.at)
 			s.misses = missesOf(c, q.at-int64(d.cfg.Window))
 		}
 		w.suspects = append(w.suspects, s)
 	}
 }
 
-// paper is the paper's score of a series of usage, over its window, with the
-// victim's samples delayed by -lag.
+// paper is the paper's score of a usage series within its window, with the victim's
+// samples delayed by -lag.
 func (w *workspace) paper(x []float64, lag int) (float64, bool) {
 	w.pairC, w.pairU = w.pairC[:0], w.pairU[:0]
 	for i := w.first; i < len(w.cpi); i++ {
@@ -297,7 +297,7 @@ func (w *workspace) paper(x []float64, lag int) (float64, bool) {
 	return Score(w.threshold, w.pairC, w.pairU)
 }
 
-// related compares the victim with a series of usage.
+// related relates the victim with a usage series.
 func (d *Detector) related(x []float64) relation {
 	w := &d.work
 	return w.relate(x, func(lag int) bool {
@@ -319,8 +319,8 @@ func missesOf(c *container, since int64) float64 {
 	return sum / max(n, 1)
 }
 
-// nearness is how plausible it is that one container disturbs another, by what
-// they share; 1 where that is not known.
+// nearness weighs how plausible it is that one container disturbs another, by the
+// domains they share; 1 if unknown.
 func nearness(a, b *container) float64 {
 	switch x, y := &a.Place, &b.Place; {
 	case x.L3s.IsEmpty() || y.L3s.IsEmpty():
@@ -335,9 +335,9 @@ func nearness(a, b *container) float64 {
 	return 0.05
 }
 
-// weigh turns evidence into probabilities. Before any evidence it is as likely
-// that no neighbour is to blame as that one is.
-func (d *Detector) weigh(q waiting) {
+// weigh converts evidence to probabilities. A priori, "no neighbour is to blame" is as
+// likely as "one is".
+func (d *Detector) weigh(q queuedAnomaly) {
 	w, victim := &d.work, &d.all[q.victim]
 	var misses, known, prior float64
 	for i := range w.suspects {
@@ -353,7 +353,7 @@ func (d *Detector) weigh(q waiting) {
 		if known > 1 {
 			p *= min(max(s.misses/misses*known, 0.25), 2)
 		}
-		if s.fellow {
+		if s.alsoVictim {
 			p = 0
 		}
 		prior += p
@@ -380,7 +380,7 @@ func (d *Detector) weigh(q waiting) {
 	}
 }
 
-// blameable says whether a suspect's own figures suffice for a verdict.
+// blameable says whether a suspect's own evidence suffices for a verdict.
 func (d *Detector) blameable(s *Suspect) bool {
 	if s.Pairs < d.cfg.MinPairs || s.Score < d.cfg.MinScore {
 		return false
@@ -388,10 +388,10 @@ func (d *Detector) blameable(s *Suspect) bool {
 	return d.cfg.Mode == Classic || s.Contrast >= steadyContrast
 }
 
-// culprits are the suspects that the analysis blames, most suspicious first: in
-// Classic mode each at or above the score, in Default mode the one, the members
-// of one job, or the group that it must have been.
-func (d *Detector) culprits(v *Verdict) []Ref {
+// antagonists returns the suspects to blame, most suspicious first. In Classic mode
+// that is each one at or above the score. In Default mode it is one suspect, members of
+// one job, or a group.
+func (d *Detector) antagonists(v *Verdict) []Ref {
 	w := &d.work
 	w.members = w.members[:0]
 	if d.cfg.Mode == Classic {
@@ -424,20 +424,20 @@ func (d *Detector) sameJob(a, b Ref) bool {
 const (
 	maxGroup        = 4
 	groupCandidates = 16
-	// A suspect that explains more than half of the victim's variation needs no
-	// accomplices; a group has to explain two thirds.
-	singleHandedly = 0.71
-	together       = 0.82
+	// A suspect that explains more than half of the victim's variance is judged alone; a
+	// group has to explain two thirds.
+	soloCorrelation  = 0.71
+	groupCorrelation = 0.82
 )
 
-// group adds suspects to the best one while together they explain the victim
-// better: several that take turns are each innocent on their own.
+// group adds suspects to the best one as long as they explain the victim better
+// together. It finds antagonists that take turns, none of which is guilty alone.
 func (d *Detector) group(v *Verdict) []Ref {
 	w := &d.work
 	w.members = w.members[:0]
 	candidates := v.Suspects[:min(len(v.Suspects), groupCandidates)]
 	if len(candidates) < 2 || candidates[0].Score <= 0 || candidates[0].Contrast < steadyContrast ||
-		candidates[0].Score > singleHandedly {
+		candidates[0].Score > soloCorrelation {
 		return nil
 	}
 	w.sum = w.sum[:0]
@@ -445,15 +445,15 @@ func (d *Detector) group(v *Verdict) []Ref {
 		w.sum = append(w.sum, 0)
 	}
 	best := relation{evidence: math.Inf(-1)}
-	// As likely before any evidence as a single antagonist, each group of its size
-	// like every other.
+	// A priori, a group is as likely as a single antagonist, and every group of a size
+	// is equally likely.
 	cost := 0.0
 	for len(w.members) < maxGroup {
 		var with relation
 		chosen := -1
 		for i := range candidates {
 			s := &candidates[i]
-			if slices.Contains(w.members, s.Ref) || s.Score <= 0 || s.Contrast < steadyContrast || s.fellow {
+			if slices.Contains(w.members, s.Ref) || s.Score <= 0 || s.Contrast < steadyContrast || s.alsoVictim {
 				continue
 			}
 			d.align(&d.all[s.Ref])
@@ -478,10 +478,10 @@ func (d *Detector) group(v *Verdict) []Ref {
 		}
 		w.members = append(w.members, candidates[chosen].Ref)
 	}
-	if len(w.members) < 2 || best.r < together || best.contrast < steadyContrast || best.pairs < d.cfg.MinPairs {
+	if len(w.members) < 2 || best.r < groupCorrelation || best.contrast < steadyContrast || best.pairs < d.cfg.MinPairs {
 		return nil
 	}
-	// The group against none and against each alone.
+	// Compare the group with "none" and with each suspect alone.
 	total := 1 + math.Exp(best.evidence)
 	for i := range v.Suspects {
 		total += math.Exp(v.Suspects[i].evidence)

@@ -68,10 +68,10 @@ func BenchmarkAnalysis(b *testing.B) {
 			s := crowd(b, c.suspects, c.minutes)
 			s.d.cfg.Mode, s.d.cfg.Enforce = c.mode, false
 			s.d.analysed = 0
-			q := waiting{victim: s.refs["v"], at: s.now.UnixNano()}
+			q := queuedAnomaly{victim: s.refs["v"], at: s.now.UnixNano()}
 			onCPU(b, func() {
 				s.d.clear()
-				s.d.investigate(q)
+				s.d.analyseAnomaly(q)
 			})
 		})
 	}
@@ -105,10 +105,10 @@ func TestAnalysisAllocatesNothingPerSuspect(t *testing.T) {
 	allocs := func(suspects int) float64 {
 		s := crowd(t, suspects, 60)
 		s.d.cfg.Enforce = false
-		q := waiting{victim: s.refs["v"], at: s.now.UnixNano()}
+		q := queuedAnomaly{victim: s.refs["v"], at: s.now.UnixNano()}
 		return testing.AllocsPerRun(20, func() {
 			s.d.clear()
-			s.d.investigate(q)
+			s.d.analyseAnomaly(q)
 		})
 	}
 	few, many := allocs(10), allocs(500)

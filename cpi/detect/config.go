@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Mode says whose rules hold.
+// Mode selects the rules.
 type Mode uint8
 
 const (
-	// Default judges in log space by usage band and wants contrast, not only
+	// Default judges in log space, by usage band, and demands contrast, not only
 	// coincidence.
 	Default Mode = iota
 	// Classic is the paper: mean + 2σ, its score, its 0.35.
@@ -24,7 +24,7 @@ func (m Mode) String() string {
 	return "default"
 }
 
-// ParseMode reads the words of the configuration.
+// ParseMode parses the configuration's value.
 func ParseMode(word string) (Mode, error) {
 	switch word {
 	case "classic":
@@ -35,40 +35,40 @@ func ParseMode(word string) (Mode, error) {
 	return 0, fmt.Errorf("detector %q is not known; there are classic and default", word)
 }
 
-// Config holds every threshold. Those of the paper carry its value in
-// DefaultConfig.
+// Config holds every threshold. DefaultConfig uses the paper's value where it has one.
 type Config struct {
 	Mode   Mode
-	Period time.Duration // between two samples of a container
+	Period time.Duration // between samples of a container
 
-	MinUsage       float64       // CPU-seconds per second; below it a CPI says nothing
+	MinUsage       float64       // CPU-seconds per second; below it a CPI is ignored
 	Sigmas         float64       // Classic: an outlier is above mean + Sigmas·σ
-	RobustSigmas   float64       // Default: the same in log space, with quantiles
-	Outliers       int           // that many outliers ...
+	RobustSigmas   float64       // Default: the same in log space, from quantiles
+	Outliers       int           // this many outliers ...
 	OutlierWindow  time.Duration // ... within this are an anomaly
-	Window         time.Duration // of the paper's score
-	History        time.Duration // of the contrast
+	Window         time.Duration // of the paper's correlation
+	History        time.Duration // of the contrast and correlation of Default mode
 	MinPairs       int           // fewer aligned samples: no verdict
 	MinScore       float64
-	MinConfidence  float64       // Default: probability that it is this suspect and not another, nor none
-	AnalysisPause  time.Duration // between two analyses
-	MinTasks       int           // a spec needs that many tasks ...
-	MinTaskSamples int           // ... with that many samples each
+	MinConfidence  float64       // Default: least probability that this suspect, not another or none, is to blame
+	AnalysisPause  time.Duration // between analyses
+	MinTasks       int           // a spec needs this many tasks ...
+	MinTaskSamples int           // ... with this many samples each
 	AgeWeight      float64       // of yesterday's samples
 	RespecEvery    time.Duration
-	// GivenSpecs alone judge; nothing is learned.
+	// GivenSpecs disables learning: only specs of SetSpec judge.
 	GivenSpecs bool
 
-	// Enforce says that commands are carried out. Without it a verdict is only
-	// told, and nothing is verified.
+	// Enforce says that commands are executed. Without it verdicts are only reported,
+	// and nothing is verified.
 	Enforce       bool
 	CapBatchMilli int64 // for BE-class containers that request CPU
 	CapBEMilli    int64 // for those that do not
 	CapFor        time.Duration
-	MoveFor       time.Duration // a pool move that helped is kept so long
-	// EvictAfter wishes a container away instead of its (n+1)th cap in a day; 0 never.
+	MoveFor       time.Duration // how long a move that helped lasts
+	// EvictAfter requests an eviction instead of the (n+1)th cap in a day; 0: never.
 	EvictAfter int
-	// MaxContainers and MaxJobs bound the memory; the least recently seen job goes first.
+	// MaxContainers and MaxJobs bound memory; the least recently seen job is dropped
+	// first.
 	MaxContainers int
 	MaxJobs       int
 }
@@ -101,11 +101,11 @@ func DefaultConfig() Config {
 	}
 }
 
-// maxRing bounds what a container's window may hold.
+// maxRing bounds a container's window.
 const maxRing = 4096
 
-// RangeError says that a value of a Config is out of its range. Value, Low and High are
-// all float64 or all time.Duration.
+// RangeError says that a value of a Config is out of range. Value, Low and High are all
+// float64 or all time.Duration.
 type RangeError struct {
 	Field            string // of Config
 	name             string
@@ -116,7 +116,7 @@ func (e *RangeError) Error() string {
 	return fmt.Sprintf("%s is %v; it must lie between %v and %v", e.name, e.Value, e.Low, e.High)
 }
 
-// Validate names every value that is out of range.
+// Validate returns an error for every value out of range.
 func (c Config) Validate() error {
 	var errs []error
 	number := func(field, name string, v, low, high float64) {
@@ -160,8 +160,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ringSize is how many samples a container keeps: always the paper's window
-// whole, and of the history as much as fits into historySamples.
+// ringSize is how many samples a container keeps: all of the paper's window, and as
+// much of the history as historySamples allows.
 func (c Config) ringSize() int {
 	need := int(c.Window/c.Period) + 4
 	return max(need, min(historySamples, int(c.History/c.Period)+4))

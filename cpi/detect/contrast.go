@@ -2,15 +2,13 @@ package detect
 
 import "math"
 
-// The paper's score asks whether the suspect ran while the victim suffered. It
-// rises with the victim's CPI alone, so a neighbour that always runs is as guilty
-// as the culprit. What decides here is whether the victim suffers more when the
-// suspect runs more: the correlation of the victim's residual (the logarithm of
-// its CPI over what is normal at that usage) with the suspect's usage, and how
-// surprising that correlation is given that both move slowly.
+// The paper's score asks whether the suspect ran while the victim suffered. A neighbour
+// that always runs scores as high as the antagonist. Default mode asks whether the victim
+// suffers more when the suspect runs more. It correlates the victim's residual (the
+// logarithm of its CPI over the normal one at that usage) with the suspect's usage. It
+// then asks how surprising that correlation is, given that both series move slowly.
 
-// workspace is what an analysis needs; it is reused, so that none is allocated
-// per suspect.
+// workspace is an analysis' memory, reused so that suspects cost no allocations.
 type workspace struct {
 	victimSeries
 	suspectSeries
@@ -27,21 +25,21 @@ type victimSeries struct {
 	at    []int64
 	cpi   []float64
 	y     []float64 // residuals
-	load  []float64 // logarithm of instructions a second, but for a constant
+	load  []float64 // logarithm of instructions a second, up to a constant
 	bad   []bool
-	next  []bool // the sample before is one period away
+	next  []bool // the previous sample is one period away
 	first int    // first sample in the paper's window
-	// threshold of the newest sample: the one that the paper's score takes
+	// threshold of the newest sample, for the paper's score
 	threshold float64
 	rhoY      float64
 	changes   int // between good and bad
 }
 
-// suspectSeries are those of one suspect, or of a group, at the victim's times.
+// suspectSeries are the samples of a suspect, or of a group, at the victim's times.
 type suspectSeries struct {
 	x            []float64 // usage; NaN: missing
-	done, missed []float64 // instructions and misses, each a second and but for a constant
-	sum          []float64 // of a group's usage, or of fellow victims' residuals
+	done, missed []float64 // instructions and misses a second, up to a constant
+	sum          []float64 // of a group's usage, or of several victims' residuals
 	counts       []float64
 	pairC, pairU []float64
 }
@@ -62,29 +60,29 @@ type relation struct {
 }
 
 const (
-	// unexplained is the share of a victim's variation that no suspect ever
-	// explains: without it a perfect fit of ten samples would be infinitely sure.
+	// unexplained is the share of a victim's variance that no suspect can explain.
+	// Without it a perfect fit of ten samples would be infinite evidence.
 	unexplained = 0.02
-	// A suspect that did not use at least half again as much when the victim was
-	// bad is steady: (1.5 - 1) / (1.5 + 1).
+	// A suspect is steady unless it used half again as much while the victim was bad:
+	// (1.5 - 1) / (1.5 + 1).
 	steadyContrast = 0.2
-	// perChange is the most that one change of the victim, met by one of the
-	// suspect's, can say: among the sixty samples of an hour it is one.
+	// perChange bounds the evidence of one change of the victim that coincides with one
+	// of the suspect: it is one coincidence, however many samples it spans.
 	perChange       = 4
 	perSevereChange = 8
-	// lagCost is how much less likely a lag of one sample is than none, as a log.
+	// lagCost is the log odds of no lag against a lag of one sample.
 	lagCost = 0.7
-	// lagGain is how much better a lag must correlate to be considered.
+	// lagGain is how much better the correlation with a lag must be.
 	lagGain = 0.03
 )
 
-// relate compares the victim with a suspect's usage. A lag is believed where it
+// relate correlates the victim with a suspect's usage. It accepts a lag only if that
 // explains clearly more.
 func (w *workspace) relate(x []float64, severe func(lag int) bool) relation {
 	best := w.correlate(x, 0)
 	for _, lag := range [...]int{-1, 1} {
 		if best.r < 0 {
-			break // who is idle when the victim suffers is not one sample away from guilt
+			break // a suspect that is idle while the victim suffers needs no lag
 		}
 		if got := w.correlate(x, lag); got.r > best.r+lagGain {
 			best = got
@@ -97,18 +95,17 @@ func (w *workspace) relate(x []float64, severe func(lag int) bool) relation {
 	if best.varX == 0 {
 		return rel
 	}
-	// Two series that move slowly agree by chance more often: they hold fewer
-	// independent samples (Bretherton et al., J. Climate 1999).
+	// Slow series agree by chance more often, since they hold fewer independent samples
+	// (Bretherton et al., J. Climate 1999).
 	rho := w.rhoY * min(max(best.crossX/best.varX, 0), 0.98)
 	free := best.n * (1 - rho) / (1 + rho)
 	rel.evidence = -free / 2 * math.Log(1-rel.r*rel.r*(1-unexplained))
 	switch {
 	case rel.r <= 0:
 		rel.evidence = -rel.evidence
-	case rel.evidence > 1: // the rest blames nobody, bounded or not
-		// However well one change fits another, that is one coincidence. It says
-		// more where the victim suffers so much that the paper's score alone would
-		// blame the suspect.
+	case rel.evidence > 1: // less blames no suspect, bounded or not
+		// One change that fits another is one coincidence, however good the fit. It
+		// weighs more if the paper's score alone would blame the suspect.
 		each, changes := float64(perChange), 0
 		if best.badX > best.goodX {
 			changes = min(w.changes, changesBetween(x, best.goodX, best.badX))
@@ -125,9 +122,9 @@ func (w *workspace) relate(x []float64, severe func(lag int) bool) relation {
 	return rel
 }
 
-// told says whether most of what a suspect did is known, and some of it both while
+// known says whether most of a suspect's series is known, including samples both while
 // the victim was bad and while it was good.
-func (w *workspace) told(done []float64) bool {
+func (w *workspace) known(done []float64) bool {
 	var known, of int
 	var bads, goods int
 	for i, v := range done {
@@ -146,7 +143,7 @@ func (w *workspace) told(done []float64) bool {
 	return 2*known >= of && bads >= 2 && goods >= 2
 }
 
-// correlation of the victim's residuals with a series, so many samples apart.
+// correlation of the victim's residuals with a series, at a lag in samples.
 type correlation struct {
 	lag    int
 	n, r   float64
@@ -163,8 +160,8 @@ func (w *workspace) correlate(x []float64, lag int) correlation {
 	if from >= to {
 		return c
 	}
-	// Slices of one length let the compiler check bounds once; this loop is most of
-	// what an analysis costs.
+	// Slices of equal length let the compiler check bounds once: this loop dominates
+	// the cost of an analysis.
 	y, bad, next := w.y[from:to], w.bad[from:to], w.next[from:to]
 	x = x[from+lag : to+lag][:len(y)]
 	nextX := w.next[from+lag : to+lag][:len(y)]
@@ -210,8 +207,8 @@ func (w *workspace) correlate(x []float64, lag int) correlation {
 	return c
 }
 
-// changesBetween counts how often a series goes from one level to another. What
-// stays between them changes nothing.
+// changesBetween counts how often a series crosses from one level to the other. Values
+// between the two do not count.
 func changesBetween(x []float64, low, high float64) int {
 	quarter := (high - low) / 4
 	n, at := 0, 0
@@ -231,8 +228,8 @@ func changesBetween(x []float64, low, high float64) int {
 	return n
 }
 
-// settle finishes the victim's series: what its own load explains is taken out,
-// and how slowly the rest moves is measured.
+// settle completes the victim's series: it subtracts what the victim's own load
+// explains, and measures the autocorrelation of the rest.
 func (w *workspace) settle() {
 	if slope := w.loadSlope(); slope > 0 {
 		var mean float64
@@ -268,9 +265,9 @@ func (w *workspace) settle() {
 	}
 }
 
-// loadSlope is how much the victim's residual rises with its instructions a
-// second, where that relation is clear; else 0. Interference can only lower the
-// instructions a second, so nothing of it is taken away.
+// loadSlope is the slope of the victim's residual over its instructions a second if
+// they correlate clearly, else 0. Interference can only lower instructions a second, so
+// subtracting the slope does not hide interference.
 func (w *workspace) loadSlope() float64 {
 	var n, sq, sy, sqq, syy, sqy float64
 	for i, q := range w.load {

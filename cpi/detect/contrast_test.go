@@ -124,7 +124,7 @@ func TestWhatIsKnownOfASuspect(t *testing.T) {
 	} {
 		w := victimOf(0, 0, 1, 1, 0, 0, 1, 1, 0)
 		w.x = c.x
-		if got := w.told(c.done); got != c.want {
+		if got := w.known(c.done); got != c.want {
 			t.Errorf("%s: %t, want %t", c.name, got, c.want)
 		}
 	}
@@ -188,7 +188,7 @@ func TestHowFarAnAnalysisLooksBack(t *testing.T) {
 		}
 		w := &b.d.work
 		w.reset()
-		b.d.describe(waiting{victim: b.refs["v"], at: b.now.UnixNano()})
+		b.d.loadVictim(queuedAnomaly{victim: b.refs["v"], at: b.now.UnixNano()})
 		if got := [2]int{len(w.at), w.first}; got != want {
 			t.Errorf("%v: %d samples, of which those from number %d on are scored; want %v", mode, got[0], got[1], want)
 		}

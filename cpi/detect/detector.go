@@ -14,16 +14,16 @@ import (
 type Kind string
 
 const (
-	SpecEvent     Kind = "spec"     // a job's spec was made or made anew
+	SpecEvent     Kind = "spec"     // a job's spec was made or updated
 	OutlierEvent  Kind = "outlier"  // one sample above the threshold
-	AnomalyEvent  Kind = "anomaly"  // one more, and it was often enough
-	AnalysisEvent Kind = "analysis" // who is to blame, and what follows
-	CommandEvent  Kind = "command"  // what is to be done now
-	OutcomeEvent  Kind = "outcome"  // whether a cap or a move helped its victim
+	AnomalyEvent  Kind = "anomaly"  // with it, the outliers in the window are enough for an anomaly
+	AnalysisEvent Kind = "analysis" // which suspect is to blame, and what follows
+	CommandEvent  Kind = "command"  // an action to execute
+	OutcomeEvent  Kind = "outcome"  // whether an action helped its victim
 )
 
-// Event is something that the detector found or wants. What it points to is
-// valid until the next call.
+// Event is a finding or a command of the detector. Its pointers are valid until the
+// next call.
 type Event struct {
 	Kind      Kind
 	At        time.Time
@@ -31,49 +31,48 @@ type Event struct {
 	CPI       float64
 	Threshold float64
 	Spec      *Spec
-	Normal    Normal // of an analysis: what Threshold is measured from
+	Normal    Normal // of an analysis: the basis of Threshold
 	Verdict   *Verdict
 	Command   *Command
 	Outcome   *Outcome
 }
 
-// Counters of what happened, for metrics.
+// Counters are totals for metrics.
 type Counters struct {
 	Samples, Outliers, Anomalies, Analyses, Commands uint64
-	// Crowded anomalies were overtaken by a newer one of the same victim while
-	// they waited for their analysis.
+	// Crowded counts queued anomalies that a newer one of the same victim replaced.
 	Crowded uint64
-	// Unspecified samples had no spec to be judged by.
+	// Unspecified counts samples of jobs without a spec.
 	Unspecified uint64
-	// Refused are specs of others that could not be believed.
+	// Refused counts implausible specs of the cluster.
 	Refused uint64
-	// ClockSteps are times that the clock went backwards; all windows began anew.
+	// ClockSteps counts how often the clock went backwards, which clears all windows.
 	ClockSteps uint64
-	// Dropped samples by reason.
+	// Dropped counts dropped samples by reason.
 	Dropped map[string]uint64
 }
 
 type container struct {
-	*cpi.Container // the newest
+	*cpi.Container // the newest view
 	live           bool
-	gone           int64 // when it ended; 0: it runs
+	gone           int64 // when it ended; 0: it is running
 	born           int64
 	job            *job
-	learned        int // samples for the job's eligibility
+	learned        int // samples that count towards MinTaskSamples
 	window         ring
-	bad            int64 // since when the victim is in an anomaly without a break; 0: it is not
-	worst          int64 // time of its last anomaly
+	bad            int64 // start of the anomaly in progress; 0: none
+	lastAnomaly    int64 // time of the last anomaly
 	queued         bool
-	capped         int     // actions that hold it
-	caps           []int64 // when the last of them began
-	wished         int64   // when its eviction was last wished
-	refused        int64   // when a cap of it was last not carried out; 0: never
+	capped         int     // caps in force
+	caps           []int64 // start of each recent cap
+	evictionAsked  int64   // last request for its eviction
+	refused        int64   // when a cap of it was last refused; 0: never
 	refusal        string  // why
-	unmoved        int64   // when the pool last could not be moved for it
+	moveRefused    int64   // when a move for it was last refused
 	threads        int32
 }
 
-type waiting struct {
+type queuedAnomaly struct {
 	victim Ref
 	at     int64
 	excess float64
@@ -86,21 +85,21 @@ type table struct {
 	all   []container
 	free  []Ref
 	byID  map[string]Ref
-	ended int // containers that ended and are still suspects
+	ended int // containers that have ended but are still suspects
 }
 
-// Detector is the whole machine. It is not safe for concurrent use.
+// Detector is the whole state machine. It is not safe for concurrent use.
 type Detector struct {
 	cfg Config
 	table
 	jobs     map[jobKey]*job
 	pairs    pairs
 	actions  []action
-	queue    []waiting
+	queue    []queuedAnomaly
 	due      []*job
 	started  bool
 	now      int64
-	analysed int64 // when the last analysis was
+	analysed int64 // time of the last analysis
 	counts   Counters
 	dropped  [dropReasons]uint64
 	events   []Event
@@ -108,7 +107,7 @@ type Detector struct {
 	work     workspace
 }
 
-// New makes a detector that knows nothing yet.
+// New makes a detector that has learned nothing yet.
 func New(cfg Config) (*Detector, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -117,14 +116,13 @@ func New(cfg Config) (*Detector, error) {
 		pairs: pairs{known: map[PairKey]*Pair{}}, analysed: math.MinInt64 / 2}, nil
 }
 
-// Put says that a container runs, or that something about it changed. It keeps the
-// view, which nothing may change any more. A container that restarted comes after its
-// Forget, or under a new ID.
+// Put adds or updates a container. It keeps c, which must not change any more. A
+// restarted container needs a Forget first, or a new ID.
 func (d *Detector) Put(now time.Time, c *cpi.Container) (Ref, error) {
 	if ref, ok := d.byID[c.ID]; ok {
 		old := &d.all[ref]
 		if old.Job != c.Job || old.Platform != c.Platform {
-			d.leaves(old)
+			d.leaveJob(old)
 			old.job, old.learned = d.jobOf(c.Job, c.Platform), 0
 			old.job.containers++
 		}
@@ -147,7 +145,8 @@ func (d *Detector) Put(now time.Time, c *cpi.Container) (Ref, error) {
 	return ref, nil
 }
 
-// slot is a free place, that of the container that ended first if need be.
+// slot returns a free slot. If there is none it reuses that of the container that ended
+// first.
 func (d *Detector) slot() (Ref, error) {
 	if len(d.free) == 0 && len(d.all) >= d.cfg.MaxContainers {
 		oldest := Ref(-1)
@@ -157,9 +156,9 @@ func (d *Detector) slot() (Ref, error) {
 			}
 		}
 		if oldest < 0 {
-			return 0, fmt.Errorf("%d containers are watched already, as many as may be", len(d.all))
+			return 0, fmt.Errorf("%d containers are followed already, the maximum", len(d.all))
 		}
-		d.bury(oldest)
+		d.release(oldest)
 	}
 	if n := len(d.free); n > 0 {
 		ref := d.free[n-1]
@@ -170,8 +169,8 @@ func (d *Detector) slot() (Ref, error) {
 	return Ref(len(d.all) - 1), nil
 }
 
-// Forget says that a container ended. It stays a suspect for what it did as long
-// as that is in a victim's window, but nothing is done about it any more.
+// Forget says that a container ended. It stays a suspect as long as it is in a victim's
+// window, but is not acted on any more.
 func (d *Detector) Forget(now time.Time, id string) []Event {
 	d.clear()
 	ref, ok := d.byID[id]
@@ -181,24 +180,24 @@ func (d *Detector) Forget(now time.Time, id string) []Event {
 	delete(d.byID, id)
 	c := &d.all[ref]
 	c.gone = max(now.UnixNano(), 1)
-	d.leaves(c)
+	d.leaveJob(c)
 	d.ended++
-	d.queue = slices.DeleteFunc(d.queue, func(w waiting) bool { return w.victim == ref })
+	d.queue = slices.DeleteFunc(d.queue, func(w queuedAnomaly) bool { return w.victim == ref })
 	c.queued = false
 	d.abandon(now.UnixNano(), ref)
 	return d.events
 }
 
-// leaves takes a container out of its job's counts.
-func (d *Detector) leaves(c *container) {
+// leaveJob removes a container from its job's counts.
+func (d *Detector) leaveJob(c *container) {
 	c.job.containers--
 	if c.learned >= d.cfg.MinTaskSamples {
 		c.job.eligible--
 	}
 }
 
-// bury frees the place of a container that ended.
-func (d *Detector) bury(ref Ref) {
+// release frees the slot of a container that has ended.
+func (d *Detector) release(ref Ref) {
 	entries := d.all[ref].window.entries
 	d.all[ref] = container{Container: new(cpi.Container), window: ring{entries: entries}}
 	d.ended--
@@ -218,9 +217,8 @@ func (d *Detector) jobOf(name, platform string) *job {
 	return j
 }
 
-// dropJob forgets the job that nobody belongs to and that was seen least
-// recently. Where every job has containers there are no more of them than of
-// containers, which are bounded.
+// dropJob forgets the least recently seen job without containers. Jobs with containers
+// are bounded by the number of containers.
 func (d *Detector) dropJob() {
 	var oldest *job
 	for _, j := range d.jobs {
@@ -238,9 +236,8 @@ func (j *job) before(o *job) bool {
 	return cmp.Or(cmp.Compare(j.name, o.name), cmp.Compare(j.platform, o.platform)) < 0
 }
 
-// SetSpec takes what the cluster knows of a job, good until a time. It is merged
-// with what was learned here when the job's next spec is made; a job without any
-// spec gets it now.
+// SetSpec sets the cluster's spec of a job, valid until a time. The job's next spec
+// merges it with what was learned here. A job without a spec uses it at once.
 func (d *Detector) SetSpec(now time.Time, s Spec, until time.Time) error {
 	err := s.checkForeign(&d.cfg)
 	j := d.jobs[jobKey{s.Job, s.Platform}]
@@ -250,7 +247,7 @@ func (d *Detector) SetSpec(now time.Time, s Spec, until time.Time) error {
 	if err != nil {
 		d.counts.Refused++
 		if j != nil {
-			j.doubt()
+			j.dropContradicted()
 		}
 		return err
 	}
@@ -258,15 +255,15 @@ func (d *Detector) SetSpec(now time.Time, s Spec, until time.Time) error {
 		j = d.jobOf(s.Job, s.Platform)
 		j.seen = now.UnixNano()
 	}
-	j.foreign, j.foreignTill = &s, until.UnixNano()
-	j.doubt()
+	j.foreign, j.foreignUntil = &s, until.UnixNano()
+	j.dropContradicted()
 	if !j.usable {
 		j.respec(now.UnixNano(), &d.cfg)
 	}
 	return nil
 }
 
-// SpecOf is the spec in use for a job.
+// SpecOf returns the spec in use for a job.
 func (d *Detector) SpecOf(name, platform string) (Spec, bool) {
 	j := d.jobs[jobKey{name, platform}]
 	if j == nil || !j.usable {
@@ -275,7 +272,7 @@ func (d *Detector) SpecOf(name, platform string) (Spec, bool) {
 	return j.spec, true
 }
 
-// WhyNoSpec says what a job lacks for a spec; empty where it has one.
+// WhyNoSpec says what a job lacks for a spec; empty if it has one.
 func (d *Detector) WhyNoSpec(name, platform string) string {
 	j := d.jobs[jobKey{name, platform}]
 	switch {
@@ -290,24 +287,24 @@ func (d *Detector) WhyNoSpec(name, platform string) string {
 	return fmt.Sprintf("%.0f samples; %d are needed", j.all.n, d.cfg.MinTasks*d.cfg.MinTaskSamples)
 }
 
-// Container that a Ref stands for, as it was put last.
+// Container returns the newest view of a container.
 func (d *Detector) Container(ref Ref) *cpi.Container { return d.all[ref].Container }
 
-// Counters so far.
+// Counters returns the totals so far.
 func (d *Detector) Counters() Counters {
 	c := d.counts
 	c.Dropped = map[string]uint64{}
 	for i, n := range d.dropped {
 		if i > 0 {
-			c.Dropped[dropWords[i]] = n
+			c.Dropped[dropLabels[i]] = n
 		}
 	}
 	return c
 }
 
-// Observe takes the samples of a round. now must not go backwards; it and the
-// samples' times come from one clock that counts through suspension. The events
-// are valid until the next call.
+// Observe takes the samples of a round. now must not go backwards. now and the samples'
+// times are of one clock that counts through suspension. The events are valid until the
+// next call.
 func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
 	d.begin(now)
 	d.learned = d.learned[:0]
@@ -321,7 +318,7 @@ func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
 	return d.events
 }
 
-// Tick does what has become due without new samples.
+// Tick does what is due without new samples.
 func (d *Detector) Tick(now time.Time) []Event {
 	d.begin(now)
 	d.expire()
@@ -329,7 +326,7 @@ func (d *Detector) Tick(now time.Time) []Event {
 	return d.events
 }
 
-// Next is when Tick has something to do; ok is false where it has nothing.
+// Next returns when Tick is due; ok is false if nothing is pending.
 func (d *Detector) Next() (at time.Time, ok bool) {
 	next := int64(math.MaxInt64)
 	if len(d.queue) > 0 {
@@ -344,7 +341,7 @@ func (d *Detector) Next() (at time.Time, ok bool) {
 	return time.Unix(0, max(next, d.now)).UTC(), true
 }
 
-// clear makes room for the events of this call.
+// clear resets the events of the previous call.
 func (d *Detector) clear() {
 	d.events = d.events[:0]
 	d.work.verdicts = d.work.verdicts[:0]
@@ -356,22 +353,22 @@ func (d *Detector) begin(now time.Time) {
 	d.clear()
 	t := now.UnixNano()
 	if d.started && t < d.now-int64(d.cfg.Period) {
-		d.stepBack(t)
+		d.restartClock(t)
 	}
 	d.started = true
 	d.now = max(t, d.now)
 	d.purge()
 }
 
-// stepBack begins anew after a clock that went back: no window can be trusted,
-// and what was to be undone later is undone now.
-func (d *Detector) stepBack(t int64) {
+// restartClock handles a clock that went back: windows cannot be trusted and are
+// cleared, and all actions end now.
+func (d *Detector) restartClock(t int64) {
 	d.counts.ClockSteps++
 	for i := range d.all {
 		c := &d.all[i]
-		c.window.n, c.window.head, c.bad, c.worst, c.queued = 0, 0, 0, 0, false
+		c.window.n, c.window.head, c.bad, c.lastAnomaly, c.queued = 0, 0, 0, 0, false
 		c.born, c.gone = min(c.born, t), min(c.gone, t)
-		c.caps, c.wished, c.refused, c.unmoved = nil, 0, 0, 0
+		c.caps, c.evictionAsked, c.refused, c.moveRefused = nil, 0, 0, 0
 	}
 	d.queue = d.queue[:0]
 	for i := range d.actions {
@@ -386,22 +383,22 @@ func (d *Detector) stepBack(t int64) {
 	d.now = t
 }
 
-// purge forgets containers whose end no window reaches any more.
+// purge releases ended containers that have left every window.
 func (d *Detector) purge() {
 	if d.ended == 0 {
 		return
 	}
 	for i := range d.all {
 		if c := &d.all[i]; c.live && c.gone > 0 && d.now-c.gone > int64(d.cfg.History) {
-			d.bury(Ref(i))
+			d.release(Ref(i))
 		}
 	}
 }
 
 func (d *Detector) drop(why dropReason) { d.dropped[why]++ }
 
-// maxCPI and maxUsage bound what a sample may say in Default mode: no program
-// needs ten thousand cycles for an instruction over ten seconds.
+// maxCPI, minCPI and maxUsage bound a sample in Default mode: no program needs ten
+// thousand cycles for an instruction over ten seconds.
 const (
 	maxCPI   = 1e4
 	minCPI   = 1e-3
@@ -415,7 +412,7 @@ func (s *Sample) absurd(m Mode) bool {
 	return m != Classic && (s.Usage > maxUsage || s.CPI > maxCPI || s.CPI > 0 && s.CPI < minCPI)
 }
 
-// add puts a sample into its window and judges whether it is an outlier.
+// add stores a sample and checks whether it is an outlier.
 func (d *Detector) add(s *Sample) {
 	if int(s.Ref) >= len(d.all) || s.Ref < 0 || !d.all[s.Ref].live {
 		d.drop(dropUnknown)
@@ -462,7 +459,7 @@ func (d *Detector) add(s *Sample) {
 	normal := d.normal(c, s, anomalous)
 	if normal {
 		d.learned = append(d.learned, Learned{Job: j.name, Platform: j.platform, Band: band, Usage: s.Usage,
-			CPI: believable(s.CPI)})
+			CPI: clampCPI(s.CPI)})
 	}
 	switch {
 	case d.cfg.GivenSpecs:
@@ -471,10 +468,9 @@ func (d *Detector) add(s *Sample) {
 	}
 }
 
-// normal says whether a sample may shape what is normal for its job: in Default
-// mode here, in both modes for the cluster. The interference that is looked for
-// must not become what is normal; but a job that has been different for an hour on
-// end has changed.
+// normal says whether a sample may shape its job's spec: in Default mode here, in both
+// modes for the cluster. Interference must not become normal, but a job that has
+// differed for an hour without a break has changed.
 func (d *Detector) normal(c *container, s *Sample, anomalous bool) bool {
 	return c.capped == 0 && !s.Capped && (!anomalous || s.At.UnixNano()-c.bad > int64(d.cfg.History))
 }
@@ -484,7 +480,7 @@ func (d *Detector) learn(c *container, s *Sample, at int64, band int) {
 	j.age(at/int64(24*time.Hour), d.cfg.AgeWeight)
 	cpi := s.CPI
 	if d.cfg.Mode == Default {
-		cpi = believable(cpi)
+		cpi = clampCPI(cpi)
 	}
 	j.learn(s.Usage, cpi, band)
 	if c.learned < d.cfg.MinTaskSamples {
@@ -500,8 +496,8 @@ func (d *Detector) learn(c *container, s *Sample, at int64, band int) {
 	}
 }
 
-// respec makes the specs that are due, after the round's samples: which of them
-// came first makes no difference.
+// respec updates the specs that are due, after the round's samples, so that the order
+// of samples does not matter.
 func (d *Detector) respec() {
 	slices.SortFunc(d.due, func(a, b *job) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.platform, b.platform))

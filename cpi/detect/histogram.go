@@ -6,10 +6,9 @@ import (
 	"math"
 )
 
-// A Histogram counts CPIs in buckets that grow by 2^(1/16), 4.4 %. These are the
-// bounds of Prometheus' native histograms at schema 4, so what a node has learned
-// and what the cluster has add up bucket by bucket; a sketch with other bounds
-// would have to be bucketed twice. A quantile is at most half a bucket off.
+// A Histogram counts CPIs in buckets that grow by 2^(1/16), or 4.4 %. The bounds are
+// those of Prometheus' native histograms at schema 4, so histograms of nodes and of the
+// cluster add up bucket by bucket. A quantile is off by half a bucket at most.
 type Histogram struct {
 	counts [histogramBuckets]float32
 }
@@ -21,14 +20,14 @@ const (
 	histogramBuckets = (highestOctave - lowestOctave) * bucketsPerOctave
 )
 
-// bucketOf says where a CPI is counted: bucket i holds those above UpperBound(i-1)
-// and up to UpperBound(i). The outermost take what lies beyond.
+// bucketOf returns the bucket of a CPI: bucket i holds CPIs above UpperBound(i-1) and
+// up to UpperBound(i). The outermost buckets also hold everything beyond.
 func bucketOf(log2 float64) int {
 	i := int(math.Ceil(log2*bucketsPerOctave)) - 1 - lowestOctave*bucketsPerOctave
 	return min(max(i, 0), histogramBuckets-1)
 }
 
-// UpperBound of bucket i.
+// UpperBound returns the upper bound of bucket i.
 func UpperBound(i int) float64 {
 	return math.Exp2(float64(i+1)/bucketsPerOctave + lowestOctave)
 }
@@ -37,8 +36,9 @@ func (h *Histogram) add(log2 float64) {
 	h.counts[bucketOf(log2)]++
 }
 
-// Total is the aged number of samples. It is added up, not kept: five histograms are
-// most of what a container costs, and with it each would take a larger piece of memory.
+// Total is the aged number of samples. It is computed, not stored: five histograms are
+// most of a container's memory, and one more word would move each to a larger size
+// class.
 func (h *Histogram) Total() (sum float64) {
 	for _, n := range h.counts {
 		sum += float64(n)
@@ -46,10 +46,10 @@ func (h *Histogram) Total() (sum float64) {
 	return sum
 }
 
-// Count of bucket i.
+// Count returns the aged count of bucket i.
 func (h *Histogram) Count(i int) float64 { return float64(h.counts[i]) }
 
-// Merge adds what o counted.
+// Merge adds o's counts.
 func (h *Histogram) Merge(o *Histogram) {
 	for i, n := range o.counts {
 		h.counts[i] += n
@@ -62,8 +62,8 @@ func (h *Histogram) age(weight float64) {
 	}
 }
 
-// logQuantile is the natural logarithm of the quantile q, interpolated within
-// its bucket in log space.
+// logQuantile is the natural logarithm of quantile q, interpolated in log space within
+// its bucket.
 func (h *Histogram) logQuantile(q float64) float64 {
 	want, below := q*h.Total(), 0.0
 	for i, n := range h.counts {
@@ -77,7 +77,7 @@ func (h *Histogram) logQuantile(q float64) float64 {
 	return highestOctave * math.Ln2
 }
 
-// Quantile q of the CPIs counted; NaN where there are none.
+// Quantile returns quantile q of the CPIs; NaN if there are none.
 func (h *Histogram) Quantile(q float64) float64 {
 	if h.Total() <= 0 {
 		return math.NaN()
@@ -85,10 +85,10 @@ func (h *Histogram) Quantile(q float64) float64 {
 	return math.Exp(h.logQuantile(q))
 }
 
-// Robust is the median and the deviation, of natural logarithms. The deviation is
-// the lower half's: what lies above the median may be interference already. But
-// what happens to more than a quarter of a job's samples is that job's nature, and
-// its upper half counts too.
+// Robust returns the median and the deviation of the natural logarithms. The deviation
+// is that of the lower half, since the upper half may hold interference. If more than a
+// quarter of the samples lie far above the median, that is normal for the job and the
+// upper half counts too.
 func (h *Histogram) Robust() (logMedian, logSD float64) {
 	logMedian = h.logQuantile(0.5)
 	logSD = max((logMedian-h.logQuantile(lowerQuantile))/lowerSigmas, leastLogSD)
@@ -98,7 +98,7 @@ func (h *Histogram) Robust() (logMedian, logSD float64) {
 	return logMedian, logSD
 }
 
-// MarshalJSON writes the buckets that hold something, by their index.
+// MarshalJSON writes the non-empty buckets by index.
 func (h *Histogram) MarshalJSON() ([]byte, error) {
 	counts := map[int]float32{}
 	for i, n := range h.counts {
@@ -109,8 +109,7 @@ func (h *Histogram) MarshalJSON() ([]byte, error) {
 	return json.Marshal(counts)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote, and refuses what it cannot have
-// written.
+// UnmarshalJSON reads the output of MarshalJSON and rejects anything else.
 func (h *Histogram) UnmarshalJSON(text []byte) error {
 	var counts map[int]float32
 	if err := json.Unmarshal(text, &counts); err != nil {

@@ -11,33 +11,32 @@ type Source string
 const (
 	NoSource    Source = ""
 	FromHere    Source = "own"     // samples of this node
-	FromCluster Source = "cluster" // what others saw, since too little was seen here
+	FromCluster Source = "cluster" // samples of other nodes, since there are too few here
 	FromBoth    Source = "merged"
 )
 
-// Learned is a sample that shows what is normal for its job: neither the victim
-// nor the capped antagonist of anything.
+// Learned is a sample that is normal for its job: the container was neither a victim
+// nor capped.
 type Learned struct {
 	Job, Platform string
 	Band          int
 	Usage, CPI    float64
 }
 
-// Learned are those of the last Observe, in its order; valid until the next.
+// Learned returns those of the last Observe, in its order; valid until the next one.
 func (d *Detector) Learned() []Learned { return d.learned }
 
-// JobInfo is a job on a platform, as far as it is known here.
+// JobInfo is what is known of a job on a platform.
 type JobInfo struct {
 	Job, Platform string
-	Containers    int // that run
-	Tasks         int // of those, the ones with enough samples for a spec
+	Containers    int // running
+	Tasks         int // containers with enough samples for a spec
 	Source        Source
-	// Stale says that the cluster's word alone judges the job, and that nobody has
-	// confirmed it for longer than it was good.
+	// Stale says that the spec is the cluster's alone and has expired.
 	Stale bool
 }
 
-// Jobs are those that have containers here or a spec, in no order.
+// Jobs lists the jobs that have containers or a spec, in no order.
 func (d *Detector) Jobs() []JobInfo {
 	list := make([]JobInfo, 0, len(d.jobs))
 	for _, j := range d.jobs {
@@ -50,17 +49,17 @@ func (d *Detector) Jobs() []JobInfo {
 	return list
 }
 
-// stale says that a job is judged by what the cluster said once.
-func (j *job) stale(now int64) bool { return j.source == FromCluster && now >= j.foreignTill }
+// stale says that a job is judged by an expired spec of the cluster.
+func (j *job) stale(now int64) bool { return j.source == FromCluster && now >= j.foreignUntil }
 
-// Refuse says that a command was not carried out, and why. What it was for has not
-// happened, so nothing is verified; the victim is analysed anew, and the one that
-// could not be capped is left out for as long as a cap would have lasted.
+// Refuse says that a command was refused, and why. The action never happened, so it is
+// not verified. The victim is analysed again, and the refused antagonist is excluded
+// for as long as a cap lasts.
 func (d *Detector) Refuse(now time.Time, c Command, why string) []Event {
 	d.begin(now)
 	for i := range d.actions {
 		a := &d.actions[i]
-		if a.kind != c.Kind || a.kept || a.parties[0].victim != c.Victim || a.kind == DoCap &&
+		if a.kind != c.Kind || a.verified || a.parties[0].victim != c.Victim || a.kind == DoCap &&
 			a.antagonist != c.Container {
 			continue
 		}
@@ -73,25 +72,25 @@ func (d *Detector) Refuse(now time.Time, c Command, why string) []Event {
 
 // withdraw ends an action that never began.
 func (d *Detector) withdraw(a *action, why string) {
-	if who := &d.all[a.antagonist]; a.kind == DoCap {
-		who.capped--
-		who.caps = who.caps[:max(len(who.caps)-1, 0)]
-		who.refused, who.refusal = d.now, fmt.Sprintf("%.200s", why)
+	if antagonist := &d.all[a.antagonist]; a.kind == DoCap {
+		antagonist.capped--
+		antagonist.caps = antagonist.caps[:max(len(antagonist.caps)-1, 0)]
+		antagonist.refused, antagonist.refusal = d.now, fmt.Sprintf("%.200s", why)
 	} else {
-		d.all[a.parties[0].victim].unmoved = d.now
+		d.all[a.parties[0].victim].moveRefused = d.now
 	}
 	for i := range a.parties {
 		d.conclude(a, &a.parties[i], Refused)
 		d.work.outcomes[len(d.work.outcomes)-1].Why = why
-		d.again(a.parties[i].victim)
+		d.reanalyse(a.parties[i].victim)
 	}
 }
 
-// again has a victim analysed anew if its anomaly is not over.
-func (d *Detector) again(ref Ref) {
+// reanalyse queues a victim again if its anomaly is still in progress.
+func (d *Detector) reanalyse(ref Ref) {
 	c := &d.all[ref]
-	if !c.live || c.gone > 0 || c.bad == 0 || d.now-c.worst > int64(d.cfg.OutlierWindow) {
+	if !c.live || c.gone > 0 || c.bad == 0 || d.now-c.lastAnomaly > int64(d.cfg.OutlierWindow) {
 		return
 	}
-	d.enqueue(waiting{victim: ref, at: c.worst, excess: 1})
+	d.enqueue(queuedAnomaly{victim: ref, at: c.lastAnomaly, excess: 1})
 }

@@ -141,11 +141,11 @@ func TestRefusedMovesGiveWayToCaps(t *testing.T) {
 func TestWhatIsNormalIsTold(t *testing.T) {
 	for _, mode := range []Mode{Default, Classic} {
 		b := cast(t, func(c *Config) { c.Mode = mode })
-		told := map[string]int{}
+		known := map[string]int{}
 		minute := func(cpi float64) {
 			b.minute(map[string]reading{"v": {1, cpi}})
 			for _, l := range b.d.Learned() {
-				told[fmt.Sprintf("%s/%s/%d %v", l.Job, l.Platform, l.Band, l.CPI)]++
+				known[fmt.Sprintf("%s/%s/%d %v", l.Job, l.Platform, l.Band, l.CPI)]++
 			}
 		}
 		for range 4 {
@@ -162,8 +162,8 @@ func TestWhatIsNormalIsTold(t *testing.T) {
 		if l := b.d.Learned(); len(l) != 0 {
 			t.Errorf("%v: what it did under a cap is learned: %+v", mode, l)
 		}
-		if len(told) != 2 || told["victim//2 1"] != 4+2 || told["victim//2 3"] != 2 {
-			t.Errorf("%v: told %v", mode, told)
+		if len(known) != 2 || known["victim//2 1"] != 4+2 || known["victim//2 3"] != 2 {
+			t.Errorf("%v: told %v", mode, known)
 		}
 	}
 }
@@ -171,15 +171,15 @@ func TestWhatIsNormalIsTold(t *testing.T) {
 // A job that has been different for an hour on end has changed: that is normal now.
 func TestWhatStaysBecomesNormal(t *testing.T) {
 	b := cast(t, nil)
-	var told []int
+	var known []int
 	for minute := 1; minute <= 65; minute++ {
 		b.minute(map[string]reading{"v": {1, 3}})
 		if len(b.d.Learned()) > 0 {
-			told = append(told, minute)
+			known = append(known, minute)
 		}
 	}
-	if want := []int{1, 2, 64, 65}; !slices.Equal(told, want) { // the anomaly began in the third
-		t.Errorf("told in the minutes %v, want %v", told, want)
+	if want := []int{1, 2, 64, 65}; !slices.Equal(known, want) { // the anomaly began in the third
+		t.Errorf("told in the minutes %v, want %v", known, want)
 	}
 }
 
@@ -266,9 +266,9 @@ func TestSpecsThatRunOut(t *testing.T) {
 		for range 3 {
 			b.minute(map[string]reading{"web-p-0": {1, 4}, "a": {usage: 1}})
 		}
-		said := strings.Contains(lastOf(b, AnalysisEvent).Verdict.Why,
-			"; what is normal for it the cluster said, and vouched for until "+good.Format(time.RFC3339))
-		if said != c.stale {
+		named := strings.Contains(lastOf(b, AnalysisEvent).Verdict.Why,
+			"; its spec is the cluster's, and expired at "+good.Format(time.RFC3339))
+		if named != c.stale {
 			t.Errorf("%d tasks: the verdict says %q", c.tasks, lastOf(b, AnalysisEvent).Verdict.Why)
 		}
 		if again := b.reborn(func(*JobState) {}); c.stale {

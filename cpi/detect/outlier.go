@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// outlier tells of a sample above its threshold, and says whether the victim is
-// in an anomaly: whether the window that ends with its newest sample holds
-// enough outliers.
+// outlier reports a sample above its threshold. It returns whether the victim is in an
+// anomaly: whether the window up to its newest sample holds enough outliers.
 func (d *Detector) outlier(s *Sample, c *container, threshold float64) (anomalous bool) {
 	d.counts.Outliers++
 	d.events = append(d.events, Event{Kind: OutlierEvent, At: s.At, Victim: c.Container, CPI: s.CPI,
@@ -20,15 +19,15 @@ func (d *Detector) outlier(s *Sample, c *container, threshold float64) (anomalou
 	if c.bad == 0 {
 		c.bad = newest
 	}
-	c.worst = newest
+	c.lastAnomaly = newest
 	d.counts.Anomalies++
 	d.events = append(d.events, Event{Kind: AnomalyEvent, At: s.At, Victim: c.Container, CPI: s.CPI,
 		Threshold: threshold})
-	d.enqueue(waiting{victim: s.Ref, at: newest, excess: s.CPI / threshold})
+	d.enqueue(queuedAnomaly{victim: s.Ref, at: newest, excess: s.CPI / threshold})
 	return true
 }
 
-// outliersOf counts them in the window that ends with the newest sample.
+// outliersOf counts the outliers in the window up to the newest sample.
 func (d *Detector) outliersOf(c *container) (n int) {
 	start := c.window.newest().at - int64(d.cfg.OutlierWindow)
 	for i := c.window.n - 1; i >= 0; i-- {
@@ -43,9 +42,9 @@ func (d *Detector) outliersOf(c *container) (n int) {
 	return n
 }
 
-// enqueue makes an anomaly wait for its analysis. Of one victim only the latest
-// waits.
-func (d *Detector) enqueue(w waiting) {
+// enqueue queues an anomaly for analysis. A victim has at most one, its latest, in the
+// queue.
+func (d *Detector) enqueue(w queuedAnomaly) {
 	if c := &d.all[w.victim]; c.queued {
 		d.counts.Crowded++
 		for i := range d.queue {
@@ -59,10 +58,10 @@ func (d *Detector) enqueue(w waiting) {
 	d.queue = append(d.queue, w)
 }
 
-// judge orders the queue: those that may be protected first, then the oldest
-// anomaly, then the worst.
+// judge orders the queue: latency-sensitive victims first, then the oldest anomaly,
+// then the worst.
 func (d *Detector) judge() {
-	slices.SortFunc(d.queue, func(a, b waiting) int {
+	slices.SortFunc(d.queue, func(a, b queuedAnomaly) int {
 		x, y := &d.all[a.victim], &d.all[b.victim]
 		rank := func(c *container) int {
 			if c.Class.LatencySensitive() {
@@ -79,7 +78,8 @@ func (d *Detector) judge() {
 	})
 }
 
-// analyse takes the next victim, unless the last analysis was a moment ago.
+// analyse takes the next anomaly, unless the last analysis was less than AnalysisPause
+// ago.
 func (d *Detector) analyse() {
 	if len(d.queue) == 0 || d.now-d.analysed < int64(d.cfg.AnalysisPause) {
 		return
@@ -88,10 +88,10 @@ func (d *Detector) analyse() {
 	d.queue = slices.Delete(d.queue, 0, 1)
 	d.all[w.victim].queued = false
 	d.analysed = d.now
-	d.investigate(w)
+	d.analyseAnomaly(w)
 }
 
-// Normal is what a threshold is measured from.
+// Normal is the basis of a threshold.
 type Normal struct {
 	Band    int     // of usage; -1: the whole job, as in Classic mode
 	CPI     float64 // the band's median; the whole job's mean
@@ -99,7 +99,7 @@ type Normal struct {
 	Samples float64
 }
 
-// normal of samples in a band of usage.
+// normal returns the basis of the threshold in a usage band.
 func (j *job) normal(m Mode, b int) Normal {
 	if m == Classic {
 		return Normal{Band: -1, CPI: j.spec.Mean, StdDev: j.spec.StdDev, Samples: j.spec.Samples}

@@ -181,7 +181,7 @@ func TestWhatAClockThatWentBackForgets(t *testing.T) {
 		key := PairKey{Victim: "victim", Antagonist: "a"}
 		b.d.pairs.known[key] = &Pair{PairKey: key, Blocked: b.now.Add(time.Hour)}
 		b.d.all[b.refs["refused"]].refused = b.now.UnixNano()
-		b.d.all[b.refs["v"]].unmoved = b.now.UnixNano()
+		b.d.all[b.refs["v"]].moveRefused = b.now.UnixNano()
 		b.tick(-back)
 		if got := b.d.Counters().ClockSteps; got != want {
 			t.Errorf("back by %v: %d steps of the clock, want %d", back, got, want)
@@ -193,11 +193,11 @@ func TestWhatAClockThatWentBackForgets(t *testing.T) {
 			continue
 		}
 		for _, id := range []string{"a", "refused"} {
-			if why := b.d.spared(&b.d.all[b.refs["v"]], &b.d.all[b.refs[id]], true); why != "" {
+			if why := b.d.whyNotActed(&b.d.all[b.refs["v"]], &b.d.all[b.refs[id]], true); why != "" {
 				t.Errorf("back by %v: %s is %s", back, id, why)
 			}
 		}
-		if b.d.all[b.refs["v"]].unmoved != 0 {
+		if b.d.all[b.refs["v"]].moveRefused != 0 {
 			t.Errorf("back by %v: the pool is not moved for as long", back)
 		}
 		day := b.now.UnixNano() / int64(24*time.Hour)

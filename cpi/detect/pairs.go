@@ -8,14 +8,14 @@ import (
 	"github.com/quietcore/quietcore/cpi"
 )
 
-// PairKey names a victim's and an antagonist's job. Jobs, not containers: what
-// was learned of one pair of containers holds for the next.
+// PairKey names the jobs of a victim and an antagonist. What was learned of one pair of
+// their containers holds for the next.
 type PairKey struct {
 	Victim     string `json:"victim"`
 	Antagonist string `json:"antagonist"`
 }
 
-// Pair is what happened when the antagonist was quieted for the victim.
+// Pair records the outcomes of acting on the antagonist for the victim.
 type Pair struct {
 	PairKey
 	Success int `json:"success,omitempty"`
@@ -27,15 +27,15 @@ type Pair struct {
 	// Level is the next cap in milli-CPUs; 0: the configured one.
 	Level int64 `json:"level,omitempty"`
 
-	Failed  time.Time `json:"failed,omitzero"`  // the last time
-	Moved   time.Time `json:"moved,omitzero"`   // the pool, the last time in vain
-	Blocked time.Time `json:"blocked,omitzero"` // not tried before
+	Failed  time.Time `json:"failed,omitzero"`  // last failure
+	Moved   time.Time `json:"moved,omitzero"`   // last move of the pool that did not help
+	Blocked time.Time `json:"blocked,omitzero"` // not tried until then
 	Seen    time.Time `json:"seen,omitzero"`
 }
 
 const (
 	maxPairs = 4096
-	// failuresInRow keep a pair from being tried for blockFor.
+	// failuresInRow failures in a row block a pair for blockFor.
 	failuresInRow = 2
 	blockFor      = time.Hour
 )
@@ -50,8 +50,8 @@ func (p *pairs) of(victim, antagonist *cpi.Container) *Pair {
 	return p.known[keyOf(victim, antagonist)]
 }
 
-// learn returns the pair, new where it is not known; the one not seen for longest
-// makes room.
+// learn returns the pair and creates it if it is unknown, in place of the one unseen
+// for longest if there are too many.
 func (p *pairs) learn(now int64, victim, antagonist *cpi.Container) *Pair {
 	key := keyOf(victim, antagonist)
 	got := p.known[key]
@@ -79,7 +79,7 @@ func (p *pairs) sorted() []*Pair {
 	return list
 }
 
-// prior weighs a suspect by what quieting it did before.
+// prior weighs a suspect by the outcomes of earlier actions.
 func (p *pairs) prior(victim, antagonist *container) float64 {
 	pair := p.of(victim.Container, antagonist.Container)
 	if pair == nil {
@@ -90,7 +90,7 @@ func (p *pairs) prior(victim, antagonist *container) float64 {
 	return min(max((1+good)/(1+bad), 0.1), 10)
 }
 
-// forgetTimes after the clock went back.
+// forgetTimes clears times after the clock went back.
 func (p *pairs) forgetTimes() {
 	for _, pair := range p.known {
 		pair.Failed, pair.Moved, pair.Blocked, pair.Seen = time.Time{}, time.Time{}, time.Time{}, time.Time{}

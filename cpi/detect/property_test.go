@@ -348,7 +348,7 @@ func TestContainersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := put(3); err == nil || !containsText(err, "3 containers are watched already") {
+	if err := put(3); err == nil || !containsText(err, "3 containers are followed already") {
 		t.Errorf("a fourth container: %v", err)
 	}
 	d.Forget(epoch.Add(time.Minute), "1")

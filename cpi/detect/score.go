@@ -1,14 +1,14 @@
 package detect
 
-// Score is the paper's antagonist correlation (section 4.2). cpi are the
-// victim's samples, usage the suspect's at the same times, threshold the CPI
-// from which on the victim suffers. The usage is normalised to sum 1; where the
-// victim suffers its share counts for the suspect, elsewhere against it:
+// Score is the paper's antagonist correlation (section 4.2). cpi are the victim's
+// samples, usage the suspect's at the same times, threshold the CPI above which the
+// victim suffers. Usage is normalised to sum 1. While the victim suffers, usage counts
+// for the suspect, otherwise against it:
 //
 //	c > T:  + u·(1 − T/c)        c < T:  + u·(c/T − 1)
 //
-// The result lies in [-1, 1]. A suspect that used nothing has no score. Usage
-// and CPIs must not be negative.
+// The result lies in [-1, 1]. A suspect without usage has no score. Usage and CPIs must
+// not be negative.
 func Score(threshold float64, cpi, usage []float64) (score float64, ok bool) {
 	var total float64
 	for i, c := range cpi {

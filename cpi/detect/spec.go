@@ -5,25 +5,24 @@ import (
 	"math"
 )
 
-// Spec is what is normal for a job on a platform.
+// Spec is the normal CPI of a job on a platform.
 type Spec struct {
 	Job       string  `json:"job"`
 	Platform  string  `json:"platform"`
 	Mean      float64 `json:"mean"`
 	StdDev    float64 `json:"stddev"`
 	UsageMean float64 `json:"usageMean,omitempty"`
-	// Samples are aged, so they are not a whole number. Tasks are those with
-	// enough samples.
+	// Samples are aged, so they are not a whole number. Tasks counts those with enough
+	// samples.
 	Samples float64 `json:"samples"`
 	Tasks   int     `json:"tasks"`
-	// Bands are the same by usage, robustly; empty where only Mean and StdDev are
-	// known.
+	// Bands hold robust values by usage; empty if only Mean and StdDev are known.
 	Bands []BandSpec `json:"bands,omitempty"`
 }
 
-// BandSpec is what is normal in a band of usage: the median and the natural
-// logarithm's deviation, taken from the lower half of the distribution, which
-// interference does not reach.
+// BandSpec is the normal CPI in a usage band: the median, and the deviation of the
+// natural logarithm. The deviation is that of the lower half, which interference does
+// not reach.
 type BandSpec struct {
 	Band    int     `json:"band"` // usage from MinUsage·2^Band on
 	Samples float64 `json:"samples"`
@@ -31,11 +30,10 @@ type BandSpec struct {
 	LogSD   float64 `json:"logSD"`
 }
 
-// Bands is how many bands of usage there are: octaves above the minimum, the
-// last open.
+// Bands is the number of usage bands: octaves above the minimum, the last one open.
 const Bands = 5
 
-// BandOf is the band of a usage.
+// BandOf returns the band of a usage.
 func BandOf(usage, minUsage float64) int {
 	band := 0
 	for band < Bands-1 && usage >= 2*minUsage {
@@ -46,15 +44,14 @@ func BandOf(usage, minUsage float64) int {
 }
 
 const (
-	// BandSamples make a band stand on its own; below it the job's whole counts.
+	// BandSamples is the least number of samples for a band of its own.
 	BandSamples = 100
-	// leastLogSD keeps a very even job from being measured by its noise.
+	// leastLogSD keeps noise from becoming an outlier of a very steady job.
 	leastLogSD = 0.02
-	// specStep is how far the logarithm of a median may move between two specs of
-	// one job: what is normal changes over hours; what jumps is a mistake, or
-	// the interference itself.
+	// specStep is how far the logarithm of a median may move between two specs of a
+	// job. Normal values change over hours; a jump is an error, or interference.
 	specStep = 0.05
-	// specFactor is how far a foreign spec may be from what was seen here.
+	// specFactor is how far the cluster's spec may be from this node's samples.
 	specFactor = 2.0
 	// lowerQuantile is one deviation below the median of a normal distribution.
 	// maxSamples keeps sums of weights finite and exact enough.
@@ -80,19 +77,19 @@ func (m *moments) sd() float64 {
 	return math.Sqrt(m.m2 / (m.n - 1))
 }
 
-// job is what is learned and used of one job on one platform.
+// job is what is learned of a job on a platform, and the spec in use.
 type job struct {
 	jobKey
 	containers int
 	seen       int64
-	day        int64 // since the epoch, of the last sample
+	day        int64 // of the last sample, since the epoch
 	tasks      int   // with MinTaskSamples
-	eligible   int   // of those, the ones that run
+	eligible   int   // of those, the running ones
 	all        moments
 	bands      [Bands]*Histogram
 
 	published int64
-	due       bool // for a new spec
+	due       bool // a new spec is due
 	usable    bool
 	clusterSpec
 	source Source
@@ -100,13 +97,13 @@ type job struct {
 	limits
 }
 
-// clusterSpec is what the cluster knows of a job, and until when that is good.
+// clusterSpec is the cluster's spec of a job, and when it expires.
 type clusterSpec struct {
-	foreign     *Spec
-	foreignTill int64
+	foreign      *Spec
+	foreignUntil int64
 }
 
-// limits are what judges a sample, derived from the spec.
+// limits judge a sample; they are derived from the spec.
 type limits struct {
 	classic float64
 	robust  [Bands]band
@@ -114,7 +111,7 @@ type limits struct {
 
 type band struct{ logMedian, logSD, threshold float64 }
 
-// age makes yesterday's samples weigh less once a day has passed.
+// age reduces the weight of earlier samples once a day has passed.
 func (j *job) age(day int64, weight float64) {
 	if day <= j.day {
 		return
@@ -138,7 +135,7 @@ func (j *job) learn(usage, cpi float64, band int) {
 	j.bands[band].add(math.Log2(cpi))
 }
 
-// own is the spec that follows from the samples seen here.
+// own is the spec from this node's samples.
 func (j *job) own() Spec {
 	s := Spec{
 		Job: j.name, Platform: j.platform, Mean: j.all.mean, StdDev: j.all.sd(), UsageMean: j.all.usage,
@@ -154,7 +151,7 @@ func (j *job) own() Spec {
 	return s
 }
 
-// whole is the histogram of all bands.
+// whole merges the histograms of all bands.
 func (j *job) whole() *Histogram {
 	sum := new(Histogram)
 	for _, h := range j.bands {
@@ -165,15 +162,15 @@ func (j *job) whole() *Histogram {
 	return sum
 }
 
-// logNormal is the distribution of that mean and deviation.
+// logNormal returns the parameters of the log-normal distribution with that mean and
+// deviation.
 func logNormal(mean, sd float64) (logMedian, logSD float64) {
 	v := math.Log1p(sd * sd / mean / mean)
 	return math.Log(mean) - v/2, max(math.Sqrt(v), leastLogSD)
 }
 
-// checkForeign also refuses what nothing seen here would have led to. A spec that
-// was learned here may deviate as it likes: one start of a container can do that,
-// and medians do not mind.
+// checkForeign also bounds the deviation. A spec learned here has no such bound: one
+// container start can exceed it, and medians do not mind.
 func (s *Spec) checkForeign(c *Config) error {
 	if err := s.check(c); err != nil {
 		return err
@@ -186,13 +183,13 @@ func (s *Spec) checkForeign(c *Config) error {
 	return nil
 }
 
-// believable bounds a CPI to what histograms tell apart, so that a single sample
-// beyond that does not move a mean for days.
-func believable(cpi float64) float64 {
+// clampCPI bounds a CPI to the range of histograms, so that one extreme sample does not
+// shift a mean for days.
+func clampCPI(cpi float64) float64 {
 	return min(max(cpi, 1.0/(1<<-lowestOctave)), 1<<highestOctave)
 }
 
-// check refuses a spec that cannot be one, or that too few samples stand behind.
+// check rejects an implausible spec and one with too few samples.
 func (s *Spec) check(c *Config) error {
 	name := fmt.Sprintf("spec of job %q on platform %q", s.Job, s.Platform)
 	if !(s.Mean > 1e-3 && s.Mean < 1e3) {
@@ -221,8 +218,8 @@ func (s *Spec) check(c *Config) error {
 	return nil
 }
 
-// in returns a band's median and deviation as logarithms, the nearest band's
-// where this one has too few samples.
+// in returns a band's median and deviation as logarithms, or those of the nearest band
+// with enough samples.
 func (s *Spec) in(band int) (logMedian, logSD, samples float64) {
 	logMedian, logSD = logNormal(s.Mean, s.StdDev)
 	samples = s.Samples
@@ -236,20 +233,20 @@ func (s *Spec) in(band int) (logMedian, logSD, samples float64) {
 	return logMedian, logSD, samples
 }
 
-// respec makes the job's spec anew out of its own samples and the cluster's, and
-// says whether there is one.
+// respec recomputes the job's spec from its own samples and the cluster's. It returns
+// whether there is one.
 func (j *job) respec(now int64, c *Config) bool {
 	j.due = false
 	j.published = now
-	if j.foreign != nil && now >= j.foreignTill {
+	if j.foreign != nil && now >= j.foreignUntil {
 		j.foreign = nil
 	}
-	j.doubt()
+	j.dropContradicted()
 	own := j.own()
 	enough := own.check(c) == nil
 	if !enough && j.foreign == nil {
-		// A spec that was good stays: the job did not change because the cluster's
-		// word ran out or its tasks ended.
+		// The present spec stays: the job did not change because the cluster's spec
+		// expired or its tasks ended.
 		return false
 	}
 	j.source = FromHere
@@ -276,7 +273,7 @@ func (j *job) respec(now int64, c *Config) bool {
 	return true
 }
 
-// merged weighs two specs of one job by their samples.
+// merged averages two specs of a job, weighted by their samples.
 func merged(own, foreign *Spec) Spec {
 	w := foreign.Samples / (own.Samples + foreign.Samples)
 	m := *own
@@ -322,7 +319,7 @@ func (s *Spec) spread(like *Spec) *Spec {
 	return &with
 }
 
-// implausible says that a foreign spec contradicts what was seen here.
+// implausible says that the cluster's spec contradicts this node's samples.
 func (j *job) implausible(s *Spec) error {
 	if j.all.n < BandSamples {
 		return nil
@@ -348,9 +345,9 @@ func (j *job) implausible(s *Spec) error {
 	return nil
 }
 
-// doubt gives up what the cluster said where the node's own samples contradict it,
-// confirmed or not, and a spec in use that is nothing else.
-func (j *job) doubt() {
+// dropContradicted drops the cluster's spec if this node's samples contradict it, and
+// the spec in use if it is only the cluster's.
+func (j *job) dropContradicted() {
 	if j.foreign != nil && j.implausible(j.foreign) != nil {
 		j.foreign = nil
 	}
@@ -359,7 +356,7 @@ func (j *job) doubt() {
 	}
 }
 
-// threshold above which a sample of that usage is an outlier.
+// threshold is the CPI above which a sample in that band is an outlier.
 func (j *job) threshold(m Mode, band int) float64 {
 	if m == Classic {
 		return j.classic

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// StateVersion is raised when an older reader could misunderstand a newer State.
+// StateVersion is raised when an older reader could misinterpret a newer State.
 const StateVersion = 1
 
-// State is what a Detector has learned: it is worth keeping over a restart. The
-// windows are not in it, nor what is in force: whoever enforces a cap keeps its
-// deadline. Versions of the detector that know less or more fields read it.
+// State is what a Detector has learned and keeps over a restart. It holds neither
+// windows nor actions: the enforcer of a cap keeps its deadline. Versions with fewer or
+// more fields can read it.
 type State struct {
 	Version int        `json:"version"`
 	Jobs    []JobState `json:"jobs"`
 	Pairs   []Pair     `json:"pairs"`
 }
 
-// JobState is what is known of a job on a platform.
+// JobState is what was learned of a job on a platform.
 type JobState struct {
 	Spec  Spec               `json:"spec"`
 	Seen  time.Time          `json:"seen"`
@@ -32,13 +32,13 @@ type JobState struct {
 	Usage float64            `json:"usage"`
 	Bands map[int]*Histogram `json:"bands,omitempty"`
 	Used  *[Bands]UsedBand   `json:"used,omitempty"` // nil: the job has no spec yet
-	// Source of what is used. A detector that did not say left it out.
+	// Source of the spec in use; older detectors omit it.
 	Source Source `json:"source,omitempty"`
-	// Good is until when the cluster vouched for it.
+	// Good is when the cluster's spec expires.
 	Good time.Time `json:"good,omitzero"`
 }
 
-// UsedBand is what judges a sample of that band; the next spec moves from here.
+// UsedBand is the basis of the threshold in a band; the next spec moves from here.
 type UsedBand struct {
 	LogMedian float64 `json:"logMedian"`
 	LogSD     float64 `json:"logSD"`
@@ -65,7 +65,7 @@ func (d *Detector) Save() State {
 		if j.usable {
 			job.Used, job.Source = new([Bands]UsedBand), j.source
 			if j.source == FromCluster {
-				job.Good = stamp(j.foreignTill)
+				job.Good = stamp(j.foreignUntil)
 			}
 			for i, b := range j.robust {
 				job.Used[i] = UsedBand{LogMedian: b.logMedian, LogSD: b.logSD}
@@ -82,8 +82,8 @@ func (d *Detector) Save() State {
 	return s
 }
 
-// Restore takes a State into a Detector that has seen nothing yet. What cannot be
-// true is left out and told; the rest is used.
+// Restore loads a State into a Detector without samples. It skips implausible parts and
+// names them in the error.
 func (d *Detector) Restore(now time.Time, s State) error {
 	if s.Version != StateVersion {
 		return fmt.Errorf("state of version %d; this detector reads version %d", s.Version, StateVersion)
@@ -107,7 +107,7 @@ func (d *Detector) Restore(now time.Time, s State) error {
 			j.usable, j.classic = true, j.spec.Mean+d.cfg.Sigmas*j.spec.StdDev
 			j.source = j.sourceOf(job, &d.cfg)
 			if !job.Good.IsZero() {
-				j.foreignTill = job.Good.UnixNano()
+				j.foreignUntil = job.Good.UnixNano()
 			}
 			for b, u := range job.Used {
 				j.robust[b] = band{logMedian: u.LogMedian, logSD: u.LogSD,
@@ -131,8 +131,8 @@ func (d *Detector) Restore(now time.Time, s State) error {
 	return errors.Join(errs...)
 }
 
-// sourceOf is where a restored spec came from. Where the state does not say, a job
-// that saw enough here judges by that; any other can only have it from the cluster.
+// sourceOf is the source of a restored spec. If the state does not say, a job with
+// enough samples of its own uses those; any other can only have the cluster's.
 func (j *job) sourceOf(s *JobState, c *Config) Source {
 	switch s.Source {
 	case FromHere, FromCluster, FromBoth:

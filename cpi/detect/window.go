@@ -2,7 +2,7 @@ package detect
 
 import "math"
 
-// entry is a sample as it is kept.
+// entry is a stored sample.
 type entry struct {
 	at      int64 // nanoseconds
 	usage   float64
@@ -11,7 +11,7 @@ type entry struct {
 	outlier bool
 }
 
-// ring holds a container's last samples, oldest first, no two of one time.
+// ring holds a container's last samples in order of time, without duplicates.
 type ring struct {
 	entries []entry
 	head, n int
@@ -27,8 +27,8 @@ func (r *ring) at(i int) *entry {
 
 func (r *ring) newest() *entry { return r.at(r.n - 1) }
 
-// put inserts by time. It refuses a time that is there already and, once full,
-// one before all others.
+// put inserts by time. It rejects a duplicate and, once full, a sample older than all
+// others.
 func (r *ring) put(e entry) (*entry, dropReason) {
 	i := r.n
 	for ; i > 0; i-- {
@@ -57,9 +57,8 @@ func (r *ring) put(e entry) (*entry, dropReason) {
 	return slot, dropNone
 }
 
-// nearest is the sample closest to a time and less than half a period away, or
-// nil. from is where to look first; next is where the look for a later time
-// begins.
+// nearest returns the sample closest to a time and less than half a period away, or
+// nil. The search starts at from; next is where to start for a later time.
 func (r *ring) nearest(at, period int64, from int) (e *entry, next int) {
 	for from < r.n && 2*(at-r.at(from).at) >= period {
 		from++
@@ -84,7 +83,7 @@ func (r *ring) nearest(at, period int64, from int) (e *entry, next int) {
 	return e, from
 }
 
-// dropReason says why a sample is not used. The words are a metric's label.
+// dropReason says why a sample is dropped.
 type dropReason uint8
 
 const (
@@ -97,4 +96,5 @@ const (
 	dropReasons
 )
 
-var dropWords = [dropReasons]string{"", "duplicate", "late", "future", "absurd", "unknown-container"}
+// dropLabels are the reasons as metric labels.
+var dropLabels = [dropReasons]string{"", "duplicate", "late", "future", "absurd", "unknown-container"}
