@@ -6,40 +6,40 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Container is one container as it was at one moment. It is made once, at the edge of
-// a window, and passed on by pointer from the sampler to the incident. It is never
-// changed: what is newer is another Container with the same ID.
+// Container is one container at one moment. It is made once, at the edge of a window,
+// and passed by pointer from the sampler to the incident. It is immutable: a newer view
+// is another Container with the same ID.
 type Container struct {
 	ID        string
 	PodUID    string
 	Namespace string
 	Pod       string
 	Name      string
-	// Job names the work that it does: the containers of a job do the same, and what is
-	// normal for one is normal for all.
+	// Job names the container's work. The containers of a job do the same, so they
+	// share what is normal.
 	Job string
-	// PodClass is the class of its pod: LSE, LSR, LS, BE or SYSTEM. Class is what
-	// detection makes of it.
+	// PodClass is the pod's class: LSE, LSR, LS, BE or SYSTEM. Class is the detector's
+	// class.
 	PodClass string
 	Class    Class
-	Cgroup   string // below the hierarchy that is counted; empty: not known
+	Cgroup   string // path below the counted hierarchy; empty: unknown
 	Place    Place
-	// Platform is what its CPI may be compared with: CPU model, kind of core and kind
-	// of cycles.
+	// Platform says which CPIs are comparable: CPU model, kind of core and kind of
+	// cycles.
 	Platform string
-	// LimitMilli is its own CPU limit; 0 means none. A cap never raises it.
+	// LimitMilli is the container's own CPU limit; 0: none. A cap never raises it.
 	LimitMilli int64
 	Capping    Capping
 	// MovablePool says, of a victim, that the BE pool can leave its L3 domains.
 	MovablePool bool
-	// Capped says that a cap holds it at this moment.
+	// Capped says that a cap is in force.
 	Capped bool
 }
 
-// String names a container as people do.
+// String returns namespace/pod/container.
 func (c *Container) String() string { return c.Namespace + "/" + c.Pod + "/" + c.Name }
 
-// MayBeCapped says whether it may be capped, and if not, why.
+// MayBeCapped says whether the container may be capped, and if not, why.
 func (c *Container) MayBeCapped() (bool, string) {
 	switch {
 	case c.Capping == NeverCapped:
@@ -50,32 +50,31 @@ func (c *Container) MayBeCapped() (bool, string) {
 	return false, "of class " + c.Class.String()
 }
 
-// Capping says whether the class decides that a container may be capped, or
-// something else.
+// Capping says whether a container's class decides whether it may be capped.
 type Capping uint8
 
 const (
 	ByClass     Capping = iota // Batch and BE may be capped
-	NeverCapped                // exempt; the BE pool is not moved for its sake either
-	CapAllowed                 // although its class would forbid it
+	NeverCapped                // exempt; the BE pool is not moved for it either
+	CapAllowed                 // despite its class
 )
 
-// Class of a container, as far as detection cares.
+// Class is a container's class in detection.
 type Class uint8
 
 const (
-	// Other containers are suspects, never victims, and never capped.
+	// Other containers are suspects, but never victims and never capped.
 	Other Class = iota
 	LSE
 	LSR
 	LS
-	// Batch is the class BE with a CPU request.
+	// Batch is a container of class BE with a CPU request.
 	Batch
-	// BE is the class BE without one: Kubernetes' own BestEffort.
+	// BE is a container of class BE without one: Kubernetes' BestEffort.
 	BE
 )
 
-// classNames lists the classes' names in their order.
+// classNames lists the names in the order of the classes.
 func classNames() [6]string {
 	return [...]string{Other: "OTHER", LSE: "LSE", LSR: "LSR", LS: "LS", Batch: "BATCH", BE: "BE"}
 }
@@ -85,7 +84,7 @@ func (c Class) String() string { return classNames()[c] }
 // MarshalText writes the class as the replay's CSV does.
 func (c Class) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// UnmarshalText reads it.
+// UnmarshalText parses the output of MarshalText.
 func (c *Class) UnmarshalText(text []byte) error {
 	got, ok := ParseClass(string(text))
 	if !ok {
@@ -95,7 +94,7 @@ func (c *Class) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseClass reads LSE, LSR, LS, BATCH, BE and OTHER.
+// ParseClass parses LSE, LSR, LS, BATCH, BE and OTHER.
 func ParseClass(name string) (Class, bool) {
 	for c, n := range classNames() {
 		if n == name {
@@ -105,30 +104,29 @@ func ParseClass(name string) (Class, bool) {
 	return Other, false
 }
 
-// LatencySensitive classes are protected: a cap is for their sake.
+// LatencySensitive says that the class is protected by caps.
 func (c Class) LatencySensitive() bool { return c == LSE || c == LSR || c == LS }
 
-// InPool says that it runs in the BE pool.
+// InPool says that containers of the class run in the BE pool.
 func (c Class) InPool() bool { return c == Batch || c == BE }
 
-// Place is where a container may run; what is empty is unknown.
+// Place is where a container may run. An empty field is unknown.
 type Place struct {
-	CPUs              *cpuset.Set // nil: not known
+	CPUs              *cpuset.Set // nil: unknown
 	Cores, L3s, Nodes Domains
 }
 
-// Domains are the parts of the machine that a container runs on: a bit for each core,
-// L3 domain or NUMA node. Numbers wrap at 256; two that fall together make a suspect
-// more plausible, never less.
+// Domains is a set of cores, L3 domains or NUMA nodes that a container runs on. Numbers
+// wrap at 256; a collision makes a suspect more plausible, never less.
 type Domains [4]uint64
 
-// Add domain number i.
+// Add adds domain number i.
 func (d *Domains) Add(i int) { d[i/64%4] |= 1 << (i % 64) }
 
 // IsEmpty says that no domain is known.
 func (d *Domains) IsEmpty() bool { return *d == Domains{} }
 
-// Intersects says that there is a domain in both.
+// Intersects says that the two have a domain in common.
 func (d *Domains) Intersects(o *Domains) bool {
 	for i := range d {
 		if d[i]&o[i] != 0 {

@@ -99,7 +99,7 @@ func attachEmpty(b *testing.B, c *Counter) *ebpf.Program {
 		b.Fatal(err)
 	}
 	for _, m := range spec.Maps {
-		m.MaxEntries = uint32(len(c.takesPart))
+		m.MaxEntries = uint32(len(c.active))
 	}
 	var o emptyObjects
 	if err := spec.LoadAndAssign(&o, nil); err != nil {
@@ -107,7 +107,7 @@ func attachEmpty(b *testing.B, c *Counter) *ebpf.Program {
 	}
 	b.Cleanup(func() { _ = o.Close() })
 	arrays := [...]*ebpf.Map{o.Event0, o.Event1, o.Event2, o.Event3}
-	for cpu, in := range c.takesPart {
+	for cpu, in := range c.active {
 		for e, m := range arrays {
 			if !in {
 				continue
@@ -126,7 +126,7 @@ func attachEmpty(b *testing.B, c *Counter) *ebpf.Program {
 		b.Cleanup(func() { _ = l.Close() })
 		return o.EmptySchedSwitch
 	}
-	for cpu, in := range c.takesPart {
+	for cpu, in := range c.active {
 		if !in {
 			continue
 		}
@@ -254,7 +254,7 @@ func BenchmarkAgainstPerfCgroups(b *testing.B) {
 		b.Fatal(err)
 	}
 	began := time.Now()
-	events := perfCgroups(b, h, paths, len(c.takesPart))
+	events := perfCgroups(b, h, paths, len(c.active))
 	opening := time.Since(began)
 	perf := cheapest()
 	for _, fd := range events {

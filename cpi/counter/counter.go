@@ -15,7 +15,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Counter counts. Its methods may be called from several goroutines.
+// Counter counts. It is safe for concurrent use.
 type Counter struct {
 	kernel  kernel
 	options Options
@@ -25,7 +25,7 @@ type Counter struct {
 	objects    objects
 	memory     // of the objects
 	events     *events
-	attachment *attachment // nil while disabled
+	attachment *attachment // nil while counting is disabled
 	cpuStates
 	groups   groups
 	total    total
@@ -33,7 +33,7 @@ type Counter struct {
 	lastRead time.Duration
 }
 
-// setup is what was chosen when the counter was opened.
+// setup is fixed when the counter is opened.
 type setup struct {
 	sources [numEvents]Source
 	trigger Trigger
@@ -41,21 +41,21 @@ type setup struct {
 	release string
 }
 
-// memory is the memory of maps that the program writes and this process reads.
+// memory is shared with the program, which writes the maps that this process reads.
 type memory struct {
 	cpus []programCpu
 	rows []Counts // (cpu*2+bank)*slots + slot
 }
 
-// cpuStates say of every possible CPU how it takes part.
+// cpuStates is the state of every possible CPU.
 type cpuStates struct {
-	takesPart  []bool // CPUs whose gate is open
-	wasOffline []bool // CPUs whose events are dead
-	complained []bool // CPUs whose events could not be opened again; logged once
-	part       int    // CPUs that took part in the window
+	active     []bool // CPUs that are counted: their gate is open
+	wasOffline []bool // CPUs whose events died while they were offline
+	warned     []bool // CPUs whose events could not be reopened; logged once
+	activeCPUs int    // CPUs counted in the window
 }
 
-// objects are what was loaded into the kernel.
+// objects are loaded into the kernel.
 type objects struct {
 	collection *ebpf.Collection
 	arrays     [numEvents]*ebpf.Map
@@ -97,9 +97,9 @@ func (o Options) check() (Options, error) {
 	return o, nil
 }
 
-// Open loads the program and opens the events; nothing is counted before
-// Enable. The error is an *UnsupportedError where counting cannot work at all.
-// Events that the machine lacks are no error: see Status.
+// Open loads the program and opens the events; counting starts with Enable. The error
+// is an *UnsupportedError if counting cannot work at all. An event that the machine
+// lacks is not an error: see Status.
 func Open(o Options) (*Counter, error) {
 	possible, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -119,8 +119,8 @@ func open(k kernel, o Options, possible int) (*Counter, error) {
 	}
 	c := &Counter{
 		kernel: k, options: o, setup: setup{release: release(k)}, groups: newGroups(o.MaxGroups),
-		cpuStates: cpuStates{takesPart: make([]bool, possible), wasOffline: make([]bool, possible),
-			complained: make([]bool, possible)},
+		cpuStates: cpuStates{active: make([]bool, possible), wasOffline: make([]bool, possible),
+			warned: make([]bool, possible)},
 		events: newEvents(k, possible), total: newTotal(o.MaxGroups),
 	}
 	online, err := c.online()
@@ -143,30 +143,30 @@ func open(k kernel, o Options, possible int) (*Counter, error) {
 	return c, nil
 }
 
-// online lists the CPUs that can take part; it is never empty.
+// online lists the online CPUs; it is never empty.
 func (c *Counter) online() ([]int, error) {
 	const file = "/sys/devices/system/cpu/online"
 	text, err := c.kernel.readFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("which CPUs are online: %w", err)
+		return nil, fmt.Errorf("list online CPUs: %w", err)
 	}
 	set, err := cpuset.Parse(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, fmt.Errorf("which CPUs are online: %s: %w", file, err)
+		return nil, fmt.Errorf("list online CPUs: %s: %w", file, err)
 	}
 	var cpus []int
 	for cpu := range set.All() {
-		if cpu < len(c.takesPart) {
+		if cpu < len(c.active) {
 			cpus = append(cpus, cpu)
 		}
 	}
 	if len(cpus) == 0 {
-		return nil, fmt.Errorf("which CPUs are online: %s has none of the %d possible ones", file, len(c.takesPart))
+		return nil, fmt.Errorf("list online CPUs: %s has none of the %d possible CPUs", file, len(c.active))
 	}
 	return cpus, nil
 }
 
-// load puts the programs and maps into the kernel and maps their memory.
+// load loads programs and maps into the kernel and maps their memory.
 func (c *Counter) load(probe int) error {
 	types, err := c.kernel.types()
 	if err != nil {
@@ -200,7 +200,7 @@ func (c *Counter) load(probe int) error {
 			return err
 		}
 	}
-	// The gate is closed: this tells only whether the kernel can do it.
+	// The gate is closed: this only tests whether the kernel supports it.
 	if err := c.kernel.flush(c.objects.flush, probe, flushCharge); err != nil {
 		return unsupported(c.kernel, "running a program on a given CPU (BPF_F_TEST_RUN_ON_CPU, Linux 5.10)", err)
 	}
@@ -217,8 +217,8 @@ func (c *Counter) programName() string {
 	return programProgSchedSwitch
 }
 
-// spec is the program, made for this machine; what is not used is left out, so
-// that it asks for nothing that this kernel need not have.
+// spec configures the program for this machine. It removes what is not used, so that
+// the kernel need not support it.
 func (c *Counter) spec() (*ebpf.CollectionSpec, error) {
 	spec, err := loadProgram()
 	if err != nil {
@@ -229,7 +229,7 @@ func (c *Counter) spec() (*ebpf.CollectionSpec, error) {
 			delete(spec.Programs, name)
 		}
 	}
-	possible, slots := uint32(len(c.takesPart)), uint32(c.options.MaxGroups+1)
+	possible, slots := uint32(len(c.active)), uint32(c.options.MaxGroups+1)
 	for _, name := range []string{programMapEvent0, programMapEvent1, programMapEvent2, programMapEvent3,
 		programMapCgroupSwitches, programMapCpus} {
 		spec.Maps[name].MaxEntries = possible
@@ -260,12 +260,12 @@ func (c *Counter) spec() (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// mapped makes a map's memory a slice of this process.
+// mapped maps a map's memory as a slice.
 func mapped[T any](m *ebpf.Map) ([]T, error) {
 	var t T
 	size := int(unsafe.Sizeof(t))
 	if int(m.ValueSize()) != size {
-		return nil, fmt.Errorf("map %v: %d bytes a value, and not %d: the program is of another version", m,
+		return nil, fmt.Errorf("map %v: values of %d bytes, want %d: the program is of another version", m,
 			m.ValueSize(), size)
 	}
 	n := int(m.MaxEntries())
@@ -277,7 +277,7 @@ func mapped[T any](m *ebpf.Map) ([]T, error) {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n), nil
 }
 
-// unmap gives the memory of mapped back.
+// unmap releases the memory of mapped.
 func unmap[T any](s []T) error {
 	if len(s) == 0 {
 		return nil
@@ -286,7 +286,7 @@ func unmap[T any](s []T) error {
 	return unix.Munmap(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), (size+page-1)/page*page))
 }
 
-// publish tells the program the descriptors of one CPU's events.
+// publish passes the descriptors of one CPU's events to the program.
 func (c *Counter) publish(cpu int) error {
 	for e, m := range c.objects.arrays {
 		fd := c.events.descriptors[cpu][e]
@@ -300,7 +300,7 @@ func (c *Counter) publish(cpu int) error {
 	return nil
 }
 
-// Enable starts a window: everything from now on is counted.
+// Enable starts a window: counting starts now.
 func (c *Counter) Enable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,12 +322,12 @@ func (c *Counter) Enable() error {
 			return errors.Join(fmt.Errorf("start counting: %w", err), c.disable())
 		}
 	}
-	// A CPU that was away has lost its events, which shows in a first interval.
-	for cpu, in := range c.takesPart {
+	// A CPU that was offline has lost its events, which shows in the first interval.
+	for cpu, in := range c.active {
 		if !in {
 			continue
 		}
-		if err := c.kernel.flush(c.objects.flush, cpu, flushCharge); err == nil && c.ailing(cpu, c.cpus[cpu].Bank) {
+		if err := c.kernel.flush(c.objects.flush, cpu, flushCharge); err == nil && c.faulty(cpu, c.cpus[cpu].Bank) {
 			c.reopen(cpu)
 		}
 	}
@@ -342,11 +342,11 @@ func (c *Counter) attach() (*attachment, error) {
 	return attachSchedSwitch(c.objects.program)
 }
 
-// join lets an online CPU take part from now on.
+// join starts counting on an online CPU.
 func (c *Counter) join(cpu int) error {
 	if c.wasOffline[cpu] {
 		c.wasOffline[cpu] = false
-		c.complain(cpu, c.openAgain(cpu))
+		c.warnOnce(cpu, c.openAgain(cpu))
 	}
 	if err := c.events.enable(cpu, true); err != nil {
 		return err
@@ -358,40 +358,41 @@ func (c *Counter) join(cpu int) error {
 	if err := c.kernel.flush(c.objects.flush, cpu, flushStart); err != nil {
 		c.cpus[cpu].On = 0
 		c.attachment.removeCPU(cpu)
-		return fmt.Errorf("take CPU %d in: %w", cpu, err)
+		return fmt.Errorf("start counting on CPU %d: %w", cpu, err)
 	}
-	c.takesPart[cpu] = true
+	c.active[cpu] = true
 	return nil
 }
 
-// leave ends the part of a CPU that went offline. Once its gate is closed and it
-// is offline still, nobody writes its rows, and both banks can be taken.
+// leave stops counting on a CPU that went offline. After its gate is closed, and while
+// it is still offline, the program does not write its rows, so that both banks can be
+// taken.
 func (c *Counter) leave(cpu int) error {
 	c.cpus[cpu].On = 0
 	if err := c.kernel.flush(c.objects.flush, cpu, flushCharge); !errors.Is(err, unix.ENXIO) {
 		c.cpus[cpu].On = 1
-		return err // it is back, and was away: its events show that
+		return err // it is online again; its events show that it was offline
 	}
 	c.cpus[cpu].Time = 0
-	c.takesPart[cpu], c.wasOffline[cpu] = false, true
+	c.active[cpu], c.wasOffline[cpu] = false, true
 	c.attachment.removeCPU(cpu)
 	c.takeBoth(cpu)
 	return nil
 }
 
-// ailing says whether a CPU's events, or its trigger, have not done what they
-// should since this bank of it was empty.
-func (c *Counter) ailing(cpu int, bank uint32) bool {
+// faulty says that a CPU's events or trigger have had faults since this bank was
+// emptied.
+func (c *Counter) faulty(cpu int, bank uint32) bool {
 	f := &c.cpus[cpu].Machine[bank&1].Faults
 	return f[faultRead]+f[faultLost] > 0 || c.trigger == CgroupSwitches && f[faultMissed] > 0
 }
 
-// reopen gives a CPU new events and a new baseline while it counts. What cannot
-// be opened stays away: the program counts every failed reading.
+// reopen gives a CPU new events and a new baseline while it counts. An event that
+// cannot be opened stays absent, and the program counts each failed read.
 func (c *Counter) reopen(cpu int) {
 	err := errors.Join(c.openAgain(cpu), c.events.enable(cpu, true), c.attachment.addCPU(cpu),
 		c.kernel.flush(c.objects.flush, cpu, flushCharge), c.kernel.flush(c.objects.flush, cpu, flushStart))
-	c.complain(cpu, err)
+	c.warnOnce(cpu, err)
 }
 
 func (c *Counter) openAgain(cpu int) error {
@@ -410,16 +411,16 @@ func (c *Counter) openAgain(cpu int) error {
 	return errors.Join(failed, c.publish(cpu))
 }
 
-// complain logs once that a CPU is not counted, or not in full.
-func (c *Counter) complain(cpu int, err error) {
-	if err != nil && !c.complained[cpu] && c.options.Log != nil {
+// warnOnce logs that a CPU is not, or not fully, counted; once until it recovers.
+func (c *Counter) warnOnce(cpu int, err error) {
+	if err != nil && !c.warned[cpu] && c.options.Log != nil {
 		c.options.Log.Warn("a CPU is not counted in full", "cpu", cpu, "err", err)
 	}
-	c.complained[cpu] = err != nil
+	c.warned[cpu] = err != nil
 }
 
-// Disable ends a window: what happened until now stays counted, and nothing is
-// charged and nothing costs anything until Enable.
+// Disable ends a window. Earlier counts stay; until Enable nothing is charged and
+// nothing costs anything.
 func (c *Counter) Disable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -434,8 +435,8 @@ func (c *Counter) disable() error {
 		return nil
 	}
 	var failed error
-	c.part = 0
-	for cpu, in := range c.takesPart {
+	c.activeCPUs = 0
+	for cpu, in := range c.active {
 		if !in {
 			continue
 		}
@@ -443,18 +444,18 @@ func (c *Counter) disable() error {
 		if errors.Is(err, unix.ENXIO) {
 			c.wasOffline[cpu], err = true, nil
 		} else {
-			c.part++
+			c.activeCPUs++
 		}
 		c.cpus[cpu].On = 0
 		failed = errors.Join(failed, err)
 	}
 	failed = errors.Join(failed, c.attachment.detach())
 	c.attachment = nil
-	for cpu, in := range c.takesPart {
+	for cpu, in := range c.active {
 		if !in {
 			continue
 		}
-		c.takesPart[cpu] = false
+		c.active[cpu] = false
 		if !c.wasOffline[cpu] {
 			failed = errors.Join(failed, c.events.enable(cpu, false))
 		}
@@ -467,7 +468,7 @@ func (c *Counter) disable() error {
 	return nil
 }
 
-// Close ends counting and releases everything.
+// Close stops counting and releases all resources.
 func (c *Counter) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -493,27 +494,27 @@ func (c *Counter) free() error {
 	return err
 }
 
-// Status says how it counts.
+// Status describes how the counter counts.
 func (c *Counter) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Status{
 		Trigger: c.trigger, TriggerReason: c.reason, Sources: c.sources, Kernel: c.release,
-		CPUs: c.part, Groups: len(c.groups.sorted), MaxGroups: c.options.MaxGroups,
+		CPUs: c.activeCPUs, Groups: len(c.groups.sorted), MaxGroups: c.options.MaxGroups,
 		Enabled: c.attachment != nil, Read: c.lastRead,
 	}
 	if c.closed {
 		return s
 	}
 	for e := range s.Sources {
-		if note := c.total.turns(Event(e)); note != "" && s.Sources[e].Kind == Hardware {
+		if note := c.total.sharingNote(Event(e)); note != "" && s.Sources[e].Kind == Hardware {
 			s.Sources[e].Reason = note
 		}
 	}
 	s.Descriptors = c.events.count() + len(c.objects.collection.Maps) + len(c.objects.collection.Programs)
 	if c.attachment != nil {
 		s.CPUs = 0
-		for _, in := range c.takesPart {
+		for _, in := range c.active {
 			if in {
 				s.CPUs++
 			}
@@ -538,13 +539,13 @@ func (c *Counter) Status() Status {
 
 func (c *Counter) slots() int { return c.options.MaxGroups + 1 }
 
-// bank is one CPU's rows, by slot.
+// bank returns one CPU's rows by slot.
 func (c *Counter) bank(cpu, bank int) []Counts {
 	from := (cpu*2 + bank) * c.slots()
 	return c.rows[from : from+c.groups.used]
 }
 
-// take adds a bank that nobody writes to the totals, and empties it.
+// take adds a bank to the totals and empties it. The program must not be writing it.
 func (c *Counter) take(cpu, bank int) {
 	take(c.total.slots, c.bank(cpu, bank))
 	c.total.takeMachine(&c.cpus[cpu].Machine[bank])
@@ -555,8 +556,8 @@ func (c *Counter) takeBoth(cpu int) {
 	c.take(cpu, 1)
 }
 
-// Read hands over what all CPUs have counted, running tasks included. It
-// reuses dst's memory. The totals only grow.
+// Read collects the counts of all CPUs, including those of running tasks, into dst, and
+// reuses its memory. Totals only grow.
 func (c *Counter) Read(dst *Reading) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -573,7 +574,7 @@ func (c *Counter) Read(dst *Reading) error {
 	} else {
 		dst.Took = 0
 	}
-	dst.CPUs = c.part
+	dst.CPUs = c.activeCPUs
 	c.total.fill(dst)
 	dst.Groups = slices.Grow(dst.Groups[:0], len(c.groups.sorted))
 	for _, g := range c.groups.sorted {
@@ -582,24 +583,24 @@ func (c *Counter) Read(dst *Reading) error {
 	return c.readWaits(dst)
 }
 
-// collect flushes every CPU and takes what it leaves.
+// collect flushes every CPU and takes its frozen bank.
 func (c *Counter) collect() error {
-	c.part = 0
-	for cpu, in := range c.takesPart {
+	c.activeCPUs = 0
+	for cpu, in := range c.active {
 		err := c.kernel.flush(c.objects.flush, cpu, flushRead)
 		switch {
 		case err == nil && !in:
 			if err := c.join(cpu); err != nil && !errors.Is(err, unix.ENXIO) {
-				c.complain(cpu, err)
+				c.warnOnce(cpu, err)
 			}
 		case err == nil:
 			frozen := c.cpus[cpu].Bank&1 ^ 1
-			ailing := c.ailing(cpu, frozen)
+			faulty := c.faulty(cpu, frozen)
 			c.take(cpu, int(frozen))
-			if ailing {
+			if faulty {
 				c.reopen(cpu)
 			}
-			c.part++
+			c.activeCPUs++
 		case errors.Is(err, unix.ENXIO):
 			if in {
 				if err := c.leave(cpu); err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// source is one event's way into a perf event; attr.Type and Config say all.
+// source is a perf event; typ and config are those of its attr.
 type source struct {
 	name   string
 	typ    uint32
@@ -19,7 +19,7 @@ const swCgroupSwitches = 11 // PERF_COUNT_SW_CGROUP_SWITCHES, Linux 5.13
 
 var cgroupSwitches = source{"cgroup-switches", unix.PERF_TYPE_SOFTWARE, swCgroupSwitches}
 
-// hardware lists where an event's numbers come from on this architecture.
+// hardware returns an event's perf event on this architecture.
 func hardware(e Event) source {
 	const lastLevelReadMiss = unix.PERF_COUNT_HW_CACHE_LL | unix.PERF_COUNT_HW_CACHE_OP_READ<<8 |
 		unix.PERF_COUNT_HW_CACHE_RESULT_MISS<<16
@@ -38,7 +38,7 @@ func hardware(e Event) source {
 	return source{"cache-misses", unix.PERF_TYPE_HARDWARE, unix.PERF_COUNT_HW_CACHE_MISSES}
 }
 
-// perf is the stand-in's perf event; the time on the CPU needs none.
+// perf returns the stand-in's perf event; time on the CPU needs none.
 func (s StandIn) perf() (source, bool) {
 	switch s {
 	case CPUClock:
@@ -49,13 +49,13 @@ func (s StandIn) perf() (source, bool) {
 	return source{}, false
 }
 
-// events are the perf events of all CPUs: descriptors[cpu][event], -1 for none.
-// They are not pinned: whoever else counts keeps its turn, and the program sees
-// for how long an event was really running.
+// events are the perf events of all CPUs: descriptors[cpu][event], -1 for none. They
+// are not pinned, so that other users of the PMU keep their turns; the program sees how
+// long an event really ran.
 type events struct {
 	kernel      kernel
 	sources     [numEvents]source
-	perf        [numEvents]bool // the event is a perf event
+	perf        [numEvents]bool // whether the event is a perf event
 	descriptors [][numEvents]int
 }
 
@@ -69,17 +69,16 @@ func newEvents(k kernel, possible int) *events {
 	return e
 }
 
-// chooseAll opens every event on these CPUs, or says why it is absent. What is
-// counted is all of the hardware or all of stand-ins, never both: a ratio of a
-// stand-in and a hardware event means nothing, and whoever divides the two
-// totals does not see where each came from.
+// chooseAll opens every event on these CPUs, or says why it is absent. Either all
+// events are hardware events or all are stand-ins: a ratio of the two is meaningless,
+// and readers of the totals cannot tell their sources.
 func (e *events) chooseAll(standIns map[Event]StandIn, cpus []int) (sources [numEvents]Source) {
-	// Misses are in no CPI: a stand-in for them alone gives way to the hardware.
-	standing := standIns[Cycles]+standIns[Instructions]+standIns[RefCycles] != 0
+	// Cache misses are not part of CPI: a stand-in for them alone yields to the hardware.
+	standInRatio := standIns[Cycles]+standIns[Instructions]+standIns[RefCycles] != 0
 	hardware := false
 	for _, event := range Events() {
 		switch s := standIns[event]; {
-		case standing && s == 0:
+		case standInRatio && s == 0:
 			sources[event] = Source{
 				Reason: "stand-ins are configured for other events, and are never mixed with hardware events"}
 		case hardware && s != 0:
@@ -128,7 +127,7 @@ func (e *events) open(event Event, cpu int) error {
 
 func (e *events) close(event Event, cpu int) {
 	if fd := e.descriptors[cpu][event]; fd >= 0 {
-		_ = unix.Close(fd) // a perf event has nothing to lose
+		_ = unix.Close(fd) // closing a perf event loses no data
 		e.descriptors[cpu][event] = -1
 	}
 }
@@ -139,7 +138,7 @@ func (e *events) closeCPU(cpu int) {
 	}
 }
 
-// enable switches one CPU's events on or off; off they leave the counters to others.
+// enable turns one CPU's events on or off; off, they leave the counters to others.
 func (e *events) enable(cpu int, on bool) error {
 	request := uint(unix.PERF_EVENT_IOC_DISABLE)
 	if on {
@@ -176,7 +175,7 @@ func (s source) attr() *unix.PerfEventAttr {
 	}
 }
 
-// trigger is the event that runs the program at each cgroup switch of a CPU.
+// triggerAttr is the event that runs the program at each cgroup switch of a CPU.
 func triggerAttr() *unix.PerfEventAttr {
 	return &unix.PerfEventAttr{
 		Type: cgroupSwitches.typ, Config: cgroupSwitches.config, Size: unix.PERF_ATTR_SIZE_VER5,

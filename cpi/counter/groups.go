@@ -20,14 +20,14 @@ type group struct {
 	slot   uint32
 }
 
-// groups know which slot is whose.
+// groups assigns slots to followed cgroups.
 type groups struct {
-	sorted []group           // by id
-	byID   map[uint64]string // cgroup to group
-	free   []uint32
-	used   int      // slots below this one have been in use
-	going  []uint32 // slots of forgotten groups, until their rows are empty
-	max    int
+	sorted   []group           // by id
+	byID     map[uint64]string // by cgroup id
+	free     []uint32
+	used     int      // slots below this one have been in use
+	retiring []uint32 // slots of forgotten groups, until their rows are empty
+	max      int
 }
 
 func newGroups(n int) groups { return groups{byID: map[uint64]string{}, used: other + 1, max: n} }
@@ -36,7 +36,7 @@ func (g *groups) find(id string) (int, bool) {
 	return slices.BinarySearchFunc(g.sorted, id, func(a group, id string) int { return cmp.Compare(a.id, id) })
 }
 
-// slot gives a slot out.
+// slot allocates a slot.
 func (g *groups) slot() (uint32, bool) {
 	if n := len(g.free); n > 0 {
 		slot := g.free[n-1]
@@ -50,20 +50,22 @@ func (g *groups) slot() (uint32, bool) {
 	return uint32(g.used - 1), true
 }
 
-// retired hands over the slots that nobody writes any more; they are free then.
-func (g *groups) retired() []uint32 {
-	going := g.going
-	g.free = append(g.free, going...)
-	g.going = nil
-	return going
+// takeRetiring frees the slots that the program does not write any more, and returns
+// them.
+func (g *groups) takeRetiring() []uint32 {
+	retiring := g.retiring
+	g.free = append(g.free, retiring...)
+	g.retiring = nil
+	return retiring
 }
 
-// Follow counts the cgroup at cgroupPath (below Options.Root) from now on, with
-// those below it that are not followed themselves. An id that is followed
-// already is moved: its totals go on. The error is a *FullError when MaxGroups
-// are followed. A cgroup that is removed stays followed, at no cost, until Forget.
+// Follow counts the cgroup at cgroupPath (below Options.Root) from now on, including
+// cgroups below it that are not followed themselves. An id that is followed already
+// moves to the new cgroup and keeps its totals. The error is a *FullError when
+// MaxGroups cgroups are followed. A removed cgroup stays followed, at no cost, until
+// Forget.
 //
-// While counting is enabled this makes every CPU charge what runs, a few
+// While counting is enabled, this makes every CPU charge its running task, at a few
 // microseconds each.
 func (c *Counter) Follow(id string, cgroupPath string) error {
 	cgroup, err := c.cgroupID(cgroupPath)
@@ -86,7 +88,7 @@ func (c *Counter) Follow(id string, cgroupPath string) error {
 		return c.move(&c.groups.sorted[at], cgroup)
 	}
 	slot, ok := c.groups.slot()
-	if !ok && len(c.groups.going) > 0 && c.attachment != nil {
+	if !ok && len(c.groups.retiring) > 0 && c.attachment != nil {
 		if err := c.collect(); err != nil {
 			return fmt.Errorf("count %s: %w", id, err)
 		}
@@ -104,14 +106,14 @@ func (c *Counter) Follow(id string, cgroupPath string) error {
 	return nil
 }
 
-// move makes a group's slot another cgroup's.
+// move reassigns a group's slot to another cgroup.
 func (c *Counter) move(g *group, cgroup uint64) error {
 	if err := c.assign(cgroup, g.slot); err != nil {
 		return fmt.Errorf("count %s: %w", g.id, err)
 	}
 	if err := c.objects.collection.Maps[programMapSlots].Delete(g.cgroup); err != nil &&
 		!errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("count %s: forget its former cgroup: %w", g.id, err)
+		return fmt.Errorf("count %s: forget its previous cgroup: %w", g.id, err)
 	}
 	delete(c.groups.byID, g.cgroup)
 	c.groups.byID[cgroup] = g.id
@@ -119,26 +121,26 @@ func (c *Counter) move(g *group, cgroup uint64) error {
 	return c.changed()
 }
 
-// assign tells the program a cgroup's slot. What runs there has been charged to
-// where it belonged until now.
+// assign maps a cgroup to a slot. Running tasks are charged first, to the group they
+// belonged to.
 func (c *Counter) assign(cgroup uint64, slot uint32) error {
 	if c.attachment != nil {
-		for cpu, in := range c.takesPart {
+		for cpu, in := range c.active {
 			if !in {
 				continue
 			}
 			if err := c.kernel.flush(c.objects.flush, cpu, flushCharge); err != nil && !errors.Is(err, syscall.ENXIO) {
-				return fmt.Errorf("charge what runs on CPU %d: %w", cpu, err)
+				return fmt.Errorf("charge the running task of CPU %d: %w", cpu, err)
 			}
 		}
 	}
 	if err := c.objects.collection.Maps[programMapSlots].Update(cgroup, slot, ebpf.UpdateAny); err != nil {
-		return fmt.Errorf("tell the program of cgroup %d: %w", cgroup, err)
+		return fmt.Errorf("assign a slot to cgroup %d: %w", cgroup, err)
 	}
 	return c.changed()
 }
 
-// changed voids what CPUs have remembered of slots.
+// changed invalidates the slots that CPUs have cached.
 func (c *Counter) changed() error {
 	var n uint32
 	if err := c.objects.generation.Get(&n); err != nil {
@@ -150,8 +152,8 @@ func (c *Counter) changed() error {
 	return nil
 }
 
-// Forget ends Follow. What the group did since the last Read becomes Other's,
-// as its totals do, so that nothing of the machine's is lost.
+// Forget ends Follow. The group's totals, and its counts since the last Read, move to
+// Other, so that Machine stays the sum.
 func (c *Counter) Forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,21 +167,21 @@ func (c *Counter) Forget(id string) {
 		err = nil
 	}
 	if err = errors.Join(err, c.changed()); err != nil {
-		// The slot stays taken: it must not become somebody else's.
+		// The slot must not be reused: the program may still charge it.
 		if c.options.Log != nil {
-			c.options.Log.Warn("a cgroup is still counted", "id", id, "err", err)
+			c.options.Log.Warn("cannot stop counting a cgroup", "id", id, "err", err)
 		}
 		return
 	}
 	delete(c.groups.byID, g.cgroup)
 	c.groups.sorted = slices.Delete(c.groups.sorted, at, at+1)
-	c.groups.going = append(c.groups.going, g.slot)
+	c.groups.retiring = append(c.groups.retiring, g.slot)
 	if c.attachment == nil {
 		c.retire()
 	}
 }
 
-// cgroupID finds the kernel's id of a cgroup, the inode of its directory.
+// cgroupID returns the kernel's id of a cgroup: the inode of its directory.
 func (c *Counter) cgroupID(path string) (uint64, error) {
 	below := filepath.Clean("/" + path)
 	if below == "/" {
@@ -196,38 +198,38 @@ func (c *Counter) cgroupID(path string) (uint64, error) {
 	return stat.Ino, nil
 }
 
-// retire gives the slots of forgotten groups back. Nothing may be left of them
-// in a bank: every CPU that takes part has been flushed and taken since.
+// retire frees the slots of forgotten groups. No bank may still hold counts of them:
+// every active CPU has been flushed and taken since.
 func (c *Counter) retire() {
-	going := c.groups.retired()
-	if len(going) == 0 {
+	retiring := c.groups.takeRetiring()
+	if len(retiring) == 0 {
 		return
 	}
-	for _, slot := range going {
+	for _, slot := range retiring {
 		c.total.slots[other].add(&c.total.slots[slot])
 		c.total.slots[slot] = Counts{}
 	}
 	if c.options.Waits == WaitsByCause {
-		c.forgetWaits(going)
+		c.forgetWaits(retiring)
 	}
 }
 
-func (c *Counter) forgetWaits(going []uint32) {
+func (c *Counter) forgetWaits(retiring []uint32) {
 	m := c.objects.collection.Maps[programMapWaits]
 	var pairs []programPair
 	var pair programPair
 	var sum uint64
 	for i := m.Iterate(); i.Next(&pair, &sum); {
-		if slices.Contains(going, pair.Victim) || slices.Contains(going, pair.By) {
+		if slices.Contains(retiring, pair.Victim) || slices.Contains(retiring, pair.By) {
 			pairs = append(pairs, pair)
 		}
 	}
 	for _, p := range pairs {
-		_ = m.Delete(p) // it is there, and nobody adds to it any more
+		_ = m.Delete(p) // it exists, and the program does not write it any more
 	}
 }
 
-// readWaits fills in who waited for whom.
+// readWaits fills in the waits by cause.
 func (c *Counter) readWaits(dst *Reading) error {
 	dst.Waits = dst.Waits[:0]
 	if c.options.Waits != WaitsByCause {
@@ -248,7 +250,7 @@ func (c *Counter) readWaits(dst *Reading) error {
 		}
 	}
 	if err := i.Err(); err != nil {
-		return fmt.Errorf("read who waited for whom: %w", err)
+		return fmt.Errorf("read waits by cause: %w", err)
 	}
 	slices.SortFunc(dst.Waits, func(a, b Wait) int {
 		return cmp.Or(cmp.Compare(a.Victim, b.Victim), cmp.Compare(a.By, b.By))

@@ -33,14 +33,14 @@ func TestSlotsOfGroups(t *testing.T) {
 			},
 			"forget": func(t *rapid.T) {
 				for slot := range taken {
-					if !slices.Contains(g.going, slot) {
-						g.going = append(g.going, slot)
+					if !slices.Contains(g.retiring, slot) {
+						g.retiring = append(g.retiring, slot)
 						return
 					}
 				}
 			},
 			"retire": func(t *rapid.T) {
-				for _, slot := range g.retired() {
+				for _, slot := range g.takeRetiring() {
 					delete(taken, slot)
 				}
 			},

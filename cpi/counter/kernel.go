@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel is what is asked of Linux, and where tests put its refusals.
+// kernel is the part of Linux that the counter uses; tests replace it to inject errors.
 type kernel interface {
 	// openEvent opens a perf event that counts everything on one CPU.
 	openEvent(attr *unix.PerfEventAttr, cpu int) (fd int, err error)
-	// types is the kernel's description of its own types.
+	// types returns the kernel's own type information.
 	types() (*btf.Spec, error)
 	load(spec *ebpf.CollectionSpec, types *btf.Spec) (*ebpf.Collection, error)
-	// flush runs the program on one CPU; ENXIO where that is offline.
+	// flush runs the program on one CPU. It returns ENXIO if that CPU is offline.
 	flush(p *ebpf.Program, cpu int, mode flushMode) error
 	readFile(name string) ([]byte, error)
 }
@@ -29,7 +29,7 @@ type kernel interface {
 type flushMode uint64
 
 const (
-	flushRead   flushMode = iota // charge, and leave the bank to userspace
+	flushRead   flushMode = iota // charge, then switch banks
 	flushStart                   // baseline only
 	flushStop                    // charge, then close the gate
 	flushCharge                  // charge
@@ -44,7 +44,7 @@ func (linux) openEvent(attr *unix.PerfEventAttr, cpu int) (int, error) {
 func (linux) types() (*btf.Spec, error) { return btf.LoadKernelSpec() }
 
 func (linux) load(spec *ebpf.CollectionSpec, types *btf.Spec) (*ebpf.Collection, error) {
-	// Needed before Linux 5.11 only, where maps count as locked memory.
+	// Only needed before Linux 5.11, which counts maps as locked memory.
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, err
 	}
@@ -68,14 +68,15 @@ func release(k kernel) string {
 	return strings.TrimSpace(string(text))
 }
 
-// lockedDown says whether the kernel keeps its memory and counters from root.
+// lockedDown says whether lockdown hides the kernel's memory and counters from root.
 func lockedDown(k kernel) bool {
 	text, err := k.readFile("/sys/kernel/security/lockdown")
 	return err == nil && strings.Contains(string(text), "[confidentiality]")
 }
 
-// paranoia is kernel.perf_event_paranoid. Linux knows no level above 2; distributions do.
-func paranoia(k kernel) (int, error) {
+// perfEventParanoid is kernel.perf_event_paranoid. Linux has no level above 2, but
+// distributions do.
+func perfEventParanoid(k kernel) (int, error) {
 	text, err := k.readFile("/proc/sys/kernel/perf_event_paranoid")
 	if err != nil {
 		return 0, err
@@ -103,7 +104,7 @@ func unsupported(k kernel, what string, err error) error {
 	return e
 }
 
-// whyAbsent says in a sentence why an event could not be opened.
+// whyAbsent explains in a sentence why an event could not be opened.
 func whyAbsent(k kernel, err error) string {
 	switch {
 	case lockedDown(k):
@@ -112,7 +113,7 @@ func whyAbsent(k kernel, err error) string {
 		errors.Is(err, unix.ENXIO):
 		return "this CPU, or the hypervisor below it, has no such counter"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		if n, err := paranoia(k); err == nil && n > 2 {
+		if n, err := perfEventParanoid(k); err == nil && n > 2 {
 			return fmt.Sprintf(
 				"not permitted: kernel.perf_event_paranoid is %d, and above 2 kernels of Debian and Ubuntu open "+
 					"counters for CAP_SYS_ADMIN alone: set it to 2", n)

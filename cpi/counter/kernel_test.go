@@ -371,7 +371,7 @@ func TestCPUGoesAndComes(t *testing.T) {
 	}}
 	c := openDouble(t, h, d, Options{Trigger: SchedSwitch, StandIns: map[Event]StandIn{Cycles: CPUClock}})
 	last := 0
-	for cpu := range c.takesPart {
+	for cpu := range c.active {
 		last = cpu
 	}
 	if last == 0 {
@@ -512,7 +512,7 @@ func TestFaults(t *testing.T) {
 			}
 			helper.do(1)
 			before := read(t, counter)
-			for cpu, in := range counter.takesPart {
+			for cpu, in := range counter.active {
 				if in {
 					c.spoil(t, counter, cpu)
 				}

@@ -138,7 +138,7 @@ func TestAnEventStaysAway(t *testing.T) {
 	before := read(t, c)
 	log.Reset()
 	refused = unix.EBUSY
-	for cpu, in := range c.takesPart {
+	for cpu, in := range c.active {
 		if in {
 			if err := unix.IoctlSetInt(c.events.descriptors[cpu][Instructions], unix.PERF_EVENT_IOC_DISABLE,
 				0); err != nil {
@@ -184,20 +184,20 @@ func TestTurns(t *testing.T) {
 	var r Reading
 	total.enabled, total.running = [numEvents]uint64{1000, 1000}, [numEvents]uint64{1000, 700}
 	total.fill(&r)
-	if note := total.turns(Cycles); note != "" {
+	if note := total.sharingNote(Cycles); note != "" {
 		t.Errorf("cycles: %s", note)
 	}
-	if note := total.turns(Instructions); !strings.Contains(note, "70 %") ||
+	if note := total.sharingNote(Instructions); !strings.Contains(note, "70 %") ||
 		!strings.Contains(note, "kernel.nmi_watchdog") {
 		t.Errorf("instructions: %q", note)
 	}
 	total.fill(&r) // nothing since
-	if note := total.turns(Instructions); note == "" {
+	if note := total.sharingNote(Instructions); note == "" {
 		t.Error("forgotten without another reading")
 	}
 	total.enabled[Instructions], total.running[Instructions] = 2000, 1700
 	total.fill(&r)
-	if note := total.turns(Instructions); note != "" {
+	if note := total.sharingNote(Instructions); note != "" {
 		t.Errorf("over, and still told: %s", note)
 	}
 }

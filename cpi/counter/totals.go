@@ -24,8 +24,8 @@ func (c *Counts) add(d *Counts) {
 	c.Switches += d.Switches
 }
 
-// take adds rows to the totals of their slots and empties them. Most rows are
-// empty: a container runs on few of the CPUs.
+// take adds rows to the totals of their slots and empties them. Most rows are empty,
+// since a container runs on few CPUs.
 func take(totals, rows []Counts) {
 	for slot := range rows {
 		r := &rows[slot]
@@ -43,8 +43,8 @@ type total struct {
 	machine          Counts
 	enabled, running [numEvents]uint64
 	faults           Faults
-	// As they were at the reading before, and the share of the time between the
-	// last two for which an event had a counter.
+	// The values at the previous reading, and the share of the time since then in which
+	// an event had a counter.
 	wasEnabled, wasRunning [numEvents]uint64
 	share                  [numEvents]float64
 }
@@ -77,7 +77,7 @@ func (t *total) takeMachine(m *programMachine) {
 	*m = programMachine{}
 }
 
-// fill writes what is not of a group into a reading.
+// fill sets the part of a reading that is not per group.
 func (t *total) fill(r *Reading) {
 	r.Other, r.Machine = t.slots[other], t.machine
 	r.Enabled, r.Running, r.Faults = t.enabled, t.running, t.faults
@@ -89,12 +89,12 @@ func (t *total) fill(r *Reading) {
 	t.wasEnabled, t.wasRunning = t.enabled, t.running
 }
 
-// turns says whether an event had to share its counter.
-func (t *total) turns(e Event) string {
+// sharingNote says that an event shared its counter with others; empty if it did not.
+func (t *total) sharingNote(e Event) string {
 	if t.share[e] > 0.99 {
 		return ""
 	}
 	return fmt.Sprintf(
-		"had a counter for %.0f %% of the time between the last readings: somebody else, such as a profiler or the "+
-			"NMI watchdog (kernel.nmi_watchdog), uses the unit too", 100*t.share[e])
+		"had a counter for %.0f %% of the time between the last readings: another user, such as a profiler or the "+
+			"NMI watchdog (kernel.nmi_watchdog), uses the PMU too", 100*t.share[e])
 }

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chooseTrigger says what will run the program, and why.
+// chooseTrigger chooses what runs the program, and says why.
 //
-// The two cost the same where a cgroup leaves a CPU. Within one cgroup the
-// software event costs less, but the kernel leaves its program out while a map
-// is changed or another program is on the way on the same CPU, which costs
-// accuracy: nobody gets it unasked.
+// Both triggers cost the same where a cgroup leaves a CPU. Within one cgroup the
+// software event costs less. But the kernel skips its program while a map changes or
+// another program runs on the same CPU, which costs accuracy: it must be configured
+// explicitly.
 func chooseTrigger(k kernel, o Options, cpu int) (Trigger, string, error) {
 	switch o.Trigger {
 	case SchedSwitch:
@@ -34,10 +34,11 @@ func chooseTrigger(k kernel, o Options, cpu int) (Trigger, string, error) {
 	return SchedSwitch, reason, nil
 }
 
-// cgroupSwitchesBlocked says why the software event cannot be the trigger.
+// cgroupSwitchesBlocked says why the software event cannot be the trigger; empty if it
+// can.
 func cgroupSwitchesBlocked(k kernel, o Options, cpu int) string {
 	if o.V1 {
-		return "cgroup v1: the kernel's event looks at another hierarchy"
+		return "cgroup v1: the kernel's event counts another hierarchy"
 	}
 	if o.Waits != WaitsOff {
 		return "waiting times need every context switch"
@@ -53,7 +54,7 @@ func cgroupSwitchesBlocked(k kernel, o Options, cpu int) string {
 	control := filepath.Join(o.Root, "cgroup.subtree_control")
 	text, err := k.readFile(control)
 	if err != nil {
-		return fmt.Sprintf("whether cgroup-switches counts is not known: %v", err)
+		return fmt.Sprintf("it is unknown whether cgroup-switches counts: %v", err)
 	}
 	if strings.TrimSpace(string(text)) == "" {
 		return "cgroup-switches counts nothing before a controller is enabled in " + control
@@ -61,8 +62,8 @@ func cgroupSwitchesBlocked(k kernel, o Options, cpu int) string {
 	return ""
 }
 
-// hierarchyOf is the number of a controller's hierarchy in /proc/cgroups, whose
-// lines are "name hierarchy cgroups enabled". 0 is cgroup v2; empty: unknown.
+// hierarchyOf is the number of a controller's hierarchy in /proc/cgroups, whose lines
+// are "name hierarchy cgroups enabled". 0 is cgroup v2; empty: unknown.
 func hierarchyOf(k kernel, controller string) string {
 	text, err := k.readFile("/proc/cgroups")
 	if err != nil {
@@ -76,7 +77,7 @@ func hierarchyOf(k kernel, controller string) string {
 	return ""
 }
 
-// attachment is what runs the program while counting is enabled.
+// attachment runs the program while counting is enabled.
 type attachment struct {
 	kernel   kernel
 	link     link.Link // sched_switch
@@ -97,7 +98,7 @@ func attachCgroupSwitches(k kernel, p *ebpf.Program, counts *ebpf.Map) *attachme
 	return &attachment{kernel: k, program: p, counts: counts, triggers: map[int]int{}}
 }
 
-// addCPU makes the program run on one more CPU. With sched_switch it does already.
+// addCPU runs the program on one more CPU. sched_switch already covers all CPUs.
 func (a *attachment) addCPU(cpu int) error {
 	if a.link != nil {
 		return nil

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Event is one thing that is counted.
+// Event is a kind of event.
 type Event int
 
-// In this order in every array of events.
+// In the order of every array of events.
 const (
 	Cycles       Event = iota // CPU cycles, not halted, at the CPU's present frequency
 	Instructions              // instructions retired
@@ -40,7 +40,7 @@ type SourceKind int
 
 // Kinds of sources.
 const (
-	Absent   SourceKind = iota // nowhere: the event's numbers stay 0
+	Absent   SourceKind = iota // none: the event's numbers stay 0
 	Hardware                   // the CPUs' performance monitoring units
 	Declared                   // a stand-in that Options.StandIns asked for
 )
@@ -61,17 +61,17 @@ func (k SourceKind) String() string {
 type Source struct {
 	Kind   SourceKind
 	Name   string // the perf event or the stand-in; empty when absent
-	Reason string // why it is absent, or not counted all the time, in one sentence
-	Err    error  // what the kernel said; nil where it was not asked
+	Reason string // why it is absent or shares its counter, in one sentence
+	Err    error  // the kernel's error; nil if the event was not tried
 }
 
-// StandIn is something every machine can count, taken for an event that this
-// machine cannot. It is never chosen silently.
+// StandIn is something that every machine can count, in place of an event that this
+// machine cannot. It is never used unless configured.
 type StandIn int
 
 // Stand-ins.
 const (
-	OnCPUNanoseconds StandIn = iota + 1 // the time that the program measures itself
+	OnCPUNanoseconds StandIn = iota + 1 // time on the CPU, as the program measures it
 	CPUClock                            // the kernel's software event cpu-clock
 	PageFaults                          // the kernel's software event page-faults
 )
@@ -88,8 +88,8 @@ func (s StandIn) String() string {
 	return fmt.Sprintf("StandIn(%d)", int(s))
 }
 
-// Worth is how many of what it stands for one of it is taken for, so that ratios of
-// stand-ins lie where those of hardware do: a page fault takes the time of some ten
+// Worth is the number of events that one count stands for. It brings ratios of
+// stand-ins into the range of hardware: a page fault takes the time of some ten
 // thousand instructions.
 func (s StandIn) Worth() uint64 {
 	if s == PageFaults {
@@ -98,12 +98,12 @@ func (s StandIn) Worth() uint64 {
 	return 1
 }
 
-// Trigger is what makes the program run when a cgroup leaves a CPU.
+// Trigger is what runs the program when a cgroup leaves a CPU.
 type Trigger int
 
 // Triggers.
 const (
-	Auto           Trigger = iota // SchedSwitch; Status says whether the other one would work
+	Auto           Trigger = iota // SchedSwitch; Status says whether the other would work
 	SchedSwitch                   // every context switch; leaves early within one cgroup
 	CgroupSwitches                // the kernel's software event of that name: cgroup v2, Linux 5.13
 )
@@ -120,56 +120,56 @@ func (t Trigger) String() string {
 	return fmt.Sprintf("Trigger(%d)", int(t))
 }
 
-// Waits says what is learned about tasks that are ready and do not run.
+// Waits says what is counted about tasks that are runnable but do not run.
 type Waits int
 
-// Waits, each with all that the one before it does. Anything but WaitsOff needs
-// the trigger SchedSwitch.
+// Each includes what the one before counts. All but WaitsOff need the trigger
+// SchedSwitch.
 const (
 	WaitsOff     Waits = iota
 	WaitsTotal         // Counts.RunQueueWait
-	WaitsByCause       // Reading.Waits: who ran meanwhile
+	WaitsByCause       // Reading.Waits: which group ran meanwhile
 )
 
 // Options configure a Counter. Root is required.
 type Options struct {
-	// Root is where cgroups are mounted: of v2 the hierarchy itself, of v1 the
-	// folder of the cpu controller's hierarchy. Follow's paths are below it.
+	// Root is where cgroups are mounted: for v2 the hierarchy itself, for v1 the
+	// hierarchy of the cpu controller. Follow's paths are below it.
 	Root string
-	// V1: the containers are in the cgroup v1 hierarchy of the cpu controller.
+	// V1 says that Root is the cgroup v1 hierarchy of the cpu controller.
 	V1 bool
-	// MaxGroups bounds how many cgroups can be followed at once, by default
-	// 1,024. Each costs 128 bytes of kernel memory a possible CPU.
+	// MaxGroups bounds the number of followed cgroups, by default 1,024. Each costs 128
+	// bytes of kernel memory per possible CPU.
 	MaxGroups int
 	Trigger   Trigger
 	Waits     Waits
-	// StandIns replace events. Empty: what the hardware has not is absent. Where one
+	// StandIns replace events. If empty, events without hardware are absent. If one
 	// replaces cycles, instructions or reference cycles, no hardware event is opened:
 	// the two are never mixed.
 	StandIns map[Event]StandIn
-	// Log gets one line for each thing that cannot be counted. nil: none.
+	// Log gets one line for each event that cannot be counted. nil: none.
 	Log *slog.Logger
 }
 
 // Counts are totals of one group, of Other, or of the machine. They only grow.
 type Counts struct {
 	Events [numEvents]uint64
-	// OnCPU is time on CPUs, in nanoseconds, by the scheduler's own account: it
-	// is what cpu.stat says, without what a hypervisor or the scheduler took.
-	// Where the kernel does not say, it is the time between switches.
+	// OnCPU is time on CPUs in nanoseconds, by the scheduler's own account: it matches
+	// cpu.stat, without what a hypervisor or the scheduler took. If the kernel does not
+	// expose that account, it is the time between switches.
 	OnCPU uint64
-	// Counted is the part of OnCPU in which every event that is not absent was
-	// really counting. Events belong to this time: a ratio of two events is
-	// exact, an event per second is Events/Counted. OnCPU-Counted was lost.
+	// Counted is the part of OnCPU in which every present event was counting. Events
+	// belong to this time: a ratio of two events is exact, and an event per second is
+	// Events/Counted.
 	Counted uint64
-	// RunQueueWait is time that tasks were ready and waited for a CPU, in
-	// nanoseconds: known when the wait ends. 0 with WaitsOff.
+	// RunQueueWait is the time in nanoseconds that runnable tasks waited for a CPU,
+	// charged when the wait ends. 0 with WaitsOff.
 	RunQueueWait uint64
-	// Switches is how often a CPU was left to another cgroup.
+	// Switches counts how often the group left a CPU to another cgroup.
 	Switches uint64
 }
 
-// Group is what one followed cgroup did since Follow.
+// Group is the counts of one followed cgroup since Follow.
 type Group struct {
 	ID string
 	Counts
@@ -181,37 +181,37 @@ type Wait struct {
 	Nanoseconds uint64
 }
 
-// Faults count, since Open, what was dropped and why. Time is charged all the same.
+// Faults count, since Open, what was dropped and why. Time is charged nevertheless.
 type Faults struct {
 	Read     uint64 // an event gave an error
-	Lost     uint64 // an event had stopped counting: its CPU was away for a moment
+	Lost     uint64 // an event had stopped counting: its CPU had been offline
 	Reset    uint64 // an event ran backwards: reopened
 	Absurd   uint64 // an event moved further than any CPU can in that time
-	NotRun   uint64 // another user had the counter for a part of the interval
-	Missed   uint64 // the kernel did not run the program at a switch: what cannot be told apart is Other's
+	NotRun   uint64 // another user had the counter for part of the interval
+	Missed   uint64 // the kernel did not run the program at a switch: what cannot be attributed is Other's
 	Depth    uint64 // a cgroup more than 32 levels below the root: charged to Other
 	Waits    uint64 // a wait whose pair did not fit into the table of causes
 	Reopened uint64 // a CPU's events were opened again after it came back
 }
 
-// Reading is one reading of all totals, taken at one instant a CPU: a CPU's
-// part of every number in it is of the same moment.
+// Reading is one reading of all totals. Each CPU's part of all numbers in it is of the
+// same instant.
 type Reading struct {
-	// At is CLOCK_MONOTONIC, which stands still while the machine is suspended,
-	// when the first CPU was read; Took is how much later the last one was.
+	// At is CLOCK_MONOTONIC when the first CPU was read, which stops while the machine
+	// is suspended. Took is how much later the last CPU was read.
 	At, Took time.Duration
 	// Groups are sorted by id.
 	Groups         []Group
 	Other, Machine Counts
-	// Enabled and Running are nanoseconds summed over CPUs, per event. Running
-	// is less where the kernel had more events than counters and took turns.
+	// Enabled and Running are nanoseconds summed over CPUs, per event. Running is less
+	// if the kernel multiplexed events.
 	Enabled, Running [numEvents]uint64
 	Waits            []Wait // sorted by victim and cause; WaitsByCause only
 	Faults           Faults
-	CPUs             int // CPUs that took part
+	CPUs             int // that were counted
 }
 
-// Status says how a Counter counts.
+// Status describes how a Counter counts.
 type Status struct {
 	Trigger       Trigger
 	TriggerReason string
@@ -223,21 +223,21 @@ type Status struct {
 	Enabled       bool
 	Descriptors   int    // open file descriptors, maps and programs included
 	MapBytes      uint64 // kernel memory of the maps
-	// Runs of the program since Open, their mean cost by its own sampling, and
-	// the product: the CPU time that counting itself has taken. Runs that leave
-	// early are not known.
+	// Runs of the program since Open, their mean cost by its own sampling, and the
+	// product: the CPU time that counting has taken. Runs that return early are not
+	// included.
 	Runs   uint64
 	PerRun time.Duration
 	Cost   time.Duration
-	// Read is what the last reading took in this process, the kernel's part included.
+	// Read is how long the last reading took, kernel time included.
 	Read time.Duration
 }
 
-// UnsupportedError says that nothing can be counted here.
+// UnsupportedError says that this machine cannot count at all.
 type UnsupportedError struct {
 	Feature string // what is missing, and since when Linux has it
 	Kernel  string // the release that runs
-	Err     error  // what the kernel said; may be nil
+	Err     error  // the kernel's error; may be nil
 }
 
 func (e *UnsupportedError) Error() string {
@@ -249,8 +249,8 @@ func (e *UnsupportedError) Error() string {
 
 func (e *UnsupportedError) Unwrap() error { return e.Err }
 
-// FullError says that a cgroup is not followed because MaxGroups are. What runs
-// there is charged to the followed cgroup above it, or to Other.
+// FullError says that a cgroup is not followed, since MaxGroups are. It is charged to
+// the followed cgroup above it, or to Other.
 type FullError struct {
 	ID        string
 	MaxGroups int

@@ -1,13 +1,14 @@
-// Package replay runs the detector on recorded samples: a CSV file with a header
-// and one row a container and time.
+// Package replay runs the detector on recorded samples: a CSV file with a header, and
+// one row per container and time.
 //
 //	time,container,job,class,usage,cpi
 //	60,web-1,web,LS,1.5,1.83
 //	60,batch-7,crunch,BE,3.9,1.1
 //
-// A row that cannot be right is refused with its line, and so is the whole file;
-// rows need not be in the order of time. A row that repeats the container and
-// time of another is left out and counted.
+// [Read] parses a [Trace] and [Run] plays it, emitting a [Line] for each finding. An
+// invalid row is an error with its line number, and the whole file is rejected. Rows
+// may be in any order. A row that repeats container and time of another is dropped and
+// counted.
 package replay
 
 import (
@@ -35,7 +36,7 @@ type Trace struct {
 	rows []row
 }
 
-// Rows is how many there are.
+// Rows returns the number of rows.
 func (t *Trace) Rows() int { return len(t.rows) }
 
 type row struct {
@@ -47,9 +48,10 @@ type row struct {
 
 const (
 	maxLine = 64 << 10
-	// maxErrors are told; a file of the wrong kind is wrong in each line.
+	// maxErrors bounds the reported errors: a file of the wrong kind has one in every
+	// line.
 	maxErrors = 20
-	// maxSeconds keeps a time within what time.Time can count in nanoseconds.
+	// maxSeconds keeps times within the range of int64 nanoseconds.
 	maxSeconds = 9e9
 )
 
@@ -153,7 +155,7 @@ func (r *reader) gap(this row) {
 	r.lasts[this.container] = this.at
 }
 
-// next is the next line that holds something, without its end.
+// next returns the next non-empty line without its line ending.
 func (r *reader) next() ([]byte, error) {
 	for {
 		line, err := r.in.ReadSlice('\n')
@@ -212,8 +214,8 @@ func (r *reader) readHeader() error {
 	return nil
 }
 
-// split cuts a line into the fields that are used. Lines with quotes, which are
-// rare, take the slower way.
+// split cuts a line into the used fields. Lines with quotes are rare and take the slow
+// path.
 func (r *reader) split(line []byte) error {
 	n := 0
 	put := func(field []byte) {
@@ -290,7 +292,7 @@ func (r *reader) number(c column, low, high float64) (float64, error) {
 	return v, nil
 }
 
-// cpi of a row; 0 where the sample has none: an empty field, or no instructions.
+// cpi returns the row's CPI; 0 if the field is empty or there are no instructions.
 func (r *reader) cpi() (float64, error) {
 	if r.has[colCPI] {
 		if len(bytes.TrimSpace(r.fields[colCPI])) == 0 {
@@ -312,7 +314,8 @@ func (r *reader) cpi() (float64, error) {
 	return cycles / instructions, nil
 }
 
-// container of a row, by number; each row must say the same of it.
+// container returns the number of the row's container. All rows of a container must
+// agree on it.
 func (r *reader) container() (int32, error) {
 	id := r.fields[colContainer]
 	if i, ok := r.known[string(id)]; ok {

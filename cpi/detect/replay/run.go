@@ -8,8 +8,8 @@ import (
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
-// Line is one finding. Which fields are there depends on the event. Container is
-// the victim, Antagonist who is blamed, capped or uncapped for it.
+// Line is one finding. Its fields depend on the event. Container is the victim,
+// Antagonist the container that is blamed, capped or uncapped for it.
 type Line struct {
 	Time        float64   `json:"time"`
 	Event       string    `json:"event"`
@@ -39,9 +39,9 @@ type Suspect struct {
 	Job         string    `json:"job"`
 	Class       cpi.Class `json:"class"`
 	Correlation float64   `json:"correlation"`
-	// The rest is of the default detector: the paper's score beside its own, how
-	// much more the suspect ran when the victim was bad, and the probability that
-	// it is the one.
+	// Only the default detector sets these: the paper's score, how much more the
+	// suspect ran while the victim was bad, and the probability that it is the
+	// antagonist.
 	Score      float64 `json:"score,omitempty"`
 	Contrast   float64 `json:"contrast,omitempty"`
 	Confidence float64 `json:"confidence,omitempty"`
@@ -60,17 +60,17 @@ type Summary struct {
 
 // Options of a replay.
 type Options struct {
-	// Config of the detector. Its Period is the trace's unless Period is set.
+	// Config of the detector. Period replaces its Period; 0 uses the trace's.
 	Config detect.Config
 	Period time.Duration
-	// Specs are what is normal; nil lets the detector learn it on the way.
+	// Specs are the normal CPIs; nil lets the detector learn them.
 	Specs []GivenSpec
-	// Warn is told what is left out.
+	// Warn is called for what is skipped.
 	Warn func(string)
 }
 
-// GivenSpec is a line of a file of specs. Without a platform it is good for every
-// one; without samples or tasks it is taken as good.
+// GivenSpec is a line of a file of specs. Without a platform it holds for all; without
+// samples or tasks it is trusted.
 type GivenSpec struct {
 	Job       string            `json:"job"`
 	Platform  string            `json:"platform"`
@@ -82,7 +82,7 @@ type GivenSpec struct {
 	Bands     []detect.BandSpec `json:"bands,omitempty"`
 }
 
-// player is a replay under way.
+// player is a replay in progress.
 type player struct {
 	d    *detect.Detector
 	t    *Trace
@@ -95,11 +95,11 @@ type player struct {
 	err      error
 }
 
-// Run plays a trace and emits what the detector finds, in the order of time. The
-// line is good until emit returns.
+// Run plays a trace and emits the detector's findings in order of time. The line is
+// valid until emit returns.
 func Run(t *Trace, o Options, emit func(*Line) error) (Summary, error) {
 	cfg := o.Config
-	cfg.Enforce = true // lines say what enforcing would do
+	cfg.Enforce = true // the lines show what enforcement would do
 	cfg.GivenSpecs = o.Specs != nil
 	cfg.MaxContainers = max(cfg.MaxContainers, len(t.Containers))
 	cfg.MaxJobs = max(cfg.MaxJobs, len(t.Containers))
@@ -115,7 +115,7 @@ func Run(t *Trace, o Options, emit func(*Line) error) (Summary, error) {
 		o.Warn = func(string) {}
 	}
 	if len(t.rows) > 0 {
-		p.give(o, time.Unix(0, t.rows[0].at))
+		p.setSpecs(o, time.Unix(0, t.rows[0].at))
 	}
 	if err := p.play(cfg.Period); err != nil {
 		return Summary{}, err
@@ -134,7 +134,7 @@ func Run(t *Trace, o Options, emit func(*Line) error) (Summary, error) {
 	return p.summary, nil
 }
 
-// periodOf is the trace's period as far as the windows allow it.
+// periodOf is the trace's period, bounded by the windows.
 func periodOf(t *Trace, c *detect.Config) time.Duration {
 	if t.Period == 0 {
 		return c.Period
@@ -142,8 +142,8 @@ func periodOf(t *Trace, c *detect.Config) time.Duration {
 	return min(max(t.Period, c.Window/1000), c.OutlierWindow)
 }
 
-// give hands each job of the trace its spec.
-func (p *player) give(o Options, now time.Time) {
+// setSpecs sets the spec of each job of the trace.
+func (p *player) setSpecs(o Options, now time.Time) {
 	type key struct{ job, platform string }
 	given := map[key]*GivenSpec{}
 	count := map[string]int{}
@@ -189,7 +189,7 @@ func (p *player) give(o Options, now time.Time) {
 	}
 }
 
-// play hands over the rows of each time together.
+// play passes the rows of each time together to the detector.
 func (p *player) play(period time.Duration) error {
 	refs := make([]detect.Ref, len(p.t.Containers))
 	for i := range refs {
@@ -214,32 +214,32 @@ func (p *player) play(period time.Duration) error {
 			samples = append(samples, detect.Sample{Ref: refs[r.container], At: now, Usage: r.usage, CPI: r.cpi})
 			rows = rows[1:]
 		}
-		p.tell(p.d.Observe(now, samples))
+		p.emitAll(p.d.Observe(now, samples))
 		if p.err != nil {
 			return p.err
 		}
 	}
 	if n := len(p.t.rows); n > 0 {
-		// What the last rows led to is analysed still; caps end after the trace.
+		// Analyse the last rows; caps still end after the trace.
 		p.until(time.Unix(0, p.t.rows[n-1].at).Add(period))
 	}
 	return p.err
 }
 
-// until does what becomes due before a time.
+// until ticks the detector up to a time.
 func (p *player) until(now time.Time) {
 	for p.err == nil {
 		next, ok := p.d.Next()
 		if !ok || !next.Before(now) {
 			return
 		}
-		p.tell(p.d.Tick(next))
+		p.emitAll(p.d.Tick(next))
 	}
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()/1000) / 1e6 }
 
-func (p *player) tell(events []detect.Event) {
+func (p *player) emitAll(events []detect.Event) {
 	for i := range events {
 		if p.err != nil {
 			return
@@ -250,7 +250,7 @@ func (p *player) tell(events []detect.Event) {
 	}
 }
 
-// fill makes a line of an event and says whether there is one.
+// fill converts an event to a line; false if it has none.
 func (p *player) fill(e *detect.Event) bool {
 	l := &p.line
 	*l = Line{Time: seconds(e.At), Event: string(e.Kind), CPI: e.CPI, Threshold: e.Threshold}
@@ -288,7 +288,7 @@ func (p *player) fill(e *detect.Event) bool {
 			l.CapMilli, l.Until = c.Milli, seconds(c.Until)
 		}
 	case detect.OutcomeEvent:
-		return false // an uncap says it
+		return false // the uncap line reports it
 	case detect.OutlierEvent, detect.AnomalyEvent:
 	}
 	return true
