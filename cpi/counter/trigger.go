@@ -54,7 +54,7 @@ func cgroupSwitchesBlocked(k kernel, o Options, cpu int) string {
 	control := filepath.Join(o.Root, "cgroup.subtree_control")
 	text, err := k.readFile(control)
 	if err != nil {
-		return fmt.Sprintf("it is unknown whether cgroup-switches counts: %v", err)
+		return fmt.Sprintf("whether cgroup-switches counts is not known: %v", err)
 	}
 	if strings.TrimSpace(string(text)) == "" {
 		return "cgroup-switches counts nothing before a controller is enabled in " + control

@@ -40,7 +40,7 @@ type Suspect struct {
 	*cpi.Container
 	Score, Contrast, Confidence float64
 	Pairs                       int
-	Shares                      string // the closest domain shared with the victim: core, L3 or NUMA; empty: none, or unknown
+	Shares                      string // the closest common domain: core, L3 or NUMA; empty: none or unknown
 }
 
 // Reasons of the Kubernetes Events.

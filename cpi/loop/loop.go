@@ -311,8 +311,8 @@ func (l *Loop) execute(ctx context.Context, orders []order) {
 		if ctx.Err() != nil {
 			return // the policy keeps the deadlines of the commands it accepted
 		}
-		l.o.Log.Warn("the policy refused a command of the detector", "command", o.command.Kind, "pod", o.target.Namespace+"/"+o.target.Pod, "container",
-			o.target.Name, "err", err)
+		l.o.Log.Warn("the policy refused a command of the detector", "command", o.command.Kind,
+			"pod", o.target.Namespace+"/"+o.target.Pod, "container", o.target.Name, "err", err)
 		l.mu.Lock()
 		now := l.now()
 		l.handle(l.detector.Refuse(now, o.command, err.Error()), now) // a refusal orders nothing

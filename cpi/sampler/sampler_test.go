@@ -241,9 +241,10 @@ func newSampler(o Options) *Sampler {
 
 func (m *machine) options() Options {
 	return Options{
-		Counter: m, Node: m.node, CgroupID: m.life, Accounts: m.accounts, Interval: time.Minute, Window: 10 * time.Second,
-		Rules: sample.Hardware(10 * time.Second),
-		Clock: Clock{Monotonic: m.now, Boot: m.boot, Jitter: func() float64 { return 0.5 }},
+		Counter: m, Node: m.node, CgroupID: m.life, Accounts: m.accounts, Interval: time.Minute,
+		Window: 10 * time.Second,
+		Rules:  sample.Hardware(10 * time.Second),
+		Clock:  Clock{Monotonic: m.now, Boot: m.boot, Jitter: func() float64 { return 0.5 }},
 	}
 }
 

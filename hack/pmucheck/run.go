@@ -42,7 +42,8 @@ type experiment struct {
 }
 
 func run(ctx context.Context, p plan, c *counter.Counter) (result *record, err error) {
-	s := &experiment{plan: p, folder: fmt.Sprintf("quietcore-pmucheck-%d", os.Getpid()), record: &record{learn: p.learn}}
+	s := &experiment{plan: p, folder: fmt.Sprintf("quietcore-pmucheck-%d", os.Getpid()),
+		record: &record{learn: p.learn}}
 	defer func() { err = errors.Join(err, s.cleanUp()) }()
 	if err := s.build(); err != nil {
 		return nil, err
@@ -66,8 +67,9 @@ func run(ctx context.Context, p plan, c *counter.Counter) (result *record, err e
 	}
 	// A floor above the number of CPUs rules out moving the BE pool: only caps remain.
 	s.view = loop.NewView("this machine", present[sample.RefCycles], func(*policy.Snapshot) int { return 1 << 20 })
-	counts := sampler.New(sampler.Options{Counter: c, Node: s.node, CgroupID: s.cgroupID, Interval: interval, Window: window,
-		Rules: sample.Hardware(window)}, present, true)
+	counts := sampler.New(sampler.Options{Counter: c, Node: s.node, CgroupID: s.cgroupID, Interval: interval,
+		Window: window,
+		Rules:  sample.Hardware(window)}, present, true)
 	counts.Subscribe(l.Take)
 	counts.Subscribe(func(w *sampler.Window) {
 		if s.onWindow(w) {
