@@ -172,8 +172,9 @@ func (d *Detector) act(v *Verdict, reasons []string) {
 			// again, that cap was needed.
 			term := max(int64(d.cfg.CapFor)-int64(i)*int64(d.cfg.Period),
 				min(minTerm*int64(d.cfg.Period), int64(d.cfg.CapFor)))
-			d.startAction(v, action{kind: DoCap, antagonist: ref, milli: d.level(v.Victim, ref), until: d.now + term}, d.now+
-				term)
+			d.startAction(v, action{kind: DoCap, antagonist: ref, milli: d.level(v.Victim, ref), until: d.now + term},
+				d.now+
+					term)
 		}
 	}
 }
@@ -346,7 +347,8 @@ func (d *Detector) level(victim, antagonist Ref) int64 {
 // before a cap.
 func (d *Detector) canMove(v *Verdict) bool {
 	victim := &d.all[v.Victim]
-	if d.cfg.Mode == Classic || !victim.MovablePool || victim.moveRefused != 0 && d.now-victim.moveRefused < int64(blockFor) {
+	if d.cfg.Mode == Classic || !victim.MovablePool || victim.moveRefused != 0 &&
+		d.now-victim.moveRefused < int64(blockFor) {
 		return false
 	}
 	for i := range d.actions {

@@ -478,7 +478,8 @@ func (d *Detector) group(v *Verdict) []Ref {
 		}
 		w.members = append(w.members, candidates[chosen].Ref)
 	}
-	if len(w.members) < 2 || best.r < groupCorrelation || best.contrast < steadyContrast || best.pairs < d.cfg.MinPairs {
+	if len(w.members) < 2 || best.r < groupCorrelation || best.contrast < steadyContrast ||
+		best.pairs < d.cfg.MinPairs {
 		return nil
 	}
 	// Compare the group with "none" and with each suspect alone.
