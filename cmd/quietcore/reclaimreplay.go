@@ -1,19 +1,12 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
-	"fmt"
-	"io"
 	"math"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
-	"github.com/quietcore/quietcore/internal/config"
-	"github.com/quietcore/quietcore/reclaim"
-	"github.com/quietcore/quietcore/reclaim/replay"
+	"github.com/quietcore/quietcore/internal/paper"
 )
 
 func newReclaim() *cobra.Command {
@@ -38,79 +31,18 @@ FILE may be - for standard input.`,
 		Args: cli.OneArg("the recorded data"),
 	}
 	cli.Output(cmd, "json")
-	capacity := cmd.Flags().Float64("capacity", 0, "CPUs of the node")
-	from := cmd.Flags().String("from", "",
+	var with paper.Reclaim
+	cmd.Flags().Float64Var(&with.Capacity, "capacity", 0, "CPUs of the node")
+	cmd.Flags().StringVar(&with.From, "from", "",
 		"what supply is measured against: slack (production's requests) or usage (the peak it is expected to use)")
-	file := cmd.Flags().String("config", "", "configuration file, of which the part reclaim is used")
+	cmd.Flags().StringVar(&with.Config, "config", "", "configuration file, of which the part reclaim is used")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o := replay.Options{Capacity: *capacity}
-		if !cmd.Flags().Changed("capacity") || !(*capacity > 0 && *capacity <= math.MaxInt32) {
+		if !cmd.Flags().Changed("capacity") || !(with.Capacity > 0 && with.Capacity <= math.MaxInt32) {
 			return cli.Usage(
 				"--capacity is %v; give the CPUs of the node that the data are of, more than 0 and at most %d",
-				*capacity, math.MaxInt32)
+				with.Capacity, math.MaxInt32)
 		}
-		var err error
-		if o.Config, err = reclaimConfig(*file); err != nil {
-			return cli.UsageError{Err: err}
-		}
-		if *from != "" {
-			o.Config.From = reclaim.From(*from)
-		}
-		if err := o.Config.Validate(); err != nil {
-			return cli.UsageError{Err: err}
-		}
-		in, name, err := openRecord(args[0], cmd)
-		if err != nil {
-			return err
-		}
-		defer in.Close()
-		record, err := replay.Read(in)
-		if err != nil {
-			return cli.Usage("%s: %w", name, err)
-		}
-		return replayTo(cmd.OutOrStdout(), record, o)
+		return paper.ReplayReclaim(cli.StreamsOf(cmd), args[0], with)
 	}
 	return cmd
-}
-
-func replayTo(w io.Writer, record *replay.Record, o replay.Options) error {
-	out := bufio.NewWriter(w)
-	encode := json.NewEncoder(out)
-	encode.SetEscapeHTML(false)
-	summary, err := replay.Run(record, o, func(l replay.Line) error { return encode.Encode(l) })
-	if err != nil {
-		return err
-	}
-	if err := encode.Encode(summary); err != nil {
-		return err
-	}
-	return out.Flush()
-}
-
-func reclaimConfig(name string) (reclaim.Config, error) {
-	cfg := config.Default()
-	if name == "" {
-		return cfg.Reclaim.Estimation(), nil
-	}
-	text, err := readBounded(name)
-	if err != nil {
-		return reclaim.Config{}, err
-	}
-	read, err := config.Parse(text)
-	if err != nil {
-		return reclaim.Config{}, fmt.Errorf("%s: %w", name, err)
-	}
-	return read.Reclaim.Estimation(), nil
-}
-
-// openRecord opens a file, or standard input for "-".
-func openRecord(path string, cmd *cobra.Command) (io.ReadCloser, string, error) {
-	if path == "-" {
-		return io.NopCloser(cmd.InOrStdin()), "standard input", nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, path, cli.UsageError{Err: err}
-	}
-	return f, path, nil
 }

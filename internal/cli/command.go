@@ -19,6 +19,11 @@ type Streams struct {
 	Out, Errs io.Writer
 }
 
+// StreamsOf are those of a command.
+func StreamsOf(cmd *cobra.Command) Streams {
+	return Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Errs: cmd.ErrOrStderr()}
+}
+
 // Execute runs a command line and returns its error. Help that cannot be written is
 // one too.
 func Execute(ctx context.Context, root *cobra.Command, args []string, s Streams) error {

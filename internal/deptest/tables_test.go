@@ -70,16 +70,18 @@ var mayImport = map[string]string{
 	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
 		"internal/printable internal/render internal/topodoc policy topology",
 	"internal/page/pagetest": "",
-	"internal/printable":     "",
-	"internal/promtest":      "",
-	"internal/render":        "cpuset internal/printable topology",
-	"internal/script":        "cpuset internal/config internal/render internal/strict internal/topodoc policy topology",
-	"internal/state":         "cpuset policy",
-	"internal/strict":        "",
-	"internal/top":           "internal/cli internal/config internal/control internal/printable internal/script policy",
-	"internal/topodoc":       "cpuset sysfs topology",
-	"internal/usage":         "internal/cgroup",
-	"internal/world":         "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
+	"internal/paper": "cpi/detect cpi/detect/replay cpuallocator cpuset internal/cli internal/config " +
+		"internal/render internal/script internal/strict internal/topodoc reclaim reclaim/replay",
+	"internal/printable": "",
+	"internal/promtest":  "",
+	"internal/render":    "cpuset internal/printable topology",
+	"internal/script":    "cpuset internal/config internal/render internal/strict internal/topodoc policy topology",
+	"internal/state":     "cpuset policy",
+	"internal/strict":    "",
+	"internal/top":       "internal/cli internal/config internal/control internal/printable internal/script policy",
+	"internal/topodoc":   "cpuset sysfs topology",
+	"internal/usage":     "internal/cgroup",
+	"internal/world":     "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
 
 	// Commands: wiring.
 	"cmd/kubectl-quietcore": "internal/cli",
