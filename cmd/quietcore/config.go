@@ -3,13 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
-	"github.com/quietcore/quietcore/internal/strict"
 	"github.com/quietcore/quietcore/internal/topodoc"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -36,9 +34,9 @@ that machine can have this configuration: whether its CPUs exist and leave the s
 	}
 	cmd.Flags().StringVar(&root, "sysfs", "", "a /sys tree, live or copied, of the machine that it is for")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		c, err := loadConfig(args[0], cmd.InOrStdin())
+		c, err := config.Read(args[0], cmd.InOrStdin())
 		if err != nil {
-			return err
+			return cli.UsageError{Err: err}
 		}
 		if root != "" {
 			t, warnings, err := topodoc.Doc{Sysfs: root}.Build(topodoc.Open)
@@ -69,9 +67,9 @@ func newConfigPrint() *cobra.Command {
 		if len(args) == 1 {
 			name = args[0]
 		}
-		c, err := loadConfig(name, cmd.InOrStdin())
+		c, err := config.Read(name, cmd.InOrStdin())
 		if err != nil {
-			return err
+			return cli.UsageError{Err: err}
 		}
 		if *format == "json" {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(c)
@@ -84,25 +82,4 @@ func newConfigPrint() *cobra.Command {
 		return err
 	}
 	return cmd
-}
-
-// loadConfig reads a file, standard input for "-", or nothing for "". Whatever
-// is wrong with it is the caller's mistake.
-func loadConfig(name string, in io.Reader) (*config.Config, error) {
-	if name != "-" {
-		c, err := config.Load(name)
-		if err != nil {
-			return nil, cli.UsageError{Err: err}
-		}
-		return c, nil
-	}
-	text, err := io.ReadAll(io.LimitReader(in, strict.MaxBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	c, err := config.Parse(text)
-	if err != nil {
-		return nil, cli.Usage("configuration on standard input:\n%w", err)
-	}
-	return c, nil
 }

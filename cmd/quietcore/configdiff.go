@@ -1,16 +1,10 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
-	"text/tabwriter"
-
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/config"
-	"github.com/quietcore/quietcore/internal/printable"
 )
 
 func newConfigDiff() *cobra.Command {
@@ -38,13 +32,13 @@ Exits with 0 also where they differ.`,
 		if len(args) == 1 {
 			args = []string{"", args[0]}
 		}
-		old, err := loadConfig(args[0], cmd.InOrStdin())
+		old, err := config.Read(args[0], cmd.InOrStdin())
 		if err != nil {
-			return err
+			return cli.UsageError{Err: err}
 		}
-		next, err := loadConfig(args[1], cmd.InOrStdin())
+		next, err := config.Read(args[1], cmd.InOrStdin())
 		if err != nil {
-			return err
+			return cli.UsageError{Err: err}
 		}
 		changes, err := config.Changes(old, next)
 		if err != nil {
@@ -55,30 +49,7 @@ Exits with 0 also where they differ.`,
 				Changes []config.Change `json:"changes"`
 			}{changes})
 		}
-		return writeConfigChanges(cmd.OutOrStdout(), changes)
+		return config.WriteChanges(cmd.OutOrStdout(), changes)
 	}
 	return cmd
-}
-
-func writeConfigChanges(w io.Writer, changes []config.Change) error {
-	if len(changes) == 0 {
-		_, err := fmt.Fprintln(w, "they mean the same")
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, c := range changes {
-		note := ""
-		if c.Restart {
-			note = "restart"
-		}
-		fmt.Fprintf(table, "%s\t%s -> %s\t%s\n", printable.Text(c.Key), valueText(c.Old), valueText(c.New), note)
-	}
-	return table.Flush()
-}
-
-func valueText(v json.RawMessage) string {
-	if v == nil {
-		return "(none)"
-	}
-	return printable.Text(string(v))
 }

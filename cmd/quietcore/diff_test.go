@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"net"
 	"net/http"
@@ -194,10 +193,5 @@ reserved.cpus "0" "0-1"`
 			!strings.Contains(errs, want) {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
-	}
-	var out2 bytes.Buffer
-	if err := writeConfigChanges(&out2, []config.Change{{Key: "a\x1b[2J",
-		Old: json.RawMessage(`"\u001b"`)}}); err != nil || strings.ContainsRune(out2.String(), '\x1b') {
-		t.Errorf("%q, %v", out2.String(), err)
 	}
 }

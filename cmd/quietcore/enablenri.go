@@ -1,8 +1,7 @@
 package main
 
 import (
-	"errors"
-	"fmt"
+	"cmp"
 	"os"
 	"path/filepath"
 	"time"
@@ -55,91 +54,21 @@ The runtime is not restarted: do that when the node can bear it.`,
 		}
 		o := enablenri.Options{Dir: dir, Version: version, RequestTimeout: timeout}
 		var err error
-		if o.Runtime, err = runtimeOf(root, runtime); err != nil {
-			return err
+		switch o.Runtime = enablenri.Runtime(runtime); o.Runtime {
+		case enablenri.Containerd, enablenri.CRIO:
+		case "":
+			if o.Runtime, err = enablenri.Find(root); err != nil {
+				return err
+			}
+		default:
+			return cli.Usage("--runtime is %q; it must be containerd or cri-o", runtime)
 		}
-		if o.Dir == "" {
-			o.Dir = map[enablenri.Runtime]string{enablenri.Containerd: "/etc/containerd",
-				enablenri.CRIO: "/etc/crio"}[o.Runtime]
-		}
-		if !filepath.IsAbs(o.Dir) {
+		if o.Dir = cmp.Or(o.Dir, o.Runtime.Dir()); !filepath.IsAbs(o.Dir) {
 			return cli.Usage("--config-dir is %q; it must be absolute", o.Dir)
 		}
 		o.Dir = filepath.Clean(o.Dir)
 		o.On = enablenri.Listening(filepath.Join(root, socket))
-		return enableNRI(cmd, root, o, apply)
+		return enablenri.Run(cmd.OutOrStdout(), root, o, apply)
 	}
 	return cmd
-}
-
-func enableNRI(cmd *cobra.Command, root string, o enablenri.Options, apply bool) error {
-	out := cmd.OutOrStdout()
-	files, err := enablenri.ReadFiles(root, o.Dir)
-	var plan *enablenri.Plan
-	if err == nil {
-		plan, err = enablenri.Look(files, o)
-	}
-	listens := o.On && o.RequestTimeout == 0 // nothing is wanted but what is there now
-	switch {
-	case err != nil && listens:
-		_, err := fmt.Fprintf(out,
-			"NRI is on: %s listens for plugins; whether its configuration keeps it so is not to be seen: %v\n",
-			o.Runtime, err)
-		return err
-	case err != nil:
-		return err
-	case plan == nil && listens:
-		_, err := fmt.Fprintf(out, "NRI is on: %s listens for plugins\n", o.Runtime)
-		return err
-	case plan == nil:
-		_, err := fmt.Fprintf(out,
-			"nothing to do: the configuration in %s has NRI on; if nobody listens, restart %s\n", o.Dir, o.Runtime)
-		return err
-	case listens:
-		fmt.Fprintf(out, "NRI is on until %s is restarted: its configuration has it off\n", o.Runtime)
-	}
-	fmt.Fprint(out, plan.Diff())
-	if !apply {
-		_, err := fmt.Fprintln(out, "nothing was written; --apply does it")
-		return err
-	}
-	if err := plan.Apply(root); err != nil {
-		return err
-	}
-	kept := ""
-	if plan.Backup != "" {
-		kept = ", the text from before is in " + plan.Backup
-	}
-	_, err = fmt.Fprintf(out, "%s is written%s; it takes effect when %s is restarted\n", plan.Path, kept, o.Runtime)
-	return err
-}
-
-// runtimeOf finds the runtime by the socket that it listens on.
-func runtimeOf(root, name string) (enablenri.Runtime, error) {
-	switch r := enablenri.Runtime(name); r {
-	case enablenri.Containerd, enablenri.CRIO:
-		return r, nil
-	case "":
-	default:
-		return "", cli.Usage("--runtime is %q; it must be containerd or cri-o", name)
-	}
-	sockets := map[enablenri.Runtime]string{enablenri.Containerd: "/run/containerd/containerd.sock",
-		enablenri.CRIO: "/run/crio/crio.sock"}
-	var found []enablenri.Runtime
-	for r, s := range sockets {
-		if _, err := os.Stat(filepath.Join(root, s)); err == nil {
-			found = append(found, r)
-		}
-	}
-	switch len(found) {
-	case 1:
-		return found[0], nil
-	case 0:
-		return "",
-			errors.New(
-				"neither /run/containerd/containerd.sock nor /run/crio/crio.sock is there; say --runtime (k3s and " +
-					"RKE2: see docs/install.md)")
-	default:
-		return "", errors.New("both containerd and CRI-O are there; say --runtime")
-	}
 }

@@ -66,6 +66,6 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	root.SetHelpCommand(cli.HelpCommand(root))
 	cli.Group(root, newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newTop(),
 		newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion(),
-		newDoctor(), newDiff(), newBundle(), newMetrics(), newCompletion(), newMan())
+		newDoctor(), newDiff(), newBundle(), newMetrics(), cli.CompletionCommand(root.Name()), newMan())
 	return root
 }

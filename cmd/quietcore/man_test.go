@@ -120,7 +120,7 @@ func TestManPages(t *testing.T) {
 }
 
 func TestCompletionOfEveryShell(t *testing.T) {
-	for _, shell := range completionShells() {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		code, out, errs := call("completion", shell)
 		if code != 0 || !strings.Contains(out, "quietcore") || len(out) < 1000 {
 			t.Errorf("%s: exit %d, %d bytes, %s", shell, code, len(out), errs)

@@ -1,8 +1,7 @@
 package main
 
 import (
-	"fmt"
-	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,35 +25,16 @@ they can be listed; with PATTERN those whose name contains it. docs/metrics.md i
 		if err != nil {
 			return err
 		}
-		list := []metrics.Entry{}
-		for _, m := range all {
-			if len(args) == 0 || strings.Contains(m.Name, args[0]) {
-				list = append(list, m)
-			}
-		}
+		list := slices.DeleteFunc(all, func(m metrics.Entry) bool {
+			return len(args) > 0 && !strings.Contains(m.Name, args[0])
+		})
 		if *format == "json" {
 			return cli.WriteJSON(cmd.OutOrStdout(), list)
 		}
 		if len(list) == 0 {
 			return cli.Usage("no metric's name contains %q", args[0])
 		}
-		return writeMetrics(cmd.OutOrStdout(), list)
+		return metrics.WriteCatalogue(cmd.OutOrStdout(), list)
 	}
 	return cmd
-}
-
-func writeMetrics(w io.Writer, list []metrics.Entry) error {
-	var b strings.Builder
-	for _, m := range list {
-		fmt.Fprintf(&b, "%s  %s\n  %s\n", m.Name, m.Type, m.Help)
-		for _, l := range m.Labels {
-			if l.Values == nil {
-				fmt.Fprintf(&b, "  %s\n", l.Name)
-				continue
-			}
-			fmt.Fprintf(&b, "  %s: %s\n", l.Name, strings.Join(l.Values, ", "))
-		}
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }

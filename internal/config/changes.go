@@ -2,10 +2,15 @@ package config
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"text/tabwriter"
+
+	"github.com/quietcore/quietcore/internal/printable"
 )
 
 // atStart is a part of the configuration that a running daemon does not change.
@@ -128,4 +133,28 @@ func flatten(all map[string]json.RawMessage, key string, text json.RawMessage) e
 		}
 	}
 	return nil
+}
+
+// WriteChanges writes changes for people.
+func WriteChanges(w io.Writer, changes []Change) error {
+	if len(changes) == 0 {
+		_, err := fmt.Fprintln(w, "they mean the same")
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range changes {
+		note := ""
+		if c.Restart {
+			note = "restart"
+		}
+		fmt.Fprintf(table, "%s\t%s -> %s\t%s\n", printable.Text(c.Key), valueText(c.Old), valueText(c.New), note)
+	}
+	return table.Flush()
+}
+
+func valueText(v json.RawMessage) string {
+	if v == nil {
+		return "(none)"
+	}
+	return printable.Text(string(v))
 }

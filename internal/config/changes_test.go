@@ -1,6 +1,8 @@
 package config
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"testing"
 
@@ -56,5 +58,13 @@ func TestSamePolicy(t *testing.T) {
 		if c.change(&b); SamePolicy(&a, &b) != c.same {
 			t.Errorf("%s: the same policy is %t, want %t", name, !c.same, c.same)
 		}
+	}
+}
+
+func TestWrittenChangesMoveNoCursor(t *testing.T) {
+	var out bytes.Buffer
+	err := WriteChanges(&out, []Change{{Key: "a\x1b[2J", Old: json.RawMessage(`"\u001b"`), Restart: true}})
+	if want := "a?[2J  \"\\u001b\" -> (none)  restart\n"; err != nil || out.String() != want {
+		t.Errorf("%q, %v; want %q", out.String(), err, want)
 	}
 }

@@ -32,6 +32,22 @@ func Load(name string) (*Config, error) {
 	return c, nil
 }
 
+// Read is Load, which reads standard input for "-".
+func Read(name string, stdin io.Reader) (*Config, error) {
+	if name != "-" {
+		return Load(name)
+	}
+	text, err := io.ReadAll(io.LimitReader(stdin, strict.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("configuration on standard input: %w", err)
+	}
+	c, err := Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("configuration on standard input:\n%w", err)
+	}
+	return c, nil
+}
+
 // NodeName is the name of the Node object: the key node.name, else the
 // environment variable NODE_NAME, which a DaemonSet sets. It is "" where
 // neither is there: the host's name is no substitute, since in a pod that is

@@ -36,7 +36,7 @@ var mayImport = map[string]string{
 	"internal/clusterspec":       "cpi/detect",
 	"internal/cli":               "",
 	"internal/cmdtest":           "",
-	"internal/config":            "cpi/detect cpuallocator cpuset internal/strict policy reclaim",
+	"internal/config":            "cpi/detect cpuallocator cpuset internal/printable internal/strict policy reclaim",
 	"internal/control": "internal/config internal/incidents internal/script internal/topodoc plugin " +
 		"policy topology",
 	"internal/control/show": "internal/cli internal/control internal/metrics internal/printable internal/render " +

@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -89,4 +91,21 @@ func labelsOf(f *dto.MetricFamily) []Label {
 		slices.Sort(l.Values)
 	}
 	return list
+}
+
+// WriteCatalogue writes entries for people.
+func WriteCatalogue(w io.Writer, list []Entry) error {
+	var b strings.Builder
+	for _, m := range list {
+		fmt.Fprintf(&b, "%s  %s\n  %s\n", m.Name, m.Type, m.Help)
+		for _, l := range m.Labels {
+			if l.Values == nil {
+				fmt.Fprintf(&b, "  %s\n", l.Name)
+				continue
+			}
+			fmt.Fprintf(&b, "  %s: %s\n", l.Name, strings.Join(l.Values, ", "))
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"fmt"
@@ -6,26 +6,26 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/quietcore/quietcore/internal/cli"
 )
 
 func completionShells() []string { return []string{"bash", "zsh", "fish", "powershell"} }
 
-func newCompletion() *cobra.Command {
+// CompletionCommand is cobra's command completion, except that a misspelt shell is an
+// error; name is the program's.
+func CompletionCommand(name string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "completion SHELL",
 		Short: "print a shell's completion script",
 		Long: "Prints the script that completes commands, flags and their values. SHELL is " +
 			strings.Join(completionShells(), ", ") + ".",
-		Example: `  source <(quietcore completion bash)
-  quietcore completion zsh > "${fpath[1]}/_quietcore"
-  quietcore completion fish > ~/.config/fish/completions/quietcore.fish`,
+		Example: strings.ReplaceAll(`  source <(NAME completion bash)
+  NAME completion zsh > "${fpath[1]}/_NAME"
+  NAME completion fish > ~/.config/fish/completions/NAME.fish`, "NAME", name),
 		ValidArgs:             completionShells(),
 		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || !slices.Contains(completionShells(), args[0]) {
-				return cli.Usage("%s takes one of %v", cmd.CommandPath(), completionShells())
+				return Usage("%s takes one of %v", cmd.CommandPath(), completionShells())
 			}
 			return nil
 		},
