@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// Checkpoint is what an estimator has to know after a restart: of every batch pod
-// statistics of its window instead of the samples. What is rebuilt from them
-// over-estimates: at every later moment, whatever comes in, a percentile of the
-// rebuilt window is no less than that of the true one, so that a pod which is not
-// idle is not taken for idle. The reverse may happen. What was used after the
-// checkpoint, until something is measured again, counts as all there is.
+// Checkpoint is what an estimator keeps over a restart: statistics of every batch pod's
+// window instead of its samples. A window rebuilt from them over-estimates: at every
+// later moment, whatever samples follow, its percentiles are no less than those of the
+// true window. So a pod that is not idle is never taken for idle; the reverse may
+// happen. Use between the checkpoint and the next measurement counts as everything
+// there is.
 type Checkpoint struct {
 	Version  int             `json:"version"`
 	Node     string          `json:"node"`
@@ -25,9 +25,9 @@ type Checkpoint struct {
 	Length   uint32          `json:"length"`
 	Offered  float64         `json:"offered"`
 	Observed []Run           `json:"observed"`
-	Unseen   []Run           `json:"unseen,omitempty"` // of the observed cells, those that earlier restarts hid
+	Unseen   []Run           `json:"unseen,omitempty"` // observed cells whose use a restart hid
 	Pods     []PodCheckpoint `json:"pods"`
-	// Production is the predictor's memory, Predictor its words.
+	// Production is the predictor's memory, Predictor its configuration.
 	Predictor  string    `json:"predictor"`
 	Production Memory    `json:"production"`
 	Known      []Trusted `json:"known"`
@@ -53,20 +53,20 @@ type Trusted struct {
 	Known   uint32    `json:"known"`
 }
 
-// Run is a series of cells with equal distances: cell, distance, count.
+// Run is a series of cells at equal distances: cell, distance, count.
 type Run [3]uint32
 
-// Point is a percentile and the use that it stands for.
+// Point is a percentile and its use.
 type Point [2]float64
 
-// points are the percentiles that are kept, in addition to those that the rule asks for.
+// points are the stored percentiles, in addition to those of the rule.
 func (e *Estimator) points() []float64 {
 	list := []float64{50, 75, 90, 95, 97.5, 99, 99.5, e.cfg.Idle.Percentile, e.cfg.Idle.UsePercentile, 100}
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// Checkpoint writes down what the estimator knows.
+// Checkpoint returns the estimator's state.
 func (e *Estimator) Checkpoint(node string) Checkpoint {
 	c := Checkpoint{
 		Version: checkpointVersion, Node: node, At: e.last, Epoch: e.last.Add(-e.elapsed), Cell: Duration(e.cell),
@@ -84,7 +84,7 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 		p.Runs = runsOf(s.w.all())
 		if len(p.Runs) > 0 {
 			for _, percent := range points {
-				p.Points = append(p.Points, Point{percent, short(s.w.percentile(percent, hole{}))})
+				p.Points = append(p.Points, Point{percent, shortest(s.w.percentile(percent, hole{}))})
 			}
 		}
 		c.Pods = append(c.Pods, p)
@@ -94,73 +94,73 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 	return c
 }
 
-// short is the number with the fewest digits that is the same single-precision
-// number, as which windows keep it.
-func short(v float64) float64 {
+// shortest returns the number with the fewest digits that is the same float32, the
+// precision of windows.
+func shortest(v float64) float64 {
 	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', -1, 32), 64)
 	return v
 }
 
-// Encode writes a checkpoint as JSON.
+// Encode encodes a checkpoint as JSON.
 func (c Checkpoint) Encode() ([]byte, error) { return json.Marshal(c) }
 
-// maxCheckpoint bounds what Decode reads: 4,096 pods with windows full of holes.
+// maxCheckpoint bounds the input of Decode: 4,096 pods with windows full of holes.
 const maxCheckpoint = 32 << 20
 
-// DecodeCheckpoint reads what Encode wrote. What it says is checked by Resume.
+// DecodeCheckpoint decodes the output of Encode. Resume validates its contents.
 func DecodeCheckpoint(data []byte) (Checkpoint, error) {
 	var c Checkpoint
 	if len(data) > maxCheckpoint {
 		return c, fmt.Errorf("reclaim: checkpoint of %d bytes is longer than %d", len(data), maxCheckpoint)
 	}
 	if err := json.Unmarshal(data, &c); err != nil {
-		return Checkpoint{}, fmt.Errorf("reclaim: read checkpoint: %w; windows begin anew", err)
+		return Checkpoint{}, fmt.Errorf("reclaim: read checkpoint: %w; windows start empty", err)
 	}
 	return c, nil
 }
 
-// Resume makes an estimator that goes on from a checkpoint. It refuses one of
-// another node, another configuration of the windows, the future or with damage;
-// the caller then begins with New, which lends nothing of idle pods for a window.
+// Resume makes an estimator from a checkpoint. It rejects a checkpoint of another node,
+// of other window settings, from the future, or damaged. The caller then uses New,
+// which lends nothing of idle pods for a window.
 func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, error) {
 	e, err := New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.fits(node, now, c); err != nil {
-		return nil, fmt.Errorf("reclaim: checkpoint: %w; windows begin anew", err)
+	if err := e.checkFits(node, now, c); err != nil {
+		return nil, fmt.Errorf("reclaim: checkpoint: %w; windows start empty", err)
 	}
 	e.elapsed = c.At.Sub(c.Epoch)
 	at := e.now()
-	// Reckoned from now, so that a clock of the system that is set later changes
-	// nothing where now has a monotonic reading.
+	// Relative to now, so that later changes of the system clock have no effect if now
+	// has a monotonic reading.
 	e.epoch, e.last, e.began = now.Add(c.Epoch.Sub(now)), c.At, true
 	e.resuming, e.resumed = true, at
 	e.supply = supply{known: true, published: c.Offered}
 	if e.observed, err = cellsOf(c.Observed, at, e.span); err != nil {
-		return nil, fmt.Errorf("reclaim: checkpoint: observed cells: %w; windows begin anew", err)
+		return nil, fmt.Errorf("reclaim: checkpoint: observed cells: %w; windows start empty", err)
 	}
 	if e.unseen, err = cellsOf(c.Unseen, at, e.span); err != nil {
-		return nil, fmt.Errorf("reclaim: checkpoint: unseen cells: %w; windows begin anew", err)
+		return nil, fmt.Errorf("reclaim: checkpoint: unseen cells: %w; windows start empty", err)
 	}
 	for _, p := range c.Pods {
 		s := &podState{id: p.ID, batch: true, created: p.Created, lastSeen: at, evicting: p.Evicting}
 		if s.w, err = rebuild(p, at, e.span); err != nil {
-			return nil, fmt.Errorf("reclaim: checkpoint: pod %s: %w; windows begin anew", p.ID, err)
+			return nil, fmt.Errorf("reclaim: checkpoint: pod %s: %w; windows start empty", p.ID, err)
 		}
 		if _, twice := e.pods[p.ID]; twice || p.Created.IsZero() {
 			return nil,
 				fmt.Errorf(
-					"reclaim: checkpoint: pod %q is there twice or without its time of creation; windows begin anew",
+					"reclaim: checkpoint: pod %q is there twice or without its time of creation; windows start empty",
 					p.ID)
 		}
 		e.pods[p.ID] = s
 	}
-	e.trust(c, at)
+	e.restoreProduction(c, at)
 	return e, nil
 }
 
-func (e *Estimator) fits(node string, now time.Time, c Checkpoint) error {
+func (e *Estimator) checkFits(node string, now time.Time, c Checkpoint) error {
 	switch age := c.At.Sub(c.Epoch); {
 	case c.Version != checkpointVersion:
 		return fmt.Errorf("is of version %d, this is version %d", c.Version, checkpointVersion)
@@ -179,9 +179,9 @@ func (e *Estimator) fits(node string, now time.Time, c Checkpoint) error {
 	return nil
 }
 
-// trust restores what is known of production; where the predictor cannot go on,
-// every pod counts with its request again.
-func (e *Estimator) trust(c Checkpoint, at uint32) {
+// restoreProduction restores what is known of production. If the predictor cannot be
+// restored, every pod counts with its request again.
+func (e *Estimator) restoreProduction(c Checkpoint, at uint32) {
 	if c.Predictor != e.spec.String() || !e.predictor.Restore(c.Production) {
 		e.predictor = e.spec.Build(e.span.length)
 		return
@@ -193,9 +193,9 @@ func (e *Estimator) trust(c Checkpoint, at uint32) {
 	}
 }
 
-// rebuild makes a window whose percentiles are no less than those that the points
-// were taken from. Its largest values come last in time, and so leave it last: in
-// the true window as many or fewer large ones are left at any moment.
+// rebuild makes a window whose percentiles are no less than those that the points were
+// taken from. Its largest values are the newest, so that they leave last: at any moment
+// the true window has at most as many large ones left.
 func rebuild(p PodCheckpoint, at uint32, s span) (window, error) {
 	w := window{first: p.First}
 	cells, err := cellsOf(p.Runs, at, s)
@@ -235,7 +235,7 @@ func checkPoints(points []Point) error {
 	return nil
 }
 
-// all are the cells of the samples, the one that grows included.
+// all returns the cells of all samples, including the one in progress.
 func (w *window) all() []uint32 {
 	if w.weight == 0 {
 		return w.cells
@@ -243,7 +243,7 @@ func (w *window) all() []uint32 {
 	return append(slices.Clip(w.cells), w.cell)
 }
 
-// runsOf writes ascending cells as runs: regular samples make one run.
+// runsOf encodes ascending cells as runs; regular samples make one run.
 func runsOf(cells []uint32) []Run {
 	var runs []Run
 	for i, c := range cells {
@@ -260,7 +260,7 @@ func runsOf(cells []uint32) []Run {
 	return runs
 }
 
-// cellsOf reads runs back; none may lie after the last cell or before the window.
+// cellsOf decodes runs. None may lie after the last cell or before the window.
 func cellsOf(runs []Run, last uint32, s span) ([]uint32, error) {
 	var cells []uint32
 	for _, r := range runs {

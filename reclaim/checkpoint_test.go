@@ -43,7 +43,7 @@ func TestRebuiltWindowsOverestimate(t *testing.T) {
 		p := PodCheckpoint{ID: "a", Runs: runsOf(truth.all()), First: truth.first}
 		if truth.count() > 0 {
 			for _, percent := range e.points() {
-				p.Points = append(p.Points, Point{percent, short(truth.percentile(percent, hole{}))})
+				p.Points = append(p.Points, Point{percent, shortest(truth.percentile(percent, hole{}))})
 			}
 		}
 		rebuilt, err := rebuild(p, now, s)
@@ -69,8 +69,8 @@ func TestRebuiltWindowsOverestimate(t *testing.T) {
 					t.Fatalf("cell %d, level %v: rebuilt has %d below and %d above, in truth %d and %d", now, level,
 						small(&rebuilt, level), large(&rebuilt, level), small(&truth, level), large(&truth, level))
 				}
-				if rebuilt.mostly(cfg.Idle.Percentile, level, hole{}) &&
-					!truth.mostly(cfg.Idle.Percentile, level, hole{}) && truth.count() > 0 {
+				if rebuilt.atLeast(cfg.Idle.Percentile, level, hole{}) &&
+					!truth.atLeast(cfg.Idle.Percentile, level, hole{}) && truth.count() > 0 {
 					t.Fatalf("cell %d: rebuilt is idle below %v, in truth it is not", now, level)
 				}
 			}
@@ -134,7 +134,7 @@ func TestWindowAgainstNaive(t *testing.T) {
 					below++
 				}
 			}
-			if got, want := w.mostly(80, float64(use), hole{}), below >= rank(80, len(uses)); got != want {
+			if got, want := w.atLeast(80, float64(use), hole{}), below >= rank(80, len(uses)); got != want {
 				t.Fatalf("80%% of %v below %v is %v, want %v", uses, use, got, want)
 			}
 		}

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// From says what supply is measured against.
+// From says what the supply is measured against.
 type From string
 
-// UnmarshalText takes none but the words there are.
+// UnmarshalText accepts the known values only.
 func (f *From) UnmarshalText(text []byte) error {
 	switch v := From(text); v {
 	case FromSlack, FromUsage:
@@ -26,8 +26,8 @@ const (
 	FromUsage From = "usage" // the peak that production is expected to use
 )
 
-// Config is the key `reclaim` of the configuration file, apart from what needs a
-// node: mode and eviction.
+// Config is the key `reclaim` of the configuration file, without what needs a node:
+// mode and eviction.
 type Config struct {
 	From      From    `json:"from"`
 	Reserve   float64 `json:"reserve"` // CPUs that are never lent
@@ -37,9 +37,9 @@ type Config struct {
 	Correct   Correct `json:"correct"`
 }
 
-// Idle is the rule: a batch pod is idle if Percentile % of its samples over
-// Window are below Threshold % of its request. It then counts with the
-// UsePercentile of its use.
+// Idle is the rule: a batch pod is idle if Percentile % of its samples over Window are
+// below Threshold % of its request. An idle pod counts with the UsePercentile of its
+// use.
 type Idle struct {
 	Percentile    float64  `json:"percentile"`
 	Window        Duration `json:"window"`
@@ -49,20 +49,20 @@ type Idle struct {
 	Sample Duration `json:"sample"`
 }
 
-// Raise holds an offer back: it rises by Step CPUs or more, after Hold.
+// Raise delays a rising offer: it rises by at least Step CPUs, after Hold.
 type Raise struct {
 	Step float64  `json:"step"`
 	Hold Duration `json:"hold"`
 }
 
-// Correct says for how long promises must exceed what exists before a pod is
-// evicted, and when one whose eviction was refused may be chosen again.
+// Correct says how long promises must exceed what exists before a pod is evicted, and
+// after how long a refused eviction may be retried.
 type Correct struct {
 	After Duration `json:"after"`
 	Retry Duration `json:"retry"`
 }
 
-// Default is what docs/oversubscription.md shows to be best on recorded data.
+// Default is the best configuration on recorded data (docs/oversubscription.md).
 func Default() Config {
 	return Config{
 		From: FromSlack,
@@ -74,10 +74,10 @@ func Default() Config {
 	}
 }
 
-// maxCells bounds the memory of a window.
+// maxCells bounds a window's memory.
 const maxCells = 1 << 16
 
-// Validate names every value that is out of range.
+// Validate returns an error for every value out of range.
 func (c Config) Validate() error {
 	var errs []error
 	fail := func(key, format string, args ...any) {
@@ -120,13 +120,13 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// amount says that a number of CPUs can be one.
+// amount says that v is a plausible number of CPUs.
 func amount(v float64) bool { return v >= 0 && v <= math.MaxInt32 }
 
 // Duration is a time.Duration that is written as 90s or 24h.
 type Duration time.Duration
 
-// MarshalText writes 24h where Go says 24h0m0s.
+// MarshalText writes 24h where time.Duration writes 24h0m0s.
 func (d Duration) MarshalText() ([]byte, error) {
 	text := time.Duration(d).String()
 	if strings.HasSuffix(text, "m0s") {

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// correct chooses which pods to evict when promises have exceeded what exists for long
-// enough. Who was chosen before and is still there counts as gone already: nobody
-// is evicted twice, and nobody in addition for being slow to end.
+// correct chooses pods to evict when promises have exceeded what exists for long
+// enough. A pod that was chosen earlier and still runs counts as gone: no pod is
+// evicted twice, and none is evicted because another terminates slowly.
 func (e *Estimator) correct(now time.Time, r Report, o *Estimate) {
 	demand, exists := o.Demand, o.Exists
 	for _, s := range e.seen {
@@ -20,18 +20,18 @@ func (e *Estimator) correct(now time.Time, r Report, o *Estimate) {
 		}
 	}
 	if demand <= exists+tiny {
-		e.over = 0
+		e.overcommittedFor = 0
 		return
 	}
-	if e.over += r.Span; e.over < time.Duration(e.cfg.Correct.After) {
+	if e.overcommittedFor += r.Span; e.overcommittedFor < time.Duration(e.cfg.Correct.After) {
 		return
 	}
 	for _, s := range e.victims(now) {
 		if demand <= exists+tiny {
 			break
 		}
-		// An idle pod leaves with what it lent. Where that is more than what it
-		// used, its end would help nobody.
+		// What an idle pod lends ends with it. If that exceeds what it uses, evicting
+		// it would not help.
 		if s.use <= s.request-s.use {
 			continue
 		}
@@ -41,18 +41,18 @@ func (e *Estimator) correct(now time.Time, r Report, o *Estimate) {
 		exists -= s.request - s.use
 	}
 	if len(o.Evict) > 0 {
-		e.over = 0
-		e.hold(o)
+		e.overcommittedFor = 0
+		e.capOffer(o)
 	}
 }
 
-// victims are the batch pods that may be evicted: those that are not idle first,
-// since an idle pod comes back elsewhere as one that is not known to be; in both
-// groups the youngest first, since it loses least.
+// victims orders the batch pods that may be evicted. Pods that are not idle come first,
+// since an evicted idle pod restarts elsewhere without a history. Within each group the
+// youngest comes first, since it loses least.
 func (e *Estimator) victims(now time.Time) []*podState {
 	var list []*podState
 	for _, s := range e.seen {
-		if s.batch && !s.evicting && !now.Before(s.spared) {
+		if s.batch && !s.evicting && !now.Before(s.retryAfter) {
 			list = append(list, s)
 		}
 	}
@@ -68,8 +68,8 @@ func (e *Estimator) victims(now time.Time) []*podState {
 	return list
 }
 
-// hold keeps the place of those who go from being filled before the next sample.
-func (e *Estimator) hold(o *Estimate) {
+// capOffer keeps the places of evicted pods from being filled before the next sample.
+func (e *Estimator) capOffer(o *Estimate) {
 	e.ceiling = 0
 	for _, s := range e.seen {
 		if s.batch && !s.evicting {
@@ -87,29 +87,30 @@ func (e *Estimator) why(s *podState, o *Estimate, demand, exists float64) string
 	return fmt.Sprintf(
 		"batch pods need %.2f CPUs and %.2f exist for them (%.2f that production leaves, %.2f that idle pods do not "+
 			"use) for %v: %s",
-		demand, exists, max(0, o.Supply), o.Unutilised, e.over.Round(time.Second), kind)
+		demand, exists, max(0, o.Supply), o.Unutilised, e.overcommittedFor.Round(time.Second), kind)
 }
 
-// Refused says that a pod could not be evicted, for a disruption budget or because
-// the API server did not answer: it counts as running again and is left alone for
-// a while.
+// Refused says that a pod's eviction failed, because of a disruption budget or because
+// the API server did not answer. The pod counts as running again and is not chosen
+// again for a while.
 func (e *Estimator) Refused(now time.Time, id string) {
 	e.Postponed(now, id, time.Duration(e.cfg.Correct.Retry))
 }
 
-// Observed says that a pod was chosen, and that nobody will ask for it: it counts as
-// gone until a restart, after which somebody may.
+// Observed says that a pod was chosen but its eviction will not be requested. It counts
+// as gone until a restart.
 func (e *Estimator) Observed(id string) {
 	if s := e.pods[id]; s != nil {
 		s.observed = s.evicting
 	}
 }
 
-// Postponed says that a pod was not asked for, or that nobody knows whether the
-// request arrived: it counts as running again and may be chosen again after a while.
+// Postponed says that an eviction was not requested, or that it is unknown whether the
+// request arrived. The pod counts as running again and may be chosen again after a
+// while.
 func (e *Estimator) Postponed(now time.Time, id string, after time.Duration) {
 	if s := e.pods[id]; s != nil && s.evicting {
 		s.evicting = false
-		s.spared = now.Add(after)
+		s.retryAfter = now.Add(after)
 	}
 }

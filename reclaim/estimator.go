@@ -8,90 +8,91 @@ import (
 	"time"
 )
 
-// Pod is one pod that runs, in CPUs.
+// Pod is one running pod, in CPUs.
 type Pod struct {
 	ID      string // the pod's UID
 	Batch   bool   // of the class BE; the others are production
 	Request float64
-	// Use is the mean over the report's span where Sampled says that it was
-	// measured. What was not measured counts as unknown, never as 0.
+	// Use is the mean over the report's span; valid if Sampled. Use that was not
+	// measured counts as unknown, never as 0.
 	Use     float64
 	Sampled bool
-	// Throttled says that a limit kept the pod from using more (see Contention).
+	// Throttled says that a limit kept the pod from using more (see Totals.Hid).
 	Throttled bool
-	Created   time.Time // zero: when the estimator saw it first
+	Created   time.Time // zero: when first reported
 }
 
 // Report is a node at one moment.
 type Report struct {
 	Capacity float64 // CPUs of the node
-	Reserve  float64 // CPUs that are not for pods; the configured reserve is added
-	// Pods are all that run. Step clears Sampled of samples that are no number of
-	// CPUs. One above the capacity counts: as busy, and for production as all there is.
+	Reserve  float64 // CPUs not available to pods, in addition to the configured reserve
+	// Pods are all running pods. Step clears Sampled of a use that is not a number of
+	// CPUs. Use above the capacity counts: a batch pod is busy, a production pod uses
+	// everything.
 	Pods []Pod
-	// Span is the time that the samples cover, which end now. 0 means that nothing
-	// was measured: a pod came or went, the capacity changed. Such a report can
-	// lower an offer, never raise one or evict.
+	// Span is the length of the measurement, which ends now. 0 says that nothing was
+	// measured: a pod started or ended, or the capacity changed. Such a report can
+	// lower an offer, but neither raise one nor evict.
 	Span time.Duration
-	// Throttled says that the batch pods as a group were kept from using more; what
-	// holds one of them down is Pod.Throttled.
+	// Throttled says that the batch pods as a group were kept from using more;
+	// Pod.Throttled is about one of them.
 	Throttled bool
 	// Room is how many CPUs batch pods were allowed to use, such as the budget of
-	// suppression; 0: not known.
+	// suppression; 0: unknown.
 	Room float64
 }
 
-// Estimate is what one report led to. Its slices are valid until the next Step.
+// Estimate is the result of a report. Its slices are valid until the next Step.
 type Estimate struct {
 	Supply     float64 // capacity - reserve - what production is promised; may be negative
 	Idle       []string
-	Unutilised float64 // what idle pods requested and do not use
-	// Exists is max(0, Supply) + Unutilised; Reclaimable is the same, held back
-	// when it rises: all that may be promised to batch pods.
+	Unutilised float64 // what idle pods requested but do not use
+	// Exists is max(0, Supply) + Unutilised. Reclaimable is the same but rises with a
+	// delay: all that may be promised to batch pods.
 	Exists      float64
 	Reclaimable float64
-	// Offer is what to publish: Reclaimable, but not so much that idle pods could
-	// be squeezed below the threshold for ever, and nothing new after an eviction
-	// until the next sample. Publish never less than what bound pods request.
+	// Offer is what to publish: Reclaimable, bounded so that idle pods can still reach
+	// the threshold. After an eviction it does not rise until the next sample. Never
+	// publish less than the requests of bound pods.
 	Offer         float64
-	Promised      float64 // requests of the batch pods that run
-	Demand        float64 // the same, idle ones by the percentile of their use
+	Promised      float64 // requests of the running batch pods
+	Demand        float64 // Promised, with idle pods by the percentile of their use
 	ProductionUse float64
 	BatchUse      float64
 	Expected      float64 // what Supply subtracts for production
 	Overcommitted bool    // Demand is above Reclaimable
-	Frozen        bool    // batch pods were kept from using more: nobody becomes idle
+	Frozen        bool    // batch pods were kept from using more: no pod becomes idle
 	Evict         []Eviction
 }
 
-// PublishMilli is the node's resource in thousandths of a CPU, given what the pods
-// that are bound to the node request: kubelet admits them again after a restart, and
-// fails those that no longer fit.
+// PublishMilli is the value of the node's resource, in thousandths of a CPU. bound is
+// what the pods bound to the node request: after a restart kubelet admits them again,
+// and fails those that no longer fit.
 func (o *Estimate) PublishMilli(bound float64) int64 {
 	return int64(max(math.Floor(o.Offer*1000+tiny), math.Ceil(bound*1000-tiny)))
 }
 
-// Eviction is the wish to end a pod.
+// Eviction is a decision to evict a pod.
 type Eviction struct {
 	Pod  string
 	Idle bool
 	Why  string
 }
 
-// Estimator knows which pods are idle and what may be promised. One goroutine
-// owns it.
+// Estimator knows which pods are idle and what may be promised. It is not safe for
+// concurrent use.
 type Estimator struct {
 	cfg       Config
 	spec      PredictorSpec
 	predictor Predictor
 	grid
 
-	pods   map[string]*podState
-	seen   []*podState // of the report at hand, in its order
-	round  uint64
-	supply supply
-	over   time.Duration // for how long Demand has been above what exists
-	// ceiling bounds the offer after an eviction until the next sample; negative: none.
+	pods             map[string]*podState
+	seen             []*podState // of the current report, in its order
+	round            uint64
+	supply           supply
+	overcommittedFor time.Duration // how long Demand has exceeded Exists
+	// ceiling bounds the offer from an eviction to the next sample; negative: none.
 	ceiling float64
 	out     Estimate
 }
@@ -105,22 +106,22 @@ type podState struct {
 	w       window // of a batch pod
 	idle    bool
 	use     float64 // by the percentile, while idle
-	// known is the cell since which a production pod's use is in the predictor.
-	known    uint32
-	lastUse  float64
-	measured bool
-	round    uint64
-	lastSeen uint32
-	evicting bool
-	observed bool      // evicting is only said
-	spared   time.Time // not to be evicted before
+	// known is the cell since which the predictor has a production pod's use.
+	known      uint32
+	lastUse    float64
+	measured   bool
+	round      uint64
+	lastSeen   uint32
+	evicting   bool
+	observed   bool      // its eviction was only reported
+	retryAfter time.Time // not evicted before
 }
 
-// New makes the estimator of a node of which nothing is known yet.
+// New makes the estimator of a node without history.
 func New(cfg Config) (*Estimator, error) { return newEstimator(cfg, time.Duration(cfg.Idle.Sample)) }
 
-// NewRecorded makes one for recorded data: every row is a sample of its own,
-// whatever the time between them, and a window takes as much memory as it has rows.
+// NewRecorded makes an estimator for recorded data: every row is a sample, whatever the
+// time between rows. A window takes as much memory as it has rows.
 func NewRecorded(cfg Config) (*Estimator, error) {
 	return newEstimator(cfg, 10*time.Millisecond)
 }
@@ -145,12 +146,12 @@ func newEstimator(cfg Config, cell time.Duration) (*Estimator, error) {
 	}, nil
 }
 
-// Cell is the number of the sample that grows. When it is another one, a sample has
-// become final that a checkpoint would keep.
+// Cell is the number of the sample in progress. When it changes, a sample has become
+// final that a checkpoint would keep.
 func (e *Estimator) Cell() uint32 { return e.now() }
 
-// Step takes a report and returns what may be promised from now on, and who has to
-// go. On an error nothing has changed. The estimate is overwritten by the next Step.
+// Step takes a report and returns what may be promised from now on, and which pods to
+// evict. On an error the estimator is unchanged. The next Step overwrites the estimate.
 func (e *Estimator) Step(now time.Time, r Report) (*Estimate, error) {
 	if err := e.check(now, r); err != nil {
 		return nil, err
@@ -173,11 +174,11 @@ func (e *Estimator) Step(now time.Time, r Report) (*Estimate, error) {
 	return o, nil
 }
 
-// tiny is less than any number of CPUs that means something.
+// tiny is less than any meaningful number of CPUs.
 const tiny = 1e-9
 
-// check refuses a report that no node can be in, before anything changes. Of the
-// estimator's own state it only finds or makes the pods' entries.
+// check rejects an impossible report before anything changes. It only finds or creates
+// the entries of pods.
 func (e *Estimator) check(now time.Time, r Report) error {
 	if !amount(r.Capacity) || !amount(r.Reserve) {
 		return fmt.Errorf("reclaim: a capacity of %v CPUs with %v in reserve: both must be 0 or more", r.Capacity,
@@ -191,7 +192,7 @@ func (e *Estimator) check(now time.Time, r Report) error {
 	for i := range r.Pods {
 		p := &r.Pods[i]
 		if !amount(p.Request) {
-			e.unmark()
+			e.undoCheck()
 			return fmt.Errorf("reclaim: pod %s requests %v CPUs: must be 0 or more", p.ID, p.Request)
 		}
 		s := e.pods[p.ID]
@@ -200,7 +201,7 @@ func (e *Estimator) check(now time.Time, r Report) error {
 			e.pods[p.ID] = s
 		}
 		if s.round == mark {
-			e.unmark()
+			e.undoCheck()
 			return fmt.Errorf("reclaim: pod %s is in the report twice", p.ID)
 		}
 		s.round = mark
@@ -209,14 +210,14 @@ func (e *Estimator) check(now time.Time, r Report) error {
 	return nil
 }
 
-// unmark takes back what check did to the pods before it found a mistake.
-func (e *Estimator) unmark() {
+// undoCheck undoes what check did to the entries before it found an error.
+func (e *Estimator) undoCheck() {
 	for _, s := range e.seen {
 		s.round = e.round
 	}
 }
 
-// admit brings the pods' entries up to date with the report.
+// admit updates the entries of pods from the report.
 func (e *Estimator) admit(now time.Time, cell uint32, r Report) {
 	for i, s := range e.seen {
 		p := &r.Pods[i]
@@ -230,8 +231,8 @@ func (e *Estimator) admit(now time.Time, cell uint32, r Report) {
 	}
 }
 
-// forget drops pods that are gone: those of production at once, batch pods when a
-// hole of that length would end their window anyway.
+// forget drops pods that are gone: production pods at once, batch pods when the hole
+// would end their window anyway.
 func (e *Estimator) forget(cell uint32) {
 	if len(e.pods) == len(e.seen) {
 		return
@@ -243,7 +244,7 @@ func (e *Estimator) forget(cell uint32) {
 	}
 }
 
-// observe adds up what production uses, and shows it to the predictor.
+// observe sums production's use and passes it to the predictor.
 func (e *Estimator) observe(cell uint32, r Report) Production {
 	p := Production{Cell: cell, Seconds: r.Span.Seconds(), Pods: r.Pods}
 	o := &e.out
@@ -269,8 +270,8 @@ func (e *Estimator) observe(cell uint32, r Report) Production {
 	return p
 }
 
-// inUse is what a production pod uses now. Between samples that is what it was at
-// the last one; where a sample is missing, no less than was promised.
+// inUse is what a production pod uses now. Between samples that is the last sample; if
+// a sample is missing, it is no less than the request.
 func (s *podState) inUse(p *Pod, measured bool) float64 {
 	if p.Sampled {
 		s.lastUse, s.measured = p.Use, true
@@ -282,26 +283,26 @@ func (s *podState) inUse(p *Pod, measured bool) float64 {
 	return max(p.Request, s.lastUse)
 }
 
-// expected is what supply has to leave to production.
+// expected is what the supply must leave to production.
 func (e *Estimator) expected(p Production, cell uint32, o *Estimate) float64 {
 	o.Expected = p.Request
 	if e.cfg.From == FromSlack {
 		return o.Expected
 	}
-	young := 0.0
+	inWindow := 0.0
 	for i, s := range e.seen {
 		if pod := &p.Pods[i]; !pod.Batch {
-			young += pod.Request * max(0, 1-float64(cell-s.known)/float64(e.span.length))
+			inWindow += pod.Request * max(0, 1-float64(cell-s.known)/float64(e.span.length))
 		}
 	}
 	peak := e.predictor.Peak(p)
-	// A pod begins with its whole request and is trusted to its history bit by bit
-	// over one window. What is in use now is no expectation.
-	o.Expected = max(peak, min(peak+young, p.Request), p.Use)
+	// A pod starts with its whole request; over one window its history gradually
+	// replaces it. The expectation is never below what is in use now.
+	o.Expected = max(peak, min(peak+inWindow, p.Request), p.Use)
 	return o.Expected
 }
 
-// judge decides who is idle.
+// judge decides which pods are idle.
 func (e *Estimator) judge(cell uint32, r Report, o *Estimate) {
 	rule := e.cfg.Idle
 	for i, s := range e.seen {
@@ -312,13 +313,13 @@ func (e *Estimator) judge(cell uint32, r Report, o *Estimate) {
 		threshold := rule.Threshold / 100 * s.request
 		hidden := o.Frozen || p.Throttled
 		s.w.expire(cell, e.span)
-		// Who uses little while being held down may want more: that is no sample.
-		// Who uses much in spite of it does want it.
+		// Low use while the pod is held down is no evidence of idleness and no sample.
+		// High use in spite of it is a sample.
 		if p.Sampled && (!hidden || float32(p.Use) >= float32(threshold)) {
 			s.w.add(cell, p.Use, r.Span.Seconds(), e.span)
 		}
 		hole := s.w.hole(e.unseen)
-		quiet := s.w.mostly(rule.Percentile, threshold, hole)
+		quiet := s.w.atLeast(rule.Percentile, threshold, hole)
 		if hidden {
 			s.idle = s.idle && quiet
 		} else {
@@ -335,16 +336,16 @@ func (e *Estimator) judge(cell uint32, r Report, o *Estimate) {
 	slices.SortFunc(o.Idle, strings.Compare)
 }
 
-// offer holds back what rises.
+// offer delays a rising offer.
 func (e *Estimator) offer(covered time.Duration, o *Estimate) {
 	o.Exists = max(0, o.Supply) + o.Unutilised
 	o.Reclaimable = e.supply.step(o.Exists, covered, rise{step: e.cfg.Raise.Step, most: math.Inf(1),
-		hold: time.Duration(e.cfg.Raise.Hold)})
+		capOffer: time.Duration(e.cfg.Raise.Hold)})
 	o.Overcommitted = o.Demand > o.Reclaimable+tiny
 	o.Offer = o.Reclaimable
 	if t := e.cfg.Idle.Threshold / 100; t > 0 {
-		// Batch pods share what production leaves. If all of them together could not
-		// reach the threshold on it, none could ever be seen to need more.
+		// Batch pods share what production leaves. If that is too little for them to
+		// reach the threshold, none of them could ever stop being idle.
 		o.Offer = min(o.Offer, max(0, o.Supply)/t)
 	}
 	if covered > 0 {

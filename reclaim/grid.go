@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// grid is the node's time, divided into the cells of which a window has span.length.
-// Cells are numbered from the first report on.
+// grid divides the node's time into cells; a window has span.length of them. Cells are
+// numbered from the first report on.
 type grid struct {
 	cell time.Duration
 	span span
@@ -16,19 +16,19 @@ type grid struct {
 	last     time.Time
 	began    bool
 	observed []uint32 // cells of the window in which anything was measured
-	// unseen are those that a restart hid, in part or in full: what was used in them
-	// counts as all there is. They are among the observed.
+	// unseen are the observed cells that a restart hid, at least in part: their use
+	// counts as everything there is.
 	unseen []uint32
-	// resuming says that nothing was measured since a checkpoint, whose cell was resumed.
+	// resuming says that nothing has been measured since a checkpoint was resumed.
 	resuming bool
 	resumed  uint32
 }
 
-// spanOf: a tenth of a window may be missing in one piece.
+// spanOf allows a tenth of a window to be missing in one piece.
 func spanOf(length uint32) span { return span{length: length, hole: max(length/10, 1)} }
 
-// tick places now on the time grid. A clock that was set back goes on from where
-// it was: what is in the windows neither ages nor returns.
+// tick places now on the grid. If the clock goes back, time continues from where it
+// was, so that windows neither age nor regain samples.
 func (g *grid) tick(now time.Time, sampled bool) uint32 {
 	if !g.began {
 		g.epoch, g.began = now, true
@@ -40,9 +40,9 @@ func (g *grid) tick(now time.Time, sampled bool) uint32 {
 	}
 	g.last = now
 	cell := g.now()
-	g.observed, g.unseen = g.span.young(g.observed, cell), g.span.young(g.unseen, cell)
+	g.observed, g.unseen = g.span.inWindow(g.observed, cell), g.span.inWindow(g.unseen, cell)
 	if g.resuming {
-		g.unsee(cell)
+		g.markUnseen(cell)
 		g.resuming = !sampled
 	}
 	if sampled {
@@ -51,9 +51,9 @@ func (g *grid) tick(now time.Time, sampled bool) uint32 {
 	return cell
 }
 
-// unsee takes down that nobody has seen what was used from the checkpoint's cell on:
-// the daemon may have lived on for a while after it was written.
-func (g *grid) unsee(cell uint32) {
+// markUnseen marks the cells since the checkpoint as unseen: the daemon may have run on
+// after it was written.
+func (g *grid) markUnseen(cell uint32) {
 	from := g.resumed
 	if oldest := int64(cell) - int64(g.span.length) + 1; int64(from) < oldest {
 		from = uint32(oldest)
@@ -63,7 +63,7 @@ func (g *grid) unsee(cell uint32) {
 	}
 }
 
-// enter adds a cell to ascending ones that do not end after it, once.
+// enter adds a cell to ascending cells that do not end after it, once.
 func enter(cells []uint32, cell uint32) []uint32 {
 	if n := len(cells); n > 0 && cells[n-1] >= cell {
 		return cells
@@ -71,8 +71,8 @@ func enter(cells []uint32, cell uint32) []uint32 {
 	return append(cells, cell)
 }
 
-// young drops the cells that have left the window.
-func (s span) young(cells []uint32, now uint32) []uint32 {
+// inWindow drops the cells that have left the window.
+func (s span) inWindow(cells []uint32, now uint32) []uint32 {
 	k := 0
 	for k < len(cells) && now-cells[k] >= s.length {
 		k++

@@ -7,29 +7,29 @@ import (
 	"strings"
 )
 
-// DefaultPredictor is the best in docs/oversubscription.md: the decayed peak of
-// the whole machine, with a tenth on top.
+// DefaultPredictor is the best in docs/oversubscription.md: the decayed peak of the
+// whole machine plus a tenth.
 const DefaultPredictor = "peak(1.1)"
 
-// Production is what the production pods of a node have and use in one interval.
+// Production is the state of a node's production pods in one interval.
 type Production struct {
 	Cell    uint32 // place on the estimator's time grid
 	Seconds float64
-	Pods    []Pod // batch pods among them are left out by predictors
+	Pods    []Pod // predictors ignore batch pods among them
 	Request float64
 	Use     float64
 }
 
-// Predictor expects the most CPUs that production will use over the next hours.
-// The caller sees to what no predictor can know: that the expectation is not
-// below what is in use, and that pods without history count with their request.
+// Predictor predicts the most CPUs that production will use over the next hours. The
+// caller ensures what a predictor cannot: the prediction is never below what is in use,
+// and pods without history count with their request.
 type Predictor interface {
-	// Observe takes one interval in. Cells never decrease.
+	// Observe records one interval. Cells never decrease.
 	Observe(p Production)
-	// Peak is the expectation at the interval that was observed last.
+	// Peak is the prediction at the last observed interval.
 	Peak(p Production) float64
-	// Save and Restore carry a predictor over a restart; false: it has to begin
-	// anew, and so every pod counts as one without history.
+	// Save and Restore carry a predictor over a restart. If Restore returns false it
+	// starts anew, and every pod counts as one without history.
 	Save() Memory
 	Restore(m Memory) bool
 }
@@ -41,7 +41,7 @@ type Memory struct {
 	Parts   []Memory        `json:"parts,omitempty"`
 }
 
-// limits expects a fraction of what production requests, as Borg's default does.
+// limits predicts a fraction of production's requests, like Borg's default.
 type limits struct{ fraction float64 }
 
 func (l limits) Observe(Production)        {}
@@ -49,7 +49,7 @@ func (l limits) Peak(p Production) float64 { return l.fraction * p.Request }
 func (l limits) Save() Memory              { return Memory{} }
 func (l limits) Restore(Memory) bool       { return true }
 
-// pods adds up a percentile of each pod's use of its request over the window.
+// pods sums a percentile of each pod's use relative to its request over the window.
 type pods struct {
 	percent float64
 	span    span
@@ -108,8 +108,8 @@ func (s *pods) Peak(p Production) float64 {
 func (s *pods) Save() Memory        { return Memory{} }
 func (s *pods) Restore(Memory) bool { return false }
 
-// sigma expects the mean share of the requests that the machine as a whole used
-// over the window, and n standard deviations more, but never more than all.
+// sigma predicts the mean use of the whole machine over the window, relative to
+// requests, plus n standard deviations, but at most all requests.
 type sigma struct {
 	n    float64
 	span span
@@ -137,9 +137,9 @@ func (s *sigma) Peak(p Production) float64 {
 func (s *sigma) Save() Memory        { return Memory{} }
 func (s *sigma) Restore(Memory) bool { return false }
 
-// peak is the machine's own peak: a histogram of production's use with
-// exponential buckets whose weights halve with age. All but a ten-thousandth of
-// the weight lies below the expectation, before the margin.
+// peak predicts the machine's own peak from a histogram of production's use. Buckets
+// are exponential and weights halve with age. All but a ten-thousandth of the weight
+// lies below the prediction, before the margin.
 type peak struct {
 	margin   float64
 	halfLife float64 // in cells
@@ -155,7 +155,7 @@ const (
 	peakQuantile = 0.9999
 )
 
-// bucketOf rounds up, so that a bucket's upper end is never below what is in it.
+// bucketOf rounds up, so that a bucket's upper bound is never below its contents.
 func bucketOf(use float64) int {
 	if use <= peakLowest {
 		return 0
@@ -209,7 +209,7 @@ func (k *peak) Restore(m Memory) bool {
 		}
 		fresh[i] = w
 	}
-	for _, w := range fresh { // in order, so that the sum does not depend on the map's
+	for _, w := range fresh { // in order: a sum in map order would vary
 		total += w
 	}
 	if !(total > 0) || math.IsInf(total, 0) {
@@ -219,7 +219,7 @@ func (k *peak) Restore(m Memory) bool {
 	return true
 }
 
-// combined asks several and takes one answer.
+// combined takes the maximum or minimum of several predictors.
 type combined struct {
 	of   []Predictor
 	pick func(a, b float64) float64
@@ -258,15 +258,14 @@ func (c combined) Restore(m Memory) bool {
 	return all
 }
 
-// PredictorSpec is a predictor in words, ready to be made for a time grid.
+// PredictorSpec is a parsed predictor, which Build makes for a time grid.
 type PredictorSpec struct {
 	name string
 	arg  float64
 	of   []PredictorSpec
 }
 
-// argument is the number that a predictor takes: what it is when it is left out,
-// and its range.
+// argument is the number that a predictor takes: its default and its range.
 type argument struct{ usual, low, high float64 }
 
 func argumentOf(name string) (argument, bool) {
@@ -285,8 +284,8 @@ func argumentOf(name string) (argument, bool) {
 
 const maxPredictors = 16
 
-// ParsePredictor reads a predictor: limits(0.9), pods(99), sigma(5), peak(1.1),
-// or max(…) and min(…) of several.
+// ParsePredictor parses a predictor: limits(0.9), pods(99), sigma(5), peak(1.1), or
+// max(…) and min(…) of several.
 func ParsePredictor(text string) (PredictorSpec, error) {
 	if len(text) > 200 {
 		return PredictorSpec{}, fmt.Errorf("predictor of %d bytes is longer than 200", len(text))
@@ -375,8 +374,8 @@ func (s PredictorSpec) String() string {
 	return s.name + "(" + strings.Join(parts, ",") + ")"
 }
 
-// Build makes the predictor for a time grid whose windows have so many cells; the
-// weight of a peak halves every window.
+// Build makes the predictor for a time grid with this many cells a window. The weight
+// of a peak halves every window.
 func (s PredictorSpec) Build(cells uint32) Predictor {
 	sp := spanOf(cells)
 	switch s.name {

@@ -2,8 +2,8 @@ package reclaim
 
 import "time"
 
-// supply is a number of CPUs that falls at once and rises late: only by a whole
-// step, only to what was there during all of the hold, and by no more than most.
+// supply is a number of CPUs that falls at once and rises late: by at least a step, at
+// most to the minimum during the hold, and by at most a maximum.
 type supply struct {
 	known     bool
 	published float64
@@ -15,7 +15,7 @@ type supply struct {
 // rise bounds how a supply rises.
 type rise struct {
 	step, most float64
-	hold       time.Duration
+	capOffer   time.Duration
 }
 
 // step takes what exists now, measured over the time covered.
@@ -32,7 +32,7 @@ func (s *supply) step(exists float64, covered time.Duration, c rise) float64 {
 		s.rising, s.low, s.held = true, exists, 0
 	}
 	s.low = min(s.low, exists)
-	if s.held += covered; covered > 0 && s.held >= c.hold {
+	if s.held += covered; covered > 0 && s.held >= c.capOffer {
 		s.published, s.known, s.rising = min(s.low, s.published+c.most), true, false
 	}
 	return s.published

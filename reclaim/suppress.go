@@ -10,26 +10,25 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Suppress is the key `suppression` of the configuration file, apart from its
-// mode.
+// Suppress is the key `suppression` of the configuration file, without its mode.
 type Suppress struct {
-	// Threshold is how much of the node production and batch pods may use
-	// together, in percent.
+	// Threshold is how much of the node production and batch pods may use together, in
+	// percent.
 	Threshold float64 `json:"threshold"`
-	// Floor is what batch pods keep, in CPUs; 0: one core.
+	// Floor is the number of CPUs that batch pods always keep; 0: one core.
 	Floor float64 `json:"floor"`
-	// Hold is how long there has to be room before the budget grows, and between
-	// two steps; Grow is the most that a step adds, in percent of the capacity.
+	// Hold is how long there must be room before the budget grows, and between two
+	// steps. Grow bounds a step, in percent of the capacity.
 	Hold Duration `json:"hold"`
 	Grow float64  `json:"grow"`
 }
 
-// DefaultSuppress leaves a third of the node free for production's bursts.
+// DefaultSuppress leaves a third of the node free for bursts of production.
 func DefaultSuppress() Suppress {
 	return Suppress{Threshold: 65, Hold: Duration(5 * time.Second), Grow: 10}
 }
 
-// Validate names every value that is out of range.
+// Validate returns an error for every value out of range.
 func (c Suppress) Validate() error {
 	var errs []error
 	if !(c.Threshold >= 0 && c.Threshold <= 100) {
@@ -47,19 +46,19 @@ func (c Suppress) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Load is what a node did during a span, in CPUs.
+// Load is a node's use during a span, in CPUs.
 type Load struct {
 	Capacity float64
 	Pool     float64 // CPUs of the best-effort pool: the most that a budget can be
 	Core     float64 // CPUs of one core
 	Reserve  float64 // for what runs outside of pods
-	// Production is the measured use of the pods of LSE, LSR and LS; Outside that
-	// of everything that is no pod. Known is false where they could not be read.
+	// Production is the measured use of LSE, LSR and LS pods, Outside that of
+	// everything but pods. Known is false if they could not be read.
 	Production float64
 	Outside    float64
 	Known      bool
-	// Own are the CPUs that owners keep from batch pods, OnShared is what production
-	// uses of the others: an idle owner's CPUs are no room for anybody.
+	// Own is the number of CPUs that owners keep from batch pods, OnShared what
+	// production uses of the others: an owner's idle CPUs leave no room for batch pods.
 	Own      float64
 	OnShared float64
 	Span     time.Duration
@@ -70,13 +69,13 @@ type Budget struct {
 	CPUs   float64
 	Target float64 // what the load alone would allow
 	Floor  float64 // what batch pods keep
-	// Blind says that nothing could be measured for so long that the budget is the
+	// Blind says that nothing has been measured for so long that the budget is the
 	// floor.
 	Blind bool
 }
 
-// Suppressor follows the load: its budget shrinks at once and grows slowly. The
-// zero Suppressor's first budget is the floor. One goroutine owns it.
+// Suppressor follows the load: its budget shrinks at once and grows slowly. The zero
+// Suppressor starts at the floor. It is not safe for concurrent use.
 //
 //	target = capacity * threshold - production - max(outside, reserve), of the whole
 //	         node and of what owners do not keep, whichever is less
@@ -86,10 +85,10 @@ type Suppressor struct {
 	blind  time.Duration
 }
 
-// maxBlind is how long a budget outlives the last measurement.
+// maxBlind is how long a budget stays valid without a measurement.
 const maxBlind = 30 * time.Second
 
-// Step takes what was measured.
+// Step returns the budget under a measured load.
 func (s *Suppressor) Step(c Suppress, l Load) Budget {
 	core := max(l.Core, 1)
 	floor := c.Floor
@@ -112,39 +111,38 @@ func (s *Suppressor) Step(c Suppress, l Load) Budget {
 		l.Outside, l.Reserve)
 	allowed := max(floor, min(target, l.Pool))
 	s.supply.published = max(s.supply.published, floor)
-	step := core // less is noise
+	step := core // smaller changes are noise
 	if allowed >= l.Pool {
-		step = 0 // but the last CPUs may be less than a core
+		step = 0 // the last CPUs may be less than a core
 	}
 	cpus := s.supply.step(allowed, max(l.Span, 0), rise{step: step, most: max(core, l.Capacity*c.Grow/100),
-		hold: time.Duration(c.Hold)})
+		capOffer: time.Duration(c.Hold)})
 	return Budget{CPUs: cpus, Target: target, Floor: floor}
 }
 
-// leastQuota is the smallest quota that the kernel takes, in thousandths of a CPU:
-// 1 ms in a period of 100 ms.
+// leastQuota is the kernel's smallest quota, in thousandths of a CPU: 1 ms in a period
+// of 100 ms.
 const leastQuota = 10
 
 // Milli is the budget as a quota, in thousandths of a CPU.
 func (b Budget) Milli() int64 { return max(leastQuota, int64(b.CPUs*1000+tiny)) }
 
-// Masks say which CPUs batch pods may have, and who else wants them.
+// Masks say which CPUs batch pods may use, and which of them others use too.
 type Masks struct {
 	Pool     cpuset.Set // the best-effort pool without suppression
 	Reserved cpuset.Set // used first: production never owns them
-	// Pinned are CPUs of LSR pods, used last: an owner cannot move away from them,
-	// while the shared pool can.
+	// Pinned are CPUs of LSR pods, used last: an owner cannot leave them, while the
+	// shared pool can.
 	Pinned cpuset.Set
-	// Apart are CPUs whose cores batch pods keep off, siblings included: those of
-	// LSE pods, those withheld for an owner, and kubelet's exclusive ones.
+	// Apart are CPUs whose whole cores, siblings included, batch pods may not use:
+	// those of LSE pods, those withheld for an owner, and kubelet's exclusive ones.
 	Apart cpuset.Set
 }
 
-// Choose returns the CPUs that batch pods run on when they may have so many:
-// whole cores, reserved ones first, evenly over the NUMA nodes, one core at least.
-// A smaller number always gives a subset of a larger one's answer, so that a
-// budget that moves moves as few tasks as it can. The set is empty where every
-// core belongs to an owner that batch pods keep off; a quota has to do then.
+// Choose returns the CPUs for batch pods with a budget of cpus: whole cores, at least
+// one, reserved ones first, spread evenly over NUMA nodes. A smaller number gives a
+// subset of a larger one's answer, so that a changing budget moves as few tasks as
+// possible. The set is empty if every core is apart; a quota must suffice then.
 func Choose(t *topology.Topology, m Masks, cpus int) cpuset.Set {
 	var chosen cpuset.Set
 	if m.Pool.IsEmpty() {
@@ -180,11 +178,11 @@ func Choose(t *topology.Topology, m Masks, cpus int) cpuset.Set {
 	return chosen
 }
 
-// queue holds indexes of cores, ascending, by index of the NUMA node.
+// queue holds core indexes, ascending, by index of the NUMA node.
 type queue [][]int
 
-// next takes the next core of the node that gave the fewest CPUs so far; node is
-// -1 when none is left.
+// next returns the next core of the node that has given the fewest CPUs; node is -1
+// when none is left.
 func (q queue) next(perNode []int) (node, core int) {
 	node = -1
 	for i := range q {
@@ -198,7 +196,7 @@ func (q queue) next(perNode []int) (node, core int) {
 	return node, core
 }
 
-// queues sorts the cores that batch pods may use: reserved, free, pinned.
+// queues groups the cores that batch pods may use: reserved, free, pinned.
 func (m Masks) queues(t *topology.Topology) [3]queue {
 	var queues [3]queue
 	for i := range queues {

@@ -9,12 +9,12 @@ import (
 type View struct {
 	Batch    bool
 	Idle     bool
-	Evicting bool // chosen, and still there
+	Evicting bool // chosen, but still running
 	Request  float64
 	Use      float64 // what a batch pod counts with: its request, or its percentile while idle
-	// Samples are those in the window, Below those below the threshold.
+	// Samples counts those in the window, Below those below the threshold.
 	Samples, Below int
-	// Unseen are those samples that a restart hid; they count as not below.
+	// Unseen counts the samples that a restart hid; they count as not below.
 	Unseen  int
 	Covered bool // the window is full
 	rule    Idle
@@ -37,7 +37,7 @@ func (e *Estimator) View(id string) (View, bool) {
 	return v, true
 }
 
-// Why is one sentence.
+// Why explains in one sentence how the pod counts.
 func (v View) Why() string {
 	if !v.Batch {
 		return fmt.Sprintf("a production pod; its %.2f CPUs are left to it", v.Request)

@@ -5,34 +5,34 @@ import (
 	"slices"
 )
 
-// window is what one pod used in the cells of a time grid, at most length of them
-// back: one value a cell, the mean over the part of it that was seen. Values are
-// kept in order of time and, a second time, in order of size, so that a percentile
-// costs nothing and a sample costs a few small moves of memory.
+// window holds one pod's use in the cells of a time grid, at most length cells back:
+// one value per cell, the mean over the measured part of it. Values are stored in order
+// of time and again in order of size. So a percentile costs nothing, and a sample costs
+// a few small moves of memory.
 //
 // With 288 cells (a day in steps of five minutes) it takes 3.4 KiB.
 type window struct {
 	cells  []uint32 // ascending
 	uses   []float32
 	sorted []float32
-	// The cell that still grows is in none of the three.
+	// The cell in progress is in none of the three.
 	cell   uint32
 	mean   float32
-	weight float32 // seconds that were seen of it; 0: there is none
-	// raised is about the cell in which a rebuilt window ended; see mix.
+	weight float32 // measured seconds of it; 0: there is none
+	// raised concerns the cell in which a rebuilt window ended; see mix.
 	raised float32
-	// first is the cell in which the unbroken series of samples began. It stays
-	// when the sample itself has left the window.
+	// first is the cell in which the unbroken series of samples began. It stays when
+	// that sample has left the window.
 	first uint32
 }
 
-// span is the length of windows and the longest hole in one, in cells.
+// span is the length of windows and of the longest hole in one, in cells.
 type span struct {
 	length uint32
 	hole   uint32
 }
 
-// count is the number of samples.
+// count returns the number of samples.
 func (w *window) count() int {
 	if w.weight > 0 {
 		return len(w.cells) + 1
@@ -40,7 +40,7 @@ func (w *window) count() int {
 	return len(w.cells)
 }
 
-// newest is the cell of the last sample; there has to be one.
+// newest is the cell of the last sample; there must be one.
 func (w *window) newest() uint32 {
 	if w.weight > 0 {
 		return w.cell
@@ -48,8 +48,7 @@ func (w *window) newest() uint32 {
 	return w.cells[len(w.cells)-1]
 }
 
-// add enters what was used during the last seconds, which end in a cell. Cells
-// never decrease.
+// add records the use of the last seconds, which end in a cell. Cells never decrease.
 func (w *window) add(cell uint32, use, seconds float64, s span) {
 	v, weight := float32(use), float32(max(seconds, 1e-3))
 	empty := w.count() == 0
@@ -68,7 +67,7 @@ func (w *window) add(cell uint32, use, seconds float64, s span) {
 	w.cell, w.mean, w.weight = cell, v, weight
 }
 
-// settle puts the cell that grew among the others.
+// settle moves the finished cell to the others.
 func (w *window) settle(s span) {
 	if w.weight == 0 {
 		return
@@ -79,9 +78,9 @@ func (w *window) settle(s span) {
 	w.weight = 0
 }
 
-// mix enters a sample of the cell in which a rebuilt window ends. What the cell had
-// before is one of the values, but which one is lost; to be no less whatever it
-// was, the smallest is raised to the largest sample that comes.
+// mix adds a sample to the cell in which a rebuilt window ends. The cell's earlier
+// value is among the others, but it is not known which one. To be no less in any case,
+// the smallest value is raised to the largest new sample.
 func (w *window) mix(v float32) {
 	from := w.sorted[0]
 	if w.raised > 0 {
@@ -95,7 +94,7 @@ func (w *window) mix(v float32) {
 	}
 }
 
-// makeRoom grows the three slices together, to no more than a full window needs.
+// makeRoom grows the three slices together, at most to a full window.
 func (w *window) makeRoom(s span) {
 	n := len(w.cells)
 	if n < cap(w.cells) {
@@ -135,7 +134,7 @@ func (w *window) lower(v float32) int {
 	return lo
 }
 
-// expire drops what is length cells old or older.
+// expire drops cells that are length or more cells old.
 func (w *window) expire(now uint32, s span) {
 	k := 0
 	for k < len(w.cells) && now-w.cells[k] >= s.length {
@@ -150,12 +149,12 @@ func (w *window) expire(now uint32, s span) {
 	}
 }
 
-// minCoverage is the share of the observed cells that a window must have a sample
-// of: what was not seen is not idle.
+// minCoverage is the share of the observed cells that must have a sample: a pod without
+// samples is not idle.
 const minCoverage = 0.9
 
-// full says that the window is covered: its samples began a whole window ago, and
-// few of the cells in which anything was observed lack one.
+// full says that the window is covered: its samples began a whole window ago, and few
+// of the observed cells lack one.
 func (w *window) full(now uint32, observed int, s span) bool {
 	n := w.count()
 	return n > 0 && now-w.first >= s.length && now-w.newest() <= s.hole && float64(n) >= minCoverage*float64(observed)
@@ -170,12 +169,12 @@ func (w *window) below(use float64) int {
 	return n
 }
 
-// hole is what a window lacks that nobody has seen: cells without a sample, and cells
-// whose sample may be too small. Which value such a sample has may be lost, so the
-// smallest ones are taken for them.
+// hole is the unknown part of a window: cells without a sample, and cells whose sample
+// may be too small. It is not known which values those are, so the smallest are
+// assumed.
 type hole struct{ missing, doubtful int }
 
-// hole compares the samples with the cells that nobody has seen, or not in full.
+// hole compares the samples with the cells that a restart hid.
 func (w *window) hole(unseen []uint32) hole {
 	var h hole
 	for _, c := range unseen {
@@ -188,15 +187,15 @@ func (w *window) hole(unseen []uint32) hole {
 	return h
 }
 
-// mostly says that at least percent of the samples are below a use, those of the hole
-// being above any.
-func (w *window) mostly(percent, use float64, h hole) bool {
+// atLeast says that at least percent of the samples are below a use, with those of the
+// hole above any.
+func (w *window) atLeast(percent, use float64, h hole) bool {
 	n := w.count()
 	return n > 0 && w.below(use)-h.doubtful >= rank(percent, n+h.missing)
 }
 
-// percentile is the smallest use that percent of the samples do not exceed, those of
-// the hole being infinite; 0 without samples.
+// percentile is the smallest use that percent of the samples do not exceed, with those
+// of the hole infinite; 0 without samples.
 func (w *window) percentile(percent float64, h hole) float64 {
 	n := w.count()
 	if n == 0 {
@@ -209,7 +208,7 @@ func (w *window) percentile(percent float64, h hole) float64 {
 	if w.weight == 0 {
 		return float64(w.sorted[i])
 	}
-	// The growing cell stands between two settled ones, or after the last.
+	// The cell in progress lies between two settled ones, or after the last.
 	switch {
 	case i < len(w.sorted) && w.sorted[i] <= w.mean:
 		return float64(w.sorted[i])
@@ -219,7 +218,7 @@ func (w *window) percentile(percent float64, h hole) float64 {
 	return float64(w.mean)
 }
 
-// each calls do with every sample.
+// each calls do for every sample.
 func (w *window) each(do func(use float64)) {
 	for _, u := range w.uses {
 		do(float64(u))
@@ -229,7 +228,7 @@ func (w *window) each(do func(use float64)) {
 	}
 }
 
-// rank is how many of n samples percent are, rounded up. The small term keeps
+// rank is how many of n samples are percent of them, rounded up. The small term keeps
 // 95 % of 20 at 19.
 func rank(percent float64, n int) int {
 	return min(max(int(math.Ceil(percent*float64(n)/100-1e-9)), 0), n)

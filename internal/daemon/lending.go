@@ -115,7 +115,7 @@ func (l *lending) newLoop() error {
 			return errors.Join(err, reader.Close(), polls.Close())
 		}
 		if !observe {
-			o.Keep = func(c reclaim.Checkpoint) error { return keepLending(file, c) }
+			o.Save = func(c reclaim.Checkpoint) error { return keepLending(file, c) }
 		}
 		if l.o.api.lent != nil && l.cfg.Reclaim.Mode == config.SwitchEnforce {
 			o.Offer = l.o.api.lent.Offer

@@ -6,28 +6,28 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// apart is the part of a node that no pod of best effort may use, and that is
-// therefore no supply, whoever uses it or nobody.
+// apart are the CPUs that best effort may not use, whether or not they are in use: they
+// are not part of the supply.
 type apart struct {
 	cpus    cpuset.Set
-	own     map[string]int // how many of them are a pod's own, by its UID
-	nobodys int            // how many are nobody's
-	system  bool           // pods of class SYSTEM run only there
+	own     map[string]int // number of them that a pod owns, by its UID
+	unowned int            // number of them without an owner
+	system  bool           // pods of class SYSTEM run only on them
 }
 
 func apartOf(s *policy.Snapshot) apart {
 	a := apart{cpus: s.Topology.Online()}
-	if !s.Overlap { // else best effort runs where others are, for want of any other CPU
+	if !s.Overlap { // with Overlap best effort shares CPUs with owners
 		a.cpus = a.cpus.Minus(s.BEWhole)
 	}
 	a.own = make(map[string]int, len(s.Owners))
-	nobodys := a.cpus
+	unowned := a.cpus
 	for _, o := range s.Owners {
 		own := a.cpus.And(o.CPUs)
 		a.own[o.PodUID] = own.Count()
-		nobodys = nobodys.Minus(own)
+		unowned = unowned.Minus(own)
 	}
-	a.nobodys = nobodys.Count()
+	a.unowned = unowned.Count()
 	home := s.System
 	if home.IsEmpty() {
 		home = s.Reserved
@@ -36,8 +36,9 @@ func apartOf(s *policy.Snapshot) apart {
 	return a
 }
 
-// takes says whether a pod takes something of what best effort may use, and how much:
-// what an owner requests and has apart is not subtracted from the supply twice.
+// takes says whether a pod takes from the CPUs that best effort may use, and reduces
+// its request to that part. What an owner has apart is not subtracted from the supply
+// twice.
 func (a *apart) takes(p *policy.PodView, one *reclaim.Pod) bool {
 	if one.Batch {
 		return true
@@ -53,8 +54,8 @@ func (a *apart) takes(p *policy.PodView, one *reclaim.Pod) bool {
 	return one.Request > 0
 }
 
-// onShared is how much of a pod's use is on CPUs that best effort may use too: as much
-// as does not fit on its own.
-func (a *apart) onShared(uid string, use float64) float64 {
+// onSharedCPUs is the part of a pod's use on CPUs that best effort may use: what
+// exceeds the CPUs of its own.
+func (a *apart) onSharedCPUs(uid string, use float64) float64 {
 	return max(0, use-float64(a.own[uid]))
 }

@@ -1,9 +1,9 @@
-// Package loop runs the lending of idle CPUs on a node: it reads what pods use,
-// has reclaim's Suppressor say every second how many CPUs best effort may have, and
-// its Estimator every few seconds what may be promised and who has to go. The
-// policy narrows the best-effort pool, others publish and evict. It decides nothing
-// itself.
+// Package loop lends a node's idle CPUs. A [Loop] reads what pods use. Every second
+// reclaim.Suppressor says how many CPUs best effort may use; every few seconds
+// reclaim.Estimator says what may be promised and which pods to evict. The Loop carries
+// these decisions out by the functions of its [Options] and reports a [Status]. It
+// decides nothing itself.
 //
-// Invariant: what could not be read counts as in use, and in observe mode nothing
-// is asked of anybody.
+// Invariants: use that could not be read counts as in use, and in observe mode no pod
+// is evicted.
 package loop

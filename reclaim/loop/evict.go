@@ -11,24 +11,24 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// Outcome is what became of asking for a pod.
+// Outcome is the result of requesting an eviction.
 type Outcome int
 
 const (
-	Going Outcome = iota // it goes, or is gone
-	Stays                // it was refused: it counts again, and others are next
-	Later                // nobody was asked, or no answer came: it is asked for again after a while
-	Ended                // the daemon ends
+	Going Outcome = iota // the pod is terminating or gone
+	Stays                // the eviction was refused: the pod counts again, and others are next
+	Later                // no request was made, or no answer came: retry after a while
+	Ended                // the daemon is shutting down
 )
 
-// Answer is an Outcome with what there is to say of it.
+// Answer is an Outcome with its details.
 type Answer struct {
 	Outcome Outcome
 	After   time.Duration // of Later
-	Before  bool          // of Going: it was on its way without us
-	// Observed, of Going: nobody was asked, it is only said who would go.
+	Before  bool          // of Going: the pod was terminating already
+	// Observed, of Going: no request was made, the eviction was only reported.
 	Observed bool
-	Err      error // why not; nil where the Outcome is Going
+	Err      error // why not; nil if the Outcome is Going
 }
 
 // answered is an Answer about a pod.
@@ -38,38 +38,38 @@ type answered struct {
 	Answer
 }
 
-// evict asks for pods, one after the other in their order, and does not wait: where
-// only some may be asked for now, these are the first. Until the answer is there the
-// estimator counts a pod as gone, so that nobody is asked for in its place.
-func (l *Loop) evict(ctx context.Context, wishes []reclaim.Eviction) {
-	var asks []func()
-	for _, wish := range wishes {
-		if l.o.Evict == nil { // only suppressed
-			l.o.Estimator.Refused(l.o.Clock.Now(), wish.Pod)
+// evict requests evictions one after the other, in their order, without waiting: if a
+// rate limit allows only some, it must be the first. Until the answer arrives the
+// estimator counts a pod as gone, so that no other is evicted in its place.
+func (l *Loop) evict(ctx context.Context, evictions []reclaim.Eviction) {
+	var requests []func()
+	for _, eviction := range evictions {
+		if l.o.Evict == nil { // suppression only
+			l.o.Estimator.Refused(l.o.Clock.Now(), eviction.Pod)
 			continue
 		}
-		at := slices.IndexFunc(l.pods, func(p policy.PodView) bool { return p.UID == wish.Pod })
+		at := slices.IndexFunc(l.pods, func(p policy.PodView) bool { return p.UID == eviction.Pod })
 		if at < 0 {
 			continue
 		}
 		pod := l.pods[at]
-		asks = append(asks, func() {
-			a := answered{pod: pod, why: wish.Why, Answer: l.o.Evict(ctx, pod, wish.Why)}
+		requests = append(requests, func() {
+			a := answered{pod: pod, why: eviction.Why, Answer: l.o.Evict(ctx, pod, eviction.Why)}
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.answers = append(l.answers, a)
 		})
 	}
-	if len(asks) > 0 {
-		l.asking.Go(func() {
-			for _, ask := range asks {
-				ask()
+	if len(requests) > 0 {
+		l.background.Go(func() {
+			for _, request := range requests {
+				request()
 			}
 		})
 	}
 }
 
-// settle takes in what became of evictions.
+// settle processes the answers to eviction requests.
 func (l *Loop) settle(now time.Time, s *Status) {
 	l.mu.Lock()
 	answers := l.answers
@@ -96,13 +96,13 @@ func (l *Loop) settle(now time.Time, s *Status) {
 			l.o.Estimator.Postponed(now, a.pod.UID, a.After)
 		}
 		if a.Err != nil && a.Outcome != Ended {
-			l.complain(a.Err)
+			l.warnOnce(a.Err)
 		}
 	}
 }
 
-// noteNarrowed writes down that best effort has fewer CPUs than before.
-func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
+// recordNarrowed records that best effort has fewer CPUs than before.
+func (l *Loop) recordNarrowed(s *Status, was, whole cpuset.Set) {
 	now := s.Suppressed
 	if now.IsEmpty() {
 		now = whole
@@ -110,7 +110,7 @@ func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
 	if was.IsEmpty() {
 		was = whole
 	}
-	why := l.whyNarrow(s)
+	why := l.whyNarrowed(s)
 	if now.Count() < was.Count() {
 		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf("%d of %d CPUs are left, were %d", now.Count(), whole.Count(),
 			was.Count()), Why: why}
@@ -129,16 +129,16 @@ func (l *Loop) noteNarrowed(s *Status, was, whole cpuset.Set) {
 	}
 }
 
-// noteLimited writes down that best effort's quota is less than before.
-func (l *Loop) noteLimited(s *Status, was int64) {
+// recordLimited records that best effort's quota was reduced.
+func (l *Loop) recordLimited(s *Status, was int64) {
 	if now := s.QuotaMilli; now > 0 && (was == 0 || now < was) {
 		s.Narrowed = Taken{At: s.At, What: fmt.Sprintf(
 			"%.2f CPUs are left as a quota, since every core has an owner that best effort keeps off",
-			float64(now)/1000), Why: l.whyNarrow(s)}
+			float64(now)/1000), Why: l.whyNarrowed(s)}
 	}
 }
 
-func (l *Loop) whyNarrow(s *Status) string {
+func (l *Loop) whyNarrowed(s *Status) string {
 	switch {
 	case s.Budget.Blind:
 		return "what the node uses cannot be read, so it counts as in use"
@@ -147,7 +147,7 @@ func (l *Loop) whyNarrow(s *Status) string {
 	}
 	shared := ""
 	if s.Owned > 0 {
-		shared = fmt.Sprintf(", %.2f of the %.0f that nobody owns alone,", s.OnShared, s.Capacity-float64(s.Owned))
+		shared = fmt.Sprintf(", %.2f of the %.0f without an owner,", s.OnShared, s.Capacity-float64(s.Owned))
 	}
 	return fmt.Sprintf(
 		"production uses %.2f of %.0f CPUs%s and %.2f are used outside of pods; together with best effort it may be "+
@@ -155,9 +155,9 @@ func (l *Loop) whyNarrow(s *Status) string {
 		s.Production, s.Capacity, shared, s.Outside, l.o.Suppression.Threshold)
 }
 
-// noteLowered writes down that less may be promised, and notifies when what was
-// promised no longer exists.
-func (l *Loop) noteLowered(s *Status, was Estimate, o *reclaim.Estimate) {
+// recordLowered records that less may be promised, and publishes an Event if promises
+// exceed what exists.
+func (l *Loop) recordLowered(s *Status, was Estimate, o *reclaim.Estimate) {
 	if was.Estimated && o.Offer < was.Offer-0.0005 {
 		s.Lowered = Taken{
 			At: s.At, What: fmt.Sprintf("%.2f CPUs are offered, were %.2f", o.Offer, was.Offer),
@@ -171,7 +171,7 @@ func (l *Loop) noteLowered(s *Status, was Estimate, o *reclaim.Estimate) {
 	}
 }
 
-// left says what there is next to batch pods.
+// left describes what remains for batch pods.
 func left(s *Status, o *reclaim.Estimate) string {
 	apart := ""
 	if s.Apart > 0 {
@@ -182,9 +182,10 @@ func left(s *Status, o *reclaim.Estimate) string {
 }
 
 const (
-	// squeezedFor is how long best effort is at its floor before a notice says so.
+	// squeezedFor is how long best effort must be at its floor before an Event is
+	// published.
 	squeezedFor = 30 * time.Second
-	// notifyEvery bounds how often the same notice is sent.
+	// notifyEvery bounds how often the same Event is published.
 	notifyEvery = 10 * time.Minute
 )
 
@@ -196,19 +197,19 @@ func (l *Loop) notify(now time.Time, n policy.Notice) {
 	l.o.Notify(n)
 }
 
-// Pod is a best-effort pod as the estimator knows it.
+// Pod is a best-effort pod as the estimator sees it.
 type Pod struct {
 	policy.PodView
-	Known bool // View says something
+	Known bool // whether View is valid
 	View  reclaim.View
 }
 
-// Pods are the best-effort pods, in order of creation. It waits for a look that is
-// under way.
+// Pods lists the best-effort pods in order of creation. It waits for a look in
+// progress.
 func (l *Loop) Pods(ctx context.Context) ([]Pod, error) {
 	var list []Pod
 	done := make(chan struct{})
-	ask := func() {
+	request := func() {
 		defer close(done)
 		for i := range l.pods {
 			if l.pods[i].Class != policy.BE {
@@ -222,9 +223,9 @@ func (l *Loop) Pods(ctx context.Context) ([]Pod, error) {
 		}
 	}
 	select {
-	case l.asks <- ask:
+	case l.requests <- request:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("lending: what is known of pods: %w", ctx.Err())
+		return nil, fmt.Errorf("lending: list pods: %w", ctx.Err())
 	}
 	<-done
 	return list, nil

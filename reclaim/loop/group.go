@@ -8,15 +8,15 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// group is best effort as a whole, as far as its slice shows: what holds a single pod
-// down is no reason to distrust what others use.
+// group is best effort as a whole, measured at its slice. What throttles a single pod
+// must not void the samples of others.
 type group struct {
-	path     string // of the slice; empty: nobody lies in it
+	path     string // of the slice; empty: no pod is in it
 	at       time.Time
 	totals   reclaim.Totals
-	stopped  bool // its own quota stopped it
-	waits    bool // some of it waited for CPUs
-	pressure bool // the kernel says so
+	stopped  bool // throttled by its own quota
+	waits    bool // some of its tasks waited for CPUs
+	pressure bool // the kernel exposes pressure
 }
 
 func (g *group) follow(reader Reader, pods []policy.PodView) {
@@ -45,12 +45,13 @@ func (g *group) read(r *usage.Reading) {
 	g.at, g.totals = r.At, now
 }
 
-// saturated is the share of what best effort is left with from which on it uses all.
+// saturated is the share of its available CPUs from which on best effort counts as
+// using all.
 const saturated = 0.9
 
 // heldDown says that suppression or the slice's quota kept best effort from using more,
-// so that nobody's low use says anything. Waiting alone does not: tasks wait a little
-// whenever others run, and on a busy machine for more than a tenth of the time.
+// so that low use is no evidence of idleness. Waiting alone is none: tasks wait a
+// little whenever others run, on a busy machine for more than a tenth of the time.
 func (g *group) heldDown(node *policy.Snapshot, s *Status) bool {
 	switch {
 	case g.stopped:
@@ -60,7 +61,7 @@ func (g *group) heldDown(node *policy.Snapshot, s *Status) bool {
 	case !s.Known:
 		return true
 	}
-	// What others use is spread over all CPUs, best effort's included.
+	// Assume that the use of others is spread over all CPUs, best effort's included.
 	room := float64(node.BE.Count()) * max(0, 1-(s.Production+s.Outside)/max(s.Capacity, 1))
 	if node.BEQuota > 0 {
 		room = min(room, float64(node.BEQuota)/1000)

@@ -14,64 +14,67 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// Reader reads what cgroups have used. *usage.Reader is one.
+// Reader reads the CPU use of cgroups; *usage.Reader implements it.
 type Reader interface {
 	Follow(id, path string) error
 	Forget(id string)
 	Read(dst []usage.Reading) []usage.Reading
 }
 
-// Options are what a Loop is made of. Usage, Node and Pods are required.
+// Options configure a Loop. Usage, Node and Pods are required.
 type Options struct {
 	Usage Reader
-	// Poll reads two cgroups between looks, so that production's sudden rise is seen
-	// sooner; nil: nobody does.
+	// Poll reads two cgroups between looks, so that a sudden rise of production is
+	// noticed sooner; nil: no polls.
 	Poll Reader
-	// Node is the present state, Pods what runs and what it was promised.
+	// Node returns the policy's present state, Pods the running pods and what they were
+	// promised.
 	Node func() *policy.Snapshot
 	Pods func(context.Context) ([]policy.PodView, error)
-	// Ready says whether all that runs is known; nil: it is. Before it was so once,
-	// best effort has its floor and nothing is estimated.
+	// Ready says that all running pods are known; nil: they are. Until then best effort
+	// has its floor and nothing is estimated.
 	Ready func() bool
 
 	// Estimator says what may be promised; nil: nothing is lent.
 	Estimator *reclaim.Estimator
-	// Offer publishes thousandths of a CPU; Evict asks for a pod back, on a goroutine
-	// of its own: an API server that is slow must not keep best effort from giving way.
+	// Offer publishes thousandths of a CPU. Evict requests an eviction, on a goroutine
+	// of its own: a slow API server must not delay suppression.
 	Offer func(milli int64)
 	Evict func(ctx context.Context, pod policy.PodView, why string) Answer
-	// Notify sends a notice; nil: none is sent.
+	// Notify publishes an Event; nil: none is published.
 	Notify func(policy.Notice)
 
-	// Suppression, where Suppress is not nil, narrows the best-effort pool.
+	// Suppress narrows the best-effort pool by the rules of Suppression; nil: it is not
+	// suppressed.
 	Suppress    func(context.Context, policy.BESuppressed) error
 	Suppression reclaim.Suppress
-	// Reserve is how many CPUs are left to what runs outside of pods, in addition to those that
-	// no pod of best effort may use. The estimator has its own.
+	// Reserve is the number of CPUs left to processes outside of pods, in addition to
+	// CPUs that best effort may not use. The estimator has its own.
 	Reserve float64
 
-	// Keep saves what was learned, with every sample that is final and at the end, on a
-	// goroutine of its own: a disk that is slow must not keep best effort from giving way; nil: nobody does.
-	Keep  func(reclaim.Checkpoint) error
+	// Save persists what was learned, with every final sample and at the end. It runs
+	// on a goroutine of its own: a slow disk must not delay suppression. nil: nothing
+	// is persisted.
+	Save  func(reclaim.Checkpoint) error
 	Name  string // of the node, for the checkpoint
 	Clock Clock
 	Log   *slog.Logger
 }
 
-// Clock is time as the loop sees it. Nil fields are the real thing.
+// Clock is the loop's source of time. Nil fields use the system's clocks.
 type Clock struct {
 	Now  func() time.Time
 	Tick <-chan time.Time // one a second
-	// Poll is when Options.Poll is read.
+	// Poll says when to read Options.Poll.
 	Poll <-chan time.Time
 }
 
-// How often what is done.
+// Intervals.
 const (
-	lookEvery     = time.Second
-	EstimateEvery = 10 * time.Second
-	KeepEvery     = 10 * time.Minute // where samples are longer
-	keepLeast     = time.Minute      // where they are shorter
+	lookEvery       = time.Second
+	EstimateEvery   = 10 * time.Second
+	SaveEvery       = 10 * time.Minute // where samples are longer
+	minSaveInterval = time.Minute      // where they are shorter
 )
 
 func (o *Options) fill() {
@@ -92,30 +95,30 @@ func (o *Options) fill() {
 	}
 }
 
-// Status is what the last look led to, in CPUs.
+// Status is the result of the last look, in CPUs.
 type Status struct {
-	At         time.Time // zero: nobody has looked yet
+	At         time.Time // zero: before the first look
 	Capacity   float64
 	Production float64 // use of the pods of LSE, LSR and LS
 	OnShared   float64 // the part of it that is not on CPUs of Owned
 	Batch      float64 // use of the pods of BE
-	Outside    float64 // use of what is no pod
+	Outside    float64 // use of everything but pods
 	Known      bool    // the above were measured
 	Budget     reclaim.Budget
 	Pool       int        // CPUs of the whole best-effort pool
-	Apart      int        // CPUs that no pod of best effort may use
+	Apart      int        // CPUs that best effort may not use
 	Owned      int        // of these, the CPUs of owners
-	Suppressed cpuset.Set // all that best effort is left with; empty: its whole pool
-	QuotaMilli int64      // that holds it back where no CPUs can; 0: none does
+	Suppressed cpuset.Set // what best effort is left with; empty: its whole pool
+	QuotaMilli int64      // its quota where narrowing CPUs is impossible; 0: none
 	Estimate
-	Evictions, Refusals uint64 // so far
-	// What was taken back last; zero: nothing was.
+	Evictions, Refusals uint64 // totals
+	// What was last taken back; zero: nothing.
 	Narrowed Taken   // best effort's CPUs
 	Lowered  Taken   // the offer
-	Evicted  []Taken // the latest first; never written to
+	Evicted  []Taken // latest first; immutable
 }
 
-// Estimate is the last one.
+// Estimate is the last estimate.
 type Estimate struct {
 	Estimated                                    bool
 	Supply, Reclaimable, Offer, Promised, Demand float64
@@ -123,70 +126,70 @@ type Estimate struct {
 	Overcommitted, Frozen                        bool
 }
 
-// Taken is something that was taken back.
+// Taken describes something that was taken back.
 type Taken struct {
 	At   time.Time
-	Pod  string // the pod that it was taken from; empty: all of best effort
+	Pod  string // the pod it was taken from; empty: all of best effort
 	What string
 	Why  string
-	// Observed says of a pod that it only would have been.
+	// Observed says that the eviction was only reported, not requested.
 	Observed bool
 }
 
-// maxEvicted is how many evictions a Status remembers.
+// maxEvicted bounds the evictions in a Status.
 const maxEvicted = 16
 
-// Loop runs on one goroutine; Status and Pods may be called from any.
+// Loop runs on one goroutine; Status and Pods are safe for concurrent use.
 type Loop struct {
 	o Options
 	shared
-	asking sync.WaitGroup // evictions and saves in progress
-	asks   chan func()    // for Run's goroutine
+	background sync.WaitGroup // evictions and saves in progress
+	requests   chan func()    // for Run's goroutine
 
-	// The rest belongs to Run.
+	// The fields below belong to the goroutine of Run.
 	measurement
 	suppression
 	saving
-	estimated time.Time
-	promises  map[string]promise // of the last estimate, by pod UID
-	notified  map[string]time.Time
-	complaint string // the last one
-	ready     bool
-	pods      []policy.PodView
+	estimated   time.Time
+	promises    map[string]promise // of the last estimate, by pod UID
+	notified    map[string]time.Time
+	lastWarning string // the last one
+	ready       bool
+	pods        []policy.PodView
 }
 
-// shared is what Run's goroutine and others both use.
+// shared is used by the goroutine of Run and by others.
 type shared struct {
 	mu      sync.Mutex // guards the fields below
 	status  Status
 	answers []answered
 }
 
-// suppression is what best effort was narrowed to.
+// suppression is the state of narrowing best effort.
 type suppression struct {
 	suppressor reclaim.Suppressor
 	sent       policy.BESuppressed
 	sentOnce   bool
-	squeezed   time.Time // since when best effort is at its floor; zero: it is not
+	squeezed   time.Time // when best effort reached its floor; zero: it is above
 }
 
-// promise is what makes a pod count; another one is news for the estimator.
+// promise is what a pod counts with. A change of it triggers an estimate.
 type promise struct {
 	class   policy.Class
 	request float64
 }
 
-// New makes a loop that has read nothing.
+// New makes a loop that has measured nothing yet.
 func New(o Options) (*Loop, error) {
 	o.fill()
 	if o.Usage == nil || o.Node == nil || o.Pods == nil {
-		return nil, errors.New("lending: no usage, node or pods are given")
+		return nil, errors.New("lending: Options.Usage, Node and Pods are required")
 	}
 	if err := o.Suppression.Validate(); o.Suppress != nil && err != nil {
 		return nil, err
 	}
 	l := &Loop{
-		o: o, asks: make(chan func()), promises: map[string]promise{}, notified: map[string]time.Time{},
+		o: o, requests: make(chan func()), promises: map[string]promise{}, notified: map[string]time.Time{},
 		measurement: measurement{meters: map[string]*meter{}},
 		saving:      saving{saved: make(chan error, 1)},
 	}
@@ -196,15 +199,15 @@ func New(o Options) (*Loop, error) {
 	return l, nil
 }
 
-// Status is what the last look led to.
+// Status returns the result of the last look.
 func (l *Loop) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status
 }
 
-// Run looks once a second until ctx ends. Then best effort keeps what it has: the
-// next daemon finds out anew, and the policy's pools are those of its own start.
+// Run looks once a second until ctx ends. Best effort then keeps its CPUs: the next
+// daemon measures anew, and starts with the policy's own pools.
 func (l *Loop) Run(ctx context.Context) {
 	tick, polls := l.o.Clock.Tick, l.o.Clock.Poll
 	if tick == nil {
@@ -218,40 +221,40 @@ func (l *Loop) Run(ctx context.Context) {
 		polls = t.C
 	}
 	if err := l.o.Usage.Follow(rootID, "/"); err != nil {
-		l.complain(fmt.Errorf("the use of the whole node is not known: %w", err))
+		l.warnOnce(fmt.Errorf("read CPU use of the node: %w", err))
 	}
 	now := l.o.Clock.Now()
-	l.estimated, l.kept = now, now
-	defer l.keepLast()
-	defer l.asking.Wait()
-	l.look(ctx) // before it is known who runs, so that nothing is widened first
+	l.estimated, l.savedAt = now, now
+	defer l.saveFinal()
+	defer l.background.Wait()
+	l.look(ctx) // before the pods are known, so that best effort starts with its floor
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case do := <-l.asks:
+		case do := <-l.requests:
 			do()
 		case <-tick:
-			// One that a poll brought forward was just now: the mean of so short a
-			// time would say little.
-			if l.poll == nil || l.o.Clock.Now().Sub(l.looked) >= leastSpan/2 {
+			// Skip a look right after one that a poll brought forward: a mean over so
+			// short a time would mean little.
+			if l.poll == nil || l.o.Clock.Now().Sub(l.lastLook) >= leastSpan/2 {
 				l.look(ctx)
 			}
 		case <-polls:
-			l.polled(ctx)
+			l.lookEarly(ctx)
 		}
 	}
 }
 
-// rootID is the node as a whole; no pod has such a UID.
+// rootID stands for the whole node; no pod has such a UID.
 const rootID = "/"
 
-// look is one second's work.
+// look measures, suppresses and estimates; it is one second's work.
 func (l *Loop) look(ctx context.Context) {
 	now := l.o.Clock.Now()
 	pods, err := l.o.Pods(ctx)
 	if err != nil {
-		return // the daemon ends, or is busy: the next look is soon
+		return // the daemon ends or is busy; the next look is soon
 	}
 	l.pods = pods
 	l.follow(pods)
@@ -260,19 +263,19 @@ func (l *Loop) look(ctx context.Context) {
 	s := l.measure(pods, &kept)
 	if l.poll != nil {
 		l.poll.follow(pods)
-		l.poll.learn(s.Production)
+		l.poll.calibrate(s.Production)
 	}
 	s.At, s.Capacity, s.Pool = now, float64(node.Topology.Online().Count()), node.BEWhole.Count()
 	s.Apart = kept.cpus.Count()
-	s.Owned = s.Apart - kept.nobodys
+	s.Owned = s.Apart - kept.unowned
 	l.settle(now, &s)
 	l.ready = l.ready || l.o.Ready()
 	s.Known = s.Known && l.ready
-	span := now.Sub(l.looked)
-	if l.looked.IsZero() || span < 0 {
+	span := now.Sub(l.lastLook)
+	if l.lastLook.IsZero() || span < 0 {
 		span = 0
 	}
-	l.looked = now
+	l.lastLook = now
 	if l.group.heldDown(node, &s) {
 		l.since.hid += span
 	}
@@ -283,10 +286,10 @@ func (l *Loop) look(ctx context.Context) {
 	l.mu.Lock()
 	l.status = s
 	l.mu.Unlock()
-	l.keep()
+	l.saveIfDue()
 }
 
-// masks are the CPUs that best effort may be left with.
+// masks returns the CPUs that best effort may be left with.
 func masks(s *policy.Snapshot) reclaim.Masks {
 	owned := s.Exclusive.Or(s.Withheld).Or(s.Kubelet)
 	return reclaim.Masks{Pool: s.BEWhole, Reserved: s.Reserved, Pinned: s.Exclusive.And(s.BEWhole),
@@ -301,7 +304,7 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 	was := s.Suppressed
 	s.Budget = l.suppressor.Step(l.o.Suppression, reclaim.Load{
 		Capacity: s.Capacity, Pool: float64(node.BEWhole.Count()), Core: float64(node.Topology.ThreadsPerCore()),
-		Reserve: l.o.Reserve + float64(kept.nobodys), Production: s.Production, Outside: s.Outside, Known: s.Known,
+		Reserve: l.o.Reserve + float64(kept.unowned), Production: s.Production, Outside: s.Outside, Known: s.Known,
 		Span: span,
 		Own:  float64(s.Owned), OnShared: s.OnShared,
 	})
@@ -316,20 +319,20 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 	wasQuota := s.QuotaMilli
 	s.QuotaMilli = quota
 	s.Suppressed = chosen
-	l.noteNarrowed(s, was, node.BEWhole)
-	l.noteLimited(s, wasQuota)
+	l.recordNarrowed(s, was, node.BEWhole)
+	l.recordLimited(s, wasQuota)
 	next := policy.BESuppressed{CPUs: chosen, QuotaMilli: quota}
 	if l.sentOnce && next == l.sent {
 		return
 	}
 	if err := l.o.Suppress(ctx, next); err != nil {
-		l.complain(fmt.Errorf("best effort is not suppressed: %w", err))
+		l.warnOnce(fmt.Errorf("suppress best effort: %w", err))
 		return
 	}
 	l.sent, l.sentOnce = next, true
 }
 
-// quotaOf is a budget as a quota, in steps that are worth a write.
+// quotaOf converts a budget to a quota, in steps that are worth a write.
 func quotaOf(b reclaim.Budget) int64 {
 	const step = 100
 	if milli := b.Milli(); milli >= step {
@@ -338,9 +341,9 @@ func quotaOf(b reclaim.Budget) int64 {
 	return b.Milli()
 }
 
-// estimate has the estimator look at what was measured since the last time, and at
-// once where a pod came or went: production that starts lowers the offer before it
-// was measured.
+// estimate passes what was measured since the last time to the estimator. It does so at
+// once when a pod starts or ends: a starting production pod lowers the offer before it
+// has been measured.
 func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, kept *apart) {
 	e, now := l.o.Estimator, s.At
 	if e == nil {
@@ -376,7 +379,7 @@ func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, k
 	}
 	o, err := e.Step(now, r)
 	if err != nil {
-		l.complain(err)
+		l.warnOnce(err)
 		return
 	}
 	was := s.Estimate
@@ -385,13 +388,13 @@ func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, k
 		Demand: o.Demand,
 		Idle:   len(o.Idle), Overcommitted: o.Overcommitted, Frozen: o.Frozen,
 	}
-	l.noteLowered(s, was, o)
+	l.recordLowered(s, was, o)
 	l.o.Offer(int64(o.Offer * 1000))
 	l.evict(ctx, o.Evict)
 }
 
-// requestOf is what a pod was promised, in CPUs. The estimator refuses a number that
-// no node can have; that of one pod must not stop it for the others.
+// requestOf is what a pod was promised, in CPUs. It is bounded, since the estimator
+// rejects a whole report with an impossible number.
 func requestOf(p *policy.PodView) float64 {
 	milli := p.RequestMilli
 	if p.Class == policy.BE {
@@ -400,28 +403,27 @@ func requestOf(p *policy.PodView) float64 {
 	return float64(min(max(milli, 0), maxRequestMilli)) / 1000
 }
 
-// maxRequestMilli is more than any machine has: a million CPUs.
+// maxRequestMilli exceeds any machine: a million CPUs.
 const maxRequestMilli = 1e9
 
-// promised says whether the pods or what they were promised are others than at the
-// last estimate.
+// promised says whether the pods or their promises differ from the last estimate.
 func (l *Loop) promised(pods []policy.PodView) bool {
 	if len(pods) != len(l.promises) {
 		return true
 	}
 	for i := range pods {
 		p := &pods[i]
-		if was, there := l.promises[p.UID]; !there || was != (promise{p.Class, requestOf(p)}) {
+		if was, running := l.promises[p.UID]; !running || was != (promise{p.Class, requestOf(p)}) {
 			return true
 		}
 	}
 	return false
 }
 
-// complain says what is wrong once, until it is another thing.
-func (l *Loop) complain(err error) {
-	if text := err.Error(); text != l.complaint {
-		l.complaint = text
-		l.o.Log.Warn("lending idle CPUs", "err", err)
+// warnOnce logs an error unless it is the one logged last.
+func (l *Loop) warnOnce(err error) {
+	if text := err.Error(); text != l.lastWarning {
+		l.lastWarning = text
+		l.o.Log.Warn("a problem while lending idle CPUs", "err", err)
 	}
 }

@@ -114,16 +114,16 @@ func (n *node) seconds(l *Loop, count int) {
 	for range count {
 		n.pass()
 		l.look(n.t.Context())
-		l.asking.Wait()
+		l.background.Wait()
 	}
 }
 
 // polls lets so many pass, and says how many looks they brought forward.
 func (n *node) polls(l *Loop, count int) (looks int) {
 	for range count {
-		before := l.looked
+		before := l.lastLook
 		n.passed(pollEvery)
-		if l.polled(n.t.Context()); l.looked != before {
+		if l.lookEarly(n.t.Context()); l.lastLook != before {
 			looks++
 		}
 	}
@@ -150,7 +150,7 @@ func (n *node) options(estimator *reclaim.Estimator) Options {
 			return n.answer
 		},
 		Notify: func(m policy.Notice) { n.notified = append(n.notified, m.Reason) },
-		Keep:   func(c reclaim.Checkpoint) error { n.saved = append(n.saved, c); return nil },
+		Save:   func(c reclaim.Checkpoint) error { n.saved = append(n.saved, c); return nil },
 	}
 }
 
@@ -163,7 +163,7 @@ func (n *node) start(estimator *reclaim.Estimator) *Loop {
 	if err := n.Follow(rootID, "/"); err != nil {
 		n.t.Fatal(err)
 	}
-	l.estimated, l.kept = n.now, n.now
+	l.estimated, l.savedAt = n.now, n.now
 	return l
 }
 
@@ -324,7 +324,7 @@ func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
 	hangs := make(chan error)
 	asked := make(chan struct{}, 10)
 	o := n.options(e)
-	o.Keep = func(reclaim.Checkpoint) error { asked <- struct{}{}; return <-hangs }
+	o.Save = func(reclaim.Checkpoint) error { asked <- struct{}{}; return <-hangs }
 	l, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -332,14 +332,14 @@ func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
 	if err := n.Follow(rootID, "/"); err != nil {
 		t.Fatal(err)
 	}
-	l.estimated, l.kept = n.now, n.now
+	l.estimated, l.savedAt = n.now, n.now
 	pass := func(d time.Duration) {
 		for range int(d / time.Second) {
 			n.pass()
 			l.look(t.Context())
 		}
 	}
-	pass(2 * KeepEvery)
+	pass(2 * SaveEvery)
 	wide := n.be()
 	n.load["web"] = 7
 	pass(2 * time.Second)
@@ -353,14 +353,14 @@ func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
 		t.Error("it was asked again before it answered")
 	}
 	hangs <- errors.New("no space left on device")
-	l.asking.Wait()
-	pass(KeepEvery + time.Second)
+	l.background.Wait()
+	pass(SaveEvery + time.Second)
 	<-asked
-	if l.complaint == "" {
+	if l.lastWarning == "" {
 		t.Error("no complaint was recorded")
 	}
 	hangs <- nil
-	l.asking.Wait()
+	l.background.Wait()
 }
 
 // A clock that leaps gives best effort nothing that is not there, and saves go on.
@@ -612,11 +612,11 @@ func TestPodsAreReadOnceTheyCan(t *testing.T) {
 	}
 	n.follows[rootID] = "/"
 	n.seconds(l, 5)
-	if s := l.Status(); s.Production != 0 || s.Outside != 3 || len(l.meters) != 0 || l.complaint == "" {
+	if s := l.Status(); s.Production != 0 || s.Outside != 3 || len(l.meters) != 0 || l.lastWarning == "" {
 		t.Errorf("production whose cgroup is not there uses %v and others %v, want 0 and 3; %q", s.Production,
-			s.Outside, l.complaint)
+			s.Outside, l.lastWarning)
 	}
-	late.there = true
+	late.running = true
 	n.seconds(l, 2)
 	if s := l.Status(); s.Production != 3 || s.Outside != 0 {
 		t.Errorf("production uses %v and others %v, want 3 and 0", s.Production, s.Outside)
@@ -633,11 +633,11 @@ func TestPodsAreReadOnceTheyCan(t *testing.T) {
 // lateNode is a node whose pods' cgroups are not there at first.
 type lateNode struct {
 	*node
-	there bool
+	running bool
 }
 
 func (n *lateNode) Follow(id, path string) error {
-	if !n.there {
+	if !n.running {
 		return cgroup.ErrGone
 	}
 	return n.node.Follow(id, path)
@@ -820,7 +820,7 @@ func TestEvictionThatHangsHoldsUpNothing(t *testing.T) {
 		t.Errorf("best effort has %d CPUs, had %d, while an eviction hangs", got, wide)
 	}
 	close(answer)
-	l.asking.Wait()
+	l.background.Wait()
 	n.seconds(l, 1)
 	if s := l.Status(); s.Evictions != 1 || len(s.Evicted) != 1 || s.Evicted[0].Pod != "default/new" ||
 		s.Narrowed.What == "" {
@@ -901,8 +901,8 @@ func TestSuppressionThatFailsIsAskedForAgain(t *testing.T) {
 		return errors.New("the loop is busy")
 	}
 	n.seconds(l, 3)
-	if n.suppressed != 3 || n.be() == 2 || l.complaint == "" {
-		t.Errorf("asked %d times in 3 seconds; %q", n.suppressed, l.complaint)
+	if n.suppressed != 3 || n.be() == 2 || l.lastWarning == "" {
+		t.Errorf("asked %d times in 3 seconds; %q", n.suppressed, l.lastWarning)
 	}
 	l.o.Suppress = suppress
 	n.seconds(l, 2)
@@ -985,7 +985,7 @@ func TestNothingIsLentBeforeItIsKnownWhoRuns(t *testing.T) {
 // more than the sample that grows and the time without a daemon.
 func TestEverySampleIsSaved(t *testing.T) {
 	for _, c := range []struct{ sample, every time.Duration }{{5 * time.Minute, 5 * time.Minute},
-		{time.Hour, KeepEvery}, {10 * time.Second, keepLeast}} {
+		{time.Hour, SaveEvery}, {10 * time.Second, minSaveInterval}} {
 		cfg := reclaim.Default()
 		cfg.Idle.Sample = reclaim.Duration(c.sample)
 		e, err := reclaim.New(cfg)

@@ -9,18 +9,18 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// measurement is what cgroups used, by pod and of the whole node.
+// measurement is the CPU use of pods and of the whole node.
 type measurement struct {
 	meters   map[string]*meter // by pod UID
 	root     reclaim.Meter
 	group    group
-	poll     *poll // nil: there is none
+	poll     *poll // nil: no polls
 	readings []usage.Reading
-	looked   time.Time
+	lastLook time.Time
 	since    since
 }
 
-// meter is one pod between two looks, and since the last estimate.
+// meter measures one pod between looks, and since the last estimate.
 type meter struct {
 	reclaim.Meter
 	path    string
@@ -30,38 +30,38 @@ type meter struct {
 	hid     time.Duration // time of looks in which contention hid demand
 }
 
-// since is what was measured since the last estimate: the time of looks in which all of
-// best effort was held down.
+// since accumulates, since the last estimate, the time of looks in which all of best
+// effort was held down.
 type since struct{ hid time.Duration }
 
-// follow reads the cgroups of the pods that run, and no others.
+// follow makes the reader follow exactly the cgroups of running pods.
 func (l *Loop) follow(pods []policy.PodView) {
 	l.group.follow(l.o.Usage, pods)
-	there := make(map[string]bool, len(pods))
+	running := make(map[string]bool, len(pods))
 	for i := range pods {
 		p := &pods[i]
 		if p.Cgroup == "" {
 			continue
 		}
-		there[p.UID] = true
+		running[p.UID] = true
 		if m := l.meters[p.UID]; m != nil && m.path == p.Cgroup {
 			continue
 		}
 		if err := l.o.Usage.Follow(p.UID, p.Cgroup); err != nil {
-			l.complain(fmt.Errorf("the use of pod %s/%s is not known: %w", p.Namespace, p.Name, err))
+			l.warnOnce(fmt.Errorf("read CPU use of pod %s/%s: %w", p.Namespace, p.Name, err))
 			continue
 		}
 		l.meters[p.UID] = &meter{path: p.Cgroup}
 	}
 	for uid := range l.meters {
-		if !there[uid] {
+		if !running[uid] {
 			l.o.Usage.Forget(uid)
 			delete(l.meters, uid)
 		}
 	}
 }
 
-// measure reads everybody once.
+// measure reads all cgroups once.
 func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 	class := make(map[string]policy.Class, len(pods))
 	for i := range pods {
@@ -74,7 +74,7 @@ func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 	for i := range l.readings {
 		r := &l.readings[i]
 		if r.ID == rootID {
-			if r.Err == nil { // else its numbers mean nothing, nor would the next one's growth
+			if r.Err == nil { // a failed reading must not become the base of the next
 				whole, _, rooted = l.root.Use(r.At, r.CPU)
 			}
 			continue
@@ -102,7 +102,7 @@ func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 		switch class[r.ID] {
 		case policy.LSE, policy.LSR, policy.LS:
 			s.Production += use
-			s.OnShared += kept.onShared(r.ID, use)
+			s.OnShared += kept.onSharedCPUs(r.ID, use)
 		case policy.BE:
 			s.Batch += use
 		default:

@@ -10,26 +10,25 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// A look reads every pod and comes once a second. A poll reads two cgroups, all of
-// kubelet's pods and those of its best-effort slice, five times a second: where what
-// is between them has grown so much that best effort would have to give way, the next
-// look comes at once.
+// A look reads every pod, once a second. A poll reads two cgroups five times a second:
+// all pods of kubelet, and its best-effort slice. If the difference has grown so much
+// that best effort must shrink, the next look happens at once.
 const (
 	pollEvery = 200 * time.Millisecond
-	// leastSpan is how long a look has to be away before another one comes early:
-	// what it measures is the mean of that time.
+	// leastSpan is the least time between a look and one brought forward, which
+	// measures the mean of that time.
 	leastSpan = 400 * time.Millisecond
 )
 
-// poll owns its reader. Its zero paths are followed by nobody.
+// poll owns its reader. A path that is empty is not followed.
 type poll struct {
 	reader   Reader
 	all, be  string // paths
 	readings []usage.Reading
 	meter    reclaim.Meter // of production, as these two show it, between polls
 	looks    reclaim.Meter // the same between looks
-	// surplus is how much more they say than production really used at the last look:
-	// pods of class BE lie in other slices, too.
+	// surplus is how much more the polls show than production used at the last look:
+	// pods of class BE may lie in other slices too.
 	surplus float64
 }
 
@@ -39,7 +38,7 @@ const (
 	bestEffort = "besteffort"
 )
 
-// follow finds kubelet's slices from where the pods are.
+// follow derives kubelet's slices from the pods' paths.
 func (g *poll) follow(pods []policy.PodView) {
 	all, be := slicesOf(pods)
 	if all == g.all && be == g.be {
@@ -49,15 +48,15 @@ func (g *poll) follow(pods []policy.PodView) {
 	g.reader.Forget(bestEffort)
 	g.all, g.be, g.meter, g.looks = "", "", reclaim.Meter{}, reclaim.Meter{}
 	if be == "" {
-		return // nobody has to give way
+		return // there is no best effort to shrink
 	}
 	if g.reader.Follow(allPods, all) == nil && g.reader.Follow(bestEffort, be) == nil {
 		g.all, g.be = all, be
 	}
 }
 
-// slicesOf are the cgroups of all pods and of kubelet's best-effort ones; empty: there
-// is no pod that shows it.
+// slicesOf returns the cgroups of all pods and of best-effort pods; empty if no pod
+// shows them.
 func slicesOf(pods []policy.PodView) (all, be string) {
 	for i := range pods {
 		parent := cgroup.Parent(pods[i].Cgroup)
@@ -73,7 +72,7 @@ func slicesOf(pods []policy.PodView) (all, be string) {
 	return all, ""
 }
 
-// used is the CPU time of all pods without those of the best-effort slice.
+// used is the CPU time of all pods without the best-effort slice.
 func (g *poll) used() (at time.Time, cpu time.Duration, ok bool) {
 	if g.be == "" {
 		return at, 0, false
@@ -96,8 +95,8 @@ func (g *poll) used() (at time.Time, cpu time.Duration, ok bool) {
 	return at, cpu, true
 }
 
-// learn sets right what polls show by what a look has measured.
-func (g *poll) learn(production float64) {
+// calibrate corrects polls by what a look has measured.
+func (g *poll) calibrate(production float64) {
 	at, cpu, ok := g.used()
 	if !ok {
 		return
@@ -107,7 +106,7 @@ func (g *poll) learn(production float64) {
 	}
 }
 
-// production is its use since the last poll.
+// production is production's use since the last poll.
 func (g *poll) production() (float64, bool) {
 	at, cpu, ok := g.used()
 	if !ok {
@@ -117,14 +116,14 @@ func (g *poll) production() (float64, bool) {
 	return use - g.surplus, ok
 }
 
-// polled looks early where best effort would have at least a core less.
-func (l *Loop) polled(ctx context.Context) {
+// lookEarly brings the next look forward if best effort would lose at least a core.
+func (l *Loop) lookEarly(ctx context.Context) {
 	if l.poll == nil || l.o.Suppress == nil {
 		return
 	}
 	production, ok := l.poll.production()
 	s := l.Status()
-	if !ok || !s.Known || l.o.Clock.Now().Sub(l.looked) < leastSpan {
+	if !ok || !s.Known || l.o.Clock.Now().Sub(l.lastLook) < leastSpan {
 		return
 	}
 	target := s.Budget.Target - (production - s.Production)

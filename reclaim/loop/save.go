@@ -5,50 +5,50 @@ import (
 	"time"
 )
 
-// saving is when what was learned was saved last.
+// saving is the state of saving checkpoints.
 type saving struct {
-	kept       time.Time
-	keptCell   uint32
+	savedAt    time.Time
+	savedCell  uint32
 	inProgress bool
 	saved      chan error // the result of the last save
 }
 
-// keep saves what was learned where it is time, one saving at once.
-func (l *Loop) keep() {
+// saveIfDue saves a checkpoint if one is due and none is being saved.
+func (l *Loop) saveIfDue() {
 	select {
 	case err := <-l.saved:
 		l.inProgress = false
-		l.unsaved(err)
+		l.warnUnsaved(err)
 	default:
 	}
 	now := l.o.Clock.Now()
-	if l.o.Keep == nil || l.o.Estimator == nil || l.inProgress {
+	if l.o.Save == nil || l.o.Estimator == nil || l.inProgress {
 		return
 	}
-	since, cell := now.Sub(l.kept), l.o.Estimator.Cell()
-	if since >= 0 && since < KeepEvery && (since < keepLeast || cell == l.keptCell) {
+	since, cell := now.Sub(l.savedAt), l.o.Estimator.Cell()
+	if since >= 0 && since < SaveEvery && (since < minSaveInterval || cell == l.savedCell) {
 		return
 	}
-	l.kept, l.keptCell, l.inProgress = now, cell, true
+	l.savedAt, l.savedCell, l.inProgress = now, cell, true
 	learned := l.o.Estimator.Checkpoint(l.o.Name)
-	l.asking.Go(func() { l.saved <- l.o.Keep(learned) })
+	l.background.Go(func() { l.saved <- l.o.Save(learned) })
 }
 
-// keepLast is for the end, when neither an eviction nor a saving is under way any more.
-// Who was not evicted must not count as going after the restart: nobody would ask again.
-func (l *Loop) keepLast() {
+// saveFinal saves the last checkpoint, after all evictions and saves have ended. A pod
+// whose eviction failed must not count as terminating after the restart, since nothing
+// would evict it again.
+func (l *Loop) saveFinal() {
 	s := l.Status()
 	l.settle(l.o.Clock.Now(), &s)
-	if l.o.Keep != nil && l.o.Estimator != nil {
-		l.unsaved(l.o.Keep(l.o.Estimator.Checkpoint(l.o.Name)))
+	if l.o.Save != nil && l.o.Estimator != nil {
+		l.warnUnsaved(l.o.Save(l.o.Estimator.Checkpoint(l.o.Name)))
 	}
 }
 
-func (l *Loop) unsaved(err error) {
+func (l *Loop) warnUnsaved(err error) {
 	if err != nil {
-		l.complain(
+		l.warnOnce(
 			fmt.Errorf(
-				"what was learned of pods is not saved; a restart takes nobody for idle until a window is full "+
-					"again: %w", err))
+				"save the history of pods: %w; after a restart no pod is idle until a window is full again", err))
 	}
 }

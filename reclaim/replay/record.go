@@ -1,11 +1,13 @@
-// Package replay runs the estimator of package reclaim on recorded data: one
-// interval a distinct time, from past and present rows only.
+// Package replay runs the estimator of package reclaim on recorded data, one interval
+// per distinct time. [Read] parses a [Record], and [Run] plays it and emits a [Line]
+// per interval.
 //
 //	record, err := replay.Read(file)
 //	options := replay.Options{Capacity: 64, Config: reclaim.Default()}
 //	summary, err := replay.Run(record, options, func(l replay.Line) error { … })
 //
-// It is pure: the caller opens the file and writes the lines.
+// It is pure: the caller opens the file and writes the lines. A line never depends on
+// later rows.
 package replay
 
 import (
@@ -37,7 +39,7 @@ type Record struct {
 	Rows []Row
 }
 
-// columns of the file, in the order of the error messages.
+// columns lists the columns, in the order of error messages.
 func columns() []string { return []string{"time", "pod", "class", "request", "usage"} }
 
 const (
@@ -47,9 +49,8 @@ const (
 )
 
 // Read reads a CSV file with a header: time (seconds), pod, class (prod or batch),
-// request and usage (CPUs). Other columns are left out, an empty usage is a sample
-// that is missing, rows may be in any order. Anything else that is wrong is an
-// error with its line.
+// request and usage (CPUs). It ignores other columns. An empty usage is a missing
+// sample. Rows may be in any order. Any other fault is an error with its line.
 func Read(in io.Reader) (*Record, error) {
 	b := &bounded{in: in}
 	c := csv.NewReader(b)
@@ -83,11 +84,11 @@ func Read(in io.Reader) (*Record, error) {
 	return p.rec, p.rec.order()
 }
 
-// bounded ends at a record that is longer than any can be: the rest of what is no
-// record is not read into memory.
+// bounded fails at a record longer than any valid one, so that the rest of an invalid
+// file is not read into memory.
 type bounded struct {
 	in          io.Reader
-	read, begun int64 // bytes so far, and before the record in hand
+	read, begun int64 // bytes so far, and before the current record
 }
 
 func (b *bounded) Read(p []byte) (int, error) {
@@ -161,7 +162,7 @@ func cpus(what, text string) (float64, error) {
 	return v, nil
 }
 
-// order sorts the rows by time and refuses a pod that is twice in one interval.
+// order sorts the rows by time and rejects a pod that occurs twice in an interval.
 func (r *Record) order() error {
 	byTime := func(a, b Row) int { return cmp.Compare(a.Time, b.Time) }
 	if !slices.IsSortedFunc(r.Rows, byTime) {

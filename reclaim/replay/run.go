@@ -8,13 +8,13 @@ import (
 	"github.com/quietcore/quietcore/reclaim"
 )
 
-// Options are the node that the record is taken to be of.
+// Options describe the recorded node.
 type Options struct {
 	Capacity float64
 	Config   reclaim.Config
 }
 
-// Line is what one interval led to. The first nine fields are a contract.
+// Line is the result of one interval. The first nine fields are a contract.
 type Line struct {
 	Time            float64  `json:"time"`
 	Reclaimable     float64  `json:"reclaimable"`
@@ -39,24 +39,24 @@ type Summary struct {
 	Event           string  `json:"event"` // "summary"
 	Intervals       int     `json:"intervals"`
 	MeanReclaimable float64 `json:"meanReclaimable"`
-	// Violations are the intervals whose next one's production used more than the
-	// capacity less what was reclaimable; the ratio is to those that have a next.
+	// Violations counts the intervals after which production used more than the
+	// capacity less what was reclaimable. The ratio is to the intervals that have a
+	// next one.
 	Violations     int     `json:"violations"`
 	ViolationRatio float64 `json:"violationRatio"`
-	// Shortfalls leave out what idle pods requested and do not use: that is promised
-	// twice, and used once. They are the intervals whose next one's production used
-	// more than the capacity less what was taken from production.
+	// Shortfalls counts the intervals after which production used more than the
+	// capacity less what was taken from production. They exclude what idle pods do not
+	// use, which is promised twice but used once.
 	Shortfalls     int     `json:"shortfalls"`
 	ShortfallRatio float64 `json:"shortfallRatio"`
 	Evicted        int     `json:"evicted"`
 }
 
-// firstSpan stands for the time before the first row, of which the record says
-// nothing: long enough for every hold.
+// firstSpan stands for the unrecorded time before the first row; it exceeds every hold.
 const firstSpan = 24 * time.Hour
 
-// Run plays a record and hands over a line an interval. The line's slices are
-// valid until the next.
+// Run plays a record and emits a line per interval. The line's slices are valid until
+// the next one.
 func Run(rec *Record, o Options, emit func(Line) error) (Summary, error) {
 	s := Summary{Event: "summary"}
 	e, err := reclaim.NewRecorded(o.Config)
@@ -104,7 +104,7 @@ func Run(rec *Record, o Options, emit func(Line) error) (Summary, error) {
 	return s, nil
 }
 
-// gather makes a report's pods of the rows i to j, and adds up what was used.
+// gather builds a report's pods from rows i to j and sums their use.
 func (r *Record) gather(i, j int, into *[]reclaim.Pod) Line {
 	l := Line{Time: r.Rows[i].Time}
 	list := (*into)[:0]
@@ -132,11 +132,11 @@ func (l *Line) from(e *reclaim.Estimate) {
 	}
 }
 
-// moment is a record's time as a time.Time.
+// moment converts a record's time.
 func moment(seconds float64) time.Time {
 	whole, part := math.Modf(seconds)
 	return time.Unix(int64(whole), int64(part*1e9)).UTC()
 }
 
-// round keeps what a millionth of a CPU cannot mean out of the output.
+// round rounds to a millionth of a CPU.
 func round(v float64) float64 { return math.Round(v*1e6) / 1e6 }
