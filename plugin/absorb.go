@@ -213,14 +213,13 @@ func (e *enforcer) setPod(d policy.SetPod) {
 		Mems: memsOf(d.Mems)}); err != nil {
 		e.log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
-	asked, known := e.book.pod(d.Pod.UID)
-	s.asked = asked
+	s.asked = cgroup.Quota(d.Asked)
 	s.weight = 0
 	if d.WeightMilli > 0 {
 		s.weight = cgroup.WeightOf(d.WeightMilli)
 	}
 	look := s.idle.want(d.Idle, first && d.Pod.QoS == policy.BestEffort)
-	if s.limit.want(d.QuotaMilli, asked, known) || look {
+	if s.limit.want(d.Quota, d.QuotaOurs) || look {
 		e.lookAtLimit(s)
 	}
 }
@@ -240,10 +239,9 @@ func (e *enforcer) strange(s *subjectState, is bool) {
 }
 
 func (e *enforcer) setContainer(d policy.SetContainer) {
-	f, known := e.book.container(d.Container.ID)
 	s := e.ctrs[d.Container.ID]
 	if s == nil {
-		s = &subjectState{limit: limit{ours: f.ourQuota}}
+		s = &subjectState{limit: limit{ours: d.Asked.OurQuota}}
 		e.ctrs[d.Container.ID] = s
 	}
 	if d.Rev < s.rev {
@@ -253,19 +251,15 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
-		if v := valuesOf(&d, &f, e.topo); s.said == "" && v.cpus != "" {
+		if v := valuesOf(&d, e.topo); s.said == "" && v.cpus != "" {
 			c.OwnCPUs, _ = cpuset.Parse(v.cpus) // what our reply makes the runtime write
 		}
 		if err := e.tree.PutContainer(c); err != nil {
 			e.log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err", err)
 		}
 	}
-	var lifted *int64
-	if d.QuotaOurs {
-		lifted = &d.QuotaMilli
-	}
-	s.asked, s.container = f.quota, true
-	if s.limit.want(lifted, f.quota, known) {
+	s.asked, s.container = cgroup.Quota(d.Asked.Quota), true
+	if s.limit.want(d.Quota, d.QuotaOurs) {
 		e.lookAtLimit(s)
 	}
 	e.tell(s, d)
@@ -319,7 +313,8 @@ func (e *enforcer) putSlice(pod string) {
 		return
 	}
 	if pool == policy.PoolBE.ID() {
-		e.beSlices[path] = &subjectState{path: path, name: path, limit: limit{ours: true}, asked: noQuota()}
+		e.beSlices[path] = &subjectState{path: path, name: path, limit: limit{ours: true},
+			asked: cgroup.Quota(noQuota())}
 		e.limitSlice(e.beSlices[path])
 	}
 	if e.reader != nil {

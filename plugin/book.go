@@ -31,8 +31,8 @@ func (f facts) cpu() *api.LinuxCPU {
 func factsOf(c *api.Container, qos policy.QoS) facts {
 	cpu := c.GetLinux().GetResources().GetCpu()
 	return facts{
-		qos: qos, shares: int64(min(cpu.GetShares().GetValue(), maxShares)),
-		resources: resourcesOf(cpu, qos), quota: quotaIn(cpu), hasCPUs: cpu.GetCpus() != "",
+		qos: qos, shares: int64(min(cpu.GetShares().GetValue(), policy.MaxShares)),
+		resources: bookResourcesOf(cpu, qos), quota: cgroup.Quota(quotaIn(cpu)), hasCPUs: cpu.GetCpus() != "",
 	}
 }
 
@@ -70,7 +70,7 @@ func (b *book) pod(uid string) (cgroup.Quota, bool) {
 
 func (b *book) putPod(uid string, cpu *api.LinuxCPU) {
 	if cpu != nil {
-		b.setPod(uid, quotaIn(cpu))
+		b.setPod(uid, cgroup.Quota(quotaIn(cpu)))
 	}
 }
 
@@ -91,4 +91,32 @@ func (b *book) dropPod(uid string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.pods, uid)
+}
+
+// updateOf is what a request to change a container changes; known is what the
+// container had. A field that is 0 or empty in the request stays as it is.
+func bookUpdateOf(id string, r *api.LinuxResources, known facts) (policy.ContainerUpdate, facts) {
+	cpu := r.GetCpu()
+	u := policy.ContainerUpdate{ID: id, CPUs: clip(cpu.GetCpus())}
+	next := known
+	if shares := cpu.GetShares().GetValue(); shares > 0 {
+		u.Shares = int64(min(shares, policy.MaxShares))
+		next.shares = u.Shares
+	}
+	if quota := cpu.GetQuota().GetValue(); quota != 0 {
+		next.quota = cgroup.Quota(quotaIn(cpu))
+	}
+	if u.Shares > 0 || cpu.GetQuota().GetValue() != 0 {
+		next.resources = bookResourcesOf(next.cpu(), known.qos)
+		changed := next.resources
+		u.Resources = &changed
+	}
+	if u.CPUs != "" {
+		next.hasCPUs = true
+	}
+	return u, next
+}
+
+func bookResourcesOf(cpu *api.LinuxCPU, qos policy.QoS) policy.Resources {
+	return policy.ResourcesOf(sharesIn(cpu), quotaIn(cpu), qos)
 }

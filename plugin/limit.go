@@ -21,30 +21,29 @@ type limit struct {
 	target cgroup.Quota
 }
 
-// want takes over a decision: milli is nil where the quota is kubelet's business,
-// asked is what kubelet asked for. It reports whether the cgroup has to be
-// looked at: kubelet writes a pod's quota at every resize, so a decision that
-// says the same again is not the same as nothing.
-func (l *limit) want(milli *int64, asked cgroup.Quota, known bool) bool {
+// want takes over a decision: a quota of ours, or what kubelet asked for. It reports
+// whether the cgroup has to be looked at: kubelet writes a pod's quota at every resize,
+// so a decision that says the same again is not the same as nothing.
+func (l *limit) want(q policy.Quota, ours bool) bool {
+	next := cgroup.Quota(q)
 	switch {
-	case milli != nil:
-		next := quotaOf(*milli)
+	case ours:
 		l.seen = l.seen && l.target == next
 		l.ours, l.back, l.target = true, false, next
 		return true
 	case !l.ours:
 		return false
-	case !known:
-		l.ours = false // what to go back to is lost: its manager's next write decides
+	case !q.Known():
+		l.ours = false // what to go back to is not known: its manager's next write decides
 		return false
 	}
-	l.back, l.seen, l.target = true, false, asked
+	l.back, l.seen, l.target = true, false, next
 	return true
 }
 
 // noQuota is what kubelet gives its slices. So a quota that a new daemon finds there
 // is of an earlier one, and is undone.
-func noQuota() cgroup.Quota { return cgroup.Quota{Micros: -1, Period: period} }
+func noQuota() policy.Quota { return policy.QuotaOf(policy.NoLimit) }
 
 // limitBE takes over what all of best effort may use together.
 func (e *enforcer) limitBE(milli int64) {
@@ -60,16 +59,16 @@ func (e *enforcer) limitBE(milli int64) {
 // limitSlice leaves a slice alone in which somebody lies who is not best effort: the
 // quota would stop him with it, and production must not pay.
 func (e *enforcer) limitSlice(s *subjectState) {
-	milli := e.beQuota
-	if milli != nil {
+	quota, ours := noQuota(), false
+	if e.beQuota != nil {
 		if other := e.strangerIn(s.path); other != "" {
 			e.tellUnlimited(s.path, other)
-			milli = nil
 		} else {
+			quota, ours = policy.QuotaOf(*e.beQuota), true
 			e.unlimited = ""
 		}
 	}
-	if s.limit.want(milli, noQuota(), true) {
+	if s.limit.want(quota, ours) {
 		e.lookAtLimit(s)
 	}
 }

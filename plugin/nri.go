@@ -181,9 +181,9 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	if !known || quotaIn(merged).Micros > 0 { // kubelet takes no limit away: none is what it reads where we lifted it
 		s.book.putPod(pod.UID, merged)
 	}
-	sums, _ := podSums(merged, pod.QoS)
 	count := s.timed("UpdatePodSandbox")
-	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Resources: *sums}, nil)
+	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Shares: sharesIn(cpu),
+		Quota: cpu.GetQuota().GetValue(), Period: periodIn(cpu)}, nil)
 	count(o.err)
 	switch {
 	case known && refused(o.err):
@@ -287,7 +287,7 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	}
 	f.ourQuota = d.QuotaOurs
 	s.book.putContainer(ctr.ID, f)
-	v := valuesOf(&d, &f, o.topo)
+	v := valuesOf(&d, o.topo)
 	v.env = envOf(s.o.CPUsEnv, &d)
 	return v, nil
 }
@@ -327,13 +327,13 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 		return nil, nil // nobody we placed: as kubelet says
 	}
 	s.ending.name(podOf(p, "").UID)
-	event, after := updateOf(id, r, before)
+	_, after := bookUpdateOf(id, r, before)
 	s.book.putContainer(id, after)
 	if s.unsaid.Load() && resizes(r.GetCpu()) {
 		defer s.enforcer.recheckSoon(podOf(p, "").UID) // kubelet may write the pod's quota, whatever we answer
 	}
 	count := s.timed("UpdateContainer")
-	o := s.loop.submit(ctx, event, nil)
+	o := s.loop.submit(ctx, updateOf(id, r), nil)
 	count(o.err)
 	if o.err != nil {
 		s.book.putContainer(id, before)
@@ -351,7 +351,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 		}
 		s.at.at(failpoint.UpdateVacated)
 	}
-	v := valuesOf(&d, &after, o.topo)
+	v := valuesOf(&d, o.topo)
 	after.ourQuota = d.QuotaOurs
 	s.book.putContainer(id, after)
 	u := v.update(c.GetId())

@@ -46,6 +46,7 @@ func (r *recovery) synchronized(pods []*api.PodSandbox, containers []*api.Contai
 	r.observed, r.facts = map[string]cgroup.Effective{}, map[string]facts{}
 	found := slices.DeleteFunc(r.group(pods, containers), r.ended)
 	for _, p := range found {
+		p.pod.Asked = r.podQuota(&p.pod)
 		p.kernel = r.read(p.pod.CgroupParent)
 	}
 	r.distrust(found)
@@ -326,23 +327,24 @@ func storedBy(containers []*api.Container) cpuset.Set {
 func (r *recovery) container(p *running, c *api.Container) policy.Container {
 	out := containerOf(c, &p.pod, r.now)
 	r.read(out.CgroupPath) // the tree starts from what is there
-	f := factsOf(c, p.pod.QoS)
-	stored := limitOf(c.GetLinux().GetResources().GetCpu())
+	stored := out.Asked.Quota.Milli()
 	kernel, known := r.quota(p, out.CgroupPath)
 	switch limit, capped := r.before(p.pod.UID, out.Name); {
 	case capped:
-		out.Resources.LimitMilli, f.ourQuota = limit, true
+		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
 	case known && tighter(kernel, stored):
-		f.ourQuota = true // a cap that was over and not yet undone
+		out.Asked.OurQuota = true // a cap that was over and not yet undone
 	case known && tighter(stored, kernel):
-		out.Resources.LimitMilli, f.ourQuota = kernel, true // a cap that the runtime still holds
+		out.Resources.LimitMilli, out.Asked.OurQuota = kernel, true // a cap that the runtime still holds
 	case stored == policy.NoLimit && exclusive(&p.pod) && out.Resources.RequestMilli > 0:
-		out.Resources.LimitMilli, f.ourQuota = out.Resources.RequestMilli, true // request = limit, so we lifted it
+		// request = limit, so we lifted it
+		out.Resources.LimitMilli, out.Asked.OurQuota = out.Resources.RequestMilli, true
 	}
-	f.resources = out.Resources
-	if f.ourQuota {
-		f.quota = quotaOf(out.Resources.LimitMilli)
+	if out.Asked.OurQuota {
+		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)
 	}
+	f := factsOf(c, p.pod.QoS)
+	f.resources, f.quota, f.ourQuota = out.Resources, cgroup.Quota(out.Asked.Quota), out.Asked.OurQuota
 	r.facts[out.ID] = f
 	return out
 }

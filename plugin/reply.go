@@ -35,12 +35,12 @@ func envOf(name string, d *policy.SetContainer) variable {
 // valuesOf is a container's whole desired state in the words of a reply. An empty
 // cpuset would mean "unchanged", so where the runtime's store has a set that is
 // not ours the answer is the widest legal one, and the pool's mask decides.
-func valuesOf(d *policy.SetContainer, f *facts, t *topology.Topology) values {
+func valuesOf(d *policy.SetContainer, t *topology.Topology) values {
 	var v values
 	switch {
 	case d.Need.Own != nil:
 		v.cpus = text(d.Need.Own)
-	case f.hasCPUs:
+	case d.Asked.CPUs:
 		v.cpus = widest(t)
 	}
 	if d.Mems != nil {
@@ -49,12 +49,8 @@ func valuesOf(d *policy.SetContainer, f *facts, t *topology.Topology) values {
 	if d.PreferNodes != nil {
 		v.preferNodes = text(d.PreferNodes)
 	}
-	switch {
-	case d.QuotaOurs:
-		q := quotaOf(d.QuotaMilli)
-		v.quota = &q
-	case f.ourQuota:
-		q := f.quota
+	if d.QuotaOurs || d.Asked.OurQuota {
+		q := cgroup.Quota(d.Quota)
 		v.quota = &q
 	}
 	return v
@@ -69,15 +65,6 @@ func text(s *cpuset.Set) string { return s.String() }
 
 //go:noinline
 func widest(t *topology.Topology) string { return t.Online().String() }
-
-// quotaOf is a quota in milli-CPUs as the kernel takes it.
-func quotaOf(milli int64) cgroup.Quota {
-	if milli < 0 {
-		return cgroup.Quota{Micros: -1, Period: period}
-	}
-	const least = 1000 // the kernel's smallest quota
-	return cgroup.Quota{Micros: max(milli*(period/1000), least), Period: period}
-}
 
 func (v values) isZero() bool { return v == values{} }
 

@@ -135,14 +135,14 @@ func (r *restorer) check(_ context.Context, _ []*api.PodSandbox,
 		want, ok := r.stored[clip(c.GetId())]
 		now := c.GetLinux().GetResources().GetCpu()
 		if !ok || (want.cpus == "" || want.cpus == now.GetCpus()) && (want.quota == nil ||
-			want.quota.Milli() == quotaIn(now).Milli()) {
+			want.quota.Milli() == cgroup.Quota(quotaIn(now)).Milli()) {
 			continue
 		}
 		for i := range r.found {
 			if n := &r.found[i]; n.id == clip(c.GetId()) {
 				n.Err = fmt.Errorf(
 					"the runtime did not take over CPUs %s and quota %s: its next update brings back CPUs %s and %s",
-					want.cpus, want.quota, now.GetCpus(), quotaIn(now))
+					want.cpus, want.quota, now.GetCpus(), cgroup.Quota(quotaIn(now)))
 			}
 		}
 	}
@@ -166,16 +166,12 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 		}
 	}
 	event := rec.synchronized(pods, containers)
-	asked := map[string]cgroup.Quota{}
-	for _, p := range pods {
-		asked[clip(p.GetId())] = quotaIn(p.GetLinux().GetPodResources().GetCpu())
-	}
 	bySandbox := map[string]*policy.Pod{}
 	for i := range event.Pods {
 		p := &event.Pods[i]
 		bySandbox[p.Sandbox] = p
 		r.slice(cgroup.Parent(p.CgroupParent))
-		r.pod(p, rec.podQuota(p, asked[p.Sandbox]))
+		r.pod(p)
 	}
 	stored := map[string]*api.Container{}
 	for _, c := range containers {
@@ -185,7 +181,7 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 	for i := range event.Containers {
 		c := &event.Containers[i]
 		if pod := bySandbox[c.Sandbox]; pod != nil {
-			updates = append(updates, r.container(pod, c, rec.facts[c.ID], stored[c.ID])...)
+			updates = append(updates, r.container(pod, c, stored[c.ID])...)
 		}
 	}
 	for path, e := range rec.observed {
@@ -196,13 +192,13 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 
 // podQuota is the quota that kubelet gave a pod: after a resize the runtime may
 // still tell the old one, the state file knows how many CPUs an owner asked for.
-func (r *recovery) podQuota(p *policy.Pod, asked cgroup.Quota) cgroup.Quota {
+func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
 	saved, ok := r.saved[p.UID]
-	if asked.Micros <= 0 || !ok || !exclusive(p) || saved.CPUs.IsEmpty() {
+	if asked := p.Asked; asked.Micros <= 0 || !ok || !exclusive(p) || saved.CPUs.IsEmpty() || saved.Reservation != nil {
 		return asked
 	}
 	n := int64(cmp.Or(saved.Request, saved.CPUs.Count()))
-	return cgroup.Quota{Micros: n * asked.Period, Period: asked.Period}
+	return policy.Quota{Micros: n * p.Asked.Period, Period: p.Asked.Period}
 }
 
 // everything is the pool of those who may run anywhere.
@@ -220,7 +216,7 @@ func (r *restorer) slice(path string) {
 	}
 	n := Restored{Name: path, Path: path, id: path}
 	if cgroup.Classify(path) == cgroup.BestEffort {
-		none := noQuota()
+		none := cgroup.Quota(noQuota())
 		n.wantQuota = &none
 	}
 	r.note(n)
@@ -238,7 +234,7 @@ func (r *restorer) note(n Restored) {
 	r.found = append(r.found, n)
 }
 
-func (r *restorer) pod(p *policy.Pod, quota cgroup.Quota) {
+func (r *restorer) pod(p *policy.Pod) {
 	n := Restored{Name: p.Namespace + "/" + p.Name, Path: p.CgroupParent, id: p.UID}
 	if n.Path == "" {
 		return
@@ -249,7 +245,7 @@ func (r *restorer) pod(p *policy.Pod, quota cgroup.Quota) {
 		return
 	}
 	// Owners' quotas were lifted.
-	if exclusive(p) && quota.Micros > 0 {
+	if quota := cgroup.Quota(p.Asked); exclusive(p) && quota.Micros > 0 {
 		n.wantQuota = &quota
 	}
 	// Kubelet gives this to every best-effort pod; one on lent CPUs has another.
@@ -269,8 +265,7 @@ func (r *restorer) mems(path string) cpuset.Set {
 	return r.o.Topology.MemoryNodes()
 }
 
-func (r *restorer) container(p *policy.Pod, c *policy.Container, f facts,
-	stored *api.Container) []*api.ContainerUpdate {
+func (r *restorer) container(p *policy.Pod, c *policy.Container, stored *api.Container) []*api.ContainerUpdate {
 	n := Restored{Name: p.Namespace + "/" + p.Name + "/" + c.Name, Path: c.CgroupPath, id: c.ID}
 	if n.Path == "" {
 		return nil
@@ -286,8 +281,8 @@ func (r *restorer) container(p *policy.Pod, c *policy.Container, f facts,
 		return nil
 	}
 	v := values{}
-	if f.ourQuota {
-		v.quota, n.wantQuota = &f.quota, &f.quota
+	if quota := cgroup.Quota(c.Asked.Quota); c.Asked.OurQuota {
+		v.quota, n.wantQuota = &quota, &quota
 	}
 	if now := stored.GetLinux().GetResources().GetCpu(); now.GetCpus() != "" && now.GetCpus() != cpus.String() {
 		v.cpus = cpus.String()

@@ -256,6 +256,7 @@ func (n *node) settle() {
 	n.t.Helper()
 	eventually(n.t, "the plugin is settled", n.plugin.Settled)
 	n.admitted()
+	compareBook(n.t, n.plugin)
 }
 
 // admitted returns when the adaptation, which learns of a plugin's readiness
@@ -355,7 +356,7 @@ func short(t testing.TB) context.Context {
 func (n *node) run(s spec) error {
 	n.kernel.Mkdir(s.parent(), 0)
 	sandbox := s.sandbox("sb-" + s.name)
-	asked := quotaIn(sandbox.Linux.PodResources.Cpu)
+	asked := cgroup.Quota(quotaIn(sandbox.Linux.PodResources.Cpu))
 	if err := n.kernel.Apply(short(n.t), s.parent(), cgroup.Values{Quota: &asked}); err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (n *unitNode) run(u unitPod) {
 		CgroupParent: u.slice(),
 		Labels:       map[string]string{policy.LabelClass: string(u.class)},
 	}
-	quota := quotaOf(u.milli)
+	quota := cgroup.Quota(policy.QuotaOf(u.milli))
 	n.p.book.mu.Lock()
 	n.p.book.pods[pod.UID] = quota
 	n.p.book.mu.Unlock()

@@ -146,14 +146,9 @@ func (p *Plugin) correct(ctx context.Context, t *taking) {
 			p.book.putContainer(id, f)
 		}
 	}
-	if len(c.corrected.Pods) > 0 || len(c.observed) > 0 {
+	if len(c.corrected.Pods)+len(c.corrected.Containers)+len(c.observed) > 0 {
 		if err := p.loop.submit(ctx, c.corrected, c.observed).err; err != nil {
 			p.o.Log.Error("what was read after the Synchronize is not taken over", "err", err)
-		}
-	}
-	for _, e := range c.updates {
-		if err := p.Submit(ctx, e); err != nil {
-			p.o.Log.Warn("a limit that was read after the Synchronize is not taken over", "container", e.ID, "err", err)
 		}
 	}
 	p.followResizes(ctx, c.resized)

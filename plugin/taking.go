@@ -99,6 +99,7 @@ type taking struct {
 
 	// What the answer said and was corrected to since.
 	said     map[string]policy.Pod
+	limits   map[string]policy.Container
 	facts    map[string]facts
 	observed map[string]bool
 	followed map[string]bool // resizes, by sandbox
@@ -107,7 +108,8 @@ type taking struct {
 func newTaking(r recovery, pods []*api.PodSandbox, ctrs []*api.Container, again bool,
 	unread map[string]bool) *taking {
 	t := &taking{recovery: r, pods: pods, ctrs: ctrs, again: again, unread: unread, said: map[string]policy.Pod{},
-		facts: map[string]facts{}, observed: map[string]bool{}, followed: map[string]bool{}}
+		limits: map[string]policy.Container{}, facts: map[string]facts{}, observed: map[string]bool{},
+		followed: map[string]bool{}}
 	t.plan()
 	return t
 }
@@ -246,6 +248,9 @@ func (t *taking) note(out *takingResult) {
 	for _, p := range out.event.Pods {
 		t.said[p.UID] = p
 	}
+	for _, c := range out.event.Containers {
+		t.limits[c.ID] = c
+	}
 	for id, f := range out.facts {
 		t.facts[id] = f
 	}
@@ -262,7 +267,6 @@ type changes struct {
 	corrected policy.Corrected
 	observed  map[string]cgroup.Effective
 	facts     map[string]facts
-	updates   []policy.ContainerUpdate
 	resized   []policy.PodResized
 }
 
@@ -288,11 +292,14 @@ func (t *taking) correct(seen map[query]reading) changes {
 		}
 	}
 	for _, p := range now.event.Containers {
-		before, answered := t.facts[p.ID]
-		if f := now.facts[p.ID]; answered && f != before && !unread(p.CgroupPath) {
-			c.facts[p.ID] = f
-			c.updates = append(c.updates, policy.ContainerUpdate{ID: p.ID, Resources: &p.Resources, Shares: p.Shares})
+		before, answered := t.limits[p.ID]
+		if !answered || p.Asked == before.Asked && p.Resources == before.Resources || unread(p.CgroupPath) {
+			continue
 		}
+		c.facts[p.ID] = now.facts[p.ID]
+		c.corrected.Containers = append(c.corrected.Containers, policy.ContainerCorrection{
+			ID: p.ID, Was: before.Asked.Quota, LimitMilli: p.Resources.LimitMilli, Asked: p.Asked,
+		})
 	}
 	for path, e := range now.observed {
 		if !t.observed[path] {

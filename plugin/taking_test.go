@@ -312,7 +312,7 @@ func TestReadsAreOrderedByWorth(t *testing.T) {
 	if len(c.corrected.Pods) != 1 || c.corrected.Pods[0] != (policy.Correction{UID: "uid-db"}) {
 		t.Errorf("corrected: %+v", c.corrected.Pods)
 	}
-	if again := taken.correct(seen); len(again.corrected.Pods)+len(again.observed)+len(again.updates) > 0 {
+	if again := taken.correct(seen); len(again.corrected.Pods)+len(again.corrected.Containers)+len(again.observed) > 0 {
 		t.Errorf("the same reads correct a second time: %+v", again)
 	}
 }

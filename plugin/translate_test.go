@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -52,7 +53,7 @@ func TestQoSIsWhereKubeletPutThePod(t *testing.T) {
 // Every request that kubelet can write comes back as it was.
 func TestSharesInvertExactly(t *testing.T) {
 	for milli := int64(3); milli <= 256_000; milli++ {
-		got := requestOf(&api.LinuxCPU{Shares: api.UInt64(uint64(script.Shares(milli)))})
+		got := policy.RequestOf(script.Shares(milli))
 		if got != milli {
 			t.Fatalf("a request of %dm is %d shares and comes back as %dm", milli, script.Shares(milli), got)
 		}
@@ -63,7 +64,7 @@ func TestSharesInvertExactly(t *testing.T) {
 			if quota < 1000 {
 				continue
 			}
-			got := limitOf(&api.LinuxCPU{Quota: api.Int64(quota), Period: api.UInt64(uint64(p))})
+			got := quotaIn(&api.LinuxCPU{Quota: api.Int64(quota), Period: api.UInt64(uint64(p))}).Milli()
 			if got != milli && p == 100_000 || got > milli || got < milli-1 {
 				t.Fatalf("a limit of %dm with a period of %d comes back as %dm", milli, p, got)
 			}
@@ -125,34 +126,22 @@ func TestCgroupPathsOfContainers(t *testing.T) {
 	}
 }
 
-func TestWhatAnUpdateChanges(t *testing.T) {
-	known := facts{qos: policy.Burstable, shares: 1024, resources: policy.Resources{RequestMilli: 1000,
-		LimitMilli: 2000}, quota: quotaOf(2000)}
+func TestWhatAnUpdateSays(t *testing.T) {
 	for _, c := range []struct {
-		name string
 		cpu  *api.LinuxCPU
-		want *policy.Resources
-		cpus string
+		want policy.ContainerUpdate
 	}{
-		{"only a cpuset", &api.LinuxCPU{Shares: api.UInt64(0), Quota: api.Int64(0), Period: api.UInt64(0),
-			Cpus: "0-3"}, nil, "0-3"},
-		{"only shares", &api.LinuxCPU{Shares: api.UInt64(512)}, &policy.Resources{RequestMilli: 500, LimitMilli: 2000},
-			""},
-		{"only a quota", &api.LinuxCPU{Quota: api.Int64(300_000), Period: api.UInt64(100_000)},
-			&policy.Resources{RequestMilli: 1000, LimitMilli: 3000}, ""},
-		{"no quota any more", &api.LinuxCPU{Quota: api.Int64(-1)},
-			&policy.Resources{RequestMilli: 1000, LimitMilli: policy.NoLimit}, ""},
-		{"nothing", &api.LinuxCPU{}, nil, ""},
-		{"no CPU at all", nil, nil, ""},
+		{&api.LinuxCPU{Shares: api.UInt64(0), Quota: api.Int64(0), Period: api.UInt64(0), Cpus: "0-3"},
+			policy.ContainerUpdate{ID: "id", CPUs: "0-3"}},
+		{&api.LinuxCPU{Shares: api.UInt64(512), Quota: api.Int64(-1)},
+			policy.ContainerUpdate{ID: "id", Shares: 512, Quota: -1}},
+		{&api.LinuxCPU{Shares: api.UInt64(uint64(1 << 63)), Quota: api.Int64(300_000), Period: api.UInt64(100_000)},
+			policy.ContainerUpdate{ID: "id", Shares: policy.MaxShares, Quota: 300_000, Period: 100_000}},
+		{nil, policy.ContainerUpdate{ID: "id"}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			u, _ := updateOf("id", &api.LinuxResources{Cpu: c.cpu}, known)
-			switch {
-			case (u.Resources == nil) != (c.want == nil), u.Resources != nil && *u.Resources != *c.want,
-				u.CPUs != c.cpus:
-				t.Errorf("update %+v %+v, want %+v and CPUs %q", u, u.Resources, c.want, c.cpus)
-			}
-		})
+		if got := updateOf("id", &api.LinuxResources{Cpu: c.cpu}); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.cpu, got, c.want)
+		}
 	}
 }
 
@@ -171,12 +160,12 @@ func TestAnEmptyCpusetIsNeverSent(t *testing.T) {
 	if a := (values{}).adjustment(true); a != nil {
 		t.Errorf("nothing to say became %v", a)
 	}
-	q := quotaOf(policy.NoLimit)
+	q := cgroup.Quota(policy.QuotaOf(policy.NoLimit))
 	a := values{quota: &q}.adjustment(true)
 	if a.GetLinux().GetResources().GetCpu().GetQuota().GetValue() != -1 || a.Linux.Resources.Cpu.Period != nil {
 		t.Errorf("a lifted quota became %v", a)
 	}
-	if got := quotaOf(1).Micros; got != 1000 {
+	if got := policy.QuotaOf(1).Micros; got != 1000 {
 		t.Errorf("1m is a quota of %d µs; the kernel takes no less than 1000", got)
 	}
 }
@@ -231,7 +220,7 @@ func FuzzTranslate(f *testing.F) {
 				}
 			}
 		}
-		if c.Shares < 0 || c.Shares > maxShares {
+		if c.Shares < 0 || c.Shares > policy.MaxShares {
 			t.Errorf("shares %d", c.Shares)
 		}
 	})

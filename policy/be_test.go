@@ -98,7 +98,7 @@ func TestCapEnds(t *testing.T) {
 	if err != nil || len(decisions) != 1 {
 		t.Fatalf("release: %v, %v", decisions, err)
 	}
-	if d := decisions[0].(SetContainer); d.Cap != nil || d.QuotaMilli != NoLimit {
+	if d := decisions[0].(SetContainer); d.Cap != nil || d.Quota.Milli() != NoLimit {
 		t.Errorf("after the release: %+v", d)
 	}
 	if n := len(m.Caps()); n != 1 {

@@ -32,8 +32,9 @@ func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
 	return nil
 }
 
-// enterContainer puts a container into its pod, which is in the machine.
-func (m *Machine) enterContainer(v *verdict, in *Container) {
+// enterContainer puts a container into its pod, which is in the machine. synchronized
+// says that the runtime lists it as one that runs.
+func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	p := v.pod
 	m.adoptPin(p, in)
 	if v.degraded != nil {
@@ -49,8 +50,8 @@ func (m *Machine) enterContainer(v *verdict, in *Container) {
 		m.containers[in.ID], p.all[in.ID] = c, c
 	}
 	c.ref = ContainerRef{ID: in.ID, Name: in.Name, CgroupPath: in.CgroupPath}
-	c.sandbox, c.resources, c.shares, c.createdAt = in.Sandbox, in.Resources, in.Shares, in.CreatedAt
-	c.stopped = false
+	c.sandbox, c.createdAt, c.stopped = in.Sandbox, in.CreatedAt, false
+	c.take(in, synchronized)
 	if newer := p.containers[in.Name]; newer == nil || newer == c || !newer.createdAt.After(c.createdAt) {
 		p.containers[in.Name] = c
 	}
@@ -67,10 +68,13 @@ func (m *Machine) enterContainer(v *verdict, in *Container) {
 // judgeUpdate looks at a resize.
 func (m *Machine) judgeUpdate(v *verdict, e ContainerUpdate) *Refusal {
 	c := m.containers[e.ID]
-	if c == nil || e.Resources == nil {
+	if c == nil {
 		return nil
 	}
-	return m.judgeResize(v, c.pod, m.sumAfter(c, e))
+	if v.resize = c.after(&e); !v.resize.changed {
+		return nil
+	}
+	return m.judgeResize(v, c.pod, m.sumAfter(c, v.resize.resources, e.Pod))
 }
 
 // containerUpdate answers a resize or kubelet's cpuset: the decision that comes
@@ -80,13 +84,10 @@ func (m *Machine) containerUpdate(v *verdict, e ContainerUpdate) {
 	if c == nil {
 		return
 	}
-	if e.Resources != nil {
+	if v.resize.changed {
 		m.resize(v)
-		c.resources = *e.Resources
-		if e.Shares > 0 {
-			c.shares = e.Shares
-		}
 	}
+	c.resources, c.shares, c.asked = v.resize.resources, v.resize.shares, v.resize.asked
 	if m.pinned(c.pod) {
 		m.podChanged(c.pod) // kubelet writes the pod's quota at a resize
 	} else {
@@ -97,18 +98,18 @@ func (m *Machine) containerUpdate(v *verdict, e ContainerUpdate) {
 // sumAfter is what the pod's sums become when a container changes. A runtime
 // that announces the pod's own resize has announced it already: then the containers
 // add up to those sums.
-func (m *Machine) sumAfter(c *container, e ContainerUpdate) Resources {
-	if e.Pod != nil {
-		return *e.Pod
+func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resources {
+	if pod != nil {
+		return *pod
 	}
 	p := c.pod
 	if p.resources == nil {
-		return *e.Resources
+		return now
 	}
 	var live int64
 	for _, o := range p.containers {
 		if o == c {
-			live += e.Resources.RequestMilli
+			live += now.RequestMilli
 		} else {
 			live += o.resources.RequestMilli
 		}
@@ -117,12 +118,12 @@ func (m *Machine) sumAfter(c *container, e ContainerUpdate) Resources {
 		return *p.resources
 	}
 	sum := *p.resources
-	sum.RequestMilli += e.Resources.RequestMilli - c.resources.RequestMilli
+	sum.RequestMilli += now.RequestMilli - c.resources.RequestMilli
 	switch {
-	case e.Resources.LimitMilli == NoLimit:
+	case now.LimitMilli == NoLimit:
 		sum.LimitMilli = NoLimit
 	case sum.LimitMilli != NoLimit && c.resources.LimitMilli != NoLimit:
-		sum.LimitMilli += e.Resources.LimitMilli - c.resources.LimitMilli
+		sum.LimitMilli += now.LimitMilli - c.resources.LimitMilli
 	}
 	return sum
 }
@@ -172,16 +173,26 @@ func (m *Machine) containerChanged(c *container) {
 	if m.cfg.Memory == MemoryPreferred {
 		d.PreferNodes = m.nearNodes(p, need)
 	}
-	d.QuotaMilli = m.quotaOf(c)
 	if limit, ok := p.caps[c.ref.Name]; ok {
 		d.Cap = &limit
-		if d.QuotaMilli == NoLimit || limit.Milli < d.QuotaMilli {
-			d.QuotaMilli = limit.Milli
-		}
 	}
-	d.QuotaOurs = d.QuotaMilli != c.resources.LimitMilli
+	d.Asked = c.asked
+	d.Quota, d.QuotaOurs = m.quotaDue(c)
 	m.views.touch(c)
 	m.decide(d)
+}
+
+// quotaDue is the quota that a container is to have, and whether that differs from what
+// kubelet asked for.
+func (m *Machine) quotaDue(c *container) (q Quota, ours bool) {
+	milli := m.quotaOf(c)
+	if limit, ok := c.pod.caps[c.ref.Name]; ok && (milli == NoLimit || limit.Milli < milli) {
+		milli = limit.Milli
+	}
+	if milli == c.resources.LimitMilli {
+		return c.asked.Quota, false
+	}
+	return QuotaOf(milli), true
 }
 
 // quotaOf is the container's own limit, lifted where it is alone on CPUs that it

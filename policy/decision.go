@@ -90,9 +90,13 @@ type SetPod struct {
 	Pod  PodRef
 	Need Need
 	Mems *cpuset.Set // NUMA node IDs; nil: not ours to restrict
-	// QuotaMilli is nil where the pod's quota is kubelet's business, NoLimit
-	// where it is lifted.
-	QuotaMilli *int64
+	// Quota is what the cgroup is to have. QuotaOurs says that it is not what kubelet
+	// asked for. Otherwise the quota is kubelet's business, and Quota what is put back
+	// where it was ours; it may be unknown.
+	Quota     Quota
+	QuotaOurs bool
+	// Asked is what kubelet asked for.
+	Asked Quota
 	// WeightMilli is the request that the pod's weight stands for; 0: kubelet's business.
 	WeightMilli int64
 	// Idle says that the pod runs only where nothing else wants to (cpu.idle).
@@ -109,9 +113,11 @@ type SetContainer struct {
 	Mems      *cpuset.Set
 	// PreferNodes is the memory policy to ask for (memory: preferred); nil: none.
 	PreferNodes *cpuset.Set
-	QuotaMilli  int64 // NoLimit: none
-	// QuotaOurs says that QuotaMilli differs from what kubelet asked for.
+	// Quota is what the container is to have, QuotaOurs says that it differs from what
+	// kubelet asked for, and that is Asked, with what the runtime had stored before.
+	Quota     Quota
 	QuotaOurs bool
+	Asked     Asked
 	Cap       *Cap
 	Why       string
 	Rev       uint64

@@ -41,6 +41,9 @@ type Pod struct {
 	LimitHidden  bool       `json:"limitHidden,omitempty"`
 	CgroupParent string     `json:"cgroupParent,omitempty"`
 	CreatedAt    time.Time  `json:"createdAt,omitzero"`
+	// Asked is the quota that kubelet wrote for the pod. The zero value says that it
+	// follows from Resources, a negative period that it is not known.
+	Asked Quota `json:"asked,omitzero"`
 	// DeviceNodes are the NUMA node IDs of the pod's devices; nil: none known.
 	DeviceNodes *cpuset.Set `json:"deviceNodes,omitempty"`
 	// Facts are the API server's word on the pod, over Resources and LimitHidden;
@@ -88,6 +91,9 @@ type Container struct {
 	CPUs       string    `json:"cpus,omitempty"` // the cpuset that kubelet asked for
 	CgroupPath string    `json:"cgroupPath,omitempty"`
 	CreatedAt  time.Time `json:"createdAt,omitzero"`
+	// Asked is Resources as exactly as kubelet wrote it. What is not known of it follows
+	// from Resources and CPUs.
+	Asked Asked `json:"asked,omitzero"`
 }
 
 // owned is what the pod owned, siblings kept idle for it not included.
@@ -106,10 +112,15 @@ type PodRun struct {
 	Pod Pod `json:"pod"`
 }
 
-// PodResized carries new sums for a pod.
+// PodResized is what kubelet announces of a pod's resize: what changes of its shares and
+// its quota in microseconds, 0 meaning unchanged and a negative quota none; or the new
+// sums.
 type PodResized struct {
 	Sandbox   string    `json:"sandbox"`
-	Resources Resources `json:"resources"`
+	Shares    int64     `json:"shares,omitempty"`
+	Quota     int64     `json:"quota,omitempty"`
+	Period    int64     `json:"period,omitempty"`
+	Resources Resources `json:"resources,omitzero"`
 }
 
 // PodRemoved is a sandbox that is gone for good.
@@ -129,13 +140,16 @@ type ContainerCreate struct {
 	Container Container `json:"container"`
 }
 
-// ContainerUpdate is a request to change a container: a resize where
-// Resources is set, a cpuset of kubelet's where CPUs is.
+// ContainerUpdate is a request to change a container: its shares, its quota in
+// microseconds or the quota's period, its cpuset. 0 or empty means unchanged, a negative
+// quota none. Where Resources is set it is what the container has afterwards.
 type ContainerUpdate struct {
 	ID        string     `json:"id"`
-	Resources *Resources `json:"resources,omitempty"`
 	Shares    int64      `json:"shares,omitempty"`
+	Quota     int64      `json:"quota,omitempty"`
+	Period    int64      `json:"period,omitempty"`
 	CPUs      string     `json:"cpus,omitempty"`
+	Resources *Resources `json:"resources,omitempty"`
 	Pod       *Resources `json:"pod,omitempty"` // the pod's sums after it, where known
 }
 

@@ -313,8 +313,14 @@ func (l *life) check(t *rapid.T) {
 		if got := l.mirrorCPUs(d.Need); got != cpus {
 			t.Fatalf("%s/%s: decisions add up to %s, the snapshot says %s\n%s", c.Pod, c.Name, got, cpus, describe(s))
 		}
-		if d.QuotaMilli != c.QuotaMilli {
-			t.Fatalf("%s/%s: decided quota %d, the snapshot says %d", c.Pod, c.Name, d.QuotaMilli, c.QuotaMilli)
+		if !d.Asked.Quota.Known() || !d.QuotaOurs && d.Quota != d.Asked.Quota {
+			t.Fatalf("%s/%s: kubelet asked for %+v, decided is %+v, ours %t", c.Pod, c.Name, d.Asked, d.Quota,
+				d.QuotaOurs)
+		}
+		least := c.QuotaMilli >= 0 && c.QuotaMilli < 100                      // the kernel takes no quota below 1 ms
+		inferred := !d.QuotaOurs && d.Quota.Micros < 0 && c.QoS == Guaranteed // an owner's, see ResourcesOf
+		if d.Quota.Milli() != QuotaOf(c.QuotaMilli).Milli() && !inferred && !least {
+			t.Fatalf("%s/%s: decided quota %d, the snapshot says %d", c.Pod, c.Name, d.Quota.Milli(), c.QuotaMilli)
 		}
 		if p := l.m.pods[c.PodUID]; p.grant == nil && !p.kubelet && c.Pool != PoolSystem && cpus.Intersects(&owned) &&
 			c.Class != BE && !s.Overlap {
@@ -443,6 +449,9 @@ func (l *life) drawPod(t *rapid.T) Pod {
 		p.Resources = nil
 	case 1:
 		p.Resources.LimitMilli, p.LimitHidden = NoLimit, true
+	}
+	if p.Resources != nil {
+		p.Asked = exactly(t, p.Resources.LimitMilli)
 	}
 	spec := rapid.SampledFrom([]string{
 		"", "", `{"preferredCPUBindPolicy":"SpreadByPCPUs"}`, `{"requiredCPUBindPolicy":"FullPCPUs"}`,
@@ -581,6 +590,7 @@ func (l *life) createContainer(t *rapid.T, p Pod, name string) {
 		rapid.IntRange(0, 3).Draw(t, "pinned by kubelet") == 0 {
 		c.CPUs = l.pin(t, int(milli/1000)).String()
 	}
+	c.Asked = Asked{Quota: exactly(t, c.Resources.LimitMilli)}
 	_, known := l.pods[p.Sandbox]
 	l.expecting = &c
 	l.live[c.ID], l.pods[p.Sandbox] = c, p
@@ -589,6 +599,44 @@ func (l *life) createContainer(t *rapid.T, p Pod, name string) {
 	l.kubelet = l.m.kubelet // kubelet saves a pin before it creates the container
 	if err != nil && !known {
 		delete(l.pods, p.Sandbox)
+	}
+}
+
+// exactly is a limit as kubelet wrote it, or nothing, from which it follows.
+func exactly(t *rapid.T, limitMilli int64) Quota {
+	q := QuotaOf(limitMilli)
+	switch {
+	case rapid.Bool().Draw(t, "said exactly"):
+		return Quota{}
+	case limitMilli <= 0:
+		return q
+	}
+	return Quota{Micros: q.Micros / 4, Period: q.Period / 4}
+}
+
+// asked is what kubelet asked for of every pod and container.
+func (l *life) asked() map[string]any {
+	all := map[string]any{}
+	for uid, p := range l.m.pods {
+		all[uid] = p.asked
+	}
+	for id, c := range l.m.containers {
+		all[id] = c.asked
+	}
+	return all
+}
+
+// change is a resize of kubelet's, in the kernel's words.
+type change struct{ shares, quota, period int64 }
+
+func drawChange(t *rapid.T) change {
+	if milli := rapid.SampledFrom([]int64{0, 1000, 2000, 5000, 99000}).Draw(t, "both"); milli > 0 {
+		return change{shares: milli * 1024 / 1000, quota: milli * 100, period: 100_000}
+	}
+	return change{
+		shares: rapid.SampledFrom([]int64{0, 0, 2, 1024, 2048, MaxShares}).Draw(t, "shares"),
+		quota:  rapid.SampledFrom([]int64{0, 0, -1, 100_000, 200_000, 9_900_000}).Draw(t, "quota"),
+		period: rapid.SampledFrom([]int64{0, 0, 50_000, 100_000, 2_000_000}).Draw(t, "period"),
 	}
 }
 
@@ -718,6 +766,19 @@ func TestRandomLives(t *testing.T) {
 					_ = l.step(t, ContainerUpdate{ID: c.ID, Resources: &r})
 				}
 			},
+			"change of a pod": func(t *rapid.T) {
+				if p, ok := l.someSandbox(t); ok {
+					c := drawChange(t)
+					_ = l.step(t, PodResized{Sandbox: p.Sandbox, Shares: c.shares, Quota: c.quota, Period: c.period})
+				}
+			},
+			"change of a container": func(t *rapid.T) {
+				if c, ok := l.someContainer(t); ok {
+					to := drawChange(t)
+					_ = l.step(t, ContainerUpdate{ID: c.ID, Shares: to.shares, Quota: to.quota, Period: to.period,
+						CPUs: rapid.SampledFrom([]string{"", "0"}).Draw(t, "cpuset")})
+				}
+			},
 			"power": func(t *rapid.T) {
 				cpus := l.topo.CPUs()
 				cpu := cpus[rapid.IntRange(0, len(cpus)-1).Draw(t, "cpu")].ID
@@ -833,7 +894,7 @@ func (l *life) restart(t *rapid.T) {
 	for _, victim := range []string{"a", "b"} {
 		_ = l.step(t, BEKeptOff{Victim: victim})
 	}
-	before := describe(l.m.Snapshot())
+	before, asked := describe(l.m.Snapshot()), l.asked()
 	checkpoint := l.m.Checkpoint()
 	cfg := l.m.cfg
 	m, err := New(l.m.topo, cfg)
@@ -854,6 +915,9 @@ func (l *life) restart(t *rapid.T) {
 	l.check(t)
 	if after := describe(l.m.Snapshot()); after != before {
 		t.Fatalf("a restart changed something\nbefore:\n%s\nafter:\n%s", before, after)
+	}
+	if after := l.asked(); !reflect.DeepEqual(after, asked) {
+		t.Fatalf("a restart changed what kubelet asked for\nbefore:\n%v\nafter:\n%v", asked, after)
 	}
 }
 

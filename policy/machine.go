@@ -83,6 +83,7 @@ type age struct {
 // size is what a pod asks for in sum, and what else only the API server knows.
 type size struct {
 	resources *Resources // nil while unknown
+	asked     Quota      // what kubelet last wrote for its cgroup
 	hidden    bool       // the sum of limits may lack a container without one
 	batch     int64      // requested of lent CPUs, in thousandths
 	owner     string     // the workload that made it, such as Deployment/web
@@ -162,6 +163,7 @@ type container struct {
 	pod       *pod
 	resources Resources
 	shares    int64
+	asked     Asked
 	stopped   bool
 	createdAt time.Time
 }
@@ -221,6 +223,9 @@ func (m *Machine) floorOf(cfg *Config) int {
 // Topology is the machine as it is now, Rev the number of the last change.
 func (m *Machine) Topology() *topology.Topology { return m.topo }
 func (m *Machine) Rev() uint64                  { return m.rev }
+
+// Has says that a container is known to run, or to be about to.
+func (m *Machine) Has(id string) bool { return m.containers[id] != nil }
 
 // Continue makes an empty machine number its changes from rev on: it takes the place
 // of one that had come so far.

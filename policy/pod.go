@@ -74,6 +74,9 @@ func (m *Machine) enterPod(v *verdict, in *Pod) {
 	}
 	p.sandboxes = append(p.sandboxes, in.Sandbox)
 	m.sandboxes[in.Sandbox] = p
+	if q := in.askedFor(); q.Known() {
+		p.asked = q
+	}
 	if in.CgroupParent != "" && in.CgroupParent != p.ref.CgroupParent {
 		p.ref.CgroupParent = in.CgroupParent
 		m.podChanged(p)
@@ -100,7 +103,7 @@ func (m *Machine) newPod(in *Pod) *pod {
 		ref:    PodRef{UID: in.UID, Namespace: in.Namespace, Name: in.Name, QoS: in.QoS, CgroupParent: in.CgroupParent},
 		labels: in.Labels, annots: in.Annotations, devices: in.DeviceNodes,
 		age:   age{createdAt: in.CreatedAt, order: m.residents.order + 1},
-		size:  size{hidden: in.LimitHidden},
+		size:  size{hidden: in.LimitHidden, asked: in.askedFor()},
 		parts: parts{containers: map[string]*container{}, all: map[string]*container{}},
 	}
 	if in.Resources != nil {
@@ -240,7 +243,8 @@ func (m *Machine) judgePodResize(v *verdict, e PodResized) *Refusal {
 	if p == nil {
 		return nil
 	}
-	r := e.Resources
+	r, asked := p.after(&e)
+	v.asked = asked
 	if p.allocated() {
 		// a limit may stem from the request
 		r = Resources{RequestMilli: fromWeight(r.RequestMilli), LimitMilli: fromWeight(r.LimitMilli)}
@@ -249,6 +253,14 @@ func (m *Machine) judgePodResize(v *verdict, e PodResized) *Refusal {
 		}
 	}
 	return m.judgeResize(v, p, r)
+}
+
+// podResized takes over what was announced.
+func (m *Machine) podResized(v *verdict, sandbox string) {
+	if p := m.sandboxes[sandbox]; p != nil {
+		p.asked = v.asked
+	}
+	m.resize(v)
 }
 
 // fromWeight is the whole number of CPUs that a request was before it was written as
@@ -268,8 +280,10 @@ func (m *Machine) podChanged(p *pod) {
 	}
 	need, _ := m.needOf(p, "")
 	m.enterPool(p, need.Pool)
-	m.decide(SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(p, need), QuotaMilli: m.podQuota(p), WeightMilli: p.lent(),
-		Idle: m.idles(p), Why: p.why})
+	d := SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(p, need), Asked: p.asked, WeightMilli: p.lent(),
+		Idle: m.idles(p), Why: p.why}
+	d.Quota, d.QuotaOurs = m.podQuota(p)
+	m.decide(d)
 	for _, id := range sortedKeys(p.all) {
 		m.containerChanged(p.all[id])
 	}
@@ -297,17 +311,16 @@ func (m *Machine) idles(p *pod) bool {
 	return m.cfg.BEIdle && p.in.class == BE && !p.in.unmanaged && p.ref.QoS == BestEffort && p.batch <= 0
 }
 
-// podQuota is NoLimit where we lift the quota of the pod's cgroup, and what was lent
-// where something was.
-func (m *Machine) podQuota(p *pod) *int64 {
+// podQuota is none where we lift the quota of the pod's cgroup, and what was lent where
+// something was; otherwise it is kubelet's.
+func (m *Machine) podQuota(p *pod) (q Quota, ours bool) {
 	if lent := p.lent(); lent > 0 {
-		return &lent
+		return QuotaOf(lent), true
 	}
 	if !m.pinned(p) || p.keepsQuota() {
-		return nil
+		return p.asked, false
 	}
-	none := int64(NoLimit)
-	return &none
+	return QuotaOf(NoLimit), true
 }
 
 // memsOf restricts memory to the NUMA nodes of a pod's CPUs, where asked for.

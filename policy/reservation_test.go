@@ -39,7 +39,7 @@ func TestAReservationIsKeptUntilItsPodIsGone(t *testing.T) {
 				Pods:       []Pod{lsr("old", 4000, nil), kept("k", qos, mine)},
 				Containers: []Container{{ID: "c", Sandbox: "k", Name: "main", Resources: four}},
 			})
-			if p := d.pods["k"]; p.Need.Own == nil || *p.Need.Own != mine || p.QuotaMilli != nil {
+			if p := d.pods["k"]; p.Need.Own == nil || *p.Need.Own != mine || p.QuotaOurs {
 				t.Errorf("its pod is decided as %+v", p)
 			}
 			if c := d.containers["c"]; c.Need.Own == nil || *c.Need.Own != mine || c.QuotaOurs {

@@ -171,13 +171,13 @@ func TestWhoseQuotaIsWritten(t *testing.T) {
 		if c.cap > 0 {
 			d = decided(t, m, CapVerdict{ID: "a-main", Milli: c.cap, For: time.Minute})
 		}
-		if got := d.containers["a-main"]; got.QuotaMilli != c.quota || got.QuotaOurs != c.ours {
-			t.Errorf("%s: the container's quota is %d, ours %t; want %d, %t", c.name, got.QuotaMilli, got.QuotaOurs,
+		if got := d.containers["a-main"]; got.Quota.Milli() != c.quota || got.QuotaOurs != c.ours {
+			t.Errorf("%s: the container's quota is %d, ours %t; want %d, %t", c.name, got.Quota.Milli(), got.QuotaOurs,
 				c.quota, c.ours)
 		}
 		ofPod := int64(0)
-		if pod.QuotaMilli != nil {
-			ofPod = *pod.QuotaMilli
+		if pod.QuotaOurs {
+			ofPod = pod.Quota.Milli()
 		}
 		if pod.Pod.UID != "a" || ofPod != c.ofPod || pod.WeightMilli != c.weight || pod.Idle != c.idle {
 			t.Errorf("%s: the pod's quota is %d, its weight %d, idle %t; want %d, %d, %t", c.name, ofPod,
@@ -634,10 +634,10 @@ func TestCapsThatAreFound(t *testing.T) {
 	m := small(t, Config{})
 	d := decided(t, m, Synchronized{Pods: []Pod{p}, Containers: []Container{mainOf(p).Container,
 		containerOf(p, "over", Resources{0, 2000}).Container}, Caps: caps})
-	if got := d.containers["a-main"]; got.Cap == nil || got.QuotaMilli != 100 {
+	if got := d.containers["a-main"]; got.Cap == nil || got.Quota.Milli() != 100 {
 		t.Errorf("the capped one has %+v", got)
 	}
-	if got := d.containers["a-over"]; got.Cap != nil || got.QuotaMilli != 2000 {
+	if got := d.containers["a-over"]; got.Cap != nil || got.Quota.Milli() != 2000 {
 		t.Errorf("the one whose deadline has come has %+v", got)
 	}
 	if got := m.Caps(); len(got) != 1 || got[0] != caps[1] || m.caps != 1 {

@@ -17,6 +17,8 @@ type verdict struct {
 	view      *Machine
 	notices   []Notice
 	resources *Resources // new sums of the pod
+	asked     Quota      // what kubelet wrote for the pod; not known: as before
+	resize    resize     // what the container becomes
 	grant     *grant     // what it owns from now on; nil: as before
 	degraded  *Refusal   // why it loses its place
 
@@ -92,7 +94,7 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 	case PodRun:
 		m.enterPod(v, &e.Pod)
 	case PodResized:
-		m.resize(v)
+		m.podResized(v, e.Sandbox)
 	case PodRemoved:
 		m.podRemoved(e.Sandbox)
 	case PodVanished:
@@ -103,9 +105,11 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 		m.podFacts(e)
 	case ContainerCreate:
 		m.enterPod(v, &e.Pod)
-		m.enterContainer(v, &e.Container)
+		m.enterContainer(v, &e.Container, false)
+		m.replied(e.Container.ID)
 	case ContainerUpdate:
 		m.containerUpdate(v, e)
+		m.replied(e.ID)
 	case ContainerStopped:
 		m.containerStopped(e.ID)
 	case Synchronized:

@@ -42,7 +42,7 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 		if p := m.sandboxes[c.Sandbox]; p != nil {
 			v := verdict{pod: p}
 			_ = m.judgeContainer(&v, c, true)
-			m.enterContainer(&v, c)
+			m.enterContainer(&v, c, true)
 		}
 	}
 }
@@ -102,6 +102,10 @@ func (p *pod) input(sandbox string) Pod {
 		UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
 		Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
 		CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices, Unread: p.unread,
+		Asked: p.asked,
+	}
+	if !p.asked.Known() {
+		in.Asked.Period = notKnown
 	}
 	in.Recovered, in.Facts = p.recoverable(), p.facts()
 	return in
@@ -113,7 +117,7 @@ func (p *pod) inputs() []Container {
 		c := p.all[id]
 		list = append(list, Container{
 			ID: id, Sandbox: c.sandbox, Name: c.ref.Name, Resources: c.resources, Shares: c.shares,
-			CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt,
+			CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt, Asked: c.asked,
 		})
 	}
 	return list

@@ -7,7 +7,8 @@ import (
 
 // Corrected is what was read of pods after a Synchronized that was answered without it.
 type Corrected struct {
-	Pods []Correction `json:"pods"`
+	Pods       []Correction          `json:"pods"`
+	Containers []ContainerCorrection `json:"containers,omitempty"`
 }
 
 // Correction is what one pod was found to own or to be bound to; Recovered is nil
@@ -15,6 +16,15 @@ type Corrected struct {
 type Correction struct {
 	UID       string     `json:"uid"`
 	Recovered *Recovered `json:"recovered,omitempty"`
+}
+
+// ContainerCorrection is what kubelet was found to have asked for of one container. It
+// counts where the quota is still the one that the Synchronized took it for.
+type ContainerCorrection struct {
+	ID         string `json:"id"`
+	Was        Quota  `json:"was"`
+	LimitMilli int64  `json:"limitMilli"`
+	Asked      Asked  `json:"asked"`
 }
 
 func (Corrected) event() {}
@@ -76,6 +86,25 @@ func (m *Machine) correct(e Corrected) {
 			m.correctKnown(p, c.Recovered)
 		}
 	}
+	for i := range e.Containers {
+		m.correctContainer(&e.Containers[i])
+	}
+}
+
+// correctContainer takes over a limit unless kubelet has changed it since.
+func (m *Machine) correctContainer(in *ContainerCorrection) {
+	c := m.containers[in.ID]
+	if c == nil || c.asked.Quota != in.Was {
+		return
+	}
+	c.resources.LimitMilli = in.LimitMilli
+	c.asked.Quota = in.Asked.Quota
+	c.asked.OurQuota = c.asked.OurQuota || in.Asked.OurQuota
+	if m.pinned(c.pod) {
+		m.podChanged(c.pod)
+	} else {
+		m.containerChanged(c)
+	}
 }
 
 // enterRead enters an unread pod anew, now that it is known what it has.
@@ -106,7 +135,7 @@ func (m *Machine) enterRead(old *pod, r *Recovered) {
 		delete(m.containers, containers[i].ID)
 		v := verdict{pod: p}
 		_ = m.judgeContainer(&v, &containers[i], true)
-		m.enterContainer(&v, &containers[i])
+		m.enterContainer(&v, &containers[i], true)
 	}
 }
 

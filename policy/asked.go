@@ -1,0 +1,223 @@
+package policy
+
+// Quota is a CFS quota: microseconds of CPU time in each period. The zero value says
+// that it is not known.
+type Quota struct {
+	Micros int64 `json:"micros"` // -1: no limit
+	Period int64 `json:"period"`
+}
+
+const (
+	// MaxShares is where kubelet clips cpu.shares: 256 CPUs.
+	MaxShares = 262144
+	// noShares is what kubelet writes for a request of nothing.
+	noShares = 2
+	// defaultPeriod is kubelet's default CFS period in microseconds, maxPeriod the
+	// kernel's longest.
+	defaultPeriod, maxPeriod = 100_000, 1_000_000
+	// leastQuota is the kernel's smallest quota in microseconds.
+	leastQuota = 1000
+)
+
+// QuotaOf is a limit in milli-CPUs as kubelet writes it.
+func QuotaOf(milli int64) Quota {
+	q := Quota{Micros: -1, Period: defaultPeriod}
+	if milli >= 0 {
+		q.Micros = max(milli*(defaultPeriod/1000), leastQuota)
+	}
+	return q
+}
+
+// Known says whether the quota is known.
+func (q Quota) Known() bool { return q.Period > 0 }
+
+// Milli is the quota in thousandths of a CPU, NoLimit where there is none.
+func (q Quota) Milli() int64 {
+	if q.Micros <= 0 || !q.Known() {
+		return NoLimit
+	}
+	// Whole CPUs first, so that no quota overflows.
+	whole, rest := q.Micros/q.Period, q.Micros%q.Period
+	const most = 1 << 40
+	return min(whole, most)*1000 + (rest*1000+q.Period/2)/q.Period
+}
+
+// With is the quota after a change; 0, and a period that the kernel does not take, mean
+// unchanged. What is not known counts as no limit.
+func (q Quota) With(micros, period int64) Quota {
+	if !q.Known() {
+		q = Quota{Micros: -1, Period: defaultPeriod}
+	}
+	if period > 0 && period <= maxPeriod {
+		q.Period = period
+	}
+	switch {
+	case micros > 0:
+		q.Micros = micros
+	case micros < 0:
+		q.Micros = -1
+	}
+	return q
+}
+
+// Asked is what kubelet last asked for of a container, exactly, and what the runtime's
+// own store holds of it: the runtime writes that again at every update.
+type Asked struct {
+	Quota Quota `json:"quota,omitzero"`
+	// CPUs says that the store has a cpuset, OurQuota that it has a quota of ours.
+	CPUs     bool `json:"cpus,omitempty"`
+	OurQuota bool `json:"ourQuota,omitempty"`
+}
+
+// RequestOf inverts shares = floor(milli x 1024 / 1000). Rounding up is exact for
+// every request; rounding to the nearest would turn 122m into 121m.
+func RequestOf(shares int64) int64 {
+	if shares <= noShares {
+		return 0
+	}
+	return (min(shares, MaxShares)*1000 + 1023) / 1024
+}
+
+// ResourcesOf inverts what kubelet wrote for a pod, or a container of an owner. A
+// Guaranteed parent proves that request and limit are equal, which helps where one of
+// them cannot be read: no quota with cpuCFSQuota off (or lifted by us), shares clipped
+// at 256 CPUs.
+func ResourcesOf(shares int64, q Quota, qos QoS) Resources {
+	r := Resources{RequestMilli: RequestOf(shares), LimitMilli: q.Milli()}
+	if shares >= MaxShares && r.LimitMilli > r.RequestMilli && qos == Guaranteed {
+		r.RequestMilli = r.LimitMilli
+	}
+	return r.inferred(qos)
+}
+
+func (r Resources) inferred(qos QoS) Resources {
+	if r.LimitMilli == NoLimit && qos == Guaranteed && r.RequestMilli > 0 {
+		r.LimitMilli = r.RequestMilli
+	}
+	return r
+}
+
+// ContainerResourcesOf inverts what kubelet wrote for a container of a pod with these
+// labels. Only of an owner is a missing limit inferred: there request and limit are
+// equal. Elsewhere nobody limits the container, as where kubelet's static policy pins it.
+func ContainerResourcesOf(shares int64, q Quota, qos QoS, labels map[string]string) Resources {
+	r := ResourcesOf(shares, q, qos)
+	if c := Class(labels[LabelClass]); c != LSE && c != LSR {
+		r.LimitMilli = q.Milli()
+	}
+	return r
+}
+
+// resize is what a container is after an update.
+type resize struct {
+	resources Resources
+	shares    int64
+	asked     Asked
+	changed   bool // it is more than a place
+}
+
+// after merges an update into what kubelet asked for before.
+func (c *container) after(e *ContainerUpdate) resize {
+	next := resize{resources: c.resources, shares: c.shares, asked: c.asked}
+	next.asked.CPUs = next.asked.CPUs || e.CPUs != ""
+	change := e.Shares > 0 || e.Quota != 0 || e.Period > 0
+	if next.changed = change || e.Resources != nil; !next.changed {
+		return next
+	}
+	if e.Shares > 0 {
+		next.shares = min(e.Shares, MaxShares)
+	}
+	if e.Resources == nil {
+		next.asked.Quota = c.asked.Quota.With(e.Quota, e.Period)
+		next.resources = ContainerResourcesOf(next.shares, next.asked.Quota, c.pod.ref.QoS, c.pod.labels)
+		return next
+	}
+	next.resources = *e.Resources
+	next.asked.Quota = c.asked.Quota.following(next.resources.LimitMilli)
+	return next
+}
+
+// following is the quota where only the limit is known: as exact as it was if it is
+// still that limit, and in the same period.
+func (q Quota) following(limitMilli int64) Quota {
+	switch {
+	case !q.Known():
+		return QuotaOf(limitMilli)
+	case q.Milli() == limitMilli:
+		return q
+	case limitMilli < 0:
+		return q.With(-1, 0)
+	}
+	return Quota{Micros: max(limitMilli*q.Period/1000, leastQuota), Period: q.Period}
+}
+
+// after is what a pod's sums and its quota are after kubelet has announced a resize.
+func (p *pod) after(e *PodResized) (Resources, Quota) {
+	r, q := e.Resources, p.asked.following(e.Resources.LimitMilli)
+	if e.Shares > 0 || e.Quota != 0 {
+		q = p.asked.With(e.Quota, e.Period)
+		switch {
+		case e.Shares > 0:
+			r = ResourcesOf(e.Shares, q, p.ref.QoS)
+		case p.resources != nil:
+			r = Resources{RequestMilli: p.resources.RequestMilli, LimitMilli: q.Milli()}.inferred(p.ref.QoS)
+		default:
+			r = Resources{LimitMilli: q.Milli()}
+		}
+	}
+	if p.asked.Known() && q.Micros <= 0 {
+		q = p.asked // kubelet takes no limit away: none is what it reads where we lifted it
+	}
+	return r, q
+}
+
+// askedFor is what kubelet asked for of the container of an event.
+func (in *Container) askedFor() Asked {
+	a := in.Asked
+	if !a.Quota.Known() {
+		a.Quota = QuotaOf(in.Resources.LimitMilli)
+	}
+	a.CPUs = a.CPUs || in.CPUs != ""
+	return a
+}
+
+// notKnown is the period of a quota that is not known although the sums of its pod are.
+const notKnown = -1
+
+// askedFor is the quota of the pod of an event; not known where the runtime says nothing.
+func (in *Pod) askedFor() Quota {
+	switch {
+	case in.Asked.Known():
+		return in.Asked
+	case in.Asked.Period == notKnown || in.Resources == nil:
+		return Quota{}
+	}
+	return QuotaOf(in.Resources.LimitMilli)
+}
+
+// take takes over a container that runs, as an event has it. Of one that was known the
+// runtime's store is believed unless a quota of ours is in it that was not recognized.
+func (c *container) take(in *Container, synchronized bool) {
+	next := in.askedFor()
+	next.OurQuota = next.OurQuota || c.asked.OurQuota
+	next.CPUs = next.CPUs || c.asked.CPUs && synchronized
+	resources := in.Resources
+	if synchronized && c.asked.OurQuota && !in.Asked.OurQuota {
+		next.Quota = c.asked.Quota
+		resources.LimitMilli = c.resources.LimitMilli
+	}
+	c.asked, c.resources, c.shares = next, resources, in.Shares
+}
+
+// replied notes what the runtime stores once it has the reply to an event about a
+// container. A quota of ours counts as stored from then on: whether another reply
+// that takes it back has arrived is never certain.
+func (m *Machine) replied(id string) {
+	c := m.containers[id]
+	if c == nil || c.pod.unread {
+		return
+	}
+	if _, ours := m.quotaDue(c); ours {
+		c.asked.OurQuota = true
+	}
+}
