@@ -36,14 +36,12 @@ func (e *enforcer) absorb(b batch) {
 			drop(e.ctrs[d.ID])
 			delete(e.ctrs, d.ID)
 			delete(e.strays, d.ID)
-			e.book.dropContainer(d.ID)
 		case policy.DropPod:
 			e.tree.Remove(d.UID)
 			s := e.pods[d.UID]
 			drop(s)
 			delete(e.pods, d.UID)
 			e.strange(s, false)
-			e.book.dropPod(d.UID)
 		case policy.SetUnannounced:
 			e.setUnannounced(d)
 		case policy.DropUnannounced:

@@ -70,7 +70,7 @@ func TestTheTreeHasThePartsOfPoolsThatAreInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := newEnforcer(&o, newBook(), l.machine)
+	e := newEnforcer(&o, l.machine)
 	step := func(event policy.Event) {
 		t.Helper()
 		decisions, err := l.machine.Step(o.Clock.Now(), event)

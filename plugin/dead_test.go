@@ -291,6 +291,40 @@ func TestAResizeUnderACapOutlivesTheDaemon(t *testing.T) {
 	}
 }
 
+// A runtime that lost its connection lists a container with our cap as its limit. That
+// neither ends the cap nor becomes what kubelet asked for.
+func TestACapOutlivesAReconnection(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	mustRun(t, n, noisy("noisy"))
+	if err := n.plugin.Submit(short(t), policy.CapVerdict{ID: "noisy-main", Milli: 100, For: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	n.settle()
+	if err := n.update("noisy-main", &api.LinuxCPU{Shares: api.UInt64(1024)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := n.containers["noisy-main"].Linux.Resources.Cpu.Quota.GetValue(); got != 10000 {
+		t.Fatalf("the runtime stores a quota of %d; the test is about one that is the cap", got)
+	}
+	n.stopRuntime()
+	eventually(t, "the loss is noticed", func() bool { return !n.plugin.Connected() })
+	n.startRuntime()
+	eventually(t, "the plugin is back", n.plugin.Synchronised)
+	n.settle()
+	path := noisy("noisy").parent() + "/noisy-main"
+	if got := n.quota(path); got != 100 {
+		t.Errorf("the quota is %dm; the cap is over already", got)
+	}
+	if err := n.plugin.Advance(short(t), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	n.settle()
+	if got := n.quota(path); got != 2000 {
+		t.Errorf("after the cap the quota is %dm, want kubelet's 2000m", got)
+	}
+}
+
 // Systemd rounds a quota up: what the runtime stores is then a little tighter than
 // the kernel's, and that is nobody's cap.
 func TestARoundedQuotaIsNotTakenForACap(t *testing.T) {

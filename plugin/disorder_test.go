@@ -100,6 +100,21 @@ func looking(t *testing.T) (n *node, soon chan<- time.Time) {
 	return n, c
 }
 
+// asked is the quota that the policy takes kubelet to have written for a pod.
+func (n *node) asked(s spec) (q policy.Quota) {
+	n.t.Helper()
+	if err := n.plugin.loop.ask(short(n.t), func(m *policy.Machine) {
+		for _, p := range m.Checkpoint().Pods {
+			if p.UID == s.uid() {
+				q = p.Asked
+			}
+		}
+	}); err != nil {
+		n.t.Fatal(err)
+	}
+	return q
+}
+
 func (n *node) books() (pods, containers int) {
 	n.t.Helper()
 	if err := n.plugin.loop.ask(short(n.t), func(m *policy.Machine) {
@@ -574,12 +589,6 @@ func TestAPodThatIsRefusedAThousandTimesCostsNothing(t *testing.T) {
 	}
 	collect()
 	n.wantBooks(2, 2)
-	n.plugin.book.mu.Lock()
-	pods, containers := len(n.plugin.book.pods), len(n.plugin.book.containers)
-	n.plugin.book.mu.Unlock()
-	if pods != 2 || containers != 2 {
-		t.Errorf("the book holds %d pods and %d containers, want 2 and 2", pods, containers)
-	}
 	if got := len(n.plugin.refusals.last); got > maxRefusals {
 		t.Errorf("%d refusals are remembered, at most %d", got, maxRefusals)
 	}
@@ -618,7 +627,7 @@ func TestARefusedResizeIsForgotten(t *testing.T) {
 	db := lse("db", 4000)
 	mustRun(t, n, db)
 	n.settle()
-	before, _ := n.plugin.book.pod(db.uid())
+	before := n.asked(db)
 	if _, err := n.nri.UpdatePodSandbox(short(t), &api.UpdatePodSandboxRequest{
 		Pod: n.pods["sb-db"], OverheadLinuxResources: &api.LinuxResources{},
 		LinuxResources: &api.LinuxResources{Cpu: cpuOf(40000, 40000, "")},
@@ -633,12 +642,51 @@ func TestARefusedResizeIsForgotten(t *testing.T) {
 		t.Errorf("a resize of nobody: %v", err)
 	}
 	n.settle()
-	if after, _ := n.plugin.book.pod(db.uid()); after != before {
-		t.Errorf("kubelet's quota of the pod is taken for %s, it is %s", after.String(), before.String())
+	if after := n.asked(db); after != before || after != policy.QuotaOf(4000) {
+		t.Errorf("kubelet's quota of the pod is taken for %+v, it is %+v", after, before)
 	}
-	if _, known := n.plugin.book.pod(stranger.uid()); known {
-		t.Error("a pod that nobody runs is in the book")
+	if got := n.asked(stranger); got.Known() {
+		t.Errorf("of a pod that does not run kubelet is known to have asked for %+v", got)
 	}
+}
+
+// A container is entered when it starts if its creation was answered without a
+// decision, whether the policy has it by now or not; one that was answered is not.
+func TestAContainerThatSlippedPastItsCreationIsEnteredAtItsStart(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	n.up()
+	web := burstable("web")
+	mustRun(t, n, web)
+	created := func(id string) (times int) {
+		t.Helper()
+		records, err := n.plugin.Records(short(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range records {
+			if r.ContainerCreate != nil && r.ContainerCreate.Container.ID == id {
+				times++
+			}
+		}
+		return times
+	}
+	start := func(c *api.Container, want int) {
+		t.Helper()
+		if err := n.nri.StartContainer(short(t), &api.StartContainerRequest{Pod: n.pods["sb-web"],
+			Container: c}); err != nil {
+			t.Fatal(err)
+		}
+		if got := created(c.Id); got != want {
+			t.Errorf("%s is entered %d times, want %d", c.Id, got, want)
+		}
+	}
+	start(n.containers["web-main"], 1)
+	n.plugin.late.add("web-main")
+	start(n.containers["web-main"], 2)
+	start(n.containers["web-main"], 2)
+	slipped := web.container("sb-web", "web-slipped", ctr{name: "slipped", request: 1000})
+	start(slipped, 1)
+	start(slipped, 1)
 }
 
 // A container is stopped between the plan and its write: the cgroup is gone, and

@@ -43,7 +43,6 @@ type enforcer struct {
 	reader cgroup.Reader
 	// recorded is Options.Recorded.
 	recorded func(context.Context, string) (cpuset.Set, bool, error)
-	book     *book
 	log      *slog.Logger
 	notify   func(policy.Notice)
 	meter    *metrics.Metrics
@@ -117,9 +116,9 @@ type subjectState struct {
 	stranger  bool // a pod in the best-effort slice that is not best effort
 }
 
-func newEnforcer(o *Options, b *book, m *policy.Machine) *enforcer {
+func newEnforcer(o *Options, m *policy.Machine) *enforcer {
 	e := &enforcer{
-		driver: o.Driver, recorded: o.Recorded, book: b, log: o.Log, notify: o.Notify,
+		driver: o.Driver, recorded: o.Recorded, log: o.Log, notify: o.Notify,
 		meter: o.Metrics, ticks: o.Clock.Audit, after: o.Clock.After, at: o.At, late: o.late,
 		now:   o.Clock.Now,
 		ready: map[string]bool{}, moved: make(chan struct{}), wake: make(chan struct{}, 1),

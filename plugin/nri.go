@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -131,13 +132,9 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	defer cancel()
 	pod := s.newPod(ctx, p)
 	s.ending.name(pod.UID)
-	s.book.putPod(pod.UID, p.GetLinux().GetPodResources().GetCpu())
 	count := s.timed("RunPodSandbox")
 	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
 	count(o.err)
-	if refused(o.err) {
-		s.book.dropPod(pod.UID) // no end of it will be told
-	}
 	s.at.at(failpoint.RunReply)
 	return s.answer(pod, o.err)
 }
@@ -176,21 +173,10 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	pod := podOf(p, s.o.Config.JobLabel)
-	before, known := s.book.pod(pod.UID)
-	merged := merge(p.GetLinux().GetPodResources().GetCpu(), cpu)
-	if !known || quotaIn(merged).Micros > 0 { // kubelet takes no limit away: none is what it reads where we lifted it
-		s.book.putPod(pod.UID, merged)
-	}
 	count := s.timed("UpdatePodSandbox")
 	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Shares: sharesIn(cpu),
 		Quota: cpu.GetQuota().GetValue(), Period: periodIn(cpu)}, nil)
 	count(o.err)
-	switch {
-	case known && refused(o.err):
-		s.book.setPod(pod.UID, before)
-	case !known && len(o.decisions) == 0:
-		s.book.dropPod(pod.UID) // nobody we placed
-	}
 	s.enforcer.recheck(pod.UID) // kubelet has written the pod's quota
 	s.at.at(failpoint.ResizeReply)
 	return s.answer(pod, o.err)
@@ -199,21 +185,6 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 // resizes says whether an update has a size, and not a place alone.
 func resizes(cpu *api.LinuxCPU) bool {
 	return cpu.GetShares().GetValue() != 0 || cpu.GetQuota().GetValue() != 0
-}
-
-// merge lays an update over what was there; 0 means unchanged.
-func merge(old, change *api.LinuxCPU) *api.LinuxCPU {
-	out := &api.LinuxCPU{Shares: old.GetShares(), Quota: old.GetQuota(), Period: old.GetPeriod()}
-	if v := change.GetShares().GetValue(); v != 0 {
-		out.Shares = api.UInt64(v)
-	}
-	if v := change.GetQuota().GetValue(); v != 0 {
-		out.Quota = api.Int64(v)
-	}
-	if v := change.GetPeriod().GetValue(); v != 0 {
-		out.Period = api.UInt64(v)
-	}
-	return out
 }
 
 // PostUpdatePodSandbox looks at the pod's quota once more.
@@ -262,13 +233,11 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Container) (values, error) {
 	pod := s.newPod(ctx, p)
 	s.ending.name(pod.UID)
-	f := factsOf(c, pod.QoS)
 	ctr := containerOf(c, &pod, pod.CreatedAt)
-	s.book.putContainer(ctr.ID, f)
 	o := s.loop.submit(ctx, policy.ContainerCreate{Pod: pod, Container: ctr}, nil)
 	if o.err != nil {
-		s.book.dropContainer(ctr.ID)
 		if late(o.err) && !exclusive(&pod) {
+			s.late.add(ctr.ID)
 			// Unpinned it lands in the pool of its slice: safe, and the runtime goes on.
 			// It is entered when it starts.
 			s.o.Log.Error("no decision in time; the container starts in its slice's pool", "pod",
@@ -285,8 +254,6 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 		return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() +
 			"; the container is tried again"})
 	}
-	f.ourQuota = d.QuotaOurs
-	s.book.putContainer(ctr.ID, f)
 	v := valuesOf(&d, o.topo)
 	v.env = envOf(s.o.CPUsEnv, &d)
 	return v, nil
@@ -306,11 +273,6 @@ func (s *session) clear(ctx context.Context, o *outcome, d *policy.SetContainer,
 	return nil
 }
 
-func refused(err error) bool {
-	var refusal *policy.Refusal
-	return errors.As(err, &refusal)
-}
-
 func late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
@@ -322,13 +284,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	id := clip(c.GetId())
-	before, known := s.book.container(id)
-	if !known {
-		return nil, nil // nobody we placed: as kubelet says
-	}
 	s.ending.name(podOf(p, "").UID)
-	_, after := bookUpdateOf(id, r, before)
-	s.book.putContainer(id, after)
 	if s.unsaid.Load() && resizes(r.GetCpu()) {
 		defer s.enforcer.recheckSoon(podOf(p, "").UID) // kubelet may write the pod's quota, whatever we answer
 	}
@@ -336,12 +292,11 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	o := s.loop.submit(ctx, updateOf(id, r), nil)
 	count(o.err)
 	if o.err != nil {
-		s.book.putContainer(id, before)
 		return nil, s.answer(podOf(p, ""), o.err)
 	}
 	d, ok := subject(o.decisions, id)
 	if !ok || s.o.Observe {
-		return nil, nil
+		return nil, nil // nobody we placed: as kubelet says
 	}
 	if d.Need.Own != nil {
 		if err := s.enforcer.vacated(ctx, o.seq, d.Need.Own); err != nil {
@@ -352,8 +307,6 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 		s.at.at(failpoint.UpdateVacated)
 	}
 	v := valuesOf(&d, o.topo)
-	after.ourQuota = d.QuotaOurs
-	s.book.putContainer(id, after)
 	u := v.update(c.GetId())
 	s.at.at(failpoint.UpdateReply)
 	if u == nil {
@@ -365,13 +318,48 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 // PostCreateContainer, StartContainer and PostStartContainer confirm that a
 // container is there. One that slipped past its creation is entered now.
 func (s *session) StartContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) error {
-	if _, known := s.book.container(clip(c.GetId())); known {
-		return nil
-	}
 	ctx, cancel := s.within(ctx)
 	defer cancel()
+	if id := clip(c.GetId()); !s.late.take(id) && s.knows(ctx, id) {
+		return nil
+	}
 	_, err := s.create(ctx, p, c)
 	return err
+}
+
+// knows says that the policy has a container.
+func (s *session) knows(ctx context.Context, id string) bool {
+	known := false
+	err := s.loop.ask(ctx, func(m *policy.Machine) { known = m.Has(id) })
+	return err == nil && known
+}
+
+// lateCreates are containers whose creation was answered without a decision. Whether the
+// policy has them by now or not, nobody has waited until they may start.
+type lateCreates struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+// maxLate bounds how many are remembered: not every one starts.
+const maxLate = 256
+
+func (l *lateCreates) add(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ids == nil || len(l.ids) >= maxLate {
+		l.ids = map[string]bool{}
+	}
+	l.ids[id] = true
+}
+
+// take says whether a container is one of them, and forgets it.
+func (l *lateCreates) take(id string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	is := l.ids[id]
+	delete(l.ids, id)
+	return is
 }
 
 func (s *session) PostStartContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {

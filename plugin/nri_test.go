@@ -244,8 +244,8 @@ func TestKubeletAnnouncesAResizeValueByValue(t *testing.T) {
 			if got := n.quota(db.parent()); got != policy.NoLimit {
 				t.Errorf("the pod's quota is %dm, want none", got)
 			}
-			if asked, _ := n.plugin.book.pod(db.uid()); asked.Micros <= 0 {
-				t.Errorf("what kubelet gave the pod is taken for %s", asked.String())
+			if asked := n.asked(db); asked.Micros <= 0 {
+				t.Errorf("what kubelet gave the pod is taken for %+v", asked)
 			}
 			n.checkOwners()
 		})

@@ -17,7 +17,6 @@ import (
 // any goroutine while it runs.
 type Plugin struct {
 	o        Options
-	book     *book
 	loop     *loop
 	enforcer *enforcer
 	saver    *saver
@@ -33,6 +32,7 @@ type Plugin struct {
 	labels       map[string]string // the Node's
 	ending       *endings
 	reads        *reads
+	late         lateCreates
 }
 
 // New makes a plugin. The error says what of the configuration this machine
@@ -46,9 +46,9 @@ func New(o Options) (*Plugin, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plugin{o: o, book: newBook(), loop: l, at: o.At, refusals: newRefusals(&o), ending: newEndings(),
+	p := &Plugin{o: o, loop: l, at: o.At, refusals: newRefusals(&o), ending: newEndings(),
 		labels: maps.Clone(o.Config.NodeLabels)}
-	p.enforcer = newEnforcer(&o, p.book, l.machine)
+	p.enforcer = newEnforcer(&o, l.machine)
 	p.saver = newSaver(&o)
 	p.reads = newReads(o.Reader)
 	p.enforcer.wrote = p.reads.wrote

@@ -28,7 +28,6 @@ type recovery struct {
 	jobLabel string
 
 	observed map[string]cgroup.Effective // own masks found, by path
-	facts    map[string]facts            // by container ID
 	resized  []policy.PodResized         // what was missed
 }
 
@@ -43,7 +42,7 @@ type running struct {
 
 // synchronized turns the runtime's lists into the event.
 func (r *recovery) synchronized(pods []*api.PodSandbox, containers []*api.Container) policy.Synchronized {
-	r.observed, r.facts = map[string]cgroup.Effective{}, map[string]facts{}
+	r.observed = map[string]cgroup.Effective{}
 	found := slices.DeleteFunc(r.group(pods, containers), r.ended)
 	for _, p := range found {
 		p.pod.Asked = r.podQuota(&p.pod)
@@ -343,9 +342,6 @@ func (r *recovery) container(p *running, c *api.Container) policy.Container {
 	if out.Asked.OurQuota {
 		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)
 	}
-	f := factsOf(c, p.pod.QoS)
-	f.resources, f.quota, f.ourQuota = out.Resources, cgroup.Quota(out.Asked.Quota), out.Asked.OurQuota
-	r.facts[out.ID] = f
 	return out
 }
 

@@ -256,7 +256,6 @@ func (n *node) settle() {
 	n.t.Helper()
 	eventually(n.t, "the plugin is settled", n.plugin.Settled)
 	n.admitted()
-	compareBook(n.t, n.plugin)
 }
 
 // admitted returns when the adaptation, which learns of a plugin's readiness

@@ -125,11 +125,6 @@ func (n *unitNode) run(u unitPod) {
 		CgroupParent: u.slice(),
 		Labels:       map[string]string{policy.LabelClass: string(u.class)},
 	}
-	quota := cgroup.Quota(policy.QuotaOf(u.milli))
-	n.p.book.mu.Lock()
-	n.p.book.pods[pod.UID] = quota
-	n.p.book.mu.Unlock()
-	n.p.book.putContainer(u.name, facts{qos: u.qos, resources: res, quota: quota})
 	n.submit(policy.PodRun{Pod: pod})
 	ctr := policy.Container{ID: u.name, Sandbox: pod.Sandbox, Name: "main", Resources: res, CgroupPath: u.scope()}
 	n.submit(policy.ContainerCreate{Pod: pod, Container: ctr})

@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -43,14 +42,6 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.reads.ask(t.queries, t.urgent)
 	p.awaitReads(ctx, wait)
 	out := t.answer(p.reads.found())
-	for id, f := range out.facts {
-		if _, have := p.book.container(id); !have {
-			p.book.putContainer(id, f)
-		}
-	}
-	for _, pod := range pods {
-		p.book.putPod(podOf(pod, "").UID, pod.GetLinux().GetPodResources().GetCpu())
-	}
 	p.at.at(failpoint.SyncRead)
 	err := p.loop.submit(ctx, out.event, out.observed).err
 	p.at.at(failpoint.SyncTaken)
@@ -139,13 +130,7 @@ func (p *Plugin) finishTakings(ctx context.Context) {
 
 // correct gives the policy what was read since the answer.
 func (p *Plugin) correct(ctx context.Context, t *taking) {
-	said := maps.Clone(t.facts)
 	c := t.correct(p.reads.found())
-	for id, f := range c.facts {
-		if now, have := p.book.container(id); have && now == said[id] {
-			p.book.putContainer(id, f)
-		}
-	}
 	if len(c.corrected.Pods)+len(c.corrected.Containers)+len(c.observed) > 0 {
 		if err := p.loop.submit(ctx, c.corrected, c.observed).err; err != nil {
 			p.o.Log.Error("what was read after the Synchronize is not taken over", "err", err)

@@ -100,7 +100,6 @@ type taking struct {
 	// What the answer said and was corrected to since.
 	said     map[string]policy.Pod
 	limits   map[string]policy.Container
-	facts    map[string]facts
 	observed map[string]bool
 	followed map[string]bool // resizes, by sandbox
 }
@@ -108,7 +107,7 @@ type taking struct {
 func newTaking(r recovery, pods []*api.PodSandbox, ctrs []*api.Container, again bool,
 	unread map[string]bool) *taking {
 	t := &taking{recovery: r, pods: pods, ctrs: ctrs, again: again, unread: unread, said: map[string]policy.Pod{},
-		limits: map[string]policy.Container{}, facts: map[string]facts{}, observed: map[string]bool{},
+		limits: map[string]policy.Container{}, observed: map[string]bool{},
 		followed: map[string]bool{}}
 	t.plan()
 	return t
@@ -189,7 +188,6 @@ func (t *taking) plan() {
 type takingResult struct {
 	event    policy.Synchronized
 	observed map[string]cgroup.Effective
-	facts    map[string]facts
 	resized  []policy.PodResized
 }
 
@@ -200,7 +198,7 @@ func (t *taking) evaluate(seen map[query]reading) takingResult {
 	}
 	var out takingResult
 	out.event = r.synchronized(t.pods, t.ctrs)
-	out.observed, out.facts, out.resized = r.observed, r.facts, r.resized
+	out.observed, out.resized = r.observed, r.resized
 	t.holdBack(&out, seen)
 	return out
 }
@@ -251,9 +249,6 @@ func (t *taking) note(out *takingResult) {
 	for _, c := range out.event.Containers {
 		t.limits[c.ID] = c
 	}
-	for id, f := range out.facts {
-		t.facts[id] = f
-	}
 	for path := range out.observed {
 		t.observed[path] = true
 	}
@@ -266,7 +261,6 @@ func (t *taking) note(out *takingResult) {
 type changes struct {
 	corrected policy.Corrected
 	observed  map[string]cgroup.Effective
-	facts     map[string]facts
 	resized   []policy.PodResized
 }
 
@@ -274,7 +268,7 @@ type changes struct {
 // because it was written, is left as answered.
 func (t *taking) correct(seen map[query]reading) changes {
 	now := t.evaluate(seen)
-	c := changes{observed: map[string]cgroup.Effective{}, facts: map[string]facts{}}
+	c := changes{observed: map[string]cgroup.Effective{}}
 	reader := seenReader(seen)
 	unread := func(path string) bool {
 		_, err := reader.CPUs(path)
@@ -296,7 +290,6 @@ func (t *taking) correct(seen map[query]reading) changes {
 		if !answered || p.Asked == before.Asked && p.Resources == before.Resources || unread(p.CgroupPath) {
 			continue
 		}
-		c.facts[p.ID] = now.facts[p.ID]
 		c.corrected.Containers = append(c.corrected.Containers, policy.ContainerCorrection{
 			ID: p.ID, Was: before.Asked.Quota, LimitMilli: p.Resources.LimitMilli, Asked: p.Asked,
 		})
