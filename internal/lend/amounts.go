@@ -6,7 +6,7 @@ import (
 	"github.com/quietcore/quietcore/internal/kube"
 )
 
-// The resources that lent CPUs have in the API.
+// The resources of lent CPUs.
 const (
 	own = iota
 	koordinator
@@ -25,13 +25,13 @@ type amounts [resources]int64
 
 func none() amounts { return amounts{absent, absent} }
 
-// maxMilli bounds an offer so that sums stay numbers: a thousand million CPUs.
+// maxMilli bounds an offer to avoid overflow: a thousand million CPUs.
 const maxMilli = 1 << 40
 
 // demand is what bound pods request.
 type demand struct {
 	bound amounts // by resource, as kubelet counts it when it admits pods
-	lent  int64   // of all pods, whatever they request by
+	lent  int64   // of all pods, by whichever resource
 }
 
 func demandOf(pods []kube.BatchPod) demand {
@@ -44,18 +44,19 @@ func demandOf(pods []kube.BatchPod) demand {
 	return d
 }
 
-// free is what of an offer nobody was promised.
+// free is the part of an offer that is not promised yet.
 func (d *demand) free(offer int64) int64 { return max(0, min(offer, maxMilli)-d.lent) }
 
-// step is how the published amounts go on from what they were.
+// step is a change of the published amounts.
 type step struct {
 	was, want amounts
 	bound     amounts
 	mayRise   bool
 }
 
-// next falls at once. It rises above what pods request only when it may, and up to
-// that at once: this gives nobody anything to take.
+// next returns the amounts to publish. They fall at once. They rise above what pods
+// request only if mayRise; up to that they rise at once, since no other pod can take
+// it.
 func (s step) next() (next amounts, rises bool) {
 	for i, want := range s.want {
 		next[i] = want
@@ -70,9 +71,9 @@ func (s step) next() (next amounts, rises bool) {
 	return next, rises
 }
 
-// seen are the amounts that a Node's status says. Where capacity and allocatable
-// differ it is the smaller one, and torn.
-func seen(n kube.LentNode) (a amounts, torn [resources]bool) {
+// amountsIn returns the amounts in a Node's status. If capacity and allocatable differ,
+// the smaller one counts and the resource is torn.
+func amountsIn(n kube.LentNode) (a amounts, torn [resources]bool) {
 	for i, in := range [resources]kube.Amount{own: n.Own, koordinator: n.Koordinator} {
 		a[i], torn[i] = min(in.Capacity, in.Allocatable), in.Capacity != in.Allocatable
 	}

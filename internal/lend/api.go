@@ -20,21 +20,21 @@ import (
 	"github.com/quietcore/quietcore/internal/kube"
 )
 
-// FieldManager owns what is written into the Node.
+// FieldManager owns the fields that are written to the Node.
 const FieldManager = "quietcore"
 
-// NodeWriter merges a JSON merge patch into the status (and the annotations) of a
-// Node and returns what the Node says then.
+// NodeWriter applies a JSON merge patch to the status (and annotations) of a Node and
+// returns the result.
 type NodeWriter interface {
 	PatchNode(ctx context.Context, node string, patch []byte) (kube.LentNode, error)
 }
 
-// PodEvicter asks for the eviction of one pod, and of no other by its name.
+// PodEvicter evicts exactly one pod: one with another UID is not evicted.
 type PodEvicter interface {
 	Evict(ctx context.Context, pod Pod) error
 }
 
-// Pod names a pod for good: another with its name has another UID.
+// Pod identifies a pod; a later pod of the same name has another UID.
 type Pod struct{ UID, Namespace, Name string }
 
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
@@ -43,19 +43,21 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 type Server struct {
 	config func() (*rest.Config, error)
 
-	mu   sync.Mutex // guards rest; not held during a request
-	rest *rest.RESTClient
+	mu     sync.Mutex // guards client; not held during a request
+	client *rest.RESTClient
 }
 
-// NewServer connects when it is first asked: the credentials may not be there yet.
-// config is kube.Client's REST.
-func NewServer(config func() (*rest.Config, error)) *Server { return &Server{config: config} }
+// NewServer connects lazily, since credentials may not exist yet. config is
+// kube.Client's REST.
+func NewServer(config func() (*rest.Config, error)) *Server {
+	return &Server{config: config}
+}
 
 func (s *Server) connect() (*rest.RESTClient, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.rest != nil {
-		return s.rest, nil
+	if s.client != nil {
+		return s.client, nil
 	}
 	config, err := s.config()
 	if err != nil {
@@ -66,14 +68,14 @@ func (s *Server) connect() (*rest.RESTClient, error) {
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	s.rest, err = rest.UnversionedRESTClientFor(c)
+	s.client, err = rest.UnversionedRESTClientFor(c)
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server at %s: %w", c.Host, err)
 	}
-	return s.rest, nil
+	return s.client, nil
 }
 
-// PatchNode makes Server a NodeWriter.
+// PatchNode implements NodeWriter.
 func (s *Server) PatchNode(ctx context.Context, node string, patch []byte) (kube.LentNode, error) {
 	c, err := s.connect()
 	if err != nil {
@@ -91,7 +93,7 @@ func (s *Server) PatchNode(ctx context.Context, node string, patch []byte) (kube
 	return kube.ParseLentNode(raw)
 }
 
-// Evict makes Server a PodEvicter. The pod has its own time to end.
+// Evict implements PodEvicter. The pod keeps its own grace period.
 func (s *Server) Evict(ctx context.Context, pod Pod) error {
 	c, err := s.connect()
 	if err != nil {
@@ -106,15 +108,15 @@ func (s *Server) Evict(ctx context.Context, pod Pod) error {
 	if err != nil {
 		return err
 	}
-	// A refusal by a budget must come back to us at once, not after client-go's own
-	// attempts: the caller may know another pod. Get looks into the answer: a pod with
-	// two budgets is refused by 201 Created with a Status that says so.
+	// A refusal by a budget must return at once, without client-go's retries: the caller
+	// may choose another pod. Get inspects the body: for a pod with two budgets the
+	// server answers 201 Created with a Status that refuses.
 	_, err = c.Post().AbsPath("/api/v1/namespaces", pod.Namespace, "pods", pod.Name, "eviction").
 		MaxRetries(0).Body(body).Do(ctx).Get()
 	return err
 }
 
-// Results of a request, for the metric.
+// Results of a request, as metric labels.
 const (
 	resultOK        = "ok"
 	resultConflict  = "conflict"

@@ -7,18 +7,17 @@ import (
 	"github.com/quietcore/quietcore/internal/kube"
 )
 
-// Cleared is what Clear did: the Node said Was and says Now.
+// Cleared is the result of Clear.
 type Cleared struct {
 	Was, Now Published
 	Changed  bool
 }
 
-// Clear takes from a Node what a daemon that is gone published there. What
-// Koordinator's resource has to keep, since pods of this node still request it,
-// stays under our annotation for the next Clear. Now and pods come from
-// kube.Client's ReadNode and ListBatch.
+// Clear removes from a Node what an earlier daemon published. Koordinator's resource
+// keeps what pods of this node still request; that stays under our annotation for the
+// next Clear. now and pods come from kube.Client's ReadNode and ListBatch.
 func Clear(ctx context.Context, api NodeWriter, node string, now kube.LentNode, pods []kube.BatchPod) (Cleared, error) {
-	have, torn := seen(now)
+	have, torn := amountsIn(now)
 	d := demandOf(pods)
 	touch := ours(now)
 	next := none()
@@ -43,13 +42,13 @@ func Clear(ctx context.Context, api NodeWriter, node string, now kube.LentNode, 
 	if err != nil {
 		return c, err
 	}
-	asking, cancel := context.WithTimeout(ctx, requestTimeout)
+	reqCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	got, err := api.PatchNode(asking, node, body)
+	got, err := api.PatchNode(reqCtx, node, body)
 	if err != nil {
 		return c, fmt.Errorf("take %s from Node %s: %w", have, node, err)
 	}
-	have, _ = seen(got)
+	have, _ = amountsIn(got)
 	c.Now, c.Changed = publishedOf(have, d), true
 	return c, nil
 }

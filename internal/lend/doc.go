@@ -1,14 +1,15 @@
-// Package lend is the API server's side of lending CPUs: a Publisher keeps what
-// batch pods may request in the Node's status, an Evictor asks for pods back.
+// Package lend is the Kubernetes side of lending CPUs. A [Publisher] keeps the amount
+// that batch pods may request in the Node's status. An [Evictor] evicts batch pods, and
+// a [Queue] does so without blocking its caller.
 //
-// The Node says, of extended resources counted in thousandths of a CPU,
+// The Node has, for extended resources in thousandths of a CPU,
 //
-//	value = what bound pods request + what of the offer nobody was promised yet
+//	value = what bound pods request + the part of the offer that is not promised yet
 //
-// which is max(offer, requested) where there is one resource. It is never less than
-// what bound pods request: kubelet admits every pod again after its restart, and
-// fails those that no longer fit, past every disruption budget. It falls at once
-// and rises late. Others write the Node too; what they change is put back.
+// which is max(offer, requested) if there is one resource. The value is never less than
+// what bound pods request: kubelet admits every pod again after its restart, and fails
+// those that no longer fit, without regard to disruption budgets. It falls at once and
+// rises late. If others change these fields, the Publisher repairs them.
 //
 //	p := lend.New(lend.Options{API: api, Node: name, Bound: client.Batch, Log: log})
 //	go p.Run(ctx)
@@ -16,6 +17,6 @@
 //
 //	err := e.Evict(ctx, lend.Pod{UID: uid, Namespace: "jobs", Name: "sort-1"}, why)
 //
-// docs/lending-api.md says who writes what, and what becomes of it when the daemon
-// is gone.
+// docs/lending-api.md says which component writes what, and what remains when the
+// daemon is gone.
 package lend

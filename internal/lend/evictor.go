@@ -25,36 +25,36 @@ const (
 // Results of an eviction, as Report names them.
 const (
 	Evicted   = "evicted"
-	Observed  = "observed"  // it would have been asked for
+	Observed  = "observed"  // it was only reported
 	Blocked   = "blocked"   // by a disruption budget
-	Limited   = "limited"   // by our own rate or the server's; not asked for
-	Gone      = "gone"      // the pod ended before
-	Repeated  = "repeated"  // it was asked for before
+	Limited   = "limited"   // by our own rate or the server's; no request was made
+	Gone      = "gone"      // the pod had ended
+	Repeated  = "repeated"  // it was requested before
 	Forbidden = "forbidden" // by RBAC or admission
-	Absent    = "absent"    // there is no API server to ask
-	TimedOut  = "timeout"   // nobody knows whether it was taken
+	Absent    = "absent"    // there is no API server
+	TimedOut  = "timeout"   // it is unknown whether the server accepted it
 	Failed    = "error"
 )
 
 const (
-	// DefaultEvictEvery and DefaultEvictBurst: a mistake of ours must be seen before it
-	// has emptied a node.
+	// DefaultEvictEvery and DefaultEvictBurst leave time to notice a mistake before it
+	// empties a node.
 	DefaultEvictEvery = 10 * time.Second
 	DefaultEvictBurst = 2
-	// againAfter is how long a pod is left alone that could not be evicted.
+	// againAfter is the pause after a failed eviction of a pod.
 	againAfter = 30 * time.Second
-	// maxAsked bounds the memory of who was asked for; the oldest is forgotten.
+	// maxAsked bounds the remembered requests; the oldest is forgotten.
 	maxAsked = 4096
 )
 
-// EvictError says why a pod was not evicted. What Result is says what to do: after
-// Blocked, Limited and Failed another attempt makes sense after After.
+// EvictError says why a pod was not evicted. Result tells what to do: after Blocked,
+// Limited and Failed, retry after After.
 type EvictError struct {
 	Pod    Pod
 	Result string
 	After  time.Duration
 	Why    string
-	Err    error // of the API server; nil where it was not asked
+	Err    error // of the API server; nil if no request was made
 }
 
 func (e *EvictError) Error() string {
@@ -67,37 +67,37 @@ func (e *EvictError) Error() string {
 
 func (e *EvictError) Unwrap() error { return e.Err }
 
-// EvictorOptions are what an Evictor is made of.
+// EvictorOptions configure an Evictor.
 type EvictorOptions struct {
-	// API is who is asked; nil: nobody can be.
+	// API evicts pods; nil: none can be evicted.
 	API PodEvicter
-	// Observe sends no request and reports what would have been asked.
+	// Observe makes no requests and reports what would be requested.
 	Observe bool
-	// Every and Burst bound how often pods are evicted; 0: the defaults.
+	// Every and Burst limit the rate of evictions; 0: the defaults.
 	Every time.Duration
 	Burst int
 	Log   *slog.Logger
-	// Report is called with the result of every call, Notify with what users should know: as an
-	// Event on the pod it is kube.Client's.
+	// Report is called with the result of every call. Notify publishes an Event on the
+	// pod.
 	Report func(result string)
 	Notify func(policy.Notice)
 	Now    func() time.Time
 }
 
-// Evictor asks for pods back, in the order and for the reasons of its caller, who
-// alone knows them. Its method may be called from any goroutine.
+// Evictor evicts pods at a limited rate. Its caller chooses the pods, their order and
+// the reasons. It is safe for concurrent use.
 type Evictor struct {
 	o EvictorOptions
 
-	turn chan struct{} // has one element while nobody evicts
+	turn chan struct{} // a lock that can be waited for with a context; holds one element when free
 
-	// What follows belongs to whoever took turn.
-	pace  *rate.Limiter
-	busy  time.Time // until when the server wants to be left alone
-	asked asked
+	// The holder of turn owns the fields below.
+	pace      *rate.Limiter
+	busy      time.Time // no requests before, as the server demanded
+	requested requested
 }
 
-// NewEvictor makes an evictor that has asked for nobody.
+// NewEvictor makes an evictor.
 func NewEvictor(o EvictorOptions) *Evictor {
 	if o.Every <= 0 {
 		o.Every = DefaultEvictEvery
@@ -118,16 +118,15 @@ func NewEvictor(o EvictorOptions) *Evictor {
 		o.Now = time.Now
 	}
 	e := &Evictor{o: o, turn: make(chan struct{}, 1), pace: rate.NewLimiter(rate.Every(o.Every), o.Burst),
-		asked: asked{byUID: map[string]attempt{}}}
+		requested: requested{byUID: map[string]attempt{}}}
 	e.turn <- struct{}{}
 	return e
 }
 
-// Evict asks for the eviction of one pod; why goes into its Event, after the word
-// evicted. Nil: the API
-// server took it (or would have been asked). Else the error is an *EvictError or
-// ctx's. It waits for a request that is under way, but never for its turn in the
-// rate: that is for the caller, who may have changed his mind by then.
+// Evict requests the eviction of one pod; its Event says "evicted" and why. nil: the
+// API server accepted it, or in observe mode would have been asked. Otherwise the error
+// is an *EvictError or that of ctx. Evict waits for a request in progress, but never
+// for the rate limit: by then the caller may have changed its decision.
 func (e *Evictor) Evict(ctx context.Context, pod Pod, why string) error {
 	select {
 	case <-ctx.Done():
@@ -158,18 +157,18 @@ func (e *Evictor) evict(ctx context.Context, pod Pod, why string) *EvictError {
 	}
 	e.pace.AllowN(now, 1)
 	if e.o.Observe {
-		e.asked.put(pod.UID, attempt{done: true, at: now})
-		e.o.Log.Info("a pod would be evicted", "pod", pod.String(), "uid", pod.UID, "why", why)
+		e.requested.put(pod.UID, attempt{done: true, at: now})
+		e.o.Log.Info("would evict a pod", "pod", pod.String(), "uid", pod.UID, "why", why)
 		return nil
 	}
-	// Written down first: a panic or a lost answer must not make it twice.
-	e.asked.put(pod.UID, attempt{at: now, until: now.Add(againAfter)})
-	asking, cancel := context.WithTimeout(ctx, requestTimeout)
-	err := e.o.API.Evict(asking, pod)
+	// Record it first: neither a panic nor a lost answer may cause a second request.
+	e.requested.put(pod.UID, attempt{at: now, until: now.Add(againAfter)})
+	reqCtx, cancel := context.WithTimeout(ctx, requestTimeout)
+	err := e.o.API.Evict(reqCtx, pod)
 	cancel()
 	if err == nil {
-		e.asked.put(pod.UID, attempt{done: true, at: now})
-		e.o.Log.Info("a pod is evicted", "pod", pod.String(), "uid", pod.UID, "why", why)
+		e.requested.put(pod.UID, attempt{done: true, at: now})
+		e.o.Log.Info("evicted a pod", "pod", pod.String(), "uid", pod.UID, "why", why)
 		e.notify(pod, ReasonEvicted, "evicted "+why)
 		return nil
 	}
@@ -179,28 +178,28 @@ func (e *Evictor) evict(ctx context.Context, pod Pod, why string) *EvictError {
 	return e.refused(pod, err)
 }
 
-// admit says why the API server is not asked for a pod.
+// admit says why no request is made for a pod.
 func (e *Evictor) admit(now time.Time, pod Pod) *EvictError {
 	no := func(result string, after time.Duration, format string, args ...any) *EvictError {
 		return &EvictError{Pod: pod, Result: result, After: after, Why: fmt.Sprintf(format, args...)}
 	}
 	if pod.UID == "" || pod.Namespace == "" || pod.Name == "" {
-		// Without the UID a new pod of the same name could be hit.
+		// Without the UID a new pod of the same name could be evicted.
 		return no(Failed, 0, "namespace, name and UID have to be known")
 	}
-	if a, before := e.asked.byUID[pod.UID]; before {
+	if a, before := e.requested.byUID[pod.UID]; before {
 		switch {
 		case a.done:
-			return no(Repeated, 0, "its eviction was asked for %s ago", now.Sub(a.at).Round(time.Second))
+			return no(Repeated, 0, "its eviction was requested %s ago", now.Sub(a.at).Round(time.Second))
 		case now.Before(a.until):
 			return no(Limited, a.until.Sub(now), "it could not be evicted %s ago", now.Sub(a.at).Round(time.Second))
 		}
 	}
 	if e.o.API == nil && !e.o.Observe {
-		return no(Absent, 0, "there is no API server to ask; it is only suppressed")
+		return no(Absent, 0, "there is no API server; it is only suppressed")
 	}
 	if now.Before(e.busy) {
-		return no(Limited, e.busy.Sub(now), "the API server wants fewer requests")
+		return no(Limited, e.busy.Sub(now), "the API server limits requests")
 	}
 	if wait := tokenIn(e.pace, now); wait > 0 {
 		return no(Limited, wait, "one eviction in %s, at most %d at once", e.o.Every, e.o.Burst)
@@ -208,7 +207,7 @@ func (e *Evictor) admit(now time.Time, pod Pod) *EvictError {
 	return nil
 }
 
-// refused makes of the API server's answer what the caller can act on.
+// refused converts the API server's error.
 func (e *Evictor) refused(pod Pod, err error) *EvictError {
 	now := e.o.Now()
 	f := &EvictError{Pod: pod, Err: err, After: againAfter, Result: Failed, Why: err.Error()}
@@ -217,12 +216,12 @@ func (e *Evictor) refused(pod Pod, err error) *EvictError {
 	}
 	budget, blocked := budgetIn(err)
 	switch result(err) {
-	case resultNotFound, resultConflict: // the one whose UID we know is not there
+	case resultNotFound, resultConflict: // no pod with that UID exists
 		f.Result, f.After, f.Why = Gone, 0, "it is gone"
-		e.asked.put(pod.UID, attempt{done: true, at: now})
+		e.requested.put(pod.UID, attempt{done: true, at: now})
 		return f
 	case resultTimeout:
-		f.Result, f.Why = TimedOut, "the API server did not answer in time, so nobody knows whether it took it: "+
+		f.Result, f.Why = TimedOut, "the API server did not answer in time, and may have accepted it: "+
 			err.Error()
 	case resultForbidden:
 		f.Result = Forbidden
@@ -234,8 +233,8 @@ func (e *Evictor) refused(pod Pod, err error) *EvictError {
 	case apierrors.IsTooManyRequests(err):
 		f.Result, e.busy = Limited, now.Add(f.After)
 	}
-	e.asked.put(pod.UID, attempt{at: now, until: now.Add(f.After)})
-	e.o.Log.Warn("a batch pod is not evicted", "pod", pod.String(), "uid", pod.UID, "result", f.Result, "why", f.Why,
+	e.requested.put(pod.UID, attempt{at: now, until: now.Add(f.After)})
+	e.o.Log.Warn("cannot evict a batch pod", "pod", pod.String(), "uid", pod.UID, "result", f.Result, "why", f.Why,
 		"again", f.After)
 	return f
 }
@@ -245,8 +244,8 @@ func (e *Evictor) notify(pod Pod, reason, text string) {
 		Reason: reason, Message: text})
 }
 
-// budgetIn says which disruption budget forbids an eviction. The API server answers
-// 429 with a cause; 403 and 500 for budgets that are broken, or two for one pod.
+// budgetIn says which disruption budget forbids an eviction. The API server answers 429
+// with a cause, and 403 or 500 for budgets that are invalid, or two for one pod.
 func budgetIn(err error) (why string, blocked bool) {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -266,17 +265,17 @@ func budgetIn(err error) (why string, blocked bool) {
 	return s.Message, strings.Contains(s.Message, "more than one PodDisruptionBudget")
 }
 
-// attempt is how asking for one pod went.
+// attempt is the last request for a pod.
 type attempt struct {
-	done  bool // the pod goes or is gone, never ask again
+	done  bool // the pod is terminating or gone
 	at    time.Time
-	until time.Time // do not ask again before
+	until time.Time // no further request before
 }
 
-// asked remembers which pods were asked for.
-type asked struct{ byUID map[string]attempt }
+// requested remembers the requests by pod.
+type requested struct{ byUID map[string]attempt }
 
-func (a *asked) put(uid string, t attempt) {
+func (a *requested) put(uid string, t attempt) {
 	if _, there := a.byUID[uid]; !there && len(a.byUID) >= maxAsked {
 		oldest, at := "", time.Time{}
 		for uid, t := range a.byUID {

@@ -288,11 +288,11 @@ func TestEvictWithoutServer(t *testing.T) {
 func TestEvictorLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := start
-		asked, passed := 0, time.Duration(0)
+		requested, passed := 0, time.Duration(0)
 		kills := map[string]int{}
 		var next error
 		api := evicterFunc(func(_ context.Context, p Pod) error {
-			asked++
+			requested++
 			if next == nil {
 				kills[p.UID]++
 			}
@@ -315,8 +315,8 @@ func TestEvictorLives(t *testing.T) {
 					apierrors.NewTooManyRequests("slow", 7)}).Draw(t, "error")
 			},
 			"": func(t *rapid.T) {
-				if most := DefaultEvictBurst + int(passed/DefaultEvictEvery); asked > most {
-					t.Fatalf("asked %d times within %s, want at most %d", asked, passed, most)
+				if most := DefaultEvictBurst + int(passed/DefaultEvictEvery); requested > most {
+					t.Fatalf("asked %d times within %s, want at most %d", requested, passed, most)
 				}
 				for uid, n := range kills {
 					if n > 1 {
@@ -326,7 +326,7 @@ func TestEvictorLives(t *testing.T) {
 			},
 		})
 	})
-	a := asked{byUID: map[string]attempt{}}
+	a := requested{byUID: map[string]attempt{}}
 	for i := range 2 * maxAsked {
 		a.put(fmt.Sprint(i), attempt{at: start.Add(time.Duration(i))})
 	}

@@ -70,9 +70,9 @@ func (w *world) PatchNode(_ context.Context, node string, patch []byte) (kube.Le
 	if node != "n1" {
 		w.t.Fatalf("Node %q is written", node)
 	}
-	before, _ := seen(w.node)
+	before, _ := amountsIn(w.node)
 	next := applyTo(w.t, w.node, patch)
-	after, torn := seen(next)
+	after, torn := amountsIn(next)
 	known := demandOf(w.known)
 	for i := range after {
 		if torn[i] {
@@ -153,7 +153,7 @@ func applyTo(t interface{ Fatalf(string, ...any) }, n kube.LentNode, patch []byt
 // does not have is overlooked where it is an extended one, which Koordinator's name
 // is not.
 func (w *world) admits(p kube.BatchPod, others []kube.BatchPod) bool {
-	have, _ := seen(w.node)
+	have, _ := amountsIn(w.node)
 	d := demandOf(others)
 	if p.Own > 0 && have[own] != absent && d.bound[own]+p.Own > have[own] {
 		return false
@@ -241,7 +241,7 @@ func TestLives(t *testing.T) {
 				default:
 					p.Own = p.Milli
 				}
-				if have, _ := seen(w.node); p.Own > 0 && have[own] == absent {
+				if have, _ := amountsIn(w.node); p.Own > 0 && have[own] == absent {
 					return // nobody schedules it here
 				}
 				if w.admits(p, w.pods) {
@@ -326,7 +326,7 @@ func TestLives(t *testing.T) {
 		}
 		w.settle(2 * time.Minute)
 		d := w.bound()
-		have, torn := seen(w.node)
+		have, torn := amountsIn(w.node)
 		want := amounts{d.bound[own] + d.free(last), absent}
 		if d.bound[koordinator] > 0 && (w.alsoK || ours(w.node)[koordinator]) {
 			want[koordinator] = d.bound[koordinator]

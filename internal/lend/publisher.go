@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// writeEvery bounds how often the Node is written, however often offers change.
+	// writeEvery bounds how often the Node is written.
 	writeEvery = time.Second
 	// DefaultRaiseEvery is how often more is published.
 	DefaultRaiseEvery = time.Minute
-	// RenewEvery is how old the annotation's time gets while nothing changes. A Node is
-	// sent to everybody who watches Nodes, so this is not a heartbeat.
+	// RenewEvery is how old the annotation's time may get while nothing changes. All
+	// watchers of Nodes receive each change, so it is too long for a heartbeat.
 	RenewEvery = 10 * time.Minute
-	// OfferFor is how long an offer holds that is not repeated: CPUs of which nothing
-	// is known are in use.
+	// OfferFor is how long an offer is valid unless repeated: CPUs of which nothing is
+	// known count as in use.
 	OfferFor = 5 * time.Minute
 
-	// repairBurst repairs are made at once, then one in repairEvery: two who write the
+	// repairBurst repairs are made at once, then one in repairEvery: two writers of the
 	// same field must not fill etcd.
 	repairBurst = 5
 	repairEvery = 10 * time.Second
@@ -37,37 +37,37 @@ const (
 	lastRetry      = time.Minute
 	refusedRetry   = 5 * time.Minute
 	requestTimeout = 10 * time.Second
-	// lagging is how much later than the answer to a write a watch may still report
-	// the Node as it was before.
-	lagging = 30 * time.Second
-	lookAt  = time.Minute
+	// watchLag is how long after the answer to a write a watch may still report the
+	// earlier Node.
+	watchLag = 30 * time.Second
+	lookAt   = time.Minute
 )
 
 // Causes of a repair.
 const (
-	// CauseZeroed is kubelet, which registers so while its folder of device plugins is
-	// empty.
+	// CauseZeroed is kubelet, which registers zeros while its directory of device plugins
+	// is empty.
 	CauseZeroed    = "zeroed"
 	CauseRemoved   = "removed"
-	CauseRecreated = "recreated" // the Node is another object
+	CauseRecreated = "recreated" // the Node was deleted and created again
 	CauseChanged   = "changed"
 )
 
-// Options of a Publisher. API, Node and Bound have to be there.
+// Options configure a Publisher. API, Node and Bound are required.
 type Options struct {
 	API  NodeWriter
 	Node string
-	// Bound are the pods of this node that request lent CPUs; known is false while the
-	// API server has not sent all.
+	// Bound returns the pods of this node that request lent CPUs; known is false until
+	// the API server has sent all.
 	Bound func() (pods []kube.BatchPod, known bool)
-	// AlsoKoordinator publishes the same CPUs by Koordinator's name too. Where
-	// Koordinator's own manager runs, both would write it.
+	// AlsoKoordinator also publishes the CPUs as Koordinator's resource. Koordinator's
+	// own manager would conflict with it.
 	AlsoKoordinator bool
-	// RaiseEvery is how often more is published; 0: DefaultRaiseEvery.
+	// RaiseEvery is how often the amounts may rise; 0: DefaultRaiseEvery.
 	RaiseEvery time.Duration
 	Log        *slog.Logger
-	// Report is called with the result of every request: ok, conflict, forbidden, notfound,
-	// timeout or error; Repaired the cause of every repair.
+	// Report is called with the result of every request: ok, conflict, forbidden,
+	// notfound, timeout or error. Repaired is called with the cause of every repair.
 	Report   func(result string)
 	Repaired func(cause string)
 
@@ -77,17 +77,17 @@ type Options struct {
 	Spread func(time.Duration) time.Duration
 }
 
-// Published is what a Node says of lent CPUs, and why.
+// Published is a Node's lent CPUs, and their basis.
 type Published struct {
-	// Offer is the last offer in thousandths of a CPU, Bound what pods request, Own
-	// and Koordinator what the Node says by each name; -1: nothing.
+	// Offer is the last offer in thousandths of a CPU, Bound what pods request. Own and
+	// Koordinator are the Node's amounts by each resource; -1: absent.
 	Offer, Bound, Own, Koordinator int64
 	// At is when the Node was last written; zero: not by this process.
 	At time.Time
 }
 
-// Publisher keeps a Node's lent CPUs what they should be. Its methods may be called
-// from any goroutine and never wait; Run at most once.
+// Publisher keeps a Node's lent CPUs up to date. Its methods are safe for concurrent
+// use and never block, except Run, which must be called at most once.
 type Publisher struct {
 	o    Options
 	wake chan struct{}
@@ -97,7 +97,7 @@ type Publisher struct {
 	state     string
 	published Published
 
-	// What follows belongs to Run.
+	// The fields below belong to the goroutine of Run.
 	started time.Time
 	adopted bool
 	node    kube.LentNode // as last seen or answered
@@ -105,25 +105,25 @@ type Publisher struct {
 	attempts
 }
 
-// written is what this process wrote into the Node, and when.
+// written is what this process wrote to the Node, and when.
 type written struct {
-	granted   amounts // as last written and not refused
-	sent      amounts // as last sent, whether or not an answer came
+	granted   amounts // as last written successfully
+	sent      amounts // as last sent, answered or not
 	writtenTo types.UID
 	wrote     time.Time
 	renewIn   time.Duration
 	raised    time.Time
 }
 
-// attempts say when the Node may be written again.
+// attempts says when the Node may be written again.
 type attempts struct {
-	repairs *rate.Limiter
-	retry   time.Duration
-	retryAt time.Time
-	excuse  string // why the last request failed
+	repairs   *rate.Limiter
+	retry     time.Duration
+	retryAt   time.Time
+	lastError string // the error of the last request
 }
 
-// inbox is what was reported last.
+// inbox is the newest input.
 type inbox struct {
 	offer     int64
 	offered   time.Time // zero: never
@@ -132,8 +132,8 @@ type inbox struct {
 	seen      bool          // node was observed
 }
 
-// New makes a publisher that has not written yet and, until the first Offer or
-// Withdraw, only keeps what is there from falling below what pods request.
+// New makes a publisher. Until the first Offer or Withdraw it only keeps the present
+// amounts from falling below what pods request.
 func New(o Options) *Publisher {
 	if o.RaiseEvery <= 0 {
 		o.RaiseEvery = DefaultRaiseEvery
@@ -164,8 +164,8 @@ func New(o Options) *Publisher {
 	}
 }
 
-// Offer says how many thousandths of a CPU may be lent now, those that pods already
-// request among them. It has to be repeated within OfferFor.
+// Offer says how many thousandths of a CPU may be lent now, including those that pods
+// already request. It must be repeated within OfferFor.
 func (p *Publisher) Offer(milli int64) {
 	milli = max(0, min(milli, maxMilli))
 	p.mu.Lock()
@@ -178,9 +178,8 @@ func (p *Publisher) Offer(milli int64) {
 	}
 }
 
-// Withdraw takes the resources from the Node, since nothing is to be lent any more.
-// Koordinator's stays at what pods request until they are gone: kubelet would fail
-// them where it is missing.
+// Withdraw removes the resources from the Node, since lending ended. Koordinator's
+// stays at what pods request until they are gone: kubelet would fail them without it.
 func (p *Publisher) Withdraw() {
 	p.mu.Lock()
 	news := !p.inbox.withdrawn
@@ -191,7 +190,7 @@ func (p *Publisher) Withdraw() {
 	}
 }
 
-// Observe takes in what the Node says; it is kube.Options' OnLent.
+// Observe takes the Node's present status; it is kube.Options' OnLent.
 func (p *Publisher) Observe(n kube.LentNode) {
 	p.mu.Lock()
 	was := p.inbox.node
@@ -204,7 +203,7 @@ func (p *Publisher) Observe(n kube.LentNode) {
 	}
 }
 
-// Changed says that Bound may have news; it is kube.Options' OnBatch.
+// Changed says that Bound may have changed; it is kube.Options' OnBatch.
 func (p *Publisher) Changed() {
 	select {
 	case p.wake <- struct{}{}:
@@ -212,21 +211,21 @@ func (p *Publisher) Changed() {
 	}
 }
 
-// State is empty while the Node says what it should, else why it does not.
+// State says why the Node is not up to date; empty if it is.
 func (p *Publisher) State() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state
 }
 
-// Published is what the Node says, as far as is known.
+// Published returns the Node's amounts as far as known.
 func (p *Publisher) Published() Published {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.published
 }
 
-// Run publishes until ctx ends. What is published then stays: pods run on it.
+// Run publishes until ctx ends. The published amounts then stay: pods run on them.
 func (p *Publisher) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait := p.turn(ctx)
@@ -241,10 +240,10 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// turn writes the Node if it has to be written now, and says when to look again.
+// turn writes the Node if that is due, and returns when to check again.
 func (p *Publisher) turn(ctx context.Context) time.Duration {
 	select {
-	case <-p.wake: // what was reported up to here is taken in now
+	case <-p.wake: // the inbox is read below
 	default:
 	}
 	p.mu.Lock()
@@ -256,30 +255,30 @@ func (p *Publisher) turn(ctx context.Context) time.Duration {
 	}
 	switch {
 	case !in.seen:
-		return lookAt // the state says so from the beginning
+		return lookAt // the initial state says so
 	case in.node.UID == "":
-		p.is("there is no Node " + p.o.Node)
+		p.setState("there is no Node " + p.o.Node)
 		return lookAt
 	}
 	p.observe(now, in.node)
 	pods, known := p.o.Bound()
 	if !known && !in.withdrawn {
-		p.is("the pods of this node are not known, so nobody knows how much of what is published they request")
+		p.setState("the pods of this node are not known, nor how much of the published amount they request")
 		return lookAt
 	}
 	t := p.plan(now, in, demandOf(pods), known)
 	p.publish(in, t)
 	if !t.write {
-		p.is(t.state)
-		return p.until(now, t.again)
+		p.setState(t.state)
+		return p.until(now, t.recheckAt)
 	}
 	if now.Before(t.notBefore) {
-		p.is(t.late)
+		p.setState(t.waitState)
 		return t.notBefore.Sub(now)
 	}
 	p.write(ctx, now, t)
 	p.publish(in, t)
-	// Whether there is more to do, such as a rise that was put off, the next turn says.
+	// The next turn decides whether more is due, such as a postponed rise.
 	if !p.retryAt.After(now) {
 		return 0
 	}
@@ -293,10 +292,9 @@ func (p *Publisher) until(now, at time.Time) time.Duration {
 	return min(lookAt, max(at.Sub(now), writeEvery))
 }
 
-// observe takes over what the watch reports, unless it is older than the answer to
-// our own write.
+// observe takes the watch's Node unless it is older than the answer to our own write.
 func (p *Publisher) observe(now time.Time, n kube.LentNode) {
-	if n.UID == p.node.UID && now.Sub(p.wrote) < lagging {
+	if n.UID == p.node.UID && now.Sub(p.wrote) < watchLag {
 		if order, err := resourceversion.CompareResourceVersion(n.Version, p.node.Version); err == nil && order < 0 {
 			return
 		}
@@ -304,7 +302,7 @@ func (p *Publisher) observe(now time.Time, n kube.LentNode) {
 	p.node = n
 }
 
-// task is what has to be done about the Node.
+// task is what is to be done about the Node.
 type task struct {
 	next      amounts
 	touch     [resources]bool
@@ -312,25 +310,25 @@ type task struct {
 	offer     int64
 	rises     bool
 	write     bool
-	cause     string    // of a repair; empty: none is made
+	cause     string    // of a repair; empty: none
 	notBefore time.Time // of the write
-	late      string    // the state until then
-	again     time.Time // when something changes by itself; zero: it does not
+	waitState string    // the state until then
+	recheckAt time.Time // when to check again without new input; zero: not needed
 	state     string
 }
 
-// plan decides what the Node should say and when to write it.
+// plan decides what the Node should have and when to write it.
 func (p *Publisher) plan(now time.Time, in inbox, d demand, known bool) task {
-	have, torn := seen(p.node)
+	have, torn := amountsIn(p.node)
 	mine := ours(p.node)
 	p.adopt(have, mine)
 	t := task{demand: d, touch: [resources]bool{own: true, koordinator: p.o.AlsoKoordinator || mine[koordinator]}}
-	if !known { // withdrawn: kubelet overlooks that a resource of ours is missing, whoever requests it
+	if !known { // withdrawn: kubelet ignores a missing resource of ours, even if pods request it
 		t.touch[koordinator] = false
 	}
 	want := p.want(now, in, &t)
 	may := p.raised.Add(p.o.RaiseEvery)
-	// What was sent may have arrived: it is no rise a second time.
+	// A request without an answer may have succeeded: repeating it is not a rise.
 	was := amounts{max(p.granted[own], p.sent[own]), max(p.granted[koordinator], p.sent[koordinator])}
 	t.next, t.rises = step{was: was, want: want, bound: d.bound, mayRise: !now.Before(may)}.next()
 	left := false
@@ -342,40 +340,39 @@ func (p *Publisher) plan(now time.Time, in inbox, d demand, known bool) task {
 		t.write = t.write || have[i] != t.next[i] || torn[i]
 		left = left || t.next[i] != absent
 		if t.next[i] < want[i] {
-			t.again = earlier(t.again, may)
+			t.recheckAt = earlier(t.recheckAt, may)
 		}
 	}
 	r, recorded := parseRecord(p.node.Record)
 	switch renew := r.At.Add(p.renewIn); {
 	case !left:
 		t.write = t.write || p.node.Record != "" && known
-	case !recorded || !now.Before(renew) || r.At.After(now.Add(RenewEvery)): // or of a clock that was wrong
+	case !recorded || !now.Before(renew) || r.At.After(now.Add(RenewEvery)): // the record's clock may have been wrong
 		t.write = true
 	default:
-		t.again = earlier(t.again, renew)
+		t.recheckAt = earlier(t.recheckAt, renew)
 	}
 	t.cause = p.cause(have, t)
 	p.pace(now, have, &t)
 	return t
 }
 
-// pace says when a write may be made, and what is wrong until then.
+// pace decides when a write may be made, and the state until then.
 func (p *Publisher) pace(now time.Time, have amounts, t *task) {
-	t.notBefore, t.late = p.retryAt, t.state
-	if p.excuse != "" {
-		t.late = p.excuse
+	t.notBefore, t.waitState = p.retryAt, t.state
+	if p.lastError != "" {
+		t.waitState = p.lastError
 	}
 	if t.cause == "" {
 		t.notBefore = later(t.notBefore, p.wrote.Add(writeEvery))
 		return
 	}
 	if wait := tokenIn(p.repairs, now); wait > 0 {
-		t.notBefore, t.late = later(t.notBefore, now.Add(wait)), p.conflict(have)
+		t.notBefore, t.waitState = later(t.notBefore, now.Add(wait)), p.conflict(have)
 	}
 }
 
-// adopt takes over what an earlier daemon published, and what was sent when its
-// answer got lost.
+// adopt takes over what an earlier daemon published, and a write whose answer was lost.
 func (p *Publisher) adopt(have amounts, mine [resources]bool) {
 	if !p.adopted {
 		p.adopted = true
@@ -392,57 +389,58 @@ func (p *Publisher) adopt(have amounts, mine [resources]bool) {
 	}
 }
 
-// want is what the Node should say, however quickly. It says in t what is missing
-// to say more.
+// want is what the Node should have, regardless of rates. It sets the state in t if an
+// offer is missing.
 func (p *Publisher) want(now time.Time, in inbox, t *task) amounts {
 	want := none()
 	expires := in.offered.Add(OfferFor)
 	switch {
 	case in.withdrawn:
-		want[koordinator] = p.rest(t.demand)
+		want[koordinator] = p.koordinatorRest(t.demand)
 		return want
 	case in.offered.IsZero() && now.Before(p.started.Add(OfferFor)):
-		t.again, t.state = p.started.Add(OfferFor), "nothing was offered yet; what is published stays"
+		t.recheckAt, t.state = p.started.Add(OfferFor), "no offer yet; the published amounts stay"
 		for i, was := range p.granted {
 			if was != absent {
 				want[i] = max(was, t.demand.bound[i])
 			}
 		}
 		if p.o.AlsoKoordinator && want[koordinator] == absent {
-			want[koordinator] = p.rest(t.demand)
+			want[koordinator] = p.koordinatorRest(t.demand)
 		}
 		return want
 	case in.offered.IsZero():
-		t.state = "nothing was ever offered"
+		t.state = "there has been no offer"
 		if p.granted[own] == absent {
-			want[koordinator] = p.rest(t.demand)
+			want[koordinator] = p.koordinatorRest(t.demand)
 			return want
 		}
 	case !now.Before(expires):
 		t.state = fmt.Sprintf("no offer for %s; only what pods already request is published", OfferFor)
 	default:
 		t.offer = in.offer
-		t.again = expires
+		t.recheckAt = expires
 	}
 	free := t.demand.free(t.offer)
 	want[own] = t.demand.bound[own] + free
 	if p.o.AlsoKoordinator {
 		want[koordinator] = t.demand.bound[koordinator] + free
 	} else {
-		want[koordinator] = p.rest(t.demand)
+		want[koordinator] = p.koordinatorRest(t.demand)
 	}
 	return want
 }
 
-// rest is what has to remain of Koordinator's resource when it is given up.
-func (p *Publisher) rest(d demand) int64 {
+// koordinatorRest is what must remain of Koordinator's resource when it is given up.
+func (p *Publisher) koordinatorRest(d demand) int64 {
 	if d.bound[koordinator] == 0 {
 		return absent
 	}
 	return d.bound[koordinator]
 }
 
-// cause is who else wrote the Node; empty: nobody, or it does not matter.
+// cause says how another writer changed the Node; empty if none did, or if it does not
+// matter.
 func (p *Publisher) cause(have amounts, t task) string {
 	if p.writtenTo == "" {
 		return ""
@@ -471,11 +469,11 @@ func (p *Publisher) cause(have amounts, t task) string {
 
 func (p *Publisher) conflict(have amounts) string {
 	return fmt.Sprintf(
-		"something else keeps writing the Node: it says %s instead of %s; is another manager of batch resources "+
+		"another writer keeps changing the Node: it has %s instead of %s; is another manager of batch resources "+
 			"running?", have, p.granted)
 }
 
-// write sends the Node what it should say.
+// write patches the Node.
 func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 	body, err := patchOf(t.next, t.touch, record{At: now, Offer: t.offer})
 	if err != nil {
@@ -484,8 +482,8 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 	}
 	if t.cause != "" {
 		p.repairs.AllowN(now, 1)
-		have, _ := seen(p.node)
-		p.o.Log.Warn("the Node does not say any more what is lent; it is written again", "node", p.o.Node, "why",
+		have, _ := amountsIn(p.node)
+		p.o.Log.Warn("the Node's lent CPUs were changed by another writer; repairing", "node", p.o.Node, "why",
 			t.cause, "was", p.granted.String(), "is", have.String())
 		p.o.Repaired(t.cause)
 	}
@@ -493,8 +491,8 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 	if t.rises {
 		p.raised = now
 	}
-	asking, cancel := context.WithTimeout(ctx, requestTimeout)
-	got, err := p.o.API.PatchNode(asking, p.o.Node, body)
+	reqCtx, cancel := context.WithTimeout(ctx, requestTimeout)
+	got, err := p.o.API.PatchNode(reqCtx, p.o.Node, body)
 	cancel()
 	if ctx.Err() != nil {
 		return
@@ -505,24 +503,24 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 		return
 	}
 	if was := p.granted; was != t.next {
-		p.o.Log.Info("the Node says what is lent", "node", p.o.Node, "milli", t.next.String(), "was", was.String(),
+		p.o.Log.Info("published lent CPUs", "node", p.o.Node, "milli", t.next.String(), "was", was.String(),
 			"offer", t.offer, "requested", t.demand.lent)
 	}
 	for i, v := range t.next {
-		if v > max(p.granted[i], t.demand.bound[i]) { // perhaps one that was sent before
+		if v > max(p.granted[i], t.demand.bound[i]) { // maybe one sent earlier
 			p.raised = now
 		}
 	}
 	p.granted, p.node, p.writtenTo, p.wrote = t.next, got, got.UID, p.o.Now()
 	p.renewIn = p.o.Spread(RenewEvery)
-	p.retry, p.retryAt, p.excuse = 0, time.Time{}, ""
-	p.is(t.state)
+	p.retry, p.retryAt, p.lastError = 0, time.Time{}, ""
+	p.setState(t.state)
 }
 
-// failed puts the next attempt off.
+// failed schedules the next attempt.
 func (p *Publisher) failed(now time.Time, err error) {
-	p.excuse = fmt.Sprintf("not written: %v", err)
-	p.is(p.excuse)
+	p.lastError = fmt.Sprintf("not written: %v", err)
+	p.setState(p.lastError)
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err), apierrors.IsInvalid(err):
 		p.retry = min(max(p.retry*2, firstRetry), refusedRetry)
@@ -533,11 +531,11 @@ func (p *Publisher) failed(now time.Time, err error) {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		wait = max(wait, min(time.Duration(seconds)*time.Second, refusedRetry))
 	}
-	// From the end of the request: a slow server is not asked more often for it.
+	// Counted from the end of the request, so that a slow server gets no more requests.
 	p.retryAt = p.o.Now().Add(wait)
 }
 
-// publish makes the result visible to others.
+// publish makes the result visible to Published.
 func (p *Publisher) publish(in inbox, t task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -549,8 +547,8 @@ func (p *Publisher) publish(in inbox, t task) {
 	}
 }
 
-// is takes over the state and logs it where it is another one.
-func (p *Publisher) is(state string) {
+// setState sets the state and logs it if it changed.
+func (p *Publisher) setState(state string) {
 	p.mu.Lock()
 	was := p.state
 	p.state = state
@@ -558,13 +556,13 @@ func (p *Publisher) is(state string) {
 	switch {
 	case was == state:
 	case state == "":
-		p.o.Log.Info("what is lent is published", "node", p.o.Node)
+		p.o.Log.Info("the Node's lent CPUs are up to date", "node", p.o.Node)
 	default:
-		p.o.Log.Warn("what is lent is not published as it should be", "node", p.o.Node, "why", state)
+		p.o.Log.Warn("the Node's lent CPUs are not up to date", "node", p.o.Node, "why", state)
 	}
 }
 
-// tokenIn is how long until a limiter lets the next one through.
+// tokenIn is how long until a limiter has a token.
 func tokenIn(l *rate.Limiter, now time.Time) time.Duration {
 	missing := 1 - l.TokensAt(now)
 	if missing <= 0 {

@@ -20,7 +20,7 @@ import (
 func TestFallsAtOnceAndRisesLate(t *testing.T) {
 	play(t, newServer(""), Options{}, func(t *testing.T, n *node) {
 		after(time.Second)
-		n.expect(t, "-", "-", "nothing was offered yet")
+		n.expect(t, "-", "-", "no offer yet")
 		n.Offer(8000)
 		after(time.Second)
 		n.expect(t, "8000", "-", "")
@@ -142,7 +142,7 @@ func TestDaemonStartsAfterKubeletZeroed(t *testing.T) {
 	play(t, s, Options{}, func(t *testing.T, n *node) {
 		n.bind(pod(1, 2000, 0))
 		after(time.Second)
-		n.expect(t, "2000", "-", "nothing was offered yet")
+		n.expect(t, "2000", "-", "no offer yet")
 	})
 }
 
@@ -152,7 +152,7 @@ func TestDaemonRestartKeepsWhatIsPublished(t *testing.T) {
 	s.count()
 	play(t, s, Options{}, func(t *testing.T, n *node) {
 		after(time.Minute)
-		n.expect(t, "7000", "-", "nothing was offered yet")
+		n.expect(t, "7000", "-", "no offer yet")
 		if got := s.count(); got != 0 {
 			t.Errorf("%d requests although nothing was offered", got)
 		}
@@ -165,7 +165,7 @@ func TestDaemonRestartKeepsWhatIsPublished(t *testing.T) {
 	})
 	play(t, s, Options{}, func(t *testing.T, n *node) {
 		after(OfferFor + time.Minute)
-		n.expect(t, "0", "-", "nothing was ever offered")
+		n.expect(t, "0", "-", "there has been no offer")
 	})
 }
 
@@ -255,7 +255,7 @@ func TestRivalIsNamed(t *testing.T) {
 		}
 		n.s.set(kube.BatchResource, "64k")
 		after(time.Millisecond)
-		n.expect(t, "64000", "-", "it says quietcore.dev/batch-cpu 64000 instead of quietcore.dev/batch-cpu 5000")
+		n.expect(t, "64000", "-", "it has quietcore.dev/batch-cpu 64000 instead of quietcore.dev/batch-cpu 5000")
 		after(repairEvery)
 		n.expect(t, "5000", "-", "")
 	})
@@ -466,7 +466,7 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
-// A watch reports late: what it says of the time before our write is old news.
+// A watch reports late: what it has of the time before our write is old news.
 func TestWatchIsLate(t *testing.T) {
 	s := newServer("")
 	play(t, s, Options{}, func(t *testing.T, n *node) {
@@ -563,7 +563,7 @@ func FuzzRecord(f *testing.F) {
 			t.Fatalf("%s %v", patch, err)
 		}
 		n := applyTo(t, kube.LentNode{Own: kube.Amount{Capacity: 1, Allocatable: 2}}, patch)
-		if have, torn := seen(n); have[own] != to[own] || torn[own] {
+		if have, torn := amountsIn(n); have[own] != to[own] || torn[own] {
 			t.Fatalf("%s makes %v, want %v", patch, have, to)
 		}
 		if back, ok := parseRecord(n.Record); to[own] != absent && (!ok ||

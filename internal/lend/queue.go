@@ -5,11 +5,11 @@ import (
 	"log/slog"
 )
 
-// queueLength bounds how many evictions wait. They are rare: more than a few mean
-// that the API server does not answer.
+// queueLength bounds the queued evictions. They are rare: more than a few mean that the
+// API server does not answer.
 const queueLength = 16
 
-// Queue evicts pods one after the other, for a caller that waits for nothing.
+// Queue evicts pods one after the other, for a caller that must not block.
 type Queue struct {
 	evictor *Evictor
 	log     *slog.Logger
@@ -26,13 +26,13 @@ func NewQueue(e *Evictor, log *slog.Logger) *Queue {
 	return &Queue{evictor: e, log: log, waiting: make(chan queued, queueLength)}
 }
 
-// Add asks for a pod's eviction. It never waits: where too many wait already, the
-// pod stays and the log says so.
+// Add queues a pod's eviction and never blocks. If the queue is full, the pod stays and
+// a warning is logged.
 func (q *Queue) Add(pod Pod, why string) {
 	select {
 	case q.waiting <- queued{pod, why}:
 	default:
-		q.log.Warn("a pod is not evicted: too many others wait for the API server", "pod", pod.String(),
+		q.log.Warn("cannot evict a pod: too many evictions are queued", "pod", pod.String(),
 			"waiting", queueLength)
 	}
 }
@@ -45,14 +45,14 @@ func (q *Queue) Run(ctx context.Context) {
 			return
 		case next := <-q.waiting:
 			if err := q.evictor.Evict(ctx, next.pod, next.why); err != nil && ctx.Err() == nil {
-				q.log.Warn("a pod is not evicted", "err", err)
+				q.log.Warn("cannot evict a pod", "err", err)
 			}
 		}
 	}
 }
 
-// RequestResult is how the request to the API server ended that an eviction with
-// that result made; empty: it made none.
+// RequestResult is the result of the API request that an eviction with that result
+// made; empty: it made none.
 func RequestResult(result string) string {
 	switch result {
 	case Evicted:

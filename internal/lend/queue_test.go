@@ -14,12 +14,12 @@ import (
 
 // asker is an API server that takes what it is asked, or does not.
 type asker struct {
-	asked []Pod
-	err   error
+	requested []Pod
+	err       error
 }
 
 func (a *asker) Evict(_ context.Context, pod Pod) error {
-	a.asked = append(a.asked, pod)
+	a.requested = append(a.requested, pod)
 	return a.err
 }
 
@@ -39,8 +39,8 @@ func TestQueueEvictsAPodOnce(t *testing.T) {
 			q.Add(pod("a"), "to run on another node: batch was capped 3 times in 1h")
 		}
 		synctest.Wait()
-		if len(api.asked) != 1 || api.asked[0] != pod("a") {
-			t.Errorf("asked for %v, want %v once", api.asked, pod("a"))
+		if len(api.requested) != 1 || api.requested[0] != pod("a") {
+			t.Errorf("asked for %v, want %v once", api.requested, pod("a"))
 		}
 		if len(notices) != 1 || notices[0].Message != "evicted to run on another node: batch was capped 3 times in 1h" {
 			t.Errorf("notices %+v", notices)
@@ -56,7 +56,7 @@ func TestQueueEvictsAPodOnce(t *testing.T) {
 		for range queueLength + 1 { // nothing takes them any more
 			q.Add(pod("c"), "why")
 		}
-		if !strings.Contains(log.String(), "too many others wait") {
+		if !strings.Contains(log.String(), "too many evictions are queued") {
 			t.Errorf("log:\n%s", &log)
 		}
 	})

@@ -9,27 +9,27 @@ import (
 	"github.com/quietcore/quietcore/internal/kube"
 )
 
-// record is the Node's annotation kube.AnnLending: who looks at the Node sees how
-// old the amounts are, and the next daemon which of them are Quietcore's.
+// record is the Node's annotation kube.AnnLending. It tells readers how old the amounts
+// are, and the next daemon which of them are Quietcore's.
 type record struct {
 	// At is when the amounts were last written or confirmed.
 	At time.Time `json:"at"`
-	// Offer is what could be lent then. The amounts are more where pods that are
-	// there already request more.
+	// Offer is what could be lent then. The amounts are higher if running pods already
+	// request more.
 	Offer int64 `json:"offer"`
 	// Resources are those that Quietcore wrote.
 	Resources []string `json:"resources"`
 }
 
-// lastYear is what a time can be written with.
-const lastYear = 9999
+// maxYear is the last year that JSON times can have.
+const maxYear = 9999
 
-// parseRecord reads the annotation; what cannot be read says nothing.
+// parseRecord parses the annotation; an invalid one is ignored.
 func parseRecord(text string) (r record, ok bool) {
 	if text == "" {
 		return record{}, false
 	}
-	if err := json.Unmarshal([]byte(text), &r); err != nil || r.At.IsZero() || r.At.UTC().Year() > lastYear {
+	if err := json.Unmarshal([]byte(text), &r); err != nil || r.At.IsZero() || r.At.UTC().Year() > maxYear {
 		return record{}, false
 	}
 	return r, true
@@ -37,15 +37,15 @@ func parseRecord(text string) (r record, ok bool) {
 
 func (r *record) has(resource int) bool { return slices.Contains(r.Resources, resourceName(resource)) }
 
-// ours says which amounts of a Node are Quietcore's: those by its own name and
-// those that the annotation lists.
+// ours says which amounts of a Node are Quietcore's: its own resource, and those in the
+// annotation.
 func ours(n kube.LentNode) [resources]bool {
 	r, _ := parseRecord(n.Record)
 	return [resources]bool{own: true, koordinator: r.has(koordinator)}
 }
 
-// patchOf brings the resources of touch to their amounts. A record without any
-// resource removes the annotation.
+// patchOf sets the resources of touch to their amounts. A record without resources
+// removes the annotation.
 func patchOf(to amounts, touch [resources]bool, r record) ([]byte, error) {
 	list := map[string]any{}
 	r.Resources = []string{}
@@ -70,7 +70,7 @@ func patchOf(to amounts, touch [resources]bool, r record) ([]byte, error) {
 	}
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{kube.AnnLending: note}},
-		// Kubelet makes allocatable out of capacity, but only when it writes next.
+		// Kubelet derives allocatable from capacity, but only at its next write.
 		"status": map[string]any{"capacity": list, "allocatable": list},
 	})
 }
