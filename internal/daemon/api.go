@@ -66,7 +66,7 @@ func (a *apiServer) connect() error {
 	}
 	if k.Topology.Enabled {
 		a.topology = nrt.New(nrt.Options{
-			API: nrt.LateAPI(client.REST), Source: a.describe, Log: a.o.log,
+			API: nrt.NewLazyAPI(client.REST), Source: a.describe, Log: a.o.log,
 			Report:    func(result string) { a.o.metrics.APIRequest("topology", result) },
 			Published: a.o.metrics.TopologyPublished,
 		})

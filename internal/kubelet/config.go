@@ -15,13 +15,13 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Config is the part of kubelet's configuration that decides about CPUs, with
-// kubelet's defaults where it says nothing.
+// Config is the part of kubelet's configuration that concerns CPUs, with kubelet's
+// defaults for missing keys.
 type Config struct {
 	CPUManagerPolicy string            // none or static
 	Options          map[string]string // cpuManagerPolicyOptions
-	// ReservedCPUs is reservedSystemCPUs. Without it the static policy reserves as
-	// many CPUs as ReservedMilli takes, rounded up, and chooses them itself.
+	// ReservedCPUs is reservedSystemCPUs. Without it the static policy reserves as many
+	// CPUs as ReservedMilli needs, rounded up, and chooses them itself.
 	ReservedCPUs  cpuset.Set
 	ReservedMilli int64 // kubeReserved and systemReserved; 0 with a list
 
@@ -29,10 +29,10 @@ type Config struct {
 	TopologyScope   string // container or pod
 	TopologyOptions map[string]string
 
-	// ReservedMemory is what the memory manager keeps from pods, in bytes by NUMA
-	// node ID and resource name.
+	// ReservedMemory is what the memory manager keeps from pods, in bytes by NUMA node
+	// ID and resource name.
 	ReservedMemory map[int]map[string]int64
-	// CgroupDriver may be another by now: kubelet asks the runtime for its own.
+	// CgroupDriver may be outdated: kubelet asks the runtime for its driver.
 	CgroupDriver string
 }
 
@@ -49,15 +49,15 @@ type Source struct {
 }
 
 const (
-	// maxSource and maxSources bound what is read; a configuration with every key
-	// takes some 10 KiB.
+	// maxSource and maxSources bound the input; a configuration with every key takes
+	// some 10 KiB.
 	maxSource  = 1 << 20
 	maxSources = 100
 )
 
-// Parse reads kubelet's configuration file and then its drop-ins, each as a JSON
-// merge patch of what came before, as kubelet does. Keys that Quietcore does not
-// use are ignored; a used one of a wrong type is an error, as it is for kubelet.
+// Parse parses kubelet's configuration file and its drop-ins, each as a JSON merge
+// patch of the previous ones, as kubelet does. It ignores keys that Quietcore does not
+// use. A used key of a wrong type is an error, as for kubelet.
 func Parse(sources ...Source) (Config, error) {
 	merged := object{}
 	if len(sources) == 0 || len(sources) > maxSources {
@@ -214,7 +214,7 @@ func (o object) texts(key string, to *map[string]string) error {
 	return nil
 }
 
-// list reads a CPU list as kubelet does, which lets a CPU be named twice.
+// list parses a CPU list like kubelet, which accepts duplicates.
 func list(text string) (cpuset.Set, error) {
 	var s cpuset.Set
 	if text == "" || len(text) > maxSource {
@@ -249,8 +249,8 @@ func reservedMilli(lists ...map[string]string) (int64, error) {
 	return sum, nil
 }
 
-// quantity reads a Kubernetes quantity from 0 to most. The exponents of no real
-// one are refused, since arithmetic with them takes seconds or overflows.
+// quantity parses a Kubernetes quantity from 0 to most. It rejects extreme exponents,
+// whose arithmetic takes seconds or overflows.
 func quantity(text string, most int64) (resource.Quantity, error) {
 	if at := strings.IndexAny(text, "eE"); len(text) > 32 || at >= 0 && len(text)-at > len("e-99") {
 		return resource.Quantity{}, fmt.Errorf("%.40q is no quantity of this machine", text)
@@ -311,7 +311,7 @@ func (c *Config) ReservedCount() int {
 	return int(math.Ceil(float64(c.ReservedMilli) / 1000))
 }
 
-// Policy is the configuration as the policy takes it, with the CPUs that kubelet
+// Policy converts the configuration for the policy, with the CPUs that kubelet
 // reserves; see Reserved.
 func (c *Config) Policy(reserved cpuset.Set) policy.Kubelet {
 	return policy.Kubelet{
@@ -319,12 +319,12 @@ func (c *Config) Policy(reserved cpuset.Set) policy.Kubelet {
 	}
 }
 
-// Reserved finds the CPUs that kubelet keeps for the system; known is false where
-// it reserves some and nothing says which. Without a list they show in two
-// places: as the online CPUs that the PodResources API does not count among the
-// allocatable ones, and, where reserved CPUs are strict, as those that kubelet's
-// state neither shares nor gives away. Both are kubelet's view of its last start,
-// so either counts only if it has as many CPUs as are reserved.
+// Reserved finds the CPUs that kubelet keeps for the system; known is false if it
+// reserves some but they cannot be determined. Without a list there are two sources.
+// The first is the online CPUs that the PodResources API does not count as allocatable.
+// The second, with strict reserved CPUs, is the CPUs that kubelet's state neither
+// shares nor gives away. Both date from kubelet's last start, so either is accepted
+// only if its count is right.
 func (c *Config) Reserved(online, allocatable cpuset.Set, state policy.KubeletState) (reserved cpuset.Set, known bool) {
 	want := c.ReservedCount()
 	if !c.ReservedCPUs.IsEmpty() || !c.Static() || want == 0 {

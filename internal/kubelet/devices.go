@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// askFor bounds one question: a container that starts waits for the answer.
+	// askFor bounds a request that a starting container waits for.
 	askFor = 100 * time.Millisecond
-	// listFor bounds questions that nobody waits for.
+	// listFor bounds other requests.
 	listFor = 5 * time.Second
-	// pauseFor keeps a kubelet that hangs from costing every container askFor.
+	// pauseFor is the pause after a timeout, so that a kubelet that hangs does not
+	// delay every container.
 	pauseFor = 5 * time.Second
-	// noGetFor is how long a kubelet without Get is not asked for it again.
+	// noGetFor is how long Get is not tried again on a kubelet without it.
 	noGetFor = 10 * time.Minute
-	// maxAnswer is what kubelet's own clients allow.
+	// maxAnswer is the limit of kubelet's own clients.
 	maxAnswer = 16 << 20
 )
 
-// ErrPaused says that kubelet was not asked, since it did not answer just now.
-var ErrPaused = errors.New("kubelet's PodResources API did not answer a moment ago and is left alone for some seconds")
+// ErrPaused says that kubelet was not asked, since it did not answer recently.
+var ErrPaused = errors.New("kubelet's PodResources API did not answer recently; requests are paused for some seconds")
 
-// Devices is a client of kubelet's PodResources API. It may be used by any number
-// of goroutines.
+// Devices is a client of kubelet's PodResources API. It is safe for concurrent use.
 type Devices struct {
 	conn   *grpc.ClientConn
 	client podresources.PodResourcesListerClient
@@ -43,12 +43,12 @@ type Devices struct {
 	bound  time.Duration // askFor
 
 	mu     sync.Mutex // guards what follows
-	paused time.Time  // not to be asked before
-	noGet  time.Time  // Get not to be asked before
+	paused time.Time  // no requests before
+	noGet  time.Time  // no Get before
 }
 
-// NewDevices is a client for a unix socket, which need not be there. No I/O is
-// done before the first question. now may be nil.
+// NewDevices makes a client for a unix socket, which need not exist yet. It does no I/O
+// before the first request. now may be nil.
 func NewDevices(socket string, now func() time.Time) (*Devices, error) {
 	if now == nil {
 		now = time.Now
@@ -67,9 +67,9 @@ func NewDevices(socket string, now func() time.Time) (*Devices, error) {
 // Close ends the connection.
 func (d *Devices) Close() error { return d.conn.Close() }
 
-// NodesOf returns the IDs of the NUMA nodes that a pod's devices are on, none if
-// it has no devices or they are near no node. It takes at most 100 ms, less if
-// ctx ends before.
+// NodesOf returns the IDs of the NUMA nodes that a pod's devices are on; none if it has
+// no devices or they have no affinity. It takes at most 100 ms, less if ctx ends
+// earlier.
 func (d *Devices) NodesOf(ctx context.Context, namespace, pod string) (cpuset.Set, error) {
 	if d.waiting(&d.paused) {
 		return cpuset.Set{}, ErrPaused
@@ -110,7 +110,7 @@ func (d *Devices) pauseIfLate(err error) {
 	}
 }
 
-// pod asks for one pod, or for all where kubelet is older than the question.
+// pod requests one pod, or all from a kubelet that lacks Get.
 func (d *Devices) pod(ctx context.Context, namespace, name string) (*podresources.PodResources, error) {
 	if !d.waiting(&d.noGet) {
 		r, err := d.client.Get(ctx, &podresources.GetPodResourcesRequest{PodNamespace: namespace, PodName: name})
@@ -135,7 +135,7 @@ func (d *Devices) pod(ctx context.Context, namespace, name string) (*podresource
 	return nil, errors.New("kubelet does not list it")
 }
 
-// nodesOf returns NUMA node IDs that a machine can have.
+// nodesOf returns the plausible NUMA node IDs.
 func nodesOf(t *podresources.TopologyInfo) []int {
 	var ids []int
 	for _, n := range t.GetNodes() {
@@ -146,17 +146,17 @@ func nodesOf(t *podresources.TopologyInfo) []int {
 	return ids
 }
 
-// Inventory is what kubelet knows of NUMA nodes, in pieces or bytes by NUMA node
-// ID and resource name. A device near several nodes counts for each of them.
+// Inventory is what kubelet knows of NUMA nodes, in pieces or bytes, by NUMA node ID
+// and resource name. A device near several nodes counts for each of them.
 type Inventory struct {
-	Devices map[int]map[string]int64 // what may be given to containers
-	Taken   map[int]map[string]int64 // devices, memory and hugepages given to containers
-	// CPUs are those that the static policy may give away, all but the reserved
-	// ones; empty under the policy none.
+	Devices map[int]map[string]int64 // allocatable
+	Taken   map[int]map[string]int64 // devices, memory and hugepages of containers
+	// CPUs are those that the static policy may give away, all but the reserved ones;
+	// empty under the policy none.
 	CPUs cpuset.Set
 }
 
-// Inventory asks for everything. It is for those who can wait some seconds.
+// Inventory requests everything. It may take some seconds.
 func (d *Devices) Inventory(ctx context.Context) (Inventory, error) {
 	ctx, cancel := context.WithTimeout(ctx, listFor)
 	defer cancel()
@@ -181,7 +181,7 @@ func (d *Devices) Inventory(ctx context.Context) (Inventory, error) {
 			for _, m := range c.GetMemory() {
 				nodes := nodesOf(m.GetTopology())
 				for _, n := range nodes {
-					// A block over several nodes does not say how it is divided.
+					// The division of a block over several nodes is unknown.
 					add(i.Taken, n, m.GetMemoryType(), (int64(min(m.GetSize(), 1<<62))+
 						int64(len(nodes))-1)/int64(len(nodes)))
 				}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// pollEvery is how often kubelet is asked for all of its devices, pollPause how long
-// at least it is left alone, and pollLimit bounds one question.
+// pollEvery is how often kubelet is asked for all of its devices, pollPause the least
+// time between requests, and pollLimit bounds a request.
 const (
 	pollEvery = time.Minute
 	pollPause = 5 * time.Second
@@ -21,12 +21,12 @@ type Poller struct {
 	changed chan struct{}
 }
 
-// NewPoller makes a poller that gives every inventory to take.
+// NewPoller makes a poller that passes every inventory to take.
 func NewPoller(d *Devices, take func(context.Context, Inventory)) *Poller {
 	return &Poller{Devices: d, Take: take, changed: make(chan struct{}, 1)}
 }
 
-// Changed says that kubelet may have given devices to somebody: it is asked soon.
+// Changed says that kubelet may have given devices to a container; a poll follows soon.
 func (p *Poller) Changed() {
 	select {
 	case p.changed <- struct{}{}:
@@ -34,7 +34,7 @@ func (p *Poller) Changed() {
 	}
 }
 
-// Run asks until ctx ends.
+// Run polls until ctx ends.
 func (p *Poller) Run(ctx context.Context) {
 	for {
 		p.look(ctx)

@@ -9,36 +9,36 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Reconciler gives the policy kubelet's configuration together with the CPUs that
-// kubelet reserves. These need not stand in it: then the CPU manager's state or the
-// allocatable CPUs of the PodResources API show, which come later or never.
+// Reconciler passes kubelet's configuration to the policy, together with the CPUs that
+// kubelet reserves. If the configuration does not name them, they follow from the CPU
+// manager's state or the PodResources API, which come later or never.
 type Reconciler struct {
 	Submit func(context.Context, policy.Event) error
 	Online func() cpuset.Set
 	Log    *slog.Logger
 
 	mu        sync.Mutex // guards what follows
-	config    *Config    // nil: not known yet
+	config    *Config    // nil: unknown
 	state     policy.KubeletState
 	inventory Inventory
-	unknown   bool // which CPUs kubelet reserves was missing when it was last looked for
+	unknown   bool // the reserved CPUs could not be determined at the last attempt
 }
 
-// Known is what kubelet reported so far.
+// Known is what kubelet has reported so far.
 type Known struct {
 	Config    *Config // nil: nothing
 	State     policy.KubeletState
 	Inventory Inventory
 }
 
-// Known returns what has been taken over.
+// Known returns what kubelet has reported so far.
 func (r *Reconciler) Known() Known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return Known{Config: r.config, State: r.state, Inventory: r.inventory}
 }
 
-// TakeConfig takes over kubelet's configuration.
+// TakeConfig takes kubelet's configuration.
 func (r *Reconciler) TakeConfig(ctx context.Context, c Config) error {
 	r.mu.Lock()
 	r.config = &c
@@ -46,7 +46,7 @@ func (r *Reconciler) TakeConfig(ctx context.Context, c Config) error {
 	return r.reconcile(ctx)
 }
 
-// TakeState takes over kubelet's CPU manager state.
+// TakeState takes kubelet's CPU manager state.
 func (r *Reconciler) TakeState(ctx context.Context, s policy.KubeletState) error {
 	if err := r.Submit(ctx, s); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (r *Reconciler) TakeState(ctx context.Context, s policy.KubeletState) error
 	return nil
 }
 
-// TakeInventory takes over what kubelet gave to containers.
+// TakeInventory takes what kubelet gave to containers.
 func (r *Reconciler) TakeInventory(ctx context.Context, found Inventory) error {
 	r.mu.Lock()
 	r.inventory = found
@@ -86,7 +86,7 @@ func (r *Reconciler) reconcile(ctx context.Context) error {
 	k, count := r.config.Policy(reserved), r.config.ReservedCount()
 	r.mu.Unlock()
 	if firstMissing {
-		r.Log.Warn("kubelet reserves CPUs and nothing says which; name them in reservedSystemCPUs of its "+
+		r.Log.Warn("cannot determine which CPUs kubelet reserves; name them in reservedSystemCPUs of its "+
 			"configuration, or in ours as reserved.cpus", "count", count)
 	}
 	return r.Submit(ctx, policy.KubeletConfigured{Kubelet: k})

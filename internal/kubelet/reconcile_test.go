@@ -43,7 +43,7 @@ func TestReservedCPUsAreReconciled(t *testing.T) {
 	if got := last().Reserved; !got.IsEmpty() {
 		t.Errorf("reserved are %s, and nothing says so", got)
 	}
-	if n := strings.Count(log.String(), "nothing says which"); n != 1 {
+	if n := strings.Count(log.String(), "cannot determine which CPUs kubelet reserves"); n != 1 {
 		t.Errorf("%d warnings, want 1:\n%s", n, &log)
 	}
 	if err := r.TakeInventory(t.Context(), Inventory{CPUs: cpuset.Of(2, 3)}); err != nil {

@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// lookAgain finds what no event reported, and directories when they appear.
+	// lookAgain is the poll interval, for changes without an event and for directories
+	// that appear.
 	lookAgain = 10 * time.Second
-	// settle is how long a change is left to be written: the first half of a
-	// configuration may be a valid one that says less.
+	// settle is how long to wait after a change: half a configuration may be valid but
+	// incomplete.
 	settle = time.Second
 )
 
-// Read reads kubelet's configuration file and, unless dropIns is empty, what
-// kubelet would take of that directory: files *.conf in lexical order,
-// directories within it included. A missing directory has none.
+// Read reads kubelet's configuration file and, unless dropIns is empty, the files
+// *.conf in that directory and directories below it, in lexical order, as kubelet does.
+// A missing directory has none.
 func Read(file, dropIns string) ([]Source, error) {
 	text, err := readFile(file)
 	if err != nil {
@@ -78,27 +79,26 @@ func readFile(name string) ([]byte, error) {
 type Watcher struct {
 	File    string
 	DropIns string // kubelet's --config-dir; empty: none
-	// Take gets every new configuration; on an error it gets it again.
+	// Take is called with every new configuration; after an error it is called again.
 	Take func(context.Context, Config) error
 	Log  *slog.Logger
 
 	mu    sync.Mutex
-	taken []byte // what was taken over last
+	taken []byte // the last accepted input
 	state string
 
 	settle time.Duration // for tests; 0: settle
 }
 
-// State is empty where the configuration in force is the file's, else why not.
+// State says why the configuration in force is not the file's; empty if it is.
 func (w *Watcher) State() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.state
 }
 
-// Look takes the configuration over if it is another one. What is bad or half
-// written now may be good at its next change; until then the one from before
-// stays.
+// Look reads the configuration and passes it on if it changed. A bad or half-written
+// file may be good after its next change; until then the previous configuration stays.
 func (w *Watcher) Look(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +125,7 @@ func (w *Watcher) Look(ctx context.Context) {
 
 func (w *Watcher) is(state string) {
 	if state != w.state && state != "" {
-		w.Log.Warn("kubelet's configuration cannot be followed; what was known stays", "file", w.File, "why", state)
+		w.Log.Warn("cannot read kubelet's configuration; the previous one stays", "file", w.File, "why", state)
 	}
 	w.state = state
 }
@@ -146,14 +146,14 @@ func fingerprint(sources []Source) []byte {
 	return b.Bytes()
 }
 
-// Watch looks now and at every change until ctx ends. It watches directories,
+// Watch calls Look now and at every change until ctx ends. It watches directories,
 // since files are replaced.
 func (w *Watcher) Watch(ctx context.Context) {
 	var events chan fsnotify.Event
 	var lost chan error
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		w.Log.Warn("kubelet's configuration is polled instead of watched", "err", err)
+		w.Log.Warn("cannot watch kubelet's configuration; polling it instead", "err", err)
 	} else {
 		defer watcher.Close()
 		events, lost = watcher.Events, watcher.Errors
@@ -182,7 +182,7 @@ func (w *Watcher) Watch(ctx context.Context) {
 			if settled == nil {
 				settled = time.After(quiet)
 			}
-		case <-lost: // an overflow lost events, so something may have changed
+		case <-lost: // an overflow lost events
 			if settled == nil {
 				settled = time.After(quiet)
 			}
@@ -195,8 +195,8 @@ func (w *Watcher) Watch(ctx context.Context) {
 	}
 }
 
-// follow watches what is there. A directory that was replaced has to be watched
-// anew, and adding one twice does nothing; a missing one is found by a later poll.
+// follow watches the directories that exist. A replaced directory must be watched anew;
+// adding one twice has no effect; a poll finds a missing one.
 func (w *Watcher) follow(watcher *fsnotify.Watcher, dirs []string) {
 	if watcher == nil {
 		return

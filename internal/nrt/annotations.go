@@ -15,15 +15,14 @@ const (
 	AnnSharedPools   = "node.koordinator.sh/cpu-shared-pools"
 	AnnBEPools       = "node.koordinator.sh/be-cpu-shared-pools"
 	AnnTopology      = "node.koordinator.sh/cpu-topology"
-	// AnnOmitted names annotations that did not fit into the object.
+	// AnnOmitted names annotations that were too large for the object.
 	AnnOmitted = "quietcore.dev/omitted-annotations"
 )
 
-// maxAnnotations is less than the 256 KiB that the API server allows an object,
-// for others annotate too.
+// maxAnnotations leaves room for other writers within the API server's 256 KiB.
 const maxAnnotations = 240 << 10
 
-// ManagerPolicy is kubelet's CPU manager, with the CPUs that are never given
+// ManagerPolicy is kubelet's CPU manager policy, with the CPUs that it never gives away
 // exclusively although pods share them.
 type ManagerPolicy struct {
 	Policy       string            `json:"policy,omitempty"`
@@ -31,12 +30,12 @@ type ManagerPolicy struct {
 	ReservedCPUs string            `json:"reservedCPUs,omitempty"`
 }
 
-// CPUTopology lists the CPUs that are on.
+// CPUTopology lists the online CPUs.
 type CPUTopology struct {
 	Detail []CPUInfo `json:"detail,omitempty"`
 }
 
-// CPUInfo says where a CPU is.
+// CPUInfo is a CPU's place.
 type CPUInfo struct {
 	ID     int32 `json:"id"`
 	Core   int32 `json:"core"`
@@ -60,7 +59,7 @@ type SharedPool struct {
 	CPUSet string `json:"cpuset,omitempty"`
 }
 
-// Reservation names CPUs that nobody may be given.
+// Reservation names CPUs that no pod may be given.
 type Reservation struct {
 	ReservedCPUs string `json:"reservedCPUs,omitempty"`
 	ApplyPolicy  string `json:"applyPolicy,omitempty"`
@@ -103,10 +102,10 @@ func annotations(in *Input) map[string]string {
 	return all
 }
 
-// podAllocs lists the pods with CPUs of their own by UID, and the sum of them.
-// Koordinator's scheduler takes the CPUs of those that kubelet pinned for taken, and
-// learns of the others from its own annotations. So a pod that runs elsewhere by our
-// decision counts as pinned too: no annotation says so.
+// podAllocs lists the pods with CPUs of their own by UID, and the union of those CPUs.
+// Koordinator's scheduler counts the CPUs of pods that kubelet pinned as taken, and
+// knows the others from its own annotations. A pod that we placed elsewhere counts as
+// pinned too, since no annotation names its CPUs.
 func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
 	list := make([]PodAlloc, 0, len(s.Owners))
 	var sum cpuset.Set
@@ -118,9 +117,8 @@ func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
 	return list, sum
 }
 
-// reservation names what a scheduler that counts CPUs itself would take for free:
-// siblings kept idle, CPUs outside of every pool, and those that kubelet booked for
-// pods that are not known yet.
+// reservation names CPUs that a scheduler would count as free: siblings kept idle, CPUs
+// outside of every pool, and those that kubelet holds for pods that are not known yet.
 func reservation(s *policy.Snapshot, owned cpuset.Set) Reservation {
 	isolated := s.Topology.Isolated().And(s.Topology.Online())
 	nobodys := s.Withheld.Or(isolated.Minus(s.Shared).Minus(s.BE)).Or(s.Exclusive.Minus(owned))

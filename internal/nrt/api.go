@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// FieldManager owns what Quietcore writes.
+// FieldManager owns the fields that Quietcore writes.
 const FieldManager = "quietcore"
 
 const (
@@ -28,7 +28,7 @@ const (
 	groupURL = "/apis/" + group
 )
 
-// CRDName is the CustomResourceDefinition that has to be there.
+// CRDName is the CustomResourceDefinition that must exist.
 const CRDName = plural + "." + group
 
 // Version v1alpha2 is written where it is served, v1alpha1 elsewhere. v1alpha1
@@ -38,17 +38,17 @@ const (
 	V1alpha1 = "v1alpha1"
 )
 
-// API is what a Publisher needs of the API server.
+// API is the part of the API server that a Publisher needs.
 type API interface {
-	// Versions lists the served versions of the object's group, none where the
-	// CRD is absent.
+	// Versions lists the served versions of the object's group; none if the CRD is
+	// absent.
 	Versions(ctx context.Context) ([]string, error)
 	Get(ctx context.Context, version, name string) (*v1alpha2.NodeResourceTopology, error)
-	// Apply writes the object by server-side apply and returns what there is then.
+	// Apply writes the object by server-side apply and returns the result.
 	Apply(ctx context.Context, version string, o Applied) (*v1alpha2.NodeResourceTopology, error)
 }
 
-// Applied is one server-side apply; Force takes fields over from other managers.
+// Applied is one server-side apply; Force takes over fields of other managers.
 type Applied struct {
 	Name  string
 	Body  []byte
@@ -57,7 +57,7 @@ type Applied struct {
 
 type client struct{ rest *rest.RESTClient }
 
-// NewAPI speaks with the API server of a configuration, which it does not change.
+// NewAPI makes a client of the API server in config, which it does not change.
 func NewAPI(config *rest.Config) (API, error) {
 	c := rest.CopyConfig(config)
 	scheme := runtime.NewScheme()
@@ -100,8 +100,8 @@ func (c *client) Apply(ctx context.Context, version string, o Applied) (*v1alpha
 	if o.Force {
 		r = r.Param("force", "true")
 	}
-	// Do understands the server's Status, which names who conflicts; DoRaw keeps
-	// no more than its message.
+	// Do decodes the server's Status, which names the conflicting managers; DoRaw
+	// keeps only its message.
 	result := r.Do(ctx)
 	if err := result.Error(); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (c *client) Apply(ctx context.Context, version string, o Applied) (*v1alpha
 	return decode(result.Raw())
 }
 
-// decode reads either version: v1alpha2 has every field of v1alpha1.
+// decode decodes either version: v1alpha2 has every field of v1alpha1.
 func decode(text []byte, err error) (*v1alpha2.NodeResourceTopology, error) {
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func decode(text []byte, err error) (*v1alpha2.NodeResourceTopology, error) {
 	return &o, nil
 }
 
-// encode is the object as it is applied in a version.
+// encode encodes the object in a version.
 func encode(o *v1alpha2.NodeResourceTopology, version string) ([]byte, error) {
 	c := *o
 	c.TypeMeta = metav1.TypeMeta{APIVersion: group + "/" + version, Kind: kind}
@@ -131,7 +131,7 @@ func encode(o *v1alpha2.NodeResourceTopology, version string) ([]byte, error) {
 	return json.Marshal(&c)
 }
 
-// choose picks the version to write.
+// choose selects the version to write.
 func choose(served []string) (string, error) {
 	for _, v := range []string{V1alpha2, V1alpha1} {
 		if slices.Contains(served, v) {
@@ -145,8 +145,8 @@ func choose(served []string) (string, error) {
 		V1alpha2, V1alpha1)
 }
 
-// undeclared says that the API server cannot merge a field since another version,
-// in which somebody wrote the object, does not have it. It has no code for that.
+// undeclared says that the API server cannot merge the object, because another writer
+// used a version without one of its fields. There is no error code for that.
 func undeclared(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// LabelManagedBy says who writes an object.
+// LabelManagedBy names the writer of an object.
 const LabelManagedBy = "app.kubernetes.io/managed-by"
 
-// DefaultManagedBy is what Koordinator's components look for.
+// DefaultManagedBy is the value that Koordinator's components expect.
 const DefaultManagedBy = "Koordinator"
 
 // Attributes of the object, as the community's scheduler plugin reads them.
@@ -38,22 +38,23 @@ type Kubelet struct {
 	TopologyScope    string // container or pod; empty is container
 }
 
-// Input is everything that the object is made of.
+// Input is everything that the object is built from.
 type Input struct {
 	Node      string
 	NodeUID   types.UID // of the Node object, which then owns this one; empty: unknown
 	ManagedBy string    // empty: DefaultManagedBy
 	Snapshot  *policy.Snapshot
-	// SharedFloor is how many CPUs the shared pool keeps; 0: one physical core.
+	// SharedFloor is the number of CPUs that the shared pool keeps; 0: one physical
+	// core.
 	SharedFloor int
 	Kubelet     Kubelet
-	// Alignment is the Node's label, None or empty where it sets nothing. It goes
-	// before kubelet's topology manager, as it does for pods.
+	// Alignment is the Node's label; None or empty: not set. It takes precedence over
+	// kubelet's topology manager, as for pods.
 	Alignment string
 
-	// Capacity, Reserved and Taken are of every resource but cpu: what there is,
-	// what kubelet keeps from pods, and what containers hold exclusively. Without a
-	// capacity of memory the topology's is taken, less hugepages.
+	// Capacity, Reserved and Taken cover every resource but cpu: what there is, what
+	// kubelet keeps from pods, and what containers hold exclusively. Without a capacity
+	// of memory the topology's is used, less hugepages.
 	Capacity Amounts
 	Reserved Amounts
 	Taken    Amounts
@@ -87,7 +88,7 @@ const (
 	scopeContainer = "container"
 )
 
-// level is one topology policy in the words of everybody who reads or writes it.
+// level is one topology policy by all of its names.
 type level struct {
 	alignment string // Koordinator's node label
 	kubelet   string
@@ -95,9 +96,9 @@ type level struct {
 	container []string
 }
 
-// levels has the community's word first, since its scheduler plugin reads no
-// other, and then the one that Koordinator's scheduler knows: it reads them all,
-// and has no word for an alignment by container, which is by pod here anyway.
+// levels lists the policies. The community's name comes first, since its scheduler
+// plugin reads no other, then Koordinator's. Koordinator's scheduler reads all, and has
+// no name for alignment by container; here alignment is by pod anyway.
 func levels() []level {
 	word := func(p ...v1alpha2.TopologyManagerPolicy) []string {
 		var s []string
@@ -141,7 +142,7 @@ func topologyManager(in *Input) ([]string, v1alpha2.AttributeList) {
 
 func zoneName(node int) string { return "node-" + strconv.Itoa(node) }
 
-// zones lists every NUMA node, those that have memory only too.
+// zones lists every NUMA node, including memory-only nodes.
 func zones(in *Input) v1alpha2.ZoneList {
 	t := in.Snapshot.Topology
 	left := leftFor(in)
@@ -159,7 +160,7 @@ func zones(in *Input) v1alpha2.ZoneList {
 	return list
 }
 
-// leftFor is how many CPUs may still leave the shared pool before its floor.
+// leftFor is how many CPUs may leave the shared pool before it reaches its floor.
 func leftFor(in *Input) int {
 	floor := in.SharedFloor
 	if floor <= 0 {
@@ -168,8 +169,8 @@ func leftFor(in *Input) int {
 	return max(0, in.Snapshot.Shared.Count()-floor)
 }
 
-// free is what may be given exclusively. The shared pool may overlap owners where
-// hardware left it nothing else.
+// free is what may be given exclusively. The shared pool overlaps owners if hardware
+// left it no other CPUs.
 func free(s *policy.Snapshot) cpuset.Set {
 	f := s.Shared
 	for _, taken := range []*cpuset.Set{&s.Reserved, &s.System, &s.Exclusive, &s.Withheld} {
@@ -178,10 +179,10 @@ func free(s *policy.Snapshot) cpuset.Set {
 	return f
 }
 
-// cpuOf counts a node's CPUs. Allocatable are all that are on: Koordinator's
-// scheduler takes off itself what the annotations name as reserved or given away,
-// and would take it off twice. What is available is bounded by the shared pool's
-// floor in each zone, since one pod may take all that is left from any of them.
+// cpuOf counts a node's CPUs. Allocatable are all online CPUs: Koordinator's scheduler
+// itself subtracts what the annotations name as reserved or allocated. Available is
+// bounded by the shared pool's floor in each zone, since one pod may take all that is
+// left from any zone.
 func cpuOf(in *Input, n *topology.Node, left int) v1alpha2.ResourceInfo {
 	s := in.Snapshot
 	online := s.Topology.Online()
@@ -197,7 +198,7 @@ func cpuOf(in *Input, n *topology.Node, left int) v1alpha2.ResourceInfo {
 const (
 	memory     = "memory"
 	hugepages  = "hugepages-"
-	maxPerZone = 64 // resources of a zone; nobody has as many kinds of devices
+	maxPerZone = 64 // resources of a zone, more than any node has kinds of devices
 )
 
 func othersOf(in *Input, n *topology.Node) v1alpha2.ResourceInfoList {
@@ -236,7 +237,7 @@ func othersOf(in *Input, n *topology.Node) v1alpha2.ResourceInfoList {
 	return list
 }
 
-// sortedNames has memory and hugepages before devices.
+// sortedNames puts memory and hugepages before devices.
 func sortedNames(m map[string]int64) []string {
 	names := make([]string, 0, len(m))
 	for name := range m {

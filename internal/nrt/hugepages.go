@@ -18,9 +18,8 @@ const (
 	maxFile = 4 << 10
 )
 
-// ReadHugepages reads how many bytes of huge pages every NUMA node has, by node
-// ID and resource name such as hugepages-2Mi. fsys is /sys. What cannot be read
-// is left out.
+// ReadHugepages reads the bytes of huge pages of every NUMA node, by node ID and
+// resource name such as hugepages-2Mi. fsys is /sys. It skips what cannot be read.
 func ReadHugepages(fsys fs.FS) Amounts {
 	all := Amounts{}
 	files, err := fs.Glob(fsys, nodeDir+"/node*/hugepages/hugepages-*kB/nr_hugepages")
@@ -48,8 +47,8 @@ func ReadHugepages(fsys fs.FS) Amounts {
 	return all
 }
 
-// number reads the decimal number between a prefix and a suffix, from 1 for sizes
-// and from 0 for the rest.
+// number parses the decimal number between a prefix and a suffix: at least 1 for sizes,
+// 0 for the rest.
 func number(text, prefix, suffix string, most int) (int, bool) {
 	text, okPrefix := strings.CutPrefix(text, prefix)
 	text, okSuffix := strings.CutSuffix(text, suffix)

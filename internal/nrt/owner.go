@@ -12,14 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// foreignError says that the object is somebody else's to write.
-type foreignError struct{ why string }
+// ownedByOtherError says that another manager owns the object.
+type ownedByOtherError struct{ why string }
 
-func (e *foreignError) Error() string { return e.why }
+func (e *ownedByOtherError) Error() string { return e.why }
 
-// resolve decides whose the object is after an apply met fields of others. An
-// object that was never ours stays theirs. One that is ours is taken back once:
-// somebody edited it. Whoever then changes it again is another manager.
+// resolve decides the ownership of the object after an apply conflicted with fields of
+// others. An object that was never ours stays theirs. One of ours is taken back once,
+// since it may have been edited by hand. If it is changed again, another manager owns
+// it.
 func (p *Publisher) resolve(ctx context.Context, o *v1alpha2.NodeResourceTopology, body []byte,
 	conflict error) (*v1alpha2.NodeResourceTopology, error) {
 	var got *v1alpha2.NodeResourceTopology
@@ -32,7 +33,7 @@ func (p *Publisher) resolve(ctx context.Context, o *v1alpha2.NodeResourceTopolog
 	}
 	if by, want := got.Labels[LabelManagedBy], o.Labels[LabelManagedBy]; by != "" && by != want {
 		return nil,
-			&foreignError{
+			&ownedByOtherError{
 				fmt.Sprintf(
 					"the object's label %s is %.63q and Quietcore's is %q; remove the label, delete the object, or "+
 						"set kubernetes.nodeResourceTopology.managedBy", LabelManagedBy, by, want)}
@@ -43,20 +44,21 @@ func (p *Publisher) resolve(ctx context.Context, o *v1alpha2.NodeResourceTopolog
 	}
 	if !appliedByUs(got) {
 		return nil,
-			&foreignError{
+			&ownedByOtherError{
 				fmt.Sprintf(
 					"the object is written by %s; stop that and delete the object, or set "+
 						"kubernetes.nodeResourceTopology.enabled to false", strings.Join(others, ", "))}
 	}
 	now := p.o.Now()
 	for _, m := range others {
-		if at, ok := p.takeover[m]; ok && now.Sub(at) < rivalFor {
-			return nil, &foreignError{fmt.Sprintf(
+		if at, ok := p.takeover[m]; ok && now.Sub(at) < conflictPause {
+			return nil, &ownedByOtherError{fmt.Sprintf(
 				"%s keeps changing the object and is left alone until %s; stop it, or set "+
-					"kubernetes.nodeResourceTopology.enabled to false", m, at.Add(rivalFor).UTC().Format("15:04 MST"))}
+					"kubernetes.nodeResourceTopology.enabled to false", m,
+				at.Add(conflictPause).UTC().Format("15:04 MST"))}
 		}
 	}
-	p.o.Log.Warn("somebody changed the NodeResourceTopology; it is taken back", "node", o.Name, "by",
+	p.o.Log.Warn("the NodeResourceTopology was changed by another manager; taking it back", "node", o.Name, "by",
 		strings.Join(others, ", "))
 	taken, err := p.apply(ctx, Applied{Name: o.Name, Body: body, Force: true})
 	if err != nil {
@@ -77,8 +79,8 @@ func appliedByUs(o *v1alpha2.NodeResourceTopology) bool {
 	})
 }
 
-// managersIn names who owns the fields of a conflict. The API server has the name
-// in no field of its own: conflict with "kubectl-edit" using topology….
+// managersIn names the owners of conflicting fields. The API server has the name in its
+// message only: conflict with "kubectl-edit" using topology….
 func managersIn(conflict error) []string {
 	var status apierrors.APIStatus
 	if !errors.As(conflict, &status) || status.Status().Details == nil {

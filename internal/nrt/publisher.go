@@ -15,34 +15,37 @@ import (
 )
 
 const (
-	// writeEvery bounds how often the object changes, however often the node does.
+	// writeEvery bounds how often the object is written.
 	writeEvery = time.Second
-	// lookEvery is how long somebody else's change or deletion goes unnoticed.
+	// lookEvery is how often the object is checked for changes by others and for
+	// deletion.
 	lookEvery = 5 * time.Minute
-	// absentEvery is how long a CRD that is installed later waits for us.
+	// absentEvery is how often a missing CRD is looked for.
 	absentEvery    = 3 * time.Minute
 	firstRetry     = time.Second
 	lastRetry      = 5 * time.Minute
 	requestTimeout = 10 * time.Second
-	// rivalFor is how long a manager that undid what we had taken back from it is
-	// left alone.
-	rivalFor = time.Hour
+	// conflictPause is the pause after another manager undid our takeover.
+	conflictPause = time.Hour
 )
 
-// Options of a Publisher. API, Source and Log have to be there.
+// Options of a Publisher. API, Source and Log are required.
 type Options struct {
 	API API
-	// Source makes the object of now; nil while nothing is known. Only Run calls it.
+	// Source builds the present object; nil while the state is unknown. Only Run calls
+	// it.
 	Source func() *v1alpha2.NodeResourceTopology
 	Log    *slog.Logger
-	// Report is called with the result of every request: ok, error, forbidden or timeout.
+	// Report is called with the result of every request: ok, error, forbidden or
+	// timeout.
 	Report func(result string)
-	// Published is called with the time when the object was last known to say what is so.
+	// Published is called with the time at which the object was last known to be up to
+	// date.
 	Published func(time.Time)
 
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
-	// Spread varies a long wait, so that nodes do not ask in step.
+	// Spread varies a long wait, so that nodes do not send requests in step.
 	Spread func(time.Duration) time.Duration
 }
 
@@ -51,20 +54,20 @@ type Publisher struct {
 	o     Options
 	dirty chan struct{}
 
-	mu    sync.Mutex // guards what other goroutines ask for
+	mu    sync.Mutex // guards what other goroutines use
 	state string
 	good  time.Time
 
-	// What follows belongs to Run.
+	// The fields below belong to the goroutine of Run.
 	version  string
 	name     string
-	body     []byte // what was written last; nil: it has to be written
+	body     []byte // as last written; nil: a write is due
 	seen     string // the resource version after it
 	retry    time.Duration
 	takeover map[string]time.Time // when fields were taken back from a manager
 }
 
-// New makes a publisher that has not written yet.
+// New makes a publisher.
 func New(o Options) *Publisher {
 	if o.Report == nil {
 		o.Report = func(string) {}
@@ -84,7 +87,7 @@ func New(o Options) *Publisher {
 	return &Publisher{o: o, dirty: make(chan struct{}, 1), state: "not written yet", takeover: map[string]time.Time{}}
 }
 
-// Changed says that Source may make another object now. It never waits.
+// Changed says that Source may return another object. It never blocks.
 func (p *Publisher) Changed() {
 	select {
 	case p.dirty <- struct{}{}:
@@ -92,25 +95,25 @@ func (p *Publisher) Changed() {
 	}
 }
 
-// State is empty while the object is written, else why it is not.
+// State says why the object is not up to date; empty if it is.
 func (p *Publisher) State() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state
 }
 
-// Age is how long ago the object was last known to say what is so; ok is false if
-// it never was.
+// Age is how long ago the object was last known to be up to date; ok is false if it
+// never was.
 func (p *Publisher) Age() (age time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.o.Now().Sub(p.good), !p.good.IsZero()
 }
 
-// waits is how long the next attempt has to wait: for a change, and at most.
+// waits is how long the next attempt waits: at least if there is a change, and at most.
 type waits struct{ change, most time.Duration }
 
-// Run writes until ctx ends. It never returns before that.
+// Run writes until ctx ends; it does not return earlier.
 func (p *Publisher) Run(ctx context.Context) {
 	changed := true
 	notBefore, due := p.o.Now(), p.o.Now()
@@ -119,7 +122,7 @@ func (p *Publisher) Run(ctx context.Context) {
 		if look := !now.Before(due); look || changed && !now.Before(notBefore) {
 			changed = false
 			select {
-			case <-p.dirty: // what changed up to here is in the object made next
+			case <-p.dirty: // the next object has these changes
 			default:
 			}
 			w := p.attempt(ctx, look)
@@ -140,7 +143,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// attempt brings the object up to date, or finds out why that cannot be.
+// attempt brings the object up to date, or finds out why that is impossible.
 func (p *Publisher) attempt(ctx context.Context, look bool) waits {
 	o := p.o.Source()
 	if o == nil {
@@ -148,14 +151,14 @@ func (p *Publisher) attempt(ctx context.Context, look bool) waits {
 		return waits{writeEvery, writeEvery}
 	}
 	if o.Name == "" {
-		p.is("the node's name is not known; set node.name or the environment variable NODE_NAME")
+		p.setState("the node's name is not known; set node.name or the environment variable NODE_NAME")
 		return p.later(lookEvery)
 	}
 	if o.Name != p.name {
 		p.name, p.body, p.seen = o.Name, nil, ""
 	}
 	err := p.bring(ctx, o, look)
-	var foreign *foreignError
+	var foreign *ownedByOtherError
 	switch {
 	case ctx.Err() != nil:
 		return waits{}
@@ -165,20 +168,20 @@ func (p *Publisher) attempt(ctx context.Context, look bool) waits {
 		return waits{writeEvery, p.o.Spread(lookEvery)}
 	case errors.As(err, &foreign):
 		p.body = nil
-		p.is(err.Error())
+		p.setState(err.Error())
 		return p.later(lookEvery)
 	case errors.Is(err, errAbsent):
 		p.version, p.body = "", nil
-		p.is(err.Error())
+		p.setState(err.Error())
 		return p.later(absentEvery)
 	}
 	p.body = nil
-	p.is(fmt.Sprintf("not written: %v", err))
+	p.setState(fmt.Sprintf("not written: %v", err))
 	p.retry = min(max(p.retry*2, firstRetry), lastRetry)
 	return p.later(p.retry)
 }
 
-// later waits d whether something changes or not.
+// later waits for d, whether or not anything changes.
 func (p *Publisher) later(d time.Duration) waits {
 	d = p.o.Spread(d)
 	return waits{d, d}
@@ -205,7 +208,7 @@ func (p *Publisher) bring(ctx context.Context, o *v1alpha2.NodeResourceTopology,
 	return p.write(ctx, o, body)
 }
 
-// unchanged asks whether nobody touched the object since it was written.
+// unchanged checks that the object was not touched since it was written.
 func (p *Publisher) unchanged(ctx context.Context) bool {
 	var got *v1alpha2.NodeResourceTopology
 	err := p.ask(ctx, func(ctx context.Context) (err error) {
@@ -214,10 +217,10 @@ func (p *Publisher) unchanged(ctx context.Context) bool {
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		p.o.Log.Warn("somebody deleted the NodeResourceTopology; it is written again", "node", p.name)
+		p.o.Log.Warn("the NodeResourceTopology was deleted; writing it again", "node", p.name)
 		return false
 	case err != nil:
-		return false // the write says what is wrong
+		return false // the write reports what is wrong
 	}
 	return got.ResourceVersion == p.seen
 }
@@ -226,8 +229,8 @@ func (p *Publisher) write(ctx context.Context, o *v1alpha2.NodeResourceTopology,
 	sent := body
 	got, err := p.apply(ctx, Applied{Name: o.Name, Body: sent})
 	if o.Attributes != nil && undeclared(err) {
-		// Somebody wrote the object as v1alpha1, and the API server merges in the
-		// versions of all who did. topologyPolicies say what the attributes would.
+		// Another writer used v1alpha1, and the API server merges in the versions of
+		// all writers. topologyPolicies carry the same as the attributes.
 		plain := *o
 		plain.Attributes = nil
 		if sent, err = encode(&plain, p.version); err == nil {
@@ -238,7 +241,7 @@ func (p *Publisher) write(ctx context.Context, o *v1alpha2.NodeResourceTopology,
 		got, err = p.resolve(ctx, o, sent, err)
 	}
 	if apierrors.IsNotFound(err) {
-		return errAbsent // an apply creates what is not there; the CRD went away
+		return errAbsent // an apply would create the object: the CRD is gone
 	}
 	if err != nil {
 		return err
@@ -263,7 +266,7 @@ func (p *Publisher) ask(ctx context.Context, request func(context.Context) error
 
 func (p *Publisher) published() {
 	now := p.o.Now()
-	p.is("")
+	p.setState("")
 	p.mu.Lock()
 	p.good = now
 	p.mu.Unlock()
@@ -277,12 +280,12 @@ func (p *Publisher) set(state string) (was string) {
 	return was
 }
 
-// is takes over the state and logs it where it is another one.
-func (p *Publisher) is(state string) {
+// setState sets the state and logs it if it changed.
+func (p *Publisher) setState(state string) {
 	switch was := p.set(state); {
 	case was == state:
 	case state == "":
-		p.o.Log.Info("the NodeResourceTopology is written", "node", p.name, "version", p.version)
+		p.o.Log.Info("the NodeResourceTopology is up to date", "node", p.name, "version", p.version)
 	default:
 		p.o.Log.Warn("the NodeResourceTopology is not up to date", "node", p.name, "why", state)
 	}

@@ -141,7 +141,7 @@ func TestEditIsTakenBackOnce(t *testing.T) {
 		if got := n.s.count("PATCH"); got != 0 {
 			t.Errorf("%d writes over a rival", got)
 		}
-		after(rivalFor + lookEvery)
+		after(conflictPause + lookEvery)
 		n.expect(t, "n1", 4, "")
 	})
 }

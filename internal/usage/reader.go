@@ -16,34 +16,34 @@ import (
 
 // Options say where the cgroups are.
 type Options struct {
-	// Root is where they are mounted: on v2 the hierarchy, on v1 the folder of the
-	// hierarchies.
+	// Root is where they are mounted: the hierarchy itself on v2, the parent directory
+	// of the hierarchies on v1.
 	Root string
 	V1   bool
-	// KeepOpen bounds how many files stay open; 0: a quarter of what the process may
-	// open. Others are opened for each pass, which costs about three times as much.
+	// KeepOpen bounds the number of open files; 0: a quarter of the process' limit.
+	// Further files are opened for each pass, which is about three times as slow.
 	KeepOpen int
 	Now      func() time.Time // nil: time.Now
 }
 
-// Reading is one cgroup at one moment: totals since it was made, those of what is
-// below it included.
+// Reading is one cgroup at one moment: totals since its creation, including cgroups
+// below it.
 type Reading struct {
 	ID  string
 	At  time.Time
 	CPU time.Duration // time that it ran on CPUs
-	// Periods of its own CFS quota in which it ran, those in which the quota stopped
-	// it, and for how long. Quota is false where the kernel does not say.
+	// Periods of its own CFS quota in which it ran, those in which it was throttled,
+	// and for how long. Quota is false if the kernel does not report them.
 	Periods   uint64
 	Throttled uint64
 	Stopped   time.Duration
 	Quota     bool
-	// Waiting is the time in which some task was runnable and waited. Pressure is
-	// false where the kernel does not say: on v1, and without PSI.
+	// Waiting is the time in which some runnable task waited. Pressure is false if the
+	// kernel does not report it: on v1, and without PSI.
 	Waiting  time.Duration
 	Pressure bool
-	// Err is cgroup.ErrGone, or says what could not be read. The numbers are 0 then,
-	// and mean nothing.
+	// Err is cgroup.ErrGone, or the error of reading. The numbers are then 0 and
+	// meaningless.
 	Err error
 }
 
@@ -55,7 +55,7 @@ const (
 	fileCount
 )
 
-// Reader reads the cgroups that it follows. One goroutine owns it.
+// Reader reads the cgroups that it follows. It is not safe for concurrent use.
 type Reader struct {
 	v1        bool
 	keep      int
@@ -119,7 +119,7 @@ func openFirst(root string, names []string) (*os.File, error) {
 	return nil, fmt.Errorf("usage: no cgroup hierarchy at %s: %w", root, errors.Join(errs...))
 }
 
-// Close closes everything; the Reader is of no use afterwards.
+// Close closes all files; the Reader must not be used afterwards.
 func (r *Reader) Close() error {
 	for _, g := range r.groups {
 		r.shut(g)
@@ -135,8 +135,8 @@ func (r *Reader) Close() error {
 	return errors.Join(errs...)
 }
 
-// Follow reads a cgroup from the next pass on, under an ID; an ID that is followed
-// already moves to the path. The cgroup need not be there yet. "/" is the root.
+// Follow reads a cgroup under an ID from the next pass on. An ID that is followed
+// already moves to the path. The cgroup need not exist yet. "/" is the root.
 func (r *Reader) Follow(id, path string) error {
 	prefix := ""
 	if path != "/" {
@@ -159,7 +159,7 @@ func (r *Reader) Follow(id, path string) error {
 	return nil
 }
 
-// Forget ends it.
+// Forget ends Follow.
 func (r *Reader) Forget(id string) {
 	g := r.byID[id]
 	if g == nil {
@@ -173,8 +173,8 @@ func (r *Reader) Forget(id string) {
 	r.groups = r.groups[:len(r.groups)-1]
 }
 
-// Read is one pass: it appends a reading of every cgroup that is followed to dst,
-// in no order, and allocates only where a file has to be opened or fails.
+// Read is one pass: it appends a reading of every followed cgroup to dst, in no order.
+// It allocates only if a file must be opened or fails.
 func (r *Reader) Read(dst []Reading) []Reading {
 	for _, g := range r.groups {
 		dst = append(dst, Reading{})
@@ -210,7 +210,7 @@ func (r *Reader) fill(g *group, to *Reading) error {
 	return r.pressure(g, to)
 }
 
-// pressure is missing where the kernel was built or started without PSI.
+// pressure is missing if the kernel was built or booted without PSI.
 func (r *Reader) pressure(g *group, to *Reading) error {
 	if r.noPSI {
 		return nil
@@ -232,8 +232,8 @@ func (r *Reader) pressure(g *group, to *Reading) error {
 	return nil
 }
 
-// text is what a file says. A file that stayed open while its cgroup was removed
-// answers ENODEV for ever, also when there is a new cgroup of that name.
+// text returns a file's contents. A file that stayed open while its cgroup was removed
+// returns ENODEV from then on, even if a cgroup of that name is created again.
 func (r *Reader) text(g *group, file int) ([]byte, error) {
 	if fd := g.fds[file]; fd >= 0 {
 		text, err := r.pread(fd)
@@ -269,8 +269,7 @@ func fileError(verb, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", verb, name, err)
 }
 
-// pread reads a file from its beginning into the buffer; the kernel hands it out
-// in one piece.
+// pread reads a whole file into the buffer; the kernel returns it in one piece.
 func (r *Reader) pread(fd int) ([]byte, error) {
 	for {
 		n, err := unix.Pread(fd, r.buf[:], 0)
@@ -298,7 +297,7 @@ func (r *Reader) shut(g *group) {
 
 const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-// openBeneath opens a file below a folder; no component may be a symbolic link.
+// openBeneath opens a file below a directory; no component may be a symbolic link.
 func openBeneath(dir int, path string) (int, error) {
 	fd, err := unix.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_CLOEXEC, Resolve: beneath})
 	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
@@ -307,8 +306,8 @@ func openBeneath(dir int, path string) (int, error) {
 	return walkBeneath(dir, path)
 }
 
-// walkBeneath does the same on kernels before 5.6, and where a seccomp profile that
-// does not know openat2 answers EPERM.
+// walkBeneath does the same on kernels before 5.6, and where a seccomp profile rejects
+// openat2 with EPERM.
 func walkBeneath(dir int, path string) (int, error) {
 	at := dir
 	for {

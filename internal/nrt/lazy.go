@@ -8,19 +8,19 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// lateAPI connects when it is first needed.
-type lateAPI struct {
+// lazyAPI connects on first use.
+type lazyAPI struct {
 	config func() (*rest.Config, error)
 
 	mu  sync.Mutex
 	api API // nil: not connected yet
 }
 
-// LateAPI speaks with the API server of a configuration that is asked for when it is
-// first needed: the credentials may not be there before.
-func LateAPI(config func() (*rest.Config, error)) API { return &lateAPI{config: config} }
+// NewLazyAPI returns an API that connects on first use, since credentials may not exist
+// before.
+func NewLazyAPI(config func() (*rest.Config, error)) API { return &lazyAPI{config: config} }
 
-func (l *lateAPI) connected() (API, error) {
+func (l *lazyAPI) connected() (API, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.api != nil {
@@ -33,7 +33,7 @@ func (l *lateAPI) connected() (API, error) {
 	return l.api, err
 }
 
-func (l *lateAPI) Versions(ctx context.Context) ([]string, error) {
+func (l *lazyAPI) Versions(ctx context.Context) ([]string, error) {
 	api, err := l.connected()
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (l *lateAPI) Versions(ctx context.Context) ([]string, error) {
 	return api.Versions(ctx)
 }
 
-func (l *lateAPI) Get(ctx context.Context, version, name string) (*v1alpha2.NodeResourceTopology, error) {
+func (l *lazyAPI) Get(ctx context.Context, version, name string) (*v1alpha2.NodeResourceTopology, error) {
 	api, err := l.connected()
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (l *lateAPI) Get(ctx context.Context, version, name string) (*v1alpha2.Node
 	return api.Get(ctx, version, name)
 }
 
-func (l *lateAPI) Apply(ctx context.Context, version string, o Applied) (*v1alpha2.NodeResourceTopology, error) {
+func (l *lazyAPI) Apply(ctx context.Context, version string, o Applied) (*v1alpha2.NodeResourceTopology, error) {
 	api, err := l.connected()
 	if err != nil {
 		return nil, err
