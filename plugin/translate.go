@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -89,12 +90,21 @@ func sharesIn(cpu *api.LinuxCPU) int64 {
 	return int64(min(cpu.GetShares().GetValue(), policy.MaxShares))
 }
 
+// storedCPUs is the cpuset as the runtime has it, empty where it is none: a list that was
+// cut to a length would be another set.
+func storedCPUs(cpu *api.LinuxCPU) string {
+	if _, err := cpuset.Parse(cpu.GetCpus()); err != nil {
+		return ""
+	}
+	return cpu.GetCpus()
+}
+
 // containerOf turns the runtime's container into the policy's.
 func containerOf(c *api.Container, pod *policy.Pod, now time.Time) policy.Container {
 	cpu := c.GetLinux().GetResources().GetCpu()
 	out := policy.Container{
 		ID: clip(c.GetId()), Sandbox: clip(c.GetPodSandboxId()), Name: clip(c.GetName()),
-		Shares: sharesIn(cpu), CPUs: clip(cpu.GetCpus()), CreatedAt: timeOf(c.GetCreatedAt(), now),
+		Shares: sharesIn(cpu), CPUs: storedCPUs(cpu), CreatedAt: timeOf(c.GetCreatedAt(), now),
 		Asked: policy.Asked{Quota: quotaIn(cpu), CPUs: cpu.GetCpus() != ""},
 	}
 	out.Resources = policy.ContainerResourcesOf(out.Shares, out.Asked.Quota, pod.QoS, pod.Labels)

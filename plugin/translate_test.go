@@ -8,6 +8,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/policy"
@@ -224,4 +225,20 @@ func FuzzTranslate(f *testing.F) {
 			t.Errorf("shares %d", c.Shares)
 		}
 	})
+}
+
+// A cpuset of many ranges is taken over whole: what is left of a list that was cut is
+// another set.
+func TestALongCPUListIsNotCut(t *testing.T) {
+	every := cpuset.Set{}
+	for cpu := 0; cpu < 1024; cpu += 2 {
+		every.Add(cpu)
+	}
+	for in, want := range map[string]string{every.String(): every.String(), "0-": "", "": ""} {
+		c := containerOf(&api.Container{Id: "c", Linux: &api.LinuxContainer{
+			Resources: &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: in}}}}, &policy.Pod{}, time.Time{})
+		if c.CPUs != want {
+			t.Errorf("of %d bytes %d are left", len(in), len(c.CPUs))
+		}
+	}
 }
