@@ -110,7 +110,8 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	ctx, cancel := s.within(ctx)
 	defer cancel()
 	count, start := s.timed("Synchronize"), time.Now()
-	err := s.synchronize(ctx, pods, containers, s.deadline/2)
+	listed := inventoryOf(pods, containers, s.o.Config.JobLabel, s.o.Clock.Now())
+	err := s.synchronize(ctx, listed, s.deadline/2)
 	if err != nil {
 		err = fmt.Errorf("synchronize %d pods: %w", len(pods), err)
 	}

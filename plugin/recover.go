@@ -1,11 +1,10 @@
 package plugin
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/containerd/nri/pkg/api"
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
@@ -25,25 +24,29 @@ type recovery struct {
 	known  func(uid string) bool // pods that this daemon placed itself
 	now    time.Time
 
-	jobLabel string
-
 	observed map[string]cgroup.Effective // own masks found, by path
 	resized  []policy.PodResized         // what was missed
+}
+
+// inventory is what the runtime listed: its pods, and those of their containers that have
+// not stopped. A container's CPUs are what the runtime stored. It is never written to.
+type inventory struct {
+	pods       []policy.Pod
+	containers []policy.Container
 }
 
 // running is one pod with what runs in it.
 type running struct {
 	pod        policy.Pod
-	api        *api.PodSandbox
-	containers []*api.Container
+	containers []policy.Container
 	kernel     cpuset.Set // the pod cgroup's own mask
 	asks       int64      // what an owner asks for, in milli-CPUs; 0: unknown
 }
 
 // synchronized turns the runtime's lists into the event.
-func (r *recovery) synchronized(pods []*api.PodSandbox, containers []*api.Container) policy.Synchronized {
+func (r *recovery) synchronized(listed inventory) policy.Synchronized {
 	r.observed = map[string]cgroup.Effective{}
-	found := slices.DeleteFunc(r.group(pods, containers), r.ended)
+	found := slices.DeleteFunc(r.group(listed), r.ended)
 	for _, p := range found {
 		p.pod.Asked = r.podQuota(&p.pod)
 		p.kernel = r.read(p.pod.CgroupParent)
@@ -67,6 +70,17 @@ func (r *recovery) synchronized(pods []*api.PodSandbox, containers []*api.Contai
 		s.Caps = append(s.Caps, c.Policy())
 	}
 	return s
+}
+
+// podQuota is the quota that kubelet gave a pod: after a resize the runtime may
+// still tell the old one, the state file knows how many CPUs an owner asked for.
+func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
+	saved, ok := r.saved[p.UID]
+	if asked := p.Asked; asked.Micros <= 0 || !ok || !exclusive(p) || saved.CPUs.IsEmpty() || saved.Reservation != nil {
+		return asked
+	}
+	n := int64(cmp.Or(saved.Request, saved.CPUs.Count()))
+	return policy.Quota{Micros: n * p.Asked.Period, Period: p.Asked.Period}
 }
 
 // asked is how much an owner asks for now, in milli-CPUs; 0 where nobody knows.
@@ -126,21 +140,23 @@ func (r *recovery) ended(p *running) bool {
 	return err == nil && gone
 }
 
-func (r *recovery) group(pods []*api.PodSandbox, containers []*api.Container) []*running {
-	bySandbox := make(map[string]*running, len(pods))
-	found := make([]*running, 0, len(pods))
-	for _, p := range pods {
-		next := &running{pod: podOf(p, r.jobLabel), api: p}
-		bySandbox[p.GetId()] = next
+func (r *recovery) group(listed inventory) []*running {
+	bySandbox := make(map[string]*running, len(listed.pods))
+	found := make([]*running, 0, len(listed.pods))
+	for _, p := range listed.pods {
+		next := &running{pod: p}
+		bySandbox[p.Sandbox] = next
 		found = append(found, next)
 	}
-	for _, c := range containers {
-		if p := bySandbox[c.GetPodSandboxId()]; p != nil && alive(c) {
-			p.containers = append(p.containers, c)
-			// The runtime does not say when a pod was created; its first container is near.
-			if at := timeOf(c.GetCreatedAt(), r.now); p.pod.CreatedAt.IsZero() || at.Before(p.pod.CreatedAt) {
-				p.pod.CreatedAt = at
-			}
+	for _, c := range listed.containers {
+		p := bySandbox[c.Sandbox]
+		if p == nil {
+			continue
+		}
+		p.containers = append(p.containers, c)
+		// The runtime does not say when a pod was created; its first container is near.
+		if p.pod.CreatedAt.IsZero() || c.CreatedAt.Before(p.pod.CreatedAt) {
+			p.pod.CreatedAt = c.CreatedAt
 		}
 	}
 	for _, p := range found {
@@ -152,10 +168,6 @@ func (r *recovery) group(pods []*api.PodSandbox, containers []*api.Container) []
 		}
 	}
 	return found
-}
-
-func alive(c *api.Container) bool {
-	return c.GetState() != api.ContainerState_CONTAINER_STOPPED
 }
 
 // read returns a cgroup's own mask, empty where it has none or cannot be read.
@@ -282,10 +294,8 @@ func (p *running) fits(saved state.Pod, kernel cpuset.Set) bool {
 // the containers confirm what was saved.
 func (r *recovery) agreed(p *running, saved cpuset.Set) cpuset.Set {
 	for _, c := range p.containers {
-		if path, err := cgroup.ContainerPath(c.GetLinux().GetCgroupsPath()); err == nil {
-			if own, ok := r.observed[path]; ok && r.same(saved, own.OwnCPUs) {
-				return own.OwnCPUs
-			}
+		if own, ok := r.observed[c.CgroupPath]; ok && r.same(saved, own.OwnCPUs) {
+			return own.OwnCPUs
 		}
 	}
 	return cpuset.Set{}
@@ -309,10 +319,10 @@ func (r *recovery) sharedPlace(p *running) *policy.Recovered {
 
 // storedBy is the cpuset that the runtime stored for the pod's containers, where
 // all agree.
-func storedBy(containers []*api.Container) cpuset.Set {
+func storedBy(containers []policy.Container) cpuset.Set {
 	var all cpuset.Set
 	for i, c := range containers {
-		s, err := cpuset.Parse(c.GetLinux().GetResources().GetCpu().GetCpus())
+		s, err := cpuset.Parse(c.CPUs)
 		if err != nil || s.IsEmpty() || i > 0 && s != all {
 			return cpuset.Set{}
 		}
@@ -323,8 +333,7 @@ func storedBy(containers []*api.Container) cpuset.Set {
 
 // container is one running container, with the limit that kubelet gave it: where
 // we lifted or capped it the runtime may only know our value.
-func (r *recovery) container(p *running, c *api.Container) policy.Container {
-	out := containerOf(c, &p.pod, r.now)
+func (r *recovery) container(p *running, out policy.Container) policy.Container {
 	r.read(out.CgroupPath) // the tree starts from what is there
 	stored := out.Asked.Quota.Milli()
 	kernel, known := r.quota(p, out.CgroupPath)

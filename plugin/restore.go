@@ -165,7 +165,7 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 			r.slice(path)
 		}
 	}
-	event := rec.synchronized(pods, containers)
+	event := rec.synchronized(inventoryOf(pods, containers, "", rec.now))
 	bySandbox := map[string]*policy.Pod{}
 	for i := range event.Pods {
 		p := &event.Pods[i]
@@ -188,17 +188,6 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 		r.tree.Observe(path, e)
 	}
 	return updates, ctx.Err()
-}
-
-// podQuota is the quota that kubelet gave a pod: after a resize the runtime may
-// still tell the old one, the state file knows how many CPUs an owner asked for.
-func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
-	saved, ok := r.saved[p.UID]
-	if asked := p.Asked; asked.Micros <= 0 || !ok || !exclusive(p) || saved.CPUs.IsEmpty() || saved.Reservation != nil {
-		return asked
-	}
-	n := int64(cmp.Or(saved.Request, saved.CPUs.Count()))
-	return policy.Quota{Micros: n * p.Asked.Period, Period: p.Asked.Period}
 }
 
 // everything is the pool of those who may run anywhere.

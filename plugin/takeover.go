@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -14,8 +12,7 @@ import (
 // synchronize gives the policy what the node holds. It waits for reads no longer than
 // wait: then it answers from what was read, from the state file and from the runtime's
 // lists, and what is read later corrects that.
-func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container,
-	wait time.Duration) error {
+func (p *Plugin) synchronize(ctx context.Context, listed inventory, wait time.Duration) error {
 	p.at.at(failpoint.SyncBegun)
 	var known map[string]bool
 	unread := map[string]bool{}
@@ -32,13 +29,13 @@ func (p *Plugin) synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	r := recovery{
 		reader: p.o.Reader, topo: p.Snapshot().Topology, now: p.o.Clock.Now(),
 		known: func(uid string) bool { return known[uid] && !unread[uid] },
-		saved: p.o.Saved.Places(), caps: p.o.Saved.Caps, jobLabel: p.o.Config.JobLabel,
+		saved: p.o.Saved.Places(), caps: p.o.Saved.Caps,
 	}
 	again := p.once.Load()
 	if again {
 		r.saved, r.caps = nil, nil // older than what we know ourselves
 	}
-	t := newTaking(r, pods, containers, again, unread)
+	t := newTaking(r, listed, again, unread)
 	p.reads.ask(t.queries, t.urgent)
 	p.awaitReads(ctx, wait)
 	out := t.answer(p.reads.found())

@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/policy"
@@ -86,8 +84,7 @@ func (s seenReader) Children(path string) ([]string, error) {
 // no I/O.
 type taking struct {
 	recovery // as it was when the runtime gave its lists; its reader is not asked
-	pods     []*api.PodSandbox
-	ctrs     []*api.Container
+	listed   inventory
 	// again says that this daemon has taken over before: what it did not place itself
 	// owns nothing.
 	again bool
@@ -104,9 +101,8 @@ type taking struct {
 	followed map[string]bool // resizes, by sandbox
 }
 
-func newTaking(r recovery, pods []*api.PodSandbox, ctrs []*api.Container, again bool,
-	unread map[string]bool) *taking {
-	t := &taking{recovery: r, pods: pods, ctrs: ctrs, again: again, unread: unread, said: map[string]policy.Pod{},
+func newTaking(r recovery, listed inventory, again bool, unread map[string]bool) *taking {
+	t := &taking{recovery: r, listed: listed, again: again, unread: unread, said: map[string]policy.Pod{},
 		limits: map[string]policy.Container{}, observed: map[string]bool{},
 		followed: map[string]bool{}}
 	t.plan()
@@ -151,7 +147,7 @@ func (t *taking) plan() {
 			by[worth] = append(by[worth], q)
 		}
 	}
-	pods := t.group(t.pods, t.ctrs)
+	pods := t.group(t.listed)
 	for _, p := range pods {
 		path := p.pod.CgroupParent
 		if len(p.containers) == 0 && path != "" {
@@ -173,9 +169,7 @@ func (t *taking) plan() {
 			if mayBeCapped(&p.pod) {
 				kind = readAll
 			}
-			if at, err := cgroup.ContainerPath(c.GetLinux().GetCgroupsPath()); err == nil {
-				add(container, at, kind)
-			}
+			add(container, c.CgroupPath, kind)
 		}
 	}
 	t.queries = slices.Concat(by[:]...)
@@ -197,7 +191,7 @@ func (t *taking) evaluate(seen map[query]reading) takingResult {
 		r.reader = seenReader(seen)
 	}
 	var out takingResult
-	out.event = r.synchronized(t.pods, t.ctrs)
+	out.event = r.synchronized(t.listed)
 	out.observed, out.resized = r.observed, r.resized
 	t.holdBack(&out, seen)
 	return out

@@ -276,7 +276,7 @@ func TestReadsAreOrderedByWorth(t *testing.T) {
 		saved: map[string]state.Pod{"uid-recorded": {UID: "uid-recorded", CPUs: cpuset.Range(0, 1)}},
 	}
 	pods, ctrs := n.lists()
-	taken := newTaking(r, pods, ctrs, false, nil)
+	taken := newTaking(r, inventoryOf(pods, ctrs, "", time.Time{}), false, nil)
 	at := func(path string, kind queryKind) int {
 		for i, q := range taken.queries {
 			if q == (query{path, kind}) {

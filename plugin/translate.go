@@ -41,6 +41,22 @@ func podOf(p *api.PodSandbox, jobLabel string) policy.Pod {
 	return pod
 }
 
+// inventoryOf translates what the runtime lists at a Synchronize.
+func inventoryOf(pods []*api.PodSandbox, containers []*api.Container, jobLabel string, now time.Time) inventory {
+	listed := inventory{make([]policy.Pod, 0, len(pods)), make([]policy.Container, 0, len(containers))}
+	bySandbox := make(map[string]int, len(pods))
+	for i, p := range pods {
+		bySandbox[p.GetId()] = i
+		listed.pods = append(listed.pods, podOf(p, jobLabel))
+	}
+	for _, c := range containers {
+		if i, ok := bySandbox[c.GetPodSandboxId()]; ok && c.GetState() != api.ContainerState_CONTAINER_STOPPED {
+			listed.containers = append(listed.containers, containerOf(c, &listed.pods[i], now))
+		}
+	}
+	return listed
+}
+
 func clip(s string) string {
 	if len(s) > maxName {
 		return strings.Clone(s[:maxName])

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -240,5 +241,23 @@ func TestALongCPUListIsNotCut(t *testing.T) {
 		if c.CPUs != want {
 			t.Errorf("of %d bytes %d are left", len(in), len(c.CPUs))
 		}
+	}
+}
+
+// What has stopped, or is in no pod of the list, is not translated.
+func TestTheInventoryIsOfContainersThatRun(t *testing.T) {
+	pods := []*api.PodSandbox{{Id: "s", Uid: "u"}}
+	listed := inventoryOf(pods, []*api.Container{
+		{Id: "runs", PodSandboxId: "s", State: api.ContainerState_CONTAINER_RUNNING},
+		{Id: "created", PodSandboxId: "s", State: api.ContainerState_CONTAINER_CREATED},
+		{Id: "stopped", PodSandboxId: "s", State: api.ContainerState_CONTAINER_STOPPED},
+		{Id: "lost", PodSandboxId: "other", State: api.ContainerState_CONTAINER_RUNNING},
+	}, "", time.Time{})
+	var ids []string
+	for _, c := range listed.containers {
+		ids = append(ids, c.ID)
+	}
+	if !slices.Equal(ids, []string{"runs", "created"}) || len(listed.pods) != 1 {
+		t.Errorf("%v in %d pods", ids, len(listed.pods))
 	}
 }
