@@ -15,22 +15,22 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Names of lent CPUs in the API: the resources, counted in thousandths of a CPU,
-// and the Node's annotation of who wrote them when.
+// Names of lent CPUs in the API: the resources, in thousandths of a CPU, and the Node's
+// annotation with their writer and time.
 const (
 	BatchResource       = batchResource
 	KoordinatorResource = koordinatorBatch
 	AnnLending          = "quietcore.dev/lending"
 )
 
-// Absent is the amount of a resource that the Node's status does not have, which
-// is not the same as none: kubelet overlooks a request of an extended resource that
-// is absent and fails the pod for one of which there is too little.
+// Absent is the amount of a resource that the Node's status lacks, which differs from
+// 0: kubelet ignores a request of an absent extended resource, and fails a pod if there
+// is too little of it.
 const Absent = -1
 
 const maxLending = 1 << 10 // bytes of the annotation that are read
 
-// LentNode is what a Node says of lent CPUs. The zero value is a Node that is gone.
+// LentNode is a Node's lent CPUs. The zero value is a deleted Node.
 type LentNode struct {
 	UID types.UID
 	// Version is the Node's resource version.
@@ -43,22 +43,22 @@ type LentNode struct {
 // Amount is one resource in a Node's status, in thousandths of a CPU or Absent.
 type Amount struct{ Capacity, Allocatable int64 }
 
-// BatchPod is a pod of this node that requests lent CPUs and is not over.
+// BatchPod is a pod of this node that requests lent CPUs and has not ended.
 type BatchPod struct {
 	UID, Namespace, Name string
-	// Milli is what it is lent, as policy.PodFacts have it.
+	// Milli is what it is lent, as in policy.PodFacts.
 	Milli int64
 	// Own and Koordinator are what scheduler and kubelet count of the two resources.
 	Own, Koordinator int64
 }
 
-// batchRequest is what a BatchPod has beyond its facts; zero where it is none.
+// batchRequest is what a BatchPod has beyond its facts; zero for other pods.
 type batchRequest struct {
 	namespace, name  string
 	own, koordinator int64
 }
 
-// requestOf reads the requests with a RuntimeClass's overhead, as scheduler and
+// requestOf returns the requests including a RuntimeClass's overhead, as scheduler and
 // kubelet count them; milli is what the pod is lent.
 func requestOf(pod *corev1.Pod, milli int64) batchRequest {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
@@ -78,8 +78,8 @@ func (i *podInfo) batchPod(uid string) BatchPod {
 	}
 }
 
-// batchPods are those of this node that request lent CPUs. Its lock is held for a
-// map's length, never across a call.
+// batchPods are the pods of this node that request lent CPUs. Its lock is only held for
+// map accesses, never across a call.
 type batchPods struct {
 	changed func() // nil: none is called
 
@@ -127,8 +127,8 @@ func (b *batchPods) notify(news bool) {
 	}
 }
 
-// Batch are the pods of this node that request lent CPUs, in the order of their
-// UIDs; known is false until the API server has sent all of them.
+// Batch returns the pods of this node that request lent CPUs, in the order of their
+// UIDs; known is false until the API server has sent all.
 func (c *Client) Batch() (pods []BatchPod, known bool) {
 	b := &c.pods.batch
 	b.mu.Lock()
@@ -147,8 +147,7 @@ func sortBatch(pods []BatchPod) {
 	slices.SortFunc(pods, func(a, b BatchPod) int { return cmp.Compare(a.UID, b.UID) })
 }
 
-// ListBatch asks the API server for what Batch would say, and ReadNode for the
-// Node, without Run.
+// ListBatch requests what Batch would return, and ReadNode the Node, without Run.
 func (c *Client) ListBatch(ctx context.Context) ([]BatchPod, error) {
 	list, err := c.list(ctx, c.podFeed(), metav1.ListOptions{})
 	if err != nil {
@@ -165,7 +164,7 @@ func (c *Client) ListBatch(ctx context.Context) ([]BatchPod, error) {
 	return pods, nil
 }
 
-// ReadNode is the Node as it is now; a Node that is not there is an error.
+// ReadNode returns the present Node; a missing Node is an error.
 func (c *Client) ReadNode(ctx context.Context) (LentNode, error) {
 	list, err := c.list(ctx, c.nodeFeed(), metav1.ListOptions{})
 	if err != nil {
@@ -179,7 +178,7 @@ func (c *Client) ReadNode(ctx context.Context) (LentNode, error) {
 	return LentNode{}, fmt.Errorf("read Node %s: %w", c.o.Node, errNoSuchNode)
 }
 
-// ParseLentNode reads a Node as the API server answers it.
+// ParseLentNode parses a Node in the API server's encoding.
 func ParseLentNode(raw []byte) (LentNode, error) {
 	o, err := slimNode(raw)
 	if err != nil {
@@ -188,7 +187,7 @@ func ParseLentNode(raw []byte) (LentNode, error) {
 	return o.lent, nil
 }
 
-// lentOf reads what a Node says of lent CPUs.
+// lentOf extracts a Node's lent CPUs.
 func lentOf(raw []byte, m *metav1.ObjectMeta) (LentNode, error) {
 	n := LentNode{UID: m.UID, Version: m.ResourceVersion, Record: m.Annotations[AnnLending]}
 	if len(n.Record) > maxLending {

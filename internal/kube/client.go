@@ -1,15 +1,14 @@
-// Package kube is the daemon's side of the API server: it follows the pods and
-// the labels of this node, and writes Events.
+// Package kube is the daemon's connection to the API server. A [Client] follows the
+// pods and the labels of this node, and writes Events.
 //
-// Nobody who answers the container runtime waits for it. Facts reads a local
-// map, Notify puts into a bounded queue, and neither takes a lock that is held
-// while a request is under way. Run does the talking: it follows and writes
-// until its context ends, and an API server that is away, slow or refusing costs
-// it pauses that grow, a line in the log every ten minutes, and nothing else.
-// What was learnt last stays in force meanwhile.
+// No handler of the container runtime waits for it. Facts reads a local map and Notify
+// adds to a bounded queue; neither takes a lock that is held during a request. Run
+// makes all requests until its context ends. If the API server is absent, slow or
+// refuses, Run backs off and logs a line every ten minutes. The last known state stays
+// in force meanwhile.
 //
-// Of a pod only its policy.PodFacts are kept, a few dozen bytes; lists are
-// decoded pod by pod, so that no tenant's annotations fill the memory.
+// Of a pod only its policy.PodFacts are kept, a few dozen bytes. Lists are decoded pod
+// by pod, so that no tenant's annotations fill the memory.
 package kube
 
 import (
@@ -31,38 +30,38 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Options are what a Client is made of. Node is required.
+// Options configure a Client. Node is required.
 type Options struct {
 	// Kubeconfig is a file; empty: the pod's service account.
 	Kubeconfig string
 	// Node is the name of the Node object.
 	Node string
-	// Version goes into the user agent.
+	// Version is part of the user agent.
 	Version string
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Report counts a request: what is "pods", "node" or "events", result "ok",
-	// "error", "forbidden", "notfound", "timeout" or "dropped", the last being an
-	// event that was given up before it was sent.
+	// Report counts a request. what is "pods", "node" or "events". result is "ok",
+	// "error", "forbidden", "notfound", "timeout" or "dropped"; the last is an Event
+	// that was given up before it was sent.
 	Report func(what, result string)
-	// OnFacts is called for every pod whose facts are new or changed, under the UID
-	// that the runtime knows. Nil: pods are not followed. It may wait; the pods of
-	// this node are then followed later.
+	// OnFacts is called for every pod whose facts are new or changed, by the UID that
+	// the runtime knows. It may block, which delays following this node's pods. Nil:
+	// pods are not followed.
 	OnFacts func(context.Context, policy.PodFacts)
-	// OnLabels is called with the Node's labels below node.koordinator.sh/ when they are
-	// first seen and when they change. Nil: the Node is not followed.
+	// OnLabels is called with the Node's labels below node.koordinator.sh/ when they
+	// are first seen and when they change. Nil: the Node is not followed.
 	OnLabels func(context.Context, map[string]string)
-	// OnLent is called with what the Node says of lent CPUs at every change of the Node, and
-	// of the zero value when it is gone. OnBatch is called when Batch says something
-	// new. Neither may wait. Nil: not called.
+	// OnLent is called with the Node's lent CPUs at every change of the Node, and with
+	// the zero value when it is deleted. OnBatch is called when Batch changes. Neither
+	// may block. Nil: not called.
 	OnLent  func(LentNode)
 	OnBatch func()
 }
 
 func (o *Options) followsNode() bool { return o.OnLabels != nil || o.OnLent != nil }
 
-// Client follows one node's objects and writes Events. Its methods may be called
-// from any goroutine; Run at most once.
+// Client follows one node's objects and writes Events. Its methods are safe for
+// concurrent use; Run must be called at most once.
 type Client struct {
 	o      Options
 	health *health
@@ -70,7 +69,7 @@ type Client struct {
 	node   *node
 	queue  *queue
 
-	dial sync.Mutex // guards link; never taken by Facts and Notify
+	dial sync.Mutex // guards link; Facts and Notify never take it
 	link *link
 
 	// What tests replace: how long real pauses are.
@@ -79,7 +78,7 @@ type Client struct {
 	qps     float32
 }
 
-// NodeUID is the UID of the Node object as it was last seen, "" before.
+// NodeUID returns the UID of the Node object when last seen; empty before.
 func (c *Client) NodeUID() types.UID {
 	if uid := c.node.uid.Load(); uid != nil {
 		return *uid
@@ -94,13 +93,13 @@ const (
 	partEvents = "events"
 )
 
-// ErrNoNode says that nobody knows which Node this is.
+// ErrNoNode says that the name of this Node is unknown.
 var ErrNoNode = errors.New(
 	"the Node's name is not known, so nothing is read from or written to the API server: set node.name or the " +
 		"environment variable NODE_NAME")
 
-// Available says whether there is anything to reach an API server with: a
-// kubeconfig, or the service account that kubelet mounts into a pod.
+// Available says whether an API server is configured: by a kubeconfig, or by the
+// service account that kubelet mounts into a pod.
 func Available(kubeconfig string) bool {
 	if kubeconfig != "" {
 		return true
@@ -114,8 +113,8 @@ func Available(kubeconfig string) bool {
 
 const serviceAccountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
-// New makes a client. It reads no file and sends nothing: credentials that are
-// not there yet, or wrong, are a state that Run gets over.
+// New makes a client. It neither reads files nor sends requests; Run copes with missing
+// or wrong credentials.
 func New(o Options) (*Client, error) {
 	if o.Node == "" {
 		return nil, ErrNoNode
@@ -146,29 +145,29 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// defaultBackoff is how long is waited between attempts to list and watch: 0.5 s
-// at first, doubled up to 30 s, and up to as much again at random, so that the
-// daemons of a cluster do not come back at once.
+// defaultBackoff is the delay between attempts to list and watch: 0.5 s, doubled up to
+// 30 s, with a random addition of up to the same, so that a cluster's daemons do not
+// return at once.
 func defaultBackoff() wait.Backoff {
 	const first, most = 500 * time.Millisecond, 30 * time.Second
 	steps := int(math.Ceil(math.Log2(float64(most)/float64(first)))) + 1
 	return wait.Backoff{Duration: first, Factor: 2, Jitter: 1, Steps: steps, Cap: most}
 }
 
-// Facts is what the API server says of a pod, ok false where it has not said
-// anything. It never waits.
+// Facts returns what the API server reports of a pod; ok is false if it has not
+// reported it. It never blocks.
 func (c *Client) Facts(uid string) (facts policy.PodFacts, ok bool) { return c.pods.facts(uid) }
 
-// Notify takes over what people should know, to be written as an Event. It never
-// waits: what comes too fast is counted together or dropped, the oldest first.
+// Notify queues a notice, to be written as an Event. It never blocks: a repeated notice
+// is counted, and the oldest is dropped if there are too many.
 func (c *Client) Notify(n policy.Notice) { c.queue.put(n) }
 
-// State is "" while everything that is followed can be followed and written, else
-// what cannot, since when and why.
+// State is empty while everything can be followed and written; else what cannot, since
+// when and why.
 func (c *Client) State() string { return c.health.state() }
 
-// REST is the configuration of this client's requests, for others who talk to the
-// same API server. It reads the credentials, so it may fail now and work later.
+// REST returns the configuration of this client's requests, for other clients of the
+// API server. It reads the credentials, so it may fail now and succeed later.
 func (c *Client) REST() (*rest.Config, error) {
 	l, err := c.connect()
 	if err != nil {
@@ -179,9 +178,9 @@ func (c *Client) REST() (*rest.Config, error) {
 	return config, nil
 }
 
-// Run follows and writes until ctx ends.
+// Run follows objects and writes Events until ctx ends.
 func (c *Client) Run(ctx context.Context) {
-	// client-go would log at every attempt what health says once.
+	// client-go would log each attempt; health logs a failure once.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	var parts sync.WaitGroup
 	if c.o.OnFacts != nil {

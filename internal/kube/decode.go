@@ -17,7 +17,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// object is what is kept of a Pod or a Node for as long as an event takes.
+// object is what is decoded of a Pod or a Node; it lives as long as its event.
 type object struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta // name, UID, version; of a Node also the labels that are read
@@ -28,15 +28,15 @@ type object struct {
 // podInfo is what is known of a pod.
 type podInfo struct {
 	facts policy.PodFacts
-	// alias is the UID that the runtime knows a static pod by; empty: the pod's own.
+	// alias is the UID of a static pod in the runtime; empty: the pod's own.
 	alias string
-	// over says that nothing of the pod runs any more, nor will.
+	// over says that the pod has ended for good.
 	over bool
-	// batch is what it requests of lent CPUs.
+	// batch is its request of lent CPUs.
 	batch batchRequest
 }
 
-// DeepCopyObject makes object a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (o *object) DeepCopyObject() runtime.Object {
 	c := *o
 	o.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
@@ -47,14 +47,14 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// objectList is a list of them.
+// objectList is a list of objects.
 type objectList struct {
 	metav1.TypeMeta
 	metav1.ListMeta
 	Items []object
 }
 
-// DeepCopyObject makes objectList a runtime.Object.
+// DeepCopyObject implements runtime.Object.
 func (l *objectList) DeepCopyObject() runtime.Object {
 	c := *l
 	l.ListMeta.DeepCopyInto(&c.ListMeta)
@@ -65,7 +65,7 @@ func (l *objectList) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// labelPrefix is what the labels that decide something begin with.
+// labelPrefix is the prefix of the labels that matter.
 const labelPrefix = "node.koordinator.sh/"
 
 func slimNode(raw []byte) (object, error) {
@@ -104,15 +104,15 @@ func identity(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}
 }
 
-// errMalformed is an answer that is not what the API promises: a proxy's error
-// page, or a damaged stream.
+// errMalformed is an answer that violates the API: a proxy's error page, or a damaged
+// stream.
 var errMalformed = errors.New("not what an API server answers")
 
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", errMalformed, fmt.Errorf(format, args...))
 }
 
-// decodeList reads a list item by item: never more than one is in memory whole.
+// decodeList decodes a list item by item, so that only one is in memory at a time.
 func decodeList(r io.Reader, f feed) (*objectList, error) {
 	d := json.NewDecoder(r)
 	list := &objectList{}
@@ -142,7 +142,7 @@ func decodeList(r io.Reader, f feed) (*objectList, error) {
 	return list, nil
 }
 
-// bodyEnded distinguishes a connection that broke or took too long from a bad answer.
+// bodyEnded distinguishes a broken or slow connection from a bad answer.
 func bodyEnded(err error) bool {
 	return classify(err) == resultTimeout || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, context.Canceled)
 }
@@ -203,7 +203,7 @@ func (l *objectList) decodeItems(d *json.Decoder, f feed) error {
 	return delim(d, ']')
 }
 
-// frames reads the events of a watch.
+// frames decodes the events of a watch.
 type frames struct {
 	feed    feed
 	body    io.Closer

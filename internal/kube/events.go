@@ -23,12 +23,13 @@ const (
 	reportingController  = "quietcore"
 	maxReportingInstance = 128
 	maxName              = 253
-	// maxAttempts is for an Event that the API server never takes, because a webhook of
-	// its namespace fails or the rights end there: the others do not wait for it for ever.
+	// maxAttempts bounds the attempts for an Event that the API server keeps rejecting,
+	// because of a webhook or missing rights in its namespace. Other Events must not
+	// wait for it forever.
 	maxAttempts = 5
 )
 
-// sendEvents writes what waits in the queue, one at a time, until ctx ends.
+// sendEvents writes queued Events one at a time until ctx ends.
 func (c *Client) sendEvents(ctx context.Context) {
 	const first, most = time.Second, time.Minute
 	pause := first
@@ -72,8 +73,8 @@ func (c *Client) sendEvents(ctx context.Context) {
 	}
 }
 
-// observeWrite takes in how a write went. What is about one Event alone, such as
-// a namespace that is being deleted, says nothing of the others.
+// observeWrite records the result of a write. An error that concerns one Event alone,
+// such as a namespace that is being deleted, says nothing about others.
 func (c *Client) observeWrite(f fate, err error) {
 	if f == vanished || f == refused && aboutOneEvent(err) {
 		c.o.Report(partEvents, classify(err))
@@ -87,12 +88,12 @@ func aboutOneEvent(err error) bool {
 		inNoNamespace(err)
 }
 
-// errUnwritable is a pod with a name that Kubernetes has none of: somebody made
-// it through the runtime alone.
+// errUnwritable is a pod whose name is invalid in Kubernetes: it was created through
+// the runtime alone.
 var errUnwritable = errors.New("not a pod of Kubernetes: its name or namespace is none")
 
-// write posts a new Event or counts up one that is there. An Event that is there
-// although it was to be new was written by an attempt whose answer got lost.
+// write creates a new Event or raises the count of an existing one. A new Event may
+// exist already, from an attempt whose answer was lost.
 func (c *Client) write(ctx context.Context, i item) error {
 	event := c.eventOf(i)
 	if len(validation.IsDNS1123Label(event.Namespace)) > 0 ||
@@ -126,8 +127,8 @@ func (c *Client) write(ctx context.Context, i item) error {
 		Body(body).Do(ctx).Error()
 }
 
-// fateOf says what follows from an answer. A server that has just started refuses
-// everybody until it knows its rules, so rights that are missing are asked for again.
+// fateOf classifies an answer. A server that has just started refuses everything until
+// it has loaded its rules, so missing rights are retried.
 func fateOf(i item, err error) fate {
 	again := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
 		apierrors.IsInternalError(err)
@@ -148,7 +149,7 @@ func fateOf(i item, err error) fate {
 	return failed
 }
 
-// inNoNamespace says that the namespace is gone or about to be.
+// inNoNamespace says that the namespace is gone or terminating.
 func inNoNamespace(err error) bool {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return true
@@ -158,8 +159,8 @@ func inNoNamespace(err error) bool {
 		status.Status().Details.Kind == "namespaces"
 }
 
-// eventOf is an item as the API wants it. Its name depends on nothing but what it
-// says, so that an attempt can be repeated.
+// eventOf converts an item. The Event's name is derived from its content alone, so that
+// an attempt can be repeated.
 func (c *Client) eventOf(i item) *eventsv1.Event {
 	k := kindOf(i.key.reason)
 	about := c.regarding(i.key)
@@ -186,8 +187,8 @@ func (c *Client) eventOf(i item) *eventsv1.Event {
 	return e
 }
 
-// regarding is the pod, or the Node. A Node's Events carry its name for a UID, as
-// kubelet's do: kubectl describe looks for both.
+// regarding is the pod, or the Node. A Node's Events carry its name as UID, like
+// kubelet's: kubectl describe looks for both.
 func (c *Client) regarding(k noticeKey) corev1.ObjectReference {
 	if k.name == "" || k.namespace == "" {
 		return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.o.Node, UID: types.UID(c.o.Node)}
@@ -206,7 +207,7 @@ func eventName(about string, i item) string {
 	return clipASCII(about, maxName-len(suffix)) + suffix
 }
 
-// clipASCII cuts a name so that it is still one.
+// clipASCII shortens a name so that it stays valid.
 func clipASCII(name string, limit int) string {
 	if len(name) <= limit {
 		return name

@@ -17,10 +17,10 @@ const (
 	maxExtendedResourceSpec = 4 << 10 // bytes; a tenant writes it
 )
 
-// maxMilli bounds what a tenant can claim: a thousand million CPUs.
+// maxMilli bounds what a tenant can request: a thousand million CPUs.
 const maxMilli = 1 << 40
 
-// infoOf is what is kept of a pod. It may change the pod.
+// infoOf extracts what is kept of a pod. It may change the pod.
 func infoOf(pod *corev1.Pod) podInfo {
 	settle(pod)
 	lent := batchOf(pod)
@@ -37,10 +37,10 @@ func infoOf(pod *corev1.Pod) podInfo {
 	}
 }
 
-// resourcesOf are the pod's CPU sums as kubelet gives them to the runtime with the
-// sandbox: init containers by their maximum, sidecars added, pod-level values
-// where set, and a RuntimeClass's overhead left out. (The pod's cgroup has the
-// overhead on top; a pod that asks for four CPUs still asks for four.)
+// resourcesOf sums the pod's CPU requests and limits as kubelet passes them to the
+// runtime with the sandbox: init containers by their maximum, sidecars added, pod-level
+// values where set, without a RuntimeClass's overhead. (The pod's cgroup includes the
+// overhead; a pod that requests four CPUs still requests four.)
 func resourcesOf(pod *corev1.Pod) policy.Resources {
 	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	request := resourcehelper.PodRequests(pod, o)
@@ -52,7 +52,7 @@ func resourcesOf(pod *corev1.Pod) policy.Resources {
 	return r
 }
 
-// limited says whether a limit holds for the pod as a whole.
+// limited says whether the pod as a whole has a limit.
 func limited(pod *corev1.Pod) bool {
 	if r := pod.Spec.Resources; r != nil && !r.Limits.Cpu().IsZero() {
 		return true
@@ -70,7 +70,7 @@ func eachContainer(pod *corev1.Pod, do func(*corev1.Container)) {
 	}
 }
 
-// milli is a quantity in thousandths, within bounds that sums of it stay in too.
+// milli is a quantity in thousandths, bounded so that sums do not overflow.
 func milli(q *resource.Quantity) int64 { return bounded(q, resource.Milli) }
 
 func bounded(q *resource.Quantity, scale resource.Scale) int64 {
@@ -84,8 +84,8 @@ func bounded(q *resource.Quantity, scale resource.Scale) int64 {
 	return q.ScaledValue(scale)
 }
 
-// settle makes the spec say what kubelet has granted, and a request that is
-// missing what the API server makes of it: the limit.
+// settle replaces the spec's values by those that kubelet has granted, and a missing
+// request by the limit, as the API server does.
 func settle(pod *corev1.Pod) {
 	unsettled := resizeUnsettled(pod)
 	statuses := map[string]*corev1.ContainerStatus{}
@@ -111,8 +111,8 @@ func settle(pod *corev1.Pod) {
 	}
 }
 
-// resizeUnsettled says that the spec may wish what kubelet has not granted: it
-// has not seen the spec yet, or put the resize off.
+// resizeUnsettled says that the spec may request more than kubelet has granted: kubelet
+// has not seen it yet, or has deferred the resize.
 func resizeUnsettled(pod *corev1.Pod) bool {
 	if seen := pod.Status.ObservedGeneration; seen != 0 && seen < pod.Generation {
 		return true
@@ -126,12 +126,11 @@ func resizeUnsettled(pod *corev1.Pod) bool {
 	return false
 }
 
-// granted are a container's CPU values by its status: the requests that kubelet
-// has allocated, else those that it runs with, and the limits that it runs with.
-// In a Guaranteed pod the limit is the request, whatever the runtime says of a
-// quota that was lifted.
-func granted(wish corev1.ResourceRequirements, s *corev1.ContainerStatus, guaranteed bool) corev1.ResourceRequirements {
-	r := *wish.DeepCopy()
+// granted returns a container's CPU values by its status: the requests that kubelet has
+// allocated, else the running ones, and the running limits. In a Guaranteed pod the
+// limit is the request, even if its quota was lifted.
+func granted(spec corev1.ResourceRequirements, s *corev1.ContainerStatus, guaranteed bool) corev1.ResourceRequirements {
+	r := *spec.DeepCopy()
 	runs := s.Resources
 	if cpu, ok := s.AllocatedResources[corev1.ResourceCPU]; ok {
 		setCPU(&r.Requests, cpu)
@@ -160,8 +159,8 @@ func setCPU(list *corev1.ResourceList, cpu resource.Quantity) {
 	(*list)[corev1.ResourceCPU] = cpu
 }
 
-// settlePod is granted for pod-level resources. What kubelet reports as allocated
-// to the pod includes a RuntimeClass's overhead.
+// settlePod does the same for pod-level resources. What kubelet reports as allocated to
+// the pod includes a RuntimeClass's overhead.
 func settlePod(pod *corev1.Pod) {
 	r := pod.Spec.Resources
 	if _, ok := r.Requests[corev1.ResourceCPU]; ok {
@@ -191,8 +190,8 @@ func defaultRequests(r *corev1.ResourceRequirements) {
 	}
 }
 
-// aggregateRequests says that some container requests CPUs: a pod-level request
-// that is missing is then their sum, not the pod-level limit.
+// aggregateRequests says that some container requests CPUs: a missing pod-level request
+// is then their sum, not the pod-level limit.
 func aggregateRequests(pod *corev1.Pod) bool {
 	any := false
 	eachContainer(pod, func(c *corev1.Container) {
@@ -202,9 +201,8 @@ func aggregateRequests(pod *corev1.Pod) bool {
 	return any
 }
 
-// batchOf is what the pod requests of lent CPUs: by our resource, else by
-// Koordinator's, else by the copy of it that Koordinator's webhook leaves in an
-// annotation.
+// batchOf is the pod's request of lent CPUs: by our resource, else by Koordinator's,
+// else by the copy that Koordinator's webhook puts into an annotation.
 func batchOf(pod *corev1.Pod) int64 {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{ExcludeOverhead: true})
 	for _, name := range []corev1.ResourceName{batchResource, koordinatorBatch} {
@@ -224,8 +222,8 @@ func batchOf(pod *corev1.Pod) int64 {
 	return total
 }
 
-// parseExtendedResources reads Koordinator's annotation: container -> milli-CPUs.
-// What cannot be read requests nothing.
+// parseExtendedResources parses Koordinator's annotation: container -> milli-CPUs. An
+// invalid one requests nothing.
 func parseExtendedResources(text string) map[string]int64 {
 	if len(text) > maxExtendedResourceSpec {
 		return nil

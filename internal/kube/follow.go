@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// feed is a kind of object that is followed.
+// feed describes a kind of followed object.
 type feed struct {
 	part     string
 	resource string
@@ -38,15 +38,14 @@ func (c *Client) nodeFeed() feed {
 		selector: fields.OneTermEqualSelector("metadata.name", c.o.Node), slim: slimNode}
 }
 
-// listWatch is a feed as client-go's reflector asks for it. Its lists are decoded
-// as they arrive, so the server need not stream them as a watch.
+// listWatch is a feed for client-go's reflector. It decodes lists as they arrive, so
+// the server need not stream them as a watch.
 type listWatch struct{ *cache.ListWatch }
 
-// IsWatchListSemanticsUnSupported is the reflector's question whether to list by
-// watching.
+// IsWatchListSemanticsUnSupported tells the reflector not to list by watching.
 func (listWatch) IsWatchListSemanticsUnSupported() bool { return true }
 
-// follow keeps store like the API server until ctx ends.
+// follow keeps store in sync with the API server until ctx ends.
 func (c *Client) follow(ctx context.Context, f feed, store cache.ReflectorStore) {
 	silent := logr.Discard()
 	lw := listWatch{&cache.ListWatch{
@@ -136,7 +135,7 @@ func (f *frames) Close() {
 	f.body.Close()
 }
 
-// Decode is the next event.
+// Decode returns the next event.
 func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 	kind, o, err := f.next()
 	switch {

@@ -24,14 +24,14 @@ const (
 	resultDropped   = "dropped"
 )
 
-// errNoSuchNode is an API server without the Node that we run on.
+// errNoSuchNode is an API server without our Node.
 var errNoSuchNode = errors.New(
 	"there is no such Node: it was deleted or renamed, or node.name is wrong; the labels known last stay in force")
 
-// logEvery is how often one cause is logged.
+// logEvery bounds how often a cause is logged.
 const logEvery = 10 * time.Minute
 
-// health remembers what does not work, and keeps the log readable.
+// health tracks what does not work, and bounds logging.
 type health struct {
 	log    *slog.Logger
 	now    func() time.Time
@@ -42,7 +42,7 @@ type health struct {
 	order []string
 }
 
-// part is one of the things that are followed or written.
+// part is something that is followed or written.
 type part struct {
 	result     string
 	err        string
@@ -55,7 +55,7 @@ func newHealth(o *Options) *health {
 	return &health{log: o.Log, now: o.Now, report: o.Report, parts: map[string]*part{}}
 }
 
-// expect makes a part count as not working until it was seen to work.
+// expect marks a part as not working until it works.
 func (h *health) expect(what string) {
 	p := h.part(what)
 	p.since, p.result, p.err = h.now(), resultError, "no answer yet"
@@ -71,7 +71,7 @@ func (h *health) part(what string) *part {
 	return p
 }
 
-// observe takes in how a request went. The end of the daemon is no failure.
+// observe records the result of a request. The daemon's shutdown is no failure.
 func (h *health) observe(what string, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -80,7 +80,7 @@ func (h *health) observe(what string, err error) {
 	h.set(what, err)
 }
 
-// set takes in whether something is as it should be.
+// set records whether a part works.
 func (h *health) set(what string, err error) {
 	now, result := h.now(), classify(err)
 	h.mu.Lock()
@@ -90,7 +90,7 @@ func (h *health) set(what string, err error) {
 		p.since, p.logged, p.err = time.Time{}, false, ""
 		h.mu.Unlock()
 		if logged {
-			h.log.Info("the API server does what it is asked again", "what", what, "after",
+			h.log.Info("requests to the API server succeed again", "what", what, "after",
 				now.Sub(since).Round(time.Second))
 		}
 		return
@@ -107,7 +107,7 @@ func (h *health) set(what string, err error) {
 	}
 	h.mu.Unlock()
 	if say {
-		h.log.Warn("the API server does not do what it is asked; pods are placed all the same", "what", what, "result",
+		h.log.Warn("requests to the API server fail; pods are still placed", "what", what, "result",
 			result, "err", text)
 	}
 }
@@ -136,7 +136,7 @@ func (h *health) state() string {
 	return strings.Join(why, "; ")
 }
 
-// classify puts an error under one of the results of Report.
+// classify maps an error to a result of Report.
 func classify(err error) string {
 	var network net.Error
 	switch {

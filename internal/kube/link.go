@@ -15,23 +15,23 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Limits of one daemon. A cluster has thousands, so they are modest: a start
-// costs two lists and two watches, a pod's life no request at all.
+// Limits of one daemon. A cluster has thousands, so they are modest: a start costs two
+// lists and two watches, a pod's life no request.
 const (
 	requestsPerSecond = 5
 	requestBurst      = 10
 	requestTimeout    = 15 * time.Second
-	// listTimeout is longer: a node's pods can be tens of megabytes of annotations.
+	// listTimeout is longer: a node's pods can have tens of megabytes of annotations.
 	listTimeout = time.Minute
-	// watchOpening is how long the first byte of a watch may take. Some proxies hand
-	// on nothing before the first event, and the server's bookmarks come once a minute.
+	// watchOpening is how long the first byte of a watch may take. Some proxies forward
+	// nothing before the first event, and bookmarks come once a minute.
 	watchOpening = 90 * time.Second
-	// watchSlack is how much later than the server we end a watch: only a
-	// connection that died silently gets there.
+	// watchSlack is how much later than the server we end a watch: only a connection
+	// that died silently lasts that long.
 	watchSlack = 30 * time.Second
 )
 
-// link is a way to the API server: one transport, one client for each group.
+// link is a connection to the API server: one transport, one client per group.
 type link struct {
 	config    *rest.Config
 	transport http.RoundTripper
@@ -39,8 +39,8 @@ type link struct {
 	events    rest.Interface
 }
 
-// connect reads the credentials once they can be read. The link it makes lasts:
-// client-go reads rotated tokens and certificates again by itself.
+// connect reads the credentials once they exist. The link is permanent: client-go
+// rereads rotated tokens and certificates itself.
 func (c *Client) connect() (*link, error) {
 	c.dial.Lock()
 	defer c.dial.Unlock()

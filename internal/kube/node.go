@@ -8,13 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// node is the one Node that is followed.
+// node is the followed Node.
 type node struct {
 	name   string
 	take   func(context.Context, map[string]string)
 	health *health
 	labels map[string]string // last reported; nil: never seen
-	lent   func(LentNode)    // nil: nobody asks
+	lent   func(LentNode)    // nil: not used
 	uid    atomic.Pointer[types.UID]
 }
 
@@ -37,8 +37,8 @@ func (n *node) put(ctx context.Context, o *object) {
 	n.take(ctx, maps.Clone(o.Labels))
 }
 
-// gone is a Node that was deleted: nothing is known of what comes after it, so
-// what was known stays.
+// gone handles a deleted Node: what was known stays, since nothing is known of its
+// successor.
 func (n *node) gone() {
 	n.health.report(partNode, resultNotFound)
 	n.health.set(n.key(), errNoSuchNode)
@@ -47,10 +47,10 @@ func (n *node) gone() {
 	}
 }
 
-// key keeps "the Node is there" apart from "it can be asked for".
+// key distinguishes "the Node exists" from "it can be requested".
 func (n *node) key() string { return "Node " + n.name }
 
-// nodeStore is what the reflector keeps like the API server.
+// nodeStore is the reflector's store.
 type nodeStore struct {
 	*node
 	ctx context.Context // Run's: the reflector's calls bring none

@@ -9,16 +9,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations of the mirror pods that kubelet makes for static ones. The runtime
-// knows a static pod by its configuration's hash, the API server by a UID of its own.
+// Annotations of the mirror pods that kubelet creates for static pods. The runtime
+// knows a static pod by the hash of its configuration, the API server by another UID.
 const (
 	annConfigHash   = "kubernetes.io/config.hash"
 	annConfigMirror = "kubernetes.io/config.mirror"
 )
 
-// staticUID is the UID that the runtime sees of a static pod; empty for others. A
-// tenant can write the annotations into any pod, so the rest has to be a mirror
-// pod's too, and such a UID never goes before a pod that really has it.
+// staticUID is the runtime's UID of a static pod; empty for others. A tenant can set
+// the annotations on any pod. So the pod must also look like a mirror pod in other
+// respects, and a pod that really has such a UID takes precedence.
 func staticUID(pod *corev1.Pod) string {
 	hash := pod.Annotations[annConfigHash]
 	c := metav1.GetControllerOf(pod)
@@ -29,11 +29,11 @@ func staticUID(pod *corev1.Pod) string {
 	return hash
 }
 
-// maxUID is longer than any UID.
+// maxUID exceeds any UID.
 const maxUID = 64
 
-// ownerOf names the job that the pod is a task of: the same for all of its tasks
-// and from one release to the next, so that what was learnt of it stays true.
+// ownerOf names the job that the pod is a task of: the same for all its tasks and for
+// all releases, so that what was learned of it stays valid.
 func ownerOf(pod *corev1.Pod) string {
 	c := metav1.GetControllerOf(pod)
 	switch {
@@ -51,8 +51,9 @@ func ownerOf(pod *corev1.Pod) string {
 	return c.Kind + "/" + c.Name
 }
 
-// replicaSetOwner is the Deployment of a ReplicaSet, or Argo's Rollout: its name is
-// theirs and a hash of the template, which is also a label of its pods.
+// replicaSetOwner is the Deployment of a ReplicaSet, or Argo's Rollout: the
+// ReplicaSet's name is theirs plus a hash of the template, which is also a label of its
+// pods.
 func replicaSetOwner(pod *corev1.Pod, c *metav1.OwnerReference) string {
 	for _, by := range []struct{ label, kind string }{
 		{"pod-template-hash", "Deployment"},
@@ -67,9 +68,9 @@ func replicaSetOwner(pod *corev1.Pod, c *metav1.OwnerReference) string {
 	return "ReplicaSet/" + c.Name
 }
 
-// cronJobOf is the CronJob of a Job: its name is the CronJob's and the minute,
-// since 1970, that the Job was due. A Job that merely ends in a number is distinguished
-// from one by that minute: it was due when the pod was made, or days before.
+// cronJobOf is the CronJob of a Job. The Job's name is the CronJob's plus the scheduled
+// minute since 1970. A Job that merely ends in a number differs: the minute must lie at
+// the pod's creation, or up to days before.
 func cronJobOf(job string, created time.Time) (name string, ok bool) {
 	const early, late = time.Hour, 31 * 24 * time.Hour
 	i := strings.LastIndexByte(job, '-')

@@ -7,16 +7,16 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// pods are the facts of this node's pods. One goroutine, the one that follows,
-// changes them; anybody may read.
+// pods holds the facts of this node's pods. Only the goroutine that follows them
+// writes; reads are safe from any goroutine.
 type pods struct {
 	node string
 	take func(context.Context, policy.PodFacts)
 
-	byUID sync.Map // UID as anybody may know it -> *policy.PodFacts
+	byUID sync.Map // UID or alias -> *policy.PodFacts
 
 	held    map[string]podInfo // by the API server's UID
-	aliases map[string]string  // alias -> the API server's UID of who holds it
+	aliases map[string]string  // alias -> the API server's UID of its pod
 	batch   batchPods
 }
 
@@ -35,7 +35,7 @@ func (p *pods) facts(uid string) (policy.PodFacts, bool) {
 	return *f.(*policy.PodFacts), true
 }
 
-// put takes a pod over and reports it if anything is new.
+// put stores a pod and reports it if anything is new.
 func (p *pods) put(ctx context.Context, o *object) {
 	if o.pod == nil {
 		return
@@ -52,7 +52,7 @@ func (p *pods) put(ctx context.Context, o *object) {
 	if was && old.alias != info.alias {
 		p.unalias(old.alias, uid)
 	}
-	p.unalias(uid, p.aliases[uid]) // a real pod goes before a claim to be it
+	p.unalias(uid, p.aliases[uid]) // a real UID takes precedence over an alias
 	p.held[uid] = info
 	p.batch.put(uid, &info)
 	p.publish(info.facts)
@@ -68,8 +68,8 @@ func (p *pods) put(ctx context.Context, o *object) {
 
 func (p *pods) publish(f policy.PodFacts) { p.byUID.Store(f.UID, &f) }
 
-// claim takes an alias for a pod, unless a pod has it for its UID or another
-// claimed it first.
+// claim reserves an alias for a pod, unless a pod has it as its UID or claimed it
+// earlier.
 func (p *pods) claim(alias, uid string) bool {
 	if _, real := p.held[alias]; real {
 		return false
@@ -109,7 +109,7 @@ func (p *pods) drop(uid string) {
 	}
 }
 
-// podStore is what the reflector keeps like the API server.
+// podStore is the reflector's store.
 type podStore struct {
 	*pods
 	ctx context.Context // Run's: the reflector's calls bring none
@@ -120,7 +120,8 @@ func (s *podStore) Update(o any) error { s.put(s.ctx, o.(*object)); return nil }
 func (s *podStore) Delete(o any) error { s.drop(string(o.(*object).UID)); return nil }
 func (s *podStore) Resync() error      { return nil }
 
-// Replace takes over a whole list: first what is gone, so that its aliases are free.
+// Replace stores a whole list. It removes missing pods first, so that their aliases are
+// free.
 func (s *podStore) Replace(list []any, _ string) error {
 	there := make(map[string]bool, len(list))
 	for _, o := range list {

@@ -8,13 +8,13 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Bounds of what is written. A pod that kubelet tries again for ever, or a tenant
-// who makes pods by the hundred, must not fill etcd, nor our memory.
+// Bounds of Events. A pod that kubelet retries forever, or a tenant who creates pods by
+// the hundred, must fill neither etcd nor our memory.
 const (
 	maxPending = 256  // Events that wait
 	maxKnown   = 1024 // Events that a repeat is counted into
-	// repeatEvery is how often the count of a repeated Event is written, and
-	// repeatWithin how long it is the same Event: the API server forgets after an hour.
+	// repeatEvery is how often the count of a repeated Event is written. repeatWithin
+	// is how long it is the same Event: the API server forgets it after an hour.
 	repeatEvery  = time.Minute
 	repeatWithin = 30 * time.Minute
 
@@ -23,8 +23,8 @@ const (
 	maxBuckets            = 1024
 )
 
-// queue holds notices until they are written. Its lock is held for the length of
-// a map access, never across a request.
+// queue holds notices until they are written. Its lock is only held for map accesses,
+// never during a request.
 type queue struct {
 	node    string
 	now     func() time.Time
@@ -38,7 +38,7 @@ type queue struct {
 	all     bucket
 }
 
-// noticeKey is what makes two notices the same one.
+// noticeKey identifies equal notices.
 type noticeKey struct{ uid, namespace, name, reason, note string }
 
 // entry is an Event, written or not.
@@ -46,13 +46,13 @@ type entry struct {
 	key         noticeKey
 	first, last time.Time
 	count       int
-	written     int // how much of count is in the API server; 0: nothing is
+	written     int // how much of count is in the API server; 0: nothing
 	due         time.Time
 	waiting     bool // in pending
-	attempts    int  // how often it was denied in a row; for the one who writes
+	attempts    int  // how often it was denied in a row; for the writer
 }
 
-// item is what is to be written of an entry, as it was when it was taken.
+// item is a snapshot of an entry, to be written.
 type item struct {
 	*entry
 	count       int
@@ -90,7 +90,7 @@ func (q *queue) put(n policy.Notice) {
 	}
 }
 
-// add counts a notice and says how many were given up for it.
+// add counts a notice and returns how many others were dropped for it.
 func (q *queue) add(key noticeKey, now time.Time) (lost int) {
 	e := q.known[key]
 	if e != nil && e.written > 0 && !e.waiting && now.Sub(e.last) > repeatWithin {
@@ -113,7 +113,7 @@ func (q *queue) add(key noticeKey, now time.Time) (lost int) {
 	return q.wait(e)
 }
 
-// wait puts an entry in line; the oldest makes room.
+// wait queues an entry; the oldest makes room.
 func (q *queue) wait(e *entry) (lost int) {
 	e.waiting = true
 	q.pending = append(q.pending, e)
@@ -124,8 +124,8 @@ func (q *queue) wait(e *entry) (lost int) {
 	return lost
 }
 
-// abandon gives an entry up. What was written of it stays known, so that a repeat
-// is counted there.
+// abandon drops an entry. If a part of it was written it stays known, so that repeats
+// are counted there.
 func (q *queue) abandon(e *entry) {
 	if i := slices.Index(q.pending, e); i >= 0 {
 		q.pending = slices.Delete(q.pending, i, i+1)
@@ -136,7 +136,7 @@ func (q *queue) abandon(e *entry) {
 	}
 }
 
-// forget makes room for one more known entry: that of longest ago goes.
+// forget drops the least recent known entry.
 func (q *queue) forget() {
 	if len(q.known) < maxKnown {
 		return
@@ -152,8 +152,8 @@ func (q *queue) forget() {
 	}
 }
 
-// next is what is to be written now, else how long until something is; ok false
-// and 0: nothing waits.
+// next returns what to write now, else the time until something is due; ok false and 0:
+// nothing is queued.
 func (q *queue) next() (next item, in time.Duration, ok bool) {
 	now := q.now()
 	q.mu.Lock()
@@ -176,18 +176,18 @@ func (q *queue) next() (next item, in time.Duration, ok bool) {
 	return item{}, soonest, false
 }
 
-// fate is what became of an item.
+// fate is the result of writing an item.
 type fate int
 
 const (
 	written  fate = iota
-	vanished      // it was to be counted up, and is there no more
-	refused       // and would be again
-	failed        // nobody answered
-	denied        // and may not be the next time
+	vanished      // its Event to count up is gone
+	refused       // permanently
+	failed        // no answer
+	denied        // maybe only now
 )
 
-// done takes in what became of an item.
+// done records the result of an item.
 func (q *queue) done(i item, f fate) {
 	now := q.now()
 	q.mu.Lock()
@@ -201,7 +201,7 @@ func (q *queue) done(i item, f fate) {
 	switch f {
 	case denied:
 		e.attempts++
-	case failed: // an absent server says nothing about what a present one will
+	case failed: // the server was not reached, so the item is still good
 	default:
 		e.attempts = 0
 	}
@@ -220,7 +220,7 @@ func (q *queue) done(i item, f fate) {
 			lost = q.wait(e)
 		}
 	case refused:
-		// The same again is not tried before a minute is over.
+		// Not retried within a minute.
 		e.due = now.Add(repeatEvery)
 		lost = 1
 	case failed, denied:
@@ -239,8 +239,8 @@ func (q *queue) done(i item, f fate) {
 	}
 }
 
-// inherit is for an entry that began while its predecessor was on its way: what of
-// that one did not arrive is counted into it.
+// inherit adds to an entry what its predecessor, being written when the entry was
+// created, failed to write.
 func (e *entry) inherit(old *entry, i item, f fate) {
 	missing := old.count - old.written
 	if f == written {
@@ -275,7 +275,7 @@ func (q *queue) bucketOf(uid string, now time.Time) *bucket {
 	return &fresh
 }
 
-// bucket lets burst through at once and then one in every refill.
+// bucket is a token bucket: burst at once, then one per refill.
 type bucket struct {
 	burst  float64
 	refill time.Duration
@@ -305,7 +305,7 @@ func (b *bucket) take(now time.Time) bool {
 
 func (b *bucket) full(now time.Time) bool { b.fill(now); return b.tokens == b.burst }
 
-// in is how long until take works.
+// in is the time until take succeeds.
 func (b *bucket) in(now time.Time) time.Duration {
 	b.fill(now)
 	return max(time.Duration((1-b.tokens)*float64(b.refill)), time.Millisecond)

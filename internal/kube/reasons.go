@@ -6,11 +6,11 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// kind is what an Event of one reason is: its type, and the action it is about.
+// kind is the type and action of an Event.
 type kind struct{ eventType, action string }
 
-// kindOf has every reason of a notice. What is on no list is a warning: nobody
-// is logged too loudly by mistake but nobody misses anything either.
+// kindOf maps the reasons of notices. An unlisted reason is a warning, so that it is
+// not missed.
 func kindOf(reason string) kind {
 	switch reason {
 	case string(policy.InvalidQoS), string(policy.InvalidAnnotation), "InvalidRequest", "SMTAlignmentError",

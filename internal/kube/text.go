@@ -6,11 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// printable is text that people can be shown: one line of valid UTF-8, of at most
-// limit bytes, without characters that control a terminal or turn the direction
-// of writing.
+// printable makes text safe to display: one line of valid UTF-8, of at most limit
+// bytes, without characters that control a terminal or the direction of writing.
 func printable(text string, limit int) string {
-	if len(text) > 4*limit { // what is cut anyway need not be looked at
+	if len(text) > 4*limit { // the rest is cut anyway
 		text = text[:4*limit]
 	}
 	text = strings.Map(func(r rune) rune {
@@ -29,7 +28,7 @@ func printable(text string, limit int) string {
 
 const ellipsis = "…"
 
-// clip cuts text to at most limit bytes, between two characters.
+// clip shortens text to at most limit bytes, between two characters.
 func clip(text string, limit int) string {
 	if len(text) <= limit {
 		return text
