@@ -26,19 +26,19 @@ type Entry struct {
 // Label is one of a metric's labels.
 type Label struct {
 	Name string `json:"name"`
-	// Values are all that the label can have; nil where nobody can list them.
+	// Values are all values of the label; nil if they are not a fixed list.
 	Values []string `json:"values,omitempty"`
 }
 
-// open are the labels whose values no list has: what the node, its pods or the
-// configuration are.
+// open lists the labels without a fixed list of values: those that depend on the node,
+// its pods or the configuration.
 func open() []string {
 	return []string{"version", "goversion", "mode", "cpi", "reclaim", "suppression", "namespace", "pod", "container",
 		"victim", "antagonist", "workload", "platform", "band"}
 }
 
-// Catalogue lists all metrics that a daemon can have, sorted by name: it asks a
-// registry in which everything is on.
+// Catalogue lists all metrics of a daemon, sorted by name. It reads them from a
+// registry in which everything is enabled.
 func Catalogue() ([]Entry, error) {
 	families, err := everythingOn().registry.Gather()
 	if err != nil {

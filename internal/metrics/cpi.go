@@ -15,22 +15,22 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// CPIWindow is what a window of counting brought.
+// CPIWindow is the result of a counting window.
 type CPIWindow struct {
 	Failed     bool // nothing could be read
-	Dropped    bool // nobody has a sample
+	Dropped    bool // no container has a sample
 	Length     time.Duration
 	Containers []sample.Result
-	Running    float64 // the lowest share of the time that an event was counted
+	Running    float64 // the smallest share of the time in which an event was counted
 	Followed   int
 	Unfollowed int
-	Faults     uint64        // readings that were refused, since the counters are open
+	Faults     uint64        // rejected readings since the counters were opened
 	Cost       time.Duration // CPU time that counting took, since then
-	// Descriptors that are open for it.
+	// Descriptors is the number of open file descriptors for counting.
 	Descriptors int
 }
 
-// Production is every class but best effort.
+// The label value production is every class but best effort.
 const (
 	production = "production"
 	bestEffort = "be"
@@ -38,8 +38,8 @@ const (
 
 func windowResults() []string { return []string{"ok", "dropped", "error"} }
 
-// droppedReasons are those that count as dropped: where events are not present at
-// all nothing was there to be dropped.
+// droppedReasons are the reasons that count as dropped samples; where events are not
+// present at all, there was nothing to drop.
 func droppedReasons() []sample.Reason {
 	var list []sample.Reason
 	for _, r := range sample.Reasons() {
@@ -50,8 +50,8 @@ func droppedReasons() []sample.Reason {
 	return list
 }
 
-// cpiSums are what the containers of one label set ran up in windows. The cycles
-// are those that CPI is made of.
+// cpiSums are the totals of the containers of one label set. Cycles are those that CPI
+// is made of.
 type cpiSums struct {
 	cycles, instructions, misses uint64
 	onCPU, wait, windows         time.Duration
@@ -76,8 +76,8 @@ func (s *cpiSums) add(c *sample.Result) {
 	}
 }
 
-// containerKey is in the order of a series' labels by their names, which is that of
-// a scrape.
+// containerKey has the labels of a series in the order of their names, which is the
+// order of a scrape.
 type containerKey struct{ name, namespace, pod string }
 
 func (k containerKey) compare(o containerKey) int {
@@ -110,17 +110,17 @@ func (m *counterMetric) Write(out *dto.Metric) error {
 	return nil
 }
 
-// label makes a label of what a tenant may have chosen. The text format passes
-// escape codes on as they are, so that none may be in it: people read it too.
+// label makes a label value of text that a tenant may have chosen. The text format
+// passes escape codes on, and people read it, so control characters are removed.
 func label(text string) string {
 	const most = 253 // the longest name that Kubernetes allows
 	return printable.Clip(text, most)
 }
 
-// perContainer is how many series a container has.
+// perContainer is the number of series per container.
 const perContainer = 6
 
-// cpiCollector holds what windows brought, for the next scrape.
+// cpiCollector keeps the results of windows for the next scrape.
 type cpiCollector struct {
 	mu         sync.Mutex
 	most       int // containers with series of their own
@@ -142,8 +142,8 @@ func newCPICollector() *cpiCollector {
 	}
 }
 
-// CPICounting says whether CPU performance is counted, and how many series the
-// containers may have altogether.
+// CPICounting says whether CPU performance is counted, and how many series containers
+// may have in total.
 func (m *Metrics) CPICounting(yes bool, containerSeries int) {
 	c := m.cpi
 	c.mu.Lock()
@@ -151,7 +151,7 @@ func (m *Metrics) CPICounting(yes bool, containerSeries int) {
 	c.counting, c.most = yes, containerSeries/perContainer
 }
 
-// CPIWindow takes over what a window brought.
+// CPIWindow records a window.
 func (m *Metrics) CPIWindow(w *CPIWindow) {
 	c := m.cpi
 	c.mu.Lock()
@@ -191,8 +191,9 @@ func (c *cpiCollector) count(containers []sample.Result) {
 	}
 }
 
-// countEach keeps series of single containers, as many as are allowed. Who has
-// some keeps them until he is gone, so that no counter comes and goes.
+// countEach counts into series of single containers, as many as are allowed. A
+// container keeps its series until it ends, so that no counter disappears and
+// reappears.
 func (c *cpiCollector) countEach(containers []sample.Result) {
 	if c.most == 0 {
 		return
@@ -341,8 +342,8 @@ func (c *cpiCollector) Collect(ch chan<- prometheus.Metric) {
 	c.collectEach(ch, &d.container)
 }
 
-// collectEach sends the series of containers in order: what is sorted already costs
-// the registry nothing to sort.
+// collectEach sends the series of containers in sorted order, which saves the registry
+// the sorting.
 func (c *cpiCollector) collectEach(ch chan<- prometheus.Metric, descs *sumDescs) {
 	if c.ordered == nil {
 		c.ordered = slices.SortedFunc(maps.Values(c.containers), func(a, b *containerSums) int {

@@ -10,13 +10,13 @@ import (
 	"github.com/quietcore/quietcore/internal/printable"
 )
 
-// Detection is what the detector of antagonists has to say at a scrape.
+// Detection is the detector's state at a scrape.
 type Detection struct {
 	Outliers, Anomalies uint64
 	Jobs                []detect.JobInfo
 }
 
-// ClusterSpecs is how reading the cluster's specs fares.
+// ClusterSpecs is the state of reading the cluster's specs.
 type ClusterSpecs struct {
 	Queries map[string]uint64 // by result: the words of clusterResults
 	Refused uint64            // specs that could not be believed
@@ -28,8 +28,7 @@ func verdictValues() []string {
 	return []string{string(detect.None), string(detect.Observe), string(detect.Cap), string(detect.Move)}
 }
 
-// outcomeValues condense those of the detector: unknown is also that either side
-// was gone before anything could be said.
+// outcomeValues condense those of the detector: unknown includes gone.
 func outcomeValues() []string {
 	return []string{string(detect.Success), string(detect.Partial), string(detect.Failure), string(detect.Harm),
 		string(detect.Unknown), string(detect.Refused)}
@@ -37,7 +36,7 @@ func outcomeValues() []string {
 
 func clusterResults() []string { return []string{"ok", "error", "timeout"} }
 
-// detectionCollector holds what the detector found, and asks it for the rest.
+// detectionCollector counts what the detector found, and reads the rest at a scrape.
 type detectionCollector struct {
 	mu       sync.Mutex // guards what follows
 	source   func() Detection
@@ -45,7 +44,7 @@ type detectionCollector struct {
 	verdicts map[string]uint64
 	outcomes map[string]uint64
 	pairs    jobPairs
-	blamed   bool // somebody was: before that there is no series of pairs
+	blamed   bool // some job was blamed: before that there is no series of pairs
 }
 
 func newDetectionCollector() *detectionCollector {
@@ -54,7 +53,7 @@ func newDetectionCollector() *detectionCollector {
 	}, verdicts: map[string]uint64{}, outcomes: map[string]uint64{}}
 }
 
-// CPIDetector says whom to ask about the detector.
+// CPIDetector registers the source of Detection.
 func (m *Metrics) CPIDetector(source func() Detection) {
 	c := m.detection
 	c.mu.Lock()
@@ -62,8 +61,7 @@ func (m *Metrics) CPIDetector(source func() Detection) {
 	c.source = source
 }
 
-// CPIClusterSpecs says whom to ask about the cluster's specs; they have series from
-// then on.
+// CPIClusterSpecs registers the source of ClusterSpecs; its series exist from then on.
 func (m *Metrics) CPIClusterSpecs(source func() ClusterSpecs) {
 	c := m.detection
 	c.mu.Lock()
@@ -81,7 +79,7 @@ func (m *Metrics) CPIVerdict(kind detect.VerdictKind) {
 	}
 }
 
-// CPIBlamed counts that an analysis blamed one job for another's sake.
+// CPIBlamed counts an analysis that blamed one job for disturbing another.
 func (m *Metrics) CPIBlamed(victim, antagonist string) {
 	c := m.detection
 	c.mu.Lock()
@@ -90,7 +88,7 @@ func (m *Metrics) CPIBlamed(victim, antagonist string) {
 	c.pairs.add(workload(victim), workload(antagonist), 1)
 }
 
-// CPIOutcome counts how a cap or a move ended.
+// CPIOutcome counts the outcome of a cap or a move.
 func (m *Metrics) CPIOutcome(result detect.Result) {
 	c := m.detection
 	c.mu.Lock()
@@ -144,7 +142,7 @@ func (c *detectionCollector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	source, cluster := c.source, c.cluster
 	c.mu.Unlock()
-	now := source() // takes the detector's lock, whose owner takes ours
+	now := source() // without our lock: it takes the detector's, whose holder takes ours
 	d := newDetectionDescs()
 	send := sender(ch)
 	c.mu.Lock()
@@ -199,8 +197,8 @@ func sender(ch chan<- prometheus.Metric) sendFunc {
 	}
 }
 
-// workload makes a label of a job's name, which on Kubernetes fits: a namespace, the
-// kind and name of an owner, and a container's name.
+// workload makes a label of a job's name: a namespace, an owner's kind and name, and a
+// container's name.
 func workload(job string) string {
 	const most = 512
 	return printable.Clip(job, most)

@@ -12,12 +12,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// stalled is how old the last heartbeat of a live event loop may be. The loop
-// beats at every event and every tick.
+// stalled is the age of the event loop's last heartbeat from which on it counts as
+// dead. The loop beats at every event and tick.
 const stalled = 30 * time.Second
 
-// Health is what the probes report. What is merely degraded (no API server, no
-// PMU) is reported but does not make the daemon unready.
+// Health is what the probes report. A degraded feature (no API server, no PMU) is
+// reported but does not make the daemon unready.
 type Health struct {
 	now, beat func() time.Time
 	required  []requirement
@@ -37,7 +37,7 @@ const (
 	FeatureTopology  = "NodeResourceTopology"
 )
 
-// featureLabel is what a feature is called in a label.
+// featureLabel is a feature's label value.
 func featureLabel(name string) string {
 	switch name {
 	case FeatureAPIServer:
@@ -72,19 +72,19 @@ type requirement struct {
 	met     func() bool
 }
 
-// NewHealth reports on an event loop that moved last at beat().
+// NewHealth reports on an event loop whose last heartbeat was at beat().
 func NewHealth(now, beat func() time.Time) *Health {
 	return &Health{now: now, beat: beat}
 }
 
-// Require adds something that must be so before the daemon is ready; missing is
-// what the report says until then. It is called before the handler serves.
+// Require adds a condition of readiness; missing is reported until it is met. It must
+// be called before the handler serves.
 func (h *Health) Require(missing string, met func() bool) {
 	h.required = append(h.required, requirement{missing, met})
 }
 
-// Watch adds a part of the daemon, which says of each of its features why it does not
-// work, "" that it does. It is called before the handler serves.
+// Watch adds a part of the daemon. why returns for each of its features why it does not
+// work; empty: it works. It must be called before the handler serves.
 func (h *Health) Watch(why func() map[string]string) { h.watched = append(h.watched, why) }
 
 // Report is the body of /livez and /readyz.
@@ -94,8 +94,8 @@ type Report struct {
 	Degraded map[string]string `json:"degraded,omitempty"`
 }
 
-// Live reports whether the event loop runs. It does not depend on anything
-// outside the process: a restart would not mend that.
+// Live reports whether the event loop runs. It depends on nothing outside the process,
+// which a restart would not fix.
 func (h *Health) Live() Report {
 	r := Report{OK: true, Reasons: []string{}}
 	if age := h.now().Sub(h.beat()); age > stalled {
@@ -106,7 +106,7 @@ func (h *Health) Live() Report {
 	return r
 }
 
-// Ready reports whether pods that start now are placed.
+// Ready reports whether starting pods are placed.
 func (h *Health) Ready() Report {
 	r := h.Live()
 	for _, q := range h.required {
@@ -167,8 +167,8 @@ func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Handler serves /metrics, /livez, /readyz and /healthz. What the probes report is
-// among the metrics from then on.
+// Handler serves /metrics, /livez, /readyz and /healthz. From then on the metrics
+// include what the probes report.
 func Handler(m *Metrics, h *Health) http.Handler {
 	m.health.health.Store(h)
 	mux := http.NewServeMux()

@@ -11,9 +11,9 @@ import (
 	"github.com/quietcore/quietcore/cpi/detect"
 )
 
-// jobBounds are the upper bounds of the buckets that the CPIs of jobs are counted
-// in: eight an octave from 1/4 to 16, every second one of detect.Histogram's. They
-// are rounded, so that nodes of all architectures call them by the same name.
+// jobBounds are the upper bounds of the buckets of jobs' CPIs: eight an octave from 1/4
+// to 16, every second one of detect.Histogram's. They are rounded, so that nodes of all
+// architectures have the same labels.
 func jobBounds() []float64 {
 	var list []float64
 	for k := -16; k <= 32; k++ {
@@ -24,10 +24,10 @@ func jobBounds() []float64 {
 
 const (
 	jobBuckets = 49
-	// perBand is how many series a band of a job has: its buckets, +Inf, sum, count,
+	// perBand is the number of series of a job's band: its buckets, +Inf, sum, count,
 	// squares and usage. A job has one more.
 	perBand = jobBuckets + 5
-	// idleRounds without a sample give a job's series to others.
+	// idleRounds without a sample free a job's series for others.
 	idleRounds = 60
 )
 
@@ -44,7 +44,7 @@ type bandSeries struct {
 	sum, squares, usage float64
 }
 
-// jobsCollector counts what shows what is normal for jobs, for the cluster.
+// jobsCollector counts the samples that show what is normal for jobs, for the cluster.
 type jobsCollector struct {
 	mu      sync.Mutex
 	most    int // series
@@ -60,7 +60,7 @@ func newJobsCollector() *jobsCollector {
 	return &jobsCollector{jobs: map[jobName]*jobSeries{}, bounds: jobBounds()}
 }
 
-// CPIJobs says how many series jobs may have altogether, and who knows their tasks.
+// CPIJobs sets how many series jobs may have in total, and the source of their tasks.
 func (m *Metrics) CPIJobs(most int, tasks func() []detect.JobInfo) {
 	c := m.jobs
 	c.mu.Lock()
@@ -93,7 +93,7 @@ func (m *Metrics) CPILearned(list []detect.Learned) {
 	}
 }
 
-// band finds where a sample is counted; nil where there is no room for it.
+// band returns where a sample is counted; nil if there is no room.
 func (c *jobsCollector) band(name jobName, band int) *bandSeries {
 	j := c.jobs[name]
 	if j == nil {
@@ -115,7 +115,7 @@ func (c *jobsCollector) band(name jobName, band int) *bandSeries {
 	return j.bands[band]
 }
 
-// room makes some where a job has not been seen for long.
+// room frees the series of jobs that have not been seen for long.
 func (c *jobsCollector) room(series int) bool {
 	for c.used+series > c.most {
 		var oldest *jobSeries
@@ -172,7 +172,7 @@ func (c *jobsCollector) Collect(ch chan<- prometheus.Metric) {
 		return
 	}
 	tasks := map[jobName]int{}
-	for _, j := range source() { // takes the detector's lock, whose owner takes ours
+	for _, j := range source() { // without our lock: it takes the detector's, whose holder takes ours
 		tasks[jobName{workload(j.Job), label(j.Platform)}] += j.Tasks
 	}
 	c.mu.Lock()

@@ -2,10 +2,10 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Lending is what lending idle CPUs led to, in CPUs.
+// Lending is the state of lending idle CPUs, in CPUs.
 type Lending struct {
 	Capacity float64 // CPUs that there are
-	// Used is nil while it is not measured.
+	// Used is nil if unknown.
 	Used      *Used
 	Supply    float64 // what production leaves
 	Offered   float64 // what may be promised
@@ -16,7 +16,7 @@ type Lending struct {
 	Withheld  float64 // CPUs of the best-effort pool that suppression took
 }
 
-// Used is how many CPUs are in use, by whom.
+// Used is how many CPUs are in use by production, batch pods and everything else.
 type Used struct{ Production, Batch, Outside float64 }
 
 func (l *Lending) each(do func(what string, cpus float64)) {
@@ -35,8 +35,8 @@ func (l *Lending) each(do func(what string, cpus float64)) {
 	do("withheld", l.Withheld)
 }
 
-// evictionResults condense what internal/lend tells: failed is forbidden, absent,
-// timeout and error.
+// evictionResults condense those of internal/lend: failed is forbidden, absent, timeout
+// and error.
 func evictionResults() []string {
 	return []string{"evicted", "observed", "blocked", "limited", "ended", "failed"}
 }
@@ -52,7 +52,7 @@ func (m *Metrics) lending() {
 		"Times that somebody else had changed what the Node says of lent CPUs.", "cause", repairCauses())
 }
 
-// Eviction counts one, by its result in the words of internal/lend.
+// Eviction counts an eviction by a result of internal/lend.
 func (m *Metrics) Eviction(result string) {
 	switch result {
 	case "gone", "repeated":

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// What those who connect may take. The port may be open to every pod, so that one
-// source has a share of its own: it cannot keep a probe of kubelet's out.
+// Limits per client. Any pod may be able to connect, so each source has a share of its
+// own and cannot lock out kubelet's probes.
 const (
 	maxFromOne = 16
 	maxFromAll = 256
 )
 
-// Listen makes the listener of HOST:PORT. Whoever has too many connections loses
-// the next at once.
+// Listen listens on HOST:PORT. A source with too many connections has its next one
+// closed at once.
 func Listen(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -35,7 +35,7 @@ type fairListener struct {
 	all  int
 }
 
-// Accept waits for a connection of somebody who may have one more.
+// Accept returns the next connection of a source that may have one more.
 func (l *fairListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -87,8 +87,8 @@ func (c *fairConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Serve answers on l until ctx ends. Who asks slowly, or does not take the answer,
-// is let go of: it is held in memory until then.
+// Serve serves on l until ctx ends. It closes connections of clients that send requests
+// or read answers too slowly, since they occupy memory.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	const ask, take, idle = 10 * time.Second, 30 * time.Second, 2 * time.Minute
 	return serve(ctx, l, &http.Server{Handler: h, ReadTimeout: ask, WriteTimeout: take, IdleTimeout: idle,

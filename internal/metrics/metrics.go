@@ -1,13 +1,15 @@
-// Package metrics is what a monitoring system sees of the daemon: Prometheus
-// series and health endpoints.
+// Package metrics exports the daemon's state to monitoring systems: Prometheus series,
+// and health endpoints. [Metrics] counts, [Health] has the probes, [Handler] serves
+// both.
 //
-// Gauges of what is so are computed from the daemon's state when somebody asks, never
-// kept by adding and subtracting, so they cannot drift from it; a few tell of what
-// happened last, such as a reload, and change with it alone. No series has a CPU as
-// label, and every label takes its values from a fixed list, so that no pod can
-// make series: a test holds the whole set to 300. Series of containers are made
-// only where the configuration says how many there may be.
-// Catalogue lists them all; docs/metrics.md is made of it.
+// Gauges of the present state are computed at each scrape, never kept by adding and
+// subtracting, so they cannot drift from it. A few describe the last event of a kind,
+// such as a reload.
+//
+// No series has a CPU as label, and every label has a fixed list of values, so that no
+// pod can create series: a test bounds the whole set to 300. Series of containers exist
+// only as far as the configuration allows. Catalogue lists all metrics; docs/metrics.md
+// is generated from it.
 package metrics
 
 import (
@@ -22,11 +24,11 @@ import (
 
 const prefix = "quietcore"
 
-// other stands for a label value that is on no list.
+// other stands for a label value that is not on the list.
 const other = "other"
 
-// Values of labels. Every series exists from the start with 0, so that a rate
-// over it is right the first time too.
+// Label values. Every series exists from the start with 0, so that its first increase
+// shows in a rate.
 func eventValues() []string {
 	return []string{"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "UpdatePodSandbox", "CreateContainer",
 		"UpdateContainer", "StopContainer", "RemoveContainer", synchronize, other}
@@ -35,7 +37,7 @@ func eventValues() []string {
 // synchronize has a histogram of its own.
 const synchronize = "Synchronize"
 
-// timedEvents are those that a pod waits for. A histogram costs ten of 300 series,
+// timedEvents are the events that a pod waits for. A histogram costs ten of 300 series,
 // so the others share one.
 func timedEvents() []string {
 	return []string{"RunPodSandbox", "CreateContainer", "UpdateContainer", other}
@@ -58,8 +60,8 @@ const (
 	evictionPart = "eviction"
 )
 
-// apiResults are those that a request can have: only Events are dropped, and only
-// what the present state of an object forbids is a conflict.
+// apiResults are the possible results of a request: only Events are dropped, and only a
+// request that the object's state forbids is a conflict.
 func apiResults(what string) []string {
 	results := []string{"ok", "error", "forbidden", "notfound", "timeout"}
 	switch what {
@@ -82,8 +84,7 @@ func reasons() []string {
 	return list
 }
 
-// Metrics holds every series of the daemon. Its methods may be called from any
-// goroutine.
+// Metrics holds every series of the daemon. It is safe for concurrent use.
 type Metrics struct {
 	registry      *prometheus.Registry
 	runtime       runtimeMetrics
@@ -96,7 +97,7 @@ type Metrics struct {
 	labelsAllowed map[*prometheus.CounterVec][]string
 }
 
-// runtimeMetrics are about the conversation with the runtime.
+// runtimeMetrics concern the container runtime.
 type runtimeMetrics struct {
 	timeout     prometheus.Gauge
 	connections *prometheus.CounterVec
@@ -106,7 +107,7 @@ type runtimeMetrics struct {
 	syncSize    prometheus.Gauge
 }
 
-// enforcementMetrics are about what is written on the node.
+// enforcementMetrics concern writes on the node.
 type enforcementMetrics struct {
 	rejections *prometheus.CounterVec
 	writes     *prometheus.CounterVec
@@ -118,7 +119,7 @@ type enforcementMetrics struct {
 	reloadTime prometheus.Gauge
 }
 
-// clusterMetrics are about the API server.
+// clusterMetrics concern the API server.
 type clusterMetrics struct {
 	api       *prometheus.CounterVec
 	evictions *prometheus.CounterVec
@@ -126,7 +127,7 @@ type clusterMetrics struct {
 	topology  prometheus.Gauge
 }
 
-// New makes the series of one daemon. source is asked at every scrape.
+// New makes the series of one daemon. It calls source at every scrape.
 func New(version string, source Source) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), labelsAllowed: map[*prometheus.CounterVec][]string{},
 		cpi: newCPICollector(), detection: newDetectionCollector(), jobs: newJobsCollector(),
@@ -241,8 +242,8 @@ func among(value string, values []string) string {
 	return other
 }
 
-// inc counts a value of a list. One that is not on it counts as "other", or as "error"
-// where the list has no other, so that it makes no series.
+// inc counts a listed value. Any other counts as "other", or as "error" if the list has
+// no other, so that it creates no series.
 func (m *Metrics) inc(v *prometheus.CounterVec, value string) {
 	values := m.labelsAllowed[v]
 	if value = among(value, values); !slices.Contains(values, value) {
@@ -254,7 +255,7 @@ func (m *Metrics) inc(v *prometheus.CounterVec, value string) {
 // Connection counts an attempt ("ok", "error", "timeout") or a loss ("lost").
 func (m *Metrics) Connection(result string) { m.inc(m.runtime.connections, result) }
 
-// RequestTimeout says what the runtime waits for an answer.
+// RequestTimeout sets how long the runtime waits for an answer.
 func (m *Metrics) RequestTimeout(d time.Duration) { m.runtime.timeout.Set(d.Seconds()) }
 
 // Request counts one event of the runtime and the time to answer it; result is
@@ -270,7 +271,7 @@ func (m *Metrics) Request(event, result string, took time.Duration) {
 	m.runtime.requests.WithLabelValues(event, result).Inc()
 }
 
-// Synchronized records one take-over.
+// Synchronized records a Synchronize.
 func (m *Metrics) Synchronized(containers int, took time.Duration) {
 	m.runtime.syncTime.Observe(took.Seconds())
 	m.runtime.syncSize.Set(float64(containers))
@@ -288,7 +289,7 @@ func (m *Metrics) Drift(source string) { m.inc(m.enforced.drift, source) }
 // QuotaDrift counts a repaired quota: "kubelet" or "runtime".
 func (m *Metrics) QuotaDrift(source string) { m.inc(m.enforced.quotaDrift, source) }
 
-// SystemdCall counts a conversation with systemd: "ok", "error" or "timeout".
+// SystemdCall counts a call of systemd: "ok", "error" or "timeout".
 func (m *Metrics) SystemdCall(result string) { m.inc(m.enforced.systemd, result) }
 
 // APIRequest counts a request to the API server about "pods", "node", "events",
@@ -303,7 +304,7 @@ func (m *Metrics) APIRequest(what, result string) {
 	}
 }
 
-// TopologyPublished records that the NodeResourceTopology says what is so.
+// TopologyPublished records when the NodeResourceTopology was last up to date.
 func (m *Metrics) TopologyPublished(at time.Time) {
 	m.cluster.topology.Set(float64(at.UnixMilli()) / 1000)
 }
@@ -317,7 +318,7 @@ func (m *Metrics) Saved(err error) {
 	m.inc(m.enforced.saves, "ok")
 }
 
-// Reloaded records a reading of the configuration file.
+// Reloaded records a reload of the configuration file.
 func (m *Metrics) Reloaded(at time.Time, err error) {
 	m.enforced.reloadOK.Set(number(err == nil))
 	if err == nil {

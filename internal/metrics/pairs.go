@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// jobPairs counts events by victim job and antagonist job for a metric whose number
-// of series is bounded, whatever jobs come and go. The pairs seen most have a
-// series each, the rest share one. It is a plain value with one owner.
+// jobPairs counts events by victim job and antagonist job for a metric with a bounded
+// number of series, whatever jobs come and go. The most frequent pairs have a series
+// each; the rest share one. It is not safe for concurrent use.
 //
-// What is counted never decreases: a pair that gets a series of its own begins
-// there with what is counted from then on, and one that loses it takes it up again
-// where it was. So rates and increases over all series are right.
+// Counts never decrease. A pair that gets a series starts it with the events counted
+// from then on. A pair that loses its series and gets it back continues the old count.
+// So rates and increases over all series are correct.
 type jobPairs struct {
-	// limit is how many series there are beside the shared one; 0 means 20.
+	// limit is the number of series besides the shared one; 0 means 20.
 	limit int
 	known map[jobPair]*pairCount
 	shown int
@@ -32,10 +32,10 @@ type pairTotal struct {
 
 const (
 	defaultPairs = 20
-	// pairMemory is how many pairs per series are watched for becoming frequent.
+	// pairMemory is how many pairs per series are tracked as candidates.
 	pairMemory = 8
-	// pairLead is by how much a pair has to lead before it takes another one's
-	// series, so that two alike do not take turns.
+	// pairLead is the lead that a pair needs to take another one's series, so that two
+	// equal ones do not alternate.
 	pairLead = 1.25
 	// maxPairLabel bounds a job's name in bytes.
 	maxPairLabel = 128
@@ -62,7 +62,7 @@ func (p *jobPairs) add(victim, antagonist string, n uint64) {
 	}
 }
 
-// short holds on to no more of a name than is shown.
+// short copies as much of a name as is shown, so that the rest is not retained.
 func short(job string) string {
 	if len(job) > maxPairLabel {
 		job = strings.Clone(job[:maxPairLabel])
@@ -72,8 +72,8 @@ func short(job string) string {
 
 func (p *jobPairs) most() int { return cmp.Or(p.limit, defaultPairs) }
 
-// watch finds a pair, forgetting the one seen least that has no series if there
-// are too many (the space-saving algorithm of Metwally et al., 2005).
+// watch finds a pair. If there are too many, it forgets the least frequent one without
+// a series (the space-saving algorithm of Metwally et al., 2005).
 func (p *jobPairs) watch(key jobPair) *pairCount {
 	if c := p.known[key]; c != nil {
 		return c
@@ -100,7 +100,7 @@ func compare(a, b jobPair) int {
 	return cmp.Or(cmp.Compare(a.Victim, b.Victim), cmp.Compare(a.Antagonist, b.Antagonist))
 }
 
-// promote gives a pair a series: one that is left, or that of the least frequent.
+// promote gives a pair a series: a free one, or that of the least frequent pair.
 func (p *jobPairs) promote(c *pairCount) {
 	if p.shown < p.most() {
 		c.shown = true
@@ -118,7 +118,7 @@ func (p *jobPairs) promote(c *pairCount) {
 	}
 }
 
-// counts are the series, the largest first and the shared one last.
+// counts returns the series, the largest first and the shared one last.
 func (p *jobPairs) counts() []pairTotal {
 	list := make([]pairTotal, 0, p.shown+1)
 	for k, v := range p.known {

@@ -8,9 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// ofProcess is what dashboards show of any process. Of the Go runtime's 35 series
-// only the two that tell a leak are kept, under the names that they have elsewhere:
-// each series is one of 300.
+// ofProcess are the metrics that dashboards show of any process. Of the Go runtime's 35
+// series it keeps the two that reveal a leak, under their usual names: each series is
+// one of 300.
 func ofProcess() []prometheus.Collector {
 	return []prometheus.Collector{
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
@@ -23,7 +23,8 @@ func ofProcess() []prometheus.Collector {
 	}
 }
 
-// heapBytes reads what runtime.ReadMemStats would stop the world for.
+// heapBytes reads the size of the heap without stopping the world, as
+// runtime.ReadMemStats would.
 func heapBytes() float64 {
 	s := []runtimemetrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	runtimemetrics.Read(s)

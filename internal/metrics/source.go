@@ -8,39 +8,39 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Stats is the state of the node in numbers.
+// Stats is the node's state in numbers.
 type Stats struct {
 	Pools []Pool
 	// CPUs by state; one CPU can be in several.
 	Online, Offline, Isolated, Reserved, Withheld int
-	// Connected is whether the runtime has us registered.
+	// Connected says that we are registered with the runtime.
 	Connected bool
-	// Unpinned containers ought to run elsewhere than the kernel has them.
+	// Unpinned counts containers whose kernel cpuset differs from the intended one.
 	Unpinned int
-	// Unannounced pods run here and no event named them.
+	// Unannounced counts pods that run here but that no event named.
 	Unannounced int
 	Capped      int
-	// Overdue are caps in force whose time is over for long.
+	// Overdue counts caps in force long after their deadline.
 	Overdue int
 	// SharedFloor is how many CPUs the shared pool keeps.
 	SharedFloor int
 	// Unsaved is for how long the state file has been behind.
 	Unsaved time.Duration
-	// Stale is for how long the NodeResourceTopology has not been known to say what is
-	// so; 0 too where nobody writes it.
+	// Stale is how long ago the NodeResourceTopology was last known to be up to date; 0
+	// if it is not published.
 	Stale time.Duration
-	// RestartRequired is how many keys of the configuration file wait for a restart.
+	// RestartRequired counts the changed configuration keys that need a restart.
 	RestartRequired int
 
 	Modes   Modes
 	Lending *Lending // nil: idle CPUs are neither lent nor taken back
 }
 
-// Modes are what the configuration lets the parts do: off, observe or enforce.
+// Modes are the configured modes of the parts: off, observe or enforce.
 type Modes struct{ Mode, CPI, Reclaim, Suppression string }
 
-// overdueAfter is how much later than its deadline a cap is undone at worst, where
-// all is well: the loop turns more often.
+// overdueAfter is how long after its deadline a cap is undone at worst if all is well:
+// the loop runs more often.
 const overdueAfter = 30 * time.Second
 
 // Pool in numbers.
@@ -50,11 +50,11 @@ type Pool struct {
 	Containers int
 }
 
-// Source returns the present state; false while there is none.
+// Source returns the present state; false if there is none.
 type Source func() (Stats, bool)
 
-// FromSnapshot counts what a snapshot of the policy holds now. The rest of Stats is
-// not known to the policy.
+// FromSnapshot counts what a snapshot of the policy holds. The policy does not know the
+// rest of Stats.
 func FromSnapshot(s *policy.Snapshot, now time.Time) Stats {
 	containers := map[policy.PoolKind]int{}
 	capped, overdue := 0, 0
@@ -83,7 +83,7 @@ func FromSnapshot(s *policy.Snapshot, now time.Time) Stats {
 	}
 }
 
-// stateCollector asks the source at every scrape.
+// stateCollector reads the source at every scrape.
 type stateCollector struct{ source Source }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
