@@ -8,10 +8,10 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// maxChanges are kept; a page shows those of its own time.
+// maxChanges bounds the kept changes; a page shows those since it was opened.
 const maxChanges = 200
 
-// change is something that happened, in words.
+// change describes something that happened.
 type change struct {
 	At   int64  `json:"at"` // Unix milliseconds
 	Kind string `json:"kind"`
@@ -31,8 +31,7 @@ const (
 	changeRuntime = "runtime"
 )
 
-// comparer reports what changed from look to look. The first reports nothing: what
-// was there before is no change.
+// comparer reports what changed between two looks. The first look reports nothing.
 type comparer struct {
 	begun    bool
 	rev      uint64
@@ -128,7 +127,7 @@ func (c *comparer) compareCaps(s *policy.Snapshot, say sayer) {
 	c.caps = now
 }
 
-// ended are the keys that are gone, in order.
+// ended returns the keys that are gone, in order.
 func ended[V any](before, now map[string]V) []string {
 	var list []string
 	for key := range before {

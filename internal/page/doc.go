@@ -1,6 +1,6 @@
-// Package page is what an operator sees in a browser: the machine drawn as
-// sockets, NUMA nodes, L3s, cores and threads, who has which and why, pools, CPI
-// and caps over the last day, and what interference did.
+// Package page serves the operator's web page: the machine drawn as sockets, NUMA
+// nodes, L3s, cores and threads, the owners of CPUs and why, pools, CPI and caps over
+// the last day, and incidents.
 //
 //	GET /                          the page; it loads /assets/… and nothing else
 //	GET /api/state                 everything as one document
@@ -10,13 +10,13 @@
 //	GET /api/incidents/ID          one incident
 //	GET /incidents/ID.svg, .html   its plot, and a page that stands alone
 //
-// Nothing can be changed through it. It listens on loopback or on a Unix socket
-// only, answers only to names of this machine (so that no web site can read it by
-// pointing its own name here), and lets itself be framed, scripted or read by no
-// other origin. Names come from tenants: whatever they hold, no answer has a
-// control character of theirs, and the page never reads text as markup.
+// A [Page] takes a [Look] at the daemon once a second and encodes what changed. It is
+// read-only. It listens on loopback or a Unix socket only, and answers only to names of
+// this machine, so that no web site can read it by DNS rebinding. No other origin may
+// frame, script or read it. Names come from tenants: no answer contains their control
+// characters, and the page never interprets text as markup.
 //
-// Readers cost a bounded amount: what is sent is encoded once for all of them,
-// a reader that is slow misses states in between and never makes others wait, and
-// connections, streams and answers at work at a time have limits.
+// Readers cost a bounded amount. Each message is encoded once for all of them. A slow
+// reader skips states and never delays others. Connections, streams and concurrent
+// answers are limited.
 package page

@@ -26,13 +26,13 @@ const (
 	numSeries
 )
 
-// series says what each is, for whoever draws it.
+// series describes a series for drawing.
 type series struct {
 	Key  string `json:"key"`
 	Name string `json:"name"`
 	Unit string `json:"unit"`
-	// peak: of several points the highest counts, not the mean, so that what was short
-	// is seen in a day's view too.
+	// peak says that several points are combined to their maximum, not their mean, so
+	// that short events show in a day's view.
 	peak bool
 }
 
@@ -52,7 +52,7 @@ func allSeries() [numSeries]series {
 	}
 }
 
-// point is one moment. What is not known is NaN, and null in JSON.
+// point is one moment. An unknown value is NaN, and null in JSON.
 type point struct {
 	at     time.Time
 	values [numSeries]float64
@@ -99,10 +99,10 @@ func pointOf(now time.Time, l *Look) point {
 	return p
 }
 
-// meanCPI is cycles per instruction of all production and of all best effort, as
-// if each were one program: containers count by the instructions they ran.
+// meanCPI is the CPI of all production and of all best effort, each as if it were one
+// program: containers count by their instructions.
 func meanCPI(s *policy.Snapshot, p *control.Performance) (production, batch float64) {
-	// A window that is over for long says nothing of now.
+	// An old window says nothing about now.
 	const tooOld = 3
 	if p.CPI.Age != nil && p.CPI.Interval > 0 && *p.CPI.Age > tooOld*p.CPI.Interval {
 		return math.NaN(), math.NaN()
@@ -120,10 +120,10 @@ func meanCPI(s *policy.Snapshot, p *control.Performance) (production, batch floa
 		cycles[kind] += *m.Usage
 		instructions[kind] += *m.Usage / *m.CPI
 	}
-	return cycles[0] / instructions[0], cycles[1] / instructions[1] // 0/0 is NaN: not known
+	return cycles[0] / instructions[0], cycles[1] / instructions[1] // 0/0 is NaN: unknown
 }
 
-// ring keeps the last of what is put into it.
+// ring keeps the last values put into it.
 type ring[T any] struct {
 	list  []T // grows to size
 	size  int
@@ -141,7 +141,8 @@ func (r *ring[T]) put(v T) {
 	r.start = (r.start + 1) % r.size
 }
 
-// since are those put after the first n, oldest first, as far as they are kept.
+// since returns the values put after the first n, oldest first, as far as they are
+// kept.
 func (r *ring[T]) since(n uint64) []T {
 	fresh := r.total - min(n, r.total)
 	fresh = min(fresh, uint64(len(r.list)))
@@ -158,7 +159,7 @@ const (
 	coarseStep, coarsePoints = 2 * time.Minute, 720
 )
 
-// history is the timeline of one daemon's life: an hour in detail, a day roughly.
+// history is the timeline since the daemon started: an hour in detail, a day coarsely.
 type history struct {
 	fine, coarse ring[point]
 	due          time.Time
@@ -169,7 +170,7 @@ func newHistory() *history {
 	return &history{fine: ring[point]{size: finePoints}, coarse: ring[point]{size: coarsePoints}}
 }
 
-// wants says whether a point is due. After a clock was set back one is.
+// wants says whether a point is due. One is after the clock was set back.
 func (h *history) wants(now time.Time) bool {
 	return !now.Before(h.due) || h.due.Sub(now) > fineStep
 }
@@ -184,7 +185,7 @@ func (h *history) put(p point) {
 	h.collected = append(h.collected, p)
 }
 
-// together is one point in place of several.
+// together combines points to one.
 func together(points []point) point {
 	out := point{at: points[0].at.Truncate(coarseStep)}
 	for i, s := range allSeries() {

@@ -27,7 +27,7 @@ import (
 	"github.com/quietcore/quietcore/internal/incidents/plot"
 )
 
-// What readers may take at most, all together.
+// Limits of all readers together.
 const (
 	maxConnections = 64
 	maxStreams     = 16
@@ -63,7 +63,7 @@ func (a *assets) load() error {
 	return nil
 }
 
-// Handler serves the page. Whatever else is asked for is refused.
+// Handler serves the page and rejects all other requests.
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", p.limited(func(w http.ResponseWriter, r *http.Request) { p.asset(w, r, "index.html") }))
@@ -79,9 +79,8 @@ func (p *Page) Handler() http.Handler {
 	return guard(mux)
 }
 
-// Policies of what a browser may do with an answer. The page may load from here
-// and nowhere else, and may not make markup of text; a drawing may bring its
-// style along, and nothing else.
+// Policies for the browser. The page may load from its own origin only, and must not
+// interpret text as markup. A drawing may contain its own style and nothing else.
 const (
 	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
@@ -90,8 +89,8 @@ const (
 		"frame-ancestors 'none'"
 )
 
-// guard keeps other web sites out: those that point their own name at this
-// address, and those that have a reader's browser ask for something here.
+// guard rejects requests of other web sites: those by DNS rebinding, and those that
+// make a reader's browser send cross-origin requests.
 func guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -123,8 +122,7 @@ func guard(next http.Handler) http.Handler {
 	})
 }
 
-// localHost says whether a Host header names this machine by what cannot be
-// anybody's domain.
+// localHost says whether a Host header names this machine in a way that no domain can.
 func localHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -137,7 +135,7 @@ func localHost(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// limited lets some answers be at work at a time; more wait, and not for long.
+// limited bounds concurrent answers; more wait, for a short time.
 func (p *Page) limited(next http.HandlerFunc) http.Handler {
 	const wait = 2 * time.Second
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -176,7 +174,7 @@ func (p *Page) asset(w http.ResponseWriter, r *http.Request, file string) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
 }
 
-// state is the whole document.
+// state serves the whole document.
 func (p *Page) state(w http.ResponseWriter, r *http.Request) {
 	p.current(r.Context())
 	parts, _, _ := p.board.next(&cursor{})
@@ -206,7 +204,7 @@ type sampleRow struct {
 	Wait  *float64 `json:"wait,omitempty"`
 }
 
-// maxSamples of one container are shown.
+// maxSamples bounds the samples shown of a container.
 const maxSamples = 1440
 
 func (p *Page) samples(w http.ResponseWriter, r *http.Request) {
@@ -234,7 +232,7 @@ func rowOf(s sample.Sample) sampleRow {
 	return row
 }
 
-// finite is for JSON, which has no infinities.
+// finite replaces infinities, which JSON lacks.
 func finite(v float64) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0
@@ -242,7 +240,7 @@ func finite(v float64) float64 {
 	return v
 }
 
-// find asks for one incident; it answers itself where there is none.
+// find returns an incident, or answers with the error itself.
 func (p *Page) find(w http.ResponseWriter, r *http.Request, id string) *incidents.Incident {
 	if p.o.Incidents == nil {
 		http.Error(w, "this daemon keeps no incidents", http.StatusNotFound)
@@ -267,7 +265,7 @@ func (p *Page) incident(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// drawing is an incident's plot, alone or as a page.
+// drawing serves an incident's plot, alone or as a page.
 func (p *Page) drawing(w http.ResponseWriter, r *http.Request) {
 	file := r.PathValue("file")
 	id, html := strings.CutSuffix(file, ".html")
@@ -356,7 +354,7 @@ func detailOf(i *incidents.Incident) detail {
 	return d
 }
 
-// stream sends what changes until the reader or the daemon goes away.
+// stream sends changes until the reader or the daemon ends.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	select {
 	case p.streams <- struct{}{}:
@@ -389,8 +387,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// send puts together what a reader does not know yet, and ends with the time, by
-// which the reader knows that this is all.
+// send sends what a reader does not have yet, and then the time, which marks the end.
 func (p *Page) send(to *sender, c *cursor) (more <-chan struct{}) {
 	fine, coarse := p.points(c)
 	parts, changes, more := p.board.next(c)
@@ -414,7 +411,7 @@ type sender struct {
 
 func (s *sender) retry() { s.buffer.WriteString("retry: 2000\n\n") }
 
-// event is one event; JSON text has no line breaks.
+// event writes one event; JSON text has no line breaks.
 func (s *sender) event(name string, text []byte) {
 	s.buffer.WriteString("event: " + name + "\ndata: ")
 	s.buffer.Write(text)
@@ -437,7 +434,7 @@ func (s *sender) flush() error {
 	if s.err != nil {
 		return s.err
 	}
-	// A reader that takes nothing for so long is gone, or might as well be.
+	// A reader that accepts nothing for this long is treated as gone.
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.slow)) // a ResponseWriter without deadlines is a test's
 	_, s.err = s.w.Write(s.buffer.Bytes())
 	s.buffer.Reset()
@@ -447,8 +444,8 @@ func (s *sender) flush() error {
 	return s.err
 }
 
-// Listen makes the listener of an address out of the configuration: HOST:PORT on
-// loopback, or the path of a Unix socket for root alone.
+// Listen listens on a configured address: HOST:PORT on loopback, or the path of a Unix
+// socket for root alone.
 func Listen(address string) (net.Listener, error) {
 	var l net.Listener
 	var err error
@@ -463,7 +460,7 @@ func Listen(address string) (net.Listener, error) {
 	return netutil.LimitListener(l, maxConnections), nil
 }
 
-// Serve answers on l until ctx ends.
+// Serve serves on l until ctx ends.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	const header, idle = 5 * time.Second, 30 * time.Second
 	srv := &http.Server{

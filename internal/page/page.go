@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// lookEvery is how often the state is looked at: what readers see is at most
-	// this old, and they are sent no more often.
+	// lookEvery is how often the state is read. Readers see it at most this late, and
+	// are sent updates no more often.
 	lookEvery = time.Second
-	// incidentsEvery is how often the database is asked, while somebody reads.
+	// incidentsEvery is how often the database is read while there are readers.
 	incidentsEvery = 10 * time.Second
-	// beatEvery assures readers that the daemon is alive though nothing changes.
+	// beatEvery is the interval of heartbeats while nothing changes.
 	beatEvery = 15 * time.Second
-	// patience is how long a reader may take nothing.
+	// patience is how long a reader may accept nothing.
 	patience = 10 * time.Second
 )
 
 // Options of a Page.
 type Options struct {
-	// Look is what is so now. It is called about once a second, by one goroutine at a
-	// time, whether somebody reads or not.
+	// Look returns the present state. It is called about once a second, by one
+	// goroutine at a time, with or without readers.
 	Look      func() Look
-	Incidents incidents.Source                // nil: nobody keeps any
+	Incidents incidents.Source                // nil: none are kept
 	History   func(id string) []sample.Sample // of a container, oldest first; nil: not known
 	Node      string
 	Version   string
@@ -43,20 +43,20 @@ type Options struct {
 	Log       *slog.Logger     // nil: silent
 }
 
-// Page serves one daemon's page. Its handler may be used from any goroutine; Run
-// has to run for anything to change.
+// Page serves one daemon's page. Its handler is safe for concurrent use; it changes
+// only while Run runs.
 type Page struct {
 	o        Options
 	instance string
 	started  time.Time
 	assets   assets
-	streams  chan struct{} // a place for each reader
-	answers  chan struct{} // the same of what is not a stream
+	streams  chan struct{} // a token per reader
+	answers  chan struct{} // a token per answer that is not a stream
 	board    board
-	// slow is how long one answer, or one batch of a stream, may take to be taken.
+	// slow bounds the time to write one answer, or one batch of a stream.
 	slow time.Duration
 
-	mu       sync.Mutex // guards what follows, and is held while looking
+	mu       sync.Mutex // guards the fields below; held during a look
 	history  *history
 	comparer comparer
 	listed   time.Time // when the incidents were read
@@ -102,7 +102,8 @@ func (p *Page) Run(ctx context.Context) {
 	}
 }
 
-// look takes what is so now into the timeline; parts are made only for readers.
+// look adds the present state to the timeline; parts are encoded only if there are
+// readers.
 func (p *Page) look(ctx context.Context, read bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +122,7 @@ func (p *Page) look(ctx context.Context, read bool) {
 	p.board.wakeAll()
 }
 
-// current brings the parts up to date for somebody who asks in between.
+// current updates the parts for a request between two looks.
 func (p *Page) current(ctx context.Context) {
 	p.mu.Lock()
 	now := p.o.Now()
@@ -132,8 +133,8 @@ func (p *Page) current(ctx context.Context) {
 	}
 }
 
-// encode makes the parts of the document. What cannot be encoded stays as it was:
-// that would be a mistake of ours, and is logged.
+// encode encodes the parts of the document. A part that cannot be encoded, which is a
+// bug, is logged and stays as it was.
 func (p *Page) encode(ctx context.Context, l *Look, now time.Time) {
 	p.encoded = now
 	s := l.Snapshot
@@ -168,7 +169,8 @@ func (p *Page) put(part string, v any) {
 	p.board.put(part, text)
 }
 
-// list asks the database, and never for long: nobody else can look meanwhile.
+// list reads the database with a short timeout, since no other goroutine can look
+// meanwhile.
 func (p *Page) list(ctx context.Context) incidentsPart {
 	if p.o.Incidents == nil {
 		return incidentsPart{Incidents: []incidentRow{},
@@ -191,13 +193,13 @@ func (p *Page) timeline() historyPart {
 	return p.history.part(p.board.changes(0))
 }
 
-// board is what readers are to know. Everything on it is encoded once and shared.
+// board has what readers should receive. Everything on it is encoded once and shared.
 type board struct {
 	mu    sync.Mutex // guards the rest
 	parts map[string]*encodedPart
 	seq   uint64 // counts puts of parts
 	past  ring[change]
-	moved chan struct{} // closed when there is news; another one takes its place
+	moved chan struct{} // closed when there is news, and then replaced
 	news  bool
 }
 
@@ -236,7 +238,7 @@ func (b *board) point() {
 	b.news = true
 }
 
-// wakeAll notifies readers once about everything since the last time.
+// wakeAll notifies readers once about all changes since the last time.
 func (b *board) wakeAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -254,13 +256,13 @@ func (b *board) changes(since uint64) []change {
 	return b.past.since(since)
 }
 
-// message is one thing to send.
+// message is one event to send.
 type message struct {
 	event string
 	text  []byte
 }
 
-// cursor is how far a reader is.
+// cursor is a reader's position.
 type cursor struct {
 	seq           uint64
 	changes       uint64
@@ -269,8 +271,8 @@ type cursor struct {
 	timelineKnown bool
 }
 
-// news is what a reader does not know yet, and what is closed when there is more.
-// However long the reader was away, it is at most the whole document.
+// next returns what a reader does not have yet, and a channel that is closed when there
+// is more. However long the reader was away, it is at most the whole document.
 func (b *board) next(c *cursor) (out []message, changes []change, more <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -287,8 +289,8 @@ func (b *board) next(c *cursor) (out []message, changes []change, more <-chan st
 	return out, changes, b.moved
 }
 
-// points are those of the timeline that a reader does not know yet; the first
-// time none, since it asks for the whole.
+// points returns those of the timeline that a reader does not have yet; none the first
+// time, since it requests the whole.
 func (p *Page) points(c *cursor) (fine, coarse []point) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,17 +15,17 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Look is the state of the daemon at one moment.
+// Look is the daemon's state at one moment.
 type Look struct {
 	Snapshot                *policy.Snapshot
 	Connected, Synchronised bool
 	Observe                 bool // nothing is written
 	Unpinned                int
 	Performance             control.Performance
-	Lending                 *Lending // nil: nobody measures
+	Lending                 *Lending // nil: not measured
 }
 
-// Lending is what idle CPUs are used for, in CPUs.
+// Lending is the use of idle CPUs, in CPUs.
 type Lending struct {
 	Known             bool // what is used was measured
 	Production, Batch float64
@@ -33,7 +33,7 @@ type Lending struct {
 	Offer             float64
 }
 
-// The parts of the document. Each is sent again only when it has changed.
+// The parts of the document. Each is sent again only after a change.
 const (
 	partMachine    = "machine"
 	partNode       = "node"
@@ -88,8 +88,8 @@ type coreBox struct {
 	Efficiency bool  `json:"efficiency,omitempty"`
 }
 
-// machineOf nests the machine for drawing. Where domains do not nest, a node or
-// an L3 appears wherever some of its cores are; a core appears once.
+// machineOf nests the machine for drawing. If domains do not nest, a node or an L3
+// appears wherever some of its cores are; a core appears once.
 func machineOf(t *topology.Topology) machinePart {
 	isolated := t.Isolated()
 	out := machinePart{Hybrid: topodoc.Hybrid(t), Isolated: isolated.String()}
@@ -127,7 +127,7 @@ func (n *nodeBox) add(t *topology.Topology, core int) {
 	n.L3s[i].Cores = append(n.L3s[i].Cores, coreBox{ID: c.ID, CPUs: c.CPUs, Efficiency: c.Kind == topology.Efficiency})
 }
 
-// What a CPU is drawn as, in addition to the words of package render.
+// isolated marks a CPU, in addition to the words of package render.
 const isolated = "isolated"
 
 type cpusPart struct {
@@ -136,8 +136,7 @@ type cpusPart struct {
 	Owners []ownerPart       `json:"owners"`
 }
 
-// cpuMark is one CPU. It has one pool: its owner's, else the narrowest of those
-// that it is in.
+// cpuMark is one CPU. Its pool is its owner's, else the narrowest one that it is in.
 type cpuMark struct {
 	ID    int    `json:"id"`
 	Pool  string `json:"pool"`
@@ -257,8 +256,8 @@ type containerPart struct {
 	Workload  string          `json:"workload,omitempty"`
 	Class     policy.Class    `json:"class"`
 	Pool      policy.PoolKind `json:"pool"`
-	// CPUs are empty where they are its pool's, so that a change of the pool is none
-	// of a thousand containers.
+	// CPUs are empty if they are its pool's, so that a change of the pool does not change
+	// a thousand containers.
 	CPUs       string `json:"cpus,omitempty"`
 	Withheld   string `json:"withheld,omitempty"`
 	Mems       string `json:"mems,omitempty"` // empty: all NUMA nodes
@@ -314,7 +313,7 @@ type nodePart struct {
 	KeepsIncidents bool `json:"keepsIncidents"`
 }
 
-// cpiPart is how counting goes, without what changes from second to second.
+// cpiPart is the state of counting, without what changes every second.
 type cpiPart struct {
 	Mode     string  `json:"mode"`
 	Counting bool    `json:"counting"`
@@ -344,7 +343,7 @@ func samplesOf(p control.Performance) samplesPart {
 	return out
 }
 
-// maxListed incidents are on the page; `quietcore incidents` shows the rest.
+// maxListed bounds the incidents on the page; `quietcore incidents` shows the rest.
 const maxListed = 100
 
 type incidentsPart struct {
@@ -382,8 +381,8 @@ func incidentsOf(l *incidents.Listing) incidentsPart {
 	return out
 }
 
-// subject is namespace/pod/container; each of them is cut by itself, so that the
-// last is there whatever the first is.
+// subject is namespace/pod/container. Each part is cut by itself, so that the last one
+// is always included.
 func subject(s incidents.Subject) string {
 	return name(s.Namespace) + "/" + name(s.Pod) + "/" + name(s.Container)
 }
