@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// How much of an incident is kept. Everything in one comes from tenants or from
-// measurements, so none of it may be without an end.
+// Limits of an incident. Everything in it comes from tenants or measurements, so
+// everything is bounded.
 const (
 	maxSuspects    = 20
 	maxAntagonists = 10
@@ -20,7 +20,7 @@ const (
 	maxOffset      = 24 * time.Hour
 )
 
-// Bounded is a copy that shares nothing with i, cut to what is kept, with its ID.
+// Bounded returns a deep copy of i, cut to the limits, with its ID.
 func Bounded(i Incident) Incident {
 	i.At = plainTime(i.At)
 	i.Node = cut(i.Node, maxName)
@@ -51,7 +51,7 @@ func Bounded(i Incident) Incident {
 	return i
 }
 
-// keptSuspects are the first ones, and every antagonist wherever it stands.
+// keptSuspects are the first ones and every antagonist.
 func (i *Incident) keptSuspects() []Suspect {
 	var kept []Suspect
 	room := maxSuspects
@@ -76,7 +76,7 @@ func (s Subject) bounded() Subject {
 		cut(s.Class, 20), cut(s.CPUs, maxName)}
 }
 
-// points are those nearest to the incident, in order of time.
+// points returns those nearest to the incident, in order of time.
 func points(list []Point) []Point {
 	list = slices.DeleteFunc(slices.Clone(list), func(p Point) bool {
 		return p.Offset < -maxOffset || p.Offset > maxOffset || finite(p.Value) != p.Value
@@ -89,7 +89,7 @@ func points(list []Point) []Point {
 	return list
 }
 
-// finite is x where JSON can say it and a plot can show it, else 0.
+// finite is x if JSON and plots can represent it, else 0.
 func finite(x float64) float64 {
 	const most = 1e12
 	if math.IsNaN(x) || math.Abs(x) > most {
@@ -100,7 +100,7 @@ func finite(x float64) float64 {
 
 func clamp(x, most float64) float64 { return max(-most, min(most, x)) }
 
-// plainTime has no monotonic clock and a year that JSON can say.
+// plainTime removes the monotonic clock and bounds the year to what JSON can represent.
 func plainTime(t time.Time) time.Time {
 	t = t.Round(time.Microsecond).UTC()
 	if t.Year() < 1 || t.Year() > 9999 {
@@ -109,7 +109,7 @@ func plainTime(t time.Time) time.Time {
 	return t
 }
 
-// cut makes a text valid UTF-8 of at most so many bytes.
+// cut makes text valid UTF-8 of at most so many bytes.
 func cut(text string, most int) string {
 	if len(text) > most {
 		text = strings.Clone(text[:most]) // the rest of it is not held on to

@@ -1,14 +1,16 @@
-// Package incidents keeps what interference did on this node: who was slowed
-// down, who was suspected and why, what was done about it, and whether that
-// helped. A Store is one file, bounded in size and age. Put never waits: what the
-// disk cannot take is counted and dropped, and nothing else on the node notices.
+// Package incidents stores what interference did on this node. An [Incident] has the
+// victim, the suspects and the evidence, the actions, and whether they helped.
+//
+// A [Store] is one file, bounded in size and age. Put never blocks: what the disk
+// cannot take is counted and dropped. A [Reader] reads the file while no daemon runs;
+// both are a [Source].
 //
 //	s := incidents.New(incidents.Options{Path: "/var/lib/quietcore/incidents.db"})
 //	go s.Run(ctx)
-//	s.Put(incident)                                   // new, or what is known by now
-//	s.Top(ctx, incidents.TopQuery{Victim: "web"})     // who hurt web most
+//	s.Put(incident)                                   // new or updated
+//	s.Top(ctx, incidents.TopQuery{Victim: "web"})     // what hurt web most
 //
-// A file that was damaged is put aside and a new one begun; one of a newer
-// version is left alone. Every file is walked before the library that maps it
-// into memory may touch it, since damage there would end the whole daemon.
+// A damaged file is renamed and replaced by a new one; a file of a newer version is
+// left alone. Every file is verified before the library that maps it into memory opens
+// it, since damage there would crash the daemon.
 package incidents

@@ -34,7 +34,7 @@ func unseal(b []byte) ([]byte, error) {
 	return b[sumLength:], nil
 }
 
-// codec compresses incidents; its compressor is large, so it is used again.
+// codec compresses incidents; it reuses its compressor, which is large.
 type codec struct{ w *flate.Writer }
 
 func (c *codec) encode(i *Incident) ([]byte, error) {
@@ -59,7 +59,7 @@ func (c *codec) encode(i *Incident) ([]byte, error) {
 	return seal(b.Bytes()), nil
 }
 
-// maxDecoded is far more than a bounded incident has.
+// maxDecoded is far above the size of a bounded incident.
 const maxDecoded = 4 << 20
 
 func decode(b []byte) (*Incident, error) {
@@ -79,9 +79,8 @@ func decode(b []byte) (*Incident, error) {
 	return i, nil
 }
 
-// A digest is what lists and rankings need of an incident, in a form that is
-// searched without building anything: a hundred thousand take tens of
-// milliseconds.
+// digest is what lists and rankings need of an incident, in a form that is searched
+// without allocation: a hundred thousand take tens of milliseconds.
 type digest struct {
 	seq                  uint64 // its place in the order of arrival
 	at                   int64  // Unix time in milliseconds
@@ -186,14 +185,14 @@ func appendSubject(b []byte, s rawSubject) []byte {
 	return b
 }
 
-// decode reads into d, using its slices again; texts stay in b.
+// decode decodes into d and reuses its slices; strings refer to b.
 func (d *digest) decode(b []byte) error {
 	_, err := d.decodeIf(b, func(*digest) bool { return true })
 	return err
 }
 
-// decodeIf reads the antagonists only where wanted says so of the rest, which is
-// most of the work saved where few match.
+// decodeIf decodes the antagonists only if wanted accepts the rest, which saves most of
+// the work if few match.
 func (d *digest) decodeIf(b []byte, wanted func(*digest) bool) (bool, error) {
 	b, err := unseal(b)
 	if err != nil {
@@ -231,7 +230,7 @@ func (d *digest) decodeIf(b []byte, wanted func(*digest) bool) (bool, error) {
 	return true, nil
 }
 
-// cursor reads what may end too early.
+// cursor reads input that may end early.
 type cursor struct {
 	b     []byte
 	short bool
@@ -282,7 +281,7 @@ func (c *cursor) subject() rawSubject {
 	return rawSubject{c.text(), c.text(), c.text(), c.text(), c.text()}
 }
 
-// capped is how long it was capped, as far as now.
+// capped is how long it has been capped up to now.
 func (a *rawAntagonist) capped(now int64) time.Duration {
 	var sum time.Duration
 	for _, c := range a.caps {

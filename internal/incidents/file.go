@@ -29,7 +29,7 @@ const (
 
 func buckets() []string { return []string{bucketIncidents, bucketDigests, bucketOrder} }
 
-// BusyError says that another process has the file.
+// BusyError says that another process has locked the file.
 type BusyError struct{ Path string }
 
 func (e *BusyError) Error() string {
@@ -45,7 +45,7 @@ type DamagedError struct {
 func (e *DamagedError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.Path, e.Why) }
 func (e *DamagedError) Unwrap() error { return e.Why }
 
-// NewerError says that a later version wrote the file.
+// NewerError says that a newer version wrote the file.
 type NewerError struct{ Path, Version string }
 
 func (e *NewerError) Error() string {
@@ -54,7 +54,7 @@ func (e *NewerError) Error() string {
 		e.Path, e.Version, version)
 }
 
-// openBolt opens a file that verify has looked at while nobody else could write it.
+// openBolt opens a file that has been verified under a lock.
 func openBolt(path string, maxBytes int64, readOnly bool) (*bolt.DB, error) {
 	var refused error
 	created := false
@@ -79,7 +79,7 @@ func openBolt(path string, maxBytes int64, readOnly bool) (*bolt.DB, error) {
 		return db, nil
 	}
 	if created && !readOnly {
-		_ = os.Remove(path) // half a file would be taken for a damaged one
+		_ = os.Remove(path) // half a file would count as damaged
 	}
 	if refused != nil {
 		return nil, refused
@@ -91,7 +91,7 @@ func openBolt(path string, maxBytes int64, readOnly bool) (*bolt.DB, error) {
 	return nil, fmt.Errorf("open %s: %w", path, err)
 }
 
-// inspect locks the file as bbolt will, and walks it.
+// inspect locks the file as bbolt will, and verifies it.
 func inspect(f *os.File, readOnly bool) (empty bool, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -109,7 +109,7 @@ func inspect(f *os.File, readOnly bool) (empty bool, err error) {
 	} else if err != nil {
 		return false, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
-	if info, err = f.Stat(); err != nil { // as it is now that nobody else writes
+	if info, err = f.Stat(); err != nil { // under the lock
 		return false, err
 	}
 	if readOnly && info.Size() == 0 {
@@ -121,8 +121,7 @@ func inspect(f *os.File, readOnly bool) (empty bool, err error) {
 	return info.Size() == 0, nil
 }
 
-// guarded turns what bbolt does about a damaged file, a panic or a fault of
-// memory, into an error.
+// guarded turns a panic or memory fault of bbolt on a damaged file into an error.
 func guarded(path string, do func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -133,7 +132,7 @@ func guarded(path string, do func() error) (err error) {
 	return do()
 }
 
-// schema makes the buckets of a new file and checks those of an old one.
+// schema creates the buckets of a new file and checks those of an existing one.
 func schema(db *bolt.DB) error {
 	return guarded(db.Path(), func() error {
 		return db.Update(func(tx *bolt.Tx) error {
@@ -171,8 +170,8 @@ func damagedOr(db *bolt.DB, err error) error {
 
 const asideMark = ".corrupt-"
 
-// putAside renames a bad file, so that somebody can look at it. The one before it
-// goes: they are large.
+// putAside renames a bad file for later inspection. It replaces the previous one, since
+// they are large.
 func putAside(path string, now time.Time) (string, error) {
 	aside := path + asideMark + now.UTC().Format("20060102T150405.000000000Z")
 	if err := os.Rename(path, aside); err != nil {
@@ -190,8 +189,8 @@ func putAside(path string, now time.Time) (string, error) {
 	return aside, nil
 }
 
-// compact writes a copy without holes and puts it in place. The database is closed
-// when it returns, in any case that changed the file.
+// compact writes a copy without holes and puts it in place. The database is closed when
+// it returns, if the file was changed.
 func compact(db *bolt.DB, maxBytes int64) (replaced bool, err error) {
 	const step = 1 << 20 // more in one transaction needs more memory
 	path := db.Path()
@@ -225,7 +224,7 @@ func compact(db *bolt.DB, maxBytes int64) (replaced bool, err error) {
 	return true, d.Sync()
 }
 
-// isDamage says that the file, and not the disk or the caller, is at fault.
+// isDamage says that the file is at fault, not the disk or the caller.
 func isDamage(err error) bool {
 	var damaged *DamagedError
 	return errors.As(err, &damaged)

@@ -22,7 +22,7 @@ type Subject struct {
 // Name is namespace/pod/container.
 func (s Subject) Name() string { return s.Namespace + "/" + s.Pod + "/" + s.Container }
 
-// JobName is the job with its namespace; a pod without one is its own job.
+// JobName is the job with its namespace; a pod without a job is its own job.
 func (s Subject) JobName() string { return string(s.raw().jobName(nil)) }
 
 // Same says that both are the same container.
@@ -30,7 +30,7 @@ func (s Subject) Same(o Subject) bool {
 	return s.Namespace == o.Namespace && s.Pod == o.Pod && s.Container == o.Container
 }
 
-// Spec is what was normal for the victim's job, as the threshold was made of it.
+// Spec is the basis of the threshold: what was normal for the victim's job.
 type Spec struct {
 	Mean     float64 `json:"mean"` // of a band: its median
 	StdDev   float64 `json:"stddev"`
@@ -51,16 +51,16 @@ type Suspect struct {
 	Series     []Point `json:"series,omitempty"` // usage in CPUs
 }
 
-// What follows from an analysis.
+// Verdicts.
 const (
-	None    = "none"    // nobody can be blamed
-	Observe = "observe" // somebody can, and nothing is done
+	None    = "none"    // no suspect can be blamed
+	Observe = "observe" // a suspect is to blame, but nothing is done
 	Cap     = "cap"
 	Move    = "move"
 	Evict   = "evict" // of actions only
 )
 
-// Action is what was done. It is in force until Ended is set or Until has come.
+// Action is what was done. It is in force until Ended is set or Until has passed.
 type Action struct {
 	Kind     string    `json:"kind"` // cap, move or evict
 	Subject  Subject   `json:"subject"`
@@ -71,7 +71,7 @@ type Action struct {
 	EndedWhy string    `json:"endedWhy,omitempty"`
 }
 
-// End is when it ended, or will at the latest.
+// End is when it ended, or will end at the latest.
 func (a Action) End() time.Time {
 	if a.Ended.IsZero() {
 		return a.Until
@@ -79,9 +79,9 @@ func (a Action) End() time.Time {
 	return a.Ended
 }
 
-// Outcome is what the actions did for the victim, by its own CPI.
+// Outcome is the actions' effect on the victim's CPI.
 type Outcome struct {
-	Result  string  `json:"result"` // success, partial, failure, …; empty: not known yet
+	Result  string  `json:"result"` // success, partial, failure, …; empty: unknown yet
 	Before  float64 `json:"before,omitempty"`
 	After   float64 `json:"after,omitempty"`
 	Samples int     `json:"samples,omitempty"`
@@ -93,7 +93,7 @@ type Point struct {
 	Value  float64
 }
 
-// MarshalJSON rounds to what a plot can show: two decimals of a second, five
+// MarshalJSON rounds to the precision of a plot: two decimals of a second, five
 // significant digits.
 func (p Point) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, "[%.10g,%.5g]", float64(p.Offset.Round(10*time.Millisecond).Milliseconds())/1000, p.Value),
@@ -109,7 +109,7 @@ func (p *Point) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Incident is one anomaly of one victim with all that is known about it.
+// Incident is one anomaly of one victim and everything known about it.
 type Incident struct {
 	ID          string    `json:"id"`
 	At          time.Time `json:"at"`
@@ -129,8 +129,8 @@ type Incident struct {
 
 const idTime = "20060102-150405.000"
 
-// NewID names an incident by its time, so that names sort by it, and by its
-// victim, so that the same anomaly reported twice is one incident.
+// NewID derives an ID from the time, so that IDs sort by time, and from the victim, so
+// that an anomaly reported twice is one incident.
 func NewID(at time.Time, node string, victim Subject) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%q %q %q %q", node, victim.Namespace, victim.Pod, victim.Container)
@@ -138,8 +138,8 @@ func NewID(at time.Time, node string, victim Subject) string {
 	return idPrefix(at) + "-" + strings.ToLower(tail)
 }
 
-// idPrefix is the first part of every ID of that millisecond; the years that have
-// four digits sort, and others do not occur.
+// idPrefix is the first part of every ID of that millisecond. Years with four digits
+// sort; others do not occur.
 func idPrefix(at time.Time) string {
 	at = at.UTC()
 	if first := time.Unix(0, 0).UTC(); at.Before(first) {

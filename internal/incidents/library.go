@@ -8,8 +8,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// library answers questions about an open file. Each question is one short read
-// transaction, for a long one would keep deleted pages from being used again.
+// library answers queries on an open file. Each is a short read transaction, since a
+// long one would keep deleted pages from being reused.
 type library struct {
 	db  *bolt.DB
 	now time.Time
@@ -27,7 +27,7 @@ func (l library) view(do func(digests, incidents *bolt.Bucket) error) error {
 	})
 }
 
-// window is the first key and the key after the last one; "" for no bound.
+// window returns the first key and the key after the last one; empty: unbounded.
 func window(since, until time.Time) (low, high string) {
 	if !since.IsZero() {
 		low = idPrefix(since)
@@ -75,7 +75,7 @@ func (l library) list(f Filter) (*Listing, error) {
 	return out, err
 }
 
-// timeOf reads an ID's time, zero where it is none.
+// timeOf is an ID's time, zero if invalid.
 func timeOf(id string) time.Time {
 	if len(id) < len("20060102-150405000") {
 		return time.Time{}
@@ -135,8 +135,8 @@ func (l library) get(id string) (i *Incident, err error) {
 	return i, err
 }
 
-// chunk is the next incidents from a key on, and the key to go on from; "" at the
-// end.
+// chunk returns the next incidents from a key on, and the key to continue from; empty
+// at the end.
 func (l library) chunk(f Filter, from string, most int) (list []*Incident, next string, err error) {
 	low, high := window(f.Since, f.Until)
 	choose := f.selection(l.now)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Filter chooses incidents. What is empty or zero does not matter.
+// Filter selects incidents. Empty fields match all.
 //
 // Victim and Antagonist name a job (with or without its namespace and kind), a pod
 // (with or without its namespace) or NAMESPACE/POD/CONTAINER.
@@ -40,14 +40,14 @@ type Summary struct {
 	Antagonists []SummaryAntagonist `json:"antagonists,omitempty"`
 }
 
-// SummaryAntagonist is one that was blamed.
+// SummaryAntagonist is an antagonist in a list.
 type SummaryAntagonist struct {
 	Subject
 	Score         float64 `json:"score"`
 	CappedSeconds float64 `json:"cappedSeconds"`
 }
 
-// Listing is the answer of List, the newest first.
+// Listing is the result of List, newest first.
 type Listing struct {
 	Incidents []Summary `json:"incidents"`
 	More      bool      `json:"more"` // than Filter.Limit
@@ -67,8 +67,8 @@ const (
 	GroupPod = "pod"
 )
 
-// TopQuery asks what hurt Victim, or what Antagonist hurt; with neither, who hurt
-// anybody.
+// TopQuery ranks what hurt Victim, or what Antagonist hurt; with neither, all
+// antagonists.
 type TopQuery struct {
 	Victim, Antagonist string
 	Since, Until       time.Time
@@ -89,7 +89,8 @@ type Rank struct {
 	Last   time.Time `json:"last"`
 }
 
-// Top is the answer of Top. Unexplained incidents in the window have no antagonist.
+// Top is the result of a TopQuery. Unexplained incidents in the window have no
+// antagonist.
 type Top struct {
 	Ranks       []Rank `json:"ranks"`
 	More        bool   `json:"more"`
@@ -98,19 +99,18 @@ type Top struct {
 	Damaged     int    `json:"damaged,omitempty"`
 }
 
-// Source answers questions about incidents: a Store, a Reader, or a daemon that
-// is asked over its socket.
+// Source answers queries about incidents: a Store, a Reader, or a daemon behind its
+// socket.
 type Source interface {
 	List(context.Context, Filter) (*Listing, error)
-	// Get takes an ID or the beginning of exactly one.
+	// Get takes an ID or a unique prefix.
 	Get(ctx context.Context, id string) (*Incident, error)
 	Top(context.Context, TopQuery) (*Top, error)
-	// Export hands over every incident that matches, the oldest first, until give
-	// fails.
+	// Export calls give for every matching incident, oldest first, until it fails.
 	Export(ctx context.Context, f Filter, give func(*Incident) error) error
 }
 
-// NotFoundError says that no incident has that ID, or several.
+// NotFoundError says that no incident, or several, have that ID.
 type NotFoundError struct {
 	ID         string
 	Candidates []string
@@ -124,7 +124,7 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("%q is the beginning of several IDs: %q; give more of it", e.ID, e.Candidates)
 }
 
-// jobName appends namespace/job, or namespace/pod where no job is known.
+// jobName appends namespace/job, or namespace/pod if the job is unknown.
 func (s rawSubject) jobName(to []byte) []byte {
 	job := s.job
 	if len(job) == 0 {
@@ -144,7 +144,7 @@ func (s rawSubject) podName(to []byte) []byte {
 	return append(to, s.pod...)
 }
 
-// matcher compares names without building them anew for each incident.
+// matcher compares names without building them for each incident.
 type matcher struct {
 	want    string
 	scratch []byte
@@ -154,7 +154,7 @@ func (m *matcher) match(s rawSubject) bool {
 	if m.want == "" {
 		return true
 	}
-	// Every form ends in one of three names, which few have.
+	// Every form ends in one of three names; comparing the end first is cheap.
 	tail := m.want[strings.LastIndexByte(m.want, '/')+1:]
 	if n := len(s.job) - len(tail); (n < 0 || string(s.job[n:]) != tail) && string(s.pod) != tail &&
 		string(s.container) != tail {
@@ -199,7 +199,7 @@ func (f Filter) selection(now time.Time) *selection {
 		antagonist: matcher{want: f.Antagonist}}
 }
 
-// begins looks at what is read first of a digest, match at the rest.
+// begins checks the first part of a digest, match the rest.
 func (s *selection) begins(d *digest) bool {
 	return (s.f.Verdict == "" || string(d.verdict) == s.f.Verdict) && s.victim.match(d.victim)
 }
@@ -227,7 +227,7 @@ func (d *digest) summary(id string, now int64) Summary {
 	return s
 }
 
-// ranking adds up incidents by whoever had the other part in them.
+// ranking sums incidents by the other party.
 type ranking struct {
 	q                  TopQuery
 	now                int64
@@ -239,7 +239,7 @@ type ranking struct {
 	out                Top
 }
 
-// row counts an incident once, and every antagonist in it that belongs here.
+// row counts an incident once, with every antagonist in it that belongs to the row.
 type row struct {
 	Rank
 	antagonists int
@@ -318,13 +318,13 @@ func (r *ranking) count(to *row, a *rawAntagonist, d *digest) {
 	}
 }
 
-// first says that this cap was not counted in a row yet: victims share caps, and each of
-// them has it in its incident.
+// first says that this cap was not counted in a row yet: victims share caps, and each
+// has them in its incident.
 func (r *ranking) first(to *row, a *rawAntagonist, from int64) bool {
 	b := append(append(a.podName(r.scratch[:0]), '/'), a.container...)
 	b = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(b, uint64(from)), to.number)
 	r.scratch = b
-	// Two of a million caps fall together once in ten million rankings.
+	// Two of a million caps collide once in ten million rankings.
 	key := maphash.Bytes(r.seed, b)
 	if _, known := r.counted[key]; known {
 		return false

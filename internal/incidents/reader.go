@@ -9,7 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Reader answers from a file whose daemon does not run.
+// Reader reads the file of a daemon that does not run.
 type Reader struct {
 	db   *bolt.DB
 	now  time.Time
@@ -18,7 +18,7 @@ type Reader struct {
 
 var _ Source = (*Reader)(nil)
 
-// OpenReader opens a file and writes nothing to it.
+// OpenReader opens a file read-only.
 func OpenReader(path string, now time.Time) (*Reader, error) {
 	db, err := openBolt(path, 0, true)
 	var busy *BusyError
@@ -61,10 +61,10 @@ func (r *Reader) known() error {
 
 func (r *Reader) library() library { return library{r.db, r.now} }
 
-// Close ends the use of the file.
+// Close closes the file.
 func (r *Reader) Close() error { return r.db.Close() }
 
-// List, Get, Top and Export are those of Source.
+// List, Get, Top and Export implement Source.
 func (r *Reader) List(_ context.Context, f Filter) (*Listing, error) {
 	out, err := r.library().list(f)
 	if err != nil {

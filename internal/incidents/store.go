@@ -11,20 +11,20 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Options of a Store; what is zero has a default.
+// Options of a Store; zero values have defaults.
 type Options struct {
 	Path     string
 	MaxBytes int64         // of the file; 64 MiB
 	MaxAge   time.Duration // 30 days
-	// Queue is how many incidents wait for the disk at most; 128. When it takes
-	// none, the oldest of them are dropped.
+	// Queue bounds the incidents that wait for the disk; 128. When the queue is full,
+	// the oldest is dropped.
 	Queue int
-	// Pause gathers incidents before they are written together; 5s. Retry is how
-	// long a disk that refuses is left alone; 1m.
+	// Pause is how long incidents are gathered before they are written together; 5s.
+	// Retry is the pause after a failed write; 1m.
 	Pause, Retry time.Duration
 	Now          func() time.Time
 	After        func(time.Duration) <-chan time.Time
-	// Report is called at every change, from the store's own goroutine; may be nil.
+	// Report is called at every change, on the store's own goroutine; may be nil.
 	Report func(Stats)
 }
 
@@ -40,7 +40,7 @@ const (
 	upkeepEvery  = time.Hour
 )
 
-// Stats is how a Store fares. Counts are since its start.
+// Stats are the Store's counts since its start.
 type Stats struct {
 	Puts    uint64 // taken
 	Written uint64 // on disk; several Puts of one incident may be one
@@ -49,9 +49,9 @@ type Stats struct {
 	Bytes   int64  // size of the file
 	Kept    int    // incidents in it
 	Oldest  time.Time
-	// Why nothing is written; empty: it is.
+	// Why nothing can be written; empty: it can.
 	Why string
-	// Aside is where a damaged file was put, DamagedWhy what was wrong with it.
+	// Aside is the new name of a damaged file, DamagedWhy the damage.
 	Aside, DamagedWhy string
 }
 
@@ -62,8 +62,8 @@ func (e *UnavailableError) Error() string {
 	return "the database of incidents is not available: " + e.Why
 }
 
-// Store is a file of incidents. Its methods may be called at any time, from any
-// goroutine; Run has to be running for them to get anywhere.
+// Store is a file of incidents. Its methods are safe for concurrent use and need Run to
+// be running.
 type Store struct {
 	o     Options
 	codec codec // Run's alone
@@ -76,7 +76,7 @@ type Store struct {
 	open sync.RWMutex
 	db   *bolt.DB // nil: none is open
 
-	newer  bool // the file is of a newer version: hands off. Run's alone
+	newer  bool // the file is of a newer version: do not write. Owned by Run
 	wake   chan struct{}
 	flush  chan chan struct{}
 	broken chan error // what a reader found
@@ -85,7 +85,7 @@ type Store struct {
 
 var _ Source = (*Store)(nil)
 
-// New makes a Store; nothing is touched before Run.
+// New makes a Store; it does not touch the file before Run.
 func New(o Options) *Store {
 	o.MaxBytes = max(cmp.Or(o.MaxBytes, defaultBytes), LeastBytes)
 	o.MaxAge = cmp.Or(o.MaxAge, defaultAge)
@@ -108,9 +108,8 @@ func New(o Options) *Store {
 	}
 }
 
-// Put hands over an incident that is new, or what is known of one by now: one of
-// the same ID is replaced as a whole. It never waits for the disk and keeps
-// nothing of i. It returns the ID, which is NewID's where i has none.
+// Put stores an incident, and replaces one of the same ID. It never waits for the disk
+// and does not retain i. It returns the ID, from NewID if i has none.
 func (s *Store) Put(i Incident) string {
 	i = Bounded(i)
 	s.mu.Lock()
@@ -127,19 +126,19 @@ func (s *Store) Put(i Incident) string {
 	s.mu.Unlock()
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake
+	default: // already woken
 	}
 	return i.ID
 }
 
-// Stats of this moment.
+// Stats returns the present counts.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stats
 }
 
-// Run owns the file until ctx ends, and then writes what waits.
+// Run owns the file until ctx ends, and then writes what is queued.
 func (s *Store) Run(ctx context.Context) {
 	defer close(s.ended)
 	s.begin()
@@ -171,7 +170,7 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// next is when to try again; nil: when there is something new.
+// next is when to retry; nil: when there is something new.
 func (s *Store) next() <-chan time.Time {
 	s.mu.Lock()
 	waiting := len(s.pending)
@@ -182,7 +181,7 @@ func (s *Store) next() <-chan time.Time {
 	return s.o.After(s.o.Retry)
 }
 
-// Flush waits until what was Put before has been tried.
+// Flush waits until everything Put earlier has been tried.
 func (s *Store) Flush(ctx context.Context) error {
 	done := make(chan struct{})
 	select {
@@ -202,8 +201,8 @@ func (s *Store) Flush(ctx context.Context) error {
 	}
 }
 
-// read lets do use the file, with what was Put before in it if the disk is not
-// too slow for that.
+// read runs do on the file, after everything Put earlier was written, unless the disk
+// is too slow.
 func (s *Store) read(ctx context.Context, do func(library) error) error {
 	const patience = 2 * time.Second
 	wait, cancel := context.WithTimeout(ctx, patience)
@@ -223,13 +222,13 @@ func (s *Store) use(do func(library) error) error {
 	if errors.As(err, &damaged) && damaged.Path == s.o.Path {
 		select {
 		case s.broken <- err:
-		default: // somebody else said so
+		default: // already reported
 		}
 	}
 	return err
 }
 
-// List, Get, Top and Export are those of Source.
+// List, Get, Top and Export implement Source.
 func (s *Store) List(ctx context.Context, f Filter) (out *Listing, err error) {
 	err = s.read(ctx, func(l library) (err error) { out, err = l.list(f); return err })
 	if err != nil {
@@ -268,7 +267,7 @@ func (s *Store) set(change func(*Stats)) {
 
 func (s *Store) report() { s.o.Report(s.Stats()) }
 
-// refuse notes why nothing can be written.
+// refuse records why nothing can be written.
 func (s *Store) refuse(err error) {
 	s.set(func(st *Stats) { st.Why = err.Error() })
 }

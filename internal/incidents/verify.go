@@ -9,11 +9,10 @@ import (
 	"io"
 )
 
-// bbolt maps its file into memory and trusts what it finds there: a page that
-// refers to itself, to another one's place or beyond the end of the file ends the
-// process, and no recover helps. So the file is walked once, with ordinary reads,
-// before bbolt opens it. What is checked is what bbolt relies on: the format of its
-// file, version 2, which it promises not to change.
+// bbolt maps its file into memory and trusts its contents. A page that refers to itself,
+// to the place of another or beyond the end of the file crashes the process, and recover
+// does not help. So the file is verified once, with ordinary reads, before bbolt opens it.
+// The checks cover what bbolt relies on: version 2 of its format, which is stable.
 
 const (
 	pageSize       = 4096
@@ -38,8 +37,8 @@ type damageError struct {
 
 func (e *damageError) Error() string { return fmt.Sprintf("page %d %s", e.page, e.what) }
 
-// verify says why bbolt must not open a file of that size; nil: it may. A new file
-// of size 0 is fine.
+// verify says why bbolt must not open a file of that size; nil: it may. A new file of
+// size 0 is valid.
 func verify(r io.ReaderAt, size int64) error {
 	if size == 0 {
 		return nil
@@ -67,13 +66,13 @@ type walker struct {
 	todo                 []subtree
 }
 
-// subtree is a page whose keys have to lie in [low, high).
+// subtree is a page whose keys must lie in [low, high).
 type subtree struct {
 	page      uint64
 	low, high []byte // nil: no bound
 }
 
-// meta takes the newer of the two meta pages that are whole, as bbolt does.
+// meta takes the newer valid meta page, like bbolt.
 func (w *walker) meta() error {
 	found := false
 	var newest uint64
@@ -107,8 +106,8 @@ func (w *walker) meta() error {
 func ne32(b []byte) uint32 { return binary.NativeEndian.Uint32(b) }
 func ne64(b []byte) uint64 { return binary.NativeEndian.Uint64(b) }
 
-// page reads a page with what overflows from it, each of which nothing else may
-// use.
+// page reads a page with its overflow pages, and marks them used: no other page may use
+// them.
 func (w *walker) page(id uint64) (flags, count uint16, body []byte, err error) {
 	var head [pageHeader]byte
 	if id < 2 || id >= w.high {
@@ -193,8 +192,8 @@ func (w *walker) branch(at subtree, count int, body []byte) error {
 	return w.bounded(at)
 }
 
-// bounded keeps a damaged file from growing the list without end: no tree has
-// more subtrees waiting than it has pages.
+// bounded keeps a damaged file from growing the list: a tree has no more pending
+// subtrees than pages.
 func (w *walker) bounded(at subtree) error {
 	if uint64(len(w.todo)) > w.high {
 		return &damageError{at.page, "belongs to a tree of more pages than there are"}
@@ -227,8 +226,7 @@ func (w *walker) leaf(at subtree, count int, body []byte, buckets bool) error {
 	return nil
 }
 
-// bucket follows one: to its root page, or into the page that stands in its
-// place while it is small.
+// bucket follows a bucket to its root page, or to the inline page of a small one.
 func (w *walker) bucket(at subtree, value []byte) error {
 	if len(value) < bucketHeader {
 		return &damageError{at.page, "has a bucket that is too short"}
@@ -244,8 +242,8 @@ func (w *walker) bucket(at subtree, value []byte) error {
 	return w.leaf(subtree{page: at.page}, int(binary.NativeEndian.Uint16(inline[10:])), inline[pageHeader:], false)
 }
 
-// within is the key and the value at a distance from their element e, if they lie
-// in what follows it.
+// within returns the key and value at a distance from element e if they lie in what
+// follows it.
 func within(e []byte, pos, keyLength, valueLength uint32) (key, value []byte, ok bool) {
 	from, to := uint64(pos), uint64(pos)+uint64(keyLength)
 	end := to + uint64(valueLength)
@@ -255,13 +253,13 @@ func within(e []byte, pos, keyLength, valueLength uint32) (key, value []byte, ok
 	return e[from:to], e[to:end], true
 }
 
-// fits says that a key follows the last one within the bounds.
+// fits says that a key follows the last one and is within the bounds.
 func (s subtree) fits(key, last []byte) bool {
 	return (last == nil || bytes.Compare(last, key) < 0) &&
 		(s.low == nil || bytes.Compare(s.low, key) <= 0) && (s.high == nil || bytes.Compare(key, s.high) < 0)
 }
 
-// free walks the list of free pages: each lies in the file, and nothing uses it.
+// free walks the list of free pages: each must lie in the file and be unused.
 func (w *walker) free() error {
 	if w.freelist == noFreelist {
 		return nil

@@ -11,7 +11,7 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// This file is what Run's goroutine does; nobody else writes.
+// Everything in this file runs on Run's goroutine, the only writer.
 
 // How full the file may be of its bound. Deleting needs pages of its own, so it
 // begins before the bound is reached, and goes so far that it does not begin again
@@ -22,7 +22,7 @@ const (
 	deleteBatch = 256
 )
 
-// begin opens the file, puts a damaged one aside, and says what is in the way.
+// begin opens the file, renames a damaged one, and records what prevents writing.
 func (s *Store) begin() {
 	if s.newer {
 		return
@@ -59,8 +59,8 @@ func (s *Store) opened() (*bolt.DB, error) {
 	return db, nil
 }
 
-// abandon closes a file. A damaged one may have been left in the middle of
-// something that closing waits for; whoever wants the file next does not.
+// abandon closes a file. Closing a damaged one may block on an unfinished operation;
+// the next opener must not wait for it.
 func (s *Store) abandon(db *bolt.DB, why error) {
 	if isDamage(why) {
 		go func() { _ = guarded(s.o.Path, db.Close) }()
@@ -87,7 +87,7 @@ func (s *Store) close() {
 	}
 }
 
-// replace begins anew after the file proved to be damaged while it was open.
+// replace starts a new file after damage was found in the open one.
 func (s *Store) replace(why error) {
 	if db := s.db; db != nil {
 		s.take(nil)
@@ -103,7 +103,7 @@ func (s *Store) replace(why error) {
 	s.begin()
 }
 
-// work writes what waits.
+// work writes what is queued.
 func (s *Store) work() {
 	s.mu.Lock()
 	batch := slices.Clone(s.pending)
@@ -127,8 +127,8 @@ func (s *Store) work() {
 		err = s.write(s.left(batch))
 	}
 	if errors.Is(err, berrors.ErrMaxSizeReached) {
-		// More than the reserve at once. A second attempt has the room of those
-		// that are deleted now; what does not fit then never will.
+		// The batch exceeds the reserve. Deleting makes room for a second attempt; what
+		// does not fit then never will.
 		s.shrink(s.used() / 4)
 		if err = s.write(s.left(batch)); errors.Is(err, berrors.ErrMaxSizeReached) {
 			s.done(s.left(batch), &s.stats.Dropped)
@@ -143,14 +143,14 @@ func (s *Store) work() {
 	s.report()
 }
 
-// left are those of a batch that still wait.
+// left returns those of a batch that are still queued.
 func (s *Store) left(batch []*Incident) []*Incident {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(batch), func(i *Incident) bool { return !slices.Contains(s.pending, i) })
 }
 
-// done takes incidents off the queue and counts them; one that was replaced
+// done removes incidents from the queue and counts them; one that was replaced
 // meanwhile stays.
 func (s *Store) done(batch []*Incident, count *uint64) {
 	s.mu.Lock()
@@ -159,8 +159,8 @@ func (s *Store) done(batch []*Incident, count *uint64) {
 	*count += uint64(len(batch))
 }
 
-// write commits a batch, in several transactions where it is large: each has to
-// fit into what keepBounds leaves free.
+// write commits a batch, in several transactions if it is large: each must fit into
+// what keepBounds leaves free.
 func (s *Store) write(batch []*Incident) error {
 	for len(batch) > 0 {
 		var values [][]byte
@@ -233,7 +233,7 @@ func (s *Store) used() int64 {
 	return high - int64(s.db.Stats().FreeAlloc)
 }
 
-// keepBounds deletes the oldest once the file is as full as it may be.
+// keepBounds deletes the oldest incidents once the file is too full.
 func (s *Store) keepBounds() {
 	if s.db == nil {
 		return
@@ -260,7 +260,7 @@ func (s *Store) measure() {
 	}
 }
 
-// shrink deletes the oldest until so many bytes are free.
+// shrink deletes the oldest incidents until so many bytes are free.
 func (s *Store) shrink(bytes int64) {
 	before := s.used()
 	for bytes > 0 {
@@ -276,8 +276,8 @@ func (s *Store) shrink(bytes int64) {
 	}
 }
 
-// deleteOldest deletes in the order of arrival while more says so of an ID and of
-// how much the batch had before it. It returns how many it took.
+// deleteOldest deletes in the order of arrival while more, given an ID and the size
+// deleted so far, returns true. It returns how many it deleted.
 func (s *Store) deleteOldest(more func(id string, size int64) bool) (taken int, err error) {
 	gone := 0 // some may have lost their incident to damage
 	err = guarded(s.o.Path, func() error {
@@ -311,7 +311,7 @@ func (s *Store) deleteOldest(more func(id string, size int64) bool) (taken int, 
 	return taken, err
 }
 
-// upkeep deletes what is too old and gives the disk back what is not used.
+// upkeep deletes expired incidents and returns unused space to the disk.
 func (s *Store) upkeep() {
 	if s.db == nil {
 		return
@@ -338,8 +338,8 @@ func (s *Store) upkeep() {
 	s.report()
 }
 
-// compactIfSparse makes a copy where more than half of a file of some size is
-// unused, or where the bound is lower than it was.
+// compactIfSparse compacts a file of some size if more than half of it is unused, or if
+// the bound was lowered.
 func (s *Store) compactIfSparse() {
 	const worth = 4 << 20
 	size := fileSize(s.o.Path)

@@ -1,6 +1,6 @@
-// Package export writes incidents for other programs: CSV with a row a suspect,
-// for spreadsheets, and Parquet with a row an incident and everything in it, for
-// DuckDB, pandas and the like.
+// Package export writes incidents for other programs: CSV with a row per suspect, for
+// spreadsheets, and Parquet with a row per incident and everything in it, for DuckDB,
+// pandas and the like. [To] makes a [Writer] of either format.
 //
 //	w, err := export.To(file, export.Parquet)
 //	err = source.Export(ctx, incidents.Filter{}, w.Write)
@@ -28,7 +28,7 @@ const (
 	Parquet = "parquet"
 )
 
-// Writer takes incidents one by one; nothing is complete before Close.
+// Writer takes incidents one by one; the output is complete after Close.
 type Writer interface {
 	Write(*incidents.Incident) error
 	Close() error
@@ -46,7 +46,7 @@ func To(w io.Writer, format string) (Writer, error) {
 	return nil, fmt.Errorf("format %q is not known; there are %s and %s", format, CSV, Parquet)
 }
 
-// rowGroup bounds what is held in memory.
+// rowGroup bounds the memory.
 const rowGroup = 2000
 
 type sheet struct{ w *csv.Writer }
@@ -67,7 +67,7 @@ func newCSV(w io.Writer) (Writer, error) {
 	return s, s.w.Write(columns())
 }
 
-// Write writes a row for each suspect; for an incident without any, one with those
+// Write writes a row for each suspect; for an incident without suspects, one with those
 // columns empty.
 func (s *sheet) Write(i *incidents.Incident) error {
 	head := []string{
@@ -111,8 +111,8 @@ func (s *sheet) row(cells []string) error {
 	return s.w.Write(cells)
 }
 
-// cell keeps a spreadsheet from taking a tenant's text for a formula, and a
-// terminal from taking it for a command. Numbers stay as they are.
+// cell keeps a spreadsheet from interpreting a tenant's text as a formula, and a
+// terminal from interpreting it as a command. Numbers stay as they are.
 func cell(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
@@ -133,7 +133,7 @@ func (s *sheet) Close() error {
 	return s.w.Error()
 }
 
-// row is an incident as Parquet has it. Times are in microseconds of UTC.
+// row is an incident in Parquet. Times are in microseconds of UTC.
 type row struct {
 	ID        string       `parquet:"id"`
 	At        time.Time    `parquet:"time,timestamp(microsecond)"`
@@ -192,7 +192,7 @@ type actionRow struct {
 	EndedWhy string     `parquet:"ended_why"`
 }
 
-// pointRow is a sample, so many seconds after the incident.
+// pointRow is a sample, in seconds after the incident.
 type pointRow struct {
 	Seconds float64 `parquet:"seconds"`
 	Value   float64 `parquet:"value"`

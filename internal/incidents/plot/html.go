@@ -23,7 +23,7 @@ th{white-space:nowrap}
 @media (prefers-color-scheme:dark){body{color:#e8ebf1;background:#14171d}th,td{border-color:#333a47}}
 `
 
-// HTML writes a page that needs nothing from anywhere; its policy forbids it to.
+// HTML writes a self-contained page; its policy forbids loading anything.
 func HTML(w io.Writer, i *incidents.Incident) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>%s</title>\n",

@@ -1,13 +1,13 @@
-// Package plot draws one incident: the victim's cycles per instruction with what
-// is normal and what is too much, the suspects' CPUs below on the same axis of
-// time, and when somebody was capped or moved.
+// Package plot draws one incident: the victim's CPI with its normal value and
+// threshold, the suspects' CPU use below on the same time axis, and the times of caps
+// and moves. [SVG] writes the drawing, [HTML] a page with it.
 //
 //	plot.SVG(w, incident)   // a picture that stands alone
 //	plot.HTML(w, incident)  // a page with it and the tables
 //
-// Both follow the reader's light or dark setting, tell the lines apart without
-// colour as well, and load nothing. Names come from tenants: whatever they hold,
-// the output has no markup and no control characters from them.
+// Both follow the reader's light or dark setting, distinguish lines without colour too,
+// and load nothing. Names come from tenants: the output contains neither their markup
+// nor their control characters.
 package plot
 
 import (
@@ -71,8 +71,7 @@ func newDrawing(i *incidents.Incident) *drawing {
 	return d
 }
 
-// drawn are the antagonists, then the most suspicious of the others that have a
-// series.
+// drawn are the antagonists, then the most suspicious others that have a series.
 func drawn(i *incidents.Incident) []incidents.Suspect {
 	list := slices.DeleteFunc(slices.Clone(i.Suspects), func(s incidents.Suspect) bool { return len(s.Series) == 0 })
 	rank := func(s incidents.Suspect) int {
@@ -99,7 +98,7 @@ func (s scale) clamped(v float64) float64 { return s.at(max(s.low, min(s.high, v
 
 func (d *drawing) printf(format string, args ...any) { fmt.Fprintf(&d.b, format, args...) }
 
-// text is somebody's text, safe in XML and of bounded length.
+// text escapes untrusted text for XML and bounds its length.
 func text(s string, most int) string { return html.EscapeString(clean(s, most)) }
 
 func clean(s string, most int) string {
@@ -190,7 +189,7 @@ func (d *drawing) frame() {
 	d.printf(`<text class="sub" x="16" y="67">%s</text>`+"\n", text(verdict(d.i), 128))
 }
 
-// headline is what happened in one line.
+// headline describes the incident in one line.
 func headline(i *incidents.Incident) string {
 	s := fmt.Sprintf("%s: CPI %s", i.At.UTC().Format("2006-01-02 15:04:05 UTC"), num(i.CPI))
 	if i.Spec.Mean > 0 {
@@ -202,7 +201,7 @@ func headline(i *incidents.Incident) string {
 	return s
 }
 
-// verdict is what followed, in one line.
+// verdict describes the consequence in one line.
 func verdict(i *incidents.Incident) string {
 	s := "verdict: " + i.Verdict
 	for n, a := range i.Antagonists {
@@ -221,7 +220,7 @@ func verdict(i *incidents.Incident) string {
 	return s
 }
 
-// num has three significant digits and no exponent, as far as measurements go.
+// num formats three significant digits without exponent, in the range of measurements.
 func num(v float64) string {
 	if a := math.Abs(v); a != 0 && (a < 0.001 || a >= 1e6) {
 		return fmt.Sprintf("%.2e", v)
@@ -237,8 +236,8 @@ func num(v float64) string {
 	return s
 }
 
-// spans shades when somebody was capped or moved, through both plots. They are
-// named as far as there is room.
+// spans shades the times of caps and moves, through both plots, and names them as far
+// as there is room.
 func (d *drawing) spans() {
 	free := math.Inf(-1) // from where on there is room for a name
 	for _, a := range d.i.Actions {
@@ -263,8 +262,8 @@ func (d *drawing) spans() {
 	}
 }
 
-// name writes what a span is above it, in fewer words where many would cover
-// another's, and returns where there is room for the next.
+// name labels a span, briefly if the label would cover the next one, and returns where
+// the next label may start.
 func (d *drawing) name(a incidents.Action, from, to, free float64) float64 {
 	for _, label := range []string{spanLabel(a), shortLabel(a)} {
 		long := float64(7 * min(len(label), mostLabel))
@@ -378,12 +377,11 @@ func (d *drawing) cpi() {
 	d.labels(notes, cpiTop, cpiTop+cpiHeight)
 }
 
-// wild is how many times as high as everything else a sample may be to be drawn to
-// scale.
+// wild is how many times as high as all others a sample may be to be drawn to scale.
 const wild = 2
 
-// mostCPI is what the plot has to reach. A container's first sample may be a hundred
-// times its others, which would be a line at the bottom then.
+// mostCPI is the plot's upper bound. A container's first sample may be a hundred times
+// the others, which would then be a line at the bottom.
 func mostCPI(i *incidents.Incident) float64 {
 	most := max(i.CPI, i.Threshold, i.Spec.Mean, i.Outcome.Before, i.Outcome.After, 0.1)
 	values := make([]float64, 0, len(i.Series))
@@ -467,7 +465,7 @@ func (d *drawing) usage() {
 	d.labels(notes, usageTop, usageTop+usageHeight)
 }
 
-// path joins points; a gap of more than three times the usual distance stays one.
+// path joins points, except across a gap of more than three times the usual distance.
 func (d *drawing) path(y scale, list []incidents.Point, class, dash string) {
 	if len(list) == 0 {
 		return
@@ -522,7 +520,7 @@ type label struct {
 	bold   bool
 }
 
-// labels moves names apart that would cover each other.
+// labels moves overlapping names apart.
 func (d *drawing) labels(list []label, top, bottom int) {
 	const height = 18
 	slices.SortStableFunc(list, func(a, b label) int { return cmp.Compare(a.at, b.at) })
