@@ -162,7 +162,7 @@ func before(v [2]int, major, minor int) bool {
 	return v[0] < major || v[0] == major && v[1] < minor
 }
 
-// counts says whether CPU performance is to be counted.
+// counts says whether CPU performance should be counted.
 func (f *Facts) counts() bool { return f.Config.Config.CPI.Mode != config.CPIOff }
 
 func checkBTF(f *Facts, found *findings) {

@@ -1,15 +1,15 @@
-// Package doctor says what keeps Quietcore from working on a node, before its users
-// notice, and how to mend it.
+// Package doctor finds what keeps Quietcore from working on a node, before its users
+// notice, and says how to fix it.
 //
-// Gather looks at the node and writes down Facts; Check turns them into Findings and
-// touches nothing, so that every fault can be played by a fixture:
+// [Gather] reads the node and returns [Facts]. [Check] turns them into a [Report] of
+// [Finding]s and does no I/O, so that every fault can be tested with a fixture:
 //
 //	report := doctor.Check(doctor.Gather(ctx, doctor.Options{Root: "/"}))
 //	report.Worst() // ok, note, warning or error
 //
 // An error keeps pods from getting their CPUs. A warning is something that does not
-// work, or will not after the next restart, while pods get their CPUs. What cannot be
-// seen from here (in a pod most of the node) is a note: it is never taken for right.
+// work, or will not after the next restart, while pods still get their CPUs. What
+// cannot be observed (in a pod, most of the node) is a note, and never counts as right.
 package doctor
 
 import (
@@ -18,7 +18,7 @@ import (
 	"slices"
 )
 
-// Level is how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
 const (
@@ -30,16 +30,16 @@ const (
 
 func (l Level) rank() int { return slices.Index([]Level{OK, Note, Warning, Error}, l) }
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
-	// ID is "area" where all is well, else "area.fault"; IDs lists them.
+	// ID is "area" if all is well, else "area.fault"; IDs lists them.
 	ID    string `json:"id"`
 	Level Level  `json:"level"`
 	What  string `json:"what"`
 	Fix   string `json:"fix,omitempty"`
 }
 
-// Report is everything that was looked at, in the order of the areas.
+// Report has all findings, in the order of the areas.
 type Report struct {
 	Node     string    `json:"node,omitempty"`
 	Findings []Finding `json:"findings"`
@@ -54,7 +54,7 @@ func (r *Report) Worst() Level {
 	return worst.Level
 }
 
-// Count is how many findings have a level.
+// Count returns the number of findings of a level.
 func (r *Report) Count(l Level) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -65,7 +65,7 @@ func (r *Report) Count(l Level) int {
 	return n
 }
 
-// Verdict is the error where there is an error, or with strict a warning.
+// Verdict returns an error if there is an error finding, or with strict a warning.
 func (r *Report) Verdict(strict bool) error {
 	errs, warnings := r.Count(Error), r.Count(Warning)
 	if errs == 0 && (!strict || warnings == 0) {
@@ -100,7 +100,7 @@ func areas() []area {
 	}
 }
 
-// findings collects what one area has to say.
+// findings collects the findings of one area.
 type findings struct {
 	area string
 	list []Finding
@@ -114,7 +114,7 @@ func (f *findings) fail(fault, what, fix string) { f.add(fault, Error, what, fix
 func (f *findings) warn(fault, what, fix string) { f.add(fault, Warning, what, fix) }
 func (f *findings) note(fault, what, fix string) { f.add(fault, Note, what, fix) }
 
-// ok is said where nothing worse than a note was.
+// ok adds a finding unless there is one worse than a note.
 func (f *findings) ok(what string) {
 	if slices.ContainsFunc(f.list, func(one Finding) bool { return one.Level.rank() > Note.rank() }) {
 		return

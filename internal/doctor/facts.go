@@ -10,14 +10,14 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Facts are what was seen of a node. What could not be seen is the zero value, and a
-// field next to it says so.
+// Facts are what was observed of a node. What could not be observed is the zero value,
+// and a field next to it says so.
 type Facts struct {
 	Root    string // where the node's file system was looked for
 	Now     time.Time
 	Config  ConfigFacts
 	Runtime RuntimeFacts
-	Others  []Other // what else places containers on CPUs
+	Others  []Other // other programs that place containers on CPUs
 	Kubelet KubeletFacts
 	Cgroup  CgroupFacts
 	Systemd SystemdFacts
@@ -25,8 +25,8 @@ type Facts struct {
 	Process ProcessFacts
 	State   StateFacts
 	Daemons []Process // quietcore daemons that run
-	// AllProcesses says that all of the machine's processes are seen, and not only
-	// those of a pod.
+	// AllProcesses says that all of the machine's processes are visible, not only those
+	// of a pod.
 	AllProcesses bool
 	Lock         LockFacts
 	Daemon       DaemonFacts
@@ -47,7 +47,7 @@ type RuntimeFacts struct {
 	Names       []enablenri.Runtime // whose socket or configuration is here
 	Dir         string              // the configuration that was read; empty: none
 	Version     string
-	Listening   bool   // somebody accepts at the NRI socket
+	Listening   bool   // the NRI socket accepts connections
 	Unclear     string // why the configuration is not understood
 	Disabled    bool   // by the configuration on disk
 	Closed      bool   // disable_connections
@@ -58,12 +58,12 @@ type RuntimeFacts struct {
 
 // Other is a program that is known to set cpusets too.
 type Other struct {
-	Name  string // as it is known to people
+	Name  string // its usual name
 	Where string // how it was found
-	Known bool   // false: a plugin that nobody here knows
+	Known bool   // false: an unknown plugin
 }
 
-// KubeletFacts are about kubelet as its files say.
+// KubeletFacts are about kubelet, from its files.
 type KubeletFacts struct {
 	ConfigErr string
 	Config    *kubelet.Config // nil: not read
@@ -85,7 +85,7 @@ type CgroupFacts struct {
 	Containers  int
 }
 
-// SystemdFacts are about the way to systemd.
+// SystemdFacts are about the connection to systemd.
 type SystemdFacts struct {
 	Booted  bool // systemd is the init system
 	Sockets []Socket
@@ -110,21 +110,21 @@ type KernelFacts struct {
 	Counters *CounterFacts
 }
 
-// CounterFacts are what came of opening the counters as the daemon does; nil: it was
-// not tried.
+// CounterFacts are the result of opening the counters as the daemon does; nil: not
+// tried.
 type CounterFacts struct {
 	Err    string
 	Absent map[string]string // event -> why
 }
 
-// ProcessFacts are about who asks.
+// ProcessFacts are about this process and its rights.
 type ProcessFacts struct {
 	UID          int
 	Capabilities uint64
 	Known        bool
 }
 
-// Process is one that runs.
+// Process is a running process.
 type Process struct {
 	PID    int
 	Config string // its --config; empty: none
@@ -153,7 +153,7 @@ type LockFacts struct {
 	Holder string // what it wrote about itself
 }
 
-// DaemonFacts are what the daemon says of itself.
+// DaemonFacts are what the daemon reports of itself.
 type DaemonFacts struct {
 	Socket       string
 	There        bool   // the socket
@@ -179,7 +179,7 @@ type APIFacts struct {
 	Checked int
 }
 
-// Right is something that the daemon has to be allowed.
+// Right is a permission that the daemon needs.
 type Right struct {
 	Verb     string `json:"verb"`
 	Group    string `json:"group"`
@@ -195,7 +195,7 @@ func (r Right) String() string {
 	return r.Verb + " " + name
 }
 
-// Rights are what the daemon needs with a configuration.
+// Rights lists the permissions that the daemon needs with a configuration.
 func Rights(c *config.Config) []Right {
 	k := &c.Kubernetes
 	var list []Right

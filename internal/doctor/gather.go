@@ -20,22 +20,22 @@ import (
 	"github.com/quietcore/quietcore/sysfs"
 )
 
-// Options say where to look.
+// Options say what to examine.
 type Options struct {
 	// Root is where the node's file system is: "/", or where it is mounted.
 	Root string
-	// Config is the daemon's configuration file; empty: the usual one, if it is there.
+	// Config is the daemon's configuration file; empty: the usual one, if it exists.
 	Config string
-	// Runtime and RuntimeDir are for those that are elsewhere (k3s); empty: found.
+	// Runtime and RuntimeDir override detection, for k3s and the like.
 	Runtime    enablenri.Runtime
 	RuntimeDir string
 	// Now is the time of the examination.
 	Now time.Time
-	// Probes ask what no file says.
+	// Probes query running programs.
 	Probes Probes
 }
 
-// Probes are questions to what runs; nil ones are not asked.
+// Probes query running programs; nil ones are skipped.
 type Probes struct {
 	// RuntimeVersion asks the runtime at its CRI socket.
 	RuntimeVersion func(ctx context.Context, socket string) (string, error)
@@ -47,14 +47,14 @@ type Probes struct {
 	API func(context.Context, *config.Config) APIFacts
 }
 
-// UsualConfig is where the daemon's configuration is, unless somebody says otherwise.
+// UsualConfig is the default path of the daemon's configuration.
 const UsualConfig = "/etc/quietcore/config.yaml"
 
 // maxFile bounds what is read of one file.
 const maxFile = 1 << 20
 
-// Gather looks at a node. It writes nothing but a copy of the state file into a
-// temporary directory, and removes that.
+// Gather examines a node. It writes nothing but a copy of the state file in a temporary
+// directory, which it removes.
 func Gather(ctx context.Context, o Options) *Facts {
 	if o.Root == "" {
 		o.Root = "/"
@@ -87,8 +87,8 @@ type gatherer struct {
 	f *Facts
 }
 
-// at is where a file of the node is. A link such as /var/run -> /run leads out of a
-// root that is mounted elsewhere, so its target is looked for there too.
+// at is the path of a file of the node. A link such as /var/run -> /run leads out of a
+// root that is mounted elsewhere, so its target is resolved below the root too.
 func (g *gatherer) at(path string) string {
 	name := filepath.Join(g.o.Root, path)
 	if g.o.Root == "/" {
@@ -102,7 +102,7 @@ func (g *gatherer) at(path string) string {
 	return name
 }
 
-// read returns a file's text, "" where it cannot be read.
+// read returns a file's text, "" if it cannot be read.
 func (g *gatherer) read(path string) string {
 	text, _ := g.text(path) // what is not there is a fact too
 	return strings.TrimSpace(text)
@@ -123,7 +123,7 @@ func (g *gatherer) there(path string) bool {
 	return err == nil
 }
 
-// accepts says whether somebody listens at a Unix socket.
+// accepts says whether a Unix socket accepts connections.
 func (g *gatherer) accepts(path string) bool {
 	c, err := net.DialTimeout("unix", g.at(path), time.Second)
 	if err != nil {
@@ -133,8 +133,8 @@ func (g *gatherer) accepts(path string) bool {
 	return true
 }
 
-// config reads the daemon's configuration. Without one that is right everything else
-// is judged by the defaults.
+// config reads the daemon's configuration. Without a valid one everything else is
+// judged by the defaults.
 func (g *gatherer) config() {
 	c := &g.f.Config
 	standard := config.Default()
@@ -161,7 +161,7 @@ func (g *gatherer) config() {
 	}
 }
 
-// process is who asks, and with which rights.
+// process reads this process' rights.
 func (g *gatherer) process() {
 	p := &g.f.Process
 	for line := range strings.Lines(g.read("/proc/self/status")) {

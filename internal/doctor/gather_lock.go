@@ -11,9 +11,9 @@ import (
 
 func (g *gatherer) now() time.Time { return g.f.Now }
 
-// lock finds in the kernel's list whether somebody holds the state directory: trying
-// the lock itself would keep a daemon from starting in that moment. A holder outside of
-// this process's namespace is not in the list.
+// lock finds in the kernel's list whether a process holds the lock of the state
+// directory. Trying to take the lock would keep a daemon from starting at that moment.
+// A holder outside of this process' PID namespace is not in the list.
 func (g *gatherer) lock(dir string) {
 	l := &g.f.Lock
 	list, err := g.text("/proc/locks")

@@ -20,13 +20,13 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// where a runtime is found.
+// where is the location of a runtime.
 type where struct {
 	runtime     enablenri.Runtime
 	socket, dir string
 }
 
-// places are those of the runtimes; k3s and RKE2 bring a containerd of their own.
+// places are the locations of runtimes; k3s and RKE2 include a containerd of their own.
 func places() []where {
 	return []where{
 		{enablenri.Containerd, "/run/containerd/containerd.sock", "/etc/containerd"},
@@ -36,7 +36,7 @@ func places() []where {
 	}
 }
 
-// nriTable is where a runtime's configuration speaks of NRI.
+// nriTable is the table of NRI in a runtime's configuration.
 func nriTable(r enablenri.Runtime) []string {
 	if r == enablenri.CRIO {
 		return []string{"crio", "nri"}
@@ -73,7 +73,7 @@ func (g *gatherer) runtime(ctx context.Context) {
 	}
 }
 
-// find is the place of the runtime, and which ones there are.
+// find returns the runtime's location, and the runtimes that exist.
 func (g *gatherer) find() (found where, names []enablenri.Runtime) {
 	for _, w := range places() {
 		here := g.there(w.socket) && (g.there(w.dir) || !strings.Contains(w.dir, "/rancher/"))
@@ -93,11 +93,11 @@ func (g *gatherer) find() (found where, names []enablenri.Runtime) {
 	return found, names
 }
 
-// probe is a time for one event that no configuration has: a plan for it shows the
-// file that NRI's table is in.
+// probe is a request timeout that no configuration has: a plan for it reveals the file
+// of NRI's table.
 const probe = 24 * time.Hour
 
-// settings says what the configuration means.
+// settings interprets the configuration.
 func (r *RuntimeFacts) settings(files enablenri.Files, o enablenri.Options, table []string) error {
 	plan, err := enablenri.Look(files, o)
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *RuntimeFacts) settings(files enablenri.Files, o enablenri.Options, tabl
 	return nil
 }
 
-// tableOf is a table of a text that package enablenri has read already.
+// tableOf returns a table of a text that package enablenri has parsed already.
 func tableOf(text []byte, table []string) map[string]any {
 	doc := map[string]any{}
 	if toml.Unmarshal(text, &doc) != nil {
@@ -150,7 +150,7 @@ func durationOf(table map[string]any, keys []string, otherwise time.Duration) ti
 	return otherwise
 }
 
-// rivals are programs that set cpusets of containers, by the name of their file.
+// rivals are programs that set cpusets of containers, by file name.
 func rivals() map[string]string {
 	return map[string]string{
 		"koordlet": "Koordinator's koordlet", "katalyst-agent": "Katalyst's agent",
@@ -167,7 +167,7 @@ const (
 	draPlugin   = "/var/lib/kubelet/plugins/dra.cpu"
 )
 
-// others looks for what else sets cpusets, and for daemons of our own.
+// others looks for other programs that set cpusets, and for daemons of ours.
 func (g *gatherer) others() {
 	known := rivals()
 	g.processes(known)

@@ -43,7 +43,7 @@ func (g *gatherer) cgroup() {
 	}
 }
 
-// maxCgroups bounds the walk over a tree in which a workload may make cgroups.
+// maxCgroups bounds the walk, since a workload may create cgroups.
 const maxCgroups = 100_000
 
 // containers counts the cgroups that have a container's name.
@@ -65,9 +65,9 @@ func (g *gatherer) containers(tree string) int {
 	return n
 }
 
-// ContainerID is the container whose cgroup has this name, "" for none:
-// "cri-containerd-ID.scope", "crio-ID.scope" or "ID". CRI-O's monitor of a container has
-// one with the container's ID too.
+// ContainerID is the container of a cgroup of this name, "" for none:
+// "cri-containerd-ID.scope", "crio-ID.scope" or "ID". CRI-O's monitor has a cgroup with
+// the container's ID too.
 func ContainerID(name string) string {
 	const length = 64
 	name = strings.TrimSuffix(name, ".scope")
@@ -123,7 +123,7 @@ func (g *gatherer) state() {
 	g.lock(dir)
 }
 
-// stateFile lets the store itself judge a copy: reading puts a bad file aside.
+// stateFile has the store read a copy, since it renames a bad file.
 func (g *gatherer) stateFile(dir string) {
 	s := &g.f.State
 	name := filepath.Join(dir, stateFile)
@@ -156,7 +156,7 @@ func (g *gatherer) stateFile(dir string) {
 	}
 }
 
-// copyAside copies a file into a new directory; in a pod the only place to write may be
+// copyAside copies a file into a new directory; in a pod the only writable place may be
 // that of the daemon's socket.
 func copyAside(name, otherwise string) (string, error) {
 	const most = 17 << 20 // more than a state file may have

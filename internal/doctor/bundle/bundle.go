@@ -1,12 +1,12 @@
-// Package bundle makes the archive that goes with a bug report: a tar.gz of files with
-// a manifest.
+// Package bundle makes the archive for a bug report: a tar.gz of files with a
+// [Manifest].
 //
 //	b := bundle.New("v0.3.0", time.Now())
 //	b.AddJSON("status.json", "quietcore status", status)
 //	err := b.Write(file)
 //
-// What cannot be had is in the manifest with its reason, and no reason to fail. The
-// same parts at the same time give the same bytes.
+// A part that is not available is listed in the manifest with the reason; it is not an
+// error. The same parts at the same time give the same bytes.
 package bundle
 
 import (
@@ -24,7 +24,7 @@ import (
 // maxPart bounds one file; a record of a full node is a few megabytes.
 const maxPart = 64 << 20
 
-// Bundle is an archive in the making.
+// Bundle is an archive under construction.
 type Bundle struct {
 	manifest Manifest
 	parts    []part
@@ -51,11 +51,11 @@ type Entry struct {
 	What   string `json:"what"`
 	Bytes  int    `json:"bytes"`
 	SHA256 string `json:"sha256,omitempty"`
-	// Missing is why the file is not there.
+	// Missing is why the file is missing.
 	Missing string `json:"missing,omitempty"`
 }
 
-// ManifestName is the manifest's place in the archive, the first.
+// ManifestName is the manifest's name, the first in the archive.
 const ManifestName = "MANIFEST.json"
 
 // New makes an empty bundle.
@@ -97,7 +97,7 @@ func (b *Bundle) add(name, what string, isJSON bool, write func(io.Writer) error
 	b.parts = append(b.parts, p)
 }
 
-// Summary says in a line what is there and what is not.
+// Summary lists in a line what is included and what is missing.
 func (b *Bundle) Summary() string {
 	missing := ""
 	n := 0

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// nameKeys are the keys under which names stand.
+// nameKeys are the keys whose values are names.
 func nameKeys() []string {
 	return []string{
 		"namespace", "pod", "container", "name", "node", "job", "owner", "jobs", "victim", "antagonist", "namespaces",
@@ -23,14 +23,14 @@ func nameKeys() []string {
 // mapKeys are the keys of objects whose own keys are names.
 func mapKeys() []string { return []string{"maxCPUs", "perNamespace"} }
 
-// plain names are Kubernetes' own, or words; they identify nobody.
+// plain names are Kubernetes' own, or words; they identify nothing.
 func plain() []string {
 	return []string{"default", "kube-system", "kube-public", "kube-node-lease", "quietcore", "quietcore-system", ""}
 }
 
-// HashNames replaces every name that stands under a key for names, wherever it stands:
-// as a value, as a word of a sentence, as a label of a metric. The key of the hash is
-// thrown away, so that nobody can try names. more are further names.
+// HashNames replaces every name that occurs under a key for names, wherever it occurs:
+// as a value, a word of a sentence, a label of a metric. It discards the key of the
+// hash, so that names cannot be guessed. more are further names.
 func (b *Bundle) HashNames(more ...string) error {
 	key := make([]byte, sha256.Size)
 	if _, err := rand.Read(key); err != nil {
@@ -82,8 +82,8 @@ type hasher struct {
 	known map[string]string // name -> hash
 }
 
-// learn takes over a name; of "Deployment/web" and "shop/web" its parts, since a
-// workload's kind is none.
+// learn adds a name; of "Deployment/web" and "shop/web" its parts, since a workload's
+// kind is not a name.
 func (h *hasher) learn(name string) {
 	for part := range strings.SplitSeq(name, "/") {
 		if slices.Contains(plain(), part) || isKind(part) || h.known[part] != "" {
@@ -95,7 +95,7 @@ func (h *hasher) learn(name string) {
 	}
 }
 
-// isKind says whether a part is a workload's kind, which begins with a capital letter
+// isKind says whether a part is a workload's kind, which starts with a capital letter
 // as no name may.
 func isKind(part string) bool { return part != "" && part[0] >= 'A' && part[0] <= 'Z' }
 
@@ -122,13 +122,13 @@ func (h *hasher) collect(v any, under string) {
 	}
 }
 
-// known says whether a label or an annotation has a word of Koordinator's or ours, and
-// no name.
+// known says whether a label or annotation has a value of Koordinator's or ours, and
+// not a name.
 func known(key string) bool {
 	return strings.Contains(key, "koordinator.sh/") || strings.Contains(key, "quietcore.dev/")
 }
 
-// walk returns v with every name replaced. Keys stay, but for those that are names.
+// walk returns v with every name replaced. Keys stay, except those that are names.
 func (h *hasher) walk(v any, under string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -155,8 +155,8 @@ func (h *hasher) walk(v any, under string) any {
 	return v
 }
 
-// wordKeys are those whose values are words of ours: a pod that is named like one must
-// not make a record that does not replay.
+// wordKeys are those whose values are keywords: a pod with such a name must not make a
+// record that cannot be replayed.
 func wordKeys() []string {
 	return []string{
 		"class", "pool", "mode", "admission", "memory", "kind", "qos", "apiVersion", "driver", "api", "detector",
@@ -190,7 +190,7 @@ func (h *hasher) text(text string) string {
 	return b.String()
 }
 
-// dotted replaces names that a dot joins with others, as in a host's name.
+// dotted replaces names that are joined by dots, as in a host name.
 func (h *hasher) dotted(word string) string {
 	if !strings.Contains(word, ".") {
 		return word

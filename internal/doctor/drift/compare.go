@@ -16,15 +16,15 @@ import (
 // limit bounds a comparison, without its pause.
 const limit = time.Minute
 
-// Compared is what a comparison found.
+// Compared is the result of a comparison.
 type Compared struct {
 	Containers  int          `json:"containers"` // that were compared
 	Differences []Difference `json:"differences"`
 }
 
-// Compare asks the daemon what it wants, and reads the cgroups below root. It looks
-// twice, pause apart, and returns what differed both times, so that a change on its way
-// is none; without a pause it looks once.
+// Compare gets from the daemon what it wants, and reads the cgroups below root. It
+// compares twice, pause apart, and returns what differed both times, so that a change
+// in progress is ignored; without a pause it compares once.
 func Compare(ctx context.Context, client control.Client, root string, pause time.Duration) (Compared, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit+pause)
 	defer cancel()
@@ -60,8 +60,8 @@ func compare(ctx context.Context, client control.Client, root string) (Compared,
 	return Compared{Containers: len(want), Differences: list}, err
 }
 
-// wanted is what the daemon wants of the containers that it places. Of two that have
-// one name (one of them is ending) only the CPUs are known for sure.
+// wanted is what the daemon wants of the containers that it places. If two have one
+// name, since one is terminating, only their CPUs are certain.
 func wanted(top *control.Top, status *control.Status) ([]Want, map[string]bool) {
 	states, several := map[string]*script.State{}, map[string]bool{}
 	for i := range status.Containers {
@@ -102,7 +102,7 @@ func (c *Compared) Text(w io.Writer) error {
 	return table.Flush()
 }
 
-// Verdict is the error where something differs.
+// Verdict returns an error if something differs.
 func (c *Compared) Verdict() error {
 	if len(c.Differences) == 0 {
 		return nil

@@ -1,8 +1,8 @@
-// Package drift holds what the daemon wants against what the kernel has.
+// Package drift compares what the daemon wants ([Want]) with what the kernel has
+// ([Have]).
 //
-// It does not ask the daemon what the kernel has: Find looks for the containers'
-// cgroups by their IDs and reads them itself, so that a daemon that is wrong about a
-// cgroup is found out.
+// [Find] locates the containers' cgroups by their IDs and reads them itself rather than
+// ask the daemon, so that it also detects a daemon that is wrong about a cgroup.
 //
 //	missing, err := drift.Differences(want, have)
 package drift
@@ -37,7 +37,7 @@ type Have struct {
 	QuotaMilli int64
 }
 
-// Difference is one value that is not as it is wanted.
+// Difference is one value that is not as intended.
 type Difference struct {
 	Container string `json:"container"`
 	ID        string `json:"id"`
@@ -50,7 +50,7 @@ type Difference struct {
 
 func (d *Difference) key() string { return d.ID + " " + d.What + " " + d.Wanted }
 
-// Differences lists what is not as it is wanted, by container.
+// Differences lists what is not as intended, by container.
 func Differences(want []Want, have map[string]Have) ([]Difference, error) {
 	list := []Difference{}
 	for i := range want {
@@ -94,7 +94,7 @@ func quota(milli int64) string {
 	return fmt.Sprintf("%dm", milli)
 }
 
-// Both keeps what is in both lists: a change that was on its way is in one of them.
+// Both returns what is in both lists: a change in progress is in one only.
 func Both(before, after []Difference) []Difference {
 	seen := map[string]bool{}
 	for i := range before {
