@@ -18,9 +18,8 @@ const (
 
 var errMissing = errors.New("is missing")
 
-// text reads one file and trims what the kernel, and whoever copied the tree,
-// put around the value. A pipe or device in a copied tree is not opened: that
-// could wait for ever.
+// text reads one file and trims the value. It does not open a pipe or device in a
+// copied tree, which could block forever.
 func (r *reader) text(name string) (string, error) {
 	info, err := fs.Stat(r.fsys, name)
 	if err != nil {
@@ -66,7 +65,7 @@ func (r *reader) names(dir string) ([]string, error) {
 	return names, nil
 }
 
-// plain drops the path from an error: the warning names it already.
+// plain removes the path from an error, since the warning has it already.
 func plain(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return errMissing
@@ -102,8 +101,8 @@ func (r *reader) number(name string) (int, error) {
 	return parseNumber(text)
 }
 
-// parseList reads a list of CPUs or nodes, "0-3,8". Kernels without the
-// configuration behind a file print "(null)" for an empty list.
+// parseList parses a list of CPUs or nodes, "0-3,8". Kernels without the configuration
+// behind a file print "(null)" for an empty list.
 func parseList(text string) (cpuset.Set, error) {
 	if text == "(null)" {
 		return cpuset.Set{}, nil
@@ -111,7 +110,7 @@ func parseList(text string) (cpuset.Set, error) {
 	return cpuset.Parse(text)
 }
 
-// parseMask reads groups of 32 bits in hexadecimal, the highest first:
+// parseMask parses groups of 32 bits in hexadecimal, the highest first:
 // "0000000f,00000000".
 func parseMask(text string) (cpuset.Set, error) {
 	var s cpuset.Set
@@ -138,8 +137,7 @@ func parseMask(text string) (cpuset.Set, error) {
 	return s, nil
 }
 
-// parseNumber reads a number that identifies something. The kernel writes -1
-// where it does not know.
+// parseNumber parses an identifying number. The kernel writes -1 if it is unknown.
 func parseNumber(text string) (int, error) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	switch {
@@ -151,7 +149,7 @@ func parseNumber(text string) (int, error) {
 	return int(n), nil
 }
 
-// parseDistances reads the row of one node: "10 21".
+// parseDistances parses the row of one node: "10 21".
 func parseDistances(text string) ([]int, error) {
 	fields := strings.Fields(text)
 	row := make([]int, len(fields))
@@ -169,7 +167,7 @@ func parseDistances(text string) ([]int, error) {
 	return row, nil
 }
 
-// parseMemTotal finds "Node 0 MemTotal:  8386704 kB" and returns bytes.
+// parseMemTotal finds "Node 0 MemTotal: 8386704 kB" and returns bytes.
 func parseMemTotal(text string) (uint64, error) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)

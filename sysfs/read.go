@@ -1,19 +1,19 @@
-// Package sysfs reads the machine's topology from a /sys tree, live or copied,
-// and says when the CPUs that are online change.
+// Package sysfs reads the machine's topology from a /sys tree, live or copied, and
+// watches which CPUs are online. [Read] returns a topology.Topology and [Warning]s,
+// [Watch] reports changes.
 //
-// Only "no CPU at all" is an error. Whatever else is missing, garbled or
-// contradicts itself is replaced by the plainest assumption at that level, and
-// a Warning names the file and the assumption. Work is bounded: no file is read
-// beyond 1 MiB, no directory beyond a fixed number of entries.
+// The only error is "no CPU at all". Anything else that is missing, malformed or
+// contradictory is replaced by the simplest assumption at that level, and a Warning
+// names the file and the assumption. Work is bounded: no file is read beyond 1 MiB, no
+// directory beyond a fixed number of entries.
 //
 //	fsys, err := sysfs.Open("/sys")
 //	t, warnings, err := sysfs.Read(fsys)
 //
-// Machine-wide numbers: nodes and sockets keep the kernel's (they may have
-// holes); cores, L2s, L3s and dies are numbered from 0 by their lowest online
-// CPU, because the kernel repeats its own numbers from socket to socket.
-// CPUs that are off have no place in /sys; topology.Remembering gives them the
-// one that they had.
+// Machine-wide numbers: nodes and sockets keep the kernel's, which may have gaps.
+// Cores, L2s, L3s and dies are numbered from 0 by their lowest online CPU, since the
+// kernel repeats its own numbers in each socket. An offline CPU has no place in /sys;
+// topology.Remembering restores the one it had.
 package sysfs
 
 import (
@@ -29,7 +29,7 @@ import (
 
 const cpuDir = "devices/system/cpu"
 
-// reader holds one reading: what is read from, and what was found wanting.
+// reader is the state of one reading.
 type reader struct {
 	fsys     fs.FS
 	warnings []Warning
@@ -43,8 +43,8 @@ type reader struct {
 	distance map[int]map[int]int
 }
 
-// Read makes the machine of a /sys tree. The root of fsys is /sys itself, or a
-// directory that holds it as "sys".
+// Read builds the machine of a /sys tree. The root of fsys is /sys itself, or a
+// directory that contains it as "sys".
 func Read(fsys fs.FS) (*topology.Topology, []Warning, error) {
 	root, err := sysRoot(fsys)
 	if err != nil {
@@ -91,7 +91,7 @@ func isDir(fsys fs.FS, name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// readCPULists finds which CPUs exist, are on and are isolated.
+// readCPULists reads which CPUs exist, are online and are isolated.
 func (r *reader) readCPULists() error {
 	r.dirs = r.listCPUDirs()
 	online, err := r.list(cpuDir + "/online")
@@ -150,7 +150,7 @@ func (r *reader) onlineByDirs() cpuset.Set {
 	return s
 }
 
-// numbered takes "cpu12" apart.
+// numbered parses "cpu12".
 func numbered(name, prefix string, limit int) (int, bool) {
 	digits, ok := strings.CutPrefix(name, prefix)
 	if !ok || digits == "" || len(digits) > 6 || (digits[0] == '0' && digits != "0") {
@@ -170,8 +170,8 @@ func cpuPath(cpu int, file string) string {
 	return cpuDir + "/cpu" + strconv.Itoa(cpu) + "/" + file
 }
 
-// build makes the topology. A core that lies in two places contradicts every
-// model of a machine; what is left of the files then is not worth guessing at.
+// build makes the topology. A core in two places contradicts any model of a machine;
+// then the files are too unreliable to guess from.
 func (r *reader) build() (*topology.Topology, error) {
 	o := topology.Options{Offline: r.present.Minus(r.online), Isolated: r.isolated, Memory: r.memory,
 		Distances: r.distance}

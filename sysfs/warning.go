@@ -7,8 +7,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Warning is something that /sys does not say, or says in a way that cannot be,
-// and what is assumed instead.
+// Warning is something that /sys lacks or misstates, and the assumption made instead.
 type Warning struct {
 	File    string // below /sys; cpu* stands for several CPUs
 	Problem string
@@ -46,7 +45,7 @@ func last(s cpuset.Set) int {
 	return -1
 }
 
-// quote shortens hostile text so that a warning stays one readable line.
+// quote shortens hostile text, so that a warning stays one readable line.
 func quote(text string) string {
 	const most = 40
 	if len(text) > most {
@@ -55,7 +54,7 @@ func quote(text string) string {
 	return strconv.QuoteToASCII(text)
 }
 
-// misses gathers the same complaint of many CPUs into one warning.
+// misses combines the same problem of many CPUs into one warning.
 type misses struct {
 	cpus  cpuset.Set
 	first error

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// pollEvery finds what no event reported. A cpuset emptied by an offline CPU is to be
-// repaired within a second, and the poll is one small file.
+// pollEvery is the poll interval, for changes without an event. A cpuset emptied by an
+// offline CPU must be repaired within a second, and a poll reads one small file.
 const pollEvery = 500 * time.Millisecond
 
-// Watch calls onChange whenever CPUs go on or off, until ctx ends. root is the
-// directory that stands for /sys. It listens to the kernel's events and polls
-// the list of online CPUs as well: events can be lost, and a container without
-// the right to listen has none. The error, which says why there are no events,
-// comes at once through onError and is for information; polling goes on.
+// Watch calls onChange whenever CPUs go online or offline, until ctx ends. root is the
+// directory that stands for /sys. It listens to the kernel's events and also polls the
+// list of online CPUs, since events can be lost, and a container may lack the right to
+// listen. onError is called at once with the reason if there are no events; polling
+// continues.
 func Watch(ctx context.Context, root string, onChange func(), onError func(error)) {
 	events, err := listenCPUEvents(ctx)
 	if err != nil {
@@ -28,7 +28,7 @@ func Watch(ctx context.Context, root string, onChange func(), onError func(error
 	watch(ctx, onlineFile(root), events, ticker.C, onChange)
 }
 
-// onlineFile reads the text of the list of online CPUs; "" where it cannot.
+// onlineFile returns a function that reads the list of online CPUs; "" on an error.
 func onlineFile(root string) func() string {
 	name := filepath.Join(root, cpuDir, "online")
 	return func() string {
@@ -40,8 +40,8 @@ func onlineFile(root string) func() string {
 	}
 }
 
-// watch calls onChange once for an event, and for a poll that finds another
-// list than the last look did. A nil or closed channel of events leaves polling.
+// watch calls onChange once per event, and for a poll that finds another list than
+// before. With a nil or closed channel of events it only polls.
 func watch(ctx context.Context, online func() string, events <-chan struct{}, poll <-chan time.Time, onChange func()) {
 	last := online()
 	for {
