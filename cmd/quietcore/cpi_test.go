@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/internal/cmdtest"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/top"
 )
@@ -167,20 +166,7 @@ func (b busyContainer) run(t *testing.T, socket string) {
 		Linux: &api.LinuxContainer{
 			CgroupsPath: b.cgroup, Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu},
 		}}
-	nri, err := adaptation.New("containerd", "v2.3.0", func(ctx context.Context, cb adaptation.SyncCB) error {
-		_, err := cb(ctx, []*api.PodSandbox{pod}, []*api.Container{ctr})
-		return err
-	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, errors.New("nobody may ask for that")
-	}, adaptation.WithSocketPath(socket), adaptation.WithPluginPath(t.TempDir()),
-		adaptation.WithPluginConfigPath(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nri.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nri.Stop)
+	t.Cleanup(cmdtest.Serve(t, socket, []*api.PodSandbox{pod}, []*api.Container{ctr}).Stop)
 }
 
 // The whole way: a runtime's container, the kernel's counters, a window, and what

@@ -16,11 +16,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/containerd/nri/pkg/adaptation"
-	"github.com/containerd/nri/pkg/api"
 	"golang.org/x/sys/unix"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/cmdtest"
 	"github.com/quietcore/quietcore/internal/doctext"
 )
 
@@ -71,7 +70,7 @@ func kubectl(t *testing.T) string {
 	t.Helper()
 	home, repo := t.TempDir(), filepath.Join("..", "..")
 	bin := filepath.Join(home, ".local", "bin")
-	writeTo(t, filepath.Join(bin, "kubectl"), kubectlScript)
+	cmdtest.Write(t, filepath.Join(bin, "kubectl"), kubectlScript)
 	if err := os.Chmod(filepath.Join(bin, "kubectl"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +140,7 @@ func newDocsNode(t *testing.T) *docsNode {
 		if !filepath.IsAbs(name) {
 			name = filepath.Join(n.dir, name)
 		}
-		writeTo(t, name, text)
+		cmdtest.Write(t, name, text)
 	}
 	if err := os.Symlink(filepath.Join(repo, "e2e"), filepath.Join(n.dir, "e2e")); err != nil {
 		t.Fatal(err)
@@ -152,35 +151,18 @@ func newDocsNode(t *testing.T) *docsNode {
 		}
 	}
 	listen(t, "/run/containerd/containerd.sock")
-	names := []string{"default/web", "default/first", "shop/db"}
-	cgroups(t, names)
-	startRuntime(t, names)
-	return n
-}
-
-// cgroups is a tree of plain files in which everybody has all CPUs, which is what the
-// pods of this node want.
-func cgroups(t *testing.T, names []string) {
-	t.Helper()
+	pods := []cmdtest.Pod{{Namespace: "default", Name: "web"}, {Namespace: "default", Name: "first"},
+		{Namespace: "shop", Name: "db"}}
+	for i := range pods {
+		pods[i].UID, pods[i].Class, pods[i].CPUs = "uid-"+pods[i].Name, "LS", 1
+	}
 	online, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
 		t.Fatal(err)
 	}
-	dirs := []string{"", "kubepods", "kubepods/burstable", "kubepods/besteffort"}
-	for _, name := range names {
-		_, pod, _ := strings.Cut(name, "/")
-		dirs = append(dirs, "kubepods/pod"+pod, "kubepods/pod"+pod+"/"+containerID(pod))
-	}
-	for _, dir := range dirs {
-		for file, text := range map[string]string{
-			"cgroup.controllers": "cpuset cpu memory\n", "cgroup.procs": "",
-			"cgroup.events": "populated 1\nfrozen 0\n", "cpuset.cpus": "\n", "cpuset.cpus.effective": string(online),
-			"cpuset.mems": "\n", "cpuset.mems.effective": "0\n", "cpu.max": "100000 100000\n", "cpu.weight": "39\n",
-			"cpu.stat": "usage_usec 0\nnr_throttled 0\nthrottled_usec 0\n",
-		} {
-			writeTo(t, filepath.Join("/sys/fs/cgroup", dir, file), text)
-		}
-	}
+	cmdtest.Cgroups(t, "/sys/fs/cgroup", string(online), pods)
+	t.Cleanup(cmdtest.Runtime(t, "/run/nri/nri.sock", pods).Stop)
+	return n
 }
 
 func up(t *testing.T) {
@@ -206,17 +188,7 @@ func copyTo(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeTo(t, to, string(text))
-}
-
-func writeTo(t *testing.T, name, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	cmdtest.Write(t, to, string(text))
 }
 
 func listen(t *testing.T, socket string) {
@@ -229,49 +201,6 @@ func listen(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-}
-
-// containerID is as long as a runtime's.
-func containerID(pod string) string { return fmt.Sprintf("%064x", pod) }
-
-// startRuntime is a runtime's side of NRI with pods that run in the shared pool.
-func startRuntime(t *testing.T, names []string) {
-	t.Helper()
-	cpu := &api.LinuxCPU{Shares: api.UInt64(1024), Quota: api.Int64(100_000), Period: api.UInt64(100_000)}
-	var pods []*api.PodSandbox
-	var containers []*api.Container
-	for _, name := range names {
-		namespace, pod, _ := strings.Cut(name, "/")
-		pods = append(pods, &api.PodSandbox{
-			Id: "sandbox-" + pod, Uid: "uid-" + pod, Name: pod, Namespace: namespace,
-			Labels: map[string]string{"koordinator.sh/qosClass": "LS"},
-			Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/pod" + pod,
-				PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: cpu}},
-		})
-		containers = append(containers, &api.Container{
-			Id: containerID(pod), PodSandboxId: "sandbox-" + pod, Name: "main",
-			State: api.ContainerState_CONTAINER_RUNNING,
-			Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/pod" + pod + "/" + containerID(pod),
-				Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
-		})
-	}
-	if err := os.MkdirAll("/run/nri", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	nri, err := adaptation.New("containerd", "v2.3.0", func(ctx context.Context, cb adaptation.SyncCB) error {
-		_, err := cb(ctx, pods, containers)
-		return err
-	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, errors.New("nobody may ask for that")
-	}, adaptation.WithSocketPath("/run/nri/nri.sock"), adaptation.WithPluginPath(t.TempDir()),
-		adaptation.WithPluginConfigPath(t.TempDir()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := nri.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nri.Stop)
 }
 
 // runHere are the commands that end at the daemon or look at what is its own.

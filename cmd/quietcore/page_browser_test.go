@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cmdtest"
 	"github.com/quietcore/quietcore/internal/page/pagetest"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/sysfs/sysfstest"
@@ -50,20 +50,8 @@ func newPageNode(t *testing.T, grid topology.Grid) *pageNode {
 	n := &pageNode{t: t}
 	address := freePort(t)
 	n.base = "http://" + address
-	writeTo(t, p.config, strings.Replace(string(text), `page: {listen: ''}`, "page: {listen: "+address+"}", 1))
-	n.nri, err = adaptation.New("containerd", "v2.3.0", func(ctx context.Context, cb adaptation.SyncCB) error {
-		_, err := cb(ctx, nil, nil)
-		return err
-	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, errors.New("nobody may ask for that")
-	}, adaptation.WithSocketPath(filepath.Join(p.dir, "nri.sock")), adaptation.WithPluginPath(t.TempDir()),
-		adaptation.WithPluginConfigPath(t.TempDir()))
-	if err == nil {
-		err = n.nri.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmdtest.Write(t, p.config, strings.Replace(string(text), `page: {listen: ''}`, "page: {listen: "+address+"}", 1))
+	n.nri = cmdtest.Serve(t, filepath.Join(p.dir, "nri.sock"), nil, nil)
 	t.Cleanup(n.nri.Stop)
 	log, _ := p.start(t)
 	t.Cleanup(func() {
@@ -101,8 +89,9 @@ func (n *pageNode) run(name string, class policy.Class, slice string, milli int6
 		n.t.Fatalf("pod %s: %v", name, err)
 	}
 	container := &api.Container{
-		Id: containerID(pod), PodSandboxId: sandbox.Id, Name: "main", State: api.ContainerState_CONTAINER_CREATED,
-		Linux: &api.LinuxContainer{CgroupsPath: parent + "/" + containerID(pod),
+		Id: cmdtest.ContainerID(pod), PodSandboxId: sandbox.Id, Name: "main",
+		State: api.ContainerState_CONTAINER_CREATED,
+		Linux: &api.LinuxContainer{CgroupsPath: parent + "/" + cmdtest.ContainerID(pod),
 			Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
 	}
 	reply, err := n.nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: sandbox, Container: container})

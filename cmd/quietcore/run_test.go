@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/cmdtest"
 )
 
 // place is where one daemon of a test lives.
@@ -43,29 +44,11 @@ cgroup: {root: %[1]s/cgroup}
 	}
 }
 
-// logs is the daemon's standard error.
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // start runs `quietcore run` until stop, which returns its exit code.
-func (p place) start(t *testing.T) (log *logs, stop func() int) {
+func (p place) start(t *testing.T) (log *cmdtest.Log, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	log = &logs{}
+	log = &cmdtest.Log{}
 	code := make(chan int, 1)
 	go func() {
 		code <- run(ctx, []string{"run", "--config", p.config}, strings.NewReader(""), io.Discard, log)

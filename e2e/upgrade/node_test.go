@@ -1,7 +1,6 @@
 package upgrade
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,13 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/containerd/nri/pkg/adaptation"
-	"github.com/containerd/nri/pkg/api"
-
+	"github.com/quietcore/quietcore/internal/cmdtest"
 	"github.com/quietcore/quietcore/sysfs/sysfstest"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -46,7 +42,7 @@ func newNode(t *testing.T, pods ...string) *node {
 	if err := os.CopyFS(filepath.Join(dir, "sys"), sysfstest.Tree(machine)); err != nil {
 		t.Fatal(err)
 	}
-	n.write("config.yaml", fmt.Sprintf(`apiVersion: quietcore.dev/v1alpha1
+	cmdtest.Write(t, n.at("config.yaml"), fmt.Sprintf(`apiVersion: quietcore.dev/v1alpha1
 state: {dir: %[1]s/state}
 socket: %[1]s/q.sock
 listen: ""
@@ -59,80 +55,14 @@ cpi: {mode: "off"}
 	return n
 }
 
-func (n *node) write(name, text string) {
-	n.t.Helper()
-	name = filepath.Join(n.dir, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		n.t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		n.t.Fatal(err)
-	}
-}
+func (n *node) at(name string) string { return filepath.Join(n.dir, name) }
 
-// cgroups makes the tree anew: nobody has a mask.
-func (n *node) cgroups() {
-	n.t.Helper()
-	if err := os.RemoveAll(filepath.Join(n.dir, "cgroup")); err != nil {
-		n.t.Fatal(err)
+// running are the pods, each with CPUs of its own.
+func (n *node) running() (pods []cmdtest.Pod) {
+	for _, name := range n.pods {
+		pods = append(pods, cmdtest.Pod{Namespace: "default", Name: name, UID: name, Class: "LSR", CPUs: 2})
 	}
-	dirs := []string{"", "kubepods", "kubepods/burstable", "kubepods/besteffort"}
-	for _, pod := range n.pods {
-		dirs = append(dirs, "kubepods/pod"+pod, "kubepods/pod"+pod+"/"+containerID(pod))
-	}
-	for _, dir := range dirs {
-		for file, text := range map[string]string{
-			"cgroup.controllers": "cpuset cpu memory\n", "cgroup.procs": "",
-			"cgroup.events": "populated 1\nfrozen 0\n", "cpuset.cpus": "\n", "cpuset.cpus.effective": "0-7\n",
-			"cpuset.mems": "\n", "cpuset.mems.effective": "0\n", "cpu.max": "max 100000\n", "cpu.weight": "39\n",
-			"cpu.stat": "usage_usec 0\nnr_throttled 0\nthrottled_usec 0\n",
-		} {
-			n.write(filepath.Join("cgroup", dir, file), text)
-		}
-	}
-}
-
-func containerID(pod string) string { return fmt.Sprintf("%064x", pod) }
-
-// listed is what the runtime says that runs.
-func (n *node) listed() (pods []*api.PodSandbox, containers []*api.Container) {
-	cpu := &api.LinuxCPU{Shares: api.UInt64(2048), Quota: api.Int64(200_000), Period: api.UInt64(100_000)}
-	for _, pod := range n.pods {
-		pods = append(pods, &api.PodSandbox{
-			Id: "sandbox-" + pod, Uid: pod, Name: pod, Namespace: "default",
-			Labels: map[string]string{"koordinator.sh/qosClass": "LSR"},
-			Linux: &api.LinuxPodSandbox{CgroupParent: "/kubepods/pod" + pod,
-				PodResources: &api.LinuxResources{Cpu: cpu}, Resources: &api.LinuxResources{Cpu: cpu}},
-		})
-		containers = append(containers, &api.Container{
-			Id: containerID(pod), PodSandboxId: "sandbox-" + pod, Name: "main",
-			State: api.ContainerState_CONTAINER_RUNNING,
-			Linux: &api.LinuxContainer{CgroupsPath: "/kubepods/pod" + pod + "/" + containerID(pod),
-				Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu}},
-		})
-	}
-	return pods, containers
-}
-
-// runtime starts the runtime's side of NRI, with the pods as they are now.
-func (n *node) runtime() (stop func()) {
-	n.t.Helper()
-	pods, containers := n.listed()
-	plugins := n.t.TempDir()
-	nri, err := adaptation.New("containerd", "v2.3.0", func(ctx context.Context, cb adaptation.SyncCB) error {
-		_, err := cb(ctx, pods, containers)
-		return err
-	}, func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-		return nil, nil
-	}, adaptation.WithSocketPath(filepath.Join(n.dir, "nri.sock")), adaptation.WithPluginPath(plugins),
-		adaptation.WithPluginConfigPath(plugins))
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	if err := nri.Start(); err != nil {
-		n.t.Fatal(err)
-	}
-	return nri.Stop
+	return pods
 }
 
 // status is what a daemon of any version answers.
@@ -173,7 +103,7 @@ func (s *saved) pods() string {
 }
 
 func (n *node) saved() (s saved) {
-	text, err := os.ReadFile(filepath.Join(n.dir, "state", "state.json"))
+	text, err := os.ReadFile(n.at("state/state.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &s)
 	}
@@ -187,11 +117,14 @@ func (n *node) saved() (s saved) {
 // and kills it as by kill -9. It returns the owners that it told of, and its log.
 func (n *node) run(binary string, want func(saved) bool) (owners, log string) {
 	n.t.Helper()
-	n.cgroups()
-	stop := n.runtime()
-	defer stop()
-	out := &logs{}
-	cmd := exec.CommandContext(n.t.Context(), binary, "run", "--config", filepath.Join(n.dir, "config.yaml"))
+	if err := os.RemoveAll(n.at("cgroup")); err != nil {
+		n.t.Fatal(err)
+	}
+	cmdtest.Cgroups(n.t, n.at("cgroup"), "0-7", n.running())
+	runtime := cmdtest.Runtime(n.t, n.at("nri.sock"), n.running())
+	defer runtime.Stop()
+	out := &cmdtest.Log{}
+	cmd := exec.CommandContext(n.t.Context(), binary, "run", "--config", n.at("config.yaml"))
 	cmd.Stderr = out
 	if err := cmd.Start(); err != nil {
 		n.t.Fatal(err)
@@ -222,7 +155,7 @@ func (n *node) run(binary string, want func(saved) bool) (owners, log string) {
 func (n *node) status() (s status) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(n.dir, "q.sock"))
+			return new(net.Dialer).DialContext(ctx, "unix", n.at("q.sock"))
 		}}}
 	resp, err := client.Get("http://quietcore/v1/status")
 	if err != nil {
@@ -233,21 +166,4 @@ func (n *node) status() (s status) {
 		return status{}
 	}
 	return s
-}
-
-type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -1,5 +1,6 @@
-// Package cmdtest has what the scripts of all commands share: in a script,
-// `exits N COMMAND…` runs a command and wants that exit code.
+// Package cmdtest has what the tests of whole commands share: a node of plain files with a
+// runtime's side of NRI, a daemon's log, and for scripts `exits N COMMAND…`, which runs a
+// command and wants that exit code.
 package cmdtest
 
 import (
