@@ -177,7 +177,7 @@ func TestAnEventStaysAway(t *testing.T) {
 	}
 }
 
-// Turns are told to whoever asks for the status: it is the watchdog or a profiler
+// Status reports sharing of counters: it is the watchdog or a profiler
 // then, and not the container.
 func TestTurns(t *testing.T) {
 	total := newTotal(1)

@@ -268,7 +268,7 @@ func v1(t testing.TB) *hierarchy {
 	return h
 }
 
-// make makes a cgroup and removes it in the end, with whoever is left there.
+// make makes a cgroup and removes it in the end, with all processes left in it.
 func (h *hierarchy) make(name string) string {
 	h.t.Helper()
 	path := fmt.Sprintf("quietcore-counter-%d", os.Getpid())

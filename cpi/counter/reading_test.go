@@ -96,7 +96,7 @@ func countStandIns(t *testing.T, h *hierarchy, d *double) {
 			t.Errorf("%d page faults of %d were counted", got, want)
 		}
 		machine := int(after.Machine.Events[Instructions] - before.Machine.Events[Instructions])
-		// The two do not count faults on behalf of somebody else in the same way.
+		// The two do not count faults on behalf of other processes in the same way.
 		if machine > outer+outer/100+100 || missed == 0 && machine < inner-inner/100-100 {
 			t.Errorf("the machine had %d page faults, the kernel says %d to %d", machine, inner, outer)
 		}

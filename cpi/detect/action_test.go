@@ -582,9 +582,9 @@ func TestFellowVictims(t *testing.T) {
 	}
 }
 
-// What victims of one place have in common is analysed: of up to four beside the one in
-// question, each of whom is protected, suffers now and suffered at the same times.
-func TestWhoAreFellowVictims(t *testing.T) {
+// What victims of one place have in common is analysed: up to four besides the one in
+// question, each of which is protected, suffers now and suffered at the same times.
+func TestVictimsThatAreAveraged(t *testing.T) {
 	ill := []float64{1, 1, 1, 2, 2, 1, 1, 2, 2, 2}
 	for name, c := range map[string]struct {
 		others int
@@ -659,8 +659,8 @@ func TestWhatSufficesForBlame(t *testing.T) {
 	}
 }
 
-// Who suffers beside the victim uses more CPU time for the same work: he is no
-// antagonist. Who does more is, and so is who waits for memory that he takes from all.
+// A container that suffers like the victim uses more CPU time for the same work: it is no
+// antagonist. One that does more work is, and so is one that saturates the memory.
 func TestWorkIsHeldAgainstSuspectsAndNotTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		suspect func(k int, slow float64) Sample

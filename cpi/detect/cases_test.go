@@ -18,7 +18,7 @@ func suffering(well, ill float64) []float64 {
 	return append(constant(well, 7), constant(ill, 3)...)
 }
 
-// scoring is the usage of a suspect to whom the paper gives exactly this score: little
+// scoring is the usage of a suspect of exactly this score by the paper: little
 // while the victim is well, and as much more while it suffers as that takes.
 func scoring(t *testing.T, threshold float64, cpi []float64, score float64) []float64 {
 	t.Helper()
@@ -81,7 +81,7 @@ func TestPaperOnlyBatchIsCapped(t *testing.T) { // P1
 		suspects = append(suspects, cpi.Container{ID: id, Class: class})
 		usages[id] = scoring(t, 2, slow, score)
 	}
-	usages["idle"] = constant(0, len(slow)) // who used nothing has no score
+	usages["idle"] = constant(0, len(slow)) // a suspect without usage has no score
 	b := watched(t, append(suspects, cpi.Container{ID: "idle", Class: cpi.BE})...)
 	b.suffer(slow, usages, 0)
 	b.want("cap video 100m")
@@ -168,7 +168,7 @@ func TestDerangedAntagonist(t *testing.T) {
 	b.want("cap a 100m")
 	capped := map[string][]float64{"a": {0.1}}
 	b.suffer([]float64{1}, capped, 20)
-	b.suffer([]float64{1}, capped, 0) // nobody could say: no harm
+	b.suffer([]float64{1}, capped, 0) // unknown: no harm
 	b.want("cap a 100m")
 	b.suffer([]float64{1}, capped, 80)
 	b.want("cap a 100m", "cap of a for v: harm", "uncap a")
@@ -185,7 +185,7 @@ func TestDerangedAntagonist(t *testing.T) {
 }
 
 // Of a group each is released a minute after the one less suspicious, and none before
-// three: what the victim does then tells who was needed.
+// three: what the victim does then tells which cap was needed.
 func TestGroupsAreReleasedOneByOne(t *testing.T) {
 	b := newBench(t, nil)
 	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})

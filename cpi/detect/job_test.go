@@ -49,7 +49,7 @@ func TestRefusedCapsGiveWayToTheNextSuspect(t *testing.T) {
 	b.tick(time.Second)
 	if v := lastOf(b, AnalysisEvent).Verdict; v.Kind != Observe ||
 		!strings.Contains(v.Why, "b (b) is not capped: it is gone") {
-		t.Errorf("nobody is left: %+v", v)
+		t.Errorf("no antagonist is left: %+v", v)
 	}
 	if p := b.d.pairs.of(b.d.Container(b.refs["v"]), b.d.Container(b.refs["a"])); p != nil {
 		t.Errorf("a refusal is remembered of the pair: %+v", p)
@@ -82,7 +82,7 @@ func TestARefusalMeansOneCommand(t *testing.T) {
 	}
 }
 
-// Who could not be capped is left out for as long as a cap lasts.
+// A suspect whose cap was refused is skipped for as long as a cap lasts.
 func TestRefusedCapsAreTriedAgain(t *testing.T) {
 	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE})
 	b.blame("v", map[string]float64{"a": 0.5})
@@ -95,7 +95,7 @@ func TestRefusedCapsAreTriedAgain(t *testing.T) {
 	b.want("cap a 10m", "cap a 10m")
 }
 
-// Who is well again is not analysed anew, nor who has not been heard of since.
+// A victim that is normal again is not analysed again, nor one without new samples.
 func TestRefusalsForVictimsThatAreWellAgain(t *testing.T) {
 	for name, after := range map[string]func(b *bench){
 		"well again": func(b *bench) {

@@ -35,7 +35,7 @@ func TestNearness(t *testing.T) {
 }
 
 // Two suspects ran alike and one of them must have done it. What else is known of them
-// decides whom the doubt falls on.
+// decides which spec is doubted.
 func TestWhatElseIsKnownWeighs(t *testing.T) {
 	domain := func(i int) (d cpi.Domains) { d.Add(i); return d }
 	place := func(core, l3, node int) cpi.Place {

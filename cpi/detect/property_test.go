@@ -373,7 +373,7 @@ func TestContainersAreBounded(t *testing.T) {
 	}
 }
 
-// Of the jobs that nobody belongs to the one seen least recently makes room.
+// Of the jobs without containers the one seen least recently makes room.
 func TestJobsAreBounded(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.MaxJobs = 3 })
 	b.put(cpi.Container{ID: "v", Job: "runs", Class: cpi.LS})
@@ -390,7 +390,7 @@ func TestJobsAreBounded(t *testing.T) {
 }
 
 // A container that ended is a suspect while a window reaches back to its end; then its
-// place is free, and who gets it has nothing of its.
+// place is free, and the next holder inherits nothing.
 func TestContainersThatEndedAreForgotten(t *testing.T) {
 	b := newBench(t, nil)
 	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})

@@ -44,8 +44,8 @@ func TestAnomaliesThatNoWindowHoldsAnyMore(t *testing.T) {
 	}
 }
 
-// Who became a container of another job is judged by that one's spec, which is not there
-// yet: a threshold of nothing would make everybody guilty.
+// A container that changed its job is judged by the new job's spec, which is not there
+// yet: a threshold of nothing would make every container a victim.
 func TestAnomaliesOfAJobThatAContainerLeft(t *testing.T) {
 	b := victimBench(t, nil)
 	b.put(cpi.Container{ID: "a", Job: "a", Class: cpi.BE})

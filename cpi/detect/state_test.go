@@ -209,7 +209,7 @@ func TestStateThatCannotBe(t *testing.T) {
 	}
 }
 
-// Who makes up pods makes up jobs: what is remembered of pairs is bounded, and what was
+// A tenant that invents pods invents jobs: what is remembered of pairs is bounded, and what was
 // seen last stays.
 func TestPairsAreBounded(t *testing.T) {
 	b := newBench(t, nil)

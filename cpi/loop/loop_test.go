@@ -37,7 +37,7 @@ type node struct {
 	found   []Finding
 	window  int
 	noisy   func(window int) bool // whether batch wants to run
-	idle    func(window int) bool // whether nobody of web runs long enough for a CPI
+	idle    func(window int) bool // whether web runs too little for a CPI
 	threads func(batch *policy.ContainerView) int32
 }
 
@@ -327,7 +327,7 @@ func TestBestEffortLeavesTheL3First(t *testing.T) {
 }
 
 // An antagonist that answers its cap with threads is let go and left alone for an hour
-// (P5). Where nobody can say how many it has, no harm is found.
+// (P5). If the number is unknown, no harm is found.
 func TestThreadsThatGrowUnderACapEndIt(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -401,7 +401,7 @@ func TestObservingOrdersNothing(t *testing.T) {
 	})
 }
 
-// A loop that is busy loses old windows, never the newest, and nobody waits for it.
+// A loop that is busy loses old windows, never the newest, and never blocks its callers.
 func TestTakeNeverWaits(t *testing.T) {
 	n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
 	l, err := New(Options{Detector: config(), Submit: n.submit})

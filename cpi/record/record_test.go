@@ -140,7 +140,7 @@ func TestVictimsShareACap(t *testing.T) {
 	analysed(2, db, other, detect.Observe) // it takes a while to help
 	r.Find(&loop.Finding{Kind: detect.OutcomeEvent, At: at(5), Victim: db, Target: batch,
 		Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Success}})
-	// The first victim ended meanwhile: the command names whom the cap is for now.
+	// The first victim ended meanwhile: the command names the present victim.
 	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at(4), Victim: db, Target: batch,
 		Why: "its time is over"})
 	want := incidents.Action{Kind: incidents.Cap, Subject: subject(batch), Milli: 100, From: at(0), Until: at(5),

@@ -84,10 +84,10 @@ func TestWhatSpoilsASample(t *testing.T) {
 		"enabled for less than before": {func(_, to *Edge) { to.Enabled[Cycles] = 0 }, Backwards, None, 0},
 		"counted for less than before": {func(_, to *Edge) { counts(to).Counted = 0 }, Backwards, None, 0},
 		"missed less than before":      {func(from, _ *Edge) { from.Missed = 1 }, Backwards, None, 0},
-		"time charged to nobody": {func(_, to *Edge) {
+		"uncharged time": {func(_, to *Edge) {
 			to.Missed, to.Lost = 1, 210*time.Millisecond
 		}, Missed, None, 0},
-		"a hundredth charged to nobody": {func(_, to *Edge) {
+		"a hundredth uncharged": {func(_, to *Edge) {
 			to.Missed, to.Lost = 1, 190*time.Millisecond
 		}, None, None, 2},
 		"lost, and the kernel agrees": {func(from, to *Edge) {
@@ -453,7 +453,7 @@ func (w *world) fault(t *rapid.T) {
 				group.Counted -= time.Duration(part * float64(group.Counted-before.Counted))
 			}
 		}
-	case "missed", "deep": // a part of what it did went to nobody
+	case "missed", "deep": // a part of its time was charged to no group
 		for k := range w.from.Groups {
 			before := &w.from.Groups[k]
 			if before.ID != group.ID || kind == "deep" && !before.Account.Known {
@@ -486,7 +486,7 @@ func (w *world) fault(t *rapid.T) {
 	case "cpu time":
 		group.OnCPU += 100 * w.length * time.Duration(w.to.CPUs+1)
 	case "uncounted":
-		w.from.Present[e], w.to.Present[e] = false, false // and what its numbers are is nobody's business
+		w.from.Present[e], w.to.Present[e] = false, false // and its numbers do not matter
 		for i := range w.to.Groups {
 			w.to.Groups[i].Events[e] = math.MaxUint64 / 2
 		}

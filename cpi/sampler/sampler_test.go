@@ -368,7 +368,7 @@ func TestContainersComeAndGoInAWindow(t *testing.T) {
 		}
 		m.containers = append(m.containers, cpi.Container{ID: "created", Cgroup: "/created"},
 			cpi.Container{ID: "pathless"})
-		m.cgroupIDs[""] = 1 // the root, which is nobody's
+		m.cgroupIDs[""] = 1 // the root, which is no container's
 		s := m.sampler(nil)
 		windows := run(t, s)
 		<-windows
@@ -551,8 +551,8 @@ func TestContainersAreFollowedOnce(t *testing.T) {
 	})
 }
 
-// Who is capped at either end of a window was capped in it: what he did is not what he
-// does.
+// A container that is capped at either end of a window was capped in it: its sample is not
+// normal for it.
 func TestCappedInPartOfAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
@@ -573,8 +573,8 @@ func TestCappedInPartOfAWindow(t *testing.T) {
 	})
 }
 
-// An account that is known of one of two readings only is not known, and time of nobody
-// is lost where no event was counted in it.
+// An account that is known of one of two readings only is unknown, and time of no group
+// is only lost if no event was counted in it.
 func TestEdgesOfWhatWasRead(t *testing.T) {
 	one, both := map[string]time.Duration{"a": 1}, map[string]time.Duration{"a": 3}
 	for _, c := range []struct {

@@ -158,7 +158,7 @@ func (s *record) report() string {
 		fmt.Fprintf(&b, "the antagonist was found, %d windows after it began\n", s.caps[0].window-s.learn)
 	case len(s.caps) == 0 && s.hurt.n > 0 && s.alone.n > 0 &&
 		s.hurt.sum/float64(s.hurt.n) < 1.2*s.alone.sum/float64(s.alone.n):
-		b.WriteString("nobody was capped: the antagonist hardly hurt; more -threads may\n")
+		b.WriteString("no cap: the antagonist hardly hurt; more -threads may\n")
 	default:
 		b.WriteString("the antagonist was not found, or capping it did not help\n")
 	}
