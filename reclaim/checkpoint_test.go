@@ -179,7 +179,7 @@ func TestRestartKeepsIdleness(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := l.sample(pods...); len(o.Idle) > 0 {
-		t.Errorf("idle are %v after a day that nobody saw", o.Idle)
+		t.Errorf("idle are %v after a day without samples", o.Idle)
 	}
 	if seen, unseen := len(l.Estimator.observed), len(l.Estimator.unseen); seen != day || unseen != day {
 		t.Errorf("%d cells of the window are kept, %d of them unseen, want all %d", seen, unseen, day)

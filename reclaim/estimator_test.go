@@ -130,7 +130,7 @@ func TestIdleNeedsAFullWindow(t *testing.T) {
 	if o := l.sample(batch("a", 4, 0)); len(o.Idle) != 1 {
 		t.Error("not idle although its window is full")
 	}
-	// Who comes later waits for its own window, and who was away for long too.
+	// A pod that starts later waits for a window of its own, as does one that was long away.
 	l.samples(day, batch("a", 4, 0), batch("b", 4, 0))
 	if o := l.sample(batch("a", 4, 0), batch("b", 4, 0)); len(o.Idle) != 2 {
 		t.Errorf("idle are %v, want both", o.Idle)
@@ -236,7 +236,7 @@ func fourPods(burst bool) []Pod {
 		batch("idle-young", 4, use).born(9), batch("busy-young", 4, 3).born(10)}
 }
 
-// I5: who is not idle goes first, then the youngest idle.
+// I5: pods that are not idle are evicted first, then the youngest idle one.
 func TestWhoIsEvicted(t *testing.T) {
 	settle := func(t *testing.T) *life {
 		l := begin(t, nil)
@@ -272,7 +272,7 @@ func TestWhoIsEvicted(t *testing.T) {
 	}
 }
 
-// An idle pod that lends more than it uses is not evicted: that would help nobody.
+// An idle pod that lends more than it uses is not evicted: that would not help.
 func TestAnIdlePodThatLendsStays(t *testing.T) {
 	l := begin(t, nil)
 	l.samples(day+1, batch("a", 4, 0.1), batch("b", 4, 0.1))
@@ -280,7 +280,7 @@ func TestAnIdlePodThatLendsStays(t *testing.T) {
 		len(o.Idle) != 2 {
 		t.Errorf("evicts %v, idle are %v", o.Evict, o.Idle)
 	}
-	// Nor where there is too little: who needs what it asked for goes, though it is older.
+	// Nor if there is too little: an older pod that uses its request is evicted instead.
 	l = begin(t, nil)
 	lends, bursts := batch("lends", 4, 0.1).born(9), batch("bursts", 4, 0.1).born(1)
 	for i := range day + 50 {
@@ -312,7 +312,7 @@ func TestEvictionNeedsTime(t *testing.T) {
 	if o := l.samples(100, batch("a", 4, 3), full); len(o.Evict) > 0 {
 		t.Errorf("evicts %v a second time", o.Evict)
 	}
-	// A budget forbids it: somebody else is chosen, and the pod again much later.
+	// A budget forbids it: another is chosen, and the pod again much later.
 	l.Refused(l.now, "a")
 	l.Refused(l.now, "nobody")
 	o := l.samples(30, batch("a", 4, 3), full)
@@ -324,7 +324,7 @@ func TestEvictionNeedsTime(t *testing.T) {
 	}
 }
 
-// I7: while batch pods are throttled nobody becomes idle, and what they use then
+// I7: while batch pods are throttled no pod becomes idle, and what they use then
 // does not count as little.
 func TestThrottledPodsAreNotIdle(t *testing.T) {
 	l := begin(t, nil)
@@ -345,7 +345,7 @@ func TestThrottledPodsAreNotIdle(t *testing.T) {
 	if o = l.samples(day, batch("a", 4, 0.1), batch("b", 4, 0.1)); len(o.Idle) != 2 {
 		t.Errorf("idle are %v a day after the throttling", o.Idle)
 	}
-	// One pod's own limit concerns nobody else, and much use shows in spite of it.
+	// One pod's own limit concerns no other pod, and much use shows in spite of it.
 	busy := batch("a", 4, 3)
 	busy.Throttled = true
 	if o = l.samples(20, busy, batch("b", 4, 0.1)); !slices.Equal(o.Idle, []string{"b"}) {
@@ -528,7 +528,7 @@ func TestBadReports(t *testing.T) {
 	}
 }
 
-// A clock that jumps makes nobody idle and loses no window.
+// A clock that jumps makes no pod idle and loses no window.
 func TestClockJumps(t *testing.T) {
 	l := begin(t, nil)
 	l.samples(day/2, batch("a", 4, 3))

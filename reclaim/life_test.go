@@ -12,7 +12,7 @@ import (
 
 // TestRandomLives throws everything at an estimator and checks after every step
 // what it promises: nothing is lent that is not there, nothing rises between
-// samples or right after an eviction, nobody is evicted twice.
+// samples or right after an eviction, no pod is evicted twice.
 func TestRandomLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := Default()
@@ -77,7 +77,7 @@ func TestRandomLives(t *testing.T) {
 				o.Offer*cfg.Idle.Threshold/100 > max(0, o.Supply)+tiny:
 				t.Fatalf("step %d: %v is offered of %v, with a supply of %v", step, o.Offer, o.Reclaimable, o.Supply)
 			case r.Span == 0 && (o.Offer > offer+tiny || len(o.Evict) > 0):
-				t.Fatalf("step %d: the offer rose from %v to %v or somebody is evicted, and nothing was measured",
+				t.Fatalf("step %d: the offer rose from %v to %v or a pod was evicted without a measurement",
 					step, offer, o.Offer)
 			case cfg.Idle.Threshold == 0 && len(o.Idle) > 0:
 				t.Fatalf("step %d: %v are idle below a threshold of 0", step, o.Idle)

@@ -283,8 +283,8 @@ func TestEvictWithoutServer(t *testing.T) {
 	}
 }
 
-// TestEvictorLives: whatever the server answers, nobody is evicted twice, nobody who
-// is not meant, never faster than the rate, and memory stays bounded.
+// TestEvictorLives: whatever the server answers, no pod is evicted twice, none that
+// was not named, never faster than the rate, and memory stays bounded.
 func TestEvictorLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := start

@@ -242,7 +242,7 @@ func TestLives(t *testing.T) {
 					p.Own = p.Milli
 				}
 				if have, _ := amountsIn(w.node); p.Own > 0 && have[own] == absent {
-					return // nobody schedules it here
+					return // it is not scheduled here
 				}
 				if w.admits(p, w.pods) {
 					w.pods = append(w.pods, p)

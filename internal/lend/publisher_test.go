@@ -136,7 +136,7 @@ func TestKubeletZeroes(t *testing.T) {
 	})
 }
 
-// Before the first offer nobody knows what can be lent, but pods are there.
+// Before the first offer it is unknown what can be lent, but pods exist.
 func TestDaemonStartsAfterKubeletZeroed(t *testing.T) {
 	s := newServer("0")
 	play(t, s, Options{}, func(t *testing.T, n *node) {
@@ -216,7 +216,7 @@ func TestOthersWrite(t *testing.T) {
 	}
 }
 
-// More in capacity than in allocatable harms nobody, but is not what was written.
+// More in capacity than in allocatable is harmless, but is not what was written.
 func TestCapacityAlone(t *testing.T) {
 	play(t, newServer(""), Options{}, func(t *testing.T, n *node) {
 		n.Offer(5000)
@@ -556,7 +556,7 @@ func FuzzRecord(f *testing.F) {
 		if !ok {
 			return
 		}
-		// Whatever somebody wrote there, the next patch is one.
+		// Whatever another writer put there, the next patch is one.
 		to := amounts{max(milli, absent), absent}
 		patch, err := patchOf(to, [resources]bool{true, r.has(koordinator)}, record{At: r.At, Offer: r.Offer})
 		if err != nil || !json.Valid(patch) {

@@ -145,7 +145,7 @@ func (s *apiServer) lent() kube.LentNode {
 	return n
 }
 
-// edit is what somebody else does to the Node.
+// edit is a change of the Node by another writer.
 func (s *apiServer) edit(change func(n *corev1.Node)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *apiServer) edit(change func(n *corev1.Node)) {
 	s.changed()
 }
 
-// set is somebody's own idea of a resource; "" takes it away.
+// set is another writer's value of a resource; "" removes it.
 func (s *apiServer) set(name corev1.ResourceName, amount string) {
 	s.edit(func(n *corev1.Node) {
 		for _, list := range []corev1.ResourceList{n.Status.Capacity, n.Status.Allocatable} {

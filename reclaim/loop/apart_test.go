@@ -29,7 +29,7 @@ func (n *node) of(cfg policy.Config, o topology.Options) *node {
 }
 
 // CPUs that no pod of best effort may use are neither offered nor part of its budget,
-// whoever has them, and what their owners request is not subtracted a second time.
+// whichever pod has them, and what their owners request is not subtracted a second time.
 func TestWhatIsApartIsNotLent(t *testing.T) {
 	system := policy.System{CPUs: cpuset.Of(14, 15), Exclusive: true, Namespaces: []string{"default"}}
 	all := cpuset.Of(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
@@ -45,7 +45,7 @@ func TestWhatIsApartIsNotLent(t *testing.T) {
 		reserve float64
 		runs    []run
 		offer   int64
-		// of the budget: 65 % of 16 CPUs, or of those that nobody keeps, less production's use of them,
+		// of the budget: 65 % of 16 CPUs, or of those that are not apart, less production's use of them,
 		// less the reserve
 		target float64
 	}{

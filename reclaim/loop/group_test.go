@@ -21,14 +21,14 @@ func TestWhoIsHeldDown(t *testing.T) {
 	for name, c := range map[string]struct {
 		waits, stops map[string]float64
 		production   float64
-		free         bool // nobody suppresses
+		free         bool // no suppression
 		idle         []string
 		frozen       bool
 	}{
 		"nobody": {idle: both},
 		"two busy pods wait as on a busy host": {waits: map[string]float64{"busy-a": 0.3, "busy-b": 0.3,
 			bestEffort: 0.4}, idle: both},
-		"the same where nobody suppresses": {waits: map[string]float64{"busy-a": 0.3, "busy-b": 0.3,
+		"the same without suppression": {waits: map[string]float64{"busy-a": 0.3, "busy-b": 0.3,
 			bestEffort: 0.4}, free: true, idle: both},
 		"a busy pod is at its own quota":  {stops: map[string]float64{"busy-a": 0.8}, idle: both},
 		"an idle pod is at its own quota": {stops: map[string]float64{"idle-a": 0.8}, idle: both[1:]},
@@ -38,7 +38,7 @@ func TestWhoIsHeldDown(t *testing.T) {
 			frozen: true},
 		"suppression, and all of it is used": {waits: map[string]float64{"busy-a": 0.3, bestEffort: 0.4},
 			production: 9, idle: none, frozen: true},
-		"suppression, and nobody waits": {production: 9, idle: both},
+		"suppression without waits": {production: 9, idle: both},
 		"production's use where none suppresses": {waits: map[string]float64{bestEffort: 0.4}, production: 9,
 			free: true, idle: both},
 	} {
@@ -96,17 +96,17 @@ func TestHeldDown(t *testing.T) {
 		unknown           bool
 		want              bool
 	}{
-		{name: "nobody suppresses", g: waits, cpus: 8, batch: 8},
-		{name: "nobody suppresses, its own quota stops it", g: group{stopped: true}, cpus: 8, want: true},
+		{name: "no suppression", g: waits, cpus: 8, batch: 8},
+		{name: "no suppression, throttled by its own quota", g: group{stopped: true}, cpus: 8, want: true},
 		{name: "all of 4 CPUs is used", g: waits, cpus: 4, batch: 3.6, want: true},
 		{name: "less is", g: waits, cpus: 4, batch: 3.5},
-		{name: "all is, and nobody waits", g: group{pressure: true}, cpus: 4, batch: 4},
+		{name: "all used without waits", g: group{pressure: true}, cpus: 4, batch: 4},
 		{name: "all is, and the kernel does not say what waits", g: group{}, cpus: 4, batch: 4, want: true},
 		{name: "production is there, too", g: waits, cpus: 4, production: 8, batch: 1.8, want: true},
 		{name: "what is no pod is there, too", g: waits, cpus: 4, outside: 8, batch: 1.8, want: true},
 		{name: "both are there", g: waits, cpus: 4, production: 4, outside: 4, batch: 1.7},
 		{name: "more than all is used", g: waits, cpus: 4, production: 20, want: true},
-		{name: "nobody knows", g: waits, cpus: 4, unknown: true, want: true},
+		{name: "unknown", g: waits, cpus: 4, unknown: true, want: true},
 		{name: "all of a quota", g: waits, cpus: 8, quota: 2000, batch: 1.8, want: true},
 		{name: "less of it", g: waits, cpus: 8, quota: 2000, batch: 1.7},
 		{name: "a quota above what is left", g: waits, cpus: 4, quota: 6000, batch: 3.6, want: true},

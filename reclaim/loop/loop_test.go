@@ -310,7 +310,7 @@ func TestPollsKnowOtherSlices(t *testing.T) {
 	}
 }
 
-// A disk that does not answer holds up nobody, is asked once, and is asked again when
+// A disk that does not answer delays nothing, is tried once, and is asked again when
 // it has answered.
 func TestSavingThatHangsHoldsUpNothing(t *testing.T) {
 	e, err := reclaim.New(reclaim.Default())
@@ -409,7 +409,7 @@ func TestWhatCannotBeReadIsInUse(t *testing.T) {
 	n.broken = true
 	n.seconds(l, 60)
 	if got := n.be(); got != 2 || !l.Status().Budget.Blind {
-		t.Errorf("best effort has %d CPUs while nobody knows anything", got)
+		t.Errorf("best effort has %d CPUs before anything is known", got)
 	}
 	n.broken = false
 	n.seconds(l, 120)
@@ -440,7 +440,7 @@ func TestOneReadingThatFails(t *testing.T) {
 	}
 }
 
-// Every CPU belongs to an owner who shares with nobody.
+// Every CPU belongs to an owner that shares with no pod.
 func TestAllCPUsAreOwned(t *testing.T) {
 	n := newNode(t)
 	n.run("lse", policy.LSE, 14000-2000, 0)
@@ -502,7 +502,7 @@ func TestOffersAndEvictions(t *testing.T) {
 }
 
 // Where several have to go, and the evictor lets only some go at once, these are the
-// first of the order: who is asked for first decides.
+// first of the order: the first request decides.
 func TestEvictionsAreAskedForInTheirOrder(t *testing.T) {
 	cfg := reclaim.Default()
 	cfg.Correct.After, cfg.Predictor = reclaim.Duration(20*time.Second), "limits(1)"
@@ -708,7 +708,7 @@ func TestProductionThatStartsLowersTheOfferAtOnce(t *testing.T) {
 	n.seconds(l, 121)
 	before, estimates := n.offers[len(n.offers)-1], len(n.offers)
 	if estimates != 12 {
-		t.Errorf("%d estimates in two minutes in which nobody came, want one in %v", estimates, EstimateEvery)
+		t.Errorf("%d estimates in two minutes in which no pod started, want one in %v", estimates, EstimateEvery)
 	}
 	n.run("web", policy.LS, 6000, 0)
 	n.seconds(l, 1)
@@ -751,8 +751,8 @@ func overcommitted(t *testing.T) (*node, *Loop) {
 	return n, l
 }
 
-// What became of an eviction is saved at the end, too: who was not evicted would never be
-// asked for again after a restart, if it counted as going.
+// What became of an eviction is saved at the end, too: a pod that was not evicted would never be
+// evicted after a restart if it counted as terminating.
 func TestAnswersAtTheEndAreSaved(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer Answer
@@ -794,7 +794,7 @@ func TestAnswersAtTheEndAreSaved(t *testing.T) {
 	}
 }
 
-// An API server that does not answer keeps nobody from giving way.
+// An API server that does not answer does not delay suppression.
 func TestEvictionThatHangsHoldsUpNothing(t *testing.T) {
 	n, l := overcommitted(t)
 	n.load["web"] = 1
@@ -828,7 +828,7 @@ func TestEvictionThatHangsHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// Who could not be asked for yet stays first in the order.
+// A pod whose eviction was postponed stays first in the order.
 func TestRateDoesNotChangeTheOrder(t *testing.T) {
 	n, l := overcommitted(t)
 	var asked []string
@@ -840,7 +840,7 @@ func TestRateDoesNotChangeTheOrder(t *testing.T) {
 	}
 	n.seconds(l, 300)
 	if !slices.Equal(asked, []string{"new", "new", "new"}) {
-		t.Errorf("asked for %v, want the youngest until it goes, and nobody after it", asked)
+		t.Errorf("asked for %v, want the youngest until it ends, and no other after it", asked)
 	}
 	if s := l.Status(); s.Evictions != 0 || s.Refusals != 0 {
 		t.Errorf("%d evictions and %d refusals are counted of a pod that went without us", s.Evictions, s.Refusals)
@@ -953,7 +953,7 @@ func TestPodsAreListed(t *testing.T) {
 	}
 }
 
-// A daemon that starts does not know who runs: it offers nothing, and best effort
+// A daemon that starts does not know which pods run: it offers nothing, and best effort
 // has its floor until it does.
 func TestNothingIsLentBeforeItIsKnownWhoRuns(t *testing.T) {
 	estimator, err := reclaim.New(reclaim.Default())
@@ -974,7 +974,7 @@ func TestNothingIsLentBeforeItIsKnownWhoRuns(t *testing.T) {
 	}
 	ready = true
 	n.seconds(l, 1)
-	ready = false // the runtime is restarted: who runs is known from before
+	ready = false // the runtime restarts: the pods are known from before
 	n.seconds(l, 120)
 	if len(n.offers) == 0 || n.be() <= 2 {
 		t.Errorf("offers %v, best effort has %d CPUs", n.offers, n.be())
@@ -1007,8 +1007,8 @@ func TestEverySampleIsSaved(t *testing.T) {
 	}
 }
 
-// Who only would go is said, and not counted as gone; where nobody can be asked, nobody
-// goes and nothing else stops.
+// An eviction in observe mode is reported but not counted; without an API server no pod
+// is evicted and nothing else stops.
 func TestEvictionsThatAreNotAskedFor(t *testing.T) {
 	n, l := overcommitted(t)
 	l.o.Evict = func(context.Context, policy.PodView, string) Answer { return Answer{Observed: true} }
@@ -1020,10 +1020,10 @@ func TestEvictionsThatAreNotAskedFor(t *testing.T) {
 	l.o.Evict = nil
 	n.seconds(l, 120)
 	if s := l.Status(); s.Evictions != 0 || len(s.Evicted) != 0 || !s.Overcommitted {
-		t.Errorf("nobody to ask: %+v", s)
+		t.Errorf("no API server: %+v", s)
 	}
 	if v, known := l.o.Estimator.View("new"); !known || v.Evicting {
-		t.Errorf("a pod that nobody is asked for counts as gone: %+v", v)
+		t.Errorf("a pod without an eviction request counts as gone: %+v", v)
 	}
 }
 
@@ -1079,7 +1079,7 @@ func TestPromisesOfPodsThatAreGone(t *testing.T) {
 	estimates := len(n.offers)
 	n.seconds(l, 60)
 	if got := len(n.offers) - estimates; got != 6 || len(l.promises) != 1 {
-		t.Errorf("%d estimates in a minute in which nobody came, and %d promises to one pod", got, len(l.promises))
+		t.Errorf("%d estimates in a minute in which no pod started, and %d promises to one pod", got, len(l.promises))
 	}
 }
 

@@ -71,7 +71,7 @@ func TestWorkedExample(t *testing.T) {
 		t.Errorf("summary %+v", s)
 	}
 	if s.Shortfalls != 2 {
-		t.Errorf("%d shortfalls, want 2: nobody is idle", s.Shortfalls)
+		t.Errorf("%d shortfalls, want 2: no pod is idle", s.Shortfalls)
 	}
 	text2, err := json.Marshal(lines[0])
 	if err != nil || !bytes.Contains(text2, []byte(`"idlePods":[],`)) || !bytes.Contains(text2, []byte(`"evict":[],`)) {

@@ -30,7 +30,7 @@ type Line struct {
 	Promised float64  `json:"promised"` // requests of the batch pods
 	Demand   float64  `json:"demand"`   // the same, idle ones by their percentile
 	Expected float64  `json:"expected"` // what is left to production
-	Frozen   bool     `json:"frozen"`   // nobody becomes idle
+	Frozen   bool     `json:"frozen"`   // no pod becomes idle
 	Why      []string `json:"why"`      // one sentence for each of Evict
 }
 
