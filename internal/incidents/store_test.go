@@ -141,7 +141,7 @@ func TestPutNeverWaits(t *testing.T) {
 	m := &manual{due: make(chan time.Time)}
 	o := m.options(filepath.Join(t.TempDir(), "no", "such", "folder", "incidents.db"))
 	o.Queue = 10
-	s := New(o) // nobody runs it yet
+	s := New(o) // Run is not running yet
 	for n := range 100 {
 		s.Put(example(noon.Add(time.Duration(n)*time.Second), "web"))
 	}
@@ -216,7 +216,7 @@ func TestTwoProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A daemon that starts while somebody reads waits for it, and loses nothing.
+	// A daemon that starts during a read waits for it, and loses nothing.
 	s, _ = running(t, Options{Path: path})
 	s.Put(example(noon.Add(time.Second), "web"))
 	flush(t, s)

@@ -118,7 +118,7 @@ func TestANodeOfAnotherName(t *testing.T) {
 		f.within("it is looked for again", func() bool { return s.count("GET nodes") > lists })
 	}
 	if len(f.labelled()) != 0 {
-		t.Errorf("labels of nobody are reported: %v", f.labelled())
+		t.Errorf("labels of another Node are reported: %v", f.labelled())
 	}
 	if n := linesWith(f, "there is no such Node"); n != 1 {
 		t.Errorf("%d lines of it, want 1: %q", n, f.logged())
@@ -575,7 +575,7 @@ func TestOneEventHoldsUpNoOther(t *testing.T) {
 	f.within("what is about one Event says nothing of the rest", func() bool {
 		return !strings.Contains(f.State(), "events")
 	})
-	// Nor does a pod that somebody made through the runtime alone.
+	// Nor does a pod that was created through the runtime alone.
 	f.Notify(policy.Notice{Pod: policy.PodRef{UID: "u", Namespace: "../..", Name: "x/y"}, Reason: "R", Message: "m"})
 	f.Notify(notice("b", "R", "m"))
 	f.within("the next is written", func() bool { return len(s.written()) == 2 })

@@ -94,7 +94,7 @@ func TestNobodyTakesAnothersPlace(t *testing.T) {
 	}
 	p.drop("static")
 	if got := request(p, "static"); got != -1 {
-		t.Errorf("facts of nobody: %d", got)
+		t.Errorf("facts of no pod: %d", got)
 	}
 }
 

@@ -92,7 +92,7 @@ func TestAFailedEventStaysFirst(t *testing.T) {
 	i, _, _ := q.next()
 	q.done(i, failed)
 	if i, _, _ = q.next(); i.key.uid != "a" || i.attempts != 0 {
-		t.Errorf("got %+v, want the same, which nobody has answered yet", i)
+		t.Errorf("got %+v, want the same, which has no answer yet", i)
 	}
 	q.done(i, denied)
 	if i, _, _ = q.next(); i.key.uid != "a" || i.attempts != 1 {

@@ -138,7 +138,7 @@ func TestCatalogueIsWhatADaemonHas(t *testing.T) {
 	}
 }
 
-// Whoever reads a catalogue learns something of each line, and promtool's rules hold.
+// A catalogue explains every metric, and promtool's rules hold.
 func TestCatalogueIsClean(t *testing.T) {
 	list, err := Catalogue()
 	if err != nil {

@@ -60,7 +60,7 @@ func answered(t *testing.T, c net.Conn) bool {
 	return err == nil
 }
 
-// A tenant that takes all the connections it can get keeps nobody else from being
+// A tenant that takes all the connections it can get keeps no other client from being
 // answered, and gives what it took back by ending.
 func TestAFloodFromOneSource(t *testing.T) {
 	address := served(t, &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})
@@ -78,7 +78,7 @@ func TestAFloodFromOneSource(t *testing.T) {
 		}
 	}
 	if !answered(t, dial(t, "127.0.0.3", address)) {
-		t.Error("somebody else is kept out")
+		t.Error("another client is locked out")
 	}
 	for _, c := range held {
 		c.Close()
@@ -114,7 +114,7 @@ func TestAFloodFromManySources(t *testing.T) {
 	}
 }
 
-// Who asks for much and takes nothing is let go of: an answer waits in memory.
+// A client that requests much and reads nothing is disconnected: answers occupy memory.
 func TestADeafReaderIsLetGoOf(t *testing.T) {
 	let := make(chan struct{})
 	address := served(t, &http.Server{WriteTimeout: 100 * time.Millisecond,

@@ -248,7 +248,7 @@ func TestSeriesBudget(t *testing.T) {
 		}
 	}
 	if pairs := strings.Count(body, "\nquietcore_cpi_blamed_total{"); pairs != 21 {
-		t.Errorf("%d pairs of the budget, want 21: whoever is blamed has asked for nothing", pairs)
+		t.Errorf("%d pairs of the budget, want 21: being blamed creates no series", pairs)
 	}
 	t.Logf("%d series", series)
 	if series > 300 || series < 100 {

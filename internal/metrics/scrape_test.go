@@ -81,7 +81,7 @@ func newNode(tb testing.TB, containers, containerSeries, jobSeries int, podName 
 		jobs = append(jobs, detect.JobInfo{Job: fmt.Sprintf("web/Deployment/frontend-%03d/main", i),
 			Platform: "Intel(R) Xeon(R) Gold 6230R CPU @ 2.10GHz performance", Tasks: 12, Source: detect.FromBoth})
 	}
-	for { // whoever asks a busy loop is told what was so before
+	for { // a busy loop answers with the previous state
 		if _, current := n.plugin.Look(); current {
 			break
 		}
@@ -346,7 +346,7 @@ func TestScrapesInParallel(t *testing.T) {
 		}
 	}
 	if codes[http.StatusOK] == 0 {
-		t.Errorf("nobody was answered: %v", codes)
+		t.Errorf("no request was answered: %v", codes)
 	}
 	t.Logf("answers by status: %v", codes)
 }

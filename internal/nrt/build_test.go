@@ -200,7 +200,7 @@ func TestAPinThatWeMovedIsTaken(t *testing.T) {
 }
 
 // What kubelet booked for a pod that the runtime has not shown yet has no name, and
-// is nobody else's all the same.
+// is still no other pod's.
 func TestWhatKubeletBookedAheadIsReserved(t *testing.T) {
 	m := newMachine(t, grid(t), policy.Config{})
 	must(t, m.step(policy.KubeletState{PolicyName: "static",

@@ -341,7 +341,7 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 	})
 }
 
-// An annotation of somebody else on our object is theirs, and stays.
+// An annotation of another writer on our object is theirs, and stays.
 func TestOthersMayAnnotate(t *testing.T) {
 	play(t, newServer(), func(t *testing.T, n *node) {
 		n.set(withCPUs("n1", 8))

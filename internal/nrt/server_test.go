@@ -125,7 +125,7 @@ func sameButVersion(a, b *unstructured.Unstructured) bool {
 	return jsonOf(a) == jsonOf(b)
 }
 
-// edit is somebody else's update.
+// edit is another client's update.
 func (s *server) edit(name, manager string, change func(o map[string]any)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ func TestBrowserSmallMachine(t *testing.T) {
 	const tip = "document.getElementById('tip').innerText"
 	b.Wants(tip, "CPU 0: LSR, exclusive, shop/db-0", "socket 0, NUMA node 0", "LSR: owns 2 CPUs of its own")
 
-	// Owner and reason are shown of what nobody owns, too.
+	// Owner and reason are also shown for CPUs without an owner.
 	n.alone.Store(6)
 	n.advance(2*time.Second, time.Second)
 	b.Until("document.querySelector('#map [data-cpu=\"6\"]').classList.contains('be')")

@@ -108,7 +108,7 @@ func TestDistanceOfColours(t *testing.T) {
 	}
 }
 
-// Pools can be told apart by those who lack one kind of cone, before signs and patterns
+// Pools can be told apart by people who lack one kind of cone, before signs and patterns
 // help: four times what is just seen, in both settings. Those that share a colour
 // (exclusive has LSR's; withheld, isolated and offline the page's) differ by those alone.
 func TestPoolsWithColourBlindness(t *testing.T) {

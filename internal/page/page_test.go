@@ -725,7 +725,7 @@ func (broken) Get(context.Context, string) (*incidents.Incident, error) {
 }
 
 // What a look costs with 1,000 containers on 512 CPUs when everything has changed
-// and somebody reads.
+// and there is a reader.
 func BenchmarkLook(b *testing.B) {
 	n := newNode(b, large(), "")
 	for i := range 40 {

@@ -113,7 +113,7 @@ func drawnSVG(t interface{ Fatal(...any) }, i *incidents.Incident) string {
 }
 
 // hostile is any incident: names with markup, escapes and other scripts, numbers
-// that nobody measures.
+// that are not measured.
 func hostile(t *rapid.T) *incidents.Incident {
 	name := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{`"><script>alert(1)</script>`, "]]>",
 		"--><svg onload=x>", "&lt;", "\x1b[2J", "\u202egnp", `" onmouseover="x`, strings.Repeat("W", 900)}))

@@ -1,4 +1,4 @@
-// Package kubetest is what the tests of whoever speaks to an API server share: how
+// Package kubetest is shared by the tests of all clients of an API server: how
 // a server answers and refuses, and a network that works in fake time.
 //
 //	synctest.Test(t, func(t *testing.T) {
@@ -41,7 +41,7 @@ func Refuse(w http.ResponseWriter, err error) {
 	Answer(w, int(s.Code), s)
 }
 
-// Serve answers with h whoever connects by the configuration, until stop, which
+// Serve serves h to clients of the configuration until stop, which
 // waits for the server's end. Nothing leaves the process: in a synctest bubble
 // waiting for the network is idling.
 func Serve(h http.Handler) (config *rest.Config, stop func()) {
