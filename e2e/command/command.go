@@ -1,5 +1,5 @@
-// Package command is what the programs of e2e have in common: the flags that all
-// of them know, and how they end.
+// Package command is shared by the programs of e2e: their common [Flags], [Main] with
+// its exit codes, and a [Stage] that runs [Proof]s and prints their [Figure]s.
 package command
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/quietcore/quietcore/e2e/kubelet"
 )
 
-// Main runs a program until it is done or interrupted. An error is said and makes
-// the exit code what code says.
+// Main runs a program until it ends or is interrupted. It prints an error and exits
+// with code's exit code.
 func Main(name string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error,
 	code func(error) int) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

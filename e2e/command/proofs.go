@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// Ground is what proofs are shown on, one after the other: a machine or a cluster.
+// Ground is where proofs run, one after the other: a machine or a cluster.
 type Ground interface {
-	// Broken is why nothing can be shown on it any more, or nil.
+	// Broken says why no proof can run on it any more, or nil.
 	Broken() error
-	// Clean takes back what a proof has left.
+	// Clean removes what a proof has left.
 	Clean(context.Context) error
-	// Diagnosis is what one wants to read of it when something went wrong.
+	// Diagnosis describes its state after a failure.
 	Diagnosis(context.Context) string
 	Close() error
 }
 
-// Proof is one thing to show. An error is what speaks against it; what was measured
-// until then may come with it.
+// Proof is one property to show. An error refutes it; figures measured until then may
+// come with it.
 type Proof[G Ground] struct {
 	Name string
 	Run  func(context.Context, G) ([]Figure, error)
 }
 
-// Figure is something that was measured.
+// Figure is a measurement.
 type Figure struct {
 	Name  string `json:"name"`
 	Value any    `json:"value"`
@@ -57,7 +57,7 @@ func Choose[G Ground](all []Proof[G], only string) ([]Proof[G], error) {
 	return out, nil
 }
 
-// Stage shows proofs on one ground, which it replaces when that was lost.
+// Stage runs proofs on one ground, which it replaces when it breaks.
 type Stage[G Ground] struct {
 	Program        string // for messages
 	Flags          *Flags
@@ -69,7 +69,7 @@ type Stage[G Ground] struct {
 	open   bool
 }
 
-// Show runs the proofs and prints a line each. That one of them failed is an error.
+// Show runs the proofs and prints a line for each. It returns an error if one failed.
 func (s *Stage[G]) Show(ctx context.Context, proofs []Proof[G]) error {
 	defer s.close()
 	began, failed := time.Now(), 0
@@ -87,8 +87,8 @@ func (s *Stage[G]) Show(ctx context.Context, proofs []Proof[G]) error {
 	return ctx.Err()
 }
 
-// show runs a proof, and once more on a new ground where the ground itself was lost:
-// that says nothing about what is to be shown.
+// show runs a proof, and once more on a new ground if the ground itself broke, which
+// says nothing about the property.
 func (s *Stage[G]) show(ctx context.Context, p Proof[G]) result {
 	line, lost := s.try(ctx, p)
 	if lost != nil && ctx.Err() == nil {

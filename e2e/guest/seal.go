@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// allSeals are those by which runc knows that nobody can write to its binary.
+// allSeals are those by which runc knows that its binary cannot be written.
 const allSeals = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 
 // sealRunc replaces runc by a link to a sealed copy in memory that is there as long

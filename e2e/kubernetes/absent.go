@@ -12,7 +12,7 @@ import (
 	"github.com/quietcore/quietcore/e2e/machine"
 )
 
-// absent: while there is no API server, who owns CPUs keeps them, and a pod that
+// absent: while there is no API server, owners keep their CPUs, and a pod that
 // kubelet finds in its folder gets its own, by a daemon that started meanwhile. Only
 // the shared pool makes room.
 func absent(ctx context.Context, b *bench) ([]figure, error) {

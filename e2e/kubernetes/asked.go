@@ -15,13 +15,13 @@ import (
 	"github.com/quietcore/quietcore/e2e/machine"
 )
 
-// pluginDoc has the rights and the policy for those who may only ask.
+// pluginDoc has the rights and the policy of users with read access only.
 const pluginDoc = "docs/kubectl.md"
 
 // refusedText is of the policy's own message.
 const refusedText = "members of quietcore-readers may run"
 
-// asked: kubectl-quietcore answers somebody who has the rights that its documentation
+// asked: kubectl-quietcore works for a user with the rights that its documentation
 // gives, and these rights are good for nothing else.
 func (b *bench) asked(ctx context.Context, daemon *cluster.Pod, pods []*cluster.Pod) ([]figure, error) {
 	plugin, err := machine.BuildGo(ctx, b.options.Cache, "./cmd/kubectl-quietcore", "kubectl-quietcore")
@@ -91,7 +91,7 @@ func (b *bench) asked(ctx context.Context, daemon *cluster.Pod, pods []*cluster.
 		return nil, err
 	}
 	b.say("kubectl quietcore map --draw\n%s", text)
-	// Debian's kernel keeps the counters from whoever has CAP_PERFMON alone, and says so.
+	// Debian's kernel denies counters to processes with CAP_PERFMON alone, and says so.
 	if err := b.doctor(ctx, daemon, "kernel.perf_event_paranoid is 3, and above 2"); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ const (
 	daemonSocket = "/run/quietcore/quietcore.sock"
 )
 
-// daemonUser is who the daemon is to the API server where no chart has deployed it. The
+// daemonUser is the daemon's user at the API server where no chart has deployed it. The
 // chart's own names are taken by the chart.
 const daemonUser = "quietcore-program"
 
@@ -211,7 +211,7 @@ func (b *bench) start(ctx context.Context, p *kubelet.Pod) (*cluster.Pod, error)
 	return b.WaitRunning(ctx, p.Namespace, p.Name)
 }
 
-// startAll creates pods one after the other, since who comes first matters.
+// startAll creates pods one after the other, since their order matters.
 func (b *bench) startAll(ctx context.Context, specs ...*kubelet.Pod) ([]*cluster.Pod, error) {
 	var out []*cluster.Pod
 	for _, s := range specs {

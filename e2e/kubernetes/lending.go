@@ -19,7 +19,7 @@ import (
 const batchCPU = "quietcore.dev/batch-cpu"
 
 // lendingConfig is the daemon's, with windows of minutes in place of a day. After a
-// refusal the same pod is asked for again, and nobody in its place: the time for which
+// refusal the same pod's eviction is retried, and no other pod's: the time for which
 // promises have to exceed what exists is longer than that for which a refused pod is
 // left alone.
 var lendingConfig = map[string]any{
@@ -81,7 +81,7 @@ func (l *lent) note(name string, format string, args ...any) {
 // lending: idle CPUs are promised to batch pods through the Node and the scheduler, and
 // given back: in seconds when production wants to use them, by evictions in the right
 // order when it was promised them, and past no disruption budget; a kubelet and a
-// daemon that are restarted in the middle harm nobody.
+// daemon that are restarted in the middle harm no pod.
 func lending(ctx context.Context, b *bench) ([]figure, error) {
 	l := &lent{bench: b, batch: map[string]*cluster.Pod{}}
 	err := l.prepare(ctx)
@@ -248,7 +248,7 @@ func (l *lent) untilPublished(ctx context.Context, least int64) error {
 	})
 }
 
-// limits: who requests lent CPUs gets weight and quota from it.
+// limits: a pod that requests lent CPUs gets weight and quota from it.
 func (l *lent) limits(ctx context.Context) error {
 	dir := path.Dir(l.dir(l.batch["busy-old"]))
 	var max, weight string
@@ -595,7 +595,7 @@ func (l *lent) order(ctx context.Context) error {
 	return l.stay(ctx, "idle-old", "idle-young")
 }
 
-// gone waits for a pod to be evicted, and for nobody else to be.
+// gone waits for a pod to be evicted, and for no other to be.
 func (l *lent) gone(ctx context.Context, name string) error {
 	err := cluster.Until(ctx, evictLimit, func(ctx context.Context) error {
 		err := l.Get(ctx, cluster.PodsPath(namespace)+"/"+name, nil)

@@ -35,7 +35,7 @@ func TestFlags(t *testing.T) {
 }
 
 // The list of pods that is compared with simulate has to be about the guest's machine,
-// refuse nobody, and have every kind of pod in it.
+// refuse no pod, and have every kind of pod in it.
 func TestNoneScriptIsTheGuests(t *testing.T) {
 	s, err := scenario.Parse("none.yaml", noneScript)
 	if err != nil {

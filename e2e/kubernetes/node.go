@@ -198,7 +198,7 @@ func wholeCore(list string) bool {
 // kubelet's reconciliations.
 const afterwards = 35 * time.Second
 
-// restart: kubelet's restart, in which it updates every container once, moves nobody,
+// restart: kubelet's restart, in which it updates every container once, moves no pod,
 // nor does the daemon's.
 func restart(ctx context.Context, b *bench) ([]figure, error) {
 	pods, err := b.startAll(ctx, everyKind()...)

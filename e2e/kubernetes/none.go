@@ -63,7 +63,7 @@ func none(ctx context.Context, b *bench) ([]figure, error) {
 // then it removes the sandbox, long after the API server has forgotten the pod.
 const freeLimit = 4 * time.Minute
 
-// freed removes a pod and returns how long after its end in the API everybody is where
+// freed removes a pod and returns how long after its end in the API all others are where
 // they are to be without it.
 func (b *bench) freed(ctx context.Context, name string, line script.Line) (time.Duration, error) {
 	if err := b.DeletePod(ctx, namespace, name); err != nil {

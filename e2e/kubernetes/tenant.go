@@ -19,7 +19,7 @@ const (
 	classLabel      = "koordinator.sh/qosClass"
 )
 
-// tenant: who may not claim CPUs of their own is refused by the API server, and by the
+// tenant: a user without the right to CPUs of their own is refused by the API server, and by the
 // node where the API server was not asked.
 func tenant(ctx context.Context, b *bench) ([]figure, error) {
 	config := map[string]any{"authority": map[string]any{
@@ -193,7 +193,7 @@ func (b *bench) attackTheNode(ctx context.Context) (string, error) {
 }
 
 // reach is what a tenant's own pod can get at of the daemon: its metrics, which name
-// nobody else's pods, and nothing else.
+// no other user's pods, and nothing else.
 func (b *bench) reach(ctx context.Context, others []*cluster.Pod) error {
 	daemon, err := b.daemonPod(ctx)
 	if err != nil {

@@ -102,7 +102,7 @@ func (b *builder) build(ctx context.Context, kind Kind) (*Assets, error) {
 
 const making = "making-"
 
-// clear removes what a killed run was making: while the lock is held, nobody is.
+// clear removes what a killed run was making: while the lock is held, no run is.
 func (b *builder) clear() error {
 	left, err := filepath.Glob(filepath.Join(b.dir, making+"*"))
 	if err != nil {

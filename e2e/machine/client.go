@@ -123,7 +123,7 @@ func (c *client) watch(pause, limit time.Duration) {
 func (c *client) close() { c.conn.Close() }
 
 // do sends one request. The context's deadline is passed on, so that the guest
-// gives up when nobody waits any more.
+// gives up when no caller waits any more.
 func (c *client) do(ctx context.Context, req *wire.Request) (*wire.Response, error) {
 	if d, ok := ctx.Deadline(); ok {
 		req.TimeoutMillis = max(1, time.Until(d).Milliseconds())
@@ -263,7 +263,7 @@ func (c *client) ReadFile(ctx context.Context, path string) (string, error) {
 	return string(res[0].Data), nil
 }
 
-// WaitSocket returns when somebody accepts at a unix socket of the guest.
+// WaitSocket returns when a process accepts at a unix socket of the guest.
 func (c *client) WaitSocket(ctx context.Context, path string) error {
 	_, err := c.do(ctx, &wire.Request{Op: wire.OpDial, Socket: path})
 	return err

@@ -74,7 +74,7 @@ StandardError=tty
 TTYPath=/dev/ttyS0
 `
 
-// consoleUnit is the shell for whoever keeps the machine.
+// consoleUnit is the shell for a user who keeps the machine.
 const consoleUnit = `[Unit]
 Description=A shell on the console
 DefaultDependencies=no
@@ -110,7 +110,7 @@ func unitLinks() []tarFile {
 }
 
 // inittab: busybox init reaps orphans, which the shims leave behind. A shell
-// waits on the console for whoever keeps the machine.
+// waits on the console for a user who keeps the machine.
 const inittab = `::respawn:/usr/bin/agent
 ttyS0::askfirst:-/bin/sh
 `

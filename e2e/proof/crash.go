@@ -27,7 +27,7 @@ var (
 	goingPoints = []failpoint.Point{failpoint.GrowWriting, failpoint.RemoveReply}
 )
 
-// base is a node with somebody of every kind, to which every test comes back.
+// base is a node with a pod of every kind, to which every test returns.
 type base struct {
 	*node
 	line    *script.Line
@@ -76,8 +76,8 @@ func (b *base) same(ctx context.Context) error {
 	return nil
 }
 
-// unmoved says whether those who were there are where they were, by the kernel alone.
-// Masks above them may have changed on purpose.
+// unmoved says whether all pods run on the same CPUs as before, read from the kernel
+// alone. Masks above them may have changed on purpose.
 func (b *base) unmoved(ctx context.Context) error {
 	dir, err := b.cgroupOf(ctx, kept)
 	if err != nil {
@@ -94,7 +94,7 @@ func (b *base) unmoved(ctx context.Context) error {
 	return nil
 }
 
-// disjoint checks a line for owners that share what they own.
+// disjoint checks a line for owners that share CPUs.
 func disjoint(line *script.Line) error {
 	for _, o := range line.Containers {
 		if o.Pool != policy.PoolExclusive {
@@ -118,7 +118,7 @@ func disjoint(line *script.Line) error {
 	return nil
 }
 
-// without does something that no daemon answers.
+// without runs do while the daemon does not answer.
 func (n *node) without(do func() error) error {
 	n.Daemon = false
 	defer func() { n.Daemon = true }()
@@ -140,8 +140,8 @@ func (n *node) dead(ctx context.Context, why failpoint.Point) error {
 	}
 }
 
-// crash kills the daemon at the moments at which most is half done, the runtime with
-// and without its containers, and lets pods come and go while no daemon is there.
+// crash kills the daemon at moments in the middle of its work, and the runtime with and
+// without its containers. Pods start and end while no daemon runs.
 func crash(ctx context.Context, n *node) ([]figure, error) {
 	b, err := newBase(ctx, n)
 	if err != nil {
@@ -212,7 +212,7 @@ func (b *base) coming(ctx context.Context, p failpoint.Point) error {
 	return b.same(ctx)
 }
 
-// owns wants a workload on CPUs of its own.
+// owns requires that a workload has CPUs of its own.
 func owns(line *script.Line, w workload) error {
 	for _, c := range line.Containers {
 		if c.Pod != w.Name {
@@ -306,12 +306,12 @@ func (b *base) runtimeAndContainerKilled(ctx context.Context) error {
 	return b.sameSoon(ctx)
 }
 
-// collectLimit is for pods whose end nobody announces: after its restart containerd
-// reports no pod that is older. The daemon looks for them every 30 s and believes
-// it the second time.
+// collectLimit is for pods whose end is not announced: after its restart containerd
+// reports no older pod. The daemon looks for them every 30 s and releases them the
+// second time.
 const collectLimit = 2 * time.Minute
 
-// sameSoon is same once the daemon has found what is gone.
+// sameSoon is same once the daemon has noticed what has ended.
 func (b *base) sameSoon(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, collectLimit)
 	defer cancel()
@@ -334,8 +334,8 @@ func (b *base) sameSoon(ctx context.Context) error {
 	}
 }
 
-// down lets pods come and go while no daemon is there. Those in a slice land in its
-// pool; nothing of those that went is left when a daemon comes.
+// down lets pods start and end while no daemon runs. Pods in a slice land in its pool;
+// nothing remains of ended pods when a daemon starts.
 func (b *base) down(ctx context.Context) error {
 	gone, late, lateBE := owner(sweep.LSR, 2, "gone"), shared("late", 100), bestEffort("latebe")
 	if _, err := b.create(ctx, gone); err != nil {
@@ -385,7 +385,7 @@ func (b *base) down(ctx context.Context) error {
 	return b.same(ctx)
 }
 
-// again starts the daemon after a death. Owners may be seen on CPUs of their own only.
+// again starts the daemon after a crash. Owners may only be seen on CPUs of their own.
 func (b *base) again(ctx context.Context) (*script.Line, error) {
 	if err := b.StartDaemon(ctx); err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ const (
 	retries = 20
 )
 
-// disorder is what a runtime and its other plugins do in the wrong order, or not.
+// disorder tests what a runtime and its other plugins may do out of order.
 func disorder(ctx context.Context, n *node) ([]figure, error) {
 	b, err := newBase(ctx, n)
 	if err != nil {
@@ -43,7 +43,7 @@ func disorder(ctx context.Context, n *node) ([]figure, error) {
 	return figures, nil
 }
 
-// refusedLater has a plugin after ours refuse a container that we have placed.
+// refusedLater lets a later plugin refuse a container that we have placed.
 func (b *base) refusedLater(ctx context.Context) error {
 	if err := b.Start(ctx, refuserName, samplerPath, "refuse"); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (b *base) until(ctx context.Context, what string, ok func() (bool, error)) 
 	}
 }
 
-// retried is kubelet with a pod that will never fit.
+// retried plays kubelet with a pod that never fits.
 func (b *base) retried(ctx context.Context) error {
 	for range retries {
 		line, err := b.create(ctx, owner(sweep.LSE, 64, "huge"))
@@ -108,7 +108,7 @@ func (n *node) signalAll(ctx context.Context, signal, name string) error {
 	return err
 }
 
-// stalled stops the daemon for longer than the runtime waits for it.
+// stalled stops the daemon for longer than the runtime waits.
 func (b *base) stalled(ctx context.Context) error {
 	w := owner(sweep.LSR, 2, "stalled")
 	if err := b.signalAll(ctx, "STOP", "quietcore"); err != nil {

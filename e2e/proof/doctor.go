@@ -19,14 +19,14 @@ const (
 	secondName    = "second"
 )
 
-// fault is something wrong with a node, and what doctor has to call it.
+// fault is a fault of a node, and the finding that doctor must report.
 type fault struct {
 	id, level   string
 	plant, mend func(context.Context) error
 }
 
-// doctor plants faults in a node on which all is well, one after the other: doctor
-// finds each, and no longer once it is mended.
+// doctor injects faults into a healthy node, one after the other. Doctor must find
+// each, and must not once it is repaired.
 func doctor(ctx context.Context, n *node) ([]figure, error) {
 	if err := n.fresh(ctx); err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (n *node) configure(ctx context.Context, text, file string, change func(map
 	return n.WriteFile(ctx, file, string(changed))
 }
 
-// rival is a program by the name of another one that places containers.
+// rival is a program with the name of another one that places containers.
 func (n *node) rival() fault {
 	return fault{
 		id: "plugins.conflict", level: "error",
@@ -242,7 +242,7 @@ func (n *node) rival() fault {
 	}
 }
 
-// second is a daemon that was started by somebody else's configuration.
+// second is a daemon that was started with another configuration.
 func (n *node) second() fault {
 	const config, dir = "/run/second.yaml", "/run/second"
 	return fault{
@@ -271,7 +271,7 @@ func (n *node) stopped() fault {
 	}}
 }
 
-// damaged is a state file that is none. The daemon that mends it puts it aside.
+// damaged is an invalid state file. The daemon that repairs it renames the file.
 func (n *node) damaged() fault {
 	return fault{
 		id: "state.damaged", level: "warning",

@@ -19,27 +19,26 @@ import (
 	"github.com/quietcore/quietcore/e2e/wire"
 )
 
-// places are the cgroups that somebody meddles with, below the cgroup root.
+// places are the cgroups that are changed, below the cgroup root.
 type places struct {
 	burstable           string
 	own, web, batch     string // containers
 	ownID, webID, batID string
 }
 
-// meddling is one way in which others change what is ours.
+// meddling is one way in which others change what the daemon enforces.
 type meddling struct {
 	name string
 	do   func(context.Context) error
-	// passes: the runtime's own path, which goes through the daemon: nothing may
-	// change at any moment at which somebody could look.
+	// passes: the runtime's own path, which goes through the daemon: no change may be
+	// visible at any moment.
 	passes bool
-	// harmless: whoever does it changes other things than ours, or is refused by
-	// the kernel.
+	// harmless: it changes other things than ours, or the kernel refuses it.
 	harmless bool
 }
 
-// drift has everybody who can change a cgroup change it. All of it comes back as it
-// was, and is counted.
+// drift changes cgroups in every way that a node offers. Everything must be restored
+// and counted.
 func drift(ctx context.Context, n *node) ([]figure, error) {
 	if err := n.fresh(ctx); err != nil {
 		return nil, err
@@ -106,7 +105,7 @@ func drift(ctx context.Context, n *node) ([]figure, error) {
 	return figures, n.empties(ctx)
 }
 
-// hands are writes past everybody.
+// hands are direct writes to cgroup files.
 func hands(n *node, at places) []meddling {
 	var out []meddling
 	all := fmt.Sprintf("0-%d", grid.CPUs()-1)
@@ -123,7 +122,7 @@ func hands(n *node, at places) []meddling {
 			return n.WriteFile(ctx, cgroupRoot+"/"+h.file, h.value)
 		}})
 	}
-	// The kernel says ENOSPC where somebody runs; a later one may take it.
+	// The kernel answers ENOSPC if a process runs there; a later kernel may accept it.
 	return append(out, meddling{name: "a hand that empties the burstable slice", harmless: true,
 		do: func(ctx context.Context) error {
 			if err := n.WriteFile(ctx, cgroupRoot+"/"+at.burstable+"/cpuset.cpus", "\n"); err != nil &&
@@ -134,7 +133,7 @@ func hands(n *node, at places) []meddling {
 		}})
 }
 
-// updates are the runtime's, with the daemon's knowledge and without.
+// updates are the runtime's, through the daemon and past it.
 func updates(n *node, at places) []meddling {
 	update := func(name, id string, r *cri.LinuxContainerResources) meddling {
 		return meddling{name: name, passes: true, do: func(ctx context.Context) error {
@@ -169,7 +168,7 @@ func updates(n *node, at places) []meddling {
 	}
 }
 
-// systemctl is an administrator, or kubelet, at systemd.
+// systemctl is an administrator, or kubelet, using systemd.
 func systemctl(n *node, at places) []meddling {
 	command := func(name string, harmless bool, argv ...string) meddling {
 		return meddling{name: name, harmless: harmless, do: func(ctx context.Context) error {
@@ -204,8 +203,8 @@ func systemctl(n *node, at places) []meddling {
 // repairWait bounds one repair on a busy host.
 const repairWait = time.Minute
 
-// meddle lets one happen, asks for an audit and waits until all is as before. seen
-// says whether a difference was visible.
+// meddle makes one change, triggers an audit and waits until everything is as before.
+// seen says whether a difference was visible.
 func (n *node) meddle(ctx context.Context, m meddling,
 	want map[string]string) (took time.Duration, seen bool, err error) {
 	before, err := n.drifts(ctx)
@@ -252,7 +251,7 @@ func (n *node) meddle(ctx context.Context, m meddling,
 	}
 }
 
-// empties lets the last pod of a slice go: the next one starts in its pool.
+// empties ends the last pod of a slice: the next one starts in its pool.
 func (n *node) empties(ctx context.Context) error {
 	if _, err := n.remove(ctx, "batch"); err != nil {
 		return err
@@ -271,7 +270,7 @@ func (n *node) empties(ctx context.Context) error {
 
 var driftLine = regexp.MustCompile(`(?m)^quietcore_(\w*drift\w*)_total\{source="(\w+)"\} (\S+)$`)
 
-// drifts are the daemon's counters of what came back, by kind and source.
+// drifts are the daemon's counters of repairs, by kind and source.
 func (n *node) drifts(ctx context.Context) (map[string]float64, error) {
 	out, err := n.Exec(ctx, samplerPath, "get", "http://127.0.0.1:9464/metrics")
 	if err != nil {

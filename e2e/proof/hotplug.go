@@ -15,7 +15,7 @@ import (
 const (
 	// rounds of every CPU off and on.
 	rounds = 4
-	// repairLimit is what the promise says: a second.
+	// repairLimit is the promise: a second.
 	repairLimit = time.Second
 	// slowKernel is how much longer than the kernel's own part of a switch a repair
 	// may take where that is more: it takes a tenth of a second, unless the host is
@@ -25,8 +25,8 @@ const (
 	repairPatience = 20 * time.Second
 )
 
-// hotplug takes an owner's CPU, another's only one and one of the pools off and on:
-// what the kernel did first is repaired within a second.
+// hotplug takes an owner's CPU, another's only one and one of the pools offline and
+// online. The kernel's first reaction must be repaired within a second.
 func hotplug(ctx context.Context, n *node) ([]figure, error) {
 	if err := n.fresh(ctx); err != nil {
 		return nil, err

@@ -24,26 +24,27 @@ import (
 
 const jobLabel = "job"
 
-// shortened has everything of the detector happen in seconds instead of minutes,
-// and says what stands in for the counters that an emulated machine does not have:
-// nanoseconds on CPU a page fault. Busy neighbours take the host's CPUs away, so
-// that this ratio suffers for real. A spec is made anew as seldom against the caps'
-// time as by default: what is disturbed must not become normal meanwhile.
+// shortened makes the detector work in seconds instead of minutes, and declares
+// stand-ins for the counters that an emulated machine lacks: nanoseconds on CPU per
+// page fault. Busy neighbours take the host's CPUs away, so this ratio really suffers.
+// In proportion to caps, specs are updated as rarely as by default: interference must
+// not become normal.
 const shortened = `{cpi: {mode: enforce, interval: 2s, window: 1s, jobLabel: job, minUsage: 0.03, outlierWindow: 20s,
   scoreWindow: 48s, history: 2m, minTasks: 2, minTaskSamples: 20, specEvery: 4m, capFor: 20s, moveFor: 40s,
   standIns: {cycles: on-cpu-nanoseconds, instructions: page-faults}}}`
 
 const capLength = 20 * time.Second
 
-// errNoisy says that a hypervisor gave the host's CPUs to others for so long that
-// nothing follows from what was seen.
+// errNoisy says that a hypervisor took the host's CPUs for too long to conclude
+// anything.
 var errNoisy = errors.New("others had the host's CPUs")
 
-// tries is how often it is begun anew because of that.
+// tries bounds the restarts because of that.
 const tries = 3
 
-// interference has a batch pod disturb others, and the daemon find out, quiet it,
-// see that it helped and let go: the whole circle on a real kernel.
+// interference lets a batch pod disturb others, and checks that the daemon finds it,
+// caps it, verifies that the cap helped and releases it: the whole loop on a real
+// kernel.
 func interference(ctx context.Context, n *node) ([]figure, error) {
 	for try := 1; ; try++ {
 		figures, err := wholeCircle(ctx, n)
@@ -103,7 +104,7 @@ func wholeCircle(ctx context.Context, n *node) ([]figure, error) {
 	return c.figures, c.draw(ctx)
 }
 
-// circle follows the containers, a look a window.
+// circle follows the containers, one look per window.
 type circle struct {
 	n       *node
 	began   time.Time
@@ -112,7 +113,7 @@ type circle struct {
 	host    host
 	rows    strings.Builder // the samples, as `quietcore cpi replay` reads them
 	figures []figure
-	normal  float64 // the victims' ratio while nobody disturbs them
+	normal  float64 // the victims' undisturbed ratio
 }
 
 // look is what `quietcore top` shows.
@@ -121,12 +122,12 @@ type look struct {
 	victim float64 // mean ratio of the victims; 0: none
 	batch  float64 // usage of the antagonist
 	capped int64   // its cap in thousandths; 0: none
-	// stolen is the share of its CPUs that the host did not get from its hypervisor.
+	// stolen is the share of CPU time that the host's hypervisor took.
 	stolen float64
 }
 
-// mostStolen bounds what a window may have lost to be measured by: an emulated
-// machine suffers several times what its host does.
+// mostStolen bounds the loss of a usable window: an emulated machine suffers several
+// times what its host does.
 const mostStolen = 0.04
 
 // host is where the machine runs: the jiffies of its CPUs so far.
@@ -158,8 +159,8 @@ func (h *host) taken() (float64, error) {
 	return (now.stolen - was.stolen) / max(now.total-was.total, 1), nil
 }
 
-// stealField is where /proc/stat (proc(5)) has the time that a hypervisor gave to
-// somebody else.
+// stealField is the index in /proc/stat (proc(5)) of the time that the hypervisor gave
+// to others.
 const stealField = 8
 
 func (c *circle) start(ctx context.Context, w workload, kind, load string) error {
@@ -179,7 +180,7 @@ func (c *circle) load(ctx context.Context, w workload, kind, load string) error 
 	return c.n.Start(ctx, name, samplerPath, kind, dir, load)
 }
 
-// watch looks once a window until enough says so, and never lets an innocent be
+// watch looks once a window until enough returns true, and fails if an innocent is
 // capped.
 func (c *circle) watch(ctx context.Context, what string, limit time.Duration, enough func([]look) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -217,7 +218,7 @@ func (c *circle) watch(ctx context.Context, what string, limit time.Duration, en
 	}
 }
 
-// noisy is an error where a third of the windows cannot be measured by.
+// noisy returns an error if a third of the windows are unusable.
 func noisy(looks []look) error {
 	bad := len(looks) - len(undisturbedHost(looks))
 	if 3*bad <= len(looks) {
@@ -406,7 +407,7 @@ func (c *circle) measured() (loud, quiet []look) {
 	return loud, quiet
 }
 
-// quota waits for the kernel's own file to say this.
+// quota waits until the kernel's own file has this value.
 func (c *circle) quota(ctx context.Context, batch workload, want string) error {
 	for {
 		is, err := c.cpuMax(ctx, batch)
@@ -441,8 +442,8 @@ func (c *circle) capNow() string {
 
 func quotaOf(microseconds int64) string { return fmt.Sprintf("%d %d", microseconds, period) }
 
-// recur sees the antagonist return and be capped again, and the cap outlive what
-// others do to the cgroup meanwhile.
+// recur checks that the antagonist returns and is capped again, and that the cap
+// survives other changes of the cgroup.
 func (c *circle) recur(ctx context.Context, batch workload) error {
 	if err := c.watch(ctx, "it is capped again", 6*time.Minute, capped); err != nil {
 		return err
@@ -497,8 +498,8 @@ func (c *circle) recur(ctx context.Context, batch workload) error {
 // resized is a limit that leaves the antagonist enough to disturb others.
 const resized = 7 * period
 
-// survive kills the daemon in the middle of a cap: the next one undoes it at its
-// deadline, though nobody remembers why it was there.
+// survive kills the daemon during a cap: the next one undoes it at its deadline, though
+// the detector's state is lost.
 func (c *circle) survive(ctx context.Context, batch workload) error {
 	if err := c.watch(ctx, "it is capped a third time", 6*time.Minute, capped); err != nil {
 		return err
@@ -522,7 +523,7 @@ func (c *circle) survive(ctx context.Context, batch workload) error {
 	return nil
 }
 
-// found is what the daemon's metrics say of its detector.
+// found returns the daemon's metrics of its detector.
 func (c *circle) found(ctx context.Context) string {
 	out, err := c.n.Exec(ctx, samplerPath, "get", "http://127.0.0.1:9464/metrics")
 	if err != nil {
@@ -537,8 +538,7 @@ func (c *circle) found(ctx context.Context) string {
 	return b.String()
 }
 
-// draw writes a plot of the first incident in which somebody was capped and it was
-// seen whether that helped.
+// draw writes a plot of the first incident with a cap whose effect was measured.
 func (c *circle) draw(ctx context.Context) error {
 	listing := &incidents.Listing{}
 	if err := c.ask(ctx, "/v1/incidents", listing); err != nil {

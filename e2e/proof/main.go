@@ -1,6 +1,6 @@
 // Command proof boots one guest and proves there, against the kernel, what the
-// promises about enforcement say: nobody is ever seen on somebody else's CPUs,
-// what others change comes back, and a daemon that dies leaves nothing broken.
+// promises about enforcement say: no thread is ever seen on another owner's CPUs,
+// changes by others are repaired, and a crashed daemon leaves nothing broken.
 //
 //	go run ./e2e/proof                       everything, with the cgroupfs driver
 //	go run ./e2e/proof -only window,hotplug  two of them

@@ -12,8 +12,8 @@ import (
 	"github.com/quietcore/quietcore/e2e/sampler/sweep"
 )
 
-// uninstall compares a node on which the daemon pinned, lifted and capped and was
-// then undone by `quietcore restore` with one that never had a daemon.
+// uninstall compares a node on which the daemon pinned, lifted and capped, undone by
+// `quietcore restore`, with one that never had a daemon.
 func uninstall(ctx context.Context, n *node) ([]figure, error) {
 	pods := []workload{
 		owner(sweep.LSE, 2, "own"), owner(sweep.LSR, 2, "burst").of(kubelet.Burstable),

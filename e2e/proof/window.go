@@ -33,10 +33,10 @@ const (
 	residents = 1
 )
 
-// neighbours are in every slice that pods of theirs can be in, class and
-// Kubernetes' own class at odds too.
+// neighbours cover every slice that their pods can be in, including mismatches of class
+// and Kubernetes' own QoS.
 //
-// A small limit would hold up the start of the pod itself.
+// A small limit would delay the start of the pod itself.
 func neighbours() []workload {
 	return []workload{
 		shared("web", 200), shared("part", 1500).limited(1500), bestEffort("batch"),
@@ -63,7 +63,7 @@ func visitor(i int) workload {
 	}
 }
 
-// window has owners come and go next to busy neighbours: none of these may ever be
+// window lets owners start and end next to busy neighbours: none of these may ever be
 // seen on an owner's CPUs, and in the naive order some must be.
 func window(ctx context.Context, n *node) ([]figure, error) {
 	if err := n.fresh(ctx); err != nil {

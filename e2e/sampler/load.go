@@ -24,7 +24,7 @@ func enter(cgroup string) error {
 const areaPages = 1024
 
 // turnLength is how often a load looks at the clock. A turn of work has to be longer
-// than what the scheduler of the host gives somebody who wakes before it lets others run.
+// than what the scheduler of the host gives a waking task before it runs others.
 const turnLength = 500 * time.Millisecond
 
 // area is memory of which each page that is touched is a page fault.
@@ -58,7 +58,7 @@ func (a *area) touch(n int) error {
 }
 
 // fault touches pages that the kernel has to bring, so many a second that it is
-// busy for the given share of a CPU while nobody disturbs it. The work is fixed:
+// busy for the given share of a CPU while it is undisturbed. The work is fixed:
 // when it becomes slower, it takes more CPU.
 func fault(ctx context.Context, cgroup, duty string) error {
 	share, err := strconv.ParseFloat(duty, 64)

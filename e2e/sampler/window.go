@@ -43,7 +43,7 @@ type thread struct {
 	stat *os.File
 }
 
-// watchWindow sweeps until ctx ends. It goes before everybody else: a sampler
+// watchWindow sweeps until ctx ends. It has the highest priority: a sampler
 // that waits behind what it samples sees little.
 func watchWindow(ctx context.Context, root string) (sweep.Report, error) {
 	runtime.GOMAXPROCS(1)

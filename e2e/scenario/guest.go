@@ -59,9 +59,9 @@ func (g *Guest) KillDaemon(ctx context.Context) error {
 	return g.Signal(ctx, machine.Daemon, int(syscall.SIGKILL))
 }
 
-// Settle returns when the daemon has seen all that happened and has nothing left
-// to write. It asks over the daemon's socket: a process start for every question
-// would be most of the time under emulation.
+// Settle waits until the daemon has processed all events and written everything. It
+// uses the daemon's socket: starting a process for each query would dominate the time
+// under emulation.
 func (g *Guest) Settle(ctx context.Context) (*control.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, daemonLimit)
 	defer cancel()
@@ -88,8 +88,8 @@ func (g *Guest) Settle(ctx context.Context) (*control.Status, error) {
 	}
 }
 
-// Inject gives the daemon an event through the socket that only a daemon started
-// for tests opens.
+// Inject sends an event to the daemon through the socket that only a daemon started for
+// tests opens.
 func (g *Guest) Inject(ctx context.Context, event map[string]any) error {
 	if !g.Daemon {
 		return nil
@@ -110,7 +110,7 @@ func (g *Guest) Inject(ctx context.Context, event map[string]any) error {
 	return fmt.Errorf("the daemon answered the event with %d: %s", code, body)
 }
 
-// Wipe takes the guest back to a node on which nothing ever ran.
+// Wipe restores the guest to a node on which nothing has run.
 func (g *Guest) Wipe(ctx context.Context) error {
 	if err := g.KillDaemon(ctx); err != nil {
 		return err
@@ -183,7 +183,7 @@ func daemonConfig(s *Script, labels map[string]string) (string, error) {
 	c.Node.Labels = labels
 	c.Node.Kubelet.StateFile = kubeletStatePath
 	if c.CPI.Mode == config.CPIObserve {
-		c.CPI.Mode = config.CPIOff // counting costs an emulated machine much, and nobody looks
+		c.CPI.Mode = config.CPIOff // counting is expensive under emulation, and not used here
 	}
 	out, err := json.Marshal(c)
 	return string(out), err

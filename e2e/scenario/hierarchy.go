@@ -116,7 +116,7 @@ func (h *units) destroy(ctx context.Context, name kubelet.CgroupName) error {
 }
 
 // whereUnits are the folders in which systemd keeps units and properties that were
-// made at run time; those of a slice that nobody made by name outlive it.
+// made at run time; those of a slice that was made implicitly outlive it.
 var whereUnits = []string{"/run/systemd/transient", "/run/systemd/system.control"}
 
 func (h *units) wipe(ctx context.Context) error {

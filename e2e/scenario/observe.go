@@ -52,7 +52,7 @@ func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
 
 // looked are the files that one container's row is made of, by how many levels
 // above the container's cgroup they are. Effective sets are looked for up to the
-// root: systemd enables controllers where somebody needs them, and a cgroup
+// root: systemd enables controllers where they are needed, and a cgroup
 // without the file has its parent's set.
 var looked = []struct {
 	up   int

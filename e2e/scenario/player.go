@@ -21,7 +21,7 @@ import (
 // daemon if there is one.
 type Guest struct {
 	*machine.Machine
-	Daemon bool // false: nobody pins, which tests the harness itself
+	Daemon bool // false: no pinning, which tests the harness itself
 	tree   hierarchy
 }
 

@@ -1,11 +1,11 @@
-// Package switches keeps the kernel of a guest from rewriting its scheduler's text.
+// Package switches keeps a guest's kernel from patching the text of its scheduler.
 //
-// Whoever is the first or the last on the tracepoint of context switches has the
-// kernel change an instruction in the middle of the scheduler, by way of a breakpoint.
-// The emulator (QEMU 7.2, several threads) now and then goes on executing that
-// breakpoint after it is gone, and all CPUs are caught in the scheduler for good.
-// Machines know no such thing. With two others who stay, nothing is rewritten when the
-// daemon comes and goes there, twice a window.
+// The first user of the tracepoint of context switches, and the end of the last one,
+// make the kernel patch an instruction in the middle of the scheduler by way of a
+// breakpoint. The emulator (QEMU 7.2, several threads) sometimes executes that
+// breakpoint after it is gone, and all CPUs hang in the scheduler. Real machines do
+// not. [Hold] adds two permanent users, so that nothing is patched when the daemon
+// attaches and detaches, twice a window.
 package switches
 
 import (

@@ -343,7 +343,7 @@ func (n *node) countLife(ctx context.Context) (l life, err error) {
 	return l, nil
 }
 
-// maskTimes takes an owner's CPUs out of the burstable slice's mask past everybody,
+// maskTimes takes an owner's CPUs out of the burstable slice's mask, past daemon and runtime,
 // and puts them back: what the kernel takes for its threads.
 func (n *node) maskTimes(writes int) (figures.Times, error) {
 	file := n.burstable() + "/cpuset.cpus"

@@ -1,12 +1,12 @@
-// Command load plays a runtime in the guest and measures what it waits for: the
-// real adaptation of NRI with the real daemon behind it, real cgroups with real
+// Command load plays a container runtime in the guest and measures its waits. It uses
+// the real adaptation of NRI with the real daemon behind it, real cgroups with real
 // threads, and runc.
 //
 //	load -driver systemd -out /run/bench/report.json
 //	load nothing SOCKET      the plugin that does nothing
 //
-// Invariant: an owner that is let in while its neighbours may still run on its
-// CPUs is an error, never a fast answer.
+// Invariant: an owner that is admitted while its neighbours may still run on its CPUs
+// is an error, never a fast answer.
 package main
 
 import (

@@ -65,7 +65,7 @@ func (a *authority) pem() []byte {
 // pair is a certificate and its key, as PEM.
 type pair struct{ cert, key []byte }
 
-// client proves who somebody is to the API server: user and groups.
+// client is a client certificate, which names a user and groups.
 func (a *authority) client(user string, groups ...string) (pair, error) {
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -73,7 +73,7 @@ func (a *authority) client(user string, groups ...string) (pair, error) {
 	})
 }
 
-// server is for who listens at these names and addresses.
+// server is a server certificate for these names and addresses.
 func (a *authority) server(names ...string) (pair, error) {
 	c := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: names[0]},

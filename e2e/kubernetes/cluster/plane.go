@@ -146,7 +146,7 @@ func (p *Plane) serverCommand(etcd string) []string {
 	}
 }
 
-// auditPolicy keeps who asked for what, and not what was in it.
+// auditPolicy records users and requests, without their bodies.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived, ResponseStarted]
@@ -338,7 +338,7 @@ func (p *Plane) Close() error {
 	return errors.Join(errs...)
 }
 
-// freePorts finds ports of the loopback that nobody listens on.
+// freePorts finds ports of the loopback without a listener.
 func freePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {

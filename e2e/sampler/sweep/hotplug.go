@@ -24,7 +24,7 @@ type Switched struct {
 	CPU    int           `json:"cpu"`
 	Online bool          `json:"online"`
 	Write  time.Duration `json:"write"`  // how long the kernel took
-	Repair time.Duration `json:"repair"` // from the write's end until everybody was in place
+	Repair time.Duration `json:"repair"` // from the write's end until all threads were in place
 }
 
 // Repairs are the times to repair of all switches, the shortest first.

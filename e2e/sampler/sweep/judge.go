@@ -8,7 +8,7 @@
 // a thread found there was there while the owner ran:
 //
 //	Before: lse db owns 0-3   Busy: ls web on CPU 2   After: lse db owns 0-3   a violation
-//	Before: nobody            Busy: ls web on CPU 2   After: lse db owns 0-3   none
+//	Before: none              Busy: ls web on CPU 2   After: lse db owns 0-3   none
 //
 // Invariant: the package does no I/O; a Report depends on the sweeps alone. The
 // threads must be ones that never sleep: the kernel shows a thread that is being
@@ -49,7 +49,7 @@ type Machine struct {
 	Sockets  []cpuset.Set
 }
 
-// Violation is a thread on a CPU that somebody else owns.
+// Violation is a thread on a CPU of another owner.
 type Violation struct {
 	At     time.Duration `json:"at"`
 	TID    int           `json:"tid"`
@@ -62,7 +62,7 @@ type Violation struct {
 type Report struct {
 	Sweeps  int `json:"sweeps"`
 	Samples int `json:"samples"` // busy threads seen
-	// Near are samples on a socket where somebody owns CPUs that the thread must
+	// Near are samples on a socket with owned CPUs that the thread must
 	// not use: where a wrong mask would show.
 	Near int `json:"near"`
 	// Owners is how many owners started, Contested how many of them on CPUs on
@@ -94,7 +94,7 @@ type Judge struct {
 	struck  map[Pod]bool
 }
 
-// New makes a judge who has seen nothing.
+// New makes a judge without samples.
 func New(m Machine) *Judge {
 	return &Judge{machine: m, used: map[int]map[Pod]time.Duration{}, alive: map[Pod]bool{}, struck: map[Pod]bool{}}
 }

@@ -119,7 +119,7 @@ func TestGaps(t *testing.T) {
 }
 
 // TestAnOwnerIsContested wants the proof to know whether the owners' CPUs were
-// in use before: where nobody ran, nobody can be seen to stay.
+// in use before: where no thread ran, none can be seen to stay.
 func TestAnOwnerIsContested(t *testing.T) {
 	a, b := owners(t, "lse_2_plain_a=0-1"), owners(t, "lsr_1_plain_b=6")
 	for _, c := range []struct {

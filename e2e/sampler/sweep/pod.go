@@ -25,7 +25,7 @@ func (c Class) Exclusive() bool { return c == LSE || c == LSR }
 type Pod struct {
 	Class    Class
 	Size     int  // CPUs that an owner owns
-	Isolated bool // the siblings of its CPUs are nobody's
+	Isolated bool // the siblings of its CPUs have no owner
 	Name     string
 }
 
