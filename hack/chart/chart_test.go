@@ -614,7 +614,7 @@ func TestCRDStays(t *testing.T) {
 	}
 }
 
-// TestNoHooks: uninstalling runs nothing, so that it moves nobody.
+// TestNoHooks: uninstalling runs nothing, so that it moves no pod.
 func TestNoHooks(t *testing.T) {
 	for name, values := range cases(t) {
 		for file, text := range render(t, Release{Values: values}).Manifests {

@@ -38,7 +38,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// grants is an authorizer that knows who may claim what: "user verb resource.group
+// grants is an authorizer with a list of permissions: "user verb resource.group
 // namespace".
 type grants []string
 

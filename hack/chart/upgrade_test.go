@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// immutable are the fields that the API server lets nobody change, by kind: an upgrade
+// immutable are the fields that the API server does not let change, by kind: an upgrade
 // that does is refused half way. See the validation of updates in Kubernetes' registry
 // of each kind.
 func immutable() map[string][][]string {

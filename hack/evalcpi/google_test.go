@@ -141,7 +141,7 @@ func TestTarget(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Who never caps has no precision to compare.
+	// A detector that never caps has no precision to compare.
 	s := reached()
 	never := s.find(detect.Classic, 1.6, 20)
 	never.right, never.wrong = 0, 0

@@ -1,5 +1,5 @@
 // Command evalcpi measures the detector: how often it finds the antagonist, how
-// often it blames somebody else, on simulated machines whose truth is known, and
+// often it blames an innocent, on simulated machines whose truth is known, and
 // what the two ways to say "normal" make of real CPIs. It prints tables and, with
 // -write, puts them and a plot into docs/cpi.md.
 package main

@@ -32,7 +32,7 @@ type result struct {
 	samples      uint64
 }
 
-// play runs one trial in a closed loop: who is capped slows the victim no more.
+// play runs one trial in a closed loop: a capped neighbour does not slow the victim.
 func play(t *trial, cfg detect.Config) (result, error) {
 	cfg.Enforce = true
 	d, err := detect.New(cfg)

@@ -51,7 +51,7 @@ func (s *study) beaten() error {
 	for _, effect := range effects {
 		for _, n := range crowds {
 			classic, better := s.find(detect.Classic, effect, n), s.find(detect.Default, effect, n)
-			// Who never caps is never wrong, which is not precise.
+			// A detector that never caps is never wrong, which is not precision.
 			precise := classic.right+classic.wrong == 0 || better.precision() >= classic.precision()+lead
 			if better.recall() < classic.recall()+lead || !precise || better.rank() < classic.rank()+lead {
 				return fmt.Errorf(

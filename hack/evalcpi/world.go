@@ -30,7 +30,7 @@ type neighbour struct {
 	swing   float64 // of its day, relative
 	bursts  []span  // busy times; nil: always
 	idle    float64 // share of level outside of its bursts
-	cpi     float64 // while nobody disturbs it
+	cpi     float64 // while it is undisturbed
 	suffers bool    // from the antagonist as the victim does, and does its work all the same
 	cap     float64 // CPUs; 0: none
 	arrives time.Duration
@@ -125,7 +125,7 @@ type victim struct {
 	load    float64 // how its CPI follows its load, as a power
 	carry   float64 // autocorrelation of its noise from a minute to the next
 	state   float64 // of the noise
-	own     []span  // times of trouble that nobody else causes
+	own     []span  // times of trouble of its own
 	trouble float64 // factor on its CPI then
 }
 

@@ -50,7 +50,7 @@ func writeBills(ctx context.Context, source build.Source, dist, binary string) e
 	})
 }
 
-// forget takes the folder out of the paths of a bill that lies in it: nobody else has it.
+// forget takes the folder out of the paths of a bill that lies in it: it exists on this machine only.
 func forget(dist, name string) error {
 	resolved, err := filepath.EvalSymlinks(dist)
 	if err != nil {

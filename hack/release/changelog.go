@@ -129,7 +129,7 @@ func since(ctx context.Context, dir, version, commit string) ([]change, error) {
 }
 
 // insert puts a version's section above those before it, in place of what is under
-// Unreleased. A file that has the version is left as it is: somebody has edited it.
+// Unreleased. A file that has the version is left as it is: it was edited by hand.
 func insert(file, version string, section func(words string) string) string {
 	if hasVersion(file, version) {
 		return file
@@ -179,7 +179,7 @@ func (r Release) writeChangelog(ctx context.Context, source build.Source, name s
 	if err != nil {
 		return err
 	}
-	// Nobody has to read in a release that nothing is unreleased.
+	// A release does not mention that nothing is unreleased.
 	text = strings.Replace(text, unreleased+"\n\n", "", 1)
 	return os.WriteFile(name, []byte(text), 0o644)
 }

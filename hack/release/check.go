@@ -349,7 +349,7 @@ func checkManual(dist, _ string) error {
 	return nil
 }
 
-// checkChart: its image is this release's where nobody says otherwise.
+// checkChart: its image is this release's by default.
 func checkChart(dist, version string) error {
 	c, err := loader.LoadFile(filepath.Join(dist, chartArchive(version)))
 	if err != nil {

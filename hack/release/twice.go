@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// twiceCommand builds a commit twice, as two people would who never met: in other
+// twiceCommand builds a commit twice, as on two unrelated machines: in other
 // folders, with another clock's zone, language, umask and wishes for other builds, and
 // the second time, unless told otherwise, without anything that was compiled before.
 func twiceCommand(ctx context.Context, args []string, out io.Writer) error {
