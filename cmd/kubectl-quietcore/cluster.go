@@ -76,19 +76,19 @@ func (c *cluster) run(ctx context.Context, args ...string) ([]byte, error) {
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("%s is not to be found; name it with --kubectl: %w", c.kubectl, err)
 	}
-	said := strings.TrimSpace(errs.String())
+	message := strings.TrimSpace(errs.String())
 	// kubectl adds a line of its own where the command in the pod failed.
-	lines := slices.DeleteFunc(strings.Split(said, "\n"), func(l string) bool {
+	lines := slices.DeleteFunc(strings.Split(message, "\n"), func(l string) bool {
 		return strings.HasPrefix(l, "command terminated with exit code")
 	})
-	if said = strings.TrimSpace(strings.Join(lines, "\n")); said == "" {
+	if message = strings.TrimSpace(strings.Join(lines, "\n")); message == "" {
 		return nil, err
 	}
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && exit.ExitCode() == cli.Wrong {
-		return nil, cli.UsageError{Err: errors.New(said)}
+		return nil, cli.UsageError{Err: errors.New(message)}
 	}
-	return nil, errors.New(said)
+	return nil, errors.New(message)
 }
 
 // bounded keeps the beginning of what is written.
@@ -168,7 +168,7 @@ func (c *cluster) ask(ctx context.Context, d daemon, args ...string) ([]byte, er
 		"/quietcore"}, args...)...)
 }
 
-// answer is what one node said.
+// answer is one node's.
 type answer struct {
 	daemon
 	text []byte

@@ -58,7 +58,7 @@ func (c *cluster) explain(ctx context.Context, w io.Writer, pod string) error {
 	}
 	answers := c.askAll(ctx, daemons, "explain", pod)
 	known, failed := 0, 0
-	said := ""
+	failure := ""
 	for _, a := range answers {
 		switch {
 		case a.err == nil:
@@ -67,19 +67,19 @@ func (c *cluster) explain(ctx context.Context, w io.Writer, pod string) error {
 				return err
 			}
 		case strings.Contains(a.err.Error(), "no container of"):
-			said = a.err.Error()
+			failure = a.err.Error()
 		default:
 			failed++
-			said = fmt.Sprintf("node %s: %s", a.Node, line(a.err.Error()))
+			failure = fmt.Sprintf("node %s: %s", a.Node, line(a.err.Error()))
 		}
 	}
 	switch {
 	case known > 0:
 		return nil
 	case failed > 0:
-		return fmt.Errorf("%w: %s", silent(failed, len(answers)), said)
+		return fmt.Errorf("%w: %s", silent(failed, len(answers)), failure)
 	case len(answers) == 1 && all > 1:
-		return fmt.Errorf("on node %s: %s", answers[0].Node, strings.TrimPrefix(said, "quietcore: "))
+		return fmt.Errorf("on node %s: %s", answers[0].Node, strings.TrimPrefix(failure, "quietcore: "))
 	}
 	return fmt.Errorf("no node knows %s; a pod that was refused shows the sentence as an Event", pod)
 }

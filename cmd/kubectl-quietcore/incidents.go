@@ -78,7 +78,7 @@ incidents; docs/incidents.md explains the columns.`,
 		answers := c.askAll(cmd.Context(), daemons, args...)
 		list, failures := merged(answers)
 		if len(failures) == len(answers) && wrong(answers) {
-			return cli.UsageError{Err: failures[0]} // all of them say the same of the flags
+			return cli.UsageError{Err: failures[0]} // all of them refuse the same flags
 		}
 		list = list[:min(len(list), limit)]
 		if *format == "json" {
@@ -97,7 +97,7 @@ incidents; docs/incidents.md explains the columns.`,
 	return cmd
 }
 
-// wrong says whether every node took the flags for wrong.
+// wrong reports whether every node refused the flags.
 func wrong(answers []answer) bool {
 	return !slices.ContainsFunc(answers, func(a answer) bool {
 		_, is := a.err.(cli.UsageError)

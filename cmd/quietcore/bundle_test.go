@@ -91,7 +91,7 @@ func TestBundleHasWhatAReportNeedsAndNoSecret(t *testing.T) {
 		}
 	}
 	if missing["metrics.txt"] == "" || missing["incidents.json"] == "" {
-		t.Errorf("what cannot be had is not said: %v", missing)
+		t.Errorf("what cannot be had is not listed: %v", missing)
 	}
 	if !strings.Contains(files["status.json"], "shop") {
 		t.Error("names are hashed although nobody asked for it")

@@ -20,7 +20,7 @@ import (
 	"github.com/quietcore/quietcore/internal/top"
 )
 
-// freePort is an address that nobody listens on.
+// freePort is an address that is free.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -18,8 +18,8 @@ func newDiff() *cobra.Command {
 		Use:   "diff",
 		Short: "what the kernel has against what the daemon wants",
 		Long: `Asks the running daemon where every container is to run, reads the containers' cgroups itself, and
-prints what differs: CPUs, memory nodes, CFS quota. It looks twice (--pause apart), and tells only
-what differed both times, so that a change on its way is not told. With mode: observe everything
+prints what differs: CPUs, memory nodes, CFS quota. It looks twice (--pause apart) and prints only
+what differed both times, so that a change on its way is left out. With mode: observe everything
 that enforcing would change is a difference.
 
 Exits with 1 where something differs.`,

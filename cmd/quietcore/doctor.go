@@ -35,7 +35,7 @@ Exits with 1 where there is an error (with --strict: a warning too).`,
 	cmd.Flags().StringVar(&runtime, "runtime", "", "containerd or cri-o; without it the one whose socket is there")
 	cmd.Flags().StringVar(&dir, "config-dir", "",
 		"the runtime's configuration directory; without it /etc/containerd or /etc/crio")
-	cmd.Flags().BoolVar(&all, "all", false, "tell also what is well")
+	cmd.Flags().BoolVar(&all, "all", false, "show what is well too")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 where there is a warning too")
 	cli.Completes(cmd, "runtime", string(enablenri.Containerd), string(enablenri.CRIO))
 	_ = cmd.MarkFlagFilename("config", "yaml") // it exists: defined above

@@ -18,7 +18,7 @@ import (
 	"github.com/quietcore/quietcore/internal/cli"
 )
 
-// A daemon that is told to fail at a point is gone there as by kill -9: no
+// A daemon that is to fail at a point is gone there as by kill -9: no
 // answer, no deferred function, no last save.
 func TestFailAtKillsTheDaemonAtItsPoint(t *testing.T) {
 	p := newPlace(t, "")
@@ -47,7 +47,7 @@ func TestFailAtKillsTheDaemonAtItsPoint(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	var err error
 	waitUntil(t, "the daemon has ended", func() bool {
-		_ = label() // until somebody listens, and from the second event on, nobody answers
+		_ = label() // until it listens, and after the second event, it does not answer
 		select {
 		case err = <-ended:
 			return true
@@ -60,7 +60,7 @@ func TestFailAtKillsTheDaemonAtItsPoint(t *testing.T) {
 		t.Errorf("it ended with %v, want a kill\n%s", err, &errs)
 	}
 	if err := label(); err == nil {
-		t.Error("somebody still answers")
+		t.Error("it still answers")
 	}
 }
 

@@ -12,7 +12,7 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// Who is given no help is told so, by the exit code too.
+// Help that cannot be written is an error, in the exit code too.
 func TestHelpThatCannotBeWritten(t *testing.T) {
 	for _, line := range []string{"", "--help", "help", "help cpi", "status --help", "config print --help",
 		"--version"} {

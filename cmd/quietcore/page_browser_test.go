@@ -111,7 +111,7 @@ func (n *pageNode) run(name string, class policy.Class, slice string, milli int6
 	return cpus
 }
 
-// What a browser shows of a whole daemon is what that daemon told the runtime.
+// What a browser shows of a whole daemon is what that daemon answered the runtime.
 func TestBrowserWholeDaemon(t *testing.T) {
 	b := pagetest.New(t, 1400, 900)
 	n := newPageNode(t, topology.Grid{Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2})
@@ -119,7 +119,7 @@ func TestBrowserWholeDaemon(t *testing.T) {
 	b.Wants("document.title", "quietcore node-a")
 	own := n.run("shop/db", policy.LSR, "", 2000)
 	if own.Count() != 2 {
-		t.Fatalf("the runtime was told the CPUs %q for a pod that asks for 2", own)
+		t.Fatalf("the runtime was given the CPUs %q for a pod that asks for 2", own)
 	}
 	n.run("shop/web", policy.LS, "burstable/", 500)
 	n.run("batch/encode", policy.BE, "besteffort/", 0)
@@ -130,7 +130,7 @@ func TestBrowserWholeDaemon(t *testing.T) {
 	}
 	for pool, want := range map[string]cpuset.Set{"lsr": own, "shared": shared} {
 		if got, err := cpuset.Parse(b.Text(drawn(pool))); err != nil || got != want {
-			t.Errorf("drawn as %s are the CPUs %s, %v; the runtime was told %s", pool, got, err, want)
+			t.Errorf("drawn as %s are the CPUs %s, %v; the runtime was given %s", pool, got, err, want)
 		}
 	}
 

@@ -33,7 +33,7 @@ func TestADaemonServesItsPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stop := p.start(t)
-	waitUntil(t, "somebody accepts at the page's socket", func() bool {
+	waitUntil(t, "the page's socket accepts", func() bool {
 		resp, err := browse(socket, "/")
 		if err != nil {
 			return false

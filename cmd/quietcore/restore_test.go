@@ -14,7 +14,7 @@ func TestRestoreWantsTheDaemonToHaveEnded(t *testing.T) {
 	_, stop := p.start(t)
 	code, _, errs := call("restore", "--config", p.config)
 	if code != cli.Failed || !strings.Contains(errs, "end the daemon first") {
-		t.Errorf("beside a daemon: exit %d, %s", code, errs)
+		t.Errorf("next to a daemon: exit %d, %s", code, errs)
 	}
 	stop()
 	if err := os.MkdirAll(filepath.Join(p.dir, "cgroup"), 0o755); err != nil {

@@ -60,7 +60,7 @@ func (p place) start(t *testing.T) (log *cmdtest.Log, stop func() int) {
 		return result
 	}
 	t.Cleanup(func() { stop() })
-	waitUntil(t, "somebody accepts at the daemon's socket", func() bool {
+	waitUntil(t, "the daemon's socket accepts", func() bool {
 		c, err := net.Dial("unix", p.socket) // the file is there before anybody listens
 		if err == nil {
 			c.Close()
@@ -159,7 +159,7 @@ func TestABadReloadKeepsTheOldConfiguration(t *testing.T) {
 	})
 }
 
-// What a running daemon cannot take over is named, and not said to be taken over.
+// What a running daemon cannot take over is named, and not reported as taken over.
 func TestAReloadNamesWhatWaitsForARestart(t *testing.T) {
 	p := newPlace(t, "")
 	log, _ := p.start(t)
@@ -218,7 +218,7 @@ func TestAStateFileOfNonsenseIsPutAside(t *testing.T) {
 }
 
 // What an earlier daemon left and something spoilt costs what was learned and kept, and
-// nothing else; why is said.
+// nothing else; the log has the reason.
 func TestFilesOfNonsenseStopNothing(t *testing.T) {
 	p := newPlace(t, "reclaim: {mode: observe}\nnode: {name: node-a}")
 	state, root := filepath.Join(p.dir, "state"), filepath.Join(p.dir, "cgroup")

@@ -34,7 +34,7 @@ func metered(t *testing.T, more string) (p place, url string) {
 	return p, "http://" + address + "/metrics"
 }
 
-// scraped is what a daemon serves; nil where nobody answers.
+// scraped is what a daemon serves; nil where it does not answer.
 func scraped(url string) []byte {
 	r, err := http.Get(url)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/quietcore/quietcore/internal/cli"
 )
 
-// commit and date are set by the linker beside version.
+// commit and date are set by the linker, as version is.
 var commit, date string
 
 func newVersion() *cobra.Command {

@@ -51,7 +51,7 @@ func Run(out io.Writer, root string, o Options, apply bool) error {
 	return err
 }
 
-// usual is where a runtime is, where nobody has moved it.
+// usual is where a runtime is, unless it was moved.
 type usual struct{ socket, dir string }
 
 func usually(r Runtime) usual {

@@ -71,7 +71,7 @@ func writeCPI(w io.Writer, trace *replay.Trace, o replay.Options) error {
 }
 
 // detectionOf reads the detector's part of a configuration file. What enforcing
-// would bring is told whatever its mode.
+// would bring is reported whatever its mode.
 func detectionOf(name, detector string) (detect.Config, error) {
 	cfg, err := configOf(name)
 	if err != nil {

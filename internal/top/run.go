@@ -77,7 +77,7 @@ func (o *Options) Print(ctx context.Context, w io.Writer) error {
 		before, delay = now, o.Delay
 	}
 	if ctx.Err() != nil {
-		return nil // told to end, also in the middle of a question
+		return nil // it was cancelled, perhaps in the middle of a question
 	}
 	return err
 }

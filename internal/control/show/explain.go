@@ -31,7 +31,7 @@ func Explain(ctx context.Context, o Options, what string) error {
 	return err
 }
 
-// explainPod says whether there was something to explain about a namespace, a pod
+// explainPod reports whether there was something to explain about a namespace, a pod
 // and perhaps a container.
 func explainPod(w io.Writer, s *control.Status, want []string) bool {
 	found := false

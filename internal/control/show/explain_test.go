@@ -27,6 +27,6 @@ func TestExplainPod(t *testing.T) {
 		}
 	}
 	if explainPod(&strings.Builder{}, s, []string{"shop", "nobody"}) {
-		t.Error("there is nobody, and it was explained")
+		t.Error("a pod that does not run is explained")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/quietcore/quietcore/internal/printable"
 )
 
-// writeLending says what is lent, to whom, and why it was taken back.
+// writeLending lists what is lent, to which pods, and why it was taken back.
 func writeLending(w io.Writer, l *control.Lending) error {
 	if l == nil {
 		return nil
@@ -96,7 +96,7 @@ func takenText(t control.Taken) string {
 	return fmt.Sprintf("%s at %s: %s; %s", who, t.At.UTC().Format(time.RFC3339), t.What, t.Why)
 }
 
-// explainLent says of a pod of best effort what it was lent and what was taken back.
+// explainLent lists what a pod of best effort was lent and what was taken back.
 func explainLent(w io.Writer, l *control.Lending, want []string) {
 	if l == nil {
 		return

@@ -66,15 +66,15 @@ func TestExplainSaysWhatAPodWasLent(t *testing.T) {
 		}
 	}
 	if strings.Contains(b.String(), "jobs/gone") {
-		t.Errorf("another pod's eviction is told:\n%s", b.String())
+		t.Errorf("another pod's eviction is shown:\n%s", b.String())
 	}
 	b.Reset()
 	if explainPod(&b, s, []string{"jobs", "web"}); strings.Contains(b.String(), "budget") {
-		t.Errorf("a pod of production is told what best effort has:\n%s", b.String())
+		t.Errorf("a pod of production shows what best effort has:\n%s", b.String())
 	}
 }
 
-// What is only observed is not told as if it had happened, and a quota is a budget too.
+// What is only observed is not shown as if it had happened, and a quota is a budget too.
 func TestObservedIsSaidToBe(t *testing.T) {
 	l := lent()
 	l.Mode, l.Suppressed, l.Quota = "observe", "", 0.5

@@ -153,7 +153,7 @@ func Show(ctx context.Context, s *Source, id, svg string, out Output) error {
 	})
 }
 
-// Top writes what hurt a job most, or what a job hurt.
+// Top ranks what hurt a job most, or what a job hurt.
 func Top(ctx context.Context, s *Source, q incidents.TopQuery, out Output) error {
 	return s.with(func(from incidents.Source) error {
 		t, err := from.Top(ctx, q)
