@@ -3,6 +3,7 @@ package cpuallocator
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -155,16 +156,22 @@ func requests(t *rapid.T, most int) asked {
 	return q
 }
 
+// Twenty sizes of a hundred cases each: 2,000 a run, with a seed that changes. A
+// failure prints how to replay it (-rapid.seed or -rapid.failfile).
 func TestAllocateAgainstReference(t *testing.T) {
-	for _, most := range []int{6, 8, 9, 10, 10, 10, 11, 12, 13} {
+	for _, most := range []int{6, 7, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 14, 15, 16, 24, 32, 40, 48, 64} {
 		checkAgainstReference(t, most)
 	}
 }
 
-// checkAgainstReference asks machines of at most so many CPUs.
+// checkAgainstReference asks machines of at most so many CPUs, 16 of them free:
+// no subset of the free CPUs may be better, in any field of Score.
 func checkAgainstReference(t *testing.T, most int) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := requests(t, most)
+		if most > 16 {
+			q = q.narrowed(t, 13)
+		}
 		a := New(q.topo)
 		got, err := a.Allocate(q.free, q.held, q.r)
 		if err != nil && err.Code == InvalidRequest {
@@ -172,10 +179,6 @@ func checkAgainstReference(t *testing.T, most int) {
 		}
 		ref := newReference(q.topo, q.free, q.held, q.r)
 		want, ok := ref.best()
-		if err != nil && err.Code == TopologyAffinityError && q.r.Strategy == DistributeEvenly && ref.whole() &&
-			!nested(q.topo) {
-			return // documented: of unequal whole cores only one division is tried
-		}
 		if ok != (err == nil) {
 			t.Fatalf("%s\ngot %s, %v; the reference has %s (%+v), %v", q, got.CPUs, err, want.result.CPUs, want.score,
 				ok)
@@ -190,32 +193,28 @@ func checkAgainstReference(t *testing.T, most int) {
 		if got != mine.result {
 			t.Fatalf("%s\ngot %s withheld %s, should withhold %s", q, got.CPUs, got.Withheld, mine.result.Withheld)
 		}
-		if q.r.Strategy == DistributeEvenly && want.score.ViolatedCPUs > 0 {
-			// So full that owners must be disturbed: shares are not sought then.
-			if mine.score.ViolatedCPUs != want.score.ViolatedCPUs ||
-				mine.score.ViolatedNodes != want.score.ViolatedNodes {
+		if q.r.Strategy == DistributeEvenly && want.score.Uneven == 0 && want.score.Nodes > 1 && !adds(q.topo) {
+			// Documented: where costs do not add up over the nodes, each node is chosen for by itself.
+			if mine.score.compareNodes(&want.score) != 0 || mine.score.Bind != want.score.Bind {
 				t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
 			}
 			return
 		}
-		if q.r.Strategy == DistributeEvenly && ref.whole() && !nested(q.topo) && (want.score.Nodes > 1 ||
-			mine.score.Nodes > 1) {
-			return // documented: of unequal whole cores only one division is tried
+		if order := mine.score.Compare(&want.score); order != 0 {
+			t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
+		}
+		if !nested(q.topo) || q.topo.ThreadsPerCore() > 2 || !q.r.Keep.IsEmpty() || mine.score.ViolatedCPUs > 0 {
+			return // the score is the best there is; of equals not always the lowest numbers
 		}
 		if q.r.Strategy == DistributeEvenly && want.score.Uneven == 0 && want.score.Nodes > 1 {
-			// Which node gives how much is settled before its cores are looked at.
-			if mine.score.compareNodes(&want.score) != 0 {
-				t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
-			}
-			if !nested(q.topo) || q.r.Exclusive != ExclusiveNone {
-				return
-			}
-			ref.shares = &mine.shares
+			// Of equal shares not always those with the lowest numbers.
+			ref.judge(got.CPUs, len(q.topo.Nodes()))
+			ref.shares = slices.Clone(ref.in.nodes)
 			want, _ = ref.best()
 		}
-		exact := nested(q.topo) && q.topo.ThreadsPerCore() <= 2 && q.r.Keep.IsEmpty() && mine.score.ViolatedCPUs == 0
-		if mine.score.Compare(&want.score) != 0 || exact && got != want.result {
-			t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
+		if got != want.result {
+			t.Fatalf("%s\ngot  %s %+v\nwant %s, as good and of lower numbers", q, got.CPUs, mine.score,
+				want.result.CPUs)
 		}
 	})
 }
@@ -295,6 +294,21 @@ func checkLegal(t *rapid.T, q asked) {
 	if !legal || !right || !outside.IsEmpty() || !q.r.Keep.SubsetOf(&got.CPUs) || got != c.result {
 		t.Fatalf("%s\ngot %s withheld %s, which is not legal", q, got.CPUs, got.Withheld)
 	}
+}
+
+// narrowed leaves so many free CPUs, and a request that they may hold.
+func (q asked) narrowed(t *rapid.T, free int) asked {
+	for q.free.Count() > free {
+		q.free.Remove(rapid.SampledFrom(slices.Collect(q.free.All())).Draw(t, "not free"))
+	}
+	if kept := q.r.Keep.Count(); kept > 4 || q.r.CPUs > q.free.Count()+kept {
+		q.r.Keep = cpuset.Set{}
+		q.r.CPUs = rapid.IntRange(1, max(1, q.free.Count())).Draw(t, "fewer CPUs")
+	}
+	if q.r.Alignment == AlignRestricted {
+		q.r.Alignment = AlignBestEffort // the reference cannot look at an empty machine of this size
+	}
+	return q
 }
 
 func TestShrinkAgainstReference(t *testing.T) {
@@ -388,6 +402,20 @@ func (q asked) String() string {
 		s += fmt.Sprintf("\nheld %s %d", h.CPUs, h.Exclusive)
 	}
 	return s + fmt.Sprintf("\nfree %s request %+v", q.free, q.r)
+}
+
+// adds says whether what a selection costs is the sum of what it costs on each
+// node: neither L3s nor kinds of cores are common to nodes.
+func adds(m *topology.Topology) bool {
+	node, on := map[int]int{}, m.Online()
+	first := m.CPUs()[slices.IndexFunc(m.CPUs(), func(c topology.CPU) bool { return on.Has(c.ID) })]
+	for _, c := range m.CPUs() {
+		if v, ok := node[c.L3]; ok && v != c.Node || on.Has(c.ID) && c.Kind != first.Kind {
+			return false
+		}
+		node[c.L3] = c.Node
+	}
+	return true
 }
 
 // nested says whether L3s lie in one node, nodes in one socket, and all cores

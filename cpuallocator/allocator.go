@@ -34,10 +34,10 @@ type question struct {
 	exclusive ExclusivePolicy
 	strategy  NUMAStrategy
 	asked     int // CPUs of the request, Keep included
+	kept      int // CPUs of Keep
 	want      int // CPUs still to be found, Keep and what is settled taken off
 	limit     int // NUMA nodes at most
 	cleanOnly bool
-	hasKept   bool
 
 	settledBad int32 // of what is settled, CPUs on cores of owners to be avoided
 }
@@ -48,7 +48,8 @@ type scratch struct {
 	perCore
 	perNode
 	group []groupSum
-	tally []uint64 // by group, kind and threads
+	tally []sorts // by group and kind
+	base  baseSum // of all cores
 	l3raw []int32
 
 	nodes  nodeSearch
@@ -64,8 +65,10 @@ type perCore struct {
 	raw     []int16 // free CPUs of the core, Keep taken off
 	keep    []int16 // CPUs of Keep
 	foreign []bool  // another owner has a CPU of the core
+	beside  []bool  // a PCPULevel owner has a CPU of the core
 	bad     []bool  // the core belongs to an owner to be avoided
 
+	sort   []uint8 // what taking CPUs of the core costs, where it has usable ones
 	usable []int16 // CPUs of the core that the search may take
 	had    []int16 // CPUs of the core that the result has anyway
 	take   []int16 // free CPUs of the core that go into the result
@@ -74,8 +77,8 @@ type perCore struct {
 func newPerCore(cores int) perCore {
 	return perCore{
 		raw: make([]int16, cores), keep: make([]int16, cores),
-		foreign: make([]bool, cores), bad: make([]bool, cores),
-		usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores),
+		foreign: make([]bool, cores), beside: make([]bool, cores), bad: make([]bool, cores),
+		sort: make([]uint8, cores), usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores),
 	}
 }
 
@@ -84,6 +87,7 @@ type perNode struct {
 	nodeOK   []bool
 	violated []bool // node of an owner to be avoided
 	node     []nodeSum
+	sorts    []sorts // by node and kind
 }
 
 // nodeSum is what the search knows of a node.
@@ -91,13 +95,16 @@ type nodeSum struct {
 	usable, clean, raw, had int32
 	kept                    int32 // CPUs of Keep
 	within                  int32 // usable, on the sockets of the set of nodes in hand
+	key                     uint64
 }
 
 // groupSum is what the search knows of a group of cores.
 type groupSum struct {
 	usable int32
+	clean  int32
 	had    bool
-	base   Score // what the CPUs that the result has anyway add to the score
+	base   baseSum
+	cores  uint64 // what tells cores of more than two threads apart
 	key    uint64
 }
 
@@ -109,12 +116,13 @@ func New(t *topology.Topology) *Allocator {
 	cores, nodes := len(m.cores), len(m.nodes)
 	a.s = scratch{
 		perCore: newPerCore(cores),
-		perNode: perNode{nodeOK: make([]bool, nodes), violated: make([]bool, nodes), node: make([]nodeSum, nodes)},
-		group:   make([]groupSum, len(m.groups)),
-		tally:   make([]uint64, len(m.groups)*m.tallyWords()),
-		l3raw:   make([]int32, len(m.l3s)),
-		saved:   make([]int16, 3*cores),
-		before:  make([]int16, 2*cores),
+		perNode: perNode{nodeOK: make([]bool, nodes), violated: make([]bool, nodes), node: make([]nodeSum, nodes),
+			sorts: make([]sorts, nodes*m.kinds)},
+		group:  make([]groupSum, len(m.groups)),
+		tally:  make([]sorts, len(m.groups)*m.kinds),
+		l3raw:  make([]int32, len(m.l3s)),
+		saved:  make([]int16, 3*cores),
+		before: make([]int16, 2*cores),
 	}
 	a.s.nodes = newNodeSearch(m)
 	a.s.l3 = newL3Search(m)
@@ -180,25 +188,18 @@ func (a *Allocator) solveRequest(r *Request) (Result, *Error) {
 // read counts what is free and what is kept, core by core.
 func (a *Allocator) read(free *cpuset.Set, r *Request) {
 	s, m := &a.s, a.m
-	clear(s.raw)
-	clear(s.keep)
 	s.avail = *free
-	a.q.hasKept = false
+	a.q.kept = 0
 	for w := range m.words {
-		kept := r.Keep.Word(w)
-		for ; kept != 0; kept &= kept - 1 {
-			cpu := w<<6 + bits.TrailingZeros64(kept)
-			s.keep[m.coreOf[cpu]]++
-			s.avail.Remove(cpu)
-			a.q.hasKept = true
-		}
-		for word := s.avail.Word(w); word != 0; word &= word - 1 {
-			if c := m.coreOf[w<<6+bits.TrailingZeros64(word)]; c >= 0 {
-				s.raw[c]++
-			}
+		if kept := r.Keep.Word(w); kept != 0 {
+			a.q.kept += bits.OnesCount64(kept)
 		}
 	}
+	if a.q.kept > 0 {
+		s.avail.RemoveSet(&r.Keep)
+	}
 	clear(s.l3raw)
+	clear(s.keep)
 	all := r.Nodes.IsEmpty()
 	for i := range s.node {
 		s.node[i].raw, s.node[i].kept = 0, 0
@@ -206,39 +207,53 @@ func (a *Allocator) read(free *cpuset.Set, r *Request) {
 	}
 	for i := range m.cores {
 		c := &m.cores[i]
-		raw, keep := s.raw[i], s.keep[i]
-		s.foreign[i] = raw+keep < c.on
-		n := &s.node[c.node]
-		n.raw += int32(raw)
-		n.kept += int32(keep)
+		raw := countIn(&s.avail, c.cpus)
+		s.raw[i], s.foreign[i] = raw, raw < c.on
+		s.node[c.node].raw += int32(raw)
 		s.l3raw[c.l3] += int32(raw)
+		if a.q.kept > 0 {
+			keep := countIn(&r.Keep, c.cpus)
+			s.keep[i], s.foreign[i] = keep, raw+keep < c.on
+			s.node[c.node].kept += int32(keep)
+		}
 	}
 	a.q.exclusive, a.q.strategy = r.Exclusive, r.Strategy
 }
 
-// mark finds the cores and nodes that the request's exclusive policy avoids.
-// A NUMANodeLevel request that finds no node for itself falls back to
-// PCPULevel, and then avoids the cores of both kinds of owners.
+// countIn says how many of some CPUs a set has.
+func countIn(set *cpuset.Set, cpus []int16) (n int16) {
+	for _, cpu := range cpus {
+		n += int16(set.Word(int(cpu)>>6) >> (cpu & 63) & 1)
+	}
+	return n
+}
+
+// mark finds the cores of PCPULevel owners, and the cores and nodes that the
+// request's exclusive policy avoids. A NUMANodeLevel request that finds no node
+// for itself falls back to PCPULevel, and then avoids the cores of both kinds of
+// owners.
 func (a *Allocator) mark(held []Held, policy ExclusivePolicy) {
 	s, m := &a.s, a.m
 	clear(s.bad)
+	clear(s.beside)
 	clear(s.violated)
-	if policy == ExclusiveNone {
-		return
-	}
 	for i := range held {
 		h := &held[i]
-		if h.Exclusive == ExclusiveNone || policy == PCPULevel && h.Exclusive != PCPULevel {
+		owner := h.Exclusive == PCPULevel
+		bad := policy == NUMANodeLevel && h.Exclusive != ExclusiveNone || policy == PCPULevel && owner
+		if !owner && !bad {
 			continue
 		}
+		violated := bad && h.Exclusive == NUMANodeLevel
 		for w := range m.words {
 			for word := h.CPUs.Word(w); word != 0; word &= word - 1 {
 				c := m.coreOf[w<<6+bits.TrailingZeros64(word)]
 				if c < 0 {
 					continue
 				}
-				s.bad[c] = true
-				if policy == NUMANodeLevel && h.Exclusive == NUMANodeLevel {
+				s.beside[c] = s.beside[c] || owner
+				s.bad[c] = s.bad[c] || bad
+				if violated {
 					s.violated[m.cores[c].node] = true
 				}
 			}

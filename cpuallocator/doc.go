@@ -21,29 +21,36 @@
 //  1. exclusive policies: a PCPULevel request takes as few CPUs as possible on
 //     cores of PCPULevel owners; a NUMANodeLevel request avoids nodes of
 //     NUMANodeLevel owners, and where it cannot, cores of either;
-//  2. fewest NUMA nodes, the nearest, on the fewest sockets. DistributeEvenly:
-//     the fewest that share equally, if any do;
-//  3. the strategy: MostAllocated the nodes with the fewest free CPUs,
+//  2. DistributeEvenly: shares that are equal, to a CPU, and where whole cores are
+//     demanded to a core;
+//  3. fewest NUMA nodes, the nearest, on the fewest sockets;
+//  4. the bind policy. FullPCPUs: the fewest cores of which a part is taken;
+//     SpreadByPCPUs: the fewest CPUs beyond the first of their core;
+//  5. one kind of core, performance before efficiency;
+//  6. fewest L3 domains;
+//  7. neighbours: the fewest CPUs on cores of PCPULevel owners, whatever the
+//     request's own policy, then on cores of anybody else;
+//  8. the strategy: MostAllocated the nodes with the fewest free CPUs,
 //     LeastAllocated those with the most, DistributeEvenly the larger shares to
 //     the emptier nodes;
-//  4. fewest L3 domains;
-//  5. FullPCPUs: one kind of core, performance before efficiency; the fewest
-//     cores taken in part, then the fewest cores; the odd rest on a core that is
-//     half used. SpreadByPCPUs: most distinct cores, then one kind, then idle
-//     cores;
-//  6. the L3s that fit best, with the fewest free CPUs left over;
-//  7. the lowest numbers, of nodes, L3s, cores and CPUs.
+//  9. fragmentation: the fewest wholly free cores of which a part is taken, and
+//     the fewest free CPUs left over in the L3s;
+//  10. the lowest numbers, of nodes, L3s, cores and CPUs.
 //
 // So for two cores of a machine with cores 0-1 (half used), 2-3, 4-5 and 6-7:
 //
 //	a := cpuallocator.New(t)
 //	r, err := a.Allocate(free, nil, cpuallocator.Request{CPUs: 4}) // 2-5
 //
-// The search is exact up to ten NUMA nodes as far as nodes go, and exact in full
-// on machines of some dozens of cores; on larger ones it looks at a bounded
-// number of sets of L3s (l3.go, nodes.go, grow.go and threads.go state their
-// bounds). It never takes more nodes than needed, nor more L3s than those nodes
-// need: what a bound can cost is the nearest or best fitting among equally few.
+// Up to ten NUMA nodes the search is exact from the first field to the number of
+// L3s, and exact in full on machines of some dozens of cores; on larger ones it
+// looks at a bounded number of sets of L3s (l3.go, grow.go and threads.go state
+// their bounds). What a bound can cost is a better neighbour or a better fit
+// among equally few L3s. Three cases are less exact: beyond ten nodes the set is
+// grown and perhaps not the nearest; where cores are of unequal size the fewest
+// L3s may not be found on large machines; and where equal shares lie on nodes
+// that have an L3 in common or cores of two kinds, each node is chosen for by
+// itself.
 //
 // The way of a request: hard.go (rules), sum.go (counts), nodes.go or grow.go
 // and even.go (nodes), l3.go (L3s), form.go and threads.go (cores), pick.go

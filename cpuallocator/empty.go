@@ -48,7 +48,7 @@ func (a *Allocator) countIfEmpty(r *Request, n int) int {
 	for i := range a.m.cores {
 		s.raw[i], s.keep[i], s.foreign[i] = a.m.cores[i].on, 0, false
 	}
-	a.q.mode, a.q.hasKept, a.q.exclusive = a.baseMode(r), false, ExclusiveNone
+	a.q.mode, a.q.kept, a.q.exclusive = a.baseMode(r), 0, ExclusiveNone
 	count := len(a.m.nodes)
 	if a.shape(r, n) == nil {
 		a.sum()
@@ -76,7 +76,6 @@ func (a *Allocator) fewestNodes(even bool) int {
 	if a.m.nodeSets == nil {
 		return a.fewestGrown()
 	}
-	var score Score
 	fewest := 0
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
@@ -87,7 +86,10 @@ func (a *Allocator) fewestNodes(even bool) int {
 		if fewest == 0 {
 			fewest = int(set.count)
 		}
-		if !even || a.shareEvenly(set, &score) {
+		if !even {
+			return int(set.count)
+		}
+		if _, ok := a.canShare(set); ok {
 			return int(set.count)
 		}
 	}

@@ -1,133 +1,290 @@
 package cpuallocator
 
-// shareEvenly gives each node of a set an equal share: in whole cores where the
-// request takes such, else in CPUs. Larger shares go to emptier nodes, so that
-// what stays free is balanced too; among equals to the lowest numbers.
+// DistributeEvenly gives each node of a set an equal share: in whole cores where
+// such are demanded, else in CPUs. Shares are equal when they differ by one unit
+// at most; where whole cores are of unequal size, one share has the odd rest.
 //
-// Shares are equal when they differ by one unit at most. In whole cores the
-// shares are multiples of a core but for one, which has the odd rest.
-func (a *Allocator) shareEvenly(set *nodeSet, score *Score) bool {
-	unit := a.unit()
-	score.Split = 0
-	if !a.split(set, unit) {
-		if unit == 1 || a.q.mode == wholeCores {
-			return false
-		}
-		score.Split = 1
-		if !a.split(set, 1) {
-			return false
-		}
-	}
-	score.Strategy = a.balance(set)
-	return true
+// Which nodes have the larger shares is settled by what the shares cost on their
+// nodes. The fields of Score are sums over the nodes (but the kind of core), so
+// the nodes on which one unit more costs least have it.
+
+// division is what the nodes of a set get.
+type division struct {
+	base int32 // every node has so many CPUs
+	unit int32 // some have a unit more
+	more int   // so many
+	rest int32 // one has the odd rest instead, if there is one
 }
 
-// unit is what shares are multiples of.
-func (a *Allocator) unit() int {
-	if a.q.mode == wholeCores || a.q.mode == anyThreads && !a.q.spread {
-		return a.m.threads
-	}
-	return 1
+// The shares that a node may have.
+const (
+	shareBase = iota
+	shareMore
+	shareRest
+	numShares
+)
+
+// shareCost is what a node's possible shares cost.
+type shareCost struct {
+	can, known [numShares]bool
+	cost       [numShares]Score
+	l3         [numShares][]bool // by L3 rank: those chosen
 }
 
-// split divides the request by unit: everybody q units, some one more, one the
-// rest of less than a unit. The rest may have to lie where the result has CPUs
-// anyway; then every node is tried for it.
-func (a *Allocator) split(set *nodeSet, unit int) bool {
-	total := a.q.want + int(a.s.nodes.had)
-	rest := int32(total % unit)
-	if rest == 0 || !a.q.hasKept {
-		return a.splitUnits(set, unit, -1)
+// evenSearch is the scratch space of equal shares.
+type evenSearch struct {
+	even       bool        // the nodes in hand have such
+	shares     []shareCost // what the share of each node might be
+	costed     int32       // the division of which shares are known
+	shortTries int         // sets of nodes that may still be tried where owners are disturbed
+}
+
+func newShareCosts(m *machine) []shareCost {
+	list := make([]shareCost, len(m.nodes))
+	for i := range list {
+		for option := range numShares {
+			list[i].l3[option] = make([]bool, len(m.l3s))
+		}
 	}
-	best, where := int32(0), int16(-1)
+	return list
+}
+
+func (d *division) share(option int) int32 {
+	return d.base + [numShares]int32{shareMore: d.unit, shareRest: d.rest}[option]
+}
+
+// divide is false where a node would get nothing.
+func (a *Allocator) divide(nodes int32) (d division, ok bool) {
+	unit := int32(1)
+	if a.q.mode == wholeCores {
+		unit = int32(a.m.threads)
+	}
+	units, rest := int32(a.q.asked)/unit, int32(a.q.asked)%unit
+	d = division{base: units / nodes * unit, unit: unit, more: int(units % nodes), rest: rest}
+	return d, d.base > 0 || d.more+int(min(rest, 1)) == int(nodes)
+}
+
+// canShare says whether the nodes of a set can share equally, and notes which
+// shares each can have.
+func (a *Allocator) canShare(set *nodeSet) (division, bool) {
+	d, ok := a.divide(set.count)
+	if !ok {
+		return d, false
+	}
 	for _, i := range set.nodes {
-		if !a.splitUnits(set, unit, i) {
-			continue
-		}
-		if b := a.balance(set); where < 0 || b < best {
-			best, where = b, i
+		c := &a.s.nodes.shares[i]
+		for option := range numShares {
+			c.can[option] = a.canHave(set, i, d.share(option))
 		}
 	}
-	return where >= 0 && a.splitUnits(set, unit, where)
+	if d.rest == 0 {
+		return d, a.adds(set, &d, -1)
+	}
+	for _, i := range set.nodes {
+		if a.adds(set, &d, i) {
+			return d, true
+		}
+	}
+	return d, false
 }
 
-// splitUnits divides with the rest on the given node, or with -1 on the
-// emptiest that has room for it.
-func (a *Allocator) splitUnits(set *nodeSet, unit int, restOn int16) bool {
-	s := &a.s.nodes
-	total := a.q.want + int(s.had)
-	units, rest := total/unit, int32(total%unit)
-	base, more := int32(units/int(set.count)*unit), units%int(set.count)
-	if base == 0 && more+int(min(rest, 1)) < int(set.count) {
+func (a *Allocator) canHave(set *nodeSet, node int16, share int32) bool {
+	n := &a.s.node[node]
+	if n.had > share || n.had+n.within < share {
 		return false
 	}
+	if a.q.mode != wholeCores || a.m.uniform {
+		return true
+	}
+	sizes := a.s.l3.sizes
+	clear(sizes)
+	a.countSizes(set, node)
+	return reachable(sizes, int(share-n.had), a.s.l3.reach)
+}
+
+// adds says whether the shares make up the request with the odd rest on the
+// given node, or with -1 without one.
+func (a *Allocator) adds(set *nodeSet, d *division, holder int16) bool {
+	forced, able := 0, 0
 	for _, i := range set.nodes {
-		s.share[i] = base
-		n := &a.s.node[i]
+		can := &a.s.nodes.shares[i].can
 		switch {
-		case i == restOn:
-			s.share[i] += rest
-		case n.had > base:
-			more--
-			s.share[i] += int32(unit)
-		}
-		if n.had > s.share[i] || n.had+n.within < s.share[i] {
+		case i == holder:
+			if !can[shareRest] {
+				return false
+			}
+		case can[shareBase] && can[shareMore]:
+			able++
+		case can[shareMore]:
+			forced++
+		case !can[shareBase]:
 			return false
 		}
+	}
+	return forced <= d.more && d.more <= forced+able
+}
+
+// tryShares completes the score of the nodes in hand with equal shares, and
+// keeps the place if it is the best.
+func (a *Allocator) tryShares(set *nodeSet, score Score) {
+	s := &a.s.nodes
+	want := a.q.want
+	if a.short() {
+		a.settleClean()
+		a.sumSet(set)
+	}
+	if d, ok := a.canShare(set); ok && set.count == 1 {
+		s.even = false
+		a.place(score)
+	} else if ok {
+		a.costShares(set, &d)
+		best, where, found := Score{}, int16(-1), false
+		for k := -1; k < len(set.nodes); k++ {
+			holder := int16(-1)
+			if k >= 0 {
+				holder = set.nodes[k]
+			}
+			if (holder < 0) != (d.rest == 0) || !a.adds(set, &d, holder) {
+				continue
+			}
+			if cost := a.assign(set, &d, holder); !found || cost.Compare(&best) < 0 {
+				best, where, found = cost, holder, true
+			}
+		}
+		a.assign(set, &d, where)
+		score.Strategy = 0
+		if a.m.nested() {
+			score.add(&best)
+			a.placeShares(set, &d, where, &score)
+		} else {
+			score.Strategy = best.Strategy
+			a.place(score)
+		}
+	}
+	if a.short() {
+		a.unsettle(want)
+	}
+}
+
+// placeShares keeps the nodes in hand, with the shares that each has and the L3s
+// chosen for them, if they are the best.
+func (a *Allocator) placeShares(set *nodeSet, d *division, holder int16, score *Score) {
+	s := &a.s.nodes
+	if !s.beatsBest(score) {
+		return
+	}
+	clear(a.s.l3.open)
+	for _, i := range set.nodes {
+		option := shareBase
+		switch {
+		case i == holder:
+			option = shareRest
+		case s.share[i] != d.base:
+			option = shareMore
+		}
+		for rank, open := range s.shares[i].l3[option] {
+			a.s.l3.open[rank] = a.s.l3.open[rank] || open
+		}
+	}
+	a.keep(score)
+}
+
+// costShares works out what each share of each node of a set costs. On a machine
+// whose L3s and sockets nest that does not depend on the set.
+func (a *Allocator) costShares(set *nodeSet, d *division) {
+	s := &a.s.nodes
+	if s.costed != d.base || !a.m.nested() || a.short() {
+		s.costed = d.base
+		for i := range s.shares {
+			clear(s.shares[i].known[:])
+		}
+	}
+	for _, i := range set.nodes {
+		c := &s.shares[i]
+		for option := range numShares {
+			if c.can[option] && !c.known[option] && (option != shareMore || d.more > 0) &&
+				(option != shareRest || d.rest > 0) {
+				c.known[option] = true
+				c.cost[option] = a.costShare(int(i), d.share(option))
+				copy(c.l3[option], a.s.l3.open)
+			}
+		}
+	}
+}
+
+// costShare is what a share costs on its node.
+func (a *Allocator) costShare(node int, share int32) (cost Score) {
+	n := &a.s.node[node]
+	clear(a.s.l3.open)
+	a.chooseL3s(node, int(share-n.had), &cost)
+	cost.Strategy = a.balanceOf(int16(node), share)
+	return cost
+}
+
+// balanceOf is what a share adds to how unequal the nodes' free CPUs are
+// afterwards: the sum of their squares, less a constant.
+func (a *Allocator) balanceOf(node int16, share int32) int32 {
+	n := &a.s.node[node]
+	taken := share - n.kept
+	return taken*taken - 2*n.raw*taken
+}
+
+// assign gives the larger shares to the nodes on which they cost least, of
+// equals to the lowest, and sums up what all shares cost.
+func (a *Allocator) assign(set *nodeSet, d *division, holder int16) (total Score) {
+	s := &a.s.nodes
+	more := d.more
+	for _, i := range set.nodes {
+		c := &s.shares[i]
+		option := shareBase
+		switch {
+		case i == holder:
+			option = shareRest
+		case !c.can[shareBase]:
+			option = shareMore
+			more--
+		}
+		s.share[i] = d.share(option)
+		total.add(&c.cost[option])
 	}
 	for ; more > 0; more-- {
-		if !a.giveMore(set, base, int32(unit), restOn) {
-			return false
+		best, least := int16(-1), Score{}
+		for _, i := range set.nodes {
+			c := &s.shares[i]
+			if i == holder || s.share[i] != d.base || !c.can[shareMore] {
+				continue
+			}
+			extra := c.cost[shareMore]
+			extra.subtract(&c.cost[shareBase])
+			if best < 0 || extra.Compare(&least) < 0 {
+				best, least = i, extra
+			}
 		}
-	}
-	if more != 0 || rest != 0 && restOn < 0 && !a.giveMore(set, base, rest, -1) {
-		return false
-	}
-	return a.q.mode != wholeCores || a.m.uniform || a.sharesInWholeCores(set)
-}
-
-// sharesInWholeCores says whether each node can make up its share of whole cores
-// where cores are of unequal size. If not, no other shares are tried: the
-// request then lies unevenly, or on more nodes.
-func (a *Allocator) sharesInWholeCores(set *nodeSet) bool {
-	sizes := a.s.l3.sizes
-	for _, node := range set.nodes {
-		clear(sizes)
-		a.countSizes(set, node)
-		if !reachable(sizes, int(a.s.nodes.share[node]-a.s.node[node].had), a.s.l3.reach) {
-			return false
-		}
-	}
-	return true
-}
-
-// giveMore adds to the share of the emptiest node that has room for it and got
-// nothing extra yet.
-func (a *Allocator) giveMore(set *nodeSet, base, extra int32, except int16) bool {
-	s := &a.s.nodes
-	best := int16(-1)
-	for _, i := range set.nodes {
-		n := &a.s.node[i]
-		if i != except && s.share[i] == base && n.had+n.within >= base+extra && (best < 0 || n.raw+
-			n.kept > a.s.node[best].raw+a.s.node[best].kept) {
-			best = i
-		}
-	}
-	if best < 0 {
-		return false
-	}
-	s.share[best] += extra
-	return true
-}
-
-// balance is how unequal the nodes' free CPUs are afterwards: the sum of their
-// squares, less a constant.
-func (a *Allocator) balance(set *nodeSet) int32 {
-	total := int32(0)
-	for _, i := range set.nodes {
-		n := &a.s.node[i]
-		taken := a.s.nodes.share[i] - n.kept
-		total += taken*taken - 2*n.raw*taken
+		s.share[best] += d.unit
+		total.add(&least)
 	}
 	return total
+}
+
+// add sums the fields that nodes add to a score.
+func (s *Score) add(o *Score) {
+	s.Bind += o.Bind
+	s.Kind += o.Kind
+	s.L3s += o.L3s
+	s.BesideOwner += o.BesideOwner
+	s.Beside += o.Beside
+	s.Strategy += o.Strategy
+	s.Broken += o.Broken
+	s.Leftover += o.Leftover
+}
+
+func (s *Score) subtract(o *Score) {
+	s.Bind -= o.Bind
+	s.Kind -= o.Kind
+	s.L3s -= o.L3s
+	s.BesideOwner -= o.BesideOwner
+	s.Beside -= o.Beside
+	s.Strategy -= o.Strategy
+	s.Broken -= o.Broken
+	s.Leftover -= o.Leftover
 }

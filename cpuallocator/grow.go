@@ -103,7 +103,7 @@ func (a *Allocator) searchGrown() {
 			first++
 		}
 	}
-	if a.q.strategy == DistributeEvenly && !a.short() {
+	if a.q.strategy == DistributeEvenly {
 		for count := first; count <= a.q.limit && count <= a.q.asked; count++ {
 			if a.trySize(count, true); s.bestSet {
 				return
@@ -142,7 +142,8 @@ func (a *Allocator) fewestGrown() int {
 func (a *Allocator) trySize(count int, even bool) {
 	s := &a.s.nodes
 	g := &s.grown
-	s.ties, s.bestSet = 0, false
+	s.bestSet, s.tied = false, s.tied[:0]
+	a.keyNodes()
 	g.own = g.own[:0]
 	for i := range a.s.node {
 		if a.s.node[i].had > 0 {
@@ -167,9 +168,17 @@ func (a *Allocator) trySize(count int, even bool) {
 			continue
 		}
 		if !s.bestSet || score.compareNodes(&best) < 0 {
-			s.ties, s.bestSet, best = 0, false, score
+			s.bestSet, best, s.tied = false, score, s.tied[:0]
 		}
-		a.consider(&g.set, score, even)
+		// A set that looks the same would tie.
+		t := tie{key: a.keyOf(&g.set)}
+		if a.looksLike(t.key) {
+			continue
+		}
+		if len(s.tied) < cap(s.tied) {
+			s.tied = append(s.tied, t)
+		}
+		a.tryPlace(&g.set, score, even)
 	}
 }
 

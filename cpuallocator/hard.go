@@ -24,10 +24,10 @@ func (a *Allocator) check(r *Request) *Error {
 }
 
 func (a *Allocator) checkKeep(r *Request) *Error {
-	kept, known := r.Keep.Count(), 0
-	if kept == 0 {
+	if r.Keep.IsEmpty() {
 		return nil
 	}
+	kept, known := r.Keep.Count(), 0
 	if kept > r.CPUs {
 		return refuse(InvalidRequest, "%d CPUs are to be kept and %d are asked for; shrinking is another request",
 			kept, r.CPUs)
@@ -138,17 +138,22 @@ func (a *Allocator) coverable(n int) bool {
 // mode leaves no choice about.
 func (a *Allocator) shape(r *Request, n int) *Error {
 	s, m := &a.s, a.m
-	a.q.want, a.q.settledBad = n, 0
-	cores := 0
+	a.q.want, a.q.settledBad = n-a.q.kept, 0
+	copy(s.usable, s.raw)
+	copy(s.had, s.keep)
+	clear(s.take)
+	cores := len(m.cores)
+	if !r.Nodes.IsEmpty() {
+		cores = a.onlyNamedNodes()
+	}
+	if a.q.mode == anyThreads {
+		if a.q.spread && r.BindRequired {
+			return a.shapeSpread(n, cores)
+		}
+		return nil
+	}
 	for i := range m.cores {
 		c := &m.cores[i]
-		s.usable[i], s.had[i], s.take[i] = s.raw[i], s.keep[i], 0
-		if !s.nodeOK[c.node] {
-			s.usable[i] = 0
-		} else {
-			cores++
-		}
-		a.q.want -= int(s.keep[i])
 		switch {
 		case a.q.mode == isolated:
 			if s.keep[i] > 0 || s.raw[i] < c.on {
@@ -170,10 +175,20 @@ func (a *Allocator) shape(r *Request, n int) *Error {
 		return refuse(SMTAlignmentError,
 			"%d CPUs are asked for and the cores of those to be kept have %d; whole cores are demanded", n, n-a.q.want)
 	}
-	if a.q.mode == anyThreads && a.q.spread && r.BindRequired {
-		return a.shapeSpread(n, cores)
-	}
 	return nil
+}
+
+// onlyNamedNodes leaves the cores of the nodes that the request names, and
+// counts them.
+func (a *Allocator) onlyNamedNodes() (cores int) {
+	for i := range a.m.cores {
+		if a.s.nodeOK[a.m.cores[i].node] {
+			cores++
+		} else {
+			a.s.usable[i] = 0
+		}
+	}
+	return cores
 }
 
 // settle puts the first k usable CPUs of a core into the result.

@@ -3,35 +3,52 @@ package cpuallocator
 // l3Effort divided by the machine's cores is how many partial sets of L3s one
 // request may look at: a small machine's are all looked at, and a large one's as
 // many as fit the time that a request may take. Where it runs out, the best set
-// seen by then is taken: always of the fewest L3s, perhaps not the best fit.
-const l3Effort = 1 << 14
+// seen by then is taken: always of the fewest L3s that the bind policy allows,
+// perhaps not with the best neighbours or the best fit.
+const l3Effort = 1 << 13
 
 // l3Search is the scratch space of the choice of L3 domains.
 type l3Search struct {
-	open []bool // by L3 rank: chosen on the place in hand
-
+	l3Scratch
+	open   []bool // by L3 rank: chosen on the place in hand
 	list   []l3Item
-	tally  []uint64 // of the items, then sums by depth, then the base
-	bySize []int16  // items, the largest first
-	skip   []bool   // by class
+	order  []int16 // items, those first that hold most
 	chosen []int16
 	best   []int16
+
+	base  baseSum
+	had   l3Base
+	total l3Base // of the items and, if usable, those that the result lies on anyway
+	node  int    // -1: all nodes in hand
+	want  int
+	left  int // L3s to choose
+	steps int // that the request may still make
+
+	ideal form // that all L3s together allow
+	bestSet
+}
+
+// l3Scratch is by item or by depth.
+type l3Scratch struct {
+	tally  []sorts // of the base, then sums by depth; by kind
+	joined []sorts // by L3 rank and kind, of L3s of several groups
+	bound  []sorts // by item and kind: the most of each sort from it on, then the sums
+	relax  []sorts // by kind
+	skip   []bool  // by class
 	sizes  []int32
 	reach  []bool
-
-	base     baseSum
-	left     int // L3s to choose
-	want     int
-	steps    int // that the request may still make
-	found    bool
-	greedy   bool // best came from the greedy start, which ignores numbers
-	ideal    Score
-	form     Score
-	leftover int32
-	node     int
-
-	totalUsable, totalRaw int32 // of all items
 }
+
+// bestSet is the best set of L3s so far.
+type bestSet struct {
+	found    bool
+	greedy   bool // it came from the greedy start, which ignores numbers
+	form     form
+	leftover int32
+}
+
+// l3Base is of several L3s; had are those that the result lies on anyway.
+type l3Base struct{ usable, raw, l3s int32 }
 
 // l3Item is an L3 that may be chosen.
 type l3Item struct {
@@ -39,41 +56,45 @@ type l3Item struct {
 	class  int16 // items of a class can be taken for one another
 	usable int32
 	raw    int32
+	cap    int32  // what it has of what the fewest L3s must make up
+	key    uint64 // equal for items that can be taken for one another
+	tally  []sorts
 	// Bounds over this item and those after it.
 	maxUsable, minUsable int32
 	maxRaw, minRaw       int32
 }
 
-// baseSum is what the result has anyway on the nodes in hand.
-type baseSum struct {
-	had, kind        int32
-	partial, cores   int32
-	shared, doubled  int32
-	usable, raw, l3s int32
-	violated         int32
-}
-
 func newL3Search(m *machine) l3Search {
 	n := len(m.l3s)
 	return l3Search{
-		open: make([]bool, n), list: make([]l3Item, 0, n), tally: make([]uint64, (2*n+3)*m.tallyWords()),
-		bySize: make([]int16, 0, n),
-		skip:   make([]bool, n), chosen: make([]int16, 0, n), best: make([]int16, 0, n),
-		sizes: make([]int32, m.threads+1), reach: make([]bool, m.online+1),
+		l3Scratch: l3Scratch{
+			tally: make([]sorts, (n+2)*m.kinds), joined: make([]sorts, n*m.kinds),
+			bound: make([]sorts, 2*(n+1)*m.kinds), relax: make([]sorts, m.kinds), skip: make([]bool, n),
+			sizes: make([]int32, m.threads+1), reach: make([]bool, m.online+1),
+		},
+		open: make([]bool, n), list: make([]l3Item, 0, n), order: make([]int16, 0, n),
+		chosen: make([]int16, 0, n), best: make([]int16, 0, n),
 	}
 }
 
-// chooseL3s finds the fewest L3s of the nodes in hand (or of one node) that
-// hold want CPUs, and among as few those on which they lie best. It opens them
-// and adds to score what they and their cores count for.
+// chooseL3s finds the fewest L3s of the nodes in hand (or of one node) on which
+// want CPUs can lie as the bind policy and the kind of core want them, and among
+// as few those with the best neighbours and the best fit. It opens them and adds
+// to score what they and their cores count for. It is false where the CPUs
+// cannot be had, or where they cannot beat the best place.
 func (a *Allocator) chooseL3s(node, want int, score *Score) bool {
 	s := &a.s.l3
 	s.node, s.want = node, want
 	a.listL3s(node)
-	if !a.fewestL3s() {
+	ok := false
+	if s.ideal, ok = a.idealForm(); !ok {
 		return false
 	}
-	for ; s.left <= len(s.list) && !a.cannotBeat(&Score{L3s: s.base.l3s + int32(s.left)}); s.left++ {
+	a.fewestL3s()
+	for ; s.left <= len(s.list); s.left++ {
+		if !s.canBeat(&a.s.nodes, score) {
+			return false
+		}
 		if a.searchL3s() {
 			a.openL3s(score)
 			return true
@@ -82,133 +103,212 @@ func (a *Allocator) chooseL3s(node, want int, score *Score) bool {
 	return false
 }
 
-// cannotBeat says that a set of nodes, equal to the best one as far as nodes
-// tell, is worse by its L3s or cores: bound is the best that it could have.
-func (a *Allocator) cannotBeat(bound *Score) bool {
-	s := &a.s.nodes
-	if !s.bestSet || s.even {
-		return false
+// canBeat says whether so many L3s on a set of nodes, scored as far as nodes
+// tell, may still be better than the best place.
+func (s *l3Search) canBeat(n *nodeSearch, score *Score) bool {
+	if !n.bestSet || s.node >= 0 {
+		return true
 	}
-	best := &s.best.score
-	return bound.L3s > best.L3s || bound.L3s == best.L3s && a.m.threads <= 2 && bound.compareForm(best) > 0
+	bound := *score
+	s.ideal.addTo(&bound)
+	bound.L3s += s.had.l3s + int32(s.left)
+	return bound.Compare(&n.best.score) <= 0
 }
 
 // listL3s collects the L3s of the nodes in hand. Those that the result lies on
 // anyway are open and part of the base.
 func (a *Allocator) listL3s(node int) {
 	s, m := &a.s.l3, a.m
-	words := m.tallyWords()
-	s.list, s.base = s.list[:0], baseSum{}
-	base := s.tally[:words]
-	clear(base)
+	s.list, s.chosen, s.base, s.had = s.list[:0], s.chosen[:0], baseSum{}, l3Base{}
+	clear(s.tally[:m.kinds])
 	for rank := range m.l3s {
-		item := l3Item{rank: int16(rank), raw: a.s.l3raw[rank]}
-		at := words * (1 + len(s.list))
-		sum := s.tally[at : at+words]
-		clear(sum)
-		inPlace, had := false, false
-		for _, id := range m.l3s[rank].groups {
-			g := &m.groups[id]
-			if !a.s.nodes.in[g.node] || !a.s.nodes.socket[g.socket] || node >= 0 && int(g.node) != node {
-				continue
-			}
-			inPlace = true
-			item.usable += a.s.group[id].usable
-			for i := range sum {
-				sum[i] += a.s.tally[int(id)*words+i]
-			}
-			if a.s.group[id].had {
-				had = true
-				s.base.add(&a.s.group[id].base)
-			}
+		l := &m.l3s[rank]
+		if in := int(l.node); in >= 0 && (!a.s.nodes.in[in] || node >= 0 && node != in) {
+			continue
 		}
+		item := l3Item{rank: int16(rank), raw: a.s.l3raw[rank]}
+		inPlace, had := a.addGroups(&item, l.groups)
 		switch {
 		case !inPlace:
 		case had || s.open[rank]:
 			if !s.open[rank] {
-				s.base.l3s++
-				s.base.raw += item.raw
+				s.had.l3s++
+				s.had.raw += item.raw
 			}
 			s.open[rank] = true
-			s.base.usable += item.usable
-			for i := range sum {
-				base[i] += sum[i]
+			s.had.usable += item.usable
+			for k := range item.tally {
+				s.tally[k].add(&item.tally[k])
 			}
 		case item.usable > 0:
 			s.list = append(s.list, item)
 		}
 	}
-	for i := range m.nodes {
-		if a.s.nodes.in[i] && (node < 0 || node == i) {
-			s.base.had += a.s.node[i].had
+}
+
+// addGroups adds the groups of cores that an L3 has on the nodes in hand.
+func (a *Allocator) addGroups(item *l3Item, groups []int16) (inPlace, had bool) {
+	s, kinds := &a.s.l3, a.m.kinds
+	for _, id := range groups {
+		g := &a.m.groups[id]
+		if !a.s.nodes.in[g.node] || !a.s.nodes.socket[g.socket] || s.node >= 0 && int(g.node) != s.node {
+			continue
+		}
+		sum := &a.s.group[id]
+		item.usable += sum.usable
+		item.key += sum.key
+		tally := a.s.tally[int(id)*kinds : int(id+1)*kinds]
+		if !inPlace {
+			item.tally = tally
+		} else {
+			to := s.joined[int(item.rank)*kinds : int(item.rank+1)*kinds]
+			if &item.tally[0] != &to[0] {
+				copy(to, item.tally)
+				item.tally = to
+			}
+			for k := range to {
+				to[k].add(&tally[k])
+			}
+		}
+		inPlace = true
+		if sum.had {
+			had = true
+			s.base.add(&sum.base)
 		}
 	}
+	return inPlace, had
 }
 
-func (b *baseSum) add(s *Score) {
-	b.kind += s.Kind
-	b.partial += s.Partial
-	b.cores += s.Cores
-	b.shared += s.Shared
-	b.doubled += s.Doubled
-	b.violated += s.ViolatedCPUs
+// depthTally is the tally of the base and the first items of the set in hand.
+func (a *Allocator) depthTally(depth int) []sorts {
+	return a.s.l3.tally[a.m.kinds*depth : a.m.kinds*(depth+1)]
 }
 
-// itemTally is the tally of an item of the list; depth sums lie after them.
-func (a *Allocator) itemTally(i int) []uint64 {
-	words := a.m.tallyWords()
-	return a.s.l3.tally[words*(1+i) : words*(2+i)]
-}
-
-func (a *Allocator) depthTally(depth int) []uint64 {
-	if depth == 0 {
-		return a.s.l3.tally[:a.m.tallyWords()]
-	}
-	return a.itemTally(len(a.m.l3s) + depth)
-}
-
-// fewestL3s finds how many L3s more are needed at least.
-func (a *Allocator) fewestL3s() bool {
+// idealForm is the form that all listed L3s together allow: no set of them has a
+// better one, and the chosen ones must be as good as far as the bind policy and
+// the kind of core go.
+func (a *Allocator) idealForm() (form, bool) {
 	s := &a.s.l3
-	s.bySize = s.bySize[:0]
+	sum := a.depthTally(1)
+	copy(sum, a.depthTally(0))
 	for i := range s.list {
-		k := len(s.bySize)
-		s.bySize = append(s.bySize, int16(i))
-		for ; k > 0 && s.list[s.bySize[k-1]].usable < s.list[i].usable; k-- {
-			s.bySize[k] = s.bySize[k-1]
+		s.chosen = append(s.chosen, int16(i))
+		for k := range sum {
+			sum[k].add(&s.list[i].tally[k])
 		}
-		s.bySize[k] = int16(i)
 	}
-	sum := int(s.base.usable)
-	for s.left = 0; s.left < len(s.bySize) && sum < s.want; s.left++ {
-		sum += int(s.list[s.bySize[s.left]].usable)
+	ideal, _, ok := a.formOf(sum, s.want)
+	s.chosen = s.chosen[:0]
+	return ideal, ok
+}
+
+// formInHand is the form that the set in hand allows.
+func (a *Allocator) formInHand() (form, bool) {
+	f, _, ok := a.formOf(a.depthTally(len(a.s.l3.chosen)), a.s.l3.want)
+	return f, ok
+}
+
+// fewestL3s finds how many L3s more are needed at least: so many that the
+// largest have the CPUs, and what the bind policy needs: distinct cores, or
+// whole ones.
+func (a *Allocator) fewestL3s() {
+	s := &a.s.l3
+	need, total := a.needOfL3s()
+	s.order = s.order[:0]
+	for i := range s.list {
+		it := &s.list[i]
+		k := len(s.order)
+		s.order = append(s.order, int16(i))
+		for ; k > 0 && s.list[s.order[k-1]].holdsLess(it); k-- {
+			s.order[k] = s.order[k-1]
+		}
+		s.order[k] = int16(i)
 	}
-	return sum >= s.want
+	// Where all that counts is needed, the order is that of the fewest; else the
+	// CPUs may be had in another order.
+	all := need >= total
+	usable := int(s.had.usable)
+	for s.left = 0; s.left < len(s.order) && (need > 0 || all && usable < s.want); s.left++ {
+		it := &s.list[s.order[s.left]]
+		need -= int(it.cap)
+		usable += int(it.usable)
+	}
+}
+
+func (it *l3Item) holdsLess(o *l3Item) bool {
+	return it.cap < o.cap || it.cap == o.cap && it.usable < o.usable
+}
+
+// needOfL3s works out what the fewest L3s have to make up, beyond what the base
+// has, and how much of it there is.
+func (a *Allocator) needOfL3s() (need, total int) {
+	s := &a.s.l3
+	first, last := 0, a.m.kinds-1
+	if a.m.kinds > 1 && s.ideal.kind < 2 {
+		first, last = int(s.ideal.kind), int(s.ideal.kind)
+	}
+	have, own := 0, 0
+	for k := first; k <= last; k++ {
+		have += a.capOf(&s.tally[k])
+		own += int(s.tally[k][sortOwn])
+	}
+	need = s.want - have
+	if a.m.threads > 2 && !a.q.spread {
+		need = s.want - int(s.had.usable)
+	}
+	for i := range s.list {
+		it := &s.list[i]
+		it.cap = 0
+		for k := first; k <= last; k++ {
+			it.cap += int32(a.capOf(&s.list[i].tally[k]))
+		}
+		if a.m.threads > 2 && !a.q.spread {
+			it.cap = it.usable
+		}
+		total += int(it.cap)
+	}
+	return min(a.needOf(need, int(s.ideal.bind-s.base.form.bind), own), total), total
+}
+
+// needOf is what the fewest L3s must make up of want CPUs, for so many cores
+// taken in part more, where own of those in part may be completed.
+func (a *Allocator) needOf(want, partial, own int) int {
+	if a.q.spread || a.q.mode == isolated || a.m.threads > 2 {
+		return want // more CPUs than cores lie on all of them
+	}
+	// CPUs on cores taken in part are one each, and as many as there are such cores
+	// more, and own ones that are completed.
+	return want - partial - 2*own
+}
+
+// capOf is how much the cores have of what the fewest L3s must make up.
+func (a *Allocator) capOf(t *sorts) int {
+	switch {
+	case a.q.spread || a.q.mode == isolated:
+		return t.newCores()
+	}
+	return int(2*t[sortWhole] + t[sortLone])
 }
 
 // searchL3s looks for the best s.left of the listed L3s.
 func (a *Allocator) searchL3s() bool {
 	s := &a.s.l3
-	s.found, s.greedy = false, false
+	s.bestSet = bestSet{}
 	s.chosen = s.chosen[:0]
 	if s.left == 0 || s.left == len(s.list) {
-		for i := range s.list[:s.left] {
-			a.push(i)
+		for i := range s.list {
+			if s.left > 0 {
+				a.push(i)
+			}
 		}
-		a.leaf(s.left)
+		a.leaf()
 		return s.found
 	}
 	a.classes()
-	a.idealForm()
-	bound := s.ideal
-	bound.L3s = s.base.l3s + int32(s.left)
-	if a.cannotBeat(&bound) {
-		return false
-	}
 	a.greedyL3s()
 	clear(s.skip)
 	s.chosen = s.chosen[:0]
-	a.descend(0, partial{usable: s.base.usable})
+	a.descend(0, partial{usable: s.had.usable})
 	return s.found
 }
 
@@ -221,7 +321,7 @@ func (a *Allocator) classes() {
 		it := &s.list[i]
 		it.class = n
 		for j := range s.list[:i] {
-			if s.list[j].raw == it.raw && s.list[j].usable == it.usable && equalWords(a.itemTally(i), a.itemTally(j)) {
+			if s.list[j].key == it.key {
 				it.class = s.list[j].class
 				break
 			}
@@ -230,63 +330,51 @@ func (a *Allocator) classes() {
 			n++
 		}
 	}
-	s.totalUsable, s.totalRaw = s.base.usable, 0
+	s.total = l3Base{usable: s.had.usable}
+	most, sums := a.bounds(len(s.list))
+	clear(most)
+	clear(sums)
 	for i := len(s.list) - 1; i >= 0; i-- {
 		it := &s.list[i]
 		it.maxUsable, it.minUsable, it.maxRaw, it.minRaw = it.usable, it.usable, it.raw, it.raw
-		s.totalUsable += it.usable
-		s.totalRaw += it.raw
+		s.total.usable += it.usable
+		s.total.raw += it.raw
 		if i+1 < len(s.list) {
 			next := &s.list[i+1]
 			it.maxUsable, it.minUsable = max(it.maxUsable, next.maxUsable), min(it.minUsable, next.minUsable)
 			it.maxRaw, it.minRaw = max(it.maxRaw, next.maxRaw), min(it.minRaw, next.minRaw)
 		}
-	}
-}
-
-func equalWords(x, y []uint64) bool {
-	for i := range x {
-		if x[i] != y[i] {
-			return false
+		after, sumsAfter := a.bounds(i + 1)
+		most, sums := a.bounds(i)
+		for k, t := range s.list[i].tally {
+			for sort, count := range t {
+				most[k][sort] = max(count, after[k][sort])
+				sums[k][sort] = count + sumsAfter[k][sort]
+			}
 		}
 	}
-	return true
 }
 
-// idealForm is the form that all listed L3s together would allow: no set of
-// them has a better one.
-func (a *Allocator) idealForm() {
-	s := &a.s.l3
-	sum := a.depthTally(len(s.list) + 1)
-	copy(sum, a.depthTally(0))
-	for i := range s.list {
-		for w, v := range a.itemTally(i) {
-			sum[w] += v
-		}
-	}
-	s.ideal, _ = a.form(sum, s.want, true)
+// bounds are the most cores of each sort that an item from i on has, and the
+// sums of those from i on.
+func (a *Allocator) bounds(i int) (most, sums []sorts) {
+	k := a.m.kinds
+	b := a.s.l3.bound[2*k*i : 2*k*(i+1)]
+	return b[:k], b[k:]
 }
 
-// greedyL3s starts with the largest L3s, and the smallest that suffices for the
-// last one.
+// greedyL3s starts with the L3s that hold most, and for the last one tries every
+// other.
 func (a *Allocator) greedyL3s() {
 	s := &a.s.l3
-	sum := int(s.base.usable)
-	for _, i := range s.bySize[:s.left-1] {
-		sum += int(s.list[i].usable)
+	for _, i := range s.order[:s.left-1] {
 		a.push(int(i))
 	}
-	last := int16(-1)
-	for _, i := range s.bySize[s.left-1:] {
-		if sum+int(s.list[i].usable) >= s.want && (last < 0 || s.list[i].raw < s.list[last].raw) {
-			last = i
-		}
+	for _, i := range s.order[s.left-1:] {
+		a.push(int(i))
+		a.leaf()
+		s.chosen = s.chosen[:len(s.chosen)-1]
 	}
-	if last < 0 {
-		return
-	}
-	a.push(int(last))
-	a.leaf(s.left)
 	s.greedy = s.found
 }
 
@@ -294,9 +382,10 @@ func (a *Allocator) greedyL3s() {
 func (a *Allocator) push(i int) {
 	s := &a.s.l3
 	depth := len(s.chosen)
-	from, to := a.depthTally(depth), a.depthTally(depth+1)
-	for w, v := range a.itemTally(i) {
-		to[w] = from[w] + v
+	from, to, item := a.depthTally(depth), a.depthTally(depth+1), s.list[i].tally
+	for k := range to {
+		to[k] = from[k]
+		to[k].add(&item[k])
 	}
 	s.chosen = append(s.chosen, int16(i))
 }
@@ -314,7 +403,7 @@ func (a *Allocator) descend(i int, p partial) {
 	s := &a.s.l3
 	missing := s.left - len(s.chosen)
 	if missing == 0 {
-		a.leaf(s.left)
+		a.leaf()
 		return
 	}
 	var skipped [64]int16
@@ -346,34 +435,59 @@ func (a *Allocator) descend(i int, p partial) {
 }
 
 // futile says that no set completed from item i on can hold the request, or
-// none can be better than the best. Both bounds are taken from what is still to
+// none can be better than the best. The bounds are taken from what is still to
 // be added and from what is still to be passed over.
 func (a *Allocator) futile(i int, missing int32, p *partial) bool {
 	s := &a.s.l3
 	it := &s.list[i]
 	pass := int32(len(s.list)-i) - missing
-	most := min(p.usable+missing*it.maxUsable, s.totalUsable-p.lostUsable-pass*it.minUsable)
+	most := min(p.usable+missing*it.maxUsable, s.total.usable-p.lostUsable-pass*it.minUsable)
 	if int(most) < s.want {
 		return true
 	}
-	return a.hopeless(max(p.raw+missing*it.minRaw, s.totalRaw-p.lostRaw-pass*it.maxRaw))
-}
-
-// hopeless says that no set that leaves at least spare free CPUs in its L3s can
-// be better than the best.
-func (a *Allocator) hopeless(spare int32) bool {
-	s := &a.s.l3
-	if !s.found || s.form.compareForm(&s.ideal) != 0 {
-		return false
+	c := -1
+	switch {
+	case missing == 1: // to look at the sets themselves takes no longer
+	case a.m.threads <= 2:
+		bound, ok := a.boundOf(i, missing)
+		if !ok || bound.compareBind(&s.ideal) > 0 {
+			return true
+		}
+		if s.found {
+			c = bound.compare(&s.form)
+		}
+	case s.found:
+		c = s.ideal.compare(&s.form)
 	}
-	return spare > s.leftover || spare == s.leftover && !s.greedy
+	spare := max(p.raw+missing*it.minRaw, s.total.raw-p.lostRaw-pass*it.maxRaw)
+	return c > 0 || c == 0 && !s.improves(spare)
 }
 
-// leaf compares a whole set with the best.
-func (a *Allocator) leaf(depth int) {
+// boundOf is the form that no set in hand completed from item i on is better
+// than.
+func (a *Allocator) boundOf(i int, missing int32) (form, bool) {
 	s := &a.s.l3
-	form, ok := a.form(a.depthTally(depth), s.want, false)
-	if !ok {
+	most, sums := a.bounds(i)
+	for k, t := range a.depthTally(len(s.chosen)) {
+		for sort, count := range t {
+			s.relax[k][sort] = count + min(missing*most[k][sort], sums[k][sort])
+		}
+	}
+	f, _, ok := a.formOf(s.relax, s.want)
+	return f, ok
+}
+
+// improves says whether a set of as good a form is better if it leaves spare
+// free CPUs in its L3s.
+func (b *bestSet) improves(spare int32) bool {
+	return spare < b.leftover || spare == b.leftover && b.greedy
+}
+
+// leaf compares the set in hand with the best.
+func (a *Allocator) leaf() {
+	s := &a.s.l3
+	f, ok := a.formInHand()
+	if !ok || f.compareBind(&s.ideal) > 0 {
 		return
 	}
 	spare := int32(0)
@@ -381,12 +495,11 @@ func (a *Allocator) leaf(depth int) {
 		spare += s.list[i].raw
 	}
 	if s.found {
-		c := form.compareForm(&s.form)
-		if c > 0 || c == 0 && (spare > s.leftover || spare == s.leftover && !s.greedy) {
+		if c := f.compare(&s.form); c > 0 || c == 0 && !s.improves(spare) {
 			return
 		}
 	}
-	s.found, s.greedy, s.form, s.leftover = true, false, form, spare
+	s.bestSet = bestSet{found: true, form: f, leftover: spare}
 	s.best = append(s.best[:0], s.chosen...)
 }
 
@@ -396,12 +509,7 @@ func (a *Allocator) openL3s(score *Score) {
 	for _, i := range s.best {
 		s.open[s.list[i].rank] = true
 	}
-	score.L3s += s.base.l3s + int32(len(s.best))
-	score.Doubled += s.form.Doubled
-	score.Kind += s.form.Kind
-	score.Partial += s.form.Partial
-	score.Cores += s.form.Cores
-	score.Broken += s.form.Broken
-	score.Shared += s.form.Shared
-	score.Leftover += s.leftover + s.base.raw - int32(s.want)
+	score.L3s += s.had.l3s + int32(len(s.best))
+	s.form.addTo(score)
+	score.Leftover += s.leftover + s.had.raw - int32(s.want)
 }

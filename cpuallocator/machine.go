@@ -42,6 +42,9 @@ type regularity struct {
 	l3InOneNode bool // no L3 spans nodes
 }
 
+// nested says that L3s lie in nodes and nodes in sockets.
+func (r *regularity) nested() bool { return r.oneSocket && r.l3InOneNode }
+
 type core struct {
 	cpus   []int16 // online threads, ascending
 	on     int16
@@ -58,13 +61,18 @@ type group struct {
 	node, socket, l3 int16
 }
 
-type l3 struct{ groups []int16 }
+type l3 struct {
+	groups []int16
+	node   int16 // -1 where it spans nodes
+}
 
 type node struct {
 	id     int
 	groups []int16
 	cores  []int16
 	online int
+
+	firstGroup int // how many groups the nodes before have
 }
 
 // allSockets stands for "no socket is excluded".
@@ -106,6 +114,14 @@ func newMachine(t *topology.Topology) *machine {
 		}
 	}
 	slices.SortFunc(m.cores, func(a, b core) int { return cmp.Compare(a.cpus[0], b.cpus[0]) })
+	var all []int16 // one array, since every request goes through all cores
+	for i := range m.cores {
+		all = append(all, m.cores[i].cpus...)
+	}
+	for i := range m.cores {
+		c := &m.cores[i]
+		c.cpus, all = all[:c.on:c.on], all[c.on:]
+	}
 	m.rank(t)
 	m.measure(t)
 	if len(m.nodes) <= maxTableNodes && (m.oneSocket || len(m.nodes)+m.sockets <= maxTableNodes) {
@@ -146,6 +162,9 @@ func (m *machine) rank(t *topology.Topology) {
 		last = max(last, int(c.cpus[len(c.cpus)-1]))
 	}
 	m.sockets = len(sockets)
+	for i := 1; i < len(m.nodes); i++ {
+		m.nodes[i].firstGroup = m.nodes[i-1].firstGroup + len(m.nodes[i-1].groups)
+	}
 	m.words = last/64 + 1
 	m.coreOf = make([]int16, m.words*64)
 	for i := range m.coreOf {
@@ -199,9 +218,14 @@ func (m *machine) measure(t *topology.Topology) {
 			m.oneSocket = m.oneSocket && m.groups[g].socket == m.groups[n.groups[0]].socket
 		}
 	}
-	for _, l := range m.l3s {
+	for i := range m.l3s {
+		l := &m.l3s[i]
+		l.node = m.groups[l.groups[0]].node
 		for _, g := range l.groups {
-			m.l3InOneNode = m.l3InOneNode && m.groups[g].node == m.groups[l.groups[0]].node
+			if m.groups[g].node != l.node {
+				l.node, m.l3InOneNode = -1, false
+				break
+			}
 		}
 	}
 }

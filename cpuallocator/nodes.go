@@ -1,27 +1,20 @@
 package cpuallocator
 
-// maxTies bounds how many sets of nodes, equal as far as nodes show, have their
-// L3s and cores looked at; tieEffort divided by the machine's cores does too.
-const (
-	maxTies   = 64
-	tieEffort = 3 << 8
-)
-
 // nodeSearch is the scratch space of the choice of NUMA nodes.
 type nodeSearch struct {
-	in      []bool  // nodes of the set in hand, by rank
-	socket  []bool  // sockets of the set in hand
-	share   []int32 // CPUs of each node, where DistributeEvenly settles them
-	even    bool
+	in     []bool  // nodes of the set in hand, by rank
+	socket []bool  // sockets of the set in hand
+	share  []int32 // CPUs of each node, where DistributeEvenly settles them
+	evenSearch
+	set     int32 // where the machine lists the set in hand
 	had     int32 // CPUs that the result has anyway
 	target  violation
 	best    place
 	bestSet bool
 	order   []int16
 	grown   grown
-	seen    [maxTies]uint64
-	tied    []int16 // sets of nodes that nodes cannot tell apart
-	ties    int
+	tied    []tie
+	caps    l3Caps
 }
 
 // firstSet is where the sets begin that are large enough to hold the request.
@@ -60,6 +53,20 @@ func (a *Allocator) roomy(set *nodeSet) bool {
 	return int(room) >= a.q.want
 }
 
+// roomyEach is a quick look at whether each node of a set may hold its share.
+func (a *Allocator) roomyEach(set *nodeSet) bool {
+	d, ok := a.divide(set.count)
+	if !ok {
+		return false
+	}
+	for _, i := range set.nodes {
+		if a.s.node[i].had+a.s.node[i].usable < d.base {
+			return false
+		}
+	}
+	return true
+}
+
 // violation is how far the request's exclusive policy cannot be kept.
 type violation struct{ nodes, cpus int32 }
 
@@ -75,13 +82,16 @@ type place struct {
 	share  []int32
 	even   bool
 	l3     []bool
+	set    int32 // where the machine lists its nodes; of equals the first has the lowest numbers
 }
 
 func newNodeSearch(m *machine) nodeSearch {
 	n := len(m.nodes)
 	return nodeSearch{
 		in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n), order: make([]int16, 0, n),
-		grown: newGrown(m), tied: make([]int16, 0, maxTies),
+		grown: newGrown(m), tied: make([]tie, 0, maxTied),
+		caps:       l3Caps{sorted: make([]int32, len(m.groups)), at: make([]int16, n)},
+		evenSearch: evenSearch{shares: newShareCosts(m)},
 		best: place{in: make([]bool, n), socket: make([]bool, m.sockets), share: make([]int32, n),
 			l3: make([]bool, len(m.l3s))},
 	}
@@ -92,7 +102,8 @@ func newNodeSearch(m *machine) nodeSearch {
 // sets apart, their L3s and cores.
 func (a *Allocator) search(r *Request) *Error {
 	s := &a.s.nodes
-	s.had, s.bestSet = 0, false
+	s.had, s.bestSet, s.costed = 0, false, -1
+	s.shortTries = max(minShort, shortEffort/len(a.m.cores))
 	a.s.l3.steps = l3Effort / len(a.m.cores)
 	for i := range a.s.node {
 		s.had += a.s.node[i].had
@@ -111,7 +122,7 @@ func (a *Allocator) search(r *Request) *Error {
 	}
 	if a.m.nodeSets == nil {
 		a.searchGrown()
-	} else if a.q.strategy != DistributeEvenly || a.short() || !a.searchTable(true) {
+	} else if a.q.strategy != DistributeEvenly || !a.searchTable(true) {
 		a.searchTable(false)
 	}
 	if !s.bestSet {
@@ -267,47 +278,7 @@ func (a *Allocator) countSizes(set *nodeSet, node int16) {
 	}
 }
 
-// searchTable goes through the machine's sets of nodes, best first, and stops
-// after the last set that is as few, near and on as few sockets as the first
-// that holds the request. With even only equal shares hold it.
-func (a *Allocator) searchTable(even bool) bool {
-	s := &a.s.nodes
-	s.tied = s.tied[:0]
-	var first *nodeSet
-	var best Score
-	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
-		set := &a.m.nodeSets[i]
-		if int(set.count) > a.q.limit || first != nil && (set.count != first.count || set.distance != first.distance ||
-			set.socketCount != first.socketCount) {
-			break
-		}
-		score, ok := a.scoreHolding(set, even)
-		if !ok {
-			continue
-		}
-		if first == nil {
-			first, best = set, score
-		}
-		c := score.compareNodes(&best)
-		if c < 0 {
-			best, s.tied = score, s.tied[:0]
-		}
-		if c <= 0 && len(s.tied) < maxTies {
-			s.tied = append(s.tied, int16(i))
-		}
-	}
-	s.ties = 0
-	for _, i := range s.tied {
-		set := &a.m.nodeSets[i]
-		if score, ok := a.scoreHolding(set, even); ok {
-			a.consider(set, score, even)
-		}
-	}
-	return s.bestSet
-}
-
-// scoreHolding scores a set if it holds the request, and leaves its shares in
-// hand where they are to be equal.
+// scoreHolding scores a set if it holds the request.
 func (a *Allocator) scoreHolding(set *nodeSet, even bool) (Score, bool) {
 	if !a.roomy(set) {
 		return Score{}, false
@@ -324,10 +295,32 @@ func (a *Allocator) scoreHolding(set *nodeSet, even bool) (Score, bool) {
 	score := a.scoreSet(set, &sum, v)
 	if even {
 		score.Uneven = 0
-		ok := a.shareEvenly(set, &score)
-		return score, ok
+		if set.count == 1 {
+			score.Strategy = a.balanceOf(set.nodes[0], int32(a.q.asked))
+		}
+		if !a.short() {
+			_, ok := a.canShare(set)
+			return score, ok
+		}
+		return score, a.canShareShort(set)
 	}
 	return score, true
+}
+
+// canShareShort is canShare where all CPUs are needed that are not to be
+// avoided.
+func (a *Allocator) canShareShort(set *nodeSet) bool {
+	if a.s.nodes.shortTries--; a.s.nodes.shortTries < 0 {
+		return false
+	}
+	want := a.q.want
+	a.takeInHand(set)
+	a.settleClean()
+	a.sumSet(set)
+	_, ok := a.canShare(set)
+	a.unsettle(want)
+	a.sumSet(set)
+	return ok
 }
 
 // scoreSet is what is known of a set before its cores are looked at.
@@ -343,60 +336,61 @@ func (a *Allocator) scoreSet(set *nodeSet, sum *nodeSum, v violation) Score {
 	return score
 }
 
-// consider works out L3s and cores of a set of nodes and keeps it if it is the
-// best so far. A set that looks the same as one before is passed over: it would
-// tie, and the one before has the lower numbers.
-func (a *Allocator) consider(set *nodeSet, score Score, even bool) {
+func (a *Allocator) takeInHand(set *nodeSet) {
 	s := &a.s.nodes
-	key := uint64(1)
 	clear(s.in)
 	for _, i := range set.nodes {
 		s.in[i] = true
-		var node uint64
-		for _, g := range a.m.nodes[i].groups {
-			node += a.s.group[g].key
-		}
-		if even {
-			node = mix(node, uint64(s.share[i]))
-		}
-		key += mix(node, 1)
 	}
 	for i := range s.socket {
 		s.socket[i] = set.allows(int16(i))
 	}
-	if a.m.l3InOneNode && a.m.oneSocket && !a.short() {
-		for _, seen := range s.seen[:s.ties] {
-			if seen == key {
-				return
-			}
-		}
-	}
-	if s.ties == max(3, min(maxTies, tieEffort/len(a.m.cores))) {
-		return
-	}
-	s.seen[s.ties] = key
-	s.ties++
-	s.even = even
-	a.tryPlace(score)
 }
 
-// tryPlace completes the score of the nodes in hand and keeps the place if it
-// is the best.
-func (a *Allocator) tryPlace(score Score) {
-	s := &a.s.nodes
+// tryPlace works out L3s and cores of a set of nodes and keeps it if it is the
+// best so far.
+func (a *Allocator) tryPlace(set *nodeSet, score Score, even bool) {
+	a.s.nodes.even = even
+	a.takeInHand(set)
+	if even {
+		a.tryShares(set, score)
+		return
+	}
 	want := a.q.want
 	if a.short() {
 		a.settleClean()
 	}
-	ok := a.placeCores(&score)
+	a.place(score)
 	if a.short() {
 		a.unsettle(want)
 	}
-	if !ok || s.bestSet && score.Compare(&s.best.score) >= 0 {
+}
+
+// place completes the score of the nodes in hand and keeps them if they are the
+// best.
+func (a *Allocator) place(score Score) {
+	s := &a.s.nodes
+	if !a.placeCores(&score) {
 		return
 	}
+	if s.beatsBest(&score) {
+		a.keep(&score)
+	}
+}
+
+func (s *nodeSearch) beatsBest(score *Score) bool {
+	if !s.bestSet {
+		return true
+	}
+	c := score.Compare(&s.best.score)
+	return c < 0 || c == 0 && s.set < s.best.set
+}
+
+// keep takes the nodes in hand and the open L3s for the best place.
+func (a *Allocator) keep(score *Score) {
+	s := &a.s.nodes
 	s.bestSet = true
-	s.best.score, s.best.even = score, s.even
+	s.best.score, s.best.even, s.best.set = *score, s.even, s.set
 	copy(s.best.in, s.in)
 	copy(s.best.socket, s.socket)
 	copy(s.best.share, s.share)

@@ -7,14 +7,18 @@ type picker struct {
 	pool   []int16 // cores that CPUs may come from, ascending
 	choice []int16
 	table  []price
-	tally  []uint64
+	prices [2][]price // by kind, of every number of CPUs
+	tally  []sorts
 }
 
 func newPicker(m *machine) picker {
 	p := picker{pool: make([]int16, 0, len(m.cores)), choice: make([]int16, len(m.cores)),
-		tally: make([]uint64, m.tallyWords())}
+		tally: make([]sorts, m.kinds)}
 	if m.threads > 2 {
 		p.table = make([]price, maxTable)
+		for k := range p.prices {
+			p.prices[k] = make([]price, m.online+1)
+		}
 	}
 	return p
 }
@@ -45,37 +49,25 @@ func (a *Allocator) pickCores(node, n int) {
 	s := &a.s
 	copy(s.l3.open, s.nodes.best.l3)
 	s.l3.node = node
-	s.l3.base = baseSum{}
+	s.l3.base = s.base
 	s.l3.chosen = s.l3.chosen[:0]
 	a.listPool(node, -1)
 	clear(s.pick.tally)
 	for _, c := range s.pick.pool {
-		k := &a.m.cores[c]
-		s.pick.tally[int(k.kind)*a.m.threads+int(s.usable[c])-1] += 1 << s.lane(int(c))
+		s.pick.tally[a.m.cores[c].kind][int(s.sort[c])]++
 	}
-	performance, efficiency := n, 0
+	efficiency := 0
 	if a.m.kinds > 1 {
-		a.sumBase(node)
-		performance, efficiency, _ = a.splitKinds(s.pick.tally, n)
-	}
-	t := a.m.threads
-	a.pickKind(node, performance, 0, s.pick.tally[:t])
-	if efficiency > 0 {
-		a.pickKind(node, efficiency, 1, s.pick.tally[t:])
-	}
-}
-
-// sumBase counts what the result has anyway of each kind.
-func (a *Allocator) sumBase(node int) {
-	for i := range a.m.cores {
-		c := &a.m.cores[i]
-		if a.s.nodes.in[c.node] && (node < 0 || node == int(c.node)) {
-			a.s.l3.base.had += int32(a.s.had[i])
-			if c.kind != 0 {
-				a.s.l3.base.kind += int32(a.s.had[i])
+		if node >= 0 {
+			s.l3.base = baseSum{}
+			for _, g := range a.m.nodes[node].groups {
+				s.l3.base.add(&s.group[g].base)
 			}
 		}
+		_, efficiency, _ = a.formOf(s.pick.tally, n)
 	}
+	a.pickKind(node, n-efficiency, 0)
+	a.pickKind(node, efficiency, 1)
 }
 
 // listPool lists the cores of the nodes in hand and the open L3s that offer
@@ -104,19 +96,19 @@ func (a *Allocator) addToPool(i int16, kind int) {
 }
 
 // pickKind takes n CPUs of one kind of core.
-func (a *Allocator) pickKind(node, n int, kind uint8, tally []uint64) {
+func (a *Allocator) pickKind(node, n, kind int) {
 	if n == 0 {
 		return
 	}
 	if a.m.kinds > 1 {
-		a.listPool(node, int(kind))
+		a.listPool(node, kind)
 	}
 	switch {
-	case a.q.spread:
+	case a.q.mode == isolated || a.q.spread && a.m.threads <= 2:
 		a.pickSpread(n)
 	case a.m.threads <= 2:
 		var p pairPlan
-		a.planPairs(tally, n, &p)
+		a.planPairs(&a.s.pick.tally[kind], n, &p)
 		a.pickPairs(&p)
 	default:
 		a.solvePool(n)
@@ -130,22 +122,19 @@ func (a *Allocator) pickKind(node, n int, kind uint8, tally []uint64) {
 // of which only one thread is needed is the one that so leaves the highest CPU.
 func (a *Allocator) pickPairs(p *pairPlan) {
 	s := &a.s
-	left := *p
+	var left sorts
+	left[sortOwn], left[sortWhole], left[sortLone] = p.own, p.whole+p.broken, p.lone
+	left[sortBeside], left[sortOwner] = p.beside, p.owner
 	highest, broken := int16(-1), int16(-1)
 	for _, c := range s.pick.pool {
-		switch lane := s.lane(int(c)); {
-		case lane == laneOwn && left.own > 0:
-			left.own--
+		sort := int(s.sort[c])
+		if left[sort] == 0 {
+			continue
+		}
+		left[sort]--
+		s.take[c]++
+		if sort == sortWhole {
 			s.take[c]++
-		case lane == laneHalf && left.half > 0:
-			left.half--
-			s.take[c]++
-		case lane == laneIdle && s.usable[c] == 1 && left.single > 0:
-			left.single--
-			s.take[c]++
-		case lane == laneIdle && s.usable[c] == 2 && left.pair+left.broken > 0:
-			left.pair--
-			s.take[c] += 2
 			if last := a.m.cores[c].cpus[1]; p.broken > 0 && last > highest {
 				highest, broken = last, c
 			}
@@ -156,23 +145,30 @@ func (a *Allocator) pickPairs(p *pairPlan) {
 	}
 }
 
-// pickSpread takes one thread of each idle core, then of each core in use, then
-// seconds, thirds and so on, always of cores that have the fewest.
+// pickSpread takes one thread of each core, those first of which nobody has a
+// CPU, and then seconds, which complete cores that nobody had a CPU of.
 func (a *Allocator) pickSpread(n int) {
 	s := &a.s
-	for _, lane := range [...]int{laneIdle, laneHalf} {
+	for _, sort := range [...]int{sortLone, sortWhole, sortBeside, sortOwner} {
 		for _, c := range s.pick.pool {
-			if n > 0 && s.lane(int(c)) == lane {
-				s.take[c]++
-				n--
+			if int(s.sort[c]) != sort {
+				continue
 			}
+			if n == 0 {
+				return
+			}
+			s.take[c]++
+			n--
 		}
 	}
-	for level := int16(1); n > 0 && int(level) <= a.m.threads; level++ {
+	for _, own := range [...]bool{false, true} {
+		if n == 0 {
+			return
+		}
 		// The CPUs next in turn, so that the lowest are taken whatever cores they are of.
 		s.turn = cpuset.Set{}
 		for _, c := range s.pick.pool {
-			if got := s.pickedOf(int(c)); got.has == level && got.room > 0 {
+			if s.roomOf(int(c)) > 0 && (int(s.sort[c]) == sortOwn) == own {
 				s.turn.Add(a.nextOf(int(c)))
 			}
 		}
@@ -197,14 +193,10 @@ func (a *Allocator) nextOf(core int) int {
 	return -1
 }
 
-type coreShare struct{ has, room int16 }
-
-// pickedOf says how many CPUs of a core the result has by now and how many more
-// it could have.
-func (s *scratch) pickedOf(core int) coreShare {
+// roomOf says how many CPUs more of a core the result could have.
+func (s *scratch) roomOf(core int) int16 {
 	settled := s.had[core] - s.keep[core] // part of take
-	fresh := s.take[core] - settled
-	return coreShare{has: s.had[core] + fresh, room: s.usable[core] - fresh}
+	return s.usable[core] - (s.take[core] - settled)
 }
 
 // result names the CPUs: the lowest free ones of each core.

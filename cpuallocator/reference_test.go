@@ -1,7 +1,6 @@
 package cpuallocator
 
 import (
-	"cmp"
 	"math/bits"
 	"slices"
 
@@ -10,100 +9,135 @@ import (
 )
 
 // reference answers a request by looking at every subset of the free CPUs. It
-// shares nothing with the search but Score and its comparison.
+// shares nothing with the search but Score and its comparison: every field is
+// counted anew from the CPUs.
 type reference struct {
 	t    *topology.Topology
 	free cpuset.Set // online, Keep taken off
-	held []Held
 	r    Request
 
 	allowed, online cpuset.Set
-	threads, cores  int
-	cpus            []refCPU
-	slot            map[int]int
-	avoidedCore     map[int]bool
-	avoidedNode     map[int]bool
-	l3Free          map[int]int
-	nodeFree        map[int]int
-	shares          *[96]int // where set, only selections with these shares of the nodes count
+	cpus            map[int]refCPU
+	cores           []refCore // by number in order of first sight, as the following
+	nodes           []refNode // by the topology's index
+	l3Free          []int
+	threads         int        // most online threads of a core
+	allowedCores    int        // cores on the nodes that the request names
+	shares          []int      // where set, only selections with these shares of the nodes count
+	in              refCounted // scratch
 }
 
-type refCPU struct{ id, core, l3, node, socket, kind int }
+type refCPU struct{ id, core, l3, node, socket, efficiency int }
+
+type refCore struct {
+	all     cpuset.Set // online threads
+	beside  bool       // somebody else has a CPU of it
+	owner   bool       // a PCPULevel owner has
+	avoided bool       // an owner has whom the request's exclusive policy avoids
+}
+
+type refNode struct {
+	avoided bool
+	free    int
+}
+
+// refCounted is how many CPUs of a selection are on each core, L3, node and
+// socket, Keep left out in fresh.
+type refCounted struct{ cores, l3s, nodes, sockets, fresh []int }
+
+func (c *refCounted) reset() {
+	clear(c.cores)
+	clear(c.l3s)
+	clear(c.nodes)
+	clear(c.sockets)
+	clear(c.fresh)
+}
 
 func newReference(t *topology.Topology, free cpuset.Set, held []Held, r Request) *reference {
-	ref := &reference{t: t, online: t.Online(), held: held, r: r, slot: map[int]int{},
-		avoidedCore: map[int]bool{}, avoidedNode: map[int]bool{}, l3Free: map[int]int{}, nodeFree: map[int]int{}}
+	n := max(len(t.CPUs()), len(t.Nodes())) // no number is larger
+	cores, l3s, sockets, nodes := refNumbers{}, refNumbers{}, refNumbers{}, refNumbers{}
+	for i := range t.Nodes() {
+		nodes.of(t.Nodes()[i].ID)
+	}
+	ref := &reference{t: t, online: t.Online(), r: r, cpus: map[int]refCPU{}, cores: make([]refCore, n),
+		nodes: make([]refNode, n), l3Free: make([]int, n), in: refCounted{make([]int, n), make([]int, n),
+			make([]int, n), make([]int, n), make([]int, n)}}
 	ref.free = free.And(ref.online).Minus(r.Keep)
 	kinds := map[topology.Kind]bool{}
 	for _, c := range t.CPUs() {
 		if ref.online.Has(c.ID) {
 			kinds[c.Kind] = true
+			ref.cores[cores.of(c.Core)].all.Add(c.ID)
 		}
 	}
-	coresSeen := map[int]bool{}
 	for _, c := range t.CPUs() {
 		if !ref.online.Has(c.ID) {
 			continue
 		}
-		kind := 0
+		cpu := refCPU{c.ID, cores.of(c.Core), l3s.of(c.L3), nodes.of(c.Node), sockets.of(c.Socket), 0}
 		if len(kinds) > 1 && c.Kind == topology.Efficiency {
-			kind = 1
+			cpu.efficiency = 1
 		}
-		ref.slot[c.ID] = len(ref.cpus)
-		ref.cpus = append(ref.cpus, refCPU{c.ID, c.Core, c.L3, c.Node, c.Socket, kind})
+		ref.cpus[c.ID] = cpu
+		core := &ref.cores[cpu.core]
+		ref.threads = max(ref.threads, core.all.Count())
 		if r.Nodes.IsEmpty() || r.Nodes.Has(c.Node) {
 			ref.allowed.Add(c.ID)
-			coresSeen[c.Core] = true
+			if c.ID == core.all.First() {
+				ref.allowedCores++
+			}
 		}
-		ref.threads = max(ref.threads, ref.onlineOf(c.Core))
-		if ref.free.Has(c.ID) {
-			ref.l3Free[c.L3]++
-			ref.nodeFree[c.Node]++
+		switch {
+		case ref.free.Has(c.ID):
+			ref.l3Free[cpu.l3]++
+			ref.nodes[cpu.node].free++
+		case !r.Keep.Has(c.ID):
+			core.beside = true
 		}
 	}
-	ref.cores = len(coresSeen)
 	for _, h := range held {
-		for cpu := range h.CPUs.All() {
-			c, ok := t.CPU(cpu)
-			if !ok || !ref.online.Has(cpu) || h.Exclusive == ExclusiveNone {
-				continue
-			}
-			if r.Exclusive == PCPULevel && h.Exclusive == PCPULevel || r.Exclusive == NUMANodeLevel {
-				ref.avoidedCore[c.Core] = true
-			}
-			if r.Exclusive == NUMANodeLevel && h.Exclusive == NUMANodeLevel {
-				ref.avoidedNode[c.Node] = true
-			}
-		}
+		ref.hold(h)
 	}
 	return ref
 }
 
-func (ref *reference) coreCPUs(core int) cpuset.Set {
-	var s cpuset.Set
-	for _, c := range ref.t.CPUs() {
-		if c.Core == core && ref.online.Has(c.ID) {
-			s.Add(c.ID)
-		}
+// refNumbers hands out numbers from 0 in order of first sight.
+type refNumbers map[int]int
+
+func (n refNumbers) of(id int) int {
+	if _, ok := n[id]; !ok {
+		n[id] = len(n)
 	}
-	return s
+	return n[id]
 }
 
-func (ref *reference) onlineOf(core int) int {
-	s := ref.coreCPUs(core)
-	return s.Count()
+func (ref *reference) hold(h Held) {
+	for cpu := range h.CPUs.All() {
+		c, ok := ref.cpus[cpu]
+		if !ok || h.Exclusive == ExclusiveNone {
+			continue
+		}
+		core := &ref.cores[c.core]
+		if h.Exclusive == PCPULevel {
+			core.owner = true
+		}
+		if ref.r.Exclusive == PCPULevel && h.Exclusive == PCPULevel || ref.r.Exclusive == NUMANodeLevel {
+			core.avoided = true
+		}
+		if ref.r.Exclusive == NUMANodeLevel && h.Exclusive == NUMANodeLevel {
+			ref.nodes[c.node].avoided = true
+		}
+	}
 }
 
 // selection is one candidate with its score.
 type selection struct {
 	result Result
 	score  Score
-	shares [96]int // CPUs by node ID
-	ranks  []int   // what breaks ties
 }
 
 // best tries sizes n, and for roundup the next ones, and returns the best legal
-// selections of the first size that has any.
+// selection of the first size that has any.
 func (ref *reference) best() (best selection, ok bool) {
 	sizes := []int{ref.r.CPUs}
 	if ref.r.SMT == SMTRoundUp {
@@ -121,7 +155,7 @@ func (ref *reference) best() (best selection, ok bool) {
 			if ref.r.ExclusiveRequired && (c.score.ViolatedNodes > 0 || c.score.ViolatedCPUs > 0) {
 				return
 			}
-			if !ok || c.less(&best) {
+			if !ok || ref.less(&c, &best) {
 				best, ok = c, true
 			}
 		})
@@ -132,8 +166,11 @@ func (ref *reference) best() (best selection, ok bool) {
 	return best, false
 }
 
-func (c *selection) less(o *selection) bool {
-	return cmp.Or(c.score.Compare(&o.score), slices.Compare(c.ranks, o.ranks)) < 0
+func (ref *reference) less(c, o *selection) bool {
+	if order := c.score.Compare(&o.score); order != 0 {
+		return order < 0
+	}
+	return slices.Compare(ref.ranks(c.result.CPUs), ref.ranks(o.result.CPUs)) < 0
 }
 
 // each calls f with every set of n CPUs that has Keep and otherwise lies in pool.
@@ -148,10 +185,8 @@ func (ref *reference) each(n int, pool cpuset.Set, f func(cpuset.Set)) {
 			continue
 		}
 		s := ref.r.Keep
-		for i, cpu := range list {
-			if mask>>i&1 != 0 {
-				s.Add(cpu)
-			}
+		for rest := mask; rest != 0; rest &= rest - 1 {
+			s.Add(list[bits.TrailingZeros32(rest)])
 		}
 		f(s)
 	}
@@ -160,32 +195,47 @@ func (ref *reference) each(n int, pool cpuset.Set, f func(cpuset.Set)) {
 // judge applies the hard rules and scores. limit is the most NUMA nodes.
 func (ref *reference) judge(s cpuset.Set, limit int) (selection, bool) {
 	c := selection{result: Result{CPUs: s}}
-	cores, nodes, sockets, l3s := map[int]cpuset.Set{}, map[int]bool{}, map[int]bool{}, map[int]bool{}
-	for cpu := range s.All() {
-		i := ref.cpus[ref.slot[cpu]]
-		in := cores[i.core]
-		in.Add(cpu)
-		cores[i.core] = in
-		nodes[i.node], sockets[i.socket], l3s[i.l3] = true, true, true
-		c.shares[i.node]++
+	in := &ref.in
+	in.reset()
+	total := 0
+	for id := range s.All() {
+		cpu := ref.cpus[id]
+		in.cores[cpu.core]++
+		in.l3s[cpu.l3]++
+		in.nodes[cpu.node]++
+		in.sockets[cpu.socket]++
+		if !ref.r.Keep.Has(id) {
+			in.fresh[cpu.node]++
+		}
+		total++
 	}
-	if len(nodes) > limit || ref.shares != nil && *ref.shares != c.shares {
+	if used(in.nodes) > limit || ref.shares != nil && !slices.Equal(ref.shares, in.nodes) {
 		return c, false
 	}
-	for core, taken := range cores {
-		if !ref.coreLegal(core, taken) {
+	for i, taken := range in.cores {
+		if taken > 0 && !ref.coreLegal(&ref.cores[i], taken, s) {
 			return c, false
 		}
-		if ref.r.SMT == SMTIsolate {
-			c.result.Withheld = c.result.Withheld.Or(ref.coreCPUs(core).Minus(taken))
+		if taken > 0 && ref.r.SMT == SMTIsolate {
+			c.result.Withheld = c.result.Withheld.Or(ref.cores[i].all.Minus(s))
 		}
 	}
-	if ref.r.BindRequired && ref.r.Bind == SpreadByPCPUs && len(cores) != min(s.Count(), ref.cores) {
+	if ref.r.BindRequired && ref.r.Bind == SpreadByPCPUs && used(in.cores) != min(total, ref.allowedCores) {
 		return c, false
 	}
-	ref.scoreNodes(&c, nodes, sockets)
-	ref.scoreCores(&c, cores, l3s)
+	ref.scoreExclusive(&c.score, s)
+	ref.scoreNodes(&c.score)
+	ref.scoreCores(&c.score, s)
 	return c, true
+}
+
+func used(counts []int) (n int) {
+	for _, count := range counts {
+		if count > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (ref *reference) whole() bool {
@@ -193,123 +243,120 @@ func (ref *reference) whole() bool {
 		ref.r.SMT != SMTIsolate
 }
 
-func (ref *reference) coreLegal(core int, taken cpuset.Set) bool {
-	all := ref.coreCPUs(core)
+func (ref *reference) coreLegal(core *refCore, taken int, s cpuset.Set) bool {
 	switch {
 	case ref.whole():
-		return taken == all
-	case ref.r.SMT == SMTIsolate && taken.Intersects(&ref.r.Keep):
-		return taken.Count() == 1
+		return taken == core.all.Count()
+	case ref.r.SMT == SMTIsolate && core.all.Intersects(&ref.r.Keep):
+		return taken == 1
 	case ref.r.SMT == SMTIsolate:
-		return taken.Count() == 1 && all.SubsetOf(&ref.free) && taken.First() == all.First()
+		return taken == 1 && core.all.SubsetOf(&ref.free) && s.Has(core.all.First())
 	}
 	return true
 }
 
-func (ref *reference) scoreNodes(c *selection, nodes, sockets map[int]bool) {
-	sc := &c.score
-	fresh := c.result.CPUs.Minus(ref.r.Keep)
-	for n := range nodes {
-		if ref.avoidedNode[n] {
+func (ref *reference) scoreExclusive(sc *Score, s cpuset.Set) {
+	for i, n := range ref.in.nodes {
+		if n > 0 && ref.nodes[i].avoided {
 			sc.ViolatedNodes++
 		}
 	}
-	for cpu := range fresh.All() {
-		if ref.avoidedCore[ref.cpus[ref.slot[cpu]].core] && (ref.r.Exclusive == PCPULevel || sc.ViolatedNodes > 0) {
+	if ref.r.Exclusive != PCPULevel && sc.ViolatedNodes == 0 {
+		return
+	}
+	for id := range s.All() {
+		if !ref.r.Keep.Has(id) && ref.cores[ref.cpus[id].core].avoided {
 			sc.ViolatedCPUs++
 		}
 	}
-	sc.Nodes, sc.Sockets = int32(len(nodes)), int32(len(sockets))
-	index := map[int]int{}
-	for i, n := range ref.t.Nodes() {
-		index[n.ID] = i
-	}
+}
+
+func (ref *reference) scoreNodes(sc *Score) {
+	in := &ref.in
+	sc.Nodes, sc.Sockets, sc.L3s = int32(used(in.nodes)), int32(used(in.sockets)), int32(used(in.l3s))
 	free, balance := 0, 0
-	for a := range nodes {
-		for b := range nodes {
-			if a != b {
-				sc.Distance += int32(ref.t.Distance(index[a], index[b]))
+	for a, n := range in.nodes {
+		if n == 0 {
+			continue
+		}
+		for b, m := range in.nodes {
+			if m > 0 && a != b {
+				sc.Distance += int32(ref.t.Distance(a, b))
 			}
 		}
-		free += ref.nodeFree[a]
-		onNode := 0
-		for cpu := range fresh.All() {
-			if ref.cpus[ref.slot[cpu]].node == a {
-				onNode++
-			}
-		}
-		balance += onNode*onNode - 2*ref.nodeFree[a]*onNode
+		free += ref.nodes[a].free
+		balance += in.fresh[a]*in.fresh[a] - 2*ref.nodes[a].free*in.fresh[a]
 	}
-	switch ref.r.Strategy {
-	case MostAllocated:
+	switch {
+	case ref.r.Strategy == MostAllocated:
 		sc.Strategy = int32(free)
-	case LeastAllocated:
+	case ref.r.Strategy == LeastAllocated:
 		sc.Strategy = int32(-free)
-	case DistributeEvenly:
-		switch {
-		case ref.evenIn(c.shares, nodes, ref.unit()):
-			sc.Strategy = int32(balance)
-		case !ref.whole() && ref.evenIn(c.shares, nodes, 1):
-			sc.Split, sc.Strategy = 1, int32(balance)
-		default:
-			sc.Uneven, sc.Strategy = 1, int32(-free)
-		}
+	case ref.even():
+		sc.Strategy = int32(balance)
+	default:
+		sc.Uneven, sc.Strategy = 1, int32(-free)
 	}
 }
 
-func (ref *reference) unit() int {
-	if ref.whole() || ref.r.Bind == FullPCPUs && ref.r.SMT == SMTNone {
-		return ref.threads
+// even: shares differ by a unit at most, and all but one are whole units.
+func (ref *reference) even() bool {
+	unit := 1
+	if ref.whole() {
+		unit = ref.threads
 	}
-	return 1
-}
-
-// evenIn: shares differ by a unit at most and are whole units but for one.
-func (ref *reference) evenIn(shares [96]int, nodes map[int]bool, unit int) bool {
 	least, most, odd := 1<<30, 0, 0
-	for n := range nodes {
-		least, most = min(least, shares[n]), max(most, shares[n])
-		if shares[n]%unit != 0 {
+	for _, n := range ref.in.nodes {
+		if n == 0 {
+			continue
+		}
+		least, most = min(least, n), max(most, n)
+		if n%unit != 0 {
 			odd++
 		}
 	}
 	return most-least <= unit && odd <= 1
 }
 
-func (ref *reference) scoreCores(c *selection, cores map[int]cpuset.Set, l3s map[int]bool) {
-	sc := &c.score
-	sc.L3s = int32(len(l3s))
-	for l := range l3s {
-		sc.Leftover += int32(ref.l3Free[l])
+func (ref *reference) scoreCores(sc *Score, s cpuset.Set) {
+	for l, n := range ref.in.l3s {
+		if n > 0 {
+			sc.Leftover += int32(ref.l3Free[l])
+		}
 	}
-	sc.Leftover -= int32(c.result.CPUs.Count() - ref.r.Keep.Count())
+	for _, n := range ref.in.fresh {
+		sc.Leftover -= int32(n)
+	}
 	efficiency := 0
-	for core, taken := range cores {
-		all := ref.coreCPUs(core)
-		others := all.Minus(ref.free).Minus(ref.r.Keep)
-		if ref.r.SMT == SMTIsolate && taken.Intersects(&ref.r.Keep) {
-			others = cpuset.Set{}
-		}
-		if !others.IsEmpty() {
-			sc.Shared++
-		}
-		for cpu := range taken.All() {
-			efficiency += ref.cpus[ref.slot[cpu]].kind
-		}
-		if ref.r.Bind == SpreadByPCPUs && !ref.whole() {
-			sc.Doubled += int32(taken.Count() - 1)
+	for id := range s.All() {
+		efficiency += ref.cpus[id].efficiency
+	}
+	sc.Kind = kindScore(s.Count()-efficiency, efficiency)
+	for i, taken := range ref.in.cores {
+		core := &ref.cores[i]
+		if taken == 0 {
 			continue
 		}
-		sc.Cores++
-		if taken != all && ref.r.SMT != SMTIsolate {
-			sc.Partial++
-			if others.IsEmpty() && !taken.Intersects(&ref.r.Keep) {
-				sc.Broken++
-			}
+		kept := core.all.Intersects(&ref.r.Keep)
+		isolated := ref.r.SMT == SMTIsolate // the siblings are withheld: nobody else has them
+		switch {
+		case isolated:
+		case core.owner:
+			sc.BesideOwner += int32(taken)
+		case core.beside:
+			sc.Beside += int32(taken)
+		}
+		partial := taken < core.all.Count() && !isolated
+		if partial && !core.beside && !kept {
+			sc.Broken++
+		}
+		switch {
+		case ref.r.Bind == SpreadByPCPUs && !ref.whole():
+			sc.Bind += int32(taken - 1)
+		case partial:
+			sc.Bind++
 		}
 	}
-	sc.Kind = kindScore(c.result.CPUs.Count()-efficiency, efficiency)
-	c.ranks = ref.ranks(c.result.CPUs)
 }
 
 // ranks are the lowest CPU numbers of the nodes, L3s and cores used, then the
@@ -317,9 +364,10 @@ func (ref *reference) scoreCores(c *selection, cores map[int]cpuset.Set, l3s map
 func (ref *reference) ranks(s cpuset.Set) []int {
 	var out []int
 	for _, of := range []func(refCPU) int{
-		func(c refCPU) int {
-			return c.node
-		}, func(c refCPU) int { return c.l3 }, func(c refCPU) int { return c.core }, func(c refCPU) int { return c.id },
+		func(c refCPU) int { return c.node },
+		func(c refCPU) int { return c.l3 },
+		func(c refCPU) int { return c.core },
+		func(c refCPU) int { return c.id },
 	} {
 		lowest := map[int]int{}
 		for _, c := range ref.cpus {
@@ -327,12 +375,12 @@ func (ref *reference) ranks(s cpuset.Set) []int {
 				lowest[of(c)] = c.id
 			}
 		}
-		used := map[int]bool{}
+		in := map[int]bool{}
 		for cpu := range s.All() {
-			used[lowest[of(ref.cpus[ref.slot[cpu]])]] = true
+			in[lowest[of(ref.cpus[cpu])]] = true
 		}
 		var list []int
-		for v := range used {
+		for v := range in {
 			list = append(list, v)
 		}
 		slices.Sort(list)

@@ -10,10 +10,11 @@ import "cmp"
 // lowest numbers: of NUMA nodes, then L3s, then cores, then CPUs, each ordered
 // by its lowest online CPU.
 type Score struct {
-	// Hold-offs: units of other owners that the request's exclusive policy
-	// names and the selection uses all the same.
+	// Units of other owners that the request's exclusive policy names and the
+	// selection uses all the same.
 	ViolatedNodes int32 // NUMANodeLevel: nodes of other NUMANodeLevel owners
-	// CPUs on cores of PCPULevel owners; NUMANodeLevel: on such an owner's cores too, and only if ViolatedNodes > 0
+	// New CPUs on cores of PCPULevel owners; NUMANodeLevel: on cores of either
+	// kind of owner, and only if ViolatedNodes > 0.
 	ViolatedCPUs int32
 
 	Uneven   int32 // DistributeEvenly: 1 where the shares of the nodes are not equal
@@ -21,20 +22,21 @@ type Score struct {
 	Distance int32 // sum over the ordered pairs of nodes used
 	Sockets  int32 // sockets used
 
-	Split int32 // DistributeEvenly over whole cores: 1 where the shares are equal in CPUs only
-	// MostAllocated: free CPUs on the nodes used; LeastAllocated: the same, negative; even shares: what
-	// they leave unbalanced
+	// The bind policy. SpreadByPCPUs: CPUs beyond the first of their core;
+	// FullPCPUs: cores of which a part is taken.
+	Bind int32
+	Kind int32 // 0 performance cores, 1 efficiency cores, 2+n both with n CPUs on efficiency cores
+	L3s  int32 // L3 domains used
+
+	BesideOwner int32 // CPUs on cores of PCPULevel owners, whatever the request's own policy
+	Beside      int32 // CPUs on cores of which anybody else has a CPU
+
+	// MostAllocated: free CPUs on the nodes used; LeastAllocated, and
+	// DistributeEvenly where shares are not equal: the same, negative; equal
+	// shares: what they leave unbalanced.
 	Strategy int32
 
-	L3s int32 // L3 domains used
-
-	Doubled int32 // SpreadByPCPUs: CPUs beyond the first of their core
-	Kind    int32 // 0 performance cores, 1 efficiency cores, 2+n both with n CPUs on efficiency cores
-	Partial int32 // FullPCPUs: cores of which a part is taken
-	Cores   int32 // FullPCPUs: cores used
-	Broken  int32 // FullPCPUs: wholly free cores of which only a part is taken
-	Shared  int32 // cores used of which somebody else has a CPU
-
+	Broken   int32 // wholly free cores of which only a part is taken
 	Leftover int32 // free CPUs that stay behind in the L3s used
 }
 
@@ -43,10 +45,20 @@ func (s *Score) Compare(o *Score) int {
 	if c := s.compareNodes(o); c != 0 {
 		return c
 	}
-	return s.compareCores(o)
+	if c := s.compareDomains(o); c != 0 {
+		return c
+	}
+	return cmp.Or(
+		cmp.Compare(s.BesideOwner, o.BesideOwner),
+		cmp.Compare(s.Beside, o.Beside),
+		cmp.Compare(s.Strategy, o.Strategy),
+		cmp.Compare(s.Broken, o.Broken),
+		cmp.Compare(s.Leftover, o.Leftover),
+	)
 }
 
-// compareNodes compares what the choice of NUMA nodes settles.
+// compareNodes compares what the choice of NUMA nodes settles before any core
+// is looked at.
 func (s *Score) compareNodes(o *Score) int {
 	return cmp.Or(
 		cmp.Compare(s.ViolatedNodes, o.ViolatedNodes),
@@ -55,35 +67,58 @@ func (s *Score) compareNodes(o *Score) int {
 		cmp.Compare(s.Nodes, o.Nodes),
 		cmp.Compare(s.Distance, o.Distance),
 		cmp.Compare(s.Sockets, o.Sockets),
-		cmp.Compare(s.Split, o.Split),
-		cmp.Compare(s.Strategy, o.Strategy),
 	)
 }
 
-// compareCores compares what the choice of L3s and cores settles.
-func (s *Score) compareCores(o *Score) int {
-	if s.L3s != o.L3s {
-		return cmp.Compare(s.L3s, o.L3s)
-	}
-	if c := s.compareForm(o); c != 0 {
-		return c
-	}
-	return cmp.Compare(s.Leftover, o.Leftover)
-}
-
-// compareForm compares how the selection lies on its cores.
-func (s *Score) compareForm(o *Score) int {
+// compareDomains compares bind policy, kind of core and L3s.
+func (s *Score) compareDomains(o *Score) int {
 	switch {
-	case s.Doubled != o.Doubled:
-		return cmp.Compare(s.Doubled, o.Doubled)
+	case s.Bind != o.Bind:
+		return cmp.Compare(s.Bind, o.Bind)
 	case s.Kind != o.Kind:
 		return cmp.Compare(s.Kind, o.Kind)
-	case s.Partial != o.Partial:
-		return cmp.Compare(s.Partial, o.Partial)
-	case s.Cores != o.Cores:
-		return cmp.Compare(s.Cores, o.Cores)
-	case s.Broken != o.Broken:
-		return cmp.Compare(s.Broken, o.Broken)
 	}
-	return cmp.Compare(s.Shared, o.Shared)
+	return cmp.Compare(s.L3s, o.L3s)
+}
+
+// form is how CPUs lie on the cores of some L3s: the fields of Score that the
+// cores settle, in its order.
+type form struct {
+	bind, kind, besideOwner, beside, broken int32
+}
+
+func (f *form) compare(o *form) int {
+	if c := f.compareBind(o); c != 0 {
+		return c
+	}
+	switch {
+	case f.besideOwner != o.besideOwner:
+		return cmp.Compare(f.besideOwner, o.besideOwner)
+	case f.beside != o.beside:
+		return cmp.Compare(f.beside, o.beside)
+	}
+	return cmp.Compare(f.broken, o.broken)
+}
+
+// compareBind compares what goes before the number of L3s.
+func (f *form) compareBind(o *form) int {
+	if f.bind != o.bind {
+		return cmp.Compare(f.bind, o.bind)
+	}
+	return cmp.Compare(f.kind, o.kind)
+}
+
+func (f *form) add(o *form) {
+	f.bind += o.bind
+	f.besideOwner += o.besideOwner
+	f.beside += o.beside
+	f.broken += o.broken
+}
+
+func (f *form) addTo(s *Score) {
+	s.Bind += f.bind
+	s.Kind += f.kind
+	s.BesideOwner += f.besideOwner
+	s.Beside += f.beside
+	s.Broken += f.broken
 }

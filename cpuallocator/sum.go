@@ -1,29 +1,60 @@
 package cpuallocator
 
-// A tally counts the cores of a group (or of several) by what they offer: for
-// each kind of core and each number f of usable CPUs one word of four counts.
-// So whole groups are added a few words at a time.
+// sorts counts cores that offer CPUs, by what taking them costs. So whole
+// groups of cores are added a few numbers at a time.
+type sorts [numSorts]int32
+
 const (
-	laneIdle  = 0  // nobody has a CPU of the core
-	laneHalf  = 16 // somebody else has
-	laneOwn   = 32 // the result has one already, nobody else
-	laneMixed = 48 // the result has one already, and somebody else
-	laneMask  = 0xffff
+	sortLone    = iota // nobody has a CPU of the core, and it has one
+	sortWhole          // nobody has a CPU of the core, and it has several
+	sortBeside         // somebody else has a CPU of the core
+	sortOwner          // a PCPULevel owner has
+	sortOwn            // the result has a CPU of the core that it keeps
+	sortSettled        // the result has a new CPU of a core that was wholly free
+	numSorts
 )
 
-func (m *machine) tallyWords() int { return m.kinds * m.threads }
-
-// lane of a core, by who has CPUs of it.
-func (s *scratch) lane(core int) int {
-	switch {
-	case s.had[core] > 0 && s.foreign[core]:
-		return laneMixed
-	case s.had[core] > 0:
-		return laneOwn
-	case s.foreign[core]:
-		return laneHalf
+func (t *sorts) add(o *sorts) {
+	for i := range t {
+		t[i] += o[i]
 	}
-	return laneIdle
+}
+
+// newCores is how many of the cores the result is not on yet.
+func (t *sorts) newCores() int {
+	return int(t[sortLone] + t[sortWhole] + t[sortBeside] + t[sortOwner])
+}
+
+// besideOwner says whether a PCPULevel owner has a CPU of the core.
+func (s *scratch) besideOwner(core int) bool { return s.beside[core] && s.foreign[core] }
+
+func (a *Allocator) sortOf(core int) int {
+	s := &a.s
+	switch {
+	case s.had[core] > 0 && s.keep[core] == 0 && !s.foreign[core]:
+		return sortSettled
+	case s.had[core] > 0:
+		return sortOwn
+	case s.besideOwner(core):
+		return sortOwner
+	case s.foreign[core]:
+		return sortBeside
+	case a.m.cores[core].on == 1:
+		return sortLone
+	}
+	return sortWhole
+}
+
+// baseSum is what the CPUs that the result has anyway count for.
+type baseSum struct {
+	form            form // its kind is not set: that depends on the others too
+	had, efficiency int32
+}
+
+func (b *baseSum) add(o *baseSum) {
+	b.form.add(&o.form)
+	b.had += o.had
+	b.efficiency += o.efficiency
 }
 
 // sum adds up groups and nodes.
@@ -32,10 +63,9 @@ func (a *Allocator) sum() {
 	clear(s.tally)
 	clear(s.group)
 	for i := range s.node {
-		s.node[i] = nodeSum{raw: s.node[i].raw, kept: s.node[i].kept}
+		s.node[i].had = 0
 	}
 	a.q.cleanOnly = false
-	words := m.tallyWords()
 	for i := range m.cores {
 		c := &m.cores[i]
 		if s.had[i] > 0 {
@@ -46,81 +76,115 @@ func (a *Allocator) sum() {
 		if f == 0 {
 			continue
 		}
-		n := &s.node[c.node]
-		s.group[c.group].usable += int32(f)
-		n.usable += int32(f)
-		n.within = n.usable
+		g := &s.group[c.group]
+		g.usable += int32(f)
 		if !s.bad[i] {
-			n.clean += int32(f)
+			g.clean += int32(f)
 		}
-		s.tally[int(c.group)*words+int(c.kind)*m.threads+int(f)-1] += 1 << s.lane(i)
+		sort := sortWhole
+		if s.foreign[i] || s.had[i] > 0 || c.on == 1 {
+			sort = a.sortOf(i)
+		}
+		s.sort[i] = uint8(sort)
+		s.tally[int(c.group)*m.kinds+int(c.kind)][sort]++
+		if m.threads > 2 {
+			g.cores += a.coreKey(i, sort)
+		}
 	}
-	a.groupKeys()
+	a.sumGroups()
 }
 
 // onlyClean takes the cores of owners to be avoided out of the sums.
 func (a *Allocator) onlyClean() {
 	s, m := &a.s, a.m
-	words := m.tallyWords()
 	for i, bad := range s.bad {
 		f := s.usable[i]
 		if !bad || f == 0 {
 			continue
 		}
 		c := &m.cores[i]
-		n := &s.node[c.node]
-		s.group[c.group].usable -= int32(f)
-		n.usable -= int32(f)
-		n.within = n.usable
-		s.tally[int(c.group)*words+int(c.kind)*m.threads+int(f)-1] -= 1 << s.lane(i)
+		g, sort := &s.group[c.group], int(s.sort[i])
+		g.usable -= int32(f)
+		s.tally[int(c.group)*m.kinds+int(c.kind)][sort]--
+		if m.threads > 2 {
+			g.cores -= a.coreKey(i, sort)
+		}
 	}
 	a.q.cleanOnly = true
-	a.groupKeys()
+	a.sumGroups()
 }
 
-func (a *Allocator) groupKeys() {
-	for i := range a.s.group {
-		a.s.group[i].key = a.groupKey(i)
+// sumGroups adds up the groups of each node, and what the result has anyway.
+func (a *Allocator) sumGroups() {
+	s, kinds := &a.s, a.m.kinds
+	s.base = baseSum{}
+	clear(s.sorts)
+	for i := range s.node {
+		n := &s.node[i]
+		n.usable, n.clean = 0, 0
+		for _, id := range a.m.nodes[i].groups {
+			g := &s.group[id]
+			n.usable += g.usable
+			n.clean += g.clean
+			if g.had {
+				s.base.add(&g.base)
+			}
+			for k := range kinds {
+				s.sorts[i*kinds+k].add(&s.tally[int(id)*kinds+k])
+			}
+		}
+		n.within = n.usable
 	}
 }
 
 // sumHad adds what a core counts for that the result has CPUs of anyway.
 func (a *Allocator) sumHad(core int, g *groupSum) {
 	s, c := &a.s, &a.m.cores[core]
+	had := int32(s.had[core])
 	g.had = true
 	b := &g.base
-	if s.bad[core] {
-		b.ViolatedCPUs += int32(s.had[core])
-	}
+	b.had += had
 	if c.kind != 0 {
-		b.Kind += int32(s.had[core])
+		b.efficiency += had
 	}
-	if s.foreign[core] {
-		b.Shared++
+	switch {
+	case s.besideOwner(core):
+		b.form.besideOwner += had
+	case s.foreign[core]:
+		b.form.beside += had
+	case s.keep[core] == 0 && s.had[core] < c.on && a.q.mode != isolated:
+		b.form.broken++
 	}
-	if a.q.spread {
-		b.Doubled += int32(s.had[core]) - 1
-		return
-	}
-	b.Cores++
-	if s.had[core] < c.on && a.q.mode != isolated {
-		b.Partial++
+	switch {
+	case a.q.spread:
+		b.form.bind += had - 1
+	case s.had[core] < c.on && a.q.mode != isolated:
+		b.form.bind++
 	}
 }
 
 // groupKey is equal for groups that the search may take for one another. (If
 // two unequal groups ever met in a key, the search would pass over one of
 // them; the result would be valid and still a function of the request.)
-func (a *Allocator) groupKey(g int) uint64 {
-	s, words := &a.s, a.m.tallyWords()
-	key := uint64(s.l3raw[a.m.groups[g].l3]) + 1
-	for _, w := range s.tally[g*words : (g+1)*words] {
-		key = mix(key, w)
+func (a *Allocator) groupKey(id int16) uint64 {
+	s, kinds, g := &a.s, a.m.kinds, int(id)
+	key := mix(s.group[g].cores, uint64(s.l3raw[a.m.groups[g].l3])+1)
+	for k := range kinds {
+		t := &s.tally[g*kinds+k]
+		key = mix(key, uint64(t[sortLone])|uint64(t[sortWhole])<<20|uint64(t[sortBeside])<<40)
+		key = mix(key, uint64(t[sortOwner])|uint64(t[sortOwn])<<20|uint64(t[sortSettled])<<40)
 	}
 	if s.group[g].had {
 		key = mix(key, uint64(g)+1)
 	}
 	return key
+}
+
+// coreKey is what tells cores apart that have more than two threads: how many of
+// them can be taken counts as well.
+func (a *Allocator) coreKey(core, sort int) uint64 {
+	s, c := &a.s, &a.m.cores[core]
+	return mix(uint64(c.kind)+1, uint64(s.raw[core])<<32|uint64(s.usable[core])<<16|uint64(c.on)<<8|uint64(sort))
 }
 
 func mix(key, w uint64) uint64 {

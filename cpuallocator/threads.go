@@ -6,81 +6,124 @@ package cpuallocator
 // entries, and greedily beyond that.
 const maxTable = 1 << 14
 
-// price is what a core adds to the fields of Score from Partial to Shared,
-// packed so that comparing prices compares the fields in order. Completing an
-// own core takes a partial one away, so it may be negative.
+// price is what a core adds to a form: its fields but the kind, packed so that
+// comparing prices compares the fields in order. Completing a core takes a
+// partial or a broken one away, so fields may be negative.
 type price int64
 
 const (
-	pricePartial price = 1 << 48
-	priceCore    price = 1 << 32
-	priceBroken  price = 1 << 16
-	priceShared  price = 1
+	priceBind        price = 1 << 48
+	priceBesideOwner price = 1 << 32
+	priceBeside      price = 1 << 16
+	priceBroken      price = 1
 
 	priceNone = price(1) << 62
 )
 
-func (p price) addTo(f *Score) {
-	partial := (p + 1<<47) >> 48
-	p -= partial << 48
-	f.Partial += int32(partial)
-	f.Cores += int32(p >> 32 & 0xffff)
-	f.Broken += int32(p >> 16 & 0xffff)
-	f.Shared += int32(p & 0xffff)
+func (p price) addTo(f *form) {
+	for _, field := range [...]*int32{&f.broken, &f.beside, &f.besideOwner} {
+		low := int16(p)
+		*field += int32(low)
+		p = (p - price(low)) >> 16
+	}
+	f.bind += int32(p)
+}
+
+func (p price) plus(o price) price {
+	if p >= priceNone/2 || o >= priceNone/2 {
+		return priceNone
+	}
+	return p + o
 }
 
 // priceOf is the price of k threads of a core.
 func (a *Allocator) priceOf(core int, k int16) price {
-	s, on := &a.s, a.m.cores[core].on
+	s, had, on := &a.s, a.s.had[core], a.m.cores[core].on
+	var p price
 	switch {
-	case a.q.mode == isolated:
-		return priceCore
-	case s.had[core] > 0 && s.had[core]+k == on:
-		return -pricePartial
-	case s.had[core] > 0:
-		return 0
-	case k == on:
-		return priceCore
+	case s.besideOwner(core):
+		p = price(k) * priceBesideOwner
 	case s.foreign[core]:
-		return pricePartial + priceCore + priceShared
+		p = price(k) * priceBeside
+	case had == 0 && k < on:
+		p = priceBroken
+	case had > 0 && s.keep[core] == 0 && had+k == on:
+		p = -priceBroken
 	}
-	return pricePartial + priceCore + priceBroken
+	switch {
+	case a.q.spread && had > 0:
+		p += price(k) * priceBind
+	case a.q.spread:
+		p += price(k-1) * priceBind
+	case had > 0 && had+k == on:
+		p -= priceBind
+	case had == 0 && k < on:
+		p += priceBind
+	}
+	return p
 }
 
-// addBound adds a price that no choice of n CPUs can be below.
-func (a *Allocator) addBound(f *Score, tally []uint64, n int) {
-	for _, w := range tally {
-		_, _, own, _ := lanes(w)
-		f.Partial -= int32(own)
-	}
-}
-
-// addThreads adds the price of the best n threads of the open L3s and those in
-// hand.
-func (a *Allocator) addThreads(f *Score, n int, kind uint8) bool {
-	s := &a.s.l3
-	p := &a.s.pick
+// formOfThreads is formOf where cores have more than two threads.
+func (a *Allocator) formOfThreads(want int) (best form, efficiency int, ok bool) {
+	s, p := &a.s.l3, &a.s.pick
 	for _, i := range s.chosen {
 		s.open[s.list[i].rank] = true
 	}
-	a.listPool(s.node, int(kind))
+	least := want
+	if a.m.kinds > 1 {
+		least = 0
+		a.listPool(s.node, 1)
+		a.priceAll(want, p.prices[1])
+	}
+	a.listPool(s.node, 0)
+	a.priceAll(want, p.prices[0])
 	for _, i := range s.chosen {
 		s.open[s.list[i].rank] = false
 	}
-	cost := a.solvePool(n)
-	if cost >= priceNone/2 {
-		return false
+	for performance := want; performance >= least; performance-- {
+		cost, some := p.prices[0][performance], want-performance
+		if some > 0 {
+			cost = cost.plus(p.prices[1][some])
+		}
+		if cost >= priceNone/2 {
+			continue
+		}
+		f := s.base.form
+		cost.addTo(&f)
+		if a.m.kinds > 1 {
+			f.kind = s.base.kindOf(want, some)
+		}
+		if !ok || f.compare(&best) < 0 {
+			best, efficiency, ok = f, some, true
+		}
 	}
-	_ = p
-	cost.addTo(f)
-	return true
+	return best, efficiency, ok
 }
+
+// priceAll prices every number of threads up to n of the listed cores; on a
+// machine of one kind n alone.
+func (a *Allocator) priceAll(n int, prices []price) {
+	if a.m.kinds == 1 {
+		prices[n] = a.solvePool(n)
+		return
+	}
+	if a.solvePool(n); a.tabled(n) {
+		copy(prices, a.s.pick.table[:n+1])
+		return
+	}
+	for k := range n + 1 {
+		prices[k] = a.solveGreedily(k)
+	}
+}
+
+// tabled says whether n threads of the listed cores are few enough for a table.
+func (a *Allocator) tabled(n int) bool { return (len(a.s.pick.pool)+1)*(n+1) <= maxTable }
 
 // solvePool prices the best n threads of the listed cores and leaves in
 // pick.choice how many of each core that takes.
 func (a *Allocator) solvePool(n int) price {
 	p := &a.s.pick
-	if (len(p.pool)+1)*(n+1) > maxTable {
+	if !a.tabled(n) {
 		return a.solveGreedily(n)
 	}
 	width := n + 1
@@ -137,36 +180,66 @@ func (a *Allocator) fewestOf(core int) int16 {
 }
 
 // solveGreedily completes own cores, takes whole ones from the largest down,
-// then parts of cores that are in use, then a part of a whole one.
+// then a part of a whole one, then parts of cores that are in use. A request
+// that is spread takes one thread after the other, always of a core with the
+// fewest.
 func (a *Allocator) solveGreedily(n int) price {
-	s, p := &a.s, &a.s.pick
+	p := &a.s.pick
 	clear(p.choice[:len(p.pool)])
-	cost := price(0)
-	take := func(i int, k int16) {
-		cost += a.priceOf(int(p.pool[i]), k)
-		p.choice[i] = k
-		n -= int(k)
+	if a.q.spread {
+		n = a.spreadGreedily(n)
+	} else {
+		n = a.fillGreedily(n)
 	}
+	if n > 0 {
+		return priceNone
+	}
+	cost := price(0)
+	for i, c := range p.pool {
+		if p.choice[i] > 0 {
+			cost += a.priceOf(int(c), p.choice[i])
+		}
+	}
+	return cost
+}
+
+// fillGreedily returns how many CPUs it could not find.
+func (a *Allocator) fillGreedily(n int) int {
+	s, p := &a.s, &a.s.pick
 	for pass := range 5 {
 		for f := int16(a.m.threads); f > 0; f-- {
 			for i, c := range p.pool {
 				if n == 0 || p.choice[i] != 0 || s.usable[c] != f {
 					continue
 				}
-				lane, k := s.lane(int(c)), min(f, int16(min(n, a.m.threads)))
+				sort, k := int(s.sort[c]), min(f, int16(min(n, a.m.threads)))
+				whole := sort == sortWhole || sort == sortLone
 				switch {
-				case pass == 0 && lane == laneOwn && k == f,
-					pass == 1 && lane == laneIdle && k == f && (a.q.mode != wholeCores || a.m.uniform || n-int(f) >= 0),
-					pass == 2 && lane == laneMixed && a.q.mode != wholeCores,
-					pass == 3 && lane == laneHalf && a.q.mode != wholeCores,
-					pass == 4 && a.q.mode != wholeCores:
-					take(i, k)
+				case pass == 0 && sort == sortOwn && !s.foreign[c] && k == f,
+					pass == 1 && whole && k == f,
+					a.q.mode != wholeCores && (pass == 2 && (whole || sort == sortOwn) ||
+						pass == 3 && sort == sortBeside || pass == 4):
+					p.choice[i] = k
+					n -= int(k)
 				}
 			}
 		}
 	}
-	if n > 0 {
-		return priceNone
+	return n
+}
+
+// spreadGreedily returns how many CPUs it could not find.
+func (a *Allocator) spreadGreedily(n int) int {
+	s, p := &a.s, &a.s.pick
+	for has := int16(0); int(has) < a.m.threads; has++ {
+		for _, sort := range [...]int{sortLone, sortWhole, sortSettled, sortOwn, sortBeside, sortOwner} {
+			for i, c := range p.pool {
+				if n > 0 && int(s.sort[c]) == sort && p.choice[i] < s.usable[c] && s.had[c]+p.choice[i] <= has {
+					p.choice[i]++
+					n--
+				}
+			}
+		}
 	}
-	return cost
+	return n
 }

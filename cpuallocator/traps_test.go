@@ -37,10 +37,12 @@ func TestTraps(t *testing.T) {
 			free: "0,200-210", r: Request{CPUs: 3}, want: "InsufficientCPUs"},
 		{name: "nor do CPUs that the machine has not", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
 			free: "0-1,600,8191", r: Request{CPUs: 3}, want: "InsufficientCPUs"},
-		// nri-plugins: the odd thread of 17 left a half core next to a reserved CPU; here it joins the core
-		// that is half used.
-		{name: "the odd rest joins a half-used core", grid: topology.Grid{CoresPerL3: 16, ThreadsPerCore: 2},
-			free: "0-20,22-31", r: Request{CPUs: 17}, want: "0-15,20"},
+		// nri-plugins put the odd thread of 17 next to a reserved CPU.
+		{name: "the odd rest keeps off a core that is half used",
+			grid: topology.Grid{CoresPerL3: 16, ThreadsPerCore: 2},
+			free: "1-31", r: Request{CPUs: 17}, want: "2-18"},
+		{name: "and joins it where that is all there is", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
+			free: "1-5", r: Request{CPUs: 5}, want: "1-5"},
 		{name: "roundup leaves no half core", grid: topology.Grid{CoresPerL3: 16, ThreadsPerCore: 2},
 			free: "0-20,22-31", r: Request{CPUs: 17, SMT: SMTRoundUp}, want: "0-17"},
 
@@ -75,8 +77,13 @@ func TestTraps(t *testing.T) {
 		{name: "PCPULevel avoids such cores", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
 			free: "1-7", held: []Held{{cpuset.Of(0), PCPULevel}}, r: Request{CPUs: 1, Exclusive: PCPULevel}, want: "2"},
 		{name: "PCPULevel is among PCPULevel owners", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
-			free: "1-7", held: []Held{{cpuset.Of(0), NUMANodeLevel}}, r: Request{CPUs: 1, Exclusive: PCPULevel},
-			want: "1"},
+			free: "1,3", held: []Held{{cpuset.Of(0), PCPULevel}, {cpuset.Of(2), NUMANodeLevel}},
+			r: Request{CPUs: 1, Exclusive: PCPULevel}, want: "3"},
+		{name: "and a request without a policy avoids them too", grid: topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2},
+			free: "1,3", held: []Held{{cpuset.Of(0), PCPULevel}, {cpuset.Of(2), NUMANodeLevel}}, r: Request{CPUs: 1},
+			want: "3"},
+		{name: "but takes no node more for it", grid: gridA, free: "1-4",
+			held: []Held{{cpuset.Of(0), PCPULevel}}, r: Request{CPUs: 3}, want: "1-3"},
 
 		// kubelet 1.37: the subset iterator re-used its slice, and 112 CPUs straddled the sockets (nodes 0-2 and 7).
 		{name: "112 evenly stay on one socket", grid: topology.Grid{Sockets: 2, NodesPerSocket: 4, CoresPerL3: 16,
@@ -97,7 +104,11 @@ func TestTraps(t *testing.T) {
 		{name: "22 evenly over 6, 7, 6, 7 free", grid: topology.Grid{Sockets: 1, NodesPerSocket: 4, CoresPerL3: 4,
 			ThreadsPerCore: 2},
 			free: "0-5,8-14,16-21,24-30", r: Request{CPUs: 22, Strategy: DistributeEvenly},
-			want: "0-5,8-13,16-19,24-29"},
+			want: "0-4,8-13,16-20,24-29"},
+		{name: "10 evenly over two nodes are 5 and 5", grid: topology.Grid{NodesPerSocket: 2, CoresPerL3: 4,
+			ThreadsPerCore: 2}, r: Request{CPUs: 10, Strategy: DistributeEvenly}, want: "0-4,8-12"},
+		{name: "in whole cores 6 and 4", grid: topology.Grid{NodesPerSocket: 2, CoresPerL3: 4, ThreadsPerCore: 2},
+			r: Request{CPUs: 10, Strategy: DistributeEvenly, BindRequired: true}, want: "0-5,8-11"},
 		// kubelet 1.37: an L3 whose lowest core is half used was skipped although it has enough whole cores.
 		{name: "a half-used core does not hide an L3", grid: topology.Grid{L3PerNode: 2, CoresPerL3: 4,
 			ThreadsPerCore: 2},
@@ -167,8 +178,10 @@ func TestTrapsHybrid(t *testing.T) {
 	}{
 		{"0-15", Request{CPUs: 4}, "0-3"},
 		{"0-15", Request{CPUs: 10}, "0-9"},
-		{"0-15", Request{CPUs: 3}, "0-2"}, // an odd request stays on performance cores
-		{"0-15", Request{CPUs: 1}, "0"},
+		// The bind policy goes before the kind: efficiency cores have one thread, so none is taken in part.
+		{"0-15", Request{CPUs: 3}, "8-10"},
+		{"0-15", Request{CPUs: 1}, "8"},
+		{"0-15", Request{CPUs: 3, Bind: SpreadByPCPUs}, "0,2,4"},
 		{"6-15", Request{CPUs: 4}, "8-11"}, // not both kinds where one will do
 		{"0-15", Request{CPUs: 5, SMT: SMTAlign}, "8-12"},
 		{"0-10", Request{CPUs: 5, SMT: SMTAlign}, "0-3,8"}, // 2 + 2 + 1 whole
@@ -297,18 +310,20 @@ func TestScenario2(t *testing.T) {
 }
 
 // Scenario 4: CPU 0 is reserved, so node 0 has three; every size takes as little
-// of the machine as it needs.
+// of the machine as it needs, and keeps off the reserved CPU's core where that
+// costs no node and no socket.
 func TestScenario4(t *testing.T) {
 	m := build(t, gridA)
 	for _, c := range []struct {
 		n    int
 		want string
 	}{
-		{2, "2-3"}, // one core
-		{3, "1-3"}, // one node, two cores
-		{5, "1-5"}, // one socket, three cores
-		{7, "1-7"}, // the rest of a socket
-		{9, "1-9"}, // two sockets, three nodes, best fit
+		{2, "2-3"},  // one core
+		{3, "4-6"},  // one node, two cores
+		{5, "2-6"},  // one socket, three cores
+		{7, "8-14"}, // a socket
+		{9, "2-10"}, // two sockets, three nodes
+		{15, "1-15"},
 	} {
 		online := m.Online()
 		expect(t, m, online.Minus(cpuset.Of(0)), nil, Request{CPUs: c.n}, c.want)
@@ -348,25 +363,19 @@ func TestScenario27(t *testing.T) {
 	} {
 		distinctCores(t, m, cpuset.Of(0, 1), play(t, m, online.Minus(cpuset.Of(0, 1)), repeat(8, r)...))
 	}
-	// FullPCPUs packs instead: what is odd shares a core with what is odd.
-	got := play(t, m, online, repeat(8, Request{CPUs: 1})...)
-	all := cpuset.Set{}
-	for _, o := range got {
-		all = all.Or(o.CPUs)
-	}
-	if all.String() != "0-3,128-131" {
-		t.Errorf("eight FullPCPUs requests for one CPU lie on %s, not on four cores", all)
-	}
+	// FullPCPUs too: no core is shared while there are others.
+	distinctCores(t, m, cpuset.Set{}, play(t, m, online, repeat(8, Request{CPUs: 1})...))
 }
 
 // kubelet 4: one odd request poisoned packing, since later ones preferred
 // half-used cores.
 func TestOddRequestDoesNotPoison(t *testing.T) {
 	m := build(t, topology.Grid{CoresPerL3: 8, ThreadsPerCore: 2})
-	got := play(t, m, m.Online(), Request{CPUs: 3}, Request{CPUs: 4}, Request{CPUs: 4}, Request{CPUs: 1})
-	distinctCores(t, m, cpuset.Set{}, got[:3])
-	if got[3].CPUs.String() != "3" {
-		t.Errorf("the next odd request lies on %s, not next to the first", got[3].CPUs)
+	got := play(t, m, m.Online(), Request{CPUs: 3}, Request{CPUs: 4}, Request{CPUs: 4}, Request{CPUs: 1},
+		Request{CPUs: 2}, Request{CPUs: 1})
+	distinctCores(t, m, cpuset.Set{}, got[:5])
+	if got[5].CPUs.String() != "3" {
+		t.Errorf("the last odd request lies on %s, not next to the first, though no core is wholly free", got[5].CPUs)
 	}
 }
 

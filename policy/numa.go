@@ -388,7 +388,7 @@ func (q *question) costOf(cpus cpuset.Set, r *cpuallocator.Request) (c cost) {
 		}
 		c[6] += q.free.CountAnd(&n.CPUs)
 	}
-	if r.Strategy == cpuallocator.DistributeEvenly && most-least > t.ThreadsPerCore() {
+	if r.Strategy == cpuallocator.DistributeEvenly && most-least > shareUnit(r, t.ThreadsPerCore()) {
 		c[2] = 1
 	}
 	for cpu := range cpus.All() {
@@ -401,6 +401,16 @@ func (q *question) costOf(cpus cpuset.Set, r *cpuallocator.Request) (c cost) {
 		c[6] = -c[6]
 	}
 	return c
+}
+
+// shareUnit is how much equal shares may differ: a core where whole cores are
+// demanded, else a CPU.
+func shareUnit(r *cpuallocator.Request, threads int) int {
+	if r.SMT == cpuallocator.SMTAlign || r.SMT == cpuallocator.SMTRoundUp ||
+		r.SMT == cpuallocator.SMTNone && r.BindRequired && r.Bind == cpuallocator.FullPCPUs {
+		return threads
+	}
+	return 1
 }
 
 // maxAround bounds the sets of nodes that are tried around devices: all pairs of

@@ -235,7 +235,7 @@ func exclusiveTable(t *testing.T) string {
 	policies := []string{"None", "PCPULevel", "NUMANodeLevel"}
 	var columns []string
 	for _, p := range policies {
-		columns = append(columns, p+", room", p+", none")
+		columns = append(columns, p+", room", p+", narrow", p+", none")
 	}
 	out := newTable("the pod \\ its neighbour", columns...)
 	placed := func(cpus int, list, policy string) pod {
@@ -246,17 +246,17 @@ func exclusiveTable(t *testing.T) string {
 		for _, mine := range policies {
 			var cells []string
 			for _, theirs := range policies {
-				for _, room := range []bool{true, false} {
+				for _, filled := range []string{"", "6", "4-6"} {
 					n := node{topology: "{grid: {sockets: 2, coresPerL3: 2, threadsPerCore: 2}}",
 						before: placed(1, "0", theirs).step("neighbour")}
 					// A reserved CPU is the shared pool's floor, so that all others can be given.
 					n.config = fmt.Sprintf(
 						`{reserved: {cpus: "7"}, pools: {sharedFloor: 1}, authority: {resourceStatus: trust}, `+
 							`allocation: {exclusiveRequired: %t}}`, required)
-					if !room {
-						n.before += placed(5, "2-6", "None").step("fill")
+					if filled != "" {
+						n.before += placed(len(filled), filled, "None").step("fill")
 					}
-					cells = append(cells, n.outcome(t, owner(1,
+					cells = append(cells, n.outcome(t, owner(3,
 						annotation(specAnnotation, `{"preferredCPUExclusivePolicy":"%s"}`, mine)), false))
 				}
 			}
