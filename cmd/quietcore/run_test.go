@@ -186,6 +186,9 @@ func TestAReloadNamesWhatWaitsForARestart(t *testing.T) {
 	}
 	statusHas(`"restartRequired":["cpi.mode"]`, "-o", "json")
 	statusHas("a restart is required for cpi.mode\n")
+	if _, r := reportOf(t, "--config", p.config); found(&r, "daemon.restart") == nil {
+		t.Errorf("doctor has no finding: %+v", r.Findings)
+	}
 	p.write(t, "admission: sometimes") // is refused, and takes nothing back
 	waitUntil(t, "the bad file is refused", func() bool {
 		return strings.Contains(log.String(), "the configuration is refused")

@@ -45,8 +45,8 @@ var mayImport = map[string]string{
 	"internal/dashboards": "",
 	"internal/deptest":    "",
 	"internal/doctext":    "",
-	"internal/doctor": "cpuset internal/config internal/enablenri internal/kubelet internal/state plugin policy " +
-		"sysfs",
+	"internal/doctor": "cpuset internal/config internal/enablenri internal/kubelet internal/printable internal/state " +
+		"plugin policy sysfs",
 	"internal/doctor/bundle": "internal/cli internal/config internal/control internal/doctor " +
 		"internal/doctor/drift internal/doctor/probe internal/incidents internal/render internal/topodoc",
 	"internal/doctor/drift": "cpuset internal/cgroup internal/control internal/doctor internal/printable " +

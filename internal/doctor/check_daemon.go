@@ -119,6 +119,10 @@ func checkDaemon(f *Facts, found *findings) {
 		found.warn("unannounced", fmt.Sprintf("%d pods run here that the runtime never announced: cgroups %s", n,
 			strings.Join(d.Unannounced, ", ")), way)
 	}
+	if len(d.RestartRequired) > 0 {
+		found.note("restart", "the configuration file has changed, and the daemon does not run with its "+
+			strings.Join(d.RestartRequired, ", "), "restart the daemon; no container moves")
+	}
 	found.ok(fmt.Sprintf("it answers, with %d containers", d.Containers))
 }
 

@@ -309,6 +309,9 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 			f.Daemon.Unannounced = []string{"kubepods/pod1", "kubepods/pod2"}
 			f.Daemon.Masked = []string{"kubepods/pod1"}
 		}, "daemon.unannounced", Warning, "kubepods/pod1, kubepods/pod2"},
+		"a configuration that waits for a restart": {func(f *Facts) {
+			f.Daemon.RestartRequired = []string{"cpi.mode", "mode"}
+		}, "daemon.restart", Note, "cpi.mode, mode"},
 		"refused counters": {func(f *Facts) {
 			f.Kernel.Counters = &CounterFacts{Err: "not permitted"}
 		}, "pmu.refused", Warning, "not permitted"},

@@ -166,6 +166,8 @@ type DaemonFacts struct {
 	// Unannounced are the cgroups of pods that were never announced, Masked those of
 	// them that are kept off others' CPUs.
 	Unannounced, Masked []string
+	// RestartRequired are the keys of the configuration file that wait for a restart.
+	RestartRequired []string
 }
 
 // APIFacts are about the API server.
