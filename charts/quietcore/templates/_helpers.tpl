@@ -52,7 +52,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{/* The daemon's file: what the chart knows, under what the user says. While a node is restored, what `quietcore restore` reads. */}}
+{{/* The daemon's configuration file: the chart's defaults, overridden by the user's values. While a node is restored, the file of `quietcore restore`. */}}
 {{- define "quietcore.config" -}}
 {{- $base := dict "apiVersion" "quietcore.dev/v1alpha1" "kind" "Configuration" "listen" ":9464" -}}
 {{- if not .Values.kubelet.mount -}}
@@ -78,7 +78,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* The keys of the file that say where a Secret's token and a CA are mounted. */}}
+{{/* The keys of the file for the mount paths of a Secret's token and a CA. */}}
 {{- define "quietcore.prometheusFiles" -}}
 {{- $said := dig "cpi" "specs" "prometheus" dict .Values.config -}}
 {{- $token := ((.Values.specs).token).secretName -}}
@@ -147,8 +147,7 @@ evict: {{ or (and $lend (eq (toString $reclaim.evict) "true")) (and $api $enforc
 busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- end -}}
 
-{{/* What the file says of the keys that take effect only at a start of the daemon. Which these are the daemon itself knows:
-files/restart-keys.txt is written from its code. */}}
+{{/* The values of the keys that need a restart of the daemon. files/restart-keys.txt lists them; it is generated from the daemon's code. */}}
 {{- define "quietcore.restartKeys" -}}
 {{- $config := include "quietcore.runConfig" . | fromYaml -}}
 {{- $said := dict -}}
@@ -212,8 +211,8 @@ appArmorProfile: {{- toYaml . | nindent 2 }}
 {{- printf "request.userInfo.username in [%s]" (join ", " $names) | quote -}}
 {{- end -}}
 
-{{/* CEL variable: may this pod claim .resource? The namespace says so, or the pod's service account has the permission:
-the user who creates the pod is a controller most of the time. */}}
+{{/* CEL variable: may this pod claim .resource? Either the namespace allows it, or the pod's service account has the permission:
+the user who creates the pod is mostly a controller. */}}
 {{- define "quietcore.mayClaim" -}}
 {{- $claims := .root.Values.admissionPolicies.claims -}}
 - name: {{ .name }}
@@ -224,7 +223,7 @@ the user who creates the pod is a controller most of the time. */}}
     {{- end }}
 {{- end -}}
 
-{{/* CEL: a sentence that says who may not do what, and the way out. */}}
+{{/* CEL: a sentence that names the user, what is denied, and the way out. */}}
 {{- define "quietcore.refusal" -}}
 {{- $claims := .root.Values.admissionPolicies.claims -}}
 {{- $way := printf "label the namespace %s/%s: allowed" $claims.labelPrefix .label -}}

@@ -9,7 +9,7 @@ metadata:
   {{- end }}
 {{- end -}}
 
-{{/* What a monitor says beside its endpoints. */}}
+{{/* A monitor's spec without its endpoints. */}}
 {{- define "quietcore.monitorSpec" -}}
 namespaceSelector:
   matchNames: [{{ .root.Release.Namespace }}]
