@@ -12,9 +12,9 @@ import (
 	"github.com/quietcore/quietcore/e2e/machine"
 )
 
-// absent: while there is no API server, owners keep their CPUs, and a pod that
-// kubelet finds in its folder gets its own, by a daemon that started meanwhile. Only
-// the shared pool makes room.
+// absent: without an API server, owners keep their CPUs. A daemon that starts meanwhile
+// gives CPUs to a static pod that kubelet finds in its directory. Only the shared pool
+// shrinks.
 func absent(ctx context.Context, b *bench) ([]figure, error) {
 	pods, err := b.startAll(ctx, everyKind()...)
 	if err != nil {
@@ -68,8 +68,8 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 	return figures, b.removeManifest(ctx, "static-lsr")
 }
 
-// withoutServer restarts the daemon, lets kubelet start an owner from its folder, and
-// returns that one's CPUs.
+// withoutServer restarts the daemon, lets kubelet start a static owner, and returns its
+// CPUs.
 func (b *bench) withoutServer(ctx context.Context) (string, error) {
 	if err := b.killDaemon(ctx); err != nil {
 		return "", err

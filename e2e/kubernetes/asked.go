@@ -35,12 +35,12 @@ func (b *bench) asked(ctx context.Context, daemon *cluster.Pod, pods []*cluster.
 	if _, err := b.Kubectl(ctx, rights, "apply", "-f", "-"); err != nil {
 		return nil, err
 	}
-	who, err := b.UserKubeconfig("reader", "quietcore-readers")
+	kubeconfig, err := b.UserKubeconfig("reader", "quietcore-readers")
 	if err != nil {
 		return nil, err
 	}
 	exec := func(flags []string, command ...string) error {
-		args := append([]string{"--kubeconfig", who, "exec", "-n", release}, flags...)
+		args := append([]string{"--kubeconfig", kubeconfig, "exec", "-n", release}, flags...)
 		_, err := runAs(ctx, b.KubectlPath(), append(append(args, daemon.Metadata.Name, "--"), command...)...)
 		return err
 	}
@@ -61,7 +61,8 @@ func (b *bench) asked(ctx context.Context, daemon *cluster.Pod, pods []*cluster.
 		return nil, err
 	}
 	ask := func(args ...string) ([]byte, error) {
-		return runAs(ctx, plugin, append([]string{"--kubectl", b.KubectlPath(), "--kubeconfig", who, "-n", release},
+		return runAs(ctx, plugin, append([]string{"--kubectl", b.KubectlPath(), "--kubeconfig", kubeconfig, "-n",
+			release},
 			args...)...)
 	}
 	began := time.Now()

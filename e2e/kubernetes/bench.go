@@ -109,7 +109,7 @@ func (b *bench) Close() error {
 	return errors.Join(err, b.Plane.Close())
 }
 
-// Diagnosis is what one wants to read of both when something went wrong.
+// Diagnosis describes the state of both after a failure.
 func (b *bench) Diagnosis(ctx context.Context) string {
 	text := b.Plane.Diagnosis()
 	if b.node != nil {
@@ -141,7 +141,7 @@ func (b *bench) grant(ctx context.Context) error {
 	}, nil)
 }
 
-// startDaemon runs the daemon next to containerd, as a service of the node would.
+// startDaemon runs the daemon as a service of the node, next to containerd.
 func (b *bench) startDaemon(ctx context.Context) error {
 	client, err := b.GuestKubeconfig(daemonUser)
 	if err != nil {
@@ -232,8 +232,8 @@ func (b *bench) place(ctx context.Context, pods ...*cluster.Pod) (cluster.Placem
 	return b.node.CPUs(ctx, pods...)
 }
 
-// hold looks again and again at where pods are for as long as during takes; nobody may
-// ever be elsewhere. It says how often it has looked.
+// hold reads the placement of pods repeatedly while during runs; it must never change.
+// It returns how often it read.
 func (b *bench) hold(ctx context.Context, before cluster.Placement, pods []*cluster.Pod,
 	during func(context.Context) error) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -281,10 +281,10 @@ func pass(d time.Duration) func(context.Context) error {
 	}
 }
 
-// Broken is why the guest is lost, or nil.
+// Broken says why the guest is lost, or nil.
 func (b *bench) Broken() error { return b.node.Broken() }
 
-// Clean takes the node back to one on which only the daemon is.
+// Clean restores the node to one with the daemon only.
 func (b *bench) Clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -116,7 +116,8 @@ func (b *bench) rolledOut(ctx context.Context) error {
 	return nil
 }
 
-// chartLog is what the chart's daemon said; the API server has no way to the guest.
+// chartLog is the log of the chart's daemon; the API server cannot reach the guest for
+// it.
 func (b *bench) chartLog(ctx context.Context) string {
 	out, err := b.node.Exec(ctx, "busybox", "sh", "-c", "tail -n 40 /var/log/pods/"+release+"_*/*/*.log")
 	if err != nil {
@@ -125,7 +126,7 @@ func (b *bench) chartLog(ctx context.Context) string {
 	return out.Stdout
 }
 
-// undeploy takes the chart away and returns when its pod is gone.
+// undeploy uninstalls the chart and waits until its pod is gone.
 func (b *bench) undeploy(ctx context.Context) error {
 	if !b.deployed {
 		return nil
@@ -155,8 +156,8 @@ func (b *bench) daemonPod(ctx context.Context) (*cluster.Pod, error) {
 	return pods[0], nil
 }
 
-// rollout: upgrading the DaemonSet, losing its pod and taking the chart away move
-// nobody; restoring gives everybody back what Kubernetes alone gives.
+// rollout: upgrading the DaemonSet, losing its pod and uninstalling the chart move no
+// pod. Restoring gives every pod what Kubernetes alone gives.
 func rollout(ctx context.Context, b *bench) ([]figure, error) {
 	began := time.Now()
 	if err := b.deployFrom(ctx, firstChart, firstTag, nil, nil); err != nil {
@@ -231,8 +232,8 @@ func (b *bench) upgrade(ctx context.Context) error {
 	return err
 }
 
-// restored rolls the chart out once more, to undo what it did before it is taken away,
-// and compares the pods with the same ones made anew.
+// restored installs the chart once more to undo its effects before uninstalling, and
+// compares the pods with new ones.
 func (b *bench) restored(ctx context.Context, pods []*cluster.Pod) ([]figure, error) {
 	ours, err := b.effect(ctx, pods)
 	if err != nil {

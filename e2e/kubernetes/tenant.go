@@ -202,12 +202,13 @@ func (b *bench) reach(ctx context.Context, others []*cluster.Pod) error {
 	if daemon.Status.PodIP == "" {
 		return fmt.Errorf("pod %s has no address", daemon.Key())
 	}
-	who, err := b.UserKubeconfig(tenantUser)
+	kubeconfig, err := b.UserKubeconfig(tenantUser)
 	if err != nil {
 		return err
 	}
 	exec := func(namespace, pod string, command ...string) (string, error) {
-		out, err := runAs(ctx, b.KubectlPath(), append([]string{"--kubeconfig", who, "exec", "-n", namespace, pod,
+		out, err := runAs(ctx, b.KubectlPath(), append([]string{"--kubeconfig", kubeconfig, "exec", "-n", namespace,
+			pod,
 			"--"}, command...)...)
 		return string(out), err
 	}

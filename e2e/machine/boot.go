@@ -17,7 +17,7 @@ import (
 	"github.com/quietcore/quietcore/e2e/kubelet"
 )
 
-// Options say which machine to make.
+// Options describe a machine.
 type Options struct {
 	Grid      Grid
 	Driver    kubelet.Driver    // of cgroups; empty: Cgroupfs. Systemd makes a guest with systemd as its init
@@ -28,9 +28,8 @@ type Options struct {
 	Files     map[string]string // more files for the guest: path there -> path here
 	MemoryMiB int               // 0: as much as the driver's guest needs
 	Progress  io.Writer         // nil: nothing is said
-	// OneThread emulates all CPUs in turn on one of the host's: nearly as fast for
-	// guests in which little happens at once, and two of them do not get into each
-	// other's way.
+	// OneThread emulates all CPUs in turn on one host CPU. That is nearly as fast for
+	// guests with little parallelism, and two of them do not disturb each other.
 	OneThread bool
 	// Network gives the guest a card: it is GuestAddress, the host's loopback is
 	// HostAddress, and there is nothing else.
@@ -59,9 +58,8 @@ type Machine struct {
 // in about one of ten boots with a thread for each CPU and then never answers.
 var helloLimits = []time.Duration{40 * time.Second, 75 * time.Second, 5 * time.Minute}
 
-// Boot starts a machine and waits until its agent answers. A guest that does not
-// get there is tried again, since QEMU's emulation of many CPUs on few is not
-// always kind to a booting kernel.
+// Boot starts a machine and waits until its agent answers. It retries, since QEMU's
+// emulation of many CPUs on few sometimes breaks a booting kernel.
 func Boot(ctx context.Context, o Options) (*Machine, error) {
 	if err := o.Grid.Check(); err != nil {
 		return nil, err
@@ -281,8 +279,8 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 	return nil
 }
 
-// startQemu keeps one thread for QEMU's whole life, because the kernel ends the
-// child when the thread that started it ends: no guest outlives a killed harness.
+// startQemu dedicates a thread to QEMU, since the kernel kills the child when the
+// thread that started it ends: no guest outlives a killed harness.
 func (m *Machine) startQemu() error {
 	m.qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
@@ -328,7 +326,7 @@ func (m *Machine) qemuArgs(kernel, initrd, init string, oneThread bool) []string
 	}
 }
 
-// ConsoleTail is the end of what the kernel and init said.
+// ConsoleTail is the end of the output of kernel and init.
 func (m *Machine) ConsoleTail(n int) string {
 	data, err := os.ReadFile(m.console)
 	if err != nil {
@@ -340,7 +338,7 @@ func (m *Machine) ConsoleTail(n int) string {
 // ConsoleSocket is where a terminal reaches the guest's shell.
 func (m *Machine) ConsoleSocket() string { return filepath.Join(m.Dir, "console.sock") }
 
-// Close ends the guest at once; nothing in it is worth a clean shutdown.
+// Close kills the guest; a clean shutdown is not needed.
 func (m *Machine) Close() error {
 	var err error
 	if m.qemu != nil && m.qemu.Process != nil {

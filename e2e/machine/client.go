@@ -66,7 +66,7 @@ func (c *client) receive() {
 	}
 }
 
-// fail ends every call, those to come as well. The first reason stays.
+// fail ends all present and future calls. The first error stays.
 func (c *client) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,9 +79,8 @@ func (c *client) fail(err error) {
 	}
 }
 
-// ErrHangs is a guest that does not even say hello any more. QEMU's threads race
-// with a kernel that rewrites its own code; nothing that a guest's programs do
-// makes the agent silent.
+// ErrHangs is a guest whose agent does not answer. QEMU's threads race with a kernel
+// that patches its own code; no program of the guest can silence the agent.
 var ErrHangs = errors.New("the guest hangs")
 
 // A guest is asked every pulse, and given up after a silence: a busy one has been
@@ -91,15 +90,15 @@ const (
 	silence = 2 * time.Minute
 )
 
-// Broken is why no call can succeed any more, or nil.
+// Broken says why no call can succeed any more, or nil.
 func (c *client) Broken() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.broken
 }
 
-// watch asks the agent for a hello after every pause, until it answers none within
-// the limit: what a caller waits for then will never come.
+// watch pings the agent after every pause until it fails to answer within the limit:
+// callers would wait forever.
 func (c *client) watch(pause, limit time.Duration) {
 	for {
 		select {
@@ -122,8 +121,8 @@ func (c *client) watch(pause, limit time.Duration) {
 
 func (c *client) close() { c.conn.Close() }
 
-// do sends one request. The context's deadline is passed on, so that the guest
-// gives up when no caller waits any more.
+// do sends one request. It passes the context's deadline on, so that the guest gives up
+// when no caller waits any more.
 func (c *client) do(ctx context.Context, req *wire.Request) (*wire.Response, error) {
 	if d, ok := ctx.Deadline(); ok {
 		req.TimeoutMillis = max(1, time.Until(d).Milliseconds())

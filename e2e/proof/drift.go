@@ -26,8 +26,8 @@ type places struct {
 	ownID, webID, batID string
 }
 
-// meddling is one way in which others change what the daemon enforces.
-type meddling struct {
+// change is one way in which others change what the daemon enforces.
+type change struct {
 	name string
 	do   func(context.Context) error
 	// passes: the runtime's own path, which goes through the daemon: no change may be
@@ -76,14 +76,14 @@ func drift(ctx context.Context, n *node) ([]figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := append(hands(n, at), updates(n, at)...)
+	list := append(directWrites(n, at), updates(n, at)...)
 	if n.Driver == kubelet.Systemd {
 		list = append(list, systemctl(n, at)...)
 	}
 	var slowest time.Duration
 	visible := 0
 	for _, m := range list {
-		took, seen, err := n.meddle(ctx, m, want)
+		took, seen, err := n.makeChange(ctx, m, want)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -105,9 +105,9 @@ func drift(ctx context.Context, n *node) ([]figure, error) {
 	return figures, n.empties(ctx)
 }
 
-// hands are direct writes to cgroup files.
-func hands(n *node, at places) []meddling {
-	var out []meddling
+// directWrites are writes to cgroup files.
+func directWrites(n *node, at places) []change {
+	var out []change
 	all := fmt.Sprintf("0-%d", grid.CPUs()-1)
 	for _, h := range []struct{ name, file, value string }{
 		{"a hand on the burstable slice", at.burstable + "/cpuset.cpus", all},
@@ -118,12 +118,12 @@ func hands(n *node, at places) []meddling {
 		{"a hand on the lifted quota of a container", at.own + "/cpu.max", "150000 100000"},
 		{"a hand on a cap", at.batch + "/cpu.max", "max 100000"},
 	} {
-		out = append(out, meddling{name: h.name, do: func(ctx context.Context) error {
+		out = append(out, change{name: h.name, do: func(ctx context.Context) error {
 			return n.WriteFile(ctx, cgroupRoot+"/"+h.file, h.value)
 		}})
 	}
 	// The kernel answers ENOSPC if a process runs there; a later kernel may accept it.
-	return append(out, meddling{name: "a hand that empties the burstable slice", harmless: true,
+	return append(out, change{name: "a hand that empties the burstable slice", harmless: true,
 		do: func(ctx context.Context) error {
 			if err := n.WriteFile(ctx, cgroupRoot+"/"+at.burstable+"/cpuset.cpus", "\n"); err != nil &&
 				!strings.Contains(err.Error(), "no space left") {
@@ -134,26 +134,26 @@ func hands(n *node, at places) []meddling {
 }
 
 // updates are the runtime's, through the daemon and past it.
-func updates(n *node, at places) []meddling {
-	update := func(name, id string, r *cri.LinuxContainerResources) meddling {
-		return meddling{name: name, passes: true, do: func(ctx context.Context) error {
+func updates(n *node, at places) []change {
+	update := func(name, id string, r *cri.LinuxContainerResources) change {
+		return change{name: name, passes: true, do: func(ctx context.Context) error {
 			_, err := n.CRI().UpdateContainerResources(ctx,
 				&cri.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 			return err
 		}}
 	}
-	runc := func(name, id string, flags ...string) meddling {
+	runc := func(name, id string, flags ...string) change {
 		argv := []string{"runc", "--root", "/run/containerd/runc/k8s.io"}
 		if n.Driver == kubelet.Systemd {
 			argv = append(argv, "--systemd-cgroup")
 		}
 		argv = append(append(argv, "update"), append(flags, id)...)
-		return meddling{name: name, do: func(ctx context.Context) error {
+		return change{name: name, do: func(ctx context.Context) error {
 			_, err := n.Exec(ctx, argv...)
 			return err
 		}}
 	}
-	return []meddling{
+	return []change{
 		update("the runtime updates the shares of a capped container", at.batID,
 			&cri.LinuxContainerResources{CpuShares: 2}),
 		update("the runtime updates the shares of an owner", at.ownID, &cri.LinuxContainerResources{CpuShares: 2048}),
@@ -169,19 +169,19 @@ func updates(n *node, at places) []meddling {
 }
 
 // systemctl is an administrator, or kubelet, using systemd.
-func systemctl(n *node, at places) []meddling {
-	command := func(name string, harmless bool, argv ...string) meddling {
-		return meddling{name: name, harmless: harmless, do: func(ctx context.Context) error {
+func systemctl(n *node, at places) []change {
+	command := func(name string, harmless bool, argv ...string) change {
+		return change{name: name, harmless: harmless, do: func(ctx context.Context) error {
 			_, err := n.Exec(ctx, append([]string{"systemctl"}, argv...)...)
 			return err
 		}}
 	}
-	set := func(what, cgroup, property string, harmless bool) meddling {
+	set := func(what, cgroup, property string, harmless bool) change {
 		return command(fmt.Sprintf("systemctl sets %s of %s", property, what), harmless, "set-property", "--runtime",
 			path.Base(cgroup), property)
 	}
 	weight := uint64(50)
-	return []meddling{
+	return []change{
 		command("systemctl daemon-reload", true, "daemon-reload"),
 		set("the burstable slice", at.burstable, "AllowedCPUs=0-7", false),
 		set("the burstable slice", at.burstable, "CPUWeight=60", true),
@@ -203,9 +203,9 @@ func systemctl(n *node, at places) []meddling {
 // repairWait bounds one repair on a busy host.
 const repairWait = time.Minute
 
-// meddle makes one change, triggers an audit and waits until everything is as before.
+// makeChange makes one change, triggers an audit and waits until everything is as before.
 // seen says whether a difference was visible.
-func (n *node) meddle(ctx context.Context, m meddling,
+func (n *node) makeChange(ctx context.Context, m change,
 	want map[string]string) (took time.Duration, seen bool, err error) {
 	before, err := n.drifts(ctx)
 	if err != nil {

@@ -74,8 +74,8 @@ func runTests(which string) error {
 func checkPMU() error {
 	cmd := exec.Command("/pmucheck", "-root", cgroups, "-learn", "6", "-disturb", "6", "-threads", "1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
-	const nobodyFound = 1
-	if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != nobodyFound {
+	const exitNotFound = 1
+	if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != exitNotFound {
 		return fmt.Errorf("pmucheck: %w", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(cgroups, "quietcore-pmucheck-*")); err != nil || len(left) > 0 {

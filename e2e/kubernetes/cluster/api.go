@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// API speaks with the API server as one user. It is a few lines over net/http and not
-// a client of Kubernetes' own, so that what is measured is what was asked.
+// API is a client of the API server for one user. It is a few lines over net/http
+// rather than Kubernetes' own client, so that exactly the intended requests are made
+// and measured.
 type API struct {
 	base   string
 	client *http.Client
@@ -134,7 +135,7 @@ func (a *API) Patch(ctx context.Context, path string, patch any) error {
 	return a.Do(ctx, http.MethodPatch, path, patch, nil)
 }
 
-// Delete asks for an object's end; one that is gone is no error.
+// Delete requests an object's deletion; a missing one is no error.
 func (a *API) Delete(ctx context.Context, path string) error {
 	err := a.Do(ctx, http.MethodDelete, path, nil, nil)
 	if Refused(err, http.StatusNotFound) {
@@ -143,8 +144,8 @@ func (a *API) Delete(ctx context.Context, path string) error {
 	return err
 }
 
-// Watch hands every change of a collection to see, until it says that it has seen
-// enough or the context ends.
+// Watch calls see for every change of a collection, until it returns true or the
+// context ends.
 func (a *API) Watch(ctx context.Context, path string, see func(kind string,
 	object json.RawMessage) (enough bool, err error)) error {
 	resp, err := a.send(ctx, http.MethodGet, path, nil)
@@ -168,8 +169,8 @@ func (a *API) Watch(ctx context.Context, path string, see func(kind string,
 	}
 }
 
-// Until asks again and again for what no event reports, until the answer is nil. The
-// last answer is in the error.
+// Until polls until ask returns nil, for conditions that no event reports. The last
+// error is part of its own.
 func Until(ctx context.Context, limit time.Duration, ask func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -26,8 +26,8 @@ func newChild(dir, name string, argv ...string) *child {
 	return &child{name: name, argv: argv, log: filepath.Join(dir, name+".log")}
 }
 
-// start keeps one thread for the process' whole life, because the kernel ends it when
-// the thread that started it ends: nothing outlives a killed program.
+// start dedicates a thread to the process, since the kernel kills it when the thread
+// that started it ends: it never outlives a killed program.
 func (c *child) start() error {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -54,7 +54,8 @@ func (c *child) start() error {
 	return nil
 }
 
-// stop asks it to end and insists after the limit. One that never ran is no error.
+// stop terminates the process, and kills it after the limit. One that never ran is no
+// error.
 func (c *child) stop(limit time.Duration) error {
 	if c.cmd == nil {
 		return nil
@@ -73,7 +74,7 @@ func (c *child) stop(limit time.Duration) error {
 	return nil
 }
 
-// tail is the end of what it said.
+// tail is the end of its output.
 func (c *child) tail() string {
 	text, err := os.ReadFile(c.log)
 	if err != nil {
@@ -82,7 +83,7 @@ func (c *child) tail() string {
 	return fmt.Sprintf("--- %s\n%s\n", c.name, lastOf(text))
 }
 
-// ready asks until the answer is yes, the process has ended or the context has.
+// ready polls until ask succeeds, the process has ended or the context has.
 func (c *child) ready(ctx context.Context, ask func(context.Context) error) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()

@@ -16,8 +16,8 @@ import (
 // kubeletPort is where kubelet serves logs and exec.
 const kubeletPort = 10250
 
-// egressConfig has the API server reach nodes through a proxy: the guest's network is
-// QEMU's, into which the host has no route.
+// egressConfig lets the API server reach nodes through a proxy, since the host has no
+// route into QEMU's network.
 const egressConfig = `apiVersion: apiserver.k8s.io/v1beta1
 kind: EgressSelectorConfiguration
 egressSelections:
@@ -27,8 +27,8 @@ egressSelections:
     transport: {uds: {udsName: %q}}
 `
 
-// egress is that proxy: kubelet's address in the guest is a port of this host's
-// loopback, and nothing else can be reached.
+// egress is that proxy: it maps kubelet's address in the guest to a port of this host's
+// loopback, and reaches nothing else.
 type egress struct {
 	server *http.Server
 	done   chan struct{}
@@ -72,7 +72,7 @@ func startEgress(socket string, kubelet string) (*egress, error) {
 	return e, nil
 }
 
-// join copies both ways until either end has said all it had to say.
+// join copies in both directions until either end closes.
 func join(here net.Conn, fromHere io.Reader, there net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() { _, _ = io.Copy(there, fromHere); there.Close() })

@@ -151,7 +151,7 @@ func (n *Node) prepare(ctx context.Context) error {
 		net.JoinHostPort(machine.HostAddress, port))
 }
 
-// Configure writes kubelet's configuration; it counts from kubelet's next start on.
+// Configure writes kubelet's configuration for its next start.
 func (n *Node) Configure(ctx context.Context, more map[string]any) error {
 	driver := "cgroupfs"
 	if n.Driver == kubelet.Systemd {
@@ -178,7 +178,7 @@ func (n *Node) Configure(ctx context.Context, more map[string]any) error {
 	return n.WriteFile(ctx, KubeletConfig, string(text))
 }
 
-// StartKubelet returns when kubelet says that it is healthy.
+// StartKubelet waits until kubelet is healthy.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	err := n.Start(ctx, Kubelet, "env", "GOMAXPROCS=2", "GOGC=400", "/usr/bin/kubelet", "--config="+KubeletConfig,
 		"--kubeconfig="+clientConfig, "--hostname-override="+NodeName, "--node-ip="+machine.GuestAddress, "--v=2")
@@ -194,7 +194,7 @@ func (n *Node) StartKubelet(ctx context.Context) error {
 	})
 }
 
-// StopKubelet ends kubelet as a restart of its service does; pods go on.
+// StopKubelet ends kubelet as a restart of its service does; pods continue.
 func (n *Node) StopKubelet(ctx context.Context) error {
 	return n.Signal(ctx, Kubelet, int(syscall.SIGTERM))
 }
@@ -206,7 +206,7 @@ func (n *Node) ImportArchive(ctx context.Context, path string) error {
 	return err
 }
 
-// Forget removes what pods that ended have left, as kubelet does up to a minute later.
+// Forget removes what ended pods have left, as kubelet does up to a minute later.
 func (n *Node) Forget(ctx context.Context) error {
 	list, err := n.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
 		State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_NOTREADY}}})
@@ -221,7 +221,7 @@ func (n *Node) Forget(ctx context.Context) error {
 	return nil
 }
 
-// WaitReady returns when the scheduler would give the node a pod.
+// WaitReady waits until the scheduler would place a pod on the node.
 func (n *Node) WaitReady(ctx context.Context) error {
 	return Until(ctx, nodeLimit, func(ctx context.Context) error {
 		var node struct {
@@ -247,7 +247,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 	})
 }
 
-// Diagnosis is what one wants to read of the guest when something went wrong.
+// Diagnosis describes the guest's state after a failure.
 func (n *Node) Diagnosis(ctx context.Context) string {
 	return fmt.Sprintf(
 		"--- console\n%s\n--- containerd\n%s\n--- kubelet\n%s\n--- service address\n%s\n--- quietcore run\n%s\n",

@@ -171,11 +171,11 @@ func (p *Plane) writeFiles() error {
 		"egress.yaml": fmt.Appendf(nil, egressConfig, p.path("egress.sock"))}
 	for name, user := range map[string]string{"controllers.conf": "system:kube-controller-manager",
 		"scheduler.conf": "system:kube-scheduler"} {
-		who, err := p.authority.client(user)
+		cert, err := p.authority.client(user)
 		if err != nil {
 			return err
 		}
-		files[name] = p.kubeconfig("https://"+p.address, who)
+		files[name] = p.kubeconfig("https://"+p.address, cert)
 	}
 	for name, content := range files {
 		if err := os.WriteFile(p.path(name), content, 0o600); err != nil {
@@ -222,34 +222,34 @@ func (p *Plane) kubeconfig(server string, user pair) []byte {
 
 // GuestKubeconfig is for a program in the guest that is this user.
 func (p *Plane) GuestKubeconfig(user string, groups ...string) (string, error) {
-	who, err := p.authority.client(user, groups...)
+	cert, err := p.authority.client(user, groups...)
 	if err != nil {
 		return "", err
 	}
 	_, port, err := net.SplitHostPort(p.address)
-	return string(p.kubeconfig("https://"+net.JoinHostPort(machine.HostAddress, port), who)), err
+	return string(p.kubeconfig("https://"+net.JoinHostPort(machine.HostAddress, port), cert)), err
 }
 
 // UserKubeconfig is a file for a program of this host that is this user.
 func (p *Plane) UserKubeconfig(user string, groups ...string) (string, error) {
-	who, err := p.authority.client(user, groups...)
+	cert, err := p.authority.client(user, groups...)
 	if err != nil {
 		return "", err
 	}
 	name := p.path(user + ".conf")
-	return name, os.WriteFile(name, p.kubeconfig("https://"+p.address, who), 0o600)
+	return name, os.WriteFile(name, p.kubeconfig("https://"+p.address, cert), 0o600)
 }
 
 // KubectlPath is the kubectl of this cluster's version.
 func (p *Plane) KubectlPath() string { return filepath.Join(p.bin.Kubernetes, "kubectl") }
 
-// As is the API as another user, for example a tenant.
+// As is the API as another user, such as a tenant.
 func (p *Plane) As(user string, groups ...string) (*API, error) {
-	who, err := p.authority.client(user, groups...)
+	cert, err := p.authority.client(user, groups...)
 	if err != nil {
 		return nil, err
 	}
-	return newAPI(p.address, p.authority, who)
+	return newAPI(p.address, p.authority, cert)
 }
 
 // Kubectl runs kubectl as an administrator; stdin may be empty.
@@ -285,7 +285,7 @@ func (p *Plane) StartServer(ctx context.Context) error {
 	return p.server.ready(ctx, func(ctx context.Context) error { return p.Get(ctx, "/readyz", nil) })
 }
 
-// StopServer takes the API server away; everything else goes on.
+// StopServer stops the API server; everything else continues.
 func (p *Plane) StopServer() error {
 	p.client.CloseIdleConnections()
 	return p.server.stop(stopLimit)
@@ -307,7 +307,7 @@ func (p *Plane) Dir() string { return p.dir }
 // AuditLog is the file that every request is in, with its user.
 func (p *Plane) AuditLog() string { return p.path("audit.log") }
 
-// Diagnosis is what one wants to read when something went wrong.
+// Diagnosis describes the state after a failure.
 func (p *Plane) Diagnosis() string {
 	var b strings.Builder
 	for _, c := range p.all() {
@@ -323,7 +323,7 @@ func (p *Plane) all() []*child {
 	return append([]*child{p.server}, p.children...)
 }
 
-// Close ends everything at once: nothing here is worth a clean end.
+// Close kills everything; a clean shutdown is not needed.
 func (p *Plane) Close() error {
 	var errs []error
 	for _, c := range p.all() {
