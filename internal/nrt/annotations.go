@@ -121,11 +121,11 @@ func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
 // outside of every pool, and those that kubelet holds for pods that are not known yet.
 func reservation(s *policy.Snapshot, owned cpuset.Set) Reservation {
 	isolated := s.Topology.Isolated().And(s.Topology.Online())
-	nobodys := s.Withheld.Or(isolated.Minus(s.Shared).Minus(s.BE)).Or(s.Exclusive.Minus(owned))
-	if nobodys.IsEmpty() {
+	unowned := s.Withheld.Or(isolated.Minus(s.Shared).Minus(s.BE)).Or(s.Exclusive.Minus(owned))
+	if unowned.IsEmpty() {
 		return Reservation{}
 	}
-	return Reservation{ReservedCPUs: nobodys.String(), ApplyPolicy: "ReservedCPUsOnly"}
+	return Reservation{ReservedCPUs: unowned.String(), ApplyPolicy: "ReservedCPUsOnly"}
 }
 
 func sharedPools(s *policy.Snapshot, pool cpuset.Set) []SharedPool {

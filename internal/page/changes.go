@@ -43,25 +43,25 @@ type comparer struct {
 }
 
 type capped struct {
-	who   string
-	milli int64
+	subject string
+	milli   int64
 }
 
-type owned struct{ who, cpus string }
+type owned struct{ subject, cpus string }
 
 func (c *comparer) compare(now time.Time, l *Look) []change {
 	var out []change
-	say := func(kind, who, format string, args ...any) {
+	report := func(kind, subject, format string, args ...any) {
 		if c.begun {
-			out = append(out, change{At: now.UnixMilli(), Kind: kind, Who: who, Text: fmt.Sprintf(format, args...)})
+			out = append(out, change{At: now.UnixMilli(), Kind: kind, Who: subject, Text: fmt.Sprintf(format, args...)})
 		}
 	}
 	if linked := l.Connected && l.Synchronised; linked != c.linked {
 		c.linked = linked
 		if linked {
-			say(changeRuntime, "", "connected to the runtime, and what runs is taken over")
+			report(changeRuntime, "", "connected to the runtime, and what runs is taken over")
 		} else {
-			say(changeRuntime, "", "the connection to the runtime is gone")
+			report(changeRuntime, "", "the connection to the runtime is gone")
 		}
 	}
 	s := l.Snapshot
@@ -72,44 +72,44 @@ func (c *comparer) compare(now time.Time, l *Look) []change {
 	online := s.Topology.Online()
 	if text := online.String(); text != c.topology {
 		c.topology = text
-		say(changeCPUs, "", "CPUs that are on are now %s", text)
+		report(changeCPUs, "", "CPUs that are on are now %s", text)
 	}
-	c.compareOwners(s, say)
-	c.compareCaps(s, say)
+	c.compareOwners(s, report)
+	c.compareCaps(s, report)
 	kept := s.BEWhole.Minus(s.BE)
 	switch off := kept.Count(); {
 	case off > 0 && c.off == 0:
-		say(changeOff, "", "best effort begins to give way: it is kept off CPUs %s", kept.String())
+		report(changeOff, "", "best effort begins to give way: it is kept off CPUs %s", kept.String())
 		c.off = off
 	case off == 0 && c.off > 0:
-		say(changeBack, "", "best effort has its whole pool again")
+		report(changeBack, "", "best effort has its whole pool again")
 		c.off = 0
 	}
 	c.begun = true
 	return out
 }
 
-type sayer func(kind, who, format string, args ...any)
+type reporter func(kind, subject, format string, args ...any)
 
-func (c *comparer) compareOwners(s *policy.Snapshot, say sayer) {
+func (c *comparer) compareOwners(s *policy.Snapshot, report reporter) {
 	now := make(map[string]owned, len(s.Owners))
 	for _, o := range s.Owners {
 		one := owned{name(o.Namespace) + "/" + name(o.Pod), o.CPUs.String()}
 		now[o.PodUID] = one
 		switch was, known := c.owners[o.PodUID]; {
 		case !known:
-			say(changeOwn, one.who, "owns CPUs %s", one.cpus)
+			report(changeOwn, one.subject, "owns CPUs %s", one.cpus)
 		case was.cpus != one.cpus:
-			say(changeOwn, one.who, "owns CPUs %s, before %s", one.cpus, was.cpus)
+			report(changeOwn, one.subject, "owns CPUs %s, before %s", one.cpus, was.cpus)
 		}
 	}
 	for _, uid := range ended(c.owners, now) {
-		say(changeFree, c.owners[uid].who, "no longer owns CPUs %s", c.owners[uid].cpus)
+		report(changeFree, c.owners[uid].subject, "no longer owns CPUs %s", c.owners[uid].cpus)
 	}
 	c.owners = now
 }
 
-func (c *comparer) compareCaps(s *policy.Snapshot, say sayer) {
+func (c *comparer) compareCaps(s *policy.Snapshot, report reporter) {
 	now := map[string]capped{}
 	for _, v := range s.Containers {
 		if v.CapMilli <= 0 {
@@ -118,11 +118,11 @@ func (c *comparer) compareCaps(s *policy.Snapshot, say sayer) {
 		one := capped{name(v.Namespace) + "/" + name(v.Pod) + "/" + name(v.Name), v.CapMilli}
 		now[v.ID] = one
 		if was := c.caps[v.ID]; was.milli != one.milli {
-			say(changeCap, one.who, "is capped at %dm", one.milli)
+			report(changeCap, one.subject, "is capped at %dm", one.milli)
 		}
 	}
 	for _, id := range ended(c.caps, now) {
-		say(changeUncap, c.caps[id].who, "is no longer capped")
+		report(changeUncap, c.caps[id].subject, "is no longer capped")
 	}
 	c.caps = now
 }
