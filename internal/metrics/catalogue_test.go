@@ -34,7 +34,7 @@ func more() map[string][2]string {
 		"quietcore_job_cpi":                    {"normal for it", below},
 		"quietcore_lending_cpus":               {"lent to best effort", "#lending"},
 		"quietcore_lending_evictions_total":    {"the others", "lending-api.md#eviction"},
-		"quietcore_lending_repairs_total":      {"somebody else", "lending-api.md#when-somebody-else-writes-it"},
+		"quietcore_lending_repairs_total":      {"another writer", "lending-api.md#when-somebody-else-writes-it"},
 		"quietcore_ready":                      {"/readyz", "#health"},
 	}
 }

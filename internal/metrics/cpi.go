@@ -244,7 +244,8 @@ func newCPIDescs() cpiDescs {
 			"1 while CPU performance is counted. 0 with cpi.mode not off: the reason is in the log and in the body "+
 				"of /readyz."),
 		windows: desc("cpi_windows_total",
-			"Windows of counting. dropped: nobody has a sample, since the machine slept, a CPU came or went, or the "+
+			"Windows of counting. dropped: no container has a sample, since the machine was suspended, a CPU went "+
+				"on- or offline, or the "+
 				"timer was very late. error: nothing could be read.", "result"),
 		seconds: desc("cpi_window_seconds_total",
 			"Time that was counted. All sums over windows are of this time alone."),

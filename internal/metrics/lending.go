@@ -49,7 +49,7 @@ func (m *Metrics) lending() {
 			"or the API server's. ended: the pod had ended or was asked for before. failed: the others.", "result",
 		evictionResults())
 	m.cluster.repairs = m.counter("lending_repairs_total",
-		"Times that somebody else had changed what the Node says of lent CPUs.", "cause", repairCauses())
+		"Times that another writer had changed the Node's lent CPUs.", "cause", repairCauses())
 }
 
 // Eviction counts an eviction by a result of internal/lend.

@@ -190,7 +190,7 @@ func (m *Metrics) enforcement() {
 	m.enforced.drift = m.counter("cpuset_drift_total",
 		"Cpusets found changed and repaired. kernel: CPUs came or went, or the cpuset controller did. systemd: a "+
 			"unit's AllowedCPUs was set. runtime: a container's mask was set by its runtime. outside: a cgroup "+
-			"above, which is not ours, allows less. other: somebody wrote the file.", "source", driftSources())
+			"above, which is not ours, allows less. other: a process wrote the file.", "source", driftSources())
 	m.enforced.quotaDrift = m.counter("quota_drift_total",
 		"CFS quotas of ours, and cpu.idle, found changed and repaired.",
 		"source", quotaSources())

@@ -109,12 +109,12 @@ func descs() stateDescs {
 		capped:  desc("capped_containers", "Containers under a hard cap."),
 		overdue: desc("caps_overdue", "Hard caps in force whose deadline was 30 seconds ago or longer."),
 		floor: desc("shared_pool_floor_cpus",
-			"CPUs that the shared pool keeps, whoever asks for more (pools.sharedFloor)."),
+			"CPUs that the shared pool always keeps (pools.sharedFloor)."),
 		unsaved: desc("state_unsaved_seconds",
 			"Time for which something has waited to be in the state file. 0: all is."),
 		stale: desc("node_resource_topology_stale_seconds",
-			"Time since the node's NodeResourceTopology was last known to say what is so. 0: it does, or nobody "+
-				"writes it."),
+			"Time since the node's NodeResourceTopology was last known to be up to date. 0: it is, or it is "+
+				"not published."),
 		restart: desc("config_restart_required",
 			"Keys that the configuration file has changed and that wait for a restart: quietcore status names them."),
 		modes: desc("config_info", "Always 1. What the configuration lets the parts do, as of the daemon's start.",
