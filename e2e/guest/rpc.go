@@ -115,7 +115,7 @@ func waitSocket(req *wire.Request) (*wire.Response, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("nobody accepts at %s within %d ms: %w", req.Socket, req.TimeoutMillis, err)
+			return nil, fmt.Errorf("nothing accepts at %s within %d ms: %w", req.Socket, req.TimeoutMillis, err)
 		case <-tick.C:
 		}
 	}

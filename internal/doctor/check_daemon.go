@@ -39,7 +39,7 @@ func checkState(f *Facts, found *findings) {
 	}
 	if s.Open != "" {
 		found.warn("open", fmt.Sprintf("%s has mode %s: others can read what runs here", s.Dir, s.Open), "chmod 0700 "+
-			s.Dir+"; the next start does it if nobody else keeps files there")
+			s.Dir+"; the next start does it if the directory has no other files")
 	}
 	switch {
 	case s.Known && s.ReadOnly:
@@ -72,7 +72,7 @@ func checkInstances(f *Facts, found *findings) {
 	}
 	if f.Lock.Known && f.Lock.Held && !f.Daemon.Answers && f.Daemon.Err != "" {
 		found.warn("silent",
-			fmt.Sprintf("the state directory is in use by another quietcore, %s, and nobody answers at %s",
+			fmt.Sprintf("the state directory is in use by another quietcore, %s, and nothing answers at %s",
 				f.Lock.Holder, f.Daemon.Socket),
 			"look at that process: it has another socket, or hangs (its /livez says so)")
 	}

@@ -45,7 +45,7 @@ func checkCgroup(f *Facts, found *findings) {
 	for _, path := range slices.Sorted(maps.Keys(c.Limited)) {
 		set := c.Limited[path]
 		found.warn("limited", fmt.Sprintf("%s has only CPUs %s of %s: no pod gets others", path, set, c.Online),
-			"find who wrote it (AllowedCPUs of the slice, a CPU partition, the machine's container) and take it "+
+			"find what wrote it (AllowedCPUs of the slice, a CPU partition, the machine's container) and take it "+
 				"away, or name the other CPUs in reserved with strict: true")
 	}
 	found.ok(fmt.Sprintf("cgroup v%d at %s, %s", c.Version, root, c.driver()))
@@ -53,7 +53,7 @@ func checkCgroup(f *Facts, found *findings) {
 
 func lacking(controller string) string {
 	if controller == "cpuset" {
-		return "nobody can be placed"
+		return "no pod can be placed"
 	}
 	return "quotas are neither lifted nor set"
 }
@@ -118,7 +118,7 @@ func checkSystemd(f *Facts, found *findings) {
 			"in a pod mount /run/systemd from the host (the chart does, unless cgroup.driver is cgroupfs); else set "+
 				"cgroup.bus")
 	case len(answers) == 0:
-		found.fail("silent", fmt.Sprintf("nobody accepts at %s", strings.Join(there, " nor ")),
+		found.fail("silent", fmt.Sprintf("nothing accepts at %s", strings.Join(there, " nor ")),
 			"systemctl daemon-reexec; in a pod mount the directory /run/systemd and not the socket, which systemd "+
 				"replaces")
 	}

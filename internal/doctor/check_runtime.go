@@ -46,7 +46,7 @@ func checkNRI(f *Facts, found *findings) {
 	connected := f.Daemon.Answers && f.Daemon.Connected
 	works := r.Listening || connected
 	if len(r.Names) == 0 && !works {
-		found.note("runtime", fmt.Sprintf("no runtime is to be seen below %s, and nobody listens at %s", f.Root,
+		found.note("runtime", fmt.Sprintf("no runtime is to be seen below %s, and nothing listens at %s", f.Root,
 			socket),
 			"run this on the node itself, or with the node's file system mounted: --root /host; k3s and RKE2: "+
 				"--config-dir")
@@ -59,7 +59,7 @@ func checkNRI(f *Facts, found *findings) {
 	checkVersion(r, found)
 	switch {
 	case len(r.Names) != 1 && !works:
-		found.fail("not-listening", fmt.Sprintf("nobody listens at %s", socket),
+		found.fail("not-listening", fmt.Sprintf("nothing listens at %s", socket),
 			"turn NRI on in the runtime that kubelet uses (quietcore enable-nri --runtime), and restart it")
 	case works:
 		// What runs is right; the next restart reads what is on disk.
@@ -76,7 +76,7 @@ func checkNRI(f *Facts, found *findings) {
 				"set disable_connections = false, or run `quietcore enable-nri --apply`")
 		}
 	case r.Unclear != "":
-		found.fail("unclear", fmt.Sprintf("nobody listens at %s, and the configuration is not understood: %s", socket,
+		found.fail("unclear", fmt.Sprintf("nothing listens at %s, and the configuration is not understood: %s", socket,
 			r.Unclear), "turn NRI on by hand as docs/install.md says, and restart the runtime")
 	case r.Closed && !r.Disabled:
 		found.fail("disable-connections", fmt.Sprintf(
@@ -87,7 +87,7 @@ func checkNRI(f *Facts, found *findings) {
 		found.fail("disabled", fmt.Sprintf("NRI is off in %s: no pod gets CPUs", r.Dir),
 			"quietcore enable-nri --apply, then restart "+nameOf(r))
 	default:
-		found.fail("not-listening", fmt.Sprintf("the configuration has NRI on, and nobody listens at %s", socket),
+		found.fail("not-listening", fmt.Sprintf("the configuration has NRI on, and nothing listens at %s", socket),
 			fmt.Sprintf("restart %s, or set nri.socket to where it listens", nameOf(r)))
 	}
 	checkTimeouts(f, found)

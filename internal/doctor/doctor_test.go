@@ -292,7 +292,7 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 		"both runtimes": {func(f *Facts) {
 			f.Runtime.Names = []enablenri.Runtime{enablenri.Containerd, enablenri.CRIO}
 		}, "nri.runtime", Note, "--runtime"},
-		"both runtimes, and nobody listens": {func(f *Facts) {
+		"both runtimes, and nothing listens": {func(f *Facts) {
 			f.Runtime = RuntimeFacts{Names: []enablenri.Runtime{enablenri.Containerd, enablenri.CRIO}}
 			f.Daemon = DaemonFacts{}
 		}, "nri.not-listening", Error, "enable-nri --runtime"},

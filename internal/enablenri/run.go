@@ -30,7 +30,7 @@ func Run(out io.Writer, root string, o Options, apply bool) error {
 		return err
 	case plan == nil:
 		_, err := fmt.Fprintf(out,
-			"nothing to do: the configuration in %s has NRI on; if nobody listens, restart %s\n", o.Dir, o.Runtime)
+			"nothing to do: the configuration in %s has NRI on; if nothing listens, restart %s\n", o.Dir, o.Runtime)
 		return err
 	case listens:
 		fmt.Fprintf(out, "NRI is on until %s is restarted: its configuration has it off\n", o.Runtime)
