@@ -1,12 +1,12 @@
-// Command bench measures, in guests with real kernels, what enforcement costs
-// with hundreds of containers, and prints one table a driver: what was measured,
-// its budget, and the ratio of the two. A ratio of at most 1 is within budget.
+// Command bench measures what enforcement costs with hundreds of containers, in guests
+// with real kernels. It prints one table per driver: the measurement, its budget, and
+// the ratio of the two. A ratio of at most 1 is within budget.
 //
 //	go run ./e2e/bench                              both drivers, one after the other
-//	go run ./e2e/bench -driver systemd -o json      what was measured, one line a driver
+//	go run ./e2e/bench -driver systemd -o json      the measurements, one line per driver
 //
-// Package load is the program that measures in the guest. Exit code 1: something
-// could not be measured or is over its budget.
+// Package load is the program that measures in the guest. Exit code 1: a measurement
+// failed or is over its budget.
 package main
 
 import (

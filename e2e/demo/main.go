@@ -55,8 +55,7 @@ func main() {
 	}
 }
 
-// demo is the show: what was said last, so that the next picture can say what
-// changed.
+// demo keeps the last line, so that the next picture can show what changed.
 type demo struct {
 	out   io.Writer
 	color bool

@@ -1,13 +1,13 @@
-// Package kubelet is what a node's kubelet works out from a pod before it speaks
-// to a container runtime: sums, shares, quotas and cgroup names. It is written
-// from the behaviour of kubelet 1.36 and its libcontainer, with either cgroup
-// driver, so that the machines can play pods without an API server.
+// Package kubelet computes what kubelet derives from a pod before it calls a container
+// runtime: sums, shares, quotas and cgroup names. It follows the behaviour of kubelet
+// 1.36 and its libcontainer, with either cgroup driver, so that the machines can play
+// pods without an API server.
 //
-// Example: a container that requests 1500m with a limit of 2000m gets
-// 1536 shares and 200000 of every 100000 microseconds.
+// Example: a container that requests 1500m with a limit of 2000m gets 1536 shares and
+// 200000 of every 100000 microseconds.
 //
-// Invariant: nothing here knows about Quietcore; what the daemon sees is what a
-// real kubelet would have sent.
+// Invariant: nothing here knows about Quietcore; the daemon sees what a real kubelet
+// would have sent.
 package kubelet
 
 import (

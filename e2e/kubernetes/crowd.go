@@ -23,9 +23,9 @@ import (
 // memoryBudget is the daemon's on a node with a thousand containers.
 const memoryBudget = 64 << 20
 
-// crowd: on a node full of shared pods an owner's CPUs are free of all of them before
-// it starts, and the daemon stays small. What its own log says is not asked; a watcher
-// in the guest reads the kernel.
+// crowd: on a node full of shared pods, all of them have left an owner's CPUs before it
+// starts, and the daemon stays small. A watcher in the guest reads this from the
+// kernel, not from the daemon's log.
 func crowd(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.deploy(ctx, firstTag, nil, nil); err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ const (
 	samplerPath = "/usr/bin/sampler"
 )
 
-// watch has the kernel's word on the pods' CPUs taken down from now on.
+// watch records the kernel's changes of the pods' CPUs from now on.
 func (b *bench) watch(ctx context.Context, pods []*cluster.Pod) error {
 	argv := []string{samplerPath, "watch"}
 	for _, p := range pods {

@@ -1,15 +1,15 @@
-// Command kubernetes makes a real Kubernetes node (a control plane on this host, kubelet
-// and containerd in a virtual machine) and proves on it what Quietcore promises to
-// those who deploy it: pods are created through the API, and where they run is read
-// from the kernel.
+// Command kubernetes makes a real Kubernetes node (a control plane on this host,
+// kubelet and containerd in a virtual machine) and proves on it what Quietcore promises
+// to its operators. Pods are created through the API, and their CPUs are read from the
+// kernel.
 //
 //	go run ./e2e/kubernetes                    everything, with systemd
 //	go run ./e2e/kubernetes -only none,refused two of the proofs
 //
-// It prints a line a proof with what was measured. Exit code 1: one failed.
+// It prints a line per proof with what was measured. Exit code 1: one failed.
 //
-// Invariant: a proof that could not have failed is a failure itself; each says how
-// much it has seen, and demands enough of it.
+// Invariant: a proof that could not have failed is itself a failure. Each reports how
+// much it has observed, and demands enough of it.
 package main
 
 import (

@@ -77,7 +77,7 @@ func (t *topologyObject) pool(key string) (string, error) {
 	return all.String(), nil
 }
 
-// report: what the node reports to schedulers and users is what the kernel does.
+// report: what the node reports to schedulers and users matches the kernel.
 func report(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.deploy(ctx, firstTag, nil, nil); err != nil {
 		return nil, err
@@ -261,15 +261,15 @@ func (b *bench) labelLatency(ctx context.Context) (time.Duration, error) {
 	return median(times), b.setLabels(ctx, nil)
 }
 
-// sight is when something was seen, or why not.
-type sight struct {
+// observation is when something was observed, or why it was not.
+type observation struct {
 	at  time.Time
 	err error
 }
 
 // onTopology watches the node's object until it is as wanted.
-func (b *bench) onTopology(ctx context.Context, wanted func(*topologyObject) (bool, error)) <-chan sight {
-	out := make(chan sight, 1)
+func (b *bench) onTopology(ctx context.Context, wanted func(*topologyObject) (bool, error)) <-chan observation {
+	out := make(chan observation, 1)
 	go func() {
 		err := b.Watch(ctx, topologies+"?watch=1&fieldSelector=metadata.name%3D"+cluster.NodeName, func(_ string,
 			object json.RawMessage) (bool, error) {
@@ -279,7 +279,7 @@ func (b *bench) onTopology(ctx context.Context, wanted func(*topologyObject) (bo
 			}
 			return wanted(&t)
 		})
-		out <- sight{at: time.Now(), err: err}
+		out <- observation{at: time.Now(), err: err}
 	}()
 	return out
 }

@@ -19,8 +19,8 @@ const (
 	classLabel      = "koordinator.sh/qosClass"
 )
 
-// tenant: a user without the right to CPUs of their own is refused by the API server, and by the
-// node where the API server was not asked.
+// tenant: a user without the right to CPUs of their own is refused by the API server,
+// and by the node if the API server was not asked.
 func tenant(ctx context.Context, b *bench) ([]figure, error) {
 	config := map[string]any{"authority": map[string]any{
 		"exclusive": map[string]any{"namespaces": []string{namespace}}}}
@@ -179,8 +179,8 @@ func tenantAttacks(podSpec any) []attack {
 	}
 }
 
-// attackTheNode puts an owner of the tenant's namespace into kubelet's folder, where no
-// policy of the API server is asked. The node refuses it itself.
+// attackTheNode puts an owner of the tenant's namespace into kubelet's directory of
+// static pods, past the API server's policies. The node itself refuses it.
 func (b *bench) attackTheNode(ctx context.Context) (string, error) {
 	k := owner("smuggled", "LSE", 2)
 	k.Namespace = tenantNamespace
@@ -192,8 +192,8 @@ func (b *bench) attackTheNode(ctx context.Context) (string, error) {
 	return line, errors.Join(err, b.removeManifest(ctx, k.Name))
 }
 
-// reach is what a tenant's own pod can get at of the daemon: its metrics, which name
-// no other user's pods, and nothing else.
+// reach is what a tenant's pod can reach of the daemon: its metrics, which name no
+// other user's pods, and nothing else.
 func (b *bench) reach(ctx context.Context, others []*cluster.Pod) error {
 	daemon, err := b.daemonPod(ctx)
 	if err != nil {

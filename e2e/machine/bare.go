@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// Bare is a guest that runs one program as its init and ends with it: a kernel and
-// what the program brings along.
+// Bare is a guest that runs one program as its init and ends with it: a kernel and the
+// program.
 type Bare struct {
 	Arch     string            // AMD64 or ARM64; the kernel is Debian's of that architecture
 	CPUs     int               // ARM64: 1, since all CPUs of an instruction-counting QEMU count together
@@ -34,8 +34,8 @@ func Busybox(ctx context.Context, cache string, progress io.Writer) (string, err
 	})
 }
 
-// Run boots the guest and copies its console to out until it is over. How the
-// program ended only its output can say.
+// Run boots the guest and copies its console to out until it ends. Only that output
+// shows how the program ended.
 func (g Bare) Run(ctx context.Context, out io.Writer) error {
 	kernel, err := locked(g.Cache, g.Progress, func(b *builder) (string, error) {
 		if g.Arch == AMD64 {
@@ -96,8 +96,8 @@ func (g Bare) write(name string) error {
 	return f.Close()
 }
 
-// qemu: on arm64 QEMU counts instructions and makes the time of them, a nanosecond
-// each, so that its performance monitoring unit counts both, the same in every run.
+// qemu: on arm64 QEMU derives time from counted instructions, a nanosecond each, so
+// that its performance monitoring unit counts both, the same in every run.
 func (g Bare) qemu(kernel, initrd string) []string {
 	argv := []string{
 		"qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel,erms=off,fsrm=off",

@@ -1,14 +1,14 @@
-// Command proof boots one guest and proves there, against the kernel, what the
-// promises about enforcement say: no thread is ever seen on another owner's CPUs,
-// changes by others are repaired, and a crashed daemon leaves nothing broken.
+// Command proof boots one guest and proves on it, against the kernel, the promises
+// about enforcement. No thread is ever seen on another owner's CPUs, changes by others
+// are repaired, and a crashed daemon leaves nothing broken.
 //
 //	go run ./e2e/proof                       everything, with the cgroupfs driver
 //	go run ./e2e/proof -only window,hotplug  two of them
 //
-// It prints a line a proof with what was measured. Exit code 1: one failed.
+// It prints a line per proof with what was measured. Exit code 1: one failed.
 //
-// Invariant: a proof that could not have failed is a failure itself; each says
-// how much it has seen, and demands enough of it.
+// Invariant: a proof that could not have failed is itself a failure. Each reports how
+// much it has observed, and demands enough of it.
 package main
 
 import (

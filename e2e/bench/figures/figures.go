@@ -1,7 +1,8 @@
-// Package figures is what the program in the guest measured, as the host reads it.
+// Package figures is the [Report] of the program that measures in the guest, shared
+// with the host.
 //
-// Invariant: everything in one Report was measured in one run of one guest, so any
-// two of its figures may be divided by each other; emulation slows both down.
+// Invariant: everything in one Report was measured in one run of one guest, so that any
+// two of its figures may be divided: emulation slows both down.
 package figures
 
 import (

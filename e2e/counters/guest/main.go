@@ -1,6 +1,6 @@
-// Command guest is the init of a guest that measures how exact counting is. It
-// reports what it saw on its console, one line a thing, and ends the guest; what is
-// right is judged on the host (package counters).
+// Command guest is the init of a guest that measures how exact counting is. It reports
+// on its console, a line per result, and shuts the guest down. Package counters on the
+// host judges the results.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Package report is what a guest of e2e/counters reports to its host, line by line.
+// Package report is the protocol of a guest of e2e/counters: it writes results to its
+// console line by line ([Write], [End]), and the host parses them ([Groups]).
 package report
 
 import (
