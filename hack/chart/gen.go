@@ -1,11 +1,12 @@
-// Package chart holds the Helm chart charts/quietcore together: its values schema
-// and the table of its README are written from values.yaml, and tests render it
-// and judge what comes out.
+// Package chart generates and tests the Helm chart charts/quietcore. Its values schema
+// and the table of its README are generated from values.yaml, and tests render the
+// chart and check the result.
 //
 // It is a module of its own, so that helm and the API server's libraries are no
-// dependencies of the daemon. `go test ./... -update` writes what is derived.
-// helm-docs would write the table alone: the schema, the daemon's words and its list of
-// keys that need a restart come of the same reading, and of the daemon's own code.
+// dependencies of the daemon. `go test ./... -update` writes the generated files.
+// helm-docs would write the table alone; the schema, the daemon's values and its list
+// of keys that need a restart come from the same source, and from the daemon's own
+// code.
 package chart
 
 import (
@@ -165,8 +166,8 @@ func leaf(v Value) (map[string]any, error) {
 	return s, nil
 }
 
-// onlyWords says by a pattern what an enum would say: Helm's message for an enum does
-// not name the value that is wrong. Editors complete examples.
+// onlyWords expresses an enum as a pattern: Helm's message for an enum does not name
+// the wrong value. Editors complete examples.
 func onlyWords(s map[string]any, words []string) {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -175,9 +176,9 @@ func onlyWords(s map[string]any, words []string) {
 	s["pattern"], s["examples"] = "^("+strings.Join(quoted, "|")+")$", words
 }
 
-// configSchema is the schema of the daemon's file: keys, kinds, words and the ranges of
-// numbers, checked before anything is installed. How long a length of time may be and
-// what keys mean to each other are left to the daemon, which names every mistake at once.
+// configSchema is the schema of the daemon's file: keys, kinds, values and ranges of
+// numbers, checked before anything is installed. Ranges of durations and relations
+// between keys are left to the daemon, which reports all errors at once.
 func configSchema(t reflect.Type, path string, about map[string]string) map[string]any {
 	s := map[string]any{}
 	if text := about[path]; text != "" {
@@ -255,8 +256,8 @@ func implementsText(t reflect.Type) bool {
 	return value || pointer
 }
 
-// wordsOf are those that a type of the daemon's file takes, as its own refusal names
-// them; nil where it takes more than a few words.
+// wordsOf are the values that a type of the daemon's file accepts, from its own error
+// message; nil if it accepts more than a few.
 func wordsOf(t reflect.Type) []string {
 	take := func(word string) error {
 		v, ok := reflect.New(t).Interface().(encoding.TextUnmarshaler)
@@ -285,9 +286,8 @@ func wordsOf(t reflect.Type) []string {
 	return words
 }
 
-// RestartKeys are the keys of the daemon's file that a running daemon does not take
-// over, as its own code names them: all those that differ between two files that
-// agree in nothing.
+// RestartKeys are the configuration keys that need a restart, by the daemon's own code:
+// all that differ between two files that agree in nothing.
 func RestartKeys() []string {
 	a, b := config.Default(), config.Default()
 	differ(reflect.ValueOf(&b).Elem())

@@ -115,8 +115,8 @@ const (
 	calmLength  = 10 * time.Hour
 )
 
-// survey measures every cell. tell is called after each.
-func survey(trials int, seed uint64, tell func(*cell)) (*study, error) {
+// survey measures every cell and calls progress after each.
+func survey(trials int, seed uint64, progress func(*cell)) (*study, error) {
 	s := &study{trials: trials, seed: seed}
 	for _, mode := range modes {
 		for _, effect := range effects {
@@ -126,7 +126,7 @@ func survey(trials int, seed uint64, tell func(*cell)) (*study, error) {
 					return nil, err
 				}
 				s.cells = append(s.cells, c)
-				tell(c)
+				progress(c)
 			}
 		}
 		c, err := measure(setting{mode, 1, 20, calmLength}, trials, seed)
@@ -134,7 +134,7 @@ func survey(trials int, seed uint64, tell func(*cell)) (*study, error) {
 			return nil, err
 		}
 		s.calm = append(s.calm, c)
-		tell(c)
+		progress(c)
 	}
 	return s, nil
 }

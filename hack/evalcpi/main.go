@@ -1,7 +1,7 @@
-// Command evalcpi measures the detector: how often it finds the antagonist, how
-// often it blames an innocent, on simulated machines whose truth is known, and
-// what the two ways to say "normal" make of real CPIs. It prints tables and, with
-// -write, puts them and a plot into docs/cpi.md.
+// Command evalcpi measures the detector on simulated machines whose truth is known: how
+// often it finds the antagonist, and how often it blames an innocent. It also measures
+// the two definitions of "normal" on real CPIs. It prints tables and, with -write, puts
+// them and a plot into docs/cpi.md.
 package main
 
 import (

@@ -19,8 +19,7 @@ const (
 	day    = 24 * time.Hour
 )
 
-// neighbour is a container whose CPU usage is a function of time, unless somebody
-// caps it.
+// neighbour is a container whose CPU usage is a function of time, unless it is capped.
 type neighbour struct {
 	c       cpi.Container
 	kind    string

@@ -1,9 +1,9 @@
-// Command evalreclaim measures the rule for idle pods and the predictors of
-// package reclaim on recorded data, prints tables, and with -write puts them and
-// the plots into docs. `make eval-reclaim` calls it.
+// Command evalreclaim measures the rule for idle pods and the predictors of package
+// reclaim on recorded data. It prints tables and, with -write, puts them and the plots
+// into docs. `make eval-reclaim` calls it.
 //
-// It takes a folder with three public traces as CSV files; those that are missing
-// are left out, and said to be:
+// It takes a directory with three public traces as CSV files. It skips missing ones and
+// says so:
 //
 //	bitbrains_faststorage_sample.csv.gz     vm,t_s,cores,cap_mhz,usage_mhz
 //	google2011_node_1_20vms.csv.gz          step,vm0,vm1,… in percent of a VM's size

@@ -128,8 +128,9 @@ func since(ctx context.Context, dir, version, commit string) ([]change, error) {
 	return changes, nil
 }
 
-// insert puts a version's section above those before it, in place of what is under
-// Unreleased. A file that has the version is left as it is: it was edited by hand.
+// insert puts a version's section above the earlier ones, in place of what is under
+// Unreleased. It leaves a file that has the version as it is, since that was edited by
+// hand.
 func insert(file, version string, section func(words string) string) string {
 	if hasVersion(file, version) {
 		return file

@@ -74,7 +74,7 @@ func Check(ctx context.Context, dist string, draft bool, out io.Writer) error {
 	return err
 }
 
-// checkSums wants every file of the folder in the list, and nothing else.
+// checkSums requires every file of the directory in the list, and nothing else.
 func checkSums(dist string) error {
 	text, err := os.ReadFile(filepath.Join(dist, sumsName))
 	if err != nil {
@@ -112,7 +112,7 @@ func checkSums(dist string) error {
 
 type version struct{ Version, Commit, Date, Go string }
 
-// whatItSays asks the daemon's binary.
+// whatItSays runs the daemon's binary.
 func whatItSays(ctx context.Context, dist string) (version, error) {
 	var v version
 	name, err := hostBinary(dist, "quietcore")
@@ -179,7 +179,7 @@ func checkBinary(file, platform string) ([]*debug.Module, error) {
 	return info.Deps, nil
 }
 
-// checkNotices wants a line for each module.
+// checkNotices requires a line for each module.
 func checkNotices(notices []byte, modules []*debug.Module) error {
 	for _, m := range modules {
 		if !bytes.Contains(notices, []byte("\n"+m.Path+" "+m.Version+" ")) {
@@ -189,7 +189,7 @@ func checkNotices(notices []byte, modules []*debug.Module) error {
 	return nil
 }
 
-// checkBill wants the modules in a bill of either format.
+// checkBill requires the modules in a bill of either format.
 func checkBill(name string, modules []*debug.Module) error {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -222,8 +222,8 @@ func checkBill(name string, modules []*debug.Module) error {
 	return nil
 }
 
-// checkImage: the archive holds one index, of one image a platform, whose one layer
-// holds the very binary and texts that lie next to it.
+// checkImage: the archive holds one index with one image per platform. Its only layer
+// holds exactly the binary and texts next to it.
 func checkImage(dist, version string) error {
 	dir, err := os.MkdirTemp("", "quietcore-check-")
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// twiceCommand builds a commit twice, as on two unrelated machines: in other
-// folders, with another clock's zone, language, umask and wishes for other builds, and
-// the second time, unless told otherwise, without anything that was compiled before.
+// twiceCommand builds a commit twice, as on two unrelated machines: in different
+// directories, with different time zone, language, umask and build settings. Unless
+// told otherwise, the second build starts with an empty cache.
 func twiceCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags, source := flagsOf("twice")
 	version := flags.String("version", "v0.0.0-twice", "the version")

@@ -1,6 +1,6 @@
-// Package build makes static binaries, and the container image of one, so that the
-// same source, version and Go give the same bytes: nothing of the building machine,
-// its settings and its clock gets in.
+// Package build makes static binaries and the container image of one. The same source,
+// version and Go give the same bytes: nothing of the build machine, its settings and
+// its clock is included.
 package build
 
 import (

@@ -1,11 +1,11 @@
-// Package licences finds out under which licences the binaries may be passed on, holds
-// that against what is allowed, and writes what must go with them.
+// Package licences determines under which licences the binaries may be distributed,
+// compares them with the allowed ones, and writes what must accompany them.
 //
-// What counts is what is linked: the packages that `go list -deps` names for both
-// commands on both architectures, Go's standard library, and what the eBPF objects are
-// compiled from. For each package every licence file counts from its directory up to its
-// module's, since parts of a module may have a licence of their own. A text that is not
-// recognised is an error: a person has to read it.
+// What is linked counts: the packages that `go list -deps` names for both commands on
+// both architectures, Go's standard library, and the sources of the eBPF objects. For
+// each package every licence file counts from its directory up to its module's, since
+// parts of a module may have a licence of their own. An unrecognised text is an error:
+// a person must read it.
 package licences
 
 import (
