@@ -1,45 +1,14 @@
 package main
 
 import (
-	"cmp"
-	"encoding/json"
-	"fmt"
-	"io"
-	"slices"
-	"strconv"
-	"strings"
-	"text/tabwriter"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/fleet"
 )
 
-// incident is what is shown of one; the rest of it is kept for -o json.
-type incident struct {
-	ID     string    `json:"id"`
-	At     time.Time `json:"at"`
-	Victim struct {
-		Namespace, Pod string
-	} `json:"victim"`
-	CPI         float64 `json:"cpi"`
-	Mean        float64 `json:"mean"`
-	Verdict     string  `json:"verdict"`
-	Antagonists []struct {
-		Namespace, Pod string
-	} `json:"antagonists"`
-	Result string `json:"result"`
-	Active bool   `json:"active"`
-
-	node  string
-	whole map[string]json.RawMessage
-}
-
-func newIncidents(c *cluster) *cobra.Command {
-	var since, until, victim, antagonist, verdict string
-	var active bool
-	limit := 50
+func newIncidents(c *fleet.Cluster) *cobra.Command {
+	q := fleet.Incidents{Limit: 50}
 	cmd := &cobra.Command{
 		Use:   "incidents",
 		Short: "who disturbed whom, on all nodes, the newest first",
@@ -49,135 +18,16 @@ incidents; docs/incidents.md explains the columns.`,
 		Args:    cli.NoArgs,
 	}
 	f := cmd.Flags()
-	f.StringVar(&since, "since", "", "TIME of the oldest: 90m, 24h, 7d, a day or a time")
-	f.StringVar(&until, "until", "", "TIME before which the newest is")
-	f.StringVar(&victim, "victim", "", "JOB that was disturbed")
-	f.StringVar(&antagonist, "antagonist", "", "JOB that was blamed")
-	f.StringVar(&verdict, "verdict", "", "what followed")
-	f.BoolVar(&active, "active", false, "only those with a cap in force")
-	f.IntVar(&limit, "limit", limit, "at most so many")
+	f.StringVar(&q.Since, "since", "", "TIME of the oldest: 90m, 24h, 7d, a day or a time")
+	f.StringVar(&q.Until, "until", "", "TIME before which the newest is")
+	f.StringVar(&q.Victim, "victim", "", "JOB that was disturbed")
+	f.StringVar(&q.Antagonist, "antagonist", "", "JOB that was blamed")
+	f.StringVar(&q.Verdict, "verdict", "", "what followed")
+	f.BoolVar(&q.Active, "active", false, "only those with a cap in force")
+	f.IntVar(&q.Limit, "limit", q.Limit, "at most so many")
 	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if limit < 1 || limit > 10_000 {
-			return cli.Usage("--limit is %d; it must be 1 to 10000", limit)
-		}
-		args := []string{"incidents", "list", "-o", "json", "--limit=" + strconv.Itoa(limit)}
-		for _, flag := range []struct{ name, value string }{{"since", since}, {"until", until}, {"victim", victim},
-			{"antagonist", antagonist}, {"verdict", verdict}} {
-			if flag.value != "" {
-				args = append(args, "--"+flag.name+"="+flag.value)
-			}
-		}
-		if active {
-			args = append(args, "--active")
-		}
-		daemons, err := c.daemons(cmd.Context())
-		if err != nil {
-			return err
-		}
-		answers := c.askAll(cmd.Context(), daemons, args...)
-		list, failures := merged(answers)
-		if len(failures) == len(answers) && wrong(answers) {
-			return cli.UsageError{Err: failures[0]} // all of them refuse the same flags
-		}
-		list = list[:min(len(list), limit)]
-		if *format == "json" {
-			err = cli.WriteJSON(cmd.OutOrStdout(), whole(list))
-		} else {
-			err = writeIncidents(cmd.OutOrStdout(), list)
-		}
-		for _, f := range failures {
-			fmt.Fprintln(cmd.ErrOrStderr(), line(f.Error()))
-		}
-		if err != nil {
-			return err
-		}
-		return silent(len(failures), len(answers))
+		return c.Incidents(cmd.Context(), cli.StreamsOf(cmd), q, *format)
 	}
 	return cmd
-}
-
-// wrong reports whether every node refused the flags.
-func wrong(answers []answer) bool {
-	return !slices.ContainsFunc(answers, func(a answer) bool {
-		_, is := a.err.(cli.UsageError)
-		return !is
-	})
-}
-
-// merged puts the incidents of all nodes in order, the newest first.
-func merged(answers []answer) (list []incident, failures []error) {
-	for _, a := range answers {
-		var listing struct {
-			Incidents []json.RawMessage `json:"incidents"`
-		}
-		if a.err == nil {
-			a.err = json.Unmarshal(a.text, &listing)
-		}
-		for _, text := range listing.Incidents {
-			one := incident{node: a.Node}
-			if a.err == nil {
-				a.err = json.Unmarshal(text, &one)
-			}
-			if a.err == nil {
-				a.err = json.Unmarshal(text, &one.whole)
-			}
-			if a.err == nil {
-				list = append(list, one)
-			}
-		}
-		if a.err != nil {
-			failures = append(failures, fmt.Errorf("node %s: %w", a.Node, a.err))
-		}
-	}
-	slices.SortStableFunc(list, func(a, b incident) int {
-		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.node, b.node))
-	})
-	return list, failures
-}
-
-// whole is the incidents as their nodes reported them, each with its node.
-func whole(list []incident) any {
-	all := make([]map[string]json.RawMessage, 0, len(list))
-	for i := range list {
-		w := list[i].whole
-		node, err := json.Marshal(list[i].node)
-		if err == nil {
-			w["node"] = node
-		}
-		all = append(all, w)
-	}
-	return map[string]any{"incidents": all}
-}
-
-func writeIncidents(w io.Writer, list []incident) error {
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "No incidents.")
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "AT\tNODE\tID\tVICTIM\tCPI\tNORMAL\tVERDICT\tANTAGONIST\tRESULT")
-	for i := range list {
-		one := &list[i]
-		who := "-"
-		if n := len(one.Antagonists); n > 0 {
-			who = one.Antagonists[0].Namespace + "/" + one.Antagonists[0].Pod
-			if n > 1 {
-				who += fmt.Sprintf(" +%d", n-1)
-			}
-		}
-		result := one.Result
-		if one.Active {
-			result = "in force"
-		}
-		cells := []string{one.At.UTC().Format(time.DateTime), one.node, one.ID, one.Victim.Namespace + "/" +
-			one.Victim.Pod,
-			strconv.FormatFloat(one.CPI, 'f', 2, 64), strconv.FormatFloat(one.Mean, 'f', 2, 64), one.Verdict, who,
-			result}
-		for n := range cells {
-			cells[n] = line(cells[n])
-		}
-		fmt.Fprintln(table, strings.Join(cells, "\t"))
-	}
-	return table.Flush()
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/fleet"
 )
 
 var version = "dev" // set by the linker
@@ -35,13 +36,13 @@ func main() {
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	err := cli.Execute(ctx, newRoot(), args, cli.Streams{In: os.Stdin, Out: out, Errs: errs})
 	if err != nil {
-		fmt.Fprintln(errs, "kubectl-quietcore:", printable(err.Error()))
+		fmt.Fprintln(errs, "kubectl-quietcore:", fleet.Printable(err.Error()))
 	}
 	return cli.ExitCode(err)
 }
 
 func newRoot() *cobra.Command {
-	c := &cluster{}
+	c := &fleet.Cluster{}
 	root := &cobra.Command{
 		Use:   "kubectl-quietcore",
 		Short: "who has which CPUs, on all nodes",
@@ -61,15 +62,15 @@ latter to the three questions that are asked here.`,
 	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	f := root.PersistentFlags()
-	f.StringVar(&c.kubectl, "kubectl", "kubectl", "the kubectl to run")
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubectl's --kubeconfig")
-	f.StringVar(&c.context, "context", "", "kubectl's --context")
-	f.StringVarP(&c.namespace, "namespace", "n", "quietcore-system", "where the daemons run")
-	f.StringVarP(&c.selector, "selector", "l", "app.kubernetes.io/name=quietcore", "labels of their pods")
-	f.StringVar(&c.container, "container", "quietcore", "the daemon's container")
-	f.StringSliceVar(&c.nodes, "node", nil, "only these nodes; may be repeated")
-	f.IntVar(&c.parallel, "parallel", 8, "how many nodes are asked at once")
-	f.DurationVar(&c.patience, "timeout", 30*time.Second, "how long one node may take")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.check() }
+	f.StringVar(&c.Kubectl, "kubectl", "kubectl", "the kubectl to run")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubectl's --kubeconfig")
+	f.StringVar(&c.Context, "context", "", "kubectl's --context")
+	f.StringVarP(&c.Namespace, "namespace", "n", "quietcore-system", "where the daemons run")
+	f.StringVarP(&c.Selector, "selector", "l", "app.kubernetes.io/name=quietcore", "labels of their pods")
+	f.StringVar(&c.Container, "container", "quietcore", "the daemon's container")
+	f.StringSliceVar(&c.Nodes, "node", nil, "only these nodes; may be repeated")
+	f.IntVar(&c.Parallel, "parallel", 8, "how many nodes are asked at once")
+	f.DurationVar(&c.Patience, "timeout", 30*time.Second, "how long one node may take")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.Check() }
 	return cli.Group(root, newMap(c), newExplain(c), newIncidents(c))
 }

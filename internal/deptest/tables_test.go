@@ -56,6 +56,7 @@ var mayImport = map[string]string{
 	"internal/enablenri":        "",
 	"internal/failpoint":        "internal/state",
 	"internal/faults":           "internal/failpoint internal/script internal/state plugin policy",
+	"internal/fleet":            "internal/cli",
 	"internal/incidents":        "",
 	"internal/incidents/export": "internal/incidents",
 	"internal/incidents/plot":   "internal/incidents",
@@ -84,7 +85,7 @@ var mayImport = map[string]string{
 	"internal/world":     "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
 
 	// Commands: flags, and one call each.
-	"cmd/kubectl-quietcore": "internal/cli",
+	"cmd/kubectl-quietcore": "internal/cli internal/fleet",
 	"cmd/quietcore": "internal/cli internal/config internal/control internal/control/show internal/daemon " +
 		"internal/doctor internal/doctor/bundle internal/doctor/drift internal/doctor/probe internal/enablenri " +
 		"internal/faults internal/incidents internal/incidents/export internal/incidents/report internal/metrics " +
@@ -133,7 +134,6 @@ var mayImport = map[string]string{
 
 // goroutines lists the files that start goroutines, and what for.
 var goroutines = map[string]string{
-	"cmd/kubectl-quietcore/cluster.go":      "asks the nodes side by side",
 	"cpi/loop/loop.go":                      "what runs next to the windows",
 	"e2e/bench/load/life.go":                "clients of a load",
 	"e2e/bench/sleeper/main.go":             "a thread that sleeps",
@@ -159,6 +159,7 @@ var goroutines = map[string]string{
 	"internal/cgroup/cgrouptest/systemd.go": "a model of systemd behind a socket",
 	"internal/control/server.go":            "ends the server with its context",
 	"internal/daemon/start.go":              "the parts of the daemon",
+	"internal/fleet/cluster.go":             "asks the nodes concurrently",
 	"internal/incidents/write.go":           "closes a damaged file, which may hang",
 	"internal/kube/client.go":               "follows pods, node and events concurrently",
 	"internal/kube/follow.go":               "bounds how long a watch takes to open",

@@ -1,4 +1,7 @@
-package main
+// Package fleet is `kubectl quietcore`: it asks the daemons of a cluster's nodes through
+// kubectl, whose kubeconfig, contexts and login plugins hold. `kubectl get pods` finds the
+// daemons, `kubectl exec` runs in each the read-only command of the same name.
+package fleet
 
 import (
 	"bytes"
@@ -17,24 +20,25 @@ import (
 	"github.com/quietcore/quietcore/internal/cli"
 )
 
-// cluster is how the daemons are reached.
-type cluster struct {
-	kubectl, kubeconfig, context   string
-	namespace, selector, container string
-	nodes                          []string
-	parallel                       int
-	patience                       time.Duration
+// Cluster is how the daemons are reached.
+type Cluster struct {
+	Kubectl, Kubeconfig, Context   string
+	Namespace, Selector, Container string        // of the daemons
+	Nodes                          []string      // none: all
+	Parallel                       int           // nodes asked at once
+	Patience                       time.Duration // with one node
 }
 
-func (c *cluster) check() error {
+// Check refuses what the flags cannot mean.
+func (c *Cluster) Check() error {
 	switch {
-	case c.parallel < 1 || c.parallel > 256:
-		return cli.Usage("--parallel is %d; it must be 1 to 256", c.parallel)
-	case c.patience < time.Second || c.patience > time.Hour:
-		return cli.Usage("--timeout is %s; it must be 1s to 1h", c.patience)
+	case c.Parallel < 1 || c.Parallel > 256:
+		return cli.Usage("--parallel is %d; it must be 1 to 256", c.Parallel)
+	case c.Patience < time.Second || c.Patience > time.Hour:
+		return cli.Usage("--timeout is %s; it must be 1s to 1h", c.Patience)
 	}
-	for flag, value := range map[string]string{"namespace": c.namespace, "selector": c.selector,
-		"container": c.container} {
+	for flag, value := range map[string]string{"namespace": c.Namespace, "selector": c.Selector,
+		"container": c.Container} {
 		// kubectl would take it for a flag of its own.
 		if value == "" || strings.HasPrefix(value, "-") {
 			return cli.Usage("--%s is %q; it must be there, and not begin with -", flag, value)
@@ -51,17 +55,17 @@ const maxAnswer = 64 << 20
 
 // run runs kubectl and returns what it printed. A daemon's own sentence is the error
 // where it refused.
-func (c *cluster) run(ctx context.Context, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.patience)
+func (c *Cluster) run(ctx context.Context, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.Patience)
 	defer cancel()
 	var global []string
-	if c.kubeconfig != "" {
-		global = append(global, "--kubeconfig="+c.kubeconfig)
+	if c.Kubeconfig != "" {
+		global = append(global, "--kubeconfig="+c.Kubeconfig)
 	}
-	if c.context != "" {
-		global = append(global, "--context="+c.context)
+	if c.Context != "" {
+		global = append(global, "--context="+c.Context)
 	}
-	cmd := exec.CommandContext(ctx, c.kubectl, append(global, args...)...)
+	cmd := exec.CommandContext(ctx, c.Kubectl, append(global, args...)...)
 	cmd.WaitDelay = 10 * time.Second // a child of kubectl that keeps its output open, on a machine that is busy
 	out, errs := &bounded{most: maxAnswer}, &bounded{most: 64 << 10}
 	cmd.Stdout, cmd.Stderr = out, errs
@@ -72,9 +76,9 @@ func (c *cluster) run(ctx context.Context, args ...string) ([]byte, error) {
 	case err == nil:
 		return out.Bytes(), nil
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("no answer within %s", c.patience)
+		return nil, fmt.Errorf("no answer within %s", c.Patience)
 	case errors.Is(err, exec.ErrNotFound):
-		return nil, fmt.Errorf("%s is not to be found; name it with --kubectl: %w", c.kubectl, err)
+		return nil, fmt.Errorf("%s is not to be found; name it with --kubectl: %w", c.Kubectl, err)
 	}
 	message := strings.TrimSpace(errs.String())
 	// kubectl adds a line of its own where the command in the pod failed.
@@ -108,8 +112,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 }
 
 // daemons lists those that are to be asked, by node.
-func (c *cluster) daemons(ctx context.Context) ([]daemon, error) {
-	text, err := c.run(ctx, "get", "pods", "--namespace", c.namespace, "--selector", c.selector, "--output", "json")
+func (c *Cluster) daemons(ctx context.Context) ([]daemon, error) {
+	text, err := c.run(ctx, "get", "pods", "--namespace", c.Namespace, "--selector", c.Selector, "--output", "json")
 	if err != nil {
 		return nil, fmt.Errorf("list the daemons' pods: %w", err)
 	}
@@ -133,8 +137,8 @@ func (c *cluster) daemons(ctx context.Context) ([]daemon, error) {
 	byNode := map[string]daemon{}
 	for _, p := range pods.Items {
 		node := p.Spec.NodeName
-		if node == "" || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" || len(c.nodes) > 0 &&
-			!slices.Contains(c.nodes, node) {
+		if node == "" || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" || len(c.Nodes) > 0 &&
+			!slices.Contains(c.Nodes, node) {
 			continue
 		}
 		d := daemon{Node: node, Pod: p.Metadata.Name}
@@ -148,23 +152,23 @@ func (c *cluster) daemons(ctx context.Context) ([]daemon, error) {
 		list = append(list, d)
 	}
 	slices.SortFunc(list, func(a, b daemon) int { return cmp.Compare(a.Node, b.Node) })
-	for _, node := range c.nodes {
+	for _, node := range c.Nodes {
 		if _, ok := byNode[node]; !ok {
 			return nil, fmt.Errorf("no daemon runs on node %q: no pod of namespace %s with labels %s", node,
-				c.namespace, c.selector)
+				c.Namespace, c.Selector)
 		}
 	}
 	if len(list) == 0 {
 		return nil,
 			fmt.Errorf("no daemon was found: no pod of namespace %s with labels %s; name theirs with -n and -l",
-				c.namespace, c.selector)
+				c.Namespace, c.Selector)
 	}
 	return list, nil
 }
 
 // ask runs a command of the daemon's binary in its pod.
-func (c *cluster) ask(ctx context.Context, d daemon, args ...string) ([]byte, error) {
-	return c.run(ctx, append([]string{"exec", "--namespace", c.namespace, d.Pod, "--container", c.container, "--",
+func (c *Cluster) ask(ctx context.Context, d daemon, args ...string) ([]byte, error) {
+	return c.run(ctx, append([]string{"exec", "--namespace", c.Namespace, d.Pod, "--container", c.Container, "--",
 		"/quietcore"}, args...)...)
 }
 
@@ -176,9 +180,9 @@ type answer struct {
 }
 
 // askAll asks several nodes at a time and returns their answers in the order of nodes.
-func (c *cluster) askAll(ctx context.Context, daemons []daemon, args ...string) []answer {
+func (c *Cluster) askAll(ctx context.Context, daemons []daemon, args ...string) []answer {
 	answers := make([]answer, len(daemons))
-	turn := make(chan struct{}, c.parallel)
+	turn := make(chan struct{}, c.Parallel)
 	var all sync.WaitGroup
 	for i, d := range daemons {
 		turn <- struct{}{}
@@ -200,8 +204,8 @@ func silent(failed, all int) error {
 	return fmt.Errorf("%d of %d nodes did not answer as they should", failed, all)
 }
 
-// printable keeps text from elsewhere from moving the cursor; lines stay.
-func printable(text string) string {
+// Printable keeps text from elsewhere from moving the cursor; lines stay.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) && r != unicode.ReplacementChar {
 			return r
@@ -210,5 +214,5 @@ func printable(text string) string {
 	}, text)
 }
 
-// line is printable text on one line.
-func line(text string) string { return printable(strings.Join(strings.Fields(text), " ")) }
+// line is Printable text on one line.
+func line(text string) string { return Printable(strings.Join(strings.Fields(text), " ")) }
