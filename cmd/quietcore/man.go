@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/cli/man"
 )
 
 //go:generate go test -run TestReference . -update
@@ -18,7 +19,7 @@ SOURCE_DATE_EPOCH's where that is set, so that packages can be built twice to th
 		Args:    cli.OneArg("the directory"),
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return cli.WriteMan(cmd.Root(), version, args[0])
+		return man.Write(cmd.Root(), version, args[0])
 	}
 	return cmd
 }

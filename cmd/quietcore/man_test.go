@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/cli/man"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/cli")
@@ -22,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite docs/cli")
 func TestReference(t *testing.T) {
 	dir := filepath.Join("..", "..", "docs", "cli")
 	want := map[string][]byte{}
-	err := cli.EachCommand(newRoot(), func(c *cobra.Command) error {
+	err := man.Each(newRoot(), func(c *cobra.Command) error {
 		var page bytes.Buffer
 		err := doc.GenMarkdownCustom(c, &page, func(link string) string { return link })
 		want[strings.ReplaceAll(c.CommandPath(), " ", "_")+".md"] = page.Bytes()
@@ -63,7 +64,7 @@ func TestReference(t *testing.T) {
 // TestEveryCommandHelps wants of each command what its page is made of.
 func TestEveryCommandHelps(t *testing.T) {
 	n := 0
-	err := cli.EachCommand(newRoot(), func(c *cobra.Command) error {
+	err := man.Each(newRoot(), func(c *cobra.Command) error {
 		n++
 		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
 			t.Errorf("%s: the short help is %q, must be there and no sentence", c.CommandPath(), c.Short)

@@ -35,6 +35,7 @@ var mayImport = map[string]string{
 	"internal/cgroup/cgrouptest": "cpuset internal/cgroup",
 	"internal/clusterspec":       "cpi/detect",
 	"internal/cli":               "",
+	"internal/cli/man":           "",
 	"internal/cmdtest":           "",
 	"internal/config":            "cpi/detect cpuallocator cpuset internal/printable internal/strict policy reclaim",
 	"internal/control": "internal/config internal/incidents internal/script internal/topodoc plugin " +
@@ -86,7 +87,8 @@ var mayImport = map[string]string{
 
 	// Commands: flags, and one call each.
 	"cmd/kubectl-quietcore": "internal/cli internal/fleet",
-	"cmd/quietcore": "internal/cli internal/config internal/control internal/control/show internal/daemon " +
+	"cmd/quietcore": "internal/cli internal/cli/man internal/config internal/control internal/control/show " +
+		"internal/daemon " +
 		"internal/doctor internal/doctor/bundle internal/doctor/drift internal/doctor/probe internal/enablenri " +
 		"internal/faults internal/incidents internal/incidents/export internal/incidents/report internal/metrics " +
 		"internal/paper internal/render internal/top internal/topodoc policy sysfs",

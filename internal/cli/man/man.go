@@ -1,4 +1,6 @@
-package cli
+// Package man writes the man pages of a command. It is apart from internal/cli, so that a
+// command without man pages does without what renders them.
+package man
 
 import (
 	"fmt"
@@ -11,9 +13,9 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// WriteMan writes a man page of every command into a directory, which it makes. Their
+// Write writes a man page of every command into a directory, which it makes. Their
 // date is that of SOURCE_DATE_EPOCH where it is set.
-func WriteMan(root *cobra.Command, version, dir string) error {
+func Write(root *cobra.Command, version, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -22,7 +24,7 @@ func WriteMan(root *cobra.Command, version, dir string) error {
 		now := time.Now()
 		header.Date = &now
 	}
-	return EachCommand(root, func(c *cobra.Command) error {
+	return Each(root, func(c *cobra.Command) error {
 		name := filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1")
 		f, err := os.Create(name)
 		if err != nil {
@@ -37,8 +39,8 @@ func WriteMan(root *cobra.Command, version, dir string) error {
 	})
 }
 
-// EachCommand visits a command and everything below it that people may use.
-func EachCommand(c *cobra.Command, visit func(*cobra.Command) error) error {
+// Each visits a command and everything below it that people may use.
+func Each(c *cobra.Command, visit func(*cobra.Command) error) error {
 	c.DisableAutoGenTag = true
 	c.InitDefaultHelpFlag()
 	if err := visit(c); err != nil {
@@ -48,7 +50,7 @@ func EachCommand(c *cobra.Command, visit func(*cobra.Command) error) error {
 		if !sub.IsAvailableCommand() || sub.Name() == "help" {
 			continue
 		}
-		if err := EachCommand(sub, visit); err != nil {
+		if err := Each(sub, visit); err != nil {
 			return err
 		}
 	}
