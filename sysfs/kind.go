@@ -5,7 +5,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// readKinds tells performance from efficiency cores, by the first source that
+// readKinds distinguishes performance from efficiency cores by the first source that
 // is there: the PMUs of an Intel hybrid machine, the capacities that the
 // scheduler works with, or base frequency together with the shape of the L2s.
 // Maximum frequencies are no source: favoured cores of one kind differ in them.

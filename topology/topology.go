@@ -19,7 +19,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Kind tells performance cores from efficiency cores of a hybrid machine.
+// Kind distinguishes performance from efficiency cores of a hybrid machine.
 // Cores of a machine that is not hybrid are performance cores.
 type Kind uint8
 
@@ -266,7 +266,7 @@ func (t *Topology) Online() cpuset.Set { return t.online }
 // Offline returns the CPUs that exist and are off, whether or not their place is known.
 func (t *Topology) Offline() cpuset.Set { return t.offline }
 
-// Isolated returns the CPUs that the kernel was told not to balance (isolcpus).
+// Isolated returns the CPUs that the kernel does not balance (isolcpus).
 func (t *Topology) Isolated() cpuset.Set { return t.isolated }
 
 // CPU returns the CPU with the given ID.

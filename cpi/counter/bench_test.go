@@ -90,7 +90,7 @@ func runtimeOf(b *testing.B, p *ebpf.Program) time.Duration {
 	return s.Runtime
 }
 
-// attachEmpty attaches the program that does nothing beside a counter, with the
+// attachEmpty attaches the program that does nothing next to a counter, with the
 // same events and the same trigger.
 func attachEmpty(b *testing.B, c *Counter) *ebpf.Program {
 	b.Helper()
@@ -142,7 +142,7 @@ func attachEmpty(b *testing.B, c *Counter) *ebpf.Program {
 	return o.EmptyCgroupSwitch
 }
 
-// The cost of one switch: between two cgroups, beside a program that only reads
+// The cost of one switch: between two cgroups, next to a program that only reads
 // the same events, and within one cgroup.
 func BenchmarkSwitch(b *testing.B) {
 	for _, trigger := range []Trigger{SchedSwitch, CgroupSwitches} {

@@ -77,7 +77,7 @@ func exact(t *testing.T, h *hierarchy, c *Counter) {
 // attempts at a comparison. Some kernels leave the tracepoint out at the switches
 // of some tasks: what follows such a task, and goes before it again, is not seen.
 // The program counts what it notices of that, so an attempt with and one without
-// are told apart.
+// are distinguished.
 const attempts = 3
 
 // comparison is one attempt: what the program says, and what the kernel does. The

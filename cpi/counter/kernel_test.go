@@ -531,10 +531,10 @@ func TestFaults(t *testing.T) {
 			if after.Machine.Counted-before.Machine.Counted >= after.Machine.OnCPU-before.Machine.OnCPU {
 				t.Error("all of the time counts as counted")
 			}
-			// The reading has mended it.
+			// The reading has repaired it.
 			helper.do(2000)
-			mended := read(t, counter)
-			if got := mended.Machine.Events[Instructions] - after.Machine.Events[Instructions]; got < 1000 {
+			repaired := read(t, counter)
+			if got := repaired.Machine.Events[Instructions] - after.Machine.Events[Instructions]; got < 1000 {
 				t.Errorf("2000 page faults later there are %d more", got)
 			}
 		})

@@ -142,7 +142,7 @@ func fault(n int) (string, error) {
 	return strconv.FormatInt(u.Minflt+u.Majflt, 10), unix.Munmap(b)
 }
 
-// helper is a copy of the test, at rest until told to work.
+// helper is a copy of the test, idle until it is sent work.
 type helper struct {
 	t   testing.TB
 	cmd *exec.Cmd

@@ -485,7 +485,7 @@ func TestEvictionAfterCaps(t *testing.T) {
 	for _, c := range []struct {
 		n    int
 		each time.Duration // a cap
-		want int           // evictions wished of four caps
+		want int           // evictions requested after four caps
 	}{
 		{0, 10 * time.Minute, 0},
 		{2, 10 * time.Minute, 1}, // once an hour
@@ -533,7 +533,7 @@ func TestEvictionsAfterAClockThatWentBack(t *testing.T) {
 func TestGrowthThatIsHarm(t *testing.T) {
 	for _, c := range []struct {
 		before, after int32
-		late          time.Duration // told so much after its time
+		late          time.Duration // reported this late
 		want          bool
 	}{
 		{before: 3, after: 18},

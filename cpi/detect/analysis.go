@@ -47,7 +47,7 @@ type Verdict struct {
 	Kind   VerdictKind
 	Victim Ref
 	At     time.Time // of the anomaly
-	// Suspects are all containers that ran beside the victim, the most suspicious
+	// Suspects are all containers that ran next to the victim, the most suspicious
 	// first.
 	Suspects []Suspect
 	// Antagonists are the suspects that are acted on, or would be.
@@ -250,7 +250,7 @@ func (d *Detector) relateSuspect() relation {
 	return rel
 }
 
-// suspect scores every container that ran beside the victim.
+// suspect scores every container that ran next to the victim.
 func (d *Detector) suspect(q queuedAnomaly) {
 	w := &d.work
 	for i := range d.all {

@@ -41,7 +41,7 @@ func crowd(t testing.TB, suspects, minutes int) *bench {
 }
 
 // onCPU reports how long an operation was on the CPU: on a host that is busy
-// otherwise the clock tells nothing.
+// otherwise the clock shows nothing.
 func onCPU(b *testing.B, loop func()) {
 	b.ReportAllocs()
 	used := func() int64 {

@@ -185,7 +185,7 @@ func TestDerangedAntagonist(t *testing.T) {
 }
 
 // Of a group each is released a minute after the one less suspicious, and none before
-// three: what the victim does then tells which cap was needed.
+// three: the victim's reaction shows which cap was needed.
 func TestGroupsAreReleasedOneByOne(t *testing.T) {
 	b := newBench(t, nil)
 	b.put(cpi.Container{ID: "v", Job: "victim", Class: cpi.LS})

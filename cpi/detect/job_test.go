@@ -138,7 +138,7 @@ func TestRefusedMovesGiveWayToCaps(t *testing.T) {
 }
 
 // The same samples shape a spec here and in the cluster, and others neither.
-func TestWhatIsNormalIsTold(t *testing.T) {
+func TestNormalSamplesAreReported(t *testing.T) {
 	for _, mode := range []Mode{Default, Classic} {
 		b := cast(t, func(c *Config) { c.Mode = mode })
 		known := map[string]int{}

@@ -15,7 +15,7 @@ import (
 )
 
 // life is a random machine: victims whose CPI is anything, suspects of every
-// class, samples that are lost, late, told twice and in any order.
+// class, samples that are lost, late, duplicated and in any order.
 type life struct {
 	d     *Detector
 	now   time.Time

@@ -217,7 +217,7 @@ func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
 
 // An analysis says what its suspects share with the victim, and what its threshold is
 // measured from: the usage band that the victim is in, or in classic mode the whole job.
-func TestAnalysesTellOfPlaceAndBand(t *testing.T) {
+func TestAnalysesNamePlaceAndBand(t *testing.T) {
 	for _, mode := range []detect.Mode{detect.Classic, detect.Default} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
@@ -565,7 +565,7 @@ func TestKindsOfCores(t *testing.T) {
 	}
 }
 
-// A view says of a container what the policy says of it, and its platform tells kinds of
+// A view has what the policy says of a container, and its platform distinguishes kinds of
 // cycles apart.
 func TestViews(t *testing.T) {
 	n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})

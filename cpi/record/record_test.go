@@ -19,7 +19,7 @@ func who(id, job string) *cpi.Container {
 		PodClass: "LS", Class: cpi.LS}
 }
 
-// An episode is one incident, told at every step, with what came before and after.
+// An episode is one incident, published at every step, with what came before and after.
 func TestAnEpisodeIsOneIncident(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	var told []incidents.Incident
@@ -129,7 +129,7 @@ func TestVictimsShareACap(t *testing.T) {
 	analysed(0, web, batch, detect.Cap)
 	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoCap, At: at(0), Victim: web, Target: batch,
 		Milli: 100, Until: at(5)})
-	for range 2 { // told twice it is one
+	for range 2 { // reported twice it is one
 		analysed(1, db, batch, detect.Observe)
 	}
 	analysed(1, cache, other, detect.Observe)
@@ -159,7 +159,7 @@ func TestVictimsShareACap(t *testing.T) {
 }
 
 // While a cap is being verified its victim is analysed again: the incident goes on to
-// tell of the cap.
+// report the cap.
 func TestACapStaysTheVerdict(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	var last incidents.Incident

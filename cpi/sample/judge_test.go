@@ -399,7 +399,7 @@ func newWorld(t *rapid.T) *world {
 	return w
 }
 
-// fault spoils the readings the way machines do. Nothing else tells the judge.
+// fault spoils the readings the way machines do. The judge has no other source.
 func (w *world) fault(t *rapid.T) {
 	if len(w.to.Groups) == 0 || len(w.from.Groups) == 0 {
 		return
@@ -457,7 +457,7 @@ func (w *world) fault(t *rapid.T) {
 		for k := range w.from.Groups {
 			before := &w.from.Groups[k]
 			if before.ID != group.ID || kind == "deep" && !before.Account.Known {
-				continue // nothing could tell
+				continue // not detectable
 			}
 			lost := max(time.Duration(part*part*float64(group.OnCPU-before.OnCPU)), 0)
 			w.lacking = true

@@ -16,7 +16,7 @@ import (
 // reading is a row, for the naive detector.
 type reading struct{ at, usage, cpi float64 }
 
-// naive is the paper's detector written down as it is told: for each row anew,
+// naive is the paper's detector, written as it is described: for each row anew,
 // over everything that was.
 func naive(rows map[string][]reading, specs map[string]float64, now float64,
 	victim string) (outlier, anomaly bool, scores map[string]float64) {
