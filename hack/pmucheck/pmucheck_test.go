@@ -39,7 +39,7 @@ func TestMachinesWithoutAPMUAreRefused(t *testing.T) {
 	}
 }
 
-// A machine with a PMU is checked where cgroup v2 is, and told where it is not.
+// A machine with a PMU is tested with cgroup v2, and rejected with a reason without.
 func TestMachinesWithAPMUAreCheckedOnCgroupV2(t *testing.T) {
 	var s counter.Status
 	for _, e := range []counter.Event{counter.Cycles, counter.Instructions} {

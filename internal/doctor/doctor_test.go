@@ -358,7 +358,7 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 	}
 }
 
-// TestWhatIsOffIsNotMissed: no finding asks to mend what is not wanted.
+// TestWhatIsOffIsNotMissed: no finding asks to repair what is disabled.
 func TestWhatIsOffIsNotMissed(t *testing.T) {
 	f := facts(t)
 	cfg := *f.Config.Config

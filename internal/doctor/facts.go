@@ -139,7 +139,7 @@ type StateFacts struct {
 	Rebooted bool
 	SavedAt  time.Time
 	Overdue  int      // caps whose time was over
-	Aside    []string // bad ones that were put aside
+	Aside    []string // bad ones that were renamed
 	Open     string   // the mode, if others can read it
 	ReadOnly bool
 	Free     uint64 // bytes

@@ -133,8 +133,8 @@ func ask(t *testing.T, s Source) {
 	_, _ = s.Get(context.Background(), "20261121-12")
 }
 
-// mend makes both meta pages valid again, so that damage gets past the checksum.
-func mend(text []byte) {
+// repair makes both meta pages valid again, so that damage gets past the checksum.
+func repair(text []byte) {
 	for page := range 2 {
 		if m := text[page*pageSize+pageHeader:]; len(m) >= metaChecked+8 {
 			h := fnv.New64a()
@@ -159,7 +159,7 @@ func FuzzDamage(f *testing.F) {
 			copy(text[int(at)%len(text):], bytes)
 		}
 		if fits && len(text) > 2*pageSize {
-			mend(text)
+			repair(text)
 		}
 		survives(t, text)
 	})
@@ -178,10 +178,10 @@ func TestDamageInEveryPage(t *testing.T) {
 			for _, with := range [][]byte{{0xFF, 0xFF}, {2, 0}, {0, 0}} {
 				text := append([]byte(nil), good...)
 				copy(text[page*pageSize+offset:], with)
-				mend(text)
+				repair(text)
 				if verify(strings.NewReader(string(text)), int64(len(text))) != nil {
 					found++
-					continue // it is put aside, as TestWhatIsNoDatabase shows
+					continue // it is renamed, as TestWhatIsNoDatabase shows
 				}
 				if opened++; opened%30 == 0 { // opening takes its time, and damage that is let through is alike
 					survives(t, text)

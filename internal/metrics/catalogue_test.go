@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the table of docs/metrics.md")
 
 const catalogueMD = "../../docs/metrics.md"
 
-// more says where the pages tell more about a word of a metric's help.
+// more links words of a metric's help to the pages that explain them.
 func more() map[string][2]string {
 	const below = "#what-is-normal-for-a-job"
 	return map[string][2]string{

@@ -139,7 +139,7 @@ func (n *node) advance(d, step time.Duration) {
 func heapInUse() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers let go of
+	runtime.GC() // run finalizers
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }

@@ -466,7 +466,7 @@ func TestManyAskAtTheSameTime(t *testing.T) {
 	}
 }
 
-// A reader that takes nothing does not make others wait, and is let go of.
+// A reader that accepts nothing delays no other, and is disconnected.
 func TestASlowReaderHoldsNobodyUp(t *testing.T) {
 	n := newNode(t, large(), "")
 	for i := range 100 {

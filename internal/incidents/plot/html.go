@@ -50,7 +50,7 @@ func HTML(w io.Writer, i *incidents.Incident) error {
 func suspects(b *strings.Builder, i *incidents.Incident) {
 	b.WriteString("<h2>Suspects</h2>\n")
 	if len(i.Suspects) == 0 {
-		b.WriteString("<p>Nobody else ran.</p>\n")
+		b.WriteString("<p>No other container ran.</p>\n")
 		return
 	}
 	b.WriteString(

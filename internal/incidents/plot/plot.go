@@ -459,7 +459,7 @@ func (d *drawing) usage() {
 		d.printf(`<text class="sub" x="%d" y="%d">suspect and score; bold: antagonist</text>`+"\n", left+plotWidth+11,
 			usageTop-12)
 	} else {
-		d.printf(`<text class="sub" x="%d" y="%d" text-anchor="middle">nobody is suspected</text>`+"\n", left+
+		d.printf(`<text class="sub" x="%d" y="%d" text-anchor="middle">no suspects</text>`+"\n", left+
 			plotWidth/2, usageTop+usageHeight/2)
 	}
 	d.labels(notes, usageTop, usageTop+usageHeight)

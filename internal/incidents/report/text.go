@@ -112,7 +112,7 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 			twoDigits(o.After), o.Samples)
 	}
 	if len(i.Suspects) == 0 {
-		fmt.Fprintln(w, "\nNobody else ran.")
+		fmt.Fprintln(w, "\nNo other container ran.")
 		return
 	}
 	fmt.Fprintln(w)

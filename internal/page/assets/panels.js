@@ -64,7 +64,7 @@ export class Panels {
         ["why", this.model.because(mark)],
         ["best effort", mark?.be === "in" ? "may run here" : mark?.be === "off" ? "is kept off it for now: it gives way to production, or spares a victim" : "never runs here"],
       ]),
-      make("h4", {}, running.length ? `May run here (${running.length})` : "Nobody may run here"),
+      make("h4", {}, running.length ? `May run here (${running.length})` : "No container may run here"),
       running.slice(0, mostListed).map((c) => make("p", {}, this.podLink(podKey(c), `${podKey(c)}/${c.container}`), ` ${c.class}`, this.inShort(c))),
       running.length > mostListed && make("p", { className: "hint" }, `and ${running.length - mostListed} more`),
     ];
@@ -139,7 +139,7 @@ export class Panels {
     const { incidents, kept, why } = this.model.incidents;
     byID("incident-count").textContent = why ? "" : kept > incidents.length ? `the last ${incidents.length} of ${kept}` : count(kept, "incident");
     if (why || incidents.length === 0) {
-      byID("incident-list").replaceChildren(make("tbody", {}, make("tr", {}, make("td", { className: "hint" }, why || "Nobody was hurt so far, or nobody could tell."))));
+      byID("incident-list").replaceChildren(make("tbody", {}, make("tr", {}, make("td", { className: "hint" }, why || "No incident so far, or none could be detected."))));
       return;
     }
     const head = ["When", "Victim", "CPI", "Normal", "Verdict", "Antagonist", "Result"];
@@ -191,7 +191,7 @@ export class Panels {
         ["effect", effect],
       ]),
       i.suspects.length === 0
-        ? make("p", {}, "Nobody else ran.")
+        ? make("p", {}, "No other container ran.")
         : make("div", { className: "scroll" }, make("table", {},
             make("thead", {}, make("tr", {}, ["Suspect", "Class", "Score", "Contrast", "Confidence", "Usage, CPUs", "Shares", ""].map((h, n) => make("th", { scope: "col", className: n > 1 && n < 6 ? "n" : undefined }, h)))),
             make("tbody", {}, i.suspects.map((s) => make("tr", {}, make("td", { className: "wide" }, s.name), make("td", {}, s.class),
