@@ -59,7 +59,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.Flags.Add(f, command.Both, command.Alternate)
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
-	f.BoolVar(&o.noDaemon, "no-daemon", false, "play without the daemon: what the node does when nobody pins")
+	f.BoolVar(&o.noDaemon, "no-daemon", false, "play without the daemon: what the node does without pinning")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, usage{err}

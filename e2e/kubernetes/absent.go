@@ -42,7 +42,7 @@ func absent(ctx context.Context, b *bench) ([]figure, error) {
 		return nil, err
 	}
 	figures := []figure{{Name: "API server gone for", Value: seconds(gone)},
-		{Name: "looks, nobody moved", Value: looks}, {Name: "CPUs of a pod that started meanwhile", Value: found}}
+		{Name: "looks, no pod moved", Value: looks}, {Name: "CPUs of a pod that started meanwhile", Value: found}}
 	if err := b.node.WaitReady(ctx); err != nil {
 		return figures, err
 	}

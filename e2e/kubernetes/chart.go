@@ -197,7 +197,7 @@ func rollout(ctx context.Context, b *bench) ([]figure, error) {
 		if err != nil {
 			return figures, fmt.Errorf("%s: %w", step.name, err)
 		}
-		figures = append(figures, figure{Name: "looks over the " + step.name + ", nobody moved",
+		figures = append(figures, figure{Name: "looks over the " + step.name + ", no pod moved",
 			Value: fmt.Sprintf("%d in %s", looks, seconds(time.Since(began)))})
 		if step.after == nil {
 			continue

@@ -226,7 +226,7 @@ func freeSince(changes []sweep.Change, cgroups int, cpus cpuset.Set, end int64) 
 		}
 	}
 	if since == 0 {
-		return 0, errors.New("nobody had to leave: this shows nothing")
+		return 0, errors.New("no pod had to leave: this shows nothing")
 	}
 	return since, nil
 }

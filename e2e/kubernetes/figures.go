@@ -92,7 +92,7 @@ func (b *bench) countedStarts(ctx context.Context, count int, more *cost) ([]sta
 	return starts, err
 }
 
-// metricsURL is where the daemon serves its metrics unless told otherwise.
+// metricsURL is where the daemon serves its metrics by default.
 const metricsURL = "http://127.0.0.1:9464/metrics"
 
 // answers are the seconds in which the runtime waited for the daemon, by event.

@@ -93,7 +93,7 @@ func lending(ctx context.Context, b *bench) ([]figure, error) {
 	return l.out, errors.Join(err, l.finish(context.WithoutCancel(ctx)))
 }
 
-// prepare lends: a production pod, the Node's resource, and batch pods on it. Who is
+// prepare lends: a production pod, the Node's resource, and batch pods on it. The
 // youngest is an idle pod, so that an order by age alone would show.
 func (l *lent) prepare(ctx context.Context) error {
 	if err := l.mayLend(ctx); err != nil {
@@ -141,7 +141,7 @@ func (l *lent) startBatch(ctx context.Context, name string, milli int64) (*clust
 		})
 		switch {
 		case err != nil:
-			return l.WaitRunning(ctx, namespace, name) // tells why
+			return l.WaitRunning(ctx, namespace, name) // its error says why
 		case pod.Running():
 			return pod, nil
 		case pod.Status.Reason != "OutOf"+batchCPU || try == tries:

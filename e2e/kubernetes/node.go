@@ -49,8 +49,8 @@ func containsAll(text string, words []string) bool {
 	return true
 }
 
-// refused: a refused pod has an Event that says why, with the numbers, where users look; and nobody
-// else notices.
+// refused: a refused pod has an Event that says why, with the numbers, where users look; and no other pod
+// notices.
 func refused(ctx context.Context, b *bench) ([]figure, error) {
 	pods, err := b.startAll(ctx, burstable("web"), owner("lsr", "LSR", 2))
 	if err != nil {
@@ -236,7 +236,7 @@ func restart(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.sameContainers(ctx, pods); err != nil {
 		return nil, err
 	}
-	return []figure{{Name: "containers watched", Value: len(before)}, {Name: "looks, nobody moved", Value: looks},
+	return []figure{{Name: "containers watched", Value: len(before)}, {Name: "looks, no pod moved", Value: looks},
 		{Name: "kubelet back after", Value: seconds(back)}}, nil
 }
 

@@ -90,7 +90,7 @@ func resize(ctx context.Context, b *bench) ([]figure, error) {
 }
 
 // refusedResize asks for more than the shared pool's floor leaves, which kubelet would
-// grant, reads why it is not done, and takes the wish back.
+// grant, reads why it is not done, and reverts the request.
 func (b *bench) refusedResize(ctx context.Context, p *cluster.Pod, before size) (string, error) {
 	if err := b.patchSize(ctx, p, cpuOf("7", "7")); err != nil {
 		return "", err

@@ -89,7 +89,7 @@ func (b *bench) withKubeletsOwners(ctx context.Context) ([]figure, error) {
 			fmt.Errorf("lsr runs on CPUs %s, which are no whole core although kubelet's full-pcpus-only holds", cpus)
 	}
 	looks, err := b.hold(ctx, before, pods, pass(b.options.window()))
-	figures = append(figures, figure{Name: fmt.Sprintf("looks in %g minutes, nobody moved", b.options.minutes),
+	figures = append(figures, figure{Name: fmt.Sprintf("looks in %g minutes, no pod moved", b.options.minutes),
 		Value: looks})
 	if err != nil {
 		return figures, err
@@ -103,7 +103,7 @@ func (b *bench) withKubeletsOwners(ctx context.Context) ([]figure, error) {
 		}
 		return pass(afterwards)(ctx)
 	})
-	figures = append(figures, figure{Name: "looks over kubelet's death, nobody moved", Value: looks})
+	figures = append(figures, figure{Name: "looks over kubelet's death, no pod moved", Value: looks})
 	return figures, errors.Join(err, b.sameContainers(ctx, pods))
 }
 

@@ -216,8 +216,8 @@ func (b *bench) reach(ctx context.Context, others []*cluster.Pod) error {
 		return exec(tenantNamespace, "innocent", append([]string{"/bin/busybox"}, command...)...)
 	}
 	get := func(port int) (string, error) {
-		// Its wget needs name services, which the image has none of. Who sends no more is
-		// taken for gone, so that it has to wait.
+		// Its wget needs name services, which the image has none of. A client that closes its side
+		// counts as gone, so it must wait.
 		return inside("sh", "-c",
 			fmt.Sprintf(`(printf 'GET /metrics HTTP/1.0\r\n\r\n'; /bin/busybox sleep 5) | /bin/busybox nc %s %d`,
 				daemon.Status.PodIP, port))

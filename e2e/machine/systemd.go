@@ -85,7 +85,7 @@ func debianMirror(ctx context.Context, dir string) (string, error) {
 }
 
 // dropped are the parts of the tree that no guest needs: the kernel unpacks the
-// rest at every boot, under emulation. Generators and the targets' wishes go, since
+// rest at every boot, under emulation. Generators and the targets' Wants= go, since
 // each unit that they bring is a process or two to start.
 var dropped = []string{
 	"boot", "home", "media", "mnt", "srv", "usr/games", "usr/include", "usr/local", "usr/src",

@@ -21,8 +21,8 @@ const (
 
 // fault is a fault of a node, and the finding that doctor must report.
 type fault struct {
-	id, level   string
-	plant, mend func(context.Context) error
+	id, level     string
+	plant, repair func(context.Context) error
 }
 
 // doctor injects faults into a healthy node, one after the other. Doctor must find
@@ -51,14 +51,14 @@ func doctor(ctx context.Context, n *node) ([]figure, error) {
 		if err := n.untilFinding(ctx, f.id, f.level); err != nil {
 			return nil, err
 		}
-		if err := f.mend(ctx); err != nil {
+		if err := f.repair(ctx); err != nil {
 			return nil, fmt.Errorf("%s: mending: %w", f.id, err)
 		}
 		if err := n.untilFinding(ctx, f.id, well[f.id]); err != nil {
-			return nil, fmt.Errorf("mended: %w", err)
+			return nil, fmt.Errorf("repaired: %w", err)
 		}
 	}
-	return []figure{{Name: "faults planted, found and mended", Value: len(faults)},
+	return []figure{{Name: "faults injected, found and repaired", Value: len(faults)},
 		{Name: "findings on a node on which all is well", Value: len(well)}}, nil
 }
 
@@ -132,15 +132,15 @@ func (n *node) edited(id, level, file, from, to string) fault {
 			}
 			return n.WriteFile(ctx, file, strings.Replace(was, from, to, 1))
 		},
-		mend: func(ctx context.Context) error { return n.WriteFile(ctx, file, was) },
+		repair: func(ctx context.Context) error { return n.WriteFile(ctx, file, was) },
 	}
 }
 
-// turnedOn is NRI that is off, mended as its users do.
+// turnedOn is NRI that is off, repaired as users do.
 func (n *node) turnedOn() fault {
 	f := n.edited("nri.disabled", "warning", runtimeConfig, "disable = false", "disable = true")
-	back := f.mend
-	f.mend = func(ctx context.Context) error {
+	back := f.repair
+	f.repair = func(ctx context.Context) error {
 		before, err := n.ReadFile(ctx, runtimeConfig)
 		if err != nil {
 			return err
@@ -167,7 +167,7 @@ func (n *node) turnedOn() fault {
 	return f
 }
 
-func (n *node) command(id, level string, plant, mend []string) fault {
+func (n *node) command(id, level string, plant, repair []string) fault {
 	do := func(argv []string) func(context.Context) error {
 		return func(ctx context.Context) error {
 			out, err := n.Exec(ctx, argv...)
@@ -177,7 +177,7 @@ func (n *node) command(id, level string, plant, mend []string) fault {
 			return err
 		}
 	}
-	return fault{id: id, level: level, plant: do(plant), mend: do(mend)}
+	return fault{id: id, level: level, plant: do(plant), repair: do(repair)}
 }
 
 // written is a configuration of kubelet, which runs on no guest of ours.
@@ -192,9 +192,9 @@ func (n *node) written(id, level, text string) fault {
 		plant: func(ctx context.Context) error {
 			return errors.Join(n.WriteFile(ctx, file, text), named.plant(ctx))
 		},
-		mend: func(ctx context.Context) error {
+		repair: func(ctx context.Context) error {
 			_, err := n.Exec(ctx, "rm", file)
-			return errors.Join(named.mend(ctx), err)
+			return errors.Join(named.repair(ctx), err)
 		},
 	}
 }
@@ -210,7 +210,7 @@ func (n *node) changed(id, level string, change func(map[string]any)) fault {
 			}
 			return n.configure(ctx, was, daemonConfig, change)
 		},
-		mend: func(ctx context.Context) error { return n.WriteFile(ctx, daemonConfig, was) },
+		repair: func(ctx context.Context) error { return n.WriteFile(ctx, daemonConfig, was) },
 	}
 }
 
@@ -238,7 +238,7 @@ func (n *node) rival() fault {
 			}
 			return n.Start(ctx, rivalName, "/run/"+rivalName, "spin", "", "1 1ms 10h")
 		},
-		mend: func(ctx context.Context) error { return n.Signal(ctx, rivalName, int(syscall.SIGKILL)) },
+		repair: func(ctx context.Context) error { return n.Signal(ctx, rivalName, int(syscall.SIGKILL)) },
 	}
 }
 
@@ -261,12 +261,12 @@ func (n *node) second() fault {
 			}
 			return n.Start(ctx, secondName, "/usr/bin/quietcore", "run", "--config", config)
 		},
-		mend: func(ctx context.Context) error { return n.Signal(ctx, secondName, int(syscall.SIGTERM)) },
+		repair: func(ctx context.Context) error { return n.Signal(ctx, secondName, int(syscall.SIGTERM)) },
 	}
 }
 
 func (n *node) stopped() fault {
-	return fault{id: "daemon.absent", level: "warning", plant: n.KillDaemon, mend: func(ctx context.Context) error {
+	return fault{id: "daemon.absent", level: "warning", plant: n.KillDaemon, repair: func(ctx context.Context) error {
 		return n.StartDaemon(ctx)
 	}}
 }
@@ -281,6 +281,6 @@ func (n *node) damaged() fault {
 			}
 			return n.WriteFile(ctx, stateDir+"/state.json", "no state at all")
 		},
-		mend: func(ctx context.Context) error { return n.StartDaemon(ctx) },
+		repair: func(ctx context.Context) error { return n.StartDaemon(ctx) },
 	}
 }

@@ -413,7 +413,7 @@ func (p *Player) podCPU(pod *kubelet.Pod) kubelet.CPU {
 	return cpu
 }
 
-// resize follows kubelet's order (kubelet.ResizePlan) and tells the runtime of each
+// resize follows kubelet's order (kubelet.ResizePlan) and reports to the runtime each
 // write to the pod's cgroup. Kubelet ignores errors of those calls; the last one
 // is kept as the answer in case no container's update fails.
 func (p *Player) resize(ctx context.Context, r *script.Resize) error {

@@ -114,7 +114,7 @@ func (n *node) saved() (s saved) {
 }
 
 // run starts a daemon, waits until it has taken over what runs and saved it as want says,
-// and kills it as by kill -9. It returns the owners that it told of, and its log.
+// and kills it as by kill -9. It returns the owners that it reported, and its log.
 func (n *node) run(binary string, want func(saved) bool) (owners, log string) {
 	n.t.Helper()
 	if err := os.RemoveAll(n.at("cgroup")); err != nil {

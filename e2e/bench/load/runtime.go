@@ -44,7 +44,7 @@ func startRuntime(socket string) (*runtimeSide, error) {
 			return err
 		},
 		func(context.Context, []*adaptation.ContainerUpdate) ([]*adaptation.ContainerUpdate, error) {
-			return nil, fmt.Errorf("nobody asked for an unsolicited update")
+			return nil, fmt.Errorf("unexpected unsolicited update")
 		},
 		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(empty), adaptation.WithPluginConfigPath(empty))
 	if err != nil {

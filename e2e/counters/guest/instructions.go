@@ -102,7 +102,7 @@ func countBy(trigger counter.Trigger) error {
 	return c.Disable()
 }
 
-// idle tells cycles from instructions, of which this CPU has as many while it
+// idle distinguishes cycles from instructions, of which this CPU has as many while it
 // works: while it waits the cycles go on.
 func idle(c *counter.Counter, trigger counter.Trigger) error {
 	before, err := reading(c)
