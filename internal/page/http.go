@@ -110,12 +110,12 @@ func guard(next http.Handler) http.Handler {
 		site := r.Header.Get("Sec-Fetch-Site")
 		following := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
 		if site != "" && site != "same-origin" && site != "none" && !following {
-			http.Error(w, "asked for by another site", http.StatusForbidden)
+			http.Error(w, "cross-site requests are refused", http.StatusForbidden)
 			return
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			h.Set("Allow", "GET, HEAD")
-			http.Error(w, "nothing can be changed here", http.StatusMethodNotAllowed)
+			http.Error(w, "the page is read-only", http.StatusMethodNotAllowed)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -250,7 +250,7 @@ func (p *Page) find(w http.ResponseWriter, r *http.Request, id string) *incident
 	var missing *incidents.NotFoundError
 	switch {
 	case errors.As(err, &missing):
-		http.Error(w, "no such incident is kept", http.StatusNotFound)
+		http.Error(w, "no such incident", http.StatusNotFound)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	default:

@@ -68,7 +68,7 @@ type Page struct {
 // New makes a page.
 func New(o Options) (*Page, error) {
 	if o.Look == nil {
-		return nil, errors.New("page: nothing to look at is given")
+		return nil, errors.New("page: Options.Look is required")
 	}
 	if o.Now == nil {
 		o.Now = time.Now
