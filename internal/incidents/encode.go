@@ -16,7 +16,7 @@ import (
 // A value in the file is a checksum and what it covers: the library that keeps
 // the file has none of its own.
 
-var errDamaged = errors.New("its checksum does not fit: the file is damaged there")
+var errDamaged = errors.New("checksum mismatch: the file is damaged")
 
 const sumLength = 4
 

@@ -175,7 +175,7 @@ const asideMark = ".corrupt-"
 func putAside(path string, now time.Time) (string, error) {
 	aside := path + asideMark + now.UTC().Format("20060102T150405.000000000Z")
 	if err := os.Rename(path, aside); err != nil {
-		return "", fmt.Errorf("put a damaged file aside: %w", err)
+		return "", fmt.Errorf("rename a damaged file: %w", err)
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {

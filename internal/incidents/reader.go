@@ -24,7 +24,7 @@ func OpenReader(path string, now time.Time) (*Reader, error) {
 	var busy *BusyError
 	switch {
 	case errors.As(err, &busy):
-		return nil, errors.New(busy.Error() + ": a daemon that runs is asked without naming its file")
+		return nil, errors.New(busy.Error() + ": to read from a running daemon, do not name its file")
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, errors.New("no database at " + path +
 			": the daemon makes it, in its state.dir, with the first incident")
@@ -49,7 +49,7 @@ func (r *Reader) known() error {
 		return r.db.View(func(tx *bolt.Tx) error {
 			meta := tx.Bucket([]byte(bucketMeta))
 			if meta == nil {
-				return &DamagedError{r.db.Path(), errors.New("it is a database of something else")}
+				return &DamagedError{r.db.Path(), errors.New("it is a database of another program")}
 			}
 			if got := string(meta.Get([]byte(keyVersion))); got != version {
 				return &NewerError{r.db.Path(), got}

@@ -98,7 +98,7 @@ func (w *walker) meta() error {
 		}
 	}
 	if !found {
-		return errors.New("neither of its two first pages is whole: it is no database, or one that was cut off")
+		return errors.New("neither of its two meta pages is valid: it is no database, or a truncated one")
 	}
 	return nil
 }

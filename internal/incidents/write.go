@@ -326,7 +326,7 @@ func (s *Store) upkeep() {
 	for {
 		taken, err := s.deleteOldest(func(id string, _ int64) bool { return id < limit })
 		if err != nil {
-			s.refuse(fmt.Errorf("delete what is too old in %s: %w", s.o.Path, err))
+			s.refuse(fmt.Errorf("delete expired incidents in %s: %w", s.o.Path, err))
 			break
 		}
 		if taken == 0 {
