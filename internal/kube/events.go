@@ -90,7 +90,7 @@ func aboutOneEvent(err error) bool {
 
 // errUnwritable is a pod whose name is invalid in Kubernetes: it was created through
 // the runtime alone.
-var errUnwritable = errors.New("not a pod of Kubernetes: its name or namespace is none")
+var errUnwritable = errors.New("not a pod of Kubernetes: its name or namespace is invalid")
 
 // write creates a new Event or raises the count of an existing one. A new Event may
 // exist already, from an attempt whose answer was lost.

@@ -81,7 +81,7 @@ func credentials(kubeconfig string) (*rest.Config, error) {
 func newLink(config *rest.Config) (*link, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("set up the way to the API server at %s: %w", config.Host, err)
+		return nil, fmt.Errorf("client of the API server at %s: %w", config.Host, err)
 	}
 	// Objects are decoded here; the scheme is for the Status of a refusal.
 	scheme := runtime.NewScheme()

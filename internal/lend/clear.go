@@ -46,7 +46,7 @@ func Clear(ctx context.Context, api NodeWriter, node string, now kube.LentNode, 
 	defer cancel()
 	got, err := api.PatchNode(reqCtx, node, body)
 	if err != nil {
-		return c, fmt.Errorf("take %s from Node %s: %w", have, node, err)
+		return c, fmt.Errorf("remove %s from Node %s: %w", have, node, err)
 	}
 	have, _ = amountsIn(got)
 	c.Now, c.Changed = publishedOf(have, d), true

@@ -29,7 +29,7 @@ func (p *Publisher) resolve(ctx context.Context, o *v1alpha2.NodeResourceTopolog
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w; who owns it cannot be read: %w", conflict, err)
+		return nil, fmt.Errorf("%w; its owner cannot be read: %w", conflict, err)
 	}
 	if by, want := got.Labels[LabelManagedBy], o.Labels[LabelManagedBy]; by != "" && by != want {
 		return nil,

@@ -110,7 +110,7 @@ func (s *server) examine(ctx context.Context, c *config.Config, a *doctor.APIFac
 		}
 		status, err := s.ask(ctx, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", nil, review, &review)
 		if err == nil && status/100 != 2 {
-			err = fmt.Errorf("the API server does not answer what the credentials may do: status %d", status)
+			err = fmt.Errorf("the API server does not list the permissions of the credentials: status %d", status)
 		}
 		if err != nil {
 			return err
