@@ -141,6 +141,7 @@ func requests(t *rapid.T, most int) asked {
 		Alignment: rapid.SampledFrom([]Alignment{AlignNone, AlignBestEffort, AlignRestricted, AlignSingleNode}).Draw(t,
 			"alignment"),
 	}
+	q.r.BySocket = rapid.Bool().Draw(t, "by socket")
 	q.r.BindRequired = rapid.IntRange(0, 3).Draw(t, "required") == 0
 	q.r.ExclusiveRequired = rapid.IntRange(0, 5).Draw(t, "exclusive required") == 0
 	if rapid.IntRange(0, 2).Draw(t, "grow") == 0 {
@@ -186,7 +187,7 @@ func checkAgainstReference(t *testing.T, most int) {
 		if err != nil {
 			return
 		}
-		mine, legal := ref.judge(got.CPUs, ref.nodeLimit(got.CPUs.Count()))
+		mine, legal := ref.judge(got.CPUs, ref.limitOf(got.CPUs.Count()))
 		if !legal {
 			t.Fatalf("%s\ngot %s, which is not legal", q, got.CPUs)
 		}
@@ -208,7 +209,7 @@ func checkAgainstReference(t *testing.T, most int) {
 		}
 		if q.r.Strategy == DistributeEvenly && want.score.Uneven == 0 && want.score.Nodes > 1 {
 			// Of equal shares not always those with the lowest numbers.
-			ref.judge(got.CPUs, len(q.topo.Nodes()))
+			ref.judge(got.CPUs, allOf(q.topo))
 			ref.shares = slices.Clone(ref.in.nodes)
 			want, _ = ref.best()
 		}
@@ -283,9 +284,9 @@ func checkLegal(t *rapid.T, q asked) {
 		}
 		return
 	}
-	limit := len(q.topo.Nodes())
+	limit := allOf(q.topo)
 	if q.r.Alignment == AlignSingleNode {
-		limit = 1
+		limit.nodes = 1
 	}
 	c, legal := ref.judge(got.CPUs, limit)
 	n := got.CPUs.Count()
@@ -330,7 +331,7 @@ func TestShrinkAgainstReference(t *testing.T) {
 		if err != nil {
 			return
 		}
-		mine, legal := ref.judge(got.CPUs, ref.nodeLimit(got.CPUs.Count()))
+		mine, legal := ref.judge(got.CPUs, ref.limitOf(got.CPUs.Count()))
 		if !legal || mine.score.Compare(&want.score) != 0 {
 			t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
 		}

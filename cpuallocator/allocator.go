@@ -36,7 +36,7 @@ type question struct {
 	asked     int // CPUs of the request, Keep included
 	kept      int // CPUs of Keep
 	want      int // CPUs still to be found, Keep and what is settled taken off
-	limit     int // NUMA nodes at most
+	limit     limit
 	cleanOnly bool
 
 	settledBad int32 // of what is settled, CPUs on cores of owners to be avoided

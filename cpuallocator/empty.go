@@ -1,20 +1,40 @@
 package cpuallocator
 
-// emptyLimits remembers how many NUMA nodes the empty machine needs, by the
-// sort of request and its size: it depends on nothing else, and 0 is "not asked
-// yet".
-type emptyLimits [2 * 4][]int16
+// extent is how many NUMA nodes and sockets a request uses.
+type extent struct{ nodes, sockets int16 }
+
+func (m *machine) extent() extent { return extent{int16(len(m.nodes)), int16(m.sockets)} }
+
+// limit is how many NUMA nodes a request may use; with a number of sockets also
+// more nodes on no more than so many sockets.
+type limit extent
+
+func (l limit) allows(nodes, sockets int32) bool {
+	return nodes <= int32(l.nodes) || sockets <= int32(l.sockets)
+}
+
+// most is how many nodes a request may use at all on a machine of so many.
+func (l limit) most(nodes int) int {
+	if l.sockets > 0 {
+		return nodes
+	}
+	return int(l.nodes)
+}
+
+// emptyLimits remembers what the empty machine needs, by the sort of request and
+// its size: it depends on nothing else, and no nodes are "not asked yet".
+type emptyLimits [2 * 4][]extent
 
 func newEmptyLimits(m *machine) (l emptyLimits) {
 	for i := range l {
-		l[i] = make([]int16, m.online+1)
+		l[i] = make([]extent, m.online+1)
 	}
 	return l
 }
 
-// nodesIfEmpty is how many NUMA nodes the request would need if all online CPUs
-// were free.
-func (a *Allocator) nodesIfEmpty(r *Request, n int) int {
+// extentIfEmpty is how many NUMA nodes and sockets the request would need if all
+// online CPUs were free.
+func (a *Allocator) extentIfEmpty(r *Request, n int) extent {
 	sort := 0
 	switch {
 	case a.q.mode == isolated:
@@ -24,23 +44,20 @@ func (a *Allocator) nodesIfEmpty(r *Request, n int) int {
 	case a.q.spread && r.BindRequired:
 		sort = 3
 	}
-	if r.Strategy == DistributeEvenly {
+	if r.Strategy == DistributeEvenly || !r.Nodes.IsEmpty() {
 		// Equal shares depend on the bind policy too, so only the rest is kept.
-		return a.countIfEmpty(r, n)
+		return a.askIfEmpty(r, n)
 	}
 	known := &a.empty[sort][n]
-	if !r.Nodes.IsEmpty() {
-		return a.countIfEmpty(r, n)
+	if known.nodes == 0 {
+		*known = a.askIfEmpty(r, n)
 	}
-	if *known == 0 {
-		*known = int16(a.countIfEmpty(r, n))
-	}
-	return int(*known)
+	return *known
 }
 
-// countIfEmpty asks the search itself, with every CPU free, and puts everything
+// askIfEmpty asks the search itself, with every CPU free, and puts everything
 // back.
-func (a *Allocator) countIfEmpty(r *Request, n int) int {
+func (a *Allocator) askIfEmpty(r *Request, n int) extent {
 	s, q := &a.s, a.q
 	cores := len(a.m.cores)
 	copy(s.before, s.raw)
@@ -49,14 +66,14 @@ func (a *Allocator) countIfEmpty(r *Request, n int) int {
 		s.raw[i], s.keep[i], s.foreign[i] = a.m.cores[i].on, 0, false
 	}
 	a.q.mode, a.q.kept, a.q.exclusive = a.baseMode(r), 0, ExclusiveNone
-	count := len(a.m.nodes)
+	need := a.m.extent()
 	if a.shape(r, n) == nil {
 		a.sum()
 		s.nodes.had, s.nodes.target = 0, violation{}
 		for i := range s.node {
 			s.nodes.had += s.node[i].had
 		}
-		count = a.fewestNodes(r.Strategy == DistributeEvenly)
+		need = a.leastExtent(r.Strategy == DistributeEvenly)
 	}
 	copy(s.raw, s.before)
 	copy(s.keep, s.before[cores:])
@@ -67,31 +84,45 @@ func (a *Allocator) countIfEmpty(r *Request, n int) int {
 	a.q.mode = a.baseMode(r)
 	a.shape(r, n)
 	a.sum()
-	return count
+	return need
 }
 
-// fewestNodes is the size of the smallest set of nodes that holds the request,
-// in equal shares if it can be and even says so.
-func (a *Allocator) fewestNodes(even bool) int {
+// leastExtent is that of the smallest set of nodes that holds the request, in
+// equal shares if it can be and even says so, on the fewest sockets.
+func (a *Allocator) leastExtent(even bool) extent {
 	if a.m.nodeSets == nil {
-		return a.fewestGrown()
+		return a.leastExtentGrown()
 	}
-	fewest := 0
+	least := a.leastExtentOf(even)
+	if least.nodes == 0 && even {
+		least = a.leastExtentOf(false)
+	}
+	if least.nodes == 0 {
+		return extent{1, 1}
+	}
+	return least
+}
+
+// leastExtentOf is zero where no set holds the request.
+func (a *Allocator) leastExtentOf(even bool) (least extent) {
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
+		if least.nodes > 0 && set.count > int32(least.nodes) {
+			break
+		}
+		if least.nodes > 0 && set.socketCount >= int32(least.sockets) {
+			continue
+		}
 		sum, _ := a.sumSet(set)
 		if !a.holds(set, &sum) {
 			continue
 		}
-		if fewest == 0 {
-			fewest = int(set.count)
+		if even {
+			if _, ok := a.canShare(set); !ok {
+				continue
+			}
 		}
-		if !even {
-			return int(set.count)
-		}
-		if _, ok := a.canShare(set); ok {
-			return int(set.count)
-		}
+		least = extent{nodes: int16(set.count), sockets: int16(set.socketCount)}
 	}
-	return max(fewest, 1)
+	return least
 }

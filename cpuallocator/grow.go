@@ -37,7 +37,7 @@ func newGrown(m *machine) grown {
 func (a *Allocator) setTargetGrown() bool {
 	s := &a.s.nodes
 	if a.q.exclusive == NUMANodeLevel {
-		if a.roomOn(a.q.limit, func(i int16) int32 {
+		if a.roomOn(a.q.limit.most(len(a.m.nodes)), func(i int16) int32 {
 			if a.s.violated[i] {
 				return 0
 			}
@@ -48,7 +48,7 @@ func (a *Allocator) setTargetGrown() bool {
 		}
 		s.target.nodes = 1
 	}
-	clean := a.roomOn(a.q.limit, func(i int16) int32 { return a.s.node[i].clean })
+	clean := a.roomOn(a.q.limit.most(len(a.m.nodes)), func(i int16) int32 { return a.s.node[i].clean })
 	s.target.cpus = a.q.settledBad + int32(max(0, a.q.want-clean))
 	return true
 }
@@ -99,18 +99,20 @@ func (a *Allocator) searchGrown() {
 	if a.short() {
 		// So many nodes that as few CPUs as possible are on cores to be avoided.
 		clean := a.q.want - int(s.target.cpus-a.q.settledBad)
-		for first < a.q.limit && a.roomOn(first, func(i int16) int32 { return a.s.node[i].clean }) < clean {
+		for first < a.q.limit.most(len(a.m.nodes)) && a.roomOn(first, func(i int16) int32 {
+			return a.s.node[i].clean
+		}) < clean {
 			first++
 		}
 	}
 	if a.q.strategy == DistributeEvenly {
-		for count := first; count <= a.q.limit && count <= a.q.asked; count++ {
+		for count := first; count <= a.q.limit.most(len(a.m.nodes)) && count <= a.q.asked; count++ {
 			if a.trySize(count, true); s.bestSet {
 				return
 			}
 		}
 	}
-	for count := first; count <= a.q.limit && !s.bestSet; count++ {
+	for count := first; count <= a.q.limit.most(len(a.m.nodes)) && !s.bestSet; count++ {
 		a.trySize(count, false)
 	}
 }
@@ -138,18 +140,38 @@ func (a *Allocator) fewestGrown() int {
 	return count
 }
 
-// trySize compares the sets of count nodes that grow from each seed.
-func (a *Allocator) trySize(count int, even bool) {
-	s := &a.s.nodes
-	g := &s.grown
-	s.bestSet, s.tied = false, s.tied[:0]
-	a.keyNodes()
+// leastExtentGrown is leastExtent: of sets grown from each node the one on the
+// fewest sockets.
+func (a *Allocator) leastExtentGrown() extent {
+	count := a.fewestGrown()
+	least := extent{nodes: int16(count), sockets: int16(a.m.sockets)}
+	a.listOwn()
+	for _, start := range a.s.nodes.order {
+		if a.growFrom(start, count) {
+			least.sockets = min(least.sockets, int16(a.s.nodes.grown.set.socketCount))
+		}
+	}
+	return least
+}
+
+// listOwn lists the nodes that the result lies on anyway.
+func (a *Allocator) listOwn() {
+	g := &a.s.nodes.grown
 	g.own = g.own[:0]
 	for i := range a.s.node {
 		if a.s.node[i].had > 0 {
 			g.own = append(g.own, int16(i))
 		}
 	}
+}
+
+// trySize compares the sets of count nodes that grow from each seed.
+func (a *Allocator) trySize(count int, even bool) {
+	s := &a.s.nodes
+	g := &s.grown
+	s.bestSet, s.tied = false, s.tied[:0]
+	a.keyNodes()
+	a.listOwn()
 	a.orderNodes()
 	seeds := max(minSeeds, growEffort/(len(a.s.node)*count))
 	if count == 1 {
@@ -161,7 +183,7 @@ func (a *Allocator) trySize(count int, even bool) {
 			continue
 		}
 		score, ok := a.scoreHolding(&g.set, even)
-		if !ok {
+		if !ok || !a.q.limit.allows(g.set.count, g.set.socketCount) {
 			continue
 		}
 		if s.bestSet && score.compareNodes(&best) > 0 {

@@ -77,7 +77,7 @@ func (a *Allocator) solve(r *Request, n int) *Error {
 		return err
 	}
 	a.sum()
-	a.q.limit = a.nodeLimit(r, n)
+	a.q.limit = a.limitOf(r, n)
 	if err := a.search(r); err != nil {
 		return err
 	}
@@ -308,15 +308,17 @@ func reachable(sizes []int32, n int, reach []bool) bool {
 	return reach[n]
 }
 
-// nodeLimit is how many NUMA nodes the alignment allows.
-func (a *Allocator) nodeLimit(r *Request, n int) int {
-	switch r.Alignment {
-	case AlignSingleNode:
-		return 1
-	case AlignRestricted:
-		return a.nodesIfEmpty(r, n)
+// limitOf is how far the alignment lets the request extend.
+func (a *Allocator) limitOf(r *Request, n int) limit {
+	switch {
+	case r.Alignment == AlignSingleNode:
+		return limit{nodes: 1}
+	case r.Alignment == AlignRestricted && r.BySocket:
+		return limit(a.extentIfEmpty(r, n))
+	case r.Alignment == AlignRestricted:
+		return limit{nodes: a.extentIfEmpty(r, n).nodes}
 	}
-	return len(a.m.nodes)
+	return limit{nodes: int16(len(a.m.nodes))}
 }
 
 func (m *machine) firstKept(r *Request, core int) int {

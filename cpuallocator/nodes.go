@@ -152,11 +152,11 @@ func (a *Allocator) setTarget() bool {
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
 		// So large a set cannot have fewer nodes to be avoided than the best.
-		if int(set.count) > a.q.limit || found && a.q.exclusive == NUMANodeLevel &&
+		if int(set.count) > a.q.limit.most(len(a.m.nodes)) || found && a.q.exclusive == NUMANodeLevel &&
 			int(set.count)-apart > int(s.target.nodes) {
 			break
 		}
-		if !a.roomy(set) {
+		if !a.q.limit.allows(set.count, set.socketCount) || !a.roomy(set) {
 			continue
 		}
 		sum, violated := a.sumSet(set)
@@ -441,16 +441,22 @@ func (a *Allocator) unsettle(want int) {
 }
 
 // refuseNodes words the refusal of a request that the machine can hold, but not
-// on as few nodes as demanded.
+// on as few nodes or sockets as demanded.
 func (a *Allocator) refuseNodes(r *Request) *Error {
-	most := a.mostOn(a.q.limit)
+	if r.Alignment == AlignRestricted && r.BySocket {
+		return refuse(TopologyAffinityError,
+			"%d CPUs are asked for on as few NUMA nodes or sockets as an empty machine would need (Restricted, "+
+				"align-by-socket), which is %d and %d, and there are not as many free", a.q.asked, a.q.limit.nodes,
+			a.q.limit.sockets)
+	}
+	most := a.mostOn(int(a.q.limit.nodes))
 	nodes := "one NUMA node (SingleNUMANode)"
 	if r.Alignment != AlignSingleNode {
 		nodes = "as few NUMA nodes as an empty machine would need (Restricted)"
 	}
 	return refuse(TopologyAffinityError,
 		"%d CPUs are asked for on %s, which is %d, and the most that can be had there is %d", a.q.asked, nodes,
-		a.q.limit, most)
+		a.q.limit.nodes, most)
 }
 
 // mostOn is the most CPUs that the given number of nodes offers.

@@ -53,8 +53,8 @@ func TestAsGoodAsOthers(t *testing.T) {
 			c.r.CPUs = c.n
 			got := expect(t, m, free, nil, c.r, c.want)
 			ref := newReference(m, free, nil, c.r)
-			mine, _ := ref.judge(got.CPUs, len(m.Nodes()))
-			theirs, legal := ref.judge(parse(t, c.theirs), len(m.Nodes()))
+			mine, _ := ref.judge(got.CPUs, allOf(m))
+			theirs, legal := ref.judge(parse(t, c.theirs), allOf(m))
 			if !legal || mine.score.Compare(&theirs.score) > 0 {
 				t.Errorf("%s has %+v, theirs, %s, %+v", c.want, mine.score, c.theirs, theirs.score)
 			}

@@ -146,7 +146,7 @@ func (ref *reference) best() (best selection, ok bool) {
 		}
 	}
 	for _, n := range sizes {
-		limit := ref.nodeLimit(n)
+		limit := ref.limitOf(n)
 		ref.each(n, ref.free.And(ref.allowed), func(s cpuset.Set) {
 			c, legal := ref.judge(s, limit)
 			if !legal {
@@ -192,8 +192,9 @@ func (ref *reference) each(n int, pool cpuset.Set, f func(cpuset.Set)) {
 	}
 }
 
-// judge applies the hard rules and scores. limit is the most NUMA nodes.
-func (ref *reference) judge(s cpuset.Set, limit int) (selection, bool) {
+// judge applies the hard rules and scores. limit is the most NUMA nodes, or
+// sockets where it has some.
+func (ref *reference) judge(s cpuset.Set, limit limit) (selection, bool) {
 	c := selection{result: Result{CPUs: s}}
 	in := &ref.in
 	in.reset()
@@ -209,7 +210,8 @@ func (ref *reference) judge(s cpuset.Set, limit int) (selection, bool) {
 		}
 		total++
 	}
-	if used(in.nodes) > limit || ref.shares != nil && !slices.Equal(ref.shares, in.nodes) {
+	if used(in.nodes) > int(limit.nodes) && used(in.sockets) > int(limit.sockets) || ref.shares != nil &&
+		!slices.Equal(ref.shares, in.nodes) {
 		return c, false
 	}
 	for i, taken := range in.cores {
@@ -389,23 +391,38 @@ func (ref *reference) ranks(s cpuset.Set) []int {
 	return out
 }
 
-// nodeLimit asks the empty machine, for Restricted.
-func (ref *reference) nodeLimit(n int) int {
+// limitOf asks the empty machine, for Restricted.
+func (ref *reference) limitOf(n int) limit {
+	all := allOf(ref.t)
 	switch ref.r.Alignment {
 	case AlignSingleNode:
-		return 1
+		return limit{nodes: 1}
 	case AlignRestricted:
 	default:
-		return len(ref.t.Nodes())
+		return all
 	}
 	r := ref.r
 	r.Keep, r.Alignment, r.Exclusive, r.CPUs = cpuset.Set{}, AlignNone, ExclusiveNone, n
 	if r.SMT == SMTRoundUp {
 		r.SMT = SMTAlign
 	}
-	s, ok := newReference(ref.t, ref.online, nil, r).best()
+	empty := newReference(ref.t, ref.online, nil, r)
+	best, ok := empty.best()
 	if !ok {
-		return len(ref.t.Nodes())
+		return all
 	}
-	return int(s.score.Nodes)
+	least := limit{nodes: int16(best.score.Nodes)}
+	if !ref.r.BySocket {
+		return least
+	}
+	empty.each(n, empty.free.And(empty.allowed), func(s cpuset.Set) {
+		c, legal := empty.judge(s, all)
+		if legal && c.score.Uneven == best.score.Uneven && c.score.Nodes == best.score.Nodes &&
+			(least.sockets == 0 || int16(c.score.Sockets) < least.sockets) {
+			least.sockets = int16(c.score.Sockets)
+		}
+	})
+	return least
 }
+
+func allOf(t *topology.Topology) limit { return limit{nodes: int16(len(t.Nodes()))} }

@@ -49,7 +49,7 @@ type Alignment uint8
 const (
 	AlignNone       Alignment = iota
 	AlignBestEffort           // prefer few nodes
-	AlignRestricted           // no more nodes than an empty machine would need
+	AlignRestricted           // no more nodes than an empty machine would need; see Request.BySocket
 	AlignSingleNode           // one node
 )
 
@@ -63,6 +63,7 @@ type Request struct {
 	ExclusiveRequired bool // ExclusivityError rather than a fallback
 	Strategy          NUMAStrategy
 	Alignment         Alignment
+	BySocket          bool // AlignRestricted: or no more sockets than an empty machine would need
 	// Keep must be in the result: the present CPUs of an owner that grows. They
 	// need not be in the free set.
 	Keep cpuset.Set

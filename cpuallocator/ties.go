@@ -57,13 +57,14 @@ func (a *Allocator) listTied(even bool) {
 	s.tied = s.tied[:0]
 	a.keyNodes()
 	var first *nodeSet
+	most := a.q.limit.most(len(a.m.nodes))
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
-		if int(set.count) > a.q.limit || first != nil && (set.count != first.count || set.distance != first.distance ||
+		if int(set.count) > most || first != nil && (set.count != first.count || set.distance != first.distance ||
 			set.socketCount != first.socketCount) {
 			break
 		}
-		if even && !a.roomyEach(set) {
+		if !a.q.limit.allows(set.count, set.socketCount) || even && !a.roomyEach(set) {
 			continue
 		}
 		score, ok := a.scoreHolding(set, even)

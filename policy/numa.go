@@ -81,6 +81,9 @@ func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
 		return err
 	}
 	in.request.Alignment = m.exclusiveAlignment(node, own, known)
+	// It says what kubelet's restricted means, nothing of a label or the pod's own word.
+	in.request.BySocket = in.request.Alignment == cpuallocator.AlignRestricted && node == cpuallocator.AlignNone &&
+		m.cfg.Kubelet.TopologyPolicy == "restricted" && m.cfg.Kubelet.Options["align-by-socket"] == "true"
 	return err
 }
 
@@ -285,6 +288,9 @@ func (q *question) limit(r cpuallocator.Request) int {
 	case cpuallocator.AlignSingleNode:
 		return 1
 	case cpuallocator.AlignRestricted:
+		if r.BySocket {
+			return len(q.m.topo.Nodes())
+		}
 		r.Alignment, r.Exclusive, r.ExclusiveRequired = cpuallocator.AlignNone, cpuallocator.ExclusiveNone, false
 		if found, err := q.m.alloc.Allocate(q.m.topo.Online(), nil, r); err == nil {
 			nodes := q.m.topo.NodesOf(found.CPUs)
@@ -308,7 +314,9 @@ func (q *question) near(r cpuallocator.Request) (cpuallocator.Result, *Refusal) 
 		return first, nil
 	}
 	count := nodes.Count()
-	if demand {
+	if demand && r.BySocket {
+		count = max(count, q.devices.Count())
+	} else if demand {
 		count = q.limit(r)
 		if most := q.devices.Count(); most > count {
 			return first, refuse(cpuallocator.TopologyAffinityError,
