@@ -515,13 +515,3 @@ func FuzzCheckpoint(f *testing.F) {
 		}
 	})
 }
-
-func ExampleEstimator() {
-	e, _ := New(Default())
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	pods := []Pod{{ID: "web", Request: 6, Use: 2, Sampled: true},
-		{ID: "batch", Batch: true, Request: 4, Use: 3, Sampled: true}}
-	o, _ := e.Step(now, Report{Capacity: 16, Pods: pods, Span: time.Minute})
-	fmt.Println(o.Reclaimable, o.Demand)
-	// Output: 10 4
-}

@@ -9,7 +9,8 @@ import (
 // open packages can be used by other modules: each shows how in an Example, in a
 // package of its own that imports nothing internal.
 var open = []string{
-	"cpuset", "topology", "cpuallocator", "sysfs", "reclaim", "policy", "cpi/sample", "cpi/detect",
+	"cpuset", "topology", "cpuallocator", "sysfs", "reclaim", "policy", "cpi", "cpi/sample", "cpi/detect",
+	"cpi/detect/replay", "reclaim/replay",
 }
 
 func checkExamples(files []*file) []finding {
