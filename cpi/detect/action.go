@@ -113,7 +113,7 @@ func (d *Detector) decide(v *Verdict) {
 			"%s is to blame, but only LSE, LSR and LS containers are protected and the victim is of class %s",
 			d.name(antagonists[0]), victim.Class)
 		return
-	case d.joins(v, antagonists):
+	case d.joinCap(v, antagonists):
 		return
 	}
 	if a := d.pending(v.Victim); a != nil {
@@ -121,10 +121,10 @@ func (d *Detector) decide(v *Verdict) {
 			stamp(a.until).Format(time.TimeOnly))
 		return
 	}
-	able, reasons := d.able(victim, antagonists, true)
+	able, reasons := d.actionable(victim, antagonists, true)
 	if len(able) == 0 {
 		// No new antagonist is left: try again those that failed once in this episode.
-		able, reasons = d.able(victim, antagonists, false)
+		able, reasons = d.actionable(victim, antagonists, false)
 	}
 	if len(able) == 0 {
 		v.Why = "no action: " + strings.Join(reasons, "; ")
@@ -140,7 +140,7 @@ func (d *Detector) decide(v *Verdict) {
 // act moves the BE pool where that is possible and has not failed before; otherwise it
 // caps.
 func (d *Detector) act(v *Verdict, reasons []string) {
-	move := d.canMove(v)
+	move := d.mayMove(v)
 	v.Kind = Cap
 	if move {
 		v.Kind = Move
@@ -249,8 +249,8 @@ func (d *Detector) room(c *container, e *entry) float64 {
 	return d.cfg.RobustSigmas * c.job.robust[BandOf(e.usage, d.cfg.MinUsage)].logSD / 2
 }
 
-// joins adds the victim to a cap in force on one of its antagonists.
-func (d *Detector) joins(v *Verdict, antagonists []Ref) bool {
+// joinCap adds the victim to a cap in force on one of its antagonists.
+func (d *Detector) joinCap(v *Verdict, antagonists []Ref) bool {
 	for i := range d.actions {
 		a := &d.actions[i]
 		if a.kind != DoCap || !slices.Contains(antagonists, a.antagonist) || d.cfg.Mode == Classic &&
@@ -281,9 +281,9 @@ func (d *Detector) pending(victim Ref) *action {
 	return nil
 }
 
-// able returns the antagonists that may be acted on, and the reasons for the others.
+// actionable returns the antagonists that may be acted on, and the reasons for the others.
 // fresh excludes those that were tried within the window without success.
-func (d *Detector) able(victim *container, antagonists []Ref, fresh bool) (able []Ref, reasons []string) {
+func (d *Detector) actionable(victim *container, antagonists []Ref, fresh bool) (able []Ref, reasons []string) {
 	for _, ref := range antagonists {
 		if why := d.whyNotActed(victim, &d.all[ref], fresh); why != "" {
 			reasons = append(reasons, d.name(ref)+" is "+why)
@@ -343,9 +343,9 @@ func (d *Detector) level(victim, antagonist Ref) int64 {
 	return base
 }
 
-// canMove says whether moving the BE pool out of the victim's L3 domains is tried
+// mayMove says whether moving the BE pool out of the victim's L3 domains is tried
 // before a cap.
-func (d *Detector) canMove(v *Verdict) bool {
+func (d *Detector) mayMove(v *Verdict) bool {
 	victim := &d.all[v.Victim]
 	if d.cfg.Mode == Classic || !victim.MovablePool || victim.moveRefused != 0 &&
 		d.now-victim.moveRefused < int64(blockFor) {

@@ -66,9 +66,9 @@ func (d *Detector) analyseAnomaly(q queuedAnomaly) {
 		return
 	}
 	d.counts.Analyses++
-	d.suspect(q)
+	d.scoreSuspects(q)
 	if d.cfg.Mode == Default {
-		d.weigh(q)
+		d.computeConfidence(q)
 	}
 	slices.SortFunc(w.suspects, func(a, b Suspect) int {
 		switch {
@@ -236,12 +236,12 @@ const idleUsage = 0.001
 // and misses do not.
 func (d *Detector) relateSuspect() relation {
 	w := &d.work
-	rel := d.related(w.x)
+	rel := d.relateUsage(w.x)
 	if rel.r <= 0 || !w.known(w.done) {
 		return rel
 	}
-	did := d.related(w.done)
-	if missed := d.related(w.missed); missed.evidence > did.evidence {
+	did := d.relateUsage(w.done)
+	if missed := d.relateUsage(w.missed); missed.evidence > did.evidence {
 		did = missed
 	}
 	if did.evidence < rel.evidence {
@@ -250,8 +250,8 @@ func (d *Detector) relateSuspect() relation {
 	return rel
 }
 
-// suspect scores every container that ran next to the victim.
-func (d *Detector) suspect(q queuedAnomaly) {
+// scoreSuspects scores every container that ran next to the victim.
+func (d *Detector) scoreSuspects(q queuedAnomaly) {
 	w := &d.work
 	for i := range d.all {
 		c := &d.all[i]
@@ -262,7 +262,7 @@ func (d *Detector) suspect(q queuedAnomaly) {
 			continue
 		}
 		d.align(c)
-		paper, ok := w.paper(w.x, 0)
+		paper, ok := w.paperScore(w.x, 0)
 		s := Suspect{Ref: Ref(i), Pairs: len(w.pairC)}
 		if !ok {
 			continue
@@ -282,9 +282,9 @@ func (d *Detector) suspect(q queuedAnomaly) {
 	}
 }
 
-// paper is the paper's score of a usage series within its window, with the victim's
+// paperScore is the paper's score of a usage series within its window, with the victim's
 // samples delayed by -lag.
-func (w *workspace) paper(x []float64, lag int) (float64, bool) {
+func (w *workspace) paperScore(x []float64, lag int) (float64, bool) {
 	w.pairC, w.pairU = w.pairC[:0], w.pairU[:0]
 	for i := w.first; i < len(w.cpi); i++ {
 		j := i + lag
@@ -297,11 +297,11 @@ func (w *workspace) paper(x []float64, lag int) (float64, bool) {
 	return Score(w.threshold, w.pairC, w.pairU)
 }
 
-// related relates the victim with a usage series.
-func (d *Detector) related(x []float64) relation {
+// relateUsage relates the victim with a usage series.
+func (d *Detector) relateUsage(x []float64) relation {
 	w := &d.work
 	return w.relate(x, func(lag int) bool {
-		paper, ok := w.paper(x, lag)
+		paper, ok := w.paperScore(x, lag)
 		return ok && paper >= d.cfg.MinScore
 	})
 }
@@ -335,9 +335,9 @@ func nearness(a, b *container) float64 {
 	return 0.05
 }
 
-// weigh converts evidence to probabilities. A priori, "no neighbour is to blame" is as
+// computeConfidence converts evidence to probabilities. A priori, "no neighbour is to blame" is as
 // likely as "one is".
-func (d *Detector) weigh(q queuedAnomaly) {
+func (d *Detector) computeConfidence(q queuedAnomaly) {
 	w, victim := &d.work, &d.all[q.victim]
 	var misses, known, prior float64
 	for i := range w.suspects {
@@ -460,7 +460,7 @@ func (d *Detector) group(v *Verdict) []Ref {
 			for k := range w.x {
 				w.x[k] += w.sum[k]
 			}
-			if rel := d.related(w.x); chosen < 0 || rel.evidence > with.evidence {
+			if rel := d.relateUsage(w.x); chosen < 0 || rel.evidence > with.evidence {
 				with, chosen = rel, i
 			}
 		}

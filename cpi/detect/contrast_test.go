@@ -45,17 +45,17 @@ func TestPaperScoreOfALag(t *testing.T) {
 	early := []float64{0, 1, 0, 1, 1, 0, 0}
 	late := []float64{0, 0, 0, 1, 0, 1, 1}
 	for lag, x := range map[int][]float64{-1: early, 1: late, 0: w.y} {
-		if got, ok := w.paper(x, lag); !ok || got != 0.5 {
+		if got, ok := w.paperScore(x, lag); !ok || got != 0.5 {
 			t.Errorf("lag %d: %v, %t, want 0.5", lag, got, ok)
 		}
-		if got, _ := w.paper(x, -lag); lag != 0 && got >= 0.3 {
+		if got, _ := w.paperScore(x, -lag); lag != 0 && got >= 0.3 {
 			t.Errorf("lag %d the wrong way round: %v", lag, got)
 		}
 	}
 	for i := range w.next {
 		w.next[i] = false // no two samples are neighbours
 	}
-	if got, ok := w.paper(early, -1); ok {
+	if got, ok := w.paperScore(early, -1); ok {
 		t.Errorf("over gaps: %v", got)
 	}
 }
@@ -171,7 +171,7 @@ func TestOneChangeIsOneCoincidence(t *testing.T) {
 		}
 		w.changes = c.changes
 		d.work = *w
-		rel := d.related(y)
+		rel := d.relateUsage(y)
 		if got := rel.evidence + math.Log(60)/2; math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("CPI %v, %d changes: evidence %v, want %v", c.ill, c.changes, got, c.want)
 		}

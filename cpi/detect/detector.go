@@ -314,7 +314,7 @@ func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
 	d.expire()
 	d.respec()
 	d.judge()
-	d.analyse()
+	d.analyseNext()
 	return d.events
 }
 
@@ -322,7 +322,7 @@ func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
 func (d *Detector) Tick(now time.Time) []Event {
 	d.begin(now)
 	d.expire()
-	d.analyse()
+	d.analyseNext()
 	return d.events
 }
 

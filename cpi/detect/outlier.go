@@ -78,9 +78,9 @@ func (d *Detector) judge() {
 	})
 }
 
-// analyse takes the next anomaly, unless the last analysis was less than AnalysisPause
+// analyseNext takes the next anomaly, unless the last analysis was less than AnalysisPause
 // ago.
-func (d *Detector) analyse() {
+func (d *Detector) analyseNext() {
 	if len(d.queue) == 0 || d.now-d.analysed < int64(d.cfg.AnalysisPause) {
 		return
 	}

@@ -56,11 +56,11 @@ func (r *Recorder) Find(f *loop.Finding) {
 	defer r.mu.Unlock()
 	switch f.Kind {
 	case detect.AnalysisEvent:
-		r.analysed(f)
+		r.recordAnalysis(f)
 	case detect.CommandEvent:
-		r.ordered(f)
+		r.recordCommand(f)
 	case detect.OutcomeEvent:
-		r.concluded(f)
+		r.recordOutcome(f)
 	}
 }
 
@@ -77,7 +77,7 @@ func subject(c *cpi.Container) incidents.Subject {
 	return out
 }
 
-func (r *Recorder) analysed(f *loop.Finding) {
+func (r *Recorder) recordAnalysis(f *loop.Finding) {
 	e := r.open[f.Victim.ID]
 	if e == nil {
 		r.makeRoom()
@@ -190,7 +190,7 @@ func verdict(k detect.VerdictKind) string {
 	return incidents.None
 }
 
-func (r *Recorder) ordered(f *loop.Finding) {
+func (r *Recorder) recordCommand(f *loop.Finding) {
 	switch f.Command {
 	case detect.DoUncap:
 		r.end(incidents.Cap, f)
@@ -233,7 +233,7 @@ func (r *Recorder) end(kind string, f *loop.Finding) {
 	}
 }
 
-func (r *Recorder) concluded(f *loop.Finding) {
+func (r *Recorder) recordOutcome(f *loop.Finding) {
 	e := r.open[f.Victim.ID]
 	if e == nil {
 		return

@@ -172,21 +172,21 @@ const asideMark = ".corrupt-"
 
 // putAside renames a bad file for later inspection. It replaces the previous one, since
 // they are large.
-func putAside(path string, now time.Time) (string, error) {
-	aside := path + asideMark + now.UTC().Format("20060102T150405.000000000Z")
-	if err := os.Rename(path, aside); err != nil {
+func renameDamaged(path string, now time.Time) (string, error) {
+	renamed := path + asideMark + now.UTC().Format("20060102T150405.000000000Z")
+	if err := os.Rename(path, renamed); err != nil {
 		return "", fmt.Errorf("rename a damaged file: %w", err)
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
-		return aside, nil // nothing is lost but disk space
+		return renamed, nil // nothing is lost but disk space
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), filepath.Base(path)+asideMark) && e.Name() != filepath.Base(aside) {
+		if strings.HasPrefix(e.Name(), filepath.Base(path)+asideMark) && e.Name() != filepath.Base(renamed) {
 			_ = os.Remove(filepath.Join(filepath.Dir(path), e.Name()))
 		}
 	}
-	return aside, nil
+	return renamed, nil
 }
 
 // compact writes a copy without holes and puts it in place. The database is closed when

@@ -57,7 +57,7 @@ func (l library) list(f Filter) (*Listing, error) {
 			}
 		}
 		for ; k != nil && string(k) >= low; k, v = c.Prev() {
-			fits, err := d.decodeIf(v, choose.begins)
+			fits, err := d.decodeIf(v, choose.matchesStart)
 			if err != nil {
 				out.Damaged++
 			}
@@ -94,7 +94,7 @@ func (l library) top(q TopQuery) (*Top, error) {
 		var d digest
 		c := digests.Cursor()
 		for k, v := c.Seek([]byte(low)); k != nil && (high == "" || string(k) < high); k, v = c.Next() {
-			fits, err := d.decodeIf(v, r.begins)
+			fits, err := d.decodeIf(v, r.matchesStart)
 			if err != nil {
 				r.out.Damaged++
 			}
@@ -150,7 +150,7 @@ func (l library) chunk(f Filter, from string, most int) (list []*Incident, next 
 				next = string(k)
 				return nil
 			}
-			if fits, err := d.decodeIf(v, choose.begins); err != nil || !fits || !choose.match(&d) {
+			if fits, err := d.decodeIf(v, choose.matchesStart); err != nil || !fits || !choose.match(&d) {
 				continue
 			}
 			if i, err := decode(incidents.Get(k)); err == nil {

@@ -199,8 +199,8 @@ func (f Filter) selection(now time.Time) *selection {
 		antagonist: matcher{want: f.Antagonist}}
 }
 
-// begins checks the first part of a digest, match the rest.
-func (s *selection) begins(d *digest) bool {
+// matchesStart checks the first part of a digest, match the rest.
+func (s *selection) matchesStart(d *digest) bool {
 	return (s.f.Verdict == "" || string(d.verdict) == s.f.Verdict) && s.victim.match(d.victim)
 }
 
@@ -254,7 +254,7 @@ func (q TopQuery) ranking(now time.Time) *ranking {
 	}
 }
 
-func (r *ranking) begins(d *digest) bool { return r.victim.match(d.victim) }
+func (r *ranking) matchesStart(d *digest) bool { return r.victim.match(d.victim) }
 
 func (r *ranking) add(d *digest) {
 	if len(d.antagonists) == 0 && r.q.Antagonist == "" {

@@ -29,10 +29,10 @@ func (s *Store) begin() {
 	}
 	db, err := s.opened()
 	if isDamage(err) {
-		var aside string
+		var renamed string
 		why := err
-		if aside, err = putAside(s.o.Path, s.o.Now()); err == nil {
-			s.set(func(st *Stats) { st.Aside, st.DamagedWhy = aside, why.Error() })
+		if renamed, err = renameDamaged(s.o.Path, s.o.Now()); err == nil {
+			s.set(func(st *Stats) { st.Aside, st.DamagedWhy = renamed, why.Error() })
 			db, err = s.opened()
 		}
 	}
@@ -93,13 +93,13 @@ func (s *Store) replace(why error) {
 		s.take(nil)
 		s.abandon(db, why)
 	}
-	aside, err := putAside(s.o.Path, s.o.Now())
+	renamed, err := renameDamaged(s.o.Path, s.o.Now())
 	if err != nil {
 		s.refuse(fmt.Errorf("%w; %w", why, err))
 		s.report()
 		return
 	}
-	s.set(func(st *Stats) { st.Aside, st.DamagedWhy = aside, why.Error() })
+	s.set(func(st *Stats) { st.Aside, st.DamagedWhy = renamed, why.Error() })
 	s.begin()
 }
 

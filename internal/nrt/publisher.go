@@ -157,7 +157,7 @@ func (p *Publisher) attempt(ctx context.Context, look bool) waits {
 	if o.Name != p.name {
 		p.name, p.body, p.seen = o.Name, nil, ""
 	}
-	err := p.bring(ctx, o, look)
+	err := p.update(ctx, o, look)
 	var foreign *ownedByOtherError
 	switch {
 	case ctx.Err() != nil:
@@ -187,7 +187,7 @@ func (p *Publisher) later(d time.Duration) waits {
 	return waits{d, d}
 }
 
-func (p *Publisher) bring(ctx context.Context, o *v1alpha2.NodeResourceTopology, look bool) error {
+func (p *Publisher) update(ctx context.Context, o *v1alpha2.NodeResourceTopology, look bool) error {
 	if p.version == "" {
 		var served []string
 		err := p.ask(ctx, func(ctx context.Context) (err error) { served, err = p.o.API.Versions(ctx); return err })

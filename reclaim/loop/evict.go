@@ -161,18 +161,18 @@ func (l *Loop) recordLowered(s *Status, was Estimate, o *reclaim.Estimate) {
 	if was.Estimated && o.Offer < was.Offer-0.0005 {
 		s.Lowered = Taken{
 			At: s.At, What: fmt.Sprintf("%.2f CPUs are offered, were %.2f", o.Offer, was.Offer),
-			Why: left(s, o),
+			Why: remaining(s, o),
 		}
 	}
 	if o.Overcommitted && !was.Overcommitted && o.Promised > 0 {
 		l.notify(s.At, policy.Notice{Reason: "BatchOvercommitted",
 			Message: fmt.Sprintf("batch pods need %.2f CPUs and %.2f exist for them: %s", o.Demand, o.Reclaimable,
-				left(s, o))})
+				remaining(s, o))})
 	}
 }
 
-// left describes what remains for batch pods.
-func left(s *Status, o *reclaim.Estimate) string {
+// remaining describes what is left for batch pods.
+func remaining(s *Status, o *reclaim.Estimate) string {
 	apart := ""
 	if s.Apart > 0 {
 		apart = fmt.Sprintf("%d are apart from best effort, ", s.Apart)
