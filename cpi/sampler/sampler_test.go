@@ -731,7 +731,7 @@ func (m *machine) play(s step, i int, truth map[string]load) {
 	}
 }
 
-// A node that cgroupIDs at random: every sample is the truth.
+// A node that lives at random: every sample is the truth.
 func TestSamplesOfARandomNodeAreTrue(t *testing.T) {
 	kept := 0
 	check := func(r *rapid.T) {
@@ -763,7 +763,7 @@ func TestSamplesOfARandomNodeAreTrue(t *testing.T) {
 			r.Fatal(wrong)
 		}
 	}
-	// With -short a check is 20 cgroupIDs, too few to be sure of that many samples.
+	// With -short a check is 20 lives, too few to be sure of that many samples.
 	for round := 0; round == 0 || round < 20 && kept < 100; round++ {
 		rapid.Check(t, check)
 	}
