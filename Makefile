@@ -6,7 +6,7 @@ PACKAGES := ./...
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 20s
 # Modules of their own: what they need is no dependency of the daemon.
-MODULES := hack/chart hack/image hack/release
+MODULES := hack/chart hack/cpumanager hack/image hack/release
 # What of e2e/kubernetes is short enough to run every time.
 KUBERNETES_SMOKE := refused,tenant,rollout,report
 
@@ -28,12 +28,16 @@ demo: setup-vm ## show the main job on a real runtime in a virtual machine; KEEP
 	@$(GO) run ./e2e/demo $(if $(KEEP),-keep) $(if $(DRIVER),-driver $(DRIVER))
 
 .PHONY: test
-test: test-fast chart test-vm e2e-kubernetes-smoke ## run all tests, installing what they need
+test: test-fast chart test-cpumanager test-vm e2e-kubernetes-smoke ## run all tests, installing what they need
 
 .PHONY: test-fast
 test-fast: setup-test ## everything that needs no virtual machine
 	QUIETCORE_CI=1 $(GO) test $(PACKAGES)
 	QUIETCORE_CI=1 $(GO) test -tags quietcore_faults -run TestFailAt ./cmd/quietcore
+
+.PHONY: test-cpumanager # -vet=off: lint vets it
+test-cpumanager: ## hold placement under kubelet's options against kubelet's own CPU manager
+	cd hack/cpumanager && $(GO) test -count=1 -vet=off ./...
 
 .PHONY: test-race
 test-race: setup-test ## the same under the race detector
