@@ -20,8 +20,7 @@ func checkState(f *Facts, found *findings) {
 	if s.Bad != "" {
 		found.warn("damaged",
 			fmt.Sprintf(
-				"the state file %s: it is put aside at the next start, and the kernel and the runtime are asked "+
-					"instead", s.Bad),
+				"the state file %s: the next start renames it, and reads the kernel and the runtime instead", s.Bad),
 			"nothing: pins are read from the kernel; caps in it are not undone by their deadline, so look at "+
 				"`quietcore diff` afterwards")
 	}
@@ -30,12 +29,12 @@ func checkState(f *Facts, found *findings) {
 			"nothing: the next start replaces it")
 	}
 	if len(s.Aside) > 0 {
-		found.warn("aside", fmt.Sprintf("bad state files were put aside: %s", strings.Join(s.Aside, ", ")),
+		found.warn("aside", fmt.Sprintf("bad state files were renamed: %s", strings.Join(s.Aside, ", ")),
 			"attach them to a bug report, then remove them from "+s.Dir)
 	}
 	if s.Overdue > 0 && !f.Daemon.Answers {
-		found.warn("overdue", fmt.Sprintf("%d caps are over since, and no daemon is there to undo them", s.Overdue),
-			"start the daemon, or run `quietcore restore` where it is not to come back")
+		found.warn("overdue", fmt.Sprintf("%d caps have expired, and no daemon runs to undo them", s.Overdue),
+			"start the daemon, or run `quietcore restore` if it is not to run again")
 	}
 	if s.Open != "" {
 		found.warn("open", fmt.Sprintf("%s has mode %s: others can read what runs here", s.Dir, s.Open), "chmod 0700 "+
@@ -102,14 +101,14 @@ func checkDaemon(f *Facts, found *findings) {
 	switch {
 	case !d.Connected:
 		found.fail("disconnected", "the daemon is not registered with the runtime: pods that start are not placed",
-			"see what is said of nri above; the daemon's log has the reason of the last attempt")
+			"see the findings about nri above; the daemon's log has the reason of the last attempt")
 	case !d.Synchronised:
-		found.fail("unsynchronised", "the daemon has not taken over yet what runs",
-			"wait some seconds; where it lasts, raise the runtime's timeout (nri above) and look at the log")
+		found.fail("unsynchronised", "the daemon has not taken over the running pods yet",
+			"wait some seconds; if that persists, raise the runtime's timeout (nri above) and look at the log")
 	}
 	for _, feature := range slices.Sorted(maps.Keys(d.Degraded)) {
 		found.warn("degraded", feature+": "+d.Degraded[feature],
-			"pods get their CPUs without it; what is said above of its parts may say why")
+			"pods get their CPUs without it; the findings above may explain it")
 	}
 	if n := len(d.Unannounced); n > 0 {
 		way := "recreate them; or set unannounced: mask, which keeps them off the CPUs that others own"
@@ -159,5 +158,5 @@ func checkAPI(f *Facts, found *findings) {
 			"grant it to the daemon's service account (the chart: rbac.create=true), or turn that part off in "+
 				"kubernetes")
 	}
-	found.ok(fmt.Sprintf("it answers; %d rights are there", a.Checked-len(a.Denied)))
+	found.ok(fmt.Sprintf("it answers; it has %d permissions", a.Checked-len(a.Denied)))
 }

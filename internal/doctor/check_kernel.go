@@ -137,7 +137,7 @@ func checkKernel(f *Facts, found *findings) {
 	case before(v, 5, 6):
 		found.warn("old",
 			fmt.Sprintf(
-				"Linux %s: it is from before what is tested (5.10 and later); pinning works, opening cgroups is "+
+				"Linux %s is older than what is tested (5.10 and later); pinning works, opening cgroups is "+
 					"slower", k.Release), "upgrade the kernel")
 	case before(v, 5, 10) && f.counts():
 		found.warn("old", fmt.Sprintf("Linux %s cannot count CPU performance, which wants 5.10; pinning works",
@@ -238,7 +238,7 @@ const (
 func checkCapabilities(f *Facts, found *findings) {
 	p := &f.Process
 	if !p.Known {
-		found.note("unknown", "what this process may do is not to be seen (/proc/self/status)", "")
+		found.note("unknown", "this process' permissions are not visible (/proc/self/status)", "")
 		return
 	}
 	has := func(bit int) bool { return p.Capabilities>>bit&1 == 1 }

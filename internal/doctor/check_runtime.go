@@ -46,7 +46,7 @@ func checkNRI(f *Facts, found *findings) {
 	connected := f.Daemon.Answers && f.Daemon.Connected
 	works := r.Listening || connected
 	if len(r.Names) == 0 && !works {
-		found.note("runtime", fmt.Sprintf("no runtime is to be seen below %s, and nothing listens at %s", f.Root,
+		found.note("runtime", fmt.Sprintf("no runtime is visible below %s, and nothing listens at %s", f.Root,
 			socket),
 			"run this on the node itself, or with the node's file system mounted: --root /host; k3s and RKE2: "+
 				"--config-dir")
@@ -198,7 +198,7 @@ func checkKubelet(f *Facts, found *findings) {
 	}
 	if k.Config == nil {
 		if k.ConfigErr == "" {
-			found.note("unseen", "kubelet's configuration is not to be seen: "+
+			found.note("unseen", "kubelet's configuration is not visible: "+
 				orDefault(file, "node.kubelet.configFile is empty"),
 				"policy and options of kubelet's CPU manager are then those of node.kubelet in the configuration")
 		}
