@@ -102,7 +102,7 @@ bench: ## run the benchmarks and print one table with ratios
 	@$(GO) run ./hack/bench
 
 .PHONY: bench-vm
-bench-vm: setup-vm ## measure enforcement beside 500 containers in virtual machines, both drivers
+bench-vm: setup-vm ## measure enforcement with 500 containers in virtual machines, both drivers
 	@$(GO) run ./e2e/bench
 
 .PHONY: eval-cpi

@@ -1,4 +1,4 @@
-// The page: what is known (model.js) comes over one connection (feed.js) and is drawn by the views.
+// The page: the model (model.js) is fed by one connection (feed.js) and drawn by the views.
 
 import { byID, make, clock } from "./dom.js";
 import { Model } from "./model.js";
@@ -30,7 +30,7 @@ function select(what) {
   history.replaceState(null, "", address);
 }
 
-// mark shows on the drawing what is selected, else what is searched for.
+// mark highlights the selection on the drawing, else the search results.
 function mark() {
   let hits;
   if (selected?.kind === "pod") hits = model.cpusOfPod(selected.key);
@@ -151,7 +151,7 @@ function notes() {
   byID("version").textContent = `quietcore ${n.version}, running since ${new Date(n.started).toLocaleString()}`;
 }
 
-// renewed loads the page again when the daemon brought another one along; once, lest a proxy that keeps an old one makes it turn in circles.
+// renewed reloads the page once if the daemon has a newer one; only once, since a proxy may keep serving the old one.
 let tag;
 function renewed() {
   const now = model.node.assets;
@@ -161,7 +161,7 @@ function renewed() {
   location.reload();
 }
 
-// Parts that come together are drawn together, once a frame at most.
+// Parts that arrive together are drawn together, at most once a frame.
 const stale = new Set();
 let asked = false;
 function later(part) {
@@ -201,7 +201,7 @@ function refresh(parts) {
   if (any("history", "changes")) panels.showChanges();
 }
 
-// keepingFocus draws a panel anew and gives the focus back to the same place in it.
+// keepingFocus redraws a panel and restores the focus to the same place in it.
 function keepingFocus(panel, redraw) {
   const focusable = () => [...panel.querySelectorAll("button, a, [tabindex]")];
   const i = panel.contains(document.activeElement) ? focusable().indexOf(document.activeElement) : -1;

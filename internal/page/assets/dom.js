@@ -1,4 +1,4 @@
-// Elements made of values. Text is only ever text: nothing here parses markup, and the page's policy forbids it.
+// Elements made of values. Text is never parsed as markup; the page's policy forbids it.
 
 export const byID = (id) => document.getElementById(id);
 

@@ -1,14 +1,14 @@
-// The connection to the daemon: everything once, then what changes. It ends only with the page: a daemon that went away
-// is asked again, less and less often, at most every half minute.
+// The connection to the daemon: everything once, then changes. It lasts as long as the page. A lost daemon is retried with
+// growing pauses of up to half a minute.
 
 const parts = ["machine", "node", "cpus", "containers", "samples", "incidents"];
 const silence = 40_000; // the daemon says something every 15 s
 const longest = 30_000;
-// A page that nobody sees gives its connection up after this long: a browser has six for a host, and the next page needs one.
+// A hidden page closes its connection after this long: a browser has six per host, and another page may need one.
 const unseen = 60_000;
 
 export class Feed {
-  // take(part, value) is called with what came, link(live, since) when the connection came or went.
+  // take(part, value) is called for every part that arrives, link(live, since) when the connection is made or lost.
   constructor(take, link) {
     this.take = take;
     this.link = link;

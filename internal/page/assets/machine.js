@@ -35,7 +35,7 @@ export class MachineView {
     addEventListener("scroll", () => this.hideTip(), { passive: true });
   }
 
-  // build draws a machine anew; it happens when CPUs come or go.
+  // build redraws the machine, when CPUs go online or offline.
   build() {
     const held = cpuOf(document.activeElement);
     this.buttons = new Map();
@@ -60,7 +60,7 @@ export class MachineView {
     this.paint();
   }
 
-  // cores stand in rows that are about twice as wide as they are many.
+  // Cores are laid out about twice as wide as high.
   cores(list) {
     const box = make("div", { className: "cores" }, list.map((c) => this.core(c)));
     box.style.setProperty("--columns", list.length <= 4 ? list.length : Math.max(4, Math.ceil(Math.sqrt(list.length * 1.5))));
@@ -77,7 +77,7 @@ export class MachineView {
     }));
   }
 
-  // paint brings every CPU's look up to date, and touches only what changed.
+  // paint updates every CPU's appearance, and touches only what changed.
   paint() {
     const used = new Set();
     for (const [id, button] of this.buttons) {
@@ -134,7 +134,7 @@ export class MachineView {
     return ` (${n})`;
   }
 
-  // show marks what is searched for or selected; undefined: nothing is.
+  // show highlights the selection or the search results; undefined: none.
   show(hits, selected) {
     this.hits = hits;
     this.selected = selected;
@@ -161,8 +161,8 @@ export class MachineView {
     else if (e.key === "ArrowLeft") to = this.order[i - 1];
     else if (e.key === "Home") to = this.order[0];
     else if (e.key === "End") to = this.order.at(-1);
-    else if (e.key === "ArrowDown") to = this.beside(from, 1);
-    else if (e.key === "ArrowUp") to = this.beside(from, -1);
+    else if (e.key === "ArrowDown") to = this.nextRow(from, 1);
+    else if (e.key === "ArrowUp") to = this.nextRow(from, -1);
     else return;
     e.preventDefault();
     if (to === undefined) return;
@@ -170,8 +170,8 @@ export class MachineView {
     this.buttons.get(to).focus();
   }
 
-  // beside is the nearest CPU of the next row, by where it is on the screen.
-  beside(from, direction) {
+  // nextRow is the nearest CPU of the next row, by its position on the screen.
+  nextRow(from, direction) {
     const middle = (r) => [(r.left + r.right) / 2, (r.top + r.bottom) / 2];
     const here = this.buttons.get(from).getBoundingClientRect();
     const [x, y] = middle(here);
@@ -211,7 +211,7 @@ export class MachineView {
     this.tip.style.top = Math.max(4, top) + "px";
   }
 
-  // mayRun is who uses a CPU that nobody owns, the busiest first.
+  // mayRun lists the containers that may use a CPU without an owner, the busiest first.
   mayRun(cpu) {
     const running = this.model.running(cpu);
     if (running.length === 0) return "nobody may run here";

@@ -1,4 +1,4 @@
-// What is known of the node, and questions to it.
+// The model of the node, and queries on it.
 
 // A CPU is drawn by its pool; meaning is why it is there, where it has no owner to say so.
 export const words = {
@@ -132,7 +132,7 @@ export class Model {
     return this.containers.filter((c) => on(this.cpusOf(c))).sort((a, b) => use(b) - use(a));
   }
 
-  // because is why a CPU is what it is: its owner's reason, else what its pool means.
+  // because explains a CPU's state: its owner's reason, else the meaning of its pool.
   because(mark) {
     const owner = mark?.owner === undefined ? undefined : this.owners[mark.owner];
     if (!owner) return words[poolOf(mark)].meaning;
@@ -160,7 +160,7 @@ export class Model {
 
 export const podKey = (c) => c.namespace + "/" + c.pod;
 
-// join continues a line. What the daemon of before told stays; a clock that was set back starts over from there.
+// join continues a line. Points of the previous daemon stay; a clock that was set back continues from there.
 function join(old, fresh, most) {
   if (fresh.length === 0) return old;
   const from = fresh[0][0];

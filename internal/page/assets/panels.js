@@ -1,4 +1,4 @@
-// What stands beside the drawing: details of what is selected, incidents, containers, changes.
+// The panels next to the drawing: details of the selection, incidents, containers, changes.
 
 import { byID, make, draw, number, moment, count, until } from "./dom.js";
 import { words, poolOf, podKey } from "./model.js";
@@ -201,7 +201,7 @@ export class Panels {
     ];
   }
 
-  // showContainers lists them, those that were searched for alone.
+  // showContainers lists the containers, or only the search results.
   showContainers(found) {
     const all = found ? this.model.containers.filter((c) => found.has(podKey(c))) : this.model.containers;
     const rows = all.slice(0, mostRows);

@@ -53,9 +53,9 @@ export class Timeline {
   }
 
   figure(f, n, points, index, names) {
-    // What is 0 all the time and seldom is anything else only hides others.
-    const told = (p, line) => p[index.get(line)] !== null && (p[index.get(line)] !== 0 || !f.rare?.includes(line));
-    const known = f.lines.filter((line) => index.has(line) && points.some((p) => told(p, line)));
+    // A rare series that is 0 throughout only hides others.
+    const shown = (p, line) => p[index.get(line)] !== null && (p[index.get(line)] !== 0 || !f.rare?.includes(line));
+    const known = f.lines.filter((line) => index.has(line) && points.some((p) => shown(p, line)));
     const area = (line) => f.areas?.includes(line);
     const key = (line) => draw("svg", { className: "key", viewBox: "0 0 30 10", "aria-hidden": "true" },
       area(line) ? draw("rect", { width: 30, height: 10, className: "area" }) : draw("line", { x1: 0, x2: 30, y1: 5, y2: 5, className: `line c${f.lines.indexOf(line) + 1}` }));
@@ -131,7 +131,7 @@ export class Timeline {
   }
 }
 
-// path is a line of steps; where nothing was known for long, it is broken.
+// path is a line of steps, broken where nothing was known for long.
 export function path(points, i, x, y, gap) {
   let d = "", before;
   for (const p of points) {
