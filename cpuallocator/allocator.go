@@ -38,6 +38,7 @@ type question struct {
 	want      int // CPUs still to be found, Keep and what is settled taken off
 	limit     limit
 	cleanOnly bool
+	named     bool // the request names the nodes
 
 	settledBad int32 // of what is settled, CPUs on cores of owners to be avoided
 }
@@ -200,20 +201,22 @@ func (a *Allocator) read(free *cpuset.Set, r *Request) {
 	}
 	clear(s.l3raw)
 	clear(s.keep)
-	all := r.Nodes.IsEmpty()
+	a.q.named = r.Nodes.Next(0) >= 0
 	for i := range s.node {
 		s.node[i].raw, s.node[i].kept = 0, 0
-		s.nodeOK[i] = all || r.Nodes.Has(m.nodes[i].id)
+		s.nodeOK[i] = !a.q.named || r.Nodes.Has(m.nodes[i].id)
 	}
+	n := len(m.cores)
+	raws, foreign := s.raw[:n], s.foreign[:n]
 	for i := range m.cores {
 		c := &m.cores[i]
 		raw := countIn(&s.avail, c.cpus)
-		s.raw[i], s.foreign[i] = raw, raw < c.on
+		raws[i], foreign[i] = raw, raw < c.on
 		s.node[c.node].raw += int32(raw)
 		s.l3raw[c.l3] += int32(raw)
 		if a.q.kept > 0 {
 			keep := countIn(&r.Keep, c.cpus)
-			s.keep[i], s.foreign[i] = keep, raw+keep < c.on
+			s.keep[i], foreign[i] = keep, raw+keep < c.on
 			s.node[c.node].kept += int32(keep)
 		}
 	}

@@ -44,7 +44,7 @@ func (a *Allocator) extentIfEmpty(r *Request, n int) extent {
 	case a.q.spread && r.BindRequired:
 		sort = 3
 	}
-	if r.Strategy == DistributeEvenly || !r.Nodes.IsEmpty() {
+	if r.Strategy == DistributeEvenly || a.q.named {
 		// Equal shares depend on the bind policy too, so only the rest is kept.
 		return a.askIfEmpty(r, n)
 	}

@@ -24,7 +24,7 @@ func (a *Allocator) check(r *Request) *Error {
 }
 
 func (a *Allocator) checkKeep(r *Request) *Error {
-	if r.Keep.IsEmpty() {
+	if r.Keep.Next(0) < 0 {
 		return nil
 	}
 	kept, known := r.Keep.Count(), 0
@@ -143,7 +143,7 @@ func (a *Allocator) shape(r *Request, n int) *Error {
 	copy(s.had, s.keep)
 	clear(s.take)
 	cores := len(m.cores)
-	if !r.Nodes.IsEmpty() {
+	if a.q.named {
 		cores = a.onlyNamedNodes()
 	}
 	if a.q.mode == anyThreads {

@@ -121,28 +121,37 @@ func (a *Allocator) listL3s(node int) {
 	s, m := &a.s.l3, a.m
 	s.list, s.chosen, s.base, s.had = s.list[:0], s.chosen[:0], baseSum{}, l3Base{}
 	clear(s.tally[:m.kinds])
+	if node >= 0 && m.nested() {
+		for _, id := range m.nodes[node].groups {
+			a.listL3(int(m.groups[id].l3))
+		}
+		return
+	}
 	for rank := range m.l3s {
-		l := &m.l3s[rank]
-		if in := int(l.node); in >= 0 && (!a.s.nodes.in[in] || node >= 0 && node != in) {
-			continue
+		if in := int(m.l3s[rank].node); in < 0 || a.s.nodes.in[in] && (node < 0 || node == in) {
+			a.listL3(rank)
 		}
-		item := l3Item{rank: int16(rank), raw: a.s.l3raw[rank]}
-		inPlace, had := a.addGroups(&item, l.groups)
-		switch {
-		case !inPlace:
-		case had || s.open[rank]:
-			if !s.open[rank] {
-				s.had.l3s++
-				s.had.raw += item.raw
-			}
-			s.open[rank] = true
-			s.had.usable += item.usable
-			for k := range item.tally {
-				s.tally[k].add(&item.tally[k])
-			}
-		case item.usable > 0:
-			s.list = append(s.list, item)
+	}
+}
+
+func (a *Allocator) listL3(rank int) {
+	s := &a.s.l3
+	item := l3Item{rank: int16(rank), raw: a.s.l3raw[rank]}
+	inPlace, had := a.addGroups(&item, a.m.l3s[rank].groups)
+	switch {
+	case !inPlace:
+	case had || s.open[rank]:
+		if !s.open[rank] {
+			s.had.l3s++
+			s.had.raw += item.raw
 		}
+		s.open[rank] = true
+		s.had.usable += item.usable
+		for k := range item.tally {
+			s.tally[k].add(&item.tally[k])
+		}
+	case item.usable > 0:
+		s.list = append(s.list, item)
 	}
 }
 
@@ -304,12 +313,34 @@ func (a *Allocator) searchL3s() bool {
 		a.leaf()
 		return s.found
 	}
+	if len(s.list) <= fewL3s {
+		a.eachSet(0)
+		return s.found
+	}
 	a.classes()
 	a.greedyL3s()
 	clear(s.skip)
 	s.chosen = s.chosen[:0]
 	a.descend(0, partial{usable: s.had.usable})
 	return s.found
+}
+
+// fewL3s is so few that to look at all their sets takes less time than bounds.
+const fewL3s = 5
+
+// eachSet looks at all sets that extend the one in hand with items from i on.
+func (a *Allocator) eachSet(i int) {
+	s := &a.s.l3
+	missing := s.left - len(s.chosen)
+	if missing == 0 {
+		a.leaf()
+		return
+	}
+	for ; i+missing <= len(s.list); i++ {
+		a.push(i)
+		a.eachSet(i + 1)
+		s.chosen = s.chosen[:len(s.chosen)-1]
+	}
 }
 
 // classes finds items that can be taken for one another, and the bounds of what

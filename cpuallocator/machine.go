@@ -53,6 +53,8 @@ type core struct {
 	socket int16
 	l3     int16
 	group  int16
+	tally  int16 // group and kind
+	sort   uint8 // where nobody has a CPU of it
 }
 
 // group is the cores that share node, socket and L3: what the choice of nodes
@@ -208,9 +210,14 @@ func (m *machine) measure(t *topology.Topology) {
 			m.kinds = 2
 		}
 	}
-	if m.kinds == 1 {
-		for i := range m.cores {
-			m.cores[i].kind = 0
+	for i := range m.cores {
+		c := &m.cores[i]
+		if m.kinds == 1 {
+			c.kind = 0
+		}
+		c.tally, c.sort = c.group*int16(m.kinds)+int16(c.kind), sortWhole
+		if c.on == 1 {
+			c.sort = sortLone
 		}
 	}
 	for _, n := range m.nodes {
@@ -261,6 +268,14 @@ func (m *machine) listNodeSets() []nodeSet {
 			slices.Compare(a.nodes, b.nodes), cmp.Compare(a.sockets, b.sockets))
 	})
 	return sets
+}
+
+// lastOf is where the sets of so many nodes end.
+func (m *machine) lastOf(count int32) int {
+	if next := int(count) + 1; next < len(m.ofCount) {
+		return m.ofCount[next] - 1
+	}
+	return len(m.nodeSets) - 1
 }
 
 // distanceTo is how far a node is from those of a set, there and back.

@@ -54,17 +54,23 @@ func (a *Allocator) roomy(set *nodeSet) bool {
 }
 
 // roomyEach is a quick look at whether each node of a set may hold its share.
-func (a *Allocator) roomyEach(set *nodeSet) bool {
-	d, ok := a.divide(set.count)
-	if !ok {
-		return false
-	}
-	for _, i := range set.nodes {
-		if a.s.node[i].had+a.s.node[i].usable < d.base {
+func (a *Allocator) roomyEach(nodes []int16, base int32) bool {
+	for _, i := range nodes {
+		if a.s.node[i].had+a.s.node[i].usable < base {
 			return false
 		}
 	}
 	return true
+}
+
+// sharers is how many nodes may hold a share.
+func (a *Allocator) sharers(base int32) (count int32) {
+	for i := range a.s.node {
+		if a.s.node[i].had+a.s.node[i].usable >= base {
+			count++
+		}
+	}
+	return count
 }
 
 // violation is how far the request's exclusive policy cannot be kept.

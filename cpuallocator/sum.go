@@ -39,10 +39,8 @@ func (a *Allocator) sortOf(core int) int {
 		return sortOwner
 	case s.foreign[core]:
 		return sortBeside
-	case a.m.cores[core].on == 1:
-		return sortLone
 	}
-	return sortWhole
+	return int(a.m.cores[core].sort)
 }
 
 // baseSum is what the CPUs that the result has anyway count for.
@@ -66,27 +64,29 @@ func (a *Allocator) sum() {
 		s.node[i].had = 0
 	}
 	a.q.cleanOnly = false
+	n := len(m.cores)
+	usable, had, foreign, bad, sorted := s.usable[:n], s.had[:n], s.foreign[:n], s.bad[:n], s.sort[:n]
 	for i := range m.cores {
 		c := &m.cores[i]
-		if s.had[i] > 0 {
+		if had[i] > 0 {
 			a.sumHad(i, &s.group[c.group])
-			s.node[c.node].had += int32(s.had[i])
+			s.node[c.node].had += int32(had[i])
 		}
-		f := s.usable[i]
+		f := usable[i]
 		if f == 0 {
 			continue
 		}
 		g := &s.group[c.group]
 		g.usable += int32(f)
-		if !s.bad[i] {
+		if !bad[i] {
 			g.clean += int32(f)
 		}
-		sort := sortWhole
-		if s.foreign[i] || s.had[i] > 0 || c.on == 1 {
+		sort := int(c.sort)
+		if foreign[i] || had[i] > 0 {
 			sort = a.sortOf(i)
 		}
-		s.sort[i] = uint8(sort)
-		s.tally[int(c.group)*m.kinds+int(c.kind)][sort]++
+		sorted[i] = uint8(sort)
+		s.tally[c.tally][sort]++
 		if m.threads > 2 {
 			g.cores += a.coreKey(i, sort)
 		}
@@ -105,7 +105,7 @@ func (a *Allocator) onlyClean() {
 		c := &m.cores[i]
 		g, sort := &s.group[c.group], int(s.sort[i])
 		g.usable -= int32(f)
-		s.tally[int(c.group)*m.kinds+int(c.kind)][sort]--
+		s.tally[c.tally][sort]--
 		if m.threads > 2 {
 			g.cores -= a.coreKey(i, sort)
 		}

@@ -58,13 +58,22 @@ func (a *Allocator) listTied(even bool) {
 	a.keyNodes()
 	var first *nodeSet
 	most := a.q.limit.most(len(a.m.nodes))
+	size, base := int32(0), int32(0) // of the sets in hand, the share that each node has at least
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
 		if int(set.count) > most || first != nil && (set.count != first.count || set.distance != first.distance ||
 			set.socketCount != first.socketCount) {
 			break
 		}
-		if !a.q.limit.allows(set.count, set.socketCount) || even && !a.roomyEach(set) {
+		if even && set.count != size {
+			size = set.count
+			d, ok := a.divide(size)
+			if base = d.base; !ok || a.sharers(base) < size {
+				i = a.m.lastOf(size)
+				continue
+			}
+		}
+		if !a.q.limit.allows(set.count, set.socketCount) || even && !a.roomyEach(set.nodes, base) {
 			continue
 		}
 		score, ok := a.scoreHolding(set, even)
