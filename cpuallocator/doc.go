@@ -46,11 +46,15 @@
 // L3s, and exact in full on machines of some dozens of cores; on larger ones it
 // looks at a bounded number of sets of L3s (l3.go, grow.go and threads.go state
 // their bounds). What a bound can cost is a better neighbour or a better fit
-// among equally few L3s. Three cases are less exact: beyond ten nodes the set is
-// grown and perhaps not the nearest; where cores are of unequal size the fewest
-// L3s may not be found on large machines; and where equal shares lie on nodes
-// that have an L3 in common or cores of two kinds, each node is chosen for by
-// itself.
+// among equally few L3s. Less exact are:
+//
+//   - machines of more than ten nodes: a set is grown, and perhaps not the nearest;
+//   - large machines with cores of unequal size, or of more than two threads: the
+//     fewest L3s may not be found;
+//   - requests that do not fit off the cores of owners that they are to avoid, on
+//     large machines: few sets of nodes are looked at (ties.go);
+//   - equal shares on nodes that have an L3 in common, or cores of two kinds: each
+//     node is chosen for by itself.
 //
 // The way of a request: hard.go (rules), sum.go (counts), nodes.go or grow.go
 // and even.go (nodes), l3.go (L3s), form.go and threads.go (cores), pick.go
