@@ -14,21 +14,21 @@ import (
 )
 
 // upPanicking starts a daemon whose steps panic for the events that bad names.
-func upPanicking(t *testing.T, bad func(policy.Event) bool) (n *node, tick chan time.Time) {
+func upPanicking(t *testing.T, bad func(policy.Event) bool) (n *rig, tick chan time.Time) {
 	t.Helper()
 	n, tick = newNode(t, grid(t, testGrid)), make(chan time.Time)
 	n.startRuntime()
 	o := n.options()
 	o.Clock.Tick = tick
-	p, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.loop.step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
+	o.step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
 		if bad(e) {
 			panic("a defect")
 		}
 		return m.Step(now, e)
+	}
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.plugin, n.stop, n.done = p, cancel, make(chan struct{})

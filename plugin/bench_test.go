@@ -24,7 +24,7 @@ func (nothing) CreateContainer(context.Context, *api.PodSandbox,
 	return nil, nil, nil
 }
 
-func (n *node) startNothing() {
+func (n *rig) startNothing() {
 	n.startRuntime()
 	st, err := stub.New(nothing{}, stub.WithPluginName("nothing"), stub.WithPluginIdx("10"),
 		stub.WithSocketPath(n.socket))
@@ -46,7 +46,7 @@ func (n *node) startNothing() {
 // creator sends CreateContainer for new containers of one burstable pod, as the
 // 501st of a node, and ends each so that the node stays as large.
 type creator struct {
-	n    *node
+	n    *rig
 	pod  spec
 	i    int
 	took []time.Duration
@@ -82,7 +82,7 @@ func BenchmarkCreateContainer(b *testing.B) {
 	ours.direct, idle.direct = true, true
 	ours.up(func(o *Options) { o.Log = slog.New(slog.NewTextHandler(io.Discard, nil)) })
 	idle.startNothing()
-	for _, n := range []*node{ours, idle} {
+	for _, n := range []*rig{ours, idle} {
 		for i := range 499 {
 			s := burstable(fmt.Sprint("web", i))
 			n.pods["sb-"+s.name] = s.sandbox("sb-" + s.name)
@@ -135,7 +135,7 @@ func BenchmarkHandler(b *testing.B) {
 }
 
 // full is a node with a thousand containers on 512 CPUs, thirty of them owners.
-func full(t testing.TB) (*node, []*api.PodSandbox, []*api.Container) {
+func full(t testing.TB) (*rig, []*api.PodSandbox, []*api.Container) {
 	n := newNode(t, grid(t, topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8,
 		ThreadsPerCore: 2}))
 	var pods []*api.PodSandbox
@@ -175,7 +175,7 @@ func BenchmarkSynchronize(b *testing.B) {
 		}
 		loop, done := context.WithCancel(ctx)
 		ended := make(chan struct{})
-		go func() { defer close(ended); p.loop.run(loop) }()
+		go func() { defer close(ended); p.runner.run(loop) }()
 		s := &session{Plugin: p, deadline: time.Minute}
 		b.StartTimer()
 		if _, err := s.Synchronize(ctx, pods, containers); err != nil {

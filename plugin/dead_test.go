@@ -19,18 +19,18 @@ func TestWhatADeadDaemonGuards(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		before      []spec
-		meanwhile   func(t *testing.T, n *node)
+		meanwhile   func(t *testing.T, n *rig)
 		dead, after map[string]string // where containers run
 	}{
 		{
 			name: "owners stay, and nobody joins them", before: []spec{lse("db", 4000), burstable("web")},
-			meanwhile: func(t *testing.T, n *node) { mustRun(t, n, burstable("web2"), bestEffort("low")) },
+			meanwhile: func(t *testing.T, n *rig) { mustRun(t, n, burstable("web2"), bestEffort("low")) },
 			dead:      map[string]string{"db-main": "0-3", "web-main": "4-15", "web2-main": "4-15", "low-main": "4-15"},
 			after:     map[string]string{"db-main": "0-3", "web-main": "4-15", "web2-main": "4-15", "low-main": "4-15"},
 		},
 		{
 			name: "an owner's container restarts on its CPUs", before: []spec{lse("db", 4000), burstable("web")},
-			meanwhile: func(t *testing.T, n *node) {
+			meanwhile: func(t *testing.T, n *rig) {
 				n.end("db-main")
 				if err := n.startContainer(lse("db", 4000), "db-main-2", main1(4000)[0]); err != nil {
 					t.Fatal(err)
@@ -42,7 +42,7 @@ func TestWhatADeadDaemonGuards(t *testing.T) {
 		{
 			name: "an update moves no owner off its CPUs", before: []spec{lse("db", 4000), lse("other", 2000),
 				burstable("web")},
-			meanwhile: func(t *testing.T, n *node) {
+			meanwhile: func(t *testing.T, n *rig) {
 				for id, cpus := range map[string]string{"db-main": "8-9", "other-main": "0-15", "web-main": "0-15"} {
 					if err := n.update(id, &api.LinuxCPU{Cpus: cpus}); err != nil { // as kubelet's static policy does
 						t.Fatal(err)
@@ -54,13 +54,13 @@ func TestWhatADeadDaemonGuards(t *testing.T) {
 		},
 		{
 			name: "an owner that ends leaves its CPUs idle", before: []spec{lse("db", 4000), burstable("web")},
-			meanwhile: func(_ *testing.T, n *node) { n.remove(lse("db", 4000)) },
+			meanwhile: func(_ *testing.T, n *rig) { n.remove(lse("db", 4000)) },
 			dead:      map[string]string{"web-main": "4-15"},
 			after:     map[string]string{"web-main": "0-15"},
 		},
 		{
 			name: "a Guaranteed pod that starts runs everywhere", before: []spec{lse("db", 4000)},
-			meanwhile: func(t *testing.T, n *node) {
+			meanwhile: func(t *testing.T, n *rig) {
 				mustRun(t, n, spec{name: "plain", qos: policy.Guaranteed, ctrs: main1(2000)})
 			},
 			dead:  map[string]string{"db-main": "0-3", "plain-main": "0-15"},
@@ -68,26 +68,26 @@ func TestWhatADeadDaemonGuards(t *testing.T) {
 		},
 		{
 			name: "an owner that starts owns nothing until then", before: []spec{lse("db", 4000), burstable("web")},
-			meanwhile: func(t *testing.T, n *node) { mustRun(t, n, lsr("new", 2000)) },
+			meanwhile: func(t *testing.T, n *rig) { mustRun(t, n, lsr("new", 2000)) },
 			dead:      map[string]string{"db-main": "0-3", "web-main": "4-15", "new-main": "0-15"},
 			after:     map[string]string{"db-main": "0-3", "web-main": "6-15", "new-main": "4-5"},
 		},
 		{
 			name:      "nobody is refused, and who would have been stays shared",
 			before:    []spec{lse("db", 4000), burstable("web")},
-			meanwhile: func(t *testing.T, n *node) { mustRun(t, n, lsr("huge", 40000), lsr("odd", 1500)) },
+			meanwhile: func(t *testing.T, n *rig) { mustRun(t, n, lsr("huge", 40000), lsr("odd", 1500)) },
 			dead:      map[string]string{"huge-main": "0-15", "odd-main": "0-15"},
 			after:     map[string]string{"db-main": "0-3", "huge-main": "4-15", "odd-main": "4-15"},
 		},
 		{
 			name: "a burstable owner's slice is open", before: []spec{widened("db", 4000), burstable("web")},
-			meanwhile: func(t *testing.T, n *node) { mustRun(t, n, burstable("web2"), bestEffort("low")) },
+			meanwhile: func(t *testing.T, n *rig) { mustRun(t, n, burstable("web2"), bestEffort("low")) },
 			dead:      map[string]string{"db-main": "0-3", "web-main": "4-15", "web2-main": "0-15", "low-main": "0-15"},
 			after:     map[string]string{"db-main": "0-3", "web-main": "4-15", "web2-main": "4-15", "low-main": "0-15"},
 		},
 		{
 			name: "an owner without CPUs runs on its parent's", before: []spec{lse("db", 4000), burstable("web")},
-			meanwhile: func(t *testing.T, n *node) {
+			meanwhile: func(t *testing.T, n *rig) {
 				n.kernel.SetOnline(cpuset.Range(4, 15))
 				n.topo = onlyOnline(t, cpuset.Range(4, 15))
 			},
@@ -359,36 +359,5 @@ func TestACapOutlivesItsDeadlineOnlyWhileNobodyIsThere(t *testing.T) {
 	w.begin(newDoom("", 0))
 	if got := w.quota(path); got != 2000 {
 		t.Errorf("the quota is %dm, want 2000m", got)
-	}
-}
-
-// Whom to believe where the kernel's mask is not what was saved.
-func TestWhatWasSavedOrTheKernel(t *testing.T) {
-	all := cpuset.Range(0, 15)
-	four, three, pool := cpuset.Range(0, 3), cpuset.Range(0, 2), cpuset.Range(4, 15)
-	for _, c := range []struct {
-		name               string
-		saved, kernel, now cpuset.Set
-		asks               int64
-		from               string
-	}{
-		{"the same", four, four, all, 4000, "state file"},
-		{"one is off", four, three, all.Minus(cpuset.Of(3)), 4000, "state file"},
-		{"one was off and is back", four, three, all, 4000, "state file"},
-		{"all are off, it runs in a pool", four, pool, pool, 4000, "state file"},
-		{"all were off, it ran in a pool", four, pool, all, 4000, "state file"},
-		{"shrunk, and not saved", four, three, all, 3000, "kernel"},
-		{"shrunk, and not written", three, four, all, 3000, "state file"},
-		{"grown, and not written", four, three, all, 4000, "state file"},
-		{"moved after an old save", four, cpuset.Range(8, 11), all, 4000, "kernel"},
-		{"nobody knows what it asks for", four, three, all, 0, "kernel"},
-		{"the kernel has no mask", four, cpuset.Set{}, all, 0, "state file"},
-	} {
-		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
-			asks: c.asks}
-		r := &recovery{topo: onlyOnline(t, c.now), saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}}}
-		if got := r.placeOf(p); got == nil || got.From != c.from {
-			t.Errorf("%s: %+v, want what the %s says", c.name, got, c.from)
-		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/failpoint"
+	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -56,7 +57,7 @@ func (p *picky) CreateContainer(_ context.Context, s *api.PodSandbox,
 }
 
 // later registers another plugin, which the runtime asks after ours.
-func (n *node) later(handler any) {
+func (n *rig) later(handler any) {
 	n.t.Helper()
 	n.mu.Lock()
 	before := n.synced
@@ -78,55 +79,71 @@ func (n *node) later(handler any) {
 }
 
 // collecting is a plugin whose collection of the vanished runs when told to.
-func (n *node) collecting() (collect func()) {
+func (n *rig) collecting() (collect func()) {
 	vanish := make(chan time.Time)
 	n.up(func(o *Options) { o.Clock.Vanish = vanish })
 	return func() {
-		for range enoughMisses + 1 {
+		for range rounds {
 			vanish <- time.Time{}
 		}
 		n.settle()
 	}
 }
 
+// rounds are as many as end a pod that is gone: it is missed in two, and the last one is
+// taken together with the one before while that runs.
+const rounds = 3
+
 // looking is a node whose daemon looks after the pods that end whenever told to.
-func looking(t *testing.T) (n *node, soon chan<- time.Time) {
+func looking(t *testing.T) (n *rig, soon func()) {
 	n = newNode(t, grid(t, testGrid))
-	c := make(chan time.Time)
-	n.up(func(o *Options) {
-		o.Clock.Vanish = make(chan time.Time) // never
-		o.after(lookEvery, c)
-	})
-	return n, c
+	n.up(func(o *Options) { o.Clock.Vanish = make(chan time.Time) }) // never
+	return n, func() { n.passes(2 * time.Second) }
+}
+
+// passes lets time pass for the daemon, until it is settled again; advance does not wait
+// for that.
+func (n *rig) passes(d time.Duration) {
+	n.t.Helper()
+	n.advance(d)
+	n.settle()
+}
+
+func (n *rig) advance(d time.Duration) {
+	n.t.Helper()
+	if err := n.plugin.Advance(short(n.t), d); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 // asked is the quota that the policy takes kubelet to have written for a pod.
-func (n *node) asked(s spec) (q policy.Quota) {
+func (n *rig) asked(s spec) (q policy.Quota) {
 	n.t.Helper()
-	if err := n.plugin.loop.ask(short(n.t), func(m *policy.Machine) {
-		for _, p := range m.Checkpoint().Pods {
-			if p.UID == s.uid() {
-				q = p.Asked
-			}
+	for _, p := range n.checkpoint().Pods {
+		if p.UID == s.uid() {
+			q = p.Asked
 		}
-	}); err != nil {
-		n.t.Fatal(err)
 	}
 	return q
 }
 
-func (n *node) books() (pods, containers int) {
+func (n *rig) books() (pods, containers int) {
 	n.t.Helper()
-	if err := n.plugin.loop.ask(short(n.t), func(m *policy.Machine) {
-		c := m.Checkpoint()
-		pods, containers = len(c.Pods), len(c.Containers)
-	}); err != nil {
-		n.t.Fatal(err)
-	}
-	return pods, containers
+	c := n.checkpoint()
+	return len(c.Pods), len(c.Containers)
 }
 
-func (n *node) wantBooks(pods, containers int) {
+// checkpoint is what the policy holds.
+func (n *rig) checkpoint() policy.Synchronized {
+	n.t.Helper()
+	c, err := ask(short(n.t), n.plugin.runner, (*node.Core).Checkpoint)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+func (n *rig) wantBooks(pods, containers int) {
 	n.t.Helper()
 	if p, c := n.books(); p != pods || c != containers {
 		n.t.Errorf("%d pods and %d containers are on the books, want %d and %d", p, c, pods, containers)
@@ -207,18 +224,14 @@ func TestAPodWhoseEndIsNotToldIsFoundSoonAfterItsContainers(t *testing.T) {
 	mustRun(t, n, db, stays, burstable("web"))
 	n.end("db-main")
 	n.end("stays-main")
-	soon <- time.Time{} // the pods are still there
+	soon() // the pods are still there
 	n.kernel.Rmdir(db.parent())
-	for range enoughMisses + 1 { // the last one is taken when the one before is done
-		soon <- time.Time{}
+	for range rounds {
+		soon()
 	}
-	n.settle()
 	n.wantBooks(2, 1)
 	n.want("web-main", "0-3,6-15")
 	n.remove(stays) // the end of this one is told
-	if n.plugin.ending.look()["uid-stays"] {
-		t.Error("a pod whose end was told is still looked for")
-	}
 }
 
 // Kubelet ends a pod by stopping it and taking its cgroup away, and removes the
@@ -239,10 +252,9 @@ func TestAPodThatKubeletEndedGivesItsCPUsBackBeforeItsSandboxGoes(t *testing.T) 
 		}
 	}
 	n.kernel.Rmdir(db.parent()) // the other one only lost its sandbox
-	for range enoughMisses + 1 {
-		soon <- time.Time{}
+	for range rounds {
+		soon()
 	}
-	n.settle()
 	n.want("web-main", "0-3,6-15")
 	if log := n.log.String(); !strings.Contains(log, `level=INFO msg="its cgroup is gone`) ||
 		strings.Contains(log, `level=WARN msg="its cgroup is gone`) {
@@ -681,9 +693,6 @@ func TestAContainerThatSlippedPastItsCreationIsEnteredAtItsStart(t *testing.T) {
 		}
 	}
 	start(n.containers["web-main"], 1)
-	n.plugin.late.add("web-main")
-	start(n.containers["web-main"], 2)
-	start(n.containers["web-main"], 2)
 	slipped := web.container("sb-web", "web-slipped", ctr{name: "slipped", request: 1000})
 	start(slipped, 1)
 	start(slipped, 1)

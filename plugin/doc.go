@@ -1,22 +1,21 @@
-// Package plugin is the shell around the policy: it speaks NRI with the
-// runtime, feeds what happens to the one decider and enforces what it decides.
+// Package plugin is the NRI plugin: the connection to the runtime, its requests as events,
+// and answers in the runtime's words. What is decided is decided in package node below it.
 //
-// The path of a request, one file a station:
-//
-//	nri.go        a handler with a deadline of half the runtime's
+//	connect.go    registration with the runtime, again and again
+//	nri.go        the handlers, with a deadline of half the runtime's
 //	translate.go  the runtime's words become a policy event; tenant text stays outside
-//	loop.go       the goroutine that owns the policy.Machine takes it
-//	reply.go      the decision about the subject becomes the answer
-//	enforce.go    the decisions about everybody else become cgroup writes
+//	runner.go     steps the node.Core in one goroutine and carries out its effects
+//	reply.go      a decision becomes an answer
+//	restore.go    gives everything back that a daemon changed
+//	watch.go      follows kubelet's CPU manager and the CPUs of the machine
 //
 // Three invariants:
 //
-//   - No handler waits for a disk, a network or a lock that somebody holds who
-//     waits for one. The only thing it may wait for is that CPUs are free before
-//     their owner starts, and that wait ends with its deadline: the owner is
-//     then refused, never started beside others.
+//   - No handler waits for a disk, a network or a lock. It may wait only until a container
+//     can start without sharing a CPU that has an owner. That wait ends with the deadline:
+//     the container is then refused, never started on CPUs of others.
 //   - The runtime's unsolicited UpdateContainers is never called: it can lock up
-//     the runtime. What concerns others goes through their cgroups.
-//   - Nothing is written before the first Synchronize: until then nobody knows
-//     who runs, and a pool computed for an empty node is too wide.
+//     the runtime. What concerns other containers goes through their cgroups.
+//   - Nothing is written before the first Synchronize: until then it is not known
+//     what runs, and a pool computed for an empty node is too wide.
 package plugin

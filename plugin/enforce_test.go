@@ -51,17 +51,7 @@ func (g *gate) set(on string, hold chan struct{}, err error) {
 	g.on, g.hold, g.err = on, hold, err
 }
 
-// after makes a wait of d last until c; all others are as long as they say.
-func (o *Options) after(d time.Duration, c <-chan time.Time) {
-	o.Clock.After = func(asked time.Duration) <-chan time.Time {
-		if asked == d {
-			return c
-		}
-		return time.After(asked)
-	}
-}
-
-func gated(t *testing.T) (*node, *gate) {
+func gated(t *testing.T) (*rig, *gate) {
 	n := newNode(t, grid(t, testGrid))
 	g := &gate{held: make(chan struct{}, 1)}
 	n.kernel.Before = g.before
@@ -141,23 +131,17 @@ func TestAQuotaThatWasNotWrittenIsTriedAgainBeforeTheNextAudit(t *testing.T) {
 		}
 		return nil
 	}
-	again := make(chan time.Time)
-	n.up(func(o *Options) {
-		o.Clock.Audit = make(chan time.Time) // never
-		o.after(retryWrites, again)
-	})
+	n.up(func(o *Options) { o.Clock.Audit = make(chan time.Time) }) // never
 	mustRun(t, n, db)
 	broken.Store(false)
 	if n.plugin.Settled() {
 		t.Error("settled, although a quota is not written")
 	}
-	eventually(t, "it is tried again, with the news if some come first", func() bool {
-		select {
-		case again <- time.Now():
-			return true
-		default:
-			return n.plugin.Settled()
+	eventually(t, "it is tried again", func() bool {
+		if err := n.plugin.Advance(short(t), 5*time.Second); err != nil {
+			t.Fatal(err)
 		}
+		return n.plugin.Settled()
 	})
 	n.settle()
 	if got := n.quota(db.parent()); got != policy.NoLimit {
@@ -213,17 +197,16 @@ func TestAPanicInAStepIsAnsweredAndLogged(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	n.startRuntime()
 	o := n.options()
-	p, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.loop.anchor.recorder = policy.NewRecorder(2) // the revisions of a replay are lower than those of the life
-	p.loop.step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
+	o.step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
 		if r, ok := e.(policy.PodRun); ok && r.Pod.Name == "poison" {
 			var none *policy.Machine
 			_ = none.Snapshot().Rev // what a defect would do
 		}
 		return m.Step(now, e)
+	}
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	n.plugin, n.stop, n.done = p, cancel, make(chan struct{})
@@ -323,7 +306,7 @@ func TestWhoComesDoesNotWaitForOthersToGrow(t *testing.T) {
 	<-under
 	done := make(chan error, 1)
 	go func() { done <- n.run(lse("next", 4000)) }()
-	for !n.plugin.enforcer.news() {
+	for !n.plugin.knows("next-main") {
 		runtime.Gosched()
 	}
 	close(release)

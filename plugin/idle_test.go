@@ -69,7 +69,7 @@ func TestBestEffortIsIdle(t *testing.T) {
 }
 
 // sliceQuota waits for the quota of a slice, and asks for one of best effort.
-func sliceQuota(t *testing.T, n *node, slice string) (limited func(when string,
+func sliceQuota(t *testing.T, n *rig, slice string) (limited func(when string,
 	milli int64), suppress func(milli int64)) {
 	limited = func(when string, milli int64) {
 		t.Helper()

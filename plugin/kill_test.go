@@ -98,7 +98,7 @@ func (m mortal) Apply(ctx context.Context, path string, v cgroup.Values) error {
 // world is a node that outlives its daemons: the kernel, the runtime, the state
 // folder and the wall clock.
 type world struct {
-	*node
+	*rig
 	dir    string
 	ahead  atomic.Int64 // of the wall clock, in nanoseconds
 	passed atomic.Int64 // beyond real time
@@ -112,7 +112,7 @@ type world struct {
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{node: newNode(t, grid(t, testGrid)), dir: filepath.Join(memoryDir(t), "state"),
+	w := &world{rig: newNode(t, grid(t, testGrid)), dir: filepath.Join(memoryDir(t), "state"),
 		boot: time.Now().Add(-time.Hour), name: "n"}
 	w.startRuntime()
 	t.Cleanup(func() {
@@ -157,11 +157,11 @@ func (w *world) begin(d *doom) {
 	if w.change != nil {
 		w.change(&o)
 	}
+	o.saveEvery = time.Nanosecond
 	p, err := New(o)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	p.loop.pace = 0
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	d.kill = func() { cancel(); w.cut() }
@@ -391,7 +391,7 @@ func doVanish(s spec) step {
 }
 
 func (w *world) collect() {
-	for range enoughMisses + 1 { // the last is taken once those before were dealt with
+	for range rounds { // the last is taken once those before were dealt with
 		if w.plugin != nil && !w.doom.struck() {
 			w.tick(w.vanish)
 		}
@@ -524,12 +524,8 @@ func (w *world) sound() {
 		w.t.Errorf("%d containers are on the books, %d are there", len(s.Containers), len(w.containers))
 	}
 	held := map[string]bool{}
-	if err := w.plugin.loop.ask(short(w.t), func(m *policy.Machine) {
-		for _, p := range m.Checkpoint().Pods {
-			held[p.Sandbox] = true
-		}
-	}); err != nil {
-		w.t.Error(err)
+	for _, p := range w.checkpoint().Pods {
+		held[p.Sandbox] = true
 	}
 	for id := range w.pods {
 		if !held[id] {

@@ -11,12 +11,14 @@ import (
 	"os/exec"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -24,14 +26,45 @@ import (
 // so that its memory can be measured from outside.
 const helperEnv = "QUIETCORE_TEST_PLUGIN_ON"
 
-// gone is a tree in which no cgroup exists any more.
-type gone struct{}
+// plain is a tree that has the masks that were written, and no cgroup without one: the
+// memory that is measured is the daemon's.
+type plain struct {
+	online cpuset.Set
+	mu     sync.Mutex
+	masks  map[string]cpuset.Set
+}
 
-func (gone) Apply(context.Context, string, cgroup.Values) error { return cgroup.ErrGone }
-func (gone) Effective(string) (cgroup.Effective, error)         { return cgroup.Effective{}, cgroup.ErrGone }
-func (gone) CPUs(string) (cgroup.Effective, error)              { return cgroup.Effective{}, cgroup.ErrGone }
-func (gone) Allowed(string) (cpuset.Set, error)                 { return cpuset.Set{}, cgroup.ErrGone }
-func (gone) Children(string) ([]string, error)                  { return nil, nil }
+func (p *plain) Apply(_ context.Context, path string, v cgroup.Values) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !v.CPUs.IsZero() {
+		p.masks[path] = v.CPUs.Set()
+	}
+	return nil
+}
+
+func (p *plain) CPUs(path string) (cgroup.Effective, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	own, ok := p.masks[path]
+	if !ok {
+		return cgroup.Effective{CPUs: p.online}, nil
+	}
+	return cgroup.Effective{CPUs: own, OwnCPUs: own}, nil
+}
+
+func (p *plain) Effective(path string) (cgroup.Effective, error) {
+	e, err := p.CPUs(path)
+	e.Quota, e.QuotaMilli = cgroup.Quota{Micros: -1}, policy.NoLimit
+	return e, err
+}
+
+func (p *plain) Allowed(path string) (cpuset.Set, error) {
+	e, err := p.CPUs(path)
+	return e.CPUs, err
+}
+
+func (p *plain) Children(string) ([]string, error) { return nil, nil }
 
 func helper(socket string) {
 	debug.SetGCPercent(GCPercent)
@@ -40,7 +73,8 @@ func helper(socket string) {
 		panic(err)
 	}
 	store := &state.Store{Dir: os.Getenv(helperEnv + "_STATE"), Now: time.Now}
-	p, err := New(Options{Topology: topo, Driver: gone{}, Reader: gone{}, Store: store, Socket: socket,
+	tree := &plain{online: topo.Online(), masks: map[string]cpuset.Set{}}
+	p, err := New(Options{Topology: topo, Driver: tree, Reader: tree, Store: store, Socket: socket,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		panic(err)

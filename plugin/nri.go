@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
 	"github.com/quietcore/quietcore/internal/failpoint"
+	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -82,62 +82,66 @@ func half(timeout time.Duration) time.Duration {
 	return timeout / 2
 }
 
-// timed counts a handler's answer and the time to it.
-func (s *session) timed(event string) func(error) {
+// serve gives the core a request and waits for its answer. The core answers by the
+// deadline; the handler gives up a little later, in case it does not.
+func (s *session) serve(ctx context.Context, handler string, r *node.Request) node.Reply {
+	ctx, cancel := context.WithTimeout(ctx, s.deadline+s.deadline/2)
+	defer cancel()
 	start := time.Now()
-	return func(err error) {
-		var refusal *policy.Refusal
-		result := "ok"
-		switch {
-		case errors.As(err, &refusal):
-			result = "refused"
-		case late(err):
-			result = "deadline"
-		case err != nil:
-			result = "error"
-		}
-		s.o.Metrics.Request(event, result, time.Since(start))
-	}
+	r.Deadline = s.runner.now().Add(s.deadline)
+	reply := s.runner.submit(ctx, r)
+	s.o.Metrics.Request(handler, resultOf(reply.Err), time.Since(start))
+	return reply
 }
 
-func (s *session) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, s.deadline)
+// resultOf names an answer in metrics.
+func resultOf(err error) string {
+	switch {
+	case refused(err):
+		return "refused"
+	case late(err):
+		return "deadline"
+	case err != nil:
+		return "error"
+	}
+	return "ok"
 }
+
+func refused(err error) bool {
+	var refusal *policy.Refusal
+	return errors.As(err, &refusal)
+}
+
+func late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// pass passes a point, for tests.
+func (s *session) pass(p failpoint.Point) { s.runner.at(p) }
 
 // Synchronize takes over everything that runs. What it finds stays where it is.
 func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	count, start := s.timed("Synchronize"), time.Now()
+	start := time.Now()
 	listed := inventoryOf(pods, containers, s.o.Config.JobLabel, s.o.Clock.Now())
-	err := s.synchronize(ctx, listed, s.deadline/2)
-	if err != nil {
-		err = fmt.Errorf("synchronize %d pods: %w", len(pods), err)
-	}
-	count(err)
-	if err != nil {
-		return nil, err
+	if err := s.serve(ctx, "Synchronize", &node.Request{Inventory: &listed}).Err; err != nil {
+		return nil, fmt.Errorf("synchronize %d pods: %w", len(pods), err)
 	}
 	took := time.Since(start)
 	s.o.Metrics.Synchronized(len(containers), took)
 	s.o.Log.Info("synchronized", "pods", len(pods), "containers", len(containers), "took", took.String())
-	s.at.at(failpoint.SyncReply)
-	s.synced()
+	s.pass(failpoint.SyncReply)
+	s.connected.Store(true)
+	s.synchronised.Store(true)
 	return nil, nil
 }
 
 // RunPodSandbox is the moment of admission: an error refuses the pod.
 func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
 	pod := s.newPod(ctx, p)
-	s.ending.name(pod.UID)
-	count := s.timed("RunPodSandbox")
-	o := s.loop.submit(ctx, policy.PodRun{Pod: pod}, nil)
-	count(o.err)
-	s.at.at(failpoint.RunReply)
-	return s.answer(pod, o.err)
+	r := s.serve(ctx, "RunPodSandbox", &node.Request{Pod: pod.UID, Event: policy.PodRun{Pod: pod}})
+	s.pass(failpoint.RunReply)
+	return s.answer(pod, r.Err)
 }
 
 // newPod is a pod that is about to run, with what the API server says of it.
@@ -167,20 +171,14 @@ func (s *session) findDevices(ctx context.Context, pod *policy.Pod) {
 
 // UpdatePodSandbox is kubelet about to resize a pod; an error vetoes it.
 func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r *api.LinuxResources) error {
-	cpu := r.GetCpu()
-	if !resizes(cpu) {
+	if !resizes(r.GetCpu()) {
 		return nil
 	}
-	ctx, cancel := s.within(ctx)
-	defer cancel()
 	pod := podOf(p, s.o.Config.JobLabel)
-	count := s.timed("UpdatePodSandbox")
-	o := s.loop.submit(ctx, policy.PodResized{Sandbox: pod.Sandbox, Shares: sharesIn(cpu),
-		Quota: cpu.GetQuota().GetValue(), Period: periodIn(cpu)}, nil)
-	count(o.err)
-	s.enforcer.recheck(pod.UID) // kubelet has written the pod's quota
-	s.at.at(failpoint.ResizeReply)
-	return s.answer(pod, o.err)
+	reply := s.serve(ctx, "UpdatePodSandbox", &node.Request{Pod: pod.UID, Event: resizeOf(pod.Sandbox, r.GetCpu())})
+	s.notify(ctx, node.Recheck{Pod: pod.UID}) // kubelet writes the pod's quota
+	s.pass(failpoint.ResizeReply)
+	return s.answer(pod, reply.Err)
 }
 
 // resizes says whether an update has a size, and not a place alone.
@@ -188,43 +186,45 @@ func resizes(cpu *api.LinuxCPU) bool {
 	return cpu.GetShares().GetValue() != 0 || cpu.GetQuota().GetValue() != 0
 }
 
+// notify hands over what needs no answer.
+func (s *session) notify(ctx context.Context, in node.In) {
+	ctx, cancel := context.WithTimeout(ctx, s.deadline)
+	defer cancel()
+	if err := s.runner.put(ctx, in); err != nil {
+		s.o.Log.Debug("the daemon is too busy to look at something at once", "input", fmt.Sprintf("%+v", in), "err",
+			err)
+	}
+}
+
 // PostUpdatePodSandbox looks at the pod's quota once more.
-func (s *session) PostUpdatePodSandbox(_ context.Context, p *api.PodSandbox) error {
-	s.enforcer.recheck(podOf(p, "").UID)
+func (s *session) PostUpdatePodSandbox(ctx context.Context, p *api.PodSandbox) error {
+	s.notify(ctx, node.Recheck{Pod: uidOf(p)})
 	return nil
 }
 
 // StopPodSandbox releases nothing: the pod's containers may still be stopping,
 // and a pod that only lost its sandbox gets a new one. But if its cgroup goes now,
 // the pod has ended.
-func (s *session) StopPodSandbox(_ context.Context, p *api.PodSandbox) error {
-	s.ending.add(podOf(p, "").UID)
+func (s *session) StopPodSandbox(ctx context.Context, p *api.PodSandbox) error {
+	s.notify(ctx, node.Stopping{Pod: uidOf(p)})
 	return nil
 }
 
 // RemovePodSandbox is the end of a sandbox. A refused one comes here too.
 func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	count := s.timed("RemovePodSandbox")
-	err := s.loop.submit(ctx, policy.PodRemoved{Sandbox: clip(p.GetId())}, nil).err
-	s.ending.announced(podOf(p, "").UID)
-	count(err)
-	s.forgiven(err)
-	s.at.at(failpoint.RemoveReply)
+	r := s.serve(ctx, "RemovePodSandbox",
+		&node.Request{Pod: uidOf(p), Event: policy.PodRemoved{Sandbox: clip(p.GetId())}})
+	s.forgiven(r.Err)
+	s.pass(failpoint.RemoveReply)
 	return nil
 }
 
-// CreateContainer places a container. The answer for one that owns CPUs is given
-// once everybody else has left them.
+// CreateContainer places a container. The answer is given once the container can start
+// without sharing a CPU that has an owner.
 func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 	c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	count := s.timed("CreateContainer")
 	v, err := s.create(ctx, p, c)
-	count(err)
-	s.at.at(failpoint.CreateReply)
+	s.pass(failpoint.CreateReply)
 	if err != nil || s.o.Observe {
 		return nil, nil, err
 	}
@@ -233,144 +233,68 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 
 func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Container) (values, error) {
 	pod := s.newPod(ctx, p)
-	s.ending.name(pod.UID)
 	ctr := containerOf(c, &pod, pod.CreatedAt)
-	o := s.loop.submit(ctx, policy.ContainerCreate{Pod: pod, Container: ctr}, nil)
-	if o.err != nil {
-		if late(o.err) && !exclusive(&pod) {
-			s.late.add(ctr.ID)
-			// Unpinned it lands in the pool of its slice: safe, and the runtime goes on.
-			// It is entered when it starts.
-			s.o.Log.Error("no decision in time; the container starts in its slice's pool", "pod",
-				podName(policy.PodRef{Namespace: pod.Namespace, Name: pod.Name}), "container", ctr.Name, "err", o.err)
-			return values{}, nil
-		}
-		return values{}, s.answer(pod, o.err)
-	}
-	d, ok := subject(o.decisions, ctr.ID)
-	if !ok {
+	r := s.serve(ctx, "CreateContainer", &node.Request{
+		Pod: pod.UID, Event: policy.ContainerCreate{Pod: pod, Container: ctr},
+	})
+	switch {
+	case late(r.Err) && !pod.Exclusive():
+		// Unpinned it lands in the pool of its slice: safe, and the runtime goes on.
+		// It is entered when it starts.
+		s.o.Log.Error("no decision in time; the container starts in its slice's pool", "pod",
+			pod.Namespace+"/"+pod.Name, "container", ctr.Name, "err", r.Err)
+		return values{}, nil
+	case r.Err != nil:
+		return values{}, s.answer(pod, r.Err)
+	case r.Container == nil:
 		return values{}, nil
 	}
-	if err := s.clear(ctx, &o, &d, pod.CgroupParent); err != nil && !s.o.Observe {
-		return values{}, s.answer(pod, &policy.Refusal{Code: "Busy", Message: err.Error() +
-			"; the container is tried again"})
-	}
-	v := valuesOf(&d, o.topo)
-	v.env = envOf(s.o.CPUsEnv, &d)
+	v := valuesOf(r.Container, r.Topology)
+	v.env = envOf(s.o.CPUsEnv, r.Container)
 	return v, nil
-}
-
-// clear waits until a container can start without sharing a CPU that has an owner.
-func (s *session) clear(ctx context.Context, o *outcome, d *policy.SetContainer, parent string) error {
-	switch {
-	case d.Need.Own != nil:
-		if err := s.enforcer.vacated(ctx, o.seq, d.Need.Own); err != nil {
-			return err
-		}
-		s.at.at(failpoint.CreateVacated)
-	case o.placed > 0:
-		return s.enforcer.masked(ctx, o.placed, strings.Trim(parent, "/"), o.exposed)
-	}
-	return nil
-}
-
-func late(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
 // UpdateContainer answers kubelet's own change with our whole desired state, so
 // that what kubelet writes passes through us and ours wins.
 func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container,
 	r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	id := clip(c.GetId())
-	s.ending.name(podOf(p, "").UID)
+	uid := uidOf(p)
+	reply := s.serve(ctx, "UpdateContainer", &node.Request{Pod: uid, Event: updateOf(clip(c.GetId()), r)})
 	if s.unsaid.Load() && resizes(r.GetCpu()) {
-		defer s.enforcer.recheckSoon(podOf(p, "").UID) // kubelet may write the pod's quota, whatever we answer
+		s.notify(ctx, node.Recheck{Pod: uid, Soon: true}) // kubelet may write the pod's quota, whatever we answer
 	}
-	count := s.timed("UpdateContainer")
-	o := s.loop.submit(ctx, updateOf(id, r), nil)
-	count(o.err)
-	if o.err != nil {
-		return nil, s.answer(podOf(p, ""), o.err)
+	s.pass(failpoint.UpdateReply)
+	if reply.Err != nil {
+		return nil, s.answer(podOf(p, ""), reply.Err)
 	}
-	d, ok := subject(o.decisions, id)
-	if !ok || s.o.Observe {
-		return nil, nil // nobody we placed: as kubelet says
+	if reply.Container == nil || s.o.Observe {
+		return nil, nil
 	}
-	if d.Need.Own != nil {
-		if err := s.enforcer.vacated(ctx, o.seq, d.Need.Own); err != nil {
-			// It keeps running where it is; the writer goes on and the audit repairs.
-			s.o.Log.Error("an update is answered before its CPUs are free", "container", id, "err", err)
-			return nil, nil
-		}
-		s.at.at(failpoint.UpdateVacated)
-	}
-	v := valuesOf(&d, o.topo)
-	u := v.update(c.GetId())
-	s.at.at(failpoint.UpdateReply)
+	u := valuesOf(reply.Container, reply.Topology).update(c.GetId())
 	if u == nil {
 		return nil, nil
 	}
 	return []*api.ContainerUpdate{u}, nil
 }
 
-// PostCreateContainer, StartContainer and PostStartContainer confirm that a
-// container is there. One that slipped past its creation is entered now.
+// StartContainer enters a container that slipped past its creation.
 func (s *session) StartContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) error {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	if id := clip(c.GetId()); !s.late.take(id) && s.knows(ctx, id) {
+	known, err := ask(ctx, s.runner, func(core *node.Core) bool { return core.Knows(clip(c.GetId())) })
+	if err != nil || known {
 		return nil
 	}
-	_, err := s.create(ctx, p, c)
+	_, err = s.create(ctx, p, c)
 	return err
 }
 
-// knows says that the policy has a container.
-func (s *session) knows(ctx context.Context, id string) bool {
-	known := false
-	err := s.loop.ask(ctx, func(m *policy.Machine) { known = m.Has(id) })
-	return err == nil && known
-}
-
-// lateCreates are containers whose creation was answered without a decision. Whether the
-// policy has them by now or not, nobody has waited until they may start.
-type lateCreates struct {
-	mu  sync.Mutex
-	ids map[string]bool
-}
-
-// maxLate bounds how many are remembered: not every one starts.
-const maxLate = 256
-
-func (l *lateCreates) add(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ids == nil || len(l.ids) >= maxLate {
-		l.ids = map[string]bool{}
-	}
-	l.ids[id] = true
-}
-
-// take says whether a container is one of them, and forgets it.
-func (l *lateCreates) take(id string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	is := l.ids[id]
-	delete(l.ids, id)
-	return is
-}
-
-func (s *session) PostStartContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
-	s.enforcer.verify(clip(c.GetId()))
+// PostStartContainer and PostUpdateContainer read back what the runtime made of it.
+func (s *session) PostStartContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+	s.notify(ctx, node.Verify{Container: clip(c.GetId())})
 	return nil
 }
 
-// PostUpdateContainer reads back what the runtime made of an update.
-func (s *session) PostUpdateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
-	s.enforcer.verify(clip(c.GetId()))
+func (s *session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+	s.notify(ctx, node.Verify{Container: clip(c.GetId())})
 	return nil
 }
 
@@ -384,18 +308,13 @@ func (s *session) StopContainer(ctx context.Context, _ *api.PodSandbox,
 
 func (s *session) RemoveContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) error {
 	s.stopped(ctx, c, "RemoveContainer")
-	s.ending.add(podOf(p, "").UID)
+	s.notify(ctx, node.Stopping{Pod: uidOf(p)})
 	return nil
 }
 
-func (s *session) stopped(ctx context.Context, c *api.Container, event string) {
-	ctx, cancel := s.within(ctx)
-	defer cancel()
-	count := s.timed(event)
-	err := s.loop.submit(ctx, policy.ContainerStopped{ID: clip(c.GetId())}, nil).err
-	count(err)
-	s.forgiven(err)
-	s.at.at(failpoint.StopReply)
+func (s *session) stopped(ctx context.Context, c *api.Container, handler string) {
+	s.forgiven(s.serve(ctx, handler, &node.Request{Event: policy.ContainerStopped{ID: clip(c.GetId())}}).Err)
+	s.pass(failpoint.StopReply)
 }
 
 // Shutdown says that the runtime ends; the connection's end says it again.

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -149,11 +150,7 @@ func TestKubeletWritesThePodsQuotaAtAResizeAndItIsLiftedAgain(t *testing.T) {
 // after the container's, or before one that is refused.
 func TestAPodsQuotaIsLiftedAgainWhereItsResizeIsNotTold(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
-	moment := make(chan time.Time)
-	n.up(func(o *Options) {
-		o.Clock.Audit = make(chan time.Time) // never
-		o.after(unsaidResize, moment)
-	})
+	n.up(func(o *Options) { o.Clock.Audit = make(chan time.Time) }) // never
 	n.plugin.unsaid.Store(true)
 	db := lsr("db", 4000)
 	mustRun(t, n, db)
@@ -172,8 +169,7 @@ func TestAPodsQuotaIsLiftedAgainWhereItsResizeIsNotTold(t *testing.T) {
 		if n.plugin.Settled() {
 			t.Error("settled, although the pod's quota is still to be looked at")
 		}
-		moment <- time.Now()
-		n.settle()
+		n.passes(2 * time.Second)
 		if got := n.quota(db.parent()); got != policy.NoLimit {
 			t.Errorf("after the resize to %dm the pod's quota is %dm, want none", tc.milli, got)
 		}
@@ -486,7 +482,11 @@ func TestHostileAnnotationsAreRefusedFastAndKeptNowhere(t *testing.T) {
 	}
 	held := 0
 	for _, r := range records {
-		held += len(recordText(r.At, r.Event()))
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held += len(text)
 	}
 	if held > 64<<10 {
 		t.Errorf("the record holds %d bytes after four hostile pods", held)

@@ -11,6 +11,7 @@ import (
 	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -55,10 +56,18 @@ type Options struct {
 	// late, for tests alone, is the naive order: an owner starts at once and the
 	// others leave that much later. It shows that a test of the order sees a wrong one.
 	late time.Duration
+	step node.StepFunc // the policy's; tests replace it
+	// saveEvery, for tests alone, is the least time between two saves.
+	saveEvery time.Duration
 
 	// Socket, Name and Index are for the registration with the runtime.
 	Socket, Name, Index string
 	Registration        time.Duration // watchdog for one attempt to register
+}
+
+// Store keeps what must outlive the daemon. Save returns when it is durable.
+type Store interface {
+	Save(state.Snapshot) error
 }
 
 // Clock is time as the plugin sees it. Nil fields are the real thing.

@@ -1,8 +1,6 @@
 package plugin
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -58,28 +56,25 @@ func (p *partial) Children(path string) ([]string, error) {
 
 // seeing is a node whose reader can be blinded; rounds runs that many rounds of the
 // collection and returns when the last is done.
-func seeing(t *testing.T) (n *node, sight *partial, rounds func(int)) {
+func seeing(t *testing.T) (n *rig, sight *partial, rounds func(int)) {
 	n = newNode(t, grid(t, testGrid))
 	sight = &partial{Reader: n.kernel}
 	vanish := make(chan time.Time)
 	n.up(func(o *Options) { o.Reader, o.Clock.Vanish = sight, vanish })
-	n.collected()
-	return n, sight, func(times int) {
-		for range times {
-			vanish <- time.Time{}
-		}
-		n.collected()
-	}
+	n.rounds(nil, 0)
+	return n, sight, func(times int) { n.rounds(vanish, times) }
 }
 
-// collected waits until the collection of pods that ended has done what it was asked:
-// it takes one thing after the other.
-func (n *node) collected() {
+// rounds lets the daemon look at all pods that often, and waits for the last look.
+func (n *rig) rounds(vanish chan<- time.Time, times int) {
 	n.t.Helper()
-	e := n.plugin.ending
-	eventually(n.t, "the round after the Synchronize is taken", func() bool { return len(e.scan) == 0 })
-	e.wake <- struct{}{}
-	eventually(n.t, "the rounds are done", func() bool { return len(e.wake) == 0 })
+	done := func() uint64 { return n.plugin.runner.status.Load().Rounds }
+	eventually(n.t, "the round after the Synchronize is done", func() bool { return done() > 0 })
+	for range times {
+		before := done()
+		vanish <- time.Time{}
+		eventually(n.t, "the round is done", func() bool { return done() > before })
+	}
 }
 
 // A reader that sees nothing, or lacks much at once, ends nothing: owners keep their
@@ -110,7 +105,7 @@ func TestABlindReaderEndsNoPod(t *testing.T) {
 			mustRun(t, n, lsr("a", 2000), lsr("b", 2000), lsr("c", 2000), burstable("web"), burstable("app"))
 			n.settle()
 			sight.hide(c.hides)
-			rounds(2 * enoughMisses)
+			rounds(4)
 			if why := n.plugin.Blind(); !strings.Contains(why, c.says) {
 				t.Errorf("it is blind because %q, want %q", why, c.says)
 			}
@@ -119,7 +114,7 @@ func TestABlindReaderEndsNoPod(t *testing.T) {
 			err := n.run(lsr("new", 2000))
 			sight.hide(nil)
 			if err != nil {
-				if !c.hides("kubepods") || !strings.Contains(err.Error(), "Busy") {
+				if !c.hides(strings.Trim(lsr("new", 2000).parent(), "/")) || !strings.Contains(err.Error(), "Busy") {
 					t.Fatal(err)
 				}
 				n.remove(lsr("new", 2000))
@@ -134,88 +129,11 @@ func TestABlindReaderEndsNoPod(t *testing.T) {
 			n.wantBooks(6, 6)
 			n.checkOwners()
 			n.kernel.Rmdir(lsr("a", 2000).parent())
-			rounds(enoughMisses)
+			rounds(2)
 			if why := n.plugin.Blind(); why != "" {
 				t.Errorf("it is blind although it sees: %s", why)
 			}
 			n.wantBooks(5, 5)
-		})
-	}
-}
-
-// What presence makes of a row of looks, without a tree.
-func TestAnEndNeedsAgreement(t *testing.T) {
-	pod := func(uid string, owner bool) member {
-		return member{id: uid, uid: uid, path: "kubepods/pod" + uid, owner: owner}
-	}
-	members := []member{
-		pod("a", true), pod("b", true), pod("c", false), pod("d", false),
-		{id: "x", uid: "c", path: "kubepods/podc/x", container: true},
-	}
-	see := func(names ...string) sighting {
-		return sighting{"kubepods": {names: names}, "kubepods/podc": {names: []string{"x"}}}
-	}
-	every := []string{"poda", "podb", "podc", "podd"}
-	without := func(gone ...string) sighting {
-		return see(slices.DeleteFunc(slices.Clone(every), func(name string) bool {
-			return slices.Contains(gone, name)
-		})...)
-	}
-	failed := see()
-	failed["kubepods"] = children{err: errors.New("input/output error")}
-	noContainer := see(every...)
-	noContainer["kubepods/podc"] = children{names: nil}
-	type step struct {
-		seen  sighting
-		only  map[string]bool
-		named map[string]bool
-		ended string
-		blind bool
-	}
-	for _, c := range []struct {
-		name  string
-		ready func([]member)
-		steps []step
-	}{
-		{name: "twice in a row", steps: []step{{seen: without("poda")}, {seen: without("poda"), ended: "[a]"}}},
-		{name: "there in between", steps: []step{{seen: without("poda")}, {seen: see(every...)},
-			{seen: without("poda")}}},
-		{name: "a listing that fails says nothing", steps: []step{{seen: without("poda")}, {seen: failed, blind: true},
-			{seen: without("poda")}}},
-		{name: "named since", steps: []step{{seen: without("poda")},
-			{seen: without("poda"), named: map[string]bool{"a": true}}, {seen: without("poda"), ended: "[a]"}}},
-		{name: "most owners at once", steps: []step{{seen: without("poda", "podb"), blind: true},
-			{seen: without("poda", "podb"), blind: true}, {seen: without("poda")}}},
-		{name: "most owners, announced", ready: func(m []member) {
-			m[0].ending, m[1].ending = true, true
-		}, steps: []step{{seen: without("poda", "podb")}, {seen: without("poda", "podb"), ended: "[a b]"}}},
-		{name: "all pods", steps: []step{{seen: without(every...), blind: true}}},
-		{name: "looks count apart", steps: []step{{seen: without("poda")},
-			{seen: without("poda"), only: map[string]bool{"a": true}},
-			{seen: without("poda"), only: map[string]bool{"a": true}, ended: "[a]"}}},
-		{name: "a look is at those that end", steps: []step{{seen: without("poda"), only: map[string]bool{"b": true}},
-			{seen: without("poda"), only: map[string]bool{"b": true}}}},
-		{name: "a container", steps: []step{{seen: noContainer}, {seen: noContainer, ended: "[x]"}}},
-		{name: "a container of a pod that was not listed", steps: []step{{seen: sighting{"kubepods": {names: every}}},
-			{seen: sighting{"kubepods": {names: every}}}}},
-		{name: "nobody lists the parent", steps: []step{{seen: sighting{}}, {seen: sighting{}}}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			list := slices.Clone(members)
-			if c.ready != nil {
-				c.ready(list)
-			}
-			var p presence
-			for i, s := range c.steps {
-				ended := []string{}
-				for _, m := range p.look(list, s.seen, s.only, s.named) {
-					ended = append(ended, m.id)
-				}
-				if want := s.ended; fmt.Sprint(ended) != want && !(want == "" && len(ended) == 0) ||
-					(p.blind != "") != s.blind {
-					t.Errorf("look %d: ended %v, blind %q; want %q and blind %t", i, ended, p.blind, s.ended, s.blind)
-				}
-			}
 		})
 	}
 }

@@ -7,15 +7,13 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	"github.com/quietcore/quietcore/cpuset"
-	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
 
 // populate runs owners and others, and leaves a hole so that a new allocation
 // would not be the same as the old one.
-func populate(t *testing.T, n *node) {
+func populate(t *testing.T, n *rig) {
 	t.Helper()
 	isolated := lsr("isolated", 1000)
 	isolated.annot = map[string]string{policy.AnnSMT: "isolate"}
@@ -28,7 +26,7 @@ func populate(t *testing.T, n *node) {
 }
 
 // places is where everything runs, by the kernel.
-func (n *node) places() map[string]string {
+func (n *rig) places() map[string]string {
 	all := map[string]string{}
 	for id := range n.containers {
 		all[id] = n.on(id)
@@ -36,7 +34,7 @@ func (n *node) places() map[string]string {
 	return all
 }
 
-func (n *node) samePlaces(before map[string]string) {
+func (n *rig) samePlaces(before map[string]string) {
 	n.t.Helper()
 	n.settle()
 	for id, cpus := range n.places() {
@@ -170,7 +168,7 @@ func TestTheRuntimeComesBackAndNothingMoves(t *testing.T) {
 }
 
 // end2 ends a pod without a word to anybody.
-func (n *node) end2(pod string) {
+func (n *rig) end2(pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.pods, "sb-"+pod)
@@ -277,16 +275,7 @@ func TestACapThatEndedWhileTheDaemonWasDeadIsUndone(t *testing.T) {
 
 func TestACapIsNotAppliedBeforeItIsOnDisk(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
-	retry := make(chan time.Time)
-	n.up(func(o *Options) {
-		after := time.After
-		o.Clock.After = func(d time.Duration) <-chan time.Time {
-			if d == retrySave {
-				return retry
-			}
-			return after(d)
-		}
-	})
+	n.up()
 	mustRun(t, n, bestEffort("batch"))
 	n.settle()
 	n.store.failing(true)
@@ -295,9 +284,12 @@ func TestACapIsNotAppliedBeforeItIsOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := bestEffort("batch").parent() + "/batch-main"
-	retry <- time.Time{} // a full disk, twice
-	retry <- time.Time{}
-	eventually(t, "three attempts to save have failed", func() bool { return n.store.attempts() == before+3 })
+	for i := range 3 { // a full disk
+		eventually(t, "an attempt to save has failed", func() bool { return n.store.attempts() == before+i+1 })
+		if i < 2 {
+			n.advance(5 * time.Second)
+		}
+	}
 	if got := n.quota(path); got != policy.NoLimit {
 		t.Errorf("the cap is in force and not in the state file")
 	}
@@ -305,8 +297,7 @@ func TestACapIsNotAppliedBeforeItIsOnDisk(t *testing.T) {
 		t.Error("the state file is not said to be behind")
 	}
 	n.store.failing(false)
-	retry <- time.Time{}
-	n.settle()
+	n.passes(5 * time.Second)
 	if got := n.quota(path); got != 10 {
 		t.Errorf("the quota is %dm after the disk has room again, want the cap", got)
 	}
@@ -357,26 +348,6 @@ func TestAPodOfTwoSandboxesIsOnePod(t *testing.T) {
 	n.store.set(state.Snapshot{})
 	n.up()
 	n.samePlaces(before)
-}
-
-func TestDistrustOfMasksThatAreNobodysOwn(t *testing.T) {
-	pod := func(name string, kernel cpuset.Set) *running {
-		return &running{pod: policy.Pod{UID: name, QoS: policy.Guaranteed,
-			Labels: map[string]string{policy.LabelClass: "LSR"}}, kernel: kernel}
-	}
-	r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, observed: map[string]cgroup.Effective{}}
-	own, twice := pod("own", cpuset.Range(0, 3)), cpuset.Range(4, 15)
-	a, b := pod("a", twice), pod("b", twice)
-	r.distrust([]*running{own, a, b})
-	if own.kernel.IsEmpty() || !a.kernel.IsEmpty() || !b.kernel.IsEmpty() {
-		t.Errorf("kept own %s, a %s, b %s; want the first alone", own.kernel, a.kernel, b.kernel)
-	}
-	saved := pod("saved", twice)
-	r.saved["saved"] = state.Pod{UID: "saved", CPUs: twice}
-	r.distrust([]*running{saved, pod("c", twice)})
-	if saved.kernel.IsEmpty() {
-		t.Error("what the state file confirms was distrusted")
-	}
 }
 
 // kubelet sets no quota where its static policy pins a container, and none at

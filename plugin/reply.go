@@ -119,18 +119,6 @@ func (v values) update(id string) *api.ContainerUpdate {
 	return u
 }
 
-// subject is the decision about one container.
-func subject(decisions []policy.Decision, id string) (policy.SetContainer, bool) {
-	var found policy.SetContainer
-	ok := false
-	for _, d := range decisions {
-		if c, is := d.(policy.SetContainer); is && c.Container.ID == id {
-			found, ok = c, true
-		}
-	}
-	return found, ok
-}
-
 // atLeast compares versions such as v0.11.0-beta; what is no version counts as
 // new, since a development build is.
 func atLeast(version string, major, minor int) bool {

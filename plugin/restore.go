@@ -13,6 +13,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -156,16 +157,15 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 	if err := r.tree.SetPool(everything, online); err != nil {
 		return nil, err
 	}
-	rec := &recovery{
-		reader: r.o.Reader, topo: r.o.Topology, now: r.o.Clock.Now(), known: func(string) bool { return false },
-		saved: r.o.Saved.Places(), caps: r.o.Saved.Caps,
-	}
-	for _, path := range usualSlices() { // one may be empty
+	now := r.o.Clock.Now()
+	for _, path := range node.KubeletSlices() { // one may be empty
 		if _, err := r.o.Reader.CPUs(path); !errors.Is(err, cgroup.ErrGone) {
 			r.slice(path)
 		}
 	}
-	event := rec.synchronized(inventoryOf(pods, containers, "", rec.now))
+	event, observed := node.Recover(node.Recovery{
+		Reader: r.o.Reader, Topology: r.o.Topology, Saved: r.o.Saved, Now: now,
+	}, inventoryOf(pods, containers, "", now))
 	bySandbox := map[string]*policy.Pod{}
 	for i := range event.Pods {
 		p := &event.Pods[i]
@@ -184,7 +184,7 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 			updates = append(updates, r.container(pod, c, stored[c.ID])...)
 		}
 	}
-	for path, e := range rec.observed {
+	for path, e := range observed {
 		r.tree.Observe(path, e)
 	}
 	return updates, ctx.Err()
@@ -192,6 +192,9 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 
 // everything is the pool of those who may run anywhere.
 const everything = "everything"
+
+// leastWeight is what kubelet gives every best-effort pod.
+const leastWeight = 1
 
 func (r *restorer) slice(path string) {
 	switch cgroup.Classify(path) {
@@ -205,7 +208,7 @@ func (r *restorer) slice(path string) {
 	}
 	n := Restored{Name: path, Path: path, id: path}
 	if cgroup.Classify(path) == cgroup.BestEffort {
-		none := cgroup.Quota(noQuota())
+		none := cgroup.Quota(policy.QuotaOf(policy.NoLimit))
 		n.wantQuota = &none
 	}
 	r.note(n)
@@ -234,7 +237,7 @@ func (r *restorer) pod(p *policy.Pod) {
 		return
 	}
 	// Owners' quotas were lifted.
-	if quota := cgroup.Quota(p.Asked); exclusive(p) && quota.Micros > 0 {
+	if quota := cgroup.Quota(p.Asked); p.Exclusive() && quota.Micros > 0 {
 		n.wantQuota = &quota
 	}
 	// Kubelet gives this to every best-effort pod; one on lent CPUs has another.

@@ -15,7 +15,7 @@ import (
 )
 
 // restore ends the daemon and undoes it.
-func (n *node) restore(kubelet policy.KubeletState) map[string]Restored {
+func (n *rig) restore(kubelet policy.KubeletState) map[string]Restored {
 	n.t.Helper()
 	n.settle()
 	n.kill()
@@ -34,7 +34,7 @@ func (n *node) restore(kubelet policy.KubeletState) map[string]Restored {
 }
 
 // untouched is the same life on a node that never had a daemon.
-func untouched(t *testing.T, specs ...spec) *node {
+func untouched(t *testing.T, specs ...spec) *rig {
 	n := newNode(t, grid(t, testGrid))
 	n.startRuntime()
 	mustRun(t, n, specs...)

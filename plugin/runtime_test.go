@@ -44,7 +44,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 
 // node is a runtime with NRI's own side of the protocol on a real socket, a
 // kernel in memory and, if started, the plugin.
-type node struct {
+type rig struct {
 	t      testing.TB
 	socket string
 	topo   *topology.Topology
@@ -93,9 +93,9 @@ func grid(t testing.TB, g topology.Grid) *topology.Topology {
 	return topo
 }
 
-func newNode(t testing.TB, topo *topology.Topology) *node {
+func newNode(t testing.TB, topo *topology.Topology) *rig {
 	t.Helper()
-	n := &node{
+	n := &rig{
 		t: t, socket: filepath.Join(t.TempDir(), "nri.sock"), topo: topo, store: &memoryStore{}, log: &logBuffer{},
 		kernel: cgrouptest.New(topo.Online()), pods: map[string]*api.PodSandbox{},
 		containers: map[string]*api.Container{},
@@ -114,7 +114,7 @@ func newNode(t testing.TB, topo *topology.Topology) *node {
 }
 
 // startRuntime makes the socket and takes connections.
-func (n *node) startRuntime() {
+func (n *rig) startRuntime() {
 	n.t.Helper()
 	behind := n.socket + ".real"
 	if n.direct {
@@ -148,7 +148,7 @@ func (n *node) startRuntime() {
 
 // forward carries connections to the adaptation, which never closes those of
 // external plugins itself: ending a runtime is ending these.
-func (n *node) forward(l net.Listener) {
+func (n *rig) forward(l net.Listener) {
 	for {
 		plugin, err := l.Accept()
 		if err != nil {
@@ -171,7 +171,7 @@ func (n *node) forward(l net.Listener) {
 	}
 }
 
-func (n *node) stopRuntime() {
+func (n *rig) stopRuntime() {
 	n.mu.Lock()
 	nri, lines := n.nri, n.lines
 	n.nri, n.lines = nil, nil
@@ -189,14 +189,14 @@ func (n *node) stopRuntime() {
 }
 
 // lists are what the runtime knows.
-func (n *node) lists() ([]*api.PodSandbox, []*api.Container) {
+func (n *rig) lists() ([]*api.PodSandbox, []*api.Container) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Collect(maps.Values(n.pods)), slices.Collect(maps.Values(n.containers))
 }
 
 // sync is the runtime's side of Synchronize.
-func (n *node) sync(ctx context.Context, cb adaptation.SyncCB) error {
+func (n *rig) sync(ctx context.Context, cb adaptation.SyncCB) error {
 	pods, containers := n.lists()
 	updates, err := cb(ctx, pods, containers)
 	n.mu.Lock()
@@ -213,7 +213,7 @@ func (n *node) sync(ctx context.Context, cb adaptation.SyncCB) error {
 }
 
 // options are the plugin's, for this node.
-func (n *node) options() Options {
+func (n *rig) options() Options {
 	return Options{
 		Topology: n.topo, Driver: n.kernel, Reader: n.kernel, Store: n.store, Saved: n.store.load(),
 		Log: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Socket: n.socket,
@@ -222,7 +222,7 @@ func (n *node) options() Options {
 }
 
 // start runs a new plugin: a daemon that knows nothing but what it finds.
-func (n *node) start(change ...func(*Options)) *Plugin {
+func (n *rig) start(change ...func(*Options)) *Plugin {
 	n.t.Helper()
 	o := n.options()
 	for _, c := range change {
@@ -242,7 +242,7 @@ func (n *node) start(change ...func(*Options)) *Plugin {
 }
 
 // up starts a runtime and a plugin and waits until they know each other.
-func (n *node) up(change ...func(*Options)) *Plugin {
+func (n *rig) up(change ...func(*Options)) *Plugin {
 	n.t.Helper()
 	if n.nri == nil {
 		n.startRuntime()
@@ -252,7 +252,7 @@ func (n *node) up(change ...func(*Options)) *Plugin {
 	return p
 }
 
-func (n *node) settle() {
+func (n *rig) settle() {
 	n.t.Helper()
 	eventually(n.t, "the plugin is settled", n.plugin.Settled)
 	n.admitted()
@@ -261,10 +261,10 @@ func (n *node) settle() {
 // admitted returns when the adaptation, which learns of a plugin's readiness
 // after the plugin itself, sends it events. A runtime holds its requests back
 // meanwhile, as a request of ours does here.
-func (n *node) admitted() { n.nri.BlockPluginSync().Unblock() }
+func (n *rig) admitted() { n.nri.BlockPluginSync().Unblock() }
 
 // kill ends the plugin; what it knew is gone.
-func (n *node) kill() {
+func (n *rig) kill() {
 	if n.plugin == nil {
 		return
 	}
@@ -352,7 +352,7 @@ func short(t testing.TB) context.Context {
 
 // run plays kubelet and the runtime for one pod: its cgroup, its sandbox, its
 // containers.
-func (n *node) run(s spec) error {
+func (n *rig) run(s spec) error {
 	n.kernel.Mkdir(s.parent(), 0)
 	sandbox := s.sandbox("sb-" + s.name)
 	asked := cgroup.Quota(quotaIn(sandbox.Linux.PodResources.Cpu))
@@ -375,12 +375,12 @@ func (n *node) run(s spec) error {
 	return nil
 }
 
-func (n *node) removeSandbox(p *api.PodSandbox) {
+func (n *rig) removeSandbox(p *api.PodSandbox) {
 	_ = n.nri.StopPodSandbox(short(n.t), &api.StopPodSandboxRequest{Pod: p})
 	_ = n.nri.RemovePodSandbox(short(n.t), &api.RemovePodSandboxRequest{Pod: p})
 }
 
-func (n *node) startContainer(s spec, id string, c ctr) error {
+func (n *rig) startContainer(s spec, id string, c ctr) error {
 	sandbox := n.pods["sb-"+s.name]
 	container := s.container(sandbox.Id, id, c)
 	if _, err := n.create(sandbox, container); err != nil {
@@ -390,7 +390,7 @@ func (n *node) startContainer(s spec, id string, c ctr) error {
 }
 
 // create applies the reply to what the runtime stores, as a runtime does.
-func (n *node) create(sandbox *api.PodSandbox, c *api.Container) (*api.CreateContainerResponse, error) {
+func (n *rig) create(sandbox *api.PodSandbox, c *api.Container) (*api.CreateContainerResponse, error) {
 	r, err := n.nri.CreateContainer(short(n.t), &api.CreateContainerRequest{Pod: sandbox, Container: c})
 	if err != nil {
 		return nil, err
@@ -419,7 +419,7 @@ func mergeCPU(into, from *api.LinuxCPU) {
 }
 
 // launch starts the container's task in its cgroup, as runc would.
-func (n *node) launch(sandbox *api.PodSandbox, c *api.Container) error {
+func (n *rig) launch(sandbox *api.PodSandbox, c *api.Container) error {
 	if err := n.nri.StartContainer(short(n.t), &api.StartContainerRequest{Pod: sandbox, Container: c}); err != nil {
 		return err
 	}
@@ -445,7 +445,7 @@ func (n *node) launch(sandbox *api.PodSandbox, c *api.Container) error {
 
 // update is the runtime's UpdateContainerResources: the request, overlaid by the
 // reply, overlays the store and is written.
-func (n *node) update(id string, request *api.LinuxCPU) error {
+func (n *rig) update(id string, request *api.LinuxCPU) error {
 	c := n.containers[id]
 	sandbox := n.pods[c.PodSandboxId]
 	r, err := n.nri.UpdateContainer(short(n.t), &api.UpdateContainerRequest{
@@ -485,7 +485,7 @@ func storedValues(c *api.Container) cgroup.Values {
 }
 
 // end stops and removes a container.
-func (n *node) end(id string) {
+func (n *rig) end(id string) {
 	c := n.containers[id]
 	n.kernel.Rmdir(c.Linux.CgroupsPath)
 	_, _ = n.nri.StopContainer(short(n.t), &api.StopContainerRequest{Pod: n.pods[c.PodSandboxId], Container: c})
@@ -496,7 +496,7 @@ func (n *node) end(id string) {
 }
 
 // remove ends a pod with everything in it.
-func (n *node) remove(s spec) {
+func (n *rig) remove(s spec) {
 	sandbox := n.pods["sb-"+s.name]
 	for id, c := range maps.Clone(n.containers) {
 		if c.PodSandboxId == sandbox.Id {
@@ -511,7 +511,7 @@ func (n *node) remove(s spec) {
 }
 
 // on is the effective set of a container in the kernel.
-func (n *node) on(id string) string {
+func (n *rig) on(id string) string {
 	n.t.Helper()
 	e, err := n.kernel.Effective(n.containers[id].Linux.CgroupsPath)
 	if err != nil {
@@ -520,7 +520,7 @@ func (n *node) on(id string) string {
 	return e.CPUs.String()
 }
 
-func (n *node) quota(path string) int64 {
+func (n *rig) quota(path string) int64 {
 	n.t.Helper()
 	e, err := n.kernel.Effective(path)
 	if err != nil {
@@ -529,7 +529,7 @@ func (n *node) quota(path string) int64 {
 	return e.QuotaMilli
 }
 
-func (n *node) want(id, cpus string) {
+func (n *rig) want(id, cpus string) {
 	n.t.Helper()
 	n.settle()
 	if got := n.on(id); got != cpus {
@@ -539,7 +539,7 @@ func (n *node) want(id, cpus string) {
 
 // checkOwners is P2 in the kernel: no task of another pod may run on CPUs that a
 // pod of class LSE owns; LSR admits BE.
-func (n *node) checkOwners() {
+func (n *rig) checkOwners() {
 	n.t.Helper()
 	s := n.plugin.Snapshot()
 	best := map[string]bool{} // of class BE, in whatever slice
@@ -605,7 +605,7 @@ func (b *logBuffer) String() string {
 
 var _ io.Writer = (*logBuffer)(nil)
 
-func mustRun(t testing.TB, n *node, specs ...spec) {
+func mustRun(t testing.TB, n *rig, specs ...spec) {
 	t.Helper()
 	for _, s := range specs {
 		if err := n.run(s); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/containerd/ttrpc"
 
+	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -197,7 +198,7 @@ func TestABusyLoopsViewIsNotCalledCurrent(t *testing.T) {
 	}
 	busy, done := make(chan struct{}), make(chan struct{})
 	go func() {
-		_ = p.loop.ask(short(t), func(*policy.Machine) { close(busy); <-done })
+		_, _ = ask(short(t), p.runner, func(*node.Core) bool { close(busy); <-done; return true })
 	}()
 	<-busy
 	if _, current := p.Look(); current {

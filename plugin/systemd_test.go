@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http/httptest"
@@ -16,6 +15,7 @@ import (
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/cgroup/cgrouptest"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -80,8 +80,8 @@ func newUnitNode(t *testing.T, o cgroup.BusOptions) *unitNode {
 			t.Log(n.log.String())
 		}
 	})
-	if o := n.p.loop.submit(short(t), policy.Synchronized{}, map[string]cgroup.Effective{}); o.err != nil {
-		t.Fatal(o.err)
+	if r := n.p.runner.submit(short(t), &node.Request{Inventory: &node.Inventory{}}); r.Err != nil {
+		t.Fatal(r.Err)
 	}
 	n.idle()
 	return n
@@ -97,7 +97,7 @@ func (n *unitNode) submit(e policy.Event) {
 
 func (n *unitNode) idle() {
 	n.t.Helper()
-	eventually(n.t, "everything is written", n.p.enforcer.idle)
+	eventually(n.t, "everything is written", n.p.runner.settled)
 }
 
 // unitPod is a pod of one container; its slice is in parent.
@@ -136,7 +136,7 @@ func (n *unitNode) run(u unitPod) {
 			}
 		}
 	}
-	n.p.enforcer.verify(u.name)
+	n.verify(u.name)
 	n.idle()
 }
 
@@ -149,6 +149,13 @@ func (n *unitNode) on(cgroupPath string) string {
 	return e.CPUs.String()
 }
 
+func (n *unitNode) verify(id string) {
+	n.t.Helper()
+	if err := n.p.runner.put(short(n.t), node.Verify{Container: id}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
 // look is an audit, to its end.
 func (n *unitNode) look() {
 	n.t.Helper()
@@ -159,7 +166,7 @@ func (n *unitNode) look() {
 			n.t.Fatal("the audit does not end")
 		}
 	}
-	n.p.enforcer.verify("nobody") // what is idle before that may still be about to look
+	n.verify("nobody") // what is idle before that may still be about to look
 	n.idle()
 }
 
@@ -301,14 +308,13 @@ func TestABusThatHangsStartsNoOwner(t *testing.T) {
 		CgroupParent: db.slice(),
 		Labels:       map[string]string{policy.LabelClass: string(policy.LSR)},
 	}
-	o := n.p.loop.submit(short(t), policy.PodRun{Pod: pod}, nil)
-	if o.err != nil {
-		t.Fatal(o.err)
-	}
-	own := setOf(t, "0-3")
-	err := n.p.enforcer.vacated(short(t), o.seq, &own)
-	if err == nil || !strings.Contains(err.Error(), "still in use by others") ||
-		!errors.Is(err, context.DeadlineExceeded) {
+	err := n.p.runner.submit(short(t), &node.Request{
+		Pod: pod.UID, Deadline: time.Now().Add(time.Second),
+		Event: policy.ContainerCreate{Pod: pod, Container: policy.Container{
+			ID: "db", Sandbox: pod.Sandbox, Name: "main", Resources: res, CgroupPath: db.scope(),
+		}},
+	}).Err
+	if err == nil || !strings.Contains(err.Error(), "CPUs 0-3 are not yet free of others") {
 		t.Errorf("an owner may start although nobody has left: %v", err)
 	}
 	n.systemd.Release()
@@ -326,7 +332,7 @@ func TestAMaskThatSystemdHasWrongOnRecordIsSetRight(t *testing.T) {
 	n.run(db)
 	n.systemd.Set(path.Base(db.scope()), "0-1,8-15") // 0-9 with its bytes turned round
 	n.tamper(db.scope(), "0-9")
-	n.p.enforcer.verify("db")
+	n.verify("db")
 	n.idle()
 	n.systemd.Reload()
 	if on := n.on(db.scope()); on != "0-9" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -21,13 +22,9 @@ const maxName = 512
 func podOf(p *api.PodSandbox, jobLabel string) policy.Pod {
 	linux := p.GetLinux()
 	pod := policy.Pod{
-		UID: clip(p.GetUid()), Sandbox: clip(p.GetId()),
+		UID: uidOf(p), Sandbox: clip(p.GetId()),
 		Namespace: clip(p.GetNamespace()), Name: clip(p.GetName()),
 		Labels: policy.Relevant(p.GetLabels(), jobLabel), Annotations: policy.Relevant(p.GetAnnotations(), ""),
-	}
-	if pod.UID == "" {
-		// A client that is not kubelet need not give one; pods must not share it.
-		pod.UID = "sandbox-" + pod.Sandbox
 	}
 	if path, err := cgroup.PodPath(linux.GetCgroupParent()); err == nil {
 		pod.CgroupParent = strings.Clone(path)
@@ -42,16 +39,18 @@ func podOf(p *api.PodSandbox, jobLabel string) policy.Pod {
 }
 
 // inventoryOf translates what the runtime lists at a Synchronize.
-func inventoryOf(pods []*api.PodSandbox, containers []*api.Container, jobLabel string, now time.Time) inventory {
-	listed := inventory{make([]policy.Pod, 0, len(pods)), make([]policy.Container, 0, len(containers))}
+func inventoryOf(pods []*api.PodSandbox, containers []*api.Container, jobLabel string, now time.Time) node.Inventory {
+	listed := node.Inventory{
+		Pods: make([]policy.Pod, 0, len(pods)), Containers: make([]policy.Container, 0, len(containers)),
+	}
 	bySandbox := make(map[string]int, len(pods))
 	for i, p := range pods {
 		bySandbox[p.GetId()] = i
-		listed.pods = append(listed.pods, podOf(p, jobLabel))
+		listed.Pods = append(listed.Pods, podOf(p, jobLabel))
 	}
 	for _, c := range containers {
 		if i, ok := bySandbox[c.GetPodSandboxId()]; ok && c.GetState() != api.ContainerState_CONTAINER_STOPPED {
-			listed.containers = append(listed.containers, containerOf(c, &listed.pods[i], now))
+			listed.Containers = append(listed.Containers, containerOf(c, &listed.Pods[i], now))
 		}
 	}
 	return listed
@@ -149,4 +148,19 @@ func updateOf(id string, r *api.LinuxResources) policy.ContainerUpdate {
 	return policy.ContainerUpdate{ID: id, Shares: sharesIn(cpu), Quota: cpu.GetQuota().GetValue(),
 		Period: periodIn(cpu),
 		CPUs:   clip(cpu.GetCpus())}
+}
+
+// resizeOf is what kubelet announces of a pod's resize.
+func resizeOf(sandbox string, cpu *api.LinuxCPU) policy.PodResized {
+	return policy.PodResized{Sandbox: sandbox, Shares: sharesIn(cpu), Quota: cpu.GetQuota().GetValue(),
+		Period: periodIn(cpu)}
+}
+
+// uidOf is the UID of a pod.
+func uidOf(p *api.PodSandbox) string {
+	if uid := clip(p.GetUid()); uid != "" {
+		return uid
+	}
+	// A client that is not kubelet need not give one; pods must not share it.
+	return "sandbox-" + clip(p.GetId())
 }

@@ -254,10 +254,10 @@ func TestTheInventoryIsOfContainersThatRun(t *testing.T) {
 		{Id: "lost", PodSandboxId: "other", State: api.ContainerState_CONTAINER_RUNNING},
 	}, "", time.Time{})
 	var ids []string
-	for _, c := range listed.containers {
+	for _, c := range listed.Containers {
 		ids = append(ids, c.ID)
 	}
-	if !slices.Equal(ids, []string{"runs", "created"}) || len(listed.pods) != 1 {
-		t.Errorf("%v in %d pods", ids, len(listed.pods))
+	if !slices.Equal(ids, []string{"runs", "created"}) || len(listed.Pods) != 1 {
+		t.Errorf("%v in %d pods", ids, len(listed.Pods))
 	}
 }

@@ -14,12 +14,12 @@ import (
 )
 
 // silent makes a pod that the runtime starts without an event.
-func (n *node) silent(path string) {
+func (n *rig) silent(path string) {
 	n.kernel.Mkdir(path, 0)
 	n.kernel.Mkdir(path+"/c", 1)
 }
 
-func (n *node) found() []string {
+func (n *rig) found() []string {
 	paths := []string{}
 	for _, p := range n.plugin.Snapshot().Unannounced {
 		paths = append(paths, fmt.Sprintf("%s %s %s %t", p.UID, p.CgroupPath, p.QoS, p.Masked))
@@ -27,7 +27,7 @@ func (n *node) found() []string {
 	return paths
 }
 
-func (n *node) wantFound(want ...string) {
+func (n *rig) wantFound(want ...string) {
 	n.t.Helper()
 	n.settle()
 	if got := n.found(); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -116,11 +116,7 @@ func TestAMaskedPodLeavesTheCPUsOfOwners(t *testing.T) {
 			n.up(masks)
 			mustRun(t, n, c.owner, burstable("web"))
 			n.silent(c.path)
-			n.collected()
-			for range enoughMisses {
-				vanish <- time.Time{}
-			}
-			n.collected()
+			n.rounds(vanish, 2)
 			n.wantFound(fmt.Sprintf("silent %s %s true", c.path, qosOfPath(c.path)))
 			if got := n.cpus(c.path + "/c"); got != c.on {
 				t.Errorf("it runs on %s, want %s", got, c.on)
@@ -136,11 +132,16 @@ func TestAMaskedPodLeavesTheCPUsOfOwners(t *testing.T) {
 }
 
 func qosOfPath(path string) policy.QoS {
-	qos, _ := qosIn(cgroup.Parent(path))
-	return qos
+	switch cgroup.Classify(cgroup.Parent(path)) {
+	case cgroup.Burstable:
+		return policy.Burstable
+	case cgroup.BestEffort:
+		return policy.BestEffort
+	}
+	return policy.Guaranteed
 }
 
-func (n *node) cpus(path string) string {
+func (n *rig) cpus(path string) string {
 	n.t.Helper()
 	e, err := n.kernel.Effective(path)
 	if err != nil {
@@ -161,13 +162,13 @@ func TestALaterAnnouncementReplacesWhatWasFound(t *testing.T) {
 			}
 			mustRun(t, n, lse("db", 4000), burstable("web"))
 			n.silent(s.parent())
-			rounds(enoughMisses)
+			rounds(2)
 			if got := n.found(); len(got) != 1 {
 				t.Fatalf("found are %q", got)
 			}
 			mustRun(t, n, s)
 			n.wantFound()
-			rounds(enoughMisses)
+			rounds(2)
 			n.wantFound()
 			want := "4-5"
 			if s.qos == policy.Burstable {
@@ -185,7 +186,7 @@ func TestMaskingIsConfiguredWhileItRuns(t *testing.T) {
 	n, sight, rounds := seeing(t)
 	mustRun(t, n, lse("db", 4000))
 	n.silent("kubepods/podsilent")
-	rounds(enoughMisses)
+	rounds(2)
 	n.wantFound("silent kubepods/podsilent Guaranteed false")
 	if got := n.cpus("kubepods/podsilent/c"); got != "0-15" {
 		t.Errorf("it is reported and runs on %s", got)
@@ -198,10 +199,10 @@ func TestMaskingIsConfiguredWhileItRuns(t *testing.T) {
 		t.Errorf("it is masked and runs on %s", got)
 	}
 	sight.hide(func(string) bool { return true }) // what a blind reader lacks has not ended
-	rounds(enoughMisses)
+	rounds(2)
 	n.wantFound("silent kubepods/podsilent Guaranteed true")
 	sight.hide(nil)
-	rounds(enoughMisses)
+	rounds(2)
 	// Kubelet's static policy gives a container of it a mask of its own.
 	if err := n.plugin.Submit(short(t), policy.KubeletState{
 		PolicyName: "static", Default: cpuset.Range(0, 13),
@@ -236,7 +237,7 @@ func (c *counting) lists(path string) int {
 }
 
 // flatNode is a node with cgroup v1.
-func flatNode(t *testing.T) *node {
+func flatNode(t *testing.T) *rig {
 	n := newNode(t, grid(t, testGrid))
 	n.kernel = cgrouptest.New(n.topo.Online())
 	n.kernel.V1 = true

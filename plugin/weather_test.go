@@ -137,17 +137,8 @@ func TestPinningGoesOnWhileNothingCanBeSaved(t *testing.T) {
 		}
 		return ""
 	}
-	retry := make(chan time.Time)
 	n.startRuntime()
-	n.start(func(o *Options) {
-		o.Store, o.Metrics = store, meter
-		o.Clock.After = func(d time.Duration) <-chan time.Time {
-			if d == retrySave {
-				return retry
-			}
-			return time.After(d)
-		}
-	})
+	n.start(func(o *Options) { o.Store, o.Metrics = store, meter })
 	eventually(t, "the plugin is synchronised", n.plugin.Synchronised)
 	n.admitted()
 	mustRun(t, n, burstable("web"), lse("db", 4000), lsr("a", 2000))
@@ -158,7 +149,7 @@ func TestPinningGoesOnWhileNothingCanBeSaved(t *testing.T) {
 	n.checkOwners()
 	for range 3 {
 		tried := store.attempts()
-		retry <- time.Time{}
+		n.advance(5 * time.Second)
 		eventually(t, "it is tried again", func() bool { return store.attempts() > tried })
 	}
 	if log := n.log.String(); !strings.Contains(log, "no space left on device") ||
@@ -172,7 +163,7 @@ func TestPinningGoesOnWhileNothingCanBeSaved(t *testing.T) {
 		t.Error("settled, although nothing is saved")
 	}
 	store.full.Store(false)
-	retry <- time.Time{}
+	n.advance(5 * time.Second)
 	n.settle()
 	if got := saves("ok"); got == "" || got == "0" {
 		t.Errorf("%q saves are counted", got)
@@ -235,10 +226,7 @@ func TestACapsDeadlineIsMonotonic(t *testing.T) {
 	if err := n.plugin.Submit(short(t), policy.CapVerdict{ID: "noisy-main", Milli: 100, For: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	var caps []policy.Cap
-	if err := n.plugin.loop.ask(short(t), func(m *policy.Machine) { caps = m.Caps() }); err != nil {
-		t.Fatal(err)
-	}
+	caps := n.checkpoint().Caps
 	if len(caps) != 1 || !strings.Contains(caps[0].Until.String(), " m=") {
 		t.Errorf("caps %+v: the deadline has no monotonic reading", caps)
 	}

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	sim "github.com/quietcore/quietcore/internal/world"
@@ -50,34 +48,25 @@ var defects = []struct {
 	{"D8", 14, nil, sim.PropBeside, false, "a container without CPUs of its own does not wait for its pod's mask"},
 	{"D12", 5, []sim.Fault{sim.LateEffect, sim.Blind, sim.Kills}, sim.PropBeside, false,
 		"the first container of a slice that could not be seen at the start does not wait for its mask"},
-	{"D11", 5185, []sim.Fault{sim.Kills}, sim.PropGrant, true,
+	{"D11", 5185, []sim.Fault{sim.Kills}, sim.PropGrant, false,
 		"a blind reader and no saved state move an owner off the CPUs that the runtime stores"},
-	{"D14", 7998, nil, sim.PropBeside, true,
+	{"D14", 7998, nil, sim.PropBeside, false,
 		"a container starts although its slice, which was widened, is not yet narrowed"},
-	{"D13", 7436, []sim.Fault{sim.LateEffect, sim.Unplugs}, sim.PropMove, true,
+	{"D13", 7436, []sim.Fault{sim.LateEffect, sim.Unplugs}, sim.PropMove, false,
 		"CPUs go off while a late write of a slice may be on its way"},
 	{"D15", 1845, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics, sim.Disk,
 		sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropMove, true,
 		"a slice with an owner that nobody sees at the start moves its pods onto the owner's CPUs"},
 }
 
-// play plays one run in a bubble of its own.
+// play plays one run.
 func play(t *testing.T, cfg sim.Config) *sim.Report {
 	t.Helper()
-	var report *sim.Report
-	synctest.Test(t, func(*testing.T) { report = sim.Play(cfg, newBubble) })
+	report := sim.Play(cfg, newSimulated)
 	return report
 }
 
-// oneProcessor makes the order of goroutines a matter of the seed: where two can run
-// at the same time it is Go's.
-func oneProcessor(t *testing.T) {
-	before := runtime.GOMAXPROCS(1)
-	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
-}
-
 func TestDefectsThatTheWorldFound(t *testing.T) {
-	oneProcessor(t)
 	for _, d := range defects {
 		t.Run(d.name, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("testdata", "world", d.name+".trace"))
@@ -112,7 +101,7 @@ func worldConfig(t *testing.T) sim.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := sim.Config{Faults: faults, Gates: sim.Gates{Reads: true, Points: true}, Steps: *worldSteps, Swarm: true}
+	cfg := sim.Config{Faults: faults, Gates: sim.Gates{Reads: true}, Steps: *worldSteps, Swarm: true}
 	if *worldAll {
 		cfg.Gates, cfg.Swarm = sim.Gates{}, false
 	}
@@ -122,7 +111,6 @@ func worldConfig(t *testing.T) sim.Config {
 // Whatever the order and whatever goes wrong, the promises of the design are kept.
 // The same seeds are played every time, and some that are new.
 func TestTheWorldKeepsItsPromises(t *testing.T) {
-	oneProcessor(t)
 	cfg := worldConfig(t)
 	if *worldSeed != 0 {
 		cfg.Seed = *worldSeed
@@ -181,7 +169,6 @@ func complain(t *testing.T, r *sim.Report) {
 
 // A seed is the same run whenever it is played.
 func TestASeedIsOneRun(t *testing.T) {
-	oneProcessor(t)
 	cfg := worldConfig(t)
 	for seed := range uint64(5) {
 		cfg.Seed = seed + 1

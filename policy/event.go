@@ -56,6 +56,12 @@ type Pod struct {
 	Unread bool `json:"unread,omitempty"`
 }
 
+// Exclusive says whether the pod asks to own CPUs.
+func (p *Pod) Exclusive() bool {
+	c := Class(p.Labels[LabelClass])
+	return c == LSE || c == LSR
+}
+
 // Recovered is an exclusive allocation that outlived the daemon.
 type Recovered struct {
 	// CPUs and Withheld are nil where it owned none: a set takes 1 KiB, and most

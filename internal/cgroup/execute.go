@@ -61,7 +61,11 @@ func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 			x.failed(n)
 			continue
 		}
+		if w.CPUs.set != nil {
+			t.writing = &underWay{n, w.CPUs}
+		}
 		err := apply(w)
+		t.writing = nil
 		if errors.Is(err, ErrSkipRest) {
 			break
 		}
@@ -72,6 +76,12 @@ func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 		}
 	}
 	return errors.Join(failures...)
+}
+
+// underWay is a write that has begun and not ended: either mask may be in force.
+type underWay struct {
+	node *node
+	mask Mask
 }
 
 // execution remembers what went wrong so far.

@@ -95,6 +95,8 @@ type Tree struct {
 	users  map[string]map[*node]struct{}
 	dirty  map[*node]struct{}
 	unsure map[*node]struct{} // those with an uncertainty
+	// writing is the write that Execute is in; nil between two.
+	writing *underWay
 	// gaps lists, by a path that is not in the tree, the nodes below it whose
 	// parent lies above it: they become kids of whoever is put there.
 	gaps map[string]map[*node]struct{}

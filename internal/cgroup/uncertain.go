@@ -35,6 +35,24 @@ type uncertainty struct {
 	own   cpuset.Set
 }
 
+// MayUse is every CPU that a cgroup may allow at this moment, by what is known of it or,
+// where it is not in the tree, of the nearest cgroup above it. A write that is under way
+// counts with what was there before.
+func (t *Tree) MayUse(path string) cpuset.Set {
+	path = strings.Trim(path, "/")
+	n := t.byPath[path]
+	if n == nil || n.gone {
+		if n = t.nearest(path); n == t.top {
+			return t.online
+		}
+	}
+	var all cpuset.Set
+	for _, may := range t.mayHave(n) {
+		all.AddSet(&may)
+	}
+	return all
+}
+
 func (t *Tree) doubt(n *node) *uncertainty {
 	if n.unsure == nil {
 		n.unsure = &uncertainty{}
@@ -69,10 +87,7 @@ func (t *Tree) failedWrite(n *node, w Write, err error) {
 		return
 	}
 	u := t.doubt(n)
-	may := []*cpuset.Set{w.CPUs.set}
-	if w.CPUs.inherit {
-		may = append(may, nil)
-	}
+	may := w.CPUs.may()
 	if errors.Is(err, ErrInFlight) {
 		u.inFlight = append(u.inFlight, may...)
 		u.since, u.own = time.Time{}, cpuset.Set{}
@@ -126,13 +141,6 @@ func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 	}
 }
 
-// Settled reports whether a slice (by its path), pod or container is known to carry
-// the mask that it should.
-func (t *Tree) Settled(id string) bool {
-	n := t.byID[id]
-	return n != nil && !n.gone && n.unsure == nil && t.settled(n, n.own)
-}
-
 // Gone notes that a cgroup does not exist, nor any below it.
 func (t *Tree) Gone(path string) {
 	if n := t.byPath[path]; n != nil {
@@ -142,52 +150,39 @@ func (t *Tree) Gone(path string) {
 
 // Held is the CPUs that cgroups may allow beyond those that they should, whether a
 // write failed, was left out, may come later, or was never planned. An owner must
-// not start on any of them. At has those of them that have an owner, by the paths
-// of the slices and pods in which nobody else may start meanwhile; nil if there are none.
+// not start on any of them.
 //
 // It looks only at cgroups with something to write or to read back, and below a
 // mixed one at all: a cgroup that runs where the mask above says adds nothing.
-func (t *Tree) Held() (all cpuset.Set, at map[string]cpuset.Set) {
-	add := func(n *node, beyond *cpuset.Set) {
-		all.AddSet(beyond)
-		if n.level == containerLevel {
-			return
-		}
-		if owned := beyond.And(t.owned()); !owned.IsEmpty() {
-			if at == nil {
-				at = map[string]cpuset.Set{}
-			}
-			at[n.path] = owned
-		}
-	}
+func (t *Tree) Held() cpuset.Set {
+	var all cpuset.Set
 	for n := range t.dirty {
-		t.visitHeld(n, add)
+		t.visitHeld(n, &all)
 	}
 	for n := range t.unsure {
-		t.visitHeld(n, add)
+		t.visitHeld(n, &all)
 	}
-	return all, at
+	if t.writing != nil {
+		t.visitHeld(t.writing.node, &all)
+	}
+	return all
 }
 
-func (t *Tree) visitHeld(n *node, add func(*node, *cpuset.Set)) {
+func (t *Tree) visitHeld(n *node, all *cpuset.Set) {
 	if n.gone || n == t.top {
 		return
 	}
 	if goal, managed := t.goal(n); managed {
-		var beyond cpuset.Set
 		for _, may := range t.mayHave(n) {
 			may.RemoveSet(&goal)
-			beyond.AddSet(&may)
-		}
-		if !beyond.IsEmpty() {
-			add(n, &beyond)
+			all.AddSet(&may)
 		}
 	}
 	if len(n.odd) == 0 && !t.flat {
 		return // those below may have no more than n, and should have as much
 	}
 	for k := range n.kids {
-		t.visitHeld(k, add)
+		t.visitHeld(k, all)
 	}
 }
 
@@ -205,6 +200,9 @@ func (t *Tree) mayHave(n *node) []cpuset.Set {
 		above = t.mayHave(n.parent)
 	}
 	masks := []*cpuset.Set{n.own}
+	if w := t.writing; w != nil && w.node == n {
+		masks = append(masks, w.mask.may()...)
+	}
 	if u := n.unsure; u != nil {
 		masks = slices.Concat(masks, u.masks, u.inFlight)
 	}
@@ -250,4 +248,12 @@ func (t *Tree) beyond(n *node) cpuset.Set {
 		all.RemoveSet(&goal)
 	}
 	return all
+}
+
+// Interrupted notes that Execute did not return from a write: it may have had its effect.
+func (t *Tree) Interrupted() {
+	if w := t.writing; w != nil {
+		t.writing = nil
+		t.failedWrite(w.node, Write{CPUs: w.mask}, nil)
+	}
 }

@@ -97,6 +97,15 @@ func (m Mask) IsZero() bool { return m.set == nil }
 // Inherits reports whether the mask goes back to the parent's set.
 func (m Mask) Inherits() bool { return m.inherit }
 
+// may lists what a cgroup may hold while the mask is written to it, or after a write that
+// failed; nil in it: no mask.
+func (m Mask) may() []*cpuset.Set {
+	if m.inherit {
+		return []*cpuset.Set{m.set, nil}
+	}
+	return []*cpuset.Set{m.set}
+}
+
 // Set returns the set to write; of Inherit the widest one.
 func (m Mask) Set() cpuset.Set {
 	if m.set == nil {

@@ -105,6 +105,9 @@ func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task)
 		if t.ctr.Pod == p || !own.Intersects(&t.cpus) || p.admits(t.ctr.Pod) || w.fellBack(t.path) {
 			continue
 		}
+		if !t.ctr.apart && t.ctr.early {
+			continue // it was let start while nobody could say whose the CPUs are
+		}
 		if !t.ctr.apart {
 			broken = PropBeside
 		}
@@ -149,11 +152,11 @@ func (w *World) check(c Choice) {
 		if !p.live() {
 			continue
 		}
-		w.intruders(PropMove, p, p.grant, tasks)
 		if view.Synced && emptied(view, p) && !w.offline.IsEmpty() {
 			p.excused = true // the youngest owners pay where the shared pool would lose its last CPU
 			continue
 		}
+		w.intruders(PropMove, p, p.grant, tasks)
 		grant := view.Grants[p.UID()]
 		if w.alive && view.Synced && !(view.Unread && grant.IsEmpty()) && w.owned(p, grant) != w.owned(p, p.grant) {
 			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, grant, c)

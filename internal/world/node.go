@@ -52,6 +52,7 @@ type Container struct {
 	cpus  string // what the runtime stores
 	quota int64
 	// apart: since it was started it has been off the CPUs of all owners.
+	early bool // it was created while the daemon did not know yet who owns what
 	apart bool
 }
 

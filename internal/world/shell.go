@@ -116,6 +116,7 @@ type Request struct {
 
 	sent    time.Time
 	offline cpuset.Set // then
+	unread  bool       // then: the daemon did not know who owns what
 	sandbox string     // of the pod at that time
 }
 

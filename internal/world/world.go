@@ -49,8 +49,8 @@ func (r *Report) String() string {
 // Grid is the machine that every world is.
 var Grid = topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}
 
-// start is when every world begins, which is also when a synctest bubble does.
-var start = time.Unix(946684800, 0)
+// Begin is when every world begins.
+func Begin() time.Time { return time.Unix(946684800, 0) }
 
 // World is a node and what goes wrong with it.
 type World struct {
@@ -162,7 +162,7 @@ func (w *World) Topology() *topology.Topology { return w.topo }
 // Jump is how far somebody has set the wall clock. It changes only between two lives.
 func (w *World) Jump() time.Duration { return w.jump }
 
-func (w *World) clock() time.Time { return start.Add(w.elapsed) }
+func (w *World) clock() time.Time { return Begin().Add(w.elapsed) }
 
 func (w *World) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
@@ -213,7 +213,7 @@ func (w *World) dispatch() {
 }
 
 func (w *World) call(r *Request) {
-	r.sent, r.offline = w.clock(), w.offline
+	r.sent, r.offline, r.unread = w.clock(), w.offline, w.alive && w.shell.View().Unread
 	what := ""
 	if r.Pod != nil {
 		what = r.Pod.Name
@@ -279,15 +279,17 @@ func (w *World) createAnswered(a Answer) {
 	c.cpus, c.quota = a.CPUs, a.Quota
 	// The daemon may not know yet which CPUs are on.
 	c.Pod.off = c.Pod.off.Or(w.offline).Or(a.To.offline).Or(w.topo.Online().Minus(w.shell.View().Online))
+	c.early = a.To.unread || w.shell.View().Unread
 	w.checkStart(c)
-}
-
-// launch is what runc does: the container's cgroup, its values and its task.
-func (w *World) launch(c *Container) {
-	c.phase = running
-	w.kernel.Mkdir(c.Path(), 1)
+	w.kernel.Mkdir(c.Path(), 0)
 	if err := w.apply(c.Path(), c.values()); err != nil {
 		panic(err) // of a cgroup that was just made
 	}
+}
+
+// launch starts what runc has made: the container's task.
+func (w *World) launch(c *Container) {
+	c.phase = running
+	w.kernel.Mkdir(c.Path(), 1)
 	w.node.enqueue(PostStart, c.Pod, c)
 }

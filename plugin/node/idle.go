@@ -1,4 +1,4 @@
-package plugin
+package node
 
 import (
 	"github.com/quietcore/quietcore/internal/cgroup"
@@ -27,12 +27,12 @@ const leastWeight = 1
 
 // idleDue adds to v what brings cpu.idle to what is wanted. An idle cgroup takes no
 // weight, so it is the last to be set and the first to be undone.
-func (e *enforcer) idleDue(s *subjectState, now cgroup.Effective, v *cgroup.Values) {
+func (e *writer) idleDue(s *subject, now cgroup.Effective, v *cgroup.Values) {
 	switch {
 	case !s.idle.ours || s.idle.wanted == now.Idle:
 	case !now.HasIdle:
 		e.withoutIdle(s, cgroup.ErrNoIdle)
-	case s.idle.wanted && e.noIdle:
+	case s.idle.wanted && e.limits.noIdle:
 	default:
 		on := s.idle.wanted
 		v.Idle, v.Weight = &on, 0
@@ -43,9 +43,10 @@ func (e *enforcer) idleDue(s *subjectState, now cgroup.Effective, v *cgroup.Valu
 }
 
 // withoutIdle goes on without it: suppression by CPUs does the work.
-func (e *enforcer) withoutIdle(s *subjectState, err error) {
-	if s.idle.wanted && !e.noIdle {
-		e.noIdle = true
-		e.log.Info("best effort is not made idle; its CPUs and its weight hold it back", "cgroup", s.path, "why", err)
+func (e *writer) withoutIdle(s *subject, err error) {
+	if s.idle.wanted && !e.limits.noIdle {
+		e.limits.noIdle = true
+		e.c.o.Log.Info("best effort is not made idle; its CPUs and its weight hold it back", "cgroup", s.path, "why",
+			err)
 	}
 }

@@ -1,7 +1,6 @@
-package plugin
+package node
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,7 +11,7 @@ import (
 )
 
 // absorb brings the tree up to what a batch decided. It writes nothing.
-func (e *enforcer) absorb(b batch) {
+func (e *writer) absorb(b batch) {
 	if b.topo != nil {
 		e.topo, e.rev = b.topo, b.rev
 		e.tree.SetOnline(b.topo.Online())
@@ -24,7 +23,7 @@ func (e *enforcer) absorb(b batch) {
 		switch d := d.(type) {
 		case policy.SetPool:
 			e.setPool(d)
-			e.log.Info("pool", "pool", string(d.ID), "cpus", d.CPUs.String(), "rev", e.rev)
+			e.c.o.Log.Info("pool", "pool", string(d.ID), "cpus", d.CPUs.String(), "rev", e.rev)
 		case policy.DropPool:
 			e.tree.DropPool(string(d.ID))
 		case policy.SetPod:
@@ -35,23 +34,23 @@ func (e *enforcer) absorb(b batch) {
 			e.tree.Remove(d.ID)
 			drop(e.ctrs[d.ID])
 			delete(e.ctrs, d.ID)
-			delete(e.strays, d.ID)
+			delete(e.audit.strays, d.ID)
 		case policy.DropPod:
 			e.tree.Remove(d.UID)
 			s := e.pods[d.UID]
 			drop(s)
 			delete(e.pods, d.UID)
-			e.strange(s, false)
+			e.foreignTo(s, false)
 		case policy.SetUnannounced:
 			e.setUnannounced(d)
 		case policy.DropUnannounced:
 			e.dropUnannounced(d.UID)
 		case policy.Notice:
-			e.log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
-			e.notify(d)
+			e.c.o.Log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
+			e.c.o.Notify(d)
 		}
 	}
-	if b.synchronized {
+	if b.live {
 		e.live = true
 		e.findSlices()
 		if e.reader != nil {
@@ -61,9 +60,9 @@ func (e *enforcer) absorb(b batch) {
 	for path, found := range b.observed {
 		e.tree.Observe(path, found)
 	}
-	e.toVerify = append(e.toVerify, b.verify...)
+	e.audit.verify = append(e.audit.verify, b.verify...)
 	e.lookAgain(b.recheck)
-	e.soon = append(e.soon, b.soon...)
+	e.limits.soon = append(e.limits.soon, b.soon...)
 	if b.audit {
 		e.startAudit()
 	}
@@ -71,7 +70,7 @@ func (e *enforcer) absorb(b batch) {
 
 // dropsBut drops every pod and container that decisions, the whole state of a new
 // machine, do not name.
-func (e *enforcer) dropsBut(decisions []policy.Decision) []policy.Decision {
+func (e *writer) dropsBut(decisions []policy.Decision) []policy.Decision {
 	named := map[string]place{}
 	note(named, decisions)
 	var drops []policy.Decision
@@ -90,7 +89,7 @@ func (e *enforcer) dropsBut(decisions []policy.Decision) []policy.Decision {
 
 // poolsBut drops every pool that is not in use after decisions, the whole state of a new
 // machine.
-func (e *enforcer) poolsBut(decisions []policy.Decision) []policy.Decision {
+func (e *writer) poolsBut(decisions []policy.Decision) []policy.Decision {
 	used := map[policy.PoolID]bool{}
 	for _, d := range decisions {
 		switch d := d.(type) {
@@ -110,7 +109,7 @@ func (e *enforcer) poolsBut(decisions []policy.Decision) []policy.Decision {
 }
 
 // lookAgain looks at the quotas of pods that are ours to set.
-func (e *enforcer) lookAgain(uids []string) {
+func (e *writer) lookAgain(uids []string) {
 	for _, uid := range uids {
 		if s := e.pods[uid]; s != nil && (s.limit.ours || s.idle.ours) {
 			e.lookAtLimit(s)
@@ -124,7 +123,7 @@ func foundID(uid string) string { return "unannounced/" + uid }
 
 // setUnannounced masks a pod that was never announced, and what is in it: on cgroup
 // v1 nothing inherits.
-func (e *enforcer) setUnannounced(d policy.SetUnannounced) {
+func (e *writer) setUnannounced(d policy.SetUnannounced) {
 	id := foundID(d.Pod.UID)
 	e.putSlice(d.Pod.CgroupPath)
 	need := treeNeed(d.Need)
@@ -138,7 +137,7 @@ func (e *enforcer) setUnannounced(d policy.SetUnannounced) {
 		err = e.tree.PutContainer(cgroup.Container{ID: id + "/" + path, Pod: id, Path: path, Need: need})
 	}
 	if err != nil {
-		e.log.Error("a pod that was never announced cannot be masked", "cgroup", d.Pod.CgroupPath, "err", err)
+		e.c.o.Log.Error("a pod that was never announced cannot be masked", "cgroup", d.Pod.CgroupPath, "err", err)
 	}
 	for _, old := range e.found[d.Pod.UID] {
 		if !slices.Contains(ids, old) {
@@ -148,14 +147,14 @@ func (e *enforcer) setUnannounced(d policy.SetUnannounced) {
 	e.found[d.Pod.UID] = ids
 }
 
-func (e *enforcer) dropUnannounced(uid string) {
+func (e *writer) dropUnannounced(uid string) {
 	for _, id := range slices.Backward(e.found[uid]) {
 		e.tree.Remove(id)
 	}
 	delete(e.found, uid)
 }
 
-func drop(s *subjectState) {
+func drop(s *subject) {
 	if s != nil {
 		s.dropped = true
 	}
@@ -168,9 +167,9 @@ func podName(p policy.PodRef) string {
 	return p.Namespace + "/" + p.Name
 }
 
-func (e *enforcer) setPool(d policy.SetPool) {
+func (e *writer) setPool(d policy.SetPool) {
 	if err := e.tree.SetPool(string(d.ID), d.CPUs); err != nil {
-		e.log.Error("pool refused by the cgroup tree", "pool", string(d.ID), "err", err)
+		e.c.o.Log.Error("pool refused by the cgroup tree", "pool", string(d.ID), "err", err)
 	}
 	if d.ID == policy.PoolBE.ID() {
 		e.limitBE(d.QuotaMilli)
@@ -191,11 +190,11 @@ func memsOf(s *cpuset.Set) cpuset.Set {
 	return *s
 }
 
-func (e *enforcer) setPod(d policy.SetPod) {
+func (e *writer) setPod(d policy.SetPod) {
 	s := e.pods[d.Pod.UID]
 	first := s == nil
 	if first {
-		s = &subjectState{}
+		s = &subject{}
 		e.pods[d.Pod.UID] = s
 	}
 	if d.Rev < s.rev {
@@ -206,10 +205,10 @@ func (e *enforcer) setPod(d policy.SetPod) {
 		return
 	}
 	e.putSlice(s.path)
-	e.strange(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
+	e.foreignTo(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
 	if err := e.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 		Mems: memsOf(d.Mems)}); err != nil {
-		e.log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
+		e.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
 	s.asked = cgroup.Quota(d.Asked)
 	s.weight = 0
@@ -222,24 +221,24 @@ func (e *enforcer) setPod(d policy.SetPod) {
 	}
 }
 
-// strange takes down whether a pod is one that its slice's limit must not touch.
-func (e *enforcer) strange(s *subjectState, is bool) {
+// foreignTo notes whether a pod is one that its slice's limit must not touch.
+func (e *writer) foreignTo(s *subject, is bool) {
 	if s == nil {
 		return
 	}
-	slice := e.beSlices[cgroup.Parent(s.path)]
-	if is = is && slice != nil; is == s.stranger {
+	slice := e.limits.slices[cgroup.Parent(s.path)]
+	if is = is && slice != nil; is == s.foreign {
 		return
 	}
-	if s.stranger = is; slice != nil {
+	if s.foreign = is; slice != nil {
 		e.limitSlice(slice)
 	}
 }
 
-func (e *enforcer) setContainer(d policy.SetContainer) {
+func (e *writer) setContainer(d policy.SetContainer) {
 	s := e.ctrs[d.Container.ID]
 	if s == nil {
-		s = &subjectState{limit: limit{ours: d.Asked.OurQuota}}
+		s = &subject{limit: limit{ours: d.Asked.OurQuota}}
 		e.ctrs[d.Container.ID] = s
 	}
 	if d.Rev < s.rev {
@@ -249,22 +248,34 @@ func (e *enforcer) setContainer(d policy.SetContainer) {
 	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
-		if v := valuesOf(&d, e.topo); s.said == "" && v.cpus != "" {
-			c.OwnCPUs, _ = cpuset.Parse(v.cpus) // what our reply makes the runtime write
+		if s.logged == "" {
+			c.OwnCPUs = e.replied(&d)
 		}
 		if err := e.tree.PutContainer(c); err != nil {
-			e.log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err", err)
+			e.c.o.Log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err",
+				err)
 		}
 	}
 	s.asked, s.container = cgroup.Quota(d.Asked.Quota), true
 	if s.limit.want(d.Quota, d.QuotaOurs) {
 		e.lookAtLimit(s)
 	}
-	e.tell(s, d)
+	e.report(s, d)
 }
 
-// tell logs one line where a container's place changed by a decision about it.
-func (e *enforcer) tell(s *subjectState, d policy.SetContainer) {
+// replied is the mask that our reply makes the runtime write; empty: none.
+func (e *writer) replied(d *policy.SetContainer) cpuset.Set {
+	switch {
+	case d.Need.Own != nil:
+		return *d.Need.Own
+	case d.Asked.CPUs:
+		return e.topo.Online()
+	}
+	return cpuset.Set{}
+}
+
+// report logs one line where a container's place changed by a decision about it.
+func (e *writer) report(s *subject, d policy.SetContainer) {
 	now := "pool " + string(d.Need.Pool)
 	if d.Need.Own != nil {
 		now = d.Need.Own.String()
@@ -272,12 +283,13 @@ func (e *enforcer) tell(s *subjectState, d policy.SetContainer) {
 	if d.Cap != nil {
 		now += fmt.Sprintf(" capped at %dm until %s", d.Cap.Milli, d.Cap.Until.UTC().Format("15:04:05"))
 	}
-	if now == s.said {
+	if now == s.logged {
 		return
 	}
-	e.log.Info("container", "pod", podName(d.Pod), "container", d.Container.Name, "cpus", now, "was", s.said, "why",
+	e.c.o.Log.Info("container", "pod", podName(d.Pod), "container", d.Container.Name, "cpus", now, "was", s.logged,
+		"why",
 		d.Why, "rev", d.Rev)
-	s.said = now
+	s.logged = now
 }
 
 // maxSlices bounds how many parents of pods are looked after; kubelet has two.
@@ -285,7 +297,7 @@ const maxSlices = 64
 
 // putSlice declares the slice that a pod lies in, so that whoever starts there
 // while nobody watches lands in its pool.
-func (e *enforcer) putSlice(pod string) {
+func (e *writer) putSlice(pod string) {
 	path := cgroup.Parent(pod)
 	if e.slices[path] || len(e.slices) >= maxSlices {
 		return
@@ -299,21 +311,21 @@ func (e *enforcer) putSlice(pod string) {
 	default:
 		return
 	}
-	if cgroup.IsUnit(path) && e.recorded == nil && !e.raw {
+	if cgroup.IsUnit(path) && !e.c.o.Tree.Records && !e.raw {
 		e.raw = true
-		e.log.Warn(
+		e.c.o.Log.Warn(
 			"the cgroups are systemd's and are written as files: systemd puts its own values back at every reload, "+
 				"and the audit ours; set cgroup.driver to auto", "cgroup", path)
 	}
 	e.slices[path] = true
 	if err := e.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(string(pool))}); err != nil {
-		e.log.Error("slice refused by the cgroup tree", "cgroup", path, "err", err)
+		e.c.o.Log.Error("slice refused by the cgroup tree", "cgroup", path, "err", err)
 		return
 	}
 	if pool == policy.PoolBE.ID() {
-		e.beSlices[path] = &subjectState{path: path, name: path, limit: limit{ours: true},
+		e.limits.slices[path] = &subject{path: path, name: path, limit: limit{ours: true},
 			asked: cgroup.Quota(noQuota())}
-		e.limitSlice(e.beSlices[path])
+		e.limitSlice(e.limits.slices[path])
 	}
 	if e.reader != nil {
 		if found, err := e.reader.CPUs(path); err == nil {
@@ -324,19 +336,18 @@ func (e *enforcer) putSlice(pod string) {
 
 // lasting is a slice's mask as far as it lasts: one that its manager does not have
 // on record, say from a version that wrote files, ends with the next reload.
-func (e *enforcer) lasting(path string, found cgroup.Effective) cgroup.Effective {
-	if e.recorded == nil {
+func (e *writer) lasting(path string, found cgroup.Effective) cgroup.Effective {
+	if !e.c.o.Tree.Records {
 		return found
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lookFor)
-	defer cancel()
-	if set, ok, err := e.recorded(ctx, path); err == nil && ok && set != found.OwnCPUs {
+	if set, ok, err := e.out.recorded(path); err == nil && ok && set != found.OwnCPUs {
 		found.OwnCPUs = cpuset.Set{}
 	}
 	return found
 }
 
-func usualSlices() []string {
+// KubeletSlices are the slices of kubelet, where they usually are.
+func KubeletSlices() []string {
 	return []string{
 		"kubepods/burstable", "kubepods/besteffort",
 		"kubepods.slice/kubepods-burstable.slice", "kubepods.slice/kubepods-besteffort.slice",
@@ -346,11 +357,11 @@ func usualSlices() []string {
 // findSlices looks for kubelet's slices where they usually are: they want their
 // masks before the first pod is in them. One that cannot be read is left for the
 // next audit, or for its first pod.
-func (e *enforcer) findSlices() {
+func (e *writer) findSlices() {
 	if e.reader == nil {
 		return
 	}
-	for _, path := range usualSlices() {
+	for _, path := range KubeletSlices() {
 		if e.slices[path] {
 			continue
 		}

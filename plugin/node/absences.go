@@ -1,4 +1,4 @@
-package plugin
+package node
 
 import (
 	"cmp"
@@ -11,12 +11,12 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// presence decides which pods and containers have ended although no event said so.
+// absences decides which pods and containers have ended although no event said so.
 // An end needs agreement: the cgroup is missing in two successful listings of its
 // parent, and the runtime has not named the pod since. Where much is missing at
 // once, the reader is blind and nothing ends. It does no I/O: a listing is given.
-type presence struct {
-	// missing counts in how many looks in a row a cgroup was missing, by UID or ID:
+type absences struct {
+	// rounds and looks count in how many looks in a row a cgroup was missing, by UID or ID:
 	// for the regular rounds, and for the looks at pods that are ending.
 	rounds, looks misses
 	// seen counts in how many rounds in a row a pod was there that no event named, by path.
@@ -80,7 +80,7 @@ func parentOf(p string) string {
 // look takes in one sighting and returns those that have ended. only limits it to
 // pods, by UID; nil is a regular round over everything. named are the pods that the
 // runtime named since the last look, by UID.
-func (p *presence) look(all []member, seen sighting, only, named map[string]bool) []member {
+func (p *absences) look(all []member, seen sighting, only, named map[string]bool) []member {
 	p.blind = blindness(all, seen)
 	if p.blind != "" {
 		p.rounds, p.looks, p.seen = nil, nil, nil
@@ -225,7 +225,7 @@ func qosIn(slice string) (policy.QoS, bool) {
 // unannounced returns the suspects that run and were there in the round before, with
 // the cgroups in them as seen has them. Kubelet makes a pod's cgroup long before
 // its sandbox where it waits for volumes: one with nothing in it does not run.
-func (p *presence) unannounced(suspects []policy.FoundPod, seen sighting) []policy.FoundPod {
+func (p *absences) unannounced(suspects []policy.FoundPod, seen sighting) []policy.FoundPod {
 	now := misses{}
 	var found []policy.FoundPod
 	for _, s := range suspects {

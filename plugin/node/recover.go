@@ -1,4 +1,4 @@
-package plugin
+package node
 
 import (
 	"cmp"
@@ -24,15 +24,33 @@ type recovery struct {
 	known  func(uid string) bool // pods that this daemon placed itself
 	now    time.Time
 
+	pool     cpuset.Set                  // what the shared pool must have been
 	observed map[string]cgroup.Effective // own masks found, by path
 	resized  []policy.PodResized         // what was missed
 }
 
-// inventory is what the runtime listed: its pods, and those of their containers that have
+// Inventory is what the runtime listed: its pods, and those of their containers that have
 // not stopped. A container's CPUs are what the runtime stored. It is never written to.
-type inventory struct {
-	pods       []policy.Pod
-	containers []policy.Container
+type Inventory struct {
+	Pods       []policy.Pod
+	Containers []policy.Container
+}
+
+// Recovery is what is known of a node without its daemon.
+type Recovery struct {
+	Reader   cgroup.Reader
+	Topology *topology.Topology
+	Saved    state.Snapshot
+	Now      time.Time
+}
+
+// Recover finds out what pods and containers own and were asked for, and what masks
+// cgroups have, by path.
+func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]cgroup.Effective) {
+	r := recovery{reader: from.Reader, topo: from.Topology, now: from.Now, saved: from.Saved.Places(),
+		caps: from.Saved.Caps, known: func(string) bool { return false }}
+	event := r.synchronized(listed)
+	return event, r.observed
 }
 
 // running is one pod with what runs in it.
@@ -44,7 +62,7 @@ type running struct {
 }
 
 // synchronized turns the runtime's lists into the event.
-func (r *recovery) synchronized(listed inventory) policy.Synchronized {
+func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
 	r.observed = map[string]cgroup.Effective{}
 	found := slices.DeleteFunc(r.group(listed), r.ended)
 	for _, p := range found {
@@ -76,7 +94,8 @@ func (r *recovery) synchronized(listed inventory) policy.Synchronized {
 // still tell the old one, the state file knows how many CPUs an owner asked for.
 func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
 	saved, ok := r.saved[p.UID]
-	if asked := p.Asked; asked.Micros <= 0 || !ok || !exclusive(p) || saved.CPUs.IsEmpty() || saved.Reservation != nil {
+	if asked := p.Asked; asked.Micros <= 0 || !ok || !p.Exclusive() || saved.CPUs.IsEmpty() ||
+		saved.Reservation != nil {
 		return asked
 	}
 	n := int64(cmp.Or(saved.Request, saved.CPUs.Count()))
@@ -88,7 +107,7 @@ func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
 // the pod's quota at a resize, and we lift it: one that is there again is the news.
 // Otherwise it is what the containers that run ask for; there may be more of them.
 func (r *recovery) asked(p *running, containers []policy.Container) (milli int64, all bool) {
-	if !exclusive(&p.pod) || r.reader == nil {
+	if !p.pod.Exclusive() || r.reader == nil {
 		return 0, false
 	}
 	switch e, err := r.reader.Effective(p.pod.CgroupParent); {
@@ -140,15 +159,15 @@ func (r *recovery) ended(p *running) bool {
 	return err == nil && gone
 }
 
-func (r *recovery) group(listed inventory) []*running {
-	bySandbox := make(map[string]*running, len(listed.pods))
-	found := make([]*running, 0, len(listed.pods))
-	for _, p := range listed.pods {
+func (r *recovery) group(listed Inventory) []*running {
+	bySandbox := make(map[string]*running, len(listed.Pods))
+	found := make([]*running, 0, len(listed.Pods))
+	for _, p := range listed.Pods {
 		next := &running{pod: p}
 		bySandbox[p.Sandbox] = next
 		found = append(found, next)
 	}
-	for _, c := range listed.containers {
+	for _, c := range listed.Containers {
 		p := bySandbox[c.Sandbox]
 		if p == nil {
 			continue
@@ -185,12 +204,6 @@ func (r *recovery) read(path string) cpuset.Set {
 	return e.OwnCPUs
 }
 
-// exclusive says whether a pod asked to own CPUs.
-func exclusive(p *policy.Pod) bool {
-	c := policy.Class(p.Labels[policy.LabelClass])
-	return c == policy.LSE || c == policy.LSR
-}
-
 // distrust forgets masks that cannot be an exclusive allocation: the kernel does
 // not say why a cgroup has its mask, and a pod that was degraded carries the
 // shared pool's. What several pods have, or what reaches into the pool of the
@@ -200,7 +213,7 @@ func (r *recovery) distrust(found []*running) {
 	var once, twice cpuset.Set
 	counted := map[string]bool{} // a pod may have several sandboxes
 	for _, p := range found {
-		if exclusive(&p.pod) && !counted[p.pod.UID] {
+		if p.pod.Exclusive() && !counted[p.pod.UID] {
 			counted[p.pod.UID] = true
 			both := once.And(p.kernel)
 			twice.AddSet(&both)
@@ -208,12 +221,19 @@ func (r *recovery) distrust(found []*running) {
 		}
 	}
 	pool := r.sharedPool(found)
+	if r.pool = pool; pool.IsEmpty() {
+		r.pool = r.topo.Online().Minus(once)
+	}
 	for _, p := range found {
 		if _, saved := r.saved[p.pod.UID]; saved {
 			continue
 		}
 		inSlice := p.pod.QoS == policy.Burstable
-		if p.kernel.Intersects(&twice) || !inSlice && p.kernel.Intersects(&pool) {
+		// As many CPUs as the pod asks for, and others than the pool's, were given to it: the
+		// slice may not have been written yet.
+		given := p.kernel != pool && p.pod.Resources != nil &&
+			p.pod.Resources.RequestMilli == int64(p.kernel.Count())*1000
+		if p.kernel.Intersects(&twice) || !inSlice && !given && p.kernel.Intersects(&pool) {
 			p.kernel = cpuset.Set{}
 		}
 	}
@@ -237,7 +257,7 @@ func (r *recovery) sharedPool(found []*running) cpuset.Set {
 			pool.AddSet(&e.OwnCPUs)
 		}
 		for _, other := range found { // an owner inside widens the slice by its own CPUs
-			if exclusive(&other.pod) && cgroup.Parent(other.pod.CgroupParent) == path {
+			if other.pod.Exclusive() && cgroup.Parent(other.pod.CgroupParent) == path {
 				pool.RemoveSet(&other.kernel)
 			}
 		}
@@ -251,7 +271,7 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	if isSaved && (saved.Degraded != "" || saved.Reservation != nil) {
 		return saved.Recovered()
 	}
-	if !exclusive(&p.pod) {
+	if !p.pod.Exclusive() {
 		return r.sharedPlace(p)
 	}
 	kernel := p.kernel
@@ -310,7 +330,8 @@ func (r *recovery) sharedPlace(p *running) *policy.Recovered {
 	if p.kernel.IsEmpty() || len(r.topo.Nodes()) < 2 || p.pod.QoS == policy.BestEffort {
 		return nil
 	}
-	if nodes := r.topo.NodesOf(p.kernel); nodes.Count() == 1 {
+	// Where the pool lies on one NUMA node itself, so do all in it.
+	if nodes := r.topo.NodesOf(p.kernel); nodes.Count() == 1 && r.topo.NodesOf(r.pool).Count() > 1 {
 		node := nodes.First()
 		return &policy.Recovered{From: "kernel", BoundNode: &node}
 	}
@@ -344,7 +365,7 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 		out.Asked.OurQuota = true // a cap that was over and not yet undone
 	case known && tighter(stored, kernel):
 		out.Resources.LimitMilli, out.Asked.OurQuota = kernel, true // a cap that the runtime still holds
-	case stored == policy.NoLimit && exclusive(&p.pod) && out.Resources.RequestMilli > 0:
+	case stored == policy.NoLimit && p.pod.Exclusive() && out.Resources.RequestMilli > 0:
 		// request = limit, so we lifted it
 		out.Resources.LimitMilli, out.Asked.OurQuota = out.Resources.RequestMilli, true
 	}

@@ -1,16 +1,38 @@
-package plugin
+package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
+
+// limits are what the writer has to do about quotas.
+type limits struct {
+	todo      []*subject
+	unwritten []*subject // whose limit could not be written
+	soon      []string   // UIDs of pods whose quota is looked at again at soonAt
+	soonAt    time.Time
+	// slices are kubelet's best-effort slices, by path; beQuota is theirs, nil where it is
+	// kubelet's business.
+	slices  map[string]*subject
+	beQuota *int64
+	// unlimited is the pod that keeps a best-effort slice from being limited, once that
+	// was reported; empty: none does.
+	unlimited string
+	noIdle    bool // there is no cpu.idle: logged once
+}
+
+func newLimits() limits { return limits{slices: map[string]*subject{}} }
+
+// unsaidResize is how long after a container's resize kubelet has written the pod's
+// quota.
+const unsaidResize = 2 * time.Second
 
 // limit is the CFS quota of one cgroup as far as it is ours: from the moment
 // that we want something else than kubelet asked for until that is restored.
@@ -46,26 +68,26 @@ func (l *limit) want(q policy.Quota, ours bool) bool {
 func noQuota() policy.Quota { return policy.QuotaOf(policy.NoLimit) }
 
 // limitBE takes over what all of best effort may use together.
-func (e *enforcer) limitBE(milli int64) {
-	e.beQuota = nil
+func (e *writer) limitBE(milli int64) {
+	e.limits.beQuota = nil
 	if milli > 0 {
-		e.beQuota = &milli
+		e.limits.beQuota = &milli
 	}
-	for _, path := range slices.Sorted(maps.Keys(e.beSlices)) {
-		e.limitSlice(e.beSlices[path])
+	for _, path := range slices.Sorted(maps.Keys(e.limits.slices)) {
+		e.limitSlice(e.limits.slices[path])
 	}
 }
 
 // limitSlice leaves a slice alone in which somebody lies who is not best effort: the
 // quota would stop him with it, and production must not pay.
-func (e *enforcer) limitSlice(s *subjectState) {
+func (e *writer) limitSlice(s *subject) {
 	quota, ours := noQuota(), false
-	if e.beQuota != nil {
-		if other := e.strangerIn(s.path); other != "" {
-			e.tellUnlimited(s.path, other)
+	if e.limits.beQuota != nil {
+		if other := e.foreignIn(s.path); other != "" {
+			e.reportUnlimited(s.path, other)
 		} else {
-			quota, ours = policy.QuotaOf(*e.beQuota), true
-			e.unlimited = ""
+			quota, ours = policy.QuotaOf(*e.limits.beQuota), true
+			e.limits.unlimited = ""
 		}
 	}
 	if s.limit.want(quota, ours) {
@@ -73,53 +95,53 @@ func (e *enforcer) limitSlice(s *subjectState) {
 	}
 }
 
-// strangerIn is the first pod by name in a slice that is not best effort; empty: none.
-func (e *enforcer) strangerIn(slice string) string {
+// foreignIn is the first pod by name in a slice that is not best effort; empty: none.
+func (e *writer) foreignIn(slice string) string {
 	first := ""
 	for _, s := range e.pods {
-		if s.stranger && cgroup.Parent(s.path) == slice && (first == "" || s.name < first) {
+		if s.foreign && cgroup.Parent(s.path) == slice && (first == "" || s.name < first) {
 			first = s.name
 		}
 	}
 	return first
 }
 
-// tellUnlimited says once of each pod that it keeps best effort from being limited.
-func (e *enforcer) tellUnlimited(slice, pod string) {
-	if e.unlimited == pod {
+// reportUnlimited says once of each pod that it keeps best effort from being limited.
+func (e *writer) reportUnlimited(slice, pod string) {
+	if e.limits.unlimited == pod {
 		return
 	}
-	e.unlimited = pod
+	e.limits.unlimited = pod
 	why := fmt.Sprintf(
 		"best effort has no CPU of its own left and is to have %d thousandths of a CPU, but pod %s lies in %s and "+
 			"is not of class BE: its quota would hold that pod back as well, so best effort is not limited; give "+
-			"the pod a CPU request, or the class BE", *e.beQuota, pod, slice)
-	e.log.Warn(why, "cgroup", slice, "pod", pod)
-	e.notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
+			"the pod a CPU request, or the class BE", *e.limits.beQuota, pod, slice)
+	e.c.o.Log.Warn(why, "cgroup", slice, "pod", pod)
+	e.c.o.Notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
 }
 
 // lookAtLimit asks for a limit to be looked at.
-func (e *enforcer) lookAtLimit(s *subjectState) {
+func (e *writer) lookAtLimit(s *subject) {
 	if !s.pending {
 		s.pending = true
-		e.toLimit = append(e.toLimit, s)
+		e.limits.todo = append(e.limits.todo, s)
 	}
 }
 
-// limits writes one quota that has to be looked at, and reports whether there
+// writeLimits writes one quota that has to be looked at, and reports whether there
 // was one.
-func (e *enforcer) limits(ctx context.Context) bool {
-	if len(e.toLimit) == 0 {
+func (e *writer) writeLimits() bool {
+	if len(e.limits.todo) == 0 {
 		return false
 	}
-	s := e.toLimit[0]
-	e.toLimit = e.toLimit[1:]
+	s := e.limits.todo[0]
+	e.limits.todo = e.limits.todo[1:]
 	s.pending = false
-	e.writeLimit(ctx, s)
+	e.writeLimit(s)
 	return true
 }
 
-func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
+func (e *writer) writeLimit(s *subject) {
 	if s.path == "" || s.dropped {
 		return
 	}
@@ -132,30 +154,29 @@ func (e *enforcer) writeLimit(ctx context.Context, s *subjectState) {
 		e.idleDue(s, now, &v)
 	}
 	if v == (cgroup.Values{}) {
-		s.limitDone(!e.noIdle)
+		s.limitDone(!e.limits.noIdle)
 		return
 	}
 	e.noteDrift(s, now, err)
-	e.at.at(failpoint.QuotaWriting)
-	err = e.driver.Apply(ctx, s.path, v)
-	e.at.at(failpoint.QuotaWritten)
+	err = e.out.do(Effect{Kind: Write, Path: s.path, Values: v, Before: failpoint.QuotaWriting,
+		After: failpoint.QuotaWritten}).Err
 	e.count(err)
 	switch {
 	case err == nil:
-		s.limitDone(!e.noIdle)
+		s.limitDone(!e.limits.noIdle)
 	case errors.Is(err, cgroup.ErrNoIdle):
 		e.withoutIdle(s, err)
 	case !errors.Is(err, cgroup.ErrGone):
-		e.failed = true
-		e.unwritten = append(e.unwritten, s)
-		e.log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(),
+		e.retry.failed = true
+		e.limits.unwritten = append(e.limits.unwritten, s)
+		e.c.o.Log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(),
 			"idle", s.idle.wanted, "err", err)
 	}
 }
 
 // limitDue is the quota, with the weight beside it, where it is ours and another is
 // there. What could not be read is written.
-func (s *subjectState) limitDue(now cgroup.Effective, err error) cgroup.Values {
+func (s *subject) limitDue(now cgroup.Effective, err error) cgroup.Values {
 	var v cgroup.Values
 	if !s.limit.ours {
 		return v
@@ -171,7 +192,7 @@ func (s *subjectState) limitDue(now cgroup.Effective, err error) cgroup.Values {
 }
 
 // limitDone takes down that what was due is there.
-func (s *subjectState) limitDone(idles bool) {
+func (s *subject) limitDone(idles bool) {
 	if s.limit.ours {
 		s.limit.ours, s.limit.seen = !s.limit.back, true
 	}
@@ -179,22 +200,22 @@ func (s *subjectState) limitDone(idles bool) {
 }
 
 // noteDrift tells of what was there and is not any more.
-func (e *enforcer) noteDrift(s *subjectState, now cgroup.Effective, err error) {
+func (e *writer) noteDrift(s *subject, now cgroup.Effective, err error) {
 	if err == nil && s.limit.ours && s.limit.seen && now.QuotaMilli != s.limit.target.Milli() {
 		source := sourceOfQuota(s, now)
-		e.meter.QuotaDrift(source)
-		e.log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", s.limit.target.String(), "got",
+		e.c.o.Metrics.QuotaDrift(source)
+		e.c.o.Log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", s.limit.target.String(), "got",
 			now.Quota.String(), "source", source)
 	}
 	if err == nil && s.idle.wanted && s.idle.seen && !now.Idle {
-		e.meter.QuotaDrift("other")
-		e.log.Warn("cpu.idle drift", "subject", s.name, "cgroup", s.path, "weight", now.Weight)
+		e.c.o.Metrics.QuotaDrift("other")
+		e.c.o.Log.Warn("cpu.idle drift", "subject", s.name, "cgroup", s.path, "weight", now.Weight)
 	}
 }
 
 // sourceOfQuota tells who wrote a quota over ours: kubelet writes a pod's at every
 // resize, the runtime a container's at every update, and both what was asked for.
-func sourceOfQuota(s *subjectState, now cgroup.Effective) string {
+func sourceOfQuota(s *subject, now cgroup.Effective) string {
 	switch {
 	case now.QuotaMilli != s.asked.Milli():
 		return "other"

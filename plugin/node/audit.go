@@ -1,4 +1,4 @@
-package plugin
+package node
 
 import (
 	"context"
@@ -15,54 +15,67 @@ import (
 // auditBatch is how many cgroups are read between two looks at the inbox.
 const auditBatch = 32
 
+// audit is what the writer reads back.
+type audit struct {
+	verify []string // containers
+	todo   []string // what the present audit has still to look at
+	round  uint64   // audits begun so far
+	strays map[string]bool
+}
+
+func newAudit() audit { return audit{strays: map[string]bool{}} }
+
+// clear leaves out what was to be read back.
+func (a *audit) clear() { a.verify, a.todo = nil, nil }
+
 // check reads one cgroup back right after it was written or created: that it is
 // not as written is loud.
-func (e *enforcer) check(id string) {
+func (e *writer) check(id string) {
 	if d, drifted := e.look(id); drifted {
-		e.meter.CpusetWrite("mismatch")
-		e.log.Error("the kernel does not give what was written", "drift", d.String())
+		e.c.o.Metrics.CpusetWrite("mismatch")
+		e.c.o.Log.Error("the kernel does not give what was written", "drift", d.String())
 	}
 }
 
 // look compares one cgroup with what it should be.
-func (e *enforcer) look(id string) (cgroup.Drift, bool) {
+func (e *writer) look(id string) (cgroup.Drift, bool) {
 	d, drifted := e.tree.CheckOne(id, e.reader.CPUs)
 	e.keepCount(id, d, drifted)
 	return d, drifted
 }
 
 // keepCount follows the containers that are elsewhere.
-func (e *enforcer) keepCount(id string, d cgroup.Drift, drifted bool) {
+func (e *writer) keepCount(id string, d cgroup.Drift, drifted bool) {
 	switch astray := drifted && d.Err == nil && d.Got != d.Want && e.ctrs[id] != nil; {
 	case astray:
-		e.strays[id] = true
-	case e.strays[id]:
-		delete(e.strays, id)
+		e.audit.strays[id] = true
+	case e.audit.strays[id]:
+		delete(e.audit.strays, id)
 	}
-	e.astray.Store(int64(len(e.strays)))
 }
 
 // readBack checks what was asked to be verified, repairs it once and says so if
 // that did not help.
-func (e *enforcer) readBack(ctx context.Context) bool {
-	if len(e.toVerify) == 0 {
+func (e *writer) readBack() bool {
+	if len(e.audit.verify) == 0 {
 		return false
 	}
-	id := e.toVerify[0]
-	e.toVerify = e.toVerify[1:]
+	id := e.audit.verify[0]
+	e.audit.verify = e.audit.verify[1:]
 	if s := e.ctrs[id]; s != nil && s.limit.ours {
 		e.lookAtLimit(s)
 	}
 	d, drifted := e.look(id)
 	if !drifted {
-		e.confirm(ctx, id)
+		e.confirm(id)
 		return true
 	}
-	e.meter.Drift(e.sourceOf(ctx, d))
-	e.log.Error("a container does not run where it was put; repairing", "container", e.nameOf(id), "drift", d.String())
-	e.repair(ctx)
+	e.c.o.Metrics.Drift(e.sourceOf(d))
+	e.c.o.Log.Error("a container does not run where it was put; repairing", "container", e.nameOf(id), "drift",
+		d.String())
+	e.repair()
 	if d, still := e.look(id); still {
-		e.log.Error("the repair did not help", "container", e.nameOf(id), "drift", d.String())
+		e.c.o.Log.Error("the repair did not help", "container", e.nameOf(id), "drift", d.String())
 	}
 	return true
 }
@@ -70,30 +83,31 @@ func (e *enforcer) readBack(ctx context.Context) bool {
 // confirm sees to it that the manager of a container's cgroup restores what is in
 // force there. runc 1.1.5, Debian 12's, tells systemd CPUs from 8 on in the wrong
 // byte order and writes the right ones to the file: right until the next reload.
-func (e *enforcer) confirm(ctx context.Context, id string) {
+func (e *writer) confirm(id string) {
 	s := e.ctrs[id]
-	if s == nil || s.path == "" || e.recorded == nil {
+	if s == nil || s.path == "" || !e.c.o.Tree.Records {
 		return
 	}
 	now, err := e.reader.CPUs(s.path)
 	if err != nil || now.OwnCPUs.IsEmpty() {
 		return
 	}
-	set, ok, err := e.recorded(ctx, s.path)
+	set, ok, err := e.out.recorded(s.path)
 	if err != nil || !ok || set == now.OwnCPUs {
 		return
 	}
-	e.log.Info("systemd has other CPUs on record than are in force; it is told", "container", s.name, "recorded",
+	e.c.o.Log.Info("systemd has other CPUs on record than are in force; it is told", "container", s.name, "recorded",
 		set.String(), "cpus", now.OwnCPUs.String())
-	err = e.driver.Apply(ctx, s.path, cgroup.Values{CPUs: cgroup.Only(now.OwnCPUs)})
+	err = e.out.do(Effect{Kind: Write, Path: s.path, Values: cgroup.Values{CPUs: cgroup.Only(now.OwnCPUs)}}).Err
 	e.count(err)
 	if err != nil && !errors.Is(err, cgroup.ErrGone) {
-		e.log.Error("systemd could not be told; its next reload may narrow the container until the audit", "container",
+		e.c.o.Log.Error("systemd could not be told; its next reload may narrow the container until the audit",
+			"container",
 			s.name, "err", err)
 	}
 }
 
-func (e *enforcer) nameOf(id string) string {
+func (e *writer) nameOf(id string) string {
 	if s := e.ctrs[id]; s != nil {
 		return s.name
 	}
@@ -103,25 +117,25 @@ func (e *enforcer) nameOf(id string) string {
 	return id
 }
 
-func (e *enforcer) repair(ctx context.Context) {
-	e.write(ctx, cgroup.Shrink)
-	e.write(ctx, cgroup.Grow)
+func (e *writer) repair() {
+	e.write(cgroup.Shrink)
+	e.write(cgroup.Grow)
 }
 
 // startAudit puts every cgroup on the list. Failed writes get their next chance.
-func (e *enforcer) startAudit() {
-	e.retry()
-	e.audits++
+func (e *writer) startAudit() {
+	e.again()
+	e.audit.round++
 	e.findSlices()
 	if e.reader != nil {
 		e.tree.LookAbove(e.reader.CPUs)
 	}
-	e.auditing = slices.Concat(
+	e.audit.todo = slices.Concat(
 		slices.Sorted(maps.Keys(e.slices)), slices.Sorted(maps.Keys(e.pods)), slices.Sorted(maps.Keys(e.ctrs)))
 	for _, uid := range slices.Sorted(maps.Keys(e.found)) {
-		e.auditing = append(e.auditing, e.found[uid]...)
+		e.audit.todo = append(e.audit.todo, e.found[uid]...)
 	}
-	for _, all := range []map[string]*subjectState{e.pods, e.ctrs, e.beSlices} {
+	for _, all := range []map[string]*subject{e.pods, e.ctrs, e.limits.slices} {
 		for _, id := range slices.Sorted(maps.Keys(all)) {
 			if s := all[id]; s.limit.ours || s.idle.ours {
 				e.lookAtLimit(s)
@@ -131,15 +145,15 @@ func (e *enforcer) startAudit() {
 }
 
 // auditSome looks at the next few cgroups and repairs what it finds.
-func (e *enforcer) auditSome(ctx context.Context) bool {
-	if len(e.auditing) == 0 {
+func (e *writer) auditSome() bool {
+	if len(e.audit.todo) == 0 {
 		return false
 	}
-	n := min(auditBatch, len(e.auditing))
+	n := min(auditBatch, len(e.audit.todo))
 	found := 0
 	var above []string // the slices and pods among them
-	for _, id := range e.auditing[:n] {
-		d, drifted := e.tree.Audit(id, e.audits, e.reader)
+	for _, id := range e.audit.todo[:n] {
+		d, drifted := e.tree.Audit(id, e.audit.round, e.reader)
 		e.keepCount(id, d, drifted)
 		if !drifted {
 			continue
@@ -147,18 +161,19 @@ func (e *enforcer) auditSome(ctx context.Context) bool {
 		found++
 		if !d.Inherited && !consequence(d, above) {
 			above = append(above, d.Path)
-			source := e.sourceOf(ctx, d)
-			e.meter.Drift(source)
+			source := e.sourceOf(d)
+			e.c.o.Metrics.Drift(source)
 			level := slog.LevelWarn
 			if !d.Trespass.IsEmpty() {
 				level = slog.LevelError // somebody is on CPUs of others, and no write of ours helps
 			}
-			e.log.Log(ctx, level, "drift", "subject", e.nameOf(id), "source", source, "drift", d.String())
+			e.c.o.Log.Log(context.Background(), level, "drift", "subject", e.nameOf(id), "source", source, "drift",
+				d.String())
 		}
 	}
-	e.auditing = e.auditing[n:]
+	e.audit.todo = e.audit.todo[n:]
 	if found > 0 {
-		e.repair(ctx)
+		e.repair()
 	}
 	return true
 }
@@ -172,7 +187,7 @@ func consequence(d cgroup.Drift, above []string) bool {
 
 // sourceOf tells who changed a cgroup, in the words of the metric, from what is
 // left on it and from what its manager has on record.
-func (e *enforcer) sourceOf(ctx context.Context, d cgroup.Drift) string {
+func (e *writer) sourceOf(d cgroup.Drift) string {
 	switch {
 	case d.Err != nil:
 		return "other"
@@ -181,8 +196,8 @@ func (e *enforcer) sourceOf(ctx context.Context, d cgroup.Drift) string {
 	case d.Own == d.Wrote:
 		return "kernel" // its own mask is ours: CPUs came or went, or a cgroup above changed
 	}
-	if e.recorded != nil {
-		if set, ok, err := e.recorded(ctx, d.Path); err != nil {
+	if e.c.o.Tree.Records {
+		if set, ok, err := e.out.recorded(d.Path); err != nil {
 			return "other"
 		} else if ok {
 			return e.sourceOfUnit(d, set)
@@ -199,7 +214,7 @@ func (e *enforcer) sourceOf(ctx context.Context, d cgroup.Drift) string {
 
 // sourceOfUnit is sourceOf under systemd, which every regular change goes through:
 // where it still has our mask on record, somebody wrote past it.
-func (e *enforcer) sourceOfUnit(d cgroup.Drift, recorded cpuset.Set) string {
+func (e *writer) sourceOfUnit(d cgroup.Drift, recorded cpuset.Set) string {
 	online := e.topo.Online()
 	gaveUp := recorded.IsEmpty() && (d.Wrote.IsEmpty() || online.SubsetOf(&d.Wrote))
 	switch {

@@ -1,6 +1,7 @@
-package plugin
+package node
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
 	"slices"
@@ -13,16 +14,8 @@ import (
 // query is one read that a Synchronize wants.
 type query struct {
 	path string // as sightings spell it
-	kind queryKind
+	kind EffectKind
 }
-
-type queryKind int
-
-const (
-	readCPUs queryKind = iota
-	readAll
-	readList
-)
 
 // reading is what came of it.
 type reading struct {
@@ -31,18 +24,9 @@ type reading struct {
 	err   error
 }
 
-func (q query) read(r cgroup.Reader) reading {
-	var found reading
-	switch q.kind {
-	case readCPUs:
-		found.e, found.err = r.CPUs(q.path)
-	case readAll:
-		found.e, found.err = r.Effective(q.path)
-	case readList:
-		found.names, found.err = r.Children(q.path)
-	}
-	return found
-}
+func (q query) effect() *Effect { return &Effect{Kind: q.kind, Path: q.path} }
+
+func (q query) reading(r *Result) reading { return reading{e: r.Seen, names: r.Names, err: r.Err} }
 
 // errUnread answers for a cgroup that was not read yet.
 var errUnread = errors.New("not read yet")
@@ -51,14 +35,14 @@ var errUnread = errors.New("not read yet")
 type seenReader map[query]reading
 
 func (s seenReader) Effective(path string) (cgroup.Effective, error) {
-	if found, ok := s[query{cleanOf(path), readAll}]; ok {
+	if found, ok := s[query{cleanOf(path), ReadAll}]; ok {
 		return found.e, found.err
 	}
 	return cgroup.Effective{}, errUnread
 }
 
 func (s seenReader) CPUs(path string) (cgroup.Effective, error) {
-	if found, ok := s[query{cleanOf(path), readCPUs}]; ok {
+	if found, ok := s[query{cleanOf(path), ReadCPUs}]; ok {
 		return found.e, found.err
 	}
 	return s.Effective(path)
@@ -73,7 +57,7 @@ func (s seenReader) Children(path string) ([]string, error) {
 	if path != "/" {
 		path = cleanOf(path)
 	}
-	if found, ok := s[query{path, readList}]; ok {
+	if found, ok := s[query{path, List}]; ok {
 		return found.names, found.err
 	}
 	return nil, errUnread
@@ -84,7 +68,7 @@ func (s seenReader) Children(path string) ([]string, error) {
 // no I/O.
 type taking struct {
 	recovery // as it was when the runtime gave its lists; its reader is not asked
-	listed   inventory
+	listed   Inventory
 	// again says that this daemon has taken over before: what it did not place itself
 	// owns nothing.
 	again bool
@@ -101,7 +85,7 @@ type taking struct {
 	followed map[string]bool // resizes, by sandbox
 }
 
-func newTaking(r recovery, listed inventory, again bool, unread map[string]bool) *taking {
+func newTaking(r recovery, listed Inventory, again bool, unread map[string]bool) *taking {
 	t := &taking{recovery: r, listed: listed, again: again, unread: unread, said: map[string]policy.Pod{},
 		limits: map[string]policy.Container{}, observed: map[string]bool{},
 		followed: map[string]bool{}}
@@ -118,7 +102,7 @@ func (t *taking) recorded(uid string) bool {
 // questionable says that nothing but a read can tell what a pod owns. What this daemon
 // did not place itself in its life owns nothing.
 func (t *taking) questionable(p *policy.Pod) bool {
-	return exclusive(p) && (t.unread[p.UID] || !t.again && !t.known(p.UID) && !t.recorded(p.UID))
+	return p.Exclusive() && (t.unread[p.UID] || !t.again && !t.known(p.UID) && !t.recorded(p.UID))
 }
 
 // plan orders the reads by worth: pods that ask to own CPUs and have no record first,
@@ -137,9 +121,9 @@ func (t *taking) plan() {
 	)
 	var by [worths][]query
 	have := map[query]bool{}
-	add := func(worth int, path string, kind queryKind) {
+	add := func(worth int, path string, kind EffectKind) {
 		q := query{path, kind}
-		if kind != readList || path != "/" {
+		if kind != List || path != "/" {
 			q.path = cleanOf(path)
 		}
 		if path != "" && !have[q] {
@@ -151,23 +135,23 @@ func (t *taking) plan() {
 	for _, p := range pods {
 		path := p.pod.CgroupParent
 		if len(p.containers) == 0 && path != "" {
-			add(slice, parentOf(cleanOf(path)), readList)
+			add(slice, parentOf(cleanOf(path)), List)
 		}
 		if p.pod.QoS == policy.Burstable {
-			add(slice, cgroup.Parent(path), readCPUs)
+			add(slice, cgroup.Parent(path), ReadCPUs)
 		}
 		switch {
-		case !exclusive(&p.pod):
-			add(other, path, readCPUs)
+		case !p.pod.Exclusive():
+			add(other, path, ReadCPUs)
 		case t.questionable(&p.pod):
-			add(unrecorded, path, readAll)
+			add(unrecorded, path, ReadAll)
 		default:
-			add(owner, path, readAll)
+			add(owner, path, ReadAll)
 		}
 		for _, c := range p.containers {
-			kind := readCPUs
+			kind := ReadCPUs
 			if mayBeCapped(&p.pod) {
-				kind = readAll
+				kind = ReadAll
 			}
 			add(container, c.CgroupPath, kind)
 		}
@@ -207,6 +191,11 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading) {
 			open = true
 		}
 	}
+	for i := range out.event.Pods {
+		// A read that failed says nothing; what the runtime stores does.
+		p := &out.event.Pods[i]
+		open = open || t.questionable(p) && p.Recovered == nil && failed(seen, p)
+	}
 	if !open {
 		return
 	}
@@ -220,6 +209,27 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading) {
 		held[p.Sandbox] = true
 	}
 	out.resized = slices.DeleteFunc(out.resized, func(e policy.PodResized) bool { return held[e.Sandbox] })
+}
+
+// failed says whether the cgroup of a pod could not be read.
+func failed(seen map[query]reading, p *policy.Pod) bool {
+	found, done := seen[queryOf(p)]
+	return done && found.err != nil
+}
+
+// queryOf is the read that tells what a pod owns.
+func queryOf(p *policy.Pod) query { return query{cleanOf(p.CgroupParent), ReadAll} }
+
+// unreadable lists the reads that failed of pods of which nothing else tells what they own.
+func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool) []query {
+	var list []query
+	for uid, p := range t.said {
+		if unread(uid) && failed(seen, &p) {
+			list = append(list, queryOf(&p))
+		}
+	}
+	slices.SortFunc(list, func(a, b query) int { return cmp.Compare(a.path, b.path) })
+	return list
 }
 
 // answer is the event for the policy, from what was read until now, with what it

@@ -1,4 +1,4 @@
-package plugin
+package node
 
 import (
 	"errors"
@@ -12,8 +12,8 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// stepFunc is a step of a machine.
-type stepFunc func(*policy.Machine, time.Time, policy.Event) ([]policy.Decision, error)
+// StepFunc is a step of a machine.
+type StepFunc func(*policy.Machine, time.Time, policy.Event) ([]policy.Decision, error)
 
 // anchor is what a machine is rebuilt from when a step of it has panicked and may have
 // left it half changed: the last checkpoint with the events since, and what was decided
@@ -72,7 +72,7 @@ type rebuilt struct {
 
 // rebuild makes a machine that holds what was decided before the panic. broken is the
 // one that panicked: what the record cannot bring back is taken from there.
-func (a *anchor) rebuild(step stepFunc, now time.Time, broken *policy.Machine) (*rebuilt, error) {
+func (a *anchor) rebuild(step StepFunc, now time.Time, broken *policy.Machine) (*rebuilt, error) {
 	rev := broken.Rev()
 	r, err := a.replay(step, a.recorder.Latest(), rev)
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *anchor) rebuild(step stepFunc, now time.Time, broken *policy.Machine) (
 
 // replay feeds records to an empty machine. One that panics is left out, and what it
 // may have half changed with it.
-func (a *anchor) replay(step stepFunc, records []policy.Record, rev uint64) (*rebuilt, error) {
+func (a *anchor) replay(step StepFunc, records []policy.Record, rev uint64) (*rebuilt, error) {
 	var leftOut []string
 	for {
 		m, err := policy.New(a.topo, a.cfg)
@@ -131,7 +131,7 @@ func (a *anchor) replay(step stepFunc, records []policy.Record, rev uint64) (*re
 }
 
 // quietly is a step that may panic; then ok is false. A refusal then is a refusal now.
-func quietly(step stepFunc, m *policy.Machine, r policy.Record) (decisions []policy.Decision, ok bool) {
+func quietly(step StepFunc, m *policy.Machine, r policy.Record) (decisions []policy.Decision, ok bool) {
 	defer func() {
 		if recover() != nil {
 			decisions, ok = nil, false

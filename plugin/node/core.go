@@ -1,0 +1,315 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/failpoint"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Core is the daemon's state machine. One goroutine owns it.
+type Core struct {
+	o        *Options
+	machine  machine
+	writer   *writer
+	waiters  []*waiter
+	fresh    map[string]bool // pods, by UID, none of whose containers has been let start
+	takeover takeover
+	presence presence
+	saving   saving
+	effects  effects
+	now      time.Time
+	out      Out
+}
+
+// In is something that happened.
+type In interface{ in() }
+
+// Request is an event whose sender waits for the answer.
+type Request struct {
+	Event policy.Event
+	// Inventory is what the runtime lists at a Synchronize, which has no Event.
+	Inventory *Inventory
+	// Pod is the UID of the pod that it is about, where it comes from the runtime.
+	Pod string
+	// Deadline is when the answer has to be there; zero: whenever it is.
+	Deadline time.Time
+}
+
+// Done is the result of an effect.
+type Done struct {
+	Op     Op
+	Result *Result
+}
+
+// Tick is a second that has passed, Audit half a minute: cgroups are read back. Round is
+// half a minute, too: pods are looked for. Wake says nothing but that Next has come.
+type (
+	Tick  struct{}
+	Audit struct{}
+	Round struct{}
+	Wake  struct{}
+)
+
+// Verify asks for a container's cgroup to be read back.
+type Verify struct{ Container string }
+
+// Recheck asks for a pod's quota to be looked at again: it was written, or will be Soon.
+type Recheck struct {
+	Pod  string
+	Soon bool
+}
+
+// Stopping names a pod that lost its sandbox or a container and may be ending.
+type Stopping struct{ Pod string }
+
+func (*Request) in() {}
+func (Done) in()     {}
+func (Tick) in()     {}
+func (Audit) in()    {}
+func (Round) in()    {}
+func (Wake) in()     {}
+func (Verify) in()   {}
+func (Recheck) in()  {}
+func (Stopping) in() {}
+
+// Out is what a step asks for.
+type Out struct {
+	Effects []*Effect
+	Replies []Reply
+}
+
+// Reply is the answer to a request.
+type Reply struct {
+	To  *Request
+	Err error
+	// Container is the decision about the container that was created or updated; nil: none,
+	// or none that may be carried out in time.
+	Container *policy.SetContainer
+	Topology  *topology.Topology
+}
+
+// New makes a core. The error says what of the configuration this machine cannot have.
+func New(o Options) (*Core, error) {
+	o.fill()
+	m, err := policy.New(o.Topology, o.Config)
+	if err != nil {
+		return nil, err
+	}
+	c := &Core{o: &o, machine: newMachine(m, &o), effects: effects{pending: map[Op]*pending{},
+		routines: map[*routine]struct{}{}},
+		fresh: map[string]bool{}}
+	c.writer = newWriter(c, m)
+	c.takeover = newTakeover(c)
+	c.presence = newPresence(c)
+	c.saving = saving{c: c}
+	return c, nil
+}
+
+// Step takes one thing that happened and returns what follows from it. Now never goes back.
+func (c *Core) Step(now time.Time, in In) Out {
+	c.now = now
+	c.Guard("handling an input", func() { c.handle(in) })
+	c.Guard("handling timers", c.due)
+	c.Guard("going on", c.proceed)
+	out := c.out
+	c.out = Out{}
+	return out
+}
+
+// Guard keeps the daemon up where code panics that reads the machine or carries out what
+// it decided; a panic of the policy's step is handled where it is called.
+func (c *Core) Guard(what string, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.o.Log.Error("the daemon's core panicked; this is a defect, please report it", "while", what,
+				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
+
+func (c *Core) handle(in In) {
+	switch in := in.(type) {
+	case *Request:
+		c.request(in)
+	case Done:
+		c.effects.done(in)
+	case Tick:
+		c.take(policy.Tick{}, nil)
+	case Audit:
+		c.writer.put(batch{audit: true})
+	case Round:
+		c.presence.roundDue = true
+	case Verify:
+		c.writer.put(batch{verify: []string{in.Container}})
+	case Recheck:
+		c.writer.recheck(in)
+	case Stopping:
+		c.presence.stopping(in.Pod)
+	case Wake:
+	}
+}
+
+// proceed lets every part do what it can do now.
+func (c *Core) proceed() {
+	c.takeover.proceed()
+	c.writer.proceed()
+	c.presence.proceed()
+	c.saving.proceed()
+	c.release()
+}
+
+// due handles timers. Parts whose work becomes due by time look at the clock in proceed.
+func (c *Core) due() {
+	c.effects.expire(c.now)
+}
+
+// Next is when something has to be done although nothing happens; zero: never.
+func (c *Core) Next() time.Time {
+	var next time.Time
+	for _, at := range []time.Time{
+		c.effects.next(), c.writer.next(), c.takeover.next(), c.presence.next(), c.saving.next(), c.nextDeadline(),
+	} {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+func (c *Core) reply(r Reply) { c.out.Replies = append(c.out.Replies, r) }
+
+// request takes an event of somebody who waits. One whose sender has given up is not
+// taken: the sender has gone on as if it had never been.
+func (c *Core) request(r *Request) {
+	if !r.Deadline.IsZero() && !c.now.Before(r.Deadline) {
+		c.reply(Reply{To: r, Err: context.DeadlineExceeded})
+		return
+	}
+	c.presence.heard(r)
+	if r.Inventory != nil {
+		c.takeover.begin(r)
+		return
+	}
+	pod := podIn(r.Event)
+	first := pod != "" && !c.machine.KnowsPod(pod)
+	t := c.take(r.Event, nil)
+	if first && c.machine.KnowsPod(pod) {
+		c.fresh[pod] = true
+	}
+	answer := Reply{To: r, Err: t.err, Topology: c.machine.Topology()}
+	if t.err == nil {
+		switch e := r.Event.(type) {
+		case policy.ContainerCreate:
+			c.hold(&waiter{reply: answer, gen: t.gen, id: e.Container.ID, uid: e.Pod.UID,
+				path: e.Pod.CgroupParent}, t.decisions)
+			return
+		case policy.ContainerUpdate:
+			c.hold(&waiter{reply: answer, gen: t.gen, id: e.ID, update: true}, t.decisions)
+			return
+		}
+	}
+	c.reply(answer)
+}
+
+// podIn is the UID of the pod that an event may bring; empty: it brings none.
+func podIn(e policy.Event) string {
+	switch e := e.(type) {
+	case policy.PodRun:
+		return e.Pod.UID
+	case policy.ContainerCreate:
+		return e.Pod.UID
+	}
+	return ""
+}
+
+// taken is what became of one event.
+type taken struct {
+	decisions []policy.Decision
+	gen       uint64 // of the batch that the writer has of it
+	err       error
+}
+
+// ErrInternal answers an event whose step panicked.
+var ErrInternal = errors.New("quietcore: internal error, see its log; the pod is retried")
+
+// take gives the policy an event and hands on what it decides. observed is what cgroups,
+// by path, were found to hold.
+func (c *Core) take(e policy.Event, observed observations) taken {
+	_, tick := e.(policy.Tick)
+	if !tick {
+		c.o.At(failpoint.EventTaken)
+	}
+	decisions, err := c.step(e)
+	if err != nil || tick && len(decisions) == 0 {
+		return taken{err: err}
+	}
+	c.o.Changed()
+	for _, d := range decisions {
+		if d, ok := d.(policy.DropPod); ok {
+			delete(c.fresh, d.UID)
+		}
+	}
+	c.o.At(failpoint.EventStepped)
+	t := taken{decisions: decisions, gen: c.carryOut(e, decisions, observed)}
+	c.renew(t)
+	c.o.At(failpoint.EventHanded)
+	return t
+}
+
+// carryOut hands decisions on. A cap is on disk before it is in the kernel, so that it is
+// undone even if the daemon is killed in between.
+func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed observations) uint64 {
+	if len(decisions) == 0 && observed == nil {
+		return 0
+	}
+	b := batch{decisions: decisions, topo: c.machine.Topology(), rev: c.machine.Rev(), observed: observed}
+	b.live = c.takeover.live(e)
+	_, b.audit = e.(policy.Hardware)
+	if _, isCap := e.(policy.CapVerdict); isCap {
+		c.saving.now(func() {
+			c.o.At(failpoint.CapSaved)
+			// What has ended since, or moved, was decided of by others.
+			b.decisions = slices.DeleteFunc(b.decisions, func(d policy.Decision) bool {
+				set, ok := d.(policy.SetContainer)
+				return ok && !c.machine.Knows(set.Container.ID)
+			})
+			c.writer.put(b)
+		})
+		return 0
+	}
+	keep, lazy := weigh(decisions)
+	_, tick := e.(policy.Tick) // what time decides is the end of caps
+	_, released := e.(policy.CapReleased)
+	if keep || tick || released {
+		c.saving.dirty = true
+	}
+	b.lazy = lazy && !b.live && !b.audit && !tick
+	return c.writer.put(b)
+}
+
+// weigh tells whether decisions change what is saved, which is about pods and what capped
+// containers go back to, and whether they can wait: no pod leaves, and none starts on
+// CPUs of its own.
+func weigh(decisions []policy.Decision) (keep, lazy bool) {
+	lazy = true
+	for _, d := range decisions {
+		switch d := d.(type) {
+		case policy.SetPod, policy.DropPod:
+			keep, lazy = true, false
+		case policy.SetPool, policy.DropPool, policy.SetUnannounced, policy.DropUnannounced:
+			lazy = false
+		case policy.SetContainer:
+			keep = keep || d.Cap != nil
+			lazy = lazy && d.Need.Own == nil && !d.QuotaOurs
+		}
+	}
+	return keep, lazy
+}

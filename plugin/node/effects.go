@@ -1,0 +1,137 @@
+package node
+
+import (
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// effects are those that are under way.
+type effects struct {
+	last    Op
+	pending map[Op]*pending
+	hung    int // reads that were given up and have not come back
+	// routines are those that wait for an effect.
+	routines map[*routine]struct{}
+}
+
+// pending is an effect that is under way, and what is done with its result.
+type pending struct {
+	then   func(*Result)
+	giveUp time.Time // zero: never
+	hung   bool      // given up
+}
+
+const (
+	// readLimit is how long a routine waits for a read: a read changes nothing, so it can be
+	// given up. A write cannot, since it may still take effect.
+	readLimit = 2 * time.Second
+	// maxHung is from how many reads on that do not come back no other one is begun.
+	maxHung = 8
+)
+
+// perform asks for an effect; then is called with its result in a later step.
+func (c *Core) perform(e *Effect, then func(*Result)) *pending {
+	p := &pending{then: then}
+	c.effects.last++
+	e.Op = c.effects.last
+	c.effects.pending[e.Op] = p
+	c.out.Effects = append(c.out.Effects, e)
+	return p
+}
+
+func (f *effects) done(d Done) {
+	p := f.pending[d.Op]
+	if p == nil {
+		return
+	}
+	delete(f.pending, d.Op)
+	if p.hung {
+		f.hung--
+		return
+	}
+	p.then(d.Result)
+}
+
+// expire gives up the reads that take too long.
+func (f *effects) expire(now time.Time) {
+	var late []Op
+	for op, p := range f.pending {
+		if !p.hung && !p.giveUp.IsZero() && !now.Before(p.giveUp) {
+			late = append(late, op)
+		}
+	}
+	slices.Sort(late) // in the order of their beginning, so that a run can be repeated
+	for _, op := range late {
+		p := f.pending[op]
+		p.hung = true
+		f.hung++
+		p.then(&Result{Err: errHangs})
+	}
+}
+
+func (f *effects) next() time.Time {
+	var next time.Time
+	for _, p := range f.pending {
+		if !p.hung && !p.giveUp.IsZero() && (next.IsZero() || p.giveUp.Before(next)) {
+			next = p.giveUp
+		}
+	}
+	return next
+}
+
+// run starts a routine; ended is called when it has, with what it panicked with or nil.
+func (c *Core) run(name string, body func(do), ended func(panicked any)) {
+	r := newRoutine(body)
+	c.effects.routines[r] = struct{}{}
+	c.resume(name, r, nil, ended)
+}
+
+// resume runs a routine until it waits for an effect.
+func (c *Core) resume(name string, r *routine, result *Result, ended func(panicked any)) {
+	for {
+		e, more, panicked := c.advance(name, r, result)
+		if !more {
+			delete(c.effects.routines, r)
+			ended(panicked)
+			return
+		}
+		if result = c.refused(e); result != nil {
+			continue
+		}
+		p := c.perform(e, func(result *Result) { c.resume(name, r, result, ended) })
+		if e.Kind != Write && e.Kind != Save {
+			p.giveUp = c.now.Add(readLimit)
+		}
+		return
+	}
+}
+
+// refused is the result of a read that is not begun; nil: it is.
+func (c *Core) refused(e *Effect) *Result {
+	if e.Kind == Write || e.Kind == Save || c.effects.hung < maxHung {
+		return nil
+	}
+	return &Result{Err: fmt.Errorf("%s of cgroup %s is not begun: %d others do not come back", e.Kind, e.Path,
+		c.effects.hung)}
+}
+
+func (c *Core) advance(name string, r *routine, result *Result) (e *Effect, more bool, panicked any) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.o.Log.Error("a part of the daemon's core panicked; this is a defect, please report it", "part", name,
+				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			e, more, panicked = nil, false, p
+		}
+	}()
+	e, more = r.resume(result)
+	return e, more, nil
+}
+
+// Stop ends the routines where they wait: the core takes no more inputs.
+func (c *Core) Stop() {
+	for r := range c.effects.routines {
+		r.stop()
+	}
+}

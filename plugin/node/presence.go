@@ -1,0 +1,232 @@
+package node
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// presence looks for pods and containers whose end was not announced, and for pods that
+// never were: after a restart of the runtime the events of older pods do not come.
+//
+// Kubelet removes a sandbox up to a minute after its pod has ended. The CPUs of a pod that
+// lost its sandbox or a container should not wait until then, so such a pod is looked at
+// every two seconds for a while, beside the rounds over all pods.
+type presence struct {
+	c        *Core
+	absences absences
+	stops    map[string]int  // by UID, how many looks are left at a pod that may be ending
+	named    map[string]bool // by UID, pods that the runtime named since the last look
+	roundDue bool
+	lookAt   time.Time // of the next look at those in stops; zero: none
+	running  bool
+	rounds   uint64 // that have ended
+}
+
+const (
+	// lookEvery is how long after such a loss a pod is looked at, and
+	// looks how often: then the rounds go on alone.
+	lookEvery = 2 * time.Second
+	looks     = 15
+)
+
+func newPresence(c *Core) presence {
+	return presence{c: c, stops: map[string]int{}, named: map[string]bool{}}
+}
+
+// stopping notes a pod that may be ending.
+func (p *presence) stopping(uid string) {
+	p.stops[uid] = looks
+	if p.lookAt.IsZero() {
+		p.lookAt = p.c.now.Add(lookEvery)
+	}
+}
+
+// heard notes what a request says of its pod: that it runs, or that its end was announced,
+// as it usually is.
+func (p *presence) heard(r *Request) {
+	switch r.Event.(type) {
+	case policy.PodRun, policy.ContainerCreate, policy.ContainerUpdate:
+		p.named[r.Pod] = true
+	case policy.PodRemoved:
+		delete(p.stops, r.Pod)
+	}
+}
+
+func (p *presence) next() time.Time {
+	if p.running {
+		return time.Time{}
+	}
+	return p.lookAt
+}
+
+// proceed begins what is due: a round, or a look at the pods that may be ending.
+func (p *presence) proceed() {
+	if !p.c.o.Tree.Reads || !p.c.takeover.once {
+		p.roundDue = false
+		return
+	}
+	switch {
+	case p.running:
+	case p.roundDue:
+		p.roundDue = false
+		p.begin(nil)
+	case !p.lookAt.IsZero() && !p.c.now.Before(p.lookAt):
+		p.lookAt = time.Time{}
+		if only := p.nextLook(); len(only) > 0 {
+			p.lookAt = p.c.now.Add(lookEvery)
+			p.begin(only)
+		}
+	}
+}
+
+// nextLook returns the pods that have to be looked at now.
+func (p *presence) nextLook() map[string]bool {
+	only := make(map[string]bool, len(p.stops))
+	for uid := range p.stops {
+		only[uid] = true
+		if p.stops[uid]--; p.stops[uid] <= 0 {
+			delete(p.stops, uid)
+		}
+	}
+	return only
+}
+
+func (p *presence) begin(only map[string]bool) {
+	p.running = true
+	p.c.run("presence", func(do do) { p.look(outside{do}, only) }, func(any) {
+		p.running = false
+		if only == nil {
+			p.rounds++
+		}
+	})
+}
+
+// look ends what was missing often enough; only limits it to some pods.
+func (p *presence) look(out outside, only map[string]bool) {
+	all := p.c.machine.Checkpoint()
+	ending := make(map[string]bool, len(p.stops))
+	for uid := range p.stops {
+		ending[uid] = true
+	}
+	members := membersOf(&all, ending)
+	seen := p.sight(out, members, only == nil)
+	was, named := p.absences.blind, p.named
+	p.named = map[string]bool{}
+	ended := p.absences.look(members, seen, only, named)
+	switch blind := p.absences.blind; {
+	case blind != "" && was == "":
+		p.c.o.Log.Error("the cgroups that are seen are not believed; no pod ends by them", "why", blind)
+	case blind == "" && was != "":
+		p.c.o.Log.Info("the cgroups are seen again")
+	}
+	for i := range ended {
+		p.end(&ended[i], only != nil)
+	}
+	if only == nil {
+		p.findUnannounced(out, members, seen, named)
+	}
+}
+
+// findUnannounced looks for pods that no event named, and gives the policy the list
+// where it is another than before.
+func (p *presence) findUnannounced(out outside, members []member, seen sighting, named map[string]bool) {
+	list := suspects(members, seen, named)
+	for _, s := range list {
+		names, err := out.Children(s.CgroupPath)
+		seen[s.CgroupPath] = children{names, err}
+	}
+	if p.absences.blind != "" {
+		return // what was found before stays
+	}
+	// The runtime may have named one of them while it was looked at.
+	list = slices.DeleteFunc(list, func(s policy.FoundPod) bool { return p.named[s.UID] })
+	found := p.absences.unannounced(list, seen)
+	if slices.EqualFunc(p.c.machine.Snapshot().Unannounced, found, func(a, b policy.FoundPod) bool {
+		return a.CgroupPath == b.CgroupPath && slices.Equal(a.Containers, b.Containers)
+	}) {
+		return
+	}
+	if err := p.c.take(policy.Unannounced{Pods: found}, nil).err; err != nil {
+		p.c.o.Log.Error("pods that were never announced are not entered; they are looked for again", "err", err)
+	}
+}
+
+// membersOf lists the pods, each once, and the containers.
+func membersOf(all *policy.Synchronized, ending map[string]bool) []member {
+	members := make([]member, 0, len(all.Pods)+len(all.Containers))
+	podOf := make(map[string]string, len(all.Pods)) // UID by sandbox
+	listed := make(map[string]bool, len(all.Pods))
+	for i := range all.Pods {
+		pod := &all.Pods[i]
+		podOf[pod.Sandbox] = pod.UID
+		if listed[pod.UID] {
+			continue
+		}
+		listed[pod.UID] = true
+		members = append(members, member{
+			id: pod.UID, uid: pod.UID, name: pod.Namespace + "/" + pod.Name, path: cleanOf(pod.CgroupParent),
+			owner: pod.Recovered != nil && pod.Recovered.CPUs != nil, ending: ending[pod.UID],
+		})
+	}
+	for i := range all.Containers {
+		c := &all.Containers[i]
+		members = append(members, member{id: c.ID, uid: podOf[c.Sandbox], name: c.Name, path: cleanOf(c.CgroupPath),
+			container: true})
+	}
+	return members
+}
+
+// sight lists the cgroups in which pods are, and those of pods that seem to lack a
+// container: most have all of theirs, and a read of one file shows that.
+func (p *presence) sight(out outside, members []member, containers bool) sighting {
+	seen := sighting{}
+	list := func(path string) {
+		if _, done := seen[path]; !done {
+			names, err := out.Children(path)
+			seen[path] = children{names, err}
+		}
+	}
+	for _, path := range toList(members) {
+		list(path)
+	}
+	if !containers {
+		return seen
+	}
+	for _, path := range kubeletSlices(members) {
+		list(path)
+	}
+	for i := range members {
+		m := &members[i]
+		if !m.container || m.path == "" {
+			continue
+		}
+		if _, err := out.CPUs(m.path); errors.Is(err, cgroup.ErrGone) {
+			list(parentOf(m.path))
+		}
+	}
+	return seen
+}
+
+// end enters an end that was found. Kubelet removes a pod's cgroup at its end and
+// leaves the sandbox for later: of a pod that was ending that is usual.
+func (p *presence) end(m *member, usual bool) {
+	p.c.o.At(failpoint.VanishFound)
+	var event policy.Event = policy.PodVanished{UID: m.id}
+	what := "pod"
+	if m.container {
+		event, what = policy.ContainerStopped{ID: m.id}, "container"
+	}
+	report := p.c.o.Log.Warn
+	if usual {
+		report = p.c.o.Log.Info
+	}
+	report("its cgroup is gone; what it held is released", what, m.name)
+	if err := p.c.take(event, nil).err; err != nil {
+		p.c.o.Log.Error("an end that was found is not entered; it is looked for again", what, m.name, "err", err)
+	}
+}

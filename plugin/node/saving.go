@@ -1,0 +1,143 @@
+package node
+
+import (
+	"time"
+
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// saving brings the newest state to disk. Of several states that pile up while a save is
+// under way only the last is written.
+type saving struct {
+	c *Core
+	// dirty says that the disk is behind the machine.
+	dirty bool
+	since time.Time // that, or what is under way, has been so
+	last  time.Time // when the last save began
+	retry time.Time // when a failed one is tried again
+	// waiting are called when the machine as it is now is on disk, or something newer is;
+	// under those of the save that is under way.
+	waiting, under []func()
+	urgent, busy   bool
+}
+
+// A change is saved soon, after its reply, and a burst of changes a few times a
+// second: a save costs a copy of everything. A failed save is tried again.
+const (
+	saveDelay = 10 * time.Millisecond
+	saveEvery = 250 * time.Millisecond
+	saveAgain = 5 * time.Second
+)
+
+// now calls then when the machine as it is now is on disk.
+func (s *saving) now(then func()) {
+	if !s.possible() {
+		then()
+		return
+	}
+	s.dirty, s.urgent = true, true
+	s.waiting = append(s.waiting, then)
+}
+
+// possible: before what runs was taken over, the file knows more than the machine.
+func (s *saving) possible() bool { return s.c.o.Stores && s.c.takeover.taken }
+
+func (s *saving) next() time.Time {
+	switch {
+	case !s.dirty || s.busy || !s.possible() || s.c.machine.frozen != "":
+		return time.Time{}
+	case !s.retry.IsZero():
+		return s.retry
+	case s.urgent:
+		return s.since
+	}
+	at := s.last.Add(s.c.o.SaveEvery)
+	if soon := s.since.Add(saveDelay); at.Before(soon) {
+		return soon
+	}
+	return at
+}
+
+func (s *saving) proceed() {
+	if s.dirty && s.since.IsZero() {
+		s.since = s.c.now
+	}
+	if s.dirty && !s.c.o.Stores {
+		s.dirty, s.since = false, time.Time{}
+	}
+	if at := s.next(); at.IsZero() || s.c.now.Before(at) {
+		return
+	}
+	s.begin()
+}
+
+func (s *saving) begin() {
+	next := stateOf(s.c.machine.Machine)
+	s.under, s.waiting = append(s.under, s.waiting...), nil
+	s.dirty, s.urgent, s.busy = false, false, true
+	s.last, s.retry = s.c.now, time.Time{}
+	s.c.perform(&Effect{Kind: Save, State: &next}, s.ended)
+}
+
+func (s *saving) ended(r *Result) {
+	s.busy = false
+	s.c.o.Metrics.Saved(r.Err)
+	if r.Err != nil {
+		s.c.o.Log.Error("the state is not saved; a restart would find an older one", "err", r.Err)
+		s.dirty, s.retry = true, s.c.now.Add(saveAgain)
+		return
+	}
+	then := s.under
+	s.under, s.since = nil, time.Time{}
+	for _, f := range then {
+		f()
+	}
+}
+
+// stateOf is what is saved of a machine. Each cap takes along what to go back
+// to: the runtime's own store may hold our cap by then.
+func stateOf(m *policy.Machine) state.Snapshot {
+	c := m.Checkpoint()
+	s := state.Of(c, m.Rev())
+	for i := range s.Caps {
+		if limit, ok := limitIn(c, s.Caps[i].PodUID, s.Caps[i].Container); ok {
+			s.Caps[i].PreviousQuotaMilli = &limit
+		}
+	}
+	return s
+}
+
+func limitIn(c policy.Synchronized, uid, name string) (int64, bool) {
+	sandboxes := map[string]bool{}
+	for _, p := range c.Pods {
+		if p.UID == uid {
+			sandboxes[p.Sandbox] = true
+		}
+	}
+	for _, ctr := range c.Containers {
+		if ctr.Name == name && sandboxes[ctr.Sandbox] {
+			return ctr.Resources.LimitMilli, true
+		}
+	}
+	return 0, false
+}
+
+// LastSave is the effect that saves what is not on disk when the core ends, nil where
+// all is.
+func (c *Core) LastSave() *Effect {
+	s := &c.saving
+	if !s.dirty && !s.busy || !s.possible() || c.machine.frozen != "" {
+		return nil
+	}
+	next := stateOf(c.machine.Machine)
+	return &Effect{Kind: Save, State: &next}
+}
+
+// Saved notes how that ended.
+func (c *Core) Saved(err error) {
+	c.o.Metrics.Saved(err)
+	if err != nil {
+		c.o.Log.Error("the state is not saved; a restart finds an older one", "err", err)
+	}
+}

@@ -1,0 +1,283 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/quietcore/quietcore/internal/failpoint"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// takeover takes over what runs. A Synchronize is answered from what was read until half
+// of its time has passed, from the state file and from the runtime's lists; what is read
+// later corrects that. What was read is kept until the takeover is finished, also when the
+// runtime gives up and asks again.
+type takeover struct {
+	c        *Core
+	saved    state.Snapshot
+	reads    reads
+	current  *taking  // answered or not; nil: everything is read
+	request  *Request // that is not answered yet
+	answerBy time.Time
+	retryAt  time.Time       // of reads that failed
+	unread   map[string]bool // pods, by UID, that an earlier takeover left unread
+
+	taken bool // what runs was taken over at least once: before, the file knows more than we do
+	alive bool // it was known once who owns what
+	once  bool // a Synchronize was answered at least once
+}
+
+func newTakeover(c *Core) takeover {
+	return takeover{c: c, saved: c.o.Saved, reads: newReads()}
+}
+
+// live reports whether from this event on it is known who owns what, or it is known anew.
+// Before, nothing is written: a pool would grow onto the CPUs of an owner that is not read
+// yet.
+func (t *takeover) live(e policy.Event) bool {
+	_, synchronized := e.(policy.Synchronized)
+	t.taken = t.taken || synchronized
+	live := t.taken && t.c.machine.Unread() == 0
+	begins := live && (synchronized || !t.alive)
+	t.alive = t.alive || live
+	return begins
+}
+
+// begin reads what runs, in place of an earlier takeover that is not finished.
+func (t *takeover) begin(r *Request) {
+	if t.request != nil {
+		t.c.reply(Reply{To: t.request, Err: context.Canceled})
+	}
+	t.c.o.At(failpoint.SyncBegun)
+	known := podsOf(t.c.machine.Machine)
+	t.unread = map[string]bool{}
+	for uid := range known {
+		if t.c.machine.IsUnread(uid) {
+			t.unread[uid] = true
+		}
+	}
+	unread := t.unread
+	from := recovery{
+		topo: t.c.machine.Topology(), now: t.c.now,
+		known: func(uid string) bool { return known[uid] && !unread[uid] },
+		saved: t.saved.Places(), caps: t.saved.Caps,
+	}
+	if t.once {
+		from.saved, from.caps = nil, nil // older than what we know ourselves
+	}
+	if t.c.o.Tree.Reads {
+		from.reader = seenReader(nil) // there is something to read
+	}
+	t.current = newTaking(from, *r.Inventory, t.once, unread)
+	t.request = r
+	t.answerBy = t.c.now
+	if !r.Deadline.IsZero() {
+		t.answerBy = t.c.now.Add(r.Deadline.Sub(t.c.now) / 2)
+	}
+	t.reads.ask(t.current.queries, t.current.urgent)
+}
+
+func (t *takeover) next() time.Time {
+	switch {
+	case t.request != nil:
+		return t.answerBy
+	case t.current != nil && len(t.reads.wanted) == 0:
+		return t.retryAt
+	}
+	return time.Time{}
+}
+
+// lanes is how many cgroups are read at a time: a read that hangs holds up its own
+// lane only.
+const lanes = 4
+
+func (t *takeover) proceed() {
+	for len(t.reads.flying) < lanes {
+		q, ok := t.reads.take()
+		if !ok {
+			break
+		}
+		t.c.perform(q.effect(), func(r *Result) { t.reads.put(q, q.reading(r)) })
+	}
+	if t.current == nil {
+		return
+	}
+	left := len(t.reads.wanted)
+	switch {
+	case t.request != nil && (left == 0 || !t.c.now.Before(t.answerBy)):
+		t.answer()
+	case t.request == nil && t.reads.news:
+		t.reads.news = false
+		t.correct()
+		if left == 0 && !t.readAgain() {
+			t.current = nil
+			t.reads.forget()
+		}
+	case t.request == nil && left == 0 && !t.c.now.Before(t.retryAt):
+		for _, q := range t.current.unreadable(t.reads.seen, t.c.machine.IsUnread) {
+			t.reads.repeat(q)
+		}
+		t.reads.news = len(t.reads.wanted) == 0 // they have ended
+	}
+}
+
+// readAgain reports whether pods are left whose cgroups could not be read, and has them
+// read again later: nothing is written, and no owner starts, while one may run anywhere.
+func (t *takeover) readAgain() bool {
+	if len(t.current.unreadable(t.reads.seen, t.c.machine.IsUnread)) == 0 {
+		return false
+	}
+	t.retryAt = t.c.now.Add(readAgainAfter)
+	return true
+}
+
+// readAgainAfter is how long after a failed read that decides who owns what follows the next.
+const readAgainAfter = 5 * time.Second
+
+// answer gives the policy what is known of what runs.
+func (t *takeover) answer() {
+	r := t.request
+	t.request = nil
+	out := t.current.answer(t.reads.seen)
+	t.c.o.At(failpoint.SyncRead)
+	err := t.c.take(out.event, out.observed).err
+	t.c.o.At(failpoint.SyncTaken)
+	if err != nil {
+		t.current = nil // what was read stays for the next attempt
+		t.c.reply(Reply{To: r, Err: err})
+		return
+	}
+	for i := range out.event.Pods {
+		t.c.presence.named[out.event.Pods[i].UID] = true
+		if f, ok := t.c.o.Facts(out.event.Pods[i].UID); ok {
+			if err := t.c.take(f, nil).err; err != nil {
+				t.c.o.Log.Error("what the API server says of a pod is not taken over", "pod", out.event.Pods[i].UID,
+					"err", err)
+			}
+		}
+	}
+	t.followResizes(out.resized)
+	if len(t.reads.wanted) == 0 && len(t.unread) == 0 && t.c.machine.Unread() == 0 {
+		t.current = nil
+		t.reads.forget()
+	} else {
+		t.reads.news = true
+	}
+	t.once = true
+	t.c.presence.roundDue = true
+	t.c.reply(Reply{To: r})
+}
+
+// correct gives the policy what was read since the answer.
+func (t *takeover) correct() {
+	c := t.current.correct(t.reads.seen)
+	if len(c.corrected.Pods)+len(c.corrected.Containers)+len(c.observed) > 0 {
+		if err := t.c.take(c.corrected, c.observed).err; err != nil {
+			t.c.o.Log.Error("what was read after the Synchronize is not taken over", "err", err)
+		}
+	}
+	t.followResizes(c.resized)
+}
+
+func (t *takeover) followResizes(resized []policy.PodResized) {
+	for _, e := range resized {
+		if err := t.c.take(e, nil).err; err != nil {
+			t.c.o.Log.Warn("a resize that was missed cannot be followed; the pod keeps what it has",
+				"sandbox", e.Sandbox, "to", e.Resources.RequestMilli, "err", err)
+		}
+	}
+}
+
+// wrote drops what was read of a cgroup before it was written.
+func (t *takeover) wrote(path string) { t.reads.wrote(path) }
+
+// reads are the queries of a takeover and what came of them.
+type reads struct {
+	seen   map[query]reading
+	queue  []query
+	flying map[query]bool
+	wanted map[query]bool // not answered yet; true: urgent
+	urgent int            // how many of them are
+	// news says that the urgent ones are answered, or that one was since all others have
+	// begun: one of them may hang.
+	news bool
+}
+
+func newReads() reads {
+	return reads{seen: map[query]reading{}, flying: map[query]bool{}, wanted: map[query]bool{}}
+}
+
+// ask replaces what is to be read; the first urgent ones are those that decide most.
+func (r *reads) ask(list []query, urgent int) {
+	r.queue, r.wanted, r.urgent, r.news = nil, map[query]bool{}, 0, false
+	for i, q := range list {
+		if _, done := r.seen[q]; done {
+			continue
+		}
+		r.wanted[q] = i < urgent
+		if i < urgent {
+			r.urgent++
+		}
+		if !r.flying[q] {
+			r.queue = append(r.queue, q)
+		}
+	}
+}
+
+// repeat reads once more what could not be read.
+func (r *reads) repeat(q query) {
+	delete(r.seen, q)
+	r.wanted[q] = true
+	r.urgent++
+	r.queue = append(r.queue, q)
+}
+
+// take returns the next query to carry out.
+func (r *reads) take() (query, bool) {
+	for len(r.queue) > 0 {
+		q := r.queue[0]
+		r.queue = r.queue[1:]
+		if _, wanted := r.wanted[q]; wanted {
+			r.flying[q] = true
+			return q, true
+		}
+	}
+	return query{}, false
+}
+
+func (r *reads) put(q query, found reading) {
+	delete(r.flying, q)
+	urgent, wanted := r.wanted[q]
+	if !wanted {
+		return // of an earlier takeover, and not asked again, or written since
+	}
+	r.seen[q] = found
+	delete(r.wanted, q)
+	if urgent {
+		r.urgent--
+	}
+	r.news = r.news || urgent && r.urgent == 0 || len(r.queue) == 0
+}
+
+// wrote drops what was read of a cgroup before it was written: what is written is known.
+func (r *reads) wrote(path string) {
+	if len(r.seen) == 0 && len(r.wanted) == 0 {
+		return
+	}
+	for _, kind := range []EffectKind{ReadCPUs, ReadAll} {
+		q := query{cleanOf(path), kind}
+		delete(r.seen, q)
+		if urgent, wanted := r.wanted[q]; wanted && !urgent {
+			delete(r.wanted, q)
+		}
+	}
+	r.news = r.news || len(r.wanted) == 0
+}
+
+// forget ends a takeover.
+func (r *reads) forget() {
+	clear(r.seen)
+	clear(r.wanted)
+	r.queue, r.urgent, r.news = nil, 0, false
+}

@@ -1,0 +1,160 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/failpoint"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// waiter is the answer about a container that is held back until the container can start
+// without sharing a CPU that has an owner:
+//
+//   - no other cgroup may have any of the CPUs that it owns, if it owns any;
+//   - its pod's cgroup may have none that others own.
+//
+// Both are asked of what the kernel may have at that moment, which the tree derives; so
+// nothing has to be remembered when a write fails, is left out or comes late.
+type waiter struct {
+	reply  Reply
+	gen    uint64 // the writer's number of the decisions
+	id     string // of the container
+	uid    string // of its pod
+	path   string // of its pod's cgroup
+	update bool   // it runs already
+}
+
+// errNotYetRead is why CPUs are held where no write failed.
+var errNotYetRead = errors.New("what their cgroups allow is not yet known")
+
+// errEnded is why a container does not start that has ended while it waited.
+var errEnded = errors.New("it has ended, or its pod has")
+
+// hold answers a create or an update as soon as it can be.
+func (c *Core) hold(w *waiter, decisions []policy.Decision) {
+	if d, ok := decisionOf(decisions, w.id); ok {
+		w.reply.Container = &d
+	}
+	if w.reply.Container == nil || !c.o.Tree.Writes || c.o.Late > 0 || c.blocked(w) == nil {
+		c.start(w)
+		return
+	}
+	c.waiters = append(c.waiters, w)
+}
+
+// renew replaces the answers that wait and were decided anew: what they say may be others'
+// by now. A cap is answered by nobody before it is saved.
+func (c *Core) renew(t taken) {
+	if t.gen == 0 {
+		return
+	}
+	for _, w := range c.waiters {
+		if d, ok := decisionOf(t.decisions, w.id); ok {
+			w.reply.Container, w.gen = &d, max(w.gen, t.gen)
+		}
+	}
+}
+
+// start answers that a container may start.
+func (c *Core) start(w *waiter) {
+	w.reply.Topology = c.machine.Topology()
+	if !w.update {
+		delete(c.fresh, w.uid)
+	}
+	c.reply(w.reply)
+}
+
+// decisionOf is the decision about one container.
+func decisionOf(decisions []policy.Decision, id string) (policy.SetContainer, bool) {
+	var found policy.SetContainer
+	ok := false
+	for _, d := range decisions {
+		if c, is := d.(policy.SetContainer); is && c.Container.ID == id {
+			found, ok = c, true
+		}
+	}
+	return found, ok
+}
+
+// blocked says why a container cannot start yet; nil: it can.
+func (c *Core) blocked(w *waiter) error {
+	if own := w.reply.Container.Need.Own; own != nil {
+		if c.writer.shrunk < w.gen {
+			return fmt.Errorf("CPUs %s are not yet free of others: %w", own, context.DeadlineExceeded)
+		}
+		if held := c.writer.tree.Held(); held.Intersects(own) {
+			return fmt.Errorf("CPUs %s are still in use by others: %w", held.And(*own), c.writer.why())
+		}
+	}
+	if w.update || w.path == "" {
+		return nil
+	}
+	if others := c.beyond(w); !others.IsEmpty() {
+		return fmt.Errorf("cgroup %s may still allow CPUs %s of owners: %w", w.path, others, c.writer.why())
+	}
+	return nil
+}
+
+// beyond is the CPUs of others that a container may have now.
+func (c *Core) beyond(w *waiter) cpuset.Set {
+	if !c.machine.HasOwners() {
+		return cpuset.Set{}
+	}
+	return c.machine.Beyond(w.uid, c.writer.tree.MayUse(strings.Trim(w.path, "/")), c.fresh)
+}
+
+// release answers those that need not wait any more, and those that cannot.
+func (c *Core) release() {
+	c.waiters = slices.DeleteFunc(c.waiters, func(w *waiter) bool {
+		err := c.blocked(w)
+		late := !w.reply.To.Deadline.IsZero() && !c.now.Before(w.reply.To.Deadline)
+		switch {
+		case !c.machine.Knows(w.id):
+			c.refuse(w, errEnded)
+			return true
+		case err == nil:
+			if w.reply.Container.Need.Own != nil && !w.update {
+				c.o.At(failpoint.CreateVacated)
+			} else if w.update {
+				c.o.At(failpoint.UpdateVacated)
+			}
+			c.start(w)
+			return true
+		case late:
+			c.refuse(w, err)
+			return true
+		}
+		return false
+	})
+}
+
+// refuse ends the wait of a container whose CPUs are not free in time. One that is being
+// created is no container then; one that runs keeps running where it is, and the writer
+// goes on.
+func (c *Core) refuse(w *waiter, why error) {
+	w.reply.Container = nil
+	if w.update {
+		c.o.Log.Error("an update is answered before its CPUs are free", "container", w.id, "err", why)
+	} else {
+		w.reply.Err = &policy.Refusal{Code: policy.Busy, Message: why.Error() + "; the container is tried again"}
+		c.take(policy.ContainerStopped{ID: w.id}, nil)
+	}
+	c.reply(w.reply)
+}
+
+// nextDeadline is when the first of those that wait has to be answered.
+func (c *Core) nextDeadline() time.Time {
+	var next time.Time
+	for _, w := range c.waiters {
+		if at := w.reply.To.Deadline; !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
