@@ -41,7 +41,7 @@ var defects = []struct {
 		"a panic at the tick that ends a cap keeps the cap"},
 	{"D6", 14, []sim.Fault{sim.Errors}, sim.PropStart, false, "a write that is left out is on no list"},
 	{"D7", 129, []sim.Fault{sim.LateEffect}, sim.PropMove, false, "a write that timed out takes effect later"},
-	{"D9", 137, []sim.Fault{sim.Kills}, sim.PropSettle, true,
+	{"D9", 137, []sim.Fault{sim.Kills}, sim.PropSettle, false,
 		"a container that is started anew while its pod is capped keeps the cap after a restart of the daemon"},
 	{"D10", 184, []sim.Fault{sim.Errors, sim.Lies, sim.Blind, sim.Panics, sim.Kills, sim.Unsaid}, sim.PropMove, false,
 		"a slice that cannot be seen at the start is left out for good"},

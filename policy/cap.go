@@ -25,7 +25,8 @@ func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 	if e.Milli <= 0 || e.For <= 0 {
 		return refuse(InvalidRequest, "cap: %dm for %s: both must be above 0", e.Milli, e.For)
 	}
-	next := Cap{PodUID: p.ref.UID, Container: c.ref.Name, Milli: e.Milli, Until: now.Add(e.For)}
+	limit := c.resources.LimitMilli
+	next := Cap{PodUID: p.ref.UID, Container: c.ref.Name, Milli: e.Milli, Until: now.Add(e.For), Limit: &limit}
 	if old, ok := p.caps[c.ref.Name]; ok {
 		next.Milli = min(next.Milli, old.Milli)
 		if old.Until.After(next.Until) {
@@ -47,12 +48,40 @@ func (m *Machine) releaseCap(id string) {
 	if c == nil {
 		return
 	}
-	if _, ok := c.pod.caps[c.ref.Name]; !ok {
+	if _, ok := c.pod.caps[c.ref.Name]; ok {
+		m.endCap(c.pod, c.ref.Name)
+	}
+}
+
+// endCap ends a cap. What followed from it is remembered until nothing can have it any more.
+func (m *Machine) endCap(p *pod, name string) {
+	c := p.caps[name]
+	delete(p.caps, name)
+	m.caps--
+	p.noteEnded(c)
+	m.named(p, name)
+}
+
+func (p *pod) noteEnded(c Cap) {
+	if c.Limit == nil {
 		return
 	}
-	delete(c.pod.caps, c.ref.Name)
-	m.caps--
-	m.named(c.pod, c.ref.Name)
+	if p.ended == nil {
+		p.ended = map[string]Cap{}
+	}
+	c.Until = time.Time{} // it stays ended, whatever happens to the clock
+	p.ended[c.Container] = c
+}
+
+// follow keeps what a cap on a container is followed by as kubelet last asked for it.
+func (c *container) follow() {
+	limit := c.resources.LimitMilli
+	for _, caps := range []map[string]Cap{c.pod.caps, c.pod.ended} {
+		if cap, ok := caps[c.ref.Name]; ok {
+			cap.Limit = &limit
+			caps[c.ref.Name] = cap
+		}
+	}
 }
 
 // named decides anew every container of one name: an old one may still run
@@ -73,6 +102,7 @@ func (m *Machine) setCap(p *pod, c Cap) {
 		m.caps++
 	}
 	p.caps[c.Container] = c
+	delete(p.ended, c.Container)
 }
 
 // expireCaps undoes every cap whose deadline has come.
@@ -85,19 +115,24 @@ func (m *Machine) expireCaps(now time.Time) {
 			if now.Before(p.caps[name].Until) {
 				continue
 			}
-			delete(p.caps, name)
-			m.caps--
-			m.named(p, name)
+			m.endCap(p, name)
 		}
 	}
 }
 
-// Caps lists the caps in force, for the state file.
-func (m *Machine) Caps() []Cap {
+// Caps lists the caps in force.
+func (m *Machine) Caps() []Cap { return m.listCaps(func(p *pod) map[string]Cap { return p.caps }) }
+
+// endedCaps lists those that may still be found somewhere although they are over.
+func (m *Machine) endedCaps() []Cap {
+	return m.listCaps(func(p *pod) map[string]Cap { return p.ended })
+}
+
+func (m *Machine) listCaps(of func(*pod) map[string]Cap) []Cap {
 	var caps []Cap
 	for _, p := range ordered(m.pods) {
-		for _, name := range sortedKeys(p.caps) {
-			caps = append(caps, p.caps[name])
+		for _, name := range sortedKeys(of(p)) {
+			caps = append(caps, of(p)[name])
 		}
 	}
 	return slices.Clip(caps)

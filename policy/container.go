@@ -48,10 +48,14 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	if c == nil {
 		c = &container{pod: p}
 		m.containers[in.ID], p.all[in.ID] = c, c
+		if !synchronized {
+			delete(p.ended, in.Name) // it is made without a cap
+		}
 	}
 	c.ref = ContainerRef{ID: in.ID, Name: in.Name, CgroupPath: in.CgroupPath}
 	c.sandbox, c.createdAt, c.stopped = in.Sandbox, in.CreatedAt, false
 	c.take(in, synchronized)
+	c.follow()
 	if newer := p.containers[in.Name]; newer == nil || newer == c || !newer.createdAt.After(c.createdAt) {
 		p.containers[in.Name] = c
 	}
@@ -88,6 +92,7 @@ func (m *Machine) containerUpdate(v *verdict, e ContainerUpdate) {
 		m.resize(v)
 	}
 	c.resources, c.shares, c.asked = v.resize.resources, v.resize.shares, v.resize.asked
+	c.follow()
 	if m.pinned(c.pod) {
 		m.podChanged(c.pod) // kubelet writes the pod's quota at a resize
 	} else {

@@ -51,7 +51,10 @@ type Cap struct {
 	PodUID    string    `json:"podUID"`
 	Container string    `json:"container"`
 	Milli     int64     `json:"milli"`
-	Until     time.Time `json:"until"`
+	Until     time.Time `json:"until"` // zero: it is over, and may still be found somewhere
+	// Limit is what kubelet asks for of the container, in thousandths of a CPU: what the cap
+	// is followed by. Nil: not known.
+	Limit *int64 `json:"limit,omitempty"`
 }
 
 // PodRef and ContainerRef name the subject of a decision.

@@ -110,6 +110,9 @@ type parts struct {
 	containers map[string]*container // the newest of each name
 	all        map[string]*container // every one, by ID: an old one may end after its successor began
 	caps       map[string]Cap        // by container name
+	// ended are caps that are over, by container name: until the container is made anew, its
+	// cgroup or the runtime's store may still have one.
+	ended map[string]Cap
 }
 
 // grant is what a pod owns exclusively. CPUs that are offline stay granted.

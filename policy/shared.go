@@ -11,7 +11,10 @@ import (
 // says so; other LS pods run in the whole pool.
 func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 	in := &p.in
-	if recovered != nil && recovered.BoundNode != nil {
+	// A mask that was found may be the pool's of then: it says something of a pod that asks
+	// to be bound.
+	asks := in.scheduled != nil || in.burst || in.bindNode
+	if recovered != nil && recovered.BoundNode != nil && (asks || recovered.From != fromKernel) {
 		nodes := recovered.boundTo()
 		if nodes == nil || m.sharedOn(nodes) > 0 {
 			p.nodes = nodes

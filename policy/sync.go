@@ -30,8 +30,12 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 		m.enterPod(&v, &pods[i])
 	}
 	for _, c := range e.Caps {
-		if p := m.pods[c.PodUID]; p != nil && now.Before(c.Until) {
+		switch p := m.pods[c.PodUID]; {
+		case p == nil:
+		case now.Before(c.Until):
 			m.setCap(p, c)
+		default:
+			p.noteEnded(c)
 		}
 	}
 	containers := slices.SortedStableFunc(slices.Values(e.Containers), func(a, b Container) int {
@@ -92,7 +96,7 @@ func (m *Machine) Checkpoint() Synchronized {
 		}
 		s.Containers = append(s.Containers, p.inputs()...)
 	}
-	s.Caps = m.Caps()
+	s.Caps = append(m.Caps(), m.endedCaps()...)
 	return s
 }
 
@@ -125,6 +129,9 @@ func (p *pod) inputs() []Container {
 
 // fromState is where an allocation was found that we recorded ourselves.
 const fromState = "state file"
+
+// fromKernel is where one was found that nothing but a cgroup's mask tells of.
+const fromKernel = "kernel"
 
 // recoverable is what a pod must find again after a restart.
 func (p *pod) recoverable() *Recovered {

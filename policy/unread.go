@@ -119,7 +119,7 @@ func (m *Machine) enterRead(old *pod, r *Recovered) {
 	var v verdict
 	_ = m.judgePod(&v, &in, true) // what would be refused is degraded
 	p := v.pod
-	p.caps = old.caps
+	p.caps, p.ended = old.caps, old.ended
 	m.enterPod(&v, &in)
 	p.order, m.order = old.order, order
 	p.several = p.several || old.several

@@ -84,7 +84,8 @@ type Pod struct {
 }
 
 // Cap is a hard cap that is or is about to be in force. It is saved before it
-// is written to the cgroup, so that a crash in between leaves nothing unknown.
+// is written to the cgroup, so that a crash in between leaves nothing unknown. One
+// that is over stays as long as the cgroup or the runtime's store may still have it.
 type Cap struct {
 	PodUID             string    `json:"podUID"`
 	Container          string    `json:"container"`
@@ -120,7 +121,9 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 		})
 	}
 	for _, l := range c.Caps {
-		s.Caps = append(s.Caps, Cap{PodUID: l.PodUID, Container: l.Container, CapMilli: l.Milli, Until: l.Until})
+		s.Caps = append(s.Caps, Cap{
+			PodUID: l.PodUID, Container: l.Container, CapMilli: l.Milli, Until: l.Until, PreviousQuotaMilli: l.Limit,
+		})
 	}
 	return s
 }
@@ -150,7 +153,9 @@ func orNil(s cpuset.Set) *cpuset.Set {
 
 // Policy is the cap in the words of the policy.
 func (c *Cap) Policy() policy.Cap {
-	return policy.Cap{PodUID: c.PodUID, Container: c.Container, Milli: c.CapMilli, Until: c.Until}
+	return policy.Cap{
+		PodUID: c.PodUID, Container: c.Container, Milli: c.CapMilli, Until: c.Until, Limit: c.PreviousQuotaMilli,
+	}
 }
 
 // envelope is the file. The checksum covers all of it.

@@ -181,7 +181,9 @@ func (s *Store) stamped(snapshot Snapshot) Snapshot {
 	now := s.Now()
 	snapshot.Caps = slices.Clone(snapshot.Caps)
 	for i := range snapshot.Caps {
-		snapshot.Caps[i].Left = snapshot.Caps[i].Until.Sub(now)
+		if c := &snapshot.Caps[i]; !c.Until.IsZero() {
+			c.Left = c.Until.Sub(now)
+		}
 	}
 	if s.Uptime != nil {
 		snapshot.Uptime = s.Uptime()

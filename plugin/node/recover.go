@@ -358,7 +358,7 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	r.read(out.CgroupPath) // the tree starts from what is there
 	stored := out.Asked.Quota.Milli()
 	kernel, known := r.quota(p, out.CgroupPath)
-	switch limit, capped := r.before(p.pod.UID, out.Name); {
+	switch limit, capped := r.before(p.pod.UID, out.Name, stored, kernel); {
 	case capped:
 		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
 	case known && tighter(kernel, stored):
@@ -396,10 +396,15 @@ func tighter(a, b int64) bool {
 	return a != policy.NoLimit && (b == policy.NoLimit || a+rounding < b)
 }
 
-// before is the limit that a capped container had before its cap.
-func (r *recovery) before(uid, name string) (int64, bool) {
+// before is the limit that kubelet gave a container that is capped, or was: then it counts
+// only where the cap is still found.
+func (r *recovery) before(uid, name string, found ...int64) (int64, bool) {
 	for _, c := range r.caps {
-		if c.PodUID == uid && c.Container == name && c.PreviousQuotaMilli != nil {
+		if c.PodUID != uid || c.Container != name || c.PreviousQuotaMilli == nil {
+			continue
+		}
+		still := func(milli int64) bool { return !tighter(milli, c.CapMilli) && !tighter(c.CapMilli, milli) }
+		if r.now.Before(c.Until) || slices.ContainsFunc(found, still) {
 			return *c.PreviousQuotaMilli, true
 		}
 	}

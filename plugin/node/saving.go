@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/state"
-	"github.com/quietcore/quietcore/policy"
 )
 
 // saving brings the newest state to disk. Of several states that pile up while a save is
@@ -73,7 +72,7 @@ func (s *saving) proceed() {
 }
 
 func (s *saving) begin() {
-	next := stateOf(s.c.machine.Machine)
+	next := s.c.state()
 	s.under, s.waiting = append(s.under, s.waiting...), nil
 	s.dirty, s.urgent, s.busy = false, false, true
 	s.last, s.retry = s.c.now, time.Time{}
@@ -95,34 +94,6 @@ func (s *saving) ended(r *Result) {
 	}
 }
 
-// stateOf is what is saved of a machine. Each cap takes along what to go back
-// to: the runtime's own store may hold our cap by then.
-func stateOf(m *policy.Machine) state.Snapshot {
-	c := m.Checkpoint()
-	s := state.Of(c, m.Rev())
-	for i := range s.Caps {
-		if limit, ok := limitIn(c, s.Caps[i].PodUID, s.Caps[i].Container); ok {
-			s.Caps[i].PreviousQuotaMilli = &limit
-		}
-	}
-	return s
-}
-
-func limitIn(c policy.Synchronized, uid, name string) (int64, bool) {
-	sandboxes := map[string]bool{}
-	for _, p := range c.Pods {
-		if p.UID == uid {
-			sandboxes[p.Sandbox] = true
-		}
-	}
-	for _, ctr := range c.Containers {
-		if ctr.Name == name && sandboxes[ctr.Sandbox] {
-			return ctr.Resources.LimitMilli, true
-		}
-	}
-	return 0, false
-}
-
 // LastSave is the effect that saves what is not on disk when the core ends, nil where
 // all is.
 func (c *Core) LastSave() *Effect {
@@ -130,7 +101,7 @@ func (c *Core) LastSave() *Effect {
 	if !s.dirty && !s.busy || !s.possible() || c.machine.frozen != "" {
 		return nil
 	}
-	next := stateOf(c.machine.Machine)
+	next := c.state()
 	return &Effect{Kind: Save, State: &next}
 }
 
@@ -141,3 +112,6 @@ func (c *Core) Saved(err error) {
 		c.o.Log.Error("the state is not saved; a restart finds an older one", "err", err)
 	}
 }
+
+// state is what is saved of the machine.
+func (c *Core) state() state.Snapshot { return state.Of(c.machine.Checkpoint(), c.machine.Rev()) }

@@ -28,6 +28,8 @@ type waiter struct {
 	uid    string // of its pod
 	path   string // of its pod's cgroup
 	update bool   // it runs already
+	// unsaved: its cap is not on disk yet, and a daemon that is killed now would leave it for good.
+	unsaved bool
 }
 
 // errNotYetRead is why CPUs are held where no write failed.
@@ -40,6 +42,10 @@ var errEnded = errors.New("it has ended, or its pod has")
 func (c *Core) hold(w *waiter, decisions []policy.Decision) {
 	if d, ok := decisionOf(decisions, w.id); ok {
 		w.reply.Container = &d
+	}
+	if d := w.reply.Container; d != nil && d.Cap != nil {
+		w.unsaved = true // the reply has the runtime store the cap
+		c.saving.now(func() { w.unsaved = false })
 	}
 	if w.reply.Container == nil || !c.o.Tree.Writes || c.o.Late > 0 || c.blocked(w) == nil {
 		c.start(w)
@@ -84,6 +90,9 @@ func decisionOf(decisions []policy.Decision, id string) (policy.SetContainer, bo
 
 // blocked says why a container cannot start yet; nil: it can.
 func (c *Core) blocked(w *waiter) error {
+	if w.unsaved {
+		return errors.New("its cap is not saved yet")
+	}
 	if own := w.reply.Container.Need.Own; own != nil {
 		if c.writer.shrunk < w.gen {
 			return fmt.Errorf("CPUs %s are not yet free of others: %w", own, context.DeadlineExceeded)
