@@ -160,8 +160,11 @@ func (r *runner) refresh() {
 // carryOut answers and starts the effects of a step.
 func (r *runner) carryOut(ctx context.Context, out node.Out) {
 	for _, reply := range out.Replies {
-		r.waiting[reply.To] <- reply
-		delete(r.waiting, reply.To)
+		// A core that panicked between two answers may answer one again: nothing receives that.
+		if to, waits := r.waiting[reply.To]; waits {
+			to <- reply
+			delete(r.waiting, reply.To)
+		}
 	}
 	for _, e := range out.Effects {
 		if e.Kind == node.Write || e.Kind == node.Save {
