@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -147,23 +148,35 @@ func (s *Store) Load() Loaded {
 		return Loaded{Rebooted: true, Reason: fmt.Sprintf("the node was started anew after %s: what ran then is gone",
 			e.SavedAt.Format(time.RFC3339))}
 	}
-	s.setDeadlines(&snapshot)
-	return Loaded{Snapshot: snapshot}
+	return Loaded{Snapshot: snapshot.Timed(s.Now(), s.uptime())}
 }
 
-// setDeadlines says when caps end by the clock as it is now. Their time runs by the
-// machine's uptime; where that is unknown a clock that was put back makes them run
-// once more at most.
-func (s *Store) setDeadlines(snapshot *Snapshot) {
-	now := s.Now()
-	for i := range snapshot.Caps {
-		c := &snapshot.Caps[i]
-		if c.Left == 0 {
-			continue // of a daemon that did not say
+// Stamped is the snapshot with what a later Timed needs: now is the clock's, up is how long
+// the machine has been up, 0 where that is unknown.
+func (s Snapshot) Stamped(now time.Time, up time.Duration) Snapshot {
+	s.Caps = slices.Clone(s.Caps)
+	for i := range s.Caps {
+		if c := &s.Caps[i]; !c.Until.IsZero() {
+			c.Left = cmp.Or(c.Until.Sub(now), -1) // 0 would say nothing
 		}
-		passed := time.Duration(-1)
-		if s.Uptime != nil && snapshot.Uptime > 0 {
-			passed = s.Uptime() - snapshot.Uptime
+	}
+	s.Uptime = up
+	return s
+}
+
+// Timed is the snapshot with the ends of its caps by the clock as it is now. Their time
+// runs by the machine's uptime; where that is unknown a clock that was put back makes them
+// run once more at most.
+func (s Snapshot) Timed(now time.Time, up time.Duration) Snapshot {
+	passed := time.Duration(-1)
+	if up > 0 && s.Uptime > 0 {
+		passed = up - s.Uptime
+	}
+	s.Caps = slices.Clone(s.Caps)
+	for i := range s.Caps {
+		c := &s.Caps[i]
+		if c.Left == 0 {
+			continue // it is over, or of a daemon that did not say
 		}
 		if latest := now.Add(c.Left); passed < 0 && c.Until.After(latest) {
 			c.Until = latest
@@ -173,22 +186,15 @@ func (s *Store) setDeadlines(snapshot *Snapshot) {
 		}
 		c.Left = 0
 	}
-	snapshot.Uptime = 0
+	s.Uptime = 0
+	return s
 }
 
-// stamped is a snapshot with what a later Load needs to know of the time.
-func (s *Store) stamped(snapshot Snapshot) Snapshot {
-	now := s.Now()
-	snapshot.Caps = slices.Clone(snapshot.Caps)
-	for i := range snapshot.Caps {
-		if c := &snapshot.Caps[i]; !c.Until.IsZero() {
-			c.Left = c.Until.Sub(now)
-		}
+func (s *Store) uptime() time.Duration {
+	if s.Uptime == nil {
+		return 0
 	}
-	if s.Uptime != nil {
-		snapshot.Uptime = s.Uptime()
-	}
-	return snapshot
+	return s.Uptime()
 }
 
 // Uptime is how long the machine has been up, asleep or not; nobody can set it.
@@ -267,7 +273,7 @@ func (s *Store) dropUnfinished() {
 // Save replaces the file as a whole: after a crash at any moment there is
 // either the old one or the new one.
 func (s *Store) Save(snapshot Snapshot) error {
-	text, err := encode(s.stamped(snapshot), s.Node, s.BootID, s.Now())
+	text, err := encode(snapshot.Stamped(s.Now(), s.uptime()), s.Node, s.BootID, s.Now())
 	if err != nil {
 		return err
 	}

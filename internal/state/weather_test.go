@@ -154,6 +154,15 @@ func TestDeadlinesAndAClockThatJumps(t *testing.T) {
 			}
 		})
 	}
+	for _, until := range []time.Time{noon, {}} { // it ends as it is saved; it is over
+		saved := example()
+		saved.Caps[0].Until = until
+		put := noon.Add(-day) // the clock was put back
+		now := saved.Stamped(noon, time.Hour).Timed(put, time.Hour+time.Minute)
+		if got := now.Caps[0]; got.Until.After(put) || got.Until.IsZero() != until.IsZero() || got.Left != 0 {
+			t.Errorf("one that ended at %s ends at %s, with %s left", until, got.Until, got.Left)
+		}
+	}
 	if a := Uptime(); a <= 0 || Uptime() < a {
 		t.Errorf("the machine is up for %s", a)
 	}
