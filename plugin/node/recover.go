@@ -205,38 +205,64 @@ func (r *recovery) read(path string) cpuset.Set {
 }
 
 // distrust forgets masks that cannot be an exclusive allocation: the kernel does
-// not say why a cgroup has its mask, and a pod that was degraded carries the
-// shared pool's. What several pods have, or what reaches into the pool of the
-// burstable slice, is nobody's own. The state file, where there is one, knows
-// better, so this is for pods that it does not name.
+// not say why a cgroup has its mask. A pod that was degraded carries the shared
+// pool's, and one that was on its way to its CPUs those that it passed through. What
+// several pods have, or what reaches into the pool of the burstable slice, is nobody's
+// own, unless something confirms it: then it is distrusted only where that of another
+// is confirmed as well. The state file, where there is one, knows better, so this is for
+// pods that it does not name.
 func (r *recovery) distrust(found []*running) {
-	var once, twice cpuset.Set
-	counted := map[string]bool{} // a pod may have several sandboxes
+	var all, confirmed overlap
+	pool := r.sharedPool(found)
+	sure := map[string]bool{}
+	for _, p := range found { // a pod may have several sandboxes
+		sure[p.pod.UID] = sure[p.pod.UID] || r.confirmed(p, pool)
+	}
+	counted := map[string]bool{}
 	for _, p := range found {
 		if p.pod.Exclusive() && !counted[p.pod.UID] {
 			counted[p.pod.UID] = true
-			both := once.And(p.kernel)
-			twice.AddSet(&both)
-			once.AddSet(&p.kernel)
+			all.add(p.kernel)
+			if sure[p.pod.UID] {
+				confirmed.add(p.kernel)
+			}
 		}
 	}
-	pool := r.sharedPool(found)
 	if r.pool = pool; pool.IsEmpty() {
-		r.pool = r.topo.Online().Minus(once)
+		r.pool = r.topo.Online().Minus(all.once)
 	}
 	for _, p := range found {
 		if _, saved := r.saved[p.pod.UID]; saved {
 			continue
 		}
-		inSlice := p.pod.QoS == policy.Burstable
-		// As many CPUs as the pod asks for, and others than the pool's, were given to it: the
-		// slice may not have been written yet.
-		given := p.kernel != pool && p.pod.Resources != nil &&
-			p.pod.Resources.RequestMilli == int64(p.kernel.Count())*1000
-		if p.kernel.Intersects(&twice) || !inSlice && !given && p.kernel.Intersects(&pool) {
+		inSlice := p.pod.QoS == policy.Burstable // which is widened by what it owns
+		switch {
+		case sure[p.pod.UID] && !p.kernel.Intersects(&confirmed.twice):
+		case sure[p.pod.UID], p.kernel.Intersects(&all.twice), !inSlice && p.kernel.Intersects(&pool):
 			p.kernel = cpuset.Set{}
 		}
 	}
+}
+
+// confirmed says whether more than its cgroup's mask tells that a pod owns these CPUs: the
+// state file, the runtime, which stores what its containers were given, or that they are
+// as many as it asks for and not the pool's. The slice may not have been written yet.
+func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
+	if saved, ok := r.saved[p.pod.UID]; ok && r.same(saved.CPUs, p.kernel) {
+		return true
+	}
+	asked := p.pod.Resources
+	return !p.kernel.IsEmpty() && p.kernel != pool && (storedBy(p.containers) == p.kernel ||
+		asked != nil && asked.RequestMilli == int64(p.kernel.Count())*1000)
+}
+
+// overlap is what at least one and at least two of several sets have.
+type overlap struct{ once, twice cpuset.Set }
+
+func (o *overlap) add(s cpuset.Set) {
+	both := o.once.And(s)
+	o.twice.AddSet(&both)
+	o.once.AddSet(&s)
 }
 
 // sharedPool is the mask that the burstable slice was left with; empty where no

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/cgroup/cgrouptest"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -28,6 +29,71 @@ func TestDistrustOfMasksThatAreNobodysOwn(t *testing.T) {
 	r.distrust([]*running{saved, pod("c", twice)})
 	if saved.kernel.IsEmpty() {
 		t.Error("what the state file confirms was distrusted")
+	}
+}
+
+// Which of several masks that overlap is an owner's own.
+func TestWhoseMaskItIs(t *testing.T) {
+	type owner struct {
+		name   string
+		asks   int64 // in milli-CPUs
+		kernel cpuset.Set
+		stored string // by the runtime, of its container
+		saved  cpuset.Set
+	}
+	two, passes := cpuset.Range(8, 9), cpuset.Range(0, 5).Or(cpuset.Range(8, 15))
+	for _, c := range []struct {
+		name   string
+		owners []owner
+		slice  cpuset.Set // of burstable pods
+		want   []string   // who keeps its mask
+	}{
+		{"one passes through the other's CPUs", []owner{{name: "a", asks: 2000, kernel: two},
+			{name: "b", asks: 2000, kernel: passes}}, cpuset.Set{}, []string{"a"}},
+		{"each has as many as it asks for", []owner{{name: "a", asks: 2000, kernel: two},
+			{name: "b", asks: 3000, kernel: cpuset.Range(9, 11)}}, cpuset.Set{}, nil},
+		{"a third does", []owner{{name: "a", asks: 2000, kernel: two}, {name: "b", asks: 2000, kernel: passes},
+			{name: "c", asks: 2000, kernel: cpuset.Range(6, 7)}}, cpuset.Set{}, []string{"a", "c"}},
+		{"resized, and the runtime stores it", []owner{{name: "a", asks: 1000, kernel: two, stored: "8-9"},
+			{name: "b", asks: 2000, kernel: passes}}, cpuset.Set{}, []string{"a"}},
+		{"resized, and the slice reaches into it", []owner{{name: "a", asks: 1000, kernel: two, stored: "8-9"}},
+			cpuset.Range(8, 15), []string{"a"}},
+		{"resized, and nothing confirms it", []owner{{name: "a", asks: 1000, kernel: two, stored: "8"}},
+			cpuset.Range(8, 15), nil},
+		{"the pool's, although it asks for as many", []owner{{name: "a", asks: 8000, kernel: cpuset.Range(8, 15)}},
+			cpuset.Range(8, 15), nil},
+		{"the state file confirms the other", []owner{{name: "a", asks: 1000, kernel: two, saved: two},
+			{name: "b", asks: 2000, kernel: cpuset.Range(9, 10)}}, cpuset.Set{}, []string{"a"}},
+		{"the other is saved and passes through", []owner{{name: "a", asks: 2000, kernel: two},
+			{name: "b", asks: 2000, kernel: passes, saved: cpuset.Range(6, 7)}}, cpuset.Set{}, []string{"a", "b"}},
+	} {
+		kernel := cgrouptest.New(cpuset.Range(0, 15))
+		kernel.Mkdir("kubepods/burstable/podweb", 0)
+		kernel.Tamper("kubepods/burstable", c.slice.String())
+		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, reader: kernel,
+			observed: map[string]cgroup.Effective{}}
+		found := []*running{{pod: policy.Pod{UID: "web", QoS: policy.Burstable,
+			CgroupParent: "/kubepods/burstable/podweb"}}}
+		for _, o := range c.owners {
+			p := &running{pod: policy.Pod{UID: o.name, QoS: policy.Guaranteed,
+				Labels:    map[string]string{policy.LabelClass: "LSR"},
+				Resources: &policy.Resources{RequestMilli: o.asks, LimitMilli: o.asks}}, kernel: o.kernel}
+			old := *p // a sandbox that is over
+			if p.containers = []policy.Container{{CPUs: o.stored}}; !o.saved.IsEmpty() {
+				r.saved[o.name] = state.Pod{UID: o.name, CPUs: o.saved}
+			}
+			found = append(found, p, &old)
+		}
+		r.distrust(found)
+		var kept []string
+		for _, p := range found[1:] {
+			if !p.kernel.IsEmpty() && !slices.Contains(kept, p.pod.UID) {
+				kept = append(kept, p.pod.UID)
+			}
+		}
+		if !slices.Equal(kept, c.want) {
+			t.Errorf("%s: their masks keep %v, want %v", c.name, kept, c.want)
+		}
 	}
 }
 
