@@ -43,11 +43,14 @@ test-cpumanager: ## hold placement under kubelet's options against kubelet's own
 test-race: setup-test ## the same under the race detector
 	QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
 
-.PHONY: world
+.PHONY: world world-replay
 SEEDS ?= 100000
 FROM ?= 1
-world: ## play SEEDS lives of 300 choices in a simulated world where everything goes wrong, from seed FROM on
+world: ## play SEEDS lives of 300 choices, from seed FROM on, on all processors in a simulated world where everything goes wrong
 	$(GO) test ./plugin -count=1 -timeout 0 -v -run TestTheWorldKeepsItsPromises -args -world.seeds=$(SEEDS) -world.from=$(FROM) -world.new=0
+world-replay: SEEDS = 1000
+world-replay: ## play 1,000 of them, SEEDS=, and replay each ten times on one processor and on two: it has to be the same run
+	$(GO) test ./plugin -count=1 -timeout 0 -v -run TestASeedIsOneRun -args -world.same=$(SEEDS) -world.from=$(FROM) -world.again=10
 
 .PHONY: test-vm
 test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn; then counting on x86 and the quick proofs

@@ -3,8 +3,11 @@ package plugin
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -21,6 +24,8 @@ var (
 	worldFaults = flag.String("world.faults", "all", "what goes wrong, with commas")
 	worldAll    = flag.Bool("world.plain", false, "every seed has all of these faults, and only writes and saves wait")
 	worldShort  = flag.Bool("world.shorten", true, "leave out the choices that a failure does not need")
+	worldSame   = flag.Int("world.same", 5, "how many seeds of the world to replay")
+	worldAgain  = flag.Int("world.again", 2, "how often to replay each, on one processor and on two")
 )
 
 // defects are those that the world has found, each with the seed, the faults and the
@@ -138,22 +143,57 @@ func TestTheWorldKeepsItsPromises(t *testing.T) {
 	if *worldNew > 0 {
 		t.Logf("new seeds: %d to %d", first, first+uint64(*worldNew)-1)
 	}
-	begun, failed := time.Now(), map[sim.Property][]uint64{}
-	for i, seed := range seeds {
+	begun, failed, done := time.Now(), map[sim.Property][]uint64{}, 0
+	inOrder(seeds, func(seed uint64) *sim.Report {
+		cfg := cfg
 		cfg.Seed = seed
-		r := play(t, cfg)
+		return play(t, cfg)
+	}, func(r *sim.Report) {
 		if v := r.Violation; v != nil {
-			failed[v.Property] = append(failed[v.Property], seed)
+			failed[v.Property] = append(failed[v.Property], r.Config.Seed)
 			if len(failed[v.Property]) == 1 || !known(r) && !t.Failed() {
 				complain(t, r)
 			}
 		}
-		if done := i + 1; done%1000 == 0 {
+		if done++; done%1000 == 0 {
 			fmt.Printf("%d of %d seeds after %s\n", done, len(seeds), time.Since(begun).Round(time.Second))
 		}
-	}
-	for p, seeds := range failed {
+	})
+	for _, p := range slices.Sorted(maps.Keys(failed)) {
+		seeds := failed[p]
 		t.Logf("%s: %d seeds, among them %v", p, len(seeds), seeds[:min(len(seeds), 20)])
+	}
+}
+
+// inOrder computes one value for each seed, on all processors, and hands the values over in the order of
+// the seeds, in the goroutine of the test. It runs ahead of that by a few seeds only.
+func inOrder[T any](seeds []uint64, compute func(seed uint64) T, take func(T)) {
+	// A run leaves much garbage and keeps little, and so small a heap is collected all the time.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	type turn struct {
+		seed   uint64
+		result chan T
+	}
+	workers := runtime.GOMAXPROCS(0)
+	todo, ordered := make(chan turn), make(chan turn, 16*workers)
+	go func() {
+		defer close(ordered)
+		defer close(todo)
+		for _, seed := range seeds {
+			next := turn{seed, make(chan T, 1)}
+			ordered <- next
+			todo <- next
+		}
+	}()
+	for range workers {
+		go func() {
+			for next := range todo {
+				next.result <- compute(next.seed)
+			}
+		}()
+	}
+	for next := range ordered {
+		take(<-next.result)
 	}
 }
 
@@ -173,23 +213,52 @@ func complain(t *testing.T, r *sim.Report) {
 	t.Error(r)
 }
 
-// A seed is the same run whenever it is played.
+// A seed is the same run whenever it is played, and however many processors there are.
 func TestASeedIsOneRun(t *testing.T) {
 	cfg := worldConfig(t)
-	for seed := range uint64(5) {
-		cfg.Seed = seed + 1
-		first := play(t, cfg)
-		for range 3 {
-			again := play(t, cfg)
-			if again.Digest == first.Digest {
-				continue
-			}
-			at := 0
-			for at < min(len(first.Log), len(again.Log)) && first.Log[at] == again.Log[at] {
-				at++
-			}
-			before := slices.Clone(first.Log[max(at-5, 0):at])
-			t.Errorf("seed %d: after %q it was %q and is %q", cfg.Seed, before, first.Log[at], again.Log[at])
-		}
+	var seeds []uint64
+	for i := range *worldSame {
+		seeds = append(seeds, *worldFrom+uint64(i))
 	}
+	digests, replays := map[uint64]string{}, 0
+	for _, processors := range []int{1, 2} {
+		before := runtime.GOMAXPROCS(processors)
+		inOrder(seeds, func(seed uint64) []*sim.Report {
+			cfg := cfg
+			cfg.Seed = seed
+			var runs []*sim.Report
+			for range 1 + *worldAgain {
+				runs = append(runs, play(t, cfg))
+			}
+			return runs
+		}, func(runs []*sim.Report) {
+			first := runs[0]
+			for _, again := range runs[1:] {
+				if replays++; again.Digest != first.Digest {
+					t.Errorf("seed %d on %d processors: %s", first.Config.Seed, processors, parting(first, again))
+				}
+			}
+			if digest, ok := digests[first.Config.Seed]; ok && digest != first.Digest {
+				t.Errorf("seed %d was %s on one processor and is %s on two", first.Config.Seed, digest, first.Digest)
+			}
+			digests[first.Config.Seed] = first.Digest
+		})
+		runtime.GOMAXPROCS(before)
+	}
+	t.Logf("%d seeds are the same run in %d replays", len(digests), replays)
+}
+
+// parting is where two runs of a seed differ.
+func parting(first, again *sim.Report) string {
+	at := 0
+	for at < min(len(first.Log), len(again.Log)) && first.Log[at] == again.Log[at] {
+		at++
+	}
+	next := func(log []string) string {
+		if at == len(log) {
+			return "its end"
+		}
+		return log[at]
+	}
+	return fmt.Sprintf("after %q came %q and comes %q", first.Log[max(at-5, 0):at], next(first.Log), next(again.Log))
 }

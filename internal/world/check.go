@@ -143,21 +143,22 @@ func (w *World) check(c Choice) {
 	if w.violation != nil {
 		return
 	}
-	view := View{}
+	view, grants := View{}, map[string]cpuset.Set{}
 	if w.alive {
 		view = w.shell.View()
+		grants = view.Grants()
 	}
 	tasks := w.tasks()
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue
 		}
-		if view.Synced && emptied(view, p) && !w.offline.IsEmpty() {
+		if view.Synced && emptied(grants, p) && !w.offline.IsEmpty() {
 			p.excused = true // the youngest owners pay where the shared pool would lose its last CPU
 			continue
 		}
 		w.intruders(PropMove, p, p.grant, tasks)
-		grant := view.Grants[p.UID()]
+		grant := grants[p.UID()]
 		if w.alive && view.Synced && !(view.Unread && grant.IsEmpty()) && w.owned(p, grant) != w.owned(p, p.grant) {
 			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, grant, c)
 		}
@@ -255,13 +256,14 @@ func (w *World) unsettled() string {
 	case !view.Synced || !view.Settled:
 		return fmt.Sprintf("the daemon says synced %t, settled %t", view.Synced, view.Settled)
 	}
-	return cmp.Or(w.unsettledGrants(view), w.unsettledCgroups(view), w.unsettledDisk(view))
+	grants := view.Grants()
+	return cmp.Or(w.unsettledGrants(view, grants), w.unsettledCgroups(view, grants), w.unsettledDisk(grants))
 }
 
-func (w *World) unsettledGrants(view View) string {
+func (w *World) unsettledGrants(view View, grants map[string]cpuset.Set) string {
 	var owned cpuset.Set
-	for _, uid := range slices.Sorted(maps.Keys(view.Grants)) {
-		grant := view.Grants[uid]
+	for _, uid := range slices.Sorted(maps.Keys(grants)) {
+		grant := grants[uid]
 		if !slices.ContainsFunc(w.node.pods, func(p *Pod) bool { return p.UID() == uid }) {
 			return fmt.Sprintf("%s is over and still owns %s", uid, grant)
 		}
@@ -276,14 +278,14 @@ func (w *World) unsettledGrants(view View) string {
 	return ""
 }
 
-func (w *World) unsettledCgroups(view View) string {
+func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string {
 	for _, p := range w.node.pods {
 		c := p.ctr
 		if c == nil || c.phase != running {
 			continue
 		}
 		want := view.Shared
-		grant := view.Grants[p.UID()]
+		grant := grants[p.UID()]
 		left := grant.And(w.topo.Online())
 		switch {
 		case !left.IsEmpty():
@@ -309,21 +311,21 @@ func (w *World) unsettledCgroups(view View) string {
 	return ""
 }
 
-func (w *World) unsettledDisk(view View) string {
+func (w *World) unsettledDisk(grants map[string]cpuset.Set) string {
 	saved := map[string]cpuset.Set{}
 	for _, p := range w.disk.load(w.clock(), w.elapsed).Pods {
 		if !p.CPUs.IsEmpty() {
 			saved[p.UID] = p.CPUs
 		}
 	}
-	if !maps.Equal(saved, view.Grants) {
-		return fmt.Sprintf("saved are %v, owned are %v", saved, view.Grants)
+	if !maps.Equal(saved, grants) {
+		return fmt.Sprintf("saved are %v, owned are %v", saved, grants)
 	}
 	return ""
 }
 
 // emptied says whether a daemon no longer knows of a pod's CPUs.
-func emptied(view View, p *Pod) bool {
-	_, owns := view.Grants[p.UID()]
+func emptied(grants map[string]cpuset.Set, p *Pod) bool {
+	_, owns := grants[p.UID()]
 	return !owns
 }

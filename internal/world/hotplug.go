@@ -29,7 +29,7 @@ func (w *World) hotplug(c Choice) bool {
 		return false
 	}
 	if w.alive {
-		granted := w.shell.View().Grants
+		granted := w.shell.View().Grants()
 		for _, p := range w.node.pods {
 			set := p.grant.Or(granted[p.UID()])
 			p.excused = p.excused || set.Intersects(&off)

@@ -32,13 +32,14 @@ type Heard struct {
 
 // View is the state of a daemon as the checks need it.
 type View struct {
-	Synced  bool                  // it has taken over what runs
-	Unread  bool                  // it withholds what pods that it has not read yet may own
-	Settled bool                  // everything decided is written, read back and saved
-	Grants  map[string]cpuset.Set // what pods own, by UID; offline CPUs included
+	Synced  bool // it has taken over what runs
+	Unread  bool // it withholds what pods that it has not read yet may own
+	Settled bool // everything decided is written, read back and saved
 	Shared  cpuset.Set
 	BE      cpuset.Set
 	Online  cpuset.Set // as the daemon knows the machine
+	// Grants is what pods own, by UID; offline CPUs included. It is dearer than the rest.
+	Grants func() map[string]cpuset.Set
 }
 
 // Kind is what an op does.
