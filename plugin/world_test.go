@@ -61,7 +61,7 @@ var defects = []struct {
 		"CPUs go off while a late write of a slice may be on its way"},
 	{"D16", 3223, []sim.Fault{sim.Panics, sim.Kills}, sim.PropGrant, false,
 		"another's mask on its way through an owner's CPUs lets a start without saved state distrust both"},
-	{"D17", 3496, []sim.Fault{sim.Unplugs}, sim.PropBeside, true,
+	{"D17", 3496, []sim.Fault{sim.Unplugs}, sim.PropBeside, false,
 		"a shared pod starts on an owner's CPUs around CPUs that go off and on"},
 	{"D18", 4325, []sim.Fault{sim.Panics, sim.Kills}, sim.PropSettle, false,
 		"the world's disk made a cap that was over run for 292 years"},

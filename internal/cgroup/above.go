@@ -122,29 +122,34 @@ func (t *Tree) allowed(n *node) *cpuset.Set {
 	return &t.online
 }
 
-// attainable is what n needs, as far as the cgroups above allow any of it.
-// Written as it is it becomes right by itself when they allow more; v1 refuses
-// what is not in the parent. Where nothing of it is allowed the kernel would
-// give n everything that is, the CPUs of owners too: so it gets those of a pool.
+// attainable is what n's mask should be: what n has a right to, as far as the cgroups
+// above allow any of it. Written as it is it becomes right by itself when they allow
+// more; v1 refuses what is not in the parent.
 func (t *Tree) attainable(n *node) *cpuset.Set {
+	right := t.right(n)
+	o := t.outerOf(n)
+	if o == nil || right == nil || !t.flat {
+		return right
+	}
+	if both := right.And(o.allows); !both.IsEmpty() {
+		return &both
+	}
+	return &o.allows
+}
+
+// right is what n needs. Where nothing of it is allowed the kernel would give n
+// everything that is, the CPUs of owners too: so it gets those of a pool, if there are
+// any without an owner.
+func (t *Tree) right(n *node) *cpuset.Set {
 	need := t.resolve(t.needOf(n))
 	o := t.outerOf(n)
-	if o == nil || need == nil {
-		return need
-	}
-	if both := need.And(o.allows); !both.IsEmpty() {
-		if t.flat {
-			return &both
-		}
+	if o == nil || need == nil || need.Intersects(&o.allows) {
 		return need
 	}
 	for _, pool := range t.ownerless() {
 		if both := pool.And(o.allows); !both.IsEmpty() {
 			return &both
 		}
-	}
-	if t.flat {
-		return &o.allows
 	}
 	return need
 }

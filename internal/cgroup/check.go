@@ -187,6 +187,7 @@ func (t *Tree) explain(d *Drift, n *node) {
 func (t *Tree) observe(n *node, e *Effective) {
 	n.gone = false
 	t.certain(n)
+	n.gaveUp = false
 	if n.own == nil || *n.own != e.OwnCPUs {
 		n.own = known(&e.OwnCPUs)
 	}

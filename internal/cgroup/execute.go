@@ -23,10 +23,7 @@ func (t *Tree) Written(w Write, err error) {
 		return
 	}
 	if w.CPUs.set != nil {
-		// After Inherit the kernel holds either nothing or the widest set, which
-		// does not matter until CPUs come online: the wider assumption is the
-		// one that gets repaired then.
-		n.own = w.CPUs.set
+		n.own, n.gaveUp = w.CPUs.set, w.CPUs.inherit
 		t.certain(n)
 	}
 	if w.Mems.set != nil {

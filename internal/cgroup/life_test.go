@@ -45,7 +45,9 @@ type life struct {
 	unknown   string // a container that runs where the tree does not say that it may
 	failing   func() failure
 	vanishing func() bool
-	late      []cgroup.Write // given up, and yet to take effect
+	// unreadable says whether the next plan is made without what is uncertain being read.
+	unreadable func() bool
+	late       []cgroup.Write // given up, and yet to take effect
 }
 
 type lifePod struct {
@@ -528,9 +530,9 @@ func (l *life) compare(now map[string]oracle.CPUSet) {
 func (l *life) run(plan []cgroup.Write) error {
 	l.last, l.violation = l.model.where(), ""
 	return l.tree.Execute(plan, func(w cgroup.Write) error {
+		l.noteUnknown()
+		defer l.noteUnknown() // the write has had its effect, and the tree has no result yet
 		if l.failing != nil {
-			l.noteUnknown()
-			defer l.noteUnknown() // the write has had its effect, and the tree has no result yet
 			switch l.failing() {
 			case refused:
 				return errInjected
@@ -588,7 +590,8 @@ func (l *life) held(t *rapid.T) {
 	}
 }
 
-// noteUnknown keeps the first container that runs where the tree does not say that it may.
+// noteUnknown keeps the first container that runs where the tree does not say that it
+// may, and the first cgroup that allows more than it may.
 func (l *life) noteUnknown() {
 	if l.unknown != "" {
 		return
@@ -596,12 +599,22 @@ func (l *life) noteUnknown() {
 	held := parsed(l.tree.Held().String())
 	for _, p := range l.pods {
 		for _, c := range p.containers {
-			right, is := parsed(l.wish(p, c).String()), l.model.effective(c.path)
+			cpus, exact := l.entitled(p, c)
+			if !exact && cpus.Intersects(ref(l.owners())) {
+				cpus = l.wish(p, c) // there is nothing that it may have, and the kernel gives it that
+			}
+			right, is := parsed(cpus.String()), l.model.effective(c.path)
 			if beyond := is.Difference(right).Difference(held); beyond.Size() > 0 {
 				l.unknown = fmt.Sprintf("%s is on %s, needs %s, and nobody knows of %s, only of %s%s", c.path, is,
-					right,
-					beyond, held, l.model.tree())
+					right, beyond, held, l.model.tree())
 			}
+		}
+	}
+	for path := range l.model.files {
+		is, may := l.model.effective(path), parsed(l.tree.MayUse(path).String())
+		if !is.IsSubsetOf(may) {
+			l.unknown = fmt.Sprintf("%s allows %s, and the tree says that it may allow %s%s", path, is, may,
+				l.model.tree())
 		}
 	}
 }
@@ -619,6 +632,9 @@ func (l *life) steps(t *rapid.T, more ...func(*rapid.T)) []cgroup.Write {
 		l.tree.LookAbove(l.kern.CPUs)
 		l.audit(8)
 		l.unseen = false
+	}
+	if l.unreadable == nil || !l.unreadable() {
+		l.readBack(time.Unix(0, 0)) // what the writer does before it plans
 	}
 	return l.tree.Plan()
 }
@@ -680,8 +696,10 @@ func (l *life) settled(t *rapid.T) {
 }
 
 func (l *life) obey(t *rapid.T, plan []cgroup.Write) {
+	l.held(t)
 	ok(t, l.run(plan))
 	l.lawful(t, plan)
+	l.held(t)
 }
 
 func (l *life) lawful(t *rapid.T, plan []cgroup.Write) {
@@ -754,11 +772,12 @@ func TestRandomLivesWithFailingWrites(t *testing.T) {
 				}
 				return works
 			}
+			l.unreadable = func() bool { return rapid.IntRange(0, 3).Draw(t, "unreadable") == 0 }
 			plan := l.steps(t, l.hotplug)
 			_ = l.run(plan)
 			l.lawful(t, plan)
 			l.held(t)
-			l.failing = nil
+			l.failing, l.unreadable = nil, nil
 			l.readBack(time.Unix(0, 0))
 			plan = l.tree.Plan()
 			l.obey(t, plan)

@@ -71,21 +71,39 @@ func (t *Tree) unsettled() []*node {
 	if t.limited() {
 		t.touchAll() // whom a limit displaces depends on everybody's CPUs
 	}
+	p := planner{t: t}
 	var todo []*node
 	for n := range t.dirty {
-		if n.gone || t.settled(n, n.own) && t.memsSettled(n) {
+		switch {
+		case n.gone:
 			delete(t.dirty, n)
-			continue
+		case t.due(n):
+			todo = append(todo, n)
+		case !p.beyondRight(n):
+			delete(t.dirty, n)
 		}
-		todo = append(todo, n)
 	}
-	p := planner{t: t}
 	for _, n := range slices.Clone(todo) {
 		if now, u := p.effective(n), t.union(n); u != nil && !u.SubsetOf(&now) {
 			todo = p.displaced(n, todo)
 		}
 	}
 	return sorted(todo)
+}
+
+// due reports whether n needs a write.
+func (t *Tree) due(n *node) bool { return !t.settled(n, n.own) || !t.memsSettled(n) }
+
+// beyondRight reports whether the kernel gives n what it has no right to, its mask
+// notwithstanding: it does where a limit from outside, or CPUs that are offline, leave
+// nothing of that. No write helps.
+func (p *planner) beyondRight(n *node) bool {
+	right := p.t.unionOf(n, p.t.right)
+	if right == nil {
+		return false
+	}
+	now := p.effective(n)
+	return !now.SubsetOf(right)
 }
 
 // displaced adds the members of a mixed cgroup whose mask is right but lies
@@ -97,7 +115,7 @@ func (p *planner) displaced(n *node, todo []*node) []*node {
 	}
 	above := p.effective(n)
 	for k := range n.kids {
-		if _, due := p.t.dirty[k]; !due && k.own != nil && !k.own.Intersects(&above) {
+		if !p.t.due(k) && k.own != nil && !k.own.Intersects(&above) {
 			todo = append(todo, k)
 		}
 		todo = p.displaced(k, todo)

@@ -84,7 +84,8 @@ type Options struct {
 // Tree holds the pods' cgroups, what each needs and what was last written, and
 // plans the difference. It does no I/O and is not safe for concurrent use.
 //
-// Invariant: a node is in dirty unless its known mask is its target.
+// Invariant: a node is in dirty unless its known mask is its target and gives it nothing
+// that it has no right to.
 type Tree struct {
 	online cpuset.Set
 	flat   bool
@@ -135,8 +136,7 @@ type node struct {
 	members map[*node]struct{}
 	// odd holds the kids that do not simply run where this node's need says.
 	odd map[*node]struct{}
-	// own and ownMems are the masks last written or seen; nil: none.
-	own, ownMems *cpuset.Set
+	masks
 	// unsure is what the kernel may have instead; nil: own is what it has.
 	unsure *uncertainty
 	// indexed is the pool under which users lists the node.
@@ -168,6 +168,7 @@ func (t *Tree) SetOnline(online cpuset.Set) {
 		return
 	}
 	t.online = online
+	t.doubtGivenUp()
 	t.refoldOuter()
 	t.touchAll()
 }
@@ -288,8 +289,7 @@ func (t *Tree) PutContainer(c Container) error {
 	t.revive(n)
 	t.revive(pod)
 	if !c.OwnCPUs.IsEmpty() {
-		own := c.OwnCPUs
-		n.own = &own
+		n.setOwn(&c.OwnCPUs)
 	}
 	t.setMems(n, c.Mems)
 	t.setNeed(n, c.Need)
@@ -429,7 +429,8 @@ func (t *Tree) revive(n *node) {
 // vanished notes that a cgroup does not exist, nor any below: their masks went
 // with them.
 func (t *Tree) vanished(n *node) {
-	n.gone, n.own, n.ownMems = true, nil, nil
+	n.gone, n.ownMems = true, nil
+	n.setOwn(nil)
 	t.forget(n)
 	for k := range n.kids {
 		t.vanished(k)

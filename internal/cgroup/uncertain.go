@@ -18,6 +18,28 @@ var ErrInFlight = errors.New("the write may still take effect")
 // keeps it busy for as long again.
 const inFlightFor = 20 * time.Second
 
+// masks are those that a cgroup has of its own, as far as is known.
+type masks struct {
+	// own and ownMems are those last written or seen; nil: none.
+	own, ownMems *cpuset.Set
+	// gaveUp says that own was written to give the mask up, and that it was not read since:
+	// the kernel may hold no mask instead, which is the same until CPUs come online.
+	gaveUp bool
+}
+
+func (m *masks) setOwn(cpus *cpuset.Set) { m.own, m.gaveUp = cpus, false }
+
+// doubtGivenUp notes that cgroups whose masks were given up may have got CPUs that came
+// online.
+func (t *Tree) doubtGivenUp() {
+	for _, n := range t.byPath {
+		if n.gaveUp && !t.online.SubsetOf(n.own) {
+			u := t.doubt(n)
+			u.masks = append(u.masks, nil)
+		}
+	}
+}
+
 // uncertainty is what the kernel may have on a cgroup beside the mask that the
 // tree takes for its own. What a cgroup may allow is derived from this and from
 // the masks each time it is asked for, and carried nowhere.
@@ -148,9 +170,10 @@ func (t *Tree) Gone(path string) {
 	}
 }
 
-// Held is the CPUs that cgroups may allow beyond those that they should, whether a
-// write failed, was left out, may come later, or was never planned. An owner must
-// not start on any of them.
+// Held is the CPUs that cgroups may allow beyond those that they have a right to, whether
+// a write failed, was left out, may come later, was never planned, or cannot help: a
+// cgroup all of whose CPUs are offline has those of its parent. An owner must not start
+// on any of them.
 //
 // It looks only at cgroups with something to write or to read back, and below a
 // mixed one at all: a cgroup that runs where the mask above says adds nothing.
@@ -172,9 +195,9 @@ func (t *Tree) visitHeld(n *node, all *cpuset.Set) {
 	if n.gone || n == t.top {
 		return
 	}
-	if goal, managed := t.goal(n); managed {
+	if right := t.unionOf(n, t.right); right != nil {
 		for _, may := range t.mayHave(n) {
-			may.RemoveSet(&goal)
+			may.RemoveSet(right)
 			all.AddSet(&may)
 		}
 	}

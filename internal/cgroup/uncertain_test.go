@@ -161,3 +161,70 @@ func TestAWriteThatHasEndedIsNotUnderWay(t *testing.T) {
 	n.tree.Interrupted()
 	n.mayUse(burstable, "0-3")
 }
+
+// After a write that gave up a mask the kernel may hold none: where CPUs come online before
+// the mask was read, the cgroup may have got them, and an owner of them waits.
+func TestAMaskThatWasGivenUpCountsWithCPUsThatComeOnline(t *testing.T) {
+	for _, clears := range []bool{false, true} {
+		n := newNode(t, "0-7")
+		n.kern.ClearPopulated = clears
+		n.pod(burstable, "web", cgroup.InPool("shared"))
+		n.pool("shared", "0-3")
+		n.apply()
+		n.pool("shared", "0-7")
+		n.must(n.tree.Execute(n.tree.Plan(), n.write))
+		all := cpuset.Range(0, 15)
+		n.kern.SetOnline(all)
+		n.tree.SetOnline(all)
+		n.pool("shared", "0-7,10-15")
+		n.pool("be", "0-15")
+		n.mayUse(burstable+"/web/main", "0-15")
+		n.held("8-9")
+		n.must(n.readBack(burstable))
+		if clears {
+			n.held("8-9")
+		} else {
+			n.mayUse(burstable+"/web/main", "0-7")
+			n.held("")
+		}
+		n.apply()
+		n.held("")
+	}
+}
+
+// A cgroup that is left no CPU it has a right to has those of its parent, whatever is written
+// on it: an owner of one of them does not start, also when there is nothing left to write.
+func TestCPUsOfOwnersAreHeldWhereACgroupIsLeftNothingElse(t *testing.T) {
+	for _, limited := range []bool{false, true} {
+		n := newNode(t, "0-15")
+		n.pod(burstable, "web", cgroup.InPool("shared"))
+		n.pod("kubepods", "db", n.on("0-3"))
+		n.pod("kubepods", "queue", n.on("4-13"))
+		n.pool("be", "0-13")
+		n.pool("shared", "14-15")
+		n.apply()
+		n.held("")
+		if limited {
+			n.kern.Tamper("kubepods", "0-13")
+			n.tree.LookAbove(n.kern.CPUs)
+		} else {
+			n.kern.SetOnline(cpuset.Range(0, 13))
+			n.tree.SetOnline(cpuset.Range(0, 13))
+		}
+		for range 2 {
+			n.held("0-13")
+			n.must(n.tree.Execute(n.tree.Plan(), n.write))
+		}
+		n.pool("shared", "12-13")
+		n.must(n.tree.PutPod(cgroup.Pod{ID: "queue", Path: "kubepods/queue", Need: n.on("4-11")}))
+		n.apply()
+		n.runsOn(burstable+"/web/main", "12-13")
+		n.held("")
+	}
+}
+
+func (n *node) readBack(path string) error {
+	e, err := n.kern.CPUs(path)
+	n.tree.ReadBack(path, e, time.Unix(0, 0))
+	return err
+}
