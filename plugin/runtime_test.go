@@ -217,7 +217,8 @@ func (n *rig) options() Options {
 	return Options{
 		Topology: n.topo, Driver: n.kernel, Reader: n.kernel, Store: n.store, Saved: n.store.load(),
 		Log: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Socket: n.socket,
-		Clock: Clock{Tick: make(chan time.Time), Audit: make(chan time.Time), Vanish: make(chan time.Time)},
+		Clock:     Clock{Tick: make(chan time.Time), Audit: make(chan time.Time), Vanish: make(chan time.Time)},
+		saveEvery: time.Nanosecond, // settle waits for the state to be saved
 	}
 }
 
