@@ -504,6 +504,7 @@ func TestARuntimeThatDiesInTheMiddleOfACreate(t *testing.T) {
 // A handler that is slower than the runtime allows: the plugin is dropped, the
 // container starts unpinned, the plugin comes back and takes it over.
 func TestAPluginThatWasTooSlowComesBackAndTakesOver(t *testing.T) {
+	t.Parallel() // it waits for a deadline
 	n := newNode(t, grid(t, testGrid))
 	slow := make(chan struct{})
 	var once sync.Once

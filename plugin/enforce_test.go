@@ -59,6 +59,7 @@ func gated(t *testing.T) (*rig, *gate) {
 }
 
 func TestAWriteThatHangsStallsNoHandlerAndStartsNoOwnerTooSoon(t *testing.T) {
+	t.Parallel() // it waits for a deadline
 	n, g := gated(t)
 	n.up()
 	mustRun(t, n, burstable("web"))
@@ -95,6 +96,7 @@ func TestAWriteThatHangsStallsNoHandlerAndStartsNoOwnerTooSoon(t *testing.T) {
 }
 
 func TestAWriteThatFailsKeepsTheOwnerOutUntilItIsRepaired(t *testing.T) {
+	t.Parallel() // it waits for a deadline
 	n, g := gated(t)
 	audit := make(chan time.Time)
 	n.up(func(o *Options) { o.Clock.Audit = audit })

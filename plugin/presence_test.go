@@ -101,6 +101,7 @@ func TestABlindReaderEndsNoPod(t *testing.T) {
 		}, "all 2 pods in kubepods/burstable"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // most wait for a deadline
 			n, sight, rounds := seeing(t)
 			mustRun(t, n, lsr("a", 2000), lsr("b", 2000), lsr("c", 2000), burstable("web"), burstable("app"))
 			n.settle()

@@ -187,6 +187,7 @@ func ends(t *testing.T, done <-chan struct{}) {
 // A status must not call an old state the present one: whoever asks while the loop
 // is busy gets the last view and is told that it may be old.
 func TestABusyLoopsViewIsNotCalledCurrent(t *testing.T) {
+	t.Parallel() // it waits for a deadline
 	n := newNode(t, grid(t, testGrid))
 	p := n.up()
 	n.settle()

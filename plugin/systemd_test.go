@@ -296,6 +296,7 @@ func TestCallsToSystemdForAnOwner(t *testing.T) {
 // TestABusThatHangsStartsNoOwner: the owner waits no longer than it may, the rest
 // goes on, and all is made good when systemd is back.
 func TestABusThatHangsStartsNoOwner(t *testing.T) {
+	t.Parallel() // it waits for a deadline
 	n := newUnitNode(t, cgroup.BusOptions{Limit: 3 * time.Second, Pause: time.Nanosecond})
 	web := unitPod{"web", bursting, policy.LS, policy.Burstable, 500}
 	db := unitPod{"db", kubepods, policy.LSR, policy.Guaranteed, 4000}
