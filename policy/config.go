@@ -23,6 +23,7 @@ type Allocation struct {
 	Strategy          cpuallocator.NUMAStrategy
 	Alignment         cpuallocator.Alignment
 	SMT               cpuallocator.SMT
+	SMTRequired       bool // siblings kept idle are not taken back for later pods of the shared pool
 }
 
 // Authority says who may ask for what.

@@ -85,7 +85,19 @@ func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
 		return nil, m.blame(err)
 	}
 	g := m.grantOf(p, result.CPUs, r)
+	if old != nil {
+		g.withheld.RemoveSet(m.given(old))
+	}
 	return g, m.mayOwn(p, g, owned)
+}
+
+// given are the siblings that a grant once withheld and others have by now.
+func (m *Machine) given(g *grant) *cpuset.Set {
+	var siblings cpuset.Set
+	if g.request.SMT == cpuallocator.SMTIsolate {
+		siblings = m.topo.Siblings(g.cpus).Minus(g.cpus).Minus(g.withheld)
+	}
+	return &siblings
 }
 
 // grantOf makes the grant of CPUs. Isolation withholds every sibling, those that
@@ -112,12 +124,8 @@ func (m *Machine) blame(err *Refusal) *Refusal {
 // anything changes.
 func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 	all := g.all()
-	more := all.Minus(owned)
-	floor := m.floorOf(&m.cfg)
-	if left := m.pools.Shared.Minus(more).Count(); left < floor {
-		return refuse(cpuallocator.InsufficientCPUs,
-			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d",
-			more.Count(), left, m.pools.Shared.Count(), floor)
+	if err := m.keepsFloors(p, all.Minus(owned)); err != nil {
+		return err
 	}
 	most, limited := m.cfg.Authority.MaxCPUs[p.ref.Namespace]
 	if !limited {
@@ -200,6 +208,9 @@ func (m *Machine) judgeResize(v *verdict, p *pod, r Resources) *Refusal {
 		return nil // its first container says how large it is by now
 	}
 	v.pod, v.resources = p, &r
+	if before := m.requestedFrom(p); before > 0 && r.RequestMilli > p.resources.RequestMilli && !m.cfg.Degrade {
+		return m.keepsIsolation(p, before+r.RequestMilli-p.resources.RequestMilli)
+	}
 	if !p.allocated() || kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
@@ -243,11 +254,19 @@ func (m *Machine) give(p *pod, g *grant, r *Resources) {
 func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 	r := p.grant.request
 	r.CPUs, r.Nodes = n, cpuset.Set{}
-	result, err := m.alloc.Shrink(p.grant.cpus, r)
+	ask := r
+	if r.SMT == cpuallocator.SMTRoundUp && p.grant.cpus.Count() <= p.grant.request.CPUs {
+		ask.SMT = cpuallocator.SMTNone // its surplus was taken back: there are no whole cores to keep
+	}
+	result, err := m.alloc.Shrink(p.grant.cpus, ask)
 	if err != nil {
 		return nil, err
 	}
-	return m.grantOf(p, result.CPUs, r), nil
+	g := m.grantOf(p, result.CPUs, r)
+	if r.SMT == cpuallocator.SMTIsolate {
+		g.withheld = g.withheld.And(p.grant.withheld)
+	}
+	return g, nil
 }
 
 // keepsQuota says that a pinned pod's quota is not lifted: rounded up to whole
@@ -301,9 +320,18 @@ func (m *Machine) whyExclusive(p *pod) string {
 	fmt.Fprintf(&b, ", on %s", nodesText(&nodes))
 	switch g.request.SMT {
 	case cpuallocator.SMTIsolate:
-		fmt.Fprintf(&b, "; one on each core, siblings %s kept idle", g.withheld)
+		b.WriteString("; one on each core")
+		if !g.withheld.IsEmpty() {
+			fmt.Fprintf(&b, ", siblings %s kept idle", g.withheld)
+		}
+		if back := m.given(g).Minus(m.cfg.reserved()); !back.IsEmpty() {
+			fmt.Fprintf(&b, ", siblings %s not", back)
+		}
 	case cpuallocator.SMTRoundUp:
 		fmt.Fprintf(&b, "; rounded up to whole cores for a request of %d", g.request.CPUs)
+		if g.cpus.Count() <= g.request.CPUs && !m.wholeCores(g.cpus) {
+			b.WriteString(", and the surplus taken back")
+		}
 	case cpuallocator.SMTAlign:
 		b.WriteString("; whole cores demanded")
 	default:
@@ -320,19 +348,29 @@ func (m *Machine) whyExclusive(p *pod) string {
 
 // shape describes how a grant lies on cores.
 func (m *Machine) shape(g *grant) string {
-	used := map[int]int{}
-	for cpu := range g.cpus.All() {
+	used, whole := m.coresOf(g.cpus)
+	return fmt.Sprintf("%s lies on %s, %d of them whole", bindName(g.request.Bind), count(used, "core"), whole)
+}
+
+// coresOf counts the cores that some CPUs lie on, and those of which they are all.
+func (m *Machine) coresOf(cpus cpuset.Set) (used, whole int) {
+	on := map[int]int{}
+	for cpu := range cpus.All() {
 		if core := m.topo.CoreOf(cpu); core >= 0 { // else it is off, and its place is unknown
-			used[core]++
+			on[core]++
 		}
 	}
-	whole := 0
-	for core, n := range used {
+	for core, n := range on {
 		if n == len(m.topo.Cores()[core].CPUs) {
 			whole++
 		}
 	}
-	return fmt.Sprintf("%s lies on %s, %d of them whole", bindName(g.request.Bind), count(len(used), "core"), whole)
+	return len(on), whole
+}
+
+func (m *Machine) wholeCores(cpus cpuset.Set) bool {
+	used, whole := m.coresOf(cpus)
+	return used == whole
 }
 
 func nodesText(nodes *cpuset.Set) string {

@@ -176,11 +176,9 @@ func (m *Machine) kubeletState(e KubeletState) {
 		if !m.kubeletChanged(p, was.Entries[p.ref.UID], after) {
 			continue
 		}
-		if p.grant != nil {
-			m.release(p)
-			m.pools = m.derive()
-		}
+		m.release(p)
 		p.kubelet, p.entries, p.in.class, p.degraded = false, nil, LS, ""
+		m.pools = m.derive()
 		v := verdict{pod: p}
 		if err := m.takeKubelets(&v, nil); err != nil {
 			v.fallBack(err)

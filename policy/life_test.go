@@ -168,6 +168,7 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 	if rapid.Bool().Draw(t, "max") {
 		c.Authority.MaxCPUs = map[string]int{"default": rapid.IntRange(0, 8).Draw(t, "most")}
 	}
+	c.Allocation.SMTRequired = rapid.IntRange(0, 3).Draw(t, "isolation required") == 0
 	c.Authority.TrustStatus = rapid.Bool().Draw(t, "trust")
 	if rapid.Bool().Draw(t, "exempt") {
 		c.Authority.CapExempt = []string{"kube-system"}
@@ -177,7 +178,7 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 
 func (l *life) step(t *rapid.T, e Event) error {
 	l.now = l.now.Add(time.Second)
-	before, rev := l.text(t), l.m.Rev()
+	before, rev, shared := l.text(t), l.m.Rev(), l.m.Snapshot().Shared
 	decisions, err := l.m.Step(l.now, e)
 	if err != nil {
 		l.refused(t, e, err)
@@ -193,6 +194,8 @@ func (l *life) step(t *rapid.T, e Event) error {
 	l.follow(t, e, decisions)
 	l.mirror.take(t, decisions)
 	l.check(t)
+	l.checkFloors(t, e, shared)
+	l.checkTakenBack(t, e)
 	return nil
 }
 
@@ -476,6 +479,30 @@ func (l *life) drawPod(t *rapid.T) Pod {
 	return p
 }
 
+// drawPlain draws a pod of the shared pool, bound to a NUMA node or not, or an owner.
+func (l *life) drawPlain(t *rapid.T) Pod {
+	l.n++
+	milli := int64(rapid.IntRange(1, 5).Draw(t, "CPUs")) * 1000
+	p := Pod{
+		UID: fmt.Sprintf("uid-%d", l.n), Sandbox: fmt.Sprintf("sandbox-%d", l.n), Name: fmt.Sprintf("pod-%d", l.n),
+		CgroupParent: fmt.Sprintf("/kubepods/pod%d", l.n), Namespace: "plain", QoS: Burstable, CreatedAt: l.now,
+		Labels: map[string]string{}, Annotations: map[string]string{},
+		Resources: &Resources{RequestMilli: milli, LimitMilli: milli},
+	}
+	switch kind := rapid.SampledFrom([]string{"shared", "bound", "bound", "owner", "isolate", "roundup"}).Draw(t,
+		"kind"); kind {
+	case "shared":
+	case "bound":
+		p.Annotations[AnnNUMASpec] = `{"numaTopologyPolicy":"SingleNUMANode"}`
+	default:
+		p.Labels[LabelClass] = "LSR"
+		if kind != "owner" {
+			p.Annotations[AnnSMT] = kind
+		}
+	}
+	return p
+}
+
 // drawNUMA draws what a pod, a scheduler and its devices say of NUMA nodes.
 func (l *life) drawNUMA(t *rapid.T, p *Pod) {
 	if rapid.IntRange(0, 2).Draw(t, "numa") == 0 {
@@ -522,7 +549,9 @@ func (l *life) facts(t *rapid.T) {
 	_ = l.step(t, f)
 	_ = l.step(t, PodFacts{UID: "never heard of"})
 	for uid, had := range owns {
-		if o := l.m.exclusive[uid]; o == nil || o.grant.cpus != had {
+		// A request that becomes known may take surplus back, nothing else.
+		if o := l.m.exclusive[uid]; o == nil || o.grant.cpus != had && (!o.grant.cpus.SubsetOf(&had) ||
+			o.grant.cpus.Count() < o.grant.request.CPUs) {
 			t.Fatalf("facts of %s moved the owner %s of %s", p.UID, uid, had)
 		}
 	}
@@ -688,6 +717,14 @@ func TestRandomLives(t *testing.T) {
 			"pod": func(t *rapid.T) {
 				p := l.drawPod(t)
 				l.came = &p
+				if l.step(t, PodRun{Pod: p}) == nil {
+					l.pods[p.Sandbox] = p
+					l.createContainer(t, p, "main")
+				}
+			},
+			// Pods that ask for nothing odd: enough of them that the pool gets tight.
+			"plain pod": func(t *rapid.T) {
+				p := l.drawPlain(t)
 				if l.step(t, PodRun{Pod: p}) == nil {
 					l.pods[p.Sandbox] = p
 					l.createContainer(t, p, "main")

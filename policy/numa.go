@@ -175,8 +175,21 @@ type question struct {
 
 // search answers a pod's request. What it grows from stays, so a pod that grows
 // is not moved nearer to anything.
+// CPUs that pods bound to NUMA nodes requested are left to them, if it can be had without.
 func (m *Machine) search(p *pod, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
-	q := question{m: m, free: m.free(), held: m.held(p)}
+	free := m.free()
+	first, err := m.searchIn(free, p, r)
+	if err != nil || len(m.bound) == 0 || m.keepsFloors(p, first.CPUs.Or(first.Withheld).Minus(r.Keep)) == nil {
+		return first, err
+	}
+	if second, err := m.searchIn(m.spare(p, free), p, r); err == nil {
+		return second, nil
+	}
+	return first, nil
+}
+
+func (m *Machine) searchIn(free cpuset.Set, p *pod, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+	q := question{m: m, free: free, held: m.held(p)}
 	if !r.Keep.IsEmpty() {
 		return q.ask(r)
 	}

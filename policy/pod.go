@@ -41,6 +41,9 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	if err == nil && !p.kubelet && p.grant == nil {
 		err = view.place(p, in.Recovered)
 	}
+	if err == nil && in.Recovered == nil && !degrade {
+		err = view.keepsIsolation(p, view.requestedFrom(p))
+	}
 	if r := in.Recovered; r != nil {
 		p.several = r.Several
 	}

@@ -36,7 +36,14 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	if err := m.judge(now, e, &v); err != nil {
 		return nil, err
 	}
+	p, before := m.subject(e, &v), int64(0)
+	if p != nil && !v.enters {
+		before = m.requestedFrom(p)
+	}
 	m.commit(now, e, &v)
+	if p != nil && m.requestedFrom(p) > before {
+		m.takeBack()
+	}
 	m.reportLabels()
 	m.expireCaps(now)
 	m.expireKeptOff(now)
@@ -139,6 +146,23 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 	case BEKeptOff:
 		m.keepOff(now, e)
 	}
+}
+
+// subject is the pod whose request an event may raise; nil where it raises none.
+func (m *Machine) subject(e Event, v *verdict) *pod {
+	switch e := e.(type) {
+	case PodRun, ContainerCreate:
+		return v.pod
+	case PodFacts:
+		return m.pods[e.UID]
+	case PodResized:
+		return m.sandboxes[e.Sandbox]
+	case ContainerUpdate:
+		if c := m.containers[e.ID]; c != nil {
+			return c.pod
+		}
+	}
+	return nil
 }
 
 // on is the machine that the verdict is found on.

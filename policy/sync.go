@@ -24,9 +24,11 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 			m.overrule(p.UID)
 		}
 	}
+	late := false
 	for i := range pods {
 		var v verdict
 		_ = m.judgePod(&v, &pods[i], true) // what would be refused is degraded
+		late = late || v.enters && m.comesLate(v.pod, pods[i].Recovered)
 		m.enterPod(&v, &pods[i])
 	}
 	for _, c := range e.Caps {
@@ -49,6 +51,15 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 			m.enterContainer(&v, c, true)
 		}
 	}
+	if late {
+		m.takeBack()
+	}
+}
+
+// comesLate says that a pod found running requests CPUs of the shared pool, and that the
+// owners before it were given theirs without knowing of it.
+func (m *Machine) comesLate(p *pod, r *Recovered) bool {
+	return p.in.class != SYSTEM && !p.kubelet && (r == nil || r.From != fromState) && m.requestedFrom(p) > 0
 }
 
 // turn is when a pod is placed: first those whose CPUs may not be chosen anew, then those

@@ -75,12 +75,14 @@ func (m *Machine) correct(e Corrected) {
 			delete(m.unread, p.ref.UID)
 		}
 	}
+	late := false
 	for i := range list {
 		c := &list[i]
 		p := m.pods[c.UID]
 		switch {
 		case p == nil:
 		case p.unread:
+			late = late || c.Recovered == nil || c.Recovered.From != fromState
 			m.enterRead(p, c.Recovered)
 		case c.Recovered != nil:
 			m.correctKnown(p, c.Recovered)
@@ -88,6 +90,9 @@ func (m *Machine) correct(e Corrected) {
 	}
 	for i := range e.Containers {
 		m.correctContainer(&e.Containers[i])
+	}
+	if late {
+		m.takeBack() // for pods that came while it was not known what these have
 	}
 }
 

@@ -78,6 +78,7 @@ type Allocation struct {
 	NUMAStrategy      NUMAStrategy    `json:"numaStrategy"`
 	Alignment         Alignment       `json:"alignment"`
 	SMT               SMT             `json:"smt"`
+	SMTRequired       bool            `json:"smtRequired"`
 }
 
 // Quota says whose CFS quota is lifted in addition to that of pinned pods and of

@@ -30,6 +30,7 @@ func (c *Config) Policy() policy.Config {
 			Strategy:          cpuallocator.NUMAStrategy(a.NUMAStrategy),
 			Alignment:         cpuallocator.Alignment(a.Alignment),
 			SMT:               cpuallocator.SMT(a.SMT),
+			SMTRequired:       a.SMTRequired,
 		},
 		LiftContainers: c.Quota.LiftContainersOfMultiContainerPods,
 		System: policy.System{CPUs: c.System.CPUs, Exclusive: c.System.Exclusive,

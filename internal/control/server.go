@@ -48,6 +48,8 @@ type Status struct {
 	Owners     []Owner        `json:"owners"`
 	// Unannounced are pods that run here and were never announced by the runtime.
 	Unannounced []policy.FoundPod `json:"unannounced,omitempty"`
+	// Short are the shared pool, and parts of it, that have fewer CPUs than their pods request.
+	Short []policy.Shortage `json:"short,omitempty"`
 	// Unseen says what of the cgroups is not believed, or not read yet; empty: all is well.
 	Unseen string `json:"unseen,omitempty"`
 	// RestartRequired are the keys that the configuration file has changed and that a
@@ -100,7 +102,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out.Settled = out.Settled && current
 	out.Containers, out.Pools = script.StateOf(view)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
-	out.Unannounced, out.Unseen = view.Unannounced, s.Plugin.Unseen()
+	out.Unannounced, out.Unseen, out.Short = view.Unannounced, s.Plugin.Unseen(), view.Short
 	if s.RestartRequired != nil {
 		out.RestartRequired = s.RestartRequired()
 	}

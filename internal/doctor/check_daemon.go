@@ -118,6 +118,10 @@ func checkDaemon(f *Facts, found *findings) {
 		found.warn("unannounced", fmt.Sprintf("%d pods run here that the runtime never announced: cgroups %s", n,
 			strings.Join(d.Unannounced, ", ")), way)
 	}
+	for _, s := range d.Short {
+		found.warn("short", s.String(),
+			"nothing is given away there until it fits; move pods of the shared pool to other nodes, or owners")
+	}
 	if len(d.RestartRequired) > 0 {
 		found.note("restart", "the configuration file has changed, and the daemon does not run with its "+
 			strings.Join(d.RestartRequired, ", "), "restart the daemon; no container moves")

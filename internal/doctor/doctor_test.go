@@ -23,6 +23,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/enablenri"
 	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // node is a fixture: files, and what is said of it in its head.
@@ -309,6 +310,9 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 			f.Daemon.Unannounced = []string{"kubepods/pod1", "kubepods/pod2"}
 			f.Daemon.Masked = []string{"kubepods/pod1"}
 		}, "daemon.unannounced", Warning, "kubepods/pod1, kubepods/pod2"},
+		"a shared pool that is short": {func(f *Facts) {
+			f.Daemon.Short = []policy.Shortage{{Pool: "shared@0", CPUs: 4, Reserved: 2, RequestMilli: 3500}}
+		}, "daemon.short", Warning, "pool shared@0 has 4 CPUs, and its pods request 3500m; 2 CPUs reserved"},
 		"a configuration that waits for a restart": {func(f *Facts) {
 			f.Daemon.RestartRequired = []string{"cpi.mode", "mode"}
 		}, "daemon.restart", Note, "cpi.mode, mode"},

@@ -166,6 +166,7 @@ type DaemonFacts struct {
 	// Unannounced are the cgroups of pods that were never announced, Masked those of
 	// them that are kept off others' CPUs.
 	Unannounced, Masked []string
+	Short               []policy.Shortage // of the shared pool
 	// RestartRequired are the keys of the configuration file that wait for a restart.
 	RestartRequired []string
 }

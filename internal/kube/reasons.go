@@ -19,8 +19,8 @@ func kindOf(reason string) kind {
 		return kind{corev1.EventTypeWarning, "Admit"}
 	case "CPUsOnline":
 		return kind{corev1.EventTypeNormal, "Place"}
-	case "AllocationLost", "CPUsOffline", "KubeletPinMoved", "LimitUnequal", "NUMANodeLost", "PodUnannounced",
-		"SharedPoolOverlaps":
+	case "AllocationLost", "CPUsOffline", "CPUsReturned", "KubeletPinMoved", "LimitUnequal", "NUMANodeLost",
+		"PodUnannounced", "SharedPoolOverlaps":
 		return kind{corev1.EventTypeWarning, "Place"}
 	case "CPUInterference", "CPUCapped", "BestEffortMoved", "CPUEvictionWished":
 		return kind{corev1.EventTypeWarning, "Protect"}

@@ -109,6 +109,9 @@ func notes(s *control.Status) []string {
 		list = append(list, fmt.Sprintf("pod %s was never announced by the runtime and %s: cgroup %s",
 			printable.Text(p.UID), where, printable.Text(p.CgroupPath)))
 	}
+	for _, p := range s.Short {
+		list = append(list, p.String())
+	}
 	if why := s.CPI.Why; why != "" {
 		list = append(list, metrics.FeatureCPI+": "+why)
 	}

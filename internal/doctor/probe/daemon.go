@@ -27,7 +27,7 @@ func askDaemon(ctx context.Context, c *config.Config) doctor.DaemonFacts {
 		return d
 	}
 	d.Answers, d.Connected, d.Synchronised, d.Containers = true, s.Connected, s.Synchronised, len(s.Containers)
-	d.RestartRequired = s.RestartRequired
+	d.RestartRequired, d.Short = s.RestartRequired, s.Short
 	for _, p := range s.Unannounced {
 		d.Unannounced = append(d.Unannounced, p.CgroupPath)
 		if p.Masked {

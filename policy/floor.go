@@ -1,0 +1,184 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/cpuset"
+)
+
+// floor is what has to stay of the shared pool, or of its part on NUMA nodes that some pod
+// is bound to: what the pods there request, and the reserved CPUs.
+type floor struct {
+	nodes *cpuset.Set // NUMA node IDs; nil: the whole pool
+	cpus  cpuset.Set  // of the machine, or of these nodes
+	milli int64       // requested by the pods there
+}
+
+// floors are those of the whole pool and of each part, without what one pod requests: it is
+// about to own CPUs instead. Small parts come before those that they lie in.
+func (m *Machine) floors(except *pod) []floor {
+	whole := floor{cpus: m.topo.Known()}
+	for _, p := range m.pods {
+		if p != except {
+			whole.milli += m.requestedFrom(p)
+		}
+	}
+	list := []floor{whole}
+	for _, p := range m.bound {
+		known := slices.ContainsFunc(list[1:], func(f floor) bool { return *f.nodes == *p.nodes })
+		if p != except && !known {
+			list = append(list, m.floorOn(p.nodes, except))
+		}
+	}
+	slices.SortFunc(list[1:], func(a, b floor) int {
+		if d := a.nodes.Count() - b.nodes.Count(); d != 0 {
+			return d
+		}
+		return strings.Compare(a.nodes.String(), b.nodes.String())
+	})
+	return list
+}
+
+// floorOn is the floor of the part of the shared pool on some NUMA nodes.
+func (m *Machine) floorOn(nodes *cpuset.Set, except *pod) floor {
+	part := floor{nodes: nodes, cpus: cpusOn(m.topo, nodes)}
+	for _, o := range m.bound {
+		if o != except && o.nodes.SubsetOf(nodes) {
+			part.milli += m.requestedFrom(o)
+		}
+	}
+	return part
+}
+
+// requestedFrom is what a pod requests of the shared pool, in thousandths of a CPU: 0 for
+// one that runs elsewhere, or whose request is not known.
+func (m *Machine) requestedFrom(p *pod) int64 {
+	if p.resources == nil || p.unread || m.poolOf(p) != PoolShared {
+		return 0
+	}
+	if p.kubelet {
+		pinned := union(p.entries)
+		return max(p.resources.RequestMilli-1000*int64(pinned.Count()), 0)
+	}
+	if _, owns := m.ownOf(p, ""); owns {
+		return 0
+	}
+	return max(p.resources.RequestMilli, 0)
+}
+
+// room is how many CPUs a floor leaves to give away of the CPUs that are in the shared
+// pool; negative where they are too few already. Reserved CPUs count for nobody's request.
+func (f *floor) room(shared, reserved cpuset.Set) int {
+	shared.RemoveSet(&reserved)
+	return shared.CountAnd(&f.cpus) - int((f.milli+999)/1000)
+}
+
+// keepsFloors refuses to take CPUs from the shared pool where its own pods requested them.
+// A pool that is too small already loses nothing more; what leaves it as it is may pass.
+func (m *Machine) keepsFloors(p *pod, taken cpuset.Set) *Refusal {
+	if taken = taken.And(m.pools.Shared); taken.IsEmpty() {
+		return nil
+	}
+	rest := m.pools.Shared.Minus(taken)
+	if left, floor := rest.Count(), m.floorOf(&m.cfg); left < floor {
+		return refuse(cpuallocator.InsufficientCPUs,
+			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d",
+			taken.Count(), left, m.pools.Shared.Count(), floor)
+	}
+	for _, f := range m.floors(p) {
+		if taken.Intersects(&f.cpus) && f.room(rest, m.pools.Reserved) < 0 {
+			return refuse(cpuallocator.InsufficientCPUs,
+				"giving %s away exclusively would leave %s %d of its %s; %s", count(taken.CountAnd(&f.cpus), "CPU"),
+				f.name(), rest.CountAnd(&f.cpus), count(m.pools.Shared.CountAnd(&f.cpus), "CPU"), m.needs(&f))
+		}
+	}
+	return nil
+}
+
+func (f *floor) name() string {
+	if f.nodes == nil {
+		return "the shared pool"
+	}
+	return "the shared pool of " + nodesText(f.nodes)
+}
+
+// needs says what a floor consists of.
+func (m *Machine) needs(f *floor) string {
+	text := "its pods request " + milli(f.milli)
+	if f.nodes != nil {
+		text = "the pods bound there request " + milli(f.milli)
+	}
+	in := m.pools.Reserved.And(m.pools.Shared)
+	if n := in.CountAnd(&f.cpus); n > 0 {
+		text += fmt.Sprintf("; %s reserved for the system", count(n, "CPU"))
+	}
+	return text
+}
+
+// spare is what of some free CPUs may be taken without taking a part of the shared pool
+// below its floor: of a part with too little room whole cores are left first.
+func (m *Machine) spare(p *pod, free cpuset.Set) cpuset.Set {
+	for _, f := range m.floors(p)[1:] {
+		room := max(f.room(m.pools.Shared, m.pools.Reserved), 0)
+		here := free.And(f.cpus)
+		if here.Count() <= room {
+			continue
+		}
+		free = free.Minus(here).Or(m.someCores(here, room))
+	}
+	return free
+}
+
+// someCores are n of some CPUs, whole cores before others.
+func (m *Machine) someCores(cpus cpuset.Set, n int) cpuset.Set {
+	var chosen cpuset.Set
+	for _, core := range m.topo.Cores() {
+		all := cpuset.Of(core.CPUs...)
+		if all.SubsetOf(&cpus) && chosen.Count()+all.Count() <= n {
+			chosen.AddSet(&all)
+		}
+	}
+	for cpu := range cpus.All() {
+		if chosen.Count() < n {
+			chosen.Add(cpu)
+		}
+	}
+	return chosen
+}
+
+// Shortage is a part of the shared pool that has fewer CPUs than its pods request.
+type Shortage struct {
+	Pool         PoolID `json:"pool"`
+	CPUs         int    `json:"cpus"`     // that it has, reserved ones included
+	Reserved     int    `json:"reserved"` // of these
+	RequestMilli int64  `json:"requestMilli"`
+}
+
+func (s Shortage) String() string {
+	text := fmt.Sprintf("pool %s has %s, and its pods request %s", s.Pool, count(s.CPUs, "CPU"), milli(s.RequestMilli))
+	if s.Reserved > 0 {
+		text += fmt.Sprintf("; %s reserved for the system", count(s.Reserved, "CPU"))
+	}
+	return text
+}
+
+// Shortages lists them, the whole pool first.
+func (m *Machine) Shortages() []Shortage {
+	var list []Shortage
+	for _, f := range m.floors(nil) {
+		if f.room(m.pools.Shared, m.pools.Reserved) >= 0 {
+			continue
+		}
+		here := m.pools.Shared.And(f.cpus)
+		s := Shortage{Pool: PoolShared.ID(), CPUs: here.Count(), Reserved: here.CountAnd(&m.pools.Reserved),
+			RequestMilli: f.milli}
+		if f.nodes != nil {
+			s.Pool = PoolShared.on(f.nodes)
+		}
+		list = append(list, s)
+	}
+	return list
+}
