@@ -66,7 +66,7 @@ var defects = []struct {
 	{"D18", 4325, []sim.Fault{sim.Panics, sim.Kills}, sim.PropSettle, false,
 		"the world's disk made a cap that was over run for 292 years"},
 	{"D15", 1845, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics, sim.Disk,
-		sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropMove, true,
+		sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropMove, false,
 		"a slice with an owner that nobody sees at the start moves its pods onto the owner's CPUs"},
 }
 

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/quietcore/quietcore/cpuset"
 )
@@ -37,21 +38,28 @@ var ErrSkipRest = errors.New("skip the rest of the plan")
 // Execute runs writes of a plan in order and records each result. After a
 // failure the rest goes on as far as it stays safe: nobody gains CPUs that
 // could not be freed, and no mask changes above a cgroup whose own could not be
-// written, since that one would follow it. What is left out stays for the next
-// plan, and until then shows in Held. It returns the failures joined; ErrGone is none.
+// written, since that one would follow it, nor below one whose mask is not known. What
+// is left out stays for the next plan, and until then shows in Held. It returns the
+// failures joined; ErrGone is none.
 //
 // The writes may be a part of a plan, but Shrink writes must come before Grow.
 // Where apply returns ErrSkipRest, that write and the rest are left for the next plan.
 func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 	x := execution{t: t}
 	for n := range t.unsure {
-		held := t.beyond(n)
-		x.held.AddSet(&held)
+		x.uncertain(n)
+		x.unread = x.unread || n.unread()
 	}
 	var failures []error
 	for _, w := range writes {
 		n := t.byPath[w.Path]
 		if n == nil { // removed since it was planned
+			continue
+		}
+		if above := t.inUnread(n); above != nil && w.CPUs.set != nil {
+			failures = append(failures, fmt.Errorf("cgroup %s is left: the mask of %s could not be read", n.path,
+				above.path))
+			x.failed(n)
 			continue
 		}
 		if !x.safe(n, w) {
@@ -86,6 +94,20 @@ type execution struct {
 	t    *Tree
 	held cpuset.Set         // CPUs that somebody should have left by now
 	stay map[*node]struct{} // failed cgroups and all above them
+	// unread says that the masks of some are not known.
+	unread bool
+}
+
+// uncertain adds what n, and those in it that do not simply run where it does, may have
+// because of what is uncertain about n.
+func (x *execution) uncertain(n *node) {
+	held := x.t.beyond(n)
+	x.held.AddSet(&held)
+	if len(n.odd) > 0 {
+		for k := range n.kids {
+			x.uncertain(k)
+		}
+	}
 }
 
 func (x *execution) failed(n *node) {
@@ -104,7 +126,7 @@ func (x *execution) failed(n *node) {
 }
 
 func (x *execution) safe(n *node, w Write) bool {
-	if len(x.stay) == 0 && x.held.IsEmpty() || w.CPUs.set == nil {
+	if len(x.stay) == 0 && x.held.IsEmpty() && !x.unread || w.CPUs.set == nil {
 		return true
 	}
 	if _, stays := x.stay[n]; stays {
@@ -121,8 +143,11 @@ func (x *execution) safe(n *node, w Write) bool {
 }
 
 func (x *execution) safeBelow(n *node, before, after *planner) bool {
-	was, gains := before.effective(n), after.effective(n)
-	gains.RemoveSet(&was)
+	gains := after.effective(n)
+	if !n.unread() && x.t.inUnread(n) == nil {
+		was := before.effective(n)
+		gains.RemoveSet(&was)
+	}
 	if gains.Intersects(&x.held) {
 		return false
 	}

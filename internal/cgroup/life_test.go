@@ -418,6 +418,15 @@ func (l *life) hostile(t *rapid.T) {
 	l.unseen = true
 }
 
+// restarted is what a new daemon finds that cannot read a slice: some mask.
+func (l *life) restarted(t *rapid.T) {
+	path := rapid.SampledFrom([]string{burstable, besteffort}).Draw(t, "slice")
+	if rapid.Bool().Draw(t, "other mask") {
+		l.tamper(path, subset(t, cpuset.Range(0, lifeCPUs-1), "slice's cpus", 0, lifeCPUs).String())
+	}
+	l.tree.Unread(path)
+}
+
 // administrator puts a mask on kubepods, which is not ours, or takes it away.
 func (l *life) administrator(t *rapid.T) {
 	l.limit = subset(t, cpuset.Range(0, lifeCPUs-1), "limit", 0, lifeCPUs)
@@ -781,6 +790,29 @@ func TestRandomLivesWithFailingWrites(t *testing.T) {
 			l.readBack(time.Unix(0, 0))
 			plan = l.tree.Plan()
 			l.obey(t, plan)
+			l.settled(t)
+		}
+	})
+}
+
+// While the mask of a slice is not known, no write puts a pod in it onto CPUs of others.
+func TestRandomLivesWithUnreadSlices(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLife(t, false)
+		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
+			l.restarted(t)
+			l.unreadable = func() bool { return rapid.IntRange(0, 3).Draw(t, "readable") > 0 }
+			l.failing = func() failure {
+				return rapid.SampledFrom([]failure{works, works, works, refused, workedAndFailed}).Draw(t, "how")
+			}
+			plan := l.steps(t, l.restarted)
+			l.held(t)
+			_ = l.run(plan)
+			l.lawful(t, plan)
+			l.held(t)
+			l.unreadable, l.failing = nil, nil
+			l.readBack(time.Unix(0, 0))
+			l.obey(t, l.tree.Plan())
 			l.settled(t)
 		}
 	})

@@ -49,6 +49,8 @@ type uncertainty struct {
 	// seen are CPUs that it was read to allow although its mask does not say so,
 	// or that nobody could read; empty: none.
 	seen cpuset.Set
+	// unread says that its mask may be any: it was there before, and could not be read.
+	unread bool
 	// inFlight are masks of writes that were given up and may still take effect.
 	inFlight []*cpuset.Set
 	// since is when the mask own was first read after the last such write; zero:
@@ -90,7 +92,7 @@ func (t *Tree) certain(n *node) {
 	if u == nil {
 		return
 	}
-	u.masks, u.seen = nil, cpuset.Set{}
+	u.masks, u.seen, u.unread = nil, cpuset.Set{}, false
 	if len(u.inFlight) == 0 {
 		n.unsure = nil
 		delete(t.unsure, n)
@@ -125,6 +127,28 @@ func (t *Tree) MayAllow(path string, cpus cpuset.Set) {
 		u := t.doubt(n)
 		u.seen.AddSet(&cpus)
 	}
+}
+
+// Unread notes that a cgroup is there and that its mask is not known, until it is written
+// or read. Those in it may have all that the cgroups above it allow: the kernel gives them
+// its CPUs where it has none of theirs. So nothing in it is written meanwhile.
+func (t *Tree) Unread(path string) {
+	if n := t.byPath[strings.Trim(path, "/")]; n != nil {
+		t.doubt(n).unread = true
+	}
+}
+
+// unread reports whether the mask of n is not known.
+func (n *node) unread() bool { return n.unsure != nil && n.unsure.unread }
+
+// inUnread returns the cgroup in which n lies whose mask is not known, nil if there is none.
+func (t *Tree) inUnread(n *node) *node {
+	for n = n.parent; n != nil && n != t.top; n = n.parent {
+		if n.unread() {
+			return n
+		}
+	}
+	return nil
 }
 
 // Uncertain lists the cgroups that have to be read back, by path.
@@ -228,6 +252,9 @@ func (t *Tree) mayHave(n *node) []cpuset.Set {
 	}
 	if u := n.unsure; u != nil {
 		masks = slices.Concat(masks, u.masks, u.inFlight)
+	}
+	if n.unread() || t.inUnread(n) != nil {
+		masks = append(masks, nil)
 	}
 	var may []cpuset.Set
 	add := func(s cpuset.Set) {

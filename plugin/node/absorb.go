@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -328,9 +329,20 @@ func (e *writer) putSlice(pod string) {
 		e.limitSlice(e.limits.slices[path])
 	}
 	if e.reader != nil {
-		if found, err := e.reader.CPUs(path); err == nil {
-			e.tree.Observe(path, e.lasting(path, found))
-		}
+		e.tree.Unread(path)
+		e.readBackMask(path)
+	}
+}
+
+// readBackMask settles what is uncertain about a cgroup's mask, if it can be read.
+func (e *writer) readBackMask(path string) {
+	switch found, err := e.reader.CPUs(path); {
+	case errors.Is(err, cgroup.ErrGone):
+		e.tree.Gone(path)
+	case err == nil && e.slices[path]:
+		e.tree.ReadBack(path, e.lasting(path, found), e.c.now)
+	case err == nil:
+		e.tree.ReadBack(path, found, e.c.now)
 	}
 }
 

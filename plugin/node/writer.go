@@ -354,12 +354,7 @@ func (w *writer) mustHaveLeft(next cgroup.Write) error {
 // read again with the next retry.
 func (w *writer) readUncertain() {
 	for _, path := range w.tree.Uncertain() {
-		switch now, err := w.reader.CPUs(path); {
-		case errors.Is(err, cgroup.ErrGone):
-			w.tree.Gone(path)
-		case err == nil:
-			w.tree.ReadBack(path, now, w.c.now)
-		}
+		w.readBackMask(path)
 	}
 }
 
