@@ -28,8 +28,10 @@ func (m *Machine) floors(except *pod) []floor {
 	}
 	list := []floor{whole}
 	for _, p := range m.bound {
-		known := slices.ContainsFunc(list[1:], func(f floor) bool { return *f.nodes == *p.nodes })
-		if p != except && !known {
+		if p == except {
+			continue // it may not be bound any more
+		}
+		if !slices.ContainsFunc(list[1:], func(f floor) bool { return *f.nodes == *p.nodes }) {
 			list = append(list, m.floorOn(p.nodes, except))
 		}
 	}

@@ -225,6 +225,24 @@ func TestAShortPoolIsReported(t *testing.T) {
 	}
 }
 
+// A bound pod that kubelet pins onto CPUs of others gets CPUs in their place: it is bound
+// to nothing while its own request is left out.
+func TestABoundPodWhosePinCollides(t *testing.T) {
+	one := map[string]string{AnnNUMASpec: `{"numaTopologyPolicy":"SingleNUMANode"}`}
+	for range 20 { // pods are looked at in the order of a map
+		m := small(t, Config{})
+		decided(t, m, PodRun{Pod: lsr("db", 2000, nil)})
+		decided(t, m, PodRun{Pod: ls("web", 1000, one)})
+		both := ls("both", 2000, one)
+		both.QoS = Guaranteed
+		decided(t, m, PodRun{Pod: both})
+		decided(t, m, booked(t, map[string]string{"both": "0-1"}))
+		if got := owns(m, "both"); got != "2-3" {
+			t.Fatalf("it has %s", got)
+		}
+	}
+}
+
 // requests adds up what the pods request that run in the shared pool by the last decisions;
 // nodes is the part of it on NUMA nodes.
 func (l *life) requests(nodes *cpuset.Set) int64 {
