@@ -134,26 +134,53 @@ func (r Record) Event() Event {
 type Recorder struct {
 	max      int
 	old, new segment
-	added    bool // the last Add added a record
+	added    bool // the last Add added an event
 }
 
 type segment struct {
 	base   []Record
-	events []Record
+	events []recorded
 }
 
-// NewRecorder keeps at least max and at most twice max events.
+// recorded is an event as it is kept: a Record is five times as large.
+type recorded struct {
+	at    time.Time
+	event Event
+}
+
+// NewRecorder keeps at least max events and at most four times as many.
 func NewRecorder(max int) *Recorder { return &Recorder{max: max} }
 
 // Add records an event that m is about to take.
 func (r *Recorder) Add(m *Machine, at time.Time, e Event) {
 	r.added = false
-	record, ok := RecordOf(at, e)
-	if !ok || r.new.base == nil || len(r.new.events) >= r.max {
-		r.old, r.new = r.new, segment{base: m.baseRecords(at)}
+	e, ok := recordable(e)
+	if !ok || r.new.base == nil || len(r.new.events) >= 2*r.max {
+		r.Rebase(m, at)
 	}
 	if r.added = ok; ok {
-		r.new.events = append(r.new.events, record)
+		r.new.events = append(r.new.events, recorded{at, e})
+	}
+}
+
+// recordable is an event as a record has it; false: it cannot be recorded.
+func recordable(e Event) (Event, bool) {
+	switch e := e.(type) {
+	case Hardware:
+		e.Online, e.Topology = e.onlineCPUs(), nil
+		return e, true
+	case Reconfigured:
+		return nil, false
+	}
+	return e, true
+}
+
+// Turn begins a new checkpoint if it is time. It reads the whole machine, a millisecond
+// with 1,000 containers, so it is for a moment at which nobody waits for an answer; only
+// where none comes Add does it.
+func (r *Recorder) Turn(m *Machine, at time.Time) {
+	if len(r.new.events) >= r.max {
+		r.Rebase(m, at)
 	}
 }
 
@@ -171,19 +198,31 @@ func (r *Recorder) Rebase(m *Machine, at time.Time) {
 }
 
 // Latest is the shortest record that brings an empty machine to where this one is.
-func (r *Recorder) Latest() []Record {
-	return append(append([]Record(nil), r.new.base...), r.new.events...)
-}
+func (r *Recorder) Latest() []Record { return r.new.appendTo(nil) }
 
 // Records returns what to replay on an empty machine of the same node.
 func (r *Recorder) Records() []Record {
-	var all []Record
 	if r.old.base == nil {
-		all = append(all, r.new.base...)
-	} else {
-		all = append(append(all, r.old.base...), r.old.events...)
+		return r.Latest()
 	}
-	return append(all, r.new.events...)
+	all := r.old.appendTo(nil)
+	for _, e := range r.new.events {
+		all = appendRecord(all, e)
+	}
+	return all
+}
+
+func (s *segment) appendTo(all []Record) []Record {
+	all = append(all, s.base...)
+	for _, e := range s.events {
+		all = appendRecord(all, e)
+	}
+	return all
+}
+
+func appendRecord(all []Record, e recorded) []Record {
+	record, _ := RecordOf(e.at, e.event)
+	return append(all, record)
 }
 
 // baseRecords brings an empty machine to where this one is.

@@ -58,8 +58,11 @@ func (c *Core) step(e policy.Event) (decisions []policy.Decision, err error) {
 	if decisions, err = c.o.Step(c.machine.Machine, c.now, e); err != nil {
 		return nil, err
 	}
-	if tick && len(decisions) > 0 { // idle seconds would push everything else out of the record
-		recorder.Add(c.machine.Machine, c.now, e)
+	if tick {
+		if len(decisions) > 0 { // idle seconds would push everything else out of the record
+			recorder.Add(c.machine.Machine, c.now, e)
+		}
+		recorder.Turn(c.machine.Machine, c.now)
 	}
 	c.machine.anchor.hold(c.machine.Machine, c.now, e, decisions)
 	return decisions, nil
