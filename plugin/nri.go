@@ -85,11 +85,11 @@ func half(timeout time.Duration) time.Duration {
 // serve gives the core a request and waits for its answer. The core answers by the
 // deadline; the handler gives up a little later, in case it does not.
 func (s *session) serve(ctx context.Context, handler string, r *node.Request) node.Reply {
-	ctx, cancel := context.WithTimeout(ctx, s.deadline+s.deadline/2)
-	defer cancel()
+	late := time.NewTimer(s.deadline + s.deadline/2)
+	defer late.Stop()
 	start := time.Now()
 	r.Deadline = s.runner.now().Add(s.deadline)
-	reply := s.runner.submit(ctx, r)
+	reply := s.runner.submit(ctx, late.C, r)
 	s.o.Metrics.Request(handler, resultOf(reply.Err), time.Since(start))
 	return reply
 }

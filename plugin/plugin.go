@@ -52,7 +52,7 @@ func (p *Plugin) Run(ctx context.Context) {
 
 // Submit gives the policy an event that did not come from the runtime.
 func (p *Plugin) Submit(ctx context.Context, e policy.Event) error {
-	return p.runner.submit(ctx, &node.Request{Event: e}).Err
+	return p.runner.submit(ctx, nil, &node.Request{Event: e}).Err
 }
 
 // Snapshot is the present state, or a recent one where the daemon is busy.

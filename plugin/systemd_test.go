@@ -80,7 +80,7 @@ func newUnitNode(t *testing.T, o cgroup.BusOptions) *unitNode {
 			t.Log(n.log.String())
 		}
 	})
-	if r := n.p.runner.submit(short(t), &node.Request{Inventory: &node.Inventory{}}); r.Err != nil {
+	if r := n.p.runner.submit(short(t), nil, &node.Request{Inventory: &node.Inventory{}}); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	n.idle()
@@ -309,7 +309,7 @@ func TestABusThatHangsStartsNoOwner(t *testing.T) {
 		CgroupParent: db.slice(),
 		Labels:       map[string]string{policy.LabelClass: string(policy.LSR)},
 	}
-	err := n.p.runner.submit(short(t), &node.Request{
+	err := n.p.runner.submit(short(t), nil, &node.Request{
 		Pod: pod.UID, Deadline: time.Now().Add(time.Second),
 		Event: policy.ContainerCreate{Pod: pod, Container: policy.Container{
 			ID: "db", Sandbox: pod.Sandbox, Name: "main", Resources: res, CgroupPath: db.scope(),
