@@ -72,6 +72,10 @@ const (
 	// lazyDelay lets what nobody waits for come together: a shared container's creation
 	// starts nothing that would compete with its answer.
 	lazyDelay = 5 * time.Millisecond
+	// lazyPiece is how many of those are taken in at a time, and lazyPause the time between:
+	// whoever comes meanwhile is answered first.
+	lazyPiece = 8
+	lazyPause = 200 * time.Microsecond
 	// retryWrites is how long after a failed write it is tried again.
 	retryWrites = 5 * time.Second
 	// maxRounds bounds how often the same masks are written before whoever keeps changing
@@ -223,16 +227,15 @@ func (w *writer) again() {
 // pieces with a look at the inbox between.
 func (w *writer) turn() bool {
 	if w.news() {
-		last := w.inbox.last
-		w.inbox.taken, w.inbox.batches = w.inbox.batches, nil
+		pause := w.takeIn()
 		w.again()
 		for len(w.inbox.taken) > 0 {
 			w.absorb(w.inbox.taken[0])
 			w.inbox.taken = w.inbox.taken[1:]
 		}
 		w.write(cgroup.Shrink)
-		w.shrunk = last
-		return true
+		w.shrunk = w.inbox.last - uint64(len(w.inbox.batches))
+		return !pause || w.news()
 	}
 	if !w.writes() {
 		w.audit.clear()
@@ -240,6 +243,19 @@ func (w *writer) turn() bool {
 		return false
 	}
 	return !w.retry.failed && w.write(cgroup.Grow) || w.writeLimits() || w.readBack() || w.auditSome()
+}
+
+// takeIn begins to take what was decided into the tree: all of it, or a piece where nobody
+// waits for it; then the writer pauses.
+func (w *writer) takeIn() (pause bool) {
+	waited := func(b batch) bool { return !b.lazy }
+	n := len(w.inbox.batches)
+	if n > lazyPiece && !slices.ContainsFunc(w.inbox.batches, waited) {
+		n, pause = lazyPiece, true
+		w.inbox.at = w.c.now.Add(lazyPause)
+	}
+	w.inbox.taken, w.inbox.batches = w.inbox.batches[:n:n], w.inbox.batches[n:]
+	return pause
 }
 
 // news says whether there are decisions that have to be taken now.

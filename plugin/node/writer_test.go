@@ -178,3 +178,37 @@ func TestLazyBatchesComeTogether(t *testing.T) {
 		t.Errorf("the writer has come to batch %d of %d", w.shrunk, w.inbox.last)
 	}
 }
+
+// What nobody waits for is taken in a piece at a time, so that a request in between is
+// answered first; once somebody waits it is taken in whole.
+func TestWhatNobodyWaitsForIsTakenInByPieces(t *testing.T) {
+	s := newStepped(t)
+	w := s.core.writer
+	w.c.now = s.now
+	left := func(when string, want int) {
+		t.Helper()
+		if got := len(w.inbox.batches); got != want {
+			t.Errorf("%s %d batches are left, want %d", when, got, want)
+		}
+		if at := w.inbox.last - uint64(want); w.shrunk != at {
+			t.Errorf("%s everybody has left by batch %d, want %d", when, w.shrunk, at)
+		}
+	}
+	for range 2*lazyPiece + 5 {
+		w.put(batch{lazy: true})
+	}
+	s.pass(lazyDelay)
+	left("after the delay", lazyPiece+5)
+	s.pass(lazyPause - 1)
+	left("before the pause is over", lazyPiece+5)
+	s.pass(1)
+	left("after the pause", 5)
+	s.pass(lazyPause)
+	left("after another", 0)
+	for range 2 * lazyPiece {
+		w.put(batch{lazy: true})
+	}
+	w.put(batch{})
+	s.step(Wake{})
+	left("with one that somebody waits for", 0)
+}
