@@ -428,7 +428,9 @@ func TestManySharedContainersCostNoWriteWhenAnOwnerEnters(t *testing.T) {
 		n := newNode(t, grid(t, testGrid))
 		n.up()
 		for i := range shared {
-			mustRun(t, n, burstable(fmt.Sprint("web", i)))
+			web := burstable(fmt.Sprint("web", i))
+			web.ctrs = []ctr{{name: "main", request: 10}} // together no more than the pool keeps
+			mustRun(t, n, web)
 		}
 		n.settle()
 		n.kernel.Writes()

@@ -279,7 +279,7 @@ func TestCallsToSystemdForAnOwner(t *testing.T) {
 	count := func(others int) int {
 		n := newUnitNode(t, cgroup.BusOptions{Limit: limitOfWait})
 		for i := range others {
-			n.run(unitPod{fmt.Sprint("web", i), bursting, policy.LS, policy.Burstable, 500})
+			n.run(unitPod{fmt.Sprint("web", i), bursting, policy.LS, policy.Burstable, 100})
 		}
 		n.systemd.Calls()
 		n.run(unitPod{"db", kubepods, policy.LSE, policy.Guaranteed, 4000})
