@@ -95,23 +95,61 @@ func (w *World) tasks() []task {
 }
 
 // intruders wants no task of another pod on an owner's CPUs. One that has been there
-// since it was started is a promise of its own, however it is found.
+// since it was started is a promise of its own, however it is found. A task that CPUs
+// which went off have put there may stay until it is moved, but no owner starts beside it.
 func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task) {
-	if w.alive && w.shell.View().Online != w.topo.Online() {
-		return // CPUs went off and the daemon could not yet react
+	if w.unaware() {
+		return
 	}
 	for i := range tasks {
 		t := &tasks[i]
-		if t.ctr.Pod == p || !own.Intersects(&t.cpus) || p.admits(t.ctr.Pod) || w.fellBack(t.path) {
+		on := own.And(t.cpus)
+		if broken != PropStart {
+			on.RemoveSet(&t.ctr.fell)
+		}
+		if t.ctr.Pod == p || on.IsEmpty() || p.admits(t.ctr.Pod) {
 			continue
 		}
 		if !t.ctr.apart && t.ctr.early {
 			continue // it was let start while nobody could say whose the CPUs are
 		}
+		found := broken
 		if !t.ctr.apart {
-			broken = PropBeside
+			found = PropBeside
 		}
-		w.violate(broken, "%s has %s; %s may run on %s", p.Name, own, t.path, own.And(t.cpus))
+		w.violate(found, "%s has %s; %s may run on %s", p.Name, own, t.path, on)
+	}
+}
+
+// unaware says that CPUs went off or came and that the daemon could not yet react.
+func (w *World) unaware() bool { return w.alive && w.shell.View().Online != w.topo.Online() }
+
+// checkBeside wants a pod that owns nothing not to be started in a cgroup that allows
+// CPUs of an owner.
+func (w *World) checkBeside(c *Container) {
+	if c.Pod.owns() || c.early || w.unaware() {
+		return
+	}
+	may, err := w.kernel.Allowed(c.Pod.Parent())
+	if err != nil {
+		return
+	}
+	for _, p := range w.node.pods {
+		if p != c.Pod && p.live() && !p.admits(c.Pod) && p.grant.Intersects(&may) {
+			w.violate(PropBeside, "%s has %s; %s is let start on %s", p.Name, p.grant, c.ID, p.grant.And(may))
+		}
+	}
+}
+
+// noteFell takes down who has CPUs since those of a mask on the way to it went off.
+func (w *World) noteFell(tasks []task) {
+	for i := range tasks {
+		t := &tasks[i]
+		if w.fellBack(t.path) {
+			t.ctr.fell.AddSet(&t.cpus)
+		} else {
+			t.ctr.fell = t.ctr.fell.And(t.cpus)
+		}
 	}
 }
 
@@ -149,6 +187,7 @@ func (w *World) check(c Choice) {
 		grants = view.Grants()
 	}
 	tasks := w.tasks()
+	w.noteFell(tasks)
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue

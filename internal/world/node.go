@@ -51,9 +51,10 @@ type Container struct {
 	phase phase
 	cpus  string // what the runtime stores
 	quota int64
-	// apart: since it was started it has been off the CPUs of all owners.
 	early bool // it was created while the daemon did not know yet who owns what
-	apart bool
+	apart bool // since it was started it has been off the CPUs of all owners
+	// fell is what it has since all the CPUs of a mask on the way to it went off.
+	fell cpuset.Set
 }
 
 // UID is the pod's, its name by which cgroups are called.

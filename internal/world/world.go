@@ -281,6 +281,7 @@ func (w *World) createAnswered(a Answer) {
 	c.Pod.off = c.Pod.off.Or(w.offline).Or(a.To.offline).Or(w.topo.Online().Minus(w.shell.View().Online))
 	c.early = a.To.unread || w.shell.View().Unread
 	w.checkStart(c)
+	w.checkBeside(c)
 	w.kernel.Mkdir(c.Path(), 0)
 	if err := w.apply(c.Path(), c.values()); err != nil {
 		panic(err) // of a cgroup that was just made
