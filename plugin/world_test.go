@@ -68,6 +68,8 @@ var defects = []struct {
 	{"D15", 1845, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics, sim.Disk,
 		sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropMove, false,
 		"a slice with an owner that nobody sees at the start moves its pods onto the owner's CPUs"},
+	{"D19", 34876, []sim.Fault{sim.LateEffect, sim.Unplugs}, sim.PropBeside, false,
+		"a shared pod starts on CPUs that its cgroup has since those of its mask went off"},
 }
 
 // play plays one run.

@@ -20,7 +20,8 @@ import (
 //   - its pod's cgroup may have none that others own.
 //
 // Both are asked of what the kernel may have at that moment, which the tree derives; so
-// nothing has to be remembered when a write fails, is left out or comes late.
+// nothing has to be remembered when a write fails, is left out or comes late. The tree
+// has to know which CPUs are online: where those of a mask are not, the kernel gives others.
 type waiter struct {
 	reply  Reply
 	gen    uint64 // the writer's number of the decisions
@@ -92,6 +93,9 @@ func decisionOf(decisions []policy.Decision, id string) (policy.SetContainer, bo
 func (c *Core) blocked(w *waiter) error {
 	if w.unsaved {
 		return errors.New("its cap is not saved yet")
+	}
+	if c.machine.HasOwners() && c.writer.topo.Online() != c.machine.Topology().Online() {
+		return errors.New("CPUs came or went, and what their cgroups allow since is not yet known")
 	}
 	if own := w.reply.Container.Need.Own; own != nil {
 		if c.writer.shrunk < w.gen {
