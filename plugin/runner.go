@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -189,10 +190,18 @@ func (r *runner) do(ctx context.Context, e *node.Effect) *node.Result {
 	if e.Before != "" {
 		r.at(e.Before)
 	}
-	result := r.backend.Perform(ctx, e)
+	result := r.carriedOut(ctx, e)
 	if e.After != "" {
 		r.at(e.After)
 	}
+	return result
+}
+
+// carriedOut is an effect's result. Of a write that panicked nothing is known, as of one
+// that failed.
+func (r *runner) carriedOut(ctx context.Context, e *node.Effect) *node.Result {
+	result := &node.Result{Err: fmt.Errorf("%s of %q panicked", e.Kind, e.Path)}
+	r.core.Guard("carrying out an effect", func() { result = r.backend.Perform(ctx, e) })
 	return result
 }
 
@@ -202,7 +211,7 @@ func (r *runner) end(ctx context.Context) {
 	r.writes.Wait()
 	r.core.Guard("publishing", r.refresh)
 	if e := r.core.LastSave(); e != nil {
-		r.core.Saved(r.backend.Perform(context.WithoutCancel(ctx), e).Err)
+		r.core.Saved(r.carriedOut(context.WithoutCancel(ctx), e).Err)
 	}
 }
 

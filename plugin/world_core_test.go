@@ -1,12 +1,15 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/internal/state"
 	sim "github.com/quietcore/quietcore/internal/world"
 	"github.com/quietcore/quietcore/plugin/node"
@@ -37,6 +40,7 @@ func (s *simulated) Start(saved state.Snapshot) {
 	l := &simulatedLife{s: s, jump: s.w.Jump(), asked: map[*node.Request]*sim.Request{}}
 	core, err := node.New(node.Options{
 		Topology: s.w.Topology(), Saved: saved, Stores: true, Tree: node.TreeOptions{Reads: true, Writes: true},
+		At: func(p failpoint.Point) { s.pass(string(p)) }, Log: slog.New(defectiveLog{slog.DiscardHandler, s}),
 		Step: func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
 			how := s.w.PanicIn(e)
 			if how == "before" {
@@ -56,6 +60,28 @@ func (s *simulated) Start(saved state.Snapshot) {
 	s.life = l
 }
 
+// pass panics where the world has a defect.
+func (s *simulated) pass(place string) {
+	if s.w.Defect(place) {
+		panic("a defect at " + place)
+	}
+}
+
+// defectiveLog panics where the world has a defect.
+type defectiveLog struct {
+	slog.Handler
+	s *simulated
+}
+
+func (l defectiveLog) Enabled(_ context.Context, level slog.Level) bool {
+	return level == slog.LevelInfo
+}
+
+func (l defectiveLog) Handle(_ context.Context, r slog.Record) error {
+	l.s.pass("log " + r.Message)
+	return nil
+}
+
 // Kill ends the life: what it waits for never comes.
 func (s *simulated) Kill() {
 	s.life.core.Stop()
@@ -70,9 +96,13 @@ func (s *simulated) Run(d time.Duration) sim.Heard {
 		s.now = until
 		return sim.Heard{}
 	}
-	for range 100_000 {
+	for turns := 0; ; turns++ {
+		const most = 100_000
+		if turns == most {
+			l.heard.Panics = append(l.heard.Panics, "the core has no end of work at "+s.now.String())
+		}
 		next := l.core.Next().Add(-l.jump)
-		if l.core.Next().IsZero() || next.After(until) {
+		if l.core.Next().IsZero() || next.After(until) || turns == most {
 			s.now = until
 			heard := l.heard
 			l.heard = sim.Heard{}
@@ -83,7 +113,6 @@ func (s *simulated) Run(d time.Duration) sim.Heard {
 		}
 		l.step(node.Wake{})
 	}
-	panic("the core has no end of work at " + s.now.String())
 }
 
 func (l *simulatedLife) step(in node.In) {
@@ -136,7 +165,11 @@ func (l *simulatedLife) perform(e *node.Effect) {
 		if l.s.life != l {
 			return
 		}
-		l.step(node.Done{Op: e.Op, Result: &node.Result{Seen: r.Seen, Names: r.Names, CPUs: r.Seen.CPUs, Err: r.Err}})
+		result := &node.Result{Seen: r.Seen, Names: r.Names, CPUs: r.Seen.CPUs, Err: r.Err}
+		if l.s.w.Defect("result of " + e.Kind.String()) {
+			result = nil // which the core follows
+		}
+		l.step(node.Done{Op: e.Op, Result: result})
 	}
 	if o.Kind == sim.Read && !l.s.w.Gated(sim.Read) {
 		o.Finish(l.s.w.Look(o.What, o.Path))

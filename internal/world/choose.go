@@ -138,6 +138,15 @@ func (w *World) offerWeather(add offer) {
 			add(1, "panic", "", how)
 		}
 	}
+	switch {
+	case !w.has(Defects):
+	case w.weather.defect == "":
+		place := Places[w.rng.IntN(len(Places))]
+		add(3, "defect", place, "")
+		add(1, "defect", place, "lasting")
+	default:
+		add(3, "defect", "", "")
+	}
 	w.offerSight(add)
 	if w.has(Unplugs) {
 		if w.offline.IsEmpty() {
@@ -412,6 +421,8 @@ func (w *World) badWeather(c Choice) bool {
 		how, lasting := strings.CutSuffix(c.How, " lasting")
 		f.panicking, f.lasting = how, lasting
 		return how == "before" || how == "after"
+	case "defect":
+		f.defect, f.stays = c.What, c.How == "lasting"
 	case "blind":
 		f.blind = append(f.blind, c.What)
 	case "unreadable":

@@ -17,6 +17,7 @@ const (
 	Blind      Fault = "blind"      // cgroups look as if they were gone
 	Unreadable Fault = "unreadable" // cgroups cannot be read
 	Panics     Fault = "panic"      // a step of the policy panics
+	Defects    Fault = "defect"     // the daemon panics outside a step of the policy
 	Disk       Fault = "disk"       // a save fails, or works and fails
 	Kills      Fault = "kill"       // the daemon dies and comes back
 	Reconnects Fault = "reconnect"  // the runtime's connection ends
@@ -27,7 +28,8 @@ const (
 
 // AllFaults lists them.
 var AllFaults = []Fault{
-	Errors, Lies, LateEffect, Hangs, Blind, Unreadable, Panics, Disk, Kills, Reconnects, Clock, Unsaid, Unplugs,
+	Errors, Lies, LateEffect, Hangs, Blind, Unreadable, Panics, Defects, Disk, Kills, Reconnects, Clock, Unsaid,
+	Unplugs,
 }
 
 // ParseFaults reads a list with commas, or "all".

@@ -44,6 +44,27 @@ type weather struct {
 	panicking string
 	lasting   bool
 	poisoned  map[string]string // how the step of an event panics, by the event's key
+	defect    string            // one of Places where the daemon panics; empty: nowhere
+	stays     bool              // defect is not over when it was met
+}
+
+// Places are those at which a defect may make the daemon panic: points that it passes, what it
+// logs, and results that it takes in.
+var Places = []string{
+	"event.taken", "event.stepped", "event.handed", "cap.saved", "create.vacated", "update.vacated", "sync.begun",
+	"sync.read", "sync.taken", "vanish.found", "log pool", "log container", "result of write", "result of save",
+}
+
+// Defect says whether the daemon panics at a place.
+func (w *World) Defect(place string) bool {
+	if w.weather.defect != place {
+		return false
+	}
+	if !w.weather.stays {
+		w.weather.defect = ""
+	}
+	w.note("defect at %s", place)
+	return true
 }
 
 func covers(list []string, path string) bool {

@@ -3,8 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -24,6 +22,7 @@ type Core struct {
 	presence presence
 	saving   saving
 	effects  effects
+	hand     hand
 	now      time.Time
 	out      Out
 }
@@ -115,24 +114,12 @@ func New(o Options) (*Core, error) {
 // Step takes one thing that happened and returns what follows from it. Now never goes back.
 func (c *Core) Step(now time.Time, in In) Out {
 	c.now = now
-	c.Guard("handling an input", func() { c.handle(in) })
-	c.Guard("handling timers", c.due)
-	c.Guard("going on", c.proceed)
+	c.part("handling an input", func() { c.handle(in) })
+	c.part("handling timers", func() { c.effects.expire(now) })
+	c.proceed()
 	out := c.out
 	c.out = Out{}
 	return out
-}
-
-// Guard keeps the daemon up where code panics that reads the machine or carries out what
-// it decided; a panic of the policy's step is handled where it is called.
-func (c *Core) Guard(what string, f func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.o.Log.Error("the daemon's core panicked; this is a defect, please report it", "while", what,
-				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-		}
-	}()
-	f()
 }
 
 func (c *Core) handle(in In) {
@@ -157,18 +144,14 @@ func (c *Core) handle(in In) {
 	}
 }
 
-// proceed lets every part do what it can do now.
+// proceed lets every part do what it can do now. Parts whose work becomes due by time look
+// at the clock.
 func (c *Core) proceed() {
-	c.takeover.proceed()
-	c.writer.proceed()
-	c.presence.proceed()
-	c.saving.proceed()
+	c.part("taking over", c.takeover.proceed)
+	c.part("writing", c.writer.proceed)
+	c.part("looking for pods", c.presence.proceed)
+	c.part("saving", c.saving.proceed)
 	c.release()
-}
-
-// due handles timers. Parts whose work becomes due by time look at the clock in proceed.
-func (c *Core) due() {
-	c.effects.expire(c.now)
 }
 
 // Next is when something has to be done although nothing happens; zero: never.
@@ -189,6 +172,7 @@ func (c *Core) reply(r Reply) { c.out.Replies = append(c.out.Replies, r) }
 // request takes an event of somebody who waits. One whose sender has given up is not
 // taken: the sender has gone on as if it had never been.
 func (c *Core) request(r *Request) {
+	c.hand.request = r
 	if !r.Deadline.IsZero() && !c.now.Before(r.Deadline) {
 		c.reply(Reply{To: r, Err: context.DeadlineExceeded})
 		return
@@ -251,6 +235,7 @@ func (c *Core) take(e policy.Event, observed observations) taken {
 	if err != nil || tick && len(decisions) == 0 {
 		return taken{err: err}
 	}
+	c.hand.owe(observed)
 	c.o.Changed()
 	for _, d := range decisions {
 		if d, ok := d.(policy.DropPod); ok {
@@ -259,6 +244,7 @@ func (c *Core) take(e policy.Event, observed observations) taken {
 	}
 	c.o.At(failpoint.EventStepped)
 	t := taken{decisions: decisions, gen: c.carryOut(e, decisions, observed)}
+	c.hand.owes = false
 	c.renew(t)
 	c.o.At(failpoint.EventHanded)
 	return t
@@ -275,6 +261,7 @@ func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed ob
 	_, b.audit = e.(policy.Hardware)
 	if _, isCap := e.(policy.CapVerdict); isCap {
 		c.saving.now(func() {
+			c.hand.owe(nil)
 			c.o.At(failpoint.CapSaved)
 			// What has ended since, or moved, was decided of by others.
 			b.decisions = slices.DeleteFunc(b.decisions, func(d policy.Decision) bool {
@@ -282,6 +269,7 @@ func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed ob
 				return ok && !c.machine.Knows(set.Container.ID)
 			})
 			c.writer.put(b)
+			c.hand.owes = false
 		})
 		return 0
 	}

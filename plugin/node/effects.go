@@ -94,7 +94,9 @@ func (c *Core) resume(name string, r *routine, result *Result, ended func(panick
 		e, more, panicked := c.advance(name, r, result)
 		if !more {
 			delete(c.effects.routines, r)
-			ended(panicked)
+			if ended(panicked); panicked != nil {
+				c.mend()
+			}
 			return
 		}
 		if result = c.refused(e); result != nil {

@@ -89,7 +89,9 @@ func (c *Core) rebuild() {
 	c.machine.anchor.recorder.Rebase(r.machine, c.now)
 	c.machine.anchor.decided = map[string]place{}
 	note(c.machine.anchor.decided, r.decisions)
-	c.writer.put(batch{decisions: r.decisions, topo: r.machine.Topology(), rev: r.machine.Rev(), anew: true})
+	c.writer.put(batch{decisions: r.decisions, topo: r.machine.Topology(), rev: r.machine.Rev(), anew: true,
+		observed: c.hand.observed, live: c.takeover.known()})
+	c.hand.owes, c.hand.observed = false, nil
 	c.saving.dirty = true
 	if c.machine.frozen != "" {
 		c.machine.frozen = ""

@@ -68,6 +68,7 @@ func (s *saving) proceed() {
 	if at := s.next(); at.IsZero() || s.c.now.Before(at) {
 		return
 	}
+	s.retry = s.c.now.Add(saveAgain) // where it panics
 	s.begin()
 }
 
@@ -80,17 +81,17 @@ func (s *saving) begin() {
 }
 
 func (s *saving) ended(r *Result) {
-	s.busy = false
+	behind := s.dirty
+	s.busy, s.dirty, s.retry = false, true, s.c.now.Add(saveAgain) // also where it panics
 	s.c.o.Metrics.Saved(r.Err)
 	if r.Err != nil {
 		s.c.o.Log.Error("the state is not saved; a restart would find an older one", "err", r.Err)
-		s.dirty, s.retry = true, s.c.now.Add(saveAgain)
 		return
 	}
 	then := s.under
-	s.under, s.since = nil, time.Time{}
+	s.under, s.since, s.dirty, s.retry = nil, time.Time{}, behind, time.Time{}
 	for _, f := range then {
-		f()
+		s.c.part("going on after a save", f)
 	}
 }
 

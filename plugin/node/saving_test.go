@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -242,4 +243,60 @@ func TestTheLastSave(t *testing.T) {
 	if e := s.core.LastSave(); e != nil {
 		t.Errorf("all is saved again, and it wants %+v", e)
 	}
+}
+
+// A panic while the result of a save is taken in does not pass for a save.
+func TestAPanicBehindASaveIsFollowedByAnother(t *testing.T) {
+	s := newStepped(t)
+	s.panicked = true
+	s.pass(time.Minute)
+	s.done, s.hangs = nil, isSave
+	s.sandbox(lsr("a", 1000))
+	s.pass(saveDelay)
+	s.wantHanging(1, "the owner is saved")
+	s.hangs = nil
+	s.step(Done{Op: s.hanging[0].Op}) // without a result, which is no valid input
+	if s.core.Settled() || s.core.Status().Unsaved.IsZero() {
+		t.Error("the state passes for saved")
+	}
+	s.pass(saveAgain - 1)
+	s.wantSaves(0, "too early")
+	s.pass(1)
+	s.wantSaves(1, "a while after the panic")
+	if !s.savedOwner(lsr("a", 0)) {
+		t.Error("the owner is not saved")
+	}
+}
+
+// One of those that wait for a save panics: the others go on.
+func TestAPanicOfOneThatWaitsForASaveLosesNoOther(t *testing.T) {
+	caps := 0
+	s := newStepped(t, func(o *Options) {
+		o.At = func(p failpoint.Point) {
+			if p != failpoint.CapSaved {
+				return
+			}
+			if caps++; caps == 1 {
+				panic("a defect")
+			}
+		}
+	})
+	s.panicked = true
+	s.up(bestEffort("a"), bestEffort("b"))
+	s.settle()
+	s.hangs = isSave
+	s.sandbox(lsr("c", 1000))
+	s.pass(saveEvery)
+	s.wantHanging(1, "something is being saved")
+	for _, id := range []string{"a-main", "b-main"} {
+		s.step(&Request{Event: policy.CapVerdict{ID: id, Milli: 10, For: time.Hour}})
+	}
+	s.hangs = nil
+	s.resume()
+	s.settle()
+	if caps != 2 {
+		t.Fatalf("%d caps were saved, want 2", caps)
+	}
+	s.wantQuota("a-main", 10)
+	s.wantQuota("b-main", 10)
 }

@@ -38,16 +38,20 @@ func newTakeover(c *Core) takeover {
 func (t *takeover) live(e policy.Event) bool {
 	_, synchronized := e.(policy.Synchronized)
 	t.taken = t.taken || synchronized
-	live := t.taken && t.c.machine.Unread() == 0
+	live := t.known()
 	begins := live && (synchronized || !t.alive)
 	t.alive = t.alive || live
 	return begins
 }
 
+// known reports whether it is known who owns what.
+func (t *takeover) known() bool { return t.taken && t.c.machine.Unread() == 0 }
+
 // begin reads what runs, in place of an earlier takeover that is not finished.
 func (t *takeover) begin(r *Request) {
 	if t.request != nil {
 		t.c.reply(Reply{To: t.request, Err: context.Canceled})
+		t.request, t.current = nil, nil
 	}
 	t.c.o.At(failpoint.SyncBegun)
 	known := podsOf(t.c.machine.Machine)
@@ -137,14 +141,14 @@ const readAgainAfter = 5 * time.Second
 
 // answer gives the policy what is known of what runs.
 func (t *takeover) answer() {
-	r := t.request
-	t.request = nil
-	out := t.current.answer(t.reads.seen)
+	r, current := t.request, t.current
+	t.request, t.current = nil, nil // of an attempt that fails only what was read stays
+	t.c.hand.request = r
+	out := current.answer(t.reads.seen)
 	t.c.o.At(failpoint.SyncRead)
 	err := t.c.take(out.event, out.observed).err
 	t.c.o.At(failpoint.SyncTaken)
 	if err != nil {
-		t.current = nil // what was read stays for the next attempt
 		t.c.reply(Reply{To: r, Err: err})
 		return
 	}
@@ -159,10 +163,9 @@ func (t *takeover) answer() {
 	}
 	t.followResizes(out.resized)
 	if len(t.reads.wanted) == 0 && len(t.unread) == 0 && t.c.machine.Unread() == 0 {
-		t.current = nil
 		t.reads.forget()
 	} else {
-		t.reads.news = true
+		t.current, t.reads.news = current, true
 	}
 	t.once = true
 	t.c.presence.roundDue = true

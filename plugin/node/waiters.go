@@ -31,6 +31,7 @@ type waiter struct {
 	update bool   // it runs already
 	// unsaved: its cap is not on disk yet, and a daemon that is killed now would leave it for good.
 	unsaved bool
+	ended   bool // it is answered, or is being answered
 }
 
 // errNotYetRead is why CPUs are held where no write failed.
@@ -122,29 +123,35 @@ func (c *Core) beyond(w *waiter) cpuset.Set {
 	return c.machine.Beyond(w.uid, c.writer.tree.MayUse(strings.Trim(w.path, "/")), c.fresh)
 }
 
-// release answers those that need not wait any more, and those that cannot.
+// release answers those that need not wait any more, and those that cannot. A panic ends one
+// wait and not those of others.
 func (c *Core) release() {
-	c.waiters = slices.DeleteFunc(c.waiters, func(w *waiter) bool {
-		err := c.blocked(w)
-		late := !w.reply.To.Deadline.IsZero() && !c.now.Before(w.reply.To.Deadline)
-		switch {
-		case !c.machine.Knows(w.id):
-			c.refuse(w, errEnded)
-			return true
-		case err == nil:
-			if w.reply.Container.Need.Own != nil && !w.update {
-				c.o.At(failpoint.CreateVacated)
-			} else if w.update {
-				c.o.At(failpoint.UpdateVacated)
-			}
-			c.start(w)
-			return true
-		case late:
-			c.refuse(w, err)
-			return true
+	for _, w := range slices.Clone(c.waiters) {
+		c.part("answering", func() { c.settle(w) })
+	}
+	c.waiters = slices.DeleteFunc(c.waiters, func(w *waiter) bool { return w.ended })
+}
+
+// settle answers one of those that wait, if it is time.
+func (c *Core) settle(w *waiter) {
+	c.hand.request, w.ended = w.reply.To, true // also where it panics
+	err := c.blocked(w)
+	late := !w.reply.To.Deadline.IsZero() && !c.now.Before(w.reply.To.Deadline)
+	switch {
+	case !c.machine.Knows(w.id):
+		c.refuse(w, errEnded)
+	case err == nil:
+		if w.reply.Container.Need.Own != nil && !w.update {
+			c.o.At(failpoint.CreateVacated)
+		} else if w.update {
+			c.o.At(failpoint.UpdateVacated)
 		}
-		return false
-	})
+		c.start(w)
+	case late:
+		c.refuse(w, err)
+	default:
+		w.ended = false
+	}
 }
 
 // refuse ends the wait of a container whose CPUs are not free in time. One that is being

@@ -194,21 +194,28 @@ func (w *writer) worked(panicked any) {
 	}
 }
 
-// putBack takes in again what a panic left out, and has everything read back. A batch that
-// panics twice is left out: taking one in twice is harmless, leaving it out is not.
+// putBack takes in again what a panic left out, and has everything read back. In place of a
+// batch that panics twice comes the whole state: part of it may be in the tree, and no owner
+// starts on what the rest was to free.
 func (w *writer) putBack() {
 	left := w.inbox.taken
 	w.inbox.taken = nil
-	if len(left) > 0 && left[0].panicked {
-		left = left[1:]
-	} else if len(left) > 0 {
+	switch {
+	case len(left) == 0:
+	case !left[0].panicked:
 		left[0].panicked = true
-	}
-	if len(w.inbox.batches) == 0 {
-		w.inbox.at = w.c.now.Add(retryWrites)
+	default:
+		observed := left[0].observed
+		if left[0].anew {
+			observed = nil // it may be this that panics
+		}
+		w.c.hand.owe(observed)
+		left = left[1:]
 	}
 	w.inbox.batches = slices.Concat(left, w.inbox.batches, []batch{{audit: true}})
 	w.inbox.last++
+	w.c.mend()
+	w.inbox.at = w.c.now.Add(retryWrites)
 }
 
 // again gives what failed another chance. Masks that are not written show in the tree's
@@ -234,7 +241,9 @@ func (w *writer) turn() bool {
 			w.inbox.taken = w.inbox.taken[1:]
 		}
 		w.write(cgroup.Shrink)
-		w.shrunk = w.inbox.last - uint64(len(w.inbox.batches))
+		if !w.c.hand.owes {
+			w.shrunk = w.inbox.last - uint64(len(w.inbox.batches))
+		}
 		return !pause || w.news()
 	}
 	if !w.writes() {
