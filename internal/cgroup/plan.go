@@ -355,8 +355,14 @@ func (p *planner) parkOne(waiting []*node) bool {
 		wanted.AddSet(p.targetOf(n))
 	}
 	for _, n := range waiting {
-		if leaving := p.leaving(n); leaving.Intersects(&wanted) && p.park(n, &wanted) {
+		if leaving := p.leaving(n); leaving.Intersects(&wanted) && p.park(n, p.quiet(n, &wanted)) {
 			return true
+		}
+	}
+	for _, n := range waiting {
+		left := p.leaving(n)
+		if left = left.And(wanted); !left.IsEmpty() && p.park(n, p.free(n).Minus(left)) {
+			return true // beside others who must leave, but out of the way
 		}
 	}
 	return false
@@ -384,30 +390,34 @@ func (p *planner) widen(n *node, mask *cpuset.Set) {
 	p.set(n, Shrink, &wider)
 }
 
-func (p *planner) park(n *node, wanted *cpuset.Set) bool {
+// free is what n may be parked on: CPUs of the pools without an owner.
+func (p *planner) free(n *node) cpuset.Set {
 	var free cpuset.Set
 	for _, pool := range p.t.ownerless() {
 		free.AddSet(&pool)
 	}
-	free = free.And(*p.t.allowed(n))
-	left := p.leaving(n)
-	busy := left
+	return free.And(*p.t.allowed(n))
+}
+
+// quiet is what of that disturbs nobody: CPUs where nobody is who must leave, else those
+// that n has and nobody wants.
+func (p *planner) quiet(n *node, wanted *cpuset.Set) cpuset.Set {
+	free, busy := p.free(n), p.leaving(n)
 	for _, other := range p.movers {
 		leaving := p.leaving(other)
 		busy.AddSet(&leaving)
 	}
-	// Best where nobody is who must leave; else at least out of the way.
 	if quiet := free.Minus(busy); !quiet.IsEmpty() {
-		free = quiet
-	} else if aside := p.effective(n).And(free).Minus(*wanted); !aside.IsEmpty() {
-		free = aside
-	} else if aside := free.Minus(left.And(*wanted)); !aside.IsEmpty() {
-		free = aside
+		return quiet
 	}
-	if free.IsEmpty() {
+	return p.effective(n).And(free).Minus(*wanted)
+}
+
+func (p *planner) park(n *node, on cpuset.Set) bool {
+	if on.IsEmpty() {
 		return false
 	}
-	p.move(n, &free)
+	p.move(n, &on)
 	p.parked[n] = true
 	return true
 }
