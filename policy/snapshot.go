@@ -138,7 +138,7 @@ func (m *Machine) refreshViews() {
 	} else if v.current != nil {
 		parts = v.current.parts
 	}
-	v.touched, v.poolsChanged, v.partsStale, v.ownersStale, v.foundStale = v.touched[:0], false, false, false, false
+	v.touched, v.poolsChanged, v.partsStale, v.ownersStale, v.foundStale = nil, false, false, false, false
 	var pools *Pools
 	if v.current != nil && *v.current.Pools == m.pools {
 		pools = v.current.Pools
