@@ -74,7 +74,7 @@ func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
 	if err := m.refuseUnread(); err != nil {
 		return nil, err
 	}
-	r := p.in.request
+	r := *p.in.request
 	r.CPUs = n
 	var owned cpuset.Set
 	if old != nil {
@@ -181,7 +181,7 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	if left.IsEmpty() {
 		return false
 	}
-	request := p.in.request
+	request := *p.in.request
 	if request.CPUs = r.Request; request.CPUs == 0 {
 		request.CPUs = owned.Count()
 	}

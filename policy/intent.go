@@ -64,7 +64,8 @@ type intent struct {
 	unmanaged bool
 	burst     bool // ConstrainedBurst
 	bindNode  bool // an LS pod that alignment binds to a NUMA node
-	request   cpuallocator.Request
+	// request is two kilobytes: pods that ask for the same share it, so it is never changed.
+	request *cpuallocator.Request
 	// scheduled is what a trusted scheduler chose; nil: nothing.
 	scheduled *scheduled
 	// ignored is a resource-status that is not trusted.
@@ -112,39 +113,58 @@ func (m *Machine) classOf(p *Pod) (Class, *Refusal) {
 // intentOf reads everything that a pod and its node say. It decides nothing
 // that depends on which CPUs are free.
 func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
+	in := intent{request: &cpuallocator.Request{}}
+	err := m.readIntent(p, &in)
+	in.request = m.shared(in.request)
+	return in, err
+}
+
+// shared is an equal request that another pod has, if it is one of the last that were new.
+func (m *Machine) shared(r *cpuallocator.Request) *cpuallocator.Request {
+	const most = 8
+	for _, known := range m.requests {
+		if *known == *r {
+			return known
+		}
+	}
+	m.requests = append(m.requests[max(len(m.requests)-most+1, 0):], r)
+	return r
+}
+
+func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
 	class, err := m.classOf(p)
 	if err != nil {
-		return intent{}, err
+		return err
 	}
-	in := intent{class: class, unmanaged: p.Annotations[AnnManaged] == "false"}
+	in.class, in.unmanaged = class, p.Annotations[AnnManaged] == "false"
 	if v := p.Annotations[AnnManaged]; v != "" && v != "true" && !in.unmanaged {
-		return in, refuse(InvalidAnnotation, "annotation %s is %s; it must be true or false", AnnManaged, literal(v))
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be true or false", AnnManaged, literal(v))
 	}
 	if in.unmanaged {
 		if in.class != BE {
 			in.class = LS
 		}
-		return in, nil
+		return nil
 	}
 	var spec resourceSpec
 	first := decode(p, AnnSpec, &spec)
 	// Every part is read even after a violation: a pod that runs already keeps
 	// its place whatever its node says by now, and the rest of what it asked for.
 	for _, part := range []func() *Refusal{
-		func() *Refusal { return m.authorise(p, &in) },
-		func() *Refusal { return m.capOf(p, &in) },
-		func() *Refusal { return m.bindOf(spec, &in) },
-		func() *Refusal { return m.exclusiveOf(spec, &in) },
-		func() *Refusal { m.strategyOf(&in); return m.alignmentOf(p, &in) },
-		func() *Refusal { return m.smtOf(p, &in) },
-		func() *Refusal { return m.statusOf(p, &in) },
+		func() *Refusal { return m.authorise(p, in) },
+		func() *Refusal { return m.capOf(p, in) },
+		func() *Refusal { return m.bindOf(spec, in) },
+		func() *Refusal { return m.exclusiveOf(spec, in) },
+		func() *Refusal { m.strategyOf(in); return m.alignmentOf(p, in) },
+		func() *Refusal { return m.smtOf(p, in) },
+		func() *Refusal { return m.statusOf(p, in) },
 		func() *Refusal { in.request.Nodes = in.nodes(); return nil },
 	} {
 		if err := part(); err != nil && first == nil {
 			first = err
 		}
 	}
-	return in, first
+	return first
 }
 
 // decode reads an annotation into a value; one that is not there changes nothing.
@@ -232,7 +252,7 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 	if spec.Required != "" && spec.Required != "Default" {
 		own, key, required = spec.Required, "requiredCPUBindPolicy", true
 	}
-	r := &in.request
+	r := in.request
 	named := true
 	switch own {
 	case "", "Default":
@@ -281,7 +301,7 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 const InvalidRequest = cpuallocator.InvalidRequest
 
 func (m *Machine) exclusiveOf(spec resourceSpec, in *intent) *Refusal {
-	r := &in.request
+	r := in.request
 	r.ExclusiveRequired = m.cfg.Allocation.ExclusiveRequired
 	switch spec.Exclusive {
 	case "", "Default":
@@ -317,7 +337,7 @@ func (m *Machine) strategyOf(in *intent) {
 }
 
 func (m *Machine) smtOf(p *Pod, in *intent) *Refusal {
-	r := &in.request
+	r := in.request
 	switch v := p.Annotations[AnnSMT]; v {
 	case "":
 		r.SMT = m.cfg.Allocation.SMT

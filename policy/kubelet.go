@@ -78,7 +78,7 @@ func (m *Machine) takeKubelets(v *verdict, recovered *Recovered) *Refusal {
 		return nil
 	}
 	p.in.class, p.nodes = LSR, nil
-	p.in.request = cpuallocator.Request{Strategy: m.cfg.Allocation.Strategy} // kubelet knows no other policy of ours
+	p.in.request = &cpuallocator.Request{Strategy: m.cfg.Allocation.Strategy} // kubelet knows no policy of ours
 	if r := recovered; r != nil && m.adopt(p, r) {
 		return nil // moved by us before the restart
 	}
@@ -120,7 +120,7 @@ func (m *Machine) replace(p *pod, wants cpuset.Set) (*grant, *Refusal) {
 	others := m.ownedByOthers(p, online)
 	ours := wants.And(online).Minus(others).Minus(m.pools.Withheld)
 	free := m.free().Or(ours).Minus(m.cfg.reserved()).Minus(m.cfg.System.CPUs).Minus(m.bookedForOthers(p))
-	r := p.in.request
+	r := *p.in.request
 	r.CPUs = wants.Count()
 	result, err := m.alloc.Allocate(free, m.held(p), r)
 	if err != nil {

@@ -30,13 +30,14 @@ type Machine struct {
 
 // residents is what is on the node.
 type residents struct {
-	pods       map[string]*pod       // by UID
-	sandboxes  map[string]*pod       // by sandbox ID
-	containers map[string]*container // by container ID
-	bound      map[string]*pod       // LS pods bound to NUMA nodes, by UID
-	found      map[string]*FoundPod  // pods that were never announced, by UID
-	unread     map[string]*pod       // pods that ask to own CPUs and whose cgroups are not read yet, by UID
-	order      uint64                // counts pods, so that "youngest" is defined when times are equal
+	pods       map[string]*pod         // by UID
+	sandboxes  map[string]*pod         // by sandbox ID
+	containers map[string]*container   // by container ID
+	bound      map[string]*pod         // LS pods bound to NUMA nodes, by UID
+	found      map[string]*FoundPod    // pods that were never announced, by UID
+	unread     map[string]*pod         // pods that ask to own CPUs and whose cgroups are not read yet, by UID
+	requests   []*cpuallocator.Request // the last that were new, for the next pod that asks for the same
+	order      uint64                  // counts pods, so that "youngest" is defined when times are equal
 }
 
 // ledger is which pods hold a grant.

@@ -133,7 +133,11 @@ func (p *pod) share(why string) {
 		}
 	}
 	p.in.burst, p.in.bindNode, p.in.scheduled = false, false, nil
-	p.in.request.Nodes = cpuset.Set{}
+	if !p.in.request.Nodes.IsEmpty() {
+		r := *p.in.request
+		r.Nodes = cpuset.Set{}
+		p.in.request = &r
+	}
 	p.degraded = why
 }
 

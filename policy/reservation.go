@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 
+	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
 )
 
@@ -19,7 +20,7 @@ type Reservation struct {
 // the pod asks for may be meant otherwise there, so nothing of it is read. CPUs that the
 // machine does not have, or that are taken, cannot be kept.
 func (m *Machine) reserve(p *pod, r *Recovered) {
-	p.in = intent{class: LS, unmanaged: true}
+	p.in = intent{class: LS, unmanaged: true, request: m.shared(&cpuallocator.Request{})}
 	if p.ref.QoS == BestEffort {
 		p.in.class = BE
 	}

@@ -199,7 +199,7 @@ func (m *Machine) honour(p *pod, n int) (*grant, *Refusal) {
 	if err := m.fits(p, cpus); err != nil {
 		return nil, err
 	}
-	r := p.in.request
+	r := *p.in.request
 	r.CPUs = n
 	g := m.grantOf(p, cpus, r)
 	return g, m.mayOwn(p, g, cpuset.Set{})
@@ -233,7 +233,7 @@ func (m *Machine) whyTaken(cpus cpuset.Set) string {
 
 // fits checks a scheduler's choice against what the pod or its node demands.
 func (m *Machine) fits(p *pod, cpus cpuset.Set) *Refusal {
-	r := &p.in.request
+	r := p.in.request
 	if r.Alignment == cpuallocator.AlignSingleNode {
 		if nodes := m.topo.NodesOf(cpus); nodes.Count() > 1 {
 			return refuse(cpuallocator.TopologyAffinityError,
@@ -296,7 +296,7 @@ func (m *Machine) honourNodes(p *pod, n int) (*grant, *Refusal) {
 			milli(sum), nodesText(&s.nodes), n)
 	}
 	var cpus cpuset.Set
-	r := p.in.request
+	r := *p.in.request
 	q := question{m: m, free: m.free(), held: m.held(p)}
 	for node := range s.nodes.All() {
 		if s.milli[node] == 0 {
