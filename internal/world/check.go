@@ -62,8 +62,8 @@ func (w *World) checkStart(c *Container) {
 		return
 	}
 	for _, other := range w.node.pods {
-		if other != p && other.live() && other.grant.Intersects(&own) {
-			w.violate(PropStart, "%s is given %s of %s, which %s owns", p.Name, own.And(other.grant), own, other.Name)
+		if others := w.kept(other).And(own); other != p && other.live() && !others.IsEmpty() {
+			w.violate(PropStart, "%s is given %s of %s, which %s owns", p.Name, others, own, other.Name)
 		}
 	}
 	w.intruders(PropStart, p, own, w.tasks())
@@ -76,6 +76,26 @@ func (w *World) checkStart(c *Container) {
 // owned is a set less what is off, or was when the pod's CPUs were promised: what is
 // off stays granted and is in no answer.
 func (w *World) owned(p *Pod, set cpuset.Set) cpuset.Set { return set.Minus(w.offline.Or(p.off)) }
+
+// kept is what others must stay off: the pod's CPUs, but of those that were off when they
+// were promised only what the daemon still holds to be the pod's, or the pod can use. A
+// daemon that is killed leaves none of them in a mask, and the next one cannot know.
+func (w *World) kept(p *Pod) cpuset.Set {
+	kept := p.grant.Minus(p.off)
+	if kept == p.grant {
+		return kept
+	}
+	if w.alive {
+		grant := w.shell.View().Grants()[p.UID()]
+		kept = kept.Or(p.grant.And(grant))
+	}
+	if p.ctr != nil {
+		if may, err := w.kernel.Allowed(p.ctr.Path()); err == nil {
+			kept = kept.Or(p.grant.And(may))
+		}
+	}
+	return kept
+}
 
 // task is a cgroup with tasks, the container whose it is and the CPUs that it may use.
 type task struct {
@@ -135,8 +155,8 @@ func (w *World) checkBeside(c *Container) {
 		return
 	}
 	for _, p := range w.node.pods {
-		if p != c.Pod && p.live() && !p.admits(c.Pod) && p.grant.Intersects(&may) {
-			w.violate(PropBeside, "%s has %s; %s is let start on %s", p.Name, p.grant, c.ID, p.grant.And(may))
+		if on := w.kept(p).And(may); p != c.Pod && p.live() && !p.admits(c.Pod) && !on.IsEmpty() {
+			w.violate(PropBeside, "%s has %s; %s is let start on %s", p.Name, p.grant, c.ID, on)
 		}
 	}
 }
@@ -158,7 +178,8 @@ func (w *World) noteApart(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
 		t.ctr.apart = t.ctr.apart || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
-			return p.live() && p != t.ctr.Pod && !p.admits(t.ctr.Pod) && p.grant.Intersects(&t.cpus)
+			on := w.kept(p).And(t.cpus)
+			return p.live() && p != t.ctr.Pod && !p.admits(t.ctr.Pod) && !on.IsEmpty()
 		})
 	}
 }
@@ -196,7 +217,7 @@ func (w *World) check(c Choice) {
 			p.excused = true // the youngest owners pay where the shared pool would lose its last CPU
 			continue
 		}
-		w.intruders(PropMove, p, p.grant, tasks)
+		w.intruders(PropMove, p, w.kept(p), tasks)
 		grant := grants[p.UID()]
 		if w.alive && view.Synced && !(view.Unread && grant.IsEmpty()) && w.owned(p, grant) != w.owned(p, p.grant) {
 			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, grant, c)
