@@ -251,8 +251,8 @@ func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 	if saved, ok := r.saved[p.pod.UID]; ok && r.same(saved.CPUs, p.kernel) {
 		return true
 	}
-	asked := p.pod.Resources
-	return !p.kernel.IsEmpty() && p.kernel != pool && (storedBy(p.containers) == p.kernel ||
+	asked, stored := p.pod.Resources, storedBy(p.containers)
+	return !p.kernel.IsEmpty() && p.kernel != pool && (!stored.IsEmpty() && r.same(stored, p.kernel) ||
 		asked != nil && asked.RequestMilli == int64(p.kernel.Count())*1000)
 }
 
@@ -304,15 +304,18 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	if kernel.IsEmpty() && isSaved {
 		kernel = r.agreed(p, saved.CPUs)
 	}
+	stored := storedBy(p.containers)
 	switch {
 	case isSaved && !saved.CPUs.IsEmpty() && (r.same(saved.CPUs, kernel) || p.fits(saved, kernel)):
 		return saved.Recovered()
+	case !stored.IsEmpty() && (r.same(stored, kernel) || p.passes(stored, kernel)):
+		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	case !kernel.IsEmpty():
 		return &policy.Recovered{CPUs: &kernel, From: "kernel", Several: len(p.containers) > 1}
 	case isSaved && !saved.CPUs.IsEmpty():
 		return saved.Recovered()
 	}
-	if stored := storedBy(p.containers); !stored.IsEmpty() {
+	if !stored.IsEmpty() {
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	}
 	return nil
@@ -334,6 +337,13 @@ func (p *running) fits(saved state.Pod, kernel cpuset.Set) bool {
 		n = saved.CPUs.Count()
 	}
 	return p.asks == int64(n)*1000 && p.asks != int64(kernel.Count())*1000
+}
+
+// passes says whether the kernel's mask is one that the pod had on its way to the CPUs that
+// the runtime stores, which are as many as it asks for. A resize that the runtime does not
+// know yet leaves a part of the one in the other.
+func (p *running) passes(stored, kernel cpuset.Set) bool {
+	return p.asks == int64(stored.Count())*1000 && !stored.SubsetOf(&kernel) && !kernel.SubsetOf(&stored)
 }
 
 // agreed is the mask of the pod's containers where the pod itself has none and

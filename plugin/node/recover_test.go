@@ -128,6 +128,38 @@ func TestWhatWasSavedOrTheKernel(t *testing.T) {
 	}
 }
 
+// Whom to believe where nothing was saved: the kernel's mask or what the runtime stores.
+func TestTheRuntimeOrTheKernel(t *testing.T) {
+	all := cpuset.Range(0, 15)
+	two, four, none := cpuset.Range(8, 9), cpuset.Range(8, 11), cpuset.Set{}
+	for _, c := range []struct {
+		name        string
+		stored      string
+		kernel, now cpuset.Set
+		asks        int64
+		want        cpuset.Set
+	}{
+		{"the same", "8-9", two, all, 2000, two},
+		{"one is off, and its mask was written without it", "8-9", cpuset.Of(9), all.Minus(cpuset.Of(8)), 2000, two},
+		{"all are off, it runs in a pool", "8-9", cpuset.Range(0, 3), cpuset.Range(0, 3), 2000, two},
+		{"on its way, in the slice as it was", "8-9", cpuset.Range(0, 7), all, 2000, two},
+		{"on its way, and the slice has some of its CPUs", "8-9", cpuset.Range(0, 8), all, 2000, two},
+		{"on its way, in a slice that is as large", "8-9", cpuset.Range(14, 15), all, 2000, two},
+		{"moved, and the runtime stores too few", "8-9", cpuset.Range(0, 3), all, 4000, cpuset.Range(0, 3)},
+		{"grown, and the runtime does not know", "8-9", four, all, 2000, four},
+		{"shrunk, and the runtime does not know", "8-11", two, all, 4000, two},
+		{"the runtime stores nothing", "", two, all, 2000, two},
+		{"the kernel has no mask", "8-9", none, all, 2000, two},
+	} {
+		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
+			asks: c.asks, containers: []policy.Container{{CPUs: c.stored}}}
+		r := &recovery{topo: onlyOnline(t, c.now), saved: map[string]state.Pod{}}
+		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
+			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 func onlyOnline(t testing.TB, online cpuset.Set) *topology.Topology {
 	t.Helper()
 	whole := grid(t, testGrid)
