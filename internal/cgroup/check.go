@@ -157,6 +157,7 @@ func (t *Tree) drift(n *node, e *Effective, was *cpuset.Set, read func(path stri
 	if goal, _ := t.goal(n); e.CPUs != goal || n.parent == t.top && e.CPUs != want {
 		t.lookAbove(n, read)
 	}
+	t.unexplained(n, e.CPUs)
 	d := &Drift{ID: n.ids[len(n.ids)-1], Path: n.path, Want: want, Got: e.CPUs, Own: e.OwnCPUs}
 	if was != nil {
 		d.Wrote = *was

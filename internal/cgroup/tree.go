@@ -331,14 +331,16 @@ func (t *Tree) drop(n *node) {
 	t.spare = nil
 }
 
-// Observe tells the tree what a cgroup's own masks really are, so that the next
-// Plan starts from there. Unknown paths are ignored.
+// Observe tells the tree what was read of a cgroup: its own masks, from which the next
+// Plan starts, and the CPUs that it allows, which count as allowed also where no mask
+// that is known explains them. Unknown paths are ignored.
 func (t *Tree) Observe(path string, e Effective) {
 	n := t.byPath[strings.Trim(path, "/")]
 	if n == nil {
 		return
 	}
 	t.observe(n, &e)
+	t.unexplained(n, e.CPUs)
 }
 
 // known copies a set that is one.

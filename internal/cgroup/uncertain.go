@@ -170,10 +170,7 @@ func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 		return
 	}
 	t.observe(n, &e)
-	for _, may := range t.mayHave(n) {
-		e.CPUs.RemoveSet(&may)
-	}
-	t.MayAllow(path, e.CPUs) // the kernel allows more than its masks say
+	t.unexplained(n, e.CPUs)
 	u := n.unsure
 	switch {
 	case u == nil:
@@ -184,6 +181,16 @@ func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 		if len(u.masks) == 0 && u.seen.IsEmpty() {
 			t.forget(n)
 		}
+	}
+}
+
+// unexplained notes what a cgroup was read to allow and no mask that is known gives it.
+func (t *Tree) unexplained(n *node, allowed cpuset.Set) {
+	for _, may := range t.mayHave(n) {
+		allowed.RemoveSet(&may)
+	}
+	if !allowed.IsEmpty() {
+		t.doubt(n).seen.AddSet(&allowed)
 	}
 }
 

@@ -228,3 +228,38 @@ func (n *node) readBack(path string) error {
 	n.tree.ReadBack(path, e, time.Unix(0, 0))
 	return err
 }
+
+// What a cgroup is read to allow counts, also where no mask that is known explains it: the
+// limit of a cgroup above that is not ours, and that cannot be read.
+func TestCPUsThatNoKnownMaskExplainsAreHeld(t *testing.T) {
+	for _, how := range []string{"observed", "checked", "read back"} {
+		n := newNode(t, "0-15")
+		n.pod(burstable, "web", cgroup.InPool("shared"))
+		n.pod("kubepods", "db", n.on("0-13"))
+		n.pool("shared", "14-15")
+		n.apply()
+		n.kern.Tamper("kubepods", "0-13")
+		switch e, err := n.kern.CPUs(burstable); how {
+		case "observed":
+			n.must(err)
+			n.tree.Observe(burstable, e)
+		case "checked":
+			n.tree.CheckOne(burstable, func(path string) (cgroup.Effective, error) {
+				if path != burstable {
+					return cgroup.Effective{}, errors.New("cannot be read")
+				}
+				return e, err
+			})
+		case "read back":
+			n.must(n.readBack(burstable))
+		}
+		n.held("0-13")
+		n.mayUse(burstable+"/web/main", "0-15")
+		if got := n.tree.Uncertain(); len(got) != 1 || got[0] != burstable {
+			t.Errorf("%s: %v have to be read back, want %s", how, got, burstable)
+		}
+		n.kern.Tamper("kubepods", "")
+		n.must(n.readBack(burstable))
+		n.held("")
+	}
+}
