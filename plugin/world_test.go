@@ -77,6 +77,8 @@ var defects = []struct {
 		"a mask on an owner's way to its CPUs is taken for its own, although the runtime stores others"},
 	{"D36", 20969, []sim.Fault{sim.Errors, sim.LateEffect, sim.Kills}, sim.PropGrant, false,
 		"the same, where it has as many CPUs as the owner asks for"},
+	{"D37", 20982, []sim.Fault{sim.Blind, sim.Kills}, sim.PropSettle, false,
+		"a quota that is decided before it is known who owns what is never written"},
 	{"D18", 4325, []sim.Fault{sim.Panics, sim.Kills}, sim.PropSettle, false,
 		"the world's disk made a cap that was over run for 292 years"},
 	{"D15", 1845, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics, sim.Disk,

@@ -128,6 +128,14 @@ func (e *writer) lookAtLimit(s *subject) {
 	}
 }
 
+// clear leaves out the quotas that had to be looked at.
+func (l *limits) clear() {
+	for _, s := range l.todo {
+		s.pending = false
+	}
+	l.todo = nil
+}
+
 // writeLimits writes one quota that has to be looked at, and reports whether there
 // was one.
 func (e *writer) writeLimits() bool {

@@ -248,7 +248,9 @@ func (w *writer) turn() bool {
 	}
 	if !w.writes() {
 		w.audit.clear()
-		w.limits.todo = nil
+		if !w.c.o.Tree.Writes { // otherwise they are written once it is known who owns what
+			w.limits.clear()
+		}
 		return false
 	}
 	return !w.retry.failed && w.write(cgroup.Grow) || w.writeLimits() || w.readBack() || w.auditSome()
