@@ -244,7 +244,7 @@ func (c *Core) take(e policy.Event, observed observations) taken {
 	}
 	c.o.At(failpoint.EventStepped)
 	t := taken{decisions: decisions, gen: c.carryOut(e, decisions, observed)}
-	c.hand.owes = false
+	c.hand.paid()
 	c.renew(t)
 	c.o.At(failpoint.EventHanded)
 	return t
@@ -269,7 +269,7 @@ func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed ob
 				return ok && !c.machine.Knows(set.Container.ID)
 			})
 			c.writer.put(b)
-			c.hand.owes = false
+			c.hand.paid()
 		})
 		return 0
 	}

@@ -91,7 +91,7 @@ func (c *Core) rebuild() {
 	note(c.machine.anchor.decided, r.decisions)
 	c.writer.put(batch{decisions: r.decisions, topo: r.machine.Topology(), rev: r.machine.Rev(), anew: true,
 		observed: c.hand.observed, live: c.takeover.known()})
-	c.hand.owes, c.hand.observed = false, nil
+	c.hand.paid()
 	c.saving.dirty = true
 	if c.machine.frozen != "" {
 		c.machine.frozen = ""

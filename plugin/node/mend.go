@@ -29,6 +29,9 @@ func (h *hand) owe(observed observations) {
 	maps.Copy(h.observed, observed)
 }
 
+// paid notes that the writer has it. What was observed is old from then on.
+func (h *hand) paid() { h.owes, h.observed = false, nil }
+
 // part runs a part of a step. Where it panics the others go on, and what it had in hand is
 // dealt with.
 func (c *Core) part(what string, f func()) {
