@@ -217,6 +217,7 @@ func (n *rig) options() Options {
 	return Options{
 		Topology: n.topo, Driver: n.kernel, Reader: n.kernel, Store: n.store, Saved: n.store.load(),
 		Log: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Socket: n.socket,
+		Config:    policy.Config{Authority: policy.Authority{Profile: policy.ProfileOpen}},
 		Clock:     Clock{Tick: make(chan time.Time), Audit: make(chan time.Time), Vanish: make(chan time.Time)},
 		saveEvery: time.Nanosecond, // settle waits for the state to be saved
 	}

@@ -28,11 +28,11 @@ type Allocation struct {
 
 // Authority says who may ask for what.
 type Authority struct {
-	Namespaces []string // may claim exclusive CPUs; empty means every namespace
+	Profile    Profile            // empty: ProfileDefault
+	Namespaces map[Power][]string // that have a power; empty: as the profile says
 	// most exclusive CPUs a namespace, withheld and surplus ones included; "*" for the others
 	MaxCPUs     map[string]int
-	TrustStatus bool     // a scheduler writes resource-status
-	CapExempt   []string // namespaces whose pods may be exempt from caps; empty: none
+	TrustStatus bool // a scheduler writes resource-status
 }
 
 // System configures the class SYSTEM.

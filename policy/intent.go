@@ -2,7 +2,6 @@ package policy
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuallocator"
@@ -75,7 +74,8 @@ type intent struct {
 	exempt, notExempt bool
 	// capped says that the pod may be capped although it is not best effort.
 	capped  bool
-	reasons string // which policy of the node decided, for people
+	powers  []Power // that it asks for, allowed or not
+	reasons string  // which policy of the node decided, for people
 }
 
 func (i *intent) exclusive() bool { return !i.unmanaged && (i.class == LSE || i.class == LSR) }
@@ -144,7 +144,7 @@ func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
 		if in.class != BE {
 			in.class = LS
 		}
-		return nil
+		return m.authorise(p, in)
 	}
 	var spec resourceSpec
 	first := decode(p, AnnSpec, &spec)
@@ -182,25 +182,6 @@ func decode(p *Pod, key string, into any) *Refusal {
 	return nil
 }
 
-func (m *Machine) authorise(p *Pod, in *intent) *Refusal {
-	switch {
-	case in.exclusive():
-		if allowed := m.cfg.Authority.Namespaces; len(allowed) > 0 && !slices.Contains(allowed, p.Namespace) {
-			return refuse(Unauthorized,
-				"namespace %s may not claim exclusive CPUs; the configuration's authority.exclusive.namespaces "+
-					"allows %s",
-				literal(p.Namespace), strings.Join(allowed, ", "))
-		}
-	case in.class == SYSTEM:
-		if !slices.Contains(m.cfg.System.Namespaces, p.Namespace) {
-			return refuse(Unauthorized,
-				"namespace %s may not use class SYSTEM; the configuration's system.namespaces allows %s",
-				literal(p.Namespace), strings.Join(m.cfg.System.Namespaces, ", "))
-		}
-	}
-	return nil
-}
-
 // capOf reads whether the pod is to be exempt from caps. One that may not be gets a notice,
 // and runs.
 func (m *Machine) capOf(p *Pod, in *intent) *Refusal {
@@ -209,7 +190,7 @@ func (m *Machine) capOf(p *Pod, in *intent) *Refusal {
 	case "allow":
 		in.capped = true
 	case "exempt":
-		in.exempt = slices.Contains(m.cfg.Authority.CapExempt, p.Namespace)
+		in.exempt = m.cfg.Allows(p.Namespace, PowerCapExemption)
 		in.notExempt = !in.exempt
 	default:
 		return refuse(InvalidAnnotation, "annotation %s is %s; it must be exempt or allow", AnnCap, literal(v))

@@ -181,7 +181,10 @@ func (m *Machine) kubeletState(e KubeletState) {
 		m.pools = m.derive()
 		v := verdict{pod: p}
 		if err := m.takeKubelets(&v, nil); err != nil {
-			v.fallBack(err)
+			m.fallBack(&v, err)
+		}
+		if !p.kubelet && p.grant == nil && p.degraded == "" {
+			p.degraded = m.denied(p)
 		}
 		m.publishNotices(&v)
 		if p.nodes == nil {

@@ -170,8 +170,10 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 	}
 	c.Allocation.SMTRequired = rapid.IntRange(0, 3).Draw(t, "isolation required") == 0
 	c.Authority.TrustStatus = rapid.Bool().Draw(t, "trust")
+	c.Authority.Profile = rapid.SampledFrom([]Profile{ProfileOpen, ProfileOpen, ProfileDefault, ProfileStrict}).Draw(t,
+		"profile")
 	if rapid.Bool().Draw(t, "exempt") {
-		c.Authority.CapExempt = []string{"kube-system"}
+		c.Authority.Namespaces = map[Power][]string{PowerCapExemption: {"kube-system"}}
 	}
 	return c
 }

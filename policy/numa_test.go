@@ -16,6 +16,7 @@ func machineOf(t testing.TB, nodes, cores int, cfg Config) *Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.Authority.Profile = ProfileOpen
 	m, err := New(topo, cfg)
 	if err != nil {
 		t.Fatal(err)

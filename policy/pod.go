@@ -53,7 +53,7 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	if !degrade || err.Code == Busy {
 		return err
 	}
-	v.fallBack(err)
+	m.fallBack(v, err)
 	if view.takeKubelets(v, in.Recovered) == nil && (p.kubelet || p.grant != nil) {
 		p.degraded = "" // whatever the pod asks for, kubelet pinned it
 	}
@@ -119,18 +119,18 @@ func (m *Machine) newPod(in *Pod) *pod {
 
 // fallBack is admission: degrade. The class of a pod whose own was not
 // understood is the one that Kubernetes' class stands for.
-func (v *verdict) fallBack(err *Refusal) {
-	v.pod.share(err.Error())
+func (m *Machine) fallBack(v *verdict, err *Refusal) {
+	m.share(v.pod, err.Error())
 	v.note(string(err.Code), "%s", err.Message)
 }
 
-// share leaves a pod to the pool of its class, whatever it asked for.
-func (p *pod) share(why string) {
-	if p.in.class == "" || p.in.class == SYSTEM {
-		p.in.class = LS
-		if p.ref.QoS == BestEffort {
-			p.in.class = BE
-		}
+// share leaves a pod to the pool of its class, whatever it asked for: without powers that
+// its namespace has not.
+func (m *Machine) share(p *pod, why string) {
+	p.in.class = m.sharedClass(p)
+	p.in.unmanaged = p.in.unmanaged && m.cfg.Allows(p.ref.Namespace, PowerUnmanaged)
+	if !m.cfg.Allows(p.ref.Namespace, PowerNUMAExclusive) {
+		p.in.apart = together
 	}
 	p.in.burst, p.in.bindNode, p.in.scheduled = false, false, nil
 	if !p.in.request.Nodes.IsEmpty() {
@@ -139,6 +139,18 @@ func (p *pod) share(why string) {
 		p.in.request = &r
 	}
 	p.degraded = why
+}
+
+// sharedClass is the class of a pod that gets nothing of what it asked for.
+func (m *Machine) sharedClass(p *pod) Class {
+	unknown := p.in.class == "" || p.in.class == SYSTEM
+	switch {
+	case p.ref.QoS == BestEffort && (unknown || !m.cfg.Allows(p.ref.Namespace, PowerWithoutRequest)):
+		return BE
+	case unknown:
+		return LS
+	}
+	return p.in.class
 }
 
 func (m *Machine) addPod(p *pod, sandbox string) {
@@ -178,7 +190,7 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 	switch {
 	case recovered != nil && recovered.Degraded != "":
-		p.share(recovered.Degraded)
+		m.share(p, recovered.Degraded)
 	case p.in.exclusive() && p.resources == nil && recovered == nil:
 		return nil // decided when its first container says how large it is
 	case p.in.exclusive():

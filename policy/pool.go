@@ -155,6 +155,7 @@ func (m *Machine) degrade(p *pod, why string) {
 	if kubeletPins(p.labels, p.ref.QoS) {
 		p.in.class = LS // it was LSR only for being pinned
 	}
+	p.in.class = m.sharedClass(p)
 	m.explain(p)
 	m.notice(p, "AllocationLost", "%s %s/%s runs in the shared pool: %s", p.in.class, p.ref.Namespace, p.ref.Name, why)
 	m.podChanged(p)

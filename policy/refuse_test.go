@@ -11,8 +11,13 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
+// small is a machine of two sockets of four cores with two threads. Everybody may ask for
+// what TestPowers is not about.
 func small(t testing.TB, cfg Config) *Machine {
 	t.Helper()
+	if cfg.Authority.Profile == "" {
+		cfg.Authority.Profile = ProfileOpen
+	}
 	topo, err := topology.Grid{Sockets: 2, CoresPerL3: 4, ThreadsPerCore: 2}.Build()
 	if err != nil {
 		t.Fatal(err)

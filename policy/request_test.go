@@ -24,7 +24,7 @@ func TestPodsThatAskForTheSameShareARequest(t *testing.T) {
 	}
 	bound := m.shared(&cpuallocator.Request{Nodes: cpuset.Of(1)})
 	p := &pod{place: place{in: intent{class: LS, request: bound}}}
-	p.share("it does not fit")
+	m.share(p, "it does not fit")
 	if bound.Nodes != cpuset.Of(1) || !p.in.request.Nodes.IsEmpty() {
 		t.Errorf("a pod is degraded: the request that others share has nodes %s, its own %s", bound.Nodes,
 			p.in.request.Nodes)

@@ -568,7 +568,7 @@ func TestFoundAndNoLongerAllowed(t *testing.T) {
 		{"bound, nobody knows where", bound, Recovered{From: "kernel"}, false, "nothing", "InvalidAnnotation:",
 			string(InvalidAnnotation)},
 	} {
-		m := small(t, Config{Authority: Authority{Namespaces: []string{"other"}}})
+		m := small(t, Config{Authority: Authority{Namespaces: map[Power][]string{PowerExclusive: {"other"}}}})
 		p := c.pod
 		p.Recovered, p.CreatedAt = &c.found, time.Unix(1, 0)
 		pods := []Pod{p}

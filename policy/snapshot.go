@@ -19,6 +19,7 @@ type Snapshot struct {
 	Owners     []*OwnerView     // by UID
 	// Unannounced are the pods, by UID, that were found and never announced.
 	Unannounced []FoundPod
+	Powers      []PowersView          // pods that ask for more than their requests pay for
 	Short       []Shortage            // parts of the shared pool that have less than their pods request
 	parts       map[PoolID]cpuset.Set // of the pools; shared by snapshots between which none changed
 }
@@ -147,7 +148,8 @@ func (m *Machine) refreshViews() {
 		pools = &now
 	}
 	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list, Owners: v.owners,
-		Unannounced: v.found, Short: m.Shortages(), parts: parts}
+		Unannounced: v.found, Short: m.Shortages(), Powers: m.powerViews(),
+		parts: parts}
 }
 
 // ownerViews lists the owners, with the views of before for those that stayed as

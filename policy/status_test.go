@@ -85,7 +85,8 @@ func TestStatusHoldsThroughAResize(t *testing.T) {
 
 // TestAnEditedAnnotationChangesNothing: what counts is the sandbox's creation.
 func TestAnEditedAnnotationChangesNothing(t *testing.T) {
-	m := small(t, Config{Authority: Authority{TrustStatus: true, CapExempt: []string{"default"}}})
+	m := small(t, Config{Authority: Authority{TrustStatus: true,
+		Namespaces: map[Power][]string{PowerCapExemption: {"default"}}}})
 	p := lsr("a", 2000, status(`{"cpuset":"2-3"}`))
 	told(t, m, PodRun{Pod: p})
 	told(t, m, mainOf(p))

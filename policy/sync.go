@@ -157,7 +157,7 @@ func (p *pod) recoverable() *Recovered {
 		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(
 			&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
 	}
-	if p.in.class == LS {
+	if p.in.class == LS || p.in.unmanaged {
 		node := AnyNode
 		if p.nodes != nil && p.nodes.Count() == 1 {
 			node = p.nodes.First()

@@ -10,10 +10,11 @@ import (
 	"github.com/quietcore/quietcore/internal/doctor"
 	"github.com/quietcore/quietcore/internal/doctor/probe"
 	"github.com/quietcore/quietcore/internal/enablenri"
+	"github.com/quietcore/quietcore/policy"
 )
 
 func newDoctor() *cobra.Command {
-	var file, root, runtime, dir string
+	var file, root, runtime, dir, profile string
 	var all, strict bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -26,6 +27,7 @@ it. Nothing is changed, and no daemon need run. docs/doctor.md lists every findi
 Exits with 1 where there is an error (with --strict: a warning too).`,
 		Example: `  quietcore doctor
   quietcore doctor --all -o json
+  quietcore doctor --profile strict     which pods would be refused under it
   quietcore doctor --root /host         in a pod that has the node's file system there`,
 		Args: cli.NoArgs,
 	}
@@ -35,14 +37,27 @@ Exits with 1 where there is an error (with --strict: a warning too).`,
 	cmd.Flags().StringVar(&runtime, "runtime", "", "containerd or cri-o; without it the one whose socket is there")
 	cmd.Flags().StringVar(&dir, "config-dir", "",
 		"the runtime's configuration directory; without it /etc/containerd or /etc/crio")
+	cmd.Flags().StringVar(&profile, "profile", "",
+		"name the pods that run here and would be refused with this authority.profile")
 	cmd.Flags().BoolVar(&all, "all", false, "show what is well too")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 where there is a warning too")
+	profiles := []string{}
+	for _, p := range policy.Profiles() {
+		profiles = append(profiles, string(p))
+	}
+	cli.Completes(cmd, "profile", profiles...)
 	cli.Completes(cmd, "runtime", string(enablenri.Containerd), string(enablenri.CRIO))
 	_ = cmd.MarkFlagFilename("config", "yaml") // it exists: defined above
 	_ = cmd.MarkFlagDirname("root")            // so does this
 	format := cli.Output(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		o := doctor.Options{Root: root, Config: file, Runtime: enablenri.Runtime(runtime), RuntimeDir: dir}
+		o := doctor.Options{Root: root, Config: file, Runtime: enablenri.Runtime(runtime), RuntimeDir: dir,
+			Profile: policy.Profile(profile)}
+		if profile != "" {
+			if err := cli.OneOf("profile", profile, profiles...); err != nil {
+				return err
+			}
+		}
 		if runtime != "" {
 			if err := cli.OneOf("runtime", runtime, string(enablenri.Containerd), string(enablenri.CRIO)); err != nil {
 				return err

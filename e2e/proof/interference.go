@@ -29,7 +29,8 @@ const jobLabel = "job"
 // page fault. Busy neighbours take the host's CPUs away, so this ratio really suffers.
 // In proportion to caps, specs are updated as rarely as by default: interference must
 // not become normal.
-const shortened = `{cpi: {mode: enforce, interval: 2s, window: 1s, jobLabel: job, minUsage: 0.03, outlierWindow: 20s,
+const shortened = `{authority: {profile: open},
+  cpi: {mode: enforce, interval: 2s, window: 1s, jobLabel: job, minUsage: 0.03, outlierWindow: 20s,
   scoreWindow: 48s, history: 2m, minTasks: 2, minTaskSamples: 20, specEvery: 4m, capFor: 20s, moveFor: 40s,
   standIns: {cycles: on-cpu-nanoseconds, instructions: page-faults}}}`
 

@@ -77,7 +77,9 @@ func (n *node) minutes() time.Duration {
 }
 
 // fresh makes the guest a node on which nothing ever ran, with a new daemon.
-func (n *node) fresh(ctx context.Context) error { return n.configured(ctx, "{}") }
+func (n *node) fresh(ctx context.Context) error {
+	return n.configured(ctx, "{authority: {profile: open}}")
+}
 
 // configured is fresh with a configuration, in YAML on one line.
 func (n *node) configured(ctx context.Context, config string) error {

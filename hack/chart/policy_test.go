@@ -78,7 +78,9 @@ func newServer(t *testing.T, values string, g grants) *server {
 			Labels: map[string]string{"quietcore.dev/Exclusive": "allowed", "quietcore.dev/system": "Allowed"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: allowed, Labels: map[string]string{
 			"quietcore.dev/exclusive": "allowed", "quietcore.dev/system": "allowed",
-			"quietcore.dev/cap-exempt": "allowed"}}},
+			"quietcore.dev/cap-exempt": "allowed", "quietcore.dev/whole-cores": "allowed",
+			"quietcore.dev/numa-exclusive": "allowed", "quietcore.dev/unmanaged": "allowed",
+			"quietcore.dev/without-request": "allowed"}}},
 	}
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -124,6 +126,109 @@ func complete(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 	m.NamespaceSelector, m.ObjectSelector, m.MatchPolicy = &metav1.LabelSelector{}, &metav1.LabelSelector{}, &equivalent
 	for i := range m.ResourceRules {
 		m.ResourceRules[i].Scope = &all
+	}
+}
+
+// What a pod's requests do not pay for, in every way that it can be asked for: refused in
+// a namespace without the label, allowed in one with it, and open where the profile is.
+func TestWhoMayAskForMoreThanItRequests(t *testing.T) {
+	class := func(name string) words { return words{"koordinator.sh/qosClass": name} }
+	numa := "scheduling.koordinator.sh/numa-topology-spec"
+	node := words{"scheduling.koordinator.sh/resource-spec": `{"preferredCPUExclusivePolicy":"NUMANodeLevel"}`}
+	requesting := func(p *corev1.Pod, cpu string) *corev1.Pod {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		return p
+	}
+	servers := map[string]*server{}
+	for profile, file := range map[string]string{
+		"default": "", "open": "config: {authority: {profile: open}}\n",
+		"listed":     "config: {authority: {profile: open, wholeCores: {namespaces: [x]}}}\n",
+		"configured": "config: {allocation: {smt: isolate, exclusiveRequired: true}}\n",
+	} {
+		servers[profile] = newServer(t, closed+file, grants{
+			"system:serviceaccount:tenants:granted claim exclusivecpus.quietcore.dev tenants",
+			"system:serviceaccount:tenants:app claim exclusivecpus.quietcore.dev tenants",
+			"system:serviceaccount:tenants:granted claim wholecores.quietcore.dev tenants"})
+	}
+	granted := func(p *corev1.Pod) *corev1.Pod { p.Spec.ServiceAccountName = "granted"; return p }
+	for name, c := range map[string]struct {
+		server string
+		pod    func(namespace string) *corev1.Pod
+		denied string // in a namespace without labels; empty: allowed
+	}{
+		"isolate": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "isolate"}), "2")
+		}, "keep siblings idle"},
+		"roundup": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSR"), words{"quietcore.dev/smt": "roundup"}), "1")
+		}, "claim wholecores.quietcore.dev"},
+		"align is paid for": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSR"), words{"quietcore.dev/smt": "align"}), "2")
+		}, ""},
+		"by the service account": {"default", func(ns string) *corev1.Pod {
+			return granted(requesting(pod(ns, class("LSR"), words{"quietcore.dev/smt": "roundup"}), "1"))
+		}, ""},
+		"open": {"open", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "isolate"}), "2")
+		}, ""},
+		"open, and listed": {"listed", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "isolate"}), "2")
+		}, "keep siblings idle"},
+		"configured for all": {"configured", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "isolate"}), "2")
+		}, ""},
+		"the other one is not": {"configured", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "roundup"}), "2")
+		}, "keep siblings idle"},
+		"a demand for a node": {"configured", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSE"), node), "2")
+		}, "keep other pods off"},
+		"a wish for a node": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSE"), node), "2")
+		}, ""},
+		"Required": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, nil, words{numa: `{"singleNUMANodeExclusive":"Required"}`}), "1m")
+		}, "keep other pods off its NUMA nodes"},
+		"Required, escaped": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, nil, words{numa: `{"SINGLENUMANODEEXCLUSIVE":"\u0052equired"}`}), "1m")
+		}, "keep other pods off its NUMA nodes"},
+		"Preferred": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, nil, words{numa: `{"singleNUMANodeExclusive":"Preferred"}`}), "1m")
+		}, ""},
+		"unmanaged": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, nil, words{"quietcore.dev/managed": "false"}), "1")
+		}, "leave pods unmanaged"},
+		"LS without requests": {"default", func(ns string) *corev1.Pod { return pod(ns, class("LS"), nil) },
+			"use class LS for BestEffort pods"},
+		"LS that requests nothing in words": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LS"), nil), "0")
+		}, "use class LS for BestEffort pods"},
+		"LS that requests": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LS"), nil), "1m")
+		}, ""},
+		"a cap that is allowed": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, nil, words{"quietcore.dev/cap": "allow"}), "1")
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := servers[c.server]
+			_, err := s.ask(request{resource: "pods", object: c.pod(tenants)})
+			if (err != nil) != (c.denied != "") || err != nil && !strings.Contains(err.Error(), c.denied) {
+				t.Errorf("got %v, want %q", err, c.denied)
+			}
+			if _, err := s.ask(request{resource: "pods", object: c.pod(allowed)}); err != nil {
+				t.Errorf("with labels: %v", err)
+			}
+			edited := c.pod(tenants)
+			edited.Annotations = words{"a": "b"}
+			for k, v := range c.pod(tenants).Annotations {
+				edited.Annotations[k] = v
+			}
+			r := request{resource: "pods", operation: admission.Update, object: edited, before: c.pod(tenants)}
+			if _, err := s.ask(r); err != nil {
+				t.Errorf("edited otherwise: %v", err)
+			}
+		})
 	}
 }
 

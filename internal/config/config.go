@@ -96,9 +96,14 @@ type System struct {
 
 // Authority says who may ask for what.
 type Authority struct {
+	Profile        Profile        `json:"profile"`
 	Exclusive      Claims         `json:"exclusive"`
+	WholeCores     Allowed        `json:"wholeCores"`
+	NUMAExclusive  Allowed        `json:"numaExclusive"`
+	Unmanaged      Allowed        `json:"unmanaged"`
+	WithoutRequest Allowed        `json:"withoutRequest"`
 	ResourceStatus ResourceStatus `json:"resourceStatus"`
-	CapExemption   CapExemption   `json:"capExemption"`
+	CapExemption   Allowed        `json:"capExemption"`
 }
 
 // Claims limits who may own CPUs.
@@ -107,10 +112,12 @@ type Claims struct {
 	MaxCPUs    map[string]int `json:"maxCPUs"`    // by namespace, "*" for each of the others
 }
 
-// CapExemption says who may be exempt from caps.
-type CapExemption struct {
-	Namespaces []string `json:"namespaces"` // empty: none
+// Allowed lists the namespaces that have a power; empty: as the profile says.
+type Allowed struct {
+	Namespaces []string `json:"namespaces"`
 }
+
+func nobody() Allowed { return Allowed{Namespaces: []string{}} }
 
 // NodeConfig is the node that we run on: the key `node` of the file and of a
 // script. Its zero value is a node without labels whose kubelet pins nothing.
@@ -271,8 +278,10 @@ func Default() Config {
 		Unannounced: ReportFound,
 		Memory:      MemoryOff,
 		System:      System{Namespaces: []string{"kube-system"}},
-		Authority: Authority{Exclusive: Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}},
-			ResourceStatus: IgnoreStatus, CapExemption: CapExemption{Namespaces: []string{}}},
+		Authority: Authority{Profile: DefaultProfile,
+			Exclusive:  Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}},
+			WholeCores: nobody(), NUMAExclusive: nobody(), Unmanaged: nobody(), WithoutRequest: nobody(),
+			ResourceStatus: IgnoreStatus, CapExemption: nobody()},
 		Node: NodeConfig{
 			Labels: map[string]string{},
 			Kubelet: Kubelet{Options: map[string]string{}, StateFile: "/var/lib/kubelet/cpu_manager_state",

@@ -24,9 +24,15 @@ func TestDefaultIsValidAndIsThePolicysDefault(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
+	may := map[policy.Power][]string{}
+	for _, power := range policy.Powers() {
+		if power != policy.PowerSystem {
+			may[power] = []string{}
+		}
+	}
 	want := policy.Config{
 		Memory: policy.MemoryOff, System: policy.System{Namespaces: []string{"kube-system"}},
-		Authority:  policy.Authority{Namespaces: []string{}, MaxCPUs: map[string]int{}, CapExempt: []string{}},
+		Authority:  policy.Authority{Profile: policy.ProfileDefault, Namespaces: may, MaxCPUs: map[string]int{}},
 		NodeLabels: map[string]string{},
 		Kubelet:    policy.Kubelet{Options: map[string]string{}, TopologyPolicy: "none"},
 	}
@@ -46,29 +52,33 @@ admission: degrade
 reserved: {cpus: 0-1, strict: true}
 pools: {sharedFloor: 4}
 allocation: {bindPolicy: SpreadByPCPUs, bindRequired: true, exclusivePolicy: NUMANodeLevel, exclusiveRequired: true,
-  numaStrategy: DistributeEvenly, alignment: SingleNUMANode, smt: roundup}
+  numaStrategy: DistributeEvenly, alignment: SingleNUMANode, smt: roundup, smtRequired: true}
 quota: {liftContainersOfMultiContainerPods: true}
 system: {cpus: "7", exclusive: true, namespaces: [a, b]}
 authority: {exclusive: {namespaces: [batch], maxCPUs: {batch: 4, "*": 0}}, resourceStatus: trust,
-  capExemption: {namespaces: [ci]}}
+  capExemption: {namespaces: [ci]}, profile: strict, wholeCores: {namespaces: [c]}, numaExclusive: {namespaces: [d]},
+  unmanaged: {namespaces: ["*"]}, withoutRequest: {namespaces: [f]}}
 node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {full-pcpus-only: true},
   reservedCPUs: "2", topologyManagerPolicy: restricted, topologyManagerScope: pod, stateFile: ""}}
 `))
 	if err != nil {
 		t.Fatal(err)
 	}
+	may := map[policy.Power][]string{policy.PowerExclusive: {"batch"}, policy.PowerCapExemption: {"ci"},
+		policy.PowerWholeCores: {"c"}, policy.PowerNUMAExclusive: {"d"}, policy.PowerUnmanaged: {"*"},
+		policy.PowerWithoutRequest: {"f"}}
 	want := policy.Config{
 		Degrade: true, Memory: policy.MemoryOff, Reserved: cpuset.Of(0, 1), ReservedStrict: true, SharedFloor: 4,
 		Allocation: policy.Allocation{
 			Bind: cpuallocator.SpreadByPCPUs, BindRequired: true, Exclusive: cpuallocator.NUMANodeLevel,
 			ExclusiveRequired: true,
 			Strategy:          cpuallocator.DistributeEvenly, Alignment: cpuallocator.AlignSingleNode,
-			SMT: cpuallocator.SMTRoundUp,
+			SMT: cpuallocator.SMTRoundUp, SMTRequired: true,
 		},
 		LiftContainers: true, System: policy.System{CPUs: cpuset.Of(7), Exclusive: true,
 			Namespaces: []string{"a", "b"}},
-		Authority: policy.Authority{Namespaces: []string{"batch"}, MaxCPUs: map[string]int{"batch": 4, "*": 0},
-			TrustStatus: true, CapExempt: []string{"ci"}},
+		Authority: policy.Authority{Profile: policy.ProfileStrict, Namespaces: may, TrustStatus: true,
+			MaxCPUs: map[string]int{"batch": 4, "*": 0}},
 		NodeLabels: map[string]string{"k": "v"},
 		Kubelet: policy.Kubelet{Static: true, Options: map[string]string{"full-pcpus-only": "true"},
 			Reserved: cpuset.Of(2), TopologyPolicy: "restricted"},

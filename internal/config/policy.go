@@ -36,14 +36,27 @@ func (c *Config) Policy() policy.Config {
 		System: policy.System{CPUs: c.System.CPUs, Exclusive: c.System.Exclusive,
 			Namespaces: slices.Clone(c.System.Namespaces)},
 		Authority: policy.Authority{
-			Namespaces:  slices.Clone(c.Authority.Exclusive.Namespaces),
+			Profile:     policy.Profile(c.Authority.Profile),
+			Namespaces:  c.Authority.namespaces(),
 			MaxCPUs:     maps.Clone(c.Authority.Exclusive.MaxCPUs),
 			TrustStatus: c.Authority.ResourceStatus == TrustStatus,
-			CapExempt:   slices.Clone(c.Authority.CapExemption.Namespaces),
 		},
 		NodeLabels: maps.Clone(c.Node.Labels),
 		Kubelet:    k.Policy(),
 	}
+}
+
+// namespaces are those that have each power.
+func (a *Authority) namespaces() map[policy.Power][]string {
+	all := map[policy.Power][]string{
+		policy.PowerExclusive: a.Exclusive.Namespaces, policy.PowerWholeCores: a.WholeCores.Namespaces,
+		policy.PowerNUMAExclusive: a.NUMAExclusive.Namespaces, policy.PowerUnmanaged: a.Unmanaged.Namespaces,
+		policy.PowerWithoutRequest: a.WithoutRequest.Namespaces, policy.PowerCapExemption: a.CapExemption.Namespaces,
+	}
+	for power, list := range all {
+		all[power] = slices.Clone(list)
+	}
+	return all
 }
 
 // Policy is the part of kubelet's configuration that decides about CPUs.

@@ -43,7 +43,12 @@ func (v *checker) fields(c *Config) {
 	}
 	v.namespaces("system.namespaces", c.System.Namespaces)
 	v.namespaces("authority.exclusive.namespaces", c.Authority.Exclusive.Namespaces)
-	v.namespaces("authority.capExemption.namespaces", c.Authority.CapExemption.Namespaces)
+	a := &c.Authority
+	v.namespaces("authority.capExemption.namespaces", a.CapExemption.Namespaces)
+	v.namespacesOrAll("authority.wholeCores.namespaces", a.WholeCores.Namespaces)
+	v.namespacesOrAll("authority.numaExclusive.namespaces", a.NUMAExclusive.Namespaces)
+	v.namespacesOrAll("authority.unmanaged.namespaces", a.Unmanaged.Namespaces)
+	v.namespacesOrAll("authority.withoutRequest.namespaces", a.WithoutRequest.Namespaces)
 	for _, ns := range slices.Sorted(maps.Keys(c.Authority.Exclusive.MaxCPUs)) {
 		key := "authority.exclusive.maxCPUs"
 		if ns != "*" && !isLabel(ns) {
@@ -287,6 +292,13 @@ func (v *checker) listen(key, address string) {
 	if n, convErr := strconv.ParseUint(port, 10, 16); err != nil || convErr != nil ||
 		strconv.FormatUint(n, 10) != port || strings.ContainsAny(host, " /") {
 		v.fail(key, "is %s, must be HOST:PORT such as 127.0.0.1:9464, or \"\" to serve nothing", quote(address))
+	}
+}
+
+// namespacesOrAll is for lists that an "*" may make mean every namespace.
+func (v *checker) namespacesOrAll(key string, list []string) {
+	if len(list) != 1 || list[0] != "*" {
+		v.namespaces(key, list)
 	}
 }
 

@@ -84,6 +84,7 @@ type (
 	Unannounced    string
 	Memory         policy.Memory
 	ResourceStatus string
+	Profile        policy.Profile
 	Driver         string
 	API            string
 	CPIMode        string
@@ -103,6 +104,7 @@ const (
 	ReportFound     Unannounced    = "report"
 	MaskFound       Unannounced    = "mask"
 	MemoryOff                      = Memory(policy.MemoryOff)
+	DefaultProfile                 = Profile(policy.ProfileDefault)
 	IgnoreStatus    ResourceStatus = "ignore"
 	TrustStatus     ResourceStatus = "trust"
 	DriverAuto      Driver         = "auto"
@@ -139,6 +141,9 @@ func (v *Memory) UnmarshalText(text []byte) error {
 func (v *ResourceStatus) UnmarshalText(text []byte) error {
 	return setWord(v, text, IgnoreStatus, TrustStatus)
 }
+func (v *Profile) UnmarshalText(text []byte) error {
+	return setWord(v, text, DefaultProfile, Profile(policy.ProfileOpen), Profile(policy.ProfileStrict))
+}
 func (v *Driver) UnmarshalText(text []byte) error {
 	return setWord(v, text, DriverAuto, DriverCgroups, DriverSystemd)
 }
@@ -166,7 +171,7 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
 var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Unannounced)(nil), (*Memory)(nil),
-	(*ResourceStatus)(nil),
+	(*ResourceStatus)(nil), (*Profile)(nil),
 	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil),
 	(*LogLevel)(nil), (*LogFormat)(nil)}
 

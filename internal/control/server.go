@@ -50,6 +50,8 @@ type Status struct {
 	Unannounced []policy.FoundPod `json:"unannounced,omitempty"`
 	// Short are the shared pool, and parts of it, that have fewer CPUs than their pods request.
 	Short []policy.Shortage `json:"short,omitempty"`
+	// Powers are the pods that ask for more than their requests pay for.
+	Powers []policy.PowersView `json:"powers,omitempty"`
 	// Unseen says what of the cgroups is not believed, or not read yet; empty: all is well.
 	Unseen string `json:"unseen,omitempty"`
 	// RestartRequired are the keys that the configuration file has changed and that a
@@ -103,6 +105,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out.Containers, out.Pools = script.StateOf(view)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
 	out.Unannounced, out.Unseen, out.Short = view.Unannounced, s.Plugin.Unseen(), view.Short
+	out.Powers = view.Powers
 	if s.RestartRequired != nil {
 		out.RestartRequired = s.RestartRequired()
 	}

@@ -54,7 +54,7 @@ var mayImport = map[string]string{
 	"internal/doctor/drift": "cpuset internal/cgroup internal/control internal/doctor internal/printable " +
 		"internal/script policy",
 	"internal/doctor/probe": "cpi/counter internal/config internal/control internal/daemon internal/doctor " +
-		"internal/kube internal/metrics",
+		"internal/kube internal/metrics internal/script internal/topodoc policy",
 	"internal/enablenri":        "",
 	"internal/failpoint":        "internal/state",
 	"internal/faults":           "internal/failpoint internal/script internal/state plugin policy",

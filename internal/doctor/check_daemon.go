@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quietcore/quietcore/internal/printable"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // leastFree is what a state file of a full node and its successor take.
@@ -118,6 +121,7 @@ func checkDaemon(f *Facts, found *findings) {
 		found.warn("unannounced", fmt.Sprintf("%d pods run here that the runtime never announced: cgroups %s", n,
 			strings.Join(d.Unannounced, ", ")), way)
 	}
+	checkProfile(f, found)
 	for _, s := range d.Short {
 		found.warn("short", s.String(),
 			"nothing is given away there until it fits; move pods of the shared pool to other nodes, or owners")
@@ -127,6 +131,38 @@ func checkDaemon(f *Facts, found *findings) {
 			strings.Join(d.RestartRequired, ", "), "restart the daemon; no container moves")
 	}
 	found.ok(fmt.Sprintf("it answers, with %d containers", d.Containers))
+}
+
+// checkProfile names the pods that a profile would refuse if they came again.
+func checkProfile(f *Facts, found *findings) {
+	if f.Profile == "" {
+		return
+	}
+	if why := f.Daemon.PowersErr; why != "" {
+		found.warn("powers", "it is not known which pods ask for powers: "+why, "see the daemon's log")
+		return
+	}
+	cfg := f.Config.Config.Policy()
+	cfg.Authority.Profile = f.Profile
+	refused := 0
+	for _, p := range f.Daemon.Powers {
+		for _, power := range p.Powers {
+			if cfg.Allows(p.Namespace, power) {
+				continue
+			}
+			refused++
+			key := "authority." + string(power)
+			if power == policy.PowerSystem {
+				key = "system"
+			}
+			found.warn("unauthorized", fmt.Sprintf("with authority.profile: %s pod %s/%s would be refused if it came "+
+				"again: %s", f.Profile, printable.Text(p.Namespace), printable.Text(p.Pod), power),
+				fmt.Sprintf("list its namespace in %s.namespaces, or change the pod; what runs keeps it", key))
+		}
+	}
+	if refused == 0 {
+		found.ok(fmt.Sprintf("with authority.profile: %s no pod that runs here would be refused", f.Profile))
+	}
 }
 
 func checkAPI(f *Facts, found *findings) {

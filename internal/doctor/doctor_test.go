@@ -310,6 +310,16 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 			f.Daemon.Unannounced = []string{"kubepods/pod1", "kubepods/pod2"}
 			f.Daemon.Masked = []string{"kubepods/pod1"}
 		}, "daemon.unannounced", Warning, "kubepods/pod1, kubepods/pod2"},
+		"pods that a profile would refuse": {func(f *Facts) {
+			f.Profile = policy.ProfileStrict
+			f.Config.Config.Authority.Exclusive.Namespaces = []string{"prod"}
+			f.Daemon.Powers = []policy.PowersView{
+				{Namespace: "prod", Pod: "db", Powers: []policy.Power{policy.PowerExclusive}},
+				{Namespace: "ops", Pod: "agent", Powers: []policy.Power{policy.PowerUnmanaged}}}
+		}, "daemon.unauthorized", Warning, "pod ops/agent would be refused if it came again: unmanaged"},
+		"a daemon whose record cannot be played": {func(f *Facts) {
+			f.Profile, f.Daemon.PowersErr = policy.ProfileStrict, "no record"
+		}, "daemon.powers", Warning, "no record"},
 		"a shared pool that is short": {func(f *Facts) {
 			f.Daemon.Short = []policy.Shortage{{Pool: "shared@0", CPUs: 4, Reserved: 2, RequestMilli: 3500}}
 		}, "daemon.short", Warning, "pool shared@0 has 4 CPUs, and its pods request 3500m; 2 CPUs reserved"},

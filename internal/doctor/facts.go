@@ -13,7 +13,8 @@ import (
 // Facts are what was observed of a node. What could not be observed is the zero value,
 // and a field next to it says so.
 type Facts struct {
-	Root    string // where the node's file system was looked for
+	Root    string         // where the node's file system was looked for
+	Profile policy.Profile // that is asked about; empty: none
 	Now     time.Time
 	Config  ConfigFacts
 	Runtime RuntimeFacts
@@ -167,6 +168,10 @@ type DaemonFacts struct {
 	// them that are kept off others' CPUs.
 	Unannounced, Masked []string
 	Short               []policy.Shortage // of the shared pool
+	// Powers are the pods that ask for powers, asked for where a profile is asked about;
+	// PowersErr says why they are not known.
+	Powers    []policy.PowersView
+	PowersErr string
 	// RestartRequired are the keys of the configuration file that wait for a restart.
 	RestartRequired []string
 }

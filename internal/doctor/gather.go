@@ -29,6 +29,8 @@ type Options struct {
 	// Runtime and RuntimeDir override detection, for k3s and the like.
 	Runtime    enablenri.Runtime
 	RuntimeDir string
+	// Profile of authority.profile to look for pods that it would refuse; empty: none.
+	Profile policy.Profile
 	// Now is the time of the examination.
 	Now time.Time
 	// Probes query running programs.
@@ -59,7 +61,7 @@ func Gather(ctx context.Context, o Options) *Facts {
 	if o.Root == "" {
 		o.Root = "/"
 	}
-	g := &gatherer{o: o, f: &Facts{Root: o.Root, Now: o.Now}}
+	g := &gatherer{o: o, f: &Facts{Root: o.Root, Now: o.Now, Profile: o.Profile}}
 	g.config()
 	cfg := g.f.Config.Config
 	if o.Probes.Daemon != nil {

@@ -20,6 +20,8 @@ type Stats struct {
 	// Unannounced counts pods that run here but that no event named.
 	Unannounced int
 	Capped      int
+	// Kept counts pods with a power that they have because they ran before it was taken away.
+	Kept int
 	// Overdue counts caps in force long after their deadline.
 	Overdue int
 	// SharedFloor is how many CPUs the shared pool keeps.
@@ -67,8 +69,15 @@ func FromSnapshot(s *policy.Snapshot, now time.Time) Stats {
 			}
 		}
 	}
+	kept := 0
+	for _, p := range s.Powers {
+		if len(p.Kept) > 0 {
+			kept++
+		}
+	}
 	t := s.Topology
 	return Stats{
+		Kept: kept,
 		Pools: []Pool{
 			{policy.PoolExclusive, s.Exclusive.Count(), containers[policy.PoolExclusive]},
 			{policy.PoolShared, s.Shared.Count(), containers[policy.PoolShared]},
@@ -92,7 +101,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 type stateDescs struct {
 	unannounced, connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
-	unsaved, stale, restart, modes, lending                                                  *prometheus.Desc
+	unsaved, stale, restart, modes, lending, kept                                            *prometheus.Desc
 }
 
 func descs() stateDescs {
@@ -106,7 +115,9 @@ func descs() stateDescs {
 			"Containers that run on other CPUs than decided. Above 0 for minutes: look at the log."),
 		unannounced: desc("unannounced_pods",
 			"Pods that run here and were never announced by the runtime. Above 0: quietcore status names them."),
-		capped:  desc("capped_containers", "Containers under a hard cap."),
+		capped: desc("capped_containers", "Containers under a hard cap."),
+		kept: desc("kept_powers", "Pods with a power that the configuration no longer gives their namespace, "+
+			"and that they keep until they are gone: quietcore status -o json names them."),
 		overdue: desc("caps_overdue", "Hard caps in force whose deadline was 30 seconds ago or longer."),
 		floor: desc("shared_pool_floor_cpus",
 			"CPUs that the shared pool always keeps (pools.sharedFloor)."),
@@ -127,7 +138,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
 	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned,
 		d.unannounced, d.capped,
-		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending} {
+		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending, d.kept} {
 		ch <- one
 	}
 }
@@ -156,6 +167,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.unannounced, s.Unannounced)
 	send(d.capped, s.Capped)
 	send(d.overdue, s.Overdue)
+	send(d.kept, s.Kept)
 	send(d.floor, s.SharedFloor)
 	gauge(d.unsaved, s.Unsaved.Seconds())
 	gauge(d.stale, s.Stale.Seconds())

@@ -190,7 +190,8 @@ func bindTable(t *testing.T, threads int) string {
 		{"label `FullPCPUsOnly` over kubelet `distribute-cpus-across-cores`", labelled("FullPCPUsOnly") +
 			optioned("distribute-cpus-across-cores")},
 	} {
-		n := node{topology: fmt.Sprintf("{grid: {sockets: 1, coresPerL3: 8, threadsPerCore: %d}}", threads)}
+		n := node{topology: fmt.Sprintf("{grid: {sockets: 1, coresPerL3: 8, threadsPerCore: %d}}", threads),
+			config: "{authority: {wholeCores: {namespaces: [default]}}}"}
 		n.before = owner(1).step("other") + demand.later // it came before the node had a policy
 		g := group{names: []string{demand.name}}
 		for _, word := range []struct{ name, spec string }{
@@ -251,7 +252,8 @@ func exclusiveTable(t *testing.T) string {
 						before: placed(1, "0", theirs).step("neighbour")}
 					// A reserved CPU is the shared pool's floor, so that all others can be given.
 					n.config = fmt.Sprintf(
-						`{reserved: {cpus: "7"}, pools: {sharedFloor: 1}, authority: {resourceStatus: trust}, `+
+						`{reserved: {cpus: "7"}, pools: {sharedFloor: 1}, `+
+							`authority: {profile: open, resourceStatus: trust}, `+
 							`allocation: {exclusiveRequired: %t}}`, required)
 					if filled != "" {
 						n.before += placed(len(filled), filled, "None").step("fill")

@@ -100,7 +100,8 @@ func (s *stepped) start(change ...func(*Options)) {
 	s.before = map[*Request]int{}
 	o := Options{
 		Topology: s.topo, Saved: s.saved, Stores: true, Tree: TreeOptions{Reads: true, Writes: true},
-		Log: slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Config: policy.Config{Authority: policy.Authority{Profile: policy.ProfileOpen}},
+		Log:    slog.New(slog.NewTextHandler(&s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {
 		c(&o)

@@ -223,6 +223,53 @@ the user who creates the pod is mostly a controller. */}}
     {{- end }}
 {{- end -}}
 
+{{/* CEL variables: does a pod, or a template of pods, ask for what its requests do not pay for? The same as policy/authority.go on the node.
+JSON text is not decoded here: a word in it counts wherever it stands, and so does an escape that may hide it. What the file gives to every pod is no
+power of the pod. */}}
+{{- define "quietcore.powerVariables" -}}
+{{- $allocation := default dict .root.Values.config.allocation -}}
+{{- $words := list -}}
+{{- range without (list "isolate" "roundup") (toString $allocation.smt) -}}{{- $words = append $words (printf "'%s'" .) -}}{{- end -}}
+- name: wantsCores
+  expression: "variables.class in ['LSE', 'LSR'] && {{ .pod }}.?metadata.?annotations[?'quietcore.dev/smt'].orValue('') in [{{ join ", " $words }}]"
+- name: wantsNodes
+  expression: >-
+    !(variables.class in ['BE', 'SYSTEM']) && ['Required', '\\'].exists(w, {{ .pod }}.?metadata.?annotations[?'scheduling.koordinator.sh/numa-topology-spec'].orValue('').contains(w))
+    {{- if and $allocation.exclusiveRequired (ne (toString $allocation.exclusivePolicy) "NUMANodeLevel") }}
+    || variables.class in ['LSE', 'LSR'] && ['NUMANodeLevel', '\\'].exists(w, {{ .pod }}.?metadata.?annotations[?'scheduling.koordinator.sh/resource-spec'].orValue('').contains(w))
+    {{- end }}
+- name: wantsAlone
+  expression: "{{ .pod }}.?metadata.?annotations[?'quietcore.dev/managed'].orValue('') == 'false'"
+- name: wantsNothing
+  expression: >-
+    variables.class == 'LS' && !['cpu', 'memory'].exists(r,
+    ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
+    quantity(string(c.?resources.?requests[?r].orValue('0'))).isGreaterThan(quantity('0')) ||
+    quantity(string(c.?resources.?limits[?r].orValue('0'))).isGreaterThan(quantity('0'))) ||
+    quantity(string({{ .pod }}.spec.?resources.?requests[?r].orValue('0'))).isGreaterThan(quantity('0')) ||
+    quantity(string({{ .pod }}.spec.?resources.?limits[?r].orValue('0'))).isGreaterThan(quantity('0')))
+{{- include "quietcore.mayClaim" (dict "root" .root "name" "cores" "label" "whole-cores" "resource" "wholecores") | nindent 0 }}
+{{- include "quietcore.mayClaim" (dict "root" .root "name" "nodes" "label" "numa-exclusive" "resource" "numaexclusive") | nindent 0 }}
+{{- include "quietcore.mayClaim" (dict "root" .root "name" "alone" "label" "unmanaged" "resource" "unmanagedpods") | nindent 0 }}
+{{- include "quietcore.mayClaim" (dict "root" .root "name" "nothing" "label" "without-request" "resource" "withoutrequest") | nindent 0 }}
+{{- end -}}
+
+{{/* CEL validations of these: of the powers that the profile, or a list of the file, closes. before is what lets a pod pass all the same. */}}
+{{- define "quietcore.powerValidations" -}}
+{{- $authority := default dict .root.Values.config.authority -}}
+{{- range list
+  (dict "key" "wholeCores" "wants" "wantsCores" "may" "cores" "what" "keep siblings idle or have surplus CPUs beyond its requests" "label" "whole-cores" "resource" "wholecores")
+  (dict "key" "numaExclusive" "wants" "wantsNodes" "may" "nodes" "what" "keep other pods off its NUMA nodes (Required)" "label" "numa-exclusive" "resource" "numaexclusive")
+  (dict "key" "unmanaged" "wants" "wantsAlone" "may" "alone" "what" "leave pods unmanaged (quietcore.dev/managed: false)" "label" "unmanaged" "resource" "unmanagedpods")
+  (dict "key" "withoutRequest" "wants" "wantsNothing" "may" "nothing" "what" "use class LS for BestEffort pods, which request nothing" "label" "without-request" "resource" "withoutrequest") }}
+{{- if or (ne (toString $authority.profile) "open") (dig .key "namespaces" list $authority) }}
+- expression: "{{ $.before }}!variables.{{ .wants }} || variables.{{ .may }}"
+  reason: Forbidden
+  messageExpression: {{ include "quietcore.refusal" (dict "root" $.root "what" .what "label" .label "resource" .resource) }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* CEL: a sentence that names the user, what is denied, and the way out. */}}
 {{- define "quietcore.refusal" -}}
 {{- $claims := .root.Values.admissionPolicies.claims -}}

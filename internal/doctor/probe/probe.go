@@ -27,7 +27,11 @@ func Examine(ctx context.Context, o doctor.Options, version string) doctor.Repor
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	o.Now = time.Now()
-	o.Probes = doctor.Probes{Daemon: askDaemon, API: func(ctx context.Context, c *config.Config) doctor.APIFacts {
+	ask := askDaemon
+	if o.Profile != "" {
+		ask = askPowers
+	}
+	o.Probes = doctor.Probes{Daemon: ask, API: func(ctx context.Context, c *config.Config) doctor.APIFacts {
 		return askAPI(ctx, c, version)
 	}}
 	if o.Root == "/" {
