@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -232,6 +233,9 @@ func docsCommands(t *testing.T, n *docsNode) (list []doctext.Command) {
 	return list
 }
 
+// waits are commands that measure for a second or two, and change nothing but a file of their own.
+var waits = regexp.MustCompile(`^(kubectl .* -- /)?quietcore (doctor|top|bundle)[^>]*$`)
+
 func runDocs(t *testing.T) {
 	n := newDocsNode(t)
 	all := docsCommands(t, n)
@@ -257,6 +261,7 @@ func runDocs(t *testing.T) {
 		_, out, _ := call("status", "-o", "json")
 		return strings.Contains(out, `"pod":"db"`)
 	})
+	var together sync.WaitGroup
 	var last []doctext.Command
 	for _, c := range all {
 		switch {
@@ -266,10 +271,13 @@ func runDocs(t *testing.T) {
 			}
 		case strings.HasPrefix(c.Text, "quietcore restore"):
 			last = append(last, c)
+		case waits.MatchString(c.Text):
+			together.Go(func() { n.run(t, c) })
 		default:
 			n.run(t, c)
 		}
 	}
+	together.Wait()
 	stop()
 	for _, c := range last {
 		n.run(t, c)
