@@ -21,7 +21,8 @@ type runner struct {
 	clock   Clock
 	at      func(failpoint.Point)
 	inbox   chan message
-	writes  sync.WaitGroup // effects that change something
+	spare   chan *node.Effect // taken by who has carried out another one
+	writes  sync.WaitGroup    // effects that change something
 	waiting map[*node.Request]chan<- node.Reply
 
 	start  time.Time
@@ -49,8 +50,9 @@ func newRunner(o *Options) (*runner, error) {
 	}
 	r := &runner{
 		backend: node.Backend{Driver: o.Driver, Reader: o.Reader, Recorded: o.Recorded},
-		clock:   o.Clock, at: at, inbox: make(chan message), waiting: map[*node.Request]chan<- node.Reply{},
-		start: o.Clock.Now(),
+		clock:   o.Clock, at: at, inbox: make(chan message), spare: make(chan *node.Effect),
+		waiting: map[*node.Request]chan<- node.Reply{},
+		start:   o.Clock.Now(),
 	}
 	if o.Store != nil {
 		r.backend.Save = o.Store.Save
@@ -171,15 +173,30 @@ func (r *runner) carryOut(ctx context.Context, out node.Out) {
 		if e.Kind == node.Write || e.Kind == node.Save {
 			r.writes.Add(1)
 		}
-		go r.perform(ctx, e)
+		select {
+		case r.spare <- e:
+		default:
+			go r.perform(ctx, e)
+		}
 	}
 }
 
+// perform carries out an effect and then waits for another one: a Synchronize has
+// thousands, and for each a new goroutine would have to grow its stack. As many wait as
+// were at work at a time.
 func (r *runner) perform(ctx context.Context, e *node.Effect) {
-	result := r.do(ctx, e)
-	select {
-	case r.inbox <- message{in: node.Done{Op: e.Op, Result: result}}:
-	case <-ctx.Done():
+	for {
+		result := r.do(ctx, e)
+		select {
+		case r.inbox <- message{in: node.Done{Op: e.Op, Result: result}}:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case e = <-r.spare:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
