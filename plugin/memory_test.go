@@ -139,11 +139,14 @@ func TestMemoryWithAThousandContainers(t *testing.T) {
 		n.remove(s)
 	}
 	before := residentKiB(t, cmd.Process.Pid)
-	fmt.Fprintln(in, "collect")
-	if line, err := said.ReadString('\n'); err != nil || line != "collected\n" {
-		t.Fatalf("the helper said %q, %v", line, err)
+	rss := before
+	for range 3 { // what a tick or an audit has just left is garbage too
+		fmt.Fprintln(in, "collect")
+		if line, err := said.ReadString('\n'); err != nil || line != "collected\n" {
+			t.Fatalf("the helper said %q, %v", line, err)
+		}
+		rss = min(rss, residentKiB(t, cmd.Process.Pid))
 	}
-	rss := residentKiB(t, cmd.Process.Pid)
 	in.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)

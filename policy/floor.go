@@ -65,8 +65,10 @@ func (m *Machine) requestedFrom(p *pod) int64 {
 		pinned := union(p.entries)
 		return max(p.resources.RequestMilli-1000*int64(pinned.Count()), 0)
 	}
-	if _, owns := m.ownOf(p, ""); owns {
-		return 0
+	if g := p.grant; g != nil {
+		if online := m.topo.Online(); g.cpus.Intersects(&online) {
+			return 0
+		}
 	}
 	return max(p.resources.RequestMilli, 0)
 }

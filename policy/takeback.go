@@ -12,8 +12,8 @@ import (
 // request: CPUs that owners were rounded up to, then siblings kept idle, of the youngest
 // owner first and no more than is needed. Required isolation keeps its siblings.
 func (m *Machine) takeBack() {
-	if m.owned.cpus.IsEmpty() {
-		return
+	if !m.hasDonor() {
+		return // without a look at every pod, which each step would pay for
 	}
 	shared := m.pools.Shared
 	returned := map[*pod]cpuset.Set{}
@@ -41,6 +41,19 @@ func (m *Machine) takeBack() {
 			returned[p], reasons[p])
 		m.podChanged(p)
 	}
+}
+
+// hasDonor says whether any owner has CPUs beyond its request, or siblings kept idle.
+func (m *Machine) hasDonor() bool {
+	if !m.owned.withheld.IsEmpty() {
+		return true
+	}
+	for _, p := range m.exclusive {
+		if m.surplus(p) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // donor finds the next CPU to take back among some, and whose it is.
