@@ -181,6 +181,8 @@ var byHand = map[string]string{
 	"pmu-check":      "takes a PMU",
 	"eval-cpi":       "writes figures; hack/evalcpi tests what makes them",
 	"eval-reclaim":   "takes recorded traces",
+	"world":          "half an hour of what go test plays a few seeds of",
+	"world-replay":   "minutes of what go test replays a few seeds of",
 	"e2e":            "takes hours",
 	"e2e-runtimes":   "takes an hour and more",
 	"e2e-kubernetes": "test has the quick proofs",
