@@ -68,7 +68,8 @@ func TestAPanicBringsBackNoOldObservation(t *testing.T) {
 	defect := false
 	s := newStepped(t)
 	s.panicked = true
-	s.up(burstable("web"), lse("gone", 4000))
+	fixed := podOf("fixed", "", policy.Guaranteed, 100)
+	s.up(fixed, lse("gone", 4000))
 	s.settle()
 	s.start(func(o *Options) {
 		o.Step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
@@ -79,16 +80,16 @@ func TestAPanicBringsBackNoOldObservation(t *testing.T) {
 			return m.Step(now, e)
 		}
 	})
-	s.synchronize() // which finds the slice on 4-15
+	s.synchronize() // which finds its cgroup on 4-15
 	s.settle()
 	s.remove(lse("gone", 4000))
 	s.settle()
-	s.want("web-main", "0-15")
+	s.want("fixed-main", "0-15")
 	defect = true
 	s.step(&Request{Event: policy.BESuppressed{}})
 	if defect {
 		t.Fatal("nothing panicked: the test shows nothing")
 	}
 	s.up(lse("db", 4000))
-	s.want("web-main", "4-15")
+	s.want("fixed-main", "4-15")
 }

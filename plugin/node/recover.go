@@ -25,6 +25,7 @@ type recovery struct {
 	now    time.Time
 
 	pool     cpuset.Set                  // what the shared pool must have been
+	owners   cpuset.Set                  // what owners have by masks or by the state file
 	observed map[string]cgroup.Effective // own masks found, by path
 	resized  []policy.PodResized         // what was missed
 }
@@ -228,6 +229,10 @@ func (r *recovery) distrust(found []*running) {
 			}
 		}
 	}
+	r.owners = all.once
+	for _, p := range r.saved {
+		r.owners.AddSet(&p.CPUs)
+	}
 	if r.pool = pool; pool.IsEmpty() {
 		r.pool = r.topo.Online().Minus(all.once)
 	}
@@ -308,7 +313,7 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	switch {
 	case isSaved && !saved.CPUs.IsEmpty() && (r.same(saved.CPUs, kernel) || p.fits(saved, kernel)):
 		return saved.Recovered()
-	case !stored.IsEmpty() && (r.same(stored, kernel) || p.passes(stored, kernel)):
+	case !stored.IsEmpty() && (r.same(stored, kernel) || r.passes(p, stored, kernel)):
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	case !kernel.IsEmpty():
 		return &policy.Recovered{CPUs: &kernel, From: "kernel", Several: len(p.containers) > 1}
@@ -339,11 +344,16 @@ func (p *running) fits(saved state.Pod, kernel cpuset.Set) bool {
 	return p.asks == int64(n)*1000 && p.asks != int64(kernel.Count())*1000
 }
 
-// passes says whether the kernel's mask is one that the pod had on its way to the CPUs that
-// the runtime stores, which are as many as it asks for. A resize that the runtime does not
-// know yet leaves a part of the one in the other.
-func (p *running) passes(stored, kernel cpuset.Set) bool {
-	return p.asks == int64(stored.Count())*1000 && !stored.SubsetOf(&kernel) && !kernel.SubsetOf(&stored)
+// passes says whether the kernel's mask is not the last word where the runtime stores as
+// many CPUs as the pod asks for: the pod was on its way to them, or some were off and are
+// back. A resize that the runtime does not know yet leaves a part of the one in the other;
+// what was freed by it may be another owner's.
+func (r *recovery) passes(p *running, stored, kernel cpuset.Set) bool {
+	if p.asks != int64(stored.Count())*1000 || stored.SubsetOf(&kernel) {
+		return false
+	}
+	freed := stored.Minus(kernel)
+	return !kernel.SubsetOf(&stored) || !freed.Intersects(&r.owners)
 }
 
 // agreed is the mask of the pod's containers where the pod itself has none and

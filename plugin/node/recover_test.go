@@ -147,13 +147,15 @@ func TestTheRuntimeOrTheKernel(t *testing.T) {
 		{"on its way, in a slice that is as large", "8-9", cpuset.Range(14, 15), all, 2000, two},
 		{"moved, and the runtime stores too few", "8-9", cpuset.Range(0, 3), all, 4000, cpuset.Range(0, 3)},
 		{"grown, and the runtime does not know", "8-9", four, all, 2000, four},
-		{"shrunk, and the runtime does not know", "8-11", two, all, 4000, two},
+		{"shrunk, and the runtime does not know", "8-11", two, all, 2000, two},
+		{"the same, and another has the rest", "0-3", cpuset.Range(0, 1), all, 4000, cpuset.Range(0, 1)},
+		{"some were off, and are back", "8-11", two, all, 4000, four},
 		{"the runtime stores nothing", "", two, all, 2000, two},
 		{"the kernel has no mask", "8-9", none, all, 2000, two},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
 			asks: c.asks, containers: []policy.Container{{CPUs: c.stored}}}
-		r := &recovery{topo: onlyOnline(t, c.now), saved: map[string]state.Pod{}}
+		r := &recovery{topo: onlyOnline(t, c.now), saved: map[string]state.Pod{}, owners: cpuset.Range(2, 3)}
 		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}
