@@ -85,11 +85,17 @@ func TestAPanicBringsBackNoOldObservation(t *testing.T) {
 	s.remove(lse("gone", 4000))
 	s.settle()
 	s.want("fixed-main", "0-15")
+	s.hangs = at(ReadCPUs, "kubepods/poduid-fixed/fixed-main")
+	s.step(Verify{Container: "fixed-main"})
+	s.wantHanging(1, "the writer is busy")
 	defect = true
 	s.step(&Request{Event: policy.BESuppressed{}})
 	if defect {
 		t.Fatal("nothing panicked: the test shows nothing")
 	}
-	s.up(lse("db", 4000))
+	s.sandbox(lse("db", 4000))
+	s.hangs = nil
+	s.resume()
+	s.settle()
 	s.want("fixed-main", "4-15")
 }
