@@ -13,7 +13,7 @@ func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 		return refuse(InvalidRequest, "cap: no container %s runs", literal(e.ID))
 	}
 	p := c.pod
-	if !p.cappable() && !p.in.exempt {
+	if !m.mayCap(p) && !p.in.exempt {
 		return refuse(InvalidRequest,
 			"cap: container %s is of class %s; only BE containers may be capped, and those of pods that allow it by "+
 				"annotation %s: allow", literal(c.ref.Name), p.in.class, AnnCap)
@@ -26,7 +26,8 @@ func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 		return refuse(InvalidRequest, "cap: %dm for %s: both must be above 0", e.Milli, e.For)
 	}
 	limit := c.resources.LimitMilli
-	next := Cap{PodUID: p.ref.UID, Container: c.ref.Name, Milli: e.Milli, Until: now.Add(e.For), Limit: &limit}
+	next := Cap{PodUID: p.ref.UID, Container: c.ref.Name, Milli: max(e.Milli, c.leastCap()), Until: now.Add(e.For),
+		Limit: &limit}
 	if old, ok := p.caps[c.ref.Name]; ok {
 		next.Milli = min(next.Milli, old.Milli)
 		if old.Until.After(next.Until) {
@@ -37,7 +38,21 @@ func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 	return nil
 }
 
-// cappable says that a pod may be quieted for others' sake.
+// mayCap says that a cap may quiet a pod for others' sake.
+func (m *Machine) mayCap(p *pod) bool {
+	return p.cappable() || m.cfg.ProtectRequest && !p.in.unmanaged && !p.in.exempt
+}
+
+// leastCap is what no cap on a container goes below: its request, where it is capped
+// although it is neither best effort nor allows it.
+func (c *container) leastCap() int64 {
+	if c.pod.cappable() {
+		return 0
+	}
+	return c.resources.RequestMilli
+}
+
+// cappable says that a pod may be quieted below its request for others' sake.
 func (p *pod) cappable() bool {
 	return !p.in.unmanaged && !p.in.exempt && (p.in.class == BE || p.in.capped)
 }
@@ -79,6 +94,7 @@ func (c *container) follow() {
 	for _, caps := range []map[string]Cap{c.pod.caps, c.pod.ended} {
 		if cap, ok := caps[c.ref.Name]; ok {
 			cap.Limit = &limit
+			cap.Milli = max(cap.Milli, c.leastCap())
 			caps[c.ref.Name] = cap
 		}
 	}

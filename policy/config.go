@@ -61,14 +61,16 @@ type Config struct {
 	BEFloor        int // CPUs that best effort keeps while it is suppressed; 0 means one physical core
 	// MaskUnannounced keeps pods that were never announced off the CPUs that others own.
 	MaskUnannounced bool
-	BEIdle          bool // best effort that was lent nothing runs only where nothing else wants to
-	Allocation      Allocation
-	LiftContainers  bool // lift the quota of each container of a pinned pod, not only of a single one
-	System          System
-	Authority       Authority
-	JobLabel        string // of a pod: names its job where the API server does not; empty: none
-	NodeLabels      map[string]string
-	Kubelet         Kubelet
+	// ProtectRequest lets a cap quiet containers of every class, down to their requests.
+	ProtectRequest bool
+	BEIdle         bool // best effort that was lent nothing runs only where nothing else wants to
+	Allocation     Allocation
+	LiftContainers bool // lift the quota of each container of a pinned pod, not only of a single one
+	System         System
+	Authority      Authority
+	JobLabel       string // of a pod: names its job where the API server does not; empty: none
+	NodeLabels     map[string]string
+	Kubelet        Kubelet
 }
 
 func (c *Config) reserved() cpuset.Set { return c.Reserved.Or(c.Kubelet.Reserved) }

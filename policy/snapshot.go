@@ -211,7 +211,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(p, need),
 		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p), Why: p.why,
-		MayCap: p.cappable(), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
+		MayCap: m.mayCap(p), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
 	}
 	if p.grant != nil {
 		v.Withheld = nonEmpty(&p.grant.withheld)

@@ -173,6 +173,7 @@ type CPI struct {
 	StandIns        StandIns `json:"standIns"`
 
 	Detector       Detector `json:"detector"`
+	Protect        Protect  `json:"protect"`
 	JobLabel       string   `json:"jobLabel"` // names the job of a pod where the API server does not; empty: none
 	MinUsage       float64  `json:"minUsage"` // CPU-seconds per second
 	OutlierWindow  Duration `json:"outlierWindow"`

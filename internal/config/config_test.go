@@ -45,6 +45,23 @@ func TestDefaultIsValidAndIsThePolicysDefault(t *testing.T) {
 	}
 }
 
+// What a cap may take is said by its own key, else by the profile.
+func TestWhoIsProtected(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, "cpi: {protect: class}": false, "cpi: {protect: request}": true, `cpi: {protect: ""}`: false,
+		"authority: {profile: open}": false, "authority: {profile: strict}": true,
+		"authority: {profile: strict}\ncpi: {protect: class}": false,
+	} {
+		c, err := Parse([]byte(head + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Policy().ProtectRequest; got != want {
+			t.Errorf("%s: %t, want %t", text, got, want)
+		}
+	}
+}
+
 func TestEveryWordIsTheValueItNames(t *testing.T) {
 	c, err := Parse([]byte(head + `
 memory: off
@@ -68,7 +85,8 @@ node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {f
 		policy.PowerWholeCores: {"c"}, policy.PowerNUMAExclusive: {"d"}, policy.PowerUnmanaged: {"*"},
 		policy.PowerWithoutRequest: {"f"}}
 	want := policy.Config{
-		Degrade: true, Memory: policy.MemoryOff, Reserved: cpuset.Of(0, 1), ReservedStrict: true, SharedFloor: 4,
+		ProtectRequest: true, // strict implies it
+		Degrade:        true, Memory: policy.MemoryOff, Reserved: cpuset.Of(0, 1), ReservedStrict: true, SharedFloor: 4,
 		Allocation: policy.Allocation{
 			Bind: cpuallocator.SpreadByPCPUs, BindRequired: true, Exclusive: cpuallocator.NUMANodeLevel,
 			ExclusiveRequired: true,

@@ -22,6 +22,7 @@ func (c *Config) Policy() policy.Config {
 		MaskUnannounced: c.Unannounced == MaskFound,
 		BEIdle:          c.Suppress.Mode == SwitchEnforce,
 		JobLabel:        c.CPI.JobLabel,
+		ProtectRequest:  c.protectsRequests(),
 		Allocation: policy.Allocation{
 			Bind:              cpuallocator.BindPolicy(a.BindPolicy),
 			BindRequired:      a.BindRequired,
@@ -44,6 +45,13 @@ func (c *Config) Policy() policy.Config {
 		NodeLabels: maps.Clone(c.Node.Labels),
 		Kubelet:    k.Policy(),
 	}
+}
+
+// protectsRequests says that a cap may quiet containers of every class, down to their
+// requests: by its own key, else by the profile.
+func (c *Config) protectsRequests() bool {
+	strict := c.Authority.Profile == Profile(policy.ProfileStrict)
+	return c.CPI.Protect == ProtectRequest || c.CPI.Protect == ProtectDefault && strict
 }
 
 // namespaces are those that have each power.

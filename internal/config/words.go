@@ -89,6 +89,7 @@ type (
 	API            string
 	CPIMode        string
 	Waits          string
+	Protect        string
 	Detector       string
 	Switch         string
 	StandIn        string
@@ -115,6 +116,9 @@ const (
 	CPIOff          CPIMode        = "off"
 	CPIObserve      CPIMode        = "observe"
 	CPIEnforce      CPIMode        = "enforce"
+	ProtectDefault  Protect        = "" // as the profile says
+	ProtectClass    Protect        = "class"
+	ProtectRequest  Protect        = "request"
 	WaitsOff        Waits          = "off"
 	WaitsTotal      Waits          = "total"
 	DetectorDefault Detector       = "default"
@@ -158,6 +162,13 @@ func (v *Switch) UnmarshalText(text []byte) error {
 func (v *Detector) UnmarshalText(text []byte) error {
 	return setWord(v, text, DetectorDefault, DetectorClassic)
 }
+func (v *Protect) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*v = ProtectDefault
+		return nil
+	}
+	return setWord(v, text, ProtectClass, ProtectRequest)
+}
 func (v *StandIn) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*v = NoStandIn
@@ -171,7 +182,7 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
 var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Unannounced)(nil), (*Memory)(nil),
-	(*ResourceStatus)(nil), (*Profile)(nil),
+	(*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
 	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil),
 	(*LogLevel)(nil), (*LogFormat)(nil)}
 
