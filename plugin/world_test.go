@@ -81,6 +81,8 @@ var defects = []struct {
 		"a quota that is decided before it is known who owns what is never written"},
 	{"D38", 21313, []sim.Fault{sim.LateEffect, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
 		"an owner loses a CPU that was off while its mask was written and is back after a restart"},
+	{"D39", 20546, []sim.Fault{sim.Lies, sim.Kills}, sim.PropGrant, false,
+		"the world wanted a new daemon to know CPUs that neither kernel, runtime nor disk has"},
 	{"D18", 4325, []sim.Fault{sim.Panics, sim.Kills}, sim.PropSettle, false,
 		"the world's disk made a cap that was over run for 292 years"},
 	{"D15", 1845, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics, sim.Disk,

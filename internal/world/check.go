@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -95,6 +96,23 @@ func (w *World) kept(p *Pod) cpuset.Set {
 		}
 	}
 	return kept
+}
+
+// letGo takes back promises that nothing tells a new daemon of: an owner was on its way to its
+// CPUs when the daemon was killed before its first save, and its container has ended since,
+// so that the runtime stores nothing either. No task loses CPUs by that.
+func (w *World) letGo(saved map[string]state.Pod) {
+	for _, p := range w.node.pods {
+		own := w.owned(p, p.grant)
+		place, isSaved := saved[p.UID()]
+		isSaved = isSaved && !place.CPUs.IsEmpty()
+		isStored := p.ctr != nil && (p.ctr.phase == ready || p.ctr.phase == running)
+		e, err := w.kernel.Effective(p.Parent())
+		if p.live() && !isSaved && !isStored && err == nil && !own.SubsetOf(&e.OwnCPUs) {
+			w.note("nothing tells that %s owns %s", p.Name, p.grant)
+			p.grant = cpuset.Set{}
+		}
+	}
 }
 
 // task is a cgroup with tasks, the container whose it is and the CPUs that it may use.

@@ -352,7 +352,9 @@ func (w *World) daemon(c Choice) bool {
 	switch {
 	case c.Do == "start" && !w.alive:
 		w.alive = true
-		w.shell.Start(w.disk.load(w.clock().Add(w.jump), w.elapsed))
+		saved := w.disk.load(w.clock().Add(w.jump), w.elapsed)
+		w.letGo(saved.Places())
+		w.shell.Start(saved)
 	case c.Do == "kill" && w.alive:
 		w.shell.Kill()
 		w.alive, w.ops = false, nil
