@@ -90,6 +90,8 @@ var defects = []struct {
 		"a slice with an owner that nobody sees at the start moves its pods onto the owner's CPUs"},
 	{"D19", 34876, []sim.Fault{sim.LateEffect, sim.Unplugs}, sim.PropBeside, false,
 		"a shared pod starts on CPUs that its cgroup has since those of its mask went off"},
+	{"D20", 53081, []sim.Fault{sim.Lies, sim.Kills, sim.Unplugs}, sim.PropMove, true,
+		"a slice is widened around a pod in it that the tree does not have yet"},
 }
 
 // play plays one run.
