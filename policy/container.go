@@ -12,7 +12,7 @@ func (m *Machine) judgeContainer(v *verdict, in *Container, degrade bool) *Refus
 
 func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
 	p := v.pod
-	if !p.in.exclusive() || p.degraded != "" || kubeletPins(p.labels, p.ref.QoS) {
+	if p.unread || !p.in.exclusive() || p.degraded != "" || kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
 	if p.resources == nil {

@@ -98,6 +98,7 @@ type place struct {
 	nodes    *cpuset.Set           // NUMA node IDs an LS pod is bound to; nil: none
 	pool     PoolID                // where it runs by the last decision; empty: on CPUs of its own, or not decided
 	unread   bool                  // what it has is not known yet: it stays where it is
+	waits    bool                  // unread, since what others have is not known yet
 	kubelet  bool                  // kubelet's static policy owns its exclusive CPUs
 	entries  map[string]cpuset.Set // these, by container name
 	degraded string                // why it is in the shared pool although it asked for more
@@ -170,6 +171,8 @@ type container struct {
 	asked     Asked
 	stopped   bool
 	createdAt time.Time
+	// told are the limits of ours, in milli-CPUs, that replies had the runtime store; nil: any.
+	told []int64
 }
 
 // New makes the machine of an empty node.

@@ -41,6 +41,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 		before = m.requestedFrom(p)
 	}
 	m.commit(now, e, &v)
+	m.admitWaiting()
 	if p != nil && m.requestedFrom(p) > before {
 		m.takeBack()
 	}

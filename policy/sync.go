@@ -27,7 +27,7 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	late := false
 	for i := range pods {
 		var v verdict
-		_ = m.judgePod(&v, &pods[i], true) // what would be refused is degraded
+		m.judgeRunning(&v, &pods[i])
 		late = late || v.enters && m.comesLate(v.pod, pods[i].Recovered)
 		m.enterPod(&v, &pods[i])
 	}
@@ -116,7 +116,7 @@ func (p *pod) input(sandbox string) Pod {
 	in := Pod{
 		UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
 		Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
-		CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices, Unread: p.unread,
+		CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices, Unread: p.unread && !p.waits,
 		Asked: p.asked,
 	}
 	if !p.asked.Known() {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -42,11 +43,12 @@ func (m *Machine) IsUnread(uid string) bool { return m.unread[uid] != nil }
 
 // refuseUnread refuses to give CPUs while somebody unread may hold them.
 func (m *Machine) refuseUnread() *Refusal {
-	if len(m.unread) == 0 {
+	n := m.unreadPods()
+	if n == 0 {
 		return nil
 	}
 	return refuse(Busy, "the cgroups of %s that ran before are still being read, and may hold these CPUs; "+
-		"it is tried again", count(len(m.unread), "pod"))
+		"it is tried again", count(n, "pod"))
 }
 
 // correct enters what was read. Pods that were found to own something come before
@@ -112,17 +114,47 @@ func (m *Machine) correctContainer(in *ContainerCorrection) {
 	}
 }
 
+// judgeRunning looks at a pod that runs: what would be refused is degraded. One that asks
+// for CPUs while others are unread waits until they are read, and stays where it is.
+func (m *Machine) judgeRunning(v *verdict, in *Pod) {
+	if m.judgePod(v, in, true) != nil {
+		v.pod.unread, v.pod.waits = true, true
+	}
+}
+
+// admitWaiting places the pods that waited, the oldest first, when nothing is unread any more.
+func (m *Machine) admitWaiting() {
+	if len(m.unread) == 0 || m.unreadPods() > 0 {
+		return
+	}
+	for _, p := range slices.SortedFunc(maps.Values(m.unread), byAge) {
+		m.enterRead(p, nil)
+	}
+}
+
+// unreadPods counts those of m.unread that do not merely wait for the others.
+func (m *Machine) unreadPods() int {
+	n := 0
+	for _, p := range m.unread {
+		if !p.waits {
+			n++
+		}
+	}
+	return n
+}
+
 // enterRead enters an unread pod anew, now that it is known what it has.
 func (m *Machine) enterRead(old *pod, r *Recovered) {
 	in := old.input(old.sandboxes[0])
 	in.Unread, in.Recovered = false, r
 	delete(m.pods, old.ref.UID)
+	delete(m.unread, old.ref.UID)
 	for _, s := range old.sandboxes {
 		delete(m.sandboxes, s)
 	}
 	order := m.order
 	var v verdict
-	_ = m.judgePod(&v, &in, true) // what would be refused is degraded
+	m.judgeRunning(&v, &in)
 	p := v.pod
 	p.caps, p.ended = old.caps, old.ended
 	m.enterPod(&v, &in)
