@@ -1,5 +1,7 @@
 package policy
 
+import "slices"
+
 // Quota is a CFS quota: microseconds of CPU time in each period. The zero value says
 // that it is not known.
 type Quota struct {
@@ -202,7 +204,7 @@ func (c *container) take(in *Container, synchronized bool) {
 	next.OurQuota = next.OurQuota || c.asked.OurQuota
 	next.CPUs = next.CPUs || c.asked.CPUs && synchronized
 	resources := in.Resources
-	if synchronized && c.asked.OurQuota && !in.Asked.OurQuota {
+	if synchronized && c.asked.OurQuota && !in.Asked.OurQuota && c.mayStore(next.Quota.Milli()) {
 		next.Quota = c.asked.Quota
 		resources.LimitMilli = c.resources.LimitMilli
 	}
@@ -217,7 +219,29 @@ func (m *Machine) replied(id string) {
 	if c == nil || c.pod.unread {
 		return
 	}
-	if _, ours := m.quotaDue(c); ours {
-		c.asked.OurQuota = true
+	q, ours := m.quotaDue(c)
+	if !ours {
+		return
 	}
+	switch milli := q.Milli(); {
+	case !c.asked.OurQuota:
+		c.told = []int64{milli}
+	case c.told == nil || slices.Contains(c.told, milli):
+	case len(c.told) == maxTold:
+		c.told = nil
+	default:
+		c.told = append(c.told, milli)
+	}
+	c.asked.OurQuota = true
+}
+
+// maxTold bounds the limits of ours that are told from kubelet's.
+const maxTold = 8
+
+// mayStore says whether a limit that the runtime stores may be one of ours. Systemd rounds up.
+func (c *container) mayStore(milli int64) bool {
+	const rounding = 10
+	return c.told == nil || slices.ContainsFunc(c.told, func(ours int64) bool {
+		return ours == milli || ours != NoLimit && ours <= milli && milli <= ours+rounding
+	})
 }
