@@ -40,6 +40,7 @@ type limit struct {
 	ours   bool
 	back   bool // target is what kubelet asked for, and then it is kubelet's again
 	seen   bool // target was there: from now on another one is somebody's doing
+	wrote  bool // there was a write, of which nothing says whether it came before or after kubelet's
 	target cgroup.Quota
 }
 
@@ -53,13 +54,13 @@ func (l *limit) want(q policy.Quota, ours bool) bool {
 		l.seen = l.seen && l.target == next
 		l.ours, l.back, l.target = true, false, next
 		return true
-	case !l.ours:
+	case !l.ours && (!l.wrote || l.target == next):
 		return false
 	case !q.Known():
 		l.ours = false // what to go back to is not known: its manager's next write decides
 		return false
 	}
-	l.back, l.seen, l.target = true, false, next
+	l.ours, l.back, l.seen, l.target = true, true, false, next
 	return true
 }
 
@@ -166,6 +167,7 @@ func (e *writer) writeLimit(s *subject) {
 		return
 	}
 	e.noteDrift(s, now, err)
+	s.limit.wrote = true
 	err = e.out.do(Effect{Kind: Write, Path: s.path, Values: v, Before: failpoint.QuotaWriting,
 		After: failpoint.QuotaWritten}).Err
 	e.count(err)
