@@ -12,7 +12,7 @@ import (
 // takeover takes over what runs. A Synchronize is answered from what was read until half
 // of its time has passed, from the state file and from the runtime's lists; what is read
 // later corrects that. What was read is kept until the takeover is finished, also when the
-// runtime gives up and asks again.
+// runtime gives up and asks again, and then read once more.
 type takeover struct {
 	c        *Core
 	saved    state.Snapshot
@@ -202,30 +202,40 @@ type reads struct {
 	flying map[query]bool
 	wanted map[query]bool // not answered yet; true: urgent
 	urgent int            // how many of them are
+	// early are those that were under way when they were asked for: what they find counts until
+	// they are read again.
+	early map[query]bool
 	// news says that the urgent ones are answered, or that one was since all others have
 	// begun: one of them may hang.
 	news bool
 }
 
 func newReads() reads {
-	return reads{seen: map[query]reading{}, flying: map[query]bool{}, wanted: map[query]bool{}}
+	return reads{seen: map[query]reading{}, flying: map[query]bool{}, wanted: map[query]bool{}, early: map[query]bool{}}
 }
 
-// ask replaces what is to be read; the first urgent ones are those that decide most.
+// ask replaces what is to be read; the first urgent ones are those that decide most. What was
+// read for an earlier question counts until it is read again, after the rest: without an
+// answer the runtime goes on, and kubelet resizes.
 func (r *reads) ask(list []query, urgent int) {
 	r.queue, r.wanted, r.urgent, r.news = nil, map[query]bool{}, 0, false
+	var again []query
 	for i, q := range list {
-		if _, done := r.seen[q]; done {
-			continue
-		}
-		r.wanted[q] = i < urgent
-		if i < urgent {
+		_, done := r.seen[q]
+		r.wanted[q] = i < urgent && !done
+		if r.wanted[q] {
 			r.urgent++
 		}
-		if !r.flying[q] {
+		switch {
+		case r.flying[q]:
+			r.early[q] = true
+		case done:
+			again = append(again, q)
+		default:
 			r.queue = append(r.queue, q)
 		}
 	}
+	r.queue = append(r.queue, again...)
 }
 
 // repeat reads once more what could not be read.
@@ -250,6 +260,8 @@ func (r *reads) take() (query, bool) {
 }
 
 func (r *reads) put(q query, found reading) {
+	early := r.early[q]
+	delete(r.early, q)
 	delete(r.flying, q)
 	urgent, wanted := r.wanted[q]
 	if !wanted {
@@ -257,6 +269,10 @@ func (r *reads) put(q query, found reading) {
 	}
 	r.seen[q] = found
 	delete(r.wanted, q)
+	if early {
+		r.wanted[q] = false
+		r.queue = append(r.queue, q)
+	}
 	if urgent {
 		r.urgent--
 	}
@@ -282,5 +298,6 @@ func (r *reads) wrote(path string) {
 func (r *reads) forget() {
 	clear(r.seen)
 	clear(r.wanted)
+	clear(r.early)
 	r.queue, r.urgent, r.news = nil, 0, false
 }
