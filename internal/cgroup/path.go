@@ -121,6 +121,27 @@ func (q QoS) String() string {
 	return [...]string{"outside kubepods", "Guaranteed", "Burstable", "BestEffort"}[q]
 }
 
+// Top is the cgroup of all of kubelet's pods, of which parent is one in which pods' cgroups lie;
+// empty: it is not kubelet's.
+func Top(parent string) string {
+	switch Classify(parent) {
+	case Guaranteed:
+		return parent
+	case Burstable, BestEffort:
+		return Parent(parent)
+	}
+	return ""
+}
+
+// QoSSlices are the burstable and the best-effort slice in the cgroup of all of kubelet's pods.
+func QoSSlices(top string) (burstable, bestEffort string) {
+	sub, ending := top+"/", ""
+	if stem, unit := strings.CutSuffix(path.Base(top), ".slice"); unit {
+		sub, ending = sub+stem+"-", ".slice"
+	}
+	return sub + "burstable" + ending, sub + "besteffort" + ending
+}
+
 // Classify says from the path of the cgroup in which a pod's cgroup lies what
 // kubelet takes the pod for, in both drivers' spelling and below any
 // --cgroup-root. Only Burstable and BestEffort parents carry a mask.

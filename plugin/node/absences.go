@@ -250,25 +250,14 @@ func (p *absences) unannounced(suspects []policy.FoundPod, seen sighting) []poli
 func kubeletSlices(all []member) []string {
 	tops := []string{"kubepods", "kubepods.slice"}
 	for _, above := range toList(all) {
-		top := above
-		switch cgroup.Classify(above) {
-		case cgroup.Burstable, cgroup.BestEffort:
-			top = cgroup.Parent(above)
-		case cgroup.OutsideKubepods:
-			continue
-		}
-		if !slices.Contains(tops, top) {
+		if top := cgroup.Top(above); top != "" && !slices.Contains(tops, top) {
 			tops = append(tops, top)
 		}
 	}
 	var paths []string
 	for _, top := range tops {
-		sub := top + "/"
-		ending := ""
-		if stem, unit := strings.CutSuffix(path.Base(top), ".slice"); unit {
-			sub, ending = sub+stem+"-", ".slice"
-		}
-		paths = append(paths, top, sub+"burstable"+ending, sub+"besteffort"+ending)
+		burstable, bestEffort := cgroup.QoSSlices(top)
+		paths = append(paths, top, burstable, bestEffort)
 	}
 	return paths
 }

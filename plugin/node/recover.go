@@ -279,8 +279,8 @@ func (r *recovery) sharedPool(found []*running) cpuset.Set {
 	}
 	seen := map[string]bool{}
 	for _, p := range found {
-		path := cgroup.Parent(p.pod.CgroupParent)
-		if p.pod.QoS != policy.Burstable || seen[path] || path == "" {
+		path := burstableOf(&p.pod)
+		if path == "" || seen[path] {
 			continue
 		}
 		seen[path] = true
@@ -294,6 +294,19 @@ func (r *recovery) sharedPool(found []*running) cpuset.Set {
 		}
 	}
 	return pool
+}
+
+// burstableOf is the burstable slice beside or above a pod; empty: none that is known.
+func burstableOf(p *policy.Pod) string {
+	above := cgroup.Parent(p.CgroupParent)
+	if top := cgroup.Top(above); top != "" {
+		slice, _ := cgroup.QoSSlices(top)
+		return slice
+	}
+	if p.QoS == policy.Burstable {
+		return above
+	}
+	return ""
 }
 
 // placeOf is what a pod owned or was bound to; nil where nobody knows anything.
@@ -443,15 +456,18 @@ func tighter(a, b int64) bool {
 }
 
 // before is the limit that kubelet gave a container that is capped, or was: then it counts
-// only where the cap is still found.
-func (r *recovery) before(uid, name string, found ...int64) (int64, bool) {
+// only where the cap is still found. Where the runtime stores another limit than the cap and
+// the one before, kubelet has resized the container since.
+func (r *recovery) before(uid, name string, stored, kernel int64) (int64, bool) {
+	same := func(a, b int64) bool { return !tighter(a, b) && !tighter(b, a) }
 	for _, c := range r.caps {
 		if c.PodUID != uid || c.Container != name || c.PreviousQuotaMilli == nil {
 			continue
 		}
-		still := func(milli int64) bool { return !tighter(milli, c.CapMilli) && !tighter(c.CapMilli, milli) }
-		if r.now.Before(c.Until) || slices.ContainsFunc(found, still) {
-			return *c.PreviousQuotaMilli, true
+		was := *c.PreviousQuotaMilli
+		capped := r.now.Before(c.Until) || same(stored, c.CapMilli) || same(kernel, c.CapMilli)
+		if capped && (same(stored, c.CapMilli) || same(stored, was)) {
+			return was, true
 		}
 	}
 	return 0, false

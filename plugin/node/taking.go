@@ -137,9 +137,7 @@ func (t *taking) plan() {
 		if len(p.containers) == 0 && path != "" {
 			add(slice, parentOf(cleanOf(path)), List)
 		}
-		if p.pod.QoS == policy.Burstable {
-			add(slice, cgroup.Parent(path), ReadCPUs)
-		}
+		add(slice, burstableOf(&p.pod), ReadCPUs)
 		switch {
 		case !p.pod.Exclusive():
 			add(other, path, ReadCPUs)
