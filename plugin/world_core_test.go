@@ -194,7 +194,10 @@ func (s *simulated) Call(r *sim.Request) {
 	case sim.StopPod:
 		l.step(node.Stopping{Pod: r.Pod.UID()})
 		l.heard.Answers = append(l.heard.Answers, sim.Answer{To: r})
-	case sim.PostStart:
+	case sim.PostUpdatePod:
+		l.step(node.Recheck{Pod: r.Pod.UID()})
+		l.heard.Answers = append(l.heard.Answers, sim.Answer{To: r})
+	case sim.PostStart, sim.PostUpdateCtr:
 		l.step(node.Verify{Container: r.Container.ID})
 		l.heard.Answers = append(l.heard.Answers, sim.Answer{To: r})
 	case sim.StartCtr:
@@ -205,8 +208,11 @@ func (s *simulated) Call(r *sim.Request) {
 		l.ask(r)
 	default:
 		l.ask(r)
-		if r.Kind == sim.RemoveCtr {
+		switch r.Kind {
+		case sim.RemoveCtr:
 			l.step(node.Stopping{Pod: r.Pod.UID()})
+		case sim.UpdatePod:
+			l.step(node.Recheck{Pod: r.Pod.UID()})
 		}
 	}
 }
@@ -247,6 +253,10 @@ func (l *simulatedLife) request(r *sim.Request) *node.Request {
 		in.Event = policy.PodRemoved{Sandbox: pod.Sandbox}
 	case sim.Create, sim.StartCtr:
 		in.Event = policy.ContainerCreate{Pod: pod, Container: containerOf(ctr, &pod, pod.CreatedAt)}
+	case sim.UpdatePod:
+		in.Event = resizeOf(pod.Sandbox, r.Resources)
+	case sim.UpdateCtr:
+		in.Event = updateOf(ctr.GetId(), &api.LinuxResources{Cpu: r.Resources})
 	case sim.StopCtr, sim.RemoveCtr:
 		in.Event = policy.ContainerStopped{ID: ctr.GetId()}
 	}

@@ -55,23 +55,35 @@ func (p *Pod) live() bool { return p.phase == ready && !p.grant.IsEmpty() && !p.
 // admits says whether an owner shares its CPUs with another pod; LSR does with BE.
 func (p *Pod) admits(other *Pod) bool { return p.Class == policy.LSR && other.isBE() }
 
-// checkStart is the main property: an owner's create is answered.
-func (w *World) checkStart(c *Container) {
+// checkStart is the main property: an owner's create is answered, or an update that gives it
+// more CPUs than the ones on which it runs.
+func (w *World) checkStart(c *Container, had cpuset.Set) {
 	p := c.Pod
 	own, err := cpuset.Parse(c.cpus)
-	if !p.owns() || err != nil || own.IsEmpty() {
-		return
+	view := w.shell.View()
+	grants := view.Grants()
+	left := grants[p.UID()].And(view.Online)
+	if !p.owns() || err != nil || own.IsEmpty() || left.IsEmpty() {
+		return // one that is no owner any more may be given every CPU: its pod's mask confines it
 	}
+	w.followResizes(view, grants)
 	for _, other := range w.node.pods {
 		if others := w.kept(other).And(own); other != p && other.live() && !others.IsEmpty() {
 			w.violate(PropStart, "%s is given %s of %s, which %s owns", p.Name, others, own, other.Name)
 		}
 	}
-	w.intruders(PropStart, p, own, w.tasks())
-	if p.live() && w.owned(p, p.grant) != w.owned(p, own) {
+	tasks := w.tasks()
+	w.intruders(PropStart, p, own.Minus(had), tasks)
+	for i := range tasks { // what was let start while there was no daemon may have been here first
+		t := &tasks[i]
+		t.ctr.apart = t.ctr.apart && !(t.ctr.early && t.cpus.Intersects(&had))
+	}
+	if p.live() && !p.follows(own) && w.owned(p, p.grant) != w.owned(p, own) {
 		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
 	}
-	p.grant = own
+	if had.IsEmpty() || p.grant.IsEmpty() {
+		p.grant = own
+	}
 }
 
 // owned is a set less what is off, or was when the pod's CPUs were promised: what is
@@ -90,12 +102,7 @@ func (w *World) kept(p *Pod) cpuset.Set {
 		grant := w.shell.View().Grants()[p.UID()]
 		kept = kept.Or(p.grant.And(grant))
 	}
-	if p.ctr != nil {
-		if may, err := w.kernel.Allowed(p.ctr.Path()); err == nil {
-			kept = kept.Or(p.grant.And(may))
-		}
-	}
-	return kept
+	return kept.Or(p.grant.And(w.runsOn(p)))
 }
 
 // letGo takes back promises that nothing tells a new daemon of: an owner was on its way to its
@@ -106,7 +113,7 @@ func (w *World) letGo(saved map[string]state.Pod) {
 		own := w.owned(p, p.grant)
 		place, isSaved := saved[p.UID()]
 		isSaved = isSaved && !place.CPUs.IsEmpty()
-		isStored := p.ctr != nil && (p.ctr.phase == ready || p.ctr.phase == running)
+		isStored := slices.ContainsFunc(p.parts, func(o *part) bool { return o.is(ready, running) && o.ctr.cpus != "" })
 		e, err := w.kernel.Effective(p.Parent())
 		if p.live() && !isSaved && !isStored && err == nil && !own.SubsetOf(&e.OwnCPUs) {
 			w.note("nothing tells that %s owns %s", p.Name, p.grant)
@@ -127,7 +134,7 @@ func (w *World) tasks() []task {
 	cpus := w.kernel.Tasks()
 	var all []task
 	for _, path := range slices.Sorted(maps.Keys(cpus)) {
-		all = append(all, task{path, w.node.podAt(path).ctr, cpus[path]})
+		all = append(all, task{path, w.node.containerAt(path), cpus[path]})
 	}
 	return all
 }
@@ -225,6 +232,7 @@ func (w *World) check(c Choice) {
 		view = w.shell.View()
 		grants = view.Grants()
 	}
+	w.followResizes(view, grants)
 	tasks := w.tasks()
 	w.noteFell(tasks)
 	for _, p := range w.node.pods {
@@ -237,6 +245,9 @@ func (w *World) check(c Choice) {
 		}
 		w.intruders(PropMove, p, w.kept(p), tasks)
 		grant := grants[p.UID()]
+		if p.follows(grant) {
+			continue
+		}
 		if w.alive && view.Synced && !(view.Unread && grant.IsEmpty()) && w.owned(p, grant) != w.owned(p, p.grant) {
 			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, grant, c)
 		}
@@ -357,11 +368,8 @@ func (w *World) unsettledGrants(view View, grants map[string]cpuset.Set) string 
 }
 
 func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string {
-	for _, p := range w.node.pods {
-		c := p.ctr
-		if c == nil || c.phase != running {
-			continue
-		}
+	for _, c := range w.node.running() {
+		p := c.Pod
 		want := view.Shared
 		grant := grants[p.UID()]
 		left := grant.And(w.topo.Online())
@@ -379,7 +387,7 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 			return fmt.Sprintf("%s runs on %s and belongs on %s", c.Path(), e.CPUs, want)
 		}
 		quota := *c.asked().Quota
-		if !left.IsEmpty() {
+		if !left.IsEmpty() && len(p.parts) == 1 { // of several, each keeps its own limit
 			quota.Micros = -1
 		}
 		if e.QuotaMilli != quota.Milli() {

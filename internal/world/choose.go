@@ -74,6 +74,8 @@ func (w *World) offerKubelet(add offer) {
 		switch {
 		case n.due(p) && w.alive:
 			add(10, "next", p.Name, "")
+		case n.due(p):
+			add(2, "next", p.Name, "")
 		case n.busy(p):
 			continue
 		}
@@ -83,8 +85,11 @@ func (w *World) offerKubelet(add offer) {
 				add(1, "end", p.Name, "unsaid")
 			}
 		}
-		if p.phase == ready && p.ctr != nil && p.ctr.phase == running && w.alive {
-			add(2, "restart", p.Name, "")
+		if p.phase == ready {
+			for _, o := range p.running() {
+				add(2, "restart", p.Name, p.nameOf(o))
+			}
+			w.offerResize(add, p)
 		}
 	}
 }
@@ -97,6 +102,9 @@ func (w *World) offerDaemon(add offer) {
 	add(1, "wait", "31s", "")
 	if !w.alive {
 		add(20, "start", "", "")
+		if w.has(Disk) {
+			add(2, "lose", "", "")
+		}
 		if w.has(Clock) {
 			add(2, "clock", "24h0m0s", "")
 			add(2, "clock", "-24h0m0s", "")
@@ -119,7 +127,7 @@ func (w *World) offerDaemon(add offer) {
 		add(1, "disconnect", "", "")
 	}
 	for _, p := range n.pods {
-		if p.isBE() && p.ctr != nil && p.ctr.phase == running {
+		if p.isBE() && p.parts[0].is(running) {
 			add(1, "cap", p.Name, "")
 		}
 	}
@@ -222,7 +230,7 @@ func (w *World) act(c Choice) bool {
 			o.hung = false
 		}
 		return o != nil
-	case "pod", "next", "restart", "end":
+	case "pod", "next", "restart", "resize", "end":
 		return w.kubelet(c)
 	case "wait":
 		d, err := time.ParseDuration(c.What)
@@ -230,7 +238,7 @@ func (w *World) act(c Choice) bool {
 			w.run(d)
 		}
 		return err == nil
-	case "start", "kill", "clock", "connect", "disconnect":
+	case "start", "kill", "clock", "lose", "connect", "disconnect":
 		return w.daemon(c)
 	case "tick", "audit", "vanish", "cap", "suppress":
 		return w.alive && w.event(c)
@@ -275,13 +283,16 @@ func (w *World) kubelet(c Choice) bool {
 	}
 	switch c.Do {
 	case "next":
-		return w.alive && w.next(p)
+		return w.next(p)
 	case "restart":
-		if p.phase != ready || p.ctr == nil || p.ctr.phase != running {
+		o := p.part(c.How)
+		if p.phase != ready || o == nil || !o.is(running) {
 			return false
 		}
-		w.stop(p)
+		w.stop(o)
 		return true
+	case "resize":
+		return w.wantResize(p, c.How)
 	}
 	if p.phase != ready {
 		return false
@@ -298,27 +309,38 @@ func (w *World) next(p *Pod) bool {
 		return false
 	case p.phase == wanted:
 		p.attempts++
-		p.sandbox, p.phase = fmt.Sprintf("sb-%s-%d", p.Name, p.attempts), asked
+		p.sandbox, p.phase, p.told = fmt.Sprintf("sb-%s-%d", p.Name, p.attempts), asked, p.size()
+		p.inPlace.written = p.told
 		w.kernel.Mkdir(p.Parent(), 0)
-		quota := cgroupQuota(p.Limit)
+		quota := cgroupQuota(p.told.limit)
 		if err := w.apply(p.Parent(), quota); err != nil {
 			panic(err) // of a cgroup that was just made
 		}
 		n.enqueue(RunPod, p, nil)
-	case p.ctr != nil && p.ctr.phase == ready:
-		n.enqueue(StartCtr, p, p.ctr)
+	case !slices.ContainsFunc(p.parts, (*part).due):
+		w.beginResize(p)
 	default:
-		p.made++
-		p.ctr = &Container{ID: fmt.Sprintf("%s-%d", p.Name, p.made), Pod: p, phase: asked}
-		n.enqueue(Create, p, p.ctr)
+		w.nextContainer(p)
 	}
 	w.dispatch()
 	return true
 }
 
-// stop ends a pod's container.
-func (w *World) stop(p *Pod) {
-	c := p.ctr
+// nextContainer creates or starts the first of a pod's containers that is due.
+func (w *World) nextContainer(p *Pod) {
+	o := p.parts[slices.IndexFunc(p.parts, (*part).due)]
+	if o.is(ready) {
+		w.node.enqueue(StartCtr, p, o.ctr)
+		return
+	}
+	p.made++
+	o.ctr = &Container{ID: fmt.Sprintf("%s-%d", p.Name, p.made), Pod: p, part: o, size: o.size, phase: asked}
+	w.node.enqueue(Create, p, o.ctr)
+}
+
+// stop ends a container.
+func (w *World) stop(o *part) {
+	c, p := o.ctr, o.ctr.Pod
 	w.kernel.Rmdir(c.Path())
 	c.phase = over
 	w.node.enqueue(StopCtr, p, c)
@@ -333,7 +355,11 @@ func (w *World) end(p *Pod, unsaid bool) {
 	p.phase = over
 	n.pods = slices.DeleteFunc(n.pods, func(o *Pod) bool { return o == p })
 	unsaid = unsaid || !w.alive
-	if c := p.ctr; c != nil && c.phase != over {
+	for _, o := range p.parts {
+		c := o.ctr
+		if c == nil || c.phase == over {
+			continue
+		}
 		c.phase = over
 		if !unsaid {
 			n.enqueue(StopCtr, p, c)
@@ -360,6 +386,7 @@ func (w *World) daemon(c Choice) bool {
 		w.alive, w.ops = false, nil
 		w.weather.panicking = ""
 		n.drop()
+		w.dispatch()
 		// systemd has done or lost what it was asked for by the time that a new
 		// daemon looks.
 		if c.How == howLate {
@@ -372,6 +399,8 @@ func (w *World) daemon(c Choice) bool {
 			return false
 		}
 		w.jump += d
+	case c.Do == "lose" && !w.alive:
+		w.disk = disk{}
 	case c.Do == "connect" && w.alive && !n.connected:
 		n.connected = true
 		w.call(&Request{Kind: Connected})
@@ -382,6 +411,7 @@ func (w *World) daemon(c Choice) bool {
 	case c.Do == "disconnect" && w.alive && n.connected:
 		n.drop()
 		w.call(&Request{Kind: Lost})
+		w.dispatch()
 	default:
 		return false
 	}
@@ -394,10 +424,10 @@ func (w *World) event(c Choice) bool {
 	switch c.Do {
 	case "cap":
 		p := w.node.pod(c.What)
-		if p == nil || p.ctr == nil {
+		if p == nil || p.parts[0].ctr == nil {
 			return false
 		}
-		r = &Request{Kind: Happened, Event: policy.CapVerdict{ID: p.ctr.ID, Milli: 100, For: time.Minute}}
+		r = &Request{Kind: Happened, Event: policy.CapVerdict{ID: p.parts[0].ctr.ID, Milli: 100, For: time.Minute}}
 	case "suppress":
 		var cpus cpuset.Set
 		if c.What != "none" {

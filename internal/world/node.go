@@ -24,31 +24,53 @@ const (
 	over
 )
 
-// Pod is a pod as kubelet and the runtime know it.
-type Pod struct {
-	Name           string
+// Spec is what a pod asks for.
+type Spec struct {
 	Class          policy.Class
 	QoS            policy.QoS
 	Request, Limit int64 // in milli-CPUs; no limit: 0
+	// Side is what its second container has of that; 0: it has one container.
+	Side int64
+}
+
+// Pod is a pod as kubelet and the runtime know it.
+type Pod struct {
+	Name string
+	Spec
 
 	sandbox  string
+	told     size // what the runtime was told of the sandbox when it was created
+	written  size // what kubelet wrote to its cgroup last
 	attempts int
 	phase    phase
-	ctr      *Container // the newest
-	made     int        // containers so far
+	parts    []*part
+	made     int // containers so far
 	// grant is what the shell promised the pod for its own; empty: nothing.
 	grant cpuset.Set
 	// off are the CPUs that were off when they were promised: they may be of the pod too.
 	off cpuset.Set
 	// excused: CPUs of its own went offline, so that it may be moved.
 	excused bool
+	inPlace inPlace
+}
+
+// size is a request and a limit in milli-CPUs; no limit: 0.
+type size struct{ request, limit int64 }
+
+// part is one of the containers in a pod's spec.
+type part struct {
+	name string
+	size size
+	ctr  *Container // the newest
 }
 
 // Container is a container of a pod.
 type Container struct {
 	ID    string
 	Pod   *Pod
+	part  *part
 	phase phase
+	size  size   // what the runtime was told last
 	cpus  string // what the runtime stores
 	quota int64
 	early bool // it was created while the daemon did not know yet who owns what
@@ -81,14 +103,46 @@ func (p *Pod) isBE() bool {
 	return p.Class == policy.BE || p.Class == "" && p.QoS == policy.BestEffort
 }
 
-func cpuOf(request, limit int64, cpus string) *api.LinuxCPU {
-	shares := max(request*1024/1000, 2)
-	c := &api.LinuxCPU{Shares: api.UInt64(uint64(shares)), Period: api.UInt64(100000), Cpus: cpus}
-	if limit > 0 {
-		c.Quota = api.Int64(limit * 100)
+func cpuOf(s size, cpus string) *api.LinuxCPU {
+	c := &api.LinuxCPU{Shares: api.UInt64(s.shares()), Period: api.UInt64(100000), Cpus: cpus}
+	if s.limit > 0 {
+		c.Quota = api.Int64(s.limit * 100)
 	}
 	return c
 }
+
+func (s size) shares() uint64 { return uint64(max(s.request*1024/1000, 2)) }
+
+// size is the sum of the pod's containers, as its spec is now.
+func (p *Pod) size() size {
+	var sum size
+	for _, part := range p.parts {
+		sum.request += part.size.request
+		sum.limit += part.size.limit
+	}
+	return sum
+}
+
+// running lists the pod's parts that run.
+func (p *Pod) running() []*part {
+	return slices.DeleteFunc(slices.Clone(p.parts), func(o *part) bool { return !o.is(running) })
+}
+
+// part is the one of a name; empty: the first.
+func (p *Pod) part(name string) *part {
+	for _, o := range p.parts {
+		if name == "" || o.name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// is says whether the part has a container in one of these phases.
+func (o *part) is(phases ...phase) bool { return o.ctr != nil && slices.Contains(phases, o.ctr.phase) }
+
+// due says whether kubelet has to create or start the part's container.
+func (o *part) due() bool { return o.ctr == nil || o.is(ready, over) }
 
 // API is the pod in the runtime's words, with the sandbox that a request is about.
 func (p *Pod) API(sandbox string) *api.PodSandbox {
@@ -100,7 +154,7 @@ func (p *Pod) API(sandbox string) *api.PodSandbox {
 		Id: sandbox, Uid: p.UID(), Name: p.Name, Namespace: "default", Labels: labels,
 		Linux: &api.LinuxPodSandbox{
 			CgroupParent: "/" + p.Parent(),
-			PodResources: &api.LinuxResources{Cpu: cpuOf(p.Request, p.Limit, "")},
+			PodResources: &api.LinuxResources{Cpu: cpuOf(p.told, "")},
 			Resources:    &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(2)}},
 		},
 	}
@@ -111,7 +165,7 @@ func (p *Pod) SandboxID() string { return p.sandbox }
 
 // API is the container in the runtime's words, with what the runtime stores of it.
 func (c *Container) API(sandbox string) *api.Container {
-	cpu := cpuOf(c.Pod.Request, c.Pod.Limit, c.cpus)
+	cpu := cpuOf(c.size, c.cpus)
 	if c.quota != 0 {
 		cpu.Quota = api.Int64(max(c.quota*100, -1))
 	}
@@ -120,7 +174,7 @@ func (c *Container) API(sandbox string) *api.Container {
 		state = api.ContainerState_CONTAINER_RUNNING
 	}
 	return &api.Container{
-		Id: c.ID, PodSandboxId: sandbox, Name: "main", State: state,
+		Id: c.ID, PodSandboxId: sandbox, Name: c.part.name, State: state,
 		Linux: &api.LinuxContainer{
 			CgroupsPath: "/" + c.Path(),
 			Resources:   &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu},
@@ -148,11 +202,22 @@ func (n *node) pod(name string) *Pod {
 	return nil
 }
 
-// podAt is the pod in whose cgroup a path lies.
-func (n *node) podAt(path string) *Pod {
+// running lists the containers that run.
+func (n *node) running() []*Container {
+	var all []*Container
 	for _, p := range n.pods {
-		if path == p.Parent() || strings.HasPrefix(path, p.Parent()+"/") {
-			return p
+		for _, o := range p.running() {
+			all = append(all, o.ctr)
+		}
+	}
+	return all
+}
+
+// containerAt is the one whose cgroup has a path.
+func (n *node) containerAt(path string) *Container {
+	for _, c := range n.running() {
+		if c.Path() == path {
+			return c
 		}
 	}
 	return nil
@@ -176,7 +241,7 @@ func (n *node) due(p *Pod) bool {
 	case p.phase == wanted:
 		return true
 	case p.phase == ready:
-		return p.ctr == nil || p.ctr.phase == ready || p.ctr.phase == over
+		return slices.ContainsFunc(p.parts, (*part).due) || p.toResize() != nil
 	}
 	return false
 }
@@ -188,18 +253,26 @@ func (n *node) newName(kind string) string { return fmt.Sprintf("p%d-%s", n.name
 // add makes kubelet want a pod, whose name ends in one of podKinds.
 func (n *node) add(name string) bool {
 	_, kind, _ := strings.Cut(name, "-")
-	p, ok := podKinds[kind]
+	k, ok := podKinds[kind]
 	if !ok || len(n.pods) >= maxPods || n.pod(name) != nil {
 		return false
 	}
 	n.named++
-	p.Name = name
-	n.pods = append(n.pods, &p)
+	p := &Pod{Name: name, Spec: k}
+	limit := int64(0)
+	if p.Limit > 0 {
+		limit = p.Side
+	}
+	p.parts = []*part{{name: "main", size: size{p.Request - p.Side, p.Limit - limit}}}
+	if p.Side > 0 {
+		p.parts = append(p.parts, &part{name: "side", size: size{p.Side, limit}})
+	}
+	n.pods = append(n.pods, p)
 	return true
 }
 
 // podKinds are the pods that kubelet wants, by a short name.
-var podKinds = map[string]Pod{
+var podKinds = map[string]Spec{
 	"lse2":  {Class: policy.LSE, QoS: policy.Guaranteed, Request: 2000, Limit: 2000},
 	"lse4":  {Class: policy.LSE, QoS: policy.Guaranteed, Request: 4000, Limit: 4000},
 	"lse6":  {Class: policy.LSE, QoS: policy.Guaranteed, Request: 6000, Limit: 6000},
@@ -212,6 +285,8 @@ var podKinds = map[string]Pod{
 	"fixed": {QoS: policy.Guaranteed, Request: 500, Limit: 500},
 	"low":   {QoS: policy.BestEffort},
 	"noisy": {Class: policy.BE, QoS: policy.Burstable, Request: 1000, Limit: 2000},
+	"pair4": {Class: policy.LSE, QoS: policy.Guaranteed, Request: 4000, Limit: 4000, Side: 1000},
+	"pair":  {QoS: policy.Burstable, Request: 600, Side: 100},
 }
 
 // kindWeights is how often kubelet wants each of them.
@@ -221,24 +296,16 @@ var kindWeights = []struct {
 }{
 	{"lse2", 2}, {"lse4", 3}, {"lse6", 2}, {"lse8", 2}, {"lsr1", 1}, {"lsr2", 3}, {"lsr6", 2}, {"wide2", 2},
 	{"web", 4}, {"fixed", 1}, {"low", 2}, {"noisy", 2},
+	{"pair4", 2}, {"pair", 1},
 }
 
-// drop forgets what the runtime was about to ask: its connection is gone. What was
-// to begin has not begun and is tried again.
+// drop is the end of the runtime's connection. What it asked and was about to ask goes on
+// without an answer.
 func (n *node) drop() {
-	lost := n.queue
-	if n.inFlight != nil {
-		lost = append([]*Request{n.inFlight}, lost...)
+	if r := n.inFlight; r != nil && r.Kind != Synchronize {
+		n.queue = slices.Insert(n.queue, 0, r)
 	}
-	n.queue, n.inFlight, n.connected, n.synced = nil, nil, false, false
-	for _, r := range lost {
-		switch r.Kind {
-		case RunPod:
-			r.Pod.phase = wanted
-		case Create:
-			r.Container.phase = over
-		}
-	}
+	n.inFlight, n.connected, n.synced = nil, false, false
 }
 
 // lists is what the runtime reports to a Synchronize.
@@ -248,8 +315,10 @@ func (n *node) lists() (pods []*Pod, ctrs []*Container) {
 			continue
 		}
 		pods = append(pods, p)
-		if c := p.ctr; c != nil && (c.phase == ready || c.phase == running) {
-			ctrs = append(ctrs, c)
+		for _, o := range p.parts {
+			if o.is(ready, running) {
+				ctrs = append(ctrs, o.ctr)
+			}
 		}
 	}
 	return pods, ctrs
@@ -259,7 +328,7 @@ func (n *node) lists() (pods []*Pod, ctrs []*Container) {
 const requestLimit = 2 * time.Second
 
 // asked is what kubelet asks for a container.
-func (c *Container) asked() cgroup.Values { return cgroupQuota(c.Pod.Limit) }
+func (c *Container) asked() cgroup.Values { return cgroupQuota(c.size.limit) }
 
 // values are what the runtime writes to a container's cgroup.
 func (c *Container) values() cgroup.Values {

@@ -3,6 +3,8 @@ package world
 import (
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
+
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/state"
@@ -88,15 +90,19 @@ type RequestKind string
 
 // The runtime's requests, which are answered, and what else the daemon hears.
 const (
-	RunPod      RequestKind = "RunPodSandbox"
-	StopPod     RequestKind = "StopPodSandbox"
-	RemovePod   RequestKind = "RemovePodSandbox"
-	Create      RequestKind = "CreateContainer"
-	StartCtr    RequestKind = "StartContainer"
-	PostStart   RequestKind = "PostStartContainer"
-	StopCtr     RequestKind = "StopContainer"
-	RemoveCtr   RequestKind = "RemoveContainer"
-	Synchronize RequestKind = "Synchronize"
+	RunPod        RequestKind = "RunPodSandbox"
+	StopPod       RequestKind = "StopPodSandbox"
+	RemovePod     RequestKind = "RemovePodSandbox"
+	Create        RequestKind = "CreateContainer"
+	StartCtr      RequestKind = "StartContainer"
+	PostStart     RequestKind = "PostStartContainer"
+	StopCtr       RequestKind = "StopContainer"
+	UpdatePod     RequestKind = "UpdatePodSandbox"
+	PostUpdatePod RequestKind = "PostUpdatePodSandbox"
+	UpdateCtr     RequestKind = "UpdateContainer"
+	PostUpdateCtr RequestKind = "PostUpdateContainer"
+	RemoveCtr     RequestKind = "RemoveContainer"
+	Synchronize   RequestKind = "Synchronize"
 
 	Connected RequestKind = "connected" // a new connection to the runtime
 	Lost      RequestKind = "lost"      // its end
@@ -114,6 +120,7 @@ type Request struct {
 	Pods       []*Pod       // of Synchronize
 	Containers []*Container // of Synchronize
 	Event      policy.Event
+	Resources  *api.LinuxCPU // of an update
 
 	sent    time.Time
 	offline cpuset.Set // then
@@ -130,4 +137,6 @@ type Answer struct {
 	CPUs  string // the cpuset that the runtime is to give the container; empty: none
 	Quota int64  // in milli-CPUs, policy.NoLimit for none; 0: unchanged
 	Err   error
+
+	unasked bool // the runtime had no connection and went on
 }

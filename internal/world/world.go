@@ -202,9 +202,13 @@ func valuesText(o *Op) string {
 }
 
 // dispatch hands the runtime's next request over, if there is one and nothing is
-// under way.
+// under way. A runtime without a connection asks nothing and goes on.
 func (w *World) dispatch() {
 	n := &w.node
+	for (!w.alive || !n.connected) && len(n.queue) > 0 {
+		n.inFlight, n.queue = n.queue[0], n.queue[1:]
+		w.answered(Answer{To: n.inFlight, unasked: true})
+	}
 	if !w.alive || n.inFlight != nil || !n.synced || len(n.queue) == 0 {
 		return
 	}
@@ -240,7 +244,11 @@ func (w *World) answered(a Answer) {
 	case Create:
 		w.createAnswered(a)
 	case StartCtr:
-		w.launch(a.To.Container)
+		w.startAnswered(a)
+	case UpdatePod, UpdateCtr:
+		w.resizeAnswered(a)
+	case PostUpdatePod:
+		w.podUpdated(a.To.Pod)
 	}
 }
 
@@ -277,15 +285,30 @@ func (w *World) createAnswered(a Answer) {
 	}
 	c.phase = ready
 	c.cpus, c.quota = a.CPUs, a.Quota
-	// The daemon may not know yet which CPUs are on.
-	c.Pod.off = c.Pod.off.Or(w.offline).Or(a.To.offline).Or(w.topo.Online().Minus(w.shell.View().Online))
-	c.early = a.To.unread || w.shell.View().Unread
-	w.checkStart(c)
-	w.checkBeside(c)
+	c.early = a.unasked
+	if !a.unasked {
+		// The daemon may not know yet which CPUs are on.
+		c.Pod.off = c.Pod.off.Or(w.offline).Or(a.To.offline).Or(w.topo.Online().Minus(w.shell.View().Online))
+		c.early = a.To.unread || w.shell.View().Unread
+		w.checkStart(c, cpuset.Set{})
+		w.checkBeside(c)
+	}
 	w.kernel.Mkdir(c.Path(), 0)
 	if err := w.apply(c.Path(), c.values()); err != nil {
 		panic(err) // of a cgroup that was just made
 	}
+}
+
+// startAnswered starts a container, or removes it: kubelet makes another.
+func (w *World) startAnswered(a Answer) {
+	c := a.To.Container
+	if a.Err == nil {
+		w.launch(c)
+		return
+	}
+	c.phase = over
+	w.kernel.Rmdir(c.Path())
+	w.node.enqueue(RemoveCtr, c.Pod, c)
 }
 
 // launch starts what runc has made: the container's task.
