@@ -91,7 +91,7 @@ var defects = []struct {
 		"a slice with an owner that nobody sees at the start moves its pods onto the owner's CPUs"},
 	{"D19", 34876, []sim.Fault{sim.LateEffect, sim.Unplugs}, sim.PropBeside, false,
 		"a shared pod starts on CPUs that its cgroup has since those of its mask went off"},
-	{"D20", 50897, nil, sim.PropMove, true,
+	{"D20", 50897, nil, sim.PropMove, false,
 		"a slice is widened around a pod in it that the tree does not have yet"},
 	{"D40", 54, []sim.Fault{sim.Unreadable, sim.Kills}, sim.PropSettle, false,
 		"limits that are decided before it is known who owns what are never written"},

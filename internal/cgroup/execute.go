@@ -83,6 +83,18 @@ func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 	return errors.Join(failures...)
 }
 
+// Widens reports whether a write gives a cgroup CPUs that it did not have by its mask. The
+// plan keeps those that the tree knows off them; there may be others.
+func (t *Tree) Widens(w Write) bool {
+	n := t.byPath[w.Path]
+	if n == nil || w.CPUs.set == nil {
+		return false
+	}
+	p := planner{t: t}
+	now := p.effective(n)
+	return !w.CPUs.set.SubsetOf(&now)
+}
+
 // underWay is a write that has begun and not ended: either mask may be in force.
 type underWay struct {
 	node *node

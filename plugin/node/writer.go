@@ -294,6 +294,10 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		if phase == cgroup.Grow && len(done) > 0 && w.news() {
 			return cgroup.ErrSkipRest
 		}
+		if w.widensAround(next) {
+			w.inbox.at = w.c.now
+			return cgroup.ErrSkipRest
+		}
 		done = append(done, next.ID)
 		return w.apply(next)
 	})
@@ -313,6 +317,19 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		}
 	}
 	return true
+}
+
+// widensAround says whether a write gives a cgroup CPUs while a pod in it is not in the tree
+// yet, or not as it was decided last: the pod may have been let start on what the cgroup
+// had, and has no mask of its own to keep it off what others in it are given. It has to be
+// taken in first.
+func (w *writer) widensAround(next cgroup.Write) bool {
+	return w.tree.Widens(next) && slices.ContainsFunc(w.inbox.batches, func(b batch) bool {
+		return slices.ContainsFunc(b.decisions, func(d policy.Decision) bool {
+			pod, ok := d.(policy.SetPod)
+			return ok && cgroup.Parent(pod.Pod.CgroupParent) == next.Path
+		})
+	})
 }
 
 func (w *writer) apply(next cgroup.Write) error {
