@@ -113,8 +113,7 @@ func (t *takeover) proceed() {
 		t.answer()
 	case t.request == nil && t.reads.news:
 		t.reads.news = false
-		t.correct()
-		if left == 0 && !t.readAgain() {
+		if t.correct() && left == 0 && !t.readAgain() {
 			t.current = nil
 			t.reads.forget()
 		}
@@ -173,14 +172,18 @@ func (t *takeover) answer() {
 }
 
 // correct gives the policy what was read since the answer.
-func (t *takeover) correct() {
+func (t *takeover) correct() (taken bool) {
 	c := t.current.correct(t.reads.seen)
 	if len(c.corrected.Pods)+len(c.corrected.Containers)+len(c.observed) > 0 {
 		if err := t.c.take(c.corrected, c.observed).err; err != nil {
-			t.c.o.Log.Error("what was read after the Synchronize is not taken over", "err", err)
+			t.c.o.Log.Error("what was read after the Synchronize is not taken over; it is tried again", "err", err)
+			t.retryAt = t.c.now.Add(readAgainAfter)
+			return false
 		}
 	}
+	t.current.note(&c.now)
 	t.followResizes(c.resized)
+	return true
 }
 
 func (t *takeover) followResizes(resized []policy.PodResized) {

@@ -261,6 +261,7 @@ func (t *taking) note(out *takingResult) {
 
 // changes is what later reads make of the answer.
 type changes struct {
+	now       takingResult
 	corrected policy.Corrected
 	observed  map[string]cgroup.Effective
 	resized   []policy.PodResized
@@ -270,7 +271,7 @@ type changes struct {
 // because it was written, is left as answered.
 func (t *taking) correct(seen map[query]reading) changes {
 	now := t.evaluate(seen)
-	c := changes{observed: map[string]cgroup.Effective{}}
+	c := changes{now: now, observed: map[string]cgroup.Effective{}}
 	reader := seenReader(seen)
 	unread := func(path string) bool {
 		_, err := reader.CPUs(path)
@@ -306,6 +307,5 @@ func (t *taking) correct(seen map[query]reading) changes {
 			c.resized = append(c.resized, e)
 		}
 	}
-	t.note(&now)
 	return c
 }

@@ -33,12 +33,12 @@ func populated(t *testing.T) *stepped {
 }
 
 // restart is a new daemon, with or without its state file.
-func (s *stepped) restart(keep bool) {
+func (s *stepped) restart(keep bool, change ...func(*Options)) {
 	s.t.Helper()
 	if !keep {
 		s.saved = state.Snapshot{}
 	}
-	s.start()
+	s.start(change...)
 }
 
 // isPods are reads of pods and what is in them: the reads of slices hold up the writer, too.
@@ -271,6 +271,33 @@ func TestASecondSynchronizeLeavesUnreadWhatIs(t *testing.T) {
 	s.wantPlaces(before)
 }
 
+// What a panic of the policy kept from being corrected is corrected later.
+func TestACorrectionThatPanicsIsTriedAgain(t *testing.T) {
+	s, panics := populated(t), 0
+	s.panicked = true
+	before := s.places()
+	s.restart(false, func(o *Options) {
+		o.Step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
+			if _, is := e.(policy.Corrected); is && panics == 0 {
+				panics++
+				panic("a defect")
+			}
+			return m.Step(now, e)
+		}
+	})
+	s.hangs = at(ReadAll, "kubepods/poduid-a")
+	s.synchronizeBy(s.now.Add(forThe))
+	s.pass(forThe)
+	s.hangs = nil
+	s.resume()
+	s.pass(2 * readAgainAfter)
+	if panics == 0 {
+		t.Fatal("nothing panicked: the test shows nothing")
+	}
+	s.settle()
+	s.wantPlaces(before)
+}
+
 // What the kernel says over the record is found also when it is read after the answer.
 func TestALateReadCorrectsTheRecord(t *testing.T) {
 	s := newStepped(t)
@@ -383,6 +410,7 @@ func TestReadsAreOrderedByWorth(t *testing.T) {
 		seen[q] = q.reading(s.perform(q.effect()))
 	}
 	c := taken.correct(seen)
+	taken.note(&c.now)
 	if len(c.corrected.Pods) != 1 || c.corrected.Pods[0] != (policy.Correction{UID: "uid-db"}) {
 		t.Errorf("corrected: %+v", c.corrected.Pods)
 	}
