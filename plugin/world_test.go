@@ -113,7 +113,7 @@ var defects = []struct {
 		"a pod is let loose in a slice that may be widened late"},
 	{"D50", 1111, []sim.Fault{sim.Blind, sim.Kills}, sim.PropMove, true,
 		"a pod of a slice that is blind at the start is moved onto an owner's CPUs"},
-	{"D51", 3258, []sim.Fault{sim.Reconnects}, sim.PropSettle, true,
+	{"D51", 3258, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"one of two containers keeps the limit of a container that is alone"},
 	{"D52", 41554, []sim.Fault{sim.Kills}, sim.PropGrant, true,
 		"a burstable owner's mask on the way is taken for CPUs of its own"},

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/failpoint"
@@ -151,6 +152,7 @@ func (t *takeover) answer() {
 		t.c.reply(Reply{To: r, Err: err})
 		return
 	}
+	t.endCreates()
 	for i := range out.event.Pods {
 		t.c.presence.named[out.event.Pods[i].UID] = true
 		if f, ok := t.c.o.Facts(out.event.Pods[i].UID); ok {
@@ -169,6 +171,19 @@ func (t *takeover) answer() {
 	t.once = true
 	t.c.presence.roundDue = true
 	t.c.reply(Reply{To: r})
+}
+
+// endCreates ends the waits of creates that came before the runtime connected anew. It went
+// on without their answers, so its lists say which of the containers exist: the end of a
+// wait no longer means that there is none.
+func (t *takeover) endCreates() {
+	for _, w := range t.c.waiters {
+		if !w.update {
+			w.ended, w.reply.Container = true, nil
+			t.c.reply(Reply{To: w.reply.To, Err: context.Canceled})
+		}
+	}
+	t.c.waiters = slices.DeleteFunc(t.c.waiters, func(w *waiter) bool { return w.ended })
 }
 
 // correct gives the policy what was read since the answer.
