@@ -119,6 +119,8 @@ var defects = []struct {
 		"a burstable owner's mask on the way is taken for CPUs of its own"},
 	{"D53", 42471, []sim.Fault{sim.Blind, sim.Kills}, sim.PropSettle, true,
 		"a cap is left after a kill where cgroups are blind at the start"},
+	{"D54", 23172, []sim.Fault{sim.LateEffect, sim.Kills, sim.Unplugs}, sim.PropMove, false,
+		"a plan that was made before CPUs went off goes on after the daemon knows"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -294,7 +294,7 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		if phase == cgroup.Grow && len(done) > 0 && w.news() {
 			return cgroup.ErrSkipRest
 		}
-		if w.widensAround(next) {
+		if w.outdated() || w.widensAround(next) {
 			w.inbox.at = w.c.now
 			return cgroup.ErrSkipRest
 		}
@@ -317,6 +317,14 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		}
 	}
 	return true
+}
+
+// outdated says whether CPUs came or went that the tree does not know of yet: where those of
+// a mask are off, the kernel gives others, and the plan does not foresee that.
+func (w *writer) outdated() bool {
+	return slices.ContainsFunc(w.inbox.batches, func(b batch) bool {
+		return b.topo != nil && b.topo.Online() != w.topo.Online()
+	})
 }
 
 // widensAround says whether a write gives a cgroup CPUs while a pod in it is not in the tree
