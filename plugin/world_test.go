@@ -109,7 +109,7 @@ var defects = []struct {
 		"an answer that waits tells a cap that a panic took out of the record"},
 	{"D48", 2826, []sim.Fault{sim.Kills}, sim.PropGrant, false,
 		"a mask on the way from own ones outweighs what the runtime stores"},
-	{"D49", 1986, []sim.Fault{sim.LateEffect}, sim.PropMove, true,
+	{"D49", 1986, []sim.Fault{sim.LateEffect}, sim.PropMove, false,
 		"a pod is let loose in a slice that may be widened late"},
 	{"D50", 1111, []sim.Fault{sim.Blind, sim.Kills}, sim.PropMove, true,
 		"a pod of a slice that is blind at the start is moved onto an owner's CPUs"},

@@ -138,7 +138,8 @@ func (x *execution) failed(n *node) {
 }
 
 func (x *execution) safe(n *node, w Write) bool {
-	if len(x.stay) == 0 && x.held.IsEmpty() && !x.unread || w.CPUs.set == nil {
+	certain := len(x.t.unsure) == 0
+	if len(x.stay) == 0 && x.held.IsEmpty() && certain || w.CPUs.set == nil {
 		return true
 	}
 	if _, stays := x.stay[n]; stays {
@@ -151,7 +152,30 @@ func (x *execution) safe(n *node, w Write) bool {
 		return false
 	}
 	after := planner{t: x.t, masks: map[*node]*cpuset.Set{n: w.CPUs.set}}
-	return x.safeBelow(n, &before, &after)
+	return x.safeBelow(n, &before, &after) && (certain || x.safeIfUncertain(n, &underWay{n, w.CPUs}))
+}
+
+// safeIfUncertain asks the same of all that n and those in it may have: where a write is in
+// flight, a mask that is loosened gives what the one above may still turn out to be, and one
+// that is widened gives it to whom a late write may loosen.
+func (x *execution) safeIfUncertain(n *node, w *underWay) bool {
+	was := x.t.mayUse(n)
+	x.t.writing = w
+	gains := x.t.mayUse(n)
+	x.t.writing = nil
+	gains.RemoveSet(&was)
+	if gains.Intersects(&x.held) {
+		return false
+	}
+	if goal, _ := x.t.goal(n); len(n.odd) == 0 && !gains.SubsetOf(&goal) {
+		return false
+	}
+	for k := range n.kids {
+		if !x.safeIfUncertain(k, w) {
+			return false
+		}
+	}
+	return true
 }
 
 func (x *execution) safeBelow(n *node, before, after *planner) bool {

@@ -70,6 +70,10 @@ func (t *Tree) MayUse(path string) cpuset.Set {
 			return t.online
 		}
 	}
+	return t.mayUse(n)
+}
+
+func (t *Tree) mayUse(n *node) cpuset.Set {
 	var all cpuset.Set
 	for _, may := range t.mayHave(n) {
 		all.AddSet(&may)
@@ -294,10 +298,7 @@ func (t *Tree) mayHave(n *node) []cpuset.Set {
 
 // beyond is what n may have because of what is uncertain, and should not.
 func (t *Tree) beyond(n *node) cpuset.Set {
-	var all cpuset.Set
-	for _, may := range t.mayHave(n) {
-		all.AddSet(&may)
-	}
+	all := t.mayUse(n)
 	p := planner{t: t}
 	now := p.effective(n)
 	all.RemoveSet(&now)
