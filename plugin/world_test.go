@@ -115,7 +115,7 @@ var defects = []struct {
 		"a pod of a slice that is blind at the start is moved onto an owner's CPUs"},
 	{"D51", 3258, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"one of two containers keeps the limit of a container that is alone"},
-	{"D52", 41554, []sim.Fault{sim.Kills}, sim.PropGrant, true,
+	{"D52", 41554, []sim.Fault{sim.Kills}, sim.PropGrant, false,
 		"a burstable owner's mask on the way is taken for CPUs of its own"},
 	{"D53", 42471, []sim.Fault{sim.Blind, sim.Kills}, sim.PropSettle, true,
 		"a cap is left after a kill where cgroups are blind at the start"},

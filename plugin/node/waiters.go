@@ -109,6 +109,12 @@ func (c *Core) blocked(w *waiter) error {
 	if w.update || w.path == "" {
 		return nil
 	}
+	if own := w.reply.Container.Need.Own; own != nil {
+		if more := c.writer.tree.MayUse(w.path).Minus(*own); !more.IsEmpty() {
+			return fmt.Errorf("cgroup %s may still allow CPUs %s that are not the pod's: %w", w.path, more,
+				c.writer.why())
+		}
+	}
 	if others := c.beyond(w); !others.IsEmpty() {
 		return fmt.Errorf("cgroup %s may still allow CPUs %s of owners: %w", w.path, others, c.writer.why())
 	}
