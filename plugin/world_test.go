@@ -117,7 +117,7 @@ var defects = []struct {
 		"one of two containers keeps the limit of a container that is alone"},
 	{"D52", 41554, []sim.Fault{sim.Kills}, sim.PropGrant, false,
 		"a burstable owner's mask on the way is taken for CPUs of its own"},
-	{"D53", 42471, []sim.Fault{sim.Blind, sim.Kills}, sim.PropSettle, true,
+	{"D53", 42471, []sim.Fault{sim.Blind, sim.Kills}, sim.PropSettle, false,
 		"a cap is left after a kill where cgroups are blind at the start"},
 	{"D54", 23172, []sim.Fault{sim.LateEffect, sim.Kills, sim.Unplugs}, sim.PropMove, false,
 		"a plan that was made before CPUs went off goes on after the daemon knows"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -258,10 +259,26 @@ func (e *writer) setContainer(d policy.SetContainer) {
 		}
 	}
 	s.asked, s.container = cgroup.Quota(d.Asked.Quota), true
-	if s.limit.want(d.Quota, d.QuotaOurs) {
+	switch {
+	case d.Cap != nil && !e.c.saving.has(d.Cap):
+		e.capLater(d)
+	case s.limit.want(d.Quota, d.QuotaOurs):
 		e.lookAtLimit(s)
 	}
 	e.report(s, d)
+}
+
+// capLater leaves a container its limit until its cap is on disk: a daemon that finds cgroups
+// blind after this one was killed undoes the caps of the file only.
+func (e *writer) capLater(d policy.SetContainer) {
+	e.c.saving.now(func() {
+		e.c.hand.owe(nil)
+		e.c.o.At(failpoint.CapSaved)
+		if e.c.machine.Knows(d.Container.ID) { // one that was decided of since has a newer revision
+			e.put(batch{decisions: []policy.Decision{d}})
+		}
+		e.c.hand.paid()
+	})
 }
 
 // replied is the mask that our reply makes the runtime write; empty: none.

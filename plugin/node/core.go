@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/failpoint"
@@ -250,8 +249,7 @@ func (c *Core) take(e policy.Event, observed observations) taken {
 	return t
 }
 
-// carryOut hands decisions on. A cap is on disk before it is in the kernel, so that it is
-// undone even if the daemon is killed in between.
+// carryOut hands decisions on.
 func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed observations) uint64 {
 	if len(decisions) == 0 && observed == nil {
 		return 0
@@ -259,20 +257,6 @@ func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed ob
 	b := batch{decisions: decisions, topo: c.machine.Topology(), rev: c.machine.Rev(), observed: observed}
 	b.live = c.takeover.live(e)
 	_, b.audit = e.(policy.Hardware)
-	if _, isCap := e.(policy.CapVerdict); isCap {
-		c.saving.now(func() {
-			c.hand.owe(nil)
-			c.o.At(failpoint.CapSaved)
-			// What has ended since, or moved, was decided of by others.
-			b.decisions = slices.DeleteFunc(b.decisions, func(d policy.Decision) bool {
-				set, ok := d.(policy.SetContainer)
-				return ok && !c.machine.Knows(set.Container.ID)
-			})
-			c.writer.put(b)
-			c.hand.paid()
-		})
-		return 0
-	}
 	keep, lazy := weigh(decisions)
 	_, tick := e.(policy.Tick) // what time decides is the end of caps
 	_, released := e.(policy.CapReleased)

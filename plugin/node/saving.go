@@ -1,9 +1,11 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // saving brings the newest state to disk. Of several states that pile up while a save is
@@ -17,8 +19,9 @@ type saving struct {
 	retry time.Time // when a failed one is tried again
 	// waiting are called when the machine as it is now is on disk, or something newer is;
 	// under those of the save that is under way.
-	waiting, under []func()
-	urgent, busy   bool
+	waiting, under  []func()
+	urgent, busy    bool
+	caps, underCaps []state.Cap // those on disk, and those of the save that is under way
 }
 
 // A change is saved soon, after its reply, and a burst of changes a few times a
@@ -37,6 +40,13 @@ func (s *saving) now(then func()) {
 	}
 	s.dirty, s.urgent = true, true
 	s.waiting = append(s.waiting, then)
+}
+
+// has says that the file names a cap: a daemon that finds it anywhere undoes it.
+func (s *saving) has(limit *policy.Cap) bool {
+	return !s.possible() || slices.ContainsFunc(s.caps, func(c state.Cap) bool {
+		return c.PodUID == limit.PodUID && c.Container == limit.Container && c.CapMilli == limit.Milli
+	})
 }
 
 // possible: before what runs was taken over, the file knows more than the machine.
@@ -76,7 +86,7 @@ func (s *saving) begin() {
 	next := s.c.state()
 	s.under, s.waiting = append(s.under, s.waiting...), nil
 	s.dirty, s.urgent, s.busy = false, false, true
-	s.last, s.retry = s.c.now, time.Time{}
+	s.last, s.retry, s.underCaps = s.c.now, time.Time{}, next.Caps
 	s.c.perform(&Effect{Kind: Save, State: &next}, s.ended)
 }
 
@@ -89,6 +99,7 @@ func (s *saving) ended(r *Result) {
 		return
 	}
 	then := s.under
+	s.caps = s.underCaps
 	s.under, s.since, s.dirty, s.retry = nil, time.Time{}, behind, time.Time{}
 	for _, f := range then {
 		s.c.part("going on after a save", f)

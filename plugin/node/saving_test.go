@@ -186,6 +186,37 @@ func TestACapIsNotAppliedBeforeItIsSaved(t *testing.T) {
 	}
 }
 
+// A machine that is rebuilt after a panic decides its caps anew. They still wait for their save.
+func TestARebuiltMachineKeepsItsCapsOffTheKernelUntilTheyAreSaved(t *testing.T) {
+	poisoned := false
+	s := newStepped(t, func(o *Options) {
+		o.Step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
+			if _, run := e.(policy.PodRun); run && poisoned {
+				poisoned = false
+				panic("a defect")
+			}
+			return m.Step(now, e)
+		}
+	})
+	s.panicked = true
+	s.up(bestEffort("batch"))
+	s.pass(time.Minute)
+	s.hangs = isSave
+	s.step(&Request{Event: policy.CapVerdict{ID: "batch-main", Milli: 10, For: time.Hour}})
+	s.wantHanging(1, "the cap is saved at once")
+	poisoned = true
+	s.step(&Request{Event: policy.PodRun{Pod: lsr("db", 1000)}})
+	s.pass(time.Second)
+	if poisoned {
+		t.Fatal("the policy did not panic")
+	}
+	s.wantQuota("batch-main", policy.NoLimit)
+	s.hangs = nil
+	s.resume()
+	s.settle()
+	s.wantQuota("batch-main", 10)
+}
+
 // A cap that is decided while an older state is being saved waits for the next save.
 func TestACapWaitsForASaveOfItsOwn(t *testing.T) {
 	s := newStepped(t)

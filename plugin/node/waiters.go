@@ -45,10 +45,7 @@ func (c *Core) hold(w *waiter, decisions []policy.Decision) {
 	if d, ok := decisionOf(decisions, w.id); ok {
 		w.reply.Container = &d
 	}
-	if d := w.reply.Container; d != nil && d.Cap != nil {
-		w.unsaved = true // the reply has the runtime store the cap
-		c.saving.now(func() { w.unsaved = false })
-	}
+	c.saveCap(w)
 	if w.reply.Container == nil || !c.o.Tree.Writes || c.o.Late > 0 || c.blocked(w) == nil {
 		c.start(w)
 		return
@@ -65,7 +62,16 @@ func (c *Core) renew(t taken) {
 	for _, w := range c.waiters {
 		if d, ok := decisionOf(t.decisions, w.id); ok {
 			w.reply.Container, w.gen = &d, max(w.gen, t.gen)
+			c.saveCap(w)
 		}
+	}
+}
+
+// saveCap has an answer wait for the save of the cap in it: the runtime stores what it is told.
+func (c *Core) saveCap(w *waiter) {
+	if d := w.reply.Container; d != nil && d.Cap != nil && !c.saving.has(d.Cap) {
+		w.unsaved = true
+		c.saving.now(func() { w.unsaved = false })
 	}
 }
 
