@@ -111,7 +111,7 @@ var defects = []struct {
 		"a mask on the way from own ones outweighs what the runtime stores"},
 	{"D49", 1986, []sim.Fault{sim.LateEffect}, sim.PropMove, false,
 		"a pod is let loose in a slice that may be widened late"},
-	{"D50", 1111, []sim.Fault{sim.Blind, sim.Kills}, sim.PropMove, true,
+	{"D50", 1111, []sim.Fault{sim.Blind, sim.Kills}, sim.PropMove, false,
 		"a pod of a slice that is blind at the start is moved onto an owner's CPUs"},
 	{"D51", 3258, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"one of two containers keeps the limit of a container that is alone"},

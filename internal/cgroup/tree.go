@@ -247,6 +247,9 @@ func (t *Tree) PutPod(p Pod) error {
 		n = newNode(podLevel, path, p.Need)
 		n.members = map[*node]struct{}{}
 		t.insert(n, p.ID)
+		if t.inUnread(n) != nil {
+			t.doubt(n).unread = true // it may have been there before, with a mask
+		}
 	} else if n.level != podLevel {
 		return fmt.Errorf("pod %s: a %s is known at %s", p.ID, n.level, path)
 	}
