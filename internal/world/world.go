@@ -168,8 +168,22 @@ func (w *World) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-// run lets time pass and takes in what the shell wants and answers.
+// run lets time pass. A late write takes effect when it has to, and not at the end of a wait.
 func (w *World) run(d time.Duration) {
+	for end := w.elapsed + d; ; {
+		step := end - w.elapsed
+		for _, l := range w.weather.late {
+			step = min(step, max(l.until.Sub(w.clock()), 0))
+		}
+		w.pass(step)
+		if w.elapsed >= end || w.violation != nil {
+			return
+		}
+	}
+}
+
+// pass lets time pass and takes in what the shell wants and answers.
+func (w *World) pass(d time.Duration) {
 	w.elapsed += d
 	heard := w.shell.Run(d)
 	slices.SortStableFunc(heard.Ops, func(a, b *Op) int { return cmp.Compare(a.key(), b.key()) })
