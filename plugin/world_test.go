@@ -117,6 +117,8 @@ var defects = []struct {
 		"one of two containers keeps the limit of a container that is alone"},
 	{"D52", 41554, []sim.Fault{sim.Kills}, sim.PropGrant, false,
 		"a burstable owner's mask on the way is taken for CPUs of its own"},
+	{"D55", 71444, []sim.Fault{sim.Kills}, sim.PropGrant, true,
+		"what a resize added to an owner of two containers is lost by a kill"},
 	{"D53", 42471, []sim.Fault{sim.Blind, sim.Kills}, sim.PropSettle, false,
 		"a cap is left after a kill where cgroups are blind at the start"},
 	{"D54", 23172, []sim.Fault{sim.LateEffect, sim.Kills, sim.Unplugs}, sim.PropMove, false,

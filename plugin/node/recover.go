@@ -214,6 +214,7 @@ func (r *recovery) read(path string) cpuset.Set {
 // pods that it does not name.
 func (r *recovery) distrust(found []*running) {
 	var all, confirmed overlap
+	r.forgetWidest(found)
 	pool := r.sharedPool(found)
 	sure := map[string]bool{}
 	for _, p := range found { // a pod may have several sandboxes
@@ -244,6 +245,21 @@ func (r *recovery) distrust(found []*running) {
 		switch {
 		case sure[p.pod.UID] && !p.kernel.Intersects(&confirmed.twice):
 		case sure[p.pod.UID], p.kernel.Intersects(&all.twice), !inSlice && p.kernel.Intersects(&pool):
+			p.kernel = cpuset.Set{}
+		}
+	}
+}
+
+// forgetWidest forgets the unconfirmed masks of burstable owners that hold all that their
+// slice has. The slice of an owner holds the pool as well, and the pool is never empty: such
+// a mask keeps the owner in the pool until its slice is widened.
+func (r *recovery) forgetWidest(found []*running) {
+	for _, p := range found {
+		if p.pod.QoS != policy.Burstable || !p.pod.Exclusive() || r.reader == nil || r.confirmed(p, cpuset.Set{}) {
+			continue
+		}
+		slice, err := r.reader.CPUs(cgroup.Parent(p.pod.CgroupParent))
+		if err == nil && !slice.OwnCPUs.IsEmpty() && slice.OwnCPUs.SubsetOf(&p.kernel) {
 			p.kernel = cpuset.Set{}
 		}
 	}

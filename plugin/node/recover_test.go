@@ -97,6 +97,38 @@ func TestWhoseMaskItIs(t *testing.T) {
 	}
 }
 
+// The slice of a burstable owner holds its pool besides what the owner has, so a mask that holds
+// the whole slice is one on the way, unless something confirms it.
+func TestAMaskAsWideAsItsSliceIsNoOwners(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		kernel, saved cpuset.Set
+		stored        string
+		keeps         bool
+	}{
+		{"the slice's mask", cpuset.Range(4, 15), cpuset.Set{}, "", false},
+		{"the slice's, and another was saved", cpuset.Range(4, 15), cpuset.Range(0, 1), "", false},
+		{"the slice's, and it was saved", cpuset.Range(4, 15), cpuset.Range(4, 15), "", true},
+		{"the slice's, and the runtime stores it", cpuset.Range(4, 15), cpuset.Set{}, "4-15", true},
+		{"a part of the slice's", cpuset.Range(4, 5), cpuset.Set{}, "", true},
+	} {
+		kernel := cgrouptest.New(cpuset.Range(0, 15))
+		kernel.Mkdir("kubepods/burstable/podu", 0)
+		kernel.Tamper("kubepods/burstable", "4-15")
+		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, reader: kernel,
+			observed: map[string]cgroup.Effective{}}
+		p := &running{pod: policy.Pod{UID: "u", QoS: policy.Burstable, CgroupParent: "/kubepods/burstable/podu",
+			Labels: map[string]string{policy.LabelClass: "LSR"}}, kernel: c.kernel,
+			containers: []policy.Container{{CPUs: c.stored}}}
+		if !c.saved.IsEmpty() {
+			r.saved["u"] = state.Pod{UID: "u", CPUs: c.saved}
+		}
+		if r.distrust([]*running{p}); p.kernel.IsEmpty() == c.keeps {
+			t.Errorf("%s: the mask %s is kept: %t, want %t", c.name, c.kernel, !c.keeps, c.keeps)
+		}
+	}
+}
+
 // Whom to believe where the kernel's mask is not what was saved.
 func TestWhatWasSavedOrTheKernel(t *testing.T) {
 	all := cpuset.Range(0, 15)
