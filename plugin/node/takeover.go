@@ -113,7 +113,7 @@ func (t *takeover) proceed() {
 	case t.request != nil && (left == 0 || !t.c.now.Before(t.answerBy)):
 		t.answer()
 	case t.request == nil && t.reads.news:
-		t.reads.news = false
+		t.reads.news, t.retryAt = false, t.c.now.Add(readAgainAfter) // a panic is no reason to hurry
 		if t.correct() && left == 0 && !t.readAgain() {
 			t.current = nil
 			t.reads.forget()
@@ -192,7 +192,6 @@ func (t *takeover) correct() (taken bool) {
 	if len(c.corrected.Pods)+len(c.corrected.Containers)+len(c.observed) > 0 {
 		if err := t.c.take(c.corrected, c.observed).err; err != nil {
 			t.c.o.Log.Error("what was read after the Synchronize is not taken over; it is tried again", "err", err)
-			t.retryAt = t.c.now.Add(readAgainAfter)
 			return false
 		}
 	}
