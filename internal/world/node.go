@@ -40,7 +40,6 @@ type Pod struct {
 
 	sandbox  string
 	told     size // what the runtime was told of the sandbox when it was created
-	written  size // what kubelet wrote to its cgroup last
 	attempts int
 	phase    phase
 	parts    []*part

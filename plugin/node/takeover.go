@@ -153,6 +153,7 @@ func (t *takeover) answer() {
 		return
 	}
 	t.endCreates()
+	t.startedAlone(&out.event)
 	for i := range out.event.Pods {
 		t.c.presence.named[out.event.Pods[i].UID] = true
 		if f, ok := t.c.o.Facts(out.event.Pods[i].UID); ok {
@@ -184,6 +185,17 @@ func (t *takeover) endCreates() {
 		}
 	}
 	t.c.waiters = slices.DeleteFunc(t.c.waiters, func(w *waiter) bool { return w.ended })
+}
+
+// startedAlone notes the pods whose containers the runtime let start without asking.
+func (t *takeover) startedAlone(s *policy.Synchronized) {
+	uids := make(map[string]string, len(s.Pods)) // by sandbox
+	for i := range s.Pods {
+		uids[s.Pods[i].Sandbox] = s.Pods[i].UID
+	}
+	for i := range s.Containers {
+		delete(t.c.fresh, uids[s.Containers[i].Sandbox])
+	}
 }
 
 // correct gives the policy what was read since the answer.
