@@ -123,7 +123,7 @@ var defects = []struct {
 		"a cap is left after a kill where cgroups are blind at the start"},
 	{"D54", 23172, []sim.Fault{sim.LateEffect, sim.Kills, sim.Unplugs}, sim.PropMove, false,
 		"a plan that was made before CPUs went off goes on after the daemon knows"},
-	{"D56", 120278, []sim.Fault{sim.Disk, sim.Kills}, sim.PropSettle, true,
+	{"D56", 120278, []sim.Fault{sim.Disk, sim.Kills}, sim.PropSettle, false,
 		"a cap is left where the state file is lost and the runtime stores the cap"},
 	{"D58", 120188, []sim.Fault{sim.Defects}, sim.PropSettle, true,
 		"a resize is taken back by the end of a cap where its event panicked"},

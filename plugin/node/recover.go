@@ -436,6 +436,12 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	switch limit, capped := r.before(p.pod.UID, out.Name, stored, kernel); {
 	case capped:
 		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
+	case !r.known(p.pod.UID) && p.isCap(stored, out.Resources.RequestMilli):
+		// The file says nothing of it. The limit of the pod's own cgroup holds whatever it was.
+		out.Resources.LimitMilli, out.Asked.OurQuota = policy.NoLimit, true
+		if r := p.pod.Resources; r != nil && p.pod.QoS != policy.BestEffort {
+			out.Resources.LimitMilli = r.LimitMilli
+		}
 	case known && tighter(kernel, stored):
 		out.Asked.OurQuota = true // a cap that was over and not yet undone
 	case known && tighter(stored, kernel):
@@ -448,6 +454,12 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)
 	}
 	return out
+}
+
+// isCap says whether a limit is none of kubelet's: it limits no container below its request, and
+// none of a BestEffort pod.
+func (p *running) isCap(limit, request int64) bool {
+	return limit != policy.NoLimit && mayBeCapped(&p.pod) && (limit < request || p.pod.QoS == policy.BestEffort)
 }
 
 // quota is the kernel's limit of a container that may have been capped.

@@ -209,3 +209,36 @@ func onlyOnline(t testing.TB, online cpuset.Set) *topology.Topology {
 	}
 	return topo
 }
+
+// A cap that the runtime stores is told from a limit of kubelet's, also where no state file
+// says what was before it.
+func TestACapIsKnownByWhatKubeletNeverAsksFor(t *testing.T) {
+	be := map[string]string{policy.LabelClass: string(policy.BE)}
+	pod := func(qos policy.QoS, labels map[string]string, limit int64) *running {
+		return &running{pod: policy.Pod{UID: "a", QoS: qos, Labels: labels,
+			Resources: &policy.Resources{RequestMilli: 1000, LimitMilli: limit}}}
+	}
+	for _, c := range []struct {
+		name            string
+		pod             *running
+		request, stored int64
+		want            int64
+		ours            bool
+	}{
+		{"BestEffort has no limit", pod(policy.BestEffort, nil, policy.NoLimit), 0, 100, policy.NoLimit, true},
+		{"below its request", pod(policy.Burstable, be, 2000), 1000, 100, 2000, true},
+		{"below its request, in a pod without a limit", pod(policy.Burstable, be, policy.NoLimit), 1000, 100,
+			policy.NoLimit, true},
+		{"no less than its request", pod(policy.Burstable, be, 2000), 1000, 1000, 1000, false},
+		{"of a class that is not capped", pod(policy.Burstable, nil, 2000), 1000, 100, 100, false},
+	} {
+		r := &recovery{topo: grid(t, testGrid), known: func(string) bool { return false }}
+		got := r.container(c.pod, policy.Container{ID: "a-1", Name: "main",
+			Resources: policy.Resources{RequestMilli: c.request, LimitMilli: c.stored},
+			Asked:     policy.Asked{Quota: policy.QuotaOf(c.stored)}})
+		if got.Resources.LimitMilli != c.want || got.Asked.OurQuota != c.ours || got.Asked.Quota.Milli() != c.want {
+			t.Errorf("%s: limit %d, quota %v, ours %t; want %d, %t", c.name, got.Resources.LimitMilli, got.Asked.Quota,
+				got.Asked.OurQuota, c.want, c.ours)
+		}
+	}
+}
