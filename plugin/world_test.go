@@ -125,12 +125,8 @@ var defects = []struct {
 		"a plan that was made before CPUs went off goes on after the daemon knows"},
 	{"D56", 120278, []sim.Fault{sim.Disk, sim.Kills}, sim.PropSettle, false,
 		"a cap is left where the state file is lost and the runtime stores the cap"},
-	{"D58", 120188, []sim.Fault{sim.Defects}, sim.PropSettle, true,
-		"a resize is taken back by the end of a cap where its event panicked"},
 	{"D60", 121003, []sim.Fault{sim.Reconnects}, sim.PropBeside, false,
 		"a shared pod does not wait for an owner whose container started while there was no connection"},
-	{"D61", 72161, []sim.Fault{sim.Kills}, sim.PropMove, true,
-		"a shared pod of two containers comes onto an owner's CPUs after a kill"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

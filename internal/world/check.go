@@ -209,15 +209,23 @@ func (w *World) noteApart(tasks []task) {
 	}
 }
 
-// fellBack says whether the kernel gives a cgroup its parent's CPUs because all
-// those of a mask on the way to it are offline.
+// fellBack says whether the kernel gives a cgroup the CPUs of one above it because all that
+// the masks on the way have in common are offline.
 func (w *World) fellBack(path string) bool {
-	for at := path; at != ""; {
-		if e, err := w.kernel.Effective(at); err == nil && !e.OwnCPUs.IsEmpty() && e.OwnCPUs.SubsetOf(&w.offline) {
-			return true
+	all := w.topo.Online().Or(w.topo.Offline())
+	for end := 0; end < len(path); {
+		if slash := strings.IndexByte(path[end+1:], '/'); slash >= 0 {
+			end += 1 + slash
+		} else {
+			end = len(path)
 		}
-		slash := strings.LastIndexByte(at, '/')
-		at = at[:max(slash, 0)]
+		e, err := w.kernel.Effective(path[:end])
+		if err != nil || e.OwnCPUs.IsEmpty() {
+			continue
+		}
+		if all = all.And(e.OwnCPUs); all.SubsetOf(&w.offline) {
+			return !all.IsEmpty()
+		}
 	}
 	return false
 }

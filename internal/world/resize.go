@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 
@@ -135,15 +136,18 @@ func (w *World) stepResize(p *Pod) {
 	w.node.queue = append(w.node.queue, req)
 }
 
-// resizeAnswered goes on with a resize, or gives it up: the spec is taken back.
+// resizeAnswered goes on with a resize. Of one that is refused the spec is taken back.
 func (w *World) resizeAnswered(a Answer) {
 	p := a.To.Pod
 	r := p.inPlace.resize
 	if r == nil {
 		return
 	}
-	if a.Err != nil {
-		r.part.size, p.inPlace.resize = r.part.ctr.size, nil
+	if a.Err != nil { // kubelet tries it again, until somebody sees that it is refused
+		p.inPlace.resize = nil
+		if refusal := (*policy.Refusal)(nil); errors.As(a.Err, &refusal) {
+			r.part.size = r.part.ctr.size
+		}
 		return
 	}
 	step := r.steps[0]
