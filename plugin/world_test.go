@@ -127,6 +127,8 @@ var defects = []struct {
 		"a cap is left where the state file is lost and the runtime stores the cap"},
 	{"D60", 121003, []sim.Fault{sim.Reconnects}, sim.PropBeside, false,
 		"a shared pod does not wait for an owner whose container started while there was no connection"},
+	{"D57", 301237, []sim.Fault{sim.Panics, sim.Reconnects}, sim.PropSettle, false,
+		"a rebuilt machine takes every limit that the runtime stores for one of ours"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

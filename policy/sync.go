@@ -132,7 +132,7 @@ func (p *pod) inputs() []Container {
 		c := p.all[id]
 		list = append(list, Container{
 			ID: id, Sandbox: c.sandbox, Name: c.ref.Name, Resources: c.resources, Shares: c.shares,
-			CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt, Asked: c.asked,
+			CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt, Asked: c.asked, Told: c.told,
 		})
 	}
 	return list
