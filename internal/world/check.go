@@ -74,15 +74,21 @@ func (w *World) checkStart(c *Container, had cpuset.Set) {
 	}
 	tasks := w.tasks()
 	w.intruders(PropStart, p, own.Minus(had), tasks)
-	for i := range tasks { // what was let start while there was no daemon may have been here first
-		t := &tasks[i]
-		t.ctr.apart = t.ctr.apart && !(t.ctr.early && t.cpus.Intersects(&had))
-	}
+	cameFirst(tasks, had)
 	if p.live() && !p.follows(own) && w.owned(p, p.grant) != w.owned(p, own) {
 		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
 	}
 	if had.IsEmpty() || p.grant.IsEmpty() {
 		p.grant = own
+	}
+}
+
+// cameFirst notes that what was let start while there was no daemon may have been on some CPUs
+// before they were an owner's.
+func cameFirst(tasks []task, cpus cpuset.Set) {
+	for i := range tasks {
+		t := &tasks[i]
+		t.ctr.apart = t.ctr.apart && !(t.ctr.early && t.cpus.Intersects(&cpus))
 	}
 }
 

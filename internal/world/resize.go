@@ -217,7 +217,11 @@ func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 		if !p.live() || !view.Synced || !p.follows(grant) {
 			continue
 		}
-		p.inPlace.held, p.grant = grant, p.grant.Or(w.confinedTo(p)).And(grant)
+		now := p.grant.Or(w.confinedTo(p)).And(grant)
+		if more := now.Minus(p.grant); !more.IsEmpty() {
+			cameFirst(w.tasks(), more)
+		}
+		p.inPlace.held, p.grant = grant, now
 		p.off = p.off.Or(w.offline).Or(w.topo.Online().Minus(view.Online))
 		p.inPlace.resized = p.inPlace.missed || p.inPlace.resize != nil || p.toResize() != nil ||
 			p.inPlace.written != p.size() ||
