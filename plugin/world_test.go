@@ -129,6 +129,10 @@ var defects = []struct {
 		"a shared pod does not wait for an owner whose container started while there was no connection"},
 	{"D57", 301237, []sim.Fault{sim.Panics, sim.Reconnects}, sim.PropSettle, false,
 		"a rebuilt machine takes every limit that the runtime stores for one of ours"},
+	{"D58", 400130, []sim.Fault{sim.Kills}, sim.PropSettle, true,
+		"after two kills one of two containers has the limit of a container that is alone"},
+	{"D59", 400638, []sim.Fault{sim.Kills}, sim.PropMove, true,
+		"after a kill a shared pod comes onto an owner's CPUs"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }
