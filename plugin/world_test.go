@@ -101,7 +101,7 @@ var defects = []struct {
 		false, "an owner that asks while another is unread is never placed"},
 	{"D44", 590, []sim.Fault{sim.Kills, sim.Reconnects}, sim.PropSettle, false,
 		"a limit that is being put back takes back a resize that comes meanwhile"},
-	{"D45", 252, []sim.Fault{sim.Disk, sim.Kills}, sim.PropSettle, false,
+	{"D45", 252, []sim.Fault{sim.Disk, sim.Kills}, sim.PropSettle, true,
 		"a resize of a capped container that the daemon did not see is undone"},
 	{"D46", 156, []sim.Fault{sim.LateEffect, sim.Kills}, sim.PropGrant, false,
 		"the pool's mask of a degraded pod is taken for CPUs of its own where no pod is burstable"},

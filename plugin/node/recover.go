@@ -484,8 +484,7 @@ func tighter(a, b int64) bool {
 }
 
 // before is the limit that kubelet gave a container that is capped, or was: then it counts
-// only where the cap is still found. Where the runtime stores another limit than the cap and
-// the one before, kubelet has resized the container since.
+// only where the cap is still found. The runtime may store an earlier cap.
 func (r *recovery) before(uid, name string, stored, kernel int64) (int64, bool) {
 	same := func(a, b int64) bool { return !tighter(a, b) && !tighter(b, a) }
 	for _, c := range r.caps {
@@ -494,7 +493,7 @@ func (r *recovery) before(uid, name string, stored, kernel int64) (int64, bool) 
 		}
 		was := *c.PreviousQuotaMilli
 		capped := r.now.Before(c.Until) || same(stored, c.CapMilli) || same(kernel, c.CapMilli)
-		if capped && (same(stored, c.CapMilli) || same(stored, was)) {
+		if capped {
 			return was, true
 		}
 	}
