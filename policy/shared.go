@@ -11,15 +11,8 @@ import (
 // says so; other LS pods run in the whole pool.
 func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 	in := &p.in
-	// A mask that was found may be the pool's of then: it says something of a pod that asks
-	// to be bound.
-	asks := in.scheduled != nil || in.burst || in.bindNode
-	if recovered != nil && recovered.BoundNode != nil && (asks || recovered.From != fromKernel) {
-		nodes := recovered.boundTo()
-		if nodes == nil || m.sharedOn(nodes) > 0 {
-			p.nodes = nodes
-			return nil
-		}
+	if recovered != nil && m.bindRecovered(p, recovered) {
+		return nil
 	}
 	switch {
 	case in.scheduled != nil:
@@ -30,6 +23,22 @@ func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 		return m.bindAligned(p)
 	}
 	return nil
+}
+
+// bindRecovered binds an LS pod where it was found to be bound, and reports whether that says
+// anything. A mask that was found may be the pool's of then: it says something of a pod that
+// asks to be bound.
+func (m *Machine) bindRecovered(p *pod, r *Recovered) bool {
+	asks := p.in.scheduled != nil || p.in.burst || p.in.bindNode
+	if r.BoundNode == nil || !asks && r.From == fromKernel {
+		return false
+	}
+	nodes := r.boundTo()
+	if nodes != nil && m.sharedOn(nodes) == 0 {
+		return false
+	}
+	p.nodes = nodes
+	return true
 }
 
 // boundTo are the NUMA nodes that an LS pod was bound to; nil: the whole pool.

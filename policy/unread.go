@@ -190,14 +190,9 @@ func (m *Machine) correctKnown(p *pod, r *Recovered) {
 		request.CPUs = cmp.Or(r.Request, r.CPUs.Count())
 		whole := Resources{RequestMilli: int64(request.CPUs) * 1000, LimitMilli: int64(request.CPUs) * 1000}
 		m.give(p, m.grantOf(p, *r.CPUs, request), &whole)
-	case p.grant == nil && p.in.class == LS && !p.in.unmanaged && r.BoundNode != nil:
-		nodes := r.boundTo()
-		if nodes != nil && m.sharedOn(nodes) == 0 {
-			return
-		}
-		p.nodes = nodes
+	case p.grant == nil && p.in.class == LS && !p.in.unmanaged && m.bindRecovered(p, r):
 		delete(m.bound, p.ref.UID)
-		if nodes != nil {
+		if p.nodes != nil {
 			m.bound[p.ref.UID] = p
 		}
 		m.explain(p)
