@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -65,6 +66,7 @@ type party struct {
 	sum    float64 // of log(CPI/threshold) since
 	room   float64 // sum since, of half the distance from normal to threshold
 	n, bad int
+	ended  Result // once its action is verified
 }
 
 // action is a cap or a move in force.
@@ -439,14 +441,13 @@ func (d *Detector) finish(a *action) bool {
 		best := Unknown
 		for k := range a.parties {
 			p := &a.parties[k]
-			result := p.result()
-			if a.verdict != "" {
-				result = a.verdict
+			p.ended = cmp.Or(a.verdict, p.result())
+			if best == Unknown || p.ended == Success {
+				best = p.ended
 			}
-			if best == Unknown || result == Success {
-				best = result
-			}
-			d.conclude(a, p, result)
+		}
+		for k := range a.parties {
+			d.conclude(a, &a.parties[k], a.parties[k].ended)
 		}
 		if end := a.start + int64(d.cfg.MoveFor); a.kind == DoMove && best == Success && d.now < end {
 			a.verified, a.until = true, end
@@ -506,13 +507,28 @@ func (d *Detector) conclude(a *action, p *party, result Result) {
 	case Failure:
 		pair.Failure++
 		pair.Failed = stamp(d.now)
-		if pair.Row++; pair.Row >= failuresInRow {
+		if d.failsJob(a, p) {
+			pair.Row++
+		}
+		if pair.Row >= failuresInRow {
 			pair.Blocked, pair.Row = stamp(d.now).Add(blockFor), 0
 		}
 	case Harm:
 		pair.Harm++
 		pair.Blocked = stamp(d.now).Add(blockFor)
 	}
+}
+
+// failsJob says whether an action counts as a failure for the job of one of its victims: once,
+// with the first of them, and not at all where it helped another.
+func (d *Detector) failsJob(a *action, p *party) bool {
+	antagonist := d.all[a.antagonist].Container
+	key := keyOf(d.all[p.victim].Container, antagonist)
+	of := func(other *party) bool { return keyOf(d.all[other.victim].Container, antagonist) == key }
+	first := slices.IndexFunc(a.parties, func(other party) bool { return other.ended == Failure && of(&other) })
+	return &a.parties[first] == p && !slices.ContainsFunc(a.parties, func(other party) bool {
+		return (other.ended == Success || other.ended == Partial) && of(&other)
+	})
 }
 
 // adapt raises the limit of the pair's next cap if this one helped more than enough,

@@ -170,6 +170,44 @@ func TestTwoVictims(t *testing.T) { // A9
 	}
 }
 
+// A cap is one trial, however many containers of a job it was to help: what disturbs all of
+// them at once, a noisy host, does not block the pair for an hour after one cap.
+func TestOneCapIsOneFailureOfAJob(t *testing.T) {
+	for name, c := range map[string]struct {
+		v, w    float64 // CPI under the cap
+		row     int
+		blocked bool // after a second such cap
+	}{
+		"fails both":       {3, 3, 1, true},
+		"helps the second": {3, 1, 0, false},
+		"helps the first":  {1, 3, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE},
+				cpi.Container{ID: "w", Job: "victim", Class: cpi.LSR})
+			try := func() *Pair {
+				b.blame("v", map[string]float64{"a": 0.6})
+				b.blame("w", map[string]float64{"a": 0.5})
+				for range 5 {
+					b.now = b.now.Add(time.Minute)
+					for id, is := range map[string]float64{"v": c.v, "w": c.w} {
+						b.d.Observe(b.now, []Sample{{Ref: b.refs[id], At: b.now, Usage: 1, CPI: is}})
+						b.d.queue, b.d.all[b.refs[id]].queued = nil, false
+					}
+				}
+				b.tick(time.Hour - failuresInRow*10*time.Minute)
+				return b.d.pairs.of(b.d.Container(b.refs["v"]), b.d.Container(b.refs["a"]))
+			}
+			if p := try(); p == nil || p.Row != c.row || !p.Blocked.IsZero() {
+				t.Fatalf("after one cap: %+v, want %d failures in a row and nothing blocked", p, c.row)
+			}
+			if p := try(); !p.Blocked.IsZero() != c.blocked {
+				t.Errorf("after two caps: %+v, want blocked: %v", p, c.blocked)
+			}
+		})
+	}
+}
+
 // The second victim's own first suspect comes before a cap that is in force for another.
 func TestTwoVictimsOfTwo(t *testing.T) {
 	b := cast(t, classic, cpi.Container{ID: "a", Job: "a", Class: cpi.BE},
