@@ -36,8 +36,7 @@ const shortened = `{authority: {profile: open},
 
 const capLength = 20 * time.Second
 
-// errNoisy says that a hypervisor took the host's CPUs for too long to conclude
-// anything.
+// errNoisy says that others had the host's CPUs for too long to conclude anything.
 var errNoisy = errors.New("others had the host's CPUs")
 
 // tries bounds the restarts because of that.
@@ -213,19 +212,35 @@ func (c *circle) watch(ctx context.Context, what string, limit time.Duration, en
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s: not seen within %v: %w", what, limit,
-				errors.Join(ctx.Err(), err, noisy(c.looks[from:])))
+				errors.Join(ctx.Err(), err, noisy(c.looks[from:], c.normal)))
 		case <-tick.C:
 		}
 	}
 }
 
-// noisy returns an error if a third of the windows are unusable.
-func noisy(looks []look) error {
+// noisy returns an error if the host had its CPUs taken away in a third of the windows, or the
+// victims suffered in a fifth of those in which the antagonist did nothing: a hypervisor does
+// not count all that it takes. normal is 0 until it was learned.
+func noisy(looks []look, normal float64) error {
 	bad := len(looks) - len(undisturbedHost(looks))
-	if 3*bad <= len(looks) {
-		return nil
+	if 3*bad > len(looks) {
+		return fmt.Errorf("%w in %d of %d windows", errNoisy, bad, len(looks))
 	}
-	return fmt.Errorf("%w in %d of %d windows", errNoisy, bad, len(looks))
+	const slow, idle = 2, 0.1 // times normal, and CPUs
+	alone, slowed := 0, 0
+	for _, l := range looks {
+		if normal > 0 && l.victim > 0 && l.batch < idle {
+			alone++
+			if l.victim > slow*normal {
+				slowed++
+			}
+		}
+	}
+	if 5*slowed > alone {
+		return fmt.Errorf("%w: the victims were slowed in %d of %d windows in which the antagonist did nothing",
+			errNoisy, slowed, alone)
+	}
+	return nil
 }
 
 func undisturbedHost(looks []look) []look {
@@ -315,7 +330,7 @@ func (c *circle) learn(ctx context.Context, _ workload) error {
 	if err != nil {
 		return err
 	}
-	if err := noisy(c.looks); err != nil {
+	if err := noisy(c.looks, c.normal); err != nil {
 		return fmt.Errorf("what was learned is not the victims' normal: %w", err)
 	}
 	c.normal = medianRatio(undisturbedHost(c.looks))
@@ -387,8 +402,8 @@ func (c *circle) judge(ctx context.Context, _ workload) error {
 		return fmt.Errorf("the victims were hardly disturbed (%.0f ns a fault, %.0f before): this proves nothing",
 			with, c.normal)
 	case without > (with+c.normal)/2:
-		return fmt.Errorf("the caps did not help: %.0f ns a fault while they held, %.0f without and %.0f undisturbed",
-			without, with, c.normal)
+		return errors.Join(fmt.Errorf("the caps did not help: %.0f ns a fault while they held, %.0f without and %.0f "+
+			"undisturbed", without, with, c.normal), noisy(c.looks, c.normal))
 	}
 	return nil
 }

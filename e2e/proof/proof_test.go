@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,5 +131,28 @@ func TestOptions(t *testing.T) {
 	}
 	if list, err := o.chosen(); err != nil || len(list) != 2 || list[0].Name != "drift" {
 		t.Errorf("%v, %v", list, err)
+	}
+}
+
+func TestNoiseOfTheHost(t *testing.T) {
+	windows := func(n int, l look) []look { return slices.Repeat([]look{l}, n) }
+	calm, loud := look{victim: 1.2}, look{victim: 5, batch: 4}
+	for name, c := range map[string]struct {
+		looks []look
+		noisy bool
+	}{
+		"calm":                    {windows(30, calm), false},
+		"the antagonist at work":  {append(windows(5, calm), windows(25, loud)...), false},
+		"a third stolen":          {append(windows(20, calm), windows(10, look{stolen: 0.1})...), false},
+		"more":                    {append(windows(19, calm), windows(10, look{stolen: 0.1})...), true},
+		"slow alone in a fifth":   {append(windows(20, calm), windows(5, look{victim: 2.1})...), false},
+		"in more":                 {append(windows(20, calm), windows(6, look{victim: 2.1})...), true},
+		"slow alone, else loud":   {append(windows(25, loud), look{victim: 2.1}), true},
+		"a cap that leaves a CPU": {append(windows(9, calm), windows(6, look{victim: 3, batch: 1})...), false},
+		"nothing was seen":        {append(windows(4, calm), windows(6, look{})...), false},
+	} {
+		if err := noisy(c.looks, 1); errors.Is(err, errNoisy) != c.noisy {
+			t.Errorf("%s: %v, want noisy: %v", name, err, c.noisy)
+		}
 	}
 }
