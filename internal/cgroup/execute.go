@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quietcore/quietcore/cpuset"
 )
@@ -138,32 +139,46 @@ func (x *execution) failed(n *node) {
 }
 
 func (x *execution) safe(n *node, w Write) bool {
-	certain := len(x.t.unsure) == 0
-	if len(x.stay) == 0 && x.held.IsEmpty() && certain || w.CPUs.set == nil {
+	if len(x.stay) == 0 && x.held.IsEmpty() && len(x.t.unsure) == 0 || w.CPUs.set == nil {
 		return true
 	}
 	if _, stays := x.stay[n]; stays {
 		return false
 	}
-	before := planner{t: x.t}
-	if above := before.above(n); !w.CPUs.set.Intersects(&above) {
+	p := planner{t: x.t}
+	if above := p.above(n); !w.CPUs.set.Intersects(&above) {
 		// What should have been widened above was not: it would stay on all that
 		// the parent has, and nobody would know.
 		return false
 	}
-	after := planner{t: x.t, masks: map[*node]*cpuset.Set{n: w.CPUs.set}}
-	return x.safeBelow(n, &before, &after) && (certain || x.safeIfUncertain(n, &underWay{n, w.CPUs}))
+	var changes []change
+	for _, above := range x.t.mayHaveAbove(n) {
+		for _, mask := range x.t.mayCarry(n) {
+			for _, next := range w.CPUs.may() {
+				changes = append(changes, change{given(mask, &above), given(next, &above)})
+			}
+		}
+	}
+	return x.safeBelow(n, changes)
 }
 
-// safeIfUncertain asks the same of all that n and those in it may have: where a write is in
-// flight, a mask that is loosened gives what the one above may still turn out to be, and one
-// that is widened gives it to whom a late write may loosen.
-func (x *execution) safeIfUncertain(n *node, w *underWay) bool {
-	was := x.t.mayUse(n)
-	x.t.writing = w
-	gains := x.t.mayUse(n)
-	x.t.writing = nil
-	gains.RemoveSet(&was)
+// change is what a cgroup has before a write and after it, as far as what is uncertain about
+// it and those above turns out one way.
+type change struct{ before, after cpuset.Set }
+
+// safeBelow reports whether neither n nor anything in it gains what it must not, however what
+// is uncertain turns out: a mask that is loosened gives what the one above may still turn out
+// to be, one that is widened gives it to whom a late write may loosen, and one that is written
+// as it is taken to be widens where it was narrower.
+func (x *execution) safeBelow(n *node, changes []change) bool {
+	var gains cpuset.Set
+	for i := range changes {
+		gained := changes[i].after
+		if !n.unread() && x.t.inUnread(n) == nil {
+			gained.RemoveSet(&changes[i].before)
+		}
+		gains.AddSet(&gained)
+	}
 	if gains.Intersects(&x.held) {
 		return false
 	}
@@ -171,29 +186,23 @@ func (x *execution) safeIfUncertain(n *node, w *underWay) bool {
 		return false
 	}
 	for k := range n.kids {
-		if !x.safeIfUncertain(k, w) {
+		if !x.safeBelow(k, x.changesOf(k, changes)) {
 			return false
 		}
 	}
 	return true
 }
 
-func (x *execution) safeBelow(n *node, before, after *planner) bool {
-	gains := after.effective(n)
-	if !n.unread() && x.t.inUnread(n) == nil {
-		was := before.effective(n)
-		gains.RemoveSet(&was)
-	}
-	if gains.Intersects(&x.held) {
-		return false
-	}
-	if goal, _ := x.t.goal(n); len(n.odd) == 0 && !gains.SubsetOf(&goal) {
-		return false
-	}
-	for k := range n.kids {
-		if !x.safeBelow(k, before, after) {
-			return false
+// changesOf is what the changes of the cgroup above make of one.
+func (x *execution) changesOf(n *node, above []change) []change {
+	var changes []change
+	for i := range above {
+		for _, mask := range x.t.mayCarry(n) {
+			next := change{given(mask, &above[i].before), given(mask, &above[i].after)}
+			if !slices.Contains(changes, next) {
+				changes = append(changes, next)
+			}
 		}
 	}
-	return true
+	return changes
 }

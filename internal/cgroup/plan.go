@@ -205,7 +205,7 @@ func (p *planner) leave(n *node) {
 	if target == nil && managed && own != nil && !p.t.covered(n) && !own.SubsetOf(&now) {
 		// A mask that it should not have, and not all of it counts now: when what
 		// is above grows, those inside would fall onto the rest of it.
-		p.set(n, Shrink, &now)
+		p.hold(n)
 		return
 	}
 	if target == nil || !managed || own != nil && own.SubsetOf(target) && now.SubsetOf(own) {
@@ -300,9 +300,22 @@ func (p *planner) cover() {
 	for _, n := range slices.Concat(p.movers, sorted(above)) {
 		now := p.effective(n)
 		if own := p.own(n); n.parent != p.t.top && (own == nil || !own.SubsetOf(&now)) {
-			p.set(n, Shrink, &now)
+			p.hold(n)
 		}
 	}
+}
+
+// hold gives n what it has as a mask of its own: as much of it as is certain.
+func (p *planner) hold(n *node) {
+	now := p.effective(n)
+	if n.unsure != nil {
+		for _, may := range p.t.mayHave(n) {
+			if both := now.And(may); !both.IsEmpty() {
+				now = both
+			}
+		}
+	}
+	p.set(n, Shrink, &now)
 }
 
 // widening reports whether some mover's target lies outside its parent's CPUs.
@@ -383,7 +396,8 @@ func (p *planner) widen(n *node, mask *cpuset.Set) {
 		return
 	}
 	if own := p.own(n); n.parent != p.t.top && (own == nil || !own.SubsetOf(&above)) {
-		p.set(n, Shrink, &above)
+		p.hold(n)
+		above = p.effective(n)
 	}
 	p.widen(n.parent, mask)
 	wider := above.Or(*mask)

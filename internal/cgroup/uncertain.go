@@ -253,35 +253,15 @@ func (t *Tree) mayHave(n *node) []cpuset.Set {
 	if n == t.top {
 		return []cpuset.Set{t.online}
 	}
-	above := []cpuset.Set{*t.allowed(n)}
-	if n.parent != t.top {
-		above = t.mayHave(n.parent)
-	}
-	masks := []*cpuset.Set{n.own}
-	if w := t.writing; w != nil && w.node == n {
-		masks = append(masks, w.mask.may()...)
-	}
-	if u := n.unsure; u != nil {
-		masks = slices.Concat(masks, u.masks, u.inFlight)
-	}
-	if n.unread() || t.inUnread(n) != nil {
-		masks = append(masks, nil)
-	}
 	var may []cpuset.Set
 	add := func(s cpuset.Set) {
 		if !slices.Contains(may, s) {
 			may = append(may, s)
 		}
 	}
-	for i := range above {
-		for _, mask := range masks {
-			if mask == nil {
-				add(above[i])
-			} else if both := mask.And(above[i]); !both.IsEmpty() {
-				add(both)
-			} else {
-				add(above[i])
-			}
+	for _, above := range t.mayHaveAbove(n) {
+		for _, mask := range t.mayCarry(n) {
+			add(given(mask, &above))
 		}
 	}
 	if u := n.unsure; u != nil && !u.seen.IsEmpty() {
@@ -294,6 +274,39 @@ func (t *Tree) mayHave(n *node) []cpuset.Set {
 		may = may[:1]
 	}
 	return may
+}
+
+// mayHaveAbove lists the sets that the cgroup above may have.
+func (t *Tree) mayHaveAbove(n *node) []cpuset.Set {
+	if n.parent == t.top {
+		return []cpuset.Set{*t.allowed(n)}
+	}
+	return t.mayHave(n.parent)
+}
+
+// mayCarry lists the masks that a cgroup may carry; nil in it: none.
+func (t *Tree) mayCarry(n *node) []*cpuset.Set {
+	masks := []*cpuset.Set{n.own}
+	if w := t.writing; w != nil && w.node == n {
+		masks = append(masks, w.mask.may()...)
+	}
+	if u := n.unsure; u != nil {
+		masks = slices.Concat(masks, u.masks, u.inFlight)
+	}
+	if n.unread() || t.inUnread(n) != nil {
+		masks = append(masks, nil)
+	}
+	return masks
+}
+
+// given is what a cgroup with a mask has of what there is above, by the kernel's rule.
+func given(mask, above *cpuset.Set) cpuset.Set {
+	if mask != nil {
+		if both := mask.And(*above); !both.IsEmpty() {
+			return both
+		}
+	}
+	return *above
 }
 
 // beyond is what n may have because of what is uncertain, and should not.
