@@ -137,6 +137,8 @@ var defects = []struct {
 		"an LS pod is bound to the NUMA node of a mask on its way, which is read after the Synchronize"},
 	{"D71", 512331, []sim.Fault{sim.Errors, sim.Lies, sim.Unreadable, sim.Reconnects, sim.Unsaid}, sim.PropMove, false,
 		"a mask that is written to hold a pod where it is taken to be lets it back onto an owner's CPUs"},
+	{"D72", 0, []sim.Fault{sim.Hangs, sim.Disk, sim.Kills}, sim.PropSettle, false,
+		"a cap of an earlier daemon that is read after the Synchronize is left"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -240,7 +240,7 @@ func (e *writer) foreignTo(s *subject, is bool) {
 func (e *writer) setContainer(d policy.SetContainer) {
 	s := e.ctrs[d.Container.ID]
 	if s == nil {
-		s = &subject{limit: limit{ours: d.Asked.OurQuota}}
+		s = &subject{}
 		e.ctrs[d.Container.ID] = s
 	}
 	if d.Rev < s.rev {
@@ -259,10 +259,9 @@ func (e *writer) setContainer(d policy.SetContainer) {
 		}
 	}
 	s.asked, s.container = cgroup.Quota(d.Asked.Quota), true
-	switch {
-	case d.Cap != nil && !e.c.saving.has(d.Cap):
+	if d.Cap != nil && !e.c.saving.has(d.Cap) {
 		e.capLater(d)
-	case s.limit.want(d.Quota, d.QuotaOurs):
+	} else if s.limit.found(d.Asked.OurQuota); s.limit.want(d.Quota, d.QuotaOurs) {
 		e.lookAtLimit(s)
 	}
 	e.report(s, d)
@@ -274,7 +273,8 @@ func (e *writer) capLater(d policy.SetContainer) {
 	e.c.saving.now(func() {
 		e.c.hand.owe(nil)
 		e.c.o.At(failpoint.CapSaved)
-		if e.c.machine.Knows(d.Container.ID) { // one that was decided of since has a newer revision
+		// Of one that is not in the file now something else was decided, with a newer revision.
+		if e.c.machine.Knows(d.Container.ID) && e.c.saving.has(d.Cap) {
 			e.put(batch{decisions: []policy.Decision{d}})
 		}
 		e.c.hand.paid()

@@ -41,7 +41,15 @@ type limit struct {
 	back   bool // target is what kubelet asked for, and then it is kubelet's again
 	seen   bool // target was there: from now on another one is somebody's doing
 	wrote  bool // there was a write, of which nothing says whether it came before or after kubelet's
+	stored bool // the runtime may store one of ours
 	target cgroup.Quota
+}
+
+// found notes whether the runtime may store a limit of ours. Where that is news, it may be an
+// earlier daemon's, which is undone unless it is wanted.
+func (l *limit) found(stored bool) {
+	l.ours = l.ours || stored && !l.stored
+	l.stored = stored
 }
 
 // want takes over a decision: a quota of ours, or what kubelet asked for. It reports
