@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
 )
 
 var errDisk = errors.New("input/output error")
@@ -153,4 +155,37 @@ func TestASliceOutOfSightIsNotGone(t *testing.T) {
 		t.Error("the owner is refused although everybody has left its CPUs")
 	}
 	s.want("web-main", "4-15")
+}
+
+// A mask that is left out since others may still come onto its CPUs is not written again
+// and again, and nobody is said to change it.
+func TestWhatIsLeftOutWaits(t *testing.T) {
+	const be = "kubepods/besteffort"
+	s := newStepped(t)
+	gone := lse("gone", 4000)
+	s.up(burstable("web"), bestEffort("low"), gone)
+	s.fail = func(e *Effect) error {
+		switch {
+		case e.Kind == Write && e.Path == be:
+			return cgroup.ErrInFlight
+		case e.Kind == Write && e.Path == slice:
+			return errDisk
+		}
+		return nil
+	}
+	s.remove(gone)
+	s.pass(time.Second)
+	s.fail = nil
+	s.step(&Request{Event: policy.BESuppressed{CPUs: cpuset.Range(4, 7)}})
+	s.pass(10 * time.Second)
+	if got := s.allows(slice); got != "4-15" {
+		t.Fatalf("the slice has %s: the test shows nothing", got)
+	}
+	if strings.Contains(s.log.String(), "again and again") {
+		t.Errorf("what was left out is reported as changed by others:\n%s", s.log.String())
+	}
+	s.pass(30 * time.Second)
+	if got := s.allows(slice); got != "0-15" {
+		t.Errorf("the slice has %s when nothing may come any more", got)
+	}
 }

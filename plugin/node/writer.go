@@ -310,7 +310,10 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		for _, id := range done {
 			w.check(id)
 		}
-		if w.retry.rounds++; w.retry.rounds > maxRounds {
+		switch w.retry.rounds++; {
+		case len(done) == 0: // nothing can be written now: it is left out as unsafe, or there is news
+			w.retry.failed = w.retry.failed || !w.news()
+		case w.retry.rounds > maxRounds:
 			w.retry.failed = true
 			w.c.o.Log.Error("a cgroup is changed again and again after it was written; it is left to the audit",
 				"cgroup", todo[0].Path)
