@@ -14,7 +14,8 @@ import (
 // allocated in order of creation; those that do not fit stay shared.
 func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	pods := slices.SortedStableFunc(slices.Values(e.Pods), func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(turn(&a), turn(&b)), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(cmp.Compare(turn(a.Recovered), turn(b.Recovered)), a.CreatedAt.Compare(b.CreatedAt),
+			cmp.Compare(a.UID, b.UID))
 	})
 	m.forgetAbsent(pods, e.Containers)
 	for _, p := range pods {
@@ -63,15 +64,18 @@ func (m *Machine) comesLate(p *pod, r *Recovered) bool {
 }
 
 // turn is when a pod is placed: first those whose CPUs may not be chosen anew, then those
-// that owned something, then the others.
-func turn(p *Pod) int {
+// that owned something, then the others. A mask in the kernel may be a pool's, so what nothing
+// else tells of comes after what was recorded or stored.
+func turn(r *Recovered) int {
 	switch {
-	case p.Recovered == nil:
+	case r == nil:
+		return 3
+	case r.Reservation != nil:
+		return 0
+	case r.From == fromKernel:
 		return 2
-	case p.Recovered.Reservation == nil:
-		return 1
 	}
-	return 0
+	return 1
 }
 
 func (m *Machine) forgetAbsent(pods []Pod, containers []Container) {

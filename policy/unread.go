@@ -55,14 +55,8 @@ func (m *Machine) refuseUnread() *Refusal {
 // those that get new CPUs, which are placed in order of creation.
 func (m *Machine) correct(e Corrected) {
 	list := slices.Clone(e.Pods)
-	age := func(c *Correction) int {
-		if p := m.pods[c.UID]; p != nil && c.Recovered == nil {
-			return 1
-		}
-		return 0
-	}
 	slices.SortStableFunc(list, func(a, b Correction) int {
-		if d := cmp.Compare(age(&a), age(&b)); d != 0 {
+		if d := cmp.Compare(turn(a.Recovered), turn(b.Recovered)); d != 0 {
 			return d
 		}
 		p, q := m.pods[a.UID], m.pods[b.UID]
