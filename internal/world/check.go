@@ -113,19 +113,45 @@ func (w *World) kept(p *Pod) cpuset.Set {
 
 // letGo takes back promises that nothing tells a new daemon of: an owner was on its way to its
 // CPUs when the daemon was killed before its first save, and its container has ended since,
-// so that the runtime stores nothing either. No task loses CPUs by that.
+// so that the runtime stores nothing either. No task loses CPUs by that. And what a resize took
+// from an owner was in the head of the old daemon alone: the new one takes others.
 func (w *World) letGo(saved map[string]state.Pod) {
 	for _, p := range w.node.pods {
+		if !p.live() {
+			continue
+		}
 		own := w.owned(p, p.grant)
-		place, isSaved := saved[p.UID()]
-		isSaved = isSaved && !place.CPUs.IsEmpty()
-		isStored := slices.ContainsFunc(p.parts, func(o *part) bool { return o.is(ready, running) && o.ctr.cpus != "" })
-		e, err := w.kernel.Effective(p.Parent())
-		if p.live() && !isSaved && !isStored && err == nil && !own.SubsetOf(&e.OwnCPUs) {
+		told, stored := saved[p.UID()].CPUs, p.storedBy()
+		if told.IsEmpty() {
+			for _, cpus := range stored {
+				told.AddSet(&cpus)
+			}
+		}
+		kernel, err := w.kernel.Effective(p.Parent())
+		switch {
+		case err != nil:
+		case told.IsEmpty() && !own.SubsetOf(&kernel.OwnCPUs):
 			w.note("nothing tells that %s owns %s", p.Name, p.grant)
 			p.grant = cpuset.Set{}
+		case p.grant != told && p.grant.SubsetOf(&told) && kernel.OwnCPUs != own && !slices.Contains(stored, own):
+			w.note("nothing tells that %s owns no more than %s of %s", p.Name, p.grant, told)
+			p.inPlace.resized, p.inPlace.held = true, told
 		}
 	}
+}
+
+// storedBy lists the CPUs that the runtime stores for the pod's containers.
+func (p *Pod) storedBy() []cpuset.Set {
+	var all []cpuset.Set
+	for _, o := range p.parts {
+		if !o.is(ready, running) {
+			continue
+		}
+		if cpus, err := cpuset.Parse(o.ctr.cpus); err == nil && !cpus.IsEmpty() {
+			all = append(all, cpus)
+		}
+	}
+	return all
 }
 
 // task is a cgroup with tasks, the container whose it is and the CPUs that it may use.
