@@ -1,7 +1,7 @@
 // Package state keeps what a restart of the daemon could not find out
 // otherwise: which pod owns which CPUs, and which caps have to be undone.
 //
-// The file is a hint. The kernel and the runtime are asked first, so a file
+// The file is a hint. Without it the kernel and the runtime are asked, so a file
 // that is missing, damaged, of another node or of a later format costs a
 // memory, never a start: Load puts it aside under another name, says why, and
 // returns an empty snapshot.

@@ -13,9 +13,9 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// recovery finds out what ran where before the daemon started. For each pod the
-// kernel is asked first, then the state file, then the runtime, whose view of a
-// resized pod is an old one.
+// recovery finds out what ran where before the daemon started. For each pod the state file
+// is asked first, which is written ahead of everything else. Of one that it does not name, or
+// names with another size, the runtime tells, and the kernel, whose masks may be on the way.
 type recovery struct {
 	reader cgroup.Reader // nil: nobody to ask
 	topo   *topology.Topology
@@ -64,7 +64,7 @@ type running struct {
 
 // synchronized turns the runtime's lists into the event.
 func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
-	r.observed = map[string]cgroup.Effective{}
+	r.observed, r.caps = map[string]cgroup.Effective{}, slices.Clone(r.caps)
 	found := slices.DeleteFunc(r.group(listed), r.ended)
 	for _, p := range found {
 		p.pod.Asked = r.podQuota(&p.pod)
@@ -334,20 +334,14 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	if !p.pod.Exclusive() {
 		return r.sharedPlace(p)
 	}
-	kernel := p.kernel
-	if kernel.IsEmpty() && isSaved {
-		kernel = r.agreed(p, saved.CPUs)
-	}
-	stored := storedBy(p.containers)
+	kernel, stored := p.kernel, storedBy(p.containers)
 	switch {
-	case isSaved && !saved.CPUs.IsEmpty() && (r.same(saved.CPUs, kernel) || p.fits(saved, kernel)):
+	case isSaved && !saved.CPUs.IsEmpty() && !r.outdated(p, saved, stored):
 		return saved.Recovered()
 	case !stored.IsEmpty() && (r.same(stored, kernel) || r.passes(p, stored, kernel)):
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	case !kernel.IsEmpty():
 		return &policy.Recovered{CPUs: &kernel, From: "kernel", Several: len(p.containers) > 1}
-	case isSaved && !saved.CPUs.IsEmpty():
-		return saved.Recovered()
 	}
 	if !stored.IsEmpty() {
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
@@ -363,14 +357,17 @@ func (r *recovery) same(saved, kernel cpuset.Set) bool {
 	return saved == kernel || !kernel.IsEmpty() && (on == kernel || on.IsEmpty())
 }
 
-// fits says whether what was saved is as much as the pod asks for and the kernel's
-// mask is not: a write was under way when the daemon died, or CPUs were off.
-func (p *running) fits(saved state.Pod, kernel cpuset.Set) bool {
-	n := saved.Request
-	if n == 0 {
-		n = saved.CPUs.Count()
+// outdated says that the state file is behind: the pod asks for another number of CPUs than it
+// says, and that of the kernel's mask, or the runtime stores such a set. What an owner is given
+// is saved before anybody is told of it, unless the disk fails.
+func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool {
+	if n := cmp.Or(saved.Request, saved.CPUs.Count()); p.asks == int64(n)*1000 || p.kernel.IsEmpty() {
+		return false
 	}
-	return p.asks == int64(n)*1000 && p.asks != int64(kernel.Count())*1000
+	if r.same(saved.CPUs, p.kernel) {
+		return r.passes(p, stored, p.kernel)
+	}
+	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
 }
 
 // passes says whether the kernel's mask is not the last word where the runtime stores as
@@ -383,17 +380,6 @@ func (r *recovery) passes(p *running, stored, kernel cpuset.Set) bool {
 	}
 	freed := stored.Minus(kernel)
 	return !kernel.SubsetOf(&stored) || !freed.Intersects(&r.owners)
-}
-
-// agreed is the mask of the pod's containers where the pod itself has none and
-// the containers confirm what was saved.
-func (r *recovery) agreed(p *running, saved cpuset.Set) cpuset.Set {
-	for _, c := range p.containers {
-		if own, ok := r.observed[c.CgroupPath]; ok && r.same(saved, own.OwnCPUs) {
-			return own.OwnCPUs
-		}
-	}
-	return cpuset.Set{}
 }
 
 // sharedPlace keeps an LS pod on the NUMA node that it was bound to, and a pod
@@ -433,7 +419,10 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	r.read(out.CgroupPath) // the tree starts from what is there
 	stored := out.Asked.Quota.Milli()
 	kernel, known := r.quota(p, out.CgroupPath)
-	switch limit, capped := r.before(p.pod.UID, out.Name, stored, kernel); {
+	limit, capped := r.before(p.pod.UID, out.Name, stored, kernel)
+	switch {
+	case capped && known && sameLimit(kernel, stored) && !p.isCap(stored, out.Resources.RequestMilli):
+		r.follows(p.pod.UID, out.Name, stored) // resized while nobody was there
 	case capped:
 		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
 	case !r.known(p.pod.UID) && p.isCap(stored, out.Resources.RequestMilli):
@@ -442,13 +431,15 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 		if r := p.pod.Resources; r != nil && p.pod.QoS != policy.BestEffort {
 			out.Resources.LimitMilli = r.LimitMilli
 		}
+	case stored == policy.NoLimit && p.pod.Exclusive() && out.Resources.RequestMilli > 0:
+		// request = limit, so we lifted it
+		out.Resources.LimitMilli, out.Asked.OurQuota = out.Resources.RequestMilli, true
+	case known && p.pod.Exclusive():
+		out.Asked.OurQuota = out.Asked.OurQuota || kernel != stored // we lifted it in the cgroup only
 	case known && tighter(kernel, stored):
 		out.Asked.OurQuota = true // a cap that was over and not yet undone
 	case known && tighter(stored, kernel):
 		out.Resources.LimitMilli, out.Asked.OurQuota = kernel, true // a cap that the runtime still holds
-	case stored == policy.NoLimit && p.pod.Exclusive() && out.Resources.RequestMilli > 0:
-		// request = limit, so we lifted it
-		out.Resources.LimitMilli, out.Asked.OurQuota = out.Resources.RequestMilli, true
 	}
 	if out.Asked.OurQuota {
 		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)
@@ -462,14 +453,17 @@ func (p *running) isCap(limit, request int64) bool {
 	return limit != policy.NoLimit && mayBeCapped(&p.pod) && (limit < request || p.pod.QoS == policy.BestEffort)
 }
 
-// quota is the kernel's limit of a container that may have been capped.
+// quota is the kernel's limit of a container that may have been capped, or lifted.
 func (r *recovery) quota(p *running, path string) (milli int64, known bool) {
-	if r.reader == nil || path == "" || !mayBeCapped(&p.pod) {
+	if r.reader == nil || path == "" || !mayBeOurs(&p.pod) {
 		return 0, false
 	}
 	e, err := r.reader.Effective(path)
 	return e.QuotaMilli, err == nil
 }
+
+// mayBeOurs says that an earlier daemon may have set the limits of the pod's containers.
+func mayBeOurs(p *policy.Pod) bool { return mayBeCapped(p) || p.Exclusive() }
 
 // mayBeCapped says that an earlier daemon may have capped the pod's containers.
 func mayBeCapped(p *policy.Pod) bool {
@@ -483,16 +477,26 @@ func tighter(a, b int64) bool {
 	return a != policy.NoLimit && (b == policy.NoLimit || a+rounding < b)
 }
 
+func sameLimit(a, b int64) bool { return !tighter(a, b) && !tighter(b, a) }
+
+// follows notes what a container's cap is followed by.
+func (r *recovery) follows(uid, name string, limit int64) {
+	for i := range r.caps {
+		if c := &r.caps[i]; c.PodUID == uid && c.Container == name && c.PreviousQuotaMilli != nil {
+			c.PreviousQuotaMilli = &limit
+		}
+	}
+}
+
 // before is the limit that kubelet gave a container that is capped, or was: then it counts
 // only where the cap is still found. The runtime may store an earlier cap.
 func (r *recovery) before(uid, name string, stored, kernel int64) (int64, bool) {
-	same := func(a, b int64) bool { return !tighter(a, b) && !tighter(b, a) }
 	for _, c := range r.caps {
 		if c.PodUID != uid || c.Container != name || c.PreviousQuotaMilli == nil {
 			continue
 		}
 		was := *c.PreviousQuotaMilli
-		capped := r.now.Before(c.Until) || same(stored, c.CapMilli) || same(kernel, c.CapMilli)
+		capped := r.now.Before(c.Until) || sameLimit(stored, c.CapMilli) || sameLimit(kernel, c.CapMilli)
 		if capped {
 			return was, true
 		}

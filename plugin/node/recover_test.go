@@ -147,8 +147,8 @@ func TestWhatWasSavedOrTheKernel(t *testing.T) {
 		{"shrunk, and not saved", four, three, all, 3000, "kernel"},
 		{"shrunk, and not written", three, four, all, 3000, "state file"},
 		{"grown, and not written", four, three, all, 4000, "state file"},
-		{"moved after an old save", four, cpuset.Range(8, 11), all, 4000, "kernel"},
-		{"nobody knows what it asks for", four, three, all, 0, "kernel"},
+		{"as many as it asks for, and others in the kernel", four, cpuset.Range(8, 11), all, 4000, "state file"},
+		{"nobody knows what it asks for", four, three, all, 0, "state file"},
 		{"the kernel has no mask", four, cpuset.Set{}, all, 0, "state file"},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,

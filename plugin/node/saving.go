@@ -22,6 +22,7 @@ type saving struct {
 	waiting, under  []func()
 	urgent, busy    bool
 	caps, underCaps []state.Cap // those on disk, and those of the save that is under way
+	places          places
 }
 
 // A change is saved soon, after its reply, and a burst of changes a few times a
@@ -42,17 +43,55 @@ func (s *saving) now(then func()) {
 	s.waiting = append(s.waiting, then)
 }
 
-// has says that the file names a cap: a daemon that finds it anywhere undoes it.
+// has says that the file names a cap and what it is followed by: a daemon that finds it
+// anywhere undoes it.
 func (s *saving) has(limit *policy.Cap) bool {
 	return !s.possible() || slices.ContainsFunc(s.caps, func(c state.Cap) bool {
-		return c.PodUID == limit.PodUID && c.Container == limit.Container && c.CapMilli == limit.Milli
+		was := c.PreviousQuotaMilli
+		return c.PodUID == limit.PodUID && c.Container == limit.Container && c.CapMilli == limit.Milli &&
+			(limit.Limit == nil || was != nil && *was == *limit.Limit)
 	})
 }
+
+// ahead takes down what is decided of owners. It reports whether masks have to wait until that
+// is saved: the file tells another place of a pod, and a daemon that is killed between the two
+// would leave its successor with both.
+func (s *saving) ahead(decisions []policy.Decision) (wait bool) {
+	if !s.possible() || s.c.machine.frozen != "" {
+		return false
+	}
+	online, until := s.c.machine.Topology().Online(), s.c.now.Add(saveAhead)
+	for _, d := range decisions {
+		switch d := d.(type) {
+		case policy.SetPod:
+			if s.places.changed(&d, online, until) {
+				s.dirty = true
+				wait = wait || s.places.named[d.Pod.UID] && s.late(d.Pod.UID)
+			}
+		case policy.DropPod:
+			delete(s.places.owners, d.UID)
+		}
+	}
+	s.urgent = s.urgent || wait
+	return wait
+}
+
+// late says that the place of an owner is not on disk yet, and that it is worth waiting for.
+func (s *saving) late(uid string) bool { return s.possible() && s.places.late(uid, s.c.now) }
 
 // possible: before what runs was taken over, the file knows more than the machine.
 func (s *saving) possible() bool { return s.c.o.Stores && s.c.takeover.taken }
 
 func (s *saving) next() time.Time {
+	next, at := s.places.next(s.c.now), s.due()
+	if next.IsZero() || !at.IsZero() && at.Before(next) {
+		return at
+	}
+	return next
+}
+
+// due is when the next save begins; zero: none does.
+func (s *saving) due() time.Time {
 	switch {
 	case !s.dirty || s.busy || !s.possible() || s.c.machine.frozen != "":
 		return time.Time{}
@@ -75,7 +114,7 @@ func (s *saving) proceed() {
 	if s.dirty && !s.c.o.Stores {
 		s.dirty, s.since = false, time.Time{}
 	}
-	if at := s.next(); at.IsZero() || s.c.now.Before(at) {
+	if at := s.due(); at.IsZero() || s.c.now.Before(at) {
 		return
 	}
 	s.retry = s.c.now.Add(saveAgain) // where it panics
@@ -87,6 +126,7 @@ func (s *saving) begin() {
 	s.under, s.waiting = append(s.under, s.waiting...), nil
 	s.dirty, s.urgent, s.busy = false, false, true
 	s.last, s.retry, s.underCaps = s.c.now, time.Time{}, next.Caps
+	s.places.begin(&next)
 	s.c.perform(&Effect{Kind: Save, State: &next}, s.ended)
 }
 
@@ -100,6 +140,8 @@ func (s *saving) ended(r *Result) {
 	}
 	then := s.under
 	s.caps = s.underCaps
+	s.places.end()
+	s.c.writer.saved()
 	s.under, s.since, s.dirty, s.retry = nil, time.Time{}, behind, time.Time{}
 	for _, f := range then {
 		s.c.part("going on after a save", f)

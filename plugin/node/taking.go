@@ -148,7 +148,7 @@ func (t *taking) plan() {
 		}
 		for _, c := range p.containers {
 			kind := ReadCPUs
-			if mayBeCapped(&p.pod) {
+			if mayBeOurs(&p.pod) {
 				kind = ReadAll
 			}
 			add(container, c.CgroupPath, kind)

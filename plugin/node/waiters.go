@@ -45,7 +45,7 @@ func (c *Core) hold(w *waiter, decisions []policy.Decision) {
 	if d, ok := decisionOf(decisions, w.id); ok {
 		w.reply.Container = &d
 	}
-	c.saveCap(w)
+	c.saveAhead(w)
 	if w.reply.Container == nil || !c.o.Tree.Writes || c.o.Late > 0 || c.blocked(w) == nil {
 		c.start(w)
 		return
@@ -62,16 +62,24 @@ func (c *Core) renew(t taken) {
 	for _, w := range c.waiters {
 		if d, ok := decisionOf(t.decisions, w.id); ok {
 			w.reply.Container, w.gen = &d, max(w.gen, t.gen)
-			c.saveCap(w)
+			c.saveAhead(w)
 		}
 	}
 }
 
-// saveCap has an answer wait for the save of the cap in it: the runtime stores what it is told.
-func (c *Core) saveCap(w *waiter) {
-	if d := w.reply.Container; d != nil && d.Cap != nil && !c.saving.has(d.Cap) {
+// saveAhead has an answer wait for the save of the cap in it, and of the CPUs that it makes a
+// pod's own: the runtime stores what it is told.
+func (c *Core) saveAhead(w *waiter) {
+	d := w.reply.Container
+	if d == nil {
+		return
+	}
+	if d.Cap != nil && !c.saving.has(d.Cap) {
 		w.unsaved = true
 		c.saving.now(func() { w.unsaved = false })
+	}
+	if d.Need.Own != nil && c.saving.late(d.Pod.UID) {
+		c.saving.urgent = true
 	}
 }
 
@@ -105,6 +113,9 @@ func (c *Core) blocked(w *waiter) error {
 		return errors.New("CPUs came or went, and what their cgroups allow since is not yet known")
 	}
 	if own := w.reply.Container.Need.Own; own != nil {
+		if c.saving.late(w.reply.Container.Pod.UID) {
+			return errors.New("its pod's place is not saved yet")
+		}
 		if c.writer.shrunk < w.gen {
 			return fmt.Errorf("CPUs %s are not yet free of others: %w", own, context.DeadlineExceeded)
 		}

@@ -57,6 +57,7 @@ type inbox struct {
 	taken   []batch   // those that are being taken into the tree
 	last    uint64    // number of the last one put in
 	at      time.Time // when they have to be taken
+	held    time.Time // not before, while the file contradicts them; zero: it does not
 	running bool      // the routine will take them
 }
 
@@ -105,9 +106,24 @@ func (w *writer) put(b batch) uint64 {
 	if len(w.inbox.batches) == 0 || at.Before(w.inbox.at) {
 		w.inbox.at = at
 	}
+	if w.c.saving.ahead(b.decisions) && w.inbox.held.IsZero() && w.c.o.Late == 0 {
+		w.inbox.held = now.Add(saveAhead)
+	}
 	w.inbox.batches = append(w.inbox.batches, b)
 	w.inbox.last++
 	return w.inbox.last
+}
+
+// saved lets go on what waited for a save, unless something came since.
+func (w *writer) saved() {
+	for _, b := range w.inbox.batches {
+		for _, d := range b.decisions {
+			if d, ok := d.(policy.SetPod); ok && w.c.saving.late(d.Pod.UID) {
+				return
+			}
+		}
+	}
+	w.inbox.held = time.Time{}
 }
 
 // recheck asks for a pod's quota to be looked at.
@@ -130,8 +146,11 @@ func (w *writer) next() time.Time {
 			next = at
 		}
 	}
-	if len(w.inbox.batches) > 0 {
-		add(w.inbox.at)
+	if at := w.inbox.at; len(w.inbox.batches) > 0 {
+		if at.Before(w.inbox.held) {
+			at = w.inbox.held
+		}
+		add(at)
 	}
 	add(w.limits.soonAt)
 	return next
@@ -265,12 +284,14 @@ func (w *writer) takeIn() (pause bool) {
 		n, pause = lazyPiece, true
 		w.inbox.at = w.c.now.Add(lazyPause)
 	}
-	w.inbox.taken, w.inbox.batches = w.inbox.batches[:n:n], w.inbox.batches[n:]
+	w.inbox.taken, w.inbox.batches, w.inbox.held = w.inbox.batches[:n:n], w.inbox.batches[n:], time.Time{}
 	return pause
 }
 
 // news says whether there are decisions that have to be taken now.
-func (w *writer) news() bool { return len(w.inbox.batches) > 0 && !w.c.now.Before(w.inbox.at) }
+func (w *writer) news() bool {
+	return len(w.inbox.batches) > 0 && !w.c.now.Before(w.inbox.at) && !w.c.now.Before(w.inbox.held)
+}
 
 // write executes the plan as far as the phase goes (growing includes what could
 // not shrink before) and reports whether there was anything to write.
@@ -295,7 +316,7 @@ func (w *writer) write(phase cgroup.Phase) bool {
 			return cgroup.ErrSkipRest
 		}
 		if w.outdated() || w.widensAround(next) {
-			w.inbox.at = w.c.now
+			w.inbox.at, w.inbox.held = w.c.now, time.Time{}
 			return cgroup.ErrSkipRest
 		}
 		done = append(done, next.ID)
