@@ -147,6 +147,8 @@ var defects = []struct {
 		"what the runtime stores of a resize is lost by a kill where the disk hangs"},
 	{"D93", 71459, []sim.Fault{sim.LateEffect, sim.Kills}, sim.PropGrant, false,
 		"the pool's mask of a pod without a record goes before what the runtime stores of another"},
+	{"D73", 601384, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Reconnects}, sim.PropSettle, false,
+		"a limit that timed out takes effect after another one was seen there"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

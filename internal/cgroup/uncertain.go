@@ -13,10 +13,10 @@ import (
 // still do so: its effect may come later than whatever is read now.
 var ErrInFlight = errors.New("the write may still take effect")
 
-// inFlightFor is for how long a write that was given up may still take effect:
+// InFlightFor is for how long a write that was given up may still take effect:
 // systemd is given ten seconds for a change, and a daemon-reload of a large node
 // keeps it busy for as long again.
-const inFlightFor = 20 * time.Second
+const InFlightFor = 20 * time.Second
 
 // masks are those that a cgroup has of its own, as far as is known.
 type masks struct {
@@ -167,7 +167,7 @@ func (t *Tree) Uncertain() []string {
 
 // ReadBack settles what is uncertain about a cgroup by what was read of it at a
 // time. What may still come of writes in flight is settled when the same mask is
-// read again after inFlightFor.
+// read again after InFlightFor.
 func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 	n := t.byPath[strings.Trim(path, "/")]
 	if n == nil {
@@ -180,7 +180,7 @@ func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 	case u == nil:
 	case u.since.IsZero() || u.own != e.OwnCPUs || at.Before(u.since):
 		u.since, u.own = at, e.OwnCPUs
-	case at.Sub(u.since) >= inFlightFor:
+	case at.Sub(u.since) >= InFlightFor:
 		u.inFlight = nil
 		if len(u.masks) == 0 && u.seen.IsEmpty() {
 			t.forget(n)

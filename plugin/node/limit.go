@@ -38,10 +38,11 @@ const unsaidResize = 2 * time.Second
 // that we want something else than kubelet asked for until that is restored.
 type limit struct {
 	ours   bool
-	back   bool // target is what kubelet asked for, and then it is kubelet's again
-	seen   bool // target was there: from now on another one is somebody's doing
-	wrote  bool // there was a write, of which nothing says whether it came before or after kubelet's
-	stored bool // the runtime may store one of ours
+	back   bool      // target is what kubelet asked for, and then it is kubelet's again
+	seen   bool      // target was there: from now on another one is somebody's doing
+	wrote  bool      // there was a write, of which nothing says whether it came before or after kubelet's
+	stored bool      // the runtime may store one of ours
+	until  time.Time // a write that was given up may take effect until then
 	target cgroup.Quota
 }
 
@@ -171,7 +172,7 @@ func (e *writer) writeLimit(s *subject) {
 		e.idleDue(s, now, &v)
 	}
 	if v == (cgroup.Values{}) {
-		s.limitDone(!e.limits.noIdle)
+		e.limitDone(s)
 		return
 	}
 	e.noteDrift(s, now, err)
@@ -181,12 +182,14 @@ func (e *writer) writeLimit(s *subject) {
 	e.count(err)
 	switch {
 	case err == nil:
-		s.limitDone(!e.limits.noIdle)
+		e.limitDone(s)
 	case errors.Is(err, cgroup.ErrNoIdle):
 		e.withoutIdle(s, err)
 	case !errors.Is(err, cgroup.ErrGone):
-		e.retry.failed = true
-		e.limits.unwritten = append(e.limits.unwritten, s)
+		if errors.Is(err, cgroup.ErrInFlight) {
+			s.limit.until = e.c.now.Add(cgroup.InFlightFor)
+		}
+		e.limitAgain(s)
 		e.c.o.Log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(),
 			"idle", s.idle.wanted, "err", err)
 	}
@@ -209,12 +212,23 @@ func (s *subject) limitDue(now cgroup.Effective, err error) cgroup.Values {
 	return v
 }
 
-// limitDone takes down that what was due is there.
-func (s *subject) limitDone(idles bool) {
+// limitAgain has a limit looked at with the next retry.
+func (e *writer) limitAgain(s *subject) {
+	e.retry.failed = true
+	e.limits.unwritten = append(e.limits.unwritten, s)
+}
+
+// limitDone takes down that what was due is there. As long as an earlier write may take it
+// back, it is looked at again.
+func (e *writer) limitDone(s *subject) {
+	if e.c.now.Before(s.limit.until) {
+		e.limitAgain(s)
+		return
+	}
 	if s.limit.ours {
 		s.limit.ours, s.limit.seen = !s.limit.back, true
 	}
-	s.idle.ours, s.idle.seen = s.idle.wanted, s.idle.wanted && idles
+	s.idle.ours, s.idle.seen = s.idle.wanted, s.idle.wanted && !e.limits.noIdle
 }
 
 // noteDrift tells of what was there and is not any more.
