@@ -149,6 +149,8 @@ var defects = []struct {
 		"the pool's mask of a pod without a record goes before what the runtime stores of another"},
 	{"D73", 601384, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Reconnects}, sim.PropSettle, false,
 		"a limit that timed out takes effect after another one was seen there"},
+	{"D74", 601243, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Reconnects}, sim.PropSettle, false,
+		"a cap that only the cgroup has lets a resize without a connection pass for a limit of ours"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -130,6 +130,17 @@ func (e *writer) reportUnlimited(slice, pod string) {
 	e.c.o.Notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
 }
 
+// limited are the containers, by ID, whose limit is ours.
+func (e *writer) limited() map[string]bool {
+	ids := map[string]bool{}
+	for id, s := range e.ctrs {
+		if s.limit.ours {
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
 // lookAtLimit asks for a limit to be looked at.
 func (e *writer) lookAtLimit(s *subject) {
 	if !s.pending {

@@ -22,7 +22,9 @@ type recovery struct {
 	saved  map[string]state.Pod // by pod UID
 	caps   []state.Cap
 	known  func(uid string) bool // pods that this daemon placed itself
-	now    time.Time
+	// limited are the containers, by ID, whose limit this daemon sets itself: the kernel's is no news.
+	limited map[string]bool
+	now     time.Time
 
 	pool     cpuset.Set                  // what the shared pool must have been
 	owners   cpuset.Set                  // what owners have by masks or by the state file
@@ -418,7 +420,7 @@ func storedBy(containers []policy.Container) cpuset.Set {
 func (r *recovery) container(p *running, out policy.Container) policy.Container {
 	r.read(out.CgroupPath) // the tree starts from what is there
 	stored := out.Asked.Quota.Milli()
-	kernel, known := r.quota(p, out.CgroupPath)
+	kernel, known := r.quota(p, &out)
 	limit, capped := r.before(p.pod.UID, out.Name, stored, kernel)
 	switch {
 	case capped && known && sameLimit(kernel, stored) && !p.isCap(stored, out.Resources.RequestMilli):
@@ -454,11 +456,11 @@ func (p *running) isCap(limit, request int64) bool {
 }
 
 // quota is the kernel's limit of a container that may have been capped, or lifted.
-func (r *recovery) quota(p *running, path string) (milli int64, known bool) {
-	if r.reader == nil || path == "" || !mayBeOurs(&p.pod) {
+func (r *recovery) quota(p *running, c *policy.Container) (milli int64, known bool) {
+	if r.reader == nil || c.CgroupPath == "" || !mayBeOurs(&p.pod) || r.limited[c.ID] {
 		return 0, false
 	}
-	e, err := r.reader.Effective(path)
+	e, err := r.reader.Effective(c.CgroupPath)
 	return e.QuotaMilli, err == nil
 }
 

@@ -66,7 +66,7 @@ func (t *takeover) begin(r *Request) {
 	from := recovery{
 		topo: t.c.machine.Topology(), now: t.c.now,
 		known: func(uid string) bool { return known[uid] && !unread[uid] },
-		saved: t.saved.Places(), caps: t.saved.Caps,
+		saved: t.saved.Places(), caps: t.saved.Caps, limited: t.c.writer.limited(),
 	}
 	if t.once {
 		from.saved, from.caps = nil, nil // older than what we know ourselves
