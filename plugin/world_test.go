@@ -151,6 +151,12 @@ var defects = []struct {
 		"a limit that timed out takes effect after another one was seen there"},
 	{"D74", 601243, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Reconnects}, sim.PropSettle, false,
 		"a cap that only the cgroup has lets a resize without a connection pass for a limit of ours"},
+	{"D94", 2002962, []sim.Fault{sim.Errors, sim.Disk, sim.Kills}, sim.PropGrant, false,
+		"a file that a failing disk left behind outweighs what the runtime stores"},
+	{"D95", 2000770, []sim.Fault{sim.LateEffect, sim.Kills, sim.Reconnects}, sim.PropSettle, false,
+		"a limit that is taken for one of ours by a guess is never kubelet's again"},
+	{"D96", 3000839, []sim.Fault{sim.Kills}, sim.PropGrant, false,
+		"the world wanted a new daemon to know what a resize left that nothing was told of"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -102,7 +102,7 @@ type Container struct {
 	Asked Asked `json:"asked,omitzero"`
 	// Told are the limits of ours, in milli-CPUs, that the runtime may store; nil: any, where
 	// Asked says that it stores one.
-	Told []int64 `json:"told,omitempty"`
+	Told []int64 `json:"told,omitzero"`
 }
 
 // owned is what the pod owned, siblings kept idle for it not included.

@@ -26,6 +26,8 @@ type ContainerCorrection struct {
 	Was        Quota  `json:"was"`
 	LimitMilli int64  `json:"limitMilli"`
 	Asked      Asked  `json:"asked"`
+	// Told is what the runtime may store of ours, as in Container.
+	Told []int64 `json:"told,omitzero"`
 }
 
 func (Corrected) event() {}
@@ -100,7 +102,9 @@ func (m *Machine) correctContainer(in *ContainerCorrection) {
 	}
 	c.resources.LimitMilli = in.LimitMilli
 	c.asked.Quota = in.Asked.Quota
-	c.asked.OurQuota = c.asked.OurQuota || in.Asked.OurQuota
+	if in.Asked.OurQuota && !c.asked.OurQuota {
+		c.told, c.asked.OurQuota = in.Told, true
+	}
 	if m.pinned(c.pod) {
 		m.podChanged(c.pod)
 	} else {

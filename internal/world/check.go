@@ -113,29 +113,36 @@ func (w *World) kept(p *Pod) cpuset.Set {
 
 // letGo takes back promises that nothing tells a new daemon of: an owner was on its way to its
 // CPUs when the daemon was killed before its first save, and its container has ended since,
-// so that the runtime stores nothing either. No task loses CPUs by that. And what a resize took
-// from an owner was in the head of the old daemon alone: the new one takes others.
+// so that the runtime stores nothing either. No task loses CPUs by that. And what a resize was
+// to leave to an owner was in the memory of the old daemon alone: the new one chooses anew from
+// what the pod has.
 func (w *World) letGo(saved map[string]state.Pod) {
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue
 		}
 		own := w.owned(p, p.grant)
-		told, stored := saved[p.UID()].CPUs, p.storedBy()
-		if told.IsEmpty() {
-			for _, cpus := range stored {
-				told.AddSet(&cpus)
-			}
-		}
 		kernel, err := w.kernel.Effective(p.Parent())
-		switch {
-		case err != nil:
-		case told.IsEmpty() && !own.SubsetOf(&kernel.OwnCPUs):
+		if err != nil {
+			continue
+		}
+		told := p.storedBy()
+		if cpus := saved[p.UID()].CPUs; !cpus.IsEmpty() {
+			told = append(told, cpus)
+		}
+		if len(told) == 0 && !own.SubsetOf(&kernel.OwnCPUs) {
 			w.note("nothing tells that %s owns %s", p.Name, p.grant)
 			p.grant = cpuset.Set{}
-		case p.grant != told && p.grant.SubsetOf(&told) && kernel.OwnCPUs != own && !slices.Contains(stored, own):
-			w.note("nothing tells that %s owns no more than %s of %s", p.Name, p.grant, told)
-			p.inPlace.resized, p.inPlace.held = true, told
+			continue
+		}
+		told = append(told, kernel.OwnCPUs)
+		if slices.ContainsFunc(told, func(cpus cpuset.Set) bool { return w.owned(p, cpus) == own }) {
+			continue
+		}
+		w.note("nothing tells that a resize left %s to %s", p.grant, p.Name)
+		p.inPlace.resized = true
+		for _, cpus := range told {
+			p.inPlace.held.AddSet(&cpus)
 		}
 	}
 }

@@ -64,6 +64,36 @@ func TestAnOwnerDoesNotWaitForABrokenDisk(t *testing.T) {
 	}
 }
 
+// A save that fails is tried again soon while somebody waits for it, and later at leisure.
+func TestASaveThatIsWaitedForIsTriedAgainSoon(t *testing.T) {
+	s := newStepped(t)
+	failing := true
+	s.fail = func(e *Effect) error {
+		if isSave(e) && failing {
+			return errDisk
+		}
+		return nil
+	}
+	s.sandbox(lsr("db", 2000))
+	db := s.create(lsr("db", 2000))
+	failing = false
+	s.pass(saveSoon - 1)
+	if s.started(db) {
+		t.Error("it is started although its place is not saved: the test shows nothing")
+	}
+	s.pass(1)
+	if !s.started(db) || !s.savedOwner(lsr("db", 0)) {
+		t.Errorf("after the second save: started %t, saved %t", s.started(db), s.savedOwner(lsr("db", 0)))
+	}
+	s.settle()
+	s.done, failing = nil, true
+	s.sandbox(lsr("other", 2000))
+	s.pass(saveAgain)
+	if n := s.saves(); n > 8 {
+		t.Errorf("%d saves in five seconds are tried on a disk that fails", n)
+	}
+}
+
 // No mask is written that the state file contradicts, and the runtime is not told of it.
 func TestAResizeIsSavedBeforeItsMasksAreWritten(t *testing.T) {
 	s := newStepped(t)

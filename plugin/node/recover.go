@@ -21,6 +21,7 @@ type recovery struct {
 	topo   *topology.Topology
 	saved  map[string]state.Pod // by pod UID
 	caps   []state.Cap
+	lost   bool                  // there is no state file, and caps have to be guessed
 	known  func(uid string) bool // pods that this daemon placed itself
 	// limited are the containers, by ID, whose limit this daemon sets itself: the kernel's is no news.
 	limited map[string]bool
@@ -51,7 +52,7 @@ type Recovery struct {
 // cgroups have, by path.
 func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]cgroup.Effective) {
 	r := recovery{reader: from.Reader, topo: from.Topology, now: from.Now, saved: from.Saved.Places(),
-		caps: from.Saved.Caps, known: func(string) bool { return false }}
+		caps: from.Saved.Caps, lost: from.Saved.Revision == 0, known: func(string) bool { return false }}
 	event := r.synchronized(listed)
 	return event, r.observed
 }
@@ -363,11 +364,11 @@ func (r *recovery) same(saved, kernel cpuset.Set) bool {
 // says, and that of the kernel's mask, or the runtime stores such a set. What an owner is given
 // is saved before anybody is told of it, unless the disk fails.
 func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool {
-	if n := cmp.Or(saved.Request, saved.CPUs.Count()); p.asks == int64(n)*1000 || p.kernel.IsEmpty() {
+	if n := cmp.Or(saved.Request, saved.CPUs.Count()); p.asks == int64(n)*1000 {
 		return false
 	}
-	if r.same(saved.CPUs, p.kernel) {
-		return r.passes(p, stored, p.kernel)
+	if p.kernel.IsEmpty() || r.same(saved.CPUs, p.kernel) {
+		return r.passes(p, stored, saved.CPUs)
 	}
 	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
 }
@@ -435,13 +436,13 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 		}
 	case stored == policy.NoLimit && p.pod.Exclusive() && out.Resources.RequestMilli > 0:
 		// request = limit, so we lifted it
-		out.Resources.LimitMilli, out.Asked.OurQuota = out.Resources.RequestMilli, true
-	case known && p.pod.Exclusive():
-		out.Asked.OurQuota = out.Asked.OurQuota || kernel != stored // we lifted it in the cgroup only
-	case known && tighter(kernel, stored):
-		out.Asked.OurQuota = true // a cap that was over and not yet undone
-	case known && tighter(stored, kernel):
-		out.Resources.LimitMilli, out.Asked.OurQuota = kernel, true // a cap that the runtime still holds
+		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = out.Resources.RequestMilli, true, []int64{stored}
+	case known && p.pod.Exclusive() && kernel != stored:
+		out.Asked.OurQuota, out.Told = true, []int64{} // we lifted it in the cgroup only
+	case known && r.lost && tighter(kernel, stored):
+		out.Asked.OurQuota, out.Told = true, []int64{} // a cap that was over and not yet undone
+	case known && r.lost && tighter(stored, kernel): // a cap that the runtime still holds
+		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = kernel, true, []int64{stored}
 	}
 	if out.Asked.OurQuota {
 		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)

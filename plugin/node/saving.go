@@ -31,6 +31,7 @@ const (
 	saveDelay = 10 * time.Millisecond
 	saveEvery = 250 * time.Millisecond
 	saveAgain = 5 * time.Second
+	saveSoon  = 100 * time.Millisecond // the same, while an answer or a mask waits for it
 )
 
 // now calls then when the machine as it is now is on disk.
@@ -95,6 +96,8 @@ func (s *saving) due() time.Time {
 	switch {
 	case !s.dirty || s.busy || !s.possible() || s.c.machine.frozen != "":
 		return time.Time{}
+	case !s.retry.IsZero() && s.urgent && s.retry.After(s.last.Add(saveSoon)):
+		return s.last.Add(saveSoon)
 	case !s.retry.IsZero():
 		return s.retry
 	case s.urgent:
@@ -122,10 +125,11 @@ func (s *saving) proceed() {
 }
 
 func (s *saving) begin() {
+	s.last, s.urgent = s.c.now, false // also where it panics
 	next := s.c.state()
 	s.under, s.waiting = append(s.under, s.waiting...), nil
-	s.dirty, s.urgent, s.busy = false, false, true
-	s.last, s.retry, s.underCaps = s.c.now, time.Time{}, next.Caps
+	s.dirty, s.busy = false, true
+	s.retry, s.underCaps = time.Time{}, next.Caps
 	s.places.begin(&next)
 	s.c.perform(&Effect{Kind: Save, State: &next}, s.ended)
 }
@@ -135,6 +139,7 @@ func (s *saving) ended(r *Result) {
 	s.busy, s.dirty, s.retry = false, true, s.c.now.Add(saveAgain) // also where it panics
 	s.c.o.Metrics.Saved(r.Err)
 	if r.Err != nil {
+		s.urgent = s.urgent || !s.places.next(s.c.now).IsZero()
 		s.c.o.Log.Error("the state is not saved; a restart would find an older one", "err", r.Err)
 		return
 	}

@@ -66,7 +66,8 @@ func (t *takeover) begin(r *Request) {
 	from := recovery{
 		topo: t.c.machine.Topology(), now: t.c.now,
 		known: func(uid string) bool { return known[uid] && !unread[uid] },
-		saved: t.saved.Places(), caps: t.saved.Caps, limited: t.c.writer.limited(),
+		saved: t.saved.Places(), caps: t.saved.Caps, lost: t.saved.Revision == 0 && !t.once,
+		limited: t.c.writer.limited(),
 	}
 	if t.once {
 		from.saved, from.caps = nil, nil // older than what we know ourselves
@@ -224,6 +225,14 @@ func (t *takeover) followResizes(resized []policy.PodResized) {
 // wrote drops what was read of a cgroup before it was written.
 func (t *takeover) wrote(path string) { t.reads.wrote(path) }
 
+// others notes that kubelet or the runtime writes the cgroup of a pod or a container: what was
+// read of it is old.
+func (t *takeover) others(s *subject) {
+	if s != nil && t.current != nil {
+		t.reads.outdate(cleanOf(s.path))
+	}
+}
+
 // reads are the queries of a takeover and what came of them.
 type reads struct {
 	seen   map[query]reading
@@ -273,6 +282,23 @@ func (r *reads) repeat(q query) {
 	r.wanted[q] = true
 	r.urgent++
 	r.queue = append(r.queue, q)
+}
+
+// outdate has a cgroup read again that was read, or is being read.
+func (r *reads) outdate(path string) {
+	for _, kind := range []EffectKind{ReadCPUs, ReadAll} {
+		q := query{path, kind}
+		if r.flying[q] {
+			r.early[q] = true
+		}
+		_, done := r.seen[q]
+		_, wanted := r.wanted[q]
+		delete(r.seen, q)
+		if done && !wanted {
+			r.wanted[q] = false
+			r.queue = append(r.queue, q)
+		}
+	}
 }
 
 // take returns the next query to carry out.

@@ -294,7 +294,7 @@ func (t *taking) correct(seen map[query]reading) changes {
 			continue
 		}
 		c.corrected.Containers = append(c.corrected.Containers, policy.ContainerCorrection{
-			ID: p.ID, Was: before.Asked.Quota, LimitMilli: p.Resources.LimitMilli, Asked: p.Asked,
+			ID: p.ID, Was: before.Asked.Quota, LimitMilli: p.Resources.LimitMilli, Asked: p.Asked, Told: p.Told,
 		})
 	}
 	for path, e := range now.observed {
