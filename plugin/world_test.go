@@ -157,6 +157,8 @@ var defects = []struct {
 		"a limit that is taken for one of ours by a guess is never kubelet's again"},
 	{"D96", 3000839, []sim.Fault{sim.Kills}, sim.PropGrant, false,
 		"the world wanted a new daemon to know what a resize left that nothing was told of"},
+	{"D97", 3003296, []sim.Fault{sim.Unreadable, sim.Kills, sim.Reconnects}, sim.PropSettle, false,
+		"a resize before the Synchronize is undone by a cap in the file where the cgroup cannot be read"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

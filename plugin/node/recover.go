@@ -424,7 +424,8 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	kernel, known := r.quota(p, &out)
 	limit, capped := r.before(p.pod.UID, out.Name, stored, kernel)
 	switch {
-	case capped && known && sameLimit(kernel, stored) && !p.isCap(stored, out.Resources.RequestMilli):
+	case capped && stored != policy.NoLimit && tighter(limit, stored), // no cap loosens anything
+		capped && known && sameLimit(kernel, stored) && !p.isCap(stored, out.Resources.RequestMilli):
 		r.follows(p.pod.UID, out.Name, stored) // resized while nobody was there
 	case capped:
 		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
@@ -437,7 +438,7 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	case stored == policy.NoLimit && p.pod.Exclusive() && out.Resources.RequestMilli > 0:
 		// request = limit, so we lifted it
 		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = out.Resources.RequestMilli, true, []int64{stored}
-	case known && p.pod.Exclusive() && kernel != stored:
+	case known && p.pod.Exclusive() && !sameLimit(kernel, stored):
 		out.Asked.OurQuota, out.Told = true, []int64{} // we lifted it in the cgroup only
 	case known && r.lost && tighter(kernel, stored):
 		out.Asked.OurQuota, out.Told = true, []int64{} // a cap that was over and not yet undone

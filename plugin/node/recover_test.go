@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
@@ -160,6 +161,34 @@ func TestWhatWasSavedOrTheKernel(t *testing.T) {
 	}
 }
 
+// A file that a failing disk left behind gives way to what the runtime was told since.
+func TestAFileThatIsBehind(t *testing.T) {
+	two, four, none := cpuset.Range(8, 9), cpuset.Range(8, 11), cpuset.Set{}
+	for _, c := range []struct {
+		name          string
+		saved, kernel cpuset.Set
+		stored        string
+		asks          int64
+		want          cpuset.Set
+	}{
+		{"grown, and written", two, four, "8-11", 4000, four},
+		{"grown, and not written", two, two, "8-11", 4000, four},
+		{"grown, and the kernel has no mask", two, none, "8-11", 4000, four},
+		{"grown, and saved, and the runtime does not know", four, four, "8-9", 2000, four},
+		{"shrunk, and written", four, two, "8-9", 2000, two},
+		{"shrunk, and saved, and another has the rest", cpuset.Of(1), none, "0-3", 4000, cpuset.Of(1)},
+		{"as many, and others", two, four, "10-11", 2000, two},
+	} {
+		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
+			asks: c.asks, containers: []policy.Container{{CPUs: c.stored}}}
+		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}},
+			owners: cpuset.Range(2, 3)}
+		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
+			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 // Whom to believe where nothing was saved: the kernel's mask or what the runtime stores.
 func TestTheRuntimeOrTheKernel(t *testing.T) {
 	all := cpuset.Range(0, 15)
@@ -239,6 +268,59 @@ func TestACapIsKnownByWhatKubeletNeverAsksFor(t *testing.T) {
 		if got.Resources.LimitMilli != c.want || got.Asked.OurQuota != c.ours || got.Asked.Quota.Milli() != c.want {
 			t.Errorf("%s: limit %d, quota %v, ours %t; want %d, %t", c.name, got.Resources.LimitMilli, got.Asked.Quota,
 				got.Asked.OurQuota, c.want, c.ours)
+		}
+	}
+}
+
+// What was limited by whom, where a cap or a lifted limit and a resize may both have come
+// since the file was written.
+func TestALimitIsOursOrKubelets(t *testing.T) {
+	capped := policy.Pod{UID: "a", QoS: policy.Burstable, CgroupParent: "pod",
+		Labels: map[string]string{policy.LabelClass: string(policy.BE)}}
+	owner := policy.Pod{UID: "a", Labels: map[string]string{policy.LabelClass: string(policy.LSE)}}
+	for _, c := range []struct {
+		name           string
+		pod            policy.Pod
+		cap            int64 // 0: none is saved
+		was            int64
+		stored, kernel int64 // 0: it cannot be read
+		want           int64
+		ours           bool
+	}{
+		{"a cap is in the kernel", capped, 100, 2000, 2000, 100, 2000, true},
+		{"a cap is in the runtime's store", capped, 100, 2000, 100, 100, 2000, true},
+		{"another cap is", capped, 100, 2000, 1200, 100, 2000, true},
+		{"both have a limit since that kubelet asked for", capped, 100, 2000, 1200, 1200, 1200, false},
+		{"both have another cap", capped, 100, 2000, 200, 200, 2000, true},
+		{"a limit that no cap is", capped, 100, 2000, 3000, 0, 3000, false},
+		{"resized, and no cap is saved", capped, 0, 0, 2000, 1200, 2000, false},
+		{"lifted in the kernel", owner, 0, 0, 1000, policy.NoLimit, 1000, true},
+		{"lifted everywhere", owner, 0, 0, policy.NoLimit, policy.NoLimit, 1000, true},
+		{"as kubelet asked", owner, 0, 0, 1000, 1000, 1000, false},
+	} {
+		kernel := cgrouptest.New(cpuset.Range(0, 15))
+		if c.kernel != 0 {
+			kernel.Mkdir("pod/ctr", 1)
+			q := cgroup.Quota(policy.QuotaOf(c.kernel))
+			if err := kernel.Apply(t.Context(), "pod/ctr", cgroup.Values{Quota: &q}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := &recovery{topo: grid(t, testGrid), reader: kernel, observed: map[string]cgroup.Effective{},
+			known: func(string) bool { return false }, now: time.Unix(0, 0)}
+		if c.cap > 0 {
+			r.caps = []state.Cap{{PodUID: "a", Container: "main", CapMilli: c.cap, Until: time.Unix(60, 0),
+				PreviousQuotaMilli: &c.was}}
+		}
+		got := r.container(&running{pod: c.pod}, policy.Container{ID: "a-1", Name: "main", CgroupPath: "pod/ctr",
+			Resources: policy.Resources{RequestMilli: 1000, LimitMilli: c.stored},
+			Asked:     policy.Asked{Quota: policy.QuotaOf(c.stored)}})
+		if got.Resources.LimitMilli != c.want || got.Asked.OurQuota != c.ours || got.Asked.Quota.Milli() != c.want {
+			t.Errorf("%s: limit %d, quota %v, ours %t; want %d, %t", c.name, got.Resources.LimitMilli, got.Asked.Quota,
+				got.Asked.OurQuota, c.want, c.ours)
+		}
+		if !c.ours && c.cap > 0 && *r.caps[0].PreviousQuotaMilli != c.want {
+			t.Errorf("%s: the cap is followed by %d", c.name, *r.caps[0].PreviousQuotaMilli)
 		}
 	}
 }
