@@ -30,6 +30,7 @@ type options struct {
 	command.Flags
 	binary                             string
 	samples, runc, containers, threads int
+	memory                             int
 }
 
 func main() { command.Main("bench", run, command.Failed) }
@@ -44,8 +45,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.runc, "runc", 20, "containers that runc makes and updates")
 	f.IntVar(&o.containers, "containers", 500, "burstable containers")
 	f.IntVar(&o.threads, "threads", 20, "threads of each")
+	f.IntVar(&o.memory, "memory", 0, "measure only the daemon's memory with so many containers and everything on")
 	if err := f.Parse(args); err != nil {
 		return nil, err
+	}
+	if o.memory > 0 {
+		o.containers, o.threads = o.memory, 1
 	}
 	return o, o.Check()
 }
@@ -139,7 +144,7 @@ func (o *options) measure(ctx context.Context, d kubelet.Driver, files map[strin
 	const name = "load"
 	err = m.Start(ctx, name, loadPath, "-driver", string(d), "-out", reportPath,
 		"-samples", strconv.Itoa(o.samples), "-runc", strconv.Itoa(o.runc), "-containers", strconv.Itoa(o.containers),
-		"-threads", strconv.Itoa(o.threads))
+		"-threads", strconv.Itoa(o.threads), "-memory="+strconv.FormatBool(o.memory > 0))
 	if err != nil {
 		return nil, err
 	}

@@ -24,6 +24,9 @@ func (r row) over() bool { return r.Ratio > 1 }
 const leastFewer = 50
 
 func rowsOf(r *figures.Report) []row {
+	if m := r.Memory; m.Containers > 0 {
+		return memoryRows(m)
+	}
 	last, most := r.Last(), r.MostToEnter()
 	crowd := fmt.Sprintf("with %d containers, %d threads", last.Containers, last.Threads)
 	list := []row{
@@ -63,6 +66,20 @@ func rowsOf(r *figures.Report) []row {
 		row{What: "the same against plainly reading the containers' cpusets",
 			Measured: times(r.Audit.CPUMillis / r.Audit.PlainMillis)},
 		nothingWritten(r.Audit))
+}
+
+// memoryBudget is of a daemon with everything on and a thousand containers, in MiB.
+const memoryBudget = 64
+
+func memoryRows(m figures.Memory) []row {
+	mib := func(v float64) string { return fmt.Sprintf("%.1f MiB", v) }
+	return []row{
+		{What: fmt.Sprintf("containers, and those that the detector follows after %d windows", m.Windows),
+			Measured: fmt.Sprintf("%d, %d", m.Containers, m.Judged)},
+		{What: "resident memory of the daemon, everything on", Measured: mib(m.Resident), Budget: mib(memoryBudget),
+			Ratio: m.Resident / memoryBudget},
+		{What: "the most since its start", Measured: mib(m.Peak)},
+	}
 }
 
 // updateRows compare with a plugin that updates every container through the

@@ -37,6 +37,17 @@ type Report struct {
 	Stages []Stage `json:"stages"`
 	Update Update  `json:"update"`
 	Audit  Audit   `json:"audit"`
+	// Memory is all there is where only that was measured.
+	Memory Memory `json:"memory,omitzero"`
+}
+
+// Memory is the daemon's with everything on that needs no API server, in MiB.
+type Memory struct {
+	Containers int     `json:"containers"`
+	Judged     int     `json:"judged"`  // of them, those that the detector follows
+	Windows    int     `json:"windows"` // that were counted of them
+	Resident   float64 `json:"residentMiB"`
+	Peak       float64 `json:"peakMiB"` // the most since its start
 }
 
 // Stage is a number of burstable containers and what an owner costs next to them.

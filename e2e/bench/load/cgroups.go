@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -44,6 +45,7 @@ type container struct {
 	pod     *kubelet.Pod
 	id      string
 	threads int
+	works   bool  // one of them, a little every second
 	cpus    []int // its own; none: it inherits
 }
 
@@ -53,8 +55,12 @@ type sleeper struct {
 	out *bufio.Reader
 }
 
-func spawn(threads int, attr *syscall.SysProcAttr) (*sleeper, error) {
-	cmd := exec.Command(sleeperPath, fmt.Sprint(threads))
+func spawn(c container, attr *syscall.SysProcAttr) (*sleeper, error) {
+	args := []string{fmt.Sprint(c.threads)}
+	if c.works {
+		args = slices.Insert(args, 0, "work")
+	}
+	cmd := exec.Command(sleeperPath, args...)
 	cmd.Env = sleeperEnv()
 	cmd.SysProcAttr = attr
 	out, err := cmd.StdoutPipe()
@@ -144,7 +150,7 @@ func (folders) start(_ context.Context, c container) (*sleeper, error) {
 		return nil, err
 	}
 	defer syscall.Close(fd)
-	s, err := spawn(c.threads, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd})
+	s, err := spawn(c, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd})
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +226,7 @@ func (u *units) make(ctx context.Context, name kubelet.CgroupName, cpu kubelet.C
 }
 
 func (u *units) start(ctx context.Context, c container) (*sleeper, error) {
-	s, err := spawn(c.threads, nil)
+	s, err := spawn(c, nil)
 	if err != nil {
 		return nil, err
 	}

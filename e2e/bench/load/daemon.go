@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -33,13 +34,15 @@ type daemon struct {
 	log string
 }
 
-func startDaemon(socket string) (*daemon, error) {
+func startDaemon(socket string, more map[string]any) (*daemon, error) {
 	// JSON is YAML. What is not said is as on any node.
-	cfg, err := json.Marshal(map[string]any{
+	content := map[string]any{
 		"apiVersion": "quietcore.dev/v1alpha1", "kind": "Configuration",
 		"nri": map[string]any{"socket": socket}, "state": map[string]any{"dir": workDir + "/state"},
 		"socket": controlSocket, "listen": listen,
-	})
+	}
+	maps.Copy(content, more)
+	cfg, err := json.Marshal(content)
 	if err != nil {
 		return nil, err
 	}

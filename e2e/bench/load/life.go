@@ -57,7 +57,7 @@ func newNode(ctx context.Context, o *options) (*node, error) {
 	if n.idle, err = startRuntime(idle); err != nil {
 		return nil, err
 	}
-	if n.daemon, err = startDaemon(ours); err != nil {
+	if n.daemon, err = startDaemon(ours, o.config()); err != nil {
 		return nil, err
 	}
 	self, err := os.Executable()
@@ -93,6 +93,7 @@ func uid(kind, number int) string {
 func web(i int) *kubelet.Pod {
 	return &kubelet.Pod{
 		Name: fmt.Sprint("web-", i), Namespace: "default", UID: uid(1, i),
+		Labels:     map[string]string{"job": fmt.Sprint("job-", i%jobs)},
 		Containers: []kubelet.Container{{Name: "main", RequestMilli: 10}},
 	}
 }
@@ -133,7 +134,7 @@ func (n *node) addWeb(ctx context.Context, i int) error {
 	if _, _, err := n.ours.enter(ctx, sandbox, c); err != nil {
 		return err
 	}
-	if _, err := n.tree.start(ctx, container{pod: p, id: c.Id, threads: n.o.threads}); err != nil {
+	if _, err := n.tree.start(ctx, container{pod: p, id: c.Id, threads: n.o.threads, works: n.o.memory}); err != nil {
 		return err
 	}
 	return n.ours.started(ctx, sandbox, c)

@@ -32,6 +32,7 @@ type options struct {
 	runc    int
 	most    int
 	threads int
+	memory  bool
 }
 
 func main() {
@@ -58,6 +59,7 @@ func parse(args []string) (*options, error) {
 	f.IntVar(&o.most, "containers", 500,
 		"burstable containers in the last stage; a tenth and a hundredth in those before")
 	f.IntVar(&o.threads, "threads", 20, "threads of each")
+	f.BoolVar(&o.memory, "memory", false, "measure the daemon's memory with everything on, and nothing else")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -84,7 +86,11 @@ func run(args []string) error {
 		return err
 	}
 	defer n.close()
-	report, err := n.measure(ctx)
+	measure := n.measure
+	if o.memory {
+		measure = n.memory
+	}
+	report, err := measure(ctx)
 	if err != nil {
 		return fmt.Errorf("%w\nthe daemon's log ends:\n%s", err, n.daemon.tail())
 	}
@@ -95,17 +101,22 @@ func run(args []string) error {
 	return os.WriteFile(o.out, text, 0o644)
 }
 
-// measure does everything in one run, so that its figures can be divided.
-func (n *node) measure(ctx context.Context) (*figures.Report, error) {
+// report is one of this guest, with no figures yet.
+func (n *node) report() (*figures.Report, error) {
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return nil, err
 	}
 	all, err := n.allCPUs()
+	return &figures.Report{Driver: n.o.driver, Kernel: strings.TrimSpace(string(release)), CPUs: all.Count()}, err
+}
+
+// measure does everything in one run, so that its figures can be divided.
+func (n *node) measure(ctx context.Context) (*figures.Report, error) {
+	r, err := n.report()
 	if err != nil {
 		return nil, err
 	}
-	r := &figures.Report{Driver: n.o.driver, Kernel: strings.TrimSpace(string(release)), CPUs: all.Count()}
 	for _, containers := range []int{n.o.most / 100, n.o.most / 10, n.o.most} {
 		s, err := n.stage(ctx, containers)
 		if err != nil {

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/quietcore/quietcore/e2e/bench/figures"
+)
+
+// jobs is how many jobs the containers belong to.
+const jobs = 50
+
+// What is kept of a container grows until its histories are full: an hour of windows and a day
+// of use by default, as many values here within five minutes.
+const (
+	fullWindows = 60
+	fullSamples = 288
+)
+
+// config is what the daemon's configuration has beyond the defaults. With memory everything is
+// on that needs no API server.
+func (o *options) config() map[string]any {
+	if !o.memory {
+		return nil
+	}
+	return map[string]any{
+		"authority": map[string]any{"profile": "open"},
+		"cpi": map[string]any{
+			"mode": "enforce", "interval": "5s", "window": "1s", "minUsage": 0, "outlierWindow": "25s",
+			"scoreWindow": "50s", "history": "5m", "capFor": "25s", "moveFor": "150s", "specEvery": "1m",
+			"jobLabel": "job", "minTaskSamples": 20,
+			"containerSeries": 6 * o.most, "jobSeries": 110 * jobs,
+			"standIns": map[string]any{"cycles": "on-cpu-nanoseconds", "instructions": "page-faults"},
+		},
+		"suppression": map[string]any{"mode": "enforce"},
+		"reclaim": map[string]any{"mode": "observe", "from": "usage",
+			"idle": map[string]any{"sample": "1s", "window": fmt.Sprintf("%ds", fullSamples)}},
+	}
+}
+
+// memory measures what the daemon holds of the containers when all its histories are full.
+func (n *node) memory(ctx context.Context) (*figures.Report, error) {
+	r, err := n.report()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.grow(ctx, n.o.most); err != nil {
+		return nil, err
+	}
+	if err := n.daemon.settled(ctx); err != nil {
+		return nil, err
+	}
+	first, err := n.windows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for last := first; last < first+fullWindows; {
+		err := until(ctx, "another window is counted", func() (bool, error) {
+			now, err := n.windows(ctx)
+			more := now > last
+			last = now
+			return more, err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if (last-first)%10 == 0 {
+			say("%d of %d windows", last-first, fullWindows)
+		}
+	}
+	r.Memory, err = n.daemon.memory()
+	r.Memory.Containers, r.Memory.Windows = n.containers, fullWindows
+	if err != nil {
+		return nil, err
+	}
+	r.Memory.Judged, err = n.metric(ctx, `quietcore_cpi_containers{state="followed"}`)
+	return r, err
+}
+
+// windows is how many were counted.
+func (n *node) windows(ctx context.Context) (int, error) {
+	return n.metric(ctx, `quietcore_cpi_windows_total{result="ok"}`)
+}
+
+func (n *node) metric(ctx context.Context, series string) (int, error) {
+	text, err := fetch(ctx, http.DefaultClient, http.MethodGet, "http://"+listen+"/metrics", nil)
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		if value, ok := strings.CutPrefix(string(line), series+" "); ok {
+			var v float64
+			_, err := fmt.Sscan(value, &v)
+			return int(v), err
+		}
+	}
+	return 0, fmt.Errorf("the metrics have no %s", series)
+}
+
+// memory is the daemon's by /proc.
+func (d *daemon) memory() (m figures.Memory, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", d.cmd.Process.Pid))
+	for line := range bytes.Lines(text) {
+		var kib float64
+		if _, err := fmt.Sscanf(string(line), "VmRSS: %f kB", &kib); err == nil {
+			m.Resident = kib / 1024
+		} else if _, err := fmt.Sscanf(string(line), "VmHWM: %f kB", &kib); err == nil {
+			m.Peak = kib / 1024
+		}
+	}
+	return m, err
+}
