@@ -18,15 +18,7 @@ func small(t testing.TB, cfg Config) *Machine {
 	if cfg.Authority.Profile == "" {
 		cfg.Authority.Profile = ProfileOpen
 	}
-	topo, err := topology.Grid{Sockets: 2, CoresPerL3: 4, ThreadsPerCore: 2}.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := New(topo, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
+	return profiled(t, cfg)
 }
 
 func lsr(name string, milli int64, annotations map[string]string) Pod {

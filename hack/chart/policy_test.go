@@ -150,36 +150,27 @@ func TestWhoMayAskForMoreThanItRequests(t *testing.T) {
 			"system:serviceaccount:tenants:app claim exclusivecpus.quietcore.dev tenants",
 			"system:serviceaccount:tenants:granted claim wholecores.quietcore.dev tenants"})
 	}
+	smt := func(of, word, cpus string) func(string) *corev1.Pod {
+		return func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class(of), words{"quietcore.dev/smt": word}), cpus)
+		}
+	}
 	granted := func(p *corev1.Pod) *corev1.Pod { p.Spec.ServiceAccountName = "granted"; return p }
 	for name, c := range map[string]struct {
 		server string
 		pod    func(namespace string) *corev1.Pod
 		denied string // in a namespace without labels; empty: allowed
 	}{
-		"isolate": {"default", func(ns string) *corev1.Pod {
-			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "isolate"}), "2")
-		}, "keep siblings idle"},
-		"roundup": {"default", func(ns string) *corev1.Pod {
-			return requesting(pod(ns, class("LSR"), words{"quietcore.dev/smt": "roundup"}), "1")
-		}, "claim wholecores.quietcore.dev"},
-		"align is paid for": {"default", func(ns string) *corev1.Pod {
-			return requesting(pod(ns, class("LSR"), words{"quietcore.dev/smt": "align"}), "2")
-		}, ""},
+		"isolate":           {"default", smt("LSE", "isolate", "2"), "keep siblings idle"},
+		"roundup":           {"default", smt("LSR", "roundup", "1"), "claim wholecores.quietcore.dev"},
+		"align is paid for": {"default", smt("LSR", "align", "2"), ""},
 		"by the service account": {"default", func(ns string) *corev1.Pod {
 			return granted(requesting(pod(ns, class("LSR"), words{"quietcore.dev/smt": "roundup"}), "1"))
 		}, ""},
-		"open": {"open", func(ns string) *corev1.Pod {
-			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "isolate"}), "2")
-		}, ""},
-		"open, and listed": {"listed", func(ns string) *corev1.Pod {
-			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "isolate"}), "2")
-		}, "keep siblings idle"},
-		"configured for all": {"configured", func(ns string) *corev1.Pod {
-			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "isolate"}), "2")
-		}, ""},
-		"the other one is not": {"configured", func(ns string) *corev1.Pod {
-			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/smt": "roundup"}), "2")
-		}, "keep siblings idle"},
+		"open":                 {"open", smt("LSE", "isolate", "2"), ""},
+		"open, and listed":     {"listed", smt("LSE", "isolate", "2"), "keep siblings idle"},
+		"configured for all":   {"configured", smt("LSE", "isolate", "2"), ""},
+		"the other one is not": {"configured", smt("LSE", "roundup", "2"), "keep siblings idle"},
 		"a demand for a node": {"configured", func(ns string) *corev1.Pod {
 			return requesting(pod(ns, class("LSE"), node), "2")
 		}, "keep other pods off"},
