@@ -136,7 +136,7 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 	// has a monotonic reading.
 	e.epoch, e.last, e.began = now.Add(c.Epoch.Sub(now)), c.At, true
 	e.resuming, e.resumed = true, at
-	e.supply = supply{known: true, published: c.Offered}
+	e.supply, e.assumedUntil = supply{known: true, published: c.Offered}, at+1
 	if e.observed, err = cellsOf(c.Observed, at, e.span); err != nil {
 		return nil, fmt.Errorf("reclaim: checkpoint: observed cells: %w; windows start empty", err)
 	}

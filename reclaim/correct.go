@@ -8,22 +8,25 @@ import (
 	"time"
 )
 
-// correct chooses pods to evict when promises have exceeded what exists for long
-// enough. A pod that was chosen earlier and still runs counts as gone: no pod is
-// evicted twice, and none is evicted because another terminates slowly.
-func (e *Estimator) correct(now time.Time, r Report, o *Estimate) {
-	demand, exists := o.Demand, o.Exists
+// correct chooses pods to evict when what batch pods are known to need has exceeded what
+// exists for long enough. What is unknown evicts nobody: a pod of which too little was seen
+// needs what it was seen to use, and supply leaves to production what production is known to
+// need. A pod that was chosen earlier and still runs counts as gone: no pod is evicted twice,
+// and none is evicted because another terminates slowly.
+func (e *Estimator) correct(now time.Time, span time.Duration, supply float64) {
+	o := &e.out
+	demand, exists := 0.0, max(0, supply)
 	for _, s := range e.seen {
-		if s.batch && s.evicting {
-			demand -= s.use
-			exists -= s.request - s.use
+		if s.batch && !s.evicting {
+			demand += s.needs
+			exists += s.lends
 		}
 	}
 	if demand <= exists+tiny {
 		e.overcommittedFor = 0
 		return
 	}
-	if e.overcommittedFor += r.Span; e.overcommittedFor < time.Duration(e.cfg.Correct.After) {
+	if e.overcommittedFor += span; e.overcommittedFor < time.Duration(e.cfg.Correct.After) {
 		return
 	}
 	for _, s := range e.victims(now) {
@@ -32,13 +35,13 @@ func (e *Estimator) correct(now time.Time, r Report, o *Estimate) {
 		}
 		// What an idle pod lends ends with it. If that exceeds what it uses, evicting
 		// it would not help.
-		if s.use <= s.request-s.use {
+		if s.needs <= s.lends {
 			continue
 		}
-		o.Evict = append(o.Evict, Eviction{Pod: s.id, Idle: s.idle, Why: e.why(s, o, demand, exists)})
+		o.Evict = append(o.Evict, Eviction{Pod: s.id, Idle: s.idle, Why: e.why(s, supply, demand, exists)})
 		s.evicting, s.observed = true, false
-		demand -= s.use
-		exists -= s.request - s.use
+		demand -= s.needs
+		exists -= s.lends
 	}
 	if len(o.Evict) > 0 {
 		e.overcommittedFor = 0
@@ -46,9 +49,10 @@ func (e *Estimator) correct(now time.Time, r Report, o *Estimate) {
 	}
 }
 
-// victims orders the batch pods that may be evicted. Pods that are not idle come first,
-// since an evicted idle pod restarts elsewhere without a history. Within each group the
-// youngest comes first, since it loses least.
+// victims orders the batch pods that may be evicted. Pods that are known not to be idle come
+// first, since an evicted idle pod restarts elsewhere without a history. Then come those of
+// which too little was seen, busier ones first. Within each group the youngest comes first,
+// since it loses least.
 func (e *Estimator) victims(now time.Time) []*podState {
 	var list []*podState
 	for _, s := range e.seen {
@@ -57,15 +61,24 @@ func (e *Estimator) victims(now time.Time) []*podState {
 		}
 	}
 	slices.SortFunc(list, func(a, b *podState) int {
-		if a.idle != b.idle {
-			if a.idle {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Or(b.created.Compare(a.created), cmp.Compare(b.request, a.request), strings.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(e.quiet(a), e.quiet(b)), b.created.Compare(a.created),
+			cmp.Compare(b.request, a.request), strings.Compare(a.id, b.id))
 	})
 	return list
+}
+
+// quiet is 0 for a pod that is known not to be idle, 2 for an idle one, and between them the
+// share of its samples that are below the threshold.
+func (e *Estimator) quiet(s *podState) float64 {
+	switch n := s.w.count(); {
+	case s.busy:
+		return 0
+	case s.idle:
+		return 2
+	case n > 0:
+		return float64(s.w.below(e.cfg.Idle.Threshold/100*s.request)) / float64(n)
+	}
+	return 1
 }
 
 // capOffer keeps the places of evicted pods from being filled before the next sample.
@@ -79,15 +92,18 @@ func (e *Estimator) capOffer(o *Estimate) {
 	o.Offer = min(o.Offer, e.ceiling)
 }
 
-func (e *Estimator) why(s *podState, o *Estimate, demand, exists float64) string {
+func (e *Estimator) why(s *podState, supply, demand, exists float64) string {
 	kind := "the youngest pod that is not idle"
-	if s.idle {
+	switch {
+	case s.idle:
 		kind = "the youngest idle pod; no other one is left"
+	case !s.busy:
+		kind = "the busiest pod that is not yet known to be idle or not"
 	}
 	return fmt.Sprintf(
 		"batch pods need %.2f CPUs and %.2f exist for them (%.2f that production leaves, %.2f that idle pods do not "+
 			"use) for %v: %s",
-		demand, exists, max(0, o.Supply), o.Unutilised, e.overcommittedFor.Round(time.Second), kind)
+		demand, exists, max(0, supply), e.out.Unutilised, e.overcommittedFor.Round(time.Second), kind)
 }
 
 // Refused says that a pod's eviction failed, because of a disruption budget or because

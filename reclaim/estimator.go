@@ -91,10 +91,22 @@ type Estimator struct {
 	seen             []*podState // of the current report, in its order
 	round            uint64
 	supply           supply
-	overcommittedFor time.Duration // how long Demand has exceeded Exists
+	overcommittedFor time.Duration // how long batch pods have needed more than exists
+	// assumedUntil is the cell after the last one in which some use of production was only
+	// assumed, which the predictor then remembers; 0: none.
+	assumedUntil uint32
 	// ceiling bounds the offer from an eviction to the next sample; negative: none.
 	ceiling float64
 	out     Estimate
+}
+
+// verdict is how a batch pod counts.
+type verdict struct {
+	idle  bool
+	busy  bool    // known not to be idle; neither: it is not known yet
+	use   float64 // its request, or its percentile while idle
+	needs float64 // the same, of which nothing is assumed
+	lends float64 // what it requested and does not use, while idle
 }
 
 // podState is what is known of one pod.
@@ -104,8 +116,7 @@ type podState struct {
 	request float64
 	batch   bool
 	w       window // of a batch pod
-	idle    bool
-	use     float64 // by the percentile, while idle
+	verdict
 	// known is the cell since which the predictor has a production pod's use.
 	known      uint32
 	lastUse    float64
@@ -164,12 +175,13 @@ func (e *Estimator) Step(now time.Time, r Report) (*Estimate, error) {
 	o := &e.out
 	*o = Estimate{Idle: o.Idle[:0], Evict: o.Evict[:0]}
 	p := e.observe(cell, r)
-	o.Supply = r.Capacity - r.Reserve - e.cfg.Reserve - e.expected(p, cell, o)
+	known := e.expected(p, cell, o)
+	o.Supply = r.Capacity - r.Reserve - e.cfg.Reserve - o.Expected
 	o.Frozen = r.Throttled || r.Room > 0 && o.Promised*e.cfg.Idle.Threshold/100 > r.Room+tiny
 	e.judge(cell, r, o)
 	e.offer(r.Span, o)
 	if r.Span > 0 {
-		e.correct(now, r, o)
+		e.correct(now, r.Span, o.Supply+o.Expected-known)
 	}
 	return o, nil
 }
@@ -261,11 +273,15 @@ func (e *Estimator) observe(cell uint32, r Report) Production {
 			p.Request += pod.Request
 			pod.Use = min(pod.Use, r.Capacity)
 			p.Use += e.seen[i].inUse(pod, r.Span > 0)
+			p.Measured += e.seen[i].lastUse
 		}
 	}
 	o.ProductionUse = p.Use
 	if r.Span > 0 {
 		e.predictor.Observe(p)
+		if p.Use > p.Measured+tiny {
+			e.assumedUntil = cell + 1
+		}
 	}
 	return p
 }
@@ -283,8 +299,9 @@ func (s *podState) inUse(p *Pod, measured bool) float64 {
 	return max(p.Request, s.lastUse)
 }
 
-// expected is what the supply must leave to production.
-func (e *Estimator) expected(p Production, cell uint32, o *Estimate) float64 {
+// expected is what the supply must leave to production, and known the part of it that is
+// not only assumed because production's use is unknown.
+func (e *Estimator) expected(p Production, cell uint32, o *Estimate) (known float64) {
 	o.Expected = p.Request
 	if e.cfg.From == FromSlack {
 		return o.Expected
@@ -299,7 +316,10 @@ func (e *Estimator) expected(p Production, cell uint32, o *Estimate) float64 {
 	// A pod starts with its whole request; over one window its history gradually
 	// replaces it. The expectation is never below what is in use now.
 	o.Expected = max(peak, min(peak+inWindow, p.Request), p.Use)
-	return o.Expected
+	if e.assumedUntil > 0 && cell-e.assumedUntil+1 < e.span.length {
+		return p.Measured
+	}
+	return max(peak, p.Measured)
 }
 
 // judge decides which pods are idle.
@@ -325,15 +345,44 @@ func (e *Estimator) judge(cell uint32, r Report, o *Estimate) {
 		} else {
 			s.idle = quiet && s.w.full(cell, len(e.observed), e.span)
 		}
-		s.use = s.request
-		if s.idle {
+		all := e.samplesOf(s)
+		s.busy = !s.idle && s.w.above(threshold) > all-rank(rule.Percentile, all)
+		s.use, s.needs, s.lends = s.request, s.request, 0
+		switch {
+		case s.idle:
 			s.use = min(s.w.percentile(rule.UsePercentile, hole), s.request)
+			s.needs, s.lends = s.use, s.request-s.use
 			o.Idle = append(o.Idle, s.id)
-			o.Unutilised += s.request - s.use
+			o.Unutilised += s.lends
+		case !s.busy:
+			s.needs = min(s.w.atLeastUsed(rule.UsePercentile, all), s.request)
 		}
 		o.Demand += s.use
 	}
 	slices.SortFunc(o.Idle, strings.Compare)
+}
+
+// samplesOf is how many samples a pod has, with those that were not seen of it: as many as a
+// window has if its start was not seen either.
+func (e *Estimator) samplesOf(s *podState) int {
+	n := s.w.count()
+	start := e.epoch.Add(time.Duration(s.w.first) * e.cell)
+	if start.Sub(s.created) <= time.Duration(e.span.hole)*e.cell {
+		return n
+	}
+	return max(n, e.samplesInWindow())
+}
+
+// samplesInWindow is how many samples a whole window has at the rate observed.
+func (e *Estimator) samplesInWindow() int {
+	passed, n := e.now(), len(e.observed)
+	switch {
+	case passed >= e.span.length:
+		return n
+	case passed == 0:
+		return int(e.span.length)
+	}
+	return 1 + int(uint64(max(n-1, 0))*uint64(e.span.length)/uint64(passed))
 }
 
 // offer delays a rising offer.

@@ -591,8 +591,8 @@ func TestView(t *testing.T) {
 		return v.Why()
 	}
 	if got, want := why(
-		"a"), "not idle: 288 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; it takes "+
-		"95 % of a window that is full, which this one is not yet"; got != want {
+		"a"), "not known to be idle: 288 of 288 samples of the last 24h0m0s are below 0.40 CPUs, 10 % of its request; "+
+		"it takes 95 % of a window that is full, which this one is not yet"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	l.sample(pods...)

@@ -17,7 +17,9 @@ type Production struct {
 	Seconds float64
 	Pods    []Pod // predictors ignore batch pods among them
 	Request float64
-	Use     float64
+	Use     float64 // with the request of a pod whose sample is missing
+	// Measured is Use without what is only assumed.
+	Measured float64
 }
 
 // Predictor predicts the most CPUs that production will use over the next hours. The

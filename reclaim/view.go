@@ -9,6 +9,7 @@ import (
 type View struct {
 	Batch    bool
 	Idle     bool
+	Busy     bool // known not to be idle; neither: not known yet, and it lends nothing
 	Evicting bool // chosen, but still running
 	Request  float64
 	Use      float64 // what a batch pod counts with: its request, or its percentile while idle
@@ -26,7 +27,8 @@ func (e *Estimator) View(id string) (View, bool) {
 	if s == nil || s.round != e.round {
 		return View{}, false
 	}
-	v := View{Batch: s.batch, Idle: s.idle, Evicting: s.evicting, Request: s.request, Use: s.use, rule: e.cfg.Idle}
+	v := View{Batch: s.batch, Idle: s.idle, Busy: s.busy, Evicting: s.evicting, Request: s.request, Use: s.use,
+		rule: e.cfg.Idle}
 	if !s.batch {
 		return v, true
 	}
@@ -42,9 +44,12 @@ func (v View) Why() string {
 	if !v.Batch {
 		return fmt.Sprintf("a production pod; its %.2f CPUs are left to it", v.Request)
 	}
-	verdict := "not idle"
-	if v.Idle {
+	verdict := "not known to be idle"
+	switch {
+	case v.Idle:
 		verdict = "idle"
+	case v.Busy:
+		verdict = "not idle"
 	}
 	sentence := fmt.Sprintf(
 		"%s: %d of %d samples of the last %v are below %.2f CPUs, %v %% of its request; it takes %v %%", verdict,

@@ -169,6 +169,9 @@ func (w *window) below(use float64) int {
 	return n
 }
 
+// above counts the samples that are not below a use.
+func (w *window) above(use float64) int { return w.count() - w.below(use) }
+
 // hole is the unknown part of a window: cells without a sample, and cells whose sample
 // may be too small. It is not known which values those are, so the smallest are
 // assumed.
@@ -216,6 +219,16 @@ func (w *window) percentile(percent float64, h hole) float64 {
 		return float64(w.sorted[i-1])
 	}
 	return float64(w.mean)
+}
+
+// atLeastUsed is the smallest use that percent of all samples do not exceed, where those that
+// were not seen are 0.
+func (w *window) atLeastUsed(percent float64, all int) float64 {
+	seen := w.count() - (all - rank(percent, all)) // of them, those that do not exceed it
+	if seen <= 0 {
+		return 0
+	}
+	return w.percentile(100*float64(seen)/float64(w.count()), hole{})
 }
 
 // each calls do for every sample.

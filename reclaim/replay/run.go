@@ -76,6 +76,10 @@ func Run(rec *Record, o Options, emit func(Line) error) (Summary, error) {
 		report.Capacity, report.Span = o.Capacity, firstSpan
 		if i > 0 {
 			report.Span = now.Sub(last)
+		} else {
+			for k := range report.Pods { // which ran before the first row, and longer than a window
+				report.Pods[k].Created = now.Add(-time.Duration(o.Config.Idle.Window) - firstSpan)
+			}
 		}
 		got, err := e.Step(now, report)
 		if err != nil {
