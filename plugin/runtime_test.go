@@ -45,6 +45,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // node is a runtime with NRI's own side of the protocol on a real socket, a
 // kernel in memory and, if started, the plugin.
 type rig struct {
+	noHeal bool
 	t      testing.TB
 	socket string
 	topo   *topology.Topology
@@ -217,7 +218,7 @@ func (n *rig) options() Options {
 	return Options{
 		Topology: n.topo, Driver: n.kernel, Reader: n.kernel, Store: n.store, Saved: n.store.load(),
 		Log: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Socket: n.socket,
-		Config:    policy.Config{Authority: policy.Authority{Profile: policy.ProfileOpen}},
+		Config:    policy.Config{NoHeal: n.noHeal, Authority: policy.Authority{Profile: policy.ProfileOpen}},
 		Clock:     Clock{Tick: make(chan time.Time), Audit: make(chan time.Time), Vanish: make(chan time.Time)},
 		saveEvery: time.Nanosecond, // settle waits for the state to be saved
 	}

@@ -214,7 +214,14 @@ func (c *container) take(in *Container, synchronized bool) {
 // replied notes what the runtime stores once it has the reply to an event about a
 // container. A quota of ours counts as stored from then on: whether another reply
 // that takes it back has arrived is never certain.
-func (m *Machine) replied(id string) {
+func (m *Machine) replied(e Event) {
+	id := ""
+	switch e := e.(type) {
+	case ContainerCreate:
+		id = e.Container.ID
+	case ContainerUpdate:
+		id = e.ID
+	}
 	c := m.containers[id]
 	if c == nil || c.pod.unread {
 		return

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"time"
+
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
 )
@@ -53,7 +55,11 @@ type Kubelet struct {
 
 // Config is everything that the operator decides. The zero Config is the default.
 type Config struct {
-	Degrade        bool // admission: put a pod that violates a rule in the shared pool instead of refusing it
+	Degrade bool // admission: put a pod that violates a rule in the shared pool instead of refusing it
+	// NoHeal leaves owners that lost their CPUs, or were given none, as they are. The others
+	// wait for CPUs; those that never had any take only what has been free for HealAfter.
+	NoHeal         bool
+	HealAfter      time.Duration
 	Memory         Memory
 	Reserved       cpuset.Set
 	ReservedStrict bool

@@ -24,12 +24,17 @@ func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
 		v.resources, v.grant = &sums, g
 		return nil
 	}
-	if r := in.Resources; p.hidden && r.RequestMilli > 0 && r.LimitMilli != r.RequestMilli {
-		return refuse(InvalidRequest,
-			"%s pods need a CPU request equal to the limit, container %s requests %s and is limited to %s; make "+
-				"them equal", p.in.class, literal(in.Name), milli(r.RequestMilli), milli(r.LimitMilli))
+	return p.unequal(in.Name, in.Resources)
+}
+
+// unequal refuses what the sums of a pod hide: a container whose request is not its limit.
+func (p *pod) unequal(name string, r Resources) *Refusal {
+	if !p.hidden || r.RequestMilli <= 0 || r.LimitMilli == r.RequestMilli {
+		return nil
 	}
-	return nil
+	return refuse(InvalidRequest,
+		"%s pods need a CPU request equal to the limit, container %s requests %s and is limited to %s; make "+
+			"them equal", p.in.class, literal(name), milli(r.RequestMilli), milli(r.LimitMilli))
 }
 
 // enterContainer puts a container into its pod, which is in the machine. synchronized

@@ -184,32 +184,34 @@ func TestHalfAResize(t *testing.T) {
 	}
 }
 
-// Where the shared pool has no CPU left the youngest owner gives its up, and its
-// containers are decided anew at once.
+// Where the shared pool has no CPU left the youngest owner gives up whole cores until it has
+// its floor, all of its CPUs where it has no more, and its containers are decided anew at once.
 func TestAllocationLost(t *testing.T) {
-	m := small(t, Config{})
-	for i, p := range []Pod{lsr("old", 6000, nil), lsr("young", 8000, nil)} {
-		p.CreatedAt = time.Unix(int64(i), 0)
-		told(t, m, PodRun{Pod: p})
-		told(t, m, mainOf(p))
-	}
-	left := m.Snapshot().Shared
-	decisions, err := m.Step(time.Unix(1e9, 0), KubeletConfigured{Kubelet: Kubelet{Reserved: left,
-		Options: map[string]string{"strict-cpu-reservation": "true"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pools := map[string]PoolKind{}
-	for _, d := range decisions {
-		if c, ok := d.(SetContainer); ok {
-			pools[c.Pod.Name] = c.Need.Pool.Kind()
+	for _, c := range []struct {
+		young         int64
+		decided, owns string
+	}{{8000, "", "8-13"}, {3000, "", "10"}, {2000, "shared", ""}} {
+		m := small(t, Config{})
+		run(t, m, lsr("old", 6000, nil), lsr("young", c.young, nil))
+		decisions, err := m.Step(time.Unix(1e9, 0), KubeletConfigured{Kubelet: Kubelet{Reserved: m.Snapshot().Shared,
+			Options: map[string]string{"strict-cpu-reservation": "true"}}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if pools["young"] != PoolShared {
-		t.Errorf("decided for %v, want the young pod's container in the shared pool", pools)
-	}
-	if got, want := m.exclusive["old"], m.exclusive["young"]; got == nil || got.grant.cpus.Count() != 6 || want != nil {
-		t.Errorf("the old pod has %+v, the young %+v", got, want)
+		decided := "nothing"
+		for _, d := range decisions {
+			if c, ok := d.(SetContainer); ok && c.Pod.Name == "young" {
+				decided = string(c.Need.Pool)
+			}
+		}
+		owned := ""
+		if g := m.pods["young"].grant; g != nil {
+			owned = g.cpus.String()
+		}
+		if decided != c.decided || owned != c.owns || m.pods["old"].grant.cpus.Count() != 6 {
+			t.Errorf("young of %dm: decided for pool %q, owns %q, want %q and %q; old owns %s", c.young, decided, owned,
+				c.decided, c.owns, m.pods["old"].grant.cpus)
+		}
 	}
 }
 

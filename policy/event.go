@@ -81,6 +81,11 @@ type Recovered struct {
 	// Degraded is why the pod runs in the shared pool although it asked for more:
 	// it stays there, since a restart moves nothing.
 	Degraded string `json:"degraded,omitempty"`
+	// LostNodes are the NUMA node IDs on which hardware took CPUs and its memory stays.
+	LostNodes *cpuset.Set `json:"lostNodes,omitempty"`
+	// Demoted says that it owned CPUs before, Since when it began to wait for some.
+	Demoted bool      `json:"demoted,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
 	// Several says that more than one container of the pod ran at a time.
 	Several bool `json:"several,omitempty"`
 	// Reservation says that CPUs were given by a newer version, by rules unknown here.
@@ -172,6 +177,8 @@ type Synchronized struct {
 	Pods       []Pod       `json:"pods"`
 	Containers []Container `json:"containers"`
 	Caps       []Cap       `json:"caps,omitempty"`
+	// Freed are the CPUs of a checkpoint that have not been free for long; nil: not known.
+	Freed []Freed `json:"freed,omitzero"`
 }
 
 // NodeLabels replaces the labels of the Node object.

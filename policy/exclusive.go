@@ -56,6 +56,7 @@ func (m *Machine) free() cpuset.Set {
 	f := m.pools.Shared
 	f.RemoveSet(&m.pools.Reserved)
 	f.RemoveSet(&m.pools.System)
+	f.RemoveSet(&m.hidden)
 	return f
 }
 
@@ -78,7 +79,7 @@ func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
 	r.CPUs = n
 	var owned cpuset.Set
 	if old != nil {
-		r.Keep, owned = old.cpus, old.all()
+		r.Keep, owned = old.cpus.And(m.topo.Online()), old.all() // others take the place of those that are off
 	}
 	result, err := m.search(p, r)
 	if err != nil {
@@ -87,6 +88,7 @@ func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
 	g := m.grantOf(p, result.CPUs, r)
 	if old != nil {
 		g.withheld.RemoveSet(m.given(old))
+		m.follows(g, old)
 	}
 	return g, m.mayOwn(p, g, owned)
 }
@@ -197,6 +199,7 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 			p.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
 		}
 	}
+	p.grant.lost = r.LostNodes
 	p.in.reasons = r.Reasons
 	return true
 }
@@ -236,6 +239,7 @@ func (m *Machine) resize(v *verdict) {
 	case v.pod == nil: // unknown, undecided, or only half of a resize
 	case v.grant == nil:
 		v.pod.resources = v.resources
+		m.explain(v.pod)
 	default:
 		m.give(v.pod, v.grant, v.resources)
 	}
@@ -258,7 +262,11 @@ func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 	if r.SMT == cpuallocator.SMTRoundUp && p.grant.cpus.Count() <= p.grant.request.CPUs {
 		ask.SMT = cpuallocator.SMTNone // its surplus was taken back: there are no whole cores to keep
 	}
-	result, err := m.alloc.Shrink(p.grant.cpus, ask)
+	keep := p.grant.cpus
+	if on := keep.And(m.topo.Online()); on.Count() >= n {
+		keep = on
+	}
+	result, err := m.alloc.Shrink(keep, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -274,8 +282,9 @@ func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 // What a reservation's quota should be, only the version that made it knows.
 func (p *pod) keepsQuota() bool { return p.in.request.SMT == cpuallocator.SMTRoundUp || p.reserved() }
 
-// explain writes down in one sentence why a pod runs where it does.
+// explain writes down in one sentence why a pod runs where it does, and what it waits for.
 func (m *Machine) explain(p *pod) {
+	m.noteWaiting(p)
 	switch {
 	case p.reserved():
 		p.why = fmt.Sprintf(
@@ -288,7 +297,7 @@ func (m *Machine) explain(p *pod) {
 	case p.kubelet:
 		p.why = "kubelet's static policy pinned it, so it counts as LSR; nobody else runs on its CPUs"
 	case p.degraded != "":
-		p.why = "runs in the shared pool instead of what it asked for: " + p.degraded
+		p.why = "runs in the shared pool instead of what it asked for: " + p.degraded + m.waitsFor(p)
 	case p.in.unmanaged:
 		p.why = fmt.Sprintf("annotation %s is false: it is left alone inside the pool of its Kubernetes class",
 			AnnManaged)
@@ -307,8 +316,8 @@ func (m *Machine) whyExclusive(p *pod) string {
 	g := p.grant
 	online := g.cpus.And(m.topo.Online())
 	if online.IsEmpty() {
-		return fmt.Sprintf("%s: all of its CPUs (%s) are offline; it runs in the shared pool until one returns",
-			p.in.class, g.cpus)
+		return fmt.Sprintf("%s: all of its CPUs (%s) are offline; it runs in the shared pool%s", p.in.class, g.cpus,
+			m.waitsFor(p))
 	}
 	var b strings.Builder
 	neighbours := "alone"
@@ -343,7 +352,7 @@ func (m *Machine) whyExclusive(p *pod) string {
 	if off := g.cpus.Minus(online); !off.IsEmpty() {
 		fmt.Fprintf(&b, "; %s offline", off)
 	}
-	return b.String()
+	return b.String() + m.waitsFor(p)
 }
 
 // shape describes how a grant lies on cores.

@@ -68,6 +68,7 @@ func (m *Machine) podFacts(f PodFacts) {
 		}
 	case !p.allocated() && (p.resources == nil || p.hidden):
 		p.resources, p.hidden = &r, false
+		m.explain(p)
 		// Nothing runs yet, so it can be bound as it would have been.
 		if len(p.all) == 0 && p.nodes == nil && p.degraded == "" && p.in.class == LS && m.placeShared(p, nil) == nil &&
 			p.nodes != nil {

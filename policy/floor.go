@@ -58,7 +58,7 @@ func (m *Machine) floorOn(nodes *cpuset.Set, except *pod) floor {
 // requestedFrom is what a pod requests of the shared pool, in thousandths of a CPU: 0 for
 // one that runs elsewhere, or whose request is not known.
 func (m *Machine) requestedFrom(p *pod) int64 {
-	if p.resources == nil || p.unread || m.poolOf(p) != PoolShared {
+	if p.resources == nil || p.unread || m.poolOf(p) != PoolShared || m.trying && m.waiting[p.ref.UID] != nil {
 		return 0
 	}
 	if p.kubelet {

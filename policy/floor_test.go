@@ -244,13 +244,13 @@ func TestABoundPodWhosePinCollides(t *testing.T) {
 }
 
 // requests adds up what the pods request that run in the shared pool by the last decisions;
-// nodes is the part of it on NUMA nodes.
+// nodes is the part of it on NUMA nodes. Pods that wait for CPUs do not hold up each other.
 func (l *life) requests(nodes *cpuset.Set) int64 {
 	var sum int64
 	for uid, d := range l.mirror.pods {
 		p := l.m.pods[uid]
 		kind, text, part := strings.Cut(string(d.Need.Pool), "@")
-		if PoolKind(kind) != PoolShared || p.resources == nil {
+		if PoolKind(kind) != PoolShared || p.resources == nil || l.healed && l.m.waiting[uid] != nil {
 			continue
 		}
 		if nodes != nil {
@@ -269,7 +269,11 @@ func (l *life) requests(nodes *cpuset.Set) int64 {
 // part of it, that the pods there request. Hardware and kubelet ask nobody.
 func (l *life) checkFloors(t *rapid.T, e Event, before cpuset.Set) {
 	switch e := e.(type) {
-	case PodRun, PodResized, PodFacts, ContainerUpdate:
+	case PodRun, PodResized, PodFacts, ContainerUpdate, ContainerStopped, Tick, CapVerdict:
+	case PodRemoved:
+		if l.m.kubelet.PolicyName == "static" {
+			return // what kubelet gave a pod that ran elsewhere counts when the pod is gone
+		}
 	case ContainerCreate:
 		if e.Container.CPUs != "" {
 			return

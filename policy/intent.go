@@ -18,6 +18,8 @@ const (
 	AnnSMT           = "quietcore.dev/smt"
 	AnnManaged       = "quietcore.dev/managed"
 	AnnCap           = "quietcore.dev/cap"
+	AnnHeal          = "quietcore.dev/heal"
+	healOff          = "off"
 	LabelBind        = "node.koordinator.sh/cpu-bind-policy"
 	LabelStrategy    = "node.koordinator.sh/numa-allocate-strategy"
 	LabelAlignment   = "node.koordinator.sh/numa-topology-alignment-policy"
@@ -27,7 +29,7 @@ const (
 )
 
 // PodKeys are the labels and annotations that policy reads; a shell need keep no others.
-var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged, AnnCap}
+var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged, AnnCap, AnnHeal}
 
 // Relevant returns the part of a pod's labels or annotations that decisions
 // depend on, so that a tenant's other text is never held. A value that is too
@@ -153,6 +155,7 @@ func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
 	for _, part := range []func() *Refusal{
 		func() *Refusal { return m.authorise(p, in) },
 		func() *Refusal { return m.capOf(p, in) },
+		func() *Refusal { return healOf(p) },
 		func() *Refusal { return m.bindOf(spec, in) },
 		func() *Refusal { return m.exclusiveOf(spec, in) },
 		func() *Refusal { m.strategyOf(in); return m.alignmentOf(p, in) },
@@ -196,6 +199,17 @@ func (m *Machine) capOf(p *Pod, in *intent) *Refusal {
 		return refuse(InvalidAnnotation, "annotation %s is %s; it must be exempt or allow", AnnCap, literal(v))
 	}
 	return nil
+}
+
+// healOf checks whether a pod says in a word that is known that it is to stay without CPUs
+// that it lost or was not given.
+func healOf(p *Pod) *Refusal {
+	switch v := p.Annotations[AnnHeal]; v {
+	case "", "auto", healOff:
+		return nil
+	default:
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be auto or off", AnnHeal, literal(v))
+	}
 }
 
 // nodes are the NUMA nodes that a trusted scheduler holds an owner to.

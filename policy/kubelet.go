@@ -174,6 +174,9 @@ func (m *Machine) kubeletState(e KubeletState) {
 		}
 		after := m.entriesOf(p.ref.UID)
 		if !m.kubeletChanged(p, was.Entries[p.ref.UID], after) {
+			if p.degraded != "" {
+				m.retell(p) // whether it waits is as kubelet says
+			}
 			continue
 		}
 		m.release(p)

@@ -34,7 +34,8 @@ type life struct {
 	topo    *topology.Topology
 	file    *Kubelet // what kubelet's own configuration said
 	// kept are the CPUs that a newer version gave, by pod.
-	kept map[string]cpuset.Set
+	kept   map[string]cpuset.Set
+	healed bool // the last step gave a pod that waited CPUs
 	// came is a pod that comes with the step.
 	came *Pod
 	// expecting is a container that is live only if the step accepts it.
@@ -169,6 +170,8 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 		c.Authority.MaxCPUs = map[string]int{"default": rapid.IntRange(0, 8).Draw(t, "most")}
 	}
 	c.Allocation.SMTRequired = rapid.IntRange(0, 3).Draw(t, "isolation required") == 0
+	c.NoHeal = rapid.IntRange(0, 3).Draw(t, "no healing") == 0
+	c.HealAfter = rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "heal after")
 	c.Authority.TrustStatus = rapid.Bool().Draw(t, "trust")
 	c.Authority.Profile = rapid.SampledFrom([]Profile{ProfileOpen, ProfileOpen, ProfileDefault, ProfileStrict}).Draw(t,
 		"profile")
@@ -180,7 +183,10 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 
 func (l *life) step(t *rapid.T, e Event) error {
 	l.now = l.now.Add(time.Second)
-	before, rev, shared := l.text(t), l.m.Rev(), l.m.Snapshot().Shared
+	before, rev, shared, had := l.text(t), l.m.Rev(), l.m.Snapshot().Shared, l.holdings()
+	if l.m.pools.Overlap {
+		shared = cpuset.Set{} // they were others' all the time
+	}
 	decisions, err := l.m.Step(l.now, e)
 	if err != nil {
 		l.refused(t, e, err)
@@ -196,6 +202,7 @@ func (l *life) step(t *rapid.T, e Event) error {
 	l.follow(t, e, decisions)
 	l.mirror.take(t, decisions)
 	l.check(t)
+	l.healed = l.checkHealed(t, e, had)
 	l.checkFloors(t, e, shared)
 	l.checkTakenBack(t, e)
 	return nil
@@ -474,6 +481,9 @@ func (l *life) drawPod(t *rapid.T) Pod {
 	if rapid.IntRange(0, 9).Draw(t, "opt out") == 0 {
 		p.Annotations[AnnManaged] = "false"
 	}
+	if rapid.IntRange(0, 9).Draw(t, "stays ill") == 0 {
+		p.Annotations[AnnHeal] = rapid.SampledFrom([]string{"off", "auto", "never"}).Draw(t, "heal")
+	}
 	l.drawNUMA(t, &p)
 	if rapid.IntRange(0, 4).Draw(t, "cap") == 0 {
 		p.Annotations[AnnCap] = rapid.SampledFrom([]string{"exempt", "exempt", "never"}).Draw(t, "how")
@@ -541,6 +551,7 @@ func (l *life) facts(t *rapid.T) {
 	if !ok {
 		return
 	}
+	l.settle(t)
 	owns := map[string]cpuset.Set{}
 	for uid, o := range l.m.exclusive {
 		owns[uid] = o.grant.cpus
@@ -777,7 +788,7 @@ func TestRandomLives(t *testing.T) {
 				r := Resources{RequestMilli: milli, LimitMilli: milli}
 				owns := cpuset.Set{}
 				if p := l.m.containers[c.ID].pod; p.grant != nil {
-					owns = p.grant.cpus
+					owns = p.grant.cpus.And(l.m.topo.Online())
 				}
 				if l.step(t, ContainerUpdate{ID: c.ID, Resources: &r, Pod: &r}) != nil || owns.IsEmpty() {
 					return
@@ -857,7 +868,7 @@ func TestRandomLives(t *testing.T) {
 				_ = l.step(t, Tick{})
 			},
 			"labels": func(t *rapid.T) {
-				_ = l.step(t, Tick{})
+				l.settle(t)
 				l.now = l.now.Add(-time.Second) // so that no cap ends in between
 				before := describe(l.m.Snapshot())
 				_ = l.step(t, NodeLabels{Labels: map[string]string{
@@ -928,7 +939,7 @@ func (l *life) drawKubelet(t *rapid.T) {
 
 // restart is kill -9: nothing may move, and what was owned is still owned.
 func (l *life) restart(t *rapid.T) {
-	_ = l.step(t, Tick{})         // a refused step undoes no cap that is due
+	l.settle(t)                   // a refused step undoes no cap that is due
 	_ = l.step(t, BESuppressed{}) // what limits best effort is found anew
 	for _, victim := range []string{"a", "b"} {
 		_ = l.step(t, BEKeptOff{Victim: victim})

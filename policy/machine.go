@@ -18,8 +18,9 @@ type Machine struct {
 	residents
 	ledger
 	bookings
-	caps     int // how many caps are in force
-	be       beLimits
+	caps int // how many caps are in force
+	be   beLimits
+	healing
 	reported map[string]string // unknown values of labels that a notice was about, by label
 
 	pools   Pools
@@ -102,6 +103,8 @@ type place struct {
 	kubelet  bool                  // kubelet's static policy owns its exclusive CPUs
 	entries  map[string]cpuset.Set // these, by container name
 	degraded string                // why it is in the shared pool although it asked for more
+	demoted  bool                  // it owned CPUs before
+	since    time.Time             // when it began to wait for CPUs
 	several  bool                  // more than one container ran at a time: each keeps its own limit
 	why      string
 }
@@ -122,6 +125,8 @@ type grant struct {
 	cpus     cpuset.Set
 	withheld cpuset.Set
 	request  cpuallocator.Request
+	// lost are NUMA node IDs on which hardware took CPUs and its memory stays; nil: none.
+	lost *cpuset.Set
 	// reservation is set where a newer version gave the CPUs; request is empty then.
 	reservation *Reservation
 }
@@ -161,6 +166,21 @@ func (p *pod) refusesBE() bool {
 
 func (g *grant) all() cpuset.Set { return g.cpus.Or(g.withheld) }
 
+// nodesOf are the NUMA node IDs of a grant: of its CPUs, on or off, and those of lost ones.
+func (m *Machine) nodesOf(g *grant) cpuset.Set {
+	nodes := m.topo.NodesOf(g.cpus)
+	if g.lost != nil {
+		nodes.AddSet(g.lost)
+	}
+	return nodes
+}
+
+// follows leaves the memory of a grant on the nodes of the one before, which lost CPUs.
+func (m *Machine) follows(g, before *grant) {
+	lost := m.nodesOf(before).Minus(m.topo.NodesOf(g.cpus))
+	g.lost = nonEmpty(&lost)
+}
+
 // container is one container of an admitted pod.
 type container struct {
 	ref       ContainerRef
@@ -184,7 +204,7 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 			bound: map[string]*pod{}, found: map[string]*FoundPod{}, unread: map[string]*pod{},
 		},
 		ledger: ledger{exclusive: map[string]*pod{}}, bookings: bookings{overruled: map[string]bool{}},
-		used: newUsedPools(),
+		used: newUsedPools(), healing: healing{waiting: map[string]*pod{}},
 	}
 	if err := m.checkConfig(&cfg); err != nil {
 		return nil, err

@@ -45,7 +45,7 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 		err = view.keepsIsolation(p, view.requestedFrom(p))
 	}
 	if r := in.Recovered; r != nil {
-		p.several = r.Several
+		p.several, p.since = r.Several, r.Since
 	}
 	if err == nil {
 		return nil
@@ -121,6 +121,7 @@ func (m *Machine) newPod(in *Pod) *pod {
 // understood is the one that Kubernetes' class stands for.
 func (m *Machine) fallBack(v *verdict, err *Refusal) {
 	m.share(v.pod, err.Error())
+	v.pod.demoted = false
 	v.note(string(err.Code), "%s", err.Message)
 }
 
@@ -191,6 +192,7 @@ func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 	switch {
 	case recovered != nil && recovered.Degraded != "":
 		m.share(p, recovered.Degraded)
+		p.demoted = recovered.Demoted
 	case p.in.exclusive() && p.resources == nil && recovered == nil:
 		return nil // decided when its first container says how large it is
 	case p.in.exclusive():
@@ -246,6 +248,7 @@ func (m *Machine) dropPod(p *pod) {
 	m.leavePool(p)
 	delete(m.bound, p.ref.UID)
 	delete(m.unread, p.ref.UID)
+	delete(m.waiting, p.ref.UID)
 	delete(m.overruled, p.ref.UID)
 	m.caps -= len(p.caps)
 	m.decide(DropPod{UID: p.ref.UID})
@@ -355,8 +358,17 @@ func (m *Machine) memsOf(p *pod, n Need) *cpuset.Set {
 func (m *Machine) nearNodes(p *pod, n Need) *cpuset.Set {
 	var nodes cpuset.Set
 	switch {
+	case n.Own != nil && p.grant != nil:
+		// An offline CPU takes no memory away: the kernel would move the pages.
+		nodes = m.nodesOf(p.grant)
 	case n.Own != nil:
-		nodes = m.topo.NodesOf(*n.Own)
+		own := *n.Own
+		for _, entry := range p.entries {
+			if entry.Intersects(n.Own) {
+				own.AddSet(&entry)
+			}
+		}
+		nodes = m.topo.NodesOf(own)
 	case n.Pool.isPart():
 		nodes = *p.nodes
 	default:

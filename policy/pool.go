@@ -29,16 +29,9 @@ type Pools struct {
 // derive computes the pools from the grants. It is the only place that does.
 func (m *Machine) derive() Pools {
 	online := m.topo.Online()
-	base := online.Minus(m.topo.Isolated())
 	p := Pools{Reserved: m.cfg.reserved().And(online), System: m.cfg.System.CPUs.And(online)}
-	if m.cfg.reservedStrict() {
-		base.RemoveSet(&p.Reserved)
-	}
-	if m.cfg.System.Exclusive {
-		base.RemoveSet(&p.System)
-	}
 	p.Kubelet = m.kubeletCPUs()
-	p.BE = base.Minus(p.Kubelet)
+	p.BE = m.shareable().Minus(p.Kubelet)
 	p.Shared = p.BE
 	p.Exclusive = p.Kubelet.And(online)
 	p.Shared = p.Shared.Minus(m.owned.cpus).Minus(m.owned.withheld)
@@ -56,7 +49,7 @@ func (m *Machine) derive() Pools {
 // recompute brings the pools up to date, keeps them from being empty and
 // decides what changed. Everything that changes a grant ends with it.
 func (m *Machine) recompute() {
-	old := m.decided
+	old, was := m.decided, m.pools // a pod may have been placed since by pools that nothing decided
 	m.pools = m.derive()
 	m.rescue()
 	m.rebind()
@@ -68,8 +61,12 @@ func (m *Machine) recompute() {
 	}
 	m.decided = m.pools
 	m.views.ownersStale = true
-	if old.System.IsEmpty() != m.pools.System.IsEmpty() || old.Reserved.IsEmpty() != m.pools.Reserved.IsEmpty() {
-		m.moveSystem()
+	for _, before := range []*Pools{&old, &was} {
+		if before.System.IsEmpty() != m.pools.System.IsEmpty() ||
+			before.Reserved.IsEmpty() != m.pools.Reserved.IsEmpty() {
+			m.moveSystem()
+			break
+		}
 	}
 }
 
@@ -83,23 +80,20 @@ func (m *Machine) moveSystem() {
 }
 
 // rescue keeps the shared pool from being empty when hardware or kubelet takes
-// its last CPU: first the youngest owner that is still ours to move gives up its
-// CPUs. If kubelet owns all that is left, the pool overlaps kubelet's CPUs: an
+// its last CPU: first the youngest owner that is still ours to move gives up what the
+// pool's floor needs. If kubelet owns all that is left, the pool overlaps kubelet's CPUs: an
 // empty cpuset would mean every CPU of the machine anyway.
 func (m *Machine) rescue() {
 	for m.pools.Shared.IsEmpty() {
 		victim := m.youngest(func(p *pod) bool {
-			if p.reserved() {
-				return false // it is not ours to give away
-			}
-			all := p.grant.all() // its own may be offline and the siblings kept idle for it not
 			online := m.topo.Online()
-			return all.Intersects(&online)
+			all := p.grant.all() // its own may be offline and the siblings kept idle for it not
+			return !p.reserved() && all.Intersects(&online)
 		})
 		if victim == nil {
 			break
 		}
-		m.degrade(victim, "the shared pool had no CPU left and takes this pod's")
+		m.giveUp(victim, m.floorOf(&m.cfg))
 		m.pools = m.derive()
 	}
 	if m.pools.Shared.IsEmpty() {
@@ -150,6 +144,7 @@ func ordered(pods map[string]*pod) []*pod {
 
 // degrade takes a pod's grant away: it runs in the shared pool from now on.
 func (m *Machine) degrade(p *pod, why string) {
+	p.demoted = p.grant != nil
 	m.release(p)
 	p.degraded = why
 	if kubeletPins(p.labels, p.ref.QoS) {

@@ -122,8 +122,8 @@ func TestAReservationIsNotWhatTheSharedPoolTakes(t *testing.T) {
 		PodRun{Pod: lsr("a", 8000, nil)})
 	all := m.pods["a"].grant.cpus.Or(m.pods["k"].grant.cpus)
 	mustStep(t, m, Hardware{Online: all})
-	if k, a := owns(m, "k"), m.pods["a"]; k != "0-5" || a.grant != nil {
-		t.Errorf("the reservation is %s, the younger owner has %+v", k, a.grant)
+	if k, a := owns(m, "k"), owns(m, "a"); k != "0-5" || a != "8-13" {
+		t.Errorf("the reservation is %s, the younger owner has %s, want 0-5 and 8-13", k, a)
 	}
 }
 

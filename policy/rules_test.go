@@ -698,10 +698,10 @@ func TestARecordBeginsWithTheLimitsInForce(t *testing.T) {
 	}
 }
 
-// Owners follow their CPUs off and on, with a word when the last goes and when the
-// first returns.
+// Owners follow their CPUs off and on where nothing takes their place, with a word when the
+// last goes and when the first returns.
 func TestOwnersFollowTheirCPUs(t *testing.T) {
-	m := small(t, Config{})
+	m := small(t, Config{NoHeal: true})
 	p := lsr("a", 2000, nil)
 	told(t, m, PodRun{Pod: p})
 	told(t, m, mainOf(p))

@@ -36,6 +36,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	if err := m.judge(now, e, &v); err != nil {
 		return nil, err
 	}
+	m.now = now
 	p, before := m.subject(e, &v), int64(0)
 	if p != nil && !v.enters {
 		before = m.requestedFrom(p)
@@ -46,6 +47,8 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 		m.takeBack()
 	}
 	m.reportLabels()
+	m.heal(e, &v)
+	m.replied(e)
 	m.expireCaps(now)
 	m.expireKeptOff(now)
 	m.dropPools()
@@ -114,10 +117,8 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 	case ContainerCreate:
 		m.enterPod(v, &e.Pod)
 		m.enterContainer(v, &e.Container, false)
-		m.replied(e.Container.ID)
 	case ContainerUpdate:
 		m.containerUpdate(v, e)
-		m.replied(e.ID)
 	case ContainerStopped:
 		m.containerStopped(e.ID)
 	case Synchronized:

@@ -55,6 +55,9 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	if late {
 		m.takeBack()
 	}
+	if e.Freed != nil {
+		m.freed, m.wasFree = e.Freed, m.free()
+	}
 }
 
 // comesLate says that a pod found running requests CPUs of the shared pool, and that the
@@ -111,7 +114,7 @@ func (m *Machine) Checkpoint() Synchronized {
 		}
 		s.Containers = append(s.Containers, p.inputs()...)
 	}
-	s.Caps = append(m.Caps(), m.endedCaps()...)
+	s.Caps, s.Freed = append(m.Caps(), m.endedCaps()...), slices.Clone(m.freed)
 	return s
 }
 
@@ -156,10 +159,11 @@ func (p *pod) recoverable() *Recovered {
 	if p.reserved() {
 		return p.keptReservation()
 	}
-	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several}
+	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several, Demoted: p.demoted, Since: p.since}
 	if p.grant != nil {
 		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(
 			&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
+		r.LostNodes = p.grant.lost
 	}
 	if p.in.class == LS || p.in.unmanaged {
 		node := AnyNode

@@ -58,10 +58,7 @@ func (m *Machine) hasDonor() bool {
 
 // donor finds the next CPU to take back among some, and whose it is.
 func (m *Machine) donor(among cpuset.Set) (*pod, int) {
-	among = among.And(m.topo.Online()).Minus(m.topo.Isolated()).Minus(m.cfg.reserved())
-	if m.cfg.System.Exclusive {
-		among = among.Minus(m.cfg.System.CPUs)
-	}
+	among = among.And(m.shareable()).Minus(m.cfg.reserved())
 	owners := ordered(m.exclusive)
 	slices.Reverse(owners)
 	for _, p := range owners {

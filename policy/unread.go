@@ -147,6 +147,7 @@ func (m *Machine) enterRead(old *pod, r *Recovered) {
 	in.Unread, in.Recovered = false, r
 	delete(m.pods, old.ref.UID)
 	delete(m.unread, old.ref.UID)
+	delete(m.waiting, old.ref.UID)
 	for _, s := range old.sandboxes {
 		delete(m.sandboxes, s)
 	}

@@ -567,7 +567,7 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 	}
 	before, was := file("{}"), template("{}")
 	changes := []string{
-		"mode: observe", "unannounced: mask", "admission: degrade", "memory: strict",
+		"mode: observe", "unannounced: mask", "admission: degrade", "admission: {heal: \"off\"}", "memory: strict",
 		"reserved: {cpus: \"0\"}", "pools: {sharedFloor: 2}",
 		"allocation: {bindPolicy: SpreadByPCPUs}",
 		"quota: {liftContainersOfMultiContainerPods: true}", "system: {cpus: \"0\"}",

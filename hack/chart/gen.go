@@ -204,6 +204,10 @@ func configSchema(t reflect.Type, path string, about map[string]string) map[stri
 			props[name] = configSchema(f.Type, strings.TrimPrefix(path+"."+name, "."), about)
 		}
 		s["type"], s["additionalProperties"], s["properties"] = "object", false, props
+		if _, short := reflect.PointerTo(t).MethodByName("UnmarshalWord"); short { // for its first key
+			s["type"] = []string{"object", "string"}
+			onlyWords(s, wordsOf(t.Field(0).Type))
+		}
 	case t.Kind() == reflect.Map:
 		each := configSchema(t.Elem(), "", about)
 		within(each, about[path])

@@ -12,10 +12,10 @@ import (
 // A running daemon takes over what it can, and what is read at a start alone stays.
 func TestReloaded(t *testing.T) {
 	running, next := Default(), Default()
-	next.Log.Level, next.Admission, next.Reserved.CPUs = "debug", Degrade, cpuset.Of(0)
+	next.Log.Level, next.Admission.Mode, next.Reserved.CPUs = "debug", Degrade, cpuset.Of(0)
 	next.Mode, next.CPI.Mode, next.Suppress.Mode, next.Node.Name = Observe, CPIEnforce, SwitchEnforce, "other"
 	got := running.Reloaded(&next)
-	if got.Log.Level != "debug" || got.Admission != Degrade || got.Reserved.CPUs != cpuset.Of(0) {
+	if got.Log.Level != "debug" || got.Admission.Mode != Degrade || got.Reserved.CPUs != cpuset.Of(0) {
 		t.Errorf("what can change at run time did not: %+v", got)
 	}
 	if keys := NeedsRestart(&running, got); len(keys) > 0 {
@@ -50,7 +50,7 @@ func TestSamePolicy(t *testing.T) {
 		"the log level": {func(c *Config) { c.Log.Level = "debug" }, true},
 		"a listener":    {func(c *Config) { c.Listen = "" }, true},
 		"the page":      {func(c *Config) { c.Page.Listen = "" }, true},
-		"admission":     {func(c *Config) { c.Admission = Degrade }, false},
+		"admission":     {func(c *Config) { c.Admission.Mode = Degrade }, false},
 		"a node label":  {func(c *Config) { c.Node.Labels = map[string]string{"a": "b"} }, false},
 		"a floor":       {func(c *Config) { c.Pools.SharedFloor = 4 }, false},
 	} {

@@ -57,6 +57,16 @@ type Config struct {
 	Log         Log         `json:"log"`
 }
 
+// Admission is what becomes of pods that cannot have what they ask for.
+type Admission struct {
+	Mode      AdmissionMode `json:"mode"`
+	Heal      Heal          `json:"heal"`
+	HealAfter Duration      `json:"healAfter"`
+}
+
+// UnmarshalWord reads the short form, which is the mode alone.
+func (a *Admission) UnmarshalWord(text []byte) error { return a.Mode.UnmarshalText(text) }
+
 // Reserved CPUs are never given exclusively; strict ones leave the pools too.
 type Reserved struct {
 	CPUs   cpuset.Set `json:"cpus"`
@@ -275,7 +285,7 @@ func Default() Config {
 		APIVersion:  APIVersion,
 		Kind:        Kind,
 		Mode:        Enforce,
-		Admission:   Refuse,
+		Admission:   Admission{Mode: Refuse, Heal: HealAuto},
 		Unannounced: ReportFound,
 		Memory:      MemoryOff,
 		System:      System{Namespaces: []string{"kube-system"}},

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
@@ -65,7 +66,7 @@ func TestWhoIsProtected(t *testing.T) {
 func TestEveryWordIsTheValueItNames(t *testing.T) {
 	c, err := Parse([]byte(head + `
 memory: off
-admission: degrade
+admission: {mode: degrade, heal: off, healAfter: 30s}
 reserved: {cpus: 0-1, strict: true}
 pools: {sharedFloor: 4}
 allocation: {bindPolicy: SpreadByPCPUs, bindRequired: true, exclusivePolicy: NUMANodeLevel, exclusiveRequired: true,
@@ -86,7 +87,8 @@ node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {f
 		policy.PowerWithoutRequest: {"f"}}
 	want := policy.Config{
 		ProtectRequest: true, // strict implies it
-		Degrade:        true, Memory: policy.MemoryOff, Reserved: cpuset.Of(0, 1), ReservedStrict: true, SharedFloor: 4,
+		Degrade:        true, NoHeal: true, HealAfter: 30 * time.Second,
+		Memory: policy.MemoryOff, Reserved: cpuset.Of(0, 1), ReservedStrict: true, SharedFloor: 4,
 		Allocation: policy.Allocation{
 			Bind: cpuallocator.SpreadByPCPUs, BindRequired: true, Exclusive: cpuallocator.NUMANodeLevel,
 			ExclusiveRequired: true,

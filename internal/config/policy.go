@@ -3,6 +3,7 @@ package config
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/policy"
@@ -13,7 +14,9 @@ import (
 func (c *Config) Policy() policy.Config {
 	a, k := c.Allocation, c.Node.Kubelet
 	return policy.Config{
-		Degrade:         c.Admission == Degrade,
+		Degrade:         c.Admission.Mode == Degrade,
+		NoHeal:          c.Admission.Heal == HealOff,
+		HealAfter:       time.Duration(c.Admission.HealAfter),
 		Memory:          policy.Memory(c.Memory),
 		Reserved:        c.Reserved.CPUs,
 		ReservedStrict:  c.Reserved.Strict,

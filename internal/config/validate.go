@@ -32,6 +32,9 @@ func (v *checker) fail(key, format string, args ...any) {
 	v.errs = append(v.errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
 }
 
+// maxHealAfter bounds how long CPUs may lie free while a pod waits for some.
+const maxHealAfter = 24 * time.Hour
+
 // fields checks each key by itself.
 func (v *checker) fields(c *Config) {
 	v.head(c)
@@ -40,6 +43,9 @@ func (v *checker) fields(c *Config) {
 	}
 	if n := c.Pools.BEFloor; n < 0 || n > cpuset.MaxCPUs {
 		v.fail("pools.beFloor", "is %d, must be 0 (one physical core) to %d CPUs", n, cpuset.MaxCPUs)
+	}
+	if d := time.Duration(c.Admission.HealAfter); d < 0 || d > maxHealAfter {
+		v.fail("admission.healAfter", "is %s, must be 0s to %s", c.Admission.HealAfter, Duration(maxHealAfter))
 	}
 	v.namespaces("system.namespaces", c.System.Namespaces)
 	v.namespaces("authority.exclusive.namespaces", c.Authority.Exclusive.Namespaces)

@@ -80,7 +80,8 @@ func (v *TopologyScope) UnmarshalText(text []byte) error  { return setIndex(v, t
 // Words that are words elsewhere too.
 type (
 	Mode           string
-	Admission      string
+	AdmissionMode  string
+	Heal           string
 	Unannounced    string
 	Memory         policy.Memory
 	ResourceStatus string
@@ -100,8 +101,10 @@ type (
 const (
 	Enforce         Mode           = "enforce"
 	Observe         Mode           = "observe" // nothing at all is written
-	Refuse          Admission      = "refuse"
-	Degrade         Admission      = "degrade"
+	Refuse          AdmissionMode  = "refuse"
+	Degrade         AdmissionMode  = "degrade"
+	HealAuto        Heal           = "auto"
+	HealOff         Heal           = "off"
 	ReportFound     Unannounced    = "report"
 	MaskFound       Unannounced    = "mask"
 	MemoryOff                      = Memory(policy.MemoryOff)
@@ -134,8 +137,11 @@ const (
 	LogJSON         LogFormat      = "json"
 )
 
-func (v *Mode) UnmarshalText(text []byte) error      { return setWord(v, text, Enforce, Observe) }
-func (v *Admission) UnmarshalText(text []byte) error { return setWord(v, text, Refuse, Degrade) }
+func (v *Mode) UnmarshalText(text []byte) error { return setWord(v, text, Enforce, Observe) }
+func (v *AdmissionMode) UnmarshalText(text []byte) error {
+	return setWord(v, text, Refuse, Degrade)
+}
+func (v *Heal) UnmarshalText(text []byte) error { return setWord(v, text, HealAuto, HealOff) }
 func (v *Unannounced) UnmarshalText(text []byte) error {
 	return setWord(v, text, ReportFound, MaskFound)
 }
@@ -181,8 +187,8 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 }
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
-var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*Admission)(nil), (*Unannounced)(nil), (*Memory)(nil),
-	(*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*AdmissionMode)(nil), (*Heal)(nil), (*Unannounced)(nil),
+	(*Memory)(nil), (*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
 	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil),
 	(*LogLevel)(nil), (*LogFormat)(nil)}
 

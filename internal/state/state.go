@@ -77,8 +77,13 @@ type Pod struct {
 	BoundNodes *cpuset.Set `json:"boundNodes,omitempty"`
 	Degraded   string      `json:"degraded,omitempty"` // why it runs in the shared pool although it asked for more
 	Reasons    string      `json:"reasons,omitempty"`  // which policy of the node decided
-	Several    bool        `json:"several,omitempty"`  // more than one container ran at a time
-	CreatedAt  time.Time   `json:"createdAt"`
+	// Demoted and Since tell of a pod that waits for CPUs, LostNodes of one that lost some. An
+	// older daemon does not know them: it leaves the pod as it is.
+	Demoted   bool        `json:"demoted,omitempty"`
+	Since     time.Time   `json:"since,omitzero"`
+	LostNodes *cpuset.Set `json:"lostNodes,omitempty"`
+	Several   bool        `json:"several,omitempty"` // more than one container ran at a time
+	CreatedAt time.Time   `json:"createdAt"`
 	// Reservation is set by Places only: the file has it in Owners.
 	Reservation *policy.Reservation `json:"-"`
 }
@@ -117,7 +122,7 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 			Class: policy.Class(p.Labels[policy.LabelClass]),
 			CPUs:  orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request,
 			BoundNode: r.BoundNode, BoundNodes: r.BoundNodes, Degraded: r.Degraded, Several: r.Several,
-			CreatedAt: p.CreatedAt,
+			Demoted: r.Demoted, Since: r.Since, LostNodes: r.LostNodes, CreatedAt: p.CreatedAt,
 		})
 	}
 	for _, l := range c.Caps {
@@ -133,7 +138,7 @@ func (p *Pod) Recovered() *policy.Recovered {
 	return &policy.Recovered{
 		CPUs: orNil(p.CPUs), Withheld: orNil(p.Withheld), From: "state file", Request: p.Request, Reasons: p.Reasons,
 		BoundNode: p.BoundNode, BoundNodes: p.BoundNodes, Degraded: p.Degraded, Several: p.Several,
-		Reservation: p.Reservation,
+		Demoted: p.Demoted, Since: p.Since, LostNodes: p.LostNodes, Reservation: p.Reservation,
 	}
 }
 

@@ -50,7 +50,13 @@ func (d *Decoder) fail(line int, path *trail, format string, args ...any) {
 var (
 	jsonLeaf = reflect.TypeFor[json.Unmarshaler]()
 	textLeaf = reflect.TypeFor[encoding.TextUnmarshaler]()
+	wordLeaf = reflect.TypeFor[Worded]()
 )
+
+// Worded is a mapping for which one word may stand.
+type Worded interface{ UnmarshalWord(text []byte) error }
+
+func (n *node) isWord() bool { return n.kind != nullNode && n.kind != listNode && n.kind != mapNode }
 
 // value decodes n into v, which can be set.
 func (d *Decoder) value(n *node, v reflect.Value, path *trail) {
@@ -61,6 +67,10 @@ func (d *Decoder) value(n *node, v reflect.Value, path *trail) {
 	case reflect.PointerTo(t).Implements(jsonLeaf):
 		d.unique(n, path)
 		if err := v.Addr().Interface().(json.Unmarshaler).UnmarshalJSON(n.appendJSON(nil)); err != nil {
+			d.fail(n.line, path, "%s", oneLine(err))
+		}
+	case n.isWord() && reflect.PointerTo(t).Implements(wordLeaf):
+		if err := v.Addr().Interface().(Worded).UnmarshalWord([]byte(n.text)); err != nil {
 			d.fail(n.line, path, "%s", oneLine(err))
 		}
 	case n.kind == nullNode && n.empty && isScalar(t):

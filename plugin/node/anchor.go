@@ -154,10 +154,15 @@ func checkpointOf(broken *policy.Machine) (s policy.Synchronized) {
 // putBack adds to a checkpoint the pods and containers that were decided of and are
 // missing in it, as the broken machine has them, on the CPUs that were decided.
 func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
-	have := map[string]bool{}
+	have, were := map[string]bool{}, map[string]*policy.Recovered{}
+	for i := range broken.Pods {
+		were[broken.Pods[i].UID] = broken.Pods[i].Recovered
+	}
 	for i := range s.Pods {
-		have[s.Pods[i].UID] = true
-		a.restoreOwn(&s.Pods[i])
+		p := &s.Pods[i]
+		have[p.UID] = true
+		a.restoreOwn(p)
+		a.restorePool(p, were[p.UID])
 	}
 	for _, p := range broken.Pods {
 		_, decided := a.decided[p.UID]
@@ -165,6 +170,7 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 			continue
 		}
 		a.restoreOwn(&p)
+		a.restorePool(&p, p.Recovered)
 		s.Pods = append(s.Pods, p)
 	}
 	for _, c := range s.Containers {
@@ -193,7 +199,22 @@ func (a *anchor) restoreOwn(p *policy.Pod) {
 	}
 	if r.CPUs == nil || !keeps(was, r.CPUs, a.topo.Online()) {
 		r.CPUs, r.Withheld = was, nil
+		r.Degraded, r.Demoted = "", false // it was given CPUs since
 		p.Recovered = &r
+	}
+}
+
+// restorePool sees to it that a pod that ran in a pool is not given CPUs because an event is
+// left out: it waits for them. was is what the broken machine says of it.
+func (a *anchor) restorePool(p *policy.Pod, was *policy.Recovered) {
+	at, decided := a.decided[p.UID]
+	online := a.topo.Online()
+	owns := func(r *policy.Recovered) bool { return r != nil && r.CPUs != nil && r.CPUs.Intersects(&online) }
+	if !decided || at.own != nil || !owns(p.Recovered) {
+		return
+	}
+	if p.Recovered = was; owns(was) {
+		p.Recovered = &policy.Recovered{From: "kernel", Degraded: "its place was lost by an internal error"}
 	}
 }
 

@@ -250,15 +250,15 @@ func TestADecisionThatChangesWhileItsContainerWaits(t *testing.T) {
 	s.settle()
 	s.up(burstable("web"))
 	s.hangs = at(Write, slice)
-	s.sandbox(lsr("db", 6000))
-	db := s.create(lsr("db", 6000))
+	s.sandbox(lsr("db", 2000))
+	db := s.create(lsr("db", 2000))
 	s.wantHanging(1, "the others leave")
 	own := s.owns(lsr("db", 0))
-	if own.String() != "0-5" {
+	if own.String() != "0-1" {
 		t.Fatalf("it owns %s", own)
 	}
 	// The last CPUs that are not its own go off, and it has to run in the shared pool.
-	online := cpuset.Range(0, 5)
+	online := cpuset.Range(0, 1)
 	s.kernel.SetOnline(online)
 	s.step(&Request{Event: policy.Hardware{Online: online}})
 	if got := s.owns(lsr("db", 0)); !got.IsEmpty() {

@@ -1,0 +1,182 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/quietcore/quietcore/cpuset"
+)
+
+// holding is what a pod owns, and whether it waits for more.
+type holding struct {
+	cpus  cpuset.Set
+	waits bool
+}
+
+func (l *life) holdings() map[string]holding {
+	all := map[string]holding{}
+	for uid, p := range l.m.pods {
+		h := holding{waits: l.m.lacks(p) > 0}
+		if p.grant != nil {
+			h.cpus = p.grant.cpus
+		}
+		all[uid] = h
+	}
+	return all
+}
+
+// checkHealed: who waits is who lacks CPUs and may have some. When only time passes one pod
+// at most gets any, it waited for them, and it keeps those that it has; all others stay.
+func (l *life) checkHealed(t *rapid.T, e Event, had map[string]holding) (any bool) {
+	for uid, p := range l.m.pods {
+		if waits := l.m.waiting[uid] == p; waits != (l.m.lacks(p) > 0) || waits == p.since.IsZero() {
+			t.Fatalf("%s lacks %d CPUs, waits: %t since %s", p.ref.Name, l.m.lacks(p), waits, p.since)
+		}
+		if waits := strings.Contains(p.why, "; waiting for "); waits != (l.m.lacks(p) > 0) {
+			t.Fatalf("%s lacks %d CPUs, and says %q", p.ref.Name, l.m.lacks(p), p.why)
+		}
+	}
+	if len(l.m.waiting) > len(l.m.pods) {
+		t.Fatalf("%d pods wait and %d are there", len(l.m.waiting), len(l.m.pods))
+	}
+	for uid, p := range l.m.pods {
+		any = any || had[uid].waits && p.grant != nil && p.grant.cpus != had[uid].cpus
+	}
+	if _, tick := e.(Tick); !tick {
+		return any
+	}
+	online := l.m.topo.Online()
+	var healed []string
+	for uid, p := range l.m.pods {
+		var has cpuset.Set
+		if p.grant != nil {
+			has = p.grant.cpus
+		}
+		was := had[uid]
+		if has == was.cpus {
+			continue
+		}
+		kept := was.cpus.And(online)
+		if !was.waits || !kept.SubsetOf(&has) || has.CountAnd(&online) <= kept.Count() {
+			t.Fatalf("in a tick %s, waiting: %t, went from %s to %s, online is %s", uid, was.waits, was.cpus, has,
+				online)
+		}
+		healed = append(healed, uid)
+	}
+	if len(healed) > 1 {
+		t.Fatalf("one step healed %s", healed)
+	}
+	return any
+}
+
+// settle lets time pass until nobody gets CPUs any more: healing ends.
+func (l *life) settle(t *rapid.T) {
+	const others = 8 // ends of caps and of what keeps best effort off
+	for range len(l.m.pods) + others {
+		rev := l.m.Rev()
+		l.now = l.now.Add(l.cfg.HealAfter)
+		_ = l.step(t, Tick{})
+		if l.m.Rev() == rev && !l.m.again {
+			return
+		}
+	}
+	t.Fatalf("healing does not end:\n%s", describe(l.m.Snapshot()))
+}
+
+// TestHealing: who gets CPUs when, and who does not.
+func TestHealing(t *testing.T) {
+	none := map[string]string(nil)
+	for _, c := range []struct {
+		name  string
+		cfg   Config
+		steps func(m *Machine)
+		want  string
+	}{
+		{"the oldest first, one a step", Config{Degrade: true}, func(m *Machine) {
+			run(t, m, lsr("big", 12000, none), lsr("first", 6000, none), lsr("second", 4000, none))
+			told(t, m, PodRemoved{Sandbox: "big"})
+		}, "first 0-5"},
+		{"the next with the next step", Config{Degrade: true}, func(m *Machine) {
+			run(t, m, lsr("big", 12000, none), lsr("first", 6000, none), lsr("second", 4000, none))
+			told(t, m, PodRemoved{Sandbox: "big"})
+			told(t, m, Tick{})
+		}, "first 0-5, second 8-11"},
+		{"who does not fit holds up nobody", Config{Degrade: true}, func(m *Machine) {
+			run(t, m, lsr("a", 4000, none), lsr("b", 8000, none), lsr("huge", 14000, none), lsr("second", 4000, none))
+			told(t, m, PodRemoved{Sandbox: "a"})
+		}, "b 8-15, second 0-3"},
+		{"off", Config{Degrade: true, NoHeal: true}, func(m *Machine) {
+			run(t, m, lsr("big", 12000, none), lsr("first", 6000, none))
+			told(t, m, PodRemoved{Sandbox: "big"})
+		}, ""},
+		{"off for the pod", Config{Degrade: true}, func(m *Machine) {
+			run(t, m, lsr("big", 12000, none), lsr("first", 6000, map[string]string{AnnHeal: "off"}))
+			told(t, m, PodRemoved{Sandbox: "big"})
+		}, ""},
+		{"the request changes", Config{Degrade: true}, func(m *Machine) {
+			run(t, m, lsr("big", 12000, none), lsr("first", 6000, none))
+			r := Resources{RequestMilli: 2000, LimitMilli: 2000}
+			told(t, m, ContainerUpdate{ID: "first-main", Resources: &r, Pod: &r})
+		}, "big 0-11, first 12-13"},
+	} {
+		m := small(t, c.cfg)
+		c.steps(m)
+		var parts []string
+		for _, o := range m.Snapshot().Owners {
+			parts = append(parts, o.Pod+" "+o.CPUs.String())
+		}
+		if got := strings.Join(parts, ", "); got != c.want {
+			t.Errorf("%s: owners are %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// run starts pods with a container each, in the order of creation.
+func run(t *testing.T, m *Machine, pods ...Pod) {
+	t.Helper()
+	for i, p := range pods {
+		p.CreatedAt = time.Unix(int64(i+1), 0)
+		told(t, m, PodRun{Pod: p})
+		told(t, m, mainOf(p))
+	}
+}
+
+// TestHealAfter: what was never owned is given only when it has been free for long enough;
+// what hardware took is replaced at once, and a restart does not begin anew.
+func TestHealAfter(t *testing.T) {
+	m := small(t, Config{Degrade: true, HealAfter: time.Minute})
+	at := time.Unix(1e9, 0)
+	step := func(e Event) {
+		t.Helper()
+		if _, err := m.Step(at, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := func() string {
+		var s string
+		for _, o := range m.Snapshot().Owners {
+			s += fmt.Sprintf("%s %s;", o.Pod, o.CPUs)
+		}
+		return s
+	}
+	run(t, m, lsr("big", 10000, nil), lsr("late", 8000, nil))
+	at = at.Add(2 * time.Minute)
+	step(PodRemoved{Sandbox: "big"})
+	for _, c := range []struct {
+		after time.Duration
+		want  string
+	}{{0, ""}, {59 * time.Second, ""}, {time.Second, "late 0-7;"}} {
+		at = at.Add(c.after)
+		if step(Tick{}); own() != c.want {
+			t.Fatalf("%s: owners are %q, want %q", at, own(), c.want)
+		}
+	}
+	step(Hardware{Online: cpus(t, "0-6,8-15")})
+	if want := "late 0-6,8;"; own() != want {
+		t.Errorf("after CPU 7 went: %q, want %q", own(), want)
+	}
+}
