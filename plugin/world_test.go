@@ -159,6 +159,8 @@ var defects = []struct {
 		"the world wanted a new daemon to know what a resize left that nothing was told of"},
 	{"D97", 3003296, []sim.Fault{sim.Unreadable, sim.Kills, sim.Reconnects}, sim.PropSettle, false,
 		"a resize before the Synchronize is undone by a cap in the file where the cgroup cannot be read"},
+	{"D75", 624084, []sim.Fault{sim.Lies, sim.Reconnects}, sim.PropMove, false,
+		"the pool grows onto CPUs of an owner whose resize is decided and not saved yet"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -293,6 +293,10 @@ func (w *writer) news() bool {
 	return len(w.inbox.batches) > 0 && !w.c.now.Before(w.inbox.at) && !w.c.now.Before(w.inbox.held)
 }
 
+// waitsForSave says whether decisions are held back until they are on disk: what was decided
+// before them may let others grow onto CPUs that have an owner again.
+func (w *writer) waitsForSave() bool { return len(w.inbox.batches) > 0 && w.c.now.Before(w.inbox.held) }
+
 // write executes the plan as far as the phase goes (growing includes what could
 // not shrink before) and reports whether there was anything to write.
 func (w *writer) write(phase cgroup.Phase) bool {
@@ -312,7 +316,7 @@ func (w *writer) write(phase cgroup.Phase) bool {
 	var done []string
 	err := w.tree.Execute(todo, func(next cgroup.Write) error {
 		// An owner that comes waits for others to leave, but not for others to come.
-		if phase == cgroup.Grow && len(done) > 0 && w.news() {
+		if phase == cgroup.Grow && len(done) > 0 && w.news() || next.Phase == cgroup.Grow && w.waitsForSave() {
 			return cgroup.ErrSkipRest
 		}
 		if w.outdated() || w.widensAround(next) {
