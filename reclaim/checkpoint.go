@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,8 +120,9 @@ func DecodeCheckpoint(data []byte) (Checkpoint, error) {
 	return c, nil
 }
 
-// Resume makes an estimator from a checkpoint. It rejects a checkpoint of another node,
-// of other window settings, from the future, or damaged. The caller then uses New,
+// Resume makes an estimator from a checkpoint. Windows of another length or of shorter
+// samples are converted, so that they over-estimate as well. It rejects a checkpoint of
+// another node, of longer samples, from the future, or damaged. The caller then uses New,
 // which lends nothing of idle pods for a window.
 func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, error) {
 	e, err := New(cfg)
@@ -131,23 +133,25 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 		return nil, fmt.Errorf("reclaim: checkpoint: %w; windows start empty", err)
 	}
 	e.elapsed = c.At.Sub(c.Epoch)
-	at := e.now()
+	at, old := e.now(), c.grid()
 	// Relative to now, so that later changes of the system clock have no effect if now
 	// has a monotonic reading.
 	e.epoch, e.last, e.began = now.Add(c.Epoch.Sub(now)), c.At, true
 	e.resuming, e.resumed = true, at
 	e.supply, e.assumedUntil = supply{known: true, published: c.Offered}, at+1
-	if e.observed, err = cellsOf(c.Observed, at, e.span); err != nil {
+	if e.observed, err = cellsOf(c.Observed, old.now(), old.span); err != nil {
 		return nil, fmt.Errorf("reclaim: checkpoint: observed cells: %w; windows start empty", err)
 	}
-	if e.unseen, err = cellsOf(c.Unseen, at, e.span); err != nil {
+	if e.unseen, err = cellsOf(c.Unseen, old.now(), old.span); err != nil {
 		return nil, fmt.Errorf("reclaim: checkpoint: unseen cells: %w; windows start empty", err)
 	}
+	e.observed, e.unseen = e.convert(&old, e.observed), e.convert(&old, e.unseen)
 	for _, p := range c.Pods {
 		s := &podState{id: p.ID, batch: true, created: p.Created, lastSeen: at, evicting: p.Evicting}
-		if s.w, err = rebuild(p, at, e.span); err != nil {
+		if s.w, err = rebuild(p, old.now(), old.span); err != nil {
 			return nil, fmt.Errorf("reclaim: checkpoint: pod %s: %w; windows start empty", p.ID, err)
 		}
+		s.w.onto(&e.grid, &old)
 		if _, twice := e.pods[p.ID]; twice || p.Created.IsZero() {
 			return nil,
 				fmt.Errorf(
@@ -156,8 +160,76 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 		}
 		e.pods[p.ID] = s
 	}
+	for i := range c.Known {
+		c.Known[i].Known = e.cellOf(&old, c.Known[i].Known)
+	}
+	c.Production.moveTo(&e.grid, &old)
 	e.restoreProduction(c, at)
 	return e, nil
+}
+
+// grid is the one that the checkpoint was made on.
+func (c *Checkpoint) grid() grid {
+	return grid{cell: time.Duration(c.Cell), span: spanOf(c.Length), elapsed: c.At.Sub(c.Epoch)}
+}
+
+// Conversion says what resuming the checkpoint with other windows costs; empty: they are the
+// same.
+func (c *Checkpoint) Conversion(cfg Config) string {
+	was, is := c.grid(), time.Duration(cfg.Idle.Window)
+	if had := was.window(); had != is {
+		cost := "what is older than that is left out"
+		if is > had {
+			cost = fmt.Sprintf("no pod is idle until it was seen for %v more", is-had)
+		}
+		return fmt.Sprintf("windows were %v long and are %v: %s", had, is, cost)
+	}
+	if sample := time.Duration(cfg.Idle.Sample); sample != was.cell {
+		return fmt.Sprintf("samples were %v long and are %v: each counts with the largest in it", was.cell, sample)
+	}
+	return ""
+}
+
+func (g *grid) window() time.Duration { return time.Duration(g.span.length) * g.cell }
+
+// cellOf is the cell of g in which a cell of another grid with the same epoch begins.
+func (g *grid) cellOf(old *grid, cell uint32) uint32 {
+	hi, lo := bits.Mul64(uint64(cell), uint64(old.cell))
+	to, _ := bits.Div64(hi, lo, uint64(g.cell))
+	return uint32(to)
+}
+
+// convert returns the cells of g in which those of another grid begin, ascending.
+func (g *grid) convert(old *grid, cells []uint32) []uint32 {
+	for i, c := range cells {
+		cells[i] = g.cellOf(old, c)
+	}
+	return g.span.inWindow(slices.Compact(cells), g.now())
+}
+
+// onto moves a rebuilt window to a grid whose cells are no shorter. A new cell's mean is no
+// more than the largest of the old cells in it, so the largest samples, the newest, are kept.
+// What came before them is not known any more, nor whether it had a hole that is too long now.
+func (w *window) onto(g, old *grid) {
+	if g.cell == old.cell && g.span == old.span || len(w.cells) == 0 {
+		return
+	}
+	for i, c := range w.cells {
+		if c = g.cellOf(old, c); i == 0 || c-g.cellOf(old, w.cells[i-1]) > g.span.hole {
+			w.first = c
+		}
+	}
+	w.cells = g.convert(old, w.cells)
+	gone := len(w.uses) - len(w.cells)
+	w.uses, w.sorted = w.uses[gone:], w.sorted[gone:]
+}
+
+// moveTo moves a predictor's memory to another grid.
+func (m *Memory) moveTo(g, old *grid) {
+	m.At = g.cellOf(old, m.At)
+	for i := range m.Parts {
+		m.Parts[i].moveTo(g, old)
+	}
 }
 
 func (e *Estimator) checkFits(node string, now time.Time, c Checkpoint) error {
@@ -166,12 +238,13 @@ func (e *Estimator) checkFits(node string, now time.Time, c Checkpoint) error {
 		return fmt.Errorf("is of version %d, this is version %d", c.Version, checkpointVersion)
 	case c.Node != node:
 		return fmt.Errorf("is of node %.60q, this is node %q", c.Node, node)
-	case time.Duration(c.Cell) != e.cell || c.Length != e.span.length:
-		return fmt.Errorf("has windows of %d times %v, configured are %d times %v", c.Length, time.Duration(c.Cell),
-			e.span.length, e.cell)
+	case c.Cell <= 0 || c.Length < 1 || c.Length > math.MaxUint32/4:
+		return fmt.Errorf("has windows of %d times %v", c.Length, time.Duration(c.Cell))
+	case time.Duration(c.Cell) > e.cell:
+		return fmt.Errorf("has samples of %v, which say nothing of the configured %v", time.Duration(c.Cell), e.cell)
 	case c.At.After(now):
 		return fmt.Errorf("is of %v, it is %v", c.At, now)
-	case age < 0 || age/e.cell > math.MaxUint32/2:
+	case age < 0 || age/time.Duration(c.Cell) > math.MaxUint32/2:
 		return fmt.Errorf("began at %v and ends at %v", c.Epoch, c.At)
 	case !amount(c.Offered):
 		return fmt.Errorf("offers %v CPUs", c.Offered)

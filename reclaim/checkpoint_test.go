@@ -265,6 +265,47 @@ func TestRestartNeverMakesIdle(t *testing.T) {
 	}
 }
 
+// What is idle after a restart with windows of another length, or of longer samples, would
+// have been idle had they been so from the beginning.
+func TestConvertedWindowsNeverMakeIdle(t *testing.T) {
+	outer, idle := t, 0
+	rapid.Check(t, func(t *rapid.T) {
+		windows := func(c *Config) {
+			minutes := rapid.SampledFrom([]int{5, 10, 15, 20}).Draw(t, "sample")
+			c.Idle.Sample = Duration(time.Duration(minutes) * time.Minute)
+			c.Idle.Window = c.Idle.Sample * Duration(rapid.IntRange(2, 30).Draw(t, "length"))
+		}
+		a, b := begin(outer, func(c *Config) { sometimesIdle(c); windows(c) }), begin(outer, sometimesIdle)
+		pods, converted := changing{}, rapid.IntRange(0, 60).Draw(t, "converted")
+		for i := range 120 {
+			now := pods.next(t)
+			truth, after := a.sample(now...), b.sample(now...)
+			for _, id := range after.Idle {
+				if i > converted && !slices.Contains(truth.Idle, id) {
+					t.Fatalf("step %d: %s is idle, with these windows from the beginning it is not", i, id)
+				}
+				if i > converted {
+					idle++
+				}
+			}
+			if i == converted {
+				c := b.Checkpoint("node-a")
+				if cost := c.Conversion(a.cfg); (cost == "") != (a.cfg.Idle.Window == b.cfg.Idle.Window &&
+					a.cfg.Idle.Sample == b.cfg.Idle.Sample) {
+					t.Fatalf("windows of %v for %v cost %q", a.cfg.Idle, b.cfg.Idle, cost)
+				}
+				b.cfg = a.cfg
+				if err := b.resume(outer, "node-a"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
+	if idle < 100 && !t.Failed() {
+		t.Errorf("pods were idle with converted windows at %d samples only: this has tried nothing", idle)
+	}
+}
+
 // What is idle after any life and kills, each of which goes on from a checkpoint of an
 // earlier step, would have been idle without them.
 func TestKillNeverMakesIdle(t *testing.T) {
@@ -437,8 +478,11 @@ func TestCheckpointsThatAreRefused(t *testing.T) {
 		"version":           func(c *Checkpoint) { c.Version++ },
 		"future":            func(c *Checkpoint) { c.At = c.At.Add(time.Hour) },
 		"ends before begin": func(c *Checkpoint) { c.Epoch = c.At.Add(time.Hour) },
-		"other windows":     func(c *Checkpoint) { c.Length++ },
-		"other cells":       func(c *Checkpoint) { c.Cell++ },
+		"longer samples":    func(c *Checkpoint) { c.Cell++ },
+		"no samples":        func(c *Checkpoint) { c.Cell = 0 },
+		"negative samples":  func(c *Checkpoint) { c.Cell = -1 },
+		"no windows":        func(c *Checkpoint) { c.Length = 0 },
+		"endless windows":   func(c *Checkpoint) { c.Length = math.MaxUint32 },
 		"offer":             func(c *Checkpoint) { c.Offered = -1 },
 		"observed":          func(c *Checkpoint) { c.Observed = []Run{{4_000_000_000, 1, 2}} },
 		"pod twice":         func(c *Checkpoint) { c.Pods = append(c.Pods, c.Pods[0]) },

@@ -276,7 +276,12 @@ func (l *lending) estimator(file string) (*reclaim.Estimator, error) {
 		var c reclaim.Checkpoint
 		if c, err = reclaim.DecodeCheckpoint(text); err == nil {
 			var e *reclaim.Estimator
+			cost := c.Conversion(cfg)
 			if e, err = reclaim.Resume(cfg, l.cfg.NodeName(), time.Now(), c); err == nil {
+				if cost != "" {
+					l.o.log.Warn("what was learned of pods' use is converted to the windows that are configured now",
+						"file", file, "cost", cost)
+				}
 				return e, nil
 			}
 		}
