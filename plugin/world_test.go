@@ -161,6 +161,8 @@ var defects = []struct {
 		"a resize before the Synchronize is undone by a cap in the file where the cgroup cannot be read"},
 	{"D75", 624084, []sim.Fault{sim.Lies, sim.Reconnects}, sim.PropMove, false,
 		"the pool grows onto CPUs of an owner whose resize is decided and not saved yet"},
+	{"D76", 510763, []sim.Fault{sim.Reconnects}, sim.PropMove, false,
+		"the world wanted a daemon to keep a pod that it was not told of off an owner's CPUs"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

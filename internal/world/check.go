@@ -237,14 +237,16 @@ func (w *World) noteFell(tasks []task) {
 	}
 }
 
-// noteApart takes down who has been off the CPUs of all owners since it was started.
+// noteApart takes down who has been off the CPUs of all owners since it was started. That holds
+// of nobody whose pod the daemon was not told of: a slice that is widened for another of its pods
+// is widened for it too, and it has no mask of its own.
 func (w *World) noteApart(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
-		t.ctr.apart = t.ctr.apart || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
+		t.ctr.apart = !t.ctr.Pod.untold && (t.ctr.apart || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
 			on := w.kept(p).And(t.cpus)
 			return p.live() && p != t.ctr.Pod && !p.admits(t.ctr.Pod) && !on.IsEmpty()
-		})
+		}))
 	}
 }
 

@@ -48,6 +48,8 @@ type Pod struct {
 	grant cpuset.Set
 	// off are the CPUs that were off when they were promised: they may be of the pod too.
 	off cpuset.Set
+	// untold: it came while there was no connection, and no Synchronize has named it since.
+	untold bool
 	// excused: CPUs of its own went offline, so that it may be moved.
 	excused bool
 	inPlace inPlace

@@ -253,6 +253,9 @@ func (w *World) answered(a Answer) {
 	case Synchronize:
 		n.synced = a.Err == nil
 		n.connected = n.synced
+		for _, p := range a.To.Pods {
+			p.untold = p.untold && !n.synced
+		}
 	case RunPod:
 		w.sandboxAnswered(a)
 	case Create:
@@ -269,7 +272,7 @@ func (w *World) answered(a Answer) {
 func (w *World) sandboxAnswered(a Answer) {
 	p := a.To.Pod
 	if a.Err == nil {
-		p.phase = ready
+		p.phase, p.untold = ready, a.unasked
 		return
 	}
 	// What was refused is stopped and removed all the same, then kubelet tries anew.
