@@ -26,6 +26,7 @@ type Allocation struct {
 	Alignment         cpuallocator.Alignment
 	SMT               cpuallocator.SMT
 	SMTRequired       bool // siblings kept idle are not taken back for later pods of the shared pool
+	Compact           Compact
 }
 
 // Authority says who may ask for what.

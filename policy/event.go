@@ -179,6 +179,8 @@ type Synchronized struct {
 	Caps       []Cap       `json:"caps,omitempty"`
 	// Freed are the CPUs of a checkpoint that have not been free for long; nil: not known.
 	Freed []Freed `json:"freed,omitzero"`
+	// Moved is when an owner was last moved to a better place.
+	Moved time.Time `json:"moved,omitzero"`
 }
 
 // NodeLabels replaces the labels of the Node object.

@@ -16,6 +16,7 @@ type healing struct {
 	again   bool            // something may have changed since all of them were tried in vain
 	wasFree cpuset.Set      // at the last step, where cfg.HealAfter counts
 	freed   []Freed         // less than that ago
+	moved   time.Time       // when an owner was last moved to a better place
 	// trying: the others that wait hold up nobody, so what they request does not count.
 	trying bool
 	// hidden are CPUs that do not count as free while a pod is tried.
@@ -57,6 +58,9 @@ func (m *Machine) heals(p *pod) bool {
 // noteWaiting keeps account of whether a pod waits.
 func (m *Machine) noteWaiting(p *pod) {
 	if m.lacks(p) == 0 {
+		if m.waiting[p.ref.UID] != nil {
+			m.views.ownersStale = true
+		}
 		delete(m.waiting, p.ref.UID)
 		p.since = time.Time{}
 		return
@@ -68,6 +72,26 @@ func (m *Machine) noteWaiting(p *pod) {
 		m.again = true
 	}
 	m.waiting[p.ref.UID] = p
+	m.views.ownersStale = true
+}
+
+// Waiting is a pod that waits for CPUs of its own.
+type Waiting struct {
+	PodUID    string    `json:"podUID"`
+	Namespace string    `json:"namespace"`
+	Pod       string    `json:"pod"`
+	CPUs      int       `json:"cpus"` // for how many
+	Since     time.Time `json:"since"`
+}
+
+// waitingViews lists the pods that wait, the oldest first: the order in which they are tried.
+func (m *Machine) waitingViews() []Waiting {
+	var list []Waiting
+	for _, p := range ordered(m.waiting) {
+		list = append(list, Waiting{PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name,
+			CPUs: m.lacks(p), Since: p.since.UTC()})
+	}
+	return list
 }
 
 // waitsFor says in words what a pod waits for; empty: nothing.

@@ -171,6 +171,8 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 	}
 	c.Allocation.SMTRequired = rapid.IntRange(0, 3).Draw(t, "isolation required") == 0
 	c.NoHeal = rapid.IntRange(0, 3).Draw(t, "no healing") == 0
+	c.Allocation.Compact = rapid.SampledFrom([]Compact{CompactOff, CompactOff, CompactIdle, CompactAlways}).Draw(t,
+		"compact")
 	c.HealAfter = rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "heal after")
 	c.Authority.TrustStatus = rapid.Bool().Draw(t, "trust")
 	c.Authority.Profile = rapid.SampledFrom([]Profile{ProfileOpen, ProfileOpen, ProfileDefault, ProfileStrict}).Draw(t,

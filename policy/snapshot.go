@@ -20,6 +20,7 @@ type Snapshot struct {
 	// Unannounced are the pods, by UID, that were found and never announced.
 	Unannounced []FoundPod
 	Powers      []PowersView          // pods that ask for more than their requests pay for
+	Waiting     []Waiting             // pods that wait for CPUs of their own, the oldest first
 	Short       []Shortage            // parts of the shared pool that have less than their pods request
 	parts       map[PoolID]cpuset.Set // of the pools; shared by snapshots between which none changed
 }
@@ -148,7 +149,7 @@ func (m *Machine) refreshViews() {
 		pools = &now
 	}
 	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list, Owners: v.owners,
-		Unannounced: v.found, Short: m.Shortages(), Powers: m.powerViews(),
+		Unannounced: v.found, Short: m.Shortages(), Powers: m.powerViews(), Waiting: m.waitingViews(),
 		parts: parts}
 }
 

@@ -48,6 +48,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	}
 	m.reportLabels()
 	m.heal(e, &v)
+	m.compact(e)
 	m.replied(e)
 	m.expireCaps(now)
 	m.expireKeptOff(now)

@@ -55,6 +55,9 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	if late {
 		m.takeBack()
 	}
+	if !e.Moved.IsZero() {
+		m.moved = e.Moved
+	}
 	if e.Freed != nil {
 		m.freed, m.wasFree = e.Freed, m.free()
 	}
@@ -115,6 +118,7 @@ func (m *Machine) Checkpoint() Synchronized {
 		s.Containers = append(s.Containers, p.inputs()...)
 	}
 	s.Caps, s.Freed = append(m.Caps(), m.endedCaps()...), slices.Clone(m.freed)
+	s.Moved = m.moved
 	return s
 }
 

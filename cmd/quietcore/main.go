@@ -64,7 +64,8 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommand(cli.HelpCommand(root))
-	cli.Group(root, newTopology(), newAllocate(), newSimulate(), newRun(), newRestore(), newStatus(), newTop(),
+	cli.Group(root, newTopology(), newAllocate(), newSimulate(), newPlan(),
+		newRun(), newRestore(), newStatus(), newTop(),
 		newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion(),
 		newDoctor(), newDiff(), newBundle(), newMetrics(), cli.CompletionCommand(root.Name()), newMan())
 	return root

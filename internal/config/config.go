@@ -89,6 +89,7 @@ type Allocation struct {
 	Alignment         Alignment       `json:"alignment"`
 	SMT               SMT             `json:"smt"`
 	SMTRequired       bool            `json:"smtRequired"`
+	Compact           Compact         `json:"compact"`
 }
 
 // Quota says whose CFS quota is lifted in addition to that of pinned pods and of
@@ -288,6 +289,7 @@ func Default() Config {
 		Admission:   Admission{Mode: Refuse, Heal: HealAuto},
 		Unannounced: ReportFound,
 		Memory:      MemoryOff,
+		Allocation:  Allocation{Compact: CompactOff},
 		System:      System{Namespaces: []string{"kube-system"}},
 		Authority: Authority{Profile: DefaultProfile,
 			Exclusive:  Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}},

@@ -70,7 +70,7 @@ admission: {mode: degrade, heal: off, healAfter: 30s}
 reserved: {cpus: 0-1, strict: true}
 pools: {sharedFloor: 4}
 allocation: {bindPolicy: SpreadByPCPUs, bindRequired: true, exclusivePolicy: NUMANodeLevel, exclusiveRequired: true,
-  numaStrategy: DistributeEvenly, alignment: SingleNUMANode, smt: roundup, smtRequired: true}
+  numaStrategy: DistributeEvenly, alignment: SingleNUMANode, smt: roundup, smtRequired: true, compact: always}
 quota: {liftContainersOfMultiContainerPods: true}
 system: {cpus: "7", exclusive: true, namespaces: [a, b]}
 authority: {exclusive: {namespaces: [batch], maxCPUs: {batch: 4, "*": 0}}, resourceStatus: trust,
@@ -93,7 +93,7 @@ node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {f
 			Bind: cpuallocator.SpreadByPCPUs, BindRequired: true, Exclusive: cpuallocator.NUMANodeLevel,
 			ExclusiveRequired: true,
 			Strategy:          cpuallocator.DistributeEvenly, Alignment: cpuallocator.AlignSingleNode,
-			SMT: cpuallocator.SMTRoundUp, SMTRequired: true,
+			SMT: cpuallocator.SMTRoundUp, SMTRequired: true, Compact: policy.CompactAlways,
 		},
 		LiftContainers: true, System: policy.System{CPUs: cpuset.Of(7), Exclusive: true,
 			Namespaces: []string{"a", "b"}},

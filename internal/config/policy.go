@@ -35,6 +35,7 @@ func (c *Config) Policy() policy.Config {
 			Alignment:         cpuallocator.Alignment(a.Alignment),
 			SMT:               cpuallocator.SMT(a.SMT),
 			SMTRequired:       a.SMTRequired,
+			Compact:           a.Compact.policy(),
 		},
 		LiftContainers: c.Quota.LiftContainersOfMultiContainerPods,
 		System: policy.System{CPUs: c.System.CPUs, Exclusive: c.System.Exclusive,
@@ -68,6 +69,13 @@ func (a *Authority) namespaces() map[policy.Power][]string {
 		all[power] = slices.Clone(list)
 	}
 	return all
+}
+
+func (v Compact) policy() policy.Compact {
+	if v == CompactOff {
+		return policy.CompactOff
+	}
+	return policy.Compact(v)
 }
 
 // Policy is the part of kubelet's configuration that decides about CPUs.

@@ -82,6 +82,7 @@ type (
 	Mode           string
 	AdmissionMode  string
 	Heal           string
+	Compact        string
 	Unannounced    string
 	Memory         policy.Memory
 	ResourceStatus string
@@ -105,6 +106,7 @@ const (
 	Degrade         AdmissionMode  = "degrade"
 	HealAuto        Heal           = "auto"
 	HealOff         Heal           = "off"
+	CompactOff      Compact        = "off"
 	ReportFound     Unannounced    = "report"
 	MaskFound       Unannounced    = "mask"
 	MemoryOff                      = Memory(policy.MemoryOff)
@@ -140,6 +142,9 @@ const (
 func (v *Mode) UnmarshalText(text []byte) error { return setWord(v, text, Enforce, Observe) }
 func (v *AdmissionMode) UnmarshalText(text []byte) error {
 	return setWord(v, text, Refuse, Degrade)
+}
+func (v *Compact) UnmarshalText(text []byte) error {
+	return setWord(v, text, CompactOff, Compact(policy.CompactIdle), Compact(policy.CompactAlways))
 }
 func (v *Heal) UnmarshalText(text []byte) error { return setWord(v, text, HealAuto, HealOff) }
 func (v *Unannounced) UnmarshalText(text []byte) error {
@@ -187,8 +192,8 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 }
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
-var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*AdmissionMode)(nil), (*Heal)(nil), (*Unannounced)(nil),
-	(*Memory)(nil), (*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
+var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*AdmissionMode)(nil), (*Heal)(nil), (*Compact)(nil),
+	(*Unannounced)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
 	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil),
 	(*LogLevel)(nil), (*LogFormat)(nil)}
 

@@ -50,6 +50,8 @@ type Status struct {
 	Unannounced []policy.FoundPod `json:"unannounced,omitempty"`
 	// Short are the shared pool, and parts of it, that have fewer CPUs than their pods request.
 	Short []policy.Shortage `json:"short,omitempty"`
+	// Waiting are the pods that wait for CPUs of their own, the oldest first.
+	Waiting []policy.Waiting `json:"waiting,omitempty"`
 	// Powers are the pods that ask for more than their requests pay for.
 	Powers []policy.PowersView `json:"powers,omitempty"`
 	// Unseen says what of the cgroups is not believed, or not read yet; empty: all is well.
@@ -105,7 +107,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out.Containers, out.Pools = script.StateOf(view)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
 	out.Unannounced, out.Unseen, out.Short = view.Unannounced, s.Plugin.Unseen(), view.Short
-	out.Powers = view.Powers
+	out.Powers, out.Waiting = view.Powers, view.Waiting
 	if s.RestartRequired != nil {
 		out.RestartRequired = s.RestartRequired()
 	}

@@ -15,6 +15,8 @@ const (
 	AnnSharedPools   = "node.koordinator.sh/cpu-shared-pools"
 	AnnBEPools       = "node.koordinator.sh/be-cpu-shared-pools"
 	AnnTopology      = "node.koordinator.sh/cpu-topology"
+	// AnnWaiting names pods that wait for CPUs of their own: a scheduler leaves them some.
+	AnnWaiting = "quietcore.dev/waiting-pods"
 	// AnnOmitted names annotations that were too large for the object.
 	AnnOmitted = "quietcore.dev/omitted-annotations"
 )
@@ -82,11 +84,15 @@ func annotations(in *Input) map[string]string {
 		{AnnSharedPools, sharedPools(s, s.Shared)},
 		{AnnBEPools, sharedPools(s, s.BE)},
 		{AnnReservation, reservation(s, owned)},
+		{AnnWaiting, s.Waiting},
 		{AnnAllocs, allocs},
 		{AnnTopology, cpuTopology(s)},
 	}
 	all, size, omitted := map[string]string{}, 0, []string{}
 	for _, v := range values {
+		if v.key == AnnWaiting && len(s.Waiting) == 0 {
+			continue
+		}
 		text, err := json.Marshal(v.value)
 		if err != nil || size+len(v.key)+len(text) > maxAnnotations {
 			omitted = append(omitted, v.key)

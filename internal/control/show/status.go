@@ -112,6 +112,10 @@ func notes(s *control.Status) []string {
 	for _, p := range s.Short {
 		list = append(list, p.String())
 	}
+	for _, w := range s.Waiting {
+		list = append(list, fmt.Sprintf("pod %s/%s is waiting for %d CPUs since %s", printable.Text(w.Namespace),
+			printable.Text(w.Pod), w.CPUs, w.Since.UTC().Format(time.RFC3339)))
+	}
 	if why := s.CPI.Why; why != "" {
 		list = append(list, metrics.FeatureCPI+": "+why)
 	}

@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+)
+
+// Compact says which owners may be moved to a better place.
+type Compact string
+
+const (
+	CompactOff    Compact = ""
+	CompactIdle   Compact = "idle"   // those of which no container runs
+	CompactAlways Compact = "always" // all of them
+)
+
+// ReasonMoved is that of the notice about a move.
+const ReasonMoved = "CPUsMoved"
+
+// CompactEvery is the least time between two moves.
+const CompactEvery = time.Minute
+
+// compact moves one owner, the oldest for which there is a better place, if the last was
+// moved long enough ago. Only time moves one: whatever else happens is answered without.
+func (m *Machine) compact(e Event) {
+	mode := m.cfg.Allocation.Compact
+	_, tick := e.(Tick)
+	if !tick || mode == CompactOff || len(m.exclusive) == 0 || m.again || len(m.out) > 0 ||
+		m.unreadPods() > 0 || m.now.Sub(m.moved) < CompactEvery {
+		return
+	}
+	for _, p := range ordered(m.exclusive) {
+		if mode == CompactIdle && len(p.all) > 0 {
+			continue
+		}
+		g, why := m.betterPlace(p)
+		if g == nil {
+			continue
+		}
+		was := p.grant.cpus
+		m.moved = m.now
+		m.give(p, g, p.resources)
+		m.notice(p, ReasonMoved, "%s/%s moves from CPUs %s to %s: %s", p.ref.Namespace, p.ref.Name, was, g.cpus, why)
+		return
+	}
+}
+
+// betterPlace is where an owner would lie on fewer NUMA nodes, on fewer sockets or on more
+// whole cores, and why that is better; nil: nowhere. It changes nothing.
+func (m *Machine) betterPlace(p *pod) (*grant, string) {
+	was := p.grant
+	online := m.topo.Online()
+	if p.reserved() || p.kubelet || p.in.scheduled != nil || was.lost != nil || m.pools.Overlap ||
+		!was.cpus.SubsetOf(&online) || m.given(was).Intersects(&online) {
+		return nil, ""
+	}
+	all := was.all()
+	r := *p.in.request
+	r.CPUs = was.request.CPUs
+	found, err := m.searchIn(m.free().Or(all).Minus(m.cfg.reserved()), p, r)
+	if err != nil || found.CPUs.Count() != was.cpus.Count() {
+		return nil, ""
+	}
+	why := m.better(was.cpus, found.CPUs)
+	if why == "" {
+		return nil, ""
+	}
+	g := m.grantOf(p, found.CPUs, r)
+	if m.mayOwn(p, g, all) != nil {
+		return nil, ""
+	}
+	return g, why
+}
+
+// better says why CPUs are a better place than others; empty: they are not.
+func (m *Machine) better(before, after cpuset.Set) string {
+	type measure struct {
+		before, after int
+		thing         string
+	}
+	nodes := func(s cpuset.Set) int { n := m.topo.NodesOf(s); return n.Count() }
+	_, wholeBefore := m.coresOf(before)
+	_, wholeAfter := m.coresOf(after)
+	for _, x := range []measure{
+		{nodes(before), nodes(after), "NUMA node"}, {m.socketsOf(before), m.socketsOf(after), "socket"},
+		{-wholeBefore, -wholeAfter, "whole core"},
+	} {
+		if x.after > x.before {
+			return ""
+		}
+		if x.after < x.before {
+			return fmt.Sprintf("%s instead of %d", count(max(x.after, -x.after), x.thing), max(x.before, -x.before))
+		}
+	}
+	return ""
+}
+
+// socketsOf counts the sockets that some CPUs lie on.
+func (m *Machine) socketsOf(cpus cpuset.Set) int {
+	sockets := map[int]bool{}
+	for cpu := range cpus.All() {
+		if c, ok := m.topo.CPU(cpu); ok {
+			sockets[c.Socket] = true
+		}
+	}
+	return len(sockets)
+}
