@@ -163,6 +163,8 @@ var defects = []struct {
 		"the pool grows onto CPUs of an owner whose resize is decided and not saved yet"},
 	{"D76", 510763, []sim.Fault{sim.Reconnects}, sim.PropMove, false,
 		"the world wanted a daemon to keep a pod that it was not told of off an owner's CPUs"},
+	{"D98", 4002351, []sim.Fault{sim.LateEffect, sim.Disk, sim.Kills}, sim.PropGrant, false,
+		"the record of a pod that is over keeps an owner off what the runtime stores of it"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

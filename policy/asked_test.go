@@ -152,6 +152,24 @@ func TestALimitReadLater(t *testing.T) {
 	}
 }
 
+// A limit that was read later and is none of those that the runtime was told is kubelet's
+// again as soon as the runtime stores another.
+func TestALimitReadLaterIsNotOursForEver(t *testing.T) {
+	m := small(t, Config{})
+	pod := ls("batch", 1000, nil)
+	pod.QoS, pod.Labels = Burstable, map[string]string{LabelClass: "BE"}
+	told(t, m, containerOf(pod, "main", Resources{1000, 2000}))
+	told(t, m, Corrected{Containers: []ContainerCorrection{{ID: "batch-main", Was: QuotaOf(2000), LimitMilli: 2000,
+		Asked: Asked{Quota: QuotaOf(2000), OurQuota: true}, Told: []int64{}}}})
+	listed := m.Checkpoint()
+	listed.Containers[0].Resources.LimitMilli = 1500
+	listed.Containers[0].Asked = Asked{Quota: QuotaOf(1500)}
+	told(t, m, listed)
+	if c := m.containers["batch-main"]; c.resources.LimitMilli != 1500 {
+		t.Errorf("the limit is %d, kubelet asks for 1500", c.resources.LimitMilli)
+	}
+}
+
 // Records of before say nothing of what kubelet asked for exactly.
 func TestAnOldRecordPlaysAsBefore(t *testing.T) {
 	m := small(t, Config{})

@@ -234,8 +234,9 @@ func (r *recovery) distrust(found []*running) {
 		}
 	}
 	r.owners = all.once
-	for _, p := range r.saved {
-		r.owners.AddSet(&p.CPUs)
+	for uid := range sure { // those of pods that are over are nobody's
+		saved := r.saved[uid].CPUs
+		r.owners.AddSet(&saved)
 	}
 	if r.pool = pool; pool.IsEmpty() {
 		r.pool = r.topo.Online().Minus(all.once)

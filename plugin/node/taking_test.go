@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -362,6 +363,38 @@ func TestAReadFromBeforeAWriteIsForgotten(t *testing.T) {
 				t.Errorf("it runs on %s, want 2-15", got)
 			}
 		})
+	}
+}
+
+// What the runtime or kubelet has written since it was read is read again.
+func TestWhatOthersWriteIsReadAgain(t *testing.T) {
+	r := newReads()
+	q, other := query{"pod/ctr", ReadAll}, query{"pod", ReadAll}
+	limit := func(milli int64) reading { return reading{e: cgroup.Effective{QuotaMilli: milli}} }
+	r.ask([]query{q, other}, 0)
+	r.take()
+	r.put(q, limit(2000))
+	r.outdate("pod/ctr")
+	if _, done := r.seen[q]; done {
+		t.Error("what was read before the runtime wrote it still counts")
+	}
+	r.take()
+	r.put(other, limit(4000))
+	if next, ok := r.take(); !ok || next != q {
+		t.Fatalf("next is read %v, %t; want the container", next, ok)
+	}
+	r.outdate("pod/ctr") // while it is under way
+	r.put(q, limit(1000))
+	if next, ok := r.take(); !ok || next != q {
+		t.Fatalf("next is read %v, %t; want the container once more", next, ok)
+	}
+	r.put(q, limit(600))
+	if got := r.seen[q].e.QuotaMilli; got != 600 || len(r.wanted) > 0 || !r.news {
+		t.Errorf("seen is %d, wanted are %v, news %t", got, r.wanted, r.news)
+	}
+	r.outdate("pod/never")
+	if _, more := r.take(); more {
+		t.Error("something is read that nobody asked for")
 	}
 }
 
