@@ -165,6 +165,8 @@ var defects = []struct {
 		"the world wanted a daemon to keep a pod that it was not told of off an owner's CPUs"},
 	{"D98", 4002351, []sim.Fault{sim.LateEffect, sim.Disk, sim.Kills}, sim.PropGrant, false,
 		"the record of a pod that is over keeps an owner off what the runtime stores of it"},
+	{"D99", 4005049, []sim.Fault{sim.LateEffect, sim.Kills}, sim.PropGrant, false,
+		"the mask of an owner that was resized since it was created is taken for the pool's"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -63,6 +63,7 @@ type running struct {
 	containers []policy.Container
 	kernel     cpuset.Set // the pod cgroup's own mask
 	asks       int64      // what an owner asks for, in milli-CPUs; 0: unknown
+	all        bool       // its quota says so
 }
 
 // synchronized turns the runtime's lists into the event.
@@ -72,20 +73,18 @@ func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
 	for _, p := range found {
 		p.pod.Asked = r.podQuota(&p.pod)
 		p.kernel = r.read(p.pod.CgroupParent)
+		p.asks, p.all = r.asked(p, p.containers)
 	}
 	r.distrust(found)
 	var s policy.Synchronized
 	for _, p := range found {
-		first := len(s.Containers)
 		for _, c := range p.containers {
 			s.Containers = append(s.Containers, r.container(p, c))
 		}
-		var all bool
-		p.asks, all = r.asked(p, s.Containers[first:])
 		if !r.known(p.pod.UID) {
 			p.pod.Recovered = r.placeOf(p)
 		}
-		r.follow(p, all)
+		r.follow(p, p.all)
 		s.Pods = append(s.Pods, p.pod)
 	}
 	for _, c := range r.caps {
@@ -278,6 +277,7 @@ func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 	}
 	asked, stored := p.pod.Resources, storedBy(p.containers)
 	return !p.kernel.IsEmpty() && p.kernel != pool && (!stored.IsEmpty() && r.same(stored, p.kernel) ||
+		p.all && p.asks == int64(p.kernel.Count())*1000 ||
 		asked != nil && asked.RequestMilli == int64(p.kernel.Count())*1000)
 }
 
