@@ -288,7 +288,7 @@ func (w *World) check(c Choice) {
 		if !p.live() {
 			continue
 		}
-		if view.Synced && emptied(grants, p) && !w.offline.IsEmpty() {
+		if view.Synced && w.pays(p, grants) {
 			p.excused = true // the youngest owners pay where the shared pool would lose its last CPU
 			continue
 		}
@@ -459,8 +459,25 @@ func (w *World) unsettledDisk(grants map[string]cpuset.Set) string {
 	return ""
 }
 
-// emptied says whether a daemon no longer knows of a pod's CPUs.
-func emptied(grants map[string]cpuset.Set, p *Pod) bool {
-	_, owns := grants[p.UID()]
-	return !owns
+// pays says whether an owner gave up CPUs while some are off: for others, as one of its own is
+// off, which the daemon may have learned late; all of them; or a part where owners would
+// otherwise have every CPU that is on.
+func (w *World) pays(p *Pod, grants map[string]cpuset.Set) bool {
+	grant, owns := grants[p.UID()]
+	switch {
+	case w.offline.IsEmpty():
+		return false
+	case !owns, p.grant.Intersects(&w.offline) && grant != p.grant:
+		return true
+	case grant == p.grant || !grant.SubsetOf(&p.grant):
+		return false
+	}
+	left := w.topo.Online()
+	for _, theirs := range grants { // also of pods that are over, of which it has not heard
+		left.RemoveSet(&theirs)
+	}
+	for _, other := range w.node.pods {
+		left.RemoveSet(&other.grant)
+	}
+	return left.IsEmpty()
 }

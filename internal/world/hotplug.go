@@ -28,12 +28,13 @@ func (w *World) hotplug(c Choice) bool {
 	if err != nil {
 		return false
 	}
+	granted := map[string]cpuset.Set{}
 	if w.alive {
-		granted := w.shell.View().Grants()
-		for _, p := range w.node.pods {
-			set := p.grant.Or(granted[p.UID()])
-			p.excused = p.excused || set.Intersects(&off)
-		}
+		granted = w.shell.View().Grants()
+	}
+	for _, p := range w.node.pods { // it is given others, by this daemon or the next
+		set := p.grant.Or(granted[p.UID()])
+		p.excused = p.excused || set.Intersects(&off)
 	}
 	w.topo, w.offline = topo, off
 	w.kernel.SetOnline(topo.Online())
