@@ -17,10 +17,10 @@ func kindOf(reason string) kind {
 		"TopologyAffinityError",
 		"InsufficientCPUs", "ExclusivityError", string(policy.Unauthorized), string(policy.KubeletOwned):
 		return kind{corev1.EventTypeWarning, "Admit"}
-	case "CPUsOnline":
+	case "CPUsHealed", policy.ReasonMoved, "CPUsOnline":
 		return kind{corev1.EventTypeNormal, "Place"}
-	case "AllocationLost", "CPUsOffline", "CPUsReturned", "KubeletPinMoved", "LimitUnequal", "NUMANodeLost",
-		"PodUnannounced", "SharedPoolOverlaps":
+	case "AllocationLost", "CPUsOffline", "CPUsReturned", "CPUsTaken", "KubeletPinMoved", "LimitUnequal",
+		"NUMANodeLost", "PodUnannounced", "SharedPoolOverlaps":
 		return kind{corev1.EventTypeWarning, "Place"}
 	case "CPUInterference", "CPUCapped", "BestEffortMoved", "CPUEvictionWished":
 		return kind{corev1.EventTypeWarning, "Protect"}
