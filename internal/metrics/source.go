@@ -22,6 +22,8 @@ type Stats struct {
 	Capped      int
 	// Kept counts pods with a power that they have because they ran before it was taken away.
 	Kept int
+	// Waiting counts pods that wait for CPUs of their own.
+	Waiting int
 	// Overdue counts caps in force long after their deadline.
 	Overdue int
 	// SharedFloor is how many CPUs the shared pool keeps.
@@ -77,7 +79,7 @@ func FromSnapshot(s *policy.Snapshot, now time.Time) Stats {
 	}
 	t := s.Topology
 	return Stats{
-		Kept: kept,
+		Kept: kept, Waiting: len(s.Waiting),
 		Pools: []Pool{
 			{policy.PoolExclusive, s.Exclusive.Count(), containers[policy.PoolExclusive]},
 			{policy.PoolShared, s.Shared.Count(), containers[policy.PoolShared]},
@@ -101,7 +103,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 type stateDescs struct {
 	unannounced, connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
-	unsaved, stale, restart, modes, lending, kept                                            *prometheus.Desc
+	unsaved, stale, restart, modes, lending, kept, waiting                                   *prometheus.Desc
 }
 
 func descs() stateDescs {
@@ -118,6 +120,8 @@ func descs() stateDescs {
 		capped: desc("capped_containers", "Containers under a hard cap."),
 		kept: desc("kept_powers", "Pods with a power that the configuration no longer gives their namespace, "+
 			"and that they keep until they are gone: quietcore status -o json names them."),
+		waiting: desc("waiting_pods", "Pods that wait for CPUs of their own: degraded ones, and owners of which "+
+			"hardware took some. quietcore status -o json names them."),
 		overdue: desc("caps_overdue", "Hard caps in force whose deadline was 30 seconds ago or longer."),
 		floor: desc("shared_pool_floor_cpus",
 			"CPUs that the shared pool always keeps (pools.sharedFloor)."),
@@ -138,7 +142,8 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
 	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned,
 		d.unannounced, d.capped,
-		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending, d.kept} {
+		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending, d.kept,
+		d.waiting} {
 		ch <- one
 	}
 }
@@ -168,6 +173,7 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.capped, s.Capped)
 	send(d.overdue, s.Overdue)
 	send(d.kept, s.Kept)
+	send(d.waiting, s.Waiting)
 	send(d.floor, s.SharedFloor)
 	gauge(d.unsaved, s.Unsaved.Seconds())
 	gauge(d.stale, s.Stale.Seconds())
