@@ -10,8 +10,9 @@ import (
 // number of series, whatever jobs come and go. The most frequent pairs have a series
 // each; the rest share one. It is not safe for concurrent use.
 //
-// Counts never decrease. A pair that gets a series starts it with the events counted
-// from then on. A pair that loses its series and gets it back continues the old count.
+// A pair that gets a series starts it with the events counted from then on. One that loses
+// its series and gets it back continues the old count, or begins at 0 if it was forgotten
+// meanwhile, which Prometheus takes for the reset that it is. Otherwise counts never decrease.
 // So rates and increases over all series are correct.
 type jobPairs struct {
 	// limit is the number of series besides the shared one; 0 means 20.
