@@ -241,10 +241,17 @@ func (n *node) makeChange(ctx context.Context, m change,
 		case maps.Equal(now, want):
 			took = time.Since(began)
 			after, err := n.drifts(ctx)
-			if err == nil && !m.harmless && maps.Equal(before, after) {
-				err = errors.New("it came back and was not counted")
+			counted := m.harmless || !maps.Equal(before, after)
+			switch {
+			case err != nil || counted:
+				return took, seen, err
+			case seen || took > repairWait:
+				return took, seen, errors.New("it came back and was not counted")
 			}
-			return took, seen, err
+			// Systemd answers before it writes: what was seen may be from before the change.
+			if err := n.Inject(ctx, map[string]any{"audit": struct{}{}}); err != nil {
+				return 0, seen, err
+			}
 		case time.Since(began) > repairWait:
 			return 0, seen, fmt.Errorf("not repaired after %v: %s", repairWait, difference(now, want))
 		}
