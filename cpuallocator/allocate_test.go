@@ -447,3 +447,28 @@ func nested(m *topology.Topology) bool {
 	}
 	return true
 }
+
+// TestClone: what shares the machine answers the same, and neither disturbs the other.
+func TestClone(t *testing.T) {
+	topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 2, CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := New(topo)
+	b, free := a.Clone(), topo.Online()
+	for n := 1; n <= 20; n++ {
+		for _, r := range []Request{{CPUs: n}, {CPUs: n, Alignment: AlignRestricted}, {CPUs: n, SMT: SMTIsolate}} {
+			want, refusal := a.Allocate(free, nil, r)
+			other := r
+			other.Bind = SpreadByPCPUs
+			if _, err := a.Allocate(free, nil, other); err != nil && refusal == nil {
+				t.Fatal(err)
+			}
+			got, again := b.Allocate(free, nil, r)
+			if got != want || (refusal == nil) != (again == nil) {
+				t.Errorf("%+v: %s, the clone says %s", r, want.CPUs, got.CPUs)
+			}
+		}
+		free.Remove(3 * n % 32)
+	}
+}

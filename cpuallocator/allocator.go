@@ -111,8 +111,13 @@ type groupSum struct {
 
 // New prepares an allocator for t. When CPUs go on or off the caller makes a
 // new one.
-func New(t *topology.Topology) *Allocator {
-	m := newMachine(t)
+func New(t *topology.Topology) *Allocator { return newAllocator(newMachine(t)) }
+
+// Clone makes another allocator for the same machine. What never changes, which is most of
+// it, both have in common; each may serve a goroutine of its own.
+func (a *Allocator) Clone() *Allocator { return newAllocator(a.m) }
+
+func newAllocator(m *machine) *Allocator {
 	a := &Allocator{m: m, empty: newEmptyLimits(m)}
 	cores, nodes := len(m.cores), len(m.nodes)
 	a.s = scratch{

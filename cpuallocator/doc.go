@@ -29,7 +29,7 @@
 //  5. one kind of core, performance before efficiency;
 //  6. fewest L3 domains;
 //  7. neighbours: the fewest CPUs on cores of PCPULevel owners, whatever the
-//     request's own policy, then on cores of anybody else;
+//     request's own policy, then on cores of any other owner;
 //  8. the strategy: MostAllocated the nodes with the fewest free CPUs,
 //     LeastAllocated those with the most, DistributeEvenly the larger shares to
 //     the emptier nodes;

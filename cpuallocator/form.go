@@ -63,7 +63,7 @@ func (a *Allocator) addForm(f *form, t *sorts, n int) bool {
 	return ok
 }
 
-// addSpread puts one thread on each core, those of which nobody has a CPU first,
+// addSpread puts one thread on each core, those of which no CPU is taken first,
 // and only then seconds, which complete cores.
 func (a *Allocator) addSpread(f *form, t *sorts, n int) bool {
 	lone, whole := int(t[sortLone]), int(t[sortWhole])
@@ -89,7 +89,7 @@ type pairPlan struct {
 	whole  int32 // whole cores of two threads
 	lone   int32 // whole cores of one thread
 	broken int32 // threads of whole cores whose other thread stays behind
-	beside int32 // threads of cores that somebody else has the other of
+	beside int32 // threads of cores whose other thread is taken
 	owner  int32 // the same, a PCPULevel owner
 }
 

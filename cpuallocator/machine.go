@@ -54,7 +54,7 @@ type core struct {
 	l3     int16
 	group  int16
 	tally  int16 // group and kind
-	sort   uint8 // where nobody has a CPU of it
+	sort   uint8 // where no CPU of it is taken
 }
 
 // group is the cores that share node, socket and L3: what the choice of nodes

@@ -1,5 +1,7 @@
 package cpuallocator
 
+import "slices"
+
 // nodeSearch is the scratch space of the choice of NUMA nodes.
 type nodeSearch struct {
 	in     []bool  // nodes of the set in hand, by rank
@@ -456,24 +458,36 @@ func (a *Allocator) refuseNodes(r *Request) *Error {
 			a.q.limit.sockets)
 	}
 	most := a.mostOn(int(a.q.limit.nodes))
-	nodes := "one NUMA node (SingleNUMANode)"
-	if r.Alignment != AlignSingleNode {
-		nodes = "as few NUMA nodes as an empty machine would need (Restricted)"
+	if r.Alignment == AlignSingleNode {
+		which := "no node can"
+		if slices.ContainsFunc(a.s.node, func(n nodeSum) bool { return n.had > 0 }) {
+			which = "that of its present CPUs cannot"
+		}
+		return refuse(TopologyAffinityError,
+			"%d CPUs are asked for on one NUMA node (SingleNUMANode), and %s give more than %d", a.q.asked, which,
+			most)
 	}
 	return refuse(TopologyAffinityError,
-		"%d CPUs are asked for on %s, which is %d, and the most that can be had there is %d", a.q.asked, nodes,
-		a.q.limit.nodes, most)
+		"%d CPUs are asked for on as few NUMA nodes as an empty machine would need (Restricted), which is %d; as many "+
+			"nodes can give no more than %d", a.q.asked, a.q.limit.nodes, most)
 }
 
-// mostOn is the most CPUs that the given number of nodes offers.
+// mostOn is the most CPUs that the given number of nodes offers, those included on which
+// the request has CPUs already.
 func (a *Allocator) mostOn(count int) int {
 	a.orderNodes()
 	total := int32(0)
-	for k, i := range a.s.nodes.order {
-		if k < count {
-			total += a.s.node[i].usable
+	for _, i := range a.s.nodes.order {
+		if n := &a.s.node[i]; n.had > 0 {
+			total += n.had + n.usable
+			count--
 		}
-		total += a.s.node[i].had
+	}
+	for _, i := range a.s.nodes.order {
+		if n := &a.s.node[i]; n.had == 0 && count > 0 {
+			total += n.usable
+			count--
+		}
 	}
 	return int(total)
 }

@@ -145,8 +145,8 @@ func (a *Allocator) pickPairs(p *pairPlan) {
 	}
 }
 
-// pickSpread takes one thread of each core, those first of which nobody has a
-// CPU, and then seconds, which complete cores that nobody had a CPU of.
+// pickSpread takes one thread of each core, those first of which no CPU is
+// taken, and then seconds, which complete cores of which no CPU was taken.
 func (a *Allocator) pickSpread(n int) {
 	s := &a.s
 	for _, sort := range [...]int{sortLone, sortWhole, sortBeside, sortOwner} {
@@ -222,7 +222,7 @@ func (a *Allocator) result(r *Request) Result {
 	return out
 }
 
-// withhold keeps the siblings of an isolated CPU from everybody.
+// withhold keeps the siblings of an isolated CPU free.
 func withhold(out *Result, siblings []int16) {
 	for _, cpu := range siblings {
 		if !out.CPUs.Has(int(cpu)) {

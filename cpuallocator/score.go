@@ -29,7 +29,7 @@ type Score struct {
 	L3s  int32 // L3 domains used
 
 	BesideOwner int32 // CPUs on cores of PCPULevel owners, whatever the request's own policy
-	Beside      int32 // CPUs on cores of which anybody else has a CPU
+	Beside      int32 // CPUs on cores of which another has a CPU
 
 	// MostAllocated: free CPUs on the nodes used; LeastAllocated, and
 	// DistributeEvenly where shares are not equal: the same, negative; equal

@@ -5,9 +5,9 @@ package cpuallocator
 type sorts [numSorts]int32
 
 const (
-	sortLone    = iota // nobody has a CPU of the core, and it has one
-	sortWhole          // nobody has a CPU of the core, and it has several
-	sortBeside         // somebody else has a CPU of the core
+	sortLone    = iota // no CPU of the core is taken, and it has one
+	sortWhole          // no CPU of the core is taken, and it has several
+	sortBeside         // a CPU of the core is taken
 	sortOwner          // a PCPULevel owner has
 	sortOwn            // the result has a CPU of the core that it keeps
 	sortSettled        // the result has a new CPU of a core that was wholly free
