@@ -9,7 +9,7 @@ import (
 )
 
 // correct chooses pods to evict when what batch pods are known to need has exceeded what
-// exists for long enough. What is unknown evicts nobody: a pod of which too little was seen
+// exists for long enough. What is unknown evicts no pod: a pod of which too little was seen
 // needs what it was seen to use, and supply leaves to production what production is known to
 // need. A pod that was chosen earlier and still runs counts as gone: no pod is evicted twice,
 // and none is evicted because another terminates slowly.

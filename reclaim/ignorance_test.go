@@ -14,7 +14,7 @@ import (
 func old(p Pod) Pod { return p.born(-7 * 24 * 60) }
 
 // A lost or refused checkpoint, a changed configuration: the idleness of week-old pods is
-// unknown, and nobody is evicted for it.
+// unknown, and no pod is evicted for it.
 func TestUnknownIdlenessEvictsNobody(t *testing.T) {
 	for _, from := range []From{FromSlack, FromUsage} {
 		l := begin(t, func(c *Config) { c.From = from })
@@ -64,7 +64,7 @@ func TestAPodOfUnknownPastIsKnownToBeBusyInTheEnd(t *testing.T) {
 	}
 }
 
-// While production's peak is unknown its requests are left to it, but nobody is evicted for
+// While production's peak is unknown its requests are left to it, but no pod is evicted for
 // what it does not use.
 func TestAnUnknownPeakEvictsNobody(t *testing.T) {
 	l := begin(t, func(c *Config) { c.From = FromUsage })

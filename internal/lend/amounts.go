@@ -57,18 +57,15 @@ type step struct {
 // next returns the amounts to publish. They fall at once. They rise above what pods
 // request only if mayRise; up to that they rise at once, since no other pod can take
 // it.
-func (s step) next() (next amounts, rises bool) {
+func (s step) next() amounts {
+	var next amounts
 	for i, want := range s.want {
 		next[i] = want
-		if want == absent || want <= s.was[i] {
-			continue
+		if want != absent && want > max(s.was[i], s.bound[i]) && !s.mayRise {
+			next[i] = max(s.was[i], s.bound[i])
 		}
-		if want > s.bound[i] && !s.mayRise {
-			next[i] = min(want, max(s.was[i], s.bound[i]))
-		}
-		rises = rises || next[i] > max(s.was[i], s.bound[i])
 	}
-	return next, rises
+	return next
 }
 
 // amountsIn returns the amounts in a Node's status. If capacity and allocatable differ,

@@ -308,7 +308,6 @@ type task struct {
 	touch     [resources]bool
 	demand    demand
 	offer     int64
-	rises     bool
 	write     bool
 	cause     string    // of a repair; empty: none
 	notBefore time.Time // of the write
@@ -330,7 +329,7 @@ func (p *Publisher) plan(now time.Time, in inbox, d demand, known bool) task {
 	may := p.raised.Add(p.o.RaiseEvery)
 	// A request without an answer may have succeeded: repeating it is not a rise.
 	was := amounts{max(p.granted[own], p.sent[own]), max(p.granted[koordinator], p.sent[koordinator])}
-	t.next, t.rises = step{was: was, want: want, bound: d.bound, mayRise: !now.Before(may)}.next()
+	t.next = step{was: was, want: want, bound: d.bound, mayRise: !now.Before(may)}.next()
 	left := false
 	for i := range t.next {
 		if !t.touch[i] {
@@ -488,8 +487,11 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 		p.o.Repaired(t.cause)
 	}
 	p.sent = t.next
-	if t.rises {
-		p.raised = now
+	for i, v := range t.next {
+		// What was sent earlier and not answered may rise only now, also when this is not answered.
+		if v > max(p.granted[i], t.demand.bound[i]) {
+			p.raised = now
+		}
 	}
 	reqCtx, cancel := context.WithTimeout(ctx, requestTimeout)
 	got, err := p.o.API.PatchNode(reqCtx, p.o.Node, body)
@@ -505,11 +507,6 @@ func (p *Publisher) write(ctx context.Context, now time.Time, t task) {
 	if was := p.granted; was != t.next {
 		p.o.Log.Info("published lent CPUs", "node", p.o.Node, "milli", t.next.String(), "was", was.String(),
 			"offer", t.offer, "requested", t.demand.lent)
-	}
-	for i, v := range t.next {
-		if v > max(p.granted[i], t.demand.bound[i]) { // maybe one sent earlier
-			p.raised = now
-		}
 	}
 	p.granted, p.node, p.writtenTo, p.wrote = t.next, got, got.UID, p.o.Now()
 	p.renewIn = p.o.Spread(RenewEvery)

@@ -466,6 +466,28 @@ func TestLostAnswer(t *testing.T) {
 	})
 }
 
+// A rise that failed and then worked without an answer is a rise when it worked.
+func TestLostAnswerAfterAFailure(t *testing.T) {
+	play(t, newServer(""), Options{}, func(t *testing.T, n *node) {
+		n.s.breaks(func(w http.ResponseWriter, _ *http.Request) bool {
+			http.Error(w, "down", http.StatusInternalServerError)
+			return true
+		})
+		n.Offer(5000)
+		after(20 * time.Second)
+		n.expect(t, "-", "-", "down")
+		n.loses(t)
+		n.Offer(7000)
+		for n.s.says(kube.BatchResource) == "-" {
+			after(time.Second)
+		}
+		after(55 * time.Second)
+		n.expect(t, "5000", "-", "")
+		after(15 * time.Second)
+		n.expect(t, "7000", "-", "")
+	})
+}
+
 // A watch reports late: what it has of the time before our write is old news.
 func TestWatchIsLate(t *testing.T) {
 	s := newServer("")

@@ -24,7 +24,7 @@ func apartOf(s *policy.Snapshot) apart {
 	unowned := a.cpus
 	for _, o := range s.Owners {
 		own := a.cpus.And(o.CPUs)
-		a.own[o.PodUID] = own.Count()
+		a.own[o.PodUID] += own.Count()
 		unowned = unowned.Minus(own)
 	}
 	a.unowned = unowned.Count()
