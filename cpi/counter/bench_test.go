@@ -77,7 +77,7 @@ func (p *pair) used() (sum time.Duration) {
 
 // batch is how many rounds are measured at once. Of all batches the cheapest is
 // taken, in which the rest of the machine was quietest: the program runs, and is
-// measured, at everybody's switches.
+// measured, at the switches of every task.
 const batch = 200
 
 // runtimeOf a program, while the kernel keeps statistics.

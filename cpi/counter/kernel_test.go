@@ -403,7 +403,7 @@ func TestCPUGoesAndComes(t *testing.T) {
 	}
 	on(last)
 	all := read(t, c)
-	on(last) // in the window, before anybody notices
+	on(last) // in the window, before it is noticed
 	leave()
 	away = last
 	r := read(t, c)
@@ -413,7 +413,7 @@ func TestCPUGoesAndComes(t *testing.T) {
 	if got := of(t, r, "h").OnCPU - of(t, all, "h").OnCPU; got < uint64(10*time.Millisecond) {
 		t.Errorf("20 ms on the CPU before it went away are %d ns", got)
 	}
-	on(last) // behind everybody's back: the gate is closed
+	on(last) // unseen: the gate is closed
 	gone := read(t, c)
 	if a, b := of(t, gone, "h"), of(t, r, "h"); a.OnCPU-b.OnCPU > uint64(5*time.Millisecond) {
 		t.Errorf("%d ns were charged on a CPU that is away", a.OnCPU-b.OnCPU)

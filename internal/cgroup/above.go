@@ -45,18 +45,19 @@ func (t *Tree) refoldOuter() {
 // LookAbove reads what the cgroups above those of the tree allow. Check and
 // CheckOne do so only where a cgroup is not where it should be: called before
 // the first plan, at every audit and when CPUs have come or gone, it lets the
-// very next plan know.
-func (t *Tree) LookAbove(read func(path string) (Effective, error)) {
+// very next plan know. It reports whether they allow something else than before.
+func (t *Tree) LookAbove(read func(path string) (Effective, error)) (changed bool) {
 	seen := map[string]bool{}
 	for _, n := range sorted(slices.Collect(maps.Keys(t.top.kids))) { // the same reads in every run
 		if above := Parent(n.path); !seen[above] {
 			seen[above] = true
-			t.lookAbove(n, read)
+			changed = t.lookAbove(n, read) || changed
 		}
 	}
+	return changed
 }
 
-func (t *Tree) lookAbove(n *node, read func(path string) (Effective, error)) {
+func (t *Tree) lookAbove(n *node, read func(path string) (Effective, error)) (changed bool) {
 	for n.parent != t.top {
 		n = n.parent
 	}
@@ -64,7 +65,7 @@ func (t *Tree) lookAbove(n *node, read func(path string) (Effective, error)) {
 	for p := key; p != ""; p = Parent(p) {
 		e, err := read(p)
 		if err != nil && !errors.Is(err, ErrGone) {
-			return // not known: as it was
+			return false // not known: as it was
 		}
 		if !e.OwnCPUs.IsEmpty() {
 			now.masks = append(now.masks, outerMask{path: p, cpus: e.OwnCPUs})
@@ -85,13 +86,15 @@ func (t *Tree) lookAbove(n *node, read func(path string) (Effective, error)) {
 	if was == nil {
 		was = &outer{allows: t.online}
 	}
-	if was.allows != now.allows {
+	if changed = was.allows != now.allows; changed {
 		t.touchAll()
 	}
+	return changed
 }
 
-// limited reports whether anybody is limited from outside.
-func (t *Tree) limited() bool {
+// Limited reports whether any slice is limited from outside, by what was read last. Such a limit may
+// go at any time, and a plan that was made for it takes others' CPUs then.
+func (t *Tree) Limited() bool {
 	for _, o := range t.outer {
 		if o.by != "" {
 			return true
@@ -159,7 +162,7 @@ func (t *Tree) goal(n *node) (cpuset.Set, bool) {
 	return within(t.union(n), t.allowed(n))
 }
 
-// owned are the CPUs that somebody has for himself.
+// owned are the CPUs that have an owner.
 func (t *Tree) owned() cpuset.Set {
 	var all cpuset.Set
 	for _, n := range t.byPath {

@@ -29,8 +29,7 @@ type BusOptions struct {
 	// of a large node keeps systemd busy for seconds, and a change that waits for
 	// its end is sooner done than one that is tried again.
 	Limit time.Duration
-	// Pause is for how long nobody waits for a bus again that has just not
-	// answered. Default 3 s.
+	// Pause is how long no call waits for a bus that has just not answered. Default 3 s.
 	Pause time.Duration
 	Now   func() time.Time
 	// Report is called with the result of every change: "ok", "error" or "timeout", and the
@@ -46,7 +45,7 @@ type bus struct {
 	mu     sync.Mutex
 	conn   *systemd.Conn
 	cancel context.CancelFunc // of conn
-	cause  error              // why nobody is asked until then
+	cause  error              // why no bus is asked until then
 	until  time.Time
 }
 
@@ -124,7 +123,7 @@ func (b *bus) connection(ctx context.Context) (c *systemd.Conn, fresh bool, err 
 	return b.conn, true, nil
 }
 
-// drop gives a connection up; with a cause nobody tries again for a while.
+// drop closes a connection; with a cause no call tries again for Pause.
 func (b *bus) drop(c *systemd.Conn, cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

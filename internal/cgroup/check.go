@@ -100,9 +100,9 @@ const auditTurns = 8
 
 // Audit is CheckOne for the audit number round, with one file instead of two for
 // most cgroups: the mask of one that carries none of ours is read in every eighth
-// round only, and else where the CPUs that its tasks have are not those they
-// should. Until its turn a mask that somebody put there goes unseen as long as it
-// takes nothing away, and it gives nothing while the masks above are right.
+// round only, and else where its tasks' CPUs are not those they should have. Until
+// its turn a foreign mask goes unseen as long as it takes nothing away; it can give
+// nothing while the masks above are right.
 func (t *Tree) Audit(id string, round uint64, r Reader) (drift Drift, ok bool) {
 	if n := t.byID[id]; n != nil && !inTurn(n.path, round) && t.fine(n, r) {
 		return Drift{}, false
@@ -131,7 +131,7 @@ func (t *Tree) fine(n *node, r Reader) bool {
 // thousands: nothing is copied until there is something to report.
 func (t *Tree) check(n *node, read func(path string) (Effective, error)) *Drift {
 	mask := t.wish(n)
-	if mask == nil {
+	if mask == nil || n.room {
 		return nil
 	}
 	e, err := read(n.path)

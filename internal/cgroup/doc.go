@@ -24,7 +24,7 @@
 //	├── besteffort                   -            needs every CPU: no mask
 //	└── podC                         4-5          Guaranteed: its own mask
 //
-// A slice with one member that differs cannot protect anybody: it carries the
+// A slice with one member that differs protects none of them: it carries the
 // union of what its members need, and every member its own mask. The same holds
 // one level down for a pod and its containers. The slice's own need (what an
 // unknown newcomer gets) is always part of the union. What counts is where a
@@ -37,23 +37,23 @@
 //
 // Above the slices others rule: an administrator may have given kubepods a mask,
 // or the whole node runs in a container. Such a mask is read (LookAbove, and
-// Check at any difference), never written. Who needs something within it keeps
-// his mask, which is right again by itself when the limit is lifted. Who has
-// nothing of what he needs within it would get, by the kernel's rule, all that is
-// in it, the CPUs of owners too: he gets what a pool has there instead. Either
-// is a Drift that names the cgroup above (Drift.Above, Drift.Outside) for as
-// long as it lasts, and neither is written twice. Where all that is left has
-// owners nothing can be done but say so (Drift.Trespass).
+// Check at any difference), never written. A cgroup that keeps some of its CPUs
+// within the limit keeps its mask, which is right again by itself when the limit
+// is lifted. A cgroup that keeps none would get, by the kernel's rule, every CPU
+// within the limit, owners' included: it gets the CPUs that a pool has there
+// instead. Either is a Drift that names the cgroup above (Drift.Above,
+// Drift.Outside) for as long as it lasts, and neither is written twice. Where
+// every CPU that is left has an owner, the Drift says so (Drift.Trespass).
 //
 // # The order of a change
 //
-// A write must never let anyone gain a CPU that somebody not entitled to it is
-// still on. A plan therefore has two phases. In Shrink everyone leaves what is
-// not theirs any more, children before parents; a mask that neither shrinks nor
+// A write must never give a cgroup a CPU on which another still runs that has no
+// right to it. A plan therefore has two phases. In Shrink each cgroup leaves the
+// CPUs it has lost, children before parents; a mask that neither shrinks nor
 // grows first becomes the common part of old and new. Where there is no common
 // part the cgroup moves in one write, after all others have left: its parent's
-// mask is widened for it first (everybody below such a parent has a mask of
-// their own, so nobody else gains), because a mask outside its parent's would
+// mask is widened for it first (every cgroup below such a parent has a mask of
+// its own, so no other gains), because a mask outside its parent's would
 // mean the parent's whole set. Owners that trade CPUs, so that none can go
 // first, pass through CPUs of the pools that have no owner. In Grow masks become
 // final, parents before children. Shrink must be done before a new owner starts; Grow can wait.

@@ -9,7 +9,7 @@ import (
 )
 
 // Written records the result of one write of a plan. ErrGone counts as done:
-// who does not exist is on no CPU.
+// a cgroup that does not exist is on no CPU.
 func (t *Tree) Written(w Write, err error) {
 	n := t.byPath[w.Path]
 	if n == nil {
@@ -37,7 +37,7 @@ func (t *Tree) Written(w Write, err error) {
 var ErrSkipRest = errors.New("skip the rest of the plan")
 
 // Execute runs writes of a plan in order and records each result. After a
-// failure the rest goes on as far as it stays safe: nobody gains CPUs that
+// failure the rest goes on as far as it stays safe: no cgroup gains CPUs that
 // could not be freed, and no mask changes above a cgroup whose own could not be
 // written, since that one would follow it, nor below one whose mask is not known. What
 // is left out stays for the next plan, and until then shows in Held. It returns the
@@ -105,7 +105,7 @@ type underWay struct {
 // execution remembers what went wrong so far.
 type execution struct {
 	t    *Tree
-	held cpuset.Set         // CPUs that somebody should have left by now
+	held cpuset.Set         // CPUs that a cgroup should have left by now
 	stay map[*node]struct{} // failed cgroups and all above them
 	// unread says that the masks of some are not known.
 	unread bool
@@ -148,7 +148,7 @@ func (x *execution) safe(n *node, w Write) bool {
 	p := planner{t: x.t}
 	if above := p.above(n); !w.CPUs.set.Intersects(&above) {
 		// What should have been widened above was not: it would stay on all that
-		// the parent has, and nobody would know.
+		// the parent has, unnoticed.
 		return false
 	}
 	var changes []change
@@ -168,7 +168,7 @@ type change struct{ before, after cpuset.Set }
 
 // safeBelow reports whether neither n nor anything in it gains what it must not, however what
 // is uncertain turns out: a mask that is loosened gives what the one above may still turn out
-// to be, one that is widened gives it to whom a late write may loosen, and one that is written
+// to be, one that is widened gives it to cgroups that a late write may loosen, and one that is written
 // as it is taken to be widens where it was narrower.
 func (x *execution) safeBelow(n *node, changes []change) bool {
 	var gains cpuset.Set

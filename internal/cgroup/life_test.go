@@ -32,7 +32,7 @@ type life struct {
 	serial int
 	// limit is what an administrator leaves to kubepods; empty: everything.
 	limit cpuset.Set
-	// unseen is set while somebody changed masks and the tree has not looked.
+	// unseen is set while masks were changed behind the tree's back and it has not looked.
 	unseen bool
 	audits uint64
 	ghosts []string // ids whose cgroups have vanished
@@ -138,7 +138,7 @@ func (l *life) leftover(t *rapid.T, path string) {
 	}
 }
 
-// owners are the CPUs that somebody has for himself.
+// owners are the CPUs that have an owner.
 func (l *life) owners() cpuset.Set {
 	var s cpuset.Set
 	for _, p := range l.pods {
@@ -406,7 +406,7 @@ func (l *life) ours(t *rapid.T) string {
 	return rapid.SampledFrom(paths).Draw(t, "cgroup")
 }
 
-// hostile changes a mask behind everybody's back.
+// hostile changes a mask behind the tree's back.
 func (l *life) hostile(t *rapid.T) {
 	if l.kern.V1 {
 		return
@@ -488,9 +488,9 @@ func (l *life) rights() (all map[string]oracle.CPUSet, hopeless map[string]bool)
 	return all, hopeless
 }
 
-// check holds after every single file write: who gained a CPU is entitled to
-// it, and so is everybody else who is on it. CPUs without any owner, before and
-// after, hurt nobody; nor does a cgroup inside a container that comes onto a CPU
+// check holds after every single file write: a cgroup that gained a CPU is entitled
+// to it, and so is every other that is on it. CPUs without any owner, before and
+// after, do no harm; nor does a cgroup inside a container that comes onto a CPU
 // where its container already was.
 func (l *life) check(path, file string) {
 	for _, line := range l.kern.Writes() {
@@ -663,7 +663,7 @@ func (l *life) audit(rounds uint64) {
 	}
 }
 
-// settled holds when a plan is done: everybody is where policy wants it, the
+// settled holds when a plan is done: every cgroup is where policy wants it, the
 // tree knows, and there is nothing more to write.
 func (l *life) settled(t *rapid.T) {
 	limited := map[string]bool{}
@@ -727,8 +727,8 @@ func TestRandomLives(t *testing.T) {
 	})
 }
 
-// One audit finds whatever takes CPUs from somebody or gives him others'; what it
-// leaves for a later round changes nobody's CPUs.
+// One audit finds whatever takes CPUs from a cgroup or gives it those of others; what it
+// leaves for a later round changes the CPUs of none.
 func TestRandomLivesOneAudit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLife(t, false)
@@ -870,7 +870,7 @@ func (l *life) readBack(now time.Time) {
 	}
 }
 
-// When everybody has left, which is before anybody grows, no CPU of an owner is held.
+// When every cgroup has left, which is before any grows, no CPU of an owner is held.
 func TestRandomLivesHoldNothingOfOwnersAfterShrinking(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := newLife(t, false)

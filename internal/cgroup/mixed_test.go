@@ -20,7 +20,7 @@ func (n *node) runsOn(path, cpus string) {
 }
 
 // A container whose cgroup lies straight in a slice, or in another pod's, gets
-// its CPUs although the masks on the way are somebody else's.
+// its CPUs although the masks on the way belong to others.
 func TestContainerOutsideItsPod(t *testing.T) {
 	n := newNode(t, "0-15")
 	n.pool("shared", "0-9")
@@ -84,7 +84,7 @@ func TestContainerAboveItsPodIsRefused(t *testing.T) {
 	}
 }
 
-// Who comes back under the same path comes without its mask.
+// A cgroup that comes back under the same path comes without its mask.
 func TestReturnedCgroupIsWrittenAgain(t *testing.T) {
 	n := newNode(t, "0-7")
 	n.pool("shared", "0-5")
@@ -129,7 +129,7 @@ func TestLimitFromOutside(t *testing.T) {
 	n.pod(burstable, "web", cgroup.InPool("shared"))
 	n.apply()
 	n.limit("0-7")
-	// The one who has nothing left joins those of a pool, on nobody's own CPUs.
+	// The one that has nothing left joins those of a pool, on CPUs without an owner.
 	if plan := n.tree.Plan(); len(plan) != 1 || plan[0].Path != "kubepods/out" || plan[0].CPUs.String() != "0-3,6-7" {
 		t.Errorf("plan %v", plan)
 	}
@@ -239,7 +239,7 @@ func TestLimitOnV1(t *testing.T) {
 	}
 }
 
-// The controller comes and goes with who needs it; without it a cgroup runs
+// The controller comes and goes with the cgroups that need it; without it a cgroup runs
 // where the one above does, and that is no drift where that is right.
 func TestWithoutTheController(t *testing.T) {
 	n := newNode(t, "0-7")

@@ -11,8 +11,8 @@ import (
 type Phase int
 
 const (
-	// Shrink writes take CPUs away from those who must leave, or move somebody
-	// onto CPUs that these have left. They must all have succeeded before a new
+	// Shrink writes take CPUs away from cgroups that lost them, or move a cgroup
+	// onto CPUs that others have left. They must all have succeeded before a new
 	// owner starts, and are executed in order.
 	Shrink Phase = iota
 	// Grow writes give CPUs that are free by now; they may be coalesced.
@@ -68,8 +68,8 @@ func (t *Tree) Plan() []Write {
 // unsettled returns the dirty cgroups that need a write, parents first, in an
 // order that is the same in every run.
 func (t *Tree) unsettled() []*node {
-	if t.limited() {
-		t.touchAll() // whom a limit displaces depends on everybody's CPUs
+	if t.Limited() {
+		t.touchAll() // which cgroups a limit displaces depends on the CPUs of all
 	}
 	p := planner{t: t}
 	var todo []*node
@@ -265,9 +265,9 @@ func (p *planner) findMovers(todo []*node) {
 	}
 }
 
-// moveAll moves the movers, those first whose target nobody else is about to
-// leave. Movers that wait for each other in a circle are broken up by parking
-// one of them on CPUs of the pools that are nobody's own.
+// moveAll moves the movers, those first whose target no other is about to
+// leave. A cycle of movers that wait for each other is broken by parking one of
+// them on CPUs of the pools that have no owner.
 func (p *planner) moveAll(todo []*node) {
 	p.cover()
 	waiting := slices.Clone(p.movers)
@@ -287,8 +287,8 @@ func (p *planner) moveAll(todo []*node) {
 	}
 }
 
-// cover gives every mover, and whom it lies in, the CPUs that they have as their
-// own, so that they do not gain what the cgroup above is widened by.
+// cover writes into every mover, and into the cgroups above it, the CPUs that they have,
+// so that they do not gain what the cgroup above is widened by.
 func (p *planner) cover() {
 	if !p.widening() {
 		return
@@ -331,8 +331,7 @@ func (p *planner) targetOf(n *node) *cpuset.Set {
 	return target
 }
 
-// leaving is what n still has and must not keep. Where it is parked it is in
-// nobody's way.
+// leaving is what n still has and must not keep; nothing where it is parked.
 func (p *planner) leaving(n *node) cpuset.Set {
 	if p.parked[n] {
 		return cpuset.Set{}
@@ -342,8 +341,8 @@ func (p *planner) leaving(n *node) cpuset.Set {
 	return now
 }
 
-// moveUnblocked moves those whose target nobody has to leave any more, and
-// returns the others. What n itself leaves is never in its own target.
+// moveUnblocked moves those whose target no other cgroup has yet to leave, and
+// returns the rest. What n itself leaves is never in its own target.
 func (p *planner) moveUnblocked(waiting []*node) (blocked []*node) {
 	var busy cpuset.Set
 	for _, n := range waiting {
@@ -375,7 +374,7 @@ func (p *planner) parkOne(waiting []*node) bool {
 	for _, n := range waiting {
 		left := p.leaving(n)
 		if left = left.And(wanted); !left.IsEmpty() && p.park(n, p.free(n).Minus(left)) {
-			return true // beside others who must leave, but out of the way
+			return true // on CPUs that others have to leave, but out of the way
 		}
 	}
 	return false
@@ -413,8 +412,8 @@ func (p *planner) free(n *node) cpuset.Set {
 	return free.And(*p.t.allowed(n))
 }
 
-// quiet is what of that disturbs nobody: CPUs where nobody is who must leave, else those
-// that n has and nobody wants.
+// quiet is the part of free on which n is in no other's way: CPUs that no cgroup has to leave,
+// else those that n has and none wants.
 func (p *planner) quiet(n *node, wanted *cpuset.Set) cpuset.Set {
 	free, busy := p.free(n), p.leaving(n)
 	for _, other := range p.movers {

@@ -25,7 +25,7 @@ func (c confirmed) Effective(path string) (Effective, error) {
 }
 
 // confirm turns an answer "gone" into another error where it is not to be believed.
-// A pod's end takes its containers along; that a slice is missing ends nobody in it.
+// A pod's end takes its containers along; a missing slice ends none of the pods in it.
 func (c confirmed) confirm(at string, err error) error {
 	if !errors.Is(err, ErrGone) {
 		return err

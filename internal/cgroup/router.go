@@ -42,7 +42,7 @@ func (r *Router) Apply(ctx context.Context, path string, v Values) error {
 }
 
 // Recorded is what a cgroup's manager will restore on its own, which shows what
-// changed one: ok is false where nobody restores anything.
+// changed one: ok is false where no manager restores anything.
 func (r *Router) Recorded(ctx context.Context, path string) (set cpuset.Set, ok bool, err error) {
 	if r.files.v1 || !IsUnit(path) {
 		return cpuset.Set{}, false, nil

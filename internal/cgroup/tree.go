@@ -142,6 +142,8 @@ type node struct {
 	// indexed is the pool under which users lists the node.
 	indexed string
 	gone    bool
+	// room says that it stands for CPUs that its pod keeps: there is never a cgroup.
+	room bool
 }
 
 // NewTree returns an empty tree for a machine, or for a cgroup root that may
@@ -197,7 +199,7 @@ func (t *Tree) SetPool(pool string, cpus cpuset.Set) error {
 	return nil
 }
 
-// DropPool forgets a pool that nobody needs any more.
+// DropPool forgets a pool that is not needed any more.
 func (t *Tree) DropPool(pool string) {
 	delete(t.pools, pool)
 	delete(t.users, pool)

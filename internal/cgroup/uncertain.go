@@ -47,7 +47,7 @@ type uncertainty struct {
 	// masks are what the file may hold instead; nil: no mask.
 	masks []*cpuset.Set
 	// seen are CPUs that it was read to allow although its mask does not say so,
-	// or that nobody could read; empty: none.
+	// or that could not be read; empty: none.
 	seen cpuset.Set
 	// unread says that its mask may be any: it was there before, and could not be read.
 	unread bool
@@ -71,6 +71,24 @@ func (t *Tree) MayUse(path string) cpuset.Set {
 		}
 	}
 	return t.mayUse(n)
+}
+
+// MayGive is every CPU that a cgroup with a mask, made in the one at path, may be given: where
+// nothing of the mask is there the kernel gives all that is.
+func (t *Tree) MayGive(path string, mask cpuset.Set) cpuset.Set {
+	path = strings.Trim(path, "/")
+	n := t.byPath[path]
+	if n == nil || n.gone {
+		if n = t.nearest(path); n == t.top {
+			return given(&mask, &t.online)
+		}
+	}
+	var all cpuset.Set
+	for _, above := range t.mayHave(n) {
+		may := given(&mask, &above)
+		all.AddSet(&may)
+	}
+	return all
 }
 
 func (t *Tree) mayUse(n *node) cpuset.Set {
@@ -321,10 +339,11 @@ func (t *Tree) beyond(n *node) cpuset.Set {
 	return all
 }
 
-// Interrupted notes that Execute did not return from a write: it may have had its effect.
+// Interrupted notes that Execute did not return from a write: it may have had its effect, or have
+// it later, since nobody knows how it ended.
 func (t *Tree) Interrupted() {
 	if w := t.writing; w != nil {
 		t.writing = nil
-		t.failedWrite(w.node, Write{CPUs: w.mask}, nil)
+		t.failedWrite(w.node, Write{CPUs: w.mask}, ErrInFlight)
 	}
 }

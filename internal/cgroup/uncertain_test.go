@@ -49,8 +49,8 @@ func TestWhatACgroupMayUse(t *testing.T) {
 	n.mayUse(burstable+"/new", "0-4,6-15")
 }
 
-// From its beginning a write counts with the mask that was there before: for who is in the
-// cgroup, for who comes into it, and for owners that wait for what it takes away.
+// From its beginning a write counts with the mask that was there before: for what is in the
+// cgroup, for what comes into it, and for owners that wait for what it takes away.
 func TestAWriteUnderWayCountsWithBothMasks(t *testing.T) {
 	n := newNode(t, "0-15")
 	n.pod(burstable, "web", cgroup.InPool("shared"))
@@ -113,6 +113,8 @@ func TestAnInterruptedWriteIsUncertain(t *testing.T) {
 			n.held(set(t, c.may).Minus(set(t, "0-2")).String())
 			read := cgroup.Effective{CPUs: set(t, c.from), OwnCPUs: set(t, c.from)}
 			n.tree.ReadBack(burstable, read, time.Unix(0, 0))
+			n.mayUse(burstable, c.may) // it may come yet
+			n.tree.ReadBack(burstable, read, time.Unix(0, 0).Add(cgroup.InFlightFor))
 			n.mayUse(burstable, c.from)
 		})
 	}

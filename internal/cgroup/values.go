@@ -10,14 +10,14 @@ import (
 )
 
 // ErrGone says that the cgroup does not exist, or ceased to while it was
-// written. For a caller who wants nobody on some CPU, that is success.
+// written. For a caller that wants a CPU free, that is success.
 var ErrGone = errors.New("the cgroup is gone")
 
 // ErrEmptySet refuses an empty cpuset: written to a file it would mean "all
 // that the parent has", the opposite of what it looks like.
 var ErrEmptySet = errors.New("an empty set is never written; to go back to the parent's set use Inherit")
 
-// ErrNoIdle says that nobody here knows cpu.idle: it takes Linux 5.15, cgroup v2 and,
+// ErrNoIdle says that cpu.idle is not supported here: it takes Linux 5.15, cgroup v2 and,
 // for its units, systemd 252.
 var ErrNoIdle = errors.New("cpu.idle is not there; it takes Linux 5.15, cgroup v2 and, for a unit, systemd 252")
 
@@ -60,7 +60,7 @@ type Values struct {
 	CPUs, Mems Mask
 	Quota      *Quota
 	Weight     uint64 // cpu.weight, 1 to 10000
-	// Idle is cpu.idle: whether what is inside runs only where nobody else wants to.
+	// Idle is cpu.idle: whether what is inside runs only where nothing else wants to.
 	// The kernel takes no weight together with true, and forgets the one from before: false
 	// wants one.
 	Idle *bool

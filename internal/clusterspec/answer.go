@@ -72,7 +72,7 @@ func (q *question) specs(answer model.Vector) (specs []detect.Spec, refused []er
 		name, _ := strings.CutPrefix(string(s.Metric[model.MetricNameLabel]), recorded)
 		k := key{string(s.Metric["workload"]), string(s.Metric["platform"])}
 		if !q.jobs[k] {
-			continue // nobody asked
+			continue // not asked for
 		}
 		band := cmp.Or(string(s.Metric["band"]), whole) // tasks have none
 		if found[k] == nil {

@@ -40,7 +40,7 @@ func newFake(t *testing.T) *fake {
 		t: t, now: time.Unix(1e9, 0), detector: d, refs: map[string]detect.Ref{},
 		metrics: metrics.New("test", func() (metrics.Stats, bool) { return metrics.Stats{}, false }),
 	}
-	f.metrics.CPIJobs(1000, d.Jobs) // scraped only while nobody observes: see minute
+	f.metrics.CPIJobs(1000, d.Jobs) // scraped only between observations: see minute
 	return f
 }
 

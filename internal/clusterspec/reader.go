@@ -1,6 +1,6 @@
 // Package clusterspec reads what the cluster knows to be normal for jobs from
 // Prometheus, where the recording rules of the chart make it of what all nodes
-// count. It waits for Prometheus so that nobody else does: a slow, absent or lying
+// count. It waits for Prometheus so that no other part does: a slow, absent or lying
 // one costs the node nothing but these specs, and why they are missing is logged.
 //
 //	the nodes' quietcore_job_cpi -> rules/cpi-specs.yaml -> Reader -> detect.Detector
@@ -32,7 +32,7 @@ type Options struct {
 	URL     string
 	Period  time.Duration // between two readings
 	Timeout time.Duration // of one question
-	MaxAge  time.Duration // how long a spec is good that nobody confirms
+	MaxAge  time.Duration // how long a spec is good without being confirmed
 	// TokenFile and CAFile are read anew when they change; empty: none, and the
 	// system's authorities.
 	TokenFile, CAFile string
@@ -92,7 +92,7 @@ func New(o Options) (*Reader, error) {
 	}
 	client, err := api.NewClient(api.Config{Address: o.URL, Client: &http.Client{
 		Transport: bounded{trip},
-		// Whoever is configured is asked, with the token, and nobody that he names.
+		// Only the configured server gets the token, never one that it redirects to.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}})
 	if err != nil {

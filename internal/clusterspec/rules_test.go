@@ -204,7 +204,7 @@ func histogram(samples []float64) *detect.Histogram {
 	return h
 }
 
-// Yesterday's samples weigh 0.9 of today's, and what nobody counts any more is
+// Yesterday's samples weigh 0.9 of today's, and what is not counted any more is
 // remembered.
 func TestRulesAge(t *testing.T) {
 	const end = 30 * time.Hour

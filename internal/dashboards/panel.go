@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// dashboard is what somebody who adds a panel writes.
+// dashboard is what is written to add a panel.
 type dashboard struct {
 	uid, title, about string
 	workload          bool // has a variable of jobs

@@ -2,7 +2,7 @@
 // little change as there can be: nothing where it is on, one small file where the
 // runtime reads drop-ins, else a few lines in the file that is there.
 //
-// What a plan would write is read back before anybody gets to see it: the new text
+// What a plan would write is read back before it is shown: the new text
 // has to mean what the old one meant, but for the keys that were to change. A text
 // that cannot be changed so, one that a program generates, or one of an unknown
 // version is refused with what to do by hand. Timeouts are never lowered.

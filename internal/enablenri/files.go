@@ -77,7 +77,7 @@ func readFile(name string) ([]byte, error) {
 	return text, err
 }
 
-// Listening says whether somebody listens for plugins at the socket.
+// Listening says whether a runtime listens for plugins at the socket.
 func Listening(socket string) bool {
 	c, err := net.DialTimeout("unix", socket, time.Second)
 	if err != nil {

@@ -14,8 +14,8 @@ type Point string
 // The life of one event, from its arrival to the reply.
 const (
 	EventTaken   Point = "event.taken"   // the loop has it, the machine has not stepped
-	EventStepped Point = "event.stepped" // decided, and nobody knows
-	EventHanded  Point = "event.handed"  // the enforcer and the saver have it, nobody is answered
+	EventStepped Point = "event.stepped" // decided, and not yet handed on
+	EventHanded  Point = "event.handed"  // the enforcer and the saver have it, the caller has no answer
 
 	StateBegun   Point = "state." + Point(state.Begun)   // nothing on disk yet
 	StateWritten Point = "state." + Point(state.Written) // a temporary file beside the old one
@@ -31,7 +31,7 @@ const (
 	QuotaWriting  Point = "quota.writing"
 	QuotaWritten  Point = "quota.written"
 
-	CreateVacated Point = "create.vacated" // everybody has left the new owner's CPUs
+	CreateVacated Point = "create.vacated" // every other pod has left the new owner's CPUs
 	UpdateVacated Point = "update.vacated"
 
 	RunReply    Point = "run.reply" // the answer is known and not sent
@@ -43,7 +43,7 @@ const (
 
 	SyncBegun Point = "sync.begun" // nothing has been read
 	SyncRead  Point = "sync.read"  // the kernel has been asked, the policy not
-	SyncTaken Point = "sync.taken" // the policy knows everybody
+	SyncTaken Point = "sync.taken" // the policy knows every pod
 	SyncReply Point = "sync.reply"
 
 	VanishFound Point = "vanish.found" // a pod's end was found and not entered

@@ -85,6 +85,7 @@ type Watcher struct {
 
 	mu    sync.Mutex
 	taken []byte // the last accepted input
+	seen  []byte // the last input, accepted or not
 	state string
 
 	settle time.Duration // for tests; 0: settle
@@ -104,6 +105,7 @@ func (w *Watcher) Look(ctx context.Context) {
 	defer w.mu.Unlock()
 	sources, err := Read(w.File, w.DropIns)
 	mark := fingerprint(sources)
+	w.seen = mark
 	if err == nil && w.taken != nil && bytes.Equal(mark, w.taken) {
 		w.is("")
 		return
@@ -128,6 +130,14 @@ func (w *Watcher) is(state string) {
 		w.Log.Warn("cannot read kubelet's configuration; the previous one stays", "file", w.File, "why", state)
 	}
 	w.state = state
+}
+
+// Fresh says whether what the files say now has been looked at.
+func (w *Watcher) Fresh() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sources, err := Read(w.File, w.DropIns)
+	return err != nil || bytes.Equal(fingerprint(sources), w.seen)
 }
 
 // differs says whether Look would do anything.

@@ -74,7 +74,7 @@ func TestConfigurationIsFollowed(t *testing.T) {
 	eventually(t, "the file is taken over", func() bool { return k.policy() == "static/none" && w.State() == "" })
 
 	write(t, file, head+"cpuManagerPolicy: [stat") // half written
-	eventually(t, "half a file is said", func() bool { return w.State() != "" })
+	eventually(t, "half a file is said", func() bool { return w.State() != "" && w.Fresh() })
 	if got := k.policy(); got != "static/none" {
 		t.Errorf("half a file was taken over: %s", got)
 	}
@@ -106,7 +106,13 @@ func TestRefusedConfigurationIsOfferedAgain(t *testing.T) {
 	write(t, file, head)
 	k := takes{err: errors.New("busy")}
 	w := &Watcher{File: file, Take: k.take, Log: slog.New(slog.DiscardHandler)}
+	if w.Fresh() {
+		t.Error("a file that was not looked at is fresh")
+	}
 	w.Look(t.Context())
+	if !w.Fresh() {
+		t.Error("a file that was looked at is not fresh")
+	}
 	if w.State() == "" || !w.differs() {
 		t.Errorf("state is %q after a refusal", w.State())
 	}

@@ -56,6 +56,9 @@ var (
 // Worded is a mapping for which one word may stand.
 type Worded interface{ UnmarshalWord(text []byte) error }
 
+// Defaulted is a value behind a pointer whose missing keys are not all zero.
+type Defaulted interface{ SetDefaults() }
+
 func (n *node) isWord() bool { return n.kind != nullNode && n.kind != listNode && n.kind != mapNode }
 
 // value decodes n into v, which can be set.
@@ -93,6 +96,9 @@ func (d *Decoder) pointer(n *node, v reflect.Value, path *trail) {
 	}
 	if v.IsNil() {
 		v.Set(reflect.New(v.Type().Elem()))
+		if value, ok := v.Interface().(Defaulted); ok {
+			value.SetDefaults()
+		}
 	}
 	d.value(n, v.Elem(), path)
 }

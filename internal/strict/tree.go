@@ -37,7 +37,7 @@ type node struct {
 	text  string // scalars: as written, quotes and escapes removed
 	items []node // lists
 	keys  []key  // mappings: in the order of items
-	// empty is a null that nobody wrote: "key:" with nothing behind it.
+	// empty is a null that was not written: "key:" with nothing behind it.
 	empty bool
 }
 

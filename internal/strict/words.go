@@ -109,7 +109,7 @@ func suggestion(key string, valid []string) string {
 // edits is the number of insertions, deletions, replacements and swaps of
 // neighbours that lead from a to b.
 func edits(a, b string) int {
-	const most = 64 // longer keys are nobody's typing mistake
+	const most = 64 // longer keys are not typing mistakes
 	if len(a) > most {
 		a = a[:most]
 	}

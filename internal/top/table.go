@@ -22,7 +22,7 @@ type column struct {
 	key   Key // that sorts by it; empty: none
 	width int
 	left  bool // aligned to the left
-	// keep says who stays where the screen is narrow: the lowest goes first.
+	// keep says which columns stay where the screen is narrow: the lowest goes first.
 	keep int
 	text func(*Row) string
 }

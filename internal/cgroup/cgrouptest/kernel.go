@@ -383,13 +383,8 @@ func (g *group) inherited(own func(*group) cpuset.Set) cpuset.Set {
 	if g.parent == nil {
 		return own(g)
 	}
-	result := cpuset.Set{}
-	above, mine := g.parent.inherited(own), own(g)
-	for c := range above.All() {
-		if mine.Has(c) {
-			result.Add(c)
-		}
-	}
+	above := g.parent.inherited(own)
+	result := above.And(own(g))
 	if result == (cpuset.Set{}) {
 		return above
 	}
