@@ -33,6 +33,7 @@ type options struct {
 	command.Flags
 	scenario, suite, runtime, dir string
 	keep, noDaemon, trace         bool
+	turn                          int // -1: the whole suite
 }
 
 // usage marks errors of the input: exit code 2.
@@ -60,6 +61,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
 	f.BoolVar(&o.noDaemon, "no-daemon", false, "play without the daemon: what the node does without pinning")
+	f.IntVar(&o.turn, "turn", -1, "play the half of the suite that is due in this turn, a `number`, with -driver "+
+		"alternate: in four turns all of it with both drivers")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, usage{err}
@@ -74,6 +77,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage{fmt.Errorf("-runtime %s: must be one of %s", o.runtime, runtimes())}
 	case o.suite != "" && o.dir != "" && o.Several():
 		return nil, usage{errors.New("-dir: two guests cannot share it; give one -driver")}
+	case o.turn >= 0 && (o.suite == "" || o.Driver != command.Alternate):
+		return nil, usage{errors.New("-turn: needs -suite and -driver alternate")}
 	case o.Several() && o.suite == "":
 		return nil, usage{fmt.Errorf("-driver %s: needs -suite", o.Driver)}
 	}

@@ -61,7 +61,10 @@ func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 	drivers := o.Drivers()
 	for i, d := range drivers {
 		mine := scripts
-		if o.Driver == command.Alternate {
+		switch {
+		case o.turn >= 0:
+			mine = inTurn(scripts, o.turn, i)
+		case o.Driver == command.Alternate:
 			mine = everyNth(scripts, i, len(drivers))
 		}
 		all.Go(func() {
@@ -125,6 +128,19 @@ func everyNth(scripts []*scenario.Script, first, n int) []*scenario.Script {
 	var out []*scenario.Script
 	for i := first; i < len(scripts); i += n {
 		out = append(out, scripts[i])
+	}
+	return out
+}
+
+// inTurn is what one of two drivers plays in a turn: every other script, the first half of
+// them with one driver and the other half with the other. After two turns all were played,
+// after four with both drivers.
+func inTurn(scripts []*scenario.Script, turn, driver int) []*scenario.Script {
+	var out []*scenario.Script
+	for i := turn % 2; i < len(scripts); i += 2 {
+		if (i/2+turn/2)%2 == driver {
+			out = append(out, scripts[i])
+		}
 	}
 	return out
 }

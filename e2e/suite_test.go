@@ -35,3 +35,38 @@ func TestEveryScenarioIsPlayed(t *testing.T) {
 		}
 	}
 }
+
+// From whichever turn on, two turns play every scenario once, and four with both drivers.
+func TestTurnsPlayEveryScenario(t *testing.T) {
+	scripts, err := load("scenarios")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for first := range 5 {
+		played, drivers := map[string]int{}, map[string]map[int]bool{}
+		for turn := first; turn < first+4; turn++ {
+			for driver := range 2 {
+				mine := inTurn(scripts, turn, driver)
+				if 4*len(mine) < len(scripts)-4 || 4*len(mine) > len(scripts)+4 {
+					t.Errorf("turn %d, driver %d: %d of %d scenarios", turn, driver, len(mine), len(scripts))
+				}
+				for _, s := range mine {
+					if played[s.Path]++; drivers[s.Path] == nil {
+						drivers[s.Path] = map[int]bool{}
+					}
+					drivers[s.Path][driver] = true
+				}
+			}
+			for _, s := range scripts {
+				if turn == first+1 && played[s.Path] != 1 {
+					t.Errorf("turns %d and %d play %s %d times", first, turn, s.Path, played[s.Path])
+				}
+			}
+		}
+		for _, s := range scripts {
+			if played[s.Path] != 2 || len(drivers[s.Path]) != 2 {
+				t.Errorf("four turns play %s %d times with %d drivers", s.Path, played[s.Path], len(drivers[s.Path]))
+			}
+		}
+	}
+}

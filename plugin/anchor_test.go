@@ -37,7 +37,7 @@ func upPanicking(t *testing.T, bad func(policy.Event) bool) (n *rig, tick chan t
 	return n, tick
 }
 
-// However often a tick panics, everybody keeps what was decided.
+// However often a tick panics, every pod keeps what was decided.
 func TestAPanicAtATickCostsNothing(t *testing.T) {
 	var times atomic.Int64
 	n, tick := upPanicking(t, func(e policy.Event) bool {

@@ -161,7 +161,7 @@ func await(ctx context.Context, o *Options, l *link, started <-chan error) error
 	}
 	if self, ok := st.(api.PluginService); ok && line.wrote.Load() {
 		// Not here: where the runtime has configured it already and Start fails all
-		// the same, nobody takes the second answer, and this would wait for ever.
+		// the same, nothing takes the second answer, and this would wait for ever.
 		go func() { _, _ = self.Configure(ctx, &api.ConfigureRequest{RuntimeName: watchdogRuntime}) }()
 	}
 	if err := <-started; err == nil {

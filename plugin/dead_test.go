@@ -116,7 +116,7 @@ func TestWhatADeadDaemonGuards(t *testing.T) {
 	}
 }
 
-// A resize while nobody is there: the CPUs follow when the daemon is back, and the
+// A resize while no daemon runs: the CPUs follow when the daemon is back, and the
 // next resize starts from there.
 func TestAResizeThatWasMissedIsFollowed(t *testing.T) {
 	for _, c := range []struct {
@@ -265,8 +265,8 @@ func TestTheRuntimesCopyOfACapDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// A resize under a cap changes what the end of the cap goes back to, and who takes
-// over from a dead daemon knows that too.
+// A resize under a cap changes what the end of the cap goes back to, and the
+// successor of a dead daemon knows that too.
 func TestAResizeUnderACapOutlivesTheDaemon(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	n.up()
@@ -329,7 +329,7 @@ func TestACapOutlivesAReconnection(t *testing.T) {
 }
 
 // Systemd rounds a quota up: what the runtime stores is then a little tighter than
-// the kernel's, and that is nobody's cap.
+// the kernel's, and that is no cap.
 func TestARoundedQuotaIsNotTakenForACap(t *testing.T) {
 	w := newWorld(t)
 	pod := noisy("noisy")

@@ -336,7 +336,7 @@ func TestARuntimeThatDiesWithItsContainers(t *testing.T) {
 	before := n.places()
 	n.stopRuntime()
 	eventually(t, "the loss of the runtime is noticed", func() bool { return !n.plugin.Connected() })
-	for _, s := range all { // kubelet starts new ones before anybody heard of the old ones' end
+	for _, s := range all { // kubelet starts new ones before the old ones' end is announced
 		old := n.containers[s.name+"-main"]
 		n.kernel.Rmdir(old.Linux.CgroupsPath)
 		old.State = api.ContainerState_CONTAINER_STOPPED
@@ -361,7 +361,7 @@ func TestARuntimeThatDiesWithItsContainers(t *testing.T) {
 
 var big = topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 32, ThreadsPerCore: 2}
 
-// 26: twelve owners, three of them end, the daemon restarts: nobody moves.
+// 26: twelve owners, three of them end, the daemon restarts: no pod moves.
 func TestNineOfTwelveOwnersStayOverARestart(t *testing.T) {
 	n := newNode(t, grid(t, big))
 	n.up()
@@ -410,7 +410,7 @@ func TestEightOwnersOfOneCPUHaveEightCores(t *testing.T) {
 	n.checkOwners()
 }
 
-// 28: at no instant, after no single write, does anybody share an owner's CPUs.
+// 28: at no instant, after no single write, does another pod share an owner's CPUs.
 func TestAResizeOverlapsNobodyAtAnyInstant(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	var mu sync.Mutex

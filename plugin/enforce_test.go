@@ -76,7 +76,7 @@ func TestAWriteThatHangsStallsNoHandlerAndStartsNoOwnerTooSoon(t *testing.T) {
 	if took > 1900*time.Millisecond {
 		t.Errorf("the handler took %s of the runtime's 2 s", took)
 	}
-	// Who owns nothing does not wait for it at all.
+	// A pod that owns nothing does not wait for it at all.
 	start = time.Now()
 	mustRun(t, n, burstable("other"))
 	if took := time.Since(start); took > 900*time.Millisecond {
@@ -233,7 +233,7 @@ func TestAPanicInAStepIsAnsweredAndLogged(t *testing.T) {
 	before["web-main"] = "4-15"
 	before["b-main"] = "2-3"
 	n.samePlaces(before)
-	if err := n.update("a-main", cpuOf(4000, 4000, "")); err != nil { // who was there before still obeys
+	if err := n.update("a-main", cpuOf(4000, 4000, "")); err != nil { // a pod from before is still resized
 		t.Fatal(err)
 	}
 	n.settle()

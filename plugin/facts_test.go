@@ -96,7 +96,7 @@ func TestFactsThatComeLateTellTheOwnerAndMoveNobody(t *testing.T) {
 	}
 }
 
-// Where no API server says who made a pod its label does, to a daemon that saw it
+// Where no API server says which controller made a pod its label does, to a daemon that saw it
 // come and to one that found it.
 func TestALabelNamesTheJob(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
@@ -147,7 +147,7 @@ func TestRefusalsAndNoticesAreToldOnce(t *testing.T) {
 
 // A best-effort pod that requests lent CPUs gets a weight and a quota from them,
 // which kubelet does not know: with its first decision or when the API server
-// speaks, again after somebody wrote past it, and no longer after an uninstall.
+// speaks, again after another process changed it, and no longer after an uninstall.
 func TestLentCPUsBecomeWeightAndQuota(t *testing.T) {
 	batch := func(name string) spec {
 		return spec{name: name, class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}

@@ -8,8 +8,8 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Best effort that was lent nothing runs only where nobody else wants to, from its
-// first decision until it is lent something; after somebody ended that, again; and no
+// Best effort that was lent nothing runs only where nothing else wants to, from its
+// first decision until it is lent something; after another process ended that, again; and no
 // longer after the daemon is configured otherwise, or uninstalled.
 func TestBestEffortIsIdle(t *testing.T) {
 	batch := func(name string) spec {
@@ -88,7 +88,7 @@ func sliceQuota(t *testing.T, n *rig, slice string) (limited func(when string,
 }
 
 // Where CPUs cannot hold best effort back its slice gets a quota: put back after
-// somebody wrote past it, and undone when it is over, by the next daemon, or uninstalled.
+// another process changed it, and undone when it is over, by the next daemon, or uninstalled.
 func TestQuotaOfBestEffort(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	n.up()
@@ -131,7 +131,7 @@ func TestWithoutIdle(t *testing.T) {
 }
 
 // A pod of another class in the best-effort slice is not stopped with it: while it is
-// there best effort is not limited, and people are told once who is in the way.
+// there best effort is not limited, and one notice names the pod that prevents it.
 func TestQuotaOfBestEffortSparesOthers(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	told := make(chan string, 100)

@@ -43,7 +43,7 @@ func moved(t *testing.T) *world {
 }
 
 // pool says on what best effort really runs: those of the class's own slice, and the
-// batch pod that is burstable to Kubernetes. Nobody else is moved.
+// batch pod that is burstable to Kubernetes. No other pod is moved.
 func (w *world) pool(want, when string) {
 	w.t.Helper()
 	for id, cpus := range map[string]string{"low-main": want, "noisy-main": want, "victim-main": "0-1"} {
@@ -88,7 +88,7 @@ func TestAPoolMoveEndsWhenItIsTakenBack(t *testing.T) {
 }
 
 // A move is memory only: a daemon that is killed leaves best effort where it is, which
-// harms nobody, and its successor, which knows of no move, lets it back at once.
+// does no harm, and its successor, which knows of no move, lets it back at once.
 func TestAPoolMoveDoesNotOutliveItsDaemon(t *testing.T) {
 	w := moved(t)
 	w.murder()

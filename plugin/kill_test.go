@@ -378,7 +378,7 @@ func onlyOnline(t testing.TB, online cpuset.Set) *topology.Topology {
 	return topo
 }
 
-// doVanish ends a pod without a word to anybody, and lets the collection find it.
+// doVanish ends a pod unannounced, and lets the collection find it.
 func doVanish(s spec) step {
 	return step{name: "vanish " + s.name, touches: []string{s.name}, do: func(w *world) {
 		w.mu.Lock()
@@ -457,7 +457,7 @@ func lives() []life {
 	}
 }
 
-// owners is who runs on CPUs of its own, by the kernel.
+// owners are the containers that run on CPUs of their own, by the kernel.
 func (w *world) owners() map[string]string {
 	all := map[string]string{}
 	if w.plugin == nil {
@@ -471,7 +471,7 @@ func (w *world) owners() map[string]string {
 	return all
 }
 
-// stayed wants that nobody who owned CPUs moved.
+// stayed wants that no owner of CPUs moved.
 func (w *world) stayed(before map[string]string, s step, when string) {
 	w.t.Helper()
 	for id, cpus := range before {
@@ -621,15 +621,15 @@ func passings(n int) []int {
 // atOnce is how many daemons are killed at a time: a life is mostly waiting.
 const atOnce = 8
 
-// Whatever is half done when the daemon is killed, the next one finds everybody
-// in their places and ends where a daemon ends that was never killed.
+// Whatever is half done when the daemon is killed, the next one finds every pod
+// in its place and ends where a daemon ends that was never killed.
 func TestKilledAtEveryPointOfEveryLife(t *testing.T) {
 	reached := map[failpoint.Point]int{}
 	kills := 0
 	for _, l := range lives() {
 		t.Run(l.name, func(t *testing.T) {
 			w := newWorld(t)
-			w.noHeal = true // who gets which CPUs would depend on when the next daemon is there
+			w.noHeal = true // which CPUs a pod gets would depend on when the next daemon starts
 			whole := newDoom("", 0)
 			w.play(l, whole)
 			want := w.picture(l.exempt)

@@ -322,7 +322,7 @@ func (s *session) Shutdown(context.Context) {
 	s.o.Log.Info("the runtime shuts down")
 }
 
-// answer turns the policy's word into a handler's. Observing refuses nobody.
+// answer turns the policy's answer into a handler's. Observing refuses no pod.
 func (s *session) answer(pod policy.Pod, err error) error {
 	if err == nil {
 		return nil

@@ -146,7 +146,7 @@ func TestKubeletWritesThePodsQuotaAtAResizeAndItIsLiftedAgain(t *testing.T) {
 	}
 }
 
-// Runtimes before NRI 0.10 tell nobody that a pod is resized: kubelet writes its quota
+// Runtimes before NRI 0.10 do not announce a resize of a pod: kubelet writes its quota
 // after the container's, or before one that is refused.
 func TestAPodsQuotaIsLiftedAgainWhereItsResizeIsNotTold(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))

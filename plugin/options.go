@@ -21,7 +21,7 @@ import (
 type Options struct {
 	Topology *topology.Topology
 	Config   policy.Config
-	// Observe writes nothing, replies nothing and refuses nobody.
+	// Observe writes nothing, replies nothing and refuses no pod.
 	Observe bool
 
 	// Driver and Reader are the cgroup tree; without them only replies pin.
@@ -29,11 +29,11 @@ type Options struct {
 	Reader cgroup.Reader
 	Flat   bool // cgroup v1, where nothing inherits
 	// Recorded is what a cgroup's manager would restore there by itself; nil, or ok
-	// false, where nobody would.
+	// false, where it would restore nothing.
 	Recorded func(ctx context.Context, path string) (cpus cpuset.Set, ok bool, err error)
 
 	// Devices asks on which NUMA nodes a pod's devices are, with a short deadline of its
-	// own; nil: nobody knows.
+	// own; nil: unknown.
 	Devices func(ctx context.Context, namespace, pod string) (cpuset.Set, error)
 	// CPUsEnv is the environment variable that tells the containers of a pod with
 	// CPUs of its own which they are; empty: none.
@@ -41,7 +41,7 @@ type Options struct {
 
 	// Facts is what the API server says of a pod, ok false where it has not said
 	// anything yet. Notify is told what people should know, Changed that the snapshot
-	// is another. All three are called by those who must not wait; nil ones by nobody.
+	// is another. None of the three may wait; nil ones are not called.
 	Facts   func(uid string) (facts policy.PodFacts, ok bool)
 	Notify  func(policy.Notice)
 	Changed func()
@@ -75,7 +75,7 @@ type Clock struct {
 	Now   func() time.Time
 	Tick  <-chan time.Time // one a second: deadlines of caps
 	Audit <-chan time.Time // one in 30 s: drift
-	// Vanish is one in 30 s too: pods whose end nobody announced.
+	// Vanish is one in 30 s too: pods whose end was not announced.
 	Vanish <-chan time.Time
 	After  func(time.Duration) <-chan time.Time
 	// Jitter spreads attempts to reconnect; a number in [0, 1).
@@ -128,6 +128,6 @@ func (o *Options) fill() {
 }
 
 // GCPercent is how much garbage the daemon lets pile up, as a share of what it
-// holds. It is idle most of the time and everybody else pays for its memory: at
+// holds. It is idle most of the time and the node's pods pay for its memory: at
 // the default of 100 a node of a thousand containers costs 55 MiB, at 40 about 36.
 const GCPercent = 40

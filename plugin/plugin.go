@@ -61,7 +61,7 @@ func (p *Plugin) Snapshot() *policy.Snapshot {
 	return view
 }
 
-// Look is Snapshot for those who must know whether it is the present state.
+// Look is Snapshot, with whether it is the present state.
 func (p *Plugin) Look() (view *policy.Snapshot, current bool) { return p.runner.snapshot() }
 
 // Records is what happened, in a form that replays on an empty machine.

@@ -110,7 +110,7 @@ func TestABlindReaderEndsNoPod(t *testing.T) {
 			if why := n.plugin.Blind(); !strings.Contains(why, c.says) {
 				t.Errorf("it is blind because %q, want %q", why, c.says)
 			}
-			// Where not even the new pod's own cgroup can be seen nobody is started on CPUs
+			// Where not even the new pod's own cgroup can be seen no owner is started on CPUs
 			// that others may still have.
 			err := n.run(lsr("new", 2000))
 			sight.hide(nil)

@@ -19,7 +19,7 @@ var (
 	lifeSeed  = flag.Uint64("life.seed", 1, "its seed")
 )
 
-// random is a life that nobody wrote.
+// random is a generated life.
 type random struct {
 	*world
 	rng  *rand.Rand
@@ -216,7 +216,7 @@ func (r *random) resizeOne() {
 		return
 	}
 	if s.class == policy.LSE || s.class == policy.LSR {
-		r.setQuota(s.parent(), milli) // kubelet's; an older runtime tells nobody
+		r.setQuota(s.parent(), milli) // kubelet's; an older runtime does not announce it
 	}
 	r.live[at].ctrs = main1(milli)
 }

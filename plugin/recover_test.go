@@ -74,7 +74,7 @@ func TestNothingMovesWhateverIsLostWithTheDaemon(t *testing.T) {
 			if got := n.plugin.Snapshot().Withheld.Count(); got != 1 {
 				t.Errorf("%d CPUs are withheld for the isolated pod, want 1", got)
 			}
-			// The hole that was left is used; nobody else's CPUs are.
+			// The hole that was left is used; no other pod's CPUs are.
 			mustRun(t, n, lsr("new", 2000))
 			n.want("new-main", "0-1")
 			n.checkOwners()
@@ -136,7 +136,7 @@ func TestPodsThatRanBeforeTheFirstStartArePlacedInOrderOfCreation(t *testing.T) 
 	n.startRuntime()
 	specs := []spec{lsr("a", 4000), lsr("b", 8000), lsr("c", 8000), burstable("web")}
 	for _, s := range specs {
-		mustRun(t, n, s) // nobody is there to place them
+		mustRun(t, n, s) // no daemon is there to place them
 	}
 	n.up()
 	n.want("a-main", "0-3")
@@ -167,7 +167,7 @@ func TestTheRuntimeComesBackAndNothingMoves(t *testing.T) {
 	n.checkOwners()
 }
 
-// end2 ends a pod without a word to anybody.
+// end2 ends a pod unannounced.
 func (n *rig) end2(pod string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

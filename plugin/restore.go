@@ -190,7 +190,7 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 	return updates, ctx.Err()
 }
 
-// everything is the pool of those who may run anywhere.
+// everything is the pool of pods that may run anywhere.
 const everything = "everything"
 
 // leastWeight is what kubelet gives every best-effort pod.
@@ -215,7 +215,7 @@ func (r *restorer) slice(path string) {
 }
 
 // note takes down how a cgroup is before anything is done; one that is gone is
-// nobody's concern.
+// left out.
 func (r *restorer) note(n Restored) {
 	e, err := r.o.Reader.Effective(n.Path)
 	if errors.Is(err, cgroup.ErrGone) {

@@ -21,7 +21,7 @@ type runner struct {
 	clock   Clock
 	at      func(failpoint.Point)
 	inbox   chan message
-	spare   chan *node.Effect // taken by who has carried out another one
+	spare   chan *node.Effect // taken by a goroutine that has carried out another one
 	writes  sync.WaitGroup    // effects that change something
 	waiting map[*node.Request]chan<- node.Reply
 
@@ -146,7 +146,7 @@ func (r *runner) turn(ctx context.Context, m message) {
 	if request, ok := m.in.(*node.Request); ok {
 		r.waiting[request] = m.reply
 	}
-	r.stale.Store(true) // before an answer: who has it sees what it brought
+	r.stale.Store(true) // before an answer: its receiver sees what the step changed
 	r.carryOut(ctx, r.core.Step(r.now(), m.in))
 	r.publish()
 	if _, tick := m.in.(node.Tick); tick {

@@ -460,7 +460,7 @@ func (n *rig) update(id string, request *api.LinuxCPU) error {
 	final := request
 	for _, u := range r.Update {
 		if u == nil {
-			continue // nobody had anything to say
+			continue // no plugin answered
 		}
 		if u.ContainerId != id {
 			n.t.Errorf("the reply to UpdateContainer of %s changes %s", id, u.ContainerId)

@@ -132,7 +132,7 @@ func TestEndingInTheMiddleOfARegistration(t *testing.T) {
 }
 
 // configured is a stub that the runtime has configured and whose Start will fail: a
-// second answer waits for somebody to take it.
+// second answer waits for a receiver.
 type configured struct {
 	stub.Stub
 	api.PluginService

@@ -189,7 +189,7 @@ func (n *unitNode) drifts() []string {
 }
 
 // TestDriftUnderSystemdIsCountedBySource: what lasts is no drift, and what does not
-// is repaired and counted by who did it.
+// is repaired and counted by source.
 func TestDriftUnderSystemdIsCountedBySource(t *testing.T) {
 	db := unitPod{"db", kubepods, policy.LSR, policy.Guaranteed, 4000}
 	web := unitPod{"web", bursting, policy.LS, policy.Burstable, 500}

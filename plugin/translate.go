@@ -130,7 +130,7 @@ func containerOf(c *api.Container, pod *policy.Pod, now time.Time) policy.Contai
 }
 
 // timeOf reads a time of the runtime: nanoseconds from containerd and CRI-O,
-// seconds where somebody else chose so, 0 while a container is being created.
+// seconds from other runtimes, 0 while a container is being created.
 func timeOf(t int64, now time.Time) time.Time {
 	switch {
 	case t <= 0:

@@ -18,7 +18,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Whatever became of the state file while nobody was there, nobody moves.
+// Whatever became of the state file while no daemon ran, no pod moves.
 func TestWhateverBecameOfTheStateFile(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -173,7 +173,7 @@ func TestPinningGoesOnWhileNothingCanBeSaved(t *testing.T) {
 	}
 }
 
-// Somebody sets the clock while the daemon is dead: a cap runs as long as it was to.
+// The clock is set while the daemon is dead: a cap runs as long as it was to.
 func TestTheClockJumpsWhileTheDaemonIsDead(t *testing.T) {
 	for _, jump := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		t.Run(jump.String(), func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestTheClockJumpsWhileTheDaemonIsDead(t *testing.T) {
 	}
 }
 
-// While the daemon lives its deadlines run by the monotonic clock, which nobody
-// sets: no time on the way from the clock to a cap may lose that reading.
+// While the daemon lives its deadlines run by the monotonic clock, which cannot
+// be set: no time on the way from the clock to a cap may lose that reading.
 func TestACapsDeadlineIsMonotonic(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	n.up()

@@ -27,7 +27,7 @@ func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 	}
 	limit := c.resources.LimitMilli
 	next := Cap{PodUID: p.ref.UID, Container: c.ref.Name, Milli: max(e.Milli, c.leastCap()), Until: now.Add(e.For),
-		Limit: &limit}
+		Limit: &limit, Request: c.resources.RequestMilli}
 	if old, ok := p.caps[c.ref.Name]; ok {
 		next.Milli = min(next.Milli, old.Milli)
 		if old.Until.After(next.Until) {
@@ -93,7 +93,7 @@ func (c *container) follow() {
 	limit := c.resources.LimitMilli
 	for _, caps := range []map[string]Cap{c.pod.caps, c.pod.ended} {
 		if cap, ok := caps[c.ref.Name]; ok {
-			cap.Limit = &limit
+			cap.Limit, cap.Request = &limit, c.resources.RequestMilli
 			cap.Milli = max(cap.Milli, c.leastCap())
 			caps[c.ref.Name] = cap
 		}

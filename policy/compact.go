@@ -31,26 +31,27 @@ func (m *Machine) compact(e Event) {
 		m.unreadPods() > 0 || m.now.Sub(m.moved) < CompactEvery {
 		return
 	}
-	for _, p := range ordered(m.exclusive) {
-		if mode == CompactIdle && len(p.all) > 0 {
+	for _, h := range orderedHolders(m.exclusive) {
+		p := h.pod
+		if mode == CompactIdle && h.runs() {
 			continue
 		}
-		g, why := m.betterPlace(p)
+		g, why := m.betterPlace(h)
 		if g == nil {
 			continue
 		}
-		was := p.grant.cpus
+		was := h.grant.cpus
 		m.moved = m.now
-		m.give(p, g, p.resources)
-		m.notice(p, ReasonMoved, "%s/%s moves from CPUs %s to %s: %s", p.ref.Namespace, p.ref.Name, was, g.cpus, why)
+		m.give(h, g, p.resources)
+		m.notice(p, ReasonMoved, "%s moves from CPUs %s to %s: %s", h, was, g.cpus, why)
 		return
 	}
 }
 
 // betterPlace is where an owner would lie on fewer NUMA nodes, on fewer sockets or on more
 // whole cores, and why that is better; nil: nowhere. It changes nothing.
-func (m *Machine) betterPlace(p *pod) (*grant, string) {
-	was := p.grant
+func (m *Machine) betterPlace(h *holder) (*grant, string) {
+	p, was := h.pod, h.grant
 	online := m.topo.Online()
 	if p.reserved() || p.kubelet || p.in.scheduled != nil || was.lost != nil || m.pools.Overlap ||
 		!was.cpus.SubsetOf(&online) || m.given(was).Intersects(&online) {
@@ -59,7 +60,7 @@ func (m *Machine) betterPlace(p *pod) (*grant, string) {
 	all := was.all()
 	r := *p.in.request
 	r.CPUs = was.request.CPUs
-	found, err := m.searchIn(m.free().Or(all).Minus(m.cfg.reserved()), p, r)
+	found, err := m.searchIn(m.free().Or(all).Minus(m.cfg.reserved()), h, r)
 	if err != nil || found.CPUs.Count() != was.cpus.Count() {
 		return nil, ""
 	}
@@ -67,8 +68,8 @@ func (m *Machine) betterPlace(p *pod) (*grant, string) {
 	if why == "" {
 		return nil, ""
 	}
-	g := m.grantOf(p, found.CPUs, r)
-	if m.mayOwn(p, g, all) != nil {
+	g := m.grantOf(h, found.CPUs, r)
+	if m.mayOwn(m.claimOf(h, r.CPUs, p.resources), g, all) != nil {
 		return nil, ""
 	}
 	return g, why
@@ -106,4 +107,12 @@ func (m *Machine) socketsOf(cpus cpuset.Set) int {
 		}
 	}
 	return len(sockets)
+}
+
+// runs says that a container runs on a holder's CPUs.
+func (h *holder) runs() bool {
+	if h.name != "" {
+		return h.pod.containers[h.name] != nil
+	}
+	return len(h.pod.all) > 0
 }

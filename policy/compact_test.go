@@ -49,7 +49,7 @@ func TestOneMoveAMinute(t *testing.T) {
 		g.cpus.Remove(second)
 		free := m.free()
 		g.cpus.Add(last(free))
-		m.give(p, &g, p.resources)
+		m.give(&p.holder, &g, p.resources)
 	}
 	moved := func(m *Machine, after time.Duration) (n int) {
 		t.Helper()

@@ -80,6 +80,10 @@ type Config struct {
 	Kubelet        Kubelet
 }
 
+// arm says that the node is one to which the restrictions for Arm apply that Koordinator's
+// proposal of fine-grained CPU orchestration names: FullPCPUs and NUMANodeLevel only.
+func (c *Config) arm() bool { return c.NodeLabels[LabelArch] == "arm64" }
+
 func (c *Config) reserved() cpuset.Set { return c.Reserved.Or(c.Kubelet.Reserved) }
 
 func (c *Config) reservedStrict() bool {

@@ -12,19 +12,49 @@ func (m *Machine) judgeContainer(v *verdict, in *Container, degrade bool) *Refus
 
 func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
 	p := v.pod
-	if p.unread || !p.in.exclusive() || p.degraded != "" || kubeletPins(p.labels, p.ref.QoS) {
+	if p.unread || !p.in.exclusive() || kubeletPins(p.labels, p.ref.QoS) {
+		return nil
+	}
+	if p.holders != nil {
+		return m.recheckNamed(v, in)
+	}
+	if p.degraded != "" {
 		return nil
 	}
 	if p.resources == nil {
-		g, err := v.on(m).grantFor(p, in.Resources)
+		g, err := v.on(m).grantFor(&p.holder, in.Resources, nil)
 		if err != nil {
 			return err
 		}
 		sums := in.Resources
-		v.resources, v.grant = &sums, g
+		v.holder, v.resources, v.grant = &p.holder, &sums, g
 		return nil
 	}
 	return p.unequal(in.Name, in.Resources)
+}
+
+// recheckNamed looks at a container of a pod whose containers own CPUs. Its first start says
+// how large it is, if nothing did before; a later one may be of another size.
+func (m *Machine) recheckNamed(v *verdict, in *Container) *Refusal {
+	p := v.pod
+	h := p.holders[in.Name]
+	if h == nil || v.runs && (h.grant != nil || h.degraded != "") {
+		return nil
+	}
+	r := in.Resources.inferred(p.ref.QoS)
+	sums := &Resources{RequestMilli: r.RequestMilli}
+	if p.resources != nil {
+		*sums = *p.resources
+	}
+	view := v.on(m)
+	if v.resources = p.resources; h.grant != nil {
+		return view.judgeSize(v, h, r, sums)
+	}
+	g, err := view.grantFor(h, r, sums)
+	if v.holder = h; err == nil {
+		v.grant = g
+	}
+	return err
 }
 
 // unequal refuses what the sums of a pod hide: a container whose request is not its limit.
@@ -42,12 +72,17 @@ func (p *pod) unequal(name string, r Resources) *Refusal {
 func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	p := v.pod
 	m.adoptPin(p, in)
-	if v.degraded != nil {
-		m.degrade(p, v.degraded.Error())
+	switch {
+	case v.degraded != nil && v.holder != nil && v.holder.grant != nil: // it keeps what it has
+	case v.degraded != nil && v.holder != nil:
+		if v.holder.degraded != v.degraded.Error() { // else it was told at admission
+			m.deny(v.holder, v.degraded)
+		}
+	case v.degraded != nil:
+		m.degrade(&p.holder, v.degraded.Error())
 		m.recompute()
-	}
-	if v.grant != nil {
-		m.give(p, v.grant, v.resources)
+	case v.grant != nil:
+		m.give(v.holder, v.grant, v.resources)
 	}
 	c := m.containers[in.ID]
 	if c == nil {
@@ -64,9 +99,13 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	if newer := p.containers[in.Name]; newer == nil || newer == c || !newer.createdAt.After(c.createdAt) {
 		p.containers[in.Name] = c
 	}
+	if h := p.holders[in.Name]; h != nil {
+		h.follow(p.containers[in.Name])
+		m.explain(p)
+	}
 	if !p.several && len(p.containers) > 1 {
 		p.several = true
-		if p.grant != nil {
+		if p.owns() {
 			m.podChanged(p)
 			return
 		}
@@ -83,7 +122,12 @@ func (m *Machine) judgeUpdate(v *verdict, e ContainerUpdate) *Refusal {
 	if v.resize = c.after(&e); !v.resize.changed {
 		return nil
 	}
-	return m.judgeResize(v, c.pod, m.sumAfter(c, v.resize.resources, e.Pod))
+	sums := m.sumAfter(c, v.resize.resources, e.Pod)
+	if h := c.pod.holders[c.ref.Name]; h != nil && h.grant != nil && !kubeletPins(c.pod.labels, c.pod.ref.QoS) {
+		v.pod, v.resources = c.pod, &sums
+		return m.judgeSize(v, h, v.resize.resources.inferred(c.pod.ref.QoS), &sums)
+	}
+	return m.judgeResize(v, c.pod, sums)
 }
 
 // containerUpdate answers a resize or kubelet's cpuset: the decision that comes
@@ -98,6 +142,10 @@ func (m *Machine) containerUpdate(v *verdict, e ContainerUpdate) {
 	}
 	c.resources, c.shares, c.asked = v.resize.resources, v.resize.shares, v.resize.asked
 	c.follow()
+	if h := c.pod.holders[c.ref.Name]; h != nil && c.pod.containers[c.ref.Name] == c {
+		h.follow(c)
+		m.explain(c.pod)
+	}
 	if m.pinned(c.pod) {
 		m.podChanged(c.pod) // kubelet writes the pod's quota at a resize
 	} else {
@@ -116,19 +164,30 @@ func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resource
 	if p.resources == nil {
 		return now
 	}
-	var live int64
+	var live Resources
 	for _, o := range p.containers {
+		r := o.resources
 		if o == c {
-			live += now.RequestMilli
+			r = now
+		}
+		live.RequestMilli += r.RequestMilli
+		if live.LimitMilli == NoLimit || r.LimitMilli == NoLimit {
+			live.LimitMilli = NoLimit
 		} else {
-			live += o.resources.RequestMilli
+			live.LimitMilli += r.LimitMilli
 		}
 	}
-	if live == p.resources.RequestMilli {
-		return *p.resources
-	}
 	sum := *p.resources
-	sum.RequestMilli += now.RequestMilli - c.resources.RequestMilli
+	if live.RequestMilli == sum.RequestMilli {
+		// Kubelet goes on with the container where the pod's own resize was refused for its limit.
+		refused := sum.LimitMilli != NoLimit && now.LimitMilli != c.resources.LimitMilli &&
+			(live.LimitMilli == NoLimit || live.LimitMilli > sum.LimitMilli)
+		if !refused {
+			return sum
+		}
+	} else {
+		sum.RequestMilli += now.RequestMilli - c.resources.RequestMilli
+	}
 	switch {
 	case now.LimitMilli == NoLimit:
 		sum.LimitMilli = NoLimit
@@ -179,9 +238,14 @@ func (m *Machine) containerChanged(c *container) {
 		return
 	}
 	need, _ := m.needOf(p, c.ref.Name)
-	d := SetContainer{Pod: p.ref, Container: c.ref, Need: need, Mems: m.memsOf(p, need), Why: p.why}
+	d := SetContainer{Pod: p.ref, Container: c.ref, Need: need, Mems: m.memsOf(p, c.ref.Name, need),
+		Why: p.whyOf(c.ref.Name)}
+	if need.Own == nil && (p.holders != nil || p.kubelet) {
+		pool := m.PoolCPUs(need.Pool)
+		d.Beside = &pool
+	}
 	if m.cfg.Memory == MemoryPreferred {
-		d.PreferNodes = m.nearNodes(p, need)
+		d.PreferNodes = m.nearNodes(p, c.ref.Name, need)
 	}
 	if limit, ok := p.caps[c.ref.Name]; ok {
 		d.Cap = &limit
@@ -209,7 +273,8 @@ func (m *Machine) quotaDue(c *container) (q Quota, ours bool) {
 // owns: throttling there would only idle them.
 func (m *Machine) quotaOf(c *container) int64 {
 	p := c.pod
-	if m.pinned(p) && !p.keepsQuota() && (!p.several || m.cfg.LiftContainers) {
+	h := p.named(c.ref.Name)
+	if h != nil && m.pins(h) && !p.keepsQuota() && (h.name != "" || !p.several || m.cfg.LiftContainers) {
 		return NoLimit
 	}
 	return c.resources.LimitMilli

@@ -55,6 +55,9 @@ type Cap struct {
 	// Limit is what kubelet asks for of the container, in thousandths of a CPU: what the cap
 	// is followed by. Nil: not known.
 	Limit *int64 `json:"limit,omitempty"`
+	// Request is what the container was to be given when Limit was taken down, in thousandths of a
+	// CPU: one that has another since was resized. 0: none, or not known.
+	Request int64 `json:"request,omitempty"`
 }
 
 // PodRef and ContainerRef name the subject of a decision.
@@ -92,7 +95,9 @@ type DropPool struct{ ID PoolID }
 type SetPod struct {
 	Pod  PodRef
 	Need Need
-	Mems *cpuset.Set // NUMA node IDs; nil: not ours to restrict
+	// Owned are the CPUs of containers that own theirs, by name, also of those that do not run.
+	Owned []Owned
+	Mems  *cpuset.Set // NUMA node IDs; nil: not ours to restrict
 	// Quota is what the cgroup is to have. QuotaOurs says that it is not what kubelet
 	// asked for. Otherwise the quota is kubelet's business, and Quota what is put back
 	// where it was ours; it may be unknown.
@@ -113,7 +118,10 @@ type SetContainer struct {
 	Pod       PodRef
 	Container ContainerRef
 	Need      Need
-	Mems      *cpuset.Set
+	// Beside is what its pool has now, where its pod's cgroup has CPUs of other containers as
+	// well: it has to start with a mask of its own. Nil: its pod's does.
+	Beside *cpuset.Set
+	Mems   *cpuset.Set
 	// PreferNodes is the memory policy to ask for (memory: preferred); nil: none.
 	PreferNodes *cpuset.Set
 	// Quota is what the container is to have, QuotaOurs says that it differs from what
@@ -124,6 +132,12 @@ type SetContainer struct {
 	Cap       *Cap
 	Why       string
 	Rev       uint64
+}
+
+// Owned is what a container of a pod owns.
+type Owned struct {
+	Container string
+	CPUs      cpuset.Set
 }
 
 // DropContainer and DropPod say that there is nothing left to enforce.

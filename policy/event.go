@@ -88,8 +88,17 @@ type Recovered struct {
 	Since   time.Time `json:"since,omitzero"`
 	// Several says that more than one container of the pod ran at a time.
 	Several bool `json:"several,omitempty"`
+	// Owners are the containers of the pod that own CPUs of their own, or were refused some.
+	Owners []RecoveredContainer `json:"owners,omitempty"`
 	// Reservation says that CPUs were given by a newer version, by rules unknown here.
 	Reservation *Reservation `json:"reservation,omitempty"`
+}
+
+// RecoveredContainer is the same of one container that owns CPUs of its own, as far as that
+// is about a container.
+type RecoveredContainer struct {
+	Container string `json:"container"`
+	Recovered
 }
 
 // Container is a container as the runtime reports it.

@@ -8,35 +8,55 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// grantFor finds CPUs of its own for an LSE or LSR pod with these sums. It changes
-// nothing.
-func (m *Machine) grantFor(p *pod, r Resources) (*grant, *Refusal) {
-	n, err := m.sizeOf(p, r)
+// claim is a holder that asks for CPUs.
+type claim struct {
+	*holder
+	rest int64 // what its pod goes on requesting of the shared pool, in thousandths of a CPU
+}
+
+// claimOf is a claim for n CPUs of a pod that has these sums with it.
+func (m *Machine) claimOf(h *holder, n int, sums *Resources) claim {
+	c := claim{holder: h}
+	if h.name != "" && sums != nil {
+		c.rest = m.restOf(h.pod, sums.RequestMilli, h, n)
+	}
+	return c
+}
+
+// grantFor finds CPUs of its own for an LSE or LSR pod, or a container of one, with these
+// resources; sums are the pod's. It changes nothing.
+func (m *Machine) grantFor(h *holder, r Resources, sums *Resources) (*grant, *Refusal) {
+	n, err := m.sizeOf(h, r)
 	if err == nil {
 		err = m.refuseUnread()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if p.in.scheduled != nil {
-		return m.honour(p, n)
+	if h.pod.in.scheduled != nil && h.name == "" {
+		return m.honour(h, n)
 	}
-	return m.allocate(p, n, nil)
+	return m.allocate(m.claimOf(h, n, sums), n)
 }
 
-// sizeOf checks request = limit and whole CPUs on a pod's sums.
-func (m *Machine) sizeOf(p *pod, r Resources) (int, *Refusal) {
+// sizeOf checks request = limit and whole CPUs on a pod's sums, or on a container that is
+// to own CPUs.
+func (m *Machine) sizeOf(h *holder, r Resources) (int, *Refusal) {
+	p, who, this := h.pod, fmt.Sprintf("%s pods", h.pod.in.class), "this pod"
+	if h.name != "" {
+		who, this = "containers with CPUs of their own", fmt.Sprintf("container %s", literal(h.name))
+	}
 	if r.RequestMilli <= 0 || r.RequestMilli%1000 != 0 {
 		return 0,
 			refuse(InvalidRequest,
-				"%s pods need a whole number of CPUs, this pod requests %s; request a multiple of 1000m", p.in.class,
+				"%s need a whole number of CPUs, %s requests %s; request a multiple of 1000m", who, this,
 				milli(r.RequestMilli))
 	}
-	if r.LimitMilli != r.RequestMilli && !(p.hidden && r.LimitMilli == NoLimit) {
+	if r.LimitMilli != r.RequestMilli && !(p.hidden && h.name == "" && r.LimitMilli == NoLimit) {
 		return 0,
 			refuse(InvalidRequest,
-				"%s pods need a CPU request equal to the limit, this pod requests %s and is limited to %s; make "+
-					"them equal", p.in.class, milli(r.RequestMilli), milli(r.LimitMilli))
+				"%s need a CPU request equal to the limit, %s requests %s and is limited to %s; make "+
+					"them equal", who, this, milli(r.RequestMilli), milli(r.LimitMilli))
 	}
 	return int(min(r.RequestMilli/1000, cpuset.MaxCPUs+1)), nil
 }
@@ -60,7 +80,7 @@ func (m *Machine) free() cpuset.Set {
 	return f
 }
 
-func (m *Machine) held(except *pod) []cpuallocator.Held {
+func (m *Machine) held(except *holder) []cpuallocator.Held {
 	var held []cpuallocator.Held
 	for _, o := range m.exclusive {
 		if o != except && o.grant.request.Exclusive != cpuallocator.ExclusiveNone {
@@ -70,27 +90,28 @@ func (m *Machine) held(except *pod) []cpuallocator.Held {
 	return held
 }
 
-// allocate finds n CPUs for a pod; old is what it owns already and keeps.
-func (m *Machine) allocate(p *pod, n int, old *grant) (*grant, *Refusal) {
+// allocate finds n CPUs for a holder, which keeps those that it owns already.
+func (m *Machine) allocate(c claim, n int) (*grant, *Refusal) {
 	if err := m.refuseUnread(); err != nil {
 		return nil, err
 	}
-	r := *p.in.request
+	r, old := *c.pod.in.request, c.grant
 	r.CPUs = n
 	var owned cpuset.Set
 	if old != nil {
+		r.SMT = old.request.SMT                                  // what it has was given by that
 		r.Keep, owned = old.cpus.And(m.topo.Online()), old.all() // others take the place of those that are off
 	}
-	result, err := m.search(p, r)
+	result, err := m.search(c, r)
 	if err != nil {
 		return nil, m.blame(err)
 	}
-	g := m.grantOf(p, result.CPUs, r)
+	g := m.grantOf(c.holder, result.CPUs, r)
 	if old != nil {
 		g.withheld.RemoveSet(m.given(old))
 		m.follows(g, old)
 	}
-	return g, m.mayOwn(p, g, owned)
+	return g, m.mayOwn(c, g, owned)
 }
 
 // given are the siblings that a grant once withheld and others have by now.
@@ -104,12 +125,12 @@ func (m *Machine) given(g *grant) *cpuset.Set {
 
 // grantOf makes the grant of CPUs. Isolation withholds every sibling, those that
 // are offline now too: they must not come back into a pool.
-func (m *Machine) grantOf(p *pod, cpus cpuset.Set, r cpuallocator.Request) *grant {
+func (m *Machine) grantOf(h *holder, cpus cpuset.Set, r cpuallocator.Request) *grant {
 	r.Keep = cpuset.Set{}
 	g := &grant{cpus: cpus, request: r}
 	if r.SMT == cpuallocator.SMTIsolate {
 		siblings := m.topo.Siblings(cpus).Minus(cpus).Minus(m.cfg.reserved())
-		g.withheld = siblings.Minus(m.ownedByOthers(p, siblings))
+		g.withheld = siblings.Minus(m.ownedByOthers(h, siblings))
 	}
 	return g
 }
@@ -124,12 +145,12 @@ func (m *Machine) blame(err *Refusal) *Refusal {
 
 // mayOwn checks the floor of the shared pool and the namespace's maximum before
 // anything changes.
-func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
-	all := g.all()
-	if err := m.keepsFloors(p, all.Minus(owned)); err != nil {
+func (m *Machine) mayOwn(c claim, g *grant, owned cpuset.Set) *Refusal {
+	all, namespace := g.all(), c.pod.ref.Namespace
+	if err := m.keepsFloors(c, all.Minus(owned)); err != nil {
 		return err
 	}
-	most, limited := m.cfg.Authority.MaxCPUs[p.ref.Namespace]
+	most, limited := m.cfg.Authority.MaxCPUs[namespace]
 	if !limited {
 		most, limited = m.cfg.Authority.MaxCPUs["*"]
 	}
@@ -138,7 +159,7 @@ func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 	}
 	has := all.Count()
 	for _, o := range m.exclusive {
-		if o != p && o.ref.Namespace == p.ref.Namespace {
+		if o != c.holder && o.pod.ref.Namespace == namespace {
 			owns := o.grant.all()
 			has += owns.Count()
 		}
@@ -146,15 +167,15 @@ func (m *Machine) mayOwn(p *pod, g *grant, owned cpuset.Set) *Refusal {
 	if has > most {
 		return refuse(Unauthorized,
 			"namespace %s would own %d exclusive CPUs and may own %d (authority.exclusive.maxCPUs)",
-			literal(p.ref.Namespace), has, most)
+			literal(namespace), has, most)
 	}
 	return nil
 }
 
-// adopt takes over what a pod was found to own. CPUs that another pod owns,
+// adopt takes over what a holder was found to own. CPUs that another one owns,
 // that are reserved or that do not exist are not adopted.
-func (m *Machine) adopt(p *pod, r *Recovered) bool {
-	owned := r.owned()
+func (m *Machine) adopt(h *holder, r *Recovered) bool {
+	p, owned := h.pod, r.owned()
 	all := owned
 	if p.in.request.SMT == cpuallocator.SMTIsolate && r.Withheld != nil {
 		all.AddSet(r.Withheld)
@@ -187,19 +208,27 @@ func (m *Machine) adopt(p *pod, r *Recovered) bool {
 	if request.CPUs = r.Request; request.CPUs == 0 {
 		request.CPUs = owned.Count()
 	}
-	// The runtime may still report the sums from before a resize; the kernel does not.
-	whole := int64(request.CPUs) * 1000
-	p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
-	p.grant = m.grantOf(p, owned, request)
 	if request.SMT == cpuallocator.SMTIsolate {
-		if r.From == fromState {
-			p.grant.withheld = cpuset.Set{} // it says all that was withheld, which reserved siblings were not
-		}
-		if r.Withheld != nil {
-			p.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
+		placed := owned.And(m.topo.Known())
+		if used, _ := m.coresOf(placed); used < placed.Count() {
+			request.SMT = cpuallocator.SMTNone // isolation was configured since: what it has is not isolated
 		}
 	}
-	p.grant.lost = r.LostNodes
+	// The runtime may still report the sums from before a resize; the kernel does not.
+	whole := int64(request.CPUs) * 1000
+	if h.name == "" {
+		p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
+	}
+	h.grant = m.grantOf(h, owned, request)
+	if request.SMT == cpuallocator.SMTIsolate {
+		if r.From == fromState {
+			h.grant.withheld = cpuset.Set{} // it says all that was withheld, which reserved siblings were not
+		}
+		if r.Withheld != nil {
+			h.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
+		}
+	}
+	h.grant.lost = r.LostNodes
 	p.in.reasons = r.Reasons
 	return true
 }
@@ -211,26 +240,37 @@ func (m *Machine) judgeResize(v *verdict, p *pod, r Resources) *Refusal {
 		return nil // its first container says how large it is by now
 	}
 	v.pod, v.resources = p, &r
+	if err := m.holdsBurst(p, r); err != nil {
+		return err
+	}
 	if before := m.requestedFrom(p); before > 0 && r.RequestMilli > p.resources.RequestMilli && !m.cfg.Degrade {
 		return m.keepsIsolation(p, before+r.RequestMilli-p.resources.RequestMilli)
 	}
 	if !p.allocated() || kubeletPins(p.labels, p.ref.QoS) {
 		return nil
 	}
-	n, err := m.sizeOf(p, r)
+	return m.judgeSize(v, &p.holder, r, &r)
+}
+
+// judgeSize looks at the resources that a holder with a grant is to have from now on, and
+// its pod's sums with them.
+func (m *Machine) judgeSize(v *verdict, h *holder, r Resources, sums *Resources) *Refusal {
+	n, err := m.sizeOf(h, r)
+	v.holder = h
 	switch {
 	case err != nil:
-	case n > p.grant.request.CPUs:
-		v.grant, err = m.allocate(p, n, p.grant)
-	case n < p.grant.request.CPUs:
-		v.grant, err = m.shrink(p, n)
+	case n > h.grant.request.CPUs:
+		v.grant, err = m.allocate(m.claimOf(h, n, sums), n)
+	case n < h.grant.request.CPUs:
+		v.grant, err = m.shrink(h, n)
 	}
 	return err
 }
 
 // undecided says that a pod is to own CPUs and that it is not known yet how many.
 func (p *pod) undecided() bool {
-	return p.in.exclusive() && p.grant == nil && p.resources == nil && p.degraded == "" && !p.kubelet
+	return p.in.exclusive() && p.holders == nil && p.grant == nil && p.resources == nil && p.degraded == "" &&
+		!p.kubelet
 }
 
 // resize gives a pod its new sums.
@@ -241,28 +281,29 @@ func (m *Machine) resize(v *verdict) {
 		v.pod.resources = v.resources
 		m.explain(v.pod)
 	default:
-		m.give(v.pod, v.grant, v.resources)
+		m.give(v.holder, v.grant, v.resources)
 	}
 }
 
-// give makes CPUs a pod's own, in place of what it owned.
-func (m *Machine) give(p *pod, g *grant, r *Resources) {
-	m.release(p)
-	p.grant, p.resources = g, r
-	m.own(p)
+// give makes CPUs a holder's own, in place of what it owned; sums are its pod's.
+func (m *Machine) give(h *holder, g *grant, sums *Resources) {
+	p := h.pod
+	m.release(h)
+	h.grant, h.degraded, p.resources = g, "", sums
+	m.own(h)
 	m.recompute()
 	m.explain(p)
 	m.podChanged(p)
 }
 
-func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
-	r := p.grant.request
+func (m *Machine) shrink(h *holder, n int) (*grant, *Refusal) {
+	r := h.grant.request
 	r.CPUs, r.Nodes = n, cpuset.Set{}
 	ask := r
-	if r.SMT == cpuallocator.SMTRoundUp && p.grant.cpus.Count() <= p.grant.request.CPUs {
+	if r.SMT == cpuallocator.SMTRoundUp && h.grant.cpus.Count() <= h.grant.request.CPUs {
 		ask.SMT = cpuallocator.SMTNone // its surplus was taken back: there are no whole cores to keep
 	}
-	keep := p.grant.cpus
+	keep := h.grant.cpus
 	if on := keep.And(m.topo.Online()); on.Count() >= n {
 		keep = on
 	}
@@ -270,9 +311,9 @@ func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 	if err != nil {
 		return nil, err
 	}
-	g := m.grantOf(p, result.CPUs, r)
+	g := m.grantOf(h, result.CPUs, r)
 	if r.SMT == cpuallocator.SMTIsolate {
-		g.withheld = g.withheld.And(p.grant.withheld)
+		g.withheld = g.withheld.And(h.grant.withheld)
 	}
 	return g, nil
 }
@@ -282,9 +323,21 @@ func (m *Machine) shrink(p *pod, n int) (*grant, *Refusal) {
 // What a reservation's quota should be, only the version that made it knows.
 func (p *pod) keepsQuota() bool { return p.in.request.SMT == cpuallocator.SMTRoundUp || p.reserved() }
 
-// explain writes down in one sentence why a pod runs where it does, and what it waits for.
+// explain writes down in one sentence why a pod and its containers run where they do, and
+// what they wait for.
 func (m *Machine) explain(p *pod) {
-	m.noteWaiting(p)
+	for _, name := range sortedKeys(p.holders) {
+		h := p.holders[name]
+		m.noteWaiting(h)
+		h.why = m.whyNamed(h)
+	}
+	if p.holders != nil {
+		delete(m.waiting, p.ref.UID)
+		p.why = fmt.Sprintf("%s: runs in the shared pool; of its pod, containers %s own CPUs", p.in.class,
+			strings.Join(sortedKeys(p.holders), ", "))
+		return
+	}
+	m.noteWaiting(&p.holder)
 	switch {
 	case p.reserved():
 		p.why = fmt.Sprintf(
@@ -293,18 +346,18 @@ func (m *Machine) explain(p *pod) {
 	case p.unread:
 		p.why = fmt.Sprintf("%s: what it owns is still being read from its cgroup; it stays where it is", p.in.class)
 	case p.grant != nil:
-		p.why = m.whyExclusive(p)
+		p.why = m.whyExclusive(&p.holder)
 	case p.kubelet:
 		p.why = "kubelet's static policy pinned it, so it counts as LSR; nobody else runs on its CPUs"
 	case p.degraded != "":
-		p.why = "runs in the shared pool instead of what it asked for: " + p.degraded + m.waitsFor(p)
+		p.why = "runs in the shared pool instead of what it asked for: " + p.degraded + m.waitsFor(&p.holder)
 	case p.in.unmanaged:
 		p.why = fmt.Sprintf("annotation %s is false: it is left alone inside the pool of its Kubernetes class",
 			AnnManaged)
 	case p.in.class == BE:
 		p.why = "BE: may run on every CPU that no LSE pod owns"
 	case p.in.class == SYSTEM:
-		p.why = "SYSTEM: runs on the CPUs configured for that class"
+		p.why = m.whySystem(p)
 	case p.nodes != nil:
 		p.why = fmt.Sprintf("LS: bound to the shared pool of %s", nodesText(p.nodes))
 	default:
@@ -312,21 +365,66 @@ func (m *Machine) explain(p *pod) {
 	}
 }
 
-func (m *Machine) whyExclusive(p *pod) string {
-	g := p.grant
+func (m *Machine) whySystem(p *pod) string {
+	switch m.poolOf(p) {
+	case PoolSystem:
+		return "SYSTEM: runs on the CPUs of system.cpus"
+	case PoolReserved:
+		return "SYSTEM: runs on the reserved CPUs; system.cpus names none that is free"
+	}
+	return "SYSTEM: runs in the shared pool; neither system.cpus nor reserved CPUs name one that is free"
+}
+
+// whyOf is why a container runs where it does.
+func (p *pod) whyOf(name string) string {
+	if h := p.holders[name]; h != nil {
+		return h.why
+	}
+	if _, pinned := p.entries[name]; p.kubelet && !pinned {
+		return "runs in the shared pool; kubelet's static policy pinned other containers of its pod"
+	}
+	return p.why
+}
+
+// whyNamed is why a container runs where it does that is to own CPUs.
+func (m *Machine) whyNamed(h *holder) string {
+	switch {
+	case h.grant != nil:
+		return m.whyExclusive(h)
+	case h.degraded != "":
+		return "runs in the shared pool instead of on CPUs of its own: " + h.degraded + m.waitsFor(h)
+	}
+	return fmt.Sprintf("%s: is given CPUs of its own when it starts", h.pod.in.class)
+}
+
+func (m *Machine) whyExclusive(h *holder) string {
+	g, p := h.grant, h.pod
 	online := g.cpus.And(m.topo.Online())
 	if online.IsEmpty() {
 		return fmt.Sprintf("%s: all of its CPUs (%s) are offline; it runs in the shared pool%s", p.in.class, g.cpus,
-			m.waitsFor(p))
+			m.waitsFor(h))
 	}
 	var b strings.Builder
-	neighbours := "alone"
-	if p.in.class == LSR {
-		neighbours = "beside BE only"
+	neighbours := "beside BE only"
+	if p.refusesBE() {
+		neighbours = "alone"
 	}
 	fmt.Fprintf(&b, "%s: owns %s of its own, %s", p.in.class, count(g.cpus.Count(), "CPU"), neighbours)
 	nodes := m.topo.NodesOf(g.cpus)
 	fmt.Fprintf(&b, ", on %s", nodesText(&nodes))
+	b.WriteString(m.whyShape(g))
+	if p.in.reasons != "" {
+		b.WriteString("; " + p.in.reasons)
+	}
+	if off := g.cpus.Minus(online); !off.IsEmpty() {
+		fmt.Fprintf(&b, "; %s offline", off)
+	}
+	return b.String() + m.waitsFor(h)
+}
+
+// whyShape is how a grant lies on cores, and why.
+func (m *Machine) whyShape(g *grant) string {
+	var b strings.Builder
 	switch g.request.SMT {
 	case cpuallocator.SMTIsolate:
 		b.WriteString("; one on each core")
@@ -346,13 +444,7 @@ func (m *Machine) whyExclusive(p *pod) string {
 	default:
 		fmt.Fprintf(&b, "; %s", m.shape(g))
 	}
-	if p.in.reasons != "" {
-		b.WriteString("; " + p.in.reasons)
-	}
-	if off := g.cpus.Minus(online); !off.IsEmpty() {
-		fmt.Fprintf(&b, "; %s offline", off)
-	}
-	return b.String() + m.waitsFor(p)
+	return b.String()
 }
 
 // shape describes how a grant lies on cores.

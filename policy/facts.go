@@ -9,8 +9,19 @@ type PodFacts struct {
 	Resources Resources `json:"resources"`
 	// Owner names the job, such as Deployment/web; pods of one owner are tasks of it.
 	Owner string `json:"owner,omitempty"`
+	// Containers are given for a pod some of whose containers are to own CPUs, in the order in
+	// which they start; nil: not known.
+	Containers []ContainerFacts `json:"containers,omitempty"`
 	// BatchMilli is what the pod requests of lent CPUs, in thousandths of a CPU.
 	BatchMilli int64 `json:"batchMilli,omitempty"`
+}
+
+// ContainerFacts is a container as the API server has it.
+type ContainerFacts struct {
+	Name      string    `json:"name"`
+	Resources Resources `json:"resources"`
+	// Init says that it ends before the others start.
+	Init bool `json:"init,omitempty"`
 }
 
 // learn takes over the facts that come with a new pod.
@@ -20,7 +31,7 @@ func (p *pod) learn(f *PodFacts) {
 	}
 	r := f.Resources
 	p.resources, p.hidden = &r, false
-	p.owner, p.batch, p.known = f.Owner, f.BatchMilli, true
+	p.owner, p.batch, p.known, p.specs = f.Owner, f.BatchMilli, true, f.Containers
 }
 
 // maxLabelValue is Kubernetes' own bound.
@@ -54,10 +65,12 @@ func (m *Machine) podFacts(f PodFacts) {
 	}
 	r := f.Resources
 	switch {
+	case p.holders != nil && p.in.named != nil:
+		m.namedFacts(p, f)
 	case p.undecided():
 		// A refusal now would reach nobody; its first container can be refused.
-		if g, err := m.grantFor(p, r); err == nil {
-			m.give(p, g, &r)
+		if g, err := m.grantFor(&p.holder, r, &r); err == nil {
+			m.give(&p.holder, g, &r)
 		}
 	case p.allocated() && p.hidden:
 		p.hidden = false
@@ -84,5 +97,5 @@ func (p *pod) facts() *PodFacts {
 	if !p.known || p.resources == nil {
 		return nil
 	}
-	return &PodFacts{UID: p.ref.UID, Resources: *p.resources, Owner: p.owner, BatchMilli: p.batch}
+	return &PodFacts{UID: p.ref.UID, Resources: *p.resources, Owner: p.owner, BatchMilli: p.batch, Containers: p.specs}
 }

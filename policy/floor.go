@@ -17,10 +17,10 @@ type floor struct {
 	milli int64       // requested by the pods there
 }
 
-// floors are those of the whole pool and of each part, without what one pod requests: it is
-// about to own CPUs instead. Small parts come before those that they lie in.
-func (m *Machine) floors(except *pod) []floor {
-	whole := floor{cpus: m.topo.Known()}
+// floors are those of the whole pool and of each part, with what the rest of a pod requests
+// that is about to own CPUs. Small parts come before those that they lie in.
+func (m *Machine) floors(c claim) []floor {
+	whole, except := floor{cpus: m.topo.Known(), milli: c.rest}, c.of()
 	for _, p := range m.pods {
 		if p != except {
 			whole.milli += m.requestedFrom(p)
@@ -55,11 +55,23 @@ func (m *Machine) floorOn(nodes *cpuset.Set, except *pod) floor {
 	return part
 }
 
+// of is the pod of a claim; nil: nobody claims anything.
+func (c claim) of() *pod {
+	if c.holder == nil {
+		return nil
+	}
+	return c.pod
+}
+
 // requestedFrom is what a pod requests of the shared pool, in thousandths of a CPU: 0 for
 // one that runs elsewhere, or whose request is not known.
 func (m *Machine) requestedFrom(p *pod) int64 {
-	if p.resources == nil || p.unread || m.poolOf(p) != PoolShared || m.trying && m.waiting[p.ref.UID] != nil {
+	if p.resources == nil || p.unread || m.poolOf(p) != PoolShared ||
+		m.trying && p.holders == nil && m.waiting[p.ref.UID] != nil {
 		return 0
+	}
+	if p.holders != nil {
+		return m.restOf(p, p.resources.RequestMilli, nil, 0)
 	}
 	if p.kubelet {
 		pinned := union(p.entries)
@@ -82,7 +94,7 @@ func (f *floor) room(shared, reserved cpuset.Set) int {
 
 // keepsFloors refuses to take CPUs from the shared pool where its own pods requested them.
 // A pool that is too small already loses nothing more; what leaves it as it is may pass.
-func (m *Machine) keepsFloors(p *pod, taken cpuset.Set) *Refusal {
+func (m *Machine) keepsFloors(c claim, taken cpuset.Set) *Refusal {
 	if taken = taken.And(m.pools.Shared); taken.IsEmpty() {
 		return nil
 	}
@@ -92,7 +104,7 @@ func (m *Machine) keepsFloors(p *pod, taken cpuset.Set) *Refusal {
 			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d",
 			taken.Count(), left, m.pools.Shared.Count(), floor)
 	}
-	for _, f := range m.floors(p) {
+	for _, f := range m.floors(c) {
 		if taken.Intersects(&f.cpus) && f.room(rest, m.pools.Reserved) < 0 {
 			return refuse(cpuallocator.InsufficientCPUs,
 				"giving %s away exclusively would leave %s %d of its %s; %s", count(taken.CountAnd(&f.cpus), "CPU"),
@@ -124,8 +136,8 @@ func (m *Machine) needs(f *floor) string {
 
 // spare is what of some free CPUs may be taken without taking a part of the shared pool
 // below its floor: of a part with too little room whole cores are left first.
-func (m *Machine) spare(p *pod, free cpuset.Set) cpuset.Set {
-	for _, f := range m.floors(p)[1:] {
+func (m *Machine) spare(c claim, free cpuset.Set) cpuset.Set {
+	for _, f := range m.floors(c)[1:] {
 		room := max(f.room(m.pools.Shared, m.pools.Reserved), 0)
 		here := free.And(f.cpus)
 		if here.Count() <= room {
@@ -170,9 +182,11 @@ func (s Shortage) String() string {
 }
 
 // Shortages lists them, the whole pool first.
-func (m *Machine) Shortages() []Shortage {
+func (m *Machine) Shortages() []Shortage { return m.shortages(m.floors(claim{})) }
+
+func (m *Machine) shortages(floors []floor) []Shortage {
 	var list []Shortage
-	for _, f := range m.floors(nil) {
+	for _, f := range floors {
 		if f.room(m.pools.Shared, m.pools.Reserved) >= 0 {
 			continue
 		}

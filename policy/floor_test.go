@@ -259,6 +259,19 @@ func (l *life) requests(nodes *cpuset.Set) int64 {
 				continue
 			}
 		}
+		if p.holders != nil {
+			rest := p.resources.RequestMilli
+			for _, o := range d.Owned {
+				rest -= 1000 * int64(p.holders[o.Container].grant.request.CPUs)
+			}
+			for _, h := range p.holders {
+				if l.healed && l.m.waiting[h.id()] != nil && !l.m.pins(h) {
+					rest -= 1000 * int64(l.m.lacks(h))
+				}
+			}
+			sum += max(rest, 0)
+			continue
+		}
 		pinned := union(p.entries)
 		sum += max(p.resources.RequestMilli-1000*int64(pinned.Count()), 0)
 	}
@@ -319,11 +332,11 @@ func (l *life) checkTakenBack(t *rapid.T, e Event) {
 		online := s.Topology.Online()
 		extra := p.grant.cpus.CountAnd(&online) - p.grant.request.CPUs
 		idle := p.grant.withheld.And(online).Minus(l.m.cfg.reserved())
-		if p.reserved() {
+		if p.pod.reserved() {
 			continue
 		}
 		if !idle.IsEmpty() || p.grant.request.SMT == cpuallocator.SMTRoundUp && extra > 0 {
-			t.Fatalf("the shared pool has too few CPUs, and %s has %s, %d of them surplus, and %s idle\n%s", p.ref.Name,
+			t.Fatalf("the shared pool has too few CPUs, and %s has %s, %d of them surplus, and %s idle\n%s", p,
 				p.grant.cpus, extra, idle, describe(s))
 		}
 	}

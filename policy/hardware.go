@@ -30,8 +30,8 @@ func (m *Machine) hardware(t *topology.Topology) {
 	m.recompute()
 	for _, p := range ordered(m.pods) {
 		owns := union(p.entries)
-		if p.grant != nil {
-			owns = p.grant.all()
+		if p.owns() {
+			owns = p.granted()
 		}
 		if !owns.Intersects(&moved) {
 			continue
@@ -54,6 +54,7 @@ func (m *Machine) hardware(t *topology.Topology) {
 // nothing that runs is moved.
 func (m *Machine) nodeLabels(labels map[string]string) {
 	m.cfg.NodeLabels = maps.Clone(labels)
+	m.views.rules = nil
 }
 
 // reportLabels reports labels of the Node with unknown values, each value once.
@@ -68,7 +69,12 @@ func (m *Machine) reportLabels() {
 		{LabelAlignment2, "None, BestEffort, Restricted or SingleNUMANode"},
 	} {
 		v, ok := m.cfg.NodeLabels[l.key]
-		if !ok || knownLabel(l.key, v) || m.reported[l.key] == v {
+		if m.cfg.arm() && v == "SpreadByPCPUs" {
+			ok, l.values = l.key == LabelBind, "None, FullPCPUsOnly or PCPUOnly on arm64"
+		} else if knownLabel(l.key, v) {
+			continue
+		}
+		if !ok || m.reported[l.key] == v {
 			continue
 		}
 		if m.reported == nil {
@@ -124,6 +130,7 @@ func (m *Machine) judgeConfig(v *verdict, cfg Config) *Refusal {
 // configure takes over a configuration. Allocations stay as they are.
 func (m *Machine) configure(cfg Config) {
 	m.cfg = cfg
+	m.views.rules = nil
 	m.recompute()
 	for _, p := range ordered(m.pods) {
 		m.explain(p)

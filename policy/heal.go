@@ -11,12 +11,12 @@ import (
 
 // healing is who waits for CPUs of its own, and what is known of those that are free.
 type healing struct {
-	now     time.Time       // of the step
-	waiting map[string]*pod // by UID: every pod that waits has since set
-	again   bool            // something may have changed since all of them were tried in vain
-	wasFree cpuset.Set      // at the last step, where cfg.HealAfter counts
-	freed   []Freed         // less than that ago
-	moved   time.Time       // when an owner was last moved to a better place
+	now     time.Time          // of the step
+	waiting map[string]*holder // by ID: every one that waits has since set
+	again   bool               // something may have changed since all of them were tried in vain
+	wasFree cpuset.Set         // at the last step, where cfg.HealAfter counts
+	freed   []Freed            // less than that ago
+	moved   time.Time          // when an owner was last moved to a better place
 	// trying: the others that wait hold up nobody, so what they request does not count.
 	trying bool
 	// hidden are CPUs that do not count as free while a pod is tried.
@@ -29,20 +29,24 @@ type Freed struct {
 	Since time.Time  `json:"since"`
 }
 
-// lacks is how many CPUs a pod waits for: those that it asked for and was refused, or that
+// lacks is how many CPUs a holder waits for: those that it asked for and was refused, or that
 // hardware took; 0: it does not wait.
-func (m *Machine) lacks(p *pod) int {
-	if !m.heals(p) {
+func (m *Machine) lacks(h *holder) int {
+	if !m.heals(h.pod) {
 		return 0
 	}
-	if p.grant != nil {
+	if h.grant != nil {
 		online := m.topo.Online()
-		return max(p.grant.request.CPUs-p.grant.cpus.CountAnd(&online), 0)
+		return max(h.grant.request.CPUs-h.grant.cpus.CountAnd(&online), 0)
 	}
-	if p.degraded == "" || p.resources == nil {
+	asks := h.pod.resources
+	if h.name != "" {
+		asks = &h.asks
+	}
+	if h.degraded == "" || asks == nil {
 		return 0
 	}
-	return int(min(max(p.resources.RequestMilli+999, 0)/1000, cpuset.MaxCPUs))
+	return int(min(max(asks.RequestMilli+999, 0)/1000, cpuset.MaxCPUs))
 }
 
 // heals says that a pod asks to own CPUs, and that it is not to stay without them.
@@ -52,55 +56,66 @@ func (m *Machine) heals(p *pod) bool {
 		return false
 	}
 	in := Pod{Labels: p.labels}
-	return in.Exclusive() || kubeletPins(p.labels, p.ref.QoS) && (p.grant != nil || len(m.entriesOf(p.ref.UID)) > 0)
+	return in.Exclusive() || kubeletPins(p.labels, p.ref.QoS) && (p.owns() || len(m.entriesOf(p.ref.UID)) > 0)
 }
 
-// noteWaiting keeps account of whether a pod waits.
-func (m *Machine) noteWaiting(p *pod) {
-	if m.lacks(p) == 0 {
-		if m.waiting[p.ref.UID] != nil {
+// noteWaiting keeps account of whether a holder waits.
+func (m *Machine) noteWaiting(h *holder) {
+	id := h.id()
+	if m.lacks(h) == 0 {
+		if m.waiting[id] != nil {
 			m.views.ownersStale = true
 		}
-		delete(m.waiting, p.ref.UID)
-		p.since = time.Time{}
+		delete(m.waiting, id)
+		h.since = time.Time{}
 		return
 	}
-	if p.since.IsZero() {
-		p.since = m.now
+	if h.since.IsZero() {
+		h.since = m.now
 	}
-	if m.waiting[p.ref.UID] != p {
+	if m.waiting[id] != h {
 		m.again = true
 	}
-	m.waiting[p.ref.UID] = p
+	m.waiting[id] = h
 	m.views.ownersStale = true
 }
 
-// Waiting is a pod that waits for CPUs of its own.
+// stopWaiting forgets that a pod, or a container of it, waits.
+func (m *Machine) stopWaiting(p *pod) {
+	delete(m.waiting, p.ref.UID)
+	for _, h := range p.holders {
+		delete(m.waiting, h.id())
+	}
+}
+
+// Waiting is a pod, or a container of one, that waits for CPUs of its own.
 type Waiting struct {
 	PodUID    string    `json:"podUID"`
 	Namespace string    `json:"namespace"`
 	Pod       string    `json:"pod"`
-	CPUs      int       `json:"cpus"` // for how many
+	Container string    `json:"container,omitempty"` // empty: the pod as a whole
+	CPUs      int       `json:"cpus"`                // for how many
 	Since     time.Time `json:"since"`
 }
 
 // waitingViews lists the pods that wait, the oldest first: the order in which they are tried.
 func (m *Machine) waitingViews() []Waiting {
 	var list []Waiting
-	for _, p := range ordered(m.waiting) {
-		list = append(list, Waiting{PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name,
-			CPUs: m.lacks(p), Since: p.since.UTC()})
+	for _, h := range orderedHolders(m.waiting) {
+		p := h.pod.ref
+		list = append(list, Waiting{PodUID: p.UID, Namespace: p.Namespace, Pod: p.Name, Container: h.name,
+			CPUs: m.lacks(h), Since: h.since.UTC()})
 	}
 	return list
 }
 
-// waitsFor says in words what a pod waits for; empty: nothing.
-func (m *Machine) waitsFor(p *pod) string {
-	n := m.lacks(p)
+// waitsFor says in words what a holder waits for; empty: nothing.
+func (m *Machine) waitsFor(h *holder) string {
+	n := m.lacks(h)
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; waiting for %s since %s", count(n, "CPU"), p.since.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("; waiting for %s since %s", count(n, "CPU"), h.since.UTC().Format(time.RFC3339))
 }
 
 // heal ends a step: of the pods that wait, the oldest for which there are CPUs gets them.
@@ -124,16 +139,19 @@ func (m *Machine) heal(e Event, v *verdict) {
 	}
 	m.again, m.trying = false, true
 	defer func() { m.trying = false }()
-	for _, p := range ordered(m.waiting) {
-		if v.enters && p == v.pod {
+	for _, h := range orderedHolders(m.waiting) {
+		if h.pod == v.pod && v.enters || h == v.holder {
 			m.again = true // it was judged in this step
 			continue
 		}
 		healed := false
-		if p.grant != nil {
-			healed = m.refill(p)
-		} else {
-			healed = m.rejudge(p)
+		switch {
+		case h.grant != nil:
+			healed = m.refill(h)
+		case h.name != "":
+			healed = m.grantAgain(h)
+		default:
+			healed = m.rejudge(h.pod)
 		}
 		if healed {
 			m.again = true // for the others, with the next step
@@ -144,13 +162,13 @@ func (m *Machine) heal(e Event, v *verdict) {
 
 // refill gives an owner CPUs for those that hardware took, as many as there are. It keeps
 // those that it has, and of the others those for which there is nothing in their place.
-func (m *Machine) refill(p *pod) bool {
-	was := p.grant
+func (m *Machine) refill(h *holder) bool {
+	p, was := h.pod, h.grant
 	has := was.cpus.And(m.topo.Online())
 	lost, free := was.cpus.Minus(has), m.free()
 	want := was.request.CPUs
 	for n := min(want, has.Count()+free.Count()); n > has.Count(); n-- {
-		g, err := m.allocate(p, n, was)
+		g, err := m.allocate(m.claimOf(h, n, p.resources), n)
 		if err != nil || g.cpus.Count() <= has.Count() {
 			continue
 		}
@@ -163,27 +181,53 @@ func (m *Machine) refill(p *pod) bool {
 		}
 		r := g.request
 		r.CPUs = want
-		next := m.grantOf(p, kept, r)
+		next := m.grantOf(h, kept, r)
 		next.withheld.RemoveSet(m.given(was))
 		m.follows(next, was)
-		m.give(p, next, p.resources)
+		m.give(h, next, p.resources)
 		more := kept.Minus(was.cpus)
-		m.notice(p, "CPUsHealed", "%s/%s owns CPUs %s in place of those that it lost; it has %s", p.ref.Namespace,
-			p.ref.Name, more, kept.And(m.topo.Online()))
+		m.notice(p, "CPUsHealed", "%s owns CPUs %s in place of those that it lost; it has %s", h, more,
+			kept.And(m.topo.Online()))
 		return true
 	}
 	return false
+}
+
+// hideFreed leaves what has not been free for long to those that lost CPUs.
+func (m *Machine) hideFreed(h *holder) {
+	if h.demoted {
+		return
+	}
+	for _, f := range m.freed {
+		m.hidden.AddSet(&f.CPUs)
+	}
+}
+
+// grantAgain gives a container CPUs of its own that runs in the shared pool instead. Where it
+// is refused again it stays there, but for the reason.
+func (m *Machine) grantAgain(h *holder) bool {
+	p := h.pod
+	m.hideFreed(h)
+	g, err := m.grantFor(h, h.asks, p.resources)
+	m.hidden = cpuset.Set{}
+	if err != nil {
+		if h.degraded != err.Error() {
+			h.degraded = err.Error()
+			m.retell(p)
+		}
+		return false
+	}
+	waited := m.now.Sub(h.since)
+	m.give(h, g, p.resources)
+	m.notice(p, "CPUsHealed", "%s owns CPUs %s now, after %s in the shared pool", h, g.cpus, waited.Round(time.Second))
+	return true
 }
 
 // rejudge judges a pod without the CPUs that it asked for as if it came now. Where it is
 // refused again it stays as it is, but for the reason.
 func (m *Machine) rejudge(p *pod) bool {
 	was := p.place
-	if !p.demoted {
-		for _, f := range m.freed {
-			m.hidden.AddSet(&f.CPUs)
-		}
-	}
+	m.hideFreed(&p.holder)
 	v := verdict{pod: p}
 	err := m.placeAnew(&v)
 	m.hidden = cpuset.Set{}
@@ -200,13 +244,11 @@ func (m *Machine) rejudge(p *pod) bool {
 		delete(m.overruled, p.ref.UID)
 	}
 	waited := m.now.Sub(was.since)
-	if p.grant != nil {
-		m.own(p)
-	}
+	m.ownAll(p)
 	m.recompute()
 	m.explain(p)
 	m.publishNotices(&v)
-	own, _ := m.ownOf(p, "")
+	own := m.ownedIn(p)
 	m.notice(p, "CPUsHealed", "%s/%s owns CPUs %s now, after %s in the shared pool", p.ref.Namespace, p.ref.Name, own,
 		waited.Round(time.Second))
 	m.podChanged(p)
@@ -217,24 +259,26 @@ func (m *Machine) rejudge(p *pod) bool {
 func (m *Machine) placeAnew(v *verdict) *Refusal {
 	p := v.pod
 	in := p.input("")
-	p.place = place{pool: p.pool, several: p.several}
+	p.place = place{pool: p.pool, several: p.several, holder: holder{pod: p}}
 	intent, err := m.intentOf(&in)
 	p.in = intent
 	if err == nil {
 		err = m.takeKubelets(v, nil)
 	}
 	if err == nil && p.kubelet {
-		err = m.keepsFloors(p, union(p.entries))
+		err = m.keepsFloors(claim{holder: &p.holder}, union(p.entries))
 	}
-	if err == nil && p.grant == nil && !p.kubelet {
-		err = m.place(p, nil)
+	if err == nil && !p.owns() && !p.kubelet {
+		if err = m.place(p, nil); p.holders != nil && p.owns() {
+			err = nil // the others go on waiting
+		}
 	}
 	for _, name := range sortedKeys(p.containers) {
 		if err == nil {
 			err = p.unequal(name, p.containers[name].resources)
 		}
 	}
-	if err == nil && p.grant == nil && !p.kubelet {
+	if err == nil && p.holders == nil && p.grant == nil && !p.kubelet {
 		err = refuse(InvalidRequest, "how many CPUs it asks for is not known")
 	}
 	return err
@@ -273,8 +317,8 @@ func (m *Machine) noteFree() {
 
 // giveUp takes whole cores from an owner until the shared pool has so many CPUs of them. One
 // that has none left runs in the shared pool itself. It gets others as soon as there are some.
-func (m *Machine) giveUp(p *pod, need int) {
-	g := *p.grant
+func (m *Machine) giveUp(h *holder, need int) {
+	p, g := h.pod, *h.grant
 	var given cpuset.Set
 	for _, core := range m.coresToGive(&g) {
 		if usable := given.And(m.shareable()); usable.Count() >= need {
@@ -285,16 +329,15 @@ func (m *Machine) giveUp(p *pod, need int) {
 	g.cpus.RemoveSet(&given)
 	g.withheld.RemoveSet(&given)
 	if online := m.topo.Online(); !g.cpus.Intersects(&online) {
-		m.degrade(p, "the shared pool had no CPU left and takes this pod's")
+		m.degrade(h, "the shared pool had no CPU left and takes this pod's")
 		return
 	}
-	m.follows(&g, p.grant)
-	m.release(p)
-	p.grant = &g
-	m.own(p)
+	m.follows(&g, h.grant)
+	m.release(h)
+	h.grant = &g
+	m.own(h)
 	m.explain(p)
-	m.notice(p, "CPUsTaken", "CPUs %s of %s/%s go to the shared pool, which had none left; it keeps %s", given,
-		p.ref.Namespace, p.ref.Name, g.cpus)
+	m.notice(p, "CPUsTaken", "CPUs %s of %s go to the shared pool, which had none left; it keeps %s", given, h, g.cpus)
 	m.podChanged(p)
 }
 

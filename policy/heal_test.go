@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
 )
 
@@ -19,12 +20,23 @@ type holding struct {
 
 func (l *life) holdings() map[string]holding {
 	all := map[string]holding{}
-	for uid, p := range l.m.pods {
-		h := holding{waits: l.m.lacks(p) > 0}
-		if p.grant != nil {
-			h.cpus = p.grant.cpus
+	for id, holder := range l.holders() {
+		h := holding{waits: l.m.lacks(holder) > 0}
+		if holder.grant != nil {
+			h.cpus = holder.grant.cpus
 		}
-		all[uid] = h
+		all[id] = h
+	}
+	return all
+}
+
+// holders are all that may own CPUs, by ID.
+func (l *life) holders() map[string]*holder {
+	all := map[string]*holder{}
+	for _, p := range l.m.pods {
+		for _, h := range p.every() {
+			all[h.id()] = h
+		}
 	}
 	return all
 }
@@ -32,18 +44,21 @@ func (l *life) holdings() map[string]holding {
 // checkHealed: who waits is who lacks CPUs and may have some. When only time passes one pod
 // at most gets any, it waited for them, and it keeps those that it has; all others stay.
 func (l *life) checkHealed(t *rapid.T, e Event, had map[string]holding) (any bool) {
-	for uid, p := range l.m.pods {
-		if waits := l.m.waiting[uid] == p; waits != (l.m.lacks(p) > 0) || waits == p.since.IsZero() {
-			t.Fatalf("%s lacks %d CPUs, waits: %t since %s", p.ref.Name, l.m.lacks(p), waits, p.since)
+	holders := l.holders()
+	for id, p := range holders {
+		if waits := l.m.waiting[id] == p; waits != (l.m.lacks(p) > 0) || waits == p.since.IsZero() {
+			t.Fatalf("%s lacks %d CPUs, waits: %t since %s", p, l.m.lacks(p), waits, p.since)
 		}
 		if waits := strings.Contains(p.why, "; waiting for "); waits != (l.m.lacks(p) > 0) {
-			t.Fatalf("%s lacks %d CPUs, and says %q", p.ref.Name, l.m.lacks(p), p.why)
+			t.Fatalf("%s lacks %d CPUs, and says %q", p, l.m.lacks(p), p.why)
 		}
 	}
-	if len(l.m.waiting) > len(l.m.pods) {
-		t.Fatalf("%d pods wait and %d are there", len(l.m.waiting), len(l.m.pods))
+	for id := range l.m.waiting {
+		if holders[id] == nil {
+			t.Fatalf("%s waits and is not there", id)
+		}
 	}
-	for uid, p := range l.m.pods {
+	for uid, p := range holders {
 		any = any || had[uid].waits && p.grant != nil && p.grant.cpus != had[uid].cpus
 	}
 	if _, tick := e.(Tick); !tick {
@@ -51,7 +66,7 @@ func (l *life) checkHealed(t *rapid.T, e Event, had map[string]holding) (any boo
 	}
 	online := l.m.topo.Online()
 	var healed []string
-	for uid, p := range l.m.pods {
+	for uid, p := range holders {
 		var has cpuset.Set
 		if p.grant != nil {
 			has = p.grant.cpus
@@ -78,12 +93,12 @@ func (l *life) checkHealed(t *rapid.T, e Event, had map[string]holding) (any boo
 }
 
 // movedWell: compaction is configured, and the pod lies better than it did, on as many CPUs.
-func (l *life) movedWell(p *pod, was cpuset.Set) bool {
+func (l *life) movedWell(p *holder, was cpuset.Set) bool {
 	now := p.grant.cpus
 	switch l.m.cfg.Allocation.Compact {
 	case CompactAlways:
 	case CompactIdle:
-		if len(p.all) > 0 {
+		if p.runs() {
 			return false
 		}
 	default:
@@ -197,5 +212,49 @@ func TestHealAfter(t *testing.T) {
 	step(Hardware{Online: cpus(t, "0-6,8-15")})
 	if want := "late 0-6,8;"; own() != want {
 		t.Errorf("after CPU 7 went: %q, want %q", own(), want)
+	}
+}
+
+// Isolation that is configured while an owner runs on both threads of a core does not keep it
+// from being resized, nor does it cost the pools its siblings.
+func TestIsolationThatIsConfiguredLater(t *testing.T) {
+	m := small(t, Config{})
+	p := lsr("a", 2000, nil)
+	told(t, m, PodRun{Pod: p})
+	after := small(t, Config{Allocation: Allocation{SMT: cpuallocator.SMTIsolate}})
+	told(t, after, m.Checkpoint())
+	told(t, after, PodRun{Pod: lsr("new", 1000, nil)})
+	told(t, after, PodResized{Sandbox: p.Sandbox, Resources: Resources{RequestMilli: 3000, LimitMilli: 3000}})
+	if a, n := owns(after, "a"), owns(after, "new"); a != "0-1,4" || n != "2 beside 3" {
+		t.Errorf("the one that ran owns %s, the new one %s", a, n)
+	}
+}
+
+// An owner that healed after its container was restarted keeps its CPUs over a restart of the
+// daemon, although the runtime still lists the run whose limit was not its request.
+func TestAHealedOwnerIsNotJudgedByAnOldRun(t *testing.T) {
+	p := lsr("a", 2000, nil)
+	p.LimitHidden, p.Resources = true, &Resources{RequestMilli: 2000, LimitMilli: NoLimit}
+	m := small(t, Config{Degrade: true})
+	told(t, m, PodRun{Pod: p})
+	old := containerOf(p, "main", Resources{RequestMilli: 2000, LimitMilli: NoLimit})
+	old.Container.CreatedAt = time.Unix(1, 0)
+	told(t, m, old)
+	if got := owns(m, "a"); got != "nothing" {
+		t.Fatalf("a container without a limit owns %s", got)
+	}
+	next := old
+	next.Container.ID, next.Container.CreatedAt = "a-main-2", time.Unix(2, 0)
+	next.Container.Resources = Resources{RequestMilli: 2000, LimitMilli: 2000}
+	told(t, m, next)
+	told(t, m, PodResized{Sandbox: p.Sandbox, Resources: Resources{RequestMilli: 2000, LimitMilli: 2000}})
+	before := owns(m, "a")
+	if before == "nothing" {
+		t.Fatalf("it has not healed: %s", m.pods["a"].why)
+	}
+	after := small(t, Config{Degrade: true})
+	told(t, after, m.Checkpoint())
+	if got := owns(after, "a"); got != before {
+		t.Errorf("after a restart it owns %q, before %q: %s", got, before, after.pods["a"].why)
 	}
 }

@@ -19,17 +19,21 @@ const (
 	AnnManaged       = "quietcore.dev/managed"
 	AnnCap           = "quietcore.dev/cap"
 	AnnHeal          = "quietcore.dev/heal"
+	AnnContainers    = "quietcore.dev/exclusive-containers"
 	healOff          = "off"
+	capExempt        = "exempt"
+	capAllow         = "allow"
 	LabelBind        = "node.koordinator.sh/cpu-bind-policy"
 	LabelStrategy    = "node.koordinator.sh/numa-allocate-strategy"
 	LabelAlignment   = "node.koordinator.sh/numa-topology-alignment-policy"
 	LabelAlignment2  = "node.koordinator.sh/numa-topology-policy"
+	LabelArch        = "kubernetes.io/arch" // of a Node, as Go names architectures
 	maxAnnotation    = 4 << 10
 	maxQuotedLiteral = 40
 )
 
 // PodKeys are the labels and annotations that policy reads; a shell need keep no others.
-var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged, AnnCap, AnnHeal}
+var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged, AnnCap, AnnHeal, AnnContainers}
 
 // Relevant returns the part of a pod's labels or annotations that decisions
 // depend on, so that a tenant's other text is never held. A value that is too
@@ -71,22 +75,18 @@ type intent struct {
 	scheduled *scheduled
 	// ignored is a resource-status that is not trusted.
 	ignored bool
-	apart   apart // singleNUMANodeExclusive
+	apart   Apart    // singleNUMANodeExclusive
+	named   []string // the containers that are to own CPUs; nil: the pod owns as a whole
 	// exempt says that no cap may quiet the pod, notExempt that it asked for that and may not.
 	exempt, notExempt bool
 	// capped says that the pod may be capped although it is not best effort.
 	capped  bool
-	powers  []Power // that it asks for, allowed or not
-	reasons string  // which policy of the node decided, for people
+	powers  []Power  // that it asks for, allowed or not
+	reasons string   // which policy of the node decided, for people
+	unused  []string // annotations that mean nothing for its class, for people
 }
 
 func (i *intent) exclusive() bool { return !i.unmanaged && (i.class == LSE || i.class == LSR) }
-
-type resourceSpec struct {
-	Required  string `json:"requiredCPUBindPolicy"`
-	Preferred string `json:"preferredCPUBindPolicy"`
-	Exclusive string `json:"preferredCPUExclusivePolicy"`
-}
 
 // literal makes tenant text safe and short enough for a message.
 func literal(s string) string {
@@ -95,21 +95,6 @@ func literal(s string) string {
 	}
 	b, _ := json.Marshal(s)
 	return string(b)
-}
-
-func (m *Machine) classOf(p *Pod) (Class, *Refusal) {
-	switch c := Class(p.Labels[LabelClass]); c {
-	case "":
-		if p.QoS == BestEffort {
-			return BE, nil
-		}
-		return LS, nil
-	case LSE, LSR, LS, BE, SYSTEM:
-		return c, nil
-	default:
-		return "", refuse(InvalidQoS, "label %s is %s; it must be LSE, LSR, LS, BE or SYSTEM", LabelClass,
-			literal(string(c)))
-	}
 }
 
 // intentOf reads everything that a pod and its node say. It decides nothing
@@ -134,33 +119,24 @@ func (m *Machine) shared(r *cpuallocator.Request) *cpuallocator.Request {
 }
 
 func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
-	class, err := m.classOf(p)
-	if err != nil {
-		return err
-	}
-	in.class, in.unmanaged = class, p.Annotations[AnnManaged] == "false"
-	if v := p.Annotations[AnnManaged]; v != "" && v != "true" && !in.unmanaged {
-		return refuse(InvalidAnnotation, "annotation %s is %s; it must be true or false", AnnManaged, literal(v))
+	w, first := ReadWish(p)
+	in.class, in.unmanaged, in.unused = w.Class, w.Unmanaged, w.Unused()
+	if w.unread {
+		return first
 	}
 	if in.unmanaged {
-		if in.class != BE {
-			in.class = LS
-		}
 		return m.authorise(p, in)
 	}
-	var spec resourceSpec
-	first := decode(p, AnnSpec, &spec)
+	in.burst, in.capped, in.apart = w.burst, w.cap == capAllow, w.apart
 	// Every part is read even after a violation: a pod that runs already keeps
 	// its place whatever its node says by now, and the rest of what it asked for.
 	for _, part := range []func() *Refusal{
 		func() *Refusal { return m.authorise(p, in) },
-		func() *Refusal { return m.capOf(p, in) },
-		func() *Refusal { return healOf(p) },
-		func() *Refusal { return m.bindOf(spec, in) },
-		func() *Refusal { return m.exclusiveOf(spec, in) },
-		func() *Refusal { m.strategyOf(in); return m.alignmentOf(p, in) },
-		func() *Refusal { return m.smtOf(p, in) },
-		func() *Refusal { return m.statusOf(p, in) },
+		func() *Refusal { m.capOf(p, &w, in); return m.bindOf(&w, in) },
+		func() *Refusal { return m.exclusiveOf(&w, in) },
+		func() *Refusal { m.strategyOf(in); return m.alignmentOf(&w, in) },
+		func() *Refusal { m.smtOf(&w, in); return m.statusOf(p, in) },
+		func() *Refusal { return m.nameOwners(&w, in) },
 		func() *Refusal { in.request.Nodes = in.nodes(); return nil },
 	} {
 		if err := part(); err != nil && first == nil {
@@ -170,45 +146,11 @@ func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
 	return first
 }
 
-// decode reads an annotation into a value; one that is not there changes nothing.
-func decode(p *Pod, key string, into any) *Refusal {
-	text := p.Annotations[key]
-	if text == "" {
-		return nil
-	}
-	if len(text) > maxAnnotation {
-		return refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", key, maxAnnotation)
-	}
-	if err := json.Unmarshal([]byte(text), into); err != nil {
-		return refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", key, literal(text))
-	}
-	return nil
-}
-
-// capOf reads whether the pod is to be exempt from caps. One that may not be gets a notice,
-// and runs.
-func (m *Machine) capOf(p *Pod, in *intent) *Refusal {
-	switch v := p.Annotations[AnnCap]; v {
-	case "":
-	case "allow":
-		in.capped = true
-	case "exempt":
+// capOf says whether the pod is exempt from caps. One that may not be gets a notice, and runs.
+func (m *Machine) capOf(p *Pod, w *Wish, in *intent) {
+	if w.cap == capExempt {
 		in.exempt = m.cfg.Allows(p.Namespace, PowerCapExemption)
 		in.notExempt = !in.exempt
-	default:
-		return refuse(InvalidAnnotation, "annotation %s is %s; it must be exempt or allow", AnnCap, literal(v))
-	}
-	return nil
-}
-
-// healOf checks whether a pod says in a word that is known that it is to stay without CPUs
-// that it lost or was not given.
-func healOf(p *Pod) *Refusal {
-	switch v := p.Annotations[AnnHeal]; v {
-	case "", "auto", healOff:
-		return nil
-	default:
-		return refuse(InvalidAnnotation, "annotation %s is %s; it must be auto or off", AnnHeal, literal(v))
 	}
 }
 
@@ -223,10 +165,10 @@ func (i *intent) nodes() cpuset.Set {
 // nodeBind is the bind policy that the node demands, from its label, else from
 // kubelet's options.
 func (m *Machine) nodeBind() (bind cpuallocator.BindPolicy, source string) {
-	switch m.cfg.NodeLabels[LabelBind] {
-	case "FullPCPUsOnly", "PCPUOnly":
+	switch label := m.cfg.NodeLabels[LabelBind]; {
+	case label == "FullPCPUsOnly" || label == "PCPUOnly":
 		return cpuallocator.FullPCPUs, "node label " + LabelBind
-	case "SpreadByPCPUs":
+	case label == "SpreadByPCPUs" && !m.cfg.arm():
 		return cpuallocator.SpreadByPCPUs, "node label " + LabelBind
 	}
 	if m.cfg.Kubelet.Options["full-pcpus-only"] == "true" {
@@ -242,37 +184,29 @@ func bindName(b cpuallocator.BindPolicy) string {
 	return "FullPCPUs"
 }
 
-func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
-	own, key, required := spec.Preferred, "preferredCPUBindPolicy", false
-	if spec.Required != "" && spec.Required != "Default" {
-		own, key, required = spec.Required, "requiredCPUBindPolicy", true
-	}
+func (m *Machine) bindOf(w *Wish, in *intent) *Refusal {
 	r := in.request
-	named := true
-	switch own {
-	case "", "Default":
-		named = false
+	switch {
+	case w.badBind || w.burst:
+		return nil
+	case w.bind == nil:
 		r.Bind, r.BindRequired = m.cfg.Allocation.Bind, m.cfg.Allocation.BindRequired
 		if m.cfg.Kubelet.Options["distribute-cpus-across-cores"] == "true" {
 			r.Bind, r.BindRequired = cpuallocator.SpreadByPCPUs, false // best effort with kubelet too
 		}
-	case "FullPCPUs":
-		r.Bind, r.BindRequired = cpuallocator.FullPCPUs, required
-	case "SpreadByPCPUs":
-		r.Bind, r.BindRequired = cpuallocator.SpreadByPCPUs, required
-	case "ConstrainedBurst":
-		if in.class != LS {
-			return refuse(InvalidRequest, "%s ConstrainedBurst is for LS pods, this pod is %s", key, in.class)
-		}
-		in.burst = true
-		return nil
 	default:
-		return refuse(InvalidAnnotation,
-			"annotation %s: %s is %s; it must be Default, FullPCPUs, SpreadByPCPUs or ConstrainedBurst", AnnSpec, key,
-			literal(own))
+		r.Bind, r.BindRequired = *w.bind, w.bindRequired
 	}
 	if !in.exclusive() {
 		return nil
+	}
+	if m.cfg.arm() && r.Bind == cpuallocator.SpreadByPCPUs {
+		if w.bind != nil {
+			return refuse(cpuallocator.InvalidRequest,
+				"the pod asks for SpreadByPCPUs, and nodes of architecture arm64 know FullPCPUs only; drop the pod's "+
+					"policy or choose another node")
+		}
+		r.Bind, r.BindRequired = cpuallocator.FullPCPUs, false
 	}
 	if m.topo.ThreadsPerCore() == 1 {
 		// A core is a CPU: the two policies are one, and always met.
@@ -283,7 +217,7 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 	if source == "" {
 		return nil
 	}
-	if named && node != r.Bind {
+	if w.bind != nil && node != r.Bind {
 		return refuse(cpuallocator.InvalidRequest,
 			"the pod asks for %s and %s demands %s; drop the pod's policy or choose another node", bindName(r.Bind),
 			source, bindName(node))
@@ -295,22 +229,19 @@ func (m *Machine) bindOf(spec resourceSpec, in *intent) *Refusal {
 
 const InvalidRequest = cpuallocator.InvalidRequest
 
-func (m *Machine) exclusiveOf(spec resourceSpec, in *intent) *Refusal {
-	r := in.request
-	r.ExclusiveRequired = m.cfg.Allocation.ExclusiveRequired
-	switch spec.Exclusive {
-	case "", "Default":
-		r.Exclusive = m.cfg.Allocation.Exclusive
-	case "None":
-		r.Exclusive = cpuallocator.ExclusiveNone
-	case "PCPULevel":
-		r.Exclusive = cpuallocator.PCPULevel
-	case "NUMANodeLevel":
-		r.Exclusive = cpuallocator.NUMANodeLevel
-	default:
-		return refuse(InvalidAnnotation,
-			"annotation %s: preferredCPUExclusivePolicy is %s; it must be Default, None, PCPULevel or NUMANodeLevel",
-			AnnSpec, literal(spec.Exclusive))
+func (m *Machine) exclusiveOf(w *Wish, in *intent) *Refusal {
+	a, r := &m.cfg.Allocation, in.request
+	r.Exclusive, r.ExclusiveRequired = a.Exclusive, a.ExclusiveRequired
+	if w.exclusive != nil {
+		r.Exclusive = *w.exclusive
+	}
+	if m.cfg.arm() && r.Exclusive == cpuallocator.PCPULevel && in.exclusive() {
+		if w.exclusive != nil {
+			return refuse(cpuallocator.InvalidRequest,
+				"the pod asks for PCPULevel, and nodes of architecture arm64 know NUMANodeLevel only; drop the pod's "+
+					"policy or choose another node")
+		}
+		r.Exclusive, r.ExclusiveRequired = cpuallocator.ExclusiveNone, false
 	}
 	return nil
 }
@@ -331,22 +262,11 @@ func (m *Machine) strategyOf(in *intent) {
 	}
 }
 
-func (m *Machine) smtOf(p *Pod, in *intent) *Refusal {
+func (m *Machine) smtOf(w *Wish, in *intent) {
 	r := in.request
-	switch v := p.Annotations[AnnSMT]; v {
-	case "":
-		r.SMT = m.cfg.Allocation.SMT
-	case "none":
-		r.SMT = cpuallocator.SMTNone
-	case "isolate":
-		r.SMT = cpuallocator.SMTIsolate
-	case "align":
-		r.SMT = cpuallocator.SMTAlign
-	case "roundup":
-		r.SMT = cpuallocator.SMTRoundUp
-	default:
-		return refuse(InvalidAnnotation, "annotation %s is %s; it must be none, isolate, align or roundup", AnnSMT,
-			literal(v))
+	r.SMT = m.cfg.Allocation.SMT
+	if w.smt != nil {
+		r.SMT = *w.smt
 	}
 	if r.SMT == cpuallocator.SMTIsolate || r.SMT == cpuallocator.SMTRoundUp {
 		// Both take whole cores whatever the count, so a demand for whole cores is met.
@@ -354,5 +274,4 @@ func (m *Machine) smtOf(p *Pod, in *intent) *Refusal {
 			r.BindRequired = false
 		}
 	}
-	return nil
 }

@@ -69,8 +69,9 @@ func union(entries map[string]cpuset.Set) cpuset.Set {
 	return s
 }
 
-// takeKubelets gives a pod that kubelet pinned its CPUs. Where they are ours
-// already it gets as many free ones from us. It changes the pod only.
+// takeKubelets gives a pod that kubelet pinned its CPUs. Where some of them are ours already
+// its containers own CPUs, each that kubelet pinned, and those whose CPUs are taken get as
+// many free ones from us. It changes the pod only.
 func (m *Machine) takeKubelets(v *verdict, recovered *Recovered) *Refusal {
 	p := v.pod
 	entries := m.entriesOf(p.ref.UID)
@@ -79,33 +80,68 @@ func (m *Machine) takeKubelets(v *verdict, recovered *Recovered) *Refusal {
 	}
 	p.in.class, p.nodes = LSR, nil
 	p.in.request = &cpuallocator.Request{Strategy: m.cfg.Allocation.Strategy} // kubelet knows no policy of ours
-	if r := recovered; r != nil && m.adopt(p, r) {
+	if r := recovered; r != nil && m.adoptAll(p, r) {
 		return nil // moved by us before the restart
 	}
 	wants := union(entries)
-	taken := m.ownedByOthers(p, wants)
+	taken := m.ownedByOthers(&p.holder, wants)
 	if taken.IsEmpty() {
 		p.kubelet, p.entries = true, entries
 		return nil
 	}
-	g, err := m.replace(p, wants)
-	if err != nil {
-		p.in.class = LS
+	if err := m.pin(v, entries); err != nil {
+		p.in.class, p.holders = LS, nil
 		return refuse(KubeletOwned,
 			"kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here, and %s",
 			wants, taken, err.Message)
 	}
-	p.grant = g
-	v.note("KubeletPinMoved",
-		"kubelet's static policy pinned the pod to CPUs %s, of which %s are owned by other pods here; it runs on %s "+
-			"instead", wants, taken, g.cpus)
 	return nil
 }
 
-func (m *Machine) ownedByOthers(p *pod, cpus cpuset.Set) cpuset.Set {
+// pin makes containers that kubelet pinned owners, but those that are owners already: of
+// kubelet's CPUs, or of others in place of those that are taken.
+func (m *Machine) pin(v *verdict, entries map[string]cpuset.Set) *Refusal {
+	p, view := v.pod, m
+	if p.holders == nil {
+		p.holders = make(map[string]*holder, len(entries))
+	}
+	var collided []*holder
+	for _, name := range sortedKeys(entries) {
+		if p.holders[name] != nil {
+			continue
+		}
+		h, wants := &holder{pod: p, name: name}, entries[name]
+		p.holders[name] = h
+		if taken := view.ownedByOthers(h, wants); !taken.IsEmpty() {
+			collided = append(collided, h)
+			continue
+		}
+		r := *p.in.request
+		r.CPUs = wants.Count()
+		h.grant = &grant{cpus: wants, request: r}
+		view = view.having(h)
+	}
+	for _, h := range collided {
+		wants := entries[h.name]
+		taken := view.ownedByOthers(h, wants)
+		g, err := view.replace(h, wants, union(entries))
+		if err != nil {
+			delete(p.holders, h.name)
+			return err
+		}
+		h.grant = g
+		view = view.having(h)
+		v.note("KubeletPinMoved",
+			"kubelet's static policy pinned container %s to CPUs %s, of which %s are owned by others here; it runs "+
+				"on %s instead", literal(h.name), wants, taken, g.cpus)
+	}
+	return nil
+}
+
+func (m *Machine) ownedByOthers(h *holder, cpus cpuset.Set) cpuset.Set {
 	var taken cpuset.Set
 	for _, o := range m.exclusive {
-		if o != p {
+		if o != h {
 			taken.AddSet(&o.grant.cpus)
 			taken.AddSet(&o.grant.withheld)
 		}
@@ -113,21 +149,25 @@ func (m *Machine) ownedByOthers(p *pod, cpus cpuset.Set) cpuset.Set {
 	return taken.And(cpus)
 }
 
-// replace finds free CPUs for a pod whose own, chosen by kubelet, are taken.
-// Those of its CPUs that no other pod has count as free.
-func (m *Machine) replace(p *pod, wants cpuset.Set) (*grant, *Refusal) {
+// replace finds free CPUs for a container whose own, chosen by kubelet, are taken. Those of
+// all that kubelet gave its pod count as free that nobody else has.
+func (m *Machine) replace(h *holder, wants, all cpuset.Set) (*grant, *Refusal) {
 	online := m.topo.Online()
-	others := m.ownedByOthers(p, online)
-	ours := wants.And(online).Minus(others).Minus(m.pools.Withheld)
-	free := m.free().Or(ours).Minus(m.cfg.reserved()).Minus(m.cfg.System.CPUs).Minus(m.bookedForOthers(p))
-	r := *p.in.request
+	others := m.ownedByOthers(h, online)
+	ours := all.And(online).Minus(others).Minus(m.pools.Withheld)
+	free := m.free().Or(ours).Minus(m.cfg.reserved()).Minus(m.cfg.System.CPUs).Minus(m.bookedForOthers(h.pod))
+	r := *h.pod.in.request
 	r.CPUs = wants.Count()
-	result, err := m.alloc.Allocate(free, m.held(p), r)
+	result, err := m.alloc.Allocate(free, m.held(h), r)
 	if err != nil {
 		return nil, err
 	}
+	c := claim{holder: h}
+	if sums := h.pod.resources; sums != nil {
+		c.rest = max(sums.RequestMilli-1000*int64(all.Count()), 0)
+	}
 	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
-	return g, m.mayOwn(p, g, ours)
+	return g, m.mayOwn(c, g, ours)
 }
 
 // bookedForOthers are the CPUs that kubelet's state gives to pods that may still
@@ -136,7 +176,7 @@ func (m *Machine) bookedForOthers(p *pod) cpuset.Set {
 	var booked cpuset.Set
 	for uid, entries := range m.kubelet.Entries {
 		o := m.pods[uid]
-		if uid == p.ref.UID || o != nil && (o.grant != nil || !kubeletPins(o.labels, o.ref.QoS)) {
+		if uid == p.ref.UID || o != nil && (o.owns() || !kubeletPins(o.labels, o.ref.QoS)) {
 			continue
 		}
 		booked = booked.Or(union(entries))
@@ -173,20 +213,25 @@ func (m *Machine) kubeletState(e KubeletState) {
 			continue
 		}
 		after := m.entriesOf(p.ref.UID)
+		if m.pinMore(p, after) {
+			changed = append(changed, p)
+			continue
+		}
 		if !m.kubeletChanged(p, was.Entries[p.ref.UID], after) {
 			if p.degraded != "" {
 				m.retell(p) // whether it waits is as kubelet says
 			}
 			continue
 		}
-		m.release(p)
-		p.kubelet, p.entries, p.in.class, p.degraded = false, nil, LS, ""
+		m.releaseAll(p)
+		m.stopWaiting(p)
+		p.kubelet, p.entries, p.in.class, p.degraded, p.holders = false, nil, LS, "", nil
 		m.pools = m.derive()
 		v := verdict{pod: p}
 		if err := m.takeKubelets(&v, nil); err != nil {
 			m.fallBack(&v, err)
 		}
-		if !p.kubelet && p.grant == nil && p.degraded == "" {
+		if !p.kubelet && !p.owns() && p.degraded == "" {
 			p.degraded = m.denied(p)
 		}
 		m.publishNotices(&v)
@@ -196,8 +241,8 @@ func (m *Machine) kubeletState(e KubeletState) {
 		if p.kubelet {
 			delete(m.overruled, p.ref.UID)
 		}
-		if p.grant != nil {
-			m.own(p)
+		if p.owns() {
+			m.ownAll(p)
 			m.pools = m.derive()
 		}
 		changed = append(changed, p)
@@ -208,6 +253,23 @@ func (m *Machine) kubeletState(e KubeletState) {
 		m.podChanged(p)
 	}
 	m.decideAllFound()
+}
+
+// pinMore follows where kubelet pinned more containers of a pod that runs elsewhere by our
+// decision: it says so of one after the other. What others have stays.
+func (m *Machine) pinMore(p *pod, entries map[string]cpuset.Set) bool {
+	if p.holders == nil || !p.owns() || len(entries) == 0 {
+		return false
+	}
+	before := len(p.holders)
+	v := verdict{pod: p}
+	if err := m.pin(&v, entries); err != nil {
+		v.note(string(err.Code), "kubelet's static policy pinned more containers of the pod, and %s", err.Message)
+	}
+	m.publishNotices(&v)
+	m.ownAll(p)
+	m.pools = m.derive()
+	return len(p.holders) > before
 }
 
 // adoptPin takes over a pin that comes with the container before kubelet's state
@@ -246,7 +308,7 @@ func (m *Machine) kubeletChanged(p *pod, was, is map[string]cpuset.Set) bool {
 	switch {
 	case p.kubelet:
 		return !maps.Equal(p.entries, is)
-	case p.grant != nil:
+	case p.owns():
 		return len(is) == 0
 	case len(is) == 0:
 		return false

@@ -189,7 +189,9 @@ func (l *life) step(t *rapid.T, e Event) error {
 	if l.m.pools.Overlap {
 		shared = cpuset.Set{} // they were others' all the time
 	}
+	compare := l.tried(t, e)
 	decisions, err := l.m.Step(l.now, e)
+	compare()
 	if err != nil {
 		l.refused(t, e, err)
 		if now := l.text(t); now != before || l.m.Rev() != rev {
@@ -275,8 +277,8 @@ func (l *life) check(t *rapid.T) {
 		t.Fatalf("a pool is empty\n%s", describe(s))
 	}
 	owned, kubeletAll := cpuset.Set{}, cpuset.Set{}
-	for uid, p := range l.m.exclusive {
-		all := p.grant.all()
+	for uid, h := range l.m.exclusive {
+		p, all := h.pod, h.grant.all()
 		if owned.Intersects(&all) {
 			t.Fatalf("CPUs %s of pod %s have two owners\n%s", all, uid, describe(s))
 		}
@@ -284,11 +286,11 @@ func (l *life) check(t *rapid.T) {
 		if in := s.Shared.And(all); !in.IsEmpty() && !s.Overlap {
 			t.Fatalf("the shared pool has %s of %s\n%s", in, p.ref.Name, describe(s))
 		}
-		if in := s.BE.And(p.grant.withheld); !in.IsEmpty() {
+		if in := s.BE.And(h.grant.withheld); !in.IsEmpty() {
 			t.Fatalf("the BE pool has withheld %s\n%s", in, describe(s))
 		}
-		if had, is := l.kept[uid]; is != p.reserved() || is && had != p.grant.cpus {
-			t.Fatalf("a newer version gave %s CPUs %s, it has %s\n%s", uid, had, p.grant.cpus, describe(s))
+		if had, is := l.kept[uid]; is != p.reserved() || is && had != h.grant.cpus {
+			t.Fatalf("a newer version gave %s CPUs %s, it has %s\n%s", uid, had, h.grant.cpus, describe(s))
 		}
 		if p.reserved() && s.BE.Intersects(&all) && !s.Overlap {
 			t.Fatalf("the BE pool has reserved CPUs of %s\n%s", p.ref.Name, describe(s))
@@ -336,8 +338,8 @@ func (l *life) check(t *rapid.T) {
 		if d.Quota.Milli() != QuotaOf(c.QuotaMilli).Milli() && !inferred && !least {
 			t.Fatalf("%s/%s: decided quota %d, the snapshot says %d", c.Pod, c.Name, d.Quota.Milli(), c.QuotaMilli)
 		}
-		if p := l.m.pods[c.PodUID]; p.grant == nil && !p.kubelet && c.Pool != PoolSystem && cpus.Intersects(&owned) &&
-			c.Class != BE && !s.Overlap {
+		if p := l.m.pods[c.PodUID]; c.Need.Own == nil && !p.kubelet && c.Pool != PoolSystem &&
+			cpus.Intersects(&owned) && c.Class != BE && !s.Overlap {
 			t.Fatalf("%s/%s runs on owned CPUs %s\n%s", c.Pod, c.Name, cpus.And(owned), describe(s))
 		}
 	}
@@ -368,20 +370,24 @@ func (l *life) checkOwners(t *rapid.T, s *Snapshot) {
 	owners := map[string]cpuset.Set{}
 	var all cpuset.Set
 	for i, o := range s.Owners {
-		if i > 0 && s.Owners[i-1].PodUID >= o.PodUID {
-			t.Fatalf("owners are out of order: %s before %s", s.Owners[i-1].PodUID, o.PodUID)
+		if i > 0 && compareOwners(s.Owners[i-1], o) >= 0 {
+			t.Fatalf("owners are out of order: %+v before %+v", s.Owners[i-1], o)
 		}
-		owners[o.PodUID] = o.CPUs
+		id := o.PodUID
+		if o.Container != "" {
+			id += "/" + o.Container
+		}
+		owners[id] = o.CPUs
 		all.AddSet(&o.CPUs)
 	}
 	online := s.Topology.Online()
-	for uid, p := range l.m.pods {
+	for uid, p := range l.holders() {
 		var own cpuset.Set
 		switch {
 		case p.grant != nil:
 			own = p.grant.cpus
-		case p.kubelet:
-			own = union(p.entries)
+		case p.pod.kubelet:
+			own = union(p.pod.entries)
 		}
 		if own = own.And(online); owners[uid] != own {
 			t.Fatalf("%s owns %s, the snapshot says %s\n%s", uid, own, owners[uid], describe(s))
@@ -410,7 +416,7 @@ func (l *life) checkApart(t *rapid.T, s *Snapshot) {
 	}
 	p := l.m.pods[l.came.UID]
 	l.came = nil
-	if p == nil || p.in.apart != apartRequired || p.in.scheduled != nil || kubeletPins(p.labels, p.ref.QoS) {
+	if p == nil || p.in.apart != ApartRequired || p.in.scheduled != nil || kubeletPins(p.labels, p.ref.QoS) {
 		return
 	}
 	mine := l.m.usedBy(p)
@@ -487,6 +493,10 @@ func (l *life) drawPod(t *rapid.T) Pod {
 		p.Annotations[AnnHeal] = rapid.SampledFrom([]string{"off", "auto", "never"}).Draw(t, "heal")
 	}
 	l.drawNUMA(t, &p)
+	if rapid.IntRange(0, 9).Draw(t, "containers own") == 0 {
+		p.Annotations[AnnContainers] = rapid.SampledFrom([]string{"main", "side,main", "main,,", "main,main",
+			"other"}).Draw(t, "which")
+	}
 	if rapid.IntRange(0, 4).Draw(t, "cap") == 0 {
 		p.Annotations[AnnCap] = rapid.SampledFrom([]string{"exempt", "exempt", "never"}).Draw(t, "how")
 	}
@@ -503,9 +513,11 @@ func (l *life) drawPlain(t *rapid.T) Pod {
 		Labels: map[string]string{}, Annotations: map[string]string{},
 		Resources: &Resources{RequestMilli: milli, LimitMilli: milli},
 	}
-	switch kind := rapid.SampledFrom([]string{"shared", "bound", "bound", "owner", "isolate", "roundup"}).Draw(t,
-		"kind"); kind {
+	switch kind := rapid.SampledFrom([]string{"shared", "bound", "bound", "owner", "isolate", "roundup", "mixed",
+		"mixed"}).Draw(t, "kind"); kind {
 	case "shared":
+	case "mixed":
+		l.drawMixed(t, &p)
 	case "bound":
 		p.Annotations[AnnNUMASpec] = `{"numaTopologyPolicy":"SingleNUMANode"}`
 	default:
@@ -515,6 +527,37 @@ func (l *life) drawPlain(t *rapid.T) Pod {
 		}
 	}
 	return p
+}
+
+func drawName(t *rapid.T) string {
+	return rapid.SampledFrom([]string{"main", "main", "side", "side", "rest"}).Draw(t, "name")
+}
+
+// drawMixed draws a pod some of whose containers own CPUs. The API server may have told of it.
+func (l *life) drawMixed(t *rapid.T, p *Pod) {
+	p.Labels[LabelClass] = rapid.SampledFrom([]string{"LSR", "LSE"}).Draw(t, "class")
+	names := rapid.SampledFrom([]string{"main", "main,side", "side"}).Draw(t, "which own")
+	p.Annotations[AnnContainers] = names
+	p.QoS = rapid.SampledFrom([]QoS{Guaranteed, Burstable}).Draw(t, "qos")
+	p.Annotations[AnnSMT] = rapid.SampledFrom([]string{"none", "isolate", "roundup"}).Draw(t, "smt")
+	rest := rapid.SampledFrom([]int64{0, 500, 1500}).Draw(t, "the rest")
+	p.Resources.RequestMilli += rest
+	p.Resources.LimitMilli += rest
+	own := p.Resources.RequestMilli - rest
+	f := PodFacts{UID: p.UID, Resources: *p.Resources}
+	for i, name := range strings.Split(names, ",") {
+		milli := own
+		if names != name {
+			milli = []int64{max(own-1000, 1000), 1000}[i]
+		}
+		f.Containers = append(f.Containers, ContainerFacts{Name: name,
+			Resources: Resources{RequestMilli: milli, LimitMilli: milli}})
+	}
+	f.Containers = append(f.Containers, ContainerFacts{Name: "rest",
+		Resources: Resources{RequestMilli: rest, LimitMilli: rest}})
+	if rapid.Bool().Draw(t, "the API server has told") {
+		p.Facts = &f
+	}
 }
 
 // drawNUMA draws what a pod, a scheduler and its devices say of NUMA nodes.
@@ -625,6 +668,10 @@ func (l *life) createContainer(t *rapid.T, p Pod, name string) {
 	if p.Resources != nil {
 		c.Resources = *p.Resources
 	} else if milli := rapid.SampledFrom([]int64{0, 1000, 2000}).Draw(t, "asked by the container"); milli > 0 {
+		c.Resources = Resources{RequestMilli: milli, LimitMilli: milli}
+	}
+	if _, mixed := p.Annotations[AnnContainers]; mixed {
+		milli := rapid.SampledFrom([]int64{500, 1000, 1000, 2000}).Draw(t, "asked by one")
 		c.Resources = Resources{RequestMilli: milli, LimitMilli: milli}
 	}
 	if p.LimitHidden && rapid.Bool().Draw(t, "unequal") {
@@ -748,7 +795,7 @@ func TestRandomLives(t *testing.T) {
 			"unannounced pod": func(t *rapid.T) { l.createContainer(t, l.drawPod(t), "main") },
 			"container": func(t *rapid.T) {
 				if p, ok := l.someSandbox(t); ok {
-					l.createContainer(t, p, rapid.SampledFrom([]string{"main", "side"}).Draw(t, "name"))
+					l.createContainer(t, p, drawName(t))
 				}
 			},
 			// A sandbox that was never announced, of a pod that is known: both enter the
@@ -759,7 +806,7 @@ func TestRandomLives(t *testing.T) {
 					p.Sandbox = fmt.Sprintf("sandbox-%d", l.n)
 					p.CgroupParent = rapid.SampledFrom([]string{p.CgroupParent, "",
 						fmt.Sprintf("/other/pod%d", l.n)}).Draw(t, "cgroup")
-					l.createContainer(t, p, rapid.SampledFrom([]string{"main", "side"}).Draw(t, "name"))
+					l.createContainer(t, p, drawName(t))
 				}
 			},
 			"same again": func(t *rapid.T) {
@@ -788,16 +835,15 @@ func TestRandomLives(t *testing.T) {
 				}
 				milli := rapid.SampledFrom([]int64{500, 1000, 2000, 3000, 5000, 99000}).Draw(t, "to")
 				r := Resources{RequestMilli: milli, LimitMilli: milli}
-				owns := cpuset.Set{}
-				if p := l.m.containers[c.ID].pod; p.grant != nil {
-					owns = p.grant.cpus.And(l.m.topo.Online())
+				owns, h := cpuset.Set{}, l.m.containers[c.ID].pod.named(c.Name)
+				if h != nil && h.grant != nil {
+					owns = h.grant.cpus.And(l.m.topo.Online())
 				}
 				if l.step(t, ContainerUpdate{ID: c.ID, Resources: &r, Pod: &r}) != nil || owns.IsEmpty() {
 					return
 				}
-				if p := l.m.containers[c.ID].pod; p.grant != nil && !owns.SubsetOf(&p.grant.cpus) &&
-					!p.grant.cpus.SubsetOf(&owns) {
-					t.Fatalf("resize moved %s from %s to %s", p.ref.Name, owns, p.grant.cpus)
+				if h.grant != nil && !owns.SubsetOf(&h.grant.cpus) && !h.grant.cpus.SubsetOf(&owns) {
+					t.Fatalf("resize moved %s from %s to %s", h, owns, h.grant.cpus)
 				}
 			},
 			"resized pod": func(t *rapid.T) {
@@ -933,6 +979,10 @@ func (l *life) drawKubelet(t *rapid.T) {
 		}
 		if !cpus.IsEmpty() {
 			k.Entries[p.UID] = map[string]cpuset.Set{"main": cpus}
+			if cpu := last(cpus); cpus.Count() > 1 && rapid.Bool().Draw(t, "two of its containers") {
+				cpus.Remove(cpu)
+				k.Entries[p.UID] = map[string]cpuset.Set{"main": cpus, "side": cpuset.Of(cpu)}
+			}
 		}
 	}
 	l.kubelet = k

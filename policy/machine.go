@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
@@ -41,10 +43,10 @@ type residents struct {
 	order      uint64                  // counts pods, so that "youngest" is defined when times are equal
 }
 
-// ledger is which pods hold a grant.
+// ledger is who holds a grant.
 type ledger struct {
-	exclusive map[string]*pod // by UID
-	owned     owned           // the sums over exclusive
+	exclusive map[string]*holder // by ID
+	owned     owned              // the sums over exclusive
 }
 
 // bookings is what kubelet gives away, and how it is configured.
@@ -84,29 +86,100 @@ type age struct {
 
 // size is what a pod asks for in sum, and what else only the API server knows.
 type size struct {
-	resources *Resources // nil while unknown
-	asked     Quota      // what kubelet last wrote for its cgroup
-	hidden    bool       // the sum of limits may lack a container without one
-	batch     int64      // requested of lent CPUs, in thousandths
-	owner     string     // the workload that made it, such as Deployment/web
-	known     bool       // the API server has been heard
+	resources *Resources       // nil while unknown
+	asked     Quota            // what kubelet last wrote for its cgroup
+	hidden    bool             // the sum of limits may lack a container without one
+	batch     int64            // requested of lent CPUs, in thousandths
+	owner     string           // the workload that made it, such as Deployment/web
+	known     bool             // the API server has been heard
+	specs     []ContainerFacts // its containers, where some are to own CPUs; nil: not known
 }
 
 // place is where a pod runs, and why.
 type place struct {
-	in       intent
+	in intent
+	holder
+	// holders are the containers, by name, that own CPUs of their own: then the pod owns none
+	// as a whole, and its other containers run in its pool.
+	holders map[string]*holder
+	nodes   *cpuset.Set           // NUMA node IDs an LS pod is bound to; nil: none
+	pool    PoolID                // where it runs by the last decision; empty: on CPUs of its own, or not decided
+	unread  bool                  // what it has is not known yet: it stays where it is
+	waits   bool                  // unread, since what others have is not known yet
+	kubelet bool                  // kubelet's static policy owns its exclusive CPUs
+	entries map[string]cpuset.Set // these, by container name
+	several bool                  // more than one container ran at a time: each keeps its own limit
+}
+
+// holder is who may own CPUs: a pod as a whole, or one container of it, also before it
+// first runs and between two crashes. It lives as long as the pod.
+type holder struct {
+	pod      *pod
+	name     string // of the container; empty: the pod as a whole
 	grant    *grant
-	nodes    *cpuset.Set           // NUMA node IDs an LS pod is bound to; nil: none
-	pool     PoolID                // where it runs by the last decision; empty: on CPUs of its own, or not decided
-	unread   bool                  // what it has is not known yet: it stays where it is
-	waits    bool                  // unread, since what others have is not known yet
-	kubelet  bool                  // kubelet's static policy owns its exclusive CPUs
-	entries  map[string]cpuset.Set // these, by container name
-	degraded string                // why it is in the shared pool although it asked for more
-	demoted  bool                  // it owned CPUs before
-	since    time.Time             // when it began to wait for CPUs
-	several  bool                  // more than one container ran at a time: each keeps its own limit
-	why      string
+	asks     Resources // of a container, as last known
+	degraded string    // why it is in the shared pool although it asked for more
+	demoted  bool      // it owned CPUs before
+	since    time.Time // when it began to wait for CPUs
+	why      string    // it runs where it does
+}
+
+// id names a holder among all; that of a pod is its UID.
+func (h *holder) id() string {
+	if h.name == "" {
+		return h.pod.ref.UID
+	}
+	return h.pod.ref.UID + "/" + h.name
+}
+
+// String is what people call it.
+func (h *holder) String() string {
+	name := h.pod.ref.Namespace + "/" + h.pod.ref.Name
+	if h.name != "" {
+		name += "/" + h.name
+	}
+	return name
+}
+
+// named is the holder of that container's CPUs: the container, the pod as a whole, or nil
+// for one that runs in the pool beside containers that own theirs.
+func (p *pod) named(container string) *holder {
+	if p.holders == nil {
+		return &p.holder
+	}
+	return p.holders[container]
+}
+
+// every lists the holders of a pod: itself, or its containers by name.
+func (p *pod) every() []*holder {
+	if p.holders == nil {
+		return []*holder{&p.holder}
+	}
+	list := make([]*holder, 0, len(p.holders))
+	for _, name := range sortedKeys(p.holders) {
+		list = append(list, p.holders[name])
+	}
+	return list
+}
+
+// owns says that the pod, or a container of it, has a grant.
+func (p *pod) owns() bool {
+	if p.holders == nil {
+		return p.grant != nil
+	}
+	return slices.ContainsFunc(p.every(), func(h *holder) bool { return h.grant != nil })
+}
+
+// granted is all that the pod and its containers own, or keep idle.
+func (p *pod) granted() cpuset.Set {
+	var all cpuset.Set
+	for _, h := range p.every() {
+		if h.grant != nil {
+			both := h.grant.all()
+			all.AddSet(&both)
+		}
+	}
+	return all
 }
 
 // parts is what a pod consists of.
@@ -139,24 +212,49 @@ type owned struct {
 	notBE    cpuset.Set // CPUs whose owners do not share with BE
 }
 
-// own enters a pod's grant; release takes it out and leaves the pod without one.
-func (m *Machine) own(p *pod) {
-	m.exclusive[p.ref.UID] = p
-	m.owned.cpus.AddSet(&p.grant.cpus)
-	m.owned.withheld.AddSet(&p.grant.withheld)
-	if p.refusesBE() {
-		m.owned.notBE.AddSet(&p.grant.cpus)
+// own enters a grant; release takes it out and leaves its holder without one.
+func (m *Machine) own(h *holder) {
+	m.exclusive[h.id()] = h
+	m.owned.cpus.AddSet(&h.grant.cpus)
+	m.owned.withheld.AddSet(&h.grant.withheld)
+	if h.pod.refusesBE() {
+		m.owned.notBE.AddSet(&h.grant.cpus)
 	}
 }
 
-func (m *Machine) release(p *pod) {
-	if m.exclusive[p.ref.UID] == p {
-		m.owned.cpus.RemoveSet(&p.grant.cpus)
-		m.owned.withheld.RemoveSet(&p.grant.withheld)
-		m.owned.notBE.RemoveSet(&p.grant.cpus)
-		delete(m.exclusive, p.ref.UID)
+func (m *Machine) release(h *holder) {
+	if m.exclusive[h.id()] == h {
+		m.owned.cpus.RemoveSet(&h.grant.cpus)
+		m.owned.withheld.RemoveSet(&h.grant.withheld)
+		m.owned.notBE.RemoveSet(&h.grant.cpus)
+		delete(m.exclusive, h.id())
 	}
-	p.grant = nil
+	h.grant = nil
+}
+
+// ownAll enters the grants of a pod, releaseAll takes them out.
+func (m *Machine) ownAll(p *pod) {
+	for _, h := range p.every() {
+		if h.grant != nil {
+			m.own(h)
+		}
+	}
+}
+
+func (m *Machine) releaseAll(p *pod) {
+	for _, h := range p.every() {
+		m.release(h)
+	}
+}
+
+// having is a copy of the machine to judge on, where a grant is entered already. It shares
+// all that judge only reads.
+func (m *Machine) having(h *holder) *Machine {
+	view := *m
+	view.exclusive = maps.Clone(m.exclusive)
+	view.own(h)
+	view.pools = view.derive()
+	return &view
 }
 
 // refusesBE says that not even BE may run on a pod's CPUs.
@@ -203,8 +301,8 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 			pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
 			bound: map[string]*pod{}, found: map[string]*FoundPod{}, unread: map[string]*pod{},
 		},
-		ledger: ledger{exclusive: map[string]*pod{}}, bookings: bookings{overruled: map[string]bool{}},
-		used: newUsedPools(), healing: healing{waiting: map[string]*pod{}},
+		ledger: ledger{exclusive: map[string]*holder{}}, bookings: bookings{overruled: map[string]bool{}},
+		used: newUsedPools(), healing: healing{waiting: map[string]*holder{}},
 	}
 	if err := m.checkConfig(&cfg); err != nil {
 		return nil, err

@@ -8,14 +8,14 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// apart is how much a pod wants pods that use one NUMA node and pods that use
+// Apart is how much a pod wants pods that use one NUMA node and pods that use
 // several to keep off each other's nodes.
-type apart uint8
+type Apart uint8
 
 const (
-	together apart = iota
-	apartPreferred
-	apartRequired
+	together Apart = iota
+	ApartPreferred
+	ApartRequired
 )
 
 // numaSpec is the annotation numa-topology-spec.
@@ -42,31 +42,11 @@ func binds(a cpuallocator.Alignment) bool {
 	return a == cpuallocator.AlignRestricted || a == cpuallocator.AlignSingleNode
 }
 
-func (m *Machine) alignmentOf(p *Pod, in *intent) *Refusal {
-	var spec numaSpec
-	err := decode(p, AnnNUMASpec, &spec)
-	own, known := alignmentNamed(spec.Policy)
-	if err == nil && !known && spec.Policy != "" {
-		err = refuse(InvalidAnnotation,
-			"annotation %s: numaTopologyPolicy is %s; it must be None, BestEffort, Restricted or SingleNUMANode",
-			AnnNUMASpec, literal(spec.Policy))
-	}
-	switch spec.Exclusive {
-	case "Preferred":
-		in.apart = apartPreferred
-	case "Required":
-		in.apart = apartRequired
-	case "":
-	default:
-		if err == nil {
-			err = refuse(InvalidAnnotation,
-				"annotation %s: singleNUMANodeExclusive is %s; it must be Preferred or Required", AnnNUMASpec,
-				literal(spec.Exclusive))
-		}
-	}
+func (m *Machine) alignmentOf(w *Wish, in *intent) (err *Refusal) {
+	own, known := w.alignment, w.aligned
 	node, label := labelledAlignment(m.cfg.NodeLabels)
 	named := known && own != cpuallocator.AlignNone
-	if err == nil && named && label != "" && own != node && (in.exclusive() || in.class == LS) {
+	if named && label != "" && own != node && (in.exclusive() || in.class == LS) {
 		err = refuse(InvalidRequest,
 			"the pod asks for the NUMA policy %s and node label %s demands %s; drop the pod's policy or choose "+
 				"another node", alignmentName(own), label, alignmentName(node))
@@ -129,10 +109,11 @@ func (b *bars) hit(nodes cpuset.Set) bool {
 // own annotation or by those of pods that are there. hard is what is Required, soft all of it.
 func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
 	some = p.in.apart != together
-	for _, pods := range []map[string]*pod{m.exclusive, m.bound} {
-		for _, o := range pods {
-			some = some || o.in.apart != together
-		}
+	for _, o := range m.exclusive {
+		some = some || o.pod.in.apart != together
+	}
+	for _, o := range m.bound {
+		some = some || o.in.apart != together
 	}
 	if !some {
 		return hard, soft, false
@@ -144,7 +125,7 @@ func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
 			continue
 		}
 		soft.bar(nodes)
-		if level == apartRequired {
+		if level == ApartRequired {
 			hard.bar(nodes)
 		}
 	}
@@ -156,6 +137,14 @@ func (m *Machine) usedBy(p *pod) cpuset.Set {
 	switch {
 	case p.grant != nil:
 		return m.topo.NodesOf(p.grant.cpus)
+	case p.holders != nil:
+		var cpus cpuset.Set
+		for _, h := range p.holders {
+			if h.grant != nil {
+				cpus.AddSet(&h.grant.cpus)
+			}
+		}
+		return m.topo.NodesOf(cpus)
 	case p.kubelet:
 		return m.topo.NodesOf(union(p.entries))
 	case p.nodes != nil:
@@ -176,20 +165,20 @@ type question struct {
 // search answers a pod's request. What it grows from stays, so a pod that grows
 // is not moved nearer to anything.
 // CPUs that pods bound to NUMA nodes requested are left to them, if it can be had without.
-func (m *Machine) search(p *pod, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+func (m *Machine) search(c claim, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	free := m.free()
-	first, err := m.searchIn(free, p, r)
-	if err != nil || len(m.bound) == 0 || m.keepsFloors(p, first.CPUs.Or(first.Withheld).Minus(r.Keep)) == nil {
+	first, err := m.searchIn(free, c.holder, r)
+	if err != nil || len(m.bound) == 0 || m.keepsFloors(c, first.CPUs.Or(first.Withheld).Minus(r.Keep)) == nil {
 		return first, err
 	}
-	if second, err := m.searchIn(m.spare(p, free), p, r); err == nil {
+	if second, err := m.searchIn(m.spare(c, free), c.holder, r); err == nil {
 		return second, nil
 	}
 	return first, nil
 }
 
-func (m *Machine) searchIn(free cpuset.Set, p *pod, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
-	q := question{m: m, free: free, held: m.held(p)}
+func (m *Machine) searchIn(free cpuset.Set, h *holder, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+	p, q := h.pod, question{m: m, free: free, held: m.held(h)}
 	if !r.Keep.IsEmpty() {
 		return q.ask(r)
 	}

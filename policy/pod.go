@@ -35,10 +35,10 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	if err != nil && view.stays(p, in.Recovered) {
 		err = nil
 	}
-	if err == nil && p.grant == nil && !(in.Recovered != nil && in.Recovered.Degraded != "") {
+	if err == nil && !p.owns() && !(in.Recovered != nil && in.Recovered.Degraded != "") {
 		err = view.takeKubelets(v, in.Recovered)
 	}
-	if err == nil && !p.kubelet && p.grant == nil {
+	if err == nil && !p.kubelet && !p.owns() {
 		err = view.place(p, in.Recovered)
 	}
 	if err == nil && in.Recovered == nil && !degrade {
@@ -53,8 +53,12 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	if !degrade || err.Code == Busy {
 		return err
 	}
+	if p.holders != nil { // those of its containers that fit have what they ask for
+		m.noteDenied(v)
+		return nil
+	}
 	m.fallBack(v, err)
-	if view.takeKubelets(v, in.Recovered) == nil && (p.kubelet || p.grant != nil) {
+	if view.takeKubelets(v, in.Recovered) == nil && (p.kubelet || p.owns()) {
 		p.degraded = "" // whatever the pod asks for, kubelet pinned it
 	}
 	return nil
@@ -95,7 +99,7 @@ func (m *Machine) stays(p *pod, r *Recovered) bool {
 	case r.Degraded != "":
 		return true
 	case p.in.exclusive():
-		return m.adopt(p, r)
+		return m.adoptAll(p, r)
 	}
 	return r.BoundNode != nil
 }
@@ -113,6 +117,7 @@ func (m *Machine) newPod(in *Pod) *pod {
 		r := *in.Resources
 		p.resources = &r
 	}
+	p.holder.pod = p
 	p.learn(in.Facts)
 	return p
 }
@@ -161,9 +166,7 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 		m.unread[p.ref.UID] = p
 	}
 	p.sandboxes = []string{sandbox}
-	if p.grant != nil {
-		m.own(p)
-	}
+	m.ownAll(p)
 	if p.nodes != nil {
 		m.bound[p.ref.UID] = p
 	}
@@ -174,12 +177,15 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 		m.notice(p, "ResourceStatusIgnored",
 			"annotation %s is ignored: the configuration's authority.resourceStatus does not trust it", AnnStatus)
 	}
+	for _, unused := range p.in.unused {
+		m.notice(p, "AnnotationIgnored", "%s", unused)
+	}
 	if p.in.notExempt {
 		m.notice(p, "CapExemptionIgnored",
 			"annotation %s is ignored: the configuration's authority.capExemption.namespaces does not list "+
 				"namespace %s", AnnCap, literal(p.ref.Namespace))
 	}
-	if p.grant != nil || p.kubelet || m.overruled[p.ref.UID] {
+	if p.owns() || p.kubelet || m.overruled[p.ref.UID] {
 		m.recompute()
 	}
 	m.explain(p)
@@ -193,6 +199,8 @@ func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 	case recovered != nil && recovered.Degraded != "":
 		m.share(p, recovered.Degraded)
 		p.demoted = recovered.Demoted
+	case p.in.exclusive() && p.in.named != nil:
+		return m.placeNamed(p, recovered)
 	case p.in.exclusive() && p.resources == nil && recovered == nil:
 		return nil // decided when its first container says how large it is
 	case p.in.exclusive():
@@ -206,10 +214,10 @@ func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 // placeExclusive gives a new LSE or LSR pod its CPUs: those that it was found to own, or
 // free ones.
 func (m *Machine) placeExclusive(p *pod, recovered *Recovered) *Refusal {
-	if recovered != nil && m.adopt(p, recovered) || p.resources == nil {
+	if recovered != nil && m.adopt(&p.holder, recovered) || p.resources == nil {
 		return nil
 	}
-	g, err := m.grantFor(p, *p.resources)
+	g, err := m.grantFor(&p.holder, *p.resources, p.resources)
 	if err == nil {
 		p.grant = g
 	}
@@ -243,14 +251,15 @@ func (m *Machine) dropPod(p *pod) {
 		delete(m.sandboxes, s)
 	}
 	delete(m.pods, p.ref.UID)
-	owner := p.grant != nil
-	m.release(p)
+	owner := p.owns()
+	m.releaseAll(p)
 	m.leavePool(p)
 	delete(m.bound, p.ref.UID)
 	delete(m.unread, p.ref.UID)
-	delete(m.waiting, p.ref.UID)
+	m.stopWaiting(p)
 	delete(m.overruled, p.ref.UID)
 	m.caps -= len(p.caps)
+	m.views.podsStale = true
 	m.decide(DropPod{UID: p.ref.UID})
 	if owner || len(m.entriesOf(p.ref.UID)) > 0 {
 		m.recompute()
@@ -300,10 +309,11 @@ func (m *Machine) podChanged(p *pod) {
 	if p.unread {
 		return
 	}
+	m.views.podsStale = true
 	need, _ := m.needOf(p, "")
 	m.enterPool(p, need.Pool)
-	d := SetPod{Pod: p.ref, Need: need, Mems: m.memsOf(p, need), Asked: p.asked, WeightMilli: p.lent(),
-		Idle: m.idles(p), Why: p.why}
+	d := SetPod{Pod: p.ref, Need: need, Owned: m.namedCPUs(p), Mems: m.memsOf(p, "", need), Asked: p.asked,
+		WeightMilli: p.lent(), Idle: m.idles(p), Why: p.why}
 	d.Quota, d.QuotaOurs = m.podQuota(p)
 	m.decide(d)
 	for _, id := range sortedKeys(p.all) {
@@ -311,10 +321,18 @@ func (m *Machine) podChanged(p *pod) {
 	}
 }
 
-// pinned says that a pod runs on CPUs that we gave it.
+// pinned says that a pod, or a container of it, runs on CPUs that we gave it.
 func (m *Machine) pinned(p *pod) bool {
+	if p.holders == nil {
+		return m.pins(&p.holder)
+	}
+	return slices.ContainsFunc(p.every(), m.pins)
+}
+
+// pins says that a holder has CPUs that are on.
+func (m *Machine) pins(h *holder) bool {
 	online := m.topo.Online()
-	return p.grant != nil && p.grant.cpus.Intersects(&online)
+	return h.grant != nil && h.grant.cpus.Intersects(&online)
 }
 
 // lent is what a best-effort pod was promised of lent CPUs. Kubelet knows nothing of
@@ -348,19 +366,20 @@ func (m *Machine) podQuota(p *pod) (q Quota, ours bool) {
 // memsOf restricts memory to the NUMA nodes of a pod's CPUs, where asked for.
 // A node without memory of its own would kill the pod at its first page, so
 // then nothing is restricted.
-func (m *Machine) memsOf(p *pod, n Need) *cpuset.Set {
+func (m *Machine) memsOf(p *pod, name string, n Need) *cpuset.Set {
 	if m.cfg.Memory != MemoryStrict {
 		return nil
 	}
-	return m.nearNodes(p, n)
+	return m.nearNodes(p, name, n)
 }
 
-func (m *Machine) nearNodes(p *pod, n Need) *cpuset.Set {
+func (m *Machine) nearNodes(p *pod, name string, n Need) *cpuset.Set {
 	var nodes cpuset.Set
+	h := p.named(name)
 	switch {
-	case n.Own != nil && p.grant != nil:
+	case n.Own != nil && h != nil && h.grant != nil:
 		// An offline CPU takes no memory away: the kernel would move the pages.
-		nodes = m.nodesOf(p.grant)
+		nodes = m.nodesOf(h.grant)
 	case n.Own != nil:
 		own := *n.Own
 		for _, entry := range p.entries {

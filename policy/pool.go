@@ -74,6 +74,7 @@ func (m *Machine) recompute() {
 func (m *Machine) moveSystem() {
 	for _, p := range ordered(m.pods) {
 		if p.in.class == SYSTEM {
+			m.explain(p)
 			m.podChanged(p)
 		}
 	}
@@ -85,10 +86,10 @@ func (m *Machine) moveSystem() {
 // empty cpuset would mean every CPU of the machine anyway.
 func (m *Machine) rescue() {
 	for m.pools.Shared.IsEmpty() {
-		victim := m.youngest(func(p *pod) bool {
+		victim := m.youngest(func(h *holder) bool {
 			online := m.topo.Online()
-			all := p.grant.all() // its own may be offline and the siblings kept idle for it not
-			return !p.reserved() && all.Intersects(&online)
+			all := h.grant.all() // its own may be offline and the siblings kept idle for it not
+			return !h.pod.reserved() && all.Intersects(&online)
 		})
 		if victim == nil {
 			break
@@ -109,11 +110,11 @@ func (m *Machine) rescue() {
 	}
 }
 
-func (m *Machine) youngest(ok func(*pod) bool) *pod {
-	var found *pod
-	for _, p := range m.exclusive {
-		if ok(p) && (found == nil || olderThan(found, p)) {
-			found = p
+func (m *Machine) youngest(ok func(*holder) bool) *holder {
+	var found *holder
+	for _, h := range m.exclusive {
+		if ok(h) && (found == nil || holdersByAge(found, h) < 0) {
+			found = h
 		}
 	}
 	return found
@@ -136,17 +137,32 @@ func byAge(a, b *pod) int {
 	return cmp.Compare(a.ref.UID, b.ref.UID)
 }
 
+// holdersByAge orders the containers of a pod by name.
+func holdersByAge(a, b *holder) int { return cmp.Or(byAge(a.pod, b.pod), cmp.Compare(a.name, b.name)) }
+
+// orderedHolders does the same as ordered.
+func orderedHolders(holders map[string]*holder) []*holder {
+	return slices.SortedFunc(maps.Values(holders), holdersByAge)
+}
+
 // ordered returns the pods of a map in order of creation, so that no decision
 // depends on the order of a map.
 func ordered(pods map[string]*pod) []*pod {
 	return slices.SortedFunc(maps.Values(pods), byAge)
 }
 
-// degrade takes a pod's grant away: it runs in the shared pool from now on.
-func (m *Machine) degrade(p *pod, why string) {
-	p.demoted = p.grant != nil
-	m.release(p)
-	p.degraded = why
+// degrade takes a holder's grant away: it runs in the shared pool from now on.
+func (m *Machine) degrade(h *holder, why string) {
+	p := h.pod
+	h.demoted = h.grant != nil
+	m.release(h)
+	h.degraded = why
+	if h.name != "" {
+		m.explain(p)
+		m.notice(p, "AllocationLost", "container %s runs in the shared pool: %s", h, why)
+		m.podChanged(p)
+		return
+	}
 	if kubeletPins(p.labels, p.ref.QoS) {
 		p.in.class = LS // it was LSR only for being pinned
 	}
@@ -190,8 +206,11 @@ func (m *Machine) needOf(p *pod, name string) (Need, PoolKind) {
 
 // ownOf are the CPUs that a container of a pod, or with name "" the pod, has to itself.
 func (m *Machine) ownOf(p *pod, name string) (cpuset.Set, bool) {
-	if g := p.grant; g != nil {
-		if own := g.cpus.And(m.topo.Online()); !own.IsEmpty() {
+	if name == "" && p.holders != nil {
+		return m.ownOfAll(p)
+	}
+	if h := p.named(name); h != nil && h.grant != nil {
+		if own := h.grant.cpus.And(m.topo.Online()); !own.IsEmpty() {
 			return own, true
 		}
 	}
@@ -199,6 +218,21 @@ func (m *Machine) ownOf(p *pod, name string) (cpuset.Set, bool) {
 		return m.kubeletNeed(p, name)
 	}
 	return cpuset.Set{}, false
+}
+
+// ownOfAll are the CPUs of a pod whose containers own theirs, if all of them do for certain:
+// those that kubelet pinned.
+func (m *Machine) ownOfAll(p *pod) (cpuset.Set, bool) {
+	if p.in.named != nil {
+		return cpuset.Set{}, false
+	}
+	for name := range p.containers {
+		if h := p.holders[name]; h == nil || !m.pins(h) {
+			return cpuset.Set{}, false
+		}
+	}
+	own := m.ownedIn(p)
+	return own, !own.IsEmpty()
 }
 
 // of is what a whole pool has.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,10 @@ func TestSumsAfterAContainersResize(t *testing.T) {
 			Resources{5000, 5000}},
 		{"the pod's were announced", &Resources{2000, 2000}, one, one, &Resources{4000, 4000}, Resources{3000, 3000},
 			nil, Resources{4000, 4000}},
+		{"raises its limit alone", &Resources{2000, 2000}, one, one, nil, Resources{1000, 3000}, nil,
+			Resources{2000, 4000}},
+		{"raises a limit that was announced", &Resources{2000, 2000}, one, one, &Resources{2000, 4000},
+			Resources{1000, 3000}, nil, Resources{2000, 4000}},
 		{"nobody knew them", nil, one, one, nil, Resources{3000, 3000}, nil, Resources{3000, 3000}},
 		{"loses its limit", &Resources{2000, 2000}, one, one, nil, Resources{3000, NoLimit}, nil,
 			Resources{4000, NoLimit}},
@@ -85,6 +90,26 @@ func TestAnOwnerFollowsAContainersResize(t *testing.T) {
 		d := decided(t, m, ContainerUpdate{ID: "a-a", Resources: &Resources{c.milli, c.milli}})
 		if own := d.containers["a-b"].Need.Own; own == nil || own.String() != c.want {
 			t.Errorf("at %dm the other container has to run on %v, want %s", c.milli, own, c.want)
+		}
+	}
+}
+
+// An owner whose limit alone is raised is refused, whatever the runtime announced of the pod before.
+func TestAnOwnersLimitIsNotRaisedAlone(t *testing.T) {
+	for _, announced := range []bool{false, true} {
+		m := small(t, Config{})
+		p := lsr("a", 2000, nil)
+		told(t, m, PodRun{Pod: p})
+		told(t, m, mainOf(p))
+		if announced {
+			told(t, m, PodResized{Sandbox: "a", Resources: Resources{2000, 4000}})
+		}
+		if got := code(t, m, ContainerUpdate{ID: "a-main", Resources: &Resources{2000, 4000}}); got != InvalidRequest {
+			t.Errorf("announced %t: a limit of 4000m is answered %q", announced, got)
+		}
+		if got := code(t, m, ContainerUpdate{ID: "a-main", Resources: &Resources{3000, 3000}}); got != "" ||
+			owns(m, "a") != "0-2" {
+			t.Errorf("announced %t: both raised to 3000m: %q, it owns %s", announced, got, owns(m, "a"))
 		}
 	}
 }
@@ -277,9 +302,15 @@ func pinned(name string, milli int64) Pod {
 
 // owns are the CPUs that we gave a pod and the siblings kept idle for it.
 func owns(m *Machine, uid string) string {
-	g := m.pods[uid].grant
+	var g grant
+	for _, h := range m.pods[uid].every() {
+		if h.grant != nil {
+			g.cpus.AddSet(&h.grant.cpus)
+			g.withheld.AddSet(&h.grant.withheld)
+		}
+	}
 	switch {
-	case g == nil:
+	case g.cpus.IsEmpty():
 		return "nothing"
 	case g.withheld.IsEmpty():
 		return g.cpus.String()
@@ -640,6 +671,7 @@ func TestCapsThatAreFound(t *testing.T) {
 	if got := d.containers["a-over"]; got.Cap != nil || got.Quota.Milli() != 2000 {
 		t.Errorf("the one whose deadline has come has %+v", got)
 	}
+	caps[1].Request = p.Resources.RequestMilli // it is noted beside the limit
 	if got := m.Caps(); len(got) != 1 || !sameCap(got[0], caps[1]) || m.caps != 1 {
 		t.Errorf("in force are %+v, counted %d", got, m.caps)
 	}
@@ -760,6 +792,72 @@ func TestWhereSystemRuns(t *testing.T) {
 			c.online)}).containers["a-main"].Need.Pool.Kind(); got != c.want {
 			t.Errorf("online %s: decided pool %q, want %q", c.online, got, c.want)
 		}
+		where := map[PoolKind]string{PoolReserved: "on the reserved CPUs;", PoolShared: "in the shared pool;"}
+		want := "SYSTEM: runs " + cmp.Or(where[c.want], "on the CPUs of system.cpus")
+		if why := m.pods["a"].why; !strings.HasPrefix(why, want) {
+			t.Errorf("online %s: %q, want %q", c.online, why, want)
+		}
+	}
+}
+
+// Annotations that mean nothing for a pod's class are named in a notice, and only those.
+func TestUnusedAnnotations(t *testing.T) {
+	spec := map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"FullPCPUs"}`}
+	burst := map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`}
+	smt := map[string]string{AnnSMT: "align"}
+	for _, c := range []struct {
+		class Class
+		anns  map[string]string
+		want  string
+	}{
+		{LS, smt, "AnnotationIgnored"}, {BE, smt, "AnnotationIgnored"}, {LSR, smt, ""},
+		{LS, spec, "AnnotationIgnored"}, {BE, spec, "AnnotationIgnored"}, {LSE, spec, ""}, {LS, burst, ""},
+		{LS, numa("SingleNUMANode", ""), ""}, {BE, numa("SingleNUMANode", ""), "AnnotationIgnored"},
+		{BE, numa("", "Required"), "AnnotationIgnored"}, {BE, numa("None", ""), ""},
+		{LS, map[string]string{AnnManaged: "false", AnnSMT: "align"}, ""},
+	} {
+		p := lsr("a", 2000, c.anns)
+		p.Labels[LabelClass] = string(c.class)
+		m := small(t, Config{Authority: Authority{Profile: ProfileOpen}})
+		if got := told(t, m, PodRun{Pod: p}); got != c.want {
+			t.Errorf("%s with %v: notices %q, want %q", c.class, c.anns, got, c.want)
+		}
+	}
+}
+
+// A ConstrainedBurst pod's limit is raised as far as the pool of its node goes, and one
+// that was held when it was set stays when the pool has shrunk.
+func TestResizeOfAConstrainedBurst(t *testing.T) {
+	p := ls("a", 1000, map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`})
+	p.Resources = &Resources{RequestMilli: 1000, LimitMilli: 4000}
+	m := small(t, Config{})
+	told(t, m, PodRun{Pod: p})
+	pool := int64(m.sharedOnNode(0)) * 1000
+	to := func(request, limit int64) Event {
+		return PodResized{Sandbox: p.Sandbox, Resources: Resources{RequestMilli: request, LimitMilli: limit}}
+	}
+	if got := code(t, m, to(1000, pool+500)); got != cpuallocator.TopologyAffinityError {
+		t.Errorf("a limit above its node's pool: %q", got)
+	}
+	told(t, m, containerOf(p, "main", *p.Resources))
+	update := func(request, limit int64) Event { // kubelet goes on with it although the pod's resize was refused
+		return ContainerUpdate{ID: "a-main", Resources: &Resources{RequestMilli: request, LimitMilli: limit}}
+	}
+	if got := code(t, m, update(1000, pool+500)); got != cpuallocator.TopologyAffinityError {
+		t.Errorf("a limit above its node's pool, of the container: %q", got)
+	}
+	if got := code(t, m, to(1000, NoLimit)); got != InvalidRequest {
+		t.Errorf("no limit: %q", got)
+	}
+	if got := code(t, m, to(1000, pool)); got != "" {
+		t.Errorf("a limit as large as its node's pool: %q", got)
+	}
+	told(t, m, PodRun{Pod: lsr("owner", 2000, nil)})
+	if got := int64(m.sharedOnNode(0)) * 1000; got >= pool {
+		t.Fatalf("the pool has %d still", got)
+	}
+	if got := code(t, m, to(2000, pool)); got != "" {
+		t.Errorf("the request is raised under the same limit: %q", got)
 	}
 }
 
@@ -884,6 +982,9 @@ func TestPinsOntoIdleAndReservedCPUs(t *testing.T) {
 		told(t, m, PodRun{Pod: lsr("owner", c.milli, map[string]string{AnnSMT: c.smt})})
 		told(t, m, booked(t, map[string]string{"a": c.wants}))
 		told(t, m, PodRun{Pod: pinned("a", 2000)})
+		if why := m.pods["a"].holders["main"].why; !strings.Contains(why, "of its own, alone") {
+			t.Errorf("%s: best effort is kept off its CPUs, and it says %q", c.name, why)
+		}
 		if got := owns(m, "a"); got != c.want || m.pods["a"].kubelet {
 			t.Errorf("%s: the pod owns %s, pinned by kubelet %t; want %s", c.name, got, m.pods["a"].kubelet, c.want)
 		}

@@ -146,6 +146,25 @@ func (m *Machine) bindBurst(p *pod) *Refusal {
 	return nil
 }
 
+// holdsBurst refuses a raised limit that the nodes of a ConstrainedBurst pod do not hold. A
+// limit that was held when it was set stays, however small the pool has become.
+func (m *Machine) holdsBurst(p *pod, r Resources) *Refusal {
+	was := p.resources
+	if !p.in.burst || p.nodes == nil || was == nil || was.LimitMilli <= 0 {
+		return nil
+	}
+	switch n := m.sharedOn(p.nodes); {
+	case r.LimitMilli <= 0:
+		return refuse(InvalidRequest, "ConstrainedBurst needs a CPU limit on every container of the pod; it had %s",
+			milli(was.LimitMilli))
+	case r.LimitMilli > was.LimitMilli && r.LimitMilli > int64(n)*1000:
+		return refuse(cpuallocator.TopologyAffinityError,
+			"ConstrainedBurst: the limit of %s is more than the shared pool of %s holds, which has %s",
+			milli(r.LimitMilli), nodesText(p.nodes), count(n, "CPU"))
+	}
+	return nil
+}
+
 // bindAligned binds to the best-fit NUMA node: the one whose shared pool has the
 // least room left that still holds the request. Requests do add up.
 func (m *Machine) bindAligned(p *pod) *Refusal {

@@ -16,21 +16,23 @@ type Snapshot struct {
 	Rev        uint64
 	Topology   *topology.Topology
 	Containers []*ContainerView // by namespace, pod and name
-	Owners     []*OwnerView     // by UID
+	Owners     []*OwnerView     // by UID and container
 	// Unannounced are the pods, by UID, that were found and never announced.
 	Unannounced []FoundPod
 	Powers      []PowersView          // pods that ask for more than their requests pay for
 	Waiting     []Waiting             // pods that wait for CPUs of their own, the oldest first
 	Short       []Shortage            // parts of the shared pool that have less than their pods request
+	Ledger      *Ledger               // what pods hold, for those who ask on the node's behalf
 	parts       map[PoolID]cpuset.Set // of the pools; shared by snapshots between which none changed
 }
 
-// OwnerView is a pod with CPUs of its own. It owns them also while it has no
-// container, such as between two crashes.
+// OwnerView is a pod, or a container of one, with CPUs of its own. It owns them also while
+// no container runs, such as between two crashes.
 type OwnerView struct {
 	PodUID    string
 	Namespace string
 	Pod       string
+	Container string     // empty: the pod as a whole
 	CPUs      cpuset.Set // those that are on
 	// ByKubelet says that kubelet's static policy pinned the pod: to these CPUs, or to
 	// others that were taken, in place of which it has these from us.
@@ -97,12 +99,19 @@ type views struct {
 	found        []FoundPod
 	owners       []*OwnerView
 	current      *Snapshot
+
+	podsStale bool    // what pods request may be another sum
+	rules     *Config // nil: changed
+	holdings  []Holding
+	booked    cpuset.Packed
+	boundSeen bool // pods were bound when holdings was made
 }
 
 func (v *views) touch(c *container) { v.touched = append(v.touched, c) }
 
 func (v *views) dirty() bool {
-	return v.poolsChanged || v.partsStale || v.ownersStale || v.foundStale || len(v.touched) > 0
+	return v.poolsChanged || v.partsStale || v.ownersStale || v.foundStale || v.podsStale || v.rules == nil ||
+		len(v.touched) > 0
 }
 
 func compareViews(a, b *ContainerView) int {
@@ -140,7 +149,14 @@ func (m *Machine) refreshViews() {
 	} else if v.current != nil {
 		parts = v.current.parts
 	}
+	floors := m.floors(claim{})
+	var before *Ledger
+	if v.current != nil {
+		before = v.current.Ledger
+	}
+	ledger := m.publish(before, floors)
 	v.touched, v.poolsChanged, v.partsStale, v.ownersStale, v.foundStale = nil, false, false, false, false
+	v.podsStale = false
 	var pools *Pools
 	if v.current != nil && *v.current.Pools == m.pools {
 		pools = v.current.Pools
@@ -149,15 +165,15 @@ func (m *Machine) refreshViews() {
 		pools = &now
 	}
 	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list, Owners: v.owners,
-		Unannounced: v.found, Short: m.Shortages(), Powers: m.powerViews(), Waiting: m.waitingViews(),
-		parts: parts}
+		Unannounced: v.found, Short: m.shortages(floors), Powers: m.powerViews(), Waiting: m.waitingViews(),
+		Ledger: ledger, parts: parts}
 }
 
 // ownerViews lists the owners, with the views of before for those that stayed as
 // they were: most do when one comes or goes.
 func (m *Machine) ownerViews(before []*OwnerView) []*OwnerView {
 	list := make([]*OwnerView, 0, len(m.exclusive)+len(m.kubelet.Entries))
-	add := func(p *pod, cpus cpuset.Set) {
+	add := func(p *pod, name string, cpus cpuset.Set) {
 		cpus = cpus.And(m.topo.Online())
 		if cpus.IsEmpty() {
 			return
@@ -166,26 +182,29 @@ func (m *Machine) ownerViews(before []*OwnerView) []*OwnerView {
 		if p.reserved() {
 			byKubelet, kind = false, p.grant.reservation.Kind
 		}
-		at, found := slices.BinarySearchFunc(before, p.ref.UID, func(v *OwnerView, uid string) int {
-			return cmp.Compare(v.PodUID, uid)
-		})
+		key := OwnerView{PodUID: p.ref.UID, Container: name}
+		at, found := slices.BinarySearchFunc(before, &key, compareOwners)
 		if found && before[at].CPUs == cpus && before[at].ByKubelet == byKubelet && before[at].Reservation == kind {
 			list = append(list, before[at])
 			return
 		}
-		list = append(list, &OwnerView{PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, CPUs: cpus,
-			ByKubelet: byKubelet, Reservation: kind})
+		list = append(list, &OwnerView{PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name,
+			Container: name, CPUs: cpus, ByKubelet: byKubelet, Reservation: kind})
 	}
-	for _, p := range m.exclusive {
-		add(p, p.grant.cpus)
+	for _, h := range m.exclusive {
+		add(h.pod, h.name, h.grant.cpus)
 	}
 	for uid := range m.kubelet.Entries {
 		if p := m.pods[uid]; p != nil && p.kubelet {
-			add(p, union(p.entries))
+			add(p, "", union(p.entries))
 		}
 	}
-	slices.SortFunc(list, func(a, b *OwnerView) int { return cmp.Compare(a.PodUID, b.PodUID) })
+	slices.SortFunc(list, compareOwners)
 	return list
+}
+
+func compareOwners(a, b *OwnerView) int {
+	return cmp.Or(cmp.Compare(a.PodUID, b.PodUID), cmp.Compare(a.Container, b.Container))
 }
 
 func (m *Machine) refreshView(c *container) {
@@ -210,12 +229,12 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 	need, pool := m.needOf(p, c.ref.Name)
 	v := &ContainerView{
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
-		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(p, need),
-		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p), Why: p.why,
+		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(p, c.ref.Name, need),
+		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p), Why: p.whyOf(c.ref.Name),
 		MayCap: m.mayCap(p), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
 	}
-	if p.grant != nil {
-		v.Withheld = nonEmpty(&p.grant.withheld)
+	if h := p.named(c.ref.Name); h != nil && h.grant != nil {
+		v.Withheld = nonEmpty(&h.grant.withheld)
 	}
 	if limit, ok := p.caps[c.ref.Name]; ok {
 		v.CapMilli, v.CapUntil = limit.Milli, limit.Until

@@ -172,13 +172,13 @@ func (m *Machine) onSocket(node, socket int) bool {
 
 // honour gives a pod the CPUs that a trusted scheduler chose, if that agrees with
 // what this node knows and demands.
-func (m *Machine) honour(p *pod, n int) (*grant, *Refusal) {
-	s := p.in.scheduled
+func (m *Machine) honour(h *holder, n int) (*grant, *Refusal) {
+	p, s := h.pod, h.pod.in.scheduled
 	if s.cpus.IsEmpty() {
-		return m.honourNodes(p, n)
+		return m.honourNodes(h, n)
 	}
 	cpus := s.cpus
-	if cpus.Count() != n {
+	if given := cpus.Count(); given != n && !m.roundsUp(p, cpus, n) {
 		return nil, refuse(InvalidRequest, "annotation %s gives %d CPUs (%s) to a pod that requests %d", AnnStatus,
 			cpus.Count(), cpus, n)
 	}
@@ -201,8 +201,33 @@ func (m *Machine) honour(p *pod, n int) (*grant, *Refusal) {
 	}
 	r := *p.in.request
 	r.CPUs = n
-	g := m.grantOf(p, cpus, r)
-	return g, m.mayOwn(p, g, cpuset.Set{})
+	g := m.grantOf(h, cpus, r)
+	return g, m.mayOwn(claim{holder: h}, g, cpuset.Set{})
+}
+
+// roundsUp says that a scheduler gave a pod that is rounded up the whole cores of its request.
+func (m *Machine) roundsUp(p *pod, cpus cpuset.Set, n int) bool {
+	given := cpus.Count()
+	return p.in.request.SMT == cpuallocator.SMTRoundUp && given > n && given < n+m.topo.ThreadsPerCore() &&
+		m.wholeCores(cpus)
+}
+
+// Status is the annotation that tells the node what it offered, for a node that trusts it;
+// empty where there is nothing to tell.
+func (o *Offer) Status() string {
+	switch {
+	case o.Containers != nil:
+		return "" // the annotation has no words for which of them has which
+	case !o.CPUs.IsEmpty():
+		return fmt.Sprintf(`{"cpuset":%q}`, o.CPUs)
+	case o.Nodes.IsEmpty():
+		return ""
+	}
+	var nodes []string
+	for id := range o.Nodes.All() {
+		nodes = append(nodes, fmt.Sprintf(`{"node":%d}`, id))
+	}
+	return `{"numaNodeResources":[` + strings.Join(nodes, ",") + `]}`
 }
 
 // whyTaken says of CPUs that cannot be given why that is so.
@@ -276,10 +301,10 @@ func (m *Machine) threadsOf(cpus cpuset.Set) int {
 
 // honourNodes gives a pod CPUs of the NUMA nodes that a trusted scheduler chose,
 // on each as many as it chose.
-func (m *Machine) honourNodes(p *pod, n int) (*grant, *Refusal) {
-	s := p.in.scheduled
+func (m *Machine) honourNodes(h *holder, n int) (*grant, *Refusal) {
+	p, s := h.pod, h.pod.in.scheduled
 	if s.milli == nil {
-		return m.allocate(p, n, nil)
+		return m.allocate(claim{holder: h}, n)
 	}
 	var sum int64
 	for node := range s.nodes.All() {
@@ -297,7 +322,7 @@ func (m *Machine) honourNodes(p *pod, n int) (*grant, *Refusal) {
 	}
 	var cpus cpuset.Set
 	r := *p.in.request
-	q := question{m: m, free: m.free(), held: m.held(p)}
+	q := question{m: m, free: m.free(), held: m.held(h)}
 	for node := range s.nodes.All() {
 		if s.milli[node] == 0 {
 			continue
@@ -313,6 +338,27 @@ func (m *Machine) honourNodes(p *pod, n int) (*grant, *Refusal) {
 		return nil, err
 	}
 	r.CPUs, r.Nodes = n, s.nodes
-	g := m.grantOf(p, cpus, r)
-	return g, m.mayOwn(p, g, cpuset.Set{})
+	g := m.grantOf(h, cpus, r)
+	return g, m.mayOwn(claim{holder: h}, g, cpuset.Set{})
+}
+
+// OfferIn is the offer in an annotation that Status made; false: there is none.
+func OfferIn(status string) (o Offer, ok bool) {
+	var s resourceStatus
+	p := Pod{Annotations: map[string]string{AnnStatus: status}}
+	if decode(&p, AnnStatus, &s) != nil {
+		return o, false
+	}
+	cpus, err := cpuset.Parse(s.CPUSet)
+	if err != nil {
+		return o, false
+	}
+	o.CPUs = cpus
+	for _, n := range s.NUMANodes {
+		if n.Node < 0 || n.Node >= cpuset.MaxCPUs {
+			return Offer{}, false
+		}
+		o.Nodes.Add(n.Node)
+	}
+	return o, !o.CPUs.IsEmpty() || !o.Nodes.IsEmpty()
 }

@@ -19,7 +19,9 @@ type verdict struct {
 	resources *Resources // new sums of the pod
 	asked     Quota      // what kubelet wrote for the pod; not known: as before
 	resize    resize     // what the container becomes
-	grant     *grant     // what it owns from now on; nil: as before
+	grant     *grant     // what the holder owns from now on; nil: as before
+	holder    *holder    // the pod, or a container of it
+	runs      bool       // the container runs already, and was not told of
 	degraded  *Refusal   // why it loses its place
 
 	topo *topology.Topology
@@ -70,7 +72,7 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 	case PodResized:
 		err = m.judgePodResize(v, e)
 	case ContainerCreate:
-		if err = m.judgePod(v, &e.Pod, m.cfg.Degrade); err == nil && (v.pod.unread || v.pod.grant != nil) {
+		if err = m.judgePod(v, &e.Pod, m.cfg.Degrade); err == nil && (v.pod.unread || v.pod.owns()) {
 			err = m.refuseUnread() // its CPUs are not cleared of others while nothing is written
 		}
 		if err == nil {

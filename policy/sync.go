@@ -44,11 +44,14 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	containers := slices.SortedStableFunc(slices.Values(e.Containers), func(a, b Container) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
+	newest := m.newest(containers)
 	for i := range containers {
 		c := &containers[i]
 		if p := m.sandboxes[c.Sandbox]; p != nil {
-			v := verdict{pod: p}
-			_ = m.judgeContainer(&v, c, true)
+			v := verdict{pod: p, runs: true}
+			if newest[named{p, c.Name}] == c {
+				_ = m.judgeContainer(&v, c, true)
+			}
 			m.enterContainer(&v, c, true)
 		}
 	}
@@ -61,6 +64,23 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	if e.Freed != nil {
 		m.freed, m.wasFree = e.Freed, m.free()
 	}
+}
+
+// named is a container of a pod, whichever of its runs.
+type named struct {
+	pod  *pod
+	name string
+}
+
+// newest are the last runs in a list that is sorted by age. One that was restarted says
+// nothing of its pod any more.
+func (m *Machine) newest(containers []Container) map[named]*Container {
+	last := make(map[named]*Container, len(containers))
+	for i := range containers {
+		c := &containers[i]
+		last[named{m.sandboxes[c.Sandbox], c.Name}] = c
+	}
+	return last
 }
 
 // comesLate says that a pod found running requests CPUs of the shared pool, and that the
@@ -164,10 +184,13 @@ func (p *pod) recoverable() *Recovered {
 		return p.keptReservation()
 	}
 	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several, Demoted: p.demoted, Since: p.since}
-	if p.grant != nil {
-		r.CPUs, r.Withheld, r.Request, r.Reasons = &p.grant.cpus, nonEmpty(
-			&p.grant.withheld), p.grant.request.CPUs, p.in.reasons
-		r.LostNodes = p.grant.lost
+	r.owning(p.grant, p.in.reasons)
+	for _, h := range p.heldByName() {
+		o := RecoveredContainer{Container: h.name, Recovered: Recovered{From: fromState, Degraded: h.degraded,
+			Demoted: h.demoted, Since: h.since}}
+		o.Request = int(min((h.asks.RequestMilli+999)/1000, cpuset.MaxCPUs))
+		o.owning(h.grant, p.in.reasons)
+		r.Owners = append(r.Owners, o)
 	}
 	if p.in.class == LS || p.in.unmanaged {
 		node := AnyNode
@@ -178,10 +201,30 @@ func (p *pod) recoverable() *Recovered {
 		}
 		r.BoundNode = &node
 	}
-	if r == (Recovered{From: r.From}) {
+	if r.CPUs == nil && r.BoundNode == nil && r.Degraded == "" && !r.Several && r.Since.IsZero() && r.Owners == nil {
 		return nil
 	}
 	return &r
+}
+
+// owning notes what a grant consists of; nil: there is none.
+func (r *Recovered) owning(g *grant, reasons string) {
+	if g == nil {
+		return
+	}
+	r.CPUs, r.Withheld, r.Request, r.Reasons = &g.cpus, nonEmpty(&g.withheld), g.request.CPUs, reasons
+	r.LostNodes = g.lost
+}
+
+// heldByName lists those containers of a pod that own CPUs, or were refused some.
+func (p *pod) heldByName() []*holder {
+	var list []*holder
+	for _, name := range sortedKeys(p.holders) {
+		if h := p.holders[name]; h.grant != nil || h.degraded != "" {
+			list = append(list, h)
+		}
+	}
+	return list
 }
 
 func nonEmpty(s *cpuset.Set) *cpuset.Set {

@@ -16,30 +16,34 @@ func (m *Machine) takeBack() {
 		return // without a look at every pod, which each step would pay for
 	}
 	shared := m.pools.Shared
-	returned := map[*pod]cpuset.Set{}
-	reasons := map[*pod]string{}
-	for _, f := range m.floors(nil) {
+	returned := map[*holder]cpuset.Set{}
+	reasons := map[*holder]string{}
+	for _, f := range m.floors(claim{}) {
 		for f.room(shared, m.pools.Reserved) < 0 {
-			p, cpu := m.donor(f.cpus)
-			if p == nil {
+			h, cpu := m.donor(f.cpus)
+			if h == nil {
 				break
 			}
-			m.withdraw(p, cpu)
+			m.withdraw(h, cpu)
 			shared.Add(cpu)
-			all := returned[p]
+			all := returned[h]
 			all.Add(cpu)
-			returned[p], reasons[p] = all, m.needs(&f)
+			returned[h], reasons[h] = all, m.needs(&f)
 		}
 	}
 	if len(returned) == 0 {
 		return
 	}
 	m.recompute()
-	for _, p := range slices.SortedFunc(maps.Keys(returned), byAge) {
-		m.explain(p)
-		m.notice(p, "CPUsReturned", "CPUs %s, which the pod has beyond its request, go back to the shared pool: %s",
-			returned[p], reasons[p])
-		m.podChanged(p)
+	for _, h := range slices.SortedFunc(maps.Keys(returned), holdersByAge) {
+		who := "the pod"
+		if h.name != "" {
+			who = "container " + literal(h.name)
+		}
+		m.explain(h.pod)
+		m.notice(h.pod, "CPUsReturned", "CPUs %s, which %s has beyond its request, go back to the shared pool: %s",
+			returned[h], who, reasons[h])
+		m.podChanged(h.pod)
 	}
 }
 
@@ -48,8 +52,8 @@ func (m *Machine) hasDonor() bool {
 	if !m.owned.withheld.IsEmpty() {
 		return true
 	}
-	for _, p := range m.exclusive {
-		if m.surplus(p) > 0 {
+	for _, h := range m.exclusive {
+		if m.surplus(h) > 0 {
 			return true
 		}
 	}
@@ -57,45 +61,45 @@ func (m *Machine) hasDonor() bool {
 }
 
 // donor finds the next CPU to take back among some, and whose it is.
-func (m *Machine) donor(among cpuset.Set) (*pod, int) {
+func (m *Machine) donor(among cpuset.Set) (*holder, int) {
 	among = among.And(m.shareable()).Minus(m.cfg.reserved())
-	owners := ordered(m.exclusive)
+	owners := orderedHolders(m.exclusive)
 	slices.Reverse(owners)
-	for _, p := range owners {
-		if surplus := m.surplus(p); surplus > 0 {
-			if cpus := p.grant.cpus.And(among); !cpus.IsEmpty() {
-				return p, last(cpus)
+	for _, h := range owners {
+		if surplus := m.surplus(h); surplus > 0 {
+			if cpus := h.grant.cpus.And(among); !cpus.IsEmpty() {
+				return h, last(cpus)
 			}
 		}
 	}
 	if m.cfg.Allocation.SMTRequired {
 		return nil, 0
 	}
-	for _, p := range owners {
-		if cpus := p.grant.withheld.And(among); !cpus.IsEmpty() && !p.reserved() {
-			return p, last(cpus)
+	for _, h := range owners {
+		if cpus := h.grant.withheld.And(among); !cpus.IsEmpty() && !h.pod.reserved() {
+			return h, last(cpus)
 		}
 	}
 	return nil, 0
 }
 
-// surplus is how many CPUs a pod has because its request was rounded up to whole cores.
-func (m *Machine) surplus(p *pod) int {
-	if p.grant.request.SMT != cpuallocator.SMTRoundUp {
+// surplus is how many CPUs an owner has because its request was rounded up to whole cores.
+func (m *Machine) surplus(h *holder) int {
+	if h.grant.request.SMT != cpuallocator.SMTRoundUp {
 		return 0
 	}
 	online := m.topo.Online()
-	return p.grant.cpus.CountAnd(&online) - p.grant.request.CPUs
+	return h.grant.cpus.CountAnd(&online) - h.grant.request.CPUs
 }
 
-// withdraw takes a CPU out of a pod's grant, which others may hold: they keep the old one.
-func (m *Machine) withdraw(p *pod, cpu int) {
-	g := *p.grant
+// withdraw takes a CPU out of a grant, which others may hold: they keep the old one.
+func (m *Machine) withdraw(h *holder, cpu int) {
+	g := *h.grant
 	g.cpus.Remove(cpu)
 	g.withheld.Remove(cpu)
-	m.release(p)
-	p.grant = &g
-	m.own(p)
+	m.release(h)
+	h.grant = &g
+	m.own(h)
 }
 
 // keepsIsolation refuses a pod of the shared pool whose request only siblings kept idle
@@ -104,7 +108,7 @@ func (m *Machine) keepsIsolation(p *pod, requested int64) *Refusal {
 	if !m.cfg.Allocation.SMTRequired || requested <= 0 || m.owned.withheld.IsEmpty() {
 		return nil
 	}
-	floors := m.floors(p)[:1]
+	floors := m.floors(claim{holder: &p.holder})[:1]
 	if p.nodes != nil {
 		floors = append(floors, m.floorOn(p.nodes, p))
 	}

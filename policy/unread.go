@@ -147,7 +147,7 @@ func (m *Machine) enterRead(old *pod, r *Recovered) {
 	in.Unread, in.Recovered = false, r
 	delete(m.pods, old.ref.UID)
 	delete(m.unread, old.ref.UID)
-	delete(m.waiting, old.ref.UID)
+	m.stopWaiting(old)
 	for _, s := range old.sandboxes {
 		delete(m.sandboxes, s)
 	}
@@ -169,7 +169,7 @@ func (m *Machine) enterRead(old *pod, r *Recovered) {
 	})
 	for i := range containers {
 		delete(m.containers, containers[i].ID)
-		v := verdict{pod: p}
+		v := verdict{pod: p, runs: true}
 		_ = m.judgeContainer(&v, &containers[i], true)
 		m.enterContainer(&v, &containers[i], true)
 	}
@@ -188,8 +188,8 @@ func (m *Machine) correctKnown(p *pod, r *Recovered) {
 		request := p.grant.request
 		request.CPUs = cmp.Or(r.Request, r.CPUs.Count())
 		whole := Resources{RequestMilli: int64(request.CPUs) * 1000, LimitMilli: int64(request.CPUs) * 1000}
-		m.give(p, m.grantOf(p, *r.CPUs, request), &whole)
-	case p.grant == nil && p.in.class == LS && !p.in.unmanaged && m.bindRecovered(p, r):
+		m.give(&p.holder, m.grantOf(&p.holder, *r.CPUs, request), &whole)
+	case !p.owns() && p.in.class == LS && !p.in.unmanaged && m.bindRecovered(p, r):
 		delete(m.bound, p.ref.UID)
 		if p.nodes != nil {
 			m.bound[p.ref.UID] = p

@@ -74,6 +74,14 @@ func (u *usedPools) parts() map[PoolID]cpuset.Set {
 	return parts
 }
 
+// PoolCPUs is what a pool has that decisions refer to; empty: nothing refers to it.
+func (m *Machine) PoolCPUs(id PoolID) cpuset.Set {
+	if u := m.used.find(id); u != nil {
+		return u.cpus
+	}
+	return cpuset.Set{}
+}
+
 // UsedPools are the pools that decisions made so far refer to, as they are now.
 func (m *Machine) UsedPools() []SetPool {
 	var list []SetPool

@@ -24,7 +24,7 @@ func party(job string) incidents.Subject {
 }
 
 // incidentDatabase has three incidents: web disturbed twice by video, once by a
-// container of a hostile name; the last has nobody to blame.
+// container of a hostile name; the last has no suspect.
 func incidentDatabase(t *testing.T) (path string, ids []string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "incidents.db")

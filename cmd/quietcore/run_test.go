@@ -61,7 +61,7 @@ func (p place) start(t *testing.T) (log *cmdtest.Log, stop func() int) {
 	}
 	t.Cleanup(func() { stop() })
 	waitUntil(t, "the daemon's socket accepts", func() bool {
-		c, err := net.Dial("unix", p.socket) // the file is there before anybody listens
+		c, err := net.Dial("unix", p.socket) // the file is there before it is listened on
 		if err == nil {
 			c.Close()
 		}

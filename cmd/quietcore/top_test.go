@@ -176,7 +176,7 @@ func newTerminal(t *testing.T, columns, rows uint16) *terminal {
 		_, _ = io.Copy(term, master) // until the slave is closed
 	}()
 	t.Cleanup(func() {
-		master.Close() // which ends who reads keys
+		master.Close() // which ends the reader of keys
 		<-done
 		slave.Close()
 	})

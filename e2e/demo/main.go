@@ -170,7 +170,7 @@ func (d *demo) reasons(line script.Line) {
 	}
 }
 
-// unmoved fails if the restart moved anybody.
+// unmoved fails if the restart moved a pod.
 func (d *demo) unmoved(before, after script.Line) error {
 	if moved := script.Changed(before.Containers, after.Containers); len(moved) > 0 {
 		return fmt.Errorf("the restart of the daemon moved %v", moved)

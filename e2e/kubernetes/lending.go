@@ -568,7 +568,7 @@ func (l *lent) untilEvent(ctx context.Context, p *cluster.Pod, reason string) (s
 
 // order: once the budget is gone the youngest busy pod has to go, although an idle one
 // is younger; when production is promised still more, the other busy one; never an idle
-// one, which takes nothing that anybody could have.
+// one, which takes nothing that another could have.
 func (l *lent) order(ctx context.Context) error {
 	if err := l.Delete(ctx, budgets+"/batch"); err != nil {
 		return err

@@ -19,7 +19,7 @@ var staticPolicy = map[string]any{
 }
 
 // static: what kubelet pins stays kubelet's, what we pin avoids it, and nothing that
-// kubelet writes in its rounds moves anybody. Then the policy is taken back.
+// kubelet writes in its rounds moves a pod. Then the policy is taken back.
 func static(ctx context.Context, b *bench) ([]figure, error) {
 	if err := b.changePolicy(ctx, staticPolicy); err != nil {
 		return nil, err

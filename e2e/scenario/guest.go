@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -26,7 +27,9 @@ const (
 	socket           = "/run/quietcore/quietcore.sock"
 	testSocket       = "/run/quietcore/test.sock"
 	kubeletStatePath = "/var/lib/kubelet/cpu_manager_state"
-	binary           = "/usr/bin/quietcore"
+	// kubeletConfigPath is read by the daemon where a script has a kubeletConfig step.
+	kubeletConfigPath = "/var/lib/kubelet/config.yaml"
+	binary            = "/usr/bin/quietcore"
 )
 
 // daemonLimit bounds how long a daemon may take to be ready or idle.
@@ -130,6 +133,7 @@ func (g *Guest) Wipe(ctx context.Context) error {
 	_, err := g.Files(ctx,
 		wire.FileAction{Do: wire.FileRemoveTree, Path: stateDir},
 		wire.FileAction{Do: wire.FileRemoveTree, Path: "/run/quietcore"},
+		wire.FileAction{Do: wire.FileRemoveTree, Path: kubeletConfigPath},
 		wire.FileAction{Do: wire.FileRemoveTree, Path: machine.LogFile(machine.Daemon)})
 	return err
 }
@@ -182,6 +186,9 @@ func daemonConfig(s *Script, labels map[string]string) (string, error) {
 	c.Node = s.File.Node
 	c.Node.Labels = labels
 	c.Node.Kubelet.StateFile = kubeletStatePath
+	if slices.ContainsFunc(s.File.Steps, func(st script.Step) bool { return st.KubeletConfig != nil }) {
+		c.Node.Kubelet.ConfigFile = kubeletConfigPath
+	}
 	if c.CPI.Mode == config.CPIObserve {
 		c.CPI.Mode = config.CPIOff // counting is expensive under emulation, and not used here
 	}

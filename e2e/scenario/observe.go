@@ -14,12 +14,31 @@ import (
 )
 
 // Observe waits until the daemon is idle, then reads every running container's
+// settle waits until the daemon is idle and ticks change nothing any more: simulate ticks
+// after each step too, and a pod that waits for CPUs may be given them at each.
+func (p *Player) settle(ctx context.Context) (*control.Status, error) {
+	status, err := p.g.Settle(ctx)
+	for range len(p.pods) + 1 {
+		if err != nil {
+			return nil, err
+		}
+		before := status.Revision
+		if err := p.g.Inject(ctx, map[string]any{"advance": script.Advance{}}); err != nil {
+			return nil, err
+		}
+		if status, err = p.g.Settle(ctx); err == nil && status.Revision == before {
+			break
+		}
+	}
+	return status, err
+}
+
 // cgroup in one round trip, and from the daemon what the kernel cannot know.
 func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
 	status := &control.Status{}
 	if p.g.Daemon {
 		var err error
-		if status, err = p.g.Settle(ctx); err != nil {
+		if status, err = p.settle(ctx); err != nil {
 			return nil, err
 		}
 	}

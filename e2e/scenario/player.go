@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -88,9 +89,14 @@ func (p *Player) StartDaemon(ctx context.Context) error {
 
 // restartDaemon is kill -9. The clock of the new one starts at the real time, so
 // it is put forward again.
-func (p *Player) restartDaemon(ctx context.Context) error {
+func (p *Player) restartDaemon(ctx context.Context, changed *config.Config) error {
 	if !p.g.Daemon {
 		return nil
+	}
+	if changed != nil {
+		file := *p.script.File
+		file.Config = *changed
+		p.script = &Script{Path: p.script.Path, File: &file}
 	}
 	if err := p.g.KillDaemon(ctx); err != nil {
 		return err
@@ -175,11 +181,13 @@ func (p *Player) perform(ctx context.Context, s *script.Step) error {
 	case s.Remove != nil:
 		return p.removeStep(ctx, key(s.Remove.Namespace, s.Remove.Pod))
 	case s.RestartDaemon != nil:
-		return p.restartDaemon(ctx)
+		return p.restartDaemon(ctx, s.RestartDaemon.Config)
 	case s.NodeLabels != nil:
 		return p.nodeLabels(ctx, s.NodeLabels)
 	case s.KubeletState != nil:
 		return p.kubeletState(ctx, *s.KubeletState)
+	case s.KubeletConfig != nil:
+		return p.kubeletConfig(ctx, s.KubeletConfig)
 	case s.Offline != nil:
 		return p.switchCPUs(ctx, s.Offline.CPUs, p.g.Offline)
 	case s.Online != nil:
@@ -246,6 +254,20 @@ func (p *Player) kubeletState(ctx context.Context, s script.KubeletState) error 
 	s.Entries = entries
 	p.state = s
 	return p.g.WriteFile(ctx, kubeletStatePath, kubelet.StateFile(s.PolicyName, s.DefaultCPUSet, entries))
+}
+
+// kubeletConfig writes kubelet's configuration file, which the daemon follows.
+func (p *Player) kubeletConfig(ctx context.Context, k *config.Kubelet) error {
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"cpuManagerPolicy": k.CPUManagerPolicy, "cpuManagerPolicyOptions": k.Options,
+		"reservedSystemCPUs":    k.ReservedCPUs.String(),
+		"topologyManagerPolicy": k.TopologyManagerPolicy, "topologyManagerScope": k.TopologyManagerScope,
+	})
+	if err != nil {
+		return err
+	}
+	return p.g.WriteFile(ctx, kubeletConfigPath, string(text))
 }
 
 // updateClasses is what kubelet does every minute and before each new pod.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -170,6 +172,8 @@ func TestNotRealisable(t *testing.T) {
 		"CPU 0": strings.Replace(grid, "%", "adjacent", 1) + "steps: [{offline: {cpus: \"0-1\"}}]\n",
 		"CPU 0b": strings.Replace(grid, "%", "adjacent", 1) +
 			"steps: [{offline: {cpus: \"1\"}}, {offline: {cpus: \"3,0\"}}]\n",
+		"devices": strings.Replace(grid, "%", "adjacent", 1) +
+			"steps: [{create: {pod: a, deviceNodes: \"0\", containers: [{name: main}]}}]\n",
 	} {
 		_, err := write1(t, text).Grid()
 		var not machine.NotRealisable
@@ -180,6 +184,25 @@ func TestNotRealisable(t *testing.T) {
 	if _, err := write1(t, strings.Replace(grid, "%", "adjacent", 1)+
 		"steps: [{offline: {cpus: \"1\"}}]\n").Grid(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Every step that simulate knows is played on the node, or refused before a machine boots.
+func TestEveryStepIsPlayedOrRefused(t *testing.T) {
+	var text []byte
+	for _, file := range []string{"player.go", "script.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, source...)
+	}
+	step := reflect.TypeFor[script.Step]()
+	for i := range step.NumField() {
+		name := step.Field(i).Name
+		if !regexp.MustCompile(`case st?\.` + name + ` != nil:`).Match(text) {
+			t.Errorf("step %s is neither played nor refused", name)
+		}
 	}
 }
 

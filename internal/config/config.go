@@ -8,7 +8,7 @@
 // A Config is Default with what the file says written over it; it is valid as a
 // whole or refused as a whole, with every mistake named at once. Words such as
 // SpreadByPCPUs are decoded into the values that package cpuallocator works
-// with, so that a word nobody knows cannot get past this package.
+// with, so that an unknown word cannot get past this package.
 // docs/configuration.md lists every key; a test holds the two together.
 package config
 
@@ -117,7 +117,7 @@ type Authority struct {
 	CapExemption   Allowed        `json:"capExemption"`
 }
 
-// Claims limits who may own CPUs.
+// Claims limits which pods may own CPUs.
 type Claims struct {
 	Namespaces []string       `json:"namespaces"` // empty: all
 	MaxCPUs    map[string]int `json:"maxCPUs"`    // by namespace, "*" for each of the others
@@ -279,6 +279,9 @@ type Log struct {
 	Level  LogLevel  `json:"level"`
 	Format LogFormat `json:"format"`
 }
+
+// SetDefaults makes it the configuration of a node on which nothing was configured.
+func (c *Config) SetDefaults() { *c = Default() }
 
 // Default is the configuration of a node on which nothing was configured.
 func Default() Config {

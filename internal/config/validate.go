@@ -142,7 +142,7 @@ func (v *checker) kubernetes(k *Kubernetes) {
 }
 
 // Bounds of windows: below, the edges of a window weigh more than what is in it;
-// above, what hurts somebody is noticed when it is long over.
+// above, interference is noticed when it is long over.
 const (
 	minInterval, maxInterval = Duration(time.Second), Duration(time.Hour)
 	minWindow                = Duration(100 * time.Millisecond)
@@ -252,8 +252,8 @@ func (v *checker) shell(c *Config) {
 	v.page(c.Page.Listen)
 }
 
-// page takes addresses that nobody outside of the machine, or of the pod, reaches:
-// the page asks nobody who he is.
+// page takes addresses that cannot be reached from outside of the machine, or of the pod:
+// the page authenticates no one.
 func (v *checker) page(address string) {
 	const key = "page.listen"
 	if path.IsAbs(address) {

@@ -251,7 +251,7 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// quote keeps what somebody wrote to a readable part of one line.
+// quote shortens user input to a readable part of one line.
 func quote(text string) string {
 	const most = 60
 	if len(text) > most {

@@ -237,7 +237,7 @@ func TestSocketsAreForRootAlone(t *testing.T) {
 			t.Errorf("%s has mode %v (%v), want %v", name, info.Mode(), err, want)
 		}
 	}
-	// What a killed daemon leaves behind is replaced, a file of somebody's is not.
+	// What a killed daemon leaves behind is replaced, a file of another program is not.
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	l.Close()
 	if l, err = Listen(path); err != nil {

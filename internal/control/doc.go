@@ -1,10 +1,10 @@
 // Package control is how people and tests talk to a running daemon: HTTP over
 // unix sockets that only root can open.
 //
-//	GET /v1/status   who runs where, the pools, whether everything is written
+//	GET /v1/status   where each pod runs, the pools, whether everything is written
 //	GET /v1/top      what every container uses, and its cycles per instruction
 //	GET /v1/incidents          what interference did, the newest first
-//	GET /v1/incidents/top      who hurt whom most
+//	GET /v1/incidents/top      the pairs of victim and antagonist with the most incidents
 //	GET /v1/incidents/one/ID   one of them with everything
 //	GET /v1/incidents/export   all of them, a line each
 //	GET /v1/record   what happened, as a script that `quietcore simulate` replays

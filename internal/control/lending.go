@@ -2,7 +2,7 @@ package control
 
 import "time"
 
-// Lending is what is lent of idle CPUs, to whom, and why it was taken back. Amounts
+// Lending is what is lent of idle CPUs, to which pods, and why it was taken back. Amounts
 // are in CPUs.
 type Lending struct {
 	// Mode and Suppression are off, observe or enforce. What is only observed would be
@@ -39,7 +39,7 @@ type Estimate struct {
 	Demand        float64 `json:"demand"`
 	Idle          int     `json:"idle"` // pods
 	Overcommitted bool    `json:"overcommitted,omitempty"`
-	Frozen        bool    `json:"frozen,omitempty"` // contention hides demand: nobody becomes idle
+	Frozen        bool    `json:"frozen,omitempty"` // contention hides demand: no pod becomes idle
 }
 
 // BatchPod is a best-effort pod.

@@ -37,7 +37,7 @@ type Server struct {
 	Usage func(*policy.Snapshot) map[string]Used
 	// Lending is what is lent of idle CPUs; nil, or nil from it: nothing.
 	Lending func(context.Context) *Lending
-	// Incidents is what interference did here; nil: nobody looks.
+	// Incidents is what interference did here; nil: not watched.
 	Incidents incidents.Source
 }
 
@@ -69,10 +69,11 @@ type Status struct {
 	Topology     json.RawMessage `json:"topology,omitempty"`
 }
 
-// Owner is a pod with CPUs of its own, whether a container of it runs or not.
+// Owner is a pod, or a container of one, with CPUs of its own, whether it runs or not.
 type Owner struct {
 	Namespace        string `json:"namespace"`
 	Pod              string `json:"pod"`
+	Container        string `json:"container,omitempty"` // empty: the pod as a whole
 	CPUs             string `json:"cpus"`
 	ManagedByKubelet bool   `json:"managedByKubelet,omitempty"`
 }
@@ -80,8 +81,8 @@ type Owner struct {
 func ownersOf(s *policy.Snapshot) []Owner {
 	list := make([]Owner, 0, len(s.Owners))
 	for _, o := range s.Owners {
-		list = append(list, Owner{Namespace: o.Namespace, Pod: o.Pod, CPUs: o.CPUs.String(),
-			ManagedByKubelet: o.ByKubelet})
+		list = append(list, Owner{Namespace: o.Namespace, Pod: o.Pod, Container: o.Container,
+			CPUs: o.CPUs.String(), ManagedByKubelet: o.ByKubelet})
 	}
 	return list
 }

@@ -74,7 +74,7 @@ type TopContainer struct {
 	Sample
 }
 
-// performance is what is known where nobody counts.
+// performance is what is known where no counter runs.
 func (s *Server) performance() Performance {
 	if s.Performance == nil {
 		return Performance{CPI: CPI{Mode: "off", Why: "this daemon does not count CPU performance"}}

@@ -11,6 +11,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/kube"
 	"github.com/quietcore/quietcore/internal/kubelet"
+	"github.com/quietcore/quietcore/internal/ledger"
 	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/nrt"
@@ -34,6 +35,7 @@ type apiServer struct {
 	current  func() *config.Config // the configuration in force
 	client   *kube.Client          // nil: no API server
 	topology *nrt.Publisher        // nil: not published
+	stamp    ledger.Stamp          // of what the topology says; its Run's
 	lent     *lend.Publisher       // nil: nothing is published, or withdrawn
 	server   *lend.Server          // evicts pods; nil: nothing may be written
 	broken   string                // why there is no client
@@ -193,9 +195,10 @@ func (a *apiServer) describe() *v1alpha2.NodeResourceTopology {
 	}
 	cfg, known := a.current(), a.o.kubelet.Known()
 	k := cfg.Node.Kubelet
+	snapshot := a.o.node.Snapshot()
 	in := nrt.Input{
 		Node: cfg.NodeName(), NodeUID: a.client.NodeUID(), ManagedBy: cfg.Kubernetes.Topology.ManagedBy,
-		Snapshot: a.o.node.Snapshot(), SharedFloor: cfg.Pools.SharedFloor,
+		Snapshot: snapshot, SharedFloor: cfg.Pools.SharedFloor,
 		Capacity:  nrt.ReadHugepages(os.DirFS(cfg.Sysfs.Root)),
 		Alignment: policy.LabelledAlignment(a.o.labels.or(cfg.Node.Labels)), Taken: known.Inventory.Taken,
 		Kubelet: nrt.Kubelet{
@@ -203,6 +206,7 @@ func (a *apiServer) describe() *v1alpha2.NodeResourceTopology {
 			TopologyPolicy: k.TopologyManagerPolicy.String(), TopologyScope: k.TopologyManagerScope.String(),
 		},
 	}
+	in.Ledger, in.Generation = a.stamp.Of(snapshot)
 	if own := known.Config; own != nil {
 		in.Kubelet = nrt.Kubelet{
 			CPUManagerPolicy: own.CPUManagerPolicy, Options: own.Options, TopologyPolicy: own.TopologyPolicy,

@@ -198,6 +198,7 @@ func (d *daemon) pluginOptions(cfg *config.Config, t *topology.Topology, cgroups
 		Changed: func() { d.api.topologyChanged(); d.kubelet.changed() },
 		Facts:   d.api.facts(cfg), Notify: d.api.events(cfg), Devices: d.kubelet.nodesOf(),
 	}
+	o.Config.NodeLabels = withArch(o.Config.NodeLabels)
 	cgroups.enter(&o)
 	d.kubelet.foresee(cfg, &o)
 	store := &state.Store{

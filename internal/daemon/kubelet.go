@@ -91,8 +91,10 @@ func (k *kubeletReader) changed() {
 	}
 }
 
-// fresh reports whether what the CPU manager's state says now has been taken over.
-func (k *kubeletReader) fresh() bool { return k.state == nil || k.state.Fresh() }
+// fresh reports whether what kubelet's files say now has been looked at.
+func (k *kubeletReader) fresh() bool {
+	return (k.state == nil || k.state.Fresh()) && (k.watcher == nil || k.watcher.Fresh())
+}
 
 func (k *kubeletReader) Run(ctx context.Context) {
 	var runs []func(context.Context)

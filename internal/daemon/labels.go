@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"runtime"
 	"sync"
 
 	"github.com/quietcore/quietcore/policy"
@@ -29,7 +31,7 @@ func (l *labels) take(ctx context.Context, known map[string]string) {
 	l.mu.Lock()
 	l.known = known
 	l.mu.Unlock()
-	if err := l.node.TakeLabels(ctx, known); err != nil {
+	if err := l.node.TakeLabels(ctx, withArch(known)); err != nil {
 		l.log.Warn("the Node's labels are not taken over", "err", err)
 	}
 }
@@ -48,6 +50,19 @@ func (l *labels) or(configured map[string]string) map[string]string {
 func (l *labels) reconfigure(ctx context.Context, p policy.Config) error {
 	l.turn.Lock()
 	defer l.turn.Unlock()
-	p.NodeLabels = l.or(p.NodeLabels)
+	p.NodeLabels = withArch(l.or(p.NodeLabels))
 	return l.node.Reconfigure(ctx, p)
+}
+
+// withArch adds the machine's architecture to labels that do not name one.
+func withArch(labels map[string]string) map[string]string {
+	if labels[policy.LabelArch] != "" {
+		return labels
+	}
+	labels = maps.Clone(labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[policy.LabelArch] = runtime.GOARCH
+	return labels
 }

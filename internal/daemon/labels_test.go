@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -60,5 +61,20 @@ func TestLabelsAreNotLostToAReload(t *testing.T) {
 		if got["round"] != want {
 			t.Fatalf("in round %s the labels in force are %v", want, got)
 		}
+	}
+}
+
+// Rules that hold by architecture hold on a Node without labels, and a label wins.
+func TestLabelsNameTheArchitecture(t *testing.T) {
+	given := map[string]string{policy.LabelBind: "None"}
+	got := withArch(given)
+	if got[policy.LabelArch] != runtime.GOARCH || got[policy.LabelBind] != "None" || len(given) != 1 {
+		t.Errorf("labels are %v, and those given %v", got, given)
+	}
+	if got := withArch(nil)[policy.LabelArch]; got != runtime.GOARCH {
+		t.Errorf("without labels the architecture is %q", got)
+	}
+	if got := withArch(map[string]string{policy.LabelArch: "arm64"})[policy.LabelArch]; got != "arm64" {
+		t.Errorf("a label says arm64, in force is %q", got)
 	}
 }

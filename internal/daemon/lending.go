@@ -149,9 +149,9 @@ func (l *lending) evicted(result string) {
 	l.o.api.evictionEnded(result)
 }
 
-// answerOf says what an eviction's end means for who may be next. A pod that our own
+// answerOf says what an eviction's end means for the next pod. A pod that our own
 // rate kept from being asked for stays the first: there is no other to ask for in its
-// place, for whom the rate is the same.
+// place, for which the rate is the same.
 func answerOf(err error) loop.Answer {
 	var e *lend.EvictError
 	switch {

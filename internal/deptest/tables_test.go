@@ -67,9 +67,10 @@ var mayImport = map[string]string{
 	"internal/kube":          "policy",
 	"internal/kube/kubetest": "",
 	"internal/kubelet":       "cpuset policy",
+	"internal/ledger":        "cpuallocator cpuset internal/config policy topology",
 	"internal/lend":          "internal/kube policy",
 	"internal/metrics":       "cpi cpi/detect cpi/sample internal/printable policy",
-	"internal/nrt":           "cpuset policy topology",
+	"internal/nrt":           "cpuset internal/ledger policy topology",
 	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
 		"internal/printable internal/render internal/topodoc policy topology",
 	"internal/page/pagetest": "",
@@ -93,6 +94,7 @@ var mayImport = map[string]string{
 		"internal/doctor internal/doctor/bundle internal/doctor/drift internal/doctor/probe internal/enablenri " +
 		"internal/faults internal/incidents internal/incidents/export internal/incidents/report internal/metrics " +
 		"internal/paper internal/render internal/top internal/topodoc policy sysfs",
+
 
 	// Tests on nodes and clusters.
 	"e2e":                 "e2e/command e2e/kubelet e2e/machine e2e/scenario internal/script",

@@ -29,6 +29,7 @@ func infoOf(pod *corev1.Pod) podInfo {
 			UID:        string(pod.UID),
 			Resources:  resourcesOf(pod),
 			Owner:      ownerOf(pod),
+			Containers: containersOf(pod),
 			BatchMilli: lent,
 		},
 		alias: staticUID(pod),
@@ -68,6 +69,31 @@ func eachContainer(pod *corev1.Pod, do func(*corev1.Container)) {
 			do(&list[i])
 		}
 	}
+}
+
+// maxContainers bounds how many containers of a pod are kept.
+const maxContainers = 128
+
+// containersOf lists the containers of a pod some of which are to own CPUs, in the order in
+// which kubelet starts them; nil for all other pods.
+func containersOf(pod *corev1.Pod) []policy.ContainerFacts {
+	if pod.Annotations[policy.AnnContainers] == "" ||
+		len(pod.Spec.InitContainers)+len(pod.Spec.Containers) > maxContainers {
+		return nil
+	}
+	var list []policy.ContainerFacts
+	init := len(pod.Spec.InitContainers)
+	eachContainer(pod, func(c *corev1.Container) {
+		f := policy.ContainerFacts{Name: c.Name}
+		f.Resources = policy.Resources{RequestMilli: milli(c.Resources.Requests.Cpu()), LimitMilli: policy.NoLimit}
+		if limit := c.Resources.Limits.Cpu(); !limit.IsZero() {
+			f.Resources.LimitMilli = milli(limit)
+		}
+		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		f.Init = len(list) < init && !sidecar
+		list = append(list, f)
+	})
+	return list
 }
 
 // milli is a quantity in thousandths, bounded so that sums do not overflow.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -44,7 +45,7 @@ func TestPodsAreFollowed(t *testing.T) {
 	f.within("a pod from before is known", f.knows("uid-before"))
 	s.putPod(testPod("db", "4"))
 	f.within("a new pod is known", f.knows("uid-db"))
-	if got, _ := f.Facts("uid-db"); got != factsFor("db", 4000) {
+	if got, _ := f.Facts("uid-db"); !reflect.DeepEqual(got, factsFor("db", 4000)) {
 		t.Errorf("got %+v", got)
 	}
 	// Edited after creation: what is new is reported, once; what is not is not.
@@ -52,7 +53,10 @@ func TestPodsAreFollowed(t *testing.T) {
 	edited.Labels = map[string]string{"koordinator.sh/qosClass": "LSE"}
 	s.putPod(edited)
 	s.putPod(testPod("db", "6"))
-	f.within("the change is known", func() bool { got, _ := f.Facts("uid-db"); return got == factsFor("db", 6000) })
+	f.within("the change is known", func() bool {
+		got, _ := f.Facts("uid-db")
+		return reflect.DeepEqual(got, factsFor("db", 6000))
+	})
 	if diff := cmp.Diff([]policy.PodFacts{factsFor("db", 4000), factsFor("db", 6000)},
 		f.factsOf("uid-db")); diff != "" {
 		t.Error(diff)
@@ -198,8 +202,8 @@ func TestGoneForTenMinutes(t *testing.T) {
 	}
 }
 
-// TestHungServer: an API server that takes every request and answers none holds
-// nobody up.
+// TestHungServer: an API server that takes every request and answers none delays
+// no other part.
 func TestHungServer(t *testing.T) {
 	s := upServer(t)
 	s.putPod(testPod("db", "4"))
@@ -225,7 +229,7 @@ func TestHungServer(t *testing.T) {
 	if took := time.Since(start); took > requestTimeout {
 		t.Errorf("200,000 calls took %v", took)
 	}
-	// And without anybody's help: the client is not even asked to end.
+	// And without help: the client is not even asked to end.
 	if s.count("POST events") != 1 {
 		t.Errorf("%d Events are under way at once", s.count("POST events"))
 	}
@@ -317,7 +321,7 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
-// TestServerThatHasJustStarted refuses everybody until it knows its rules; what
+// TestServerThatHasJustStarted refuses every client until it knows its rules; what
 // waited for it is not lost.
 func TestServerThatHasJustStarted(t *testing.T) {
 	s := newServer(t)

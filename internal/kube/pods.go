@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"reflect"
 	"sync"
 
 	"github.com/quietcore/quietcore/policy"
@@ -46,7 +47,7 @@ func (p *pods) put(ctx context.Context, o *object) {
 		return
 	}
 	old, was := p.held[uid]
-	if was && old == info {
+	if was && reflect.DeepEqual(old, info) {
 		return
 	}
 	if was && old.alias != info.alias {

@@ -28,7 +28,7 @@ func kindOf(reason string) kind {
 		return kind{corev1.EventTypeWarning, "Reclaim"}
 	case "CPUCapLifted":
 		return kind{corev1.EventTypeNormal, "Protect"}
-	case "CapExemptionIgnored", "ResourceStatusIgnored", "UnknownNodeLabel":
+	case "AnnotationIgnored", "CapExemptionIgnored", "ResourceStatusIgnored", "UnknownNodeLabel":
 		return kind{corev1.EventTypeWarning, "Configure"}
 	}
 	return kind{corev1.EventTypeWarning, "Place"}

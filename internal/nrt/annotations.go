@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/ledger"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -75,6 +76,7 @@ func annotations(in *Input) map[string]string {
 	if name == "" {
 		name = "none"
 	}
+	own, tooLarge := forQuietcore(in)
 	values := []struct {
 		key   string
 		value any
@@ -85,15 +87,18 @@ func annotations(in *Input) map[string]string {
 		{AnnBEPools, sharedPools(s, s.BE)},
 		{AnnReservation, reservation(s, owned)},
 		{AnnWaiting, s.Waiting},
+		{ledger.AnnRules, own[ledger.AnnRules]},
+		{ledger.AnnMachine, own[ledger.AnnMachine]},
+		{ledger.AnnLedger, own[ledger.AnnLedger]},
 		{AnnAllocs, allocs},
 		{AnnTopology, cpuTopology(s)},
 	}
-	all, size, omitted := map[string]string{}, 0, []string{}
+	all, size, omitted := map[string]string{}, 0, tooLarge
 	for _, v := range values {
-		if v.key == AnnWaiting && len(s.Waiting) == 0 {
+		if v.key == AnnWaiting && len(s.Waiting) == 0 || v.value == "" {
 			continue
 		}
-		text, err := json.Marshal(v.value)
+		text, err := asText(v.value)
 		if err != nil || size+len(v.key)+len(text) > maxAnnotations {
 			omitted = append(omitted, v.key)
 			continue
@@ -108,6 +113,26 @@ func annotations(in *Input) map[string]string {
 	return all
 }
 
+// forQuietcore is what Quietcore's own scheduler reads, or what would be too large for it.
+func forQuietcore(in *Input) (all map[string]string, tooLarge []string) {
+	if in.Ledger == nil {
+		return nil, []string{}
+	}
+	all, err := ledger.Encode(in.Snapshot.Topology, in.Ledger, in.Generation)
+	if err != nil {
+		return nil, []string{ledger.AnnLedger}
+	}
+	return all, []string{}
+}
+
+// asText is a value in JSON; a string is text already.
+func asText(value any) ([]byte, error) {
+	if text, ok := value.(string); ok {
+		return []byte(text), nil
+	}
+	return json.Marshal(value)
+}
+
 // podAllocs lists the pods with CPUs of their own by UID, and the union of those CPUs.
 // Koordinator's scheduler counts the CPUs of pods that kubelet pinned as taken, and
 // knows the others from its own annotations. A pod that we placed elsewhere counts as
@@ -115,10 +140,17 @@ func annotations(in *Input) map[string]string {
 func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
 	list := make([]PodAlloc, 0, len(s.Owners))
 	var sum cpuset.Set
-	for _, o := range s.Owners {
-		list = append(list, PodAlloc{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID, CPUSet: o.CPUs.String(),
-			ManagedByKubelet: o.ByKubelet})
+	var of cpuset.Set
+	for i, o := range s.Owners {
 		sum.AddSet(&o.CPUs)
+		if i > 0 && s.Owners[i-1].PodUID == o.PodUID { // another container of the same pod
+			of.AddSet(&o.CPUs)
+			list[len(list)-1].CPUSet = of.String()
+			continue
+		}
+		of = o.CPUs
+		list = append(list, PodAlloc{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID, CPUSet: of.String(),
+			ManagedByKubelet: o.ByKubelet})
 	}
 	return list, sum
 }

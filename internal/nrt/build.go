@@ -48,6 +48,10 @@ type Input struct {
 	// core.
 	SharedFloor int
 	Kubelet     Kubelet
+	// Ledger is the snapshot's, or one before it that differs in requests alone; nil: none is
+	// published.
+	Ledger     *policy.Ledger
+	Generation uint64 // of the ledger
 	// Alignment is the Node's label; None or empty: not set. It takes precedence over
 	// kubelet's topology manager, as for pods.
 	Alignment string

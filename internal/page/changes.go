@@ -94,9 +94,12 @@ type reporter func(kind, subject, format string, args ...any)
 func (c *comparer) compareOwners(s *policy.Snapshot, report reporter) {
 	now := make(map[string]owned, len(s.Owners))
 	for _, o := range s.Owners {
-		one := owned{name(o.Namespace) + "/" + name(o.Pod), o.CPUs.String()}
-		now[o.PodUID] = one
-		switch was, known := c.owners[o.PodUID]; {
+		id, one := o.PodUID, owned{name(o.Namespace) + "/" + name(o.Pod), o.CPUs.String()}
+		if o.Container != "" {
+			id, one.subject = id+"/"+o.Container, one.subject+"/"+name(o.Container)
+		}
+		now[id] = one
+		switch was, known := c.owners[id]; {
 		case !known:
 			report(changeOwn, one.subject, "owns CPUs %s", one.cpus)
 		case was.cpus != one.cpus:

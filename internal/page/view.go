@@ -147,6 +147,7 @@ type cpuMark struct {
 type ownerPart struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
+	Container string `json:"container,omitempty"` // empty: the pod as a whole
 	Pool      string `json:"pool"`
 	CPUs      string `json:"cpus"`
 	Withheld  string `json:"withheld,omitempty"`
@@ -156,17 +157,18 @@ type ownerPart struct {
 }
 
 func ownersOf(s *policy.Snapshot) []ownerPart {
-	containers := make(map[string]*policy.ContainerView, len(s.Owners))
+	type owner struct{ uid, container string } // no container: any of the pod
+	containers := make(map[owner]*policy.ContainerView, len(s.Owners))
 	for _, c := range s.Containers {
-		if c.Pool == policy.PoolExclusive && containers[c.PodUID] == nil {
-			containers[c.PodUID] = c
+		if c.Pool == policy.PoolExclusive {
+			containers[owner{c.PodUID, ""}], containers[owner{c.PodUID, c.Name}] = c, c
 		}
 	}
 	list := make([]ownerPart, 0, len(s.Owners))
 	for _, o := range s.Owners {
-		p := ownerPart{Namespace: name(o.Namespace), Pod: name(o.Pod), Pool: render.Exclusive, CPUs: o.CPUs.String(),
-			ByKubelet: o.ByKubelet, set: o.CPUs}
-		if c := containers[o.PodUID]; c != nil {
+		p := ownerPart{Namespace: name(o.Namespace), Pod: name(o.Pod), Container: name(o.Container),
+			Pool: render.Exclusive, CPUs: o.CPUs.String(), ByKubelet: o.ByKubelet, set: o.CPUs}
+		if c := containers[owner{o.PodUID, o.Container}]; c != nil {
 			p.Running = true
 			switch c.Class {
 			case policy.LSE:

@@ -1,5 +1,5 @@
 // Package render draws a machine for people: which CPUs there are, what they
-// share and who has them, on a terminal, as SVG, and before against after.
+// share and which owner has them, on a terminal, as SVG, and before against after.
 //
 //	render.Text(os.Stdout, render.View{Title: "node-a", Topology: t, CPUs: owners}, false)
 //
@@ -21,7 +21,7 @@ import (
 
 // What a CPU is used for. Other strings are drawn as unknown, under their name.
 const (
-	LSE       = "lse"       // one owner, shared with nobody
+	LSE       = "lse"       // one owner, not shared
 	LSR       = "lsr"       // one owner, shared with best-effort pods only
 	Exclusive = "exclusive" // one owner, class not shown
 	Kubelet   = "kubelet"   // given by kubelet's static policy
@@ -33,7 +33,7 @@ const (
 	Offline   = "offline"
 )
 
-// CPUInfo is who has a CPU.
+// CPUInfo is which owner has a CPU.
 type CPUInfo struct {
 	Pool  string
 	Owner string // namespace/pod/container; empty for a pool of many

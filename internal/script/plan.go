@@ -18,7 +18,7 @@ type Move struct {
 // Plan lists the moves that compaction makes from here on while nothing else happens. It
 // plays them, so the node is another one afterwards.
 func (p *Player) Plan() ([]Move, error) {
-	cfg := p.file.Config.Policy()
+	cfg := p.config.Policy()
 	cfg.NodeLabels = p.labels
 	cfg.Allocation.Compact = policy.CompactAlways
 	moves := []Move{}

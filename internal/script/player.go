@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -103,7 +104,7 @@ func Changed(before, after []State) []string {
 
 // Player plays a script on the state machine.
 type Player struct {
-	file       *File
+	config     config.Config // of the daemon that runs
 	machine    *policy.Machine
 	topo       *topology.Topology
 	now        time.Time
@@ -141,7 +142,7 @@ func NewPlayer(f *File, t *topology.Topology) (*Player, error) {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	return &Player{file: f, machine: m, topo: t, now: start, labels: labels, pods: map[string]*created{}}, nil
+	return &Player{config: f.Config, machine: m, topo: t, now: start, labels: labels, pods: map[string]*created{}}, nil
 }
 
 // Machine is the state machine that is played on.
@@ -155,6 +156,11 @@ func (p *Player) Play(s Step) (Line, error) {
 	before, _ := StateOf(p.machine.Snapshot())
 	line := Line{Step: p.step, Op: s.Op()}
 	notices, err := p.do(s)
+	if err == nil && s.Event == nil {
+		var more []string
+		more, err = p.settle()
+		notices = append(notices, more...)
+	}
 	var refusal *policy.Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -167,6 +173,21 @@ func (p *Player) Play(s Step) (Line, error) {
 	line.Changed = Changed(before, line.Containers)
 	line.At, line.View = p.now, p.machine.Snapshot()
 	return line, nil
+}
+
+// settle ticks until nothing changes any more, as the daemon does every second: one pod that
+// waits is given CPUs at each.
+func (p *Player) settle() ([]string, error) {
+	var notices []string
+	for range len(p.pods) + 1 {
+		rev := p.machine.Rev()
+		more, err := p.feed(policy.Tick{})
+		notices = append(notices, more...)
+		if err != nil || p.machine.Rev() == rev {
+			return notices, err
+		}
+	}
+	return notices, nil
 }
 
 func (p *Player) do(s Step) ([]string, error) {
@@ -200,7 +221,7 @@ func (p *Player) do(s Step) ([]string, error) {
 		delete(p.pods, key)
 		return p.feed(policy.PodRemoved{Sandbox: pod.sandbox})
 	case s.RestartDaemon != nil:
-		return p.restartDaemon()
+		return p.restartDaemon(s.RestartDaemon)
 	case s.NodeLabels != nil:
 		return p.nodeLabels(s.NodeLabels)
 	case s.KubeletState != nil:
@@ -282,9 +303,12 @@ func (p *Player) create(c Create) ([]string, error) {
 	sums := Sums(c.Containers)
 	pod := policy.Pod{
 		UID: c.UID, Sandbox: fmt.Sprintf("%s#%d", key, p.attempt), Namespace: c.Namespace, Name: c.Pod,
-		Labels: policy.Relevant(c.Labels, p.file.Config.CPI.JobLabel), Annotations: policy.Relevant(c.Annotations, ""),
+		Labels: policy.Relevant(c.Labels, p.config.CPI.JobLabel), Annotations: policy.Relevant(c.Annotations, ""),
 		QoS:       c.KubernetesQoS,
 		Resources: &sums, CreatedAt: p.now,
+	}
+	if c.Annotations[policy.AnnContainers] != "" {
+		pod.Facts = &policy.PodFacts{UID: c.UID, Resources: sums, Containers: c.facts()}
 	}
 	if nodes, err := cpuset.Parse(c.DeviceNodes); err == nil && !nodes.IsEmpty() {
 		pod.DeviceNodes = &nodes
@@ -305,6 +329,15 @@ func (p *Player) create(c Create) ([]string, error) {
 	}
 	p.pods[key] = state
 	return notices, nil
+}
+
+// facts are the containers as the API server has them, in the order in which they start.
+func (c *Create) facts() []policy.ContainerFacts {
+	var list []policy.ContainerFacts
+	for _, ctr := range StartOrder(c.Containers) {
+		list = append(list, policy.ContainerFacts{Name: ctr.Name, Resources: ctr.Limits(), Init: ctr.Kind == Init})
+	}
+	return list
 }
 
 // startContainer creates a container; an init container has ended when the next
@@ -381,9 +414,12 @@ func (p *Player) resize(r Resize) ([]string, error) {
 
 // restartDaemon is kill -9 and a new start: everything the daemon knew is gone
 // but for what the kernel and the state file hold.
-func (p *Player) restartDaemon() ([]string, error) {
+func (p *Player) restartDaemon(r *Restart) ([]string, error) {
 	checkpoint := p.machine.Checkpoint()
-	cfg := p.file.Config.Policy()
+	if r.Config != nil {
+		p.config = *r.Config
+	}
+	cfg := p.config.Policy()
 	cfg.NodeLabels = maps.Clone(p.labels)
 	m, err := policy.New(p.topo, cfg)
 	if err != nil {

@@ -36,7 +36,7 @@ type Step struct {
 	RestartContainer *Subject           `json:"restartContainer,omitempty"`
 	Stop             *Subject           `json:"stop,omitempty"`
 	Remove           *PodName           `json:"remove,omitempty"`
-	RestartDaemon    *struct{}          `json:"restartDaemon,omitempty"`
+	RestartDaemon    *Restart           `json:"restartDaemon,omitempty"`
 	NodeLabels       map[string]*string `json:"nodeLabels,omitempty"`
 	KubeletState     *KubeletState      `json:"kubeletState,omitempty"`
 	KubeletConfig    *config.Kubelet    `json:"kubeletConfig,omitempty"` // what kubelet's own configuration file says
@@ -45,6 +45,12 @@ type Step struct {
 	Cap              *Cap               `json:"cap,omitempty"`
 	Advance          *Advance           `json:"advance,omitempty"`
 	Event            *policy.Record     `json:"event,omitempty"` // recorded by a daemon
+}
+
+// Restart kills the daemon and starts it anew.
+type Restart struct {
+	// Config is the new daemon's whole configuration; nil: the one before.
+	Config *config.Config `json:"config,omitempty"`
 }
 
 // PodName names a pod; an empty namespace is "default".
@@ -147,7 +153,11 @@ func Parse(data []byte) (*File, error) {
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	for i := range f.Steps {
-		if err := f.Steps[i].complete(); err != nil {
+		err := f.Steps[i].complete()
+		if r := f.Steps[i].RestartDaemon; err == nil && r != nil {
+			err = r.complete(&f.Node)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("step %d: %w", i+1, err)
 		}
 	}
@@ -239,6 +249,21 @@ func (s *Step) complete() error {
 	}
 	if s.Advance != nil && (s.Advance.Seconds < 0 || s.Advance.Seconds > 1e9) {
 		return fmt.Errorf("advance: seconds is %g; it must be 0 to 1e9", s.Advance.Seconds)
+	}
+	return nil
+}
+
+// complete puts the node into the new configuration: it stays the same.
+func (r *Restart) complete(node *config.NodeConfig) error {
+	if r.Config == nil {
+		return nil
+	}
+	if !reflect.DeepEqual(r.Config.Node, config.Default().Node) {
+		return fmt.Errorf("restartDaemon: config.node is given; in a script the node stands at the top and stays")
+	}
+	r.Config.Node = *node
+	if err := r.Config.Validate(); err != nil {
+		return fmt.Errorf("restartDaemon: config: %w", err)
 	}
 	return nil
 }

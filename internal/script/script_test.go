@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -205,4 +206,41 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A daemon that starts with another configuration keeps what was decided and decides what
+// comes by the new one.
+func TestRestartWithAnotherConfiguration(t *testing.T) {
+	const head = "topology: {grid: {sockets: 1, coresPerL3: 4, threadsPerCore: 2}}\n" +
+		"config: {authority: {profile: open}}\nsteps:\n" +
+		"  - create: {pod: a, labels: {koordinator.sh/qosClass: LSR}, containers: " +
+		"[{name: main, requestMilli: 1000, limitMilli: 1000}]}\n"
+	f, p := load(t, []byte(head+"  - restartDaemon: {config: {allocation: {smt: isolate}}}\n"+
+		"  - create: {pod: b, labels: {koordinator.sh/qosClass: LSR}, containers: "+
+		"[{name: main, requestMilli: 1000, limitMilli: 1000}]}\n  - restartDaemon: {}\n"))
+	var last Line
+	for _, s := range f.Steps {
+		var err error
+		if last, err = p.Play(s); err != nil || last.Error != nil {
+			t.Fatal(err, last.Error)
+		}
+	}
+	got := map[string]string{}
+	for _, c := range last.Containers {
+		got[c.Pod] = c.CPUs + " beside " + c.Withheld
+	}
+	if want := map[string]string{"a": "0 beside ", "b": "2 beside 3"}; !maps.Equal(got, want) {
+		t.Errorf("after the restarts %v, want %v", got, want)
+	}
+	for bad, want := range map[string]string{
+		"{config: {node: {name: other}}}":               "the node stands at the top",
+		"{config: {allocation: {smt: sideways}}}":       "sideways",
+		"{config: {cpi: {window: 2m, interval: 1m}}}":   "cpi",
+		"{config: {allocation: {smt: none}}, more: no}": "more",
+	} {
+		_, err := Parse([]byte(head + "  - restartDaemon: " + bad + "\n"))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", bad, err, want)
+		}
+	}
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// WriteText prints a line for people: what the step did, whom it changed and
+// WriteText prints a line for people: what the step did, which pods it changed and
 // why, and the pools.
 func (l *Line) WriteText(w io.Writer, why bool) error {
 	var b strings.Builder

@@ -77,8 +77,8 @@ func openLock(name string) (*os.File, error) {
 	return f, err
 }
 
-// sign writes down who holds the lock. It is for people: a full disk keeps nobody
-// from pinning.
+// sign writes down which process holds the lock. It is for people: a full disk does not
+// keep the daemon from pinning.
 func (l *Lock) sign() {
 	if l.f == nil {
 		return

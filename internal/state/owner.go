@@ -6,13 +6,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Owner is an owner of CPUs of a kind that came after format 1. This version knows none:
-// it keeps each entry as it is, gives its CPUs to nobody, and saves it again.
+// Owner is an owner of CPUs of a kind that came after format 1. This version knows the kind
+// container. Of others it keeps each entry as it is, gives its CPUs to no pod, and saves it
+// again.
 //
 // What every version may rely on: kind and uid are not empty, cpus are all CPUs that no
 // other pod may run on, and the pod has no entry in Snapshot.Pods. A pod may have several
@@ -23,6 +25,75 @@ type Owner struct {
 	CPUs cpuset.Set `json:"cpus"`
 	// Entry is all of it, with what other versions wrote; nil: the fields above are all.
 	Entry json.RawMessage `json:"-"`
+}
+
+// kindContainer is one container of a pod. A pod has no other kinds beside it, or the entries
+// mean something that this version does not know.
+const kindContainer = "container"
+
+// containerOwner is the entry of a container; its CPUs are those that it owns and those that
+// are kept idle for it. What it has of its pod is the same in all entries of that pod.
+type containerOwner struct {
+	Kind      string      `json:"kind"`
+	UID       string      `json:"uid"`
+	CPUs      cpuset.Set  `json:"cpus"`
+	Container string      `json:"container"`
+	Withheld  cpuset.Set  `json:"withheld"`
+	Request   int         `json:"request"`
+	Reasons   string      `json:"reasons,omitempty"`
+	LostNodes *cpuset.Set `json:"lostNodes,omitempty"`
+	Degraded  string      `json:"degraded,omitempty"`
+	Demoted   bool        `json:"demoted,omitempty"`
+	Since     time.Time   `json:"since,omitzero"`
+	Namespace string      `json:"namespace"`
+	Name      string      `json:"name"`
+	Several   bool        `json:"several,omitempty"`
+	CreatedAt time.Time   `json:"createdAt"`
+}
+
+// containersOf are the entries of a pod whose containers own CPUs.
+func containersOf(p *policy.Pod) []Owner {
+	r := p.Recovered
+	var owners []Owner
+	for i := range r.Owners {
+		o := &r.Owners[i]
+		own, withheld := orEmpty(o.CPUs), orEmpty(o.Withheld)
+		entry := containerOwner{
+			Kind: kindContainer, UID: p.UID, CPUs: own.Or(withheld), Container: o.Container, Withheld: withheld,
+			Request: o.Request, Reasons: o.Reasons, LostNodes: o.LostNodes, Degraded: o.Degraded, Demoted: o.Demoted,
+			Since: o.Since, Namespace: p.Namespace, Name: p.Name, Several: r.Several, CreatedAt: p.CreatedAt,
+		}
+		if text, err := json.Marshal(entry); err == nil { // no field of it can fail
+			owners = append(owners, Owner{Kind: kindContainer, UID: p.UID, CPUs: entry.CPUs, Entry: text})
+		}
+	}
+	return owners
+}
+
+// ownsContainers says that some container of a pod owns CPUs.
+func ownsContainers(r *policy.Recovered) bool {
+	return slices.ContainsFunc(r.Owners, func(o policy.RecoveredContainer) bool { return o.CPUs != nil })
+}
+
+// placeOf is the place of a pod that has only entries of containers; false: it is a reservation.
+func placeOf(entries []Owner) (Pod, bool) {
+	var p Pod
+	for i := range entries {
+		var o containerOwner
+		text, err := entries[i].MarshalJSON()
+		if err != nil || entries[i].Kind != kindContainer || json.Unmarshal(text, &o) != nil || o.Container == "" ||
+			o.Request < 0 || o.Request > cpuset.MaxCPUs || !o.Withheld.SubsetOf(&o.CPUs) {
+			return Pod{}, false
+		}
+		own := o.CPUs.Minus(o.Withheld)
+		p.UID, p.Namespace, p.Name, p.Several, p.CreatedAt = o.UID, o.Namespace, o.Name, o.Several, o.CreatedAt
+		p.CPUs.AddSet(&o.CPUs)
+		p.Containers = append(p.Containers, policy.RecoveredContainer{Container: o.Container,
+			Recovered: policy.Recovered{CPUs: orNil(own), Withheld: orNil(o.Withheld), From: "state file",
+				Request: o.Request, Reasons: o.Reasons, LostNodes: o.LostNodes, Degraded: o.Degraded,
+				Demoted: o.Demoted, Since: o.Since}})
+	}
+	return p, len(entries) > 0
 }
 
 // known is an Owner without its methods.
@@ -68,7 +139,7 @@ func ownersOf(uid string, r *policy.Recovered) []Owner {
 }
 
 // Places are the pods that must find their places again, by UID: those of Pods, and those
-// of Owners, whose places are reservations.
+// of Owners, whose places are their containers' or reservations.
 func (s *Snapshot) Places() map[string]Pod {
 	places := make(map[string]Pod, len(s.Pods)+len(s.Owners))
 	for _, p := range s.Pods {
@@ -76,9 +147,21 @@ func (s *Snapshot) Places() map[string]Pod {
 			places[p.UID] = p
 		}
 	}
-	kinds := map[string]map[string]bool{}
+	kinds, entries := map[string]map[string]bool{}, map[string][]Owner{}
 	for _, o := range s.Owners {
-		p := places[o.UID]
+		entries[o.UID] = append(entries[o.UID], o)
+	}
+	for _, o := range s.Owners {
+		p, listed := places[o.UID]
+		if !listed {
+			if p, ok := placeOf(entries[o.UID]); ok {
+				places[o.UID] = p
+				continue
+			}
+		}
+		if p.Containers != nil {
+			continue
+		}
 		if p.Reservation == nil {
 			p = Pod{UID: o.UID, CPUs: p.CPUs.Or(p.Withheld), CreatedAt: p.CreatedAt, Reservation: &policy.Reservation{}}
 			kinds[o.UID] = map[string]bool{}

@@ -139,3 +139,52 @@ func TestOwnersWithoutNameAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// Containers that own CPUs find their places again. A version that does not know the kind
+// keeps their CPUs as a reservation, as this one does where the pod has other kinds as well.
+func TestContainersAreOwners(t *testing.T) {
+	own, other, idle := cpuset.Range(0, 1), cpuset.Of(4), cpuset.Of(5)
+	want := &policy.Recovered{From: "state file", Several: true, Owners: []policy.RecoveredContainer{
+		{Container: "main", Recovered: policy.Recovered{CPUs: &own, From: "state file", Request: 2, Reasons: "r"}},
+		{Container: "side", Recovered: policy.Recovered{From: "state file", Request: 3, Degraded: "x: y", Since: noon}},
+		{Container: "work", Recovered: policy.Recovered{CPUs: &other, Withheld: &idle, From: "state file", Request: 1}},
+	}}
+	pod := policy.Pod{UID: "u", Sandbox: "s", Namespace: "n", Name: "p", Recovered: want, CreatedAt: noon}
+	again := pod
+	again.Sandbox = "t"
+	s := Of(policy.Synchronized{Pods: []policy.Pod{pod, again}}, 1)
+	if len(s.Pods) != 0 || len(s.Owners) != 3 || s.format() != formatOwners {
+		t.Fatalf("saved as %+v", s)
+	}
+	text, err := encode(s, "node-a", "boot-1", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, loaded, err := decode(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := loaded.Places()["u"]
+	if d := diff(want, place.Recovered()); d != "" || !place.CreatedAt.Equal(noon) || place.CPUs.String() != "0-1,4-5" {
+		t.Errorf("%+v: %s", place, d)
+	}
+	loaded.Owners = append(loaded.Owners, Owner{Kind: "claim", UID: "u", CPUs: cpuset.Of(9)})
+	if p := loaded.Places()["u"]; p.Containers != nil || p.Reservation == nil || p.CPUs.String() != "0-1,4-5,9" ||
+		p.Reservation.Kind != "claim, container" || len(p.Reservation.Entries) != 4 {
+		t.Errorf("beside a kind that is not known: %+v", p)
+	}
+	loaded.Owners = []Owner{{Kind: "container", UID: "u", CPUs: cpuset.Of(9)}}
+	if p := loaded.Places()["u"]; p.Reservation == nil {
+		t.Errorf("an entry without a container: %+v", p)
+	}
+}
+
+// A pod whose containers own nothing needs no newer format.
+func TestContainersWithoutCPUs(t *testing.T) {
+	r := &policy.Recovered{Owners: []policy.RecoveredContainer{{Container: "main",
+		Recovered: policy.Recovered{Degraded: "InsufficientCPUs: none"}}}}
+	s := Of(policy.Synchronized{Pods: []policy.Pod{{UID: "u", Recovered: r}}}, 1)
+	if s.format() != formatPods || len(s.Pods) != 1 || s.Pods[0].Degraded != "InsufficientCPUs: none" {
+		t.Errorf("saved as %+v", s)
+	}
+}

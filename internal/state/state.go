@@ -12,7 +12,7 @@
 // (testdata/v*.json):
 //
 //   - 1 has pods and caps.
-//   - 2 also has owners of kinds that came later (Owner). A daemon that reads it
+//   - 2 also has owners of kinds that came later (Owner), such as containers that own CPUs. A daemon that reads it
 //     keeps the CPUs of a kind that it does not know; one that reads only format 1
 //     would give them to others, so it must not read the file at all.
 //
@@ -20,6 +20,7 @@
 package state
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -84,8 +85,10 @@ type Pod struct {
 	LostNodes *cpuset.Set `json:"lostNodes,omitempty"`
 	Several   bool        `json:"several,omitempty"` // more than one container ran at a time
 	CreatedAt time.Time   `json:"createdAt"`
-	// Reservation is set by Places only: the file has it in Owners.
-	Reservation *policy.Reservation `json:"-"`
+	// Reservation and Containers are set by Places only: the file has them in Owners. Of a pod
+	// whose containers own CPUs, CPUs are those of all of them.
+	Reservation *policy.Reservation         `json:"-"`
+	Containers  []policy.RecoveredContainer `json:"-"`
 }
 
 // Cap is a hard cap that is or is about to be in force. It is saved before it
@@ -97,15 +100,17 @@ type Cap struct {
 	CapMilli           int64     `json:"capMilli"`
 	Until              time.Time `json:"until"`
 	PreviousQuotaMilli *int64    `json:"previousQuotaMilli,omitempty"` // policy.NoLimit: none; nil: the policy's own
+	// RequestMilli is the request that came with PreviousQuotaMilli; 0: none, or an older daemon saved it.
+	RequestMilli int64 `json:"requestMilli,omitempty"`
 	// Left is how long it had still to run when it was saved; Store fills it in. It
-	// holds when somebody sets the clock, which Until does not.
+	// holds when the clock is set, which Until does not.
 	Left time.Duration `json:"left,omitzero"`
 }
 
 // Of takes from a checkpoint of the machine what is worth keeping.
 func Of(c policy.Synchronized, revision uint64) Snapshot {
 	s := Snapshot{Revision: revision, Pods: []Pod{}, Caps: []Cap{}}
-	for _, p := range c.Pods {
+	for i, p := range c.Pods {
 		r := p.Recovered
 		if r == nil {
 			continue
@@ -117,17 +122,28 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 			}
 			continue
 		}
+		if ownsContainers(r) {
+			if !slices.ContainsFunc(s.Owners, func(o Owner) bool { return o.UID == p.UID }) {
+				s.Owners = append(s.Owners, containersOf(&c.Pods[i])...)
+			}
+			continue
+		}
+		degraded := r.Degraded
+		for _, o := range r.Owners { // none of them owns anything
+			degraded = cmp.Or(degraded, o.Degraded)
+		}
 		s.Pods = append(s.Pods, Pod{
 			UID: p.UID, Sandbox: p.Sandbox, Namespace: p.Namespace, Name: p.Name,
 			Class: policy.Class(p.Labels[policy.LabelClass]),
 			CPUs:  orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request,
-			BoundNode: r.BoundNode, BoundNodes: r.BoundNodes, Degraded: r.Degraded, Several: r.Several,
+			BoundNode: r.BoundNode, BoundNodes: r.BoundNodes, Degraded: degraded, Several: r.Several,
 			Demoted: r.Demoted, Since: r.Since, LostNodes: r.LostNodes, CreatedAt: p.CreatedAt,
 		})
 	}
 	for _, l := range c.Caps {
 		s.Caps = append(s.Caps, Cap{
 			PodUID: l.PodUID, Container: l.Container, CapMilli: l.Milli, Until: l.Until, PreviousQuotaMilli: l.Limit,
+			RequestMilli: l.Request,
 		})
 	}
 	return s
@@ -135,6 +151,9 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 
 // Recovered is the pod's place in the words of the policy.
 func (p *Pod) Recovered() *policy.Recovered {
+	if p.Containers != nil {
+		return &policy.Recovered{From: "state file", Several: p.Several, Owners: p.Containers}
+	}
 	return &policy.Recovered{
 		CPUs: orNil(p.CPUs), Withheld: orNil(p.Withheld), From: "state file", Request: p.Request, Reasons: p.Reasons,
 		BoundNode: p.BoundNode, BoundNodes: p.BoundNodes, Degraded: p.Degraded, Several: p.Several,
@@ -160,6 +179,7 @@ func orNil(s cpuset.Set) *cpuset.Set {
 func (c *Cap) Policy() policy.Cap {
 	return policy.Cap{
 		PodUID: c.PodUID, Container: c.Container, Milli: c.CapMilli, Until: c.Until, Limit: c.PreviousQuotaMilli,
+		Request: c.RequestMilli,
 	}
 }
 
@@ -227,7 +247,7 @@ func decode(text []byte) (envelope, Snapshot, error) {
 	return e, s, s.check()
 }
 
-// check refuses what a checksum does not: a file that somebody made.
+// check refuses what a checksum does not: a file that was written by hand.
 func (s *Snapshot) check() error {
 	for _, p := range s.Pods {
 		if p.UID == "" {

@@ -111,7 +111,7 @@ const (
 )
 
 // onlyOurs keeps a mistyped path, such as /var/lib, from being closed to
-// everybody else.
+// every other user.
 func onlyOurs(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Store) uptime() time.Duration {
 	return s.Uptime()
 }
 
-// Uptime is how long the machine has been up, asleep or not; nobody can set it.
+// Uptime is how long the machine has been up, asleep or not; it cannot be set.
 func Uptime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -226,7 +226,7 @@ func read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxBytes+1))
 }
 
-// putAside renames a bad file, so that somebody can look at it and the next
+// putAside renames a bad file, so that people can look at it and the next
 // save does not destroy it.
 func (s *Store) putAside(why error) Loaded {
 	l := Loaded{Reason: why.Error()}

@@ -16,11 +16,11 @@ import (
 type Property string
 
 const (
-	// PropStart: an owner is never started on CPUs that anybody else may still have.
+	// PropStart: an owner is never started on CPUs that another pod may still have.
 	PropStart Property = "owner started beside others"
 	// PropBeside: a pod that owns nothing is not started on the CPUs of an owner.
 	PropBeside Property = "a shared pod started on an owner's CPUs"
-	// PropMove: nobody comes onto the CPUs of an owner that lives.
+	// PropMove: no other pod comes onto the CPUs of an owner that lives.
 	PropMove Property = "others on a live owner's CPUs"
 	// PropGrant: an owner that lives keeps its CPUs.
 	PropGrant Property = "a live owner lost its CPUs"
@@ -63,8 +63,13 @@ func (w *World) checkStart(c *Container, had cpuset.Set) {
 	view := w.shell.View()
 	grants := view.Grants()
 	left := grants[p.UID()].And(view.Online)
-	if !p.owns() || err != nil || own.IsEmpty() || left.IsEmpty() {
+	if !c.owns() || err != nil || own.IsEmpty() || left.IsEmpty() {
 		return // one that is no owner any more may be given every CPU: its pod's mask confines it
+	}
+	if saved, well := w.file(); well {
+		if place := saved[p.UID()].CPUs; !own.SubsetOf(&place) {
+			w.violate(PropGrant, "%s is answered %s, and the file says %q", p.Name, own, place)
+		}
 	}
 	w.followResizes(view, grants)
 	for _, other := range w.node.pods {
@@ -122,8 +127,8 @@ func (w *World) letGo(saved map[string]state.Pod) {
 			continue
 		}
 		own := w.owned(p, p.grant)
-		kernel, err := w.kernel.Effective(p.Parent())
-		if err != nil {
+		kernel, err := w.kernel.Effective(p.home())
+		if err != nil && !p.Mixed {
 			continue
 		}
 		told := p.storedBy()
@@ -147,11 +152,37 @@ func (w *World) letGo(saved map[string]state.Pod) {
 	}
 }
 
-// storedBy lists the CPUs that the runtime stores for the pod's containers.
+// forgetSizes takes back what a container was promised that owns CPUs beside others of its pod,
+// where the disk does not name it and it was resized with no daemon there: what the runtime
+// stores, and its mask, tell of it only while they are as many CPUs as it requests. A larger or
+// smaller mask may be a pool's.
+func (w *World) forgetSizes() {
+	places := w.disk.load(w.clock().Add(w.jump), w.elapsed)
+	saved := places.Places()
+	for _, p := range w.node.pods {
+		c := p.parts[0].ctr
+		if _, told := saved[p.UID()]; told || !p.Mixed || !p.live() ||
+			c != nil && int64(p.grant.Count())*1000 == c.size.request {
+			continue
+		}
+		w.note("nothing tells that %s owns %s", p.Name, p.grant)
+		p.grant = cpuset.Set{}
+	}
+}
+
+// home is the cgroup whose mask tells what an owner has.
+func (p *Pod) home() string {
+	if c := p.parts[0].ctr; p.Mixed && c != nil {
+		return c.Path()
+	}
+	return p.Parent()
+}
+
+// storedBy lists the CPUs that the runtime stores for those of the pod's containers that own.
 func (p *Pod) storedBy() []cpuset.Set {
 	var all []cpuset.Set
 	for _, o := range p.parts {
-		if !o.is(ready, running) {
+		if !o.is(ready, running) || !o.ctr.owns() {
 			continue
 		}
 		if cpus, err := cpuset.Parse(o.ctr.cpus); err == nil && !cpus.IsEmpty() {
@@ -191,11 +222,11 @@ func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task)
 		if broken != PropStart {
 			on.RemoveSet(&t.ctr.fell)
 		}
-		if t.ctr.Pod == p || on.IsEmpty() || p.admits(t.ctr.Pod) {
+		if t.ctr.Pod == p && t.ctr.owns() || on.IsEmpty() || p.admits(t.ctr.Pod) {
 			continue
 		}
 		if !t.ctr.apart && t.ctr.early {
-			continue // it was let start while nobody could say whose the CPUs are
+			continue // it was let start while the CPUs' owners were unknown
 		}
 		found := broken
 		if !t.ctr.apart {
@@ -208,24 +239,27 @@ func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task)
 // unaware says that CPUs went off or came and that the daemon could not yet react.
 func (w *World) unaware() bool { return w.alive && w.shell.View().Online != w.topo.Online() }
 
-// checkBeside wants a pod that owns nothing not to be started in a cgroup that allows
+// checkBeside wants a container that owns nothing not to be started in a cgroup that allows
 // CPUs of an owner.
 func (w *World) checkBeside(c *Container) {
-	if c.Pod.owns() || c.early || w.unaware() {
+	if c.owns() || c.early || w.unaware() {
 		return
 	}
 	may, err := w.kernel.Allowed(c.Pod.Parent())
 	if err != nil {
 		return
 	}
+	if mask, err := cpuset.Parse(c.cpus); err == nil && c.Pod.Mixed && mask.Intersects(&may) {
+		may = may.And(mask) // it starts with a mask of its own
+	}
 	for _, p := range w.node.pods {
-		if on := w.kept(p).And(may); p != c.Pod && p.live() && !p.admits(c.Pod) && !on.IsEmpty() {
+		if on := w.kept(p).And(may); (p != c.Pod || p.Mixed) && p.live() && !p.admits(c.Pod) && !on.IsEmpty() {
 			w.violate(PropBeside, "%s has %s; %s is let start on %s", p.Name, p.grant, c.ID, on)
 		}
 	}
 }
 
-// noteFell takes down who has CPUs since those of a mask on the way to it went off.
+// noteFell notes which tasks have CPUs because those of a mask above them went off.
 func (w *World) noteFell(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
@@ -237,15 +271,15 @@ func (w *World) noteFell(tasks []task) {
 	}
 }
 
-// noteApart takes down who has been off the CPUs of all owners since it was started. That holds
-// of nobody whose pod the daemon was not told of: a slice that is widened for another of its pods
-// is widened for it too, and it has no mask of its own.
+// noteApart notes which tasks have been off the CPUs of all owners since they were started. That
+// holds of none whose pod was not announced: a slice that is widened for another of its pods is
+// widened for it too, and it has no mask of its own.
 func (w *World) noteApart(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
 		t.ctr.apart = !t.ctr.Pod.untold && (t.ctr.apart || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
 			on := w.kept(p).And(t.cpus)
-			return p.live() && p != t.ctr.Pod && !p.admits(t.ctr.Pod) && !on.IsEmpty()
+			return p.live() && (p != t.ctr.Pod || !t.ctr.owns()) && !p.admits(t.ctr.Pod) && !on.IsEmpty()
 		}))
 	}
 }
@@ -253,6 +287,9 @@ func (w *World) noteApart(tasks []task) {
 // fellBack says whether the kernel gives a cgroup the CPUs of one above it because all that
 // the masks on the way have in common are offline.
 func (w *World) fellBack(path string) bool {
+	if w.offline.IsEmpty() {
+		return false
+	}
 	all := w.topo.Online().Or(w.topo.Offline())
 	for end := 0; end < len(path); {
 		if slash := strings.IndexByte(path[end+1:], '/'); slash >= 0 {
@@ -288,7 +325,7 @@ func (w *World) check(c Choice) {
 		if !p.live() {
 			continue
 		}
-		if view.Synced && w.pays(p, grants) {
+		if view.Synced && w.pays(p, view, grants) {
 			p.excused = true // the youngest owners pay where the shared pool would lose its last CPU
 			continue
 		}
@@ -328,7 +365,7 @@ func (w *World) settle() {
 	}
 	const rounds, more = 14, 12
 	for i := range rounds + more {
-		if i == rounds/2 { // what nobody announced a Synchronize settles
+		if i == rounds/2 { // what was not announced a Synchronize settles
 			w.do(Choice{Do: "disconnect"})
 		}
 		w.settleRound()
@@ -423,7 +460,7 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 		grant := grants[p.UID()]
 		left := grant.And(w.topo.Online())
 		switch {
-		case !left.IsEmpty():
+		case !left.IsEmpty() && c.owns():
 			want = left
 		case p.isBE():
 			want = view.BE
@@ -436,7 +473,7 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 			return fmt.Sprintf("%s runs on %s and belongs on %s", c.Path(), e.CPUs, want)
 		}
 		quota := *c.asked().Quota
-		if !left.IsEmpty() && len(p.parts) == 1 { // of several, each keeps its own limit
+		if !left.IsEmpty() && (len(p.parts) == 1 || p.Mixed && c.owns()) { // of several, each keeps its own limit
 			quota.Micros = -1
 		}
 		if e.QuotaMilli != quota.Milli() {
@@ -448,9 +485,10 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 
 func (w *World) unsettledDisk(grants map[string]cpuset.Set) string {
 	saved := map[string]cpuset.Set{}
-	for _, p := range w.disk.load(w.clock(), w.elapsed).Pods {
+	places := w.disk.load(w.clock(), w.elapsed)
+	for uid, p := range places.Places() {
 		if !p.CPUs.IsEmpty() {
-			saved[p.UID] = p.CPUs
+			saved[uid] = p.CPUs
 		}
 	}
 	if !maps.Equal(saved, grants) {
@@ -459,20 +497,21 @@ func (w *World) unsettledDisk(grants map[string]cpuset.Set) string {
 	return ""
 }
 
-// pays says whether an owner gave up CPUs while some are off: for others, as one of its own is
-// off, which the daemon may have learned late; all of them; or a part where owners would
-// otherwise have every CPU that is on.
-func (w *World) pays(p *Pod, grants map[string]cpuset.Set) bool {
+// pays says whether an owner gave up CPUs while some are off, or while the daemon has not heard
+// that they are back: for others, as one of its own is off, which the daemon may have learned late;
+// or all of them or a part, where owners would otherwise have every CPU that is on.
+func (w *World) pays(p *Pod, view View, grants map[string]cpuset.Set) bool {
 	grant, owns := grants[p.UID()]
+	off := w.heldOff(view)
 	switch {
-	case w.offline.IsEmpty():
+	case off.IsEmpty():
 		return false
-	case !owns, p.grant.Intersects(&w.offline) && grant != p.grant:
+	case p.grant.Intersects(&off) && grant != p.grant:
 		return true
-	case grant == p.grant || !grant.SubsetOf(&p.grant):
+	case owns && (grant == p.grant || !grant.SubsetOf(&p.grant)):
 		return false
 	}
-	left := w.topo.Online()
+	left := w.topo.Online().Minus(off)
 	for _, theirs := range grants { // also of pods that are over, of which it has not heard
 		left.RemoveSet(&theirs)
 	}
@@ -480,4 +519,9 @@ func (w *World) pays(p *Pod, grants map[string]cpuset.Set) bool {
 		left.RemoveSet(&other.grant)
 	}
 	return left.IsEmpty()
+}
+
+// heldOff are the CPUs that are off and those that the daemon holds to be.
+func (w *World) heldOff(view View) cpuset.Set {
+	return w.offline.Or(w.topo.Online().Minus(view.Online))
 }

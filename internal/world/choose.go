@@ -316,6 +316,7 @@ func (w *World) next(p *Pod) bool {
 		if err := w.apply(p.Parent(), quota); err != nil {
 			panic(err) // of a cgroup that was just made
 		}
+		w.weigh(p)
 		n.enqueue(RunPod, p, nil)
 	case !slices.ContainsFunc(p.parts, (*part).due):
 		w.beginResize(p)
@@ -334,7 +335,8 @@ func (w *World) nextContainer(p *Pod) {
 		return
 	}
 	p.made++
-	o.ctr = &Container{ID: fmt.Sprintf("%s-%d", p.Name, p.made), Pod: p, part: o, size: o.size, phase: asked}
+	o.ctr = &Container{ID: fmt.Sprintf("%s-%d", p.Name, p.made), Pod: p, part: o, size: o.size, phase: asked,
+		created: w.clock().Add(time.Duration(p.made))} // no two at the same moment
 	w.node.enqueue(Create, p, o.ctr)
 }
 
@@ -402,6 +404,9 @@ func (w *World) daemon(c Choice) bool {
 	case c.Do == "lose" && !w.alive:
 		w.disk = disk{}
 	case c.Do == "connect" && w.alive && !n.connected:
+		if !w.shell.View().Synced {
+			w.forgetSizes()
+		}
 		n.connected = true
 		w.call(&Request{Kind: Connected})
 		r := &Request{Kind: Synchronize}

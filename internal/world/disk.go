@@ -2,6 +2,7 @@ package world
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/state"
@@ -9,7 +10,10 @@ import (
 
 // disk keeps the state file as text, so that nothing is shared with its writer. What the
 // file says of time is production's.
-type disk struct{ text []byte }
+type disk struct {
+	text   []byte
+	failed bool // the last save
+}
 
 // bootedBefore is how long the machine has been up when the world begins.
 const bootedBefore = time.Minute
@@ -33,4 +37,32 @@ func (d *disk) load(wall time.Time, elapsed time.Duration) state.Snapshot {
 		panic(err)
 	}
 	return s.Timed(wall, bootedBefore+elapsed)
+}
+
+// file is what the state file says of pods, while the disk does what it is asked for: no save is
+// under way, and the last one did not fail. Then nothing may be ahead of the file.
+func (w *World) file() (saved map[string]state.Pod, well bool) {
+	if w.disk.failed || slices.ContainsFunc(w.ops, func(o *Op) bool { return o.Kind == Save }) {
+		return nil, false
+	}
+	found := w.disk.load(w.clock(), w.elapsed)
+	return found.Places(), true
+}
+
+// checkAhead wants the file not to contradict what is decided of an owner when masks are written.
+func (w *World) checkAhead(o *Op) {
+	if o.Kind != Write || o.Values.CPUs.IsZero() || !w.alive {
+		return
+	}
+	saved, well := w.file()
+	if !well {
+		return
+	}
+	grants := w.shell.View().Grants()
+	for _, p := range w.node.pods {
+		place, named := saved[p.UID()]
+		if grant := grants[p.UID()]; named && p.live() && w.owned(p, place.CPUs) != w.owned(p, grant) {
+			w.violate(PropGrant, "%s is written, %s owns %s, and the file says %q", o.Path, p.Name, grant, place.CPUs)
+		}
+	}
 }

@@ -21,7 +21,7 @@ const (
 	Disk       Fault = "disk"       // a save fails, or works and fails
 	Kills      Fault = "kill"       // the daemon dies and comes back
 	Reconnects Fault = "reconnect"  // the runtime's connection ends
-	Clock      Fault = "clock"      // somebody sets the clock while the daemon is dead
+	Clock      Fault = "clock"      // the clock is set while the daemon is dead
 	Unsaid     Fault = "unsaid"     // the end of a pod is not announced
 	Unplugs    Fault = "hotplug"    // CPUs go offline and come back
 )

@@ -171,6 +171,7 @@ func (w *World) finish(o *Op, how string) {
 		if how != howFails {
 			w.disk.save(o.State, w.clock().Add(w.jump), w.elapsed)
 		}
+		w.disk.failed = how != howOK || w.weather.defect == "result of save"
 		if how != howOK {
 			r.Err = fmt.Errorf("save state: %w", errInjected)
 		}

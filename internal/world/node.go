@@ -31,6 +31,8 @@ type Spec struct {
 	Request, Limit int64 // in milli-CPUs; no limit: 0
 	// Side is what its second container has of that; 0: it has one container.
 	Side int64
+	// Mixed says that its first container owns CPUs of its own and the second shares the pool.
+	Mixed bool
 }
 
 // Pod is a pod as kubelet and the runtime know it.
@@ -74,8 +76,10 @@ type Container struct {
 	size  size   // what the runtime was told last
 	cpus  string // what the runtime stores
 	quota int64
-	early bool // it was created while the daemon did not know yet who owns what
-	apart bool // since it was started it has been off the CPUs of all owners
+	// created is when kubelet asked for it.
+	created time.Time
+	early   bool // it was created before the daemon knew the owners
+	apart   bool // since it was started it has been off the CPUs of all owners
 	// fell is what it has since all the CPUs of a mask on the way to it went off.
 	fell cpuset.Set
 }
@@ -98,6 +102,17 @@ func (p *Pod) Parent() string {
 func (c *Container) Path() string { return c.Pod.Parent() + "/" + c.ID }
 
 func (p *Pod) owns() bool { return p.Class == policy.LSE || p.Class == policy.LSR }
+
+// owns says whether a container runs on CPUs of its own, or on its pod's.
+func (c *Container) owns() bool { return c.Pod.owns() && (!c.Pod.Mixed || c.part == c.Pod.parts[0]) }
+
+// ownSize is what a pod asks to own.
+func (p *Pod) ownSize() size {
+	if p.Mixed {
+		return p.parts[0].size
+	}
+	return p.size()
+}
 
 // isBE says whether a pod is best effort, in whatever slice.
 func (p *Pod) isBE() bool {
@@ -151,8 +166,12 @@ func (p *Pod) API(sandbox string) *api.PodSandbox {
 	if p.Class != "" {
 		labels[policy.LabelClass] = string(p.Class)
 	}
+	var annotations map[string]string
+	if p.Mixed {
+		annotations = map[string]string{policy.AnnContainers: p.parts[0].name}
+	}
 	return &api.PodSandbox{
-		Id: sandbox, Uid: p.UID(), Name: p.Name, Namespace: "default", Labels: labels,
+		Id: sandbox, Uid: p.UID(), Name: p.Name, Namespace: "default", Labels: labels, Annotations: annotations,
 		Linux: &api.LinuxPodSandbox{
 			CgroupParent: "/" + p.Parent(),
 			PodResources: &api.LinuxResources{Cpu: cpuOf(p.told, "")},
@@ -175,7 +194,7 @@ func (c *Container) API(sandbox string) *api.Container {
 		state = api.ContainerState_CONTAINER_RUNNING
 	}
 	return &api.Container{
-		Id: c.ID, PodSandboxId: sandbox, Name: c.part.name, State: state,
+		Id: c.ID, PodSandboxId: sandbox, Name: c.part.name, State: state, CreatedAt: c.created.UnixNano(),
 		Linux: &api.LinuxContainer{
 			CgroupsPath: "/" + c.Path(),
 			Resources:   &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu},
@@ -288,6 +307,8 @@ var podKinds = map[string]Spec{
 	"noisy": {Class: policy.BE, QoS: policy.Burstable, Request: 1000, Limit: 2000},
 	"pair4": {Class: policy.LSE, QoS: policy.Guaranteed, Request: 4000, Limit: 4000, Side: 1000},
 	"pair":  {QoS: policy.Burstable, Request: 600, Side: 100},
+	"mix2":  {Class: policy.LSR, QoS: policy.Guaranteed, Request: 2500, Limit: 2500, Side: 500, Mixed: true},
+	"mix3":  {Class: policy.LSE, QoS: policy.Burstable, Request: 3200, Limit: 3200, Side: 200, Mixed: true},
 }
 
 // kindWeights is how often kubelet wants each of them.
@@ -297,7 +318,7 @@ var kindWeights = []struct {
 }{
 	{"lse2", 2}, {"lse4", 3}, {"lse6", 2}, {"lse8", 2}, {"lsr1", 1}, {"lsr2", 3}, {"lsr6", 2}, {"wide2", 2},
 	{"web", 4}, {"fixed", 1}, {"low", 2}, {"noisy", 2},
-	{"pair4", 2}, {"pair", 1},
+	{"pair4", 2}, {"pair", 1}, {"mix2", 2}, {"mix3", 2},
 }
 
 // drop is the end of the runtime's connection. What it asked and was about to ask goes on

@@ -8,6 +8,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -43,7 +44,7 @@ const (
 	stepContainer resizeStep = "container"
 )
 
-// resizeTo are the requests, in milli-CPUs, that somebody may change a pod's first container to.
+// resizeTo are the requests, in milli-CPUs, that a pod's first container may be resized to.
 var resizeTo = map[bool][]string{true: {"1000", "2000", "3000", "4000", "6000", "2500"}, false: {"300", "900", "1500"}}
 
 func (w *World) offerResize(add offer, p *Pod) {
@@ -143,7 +144,7 @@ func (w *World) resizeAnswered(a Answer) {
 	if r == nil {
 		return
 	}
-	if a.Err != nil { // kubelet tries it again, until somebody sees that it is refused
+	if a.Err != nil { // kubelet tries it again, until the user sees that it is refused
 		p.inPlace.resize = nil
 		if refusal := (*policy.Refusal)(nil); errors.As(a.Err, &refusal) {
 			r.part.size = r.part.ctr.size
@@ -173,6 +174,7 @@ func (w *World) podUpdated(p *Pod) {
 		return
 	}
 	p.inPlace.written.request = r.current.request
+	w.weigh(p)
 	if r.current.limit > 0 {
 		p.inPlace.written.limit = r.current.limit
 		if err := w.apply(p.Parent(), cgroupQuota(r.current.limit)); err != nil {
@@ -180,6 +182,13 @@ func (w *World) podUpdated(p *Pod) {
 		}
 	}
 	w.stepResize(p)
+}
+
+// weigh is kubelet's write of a pod's weight. It is refused where the cgroup is idle.
+func (w *World) weigh(p *Pod) {
+	if milli := p.inPlace.written.request; milli > 0 {
+		_ = w.apply(p.Parent(), cgroup.Values{Weight: cgroup.WeightOf(milli)})
+	}
 }
 
 // updated is a container that the runtime gives other values: kubelet's, or the answer's.
@@ -222,10 +231,10 @@ func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 			cameFirst(w.tasks(), more)
 		}
 		p.inPlace.held, p.grant = grant, now
-		p.off = p.off.Or(w.offline).Or(w.topo.Online().Minus(view.Online))
+		p.off = p.off.Or(w.heldOff(view))
 		p.inPlace.resized = p.inPlace.missed || p.inPlace.resize != nil || p.toResize() != nil ||
 			p.inPlace.written != p.size() ||
-			int64(grant.Count())*1000 != p.size().request || grant != p.grant
+			int64(grant.Count())*1000 != p.ownSize().request || grant != p.grant
 	}
 }
 
@@ -242,6 +251,9 @@ func (w *World) confinedTo(p *Pod) cpuset.Set {
 func (w *World) runsOn(p *Pod) cpuset.Set {
 	var cpus cpuset.Set
 	for _, o := range p.running() {
+		if !o.ctr.owns() {
+			continue
+		}
 		if may, err := w.kernel.Allowed(o.ctr.Path()); err == nil {
 			cpus.AddSet(&may)
 		}

@@ -124,7 +124,7 @@ type Request struct {
 
 	sent    time.Time
 	offline cpuset.Set // then
-	unread  bool       // then: the daemon did not know who owns what
+	unread  bool       // then: the daemon did not know the owners
 	sandbox string     // of the pod at that time
 }
 

@@ -159,7 +159,7 @@ func (w *World) Gated(k Kind) bool {
 // Topology is the machine's, as it is now.
 func (w *World) Topology() *topology.Topology { return w.topo }
 
-// Jump is how far somebody has set the wall clock. It changes only between two lives.
+// Jump is how far the wall clock was set. It changes only between two lives.
 func (w *World) Jump() time.Duration { return w.jump }
 
 func (w *World) clock() time.Time { return Begin().Add(w.elapsed) }
@@ -191,6 +191,9 @@ func (w *World) pass(d time.Duration) {
 		w.note("waits: %s %s", o.key(), valuesText(o))
 	}
 	w.ops = append(w.ops, heard.Ops...)
+	for _, o := range heard.Ops {
+		w.checkAhead(o)
+	}
 	for _, p := range heard.Panics {
 		w.violate(PropAlive, "the shell panicked: %s", p)
 	}
@@ -281,7 +284,7 @@ func (w *World) sandboxAnswered(a Answer) {
 	w.again(p)
 }
 
-// maxAttempts is how often kubelet tries before somebody deletes the pod.
+// maxAttempts is how often kubelet tries before the pod is deleted.
 const maxAttempts = 3
 
 func (w *World) again(p *Pod) {
@@ -305,7 +308,7 @@ func (w *World) createAnswered(a Answer) {
 	c.early = a.unasked
 	if !a.unasked {
 		// The daemon may not know yet which CPUs are on.
-		c.Pod.off = c.Pod.off.Or(w.offline).Or(a.To.offline).Or(w.topo.Online().Minus(w.shell.View().Online))
+		c.Pod.off = c.Pod.off.Or(a.To.offline).Or(w.heldOff(w.shell.View()))
 		c.early = a.To.unread || w.shell.View().Unread
 		w.checkStart(c, cpuset.Set{})
 		w.checkBeside(c)

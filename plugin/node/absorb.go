@@ -31,7 +31,7 @@ func (e *writer) absorb(b batch) {
 		case policy.SetPod:
 			e.setPod(d)
 		case policy.SetContainer:
-			e.setContainer(d)
+			e.setContainer(d, b.observed)
 		case policy.DropContainer:
 			e.tree.Remove(d.ID)
 			drop(e.ctrs[d.ID])
@@ -212,6 +212,7 @@ func (e *writer) setPod(d policy.SetPod) {
 		Mems: memsOf(d.Mems)}); err != nil {
 		e.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
+	e.keepRoom(s, &d)
 	s.asked = cgroup.Quota(d.Asked)
 	s.weight = 0
 	if d.WeightMilli > 0 {
@@ -220,6 +221,27 @@ func (e *writer) setPod(d policy.SetPod) {
 	look := s.idle.want(d.Idle, first && d.Pod.QoS == policy.BestEffort)
 	if s.limit.want(d.Quota, d.QuotaOurs) || look {
 		e.lookAtLimit(s)
+	}
+}
+
+// roomID is the tree's name of what a pod keeps for a container that owns CPUs.
+func roomID(uid, container string) string { return uid + "/room/" + container }
+
+// keepRoom keeps the CPUs of containers in the mask of their pod.
+func (e *writer) keepRoom(s *subject, d *policy.SetPod) {
+	for _, name := range s.rooms {
+		if !slices.ContainsFunc(d.Owned, func(o policy.Owned) bool { return o.Container == name }) {
+			e.tree.Remove(roomID(d.Pod.UID, name))
+		}
+	}
+	s.rooms = nil
+	for _, o := range d.Owned {
+		if err := e.tree.PutRoom(roomID(d.Pod.UID, o.Container), d.Pod.UID, o.CPUs); err != nil {
+			e.c.o.Log.Error("a pod does not keep the CPUs of its container", "pod", s.name, "container", o.Container,
+				"err", err)
+			continue
+		}
+		s.rooms = append(s.rooms, o.Container)
 	}
 }
 
@@ -237,7 +259,9 @@ func (e *writer) foreignTo(s *subject, is bool) {
 	}
 }
 
-func (e *writer) setContainer(d policy.SetContainer) {
+// setContainer follows what was decided of a container. found is what cgroups were found to hold
+// where it comes of a takeover: there no reply of ours has made the runtime write a mask.
+func (e *writer) setContainer(d policy.SetContainer, found observations) {
 	s := e.ctrs[d.Container.ID]
 	if s == nil {
 		s = &subject{}
@@ -250,12 +274,16 @@ func (e *writer) setContainer(d policy.SetContainer) {
 	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
-		if s.logged == "" {
+		unknown := s.logged == "" && found != nil && (d.Beside != nil || len(e.pods[d.Pod.UID].rooms) > 0)
+		if s.logged == "" && !unknown {
 			c.OwnCPUs = e.replied(&d)
 		}
 		if err := e.tree.PutContainer(c); err != nil {
 			e.c.o.Log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err",
 				err)
+		}
+		if _, read := found[s.path]; unknown && !read {
+			e.tree.Unread(s.path)
 		}
 	}
 	s.asked, s.container = cgroup.Quota(d.Asked.Quota), true
@@ -286,6 +314,8 @@ func (e *writer) replied(d *policy.SetContainer) cpuset.Set {
 	switch {
 	case d.Need.Own != nil:
 		return *d.Need.Own
+	case d.Beside != nil:
+		return *d.Beside
 	case d.Asked.CPUs:
 		return e.topo.Online()
 	}

@@ -30,6 +30,8 @@ type anchor struct {
 type place struct {
 	pod string      // the UID of a container's pod
 	own *cpuset.Set // nil: it runs in a pool
+	// named are what containers of a pod own.
+	named []policy.Owned
 }
 
 func newAnchor(m *policy.Machine, cfg policy.Config) anchor {
@@ -52,7 +54,7 @@ func note(decided map[string]place, decisions []policy.Decision) {
 	for _, d := range decisions {
 		switch d := d.(type) {
 		case policy.SetPod:
-			decided[d.Pod.UID] = place{own: d.Need.Own}
+			decided[d.Pod.UID] = place{own: d.Need.Own, named: d.Owned}
 		case policy.SetContainer:
 			decided[d.Container.ID] = place{pod: d.Pod.UID, own: d.Need.Own}
 		case policy.DropContainer:
@@ -190,7 +192,10 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 // restoreOwn sees to it that a pod recovers the CPUs that were decided for it.
 func (a *anchor) restoreOwn(p *policy.Pod) {
 	was := a.decided[p.UID].own
-	if was == nil {
+	for _, o := range a.decided[p.UID].named {
+		a.restoreNamed(p, o)
+	}
+	if was == nil || a.decided[p.UID].named != nil {
 		return
 	}
 	r := policy.Recovered{From: "kernel"}
@@ -202,6 +207,27 @@ func (a *anchor) restoreOwn(p *policy.Pod) {
 		r.Degraded, r.Demoted = "", false // it was given CPUs since
 		p.Recovered = &r
 	}
+}
+
+// restoreNamed does the same for a container of it.
+func (a *anchor) restoreNamed(p *policy.Pod, was policy.Owned) {
+	r := policy.Recovered{From: "kernel"}
+	if p.Recovered != nil {
+		r = *p.Recovered
+	}
+	is := policy.RecoveredContainer{Container: was.Container, Recovered: policy.Recovered{From: "kernel"}}
+	at := slices.IndexFunc(r.Owners, func(o policy.RecoveredContainer) bool { return o.Container == was.Container })
+	r.Owners = slices.Clone(r.Owners)
+	if at >= 0 {
+		is = r.Owners[at]
+		r.Owners = slices.Delete(r.Owners, at, at+1)
+	}
+	if is.CPUs == nil || !keeps(&was.CPUs, is.CPUs, a.topo.Online()) {
+		is.CPUs, is.Withheld = &was.CPUs, nil
+		is.Degraded, is.Demoted = "", false // it was given CPUs since
+	}
+	r.Owners, r.Degraded, r.Demoted = append(r.Owners, is), "", false
+	p.Recovered = &r
 }
 
 // restorePool sees to it that a pod that ran in a pool is not given CPUs because an event is
@@ -230,6 +256,8 @@ func (a *anchor) compare(decisions []policy.Decision) error {
 		switch {
 		case !there:
 			return fmt.Errorf("%w: %s is lost", errLost, id)
+		case !keepsNamed(was.named, is.named, online):
+			return fmt.Errorf("%w: containers of %s had %v and would have %v", errLost, id, was.named, is.named)
 		case was.own == nil && is.own == nil || was.own != nil && is.own != nil && keeps(was.own, is.own, online):
 		default:
 			return fmt.Errorf("%w: %s had CPUs %s and would have %s", errLost, id, textOf(was.own), textOf(is.own))
@@ -243,6 +271,15 @@ func (a *anchor) compare(decisions []policy.Decision) error {
 func keeps(was, is *cpuset.Set, online cpuset.Set) bool {
 	left := was.And(online)
 	return left.SubsetOf(is)
+}
+
+// keepsNamed says the same of the containers of a pod.
+func keepsNamed(was, is []policy.Owned, online cpuset.Set) bool {
+	return len(was) == len(is) && !slices.ContainsFunc(was, func(o policy.Owned) bool {
+		return !slices.ContainsFunc(is, func(n policy.Owned) bool {
+			return n.Container == o.Container && keeps(&o.CPUs, &n.CPUs, online)
+		})
+	})
 }
 
 func textOf(own *cpuset.Set) string {

@@ -237,6 +237,7 @@ func (c *Core) take(e policy.Event, observed observations) taken {
 	if err != nil || tick && len(decisions) == 0 {
 		return taken{err: err}
 	}
+	owed := c.hand.owes // from a panic: the writer lacks more than what is handed on here
 	c.hand.owe(observed)
 	c.o.Changed()
 	for _, d := range decisions {
@@ -246,7 +247,9 @@ func (c *Core) take(e policy.Event, observed observations) taken {
 	}
 	c.o.At(failpoint.EventStepped)
 	t := taken{decisions: decisions, gen: c.carryOut(e, decisions, observed)}
-	c.hand.paid()
+	if !owed {
+		c.hand.paid()
+	}
 	c.renew(t)
 	c.o.At(failpoint.EventHanded)
 	return t

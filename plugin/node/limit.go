@@ -187,19 +187,20 @@ func (e *writer) writeLimit(s *subject) {
 		return
 	}
 	e.noteDrift(s, now, err)
-	s.limit.wrote = true
+	before := s.limit.until
+	s.limit.wrote, s.limit.until = true, e.c.now.Add(cgroup.InFlightFor) // also where its result is lost
 	err = e.out.do(Effect{Kind: Write, Path: s.path, Values: v, Before: failpoint.QuotaWriting,
 		After: failpoint.QuotaWritten}).Err
 	e.count(err)
+	if s.limit.until = before; errors.Is(err, cgroup.ErrInFlight) {
+		s.limit.until = e.c.now.Add(cgroup.InFlightFor)
+	}
 	switch {
 	case err == nil:
 		e.limitDone(s)
 	case errors.Is(err, cgroup.ErrNoIdle):
 		e.withoutIdle(s, err)
 	case !errors.Is(err, cgroup.ErrGone):
-		if errors.Is(err, cgroup.ErrInFlight) {
-			s.limit.until = e.c.now.Add(cgroup.InFlightFor)
-		}
 		e.limitAgain(s)
 		e.c.o.Log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(),
 			"idle", s.idle.wanted, "err", err)

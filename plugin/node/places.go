@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -13,18 +14,19 @@ import (
 // then a daemon that is killed at any moment leaves no owner that its successor has to guess.
 // A disk that fails or hangs holds nobody up for longer than saveAhead.
 type places struct {
-	owners map[string]*ownerPlace // by pod UID
+	owners map[string]*ownerPlace // by pod UID, with those of its containers
 	named  map[string]bool        // pods, by UID, that the file names, and those of the save under way
 	under  map[string]bool
 	gen    uint64 // of the last change
 	saving uint64 // up to this one, the save that is under way has them
 }
 
-// ownerPlace is the place of one owner.
+// ownerPlace is the place of a pod that owns CPUs, or of whose containers some do.
 type ownerPlace struct {
-	cpus  cpuset.Set
-	gen   uint64    // of the change that the file lacks; 0: it lacks none
-	until time.Time // when that is waited for no longer
+	cpus  cpuset.Set     // of the pod as a whole
+	named []policy.Owned // of its containers, by name
+	gen   uint64         // of the change that the file lacks; 0: it lacks none
+	until time.Time      // when that is waited for no longer
 }
 
 // saveAhead is how long at most an answer and the masks of an owner wait for their save. It
@@ -35,55 +37,83 @@ func newPlaces(saved state.Snapshot) places {
 	p := places{owners: map[string]*ownerPlace{}, named: map[string]bool{}}
 	for uid, pod := range saved.Places() {
 		p.named[uid] = true
-		if !pod.CPUs.IsEmpty() {
-			p.owners[uid] = &ownerPlace{cpus: pod.CPUs}
+		if o := placeOf(&pod); !o.isEmpty() {
+			p.owners[uid] = o
 		}
 	}
 	return p
 }
 
+func placeOf(p *state.Pod) *ownerPlace {
+	if p.Containers == nil {
+		return &ownerPlace{cpus: p.CPUs}
+	}
+	o := &ownerPlace{}
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.CPUs != nil {
+			o.named = append(o.named, policy.Owned{Container: c.Container, CPUs: *c.CPUs})
+		}
+	}
+	return o
+}
+
+func (o *ownerPlace) isEmpty() bool { return o.cpus.IsEmpty() && len(o.named) == 0 }
+
+// tells says that a place is the one that was decided: CPUs that are off are in no decision.
+func (o *ownerPlace) tells(is *ownerPlace, online cpuset.Set) bool {
+	same := func(was, is cpuset.Set) bool { return was == is || was.And(online) == is }
+	return same(o.cpus, is.cpus) && slices.EqualFunc(o.named, is.named, func(a, b policy.Owned) bool {
+		return a.Container == b.Container && same(a.CPUs, b.CPUs)
+	})
+}
+
 // changed takes down what was decided of a pod and reports whether the file lacks it.
 func (p *places) changed(d *policy.SetPod, online cpuset.Set, until time.Time) bool {
-	var own cpuset.Set
-	if d.Need.Own != nil {
-		own = *d.Need.Own
+	is := &ownerPlace{named: d.Owned}
+	if d.Need.Own != nil && len(d.Owned) == 0 {
+		is.cpus = *d.Need.Own
 	}
 	o := p.owners[d.Pod.UID]
 	switch {
-	case o == nil && own.IsEmpty():
+	case o == nil && is.isEmpty():
 		return false
 	case o == nil:
 		o = &ownerPlace{}
 		p.owners[d.Pod.UID] = o
-	case o.cpus == own || o.cpus.And(online) == own:
+	case o.tells(is, online):
 		return o.gen > 0
 	}
-	if o.gen == 0 {
-		o.until = until
-	}
 	p.gen++
-	o.cpus, o.gen = own, p.gen
+	o.cpus, o.named, o.gen, o.until = is.cpus, is.named, p.gen, until
 	return true
 }
 
-// begin notes what a save will have brought to disk, and end that it has.
+// begin notes what a save will have brought to disk, and end that it has. The latter reports whether
+// there are places that it lacks: the disk is back, so they are waited for anew.
 func (p *places) begin(s *state.Snapshot) {
 	p.saving, p.under = p.gen, make(map[string]bool, len(s.Pods))
 	for i := range s.Pods {
-		p.under[s.Pods[i].UID] = true
+		p.under[s.Pods[i].UID], p.named[s.Pods[i].UID] = true, true
+	}
+	for i := range s.Owners {
+		p.under[s.Owners[i].UID], p.named[s.Owners[i].UID] = true, true
 	}
 }
 
-func (p *places) end() {
+func (p *places) end(until time.Time) (more bool) {
 	p.named = p.under
 	for uid, o := range p.owners {
 		if o.gen <= p.saving {
 			o.gen = 0
 		}
-		if o.gen == 0 && o.cpus.IsEmpty() {
+		switch {
+		case o.gen > 0:
+			o.until, more = until, true
+		case o.isEmpty() || !p.under[uid]: // it has none, or it was left out with what gave it some
 			delete(p.owners, uid)
 		}
 	}
+	return more
 }
 
 // late says that an owner's place is not on disk and still waited for.

@@ -118,3 +118,25 @@ func TestAResizeIsSavedBeforeItsMasksAreWritten(t *testing.T) {
 	s.want("db-main", "0-3")
 	s.want("web-main", "4-15")
 }
+
+// A disk that is back is waited for again: what an owner was given while it hung is on disk before
+// the owner is started.
+func TestAnOwnerWaitsForADiskThatIsBack(t *testing.T) {
+	s := newStepped(t)
+	s.hangs = isSave
+	s.sandbox(lsr("first", 1000))
+	s.pass(time.Second)
+	s.sandbox(lsr("db", 2000))
+	s.pass(time.Minute)
+	s.wantHanging(1, "what was there before is saved")
+	s.resume()
+	s.wantHanging(1, "the owner that came meanwhile is saved at once")
+	db := s.create(lsr("db", 2000))
+	if s.started(db) {
+		t.Error("it is started although no file tells whose its CPUs are, and the disk is back")
+	}
+	s.pass(saveAhead)
+	if !s.started(db) {
+		t.Error("a disk that hangs again keeps it from starting")
+	}
+}

@@ -170,7 +170,7 @@ func membersOf(all *policy.Synchronized, ending map[string]bool) []member {
 		listed[pod.UID] = true
 		members = append(members, member{
 			id: pod.UID, uid: pod.UID, name: pod.Namespace + "/" + pod.Name, path: cleanOf(pod.CgroupParent),
-			owner: pod.Recovered != nil && pod.Recovered.CPUs != nil, ending: ending[pod.UID],
+			owner: owns(pod.Recovered), ending: ending[pod.UID],
 		})
 	}
 	for i := range all.Containers {
@@ -179,6 +179,13 @@ func membersOf(all *policy.Synchronized, ending map[string]bool) []member {
 			container: true})
 	}
 	return members
+}
+
+// owns says that a pod, or a container of it, owns CPUs.
+func owns(r *policy.Recovered) bool {
+	return r != nil && (r.CPUs != nil || slices.ContainsFunc(r.Owners, func(o policy.RecoveredContainer) bool {
+		return o.CPUs != nil
+	}))
 }
 
 // sight lists the cgroups in which pods are, and those of pods that seem to lack a

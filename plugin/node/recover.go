@@ -3,6 +3,7 @@ package node
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,7 +29,10 @@ type recovery struct {
 	now     time.Time
 
 	pool     cpuset.Set                  // what the shared pool must have been
+	slice    cpuset.Set                  // what its slice says; empty: nothing
 	owners   cpuset.Set                  // what owners have by masks or by the state file
+	newer    cpuset.Set                  // what owners have that the state file does not name
+	places   map[string]cpuset.Set       // what pods were found to own, by UID
 	observed map[string]cgroup.Effective // own masks found, by path
 	resized  []policy.PodResized         // what was missed
 }
@@ -64,6 +68,10 @@ type running struct {
 	kernel     cpuset.Set // the pod cgroup's own mask
 	asks       int64      // what an owner asks for, in milli-CPUs; 0: unknown
 	all        bool       // its quota says so
+	// mixed says that containers of the pod own CPUs of their own: claims are what they were
+	// found with, kernel is all of that, and the pod as a whole asks for none.
+	mixed  bool
+	claims []policy.RecoveredContainer
 }
 
 // synchronized turns the runtime's lists into the event.
@@ -73,16 +81,18 @@ func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
 	for _, p := range found {
 		p.pod.Asked = r.podQuota(&p.pod)
 		p.kernel = r.read(p.pod.CgroupParent)
+		if _, p.mixed = p.pod.Names(""); p.mixed {
+			r.claim(p)
+			continue
+		}
 		p.asks, p.all = r.asked(p, p.containers)
 	}
 	r.distrust(found)
+	r.place(found)
 	var s policy.Synchronized
 	for _, p := range found {
 		for _, c := range p.containers {
 			s.Containers = append(s.Containers, r.container(p, c))
-		}
-		if !r.known(p.pod.UID) {
-			p.pod.Recovered = r.placeOf(p)
 		}
 		r.follow(p, p.all)
 		s.Pods = append(s.Pods, p.pod)
@@ -98,7 +108,7 @@ func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
 func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
 	saved, ok := r.saved[p.UID]
 	if asked := p.Asked; asked.Micros <= 0 || !ok || !p.Exclusive() || saved.CPUs.IsEmpty() ||
-		saved.Reservation != nil {
+		saved.Reservation != nil || saved.Containers != nil {
 		return asked
 	}
 	n := int64(cmp.Or(saved.Request, saved.CPUs.Count()))
@@ -108,16 +118,20 @@ func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
 // asked is how much an owner asks for now, in milli-CPUs; 0 where nobody knows.
 // The runtime goes on reporting the pod's sums from its creation. Kubelet writes
 // the pod's quota at a resize, and we lift it: one that is there again is the news.
-// Otherwise it is what the containers that run ask for; there may be more of them.
+// Otherwise it is what the containers that run ask for; there may be more of them. Where none
+// does, the pod's weight is left, which is kubelet's alone.
 func (r *recovery) asked(p *running, containers []policy.Container) (milli int64, all bool) {
 	if !p.pod.Exclusive() || r.reader == nil {
 		return 0, false
 	}
-	switch e, err := r.reader.Effective(p.pod.CgroupParent); {
+	e, err := r.reader.Effective(p.pod.CgroupParent)
+	switch {
 	case errors.Is(err, errUnread):
 		return 0, false
 	case err == nil && e.QuotaMilli > 0:
 		return e.QuotaMilli, true
+	case err == nil && len(containers) == 0:
+		return weighed(e.Weight), false
 	}
 	newest := map[string]policy.Container{}
 	for _, c := range containers {
@@ -129,6 +143,18 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 		milli += c.Resources.RequestMilli
 	}
 	return milli, false
+}
+
+// weighed is the request of whole CPUs, in milli-CPUs, to which kubelet gives a weight; 0: there
+// is none, as under a runtime that counts weights in another way.
+func weighed(weight uint64) int64 {
+	cpus := int64(weight) / int64(cgroup.WeightOf(1000)) // each CPU adds a little more than that
+	for milli := cpus * 1000; milli > 0 && cgroup.WeightOf(milli) >= weight; milli -= 1000 {
+		if cgroup.WeightOf(milli) == weight {
+			return milli
+		}
+	}
+	return 0
 }
 
 // follow notes a resize that was missed while nobody was there. Without the pod's
@@ -230,14 +256,19 @@ func (r *recovery) distrust(found []*running) {
 			if sure[p.pod.UID] {
 				confirmed.add(p.kernel)
 			}
+			_, named := r.saved[p.pod.UID]
+			if stored := storedBy(p.containers); !named && !stored.IsEmpty() && r.same(stored, p.kernel) {
+				r.newer.AddSet(&p.kernel)
+			}
 		}
 	}
-	r.owners = all.once
+	var recorded cpuset.Set
 	for uid := range sure { // those of pods that are over are nobody's
 		saved := r.saved[uid].CPUs
-		r.owners.AddSet(&saved)
+		recorded.AddSet(&saved)
 	}
-	if r.pool = pool; pool.IsEmpty() {
+	r.owners = all.once.Or(recorded)
+	if r.pool, r.slice = pool, pool; pool.IsEmpty() {
 		r.pool = r.topo.Online().Minus(all.once)
 	}
 	for _, p := range found {
@@ -248,10 +279,58 @@ func (r *recovery) distrust(found []*running) {
 		switch {
 		case sure[p.pod.UID] && !p.kernel.Intersects(&confirmed.twice):
 		case sure[p.pod.UID], p.kernel.Intersects(&all.twice), !inSlice && p.kernel.Intersects(&pool):
-			p.kernel = cpuset.Set{}
+			p.kernel, p.claims = p.shrunk(confirmed.once.Or(all.twice).Or(recorded).Or(pool)), nil
 		}
 	}
 }
+
+// claim finds what containers of a pod have that own CPUs of their own: as many as they ask
+// for, by what the runtime stores or by the masks of their cgroups. A container in the pool
+// has a mask, too, and another number of CPUs or the pool's.
+func (r *recovery) claim(p *running) {
+	p.kernel = cpuset.Set{}
+	newest := map[string]policy.Container{}
+	for _, c := range p.containers {
+		if named, _ := p.pod.Names(c.Name); !named {
+			continue
+		}
+		if old, ok := newest[c.Name]; !ok || !old.CreatedAt.After(c.CreatedAt) {
+			newest[c.Name] = c
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(newest)) {
+		c := newest[name]
+		kernel, from := r.read(c.CgroupPath), "runtime"
+		own, err := cpuset.Parse(c.CPUs)
+		if err != nil || own.IsEmpty() || !kernel.IsEmpty() && !r.same(own, kernel) {
+			own, from = kernel, "kernel"
+		}
+		if own.IsEmpty() || int64(own.Count())*1000 != c.Resources.RequestMilli || own.Intersects(&p.kernel) {
+			continue
+		}
+		p.kernel.AddSet(&own)
+		p.claims = append(p.claims, policy.RecoveredContainer{Container: name,
+			Recovered: policy.Recovered{CPUs: &own, From: from}})
+	}
+}
+
+// shrunk is what a pod has of its mask that is not others', where kubelet asks for no more: it was
+// to shrink, and they were given the rest. Empty where that is not known.
+func (p *running) shrunk(others cpuset.Set) (left cpuset.Set) {
+	rest := p.kernel.Minus(others)
+	if !p.sized() || int64(rest.Count())*1000 < p.asks {
+		return left
+	}
+	for cpu := range rest.All() {
+		if int64(left.Count())*1000 < p.asks {
+			left.Add(cpu)
+		}
+	}
+	return left
+}
+
+// sized says that it is the pod's cgroup that tells what it asks for.
+func (p *running) sized() bool { return !p.mixed && p.asks > 0 && (p.all || len(p.containers) == 0) }
 
 // forgetWidest forgets the unconfirmed masks of burstable owners that hold all that their
 // slice has. The slice of an owner holds the pool as well, and the pool is never empty: such
@@ -275,10 +354,14 @@ func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 	if saved, ok := r.saved[p.pod.UID]; ok && r.same(saved.CPUs, p.kernel) {
 		return true
 	}
+	if p.mixed {
+		return len(p.claims) > 0
+	}
 	asked, stored := p.pod.Resources, storedBy(p.containers)
 	return !p.kernel.IsEmpty() && p.kernel != pool && (!stored.IsEmpty() && r.same(stored, p.kernel) ||
 		p.all && p.asks == int64(p.kernel.Count())*1000 ||
-		asked != nil && asked.RequestMilli == int64(p.kernel.Count())*1000)
+		asked != nil && asked.RequestMilli == int64(p.kernel.Count())*1000 &&
+			(!p.sized() || p.asks == asked.RequestMilli))
 }
 
 // overlap is what at least one and at least two of several sets have.
@@ -329,16 +412,54 @@ func burstableOf(p *policy.Pod) string {
 	return ""
 }
 
+// place finds the places of pods. Those that the file has in the pool come last: they may have been
+// given CPUs since, but none that others own.
+func (r *recovery) place(found []*running) {
+	r.places = map[string]cpuset.Set{}
+	for _, waited := range []bool{false, true} {
+		for _, p := range found {
+			if r.known(p.pod.UID) || (r.saved[p.pod.UID].Degraded != "") != waited {
+				continue
+			}
+			var own cpuset.Set
+			if p.pod.Recovered = r.placeOf(p); p.pod.Recovered != nil {
+				own = ownedBy(p.pod.Recovered)
+			}
+			r.places[p.pod.UID] = own
+		}
+	}
+}
+
+// ownedBy is what a pod and its containers are found to own.
+func ownedBy(found *policy.Recovered) (all cpuset.Set) {
+	if found.CPUs != nil {
+		all = *found.CPUs
+	}
+	for _, c := range found.Owners {
+		if c.CPUs != nil {
+			all.AddSet(c.CPUs)
+		}
+	}
+	return all
+}
+
 // placeOf is what a pod owned or was bound to; nil where nobody knows anything.
 func (r *recovery) placeOf(p *running) *policy.Recovered {
 	saved, isSaved := r.saved[p.pod.UID]
-	if isSaved && (saved.Degraded != "" || saved.Reservation != nil) {
+	kernel, stored := p.kernel, storedBy(p.containers)
+	degraded := saved.Degraded != "" && (p.mixed || !r.promoted(p, stored))
+	if isSaved && (degraded || saved.Reservation != nil || saved.Containers != nil) {
 		return saved.Recovered()
+	}
+	if p.mixed {
+		if len(p.claims) == 0 {
+			return nil
+		}
+		return &policy.Recovered{From: "runtime", Several: len(p.containers) > 1, Owners: p.claims}
 	}
 	if !p.pod.Exclusive() {
 		return r.sharedPlace(p)
 	}
-	kernel, stored := p.kernel, storedBy(p.containers)
 	switch {
 	case isSaved && !saved.CPUs.IsEmpty() && !r.outdated(p, saved, stored):
 		return saved.Recovered()
@@ -362,16 +483,42 @@ func (r *recovery) same(saved, kernel cpuset.Set) bool {
 }
 
 // outdated says that the state file is behind: the pod asks for another number of CPUs than it
-// says, and that of the kernel's mask, or the runtime stores such a set. What an owner is given
-// is saved before anybody is told of it, unless the disk fails.
+// says, and that of the kernel's mask, or the runtime stores such a set. Or it was moved, and what
+// it had is of another that came since. What an owner is given is saved before anybody is told of
+// it, unless the disk fails.
 func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool {
 	if n := cmp.Or(saved.Request, saved.CPUs.Count()); p.asks == int64(n)*1000 {
-		return false
+		return saved.CPUs.Intersects(&r.newer) && p.kernel.Count() == n && !p.kernel.Intersects(&r.newer)
 	}
 	if p.kernel.IsEmpty() || r.same(saved.CPUs, p.kernel) {
 		return r.passes(p, stored, saved.CPUs)
 	}
 	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
+}
+
+// promoted says that a pod was given CPUs since the file has it in the pool: its mask is what the
+// runtime stores or, on the way to that, a part of it that is none of the pool's, or, of a Guaranteed
+// pod, as many as it asks for and none of the pool's, and no other pod owns any of them.
+func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
+	if !p.pod.Exclusive() || p.kernel.IsEmpty() {
+		return false
+	}
+	onTheWay := p.kernel.SubsetOf(&stored) && !r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice) &&
+		r.passes(p, stored, p.kernel)
+	given := p.kernel
+	if onTheWay {
+		given = stored
+	}
+	for uid, theirs := range r.places {
+		if uid != p.pod.UID && theirs.Intersects(&given) {
+			return false
+		}
+	}
+	if !stored.IsEmpty() {
+		return onTheWay || r.same(stored, p.kernel)
+	}
+	return p.pod.QoS == policy.Guaranteed && p.asks == int64(p.kernel.Count())*1000 && !r.slice.IsEmpty() &&
+		!p.kernel.Intersects(&r.slice)
 }
 
 // passes says whether the kernel's mask is not the last word where the runtime stores as
@@ -403,110 +550,26 @@ func (r *recovery) sharedPlace(p *running) *policy.Recovered {
 	return nil
 }
 
-// storedBy is the cpuset that the runtime stored for the pod's containers, where
-// all agree.
+// storedBy is the cpuset that the runtime stored for the pod's containers, where all agree. One
+// without any, let start while there was no daemon, does not contradict those that came after it.
 func storedBy(containers []policy.Container) cpuset.Set {
 	var all cpuset.Set
-	for i, c := range containers {
+	for _, c := range containers {
 		s, err := cpuset.Parse(c.CPUs)
-		if err != nil || s.IsEmpty() || i > 0 && s != all {
+		if err != nil || !s.IsEmpty() && !all.IsEmpty() && s != all {
 			return cpuset.Set{}
 		}
-		all = s
+		all.AddSet(&s)
+	}
+	for i := range containers {
+		bare := containers[i].CPUs == ""
+		if bare && slices.ContainsFunc(containers, func(c policy.Container) bool {
+			return c.CPUs != "" && !c.CreatedAt.After(containers[i].CreatedAt)
+		}) {
+			return cpuset.Set{}
+		}
 	}
 	return all
-}
-
-// container is one running container, with the limit that kubelet gave it: where
-// we lifted or capped it the runtime may only know our value.
-func (r *recovery) container(p *running, out policy.Container) policy.Container {
-	r.read(out.CgroupPath) // the tree starts from what is there
-	stored := out.Asked.Quota.Milli()
-	kernel, known := r.quota(p, &out)
-	limit, capped := r.before(p.pod.UID, out.Name, stored, kernel)
-	switch {
-	case capped && stored != policy.NoLimit && tighter(limit, stored), // no cap loosens anything
-		capped && known && sameLimit(kernel, stored) && !p.isCap(stored, out.Resources.RequestMilli):
-		r.follows(p.pod.UID, out.Name, stored) // resized while nobody was there
-	case capped:
-		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
-	case !r.known(p.pod.UID) && p.isCap(stored, out.Resources.RequestMilli):
-		// The file says nothing of it. The limit of the pod's own cgroup holds whatever it was.
-		out.Resources.LimitMilli, out.Asked.OurQuota = policy.NoLimit, true
-		if r := p.pod.Resources; r != nil && p.pod.QoS != policy.BestEffort {
-			out.Resources.LimitMilli = r.LimitMilli
-		}
-	case stored == policy.NoLimit && p.pod.Exclusive() && out.Resources.RequestMilli > 0:
-		// request = limit, so we lifted it
-		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = out.Resources.RequestMilli, true, []int64{stored}
-	case known && p.pod.Exclusive() && !sameLimit(kernel, stored):
-		out.Asked.OurQuota, out.Told = true, []int64{} // we lifted it in the cgroup only
-	case known && r.lost && tighter(kernel, stored):
-		out.Asked.OurQuota, out.Told = true, []int64{} // a cap that was over and not yet undone
-	case known && r.lost && tighter(stored, kernel): // a cap that the runtime still holds
-		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = kernel, true, []int64{stored}
-	}
-	if out.Asked.OurQuota {
-		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)
-	}
-	return out
-}
-
-// isCap says whether a limit is none of kubelet's: it limits no container below its request, and
-// none of a BestEffort pod.
-func (p *running) isCap(limit, request int64) bool {
-	return limit != policy.NoLimit && mayBeCapped(&p.pod) && (limit < request || p.pod.QoS == policy.BestEffort)
-}
-
-// quota is the kernel's limit of a container that may have been capped, or lifted.
-func (r *recovery) quota(p *running, c *policy.Container) (milli int64, known bool) {
-	if r.reader == nil || c.CgroupPath == "" || !mayBeOurs(&p.pod) || r.limited[c.ID] {
-		return 0, false
-	}
-	e, err := r.reader.Effective(c.CgroupPath)
-	return e.QuotaMilli, err == nil
-}
-
-// mayBeOurs says that an earlier daemon may have set the limits of the pod's containers.
-func mayBeOurs(p *policy.Pod) bool { return mayBeCapped(p) || p.Exclusive() }
-
-// mayBeCapped says that an earlier daemon may have capped the pod's containers.
-func mayBeCapped(p *policy.Pod) bool {
-	return p.QoS == policy.BestEffort || policy.Class(p.Labels[policy.LabelClass]) == policy.BE
-}
-
-// tighter compares limits. Systemd rounds quotas up to 10 ms in a second: that is no
-// cap of ours.
-func tighter(a, b int64) bool {
-	const rounding = 10
-	return a != policy.NoLimit && (b == policy.NoLimit || a+rounding < b)
-}
-
-func sameLimit(a, b int64) bool { return !tighter(a, b) && !tighter(b, a) }
-
-// follows notes what a container's cap is followed by.
-func (r *recovery) follows(uid, name string, limit int64) {
-	for i := range r.caps {
-		if c := &r.caps[i]; c.PodUID == uid && c.Container == name && c.PreviousQuotaMilli != nil {
-			c.PreviousQuotaMilli = &limit
-		}
-	}
-}
-
-// before is the limit that kubelet gave a container that is capped, or was: then it counts
-// only where the cap is still found. The runtime may store an earlier cap.
-func (r *recovery) before(uid, name string, stored, kernel int64) (int64, bool) {
-	for _, c := range r.caps {
-		if c.PodUID != uid || c.Container != name || c.PreviousQuotaMilli == nil {
-			continue
-		}
-		was := *c.PreviousQuotaMilli
-		capped := r.now.Before(c.Until) || sameLimit(stored, c.CapMilli) || sameLimit(kernel, c.CapMilli)
-		if capped {
-			return was, true
-		}
-	}
-	return 0, false
 }
 
 // podsOf lists the pods that the machine has placed already.

@@ -189,6 +189,68 @@ func TestAFileThatIsBehind(t *testing.T) {
 	}
 }
 
+// A pod that the file has in the pool has CPUs of its own where it was given some since.
+func TestAnOwnerThatWaitedAndWasGivenCPUs(t *testing.T) {
+	four := cpuset.Range(8, 11)
+	for _, c := range []struct {
+		name   string
+		stored string
+		kernel cpuset.Set
+		asks   int64
+		others cpuset.Set // what another owner was found with
+		want   cpuset.Set // empty: it is in the pool
+	}{
+		{"written", "8-11", four, 4000, cpuset.Set{}, four},
+		{"written, and another has some", "8-11", four, 4000, cpuset.Of(8), cpuset.Set{}},
+		{"on the way", "8-11", cpuset.Range(8, 9), 4000, cpuset.Set{}, four},
+		{"on the way, and another has the rest", "8-11", cpuset.Range(8, 9), 4000, cpuset.Range(10, 11), cpuset.Set{}},
+		{"on the way, and it asks for another number", "8-11", cpuset.Range(8, 9), 2000, cpuset.Set{}, cpuset.Set{}},
+		{"the pool's mask", "8-11", cpuset.Range(2, 7), 4000, cpuset.Set{}, cpuset.Set{}},
+		{"a part of the pool's", "6-9", cpuset.Range(6, 7), 4000, cpuset.Set{}, cpuset.Set{}},
+		{"as many as it asks for", "", four, 4000, cpuset.Set{}, four},
+	} {
+		p := &running{pod: policy.Pod{UID: "u", QoS: policy.Guaranteed,
+			Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel, asks: c.asks,
+			containers: []policy.Container{{CPUs: c.stored}}}
+		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{"u": {UID: "u", Degraded: "full"}},
+			places: map[string]cpuset.Set{"other": c.others}, owners: c.others.Or(c.kernel), slice: cpuset.Range(2, 7)}
+		var own cpuset.Set
+		if got := r.placeOf(p); got != nil {
+			own = ownedBy(got)
+		}
+		if own != c.want {
+			t.Errorf("%s: it owns %q, want %q", c.name, own, c.want)
+		}
+	}
+}
+
+// What the runtime stores of containers that came one after another.
+func TestWhatIsStoredOfSeveralContainers(t *testing.T) {
+	four := cpuset.Range(8, 11)
+	for _, c := range []struct {
+		stored []string // from the first to the last
+		want   cpuset.Set
+	}{
+		{[]string{"8-11"}, four}, {[]string{"8-11", "8-11"}, four}, {[]string{""}, cpuset.Set{}},
+		{[]string{"8-11", "8-9"}, cpuset.Set{}}, {[]string{"", "8-11"}, four}, {[]string{"8-11", ""}, cpuset.Set{}},
+		{[]string{"8-11", "", "8-11"}, cpuset.Set{}}, {[]string{"8-11", "?"}, cpuset.Set{}},
+	} {
+		var all []policy.Container
+		for i, cpus := range c.stored {
+			all = append(all, policy.Container{CPUs: cpus, CreatedAt: time.Unix(int64(i), 0)})
+		}
+		for range 2 { // whatever the order in which they are listed
+			if got := storedBy(all); got != c.want {
+				t.Errorf("%q: %q, want %q", c.stored, got, c.want)
+			}
+			slices.Reverse(all)
+		}
+	}
+	if got := storedBy([]policy.Container{{CPUs: "8-11"}, {}}); !got.IsEmpty() {
+		t.Errorf("which came first is not known: %s, want nothing", got)
+	}
+}
+
 // Whom to believe where nothing was saved: the kernel's mask or what the runtime stores.
 func TestTheRuntimeOrTheKernel(t *testing.T) {
 	all := cpuset.Range(0, 15)
@@ -286,17 +348,21 @@ func TestALimitIsOursOrKubelets(t *testing.T) {
 		stored, kernel int64 // 0: it cannot be read
 		want           int64
 		ours           bool
+		asked          int64 // when the cap was saved; 0: not known
 	}{
-		{"a cap is in the kernel", capped, 100, 2000, 2000, 100, 2000, true},
-		{"a cap is in the runtime's store", capped, 100, 2000, 100, 100, 2000, true},
-		{"another cap is", capped, 100, 2000, 1200, 100, 2000, true},
-		{"both have a limit since that kubelet asked for", capped, 100, 2000, 1200, 1200, 1200, false},
-		{"both have another cap", capped, 100, 2000, 200, 200, 2000, true},
-		{"a limit that no cap is", capped, 100, 2000, 3000, 0, 3000, false},
-		{"resized, and no cap is saved", capped, 0, 0, 2000, 1200, 2000, false},
-		{"lifted in the kernel", owner, 0, 0, 1000, policy.NoLimit, 1000, true},
-		{"lifted everywhere", owner, 0, 0, policy.NoLimit, policy.NoLimit, 1000, true},
-		{"as kubelet asked", owner, 0, 0, 1000, 1000, 1000, false},
+		{"a cap is in the kernel", capped, 100, 2000, 2000, 100, 2000, true, 0},
+		{"a cap is in the runtime's store", capped, 100, 2000, 100, 100, 2000, true, 0},
+		{"another cap is", capped, 100, 2000, 1200, 100, 2000, true, 0},
+		{"both have a limit since that kubelet asked for", capped, 100, 2000, 1200, 1200, 1200, false, 0},
+		{"both have another cap", capped, 100, 2000, 200, 200, 2000, true, 0},
+		{"a limit that no cap is", capped, 100, 2000, 3000, 0, 3000, false, 0},
+		{"resized, and the cgroup cannot be read", capped, 100, 2000, 1200, 0, 1200, false, 2000},
+		{"resized, and the runtime stores the cap", capped, 100, 2000, 100, 0, 2000, true, 2000},
+		{"not resized, and the cgroup cannot be read", capped, 100, 2000, 1200, 0, 2000, true, 1000},
+		{"resized, and no cap is saved", capped, 0, 0, 2000, 1200, 2000, false, 0},
+		{"lifted in the kernel", owner, 0, 0, 1000, policy.NoLimit, 1000, true, 0},
+		{"lifted everywhere", owner, 0, 0, policy.NoLimit, policy.NoLimit, 1000, true, 0},
+		{"as kubelet asked", owner, 0, 0, 1000, 1000, 1000, false, 0},
 	} {
 		kernel := cgrouptest.New(cpuset.Range(0, 15))
 		if c.kernel != 0 {
@@ -310,7 +376,7 @@ func TestALimitIsOursOrKubelets(t *testing.T) {
 			known: func(string) bool { return false }, now: time.Unix(0, 0)}
 		if c.cap > 0 {
 			r.caps = []state.Cap{{PodUID: "a", Container: "main", CapMilli: c.cap, Until: time.Unix(60, 0),
-				PreviousQuotaMilli: &c.was}}
+				PreviousQuotaMilli: &c.was, RequestMilli: c.asked}}
 		}
 		got := r.container(&running{pod: c.pod}, policy.Container{ID: "a-1", Name: "main", CgroupPath: "pod/ctr",
 			Resources: policy.Resources{RequestMilli: 1000, LimitMilli: c.stored},

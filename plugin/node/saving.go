@@ -58,7 +58,7 @@ func (s *saving) has(limit *policy.Cap) bool {
 // is saved: the file tells another place of a pod, and a daemon that is killed between the two
 // would leave its successor with both.
 func (s *saving) ahead(decisions []policy.Decision) (wait bool) {
-	if !s.possible() || s.c.machine.frozen != "" {
+	if !s.c.o.Stores || s.c.machine.frozen != "" {
 		return false
 	}
 	online, until := s.c.machine.Topology().Online(), s.c.now.Add(saveAhead)
@@ -145,7 +145,7 @@ func (s *saving) ended(r *Result) {
 	}
 	then := s.under
 	s.caps = s.underCaps
-	s.places.end()
+	s.urgent = s.places.end(s.c.now.Add(saveAhead)) || s.urgent
 	s.c.writer.saved()
 	s.under, s.since, s.dirty, s.retry = nil, time.Time{}, behind, time.Time{}
 	for _, f := range then {

@@ -91,9 +91,7 @@ func TestWhatPilesUpBehindASaveIsOneSave(t *testing.T) {
 	}
 	s.hangs = nil
 	s.resume()
-	s.wantSaves(1, "the first has ended")
-	s.pass(saveDelay)
-	s.wantSaves(2, "and the next")
+	s.wantSaves(2, "the first has ended, and the next begins at once, since it has owners' places")
 	if !s.savedOwner(lsr("b2", 0)) {
 		t.Error("the last is not in the file")
 	}
@@ -233,6 +231,33 @@ func TestACapWaitsForASaveOfItsOwn(t *testing.T) {
 	s.hangs = nil
 	s.resume()
 	s.pass(saveDelay)
+	s.wantQuota("batch-main", 10)
+}
+
+// A cap that the file does not name when the save that it waited for has ended is none any more: it
+// is not waited for again.
+func TestACapThatNoFileWillNameIsNotSavedWithoutAnEnd(t *testing.T) {
+	var capped policy.SetContainer
+	s := newStepped(t, func(o *Options) {
+		o.Step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
+			decisions, err := m.Step(now, e)
+			if d, ok := decisionOf(decisions, "batch-main"); ok && d.Cap != nil {
+				capped = d
+			}
+			return decisions, err
+		}
+	})
+	s.up(bestEffort("batch"))
+	s.step(&Request{Event: policy.CapVerdict{ID: "batch-main", Milli: 10, For: time.Hour}})
+	s.settle()
+	s.wantQuota("batch-main", 10)
+	other := *capped.Cap
+	other.Milli, capped.Cap = 20, &other
+	s.done = nil
+	s.core.writer.put(batch{decisions: []policy.Decision{capped}})
+	s.step(Wake{})
+	s.pass(time.Minute)
+	s.wantSaves(1, "it waited for one")
 	s.wantQuota("batch-main", 10)
 }
 

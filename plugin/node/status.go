@@ -75,12 +75,24 @@ func (c *Core) Grants() map[string]cpuset.Set {
 			if at.pod == "" && at.own != nil {
 				grants[id] = *at.own
 			}
+			for _, o := range at.named {
+				grants[id] = grants[id].Or(o.CPUs)
+			}
 		}
 		return grants
 	}
 	for _, pod := range c.machine.Checkpoint().Pods {
-		if r := pod.Recovered; r != nil && r.CPUs != nil {
+		r := pod.Recovered
+		if r == nil {
+			continue
+		}
+		if r.CPUs != nil {
 			grants[pod.UID] = *r.CPUs
+		}
+		for i := range r.Owners {
+			if cpus := r.Owners[i].CPUs; cpus != nil {
+				grants[pod.UID] = grants[pod.UID].Or(*cpus)
+			}
 		}
 	}
 	return grants

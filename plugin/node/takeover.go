@@ -66,16 +66,16 @@ func (t *takeover) begin(r *Request) {
 	from := recovery{
 		topo: t.c.machine.Topology(), now: t.c.now,
 		known: func(uid string) bool { return known[uid] && !unread[uid] },
-		saved: t.saved.Places(), caps: t.saved.Caps, lost: t.saved.Revision == 0 && !t.once,
+		saved: t.saved.Places(), caps: t.saved.Caps, lost: t.saved.Revision == 0 && !t.taken,
 		limited: t.c.writer.limited(),
 	}
-	if t.once {
+	if t.taken {
 		from.saved, from.caps = nil, nil // older than what we know ourselves
 	}
 	if t.c.o.Tree.Reads {
 		from.reader = seenReader(nil) // there is something to read
 	}
-	t.current = newTaking(from, *r.Inventory, t.once, unread)
+	t.current = newTaking(from, *r.Inventory, t.taken, unread)
 	t.request = r
 	t.answerBy = t.c.now
 	if !r.Deadline.IsZero() {

@@ -139,6 +139,8 @@ func (t *taking) plan() {
 		}
 		add(slice, burstableOf(&p.pod), ReadCPUs)
 		switch {
+		case mayBeCapped(&p.pod):
+			add(other, path, ReadAll)
 		case !p.pod.Exclusive():
 			add(other, path, ReadCPUs)
 		case t.questionable(&p.pod):
@@ -147,11 +149,14 @@ func (t *taking) plan() {
 			add(owner, path, ReadAll)
 		}
 		for _, c := range p.containers {
-			kind := ReadCPUs
+			kind, worth := ReadCPUs, container
 			if mayBeOurs(&p.pod) {
 				kind = ReadAll
 			}
-			add(container, c.CgroupPath, kind)
+			if named, _ := p.pod.Names(c.Name); named && t.questionable(&p.pod) {
+				worth = unrecorded
+			}
+			add(worth, c.CgroupPath, kind)
 		}
 	}
 	t.queries = slices.Concat(by[:]...)
@@ -277,7 +282,7 @@ func (t *taking) correct(seen map[query]reading) changes {
 		_, err := reader.CPUs(path)
 		return errors.Is(err, errUnread)
 	}
-	listed := map[string]bool{}
+	listed, entered := map[string]bool{}, map[string]bool{}
 	for _, p := range now.event.Pods {
 		before, answered := t.said[p.UID]
 		if listed[p.UID] || !answered || p.Unread || unread(p.CgroupParent) {
@@ -286,6 +291,9 @@ func (t *taking) correct(seen map[query]reading) changes {
 		listed[p.UID] = true
 		if before.Unread || !t.known(p.UID) && p.Recovered != nil && !reflect.DeepEqual(before.Recovered, p.Recovered) {
 			c.corrected.Pods = append(c.corrected.Pods, policy.Correction{UID: p.UID, Recovered: p.Recovered})
+		}
+		if before.Unread { // only now something is decided of it, so that the tree has none of its cgroups
+			entered[cleanOf(p.CgroupParent)] = true
 		}
 	}
 	for _, p := range now.event.Containers {
@@ -298,7 +306,7 @@ func (t *taking) correct(seen map[query]reading) changes {
 		})
 	}
 	for path, e := range now.observed {
-		if !t.observed[path] {
+		if !t.observed[path] || entered[cleanOf(path)] || entered[parentOf(cleanOf(path))] {
 			c.observed[path] = e
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -17,7 +16,8 @@ import (
 // without sharing a CPU that has an owner:
 //
 //   - no other cgroup may have any of the CPUs that it owns, if it owns any;
-//   - its pod's cgroup may have none that others own.
+//   - its pod's cgroup may have none that others own. Of a pod whose containers own CPUs it
+//     has those of all of them, and each starts with a mask of its own.
 //
 // Both are asked of what the kernel may have at that moment, which the tree derives; so
 // nothing has to be remembered when a write fails, is left out or comes late. The tree
@@ -54,13 +54,18 @@ func (c *Core) hold(w *waiter, decisions []policy.Decision) {
 }
 
 // renew replaces the answers that wait and were decided anew: what they say may be others'
-// by now. A cap is answered by nobody before it is saved.
+// by now. A limit of ours that was decided since is written to the cgroup only: the policy knows
+// what the runtime stores of ours by the events that are answered. A cap is answered by nobody
+// before it is saved.
 func (c *Core) renew(t taken) {
 	if t.gen == 0 {
 		return
 	}
 	for _, w := range c.waiters {
 		if d, ok := decisionOf(t.decisions, w.id); ok {
+			if was := w.reply.Container; d.QuotaOurs && !(was.QuotaOurs && was.Quota == d.Quota) {
+				d.Quota, d.QuotaOurs, d.Cap = was.Quota, was.QuotaOurs, was.Cap
+			}
 			w.reply.Container, w.gen = &d, max(w.gen, t.gen)
 			c.saveAhead(w)
 		}
@@ -86,6 +91,12 @@ func (c *Core) saveAhead(w *waiter) {
 // start answers that a container may start.
 func (c *Core) start(w *waiter) {
 	w.reply.Topology = c.machine.Topology()
+	if d := w.reply.Container; d != nil && d.Beside != nil { // others may have got CPUs of it meanwhile
+		if pool := c.machine.PoolCPUs(d.Need.Pool); !pool.IsEmpty() {
+			now := *d
+			now.Beside, w.reply.Container = &pool, &now
+		}
+	}
 	if !w.update {
 		delete(c.fresh, w.uid)
 	}
@@ -127,7 +138,11 @@ func (c *Core) blocked(w *waiter) error {
 		return nil
 	}
 	if own := w.reply.Container.Need.Own; own != nil {
-		if more := c.writer.tree.MayUse(w.path).Minus(*own); !more.IsEmpty() {
+		may := c.writer.tree.MayUse(w.path)
+		if c.machine.Mixed(w.uid) {
+			may = c.writer.tree.MayGive(w.path, *own)
+		}
+		if more := may.Minus(*own); !more.IsEmpty() {
 			return fmt.Errorf("cgroup %s may still allow CPUs %s that are not the pod's: %w", w.path, more,
 				c.writer.why())
 		}
@@ -143,7 +158,12 @@ func (c *Core) beyond(w *waiter) cpuset.Set {
 	if !c.machine.HasOwners() {
 		return cpuset.Set{}
 	}
-	return c.machine.Beyond(w.uid, c.writer.tree.MayUse(strings.Trim(w.path, "/")), c.fresh)
+	if d := w.reply.Container; d.Beside != nil {
+		// The kernel gives it its neighbours' CPUs where its pod's cgroup has none of the pool's.
+		may := c.writer.tree.MayGive(w.path, c.machine.PoolCPUs(d.Need.Pool))
+		return c.machine.Beyond(w.uid, true, may, c.fresh)
+	}
+	return c.machine.Beyond(w.uid, false, c.writer.tree.MayUse(w.path), c.fresh)
 }
 
 // release answers those that need not wait any more, and those that cannot. A panic ends one

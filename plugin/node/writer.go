@@ -314,9 +314,13 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		return false
 	}
 	var done []string
+	replan := false
 	err := w.tree.Execute(todo, func(next cgroup.Write) error {
 		// An owner that comes waits for others to leave, but not for others to come.
 		if phase == cgroup.Grow && len(done) > 0 && w.news() || next.Phase == cgroup.Grow && w.waitsForSave() {
+			return cgroup.ErrSkipRest
+		}
+		if replan = w.freed(); replan {
 			return cgroup.ErrSkipRest
 		}
 		if w.outdated() || w.widensAround(next) {
@@ -337,7 +341,7 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		}
 		switch w.retry.rounds++; {
 		case len(done) == 0: // nothing can be written now: it is left out as unsafe, or there is news
-			w.retry.failed = w.retry.failed || !w.news()
+			w.retry.failed = w.retry.failed || !w.news() && !replan
 		case w.retry.rounds > maxRounds:
 			w.retry.failed = true
 			w.c.o.Log.Error("a cgroup is changed again and again after it was written; it is left to the audit",
@@ -353,6 +357,12 @@ func (w *writer) outdated() bool {
 	return slices.ContainsFunc(w.inbox.batches, func(b batch) bool {
 		return b.topo != nil && b.topo.Online() != w.topo.Online()
 	})
+}
+
+// freed says whether a limit from outside has changed: the plan that was made for it would take
+// CPUs of others. A CPU that is off without the daemon's knowing looks like one, and comes back.
+func (w *writer) freed() bool {
+	return w.reader != nil && w.tree.Limited() && w.tree.LookAbove(w.reader.CPUs)
 }
 
 // widensAround says whether a write gives a cgroup CPUs while a pod in it is not in the tree
@@ -483,7 +493,8 @@ type subject struct {
 	weight    uint64       // of a pod on lent CPUs, beside its limit; 0: kubelet's
 	asked     cgroup.Quota // what kubelet asked for
 	container bool
-	pending   bool // limit has to be looked at
-	dropped   bool // there is nothing left to limit
-	foreign   bool // a pod in the best-effort slice that is not best effort
+	pending   bool     // limit has to be looked at
+	dropped   bool     // there is nothing left to limit
+	foreign   bool     // a pod in the best-effort slice that is not best effort
+	rooms     []string // the containers of a pod for which it keeps CPUs
 }

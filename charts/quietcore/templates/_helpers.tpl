@@ -200,7 +200,7 @@ appArmorProfile: {{- toYaml . | nindent 2 }}
 
 {{/* CEL: the labels and annotations that the daemon reads of a pod. */}}
 {{- define "quietcore.podKeys" -}}
-['koordinator.sh/qosClass', 'scheduling.koordinator.sh/resource-spec', 'scheduling.koordinator.sh/resource-status', 'scheduling.koordinator.sh/numa-topology-spec', 'quietcore.dev/smt', 'quietcore.dev/managed', 'quietcore.dev/cap', 'quietcore.dev/heal']
+['koordinator.sh/qosClass', 'scheduling.koordinator.sh/resource-spec', 'scheduling.koordinator.sh/resource-status', 'scheduling.koordinator.sh/numa-topology-spec', 'quietcore.dev/smt', 'quietcore.dev/managed', 'quietcore.dev/cap', 'quietcore.dev/heal', 'quietcore.dev/exclusive-containers']
 {{- end -}}
 
 {{- define "quietcore.isScheduler" -}}

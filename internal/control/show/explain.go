@@ -45,7 +45,8 @@ func explainPod(w io.Writer, s *control.Status, want []string) bool {
 		explainLent(w, s.Lending, want)
 	}
 	for _, o := range s.Owners {
-		if !found && o.Namespace == want[0] && o.Pod == want[1] {
+		if !found && o.Namespace == want[0] && o.Pod == want[1] &&
+			(o.Container == "" || len(want) == 2 || o.Container == want[2]) {
 			fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n",
 				printable.Text(strings.Join(want, "/")), o.CPUs)
 			return true

@@ -113,8 +113,12 @@ func notes(s *control.Status) []string {
 		list = append(list, p.String())
 	}
 	for _, w := range s.Waiting {
-		list = append(list, fmt.Sprintf("pod %s/%s is waiting for %d CPUs since %s", printable.Text(w.Namespace),
-			printable.Text(w.Pod), w.CPUs, w.Since.UTC().Format(time.RFC3339)))
+		who := "pod " + printable.Text(w.Namespace) + "/" + printable.Text(w.Pod)
+		if w.Container != "" {
+			who = "container " + printable.Text(w.Container) + " of " + who
+		}
+		list = append(list, fmt.Sprintf("%s is waiting for %d CPUs since %s", who, w.CPUs,
+			w.Since.UTC().Format(time.RFC3339)))
 	}
 	if why := s.CPI.Why; why != "" {
 		list = append(list, metrics.FeatureCPI+": "+why)

@@ -1,7 +1,7 @@
 // The drawing of the machine: a button for each CPU, nested in its core, L3, NUMA node and socket.
 
 import { byID, make, count } from "./dom.js";
-import { words, poolOf, ownerTag, podKey } from "./model.js";
+import { words, poolOf, ownerTag, ownerName, podKey } from "./model.js";
 
 const colours = 8;
 const denseFrom = 96;
@@ -109,7 +109,7 @@ export class MachineView {
     const mark = this.model.marks.get(id);
     const pool = words[poolOf(mark)].name;
     const owner = this.owner(mark);
-    return `CPU ${id}: ${pool}${owner ? ", " + podKey(owner) : ""}${mark?.be === "off" ? ", best effort kept off" : ""}`;
+    return `CPU ${id}: ${pool}${owner ? ", " + ownerName(owner) : ""}${mark?.be === "off" ? ", best effort kept off" : ""}`;
   }
 
   owner(mark) {
@@ -197,7 +197,7 @@ export class MachineView {
     const owner = this.owner(mark);
     const place = this.model.places.get(cpu);
     const lines = [`CPU ${cpu}: ${words[poolOf(mark)].name}`, `socket ${place.socket}, NUMA node ${place.node}, L3 ${place.l3}, core ${place.core}`];
-    if (owner) lines[0] += `, ${poolOf(mark) === "withheld" ? "for " : ""}${podKey(owner)}`;
+    if (owner) lines[0] += `, ${poolOf(mark) === "withheld" ? "for " : ""}${ownerName(owner)}`;
     const why = this.model.because(mark);
     if (why) lines.push(why);
     if (!owner) lines.push(this.mayRun(cpu));

@@ -136,7 +136,8 @@ export class Model {
   because(mark) {
     const owner = mark?.owner === undefined ? undefined : this.owners[mark.owner];
     if (!owner) return words[poolOf(mark)].meaning;
-    return this.pods.get(podKey(owner))?.[0]?.why || "it is the pod's own until the pod ends; no container of it runs at the moment";
+    const own = this.pods.get(podKey(owner))?.find((c) => !owner.container || c.container === owner.container);
+    return own?.why || "it is the pod's own until the pod ends; no container of it runs at the moment";
   }
 
   // search finds pods whose namespace, name or container holds every word.
@@ -159,6 +160,9 @@ export class Model {
 }
 
 export const podKey = (c) => c.namespace + "/" + c.pod;
+
+// ownerName is the pod, or the container of it that owns CPUs of its own.
+export const ownerName = (o) => podKey(o) + (o.container ? "/" + o.container : "");
 
 // join continues a line. Points of the previous daemon stay; a clock that was set back continues from there.
 function join(old, fresh, most) {

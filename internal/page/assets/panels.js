@@ -43,7 +43,7 @@ export class Panels {
         ["owners", owners.length], ["containers", containers.length + (this.model.more || 0)], ["not where decided", node.unpinned || undefined],
       ]),
       owners.length > 0 && make("h4", {}, "Pods with CPUs of their own"),
-      owners.slice(0, 40).map((o) => make("p", {}, this.podLink(podKey(o)), ` ${o.cpus}`)),
+      owners.slice(0, 40).map((o) => make("p", {}, this.podLink(podKey(o)), `${o.container ? "/" + o.container : ""} ${o.cpus}`)),
       owners.length > 40 && make("p", { className: "hint" }, `and ${owners.length - 40} more; search finds them`),
     ];
   }
@@ -81,12 +81,13 @@ export class Panels {
 
   pod({ key }) {
     const containers = this.model.pods.get(key) || [];
-    const owner = this.model.owners.find((o) => podKey(o) === key);
+    const owners = this.model.owners.filter((o) => podKey(o) === key), owner = owners[0];
+    const each = (of) => owners.filter(of).map((o) => (o.container ? o.container + " " : "") + of(o)).join(", ");
     if (containers.length === 0 && !owner) return [make("h3", {}, key), make("p", {}, "is not on this node any more")];
     return [
       make("h3", {}, key),
       list([
-        ["made by", containers[0]?.workload], ["owns CPUs", owner?.cpus], ["withheld for it", owner?.withheld],
+        ["made by", containers[0]?.workload], ["owns CPUs", each((o) => o.cpus)], ["withheld for it", each((o) => o.withheld)],
         ["chosen by", owner?.byKubelet && "kubelet's static policy"],
       ]),
       containers.length === 0 && make("p", {}, "No container of it runs at the moment; the CPUs are its own until the pod ends."),

@@ -1,0 +1,130 @@
+package node
+
+import (
+	"slices"
+
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// container is one running container, with the limit that kubelet gave it: where
+// we lifted or capped it the runtime may only know our value.
+func (r *recovery) container(p *running, out policy.Container) policy.Container {
+	r.read(out.CgroupPath) // the tree starts from what is there
+	stored := out.Asked.Quota.Milli()
+	kernel, known := r.quota(p, &out)
+	limit, capped := r.before(p.pod.UID, out.Name, stored, kernel)
+	request := out.Resources.RequestMilli
+	switch {
+	case capped && stored != policy.NoLimit && tighter(limit, stored), // no cap loosens anything
+		capped && !p.isCap(stored, request) && (known && sameLimit(kernel, stored) || r.resizedSince(p, &out)):
+		r.follows(p.pod.UID, out.Name, stored, request) // resized while nobody was there
+	case capped:
+		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
+	case !r.known(p.pod.UID) && p.isCap(stored, request):
+		// The file says nothing of it. The limit of the pod's own cgroup holds whatever it was.
+		out.Resources.LimitMilli, out.Asked.OurQuota = r.podLimit(p), true
+	case stored == policy.NoLimit && p.owner(out.Name) && request > 0:
+		// request = limit, so we lifted it
+		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = request, true, []int64{stored}
+	case known && p.owner(out.Name) && !sameLimit(kernel, stored):
+		out.Asked.OurQuota, out.Told = true, []int64{} // we lifted it in the cgroup only
+	case known && r.lost && tighter(kernel, stored):
+		out.Asked.OurQuota, out.Told = true, []int64{} // a cap that was over and not yet undone
+	case known && r.lost && tighter(stored, kernel): // a cap that the runtime still holds
+		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = kernel, true, []int64{stored}
+	}
+	if out.Asked.OurQuota {
+		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)
+	}
+	return out
+}
+
+// owner says that a container asks to own CPUs, alone or with the rest of its pod.
+func (p *running) owner(container string) bool {
+	named, _ := p.pod.Names(container)
+	return p.pod.Exclusive() && (named || !p.mixed)
+}
+
+// podLimit is kubelet's limit of a pod: its cgroup has it, also after a resize, and the runtime that
+// of its creation.
+func (r *recovery) podLimit(p *running) int64 {
+	if p.pod.QoS == policy.BestEffort {
+		return policy.NoLimit
+	}
+	if r.reader != nil {
+		if e, err := r.reader.Effective(p.pod.CgroupParent); err == nil && e.QuotaMilli > 0 {
+			return e.QuotaMilli
+		}
+	}
+	if p.pod.Resources == nil {
+		return policy.NoLimit
+	}
+	return p.pod.Resources.LimitMilli
+}
+
+// isCap says whether a limit is none of kubelet's: it limits no container below its request, and
+// none of a BestEffort pod.
+func (p *running) isCap(limit, request int64) bool {
+	return limit != policy.NoLimit && mayBeCapped(&p.pod) && (limit < request || p.pod.QoS == policy.BestEffort)
+}
+
+// quota is the kernel's limit of a container that may have been capped, or lifted.
+func (r *recovery) quota(p *running, c *policy.Container) (milli int64, known bool) {
+	if r.reader == nil || c.CgroupPath == "" || !mayBeOurs(&p.pod) || r.limited[c.ID] {
+		return 0, false
+	}
+	e, err := r.reader.Effective(c.CgroupPath)
+	return e.QuotaMilli, err == nil
+}
+
+// mayBeOurs says that an earlier daemon may have set the limits of the pod's containers.
+func mayBeOurs(p *policy.Pod) bool { return mayBeCapped(p) || p.Exclusive() }
+
+// mayBeCapped says that an earlier daemon may have capped the pod's containers.
+func mayBeCapped(p *policy.Pod) bool {
+	return p.QoS == policy.BestEffort || policy.Class(p.Labels[policy.LabelClass]) == policy.BE
+}
+
+// tighter compares limits. Systemd rounds quotas up to 10 ms in a second: that is no
+// cap of ours.
+func tighter(a, b int64) bool {
+	const rounding = 10
+	return a != policy.NoLimit && (b == policy.NoLimit || a+rounding < b)
+}
+
+func sameLimit(a, b int64) bool { return !tighter(a, b) && !tighter(b, a) }
+
+// follows notes what a container's cap is followed by.
+func (r *recovery) follows(uid, name string, limit, request int64) {
+	for i := range r.caps {
+		if c := &r.caps[i]; c.PodUID == uid && c.Container == name && c.PreviousQuotaMilli != nil {
+			c.PreviousQuotaMilli, c.RequestMilli = &limit, request
+		}
+	}
+}
+
+// resizedSince says that a container has another request than when its cap was saved, and a limit
+// that is not the cap: then that is kubelet's, also where its cgroup cannot be read.
+func (r *recovery) resizedSince(p *running, out *policy.Container) bool {
+	return slices.ContainsFunc(r.caps, func(c state.Cap) bool {
+		return c.PodUID == p.pod.UID && c.Container == out.Name && c.RequestMilli > 0 &&
+			c.RequestMilli != out.Resources.RequestMilli && !sameLimit(out.Asked.Quota.Milli(), c.CapMilli)
+	})
+}
+
+// before is the limit that kubelet gave a container that is capped, or was: then it counts
+// only where the cap is still found. The runtime may store an earlier cap.
+func (r *recovery) before(uid, name string, stored, kernel int64) (int64, bool) {
+	for _, c := range r.caps {
+		if c.PodUID != uid || c.Container != name || c.PreviousQuotaMilli == nil {
+			continue
+		}
+		was := *c.PreviousQuotaMilli
+		capped := r.now.Before(c.Until) || sameLimit(stored, c.CapMilli) || sameLimit(kernel, c.CapMilli)
+		if capped {
+			return was, true
+		}
+	}
+	return 0, false
+}

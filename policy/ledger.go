@@ -1,0 +1,141 @@
+package policy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/cpuset"
+)
+
+// Ledger is what pods hold on a node: all that a new pod's request is judged by beside the
+// hardware and the rules. It is never written to.
+type Ledger struct {
+	Rules *Config // those in force, kubelet's configuration and the Node's labels included
+	// Holdings are owners of CPUs and pods bound to NUMA nodes, by UID.
+	Holdings []Holding
+	// Booked are CPUs that kubelet gave to pods that are not known here yet.
+	Booked cpuset.Packed
+	// SharedMilli is what pods request of the shared pool, those bound to a part included.
+	SharedMilli int64
+	Waiting     int  // CPUs that pods here wait for
+	Unread      bool // it is not known yet what some hold: nothing is given away
+	Overlap     bool // nothing is left to give away
+}
+
+// Holding is what one pod holds, or one container of it.
+type Holding struct {
+	UID       string
+	Namespace string
+	Pod       string
+	Container string // empty: the pod as a whole
+	Class     Class
+	CPUs      cpuset.Packed // its own
+	Withheld  cpuset.Packed // siblings kept idle for it
+	Requested int           // CPUs that it asked for; fewer than it has where it was rounded up
+	Exclusive cpuallocator.ExclusivePolicy
+	SMT       cpuallocator.SMT
+	Apart     Apart
+	Nodes     cpuset.Packed // NUMA node IDs whose shared pool it is bound to
+	Milli     int64         // that such a pod requests
+	// Kind is empty for what the policy gave, KindKubelet for what kubelet's static policy
+	// did, or the kind of a reservation.
+	Kind string
+}
+
+// KindKubelet is the kind of what kubelet's static policy pinned.
+const KindKubelet = "kubelet"
+
+// Owns says that the pod has CPUs of its own.
+func (h *Holding) Owns() bool { return h.CPUs != "" || h.Withheld != "" }
+
+// Surplus are the CPUs beyond what was asked for, siblings kept idle not included.
+func (h *Holding) Surplus() int { return max(h.CPUs.Count()-h.Requested, 0) }
+
+// publish makes the present ledger. What did not change since the one before is shared with it.
+func (m *Machine) publish(before *Ledger, floors []floor) *Ledger {
+	v := &m.views
+	if v.rules == nil {
+		rules := m.cfg
+		v.rules = &rules
+	}
+	if v.ownersStale || len(m.bound) > 0 || v.boundSeen {
+		v.boundSeen = len(m.bound) > 0
+		if list := m.holdings(); !slices.Equal(list, v.holdings) {
+			v.holdings = list
+		}
+		booked := m.booked()
+		v.booked = booked.Pack()
+	}
+	l := Ledger{Rules: v.rules, Holdings: v.holdings, Booked: v.booked, SharedMilli: floors[0].milli,
+		Unread: m.unreadPods() > 0, Overlap: m.pools.Overlap}
+	for _, p := range m.waiting {
+		l.Waiting += m.lacks(p)
+	}
+	if before != nil && before.SameHoldings(&l) && before.SharedMilli == l.SharedMilli {
+		return before
+	}
+	return &l
+}
+
+// SameHoldings says that two ledgers of one machine differ at most in SharedMilli.
+func (l *Ledger) SameHoldings(o *Ledger) bool {
+	return l.Rules == o.Rules && l.Booked == o.Booked && l.Waiting == o.Waiting && l.Unread == o.Unread &&
+		l.Overlap == o.Overlap && slices.Equal(l.Holdings, o.Holdings)
+}
+
+// booked are the CPUs of kubelet's that no pod here holds.
+func (m *Machine) booked() cpuset.Set {
+	cpus := m.pools.Kubelet
+	for uid := range m.kubelet.Entries {
+		if p := m.pods[uid]; p != nil && p.kubelet {
+			entries := union(p.entries)
+			cpus.RemoveSet(&entries)
+		}
+	}
+	return cpus
+}
+
+func (m *Machine) holdings() []Holding {
+	list := make([]Holding, 0, len(m.exclusive)+len(m.bound)+len(m.kubelet.Entries))
+	for _, h := range m.exclusive {
+		list = append(list, h.holding())
+	}
+	for _, p := range m.bound {
+		h := p.heldBy()
+		h.Nodes = p.nodes.Pack()
+		if p.resources != nil {
+			h.Milli = p.resources.RequestMilli
+		}
+		list = append(list, h)
+	}
+	for uid := range m.kubelet.Entries {
+		if p := m.pods[uid]; p != nil && p.kubelet && !p.owns() {
+			h, cpus := p.heldBy(), union(p.entries)
+			h.CPUs, h.Kind, h.Requested = cpus.Pack(), KindKubelet, cpus.Count()
+			list = append(list, h)
+		}
+	}
+	slices.SortFunc(list, func(a, b Holding) int {
+		return cmp.Or(strings.Compare(a.UID, b.UID), strings.Compare(a.Container, b.Container))
+	})
+	return list
+}
+
+func (p *pod) heldBy() Holding {
+	return Holding{UID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Class: p.in.class, Apart: p.in.apart}
+}
+
+// holding is what an owner holds.
+func (o *holder) holding() Holding {
+	h, g := o.pod.heldBy(), o.grant
+	h.Container = o.name
+	h.CPUs, h.Withheld = g.cpus.Pack(), g.withheld.Pack()
+	if g.reservation != nil {
+		h.Kind, h.Requested = g.reservation.Kind, g.cpus.Count()
+		return h
+	}
+	h.Requested, h.Exclusive, h.SMT = g.request.CPUs, g.request.Exclusive, g.request.SMT
+	return h
+}

@@ -1,0 +1,313 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// Trial answers what a node would answer to a new pod, without the node: it is the machine
+// of nodes of one hardware and with the same rules, and takes on what any of them holds. It
+// serves one goroutine.
+//
+//	t, err := policy.NewTrial(hardware, rules)
+//	a, refusal := t.Applicant(&pod)
+//	refusal = t.Judge(a, policy.Standing{Ledger: ledger, SharedMilli: requested}, &offer)
+type Trial struct {
+	m      *Machine
+	slots  []*slot // the first used of them are in the machine
+	used   int
+	plain  [3]*slot // the owners that nothing tells apart, by exclusive policy
+	shared *pod     // all that run in the shared pool
+	pod    pod      // the applicant
+	booked map[string]cpuset.Set
+	alone  bool // rules look at owners one by one
+}
+
+// slot is a pod of a ledger with what its pointers point to.
+type slot struct {
+	pod
+	own       grant
+	on        cpuset.Set
+	requested Resources
+}
+
+// NewTrial makes a trial of such nodes.
+func NewTrial(t *topology.Topology, rules Config) (*Trial, error) {
+	m, err := New(t, rules)
+	if err != nil {
+		return nil, err
+	}
+	return newTrial(m), nil
+}
+
+// Clone makes another one, for another goroutine.
+func (t *Trial) Clone() *Trial {
+	m := *t.m
+	m.alloc = m.alloc.Clone()
+	m.pods, m.exclusive, m.bound = map[string]*pod{}, map[string]*holder{}, map[string]*pod{}
+	m.requests = nil
+	return newTrial(&m)
+}
+
+func newTrial(m *Machine) *Trial {
+	t := &Trial{m: m, plain: [3]*slot{newSlot(), newSlot(), newSlot()}, shared: &newSlot().pod,
+		booked: map[string]cpuset.Set{}}
+	t.shared.in.class, t.shared.resources = LS, &Resources{}
+	for policy, p := range t.plain {
+		p.ref.UID = "plain" + string('0'+rune(policy)) // no UID of Kubernetes is so short
+	}
+	t.alone = len(m.cfg.Authority.MaxCPUs) > 0 || m.cfg.Allocation.SMTRequired
+	m.kubelet = KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"": t.booked}}
+	return t
+}
+
+func newSlot() *slot {
+	s := &slot{}
+	s.in.request = &cpuallocator.Request{}
+	s.holder.pod = &s.pod
+	return s
+}
+
+// Applicant is a pod that asks for a place, as nodes with the same rules read it.
+type Applicant struct {
+	pod pod
+	// rivals says that the answer depends on each pod's NUMA nodes.
+	rivals bool
+}
+
+// Owns says that the pod asks for CPUs of its own.
+func (a *Applicant) Owns() bool { return a.pod.in.exclusive() }
+
+// CPUs is how many it asks for, in whole ones; 0 for a pod that owns none.
+func (a *Applicant) CPUs() int {
+	if !a.Owns() || a.pod.resources == nil {
+		return 0
+	}
+	if a.pod.in.named != nil {
+		var sum int64
+		for _, spec := range a.pod.specs {
+			if slices.Contains(a.pod.in.named, spec.Name) {
+				sum += spec.Resources.RequestMilli / 1000
+			}
+		}
+		return int(min(max(sum, 0), cpuset.MaxCPUs+1))
+	}
+	return int(min(max(a.pod.resources.RequestMilli, 0)/1000, cpuset.MaxCPUs+1))
+}
+
+// Binds says that it will be held to the shared pool of some NUMA nodes.
+func (a *Applicant) Binds() bool { return a.pod.in.burst || a.pod.in.bindNode }
+
+// Applicant reads a pod's wish by the rules. What a tenant wrote into resource-status does
+// not count: that annotation is what comes of a trial.
+func (t *Trial) Applicant(in *Pod) (*Applicant, *Refusal) {
+	asked := *in
+	asked.Annotations = make(map[string]string, len(in.Annotations))
+	for k, v := range in.Annotations {
+		if k != AnnStatus {
+			asked.Annotations[k] = v
+		}
+	}
+	a := &Applicant{pod: *t.m.newPod(&asked)}
+	var err *Refusal
+	if a.pod.in, err = t.m.intentOf(&asked); err != nil {
+		return nil, err
+	}
+	a.rivals = a.pod.in.apart != together
+	return a, nil
+}
+
+// Standing is how things stand on a node.
+type Standing struct {
+	Ledger *Ledger
+	// More is held by pods that the ledger does not have yet.
+	More []Holding
+	// Without are the UIDs of pods that count as gone.
+	Without []string
+	// SharedMilli takes the place of the ledger's.
+	SharedMilli int64
+}
+
+// Offer is the place that a node would give.
+type Offer struct {
+	CPUs, Withheld cpuset.Set
+	// Containers are those of the pod that own CPUs of their own; CPUs and Withheld are all
+	// of theirs.
+	Containers []Owned
+	Nodes      cpuset.Set // NUMA node IDs that a pod of the shared pool is bound to
+}
+
+// Judge asks for a pod's place on a node, in the way in which that node will decide. A node
+// that degrades pods (admission.mode) takes what is refused here, without CPUs of its own or
+// into a shared pool that is too small for it.
+func (t *Trial) Judge(a *Applicant, s Standing, o *Offer) *Refusal {
+	if s.Ledger.Unread && a.Owns() {
+		return refuse(Busy, "it is still being read there what pods own that ran before")
+	}
+	t.load(a, &s)
+	t.pod = a.pod
+	p, m := &t.pod, t.m
+	p.holder.pod = p
+	err := m.place(p, nil)
+	if err == nil {
+		err = m.keepsIsolation(p, m.requestedFrom(p))
+	}
+	if err == nil {
+		err = t.keepsPromises(&s)
+	}
+	if err != nil {
+		return err
+	}
+	*o = Offer{}
+	for _, h := range p.every() {
+		if h.grant == nil {
+			continue
+		}
+		o.CPUs.AddSet(&h.grant.cpus)
+		o.Withheld.AddSet(&h.grant.withheld)
+		if h.name != "" {
+			o.Containers = append(o.Containers, Owned{Container: h.name, CPUs: h.grant.cpus})
+		}
+	}
+	if p.nodes != nil {
+		o.Nodes = *p.nodes
+	}
+	return nil
+}
+
+// keepsPromises refuses to bind the applicant where a pod that is on its way to CPUs would be
+// refused if the applicant came first: a node knows no such pods, and binds by limits that do
+// not add up.
+func (t *Trial) keepsPromises(s *Standing) *Refusal {
+	p, m := &t.pod, t.m
+	if p.nodes == nil {
+		return nil
+	}
+	for i := range s.More {
+		h := &s.More[i]
+		cpus := h.CPUs.Set().Or(h.Withheld.Set())
+		for _, f := range append(m.floors(claim{})[1:], m.floorOn(p.nodes, p)) {
+			if f.milli += m.requestedFrom(p); p.nodes.SubsetOf(f.nodes) && cpus.Intersects(&f.cpus) &&
+				f.room(m.pools.Shared, m.pools.Reserved) < 0 {
+				return refuse(cpuallocator.InsufficientCPUs,
+					"%s has %s and with this pod %s; another pod is on its way to %s there", f.name(),
+					count(m.pools.Shared.CountAnd(&f.cpus), "CPU"), m.needs(&f), count(cpus.CountAnd(&f.cpus), "CPU"))
+			}
+		}
+	}
+	return nil
+}
+
+// Accept is what a pod holds that a scheduler gave CPUs before, as its annotation says: what
+// is withheld for it, and how others are to keep off, follow from its wish.
+func (t *Trial) Accept(a *Applicant, s Standing, o Offer) Holding {
+	t.load(a, &s)
+	t.pod = a.pod
+	t.pod.holder.pod = &t.pod
+	if !o.CPUs.IsEmpty() {
+		o.Withheld = t.m.grantOf(&t.pod.holder, o.CPUs, *a.pod.in.request).withheld
+	}
+	return a.Holding(&o)
+}
+
+// Holding is what the pod holds once it has what was offered.
+func (a *Applicant) Holding(o *Offer) Holding {
+	h := a.pod.heldBy()
+	h.CPUs, h.Withheld, h.Nodes = o.CPUs.Pack(), o.Withheld.Pack(), o.Nodes.Pack()
+	if h.Owns() {
+		h.Requested, h.Exclusive, h.SMT = a.CPUs(), a.pod.in.request.Exclusive, a.pod.in.request.SMT
+	} else if a.pod.resources != nil {
+		h.Milli = a.pod.resources.RequestMilli
+	}
+	return h
+}
+
+// load puts what is held into the machine.
+func (t *Trial) load(a *Applicant, s *Standing) {
+	m := t.m
+	clear(m.pods)
+	clear(m.exclusive)
+	clear(m.bound)
+	clear(t.booked)
+	m.owned = owned{}
+	t.used = 0
+	for _, p := range t.plain {
+		p.own.cpus, p.own.withheld = cpuset.Set{}, cpuset.Set{}
+	}
+	booked := s.Ledger.Booked.Set()
+	milli := s.SharedMilli
+	each := a.rivals || someApart(s.Ledger.Holdings) || someApart(s.More)
+	for _, list := range [][]Holding{s.Ledger.Holdings, s.More} {
+		for i := range list {
+			h := &list[i]
+			switch {
+			case h.UID == a.pod.ref.UID || slices.Contains(s.Without, h.UID):
+			case !h.Owns():
+				milli -= h.Milli
+				t.enter(h)
+			case !each && h.Kind == KindKubelet:
+				booked.AddPacked(h.CPUs)
+			case each || t.alone:
+				t.enter(h)
+			default:
+				g := &t.plain[h.Exclusive].own
+				g.cpus.AddPacked(h.CPUs)
+				g.withheld.AddPacked(h.Withheld)
+			}
+		}
+	}
+	for policy, p := range t.plain {
+		if all := p.own.all(); !all.IsEmpty() {
+			p.grant, p.own.request.Exclusive = &p.own, cpuallocator.ExclusivePolicy(policy)
+			m.own(&p.pod.holder)
+		}
+	}
+	t.shared.resources.RequestMilli = max(milli, 0)
+	m.pods["shared"] = t.shared
+	t.booked[""] = booked
+	m.pools = m.derive()
+	if s.Ledger.Overlap {
+		m.pools.Shared, m.pools.Overlap = m.topo.Online(), true
+	}
+}
+
+func someApart(list []Holding) bool {
+	for i := range list {
+		if list[i].Apart != together {
+			return true
+		}
+	}
+	return false
+}
+
+// enter makes a pod of what is held.
+func (t *Trial) enter(h *Holding) {
+	if t.used == len(t.slots) {
+		t.slots = append(t.slots, newSlot())
+	}
+	s := t.slots[t.used]
+	t.used++
+	p, m := &s.pod, t.m
+	p.ref.UID, p.ref.Namespace, p.holder.name = h.UID, h.Namespace, h.Container
+	p.in.class, p.in.apart = h.Class, h.Apart
+	p.grant, p.nodes, p.resources, p.kubelet, p.entries = nil, nil, nil, false, nil
+	m.pods[p.holder.id()] = p
+	switch {
+	case h.Kind == KindKubelet:
+		p.kubelet, p.entries = true, map[string]cpuset.Set{"": h.CPUs.Set()}
+		t.booked[h.UID] = h.CPUs.Set()
+	case h.Owns():
+		s.own.cpus, s.own.withheld = h.CPUs.Set(), h.Withheld.Set()
+		r := &s.own.request
+		r.CPUs, r.Exclusive, r.SMT = h.Requested, h.Exclusive, h.SMT
+		p.grant = &s.own
+		m.own(&p.holder)
+	default:
+		s.on, s.requested = h.Nodes.Set(), Resources{RequestMilli: h.Milli, LimitMilli: NoLimit}
+		p.nodes, p.resources = &s.on, &s.requested
+		m.bound[h.UID] = p
+	}
+}

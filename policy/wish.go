@@ -1,0 +1,251 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+)
+
+// Wish is what a pod asks for by its labels and annotations, whatever node it is on. The
+// daemon and the scheduler read it with the same function, so that they refuse the same
+// pods in the same words.
+type Wish struct {
+	Class     Class
+	Unmanaged bool
+
+	unread       bool // nothing but Class and Unmanaged counts
+	burst        bool // ConstrainedBurst
+	badBind      bool // its bind policy is refused
+	bind         *cpuallocator.BindPolicy
+	bindRequired bool
+	exclusive    *cpuallocator.ExclusivePolicy
+	smt          *cpuallocator.SMT
+	alignment    cpuallocator.Alignment
+	aligned      bool // it names an alignment, None included
+	apart        Apart
+	cap          string
+	named        []string // containers that are to own CPUs; nil: the pod owns as a whole
+}
+
+// Owns says that the pod asks for CPUs of its own.
+func (w *Wish) Owns() bool { return !w.Unmanaged && (w.Class == LSE || w.Class == LSR) }
+
+// Binds says that the pod asks to share the pool of some NUMA nodes only. One that says
+// nothing of it may be bound all the same where a node demands that.
+func (w *Wish) Binds() bool {
+	return !w.Unmanaged && w.Class == LS && (w.burst || binds(w.alignment) || w.apart != together)
+}
+
+// Unused says, a sentence each, which annotations of the pod mean nothing for its class.
+func (w *Wish) Unused() []string {
+	if w.unread || w.Unmanaged || w.Owns() {
+		return nil
+	}
+	var all []string
+	unused := func(key, only string) {
+		all = append(all, fmt.Sprintf("annotation %s is ignored: the pod is %s, and %s", key, w.Class, only))
+	}
+	if w.bind != nil || w.exclusive != nil {
+		unused(AnnSpec, "only LSE and LSR pods own CPUs, to which bind and exclusive policies apply")
+	}
+	if w.smt != nil {
+		unused(AnnSMT, "only LSE and LSR pods own CPUs, whose siblings it is about")
+	}
+	if w.Class != LS && (binds(w.alignment) || w.apart != together) {
+		unused(AnnNUMASpec, "only LSE, LSR and LS pods are bound to NUMA nodes")
+	}
+	return all
+}
+
+// resourceSpec is the annotation resource-spec.
+type resourceSpec struct {
+	Required  string `json:"requiredCPUBindPolicy"`
+	Preferred string `json:"preferredCPUBindPolicy"`
+	Exclusive string `json:"preferredCPUExclusivePolicy"`
+}
+
+// ReadWish reads all that a pod says. Of one that is refused, what could be read is in the
+// wish all the same: a pod that runs already keeps it.
+func ReadWish(p *Pod) (Wish, *Refusal) {
+	var w Wish
+	class, err := classOf(p)
+	if err != nil {
+		w.unread = true
+		return w, err
+	}
+	managed := p.Annotations[AnnManaged]
+	w.Class, w.Unmanaged = class, managed == "false"
+	if managed != "" && managed != "true" && !w.Unmanaged {
+		w.unread = true
+		return w, refuse(InvalidAnnotation, "annotation %s is %s; it must be true or false", AnnManaged,
+			literal(managed))
+	}
+	if w.Unmanaged {
+		if class != BE {
+			w.Class = LS
+		}
+		return w, nil
+	}
+	var spec resourceSpec
+	first := decode(p, AnnSpec, &spec)
+	for _, part := range []func() *Refusal{
+		func() *Refusal { w.cap = p.Annotations[AnnCap]; return capWord(w.cap) },
+		func() *Refusal { return healOf(p) },
+		func() *Refusal { return w.readBind(&spec) },
+		func() *Refusal { return w.readExclusive(&spec) },
+		func() *Refusal { return w.readAlignment(p) },
+		func() *Refusal { return w.readSMT(p.Annotations[AnnSMT]) },
+		func() *Refusal { return w.readNamed(p.Annotations[AnnContainers]) },
+	} {
+		if err := part(); err != nil && first == nil {
+			first = err
+		}
+	}
+	return w, first
+}
+
+func classOf(p *Pod) (Class, *Refusal) {
+	switch c := Class(p.Labels[LabelClass]); c {
+	case "":
+		if p.QoS == BestEffort {
+			return BE, nil
+		}
+		return LS, nil
+	case LSE, LSR, LS, BE, SYSTEM:
+		return c, nil
+	default:
+		return "", refuse(InvalidQoS, "label %s is %s; it must be LSE, LSR, LS, BE or SYSTEM", LabelClass,
+			literal(string(c)))
+	}
+}
+
+// decode reads an annotation into a value; one that is not there changes nothing.
+func decode(p *Pod, key string, into any) *Refusal {
+	text := p.Annotations[key]
+	if text == "" {
+		return nil
+	}
+	if len(text) > maxAnnotation {
+		return refuse(InvalidAnnotation, "annotation %s is larger than the %d bytes allowed", key, maxAnnotation)
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return refuse(InvalidAnnotation, "annotation %s is not the JSON object expected: %s", key, literal(text))
+	}
+	return nil
+}
+
+// capWord checks whether a pod says in a word that is known what caps it takes.
+func capWord(v string) *Refusal {
+	switch v {
+	case "", capExempt, capAllow:
+		return nil
+	default:
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be exempt or allow", AnnCap, literal(v))
+	}
+}
+
+// healOf checks whether a pod says in a word that is known that it is to stay without CPUs
+// that it lost or was not given.
+func healOf(p *Pod) *Refusal {
+	switch v := p.Annotations[AnnHeal]; v {
+	case "", "auto", healOff:
+		return nil
+	default:
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be auto or off", AnnHeal, literal(v))
+	}
+}
+
+func (w *Wish) readBind(spec *resourceSpec) *Refusal {
+	own, key := spec.Preferred, "preferredCPUBindPolicy"
+	if spec.Required != "" && spec.Required != "Default" {
+		own, key, w.bindRequired = spec.Required, "requiredCPUBindPolicy", true
+	}
+	policy := cpuallocator.FullPCPUs
+	switch own {
+	case "", "Default":
+		return nil
+	case "FullPCPUs":
+	case "SpreadByPCPUs":
+		policy = cpuallocator.SpreadByPCPUs
+	case "ConstrainedBurst":
+		if w.Class != LS {
+			w.badBind = true
+			return refuse(InvalidRequest, "%s ConstrainedBurst is for LS pods, this pod is %s", key, w.Class)
+		}
+		w.burst = true
+		return nil
+	default:
+		w.badBind = true
+		return refuse(InvalidAnnotation,
+			"annotation %s: %s is %s; it must be Default, FullPCPUs, SpreadByPCPUs or ConstrainedBurst", AnnSpec, key,
+			literal(own))
+	}
+	w.bind = &policy
+	return nil
+}
+
+func (w *Wish) readExclusive(spec *resourceSpec) *Refusal {
+	policy := cpuallocator.ExclusiveNone
+	switch spec.Exclusive {
+	case "", "Default":
+		return nil
+	case "None":
+	case "PCPULevel":
+		policy = cpuallocator.PCPULevel
+	case "NUMANodeLevel":
+		policy = cpuallocator.NUMANodeLevel
+	default:
+		return refuse(InvalidAnnotation,
+			"annotation %s: preferredCPUExclusivePolicy is %s; it must be Default, None, PCPULevel or NUMANodeLevel",
+			AnnSpec, literal(spec.Exclusive))
+	}
+	w.exclusive = &policy
+	return nil
+}
+
+func (w *Wish) readAlignment(p *Pod) *Refusal {
+	var spec numaSpec
+	err := decode(p, AnnNUMASpec, &spec)
+	w.alignment, w.aligned = alignmentNamed(spec.Policy)
+	if err == nil && !w.aligned && spec.Policy != "" {
+		err = refuse(InvalidAnnotation,
+			"annotation %s: numaTopologyPolicy is %s; it must be None, BestEffort, Restricted or SingleNUMANode",
+			AnnNUMASpec, literal(spec.Policy))
+	}
+	switch spec.Exclusive {
+	case "Preferred":
+		w.apart = ApartPreferred
+	case "Required":
+		w.apart = ApartRequired
+	case "":
+	default:
+		if err == nil {
+			err = refuse(InvalidAnnotation,
+				"annotation %s: singleNUMANodeExclusive is %s; it must be Preferred or Required", AnnNUMASpec,
+				literal(spec.Exclusive))
+		}
+	}
+	return err
+}
+
+func (w *Wish) readSMT(v string) *Refusal {
+	var smt cpuallocator.SMT
+	switch v {
+	case "":
+		return nil
+	case "none":
+		smt = cpuallocator.SMTNone
+	case "isolate":
+		smt = cpuallocator.SMTIsolate
+	case "align":
+		smt = cpuallocator.SMTAlign
+	case "roundup":
+		smt = cpuallocator.SMTRoundUp
+	default:
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be none, isolate, align or roundup", AnnSMT,
+			literal(v))
+	}
+	w.smt = &smt
+	return nil
+}
