@@ -28,12 +28,22 @@ demo: setup-vm ## show the main job on a real runtime in a virtual machine; KEEP
 	@$(GO) run ./e2e/demo $(if $(KEEP),-keep) $(if $(DRIVER),-driver $(DRIVER))
 
 .PHONY: test
-test: test-fast chart test-cpumanager test-vm e2e-kubernetes-smoke ## run all tests, installing what they need
+test: test-fast test-placement chart test-cpumanager test-vm e2e-kubernetes-smoke ## run all tests, installing what they need
 
 .PHONY: test-fast
 test-fast: setup-test ## everything that needs no virtual machine
 	QUIETCORE_CI=1 $(GO) test $(PACKAGES)
 	QUIETCORE_CI=1 $(GO) test -tags quietcore_faults -run TestFailAt ./cmd/quietcore
+
+.PHONY: scheduler
+scheduler: ## build bin/quietcore-scheduler, and Kubernetes' scheduler first: four minutes, once
+	cd scheduler && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/quietcore-scheduler
+
+.PHONY: test-placement test-scheduler
+test-placement: ## what the scheduler decides by, without Kubernetes: random clusters in which everything comes late
+	cd scheduler && $(GO) test ./placement ./simulate
+test-scheduler: ## the scheduler's scenarios in kube-scheduler's own framework, built first: four minutes, once; QUIETCORE_CONTROL_PLANE=DIR, with etcd and kube-apiserver in it, plays them on a real API server
+	cd scheduler && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -count=1 ./...
 
 .PHONY: test-cpumanager # -vet=off: lint vets it
 test-cpumanager: ## hold placement under kubelet's options against kubelet's own CPU manager
@@ -53,8 +63,10 @@ world-replay: ## play 1,000 of them, SEEDS=, and replay each ten times on one pr
 	$(GO) test ./plugin -count=1 -timeout 0 -v -run TestASeedIsOneRun -args -world.same=$(SEEDS) -world.from=$(FROM) -world.again=10
 
 .PHONY: test-vm
-test-vm: setup-vm build ## every scenario through simulate and on a real runtime in virtual machines, with and without systemd in turn; then counting on x86 and the quick proofs
-	$(GO) run ./e2e -suite e2e/scenarios -driver alternate
+# TURN chooses half of the scenarios and the driver of each: four commits in a row play all of them with both.
+TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
+test-vm: setup-vm build ## half of the scenarios, by turns (TURN=), through simulate and on a real runtime in virtual machines, with systemd and without; then counting on x86 and the quick proofs
+	$(GO) run ./e2e -suite e2e/scenarios -driver alternate -turn $(TURN)
 	$(GO) run ./e2e/counters -only x86
 	$(GO) run ./e2e/proof -driver systemd -only drift,crash,uninstall,doctor
 

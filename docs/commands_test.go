@@ -178,6 +178,7 @@ var byHand = map[string]string{
 	"help":           "TestCheapCommands runs it",
 	"bench":          "measures; takes a machine of its own",
 	"bench-vm":       "measures; takes a machine of its own",
+	"scheduler":      "builds Kubernetes; test-placement has what it decides by",
 	"pmu-check":      "takes a PMU",
 	"eval-cpi":       "writes figures; hack/evalcpi tests what makes them",
 	"eval-reclaim":   "takes recorded traces",

@@ -95,6 +95,12 @@ var mayImport = map[string]string{
 		"internal/faults internal/incidents internal/incidents/export internal/incidents/report internal/metrics " +
 		"internal/paper internal/render internal/top internal/topodoc policy sysfs",
 
+	// The scheduler, a module of its own.
+	"scheduler/cmd/quietcore-scheduler": "scheduler/plugin scheduler/simulate",
+	"scheduler/placement":               "cpuallocator cpuset internal/ledger policy topology",
+	"scheduler/plugin":                  "internal/kube internal/ledger policy scheduler/placement",
+	"scheduler/simulate": "internal/ledger internal/script internal/topodoc policy scheduler/placement " +
+		"topology",
 
 	// Tests on nodes and clusters.
 	"e2e":                 "e2e/command e2e/kubelet e2e/machine e2e/scenario internal/script",
@@ -178,6 +184,7 @@ var goroutines = map[string]string{
 	"plugin/plugin.go":                      "the parts of the plugin",
 	"reclaim/loop/evict.go":                 "evicts while the loop goes on",
 	"reclaim/loop/save.go":                  "saves while the loop goes on",
+	"scheduler/plugin/follow.go":            "follows what nodes publish",
 	"sysfs/watch_linux.go":                  "receives the kernel's messages",
 }
 

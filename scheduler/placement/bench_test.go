@@ -1,0 +1,114 @@
+package placement
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/ledger"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// large is a cluster of nodes of 256 CPUs in four kinds, each with a third of its CPUs owned,
+// no two alike.
+func large(b *testing.B, nodes int) (*Cluster, []string) {
+	b.Helper()
+	c, d, rng := NewCluster(nil), ledger.NewDecoder(), rand.New(rand.NewPCG(1, 1))
+	var names []string
+	for i := range nodes {
+		topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 1 + i%2*3, L3PerNode: 4 >> (i % 2),
+			CoresPerL3:     16 / (1 + i%2),
+			ThreadsPerCore: 2, Numbering: []topology.Numbering{topology.Split, topology.Adjacent}[i/2%2]}.Build()
+		if err != nil {
+			b.Fatal(err)
+		}
+		l := policy.Ledger{Rules: &policy.Config{Authority: policy.Authority{TrustStatus: true}}}
+		for j, core := range topo.Cores() {
+			if rng.IntN(3) > 0 {
+				continue
+			}
+			h := policy.Holding{UID: fmt.Sprintf("0f34a2c6-8a57-4d3e-9d5a-%06d%06d", i, j), Namespace: "shop",
+				Pod: fmt.Sprintf("checkout-7d9c6f8b5-%05d", j), Class: policy.LSR, Requested: len(core.CPUs)}
+			cpus := cpuset.Of(core.CPUs...)
+			h.CPUs = cpus.Pack()
+			l.Holdings = append(l.Holdings, h)
+		}
+		text, err := ledger.Encode(topo, &l, 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		n, err := d.Decode(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		names = append(names, fmt.Sprintf("node-%d", i))
+		if err := c.Publish(names[i], n); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return c, names
+}
+
+func owner(milli int64) *Wish {
+	r := policy.Resources{RequestMilli: milli, LimitMilli: milli}
+	return NewWish(&policy.Pod{UID: "u", Sandbox: "u", Namespace: "shop", Name: "p", QoS: policy.Guaranteed,
+		Resources: &r, Labels: map[string]string{policy.LabelClass: "LSR"}})
+}
+
+// BenchmarkAsk is what a node costs that is looked at in earnest, and one that the count rules
+// out; node-KB is what is kept of each.
+func BenchmarkAsk(b *testing.B) {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	const nodes = 1000
+	c, names := large(b, nodes)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	for name, w := range map[string]*Wish{"fits": owner(4000), "too many": owner(250_000)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				_, _ = c.Node(names[i%nodes]).Ask(w, Load{SharedMilli: 4000})
+			}
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1024/nodes, "node-KB")
+		})
+	}
+}
+
+// BenchmarkRate is the same for the next of several pods that are alike.
+func BenchmarkRate(b *testing.B) {
+	const nodes = 1000
+	c, names := large(b, nodes)
+	w := owner(4000)
+	for _, name := range names {
+		_, _ = c.Node(name).Rate(w, Load{SharedMilli: 4000})
+	}
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		_, _ = c.Node(names[i%nodes]).Rate(w, Load{SharedMilli: 4000})
+	}
+}
+
+// BenchmarkPublish is a NodeResourceTopology event until the scheduler decides by it.
+func BenchmarkPublish(b *testing.B) {
+	c, names := large(b, 1)
+	s := c.Node(names[0])
+	text, err := ledger.Encode(s.site.topology, s.ledger, 2)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := ledger.NewDecoder()
+	for b.Loop() {
+		n, err := d.Decode(text)
+		if err == nil {
+			err = c.Publish(names[0], n)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

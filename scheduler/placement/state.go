@@ -1,0 +1,236 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// State is one node at one moment. It is never changed.
+type State struct {
+	site       *site
+	ledger     *policy.Ledger
+	generation uint64
+	version    uint64 // counts the states of the node
+	flights    []flight
+	more       []policy.Holding // of the flights that the ledger lacks
+	last       *atomic.Pointer[answer]
+	broken     error // why there is no ledger
+	counts
+}
+
+// counts are what is told at a glance.
+type counts struct {
+	spare  int // CPUs of the shared pool that are not reserved
+	beyond int // CPUs that are withheld, or more than was requested: nobody's request pays for them
+}
+
+// flight is a pod on its way to a node.
+type flight struct {
+	holding policy.Holding
+	wish    *Wish // of a pod that another scheduler sent, or this one before it was started
+	offer   policy.Offer
+	started bool // the pod runs, so that the node has decided about it
+	silent  int  // generations since then that do not have it
+}
+
+// enoughSilence is how many generations of the ledger that do not know a pod say that the node
+// gave it nothing. The first may have been made before the pod ran and have come late.
+const enoughSilence = 2
+
+// Load is what a caller knows of a node beyond its state.
+type Load struct {
+	// SharedMilli is what pods request of the shared pool, those on their way included.
+	SharedMilli int64
+	// Without are UIDs of pods that count as gone, More what others hold that come first.
+	Without []string
+	More    []policy.Holding
+}
+
+// Place is what a node would give a pod.
+type Place struct {
+	policy.Offer
+	Holding policy.Holding
+	Cost    Cost
+	Trusted bool // the node takes the scheduler's word for it
+}
+
+// Known says that the node publishes what is needed to ask it; Why says what is missing.
+func (s *State) Known() bool { return s != nil && s.site != nil }
+func (s *State) Why() error  { return s.broken }
+
+// Generation is that of the node's ledger.
+func (s *State) Generation() uint64 { return s.generation }
+
+// Payable is how many CPUs the requests of all pods here may add up to: not those that are
+// reserved, isolated, kept idle for an owner or rounded up to. Where Odd says so, it is fewer
+// than the node's sums say.
+func (s *State) Payable() int { return s.site.usable.Count() - s.beyond }
+
+// Odd says that a pod that asks for nothing needs a look here, too.
+func (s *State) Odd() bool {
+	return s.Known() && (s.beyond > 0 || s.site.confines || s.site.narrow)
+}
+
+// Confines says that pods of the shared pool are bound to NUMA nodes, whether they ask or not.
+func (s *State) Confines() bool { return s.Known() && s.site.confines }
+
+// Owner is what a pod owns here, or is on its way to: how many CPUs of its request; false: none.
+func (s *State) Owner(uid string) (cpus int, owns bool) {
+	if !s.Known() {
+		return 0, false
+	}
+	list := s.ledger.Holdings
+	at, _ := slices.BinarySearchFunc(list, uid, func(h policy.Holding, uid string) int {
+		return strings.Compare(h.UID, uid)
+	})
+	for ; at < len(list) && list[at].UID == uid; at++ {
+		cpus, owns = cpus+list[at].Requested, owns || list[at].Owns()
+	}
+	for i := range s.more {
+		if h := &s.more[i]; h.UID == uid && h.Owns() {
+			cpus, owns = cpus+h.Requested, true
+		}
+	}
+	return cpus, owns
+}
+
+// answer is what was last found out of a state: most pods are one of several that are alike,
+// and most nodes have not changed since the one before was looked at.
+type answer struct {
+	alike   string // what the pod asked for
+	shared  int64
+	cost    Cost
+	refusal *policy.Refusal
+}
+
+// Rate is what a place on the node would cost a pod, or why it has none.
+func (s *State) Rate(w *Wish, l Load) (Cost, *policy.Refusal) {
+	_, here := s.Owner(w.Pod.UID)
+	if here || len(l.Without) > 0 || len(l.More) > 0 {
+		p, refusal := s.Ask(w, l)
+		return p.Cost, refusal
+	}
+	if a := s.last.Load(); a != nil && a.shared == l.SharedMilli && a.alike == w.alike {
+		return a.cost, a.refusal
+	}
+	p, refusal := s.Ask(w, l)
+	s.last.Store(&answer{alike: w.alike, shared: l.SharedMilli, cost: p.Cost, refusal: refusal})
+	return p.Cost, refusal
+}
+
+// Ask is what the node would answer to a pod.
+func (s *State) Ask(w *Wish, l Load) (Place, *policy.Refusal) {
+	var p Place
+	t := s.site.trial()
+	defer s.site.giveBack(t)
+	r := w.on(s.site, t)
+	if r.refusal != nil {
+		return p, r.refusal
+	}
+	if refusal := s.tooFew(r.applicant, &l); refusal != nil {
+		return p, refusal
+	}
+	more := s.more
+	if len(l.More) > 0 {
+		more = append(slices.Clone(s.more), l.More...)
+	}
+	standing := policy.Standing{Ledger: s.ledger, More: more, Without: l.Without, SharedMilli: l.SharedMilli}
+	if refusal := t.Judge(r.applicant, standing, &p.Offer); refusal != nil {
+		return p, refusal
+	}
+	p.Trusted = s.site.rules.Authority.TrustStatus
+	p.Holding = r.applicant.Holding(&p.Offer)
+	p.Cost = s.cost(&p.Offer, &l)
+	return p, nil
+}
+
+// Ending are owners, by UID, that the node still shows and that are not there any more: soon
+// their CPUs will be free, so that nobody need be preempted for the sake of them.
+func (s *State) Ending(there func(uid string) bool) (list []string) {
+	for i := range s.ledger.Holdings {
+		if h := &s.ledger.Holdings[i]; h.Owns() && !there(h.UID) && !slices.Contains(list, h.UID) {
+			list = append(list, h.UID)
+		}
+	}
+	return list
+}
+
+// Fits compares sums, for a pod that will share, with what pods request there already: CPUs
+// that nobody's request pays for are not the node's to give, whatever its own sums say.
+func (s *State) Fits(w *Wish, requested int64) *policy.Refusal {
+	if !s.Odd() || w.Pod.Resources == nil || w.Pod.Resources.RequestMilli == 0 || w.Says.Class == policy.BE {
+		return nil
+	}
+	asked, payable := w.Pod.Resources.RequestMilli, int64(s.Payable())
+	left := 1000*payable - requested
+	if asked <= left {
+		return nil
+	}
+	return &policy.Refusal{Code: cpuallocator.InsufficientCPUs, Message: fmt.Sprintf(
+		"%dm are asked for and %dm are left of the %d CPUs that are not reserved, kept idle for another pod or "+
+			"rounded up to", asked, max(left, 0), payable)}
+}
+
+// tooFew counts before anything is searched.
+func (s *State) tooFew(a *policy.Applicant, l *Load) *policy.Refusal {
+	n := a.CPUs()
+	if n == 0 || len(l.Without) > 0 {
+		return nil
+	}
+	left := s.spare - int((l.SharedMilli+999)/1000) - s.ledger.Waiting
+	if n <= left {
+		return nil
+	}
+	waiting := ""
+	if s.ledger.Waiting > 0 {
+		waiting = fmt.Sprintf(", pods there wait for %d", s.ledger.Waiting)
+	}
+	return &policy.Refusal{Code: cpuallocator.InsufficientCPUs, Message: fmt.Sprintf(
+		"%d CPUs are asked for; %d are free, of which pods of the shared pool request %dm%s", n, s.spare, l.SharedMilli,
+		waiting)}
+}
+
+// count looks at what is taken, once a state.
+func (s *State) count() {
+	if !s.Known() {
+		return
+	}
+	free := s.site.usable
+	free.RemovePacked(s.ledger.Booked)
+	for _, list := range [][]policy.Holding{s.ledger.Holdings, s.more} {
+		for i := range list {
+			h := &list[i]
+			free.RemovePacked(h.CPUs)
+			free.RemovePacked(h.Withheld)
+			s.beyond += h.Withheld.Count() + h.Surplus()
+		}
+	}
+	s.spare = free.Count()
+	if s.ledger.Overlap {
+		s.spare = 0
+	}
+}
+
+// free are the CPUs that nobody holds.
+func (s *State) free(l *Load) cpuset.Set {
+	free := s.site.usable
+	free.RemovePacked(s.ledger.Booked)
+	for _, list := range [][]policy.Holding{s.ledger.Holdings, s.more, l.More} {
+		for i := range list {
+			if !slices.Contains(l.Without, list[i].UID) {
+				free.RemovePacked(list[i].CPUs)
+				free.RemovePacked(list[i].Withheld)
+			}
+		}
+	}
+	return free
+}
+
+// SharedMilli is what pods request of the shared pool as the node last said.
+func (s *State) SharedMilli() int64 { return s.ledger.SharedMilli }

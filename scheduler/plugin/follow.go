@@ -1,0 +1,179 @@
+package plugin
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/quietcore/quietcore/internal/ledger"
+	"github.com/quietcore/quietcore/policy"
+)
+
+func topologies() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "topology.node.k8s.io", Version: "v1alpha2",
+		Resource: "noderesourcetopologies"}
+}
+
+// follow starts to follow what nodes publish, and pods.
+func (p *Plugin) follow(ctx context.Context) error {
+	client, err := metadata.NewForConfig(p.handle.KubeConfig())
+	if err != nil {
+		return fmt.Errorf("client of %s: %w", topologies().Resource, err)
+	}
+	api := client.Resource(topologies())
+	lister := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return api.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return api.Watch(ctx, o)
+		},
+	}
+	nodes := &nodes{p: p, decoder: ledger.NewDecoder(), texts: sums{}}
+	r := cache.NewReflectorWithOptions(lister, &metav1.PartialObjectMetadata{}, nodes,
+		cache.ReflectorOptions{Name: "Quietcore's " + topologies().Resource})
+	go r.RunWithContext(ctx)
+	go p.activateForever(ctx)
+	return p.followPods()
+}
+
+func (p *Plugin) followPods() error {
+	if p.handle.SharedInformerFactory() == nil {
+		return errors.New("the scheduler follows no pods")
+	}
+	_, err := p.handle.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(
+		cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { p.seen(o) },
+			UpdateFunc: func(_, o any) { p.seen(o) },
+			DeleteFunc: func(o any) {
+				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = gone.Obj
+				}
+				if pod, ok := o.(*v1.Pod); ok {
+					p.over(pod)
+				}
+			},
+		})
+	return err
+}
+
+func (p *Plugin) over(pod *v1.Pod) {
+	p.pending.remove(string(pod.UID))
+	p.cluster.Drop(string(pod.UID))
+}
+
+// seen takes over what a pod says of itself: that it is over, or where it is and on which
+// CPUs. So a scheduler that starts knows of pods that their nodes do not show yet.
+func (p *Plugin) seen(obj any) {
+	pod, ok := obj.(*v1.Pod)
+	if !ok || pod.Spec.NodeName == "" {
+		return
+	}
+	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+		p.over(pod)
+		return
+	}
+	p.pending.remove(string(pod.UID))
+	class := policy.Class(pod.Labels[policy.LabelClass])
+	o, told := policy.OfferIn(pod.Annotations[policy.AnnStatus])
+	if !told && class != policy.LSE && class != policy.LSR {
+		return
+	}
+	p.cluster.Assigned(pod.Spec.NodeName, wishOf(pod), o, pod.Status.Phase == v1.PodRunning)
+}
+
+type sums map[string][sha256.Size]byte
+
+// nodes is where a reflector puts what nodes publish. It keeps no texts but to tell whether
+// anything has changed.
+type nodes struct {
+	p       *Plugin
+	mu      sync.Mutex
+	decoder *ledger.Decoder
+	texts   sums // of what was last read, by node
+}
+
+func (n *nodes) Add(o any) error { return n.Update(o) }
+
+func (n *nodes) Update(o any) error {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return err
+	}
+	n.take(m.GetName(), m.GetAnnotations())
+	return nil
+}
+
+func (n *nodes) take(name string, annotations map[string]string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	text := sha256.Sum256([]byte(annotations[ledger.AnnLedger] + "\n" + annotations[ledger.AnnRules] + "\n" +
+		annotations[ledger.AnnMachine]))
+	if before, ok := n.texts[name]; ok && before == text {
+		return
+	}
+	n.texts[name] = text
+	node, err := n.decoder.Decode(annotations)
+	if err == nil {
+		err = n.p.cluster.Publish(name, node)
+	}
+	if err != nil {
+		n.p.cluster.Broken(name, err)
+		klog.Background().Error(err, "What a node publishes cannot be read", "node", name)
+	}
+}
+
+func (n *nodes) Delete(o any) error {
+	m, err := meta.Accessor(o)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	delete(n.texts, m.GetName())
+	n.mu.Unlock()
+	n.p.cluster.Gone(m.GetName())
+	return nil
+}
+
+// Replace takes over a whole list: nodes that are not in it publish nothing any more.
+func (n *nodes) Replace(list []any, _ string) error {
+	there := map[string]bool{}
+	for _, o := range list {
+		m, err := meta.Accessor(o)
+		if err != nil {
+			return err
+		}
+		there[m.GetName()] = true
+		n.take(m.GetName(), m.GetAnnotations())
+	}
+	n.mu.Lock()
+	var gone []string
+	for name := range n.texts {
+		if !there[name] {
+			gone = append(gone, name)
+			delete(n.texts, name)
+		}
+	}
+	n.mu.Unlock()
+	for _, name := range gone {
+		n.p.cluster.Gone(name)
+	}
+	return nil
+}
+
+// Resync has nothing to do: nothing is kept.
+func (n *nodes) Resync() error { return nil }
+
+var _ cache.ReflectorStore = &nodes{}
