@@ -13,75 +13,75 @@ import (
 )
 
 // absorb brings the tree up to what a batch decided. It writes nothing.
-func (e *writer) absorb(b batch) {
+func (w *writer) absorb(b batch) {
 	if b.topo != nil {
-		e.topo, e.rev = b.topo, b.rev
-		e.tree.SetOnline(b.topo.Online())
+		w.topo, w.rev = b.topo, b.rev
+		w.tree.SetOnline(b.topo.Online())
 	}
 	if b.anew {
-		b.decisions = slices.Concat(e.dropsBut(b.decisions), b.decisions, e.poolsBut(b.decisions))
+		b.decisions = slices.Concat(w.dropsBut(b.decisions), b.decisions, w.poolsBut(b.decisions))
 	}
 	for _, d := range b.decisions {
 		switch d := d.(type) {
 		case policy.SetPool:
-			e.setPool(d)
-			e.c.o.Log.Info("pool", "pool", string(d.ID), "cpus", d.CPUs.String(), "rev", e.rev)
+			w.setPool(d)
+			w.c.o.Log.Info("pool", "pool", string(d.ID), "cpus", d.CPUs.String(), "rev", w.rev)
 		case policy.DropPool:
-			e.tree.DropPool(string(d.ID))
+			w.tree.DropPool(string(d.ID))
 		case policy.SetPod:
-			e.setPod(d)
+			w.setPod(d)
 		case policy.SetContainer:
-			e.setContainer(d, b.observed)
+			w.setContainer(d, b.observed)
 		case policy.DropContainer:
-			e.tree.Remove(d.ID)
-			drop(e.ctrs[d.ID])
-			delete(e.ctrs, d.ID)
-			delete(e.audit.strays, d.ID)
+			w.tree.Remove(d.ID)
+			drop(w.ctrs[d.ID])
+			delete(w.ctrs, d.ID)
+			delete(w.audit.strays, d.ID)
 		case policy.DropPod:
-			e.tree.Remove(d.UID)
-			s := e.pods[d.UID]
+			w.tree.Remove(d.UID)
+			s := w.pods[d.UID]
 			drop(s)
-			delete(e.pods, d.UID)
-			e.foreignTo(s, false)
+			delete(w.pods, d.UID)
+			w.foreignTo(s, false)
 		case policy.SetUnannounced:
-			e.setUnannounced(d)
+			w.setUnannounced(d)
 		case policy.DropUnannounced:
-			e.dropUnannounced(d.UID)
+			w.dropUnannounced(d.UID)
 		case policy.Notice:
-			e.c.o.Log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
-			e.c.o.Notify(d)
+			w.c.o.Log.Warn(d.Message, "reason", d.Reason, "pod", podName(d.Pod))
+			w.c.o.Notify(d)
 		}
 	}
 	if b.live {
-		e.live = true
-		e.findSlices()
-		if e.reader != nil {
-			e.tree.LookAbove(e.reader.CPUs) // before the first write
+		w.live = true
+		w.findSlices()
+		if w.reader != nil {
+			w.tree.LookAbove(w.reader.CPUs) // before the first write
 		}
 	}
 	for path, found := range b.observed {
-		e.tree.Observe(path, found)
+		w.tree.Observe(path, found)
 	}
-	e.audit.verify = append(e.audit.verify, b.verify...)
-	e.lookAgain(b.recheck)
-	e.limits.soon = append(e.limits.soon, b.soon...)
+	w.audit.verify = append(w.audit.verify, b.verify...)
+	w.lookAgain(b.recheck)
+	w.limits.soon = append(w.limits.soon, b.soon...)
 	if b.audit {
-		e.startAudit()
+		w.startAudit()
 	}
 }
 
 // dropsBut drops every pod and container that decisions, the whole state of a new
 // machine, do not name.
-func (e *writer) dropsBut(decisions []policy.Decision) []policy.Decision {
+func (w *writer) dropsBut(decisions []policy.Decision) []policy.Decision {
 	named := map[string]place{}
 	note(named, decisions)
 	var drops []policy.Decision
-	for _, id := range slices.Sorted(maps.Keys(e.ctrs)) {
+	for _, id := range slices.Sorted(maps.Keys(w.ctrs)) {
 		if _, ok := named[id]; !ok {
 			drops = append(drops, policy.DropContainer{ID: id})
 		}
 	}
-	for _, uid := range slices.Sorted(maps.Keys(e.pods)) {
+	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
 		if _, ok := named[uid]; !ok {
 			drops = append(drops, policy.DropPod{UID: uid})
 		}
@@ -91,7 +91,7 @@ func (e *writer) dropsBut(decisions []policy.Decision) []policy.Decision {
 
 // poolsBut drops every pool that is not in use after decisions, the whole state of a new
 // machine.
-func (e *writer) poolsBut(decisions []policy.Decision) []policy.Decision {
+func (w *writer) poolsBut(decisions []policy.Decision) []policy.Decision {
 	used := map[policy.PoolID]bool{}
 	for _, d := range decisions {
 		switch d := d.(type) {
@@ -102,7 +102,7 @@ func (e *writer) poolsBut(decisions []policy.Decision) []policy.Decision {
 		}
 	}
 	var drops []policy.Decision
-	for _, name := range e.tree.Pools() {
+	for _, name := range w.tree.Pools() {
 		if id := policy.PoolID(name); !used[id] {
 			drops = append(drops, policy.DropPool{ID: id})
 		}
@@ -111,10 +111,10 @@ func (e *writer) poolsBut(decisions []policy.Decision) []policy.Decision {
 }
 
 // lookAgain looks at the quotas of pods that are ours to set.
-func (e *writer) lookAgain(uids []string) {
+func (w *writer) lookAgain(uids []string) {
 	for _, uid := range uids {
-		if s := e.pods[uid]; s != nil && (s.limit.ours || s.idle.ours) {
-			e.lookAtLimit(s)
+		if s := w.pods[uid]; s != nil && (s.limit.ours || s.idle.ours) {
+			w.lookAtLimit(s)
 		}
 	}
 }
@@ -125,35 +125,35 @@ func foundID(uid string) string { return "unannounced/" + uid }
 
 // setUnannounced masks a pod that was never announced, and what is in it: on cgroup
 // v1 nothing inherits.
-func (e *writer) setUnannounced(d policy.SetUnannounced) {
+func (w *writer) setUnannounced(d policy.SetUnannounced) {
 	id := foundID(d.Pod.UID)
-	e.putSlice(d.Pod.CgroupPath)
+	w.putSlice(d.Pod.CgroupPath)
 	need := treeNeed(d.Need)
 	ids := []string{id}
-	err := e.tree.PutPod(cgroup.Pod{ID: id, Path: d.Pod.CgroupPath, Need: need})
+	err := w.tree.PutPod(cgroup.Pod{ID: id, Path: d.Pod.CgroupPath, Need: need})
 	for _, path := range d.Pod.Containers {
 		if err != nil {
 			break
 		}
 		ids = append(ids, id+"/"+path)
-		err = e.tree.PutContainer(cgroup.Container{ID: id + "/" + path, Pod: id, Path: path, Need: need})
+		err = w.tree.PutContainer(cgroup.Container{ID: id + "/" + path, Pod: id, Path: path, Need: need})
 	}
 	if err != nil {
-		e.c.o.Log.Error("a pod that was never announced cannot be masked", "cgroup", d.Pod.CgroupPath, "err", err)
+		w.c.o.Log.Error("a pod that was never announced cannot be masked", "cgroup", d.Pod.CgroupPath, "err", err)
 	}
-	for _, old := range e.found[d.Pod.UID] {
+	for _, old := range w.found[d.Pod.UID] {
 		if !slices.Contains(ids, old) {
-			e.tree.Remove(old)
+			w.tree.Remove(old)
 		}
 	}
-	e.found[d.Pod.UID] = ids
+	w.found[d.Pod.UID] = ids
 }
 
-func (e *writer) dropUnannounced(uid string) {
-	for _, id := range slices.Backward(e.found[uid]) {
-		e.tree.Remove(id)
+func (w *writer) dropUnannounced(uid string) {
+	for _, id := range slices.Backward(w.found[uid]) {
+		w.tree.Remove(id)
 	}
-	delete(e.found, uid)
+	delete(w.found, uid)
 }
 
 func drop(s *subject) {
@@ -169,12 +169,12 @@ func podName(p policy.PodRef) string {
 	return p.Namespace + "/" + p.Name
 }
 
-func (e *writer) setPool(d policy.SetPool) {
-	if err := e.tree.SetPool(string(d.ID), d.CPUs); err != nil {
-		e.c.o.Log.Error("pool refused by the cgroup tree", "pool", string(d.ID), "err", err)
+func (w *writer) setPool(d policy.SetPool) {
+	if err := w.tree.SetPool(string(d.ID), d.CPUs); err != nil {
+		w.c.o.Log.Error("pool refused by the cgroup tree", "pool", string(d.ID), "err", err)
 	}
 	if d.ID == policy.PoolBE.ID() {
-		e.limitBE(d.QuotaMilli)
+		w.limitBE(d.QuotaMilli)
 	}
 }
 
@@ -192,12 +192,12 @@ func memsOf(s *cpuset.Set) cpuset.Set {
 	return *s
 }
 
-func (e *writer) setPod(d policy.SetPod) {
-	s := e.pods[d.Pod.UID]
+func (w *writer) setPod(d policy.SetPod) {
+	s := w.pods[d.Pod.UID]
 	first := s == nil
 	if first {
 		s = &subject{}
-		e.pods[d.Pod.UID] = s
+		w.pods[d.Pod.UID] = s
 	}
 	if d.Rev < s.rev {
 		return
@@ -206,13 +206,13 @@ func (e *writer) setPod(d policy.SetPod) {
 	if s.path == "" {
 		return
 	}
-	e.putSlice(s.path)
-	e.foreignTo(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
-	if err := e.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
+	w.putSlice(s.path)
+	w.foreignTo(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
+	if err := w.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 		Mems: memsOf(d.Mems)}); err != nil {
-		e.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
+		w.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
-	e.keepRoom(s, &d)
+	w.keepRoom(s, &d)
 	s.asked = cgroup.Quota(d.Asked)
 	s.weight = 0
 	if d.WeightMilli > 0 {
@@ -220,7 +220,7 @@ func (e *writer) setPod(d policy.SetPod) {
 	}
 	look := s.idle.want(d.Idle, first && d.Pod.QoS == policy.BestEffort)
 	if s.limit.want(d.Quota, d.QuotaOurs) || look {
-		e.lookAtLimit(s)
+		w.lookAtLimit(s)
 	}
 }
 
@@ -228,16 +228,16 @@ func (e *writer) setPod(d policy.SetPod) {
 func roomID(uid, container string) string { return uid + "/room/" + container }
 
 // keepRoom keeps the CPUs of containers in the mask of their pod.
-func (e *writer) keepRoom(s *subject, d *policy.SetPod) {
+func (w *writer) keepRoom(s *subject, d *policy.SetPod) {
 	for _, name := range s.rooms {
 		if !slices.ContainsFunc(d.Owned, func(o policy.Owned) bool { return o.Container == name }) {
-			e.tree.Remove(roomID(d.Pod.UID, name))
+			w.tree.Remove(roomID(d.Pod.UID, name))
 		}
 	}
 	s.rooms = nil
 	for _, o := range d.Owned {
-		if err := e.tree.PutRoom(roomID(d.Pod.UID, o.Container), d.Pod.UID, o.CPUs); err != nil {
-			e.c.o.Log.Error("a pod does not keep the CPUs of its container", "pod", s.name, "container", o.Container,
+		if err := w.tree.PutRoom(roomID(d.Pod.UID, o.Container), d.Pod.UID, o.CPUs); err != nil {
+			w.c.o.Log.Error("a pod does not keep the CPUs of its container", "pod", s.name, "container", o.Container,
 				"err", err)
 			continue
 		}
@@ -246,84 +246,84 @@ func (e *writer) keepRoom(s *subject, d *policy.SetPod) {
 }
 
 // foreignTo notes whether a pod is one that its slice's limit must not touch.
-func (e *writer) foreignTo(s *subject, is bool) {
+func (w *writer) foreignTo(s *subject, is bool) {
 	if s == nil {
 		return
 	}
-	slice := e.limits.slices[cgroup.Parent(s.path)]
+	slice := w.limits.slices[cgroup.Parent(s.path)]
 	if is = is && slice != nil; is == s.foreign {
 		return
 	}
 	if s.foreign = is; slice != nil {
-		e.limitSlice(slice)
+		w.limitSlice(slice)
 	}
 }
 
 // setContainer follows what was decided of a container. found is what cgroups were found to hold
 // where it comes of a takeover: there no reply of ours has made the runtime write a mask.
-func (e *writer) setContainer(d policy.SetContainer, found observations) {
-	s := e.ctrs[d.Container.ID]
+func (w *writer) setContainer(d policy.SetContainer, found observations) {
+	s := w.ctrs[d.Container.ID]
 	if s == nil {
 		s = &subject{}
-		e.ctrs[d.Container.ID] = s
+		w.ctrs[d.Container.ID] = s
 	}
 	if d.Rev < s.rev {
 		return
 	}
 	s.rev, s.path, s.name = d.Rev, d.Container.CgroupPath, podName(d.Pod)+"/"+d.Container.Name
-	if s.path != "" && e.pods[d.Pod.UID] != nil && e.pods[d.Pod.UID].path != "" {
+	if s.path != "" && w.pods[d.Pod.UID] != nil && w.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
-		unknown := s.logged == "" && found != nil && (d.Beside != nil || len(e.pods[d.Pod.UID].rooms) > 0)
+		unknown := s.logged == "" && found != nil && (d.Beside != nil || len(w.pods[d.Pod.UID].rooms) > 0)
 		if s.logged == "" && !unknown {
-			c.OwnCPUs = e.replied(&d)
+			c.OwnCPUs = w.replied(&d)
 		}
-		if err := e.tree.PutContainer(c); err != nil {
-			e.c.o.Log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err",
+		if err := w.tree.PutContainer(c); err != nil {
+			w.c.o.Log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err",
 				err)
 		}
 		if _, read := found[s.path]; unknown && !read {
-			e.tree.Unread(s.path)
+			w.tree.Unread(s.path)
 		}
 	}
 	s.asked, s.container = cgroup.Quota(d.Asked.Quota), true
-	if d.Cap != nil && !e.c.saving.has(d.Cap) {
-		e.capLater(d)
+	if d.Cap != nil && !w.c.saving.has(d.Cap) {
+		w.capLater(d)
 	} else if s.limit.found(d.Asked.OurQuota); s.limit.want(d.Quota, d.QuotaOurs) {
-		e.lookAtLimit(s)
+		w.lookAtLimit(s)
 	}
-	e.report(s, d)
+	w.report(s, d)
 }
 
 // capLater leaves a container its limit until its cap is on disk: a daemon that finds cgroups
 // blind after this one was killed undoes the caps of the file only.
-func (e *writer) capLater(d policy.SetContainer) {
-	e.c.saving.now(func() {
-		e.c.hand.owe(nil)
-		e.c.o.At(failpoint.CapSaved)
+func (w *writer) capLater(d policy.SetContainer) {
+	w.c.saving.now(func() {
+		w.c.hand.owe(nil)
+		w.c.o.At(failpoint.CapSaved)
 		// Of one that is not in the file now something else was decided, with a newer revision.
-		if e.c.machine.Knows(d.Container.ID) && e.c.saving.has(d.Cap) {
-			e.put(batch{decisions: []policy.Decision{d}})
+		if w.c.machine.Knows(d.Container.ID) && w.c.saving.has(d.Cap) {
+			w.put(batch{decisions: []policy.Decision{d}})
 		}
-		e.c.hand.paid()
+		w.c.hand.paid()
 	})
 }
 
 // replied is the mask that our reply makes the runtime write; empty: none.
-func (e *writer) replied(d *policy.SetContainer) cpuset.Set {
+func (w *writer) replied(d *policy.SetContainer) cpuset.Set {
 	switch {
 	case d.Need.Own != nil:
 		return *d.Need.Own
 	case d.Beside != nil:
 		return *d.Beside
 	case d.Asked.CPUs:
-		return e.topo.Online()
+		return w.topo.Online()
 	}
 	return cpuset.Set{}
 }
 
 // report logs one line where a container's place changed by a decision about it.
-func (e *writer) report(s *subject, d policy.SetContainer) {
+func (w *writer) report(s *subject, d policy.SetContainer) {
 	now := "pool " + string(d.Need.Pool)
 	if d.Need.Own != nil {
 		now = d.Need.Own.String()
@@ -334,7 +334,7 @@ func (e *writer) report(s *subject, d policy.SetContainer) {
 	if now == s.logged {
 		return
 	}
-	e.c.o.Log.Info("container", "pod", podName(d.Pod), "container", d.Container.Name, "cpus", now, "was", s.logged,
+	w.c.o.Log.Info("container", "pod", podName(d.Pod), "container", d.Container.Name, "cpus", now, "was", s.logged,
 		"why",
 		d.Why, "rev", d.Rev)
 	s.logged = now
@@ -345,9 +345,9 @@ const maxSlices = 64
 
 // putSlice declares the slice that a pod lies in, so that whoever starts there
 // while nobody watches lands in its pool.
-func (e *writer) putSlice(pod string) {
+func (w *writer) putSlice(pod string) {
 	path := cgroup.Parent(pod)
-	if e.slices[path] || len(e.slices) >= maxSlices {
+	if w.slices[path] || len(w.slices) >= maxSlices {
 		return
 	}
 	var pool policy.PoolID
@@ -359,47 +359,47 @@ func (e *writer) putSlice(pod string) {
 	default:
 		return
 	}
-	if cgroup.IsUnit(path) && !e.c.o.Tree.Records && !e.raw {
-		e.raw = true
-		e.c.o.Log.Warn(
+	if cgroup.IsUnit(path) && !w.c.o.Tree.Records && !w.raw {
+		w.raw = true
+		w.c.o.Log.Warn(
 			"the cgroups are systemd's and are written as files: systemd puts its own values back at every reload, "+
 				"and the audit ours; set cgroup.driver to auto", "cgroup", path)
 	}
-	e.slices[path] = true
-	if err := e.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(string(pool))}); err != nil {
-		e.c.o.Log.Error("slice refused by the cgroup tree", "cgroup", path, "err", err)
+	w.slices[path] = true
+	if err := w.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(string(pool))}); err != nil {
+		w.c.o.Log.Error("slice refused by the cgroup tree", "cgroup", path, "err", err)
 		return
 	}
 	if pool == policy.PoolBE.ID() {
-		e.limits.slices[path] = &subject{path: path, name: path, limit: limit{ours: true},
+		w.limits.slices[path] = &subject{path: path, name: path, limit: limit{ours: true},
 			asked: cgroup.Quota(noQuota())}
-		e.limitSlice(e.limits.slices[path])
+		w.limitSlice(w.limits.slices[path])
 	}
-	if e.reader != nil {
-		e.tree.Unread(path)
-		e.readBackMask(path)
+	if w.reader != nil {
+		w.tree.Unread(path)
+		w.readBackMask(path)
 	}
 }
 
 // readBackMask settles what is uncertain about a cgroup's mask, if it can be read.
-func (e *writer) readBackMask(path string) {
-	switch found, err := e.reader.CPUs(path); {
+func (w *writer) readBackMask(path string) {
+	switch found, err := w.reader.CPUs(path); {
 	case errors.Is(err, cgroup.ErrGone):
-		e.tree.Gone(path)
-	case err == nil && e.slices[path]:
-		e.tree.ReadBack(path, e.lasting(path, found), e.c.now)
+		w.tree.Gone(path)
+	case err == nil && w.slices[path]:
+		w.tree.ReadBack(path, w.lasting(path, found), w.c.now)
 	case err == nil:
-		e.tree.ReadBack(path, found, e.c.now)
+		w.tree.ReadBack(path, found, w.c.now)
 	}
 }
 
 // lasting is a slice's mask as far as it lasts: one that its manager does not have
 // on record, say from a version that wrote files, ends with the next reload.
-func (e *writer) lasting(path string, found cgroup.Effective) cgroup.Effective {
-	if !e.c.o.Tree.Records {
+func (w *writer) lasting(path string, found cgroup.Effective) cgroup.Effective {
+	if !w.c.o.Tree.Records {
 		return found
 	}
-	if set, ok, err := e.out.recorded(path); err == nil && ok && set != found.OwnCPUs {
+	if set, ok, err := w.out.recorded(path); err == nil && ok && set != found.OwnCPUs {
 		found.OwnCPUs = cpuset.Set{}
 	}
 	return found
@@ -416,16 +416,16 @@ func KubeletSlices() []string {
 // findSlices looks for kubelet's slices where they usually are: they want their
 // masks before the first pod is in them. One that cannot be read is left for the
 // next audit, or for its first pod.
-func (e *writer) findSlices() {
-	if e.reader == nil {
+func (w *writer) findSlices() {
+	if w.reader == nil {
 		return
 	}
 	for _, path := range KubeletSlices() {
-		if e.slices[path] {
+		if w.slices[path] {
 			continue
 		}
-		if _, err := e.reader.CPUs(path); err == nil {
-			e.putSlice(path + "/x")
+		if _, err := w.reader.CPUs(path); err == nil {
+			w.putSlice(path + "/x")
 		}
 	}
 }

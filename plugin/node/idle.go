@@ -27,12 +27,12 @@ const leastWeight = 1
 
 // idleDue adds to v what brings cpu.idle to what is wanted. An idle cgroup takes no
 // weight, so it is the last to be set and the first to be undone.
-func (e *writer) idleDue(s *subject, now cgroup.Effective, v *cgroup.Values) {
+func (w *writer) idleDue(s *subject, now cgroup.Effective, v *cgroup.Values) {
 	switch {
 	case !s.idle.ours || s.idle.wanted == now.Idle:
 	case !now.HasIdle:
-		e.withoutIdle(s, cgroup.ErrNoIdle)
-	case s.idle.wanted && e.limits.noIdle:
+		w.withoutIdle(s, cgroup.ErrNoIdle)
+	case s.idle.wanted && w.limits.noIdle:
 	default:
 		on := s.idle.wanted
 		v.Idle, v.Weight = &on, 0
@@ -43,10 +43,10 @@ func (e *writer) idleDue(s *subject, now cgroup.Effective, v *cgroup.Values) {
 }
 
 // withoutIdle goes on without it: suppression by CPUs does the work.
-func (e *writer) withoutIdle(s *subject, err error) {
-	if s.idle.wanted && !e.limits.noIdle {
-		e.limits.noIdle = true
-		e.c.o.Log.Info("best effort is not made idle; its CPUs and its weight hold it back", "cgroup", s.path, "why",
+func (w *writer) withoutIdle(s *subject, err error) {
+	if s.idle.wanted && !w.limits.noIdle {
+		w.limits.noIdle = true
+		w.c.o.Log.Info("best effort is not made idle; its CPUs and its weight hold it back", "cgroup", s.path, "why",
 			err)
 	}
 }

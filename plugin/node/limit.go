@@ -78,37 +78,37 @@ func (l *limit) want(q policy.Quota, ours bool) bool {
 func noQuota() policy.Quota { return policy.QuotaOf(policy.NoLimit) }
 
 // limitBE takes over what all of best effort may use together.
-func (e *writer) limitBE(milli int64) {
-	e.limits.beQuota = nil
+func (w *writer) limitBE(milli int64) {
+	w.limits.beQuota = nil
 	if milli > 0 {
-		e.limits.beQuota = &milli
+		w.limits.beQuota = &milli
 	}
-	for _, path := range slices.Sorted(maps.Keys(e.limits.slices)) {
-		e.limitSlice(e.limits.slices[path])
+	for _, path := range slices.Sorted(maps.Keys(w.limits.slices)) {
+		w.limitSlice(w.limits.slices[path])
 	}
 }
 
 // limitSlice leaves a slice alone in which somebody lies who is not best effort: the
 // quota would stop him with it, and production must not pay.
-func (e *writer) limitSlice(s *subject) {
+func (w *writer) limitSlice(s *subject) {
 	quota, ours := noQuota(), false
-	if e.limits.beQuota != nil {
-		if other := e.foreignIn(s.path); other != "" {
-			e.reportUnlimited(s.path, other)
+	if w.limits.beQuota != nil {
+		if other := w.foreignIn(s.path); other != "" {
+			w.reportUnlimited(s.path, other)
 		} else {
-			quota, ours = policy.QuotaOf(*e.limits.beQuota), true
-			e.limits.unlimited = ""
+			quota, ours = policy.QuotaOf(*w.limits.beQuota), true
+			w.limits.unlimited = ""
 		}
 	}
 	if s.limit.want(quota, ours) {
-		e.lookAtLimit(s)
+		w.lookAtLimit(s)
 	}
 }
 
 // foreignIn is the first pod by name in a slice that is not best effort; empty: none.
-func (e *writer) foreignIn(slice string) string {
+func (w *writer) foreignIn(slice string) string {
 	first := ""
-	for _, s := range e.pods {
+	for _, s := range w.pods {
 		if s.foreign && cgroup.Parent(s.path) == slice && (first == "" || s.name < first) {
 			first = s.name
 		}
@@ -117,23 +117,23 @@ func (e *writer) foreignIn(slice string) string {
 }
 
 // reportUnlimited says once of each pod that it keeps best effort from being limited.
-func (e *writer) reportUnlimited(slice, pod string) {
-	if e.limits.unlimited == pod {
+func (w *writer) reportUnlimited(slice, pod string) {
+	if w.limits.unlimited == pod {
 		return
 	}
-	e.limits.unlimited = pod
+	w.limits.unlimited = pod
 	why := fmt.Sprintf(
 		"best effort has no CPU of its own left and is to have %d thousandths of a CPU, but pod %s lies in %s and "+
 			"is not of class BE: its quota would hold that pod back as well, so best effort is not limited; give "+
-			"the pod a CPU request, or the class BE", *e.limits.beQuota, pod, slice)
-	e.c.o.Log.Warn(why, "cgroup", slice, "pod", pod)
-	e.c.o.Notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
+			"the pod a CPU request, or the class BE", *w.limits.beQuota, pod, slice)
+	w.c.o.Log.Warn(why, "cgroup", slice, "pod", pod)
+	w.c.o.Notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
 }
 
 // limited are the containers, by ID, whose limit is ours.
-func (e *writer) limited() map[string]bool {
+func (w *writer) limited() map[string]bool {
 	ids := map[string]bool{}
-	for id, s := range e.ctrs {
+	for id, s := range w.ctrs {
 		if s.limit.ours {
 			ids[id] = true
 		}
@@ -142,10 +142,10 @@ func (e *writer) limited() map[string]bool {
 }
 
 // lookAtLimit asks for a limit to be looked at.
-func (e *writer) lookAtLimit(s *subject) {
+func (w *writer) lookAtLimit(s *subject) {
 	if !s.pending {
 		s.pending = true
-		e.limits.todo = append(e.limits.todo, s)
+		w.limits.todo = append(w.limits.todo, s)
 	}
 }
 
@@ -159,50 +159,50 @@ func (l *limits) clear() {
 
 // writeLimits writes one quota that has to be looked at, and reports whether there
 // was one.
-func (e *writer) writeLimits() bool {
-	if len(e.limits.todo) == 0 {
+func (w *writer) writeLimits() bool {
+	if len(w.limits.todo) == 0 {
 		return false
 	}
-	s := e.limits.todo[0]
-	e.limits.todo = e.limits.todo[1:]
+	s := w.limits.todo[0]
+	w.limits.todo = w.limits.todo[1:]
 	s.pending = false
-	e.writeLimit(s)
+	w.writeLimit(s)
 	return true
 }
 
-func (e *writer) writeLimit(s *subject) {
+func (w *writer) writeLimit(s *subject) {
 	if s.path == "" || s.dropped {
 		return
 	}
-	now, err := e.reader.Effective(s.path)
+	now, err := w.reader.Effective(s.path)
 	if errors.Is(err, cgroup.ErrGone) {
 		return
 	}
 	v := s.limitDue(now, err)
 	if err == nil {
-		e.idleDue(s, now, &v)
+		w.idleDue(s, now, &v)
 	}
 	if v == (cgroup.Values{}) {
-		e.limitDone(s)
+		w.limitDone(s)
 		return
 	}
-	e.noteDrift(s, now, err)
+	w.noteDrift(s, now, err)
 	before := s.limit.until
-	s.limit.wrote, s.limit.until = true, e.c.now.Add(cgroup.InFlightFor) // also where its result is lost
-	err = e.out.do(Effect{Kind: Write, Path: s.path, Values: v, Before: failpoint.QuotaWriting,
+	s.limit.wrote, s.limit.until = true, w.c.now.Add(cgroup.InFlightFor) // also where its result is lost
+	err = w.out.do(Effect{Kind: Write, Path: s.path, Values: v, Before: failpoint.QuotaWriting,
 		After: failpoint.QuotaWritten}).Err
-	e.count(err)
+	w.count(err)
 	if s.limit.until = before; errors.Is(err, cgroup.ErrInFlight) {
-		s.limit.until = e.c.now.Add(cgroup.InFlightFor)
+		s.limit.until = w.c.now.Add(cgroup.InFlightFor)
 	}
 	switch {
 	case err == nil:
-		e.limitDone(s)
+		w.limitDone(s)
 	case errors.Is(err, cgroup.ErrNoIdle):
-		e.withoutIdle(s, err)
+		w.withoutIdle(s, err)
 	case !errors.Is(err, cgroup.ErrGone):
-		e.limitAgain(s)
-		e.c.o.Log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(),
+		w.limitAgain(s)
+		w.c.o.Log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(),
 			"idle", s.idle.wanted, "err", err)
 	}
 }
@@ -225,35 +225,35 @@ func (s *subject) limitDue(now cgroup.Effective, err error) cgroup.Values {
 }
 
 // limitAgain has a limit looked at with the next retry.
-func (e *writer) limitAgain(s *subject) {
-	e.retry.failed = true
-	e.limits.unwritten = append(e.limits.unwritten, s)
+func (w *writer) limitAgain(s *subject) {
+	w.retry.failed = true
+	w.limits.unwritten = append(w.limits.unwritten, s)
 }
 
 // limitDone takes down that what was due is there. As long as an earlier write may take it
 // back, it is looked at again.
-func (e *writer) limitDone(s *subject) {
-	if e.c.now.Before(s.limit.until) {
-		e.limitAgain(s)
+func (w *writer) limitDone(s *subject) {
+	if w.c.now.Before(s.limit.until) {
+		w.limitAgain(s)
 		return
 	}
 	if s.limit.ours {
 		s.limit.ours, s.limit.seen = !s.limit.back, true
 	}
-	s.idle.ours, s.idle.seen = s.idle.wanted, s.idle.wanted && !e.limits.noIdle
+	s.idle.ours, s.idle.seen = s.idle.wanted, s.idle.wanted && !w.limits.noIdle
 }
 
 // noteDrift tells of what was there and is not any more.
-func (e *writer) noteDrift(s *subject, now cgroup.Effective, err error) {
+func (w *writer) noteDrift(s *subject, now cgroup.Effective, err error) {
 	if err == nil && s.limit.ours && s.limit.seen && now.QuotaMilli != s.limit.target.Milli() {
 		source := sourceOfQuota(s, now)
-		e.c.o.Metrics.QuotaDrift(source)
-		e.c.o.Log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", s.limit.target.String(), "got",
+		w.c.o.Metrics.QuotaDrift(source)
+		w.c.o.Log.Warn("quota drift", "subject", s.name, "cgroup", s.path, "want", s.limit.target.String(), "got",
 			now.Quota.String(), "source", source)
 	}
 	if err == nil && s.idle.wanted && s.idle.seen && !now.Idle {
-		e.c.o.Metrics.QuotaDrift("other")
-		e.c.o.Log.Warn("cpu.idle drift", "subject", s.name, "cgroup", s.path, "weight", now.Weight)
+		w.c.o.Metrics.QuotaDrift("other")
+		w.c.o.Log.Warn("cpu.idle drift", "subject", s.name, "cgroup", s.path, "weight", now.Weight)
 	}
 }
 
