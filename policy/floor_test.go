@@ -280,7 +280,7 @@ func (l *life) requests(nodes *cpuset.Set) int64 {
 
 // checkFloors: an event that is about a pod takes nothing from the shared pool, or from a
 // part of it, that the pods there request. Hardware and kubelet ask nobody.
-func (l *life) checkFloors(t *rapid.T, e Event, before cpuset.Set) {
+func (l *life) checkFloors(t rapid.TB, e Event, before cpuset.Set) {
 	switch e := e.(type) {
 	case PodRun, PodResized, PodFacts, ContainerUpdate, ContainerStopped, Tick, CapVerdict:
 	case PodRemoved:
@@ -316,7 +316,7 @@ func (l *life) checkFloors(t *rapid.T, e Event, before cpuset.Set) {
 
 // checkTakenBack: a pod that came into a pool that is too small found nothing there that
 // nobody requested.
-func (l *life) checkTakenBack(t *rapid.T, e Event) {
+func (l *life) checkTakenBack(t rapid.TB, e Event) {
 	run, ok := e.(PodRun)
 	if !ok || l.cfg.Allocation.SMTRequired {
 		return

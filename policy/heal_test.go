@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func (l *life) holders() map[string]*holder {
 
 // checkHealed: who waits is who lacks CPUs and may have some. When only time passes one pod
 // at most gets any, it waited for them, and it keeps those that it has; all others stay.
-func (l *life) checkHealed(t *rapid.T, e Event, had map[string]holding) (any bool) {
+func (l *life) checkHealed(t rapid.TB, e Event, had map[string]holding) {
 	holders := l.holders()
 	for id, p := range holders {
 		if waits := l.m.waiting[id] == p; waits != (l.m.lacks(p) > 0) || waits == p.since.IsZero() {
@@ -58,11 +59,8 @@ func (l *life) checkHealed(t *rapid.T, e Event, had map[string]holding) (any boo
 			t.Fatalf("%s waits and is not there", id)
 		}
 	}
-	for uid, p := range holders {
-		any = any || had[uid].waits && p.grant != nil && p.grant.cpus != had[uid].cpus
-	}
 	if _, tick := e.(Tick); !tick {
-		return any
+		return
 	}
 	online := l.m.topo.Online()
 	var healed []string
@@ -89,7 +87,14 @@ func (l *life) checkHealed(t *rapid.T, e Event, had map[string]holding) (any boo
 	if len(healed) > 1 {
 		t.Fatalf("one step healed %s", healed)
 	}
-	return any
+}
+
+// someHealed says that a pod got CPUs that it waited for, perhaps only since this step.
+func someHealed(decisions []Decision) bool {
+	return slices.ContainsFunc(decisions, func(d Decision) bool {
+		n, ok := d.(Notice)
+		return ok && n.Reason == "CPUsHealed"
+	})
 }
 
 // movedWell: compaction is configured, and the pod lies better than it did, on as many CPUs.
@@ -108,7 +113,7 @@ func (l *life) movedWell(p *holder, was cpuset.Set) bool {
 }
 
 // settle lets time pass until nobody gets CPUs any more: healing ends.
-func (l *life) settle(t *rapid.T) {
+func (l *life) settle(t rapid.TB) {
 	const others = 8 // ends of caps and of what keeps best effort off
 	for range 3*len(l.m.pods) + others {
 		rev := l.m.Rev()

@@ -108,7 +108,7 @@ func (r *mirror) members(id PoolID) int {
 
 // checkPools: what was decided of pools is what they have, a part has what its pool has
 // on its NUMA nodes, and somebody is in it.
-func (l *life) checkPools(t *rapid.T, s *Snapshot) {
+func (l *life) checkPools(t rapid.TB, s *Snapshot) {
 	whole := map[PoolKind]cpuset.Set{PoolShared: s.Shared, PoolBE: s.BE, PoolSystem: s.System, PoolReserved: s.Reserved}
 	for kind, cpus := range whole {
 		if l.mirror.pools[kind.ID()] != cpus {
@@ -183,7 +183,7 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 	return c
 }
 
-func (l *life) step(t *rapid.T, e Event) error {
+func (l *life) step(t rapid.TB, e Event) error {
 	l.now = l.now.Add(time.Second)
 	before, rev, shared, had := l.text(t), l.m.Rev(), l.m.Snapshot().Shared, l.holdings()
 	if l.m.pools.Overlap {
@@ -206,14 +206,15 @@ func (l *life) step(t *rapid.T, e Event) error {
 	l.follow(t, e, decisions)
 	l.mirror.take(t, decisions)
 	l.check(t)
-	l.healed = l.checkHealed(t, e, had)
+	l.healed = someHealed(decisions)
+	l.checkHealed(t, e, had)
 	l.checkFloors(t, e, shared)
 	l.checkTakenBack(t, e)
 	return nil
 }
 
 // refused checks an error, and that an immediate retry is refused for the same reason.
-func (l *life) refused(t *rapid.T, e Event, err error) {
+func (l *life) refused(t rapid.TB, e Event, err error) {
 	var refusal *Refusal
 	if !errors.As(err, &refusal) || refusal.Code == "" || refusal.Message == "" {
 		t.Fatalf("%T: the error is not a refusal: %v", e, err)
@@ -224,7 +225,7 @@ func (l *life) refused(t *rapid.T, e Event, err error) {
 }
 
 // follow lets the twin take what was accepted: it has to decide the same.
-func (l *life) follow(t *rapid.T, e Event, decisions []Decision) {
+func (l *life) follow(t rapid.TB, e Event, decisions []Decision) {
 	same, err := l.twin.Step(l.now, e)
 	if err != nil {
 		t.Fatalf("%T: accepted, but refused by a machine that never saw the events refused before: %v", e, err)
@@ -235,7 +236,7 @@ func (l *life) follow(t *rapid.T, e Event, decisions []Decision) {
 	}
 }
 
-func decisionText(t *rapid.T, decisions []Decision) string {
+func decisionText(t rapid.TB, decisions []Decision) string {
 	text := ""
 	for _, d := range decisions {
 		line, err := json.Marshal(d)
@@ -248,7 +249,7 @@ func decisionText(t *rapid.T, decisions []Decision) string {
 }
 
 // text is all that a machine holds: what it shows, and what it would save.
-func (l *life) text(t *rapid.T) string {
+func (l *life) text(t rapid.TB) string {
 	checkpoint, err := json.Marshal(l.m.Checkpoint())
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +271,7 @@ func describe(s *Snapshot) string {
 	return out
 }
 
-func (l *life) check(t *rapid.T) {
+func (l *life) check(t rapid.TB) {
 	s := l.m.Snapshot()
 	online := s.Topology.Online()
 	if s.Shared.IsEmpty() || s.BE.IsEmpty() {
@@ -354,7 +355,7 @@ func (l *life) check(t *rapid.T) {
 
 // checkBE: whatever limits best effort, it keeps its floor, or as much of it as its
 // pool has, and nothing beyond its pool.
-func (l *life) checkBE(t *rapid.T, s *Snapshot) {
+func (l *life) checkBE(t rapid.TB, s *Snapshot) {
 	if floor := min(l.m.beFloor(), s.BEWhole.Count()); !s.BE.SubsetOf(&s.BEWhole) || s.BE.Count() < floor {
 		t.Fatalf("best effort has %s of %s, its floor is %d\n%s", s.BE, s.BEWhole, floor, describe(s))
 	}
@@ -366,7 +367,7 @@ func (l *life) checkBE(t *rapid.T, s *Snapshot) {
 // checkOwners: every pod with CPUs that are on is an owner, with or without a
 // container, and nothing is exclusive that has no owner but what kubelet booked for
 // pods that are not there.
-func (l *life) checkOwners(t *rapid.T, s *Snapshot) {
+func (l *life) checkOwners(t rapid.TB, s *Snapshot) {
 	owners := map[string]cpuset.Set{}
 	var all cpuset.Set
 	for i, o := range s.Owners {
@@ -410,7 +411,7 @@ func (l *life) checkOwners(t *rapid.T, s *Snapshot) {
 // checkApart: a pod that came after the others and asked for it shares no NUMA
 // node with a pod of the other kind. Later a resize or a lost node may bring them
 // together, so only the youngest is looked at, when it comes.
-func (l *life) checkApart(t *rapid.T, s *Snapshot) {
+func (l *life) checkApart(t rapid.TB, s *Snapshot) {
 	if l.came == nil {
 		return
 	}
@@ -682,6 +683,11 @@ func (l *life) createContainer(t *rapid.T, p Pod, name string) {
 		c.CPUs = l.pin(t, int(milli/1000)).String()
 	}
 	c.Asked = Asked{Quota: exactly(t, c.Resources.LimitMilli)}
+	l.create(t, p, c)
+}
+
+// create starts a container of a pod, whose sandbox may not have been announced.
+func (l *life) create(t rapid.TB, p Pod, c Container) {
 	_, known := l.pods[p.Sandbox]
 	l.expecting = &c
 	l.live[c.ID], l.pods[p.Sandbox] = c, p
@@ -758,20 +764,73 @@ func (l *life) removeSandbox(t *rapid.T, p Pod) {
 	_ = l.step(t, PodRemoved{Sandbox: p.Sandbox})
 }
 
+func begin(topo *topology.Topology, cfg Config) (*life, error) {
+	m, err := New(topo, cfg)
+	if err != nil {
+		return nil, err
+	}
+	twin, err := New(topo, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &life{m: m, twin: twin, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{},
+		live: map[string]Container{}, mirror: newMirror(m), topo: topo, kept: map[string]cpuset.Set{}}, nil
+}
+
+// TestLivesOnceFailed: lives that random ones failed on, without the luck to meet them again.
+func TestLivesOnceFailed(t *testing.T) {
+	cores := topology.Grid{Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 2, ThreadsPerCore: 2}
+	open := Config{Degrade: true, Authority: Authority{Profile: ProfileOpen}}
+	for _, c := range []struct {
+		name string
+		grid topology.Grid
+		cfg  Config
+		live func(t rapid.TB, l *life)
+	}{
+		{"a pod that waited for nothing is resized and heals beside one that waits", cores, open,
+			func(t rapid.TB, l *life) {
+				l.run(t, ls("a", 2000, nil))
+				l.run(t, lsr("large", 3000, nil))
+				none := lsr("none", 0, nil)
+				none.Resources.LimitMilli = NoLimit
+				l.run(t, none)
+				one := Resources{RequestMilli: 1000, LimitMilli: 1000}
+				_ = l.step(t, ContainerUpdate{ID: "none-main", Resources: &one, Pod: &one})
+				if got := owns(l.m, "none"); got != "0" {
+					t.Errorf("it owns %q", got)
+				}
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			topo, err := c.grid.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := begin(topo, c.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.live(t, l)
+		})
+	}
+}
+
+// run starts a pod of one container.
+func (l *life) run(t rapid.TB, p Pod) {
+	if l.step(t, PodRun{Pod: p}) == nil {
+		l.pods[p.Sandbox] = p
+		l.create(t, p, Container{ID: p.Name + "-main", Sandbox: p.Sandbox, Name: "main", Resources: *p.Resources})
+	}
+}
+
 func TestRandomLives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topo := drawTopology(t)
 		cfg := drawConfig(t, topo)
-		m, err := New(topo, cfg)
+		l, err := begin(topo, cfg)
 		if err != nil {
 			return // a machine too small for its own configuration
 		}
-		twin, err := New(topo, cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := &life{m: m, twin: twin, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{},
-			live: map[string]Container{}, mirror: newMirror(m), topo: topo, kept: map[string]cpuset.Set{}}
 		if rapid.IntRange(0, 2).Draw(t, "replaces a newer version") == 0 {
 			l.inherit(t)
 		}
@@ -1024,7 +1083,7 @@ func (l *life) restart(t *rapid.T) {
 }
 
 // step2 steps without checking: the containers are not known yet.
-func (l *life) step2(t *rapid.T, e Event) error {
+func (l *life) step2(t rapid.TB, e Event) error {
 	decisions, err := l.m.Step(l.now, e)
 	if err == nil {
 		l.mirror.take(t, decisions)

@@ -19,7 +19,7 @@ import (
 // tried asks a trial, of nothing but what the machine publishes, before a pod comes; the
 // result compares that with what the machine does. Only the node knows of devices and
 // of what kubelet booked for the pod, and a resource-status is a scheduler's own.
-func (l *life) tried(t *rapid.T, e Event) func() {
+func (l *life) tried(t rapid.TB, e Event) func() {
 	run, ok := e.(PodRun)
 	p := run.Pod
 	if !ok || l.m.pods[p.UID] != nil || l.m.sandboxes[p.Sandbox] != nil || p.Recovered != nil || p.Unread ||
@@ -44,7 +44,7 @@ func (l *life) tried(t *rapid.T, e Event) func() {
 }
 
 // sameAs compares what was foreseen with what became of a pod.
-func (l *life) sameAs(t *rapid.T, in Pod, refusal *Refusal, o *Offer, hidden bool) {
+func (l *life) sameAs(t rapid.TB, in Pod, refusal *Refusal, o *Offer, hidden bool) {
 	p := l.m.pods[in.UID]
 	switch {
 	case refusal != nil && p == nil: // compared with the machine's own words by the caller
