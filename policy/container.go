@@ -188,11 +188,13 @@ func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resource
 	} else {
 		sum.RequestMilli += now.RequestMilli - c.resources.RequestMilli
 	}
+	// The sums may be those of after the resize, as announced: they are no less than this container's.
+	sum.RequestMilli = max(sum.RequestMilli, now.RequestMilli)
 	switch {
 	case now.LimitMilli == NoLimit:
 		sum.LimitMilli = NoLimit
 	case sum.LimitMilli != NoLimit && c.resources.LimitMilli != NoLimit:
-		sum.LimitMilli += now.LimitMilli - c.resources.LimitMilli
+		sum.LimitMilli = max(sum.LimitMilli+now.LimitMilli-c.resources.LimitMilli, now.LimitMilli)
 	}
 	return sum
 }

@@ -52,6 +52,8 @@ func TestSumsAfterAContainersResize(t *testing.T) {
 			Resources{2000, 4000}},
 		{"raises a limit that was announced", &Resources{2000, 2000}, one, one, &Resources{2000, 4000},
 			Resources{1000, 3000}, nil, Resources{2000, 4000}},
+		{"shrinks more than was announced", &Resources{6000, 6000}, Resources{3000, 3000}, Resources{3000, 3000},
+			&Resources{500, 500}, one, nil, one},
 		{"nobody knew them", nil, one, one, nil, Resources{3000, 3000}, nil, Resources{3000, 3000}},
 		{"loses its limit", &Resources{2000, 2000}, one, one, nil, Resources{3000, NoLimit}, nil,
 			Resources{4000, NoLimit}},
