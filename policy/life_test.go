@@ -780,6 +780,7 @@ func begin(topo *topology.Topology, cfg Config) (*life, error) {
 // TestLivesOnceFailed: lives that random ones failed on, without the luck to meet them again.
 func TestLivesOnceFailed(t *testing.T) {
 	cores := topology.Grid{Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 2, ThreadsPerCore: 2}
+	nodes := topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 1, ThreadsPerCore: 2}
 	open := Config{Degrade: true, Authority: Authority{Profile: ProfileOpen}}
 	for _, c := range []struct {
 		name string
@@ -798,6 +799,17 @@ func TestLivesOnceFailed(t *testing.T) {
 				_ = l.step(t, ContainerUpdate{ID: "none-main", Resources: &one, Pod: &one})
 				if got := owns(l.m, "none"); got != "0" {
 					t.Errorf("it owns %q", got)
+				}
+			}},
+		{"containers of one pod that own CPUs on two NUMA nodes bar both to a pod that uses one", nodes, open,
+			func(t rapid.TB, l *life) {
+				own := lsr("own", 1000, map[string]string{AnnContainers: "main,side"})
+				l.run(t, own)
+				l.create(t, own, Container{ID: "own-side", Sandbox: "own", Name: "side", Resources: *own.Resources})
+				l.run(t, ls("one", 0, map[string]string{AnnNUMASpec: `{"numaTopologyPolicy":"Restricted",` +
+					`"singleNUMANodeExclusive":"Required"}`}))
+				if p := l.m.pods["one"]; p == nil || p.nodes == nil || p.nodes.String() != "2" {
+					t.Errorf("it is bound to %v", p)
 				}
 			}},
 	} {

@@ -135,8 +135,6 @@ func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
 // usedBy are the NUMA nodes that a pod is held on; none for one in a whole pool.
 func (m *Machine) usedBy(p *pod) cpuset.Set {
 	switch {
-	case p.grant != nil:
-		return m.topo.NodesOf(p.grant.cpus)
 	case p.holders != nil:
 		var cpus cpuset.Set
 		for _, h := range p.holders {
@@ -145,6 +143,8 @@ func (m *Machine) usedBy(p *pod) cpuset.Set {
 			}
 		}
 		return m.topo.NodesOf(cpus)
+	case p.grant != nil:
+		return m.topo.NodesOf(p.grant.cpus)
 	case p.kubelet:
 		return m.topo.NodesOf(union(p.entries))
 	case p.nodes != nil:

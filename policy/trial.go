@@ -26,9 +26,11 @@ type Trial struct {
 	alone  bool // rules look at owners one by one
 }
 
-// slot is a pod of a ledger with what its pointers point to.
+// slot is a pod of a ledger with what its pointers point to, or the holder of one more
+// container of the pod before.
 type slot struct {
 	pod
+	named     map[string]*holder
 	own       grant
 	on        cpuset.Set
 	requested Resources
@@ -65,7 +67,7 @@ func newTrial(m *Machine) *Trial {
 }
 
 func newSlot() *slot {
-	s := &slot{}
+	s := &slot{named: map[string]*holder{}}
 	s.in.request = &cpuallocator.Request{}
 	s.holder.pod = &s.pod
 	return s
@@ -294,7 +296,11 @@ func (t *Trial) enter(h *Holding) {
 	p.ref.UID, p.ref.Namespace, p.holder.name = h.UID, h.Namespace, h.Container
 	p.in.class, p.in.apart = h.Class, h.Apart
 	p.grant, p.nodes, p.resources, p.kubelet, p.entries = nil, nil, nil, false, nil
-	m.pods[p.holder.id()] = p
+	p.holder.pod, p.holders = p, nil
+	if h.Container != "" {
+		s.isNamed(m.pods[h.UID])
+	}
+	m.pods[h.UID] = p.holder.pod
 	switch {
 	case h.Kind == KindKubelet:
 		p.kubelet, p.entries = true, map[string]cpuset.Set{"": h.CPUs.Set()}
@@ -310,4 +316,15 @@ func (t *Trial) enter(h *Holding) {
 		p.nodes, p.resources = &s.on, &s.requested
 		m.bound[h.UID] = p
 	}
+}
+
+// isNamed makes the holder of a slot that of a container: of the pod in which others of its
+// containers own CPUs, if that is there.
+func (s *slot) isNamed(p *pod) {
+	if p == nil {
+		p = &s.pod
+		clear(s.named)
+		p.holders = s.named
+	}
+	p.holders[s.holder.name], s.holder.pod = &s.holder, p
 }
