@@ -109,7 +109,7 @@ func (d *Detector) loadVictim(q queuedAnomaly) {
 			continue
 		}
 		n := len(w.at)
-		w.next = append(w.next, n > 0 && 2*(e.at-w.at[n-1]) < 3*int64(d.cfg.Period))
+		w.next = append(w.next, n > 0 && e.at-w.at[n-1] < 2*int64(d.cfg.Period))
 		w.at = append(w.at, e.at)
 		w.cpi = append(w.cpi, e.cpi)
 		j, band := victim.job, BandOf(e.usage, d.cfg.MinUsage)
@@ -160,9 +160,9 @@ func (d *Detector) averageVictims(q queuedAnomaly) {
 		w.x = w.x[:0]
 		from := 0
 		var e *entry
-		for _, at := range w.at {
+		for i, at := range w.at {
 			e, from = c.window.nearest(at, period, from)
-			if e == nil || e.cpi == 0 || e.usage < d.cfg.MinUsage {
+			if e == nil || e.cpi == 0 || w.others(i, e.at) || e.usage < d.cfg.MinUsage {
 				w.x = append(w.x, math.NaN())
 				continue
 			}
@@ -183,9 +183,16 @@ func (d *Detector) averageVictims(q queuedAnomaly) {
 	}
 }
 
+// others says that a time is that of another of the victim's samples than number i: windows lie
+// at a random moment of each period, so that two may be close to each other.
+func (w *workspace) others(i int, at int64) bool {
+	off := max(at-w.at[i], w.at[i]-at)
+	return i > 0 && at-w.at[i-1] < off || i+1 < len(w.at) && w.at[i+1]-at < off
+}
+
 // suffers says that a container is in an anomaly at about that time.
 func (d *Detector) suffers(c *container, at int64) bool {
-	return c.live && c.lastAnomaly != 0 && c.lastAnomaly > at-3*int64(d.cfg.Period)/2
+	return c.live && c.lastAnomaly != 0 && c.lastAnomaly > at-2*int64(d.cfg.Period)
 }
 
 // align samples a container's usage at the victim's times. Before its start and after
@@ -196,8 +203,10 @@ func (d *Detector) align(c *container) {
 	period := int64(d.cfg.Period)
 	from := 0
 	var e *entry
-	for _, at := range w.at {
-		e, from = c.window.nearest(at, period, from)
+	for i, at := range w.at {
+		if e, from = c.window.nearest(at, period, from); e != nil && w.others(i, e.at) {
+			e = nil
+		}
 		if d.cfg.Mode == Default {
 			done, missed := effect(e)
 			w.done, w.missed = append(w.done, done), append(w.missed, missed)

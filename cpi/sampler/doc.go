@@ -1,6 +1,6 @@
 // Package sampler opens the windows in which CPU performance is counted: by default 10
-// s of every minute, the same for all containers. Between windows nothing is counted
-// and nothing costs anything.
+// s of every minute, at a random moment of it, the same for all containers. Between
+// windows nothing is counted and nothing costs anything.
 //
 // A [Sampler] reads a [Counter] at both edges of a window, has package sample judge the
 // readings, and passes the resulting [Window] to its subscribers. It keeps a short

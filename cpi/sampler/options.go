@@ -44,6 +44,9 @@ type Options struct {
 	// Window is the counted part of every Interval.
 	Interval, Window time.Duration
 	Rules            sample.Rules
+	// Begin is called at the beginning of every interval but those that a window was late
+	// for: moments that say nothing about when windows open. nil: nobody is told.
+	Begin func()
 	// Worth is the weight of one count of an event; 0 means 1.
 	Worth [sample.NumEvents]uint64
 	Clock Clock
@@ -57,8 +60,8 @@ type Clock struct {
 	// machine is suspended.
 	Monotonic, Boot func() time.Duration
 	After           func(time.Duration) <-chan time.Time
-	// Jitter places the first window in the first interval, so that nodes do not all
-	// count at once; a number in [0, 1).
+	// Jitter places each window in its interval, so that nobody can foresee it and nodes
+	// do not all count at once; a number in [0, 1).
 	Jitter func() float64
 }
 
@@ -78,6 +81,9 @@ func (o *Options) fill() {
 	}
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
+	}
+	if o.Begin == nil {
+		o.Begin = func() {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -82,22 +82,41 @@ func (s *Sampler) History(id string, dst []sample.Sample) []sample.Sample {
 	return dst
 }
 
-// Run opens windows until ctx ends. It skips windows that are overdue, so that there is
-// always a pause between two.
+// Run opens one window in every interval until ctx ends, at a random moment of it: what runs
+// can neither work around the windows nor rest in them. A window that ends in a later
+// interval takes that one's place, and between two there is always a pause.
 func (s *Sampler) Run(ctx context.Context) {
 	c := &s.o.Clock
-	at := c.Monotonic() + time.Duration(c.Jitter()*float64(s.o.Interval-s.o.Window))
+	origin := c.Monotonic()
+	begin := origin
+	at := s.moment(begin, begin)
 	s.next.Store(int64(at))
-	for s.sleepUntil(ctx, at) {
+	for s.sleepUntil(ctx, begin) {
+		s.o.Begin()
+		if !s.sleepUntil(ctx, at) {
+			return
+		}
 		s.next.Store(-1)
 		w := s.window(ctx)
-		at += (max(c.Monotonic()-at, 0)/s.o.Interval + 1) * s.o.Interval
+		now := c.Monotonic()
+		begin = origin + (max(now-origin, 0)/s.o.Interval+1)*s.o.Interval
+		at = s.moment(begin, now+s.pauseBetween())
 		s.next.Store(int64(at))
 		if w != nil {
 			s.keep(w)
 		}
 	}
 }
+
+// moment draws when to open the window of the interval that begins at from, not before first.
+func (s *Sampler) moment(from, first time.Duration) time.Duration {
+	last := from + s.o.Interval - s.o.Window
+	first = min(max(from, first), last)
+	return first + time.Duration(s.o.Clock.Jitter()*float64(last-first))
+}
+
+// pauseBetween leaves the counters to others between two windows.
+func (s *Sampler) pauseBetween() time.Duration { return min(s.o.Window, (s.o.Interval-s.o.Window)/2) }
 
 // sleepUntil returns false if ctx ended first.
 func (s *Sampler) sleepUntil(ctx context.Context, at time.Duration) bool {

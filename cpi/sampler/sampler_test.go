@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -305,6 +306,45 @@ func TestTenSecondsOfEveryMinuteAreCounted(t *testing.T) {
 	})
 }
 
+// TestWindowsCannotBeForeseen: every interval has one, anywhere in it, with a pause after the one
+// before; what is told at the beginning of an interval comes in a rhythm of its own.
+func TestWindowsCannotBeForeseen(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		o := m.options()
+		o.Clock.Jitter = rand.New(rand.NewPCG(seed, 0)).Float64
+		var begins []time.Duration
+		o.Begin = func() { begins = append(begins, m.now()-time.Hour) }
+		s := newSampler(o)
+		windows := run(t, s)
+		const n = 1000
+		var tenths [10]int
+		for range n {
+			<-windows
+		}
+		synctest.Wait()
+		var ended time.Duration
+		for i := range n {
+			from, to, begin := m.edges[2*i], m.edges[2*i+1], time.Duration(i)*time.Minute
+			if from < begin || to > begin+time.Minute || i > 0 && from < ended+10*time.Second {
+				t.Fatalf("window %d is %v to %v, the one before ended at %v", i, from, to, ended)
+			}
+			tenths[min((from-begin)/(5*time.Second), 9)]++
+			ended = to
+			if begins[i] != begin {
+				t.Fatalf("interval %d was told of at %v", i, begins[i])
+			}
+		}
+		for i, count := range tenths {
+			if count < n/20 || count > n/5 {
+				t.Errorf("%d of %d windows begin in tenth %d of where they may", count, n, i)
+			}
+		}
+	})
+}
+
 // Threads are those of what may be capped, at the window's end and outside of it.
 func TestThreadsOfWhatMayBeCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -447,8 +487,8 @@ func TestALateTimerSkipsWindows(t *testing.T) {
 		m := newMachine(t)
 		m.add("a", load{1, 2e9, 3})
 		s := m.sampler(nil)
-		// the waits of two windows and the pauses before
-		late := []time.Duration{0, 5 * time.Second, 0, 200 * time.Second}
+		// the waits of two windows, for their intervals and moments, and their lengths
+		late := []time.Duration{0, 5 * time.Second, 0, 0, 200 * time.Second}
 		s.o.Clock.After = func(d time.Duration) <-chan time.Time {
 			if len(late) > 0 {
 				d, late = d+late[0], late[1:]
@@ -462,8 +502,9 @@ func TestALateTimerSkipsWindows(t *testing.T) {
 		if w := <-windows; w.Dropped != sample.Clock {
 			t.Errorf("200 s late: %+v", w)
 		}
-		if w := <-windows; w.Dropped != sample.None || m.edges[4] != 325*time.Second {
-			t.Errorf("the next window %+v\nedges %v; want it to begin in its minute, at 325 s", w, m.edges)
+		if w := <-windows; w.Dropped != sample.None || m.edges[4] != 327500*time.Millisecond {
+			t.Errorf("the next window %+v\nedges %v; want it in the next minute, 10 s after the last at least: in the "+
+				"middle of 305 to 350 s", w, m.edges)
 		}
 	})
 }

@@ -51,7 +51,7 @@ func play(t *trial, cfg detect.Config) (result, error) {
 	present := map[detect.Ref]*neighbour{}
 	var samples []detect.Sample
 	var recent []float64
-	for at := period; at <= t.length; at += period {
+	for at, next := t.windowOf(0), t.windowOf(1); at <= t.length; at, next = next, t.windowAfter(next) {
 		now := epoch.Add(at)
 		samples = samples[:0]
 		slow := t.slowed(at)
@@ -78,11 +78,11 @@ func play(t *trial, cfg detect.Config) (result, error) {
 		}
 		t.carryOut(&res, present, d.Observe(now, samples), recent)
 		for {
-			next, ok := d.Next()
-			if !ok || !next.Before(now.Add(period)) {
+			due, ok := d.Next()
+			if !ok || !due.Before(epoch.Add(next)) {
 				break
 			}
-			t.carryOut(&res, present, d.Tick(next), recent)
+			t.carryOut(&res, present, d.Tick(due), recent)
 		}
 	}
 	after := d.Counters()

@@ -15,7 +15,7 @@ import (
 
 const (
 	period = time.Minute
-	window = 10 * time.Second // of a sample, at the end of each period
+	window = 10 * time.Second // of a sample, at a random moment of each period
 	day    = 24 * time.Hour
 )
 
@@ -160,6 +160,7 @@ func (v *victim) sample(r *rand.Rand, at time.Duration, slowed float64) (usage, 
 type trial struct {
 	r          *rand.Rand
 	others     *rand.Rand // for the neighbours' CPIs
+	phases     *rand.Rand // for the windows' places in their periods
 	length     time.Duration
 	v          victim
 	neighbours []*neighbour
@@ -170,7 +171,8 @@ type trial struct {
 
 func newTrial(seed uint64, suspects int, effect float64, length time.Duration) *trial {
 	r := rand.New(rand.NewPCG(seed, 0x9e3779b97f4a7c15))
-	t := &trial{r: r, others: rand.New(rand.NewPCG(seed, 0xbf58476d1ce4e5b9)), length: length, effect: effect,
+	t := &trial{r: r, others: rand.New(rand.NewPCG(seed, 0xbf58476d1ce4e5b9)),
+		phases: rand.New(rand.NewPCG(seed, 0x94d049bb133111eb)), length: length, effect: effect,
 		delay: time.Duration(r.Float64() * 15 * float64(time.Second))}
 	t.v = victim{
 		base: math.Exp(0.35 * r.NormFloat64()), level: math.Exp2(2 * r.Float64()), phase: r.Float64(),
@@ -202,6 +204,16 @@ func newTrial(seed uint64, suspects int, effect float64, length time.Duration) *
 		n.suffers = n != t.antagonist && t.others.IntN(2) == 0
 	}
 	return t
+}
+
+// windowOf is when the window of a period ends: the sampler opens it at a random moment.
+func (t *trial) windowOf(n int) time.Duration {
+	return time.Duration(n)*period + window + time.Duration(t.phases.Float64()*float64(period-window))
+}
+
+// windowAfter is the end of the window after the one that ends at a time.
+func (t *trial) windowAfter(at time.Duration) time.Duration {
+	return t.windowOf(int(at/period) + 1)
 }
 
 // innocent number i: a quarter each is constant, follows the day, comes in

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
@@ -55,6 +56,8 @@ type counting struct {
 	failure atomic.Pointer[string]             // why there are none
 	reader  atomic.Pointer[clusterspec.Reader] // nil: the cluster is not asked
 	noSpecs atomic.Pointer[string]             // why it is not, though it should be
+	public  late                               // what windows change in metrics
+	found   atomic.Pointer[detect.Counters]    // what metrics show of the detector's
 }
 
 // counters is what there is once they are open.
@@ -127,11 +130,12 @@ func (p *counting) open() (*counters, error) {
 		Node:    func() sampler.Node { return view.Node(p.o.node.Snapshot()) },
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
 		Window: window,
-		Rules:  rules, Log: p.o.log,
+		Rules:  rules, Log: p.o.log, Begin: p.begin,
 	}, present, o.Waits != counter.WaitsOff)
 	s.Subscribe(func(w *sampler.Window) {
 		status := opened.Status()
-		p.o.metrics.CPIWindow(inMetrics(w, &status))
+		counted := inMetrics(w, &status)
+		p.public.add(func() { p.o.metrics.CPIWindow(counted) })
 	})
 	c := &counters{counter: opened, sampler: s, events: events, missing: missing}
 	if c.loop, err = p.detector(s); err != nil {
@@ -141,6 +145,15 @@ func (p *counting) open() (*counters, error) {
 	}
 	s.Subscribe(c.loop.Take)
 	return c, nil
+}
+
+// begin is the beginning of an interval of counting.
+func (p *counting) begin() {
+	if c := p.counts.Load(); c != nil && c.loop != nil {
+		found := c.loop.Counters()
+		p.public.add(func() { p.found.Store(&found) })
+	}
+	p.public.begin()
 }
 
 // CounterOptions are what the counters of a configuration are opened with.

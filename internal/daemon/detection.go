@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
@@ -30,7 +31,10 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 	detection.Enforce = detection.Enforce && !observe
 	o := loop.Options{
 		Detector: detection, Log: p.o.log, Submit: p.o.node.Submit, Notify: p.o.notify,
-		OnLearned: p.o.metrics.CPILearned,
+		OnLearned: func(list []detect.Learned) {
+			list = slices.Clone(list) // the detector's own memory
+			p.public.add(func() { p.o.metrics.CPILearned(list) })
+		},
 	}
 	file := filepath.Join(cfg.State.Dir, state.LearnedFile)
 	if !observe {
@@ -41,7 +45,7 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 		s.Subscribe(recorder.Look)
 	}
 	o.OnFinding = func(f *loop.Finding) {
-		count(p.o.metrics, f)
+		p.public.add(func() { count(p.o.metrics, f) })
 		p.evict(f)
 		if recorder != nil {
 			recorder.Find(f)
@@ -60,8 +64,11 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 	reader = p.specs(&p.cfg.Specs.Prometheus, l)
 	p.o.metrics.CPIJobs(p.cfg.JobSeries, l.Jobs)
 	p.o.metrics.CPIDetector(func() metrics.Detection {
-		c := l.Counters()
-		return metrics.Detection{Outliers: c.Outliers, Anomalies: c.Anomalies, Jobs: l.Jobs()}
+		found := detect.Counters{}
+		if c := p.found.Load(); c != nil {
+			found = *c
+		}
+		return metrics.Detection{Outliers: found.Outliers, Anomalies: found.Anomalies, Jobs: l.Jobs()}
 	})
 	p.restore(l, file)
 	return l, nil
