@@ -201,8 +201,9 @@ func (p *pod) recoverable() *Recovered {
 		}
 		r.BoundNode = &node
 	}
-	if r.CPUs == nil && r.BoundNode == nil && r.Degraded == "" && !r.Several && r.Since.IsZero() && r.Owners == nil {
-		return nil
+	if r.CPUs == nil && r.BoundNode == nil && r.Degraded == "" && !r.Several && r.Since.IsZero() && r.Owners == nil &&
+		p.holders == nil {
+		return nil // a pod whose containers are yet to get CPUs is recorded: it was there when others were given theirs
 	}
 	return &r
 }
