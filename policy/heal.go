@@ -266,7 +266,8 @@ func (m *Machine) placeAnew(v *verdict) *Refusal {
 		err = m.takeKubelets(v, nil)
 	}
 	if err == nil && p.kubelet {
-		err = m.keepsFloors(claim{holder: &p.holder}, union(p.entries))
+		all := union(p.entries)
+		err = m.keepsFloors(claimBooked(&p.holder, all), all)
 	}
 	if err == nil && !p.owns() && !p.kubelet {
 		if err = m.place(p, nil); p.holders != nil && p.owns() {

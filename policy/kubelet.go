@@ -158,16 +158,24 @@ func (m *Machine) replace(h *holder, wants, all cpuset.Set) (*grant, *Refusal) {
 	free := m.free().Or(ours).Minus(m.cfg.reserved()).Minus(m.cfg.System.CPUs).Minus(m.bookedForOthers(h.pod))
 	r := *h.pod.in.request
 	r.CPUs = wants.Count()
-	result, err := m.alloc.Allocate(free, m.held(h), r)
+	c := claimBooked(h, all)
+	result, err := m.sparing(c, free, cpuset.Set{}, func(free cpuset.Set) (cpuallocator.Result, *Refusal) {
+		return m.alloc.Allocate(free, m.held(h), r)
+	})
 	if err != nil {
 		return nil, err
 	}
+	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
+	return g, m.mayOwn(c, g, cpuset.Set{}) // where the pod waited, kubelet's CPUs were the shared pool's
+}
+
+// claimBooked is a claim for CPUs in the place of those that kubelet gave to containers of a pod.
+func claimBooked(h *holder, all cpuset.Set) claim {
 	c := claim{holder: h}
 	if sums := h.pod.resources; sums != nil {
 		c.rest = max(sums.RequestMilli-1000*int64(all.Count()), 0)
 	}
-	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
-	return g, m.mayOwn(c, g, ours)
+	return c
 }
 
 // bookedForOthers are the CPUs that kubelet's state gives to pods that may still

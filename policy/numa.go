@@ -164,14 +164,21 @@ type question struct {
 
 // search answers a pod's request. What it grows from stays, so a pod that grows
 // is not moved nearer to anything.
-// CPUs that pods bound to NUMA nodes requested are left to them, if it can be had without.
 func (m *Machine) search(c claim, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
-	free := m.free()
-	first, err := m.searchIn(free, c.holder, r)
-	if err != nil || len(m.bound) == 0 || m.keepsFloors(c, first.CPUs.Or(first.Withheld).Minus(r.Keep)) == nil {
+	return m.sparing(c, m.free(), r.Keep, func(free cpuset.Set) (cpuallocator.Result, *Refusal) {
+		return m.searchIn(free, c.holder, r)
+	})
+}
+
+// sparing leaves CPUs that pods bound to NUMA nodes requested to them, if what is asked for
+// can be found without.
+func (m *Machine) sparing(c claim, free, keep cpuset.Set,
+	find func(free cpuset.Set) (cpuallocator.Result, *Refusal)) (cpuallocator.Result, *Refusal) {
+	first, err := find(free)
+	if err != nil || len(m.bound) == 0 || m.keepsFloors(c, first.CPUs.Or(first.Withheld).Minus(keep)) == nil {
 		return first, err
 	}
-	if second, err := m.searchIn(m.spare(c, free), c.holder, r); err == nil {
+	if second, err := find(m.spare(c, free)); err == nil {
 		return second, nil
 	}
 	return first, nil
