@@ -34,7 +34,9 @@ type life struct {
 	topo    *topology.Topology
 	file    *Kubelet // what kubelet's own configuration said
 	// kept are the CPUs that a newer version gave, by pod.
-	kept   map[string]cpuset.Set
+	kept map[string]cpuset.Set
+	// booked are the CPUs that kubelet ever gave, by pod.
+	booked map[string]cpuset.Set
 	healed bool // the last step gave a pod that waited CPUs
 	// came is a pod that comes with the step.
 	came *Pod
@@ -278,6 +280,9 @@ func (l *life) check(t rapid.TB) {
 		t.Fatalf("a pool is empty\n%s", describe(s))
 	}
 	owned, kubeletAll := cpuset.Set{}, cpuset.Set{}
+	for uid, entries := range l.m.kubelet.Entries {
+		l.booked[uid] = l.booked[uid].Or(union(entries))
+	}
 	for uid, h := range l.m.exclusive {
 		p, all := h.pod, h.grant.all()
 		if owned.Intersects(&all) {
@@ -299,7 +304,7 @@ func (l *life) check(t rapid.TB) {
 		if p.in.class == LSE && s.BE.Intersects(&all) {
 			t.Fatalf("the BE pool has CPUs of LSE pod %s\n%s", p.ref.Name, describe(s))
 		}
-		if l.cfg.Reserved.Intersects(&all) && !p.reserved() {
+		if given := all.Minus(l.booked[p.ref.UID]); l.cfg.Reserved.Intersects(&given) && !p.reserved() {
 			t.Fatalf("reserved CPUs were given to %s\n%s", p.ref.Name, describe(s))
 		}
 	}
@@ -605,11 +610,16 @@ func (l *life) facts(t *rapid.T) {
 	cpus := rapid.SampledFrom([]int64{500, 1000, 2000, 4000, 100000}).Draw(t, "milli")
 	f := PodFacts{UID: p.UID, Resources: Resources{RequestMilli: cpus,
 		LimitMilli: rapid.SampledFrom([]int64{cpus, cpus + 500, NoLimit}).Draw(t, "limit")}, Owner: "Deployment/web"}
-	_ = l.step(t, f)
 	_ = l.step(t, PodFacts{UID: "never heard of"})
+	_ = l.step(t, f)
+	online := l.m.topo.Online()
 	for uid, had := range owns {
+		o, kept := l.m.exclusive[uid], had.And(online)
+		if o != nil && l.healed && kept.SubsetOf(&o.grant.cpus) {
+			continue // the pod requests less than was known
+		}
 		// A request that becomes known may take surplus back, nothing else.
-		if o := l.m.exclusive[uid]; o == nil || o.grant.cpus != had && (!o.grant.cpus.SubsetOf(&had) ||
+		if o == nil || o.grant.cpus != had && (!o.grant.cpus.SubsetOf(&had) ||
 			o.grant.cpus.Count() < o.grant.request.CPUs) {
 			t.Fatalf("facts of %s moved the owner %s of %s", p.UID, uid, had)
 		}
@@ -754,7 +764,7 @@ func (l *life) pin(t *rapid.T, n int) cpuset.Set {
 	return cpus
 }
 
-func (l *life) removeSandbox(t *rapid.T, p Pod) {
+func (l *life) removeSandbox(t rapid.TB, p Pod) {
 	delete(l.pods, p.Sandbox)
 	for id, c := range l.live {
 		if c.Sandbox == p.Sandbox {
@@ -774,22 +784,24 @@ func begin(topo *topology.Topology, cfg Config) (*life, error) {
 		return nil, err
 	}
 	return &life{m: m, twin: twin, cfg: cfg, now: time.Unix(1e9, 0), pods: map[string]Pod{},
-		live: map[string]Container{}, mirror: newMirror(m), topo: topo, kept: map[string]cpuset.Set{}}, nil
+		live: map[string]Container{}, mirror: newMirror(m), topo: topo, kept: map[string]cpuset.Set{},
+		booked: map[string]cpuset.Set{}}, nil
 }
 
 // TestLivesOnceFailed: lives that random ones failed on, without the luck to meet them again.
 func TestLivesOnceFailed(t *testing.T) {
 	cores := topology.Grid{Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 2, ThreadsPerCore: 2}
 	nodes := topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 1, ThreadsPerCore: 2}
+	halves := topology.Grid{Sockets: 1, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 2, ThreadsPerCore: 2}
 	open := Config{Degrade: true, Authority: Authority{Profile: ProfileOpen}}
 	for _, c := range []struct {
 		name string
 		grid topology.Grid
 		cfg  Config
-		live func(t rapid.TB, l *life)
+		live func(t *testing.T, l *life)
 	}{
 		{"a pod that waited for nothing is resized and heals beside one that waits", cores, open,
-			func(t rapid.TB, l *life) {
+			func(t *testing.T, l *life) {
 				l.run(t, ls("a", 2000, nil))
 				l.run(t, lsr("large", 3000, nil))
 				none := lsr("none", 0, nil)
@@ -802,7 +814,7 @@ func TestLivesOnceFailed(t *testing.T) {
 				}
 			}},
 		{"containers of one pod that own CPUs on two NUMA nodes bar both to a pod that uses one", nodes, open,
-			func(t rapid.TB, l *life) {
+			func(t *testing.T, l *life) {
 				own := lsr("own", 1000, map[string]string{AnnContainers: "main,side"})
 				l.run(t, own)
 				l.create(t, own, Container{ID: "own-side", Sandbox: "own", Name: "side", Resources: *own.Resources})
@@ -811,6 +823,38 @@ func TestLivesOnceFailed(t *testing.T) {
 				if p := l.m.pods["one"]; p == nil || p.nodes == nil || p.nodes.String() != "2" {
 					t.Errorf("it is bound to %v", p)
 				}
+			}},
+		{"a pin of kubelet's that collides leaves a bound pod what it requests", halves, open,
+			func(t *testing.T, l *life) {
+				l.run(t, ls("bound", 3000, map[string]string{AnnNUMASpec: `{"numaTopologyPolicy":"SingleNUMANode"}`}))
+				l.run(t, lsr("own", 2000, nil))
+				pin := ls("pin", 3000, nil)
+				pin.QoS = Guaranteed
+				l.run(t, pin)
+				_ = l.step(t, booked(t, map[string]string{"pin": "0-1,4"}))
+				if got := owns(l.m, "pin"); got != "0,6-7" {
+					t.Errorf("it owns %q", got)
+				}
+			}},
+		{"a pod that kubelet pinned in part heals if there is room for the rest of it", cores, open,
+			func(t *testing.T, l *life) {
+				l.run(t, lsr("own", 1000, nil))
+				l.run(t, ls("ls", 2000, nil))
+				pin := ls("pin", 3000, nil)
+				pin.QoS = Guaranteed
+				l.run(t, pin)
+				_ = l.step(t, booked(t, map[string]string{"pin": "0"}))
+				l.removeSandbox(t, l.pods["own"])
+				if got := l.m.Snapshot().Shared.String(); got != "0-3" {
+					t.Errorf("the shared pool has %q for 5000m", got)
+				}
+			}},
+		{"a pod whose containers have not got their CPUs is no newcomer after a restart", cores, open,
+			func(t *testing.T, l *life) {
+				l.run(t, lsr("own", 1000, map[string]string{AnnSMT: "isolate"}))
+				l.run(t, lsr("later", 2000, map[string]string{AnnContainers: "side"}))
+				_ = l.step(t, Hardware{Online: cpuset.Of(0, 1, 2)})
+				l.restart(t)
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -1061,7 +1105,7 @@ func (l *life) drawKubelet(t *rapid.T) {
 }
 
 // restart is kill -9: nothing may move, and what was owned is still owned.
-func (l *life) restart(t *rapid.T) {
+func (l *life) restart(t rapid.TB) {
 	l.settle(t)                   // a refused step undoes no cap that is due
 	_ = l.step(t, BESuppressed{}) // what limits best effort is found anew
 	for _, victim := range []string{"a", "b"} {
