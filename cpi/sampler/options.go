@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -39,6 +40,9 @@ type Options struct {
 	// Accounts returns the kernel's own account of the containers' CPU time, by ID.
 	// nil: counts are not compared with it.
 	Accounts func([]*cpi.Container) map[string]time.Duration
+	// Most is how many containers are followed; 0: as many as the counter takes. Of more,
+	// those are counted that use most, with places for each namespace.
+	Most int
 	// Threads returns the number of a cgroup's threads. nil, or an error: unknown.
 	Threads func(cgroup string) (int32, error)
 	// Window is the counted part of every Interval.
@@ -81,6 +85,9 @@ func (o *Options) fill() {
 	}
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
+	}
+	if o.Most == 0 {
+		o.Most = math.MaxInt
 	}
 	if o.Begin == nil {
 		o.Begin = func() {}

@@ -32,12 +32,18 @@ type Sampler struct {
 	histories map[string]*sample.History
 
 	// The fields below belong to the goroutine of Run.
-	cgroupIDs   map[string]uint64 // of followed containers, by ID
-	skipped     map[string]bool   // IDs that could not be followed
+	followed
 	setup       uint64
 	topology    *topology.Topology
 	edges       [2]edge
 	lastWarning string // so that it is not logged twice
+}
+
+// followed is which containers are counted, all by ID.
+type followed struct {
+	cgroupIDs map[string]uint64  // of those that are
+	skipped   map[string]bool    // that are not, though they run
+	used      map[string]float64 // CPUs in the windows, of both
 }
 
 // New makes a sampler. present says which events the counter counts at all, waits
@@ -45,7 +51,7 @@ type Sampler struct {
 func New(o Options, present [sample.NumEvents]bool, waits bool) *Sampler {
 	o.fill()
 	s := &Sampler{o: o, present: present, waits: waits, histories: map[string]*sample.History{},
-		cgroupIDs: map[string]uint64{}, skipped: map[string]bool{}}
+		followed: followed{cgroupIDs: map[string]uint64{}, skipped: map[string]bool{}}}
 	for i := range s.edges {
 		s.edges[i].worth = o.Worth
 	}
@@ -156,6 +162,7 @@ func (s *Sampler) window(ctx context.Context) *Window {
 		return s.failed(fmt.Errorf("count: %w", err))
 	}
 	from.fill(s.cgroupIDs, s.setup, s.present, s.waits)
+	s.remember(from, to)
 	s.snapshot(to)
 	there := s.currentIDs(to)
 	for id := range s.skipped {
@@ -226,25 +233,41 @@ func (s *Sampler) currentIDs(e *edge) map[string]uint64 {
 	return cgroupIDs
 }
 
-// follow makes the counter follow exactly the containers that run now. why is the
-// reason for one that it could not follow.
+// follow makes the counter follow the containers that run now, as many as there is room for.
+// why is the reason for one that is not followed.
 func (s *Sampler) follow(e *edge) (why error) {
 	s.snapshot(e)
 	there := s.currentIDs(e)
+	list := make([]candidate, 0, len(there))
+	for _, c := range e.node.Containers {
+		if life, is := there[c.ID]; is {
+			known, counted := s.cgroupIDs[c.ID]
+			list = append(list, candidate{c, s.used[c.ID], counted && known == life})
+		}
+	}
+	chosen := choose(list, s.o.Most)
+	clear(s.skipped)
+	for _, c := range list {
+		s.skipped[c.ID] = true
+	}
+	for _, c := range chosen {
+		delete(s.skipped, c.ID)
+	}
 	for id := range s.cgroupIDs {
-		if _, still := there[id]; !still {
+		if _, still := there[id]; !still || s.skipped[id] {
 			s.forget(id)
 		}
 	}
-	clear(s.skipped)
-	for _, c := range e.node.Containers {
-		life, is := there[c.ID]
-		if known, followed := s.cgroupIDs[c.ID]; !is || followed && known == life {
+	if len(s.skipped) > 0 {
+		why = &counter.FullError{ID: list[len(list)-1].ID, MaxGroups: s.o.Most}
+	}
+	for _, c := range chosen {
+		if c.counted {
 			continue
 		}
 		err := s.o.Counter.Follow(c.ID, c.Cgroup)
 		if err == nil {
-			s.cgroupIDs[c.ID] = life
+			s.cgroupIDs[c.ID] = there[c.ID]
 			continue
 		}
 		s.forget(c.ID)
@@ -253,6 +276,21 @@ func (s *Sampler) follow(e *edge) (why error) {
 		}
 	}
 	return why
+}
+
+// remember notes what containers used in a window by the kernel's account, counted or not.
+// What was used in earlier ones fades slowly, so that work that rests for a while is counted
+// when it comes back.
+func (s *Sampler) remember(from, to *edge) {
+	const fades = 7.0 / 8
+	length := to.sample.Monotonic - from.sample.Monotonic
+	used := make(map[string]float64, len(to.accounts[0]))
+	for id, until := range to.accounts[0] {
+		if since, known := from.accounts[1][id]; known && until >= since && length > 0 {
+			used[id] = max((until-since).Seconds()/length.Seconds(), fades*s.used[id])
+		}
+	}
+	s.used = used
 }
 
 func (s *Sampler) forget(id string) {

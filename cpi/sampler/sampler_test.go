@@ -168,6 +168,8 @@ func (m *machine) accounts(of []*cpi.Container) map[string]time.Duration {
 	for _, c := range of {
 		if t := m.totals[c.ID]; t != nil {
 			all[c.ID] = time.Duration(t.OnCPU) + m.hidden
+		} else if l, runs := m.loads[c.ID]; runs { // the kernel's account is of all
+			all[c.ID] = time.Duration(l.usage * float64(m.now()))
 		}
 	}
 	return all
@@ -697,6 +699,31 @@ func TestWhatDoesNotFitIsSaidAndNotCounted(t *testing.T) {
 		m.remove("0")
 		if w := <-windows; w.Followed != 2 || w.Unfollowed != 1 {
 			t.Errorf("with room for one more: %+v", w)
+		}
+	})
+}
+
+// TestThoseThatUseMostAreCounted: by what the first window showed of all.
+func TestThoseThatUseMostAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.most = 2
+		for i, usage := range []float64{0.1, 0.2, 3, 2} {
+			m.add(fmt.Sprint(i), load{usage, 2e9, 3})
+		}
+		o := m.options()
+		o.Most = 2
+		windows := run(t, newSampler(o))
+		for i, want := range [][]string{{"0", "1"}, {"2", "3"}, {"2", "3"}} {
+			w := <-windows
+			if w.Followed != 2 || w.Unfollowed != 2 || w.of(want[0]) == nil || w.of(want[1]) == nil ||
+				w.of(want[0]).Dropped != sample.None {
+				t.Errorf("window %d: %+v, want %v", i, w, want)
+			}
+			var full *counter.FullError
+			if !errors.As(w.FollowErr, &full) || full.MaxGroups != 2 {
+				t.Errorf("window %d: %v", i, w.FollowErr)
+			}
 		}
 	})
 }

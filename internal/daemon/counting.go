@@ -126,7 +126,7 @@ func (p *counting) open() (*counters, error) {
 	}
 	view := loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), present[sample.RefCycles], p.o.floor)
 	s := sampler.New(sampler.Options{
-		Counter: opened, Worth: worth, CgroupID: p.life, Accounts: p.accounts,
+		Counter: opened, Most: p.cfg.MaxContainers, Worth: worth, CgroupID: p.life, Accounts: p.accounts,
 		Node:    func() sampler.Node { return view.Node(p.o.node.Snapshot()) },
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
 		Window: window,
