@@ -63,29 +63,31 @@ func (l *life) checkHealed(t rapid.TB, e Event, had map[string]holding) {
 		return
 	}
 	online := l.m.topo.Online()
-	var healed []string
+	healed := map[string]bool{} // pods
 	for uid, p := range holders {
 		var has cpuset.Set
 		if p.grant != nil {
 			has = p.grant.cpus
 		}
-		was := had[uid]
+		was, known := had[uid]
+		if !known { // kubelet pinned it: what waited as a whole owns container by container
+			was = had[p.pod.ref.UID]
+		}
 		if has == was.cpus {
 			continue
 		}
+		healed[p.pod.ref.UID] = true
 		kept := was.cpus.And(online)
 		if !was.waits && l.m.moved.Equal(l.now) && l.movedWell(p, was.cpus) {
-			healed = append(healed, uid)
 			continue
 		}
 		if !was.waits || !kept.SubsetOf(&has) || has.CountAnd(&online) <= kept.Count() {
 			t.Fatalf("in a tick %s, waiting: %t, went from %s to %s, online is %s", uid, was.waits, was.cpus, has,
 				online)
 		}
-		healed = append(healed, uid)
 	}
 	if len(healed) > 1 {
-		t.Fatalf("one step healed %s", healed)
+		t.Fatalf("one step healed %v", healed)
 	}
 }
 

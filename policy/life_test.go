@@ -794,6 +794,8 @@ func TestLivesOnceFailed(t *testing.T) {
 	nodes := topology.Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 1, ThreadsPerCore: 2}
 	halves := topology.Grid{Sockets: 1, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 2, ThreadsPerCore: 2}
 	open := Config{Degrade: true, Authority: Authority{Profile: ProfileOpen}}
+	patient := open
+	patient.HealAfter = time.Minute
 	for _, c := range []struct {
 		name string
 		grid topology.Grid
@@ -847,6 +849,20 @@ func TestLivesOnceFailed(t *testing.T) {
 				l.removeSandbox(t, l.pods["own"])
 				if got := l.m.Snapshot().Shared.String(); got != "0-3" {
 					t.Errorf("the shared pool has %q for 5000m", got)
+				}
+			}},
+		{"a pod that kubelet pinned heals container by container when time passes", halves, patient,
+			func(t *testing.T, l *life) {
+				l.run(t, lsr("own", 2000, nil))
+				l.run(t, ls("ls", 5000, nil))
+				pin := ls("pin", 2000, nil)
+				pin.QoS = Guaranteed
+				l.run(t, pin)
+				_ = l.step(t, booked(t, map[string]string{"pin": "0-1"}))
+				l.removeSandbox(t, l.pods["ls"])
+				l.settle(t)
+				if got := owns(l.m, "pin"); got != "2-3" {
+					t.Errorf("it owns %q", got)
 				}
 			}},
 		{"a pod whose containers have not got their CPUs is no newcomer after a restart", cores, open,
