@@ -141,7 +141,11 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	pod := s.newPod(ctx, p)
 	r := s.serve(ctx, "RunPodSandbox", &node.Request{Pod: pod.UID, Event: policy.PodRun{Pod: pod}})
 	s.pass(failpoint.RunReply)
-	return s.answer(pod, r.Err)
+	err := s.answer(pod, r.Err)
+	if s.refusals.admitted(s.o.Clock.Now(), &pod, err) {
+		s.o.Changed()
+	}
+	return err
 }
 
 // newPod is a pod that is about to run, with what the API server says of it.

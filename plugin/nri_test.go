@@ -88,6 +88,15 @@ func TestARefusalReachesTheUserWordForWord(t *testing.T) {
 	if got := strings.Count(n.log.String(), "msg=refused"); got != 1 {
 		t.Errorf("the log has %d lines about 51 refusals of one pod, want 1", got)
 	}
+	list := n.plugin.Refused()
+	if len(list) != 1 || list[0].Pod != "odd" || list[0].Code != "InvalidRequest" ||
+		!strings.Contains(list[0].Message, "this pod requests 1500m") {
+		t.Errorf("turned away are %+v", list)
+	}
+	mustRun(t, n, lsr("odd", 2000)) // the same pod, resized meanwhile
+	if list := n.plugin.Refused(); len(list) != 0 {
+		t.Errorf("admitted, and still turned away: %+v", list)
+	}
 }
 
 func TestAResizeGrowsAndShrinksAndAnImpossibleOneKeepsTheOld(t *testing.T) {

@@ -55,6 +55,9 @@ func (p *Plugin) Submit(ctx context.Context, e policy.Event) error {
 	return p.runner.submit(ctx, nil, &node.Request{Event: e}).Err
 }
 
+// Refused are the pods that kubelet asks for again and again, the first one first.
+func (p *Plugin) Refused() []policy.RefusedPod { return p.refusals.list(p.o.Clock.Now()) }
+
 // Snapshot is the present state, or a recent one where the daemon is busy.
 func (p *Plugin) Snapshot() *policy.Snapshot {
 	view, _ := p.Look()

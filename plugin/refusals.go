@@ -1,8 +1,11 @@
 package plugin
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +20,13 @@ type refusals struct {
 
 	mu   sync.Mutex
 	last map[refusalKey]*refusalCount
+	// turned are pods that kubelet asks for again and again, by UID.
+	turned map[string]turnedAway
+}
+
+type turnedAway struct {
+	policy.RefusedPod
+	asked time.Time // when it was last asked for
 }
 
 type refusalKey struct {
@@ -32,10 +42,56 @@ type refusalCount struct {
 const (
 	refusalEvery = time.Minute
 	maxRefusals  = 1024
+	// kubelet asks for a pod again within five minutes; one that it asks for no longer than
+	// this is gone.
+	refusalStays = 12 * time.Minute
+	maxTurned    = 64
 )
 
 func newRefusals(o *Options) *refusals {
-	return &refusals{log: o.Log, notify: o.Notify, last: map[refusalKey]*refusalCount{}}
+	return &refusals{log: o.Log, notify: o.Notify, last: map[refusalKey]*refusalCount{},
+		turned: map[string]turnedAway{}}
+}
+
+// admitted takes over the answer to a pod that was to run, and says whether the pods that are
+// turned away are others than before.
+func (r *refusals) admitted(now time.Time, pod *policy.Pod, err error) (changed bool) {
+	var refusal *policy.Refusal
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, known := r.turned[pod.UID]
+	if err == nil {
+		delete(r.turned, pod.UID)
+		return known
+	}
+	if !errors.As(err, &refusal) || refusal.Code == policy.Busy || !known && len(r.turned) >= maxTurned {
+		return false
+	}
+	next := turnedAway{asked: now, RefusedPod: policy.RefusedPod{UID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name,
+		Code: refusal.Code, Message: refusal.Message, Since: now.UTC().Truncate(time.Second)}}
+	if known {
+		next.Since = before.Since
+	}
+	r.turned[pod.UID] = next
+	return !known || before.RefusedPod != next.RefusedPod
+}
+
+// list are the pods that are turned away, the first one first.
+func (r *refusals) list(now time.Time) []policy.RefusedPod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []policy.RefusedPod
+	for uid, t := range r.turned {
+		if now.Sub(t.asked) > refusalStays {
+			delete(r.turned, uid)
+			continue
+		}
+		all = append(all, t.RefusedPod)
+	}
+	slices.SortFunc(all, func(a, b policy.RefusedPod) int {
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.UID, b.UID))
+	})
+	return all
 }
 
 func (r *refusals) note(now time.Time, pod policy.Pod, err error) {

@@ -159,6 +159,16 @@ func (DropContainer) decision() {}
 func (DropPod) decision()       {}
 func (Notice) decision()        {}
 
+// RefusedPod is a pod that the node turned away when it was to run.
+type RefusedPod struct {
+	UID       string    `json:"podUID"`
+	Namespace string    `json:"namespace"`
+	Pod       string    `json:"pod"`
+	Code      Code      `json:"code"`
+	Message   string    `json:"message"`
+	Since     time.Time `json:"since"`
+}
+
 // Code names why something was refused; see DESIGN of the codes in docs/semantics.md.
 type Code = cpuallocator.Code
 

@@ -207,6 +207,7 @@ func (a *apiServer) describe() *v1alpha2.NodeResourceTopology {
 		},
 	}
 	in.Ledger, in.Generation = a.stamp.Of(snapshot)
+	in.Refused, in.Alive = a.o.node.Refused(), time.Now()
 	if own := known.Config; own != nil {
 		in.Kubelet = nrt.Kubelet{
 			CPUManagerPolicy: own.CPUManagerPolicy, Options: own.Options, TopologyPolicy: own.TopologyPolicy,

@@ -87,9 +87,11 @@ func annotations(in *Input) map[string]string {
 		{AnnBEPools, sharedPools(s, s.BE)},
 		{AnnReservation, reservation(s, owned)},
 		{AnnWaiting, s.Waiting},
+		{ledger.AnnAlive, ledger.EncodeAlive(in.Alive)},
 		{ledger.AnnRules, own[ledger.AnnRules]},
 		{ledger.AnnMachine, own[ledger.AnnMachine]},
 		{ledger.AnnLedger, own[ledger.AnnLedger]},
+		{ledger.AnnRefused, ledger.EncodeRefused(in.Refused)},
 		{AnnAllocs, allocs},
 		{AnnTopology, cpuTopology(s)},
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/k8stopologyawareschedwg/noderesourcetopology-api/pkg/apis/topology/v1alpha2"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -52,6 +53,8 @@ type Input struct {
 	// published.
 	Ledger     *policy.Ledger
 	Generation uint64 // of the ledger
+	Refused    []policy.RefusedPod
+	Alive      time.Time // when the daemon last ran for sure; zero: it is not said
 	// Alignment is the Node's label; None or empty: not set. It takes precedence over
 	// kubelet's topology manager, as for pods.
 	Alignment string
