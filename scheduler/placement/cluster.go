@@ -38,6 +38,14 @@ func (c *Cluster) Node(name string) *State {
 	return nil
 }
 
+// Generation is that of a node's ledger; 0: nothing was heard of it.
+func (c *Cluster) Generation(name string) uint64 {
+	if s := c.Node(name); s != nil {
+		return s.generation
+	}
+	return 0
+}
+
 // Odd says that pods without a wish need a look at nodes, too: somewhere CPUs are kept idle,
 // or pods are bound to NUMA nodes.
 func (c *Cluster) Odd() bool { return c.odd.Load() > 0 }

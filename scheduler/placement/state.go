@@ -58,6 +58,8 @@ type Place struct {
 	Holding policy.Holding
 	Cost    Cost
 	Trusted bool // the node takes the scheduler's word for it
+	// Generation is that of the ledger that it was chosen by.
+	Generation uint64
 }
 
 // Known says that the node publishes what is needed to ask it; Why says what is missing.
@@ -144,6 +146,7 @@ func (s *State) Ask(w *Wish, l Load) (Place, *policy.Refusal) {
 	if refusal := t.Judge(r.applicant, standing, &p.Offer); refusal != nil {
 		return p, refusal
 	}
+	p.Generation = s.generation
 	p.Trusted = s.site.rules.Authority.TrustStatus
 	p.Holding = r.applicant.Holding(&p.Offer)
 	p.Cost = s.cost(&p.Offer, &l)

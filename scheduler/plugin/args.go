@@ -23,16 +23,26 @@ const (
 	TellPreBind Tell = "PreBind" // in a write before that, where another plugin binds
 )
 
+// Refused says what becomes of pods that their node refuses all the same.
+type Refused string
+
+const (
+	RefusedLeave  Refused = "Leave"  // they stay there, and kubelet goes on asking
+	RefusedDelete Refused = "Delete" // those that a controller replaces are deleted
+)
+
 // Args are the plugin's arguments in the scheduler's configuration.
 type Args struct {
 	// AbsentNodes is Refuse where it is left out.
 	AbsentNodes Absent `json:"absentNodes"`
 	// Annotate is Binding where it is left out.
 	Annotate Tell `json:"annotate"`
+	// RefusedPods is Leave where it is left out.
+	RefusedPods Refused `json:"refusedPods"`
 }
 
 func readArgs(obj runtime.Object) (Args, error) {
-	a := Args{AbsentNodes: AbsentRefuse, Annotate: TellBinding}
+	a := Args{AbsentNodes: AbsentRefuse, Annotate: TellBinding, RefusedPods: RefusedLeave}
 	if obj != nil {
 		if err := frameworkruntime.DecodeInto(obj, &a); err != nil {
 			return a, fmt.Errorf("arguments of the plugin %s: %w", Name, err)
@@ -43,6 +53,9 @@ func readArgs(obj runtime.Object) (Args, error) {
 	}
 	if a.Annotate != TellBinding && a.Annotate != TellPreBind {
 		return a, fmt.Errorf("plugin %s: annotate is %q; it must be Binding or PreBind", Name, a.Annotate)
+	}
+	if a.RefusedPods != RefusedLeave && a.RefusedPods != RefusedDelete {
+		return a, fmt.Errorf("plugin %s: refusedPods is %q; it must be Leave or Delete", Name, a.RefusedPods)
 	}
 	return a, nil
 }

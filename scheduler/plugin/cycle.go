@@ -21,10 +21,13 @@ type cycle struct {
 	// as are nodes that are to be taken as something else than they are: while it is tried
 	// whom to preempt, and where pods are nominated.
 	as map[string]changes
+	// off are nodes that refused such a pod; nil: none did.
+	off map[string]refusal
 
-	mu    sync.Mutex // guards what filters on several nodes at a time write
-	costs map[string]placement.Cost
-	place placement.Place // once it was reserved
+	mu     sync.Mutex // guards what filters on several nodes at a time write
+	costs  map[string]placement.Cost
+	place  placement.Place // once it was reserved
+	placed bool
 }
 
 type changes struct {
@@ -38,7 +41,7 @@ func (c *cycle) Clone() fwk.StateData {
 	for node, ch := range c.as {
 		as[node] = changes{slices.Clone(ch.without), slices.Clone(ch.more)}
 	}
-	return &cycle{wish: c.wish, as: as, costs: map[string]placement.Cost{}}
+	return &cycle{wish: c.wish, off: c.off, as: as, costs: map[string]placement.Cost{}}
 }
 
 func (c *cycle) setCost(node string, cost placement.Cost) {

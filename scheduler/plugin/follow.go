@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,11 +42,10 @@ func (p *Plugin) follow(ctx context.Context) error {
 			return api.Watch(ctx, o)
 		},
 	}
-	nodes := &nodes{p: p, decoder: ledger.NewDecoder(), texts: sums{}}
-	r := cache.NewReflectorWithOptions(lister, &metav1.PartialObjectMetadata{}, nodes,
+	r := cache.NewReflectorWithOptions(lister, &metav1.PartialObjectMetadata{}, p.nodes,
 		cache.ReflectorOptions{Name: "Quietcore's " + topologies().Resource})
 	go r.RunWithContext(ctx)
-	go p.activateForever(ctx)
+	go p.tend(ctx)
 	return p.followPods()
 }
 
@@ -103,6 +103,58 @@ type nodes struct {
 	mu      sync.Mutex
 	decoder *ledger.Decoder
 	texts   sums // of what was last read, by node
+	beats   map[string]beat
+	now     func() time.Time
+}
+
+// beat is the last sign of a daemon.
+type beat struct {
+	text  string
+	at    time.Time // by this clock
+	stale bool
+}
+
+func newNodes(p *Plugin) *nodes {
+	return &nodes{p: p, decoder: ledger.NewDecoder(), texts: sums{}, beats: map[string]beat{}, now: time.Now}
+}
+
+var errStale = fmt.Errorf("its daemon has given no sign for %s: what it published is not believed",
+	ledger.StaleAfter)
+
+// listen takes note of a sign of a daemon. The clocks of others count only the first time, and
+// only where they are behind: a scheduler that starts is not to believe the long dead.
+func (n *nodes) listen(name, text string, changed bool) {
+	before, known := n.beats[name]
+	b := beat{text: text, at: n.now()}
+	switch {
+	case text == "": // a daemon of before gives none
+		delete(n.beats, name)
+		return
+	case known && before.text == text && !changed:
+		return
+	case !known:
+		if said := ledger.DecodeAlive(text); said.Before(b.at) {
+			b.at = said
+		}
+	case before.stale:
+		delete(n.texts, name) // so that it is read again
+	}
+	n.beats[name] = b
+}
+
+// distrust takes nodes whose daemons have given no sign for too long as nodes without one.
+func (n *nodes) distrust() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.now()
+	for name, b := range n.beats {
+		if !b.stale && now.Sub(b.at) > ledger.StaleAfter {
+			b.stale = true
+			n.beats[name] = b
+			n.p.cluster.Broken(name, errStale)
+			klog.Background().Info("A node's daemon gives no sign", "node", name, "since", b.at)
+		}
+	}
 }
 
 func (n *nodes) Add(o any) error { return n.Update(o) }
@@ -121,7 +173,10 @@ func (n *nodes) take(name string, annotations map[string]string) {
 	defer n.mu.Unlock()
 	text := sha256.Sum256([]byte(annotations[ledger.AnnLedger] + "\n" + annotations[ledger.AnnRules] + "\n" +
 		annotations[ledger.AnnMachine]))
-	if before, ok := n.texts[name]; ok && before == text {
+	before, ok := n.texts[name]
+	n.listen(name, annotations[ledger.AnnAlive], ok && before != text)
+	defer n.p.refused.said(name, annotations[ledger.AnnRefused], func() uint64 { return n.p.cluster.Generation(name) })
+	if before, ok = n.texts[name]; ok && before == text {
 		return
 	}
 	n.texts[name] = text
@@ -141,10 +196,16 @@ func (n *nodes) Delete(o any) error {
 		return err
 	}
 	n.mu.Lock()
-	delete(n.texts, m.GetName())
+	n.forget(m.GetName())
 	n.mu.Unlock()
 	n.p.cluster.Gone(m.GetName())
 	return nil
+}
+
+func (n *nodes) forget(name string) {
+	delete(n.texts, name)
+	delete(n.beats, name)
+	n.p.refused.said(name, "", nil)
 }
 
 // Replace takes over a whole list: nodes that are not in it publish nothing any more.
@@ -163,7 +224,7 @@ func (n *nodes) Replace(list []any, _ string) error {
 	for name := range n.texts {
 		if !there[name] {
 			gone = append(gone, name)
-			delete(n.texts, name)
+			n.forget(name)
 		}
 	}
 	n.mu.Unlock()

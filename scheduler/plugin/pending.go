@@ -71,7 +71,8 @@ func (p *Plugin) moreFits(node string) {
 // looked at just then, by what was known before, is not in the queue that Activate searches.
 const activateEvery = time.Second
 
-func (p *Plugin) activateForever(ctx context.Context) {
+// tend does what time brings, until ctx ends.
+func (p *Plugin) tend(ctx context.Context) {
 	ticker := time.NewTicker(activateEvery)
 	defer ticker.Stop()
 	for {
@@ -79,6 +80,8 @@ func (p *Plugin) activateForever(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			p.nodes.distrust()
+			p.tellOfRefusals(ctx)
 			p.activate()
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
 	"github.com/quietcore/quietcore/internal/kube"
+	"github.com/quietcore/quietcore/internal/ledger"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/scheduler/placement"
 )
@@ -27,6 +29,8 @@ type Plugin struct {
 	handle  fwk.Handle
 	cluster *placement.Cluster
 	pending *pending
+	nodes   *nodes
+	refused *refused
 }
 
 var (
@@ -56,8 +60,9 @@ func New(ctx context.Context, obj runtime.Object, handle fwk.Handle) (fwk.Plugin
 }
 
 func newPlugin(args Args, handle fwk.Handle) *Plugin {
-	p := &Plugin{args: args, handle: handle, pending: newPending()}
+	p := &Plugin{args: args, handle: handle, pending: newPending(), refused: newRefused()}
 	p.cluster = placement.NewCluster(p.moreFits)
+	p.nodes = newNodes(p)
 	return p
 }
 
@@ -75,17 +80,19 @@ func wishOf(pod *v1.Pod) *placement.Wish {
 // PreFilter reads the pod's wish.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	_ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if !asks(pod) && !p.cluster.Odd() {
+	p.refused.leads()
+	off := p.refused.keepOff(pod)
+	if !asks(pod) && !p.cluster.Odd() && off == nil {
 		return nil, fwk.NewStatus(fwk.Skip) // without a wish, as with any scheduler
 	}
 	wish := wishOf(pod)
 	if wish.Bad != nil {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, wish.Bad.Error())
 	}
-	if wish.Plain() && !p.cluster.Odd() {
+	if wish.Plain() && !p.cluster.Odd() && off == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	state.Write(cycleKey, &cycle{wish: wish, as: map[string]changes{}, costs: map[string]placement.Cost{}})
+	state.Write(cycleKey, &cycle{wish: wish, off: off, as: map[string]changes{}, costs: map[string]placement.Cost{}})
 	p.pending.add(pod, wish)
 	return nil, nil
 }
@@ -108,6 +115,9 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fw
 			return nil
 		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, whyUnknown(s))
+	}
+	if r, ok := c.off[name]; ok && r.generation == s.Generation() {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the node has refused such a pod: "+r.Message)
 	}
 	if !c.wish.Says.Owns() {
 		if refusal := s.Fits(c.wish, n.GetRequested().GetMilliCPU()); refusal != nil {
@@ -226,7 +236,7 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 	if refusal := p.cluster.Take(node, c.wish, load, &place); refusal != nil {
 		return fwk.NewStatus(fwk.Unschedulable, refusal.Error())
 	}
-	c.place = place
+	c.place, c.placed = place, true
 	return nil
 }
 
@@ -235,25 +245,30 @@ func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ s
 	p.cluster.Drop(string(pod.UID))
 }
 
-// tells is the annotation that the node is to have; empty: none.
-func tells(state fwk.CycleState) string {
+// tells are the annotations that the pod is to have; nil: none. Those that say by what the
+// place was chosen are not worth a write of their own.
+func tells(state fwk.CycleState) map[string]string {
 	c := cycleOf(state)
-	if c == nil || !c.place.Trusted {
-		return ""
+	if c == nil || !c.placed {
+		return nil
 	}
-	return c.place.Status()
+	all := map[string]string{ledger.AnnGeneration: strconv.FormatUint(c.place.Generation, 10)}
+	if status := c.place.Status(); c.place.Trusted && status != "" {
+		all[policy.AnnStatus] = status
+	}
+	return all
 }
 
 // Bind binds the pod and tells the node its CPUs, in one write: no pod is ever on a node that
 // was not told, and none is told that is not bound.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
-	status := tells(state)
-	if status == "" || p.args.Annotate != TellBinding {
+	told := tells(state)
+	if told == nil || p.args.Annotate != TellBinding {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	b := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-			Annotations: map[string]string{policy.AnnStatus: status}},
+			Annotations: told},
 		Target: v1.ObjectReference{Kind: "Node", Name: node},
 	}
 	if cache := p.handle.APICacher(); cache != nil {
@@ -270,7 +285,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 // PreBindPreFlight says whether PreBind has anything to do.
 func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, _ *v1.Pod,
 	_ string) (*fwk.PreBindPreFlightResult, *fwk.Status) {
-	if p.args.Annotate != TellPreBind || tells(state) == "" {
+	if p.args.Annotate != TellPreBind || tells(state)[policy.AnnStatus] == "" {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	return nil, nil
@@ -279,7 +294,7 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, _ *v1
 // PreBind tells the node its CPUs before another plugin binds the pod.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ string) *fwk.Status {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID,
-		"annotations": map[string]string{policy.AnnStatus: tells(state)}}})
+		"annotations": tells(state)}})
 	if err == nil {
 		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
 			metav1.PatchOptions{})
@@ -290,6 +305,9 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 // SignPod lets pods without a wish be placed in batches: to the plugin they differ in class
 // alone. Others are each looked at.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if p.refused.keepOff(pod) != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "a node has refused such a pod")
+	}
 	if !asks(pod) {
 		return []fwk.SignFragment{{Key: "quietcore.dev/wish", Value: "none"}}, nil
 	}

@@ -49,6 +49,8 @@ type world struct {
 	plugin *Plugin
 	reader *nodes
 
+	publishing sync.Mutex
+
 	mu      sync.Mutex
 	nodes   map[string]*machine
 	bound   map[string]string // node by pod
@@ -57,12 +59,15 @@ type world struct {
 	uids    map[string]string // of pods that were bound, by name
 	wake    chan struct{}
 	hold    bool   // ledgers are not published
+	alive   string // the daemons' heartbeat
+	events  chan string
 	stop    func() // the scheduler
 }
 
 type machine struct {
 	*policy.Machine
-	stamp ledger.Stamp
+	stamp   ledger.Stamp
+	refused []policy.RefusedPod
 }
 
 type options struct {
@@ -111,8 +116,8 @@ func (w *world) schedule(o options) {
 			return New(ctx, &runtime.Unknown{Raw: text, ContentType: runtime.ContentTypeJSON}, h)
 		}
 		p := newPlugin(o.args, h)
-		w.plugin, w.reader = p, &nodes{p: p, decoder: ledger.NewDecoder(), texts: sums{}}
-		go p.activateForever(ctx)
+		w.plugin, w.reader = p, p.nodes
+		go p.tend(ctx)
 		return p, p.followPods()
 	}}
 	var versioned configv1.KubeSchedulerConfiguration
@@ -127,6 +132,7 @@ func (w *world) schedule(o options) {
 		plugins.Bind.Enabled = []schedulerapi.Plugin{{Name: Name}}
 	}
 	recorder := events.NewFakeRecorder(10000)
+	w.events = recorder.Events
 	recorders := profile.RecorderFactory(func(string) events.EventRecorderLogger { return recorder })
 	var api *rest.Config
 	if w.server != nil {
@@ -192,6 +198,8 @@ func (w *world) arrive(pod *v1.Pod) {
 		asked := kube.PodOf(pod)
 		if _, err := m.Step(time.Unix(int64(w.n), 0), policy.PodRun{Pod: asked}); err != nil {
 			w.refused = append(w.refused, fmt.Sprintf("%s refuses %s: %v", pod.Spec.NodeName, pod.Name, err))
+			m.refused = append(m.refused, policy.RefusedPod{UID: string(pod.UID), Namespace: pod.Namespace,
+				Pod: pod.Name, Code: "InsufficientCPUs", Message: err.Error()})
 		}
 	}
 	hold := w.hold
@@ -273,10 +281,16 @@ func (w *world) annotations(name string) map[string]string {
 	if err != nil {
 		w.t.Error(err)
 	}
+	text[ledger.AnnAlive] = w.alive
+	if said := ledger.EncodeRefused(m.refused); said != "" {
+		text[ledger.AnnRefused] = said
+	}
 	return text
 }
 
 func (w *world) publish(name string) {
+	w.publishing.Lock() // what is older must not come later
+	defer w.publishing.Unlock()
 	text := w.annotations(name)
 	if w.server != nil && text != nil {
 		w.server.publish(w, name, text)
