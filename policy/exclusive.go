@@ -124,12 +124,12 @@ func (m *Machine) given(g *grant) *cpuset.Set {
 }
 
 // grantOf makes the grant of CPUs. Isolation withholds every sibling, those that
-// are offline now too: they must not come back into a pool.
+// are offline now too: they must not come back into a pool. Others' and kubelet's stay theirs.
 func (m *Machine) grantOf(h *holder, cpus cpuset.Set, r cpuallocator.Request) *grant {
 	r.Keep = cpuset.Set{}
 	g := &grant{cpus: cpus, request: r}
 	if r.SMT == cpuallocator.SMTIsolate {
-		siblings := m.topo.Siblings(cpus).Minus(cpus).Minus(m.cfg.reserved())
+		siblings := m.topo.Siblings(cpus).Minus(cpus).Minus(m.cfg.reserved()).Minus(m.kubeletCPUs())
 		g.withheld = siblings.Minus(m.ownedByOthers(h, siblings))
 	}
 	return g

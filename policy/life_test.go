@@ -865,6 +865,18 @@ func TestLivesOnceFailed(t *testing.T) {
 					t.Errorf("it owns %q", got)
 				}
 			}},
+		{"isolation withholds no sibling that is off and kubelet's", halves, open,
+			func(t *testing.T, l *life) {
+				pin := ls("pin", 2000, nil)
+				pin.QoS = Guaranteed
+				l.run(t, pin)
+				_ = l.step(t, booked(t, map[string]string{"pin": "0,2"}))
+				_ = l.step(t, Hardware{Online: l.m.topo.Online().Minus(cpuset.Of(2))})
+				l.run(t, lsr("own", 1000, map[string]string{AnnSMT: "isolate"}))
+				if got := owns(l.m, "own"); got != "3" {
+					t.Errorf("it owns %q", got)
+				}
+			}},
 		{"a pod whose containers have not got their CPUs is no newcomer after a restart", cores, open,
 			func(t *testing.T, l *life) {
 				l.run(t, lsr("own", 1000, map[string]string{AnnSMT: "isolate"}))
