@@ -100,6 +100,17 @@ func (c *container) follow() {
 	}
 }
 
+// keepCaps keeps of a pod's caps what it may still have: it may be of another class by now.
+func (m *Machine) keepCaps(p *pod) {
+	for _, name := range sortedKeys(p.caps) {
+		if !m.mayCap(p) {
+			m.endCap(p, name)
+		} else if c := p.containers[name]; c != nil {
+			c.follow()
+		}
+	}
+}
+
 // named decides anew every container of one name: an old one may still run
 // beside its successor.
 func (m *Machine) named(p *pod, name string) {

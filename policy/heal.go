@@ -247,6 +247,7 @@ func (m *Machine) rejudge(p *pod) bool {
 	m.ownAll(p)
 	m.recompute()
 	m.explain(p)
+	m.keepCaps(p)
 	m.publishNotices(&v)
 	own := m.ownedIn(p)
 	m.notice(p, "CPUsHealed", "%s/%s owns CPUs %s now, after %s in the shared pool", p.ref.Namespace, p.ref.Name, own,

@@ -877,6 +877,19 @@ func TestLivesOnceFailed(t *testing.T) {
 					t.Errorf("it owns %q", got)
 				}
 			}},
+		{"a best-effort pod that heals to an owner keeps no cap", cores, Config{Degrade: true},
+			func(t *testing.T, l *life) {
+				pod := lsr("pod", 500, nil)
+				pod.QoS = BestEffort
+				l.run(t, pod)
+				_ = l.step(t, CapVerdict{ID: "pod-main", Milli: 2, For: time.Minute})
+				one := Resources{RequestMilli: 1000, LimitMilli: 1000}
+				_ = l.step(t, ContainerUpdate{ID: "pod-main", Resources: &one, Pod: &one})
+				if got, caps := owns(l.m, "pod"), l.m.Caps(); got != "0" || len(caps) > 0 {
+					t.Errorf("it owns %q and is capped %+v", got, caps)
+				}
+				l.restart(t)
+			}},
 		{"a pod whose containers have not got their CPUs is no newcomer after a restart", cores, open,
 			func(t *testing.T, l *life) {
 				l.run(t, lsr("own", 1000, map[string]string{AnnSMT: "isolate"}))
