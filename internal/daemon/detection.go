@@ -153,7 +153,7 @@ func count(m *metrics.Metrics, f *loop.Finding) {
 	}
 }
 
-// recorder keeps incidents; nil where nothing may be written.
+// recorder keeps incidents; nil where there is no database of them.
 func (p *counting) recorder(s *sampler.Sampler) *record.Recorder {
 	if p.o.incidents == nil {
 		return nil
@@ -165,10 +165,19 @@ func (p *counting) recorder(s *sampler.Sampler) *record.Recorder {
 	})
 }
 
-// newIncidentStore is the database of incidents; nil where it may not be written.
+// observedBytes bounds the database of incidents in mode observe, which is in memory.
+const observedBytes = 8 << 20
+
+// newIncidentStore is the database of incidents; nil where nothing is looked for. In mode
+// observe it is in the folder of the daemon's socket, which is gone when the node restarts:
+// nothing of the node's own is written to.
 func newIncidentStore(cfg *config.Config) *incidents.Store {
-	if cfg.Mode == config.Observe || cfg.CPI.Mode == config.CPIOff {
+	switch {
+	case cfg.CPI.Mode == config.CPIOff:
 		return nil
+	case cfg.Mode == config.Observe:
+		return incidents.New(incidents.Options{Path: filepath.Join(filepath.Dir(cfg.Socket), state.IncidentsFile),
+			MaxBytes: observedBytes})
 	}
 	return incidents.New(incidents.Options{Path: filepath.Join(cfg.State.Dir, state.IncidentsFile)})
 }

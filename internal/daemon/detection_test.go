@@ -4,6 +4,9 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +15,10 @@ import (
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -106,5 +111,47 @@ func TestDecisionsToEvictAreCarriedOut(t *testing.T) {
 	stop()
 	if <-ended; len(api.asked) > 0 {
 		t.Errorf("evicted is %v too", <-api.asked)
+	}
+}
+
+// TestWhereIncidentsAreKept: mode observe writes nothing of the node's own, and keeps incidents
+// all the same.
+func TestWhereIncidentsAreKept(t *testing.T) {
+	for _, c := range []struct {
+		mode config.Mode
+		cpi  config.CPIMode
+		want string // the folder
+	}{
+		{config.Enforce, config.CPIObserve, "state"},
+		{config.Enforce, config.CPIEnforce, "state"},
+		{config.Observe, config.CPIObserve, "run"},
+		{config.Enforce, config.CPIOff, ""},
+		{config.Observe, config.CPIOff, ""},
+	} {
+		dir := t.TempDir()
+		cfg := config.Default()
+		cfg.Mode, cfg.CPI.Mode = c.mode, c.cpi
+		cfg.State.Dir, cfg.Socket = filepath.Join(dir, "state"), filepath.Join(dir, "run", "quietcore.sock")
+		for _, name := range []string{"state", "run"} {
+			if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s := newIncidentStore(&cfg)
+		if s == nil || c.want == "" {
+			if s != nil || c.want != "" {
+				t.Errorf("%s, cpi %s: a database: %t, want folder %q", c.mode, c.cpi, s != nil, c.want)
+			}
+			continue
+		}
+		s.Put(incidents.Incident{At: time.Now(), Node: "node-a"})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		s.Run(ctx) // to the end: what is queued is written
+		files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+		want := filepath.Join(dir, c.want, state.IncidentsFile)
+		if err != nil || !slices.Equal(files, []string{want}) || s.Stats().Written != 1 {
+			t.Errorf("%s, cpi %s: files %v, %+v; want %s", c.mode, c.cpi, files, s.Stats(), want)
+		}
 	}
 }
