@@ -212,6 +212,10 @@ var defects = []struct {
 		"a resize that makes a capped container smaller is undone after a kill where its cgroup cannot be read"},
 	{"D131", 1795460247447565516, []sim.Fault{sim.Panics, sim.Defects}, sim.PropGrant, false,
 		"what was decided before a panic is not handed on where the panic's own mend hands on something else"},
+	{"D154", 7005954, []sim.Fault{sim.Errors, sim.LateEffect, sim.Unsaid, sim.Unplugs}, sim.PropBeside, false,
+		"the world did not see that CPUs go off under a container that is created and not started"},
+	{"D155", 7002370, []sim.Fault{sim.Errors, sim.Kills}, sim.PropGrant, false,
+		"the world wanted a new daemon to know what a container owned that ended before it, where nothing was saved"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

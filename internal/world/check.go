@@ -155,14 +155,14 @@ func (w *World) letGo(saved map[string]state.Pod) {
 // forgetSizes takes back what a container was promised that owns CPUs beside others of its pod,
 // where the disk does not name it and it was resized with no daemon there: what the runtime
 // stores, and its mask, tell of it only while they are as many CPUs as it requests. A larger or
-// smaller mask may be a pool's.
+// smaller mask may be a pool's. Once it has ended they tell nothing, and no task loses CPUs.
 func (w *World) forgetSizes() {
 	places := w.disk.load(w.clock().Add(w.jump), w.elapsed)
 	saved := places.Places()
 	for _, p := range w.node.pods {
-		c := p.parts[0].ctr
+		o := p.parts[0]
 		if _, told := saved[p.UID()]; told || !p.Mixed || !p.live() ||
-			c != nil && int64(p.grant.Count())*1000 == c.size.request {
+			o.is(ready, running) && int64(p.grant.Count())*1000 == o.ctr.size.request {
 			continue
 		}
 		w.note("nothing tells that %s owns %s", p.Name, p.grant)
@@ -259,14 +259,17 @@ func (w *World) checkBeside(c *Container) {
 	}
 }
 
-// noteFell notes which tasks have CPUs because those of a mask above them went off.
-func (w *World) noteFell(tasks []task) {
-	for i := range tasks {
-		t := &tasks[i]
-		if w.fellBack(t.path) {
-			t.ctr.fell.AddSet(&t.cpus)
-		} else {
-			t.ctr.fell = t.ctr.fell.And(t.cpus)
+// noteFell notes which containers have CPUs because those of a mask above them went off. One that is
+// created and not started has: runc waits in its cgroup.
+func (w *World) noteFell() {
+	for _, c := range w.node.made() {
+		e, err := w.kernel.Effective(c.Path())
+		switch {
+		case err != nil:
+		case w.fellBack(c.Path()):
+			c.fell.AddSet(&e.CPUs)
+		default:
+			c.fell = c.fell.And(e.CPUs)
 		}
 	}
 }
@@ -320,7 +323,7 @@ func (w *World) check(c Choice) {
 	}
 	w.followResizes(view, grants)
 	tasks := w.tasks()
-	w.noteFell(tasks)
+	w.noteFell()
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue

@@ -233,6 +233,19 @@ func (n *node) running() []*Container {
 	return all
 }
 
+// made lists those that are created, and those that run.
+func (n *node) made() []*Container {
+	var all []*Container
+	for _, p := range n.pods {
+		for _, o := range p.parts {
+			if o.is(ready, running) {
+				all = append(all, o.ctr)
+			}
+		}
+	}
+	return all
+}
+
 // containerAt is the one whose cgroup has a path.
 func (n *node) containerAt(path string) *Container {
 	for _, c := range n.running() {
