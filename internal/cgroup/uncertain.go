@@ -83,12 +83,28 @@ func (t *Tree) MayGive(path string, mask cpuset.Set) cpuset.Set {
 			return given(&mask, &t.online)
 		}
 	}
+	if n.unread() || t.inUnread(n) != nil {
+		return t.mayUse(n) // its mask may be any, also one that has nothing of this one
+	}
 	var all cpuset.Set
 	for _, above := range t.mayHave(n) {
 		may := given(&mask, &above)
 		all.AddSet(&may)
 	}
 	return all
+}
+
+// Made notes that the runtime makes a container's cgroup now, with a mask or with none. It may
+// have been looked for in vain before.
+func (t *Tree) Made(id string, mask cpuset.Set) {
+	n := t.byID[id]
+	if n == nil || n.level != containerLevel {
+		return
+	}
+	t.revive(n)
+	n.setOwn(known(&mask))
+	t.certain(n)
+	t.touch(n)
 }
 
 func (t *Tree) mayUse(n *node) cpuset.Set {

@@ -29,7 +29,7 @@ func (w *writer) absorb(b batch) {
 		case policy.DropPool:
 			w.tree.DropPool(string(d.ID))
 		case policy.SetPod:
-			w.setPod(d)
+			w.setPod(d, b.observed)
 		case policy.SetContainer:
 			w.setContainer(d, b.observed)
 		case policy.DropContainer:
@@ -61,6 +61,9 @@ func (w *writer) absorb(b batch) {
 	}
 	for path, found := range b.observed {
 		w.tree.Observe(path, found)
+	}
+	for _, m := range b.made {
+		w.tree.Made(m.id, m.cpus)
 	}
 	w.audit.verify = append(w.audit.verify, b.verify...)
 	w.lookAgain(b.recheck)
@@ -192,7 +195,9 @@ func memsOf(s *cpuset.Set) cpuset.Set {
 	return *s
 }
 
-func (w *writer) setPod(d policy.SetPod) {
+// setPod follows what was decided of a pod. found is what cgroups were found to hold where it comes
+// of a takeover: a pod whose containers own CPUs may have a mask then that shares nothing with theirs.
+func (w *writer) setPod(d policy.SetPod, found observations) {
 	s := w.pods[d.Pod.UID]
 	first := s == nil
 	if first {
@@ -213,6 +218,9 @@ func (w *writer) setPod(d policy.SetPod) {
 		w.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
 	w.keepRoom(s, &d)
+	if _, read := found[s.path]; first && found != nil && !read && w.c.machine.Mixed(d.Pod.UID) {
+		w.tree.Unread(s.path)
+	}
 	s.asked = cgroup.Quota(d.Asked)
 	s.weight = 0
 	if d.WeightMilli > 0 {
@@ -260,7 +268,7 @@ func (w *writer) foreignTo(s *subject, is bool) {
 }
 
 // setContainer follows what was decided of a container. found is what cgroups were found to hold
-// where it comes of a takeover: there no reply of ours has made the runtime write a mask.
+// where it comes of a takeover: the runtime may not have heard the reply of ours that has a mask.
 func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	s := w.ctrs[d.Container.ID]
 	if s == nil {
@@ -274,7 +282,7 @@ func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	if s.path != "" && w.pods[d.Pod.UID] != nil && w.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
-		unknown := s.logged == "" && found != nil && (d.Beside != nil || len(w.pods[d.Pod.UID].rooms) > 0)
+		unknown := found != nil && (d.Beside != nil || len(w.pods[d.Pod.UID].rooms) > 0)
 		if s.logged == "" && !unknown {
 			c.OwnCPUs = w.replied(&d)
 		}
@@ -307,6 +315,17 @@ func (w *writer) capLater(d policy.SetContainer) {
 		}
 		w.c.hand.paid()
 	})
+}
+
+// making notes what the runtime is told to make. Where its answer waited, the cgroup may have been
+// looked for in vain.
+func (w *writer) making(d *policy.SetContainer) {
+	if d == nil {
+		return
+	}
+	if cpus := w.replied(d); !cpus.IsEmpty() {
+		w.put(batch{made: []made{{d.Container.ID, cpus}}, lazy: true})
+	}
 }
 
 // replied is the mask that our reply makes the runtime write; empty: none.

@@ -99,6 +99,7 @@ func (c *Core) start(w *waiter) {
 	}
 	if !w.update {
 		delete(c.fresh, w.uid)
+		c.writer.making(w.reply.Container)
 	}
 	c.reply(w.reply)
 }

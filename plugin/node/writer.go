@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
@@ -27,10 +28,17 @@ type batch struct {
 	audit     bool     // look at every cgroup now
 	lazy      bool     // nothing waits for it, and no pod has to leave
 	anew      bool     // of a new machine: what it does not name is gone
+	made      []made   // what the runtime is told to make
 	verify    []string // ids of containers to read back
 	recheck   []string // UIDs of pods whose quota was written by others
 	soon      []string // UIDs of pods whose quota may be written by others in a moment
 	panicked  bool     // it could not be taken in: the next time is the last
+}
+
+// made is a container that the runtime is told to make, with a mask.
+type made struct {
+	id   string
+	cpus cpuset.Set
 }
 
 // writer turns decisions into cgroup writes: one at a time, those first that take CPUs
