@@ -42,23 +42,30 @@ func (m *Machine) grantFor(h *holder, r Resources, sums *Resources) (*grant, *Re
 // sizeOf checks request = limit and whole CPUs on a pod's sums, or on a container that is
 // to own CPUs.
 func (m *Machine) sizeOf(h *holder, r Resources) (int, *Refusal) {
-	p, who, this := h.pod, fmt.Sprintf("%s pods", h.pod.in.class), "this pod"
-	if h.name != "" {
-		who, this = "containers with CPUs of their own", fmt.Sprintf("container %s", literal(h.name))
-	}
+	p := h.pod
 	if r.RequestMilli <= 0 || r.RequestMilli%1000 != 0 {
+		who, this := h.words()
 		return 0,
 			refuse(InvalidRequest,
 				"%s need a whole number of CPUs, %s requests %s; request a multiple of 1000m", who, this,
 				milli(r.RequestMilli))
 	}
 	if r.LimitMilli != r.RequestMilli && !(p.hidden && h.name == "" && r.LimitMilli == NoLimit) {
+		who, this := h.words()
 		return 0,
 			refuse(InvalidRequest,
 				"%s need a CPU request equal to the limit, %s requests %s and is limited to %s; make "+
 					"them equal", who, this, milli(r.RequestMilli), milli(r.LimitMilli))
 	}
 	return int(min(r.RequestMilli/1000, cpuset.MaxCPUs+1)), nil
+}
+
+// words are how such owners, and this one, are named in a refusal.
+func (h *holder) words() (all, this string) {
+	if h.name != "" {
+		return "containers with CPUs of their own", fmt.Sprintf("container %s", literal(h.name))
+	}
+	return fmt.Sprintf("%s pods", h.pod.in.class), "this pod"
 }
 
 func milli(v int64) string {
@@ -127,7 +134,11 @@ func (m *Machine) given(g *grant) *cpuset.Set {
 // are offline now too: they must not come back into a pool. Others' and kubelet's stay theirs.
 func (m *Machine) grantOf(h *holder, cpus cpuset.Set, r cpuallocator.Request) *grant {
 	r.Keep = cpuset.Set{}
-	g := &grant{cpus: cpus, request: r}
+	g := m.scratch
+	if g == nil || h.name != "" {
+		g = &grant{}
+	}
+	*g = grant{cpus: cpus, request: r}
 	if r.SMT == cpuallocator.SMTIsolate {
 		siblings := m.topo.Siblings(cpus).Minus(cpus).Minus(m.cfg.reserved()).Minus(m.kubeletCPUs())
 		g.withheld = siblings.Minus(m.ownedByOthers(h, siblings))

@@ -19,14 +19,17 @@ type floor struct {
 
 // floors are those of the whole pool and of each part, with what the rest of a pod requests
 // that is about to own CPUs. Small parts come before those that they lie in.
-func (m *Machine) floors(c claim) []floor {
+func (m *Machine) floors(c claim) []floor { return m.floorsIn(nil, c) }
+
+// floorsIn makes them where there is room.
+func (m *Machine) floorsIn(list []floor, c claim) []floor {
 	whole, except := floor{cpus: m.topo.Known(), milli: c.rest}, c.of()
 	for _, p := range m.pods {
 		if p != except {
 			whole.milli += m.requestedFrom(p)
 		}
 	}
-	list := []floor{whole}
+	list = append(list, whole)
 	for _, p := range m.bound {
 		if p == except {
 			continue // it may not be bound any more
@@ -104,7 +107,8 @@ func (m *Machine) keepsFloors(c claim, taken cpuset.Set) *Refusal {
 			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d",
 			taken.Count(), left, m.pools.Shared.Count(), floor)
 	}
-	for _, f := range m.floors(c) {
+	var room [1]floor
+	for _, f := range m.floorsIn(room[:0], c) {
 		if taken.Intersects(&f.cpus) && f.room(rest, m.pools.Reserved) < 0 {
 			return refuse(cpuallocator.InsufficientCPUs,
 				"giving %s away exclusively would leave %s %d of its %s; %s", count(taken.CountAnd(&f.cpus), "CPU"),

@@ -47,6 +47,7 @@ type residents struct {
 type ledger struct {
 	exclusive map[string]*holder // by ID
 	owned     owned              // the sums over exclusive
+	scratch   *grant             // a trial's, which keeps none
 }
 
 // bookings is what kubelet gives away, and how it is configured.

@@ -23,6 +23,7 @@ type Trial struct {
 	shared *pod     // all that run in the shared pool
 	pod    pod      // the applicant
 	booked map[string]cpuset.Set
+	one    [1]*holder
 	alone  bool // rules look at owners one by one
 }
 
@@ -61,6 +62,7 @@ func newTrial(m *Machine) *Trial {
 	for policy, p := range t.plain {
 		p.ref.UID = "plain" + string('0'+rune(policy)) // no UID of Kubernetes is so short
 	}
+	m.scratch = &grant{}
 	t.alone = len(m.cfg.Authority.MaxCPUs) > 0 || m.cfg.Allocation.SMTRequired
 	m.kubelet = KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"": t.booked}}
 	return t
@@ -164,7 +166,12 @@ func (t *Trial) Judge(a *Applicant, s Standing, o *Offer) *Refusal {
 		return err
 	}
 	*o = Offer{}
-	for _, h := range p.every() {
+	t.one[0] = &p.holder
+	holders := t.one[:]
+	if p.holders != nil {
+		holders = p.every()
+	}
+	for _, h := range holders {
 		if h.grant == nil {
 			continue
 		}
@@ -233,7 +240,11 @@ func (t *Trial) load(a *Applicant, s *Standing) {
 	clear(m.pods)
 	clear(m.exclusive)
 	clear(m.bound)
-	clear(t.booked)
+	for uid := range t.booked { // "" comes every time
+		if uid != "" {
+			delete(t.booked, uid)
+		}
+	}
 	m.owned = owned{}
 	t.used = 0
 	for _, p := range t.plain {

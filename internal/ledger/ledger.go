@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
@@ -103,18 +104,23 @@ type Node struct {
 	Generation uint64
 }
 
-// maxKinds bounds the machines and the rules that a decoder keeps.
-const maxKinds = 512
+// maxKinds bounds the machines and the rules that a decoder keeps, maxWords the names.
+const (
+	maxKinds = 512
+	maxWords = 4096
+)
 
 // Decoder reads annotations. It serves one goroutine.
 type Decoder struct {
 	machines map[string]*topology.Topology
 	rules    map[string]*policy.Config
+	words    map[string]string
 }
 
 // NewDecoder makes a decoder that knows no machine yet.
 func NewDecoder() *Decoder {
-	return &Decoder{machines: map[string]*topology.Topology{}, rules: map[string]*policy.Config{}}
+	return &Decoder{machines: map[string]*topology.Topology{}, rules: map[string]*policy.Config{},
+		words: map[string]string{}}
 }
 
 // Decode reads what a node publishes. The annotations may be anything.
@@ -141,12 +147,49 @@ func (d *Decoder) Decode(annotations map[string]string) (*Node, error) {
 	if doc.Version != version {
 		return nil, fmt.Errorf("ledger: %w", newer(fmt.Sprint(doc.Version)))
 	}
+	d.intern(&doc)
 	n := &Node{Topology: t, Generation: doc.Generation, Ledger: &policy.Ledger{Rules: rules, Booked: doc.Booked,
 		SharedMilli: doc.SharedMilli, Waiting: doc.Waiting, Unread: doc.Unread, Overlap: doc.Overlap}}
 	if err := n.check(&doc); err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
 	return n, nil
+}
+
+// intern has many nodes share the words that many pods have in common, and a node's pods one
+// text for what is their own: there are many nodes.
+func (d *Decoder) intern(doc *ledgerDoc) {
+	word := func(text string) string {
+		if known, ok := d.words[text]; ok {
+			return known
+		}
+		if len(d.words) >= maxWords {
+			clear(d.words)
+		}
+		d.words[text] = text
+		return text
+	}
+	var b strings.Builder
+	for i := range doc.Pods {
+		h := &doc.Pods[i]
+		for _, own := range h.own() {
+			b.WriteString(*own)
+		}
+	}
+	all := b.String()
+	for i := range doc.Pods {
+		h := &doc.Pods[i]
+		for _, own := range h.own() {
+			*own, all = all[:len(*own)], all[len(*own):]
+		}
+		h.Namespace, h.Class, h.Kind = word(h.Namespace), policy.Class(word(string(h.Class))), word(h.Kind)
+		h.Container = word(h.Container)
+	}
+}
+
+// own are a pod's words that no other has.
+func (h *holdingDoc) own() [4]*string {
+	return [...]*string{&h.UID, &h.Pod, (*string)(&h.CPUs), (*string)(&h.Withheld)}
 }
 
 // once decodes a text that was not decoded before.

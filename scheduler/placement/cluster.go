@@ -163,7 +163,7 @@ func (c *Cluster) store(name string, before, next *State) {
 		next.version = before.version
 	}
 	next.version++
-	next.last = &atomic.Pointer[answer]{}
+	next.last = &memo{}
 	for _, f := range next.flights {
 		next.more = append(next.more, f.holding)
 	}

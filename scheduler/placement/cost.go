@@ -23,7 +23,7 @@ func (c Cost) Compare(o Cost) int {
 }
 
 func (s *State) cost(o *policy.Offer, l *Load) Cost {
-	t, free := s.site.topology, s.free(l)
+	t, free := s.site.topology, s.freeWith(l)
 	all := o.CPUs.Or(o.Withheld)
 	rest := free.Minus(all)
 	nodes := t.NodesOf(o.CPUs)

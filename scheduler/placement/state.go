@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
@@ -19,15 +19,16 @@ type State struct {
 	version    uint64 // counts the states of the node
 	flights    []flight
 	more       []policy.Holding // of the flights that the ledger lacks
-	last       *atomic.Pointer[answer]
+	last       *memo
 	broken     error // why there is no ledger
 	counts
 }
 
 // counts are what is told at a glance.
 type counts struct {
-	spare  int // CPUs of the shared pool that are not reserved
-	beyond int // CPUs that are withheld, or more than was requested: nobody's request pays for them
+	free   cpuset.Packed // CPUs that nobody holds
+	spare  int           // how many of them are to be had
+	beyond int           // CPUs that are withheld, or more than was requested: nobody's request pays for them
 }
 
 // flight is a pod on its way to a node.
@@ -102,6 +103,12 @@ func (s *State) Owner(uid string) (cpus int, owns bool) {
 	return cpus, owns
 }
 
+// memo keeps the last answer.
+type memo struct {
+	mu sync.Mutex
+	answer
+}
+
 // answer is what was last found out of a state: most pods are one of several that are alike,
 // and most nodes have not changed since the one before was looked at.
 type answer struct {
@@ -114,16 +121,28 @@ type answer struct {
 // Rate is what a place on the node would cost a pod, or why it has none.
 func (s *State) Rate(w *Wish, l Load) (Cost, *policy.Refusal) {
 	_, here := s.Owner(w.Pod.UID)
-	if here || len(l.Without) > 0 || len(l.More) > 0 {
-		p, refusal := s.Ask(w, l)
-		return p.Cost, refusal
+	asked := answer{alike: w.alike, shared: l.SharedMilli}
+	known := !here && len(l.Without) == 0 && len(l.More) == 0
+	if known {
+		s.last.mu.Lock()
+		a := s.last.answer
+		s.last.mu.Unlock()
+		if a.shared == asked.shared && a.alike == asked.alike {
+			return a.cost, a.refusal
+		}
 	}
-	if a := s.last.Load(); a != nil && a.shared == l.SharedMilli && a.alike == w.alike {
-		return a.cost, a.refusal
+	t := s.site.trial()
+	defer s.site.giveBack(t)
+	var o policy.Offer
+	if _, asked.refusal = s.judge(t, w, &l, &o); asked.refusal == nil {
+		asked.cost = s.cost(&o, &l)
 	}
-	p, refusal := s.Ask(w, l)
-	s.last.Store(&answer{alike: w.alike, shared: l.SharedMilli, cost: p.Cost, refusal: refusal})
-	return p.Cost, refusal
+	if known {
+		s.last.mu.Lock()
+		s.last.answer = asked
+		s.last.mu.Unlock()
+	}
+	return asked.cost, asked.refusal
 }
 
 // Ask is what the node would answer to a pod.
@@ -131,26 +150,29 @@ func (s *State) Ask(w *Wish, l Load) (Place, *policy.Refusal) {
 	var p Place
 	t := s.site.trial()
 	defer s.site.giveBack(t)
+	a, refusal := s.judge(t, w, &l, &p.Offer)
+	if refusal != nil {
+		return p, refusal
+	}
+	p.Generation, p.Trusted = s.generation, s.site.rules.Authority.TrustStatus
+	p.Holding, p.Cost = a.Holding(&p.Offer), s.cost(&p.Offer, &l)
+	return p, nil
+}
+
+func (s *State) judge(t *policy.Trial, w *Wish, l *Load, o *policy.Offer) (*policy.Applicant, *policy.Refusal) {
 	r := w.on(s.site, t)
 	if r.refusal != nil {
-		return p, r.refusal
+		return nil, r.refusal
 	}
-	if refusal := s.tooFew(r.applicant, &l); refusal != nil {
-		return p, refusal
+	if refusal := s.tooFew(r.applicant, l); refusal != nil {
+		return nil, refusal
 	}
 	more := s.more
 	if len(l.More) > 0 {
 		more = append(slices.Clone(s.more), l.More...)
 	}
 	standing := policy.Standing{Ledger: s.ledger, More: more, Without: l.Without, SharedMilli: l.SharedMilli}
-	if refusal := t.Judge(r.applicant, standing, &p.Offer); refusal != nil {
-		return p, refusal
-	}
-	p.Generation = s.generation
-	p.Trusted = s.site.rules.Authority.TrustStatus
-	p.Holding = r.applicant.Holding(&p.Offer)
-	p.Cost = s.cost(&p.Offer, &l)
-	return p, nil
+	return r.applicant, t.Judge(r.applicant, standing, o)
 }
 
 // Ending are owners, by UID, that the node still shows and that are not there any more: soon
@@ -214,14 +236,17 @@ func (s *State) count() {
 			s.beyond += h.Withheld.Count() + h.Surplus()
 		}
 	}
-	s.spare = free.Count()
+	s.spare, s.counts.free = free.Count(), free.Pack()
 	if s.ledger.Overlap {
 		s.spare = 0
 	}
 }
 
-// free are the CPUs that nobody holds.
-func (s *State) free(l *Load) cpuset.Set {
+// freeWith are the CPUs that nobody holds.
+func (s *State) freeWith(l *Load) cpuset.Set {
+	if len(l.Without) == 0 && len(l.More) == 0 {
+		return s.free.Set()
+	}
 	free := s.site.usable
 	free.RemovePacked(s.ledger.Booked)
 	for _, list := range [][]policy.Holding{s.ledger.Holdings, s.more, l.More} {
