@@ -224,6 +224,8 @@ var defects = []struct {
 		"the world did not see that CPUs go off under a container that is created and not started"},
 	{"D155", 7002370, []sim.Fault{sim.Errors, sim.Kills}, sim.PropGrant, false,
 		"the world wanted a new daemon to know what a container owned that ended before it, where nothing was saved"},
+	{"D156", 7008442, []sim.Fault{sim.Errors, sim.LateEffect, sim.Kills}, sim.PropMove, false,
+		"a pool moves by an old plan onto CPUs that a resize was to take and has left to their owner since"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -324,8 +324,10 @@ func (w *writer) write(phase cgroup.Phase) bool {
 	var done []string
 	replan := false
 	err := w.tree.Execute(todo, func(next cgroup.Write) error {
-		// An owner that comes waits for others to leave, but not for others to come.
-		if phase == cgroup.Grow && len(done) > 0 && w.news() || next.Phase == cgroup.Grow && w.waitsForSave() {
+		// An owner that comes waits for others to leave, but not for others to come. A cgroup that moves
+		// comes, too: what it comes onto may be an owner's since.
+		comes := next.Phase == cgroup.Grow || w.tree.Widens(next)
+		if (comes || phase == cgroup.Grow) && len(done) > 0 && w.news() || comes && w.waitsForSave() {
 			return cgroup.ErrSkipRest
 		}
 		if replan = w.freed(); replan {
