@@ -226,6 +226,9 @@ var defects = []struct {
 		"the world wanted a new daemon to know what a container owned that ended before it, where nothing was saved"},
 	{"D156", 7008442, []sim.Fault{sim.Errors, sim.LateEffect, sim.Kills}, sim.PropMove, false,
 		"a pool moves by an old plan onto CPUs that a resize was to take and has left to their owner since"},
+	{"D157", 7009194, []sim.Fault{sim.Errors, sim.LateEffect, sim.Blind, sim.Unreadable, sim.Panics, sim.Kills},
+		sim.PropGrant, false,
+		"an owner that waited and was given CPUs where the disk hung is in the pool again where nothing can be seen"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }
