@@ -268,7 +268,7 @@ func (s *simulated) View() sim.View {
 	c := s.life.core
 	view, status := c.Snapshot(), c.Status()
 	return sim.View{
-		Synced: status.Synchronized, Unread: status.Unread > 0, Settled: c.Settled(), Grants: c.Grants,
-		Shared: view.Shared, BE: view.BE, Online: view.Topology.Online(),
+		Synced: status.Synchronized, Frozen: status.Frozen != "", Unread: status.Unread > 0,
+		Settled: c.Settled(), Grants: c.Grants, Shared: view.Shared, BE: view.BE, Online: view.Topology.Online(),
 	}
 }

@@ -40,9 +40,11 @@ func (d *disk) load(wall time.Time, elapsed time.Duration) state.Snapshot {
 }
 
 // file is what the state file says of pods, while the disk does what it is asked for: no save is
-// under way, and the last one did not fail. Then nothing may be ahead of the file.
+// under way, and the last one did not fail. Then nothing may be ahead of the file, unless the
+// daemon has no machine to save from.
 func (w *World) file() (saved map[string]state.Pod, well bool) {
-	if w.disk.failed || slices.ContainsFunc(w.ops, func(o *Op) bool { return o.Kind == Save }) {
+	saves := slices.ContainsFunc(w.ops, func(o *Op) bool { return o.Kind == Save })
+	if saves || w.disk.failed || w.shell.View().Frozen {
 		return nil, false
 	}
 	found := w.disk.load(w.clock(), w.elapsed)

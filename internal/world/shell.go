@@ -35,6 +35,7 @@ type Heard struct {
 // View is the state of a daemon as the checks need it.
 type View struct {
 	Synced  bool // it has taken over what runs
+	Frozen  bool // it has no machine to decide or save from
 	Unread  bool // it withholds what pods that it has not read yet may own
 	Settled bool // everything decided is written, read back and saved
 	Shared  cpuset.Set

@@ -116,6 +116,16 @@ func (p *places) end(until time.Time) (more bool) {
 	return more
 }
 
+// contradicted is until when an owner is waited for of which the file tells another place; zero: of none.
+func (p *places) contradicted(now time.Time) (until time.Time) {
+	for uid, o := range p.owners {
+		if p.named[uid] && p.late(uid, now) && o.until.After(until) {
+			until = o.until
+		}
+	}
+	return until
+}
+
 // late says that an owner's place is not on disk and still waited for.
 func (p *places) late(uid string, now time.Time) bool {
 	o := p.owners[uid]

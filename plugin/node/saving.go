@@ -54,27 +54,27 @@ func (s *saving) has(limit *policy.Cap) bool {
 	})
 }
 
-// ahead takes down what is decided of owners. It reports whether masks have to wait until that
-// is saved: the file tells another place of a pod, and a daemon that is killed between the two
-// would leave its successor with both.
-func (s *saving) ahead(decisions []policy.Decision) (wait bool) {
+// ahead takes down what is decided of owners and returns until when masks have to wait for that
+// to be saved; zero: they need not. They have to where the file tells another place of a pod: a
+// daemon that is killed between the two would leave its successor with both.
+func (s *saving) ahead(decisions []policy.Decision) (until time.Time) {
 	if !s.c.o.Stores || s.c.machine.frozen != "" {
-		return false
+		return time.Time{}
 	}
-	online, until := s.c.machine.Topology().Online(), s.c.now.Add(saveAhead)
+	online, end := s.c.machine.Topology().Online(), s.c.now.Add(saveAhead)
 	for _, d := range decisions {
 		switch d := d.(type) {
 		case policy.SetPod:
-			if s.places.changed(&d, online, until) {
-				s.dirty = true
-				wait = wait || s.places.named[d.Pod.UID] && s.late(d.Pod.UID)
-			}
+			s.dirty = s.places.changed(&d, online, end) || s.dirty
 		case policy.DropPod:
 			delete(s.places.owners, d.UID)
 		}
 	}
-	s.urgent = s.urgent || wait
-	return wait
+	if s.possible() {
+		until = s.places.contradicted(s.c.now)
+	}
+	s.urgent = s.urgent || !until.IsZero()
+	return until
 }
 
 // late says that the place of an owner is not on disk yet, and that it is worth waiting for.

@@ -114,8 +114,8 @@ func (w *writer) put(b batch) uint64 {
 	if len(w.inbox.batches) == 0 || at.Before(w.inbox.at) {
 		w.inbox.at = at
 	}
-	if w.c.saving.ahead(b.decisions) && w.inbox.held.IsZero() && w.c.o.Late == 0 {
-		w.inbox.held = now.Add(saveAhead)
+	if until := w.c.saving.ahead(b.decisions); w.inbox.held.IsZero() && w.c.o.Late == 0 {
+		w.inbox.held = until
 	}
 	w.inbox.batches = append(w.inbox.batches, b)
 	w.inbox.last++
@@ -124,14 +124,9 @@ func (w *writer) put(b batch) uint64 {
 
 // saved lets go on what waited for a save, unless something came since.
 func (w *writer) saved() {
-	for _, b := range w.inbox.batches {
-		for _, d := range b.decisions {
-			if d, ok := d.(policy.SetPod); ok && w.c.saving.late(d.Pod.UID) {
-				return
-			}
-		}
+	if w.c.saving.places.contradicted(w.c.now).IsZero() {
+		w.inbox.held = time.Time{}
 	}
-	w.inbox.held = time.Time{}
 }
 
 // recheck asks for a pod's quota to be looked at.
