@@ -216,6 +216,8 @@ var defects = []struct {
 		false, "masks change before places are saved that were found in a Synchronize that a panic left out"},
 	{"D133", 8000745, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Panics, sim.Disk, sim.Reconnects}, sim.PropGrant,
 		false, "the world wanted a daemon to save that has no machine to save from"},
+	{"D134", 8030230, []sim.Fault{sim.Unreadable, sim.Panics, sim.Disk, sim.Kills, sim.Reconnects}, sim.PropGrant,
+		false, "pods that are not read yet are lost with a machine that is rebuilt without their Synchronize"},
 	{"D150", 7001006, []sim.Fault{sim.Errors, sim.Blind, sim.Kills}, sim.PropMove, false,
 		"a container beside an owner is given a mask while that of their pod cannot be seen"},
 	{"D151", 7008763, []sim.Fault{sim.Errors, sim.Unreadable, sim.Kills, sim.Unplugs}, sim.PropBeside, false,

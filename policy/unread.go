@@ -40,6 +40,9 @@ const Busy Code = "Busy"
 // an unread pod may run anywhere.
 func (m *Machine) Unread() int { return len(m.unread) }
 
+// UnreadUIDs lists them.
+func (m *Machine) UnreadUIDs() []string { return slices.Sorted(maps.Keys(m.unread)) }
+
 // IsUnread says that a pod is one of them.
 func (m *Machine) IsUnread(uid string) bool { return m.unread[uid] != nil }
 

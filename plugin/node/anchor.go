@@ -24,6 +24,7 @@ type anchor struct {
 	cfg      policy.Config
 	topo     *topology.Topology
 	decided  map[string]place
+	unread   []string // pods, by UID, of which nothing is decided: it is not known yet what they own
 }
 
 // place is what was last decided of a pod, by its UID, or of a container, by its ID.
@@ -48,6 +49,7 @@ func (a *anchor) hold(m *policy.Machine, now time.Time, e policy.Event, decision
 		a.recorder.Rebase(m, now) // it is in no record
 	}
 	note(a.decided, decisions)
+	a.unread = m.UnreadUIDs()
 }
 
 func note(decided map[string]place, decisions []policy.Decision) {
@@ -100,6 +102,11 @@ func (a *anchor) rebuild(step StepFunc, now time.Time, broken *policy.Machine) (
 	r.leftOut = append(leftOut, r.leftOut...)
 	for _, d := range r.machine.UsedPools() { // those decided when it was made came with no step
 		r.decisions = append(r.decisions, d)
+	}
+	for _, uid := range a.unread {
+		if !r.machine.KnowsPod(uid) {
+			return nil, fmt.Errorf("%w: %s, which is not read yet, is lost", errLost, uid)
+		}
 	}
 	return r, a.compare(r.decisions)
 }

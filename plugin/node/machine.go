@@ -89,6 +89,7 @@ func (c *Core) rebuild() {
 	c.machine.anchor.recorder.Rebase(r.machine, c.now)
 	c.machine.anchor.decided = map[string]place{}
 	note(c.machine.anchor.decided, r.decisions)
+	c.machine.anchor.unread = r.machine.UnreadUIDs()
 	gen := c.writer.put(batch{decisions: r.decisions, topo: r.machine.Topology(), rev: r.machine.Rev(), anew: true,
 		observed: c.hand.observed, live: c.takeover.known()})
 	c.renew(taken{decisions: r.decisions, gen: gen}) // what led to an answer that waits may be left out
