@@ -21,6 +21,39 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
+// TestBrowserContainersThatOwn: of a pod some of whose containers own CPUs, each CPU says which
+// container has it, and the pod what each of its containers has.
+func TestBrowserContainersThatOwn(t *testing.T) {
+	n := newNode(t, small(), "7")
+	n.mixed("shop", "app-0")
+	n.pod("batch", "encode-1", "BE", 0)
+	n.advance(2*time.Second, time.Second)
+	base := n.serve(t)
+	b := pagetest.New(t, 1400, 900)
+	b.Open(base + "/")
+	const tip = "document.getElementById('tip').innerText"
+	for _, c := range []struct{ cpu, owner, why string }{
+		{"0", "shop/app-0/main", "owns 2 CPUs of its own"},
+		{"2", "shop/app-0/worker", "owns 1 CPU of its own"},
+	} {
+		cell := fmt.Sprintf(`#map [data-cpu="%s"]`, c.cpu)
+		b.Hover(cell)
+		b.Until(tip + ".startsWith('CPU " + c.cpu + ":')")
+		b.Wants(tip, "CPU "+c.cpu+": LSR, exclusive, "+c.owner, c.why)
+		b.Click(cell)
+		b.Wants(pagetest.Details, "CPU "+c.cpu+": LSR, exclusive", c.owner)
+	}
+	b.Hover(`#map [data-cpu="4"]`)
+	b.Until(tip + ".startsWith('CPU 4:')")
+	b.Wants(tip, "CPU 4: shared pool", "shop/app-0/log")
+	b.Slash()
+	b.Keys("app-0")
+	b.Until("document.querySelectorAll('#found [data-pod]').length === 1")
+	b.Keys(kb.ArrowDown, kb.Enter)
+	b.Wants(pagetest.Details, "shop/app-0", "owns CPUs\nmain 0-1, worker 2", "log")
+	b.Screenshot("containers-own")
+}
+
 func TestBrowserSmallMachine(t *testing.T) {
 	n := newNode(t, small(), "7")
 	n.live()

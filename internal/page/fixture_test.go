@@ -192,6 +192,28 @@ func (n *node) pod(namespace, name, class string, milli int64) string {
 	return id
 }
 
+// mixed starts an LSR pod whose containers main and worker own CPUs, and whose log shares.
+func (n *node) mixed(namespace, name string) {
+	n.t.Helper()
+	uid := fmt.Sprintf("uid-%x-%x", namespace, name)
+	p := policy.Pod{
+		UID: uid, Sandbox: "sb-" + uid, Namespace: namespace, Name: name, QoS: policy.Burstable, CreatedAt: noon,
+		Labels:      policy.Relevant(map[string]string{policy.LabelClass: "LSR"}, ""),
+		Annotations: map[string]string{policy.AnnContainers: "main,worker"},
+		Resources:   &policy.Resources{RequestMilli: 3500, LimitMilli: 4000},
+	}
+	n.submit(policy.PodRun{Pod: p})
+	for _, c := range []struct {
+		name           string
+		request, limit int64
+	}{{"main", 2000, 2000}, {"worker", 1000, 1000}, {"log", 500, 1000}} {
+		n.submit(policy.ContainerCreate{Pod: p, Container: policy.Container{
+			ID: c.name + "-" + uid, Sandbox: p.Sandbox, Name: c.name, Shares: c.request * 1024 / 1000, CreatedAt: noon,
+			Resources: policy.Resources{RequestMilli: c.request, LimitMilli: c.limit},
+		}})
+	}
+}
+
 func story(at time.Time, victim, antagonist string) incidents.Incident {
 	who := func(pod, class string) incidents.Subject {
 		return incidents.Subject{Namespace: "shop", Pod: pod, Container: "main", Job: "Deployment/" + pod,
