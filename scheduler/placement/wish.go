@@ -30,7 +30,7 @@ func NewWish(p *policy.Pod) *Wish {
 	asks.UID, asks.Sandbox, asks.Name, asks.CreatedAt = "", "", "", time.Time{}
 	if asks.Facts != nil {
 		facts := *asks.Facts
-		facts.UID = ""
+		facts.UID, facts.Owner = "", "" // whose task it is decides about no CPUs
 		asks.Facts = &facts
 	}
 	if text, err := json.Marshal(&asks); err == nil { // maps by key

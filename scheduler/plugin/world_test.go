@@ -41,7 +41,7 @@ const patience = 30 * time.Second
 // world is a real scheduler with the plugin, an API server in memory, and nodes that are real
 // policy machines: a pod that is bound to one is asked for there as a runtime would.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	ctx    context.Context
 	client kubernetes.Interface
 	memory *fake.Clientset // client, where it is not a real API server
@@ -68,6 +68,7 @@ type machine struct {
 	*policy.Machine
 	stamp   ledger.Stamp
 	refused []policy.RefusedPod
+	text    map[string]string // all that one without a Machine says
 }
 
 type options struct {
@@ -273,7 +274,7 @@ func (w *world) annotations(name string) map[string]string {
 	defer w.mu.Unlock()
 	m := w.nodes[name]
 	if m.Machine == nil {
-		return nil
+		return m.text
 	}
 	s := m.Snapshot()
 	l, generation := m.stamp.Of(s)

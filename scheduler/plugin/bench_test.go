@@ -1,0 +1,180 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	core "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/ledger"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+func sizeFrom(env string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(env)); err == nil && n > 0 {
+		return n
+	}
+	return otherwise
+}
+
+// ledgers are those of nodes of 256 CPUs in four kinds, of which a third is owned in fours; there
+// are as many different ones as pay for themselves in a benchmark.
+func ledgers(b *testing.B) (list []map[string]string) {
+	b.Helper()
+	for i := range 40 {
+		topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 1 + i%2*3, L3PerNode: 4 >> (i % 2),
+			CoresPerL3: 16 / (1 + i%2), ThreadsPerCore: 2,
+			Numbering: []topology.Numbering{topology.Split, topology.Adjacent}[i/2%2]}.Build()
+		if err != nil {
+			b.Fatal(err)
+		}
+		cfg := trusting()
+		cfg.Authority.Profile = policy.ProfileOpen
+		l := policy.Ledger{Rules: &cfg}
+		cores := topo.Cores()
+		for j := 0; j+1 < len(cores); j += 2 {
+			if (j/2*7+i)%3 != 0 {
+				continue
+			}
+			cpus := cpuset.Of(slices.Concat(cores[j].CPUs, cores[j+1].CPUs)...)
+			l.Holdings = append(l.Holdings, policy.Holding{UID: fmt.Sprintf("owner-%04d", j), Namespace: "shop",
+				Pod: fmt.Sprintf("db-%d", j), Class: policy.LSR, CPUs: cpus.Pack(), Requested: 4})
+		}
+		text, err := ledger.Encode(topo, &l, 1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+// pace is how fast a scheduler binds pods, from the first to the last of them: they all wait when
+// it starts, and an API server in memory takes every binding at once. What a pod takes of the
+// processor says more than the clock where others work on the machine.
+type pace struct {
+	rate []float64 // pods a second
+	cpu  []float64 // microseconds of the processor a pod
+}
+
+func (p *pace) measure(b *testing.B, o options, class string, say []map[string]string) {
+	b.Helper()
+	nodes, pods := sizeFrom("QUIETCORE_NODES", 1000), sizeFrom("QUIETCORE_PODS", 2000)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	w := &world{t: b, ctx: ctx, nodes: map[string]*machine{}, bound: map[string]string{}, uids: map[string]string{},
+		wake: make(chan struct{}, 1), memory: fake.NewClientset()}
+	w.client = w.memory
+	var bound atomic.Int64
+	var first, last time.Time
+	var from, to time.Duration
+	done := make(chan struct{})
+	w.memory.PrependReactor("create", "pods", func(a core.Action) (bool, runtime.Object, error) {
+		create, ok := a.(core.CreateAction)
+		if !ok || create.GetSubresource() != "binding" {
+			return false, nil, nil
+		}
+		switch bound.Add(1) {
+		case 1:
+			first, from = time.Now(), processor(b)
+		case int64(pods):
+			last, to = time.Now(), processor(b)
+			close(done)
+		}
+		return true, create.GetObject(), nil
+	})
+	for i := range nodes {
+		name := fmt.Sprintf("node-%d", i)
+		w.nodes[name] = &machine{text: say[i%len(say)]}
+		amount := v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(256, resource.DecimalSI),
+			v1.ResourceMemory: resource.MustParse("1Ti"), v1.ResourcePods: resource.MustParse("500")}
+		if err := w.memory.Tracker().Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status: v1.NodeStatus{Capacity: amount, Allocatable: amount}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range pods {
+		if err := w.memory.Tracker().Add(w.object(fmt.Sprintf("pod-%d", i), class, "4")); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w.schedule(o)
+	defer w.stop()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Minute):
+		b.Fatalf("after ten minutes %d of %d pods are bound", bound.Load(), pods)
+	}
+	p.rate = append(p.rate, float64(pods-1)/last.Sub(first).Seconds())
+	p.cpu = append(p.cpu, float64((to-from).Microseconds())/float64(pods-1))
+}
+
+// processor is what this process has computed.
+func processor(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func median(list []float64) float64 { slices.Sort(list); return list[len(list)/2] }
+
+// BenchmarkScheduling compares with the scheduler without the plugin, by turns in one run:
+// pods without a wish keep their pace.
+func BenchmarkScheduling(b *testing.B) {
+	klog.SetLogger(klog.Logger{})
+	say := ledgers(b)
+	var stock, plain, owners pace
+	for b.Loop() {
+		for range sizeFrom("QUIETCORE_ROUNDS", 5) {
+			stock.measure(b, options{noPlugin: true}, "", say)
+			plain.measure(b, options{}, "", say)
+			owners.measure(b, options{}, "LSR", say)
+		}
+	}
+	for name, p := range map[string]*pace{"stock": &stock, "plain": &plain, "owner": &owners} {
+		b.ReportMetric(median(p.rate), name+"-pods/s")
+		b.ReportMetric(median(p.cpu), name+"-us/pod")
+	}
+	b.ReportMetric(median(stock.cpu)/median(plain.cpu), "plain/stock")
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkRestart is what a scheduler takes over that starts: what nodes publish, and the pods
+// that are bound to them and told their CPUs.
+func BenchmarkRestart(b *testing.B) {
+	nodes, pods := sizeFrom("QUIETCORE_NODES", 1000), sizeFrom("QUIETCORE_PODS", 4000)
+	say := ledgers(b)
+	w := &world{}
+	list := make([]*v1.Pod, 0, pods)
+	for i := range pods {
+		cpus := fmt.Sprintf(`{"cpuset":"%d-%d"}`, i/nodes*4, i/nodes*4+3)
+		list = append(list, w.object(fmt.Sprintf("pod-%d", i), "LSR", "4", annotated(policy.AnnStatus, cpus),
+			func(p *v1.Pod) { p.Spec.NodeName = fmt.Sprintf("node-%d", i%nodes); p.Status.Phase = v1.PodRunning }))
+	}
+	for b.Loop() {
+		p := newPlugin(Args{AbsentNodes: AbsentRefuse, Annotate: TellBinding}, nil)
+		for _, pod := range list {
+			p.seen(pod)
+		}
+		for i := range nodes {
+			p.nodes.take(fmt.Sprintf("node-%d", i), say[i%len(say)])
+		}
+	}
+}
