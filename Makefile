@@ -169,6 +169,8 @@ lint: ## gofmt, go vet, staticcheck, in every module
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed: run gofmt -w"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
+	@# The plugin imports Kubernetes' scheduler, which would be built for it: test-scheduler has it.
+	cd scheduler && $(GO) vet ./placement ./simulate && $(GO) run $(STATICCHECK) ./placement ./simulate
 	@set -e; for m in $(MODULES); do echo "vet and staticcheck $$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
 
 .PHONY: generate
