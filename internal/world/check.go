@@ -161,13 +161,21 @@ func (w *World) forgetSizes() {
 	saved := places.Places()
 	for _, p := range w.node.pods {
 		o := p.parts[0]
-		if _, told := saved[p.UID()]; told || !p.Mixed || !p.live() ||
-			o.is(ready, running) && int64(p.grant.Count())*1000 == o.ctr.size.request {
+		if _, told := saved[p.UID()]; told || !p.Mixed || !p.live() || o.is(ready, running) && w.tellsSize(p, o.ctr) {
 			continue
 		}
 		w.note("nothing tells that %s owns %s", p.Name, p.grant)
 		p.grant = cpuset.Set{}
 	}
+}
+
+// tellsSize says that a container was promised as many CPUs as it requests, and that the runtime or its
+// mask has as many.
+func (w *World) tellsSize(p *Pod, c *Container) bool {
+	e, _ := w.kernel.Effective(c.Path()) // gone: it has no mask
+	return slices.ContainsFunc(append(p.storedBy(), e.OwnCPUs), func(cpus cpuset.Set) bool {
+		return int64(cpus.Count())*1000 == c.size.request && cpus.Count() == p.grant.Count()
+	})
 }
 
 // home is the cgroup whose mask tells what an owner has.
