@@ -35,6 +35,8 @@ var rows = []row{
 		micros},
 	{"allocator: slowest, 2 nodes of 1 L3", "./cpuallocator", "BenchmarkWorst/2nodes-1l3", "worst-ns/request", 10e3,
 		micros},
+	{"a node's state taken over for a what-if, 64 owners on 512 CPUs", "./policy", "BenchmarkTrial/take_over/plain",
+		"ns/op", 5e3, micros},
 	{"step of a create with 1,000 containers, LS", "./policy", "BenchmarkCreate/LS", "µs/step", 50, microseconds},
 	{"step of a create with 1,000 containers, LSR", "./policy", "BenchmarkCreate/LSR", "µs/step", 50, microseconds},
 	{"synchronize 1,000 containers, state machine alone", "./policy", "BenchmarkSynchronize", "ns/op", 100e6, millis},
