@@ -1,5 +1,7 @@
 package policy
 
+import "slices"
+
 // judgeContainer looks at what the pod's sums could not say. With degrade a violation
 // costs the pod its place instead.
 func (m *Machine) judgeContainer(v *verdict, in *Container, degrade bool) *Refusal {
@@ -89,7 +91,8 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 		c = &container{pod: p, told: in.Told}
 		m.containers[in.ID], p.all[in.ID] = c, c
 		if !synchronized {
-			delete(p.ended, in.Name) // it is made without a cap
+			delete(p.ended, in.Name) // it is made without a cap, and with the memory nodes that kubelet gives it
+			p.narrowed = slices.DeleteFunc(slices.Clone(p.narrowed), func(name string) bool { return name == in.Name })
 		}
 	}
 	c.ref = ContainerRef{ID: in.ID, Name: in.Name, CgroupPath: in.CgroupPath}
@@ -246,6 +249,7 @@ func (m *Machine) containerChanged(c *container) {
 		pool := m.PoolCPUs(need.Pool)
 		d.Beside = &pool
 	}
+	p.noteMems(c.ref.Name, d.Mems)
 	if m.cfg.Memory == MemoryPreferred {
 		d.PreferNodes = m.nearNodes(p, c.ref.Name, need)
 	}

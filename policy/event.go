@@ -88,6 +88,9 @@ type Recovered struct {
 	Since   time.Time `json:"since,omitzero"`
 	// Several says that more than one container of the pod ran at a time.
 	Several bool `json:"several,omitempty"`
+	// Narrowed are the containers, "" for the pod itself, whose memory nodes are ours (memory:
+	// strict), and not what kubelet's memory manager wrote.
+	Narrowed []string `json:"narrowed,omitempty"`
 	// Owners are the containers of the pod that own CPUs of their own, or were refused some.
 	Owners []RecoveredContainer `json:"owners,omitempty"`
 	// Reservation says that CPUs were given by a newer version, by rules unknown here.

@@ -192,6 +192,8 @@ type parts struct {
 	// ended are caps that are over, by container name: until the container is made anew, its
 	// cgroup or the runtime's store may still have one.
 	ended map[string]Cap
+	// narrowed are the containers, "" for the pod itself, whose memory nodes are ours.
+	narrowed []string
 }
 
 // grant is what a pod owns exclusively. CPUs that are offline stay granted.

@@ -117,6 +117,9 @@ func (m *Machine) newPod(in *Pod) *pod {
 		r := *in.Resources
 		p.resources = &r
 	}
+	if in.Recovered != nil {
+		p.narrowed = slices.Clone(in.Recovered.Narrowed)
+	}
 	p.holder.pod = p
 	p.learn(in.Facts)
 	return p
@@ -315,6 +318,7 @@ func (m *Machine) podChanged(p *pod) {
 	d := SetPod{Pod: p.ref, Need: need, Owned: m.namedCPUs(p), Mems: m.memsOf(p, "", need), Asked: p.asked,
 		WeightMilli: p.lent(), Idle: m.idles(p), Why: p.why}
 	d.Quota, d.QuotaOurs = m.podQuota(p)
+	p.noteMems("", d.Mems)
 	m.decide(d)
 	for _, id := range sortedKeys(p.all) {
 		m.containerChanged(p.all[id])
@@ -365,12 +369,26 @@ func (m *Machine) podQuota(p *pod) (q Quota, ours bool) {
 
 // memsOf restricts memory to the NUMA nodes of a pod's CPUs, where asked for.
 // A node without memory of its own would kill the pod at its first page, so
-// then nothing is restricted.
+// then nothing is restricted. Where we did so before, all nodes take its place: neither the
+// kernel nor the runtime forgets a mask. What we never restricted may be kubelet's memory manager's.
 func (m *Machine) memsOf(p *pod, name string, n Need) *cpuset.Set {
-	if m.cfg.Memory != MemoryStrict {
+	if m.cfg.Memory == MemoryStrict {
+		if near := m.nearNodes(p, name, n); near != nil {
+			return near
+		}
+	}
+	all := m.topo.MemoryNodes()
+	if !slices.Contains(p.narrowed, name) || all.IsEmpty() {
 		return nil
 	}
-	return m.nearNodes(p, name, n)
+	return &all
+}
+
+// noteMems remembers that the memory nodes of a container, or of the pod's cgroup, are ours.
+func (p *pod) noteMems(name string, mems *cpuset.Set) {
+	if mems != nil && !slices.Contains(p.narrowed, name) {
+		p.narrowed = append(slices.Clip(p.narrowed), name)
+	}
 }
 
 func (m *Machine) nearNodes(p *pod, name string, n Need) *cpuset.Set {

@@ -45,7 +45,8 @@ func (p *pod) allocated() bool { return p.grant != nil && p.grant.reservation ==
 
 // keptReservation is what a pod must find again after a restart.
 func (p *pod) keptReservation() *Recovered {
-	return &Recovered{From: fromState, CPUs: copyOf(p.grant.cpus), Several: p.several, Reservation: p.grant.reservation}
+	return &Recovered{From: fromState, CPUs: copyOf(p.grant.cpus), Several: p.several,
+		Narrowed: p.narrowed, Reservation: p.grant.reservation}
 }
 
 func copyOf(s cpuset.Set) *cpuset.Set { return &s }

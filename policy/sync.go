@@ -183,7 +183,8 @@ func (p *pod) recoverable() *Recovered {
 	if p.reserved() {
 		return p.keptReservation()
 	}
-	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several, Demoted: p.demoted, Since: p.since}
+	r := Recovered{From: fromState, Degraded: p.degraded, Several: p.several, Demoted: p.demoted, Since: p.since,
+		Narrowed: p.narrowed}
 	r.owning(p.grant, p.in.reasons)
 	for _, h := range p.heldByName() {
 		o := RecoveredContainer{Container: h.name, Recovered: Recovered{From: fromState, Degraded: h.degraded,
@@ -202,7 +203,7 @@ func (p *pod) recoverable() *Recovered {
 		r.BoundNode = &node
 	}
 	if r.CPUs == nil && r.BoundNode == nil && r.Degraded == "" && !r.Several && r.Since.IsZero() && r.Owners == nil &&
-		p.holders == nil {
+		p.holders == nil && len(p.narrowed) == 0 {
 		return nil // a pod whose containers are yet to get CPUs is recorded: it was there when others were given theirs
 	}
 	return &r

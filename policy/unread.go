@@ -159,6 +159,7 @@ func (m *Machine) enterRead(old *pod, r *Recovered) {
 	m.judgeRunning(&v, &in)
 	p := v.pod
 	p.caps, p.ended = old.caps, old.ended
+	p.narrowed = slices.Concat(p.narrowed, old.narrowed)
 	m.enterPod(&v, &in)
 	p.order, m.order = old.order, order
 	p.several = p.several || old.several

@@ -49,6 +49,7 @@ type containerOwner struct {
 	Name      string      `json:"name"`
 	Several   bool        `json:"several,omitempty"`
 	CreatedAt time.Time   `json:"createdAt"`
+	Narrowed  []string    `json:"narrowed,omitempty"`
 }
 
 // containersOf are the entries of a pod whose containers own CPUs.
@@ -62,6 +63,7 @@ func containersOf(p *policy.Pod) []Owner {
 			Kind: kindContainer, UID: p.UID, CPUs: own.Or(withheld), Container: o.Container, Withheld: withheld,
 			Request: o.Request, Reasons: o.Reasons, LostNodes: o.LostNodes, Degraded: o.Degraded, Demoted: o.Demoted,
 			Since: o.Since, Namespace: p.Namespace, Name: p.Name, Several: r.Several, CreatedAt: p.CreatedAt,
+			Narrowed: r.Narrowed,
 		}
 		if text, err := json.Marshal(entry); err == nil { // no field of it can fail
 			owners = append(owners, Owner{Kind: kindContainer, UID: p.UID, CPUs: entry.CPUs, Entry: text})
@@ -87,6 +89,7 @@ func placeOf(entries []Owner) (Pod, bool) {
 		}
 		own := o.CPUs.Minus(o.Withheld)
 		p.UID, p.Namespace, p.Name, p.Several, p.CreatedAt = o.UID, o.Namespace, o.Name, o.Several, o.CreatedAt
+		p.Narrowed = o.Narrowed
 		p.CPUs.AddSet(&o.CPUs)
 		p.Containers = append(p.Containers, policy.RecoveredContainer{Container: o.Container,
 			Recovered: policy.Recovered{CPUs: orNil(own), Withheld: orNil(o.Withheld), From: "state file",

@@ -149,7 +149,9 @@ func TestContainersAreOwners(t *testing.T) {
 		{Container: "side", Recovered: policy.Recovered{From: "state file", Request: 3, Degraded: "x: y", Since: noon}},
 		{Container: "work", Recovered: policy.Recovered{CPUs: &other, Withheld: &idle, From: "state file", Request: 1}},
 	}}
-	pod := policy.Pod{UID: "u", Sandbox: "s", Namespace: "n", Name: "p", Recovered: want, CreatedAt: noon}
+	narrowed := *want
+	narrowed.Narrowed = []string{"main"}
+	pod := policy.Pod{UID: "u", Sandbox: "s", Namespace: "n", Name: "p", Recovered: &narrowed, CreatedAt: noon}
 	again := pod
 	again.Sandbox = "t"
 	s := Of(policy.Synchronized{Pods: []policy.Pod{pod, again}}, 1)
@@ -165,7 +167,8 @@ func TestContainersAreOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	place := loaded.Places()["u"]
-	if d := diff(want, place.Recovered()); d != "" || !place.CreatedAt.Equal(noon) || place.CPUs.String() != "0-1,4-5" {
+	if d := diff(want, place.Recovered()); d != "" || len(place.Narrowed) != 1 || !place.CreatedAt.Equal(noon) ||
+		place.CPUs.String() != "0-1,4-5" {
 		t.Errorf("%+v: %s", place, d)
 	}
 	loaded.Owners = append(loaded.Owners, Owner{Kind: "claim", UID: "u", CPUs: cpuset.Of(9)})

@@ -85,6 +85,9 @@ type Pod struct {
 	LostNodes *cpuset.Set `json:"lostNodes,omitempty"`
 	Several   bool        `json:"several,omitempty"` // more than one container ran at a time
 	CreatedAt time.Time   `json:"createdAt"`
+	// Narrowed are the containers, "" for the pod itself, whose memory nodes are ours. An older
+	// daemon does not know them, and leaves memory as it is.
+	Narrowed []string `json:"narrowed,omitempty"`
 	// Reservation and Containers are set by Places only: the file has them in Owners. Of a pod
 	// whose containers own CPUs, CPUs are those of all of them.
 	Reservation *policy.Reservation         `json:"-"`
@@ -138,6 +141,7 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 			CPUs:  orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request,
 			BoundNode: r.BoundNode, BoundNodes: r.BoundNodes, Degraded: degraded, Several: r.Several,
 			Demoted: r.Demoted, Since: r.Since, LostNodes: r.LostNodes, CreatedAt: p.CreatedAt,
+			Narrowed: r.Narrowed,
 		})
 	}
 	for _, l := range c.Caps {

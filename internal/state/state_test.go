@@ -388,15 +388,17 @@ func TestOfKeepsWhatThePolicyRecovers(t *testing.T) {
 	owned, idle, several := cpuset.Range(0, 3), cpuset.Of(5), cpuset.Of(0, 2)
 	want := &policy.Recovered{CPUs: &owned, Withheld: &idle, Reasons: "r", From: "state file", Request: 4,
 		BoundNode: &node, BoundNodes: &several, Degraded: "x", Several: true}
+	narrowed := *want
+	narrowed.Narrowed = []string{"", "main"}
 	s := Of(policy.Synchronized{
 		Pods: []policy.Pod{
 			{UID: "u", Sandbox: "s", Namespace: "n", Name: "p", Labels: map[string]string{policy.LabelClass: "LSR"},
-				Recovered: want, CreatedAt: noon},
+				Recovered: &narrowed, CreatedAt: noon},
 			{UID: "shared", Sandbox: "t"},
 		},
 		Caps: []policy.Cap{{PodUID: "u", Container: "c", Milli: 100, Until: noon}},
 	}, 7)
-	if len(s.Pods) != 1 || s.Revision != 7 || s.Pods[0].Class != policy.LSR {
+	if len(s.Pods) != 1 || s.Revision != 7 || len(s.Pods[0].Narrowed) != 2 || s.Pods[0].Class != policy.LSR {
 		t.Fatalf("%+v", s)
 	}
 	if d := diff(want, s.Pods[0].Recovered()); d != "" {

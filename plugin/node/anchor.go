@@ -247,7 +247,8 @@ func (a *anchor) restorePool(p *policy.Pod, was *policy.Recovered) {
 		return
 	}
 	if p.Recovered = was; owns(was) {
-		p.Recovered = &policy.Recovered{From: "kernel", Degraded: "its place was lost by an internal error"}
+		p.Recovered = &policy.Recovered{From: "kernel", Narrowed: was.Narrowed,
+			Degraded: "its place was lost by an internal error"}
 	}
 }
 

@@ -422,12 +422,25 @@ func (r *recovery) place(found []*running) {
 				continue
 			}
 			var own cpuset.Set
-			if p.pod.Recovered = r.placeOf(p); p.pod.Recovered != nil {
+			p.pod.Recovered = narrowed(r.placeOf(p), r.saved[p.pod.UID].Narrowed)
+			if p.pod.Recovered != nil {
 				own = ownedBy(p.pod.Recovered)
 			}
 			r.places[p.pod.UID] = own
 		}
 	}
+}
+
+// narrowed is a place with whose memory nodes are ours: nothing but the file tells of that.
+func narrowed(found *policy.Recovered, names []string) *policy.Recovered {
+	if len(names) == 0 {
+		return found
+	}
+	if found == nil {
+		found = &policy.Recovered{From: "kernel"}
+	}
+	found.Narrowed = names
+	return found
 }
 
 // ownedBy is what a pod and its containers are found to own.

@@ -451,3 +451,53 @@ func TestReadsAreOrderedByWorth(t *testing.T) {
 		t.Errorf("the same reads correct a second time: %+v", again)
 	}
 }
+
+// memory: strict taken back gives what it restricted all memory nodes again, also where a daemon
+// finds it so. What kubelet's memory manager wrote stays, and so does all where no file tells.
+func TestMemoryIsGivenBackAtARestart(t *testing.T) {
+	for _, c := range []struct {
+		file string
+		edit func(saved *state.Snapshot)
+		want string
+	}{
+		{"kept", func(*state.Snapshot) {}, "0-1"},
+		{"of before a resize", func(saved *state.Snapshot) {
+			at := slices.IndexFunc(saved.Pods, func(p state.Pod) bool { return p.UID == "uid-a" })
+			saved.Pods[at].CPUs, saved.Pods[at].Request = cpuset.Range(4, 6), 3
+		}, "0-1"},
+		{"lost", func(saved *state.Snapshot) { *saved = state.Snapshot{} }, "0"},
+	} {
+		s := newStepped(t, func(o *Options) { o.Config.Memory = policy.MemoryStrict })
+		s.up(lsr("a", 2000), burstable("web"))
+		s.settle()
+		foreign := cgroup.Values{Mems: cgroup.Only(cpuset.Of(1))}
+		if err := s.kernel.Apply(t.Context(), s.ctrs["web-main"].CgroupPath, foreign); err != nil {
+			t.Fatal(err)
+		}
+		mems := func(path string) string {
+			e, err := s.kernel.Effective(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.OwnMems.String()
+		}
+		paths := []string{s.pods["uid-a"].CgroupParent, s.ctrs["a-main"].CgroupPath}
+		for _, path := range paths {
+			if got := mems(path); got != "0" {
+				t.Fatalf("%s has memory %q", path, got)
+			}
+		}
+		c.edit(&s.saved)
+		s.restart(true)
+		s.synchronize()
+		s.settle()
+		for _, path := range paths {
+			if got := mems(path); got != c.want {
+				t.Errorf("file %s: %s has memory %q, want %q", c.file, path, got, c.want)
+			}
+		}
+		if got := mems(s.ctrs["web-main"].CgroupPath); got != "1" {
+			t.Errorf("file %s: kubelet's memory nodes became %q", c.file, got)
+		}
+	}
+}
