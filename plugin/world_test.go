@@ -237,6 +237,8 @@ var defects = []struct {
 		"an owner that waited and was given CPUs where the disk hung is in the pool again where nothing can be seen"},
 	{"D158", 7002368, []sim.Fault{sim.LateEffect, sim.Disk, sim.Kills}, sim.PropGrant, false,
 		"the world wanted a new daemon to know a container's CPUs of a mask that is larger than its request"},
+	{"D159", 8060346, []sim.Fault{sim.Defects, sim.Kills}, sim.PropStart, false,
+		"after two panics containers that the writer never saw are taken to have the masks of answers never given"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

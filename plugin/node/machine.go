@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"strings"
 
@@ -90,8 +91,11 @@ func (c *Core) rebuild() {
 	c.machine.anchor.decided = map[string]place{}
 	note(c.machine.anchor.decided, r.decisions)
 	c.machine.anchor.unread = r.machine.UnreadUIDs()
+	// What the runtime made meanwhile, and by which answer, is not known: nothing is taken to be as decided.
+	observed := observations{}
+	maps.Copy(observed, c.hand.observed)
 	gen := c.writer.put(batch{decisions: r.decisions, topo: r.machine.Topology(), rev: r.machine.Rev(), anew: true,
-		observed: c.hand.observed, live: c.takeover.known()})
+		observed: observed, live: c.takeover.known()})
 	c.renew(taken{decisions: r.decisions, gen: gen}) // what led to an answer that waits may be left out
 	c.hand.paid()
 	c.saving.dirty = true
