@@ -239,6 +239,8 @@ var defects = []struct {
 		"the world wanted a new daemon to know a container's CPUs of a mask that is larger than its request"},
 	{"D159", 8060346, []sim.Fault{sim.Defects, sim.Kills}, sim.PropStart, false,
 		"after two panics containers that the writer never saw are taken to have the masks of answers never given"},
+	{"D160", 9001943, []sim.Fault{sim.LateEffect, sim.Errors, sim.Blind, sim.Reconnects}, sim.PropSettle, false,
+		"a pod with a container that owns CPUs goes from mask to mask for ever after a write without an answer"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

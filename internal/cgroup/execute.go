@@ -118,7 +118,9 @@ func (x *execution) uncertain(n *node) {
 	x.held.AddSet(&held)
 	if len(n.odd) > 0 {
 		for k := range n.kids {
-			x.uncertain(k)
+			if !k.room { // nothing runs there
+				x.uncertain(k)
+			}
 		}
 	}
 }
@@ -186,7 +188,7 @@ func (x *execution) safeBelow(n *node, changes []change) bool {
 		return false
 	}
 	for k := range n.kids {
-		if !x.safeBelow(k, x.changesOf(k, changes)) {
+		if !k.room && !x.safeBelow(k, x.changesOf(k, changes)) {
 			return false
 		}
 	}

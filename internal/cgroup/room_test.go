@@ -1,6 +1,7 @@
 package cgroup_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
@@ -33,4 +34,27 @@ func TestRoomForAContainer(t *testing.T) {
 	if err := n.tree.PutRoom("r", "nowhere", set(t, "8-9")); err == nil {
 		t.Error("a room in a pod that is not known is taken")
 	}
+}
+
+// Nothing runs in a room, so that a write of its pod that may come late holds up no other.
+func TestARoomGainsNothing(t *testing.T) {
+	n := newNode(t, "0-15")
+	n.pool("shared", "0-7")
+	n.pod(burstable, "app", cgroup.InPool("shared"))
+	n.must(n.tree.PutRoom("app/room/main", "app", set(t, "8-9")))
+	n.apply()
+	n.must(n.tree.PutRoom("app/room/main", "app", set(t, "12-13")))
+	late := n.tree.Execute(n.tree.Plan(), func(w cgroup.Write) error {
+		if w.Path == burstable+"/app" {
+			return cgroup.ErrInFlight
+		}
+		return n.write(w)
+	})
+	if !errors.Is(late, cgroup.ErrInFlight) {
+		t.Fatalf("the pod's mask is written without an answer: %v", late)
+	}
+	n.pool("shared", "0-7,10-11")
+	n.must(n.tree.Execute(n.tree.Plan(), n.write))
+	n.runsOn(burstable+"/app", "0-7,10-13")
+	n.runsOn(burstable+"/app/main", "0-7,10-11")
 }
