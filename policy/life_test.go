@@ -796,6 +796,8 @@ func TestLivesOnceFailed(t *testing.T) {
 	open := Config{Degrade: true, Authority: Authority{Profile: ProfileOpen}}
 	patient := open
 	patient.HealAfter = time.Minute
+	strict := open
+	strict.Reserved, strict.ReservedStrict = cpuset.Of(4, 5, 6, 7), true
 	for _, c := range []struct {
 		name string
 		grid topology.Grid
@@ -887,6 +889,21 @@ func TestLivesOnceFailed(t *testing.T) {
 				_ = l.step(t, ContainerUpdate{ID: "pod-main", Resources: &one, Pod: &one})
 				if got, caps := owns(l.m, "pod"), l.m.Caps(); got != "0" || len(caps) > 0 {
 					t.Errorf("it owns %q and is capped %+v", got, caps)
+				}
+				l.restart(t)
+			}},
+		{"a pod stays bound to reserved CPUs, which the shared pool has while it overlaps kubelet's", halves, strict,
+			func(t *testing.T, l *life) {
+				pin := ls("pin", 4000, nil)
+				pin.QoS = Guaranteed
+				l.run(t, pin)
+				l.kubelet = booked(t, map[string]string{"pin": "0-3"})
+				_ = l.step(t, l.kubelet)
+				bound, node := ls("bound", 1000, numa("SingleNUMANode", "")), cpuset.Of(1)
+				bound.DeviceNodes = &node
+				l.run(t, bound)
+				if p := l.m.pods["bound"]; p == nil || p.nodes == nil || p.nodes.String() != "1" {
+					t.Fatalf("it is bound to %v", p)
 				}
 				l.restart(t)
 			}},

@@ -104,6 +104,7 @@ type place struct {
 	// as a whole, and its other containers run in its pool.
 	holders map[string]*holder
 	nodes   *cpuset.Set           // NUMA node IDs an LS pod is bound to; nil: none
+	found   *cpuset.Set           // those that it was found bound to, until all pods that run are placed
 	pool    PoolID                // where it runs by the last decision; empty: on CPUs of its own, or not decided
 	unread  bool                  // what it has is not known yet: it stays where it is
 	waits   bool                  // unread, since what others have is not known yet

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
@@ -200,5 +201,32 @@ func TestARestartKeepsPodsBoundToSeveralNodes(t *testing.T) {
 	told(t, older, Synchronized{Pods: []Pod{p}})
 	if got := older.pods["web"].nodes.String(); got != "2" {
 		t.Errorf("a record of one node puts the pod on %s", got)
+	}
+}
+
+// TestABindingThatIsNotThereAnyMore: the daemon starts with a configuration that leaves the
+// shared pool nothing on the pod's NUMA node.
+func TestABindingThatIsNotThereAnyMore(t *testing.T) {
+	m := machineOf(t, 2, 2, Config{})
+	node := cpuset.Of(1)
+	p := ls("web", 1000, numa("SingleNUMANode", ""))
+	p.DeviceNodes = &node
+	if got := placed(t, m, p); got != "node 1" {
+		t.Fatalf("on %s", got)
+	}
+	again := machineOf(t, 2, 2, Config{Reserved: cpuset.Of(4, 5, 6, 7), ReservedStrict: true})
+	decisions, err := again.Step(time.Unix(1e9, 0), m.Checkpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	notices := ""
+	for _, d := range decisions {
+		if n, ok := d.(Notice); ok {
+			notices += n.Reason + ": " + n.Message + "\n"
+		}
+	}
+	const want = "NUMANodeLost: the shared pool of NUMA node 1 has no CPU left; the pod runs in the whole shared pool\n"
+	if got := again.pods["web"]; got.nodes != nil || got.degraded != "" || notices != want {
+		t.Errorf("bound to %v, degraded %q, told\n%s", got.nodes, got.degraded, notices)
 	}
 }

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
@@ -11,7 +12,9 @@ import (
 // says so; other LS pods run in the whole pool.
 func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 	in := &p.in
-	if recovered != nil && m.bindRecovered(p, recovered) {
+	if recovered != nil && p.isBoundBy(recovered) {
+		_ = m.bindRecovered(p, recovered)
+		p.found = recovered.boundTo()
 		return nil
 	}
 	switch {
@@ -25,12 +28,17 @@ func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 	return nil
 }
 
-// bindRecovered binds an LS pod where it was found to be bound, and reports whether that says
-// anything. A mask that was found may be the pool's of then: it says something of a pod that
-// asks to be bound.
-func (m *Machine) bindRecovered(p *pod, r *Recovered) bool {
+// isBoundBy says that what was found of an LS pod tells what it is bound to. A mask that was
+// found may be the pool's of then: it says something of a pod that asks to be bound.
+func (p *pod) isBoundBy(r *Recovered) bool {
 	asks := p.in.scheduled != nil || p.in.burst || p.in.bindNode
-	if r.BoundNode == nil || !asks && r.From == fromKernel {
+	return r.BoundNode != nil && (asks || r.From != fromKernel)
+}
+
+// bindRecovered binds an LS pod where it was found to be bound, if that says anything and the
+// pool has CPUs there.
+func (m *Machine) bindRecovered(p *pod, r *Recovered) bool {
+	if !p.isBoundBy(r) {
 		return false
 	}
 	nodes := r.boundTo()
@@ -39,6 +47,32 @@ func (m *Machine) bindRecovered(p *pod, r *Recovered) bool {
 	}
 	p.nodes = nodes
 	return true
+}
+
+// bindFound binds LS pods to where they were found, once all pods that run are in their
+// places: only then the pools are what they were, and have CPUs there or have none.
+func (m *Machine) bindFound() {
+	var found []*pod
+	for _, p := range m.pods {
+		if p.found != nil {
+			found = append(found, p)
+		}
+	}
+	slices.SortFunc(found, byAge)
+	for _, p := range found {
+		nodes := p.found
+		p.found = nil
+		switch {
+		case p.nodes != nil && *p.nodes == *nodes || p.in.class != LS || p.degraded != "":
+		case m.sharedOn(nodes) > 0:
+			p.nodes = nodes
+			m.bound[p.ref.UID] = p
+			m.explain(p)
+			m.podChanged(p)
+		case p.nodes == nil:
+			m.moveFrom(p, nodes)
+		}
+	}
 }
 
 // boundTo are the NUMA nodes that an LS pod was bound to; nil: the whole pool.
@@ -228,20 +262,23 @@ func (m *Machine) rebind() {
 		if m.sharedOn(p.nodes) > 0 {
 			continue
 		}
-		was := p.nodes
-		p.nodes = nil
-		delete(m.bound, p.ref.UID)
-		if m.placeShared(p, nil) != nil || p.nodes != nil && m.sharedOn(p.nodes) == 0 {
-			p.nodes = nil
-		}
-		if p.nodes != nil {
-			m.bound[p.ref.UID] = p
-		}
-		m.explain(p)
-		m.notice(p, "NUMANodeLost", "the shared pool of %s has no CPU left; the pod %s", nodesText(was),
-			whereTo(p.nodes))
-		m.podChanged(p)
+		m.moveFrom(p, p.nodes)
 	}
+}
+
+// moveFrom binds a pod to other NUMA nodes than those that have no CPU left for it, or to none.
+func (m *Machine) moveFrom(p *pod, was *cpuset.Set) {
+	p.nodes = nil
+	delete(m.bound, p.ref.UID)
+	if m.placeShared(p, nil) != nil || p.nodes != nil && m.sharedOn(p.nodes) == 0 {
+		p.nodes = nil
+	}
+	if p.nodes != nil {
+		m.bound[p.ref.UID] = p
+	}
+	m.explain(p)
+	m.notice(p, "NUMANodeLost", "the shared pool of %s has no CPU left; the pod %s", nodesText(was), whereTo(p.nodes))
+	m.podChanged(p)
 }
 
 func whereTo(nodes *cpuset.Set) string {

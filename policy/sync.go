@@ -55,6 +55,7 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 			m.enterContainer(&v, c, true)
 		}
 	}
+	m.bindFound()
 	if late {
 		m.takeBack()
 	}

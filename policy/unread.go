@@ -89,6 +89,7 @@ func (m *Machine) correct(e Corrected) {
 			m.correctKnown(p, c.Recovered)
 		}
 	}
+	m.bindFound()
 	for i := range e.Containers {
 		m.correctContainer(&e.Containers[i])
 	}
