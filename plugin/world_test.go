@@ -241,6 +241,8 @@ var defects = []struct {
 		"after two panics containers that the writer never saw are taken to have the masks of answers never given"},
 	{"D160", 9001943, []sim.Fault{sim.LateEffect, sim.Errors, sim.Blind, sim.Reconnects}, sim.PropSettle, false,
 		"a pod with a container that owns CPUs goes from mask to mask for ever after a write without an answer"},
+	{"D180", 7009191, []sim.Fault{sim.Lies, sim.LateEffect, sim.Blind, sim.Kills, sim.Unplugs}, sim.PropMove, false,
+		"an owner whose mask cannot be seen gets that of the file before the others have left"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -93,7 +93,7 @@ func (t *Tree) Widens(w Write) bool {
 	}
 	p := planner{t: t}
 	now := p.effective(n)
-	return !w.CPUs.set.SubsetOf(&now)
+	return n.mayCome() || !w.CPUs.set.SubsetOf(&now)
 }
 
 // underWay is a write that has begun and not ended: either mask may be in force.

@@ -197,6 +197,27 @@ func TestFailedShrinkHoldsBackOnlyThoseCPUs(t *testing.T) {
 	n.want(n.apply(), "shrink burstable 0-1 grow a 2,8-9")
 }
 
+// An owner may have less than it is given now where its mask is not known.
+func TestAnOwnerWhoseMaskIsNotKnownComesLast(t *testing.T) {
+	n := newNode(t, "0-15")
+	n.pool("shared", "4-15")
+	n.pod(burstable, "web", cgroup.InPool("shared"))
+	n.pod("kubepods", "a", n.on("0-3"))
+	n.tree.Unread("kubepods/a")
+	n.tree.Unread(burstable)
+	broken := errors.New("broken")
+	err := n.tree.Execute(n.tree.Plan(), func(w cgroup.Write) error {
+		if w.Path == burstable {
+			return broken
+		}
+		return n.write(w)
+	})
+	if tasks := n.kern.Tasks(); !errors.Is(err, broken) || tasks["kubepods/a/main"].String() != "0-15" {
+		t.Errorf("Execute: %v, a on %s: nothing, while the slice may have them", err, tasks["kubepods/a/main"])
+	}
+	n.want(n.apply(), "shrink burstable 4-15 shrink a 0-3")
+}
+
 func TestVanishedCgroups(t *testing.T) {
 	n := newNode(t, "0-7")
 	n.pool("shared", "0-5")

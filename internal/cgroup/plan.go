@@ -46,11 +46,16 @@ func (t *Tree) Plan() []Write {
 		return nil
 	}
 	p.findMovers(todo)
-	for _, n := range slices.Backward(todo) {
-		if kept, moves := p.keep[n]; moves {
-			p.leaveAllBut(n, kept)
-		} else if !p.aboveMover[n] {
-			p.leave(n)
+	for _, late := range []bool{false, true} {
+		for _, n := range slices.Backward(todo) {
+			if n.mayCome() != late {
+				continue
+			}
+			if kept, moves := p.keep[n]; moves {
+				p.leaveAllBut(n, kept)
+			} else if !p.aboveMover[n] {
+				p.leave(n)
+			}
 		}
 	}
 	p.moveAll(todo)
@@ -222,6 +227,10 @@ func (p *planner) leave(n *node) {
 		p.set(n, Shrink, &common)
 	}
 }
+
+// mayCome says that n is an owner whose mask is not known: the one that it is given may be wider, so
+// the others leave before.
+func (n *node) mayCome() bool { return n.unread() && n.need.cpus != nil }
 
 // leaveAllBut takes from a mover what neither its target has nor those below
 // still sit on.

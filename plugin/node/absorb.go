@@ -218,7 +218,8 @@ func (w *writer) setPod(d policy.SetPod, found observations) {
 		w.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
 	w.keepRoom(s, &d)
-	if _, read := found[s.path]; first && found != nil && !read && w.c.machine.Mixed(d.Pod.UID) {
+	owns := d.Need.Own != nil || w.c.machine.Mixed(d.Pod.UID)
+	if _, read := found[s.path]; first && found != nil && !read && owns && w.reader != nil {
 		w.tree.Unread(s.path)
 	}
 	s.asked = cgroup.Quota(d.Asked)
