@@ -243,6 +243,8 @@ var defects = []struct {
 		"a pod with a container that owns CPUs goes from mask to mask for ever after a write without an answer"},
 	{"D180", 7009191, []sim.Fault{sim.Lies, sim.LateEffect, sim.Blind, sim.Kills, sim.Unplugs}, sim.PropMove, false,
 		"an owner whose mask cannot be seen gets that of the file before the others have left"},
+	{"D162", 9012836, []sim.Fault{sim.Errors, sim.Hangs, sim.Kills}, sim.PropBeside, false,
+		"a container starts beside an owner before what a Synchronize has found is in the tree"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

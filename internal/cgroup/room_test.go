@@ -23,6 +23,9 @@ func TestRoomForAContainer(t *testing.T) {
 	if got := n.tree.MayGive(burstable+"/app", set(t, "12-13")); got.String() != "0-9" {
 		t.Errorf("a container on 12-13, which its pod has not, would be given %s", got)
 	}
+	if got := n.tree.MayGive(burstable+"/other", set(t, "6-7")); got.String() != "0-9" {
+		t.Errorf("a container on 6-7 of a pod whose mask is not known would be given %s", got)
+	}
 	t.Log("it may become another, and end")
 	n.must(n.tree.PutRoom("app/room/main", "app", set(t, "10-11")))
 	n.apply()

@@ -78,13 +78,16 @@ func (t *Tree) MayUse(path string) cpuset.Set {
 func (t *Tree) MayGive(path string, mask cpuset.Set) cpuset.Set {
 	path = strings.Trim(path, "/")
 	n := t.byPath[path]
-	if n == nil || n.gone {
+	if n == nil {
+		return t.MayUse(path) // its mask may be any, also one that has nothing of this one
+	}
+	if n.gone {
 		if n = t.nearest(path); n == t.top {
 			return given(&mask, &t.online)
 		}
 	}
 	if n.unread() || t.inUnread(n) != nil {
-		return t.mayUse(n) // its mask may be any, also one that has nothing of this one
+		return t.mayUse(n) // the same
 	}
 	var all cpuset.Set
 	for _, above := range t.mayHave(n) {
