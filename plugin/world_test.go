@@ -245,6 +245,8 @@ var defects = []struct {
 		"an owner whose mask cannot be seen gets that of the file before the others have left"},
 	{"D162", 9012836, []sim.Fault{sim.Errors, sim.Hangs, sim.Kills}, sim.PropBeside, false,
 		"a container starts beside an owner before what a Synchronize has found is in the tree"},
+	{"D164", 8030593, []sim.Fault{sim.Lies, sim.Hangs, sim.Unreadable, sim.Kills, sim.Unsaid, sim.Unplugs},
+		sim.PropGrant, false, "an owner whose resize was refused after its limit was raised loses its CPUs by a kill"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -129,6 +129,9 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 	case errors.Is(err, errUnread):
 		return 0, false
 	case err == nil && e.QuotaMilli > 0:
+		if request := weighed(e.Weight); request > 0 { // a resize to more raises the quota first
+			return min(request, e.QuotaMilli), true
+		}
 		return e.QuotaMilli, true
 	case err == nil && len(containers) == 0:
 		return weighed(e.Weight), false
