@@ -153,15 +153,17 @@ func (w *World) letGo(saved map[string]state.Pod) {
 }
 
 // forgetSizes takes back what a container was promised that owns CPUs beside others of its pod,
-// where the disk does not name it and it was resized with no daemon there: what the runtime
-// stores, and its mask, tell of it only while they are as many CPUs as it requests. A larger or
-// smaller mask may be a pool's. Once it has ended they tell nothing, and no task loses CPUs.
+// where the disk does not say which. Once it has ended nothing tells, and no task loses CPUs. Where the
+// disk does not name its pod and it was resized with no daemon there, what the runtime stores, and its
+// mask, tell of it only while they are as many CPUs as it requests: a larger or smaller mask may be a
+// pool's.
 func (w *World) forgetSizes() {
 	places := w.disk.load(w.clock().Add(w.jump), w.elapsed)
 	saved := places.Places()
 	for _, p := range w.node.pods {
 		o := p.parts[0]
-		if _, told := saved[p.UID()]; told || !p.Mixed || !p.live() || o.is(ready, running) && w.tellsSize(p, o.ctr) {
+		place, named := saved[p.UID()]
+		if !p.Mixed || !p.live() || !place.CPUs.IsEmpty() || o.is(ready, running) && (named || w.tellsSize(p, o.ctr)) {
 			continue
 		}
 		w.note("nothing tells that %s owns %s", p.Name, p.grant)
@@ -284,15 +286,24 @@ func (w *World) noteFell() {
 
 // noteApart notes which tasks have been off the CPUs of all owners since they were started. That
 // holds of none whose pod was not announced: a slice that is widened for another of its pods is
-// widened for it too, and it has no mask of its own.
+// widened for it too, and it has no mask of its own. Nor of one whose pod was announced while that
+// write was under way, which nobody can take back: its answer waits, and the runtime may not.
 func (w *World) noteApart(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
-		t.ctr.apart = !t.ctr.Pod.untold && (t.ctr.apart || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
+		p := t.ctr.Pod
+		surely := !p.untold && !w.mayLand(p.behind)
+		t.ctr.apart = surely && (t.ctr.apart || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
 			on := w.kept(p).And(t.cpus)
 			return p.live() && (p != t.ctr.Pod || !t.ctr.owns()) && !p.admits(t.ctr.Pod) && !on.IsEmpty()
 		}))
 	}
+}
+
+// mayLand says that a write is under way, or that its sender has given it up and it may still come.
+func (w *World) mayLand(o *Op) bool {
+	return o != nil && (slices.Contains(w.ops, o) ||
+		slices.ContainsFunc(w.weather.late, func(l lateWrite) bool { return l.of == o }))
 }
 
 // fellBack says whether the kernel gives a cgroup the CPUs of one above it because all that

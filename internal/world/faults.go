@@ -26,6 +26,7 @@ var errInjected = errors.New("input/output error (injected)")
 
 // lateWrite is a write that its sender has given up and that is yet to come.
 type lateWrite struct {
+	of     *Op
 	path   string
 	values cgroup.Values
 	until  time.Time // no later
@@ -187,7 +188,7 @@ func (w *World) write(o *Op, how string) error {
 		_ = w.apply(o.Path, o.Values)
 		return fmt.Errorf("write %s: %w", o.Path, errInjected)
 	case howLate:
-		w.weather.late = append(w.weather.late, lateWrite{o.Path, o.Values, w.clock().Add(lateLimit)})
+		w.weather.late = append(w.weather.late, lateWrite{o, o.Path, o.Values, w.clock().Add(lateLimit)})
 		return fmt.Errorf("write %s: %w", o.Path, cgroup.ErrInFlight)
 	case howDropped:
 		return fmt.Errorf("write %s: %w", o.Path, cgroup.ErrInFlight)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"slices"
 	"time"
 
@@ -233,11 +234,24 @@ func (w *World) dispatch() {
 	w.call(n.inFlight)
 }
 
+// writing is the write of a cgroup that is under way; nil: there is none.
+func (w *World) writing(path string) *Op {
+	for _, o := range w.ops {
+		if o.Kind == Write && o.Path == path {
+			return o
+		}
+	}
+	return nil
+}
+
 func (w *World) call(r *Request) {
 	r.sent, r.offline, r.unread = w.clock(), w.offline, w.alive && w.shell.View().Unread
 	what := ""
 	if r.Pod != nil {
 		what = r.Pod.Name
+	}
+	if r.Kind == RunPod {
+		r.Pod.behind = w.writing(path.Dir(r.Pod.Parent()))
 	}
 	w.note("calls: %s %s", r.Kind, what)
 	w.shell.Call(r)
