@@ -195,8 +195,7 @@ func memsOf(s *cpuset.Set) cpuset.Set {
 	return *s
 }
 
-// setPod follows what was decided of a pod. found is what cgroups were found to hold where it comes
-// of a takeover: a pod whose containers own CPUs may have a mask then that shares nothing with theirs.
+// setPod follows what was decided of a pod. Where its cgroup was not seen, an owner may have any mask.
 func (w *writer) setPod(d policy.SetPod, found observations) {
 	s := w.pods[d.Pod.UID]
 	first := s == nil
@@ -219,7 +218,7 @@ func (w *writer) setPod(d policy.SetPod, found observations) {
 	}
 	w.keepRoom(s, &d)
 	owns := d.Need.Own != nil || w.c.machine.Mixed(d.Pod.UID)
-	if _, read := found[s.path]; first && found != nil && !read && owns && w.reader != nil {
+	if first && owns && found.missed(s.path) && w.reader != nil {
 		w.tree.Unread(s.path)
 	}
 	s.asked = cgroup.Quota(d.Asked)
@@ -283,15 +282,15 @@ func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	if s.path != "" && w.pods[d.Pod.UID] != nil && w.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
-		unknown := found != nil && (d.Beside != nil || len(w.pods[d.Pod.UID].rooms) > 0)
-		if s.logged == "" && !unknown {
+		beside := d.Beside != nil || len(w.pods[d.Pod.UID].rooms) > 0
+		if s.logged == "" && (found == nil || !beside) {
 			c.OwnCPUs = w.replied(&d)
 		}
 		if err := w.tree.PutContainer(c); err != nil {
 			w.c.o.Log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err",
 				err)
 		}
-		if _, read := found[s.path]; unknown && !read {
+		if beside && found.missed(s.path) {
 			w.tree.Unread(s.path)
 		}
 	}

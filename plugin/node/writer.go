@@ -15,8 +15,15 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// observations are what cgroups, by path, were found to hold.
-type observations = map[string]cgroup.Effective
+// observations are what cgroups, by path, were found to hold by whoever looked at the node: a takeover,
+// or a machine that is rebuilt. Nil: nobody did, and the tree knows what is there.
+type observations map[string]cgroup.Effective
+
+// missed says that a cgroup was to be looked at and was not seen: what it holds is not known.
+func (o observations) missed(path string) bool {
+	_, seen := o[path]
+	return o != nil && !seen
+}
 
 // batch is what one step decided, or asks the writer for.
 type batch struct {
