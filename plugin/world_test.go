@@ -252,6 +252,8 @@ var defects = []struct {
 		sim.PropGrant, false, "an owner whose resize was refused after its limit was raised loses its CPUs by a kill"},
 	{"D180", 7009191, []sim.Fault{sim.Lies, sim.LateEffect, sim.Blind, sim.Kills, sim.Unplugs}, sim.PropMove, false,
 		"an owner whose mask cannot be seen gets that of the file before the others have left"},
+	{"D181", 9112135, []sim.Fault{sim.Errors, sim.Lies, sim.Disk, sim.Kills, sim.Unsaid}, sim.PropGrant, false,
+		"a slice that best effort in it widens is taken for the pool, and an owner's CPUs for the pool's"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

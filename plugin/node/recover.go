@@ -246,7 +246,7 @@ func (r *recovery) read(path string) cpuset.Set {
 func (r *recovery) distrust(found []*running) {
 	var all, confirmed overlap
 	r.forgetWidest(found)
-	pool := r.sharedPool(found)
+	pool, slice := r.sharedPool(found)
 	sure := map[string]bool{}
 	for _, p := range found { // a pod may have several sandboxes
 		sure[p.pod.UID] = sure[p.pod.UID] || r.confirmed(p, pool)
@@ -271,7 +271,7 @@ func (r *recovery) distrust(found []*running) {
 		recorded.AddSet(&saved)
 	}
 	r.owners = all.once.Or(recorded)
-	if r.pool, r.slice = pool, pool; pool.IsEmpty() {
+	if r.pool, r.slice = pool, slice; pool.IsEmpty() {
 		r.pool = r.topo.Online().Minus(all.once)
 	}
 	for _, p := range found {
@@ -376,12 +376,11 @@ func (o *overlap) add(s cpuset.Set) {
 	o.once.AddSet(&s)
 }
 
-// sharedPool is the mask that the burstable slice was left with; empty where no
-// slice carries one.
-func (r *recovery) sharedPool(found []*running) cpuset.Set {
-	var pool cpuset.Set
+// sharedPool is the mask that the burstable slice was left with, and that with what best effort in it
+// has; empty where no slice carries one.
+func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 	if r.reader == nil {
-		return pool
+		return pool, slice
 	}
 	seen := map[string]bool{}
 	for _, p := range found {
@@ -391,15 +390,27 @@ func (r *recovery) sharedPool(found []*running) cpuset.Set {
 		}
 		seen[path] = true
 		if e, err := r.reader.CPUs(path); err == nil {
-			pool.AddSet(&e.OwnCPUs)
+			slice.AddSet(&e.OwnCPUs)
 		}
-		for _, other := range found { // an owner inside widens the slice by its own CPUs
-			if other.pod.Exclusive() && cgroup.Parent(other.pod.CgroupParent) == path {
-				pool.RemoveSet(&other.kernel)
+		// Owners and best effort inside widen the slice by what they have; whoever is in the pool then
+		// has its mask.
+		var best, members cpuset.Set
+		for _, other := range found {
+			switch {
+			case cgroup.Parent(other.pod.CgroupParent) != path:
+			case other.pod.Exclusive():
+				slice.RemoveSet(&other.kernel)
+			case other.pod.Labels[policy.LabelClass] == string(policy.BE):
+				best.AddSet(&other.kernel)
+			default:
+				members.AddSet(&other.kernel)
 			}
 		}
+		left := slice.Minus(best)
+		pool.AddSet(&left)
+		pool.AddSet(&members)
 	}
-	return pool
+	return pool, slice
 }
 
 // burstableOf is the burstable slice beside or above a pod; empty: none that is known.
