@@ -99,8 +99,8 @@ var mayImport = map[string]string{
 	"scheduler/cmd/quietcore-scheduler": "scheduler/plugin scheduler/simulate",
 	"scheduler/placement":               "cpuallocator cpuset internal/ledger policy topology",
 	"scheduler/plugin":                  "internal/kube internal/ledger policy scheduler/placement",
-	"scheduler/simulate": "internal/ledger internal/script internal/topodoc policy scheduler/placement " +
-		"topology",
+	"scheduler/simulate": "internal/config internal/ledger internal/script internal/strict internal/topodoc policy " +
+		"scheduler/placement topology",
 
 	// Tests on nodes and clusters.
 	"e2e":                 "e2e/command e2e/kubelet e2e/machine e2e/scenario internal/script",

@@ -145,24 +145,56 @@ func Parse(data []byte) (*File, error) {
 	if err := decoder.Unmarshal(data, 1, f); err != nil {
 		return nil, err
 	}
+	if err := f.complete(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// ParseNode reads the part of a document that is a node: a script without steps.
+func ParseNode(p strict.Part) (*File, error) {
+	f := &File{Config: config.Default()}
+	if err := p.Decode(f); err != nil {
+		return nil, err
+	}
+	if len(f.Steps) > 0 {
+		return nil, p.Errorf("has steps of its own; put them at the top of the file")
+	}
+	if err := f.complete(); err != nil {
+		return nil, p.Errorf("%v", err)
+	}
+	return f, nil
+}
+
+// ParseStep reads the part of a document that is a step of such a node.
+func ParseStep(p strict.Part, node *config.NodeConfig) (Step, error) {
+	f := &File{Steps: make([]Step, 1)}
+	if err := p.Decode(&f.Steps[0]); err != nil {
+		return Step{}, err
+	}
+	if err := f.Steps[0].complete(node); err != nil {
+		return Step{}, p.Errorf("%v", err)
+	}
+	f.resolveEntries()
+	return f.Steps[0], nil
+}
+
+// complete fills in what was left out and checks what the types cannot.
+func (f *File) complete() error {
 	if given := f.Config.Node; !reflect.DeepEqual(given, config.Default().Node) && !reflect.DeepEqual(given, f.Node) {
-		return nil, fmt.Errorf("config.node differs from node; in a script the node stands at the top: move it there")
+		return fmt.Errorf("config.node differs from node; in a script the node stands at the top: move it there")
 	}
 	f.Config.Node = f.Node
 	if err := f.Config.Validate(); err != nil {
-		return nil, fmt.Errorf("config: %w", err)
+		return fmt.Errorf("config: %w", err)
 	}
 	for i := range f.Steps {
-		err := f.Steps[i].complete()
-		if r := f.Steps[i].RestartDaemon; err == nil && r != nil {
-			err = r.complete(&f.Node)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("step %d: %w", i+1, err)
+		if err := f.Steps[i].complete(&f.Node); err != nil {
+			return fmt.Errorf("step %d: %w", i+1, err)
 		}
 	}
 	f.resolveEntries()
-	return f, nil
+	return nil
 }
 
 // resolveEntries puts UIDs where kubelet's state names pods as namespace/pod.
@@ -223,7 +255,7 @@ func (s *Step) ops() []string {
 }
 
 // complete fills in what was left out and checks what the types cannot.
-func (s *Step) complete() error {
+func (s *Step) complete(node *config.NodeConfig) error {
 	ops := s.ops()
 	if len(ops) != 1 {
 		return fmt.Errorf("has %d operations (%s); a step is exactly one", len(ops), strings.Join(ops, ", "))
@@ -240,6 +272,9 @@ func (s *Step) complete() error {
 	}
 	if s.Create != nil {
 		return s.Create.complete()
+	}
+	if s.RestartDaemon != nil {
+		return s.RestartDaemon.complete(node)
 	}
 	if s.KubeletConfig != nil {
 		return config.ValidateKubelet("kubeletConfig", s.KubeletConfig)

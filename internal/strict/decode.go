@@ -51,6 +51,7 @@ var (
 	jsonLeaf = reflect.TypeFor[json.Unmarshaler]()
 	textLeaf = reflect.TypeFor[encoding.TextUnmarshaler]()
 	wordLeaf = reflect.TypeFor[Worded]()
+	partLeaf = reflect.TypeFor[Part]()
 )
 
 // Worded is a mapping for which one word may stand.
@@ -65,6 +66,8 @@ func (n *node) isWord() bool { return n.kind != nullNode && n.kind != listNode &
 func (d *Decoder) value(n *node, v reflect.Value, path *trail) {
 	t := v.Type()
 	switch {
+	case t == partLeaf:
+		v.Set(reflect.ValueOf(Part{n, path}))
 	case t.Kind() == reflect.Pointer:
 		d.pointer(n, v, path)
 	case reflect.PointerTo(t).Implements(jsonLeaf):

@@ -386,3 +386,31 @@ func floats(v any) any {
 	}
 	return v
 }
+
+// TestParts: what is read later has the lines and paths of the document.
+func TestParts(t *testing.T) {
+	var doc struct {
+		Nodes []Part `json:"nodes"`
+	}
+	if err := Unmarshal([]byte("nodes:\n- name: a\n  cpus: 4\n- cpus: many\n  nam: b\n"), &doc); err != nil {
+		t.Fatal(err)
+	}
+	var node struct {
+		CPUs int `json:"cpus"`
+	}
+	name, err := doc.Nodes[0].Take("name")
+	if err == nil {
+		err = doc.Nodes[0].Decode(&node)
+	}
+	if err != nil || name != "a" || node.CPUs != 4 {
+		t.Errorf("read %q, %+v: %v", name, node, err)
+	}
+	if name, err := doc.Nodes[1].Take("name"); name != "" || err != nil {
+		t.Errorf("took %q: %v", name, err)
+	}
+	const want = `line 4: nodes[1].cpus: is text ("many"), must be a whole number
+line 5: nodes[1]: unknown key "nam"; the nearest is "cpus", valid are cpus`
+	if err := doc.Nodes[1].Decode(&node); err == nil || err.Error() != want {
+		t.Errorf("says %v\nwant %s", err, want)
+	}
+}

@@ -1,14 +1,15 @@
 package simulate
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
+	"strings"
 
-	"go.yaml.in/yaml/v3"
-
+	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/internal/strict"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -17,8 +18,8 @@ const maxNodes = 10_000
 
 // document is the file before its parts are read as those of single nodes.
 type document struct {
-	Nodes []yaml.Node `yaml:"nodes"`
-	Steps []yaml.Node `yaml:"steps"`
+	Nodes []strict.Part `json:"nodes"`
+	Steps []strict.Part `json:"steps"`
 }
 
 // step is one of the file, and the node that it names; empty: none.
@@ -35,35 +36,31 @@ type part struct {
 }
 
 func parse(text []byte, openSysfs func(string) (fs.FS, error)) (parts []part, steps []step, err error) {
-	if len(text) > script.MaxBytes {
-		return nil, nil, fmt.Errorf("the file is larger than %d bytes", script.MaxBytes)
-	}
 	var d document
-	decoder := yaml.NewDecoder(bytes.NewReader(text))
-	decoder.KnownFields(true)
-	if err := decoder.Decode(&d); err != nil {
+	decoder := strict.NewDecoder()
+	decoder.Max = script.MaxBytes
+	if err := decoder.Unmarshal(text, 1, &d); err != nil {
 		return nil, nil, err
 	}
 	if len(d.Nodes) == 0 || len(d.Nodes) > maxNodes {
-		return nil, nil, fmt.Errorf("there are %d nodes; there must be 1 to %d", len(d.Nodes), maxNodes)
+		return nil, nil, fmt.Errorf("nodes: there are %d; there must be 1 to %d", len(d.Nodes), maxNodes)
 	}
-	for i := range d.Nodes {
-		p, err := parseNode(&d.Nodes[i], openSysfs)
+	known := map[string]*config.NodeConfig{"": {}}
+	for _, at := range d.Nodes {
+		p, err := parseNode(at, openSysfs)
 		if err != nil {
-			return nil, nil, fmt.Errorf("line %d: %w", d.Nodes[i].Line, err)
+			return nil, nil, err
 		}
-		if slices.ContainsFunc(parts, func(o part) bool { return o.name == p.name }) {
-			return nil, nil, fmt.Errorf("line %d: node %s is there twice", d.Nodes[i].Line, p.name)
+		if known[p.name] != nil {
+			return nil, nil, at.Errorf("node %q is there twice; give each a name of its own", p.name)
 		}
+		known[p.name] = &p.file.Node
 		parts = append(parts, p)
 	}
-	for i := range d.Steps {
-		s, err := parseStep(&d.Steps[i])
-		if err == nil && s.node != "" && !slices.ContainsFunc(parts, func(p part) bool { return p.name == s.node }) {
-			err = fmt.Errorf("there is no node %s", s.node)
-		}
+	for _, at := range d.Steps {
+		s, err := parseStep(at, known)
 		if err != nil {
-			return nil, nil, fmt.Errorf("line %d: step %d: %w", d.Steps[i].Line, i+1, err)
+			return nil, nil, err
 		}
 		steps = append(steps, s)
 	}
@@ -71,55 +68,47 @@ func parse(text []byte, openSysfs func(string) (fs.FS, error)) (parts []part, st
 }
 
 // parseNode reads a node as a script of its own, without steps.
-func parseNode(n *yaml.Node, openSysfs func(string) (fs.FS, error)) (p part, err error) {
-	p.name, err = takeKey(n, "name")
-	if err != nil {
+func parseNode(at strict.Part, openSysfs func(string) (fs.FS, error)) (p part, err error) {
+	if p.name, err = at.Take("name"); err != nil {
 		return p, err
 	}
 	if p.name == "" {
-		return p, fmt.Errorf("a node has no name")
+		return p, at.Errorf("the node has no name; give it the key \"name\"")
 	}
-	text, err := yaml.Marshal(n)
-	if err != nil {
+	if p.file, err = script.ParseNode(at); err != nil {
 		return p, err
 	}
-	if p.file, err = script.Parse(text); err != nil {
-		return p, fmt.Errorf("node %s: %w", p.name, err)
-	}
 	if p.topology, _, err = p.file.Topology.Build(openSysfs); err != nil {
-		return p, fmt.Errorf("node %s: %w", p.name, err)
+		return p, at.Errorf("topology: %v", err)
 	}
 	return p, nil
 }
 
 // parseStep reads a step as the only one of a script.
-func parseStep(n *yaml.Node) (s step, err error) {
-	if n.Kind == yaml.MappingNode && len(n.Content) == 2 && n.Content[1].Kind == yaml.MappingNode {
-		if s.node, err = takeKey(n.Content[1], "node"); err != nil {
+func parseStep(at strict.Part, known map[string]*config.NodeConfig) (s step, err error) {
+	for _, op := range at.Values() {
+		if s.node, err = op.Take("node"); err != nil {
 			return s, err
 		}
+		if known[s.node] == nil {
+			return s, op.Errorf("there is no node %q; the file has %s", s.node, names(known))
+		}
 	}
-	text, err := yaml.Marshal(map[string]any{"topology": map[string]any{"grid": map[string]any{}},
-		"steps": []*yaml.Node{n}})
-	if err != nil {
+	if s.Step, err = script.ParseStep(at, known[s.node]); err != nil {
 		return s, err
 	}
-	f, err := script.Parse(text)
-	if err != nil {
-		return s, err
+	if pod, _ := subject(&s.Step); pod == "" && s.node == "" && s.Create == nil && s.Advance == nil {
+		return s, at.Errorf("%s names no node; give it the key \"node\"", s.Op())
 	}
-	s.Step = f.Steps[0]
 	return s, nil
 }
 
-// takeKey takes a key with a text out of a mapping.
-func takeKey(n *yaml.Node, key string) (value string, err error) {
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == key && n.Kind == yaml.MappingNode {
-			err = n.Content[i+1].Decode(&value)
-			n.Content = slices.Delete(n.Content, i, i+2)
-			return value, err
-		}
+// names of some nodes, for a message.
+func names(known map[string]*config.NodeConfig) string {
+	const most = 5
+	list := slices.Sorted(maps.Keys(known))[1:] // the first is empty: no node
+	if len(list) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
 	}
-	return "", nil
+	return strings.Join(list, ", ")
 }

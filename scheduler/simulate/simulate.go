@@ -129,12 +129,9 @@ func (c *cluster) other(s step, line *Line) error {
 			}
 		}
 	}
-	switch {
-	case n == nil && pod != "":
+	if n == nil {
 		line.Error = &script.Error{Code: policy.InvalidRequest, Message: fmt.Sprintf("no pod %s is on a node", pod)}
 		return nil
-	case n == nil:
-		return fmt.Errorf("step %d: %s names no node", c.step, s.Op())
 	}
 	if gone {
 		delete(c.where, pod)

@@ -80,22 +80,43 @@ func TestACluster(t *testing.T) {
 	}
 }
 
-// TestMistakes: what cannot be played says where.
+// TestMistakes: what cannot be played says on which line of the file, under which key, and what
+// would do.
 func TestMistakes(t *testing.T) {
+	const a = "nodes:\n- name: a\n  topology: {grid: {}}\n"
+	const none = "nodes: there are 0; there must be 1 to 10000"
 	for _, c := range []struct{ text, want string }{
-		{"nodes: []", "0 nodes"},
-		{"nodes: [{name: a, topology: {grid: {}}}]\nsteps: [{offline: {node: b, cpus: '1'}}]", "no node b"},
-		{"nodes: [{name: a, topology: {grid: {}}}]\nsteps: [{offline: {cpus: '1'}}]", "names no node"},
-		{"nodes: [{topology: {grid: {}}}]", "no name"},
-		{"nodes: [{name: a, topologie: {grid: {}}}]", "topologie"},
-		{"nodes: [{name: a, topology: {grid: {}}}, {name: a, topology: {grid: {}}}]", "twice"},
-		{"node: []", "node"},
-		{"nodes: [{name: a, topology: {grid: {}}}]\nsteps: [{create: {pod: x, node: a, containers: []}}]",
-			"no containers"},
+		{"", none},
+		{"nodes: []", none},
+		{"node: []", `line 1: unknown key "node"; did you mean "nodes"?`},
+		{"nodes: 3", `line 1: nodes: is a whole number ("3"), must be a list`},
+		{"nodes:\n- a", `line 2: nodes[0]: the node has no name; give it the key "name"`},
+		{"nodes:\n- topology: {grid: {}}", `line 2: nodes[0]: the node has no name; give it the key "name"`},
+		{"nodes:\n- topology: {grid: {}}\n  name: [a]", `line 3: nodes[0].name: is a list, must be text`},
+		{"nodes:\n- name: a\n  topologie: {grid: {}}",
+			`line 3: nodes[0]: unknown key "topologie"; did you mean "topology"?`},
+		{a + "  config:\n    authority: {resourceStatus: maybe}",
+			`line 5: nodes[0].config.authority.resourceStatus: is "maybe", must be ignore or trust`},
+		{a + "  steps: [{advance: {seconds: 1}}]",
+			`line 2: nodes[0]: has steps of its own; put them at the top of the file`},
+		{a + "- name: a\n  topology: {grid: {}}",
+			`line 4: nodes[1]: node "a" is there twice; give each a name of its own`},
+		{a + "steps:\n- offline: {node: b, cpus: '1'}",
+			`line 5: steps[0].offline: there is no node "b"; the file has a`},
+		{a + "steps:\n- advance: {seconds: 1}\n- create:\n    pod: x\n    containrs: []",
+			`line 8: steps[1].create: unknown key "containrs"; did you mean "containers"?`},
+		{a + "steps:\n- advance: {seconds: 1}\n- creat: {pod: x}",
+			`line 6: steps[1]: unknown key "creat"; did you mean "create"?`},
+		{a + "steps:\n- create: {pod: x, node: a, containers: []}",
+			`line 5: steps[0]: create: pod x has no containers`},
+		{a + "steps:\n- online: {node: a, cpus: 3-1}",
+			`line 5: steps[0]: online: CPU list "3-1": "3-1": range runs backwards, write 1-3`},
+		{a + "steps:\n- create: {pod: *x}", `not YAML`},
+		{a + "steps:\n- offline: {cpus: '1'}", `line 5: steps[0]: offline names no node; give it the key "node"`},
 	} {
 		var out bytes.Buffer
 		if err := Run([]byte(c.text), &out, nil); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", c.text, err, c.want)
+			t.Errorf("%s\nsays %v\nwant %s", c.text, err, c.want)
 		}
 	}
 }
