@@ -98,7 +98,7 @@ var mayImport = map[string]string{
 	// The scheduler, a module of its own.
 	"scheduler/cmd/quietcore-scheduler": "scheduler/plugin scheduler/simulate",
 	"scheduler/placement":               "cpuallocator cpuset internal/ledger policy topology",
-	"scheduler/plugin":                  "internal/kube internal/ledger policy scheduler/placement",
+	"scheduler/plugin":                  "internal/kube internal/ledger internal/strict policy scheduler/placement",
 	"scheduler/simulate": "internal/config internal/ledger internal/script internal/strict internal/topodoc policy " +
 		"scheduler/placement topology",
 

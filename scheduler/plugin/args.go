@@ -1,10 +1,13 @@
 package plugin
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"github.com/quietcore/quietcore/internal/strict"
 )
 
 // Absent says what becomes of pods with a wish on nodes that publish no ledger.
@@ -41,21 +44,38 @@ type Args struct {
 	RefusedPods Refused `json:"refusedPods"`
 }
 
+// UnmarshalJSON takes one of the words.
+func (a *Absent) UnmarshalJSON(text []byte) error { return oneOf(text, a, AbsentRefuse, AbsentIgnore) }
+
+// UnmarshalJSON takes one of the words.
+func (t *Tell) UnmarshalJSON(text []byte) error { return oneOf(text, t, TellBinding, TellPreBind) }
+
+// UnmarshalJSON takes one of the words.
+func (r *Refused) UnmarshalJSON(text []byte) error {
+	return oneOf(text, r, RefusedLeave, RefusedDelete)
+}
+
+func oneOf[T ~string](text []byte, into *T, first, second T) error {
+	var word string
+	if err := json.Unmarshal(text, &word); err != nil || T(word) != first && T(word) != second {
+		return fmt.Errorf("is %s; it must be %s or %s", text, first, second)
+	}
+	*into = T(word)
+	return nil
+}
+
 func readArgs(obj runtime.Object) (Args, error) {
 	a := Args{AbsentNodes: AbsentRefuse, Annotate: TellBinding, RefusedPods: RefusedLeave}
-	if obj != nil {
-		if err := frameworkruntime.DecodeInto(obj, &a); err != nil {
-			return a, fmt.Errorf("arguments of the plugin %s: %w", Name, err)
-		}
+	if obj == nil {
+		return a, nil
 	}
-	if a.AbsentNodes != AbsentRefuse && a.AbsentNodes != AbsentIgnore {
-		return a, fmt.Errorf("plugin %s: absentNodes is %q; it must be Refuse or Ignore", Name, a.AbsentNodes)
+	given, ok := obj.(*runtime.Unknown)
+	if !ok {
+		return a, fmt.Errorf("arguments of the plugin %s are a %T; they must be a mapping", Name, obj)
 	}
-	if a.Annotate != TellBinding && a.Annotate != TellPreBind {
-		return a, fmt.Errorf("plugin %s: annotate is %q; it must be Binding or PreBind", Name, a.Annotate)
-	}
-	if a.RefusedPods != RefusedLeave && a.RefusedPods != RefusedDelete {
-		return a, fmt.Errorf("plugin %s: refusedPods is %q; it must be Leave or Delete", Name, a.RefusedPods)
+	// They are of one line, of no file.
+	if err := strict.NewDecoder().Unmarshal(given.Raw, 0, &a); err != nil {
+		return a, fmt.Errorf("arguments of the plugin %s: %s", Name, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return a, nil
 }
