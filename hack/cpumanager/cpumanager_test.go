@@ -19,6 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/state"
 	kubetopology "k8s.io/kubernetes/pkg/kubelet/cm/cpumanager/topology"
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	kubecpuset "k8s.io/utils/cpuset"
 
 	"github.com/quietcore/quietcore/cpuallocator"
@@ -91,9 +92,11 @@ type affinity struct {
 	topologymanager.Policy
 }
 
-func (a *affinity) GetAffinity(string, string) topologymanager.TopologyHint { return a.hint }
-func (a *affinity) GetPolicy() topologymanager.Policy                       { return a }
-func (a *affinity) Name() string                                            { return topologymanager.PolicyRestricted }
+func (a *affinity) GetAffinity(logr.Logger, string, string) topologymanager.TopologyHint {
+	return a.hint
+}
+func (a *affinity) GetPolicy() topologymanager.Policy { return a }
+func (a *affinity) Name() string                      { return topologymanager.PolicyRestricted }
 
 // kubelet is kubelet's static policy with the request's pod before it.
 type kubelet struct {
@@ -140,7 +143,9 @@ func (p played) kubelet(t *testing.T, options ...string) *kubelet {
 // the narrowest preferred hint.
 func (k *kubelet) admitted() bool {
 	found := false
-	for _, h := range k.policy.GetTopologyHints(logr.Discard(), k.state, k.pod, &k.pod.Spec.Containers[0])["cpu"] {
+	hints := k.policy.GetTopologyHints(logr.Discard(), k.state, k.pod, &k.pod.Spec.Containers[0],
+		lifecycle.AddOperation)
+	for _, h := range hints["cpu"] {
 		if h.Preferred && (!found || h.NUMANodeAffinity.IsNarrowerThan(k.affinity.hint.NUMANodeAffinity)) {
 			k.affinity.hint, found = h, true
 		}
@@ -150,7 +155,8 @@ func (k *kubelet) admitted() bool {
 
 func (k *kubelet) allocate(t *testing.T) cpuset.Set {
 	t.Helper()
-	if err := k.policy.Allocate(logr.Discard(), k.state, k.pod, &k.pod.Spec.Containers[0]); err != nil {
+	err := k.policy.Allocate(logr.Discard(), k.state, k.pod, &k.pod.Spec.Containers[0], lifecycle.AddOperation)
+	if err != nil {
 		t.Fatal(err)
 	}
 	got, _ := k.state.GetCPUSet("pod", "main")
