@@ -179,7 +179,7 @@ var byHand = map[string]string{
 	"bench":           "measures; takes a machine of its own",
 	"bench-vm":        "measures; takes a machine of its own",
 	"bench-scheduler": "measures; builds Kubernetes first",
-	"scheduler":       "builds Kubernetes; test-placement has what it decides by",
+	"scheduler":       "writes the binary; test-scheduler builds it, too",
 	"pmu-check":       "takes a PMU",
 	"eval-cpi":        "writes figures; hack/evalcpi tests what makes them",
 	"eval-reclaim":    "takes recorded traces",

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -34,7 +35,7 @@ func sizeFrom(env string, otherwise int) int {
 
 // ledgers are those of nodes of 256 CPUs in four kinds, of which a third is owned in fours; there
 // are as many different ones as pay for themselves in a benchmark.
-func ledgers(b *testing.B) (list []map[string]string) {
+func ledgers(b testing.TB) (list []map[string]string) {
 	b.Helper()
 	for i := range 40 {
 		topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 1 + i%2*3, L3PerNode: 4 >> (i % 2),
@@ -68,11 +69,12 @@ func ledgers(b *testing.B) (list []map[string]string) {
 // it starts, and an API server in memory takes every binding at once. What a pod takes of the
 // processor says more than the clock where others work on the machine.
 type pace struct {
-	rate []float64 // pods a second
-	cpu  []float64 // microseconds of the processor a pod
+	rate []float64           // pods a second
+	cpu  []float64           // microseconds of the processor a pod
+	told map[string][]string // the CPUs that pods of the last round were told, by node
 }
 
-func (p *pace) measure(b *testing.B, o options, class string, say []map[string]string) {
+func (p *pace) measure(b testing.TB, o options, class string, say []map[string]string) {
 	b.Helper()
 	nodes, pods := sizeFrom("QUIETCORE_NODES", 1000), sizeFrom("QUIETCORE_PODS", 2000)
 	ctx, cancel := context.WithCancel(b.Context())
@@ -83,11 +85,17 @@ func (p *pace) measure(b *testing.B, o options, class string, say []map[string]s
 	var bound atomic.Int64
 	var first, last time.Time
 	var from, to time.Duration
-	done := make(chan struct{})
+	done, mu := make(chan struct{}), sync.Mutex{}
+	p.told = map[string][]string{}
 	w.memory.PrependReactor("create", "pods", func(a core.Action) (bool, runtime.Object, error) {
 		create, ok := a.(core.CreateAction)
 		if !ok || create.GetSubresource() != "binding" {
 			return false, nil, nil
+		}
+		if binding := create.GetObject().(*v1.Binding); binding.Annotations[policy.AnnStatus] != "" {
+			mu.Lock()
+			p.told[binding.Target.Name] = append(p.told[binding.Target.Name], binding.Annotations[policy.AnnStatus])
+			mu.Unlock()
 		}
 		switch bound.Add(1) {
 		case 1:
@@ -125,12 +133,55 @@ func (p *pace) measure(b *testing.B, o options, class string, say []map[string]s
 }
 
 // processor is what this process has computed.
-func processor(b *testing.B) time.Duration {
+func processor(b testing.TB) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		b.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestAThousandNodes is the smoke of it: each owner gets a node and CPUs there that nobody has, and
+// pods without a wish are bound, too, in less than a minute.
+func TestAThousandNodes(t *testing.T) {
+	t.Setenv("QUIETCORE_NODES", "1000")
+	t.Setenv("QUIETCORE_PODS", "200")
+	from, say := time.Now(), ledgers(t)
+	var owners, plain pace
+	owners.measure(t, options{}, "LSR", say)
+	plain.measure(t, options{}, "", say)
+	if took := time.Since(from); took > time.Minute {
+		t.Errorf("it took %s; at most a minute is for it", took)
+	}
+	if len(plain.told) > 0 {
+		t.Errorf("pods without a wish were told CPUs: %v", plain.told)
+	}
+	pods, d := 0, ledger.NewDecoder()
+	for name, told := range owners.told {
+		var i int
+		if _, err := fmt.Sscanf(name, "node-%d", &i); err != nil {
+			t.Fatal(err)
+		}
+		node, err := d.Decode(say[i%len(say)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var taken cpuset.Set
+		for _, h := range node.Ledger.Holdings {
+			taken.AddPacked(h.CPUs)
+		}
+		for _, text := range told {
+			o, _ := policy.OfferIn(text)
+			if o.CPUs.Count() != 4 || o.CPUs.Intersects(&taken) {
+				t.Errorf("on %s a pod that asks for 4 CPUs was told %s; others have %s", name, o.CPUs, taken)
+			}
+			taken.AddSet(&o.CPUs)
+			pods++
+		}
+	}
+	if pods != 200 {
+		t.Errorf("%d of 200 pods were told CPUs", pods)
+	}
 }
 
 func median(list []float64) float64 { slices.Sort(list); return list[len(list)/2] }

@@ -107,6 +107,9 @@ func (w *world) schedule(o options) {
 	if o.args.Annotate == "" {
 		o.args.Annotate = TellBinding
 	}
+	if o.args.RefusedPods == "" {
+		o.args.RefusedPods = RefusedLeave
+	}
 	registry := frameworkruntime.Registry{Name: func(_ context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin,
 		error) {
 		if w.server != nil {
