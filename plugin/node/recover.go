@@ -526,15 +526,15 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 // promoted says that a pod was given CPUs since the file has it in the pool: its mask is what the
 // runtime stores or, on the way to that, a part of it that is none of the pool's, or, of a Guaranteed
 // pod, as many as it asks for and none of the pool's, and no other pod owns any of them.
-// Where its mask cannot be seen, as many CPUs as it asks for in the runtime's store are those: a pod that
-// never owned any is told none before.
+// Where the pool's mask or its own cannot be seen, as many CPUs as it asks for in the runtime's store
+// are those: a pod that never owned any is told none before.
 func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
-	blind := !stored.IsEmpty() && p.asks == int64(stored.Count())*1000 && r.unseen(p) && !r.saved[p.pod.UID].Demoted
-	if !p.pod.Exclusive() || p.kernel.IsEmpty() && !blind {
+	told := !stored.IsEmpty() && p.asks == int64(stored.Count())*1000 && !r.saved[p.pod.UID].Demoted
+	if !p.pod.Exclusive() || p.kernel.IsEmpty() && !told {
 		return false
 	}
-	onTheWay := blind || p.kernel.SubsetOf(&stored) && !r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice) &&
-		r.passes(p, stored, p.kernel)
+	onTheWay := p.kernel.SubsetOf(&stored) && !p.kernel.Intersects(&r.slice) &&
+		(told || !r.slice.IsEmpty() && r.passes(p, stored, p.kernel))
 	given := p.kernel
 	if onTheWay {
 		given = stored
@@ -549,15 +549,6 @@ func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 	}
 	return p.pod.QoS == policy.Guaranteed && p.asks == int64(p.kernel.Count())*1000 && !r.slice.IsEmpty() &&
 		!p.kernel.Intersects(&r.slice)
-}
-
-// unseen says that the cgroup of a pod was looked at in vain.
-func (r *recovery) unseen(p *running) bool {
-	if r.reader == nil || p.pod.CgroupParent == "" {
-		return false
-	}
-	_, err := r.reader.CPUs(p.pod.CgroupParent)
-	return err != nil && !errors.Is(err, errUnread)
 }
 
 // passes says whether the kernel's mask is not the last word where the runtime stores as

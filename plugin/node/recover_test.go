@@ -199,21 +199,27 @@ func TestAnOwnerThatWaitedAndWasGivenCPUs(t *testing.T) {
 		asks   int64
 		others cpuset.Set // what another owner was found with
 		want   cpuset.Set // empty: it is in the pool
+		blind  bool       // nobody sees the pool's mask
 	}{
-		{"written", "8-11", four, 4000, cpuset.Set{}, four},
-		{"written, and another has some", "8-11", four, 4000, cpuset.Of(8), cpuset.Set{}},
-		{"on the way", "8-11", cpuset.Range(8, 9), 4000, cpuset.Set{}, four},
-		{"on the way, and another has the rest", "8-11", cpuset.Range(8, 9), 4000, cpuset.Range(10, 11), cpuset.Set{}},
-		{"on the way, and it asks for another number", "8-11", cpuset.Range(8, 9), 2000, cpuset.Set{}, cpuset.Set{}},
-		{"the pool's mask", "8-11", cpuset.Range(2, 7), 4000, cpuset.Set{}, cpuset.Set{}},
-		{"a part of the pool's", "6-9", cpuset.Range(6, 7), 4000, cpuset.Set{}, cpuset.Set{}},
-		{"as many as it asks for", "", four, 4000, cpuset.Set{}, four},
+		{"written", "8-11", four, 4000, cpuset.Set{}, four, false},
+		{"written, and another has some", "8-11", four, 4000, cpuset.Of(8), cpuset.Set{}, false},
+		{"on the way", "8-11", cpuset.Range(8, 9), 4000, cpuset.Set{}, four, false},
+		{"on the way, another has more", "8-11", cpuset.Range(8, 9), 4000, cpuset.Range(10, 11), cpuset.Set{}, false},
+		{"on the way, it asks for another number", "8-11", cpuset.Range(8, 9), 2000, cpuset.Set{}, cpuset.Set{}, false},
+		{"the pool's mask", "8-11", cpuset.Range(2, 7), 4000, cpuset.Set{}, cpuset.Set{}, false},
+		{"a part of the pool's", "6-9", cpuset.Range(6, 7), 4000, cpuset.Set{}, cpuset.Set{}, false},
+		{"a part of it, and the pool's is not seen", "8-11", cpuset.Range(8, 9), 4000, cpuset.Set{}, four, true},
+		{"another, and the pool's is not seen", "8-11", cpuset.Range(2, 7), 4000, cpuset.Set{}, cpuset.Set{}, true},
+		{"as many as it asks for", "", four, 4000, cpuset.Set{}, four, false},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", QoS: policy.Guaranteed,
 			Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel, asks: c.asks,
 			containers: []policy.Container{{CPUs: c.stored}}}
 		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{"u": {UID: "u", Degraded: "full"}},
-			places: map[string]cpuset.Set{"other": c.others}, owners: c.others.Or(c.kernel), slice: cpuset.Range(2, 7)}
+			places: map[string]cpuset.Set{"other": c.others}, owners: c.others.Or(c.kernel)}
+		if !c.blind {
+			r.slice = cpuset.Range(2, 7)
+		}
 		var own cpuset.Set
 		if got := r.placeOf(p); got != nil {
 			own = ownedBy(got)
