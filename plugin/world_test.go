@@ -252,6 +252,8 @@ var defects = []struct {
 		sim.PropGrant, false, "an owner whose resize was refused after its limit was raised loses its CPUs by a kill"},
 	{"D165", 9202842, []sim.Fault{sim.Hangs, sim.Blind, sim.Kills, sim.Reconnects, sim.Unsaid}, sim.PropGrant, false,
 		"an owner that waited and was answered where the disk hung is in the pool again where the slice is not seen"},
+	{"D166", 9202036, []sim.Fault{sim.Disk, sim.Defects, sim.Kills}, sim.PropSettle, false,
+		"a resize of a container with a saved cap is undone where two Synchronizes before it failed"},
 	{"D180", 7009191, []sim.Fault{sim.Lies, sim.LateEffect, sim.Blind, sim.Kills, sim.Unplugs}, sim.PropMove, false,
 		"an owner whose mask cannot be seen gets that of the file before the others have left"},
 	{"D181", 9112135, []sim.Fault{sim.Errors, sim.Lies, sim.Disk, sim.Kills, sim.Unsaid}, sim.PropGrant, false,

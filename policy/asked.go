@@ -201,6 +201,9 @@ func (in *Pod) askedFor() Quota {
 // runtime's store is believed unless a quota of ours is in it that was not recognized.
 func (c *container) take(in *Container, synchronized bool) {
 	next := in.askedFor()
+	if next.OurQuota && !c.asked.OurQuota {
+		c.told = in.Told
+	}
 	next.OurQuota = next.OurQuota || c.asked.OurQuota
 	next.CPUs = next.CPUs || c.asked.CPUs && synchronized
 	resources := in.Resources

@@ -88,7 +88,7 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	}
 	c := m.containers[in.ID]
 	if c == nil {
-		c = &container{pod: p, told: in.Told}
+		c = &container{pod: p}
 		m.containers[in.ID], p.all[in.ID] = c, c
 		if !synchronized {
 			delete(p.ended, in.Name) // it is made without a cap, and with the memory nodes that kubelet gives it

@@ -21,6 +21,9 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 		r.follows(p.pod.UID, out.Name, stored, request) // resized while nobody was there
 	case capped:
 		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
+		if sameLimit(limit, stored) {
+			out.Told = []int64{} // it is in the cgroup only
+		}
 	case !r.known(p.pod.UID) && p.isCap(stored, request):
 		// The file says nothing of it. The limit of the pod's own cgroup holds whatever it was.
 		out.Resources.LimitMilli, out.Asked.OurQuota = r.podLimit(p), true
