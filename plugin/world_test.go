@@ -258,6 +258,10 @@ var defects = []struct {
 		"an owner whose mask cannot be seen gets that of the file before the others have left"},
 	{"D181", 9112135, []sim.Fault{sim.Errors, sim.Lies, sim.Disk, sim.Kills, sim.Unsaid}, sim.PropGrant, false,
 		"a slice that best effort in it widens is taken for the pool, and an owner's CPUs for the pool's"},
+	{"D182", 9120191, []sim.Fault{sim.LateEffect, sim.Disk, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
+		"the same as D181, where best effort in the slice has no mask of its own"},
+	{"D183", 9122605, []sim.Fault{sim.Errors, sim.Lies, sim.Blind, sim.Unreadable, sim.Panics, sim.Unplugs},
+		sim.PropMove, false, "a container moves to CPUs that are off, and has all of its pod's, an owner's, instead"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -389,11 +389,12 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 			continue
 		}
 		seen[path] = true
-		if e, err := r.reader.CPUs(path); err == nil {
-			slice.AddSet(&e.OwnCPUs)
+		above, err := r.reader.CPUs(path)
+		if err == nil {
+			slice.AddSet(&above.OwnCPUs)
 		}
-		// Owners and best effort inside widen the slice by what they have; whoever is in the pool then
-		// has its mask.
+		// Owners and best effort inside widen the slice by what they have, which is all of it where they
+		// have no mask; whoever is in the pool then has its mask.
 		var best, members cpuset.Set
 		for _, other := range found {
 			switch {
@@ -401,7 +402,9 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 			case other.pod.Exclusive():
 				slice.RemoveSet(&other.kernel)
 			case other.pod.Labels[policy.LabelClass] == string(policy.BE):
-				best.AddSet(&other.kernel)
+				if best.AddSet(&other.kernel); other.kernel.IsEmpty() {
+					best.AddSet(&above.OwnCPUs)
+				}
 			default:
 				members.AddSet(&other.kernel)
 			}
