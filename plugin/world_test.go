@@ -262,6 +262,8 @@ var defects = []struct {
 		"the same as D181, where best effort in the slice has no mask of its own"},
 	{"D183", 9122605, []sim.Fault{sim.Errors, sim.Lies, sim.Blind, sim.Unreadable, sim.Panics, sim.Unplugs},
 		sim.PropMove, false, "a container moves to CPUs that are off, and has all of its pod's, an owner's, instead"},
+	{"D184", 9126503, []sim.Fault{sim.Unreadable, sim.Disk, sim.Kills, sim.Reconnects}, sim.PropSettle, false,
+		"a resize of a capped container that nobody saw is taken for a limit of ours after a kill"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

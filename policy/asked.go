@@ -207,7 +207,8 @@ func (c *container) take(in *Container, synchronized bool) {
 	next.OurQuota = next.OurQuota || c.asked.OurQuota
 	next.CPUs = next.CPUs || c.asked.CPUs && synchronized
 	resources := in.Resources
-	if synchronized && c.asked.OurQuota && !in.Asked.OurQuota && c.mayStore(next.Quota.Milli()) {
+	ours := c.asked.OurQuota && !in.Asked.OurQuota && c.mayStore(next.Quota.Milli(), resources.RequestMilli)
+	if synchronized && ours {
 		next.Quota = c.asked.Quota
 		resources.LimitMilli = c.resources.LimitMilli
 	}
@@ -248,10 +249,16 @@ func (m *Machine) replied(e Event) {
 // maxTold bounds the limits of ours that are told from kubelet's.
 const maxTold = 8
 
-// mayStore says whether a limit that the runtime stores may be one of ours. Systemd rounds up.
-func (c *container) mayStore(milli int64) bool {
+// mayStore says whether a limit that the runtime stores beside a request may be one of ours. Systemd
+// rounds up. Where it may be any of ours, another request came with kubelet's limit, unless that is the cap.
+func (c *container) mayStore(milli, request int64) bool {
 	const rounding = 10
-	return c.told == nil || slices.ContainsFunc(c.told, func(ours int64) bool {
+	is := func(ours int64) bool {
 		return ours == milli || ours != NoLimit && ours <= milli && milli <= ours+rounding
-	})
+	}
+	if c.told != nil {
+		return slices.ContainsFunc(c.told, is)
+	}
+	cap, capped := c.pod.caps[c.ref.Name]
+	return request == c.resources.RequestMilli || milli == NoLimit || capped && is(cap.Milli)
 }
