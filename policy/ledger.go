@@ -33,7 +33,7 @@ type Holding struct {
 	Class     Class
 	CPUs      cpuset.Packed // its own
 	Withheld  cpuset.Packed // siblings kept idle for it
-	Requested int           // CPUs that it asked for; fewer than it has where it was rounded up
+	Requested int32         // CPUs that it asked for; fewer than it has where it was rounded up
 	Exclusive cpuallocator.ExclusivePolicy
 	SMT       cpuallocator.SMT
 	Apart     Apart
@@ -51,7 +51,7 @@ const KindKubelet = "kubelet"
 func (h *Holding) Owns() bool { return h.CPUs != "" || h.Withheld != "" }
 
 // Surplus are the CPUs beyond what was asked for, siblings kept idle not included.
-func (h *Holding) Surplus() int { return max(h.CPUs.Count()-h.Requested, 0) }
+func (h *Holding) Surplus() int { return max(h.CPUs.Count()-int(h.Requested), 0) }
 
 // publish makes the present ledger. What did not change since the one before is shared with it.
 func (m *Machine) publish(before *Ledger, floors []floor) *Ledger {
@@ -113,7 +113,7 @@ func (m *Machine) holdings() []Holding {
 	for uid := range m.kubelet.Entries {
 		if p := m.pods[uid]; p != nil && p.kubelet && !p.owns() {
 			h, cpus := p.heldBy(), union(p.entries)
-			h.CPUs, h.Kind, h.Requested = cpus.Pack(), KindKubelet, cpus.Count()
+			h.CPUs, h.Kind, h.Requested = cpus.Pack(), KindKubelet, int32(cpus.Count())
 			list = append(list, h)
 		}
 	}
@@ -133,9 +133,9 @@ func (o *holder) holding() Holding {
 	h.Container = o.name
 	h.CPUs, h.Withheld = g.cpus.Pack(), g.withheld.Pack()
 	if g.reservation != nil {
-		h.Kind, h.Requested = g.reservation.Kind, g.cpus.Count()
+		h.Kind, h.Requested = g.reservation.Kind, int32(g.cpus.Count())
 		return h
 	}
-	h.Requested, h.Exclusive, h.SMT = g.request.CPUs, g.request.Exclusive, g.request.SMT
+	h.Requested, h.Exclusive, h.SMT = int32(g.request.CPUs), g.request.Exclusive, g.request.SMT
 	return h
 }

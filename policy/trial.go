@@ -227,7 +227,7 @@ func (a *Applicant) Holding(o *Offer) Holding {
 	h := a.pod.heldBy()
 	h.CPUs, h.Withheld, h.Nodes = o.CPUs.Pack(), o.Withheld.Pack(), o.Nodes.Pack()
 	if h.Owns() {
-		h.Requested, h.Exclusive, h.SMT = a.CPUs(), a.pod.in.request.Exclusive, a.pod.in.request.SMT
+		h.Requested, h.Exclusive, h.SMT = int32(a.CPUs()), a.pod.in.request.Exclusive, a.pod.in.request.SMT
 	} else if a.pod.resources != nil {
 		h.Milli = a.pod.resources.RequestMilli
 	}
@@ -319,7 +319,7 @@ func (t *Trial) enter(h *Holding) {
 	case h.Owns():
 		s.own.cpus, s.own.withheld = h.CPUs.Set(), h.Withheld.Set()
 		r := &s.own.request
-		r.CPUs, r.Exclusive, r.SMT = h.Requested, h.Exclusive, h.SMT
+		r.CPUs, r.Exclusive, r.SMT = int(h.Requested), h.Exclusive, h.SMT
 		p.grant = &s.own
 		m.own(&p.holder)
 	default:

@@ -54,7 +54,7 @@ type holdingDoc struct {
 	Class     policy.Class           `json:"class"`
 	CPUs      cpuset.Packed          `json:"cpus,omitempty"`
 	Withheld  cpuset.Packed          `json:"withheld,omitempty"`
-	Requested int                    `json:"requested,omitempty"` // CPUs beyond it are surplus
+	Requested int32                  `json:"requested,omitempty"` // CPUs beyond it are surplus
 	Exclusive config.ExclusivePolicy `json:"exclusive,omitempty"`
 	SMT       config.SMT             `json:"smt,omitempty"`
 	Apart     policy.Apart           `json:"apart,omitempty"` // 1: Preferred, 2: Required
@@ -104,10 +104,11 @@ type Node struct {
 	Generation uint64
 }
 
-// maxKinds bounds the machines and the rules that a decoder keeps, maxWords the names.
+// maxKinds bounds the machines and the rules that a decoder keeps, maxWords the names and the sets
+// of CPUs.
 const (
 	maxKinds = 512
-	maxWords = 4096
+	maxWords = 1 << 15
 )
 
 // Decoder reads annotations. It serves one goroutine.
@@ -156,40 +157,39 @@ func (d *Decoder) Decode(annotations map[string]string) (*Node, error) {
 	return n, nil
 }
 
-// intern has many nodes share the words that many pods have in common, and a node's pods one
-// text for what is their own: there are many nodes.
+// intern has many nodes share what many pods have in common, and a node's pods one text for their
+// UIDs: there are many nodes. Names of pods are not kept, since nothing is decided by them.
 func (d *Decoder) intern(doc *ledgerDoc) {
-	word := func(text string) string {
-		if known, ok := d.words[text]; ok {
-			return known
-		}
-		if len(d.words) >= maxWords {
-			clear(d.words)
-		}
-		d.words[text] = text
-		return text
+	size := 0
+	for i := range doc.Pods {
+		size += len(doc.Pods[i].UID)
 	}
 	var b strings.Builder
+	b.Grow(size)
 	for i := range doc.Pods {
-		h := &doc.Pods[i]
-		for _, own := range h.own() {
-			b.WriteString(*own)
-		}
+		b.WriteString(doc.Pods[i].UID)
 	}
 	all := b.String()
 	for i := range doc.Pods {
 		h := &doc.Pods[i]
-		for _, own := range h.own() {
-			*own, all = all[:len(*own)], all[len(*own):]
+		h.UID, all = all[:len(h.UID)], all[len(h.UID):]
+		h.Pod = ""
+		for _, text := range [...]*string{&h.Namespace, &h.Container, (*string)(&h.Class), &h.Kind,
+			(*string)(&h.CPUs), (*string)(&h.Withheld), (*string)(&h.Nodes)} {
+			*text = d.word(*text)
 		}
-		h.Namespace, h.Class, h.Kind = word(h.Namespace), policy.Class(word(string(h.Class))), word(h.Kind)
-		h.Container = word(h.Container)
 	}
 }
 
-// own are a pod's words that no other has.
-func (h *holdingDoc) own() [4]*string {
-	return [...]*string{&h.UID, &h.Pod, (*string)(&h.CPUs), (*string)(&h.Withheld)}
+func (d *Decoder) word(text string) string {
+	if known, ok := d.words[text]; ok {
+		return known
+	}
+	if len(d.words) >= maxWords {
+		clear(d.words)
+	}
+	d.words[text] = text
+	return text
 }
 
 // once decodes a text that was not decoded before.

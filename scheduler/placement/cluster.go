@@ -241,7 +241,7 @@ func (c *Cluster) Assigned(name string, w *Wish, o policy.Offer, started bool) {
 // roughly is what a pod holds as far as its annotation says it.
 func roughly(w *Wish, o *policy.Offer) policy.Holding {
 	h := policy.Holding{UID: w.Pod.UID, Namespace: w.Pod.Namespace, Pod: w.Pod.Name, Class: w.Says.Class,
-		CPUs: o.CPUs.Pack(), Nodes: o.Nodes.Pack(), Requested: o.CPUs.Count()}
+		CPUs: o.CPUs.Pack(), Nodes: o.Nodes.Pack(), Requested: int32(o.CPUs.Count())}
 	if !h.Owns() && w.Pod.Resources != nil {
 		h.Milli = w.Pod.Resources.RequestMilli
 	}

@@ -93,11 +93,11 @@ func (s *State) Owner(uid string) (cpus int, owns bool) {
 		return strings.Compare(h.UID, uid)
 	})
 	for ; at < len(list) && list[at].UID == uid; at++ {
-		cpus, owns = cpus+list[at].Requested, owns || list[at].Owns()
+		cpus, owns = cpus+int(list[at].Requested), owns || list[at].Owns()
 	}
 	for i := range s.more {
 		if h := &s.more[i]; h.UID == uid && h.Owns() {
-			cpus, owns = cpus+h.Requested, true
+			cpus, owns = cpus+int(h.Requested), true
 		}
 	}
 	return cpus, owns
