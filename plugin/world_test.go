@@ -254,6 +254,8 @@ var defects = []struct {
 		"an owner that waited and was answered where the disk hung is in the pool again where the slice is not seen"},
 	{"D166", 9202036, []sim.Fault{sim.Disk, sim.Defects, sim.Kills}, sim.PropSettle, false,
 		"a resize of a container with a saved cap is undone where two Synchronizes before it failed"},
+	{"D167", 9206194, []sim.Fault{sim.Errors, sim.Hangs, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
+		"a container that waited and was given CPUs where the disk hung is in the pool again after a kill"},
 	{"D180", 7009191, []sim.Fault{sim.Lies, sim.LateEffect, sim.Blind, sim.Kills, sim.Unplugs}, sim.PropMove, false,
 		"an owner whose mask cannot be seen gets that of the file before the others have left"},
 	{"D181", 9112135, []sim.Fault{sim.Errors, sim.Lies, sim.Disk, sim.Kills, sim.Unsaid}, sim.PropGrant, false,

@@ -69,9 +69,11 @@ type running struct {
 	asks       int64      // what an owner asks for, in milli-CPUs; 0: unknown
 	all        bool       // its quota says so
 	// mixed says that containers of the pod own CPUs of their own: claims are what they were
-	// found with, kernel is all of that, and the pod as a whole asks for none.
+	// found with, kernel is all of that, told what of it runtime and kernel agree on, and the pod
+	// as a whole asks for none.
 	mixed  bool
 	claims []policy.RecoveredContainer
+	told   cpuset.Set
 }
 
 // synchronized turns the runtime's lists into the event.
@@ -312,6 +314,9 @@ func (r *recovery) claim(p *running) {
 			continue
 		}
 		p.kernel.AddSet(&own)
+		if from == "runtime" && !kernel.IsEmpty() {
+			p.told.AddSet(&own)
+		}
 		p.claims = append(p.claims, policy.RecoveredContainer{Container: name,
 			Recovered: policy.Recovered{CPUs: &own, From: from}})
 	}
@@ -477,7 +482,7 @@ func ownedBy(found *policy.Recovered) (all cpuset.Set) {
 func (r *recovery) placeOf(p *running) *policy.Recovered {
 	saved, isSaved := r.saved[p.pod.UID]
 	kernel, stored := p.kernel, storedBy(p.containers)
-	degraded := saved.Degraded != "" && (p.mixed || !r.promoted(p, stored))
+	degraded := saved.Degraded != "" && !r.promoted(p, stored)
 	if isSaved && (degraded || saved.Reservation != nil || saved.Containers != nil) {
 		return saved.Recovered()
 	}
@@ -531,7 +536,11 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 // pod, as many as it asks for and none of the pool's, and no other pod owns any of them.
 // Where the pool's mask or its own cannot be seen, as many CPUs as it asks for in the runtime's store
 // are those: a pod that never owned any is told none before.
+// Of a pod whose containers own CPUs, the runtime and the kernel have to agree on all of them.
 func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
+	if p.mixed {
+		return !p.told.IsEmpty() && p.told == p.kernel && !r.othersOwn(p, p.told)
+	}
 	told := !stored.IsEmpty() && p.asks == int64(stored.Count())*1000 && !r.saved[p.pod.UID].Demoted
 	if !p.pod.Exclusive() || p.kernel.IsEmpty() && !told {
 		return false
@@ -542,16 +551,24 @@ func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 	if onTheWay {
 		given = stored
 	}
-	for uid, theirs := range r.places {
-		if uid != p.pod.UID && theirs.Intersects(&given) {
-			return false
-		}
+	if r.othersOwn(p, given) {
+		return false
 	}
 	if !stored.IsEmpty() {
 		return onTheWay || r.same(stored, p.kernel)
 	}
 	return p.pod.QoS == policy.Guaranteed && p.asks == int64(p.kernel.Count())*1000 && !r.slice.IsEmpty() &&
 		!p.kernel.Intersects(&r.slice)
+}
+
+// othersOwn says that some of these CPUs were found to be another pod's.
+func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
+	for uid, theirs := range r.places {
+		if uid != p.pod.UID && theirs.Intersects(&cpus) {
+			return true
+		}
+	}
+	return false
 }
 
 // passes says whether the kernel's mask is not the last word where the runtime stores as
