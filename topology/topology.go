@@ -248,6 +248,17 @@ func (t *Topology) WithOnline(online cpuset.Set) (*Topology, error) {
 	return &c, nil
 }
 
+// WithIsolated returns the machine with exactly the given CPUs taken from the kernel's
+// scheduler.
+func (t *Topology) WithIsolated(isolated cpuset.Set) (*Topology, error) {
+	if missing := isolated.Minus(t.Known()); !missing.IsEmpty() {
+		return nil, fmt.Errorf("topology: isolated: this machine has no CPU %s, it has %s", missing, t.Known())
+	}
+	c := *t
+	c.isolated = isolated
+	return &c, nil
+}
+
 // Known returns every CPU whose place is known, on or off.
 func (t *Topology) Known() cpuset.Set {
 	var s cpuset.Set

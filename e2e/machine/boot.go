@@ -240,7 +240,11 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = memoryMiB[o.Driver]
 	}
-	args := append(m.qemuArgs(kernel, initrd, initOptions[o.Driver], o.OneThread), o.Grid.qemuArgs(o.MemoryMiB)...)
+	options := initOptions[o.Driver]
+	if o.Grid.Isolated != "" {
+		options = " isolcpus=" + o.Grid.Isolated + options
+	}
+	args := append(m.qemuArgs(kernel, initrd, options, o.OneThread), o.Grid.qemuArgs(o.MemoryMiB)...)
 	if o.Network {
 		args = append(args, networkArgs(o.Forward)...)
 	}

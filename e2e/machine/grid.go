@@ -15,6 +15,7 @@ type Grid struct {
 	CoresPerL3     int
 	ThreadsPerCore int
 	Numbering      string // "adjacent" or "split"
+	Isolated       string // CPUs that the kernel isolates, as a list
 }
 
 // NotRealisable says that no virtual machine can be what a scenario wants. It is
@@ -34,7 +35,11 @@ func (g Grid) nodes() int { return g.Sockets * g.NodesPerSocket }
 
 // Key names the machine in the cache and groups scenarios that can share it.
 func (g Grid) Key() string {
-	return fmt.Sprintf("s%dn%dl%dc%dt%d", g.Sockets, g.NodesPerSocket, g.L3PerNode, g.CoresPerL3, g.ThreadsPerCore)
+	key := fmt.Sprintf("s%dn%dl%dc%dt%d", g.Sockets, g.NodesPerSocket, g.L3PerNode, g.CoresPerL3, g.ThreadsPerCore)
+	if g.Isolated != "" {
+		key += "i" + g.Isolated
+	}
+	return key
 }
 
 // maxCPUs is what xAPIC ids of QEMU's pc machine can name.

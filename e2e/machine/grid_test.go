@@ -27,7 +27,7 @@ func TestQemuArgs(t *testing.T) {
 }
 
 func TestQemuArgsOfOneNode(t *testing.T) {
-	args := Grid{1, 1, 2, 4, 2, ""}.qemuArgs(2048)
+	args := Grid{1, 1, 2, 4, 2, "", ""}.qemuArgs(2048)
 	if slices.Contains(args, "-numa") || !slices.Contains(args, "16,sockets=1,dies=2,cores=4,threads=2") {
 		t.Errorf("%v", args)
 	}
@@ -35,22 +35,22 @@ func TestQemuArgsOfOneNode(t *testing.T) {
 
 func TestNotRealisable(t *testing.T) {
 	for name, g := range map[string]Grid{
-		"split":         {1, 1, 1, 2, 2, "split"},
-		"four threads":  {1, 1, 1, 2, 4, ""},
-		"too many CPUs": {2, 1, 1, 64, 2, ""},
+		"split":         {1, 1, 1, 2, 2, "split", ""},
+		"four threads":  {1, 1, 1, 2, 4, "", ""},
+		"too many CPUs": {2, 1, 1, 64, 2, "", ""},
 	} {
 		var not NotRealisable
 		if err := g.Check(); !errors.As(err, &not) {
 			t.Errorf("%s: %v, want NotRealisable", name, err)
 		}
 	}
-	for name, g := range map[string]Grid{"zero": {1, 1, 0, 2, 2, ""}, "numbering": {1, 1, 1, 2, 2, "random"}} {
+	for name, g := range map[string]Grid{"zero": {1, 1, 0, 2, 2, "", ""}, "numbering": {1, 1, 1, 2, 2, "random", ""}} {
 		var not NotRealisable
 		if err := g.Check(); err == nil || errors.As(err, &not) {
 			t.Errorf("%s: %v, want an error about the input", name, err)
 		}
 	}
-	for _, g := range []Grid{a, {2, 1, 1, 8, 1, "split"}} {
+	for _, g := range []Grid{a, {2, 1, 1, 8, 1, "split", ""}} {
 		if err := g.Check(); err != nil {
 			t.Errorf("%v: %v", g, err)
 		}

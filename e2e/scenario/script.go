@@ -53,7 +53,7 @@ func (s *Script) Grid() (machine.Grid, error) {
 		Sockets: max(t.Grid.Sockets, 1), NodesPerSocket: max(t.Grid.NodesPerSocket, 1),
 		L3PerNode:  max(t.Grid.L3PerNode, 1),
 		CoresPerL3: max(t.Grid.CoresPerL3, 1), ThreadsPerCore: max(t.Grid.ThreadsPerCore, 1),
-		Numbering: string(t.Grid.Numbering),
+		Numbering: string(t.Grid.Numbering), Isolated: t.Isolated.String(),
 	}
 	if err := g.Check(); err != nil {
 		return g, err

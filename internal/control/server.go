@@ -144,7 +144,7 @@ func (s *Server) record(w http.ResponseWriter, r *http.Request) {
 // cpusOf lists every CPU whose place is known; the record's first event says
 // which of them are on.
 func cpusOf(t *topology.Topology) topodoc.Doc {
-	var doc topodoc.Doc
+	doc := topodoc.Doc{Isolated: t.Isolated().And(t.Known())}
 	for _, c := range t.CPUs() {
 		cpu := topodoc.CPU{ID: c.ID, Core: c.Core, L3: c.L3, Node: c.Node, Socket: c.Socket}
 		if topodoc.Hybrid(t) {

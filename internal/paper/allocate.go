@@ -40,6 +40,7 @@ type allocateCase struct {
 	ExclusiveRequired bool                `json:"exclusiveRequired"`
 	NUMAStrategy      config.NUMAStrategy `json:"numaStrategy"`
 	Alignment         config.Alignment    `json:"alignment"`
+	BySocket          bool                `json:"bySocket"` // Restricted: within one socket is enough
 	Held              []heldCase          `json:"held"`
 }
 
@@ -124,7 +125,8 @@ type allocators struct {
 }
 
 type machine struct {
-	online cpuset.Set
+	online   cpuset.Set
+	isolated cpuset.Set
 	*cpuallocator.Allocator
 }
 
@@ -140,7 +142,7 @@ func (m *allocators) get(doc topodoc.Doc) (machine, error) {
 	if err != nil {
 		return machine{}, err
 	}
-	m.key, m.last = key, machine{online: t.Online(), Allocator: cpuallocator.New(t)}
+	m.key, m.last = key, machine{online: t.Online(), isolated: t.Isolated(), Allocator: cpuallocator.New(t)}
 	return m.last, nil
 }
 
@@ -157,7 +159,7 @@ func (c *allocateCase) answer(a machine) allocateResult {
 }
 
 func (c *allocateCase) ask(a machine) (cpuallocator.Result, *cpuallocator.Error) {
-	free := a.online
+	free := a.online.Minus(a.isolated)
 	if c.Available != nil {
 		free = *c.Available
 	}
@@ -178,6 +180,7 @@ func (c *allocateCase) ask(a machine) (cpuallocator.Result, *cpuallocator.Error)
 		SMT: cpuallocator.SMT(c.SMT), Exclusive: cpuallocator.ExclusivePolicy(c.ExclusivePolicy.ExclusivePolicy),
 		ExclusiveRequired: c.ExclusiveRequired,
 		Strategy:          cpuallocator.NUMAStrategy(c.NUMAStrategy), Alignment: cpuallocator.Alignment(c.Alignment),
+		BySocket: c.BySocket,
 	})
 }
 

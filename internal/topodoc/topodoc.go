@@ -5,7 +5,8 @@
 //	topology: {cpus: [{id: 0, core: 0, l3: 0, node: 0, socket: 0}]}
 //	topology: {sysfs: /sys}
 //
-// Exactly one of the three is given.
+// Exactly one of the three is given; with the first two, isolated are the CPUs that the kernel
+// leaves out (isolcpus).
 package topodoc
 
 import (
@@ -25,6 +26,8 @@ type Doc struct {
 	Grid  *topology.Grid `json:"grid,omitempty"`
 	CPUs  []CPU          `json:"cpus,omitempty"`
 	Sysfs string         `json:"sysfs,omitempty"`
+	// Isolated are taken from the kernel's scheduler; /sys says so itself.
+	Isolated cpuset.Set `json:"isolated,omitzero"`
 }
 
 // CPU is one online CPU; all numbers are machine-wide.
@@ -55,12 +58,11 @@ func (d Doc) Build(openSysfs func(dir string) (fs.FS, error)) (*topology.Topolog
 		return nil, nil, fmt.Errorf("topology: nothing is given; give one of grid, cpus or sysfs")
 	case len(given) > 1:
 		return nil, nil, fmt.Errorf("topology: %s are given; give one of them", strings.Join(given, " and "))
-	case d.Grid != nil:
-		t, err := d.Grid.Build()
+	case d.Sysfs == "":
+		t, err := d.paper()
 		return t, nil, err
-	case d.CPUs != nil:
-		t, err := d.list()
-		return t, nil, err
+	case !d.Isolated.IsEmpty():
+		return nil, nil, fmt.Errorf("topology: isolated is given beside sysfs, which says it itself; leave it out")
 	}
 	return d.read(openSysfs)
 }
@@ -75,6 +77,19 @@ func Open(dir string) (fs.FS, error) {
 		return nil, fmt.Errorf("%q is no directory; a /sys tree is expected", dir)
 	}
 	return os.DirFS(dir), nil
+}
+
+// paper makes a machine that is only described.
+func (d Doc) paper() (t *topology.Topology, err error) {
+	if d.Grid != nil {
+		t, err = d.Grid.Build()
+	} else {
+		t, err = d.list()
+	}
+	if err != nil || d.Isolated.IsEmpty() {
+		return t, err
+	}
+	return t.WithIsolated(d.Isolated)
 }
 
 func (d Doc) list() (*topology.Topology, error) {
@@ -129,7 +144,7 @@ func (d Doc) read(openSysfs func(dir string) (fs.FS, error)) (*topology.Topology
 // Of writes a machine as a document: its online CPUs one by one. Distances,
 // memory and CPUs that are off are not part of one.
 func Of(t *topology.Topology) Doc {
-	d := Doc{CPUs: []CPU{}}
+	d := Doc{CPUs: []CPU{}, Isolated: t.Isolated()}
 	online, hybrid := t.Online(), Hybrid(t)
 	for _, c := range t.CPUs() {
 		if !online.Has(c.ID) {
@@ -201,11 +216,12 @@ func Parse(doc []byte) (*topology.Topology, error) {
 			CPU
 			Online bool `json:"online"`
 		} `json:"cpus"`
+		Isolated cpuset.Set `json:"isolated"`
 	}
 	if err := json.Unmarshal(doc, &in); err != nil {
 		return nil, err
 	}
-	var d Doc
+	d := Doc{Isolated: in.Isolated}
 	var online cpuset.Set
 	for _, c := range in.CPUs {
 		d.CPUs = append(d.CPUs, c.CPU)

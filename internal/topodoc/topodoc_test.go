@@ -51,6 +51,11 @@ func TestBuild(t *testing.T) {
 			doc: `{"cpus":[{"id":3,"core":0,"l3":0,"node":1,"socket":0},{"id":9,"core":1,"l3":0,"node":0,"socket":0,` +
 				`"kind":"efficiency"}]}`, online: "3,9", nodes: "0-1"},
 		{name: "sysfs", doc: `{"sysfs":"/sys"}`, online: "0-3", nodes: "0-1", warnings: 1},
+		{name: "isolated", doc: `{"grid":{"coresPerL3":4},"isolated":"2-3"}`, online: "0-3", nodes: "0"},
+		{name: "isolated and unknown", doc: `{"grid":{"coresPerL3":4},"isolated":"3-4"}`,
+			wrong: "isolated: this machine has no CPU 4, it has 0-3"},
+		{name: "isolated beside sysfs",
+			doc: `{"sysfs":"/sys","isolated":"1"}`, wrong: "isolated is given beside sysfs"},
 		{name: "nothing", doc: `{}`, wrong: "give one of grid, cpus or sysfs"},
 		{name: "two", doc: `{"grid":{},"sysfs":"/sys"}`, wrong: "grid and sysfs are given"},
 		{name: "empty list", doc: `{"cpus":[]}`, wrong: "cpus is empty"},
@@ -119,13 +124,14 @@ func TestJSONOfOrdinaryMachineNamesNoKind(t *testing.T) {
 
 func TestOfReadsBack(t *testing.T) {
 	want := decode(t,
-		`{"cpus":[{"id":3,"core":0,"l3":2,"node":1,"socket":0,"kind":"performance"},{"id":9,"core":1,"l3":0,`+
-			`"node":0,"socket":4,"kind":"efficiency"}]}`)
+		`{"isolated":"9","cpus":[{"id":3,"core":0,"l3":2,"node":1,"socket":0,"kind":"performance"},`+
+			`{"id":9,"core":1,"l3":0,"node":0,"socket":4,"kind":"efficiency"}]}`)
 	m, _, err := want.Build(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, Of(m)); diff != "" {
+	same := cmp.Comparer(func(a, b cpuset.Set) bool { return a == b })
+	if diff := cmp.Diff(want, Of(m), same); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -138,6 +144,9 @@ func TestParseIsTheMachineOfJSON(t *testing.T) {
 	if machine, err = machine.WithOnline(cpuset.Of(0, 1, 5)); err != nil {
 		t.Fatal(err)
 	}
+	if machine, err = machine.WithIsolated(cpuset.Of(5, 7)); err != nil {
+		t.Fatal(err)
+	}
 	doc, err := JSON(machine)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +155,8 @@ func TestParseIsTheMachineOfJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Online() != machine.Online() || !cmp.Equal(got.CPUs(), machine.CPUs()) {
+	if got.Online() != machine.Online() || got.Isolated() != machine.Isolated() ||
+		!cmp.Equal(got.CPUs(), machine.CPUs()) {
 		t.Errorf("online %s, %+v; want %s, %+v", got.Online(), got.CPUs(), machine.Online(), machine.CPUs())
 	}
 	if _, err := Parse([]byte(`{"cpus":[]}`)); err == nil {
