@@ -18,13 +18,14 @@ const (
 	PowerUnmanaged      Power = "unmanaged"      // left alone, and never capped
 	PowerWithoutRequest Power = "withoutRequest" // class LS, never capped, on a pod that requests nothing
 	PowerCapExemption   Power = "capExemption"
-	PowerSystem         Power = "system" // class SYSTEM
+	PowerIsolatedCPUs   Power = "isolatedCPUs" // CPUs that the operator took from the kernel's scheduler
+	PowerSystem         Power = "system"       // class SYSTEM
 )
 
 // Powers lists them all.
 func Powers() []Power {
 	return []Power{PowerExclusive, PowerWholeCores, PowerNUMAExclusive, PowerUnmanaged, PowerWithoutRequest,
-		PowerCapExemption, PowerSystem}
+		PowerCapExemption, PowerIsolatedCPUs, PowerSystem}
 }
 
 // Profile says which powers a namespace has that no list names.
@@ -32,7 +33,7 @@ type Profile string
 
 const (
 	ProfileDefault Profile = "default" // what a request pays for
-	ProfileOpen    Profile = "open"    // all but exemption from caps and the class SYSTEM
+	ProfileOpen    Profile = "open"    // all but exemption from caps, isolated CPUs and the class SYSTEM
 	ProfileStrict  Profile = "strict"  // none
 )
 
@@ -41,7 +42,7 @@ func Profiles() []Profile { return []Profile{ProfileDefault, ProfileOpen, Profil
 
 func (p Profile) opens(w Power) bool {
 	switch w {
-	case PowerSystem, PowerCapExemption:
+	case PowerSystem, PowerCapExemption, PowerIsolatedCPUs:
 		return false
 	case PowerExclusive:
 		return p != ProfileStrict
@@ -91,6 +92,9 @@ func (m *Machine) powersOf(p *Pod, class Class) []Power {
 	}
 	if p.Annotations[AnnCap] == "exempt" {
 		list = append(list, PowerCapExemption)
+	}
+	if owner && p.Annotations[AnnIsolated] == isolatedOnly {
+		list = append(list, PowerIsolatedCPUs)
 	}
 	if class == SYSTEM {
 		list = append(list, PowerSystem)
@@ -155,6 +159,8 @@ func (w Power) does() string {
 		return "use class LS for BestEffort pods, which request nothing"
 	case PowerCapExemption:
 		return "be exempt from caps (" + AnnCap + ")"
+	case PowerIsolatedCPUs:
+		return "own CPUs that the kernel isolates (" + AnnIsolated + ")"
 	}
 	return "use class SYSTEM"
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -38,6 +39,7 @@ func asking() map[string]struct {
 		"managed":                  {PowerUnmanaged, alone},
 		"managed, best effort":     {PowerUnmanaged, idle},
 		"LS on BestEffort":         {PowerWithoutRequest, nothing},
+		"isolated CPUs":            {PowerIsolatedCPUs, lsr("p", 2000, map[string]string{AnnIsolated: "required"})},
 		"SYSTEM":                   {PowerSystem, system},
 	}
 }
@@ -62,7 +64,7 @@ func TestPowers(t *testing.T) {
 					cfg.Authority.Namespaces[ask.power], want = []string{list}, list != "other"
 				}
 				cfg.System.Namespaces = cfg.Authority.Namespaces[PowerSystem]
-				got := refusal(profiled(t, cfg), PodRun{Pod: ask.pod})
+				got := refusal(isolating(t, cfg, cpuset.Of(14, 15)), PodRun{Pod: ask.pod})
 				refused := strings.HasPrefix(got, "Unauthorized: namespace \"default\" may not ")
 				if want && got != "" || !want && !refused {
 					t.Errorf("%s, profile %q, listed %q: got %q", name, profile, list, got)
@@ -80,9 +82,15 @@ func TestPowers(t *testing.T) {
 }
 
 // profiled is small with the profile as it is.
-func profiled(t testing.TB, cfg Config) *Machine {
+func profiled(t testing.TB, cfg Config) *Machine { return isolating(t, cfg, cpuset.Set{}) }
+
+// isolating is profiled where the kernel isolates CPUs.
+func isolating(t testing.TB, cfg Config, cpus cpuset.Set) *Machine {
 	t.Helper()
 	topo, err := topology.Grid{Sockets: 2, CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+	if err == nil {
+		topo, err = topo.WithIsolated(cpus)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,11 +137,14 @@ func TestADegradedPodHasNoPower(t *testing.T) {
 // pod of the same kind that comes later is refused.
 func TestPodsThatRunKeepTheirPowers(t *testing.T) {
 	for name, ask := range asking() {
-		before := Config{Authority: Authority{Profile: ProfileOpen}, System: System{Namespaces: []string{"default"}}}
-		m := profiled(t, before)
+		before := Config{Authority: Authority{Profile: ProfileOpen,
+			Namespaces: map[Power][]string{PowerIsolatedCPUs: {"default"}}},
+			System: System{Namespaces: []string{"default"}}}
+		m := isolating(t, before, cpuset.Of(14, 15))
 		decided(t, m, PodRun{Pod: ask.pod})
 		was := m.pods["p"]
-		now := profiled(t, Config{Authority: Authority{Profile: ProfileStrict}, System: before.System})
+		now := isolating(t, Config{Authority: Authority{Profile: ProfileStrict}, System: before.System},
+			cpuset.Of(14, 15))
 		decided(t, now, m.Checkpoint())
 		is := now.pods["p"]
 		same := is.in.class == was.in.class && is.in.unmanaged == was.in.unmanaged && is.degraded == "" &&

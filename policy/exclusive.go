@@ -87,6 +87,34 @@ func (m *Machine) free() cpuset.Set {
 	return f
 }
 
+// freeFor is what may be given to a holder: what is free of the shared pool's CPUs, or for one
+// that asks for isolated ones of those. What it has decides about what it grows by.
+func (m *Machine) freeFor(h *holder) cpuset.Set {
+	if m.takesIsolated(h) {
+		return m.freeIsolated()
+	}
+	return m.free()
+}
+
+func (m *Machine) takesIsolated(h *holder) bool {
+	return h.pod.in.isolated && (h.grant == nil || m.isIsolated(h.grant.cpus))
+}
+
+// isIsolated says that CPUs, on or off, are all of those that the kernel isolates.
+func (m *Machine) isIsolated(cpus cpuset.Set) bool {
+	isolated := m.topo.Isolated()
+	return cpus.SubsetOf(&isolated)
+}
+
+// freeIsolated are the CPUs that the kernel isolates, which no pool has, and nobody owns.
+func (m *Machine) freeIsolated() cpuset.Set {
+	if m.pools.Overlap {
+		return cpuset.Set{} // the shared pool has them
+	}
+	taken := m.pools.Exclusive.Or(m.pools.Withheld).Or(m.cfg.reserved()).Or(m.cfg.System.CPUs).Or(m.hidden)
+	return m.topo.Isolated().And(m.topo.Online()).Minus(taken)
+}
+
 func (m *Machine) held(except *holder) []cpuallocator.Held {
 	var held []cpuallocator.Held
 	for _, o := range m.exclusive {
@@ -111,7 +139,7 @@ func (m *Machine) allocate(c claim, n int) (*grant, *Refusal) {
 	}
 	result, err := m.search(c, r)
 	if err != nil {
-		return nil, m.blame(err)
+		return nil, m.blame(c.holder, err)
 	}
 	g := m.grantOf(c.holder, result.CPUs, r)
 	if old != nil {
@@ -146,8 +174,12 @@ func (m *Machine) grantOf(h *holder, cpus cpuset.Set, r cpuallocator.Request) *g
 	return g
 }
 
-// blame names the owner that a refused pod cannot see.
-func (m *Machine) blame(err *Refusal) *Refusal {
+// blame names the owner that a refused pod cannot see, and the few CPUs that are for it.
+func (m *Machine) blame(h *holder, err *Refusal) *Refusal {
+	if m.takesIsolated(h) {
+		return refuse(err.Code, "%s (annotation %s: the kernel isolates CPUs %s, and of these %s are free)",
+			err.Message, AnnIsolated, orNone(m.topo.Isolated()), orNone(m.freeIsolated()))
+	}
 	if m.pools.Kubelet.IsEmpty() {
 		return err
 	}
@@ -417,12 +449,15 @@ func (m *Machine) whyExclusive(h *holder) string {
 	}
 	var b strings.Builder
 	neighbours := "beside BE only"
-	if p.refusesBE() {
+	if p.refusesBE() || m.isIsolated(g.cpus) {
 		neighbours = "alone"
 	}
 	fmt.Fprintf(&b, "%s: owns %s of its own, %s", p.in.class, count(g.cpus.Count(), "CPU"), neighbours)
 	nodes := m.topo.NodesOf(g.cpus)
 	fmt.Fprintf(&b, ", on %s", nodesText(&nodes))
+	if m.isIsolated(g.cpus) {
+		b.WriteString(", of those that the kernel isolates")
+	}
 	b.WriteString(m.whyShape(g))
 	if p.in.reasons != "" {
 		b.WriteString("; " + p.in.reasons)
@@ -483,6 +518,13 @@ func (m *Machine) coresOf(cpus cpuset.Set) (used, whole int) {
 func (m *Machine) wholeCores(cpus cpuset.Set) bool {
 	used, whole := m.coresOf(cpus)
 	return used == whole
+}
+
+func orNone(cpus cpuset.Set) string {
+	if cpus.IsEmpty() {
+		return "none"
+	}
+	return cpus.String()
 }
 
 func nodesText(nodes *cpuset.Set) string {

@@ -165,7 +165,7 @@ func (m *Machine) heal(e Event, v *verdict) {
 func (m *Machine) refill(h *holder) bool {
 	p, was := h.pod, h.grant
 	has := was.cpus.And(m.topo.Online())
-	lost, free := was.cpus.Minus(has), m.free()
+	lost, free := was.cpus.Minus(has), m.freeFor(h)
 	want := was.request.CPUs
 	for n := min(want, has.Count()+free.Count()); n > has.Count(); n-- {
 		g, err := m.allocate(m.claimOf(h, n, p.resources), n)
@@ -301,7 +301,7 @@ func (m *Machine) noteFree() {
 		m.freed, m.wasFree = nil, cpuset.Set{}
 		return
 	}
-	free, list := m.free(), m.freed
+	free, list := m.free().Or(m.freeIsolated()), m.freed
 	if fresh := free.Minus(m.wasFree); !fresh.IsEmpty() {
 		list = append(slices.Clip(list), Freed{CPUs: fresh, Since: m.now})
 	}

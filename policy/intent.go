@@ -20,9 +20,11 @@ const (
 	AnnCap           = "quietcore.dev/cap"
 	AnnHeal          = "quietcore.dev/heal"
 	AnnContainers    = "quietcore.dev/exclusive-containers"
+	AnnIsolated      = "quietcore.dev/isolated-cpus"
 	healOff          = "off"
 	capExempt        = "exempt"
 	capAllow         = "allow"
+	isolatedOnly     = "required"
 	LabelBind        = "node.koordinator.sh/cpu-bind-policy"
 	LabelStrategy    = "node.koordinator.sh/numa-allocate-strategy"
 	LabelAlignment   = "node.koordinator.sh/numa-topology-alignment-policy"
@@ -33,7 +35,8 @@ const (
 )
 
 // PodKeys are the labels and annotations that policy reads; a shell need keep no others.
-var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged, AnnCap, AnnHeal, AnnContainers}
+var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged, AnnCap, AnnHeal, AnnContainers,
+	AnnIsolated}
 
 // Relevant returns the part of a pod's labels or annotations that decisions
 // depend on, so that a tenant's other text is never held. A value that is too
@@ -69,6 +72,7 @@ type intent struct {
 	unmanaged bool
 	burst     bool // ConstrainedBurst
 	bindNode  bool // an LS pod that alignment binds to a NUMA node
+	isolated  bool // its CPUs are to be of those that the kernel isolates
 	// request is two kilobytes: pods that ask for the same share it, so it is never changed.
 	request *cpuallocator.Request
 	// scheduled is what a trusted scheduler chose; nil: nothing.
@@ -77,13 +81,17 @@ type intent struct {
 	ignored bool
 	apart   Apart    // singleNUMANodeExclusive
 	named   []string // the containers that are to own CPUs; nil: the pod owns as a whole
-	// exempt says that no cap may quiet the pod, notExempt that it asked for that and may not.
-	exempt, notExempt bool
-	// capped says that the pod may be capped although it is not best effort.
-	capped  bool
+	capping
 	powers  []Power  // that it asks for, allowed or not
 	reasons string   // which policy of the node decided, for people
 	unused  []string // annotations that mean nothing for its class, for people
+}
+
+// capping is whether caps may quiet a pod.
+type capping struct {
+	exempt    bool // none may
+	notExempt bool // it asked for that and may not
+	capped    bool // they may although it is not best effort
 }
 
 func (i *intent) exclusive() bool { return !i.unmanaged && (i.class == LSE || i.class == LSR) }
@@ -128,6 +136,7 @@ func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
 		return m.authorise(p, in)
 	}
 	in.burst, in.capped, in.apart = w.burst, w.cap == capAllow, w.apart
+	in.isolated = w.isolated && in.exclusive()
 	// Every part is read even after a violation: a pod that runs already keeps
 	// its place whatever its node says by now, and the rest of what it asked for.
 	for _, part := range []func() *Refusal{

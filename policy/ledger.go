@@ -19,7 +19,7 @@ type Ledger struct {
 	Booked cpuset.Packed
 	// SharedMilli is what pods request of the shared pool, those bound to a part included.
 	SharedMilli int64
-	Waiting     int  // CPUs that pods here wait for
+	Waiting     int  // CPUs that pods here wait for, but isolated ones
 	Unread      bool // it is not known yet what some hold: nothing is given away
 	Overlap     bool // nothing is left to give away
 }
@@ -70,8 +70,10 @@ func (m *Machine) publish(before *Ledger, floors []floor) *Ledger {
 	}
 	l := Ledger{Rules: v.rules, Holdings: v.holdings, Booked: v.booked, SharedMilli: floors[0].milli,
 		Unread: m.unreadPods() > 0, Overlap: m.pools.Overlap}
-	for _, p := range m.waiting {
-		l.Waiting += m.lacks(p)
+	for _, h := range m.waiting {
+		if !m.takesIsolated(h) { // others cannot take what that one waits for
+			l.Waiting += m.lacks(h)
+		}
 	}
 	if before != nil && before.SameHoldings(&l) && before.SharedMilli == l.SharedMilli {
 		return before

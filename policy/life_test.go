@@ -151,6 +151,18 @@ func drawTopology(t *rapid.T) *topology.Topology {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if rapid.IntRange(0, 3).Draw(t, "isolated CPUs") > 0 {
+		return m
+	}
+	var isolated cpuset.Set
+	for _, cpu := range m.CPUs() {
+		if rapid.IntRange(0, 2).Draw(t, "isolated") == 0 {
+			isolated.Add(cpu.ID)
+		}
+	}
+	if m, err = topology.New(m.CPUs(), topology.Options{Isolated: isolated}); err != nil {
+		t.Fatal(err)
+	}
 	return m
 }
 
@@ -179,8 +191,9 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 	c.Authority.TrustStatus = rapid.Bool().Draw(t, "trust")
 	c.Authority.Profile = rapid.SampledFrom([]Profile{ProfileOpen, ProfileOpen, ProfileDefault, ProfileStrict}).Draw(t,
 		"profile")
+	c.Authority.Namespaces = map[Power][]string{PowerIsolatedCPUs: {"default"}}
 	if rapid.Bool().Draw(t, "exempt") {
-		c.Authority.Namespaces = map[Power][]string{PowerCapExemption: {"kube-system"}}
+		c.Authority.Namespaces[PowerCapExemption] = []string{"kube-system"}
 	}
 	return c
 }
@@ -350,11 +363,28 @@ func (l *life) check(t rapid.TB) {
 		}
 	}
 	l.checkPools(t, s)
+	l.checkIsolated(t, s)
 	l.checkBE(t, s)
 	l.checkApart(t, s)
 	l.checkOwners(t, s)
 	if want, got := len(l.newest()), len(s.Containers); want != got {
 		t.Fatalf("%d containers run, the snapshot has %d\n%s", want, got, describe(s))
+	}
+}
+
+// checkIsolated: CPUs that the kernel isolates are in no pool, and only those pods own them
+// that ask for them, and nothing else: but for what kubelet or a newer version gave.
+func (l *life) checkIsolated(t rapid.TB, s *Snapshot) {
+	isolated := s.Topology.Isolated()
+	if in := s.Shared.Or(s.BE).And(isolated); !in.IsEmpty() && !s.Overlap {
+		t.Fatalf("pools have isolated CPUs %s\n%s", in, describe(s))
+	}
+	for id, h := range l.m.exclusive {
+		ours := h.grant.cpus.Minus(l.booked[h.pod.ref.UID])
+		wants := h.pod.in.isolated && l.m.cfg.Allows(h.pod.ref.Namespace, PowerIsolatedCPUs)
+		if in := ours.And(isolated); !h.pod.reserved() && (wants && in != ours || !wants && !in.IsEmpty()) {
+			t.Fatalf("%s owns %s and wants isolated CPUs: %t; these are %s\n%s", id, ours, wants, isolated, describe(s))
+		}
 	}
 }
 
@@ -502,6 +532,10 @@ func (l *life) drawPod(t *rapid.T) Pod {
 	if rapid.IntRange(0, 9).Draw(t, "containers own") == 0 {
 		p.Annotations[AnnContainers] = rapid.SampledFrom([]string{"main", "side,main", "main,,", "main,main",
 			"other"}).Draw(t, "which")
+	}
+	if rapid.IntRange(0, 3).Draw(t, "of isolated CPUs") == 0 {
+		p.Annotations[AnnIsolated] = rapid.SampledFrom([]string{"required", "required", "preferred"}).Draw(t,
+			"isolated")
 	}
 	if rapid.IntRange(0, 4).Draw(t, "cap") == 0 {
 		p.Annotations[AnnCap] = rapid.SampledFrom([]string{"exempt", "exempt", "never"}).Draw(t, "how")

@@ -165,7 +165,7 @@ type question struct {
 // search answers a pod's request. What it grows from stays, so a pod that grows
 // is not moved nearer to anything.
 func (m *Machine) search(c claim, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
-	return m.sparing(c, m.free(), r.Keep, func(free cpuset.Set) (cpuallocator.Result, *Refusal) {
+	return m.sparing(c, m.freeFor(c.holder), r.Keep, func(free cpuset.Set) (cpuallocator.Result, *Refusal) {
 		return m.searchIn(free, c.holder, r)
 	})
 }

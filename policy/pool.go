@@ -87,9 +87,9 @@ func (m *Machine) moveSystem() {
 func (m *Machine) rescue() {
 	for m.pools.Shared.IsEmpty() {
 		victim := m.youngest(func(h *holder) bool {
-			online := m.topo.Online()
+			usable := m.shareable()
 			all := h.grant.all() // its own may be offline and the siblings kept idle for it not
-			return !h.pod.reserved() && all.Intersects(&online)
+			return !h.pod.reserved() && all.Intersects(&usable)
 		})
 		if victim == nil {
 			break
@@ -98,8 +98,8 @@ func (m *Machine) rescue() {
 		m.pools = m.derive()
 	}
 	if m.pools.Shared.IsEmpty() {
-		m.pools.Shared = m.topo.Online()
-		m.pools.BEWhole = m.topo.Online()
+		m.pools.Shared = m.overlapping()
+		m.pools.BEWhole = m.pools.Shared
 		m.pools.BE, m.pools.Overlap = m.pools.BEWhole, true
 		m.notice(nil, "SharedPoolOverlaps",
 			"no online CPU is left for the shared pool; it overlaps the CPUs of kubelet's exclusive containers "+
@@ -108,6 +108,16 @@ func (m *Machine) rescue() {
 	if m.pools.BE.IsEmpty() {
 		m.pools.BE, m.pools.BEWhole = m.pools.Shared, m.pools.Shared
 	}
+}
+
+// overlapping is what the shared pool has where no CPU is left for it: kubelet's, but none of
+// an owner of ours that had nothing to give to it, if there are others.
+func (m *Machine) overlapping() cpuset.Set {
+	online := m.topo.Online()
+	if rest := online.Minus(m.owned.cpus).Minus(m.owned.withheld); !rest.IsEmpty() {
+		return rest
+	}
+	return online
 }
 
 func (m *Machine) youngest(ok func(*holder) bool) *holder {

@@ -191,10 +191,10 @@ func (m *Machine) honour(h *holder, n int) (*grant, *Refusal) {
 		return nil, refuse(KubeletOwned, "annotation %s gives CPUs %s; kubelet's static policy owns %s", AnnStatus,
 			cpus, taken)
 	}
-	free := m.free()
+	free := m.freeFor(h)
 	if !cpus.SubsetOf(&free) {
 		return nil, refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s", AnnStatus, cpus,
-			m.whyTaken(cpus.Minus(free)))
+			m.whyTaken(h, cpus.Minus(free)))
 	}
 	if err := m.fits(p, cpus); err != nil {
 		return nil, err
@@ -231,8 +231,11 @@ func (o *Offer) Status() string {
 }
 
 // whyTaken says of CPUs that cannot be given why that is so.
-func (m *Machine) whyTaken(cpus cpuset.Set) string {
-	known := m.topo.Known().Or(m.topo.Offline())
+func (m *Machine) whyTaken(h *holder, cpus cpuset.Set) string {
+	known, isolated, are := m.topo.Known().Or(m.topo.Offline()), cpus.And(m.topo.Isolated()), "are isolated"
+	if m.takesIsolated(h) {
+		isolated, are = cpus.And(known).Minus(m.topo.Isolated()), "are not isolated"
+	}
 	var parts []string
 	for _, c := range []struct {
 		set cpuset.Set
@@ -244,7 +247,7 @@ func (m *Machine) whyTaken(cpus cpuset.Set) string {
 		{cpus.And(m.pools.System).Minus(m.pools.Reserved), "are the class SYSTEM's"},
 		{cpus.And(m.pools.Exclusive), "are owned by another pod"},
 		{cpus.And(m.pools.Withheld), "are kept idle for another pod"},
-		{cpus.And(m.topo.Isolated()), "are isolated"},
+		{isolated, are},
 	} {
 		if !c.set.IsEmpty() {
 			parts = append(parts, fmt.Sprintf("%s %s", c.set, c.is))
@@ -322,7 +325,7 @@ func (m *Machine) honourNodes(h *holder, n int) (*grant, *Refusal) {
 	}
 	var cpus cpuset.Set
 	r := *p.in.request
-	q := question{m: m, free: m.free(), held: m.held(h)}
+	q := question{m: m, free: m.freeFor(h), held: m.held(h)}
 	for node := range s.nodes.All() {
 		if s.milli[node] == 0 {
 			continue
@@ -330,7 +333,7 @@ func (m *Machine) honourNodes(h *holder, n int) (*grant, *Refusal) {
 		r.CPUs, r.Nodes = int(s.milli[node]/1000), cpuset.Of(node)
 		found, err := q.ask(r)
 		if err != nil {
-			return nil, m.blame(err)
+			return nil, m.blame(h, err)
 		}
 		cpus.AddSet(&found.CPUs)
 	}

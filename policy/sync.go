@@ -63,7 +63,7 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 		m.moved = e.Moved
 	}
 	if e.Freed != nil {
-		m.freed, m.wasFree = e.Freed, m.free()
+		m.freed, m.wasFree = e.Freed, m.free().Or(m.freeIsolated())
 	}
 }
 

@@ -85,6 +85,9 @@ type Applicant struct {
 // Owns says that the pod asks for CPUs of its own.
 func (a *Applicant) Owns() bool { return a.pod.in.exclusive() }
 
+// TakesIsolated says that these are to be of those that the kernel isolates.
+func (a *Applicant) TakesIsolated() bool { return a.pod.in.isolated }
+
 // CPUs is how many it asks for, in whole ones; 0 for a pod that owns none.
 func (a *Applicant) CPUs() int {
 	if !a.Owns() || a.pod.resources == nil {
@@ -283,7 +286,7 @@ func (t *Trial) load(a *Applicant, s *Standing) {
 	t.booked[""] = booked
 	m.pools = m.derive()
 	if s.Ledger.Overlap {
-		m.pools.Shared, m.pools.Overlap = m.topo.Online(), true
+		m.pools.Shared, m.pools.Overlap = m.overlapping(), true
 	}
 }
 

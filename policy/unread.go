@@ -186,7 +186,7 @@ func (m *Machine) correctKnown(p *pod, r *Recovered) {
 	switch {
 	case p.reserved():
 	case p.grant != nil && r.CPUs != nil && *r.CPUs != p.grant.cpus && !p.kubelet:
-		more, free := r.CPUs.Minus(p.grant.all()), m.free()
+		more, free := r.CPUs.Minus(p.grant.all()), m.freeFor(&p.holder)
 		if !more.SubsetOf(&free) {
 			return
 		}

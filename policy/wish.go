@@ -25,6 +25,7 @@ type Wish struct {
 	aligned      bool // it names an alignment, None included
 	apart        Apart
 	cap          string
+	isolated     bool     // its CPUs are to be of those that the kernel isolates
 	named        []string // containers that are to own CPUs; nil: the pod owns as a whole
 }
 
@@ -51,6 +52,9 @@ func (w *Wish) Unused() []string {
 	}
 	if w.smt != nil {
 		unused(AnnSMT, "only LSE and LSR pods own CPUs, whose siblings it is about")
+	}
+	if w.isolated {
+		unused(AnnIsolated, "only LSE and LSR pods own CPUs, which may be isolated ones")
 	}
 	if w.Class != LS && (binds(w.alignment) || w.apart != together) {
 		unused(AnnNUMASpec, "only LSE, LSR and LS pods are bound to NUMA nodes")
@@ -96,6 +100,7 @@ func ReadWish(p *Pod) (Wish, *Refusal) {
 		func() *Refusal { return w.readExclusive(&spec) },
 		func() *Refusal { return w.readAlignment(p) },
 		func() *Refusal { return w.readSMT(p.Annotations[AnnSMT]) },
+		func() *Refusal { return w.readIsolated(p.Annotations[AnnIsolated]) },
 		func() *Refusal { return w.readNamed(p.Annotations[AnnContainers]) },
 	} {
 		if err := part(); err != nil && first == nil {
@@ -247,5 +252,14 @@ func (w *Wish) readSMT(v string) *Refusal {
 			literal(v))
 	}
 	w.smt = &smt
+	return nil
+}
+
+// readIsolated reads whether the pod wants CPUs that the kernel isolates, and no others.
+func (w *Wish) readIsolated(v string) *Refusal {
+	if v != "" && v != isolatedOnly {
+		return refuse(InvalidAnnotation, "annotation %s is %s; it must be %s", AnnIsolated, literal(v), isolatedOnly)
+	}
+	w.isolated = v == isolatedOnly
 	return nil
 }

@@ -115,6 +115,7 @@ type Authority struct {
 	WithoutRequest Allowed        `json:"withoutRequest"`
 	ResourceStatus ResourceStatus `json:"resourceStatus"`
 	CapExemption   Allowed        `json:"capExemption"`
+	IsolatedCPUs   Allowed        `json:"isolatedCPUs"`
 }
 
 // Claims limits which pods may own CPUs.
@@ -297,7 +298,7 @@ func Default() Config {
 		Authority: Authority{Profile: DefaultProfile,
 			Exclusive:  Claims{Namespaces: []string{}, MaxCPUs: map[string]int{}},
 			WholeCores: nobody(), NUMAExclusive: nobody(), Unmanaged: nobody(), WithoutRequest: nobody(),
-			ResourceStatus: IgnoreStatus, CapExemption: nobody()},
+			ResourceStatus: IgnoreStatus, CapExemption: nobody(), IsolatedCPUs: nobody()},
 		Node: NodeConfig{
 			Labels: map[string]string{},
 			Kubelet: Kubelet{Options: map[string]string{}, StateFile: "/var/lib/kubelet/cpu_manager_state",

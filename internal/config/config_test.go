@@ -75,7 +75,7 @@ quota: {liftContainersOfMultiContainerPods: true}
 system: {cpus: "7", exclusive: true, namespaces: [a, b]}
 authority: {exclusive: {namespaces: [batch], maxCPUs: {batch: 4, "*": 0}}, resourceStatus: trust,
   capExemption: {namespaces: [ci]}, profile: strict, wholeCores: {namespaces: [c]}, numaExclusive: {namespaces: [d]},
-  unmanaged: {namespaces: ["*"]}, withoutRequest: {namespaces: [f]}}
+  unmanaged: {namespaces: ["*"]}, withoutRequest: {namespaces: [f]}, isolatedCPUs: {namespaces: [g]}}
 node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {full-pcpus-only: true},
   reservedCPUs: "2", topologyManagerPolicy: restricted, topologyManagerScope: pod, stateFile: ""}}
 `))
@@ -84,7 +84,7 @@ node: {name: n1, labels: {k: v}, kubelet: {cpuManagerPolicy: static, options: {f
 	}
 	may := map[policy.Power][]string{policy.PowerExclusive: {"batch"}, policy.PowerCapExemption: {"ci"},
 		policy.PowerWholeCores: {"c"}, policy.PowerNUMAExclusive: {"d"}, policy.PowerUnmanaged: {"*"},
-		policy.PowerWithoutRequest: {"f"}}
+		policy.PowerWithoutRequest: {"f"}, policy.PowerIsolatedCPUs: {"g"}}
 	want := policy.Config{
 		ProtectRequest: true, // strict implies it
 		Degrade:        true, NoHeal: true, HealAfter: 30 * time.Second,

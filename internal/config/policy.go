@@ -64,6 +64,7 @@ func (a *Authority) namespaces() map[policy.Power][]string {
 		policy.PowerExclusive: a.Exclusive.Namespaces, policy.PowerWholeCores: a.WholeCores.Namespaces,
 		policy.PowerNUMAExclusive: a.NUMAExclusive.Namespaces, policy.PowerUnmanaged: a.Unmanaged.Namespaces,
 		policy.PowerWithoutRequest: a.WithoutRequest.Namespaces, policy.PowerCapExemption: a.CapExemption.Namespaces,
+		policy.PowerIsolatedCPUs: a.IsolatedCPUs.Namespaces,
 	}
 	for power, list := range all {
 		all[power] = slices.Clone(list)

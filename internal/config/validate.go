@@ -51,6 +51,7 @@ func (v *checker) fields(c *Config) {
 	v.namespaces("authority.exclusive.namespaces", c.Authority.Exclusive.Namespaces)
 	a := &c.Authority
 	v.namespaces("authority.capExemption.namespaces", a.CapExemption.Namespaces)
+	v.namespacesOrAll("authority.isolatedCPUs.namespaces", a.IsolatedCPUs.Namespaces)
 	v.namespacesOrAll("authority.wholeCores.namespaces", a.WholeCores.Namespaces)
 	v.namespacesOrAll("authority.numaExclusive.namespaces", a.NUMAExclusive.Namespaces)
 	v.namespacesOrAll("authority.unmanaged.namespaces", a.Unmanaged.Namespaces)

@@ -151,9 +151,10 @@ func checkKernel(f *Facts, found *findings) {
 	if k.Isolated != "" {
 		found.note("isolated",
 			fmt.Sprintf(
-				"CPUs %s are isolated from the kernel's scheduler (isolcpus): what runs in a pool that has them is "+
-					"not balanced over them", k.Isolated),
-			"prefer Quietcore's own exclusive CPUs to isolcpus, or reserve those CPUs with strict: true")
+				"CPUs %s are isolated from the kernel's scheduler (isolcpus): no pool has them, and only pods that "+
+					"ask for them by annotation get some", k.Isolated),
+			"prefer Quietcore's own exclusive CPUs to isolcpus, or let namespaces ask for those CPUs with "+
+				"authority.isolatedCPUs")
 	}
 	found.ok("Linux " + k.Release)
 }

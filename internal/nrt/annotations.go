@@ -161,7 +161,7 @@ func podAllocs(s *policy.Snapshot) ([]PodAlloc, cpuset.Set) {
 // outside of every pool, and those that kubelet holds for pods that are not known yet.
 func reservation(s *policy.Snapshot, owned cpuset.Set) Reservation {
 	isolated := s.Topology.Isolated().And(s.Topology.Online())
-	unowned := s.Withheld.Or(isolated.Minus(s.Shared).Minus(s.BE)).Or(s.Exclusive.Minus(owned))
+	unowned := s.Withheld.Or(isolated.Minus(s.Shared).Minus(s.BE).Minus(owned)).Or(s.Exclusive.Minus(owned))
 	if unowned.IsEmpty() {
 		return Reservation{}
 	}

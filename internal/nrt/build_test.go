@@ -231,7 +231,8 @@ func TestOfflineIsolatedStrictAndSystem(t *testing.T) {
 	topo, err := topology.New(list, topology.Options{Offline: cpuset.Of(15), Isolated: cpuset.Of(12, 13)})
 	must(t, err)
 	m := newMachine(t, topo, policy.Config{Reserved: cpuset.Of(0, 1), ReservedStrict: true,
-		System: policy.System{CPUs: cpuset.Of(8, 9)}})
+		System:    policy.System{CPUs: cpuset.Of(8, 9)},
+		Authority: policy.Authority{Namespaces: map[policy.Power][]string{policy.PowerIsolatedCPUs: {"default"}}}})
 	o := Build(Input{Node: "n", Snapshot: m.Snapshot()})
 	if got := cpus(o, 0) + ", " + cpus(o, 1); got != "cpu 8/8/6, cpu 8/7/3" {
 		t.Errorf("zones have %s", got)
@@ -241,6 +242,19 @@ func TestOfflineIsolatedStrictAndSystem(t *testing.T) {
 	}
 	if got := read[Reservation](t, o, AnnReservation).ReservedCPUs; got != "12-13" {
 		t.Errorf("reserved are %q", got)
+	}
+	// An isolated CPU that a pod owns is the pod's, and no zone has less for that.
+	_, err = m.Step(time.Unix(1, 0), policy.PodRun{Pod: policy.Pod{UID: "poll", Sandbox: "poll", Namespace: "default",
+		Name: "poll", QoS: policy.Guaranteed, Labels: map[string]string{policy.LabelClass: "LSR"},
+		Annotations: map[string]string{policy.AnnIsolated: "required"},
+		Resources:   &policy.Resources{RequestMilli: 1000, LimitMilli: 1000}}})
+	must(t, err)
+	o = Build(Input{Node: "n", Snapshot: m.Snapshot()})
+	if got := cpus(o, 0) + ", " + cpus(o, 1); got != "cpu 8/8/6, cpu 8/7/3" {
+		t.Errorf("zones have %s", got)
+	}
+	if got := read[Reservation](t, o, AnnReservation).ReservedCPUs; got != "13" {
+		t.Errorf("reserved are %q, and one is owned", got)
 	}
 }
 
