@@ -80,7 +80,7 @@ func newServer(t *testing.T, values string, g grants) *server {
 			"quietcore.dev/exclusive": "allowed", "quietcore.dev/system": "allowed",
 			"quietcore.dev/cap-exempt": "allowed", "quietcore.dev/whole-cores": "allowed",
 			"quietcore.dev/numa-exclusive": "allowed", "quietcore.dev/unmanaged": "allowed",
-			"quietcore.dev/without-request": "allowed"}}},
+			"quietcore.dev/without-request": "allowed", "quietcore.dev/isolated-cpus": "allowed"}}},
 	}
 	for _, o := range objects {
 		switch o := o.(type) {
@@ -167,6 +167,15 @@ func TestWhoMayAskForMoreThanItRequests(t *testing.T) {
 		"by the service account": {"default", func(ns string) *corev1.Pod {
 			return granted(requesting(pod(ns, class("LSR"), words{"quietcore.dev/smt": "roundup"}), "1"))
 		}, ""},
+		"isolated CPUs": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSR"), words{"quietcore.dev/isolated-cpus": "required"}), "2")
+		}, "claim isolatedcpus.quietcore.dev"},
+		"isolated CPUs, open": {"open", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, class("LSE"), words{"quietcore.dev/isolated-cpus": "required"}), "2")
+		}, "own CPUs that the kernel isolates"},
+		"isolated CPUs that mean nothing": {"default", func(ns string) *corev1.Pod {
+			return requesting(pod(ns, nil, words{"quietcore.dev/isolated-cpus": "required"}), "2")
+		}, ""},
 		"open":                 {"open", smt("LSE", "isolate", "2"), ""},
 		"open, and listed":     {"listed", smt("LSE", "isolate", "2"), "keep siblings idle"},
 		"configured for all":   {"configured", smt("LSE", "isolate", "2"), ""},
@@ -209,6 +218,22 @@ func TestWhoMayAskForMoreThanItRequests(t *testing.T) {
 			}
 			if _, err := s.ask(request{resource: "pods", object: c.pod(allowed)}); err != nil {
 				t.Errorf("with labels: %v", err)
+			}
+			// A template's words become those of pods, which a controller creates: both are seen.
+			template := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+				ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: tenants}}
+			template.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: c.pod(tenants).ObjectMeta,
+				Spec: c.pod(tenants).Spec}
+			warned, err := s.ask(request{resource: "deployments.apps", object: template})
+			if all := strings.Join(warned, "\n"); err != nil || (all != "") != (c.denied != "") ||
+				!strings.Contains(all, c.denied) {
+				t.Errorf("in a template: warned of %q, %v; want %q", all, err, c.denied)
+			}
+			controller := user.DefaultInfo{Name: "system:serviceaccount:kube-system:replicaset-controller",
+				Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+			_, err = s.ask(request{user: controller, resource: "pods", object: c.pod(tenants)})
+			if (err != nil) != (c.denied != "") || err != nil && !strings.Contains(err.Error(), c.denied) {
+				t.Errorf("by a controller: got %v, want %q", err, c.denied)
 			}
 			edited := c.pod(tenants)
 			edited.Annotations = words{"a": "b"}

@@ -200,7 +200,7 @@ appArmorProfile: {{- toYaml . | nindent 2 }}
 
 {{/* CEL: the labels and annotations that the daemon reads of a pod. */}}
 {{- define "quietcore.podKeys" -}}
-['koordinator.sh/qosClass', 'scheduling.koordinator.sh/resource-spec', 'scheduling.koordinator.sh/resource-status', 'scheduling.koordinator.sh/numa-topology-spec', 'quietcore.dev/smt', 'quietcore.dev/managed', 'quietcore.dev/cap', 'quietcore.dev/heal', 'quietcore.dev/exclusive-containers']
+['koordinator.sh/qosClass', 'scheduling.koordinator.sh/resource-spec', 'scheduling.koordinator.sh/resource-status', 'scheduling.koordinator.sh/numa-topology-spec', 'quietcore.dev/smt', 'quietcore.dev/managed', 'quietcore.dev/cap', 'quietcore.dev/heal', 'quietcore.dev/exclusive-containers', 'quietcore.dev/isolated-cpus']
 {{- end -}}
 
 {{- define "quietcore.isScheduler" -}}
@@ -238,6 +238,8 @@ power of the pod. */}}
     {{- if and $allocation.exclusiveRequired (ne (toString $allocation.exclusivePolicy) "NUMANodeLevel") }}
     || variables.class in ['LSE', 'LSR'] && ['NUMANodeLevel', '\\'].exists(w, {{ .pod }}.?metadata.?annotations[?'scheduling.koordinator.sh/resource-spec'].orValue('').contains(w))
     {{- end }}
+- name: wantsIsolated
+  expression: "variables.class in ['LSE', 'LSR'] && {{ .pod }}.?metadata.?annotations[?'quietcore.dev/isolated-cpus'].orValue('') == 'required'"
 - name: wantsAlone
   expression: "{{ .pod }}.?metadata.?annotations[?'quietcore.dev/managed'].orValue('') == 'false'"
 - name: wantsNothing
@@ -250,6 +252,7 @@ power of the pod. */}}
     quantity(string({{ .pod }}.spec.?resources.?limits[?r].orValue('0'))).isGreaterThan(quantity('0')))
 {{- include "quietcore.mayClaim" (dict "root" .root "name" "cores" "label" "whole-cores" "resource" "wholecores") | nindent 0 }}
 {{- include "quietcore.mayClaim" (dict "root" .root "name" "nodes" "label" "numa-exclusive" "resource" "numaexclusive") | nindent 0 }}
+{{- include "quietcore.mayClaim" (dict "root" .root "name" "isolated" "label" "isolated-cpus" "resource" "isolatedcpus") | nindent 0 }}
 {{- include "quietcore.mayClaim" (dict "root" .root "name" "alone" "label" "unmanaged" "resource" "unmanagedpods") | nindent 0 }}
 {{- include "quietcore.mayClaim" (dict "root" .root "name" "nothing" "label" "without-request" "resource" "withoutrequest") | nindent 0 }}
 {{- end -}}
@@ -260,9 +263,10 @@ power of the pod. */}}
 {{- range list
   (dict "key" "wholeCores" "wants" "wantsCores" "may" "cores" "what" "keep siblings idle or have surplus CPUs beyond its requests" "label" "whole-cores" "resource" "wholecores")
   (dict "key" "numaExclusive" "wants" "wantsNodes" "may" "nodes" "what" "keep other pods off its NUMA nodes (Required)" "label" "numa-exclusive" "resource" "numaexclusive")
+  (dict "key" "isolatedCPUs" "always" true "wants" "wantsIsolated" "may" "isolated" "what" "own CPUs that the kernel isolates (quietcore.dev/isolated-cpus)" "label" "isolated-cpus" "resource" "isolatedcpus")
   (dict "key" "unmanaged" "wants" "wantsAlone" "may" "alone" "what" "leave pods unmanaged (quietcore.dev/managed: false)" "label" "unmanaged" "resource" "unmanagedpods")
   (dict "key" "withoutRequest" "wants" "wantsNothing" "may" "nothing" "what" "use class LS for BestEffort pods, which request nothing" "label" "without-request" "resource" "withoutrequest") }}
-{{- if or (ne (toString $authority.profile) "open") (dig .key "namespaces" list $authority) }}
+{{- if or .always (ne (toString $authority.profile) "open") (dig .key "namespaces" list $authority) }}
 - expression: "{{ $.before }}!variables.{{ .wants }} || variables.{{ .may }}"
   reason: Forbidden
   messageExpression: {{ include "quietcore.refusal" (dict "root" $.root "what" .what "label" .label "resource" .resource) }}
