@@ -56,7 +56,13 @@ func newLife(t *testing.T, seed uint64) *life {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := policy.Config{Authority: policy.Authority{Profile: policy.ProfileOpen, TrustStatus: true}}
+		cfg := policy.Config{Authority: policy.Authority{Profile: policy.ProfileOpen, TrustStatus: true,
+			Namespaces: map[policy.Power][]string{policy.PowerIsolatedCPUs: {"default"}}}}
+		if l.rng.IntN(3) == 0 {
+			if topo, err = topo.WithIsolated(cpuset.Of(2, 3, 6, 7, 8)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if l.rng.IntN(3) == 0 {
 			cfg.Reserved = cpuset.Of(0)
 		}
@@ -108,6 +114,9 @@ func (l *life) pod() policy.Pod {
 			p.Annotations[policy.AnnSpec] = `{"preferredCPUBindPolicy":"ConstrainedBurst"}`
 		}
 		return p
+	}
+	if l.rng.IntN(4) == 0 {
+		p.Annotations[policy.AnnIsolated] = "required"
 	}
 	if smt := l.pick("", "", "isolate", "roundup", "align"); smt != "" {
 		p.Annotations[policy.AnnSMT] = smt

@@ -29,6 +29,7 @@ type counts struct {
 	free   cpuset.Packed // CPUs that nobody holds
 	spare  int           // how many of them are to be had
 	beyond int           // CPUs that are withheld, or more than was requested: nobody's request pays for them
+	apart  int           // held of those that the kernel isolates, which only their owners' requests pay for
 }
 
 // flight is a pod on its way to a node.
@@ -71,9 +72,9 @@ func (s *State) Why() error  { return s.broken }
 func (s *State) Generation() uint64 { return s.generation }
 
 // Payable is how many CPUs the requests of all pods here may add up to: not those that are
-// reserved, isolated, kept idle for an owner or rounded up to. Where Odd says so, it is fewer
+// reserved, isolated without an owner, kept idle for an owner or rounded up to. Where Odd says so, it is fewer
 // than the node's sums say.
-func (s *State) Payable() int { return s.site.usable.Count() - s.beyond }
+func (s *State) Payable() int { return s.site.usable.Count() + s.apart - s.beyond }
 
 // Odd says that a pod that asks for nothing needs a look here, too.
 func (s *State) Odd() bool {
@@ -205,7 +206,7 @@ func (s *State) Fits(w *Wish, requested int64) *policy.Refusal {
 // tooFew counts before anything is searched.
 func (s *State) tooFew(a *policy.Applicant, l *Load) *policy.Refusal {
 	n := a.CPUs()
-	if n == 0 || len(l.Without) > 0 {
+	if n == 0 || len(l.Without) > 0 || a.TakesIsolated() {
 		return nil
 	}
 	left := s.spare - int((l.SharedMilli+999)/1000) - s.ledger.Waiting
@@ -226,7 +227,7 @@ func (s *State) count() {
 	if !s.Known() {
 		return
 	}
-	free := s.site.usable
+	free, isolated := s.site.usable, s.site.topology.Isolated()
 	free.RemovePacked(s.ledger.Booked)
 	for _, list := range [][]policy.Holding{s.ledger.Holdings, s.more} {
 		for i := range list {
@@ -234,6 +235,10 @@ func (s *State) count() {
 			free.RemovePacked(h.CPUs)
 			free.RemovePacked(h.Withheld)
 			s.beyond += h.Withheld.Count() + h.Surplus()
+			if !isolated.IsEmpty() {
+				held := h.CPUs.Set().Or(h.Withheld.Set())
+				s.apart += held.CountAnd(&isolated)
+			}
 		}
 	}
 	s.spare, s.counts.free = free.Count(), free.Pack()
