@@ -371,7 +371,11 @@ func (m *Machine) podQuota(p *pod) (q Quota, ours bool) {
 // A node without memory of its own would kill the pod at its first page, so
 // then nothing is restricted. Where we did so before, all nodes take its place: neither the
 // kernel nor the runtime forgets a mask. What we never restricted may be kubelet's memory manager's.
+// Those of a reservation only the version that made it knows, and has written down as it means them.
 func (m *Machine) memsOf(p *pod, name string, n Need) *cpuset.Set {
+	if p.reserved() {
+		return nil
+	}
 	if m.cfg.Memory == MemoryStrict {
 		if near := m.nearNodes(p, name, n); near != nil {
 			return near

@@ -146,3 +146,21 @@ func TestOthersCPUsAreNotFreeBecauseTheSharedPoolRunsThere(t *testing.T) {
 		}
 	}
 }
+
+// TestTheMemoryOfAReservation is left as it is: what this version narrowed it could not write
+// down in entries that it saves as it found them, and a restart would forget it.
+func TestTheMemoryOfAReservation(t *testing.T) {
+	m := machineOf(t, 2, 2, Config{Memory: MemoryStrict})
+	d := decided(t, m, Synchronized{
+		Pods:       []Pod{kept("k", Guaranteed, cpuset.Range(0, 1)), lsr("own", 2000, nil)},
+		Containers: []Container{{ID: "c", Sandbox: "k", Name: "main", Resources: Resources{2000, 2000}}},
+	})
+	if p, c := d.pods["k"].Mems, d.containers["c"].Mems; p != nil || c != nil || d.pods["own"].Mems == nil {
+		t.Errorf("memory of the pod is %v, of its container %v, of the owner beside it %v", p, c, d.pods["own"].Mems)
+	}
+	for _, p := range m.Checkpoint().Pods {
+		if p.UID == "k" && p.Recovered.Narrowed != nil {
+			t.Errorf("narrowed are %q", p.Recovered.Narrowed)
+		}
+	}
+}
