@@ -117,7 +117,9 @@ func (w *world) schedule(o options) {
 			if err != nil {
 				return nil, err
 			}
-			return New(ctx, &runtime.Unknown{Raw: text, ContentType: runtime.ContentTypeJSON}, h)
+			p, err := New(ctx, &runtime.Unknown{Raw: text, ContentType: runtime.ContentTypeJSON}, h)
+			w.plugin, _ = p.(*Plugin)
+			return p, err
 		}
 		p := newPlugin(o.args, h)
 		w.plugin, w.reader = p, p.nodes
