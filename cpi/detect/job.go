@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -26,6 +27,17 @@ type Learned struct {
 // Learned returns those of the last Observe, in its order; valid until the next one.
 func (d *Detector) Learned() []Learned { return d.learned }
 
+// Lack is what a job with containers lacks to be judged.
+type Lack string
+
+const (
+	NoLack Lack = "" // it is judged
+	// LacksTasks: fewer containers than a spec needs. It is judged when more come, or by the cluster's spec.
+	LacksTasks Lack = "tasks"
+	// LacksSamples: too few of its containers have enough samples yet.
+	LacksSamples Lack = "samples"
+)
+
 // JobInfo is what is known of a job on a platform.
 type JobInfo struct {
 	Job, Platform string
@@ -34,19 +46,54 @@ type JobInfo struct {
 	Source        Source
 	// Stale says that the spec is the cluster's alone and has expired.
 	Stale bool
+	Lack  Lack
+	// From is when a job that lacks samples is judged at the earliest: when its containers
+	// are busy in every window until then.
+	From time.Time
 }
 
 // Jobs lists the jobs that have containers or a spec, in no order.
 func (d *Detector) Jobs() []JobInfo {
-	list := make([]JobInfo, 0, len(d.jobs))
+	list, coming := make([]JobInfo, 0, len(d.jobs)), d.coming()
 	for _, j := range d.jobs {
 		if j.containers == 0 && !j.usable {
 			continue
 		}
-		list = append(list, JobInfo{Job: j.name, Platform: j.platform, Containers: j.containers, Tasks: j.eligible,
-			Source: j.source, Stale: j.stale(d.now)})
+		info := JobInfo{Job: j.name, Platform: j.platform, Containers: j.containers, Tasks: j.eligible,
+			Source: j.source, Stale: j.stale(d.now)}
+		if !j.usable {
+			info.Lack, info.From = d.lack(j, coming[j])
+		}
+		list = append(list, info)
 	}
 	return list
+}
+
+// coming lists how many samples the containers have that do not count as tasks of their job yet.
+func (d *Detector) coming() map[*job][]int {
+	coming := map[*job][]int{}
+	for i := range d.all {
+		c := &d.all[i]
+		if c.live && c.gone == 0 && !c.job.usable && c.learned < d.cfg.MinTaskSamples {
+			coming[c.job] = append(coming[c.job], c.learned)
+		}
+	}
+	return coming
+}
+
+// lack says what a job without a spec lacks; coming are the samples of the containers that may become
+// its tasks.
+func (d *Detector) lack(j *job, coming []int) (Lack, time.Time) {
+	missing := d.cfg.MinTasks - j.tasks
+	switch {
+	case d.cfg.GivenSpecs, missing > len(coming):
+		return LacksTasks, time.Time{}
+	case missing <= 0:
+		return LacksSamples, stamp(d.now).Add(d.cfg.Period)
+	}
+	slices.Sort(coming)
+	last := coming[len(coming)-missing]
+	return LacksSamples, stamp(d.now).Add(time.Duration(d.cfg.MinTaskSamples-last) * d.cfg.Period)
 }
 
 // stale says that a job is judged by an expired spec of the cluster.

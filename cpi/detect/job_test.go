@@ -198,7 +198,7 @@ func TestTasksOfAJobAreThoseThatRun(t *testing.T) {
 	for _, j := range b.d.Jobs() {
 		want := map[string]JobInfo{
 			"web":   {Job: "web", Platform: "skylake", Containers: 4, Tasks: 4, Source: FromHere},
-			"other": {Job: "other", Platform: "skylake", Containers: 1},
+			"other": {Job: "other", Platform: "skylake", Containers: 1, Lack: LacksTasks},
 		}[j.Job]
 		if j != want {
 			t.Errorf("job %+v, want %+v", j, want)

@@ -34,6 +34,41 @@ func even(v float64) func(i, k int) reading {
 	return func(i, k int) reading { return reading{1, v * (1 + 0.01*float64((i+k)%3-1))} }
 }
 
+// A job that is not judged says what it lacks, and from when it has it at the earliest.
+func TestWhatAJobLacks(t *testing.T) {
+	for _, c := range []struct {
+		tasks, samples int
+		given          bool
+		lack           Lack
+		in             time.Duration // 0: nobody knows
+	}{
+		{5, 100, false, NoLack, 0},
+		{5, 99, false, LacksSamples, time.Minute},
+		{7, 40, false, LacksSamples, time.Hour},
+		{4, 99, false, LacksTasks, 0},
+		{5, 99, true, LacksTasks, 0},
+	} {
+		b := newBench(t, func(cfg *Config) { cfg.GivenSpecs = c.given })
+		teach(b, "web", "skylake", c.tasks, c.samples, even(1.5))
+		j, want := b.d.Jobs()[0], time.Time{}
+		if c.in > 0 {
+			want = stamp(b.d.now).Add(c.in)
+		}
+		if j.Lack != c.lack || !j.From.Equal(want) {
+			t.Errorf("%d tasks, %d samples: lacks %q until %v, want %q until %v", c.tasks, c.samples, j.Lack, j.From,
+				c.lack, want)
+		}
+	}
+	// One that ended counts as a task, and the two that have the most samples are awaited.
+	b := newBench(t, nil)
+	teach(b, "web", "skylake", 3, 100, even(1.5))
+	b.d.Forget(b.now, "web-skylake-0")
+	teach(b, "web", "skylake", 6, 30, even(1.5))
+	if j := b.d.Jobs()[0]; j.Lack != LacksSamples || !j.From.Equal(stamp(b.d.now).Add(70*time.Minute)) {
+		t.Errorf("%+v at %v", j, stamp(b.d.now))
+	}
+}
+
 func TestEligibility(t *testing.T) { // O6
 	for _, c := range []struct {
 		tasks, samples int

@@ -1,9 +1,12 @@
 package control
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -32,6 +35,40 @@ type CPI struct {
 	// Dropped is why the last window has no samples.
 	Dropped   string `json:"dropped,omitempty"`
 	Reference bool   `json:"referenceCycles,omitempty"`
+	// Jobs says how many can be judged; nil where interference is not looked for.
+	Jobs *Jobs `json:"jobs,omitempty"`
+}
+
+// Jobs counts the jobs that have containers here by what they lack to be judged.
+type Jobs struct {
+	Judged         int `json:"judged"`
+	LackTasks      int `json:"lackTasks"`   // fewer containers than MinTasks
+	LackSamples    int `json:"lackSamples"` // too few of MinTasks containers have MinTaskSamples samples
+	MinTasks       int `json:"minTasks"`
+	MinTaskSamples int `json:"minTaskSamples"`
+	// Next is in how many seconds the first that lacks samples is judged at the earliest.
+	Next *float64 `json:"next,omitempty"`
+	// Uncounted are containers beyond cpi.maxContainers in the last window.
+	Uncounted int `json:"uncounted,omitempty"`
+}
+
+// String says it in a sentence.
+func (j *Jobs) String() string {
+	parts := []string{fmt.Sprintf("%d of %d jobs are judged", j.Judged, j.Judged+j.LackTasks+j.LackSamples)}
+	if n := j.LackTasks; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d with fewer than %d containers are not", n, j.MinTasks))
+	}
+	if n := j.LackSamples; n > 0 {
+		text := fmt.Sprintf("%d lack samples (%d in each of %d containers)", n, j.MinTaskSamples, j.MinTasks)
+		if j.Next != nil {
+			text += fmt.Sprintf(", the first for %s at least", config.Duration(time.Duration(*j.Next)*time.Second))
+		}
+		parts = append(parts, text)
+	}
+	if n := j.Uncounted; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d containers are not counted, being beyond cpi.maxContainers", n))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Sample is a container in the last window. What is nil is not known.

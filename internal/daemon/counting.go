@@ -276,8 +276,12 @@ func (p *counting) report() control.Performance {
 		s.Next = s.Window // at most
 	}
 	w := c.sampler.Latest()
+	s.Jobs = p.jobs(c.loop)
 	if w == nil {
 		return out
+	}
+	if s.Jobs != nil {
+		s.Jobs.Uncounted = w.Unfollowed
 	}
 	age := max(time.Since(w.End).Seconds(), 0)
 	s.Age, s.Dropped = &age, w.Dropped.Sentence()
@@ -286,6 +290,29 @@ func (p *counting) report() control.Performance {
 		o := &w.Containers[i]
 		s.Reference = s.Reference || o.Reference
 		out.Samples[o.ID] = sampleOf(o)
+	}
+	return out
+}
+
+// jobs counts the jobs that run here by what they lack to be judged; nil where nobody judges.
+func (p *counting) jobs(l *loop.Loop) *control.Jobs {
+	if l == nil {
+		return nil
+	}
+	out := &control.Jobs{MinTasks: p.cfg.MinTasks, MinTaskSamples: p.cfg.MinTaskSamples}
+	for _, j := range l.Jobs() {
+		switch {
+		case j.Containers == 0:
+		case j.Lack == detect.NoLack:
+			out.Judged++
+		case j.Lack == detect.LacksTasks:
+			out.LackTasks++
+		default:
+			out.LackSamples++
+			if in := max(time.Until(j.From).Seconds(), 0); out.Next == nil || in < *out.Next {
+				out.Next = &in
+			}
+		}
 	}
 	return out
 }

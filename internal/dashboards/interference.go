@@ -207,11 +207,15 @@ func interferenceCounting() row {
 			queries: one(`sum by (state) (quietcore_cpi_containers{@})`, "{{state}}"),
 		},
 		{
-			title:   "Jobs that are judged",
-			about:   "By where it comes from what is normal for them: the node alone, or the cluster too.",
+			title: "Jobs that are judged",
+			about: "By where it comes from what is normal for them: the node alone, or the cluster too. Others lack " +
+				"containers (tasks) or samples.",
 			runbook: "incidents",
 			kind:    series, unit: count, width: 8, bounds: atLeast(0),
-			queries: one(`sum by (spec) (quietcore_cpi_jobs{@})`, "{{spec}}"),
+			queries: []query{
+				{`sum by (spec) (quietcore_cpi_jobs{@})`, "{{spec}}"},
+				{`sum by (lack) (quietcore_cpi_jobs_not_judged{@})`, "not judged: {{lack}}"},
+			},
 		},
 		{
 			title: "Age of the cluster's specs",

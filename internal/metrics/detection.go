@@ -100,7 +100,7 @@ func (m *Metrics) CPIOutcome(result detect.Result) {
 }
 
 type detectionDescs struct {
-	outliers, anomalies, analyses, outcomes, jobs, blamed, queries, refused, specs, age *prometheus.Desc
+	outliers, anomalies, analyses, outcomes, jobs, unjudged, blamed, queries, refused, specs, age *prometheus.Desc
 }
 
 func newDetectionDescs() detectionDescs {
@@ -116,6 +116,10 @@ func newDetectionDescs() detectionDescs {
 		jobs: desc("cpi_jobs",
 			"Jobs that are judged, by where it comes from what is normal for them: this node alone, or the cluster "+
 				"too.", "spec"),
+		unjudged: desc("cpi_jobs_not_judged",
+			"Jobs with containers that are not judged, by what they lack. tasks: containers (cpi.minTasks), unless "+
+				"the cluster knows what is normal. samples: enough of them (cpi.minTaskSamples) in so many containers.",
+			"lack"),
 		blamed: desc("cpi_blamed_total",
 			"Analyses that blamed one job for what another suffered. The twenty most frequent pairs; all others are "+
 				"other, other.", "victim", "antagonist"),
@@ -132,8 +136,8 @@ func newDetectionDescs() detectionDescs {
 
 func (c *detectionCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := newDetectionDescs()
-	for _, one := range []*prometheus.Desc{d.outliers, d.anomalies, d.analyses, d.outcomes, d.jobs, d.blamed,
-		d.queries, d.refused, d.specs, d.age} {
+	for _, one := range []*prometheus.Desc{d.outliers, d.anomalies, d.analyses, d.outcomes, d.jobs, d.unjudged,
+		d.blamed, d.queries, d.refused, d.specs, d.age} {
 		ch <- one
 	}
 }
@@ -156,7 +160,9 @@ func (c *detectionCollector) Collect(ch chan<- prometheus.Metric) {
 		send(d.outcomes, prometheus.CounterValue, float64(c.outcomes[result]), result)
 	}
 	own, others := 0, 0
+	lack := map[detect.Lack]int{}
 	for i := range now.Jobs {
+		lack[now.Jobs[i].Lack]++
 		switch now.Jobs[i].Source {
 		case detect.FromHere:
 			own++
@@ -166,6 +172,9 @@ func (c *detectionCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	send(d.jobs, prometheus.GaugeValue, float64(own), "own")
 	send(d.jobs, prometheus.GaugeValue, float64(others), "cluster")
+	for _, l := range []detect.Lack{detect.LacksTasks, detect.LacksSamples} {
+		send(d.unjudged, prometheus.GaugeValue, float64(lack[l]), string(l))
+	}
 	if c.blamed {
 		c.collectPairs(send, d.blamed)
 	}

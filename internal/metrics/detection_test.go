@@ -31,7 +31,8 @@ func TestWhatTheDetectorFound(t *testing.T) {
 	}
 	m.CPIDetector(func() Detection {
 		return Detection{Outliers: 7, Anomalies: 2, Jobs: []detect.JobInfo{{Source: detect.FromHere},
-			{Source: detect.FromCluster}, {Source: detect.FromBoth}, {}}}
+			{Source: detect.FromCluster}, {Source: detect.FromBoth}, {Lack: detect.LacksTasks},
+			{Lack: detect.LacksSamples}, {Lack: detect.LacksTasks}}}
 	})
 	m.CPIClusterSpecs(func() ClusterSpecs {
 		return ClusterSpecs{Queries: map[string]uint64{"ok": 3, "timeout": 1}, Refused: 5, InUse: 2, Age: math.Inf(1)}
@@ -53,6 +54,8 @@ quietcore_cpi_outcomes_total{result="unknown"} 1
 quietcore_cpi_outcomes_total{result="refused"} 0
 quietcore_cpi_jobs{spec="own"} 1
 quietcore_cpi_jobs{spec="cluster"} 2
+quietcore_cpi_jobs_not_judged{lack="tasks"} 2
+quietcore_cpi_jobs_not_judged{lack="samples"} 1
 quietcore_cpi_blamed_total{antagonist="other",victim="other"} 0
 quietcore_cpi_cluster_queries_total{result="timeout"} 1
 quietcore_cpi_cluster_queries_total{result="error"} 0

@@ -177,11 +177,14 @@ func (f *Frame) cpi() string {
 	default:
 		text += fmt.Sprintf(", the last one %s ago", seconds(*c.Age))
 	}
-	if c.Why != "" {
-		return text + "; " + c.Why
-	}
-	if c.Reference {
+	switch {
+	case c.Why != "":
+		text += "; " + c.Why
+	case c.Reference:
 		text += "; reference cycles"
+	}
+	if c.Jobs != nil {
+		text += "; " + c.Jobs.String()
 	}
 	return text
 }

@@ -105,6 +105,11 @@ func TestTheHeadSaysWhyThereIsNoCPI(t *testing.T) {
 			Interval: 60, Next: 42.1},
 		"CPI: windows of 500ms every 2s, the last one 1.5s ago; this machine has no PMU": {Counting: true, Window: 0.5,
 			Interval: 2, Age: of(1.5), Why: "this machine has no PMU", Reference: true},
+		"CPI: windows of 10s every 1m; the first one's numbers come in 5s; 3 of 14 jobs are judged; 9 with fewer " +
+			"than 5 containers are not; 2 lack samples (100 in each of 5 containers), the first for 37m at least; " +
+			"12 containers are not counted, being beyond cpi.maxContainers": {Counting: true, Window: 10, Interval: 60,
+			Next: 5, Jobs: &control.Jobs{Judged: 3, LackTasks: 9, LackSamples: 2, MinTasks: 5, MinTaskSamples: 100,
+				Next: of(2220), Uncounted: 12}},
 		"CPI: windows of 10s every 1m; the last one was dropped: a CPU came or went": {Counting: true, Window: 10,
 			Interval: 60, Age: of(1), Dropped: "a CPU came or went"},
 	} {

@@ -123,6 +123,9 @@ func notes(s *control.Status) []string {
 	if why := s.CPI.Why; why != "" {
 		list = append(list, metrics.FeatureCPI+": "+why)
 	}
+	if j := s.CPI.Jobs; j != nil {
+		list = append(list, metrics.FeatureCPI+": "+j.String())
+	}
 	if why := s.CPI.Specs; why != "" {
 		list = append(list, metrics.FeatureSpecs+": "+why)
 	}
