@@ -141,17 +141,17 @@ func (x *execution) failed(n *node) {
 }
 
 func (x *execution) safe(n *node, w Write) bool {
-	if w.CPUs.set == nil {
+	if len(x.stay) == 0 && x.held.IsEmpty() && len(x.t.unsure) == 0 || w.CPUs.set == nil {
 		return true
 	}
-	p := planner{t: x.t}
-	now, above := p.effective(n), p.above(n)
-	outside := !w.CPUs.set.Intersects(&above) // it would have all that the parent has, unnoticed
-	if len(x.stay) == 0 && x.held.IsEmpty() && len(x.t.unsure) == 0 {
-		return !outside || above.SubsetOf(&now)
+	if _, stays := x.stay[n]; stays {
+		return false
 	}
-	if _, stays := x.stay[n]; stays || outside {
-		return false // outside: what should have been widened above was not
+	p := planner{t: x.t}
+	if above := p.above(n); !w.CPUs.set.Intersects(&above) {
+		// What should have been widened above was not: it would stay on all that
+		// the parent has, unnoticed.
+		return false
 	}
 	var changes []change
 	for _, above := range x.t.mayHaveAbove(n) {

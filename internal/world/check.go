@@ -323,6 +323,9 @@ func (w *World) fellBack(path string) bool {
 		if err != nil || e.OwnCPUs.IsEmpty() {
 			continue
 		}
+		if e.OwnCPUs.SubsetOf(&w.offline) {
+			return true // written by a daemon that was not told yet
+		}
 		if all = all.And(e.OwnCPUs); all.SubsetOf(&w.offline) {
 			return !all.IsEmpty()
 		}
