@@ -263,9 +263,11 @@ var defects = []struct {
 	{"D182", 9120191, []sim.Fault{sim.LateEffect, sim.Disk, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
 		"the same as D181, where best effort in the slice has no mask of its own"},
 	{"D183", 9122605, []sim.Fault{sim.Errors, sim.Lies, sim.Blind, sim.Unreadable, sim.Panics, sim.Unplugs},
-		sim.PropMove, false, "a container moves to CPUs that are off, and has all of its pod's, an owner's, instead"},
+		sim.PropMove, false, "the world did not see that all CPUs of a container's mask are off, but not its pod's"},
 	{"D184", 9126503, []sim.Fault{sim.Unreadable, sim.Disk, sim.Kills, sim.Reconnects}, sim.PropSettle, false,
 		"a resize of a capped container that nobody saw is taken for a limit of ours after a kill"},
+	{"D185", 9143176, []sim.Fault{sim.LateEffect, sim.Disk, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
+		"an owner that got another CPU for one that is off, where the disk hung, has that one again after a kill"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -523,12 +523,21 @@ func (r *recovery) same(saved, kernel cpuset.Set) bool {
 // it, unless the disk fails.
 func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool {
 	if n := cmp.Or(saved.Request, saved.CPUs.Count()); p.asks == int64(n)*1000 {
-		return saved.CPUs.Intersects(&r.newer) && p.kernel.Count() == n && !p.kernel.Intersects(&r.newer)
+		return r.replaced(saved.CPUs, stored) ||
+			saved.CPUs.Intersects(&r.newer) && p.kernel.Count() == n && !p.kernel.Intersects(&r.newer)
 	}
 	if p.kernel.IsEmpty() || r.same(saved.CPUs, p.kernel) {
 		return r.passes(p, stored, saved.CPUs)
 	}
 	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
+}
+
+// replaced says that the runtime stores others, which nobody has, for CPUs of the file that are off.
+func (r *recovery) replaced(saved, stored cpuset.Set) bool {
+	online := r.topo.Online()
+	on, others := saved.And(online), stored.Minus(saved)
+	return on != saved && stored.Count() == saved.Count() && stored.SubsetOf(&online) && on.SubsetOf(&stored) &&
+		!others.Intersects(&r.owners)
 }
 
 // promoted says that a pod was given CPUs since the file has it in the pool: its mask is what the
