@@ -268,6 +268,8 @@ var defects = []struct {
 		"a resize of a capped container that nobody saw is taken for a limit of ours after a kill"},
 	{"D185", 9143176, []sim.Fault{sim.LateEffect, sim.Disk, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
 		"an owner that got another CPU for one that is off, where the disk hung, has that one again after a kill"},
+	{"D186", 9208032, []sim.Fault{sim.Hangs, sim.Defects, sim.Kills, sim.Reconnects, sim.Unsaid}, sim.PropGrant, false,
+		"an owner loses CPUs at a Synchronize because not all of its containers run"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -22,8 +22,9 @@ type recovery struct {
 	topo   *topology.Topology
 	saved  map[string]state.Pod // by pod UID
 	caps   []state.Cap
-	lost   bool                  // there is no state file, and caps have to be guessed
-	known  func(uid string) bool // pods that this daemon placed itself
+	lost   bool // there is no state file, and caps have to be guessed
+	// placed are the pods, by UID, that this daemon placed itself, and what they own; nil: nothing.
+	placed map[string]*policy.Recovered
 	// limited are the containers, by ID, whose limit this daemon sets itself: the kernel's is no news.
 	limited map[string]bool
 	now     time.Time
@@ -56,7 +57,7 @@ type Recovery struct {
 // cgroups have, by path.
 func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]cgroup.Effective) {
 	r := recovery{reader: from.Reader, topo: from.Topology, now: from.Now, saved: from.Saved.Places(),
-		caps: from.Saved.Caps, lost: from.Saved.Revision == 0, known: func(string) bool { return false }}
+		caps: from.Saved.Caps, lost: from.Saved.Revision == 0}
 	event := r.synchronized(listed)
 	return event, r.observed
 }
@@ -175,9 +176,13 @@ func (r *recovery) follow(p *running, all bool) {
 		Resources: policy.Resources{RequestMilli: p.asks, LimitMilli: p.asks}})
 }
 
-// owned is how much a pod was found to own, in milli-CPUs.
+// owned is how much a pod owns, or was found to, in milli-CPUs.
 func (r *recovery) owned(p *running) int64 {
-	if o := p.pod.Recovered; o != nil && o.CPUs != nil {
+	o := p.pod.Recovered
+	if o == nil {
+		o = r.placed[p.pod.UID]
+	}
+	if o != nil && o.CPUs != nil {
 		return int64(o.CPUs.Count()) * 1000
 	}
 	return 0
@@ -631,11 +636,17 @@ func storedBy(containers []policy.Container) cpuset.Set {
 	return all
 }
 
-// podsOf lists the pods that the machine has placed already.
-func podsOf(m *policy.Machine) map[string]bool {
-	uids := map[string]bool{}
+// podsOf lists the pods that the machine has placed already, and what they own.
+func podsOf(m *policy.Machine) map[string]*policy.Recovered {
+	pods := map[string]*policy.Recovered{}
 	for _, p := range m.Checkpoint().Pods {
-		uids[p.UID] = true
+		pods[p.UID] = p.Recovered
 	}
-	return uids
+	return pods
+}
+
+// known says that this daemon placed a pod itself.
+func (r *recovery) known(uid string) bool {
+	_, placed := r.placed[uid]
+	return placed
 }

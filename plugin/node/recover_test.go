@@ -329,7 +329,7 @@ func TestACapIsKnownByWhatKubeletNeverAsksFor(t *testing.T) {
 		{"no less than its request", pod(policy.Burstable, be, 2000), 1000, 1000, 1000, false},
 		{"of a class that is not capped", pod(policy.Burstable, nil, 2000), 1000, 100, 100, false},
 	} {
-		r := &recovery{topo: grid(t, testGrid), known: func(string) bool { return false }}
+		r := &recovery{topo: grid(t, testGrid)}
 		got := r.container(c.pod, policy.Container{ID: "a-1", Name: "main",
 			Resources: policy.Resources{RequestMilli: c.request, LimitMilli: c.stored},
 			Asked:     policy.Asked{Quota: policy.QuotaOf(c.stored)}})
@@ -379,7 +379,7 @@ func TestALimitIsOursOrKubelets(t *testing.T) {
 			}
 		}
 		r := &recovery{topo: grid(t, testGrid), reader: kernel, observed: map[string]cgroup.Effective{},
-			known: func(string) bool { return false }, now: time.Unix(0, 0)}
+			now: time.Unix(0, 0)}
 		if c.cap > 0 {
 			r.caps = []state.Cap{{PodUID: "a", Container: "main", CapMilli: c.cap, Until: time.Unix(60, 0),
 				PreviousQuotaMilli: &c.was, RequestMilli: c.asked}}

@@ -55,18 +55,17 @@ func (t *takeover) begin(r *Request) {
 		t.request, t.current = nil, nil
 	}
 	t.c.o.At(failpoint.SyncBegun)
-	known := podsOf(t.c.machine.Machine)
+	placed := podsOf(t.c.machine.Machine)
 	t.unread = map[string]bool{}
-	for uid := range known {
+	for uid := range placed {
 		if t.c.machine.IsUnread(uid) {
 			t.unread[uid] = true
+			delete(placed, uid)
 		}
 	}
-	unread := t.unread
 	from := recovery{
 		topo: t.c.machine.Topology(), now: t.c.now,
-		known: func(uid string) bool { return known[uid] && !unread[uid] },
-		saved: t.saved.Places(), caps: t.saved.Caps, lost: t.saved.Revision == 0 && !t.taken,
+		placed: placed, saved: t.saved.Places(), caps: t.saved.Caps, lost: t.saved.Revision == 0 && !t.taken,
 		limited: t.c.writer.limited(),
 	}
 	if t.taken {
@@ -75,7 +74,7 @@ func (t *takeover) begin(r *Request) {
 	if t.c.o.Tree.Reads {
 		from.reader = seenReader(nil) // there is something to read
 	}
-	t.current = newTaking(from, *r.Inventory, t.taken, unread)
+	t.current = newTaking(from, *r.Inventory, t.taken, t.unread)
 	t.request = r
 	t.answerBy = t.c.now
 	if !r.Deadline.IsZero() {

@@ -408,7 +408,7 @@ func TestReadsAreOrderedByWorth(t *testing.T) {
 	}
 	listed.Pods = append(listed.Pods, lsr("ended", 2000))
 	r := recovery{
-		reader: s.kernel, topo: s.topo, known: func(string) bool { return false },
+		reader: s.kernel, topo: s.topo,
 		saved: map[string]state.Pod{"uid-recorded": {UID: "uid-recorded", CPUs: cpuset.Range(0, 1)}},
 	}
 	taken := newTaking(r, listed, false, nil)
