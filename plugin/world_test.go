@@ -270,6 +270,8 @@ var defects = []struct {
 		"an owner that got another CPU for one that is off, where the disk hung, has that one again after a kill"},
 	{"D186", 9208032, []sim.Fault{sim.Hangs, sim.Defects, sim.Kills, sim.Reconnects, sim.Unsaid}, sim.PropGrant, false,
 		"an owner loses CPUs at a Synchronize because not all of its containers run"},
+	{"D187", 9208476, []sim.Fault{sim.Unreadable, sim.Disk, sim.Kills}, sim.PropSettle, false,
+		"a cap stays for ever where the file is lost and its cgroup cannot be read at the Synchronize"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -114,7 +114,7 @@ func (t *takeover) proceed() {
 		t.answer()
 	case t.request == nil && t.reads.news:
 		t.reads.news, t.retryAt = false, t.c.now.Add(readAgainAfter) // a panic is no reason to hurry
-		if t.correct() && left == 0 && !t.readAgain() {
+		if t.correct() && left == 0 && !t.readAgain(t.current) {
 			t.current = nil
 			t.reads.forget()
 		}
@@ -126,10 +126,10 @@ func (t *takeover) proceed() {
 	}
 }
 
-// readAgain reports whether pods are left whose cgroups could not be read, and has them
-// read again later: nothing is written, and no owner starts, while one may run anywhere.
-func (t *takeover) readAgain() bool {
-	if len(t.current.unreadable(t.reads.seen, t.c.machine.IsUnread)) == 0 {
+// readAgain reports whether cgroups are left that could not be read, and has them read again later:
+// nothing is written, and no owner starts, while one may run anywhere.
+func (t *takeover) readAgain(current *taking) bool {
+	if len(current.unreadable(t.reads.seen, t.c.machine.IsUnread)) == 0 {
 		return false
 	}
 	t.retryAt = t.c.now.Add(readAgainAfter)
@@ -164,7 +164,7 @@ func (t *takeover) answer() {
 		}
 	}
 	t.followResizes(out.resized)
-	if len(t.reads.wanted) == 0 && len(t.unread) == 0 && t.c.machine.Unread() == 0 {
+	if len(t.reads.wanted) == 0 && len(t.unread) == 0 && t.c.machine.Unread() == 0 && !t.readAgain(current) {
 		t.reads.forget()
 	} else {
 		t.current, t.reads.news = current, true

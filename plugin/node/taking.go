@@ -223,12 +223,19 @@ func failed(seen map[query]reading, p *policy.Pod) bool {
 // queryOf is the read that tells what a pod owns.
 func queryOf(p *policy.Pod) query { return query{cleanOf(p.CgroupParent), ReadAll} }
 
-// unreadable lists the reads that failed of pods of which nothing else tells what they own.
+// unreadable lists the reads that failed of pods of which nothing else tells what they own and, where
+// there is no state file, of containers that may have a cap of ours.
 func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool) []query {
 	var list []query
 	for uid, p := range t.said {
 		if unread(uid) && failed(seen, &p) {
 			list = append(list, queryOf(&p))
+		}
+	}
+	for _, c := range t.limits {
+		q := query{cleanOf(c.CgroupPath), ReadAll}
+		if found, done := seen[q]; t.lost && done && found.err != nil && !errors.Is(found.err, cgroup.ErrGone) {
+			list = append(list, q)
 		}
 	}
 	slices.SortFunc(list, func(a, b query) int { return cmp.Compare(a.path, b.path) })
