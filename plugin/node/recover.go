@@ -132,8 +132,9 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 	case errors.Is(err, errUnread):
 		return 0, false
 	case err == nil && e.QuotaMilli > 0:
-		if request := weighed(e.Weight); request > 0 { // a resize to more raises the quota first
-			return min(request, e.QuotaMilli), true
+		// A resize to more raises the quota first. A weight alone takes nothing away: it may be nobody's.
+		if own := int64(p.kernel.Count()) * 1000; own > 0 && own < e.QuotaMilli && weighed(e.Weight) == own {
+			return own, true
 		}
 		return e.QuotaMilli, true
 	case err == nil && len(containers) == 0:
