@@ -272,6 +272,8 @@ var defects = []struct {
 		"an owner loses CPUs at a Synchronize because not all of its containers run"},
 	{"D187", 9208476, []sim.Fault{sim.Unreadable, sim.Disk, sim.Kills}, sim.PropSettle, false,
 		"a cap stays for ever where the file is lost and its cgroup cannot be read at the Synchronize"},
+	{"D188", 9312743, []sim.Fault{sim.LateEffect, sim.Blind, sim.Kills, sim.Unplugs}, sim.PropMove, false,
+		"an update that is answered late has the runtime write CPUs that the writer has given to others"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

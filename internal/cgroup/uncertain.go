@@ -73,6 +73,14 @@ func (t *Tree) MayUse(path string) cpuset.Set {
 	return t.mayUse(n)
 }
 
+// Mask is the mask of a cgroup, empty where it has none or where that is not known.
+func (t *Tree) Mask(path string) (mask cpuset.Set) {
+	if n := t.byPath[strings.Trim(path, "/")]; n != nil && !n.gone && n.own != nil && n.unsure == nil {
+		mask = *n.own
+	}
+	return mask
+}
+
 // MayGive is every CPU that a cgroup with a mask, made in the one at path, may be given: where
 // nothing of the mask is there the kernel gives all that is.
 func (t *Tree) MayGive(path string, mask cpuset.Set) cpuset.Set {

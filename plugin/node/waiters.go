@@ -202,14 +202,31 @@ func (c *Core) settle(w *waiter) {
 // created is no container then; one that runs keeps running where it is, and the writer
 // goes on.
 func (c *Core) refuse(w *waiter, why error) {
+	d := w.reply.Container
 	w.reply.Container = nil
 	if w.update {
+		w.reply.Container = c.asItIs(d)
 		c.o.Log.Error("an update is answered before its CPUs are free", "container", w.id, "err", why)
 	} else {
 		w.reply.Err = &policy.Refusal{Code: policy.Busy, Message: why.Error() + "; the container is tried again"}
 		c.take(policy.ContainerStopped{ID: w.id}, nil)
 	}
 	c.reply(w.reply)
+}
+
+// asItIs says of an owner that is to grow the mask that it has. Where an update names none, the runtime
+// writes the one that it stores: what the writer has taken from it since may be others'.
+func (c *Core) asItIs(d *policy.SetContainer) *policy.SetContainer {
+	if d == nil || d.Need.Own == nil || d.Container.CgroupPath == "" {
+		return nil
+	}
+	has := c.writer.tree.Mask(d.Container.CgroupPath)
+	if has.IsEmpty() || !has.SubsetOf(d.Need.Own) {
+		return nil
+	}
+	now := *d
+	now.Need.Own = &has
+	return &now
 }
 
 // nextDeadline is when the first of those that wait has to be answered.
