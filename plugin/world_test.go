@@ -274,6 +274,8 @@ var defects = []struct {
 		"a cap stays for ever where the file is lost and its cgroup cannot be read at the Synchronize"},
 	{"D188", 9312743, []sim.Fault{sim.LateEffect, sim.Blind, sim.Kills, sim.Unplugs}, sim.PropMove, false,
 		"an update that is answered late has the runtime write CPUs that the writer has given to others"},
+	{"D210", 9650200, []sim.Fault{sim.Errors, sim.LateEffect, sim.Disk}, sim.PropStart, false,
+		"an update that is answered late names the container's mask, of which its pod has lost a part"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -73,12 +73,17 @@ func (t *Tree) MayUse(path string) cpuset.Set {
 	return t.mayUse(n)
 }
 
-// Mask is the mask of a cgroup, empty where it has none or where that is not known.
-func (t *Tree) Mask(path string) (mask cpuset.Set) {
-	if n := t.byPath[strings.Trim(path, "/")]; n != nil && !n.gone && n.own != nil && n.unsure == nil {
-		mask = *n.own
+// Has is what a cgroup with a mask of its own has of what those above allow it, empty where it has
+// none or where that is not known.
+func (t *Tree) Has(path string) (cpus cpuset.Set) {
+	n := t.byPath[strings.Trim(path, "/")]
+	if n == nil || n.gone || n.own == nil {
+		return cpus
 	}
-	return mask
+	if may := t.mayHave(n); len(may) == 1 && n.unsure == nil {
+		cpus = may[0]
+	}
+	return cpus
 }
 
 // MayGive is every CPU that a cgroup with a mask, made in the one at path, may be given: where

@@ -214,13 +214,13 @@ func (c *Core) refuse(w *waiter, why error) {
 	c.reply(w.reply)
 }
 
-// asItIs says of an owner that is to grow the mask that it has. Where an update names none, the runtime
-// writes the one that it stores: what the writer has taken from it since may be others'.
+// asItIs says of an owner that is to grow what it has. Where an update names no CPUs, the runtime writes
+// those that it stores: what the writer has taken from it since, or from its pod, may be others'.
 func (c *Core) asItIs(d *policy.SetContainer) *policy.SetContainer {
 	if d == nil || d.Need.Own == nil || d.Container.CgroupPath == "" {
 		return nil
 	}
-	has := c.writer.tree.Mask(d.Container.CgroupPath)
+	has := c.writer.tree.Has(d.Container.CgroupPath)
 	if has.IsEmpty() || !has.SubsetOf(d.Need.Own) {
 		return nil
 	}
