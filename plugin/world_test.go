@@ -276,6 +276,9 @@ var defects = []struct {
 		"an update that is answered late has the runtime write CPUs that the writer has given to others"},
 	{"D210", 9650200, []sim.Fault{sim.Errors, sim.LateEffect, sim.Disk}, sim.PropStart, false,
 		"an update that is answered late names the container's mask, of which its pod has lost a part"},
+	{"D211", 9516560, []sim.Fault{sim.Errors, sim.LateEffect, sim.Blind, sim.Unreadable, sim.Disk, sim.Kills},
+		sim.PropMove, false,
+		"an owner that a Synchronize moved is taken to have a mask that nobody wrote"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

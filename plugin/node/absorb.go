@@ -268,7 +268,8 @@ func (w *writer) foreignTo(s *subject, is bool) {
 }
 
 // setContainer follows what was decided of a container. found is what cgroups were found to hold
-// where it comes of a takeover: the runtime may not have heard the reply of ours that has a mask.
+// where it comes of a takeover: no reply of ours made what was there before, and one to a daemon
+// that was killed the runtime may not have heard.
 func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	s := w.ctrs[d.Container.ID]
 	if s == nil {
@@ -282,15 +283,15 @@ func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	if s.path != "" && w.pods[d.Pod.UID] != nil && w.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
-		beside := d.Beside != nil || len(w.pods[d.Pod.UID].rooms) > 0
-		if s.logged == "" && (found == nil || !beside) {
+		masked := d.Need.Own != nil || d.Beside != nil || len(w.pods[d.Pod.UID].rooms) > 0
+		if s.logged == "" && (found == nil || w.reader == nil) {
 			c.OwnCPUs = w.replied(&d)
 		}
 		if err := w.tree.PutContainer(c); err != nil {
 			w.c.o.Log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err",
 				err)
 		}
-		if beside && found.missed(s.path) {
+		if masked && found.missed(s.path) && w.reader != nil {
 			w.tree.Unread(s.path)
 		}
 	}
