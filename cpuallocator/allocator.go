@@ -215,25 +215,42 @@ func (a *Allocator) read(free *cpuset.Set, r *Request) {
 	raws, foreign := s.raw[:n], s.foreign[:n]
 	for i := range m.cores {
 		c := &m.cores[i]
-		raw := countIn(&s.avail, c.cpus)
+		raw := bitOf(&s.avail, c.first) + bitOf(&s.avail, c.last)&c.second
+		if m.threads > 2 {
+			raw = countIn(&s.avail, c.cpus)
+		}
 		raws[i], foreign[i] = raw, raw < c.on
 		s.node[c.node].raw += int32(raw)
 		s.l3raw[c.l3] += int32(raw)
-		if a.q.kept > 0 {
-			keep := countIn(&r.Keep, c.cpus)
-			s.keep[i], foreign[i] = keep, raw+keep < c.on
-			s.node[c.node].kept += int32(keep)
-		}
+	}
+	if a.q.kept > 0 {
+		a.readKept(&r.Keep)
 	}
 	a.q.exclusive, a.q.strategy = r.Exclusive, r.Strategy
+}
+
+// readKept counts what is kept, core by core.
+func (a *Allocator) readKept(kept *cpuset.Set) {
+	s, m := &a.s, a.m
+	for i := range m.cores {
+		c := &m.cores[i]
+		keep := countIn(kept, c.cpus)
+		s.keep[i], s.foreign[i] = keep, s.raw[i]+keep < c.on
+		s.node[c.node].kept += int32(keep)
+	}
 }
 
 // countIn says how many of some CPUs a set has.
 func countIn(set *cpuset.Set, cpus []int16) (n int16) {
 	for _, cpu := range cpus {
-		n += int16(set.Word(int(cpu)>>6) >> (cpu & 63) & 1)
+		n += bitOf(set, cpu)
 	}
 	return n
+}
+
+// bitOf is 1 if the set has a CPU that the machine has; the mask saves a check of bounds.
+func bitOf(set *cpuset.Set, cpu int16) int16 {
+	return int16(set.Word(int(cpu)>>6&(cpuset.Words-1)) >> (cpu & 63) & 1)
 }
 
 // mark finds the cores of PCPULevel owners, and the cores and nodes that the

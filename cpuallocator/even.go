@@ -151,7 +151,9 @@ func (a *Allocator) tryShares(set *nodeSet, score Score) {
 				best, where, found = cost, holder, true
 			}
 		}
-		a.assign(set, &d, where)
+		if d.rest > 0 { // the holder tried last need not be the best
+			a.assign(set, &d, where)
+		}
 		score.Strategy = 0
 		if a.m.nested() {
 			score.add(&best)

@@ -136,8 +136,11 @@ func (a *Allocator) listL3s(node int) {
 
 func (a *Allocator) listL3(rank int) {
 	s := &a.s.l3
-	item := l3Item{rank: int16(rank), raw: a.s.l3raw[rank]}
-	inPlace, had := a.addGroups(&item, a.m.l3s[rank].groups)
+	n := len(s.list)
+	s.list = s.list[:n+1]
+	item := &s.list[n]
+	*item = l3Item{rank: int16(rank), raw: a.s.l3raw[rank]}
+	inPlace, had := a.addGroups(item, a.m.l3s[rank].groups)
 	switch {
 	case !inPlace:
 	case had || s.open[rank]:
@@ -151,8 +154,9 @@ func (a *Allocator) listL3(rank int) {
 			s.tally[k].add(&item.tally[k])
 		}
 	case item.usable > 0:
-		s.list = append(s.list, item)
+		return
 	}
+	s.list = s.list[:n]
 }
 
 // addGroups adds the groups of cores that an L3 has on the nodes in hand.
@@ -377,10 +381,11 @@ func (a *Allocator) classes() {
 		}
 		after, sumsAfter := a.bounds(i + 1)
 		most, sums := a.bounds(i)
-		for k, t := range s.list[i].tally {
-			for sort, count := range t {
-				most[k][sort] = max(count, after[k][sort])
-				sums[k][sort] = count + sumsAfter[k][sort]
+		for k := range most {
+			t, m, u, m1, u1 := &it.tally[k], &most[k], &sums[k], &after[k], &sumsAfter[k]
+			for sort := range t {
+				m[sort] = max(t[sort], m1[sort])
+				u[sort] = t[sort] + u1[sort]
 			}
 		}
 	}
@@ -499,9 +504,11 @@ func (a *Allocator) futile(i int, missing int32, p *partial) bool {
 func (a *Allocator) boundOf(i int, missing int32) (form, bool) {
 	s := &a.s.l3
 	most, sums := a.bounds(i)
-	for k, t := range a.depthTally(len(s.chosen)) {
-		for sort, count := range t {
-			s.relax[k][sort] = count + min(missing*most[k][sort], sums[k][sort])
+	inHand := a.depthTally(len(s.chosen))
+	for k := range inHand {
+		t, relaxed, m, u := &inHand[k], &s.relax[k], &most[k], &sums[k]
+		for sort := range t {
+			relaxed[sort] = t[sort] + min(missing*m[sort], u[sort])
 		}
 	}
 	f, _, ok := a.formOf(s.relax, s.want)

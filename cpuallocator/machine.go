@@ -18,6 +18,7 @@ const maxTableNodes = 10
 // order of the slices. Whatever has no online CPU is not here.
 type machine struct {
 	cores   []core
+	every   []int16 // all cores
 	coreOf  []int16 // by CPU number; -1 unknown or offline
 	words   int     // 64-CPU words that hold every online CPU
 	groups  []group
@@ -48,6 +49,9 @@ func (r *regularity) nested() bool { return r.oneSocket && r.l3InOneNode }
 type core struct {
 	cpus   []int16 // online threads, ascending
 	on     int16
+	second int16 // 1 if the core has a second thread
+	first  int16 // its first thread
+	last   int16 // its last, the second of two
 	kind   uint8
 	node   int16
 	socket int16
@@ -203,6 +207,7 @@ func (m *machine) measure(t *topology.Topology) {
 		c := &m.cores[i]
 		m.threads = max(m.threads, int(c.on))
 		m.online += int(c.on)
+		m.every = append(m.every, int16(i))
 		m.nodes[c.node].cores = append(m.nodes[c.node].cores, int16(i))
 		m.nodes[c.node].online += int(c.on)
 		m.uniform = m.uniform && c.on == m.cores[0].on
@@ -215,6 +220,7 @@ func (m *machine) measure(t *topology.Topology) {
 		if m.kinds == 1 {
 			c.kind = 0
 		}
+		c.first, c.last, c.second = c.cpus[0], c.cpus[c.on-1], min(c.on-1, 1)
 		c.tally, c.sort = c.group*int16(m.kinds)+int16(c.kind), sortWhole
 		if c.on == 1 {
 			c.sort = sortLone

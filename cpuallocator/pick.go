@@ -5,6 +5,7 @@ import "github.com/quietcore/quietcore/cpuset"
 // picker is the scratch space of the choice of cores.
 type picker struct {
 	pool   []int16 // cores that CPUs may come from, ascending
+	open   []bool  // by group: its cores may be in the pool
 	choice []int16
 	table  []price
 	prices [2][]price // by kind, of every number of CPUs
@@ -12,8 +13,8 @@ type picker struct {
 }
 
 func newPicker(m *machine) picker {
-	p := picker{pool: make([]int16, 0, len(m.cores)), choice: make([]int16, len(m.cores)),
-		tally: make([]sorts, m.kinds)}
+	p := picker{pool: make([]int16, 0, len(m.cores)), open: make([]bool, len(m.groups)),
+		choice: make([]int16, len(m.cores)), tally: make([]sorts, m.kinds)}
 	if m.threads > 2 {
 		p.table = make([]price, maxTable)
 		for k := range p.prices {
@@ -51,11 +52,7 @@ func (a *Allocator) pickCores(node, n int) {
 	s.l3.node = node
 	s.l3.base = s.base
 	s.l3.chosen = s.l3.chosen[:0]
-	a.listPool(node, -1)
-	clear(s.pick.tally)
-	for _, c := range s.pick.pool {
-		s.pick.tally[a.m.cores[c].kind][int(s.sort[c])]++
-	}
+	a.openGroups()
 	efficiency := 0
 	if a.m.kinds > 1 {
 		if node >= 0 {
@@ -66,43 +63,54 @@ func (a *Allocator) pickCores(node, n int) {
 		}
 		_, efficiency, _ = a.formOf(s.pick.tally, n)
 	}
-	a.pickKind(node, n-efficiency, 0)
-	a.pickKind(node, efficiency, 1)
+	a.pickKind(n-efficiency, 0)
+	a.pickKind(efficiency, 1)
 }
 
-// listPool lists the cores of the nodes in hand and the open L3s that offer
-// CPUs, of one kind or, with -1, of all.
-func (a *Allocator) listPool(node, kind int) {
-	s := &a.s
-	s.pick.pool = s.pick.pool[:0]
-	if node >= 0 {
-		for _, i := range a.m.nodes[node].cores {
-			a.addToPool(i, kind)
+// openGroups finds the groups of cores on the nodes in hand (or on one) and in the open
+// L3s, and adds up what they offer.
+func (a *Allocator) openGroups() {
+	s, kinds, node := &a.s, a.m.kinds, a.s.l3.node
+	clear(s.pick.tally)
+	for id := range a.m.groups {
+		g := &a.m.groups[id]
+		s.pick.open[id] = s.nodes.in[g.node] && s.nodes.socket[g.socket] && s.l3.open[g.l3] &&
+			(node < 0 || int(g.node) == node)
+		if s.pick.open[id] {
+			for k := range kinds {
+				s.pick.tally[k].add(&s.tally[id*kinds+k])
+			}
 		}
-		return
-	}
-	for i := range a.m.cores {
-		a.addToPool(int16(i), kind)
 	}
 }
 
-func (a *Allocator) addToPool(i int16, kind int) {
-	s, c := &a.s, &a.m.cores[i]
-	if s.usable[i] == 0 || !s.nodes.in[c.node] || !s.nodes.socket[c.socket] || !s.l3.open[c.l3] ||
-		kind >= 0 && int(c.kind) != kind || a.q.cleanOnly && s.bad[i] {
-		return
+// listPool lists the cores of a kind in the open groups that offer CPUs.
+func (a *Allocator) listPool(kind int) {
+	s := &a.s
+	pool, n := s.pick.pool[:cap(s.pick.pool)], 0
+	cores := a.m.every
+	if s.l3.node >= 0 {
+		cores = a.m.nodes[s.l3.node].cores
 	}
-	s.pick.pool = append(s.pick.pool, i)
+	for _, i := range cores {
+		c := &a.m.cores[i]
+		if !s.pick.open[c.group] || int(c.kind) != kind {
+			continue
+		}
+		pool[n] = i // and stays if it counts
+		if s.usable[i] > 0 && !(a.q.cleanOnly && s.bad[i]) {
+			n++
+		}
+	}
+	s.pick.pool = pool[:n]
 }
 
 // pickKind takes n CPUs of one kind of core.
-func (a *Allocator) pickKind(node, n, kind int) {
+func (a *Allocator) pickKind(n, kind int) {
 	if n == 0 {
 		return
 	}
-	if a.m.kinds > 1 {
-		a.listPool(node, kind)
-	}
+	a.listPool(kind)
 	switch {
 	case a.q.mode == isolated || a.q.spread && a.m.threads <= 2:
 		a.pickSpread(n)

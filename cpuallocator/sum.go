@@ -15,9 +15,12 @@ const (
 )
 
 func (t *sorts) add(o *sorts) {
-	for i := range t {
-		t[i] += o[i]
-	}
+	t[0] += o[0]
+	t[1] += o[1]
+	t[2] += o[2]
+	t[3] += o[3]
+	t[4] += o[4]
+	t[5] += o[5]
 }
 
 // newCores is how many of the cores the result is not on yet.
@@ -55,7 +58,8 @@ func (b *baseSum) add(o *baseSum) {
 	b.efficiency += o.efficiency
 }
 
-// sum adds up groups and nodes.
+// sum adds up groups and nodes. It has no branch that depends on which CPUs are free: on a
+// machine in use none can be foreseen.
 func (a *Allocator) sum() {
 	s, m := &a.s, a.m
 	clear(s.tally)
@@ -65,30 +69,37 @@ func (a *Allocator) sum() {
 	}
 	a.q.cleanOnly = false
 	n := len(m.cores)
-	usable, had, foreign, bad, sorted := s.usable[:n], s.had[:n], s.foreign[:n], s.bad[:n], s.sort[:n]
+	usable, had, sorted := s.usable[:n], s.had[:n], s.sort[:n]
+	foreign, beside, bad := s.foreign[:n], s.beside[:n], s.bad[:n]
 	for i := range m.cores {
 		c := &m.cores[i]
-		if had[i] > 0 {
-			a.sumHad(i, &s.group[c.group])
-			s.node[c.node].had += int32(had[i])
-		}
-		f := usable[i]
-		if f == 0 {
-			continue
-		}
 		g := &s.group[c.group]
-		g.usable += int32(f)
-		if !bad[i] {
-			g.clean += int32(f)
+		sort := c.sort
+		if foreign[i] {
+			sort = sortBeside
 		}
-		sort := int(c.sort)
-		if foreign[i] || had[i] > 0 {
-			sort = a.sortOf(i)
+		if foreign[i] && beside[i] {
+			sort = sortOwner
 		}
-		sorted[i] = uint8(sort)
-		s.tally[c.tally][sort]++
-		if m.threads > 2 {
-			g.cores += a.coreKey(i, sort)
+		if had[i] > 0 {
+			a.sumHad(i, g)
+			s.node[c.node].had += int32(had[i])
+			if usable[i] == 0 {
+				continue
+			}
+			sort = uint8(a.sortOf(i))
+		}
+		f := int32(usable[i])
+		clean := f
+		if bad[i] {
+			clean = 0
+		}
+		g.usable += f
+		g.clean += clean
+		sorted[i] = sort
+		s.tally[c.tally][sort] += min(f, 1)
+		if m.threads > 2 && f > 0 {
+			g.cores += a.coreKey(i, int(sort))
 		}
 	}
 	a.sumGroups()

@@ -69,13 +69,14 @@ func (a *Allocator) formOfThreads(want int) (best form, efficiency int, ok bool)
 	for _, i := range s.chosen {
 		s.open[s.list[i].rank] = true
 	}
+	a.openGroups()
 	least := want
 	if a.m.kinds > 1 {
 		least = 0
-		a.listPool(s.node, 1)
+		a.listPool(1)
 		a.priceAll(want, p.prices[1])
 	}
-	a.listPool(s.node, 0)
+	a.listPool(0)
 	a.priceAll(want, p.prices[0])
 	for _, i := range s.chosen {
 		s.open[s.list[i].rank] = false
