@@ -279,6 +279,9 @@ var defects = []struct {
 	{"D211", 9516560, []sim.Fault{sim.Errors, sim.LateEffect, sim.Blind, sim.Unreadable, sim.Disk, sim.Kills},
 		sim.PropMove, false,
 		"an owner that a Synchronize moved is taken to have a mask that nobody wrote"},
+	{"D212", 9519987, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Defects, sim.Kills},
+		sim.PropBeside, false,
+		"an answer looks at the tree while the routine that takes decisions into it waits for a read"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// absorb brings the tree up to what a batch decided. It writes nothing.
+// absorb brings the tree up to what a batch decided. It writes nothing, and reads nothing before the
+// tree has all of the batch: answers that wait look at the tree while the routine waits for a read.
 func (w *writer) absorb(b batch) {
 	if b.topo != nil {
 		w.topo, w.rev = b.topo, b.rev
@@ -52,13 +53,6 @@ func (w *writer) absorb(b batch) {
 			w.c.o.Notify(d)
 		}
 	}
-	if b.live {
-		w.live = true
-		w.findSlices()
-		if w.reader != nil {
-			w.tree.LookAbove(w.reader.CPUs) // before the first write
-		}
-	}
 	for path, found := range b.observed {
 		w.tree.Observe(path, found)
 	}
@@ -70,6 +64,13 @@ func (w *writer) absorb(b batch) {
 	w.limits.soon = append(w.limits.soon, b.soon...)
 	if b.audit {
 		w.startAudit()
+	}
+	if b.live {
+		w.live = true
+		w.findSlices()
+		if w.reader != nil {
+			w.tree.LookAbove(w.reader.CPUs) // before the first write
+		}
 	}
 }
 
@@ -397,7 +398,6 @@ func (w *writer) putSlice(pod string) {
 	}
 	if w.reader != nil {
 		w.tree.Unread(path)
-		w.readBackMask(path)
 	}
 }
 
