@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -335,7 +336,7 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		if replan = w.freed(); replan {
 			return cgroup.ErrSkipRest
 		}
-		if w.outdated() || w.widensAround(next) {
+		if w.outdated() || w.widensAround(next) || w.comesInto(next) {
 			w.inbox.at, w.inbox.held = w.c.now, time.Time{}
 			return cgroup.ErrSkipRest
 		}
@@ -386,6 +387,22 @@ func (w *writer) widensAround(next cgroup.Write) bool {
 		return slices.ContainsFunc(b.decisions, func(d policy.Decision) bool {
 			pod, ok := d.(policy.SetPod)
 			return ok && cgroup.Parent(pod.Pod.CgroupParent) == next.Path
+		})
+	})
+}
+
+// comesInto says whether a container that the tree does not know yet, or not as it is made, comes with
+// a mask of its own into a cgroup that is written: where the cgroup is left nothing of that mask, the
+// kernel gives the container all that is left, its neighbours' CPUs as well.
+func (w *writer) comesInto(next cgroup.Write) bool {
+	in := func(path string) bool { return strings.HasPrefix(cleanOf(path), next.Path+"/") }
+	return !next.CPUs.IsZero() && slices.ContainsFunc(w.inbox.batches, func(b batch) bool {
+		return slices.ContainsFunc(b.made, func(m made) bool {
+			c := w.ctrs[m.id]
+			return c != nil && in(c.path)
+		}) || slices.ContainsFunc(b.decisions, func(d policy.Decision) bool {
+			c, ok := d.(policy.SetContainer)
+			return ok && c.Beside != nil && in(c.Container.CgroupPath)
 		})
 	})
 }
