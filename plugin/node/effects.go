@@ -18,6 +18,7 @@ type effects struct {
 
 // pending is an effect that is under way, and what is done with its result.
 type pending struct {
+	effect *Effect
 	then   func(*Result)
 	giveUp time.Time // zero: never
 	hung   bool      // given up
@@ -33,7 +34,7 @@ const (
 
 // perform asks for an effect; then is called with its result in a later step.
 func (c *Core) perform(e *Effect, then func(*Result)) *pending {
-	p := &pending{then: then}
+	p := &pending{effect: e, then: then}
 	c.effects.last++
 	e.Op = c.effects.last
 	c.effects.pending[e.Op] = p
@@ -69,6 +70,16 @@ func (f *effects) expire(now time.Time) {
 		f.hung++
 		p.then(&Result{Err: errHangs})
 	}
+}
+
+// hangs says that a read like this one was given up and has not come back.
+func (f *effects) hangs(e *Effect) bool {
+	for _, p := range f.pending {
+		if p.hung && p.effect.Kind == e.Kind && p.effect.Path == e.Path {
+			return true
+		}
+	}
+	return false
 }
 
 func (f *effects) next() time.Time {
@@ -110,9 +121,15 @@ func (c *Core) resume(name string, r *routine, result *Result, ended func(panick
 	}
 }
 
-// refused is the result of a read that is not begun; nil: it is.
+// refused is the result of a read that is not begun; nil: it is. One that hangs is not begun again: each
+// would cost its time, and all others in the end.
 func (c *Core) refused(e *Effect) *Result {
-	if e.Kind == Write || e.Kind == Save || c.effects.hung < maxHung {
+	switch {
+	case e.Kind == Write || e.Kind == Save || c.effects.hung == 0:
+		return nil
+	case c.effects.hangs(e):
+		return &Result{Err: fmt.Errorf("%s of cgroup %s is not begun: one before does not come back", e.Kind, e.Path)}
+	case c.effects.hung < maxHung:
 		return nil
 	}
 	return &Result{Err: fmt.Errorf("%s of cgroup %s is not begun: %d others do not come back", e.Kind, e.Path,

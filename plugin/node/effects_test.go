@@ -59,8 +59,8 @@ func TestAReadThatHangsIsGivenUp(t *testing.T) {
 func TestNoReadIsBegunBesideManyThatHang(t *testing.T) {
 	s := newStepped(t)
 	s.hangs = isRead
-	for range maxHung {
-		s.begin(func(do do) { do(Effect{Kind: ReadAll, Path: "hangs"}) }, func(any) {})
+	for i := range maxHung {
+		s.begin(func(do do) { do(Effect{Kind: ReadAll, Path: fmt.Sprint("hangs", i)}) }, func(any) {})
 	}
 	one := func(kind EffectKind) (result *Result) {
 		s.begin(func(do do) { result = do(Effect{Kind: kind, Path: slice}) }, func(any) {})
@@ -83,6 +83,33 @@ func TestNoReadIsBegunBesideManyThatHang(t *testing.T) {
 	s.resume(func(e *Effect) bool { return e == first })
 	if r := one(ReadCPUs); r == nil || r.Err != nil {
 		t.Errorf("after one came back the result is %+v", r)
+	}
+}
+
+// A read that hangs is not begun again: it would hang, too, and keep all others from being begun.
+func TestAReadThatHangsIsNotBegunAgain(t *testing.T) {
+	s := newStepped(t)
+	s.hangs = at(ReadCPUs, slice)
+	read := func(path string) (result *Result) {
+		s.begin(func(do do) { result = do(Effect{Kind: ReadCPUs, Path: path}) }, func(any) {})
+		s.run()
+		return result
+	}
+	read(slice)
+	s.pass(readLimit)
+	for range maxHung {
+		if r := read(slice); r == nil || r.Err == nil || !strings.Contains(r.Err.Error(), "not begun") {
+			t.Fatalf("the result is %+v", r)
+		}
+	}
+	s.wantHanging(1, "the first")
+	if r := read("kubepods/besteffort"); r == nil || r.Err != nil {
+		t.Errorf("of another cgroup the result is %+v", r)
+	}
+	s.hangs = nil
+	s.resume(isRead)
+	if r := read(slice); r == nil || r.Err != nil {
+		t.Errorf("after it came back the result is %+v", r)
 	}
 }
 
