@@ -196,7 +196,7 @@ func memsOf(s *cpuset.Set) cpuset.Set {
 	return *s
 }
 
-// setPod follows what was decided of a pod. Where its cgroup was not seen, an owner may have any mask.
+// setPod follows what was decided of a pod. Where its cgroup was not seen, it may have any mask.
 func (w *writer) setPod(d policy.SetPod, found observations) {
 	s := w.pods[d.Pod.UID]
 	first := s == nil
@@ -218,8 +218,7 @@ func (w *writer) setPod(d policy.SetPod, found observations) {
 		w.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
 	w.keepRoom(s, &d)
-	owns := d.Need.Own != nil || w.c.machine.Mixed(d.Pod.UID)
-	if first && owns && found.missed(s.path) && w.reader != nil {
+	if first && found.missed(s.path) && w.reader != nil {
 		w.tree.Unread(s.path)
 	}
 	s.asked = cgroup.Quota(d.Asked)

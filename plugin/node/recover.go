@@ -34,7 +34,7 @@ type recovery struct {
 	owners   cpuset.Set                  // what owners have by masks or by the state file
 	newer    cpuset.Set                  // what owners have that the state file does not name
 	places   map[string]cpuset.Set       // what pods were found to own, by UID
-	observed map[string]cgroup.Effective // own masks found, by path
+	observed map[string]cgroup.Effective // what was read, by path
 	resized  []policy.PodResized         // what was missed
 }
 
@@ -238,9 +238,7 @@ func (r *recovery) read(path string) cpuset.Set {
 	if err != nil {
 		return cpuset.Set{}
 	}
-	if !e.OwnCPUs.IsEmpty() {
-		r.observed[path] = e
-	}
+	r.observed[path] = e
 	return e.OwnCPUs
 }
 

@@ -81,7 +81,7 @@ type taking struct {
 	// What the answer said and was corrected to since.
 	said     map[string]policy.Pod
 	limits   map[string]policy.Container
-	observed map[string]bool
+	observed map[string]bool // cgroups that were read, by path; true: it had a mask
 	followed map[string]bool // resizes, by sandbox
 }
 
@@ -263,8 +263,8 @@ func (t *taking) note(out *takingResult) {
 	for _, c := range out.event.Containers {
 		t.limits[c.ID] = c
 	}
-	for path := range out.observed {
-		t.observed[path] = true
+	for path, e := range out.observed {
+		t.observed[path] = t.observed[path] || !e.OwnCPUs.IsEmpty()
 	}
 	for _, e := range out.resized {
 		t.followed[e.Sandbox] = true
@@ -313,7 +313,9 @@ func (t *taking) correct(seen map[query]reading) changes {
 		})
 	}
 	for path, e := range now.observed {
-		if !t.observed[path] || entered[cleanOf(path)] || entered[parentOf(cleanOf(path))] {
+		masked, read := t.observed[path]
+		news := !read || !masked && !e.OwnCPUs.IsEmpty()
+		if news || entered[cleanOf(path)] || entered[parentOf(cleanOf(path))] {
 			c.observed[path] = e
 		}
 	}
