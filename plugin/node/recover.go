@@ -501,7 +501,7 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	}
 	switch {
 	case isSaved && !saved.CPUs.IsEmpty() && !r.outdated(p, saved, stored):
-		return saved.Recovered()
+		return r.left(saved)
 	case !stored.IsEmpty() && (r.same(stored, kernel) || r.passes(p, stored, kernel)):
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	case !kernel.IsEmpty():
@@ -534,6 +534,16 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 		return r.passes(p, stored, saved.CPUs)
 	}
 	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
+}
+
+// left is what a pod has of its place in the file: what is another's that came since was taken from it
+// by a resize that is not saved.
+func (r *recovery) left(saved state.Pod) *policy.Recovered {
+	found := saved.Recovered()
+	if rest := saved.CPUs.Minus(r.newer); rest != saved.CPUs && !rest.IsEmpty() {
+		found.CPUs, found.Request = &rest, 0
+	}
+	return found
 }
 
 // replaced says that the runtime stores others, which nobody has, for CPUs of the file that are off.
