@@ -291,6 +291,9 @@ var defects = []struct {
 	{"D212", 9519987, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Defects, sim.Kills},
 		sim.PropBeside, false,
 		"an answer looks at the tree while the routine that takes decisions into it waits for a read"},
+	{"D213", 9653493, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Disk, sim.Kills, sim.Unplugs},
+		sim.PropSettle, false,
+		"a write that may still take effect is waited for as long as the cgroup's mask is written again and again"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

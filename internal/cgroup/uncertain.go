@@ -53,10 +53,8 @@ type uncertainty struct {
 	unread bool
 	// inFlight are masks of writes that were given up and may still take effect.
 	inFlight []*cpuset.Set
-	// since is when the mask own was first read after the last such write; zero:
-	// not yet.
+	// since is when the mask was first read after the last such write; zero: not yet.
 	since time.Time
-	own   cpuset.Set
 }
 
 // MayUse is every CPU that a cgroup may allow at this moment, by what is known of it or,
@@ -168,7 +166,7 @@ func (t *Tree) failedWrite(n *node, w Write, err error) {
 	may := w.CPUs.may()
 	if errors.Is(err, ErrInFlight) {
 		u.inFlight = append(u.inFlight, may...)
-		u.since, u.own = time.Time{}, cpuset.Set{}
+		u.since = time.Time{}
 		return
 	}
 	u.masks = append(u.masks, may...)
@@ -216,8 +214,8 @@ func (t *Tree) Uncertain() []string {
 }
 
 // ReadBack settles what is uncertain about a cgroup by what was read of it at a
-// time. What may still come of writes in flight is settled when the same mask is
-// read again after InFlightFor.
+// time. What may still come of writes in flight is settled when it is read again after
+// InFlightFor, whatever else was written meanwhile.
 func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 	n := t.byPath[strings.Trim(path, "/")]
 	if n == nil {
@@ -228,8 +226,8 @@ func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 	u := n.unsure
 	switch {
 	case u == nil:
-	case u.since.IsZero() || u.own != e.OwnCPUs || at.Before(u.since):
-		u.since, u.own = at, e.OwnCPUs
+	case u.since.IsZero() || at.Before(u.since):
+		u.since = at
 	case at.Sub(u.since) >= InFlightFor:
 		u.inFlight = nil
 		if len(u.masks) == 0 && u.seen.IsEmpty() {
