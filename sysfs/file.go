@@ -18,6 +18,9 @@ const (
 
 var errMissing = errors.New("is missing")
 
+// errUnknown: the kernel has the file and no number for it.
+var errUnknown = errors.New("unknown")
+
 // text reads one file and trims the value. It does not open a pipe or device in a
 // copied tree, which could block forever.
 func (r *reader) text(name string) (string, error) {
@@ -144,7 +147,7 @@ func parseNumber(text string) (int, error) {
 	case err != nil:
 		return 0, fmt.Errorf("%s is not a number", quote(text))
 	case n < 0:
-		return 0, fmt.Errorf("is %d, which means unknown", n)
+		return 0, fmt.Errorf("is %d, which means %w", n, errUnknown)
 	}
 	return int(n), nil
 }

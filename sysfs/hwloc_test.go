@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/txtar"
+
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/sysfs"
 	"github.com/quietcore/quietcore/sysfs/sysfstest"
@@ -97,6 +99,26 @@ func TestMadeMachinesAsHwlocSeesThem(t *testing.T) {
 			compareWithHwloc(t, got, runLstopo(t, lstopo, root))
 		})
 	}
+}
+
+// TestTheArm64ServerAsHwlocSeesIt holds a fixture against the reference; the other fixtures
+// lack files that hwloc insists on.
+func TestTheArm64ServerAsHwlocSeesIt(t *testing.T) {
+	lstopo := findLstopo(t)
+	a, err := txtar.ParseFile("testdata/arm64-server.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, _ := fixture(a)
+	root := t.TempDir()
+	if err := os.CopyFS(filepath.Join(root, "sys"), tree); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := sysfs.Read(os.DirFS(root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compareWithHwloc(t, got, runLstopo(t, lstopo, root))
 }
 
 func findLstopo(t *testing.T) string {

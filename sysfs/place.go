@@ -245,7 +245,10 @@ func (r *reader) readDies() {
 			places[i].die = 0
 		}
 	}
-	r.warnMisses(file, &m, "a socket counts as one die")
+	// Since 5.18 the kernel shows dies on x86 alone; before, other architectures had -1.
+	if shown := m.cpus != r.online; shown || !errors.Is(m.first, errMissing) && !errors.Is(m.first, errUnknown) {
+		r.warnMisses(file, &m, "a socket counts as one die")
+	}
 	for i, id := range dense(len(places), func(i int) place { return places[i] }) {
 		r.cpus[i].Die = id
 	}

@@ -11,16 +11,24 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/quietcore/quietcore/policy"
 )
 
-var update = flag.Bool("update", false, "rewrite the results in docs/semantics.md")
+var update = flag.Bool("update", false, "rewrite the results in docs/semantics.md and testdata")
 
 // play runs a script and returns the lines.
 func play(t *testing.T, text []byte) []Line {
 	t.Helper()
-	f, p := load(t, text)
+	return playOn(t, text, func(dir string) (fs.FS, error) { return os.DirFS(dir), nil })
+}
+
+func playOn(t *testing.T, text []byte, openSysfs func(dir string) (fs.FS, error)) []Line {
+	t.Helper()
+	f, p := loadOn(t, text, openSysfs)
 	var lines []Line
 	for _, s := range f.Steps {
 		line, err := p.Play(s)
@@ -35,11 +43,16 @@ func play(t *testing.T, text []byte) []Line {
 // load makes the node of a script.
 func load(t *testing.T, text []byte) (*File, *Player) {
 	t.Helper()
+	return loadOn(t, text, func(dir string) (fs.FS, error) { return os.DirFS(dir), nil })
+}
+
+func loadOn(t *testing.T, text []byte, openSysfs func(dir string) (fs.FS, error)) (*File, *Player) {
+	t.Helper()
 	f, err := Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	topo, _, err := f.Topology.Build(func(dir string) (fs.FS, error) { return os.DirFS(dir), nil })
+	topo, _, err := f.Topology.Build(openSysfs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,14 +66,40 @@ func load(t *testing.T, text []byte) (*File, *Player) {
 // TestSemantics plays every script in docs/semantics.md and compares it with the
 // result printed below it. Run with -update after a change that is meant.
 func TestSemantics(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "semantics.md")
+	n := playPage(t, filepath.Join("..", "..", "docs", "semantics.md"), os.DirFS)
+	if n < 10 {
+		t.Errorf("semantics.md has %d scripts", n)
+	}
+}
+
+// TestAnArm64Server plays what the proposal says of Arm on the /sys of a server: what it
+// has is refused or set aside by architecture, the rest goes by the machine.
+func TestAnArm64Server(t *testing.T) {
+	n := playPage(t, filepath.Join("testdata", "arm64.md"), func(name string) fs.FS {
+		a, err := txtar.ParseFile(filepath.Join("..", "..", "sysfs", "testdata", name+".txtar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree := fstest.MapFS{}
+		for _, f := range a.Files {
+			tree[f.Name] = &fstest.MapFile{Data: f.Data, Mode: 0o444}
+		}
+		return tree
+	})
+	if n < 5 {
+		t.Errorf("%d scripts", n)
+	}
+}
+
+// playPage plays the scripts of a page and counts them.
+func playPage(t *testing.T, path string, sysfs func(dir string) fs.FS) (n int) {
+	t.Helper()
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rest := string(doc)
 	var out strings.Builder
-	n := 0
 	for {
 		before, after, ok := strings.Cut(rest, "```yaml\n")
 		if !ok {
@@ -69,12 +108,12 @@ func TestSemantics(t *testing.T) {
 		}
 		body, tail, ok := strings.Cut(after, "```\n")
 		if !ok {
-			t.Fatal("a script in semantics.md does not end")
+			t.Fatalf("a script in %s does not end", path)
 		}
 		out.WriteString(before + "```yaml\n" + body + "```\n")
 		n++
 		var got strings.Builder
-		for _, line := range play(t, []byte(body)) {
+		for _, line := range playOn(t, []byte(body), func(dir string) (fs.FS, error) { return sysfs(dir), nil }) {
 			if err := line.WriteText(&got, false); err != nil {
 				t.Fatal(err)
 			}
@@ -84,19 +123,17 @@ func TestSemantics(t *testing.T) {
 			want, tail, _ = strings.Cut(strings.TrimPrefix(tail, "```text\n"), "```\n")
 		}
 		if want != got.String() && !*update {
-			t.Errorf("script %d of semantics.md:\n%s\ngot:\n%s\nwant:\n%s", n, body, got.String(), want)
+			t.Errorf("script %d of %s:\n%s\ngot:\n%s\nwant:\n%s", n, path, body, got.String(), want)
 		}
 		out.WriteString("```text\n" + got.String() + "```\n")
 		rest = tail
-	}
-	if n < 10 {
-		t.Errorf("semantics.md has %d scripts", n)
 	}
 	if *update {
 		if err := os.WriteFile(path, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return n
 }
 
 // TestScenariosPlay plays every end-to-end scenario on the state machine alone.
