@@ -294,6 +294,9 @@ var defects = []struct {
 	{"D213", 9653493, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Disk, sim.Kills, sim.Unplugs},
 		sim.PropSettle, false,
 		"a write that may still take effect is waited for as long as the cgroup's mask is written again and again"},
+	{"D214", 9653278, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Kills, sim.Unplugs},
+		sim.PropBeside, false,
+		"the world counted CPUs as an owner's that it has as one of the pool, before the others have left"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

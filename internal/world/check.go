@@ -83,8 +83,8 @@ func (w *World) checkStart(c *Container, had cpuset.Set) {
 	if p.live() && !p.follows(own) && w.owned(p, p.grant) != w.owned(p, own) {
 		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
 	}
-	if had.IsEmpty() || p.grant.IsEmpty() {
-		p.grant = own
+	if had.IsEmpty() || p.grant.IsEmpty() && !own.SubsetOf(&had) {
+		p.grant = own // where it has them already, as one in the pool has, followResizes says from when
 	}
 }
 

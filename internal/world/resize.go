@@ -218,7 +218,8 @@ func (p *Pod) nameOf(o *part) string {
 }
 
 // followResizes takes over what resizes made the daemon take from owners: it may be others'.
-// What they made it add is promised once the pod runs on it.
+// What they made it add is promised once the pod runs on it and nobody else does: an owner that ran in
+// the pool has others beside it until they have left.
 func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 	for _, p := range w.node.pods {
 		grant := grants[p.UID()]
@@ -228,7 +229,9 @@ func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 		}
 		now := p.grant.Or(w.confinedTo(p)).And(grant)
 		if more := now.Minus(p.grant); !more.IsEmpty() {
-			cameFirst(w.tasks(), more)
+			tasks := w.tasks()
+			now = now.Minus(more.And(w.shared(p, tasks)))
+			cameFirst(tasks, more)
 		}
 		p.inPlace.held, p.grant = grant, now
 		p.off = p.off.Or(w.heldOff(view))
@@ -236,6 +239,27 @@ func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 			p.inPlace.written != p.size() ||
 			int64(grant.Count())*1000 != p.ownSize().request || grant != p.grant
 	}
+}
+
+// shared is what others than a pod may run on, those included that are created and not started.
+func (w *World) shared(p *Pod, tasks []task) cpuset.Set {
+	var all cpuset.Set
+	for i := range tasks {
+		if other := tasks[i].ctr.Pod; other != p && !p.admits(other) {
+			all.AddSet(&tasks[i].cpus)
+		}
+	}
+	for _, other := range w.node.pods {
+		for _, o := range other.parts {
+			if other == p || p.admits(other) || !o.is(ready) {
+				continue
+			}
+			if may, err := w.kernel.Allowed(other.Parent()); err == nil {
+				all.AddSet(&may)
+			}
+		}
+	}
+	return all
 }
 
 // confinedTo is where a pod runs that was given CPUs when it was created: a container that came
