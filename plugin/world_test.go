@@ -297,6 +297,8 @@ var defects = []struct {
 	{"D214", 9653278, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Kills, sim.Unplugs},
 		sim.PropBeside, false,
 		"the world counted CPUs as an owner's that it has as one of the pool, before the others have left"},
+	{"D215", 9703162, []sim.Fault{sim.LateEffect, sim.Lies, sim.Hangs, sim.Kills}, sim.PropGrant, false,
+		"the world wanted a new daemon to know what a container owned in whose place another came without it"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

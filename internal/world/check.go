@@ -153,7 +153,8 @@ func (w *World) letGo(saved map[string]state.Pod) {
 }
 
 // forgetSizes takes back what a container was promised that owns CPUs beside others of its pod,
-// where the disk does not say which. Once it has ended nothing tells, and no task loses CPUs. Where the
+// where the disk does not say which. Once it has ended nothing tells, and no task loses CPUs; one that came
+// in its place with no daemon there was never given any. Where the
 // disk does not name its pod and it was resized with no daemon there, what the runtime stores, and its
 // mask, tell of it only while they are as many CPUs as it requests: a larger or smaller mask may be a
 // pool's.
@@ -163,12 +164,19 @@ func (w *World) forgetSizes() {
 	for _, p := range w.node.pods {
 		o := p.parts[0]
 		place, named := saved[p.UID()]
-		if !p.Mixed || !p.live() || !place.CPUs.IsEmpty() || o.is(ready, running) && (named || w.tellsSize(p, o.ctr)) {
+		if !p.Mixed || !p.live() || !place.CPUs.IsEmpty() ||
+			o.is(ready, running) && (named && w.tellsCPUs(p, o.ctr) || w.tellsSize(p, o.ctr)) {
 			continue
 		}
 		w.note("nothing tells that %s owns %s", p.Name, p.grant)
 		p.grant = cpuset.Set{}
 	}
+}
+
+// tellsCPUs says that the runtime stores CPUs for a container that owns some, or that it has a mask.
+func (w *World) tellsCPUs(p *Pod, c *Container) bool {
+	e, _ := w.kernel.Effective(c.Path()) // gone: it has no mask
+	return len(p.storedBy()) > 0 || !e.OwnCPUs.IsEmpty()
 }
 
 // tellsSize says that a container was promised as many CPUs as it requests, and that the runtime or its
