@@ -369,11 +369,9 @@ func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 	if p.mixed {
 		return len(p.claims) > 0
 	}
-	asked, stored := p.pod.Resources, storedBy(p.containers)
+	stored := storedBy(p.containers)
 	return !p.kernel.IsEmpty() && p.kernel != pool && (!stored.IsEmpty() && r.same(stored, p.kernel) ||
-		p.all && p.asks == int64(p.kernel.Count())*1000 ||
-		asked != nil && asked.RequestMilli == int64(p.kernel.Count())*1000 &&
-			(!p.sized() || p.asks == asked.RequestMilli))
+		p.all && p.asks == milli(&p.kernel) || p.createdFor(&p.kernel))
 }
 
 // overlap is what at least one and at least two of several sets have.
@@ -580,9 +578,18 @@ func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 	if !stored.IsEmpty() {
 		return onTheWay || r.same(stored, p.kernel)
 	}
-	return p.pod.QoS == policy.Guaranteed && p.asks == int64(p.kernel.Count())*1000 && !r.slice.IsEmpty() &&
-		!p.kernel.Intersects(&r.slice)
+	return p.pod.QoS == policy.Guaranteed && (p.asks == milli(&p.kernel) || p.createdFor(&p.kernel)) &&
+		!r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice)
 }
+
+// createdFor says that a pod asked for as many CPUs when it was created, and that nothing tells of another
+// number since: those of its containers that run may not be all of them.
+func (p *running) createdFor(cpus *cpuset.Set) bool {
+	asked := p.pod.Resources
+	return asked != nil && asked.RequestMilli == milli(cpus) && (!p.sized() || p.asks == asked.RequestMilli)
+}
+
+func milli(cpus *cpuset.Set) int64 { return int64(cpus.Count()) * 1000 }
 
 // othersOwn says that some of these CPUs were found to be another pod's.
 func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
