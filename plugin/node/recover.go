@@ -524,9 +524,11 @@ func (r *recovery) same(saved, kernel cpuset.Set) bool {
 // it had is of another that came since. What an owner is given is saved before anybody is told of
 // it, unless the disk fails.
 func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool {
+	if r.replaced(p, saved, stored) {
+		return true
+	}
 	if n := cmp.Or(saved.Request, saved.CPUs.Count()); p.asks == int64(n)*1000 {
-		return r.replaced(saved.CPUs, stored) ||
-			saved.CPUs.Intersects(&r.newer) && p.kernel.Count() == n && !p.kernel.Intersects(&r.newer)
+		return saved.CPUs.Intersects(&r.newer) && p.kernel.Count() == n && !p.kernel.Intersects(&r.newer)
 	}
 	if p.kernel.IsEmpty() || r.same(saved.CPUs, p.kernel) {
 		return r.passes(p, stored, saved.CPUs)
@@ -544,12 +546,26 @@ func (r *recovery) left(saved state.Pod) *policy.Recovered {
 	return found
 }
 
-// replaced says that the runtime stores others, which nobody has, for CPUs of the file that are off.
-func (r *recovery) replaced(saved, stored cpuset.Set) bool {
+// replaced says that a pod has as many others for CPUs of the file: runtime and kernel agree on them. One of
+// the two is enough where nobody else has them: the runtime, if the pod asks for as many, for CPUs that are off,
+// the kernel where the runtime stores none and the pool's are known to be others.
+func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool {
+	has := stored
+	if stored.IsEmpty() {
+		has = p.kernel
+	}
 	online := r.topo.Online()
-	on, others := saved.And(online), stored.Minus(saved)
-	return on != saved && stored.Count() == saved.Count() && stored.SubsetOf(&online) && on.SubsetOf(&stored) &&
-		!others.Intersects(&r.owners)
+	on, others := saved.CPUs.And(online), has.Minus(saved.CPUs)
+	switch {
+	case has == saved.CPUs || has.Count() != saved.CPUs.Count() || !has.SubsetOf(&online):
+		return false
+	case stored == p.kernel:
+		return true
+	case !stored.IsEmpty():
+		return p.asks == int64(cmp.Or(saved.Request, saved.CPUs.Count()))*1000 &&
+			on != saved.CPUs && on.SubsetOf(&has) && !others.Intersects(&r.owners)
+	}
+	return !r.slice.IsEmpty() && !has.Intersects(&r.pool) && !has.Intersects(&r.newer) && !r.othersOwn(p, has)
 }
 
 // promoted says that a pod was given CPUs since the file has it in the pool: its mask is what the
