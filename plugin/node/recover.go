@@ -397,7 +397,7 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 		}
 		seen[path] = true
 		above, err := r.reader.CPUs(path)
-		if err == nil {
+		if online := r.topo.Online(); err == nil && !online.SubsetOf(&above.OwnCPUs) { // all CPUs are no mask
 			slice.AddSet(&above.OwnCPUs)
 		}
 		// Owners and best effort inside widen the slice by what they have, which is all of it where they
