@@ -123,8 +123,10 @@ type asked struct {
 }
 
 // requests draws a request with everything that may go with it.
-func requests(t *rapid.T, most int) asked {
-	q := asked{topo: machines(t, most)}
+func requests(t *rapid.T, most int) asked { return requestsOn(t, machines(t, most), most) }
+
+func requestsOn(t *rapid.T, topo *topology.Topology, most int) asked {
+	q := asked{topo: topo}
 	online := q.topo.Online()
 	taken := subset(t, "taken", online, rapid.SampledFrom([]int{2, 3, 6, 100}).Draw(t, "density"))
 	q.free = online.Minus(taken)
@@ -173,51 +175,73 @@ func checkAgainstReference(t *testing.T, most int) {
 		if most > 16 {
 			q = q.narrowed(t, 13)
 		}
-		a := New(q.topo)
-		got, err := a.Allocate(q.free, q.held, q.r)
-		if err != nil && err.Code == InvalidRequest {
-			return
-		}
-		ref := newReference(q.topo, q.free, q.held, q.r)
-		want, ok := ref.best()
-		if ok != (err == nil) {
-			t.Fatalf("%s\ngot %s, %v; the reference has %s (%+v), %v", q, got.CPUs, err, want.result.CPUs, want.score,
-				ok)
-		}
+		likeReference(t, q)
+	})
+}
+
+// With align-by-socket and three nodes a socket or more it matters which goes first, a node or
+// a socket fewer.
+func TestBySocketAgainstReference(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		threads := rapid.IntRange(1, 2).Draw(t, "threads")
+		g := topology.Grid{Sockets: 2, NodesPerSocket: rapid.IntRange(3, 4).Draw(t, "nodes"), CoresPerL3: 3 - threads,
+			ThreadsPerCore: threads}
+		topo, err := g.Build()
 		if err != nil {
-			return
+			t.Fatal(err)
 		}
-		mine, legal := ref.judge(got.CPUs, ref.limitOf(got.CPUs.Count()))
-		if !legal {
-			t.Fatalf("%s\ngot %s, which is not legal", q, got.CPUs)
-		}
-		if got != mine.result {
-			t.Fatalf("%s\ngot %s withheld %s, should withhold %s", q, got.CPUs, got.Withheld, mine.result.Withheld)
-		}
-		if q.r.Strategy == DistributeEvenly && want.score.Uneven == 0 && want.score.Nodes > 1 && !adds(q.topo) {
-			// Documented: where costs do not add up over the nodes, each node is chosen for by itself.
-			if mine.score.compareNodes(&want.score) != 0 || mine.score.Bind != want.score.Bind {
-				t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
-			}
-			return
-		}
-		if order := mine.score.Compare(&want.score); order != 0 {
+		q := requestsOn(t, topo, len(topo.CPUs()))
+		q.r.Alignment, q.r.BySocket = AlignRestricted, true
+		likeReference(t, q)
+	})
+}
+
+// likeReference wants the answer to be the best of all, with the lowest numbers.
+func likeReference(t *rapid.T, q asked) {
+	a := New(q.topo)
+	got, err := a.Allocate(q.free, q.held, q.r)
+	if err != nil && err.Code == InvalidRequest {
+		return
+	}
+	ref := newReference(q.topo, q.free, q.held, q.r)
+	want, ok := ref.best()
+	if ok != (err == nil) {
+		t.Fatalf("%s\ngot %s, %v; the reference has %s (%+v), %v", q, got.CPUs, err, want.result.CPUs, want.score,
+			ok)
+	}
+	if err != nil {
+		return
+	}
+	mine, legal := ref.judge(got.CPUs, ref.limitOf(got.CPUs.Count()))
+	if !legal {
+		t.Fatalf("%s\ngot %s, which is not legal", q, got.CPUs)
+	}
+	if got != mine.result {
+		t.Fatalf("%s\ngot %s withheld %s, should withhold %s", q, got.CPUs, got.Withheld, mine.result.Withheld)
+	}
+	if q.r.Strategy == DistributeEvenly && want.score.Uneven == 0 && want.score.Nodes > 1 && !adds(q.topo) {
+		// Documented: where costs do not add up over the nodes, each node is chosen for by itself.
+		if mine.score.compareNodes(&want.score) != 0 || mine.score.Bind != want.score.Bind {
 			t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
 		}
-		if !nested(q.topo) || q.topo.ThreadsPerCore() > 2 || !q.r.Keep.IsEmpty() || mine.score.ViolatedCPUs > 0 {
-			return // the score is the best there is; of equals not always the lowest numbers
-		}
-		if q.r.Strategy == DistributeEvenly && want.score.Uneven == 0 && want.score.Nodes > 1 {
-			// Of equal shares not always those with the lowest numbers.
-			ref.judge(got.CPUs, allOf(q.topo))
-			ref.shares = slices.Clone(ref.in.nodes)
-			want, _ = ref.best()
-		}
-		if got != want.result {
-			t.Fatalf("%s\ngot  %s %+v\nwant %s, as good and of lower numbers", q, got.CPUs, mine.score,
-				want.result.CPUs)
-		}
-	})
+		return
+	}
+	if order := mine.score.Compare(&want.score); order != 0 {
+		t.Fatalf("%s\ngot  %s %+v\nwant %s %+v", q, got.CPUs, mine.score, want.result.CPUs, want.score)
+	}
+	if !nested(q.topo) || q.topo.ThreadsPerCore() > 2 || !q.r.Keep.IsEmpty() || mine.score.ViolatedCPUs > 0 {
+		return // the score is the best there is; of equals not always the lowest numbers
+	}
+	if q.r.Strategy == DistributeEvenly && want.score.Uneven == 0 && want.score.Nodes > 1 {
+		// Of equal shares not always those with the lowest numbers.
+		ref.judge(got.CPUs, allOf(q.topo))
+		ref.shares = slices.Clone(ref.in.nodes)
+		want, _ = ref.best()
+	}
+	if got != want.result {
+		t.Fatalf("%s\ngot  %s %+v\nwant %s, as good and of lower numbers", q, got.CPUs, mine.score,
+			want.result.CPUs)
+	}
 }
 
 // The same request gets the same answer from an allocator that has answered

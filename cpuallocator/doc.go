@@ -23,7 +23,8 @@
 //     NUMANodeLevel owners, and where it cannot, cores of either;
 //  2. DistributeEvenly: shares that are equal, to a CPU, and where whole cores are
 //     demanded to a core;
-//  3. fewest NUMA nodes, the nearest, on the fewest sockets;
+//  3. with align-by-socket no more sockets than an empty machine would need; fewest
+//     NUMA nodes, the nearest, on the fewest sockets;
 //  4. the bind policy. FullPCPUs: the fewest cores of which a part is taken;
 //     SpreadByPCPUs: the fewest CPUs beyond the first of their core;
 //  5. one kind of core, performance before efficiency;

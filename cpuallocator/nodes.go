@@ -105,10 +105,36 @@ func newNodeSearch(m *machine) nodeSearch {
 	}
 }
 
-// search finds the best place: first how well the exclusive policy can be kept,
-// then the sets of nodes in the order of Score, and where nodes cannot tell two
-// sets apart, their L3s and cores.
+// search finds the best place. Sets of nodes are looked at with the fewest first, so that
+// one within the sockets of an empty machine is looked for by itself where those are enough and
+// fewer nodes lie on more sockets.
 func (a *Allocator) search(r *Request) *Error {
+	err := a.searchWithin(r)
+	first, allowed := a.s.nodes.best.score, a.q.limit
+	if err != nil || first.Beyond == 0 {
+		return err
+	}
+	a.searchAgain(r, limit{sockets: allowed.sockets})
+	s := &a.s.nodes
+	if s.bestSet && s.best.score.compareNodes(&first) < 0 {
+		return nil
+	}
+	return a.searchAgain(r, allowed)
+}
+
+func (a *Allocator) searchAgain(r *Request, within limit) *Error {
+	n := a.q.asked
+	a.q.mode = a.baseMode(r)
+	a.shape(r, n)
+	a.sum()
+	a.q.limit = within
+	return a.searchWithin(r)
+}
+
+// searchWithin finds the best place that the limit allows: first how well the exclusive
+// policy can be kept, then the sets of nodes in the order of Score, and where nodes cannot tell
+// two sets apart, their L3s and cores.
+func (a *Allocator) searchWithin(r *Request) *Error {
 	s := &a.s.nodes
 	s.had, s.bestSet, s.costed = 0, false, -1
 	s.shortTries = max(minShort, shortEffort/len(a.m.cores))
@@ -340,6 +366,9 @@ func (a *Allocator) scoreSet(set *nodeSet, sum *nodeSum, v violation) Score {
 	}
 	if a.q.strategy == DistributeEvenly {
 		score.Uneven = 1
+	}
+	if most := int32(a.q.limit.sockets); most > 0 && set.socketCount > most {
+		score.Beyond = 1
 	}
 	return score
 }

@@ -227,6 +227,9 @@ func (ref *reference) judge(s cpuset.Set, limit limit) (selection, bool) {
 	}
 	ref.scoreExclusive(&c.score, s)
 	ref.scoreNodes(&c.score)
+	if limit.sockets > 0 && c.score.Sockets > int32(limit.sockets) {
+		c.score.Beyond = 1
+	}
 	ref.scoreCores(&c.score, s)
 	return c, true
 }

@@ -63,7 +63,7 @@ type Request struct {
 	ExclusiveRequired bool // ExclusivityError rather than a fallback
 	Strategy          NUMAStrategy
 	Alignment         Alignment
-	BySocket          bool // AlignRestricted: or no more sockets than an empty machine would need
+	BySocket          bool // AlignRestricted: or no more sockets than an empty machine would need, rather
 	// Keep must be in the result: the present CPUs of an owner that grows. They
 	// need not be in the free set.
 	Keep cpuset.Set

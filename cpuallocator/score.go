@@ -18,6 +18,7 @@ type Score struct {
 	ViolatedCPUs int32
 
 	Uneven   int32 // DistributeEvenly: 1 where the shares of the nodes are not equal
+	Beyond   int32 // with Request.BySocket: 1 on more sockets than an empty machine would need
 	Nodes    int32 // NUMA nodes used
 	Distance int32 // sum over the ordered pairs of nodes used
 	Sockets  int32 // sockets used
@@ -64,6 +65,7 @@ func (s *Score) compareNodes(o *Score) int {
 		cmp.Compare(s.ViolatedNodes, o.ViolatedNodes),
 		cmp.Compare(s.ViolatedCPUs, o.ViolatedCPUs),
 		cmp.Compare(s.Uneven, o.Uneven),
+		cmp.Compare(s.Beyond, o.Beyond),
 		cmp.Compare(s.Nodes, o.Nodes),
 		cmp.Compare(s.Distance, o.Distance),
 		cmp.Compare(s.Sockets, o.Sockets),
