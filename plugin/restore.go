@@ -185,7 +185,9 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 		}
 	}
 	for path, e := range observed {
-		r.tree.Observe(path, e)
+		if e != nil {
+			r.tree.Observe(path, *e)
+		}
 	}
 	return updates, ctx.Err()
 }

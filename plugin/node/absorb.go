@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -54,7 +55,7 @@ func (w *writer) absorb(b batch) {
 		}
 	}
 	for path, found := range b.observed {
-		w.tree.Observe(path, found)
+		w.tree.Observe(path, *cmp.Or(found, &cgroup.Effective{}))
 	}
 	for _, m := range b.made {
 		w.tree.Made(m.id, m.cpus)

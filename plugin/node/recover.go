@@ -29,13 +29,13 @@ type recovery struct {
 	limited map[string]bool
 	now     time.Time
 
-	pool     cpuset.Set                  // what the shared pool must have been
-	slice    cpuset.Set                  // what its slice says; empty: nothing
-	owners   cpuset.Set                  // what owners have by masks or by the state file
-	newer    cpuset.Set                  // what owners have that the state file does not name
-	places   map[string]cpuset.Set       // what pods were found to own, by UID
-	observed map[string]cgroup.Effective // what was read, by path
-	resized  []policy.PodResized         // what was missed
+	pool     cpuset.Set                   // what the shared pool must have been
+	slice    cpuset.Set                   // what its slice says; empty: nothing
+	owners   cpuset.Set                   // what owners have by masks or by the state file
+	newer    cpuset.Set                   // what owners have that the state file does not name
+	places   map[string]cpuset.Set        // what pods were found to own, by UID
+	observed map[string]*cgroup.Effective // what was read, by path; nil: no mask
+	resized  []policy.PodResized          // what was missed
 }
 
 // Inventory is what the runtime listed: its pods, and those of their containers that have
@@ -54,8 +54,8 @@ type Recovery struct {
 }
 
 // Recover finds out what pods and containers own and were asked for, and what masks
-// cgroups have, by path.
-func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]cgroup.Effective) {
+// cgroups have, by path; nil: none.
+func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]*cgroup.Effective) {
 	r := recovery{reader: from.Reader, topo: from.Topology, now: from.Now, saved: from.Saved.Places(),
 		caps: from.Saved.Caps, lost: from.Saved.Revision == 0}
 	event := r.synchronized(listed)
@@ -79,7 +79,7 @@ type running struct {
 
 // synchronized turns the runtime's lists into the event.
 func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
-	r.observed, r.caps = map[string]cgroup.Effective{}, slices.Clone(r.caps)
+	r.observed, r.caps = map[string]*cgroup.Effective{}, slices.Clone(r.caps)
 	found := slices.DeleteFunc(r.group(listed), r.ended)
 	for _, p := range found {
 		p.pod.Asked = r.podQuota(&p.pod)
@@ -238,7 +238,11 @@ func (r *recovery) read(path string) cpuset.Set {
 	if err != nil {
 		return cpuset.Set{}
 	}
-	r.observed[path] = e
+	r.observed[path] = nil
+	if !e.OwnCPUs.IsEmpty() {
+		found := e
+		r.observed[path] = &found
+	}
 	return e.OwnCPUs
 }
 

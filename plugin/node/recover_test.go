@@ -18,7 +18,7 @@ func TestDistrustOfMasksThatAreNobodysOwn(t *testing.T) {
 		return &running{pod: policy.Pod{UID: name, QoS: policy.Guaranteed,
 			Labels: map[string]string{policy.LabelClass: "LSR"}}, kernel: kernel}
 	}
-	r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, observed: map[string]cgroup.Effective{}}
+	r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, observed: map[string]*cgroup.Effective{}}
 	own, twice := pod("own", cpuset.Range(0, 3)), cpuset.Range(4, 15)
 	a, b := pod("a", twice), pod("b", twice)
 	r.distrust([]*running{own, a, b})
@@ -72,7 +72,7 @@ func TestWhoseMaskItIs(t *testing.T) {
 		kernel.Mkdir("kubepods/burstable/podweb", 0)
 		kernel.Tamper("kubepods/burstable", c.slice.String())
 		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, reader: kernel,
-			observed: map[string]cgroup.Effective{}}
+			observed: map[string]*cgroup.Effective{}}
 		found := []*running{{pod: policy.Pod{UID: "web", QoS: policy.Burstable,
 			CgroupParent: "/kubepods/burstable/podweb"}}}
 		for _, o := range c.owners {
@@ -117,7 +117,7 @@ func TestAMaskAsWideAsItsSliceIsNoOwners(t *testing.T) {
 		kernel.Mkdir("kubepods/burstable/podu", 0)
 		kernel.Tamper("kubepods/burstable", "4-15")
 		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, reader: kernel,
-			observed: map[string]cgroup.Effective{}}
+			observed: map[string]*cgroup.Effective{}}
 		p := &running{pod: policy.Pod{UID: "u", QoS: policy.Burstable, CgroupParent: "/kubepods/burstable/podu",
 			Labels: map[string]string{policy.LabelClass: "LSR"}}, kernel: c.kernel,
 			containers: []policy.Container{{CPUs: c.stored}}}
@@ -378,7 +378,7 @@ func TestALimitIsOursOrKubelets(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r := &recovery{topo: grid(t, testGrid), reader: kernel, observed: map[string]cgroup.Effective{},
+		r := &recovery{topo: grid(t, testGrid), reader: kernel, observed: map[string]*cgroup.Effective{},
 			now: time.Unix(0, 0)}
 		if c.cap > 0 {
 			r.caps = []state.Cap{{PodUID: "a", Container: "main", CapMilli: c.cap, Until: time.Unix(60, 0),

@@ -168,7 +168,7 @@ func (t *taking) plan() {
 // takingResult is what the reads so far say.
 type takingResult struct {
 	event    policy.Synchronized
-	observed map[string]cgroup.Effective
+	observed map[string]*cgroup.Effective
 	resized  []policy.PodResized
 }
 
@@ -264,7 +264,7 @@ func (t *taking) note(out *takingResult) {
 		t.limits[c.ID] = c
 	}
 	for path, e := range out.observed {
-		t.observed[path] = t.observed[path] || !e.OwnCPUs.IsEmpty()
+		t.observed[path] = t.observed[path] || e != nil
 	}
 	for _, e := range out.resized {
 		t.followed[e.Sandbox] = true
@@ -275,7 +275,7 @@ func (t *taking) note(out *takingResult) {
 type changes struct {
 	now       takingResult
 	corrected policy.Corrected
-	observed  map[string]cgroup.Effective
+	observed  map[string]*cgroup.Effective
 	resized   []policy.PodResized
 }
 
@@ -283,7 +283,7 @@ type changes struct {
 // because it was written, is left as answered.
 func (t *taking) correct(seen map[query]reading) changes {
 	now := t.evaluate(seen)
-	c := changes{now: now, observed: map[string]cgroup.Effective{}}
+	c := changes{now: now, observed: map[string]*cgroup.Effective{}}
 	reader := seenReader(seen)
 	unread := func(path string) bool {
 		_, err := reader.CPUs(path)
@@ -314,7 +314,7 @@ func (t *taking) correct(seen map[query]reading) changes {
 	}
 	for path, e := range now.observed {
 		masked, read := t.observed[path]
-		news := !read || !masked && !e.OwnCPUs.IsEmpty()
+		news := !read || !masked && e != nil
 		if news || entered[cleanOf(path)] || entered[parentOf(cleanOf(path))] {
 			c.observed[path] = e
 		}

@@ -17,8 +17,9 @@ import (
 )
 
 // observations are what cgroups, by path, were found to hold by whoever looked at the node: a takeover,
-// or a machine that is rebuilt. Nil: nobody did, and the tree knows what is there.
-type observations map[string]cgroup.Effective
+// or a machine that is rebuilt. One without a mask is nil: it is what most are, and a value takes 4 KiB.
+// Nil altogether: nobody did, and the tree knows what is there.
+type observations map[string]*cgroup.Effective
 
 // missed says that a cgroup was to be looked at and was not seen: what it holds is not known.
 func (o observations) missed(path string) bool {
@@ -428,7 +429,7 @@ func (w *writer) apply(next cgroup.Write) error {
 func (w *writer) forgetReads(path string) {
 	w.c.takeover.wrote(path)
 	for i := range w.inbox.batches {
-		maps.DeleteFunc(w.inbox.batches[i].observed, func(read string, _ cgroup.Effective) bool {
+		maps.DeleteFunc(w.inbox.batches[i].observed, func(read string, _ *cgroup.Effective) bool {
 			return cleanOf(read) == path
 		})
 	}
