@@ -308,6 +308,9 @@ var defects = []struct {
 		"the world counted CPUs as an owner's that it has as one of the pool, before the others have left"},
 	{"D215", 9703162, []sim.Fault{sim.LateEffect, sim.Lies, sim.Hangs, sim.Kills}, sim.PropGrant, false,
 		"the world wanted a new daemon to know what a container owned in whose place another came without it"},
+	{"D216", 9702889, []sim.Fault{sim.Hangs, sim.Blind, sim.Panics, sim.Defects, sim.Disk}, sim.PropSettle,
+		false,
+		"after a panic whose event is left out a cap that the runtime was told is taken for kubelet's limit"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -238,7 +238,7 @@ func (m *Machine) replied(e Event) {
 	case !c.asked.OurQuota:
 		c.told = []int64{milli}
 	case c.told == nil || slices.Contains(c.told, milli):
-	case len(c.told) == maxTold:
+	case len(c.told) >= maxTold:
 		c.told = nil
 	default:
 		c.told = append(c.told, milli)

@@ -182,8 +182,14 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 		a.restorePool(&p, p.Recovered)
 		s.Pods = append(s.Pods, p)
 	}
-	for _, c := range s.Containers {
+	told := map[string]*policy.Container{}
+	for i := range broken.Containers {
+		told[broken.Containers[i].ID] = &broken.Containers[i]
+	}
+	for i := range s.Containers {
+		c := &s.Containers[i]
 		have[c.ID] = true
+		restoreTold(c, told[c.ID])
 	}
 	sandboxes := map[string]bool{}
 	for _, p := range s.Pods {
@@ -235,6 +241,20 @@ func (a *anchor) restoreNamed(p *policy.Pod, was policy.Owned) {
 	}
 	r.Owners, r.Degraded, r.Demoted = append(r.Owners, is), "", false
 	p.Recovered = &r
+}
+
+// restoreTold sees to it that limits of ours are known that the runtime stores: the event that led to
+// them may be left out, and the answer is not taken back.
+func restoreTold(c, was *policy.Container) {
+	switch {
+	case was == nil || !was.Asked.OurQuota:
+	case !c.Asked.OurQuota:
+		c.Asked.OurQuota, c.Told = true, was.Told
+	case c.Told == nil || was.Told == nil:
+		c.Told = nil // any
+	default:
+		c.Told = slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.Told, was.Told))))
+	}
 }
 
 // restorePool sees to it that a pod that ran in a pool is not given CPUs because an event is
