@@ -167,38 +167,37 @@ func (p *Player) Step(ctx context.Context, s *script.Step) (*script.Line, error)
 }
 
 func (p *Player) perform(ctx context.Context, s *script.Step) error {
-	switch {
-	case s.Create != nil:
-		return p.create(ctx, podOf(s.Create))
-	case s.Resize != nil:
-		return p.resize(ctx, s.Resize)
-	case s.KubeletUpdate != nil:
-		return p.kubeletUpdate(ctx, s.KubeletUpdate)
-	case s.RestartContainer != nil:
-		return p.restartContainer(ctx, s.RestartContainer)
-	case s.Stop != nil:
-		return p.stop(ctx, s.Stop)
-	case s.Remove != nil:
-		return p.removeStep(ctx, key(s.Remove.Namespace, s.Remove.Pod))
-	case s.RestartDaemon != nil:
-		return p.restartDaemon(ctx, s.RestartDaemon.Config)
-	case s.NodeLabels != nil:
-		return p.nodeLabels(ctx, s.NodeLabels)
-	case s.KubeletState != nil:
-		return p.kubeletState(ctx, *s.KubeletState)
-	case s.KubeletConfig != nil:
-		return p.kubeletConfig(ctx, s.KubeletConfig)
-	case s.Offline != nil:
-		return p.switchCPUs(ctx, s.Offline.CPUs, p.g.Offline)
-	case s.Online != nil:
-		return p.switchCPUs(ctx, s.Online.CPUs, p.g.Online)
-	case s.Cap != nil:
-		return p.cap(ctx, s.Cap)
-	case s.Advance != nil:
-		p.advanced += s.Advance.Seconds
-		return p.g.Inject(ctx, map[string]any{"advance": s.Advance})
+	play := p.plays()[s.Op()]
+	if play == nil {
+		return fmt.Errorf("no machine plays the step %q", s.Op())
 	}
-	return errors.New("the step has no operation")
+	return play(ctx, s)
+}
+
+// plays is what a machine does at each step, by its name in the script. What is not here
+// checkSteps has to refuse.
+func (p *Player) plays() map[string]func(context.Context, *script.Step) error {
+	type c = context.Context
+	type step = *script.Step
+	return map[string]func(c, step) error{
+		"create":           func(ctx c, s step) error { return p.create(ctx, podOf(s.Create)) },
+		"resize":           func(ctx c, s step) error { return p.resize(ctx, s.Resize) },
+		"kubeletUpdate":    func(ctx c, s step) error { return p.kubeletUpdate(ctx, s.KubeletUpdate) },
+		"restartContainer": func(ctx c, s step) error { return p.restartContainer(ctx, s.RestartContainer) },
+		"stop":             func(ctx c, s step) error { return p.stop(ctx, s.Stop) },
+		"remove":           func(ctx c, s step) error { return p.removeStep(ctx, s.Remove) },
+		"restartDaemon":    func(ctx c, s step) error { return p.restartDaemon(ctx, s.RestartDaemon.Config) },
+		"nodeLabels":       func(ctx c, s step) error { return p.nodeLabels(ctx, s.NodeLabels) },
+		"kubeletState":     func(ctx c, s step) error { return p.kubeletState(ctx, *s.KubeletState) },
+		"kubeletConfig":    func(ctx c, s step) error { return p.kubeletConfig(ctx, s.KubeletConfig) },
+		"offline":          func(ctx c, s step) error { return p.switchCPUs(ctx, s.Offline.CPUs, p.g.Offline) },
+		"online":           func(ctx c, s step) error { return p.switchCPUs(ctx, s.Online.CPUs, p.g.Online) },
+		"cap":              func(ctx c, s step) error { return p.cap(ctx, s.Cap) },
+		"advance": func(ctx c, s step) error {
+			p.advanced += s.Advance.Seconds
+			return p.g.Inject(ctx, map[string]any{"advance": s.Advance})
+		},
+	}
 }
 
 // invalid is simulate's answer to a step about something that is not there, for
@@ -541,7 +540,8 @@ func (p *Player) stopContainer(ctx context.Context, cs *containerState) error {
 	return nil
 }
 
-func (p *Player) removeStep(ctx context.Context, name string) error {
+func (p *Player) removeStep(ctx context.Context, r *script.PodName) error {
+	name := key(r.Namespace, r.Pod)
 	if p.pods[name] == nil {
 		return invalid("no pod %s is on the node", name)
 	}

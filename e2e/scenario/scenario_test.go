@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -187,22 +186,35 @@ func TestNotRealisable(t *testing.T) {
 	}
 }
 
-// Every step that simulate knows is played on the node, or refused before a machine boots.
+// Every step that simulate knows is played on the node, or refused by name before a machine
+// boots, and not both.
 func TestEveryStepIsPlayedOrRefused(t *testing.T) {
-	var text []byte
-	for _, file := range []string{"player.go", "script.go"} {
-		source, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = append(text, source...)
-	}
-	step := reflect.TypeFor[script.Step]()
+	plays, step := (&Player{}).plays(), reflect.TypeFor[script.Step]()
 	for i := range step.NumField() {
-		name := step.Field(i).Name
-		if !regexp.MustCompile(`case st?\.` + name + ` != nil:`).Match(text) {
-			t.Errorf("step %s is neither played nor refused", name)
+		name, _, _ := strings.Cut(step.Field(i).Tag.Get("json"), ",")
+		one := script.Step{}
+		field := reflect.ValueOf(&one).Elem().Field(i)
+		if field.Kind() == reflect.Pointer {
+			field.Set(reflect.New(field.Type().Elem()))
+		} else {
+			field.Set(reflect.MakeMap(field.Type()))
 		}
+		if op := one.Op(); op != name {
+			t.Errorf("step %s calls itself %q", name, op)
+		}
+		script := &Script{Path: "test", File: &script.File{Steps: []script.Step{one}}}
+		var not machine.NotRealisable
+		refused := errors.As(script.checkSteps(), &not)
+		if played := plays[name] != nil; played == refused {
+			t.Errorf("step %s: played %t, refused %t", name, played, refused)
+		}
+		if refused && !strings.Contains(not.Why, "step 1 ") {
+			t.Errorf("step %s is refused as %q, which does not say where", name, not.Why)
+		}
+		delete(plays, name)
+	}
+	for name := range plays {
+		t.Errorf("%s is played and no step", name)
 	}
 }
 
