@@ -25,6 +25,8 @@ type node struct {
 	t    *testing.T
 	dir  string
 	pods []string // LSR pods of two CPUs
+	// annotations are those of some of them, by name.
+	annotations map[string]map[string]string
 }
 
 func newNode(t *testing.T, pods ...string) *node {
@@ -60,7 +62,8 @@ func (n *node) at(name string) string { return filepath.Join(n.dir, name) }
 // running are the pods, each with CPUs of its own.
 func (n *node) running() (pods []cmdtest.Pod) {
 	for _, name := range n.pods {
-		pods = append(pods, cmdtest.Pod{Namespace: "default", Name: name, UID: name, Class: "LSR", CPUs: 2})
+		pods = append(pods, cmdtest.Pod{Namespace: "default", Name: name, UID: name, Class: "LSR", CPUs: 2,
+			Annotations: n.annotations[name]})
 	}
 	return pods
 }
@@ -117,6 +120,13 @@ func (n *node) saved() (s saved) {
 // and kills it as by kill -9. It returns the owners that it reported, and its log.
 func (n *node) run(binary string, want func(saved) bool) (owners, log string) {
 	n.t.Helper()
+	n.while(binary, want, func(s status, said string) { owners, log = s.owners(), said })
+	return owners, log
+}
+
+// while does something while such a daemon runs.
+func (n *node) while(binary string, want func(saved) bool, do func(s status, log string)) {
+	n.t.Helper()
 	if err := os.RemoveAll(n.at("cgroup")); err != nil {
 		n.t.Fatal(err)
 	}
@@ -142,7 +152,8 @@ func (n *node) run(binary string, want func(saved) bool) (owners, log string) {
 		}
 		last = n.status()
 		if last.Synchronised && want(n.saved()) {
-			return last.owners(), out.String()
+			do(last, out.String())
+			return
 		}
 		if time.Now().After(deadline) {
 			n.t.Fatalf("after %s: synchronised %t, owners %q, saved %q of format %d\n%s", limit, last.Synchronised,

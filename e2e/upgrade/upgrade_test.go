@@ -2,7 +2,10 @@ package upgrade
 
 import (
 	"encoding/json"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,4 +81,56 @@ func newerKind(t *testing.T, now, second string, keeps bool) {
 	if aside, _ := filepath.Glob(filepath.Join(dir, "state.json.corrupt-*")); len(aside) != 1 {
 		t.Errorf("put aside: %v", aside)
 	}
+}
+
+// TestDoctorNamesBeforehandWhoWouldBeRefused: doctor of this version asks the daemon that it is
+// to replace, which may know of no profile.
+func TestDoctorNamesBeforehandWhoWouldBeRefused(t *testing.T) {
+	now := current(t)
+	daemons := map[string]string{"this version": now}
+	for _, v := range versions(t) {
+		daemons[v.name] = v.build(t)
+	}
+	for name, daemon := range daemons {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, "plain", "wide")
+			n.annotations = map[string]map[string]string{"wide": {"quietcore.dev/smt": "isolate"}}
+			both := func(s saved) bool { return len(s.Body.Pods) == 2 }
+			n.while(daemon, both, func(status, string) {
+				for profile, want := range map[string]string{"open": "", "default": "wide wholeCores",
+					"strict": "plain exclusive, wide exclusive, wide wholeCores"} {
+					if got := n.wouldBeRefused(now, profile); got != want {
+						t.Errorf("with profile %s doctor names %q, want %q", profile, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+var refused = regexp.MustCompile(`pod default/(\w+) would be refused if it came again: (\w+)$`)
+
+// wouldBeRefused is what doctor says of the pods that run, in order.
+func (n *node) wouldBeRefused(binary, profile string) string {
+	n.t.Helper()
+	cmd := exec.CommandContext(n.t.Context(), binary, "doctor", "--config", n.at("config.yaml"), "--profile", profile,
+		"-o", "json")
+	text, _ := cmd.Output() // its exit code tells of findings, of which such a node has more
+	var report struct {
+		Findings []struct{ ID, What string } `json:"findings"`
+	}
+	if err := json.Unmarshal(text, &report); err != nil {
+		n.t.Fatalf("doctor says %.300q: %v", text, err)
+	}
+	var all []string
+	for _, f := range report.Findings {
+		switch m := refused.FindStringSubmatch(f.What); {
+		case f.ID == "daemon.powers":
+			n.t.Errorf("doctor does not know: %s", f.What)
+		case m != nil:
+			all = append(all, m[1]+" "+m[2])
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
 }

@@ -19,6 +19,7 @@ type Pod struct {
 	Namespace, Name, UID string
 	Class                string // of koordinator.sh/qosClass
 	CPUs                 int64
+	Annotations          map[string]string
 }
 
 // ID is that of its container, as long as a runtime's.
@@ -40,7 +41,7 @@ func (p *Pod) listed() (*api.PodSandbox, *api.Container) {
 	parent := "/" + p.cgroup()
 	sandbox := &api.PodSandbox{
 		Id: "sandbox-" + p.Name, Uid: p.UID, Name: p.Name, Namespace: p.Namespace,
-		Labels: map[string]string{"koordinator.sh/qosClass": p.Class},
+		Labels: map[string]string{"koordinator.sh/qosClass": p.Class}, Annotations: p.Annotations,
 		Linux: &api.LinuxPodSandbox{CgroupParent: parent, PodResources: &api.LinuxResources{Cpu: cpu},
 			Resources: &api.LinuxResources{Cpu: cpu}},
 	}
