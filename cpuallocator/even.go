@@ -128,7 +128,6 @@ func (a *Allocator) adds(set *nodeSet, d *division, holder int16) bool {
 // keeps the place if it is the best.
 func (a *Allocator) tryShares(set *nodeSet, score Score) {
 	s := &a.s.nodes
-	want := a.q.want
 	if a.short() {
 		a.settleClean()
 		a.sumSet(set)
@@ -162,9 +161,6 @@ func (a *Allocator) tryShares(set *nodeSet, score Score) {
 			score.Strategy = best.Strategy
 			a.place(score)
 		}
-	}
-	if a.short() {
-		a.unsettle(want)
 	}
 }
 

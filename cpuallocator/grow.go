@@ -201,6 +201,7 @@ func (a *Allocator) trySize(count int, even bool) {
 			s.tied = append(s.tied, t)
 		}
 		a.tryPlace(&g.set, score, even)
+		a.unsettle()
 	}
 }
 

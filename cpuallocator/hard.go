@@ -139,6 +139,7 @@ func (a *Allocator) coverable(n int) bool {
 func (a *Allocator) shape(r *Request, n int) *Error {
 	s, m := &a.s, a.m
 	a.q.want, a.q.settledBad = n-a.q.kept, 0
+	s.nodes.settled = settlement{}
 	copy(s.usable, s.raw)
 	copy(s.had, s.keep)
 	clear(s.take)

@@ -17,6 +17,15 @@ type nodeSearch struct {
 	grown   grown
 	tied    []tie
 	caps    l3Caps
+	settled settlement
+}
+
+// settlement is whether every clean CPU of the nodes in hand is put into the result. It stays
+// until other nodes are looked at: most often those are the best, and the last.
+type settlement struct {
+	done  bool
+	stale bool // it is undone, and the sums are still of it
+	want  int  // before
 }
 
 // firstSet is where the sets begin that are large enough to hold the request.
@@ -160,6 +169,7 @@ func (a *Allocator) searchWithin(r *Request) *Error {
 		a.searchTable(false)
 	}
 	if !s.bestSet {
+		a.unsettle()
 		return a.refuseNodes(r)
 	}
 	return nil
@@ -347,12 +357,11 @@ func (a *Allocator) canShareShort(set *nodeSet) bool {
 	if a.s.nodes.shortTries--; a.s.nodes.shortTries < 0 {
 		return false
 	}
-	want := a.q.want
 	a.takeInHand(set)
 	a.settleClean()
 	a.sumSet(set)
 	_, ok := a.canShare(set)
-	a.unsettle(want)
+	a.unsettle()
 	a.sumSet(set)
 	return ok
 }
@@ -393,14 +402,10 @@ func (a *Allocator) tryPlace(set *nodeSet, score Score, even bool) {
 		a.tryShares(set, score)
 		return
 	}
-	want := a.q.want
 	if a.short() {
 		a.settleClean()
 	}
 	a.place(score)
-	if a.short() {
-		a.unsettle(want)
-	}
 }
 
 // place completes the score of the nodes in hand and keeps them if they are the
@@ -455,9 +460,11 @@ func (a *Allocator) placeCores(score *Score) bool {
 func (a *Allocator) settleClean() {
 	s := &a.s
 	n := len(s.usable)
+	a.takeBack()
 	copy(s.saved, s.usable)
 	copy(s.saved[n:], s.had)
 	copy(s.saved[2*n:], s.take)
+	s.nodes.settled = settlement{done: true, want: a.q.want}
 	for i := range a.m.cores {
 		c := &a.m.cores[i]
 		if s.nodes.in[c.node] && s.nodes.socket[c.socket] && !s.bad[i] {
@@ -467,14 +474,26 @@ func (a *Allocator) settleClean() {
 	a.sum()
 }
 
-func (a *Allocator) unsettle(want int) {
+// takeBack undoes a settlement, but for the sums.
+func (a *Allocator) takeBack() {
 	s := &a.s
+	if !s.nodes.settled.done {
+		return
+	}
 	n := len(s.usable)
 	copy(s.usable, s.saved)
 	copy(s.had, s.saved[n:])
 	copy(s.take, s.saved[2*n:])
-	a.q.want = want
-	a.sum()
+	a.q.want = s.nodes.settled.want
+	s.nodes.settled = settlement{stale: true}
+}
+
+// unsettle undoes a settlement, if there is one.
+func (a *Allocator) unsettle() {
+	a.takeBack()
+	if a.s.nodes.settled.stale {
+		a.sum()
+	}
 }
 
 // refuseNodes words the refusal of a request that the machine can hold, but not

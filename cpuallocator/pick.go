@@ -1,6 +1,10 @@
 package cpuallocator
 
-import "github.com/quietcore/quietcore/cpuset"
+import (
+	"slices"
+
+	"github.com/quietcore/quietcore/cpuset"
+)
 
 // picker is the scratch space of the choice of cores.
 type picker struct {
@@ -27,10 +31,11 @@ func newPicker(m *machine) picker {
 // materialize turns the best place into CPUs to take of each core.
 func (a *Allocator) materialize() {
 	s := &a.s.nodes
+	last := slices.Equal(s.in, s.best.in) && slices.Equal(s.socket, s.best.socket)
 	copy(s.in, s.best.in)
 	copy(s.socket, s.best.socket)
 	copy(s.share, s.best.share)
-	if a.short() {
+	if a.short() && !(last && s.settled.done) {
 		a.settleClean()
 	}
 	clear(a.s.l3.open)

@@ -67,7 +67,7 @@ func (a *Allocator) sum() {
 	for i := range s.node {
 		s.node[i].had = 0
 	}
-	a.q.cleanOnly = false
+	a.q.cleanOnly, s.nodes.settled.stale = false, false
 	n := len(m.cores)
 	usable, had, sorted := s.usable[:n], s.had[:n], s.sort[:n]
 	foreign, beside, bad := s.foreign[:n], s.beside[:n], s.bad[:n]

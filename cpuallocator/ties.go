@@ -29,6 +29,7 @@ type tie struct {
 // looks at the L3s and cores where the bind policy can be followed best.
 func (a *Allocator) searchTable(even bool) bool {
 	s := &a.s.nodes
+	a.unsettle()
 	a.listTied(even)
 	first := 0
 	if len(s.tied) > 1 && a.m.kinds == 1 && a.bounded() {
@@ -214,6 +215,7 @@ func (a *Allocator) fewestOn(set *nodeSet, bind int32) int32 {
 func (a *Allocator) tryTie(t *tie, even bool) {
 	set := &a.m.nodeSets[t.set]
 	if !a.m.oneSocket {
+		a.takeBack()
 		a.sumSet(set)
 	}
 	a.s.nodes.set = t.set
