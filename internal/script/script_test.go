@@ -72,23 +72,33 @@ func TestSemantics(t *testing.T) {
 	}
 }
 
-// TestAnArm64Server plays what the proposal says of Arm on the /sys of a server: what it
-// has is refused or set aside by architecture, the rest goes by the machine.
-func TestAnArm64Server(t *testing.T) {
-	n := playPage(t, filepath.Join("testdata", "arm64.md"), func(name string) fs.FS {
-		a, err := txtar.ParseFile(filepath.Join("..", "..", "sysfs", "testdata", name+".txtar"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		tree := fstest.MapFS{}
-		for _, f := range a.Files {
-			tree[f.Name] = &fstest.MapFile{Data: f.Data, Mode: 0o444}
-		}
-		return tree
-	})
-	if n < 5 {
-		t.Errorf("%d scripts", n)
+// TestMachinesOnPaper plays scripts on the /sys of machines that no virtual machine copies: an
+// arm64 server, with what the proposal says of Arm, and a processor of two kinds of cores.
+func TestMachinesOnPaper(t *testing.T) {
+	for _, page := range []string{"arm64", "hybrid"} {
+		t.Run(page, func(t *testing.T) {
+			n := playPage(t, filepath.Join("testdata", page+".md"), func(name string) fs.FS {
+				return fixture(t, name)
+			})
+			if n < 3 {
+				t.Errorf("%d scripts", n)
+			}
+		})
 	}
+}
+
+// fixture is one of the machines by which sysfs is tested.
+func fixture(t *testing.T, name string) fs.FS {
+	t.Helper()
+	a, err := txtar.ParseFile(filepath.Join("..", "..", "sysfs", "testdata", name+".txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := fstest.MapFS{}
+	for _, f := range a.Files {
+		tree[f.Name] = &fstest.MapFile{Data: f.Data, Mode: 0o444}
+	}
+	return tree
 }
 
 // playPage plays the scripts of a page and counts them.
