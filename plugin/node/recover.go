@@ -602,11 +602,11 @@ func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 		!r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice)
 }
 
-// createdFor says that a pod asked for as many CPUs when it was created, and that nothing tells of another
+// createdFor says that a pod asked for as many CPUs when it was created, and that nothing tells of a smaller
 // number since: those of its containers that run may not be all of them.
 func (p *running) createdFor(cpus *cpuset.Set) bool {
 	asked := p.pod.Resources
-	return asked != nil && asked.RequestMilli == milli(cpus) && (!p.sized() || p.asks == asked.RequestMilli)
+	return asked != nil && asked.RequestMilli == milli(cpus) && (!p.sized() || p.asks >= asked.RequestMilli)
 }
 
 func milli(cpus *cpuset.Set) int64 { return int64(cpus.Count()) * 1000 }
