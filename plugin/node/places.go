@@ -80,12 +80,19 @@ func (p *places) changed(d *policy.SetPod, online cpuset.Set, until time.Time) b
 	case o == nil:
 		o = &ownerPlace{}
 		p.owners[d.Pod.UID] = o
-	case o.tells(is, online):
+	case o.tells(is, online) && !p.leftOut(d.Pod.UID):
 		return o.gen > 0
 	}
 	p.gen++
 	o.cpus, o.named, o.gen, o.until = is.cpus, is.named, p.gen, until
 	return true
+}
+
+// leftOut says that the save under way has nothing of a pod whose place it would have: the pod was gone
+// when the save began.
+func (p *places) leftOut(uid string) bool {
+	gen := p.owners[uid].gen
+	return gen > 0 && gen <= p.saving && !p.under[uid]
 }
 
 // begin notes what a save will have brought to disk, and end that it has. The latter reports whether
