@@ -305,23 +305,16 @@ func summary(objects []runtime.Object) string {
 					fmt.Fprintf(&b, "  node %s (%s) as %s\n", v.HostPath.Path, *v.HostPath.Type, v.Name)
 				}
 			}
-			for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
-				fmt.Fprintf(&b, "  container %s: %s, user %d, capabilities %v\n    %s\n", c.Name, c.Image,
-					*c.SecurityContext.RunAsUser, c.SecurityContext.Capabilities.Add, strings.Join(c.Args, " "))
-				for _, m := range c.VolumeMounts {
-					way := "rw"
-					if m.ReadOnly {
-						way = "ro"
-					}
-					fmt.Fprintf(&b, "    %s %s <- %s\n", way, m.MountPath, m.Name)
-				}
-			}
+			b.WriteString(containers(spec))
+		case *appsv1.Deployment:
+			spec := o.Spec.Template.Spec
+			fmt.Fprintf(&b, "Deployment %s: %d times, account %s, token %v, priority %s\n", o.Name, *o.Spec.Replicas,
+				spec.ServiceAccountName, *spec.AutomountServiceAccountToken, spec.PriorityClassName)
+			b.WriteString(containers(spec))
 		case *rbacv1.ClusterRole:
-			fmt.Fprintf(&b, "ClusterRole %s\n", o.Name)
-			for _, r := range o.Rules {
-				fmt.Fprintf(&b, "  %s %s: %s\n", strings.Join(r.APIGroups, ","), strings.Join(r.Resources, ","),
-					strings.Join(r.Verbs, ","))
-			}
+			fmt.Fprintf(&b, "ClusterRole %s\n%s", o.Name, rights(o.Rules))
+		case *rbacv1.Role:
+			fmt.Fprintf(&b, "Role %s in %s\n%s", o.Name, o.Namespace, rights(o.Rules))
 		case *securityv1.SecurityContextConstraints:
 			fmt.Fprintf(&b,
 				"SecurityContextConstraints %s: for %v, volumes %v, capabilities %v, user %d, seccomp %v\n", o.Name,
@@ -340,6 +333,40 @@ func summary(objects []runtime.Object) string {
 	}
 	sort.Strings(rest)
 	b.WriteString(strings.Join(rest, ""))
+	return b.String()
+}
+
+// containers are what a pod runs.
+func containers(spec corev1.PodSpec) string {
+	var b strings.Builder
+	for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+		user := "that of the image"
+		if id := c.SecurityContext.RunAsUser; id != nil {
+			user = fmt.Sprint(*id)
+		}
+		fmt.Fprintf(&b, "  container %s: %s, user %s, capabilities %v\n    %s\n", c.Name, c.Image, user,
+			c.SecurityContext.Capabilities.Add, strings.Join(c.Args, " "))
+		for _, m := range c.VolumeMounts {
+			way := "rw"
+			if m.ReadOnly {
+				way = "ro"
+			}
+			fmt.Fprintf(&b, "    %s %s <- %s\n", way, m.MountPath, m.Name)
+		}
+	}
+	return b.String()
+}
+
+func rights(rules []rbacv1.PolicyRule) string {
+	var b strings.Builder
+	for _, r := range rules {
+		fmt.Fprintf(&b, "  %s %s: %s", strings.Join(r.APIGroups, ","), strings.Join(r.Resources, ","),
+			strings.Join(r.Verbs, ","))
+		if len(r.ResourceNames) > 0 {
+			fmt.Fprintf(&b, " (%s)", strings.Join(r.ResourceNames, ","))
+		}
+		b.WriteString("\n")
+	}
 	return b.String()
 }
 
@@ -491,10 +518,15 @@ func TestMistakesAreRefused(t *testing.T) {
 		"an interval of nothing": {"metrics: {podMonitor: {interval: soon}}", "", "'soon' does not match"},
 		"constraints, perhaps": {"openshift: {scc: perhaps}", "",
 			"'perhaps' does not match pattern '^(auto|always|never)$'"},
-		"a probe of loopback":      {"config: {listen: \"127.0.0.1:9464\"}", "", "config.listen is 127.0.0.1:9464"},
-		"policies before 1.30":     {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
-		"frozen before 1.30":       {"admissionPolicies: {frozen: {enabled: true}}", "1.29.4", "needs 1.30"},
-		"Kubernetes before 1.26":   {"{}", "1.25.0", "kubeVersion"},
+		"a probe of loopback":    {"config: {listen: \"127.0.0.1:9464\"}", "", "config.listen is 127.0.0.1:9464"},
+		"policies before 1.30":   {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
+		"frozen before 1.30":     {"admissionPolicies: {frozen: {enabled: true}}", "1.29.4", "needs 1.30"},
+		"Kubernetes before 1.26": {"{}", "1.25.0", "kubeVersion"},
+		"profiles of one's own": {"scheduler: {enabled: true, config: {profiles: []}}", "",
+			"scheduler.config.profiles is set"},
+		"a scheduler without memory": {"scheduler: {enabled: true, resources: {limits: {memory: 512Mi}}}", "",
+			"scheduler.goMemLimit is 768MiB, must be below scheduler.resources.limits.memory, which is 512Mi"},
+		"no such policy":           {"scheduler: {args: {absentNodes: refuse}}", "", "absentNodes"},
 		"nobody updated, for ever": {"updateStrategy: {maxUnavailable: 0}", "", "maxUnavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -533,6 +565,7 @@ func TestNotes(t *testing.T) {
 		"enableNRI: {enabled: true}": "only printed",
 		"enableNRI: {enabled: true, apply: true}": "restart the runtime",
 		"restore: {enabled: true}":                "a daemon that writes nothing follows",
+		"scheduler: {enabled: true, name: q}":     "schedulerName: q",
 		"metrics: {podMonitor: {enabled: true}}": "does not know PodMonitor of Prometheus' " +
 			"operator: nothing was made of it",
 		"metrics: {podMonitor: {enabled: true}, rules: {enabled: true}}": "PodMonitor and PrometheusRule of " +
@@ -637,7 +670,8 @@ func TestTwoReleases(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	all := parseValues(t,
-		"admissionPolicies: {claims: {enabled: true}, frozen: {enabled: true}}\ncrds: {install: false}")
+		"admissionPolicies: {claims: {enabled: true}, frozen: {enabled: true}}\ncrds: {install: false}\n"+
+			"scheduler: {enabled: true}")
 	for _, release := range []string{"one", "two"} {
 		objects := decode(t, render(t, Release{Name: release, Namespace: namespace, Values: maps.Clone(all)}))
 		for _, o := range objects {

@@ -96,6 +96,7 @@ type helm struct {
 	program, releases string
 	env               []string
 	installed         []runtime.Object
+	scheduler         []runtime.Object // that the chart adds where it is asked to
 }
 
 func newHelm(t *testing.T) *helm {
@@ -109,6 +110,7 @@ func newHelm(t *testing.T) *helm {
 	h.env = append(os.Environ(), "HOME="+dir, "KUBECONFIG="+os.DevNull, "HELM_KUBEAPISERVER="+cluster(t),
 		"HELM_DRIVER=memory", "HELM_MEMORY_DRIVER_DATA="+h.releases)
 	h.keep(t)
+	_, h.scheduler = ofScheduler(t, withScheduler)
 	return h
 }
 
@@ -208,31 +210,31 @@ func (h *helm) run(t *testing.T, c doctext.Command, args []string) {
 	}
 }
 
-// asked looks for the DaemonSet or ConfigMap that a kubectl's words name, for what is taken
-// out of it, and for pods with the labels.
+// asked looks for the DaemonSet, Deployment or ConfigMap that a kubectl's words name, for what is
+// taken out of it, and for pods with the labels. The scheduler may be installed anywhere.
 func (h *helm) asked(t *testing.T, c doctext.Command, words []string) {
 	t.Helper()
 	kind, name, template := "", "", ""
+	known := slices.Concat(h.installed, h.scheduler)
 	for i, w := range words {
 		switch {
-		case strings.HasPrefix(w, "daemonset/"):
+		case strings.HasPrefix(w, "daemonset/"), strings.HasPrefix(w, "deployment/"):
 			kind, name = path.Split(w)
 		case w == "configmap":
 			kind, name = w+"/", words[i+1]
 		case strings.HasPrefix(w, "jsonpath="):
 			template = strings.TrimPrefix(w, "jsonpath=")
 		case w == "-l" && slices.Contains(words, "pods"):
-			d, _ := first[*appsv1.DaemonSet](h.installed)
-			if s, err := labels.Parse(words[i+1]); err != nil || d == nil ||
-				!s.Matches(labels.Set(d.Spec.Template.Labels)) {
-				t.Errorf("%s: the chart's pods do not have these labels: %v", c, err)
+			s, err := labels.Parse(words[i+1])
+			if err != nil || !slices.ContainsFunc(known, func(o runtime.Object) bool { return runs(o, s) }) {
+				t.Errorf("%s: no pods of the chart have these labels: %v", c, err)
 			}
 		}
 	}
 	if kind == "" {
 		return
 	}
-	for _, o := range byName(t, h.installed) {
+	for _, o := range byName(t, known) {
 		if !strings.EqualFold(o.GetKind()+"/", kind) || o.GetName() != name {
 			continue
 		}
@@ -246,4 +248,15 @@ func (h *helm) asked(t *testing.T, c doctext.Command, words []string) {
 		return
 	}
 	t.Errorf("%s: the chart installs no %s%s", c, kind, name)
+}
+
+// runs says that an object makes pods that a selector finds.
+func runs(o runtime.Object, s labels.Selector) bool {
+	switch o := o.(type) {
+	case *appsv1.DaemonSet:
+		return s.Matches(labels.Set(o.Spec.Template.Labels))
+	case *appsv1.Deployment:
+		return s.Matches(labels.Set(o.Spec.Template.Labels))
+	}
+	return false
 }

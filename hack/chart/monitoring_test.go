@@ -28,10 +28,12 @@ func rules(t *testing.T, values string) map[string][]monitoringv1.Rule {
 	return found
 }
 
-func count(groups map[string][]monitoringv1.Rule) (alerts, records, specs int) {
+func count(groups map[string][]monitoringv1.Rule) (alerts, ofScheduler, records, specs int) {
 	for name, list := range groups {
 		for _, r := range list {
 			switch {
+			case name == "quietcore-scheduler":
+				ofScheduler++
 			case r.Alert != "":
 				alerts++
 			case strings.HasPrefix(name, "quietcore-cpi-specs"):
@@ -41,7 +43,7 @@ func count(groups map[string][]monitoringv1.Rule) (alerts, records, specs int) {
 			}
 		}
 	}
-	return alerts, records, specs
+	return alerts, ofScheduler, records, specs
 }
 
 // inFiles are the rules of the chart's files.
@@ -69,20 +71,23 @@ func inFiles(t *testing.T) map[string][]monitoringv1.Rule {
 }
 
 func TestRulesAreThoseOfTheFiles(t *testing.T) {
-	alerts, records, specs := count(inFiles(t))
-	if alerts == 0 || records == 0 || specs == 0 {
-		t.Fatalf("the files have %d alerts, %d recordings and %d of specs", alerts, records, specs)
+	alerts, ofScheduler, records, specs := count(inFiles(t))
+	if alerts == 0 || ofScheduler == 0 || records == 0 || specs == 0 {
+		t.Fatalf("the files have %d alerts, %d of the scheduler, %d recordings and %d of specs", alerts, ofScheduler,
+			records, specs)
 	}
-	for values, want := range map[string][3]int{
+	for values, want := range map[string][4]int{
 		"{}":                                {},
-		"metrics: {rules: {enabled: true}}": {alerts, records, specs},
-		"metrics: {rules: {enabled: true, specs: false}}":                            {alerts, records, 0},
-		"metrics: {rules: {enabled: true, alerts: false}}":                           {0, records, specs},
-		"metrics: {rules: {enabled: true, disabledAlerts: [QuietcoreDisconnected]}}": {alerts - 1, records, specs},
+		"metrics: {rules: {enabled: true}}": {alerts, 0, records, specs},
+		"{scheduler: {enabled: true}, metrics: {rules: {enabled: true}}}": {
+			alerts, ofScheduler, records, specs},
+		"metrics: {rules: {enabled: true, specs: false}}":                            {alerts, 0, records, 0},
+		"metrics: {rules: {enabled: true, alerts: false}}":                           {0, 0, records, specs},
+		"metrics: {rules: {enabled: true, disabledAlerts: [QuietcoreDisconnected]}}": {alerts - 1, 0, records, specs},
 	} {
-		a, r, s := count(rules(t, values))
-		if got := [3]int{a, r, s}; got != want {
-			t.Errorf("%s: %v alerts, recordings and specs, want %v", values, got, want)
+		a, o, r, s := count(rules(t, values))
+		if got := [4]int{a, o, r, s}; got != want {
+			t.Errorf("%s: %v alerts, of the scheduler, recordings and specs, want %v", values, got, want)
 		}
 	}
 }

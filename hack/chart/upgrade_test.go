@@ -18,6 +18,7 @@ import (
 func immutable() map[string][][]string {
 	return map[string][][]string{
 		"DaemonSet":                {{"spec", "selector"}},
+		"Deployment":               {{"spec", "selector"}},
 		"Service":                  {{"spec", "clusterIP"}, {"spec", "clusterIPs"}, {"spec", "ipFamilies"}},
 		"ClusterRoleBinding":       {{"roleRef"}},
 		"ConfigMap":                {{"immutable"}},

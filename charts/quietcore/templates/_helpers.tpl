@@ -43,11 +43,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "quietcore.image" -}}
-{{- with .Values.image -}}
+{{- include "quietcore.imageOf" (dict "root" . "image" .Values.image) -}}
+{{- end -}}
+
+{{- define "quietcore.imageOf" -}}
+{{- with .image -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
 {{- else -}}
-{{ .repository }}:{{ default $.Chart.AppVersion .tag }}
+{{ .repository }}:{{ default $.root.Chart.AppVersion .tag }}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -205,7 +209,11 @@ appArmorProfile: {{- toYaml . | nindent 2 }}
 
 {{- define "quietcore.isScheduler" -}}
 {{- $names := list -}}
-{{- range .Values.admissionPolicies.schedulers -}}
+{{- $schedulers := .Values.admissionPolicies.schedulers -}}
+{{- if (.Values.scheduler).enabled -}}
+{{- $schedulers = append $schedulers (include "quietcore.scheduler.user" .) -}}
+{{- end -}}
+{{- range $schedulers -}}
 {{- $names = append $names (printf "'%s'" (. | replace "\\" "\\\\" | replace "'" "\\'")) -}}
 {{- end -}}
 {{- printf "request.userInfo.username in [%s]" (join ", " $names) | quote -}}

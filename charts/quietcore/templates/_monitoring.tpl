@@ -63,12 +63,13 @@ metricRelabelings: {{- toYaml . | nindent 2 }}
 {{- range $group := default list $rules.groups -}}
 {{- $keep := list -}}
 {{- if or (not (hasPrefix "quietcore-cpi-specs" $group.name)) (ne (toString $values.specs) "false") -}}
+{{- $here := or (ne $group.name "quietcore-scheduler") ($.Values.scheduler).enabled -}}
 {{- range $rule := $group.rules -}}
 {{- if not $rule.alert -}}
 {{- $keep = append $keep $rule -}}
 {{- else -}}
 {{- $names = append $names $rule.alert -}}
-{{- if and (ne (toString $values.alerts) "false") (not (has $rule.alert (default list $values.disabledAlerts))) -}}
+{{- if and $here (ne (toString $values.alerts) "false") (not (has $rule.alert (default list $values.disabledAlerts))) -}}
 {{- $_ := set $rule "labels" (mustMergeOverwrite (default dict $rule.labels) (deepCopy (default dict $values.alertLabels))) -}}
 {{- if dig "annotations" "runbook" "" $rule -}}
 {{- $_ := set $rule.annotations "runbook_url" (print $prefix $rule.annotations.runbook) -}}
