@@ -6,7 +6,7 @@ func fleet() dashboard {
 		about: "All nodes at a glance: what fires, where CPUs are owned, who is squeezed, what is lent. A node's " +
 			"name leads to its own dashboard. Needs the label node of the targets, which the chart's monitors set, " +
 			"and recording.yaml.",
-		rows: []row{fleetNow(), fleetNodes(), fleetCPUs(), fleetTrouble()},
+		rows: []row{fleetNow(), fleetNodes(), fleetCPUs(), fleetTrouble(), fleetScheduler()},
 	}
 }
 
@@ -174,6 +174,38 @@ func fleetTrouble() row {
 			runbook: "incidents",
 			kind:    series, unit: count, width: 12, bounds: atLeast(0), stacked: true,
 			queries: one(`topk(10, sum by (node) (quietcore:cpi_antagonists:increase1h{@}))`, "{{node}}"),
+		},
+	}}
+}
+
+// fleetScheduler is of quietcore-scheduler, a scrape job of its own on any node: what it has in
+// common with the cluster's other schedulers is told apart by what only it has.
+func fleetScheduler() row {
+	const (
+		ours = ` and on (job, instance) quietcore_scheduler_refusals_total{node=~"$node"}`
+		none = "no quietcore-scheduler is scraped"
+	)
+	return row{"Scheduler", []panel{
+		{
+			title: "Pods that wait for a node", about: "By queue: active is next, backoff tries again soon, " +
+				"unschedulable waits until something makes room, gated until it is let.", runbook: "scheduler-absent",
+			kind: series, unit: count, width: 8, bounds: atLeast(0), stacked: true, texts: texts{none: none},
+			queries: one(`sum by (queue) (scheduler_pending_pods`+ours+`)`, "{{queue}}"),
+		},
+		{
+			title: "Attempts to place a pod", about: "Of all profiles, by what came of them.",
+			runbook: "scheduler-absent",
+			kind:    series, unit: perSec, width: 8, bounds: atLeast(0), stacked: true, texts: texts{none: none},
+			queries: one(`sum by (result) (rate(scheduler_schedule_attempts_total[$__rate_interval])`+ours+`)`,
+				"{{result}}"),
+		},
+		{
+			title: "Pods that their node refused all the same",
+			about: "In an hour. behind: the node's ledger had changed by then; same: the two do not agree; unknown: " +
+				"another scheduler's pods.", runbook: "scheduler-refused",
+			kind: series, unit: count, width: 8, bounds: atLeast(0), stacked: true, texts: texts{none: none},
+			queries: one(`sum by (ledger) (increase(quietcore_scheduler_refusals_total{node=~"$node"}[1h]))`,
+				"{{ledger}}"),
 		},
 	}}
 }

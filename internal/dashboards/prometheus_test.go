@@ -2,7 +2,10 @@ package dashboards
 
 import (
 	"fmt"
+	"io"
 	"math"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -46,7 +49,28 @@ func startPrometheus(t *testing.T, targets map[string]string) promtest.Server {
 		fmt.Fprintf(&config, "      - {targets: [%q], labels: {node: %q}}\n", strings.TrimPrefix(target, "http://"),
 			node)
 	}
+	fmt.Fprintf(&config,
+		"  - job_name: scheduler\n    static_configs:\n      - {targets: [%q], labels: {node: worker-1}}\n",
+		strings.TrimPrefix(scheduler(t), "http://"))
 	return promtest.Start(t, config.String())
+}
+
+// scheduler answers as quietcore-scheduler does, as far as rules and dashboards ask: a test of
+// scheduler/plugin holds these series to the program.
+func scheduler(t *testing.T) (url string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `quietcore_scheduler_refusals_total{ledger="behind"} 1
+quietcore_scheduler_refusals_total{ledger="same"} 0
+quietcore_scheduler_refusals_total{ledger="unknown"} 0
+leader_election_master_status{name="kube-scheduler"} 1
+scheduler_pending_pods{queue="active"} 0
+scheduler_pending_pods{queue="unschedulable"} 2
+scheduler_schedule_attempts_total{profile="quietcore-scheduler",result="scheduled"} 7
+`)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
 }
 
 type result struct {
@@ -100,7 +124,7 @@ func (m moment) ask(expr string, instant bool) (result, error) {
 // blamed, and the rules were evaluated since.
 func probes() []string {
 	return []string{
-		`count(up == 1) == 2`,
+		`count(up == 1) == 3`,
 		`count(increase(quietcore_cpi_blamed_total[5m]) > 0) >= 2`,
 		`count(quietcore_lending_cpus{what="production"} > 0) == 2`,
 		`quietcore:job_cpi_spec:mean{band="all"} > 0`,
