@@ -53,6 +53,7 @@ func New(ctx context.Context, obj runtime.Object, handle fwk.Handle) (fwk.Plugin
 		return nil, err
 	}
 	p := newPlugin(args, handle)
+	counters()
 	if err := p.follow(ctx); err != nil {
 		return nil, err
 	}

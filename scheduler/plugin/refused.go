@@ -30,6 +30,9 @@ var counters = sync.OnceValue(func() *metrics.CounterVec {
 		Help: "Pods that their node refused, by the ledger that their place was chosen by: behind the node's, " +
 			"the same, or unknown for those that were sent there without one"}, []string{"ledger"})
 	legacyregistry.MustRegister(c)
+	for _, ledger := range []string{"behind", "same", "unknown"} {
+		c.WithLabelValues(ledger) // from the start: an increase is one from 0, and alerts know us by it
+	}
 	return c
 })
 

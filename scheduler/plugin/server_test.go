@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"sigs.k8s.io/yaml"
 )
 
@@ -34,9 +36,13 @@ const binaries = "QUIETCORE_CONTROL_PLANE"
 
 // server is a real API server, and its nodes' kubelets.
 type server struct {
-	config  *rest.Config
+	dir     string
+	config  *rest.Config // of who may do everything
 	client  kubernetes.Interface
 	objects dynamic.Interface
+	// The scheduler's own, with the rights that the chart gives it.
+	theirs *rest.Config
+	own    kubernetes.Interface
 }
 
 // running is the server of all tests of a run: it takes some seconds to start.
@@ -49,6 +55,9 @@ var running struct {
 }
 
 func TestMain(m *testing.M) {
+	if os.Getenv(asScheduler) != "" {
+		os.Exit(cli.Run(app.NewSchedulerCommand(app.WithPlugin(Name, New))))
+	}
 	code := m.Run()
 	for _, c := range running.children {
 		_ = c.Process.Kill()
@@ -104,10 +113,10 @@ func startServer(bin string) (*server, error) {
 		return nil, err
 	}
 	keyFile, tokens := filepath.Join(dir, "accounts.key"), filepath.Join(dir, "tokens.csv")
-	const token = "scenario"
+	const token, theirs = "scenario", "scheduler"
 	for file, text := range map[string][]byte{
 		keyFile: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}),
-		tokens:  []byte(token + ",admin,1,system:masters\n"),
+		tokens:  []byte(token + ",admin,1,system:masters\n" + theirs + "," + schedulerUser + ",2\n"),
 	} {
 		if err := os.WriteFile(file, text, 0o600); err != nil {
 			return nil, err
@@ -120,7 +129,7 @@ func startServer(bin string) (*server, error) {
 			"--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer},
 		{"kube-apiserver", "--etcd-servers=" + client, "--cert-dir=" + dir, "--bind-address=127.0.0.1",
 			fmt.Sprintf("--secure-port=%d", ports[2]), "--service-cluster-ip-range=10.96.0.0/24",
-			"--authorization-mode=AlwaysAllow", "--token-auth-file=" + tokens,
+			"--authorization-mode=RBAC", "--token-auth-file=" + tokens,
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + keyFile,
 			"--service-account-signing-key-file=" + keyFile,
 			"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,Priority"},
@@ -136,9 +145,14 @@ func startServer(bin string) (*server, error) {
 		}
 		running.children = append(running.children, c)
 	}
-	s := &server{config: &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), BearerToken: token,
+	s := &server{dir: dir, config: &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), BearerToken: token,
 		QPS: 5000, Burst: 5000, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}}
-	return s, s.ready(dir)
+	s.theirs = rest.CopyConfig(s.config)
+	s.theirs.BearerToken = theirs
+	if err := s.ready(dir); err != nil {
+		return nil, err
+	}
+	return s, s.grant()
 }
 
 func (s *server) ready(dir string) (err error) {
@@ -146,6 +160,9 @@ func (s *server) ready(dir string) (err error) {
 		return err
 	}
 	if s.objects, err = dynamic.NewForConfig(s.config); err != nil {
+		return err
+	}
+	if s.own, err = kubernetes.NewForConfig(s.theirs); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)

@@ -100,7 +100,11 @@ func newWorld(t *testing.T, o options) *world {
 func (w *world) schedule(o options) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
-	factory := informers.NewSharedInformerFactory(w.client, 0)
+	client := w.client
+	if w.server != nil {
+		client = w.server.may(w.t, o.args)
+	}
+	factory := informers.NewSharedInformerFactory(client, 0)
 	if o.args.AbsentNodes == "" {
 		o.args.AbsentNodes = AbsentRefuse
 	}
@@ -142,9 +146,9 @@ func (w *world) schedule(o options) {
 	recorders := profile.RecorderFactory(func(string) events.EventRecorderLogger { return recorder })
 	var api *rest.Config
 	if w.server != nil {
-		api = w.server.config
+		api = w.server.theirs
 	}
-	s, err := scheduler.New(ctx, w.client, factory, nil, recorders, scheduler.WithProfiles(cfg.Profiles...),
+	s, err := scheduler.New(ctx, client, factory, nil, recorders, scheduler.WithProfiles(cfg.Profiles...),
 		scheduler.WithKubeConfig(api),
 		scheduler.WithFrameworkOutOfTreeRegistry(registry), scheduler.WithPodInitialBackoffSeconds(1),
 		scheduler.WithPodMaxBackoffSeconds(1))
