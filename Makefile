@@ -143,6 +143,11 @@ image: ## write bin/quietcore-image.tar: an OCI archive for amd64 and arm64
 	@mkdir -p bin
 	cd hack/image && $(GO) run . -version $(VERSION) -o ../../bin/quietcore-image.tar
 
+.PHONY: image-scheduler
+image-scheduler: ## write bin/quietcore-scheduler-image.tar, the same of the scheduler; compiles Kubernetes' scheduler for both first: minutes
+	@mkdir -p bin
+	cd hack/image && $(GO) run . -scheduler -version $(VERSION) -o ../../bin/quietcore-scheduler-image.tar
+
 .PHONY: chart # lint vets it; here that would be every package of Kubernetes once more
 chart: setup-test ## lint, render, kubeconform and helm-unittest the chart, judge its rights and policies; test the builders of images and releases
 	@# What they read lies outside of their modules, where a change makes Go try nothing again: -count=1.

@@ -27,8 +27,13 @@ func program(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"LICENSE":               "do as you like\n",
-		"go.mod":                "module example.org/x\n\ngo 1.26\n",
+		"LICENSE": "do as you like\n",
+		"go.mod":  "module example.org/x\n\ngo 1.26\n",
+		"scheduler/go.mod": "module example.org/x/scheduler\n\ngo 1.26\n\nrequire example.org/x v0.0.0\n\n" +
+			"replace example.org/x => ../\n",
+		"scheduler/cmd/quietcore-scheduler/main.go": "package main\n\nimport \"example.org/x/lib\"\n\nfunc main() { " +
+			"lib.Say() }\n",
+		"lib/lib.go":            "package lib\n\nfunc Say() { println(1) }\n",
 		"cmd/quietcore/main.go": "package main\n\nvar version string\n\nfunc main() { println(version) }\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
@@ -127,21 +132,50 @@ func TestImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkImage(t, img, m.Platform.Architecture)
+		checkImage(t, img, m.Platform.Architecture, "quietcore", "0:0")
 	}
 	if want := []string{"linux/amd64", "linux/arm64"}; !slices.Equal(platforms, want) {
 		t.Errorf("platforms are %v, want %v", platforms, want)
 	}
 }
 
-func checkImage(t *testing.T, img v1.Image, arch string) {
+// TestSchedulersImage: an image of its own, without the daemon and for nobody's rights.
+func TestSchedulersImage(t *testing.T) {
+	index, err := unpack(t, archive(t, "v1.2.3", "-scheduler", "-platforms", "linux/arm64")).ImageIndex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := outer.Manifests[0].Annotations["io.containerd.image.name"]; got !=
+		"docker.io/library/quietcore-scheduler:v1.2.3" {
+		t.Errorf("it is called %s", got)
+	}
+	inner, err := index.ImageIndex(outer.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := inner.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := inner.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkImage(t, img, "arm64", "quietcore-scheduler", "65532:65532")
+}
+
+func checkImage(t *testing.T, img v1.Image, arch, program, user string) {
 	t.Helper()
 	c, err := img.ConfigFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Architecture != arch || c.Config.User != "0:0" || !slices.Equal(c.Config.Entrypoint,
-		[]string{"/quietcore"}) || c.Config.Labels["org.opencontainers.image.version"] != "v1.2.3" {
+	if c.Architecture != arch || c.Config.User != user || !slices.Equal(c.Config.Entrypoint,
+		[]string{"/" + program}) || c.Config.Labels["org.opencontainers.image.version"] != "v1.2.3" {
 		t.Errorf("the configuration is %+v", c)
 	}
 	if !c.Created.Equal(time.Unix(1700000000, 0)) {
@@ -170,21 +204,21 @@ func checkImage(t *testing.T, img v1.Image, arch string) {
 			t.Errorf("%s belongs to %d:%d, is of %v", h.Name, h.Uid, h.Gid, h.ModTime)
 		}
 		switch h.Name {
-		case "quietcore":
+		case program:
 			checkBinary(t, files, arch)
-		case "usr/share/sbom/quietcore.spdx.json":
+		case "usr/share/sbom/" + program + ".spdx.json":
 			var bill struct{ Packages []struct{ Name string } }
-			if err := json.NewDecoder(files).Decode(&bill); err != nil || len(bill.Packages) < 2 ||
-				bill.Packages[0].Name != "example.org/x" {
+			if err := json.NewDecoder(files).Decode(&bill); err != nil || len(bill.Packages) != 2 ||
+				!strings.HasPrefix(bill.Packages[0].Name, "example.org/x") {
 				t.Errorf("the bill of materials has %v, %v", bill, err)
 			}
 		}
 	}
 	want := []string{
-		"etc/", "etc/group", "etc/passwd", "quietcore", "usr/", "usr/share/",
-		"usr/share/licenses/", "usr/share/licenses/quietcore/", "usr/share/licenses/quietcore/LICENSE",
-		"usr/share/licenses/quietcore/THIRD_PARTY_NOTICES",
-		"usr/share/sbom/", "usr/share/sbom/quietcore.spdx.json",
+		"etc/", "etc/group", "etc/passwd", program, "usr/", "usr/share/",
+		"usr/share/licenses/", "usr/share/licenses/" + program + "/", "usr/share/licenses/" + program + "/LICENSE",
+		"usr/share/licenses/" + program + "/THIRD_PARTY_NOTICES",
+		"usr/share/sbom/", "usr/share/sbom/" + program + ".spdx.json",
 	}
 	if !slices.Equal(names, want) {
 		t.Errorf("the image holds %v, want %v", names, want)

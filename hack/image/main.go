@@ -1,10 +1,11 @@
-// Command image builds the daemon's container image without a registry and
+// Command image builds the daemon's container image, or the scheduler's, without a registry and
 // without a container engine: static binaries for every platform, an image of
 // nothing but one of them, and an OCI archive that
 // `ctr -n k8s.io images import --local` takes.
 //
 //	go run . -version v0.1.0 -o quietcore.tar            all platforms
 //	go run . -platforms linux/amd64 -name localhost/quietcore -o quietcore.tar
+//	go run . -scheduler -version v0.1.0 -o quietcore-scheduler.tar
 //
 // The same source, version and Go give the same digest: times are SOURCE_DATE_EPOCH
 // (the commit's, without it 0), owners are root, and nothing of the building
@@ -40,11 +41,19 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
 	dir := flags.String("source", "../..", "the repository")
 	version := flags.String("version", "dev", "version in the binary and tag of the image")
-	name := flags.String("name", "quietcore", "name of the image, without tag")
+	scheduler := flags.Bool("scheduler", false, "the scheduler's image, not the daemon's")
+	name := flags.String("name", "", "name of the image, without tag; empty: that of the program")
 	platforms := flags.String("platforms", strings.Join(build.Platforms(), ","), "platforms, with commas")
 	out := flags.String("o", "quietcore.tar", "the archive")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	program := build.Daemon()
+	if *scheduler {
+		program = build.Scheduler()
+	}
+	if *name == "" {
+		*name = program.Name
 	}
 	source, err := build.Describe(ctx, *dir, *version)
 	if err != nil {
@@ -58,12 +67,12 @@ func run(ctx context.Context, args []string) error {
 	var binaries []build.Binary
 	for _, p := range strings.Split(*platforms, ",") {
 		b := build.Binary{Platform: p, Path: filepath.Join(work, strings.ReplaceAll(p, "/", "-"))}
-		if err := source.Compile(ctx, p, build.Daemon, b.Path); err != nil {
+		if err := source.Compile(ctx, p, program, b.Path); err != nil {
 			return err
 		}
 		binaries = append(binaries, b)
 	}
-	parts, err := licences.Of(ctx, *dir)
+	parts, err := licences.Of(ctx, filepath.Join(*dir, program.Module))
 	if err != nil {
 		return err
 	}
@@ -71,7 +80,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	digest, err := build.NewImage(source, *name, binaries, parts, texts...).Write(*out)
+	img := build.Image{Source: source, Program: program, Name: *name, Binaries: binaries, Parts: parts, Texts: texts}
+	digest, err := img.Write(*out)
 	if err != nil {
 		return err
 	}

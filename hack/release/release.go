@@ -158,10 +158,10 @@ func (r Release) fill(ctx context.Context, source build.Source, dist string) (st
 	for _, platform := range build.Platforms() {
 		for _, c := range commands() {
 			name := filepath.Join(dist, binaryName(c, platform))
-			if err := source.Compile(ctx, platform, "./cmd/"+c, name); err != nil {
+			if err := source.Compile(ctx, platform, build.Program{Name: c}, name); err != nil {
 				return "", err
 			}
-			if "./cmd/"+c == build.Daemon {
+			if c == build.Daemon().Name {
 				daemons = append(daemons, build.Binary{Platform: platform, Path: name})
 			}
 		}
@@ -179,7 +179,9 @@ func (r Release) fill(ctx context.Context, source build.Source, dist string) (st
 			return "", err
 		}
 	}
-	digest, err := build.NewImage(source, r.Image, daemons, parts, texts...).Write(filepath.Join(dist, imageName))
+	img := build.Image{Source: source, Program: build.Daemon(), Name: r.Image, Binaries: daemons, Parts: parts,
+		Texts: texts}
+	digest, err := img.Write(filepath.Join(dist, imageName))
 	if err != nil {
 		return "", err
 	}

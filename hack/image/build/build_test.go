@@ -19,7 +19,7 @@ func TestReferences(t *testing.T) {
 		"localhost/quietcore":          "localhost/quietcore:v1",
 		"registry.example:5000/x/core": "registry.example:5000/x/core:v1",
 	} {
-		if got := NewImage(Source{Version: "v1"}, name, nil, nil).reference(); got != want {
+		if got := (&Image{Source: Source{Version: "v1"}, Name: name}).reference(); got != want {
 			t.Errorf("%s is %s, want %s", name, got, want)
 		}
 	}

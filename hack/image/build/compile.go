@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,8 +74,8 @@ func git(ctx context.Context, dir string, args ...string) (text string, known bo
 // Platforms are what releases are built for.
 func Platforms() []string { return []string{"linux/amd64", "linux/arm64"} }
 
-// Compile makes the static binary of a package for a platform.
-func (s Source) Compile(ctx context.Context, platform, pkg, out string) error {
+// Compile makes the static binary of a program for a platform.
+func (s Source) Compile(ctx context.Context, platform string, p Program, out string) error {
 	env, err := Environment(platform)
 	if err != nil {
 		return err
@@ -87,11 +88,11 @@ func (s Source) Compile(ctx context.Context, platform, pkg, out string) error {
 		flags = append(flags, "-X main.commit="+s.Commit, "-X main.date="+s.Date.Format(time.RFC3339))
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
-		strings.Join(flags, " "), "-o", out, pkg)
-	cmd.Dir, cmd.Env = s.Dir, env
+		strings.Join(flags, " "), "-o", out, "./cmd/"+p.Name)
+	cmd.Dir, cmd.Env = filepath.Join(s.Dir, p.Module), env
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build %s for %s: %w", pkg, platform, err)
+		return fmt.Errorf("build %s for %s: %w", p.Name, platform, err)
 	}
 	return nil
 }

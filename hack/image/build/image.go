@@ -26,19 +26,36 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Daemon is the package of the daemon, which is what the image holds.
-const Daemon = "./cmd/quietcore"
+// Program is what an image holds.
+type Program struct {
+	Name   string // of its binary; its package is cmd/NAME
+	Module string // folder of its module in the repository
+	About  string
+	User   string
+}
+
+// Daemon is root: it owns what it opens.
+func Daemon() Program {
+	return Program{Name: "quietcore", About: "CPU orchestration for one Kubernetes node", User: "0:0"}
+}
+
+// Scheduler has an image of its own: it is twice as large as the daemon, and nodes need none of it.
+func Scheduler() Program {
+	return Program{Name: "quietcore-scheduler", Module: "scheduler",
+		About: "kube-scheduler that knows which CPUs nodes have left", User: "65532:65532"}
+}
 
 // Image is what is to be made.
 type Image struct {
-	source   Source
-	name     string
-	binaries []Binary
-	parts    []Part
-	texts    []File
+	Source   Source
+	Program  Program
+	Name     string
+	Binaries []Binary
+	Parts    []Part
+	Texts    []File
 }
 
-// Binary is the daemon for one platform.
+// Binary is the program for one platform.
 type Binary struct{ Platform, Path string }
 
 // Part is a module that is linked into the binaries, or what else they are made of.
@@ -56,21 +73,12 @@ type File struct {
 	Data []byte
 }
 
-const (
-	license  = "Apache-2.0"
-	sbom     = "usr/share/sbom/quietcore.spdx.json"
-	licences = "usr/share/licenses/quietcore/"
-)
-
-// NewImage is an image of binaries, what they are made of, and the texts that go with it.
-func NewImage(source Source, name string, binaries []Binary, parts []Part, texts ...File) *Image {
-	return &Image{source: source, name: name, binaries: binaries, parts: parts, texts: texts}
-}
+const license = "Apache-2.0"
 
 // Write writes the archive and returns the digest of the image index.
 func (s *Image) Write(archive string) (string, error) {
 	index := mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex)
-	for _, b := range s.binaries {
+	for _, b := range s.Binaries {
 		img, err := s.image(b)
 		if err != nil {
 			return "", fmt.Errorf("image for %s: %w", b.Platform, err)
@@ -99,7 +107,7 @@ func (s *Image) Write(archive string) (string, error) {
 	}
 	top.Annotations = map[string]string{
 		"io.containerd.image.name":          s.reference(),
-		"org.opencontainers.image.ref.name": s.source.Version,
+		"org.opencontainers.image.ref.name": s.Source.Version,
 	}
 	outer := mutate.AppendManifests(mutate.IndexMediaType(v1.ImageIndex(empty.Index), types.OCIImageIndex),
 		mutate.IndexAddendum{Add: index, Descriptor: *top})
@@ -112,23 +120,23 @@ func (s *Image) Write(archive string) (string, error) {
 // reference is the name by which kubelet will ask for the image: one without a
 // registry is completed as the runtimes do.
 func (s *Image) reference() string {
-	first, rest, found := strings.Cut(s.name, "/")
+	first, rest, found := strings.Cut(s.Name, "/")
 	switch {
 	case !found:
-		return "docker.io/library/" + s.name + ":" + s.source.Version
+		return "docker.io/library/" + s.Name + ":" + s.Source.Version
 	case !strings.ContainsAny(first, ".:") && first != "localhost":
-		return "docker.io/" + first + "/" + rest + ":" + s.source.Version
+		return "docker.io/" + first + "/" + rest + ":" + s.Source.Version
 	}
-	return s.name + ":" + s.source.Version
+	return s.Name + ":" + s.Source.Version
 }
 
 func (s *Image) labels() map[string]string {
 	return map[string]string{
-		"org.opencontainers.image.title":       "quietcore",
-		"org.opencontainers.image.description": "CPU orchestration for one Kubernetes node",
-		"org.opencontainers.image.version":     s.source.Version,
+		"org.opencontainers.image.title":       s.Program.Name,
+		"org.opencontainers.image.description": s.Program.About,
+		"org.opencontainers.image.version":     s.Source.Version,
 		"org.opencontainers.image.licenses":    license,
-		"org.opencontainers.image.created":     s.source.Date.Format(time.RFC3339),
+		"org.opencontainers.image.created":     s.Source.Date.Format(time.RFC3339),
 	}
 }
 
@@ -141,7 +149,7 @@ func (s *Image) image(b Binary) (v1.Image, error) {
 	img = mutate.ConfigMediaType(img, types.OCIConfigJSON)
 	if img, err = mutate.Append(img, mutate.Addendum{
 		Layer: layer, MediaType: types.OCILayer,
-		History: v1.History{Created: v1.Time{Time: s.source.Date}, CreatedBy: "hack/image"},
+		History: v1.History{Created: v1.Time{Time: s.Source.Date}, CreatedBy: "hack/image"},
 	}); err != nil {
 		return nil, err
 	}
@@ -155,9 +163,9 @@ func (s *Image) image(b Binary) (v1.Image, error) {
 		return nil, err
 	}
 	file.OS, file.Architecture, file.Variant = platform.OS, platform.Architecture, platform.Variant
-	file.Created = v1.Time{Time: s.source.Date}
+	file.Created = v1.Time{Time: s.Source.Date}
 	file.Config = v1.Config{
-		User: "0:0", Entrypoint: []string{"/quietcore"}, WorkingDir: "/", Labels: s.labels(),
+		User: s.Program.User, Entrypoint: []string{"/" + s.Program.Name}, WorkingDir: "/", Labels: s.labels(),
 		Env: []string{"PATH=/"},
 	}
 	if img, err = mutate.ConfigFile(img, file); err != nil {
@@ -166,7 +174,7 @@ func (s *Image) image(b Binary) (v1.Image, error) {
 	return mutate.Annotations(img, s.labels()).(v1.Image), nil
 }
 
-// layer is everything: the binary, who root is, what the binary is made of, and under
+// layer is everything: the binary, who its users are, what the binary is made of, and under
 // which licences.
 // No certificates: the API server is known by the service account's.
 func (s *Image) layer(b Binary) (v1.Layer, error) {
@@ -183,22 +191,23 @@ func (s *Image) layer(b Binary) (v1.Layer, error) {
 		mode int64
 		data []byte
 	}
+	sbom, licences := "usr/share/sbom/"+s.Program.Name+".spdx.json", "usr/share/licenses/"+s.Program.Name+"/"
 	entries := []entry{
 		{"etc/", 0o755, nil},
-		{"etc/group", 0o644, []byte("root:x:0:\n")},
-		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\n")},
-		{"quietcore", 0o755, binary},
+		{"etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n")},
+		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnonroot:x:65532:65532::/:/sbin/nologin\n")},
+		{s.Program.Name, 0o755, binary},
 		{"usr/", 0o755, nil}, {"usr/share/", 0o755, nil},
 		{"usr/share/licenses/", 0o755, nil}, {licences, 0o755, nil},
 	}
-	for _, t := range s.texts {
+	for _, t := range s.Texts {
 		entries = append(entries, entry{licences + t.Name, 0o644, t.Data})
 	}
 	entries = append(entries, entry{path.Dir(sbom) + "/", 0o755, nil}, entry{sbom, 0o644, bill})
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
 	for _, f := range entries {
-		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: s.source.Date,
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), ModTime: s.Source.Date,
 			Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
 		if f.data == nil {
 			h.Typeflag = tar.TypeDir
@@ -236,7 +245,7 @@ func (s *Image) bill(b Binary) ([]byte, error) {
 				"referenceLocator": "pkg:golang/" + name + "@" + version}},
 		}
 	}
-	main := pack("SPDXRef-main", info.Main.Path, s.source.Version)
+	main := pack("SPDXRef-main", info.Main.Path, s.Source.Version)
 	main["licenseDeclared"] = license
 	packages := []object{main, pack("SPDXRef-go", "stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
 	relations := []object{
@@ -244,7 +253,7 @@ func (s *Image) bill(b Binary) ([]byte, error) {
 		{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON", "relatedSpdxElement": "SPDXRef-go"},
 	}
 	under := map[string]string{}
-	for _, p := range s.parts {
+	for _, p := range s.Parts {
 		under[p.Name] = strings.Join(p.Licences, " AND ")
 	}
 	for i, m := range modulesOf(info) {
@@ -259,9 +268,10 @@ func (s *Image) bill(b Binary) ([]byte, error) {
 	}
 	return json.MarshalIndent(object{
 		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
-		"name":              "quietcore-" + s.source.Version + "-" + strings.ReplaceAll(b.Platform, "/", "-"),
-		"documentNamespace": "https://quietcore.dev/spdx/" + s.source.Version + "/" + b.Platform,
-		"creationInfo": object{"created": s.source.Date.Format(time.RFC3339),
+		"name": s.Program.Name + "-" + s.Source.Version + "-" + strings.ReplaceAll(b.Platform, "/", "-"),
+		"documentNamespace": "https://quietcore.dev/spdx/" + s.Program.Name + "/" + s.Source.Version + "/" +
+			b.Platform,
+		"creationInfo": object{"created": s.Source.Date.Format(time.RFC3339),
 			"creators": []string{"Tool: quietcore-hack-image"}},
 		"packages": packages, "relationships": relations,
 	}, "", " ")
@@ -297,7 +307,7 @@ func (s *Image) pack(dir, archive string) error {
 			return err
 		}
 		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(below), Mode: 0o644, Size: int64(len(data)),
-			ModTime: s.source.Date, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}); err != nil {
+			ModTime: s.Source.Date, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}); err != nil {
 			return err
 		}
 		if _, err := w.Write(data); err != nil {
@@ -316,6 +326,9 @@ func modulesOf(info *debug.BuildInfo) []*debug.Module {
 	for _, m := range info.Deps {
 		if m.Replace != nil {
 			m = m.Replace
+		}
+		if strings.HasPrefix(m.Path, "..") {
+			continue // another module of this repository
 		}
 		list = append(list, m)
 	}

@@ -58,7 +58,7 @@ func Of(ctx context.Context, dir string) ([]build.Part, error) {
 				add(parts, "Go's standard library", p.version, p.goroot, p.goroot)
 			case p.Module == nil:
 				return nil, fmt.Errorf("package %s has no module", p.ImportPath)
-			case p.Module.Main:
+			case p.Module.Main, p.Module.Replace != nil && strings.HasPrefix(p.Module.Replace.Path, ".."): // ours
 				for _, f := range p.EmbedFiles {
 					if filepath.Ext(f) == ".o" {
 						objects = append(objects, filepath.Join(p.Dir, f))
