@@ -317,6 +317,8 @@ var defects = []struct {
 	{"D216", 9702889, []sim.Fault{sim.Hangs, sim.Blind, sim.Panics, sim.Defects, sim.Disk}, sim.PropSettle,
 		false,
 		"after a panic whose event is left out a cap that the runtime was told is taken for kubelet's limit"},
+	{"D217", 9720877, []sim.Fault{sim.Panics, sim.Defects}, sim.PropGrant, false,
+		"an owner that came again after panics is answered before its place is saved"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -56,12 +57,21 @@ func (s *saving) has(limit *policy.Cap) bool {
 
 // ahead takes down what is decided of owners and returns until when masks have to wait for that
 // to be saved; zero: they need not. They have to where the file tells another place of a pod: a
-// daemon that is killed between the two would leave its successor with both.
-func (s *saving) ahead(decisions []policy.Decision) (until time.Time) {
+// daemon that is killed between the two would leave its successor with both. Pods that a new machine does
+// not name are gone.
+func (s *saving) ahead(decisions []policy.Decision, anew bool) (until time.Time) {
 	if !s.c.o.Stores || s.c.machine.frozen != "" {
 		return time.Time{}
 	}
 	online, end := s.c.machine.Topology().Online(), s.c.now.Add(saveAhead)
+	if anew {
+		named := map[string]place{}
+		note(named, decisions)
+		maps.DeleteFunc(s.places.owners, func(uid string, _ *ownerPlace) bool {
+			_, ok := named[uid]
+			return !ok
+		})
+	}
 	for _, d := range decisions {
 		switch d := d.(type) {
 		case policy.SetPod:

@@ -123,7 +123,7 @@ func (w *writer) put(b batch) uint64 {
 	if len(w.inbox.batches) == 0 || at.Before(w.inbox.at) {
 		w.inbox.at = at
 	}
-	if until := w.c.saving.ahead(b.decisions); w.inbox.held.IsZero() && w.c.o.Late == 0 {
+	if until := w.c.saving.ahead(b.decisions, b.anew); w.inbox.held.IsZero() && w.c.o.Late == 0 {
 		w.inbox.held = until
 	}
 	w.inbox.batches = append(w.inbox.batches, b)
