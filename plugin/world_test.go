@@ -319,6 +319,11 @@ var defects = []struct {
 		"after a panic whose event is left out a cap that the runtime was told is taken for kubelet's limit"},
 	{"D217", 9720877, []sim.Fault{sim.Panics, sim.Defects}, sim.PropGrant, false,
 		"an owner that came again after panics is answered before its place is saved"},
+	{"D218", 9734049, []sim.Fault{sim.LateEffect, sim.Blind, sim.Unreadable, sim.Disk, sim.Kills},
+		sim.PropMove, false,
+		"an update that is answered late has the runtime write CPUs of others where its mask is not known"},
+	{"D219", 9730218, []sim.Fault{sim.Blind, sim.Kills, sim.Unsaid}, sim.PropStart, false,
+		"an owner comes onto CPUs of a pod that is not read yet"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

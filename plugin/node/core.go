@@ -185,6 +185,7 @@ func (c *Core) request(r *Request) {
 	}
 	pod := podIn(r.Event)
 	first := pod != "" && !c.machine.KnowsPod(pod)
+	had := c.machine.anchor.decided[updatedBy(r.Event)].own
 	t := c.take(r.Event, nil)
 	if first && c.machine.KnowsPod(pod) {
 		c.fresh[pod] = true
@@ -193,16 +194,24 @@ func (c *Core) request(r *Request) {
 	if t.err == nil {
 		switch e := r.Event.(type) {
 		case policy.ContainerCreate:
-			c.hold(&waiter{reply: answer, gen: t.gen, id: e.Container.ID, uid: e.Pod.UID,
+			c.hold(&waiter{reply: answer, id: e.Container.ID, uid: e.Pod.UID,
 				path: e.Pod.CgroupParent}, t.decisions)
 			return
 		case policy.ContainerUpdate:
 			c.takeover.others(c.writer.ctrs[e.ID])
-			c.hold(&waiter{reply: answer, gen: t.gen, id: e.ID, update: true}, t.decisions)
+			c.hold(&waiter{reply: answer, id: e.ID, update: true, had: had}, t.decisions)
 			return
 		}
 	}
 	c.reply(answer)
+}
+
+// updatedBy is the ID of the container that an event updates; empty: it updates none.
+func updatedBy(e policy.Event) string {
+	if u, ok := e.(policy.ContainerUpdate); ok {
+		return u.ID
+	}
+	return ""
 }
 
 // podIn is the UID of the pod that an event may bring; empty: it brings none.

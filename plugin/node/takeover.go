@@ -206,6 +206,7 @@ func (t *takeover) correct() (taken bool) {
 			t.c.o.Log.Error("what was read after the Synchronize is not taken over; it is tried again", "err", err)
 			return false
 		}
+		t.c.await()
 	}
 	t.current.note(&c.now)
 	t.followResizes(c.resized)

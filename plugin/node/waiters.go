@@ -24,11 +24,12 @@ import (
 // has to know which CPUs are online: where those of a mask are not, the kernel gives others.
 type waiter struct {
 	reply  Reply
-	gen    uint64 // the writer's number of the decisions
-	id     string // of the container
-	uid    string // of its pod
-	path   string // of its pod's cgroup
-	update bool   // it runs already
+	gen    uint64      // the writer's number of the decisions
+	id     string      // of the container
+	uid    string      // of its pod
+	path   string      // of its pod's cgroup
+	update bool        // it runs already
+	had    *cpuset.Set // it had these CPUs of its own then; nil: none
 	// unsaved: its cap is not on disk yet, and a daemon that is killed now would leave it for good.
 	unsaved bool
 	ended   bool // it is answered, or is being answered
@@ -42,6 +43,7 @@ var errEnded = errors.New("it has ended, or its pod has")
 
 // hold answers a create or an update as soon as it can be.
 func (c *Core) hold(w *waiter, decisions []policy.Decision) {
+	w.gen = c.writer.inbox.last
 	if d, ok := decisionOf(decisions, w.id); ok {
 		w.reply.Container = &d
 	}
@@ -51,6 +53,14 @@ func (c *Core) hold(w *waiter, decisions []policy.Decision) {
 		return
 	}
 	c.waiters = append(c.waiters, w)
+}
+
+// await has every answer that waits do so for all that is decided now: pods of which it was not known what
+// they have come into the tree with it.
+func (c *Core) await() {
+	for _, w := range c.waiters {
+		w.gen = c.writer.inbox.last
+	}
 }
 
 // renew replaces the answers that wait and were decided anew: what they say may be others'
@@ -128,6 +138,9 @@ func (c *Core) blocked(w *waiter) error {
 		if c.saving.late(w.reply.Container.Pod.UID) {
 			return errors.New("its pod's place is not saved yet")
 		}
+		if err := c.unread(w); err != nil {
+			return err
+		}
 		if c.writer.shrunk < w.gen {
 			return fmt.Errorf("CPUs %s are not yet free of others: %w", own, context.DeadlineExceeded)
 		}
@@ -152,6 +165,19 @@ func (c *Core) blocked(w *waiter) error {
 		return fmt.Errorf("cgroup %s may still allow CPUs %s of owners: %w", w.path, others, c.writer.why())
 	}
 	return nil
+}
+
+// unread says that pods are not read yet, which are in no tree and may run anywhere: an owner does not come
+// onto CPUs meanwhile that it does not have.
+func (c *Core) unread(w *waiter) error {
+	n, own := c.machine.Unread(), w.reply.Container.Need.Own
+	if n == 0 {
+		return nil
+	}
+	if has := c.writer.tree.Has(w.reply.Container.Container.CgroupPath); w.update && own.SubsetOf(&has) {
+		return nil
+	}
+	return fmt.Errorf("CPUs %s may be in use by %d pods that ran before and are not read yet", own, n)
 }
 
 // beyond is the CPUs of others that a container may have now.
@@ -202,12 +228,11 @@ func (c *Core) settle(w *waiter) {
 // created is no container then; one that runs keeps running where it is, and the writer
 // goes on.
 func (c *Core) refuse(w *waiter, why error) {
-	d := w.reply.Container
-	w.reply.Container = nil
 	if w.update {
-		w.reply.Container = c.asItIs(d)
+		w.reply.Container = c.asItIs(w)
 		c.o.Log.Error("an update is answered before its CPUs are free", "container", w.id, "err", why)
 	} else {
+		w.reply.Container = nil
 		w.reply.Err = &policy.Refusal{Code: policy.Busy, Message: why.Error() + "; the container is tried again"}
 		c.take(policy.ContainerStopped{ID: w.id}, nil)
 	}
@@ -215,12 +240,17 @@ func (c *Core) refuse(w *waiter, why error) {
 }
 
 // asItIs says of an owner that is to grow what it has. Where an update names no CPUs, the runtime writes
-// those that it stores: what the writer has taken from it since, or from its pod, may be others'.
-func (c *Core) asItIs(d *policy.SetContainer) *policy.SetContainer {
+// those that it stores: what the writer has taken from it since, or from its pod, may be others'. Where its
+// mask is not known it is told what it had and nobody else has.
+func (c *Core) asItIs(w *waiter) *policy.SetContainer {
+	d := w.reply.Container
 	if d == nil || d.Need.Own == nil || d.Container.CgroupPath == "" {
 		return nil
 	}
 	has := c.writer.tree.Has(d.Container.CgroupPath)
+	if want, ok := c.writer.tree.Want(w.id); has.IsEmpty() && ok && w.had != nil && c.machine.Unread() == 0 {
+		has = want.And(*w.had).And(*d.Need.Own).Minus(c.writer.tree.Held())
+	}
 	if has.IsEmpty() || !has.SubsetOf(d.Need.Own) {
 		return nil
 	}
