@@ -180,6 +180,7 @@ var byHand = map[string]string{
 	"bench-vm":        "measures; takes a machine of its own",
 	"bench-scheduler": "measures; builds Kubernetes first",
 	"scheduler":       "writes the binary; test-scheduler builds it, too",
+	"image-scheduler": "compiles Kubernetes' scheduler for two architectures; hack/image tests what makes it",
 	"pmu-check":       "takes a PMU",
 	"eval-cpi":        "writes figures; hack/evalcpi tests what makes them",
 	"eval-reclaim":    "takes recorded traces",
