@@ -401,7 +401,8 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 		}
 		seen[path] = true
 		above, err := r.reader.CPUs(path)
-		if online := r.topo.Online(); err == nil && !online.SubsetOf(&above.OwnCPUs) { // all CPUs are no mask
+		online := r.topo.Online() // a mask with all of it is none
+		if err == nil && !online.SubsetOf(&above.OwnCPUs) {
 			slice.AddSet(&above.OwnCPUs)
 		}
 		// Owners and best effort inside widen the slice by what they have, which is all of it where they
@@ -416,7 +417,7 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 				if best.AddSet(&other.kernel); other.kernel.IsEmpty() {
 					best.AddSet(&above.OwnCPUs)
 				}
-			default:
+			case !online.SubsetOf(&other.kernel):
 				members.AddSet(&other.kernel)
 			}
 		}
