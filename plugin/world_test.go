@@ -327,6 +327,8 @@ var defects = []struct {
 		"an update that is answered late has the runtime write CPUs of others where its mask is not known"},
 	{"D219", 9730218, []sim.Fault{sim.Blind, sim.Kills, sim.Unsaid}, sim.PropStart, false,
 		"an owner comes onto CPUs of a pod that is not read yet"},
+	{"D220", 9760156, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Reconnects}, sim.PropMove, false,
+		"the world wanted a write to be taken back that widens a slice around a pod that came without a daemon"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

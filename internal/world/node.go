@@ -52,7 +52,7 @@ type Pod struct {
 	off cpuset.Set
 	// untold: it came while there was no connection, and no Synchronize has named it since.
 	untold bool
-	// behind is the write of its slice that was under way when it was announced: the plan is from before.
+	// behind is the write of its slice that was under way when it came: the plan is from before.
 	behind *Op
 	// excused: CPUs of its own went offline, so that it may be moved.
 	excused bool

@@ -225,6 +225,7 @@ func (w *World) dispatch() {
 	n := &w.node
 	for (!w.alive || !n.connected) && len(n.queue) > 0 {
 		n.inFlight, n.queue = n.queue[0], n.queue[1:]
+		w.comesBehind(n.inFlight)
 		w.answered(Answer{To: n.inFlight, unasked: true})
 	}
 	if !w.alive || n.inFlight != nil || !n.synced || len(n.queue) == 0 {
@@ -244,15 +245,20 @@ func (w *World) writing(path string) *Op {
 	return nil
 }
 
+// comesBehind notes the write of its slice that is under way when a pod comes, announced or not.
+func (w *World) comesBehind(r *Request) {
+	if r.Kind == RunPod {
+		r.Pod.behind = w.writing(path.Dir(r.Pod.Parent()))
+	}
+}
+
 func (w *World) call(r *Request) {
 	r.sent, r.offline, r.unread = w.clock(), w.offline, w.alive && w.shell.View().Unread
 	what := ""
 	if r.Pod != nil {
 		what = r.Pod.Name
 	}
-	if r.Kind == RunPod {
-		r.Pod.behind = w.writing(path.Dir(r.Pod.Parent()))
-	}
+	w.comesBehind(r)
 	w.note("calls: %s %s", r.Kind, what)
 	w.shell.Call(r)
 	w.run(0)
