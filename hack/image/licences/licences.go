@@ -176,7 +176,9 @@ func (p *part) read() (build.Part, error) {
 			return out, err
 		}
 		for _, f := range files {
-			isLicence := licenceFile.MatchString(f.Name()) && filepath.Ext(f.Name()) != ".go"
+			// LICENSE.docs is of a project's documentation, of which nothing is linked.
+			isLicence := licenceFile.MatchString(f.Name()) && filepath.Ext(f.Name()) != ".go" &&
+				filepath.Ext(f.Name()) != ".docs"
 			if f.IsDir() || !isLicence && !noticeFile.MatchString(f.Name()) {
 				continue
 			}

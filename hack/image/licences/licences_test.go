@@ -60,6 +60,17 @@ func TestRepository(t *testing.T) {
 	}
 }
 
+// TestScheduler: the same of what the scheduler's image holds.
+func TestScheduler(t *testing.T) {
+	parts, err := Of(context.Background(), repo+"/scheduler")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(parts, func(p build.Part) bool { return p.Name == "k8s.io/kubernetes" }) {
+		t.Errorf("Kubernetes is not among %v", parts)
+	}
+}
+
 func TestNotices(t *testing.T) {
 	text := string(Notices([]build.Part{
 		{Name: "a", Version: "v1.0.0", Licences: []string{"MIT"}, Texts: []string{"free as air\r\n"}},
