@@ -329,6 +329,10 @@ var defects = []struct {
 		"an owner comes onto CPUs of a pod that is not read yet"},
 	{"D220", 9760156, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Reconnects}, sim.PropMove, false,
 		"the world wanted a write to be taken back that widens a slice around a pod that came without a daemon"},
+	{"D221", 9802413, []sim.Fault{sim.Lies, sim.Kills}, sim.PropSettle, false,
+		"a resize is undone where the end of a cap is written after it and the daemon is killed"},
+	{"D222", 9802413, []sim.Fault{sim.Lies, sim.Kills, sim.Unreadable}, sim.PropSettle, false,
+		"the same, where the container's cgroup cannot be read at the Synchronize"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -32,6 +32,8 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = request, true, []int64{stored}
 	case known && p.owner(out.Name) && !sameLimit(kernel, stored):
 		out.Asked.OurQuota, out.Told = true, []int64{} // we lifted it in the cgroup only
+	case known && !sameLimit(kernel, stored) && r.undone(p.pod.UID, out.Name, kernel):
+		out.Asked.OurQuota, out.Told = true, []int64{} // the end of a cap, written after a resize
 	case known && r.lost && tighter(kernel, stored):
 		out.Asked.OurQuota, out.Told = true, []int64{} // a cap that was over and not yet undone
 	case known && r.lost && tighter(stored, kernel): // a cap that the runtime still holds
@@ -113,6 +115,14 @@ func (r *recovery) resizedSince(p *running, out *policy.Container) bool {
 	return slices.ContainsFunc(r.caps, func(c state.Cap) bool {
 		return c.PodUID == p.pod.UID && c.Container == out.Name && c.RequestMilli > 0 &&
 			c.RequestMilli != out.Resources.RequestMilli && !sameLimit(out.Asked.Quota.Milli(), c.CapMilli)
+	})
+}
+
+// undone says that a limit is the one that a cap of the file was to be followed by.
+func (r *recovery) undone(uid, name string, limit int64) bool {
+	return slices.ContainsFunc(r.caps, func(c state.Cap) bool {
+		return c.PodUID == uid && c.Container == name && c.PreviousQuotaMilli != nil &&
+			sameLimit(*c.PreviousQuotaMilli, limit)
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -223,8 +224,15 @@ func failed(seen map[query]reading, p *policy.Pod) bool {
 // queryOf is the read that tells what a pod owns.
 func queryOf(p *policy.Pod) query { return query{cleanOf(p.CgroupParent), ReadAll} }
 
-// unreadable lists the reads that failed of pods of which nothing else tells what they own and, where
-// there is no state file, of containers that may have a cap of ours.
+// capped says that the file has a cap of a container, over or not.
+func (t *taking) capped(c *policy.Container) bool {
+	return slices.ContainsFunc(t.caps, func(was state.Cap) bool {
+		return was.Container == c.Name && t.said[was.PodUID].Sandbox == c.Sandbox
+	})
+}
+
+// unreadable lists the reads that failed of pods of which nothing else tells what they own, and of
+// containers that may have a cap of ours: those of which the file names one and, without a file, all.
 func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool) []query {
 	var list []query
 	for uid, p := range t.said {
@@ -234,7 +242,8 @@ func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool
 	}
 	for _, c := range t.limits {
 		q := query{cleanOf(c.CgroupPath), ReadAll}
-		if found, done := seen[q]; t.lost && done && found.err != nil && !errors.Is(found.err, cgroup.ErrGone) {
+		found, done := seen[q]
+		if (t.lost || t.capped(&c)) && done && found.err != nil && !errors.Is(found.err, cgroup.ErrGone) {
 			list = append(list, q)
 		}
 	}
