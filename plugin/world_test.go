@@ -333,6 +333,9 @@ var defects = []struct {
 		"a resize is undone where the end of a cap is written after it and the daemon is killed"},
 	{"D222", 9802413, []sim.Fault{sim.Lies, sim.Kills, sim.Unreadable}, sim.PropSettle, false,
 		"the same, where the container's cgroup cannot be read at the Synchronize"},
+	{"D226", 9730815, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics,
+		sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock}, sim.PropGrant, false,
+		"an owner that was read loses its CPUs while one that has ended cannot be read"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -144,7 +144,7 @@ func (t *takeover) answer() {
 	r, current := t.request, t.current
 	t.request, t.current = nil, nil // of an attempt that fails only what was read stays
 	t.c.hand.request = r
-	out := current.answer(t.reads.seen)
+	out := current.answer(t.reads.seen, t.c.machine.IsUnread)
 	t.c.o.At(failpoint.SyncRead)
 	err := t.c.take(out.event, out.observed).err
 	t.c.o.At(failpoint.SyncTaken)
@@ -200,7 +200,7 @@ func (t *takeover) startedAlone(s *policy.Synchronized) {
 
 // correct gives the policy what was read since the answer.
 func (t *takeover) correct() (taken bool) {
-	c := t.current.correct(t.reads.seen)
+	c := t.current.correct(t.reads.seen, t.c.machine.IsUnread)
 	if len(c.corrected.Pods)+len(c.corrected.Containers)+len(c.observed) > 0 {
 		if err := t.c.take(c.corrected, c.observed).err; err != nil {
 			t.c.o.Log.Error("what was read after the Synchronize is not taken over; it is tried again", "err", err)

@@ -94,10 +94,11 @@ func newTaking(r recovery, listed Inventory, again bool, unread map[string]bool)
 	return t
 }
 
-// recorded says that the state file knows the place of a pod.
+// recorded says that the state file knows the place of a pod. One that was in the pool when the file
+// was written may have been given CPUs since.
 func (t *taking) recorded(uid string) bool {
 	saved, ok := t.saved[uid]
-	return ok && (!saved.CPUs.IsEmpty() || saved.Degraded != "" || saved.Reservation != nil)
+	return ok && (!saved.CPUs.IsEmpty() || saved.Reservation != nil)
 }
 
 // questionable says that nothing but a read can tell what a pod owns. What this daemon
@@ -173,7 +174,8 @@ type takingResult struct {
 	resized  []policy.PodResized
 }
 
-func (t *taking) evaluate(seen map[query]reading) takingResult {
+// evaluate is given which pods the policy has as unread.
+func (t *taking) evaluate(seen map[query]reading, unread func(uid string) bool) takingResult {
 	r := t.recovery
 	if r.reader != nil {
 		r.reader = seenReader(seen)
@@ -181,15 +183,17 @@ func (t *taking) evaluate(seen map[query]reading) takingResult {
 	var out takingResult
 	out.event = r.synchronized(t.listed)
 	out.observed, out.resized = r.observed, r.resized
-	t.holdBack(&out, seen)
+	t.holdBack(&out, seen, unread)
 	return out
 }
 
 // holdBack marks the pods that ask to own CPUs and of which nothing is known: those
 // that are unread, and while there are any also those that were read and found without
-// CPUs of their own. These get theirs when nothing is left that may hold them.
-func (t *taking) holdBack(out *takingResult, seen map[query]reading) {
-	open := false
+// CPUs of their own. These get theirs when nothing is left that may hold them. A pod that
+// was answered as unread, and is so no more, has ended: its cgroup is not there to be read.
+// What a mask means is told by those of the slices.
+func (t *taking) holdBack(out *takingResult, seen map[query]reading, unread func(uid string) bool) {
+	open := len(t.unreadSlices(seen)) > 0
 	for _, q := range t.queries[:t.urgent] {
 		if _, done := seen[q]; !done {
 			open = true
@@ -198,7 +202,8 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading) {
 	for i := range out.event.Pods {
 		// A read that failed says nothing; what the runtime stores does.
 		p := &out.event.Pods[i]
-		open = open || t.questionable(p) && p.Recovered == nil && failed(seen, p)
+		ended := t.said[p.UID].Unread && !unread(p.UID)
+		open = open || t.questionable(p) && p.Recovered == nil && failed(seen, p) && !ended
 	}
 	if !open {
 		return
@@ -213,6 +218,16 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading) {
 		held[p.Sandbox] = true
 	}
 	out.resized = slices.DeleteFunc(out.resized, func(e policy.PodResized) bool { return held[e.Sandbox] })
+}
+
+// unreadSlices are the reads that failed of slices that tell what the masks of pods mean.
+func (t *taking) unreadSlices(seen map[query]reading) (list []query) {
+	for _, q := range t.queries[:t.urgent] {
+		if err := seen[q].err; q.kind == ReadCPUs && err != nil && !errors.Is(err, cgroup.ErrGone) {
+			list = append(list, q)
+		}
+	}
+	return list
 }
 
 // failed says whether the cgroup of a pod could not be read.
@@ -235,10 +250,15 @@ func (t *taking) capped(c *policy.Container) bool {
 // containers that may have a cap of ours: those of which the file names one and, without a file, all.
 func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool) []query {
 	var list []query
+	waiting := false
 	for uid, p := range t.said {
+		waiting = waiting || unread(uid)
 		if unread(uid) && failed(seen, &p) {
 			list = append(list, queryOf(&p))
 		}
+	}
+	if waiting {
+		list = append(list, t.unreadSlices(seen)...)
 	}
 	for _, c := range t.limits {
 		q := query{cleanOf(c.CgroupPath), ReadAll}
@@ -253,8 +273,8 @@ func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool
 
 // answer is the event for the policy, from what was read until now, with what it
 // brings along for the shell.
-func (t *taking) answer(seen map[query]reading) takingResult {
-	out := t.evaluate(seen)
+func (t *taking) answer(seen map[query]reading, unread func(uid string) bool) takingResult {
+	out := t.evaluate(seen, unread)
 	t.note(&out)
 	for uid := range t.unread {
 		if p, listed := t.said[uid]; listed {
@@ -290,8 +310,8 @@ type changes struct {
 
 // correct compares what is known now with what was answered. What was dropped since,
 // because it was written, is left as answered.
-func (t *taking) correct(seen map[query]reading) changes {
-	now := t.evaluate(seen)
+func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool) changes {
+	now := t.evaluate(seen, isUnread)
 	c := changes{now: now, observed: map[string]*cgroup.Effective{}}
 	reader := seenReader(seen)
 	unread := func(path string) bool {

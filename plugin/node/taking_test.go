@@ -432,7 +432,8 @@ func TestReadsAreOrderedByWorth(t *testing.T) {
 	if _, err := (seenReader{}).CPUs("kubepods"); !errors.Is(err, errUnread) {
 		t.Errorf("what was not read is %v", err)
 	}
-	out := taken.answer(nil)
+	unread := func(uid string) bool { return uid == "uid-db" || uid == "uid-ended" }
+	out := taken.answer(nil, unread)
 	for _, p := range out.event.Pods {
 		if want := p.UID == "uid-db" || p.UID == "uid-ended"; p.Unread != want {
 			t.Errorf("%s is unread: %t", p.UID, p.Unread)
@@ -442,13 +443,82 @@ func TestReadsAreOrderedByWorth(t *testing.T) {
 	for _, q := range taken.queries {
 		seen[q] = q.reading(s.perform(q.effect()))
 	}
-	c := taken.correct(seen)
+	c := taken.correct(seen, unread)
 	taken.note(&c.now)
 	if len(c.corrected.Pods) != 1 || c.corrected.Pods[0] != (policy.Correction{UID: "uid-db"}) {
 		t.Errorf("corrected: %+v", c.corrected.Pods)
 	}
-	if again := taken.correct(seen); len(again.corrected.Pods)+len(again.corrected.Containers)+len(again.observed) > 0 {
+	again := taken.correct(seen, unread)
+	if len(again.corrected.Pods)+len(again.corrected.Containers)+len(again.observed) > 0 {
 		t.Errorf("the same reads correct a second time: %+v", again)
+	}
+}
+
+// Of an owner without a place on disk its cgroup tells, and the mask of the slice beside it what that means.
+// Until both are read, neither it nor another of which nothing else is known is decided on.
+func TestOwnersAreHeldBackUntilTheyAreRead(t *testing.T) {
+	cpus, failure := cpuset.Range(0, 1), errors.New("input/output error")
+	waiting := state.Pod{UID: "uid-b", Degraded: "InsufficientCPUs", Request: 2}
+	for _, c := range []struct {
+		name       string
+		saved      []state.Pod
+		a, pool    error // of reading the other owner, and the slice
+		ended      bool  // the other owner
+		want       bool  // it is decided on
+		repetition []query
+	}{
+		{"all is read", nil, nil, nil, false, true, nil},
+		{"another cannot be read", nil, failure, nil, false, false, []query{{"kubepods/poduid-a", ReadAll}}},
+		{"another is gone", nil, cgroup.ErrGone, nil, false, false, []query{{"kubepods/poduid-a", ReadAll}}},
+		{"another is gone and has ended", nil, cgroup.ErrGone, nil, true, true, nil},
+		{"the slice cannot be read", nil, nil, failure, false, false, []query{{slice, ReadCPUs}}},
+		{"it waits by the file, the slice cannot be read", []state.Pod{waiting}, nil, failure, false, false,
+			[]query{{slice, ReadCPUs}}},
+		{"it waits by the file, another cannot be read", []state.Pod{waiting}, failure, nil, false, false,
+			[]query{{"kubepods/poduid-a", ReadAll}}},
+		{"it waits by the file", []state.Pod{waiting}, nil, nil, false, true, nil},
+		{"there is no slice", nil, nil, cgroup.ErrGone, false, true, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newNode(t, testGrid)
+			var listed Inventory
+			for _, p := range []policy.Pod{lse("a", 2000), lse("b", 2000)} {
+				s.kernel.Mkdir(mainOf(p).CgroupPath, 1)
+				listed.Pods, listed.Containers = append(listed.Pods, p), append(listed.Containers, mainOf(p))
+			}
+			saved := state.Snapshot{Pods: c.saved}
+			taken := newTaking(recovery{reader: s.kernel, topo: s.topo, saved: saved.Places()}, listed, false, nil)
+			both := func(uid string) bool { return !c.ended || uid != "uid-a" }
+			taken.answer(nil, both)
+			seen := map[query]reading{}
+			for _, q := range taken.queries {
+				found := q.reading(s.perform(q.effect()))
+				switch q {
+				case query{"kubepods/poduid-a", ReadAll}:
+					found.err = c.a
+				case query{"kubepods/poduid-b", ReadAll}:
+					found.e.OwnCPUs = cpus
+				case query{slice, ReadCPUs}:
+					found.e.OwnCPUs, found.err = cpuset.Range(2, 7), c.pool
+				}
+				seen[q] = found
+			}
+			decided := false
+			for _, p := range taken.correct(seen, both).corrected.Pods {
+				if p.UID == "uid-b" {
+					decided = true
+					if got := p.Recovered; got == nil || got.CPUs == nil || *got.CPUs != cpus {
+						t.Errorf("it has %+v, want CPUs %s", got, cpus)
+					}
+				}
+			}
+			if decided != c.want {
+				t.Errorf("decided on: %t, want %t", decided, c.want)
+			}
+			if got := taken.unreadable(seen, both); !slices.Equal(got, c.repetition) {
+				t.Errorf("read again are %v, want %v", got, c.repetition)
+			}
+		})
 	}
 }
 
