@@ -70,8 +70,8 @@ type running struct {
 	asks       int64      // what an owner asks for, in milli-CPUs; 0: unknown
 	all        bool       // its quota says so
 	// mixed says that containers of the pod own CPUs of their own: claims are what they were
-	// found with, kernel is all of that, told what of it runtime and kernel agree on, and the pod
-	// as a whole asks for none.
+	// found with, kernel is all of that, told what of it the runtime tells and the kernel or a lifted
+	// limit confirms, and the pod as a whole asks for none.
 	mixed  bool
 	claims []policy.RecoveredContainer
 	told   cpuset.Set
@@ -322,7 +322,8 @@ func (r *recovery) claim(p *running) {
 			continue
 		}
 		p.kernel.AddSet(&own)
-		if from == "runtime" && !kernel.IsEmpty() {
+		lifted := c.Asked.Quota.Milli() == policy.NoLimit // one in the pool has kubelet's limit
+		if from == "runtime" && (lifted || !kernel.IsEmpty()) {
 			p.told.AddSet(&own)
 		}
 		p.claims = append(p.claims, policy.RecoveredContainer{Container: name,
@@ -576,9 +577,10 @@ func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool
 // promoted says that a pod was given CPUs since the file has it in the pool: its mask is what the
 // runtime stores or, on the way to that, a part of it that is none of the pool's, or, of a Guaranteed
 // pod, as many as it asks for and none of the pool's, and no other pod owns any of them.
-// Where the pool's mask or its own cannot be seen, as many CPUs as it asks for in the runtime's store
-// are those: a pod that never owned any is told none before.
-// Of a pod whose containers own CPUs, the runtime and the kernel have to agree on all of them.
+// As many CPUs as it asks for in the runtime's store are those also where its mask is a part of the
+// pool's or cannot be seen: a pod that never owned any is told none before.
+// Of a pod whose containers own CPUs, the runtime has to tell all of them, and the kernel the same
+// or the runtime a limit that was lifted.
 func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 	if p.mixed {
 		return !p.told.IsEmpty() && p.told == p.kernel && !r.othersOwn(p, p.told)
@@ -587,8 +589,8 @@ func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 	if !p.pod.Exclusive() || p.kernel.IsEmpty() && !told {
 		return false
 	}
-	onTheWay := p.kernel.SubsetOf(&stored) && !p.kernel.Intersects(&r.slice) &&
-		(told || !r.slice.IsEmpty() && r.passes(p, stored, p.kernel))
+	onTheWay := p.kernel.SubsetOf(&stored) && (told ||
+		!r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice) && r.passes(p, stored, p.kernel))
 	given := p.kernel
 	if onTheWay {
 		given = stored
