@@ -24,11 +24,17 @@ const MaxCPUs = 8192
 // out, takes under 24 KiB.
 const maxListBytes = 32 << 10
 
-const wordCount = MaxCPUs / 64
+const (
+	wordCount    = MaxCPUs / 64
+	summaryCount = wordCount / 64
+)
 
 // Set is a set of logical CPU numbers in [0, MaxCPUs).
 type Set struct {
-	w [wordCount]uint64
+	// some has a bit for each word of w that is not zero, and no other: operations then cost
+	// what the machine's words cost, and == compares sets.
+	some [summaryCount]uint64
+	w    [wordCount]uint64
 }
 
 // Of returns the set of the given CPUs. It panics on a number out of range:
@@ -50,23 +56,61 @@ func Range(lo, hi int) Set {
 	return s
 }
 
+// place is where a word's bit is in the summary.
+func place(word int) (summary int, bit uint64) {
+	return word >> 6 & (summaryCount - 1), 1 << (word & 63)
+}
+
+// word is the number of the lowest word that a part of the summary names.
+func word(summary int, some uint64) int {
+	return (summary<<6 + bits.TrailingZeros64(some)) & (wordCount - 1)
+}
+
 // Add puts cpu into the set.
-func (s *Set) Add(cpu int) { s.w[cpu>>6] |= 1 << (cpu & 63) }
+func (s *Set) Add(cpu int) {
+	s.w[cpu>>6] |= 1 << (cpu & 63)
+	k, bit := place(cpu >> 6)
+	s.some[k] |= bit
+}
 
 // Remove takes cpu out of the set.
-func (s *Set) Remove(cpu int) { s.w[cpu>>6] &^= 1 << (cpu & 63) }
+func (s *Set) Remove(cpu int) { s.clear(cpu>>6, 1<<(cpu&63)) }
+
+// clear takes the CPUs of one word out of the set.
+func (s *Set) clear(word int, cpus uint64) {
+	if s.w[word] &^= cpus; s.w[word] == 0 {
+		k, bit := place(word)
+		s.some[k] &^= bit
+	}
+}
 
 // AddSet puts every CPU of t into the set.
 func (s *Set) AddSet(t *Set) {
-	for i := range s.w {
-		s.w[i] |= t.w[i]
+	for k, some := range t.some {
+		for s.some[k] |= some; some != 0; some &= some - 1 {
+			i := word(k, some)
+			s.w[i] |= t.w[i]
+		}
 	}
 }
 
 // RemoveSet takes every CPU of t out of the set.
 func (s *Set) RemoveSet(t *Set) {
-	for i := range s.w {
-		s.w[i] &^= t.w[i]
+	for k := range s.some {
+		for some := s.some[k] & t.some[k]; some != 0; some &= some - 1 {
+			i := word(k, some)
+			s.clear(i, t.w[i])
+		}
+	}
+}
+
+// keep takes every CPU out of the set that is not in t.
+func (s *Set) keep(t *Set) {
+	for k, some := range s.some {
+		for ; some != 0; some &= some - 1 {
+			i := word(k, some)
+			s.clear(i, ^t.w[i])
+		}
 	}
 }
 
@@ -77,9 +121,7 @@ func (s *Set) Has(cpu int) bool {
 
 // And returns the CPUs that are in both sets.
 func (s Set) And(t Set) Set {
-	for i := range s.w {
-		s.w[i] &= t.w[i]
-	}
+	s.keep(&t)
 	return s
 }
 
@@ -96,38 +138,30 @@ func (s Set) Minus(t Set) Set {
 }
 
 // Count returns how many CPUs the set has.
-func (s Set) Count() int {
-	n := 0
-	for _, w := range s.w {
-		n += bits.OnesCount64(w)
-	}
-	return n
-}
+func (s Set) Count() int { return s.CountAnd(&s) }
 
 // CountAnd returns how many CPUs the two sets share.
 func (s *Set) CountAnd(t *Set) int {
 	n := 0
-	for i, w := range s.w {
-		n += bits.OnesCount64(w & t.w[i])
+	for k := range s.some {
+		for some := s.some[k] & t.some[k]; some != 0; some &= some - 1 {
+			i := word(k, some)
+			n += bits.OnesCount64(s.w[i] & t.w[i])
+		}
 	}
 	return n
 }
 
 // IsEmpty reports whether the set has no CPU.
-func (s Set) IsEmpty() bool {
-	for _, w := range s.w {
-		if w != 0 {
-			return false
-		}
-	}
-	return true
-}
+func (s Set) IsEmpty() bool { return s.some == [summaryCount]uint64{} }
 
 // Intersects reports whether the two sets share a CPU.
 func (s *Set) Intersects(t *Set) bool {
-	for i, w := range s.w {
-		if w&t.w[i] != 0 {
-			return true
+	for k := range s.some {
+		for some := s.some[k] & t.some[k]; some != 0; some &= some - 1 {
+			if i := word(k, some); s.w[i]&t.w[i] != 0 {
+				return true
+			}
 		}
 	}
 	return false
@@ -135,9 +169,14 @@ func (s *Set) Intersects(t *Set) bool {
 
 // SubsetOf reports whether every CPU of s is in t.
 func (s *Set) SubsetOf(t *Set) bool {
-	for i, w := range s.w {
-		if w&^t.w[i] != 0 {
+	for k, some := range s.some {
+		if some&^t.some[k] != 0 {
 			return false
+		}
+		for ; some != 0; some &= some - 1 {
+			if i := word(k, some); s.w[i]&^t.w[i] != 0 {
+				return false
+			}
 		}
 	}
 	return true
@@ -155,12 +194,19 @@ func (s *Set) Next(from int) int {
 	if w := s.w[i] >> (from & 63); w != 0 {
 		return from + bits.TrailingZeros64(w)
 	}
-	for i++; i < wordCount; i++ {
-		if s.w[i] != 0 {
-			return i<<6 + bits.TrailingZeros64(s.w[i])
-		}
+	if i++; i == wordCount {
+		return -1
 	}
-	return -1
+	k, bit := place(i)
+	some := s.some[k] &^ (bit - 1)
+	for some == 0 {
+		if k++; k == summaryCount {
+			return -1
+		}
+		some = s.some[k]
+	}
+	i = word(k, some)
+	return i<<6 + bits.TrailingZeros64(s.w[i])
 }
 
 // First returns the lowest CPU of the set, or -1 if it is empty.
@@ -169,10 +215,13 @@ func (s Set) First() int { return s.Next(0) }
 // All ranges over the CPUs in rising order.
 func (s *Set) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for i, w := range s.w {
-			for ; w != 0; w &= w - 1 {
-				if !yield(i<<6 + bits.TrailingZeros64(w)) {
-					return
+		for k := range s.some {
+			for some := s.some[k]; some != 0; some &= some - 1 {
+				i := word(k, some)
+				for w := s.w[i]; w != 0; w &= w - 1 {
+					if !yield(i<<6 + bits.TrailingZeros64(w)) {
+						return
+					}
 				}
 			}
 		}

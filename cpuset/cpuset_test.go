@@ -40,6 +40,23 @@ func TestSetAgainstOracle(t *testing.T) {
 		if a.SubsetOf(&b) != oa.IsSubsetOf(ob) || a.Intersects(&b) != !and.IsEmpty() || a.CountAnd(&b) != and.Count() {
 			t.Fatalf("relations of %s and %s", a, b)
 		}
+		// By one CPU at a time the same: what is equal compares as equal, whatever it was.
+		added, left := a, a
+		for _, c := range bs {
+			added.Add(c)
+			left.Remove(c)
+		}
+		if added != or || left != minus {
+			t.Fatalf("%s with %s is %s, without %s", a, b, added, left)
+		}
+		from := rapid.IntRange(-1, MaxCPUs).Draw(t, "from")
+		want := a
+		for c := range max(from, 0) {
+			want.Remove(c)
+		}
+		if next := a.Next(from); next != want.First() {
+			t.Fatalf("after %d in %s comes %d, want %d", from, a, next, want.First())
+		}
 		var listed []int
 		for c := range a.All() {
 			listed = append(listed, c)

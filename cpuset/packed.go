@@ -13,9 +13,9 @@ type Packed string
 // Pack makes a Packed of a set.
 func (s *Set) Pack() Packed {
 	words := 0
-	for i := range s.w {
-		if s.w[i] != 0 {
-			words = i + 1
+	for k, some := range s.some {
+		if some != 0 {
+			words = k<<6 + bits.Len64(some)
 		}
 	}
 	text := make([]byte, 0, 8*words)
@@ -34,14 +34,18 @@ func (p Packed) Set() (s Set) {
 // AddPacked adds the CPUs of a packed set.
 func (s *Set) AddPacked(p Packed) {
 	for i := 0; 8*i < len(p); i++ {
-		s.w[i] |= p.word(i)
+		if w := p.word(i); w != 0 {
+			s.w[i] |= w
+			k, bit := place(i)
+			s.some[k] |= bit
+		}
 	}
 }
 
 // RemovePacked takes the CPUs of a packed set out.
 func (s *Set) RemovePacked(p Packed) {
 	for i := 0; 8*i < len(p); i++ {
-		s.w[i] &^= p.word(i)
+		s.clear(i, p.word(i))
 	}
 }
 
