@@ -131,16 +131,16 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 			}
 			continue
 		}
-		degraded := r.Degraded
+		degraded, demoted := r.Degraded, r.Demoted
 		for _, o := range r.Owners { // none of them owns anything
-			degraded = cmp.Or(degraded, o.Degraded)
+			degraded, demoted = cmp.Or(degraded, o.Degraded), demoted || o.Demoted
 		}
 		s.Pods = append(s.Pods, Pod{
 			UID: p.UID, Sandbox: p.Sandbox, Namespace: p.Namespace, Name: p.Name,
 			Class: policy.Class(p.Labels[policy.LabelClass]),
 			CPUs:  orEmpty(r.CPUs), Withheld: orEmpty(r.Withheld), Reasons: r.Reasons, Request: r.Request,
 			BoundNode: r.BoundNode, BoundNodes: r.BoundNodes, Degraded: degraded, Several: r.Several,
-			Demoted: r.Demoted, Since: r.Since, LostNodes: r.LostNodes, CreatedAt: p.CreatedAt,
+			Demoted: demoted, Since: r.Since, LostNodes: r.LostNodes, CreatedAt: p.CreatedAt,
 			Narrowed: r.Narrowed,
 		})
 	}

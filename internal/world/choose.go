@@ -404,7 +404,7 @@ func (w *World) daemon(c Choice) bool {
 	case c.Do == "lose" && !w.alive:
 		w.disk = disk{}
 	case c.Do == "connect" && w.alive && !n.connected:
-		if !w.shell.View().Synced {
+		if view := w.shell.View(); !view.Synced || view.Unread {
 			w.forgetSizes()
 		}
 		n.connected = true

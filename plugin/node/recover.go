@@ -322,7 +322,8 @@ func (r *recovery) claim(p *running) {
 			continue
 		}
 		p.kernel.AddSet(&own)
-		lifted := c.Asked.Quota.Milli() == policy.NoLimit // one in the pool has kubelet's limit
+		// One in the pool has kubelet's limit, but of one that was demoted the runtime stores ours.
+		lifted := c.Asked.Quota.Milli() == policy.NoLimit && !r.saved[p.pod.UID].Demoted
 		if from == "runtime" && (lifted || !kernel.IsEmpty()) {
 			p.told.AddSet(&own)
 		}

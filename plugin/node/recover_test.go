@@ -231,6 +231,40 @@ func TestAnOwnerThatWaitedAndWasGivenCPUs(t *testing.T) {
 	}
 }
 
+// A container that the file has in the pool owns CPUs where it was given some since, which a lifted limit or its
+// mask confirms. Of one that lost its CPUs the runtime still stores both.
+func TestAContainerThatWaitedAndWasGivenCPUs(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		quota   int64
+		mask    cpuset.Set
+		demoted bool
+		want    bool
+	}{
+		{"its limit is lifted", -1, cpuset.Set{}, false, true},
+		{"it has its limit", 200000, cpuset.Set{}, false, false},
+		{"it has its limit, and the mask", 200000, cpuset.Range(8, 9), false, true},
+		{"its limit was lifted, and it lost its CPUs", -1, cpuset.Set{}, true, false},
+		{"it lost its CPUs and has the mask again", -1, cpuset.Range(8, 9), true, true},
+	} {
+		pod := policy.Pod{UID: "u", Sandbox: "s", QoS: policy.Burstable, CgroupParent: "kubepods/burstable/podu",
+			Labels: map[string]string{policy.LabelClass: "LSR"}, Annotations: map[string]string{policy.AnnContainers: "main"}}
+		ctr := policy.Container{ID: "c", Name: "main", Sandbox: "s", CgroupPath: "kubepods/burstable/podu/c", CPUs: "8-9",
+			Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000},
+			Asked:     policy.Asked{Quota: policy.Quota{Micros: c.quota, Period: 100000}}}
+		seen := seenReader{{ctr.CgroupPath, ReadCPUs}: {e: cgroup.Effective{OwnCPUs: c.mask}}}
+		saved := state.Of(policy.Synchronized{Pods: []policy.Pod{{UID: "u", Recovered: &policy.Recovered{
+			Owners: []policy.RecoveredContainer{{Container: "main", Recovered: policy.Recovered{Degraded: "full",
+				Demoted: c.demoted}}}}}}}, 1)
+		found, _ := Recover(Recovery{Reader: seen, Topology: grid(t, testGrid), Saved: saved},
+			Inventory{Pods: []policy.Pod{pod}, Containers: []policy.Container{ctr}})
+		own := found.Pods[0].Recovered != nil && ownedBy(found.Pods[0].Recovered) == cpuset.Range(8, 9)
+		if own != c.want {
+			t.Errorf("%s: owns its CPUs: %t, want %t: %+v", c.name, own, c.want, found.Pods[0].Recovered)
+		}
+	}
+}
+
 // What the runtime stores of containers that came one after another.
 func TestWhatIsStoredOfSeveralContainers(t *testing.T) {
 	four := cpuset.Range(8, 11)
