@@ -46,9 +46,9 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 
 // versionOfNRI is what the runtime says, or else what it is known to have. Releases
 // of CRI-O leave out the v that the list of them has, distributions add to the version.
-func versionOfNRI(said, runtime, version string) string {
-	if said != "" && said != api.UnknownVersion {
-		return said
+func versionOfNRI(announced, runtime, version string) string {
+	if announced != "" && announced != api.UnknownVersion {
+		return announced
 	}
 	if end := strings.IndexAny(version, "+~"); end >= 0 {
 		version = version[:end]

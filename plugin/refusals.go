@@ -35,8 +35,8 @@ type refusalKey struct {
 }
 
 type refusalCount struct {
-	said  time.Time
-	since int // repeats since then
+	reported time.Time
+	since    int // repeats since then
 }
 
 const (
@@ -102,7 +102,7 @@ func (r *refusals) note(now time.Time, pod policy.Pod, err error) {
 	}
 	r.mu.Lock()
 	seen := r.last[key]
-	if seen != nil && now.Sub(seen.said) < refusalEvery {
+	if seen != nil && now.Sub(seen.reported) < refusalEvery {
 		seen.since++
 		r.mu.Unlock()
 		return
@@ -114,7 +114,7 @@ func (r *refusals) note(now time.Time, pod policy.Pod, err error) {
 	if len(r.last) >= maxRefusals {
 		r.forgetOld(now)
 	}
-	r.last[key] = &refusalCount{said: now}
+	r.last[key] = &refusalCount{reported: now}
 	r.mu.Unlock()
 	r.log.Warn("refused", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "err", err, "repeats", repeats)
 	if refusal != nil {
@@ -128,7 +128,7 @@ func (r *refusals) note(now time.Time, pod policy.Pod, err error) {
 // costs some log lines and no memory.
 func (r *refusals) forgetOld(now time.Time) {
 	for k, c := range r.last {
-		if now.Sub(c.said) >= refusalEvery {
+		if now.Sub(c.reported) >= refusalEvery {
 			delete(r.last, k)
 		}
 	}

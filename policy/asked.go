@@ -202,7 +202,7 @@ func (in *Pod) askedFor() Quota {
 func (c *container) take(in *Container, synchronized bool) {
 	next := in.askedFor()
 	if next.OurQuota && !c.asked.OurQuota {
-		c.told = in.Told
+		c.storedLimits = in.StoredLimits
 	}
 	next.OurQuota = next.OurQuota || c.asked.OurQuota
 	next.CPUs = next.CPUs || c.asked.CPUs && synchronized
@@ -236,18 +236,18 @@ func (m *Machine) replied(e Event) {
 	}
 	switch milli := q.Milli(); {
 	case !c.asked.OurQuota:
-		c.told = []int64{milli}
-	case c.told == nil || slices.Contains(c.told, milli):
-	case len(c.told) >= maxTold:
-		c.told = nil
+		c.storedLimits = []int64{milli}
+	case c.storedLimits == nil || slices.Contains(c.storedLimits, milli):
+	case len(c.storedLimits) >= maxStoredLimits:
+		c.storedLimits = nil
 	default:
-		c.told = append(c.told, milli)
+		c.storedLimits = append(c.storedLimits, milli)
 	}
 	c.asked.OurQuota = true
 }
 
-// maxTold bounds the limits of ours that are told from kubelet's.
-const maxTold = 8
+// maxStoredLimits bounds the limits of ours that are told from kubelet's.
+const maxStoredLimits = 8
 
 // mayStore says whether a limit that the runtime stores beside a request may be one of ours. Systemd
 // rounds up. Where it may be any of ours, another request came with kubelet's limit, unless that is the cap.
@@ -256,8 +256,8 @@ func (c *container) mayStore(milli, request int64) bool {
 	is := func(ours int64) bool {
 		return ours == milli || ours != NoLimit && ours <= milli && milli <= ours+rounding
 	}
-	if c.told != nil {
-		return slices.ContainsFunc(c.told, is)
+	if c.storedLimits != nil {
+		return slices.ContainsFunc(c.storedLimits, is)
 	}
 	cap, capped := c.pod.caps[c.ref.Name]
 	return request == c.resources.RequestMilli || milli == NoLimit || capped && is(cap.Milli)

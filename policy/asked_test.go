@@ -160,7 +160,7 @@ func TestALimitReadLaterIsNotOursForEver(t *testing.T) {
 	pod.QoS, pod.Labels = Burstable, map[string]string{LabelClass: "BE"}
 	told(t, m, containerOf(pod, "main", Resources{1000, 2000}))
 	told(t, m, Corrected{Containers: []ContainerCorrection{{ID: "batch-main", Was: QuotaOf(2000), LimitMilli: 2000,
-		Asked: Asked{Quota: QuotaOf(2000), OurQuota: true}, Told: []int64{}}}})
+		Asked: Asked{Quota: QuotaOf(2000), OurQuota: true}, StoredLimits: []int64{}}}})
 	listed := m.Checkpoint()
 	listed.Containers[0].Resources.LimitMilli = 1500
 	listed.Containers[0].Asked = Asked{Quota: QuotaOf(1500)}

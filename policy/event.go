@@ -117,9 +117,9 @@ type Container struct {
 	// Asked is Resources as exactly as kubelet wrote it. What is not known of it follows
 	// from Resources and CPUs.
 	Asked Asked `json:"asked,omitzero"`
-	// Told are the limits of ours, in milli-CPUs, that the runtime may store; nil: any, where
+	// StoredLimits are the limits of ours, in milli-CPUs, that the runtime may store; nil: any, where
 	// Asked says that it stores one.
-	Told []int64 `json:"told,omitzero"`
+	StoredLimits []int64 `json:"storedLimits,omitzero"`
 }
 
 // owned is what the pod owned, siblings kept idle for it not included.

@@ -293,8 +293,8 @@ type container struct {
 	asked     Asked
 	stopped   bool
 	createdAt time.Time
-	// told are the limits of ours, in milli-CPUs, that replies had the runtime store; nil: any.
-	told []int64
+	// storedLimits are the limits of ours, in milli-CPUs, that replies had the runtime store; nil: any.
+	storedLimits []int64
 }
 
 // New makes the machine of an empty node.

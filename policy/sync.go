@@ -164,7 +164,7 @@ func (p *pod) inputs() []Container {
 		c := p.all[id]
 		list = append(list, Container{
 			ID: id, Sandbox: c.sandbox, Name: c.ref.Name, Resources: c.resources, Shares: c.shares,
-			CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt, Asked: c.asked, Told: c.told,
+			CgroupPath: c.ref.CgroupPath, CreatedAt: c.createdAt, Asked: c.asked, StoredLimits: c.storedLimits,
 		})
 	}
 	return list

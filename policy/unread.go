@@ -26,8 +26,8 @@ type ContainerCorrection struct {
 	Was        Quota  `json:"was"`
 	LimitMilli int64  `json:"limitMilli"`
 	Asked      Asked  `json:"asked"`
-	// Told is what the runtime may store of ours, as in Container.
-	Told []int64 `json:"told,omitzero"`
+	// StoredLimits is what the runtime may store of ours, as in Container.
+	StoredLimits []int64 `json:"storedLimits,omitzero"`
 }
 
 func (Corrected) event() {}
@@ -107,7 +107,7 @@ func (m *Machine) correctContainer(in *ContainerCorrection) {
 	c.resources.LimitMilli = in.LimitMilli
 	c.asked.Quota = in.Asked.Quota
 	if in.Asked.OurQuota && !c.asked.OurQuota {
-		c.told, c.asked.OurQuota = in.Told, true
+		c.storedLimits, c.asked.OurQuota = in.StoredLimits, true
 	}
 	if m.pinned(c.pod) {
 		m.podChanged(c.pod)

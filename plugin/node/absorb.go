@@ -38,7 +38,7 @@ func (w *writer) absorb(b batch) {
 			w.tree.Remove(d.ID)
 			drop(w.ctrs[d.ID])
 			delete(w.ctrs, d.ID)
-			delete(w.audit.strays, d.ID)
+			delete(w.audit.drifted, d.ID)
 		case policy.DropPod:
 			w.tree.Remove(d.UID)
 			s := w.pods[d.UID]

@@ -182,14 +182,14 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 		a.restorePool(&p, p.Recovered)
 		s.Pods = append(s.Pods, p)
 	}
-	told := map[string]*policy.Container{}
+	before := map[string]*policy.Container{}
 	for i := range broken.Containers {
-		told[broken.Containers[i].ID] = &broken.Containers[i]
+		before[broken.Containers[i].ID] = &broken.Containers[i]
 	}
 	for i := range s.Containers {
 		c := &s.Containers[i]
 		have[c.ID] = true
-		restoreTold(c, told[c.ID])
+		restoreStoredLimits(c, before[c.ID])
 	}
 	sandboxes := map[string]bool{}
 	for _, p := range s.Pods {
@@ -243,17 +243,17 @@ func (a *anchor) restoreNamed(p *policy.Pod, was policy.Owned) {
 	p.Recovered = &r
 }
 
-// restoreTold sees to it that limits of ours are known that the runtime stores: the event that led to
+// restoreStoredLimits sees to it that limits of ours are known that the runtime stores: the event that led to
 // them may be left out, and the answer is not taken back.
-func restoreTold(c, was *policy.Container) {
+func restoreStoredLimits(c, was *policy.Container) {
 	switch {
 	case was == nil || !was.Asked.OurQuota:
 	case !c.Asked.OurQuota:
-		c.Asked.OurQuota, c.Told = true, was.Told
-	case c.Told == nil || was.Told == nil:
-		c.Told = nil // any
+		c.Asked.OurQuota, c.StoredLimits = true, was.StoredLimits
+	case c.StoredLimits == nil || was.StoredLimits == nil:
+		c.StoredLimits = nil // any
 	default:
-		c.Told = slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.Told, was.Told))))
+		c.StoredLimits = slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.StoredLimits, was.StoredLimits))))
 	}
 }
 

@@ -17,13 +17,13 @@ const auditBatch = 32
 
 // audit is what the writer reads back.
 type audit struct {
-	verify []string // containers
-	todo   []string // what the present audit has still to look at
-	round  uint64   // audits begun so far
-	strays map[string]bool
+	verify  []string // containers
+	todo    []string // what the present audit has still to look at
+	round   uint64   // audits begun so far
+	drifted map[string]bool
 }
 
-func newAudit() audit { return audit{strays: map[string]bool{}} }
+func newAudit() audit { return audit{drifted: map[string]bool{}} }
 
 // clear leaves out what was to be read back.
 func (a *audit) clear() { a.verify, a.todo = nil, nil }
@@ -46,11 +46,11 @@ func (w *writer) look(id string) (cgroup.Drift, bool) {
 
 // keepCount follows the containers that are elsewhere.
 func (w *writer) keepCount(id string, d cgroup.Drift, drifted bool) {
-	switch astray := drifted && d.Err == nil && d.Got != d.Want && w.ctrs[id] != nil; {
-	case astray:
-		w.audit.strays[id] = true
-	case w.audit.strays[id]:
-		delete(w.audit.strays, id)
+	switch elsewhere := drifted && d.Err == nil && d.Got != d.Want && w.ctrs[id] != nil; {
+	case elsewhere:
+		w.audit.drifted[id] = true
+	case w.audit.drifted[id]:
+		delete(w.audit.drifted, id)
 	}
 }
 

@@ -70,11 +70,11 @@ type running struct {
 	asks       int64      // what an owner asks for, in milli-CPUs; 0: unknown
 	all        bool       // its quota says so
 	// mixed says that containers of the pod own CPUs of their own: claims are what they were
-	// found with, kernel is all of that, told what of it the runtime tells and the kernel or a lifted
+	// found with, kernel is all of that, agreed what of it the runtime stores and the kernel or a lifted
 	// limit confirms, and the pod as a whole asks for none.
 	mixed  bool
 	claims []policy.RecoveredContainer
-	told   cpuset.Set
+	agreed cpuset.Set
 }
 
 // synchronized turns the runtime's lists into the event.
@@ -325,7 +325,7 @@ func (r *recovery) claim(p *running) {
 		// One in the pool has kubelet's limit, but of one that was demoted the runtime stores ours.
 		lifted := c.Asked.Quota.Milli() == policy.NoLimit && !r.saved[p.pod.UID].Demoted
 		if from == "runtime" && (lifted || !kernel.IsEmpty()) {
-			p.told.AddSet(&own)
+			p.agreed.AddSet(&own)
 		}
 		p.claims = append(p.claims, policy.RecoveredContainer{Container: name,
 			Recovered: policy.Recovered{CPUs: &own, From: from}})
@@ -584,13 +584,13 @@ func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool
 // or the runtime a limit that was lifted.
 func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 	if p.mixed {
-		return !p.told.IsEmpty() && p.told == p.kernel && !r.othersOwn(p, p.told)
+		return !p.agreed.IsEmpty() && p.agreed == p.kernel && !r.othersOwn(p, p.agreed)
 	}
-	told := !stored.IsEmpty() && p.asks == int64(stored.Count())*1000 && !r.saved[p.pod.UID].Demoted
-	if !p.pod.Exclusive() || p.kernel.IsEmpty() && !told {
+	sized := !stored.IsEmpty() && p.asks == int64(stored.Count())*1000 && !r.saved[p.pod.UID].Demoted
+	if !p.pod.Exclusive() || p.kernel.IsEmpty() && !sized {
 		return false
 	}
-	onTheWay := p.kernel.SubsetOf(&stored) && (told ||
+	onTheWay := p.kernel.SubsetOf(&stored) && (sized ||
 		!r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice) && r.passes(p, stored, p.kernel))
 	given := p.kernel
 	if onTheWay {

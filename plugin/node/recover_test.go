@@ -248,8 +248,10 @@ func TestAContainerThatWaitedAndWasGivenCPUs(t *testing.T) {
 		{"it lost its CPUs and has the mask again", -1, cpuset.Range(8, 9), true, true},
 	} {
 		pod := policy.Pod{UID: "u", Sandbox: "s", QoS: policy.Burstable, CgroupParent: "kubepods/burstable/podu",
-			Labels: map[string]string{policy.LabelClass: "LSR"}, Annotations: map[string]string{policy.AnnContainers: "main"}}
-		ctr := policy.Container{ID: "c", Name: "main", Sandbox: "s", CgroupPath: "kubepods/burstable/podu/c", CPUs: "8-9",
+			Labels:      map[string]string{policy.LabelClass: "LSR"},
+			Annotations: map[string]string{policy.AnnContainers: "main"}}
+		ctr := policy.Container{ID: "c", Name: "main", Sandbox: "s",
+			CgroupPath: "kubepods/burstable/podu/c", CPUs: "8-9",
 			Resources: policy.Resources{RequestMilli: 2000, LimitMilli: 2000},
 			Asked:     policy.Asked{Quota: policy.Quota{Micros: c.quota, Period: 100000}}}
 		seen := seenReader{{ctr.CgroupPath, ReadCPUs}: {e: cgroup.Effective{OwnCPUs: c.mask}}}

@@ -22,22 +22,22 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	case capped:
 		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
 		if sameLimit(limit, stored) {
-			out.Told = []int64{} // it is in the cgroup only
+			out.StoredLimits = []int64{} // it is in the cgroup only
 		}
 	case !r.known(p.pod.UID) && p.isCap(stored, request):
 		// The file says nothing of it. The limit of the pod's own cgroup holds whatever it was.
 		out.Resources.LimitMilli, out.Asked.OurQuota = r.podLimit(p), true
 	case stored == policy.NoLimit && p.owner(out.Name) && request > 0:
 		// request = limit, so we lifted it
-		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = request, true, []int64{stored}
+		out.Resources.LimitMilli, out.Asked.OurQuota, out.StoredLimits = request, true, []int64{stored}
 	case known && p.owner(out.Name) && !sameLimit(kernel, stored):
-		out.Asked.OurQuota, out.Told = true, []int64{} // we lifted it in the cgroup only
+		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // we lifted it in the cgroup only
 	case known && !sameLimit(kernel, stored) && r.undone(p.pod.UID, out.Name, kernel):
-		out.Asked.OurQuota, out.Told = true, []int64{} // the end of a cap, written after a resize
+		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // the end of a cap, written after a resize
 	case known && r.lost && tighter(kernel, stored):
-		out.Asked.OurQuota, out.Told = true, []int64{} // a cap that was over and not yet undone
+		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // a cap that was over and not yet undone
 	case known && r.lost && tighter(stored, kernel): // a cap that the runtime still holds
-		out.Resources.LimitMilli, out.Asked.OurQuota, out.Told = kernel, true, []int64{stored}
+		out.Resources.LimitMilli, out.Asked.OurQuota, out.StoredLimits = kernel, true, []int64{stored}
 	}
 	if out.Asked.OurQuota {
 		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)

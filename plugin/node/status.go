@@ -24,7 +24,7 @@ type Status struct {
 // Status is how the core is doing.
 func (c *Core) Status() Status {
 	return Status{Frozen: c.machine.frozen, Blind: c.presence.absences.blind, Unread: c.machine.Unread(),
-		Unpinned: len(c.writer.audit.strays), Unsaved: c.saving.since, Synchronized: c.takeover.once,
+		Unpinned: len(c.writer.audit.drifted), Unsaved: c.saving.since, Synchronized: c.takeover.once,
 		Rounds: c.presence.rounds}
 }
 

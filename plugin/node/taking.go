@@ -80,14 +80,14 @@ type taking struct {
 	urgent  int // how many of them, from the first, decide who owns what
 
 	// What the answer said and was corrected to since.
-	said     map[string]policy.Pod
+	answered map[string]policy.Pod
 	limits   map[string]policy.Container
 	observed map[string]bool // cgroups that were read, by path; true: it had a mask
 	followed map[string]bool // resizes, by sandbox
 }
 
 func newTaking(r recovery, listed Inventory, again bool, unread map[string]bool) *taking {
-	t := &taking{recovery: r, listed: listed, again: again, unread: unread, said: map[string]policy.Pod{},
+	t := &taking{recovery: r, listed: listed, again: again, unread: unread, answered: map[string]policy.Pod{},
 		limits: map[string]policy.Container{}, observed: map[string]bool{},
 		followed: map[string]bool{}}
 	t.plan()
@@ -202,7 +202,7 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading, unread func
 	for i := range out.event.Pods {
 		// A read that failed says nothing; what the runtime stores does.
 		p := &out.event.Pods[i]
-		ended := t.said[p.UID].Unread && !unread(p.UID)
+		ended := t.answered[p.UID].Unread && !unread(p.UID)
 		open = open || t.questionable(p) && p.Recovered == nil && failed(seen, p) && !ended
 	}
 	if !open {
@@ -242,7 +242,7 @@ func queryOf(p *policy.Pod) query { return query{cleanOf(p.CgroupParent), ReadAl
 // capped says that the file has a cap of a container, over or not.
 func (t *taking) capped(c *policy.Container) bool {
 	return slices.ContainsFunc(t.caps, func(was state.Cap) bool {
-		return was.Container == c.Name && t.said[was.PodUID].Sandbox == c.Sandbox
+		return was.Container == c.Name && t.answered[was.PodUID].Sandbox == c.Sandbox
 	})
 }
 
@@ -251,7 +251,7 @@ func (t *taking) capped(c *policy.Container) bool {
 func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool) []query {
 	var list []query
 	waiting := false
-	for uid, p := range t.said {
+	for uid, p := range t.answered {
 		waiting = waiting || unread(uid)
 		if unread(uid) && failed(seen, &p) {
 			list = append(list, queryOf(&p))
@@ -277,9 +277,9 @@ func (t *taking) answer(seen map[query]reading, unread func(uid string) bool) ta
 	out := t.evaluate(seen, unread)
 	t.note(&out)
 	for uid := range t.unread {
-		if p, listed := t.said[uid]; listed {
+		if p, listed := t.answered[uid]; listed {
 			p.Unread = true // the policy knows the pod, and takes no more of it from the answer
-			t.said[uid] = p
+			t.answered[uid] = p
 		}
 	}
 	return out
@@ -287,7 +287,7 @@ func (t *taking) answer(seen map[query]reading, unread func(uid string) bool) ta
 
 func (t *taking) note(out *takingResult) {
 	for _, p := range out.event.Pods {
-		t.said[p.UID] = p
+		t.answered[p.UID] = p
 	}
 	for _, c := range out.event.Containers {
 		t.limits[c.ID] = c
@@ -320,8 +320,8 @@ func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool)
 	}
 	listed, entered := map[string]bool{}, map[string]bool{}
 	for _, p := range now.event.Pods {
-		before, answered := t.said[p.UID]
-		if listed[p.UID] || !answered || p.Unread || unread(p.CgroupParent) {
+		before, known := t.answered[p.UID]
+		if listed[p.UID] || !known || p.Unread || unread(p.CgroupParent) {
 			continue
 		}
 		listed[p.UID] = true
@@ -333,12 +333,13 @@ func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool)
 		}
 	}
 	for _, p := range now.event.Containers {
-		before, answered := t.limits[p.ID]
-		if !answered || p.Asked == before.Asked && p.Resources == before.Resources || unread(p.CgroupPath) {
+		before, known := t.limits[p.ID]
+		if !known || p.Asked == before.Asked && p.Resources == before.Resources || unread(p.CgroupPath) {
 			continue
 		}
 		c.corrected.Containers = append(c.corrected.Containers, policy.ContainerCorrection{
-			ID: p.ID, Was: before.Asked.Quota, LimitMilli: p.Resources.LimitMilli, Asked: p.Asked, Told: p.Told,
+			ID: p.ID, Was: before.Asked.Quota, LimitMilli: p.Resources.LimitMilli, Asked: p.Asked,
+			StoredLimits: p.StoredLimits,
 		})
 	}
 	for path, e := range now.observed {
