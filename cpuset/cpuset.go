@@ -104,8 +104,8 @@ func (s *Set) RemoveSet(t *Set) {
 	}
 }
 
-// keep takes every CPU out of the set that is not in t.
-func (s *Set) keep(t *Set) {
+// KeepSet takes every CPU out of the set that is not in t.
+func (s *Set) KeepSet(t *Set) {
 	for k, some := range s.some {
 		for ; some != 0; some &= some - 1 {
 			i := word(k, some)
@@ -121,7 +121,7 @@ func (s *Set) Has(cpu int) bool {
 
 // And returns the CPUs that are in both sets.
 func (s Set) And(t Set) Set {
-	s.keep(&t)
+	s.KeepSet(&t)
 	return s
 }
 

@@ -60,7 +60,8 @@ func (m *Machine) betterPlace(h *holder) (*grant, string) {
 	all := was.all()
 	r := *p.in.request
 	r.CPUs = was.request.CPUs
-	found, err := m.searchIn(m.freeFor(h).Or(all).Minus(m.cfg.reserved()), h, r)
+	free := m.freeFor(h).Or(all).Minus(m.cfg.reserved())
+	found, err := m.searchIn(&free, h, r)
 	if err != nil || found.CPUs.Count() != was.cpus.Count() {
 		return nil, ""
 	}

@@ -137,7 +137,7 @@ func (m *Machine) allocate(c claim, n int) (*grant, *Refusal) {
 		r.SMT = old.request.SMT                                  // what it has was given by that
 		r.Keep, owned = old.cpus.And(m.topo.Online()), old.all() // others take the place of those that are off
 	}
-	result, err := m.search(c, r)
+	result, err := m.search(c, &r)
 	if err != nil {
 		return nil, m.blame(c.holder, err)
 	}

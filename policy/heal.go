@@ -377,12 +377,14 @@ func (m *Machine) coresToGive(g *grant) []cpuset.Set {
 
 // shareable are the CPUs that the shared pool could have if nobody owned any.
 func (m *Machine) shareable() cpuset.Set {
-	base := m.topo.Online().Minus(m.topo.Isolated())
+	base, isolated := m.topo.Online(), m.topo.Isolated()
+	base.RemoveSet(&isolated)
 	if m.cfg.reservedStrict() {
-		base = base.Minus(m.cfg.reserved())
+		reserved := m.cfg.reserved()
+		base.RemoveSet(&reserved)
 	}
 	if m.cfg.System.Exclusive {
-		base = base.Minus(m.cfg.System.CPUs)
+		base.RemoveSet(&m.cfg.System.CPUs)
 	}
 	return base
 }

@@ -38,7 +38,7 @@ func (m *Machine) overrule(uid string) {
 		return
 	}
 	m.overruled[uid] = true
-	m.pools = m.derive()
+	m.derive()
 }
 
 // overruling is a copy of the machine to judge on, where kubelet's bookings for a pod do
@@ -50,7 +50,7 @@ func (m *Machine) overruling(uid string) *Machine {
 	view := *m
 	view.overruled = maps.Clone(m.overruled)
 	view.overruled[uid] = true
-	view.pools = view.derive()
+	view.derive()
 	return &view
 }
 
@@ -159,11 +159,14 @@ func (m *Machine) replace(h *holder, wants, all cpuset.Set) (*grant, *Refusal) {
 	r := *h.pod.in.request
 	r.CPUs = wants.Count()
 	c := claimBooked(h, all)
-	result, err := m.sparing(c, free, cpuset.Set{}, func(free cpuset.Set) (cpuallocator.Result, *Refusal) {
-		return m.alloc.Allocate(free, m.held(h), r)
-	})
+	result, err := m.alloc.Allocate(free, m.held(h), r)
 	if err != nil {
 		return nil, err
+	}
+	if m.robs(c, &result, &cpuset.Set{}) {
+		if second, err := m.alloc.Allocate(m.spare(c, free), m.held(h), r); err == nil {
+			result = second
+		}
 	}
 	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
 	return g, m.mayOwn(c, g, cpuset.Set{}) // where the pod waited, kubelet's CPUs were the shared pool's
@@ -234,7 +237,7 @@ func (m *Machine) kubeletState(e KubeletState) {
 		m.releaseAll(p)
 		m.stopWaiting(p)
 		p.kubelet, p.entries, p.in.class, p.degraded, p.holders = false, nil, LS, "", nil
-		m.pools = m.derive()
+		m.derive()
 		v := verdict{pod: p}
 		if err := m.takeKubelets(&v, nil); err != nil {
 			m.fallBack(&v, err)
@@ -251,7 +254,7 @@ func (m *Machine) kubeletState(e KubeletState) {
 		}
 		if p.owns() {
 			m.ownAll(p)
-			m.pools = m.derive()
+			m.derive()
 		}
 		changed = append(changed, p)
 	}
@@ -276,7 +279,7 @@ func (m *Machine) pinMore(p *pod, entries map[string]cpuset.Set) bool {
 	}
 	m.publishNotices(&v)
 	m.ownAll(p)
-	m.pools = m.derive()
+	m.derive()
 	return len(p.holders) > before
 }
 

@@ -257,7 +257,7 @@ func (m *Machine) having(h *holder) *Machine {
 	view := *m
 	view.exclusive = maps.Clone(m.exclusive)
 	view.own(h)
-	view.pools = view.derive()
+	view.derive()
 	return &view
 }
 

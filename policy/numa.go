@@ -157,37 +157,36 @@ func (m *Machine) usedBy(p *pod) cpuset.Set {
 // tries.
 type question struct {
 	m       *Machine
-	free    cpuset.Set
+	free    *cpuset.Set
 	held    []cpuallocator.Held
 	devices cpuset.Set // NUMA node IDs of the pod's devices that have CPUs too
 }
 
 // search answers a pod's request. What it grows from stays, so a pod that grows
 // is not moved nearer to anything.
-func (m *Machine) search(c claim, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
-	return m.sparing(c, m.freeFor(c.holder), r.Keep, func(free cpuset.Set) (cpuallocator.Result, *Refusal) {
-		return m.searchIn(free, c.holder, r)
-	})
-}
-
-// sparing leaves CPUs that pods bound to NUMA nodes requested to them, if what is asked for
-// can be found without.
-func (m *Machine) sparing(c claim, free, keep cpuset.Set,
-	find func(free cpuset.Set) (cpuallocator.Result, *Refusal)) (cpuallocator.Result, *Refusal) {
-	first, err := find(free)
-	if err != nil || len(m.bound) == 0 || m.keepsFloors(c, first.CPUs.Or(first.Withheld).Minus(keep)) == nil {
+func (m *Machine) search(c claim, r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+	free := m.freeFor(c.holder)
+	first, err := m.searchIn(&free, c.holder, *r)
+	if err != nil || !m.robs(c, &first, &r.Keep) {
 		return first, err
 	}
-	if second, err := find(m.spare(c, free)); err == nil {
+	free = m.spare(c, free)
+	if second, err := m.searchIn(&free, c.holder, *r); err == nil {
 		return second, nil
 	}
 	return first, nil
 }
 
-func (m *Machine) searchIn(free cpuset.Set, h *holder, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+// robs says that a result takes CPUs that pods bound to NUMA nodes requested: what is asked for
+// may be found without.
+func (m *Machine) robs(c claim, found *cpuallocator.Result, keep *cpuset.Set) bool {
+	return len(m.bound) > 0 && m.keepsFloors(c, found.CPUs.Or(found.Withheld).Minus(*keep)) != nil
+}
+
+func (m *Machine) searchIn(free *cpuset.Set, h *holder, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	p, q := h.pod, question{m: m, free: free, held: m.held(h)}
 	if !r.Keep.IsEmpty() {
-		return q.ask(r)
+		return q.ask(&r)
 	}
 	m.nearMemory(&r)
 	if p.devices != nil {
@@ -195,13 +194,13 @@ func (m *Machine) searchIn(free cpuset.Set, h *holder, r cpuallocator.Request) (
 	}
 	hard, soft, some := m.barsFor(p)
 	if !some {
-		return q.near(r)
+		return q.near(&r)
 	}
 	return q.apart(r, hard, soft)
 }
 
-func (q *question) ask(r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
-	return q.m.alloc.Allocate(q.free, q.held, r)
+func (q *question) ask(r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+	return q.m.alloc.Allocate(*q.free, q.held, *r)
 }
 
 // nearMemory keeps a pod that has to be on one NUMA node off those that have no
@@ -229,7 +228,7 @@ func (m *Machine) nodesWithCPUs() cpuset.Set {
 // apart answers a request that has to keep off nodes: as it comes if that keeps
 // off them, else on one node, else on several that are not barred.
 func (q *question) apart(r cpuallocator.Request, hard, soft bars) (cpuallocator.Result, *Refusal) {
-	first, err := q.near(r)
+	first, err := q.near(&r)
 	if err != nil {
 		return first, err
 	}
@@ -272,7 +271,7 @@ func (q *question) clear(r cpuallocator.Request, b bars) (cpuallocator.Result, b
 	one := r
 	one.Alignment = cpuallocator.AlignSingleNode
 	if one.Nodes = allowed.Minus(b.alone); !one.Nodes.IsEmpty() {
-		if found, err := q.near(one); err == nil {
+		if found, err := q.near(&one); err == nil {
 			return found, true
 		}
 	}
@@ -283,7 +282,7 @@ func (q *question) clear(r cpuallocator.Request, b bars) (cpuallocator.Result, b
 	if r.Nodes = allowed.Minus(b.several); r.Nodes.IsEmpty() {
 		return cpuallocator.Result{}, false
 	}
-	found, err := q.near(r)
+	found, err := q.near(&r)
 	if err != nil {
 		return cpuallocator.Result{}, false
 	}
@@ -312,7 +311,7 @@ func (q *question) limit(r cpuallocator.Request) int {
 // near answers a request close to the pod's devices: on their nodes where the
 // alignment is a demand, and otherwise where it costs nothing that goes before the
 // choice among equal nodes.
-func (q *question) near(r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+func (q *question) near(r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	first, err := q.ask(r)
 	if q.devices.IsEmpty() || err != nil {
 		return first, err
@@ -326,28 +325,29 @@ func (q *question) near(r cpuallocator.Request) (cpuallocator.Result, *Refusal) 
 	if demand && r.BySocket {
 		count = max(count, q.devices.Count())
 	} else if demand {
-		count = q.limit(r)
+		count = q.limit(*r)
 		if most := q.devices.Count(); most > count {
 			return first, refuse(cpuallocator.TopologyAffinityError,
 				"the pod's devices are on %s and %s allows %d for %d CPUs", nodesText(&q.devices),
 				alignmentName(r.Alignment), count, r.CPUs)
 		}
 	}
-	asFound := q.costOf(first.CPUs, &r)
+	asFound := q.costOf(first.CPUs, r)
 	best, least, covered := first, asFound, -1
 	if !demand {
 		both := nodes.And(q.devices)
 		covered = both.Count()
 	}
-	for _, some := range q.around(r, count) {
-		r.Nodes = some
-		found, err := q.ask(r)
+	near := *r
+	for _, some := range q.around(near, count) {
+		near.Nodes = some
+		found, err := q.ask(&near)
 		if err != nil {
 			continue
 		}
 		on := q.m.topo.NodesOf(found.CPUs)
 		both := on.And(q.devices)
-		n, c := both.Count(), q.costOf(found.CPUs, &r)
+		n, c := both.Count(), q.costOf(found.CPUs, &near)
 		if demand && n < q.devices.Count() || !demand && slices.Compare(c.before(), asFound.before()) > 0 {
 			continue
 		}

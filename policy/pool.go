@@ -26,31 +26,38 @@ type Pools struct {
 	Overlap bool
 }
 
-// derive computes the pools from the grants. It is the only place that does.
-func (m *Machine) derive() Pools {
-	online := m.topo.Online()
-	p := Pools{Reserved: m.cfg.reserved().And(online), System: m.cfg.System.CPUs.And(online)}
-	p.Kubelet = m.kubeletCPUs()
-	p.BE = m.shareable().Minus(p.Kubelet)
+// derive computes the pools from the grants. It is the only place that does, and reads none of
+// the pools of before.
+func (m *Machine) derive() {
+	online, p, all := m.topo.Online(), &m.pools, &m.owned
+	*p = Pools{Reserved: m.cfg.reserved(), System: m.cfg.System.CPUs, Kubelet: m.kubeletCPUs(), BE: m.shareable(),
+		Withheld: all.withheld, BEQuota: m.be.quota}
+	p.Reserved.KeepSet(&online)
+	p.System.KeepSet(&online)
+	p.BE.RemoveSet(&p.Kubelet)
 	p.Shared = p.BE
-	p.Exclusive = p.Kubelet.And(online)
-	p.Shared = p.Shared.Minus(m.owned.cpus).Minus(m.owned.withheld)
-	p.BEWhole = p.BE.Minus(m.owned.notBE).Minus(m.owned.withheld)
-	p.BE, p.BEQuota = m.limitBE(p.BEWhole, p.Reserved), m.be.quota
-	p.Exclusive = p.Exclusive.Or(m.owned.cpus).And(online)
-	p.Withheld = m.owned.withheld.And(online)
+	p.Shared.RemoveSet(&all.cpus)
+	p.Shared.RemoveSet(&all.withheld)
+	p.BEWhole = p.BE
+	p.BEWhole.RemoveSet(&all.notBE)
+	p.BEWhole.RemoveSet(&all.withheld)
+	p.BE = m.limitBE(p.BEWhole, p.Reserved)
+	p.Exclusive = p.Kubelet
+	p.Exclusive.AddSet(&all.cpus)
+	p.Exclusive.KeepSet(&online)
+	p.Withheld.KeepSet(&online)
 	// CPUs may be reserved, by the operator or kubelet, while a pod owns them.
-	taken := p.Exclusive.Or(p.Withheld)
-	p.Reserved.RemoveSet(&taken)
-	p.System.RemoveSet(&taken)
-	return p
+	for _, taken := range []*cpuset.Set{&p.Exclusive, &p.Withheld} {
+		p.Reserved.RemoveSet(taken)
+		p.System.RemoveSet(taken)
+	}
 }
 
 // recompute brings the pools up to date, keeps them from being empty and
 // decides what changed. Everything that changes a grant ends with it.
 func (m *Machine) recompute() {
 	old, was := m.decided, m.pools // a pod may have been placed since by pools that nothing decided
-	m.pools = m.derive()
+	m.derive()
 	m.rescue()
 	m.rebind()
 	for _, u := range m.used.list {
@@ -95,7 +102,7 @@ func (m *Machine) rescue() {
 			break
 		}
 		m.giveUp(victim, m.floorOf(&m.cfg))
-		m.pools = m.derive()
+		m.derive()
 	}
 	if m.pools.Shared.IsEmpty() {
 		m.pools.Shared = m.overlapping()

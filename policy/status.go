@@ -325,13 +325,14 @@ func (m *Machine) honourNodes(h *holder, n int) (*grant, *Refusal) {
 	}
 	var cpus cpuset.Set
 	r := *p.in.request
-	q := question{m: m, free: m.freeFor(h), held: m.held(h)}
+	free := m.freeFor(h)
+	q := question{m: m, free: &free, held: m.held(h)}
 	for node := range s.nodes.All() {
 		if s.milli[node] == 0 {
 			continue
 		}
 		r.CPUs, r.Nodes = int(s.milli[node]/1000), cpuset.Of(node)
-		found, err := q.ask(r)
+		found, err := q.ask(&r)
 		if err != nil {
 			return nil, m.blame(h, err)
 		}

@@ -136,6 +136,42 @@ type Standing struct {
 	Without []string
 	// SharedMilli takes the place of the ledger's.
 	SharedMilli int64
+	// Sums are those of Ledger and More, where the applicant and Without hold nothing of them;
+	// nil: they are added up each time.
+	Sums *Sums
+}
+
+// Sums are what holdings come to where nothing tells them apart but how others are to keep
+// off them: what most pods are judged by.
+type Sums struct {
+	owned [3]struct{ cpus, withheld cpuset.Packed } // by exclusive policy
+	// kubelet is what its static policy pinned.
+	kubelet cpuset.Packed
+	each    bool // they have to be looked at one by one
+}
+
+// SumsOf adds holdings up.
+func SumsOf(lists ...[]Holding) (sums Sums) {
+	var cpus, withheld [3]cpuset.Set
+	var kubelet cpuset.Set
+	for _, list := range lists {
+		for i := range list {
+			switch h := &list[i]; {
+			case !h.Owns() || h.Apart != together:
+				return Sums{each: true}
+			case h.Kind == KindKubelet:
+				kubelet.AddPacked(h.CPUs)
+			default:
+				cpus[h.Exclusive].AddPacked(h.CPUs)
+				withheld[h.Exclusive].AddPacked(h.Withheld)
+			}
+		}
+	}
+	for i := range sums.owned {
+		sums.owned[i].cpus, sums.owned[i].withheld = cpus[i].Pack(), withheld[i].Pack()
+	}
+	sums.kubelet = kubelet.Pack()
+	return sums
 }
 
 // Offer is the place that a node would give.
@@ -243,18 +279,41 @@ func (t *Trial) load(a *Applicant, s *Standing) {
 	clear(m.pods)
 	clear(m.exclusive)
 	clear(m.bound)
-	for uid := range t.booked { // "" comes every time
-		if uid != "" {
-			delete(t.booked, uid)
-		}
-	}
+	clear(t.booked)
 	m.owned = owned{}
 	t.used = 0
+	booked, milli := s.Ledger.Booked.Set(), s.SharedMilli
+	if sums := s.Sums; sums != nil && !sums.each && !a.rivals && !t.alone {
+		for i, p := range t.plain {
+			p.own.cpus, p.own.withheld = sums.owned[i].cpus.Set(), sums.owned[i].withheld.Set()
+		}
+		booked.AddPacked(sums.kubelet)
+	} else {
+		milli -= t.takeOver(a, s, &booked)
+	}
+	for policy, p := range t.plain {
+		if all := p.own.all(); !all.IsEmpty() {
+			p.grant, p.own.request.Exclusive = &p.own, cpuallocator.ExclusivePolicy(policy)
+			m.own(&p.pod.holder)
+		}
+	}
+	t.shared.resources.RequestMilli = max(milli, 0)
+	m.pods["shared"] = t.shared
+	if !booked.IsEmpty() {
+		t.booked[""] = booked
+	}
+	m.derive()
+	if s.Ledger.Overlap {
+		m.pools.Shared, m.pools.Overlap = m.overlapping(), true
+	}
+}
+
+// takeOver takes on what is held, pod by pod, and says what those that are bound request. What
+// kubelet pinned goes into booked.
+func (t *Trial) takeOver(a *Applicant, s *Standing, booked *cpuset.Set) (bound int64) {
 	for _, p := range t.plain {
 		p.own.cpus, p.own.withheld = cpuset.Set{}, cpuset.Set{}
 	}
-	booked := s.Ledger.Booked.Set()
-	milli := s.SharedMilli
 	each := a.rivals || someApart(s.Ledger.Holdings) || someApart(s.More)
 	for _, list := range [][]Holding{s.Ledger.Holdings, s.More} {
 		for i := range list {
@@ -262,7 +321,7 @@ func (t *Trial) load(a *Applicant, s *Standing) {
 			switch {
 			case h.UID == a.pod.ref.UID || slices.Contains(s.Without, h.UID):
 			case !h.Owns():
-				milli -= h.Milli
+				bound += h.Milli
 				t.enter(h)
 			case !each && h.Kind == KindKubelet:
 				booked.AddPacked(h.CPUs)
@@ -275,19 +334,7 @@ func (t *Trial) load(a *Applicant, s *Standing) {
 			}
 		}
 	}
-	for policy, p := range t.plain {
-		if all := p.own.all(); !all.IsEmpty() {
-			p.grant, p.own.request.Exclusive = &p.own, cpuallocator.ExclusivePolicy(policy)
-			m.own(&p.pod.holder)
-		}
-	}
-	t.shared.resources.RequestMilli = max(milli, 0)
-	m.pods["shared"] = t.shared
-	t.booked[""] = booked
-	m.pools = m.derive()
-	if s.Ledger.Overlap {
-		m.pools.Shared, m.pools.Overlap = m.overlapping(), true
-	}
+	return bound
 }
 
 func someApart(list []Holding) bool {

@@ -37,7 +37,15 @@ func (l *life) tried(t rapid.TB, e Event) func() {
 	trial = trial.Clone()
 	a, refusal := trial.Applicant(&p)
 	if refusal == nil {
-		refusal = trial.Judge(a, Standing{Ledger: ledger, SharedMilli: ledger.SharedMilli}, &o)
+		s := Standing{Ledger: ledger, SharedMilli: ledger.SharedMilli}
+		refusal = trial.Judge(a, s, &o)
+		var summed Offer
+		sums := SumsOf(ledger.Holdings, nil)
+		s.Sums = &sums
+		if again := trial.Judge(a, s, &summed); !reflect.DeepEqual(again, refusal) || !reflect.DeepEqual(summed, o) {
+			t.Fatalf("%s: by sums the trial says %v and offers %+v, pod by pod %v and %+v", p.Name, again, summed,
+				refusal, o)
+		}
 	}
 	hidden := !l.m.pools.Kubelet.IsEmpty() // the sentence then names what kubelet owns, pod by pod or not
 	return func() { l.sameAs(t, p, refusal, &o, hidden) }
@@ -113,6 +121,53 @@ func TestTrialWithout(t *testing.T) {
 	if r := trial.Judge(a, without, &o); r == nil {
 		t.Errorf("CPUs that another pod is on its way to are offered: %s", o.CPUs)
 	}
+}
+
+// TestSums: what a pod is offered by sums is what it is offered pod by pod, whatever it is that
+// others hold: siblings kept idle, cores for one owner alone, what kubelet pinned, a pool that is
+// bound.
+func TestSums(t *testing.T) {
+	alone := map[string]string{AnnSpec: `{"preferredCPUExclusivePolicy":"PCPULevel"}`}
+	held := map[string]Holding{
+		"plain":    {UID: "plain", Class: LSR, CPUs: packed(0, 1), Requested: 2},
+		"withheld": {UID: "withheld", Class: LSR, CPUs: packed(2), Withheld: packed(3), Requested: 1},
+		"alone":    {UID: "alone", Class: LSR, CPUs: packed(4), Requested: 1, Exclusive: cpuallocator.PCPULevel},
+		"kubelet's": {UID: "kubelet's", Class: LSR, CPUs: packed(6, 7), Requested: 2,
+			Kind: KindKubelet},
+		"bound": {UID: "bound", Class: LS, Nodes: packed(0), Milli: 3000},
+	}
+	m := small(t, Config{})
+	trial, err := NewTrial(m.topo, *m.Snapshot().Ledger.Rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subset := range 1 << len(held) {
+		l := Ledger{Rules: m.Snapshot().Ledger.Rules}
+		for i, name := range sortedKeys(held) {
+			if subset>>i&1 == 1 {
+				l.Holdings = append(l.Holdings, held[name])
+			}
+		}
+		sums := SumsOf(l.Holdings[:len(l.Holdings)/2], l.Holdings[len(l.Holdings)/2:])
+		for _, next := range []Pod{lsr("next", 4000, nil), lsr("next", 1000, nil), lsr("next", 1000, alone),
+			lsr("next", 9000, nil)} {
+			a, refusal := trial.Applicant(&next)
+			if refusal != nil {
+				t.Fatal(refusal)
+			}
+			var o, summed Offer
+			first := trial.Judge(a, Standing{Ledger: &l}, &o)
+			again := trial.Judge(a, Standing{Ledger: &l, Sums: &sums}, &summed)
+			if !reflect.DeepEqual(first, again) || !reflect.DeepEqual(o, summed) {
+				t.Errorf("%+v: by sums %v, %s; pod by pod %v, %s", l.Holdings, again, summed.CPUs, first, o.CPUs)
+			}
+		}
+	}
+}
+
+func packed(cpus ...int) cpuset.Packed {
+	s := cpuset.Of(cpus...)
+	return s.Pack()
 }
 
 // TestAnOfferIsHonoured: a node that trusts its scheduler gives a pod what a trial offered, and

@@ -84,6 +84,7 @@ type Options struct {
 type Topology struct {
 	cpus     []CPU // ascending by ID
 	index    [cpuset.MaxCPUs]int16
+	known    cpuset.Set // those of cpus
 	online   cpuset.Set
 	offline  cpuset.Set
 	isolated cpuset.Set
@@ -123,17 +124,14 @@ func New(cpus []CPU, o Options) (*Topology, error) {
 				cpuset.MaxCPUs-1)
 		}
 		t.index[c.ID] = int16(i)
+		t.known.Add(c.ID)
 	}
 	if err := t.group(o); err != nil {
 		return nil, err
 	}
 	t.offline = o.Offline
 	t.isolated = o.Isolated
-	for _, c := range t.cpus {
-		if !o.Offline.Has(c.ID) {
-			t.online.Add(c.ID)
-		}
-	}
+	t.online = t.known.Minus(o.Offline)
 	if t.online.IsEmpty() {
 		return nil, fmt.Errorf("topology: no CPU is online")
 	}
@@ -260,13 +258,7 @@ func (t *Topology) WithIsolated(isolated cpuset.Set) (*Topology, error) {
 }
 
 // Known returns every CPU whose place is known, on or off.
-func (t *Topology) Known() cpuset.Set {
-	var s cpuset.Set
-	for _, c := range t.cpus {
-		s.Add(c.ID)
-	}
-	return s
-}
+func (t *Topology) Known() cpuset.Set { return t.known }
 
 // CPUs lists every CPU whose place is known, ascending. Callers do not write to it.
 func (t *Topology) CPUs() []CPU { return t.cpus }

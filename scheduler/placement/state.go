@@ -30,6 +30,7 @@ type counts struct {
 	spare  int           // how many of them are to be had
 	beyond int           // CPUs that are withheld, or more than was requested: nobody's request pays for them
 	apart  int           // held of those that the kernel isolates, which only their owners' requests pay for
+	sums   policy.Sums
 }
 
 // flight is a pod on its way to a node.
@@ -121,9 +122,10 @@ type answer struct {
 
 // Rate is what a place on the node would cost a pod, or why it has none.
 func (s *State) Rate(w *Wish, l Load) (Cost, *policy.Refusal) {
-	_, here := s.Owner(w.Pod.UID)
 	asked := answer{alike: w.alike, shared: l.SharedMilli}
-	known := !here && len(l.Without) == 0 && len(l.More) == 0
+	// A pod that is being placed holds nothing anywhere; one whose binding went through although that
+	// was answered with an error counts as another until the node or the pod itself says it.
+	known := len(l.Without) == 0 && len(l.More) == 0
 	if known {
 		s.last.mu.Lock()
 		a := s.last.answer
@@ -135,7 +137,7 @@ func (s *State) Rate(w *Wish, l Load) (Cost, *policy.Refusal) {
 	t := s.site.trial()
 	defer s.site.giveBack(t)
 	var o policy.Offer
-	if _, asked.refusal = s.judge(t, w, &l, &o); asked.refusal == nil {
+	if _, asked.refusal = s.judge(t, w, &l, &o, known); asked.refusal == nil {
 		asked.cost = s.cost(&o, &l)
 	}
 	if known {
@@ -151,7 +153,8 @@ func (s *State) Ask(w *Wish, l Load) (Place, *policy.Refusal) {
 	var p Place
 	t := s.site.trial()
 	defer s.site.giveBack(t)
-	a, refusal := s.judge(t, w, &l, &p.Offer)
+	_, here := s.Owner(w.Pod.UID)
+	a, refusal := s.judge(t, w, &l, &p.Offer, !here && len(l.Without) == 0 && len(l.More) == 0)
 	if refusal != nil {
 		return p, refusal
 	}
@@ -160,7 +163,9 @@ func (s *State) Ask(w *Wish, l Load) (Place, *policy.Refusal) {
 	return p, nil
 }
 
-func (s *State) judge(t *policy.Trial, w *Wish, l *Load, o *policy.Offer) (*policy.Applicant, *policy.Refusal) {
+// judge asks; known says that neither the pod nor the load change what is held.
+func (s *State) judge(t *policy.Trial, w *Wish, l *Load, o *policy.Offer, known bool) (*policy.Applicant,
+	*policy.Refusal) {
 	r := w.on(s.site, t)
 	if r.refusal != nil {
 		return nil, r.refusal
@@ -173,6 +178,9 @@ func (s *State) judge(t *policy.Trial, w *Wish, l *Load, o *policy.Offer) (*poli
 		more = append(slices.Clone(s.more), l.More...)
 	}
 	standing := policy.Standing{Ledger: s.ledger, More: more, Without: l.Without, SharedMilli: l.SharedMilli}
+	if known {
+		standing.Sums = &s.sums
+	}
 	return r.applicant, t.Judge(r.applicant, standing, o)
 }
 
@@ -242,6 +250,7 @@ func (s *State) count() {
 		}
 	}
 	s.spare, s.counts.free = free.Count(), free.Pack()
+	s.sums = policy.SumsOf(s.ledger.Holdings, s.more)
 	if s.ledger.Overlap {
 		s.spare = 0
 	}
