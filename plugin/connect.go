@@ -14,6 +14,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
+	"github.com/containerd/ttrpc"
 	"github.com/fsnotify/fsnotify"
 )
 
@@ -115,6 +116,7 @@ func register(ctx context.Context, o *Options, handler any, know func(stub.Stub)
 	l.stub, err = stub.New(handler,
 		stub.WithPluginName(o.Name), stub.WithPluginIdx(o.Index), stub.WithSocketPath(o.Socket),
 		stub.WithDialer(l.line.dial), stub.WithLogger(nriLog{o.Log}),
+		stub.WithTTRPCOptions(nil, []ttrpc.ServerOpt{ttrpc.WithUnaryServerInterceptor(newWarm().serve)}),
 		stub.WithOnClose(func() { once.Do(func() { close(l.closed) }) }))
 	if err != nil {
 		return nil, fmt.Errorf("make the NRI stub: %w", err)

@@ -342,6 +342,9 @@ var defects = []struct {
 	{"D226", 9730815, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
 		sim.Panics, sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock}, sim.PropGrant, false,
 		"an owner that was read loses its CPUs while one that has ended cannot be read"},
+	{"D227", 12011929, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Blind, sim.Defects, sim.Disk,
+		sim.Kills, sim.Clock, sim.Unplugs}, sim.PropStart, false,
+		"an update that is late is answered CPUs of the pool, in which the writer still has the owner"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }
