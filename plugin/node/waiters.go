@@ -241,15 +241,15 @@ func (c *Core) refuse(w *waiter, why error) {
 
 // asItIs says of an owner that is to grow what it has. Where an update names no CPUs, the runtime writes
 // those that it stores: what the writer has taken from it since, or from its pod, may be others'. Where its
-// mask is not known it is told what it had and nobody else has.
+// mask is not known it is told what it had and nobody else has, and nothing where the writer knows it in a pool only.
 func (c *Core) asItIs(w *waiter) *policy.SetContainer {
 	d := w.reply.Container
 	if d == nil || d.Need.Own == nil || d.Container.CgroupPath == "" {
 		return nil
 	}
 	has := c.writer.tree.Has(d.Container.CgroupPath)
-	if want, ok := c.writer.tree.Want(w.id); has.IsEmpty() && ok && w.had != nil && c.machine.Unread() == 0 {
-		has = want.And(*w.had).And(*d.Need.Own).Minus(c.writer.tree.Held())
+	if own, ok := c.writer.tree.Own(w.id); has.IsEmpty() && ok && w.had != nil && c.machine.Unread() == 0 {
+		has = own.And(*w.had).And(*d.Need.Own).Minus(c.writer.tree.Held())
 	}
 	if has.IsEmpty() || !has.SubsetOf(d.Need.Own) {
 		return nil
