@@ -10,7 +10,8 @@ import (
 
 // pure packages decide; they do no I/O, own no clock and hold no lock, so that
 // any run of them can be repeated.
-var pure = []string{"topology", "cpuallocator", "policy", "cpi", "cpi/sample", "cpi/detect", "reclaim", "cpuset"}
+var pure = []string{"topology", "cpuallocator", "policy", "cpi", "cpi/sample", "cpi/detect", "cpi/experiment",
+	"reclaim", "cpuset"}
 
 var impure = []string{
 	"os", "net", "log", "log/slog", "context", "sync", "sync/atomic", "io/ioutil", "syscall", "math/rand",

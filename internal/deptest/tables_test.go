@@ -8,14 +8,15 @@ const anything = "*"
 // needs it.
 var mayImport = map[string]string{
 	// What decides: pure, and open to other modules.
-	"cpuset":       "",
-	"topology":     "cpuset",
-	"cpuallocator": "cpuset topology",
-	"policy":       "cpuallocator cpuset topology",
-	"cpi":          "cpuset",
-	"cpi/sample":   "cpi",
-	"cpi/detect":   "cpi",
-	"reclaim":      "cpuset topology",
+	"cpuset":         "",
+	"topology":       "cpuset",
+	"cpuallocator":   "cpuset topology",
+	"policy":         "cpuallocator cpuset topology",
+	"cpi":            "cpuset",
+	"cpi/sample":     "cpi",
+	"cpi/detect":     "cpi",
+	"cpi/experiment": "cpi",
+	"reclaim":        "cpuset topology",
 
 	// Public packages that meet the kernel and the runtime.
 	"cpi/counter":       "cpuset",

@@ -1,0 +1,182 @@
+package experiment
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi"
+)
+
+var (
+	boundTests = flag.Int("bound-tests", 400, "tests of innocents in TestInnocentsReachT")
+	boundSeed  = flag.Uint64("bound-seed", 0, "of TestInnocentsReachT; 0: a new one")
+)
+
+// innocents is a victim beside eight jobs, none of which does anything to it, whatever it
+// looks like: its CPI does not depend on what is throttled.
+type innocents struct {
+	d       *Detector
+	r       *rand.Rand
+	victim  Ref
+	jobs    []Ref
+	wants   []float64 // CPUs that each job wants in this window
+	busy    []int     // windows until each job turns
+	on      []bool
+	phase   bool // of the victim
+	left    int
+	samples []Sample
+}
+
+const innocentJobs = 8
+
+func newInnocents(t testing.TB, cfg Config, r *rand.Rand) *innocents {
+	t.Helper()
+	d, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &innocents{d: d, r: r, wants: make([]float64, innocentJobs), busy: make([]int, innocentJobs),
+		on: make([]bool, innocentJobs)}
+	w.victim = put(t, d, "victim", cpi.LS)
+	for i := range innocentJobs {
+		w.jobs = append(w.jobs, put(t, d, fmt.Sprint("job", i), cpi.Batch))
+	}
+	return w
+}
+
+func put(t testing.TB, d *Detector, name string, class cpi.Class) Ref {
+	t.Helper()
+	ref, err := d.Put(&cpi.Container{ID: name + "-0", Job: name, Class: class})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// world says what makes the victim slow.
+type innocentWorld string
+
+const (
+	shuffled innocentWorld = "shuffled" // bursts and noise of its own
+	demand   innocentWorld = "demand"   // it follows what a job wants, not what it gets
+	follower innocentWorld = "follower" // all jobs follow the victim's phases
+	tails    innocentWorld = "tails"    // Student's t with two degrees of freedom
+	// guilty is no innocent's world: it follows what a job does. It shows that verdicts are
+	// counted.
+	guilty innocentWorld = "guilty"
+)
+
+// minute plays a window and throws the coins of the next.
+func (w *innocents) minute(kind innocentWorld, n int) {
+	w.window(kind, n)
+	throw(w.d, w.r)
+}
+
+func (w *innocents) window(kind innocentWorld, n int) {
+	r := w.r
+	if w.left--; w.left < 0 {
+		w.phase, w.left = !w.phase && n > 60, 2+int(r.ExpFloat64()*5)
+	}
+	for i := range w.wants {
+		if w.busy[i]--; w.busy[i] < 0 {
+			w.on[i], w.busy[i] = !w.on[i], 2+int(r.ExpFloat64()*6)
+		}
+		on := w.on[i]
+		if kind == follower {
+			on = w.phase
+		}
+		w.wants[i] = 0.02
+		if on {
+			w.wants[i] = 3 * math.Exp(0.1*r.NormFloat64())
+		}
+	}
+	slow := 0.0
+	throttled, _ := w.d.Throttled("job0")
+	switch {
+	case kind == guilty:
+		if w.wants[0] > 1 && !throttled && n > 60 {
+			slow = 0.5
+		}
+	case kind == demand && w.wants[0] > 1 && n > 60, kind != demand && w.phase:
+		slow = 0.5
+	}
+	noise := 0.08 * r.NormFloat64()
+	if kind == tails {
+		noise = 0.1 * r.NormFloat64() / math.Sqrt((r.ExpFloat64() + 1e-9))
+	}
+	w.samples = append(w.samples[:0], Sample{Ref: w.victim, Usage: 1, CPI: math.Exp(slow + noise)})
+	for i, ref := range w.jobs {
+		used, bitten := w.wants[i], false
+		if on, _ := w.d.Throttled(fmt.Sprint("job", i)); on {
+			used, bitten = min(used, 0.1), used > 0.1
+		}
+		w.samples = append(w.samples, Sample{Ref: ref, Usage: used, CPI: 1, Bitten: bitten})
+	}
+	w.d.Observe(epoch.Add(time.Duration(n)*time.Minute), w.samples)
+}
+
+var epoch = time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC)
+
+// throw real coins.
+func throw(d *Detector, r *rand.Rand) []Event {
+	var coins []Thrown
+	for _, t := range d.Trials() {
+		coins = append(coins, Thrown{Trial: t, On: r.Float64() < t.P})
+	}
+	return d.Throw(coins)
+}
+
+// reach plays machines of a kind until that many tests were begun, and counts those that
+// reached the threshold.
+func reach(t testing.TB, kind innocentWorld, tests int, cfg Config, seed uint64) (begun, reached uint64) {
+	for i := uint64(0); begun < uint64(tests); i++ {
+		w := newInnocents(t, cfg, rand.New(rand.NewPCG(seed, i)))
+		for n := range 600 {
+			w.minute(kind, n)
+		}
+		c := w.d.Counters()
+		begun, reached = begun+c.Tests, reached+c.Verdicts
+		if c.Tests == 0 && i > 50 && begun == 0 {
+			t.Fatalf("%s: no test was begun on %d machines: nothing is shown", kind, i)
+		}
+	}
+	return begun, reached
+}
+
+// TestInnocentsReachT is the guarantee: whatever the victim's CPI follows, as long as it
+// is not the coin, a test reaches T with probability 1/T at most. Tests are as many and
+// as long as they can be here: what bounds false verdicts in an hour is not what is
+// tested.
+func TestInnocentsReachT(t *testing.T) {
+	seed := *boundSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	for _, kind := range []innocentWorld{shuffled, demand, follower, tails} {
+		for _, threshold := range []float64{20, 200} {
+			cfg := DefaultConfig()
+			cfg.Threshold, cfg.Budget, cfg.Starts, cfg.Tests = threshold, 60, 60, 4
+			for _, seed := range []uint64{1, seed} {
+				begun, reached := reach(t, kind, *boundTests/2, cfg, seed)
+				most := float64(begun) / threshold
+				t.Logf("%s, seed %d: %d of %d tests reached %.0f; at most %.1f are to be expected", kind, seed,
+					reached, begun, threshold, most)
+				// Three deviations of chance: one run in a thousand if the bound were tight.
+				if float64(reached) > most+3*math.Sqrt(most) {
+					t.Errorf("%s: %d of %d tests reached %.0f: -bound-seed=%d", kind, reached, begun, threshold, seed)
+				}
+			}
+		}
+	}
+}
+
+func TestGuiltyReachT(t *testing.T) {
+	begun, reached := reach(t, guilty, 20, DefaultConfig(), 1)
+	if reached < 8 {
+		t.Errorf("%d of %d tests reached a verdict, most of them of the guilty one", reached, begun)
+	}
+}

@@ -1,0 +1,126 @@
+package experiment
+
+import (
+	"math"
+	"slices"
+)
+
+// point is one undisturbed window: ln usage and ln CPI, less the offset of its time.
+type point struct{ x, y float32 }
+
+const (
+	maxPoints = 400
+	// minPoints are enough to judge by.
+	minPoints = 40
+	// allPoints are taken as they come; of more, every third, so that the line covers a
+	// day rather than hours.
+	allPoints, everyPoint = 120, 3
+	refit                 = 12 // new points until the line is fitted anew
+
+	maxSlope   = 0.9
+	leastSD    = 0.03
+	leastThr   = 0.14
+	thrSDs     = 2.25
+	passes     = 3
+	dropBeyond = 3 // deviations
+)
+
+// line says what is normal for a job: ln CPI over ln usage.
+type line struct {
+	N          int     `json:"n"` // points that it rests on; 0: there is none
+	At         float64 `json:"at"`
+	C          float64 `json:"c"` // ln CPI at ln usage At
+	B          float64 `json:"b"`
+	Low        float64 `json:"low"` // usage beyond these counts as these
+	High       float64 `json:"high"`
+	SD         float64 `json:"sd"`
+	Thr        float64 `json:"thr"` // a residual above it is an outlier
+	FromOthers bool    `json:"fromOthers,omitempty"`
+}
+
+func (l *line) predict(x float64) float64 { return l.C + l.B*(min(max(x, l.Low), l.High)-l.At) }
+
+// given is the line of a spec: a mean, whatever the usage.
+func given(mean, stddev float64) line {
+	cv := stddev / mean
+	v := math.Log1p(cv * cv)
+	l := line{N: minPoints, C: math.Log(mean) - v/2, Low: math.Inf(-1), High: math.Inf(1), FromOthers: true}
+	l.SD = max(leastSD, math.Sqrt(v))
+	l.Thr = max(leastThr, thrSDs*l.SD)
+	return l
+}
+
+// history is what a job's windows were like.
+type history struct {
+	points []point
+	next   int // where the oldest is, once it is full
+	seen   int // windows offered
+	fresh  int // points since the last fit
+	least  int // points that the next fit needs
+	line   line
+}
+
+// learn takes a window into the history, and fits the line anew now and then.
+func (h *history) learn(p point, w *fitting) {
+	h.seen++
+	if len(h.points) >= allPoints && h.seen%everyPoint != 0 {
+		return
+	}
+	if len(h.points) < maxPoints {
+		h.points = append(h.points, p)
+	} else {
+		h.points[h.next] = p
+		h.next = (h.next + 1) % maxPoints
+	}
+	h.fresh++
+	if n := len(h.points); n >= max(minPoints, h.least) && (h.fresh >= refit || h.line.N == 0) {
+		h.line, h.fresh, h.least = w.fit(h.points), 0, 0
+	}
+}
+
+// fitting is the memory of a fit.
+type fitting struct{ x, res, sorted []float64 }
+
+// fit is least squares on the usage between its 3 % quantiles, which drops what lies
+// beyond three deviations and tries again.
+func (w *fitting) fit(points []point) line {
+	w.x = w.x[:0]
+	for _, p := range points {
+		w.x = append(w.x, float64(p.x))
+	}
+	slices.Sort(w.x)
+	l := line{N: len(points), Low: quantile(w.x, 0.03), High: quantile(w.x, 0.97), SD: math.Inf(1)}
+	for range passes {
+		var n, sx, sy, sxx, sxy float64
+		for _, p := range points {
+			x, y := min(max(float64(p.x), l.Low), l.High), float64(p.y)
+			if !math.IsInf(l.SD, 1) && math.Abs(y-l.predict(x)) > dropBeyond*l.SD {
+				continue
+			}
+			n, sx, sy, sxx, sxy = n+1, sx+x, sy+y, sxx+x*x, sxy+x*y
+		}
+		if n == 0 {
+			break
+		}
+		l.At, l.C, l.B = sx/n, sy/n, 0
+		if v := sxx/n - l.At*l.At; v > 1e-6 {
+			l.B = min(max((sxy/n-l.At*l.C)/v, -maxSlope), maxSlope)
+		}
+		w.res = w.res[:0]
+		for _, p := range points {
+			w.res = append(w.res, float64(p.y)-l.predict(float64(p.x)))
+		}
+		slices.Sort(w.res)
+		l.SD = max(leastSD, 1.48*(quantile(w.res, 0.5)-quantile(w.res, 0.25)))
+	}
+	// What a tenth of its own history does is its nature: collections, phases.
+	l.Thr = max(leastThr, thrSDs*l.SD, min(0.8, quantile(w.res, 0.9)+0.5*l.SD))
+	return l
+}
+
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}

@@ -1,0 +1,265 @@
+package experiment
+
+import (
+	"fmt"
+	"math"
+)
+
+// PairKey names a victim's job and a suspect's.
+type PairKey struct {
+	Victim   string `json:"victim"`
+	Platform string `json:"platform,omitempty"`
+	Suspect  string `json:"suspect"`
+}
+
+// Stage of a pair.
+type Stage string
+
+const (
+	Testing Stage = "testing"
+	Verdict Stage = "verdict" // e reached the threshold: throttled but for some windows
+	Parked  Stage = "parked"  // nothing to test; the evidence is kept
+	Resting Stage = "resting" // given up; a new test costs a start
+)
+
+// pair is the test of one suspect for one victim's job. Its evidence is kept over
+// episodes, restarts and successors, and is begun anew only at the price of a start.
+type pair struct {
+	key     PairKey
+	stage   Stage
+	proc    process
+	victim  Ref
+	accuser string
+	effect  effect
+	eager   bool // the prior is strong
+	reached bool // the threshold, once
+	spent   float64
+	times   times
+	rest    int64 // windows of the next rest
+	well    int   // windows without disturbance beside the busy suspect
+	useless int   // throttled windows in a row that did not help
+	term    int   // index of terms
+	served  int   // active windows of the term
+}
+
+// times are windows.
+type times struct{ began, active, bad, seen, until int64 }
+
+const (
+	giveUpBelow   = 0.05
+	boundFactor   = 64
+	restMinutes   = 45
+	calmMinutes   = 40 // without an anomaly: parked
+	idleMinutes   = 45 // without activity: parked
+	farewell      = 90 // without activity a verdict ends
+	wellWindows   = 3
+	undoShare     = 10 // a verdict ends below T/10
+	uselessFirst  = 3
+	uselessLast   = 4
+	uselessAbove  = 0.6 // of the disturbance
+	keepUseless   = 8   // unless e is above 8T
+	priorToBegin  = 2
+	priorToHasten = 3
+	pStart        = 0.25
+	pEven         = 0.5
+	pSure         = 0.7
+	mostRest      = 24 * 60 // minutes
+)
+
+// termsOf a verdict, in windows of activity: the next one after each that was survived.
+func termsOf() [4]int { return [...]int{5, 10, 20, 40} }
+
+// propensity is the probability that the suspect is throttled in the next window. It
+// follows from the past alone.
+func (p *pair) propensity(threshold float64) float64 {
+	switch e := p.proc.e(); {
+	case p.stage == Verdict && p.useless >= uselessFirst:
+		return pEven
+	case p.stage == Verdict:
+		return 1 - 1/(1+float64(termsOf()[p.term]))
+	case p.stage != Testing || p.well >= wellWindows:
+		return 0
+	case e < 2 && !p.eager:
+		return pStart
+	case e < math.Sqrt(threshold):
+		return pEven
+	}
+	return pSure
+}
+
+// note what a window showed beside the e-value: whether the test is worth going on, and
+// whether the throttle helps.
+func (p *pair) note(c *coin, r float64, thr float64) {
+	if c == nil || !c.Active {
+		if r > thr {
+			p.well = 0
+		}
+		return
+	}
+	switch {
+	case math.IsNaN(r):
+	case r > thr:
+		p.well = 0
+	case !c.On && r < 0.5*p.effect.disturbed:
+		p.well++
+	}
+	if !c.On || math.IsNaN(r) {
+		return
+	}
+	if r > uselessAbove*p.effect.disturbed {
+		p.useless++
+	} else {
+		p.useless = 0
+	}
+}
+
+// serve counts a window of a verdict's term.
+func (p *pair) serve() {
+	if p.served++; p.served < termsOf()[p.term] {
+		return
+	}
+	p.served = 0
+	p.term = min(p.term+1, len(termsOf())-1)
+}
+
+// step is what a window changes in a pair's life; empty: nothing.
+func (d *Detector) step(p *pair) (kind Kind, why string) {
+	t, e := d.cfg.Threshold, p.proc.e()
+	silent, calm := d.window-p.times.active, d.window-p.times.bad
+	switch p.stage {
+	case Testing:
+		switch {
+		case p.proc.sure() >= t:
+			p.stage, p.term, p.served, p.useless = Verdict, 0, 0, 0
+			return VerdictEvent, fmt.Sprintf("e-value %.0f, %.0f is a verdict", p.proc.sure(), t)
+		case e < giveUpBelow:
+			d.giveUp(p)
+			return GivenUpEvent, fmt.Sprintf("e-value %.3f: the coins make no difference", e)
+		case calm > d.windows(calmMinutes), silent > d.windows(idleMinutes):
+			p.stage = Parked
+		}
+	case Verdict:
+		p.proc.bound(boundFactor * t)
+		switch {
+		case e < t/undoShare:
+			p.stage = Testing
+			return ReleasedEvent, fmt.Sprintf("e-value %.1f: the victim is as well without the throttle", e)
+		case p.useless >= uselessLast && e < keepUseless*t:
+			d.giveUp(p)
+			return ReleasedEvent, fmt.Sprintf("the victim was as slow as before in %d throttled windows in a row",
+				p.useless)
+		case silent > d.windows(farewell):
+			p.stage = Parked
+			return ReleasedEvent, fmt.Sprintf("idle for %d minutes", farewell)
+		}
+	case Parked, Resting:
+	}
+	return "", ""
+}
+
+// giveUp a pair for a while, for twice as long each time.
+func (d *Detector) giveUp(p *pair) {
+	p.stage, p.useless = Resting, 0
+	p.rest = min(max(2*p.rest, d.windows(restMinutes)), d.windows(mostRest))
+	p.times.until = d.window + p.rest
+}
+
+// windows in so many minutes.
+func (d *Detector) windows(minutes float64) int64 {
+	return int64(math.Round(minutes * 60 / d.cfg.Period.Seconds()))
+}
+
+// observe lets each pair see the window that has ended.
+func (d *Detector) observe() {
+	for _, p := range d.order {
+		s := d.suspects[p.key.Suspect]
+		if s != nil {
+			p.times.seen = max(p.times.seen, s.seen)
+		}
+		if p.stage != Testing && p.stage != Verdict && d.window-p.times.until > 2*maxLag && !p.pending(d.window) {
+			continue
+		}
+		v := d.victimOf(p)
+		r, thr := math.NaN(), math.Inf(1)
+		if v != nil {
+			r, thr = v.at(d.window), v.job.history.line.Thr
+			p.times.bad = max(p.times.bad, v.lastAnomaly)
+		}
+		c := p.proc.coinOf(d.window)
+		active := s != nil && s.round.active
+		if c != nil {
+			c.Active = active
+		}
+		if active {
+			p.times.active = d.window
+		}
+		before := p.proc.e()
+		p.proc.observe(d.window, r, p.effect)
+		p.note(c, r, thr)
+		if p.stage == Verdict && active {
+			p.serve()
+		}
+		if c != nil && c.On && active && p.stage == Testing && s.lead == p {
+			d.charge(p, s, before)
+		}
+		if kind, why := d.step(p); kind != "" {
+			d.conclude(p, kind, why)
+		}
+	}
+}
+
+// pending says that a coin of the last windows still waits for its residual.
+func (p *pair) pending(window int64) bool {
+	for lag := range int64(maxLag + 1) {
+		if p.proc.coinOf(window-lag) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Detector) charge(p *pair, s *suspect, e float64) {
+	cost := price(e) * d.cfg.Period.Minutes()
+	p.spent += cost
+	d.accuserOf(p.accuser).harm.Left -= cost
+	d.harmOf(s).Left -= cost
+}
+
+// conclude tells of a change in a pair's life. A verdict refunds what its own test has
+// spent: it harmed no innocent.
+func (d *Detector) conclude(p *pair, kind Kind, why string) {
+	if kind == VerdictEvent {
+		if !p.reached {
+			p.reached = true
+			d.counts.Verdicts++
+		}
+		a := d.accuserOf(p.accuser)
+		a.harm.Left = min(a.harm.Left+p.spent, savedHarm*d.cfg.Budget)
+		p.spent = 0
+	}
+	d.emit(Event{Kind: kind, Victim: d.container(p.victim), Job: p.key.Suspect, E: p.proc.e(), Why: why})
+}
+
+// victimOf a pair: the container that it was begun for, or one of the same job.
+func (d *Detector) victimOf(p *pair) *victim {
+	if c := d.slotOf(p.victim); c != nil && c.victim != nil && c.gone == 0 && c.victim.job.key() == p.workload() {
+		return c.victim
+	}
+	best := Ref(-1)
+	for i := range d.all {
+		c := &d.all[i]
+		if c.Container == nil || c.victim == nil || c.gone != 0 || c.victim.job.key() != p.workload() {
+			continue
+		}
+		if best < 0 || c.victim.lastAnomaly > d.all[best].victim.lastAnomaly {
+			best = Ref(i)
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	p.victim = best
+	return d.all[best].victim
+}
+
+func (p *pair) workload() workloadKey { return workloadKey{p.key.Victim, p.key.Platform} }

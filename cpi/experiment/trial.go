@@ -1,0 +1,308 @@
+package experiment
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quietcore/quietcore/cpi"
+)
+
+// Trial is a coin to be thrown for the window to come. Pair is the test that pays for
+// it; all tests of the suspect share the coin.
+type Trial struct {
+	Pair   PairKey
+	Window int64
+	P      float64 // that the suspect is throttled
+}
+
+// Thrown is a trial's coin.
+type Thrown struct {
+	Trial
+	On bool
+}
+
+// depth is what a throttle leaves of a container.
+func (d *Detector) depth(c *container) int64 {
+	milli := d.cfg.CapBatchMilli
+	if c.Class == cpi.BE {
+		milli = d.cfg.CapBEMilli
+	}
+	if c.LimitMilli > 0 {
+		milli = min(milli, c.LimitMilli)
+	}
+	return milli
+}
+
+// analysisPerWindow bounds how many victims' suspects are ranked in a window; the others
+// wait.
+const analysisPerWindow = 4
+
+// analyse ranks the suspects of the victims in an anomaly.
+func (d *Detector) analyse() {
+	list := d.work.anomalous
+	n := min(len(list), analysisPerWindow)
+	for _, ref := range list[:n] {
+		c := d.slotOf(ref)
+		if c == nil || c.victim == nil {
+			continue
+		}
+		c.victim.queued = false
+		d.counts.Analyses++
+		ranked := d.rank(c)
+		why := d.propose(ref, c, ranked)
+		d.emit(Event{Kind: AnalysisEvent, Victim: c.Container, Suspects: ranked, Why: why})
+	}
+	d.work.anomalous = slices.Delete(list, 0, n)
+}
+
+// rank the suspects of a victim, most suspicious first.
+func (d *Detector) rank(c *container) []Suspect {
+	w := &d.work.prior
+	w.prepare(c.victim)
+	from := len(d.work.ranked)
+	for _, s := range d.listed {
+		if s == c.suspect || s.seen <= d.window-ring {
+			continue
+		}
+		prior, correlation := w.prior(c.victim, s)
+		out := Suspect{Job: s.name, Prior: prior, Correlation: correlation,
+			MayBeThrottled: s.containers > s.exempt, job: s}
+		if p := d.pairs[PairKey{c.victim.job.name, c.victim.job.platform, s.name}]; p != nil {
+			out.E = p.proc.e()
+		}
+		d.work.ranked = append(d.work.ranked, out)
+	}
+	ranked := d.work.ranked[from:]
+	slices.SortStableFunc(ranked, func(a, b Suspect) int { return cmp.Compare(b.Prior, a.Prior) })
+	return ranked
+}
+
+// propose a test of the best suspect, and say what follows.
+func (d *Detector) propose(ref Ref, c *container, ranked []Suspect) string {
+	switch {
+	case !d.cfg.Enforce:
+		return "nobody is tested: nothing is enforced"
+	case d.cfg.Budget == 0:
+		return "nobody is tested: the budget of probes is 0"
+	}
+	key := c.victim.job.key()
+	running := 0
+	for _, p := range d.order {
+		if p.workload() == key && p.stage == Testing {
+			running++
+		}
+	}
+	if running >= d.cfg.Tests {
+		return "a test is running"
+	}
+	accuser := accuserName(c.Container)
+	a := d.accuserOf(accuser)
+	if a.harm.Left < leastHarm {
+		return fmt.Sprintf("no test: %s has %.1f probe minutes left, %d are needed", accuser, a.harm.Left, leastHarm)
+	}
+	for i := range ranked {
+		s := &ranked[i]
+		if s.Prior < priorToBegin {
+			break
+		}
+		if !s.MayBeThrottled {
+			continue
+		}
+		if why := d.test(ref, c, s, a); why != "" {
+			return why
+		}
+	}
+	return "no suspect that may be throttled is likely enough"
+}
+
+// accuserName is who pays for a container's tests.
+func accuserName(c *cpi.Container) string {
+	if c.Namespace != "" {
+		return c.Namespace
+	}
+	return suspectName(c)
+}
+
+// test a suspect: go on with a parked test, or begin one. Empty: it is not to be tested
+// now.
+func (d *Detector) test(ref Ref, c *container, s *Suspect, a *accuser) string {
+	j := c.victim.job
+	key := PairKey{j.name, j.platform, s.Job}
+	p := d.pairs[key]
+	switch {
+	case p == nil, p.stage == Resting && d.window >= p.times.until:
+		if a.starts.Left < 1 {
+			return fmt.Sprintf("no test of %s: the starts are used up", s.Job)
+		}
+		a.starts.Left--
+		d.counts.Tests++
+		if p == nil {
+			p = d.addPair(key)
+		}
+		rest := p.rest
+		*p = pair{key: key, rest: rest}
+	case p.stage == Parked:
+	default:
+		return ""
+	}
+	p.stage, p.victim, p.accuser, p.well = Testing, ref, accuserName(c.Container), 0
+	p.effect = effect{disturbed: c.victim.disturbed(), sd: j.history.line.SD}
+	p.eager = s.Prior >= priorToHasten
+	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window}
+	d.emit(Event{Kind: BegunEvent, Victim: c.Container, Job: s.Job, E: p.proc.e(),
+		Why: fmt.Sprintf("prior %.1f", s.Prior)})
+	return "a test of " + s.Job + " begins"
+}
+
+func (d *Detector) addPair(key PairKey) *pair {
+	if len(d.pairs) >= d.cfg.MaxPairs {
+		d.dropPair()
+	}
+	p := &pair{key: key}
+	d.pairs[key] = p
+	at, _ := slices.BinarySearchFunc(d.order, key, func(p *pair, key PairKey) int { return p.key.compare(key) })
+	d.order = slices.Insert(d.order, at, p)
+	return p
+}
+
+func (k PairKey) compare(o PairKey) int {
+	return cmp.Or(compare(k.Victim, o.Victim), compare(k.Platform, o.Platform), compare(k.Suspect, o.Suspect))
+}
+
+// dropPair forgets the pair that was not seen for longest and is not under test. That
+// favours nobody: to be tested again costs a start.
+func (d *Detector) dropPair() {
+	oldest := -1
+	for i, p := range d.order {
+		if p.stage != Testing && p.stage != Verdict && (oldest < 0 || p.times.seen < d.order[oldest].times.seen) {
+			oldest = i
+		}
+	}
+	if oldest >= 0 {
+		delete(d.pairs, d.order[oldest].key)
+		d.order = slices.Delete(d.order, oldest, oldest+1)
+	}
+}
+
+// begin the next window: who may be throttled in it, with what probability.
+func (d *Detector) begin() {
+	d.work.trials = d.work.trials[:0]
+	for _, s := range d.listed {
+		s.lead, s.p = nil, 0
+	}
+	for _, p := range d.order {
+		s := d.suspects[p.key.Suspect]
+		if s == nil || s.containers == s.exempt || !d.cfg.Enforce {
+			continue
+		}
+		chance := p.propensity(d.cfg.Threshold)
+		if p.stage == Testing && chance > 0 &&
+			(d.accuserOf(p.accuser).harm.Left < leastHarm || d.harmOf(s).Left < leastHarm) {
+			chance = 0
+		}
+		if chance > s.p {
+			s.lead, s.p = p, chance
+		}
+	}
+	for _, s := range d.listed {
+		if s.p > 0 {
+			d.work.trials = append(d.work.trials, Trial{Pair: s.lead.key, Window: d.window + 1, P: s.p})
+		}
+	}
+}
+
+// Trials lists the coins to be thrown for the window that begins now; valid until the
+// next Observe.
+func (d *Detector) Trials() []Trial { return d.work.trials }
+
+// Throw takes the coins of the window that begins now, in any order. A trial whose coin
+// is not among them leaves its suspect alone and counts for nothing. The events throttle
+// and release.
+func (d *Detector) Throw(coins []Thrown) []Event {
+	d.clear()
+	for _, s := range d.listed {
+		s.thrown, s.next = false, false
+	}
+	for i := range coins {
+		t := &coins[i]
+		s := d.suspects[t.Pair.Suspect]
+		if s == nil || s.lead == nil || s.lead.key != t.Pair || t.Window != d.window+1 || t.P != s.p {
+			continue
+		}
+		s.thrown, s.next = true, t.On
+	}
+	for _, p := range d.order {
+		c := &p.proc.Coins[index(d.window+1, maxLag+1)]
+		*c = coin{}
+		s := d.suspects[p.key.Suspect]
+		if s != nil && s.thrown && (p.stage == Testing || p.stage == Verdict) {
+			*c = coin{Window: d.window + 1, P: s.p, On: s.next}
+		}
+	}
+	for _, s := range d.listed {
+		d.actuate(s)
+	}
+	return d.work.events
+}
+
+// actuate what the coin of a suspect says.
+func (d *Detector) actuate(s *suspect) {
+	end := d.now.Add(d.cfg.Period)
+	s.on = s.next
+	switch {
+	case !s.on:
+		if s.until.After(d.now) {
+			d.emit(Event{Kind: UncapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s)})
+		}
+		s.until = time.Time{}
+	case s.lead.stage != Verdict:
+		s.until, s.told = end, d.container(s.lead.victim)
+		d.emit(Event{Kind: ProbeEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: end,
+			E: s.lead.proc.e(), Why: fmt.Sprintf("tested, e-value %.2g, coin of %.2f", s.lead.proc.e(), s.p)})
+	case s.until.Before(end):
+		s.until = d.now.Add(time.Duration(max(termsOf()[s.lead.term], 1)) * d.cfg.Period)
+		s.told = d.container(s.lead.victim)
+		d.emit(Event{Kind: CapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: s.until,
+			E: s.lead.proc.e(), Why: fmt.Sprintf("disturbs, e-value %.3g", s.lead.proc.e())})
+	}
+}
+
+// throttles of a job's containers.
+func (d *Detector) throttles(s *suspect) []Throttle {
+	from := len(d.work.throttles)
+	for i := range d.all {
+		c := &d.all[i]
+		if c.Container == nil || c.suspect != s {
+			continue
+		}
+		if able, _ := c.MayBeCapped(); able {
+			d.work.throttles = append(d.work.throttles, Throttle{Ref(i), d.depth(c)})
+		}
+	}
+	return d.work.throttles[from:]
+}
+
+// ThrottleOf says how far a container is throttled now, for one that was created since
+// the coin was thrown; 0: it is not.
+func (d *Detector) ThrottleOf(ref Ref) (milli int64, until time.Time) {
+	c := d.slotOf(ref)
+	if c == nil || !c.suspect.on {
+		return 0, time.Time{}
+	}
+	if able, _ := c.MayBeCapped(); !able {
+		return 0, time.Time{}
+	}
+	return d.depth(c), c.suspect.until
+}
+
+// Throttled says whether a job is throttled in the window that has begun, its containers
+// to come included, and whether by a verdict rather than a test.
+func (d *Detector) Throttled(job string) (on, verdict bool) {
+	s := d.suspects[job]
+	if s == nil || !s.on {
+		return false, false
+	}
+	return true, s.lead != nil && s.lead.stage == Verdict
+}
