@@ -126,8 +126,13 @@ bench-vm: setup-vm ## measure enforcement with 500 containers in virtual machine
 	@$(GO) run ./e2e/bench
 
 .PHONY: eval-cpi
-eval-cpi: ## play the detector of antagonists against machines whose truth is known; GOOGLE=FILE adds real CPIs
-	@$(GO) run ./hack/evalcpi -trials 1000 $(if $(GOOGLE),-google $(GOOGLE)) -write docs
+eval-cpi: TRIALS ?= 100
+eval-cpi: ## play the detectors of antagonists against machines whose truth is known: TRIALS=100 of each kind; GOOGLE=FILE adds real CPIs
+	@$(GO) run ./hack/evalcpi -trials $(TRIALS) $(if $(GOOGLE),-google $(GOOGLE)) -write docs/evidence
+
+.PHONY: bound-cpi
+bound-cpi: ## 10,000 tests of innocents in each of four worlds: at most one in T may reach T; minutes
+	@$(GO) test ./cpi/experiment -count=1 -v -run InnocentsReachT -timeout 2h -bound-tests 20000
 
 .PHONY: eval-reclaim
 eval-reclaim: ## play the estimator of idle CPUs on recorded data: TRACES=DIR

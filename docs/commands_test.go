@@ -182,6 +182,7 @@ var byHand = map[string]string{
 	"scheduler":       "writes the binary; test-scheduler builds it, too",
 	"image-scheduler": "compiles Kubernetes' scheduler for two architectures; hack/image tests what makes it",
 	"pmu-check":       "takes a PMU",
+	"bound-cpi":       "takes minutes; cpi/experiment tests the same with fewer",
 	"eval-cpi":        "writes figures; hack/evalcpi tests what makes them",
 	"eval-reclaim":    "takes recorded traces",
 	"world":           "half an hour of what go test plays a few seeds of",

@@ -2,72 +2,32 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/hack/evalcpi/world"
 )
 
-// cell is many trials of one kind.
+// cell is many machines of one kind with one detector.
 type cell struct {
-	mode     detect.Mode
-	effect   float64
-	suspects int
-
-	trials       int
-	right, wrong int
-	firsts       int // trials with a cap
-	firstHit     int // whose first cap was right
-	found        int
-	percentile   float64
-	ranked       int
-	delays       []time.Duration
-	hours        float64
-	analysed     int
-	outliers     float64
+	kind     world.Kind
+	detector string
+	trials   int
+	sum      result
 }
 
-func (c *cell) precision() float64 { return float64(c.right) / float64(max(c.right+c.wrong, 1)) }
-func (c *cell) firstRight() float64 {
-	return float64(c.firstHit) / float64(max(c.firsts, 1))
-}
-func (c *cell) recall() float64    { return float64(c.found) / float64(c.trials) }
-func (c *cell) rank() float64      { return c.percentile / float64(max(c.ranked, 1)) }
-func (c *cell) falseCaps() float64 { return 1000 * float64(c.wrong) / c.hours }
-
-// median time from the antagonist's arrival to its cap.
-func (c *cell) median() time.Duration {
-	if len(c.delays) == 0 {
-		return 0
-	}
-	slices.Sort(c.delays)
-	return c.delays[len(c.delays)/2]
-}
-
-// setting is what the trials of a cell have in common.
-type setting struct {
-	mode     detect.Mode
-	effect   float64
-	suspects int
-	length   time.Duration
-}
-
-// measure plays the trials of one cell. Trial i is the same machine in every
-// mode.
-func measure(s setting, trials int, seed uint64) (*cell, error) {
-	cfg := detect.DefaultConfig()
-	cfg.Mode = s.mode
-	c := &cell{mode: s.mode, effect: s.effect, suspects: s.suspects, trials: trials}
-	results := make([]result, trials)
-	errs := make([]error, trials)
+// measure plays the machines of a cell. Machine i is the same for every detector.
+func measure(kind world.Kind, d detector, trials int, seed uint64) (*cell, error) {
+	results, errs := make([]result, trials), make([]error, trials)
 	var wg sync.WaitGroup
 	next := make(chan int)
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := range next {
-				results[i], errs[i] = play(newTrial(seed+uint64(i), s.suspects, s.effect, s.length), cfg)
+				results[i], errs[i] = play(kind, d, seed+uint64(i))
 			}
 		})
 	}
@@ -76,65 +36,72 @@ func measure(s setting, trials int, seed uint64) (*cell, error) {
 	}
 	close(next)
 	wg.Wait()
-	for i, r := range results {
+	c := &cell{kind: kind, detector: d.name, trials: trials}
+	for i := range results {
 		if errs[i] != nil {
-			return nil, fmt.Errorf("trial %d: %w", i, errs[i])
+			return nil, fmt.Errorf("%s with %s, seed %d: %w", kind, d.name, seed+uint64(i), errs[i])
 		}
-		c.right += r.right
-		c.wrong += r.wrong
-		if r.right+r.wrong > 0 {
-			c.firsts++
-			if r.firstHit {
-				c.firstHit++
-			}
-		}
-		if r.found {
-			c.found++
-			c.delays = append(c.delays, r.after)
-		}
-		if r.analyses > 0 {
-			c.percentile += r.percentile / float64(r.analyses)
-			c.ranked++
-		}
-		c.hours += r.hours
-		c.analysed += r.analysed
-		c.outliers += float64(r.outliers) / float64(r.samples) / float64(trials)
+		c.sum.add(&results[i])
 	}
 	return c, nil
 }
 
-// effects on the victim's CPI and numbers of suspects that are measured.
-var (
-	effects = []float64{1.3, 1.6, 2.0}
-	crowds  = []int{10, 20, 40, 60}
-	modes   = []detect.Mode{detect.Classic, detect.Default}
-)
+func (r *result) add(o *result) {
+	r.guilty, r.found = r.guilty+o.guilty, r.found+o.found
+	r.after = append(r.after, o.after...)
+	r.right, r.wrong = r.right+o.right, r.wrong+o.wrong
+	r.hours += o.hours
+	r.is, r.wouldBe = r.is+o.is, r.wouldBe+o.wouldBe
+	r.probed, r.bitten, r.capped = r.probed+o.probed, r.bitten+o.bitten, r.capped+o.capped
+	r.anomalies += o.anomalies
+}
 
-const (
-	trialLength = 100 * time.Minute
-	calmLength  = 10 * time.Hour
-)
+func (r *result) recall() float64    { return float64(r.found) / float64(max(r.guilty, 1)) }
+func (r *result) precision() float64 { return float64(r.right) / float64(max(r.right+r.wrong, 1)) }
+func (r *result) relief() float64    { return 1 - r.is/max(r.wouldBe, 1e-9) }
+func (r *result) per1000() float64   { return 1000 * float64(r.wrong) / r.hours }
 
-// survey measures every cell and calls progress after each.
-func survey(trials int, seed uint64, progress func(*cell)) (*study, error) {
-	s := &study{trials: trials, seed: seed}
-	for _, mode := range modes {
-		for _, effect := range effects {
-			for _, suspects := range crowds {
-				c, err := measure(setting{mode, effect, suspects, trialLength}, trials, seed)
-				if err != nil {
-					return nil, err
-				}
-				s.cells = append(s.cells, c)
-				progress(c)
-			}
-		}
-		c, err := measure(setting{mode, 1, 20, calmLength}, trials, seed)
-		if err != nil {
-			return nil, err
-		}
-		s.calm = append(s.calm, c)
-		progress(c)
+// median time to the first true cap; those that were never capped count as later than
+// all.
+func (r *result) median() (time.Duration, bool) {
+	slices.Sort(r.after)
+	at := (r.guilty - 1) / 2
+	if r.guilty == 0 || at >= len(r.after) {
+		return 0, false
 	}
-	return s, nil
+	return r.after[at], true
+}
+
+// interval is Wilson's, of 95 %, for a share.
+func interval(k, n int) (low, high float64) {
+	if n == 0 {
+		return 0, 1
+	}
+	const z = 1.96
+	p, m := float64(k)/float64(n), float64(n)
+	mid := (p + z*z/(2*m)) / (1 + z*z/m)
+	half := z / (1 + z*z/m) * math.Sqrt(p*(1-p)/m+z*z/(4*m*m))
+	return max(mid-half, 0), min(mid+half, 1)
+}
+
+// poisson is a 95 % interval for a count, by Byar's approximation.
+func poisson(k int) (low, high float64) {
+	n := float64(k)
+	if k > 0 {
+		low = n * math.Pow(1-1/(9*n)-1.96/(3*math.Sqrt(n)), 3)
+	}
+	n++
+	return max(low, 0), n * math.Pow(1-1/(9*n)+1.96/(3*math.Sqrt(n)), 3)
+}
+
+// line of progress.
+func (c *cell) line() string {
+	r := &c.sum
+	after := "-"
+	if d, ok := r.median(); ok {
+		after = fmt.Sprintf("%.0f", d.Minutes())
+	}
+	return fmt.Sprintf("%-12s %-9s recall %.2f prec %.2f false %5.1f after %4s relief %5.2f probe %5.2f (%4.2f) "+
+		"capped %5.2f anomalies %5.1f", c.kind, c.detector, r.recall(), r.precision(), r.per1000(), after, r.relief(),
+		r.probed/r.hours, r.bitten/r.hours, r.capped/r.hours, float64(r.anomalies)/r.hours)
 }

@@ -2,79 +2,97 @@ package main
 
 import (
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
-	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/hack/evalcpi/world"
 )
 
-// TestFewTrials is the evaluation in small: the same seeds, the same figures, and
-// nothing worse than the targets by more than so few trials can be.
-func TestFewTrials(t *testing.T) {
-	one, err := measure(setting{detect.Default, 1.6, 20, trialLength}, 40, 1)
+func chosen(t *testing.T, name string) detector {
+	t.Helper()
+	at := slices.IndexFunc(detectors(), func(d detector) bool { return d.name == name })
+	return detectors()[at]
+}
+
+func measured(t *testing.T, kind world.Kind, name string, trials int) *cell {
+	t.Helper()
+	c, err := measure(kind, chosen(t, name), trials, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	two, err := measure(setting{detect.Default, 1.6, 20, trialLength}, 40, 1)
-	if err != nil {
-		t.Fatal(err)
+	t.Log(c.line())
+	return c
+}
+
+// TestFewMachines is the evaluation in small: the same seeds give the same figures, the
+// order of the detectors is as the tables say, and nobody is blamed where nobody is.
+func TestFewMachines(t *testing.T) {
+	one, two := measured(t, world.Base, "default", 10), measured(t, world.Base, "default", 10)
+	if !reflect.DeepEqual(one, two) {
+		t.Errorf("the same machines gave\n%+v and\n%+v", one, two)
 	}
-	if one.right != two.right || one.wrong != two.wrong || one.percentile != two.percentile {
-		t.Errorf("the same trials gave %d+%d and %d+%d caps", one.right, one.wrong, two.right, two.wrong)
+	if one.sum.recall() < 0.8 || one.sum.relief() < 0.5 || one.sum.wrong > 0 {
+		t.Errorf("base: %s", one.line())
 	}
-	if one.recall() < 0.85 || one.precision() < 0.95 || one.rank() < 0.95 {
-		t.Errorf("recall %.3f, precision %.3f, rank percentile %.3f", one.recall(), one.precision(), one.rank())
+	classic := measured(t, world.Base, "classic", 10)
+	if classic.sum.relief() >= one.sum.relief() || classic.sum.recall() >= one.sum.recall() {
+		t.Errorf("classic is not worse: %s", classic.line())
 	}
-	classic, err := measure(setting{detect.Classic, 1.6, 20, trialLength}, 40, 1)
-	if err != nil {
-		t.Fatal(err)
+	steady, contrast := measured(t, world.Steady, "default", 10), measured(t, world.Steady, "contrast", 10)
+	if steady.sum.recall() < 0.9 || contrast.sum.recall() > 0.5 {
+		t.Errorf("steady: %s\n%s", steady.line(), contrast.line())
 	}
-	if classic.recall() >= one.recall() || classic.rank() >= one.rank() {
-		t.Errorf("classic is not worse: recall %.3f, rank percentile %.3f", classic.recall(), classic.rank())
+	for _, kind := range []world.Kind{world.Coupled, world.Deploy, world.Quiet} {
+		if c := measured(t, kind, "default", 10); c.sum.wrong > 0 {
+			t.Errorf("nobody is to blame: %s", c.line())
+		}
 	}
 }
 
-// TestVictimsNoise is what the world says of it.
-func TestVictimsNoise(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 1))
-	v := victim{carry: 0.5}
-	const n = 200_000
-	var sum, squares, cross, before float64
-	for range n {
-		x := v.noise(r)
-		sum += x
-		squares += x * x
-		cross += x * before
-		before = x
+// TestIntervals of 95 %, against tables.
+func TestIntervals(t *testing.T) {
+	for _, c := range []struct {
+		k, n      int
+		low, high float64
+	}{{0, 10, 0, 0.2775}, {10, 10, 0.7225, 1}, {5, 10, 0.2366, 0.7634}, {0, 0, 0, 1}} {
+		if low, high := interval(c.k, c.n); math.Abs(low-c.low) > 1e-3 || math.Abs(high-c.high) > 1e-3 {
+			t.Errorf("%d of %d: %.4f to %.4f, want %.4f to %.4f", c.k, c.n, low, high, c.low, c.high)
+		}
 	}
-	mean := sum / n
-	variance := squares/n - mean*mean
-	if math.Abs(mean-1) > 0.005 || math.Abs(math.Sqrt(variance)-0.089) > 0.003 {
-		t.Errorf("mean %.4f, deviation %.4f; want 1 and 0.089", mean, math.Sqrt(variance))
-	}
-	if carry := (cross/n - mean*mean) / variance; math.Abs(carry-0.5) > 0.03 {
-		t.Errorf("autocorrelation %.3f, want 0.5", carry)
+	for _, c := range []struct {
+		k         int
+		low, high float64
+	}{{0, 0, 3.69}, {1, 0.025, 5.57}, {10, 4.80, 18.39}} {
+		if low, high := poisson(c.k); math.Abs(low-c.low) > 0.06 || math.Abs(high-c.high) > 0.06 {
+			t.Errorf("%d: %.2f to %.2f, want %.2f to %.2f", c.k, low, high, c.low, c.high)
+		}
 	}
 }
 
 func TestReportGoesBetweenTheMarks(t *testing.T) {
-	s := &study{trials: 1, seed: 1}
-	for _, mode := range modes {
-		for _, effect := range effects {
-			for _, n := range crowds {
-				s.cells = append(s.cells, &cell{mode: mode, effect: effect, suspects: n, trials: 1})
-			}
+	var o options
+	if err := o.choose("base,quiet", "classic,default"); err == nil {
+		t.Error("no trials are taken")
+	}
+	o.trials, o.detectors = 1, nil
+	if err := o.choose("base,quiet", "classic,default"); err != nil {
+		t.Fatal(err)
+	}
+	s := &study{options: o}
+	for _, kind := range o.kinds {
+		for _, d := range o.detectors {
+			s.cells = append(s.cells, measured(t, kind, d.name, 1))
 		}
-		s.calm = append(s.calm, &cell{mode: mode, effect: 1, suspects: 20, trials: 1, hours: 10})
 	}
 	dir := t.TempDir()
 	if err := s.write(dir); err == nil {
 		t.Error("a page that is not there is written")
 	}
-	name := filepath.Join(dir, "cpi.md")
+	name := filepath.Join(dir, "detector.md")
 	if err := os.WriteFile(name, []byte("head\n"+begin+"old\n"+end+"tail\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +103,20 @@ func TestReportGoesBetweenTheMarks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := string(page); !strings.HasPrefix(text, "head\n"+begin+"1 trials a cell") ||
-		!strings.HasSuffix(text, end+"tail\n") || strings.Contains(text, "old") {
+	if text := string(page); !strings.HasPrefix(text, "head\n"+begin+"1 machines of each kind") ||
+		!strings.HasSuffix(text, end+"tail\n") || strings.Contains(text, "old") ||
+		strings.Count(text, "\n| base |") != 2 || strings.Count(text, "\n| quiet |") != 2 {
 		t.Errorf("the page is now\n%s", page)
 	}
-	if err := s.target(); err == nil || !strings.Contains(err.Error(), "recall 0.000") {
-		t.Errorf("the target is reached: %v", err)
+}
+
+func TestChoiceRefuses(t *testing.T) {
+	for _, c := range []struct{ kinds, only, want string }{
+		{"bass", "default", `kind "bass" is not known`}, {"", "best", `detector "best" is not known`},
+	} {
+		o := options{trials: 1}
+		if err := o.choose(c.kinds, c.only); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/quietcore/quietcore/cpi/detect"
 )
 
 // zipped is a text as the sample is stored.
@@ -104,48 +102,5 @@ func TestGooglesFigures(t *testing.T) {
 		if math.Abs(c.rate.percent()-c.want) > 0.005 {
 			t.Errorf("%s: %.3f %% above the threshold, want %.2f", c.name, c.rate.percent(), c.want)
 		}
-	}
-}
-
-// reached is a study in which default mode finds nearly everything and classic mode
-// little.
-func reached() *study {
-	s := &study{trials: 100, seed: 1}
-	for _, effect := range effects {
-		for _, n := range crowds {
-			s.cells = append(s.cells,
-				&cell{mode: detect.Classic, effect: effect, suspects: n, trials: 100, right: 1, wrong: 4, firsts: 5,
-					firstHit: 1, found: 1, percentile: 80, ranked: 100},
-				&cell{mode: detect.Default, effect: effect, suspects: n, trials: 100, right: 99, wrong: 1, firsts: 95,
-					firstHit: 95, found: 95, percentile: 99, ranked: 100})
-		}
-	}
-	s.calm = []*cell{{mode: detect.Classic, hours: 1000, wrong: 5}, {mode: detect.Default, hours: 1000}}
-	return s
-}
-
-func TestTarget(t *testing.T) {
-	if err := reached().target(); err != nil {
-		t.Fatal(err)
-	}
-	for name, spoil := range map[string]func(classic, better *cell){
-		"recall 0.950 against 0.950":         func(classic, _ *cell) { classic.found = 95 },
-		"precision 0.990 against 0.900":      func(classic, _ *cell) { classic.right, classic.wrong = 9, 1 },
-		"rank percentile 99.0 against 95.0":  func(classic, _ *cell) { classic.percentile = 95 },
-		"recall 0.890 (0.9 is to be":         func(_, better *cell) { better.found = 89 },
-		"precision 0.500 and 1.000 of first": func(_, better *cell) { better.wrong = 99 },
-	} {
-		s := reached()
-		spoil(s.find(detect.Classic, 1.6, 20), s.find(detect.Default, 1.6, 20))
-		if err := s.target(); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	// A detector that never caps has no precision to compare.
-	s := reached()
-	never := s.find(detect.Classic, 1.6, 20)
-	never.right, never.wrong = 0, 0
-	if err := s.target(); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,179 +1,141 @@
 package main
 
 import (
-	"fmt"
-	"slices"
+	"math/rand/v2"
 	"time"
 
-	"github.com/quietcore/quietcore/cpi"
-	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/hack/evalcpi/world"
 )
 
-var epoch = time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC)
-
-const (
-	// learningTasks of the victim's job elsewhere have each learningSamples behind
-	// them, one in twenty under interference, before the trial begins.
-	learningTasks, learningSamples = 10, 300
-	missing                        = 0.01 // of all samples
-)
-
-// result of a trial.
+// result of a machine, from the moment on that it is judged.
 type result struct {
-	right, wrong int           // caps
-	firstHit     bool          // the first of them was right
-	found        bool          // the antagonist was capped at least once
-	after        time.Duration // its arrival
-	analyses     int           // while it disturbed
-	percentile   float64       // sum over those
-	hours        float64
-	analysed     int // in all
-	outliers     uint64
-	samples      uint64
+	guilty, found int             // guilty jobs, and those that were capped
+	after         []time.Duration // from a guilty job's coming to its first cap
+	right, wrong  int             // accusations
+	hours         float64
+	is, wouldBe   float64 // sums of the disturbance
+	probed        float64 // minutes in which an innocent was throttled by a test ...
+	bitten        float64 // ... and that took something away
+	capped        float64 // minutes in which it took something away by a verdict
+	anomalies     uint64
 }
 
-// play runs one trial in a closed loop: a capped neighbour does not slow the victim.
-func play(t *trial, cfg detect.Config) (result, error) {
-	cfg.Enforce = true
-	d, err := detect.New(cfg)
+// play lets a detector watch and throttle one machine. The loop is closed: what it
+// throttles does less, and what that does to the victim shows in the next samples.
+func play(kind world.Kind, d detector, seed uint64) (result, error) {
+	m := world.New(kind, seed)
+	p, err := d.make(kind, seed)
 	if err != nil {
 		return result{}, err
 	}
-	if err := t.teach(d); err != nil {
-		return result{}, err
-	}
-	victim, err := d.Put(epoch, &cpi.Container{ID: "victim", Job: "victim", Class: cpi.LS})
-	if err != nil {
-		return result{}, err
-	}
-	res := result{hours: t.length.Hours()}
-	before := d.Counters()
-	present := map[detect.Ref]*neighbour{}
-	var samples []detect.Sample
-	var recent []float64
-	for at, next := t.windowOf(0), t.windowOf(1); at <= t.length; at, next = next, t.windowAfter(next) {
-		now := epoch.Add(at)
-		samples = samples[:0]
-		slow := t.slowed(at)
-		for _, n := range t.neighbours {
-			if at < n.arrives {
-				continue
-			}
-			if n.ref == 0 && present[0] != n {
-				ref, err := d.Put(now.Add(-period/2), &n.c)
-				if err != nil {
-					return result{}, err
-				}
-				n.ref, present[ref] = ref, n
-			}
-			u, cpi := n.disturbed(t.others, n.usage(t.r, at), slow)
-			if t.r.Float64() >= missing {
-				samples = append(samples, detect.Sample{Ref: n.ref, At: now, Usage: u, CPI: cpi})
-			}
-		}
-		recent = append(recent, slow)
-		usage, cpi := t.v.sample(t.r, at, slow)
-		if t.r.Float64() >= missing {
-			samples = append(samples, detect.Sample{Ref: victim, At: now, Usage: usage, CPI: cpi})
-		}
-		t.carryOut(&res, present, d.Observe(now, samples), recent)
-		for {
-			due, ok := d.Next()
-			if !ok || !due.Before(epoch.Add(next)) {
-				break
-			}
-			t.carryOut(&res, present, d.Tick(due), recent)
+	g := game{m: m, p: p, verdicts: map[string]bool{}, found: map[string]bool{}, owner: map[string]string{},
+		phases: rand.New(rand.NewPCG(seed, 0x94d049bb133111eb))}
+	for _, j := range m.Jobs {
+		if j.Guilty && j.Class != "OTHER" {
+			g.res.guilty++
 		}
 	}
-	after := d.Counters()
-	res.outliers, res.samples = after.Outliers-before.Outliers, uint64(t.length/period)
-	return res, nil
+	g.res.hours = float64(m.Steps-m.Warm) / world.Hour
+	err = g.run()
+	return g.res, err
 }
 
-// teach lets the detector learn the victim's job from its tasks elsewhere.
-func (t *trial) teach(d *detect.Detector) error {
-	begin := epoch.Add(-(learningSamples + 1) * period)
-	var refs [learningTasks]detect.Ref
-	var tasks [learningTasks]victim
-	for i := range refs {
-		var err error
-		if refs[i], err = d.Put(begin, &cpi.Container{ID: fmt.Sprint("elsewhere", i), Job: "victim",
-			Class: cpi.LS}); err != nil {
+type game struct {
+	m        *world.Machine
+	p        player
+	phases   *rand.Rand
+	verdicts map[string]bool   // jobs that are throttled by a verdict, not a probe
+	found    map[string]bool   // guilty jobs that were capped
+	owner    map[string]string // job of each container
+	rows     []world.Row
+	res      result
+}
+
+// run a machine to its end. The window of ten seconds lies at a random step of each
+// minute; a throttle holds for the whole minute.
+func (g *game) run() error {
+	var before uint64
+	at := g.phases.IntN(world.Minute)
+	for g.m.Step() {
+		step := g.m.Now()
+		if step == g.m.Warm {
+			before = g.p.anomalies()
+		}
+		if step%world.Minute == at {
+			g.rows = g.m.Rows(g.rows[:0])
+		}
+		if step >= g.m.Warm {
+			g.count(step)
+		}
+		if step%world.Minute != world.Minute-1 {
+			continue
+		}
+		at = g.phases.IntN(world.Minute)
+		orders, err := g.p.round(epoch.Add(time.Duration(step+1)*10*time.Second), g.rows)
+		if err != nil {
 			return err
 		}
-		tasks[i] = t.v
-		tasks[i].own, tasks[i].state = nil, t.r.NormFloat64()
-	}
-	var samples []detect.Sample
-	for k := range learningSamples {
-		samples = samples[:0]
-		at := -time.Duration(learningSamples-k) * period
-		for i := range refs {
-			slow := 1.0
-			if t.r.IntN(20) == 0 {
-				slow = 1.3 + 0.7*t.r.Float64()
-			}
-			usage, cpi := tasks[i].sample(t.r, at, slow)
-			samples = append(samples, detect.Sample{Ref: refs[i], At: epoch.Add(at), Usage: usage, CPI: cpi})
+		for i := range g.rows {
+			g.owner[g.rows[i].Container] = g.rows[i].Job
 		}
-		d.Observe(epoch.Add(at), samples)
+		for _, o := range orders {
+			g.carryOut(o, step)
+		}
 	}
-	for i := range refs {
-		d.Forget(epoch.Add(-period/2), fmt.Sprint("elsewhere", i))
-	}
+	g.res.anomalies = g.p.anomalies() - before
 	return nil
 }
 
-// carryOut does what the detector wants and keeps the score.
-func (t *trial) carryOut(res *result, present map[detect.Ref]*neighbour, events []detect.Event, recent []float64) {
-	for _, e := range events {
-		switch e.Kind {
-		case detect.CommandEvent:
-			n := present[e.Command.Container]
-			switch e.Command.Kind {
-			case detect.DoCap:
-				n.cap = float64(e.Command.Milli) / 1000
-				if res.right+res.wrong == 0 {
-					res.firstHit = n == t.antagonist
-				}
-				if n == t.antagonist {
-					if res.right++; !res.found {
-						res.found, res.after = true, e.At.Sub(epoch)-n.arrives
-					}
-				} else {
-					res.wrong++
-				}
-			case detect.DoUncap:
-				n.cap = 0
-			case detect.DoMove, detect.DoRestore, detect.DoEvict:
+// count what a step brought.
+func (g *game) count(step int) {
+	is, wouldBe := g.m.Disturbance()
+	g.res.is, g.res.wouldBe = g.res.is+is, g.res.wouldBe+wouldBe
+	for _, j := range g.m.Jobs {
+		limited, bitten := j.Limited(step)
+		if j.Guilty || !limited {
+			continue
+		}
+		switch {
+		case g.verdicts[j.Name] && bitten:
+			g.res.capped += 1.0 / world.Minute
+		case !g.verdicts[j.Name]:
+			g.res.probed += 1.0 / world.Minute
+			if bitten {
+				g.res.bitten += 1.0 / world.Minute
 			}
-		case detect.AnalysisEvent:
-			res.analysed++
-			t.rank(res, e.Verdict, recent)
-		case detect.SpecEvent, detect.OutlierEvent, detect.AnomalyEvent, detect.OutcomeEvent:
 		}
 	}
 }
 
-// rank notes where the antagonist stands among the suspects, where the analysis
-// is due to it: two of the last five samples were slowed by at least half of its
-// effect.
-func (t *trial) rank(res *result, v *detect.Verdict, recent []float64) {
-	if t.antagonist == nil || len(v.Suspects) < 2 {
+func (g *game) carryOut(o order, step int) {
+	if o.container != "" {
+		g.m.ThrottleContainer(o.container, o.cpus)
+		o.job = g.owner[o.container]
+	} else if !o.counts {
+		g.m.Throttle(o.job, o.cpus)
+	}
+	switch {
+	case o.container != "":
+		g.verdicts[o.job] = true // these detectors do not probe
+	case !o.counts:
+		g.verdicts[o.job] = o.verdict
+	}
+	if !o.counts || step < g.m.Warm {
 		return
 	}
-	slowed := 0
-	for _, s := range recent[max(0, len(recent)-5):] {
-		if s-1 >= (t.effect-1)/2 {
-			slowed++
+	for _, j := range g.m.Jobs {
+		if j.Name != o.job {
+			continue
 		}
-	}
-	if slowed < 2 {
-		return
-	}
-	res.analyses++
-	at := slices.IndexFunc(v.Suspects, func(s detect.Suspect) bool { return s.Ref == t.antagonist.ref })
-	if at >= 0 {
-		res.percentile += 1 - float64(at)/float64(len(v.Suspects)-1)
+		if !j.Guilty {
+			g.res.wrong++
+			return
+		}
+		g.res.right++
+		if !g.found[j.Name] {
+			g.found[j.Name] = true
+			g.res.found++
+			g.res.after = append(g.res.after, time.Duration(step+1-j.Arrives())*10*time.Second)
+		}
 	}
 }

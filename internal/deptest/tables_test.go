@@ -134,7 +134,8 @@ var mayImport = map[string]string{
 	// Tools of the repository.
 	"hack/bench":                "",
 	"hack/chart":                "internal/config reclaim",
-	"hack/evalcpi":              "cpi cpi/detect",
+	"hack/evalcpi":              "cpi cpi/detect cpi/experiment hack/evalcpi/world",
+	"hack/evalcpi/world":        "",
 	"hack/evalreclaim":          "reclaim reclaim/replay",
 	"hack/image":                "hack/image/build hack/image/licences",
 	"hack/image/build":          "",
