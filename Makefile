@@ -160,17 +160,20 @@ chart: setup-test ## lint, render, kubeconform and helm-unittest the chart, judg
 	cd hack/image && $(GO) test -count=1 ./...
 	cd hack/release && $(GO) test -count=1 ./...
 
-.PHONY: release release-twice release-smoke licences vulncheck changelog
-release: ## make VERSION (v0.1.0) of HEAD in dist/: binaries, image, chart, notices, bills of materials, changelog, checksums
+.PHONY: release release-twice release-smoke licences vulncheck vulncheck-scheduler changelog
+release: ## make VERSION (v0.1.0) of HEAD in dist/: binaries, images, chart, notices, bills of materials, changelog, checksums
 	cd hack/release && $(GO) run . build -version $(VERSION) -o ../../dist
 release-twice: ## build HEAD twice in different surroundings and compare; minutes
 	cd hack/release && $(GO) run . twice
 release-smoke: ## the short form of it
-	cd hack/release && $(GO) run . twice -draft -warm
+	cd hack/release && $(GO) run . twice -draft -no-scheduler -warm
 licences: ## what is linked, and under which licence; fails where one is not allowed
 	cd hack/release && $(GO) run . licences
+	cd hack/release && $(GO) run . licences -source ../../scheduler
 vulncheck: ## known vulnerabilities in what is called; GOVULNDB names another database; fails where none answers
 	cd hack/release && $(GO) run . vulncheck $(VULNCHECK)
+vulncheck-scheduler: ## the same of quietcore-scheduler, whose packages are Kubernetes': minutes
+	cd hack/release && $(GO) run . vulncheck -source ../../scheduler $(VULNCHECK)
 changelog: ## put VERSION into CHANGELOG.md
 	cd hack/release && $(GO) run . changelog -version $(VERSION) -write
 

@@ -24,11 +24,12 @@ import (
 	"helm.sh/helm/v3/pkg/chart/loader"
 
 	"github.com/quietcore/quietcore/hack/image/build"
+	"github.com/quietcore/quietcore/hack/image/licences"
 )
 
-// Check judges a release by nothing but its files, and prints what it found. A draft
-// needs no bills of materials.
-func Check(ctx context.Context, dist string, draft bool, out io.Writer) error {
+// Check judges a release by nothing but its files, and prints what it found. A trial
+// may lack something.
+func Check(ctx context.Context, dist string, lacks Lacks, out io.Writer) error {
 	if err := checkSums(dist); err != nil {
 		return err
 	}
@@ -42,18 +43,36 @@ func Check(ctx context.Context, dist string, draft bool, out io.Writer) error {
 	if len(said.Commit) != 40 || said.Date == "" {
 		return fmt.Errorf("the daemon names commit %q and date %q: a release is of a commit", said.Commit, said.Date)
 	}
-	notices, err := os.ReadFile(filepath.Join(dist, "THIRD_PARTY_NOTICES"))
+	for _, p := range lacks.products() {
+		if err := p.check(dist, said.Version, lacks); err != nil {
+			return err
+		}
+	}
+	for name, check := range map[string]func(dist, version string) error{
+		manualName: checkManual, chartArchive(said.Version): checkChart, changelogName: checkChangelog,
+	} {
+		if err := check(dist, said.Version); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	_, err = fmt.Fprintf(out, "%s of commit %s, %s, %s: whole\n", said.Version, said.Commit, said.Date, said.Go)
+	return err
+}
+
+// check judges a product's binaries, notices and image.
+func (p product) check(dist, version string, lacks Lacks) error {
+	notices, err := os.ReadFile(filepath.Join(dist, p.notices))
 	if err != nil {
 		return err
 	}
 	for _, platform := range build.Platforms() {
-		for _, c := range commands() {
+		for _, c := range p.commands {
 			name := binaryName(c, platform)
 			modules, err := checkBinary(filepath.Join(dist, name), platform)
 			if err == nil {
 				err = checkNotices(notices, modules)
 			}
-			if err == nil && !draft {
+			if err == nil && !lacks.Bills {
 				err = errors.Join(checkBill(filepath.Join(dist, name+spdxSuffix), modules),
 					checkBill(filepath.Join(dist, name+cyclonedxSuffix), modules))
 			}
@@ -62,16 +81,10 @@ func Check(ctx context.Context, dist string, draft bool, out io.Writer) error {
 			}
 		}
 	}
-	for name, check := range map[string]func(dist, version string) error{
-		imageName: checkImage, manualName: checkManual, chartArchive(said.Version): checkChart,
-		changelogName: checkChangelog,
-	} {
-		if err := check(dist, said.Version); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
+	if err := p.checkImage(dist, version); err != nil {
+		return fmt.Errorf("%s: %w", p.image, err)
 	}
-	_, err = fmt.Fprintf(out, "%s of commit %s, %s, %s: whole\n", said.Version, said.Commit, said.Date, said.Go)
-	return err
+	return nil
 }
 
 // checkSums requires every file of the directory in the list, and nothing else.
@@ -176,7 +189,7 @@ func checkBinary(file, platform string) ([]*debug.Module, error) {
 	if settings["-trimpath"] != "true" || settings["CGO_ENABLED"] != "0" || settings["vcs"] != "" {
 		return nil, fmt.Errorf("it was not built as a release: %v", settings)
 	}
-	return info.Deps, nil
+	return build.Modules(info), nil
 }
 
 // checkNotices requires a line for each module.
@@ -224,14 +237,14 @@ func checkBill(name string, modules []*debug.Module) error {
 
 // checkImage: the archive holds one index with one image per platform. Its only layer
 // holds exactly the binary and texts next to it.
-func checkImage(dist, version string) error {
+func (p product) checkImage(dist, version string) error {
 	dir, err := os.MkdirTemp("", "quietcore-check-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	if err := command(context.Background(), "", nil, "tar", "-C", dir, "-xf",
-		filepath.Join(dist, imageName)); err != nil {
+		filepath.Join(dist, p.image)); err != nil {
 		return err
 	}
 	outer, err := layout.ImageIndexFromPath(dir)
@@ -264,7 +277,7 @@ func checkImage(dist, version string) error {
 		if err != nil {
 			return err
 		}
-		if err := checkLayer(img, dist, m.Platform.String()); err != nil {
+		if err := p.checkLayer(img, dist, m.Platform.String()); err != nil {
 			return fmt.Errorf("%s: %w", m.Platform, err)
 		}
 	}
@@ -274,7 +287,7 @@ func checkImage(dist, version string) error {
 	return nil
 }
 
-func checkLayer(img v1.Image, dist, platform string) error {
+func (p product) checkLayer(img v1.Image, dist, platform string) error {
 	layers, err := img.Layers()
 	if err != nil || len(layers) != 1 {
 		return fmt.Errorf("%d layers, want 1 (%v)", len(layers), err)
@@ -288,10 +301,9 @@ func checkLayer(img v1.Image, dist, platform string) error {
 	if err != nil {
 		return err
 	}
+	texts := "usr/share/licenses/" + p.Name + "/"
 	for inside, outside := range map[string]string{
-		"quietcore":                                        binaryName("quietcore", platform),
-		"usr/share/licenses/quietcore/LICENSE":             "LICENSE",
-		"usr/share/licenses/quietcore/THIRD_PARTY_NOTICES": "THIRD_PARTY_NOTICES",
+		p.Name: binaryName(p.Name, platform), texts + "LICENSE": "LICENSE", texts + licences.Notice: p.notices,
 	} {
 		want, err := sumOf(filepath.Join(dist, outside))
 		if err != nil {

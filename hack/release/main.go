@@ -88,35 +88,44 @@ func flagsOf(name string) (flags *flag.FlagSet, source *string) {
 	return flags, flags.String("source", "../..", "the repository")
 }
 
+// flags are those of a trial.
+func (l *Lacks) flags(flags *flag.FlagSet) {
+	flags.BoolVar(&l.Bills, "draft", false,
+		"without the bills of materials, for which syft is compiled; it is no release then")
+	flags.BoolVar(&l.Scheduler, "no-scheduler", false,
+		"without quietcore-scheduler, for which Kubernetes' is compiled; it is no release then")
+}
+
 func buildCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags, source := flagsOf("build")
 	r := Release{}
 	flags.StringVar(&r.Version, "version", "", "the version, such as v0.1.0")
 	flags.StringVar(&r.Commit, "commit", "HEAD", "what is released")
-	flags.StringVar(&r.Image, "image", "quietcore", "name of the image, without tag")
+	flags.StringVar(&r.Image, "image", "quietcore", "name of the image, without tag; the scheduler's is the same "+
+		"with -scheduler")
 	flags.StringVar(&r.Cache, "cache", "", "compile with what is in this cache, instead of Go's own")
-	flags.BoolVar(&r.Draft, "draft", false,
-		"leave out the bills of materials, for which syft is compiled; it is no release then")
+	r.Lacks.flags(flags)
 	dist := flags.String("o", "../../dist", "the folder to make; a release that is there is replaced")
 	if err := parse(flags, args); err != nil {
 		return err
 	}
 	r.Source = *source
-	digest, err := r.Build(ctx, *dist)
+	images, err := r.Build(ctx, *dist)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s %s:%s\n", digest, r.Image, r.Version)
-	return Check(ctx, *dist, r.Draft, out)
+	fmt.Fprintln(out, strings.Join(images, "\n"))
+	return Check(ctx, *dist, r.Lacks, out)
 }
 
 func checkCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("check", flag.ContinueOnError)
-	draft := flags.Bool("draft", false, "it has no bills of materials")
+	var lacks Lacks
+	lacks.flags(flags)
 	if err := parse(flags, args, "DIR"); err != nil {
 		return err
 	}
-	return Check(ctx, flags.Arg(0), *draft, out)
+	return Check(ctx, flags.Arg(0), lacks, out)
 }
 
 func licencesCommand(ctx context.Context, args []string, out io.Writer) error {

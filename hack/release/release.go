@@ -26,11 +26,31 @@ type Release struct {
 	Version string
 	Image   string // its name
 	Cache   string // of compiled packages; empty: Go's
-	Draft   bool   // without bills of materials, for which syft must be compiled: no release yet
+	Lacks   Lacks  // what makes it none yet
 }
 
-// Commands are the packages of which there are binaries.
-func commands() []string { return []string{"quietcore", "kubectl-quietcore"} }
+// Lacks are what a trial leaves out, since much has to be compiled for it.
+type Lacks struct {
+	Bills     bool // of materials, for which that is syft
+	Scheduler bool // for which that is Kubernetes' scheduler, for both platforms
+}
+
+// product is an image and the binaries that go with it.
+type product struct {
+	build.Program
+	commands []string // the packages of which there are binaries
+	image    string   // the archive of one of them
+	notices  string   // what is linked into them, and under which licences
+}
+
+func (l Lacks) products() []product {
+	daemon := product{build.Daemon(), []string{"quietcore", "kubectl-quietcore"}, "quietcore-image.tar", licences.Notice}
+	if l.Scheduler {
+		return []product{daemon}
+	}
+	s := build.Scheduler()
+	return []product{daemon, {s, []string{s.Name}, s.Name + "-image.tar", s.Name + "-" + licences.Notice}}
+}
 
 // binaryName is a binary's file in a release.
 func binaryName(command, platform string) string {
@@ -38,52 +58,51 @@ func binaryName(command, platform string) string {
 }
 
 const (
-	imageName     = "quietcore-image.tar"
 	manualName    = "quietcore-man-completions.tar.gz"
 	sumsName      = "SHA256SUMS"
 	changelogName = "CHANGELOG.md"
 )
 
-// Build makes the release in dist, whole or not at all, and returns the digest of the
-// image.
-func (r Release) Build(ctx context.Context, dist string) (string, error) {
+// Build makes the release in dist, whole or not at all, and returns the digests of the
+// images with their names.
+func (r Release) Build(ctx context.Context, dist string) ([]string, error) {
 	if err := checkVersion(r.Version); err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := replaceable(dist); err != nil {
-		return "", err
+		return nil, err
 	}
 	dist, err := filepath.Abs(dist)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(dist), 0o755); err != nil {
-		return "", err
+		return nil, err
 	}
 	work, err := os.MkdirTemp(filepath.Dir(dist), ".release-")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	defer os.RemoveAll(work)
 	made := filepath.Join(work, "dist")
 	if err := os.Mkdir(made, 0o755); err != nil {
-		return "", err
+		return nil, err
 	}
 	source, err := r.export(ctx, filepath.Join(work, "source"))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	digest, err := r.fill(ctx, source, made)
+	images, err := r.fill(ctx, source, made)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := writeSums(made); err != nil {
-		return "", err
+		return nil, err
 	}
 	if err := os.RemoveAll(dist); err != nil {
-		return "", err
+		return nil, err
 	}
-	return digest, os.Rename(made, dist)
+	return images, os.Rename(made, dist)
 }
 
 // checkVersion wants a version that git, Helm and a registry's tags have in common.
@@ -153,58 +172,63 @@ func (r Release) export(ctx context.Context, dir string) (build.Source, error) {
 }
 
 // fill makes everything but the checksums.
-func (r Release) fill(ctx context.Context, source build.Source, dist string) (string, error) {
-	var daemons []build.Binary
+func (r Release) fill(ctx context.Context, source build.Source, dist string) (images []string, err error) {
+	for _, p := range r.Lacks.products() {
+		image, err := r.make(ctx, source, p, dist)
+		if err != nil {
+			return nil, err
+		}
+		images = append(images, image)
+	}
+	if err := writeManual(ctx, source, dist); err != nil {
+		return nil, err
+	}
+	if err := packChart(source, filepath.Join(source.Dir, "charts", "quietcore"), dist); err != nil {
+		return nil, err
+	}
+	return images, r.writeChangelog(ctx, source, filepath.Join(dist, changelogName))
+}
+
+// make makes the binaries and the image of a product, and says what the image is called.
+func (r Release) make(ctx context.Context, source build.Source, p product, dist string) (string, error) {
+	name := r.Image + strings.TrimPrefix(p.Name, build.Daemon().Name)
+	img := build.Image{Source: source, Program: p.Program, Name: name}
 	for _, platform := range build.Platforms() {
-		for _, c := range commands() {
-			name := filepath.Join(dist, binaryName(c, platform))
-			if err := source.Compile(ctx, platform, build.Program{Name: c}, name); err != nil {
+		for _, c := range p.commands {
+			binary := binaryName(c, platform)
+			path := filepath.Join(dist, binary)
+			if err := source.Compile(ctx, platform, build.Program{Name: c, Module: p.Module}, path); err != nil {
 				return "", err
 			}
-			if c == build.Daemon().Name {
-				daemons = append(daemons, build.Binary{Platform: platform, Path: name})
+			if c == p.Name {
+				img.Binaries = append(img.Binaries, build.Binary{Platform: platform, Path: path})
+			}
+			if r.Lacks.Bills {
+				continue
+			}
+			if err := writeBills(ctx, source, dist, binary); err != nil {
+				return "", err
 			}
 		}
 	}
-	parts, err := licences.Of(ctx, source.Dir)
-	if err != nil {
+	var err error
+	if img.Parts, err = licences.Of(ctx, filepath.Join(source.Dir, p.Module)); err != nil {
 		return "", err
 	}
-	texts, err := licences.Texts(source.Dir, parts)
-	if err != nil {
+	if img.Texts, err = licences.Texts(source.Dir, img.Parts); err != nil {
 		return "", err
 	}
-	for _, t := range texts {
-		if err := os.WriteFile(filepath.Join(dist, t.Name), t.Data, 0o644); err != nil {
+	for _, t := range img.Texts {
+		to := t.Name
+		if to == licences.Notice {
+			to = p.notices
+		}
+		if err := os.WriteFile(filepath.Join(dist, to), t.Data, 0o644); err != nil {
 			return "", err
 		}
 	}
-	img := build.Image{Source: source, Program: build.Daemon(), Name: r.Image, Binaries: daemons, Parts: parts,
-		Texts: texts}
-	digest, err := img.Write(filepath.Join(dist, imageName))
-	if err != nil {
-		return "", err
-	}
-	if err := writeManual(ctx, source, dist); err != nil {
-		return "", err
-	}
-	if err := packChart(source, filepath.Join(source.Dir, "charts", "quietcore"), dist); err != nil {
-		return "", err
-	}
-	if err := r.writeChangelog(ctx, source, filepath.Join(dist, changelogName)); err != nil {
-		return "", err
-	}
-	if r.Draft {
-		return digest, nil
-	}
-	for _, platform := range build.Platforms() {
-		for _, c := range commands() {
-			if err := writeBills(ctx, source, dist, binaryName(c, platform)); err != nil {
-				return "", err
-			}
-		}
-	}
-	return digest, nil
+	digest, err := img.Write(filepath.Join(dist, p.image))
+	return digest + " " + name + ":" + r.Version, err
 }
 
 // hostBinary is the one of this machine's architecture, which says what the others say.

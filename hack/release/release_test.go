@@ -54,6 +54,11 @@ func main() {
 	}
 }
 `,
+		"scheduler/go.mod": "module example.org/x/scheduler\n\ngo 1.26\n\nrequire example.org/x v0.0.0\n\n" +
+			"replace example.org/x => ../\n",
+		"scheduler/cmd/quietcore-scheduler/main.go": "package main\n\nimport \"example.org/x/lib\"\n\nfunc main() { " +
+			"lib.Say() }\n",
+		"lib/lib.go": "package lib\n\nfunc Say() { println(1) }\n",
 		"cmd/kubectl-quietcore/main.go": "package main\n\nvar version string\n\nfunc main() { " +
 			"println(version) }\n",
 		"charts/quietcore/Chart.yaml": "apiVersion: v2\nname: quietcore\nversion: 0.0.1\nappVersion: " +
@@ -101,7 +106,7 @@ func draft(t *testing.T, source, version string) string {
 	t.Helper()
 	dist := filepath.Join(t.TempDir(), "dist")
 	if _, err := (Release{Source: source, Commit: "HEAD", Version: version, Image: "quietcore",
-		Draft: true}).Build(context.Background(), dist); err != nil {
+		Lacks: Lacks{Bills: true}}).Build(context.Background(), dist); err != nil {
 		t.Fatal(err)
 	}
 	return dist
@@ -111,14 +116,14 @@ func TestRelease(t *testing.T) {
 	source := small(t)
 	dist := draft(t, source, "v1.2.3")
 	var said bytes.Buffer
-	if err := Check(context.Background(), dist, true, &said); err != nil {
+	if err := Check(context.Background(), dist, Lacks{Bills: true}, &said); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.HasPrefix(said.String(), "v1.2.3 of commit ") ||
 		!strings.Contains(said.String(), ", 2023-11-14T22:13:20Z, go1.") {
 		t.Errorf("check says %q", &said)
 	}
-	if err := Check(context.Background(), dist, false, io.Discard); err == nil ||
+	if err := Check(context.Background(), dist, Lacks{}, io.Discard); err == nil ||
 		!strings.Contains(err.Error(), spdxSuffix) {
 		t.Errorf("a draft is taken for a release: %v", err)
 	}
@@ -175,7 +180,7 @@ func TestStepsOfThePage(t *testing.T) {
 	}
 	sumsAgain(t, dist)
 	bin := helm(t)
-	says := map[string]string{"sha256sum": imageName + ": OK", "./quietcore-linux-amd64": version,
+	says := map[string]string{"sha256sum": "quietcore-image.tar: OK", "./quietcore-linux-amd64": version,
 		"helm": "image: quietcore:" + version + "\n"}
 	for _, m := range regexp.MustCompile("`((?:sha256sum|\\./|helm template)[^`]*)`").FindAllStringSubmatch(
 		string(page), -1) {
@@ -253,7 +258,7 @@ func TestCheck(t *testing.T) {
 		"a file more": {func(t *testing.T, dist string) {
 			write(t, filepath.Join(dist, "x"), "")
 		}, "x is not in SHA256SUMS"},
-		"a file missing": {func(t *testing.T, dist string) { remove(t, filepath.Join(dist, imageName)) }, "missing"},
+		"a file missing": {func(t *testing.T, dist string) { remove(t, filepath.Join(dist, "quietcore-image.tar")) }, "missing"},
 		"two binaries changed round": {func(t *testing.T, dist string) {
 			a, b := filepath.Join(dist, "kubectl-quietcore-linux-amd64"), filepath.Join(dist,
 				"kubectl-quietcore-linux-arm64")
@@ -267,9 +272,21 @@ func TestCheck(t *testing.T) {
 			sumsAgain(t, dist)
 		}, "usr/share/licenses/quietcore/LICENSE in the image has checksum"},
 		"no image": {func(t *testing.T, dist string) {
-			write(t, filepath.Join(dist, imageName), "")
+			write(t, filepath.Join(dist, "quietcore-image.tar"), "")
 			sumsAgain(t, dist)
-		}, imageName},
+		}, "quietcore-image.tar"},
+		"no image of the scheduler": {func(t *testing.T, dist string) {
+			remove(t, filepath.Join(dist, "quietcore-scheduler-image.tar"))
+			sumsAgain(t, dist)
+		}, "quietcore-scheduler-image.tar"},
+		"no scheduler": {func(t *testing.T, dist string) {
+			remove(t, filepath.Join(dist, "quietcore-scheduler-linux-arm64"))
+			sumsAgain(t, dist)
+		}, "quietcore-scheduler-linux-arm64"},
+		"notices that are not the scheduler's image's": {func(t *testing.T, dist string) {
+			write(t, filepath.Join(dist, "quietcore-scheduler-THIRD_PARTY_NOTICES"), "")
+			sumsAgain(t, dist)
+		}, "usr/share/licenses/quietcore-scheduler/THIRD_PARTY_NOTICES in the image has checksum"},
 		"another version's changelog": {func(t *testing.T, dist string) {
 			write(t, filepath.Join(dist, changelogName), "## v1.2.4 - 2026-01-01\n")
 			sumsAgain(t, dist)
@@ -285,7 +302,7 @@ func TestCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			test.spoil(t, dist)
-			if err := Check(context.Background(), dist, true, io.Discard); err == nil ||
+			if err := Check(context.Background(), dist, Lacks{Bills: true}, io.Discard); err == nil ||
 				!strings.Contains(err.Error(), test.says) {
 				t.Errorf("check says %v, want %q", err, test.says)
 			}
@@ -333,7 +350,7 @@ func TestRefused(t *testing.T) {
 		"a folder of others": {version: "v1.2.3", dist: full, says: "no release that could be replaced"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Release{Source: source, Commit: test.commit, Version: test.version, Image: "quietcore", Draft: true}
+			r := Release{Source: source, Commit: test.commit, Version: test.version, Image: "quietcore", Lacks: Lacks{Bills: true}}
 			if r.Commit == "" {
 				r.Commit = "HEAD"
 			}

@@ -20,7 +20,8 @@ func twiceCommand(ctx context.Context, args []string, out io.Writer) error {
 	flags, source := flagsOf("twice")
 	version := flags.String("version", "v0.0.0-twice", "the version")
 	commit := flags.String("commit", "HEAD", "what is built")
-	draft := flags.Bool("draft", false, "leave out the bills of materials, for which syft is compiled")
+	var lacks Lacks
+	lacks.flags(flags)
 	warm := flags.Bool("warm", false,
 		"take what was compiled before: seconds instead of minutes, and the compiler itself is not tried")
 	if err := parse(flags, args); err != nil {
@@ -47,8 +48,8 @@ func twiceCommand(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 		dist := filepath.Join(top, "dist")
-		args := []string{"build", "-source", *source, "-version", *version, "-commit", *commit, "-draft=" +
-			strconv.FormatBool(*draft), "-o", dist}
+		args := []string{"build", "-source", *source, "-version", *version, "-commit", *commit,
+			"-draft=" + strconv.FormatBool(lacks.Bills), "-no-scheduler=" + strconv.FormatBool(lacks.Scheduler), "-o", dist}
 		if i > 0 && !*warm {
 			args = append(args, "-cache", filepath.Join(top, "cache"))
 		}

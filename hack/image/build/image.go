@@ -256,7 +256,7 @@ func (s *Image) bill(b Binary) ([]byte, error) {
 	for _, p := range s.Parts {
 		under[p.Name] = strings.Join(p.Licences, " AND ")
 	}
-	for i, m := range modulesOf(info) {
+	for i, m := range Modules(info) {
 		id := fmt.Sprintf("SPDXRef-%d", i)
 		module := pack(id, m.Path, m.Version)
 		if l := under[m.Path]; l != "" {
@@ -320,8 +320,8 @@ func (s *Image) pack(dir, archive string) error {
 	return f.Close()
 }
 
-// modulesOf lists what is in a binary, as its linker wrote it down.
-func modulesOf(info *debug.BuildInfo) []*debug.Module {
+// Modules lists what is in a binary, as its linker wrote it down, but modules of this repository.
+func Modules(info *debug.BuildInfo) []*debug.Module {
 	list := []*debug.Module{}
 	for _, m := range info.Deps {
 		if m.Replace != nil {

@@ -258,6 +258,9 @@ func Notices(parts []build.Part) []byte {
 	return b.Bytes()
 }
 
+// Notice is the name of the notices' file.
+const Notice = "THIRD_PARTY_NOTICES"
+
 // Texts are the repository's own licence and the notices, under the names that they
 // have in images and releases.
 func Texts(dir string, parts []build.Part) ([]build.File, error) {
@@ -265,5 +268,5 @@ func Texts(dir string, parts []build.Part) ([]build.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []build.File{{Name: "LICENSE", Data: own}, {Name: "THIRD_PARTY_NOTICES", Data: Notices(parts)}}, nil
+	return []build.File{{Name: "LICENSE", Data: own}, {Name: Notice, Data: Notices(parts)}}, nil
 }
