@@ -31,15 +31,26 @@ type cycle struct {
 }
 
 type changes struct {
+	// state is the node's by which it was found what a nominated pod would get; nil: none is. What is
+	// asked of the node next is asked of the same: of a newer one its place might be another's.
+	state   *placement.State
 	without []string
 	more    []policy.Holding
+}
+
+// stateOf is a node's for this pod.
+func (p *Plugin) stateOf(c *cycle, node string) *placement.State {
+	if s := c.as[node].state; s != nil {
+		return s
+	}
+	return p.cluster.Node(node)
 }
 
 // Clone is what preemption tries on one node: it shares what does not change.
 func (c *cycle) Clone() fwk.StateData {
 	as := make(map[string]changes, len(c.as))
 	for node, ch := range c.as {
-		as[node] = changes{slices.Clone(ch.without), slices.Clone(ch.more)}
+		as[node] = changes{ch.state, slices.Clone(ch.without), slices.Clone(ch.more)}
 	}
 	return &cycle{wish: c.wish, off: c.off, as: as, costs: map[string]placement.Cost{}}
 }
@@ -100,7 +111,7 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, adde
 		c.as[node] = ch
 		return nil
 	}
-	s := p.cluster.Node(node)
+	s := p.stateOf(c, node)
 	if _, owns := s.Owner(uid); owns || !s.Known() {
 		return nil
 	}
@@ -108,10 +119,11 @@ func (p *Plugin) AddPod(_ context.Context, state fwk.CycleState, _ *v1.Pod, adde
 	if wish.Plain() {
 		return nil
 	}
+	ch.state = s
 	if place, refusal := s.Ask(wish, p.load(s, n, ch)); refusal == nil {
 		ch.more = append(slices.Clone(ch.more), place.Holding)
-		c.as[node] = ch
 	}
+	c.as[node] = ch
 	return nil
 }
 

@@ -110,7 +110,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fw
 		return nil
 	}
 	name := n.Node().Name
-	s := p.cluster.Node(name)
+	s := p.stateOf(c, name)
 	if !s.Known() {
 		if c.wish.Plain() || p.args.AbsentNodes == AbsentIgnore {
 			return nil

@@ -119,6 +119,7 @@ func TestLedgersComeAndGo(t *testing.T) {
 	w.equip("a", &small, trusting())
 	w.lands("pod", "a")
 	w.unpublish("a")
+	w.until("the scheduler has seen it", func() bool { return !w.plugin.cluster.Node("a").Known() })
 	w.create("next", "LSR", "2")
 	w.says("next", "no ledger")
 	w.publish("a")

@@ -408,11 +408,18 @@ func (w *world) where(name string) string {
 	}
 }
 
-// lands waits until a pod is bound to a node: what it was told before, when less was known,
-// does not count.
+// lands waits until a pod is bound to a node and the node was asked for it: what it was told
+// before, when less was known, does not count.
 func (w *world) lands(name, node string) {
 	w.t.Helper()
-	w.until(name+" is on "+node, func() bool { return w.where(name) == node })
+	w.until(name+" is on "+node, func() bool { return w.where(name) == node && w.asked(name) == node })
+}
+
+// asked is the node that was asked for a pod.
+func (w *world) asked(name string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.bound[name]
 }
 
 // says waits until a pod is pending for a reason.
