@@ -5,6 +5,7 @@
 //
 //	go run ./e2e/kubernetes                    everything, with systemd
 //	go run ./e2e/kubernetes -only none,refused two of the proofs
+//	go run ./e2e/kubernetes -build             none: build Kubernetes and print its folder
 //
 // It prints a line per proof with what was measured. Exit code 1: one failed.
 //
@@ -17,6 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -32,6 +34,7 @@ type options struct {
 	pods    int
 	crowd   int
 	trace   bool
+	build   bool
 }
 
 type (
@@ -73,6 +76,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.pods, "pods", 10, "how many pods a figure is the median of")
 	f.IntVar(&o.crowd, "crowd", 32,
 		"how many shared pods the proof crowd puts next to an owner; more than most nodes of eight CPUs have")
+	f.BoolVar(&o.build, "build", false, "build Kubernetes and etcd, unless they are there, print their folder, and end")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -116,6 +120,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if built := time.Since(began); built > time.Minute {
 		fmt.Fprintf(stderr, "kubernetes: built in %.0f s\n", built.Seconds())
+	}
+	if o.build {
+		dir, err := filepath.Abs(bin.Kubernetes)
+		fmt.Fprintln(stdout, dir)
+		return err
 	}
 	s := command.Stage[*bench]{
 		Program: "kubernetes", Flags: &o.Flags, Limit: limit + o.window(), Stdout: stdout, Stderr: stderr,
