@@ -110,7 +110,7 @@ e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control pl
 .PHONY: e2e-kubernetes-smoke
 e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)
-	$(GO) test -count=1 -run TestRealAPIServer ./internal/lend
+	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run TestRealAPIServer ./internal/lend
 
 .PHONY: setup-test setup-vm
 setup-test:
