@@ -44,7 +44,8 @@ type product struct {
 }
 
 func (l Lacks) products() []product {
-	daemon := product{build.Daemon(), []string{"quietcore", "kubectl-quietcore"}, "quietcore-image.tar", licences.Notice}
+	daemon := product{build.Daemon(), []string{"quietcore", "kubectl-quietcore"}, "quietcore-image.tar",
+		licences.Notice}
 	if l.Scheduler {
 		return []product{daemon}
 	}

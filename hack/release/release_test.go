@@ -258,7 +258,9 @@ func TestCheck(t *testing.T) {
 		"a file more": {func(t *testing.T, dist string) {
 			write(t, filepath.Join(dist, "x"), "")
 		}, "x is not in SHA256SUMS"},
-		"a file missing": {func(t *testing.T, dist string) { remove(t, filepath.Join(dist, "quietcore-image.tar")) }, "missing"},
+		"a file missing": {func(t *testing.T, dist string) {
+			remove(t, filepath.Join(dist, "quietcore-image.tar"))
+		}, "missing"},
 		"two binaries changed round": {func(t *testing.T, dist string) {
 			a, b := filepath.Join(dist, "kubectl-quietcore-linux-amd64"), filepath.Join(dist,
 				"kubectl-quietcore-linux-arm64")
@@ -350,7 +352,8 @@ func TestRefused(t *testing.T) {
 		"a folder of others": {version: "v1.2.3", dist: full, says: "no release that could be replaced"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Release{Source: source, Commit: test.commit, Version: test.version, Image: "quietcore", Lacks: Lacks{Bills: true}}
+			r := Release{Source: source, Commit: test.commit, Version: test.version, Image: "quietcore",
+				Lacks: Lacks{Bills: true}}
 			if r.Commit == "" {
 				r.Commit = "HEAD"
 			}

@@ -49,7 +49,8 @@ func twiceCommand(ctx context.Context, args []string, out io.Writer) error {
 		}
 		dist := filepath.Join(top, "dist")
 		args := []string{"build", "-source", *source, "-version", *version, "-commit", *commit,
-			"-draft=" + strconv.FormatBool(lacks.Bills), "-no-scheduler=" + strconv.FormatBool(lacks.Scheduler), "-o", dist}
+			"-draft=" + strconv.FormatBool(lacks.Bills), "-no-scheduler=" + strconv.FormatBool(lacks.Scheduler),
+			"-o", dist}
 		if i > 0 && !*warm {
 			args = append(args, "-cache", filepath.Join(top, "cache"))
 		}
