@@ -2,8 +2,8 @@ package policy
 
 import "slices"
 
-// Quota is a CFS quota: microseconds of CPU time in each period. The zero value says
-// that it is not known.
+// Quota is a CFS quota: microseconds of CPU time in each period. The zero value means that the
+// quota is unknown.
 type Quota struct {
 	Micros int64 `json:"micros"` // -1: no limit
 	Period int64 `json:"period"`
@@ -12,7 +12,7 @@ type Quota struct {
 const (
 	// MaxShares is where kubelet clips cpu.shares: 256 CPUs.
 	MaxShares = 262144
-	// noShares is what kubelet writes for a request of nothing.
+	// noShares is what kubelet writes when a container requests no CPU.
 	noShares = 2
 	// defaultPeriod is kubelet's default CFS period in microseconds, maxPeriod the
 	// kernel's longest.
@@ -30,10 +30,10 @@ func QuotaOf(milli int64) Quota {
 	return q
 }
 
-// Known says whether the quota is known.
+// Known reports whether the quota is known.
 func (q Quota) Known() bool { return q.Period > 0 }
 
-// Milli is the quota in thousandths of a CPU, NoLimit where there is none.
+// Milli is the quota in thousandths of a CPU, or NoLimit if there is none.
 func (q Quota) Milli() int64 {
 	if q.Micros <= 0 || !q.Known() {
 		return NoLimit
@@ -44,8 +44,8 @@ func (q Quota) Milli() int64 {
 	return min(whole, most)*1000 + (rest*1000+q.Period/2)/q.Period
 }
 
-// With is the quota after a change; 0, and a period that the kernel does not take, mean
-// unchanged. What is not known counts as no limit.
+// With returns the quota after a change. 0, and a period that the kernel does not accept, leave a
+// value unchanged. An unknown quota counts as no limit.
 func (q Quota) With(micros, period int64) Quota {
 	if !q.Known() {
 		q = Quota{Micros: -1, Period: defaultPeriod}
@@ -62,11 +62,11 @@ func (q Quota) With(micros, period int64) Quota {
 	return q
 }
 
-// Asked is what kubelet last asked for of a container, exactly, and what the runtime's
-// own store holds of it: the runtime writes that again at every update.
+// Asked is exactly what kubelet last requested for a container, and what the runtime's own store
+// holds of it: the runtime writes the stored values again at every update.
 type Asked struct {
 	Quota Quota `json:"quota,omitzero"`
-	// CPUs says that the store has a cpuset, OurQuota that it has a quota of ours.
+	// CPUs is set if the store has a cpuset, OurQuota if it has a quota set by us.
 	CPUs     bool `json:"cpus,omitempty"`
 	OurQuota bool `json:"ourQuota,omitempty"`
 }
@@ -80,10 +80,9 @@ func RequestOf(shares int64) int64 {
 	return (min(shares, MaxShares)*1000 + 1023) / 1024
 }
 
-// ResourcesOf inverts what kubelet wrote for a pod, or a container of an owner. A
-// Guaranteed parent proves that request and limit are equal, which helps where one of
-// them cannot be read: no quota with cpuCFSQuota off (or lifted by us), shares clipped
-// at 256 CPUs.
+// ResourcesOf inverts what kubelet wrote for a pod, or for a container of an owner. A Guaranteed
+// pod has equal request and limit, which fills the gap when one of them cannot be read: there is no
+// quota with cpuCFSQuota off (or after we lifted it), and shares are clipped at 256 CPUs.
 func ResourcesOf(shares int64, q Quota, qos QoS) Resources {
 	r := Resources{RequestMilli: RequestOf(shares), LimitMilli: q.Milli()}
 	if shares >= MaxShares && r.LimitMilli > r.RequestMilli && qos == Guaranteed {
@@ -99,9 +98,9 @@ func (r Resources) inferred(qos QoS) Resources {
 	return r
 }
 
-// ContainerResourcesOf inverts what kubelet wrote for a container of a pod with these
-// labels. Only of an owner is a missing limit inferred: there request and limit are
-// equal. Elsewhere nobody limits the container, as where kubelet's static policy pins it.
+// ContainerResourcesOf inverts what kubelet wrote for a container of a pod with these labels. A
+// missing limit is inferred only for an owner, whose request and limit are equal. Any other
+// container without a quota is unlimited, as is one that kubelet's static policy pins.
 func ContainerResourcesOf(shares int64, q Quota, qos QoS, labels map[string]string) Resources {
 	r := ResourcesOf(shares, q, qos)
 	if c := Class(labels[LabelClass]); c != LSE && c != LSR {
@@ -110,15 +109,15 @@ func ContainerResourcesOf(shares int64, q Quota, qos QoS, labels map[string]stri
 	return r
 }
 
-// resize is what a container is after an update.
+// resize is the state of a container after an update.
 type resize struct {
 	resources Resources
 	shares    int64
 	asked     Asked
-	changed   bool // it is more than a place
+	changed   bool // more than the cpuset changed
 }
 
-// after merges an update into what kubelet asked for before.
+// after merges an update into what kubelet requested before.
 func (c *container) after(e *ContainerUpdate) resize {
 	next := resize{resources: c.resources, shares: c.shares, asked: c.asked}
 	next.asked.CPUs = next.asked.CPUs || e.CPUs != ""
@@ -139,8 +138,8 @@ func (c *container) after(e *ContainerUpdate) resize {
 	return next
 }
 
-// following is the quota where only the limit is known: as exact as it was if it is
-// still that limit, and in the same period.
+// following returns the quota for a pod or container of which only the limit is known: the exact
+// old quota if it still equals that limit, else a quota in the same period.
 func (q Quota) following(limitMilli int64) Quota {
 	switch {
 	case !q.Known():
@@ -153,7 +152,7 @@ func (q Quota) following(limitMilli int64) Quota {
 	return Quota{Micros: max(limitMilli*q.Period/1000, leastQuota), Period: q.Period}
 }
 
-// after is what a pod's sums and its quota are after kubelet has announced a resize.
+// after returns a pod's sums and its quota after kubelet has announced a resize.
 func (p *pod) after(e *PodResized) (Resources, Quota) {
 	r, q := e.Resources, p.asked.following(e.Resources.LimitMilli)
 	if e.Shares > 0 || e.Quota != 0 {
@@ -168,12 +167,12 @@ func (p *pod) after(e *PodResized) (Resources, Quota) {
 		}
 	}
 	if p.asked.Known() && q.Micros <= 0 {
-		q = p.asked // kubelet takes no limit away: none is what it reads where we lifted it
+		q = p.asked // kubelet never removes a limit: it reads "none" because we lifted the quota
 	}
 	return r, q
 }
 
-// askedFor is what kubelet asked for of the container of an event.
+// askedFor is what kubelet requested for the container of an event.
 func (in *Container) askedFor() Asked {
 	a := in.Asked
 	if !a.Quota.Known() {
@@ -183,10 +182,10 @@ func (in *Container) askedFor() Asked {
 	return a
 }
 
-// notKnown is the period of a quota that is not known although the sums of its pod are.
+// notKnown is the period of a quota that is unknown although the sums of its pod are known.
 const notKnown = -1
 
-// askedFor is the quota of the pod of an event; not known where the runtime says nothing.
+// askedFor is the quota of the pod of an event; unknown if the runtime does not report it.
 func (in *Pod) askedFor() Quota {
 	switch {
 	case in.Asked.Known():
@@ -197,8 +196,8 @@ func (in *Pod) askedFor() Quota {
 	return QuotaOf(in.Resources.LimitMilli)
 }
 
-// take takes over a container that runs, as an event has it. Of one that was known the
-// runtime's store is believed unless a quota of ours is in it that was not recognized.
+// take takes over a running container as an event reports it. For a container that was already
+// known, the runtime's store is trusted unless it holds a quota of ours that was not recognized.
 func (c *container) take(in *Container, synchronized bool) {
 	next := in.askedFor()
 	if next.OurQuota && !c.asked.OurQuota {
@@ -215,9 +214,9 @@ func (c *container) take(in *Container, synchronized bool) {
 	c.asked, c.resources, c.shares = next, resources, in.Shares
 }
 
-// replied notes what the runtime stores once it has the reply to an event about a
-// container. A quota of ours counts as stored from then on: whether another reply
-// that takes it back has arrived is never certain.
+// replied records what the runtime stores once it has the reply to an event about a container. From
+// then on a quota of ours counts as stored: it is never certain that a later reply, which takes the
+// quota back, has arrived.
 func (m *Machine) replied(e Event) {
 	id := ""
 	switch e := e.(type) {
@@ -246,11 +245,12 @@ func (m *Machine) replied(e Event) {
 	c.asked.OurQuota = true
 }
 
-// maxStoredLimits bounds the limits of ours that are told from kubelet's.
+// maxStoredLimits bounds the list of limits of ours that can be distinguished from kubelet's.
 const maxStoredLimits = 8
 
-// mayStore says whether a limit that the runtime stores beside a request may be one of ours. Systemd
-// rounds up. Where it may be any of ours, another request came with kubelet's limit, unless that is the cap.
+// mayStore reports whether a limit that the runtime stores together with a request may be one of
+// ours. systemd rounds up. If it may be any of ours, a changed request means that the limit came
+// from kubelet, unless it equals the cap.
 func (c *container) mayStore(milli, request int64) bool {
 	const rounding = 10
 	is := func(ours int64) bool {

@@ -7,28 +7,28 @@ import (
 	"github.com/quietcore/quietcore/cpuallocator"
 )
 
-// Power is what a pod may ask for and others may have to pay for: a request pays for the
+// Power is something that a pod may ask for at the expense of other pods. A request pays for the
 // CPUs that it names, and for nothing else. docs/security.md has the table.
 type Power string
 
 const (
-	PowerExclusive      Power = "exclusive"      // CPUs of its own, which its request pays for
+	PowerExclusive      Power = "exclusive"      // CPUs of its own, covered by its request
 	PowerWholeCores     Power = "wholeCores"     // idle siblings (isolate) and surplus (roundup)
-	PowerNUMAExclusive  Power = "numaExclusive"  // others refused for the sake of its NUMA nodes
-	PowerUnmanaged      Power = "unmanaged"      // left alone, and never capped
+	PowerNUMAExclusive  Power = "numaExclusive"  // other pods are refused on its NUMA nodes
+	PowerUnmanaged      Power = "unmanaged"      // not managed, and never capped
 	PowerWithoutRequest Power = "withoutRequest" // class LS, never capped, on a pod that requests nothing
 	PowerCapExemption   Power = "capExemption"
-	PowerIsolatedCPUs   Power = "isolatedCPUs" // CPUs that the operator took from the kernel's scheduler
+	PowerIsolatedCPUs   Power = "isolatedCPUs" // CPUs that the operator isolated from the kernel's scheduler
 	PowerSystem         Power = "system"       // class SYSTEM
 )
 
-// Powers lists them all.
+// Powers lists all powers.
 func Powers() []Power {
 	return []Power{PowerExclusive, PowerWholeCores, PowerNUMAExclusive, PowerUnmanaged, PowerWithoutRequest,
 		PowerCapExemption, PowerIsolatedCPUs, PowerSystem}
 }
 
-// Profile says which powers a namespace has that no list names.
+// Profile defines which powers a namespace has by default, when no list covers the power.
 type Profile string
 
 const (
@@ -37,7 +37,7 @@ const (
 	ProfileStrict  Profile = "strict"  // none
 )
 
-// Profiles lists them all.
+// Profiles lists all profiles.
 func Profiles() []Profile { return []Profile{ProfileDefault, ProfileOpen, ProfileStrict} }
 
 func (p Profile) opens(w Power) bool {
@@ -50,11 +50,11 @@ func (p Profile) opens(w Power) bool {
 	return p == ProfileOpen
 }
 
-// everyNamespace stands for all of them in a list.
+// everyNamespace stands for every namespace in a list.
 const everyNamespace = "*"
 
-// Allows says whether the pods of a namespace have a power. This is the only place that
-// decides it. A list that is not empty names all who have the power.
+// Allows reports whether the pods of a namespace have a power. This is the only place that decides
+// it. A list that is not empty is complete: no other namespace has the power.
 func (c *Config) Allows(namespace string, w Power) bool {
 	list := c.listed(w)
 	if len(list) == 0 {
@@ -70,8 +70,8 @@ func (c *Config) listed(w Power) []string {
 	return c.Authority.Namespaces[w]
 }
 
-// powersOf is what a pod of a class asks for by its labels and annotations. What the
-// operator's configuration gives to every pod anyway is none of it.
+// powersOf lists the powers that a pod of a class asks for by its labels and annotations. What the
+// operator's configuration grants to every pod is not among them.
 func (m *Machine) powersOf(p *Pod, class Class) []Power {
 	if p.Annotations[AnnManaged] == "false" {
 		return []Power{PowerUnmanaged}
@@ -108,10 +108,11 @@ func (m *Machine) wantsMoreThanItRequests(smt string) bool {
 		smt == "roundup" && configured != cpuallocator.SMTRoundUp)
 }
 
-// wantsNodesForItself says that other pods may be refused for the sake of a pod's nodes.
+// wantsNodesForItself reports whether other pods may be refused to keep them off the pod's NUMA
+// nodes.
 func (m *Machine) wantsNodesForItself(p *Pod, owner bool) bool {
 	var numa numaSpec
-	_ = decode(p, AnnNUMASpec, &numa) // one that cannot be read is refused elsewhere
+	_ = decode(p, AnnNUMASpec, &numa) // an unreadable annotation is refused elsewhere
 	var spec resourceSpec
 	_ = decode(p, AnnSpec, &spec)
 	a := &m.cfg.Allocation
@@ -119,8 +120,8 @@ func (m *Machine) wantsNodesForItself(p *Pod, owner bool) bool {
 		a.Exclusive != cpuallocator.NUMANodeLevel
 }
 
-// authorise refuses a pod that asks for a power that its namespace has not. Exemption from
-// caps is not given, and the pod runs without it.
+// authorise refuses a pod that asks for a power that its namespace does not have. The exemption
+// from caps is the exception: it is not granted, and the pod runs without it.
 func (m *Machine) authorise(p *Pod, in *intent) *Refusal {
 	in.powers = m.powersOf(p, in.class)
 	for _, w := range in.powers {
@@ -144,7 +145,7 @@ func (m *Machine) unauthorised(namespace string, w Power) *Refusal {
 		allows)
 }
 
-// does is what a power is for, after "may not".
+// does describes the use of a power, to follow "may not" in a message.
 func (w Power) does() string {
 	switch w {
 	case PowerExclusive:
@@ -165,7 +166,7 @@ func (w Power) does() string {
 	return "use class SYSTEM"
 }
 
-// denied says why a pod is managed although it asks not to be; empty: it does not ask.
+// denied returns why a pod is managed although it asks to be unmanaged; empty: it does not ask.
 func (m *Machine) denied(p *pod) string {
 	if p.in.unmanaged || !slices.Contains(p.in.powers, PowerUnmanaged) {
 		return ""
@@ -173,8 +174,8 @@ func (m *Machine) denied(p *pod) string {
 	return m.unauthorised(p.ref.Namespace, PowerUnmanaged).Error()
 }
 
-// kept are the powers that a pod has although its namespace has them no longer: it ran
-// before, and keeps them until it is gone.
+// kept lists the powers that a running pod keeps although its namespace no longer has them: it
+// keeps them until it ends.
 func (m *Machine) kept(p *pod) []Power {
 	if p.degraded != "" || p.unread {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// beLimits is what keeps best effort off CPUs that its pool could have.
+// beLimits are the limits that keep best effort off CPUs of its pool.
 type beLimits struct {
-	suppressed cpuset.Set         // all that it is left with; empty: not suppressed
+	suppressed cpuset.Set         // the CPUs that best effort may still use; empty: not suppressed
 	quota      int64              // in thousandths of a CPU; 0: none
-	keptOff    map[string]keptOff // by the victim
+	keptOff    map[string]keptOff // by victim
 }
 
 type keptOff struct {
@@ -19,7 +19,7 @@ type keptOff struct {
 	until time.Time
 }
 
-// suppress takes over how much of its pool best effort is left with.
+// suppress records how much of its pool best effort may still use.
 func (m *Machine) suppress(e BESuppressed) {
 	quota := max(e.QuotaMilli, 0)
 	if m.be.suppressed == e.CPUs && m.be.quota == quota {
@@ -29,8 +29,8 @@ func (m *Machine) suppress(e BESuppressed) {
 	m.recompute()
 }
 
-// judgeKeepOff looks at a request to keep best effort off CPUs. Where that would leave best
-// effort too few it is refused: the caller has to do something else.
+// judgeKeepOff checks a request to keep best effort off CPUs. It is refused if best effort would
+// have less than its floor; the caller has to act in another way.
 func (m *Machine) judgeKeepOff(now time.Time, e BEKeptOff) *Refusal {
 	if e.Victim == "" || e.For < 0 {
 		return refuse(InvalidRequest,
@@ -53,8 +53,7 @@ func (m *Machine) judgeKeepOff(now time.Time, e BEKeptOff) *Refusal {
 
 func (e *BEKeptOff) ends() bool { return e.For == 0 || e.CPUs.IsEmpty() }
 
-// keepOff moves best effort off the CPUs around a victim, the gentlest thing to do
-// for it, or back.
+// keepOff moves best effort off the CPUs around a victim, the mildest action for it, or ends that.
 func (m *Machine) keepOff(now time.Time, e BEKeptOff) {
 	if e.ends() {
 		if _, ok := m.be.keptOff[e.Victim]; ok {
@@ -70,7 +69,7 @@ func (m *Machine) keepOff(now time.Time, e BEKeptOff) {
 	m.recompute()
 }
 
-// offLimits is where best effort is kept off for others than one victim.
+// offLimits returns the CPUs that best effort is kept off for victims other than one.
 func (m *Machine) offLimits(now time.Time, but string) cpuset.Set {
 	var off cpuset.Set
 	for victim, k := range m.be.keptOff {
@@ -81,7 +80,7 @@ func (m *Machine) offLimits(now time.Time, but string) cpuset.Set {
 	return off
 }
 
-// expireKeptOff lets best effort back where its time is over.
+// expireKeptOff ends the keep-offs whose deadline has passed.
 func (m *Machine) expireKeptOff(now time.Time) {
 	changed := false
 	for victim, k := range m.be.keptOff {
@@ -95,7 +94,7 @@ func (m *Machine) expireKeptOff(now time.Time) {
 	}
 }
 
-// beFloor is how many CPUs best effort keeps, whatever limits it.
+// beFloor is the number of CPUs that best effort always keeps.
 func (m *Machine) beFloor() int {
 	if m.cfg.BEFloor > 0 {
 		return m.cfg.BEFloor
@@ -103,8 +102,8 @@ func (m *Machine) beFloor() int {
 	return m.topo.ThreadsPerCore()
 }
 
-// limitBE is what the limits leave of the pool. They were right when they were
-// set; owners have come and CPUs gone since, so the floor is kept here again, from
+// limitBE returns what the limits leave of the pool. A limit was checked when it was set, but
+// owners may have arrived and CPUs gone offline since. So the floor is enforced here again, with
 // the reserved CPUs first.
 func (m *Machine) limitBE(whole, reserved cpuset.Set) cpuset.Set {
 	if m.be.suppressed.IsEmpty() && len(m.be.keptOff) == 0 {

@@ -2,14 +2,14 @@ package policy
 
 import "github.com/quietcore/quietcore/cpuset"
 
-// HasOwners reports whether some pod owns CPUs.
+// HasOwners reports whether any pod owns CPUs.
 func (m *Machine) HasOwners() bool { return len(m.exclusive) > 0 }
 
-// Beyond returns the CPUs of owners among may on which a pod has no place: a container of
-// it that starts while its cgroup may have them starts on CPUs of others. Of the owners
-// in fresh, by UID, no container has started yet: they wait until all others have left. A
-// pod that is not managed runs where it likes. A container beside others of its pod that own
-// CPUs has no place on those.
+// Beyond returns the CPUs in may that are owned and that the pod must not run on: if its cgroup may
+// use them, a container that starts now would start on another pod's CPUs. Owners in fresh, by UID,
+// do not count: none of their containers has started yet, and they wait until all other pods have
+// left. An unmanaged pod may run anywhere. With beside set, the container runs in the pool while
+// other containers of its pod own CPUs, and it must not run on those.
 func (m *Machine) Beyond(uid string, beside bool, may cpuset.Set, fresh map[string]bool) cpuset.Set {
 	p := m.pods[uid]
 	if p == nil || p.in.unmanaged {
@@ -35,7 +35,7 @@ func (m *Machine) Beyond(uid string, beside bool, may cpuset.Set, fresh map[stri
 	return rest.And(theirs.Or(m.pools.Kubelet))
 }
 
-// ownedIn are the CPUs of those containers of a pod that have some of their own.
+// ownedIn returns the CPUs that containers of a pod own.
 func (m *Machine) ownedIn(p *pod) cpuset.Set {
 	var own cpuset.Set
 	for _, h := range p.every() {
@@ -49,8 +49,8 @@ func (m *Machine) ownedIn(p *pod) cpuset.Set {
 	return own.And(m.topo.Online())
 }
 
-// Mixed reports whether containers of a pod own CPUs of their own: the pod's cgroup has those of
-// all of them, and the pool's where others of its containers share that.
+// Mixed reports whether containers of a pod own CPUs of their own: the pod's cgroup then has the
+// CPUs of all of them, and those of the pool if other containers of the pod share it.
 func (m *Machine) Mixed(uid string) bool {
 	p := m.pods[uid]
 	return p != nil && (p.kubelet || p.holders != nil)

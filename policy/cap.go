@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// judgeCap finds the cap that quiets a BE container until a deadline. A tighter cap in
-// force is never loosened by a later verdict; its deadline may move out.
+// judgeCap computes the cap for a container until a deadline. A later verdict never loosens a
+// tighter cap in force; it may extend its deadline.
 func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 	c := m.containers[e.ID]
 	if c == nil {
@@ -38,13 +38,13 @@ func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 	return nil
 }
 
-// mayCap says that a cap may quiet a pod for others' sake.
+// mayCap reports whether a pod may be capped to protect other pods.
 func (m *Machine) mayCap(p *pod) bool {
 	return p.cappable() || m.cfg.ProtectRequest && !p.in.unmanaged && !p.in.exempt
 }
 
-// leastCap is what no cap on a container goes below: its request, where it is capped
-// although it is neither best effort nor allows it.
+// leastCap is the lower bound of any cap on a container: its request, if the pod is neither best
+// effort nor allows caps.
 func (c *container) leastCap() int64 {
 	if c.pod.cappable() {
 		return 0
@@ -52,12 +52,12 @@ func (c *container) leastCap() int64 {
 	return c.resources.RequestMilli
 }
 
-// cappable says that a pod may be quieted below its request for others' sake.
+// cappable reports whether a pod may be capped below its request to protect other pods.
 func (p *pod) cappable() bool {
 	return !p.in.unmanaged && !p.in.exempt && (p.in.class == BE || p.in.capped)
 }
 
-// releaseCap ends a cap before its time. One that is not there was undone already.
+// releaseCap ends a cap before its deadline. A cap that does not exist was ended already.
 func (m *Machine) releaseCap(id string) {
 	c := m.containers[id]
 	if c == nil {
@@ -68,7 +68,7 @@ func (m *Machine) releaseCap(id string) {
 	}
 }
 
-// endCap ends a cap. What followed from it is remembered until nothing can have it any more.
+// endCap ends a cap. The cap is remembered until no cgroup or runtime store can still have it.
 func (m *Machine) endCap(p *pod, name string) {
 	c := p.caps[name]
 	delete(p.caps, name)
@@ -84,11 +84,11 @@ func (p *pod) noteEnded(c Cap) {
 	if p.ended == nil {
 		p.ended = map[string]Cap{}
 	}
-	c.Until = time.Time{} // it stays ended, whatever happens to the clock
+	c.Until = time.Time{} // it stays ended, even if the clock is set back
 	p.ended[c.Container] = c
 }
 
-// follow keeps what a cap on a container is followed by as kubelet last asked for it.
+// follow updates a container's caps to the limit and request that kubelet last set.
 func (c *container) follow() {
 	limit := c.resources.LimitMilli
 	for _, caps := range []map[string]Cap{c.pod.caps, c.pod.ended} {
@@ -100,7 +100,7 @@ func (c *container) follow() {
 	}
 }
 
-// keepCaps keeps of a pod's caps what it may still have: it may be of another class by now.
+// keepCaps drops the caps that a pod may no longer have, since its class may have changed.
 func (m *Machine) keepCaps(p *pod) {
 	for _, name := range sortedKeys(p.caps) {
 		if !m.mayCap(p) {
@@ -111,8 +111,7 @@ func (m *Machine) keepCaps(p *pod) {
 	}
 }
 
-// named decides anew every container of one name: an old one may still run
-// beside its successor.
+// named decides anew all containers of one name: an old one may still run next to its successor.
 func (m *Machine) named(p *pod, name string) {
 	for _, id := range sortedKeys(p.all) {
 		if c := p.all[id]; c.ref.Name == name {
@@ -132,7 +131,7 @@ func (m *Machine) setCap(p *pod, c Cap) {
 	delete(p.ended, c.Container)
 }
 
-// expireCaps undoes every cap whose deadline has come.
+// expireCaps ends every cap whose deadline has passed.
 func (m *Machine) expireCaps(now time.Time) {
 	if m.caps == 0 {
 		return
@@ -150,7 +149,7 @@ func (m *Machine) expireCaps(now time.Time) {
 // Caps lists the caps in force.
 func (m *Machine) Caps() []Cap { return m.listCaps(func(p *pod) map[string]Cap { return p.caps }) }
 
-// endedCaps lists those that may still be found somewhere although they are over.
+// endedCaps lists ended caps that a cgroup or the runtime's store may still have.
 func (m *Machine) endedCaps() []Cap {
 	return m.listCaps(func(p *pod) map[string]Cap { return p.ended })
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Compact says which owners may be moved to a better place.
+// Compact defines which owners may be moved to a better place.
 type Compact string
 
 const (
 	CompactOff    Compact = ""
-	CompactIdle   Compact = "idle"   // those of which no container runs
-	CompactAlways Compact = "always" // all of them
+	CompactIdle   Compact = "idle"   // owners without a running container
+	CompactAlways Compact = "always" // all owners
 )
 
-// ReasonMoved is that of the notice about a move.
+// ReasonMoved is the reason of the notice about a move.
 const ReasonMoved = "CPUsMoved"
 
-// CompactEvery is the least time between two moves.
+// CompactEvery is the minimum time between two moves.
 const CompactEvery = time.Minute
 
-// compact moves one owner, the oldest for which there is a better place, if the last was
-// moved long enough ago. Only time moves one: whatever else happens is answered without.
+// compact moves one owner, the oldest for which there is a better place, if the last move was long
+// enough ago. Only a Tick moves an owner, so that no other event waits for it.
 func (m *Machine) compact(e Event) {
 	mode := m.cfg.Allocation.Compact
 	_, tick := e.(Tick)
@@ -48,8 +48,8 @@ func (m *Machine) compact(e Event) {
 	}
 }
 
-// betterPlace is where an owner would lie on fewer NUMA nodes, on fewer sockets or on more
-// whole cores, and why that is better; nil: nowhere. It changes nothing.
+// betterPlace finds CPUs on which an owner uses fewer NUMA nodes, fewer sockets or more whole
+// cores, and says why they are better; nil: there are none. It changes nothing.
 func (m *Machine) betterPlace(h *holder) (*grant, string) {
 	p, was := h.pod, h.grant
 	online := m.topo.Online()
@@ -76,7 +76,7 @@ func (m *Machine) betterPlace(h *holder) (*grant, string) {
 	return g, why
 }
 
-// better says why CPUs are a better place than others; empty: they are not.
+// better says why one set of CPUs is better than another; empty: it is not.
 func (m *Machine) better(before, after cpuset.Set) string {
 	type measure struct {
 		before, after int
@@ -99,7 +99,7 @@ func (m *Machine) better(before, after cpuset.Set) string {
 	return ""
 }
 
-// socketsOf counts the sockets that some CPUs lie on.
+// socketsOf counts the sockets of some CPUs.
 func (m *Machine) socketsOf(cpus cpuset.Set) int {
 	sockets := map[int]bool{}
 	for cpu := range cpus.All() {
@@ -110,7 +110,7 @@ func (m *Machine) socketsOf(cpus cpuset.Set) int {
 	return len(sockets)
 }
 
-// runs says that a container runs on a holder's CPUs.
+// runs reports whether a container runs on a holder's CPUs.
 func (h *holder) runs() bool {
 	if h.name != "" {
 		return h.pod.containers[h.name] != nil

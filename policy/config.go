@@ -7,16 +7,16 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Memory says whether memory follows CPUs.
+// Memory defines whether memory follows CPUs.
 type Memory string
 
 const (
 	MemoryOff       Memory = "off"
-	MemoryPreferred Memory = "preferred" // NRI's memory policy, where the runtime has it
+	MemoryPreferred Memory = "preferred" // NRI's memory policy, if the runtime supports it
 	MemoryStrict    Memory = "strict"    // cpuset.mems
 )
 
-// Allocation holds the defaults of the last level of precedence.
+// Allocation holds the defaults, which have the lowest precedence.
 type Allocation struct {
 	Bind              cpuallocator.BindPolicy
 	BindRequired      bool
@@ -29,11 +29,12 @@ type Allocation struct {
 	Compact           Compact
 }
 
-// Authority says who may ask for what.
+// Authority defines which namespaces may use which powers.
 type Authority struct {
 	Profile    Profile            // empty: ProfileDefault
-	Namespaces map[Power][]string // that have a power; empty: as the profile says
-	// most exclusive CPUs a namespace, withheld and surplus ones included; "*" for the others
+	Namespaces map[Power][]string // namespaces that have a power; empty: the profile decides
+	// maximum of exclusive CPUs a namespace, withheld and surplus ones included; "*": all other
+	// namespaces
 	MaxCPUs     map[string]int
 	TrustStatus bool // a scheduler writes resource-status
 }
@@ -41,11 +42,11 @@ type Authority struct {
 // System configures the class SYSTEM.
 type System struct {
 	CPUs       cpuset.Set // empty: the shared pool
-	Exclusive  bool       // the CPUs leave every other pool
+	Exclusive  bool       // no other pool has these CPUs
 	Namespaces []string   // may use the class
 }
 
-// Kubelet is what is configured in kubelet on this node.
+// Kubelet is the part of kubelet's configuration on this node that matters here.
 type Kubelet struct {
 	Static   bool              `json:"static,omitempty"`
 	Options  map[string]string `json:"options,omitempty"`
@@ -57,8 +58,8 @@ type Kubelet struct {
 // Config is everything that the operator decides. The zero Config is the default.
 type Config struct {
 	Degrade bool // admission: put a pod that violates a rule in the shared pool instead of refusing it
-	// NoHeal leaves owners that lost their CPUs, or were given none, as they are. The others
-	// wait for CPUs; those that never had any take only what has been free for HealAfter.
+	// NoHeal leaves owners that lost their CPUs, or got none, as they are. Otherwise they wait for
+	// CPUs; an owner that never had any takes only CPUs that have been free for HealAfter.
 	NoHeal         bool
 	HealAfter      time.Duration
 	Memory         Memory
@@ -66,22 +67,22 @@ type Config struct {
 	ReservedStrict bool
 	SharedFloor    int // CPUs that the shared pool keeps; 0 means one physical core
 	BEFloor        int // CPUs that best effort keeps while it is suppressed; 0 means one physical core
-	// MaskUnannounced keeps pods that were never announced off the CPUs that others own.
+	// MaskUnannounced keeps pods that were never announced off owned CPUs.
 	MaskUnannounced bool
-	// ProtectRequest lets a cap quiet containers of every class, down to their requests.
+	// ProtectRequest allows caps on containers of every class, down to their requests.
 	ProtectRequest bool
-	BEIdle         bool // best effort that was lent nothing runs only where nothing else wants to
+	BEIdle         bool // best effort without lent CPUs runs only when the CPU is otherwise idle
 	Allocation     Allocation
 	LiftContainers bool // lift the quota of each container of a pinned pod, not only of a single one
 	System         System
 	Authority      Authority
-	JobLabel       string // of a pod: names its job where the API server does not; empty: none
+	JobLabel       string // the pod label that names its job if the API server does not; empty: none
 	NodeLabels     map[string]string
 	Kubelet        Kubelet
 }
 
-// arm says that the node is one to which the restrictions for Arm apply that Koordinator's
-// proposal of fine-grained CPU orchestration names: FullPCPUs and NUMANodeLevel only.
+// arm reports whether the node is subject to the restrictions for Arm in Koordinator's proposal of
+// fine-grained CPU orchestration: only FullPCPUs and NUMANodeLevel are supported.
 func (c *Config) arm() bool { return c.NodeLabels[LabelArch] == "arm64" }
 
 func (c *Config) reserved() cpuset.Set { return c.Reserved.Or(c.Kubelet.Reserved) }

@@ -2,8 +2,8 @@ package policy
 
 import "slices"
 
-// judgeContainer looks at what the pod's sums could not say. With degrade a violation
-// costs the pod its place instead.
+// judgeContainer checks what the pod's sums could not show. With degrade, a violation moves the pod
+// to the shared pool instead of refusing it.
 func (m *Machine) judgeContainer(v *verdict, in *Container, degrade bool) *Refusal {
 	err := m.recheck(v, in)
 	if err != nil && degrade {
@@ -35,8 +35,8 @@ func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
 	return p.unequal(in.Name, in.Resources)
 }
 
-// recheckNamed looks at a container of a pod whose containers own CPUs. Its first start says
-// how large it is, if nothing did before; a later one may be of another size.
+// recheckNamed checks a container of a pod whose containers own CPUs. Its first start gives its
+// size, if that was unknown; a later start may have another size.
 func (m *Machine) recheckNamed(v *verdict, in *Container) *Refusal {
 	p := v.pod
 	h := p.holders[in.Name]
@@ -59,7 +59,7 @@ func (m *Machine) recheckNamed(v *verdict, in *Container) *Refusal {
 	return err
 }
 
-// unequal refuses what the sums of a pod hide: a container whose request is not its limit.
+// unequal refuses a container whose request differs from its limit, which the pod's sums can hide.
 func (p *pod) unequal(name string, r Resources) *Refusal {
 	if !p.hidden || r.RequestMilli <= 0 || r.LimitMilli == r.RequestMilli {
 		return nil
@@ -69,15 +69,15 @@ func (p *pod) unequal(name string, r Resources) *Refusal {
 			"them equal", p.in.class, literal(name), milli(r.RequestMilli), milli(r.LimitMilli))
 }
 
-// enterContainer puts a container into its pod, which is in the machine. synchronized
-// says that the runtime lists it as one that runs.
+// enterContainer adds a container to its pod, which is in the machine already. synchronized means
+// that the runtime lists it as running.
 func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	p := v.pod
 	m.adoptPin(p, in)
 	switch {
 	case v.degraded != nil && v.holder != nil && v.holder.grant != nil: // it keeps what it has
 	case v.degraded != nil && v.holder != nil:
-		if v.holder.degraded != v.degraded.Error() { // else it was told at admission
+		if v.holder.degraded != v.degraded.Error() { // else it was reported at admission
 			m.deny(v.holder, v.degraded)
 		}
 	case v.degraded != nil:
@@ -91,7 +91,7 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 		c = &container{pod: p}
 		m.containers[in.ID], p.all[in.ID] = c, c
 		if !synchronized {
-			delete(p.ended, in.Name) // it is made without a cap, and with the memory nodes that kubelet gives it
+			delete(p.ended, in.Name) // it is created without a cap, and with kubelet's memory nodes
 			p.narrowed = slices.DeleteFunc(slices.Clone(p.narrowed), func(name string) bool { return name == in.Name })
 		}
 	}
@@ -116,7 +116,7 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	m.containerChanged(c)
 }
 
-// judgeUpdate looks at a resize.
+// judgeUpdate checks a resize.
 func (m *Machine) judgeUpdate(v *verdict, e ContainerUpdate) *Refusal {
 	c := m.containers[e.ID]
 	if c == nil {
@@ -133,8 +133,8 @@ func (m *Machine) judgeUpdate(v *verdict, e ContainerUpdate) *Refusal {
 	return m.judgeResize(v, c.pod, sums)
 }
 
-// containerUpdate answers a resize or kubelet's cpuset: the decision that comes
-// with it is the whole desired state, so that ours wins.
+// containerUpdate answers a resize or a cpuset from kubelet. The decision in the reply is the whole
+// desired state, so our values win.
 func (m *Machine) containerUpdate(v *verdict, e ContainerUpdate) {
 	c := m.containers[e.ID]
 	if c == nil {
@@ -156,9 +156,8 @@ func (m *Machine) containerUpdate(v *verdict, e ContainerUpdate) {
 	}
 }
 
-// sumAfter is what the pod's sums become when a container changes. A runtime
-// that announces the pod's own resize has announced it already: then the containers
-// add up to those sums.
+// sumAfter returns the pod's sums after a container changes. A runtime that announces the resize of
+// the pod itself has announced it before the container's: then the containers add up to those sums.
 func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resources {
 	if pod != nil {
 		return *pod
@@ -182,7 +181,8 @@ func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resource
 	}
 	sum := *p.resources
 	if live.RequestMilli == sum.RequestMilli {
-		// Kubelet goes on with the container where the pod's own resize was refused for its limit.
+		// Kubelet goes on with the container although the pod's own resize was refused for its
+		// limit.
 		refused := sum.LimitMilli != NoLimit && now.LimitMilli != c.resources.LimitMilli &&
 			(live.LimitMilli == NoLimit || live.LimitMilli > sum.LimitMilli)
 		if !refused {
@@ -191,7 +191,8 @@ func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resource
 	} else {
 		sum.RequestMilli += now.RequestMilli - c.resources.RequestMilli
 	}
-	// The sums may be those of after the resize, as announced: they are no less than this container's.
+	// The sums may already be the announced ones after the resize. They are never less than this
+	// container's.
 	sum.RequestMilli = max(sum.RequestMilli, now.RequestMilli)
 	switch {
 	case now.LimitMilli == NoLimit:
@@ -208,7 +209,7 @@ func (m *Machine) containerStopped(id string) {
 	}
 }
 
-// dropContainer forgets a container. What its pod owns stays with the pod.
+// dropContainer removes a container. What its pod owns stays with the pod.
 func (m *Machine) dropContainer(id string) {
 	c := m.containers[id]
 	delete(m.containers, id)
@@ -224,7 +225,7 @@ func (m *Machine) dropContainer(id string) {
 	m.decide(DropContainer{ID: id})
 }
 
-// newest is the container that counts among those of one name.
+// newest is the most recently created container of one name.
 func (p *pod) newest(name string) *container {
 	var found *container
 	for _, id := range sortedKeys(p.all) {
@@ -235,7 +236,7 @@ func (p *pod) newest(name string) *container {
 	return found
 }
 
-// containerChanged decides the state of one container.
+// containerChanged decides the desired state of one container.
 func (m *Machine) containerChanged(c *container) {
 	p := c.pod
 	if p.unread {
@@ -262,8 +263,8 @@ func (m *Machine) containerChanged(c *container) {
 	m.decide(d)
 }
 
-// quotaDue is the quota that a container is to have, and whether that differs from what
-// kubelet asked for.
+// quotaDue is the quota that a container should have, and whether that differs from what kubelet
+// requested.
 func (m *Machine) quotaDue(c *container) (q Quota, ours bool) {
 	milli := m.quotaOf(c)
 	if limit, ok := c.pod.caps[c.ref.Name]; ok && (milli == NoLimit || limit.Milli < milli) {
@@ -275,8 +276,8 @@ func (m *Machine) quotaDue(c *container) (q Quota, ours bool) {
 	return QuotaOf(milli), true
 }
 
-// quotaOf is the container's own limit, lifted where it is alone on CPUs that it
-// owns: throttling there would only idle them.
+// quotaOf is the container's own limit, or none if it is alone on CPUs that it owns: throttling
+// would only leave them idle.
 func (m *Machine) quotaOf(c *container) int64 {
 	p := c.pod
 	h := p.named(c.ref.Name)

@@ -8,7 +8,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Class is Koordinator's class of a pod.
+// Class is Koordinator's QoS class of a pod.
 type Class string
 
 const (
@@ -31,16 +31,16 @@ const (
 	PoolUnmanaged PoolKind = "unmanaged"
 )
 
-// PoolKinds lists them all.
+// PoolKinds lists all kinds of pools.
 func PoolKinds() []PoolKind {
 	return []PoolKind{PoolExclusive, PoolShared, PoolBE, PoolReserved, PoolSystem, PoolUnmanaged}
 }
 
-// AnyNode stands for the whole pool where one NUMA node is named.
+// AnyNode stands for the whole pool in place of a NUMA node ID.
 const AnyNode = -1
 
-// Need says on which CPUs something has to run: on CPUs of its own, or on what
-// a pool holds at any time.
+// Need defines the CPUs that a pod or container has to run on: its own, or those that a pool has at
+// any time.
 type Need struct {
 	Own  *cpuset.Set // not nil: exactly these; never written to
 	Pool PoolID      // empty where Own is set
@@ -51,12 +51,12 @@ type Cap struct {
 	PodUID    string    `json:"podUID"`
 	Container string    `json:"container"`
 	Milli     int64     `json:"milli"`
-	Until     time.Time `json:"until"` // zero: it is over, and may still be found somewhere
-	// Limit is what kubelet asks for of the container, in thousandths of a CPU: what the cap
-	// is followed by. Nil: not known.
+	Until     time.Time `json:"until"` // zero: it has ended, but a cgroup or the runtime's store may still have it
+	// Limit is the limit that kubelet set for the container, in thousandths of a CPU; it applies
+	// again after the cap. Nil: unknown.
 	Limit *int64 `json:"limit,omitempty"`
-	// Request is what the container was to be given when Limit was taken down, in thousandths of a
-	// CPU: one that has another since was resized. 0: none, or not known.
+	// Request is the container's request when Limit was recorded, in thousandths of a CPU. A
+	// different request now means that the container was resized since. 0: none, or unknown.
 	Request int64 `json:"request,omitempty"`
 }
 
@@ -75,39 +75,39 @@ type ContainerRef struct {
 	CgroupPath string
 }
 
-// Decision is the whole desired state of one subject; applying it twice is
-// harmless.
+// Decision is the whole desired state of one subject, so applying it twice is harmless.
 type Decision interface{ decision() }
 
-// SetPool gives a pool its CPUs. It comes before the first decision that refers to the
-// pool, and whenever the CPUs change; they are never empty.
+// SetPool sets the CPUs of a pool. It precedes the first decision that refers to the pool, and is
+// repeated whenever the CPUs change. CPUs is never empty.
 type SetPool struct {
 	ID   PoolID
 	CPUs cpuset.Set
-	// QuotaMilli limits all that is in the pool's slice together; 0: nothing does.
+	// QuotaMilli limits the pool's slice as a whole; 0: no limit.
 	QuotaMilli int64
 }
 
-// DropPool comes when nothing refers to a pool any more.
+// DropPool follows when no decision refers to the pool any more.
 type DropPool struct{ ID PoolID }
 
 // SetPod is the desired state of a pod's cgroup.
 type SetPod struct {
 	Pod  PodRef
 	Need Need
-	// Owned are the CPUs of containers that own theirs, by name, also of those that do not run.
+	// Owned lists the CPUs of containers that own CPUs, by name, including containers that do not
+	// run.
 	Owned []Owned
-	Mems  *cpuset.Set // NUMA node IDs; nil: not ours to restrict
-	// Quota is what the cgroup is to have. QuotaOurs says that it is not what kubelet
-	// asked for. Otherwise the quota is kubelet's business, and Quota what is put back
-	// where it was ours; it may be unknown.
+	Mems  *cpuset.Set // NUMA node IDs; nil: we do not restrict them
+	// Quota is what the cgroup should have. QuotaOurs means that it differs from what kubelet
+	// requested. Otherwise kubelet manages the quota, and Quota is the value to restore where it
+	// was ours; it may be unknown.
 	Quota     Quota
 	QuotaOurs bool
-	// Asked is what kubelet asked for.
+	// Asked is what kubelet requested.
 	Asked Quota
-	// WeightMilli is the request that the pod's weight stands for; 0: kubelet's business.
+	// WeightMilli is the request that the pod's weight stands for; 0: kubelet manages the weight.
 	WeightMilli int64
-	// Idle says that the pod runs only where nothing else wants to (cpu.idle).
+	// Idle means that the pod runs only when the CPU is otherwise idle (cpu.idle).
 	Idle bool
 	Why  string
 	Rev  uint64
@@ -118,14 +118,14 @@ type SetContainer struct {
 	Pod       PodRef
 	Container ContainerRef
 	Need      Need
-	// Beside is what its pool has now, where its pod's cgroup has CPUs of other containers as
-	// well: it has to start with a mask of its own. Nil: its pod's does.
+	// Beside holds the CPUs of its pool, if its pod's cgroup also has CPUs of other containers: the
+	// container then has to start with a mask of its own. Nil: the pod's mask will do.
 	Beside *cpuset.Set
 	Mems   *cpuset.Set
-	// PreferNodes is the memory policy to ask for (memory: preferred); nil: none.
+	// PreferNodes is the memory policy to request (memory: preferred); nil: none.
 	PreferNodes *cpuset.Set
-	// Quota is what the container is to have, QuotaOurs says that it differs from what
-	// kubelet asked for, and that is Asked, with what the runtime had stored before.
+	// Quota is what the container should have. QuotaOurs means that it differs from what kubelet
+	// requested, which is in Asked together with what the runtime had stored before.
 	Quota     Quota
 	QuotaOurs bool
 	Asked     Asked
@@ -134,17 +134,17 @@ type SetContainer struct {
 	Rev       uint64
 }
 
-// Owned is what a container of a pod owns.
+// Owned is what one container of a pod owns.
 type Owned struct {
 	Container string
 	CPUs      cpuset.Set
 }
 
-// DropContainer and DropPod say that there is nothing left to enforce.
+// DropContainer and DropPod mean that nothing is left to enforce.
 type DropContainer struct{ ID string }
 type DropPod struct{ UID string }
 
-// Notice is for people: it becomes a log line and a Kubernetes Event.
+// Notice is a message for people: it becomes a log line and a Kubernetes Event.
 type Notice struct {
 	Pod     PodRef // zero: about the node
 	Reason  string // one CamelCase word
@@ -159,7 +159,7 @@ func (DropContainer) decision() {}
 func (DropPod) decision()       {}
 func (Notice) decision()        {}
 
-// RefusedPod is a pod that the node turned away when it was to run.
+// RefusedPod is a pod that was refused at admission.
 type RefusedPod struct {
 	UID       string    `json:"podUID"`
 	Namespace string    `json:"namespace"`
@@ -169,7 +169,7 @@ type RefusedPod struct {
 	Since     time.Time `json:"since"`
 }
 
-// Code names why something was refused; see DESIGN of the codes in docs/semantics.md.
+// Code is the machine-readable reason of a refusal; docs/semantics.md lists the codes.
 type Code = cpuallocator.Code
 
 const (
@@ -179,8 +179,7 @@ const (
 	KubeletOwned      Code = "KubeletOwned"
 )
 
-// Refusal is the error of Step: a code that programs read and a sentence that
-// people read.
+// Refusal is the error of Step: a code for programs and a sentence for people.
 type Refusal = cpuallocator.Error
 
 func refuse(code Code, format string, args ...any) *Refusal {

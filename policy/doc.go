@@ -17,8 +17,8 @@
 //   - A CPU that is owned exclusively, or kept idle for its owner, is in no pool that must
 //     not have it.
 //   - The shared pool and the best-effort pool are never empty.
-//   - A decision refers to pools that were set and not dropped since. A part of a pool has
-//     what the pool has on its NUMA nodes, and somebody is in it.
+//   - A decision refers only to pools that were set and not dropped since. A part of a pool has
+//     the pool's CPUs on its NUMA nodes, and at least one pod is in it.
 //
 // The classes and pools are those of Koordinator's proposal "Fine-grained CPU
 // orchestration". docs/semantics.md lists every rule, with a script that shows it.

@@ -16,8 +16,8 @@ const (
 	BestEffort QoS = "BestEffort"
 )
 
-// Resources of a pod or container in thousandths of a CPU. LimitMilli is
-// NoLimit where nothing limits it.
+// Resources are the request and limit of a pod or container in thousandths of a CPU. LimitMilli is
+// NoLimit if there is no limit.
 type Resources struct {
 	RequestMilli int64 `json:"requestMilli"`
 	LimitMilli   int64 `json:"limitMilli"`
@@ -35,70 +35,70 @@ type Pod struct {
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 	QoS         QoS               `json:"qos"`
-	// Resources are the pod's sums; nil while unknown. LimitHidden says that the
-	// sum of limits may be missing because one container has none.
+	// Resources are the pod's sums; nil while unknown. LimitHidden means that the sum of limits may
+	// leave out a container that has no limit.
 	Resources    *Resources `json:"resources,omitempty"`
 	LimitHidden  bool       `json:"limitHidden,omitempty"`
 	CgroupParent string     `json:"cgroupParent,omitempty"`
 	CreatedAt    time.Time  `json:"createdAt,omitzero"`
-	// Asked is the quota that kubelet wrote for the pod. The zero value says that it
-	// follows from Resources, a negative period that it is not known.
+	// Asked is the quota that kubelet wrote for the pod. The zero value means that it follows from
+	// Resources, a negative period that it is unknown.
 	Asked Quota `json:"asked,omitzero"`
 	// DeviceNodes are the NUMA node IDs of the pod's devices; nil: none known.
 	DeviceNodes *cpuset.Set `json:"deviceNodes,omitempty"`
-	// Facts are the API server's word on the pod, over Resources and LimitHidden;
-	// nil where it has none.
+	// Facts are what the API server has about the pod; they override Resources and LimitHidden.
+	// Nil: not known.
 	Facts *PodFacts `json:"facts,omitempty"`
-	// Recovered is what the pod was found to own when the daemon started.
+	// Recovered is what the pod owned when the daemon started.
 	Recovered *Recovered `json:"recovered,omitempty"`
-	// Unread says that the pod was found running, asks to own CPUs, and that what it has
-	// is not known yet: a Corrected brings it.
+	// Unread means that the pod was found running and asks to own CPUs, but its cgroup has not been
+	// read yet. A Corrected event follows with what it has.
 	Unread bool `json:"unread,omitempty"`
 }
 
-// Exclusive says whether the pod asks to own CPUs.
+// Exclusive reports whether the pod asks to own CPUs.
 func (p *Pod) Exclusive() bool {
 	c := Class(p.Labels[LabelClass])
 	return c == LSE || c == LSR
 }
 
-// Recovered is an exclusive allocation that outlived the daemon.
+// Recovered is an exclusive allocation that survived a restart of the daemon.
 type Recovered struct {
-	// CPUs and Withheld are nil where it owned none: a set takes 1 KiB, and most
-	// pods own nothing.
+	// CPUs and Withheld are nil if the pod owned none: a set takes 1 KiB, and most pods own
+	// nothing.
 	CPUs     *cpuset.Set `json:"cpus,omitempty"`
 	Withheld *cpuset.Set `json:"withheld,omitempty"`
 	From     string      `json:"from"` // kernel, state file or runtime
-	// Request is how many CPUs were asked for; 0: as many as CPUs has.
+	// Request is the requested number of CPUs; 0: as many as CPUs has.
 	Request int `json:"request,omitempty"`
-	// Reasons are the node's policies that decided then; they may be others by now.
+	// Reasons are the node's policies that decided at that time; they may have changed since.
 	Reasons string `json:"reasons,omitempty"`
-	// BoundNode is the NUMA node ID whose shared pool an LS pod is bound to,
-	// AnyNode for one that is not or to several; nil: unknown.
+	// BoundNode is the NUMA node ID whose shared pool an LS pod is bound to, AnyNode if it is bound
+	// to none or to several; nil: unknown.
 	BoundNode *int `json:"boundNode,omitempty"`
-	// BoundNodes are the nodes where there are several.
+	// BoundNodes are the nodes if there are several.
 	BoundNodes *cpuset.Set `json:"boundNodes,omitempty"`
-	// Degraded is why the pod runs in the shared pool although it asked for more:
-	// it stays there, since a restart moves nothing.
+	// Degraded is why the pod runs in the shared pool although it asked for more. It stays there,
+	// since a restart must not move a pod.
 	Degraded string `json:"degraded,omitempty"`
-	// LostNodes are the NUMA node IDs on which hardware took CPUs and its memory stays.
+	// LostNodes are the NUMA node IDs where the pod's CPUs went offline but its memory stays.
 	LostNodes *cpuset.Set `json:"lostNodes,omitempty"`
-	// Demoted says that it owned CPUs before, Since when it began to wait for some.
+	// Demoted means that the pod owned CPUs before; Since is when it began to wait for CPUs.
 	Demoted bool      `json:"demoted,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
-	// Several says that more than one container of the pod ran at a time.
+	// Several means that more than one container of the pod ran at the same time.
 	Several bool `json:"several,omitempty"`
-	// Narrowed are the containers, "" for the pod itself, whose memory nodes are ours (memory:
-	// strict), and not what kubelet's memory manager wrote.
+	// Narrowed lists the containers, "" for the pod itself, whose memory nodes were set by us
+	// (memory: strict) and not by kubelet's memory manager.
 	Narrowed []string `json:"narrowed,omitempty"`
-	// Owners are the containers of the pod that own CPUs of their own, or were refused some.
+	// Owners lists the containers of the pod that own CPUs of their own, or were refused them.
 	Owners []RecoveredContainer `json:"owners,omitempty"`
-	// Reservation says that CPUs were given by a newer version, by rules unknown here.
+	// Reservation is set if a newer version gave the CPUs, by rules unknown to this one.
 	Reservation *Reservation `json:"reservation,omitempty"`
 }
 
-// RecoveredContainer is the same of one container that owns CPUs of its own, as far as that
-// is about a container.
+// RecoveredContainer is the same for one container that owns CPUs of its own, with the fields that
+// apply to a container.
 type RecoveredContainer struct {
 	Container string `json:"container"`
 	Recovered
@@ -111,18 +111,18 @@ type Container struct {
 	Name       string    `json:"name"`
 	Resources  Resources `json:"resources"`
 	Shares     int64     `json:"shares"`
-	CPUs       string    `json:"cpus,omitempty"` // the cpuset that kubelet asked for
+	CPUs       string    `json:"cpus,omitempty"` // the cpuset that kubelet requested
 	CgroupPath string    `json:"cgroupPath,omitempty"`
 	CreatedAt  time.Time `json:"createdAt,omitzero"`
-	// Asked is Resources as exactly as kubelet wrote it. What is not known of it follows
-	// from Resources and CPUs.
+	// Asked is Resources exactly as kubelet wrote it. What it leaves open follows from Resources
+	// and CPUs.
 	Asked Asked `json:"asked,omitzero"`
-	// StoredLimits are the limits of ours, in milli-CPUs, that the runtime may store; nil: any, where
-	// Asked says that it stores one.
+	// StoredLimits are the limits of ours, in milli-CPUs, that the runtime may have stored; nil:
+	// any, if Asked says that it stores one.
 	StoredLimits []int64 `json:"storedLimits,omitzero"`
 }
 
-// owned is what the pod owned, siblings kept idle for it not included.
+// owned is what the pod owned, without siblings kept idle for it.
 func (r *Recovered) owned() cpuset.Set {
 	if r.CPUs == nil {
 		return cpuset.Set{}
@@ -133,14 +133,13 @@ func (r *Recovered) owned() cpuset.Set {
 // Event is something that happened on the node.
 type Event interface{ event() }
 
-// PodRun is a sandbox about to start: the moment of admission.
+// PodRun is a sandbox that is about to start: the pod's admission.
 type PodRun struct {
 	Pod Pod `json:"pod"`
 }
 
-// PodResized is what kubelet announces of a pod's resize: what changes of its shares and
-// its quota in microseconds, 0 meaning unchanged and a negative quota none; or the new
-// sums.
+// PodResized is kubelet's announcement of a pod resize: the changes to its shares and its quota in
+// microseconds (0: unchanged, a negative quota: no limit), or the new sums.
 type PodResized struct {
 	Sandbox   string    `json:"sandbox"`
 	Shares    int64     `json:"shares,omitempty"`
@@ -149,7 +148,7 @@ type PodResized struct {
 	Resources Resources `json:"resources,omitzero"`
 }
 
-// PodRemoved is a sandbox that is gone for good.
+// PodRemoved is a sandbox that was removed.
 type PodRemoved struct {
 	Sandbox string `json:"sandbox"`
 }
@@ -159,16 +158,16 @@ type PodVanished struct {
 	UID string `json:"uid"`
 }
 
-// ContainerCreate is a container about to be created. Pod comes along because
-// its sandbox may never have been announced.
+// ContainerCreate is a container that is about to be created. It carries the Pod because its
+// sandbox may never have been announced.
 type ContainerCreate struct {
 	Pod       Pod       `json:"pod"`
 	Container Container `json:"container"`
 }
 
-// ContainerUpdate is a request to change a container: its shares, its quota in
-// microseconds or the quota's period, its cpuset. 0 or empty means unchanged, a negative
-// quota none. Where Resources is set it is what the container has afterwards.
+// ContainerUpdate is a request to change a container: its shares, its quota in microseconds, the
+// quota's period, or its cpuset. 0 or empty means unchanged, a negative quota no limit. If
+// Resources is set, it is the state after the update.
 type ContainerUpdate struct {
 	ID        string     `json:"id"`
 	Shares    int64      `json:"shares,omitempty"`
@@ -176,20 +175,20 @@ type ContainerUpdate struct {
 	Period    int64      `json:"period,omitempty"`
 	CPUs      string     `json:"cpus,omitempty"`
 	Resources *Resources `json:"resources,omitempty"`
-	Pod       *Resources `json:"pod,omitempty"` // the pod's sums after it, where known
+	Pod       *Resources `json:"pod,omitempty"` // the pod's sums after the update, if known
 }
 
-// ContainerStopped is a container whose processes are gone.
+// ContainerStopped is a container that has no processes left.
 type ContainerStopped struct {
 	ID string `json:"id"`
 }
 
-// Synchronized is everything that runs, after a start or a reconnection.
+// Synchronized lists everything that runs, after a start or a reconnection.
 type Synchronized struct {
 	Pods       []Pod       `json:"pods"`
 	Containers []Container `json:"containers"`
 	Caps       []Cap       `json:"caps,omitempty"`
-	// Freed are the CPUs of a checkpoint that have not been free for long; nil: not known.
+	// Freed lists the CPUs of a checkpoint that became free recently; nil: unknown.
 	Freed []Freed `json:"freed,omitzero"`
 	// Moved is when an owner was last moved to a better place.
 	Moved time.Time `json:"moved,omitzero"`
@@ -200,9 +199,8 @@ type NodeLabels struct {
 	Labels map[string]string `json:"labels"`
 }
 
-// KubeletConfigured is what kubelet's own configuration says. From then on it
-// stands in for what the operator's configuration says of kubelet, through every
-// Reconfigured too.
+// KubeletConfigured is kubelet's own configuration. From then on it replaces what the operator's
+// configuration says about kubelet, also after each Reconfigured.
 type KubeletConfigured struct {
 	Kubelet Kubelet `json:"kubelet"`
 }
@@ -214,7 +212,7 @@ type KubeletState struct {
 	Entries    map[string]map[string]cpuset.Set `json:"entries"` // by pod UID and container
 }
 
-// Hardware is the machine as it is now.
+// Hardware is the current state of the machine.
 type Hardware struct {
 	Topology *topology.Topology `json:"-"`
 	Online   cpuset.Set         `json:"online"`
@@ -232,21 +230,21 @@ type CapVerdict struct {
 	For   time.Duration `json:"for"`
 }
 
-// CapReleased ends a cap before its deadline, say because it did not help.
+// CapReleased ends a cap before its deadline, for example because it did not help.
 type CapReleased struct {
 	ID string `json:"id"`
 }
 
-// BESuppressed is how much of its pool best effort is left with until further
-// notice; no CPUs: all of it.
+// BESuppressed sets how much of its pool best effort may use until further notice; no CPUs: all of
+// it.
 type BESuppressed struct {
 	CPUs cpuset.Set `json:"cpus"`
-	// QuotaMilli limits all of its slice together, where no CPUs would do; 0: nothing does.
+	// QuotaMilli limits its slice as a whole, where a set of CPUs cannot; 0: no limit.
 	QuotaMilli int64 `json:"quotaMilli,omitempty"`
 }
 
-// BEKeptOff is the detector's request that best effort keeps off the CPUs around a
-// victim, a container, for a while; 0 ends it.
+// BEKeptOff is the detector's request to keep best effort off the CPUs around a victim, a
+// container, for a time; 0 ends it.
 type BEKeptOff struct {
 	Victim string        `json:"victim"`
 	CPUs   cpuset.Set    `json:"cpus"`

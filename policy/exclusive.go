@@ -11,10 +11,10 @@ import (
 // claim is a holder that asks for CPUs.
 type claim struct {
 	*holder
-	rest int64 // what its pod goes on requesting of the shared pool, in thousandths of a CPU
+	rest int64 // what its pod goes on requesting from the shared pool, in thousandths of a CPU
 }
 
-// claimOf is a claim for n CPUs of a pod that has these sums with it.
+// claimOf is a claim for n CPUs; sums are its pod's resources once it is granted.
 func (m *Machine) claimOf(h *holder, n int, sums *Resources) claim {
 	c := claim{holder: h}
 	if h.name != "" && sums != nil {
@@ -23,8 +23,8 @@ func (m *Machine) claimOf(h *holder, n int, sums *Resources) claim {
 	return c
 }
 
-// grantFor finds CPUs of its own for an LSE or LSR pod, or a container of one, with these
-// resources; sums are the pod's. It changes nothing.
+// grantFor finds CPUs for an LSE or LSR pod, or for a container of one, with these resources; sums
+// are the pod's. It changes nothing.
 func (m *Machine) grantFor(h *holder, r Resources, sums *Resources) (*grant, *Refusal) {
 	n, err := m.sizeOf(h, r)
 	if err == nil {
@@ -39,8 +39,8 @@ func (m *Machine) grantFor(h *holder, r Resources, sums *Resources) (*grant, *Re
 	return m.allocate(m.claimOf(h, n, sums), n)
 }
 
-// sizeOf checks request = limit and whole CPUs on a pod's sums, or on a container that is
-// to own CPUs.
+// sizeOf checks that the sums of a pod, or the resources of a container that is to own CPUs, have
+// request = limit and a whole number of CPUs.
 func (m *Machine) sizeOf(h *holder, r Resources) (int, *Refusal) {
 	p := h.pod
 	if r.RequestMilli <= 0 || r.RequestMilli%1000 != 0 {
@@ -60,7 +60,7 @@ func (m *Machine) sizeOf(h *holder, r Resources) (int, *Refusal) {
 	return int(min(r.RequestMilli/1000, cpuset.MaxCPUs+1)), nil
 }
 
-// words are how such owners, and this one, are named in a refusal.
+// words names such owners in general, and this one, in a refusal.
 func (h *holder) words() (all, this string) {
 	if h.name != "" {
 		return "containers with CPUs of their own", fmt.Sprintf("container %s", literal(h.name))
@@ -75,10 +75,10 @@ func milli(v int64) string {
 	return fmt.Sprintf("%dm", v)
 }
 
-// free is what may be given exclusively now.
+// free is what can be granted exclusively now.
 func (m *Machine) free() cpuset.Set {
 	if m.pools.Overlap {
-		return cpuset.Set{} // the shared pool has only CPUs that are others' already
+		return cpuset.Set{} // every CPU of the shared pool is owned already
 	}
 	f := m.pools.Shared
 	f.RemoveSet(&m.pools.Reserved)
@@ -87,8 +87,8 @@ func (m *Machine) free() cpuset.Set {
 	return f
 }
 
-// freeFor is what may be given to a holder: what is free of the shared pool's CPUs, or for one
-// that asks for isolated ones of those. What it has decides about what it grows by.
+// freeFor is what can be granted to a holder: free CPUs of the shared pool, or free isolated CPUs
+// if it asks for those. A holder that has CPUs grows by CPUs of the same kind.
 func (m *Machine) freeFor(h *holder) cpuset.Set {
 	if m.takesIsolated(h) {
 		return m.freeIsolated()
@@ -100,16 +100,16 @@ func (m *Machine) takesIsolated(h *holder) bool {
 	return h.pod.in.isolated && (h.grant == nil || m.isIsolated(h.grant.cpus))
 }
 
-// isIsolated says that CPUs, on or off, are all of those that the kernel isolates.
+// isIsolated reports whether all of these CPUs, online or offline, are isolated by the kernel.
 func (m *Machine) isIsolated(cpus cpuset.Set) bool {
 	isolated := m.topo.Isolated()
 	return cpus.SubsetOf(&isolated)
 }
 
-// freeIsolated are the CPUs that the kernel isolates, which no pool has, and nobody owns.
+// freeIsolated are the CPUs that the kernel isolates, that are in no pool, and that no pod owns.
 func (m *Machine) freeIsolated() cpuset.Set {
 	if m.pools.Overlap {
-		return cpuset.Set{} // the shared pool has them
+		return cpuset.Set{} // the shared pool uses them
 	}
 	taken := m.pools.Exclusive.Or(m.pools.Withheld).Or(m.cfg.reserved()).Or(m.cfg.System.CPUs).Or(m.hidden)
 	return m.topo.Isolated().And(m.topo.Online()).Minus(taken)
@@ -134,8 +134,8 @@ func (m *Machine) allocate(c claim, n int) (*grant, *Refusal) {
 	r.CPUs = n
 	var owned cpuset.Set
 	if old != nil {
-		r.SMT = old.request.SMT                                  // what it has was given by that
-		r.Keep, owned = old.cpus.And(m.topo.Online()), old.all() // others take the place of those that are off
+		r.SMT = old.request.SMT                                  // its CPUs were granted with that
+		r.Keep, owned = old.cpus.And(m.topo.Online()), old.all() // other CPUs replace those that are offline
 	}
 	result, err := m.search(c, &r)
 	if err != nil {
@@ -149,7 +149,7 @@ func (m *Machine) allocate(c claim, n int) (*grant, *Refusal) {
 	return g, m.mayOwn(c, g, owned)
 }
 
-// given are the siblings that a grant once withheld and others have by now.
+// given are the siblings that a grant once withheld and that are in use elsewhere now.
 func (m *Machine) given(g *grant) *cpuset.Set {
 	var siblings cpuset.Set
 	if g.request.SMT == cpuallocator.SMTIsolate {
@@ -158,8 +158,9 @@ func (m *Machine) given(g *grant) *cpuset.Set {
 	return &siblings
 }
 
-// grantOf makes the grant of CPUs. Isolation withholds every sibling, those that
-// are offline now too: they must not come back into a pool. Others' and kubelet's stay theirs.
+// grantOf makes a grant of CPUs. Isolation withholds every sibling, including those that are
+// offline now: they must not come back into a pool. Siblings that kubelet or another pod owns are
+// not withheld.
 func (m *Machine) grantOf(h *holder, cpus cpuset.Set, r cpuallocator.Request) *grant {
 	r.Keep = cpuset.Set{}
 	g := m.scratch
@@ -174,7 +175,8 @@ func (m *Machine) grantOf(h *holder, cpus cpuset.Set, r cpuallocator.Request) *g
 	return g
 }
 
-// blame names the owner that a refused pod cannot see, and the few CPUs that are for it.
+// blame adds to a refusal what the pod cannot see: kubelet's CPUs, or how few isolated CPUs there
+// are.
 func (m *Machine) blame(h *holder, err *Refusal) *Refusal {
 	if m.takesIsolated(h) {
 		return refuse(err.Code, "%s (annotation %s: the kernel isolates CPUs %s, and of these %s are free)",
@@ -186,8 +188,7 @@ func (m *Machine) blame(h *holder, err *Refusal) *Refusal {
 	return refuse(err.Code, "%s (kubelet's static policy owns CPUs %s)", err.Message, m.pools.Kubelet)
 }
 
-// mayOwn checks the floor of the shared pool and the namespace's maximum before
-// anything changes.
+// mayOwn checks the floor of the shared pool and the namespace's maximum before anything changes.
 func (m *Machine) mayOwn(c claim, g *grant, owned cpuset.Set) *Refusal {
 	all, namespace := g.all(), c.pod.ref.Namespace
 	if err := m.keepsFloors(c, all.Minus(owned)); err != nil {
@@ -215,22 +216,22 @@ func (m *Machine) mayOwn(c claim, g *grant, owned cpuset.Set) *Refusal {
 	return nil
 }
 
-// adopt takes over what a holder was found to own. CPUs that another one owns,
-// that are reserved or that do not exist are not adopted.
+// adopt takes over what a holder was found to own. CPUs that another holder owns, that are reserved
+// or that do not exist are not adopted.
 func (m *Machine) adopt(h *holder, r *Recovered) bool {
 	p, owned := h.pod, r.owned()
 	all := owned
 	if p.in.request.SMT == cpuallocator.SMTIsolate && r.Withheld != nil {
 		all.AddSet(r.Withheld)
 	}
-	// The place of a CPU that was off before the machine was read is unknown; its owner does
-	// not lose it by that.
+	// The place of a CPU that was offline before the machine was read is unknown; its owner keeps
+	// it all the same.
 	known := m.topo.Known().Or(m.topo.Offline())
 	if owned.IsEmpty() || !all.SubsetOf(&known) {
 		return false
 	}
-	// What our own record says was given stays given, though the operator or kubelet
-	// may have reserved it since; a mask in the kernel might be a pool's.
+	// A grant in our own record stays valid, even if the operator or kubelet has reserved the CPUs
+	// since. A mask in the kernel might be that of a pool.
 	if r.From != fromState && (all.Intersects(&m.pools.Reserved) || all.Intersects(&m.pools.System)) {
 		return false
 	}
@@ -238,7 +239,7 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 		return false
 	}
 	for _, o := range m.pods {
-		// A booking of a pod that is not here may be stale; what runs is not.
+		// A booking of a pod that is not on the node may be stale; that of a running pod is not.
 		if cpus := union(o.entries); o.kubelet && cpus.Intersects(&all) {
 			return false
 		}
@@ -254,10 +255,10 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 	if request.SMT == cpuallocator.SMTIsolate {
 		placed := owned.And(m.topo.Known())
 		if used, _ := m.coresOf(placed); used < placed.Count() {
-			request.SMT = cpuallocator.SMTNone // isolation was configured since: what it has is not isolated
+			request.SMT = cpuallocator.SMTNone // isolation was configured later: what it has is not isolated
 		}
 	}
-	// The runtime may still report the sums from before a resize; the kernel does not.
+	// The runtime may still report the sums from before a resize; the kernel has the current ones.
 	whole := int64(request.CPUs) * 1000
 	if h.name == "" {
 		p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
@@ -265,10 +266,10 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 	h.grant = m.grantOf(h, owned, request)
 	if request.SMT == cpuallocator.SMTIsolate {
 		if r.From == fromState {
-			h.grant.withheld = cpuset.Set{} // it says all that was withheld, which reserved siblings were not
+			h.grant.withheld = cpuset.Set{} // the record lists all that was withheld; reserved siblings were not
 		}
 		if r.Withheld != nil {
-			h.grant.withheld.AddSet(r.Withheld) // the siblings of an unknown place
+			h.grant.withheld.AddSet(r.Withheld) // siblings whose place is unknown
 		}
 	}
 	h.grant.lost = r.LostNodes
@@ -276,11 +277,11 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 	return true
 }
 
-// judgeResize looks at new sums of a pod. One that owns CPUs gets a superset or a subset
-// of them; an impossible resize is refused, and the pod keeps what it has.
+// judgeResize checks new sums of a pod. A pod that owns CPUs gets a superset or a subset of them.
+// An impossible resize is refused, and the pod keeps what it has.
 func (m *Machine) judgeResize(v *verdict, p *pod, r Resources) *Refusal {
 	if p.undecided() {
-		return nil // its first container says how large it is by now
+		return nil // its first container will give the current size
 	}
 	v.pod, v.resources = p, &r
 	if err := m.holdsBurst(p, r); err != nil {
@@ -295,8 +296,8 @@ func (m *Machine) judgeResize(v *verdict, p *pod, r Resources) *Refusal {
 	return m.judgeSize(v, &p.holder, r, &r)
 }
 
-// judgeSize looks at the resources that a holder with a grant is to have from now on, and
-// its pod's sums with them.
+// judgeSize checks the resources that a holder with a grant is to have from now on, together with
+// its pod's sums.
 func (m *Machine) judgeSize(v *verdict, h *holder, r Resources, sums *Resources) *Refusal {
 	n, err := m.sizeOf(h, r)
 	v.holder = h
@@ -310,13 +311,13 @@ func (m *Machine) judgeSize(v *verdict, h *holder, r Resources, sums *Resources)
 	return err
 }
 
-// undecided says that a pod is to own CPUs and that it is not known yet how many.
+// undecided reports whether a pod is to own CPUs but their number is still unknown.
 func (p *pod) undecided() bool {
 	return p.in.exclusive() && p.holders == nil && p.grant == nil && p.resources == nil && p.degraded == "" &&
 		!p.kubelet
 }
 
-// resize gives a pod its new sums.
+// resize sets a pod's new sums.
 func (m *Machine) resize(v *verdict) {
 	switch {
 	case v.pod == nil: // unknown, undecided, or only half of a resize
@@ -328,7 +329,7 @@ func (m *Machine) resize(v *verdict) {
 	}
 }
 
-// give makes CPUs a holder's own, in place of what it owned; sums are its pod's.
+// give makes CPUs a holder's own, in place of those that it had; sums are its pod's.
 func (m *Machine) give(h *holder, g *grant, sums *Resources) {
 	p := h.pod
 	m.release(h)
@@ -361,13 +362,13 @@ func (m *Machine) shrink(h *holder, n int) (*grant, *Refusal) {
 	return g, nil
 }
 
-// keepsQuota says that a pinned pod's quota is not lifted: rounded up to whole
-// cores it may use all of them, but only as much as it asked for.
-// What a reservation's quota should be, only the version that made it knows.
+// keepsQuota reports whether a pinned pod's quota is not lifted. A pod rounded up to whole cores
+// may use all of them, but only as much CPU time as it requested. The quota of a reservation is
+// known only to the version that made it.
 func (p *pod) keepsQuota() bool { return p.in.request.SMT == cpuallocator.SMTRoundUp || p.reserved() }
 
-// explain writes down in one sentence why a pod and its containers run where they do, and
-// what they wait for.
+// explain records in one sentence why a pod and its containers run where they do, and what they
+// wait for.
 func (m *Machine) explain(p *pod) {
 	for _, name := range sortedKeys(p.holders) {
 		h := p.holders[name]
@@ -429,7 +430,7 @@ func (p *pod) whyOf(name string) string {
 	return p.why
 }
 
-// whyNamed is why a container runs where it does that is to own CPUs.
+// whyNamed is why a container that is to own CPUs runs where it does.
 func (m *Machine) whyNamed(h *holder) string {
 	switch {
 	case h.grant != nil:
@@ -468,7 +469,7 @@ func (m *Machine) whyExclusive(h *holder) string {
 	return b.String() + m.waitsFor(h)
 }
 
-// whyShape is how a grant lies on cores, and why.
+// whyShape describes how a grant lies on cores, and why.
 func (m *Machine) whyShape(g *grant) string {
 	var b strings.Builder
 	switch g.request.SMT {
@@ -499,11 +500,11 @@ func (m *Machine) shape(g *grant) string {
 	return fmt.Sprintf("%s lies on %s, %d of them whole", bindName(g.request.Bind), count(used, "core"), whole)
 }
 
-// coresOf counts the cores that some CPUs lie on, and those of which they are all.
+// coresOf counts the cores that some CPUs lie on, and how many of them are complete.
 func (m *Machine) coresOf(cpus cpuset.Set) (used, whole int) {
 	on := map[int]int{}
 	for cpu := range cpus.All() {
-		if core := m.topo.CoreOf(cpu); core >= 0 { // else it is off, and its place is unknown
+		if core := m.topo.CoreOf(cpu); core >= 0 { // else it is offline, and its place is unknown
 			on[core]++
 		}
 	}

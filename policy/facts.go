@@ -1,7 +1,7 @@
 package policy
 
-// PodFacts is a pod as the API server has it: exact where the runtime has only
-// sums, and which workload made it. It may come with the pod, later, or never.
+// PodFacts is a pod as the API server has it: exact values where the runtime has only sums, and the
+// workload that created it. It may arrive with the pod, later, or never.
 type PodFacts struct {
 	UID string `json:"uid"`
 	// Resources are the pod's sums as kubelet counts them; LimitMilli is NoLimit
@@ -9,10 +9,10 @@ type PodFacts struct {
 	Resources Resources `json:"resources"`
 	// Owner names the job, such as Deployment/web; pods of one owner are tasks of it.
 	Owner string `json:"owner,omitempty"`
-	// Containers are given for a pod some of whose containers are to own CPUs, in the order in
-	// which they start; nil: not known.
+	// Containers are given for a pod in which some containers are to own CPUs, in the order in
+	// which they start; nil: unknown.
 	Containers []ContainerFacts `json:"containers,omitempty"`
-	// BatchMilli is what the pod requests of lent CPUs, in thousandths of a CPU.
+	// BatchMilli is the pod's request for lent CPUs, in thousandths of a CPU.
 	BatchMilli int64 `json:"batchMilli,omitempty"`
 }
 
@@ -20,11 +20,11 @@ type PodFacts struct {
 type ContainerFacts struct {
 	Name      string    `json:"name"`
 	Resources Resources `json:"resources"`
-	// Init says that it ends before the others start.
+	// Init means that the container ends before the others start.
 	Init bool `json:"init,omitempty"`
 }
 
-// learn takes over the facts that come with a new pod.
+// learn takes over the facts that arrive with a new pod.
 func (p *pod) learn(f *PodFacts) {
 	if f == nil {
 		return
@@ -34,10 +34,10 @@ func (p *pod) learn(f *PodFacts) {
 	p.owner, p.batch, p.known, p.specs = f.Owner, f.BatchMilli, true, f.Containers
 }
 
-// maxLabelValue is Kubernetes' own bound.
+// maxLabelValue is Kubernetes' limit.
 const maxLabelValue = 63
 
-// ownerOf is the workload that made a pod, or the job that its label names.
+// ownerOf is the workload that created a pod, or the job that its label names.
 func (m *Machine) ownerOf(p *pod) string {
 	if p.owner != "" || m.cfg.JobLabel == "" || len(p.labels[m.cfg.JobLabel]) > maxLabelValue {
 		return p.owner
@@ -45,8 +45,8 @@ func (m *Machine) ownerOf(p *pod) string {
 	return p.labels[m.cfg.JobLabel]
 }
 
-// podFacts takes over the facts of a pod that runs. It moves nothing: a resize is
-// followed when the runtime is asked for it, not when the API server has it.
+// podFacts takes over the facts of a pod that is on the node already. It moves nothing: a resize
+// takes effect when kubelet asks the runtime for it, not when the API server knows it.
 func (m *Machine) podFacts(f PodFacts) {
 	p := m.pods[f.UID]
 	if p == nil {
@@ -68,7 +68,7 @@ func (m *Machine) podFacts(f PodFacts) {
 	case p.holders != nil && p.in.named != nil:
 		m.namedFacts(p, f)
 	case p.undecided():
-		// A refusal now would reach nobody; its first container can be refused.
+		// A refusal now could not be reported to kubelet; its first container can still be refused.
 		if g, err := m.grantFor(&p.holder, r, &r); err == nil {
 			m.give(&p.holder, g, &r)
 		}
@@ -82,7 +82,7 @@ func (m *Machine) podFacts(f PodFacts) {
 	case !p.allocated() && (p.resources == nil || p.hidden):
 		p.resources, p.hidden = &r, false
 		m.explain(p)
-		// Nothing runs yet, so it can be bound as it would have been.
+		// No container runs yet, so it can still be bound to NUMA nodes.
 		if len(p.all) == 0 && p.nodes == nil && p.degraded == "" && p.in.class == LS && m.placeShared(p, nil) == nil &&
 			p.nodes != nil {
 			m.bound[p.ref.UID] = p
@@ -92,7 +92,7 @@ func (m *Machine) podFacts(f PodFacts) {
 	}
 }
 
-// facts are what Checkpoint repeats.
+// facts are the pod's facts for Checkpoint.
 func (p *pod) facts() *PodFacts {
 	if !p.known || p.resources == nil {
 		return nil

@@ -9,19 +9,19 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// floor is what has to stay of the shared pool, or of its part on NUMA nodes that some pod
-// is bound to: what the pods there request, and the reserved CPUs.
+// floor is what must stay in the shared pool, or in its part on NUMA nodes that a pod is bound to:
+// what the pods there request, and the reserved CPUs.
 type floor struct {
 	nodes *cpuset.Set // NUMA node IDs; nil: the whole pool
 	cpus  cpuset.Set  // of the machine, or of these nodes
 	milli int64       // requested by the pods there
 }
 
-// floors are those of the whole pool and of each part, with what the rest of a pod requests
-// that is about to own CPUs. Small parts come before those that they lie in.
+// floors returns the floor of the whole pool and of each part, including what the rest of a pod
+// requests that is about to own CPUs. Smaller parts come before the parts that contain them.
 func (m *Machine) floors(c claim) []floor { return m.floorsIn(nil, c) }
 
-// floorsIn makes them where there is room.
+// floorsIn appends the floors to a list of the caller.
 func (m *Machine) floorsIn(list []floor, c claim) []floor {
 	whole, except := floor{cpus: m.topo.Known(), milli: c.rest}, c.of()
 	for _, p := range m.pods {
@@ -32,7 +32,7 @@ func (m *Machine) floorsIn(list []floor, c claim) []floor {
 	list = append(list, whole)
 	for _, p := range m.bound {
 		if p == except {
-			continue // it may not be bound any more
+			continue // it may no longer be bound
 		}
 		if !slices.ContainsFunc(list[1:], func(f floor) bool { return *f.nodes == *p.nodes }) {
 			list = append(list, m.floorOn(p.nodes, except))
@@ -58,7 +58,7 @@ func (m *Machine) floorOn(nodes *cpuset.Set, except *pod) floor {
 	return part
 }
 
-// of is the pod of a claim; nil: nobody claims anything.
+// of is the pod of a claim; nil: there is no claim.
 func (c claim) of() *pod {
 	if c.holder == nil {
 		return nil
@@ -66,8 +66,8 @@ func (c claim) of() *pod {
 	return c.pod
 }
 
-// requestedFrom is what a pod requests of the shared pool, in thousandths of a CPU: 0 for
-// one that runs elsewhere, or whose request is not known.
+// requestedFrom is what a pod requests from the shared pool, in thousandths of a CPU: 0 if it runs
+// elsewhere, or if its request is unknown.
 func (m *Machine) requestedFrom(p *pod) int64 {
 	if p.resources == nil || p.unread || m.poolOf(p) != PoolShared ||
 		m.trying && p.holders == nil && m.waiting[p.ref.UID] != nil {
@@ -88,15 +88,15 @@ func (m *Machine) requestedFrom(p *pod) int64 {
 	return max(p.resources.RequestMilli, 0)
 }
 
-// room is how many CPUs a floor leaves to give away of the CPUs that are in the shared
-// pool; negative where they are too few already. Reserved CPUs count for nobody's request.
+// room is the number of CPUs that can be taken from the shared pool without breaking the floor;
+// negative if the pool is below it already. Reserved CPUs do not count towards the pods' requests.
 func (f *floor) room(shared, reserved cpuset.Set) int {
 	shared.RemoveSet(&reserved)
 	return shared.CountAnd(&f.cpus) - int((f.milli+999)/1000)
 }
 
-// keepsFloors refuses to take CPUs from the shared pool where its own pods requested them.
-// A pool that is too small already loses nothing more; what leaves it as it is may pass.
+// keepsFloors refuses to take CPUs from the shared pool if its own pods requested them. A pool that
+// is already below its floor loses no more; a change that takes nothing from it passes.
 func (m *Machine) keepsFloors(c claim, taken cpuset.Set) *Refusal {
 	if taken = taken.And(m.pools.Shared); taken.IsEmpty() {
 		return nil
@@ -125,7 +125,7 @@ func (f *floor) name() string {
 	return "the shared pool of " + nodesText(f.nodes)
 }
 
-// needs says what a floor consists of.
+// needs says what makes up a floor.
 func (m *Machine) needs(f *floor) string {
 	text := "its pods request " + milli(f.milli)
 	if f.nodes != nil {
@@ -138,8 +138,8 @@ func (m *Machine) needs(f *floor) string {
 	return text
 }
 
-// spare is what of some free CPUs may be taken without taking a part of the shared pool
-// below its floor: of a part with too little room whole cores are left first.
+// spare returns the free CPUs that can be taken without putting a part of the shared pool below its
+// floor. From a part with too little room, whole cores are offered first.
 func (m *Machine) spare(c claim, free cpuset.Set) cpuset.Set {
 	for _, f := range m.floors(c)[1:] {
 		room := max(f.room(m.pools.Shared, m.pools.Reserved), 0)
@@ -152,7 +152,7 @@ func (m *Machine) spare(c claim, free cpuset.Set) cpuset.Set {
 	return free
 }
 
-// someCores are n of some CPUs, whole cores before others.
+// someCores returns n of the CPUs, whole cores first.
 func (m *Machine) someCores(cpus cpuset.Set, n int) cpuset.Set {
 	var chosen cpuset.Set
 	for _, core := range m.topo.Cores() {
@@ -172,8 +172,8 @@ func (m *Machine) someCores(cpus cpuset.Set, n int) cpuset.Set {
 // Shortage is a part of the shared pool that has fewer CPUs than its pods request.
 type Shortage struct {
 	Pool         PoolID `json:"pool"`
-	CPUs         int    `json:"cpus"`     // that it has, reserved ones included
-	Reserved     int    `json:"reserved"` // of these
+	CPUs         int    `json:"cpus"`     // reserved ones included
+	Reserved     int    `json:"reserved"` // how many of these are reserved
 	RequestMilli int64  `json:"requestMilli"`
 }
 
@@ -185,7 +185,7 @@ func (s Shortage) String() string {
 	return text
 }
 
-// Shortages lists them, the whole pool first.
+// Shortages lists the shortages, the whole pool first.
 func (m *Machine) Shortages() []Shortage { return m.shortages(m.floors(claim{})) }
 
 func (m *Machine) shortages(floors []floor) []Shortage {

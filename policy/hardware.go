@@ -7,7 +7,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// judgeHardware finds the machine as it is now.
+// judgeHardware determines the new topology of the machine.
 func (m *Machine) judgeHardware(v *verdict, e Hardware) *Refusal {
 	if v.topo = e.Topology; v.topo != nil {
 		return nil
@@ -20,8 +20,7 @@ func (m *Machine) judgeHardware(v *verdict, e Hardware) *Refusal {
 	return nil
 }
 
-// hardware takes over the machine as it is now. CPUs that went offline stay
-// granted: their owners get them back.
+// hardware applies a new topology. CPUs that went offline stay granted: their owners get them back.
 func (m *Machine) hardware(t *topology.Topology) {
 	was := m.topo.Online()
 	m.topo, m.alloc = t, cpuallocator.New(t)
@@ -50,14 +49,13 @@ func (m *Machine) hardware(t *topology.Topology) {
 	}
 }
 
-// nodeLabels takes over the Node's labels. They decide about pods to come;
-// nothing that runs is moved.
+// nodeLabels applies new labels of the Node. They affect only future pods; no running pod is moved.
 func (m *Machine) nodeLabels(labels map[string]string) {
 	m.cfg.NodeLabels = maps.Clone(labels)
 	m.views.rules = nil
 }
 
-// reportLabels reports labels of the Node with unknown values, each value once.
+// reportLabels reports Node labels with unknown values, each value once.
 func (m *Machine) reportLabels() {
 	for _, l := range [...]struct {
 		key    string
@@ -100,7 +98,7 @@ func knownLabel(key, v string) bool {
 	return ok
 }
 
-// judgeKubelet looks at kubelet's own configuration.
+// judgeKubelet checks kubelet's own configuration.
 func (m *Machine) judgeKubelet(v *verdict, k Kubelet) *Refusal {
 	k.Options = maps.Clone(k.Options)
 	next := m.cfg
@@ -112,7 +110,7 @@ func (m *Machine) judgeKubelet(v *verdict, k Kubelet) *Refusal {
 	return nil
 }
 
-// judgeConfig looks at a new configuration.
+// judgeConfig checks a new configuration.
 func (m *Machine) judgeConfig(v *verdict, cfg Config) *Refusal {
 	if cfg.NodeLabels == nil {
 		cfg.NodeLabels = m.cfg.NodeLabels
@@ -127,7 +125,7 @@ func (m *Machine) judgeConfig(v *verdict, cfg Config) *Refusal {
 	return nil
 }
 
-// configure takes over a configuration. Allocations stay as they are.
+// configure applies a configuration. Allocations stay as they are.
 func (m *Machine) configure(cfg Config) {
 	m.cfg = cfg
 	m.views.rules = nil

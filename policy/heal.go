@@ -9,28 +9,29 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// healing is who waits for CPUs of its own, and what is known of those that are free.
+// healing is the state of the holders that wait for CPUs, and of the CPUs that are free.
 type healing struct {
 	now     time.Time          // of the step
-	waiting map[string]*holder // by ID: every one that waits has since set
-	again   bool               // something may have changed since all of them were tried in vain
-	wasFree cpuset.Set         // at the last step, where cfg.HealAfter counts
-	freed   []Freed            // less than that ago
+	waiting map[string]*holder // by ID; since is set on each of them
+	again   bool               // something may have changed since all of them were last tried
+	wasFree cpuset.Set         // free CPUs after the last step, if cfg.HealAfter is set
+	freed   []Freed            // CPUs that became free less than HealAfter ago
 	moved   time.Time          // when an owner was last moved to a better place
-	// trying: the others that wait hold up nobody, so what they request does not count.
+	// trying: a waiting holder must not block another one, so the requests of all of them do not
+	// count.
 	trying bool
-	// hidden are CPUs that do not count as free while a pod is tried.
+	// hidden are CPUs that do not count as free while a holder is tried.
 	hidden cpuset.Set
 }
 
-// Freed are CPUs that are free and were not before that time.
+// Freed are CPUs that are free and were in use before Since.
 type Freed struct {
 	CPUs  cpuset.Set `json:"cpus"`
 	Since time.Time  `json:"since"`
 }
 
-// lacks is how many CPUs a holder waits for: those that it asked for and was refused, or that
-// hardware took; 0: it does not wait.
+// lacks is the number of CPUs that a holder waits for: those that it was refused, or that went
+// offline; 0: it does not wait.
 func (m *Machine) lacks(h *holder) int {
 	if !m.heals(h.pod) {
 		return 0
@@ -49,7 +50,7 @@ func (m *Machine) lacks(h *holder) int {
 	return int(min(max(asks.RequestMilli+999, 0)/1000, cpuset.MaxCPUs))
 }
 
-// heals says that a pod asks to own CPUs, and that it is not to stay without them.
+// heals reports whether a pod asks to own CPUs and is to get them later if it has none.
 func (m *Machine) heals(p *pod) bool {
 	if m.cfg.NoHeal || p.annots[AnnHeal] == healOff || p.annots[AnnManaged] == "false" || p.unread || p.kubelet ||
 		p.reserved() {
@@ -59,7 +60,7 @@ func (m *Machine) heals(p *pod) bool {
 	return in.Exclusive() || kubeletPins(p.labels, p.ref.QoS) && (p.owns() || len(m.entriesOf(p.ref.UID)) > 0)
 }
 
-// noteWaiting keeps account of whether a holder waits.
+// noteWaiting records whether a holder waits.
 func (m *Machine) noteWaiting(h *holder) {
 	id := h.id()
 	if m.lacks(h) == 0 {
@@ -80,7 +81,7 @@ func (m *Machine) noteWaiting(h *holder) {
 	m.views.ownersStale = true
 }
 
-// stopWaiting forgets that a pod, or a container of it, waits.
+// stopWaiting drops a pod and its containers from the waiting holders.
 func (m *Machine) stopWaiting(p *pod) {
 	delete(m.waiting, p.ref.UID)
 	for _, h := range p.holders {
@@ -94,11 +95,12 @@ type Waiting struct {
 	Namespace string    `json:"namespace"`
 	Pod       string    `json:"pod"`
 	Container string    `json:"container,omitempty"` // empty: the pod as a whole
-	CPUs      int       `json:"cpus"`                // for how many
+	CPUs      int       `json:"cpus"`                // how many it waits for
 	Since     time.Time `json:"since"`
 }
 
-// waitingViews lists the pods that wait, the oldest first: the order in which they are tried.
+// waitingViews lists the waiting holders, the oldest first, which is the order in which they are
+// tried.
 func (m *Machine) waitingViews() []Waiting {
 	var list []Waiting
 	for _, h := range orderedHolders(m.waiting) {
@@ -109,7 +111,7 @@ func (m *Machine) waitingViews() []Waiting {
 	return list
 }
 
-// waitsFor says in words what a holder waits for; empty: nothing.
+// waitsFor describes what a holder waits for; empty: nothing.
 func (m *Machine) waitsFor(h *holder) string {
 	n := m.lacks(h)
 	if n == 0 {
@@ -118,8 +120,8 @@ func (m *Machine) waitsFor(h *holder) string {
 	return fmt.Sprintf("; waiting for %s since %s", count(n, "CPU"), h.since.UTC().Format(time.RFC3339))
 }
 
-// heal ends a step: of the pods that wait, the oldest for which there are CPUs gets them.
-// One that does not fit holds up nobody. All else is where it was.
+// heal ends a step: the oldest waiting holder for which there are CPUs gets them. A holder that
+// does not fit does not block the others. Nothing else moves.
 func (m *Machine) heal(e Event, v *verdict) {
 	m.noteFree()
 	if len(m.waiting) == 0 {
@@ -130,7 +132,7 @@ func (m *Machine) heal(e Event, v *verdict) {
 	case PodRun, PodRemoved, PodVanished, PodFacts, ContainerCreate, ContainerUpdate, ContainerStopped, KubeletState,
 		Hardware, Tick:
 	default:
-		// A restart, labels and configurations move nobody, and a PodResized is half of a resize.
+		// A restart, labels and configurations move no pod, and a PodResized is half of a resize.
 		m.again = true
 		return
 	}
@@ -154,14 +156,14 @@ func (m *Machine) heal(e Event, v *verdict) {
 			healed = m.rejudge(h.pod)
 		}
 		if healed {
-			m.again = true // for the others, with the next step
+			m.again = true // the others follow in the next step
 			return
 		}
 	}
 }
 
-// refill gives an owner CPUs for those that hardware took, as many as there are. It keeps
-// those that it has, and of the others those for which there is nothing in their place.
+// refill replaces CPUs of an owner that went offline, as many as there are free CPUs. The owner
+// keeps its online CPUs, and those offline ones for which there is no replacement.
 func (m *Machine) refill(h *holder) bool {
 	p, was := h.pod, h.grant
 	has := was.cpus.And(m.topo.Online())
@@ -193,7 +195,7 @@ func (m *Machine) refill(h *holder) bool {
 	return false
 }
 
-// hideFreed leaves what has not been free for long to those that lost CPUs.
+// hideFreed reserves recently freed CPUs for holders that owned CPUs before.
 func (m *Machine) hideFreed(h *holder) {
 	if h.demoted {
 		return
@@ -203,8 +205,8 @@ func (m *Machine) hideFreed(h *holder) {
 	}
 }
 
-// grantAgain gives a container CPUs of its own that runs in the shared pool instead. Where it
-// is refused again it stays there, but for the reason.
+// grantAgain tries to give CPUs to a container that runs in the shared pool instead. If it is
+// refused again, only the reason changes.
 func (m *Machine) grantAgain(h *holder) bool {
 	p := h.pod
 	m.hideFreed(h)
@@ -223,8 +225,8 @@ func (m *Machine) grantAgain(h *holder) bool {
 	return true
 }
 
-// rejudge judges a pod without the CPUs that it asked for as if it came now. Where it is
-// refused again it stays as it is, but for the reason.
+// rejudge judges a pod that did not get its CPUs as if it arrived now. If it is refused again, only
+// the reason changes.
 func (m *Machine) rejudge(p *pod) bool {
 	was := p.place
 	m.hideFreed(&p.holder)
@@ -256,7 +258,7 @@ func (m *Machine) rejudge(p *pod) bool {
 	return true
 }
 
-// placeAnew finds a place for a pod that runs in the shared pool. It changes the pod only.
+// placeAnew finds a place for a pod that runs in the shared pool. It changes only the pod.
 func (m *Machine) placeAnew(v *verdict) *Refusal {
 	p := v.pod
 	in := p.input("")
@@ -272,7 +274,7 @@ func (m *Machine) placeAnew(v *verdict) *Refusal {
 	}
 	if err == nil && !p.owns() && !p.kubelet {
 		if err = m.place(p, nil); p.holders != nil && p.owns() {
-			err = nil // the others go on waiting
+			err = nil // the others keep waiting
 		}
 	}
 	for _, name := range sortedKeys(p.containers) {
@@ -286,7 +288,7 @@ func (m *Machine) placeAnew(v *verdict) *Refusal {
 	return err
 }
 
-// retell explains a pod anew that stays where it is.
+// retell updates the explanation of a pod that stays where it is.
 func (m *Machine) retell(p *pod) {
 	m.explain(p)
 	for _, id := range sortedKeys(p.all) {
@@ -295,7 +297,7 @@ func (m *Machine) retell(p *pod) {
 	m.news = true
 }
 
-// noteFree keeps account of which CPUs have been free for less than HealAfter.
+// noteFree records which CPUs have been free for less than HealAfter.
 func (m *Machine) noteFree() {
 	if m.cfg.HealAfter <= 0 {
 		m.freed, m.wasFree = nil, cpuset.Set{}
@@ -317,8 +319,8 @@ func (m *Machine) noteFree() {
 	}
 }
 
-// giveUp takes whole cores from an owner until the shared pool has so many CPUs of them. One
-// that has none left runs in the shared pool itself. It gets others as soon as there are some.
+// giveUp takes whole cores from an owner until need CPUs can go to the shared pool. An owner that has
+// no CPU left runs in the shared pool itself. It gets other CPUs as soon as some are free.
 func (m *Machine) giveUp(h *holder, need int) {
 	p, g := h.pod, *h.grant
 	var given cpuset.Set
@@ -343,13 +345,14 @@ func (m *Machine) giveUp(h *holder, need int) {
 	m.podChanged(p)
 }
 
-// coresToGive are the cores of a grant in the order in which it gives them up: those that are
-// all its own before others, then those of the NUMA node on which it has least, the last first.
+// coresToGive lists the cores of a grant in the order in which the owner gives them up: first cores
+// that it owns entirely, then those on the NUMA node where it has the fewest CPUs, the last core
+// first.
 func (m *Machine) coresToGive(g *grant) []cpuset.Set {
 	all, online := g.all(), m.topo.Online()
 	type part struct {
 		cpus   cpuset.Set // of the grant on this core
-		shared int        // CPUs on it that are on and not the owner's
+		shared int        // online CPUs on it that are not the owner's
 		beside int        // CPUs of the owner on the core's NUMA node
 	}
 	var parts []part
@@ -375,7 +378,7 @@ func (m *Machine) coresToGive(g *grant) []cpuset.Set {
 	return cores
 }
 
-// shareable are the CPUs that the shared pool could have if nobody owned any.
+// shareable are the CPUs that the shared pool would have if no pod owned any.
 func (m *Machine) shareable() cpuset.Set {
 	base, isolated := m.topo.Online(), m.topo.Isolated()
 	base.RemoveSet(&isolated)

@@ -8,8 +8,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// The labels and annotations of pods and nodes. All but the quietcore.dev ones are
-// Koordinator's.
+// The labels and annotations of pods and nodes. All except quietcore.dev are Koordinator's.
 const (
 	LabelClass       = "koordinator.sh/qosClass"
 	AnnSpec          = "scheduling.koordinator.sh/resource-spec"
@@ -34,14 +33,13 @@ const (
 	maxQuotedLiteral = 40
 )
 
-// PodKeys are the labels and annotations that policy reads; a shell need keep no others.
+// podKeys are the labels and annotations that policy reads; callers need to keep no others.
 var podKeys = []string{LabelClass, AnnSpec, AnnStatus, AnnNUMASpec, AnnSMT, AnnManaged, AnnCap, AnnHeal, AnnContainers,
 	AnnIsolated}
 
-// Relevant returns the part of a pod's labels or annotations that decisions
-// depend on, so that a tenant's other text is never held. A value that is too
-// large is cut to just over what is allowed: it stays refused. Config.JobLabel is
-// relevant, too; only the caller knows it.
+// Relevant returns the part of a pod's labels or annotations that decisions depend on, so that no
+// other text of a tenant is stored. A value that is too large is cut to just over the limit, so
+// that it is still refused. Config.JobLabel is relevant, too; only the caller knows it.
 func Relevant(all map[string]string, jobLabel string) map[string]string {
 	var kept map[string]string
 	keep := func(k string) {
@@ -66,32 +64,32 @@ func Relevant(all map[string]string, jobLabel string) map[string]string {
 	return kept
 }
 
-// intent is what a pod asks for after every level of precedence.
+// intent is what a pod asks for after all levels of precedence.
 type intent struct {
 	class     Class
 	unmanaged bool
 	burst     bool // ConstrainedBurst
 	bindNode  bool // an LS pod that alignment binds to a NUMA node
-	isolated  bool // its CPUs are to be of those that the kernel isolates
-	// request is two kilobytes: pods that ask for the same share it, so it is never changed.
+	isolated  bool // its CPUs must be ones that the kernel isolates
+	// request takes two kilobytes: pods with equal requests share it, so it is never changed.
 	request *cpuallocator.Request
 	// scheduled is what a trusted scheduler chose; nil: nothing.
 	scheduled *scheduled
-	// ignored is a resource-status that is not trusted.
+	// ignored means that there is a resource-status that is not trusted.
 	ignored bool
 	apart   Apart    // singleNUMANodeExclusive
 	named   []string // the containers that are to own CPUs; nil: the pod owns as a whole
 	capping
-	powers  []Power  // that it asks for, allowed or not
+	powers  []Power  // powers that it asks for, allowed or not
 	reasons string   // which policy of the node decided, for people
-	unused  []string // annotations that mean nothing for its class, for people
+	unused  []string // annotations that do not apply to its class, for people
 }
 
-// capping is whether caps may quiet a pod.
+// capping defines whether a pod may be capped.
 type capping struct {
-	exempt    bool // none may
-	notExempt bool // it asked for that and may not
-	capped    bool // they may although it is not best effort
+	exempt    bool // never
+	notExempt bool // it asked to be exempt and its namespace may not
+	capped    bool // it may be, although it is not best effort
 }
 
 func (i *intent) exclusive() bool { return !i.unmanaged && (i.class == LSE || i.class == LSR) }
@@ -105,8 +103,8 @@ func literal(s string) string {
 	return string(b)
 }
 
-// intentOf reads everything that a pod and its node say. It decides nothing
-// that depends on which CPUs are free.
+// intentOf evaluates the labels and annotations of a pod and its node. The result does not depend
+// on which CPUs are free.
 func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
 	in := intent{request: &cpuallocator.Request{}}
 	err := m.readIntent(p, &in)
@@ -114,7 +112,7 @@ func (m *Machine) intentOf(p *Pod) (intent, *Refusal) {
 	return in, err
 }
 
-// shared is an equal request that another pod has, if it is one of the last that were new.
+// shared returns an equal request that another pod has, if it is among the most recent ones.
 func (m *Machine) shared(r *cpuallocator.Request) *cpuallocator.Request {
 	const most = 8
 	for _, known := range m.requests {
@@ -137,8 +135,8 @@ func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
 	}
 	in.burst, in.capped, in.apart = w.burst, w.cap == capAllow, w.apart
 	in.isolated = w.isolated && in.exclusive()
-	// Every part is read even after a violation: a pod that runs already keeps
-	// its place whatever its node says by now, and the rest of what it asked for.
+	// Every part is read even after a violation: a pod that runs already keeps its place, whatever
+	// its node demands by now, and the rest of what it asked for.
 	for _, part := range []func() *Refusal{
 		func() *Refusal { return m.authorise(p, in) },
 		func() *Refusal { m.capOf(p, &w, in); return m.bindOf(&w, in) },
@@ -155,7 +153,8 @@ func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
 	return first
 }
 
-// capOf says whether the pod is exempt from caps. One that may not be gets a notice, and runs.
+// capOf determines whether the pod is exempt from caps. A pod that may not be exempt gets a notice,
+// and runs.
 func (m *Machine) capOf(p *Pod, w *Wish, in *intent) {
 	if w.cap == capExempt {
 		in.exempt = m.cfg.Allows(p.Namespace, PowerCapExemption)
@@ -163,7 +162,7 @@ func (m *Machine) capOf(p *Pod, w *Wish, in *intent) {
 	}
 }
 
-// nodes are the NUMA nodes that a trusted scheduler holds an owner to.
+// nodes are the NUMA nodes that a trusted scheduler chose for an owner.
 func (i *intent) nodes() cpuset.Set {
 	if i.scheduled == nil || !i.exclusive() {
 		return cpuset.Set{}
@@ -171,8 +170,7 @@ func (i *intent) nodes() cpuset.Set {
 	return i.scheduled.nodes
 }
 
-// nodeBind is the bind policy that the node demands, from its label, else from
-// kubelet's options.
+// nodeBind is the bind policy that the node demands, by its label or else by kubelet's options.
 func (m *Machine) nodeBind() (bind cpuallocator.BindPolicy, source string) {
 	switch label := m.cfg.NodeLabels[LabelBind]; {
 	case label == "FullPCPUsOnly" || label == "PCPUOnly":
@@ -201,7 +199,7 @@ func (m *Machine) bindOf(w *Wish, in *intent) *Refusal {
 	case w.bind == nil:
 		r.Bind, r.BindRequired = m.cfg.Allocation.Bind, m.cfg.Allocation.BindRequired
 		if m.cfg.Kubelet.Options["distribute-cpus-across-cores"] == "true" {
-			r.Bind, r.BindRequired = cpuallocator.SpreadByPCPUs, false // best effort with kubelet too
+			r.Bind, r.BindRequired = cpuallocator.SpreadByPCPUs, false // kubelet treats it as best effort, too
 		}
 	default:
 		r.Bind, r.BindRequired = *w.bind, w.bindRequired
@@ -218,7 +216,7 @@ func (m *Machine) bindOf(w *Wish, in *intent) *Refusal {
 		r.Bind, r.BindRequired = cpuallocator.FullPCPUs, false
 	}
 	if m.topo.ThreadsPerCore() == 1 {
-		// A core is a CPU: the two policies are one, and always met.
+		// A core is a CPU: the two policies are the same, and always met.
 		r.Bind, r.BindRequired = cpuallocator.FullPCPUs, false
 		return nil
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// kubeletPins says whether kubelet's static policy may own CPUs for this pod:
-// only an unlabelled Guaranteed one. For every other pod our values win.
+// kubeletPins reports whether kubelet's static policy may own CPUs for this pod: only for an
+// unlabelled Guaranteed one. For every other pod our values win.
 func kubeletPins(labels map[string]string, qos QoS) bool {
 	return qos == Guaranteed && labels[LabelClass] == ""
 }
 
-// kubeletCPUs are the CPUs of kubelet's entries, less those of pods that run
-// elsewhere by our decision.
+// kubeletCPUs are the CPUs in kubelet's entries, without those of pods that run elsewhere by our
+// decision.
 func (m *Machine) kubeletCPUs() cpuset.Set {
 	var s cpuset.Set
 	if m.kubelet.PolicyName != "static" {
@@ -32,7 +32,7 @@ func (m *Machine) kubeletCPUs() cpuset.Set {
 	return s
 }
 
-// overrule makes what kubelet booked for a pod ours to use.
+// overrule makes CPUs that kubelet booked for a pod available to us.
 func (m *Machine) overrule(uid string) {
 	if m.overruled[uid] || len(m.entriesOf(uid)) == 0 {
 		return
@@ -41,8 +41,8 @@ func (m *Machine) overrule(uid string) {
 	m.derive()
 }
 
-// overruling is a copy of the machine to judge on, where kubelet's bookings for a pod do
-// not count; nil where it has none that do. It shares all that judge only reads.
+// overruling returns a copy of the machine to judge on, in which kubelet's bookings for a pod do
+// not count; nil if it has none. The copy shares everything that judge only reads.
 func (m *Machine) overruling(uid string) *Machine {
 	if m.overruled[uid] || len(m.entriesOf(uid)) == 0 {
 		return nil
@@ -69,9 +69,9 @@ func union(entries map[string]cpuset.Set) cpuset.Set {
 	return s
 }
 
-// takeKubelets gives a pod that kubelet pinned its CPUs. Where some of them are ours already
-// its containers own CPUs, each that kubelet pinned, and those whose CPUs are taken get as
-// many free ones from us. It changes the pod only.
+// takeKubelets gives a pod the CPUs to which kubelet pinned it. If some of these are owned here
+// already, each pinned container becomes an owner, and those whose CPUs are taken get as many free
+// ones instead. It changes only the pod.
 func (m *Machine) takeKubelets(v *verdict, recovered *Recovered) *Refusal {
 	p := v.pod
 	entries := m.entriesOf(p.ref.UID)
@@ -98,8 +98,8 @@ func (m *Machine) takeKubelets(v *verdict, recovered *Recovered) *Refusal {
 	return nil
 }
 
-// pin makes containers that kubelet pinned owners, but those that are owners already: of
-// kubelet's CPUs, or of others in place of those that are taken.
+// pin makes owners of the containers that kubelet pinned and that are not owners yet: of kubelet's
+// CPUs, or of other CPUs if those are taken.
 func (m *Machine) pin(v *verdict, entries map[string]cpuset.Set) *Refusal {
 	p, view := v.pod, m
 	if p.holders == nil {
@@ -149,8 +149,8 @@ func (m *Machine) ownedByOthers(h *holder, cpus cpuset.Set) cpuset.Set {
 	return taken.And(cpus)
 }
 
-// replace finds free CPUs for a container whose own, chosen by kubelet, are taken. Those of
-// all that kubelet gave its pod count as free that nobody else has.
+// replace finds free CPUs for a container whose CPUs, chosen by kubelet, are taken. All CPUs that
+// kubelet gave to its pod count as free unless another pod owns them.
 func (m *Machine) replace(h *holder, wants, all cpuset.Set) (*grant, *Refusal) {
 	online := m.topo.Online()
 	others := m.ownedByOthers(h, online)
@@ -169,10 +169,10 @@ func (m *Machine) replace(h *holder, wants, all cpuset.Set) (*grant, *Refusal) {
 		}
 	}
 	g := &grant{cpus: result.CPUs, withheld: result.Withheld, request: r}
-	return g, m.mayOwn(c, g, cpuset.Set{}) // where the pod waited, kubelet's CPUs were the shared pool's
+	return g, m.mayOwn(c, g, cpuset.Set{}) // while the pod waited, kubelet's CPUs were in the shared pool
 }
 
-// claimBooked is a claim for CPUs in the place of those that kubelet gave to containers of a pod.
+// claimBooked is a claim for CPUs that replace those that kubelet gave to containers of a pod.
 func claimBooked(h *holder, all cpuset.Set) claim {
 	c := claim{holder: h}
 	if sums := h.pod.resources; sums != nil {
@@ -181,8 +181,8 @@ func claimBooked(h *holder, all cpuset.Set) claim {
 	return c
 }
 
-// bookedForOthers are the CPUs that kubelet's state gives to pods that may still
-// take them: all but those that run elsewhere by our decision.
+// bookedForOthers are the CPUs in kubelet's state of pods that may still use them: of all except
+// the pods that run elsewhere by our decision.
 func (m *Machine) bookedForOthers(p *pod) cpuset.Set {
 	var booked cpuset.Set
 	for uid, entries := range m.kubelet.Entries {
@@ -195,8 +195,8 @@ func (m *Machine) bookedForOthers(p *pod) cpuset.Set {
 	return booked
 }
 
-// kubeletNeed is where a container that kubelet pinned has to run; the pod
-// itself (name "") only where all of its containers are pinned.
+// kubeletNeed is where a container that kubelet pinned has to run; the pod itself (name "") only if
+// all of its containers are pinned.
 func (m *Machine) kubeletNeed(p *pod, name string) (cpuset.Set, bool) {
 	online := m.topo.Online()
 	if name != "" {
@@ -213,8 +213,8 @@ func (m *Machine) kubeletNeed(p *pod, name string) (cpuset.Set, bool) {
 	return own, !own.IsEmpty()
 }
 
-// kubeletState takes over kubelet's newest state. Pods that run keep running: a
-// collision that cannot be resolved leaves the pod in the shared pool.
+// kubeletState applies kubelet's newest state. Running pods keep running: if a collision cannot be
+// resolved, the pod runs in the shared pool.
 func (m *Machine) kubeletState(e KubeletState) {
 	was := m.kubelet
 	m.kubelet = e
@@ -230,7 +230,7 @@ func (m *Machine) kubeletState(e KubeletState) {
 		}
 		if !m.kubeletChanged(p, was.Entries[p.ref.UID], after) {
 			if p.degraded != "" {
-				m.retell(p) // whether it waits is as kubelet says
+				m.retell(p) // kubelet's state decides whether it waits
 			}
 			continue
 		}
@@ -266,8 +266,8 @@ func (m *Machine) kubeletState(e KubeletState) {
 	m.decideAllFound()
 }
 
-// pinMore follows where kubelet pinned more containers of a pod that runs elsewhere by our
-// decision: it says so of one after the other. What others have stays.
+// pinMore follows when kubelet has pinned more containers of a pod that runs elsewhere by our
+// decision: kubelet pins them one by one. CPUs that other pods have stay theirs.
 func (m *Machine) pinMore(p *pod, entries map[string]cpuset.Set) bool {
 	if p.holders == nil || !p.owns() || len(entries) == 0 {
 		return false
@@ -283,9 +283,9 @@ func (m *Machine) pinMore(p *pod, entries map[string]cpuset.Set) bool {
 	return len(p.holders) > before
 }
 
-// adoptPin takes over a pin that comes with the container before kubelet's state
-// file has been read again. Under the static policy every container of whole CPUs of
-// a Guaranteed pod is pinned, to as many as it requests.
+// adoptPin takes over a pin that arrives with a container, before kubelet's state file has been
+// read again. Under the static policy every container of a Guaranteed pod that requests whole CPUs
+// is pinned, to as many as it requests.
 func (m *Machine) adoptPin(p *pod, c *Container) {
 	if m.kubelet.PolicyName != "static" || c.CPUs == "" || p.grant != nil || p.degraded != "" ||
 		!kubeletPins(p.labels, p.ref.QoS) {
@@ -313,8 +313,8 @@ func (m *Machine) adoptPin(p *pod, c *Container) {
 	m.kubeletState(next)
 }
 
-// kubeletChanged says whether a pod's entries call for another decision. One that
-// was moved, or could not be, stays as it is while kubelet says the same.
+// kubeletChanged reports whether a pod's entries require a new decision. A pod that was moved, or
+// could not be, stays as it is while its entries are unchanged.
 func (m *Machine) kubeletChanged(p *pod, was, is map[string]cpuset.Set) bool {
 	switch {
 	case p.kubelet:
@@ -327,5 +327,5 @@ func (m *Machine) kubeletChanged(p *pod, was, is map[string]cpuset.Set) bool {
 	return p.degraded == "" || !maps.Equal(was, is)
 }
 
-// sortedKeys keeps decisions from depending on the order of a map.
+// sortedKeys makes decisions independent of the order of a map.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -9,22 +9,22 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Ledger is what pods hold on a node: all that a new pod's request is judged by beside the
-// hardware and the rules. It is never written to.
+// Ledger lists what pods hold on a node: everything besides the hardware and the rules that decides
+// about a new pod's request. It is immutable.
 type Ledger struct {
-	Rules *Config // those in force, kubelet's configuration and the Node's labels included
-	// Holdings are owners of CPUs and pods bound to NUMA nodes, by UID.
+	Rules *Config // rules in force, with kubelet's configuration and the Node's labels
+	// Holdings are owners of CPUs and pods bound to NUMA nodes, sorted by UID.
 	Holdings []Holding
 	// Booked are CPUs that kubelet gave to pods that are not known here yet.
 	Booked cpuset.Packed
-	// SharedMilli is what pods request of the shared pool, those bound to a part included.
+	// SharedMilli is what pods request from the shared pool, including those bound to a part.
 	SharedMilli int64
-	Waiting     int  // CPUs that pods here wait for, but isolated ones
-	Unread      bool // it is not known yet what some hold: nothing is given away
-	Overlap     bool // nothing is left to give away
+	Waiting     int  // CPUs that pods here wait for, without isolated ones
+	Unread      bool // some holdings are still unknown: no CPUs are granted
+	Overlap     bool // no CPUs are left to grant
 }
 
-// Holding is what one pod holds, or one container of it.
+// Holding is what one pod or one of its containers holds.
 type Holding struct {
 	UID       string
 	Namespace string
@@ -33,27 +33,27 @@ type Holding struct {
 	Class     Class
 	CPUs      cpuset.Packed // its own
 	Withheld  cpuset.Packed // siblings kept idle for it
-	Requested int32         // CPUs that it asked for; fewer than it has where it was rounded up
+	Requested int32         // requested CPUs; fewer than CPUs if rounded up
 	Exclusive cpuallocator.ExclusivePolicy
 	SMT       cpuallocator.SMT
 	Apart     Apart
 	Nodes     cpuset.Packed // NUMA node IDs whose shared pool it is bound to
-	Milli     int64         // that such a pod requests
-	// Kind is empty for what the policy gave, KindKubelet for what kubelet's static policy
-	// did, or the kind of a reservation.
+	Milli     int64         // the request of such a pod
+	// Kind is empty for a grant of this policy, KindKubelet for CPUs of kubelet's static policy, or
+	// the kind of a reservation.
 	Kind string
 }
 
-// KindKubelet is the kind of what kubelet's static policy pinned.
+// KindKubelet is the kind of CPUs that kubelet's static policy pinned.
 const KindKubelet = "kubelet"
 
-// Owns says that the pod has CPUs of its own.
+// Owns reports whether the pod has CPUs of its own.
 func (h *Holding) Owns() bool { return h.CPUs != "" || h.Withheld != "" }
 
-// Surplus are the CPUs beyond what was asked for, siblings kept idle not included.
+// Surplus is the number of CPUs beyond the request, without siblings kept idle.
 func (h *Holding) Surplus() int { return max(h.CPUs.Count()-int(h.Requested), 0) }
 
-// publish makes the present ledger. What did not change since the one before is shared with it.
+// publish makes the current ledger. It shares unchanged parts with the previous one.
 func (m *Machine) publish(before *Ledger, floors []floor) *Ledger {
 	v := &m.views
 	if v.rules == nil {
@@ -71,7 +71,7 @@ func (m *Machine) publish(before *Ledger, floors []floor) *Ledger {
 	l := Ledger{Rules: v.rules, Holdings: v.holdings, Booked: v.booked, SharedMilli: floors[0].milli,
 		Unread: m.unreadPods() > 0, Overlap: m.pools.Overlap}
 	for _, h := range m.waiting {
-		if !m.takesIsolated(h) { // others cannot take what that one waits for
+		if !m.takesIsolated(h) { // other pods cannot take what it waits for
 			l.Waiting += m.lacks(h)
 		}
 	}
@@ -81,13 +81,13 @@ func (m *Machine) publish(before *Ledger, floors []floor) *Ledger {
 	return &l
 }
 
-// SameHoldings says that two ledgers of one machine differ at most in SharedMilli.
+// SameHoldings reports whether two ledgers of one machine differ at most in SharedMilli.
 func (l *Ledger) SameHoldings(o *Ledger) bool {
 	return l.Rules == o.Rules && l.Booked == o.Booked && l.Waiting == o.Waiting && l.Unread == o.Unread &&
 		l.Overlap == o.Overlap && slices.Equal(l.Holdings, o.Holdings)
 }
 
-// booked are the CPUs of kubelet's that no pod here holds.
+// booked are kubelet's CPUs that no pod here holds.
 func (m *Machine) booked() cpuset.Set {
 	cpus := m.pools.Kubelet
 	for uid := range m.kubelet.Entries {

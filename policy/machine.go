@@ -23,7 +23,7 @@ type Machine struct {
 	caps int // how many caps are in force
 	be   beLimits
 	healing
-	reported map[string]string // unknown values of labels that a notice was about, by label
+	reported map[string]string // unknown label values that were reported already, by label
 
 	pools   Pools
 	decided Pools // the pools as last decided
@@ -31,43 +31,43 @@ type Machine struct {
 	output
 }
 
-// residents is what is on the node.
+// residents are the pods and containers on the node.
 type residents struct {
 	pods       map[string]*pod         // by UID
 	sandboxes  map[string]*pod         // by sandbox ID
 	containers map[string]*container   // by container ID
 	bound      map[string]*pod         // LS pods bound to NUMA nodes, by UID
 	found      map[string]*FoundPod    // pods that were never announced, by UID
-	unread     map[string]*pod         // pods that ask to own CPUs and whose cgroups are not read yet, by UID
-	requests   []*cpuallocator.Request // the last that were new, for the next pod that asks for the same
-	order      uint64                  // counts pods, so that "youngest" is defined when times are equal
+	unread     map[string]*pod         // pods that ask to own CPUs and whose cgroups have not been read yet, by UID
+	requests   []*cpuallocator.Request // the most recent ones, for the next pod with an equal request
+	order      uint64                  // counts pods, so that "youngest" is defined even if times are equal
 }
 
-// ledger is who holds a grant.
+// ledger lists the holders of grants.
 type ledger struct {
 	exclusive map[string]*holder // by ID
 	owned     owned              // the sums over exclusive
-	scratch   *grant             // a trial's, which keeps none
+	scratch   *grant             // reused by a trial, which keeps no grant
 }
 
-// bookings is what kubelet gives away, and how it is configured.
+// bookings is what kubelet gives to pods, and how it is configured.
 type bookings struct {
 	kubelet     KubeletState
 	fromKubelet *Kubelet // its own configuration; nil: not read yet
-	// overruled are pods, by UID, whose CPUs in kubelet's state do not count: they run
-	// where this machine put them.
+	// overruled are pods, by UID, whose CPUs in kubelet's state do not count: they run where this
+	// machine placed them.
 	overruled map[string]bool
 }
 
-// output is what steps produce.
+// output is the result of steps.
 type output struct {
 	rev   uint64
 	out   []Decision
-	news  bool // this step changed something that no decision carries
+	news  bool // this step changed something that is in no decision
 	views views
 }
 
-// pod is a pod that was admitted. Its allocation lives as long as it does.
+// pod is an admitted pod. Its allocation lives as long as the pod.
 type pod struct {
 	ref     PodRef
 	labels  map[string]string
@@ -79,54 +79,54 @@ type pod struct {
 	parts
 }
 
-// age orders pods by when they came.
+// age orders pods by arrival.
 type age struct {
 	createdAt time.Time
 	order     uint64
 }
 
-// size is what a pod asks for in sum, and what else only the API server knows.
+// size is what a pod requests in total, and what else only the API server knows.
 type size struct {
 	resources *Resources       // nil while unknown
 	asked     Quota            // what kubelet last wrote for its cgroup
-	hidden    bool             // the sum of limits may lack a container without one
-	batch     int64            // requested of lent CPUs, in thousandths
-	owner     string           // the workload that made it, such as Deployment/web
-	known     bool             // the API server has been heard
-	specs     []ContainerFacts // its containers, where some are to own CPUs; nil: not known
+	hidden    bool             // the sum of limits may leave out a container without one
+	batch     int64            // request for lent CPUs, in thousandths
+	owner     string           // the workload that created it, such as Deployment/web
+	known     bool             // the API server's facts have arrived
+	specs     []ContainerFacts // its containers, if some are to own CPUs; nil: unknown
 }
 
 // place is where a pod runs, and why.
 type place struct {
 	in intent
 	holder
-	// holders are the containers, by name, that own CPUs of their own: then the pod owns none
-	// as a whole, and its other containers run in its pool.
+	// holders are the containers, by name, that own CPUs: then the pod owns none as a whole, and
+	// its other containers run in its pool.
 	holders map[string]*holder
 	nodes   *cpuset.Set           // NUMA node IDs an LS pod is bound to; nil: none
-	found   *cpuset.Set           // those that it was found bound to, until all pods that run are placed
-	pool    PoolID                // where it runs by the last decision; empty: on CPUs of its own, or not decided
-	unread  bool                  // what it has is not known yet: it stays where it is
-	waits   bool                  // unread, since what others have is not known yet
+	found   *cpuset.Set           // nodes that it was found bound to, until all running pods are placed
+	pool    PoolID                // where it runs by the last decision; empty: on its own CPUs, or not decided
+	unread  bool                  // what it has is still unknown: it stays where it is
+	waits   bool                  // it is unread only because what others have is still unknown
 	kubelet bool                  // kubelet's static policy owns its exclusive CPUs
-	entries map[string]cpuset.Set // these, by container name
-	several bool                  // more than one container ran at a time: each keeps its own limit
+	entries map[string]cpuset.Set // these CPUs, by container name
+	several bool                  // more than one container ran at the same time: each keeps its own limit
 }
 
-// holder is who may own CPUs: a pod as a whole, or one container of it, also before it
-// first runs and between two crashes. It lives as long as the pod.
+// holder is a pod as a whole or one of its containers that may own CPUs, also before its first run
+// and between two crashes. It lives as long as the pod.
 type holder struct {
 	pod      *pod
 	name     string // of the container; empty: the pod as a whole
 	grant    *grant
-	asks     Resources // of a container, as last known
+	asks     Resources // of a container: its last known request and limit
 	degraded string    // why it is in the shared pool although it asked for more
 	demoted  bool      // it owned CPUs before
 	since    time.Time // when it began to wait for CPUs
-	why      string    // it runs where it does
+	why      string    // why it runs where it does
 }
 
-// id names a holder among all; that of a pod is its UID.
+// id is unique among all holders; that of a pod is its UID.
 func (h *holder) id() string {
 	if h.name == "" {
 		return h.pod.ref.UID
@@ -134,7 +134,7 @@ func (h *holder) id() string {
 	return h.pod.ref.UID + "/" + h.name
 }
 
-// String is what people call it.
+// String is the name of a holder for people.
 func (h *holder) String() string {
 	name := h.pod.ref.Namespace + "/" + h.pod.ref.Name
 	if h.name != "" {
@@ -143,8 +143,8 @@ func (h *holder) String() string {
 	return name
 }
 
-// named is the holder of that container's CPUs: the container, the pod as a whole, or nil
-// for one that runs in the pool beside containers that own theirs.
+// named is the holder of a container's CPUs: the container, the pod as a whole, or nil if it runs
+// in the pool while other containers of the pod own CPUs.
 func (p *pod) named(container string) *holder {
 	if p.holders == nil {
 		return &p.holder
@@ -152,7 +152,7 @@ func (p *pod) named(container string) *holder {
 	return p.holders[container]
 }
 
-// every lists the holders of a pod: itself, or its containers by name.
+// every lists the holders of a pod: the pod itself, or its containers by name.
 func (p *pod) every() []*holder {
 	if p.holders == nil {
 		return []*holder{&p.holder}
@@ -164,7 +164,7 @@ func (p *pod) every() []*holder {
 	return list
 }
 
-// owns says that the pod, or a container of it, has a grant.
+// owns reports whether the pod, or a container of it, has a grant.
 func (p *pod) owns() bool {
 	if p.holders == nil {
 		return p.grant != nil
@@ -172,7 +172,7 @@ func (p *pod) owns() bool {
 	return slices.ContainsFunc(p.every(), func(h *holder) bool { return h.grant != nil })
 }
 
-// granted is all that the pod and its containers own, or keep idle.
+// granted is everything that the pod and its containers own, or keep idle.
 func (p *pod) granted() cpuset.Set {
 	var all cpuset.Set
 	for _, h := range p.every() {
@@ -184,39 +184,39 @@ func (p *pod) granted() cpuset.Set {
 	return all
 }
 
-// parts is what a pod consists of.
+// parts are the sandboxes, containers and caps of a pod.
 type parts struct {
 	sandboxes  []string
 	containers map[string]*container // the newest of each name
-	all        map[string]*container // every one, by ID: an old one may end after its successor began
+	all        map[string]*container // all of them, by ID: an old one may end after its successor has started
 	caps       map[string]Cap        // by container name
-	// ended are caps that are over, by container name: until the container is made anew, its
-	// cgroup or the runtime's store may still have one.
+	// ended are caps that have ended, by container name: until the container is created again, its
+	// cgroup or the runtime's store may still have the cap.
 	ended map[string]Cap
-	// narrowed are the containers, "" for the pod itself, whose memory nodes are ours.
+	// narrowed lists the containers, "" for the pod itself, whose memory nodes were set by us.
 	narrowed []string
 }
 
-// grant is what a pod owns exclusively. CPUs that are offline stay granted.
+// grant is what a holder owns exclusively. CPUs that are offline stay granted.
 type grant struct {
 	cpus     cpuset.Set
 	withheld cpuset.Set
 	request  cpuallocator.Request
-	// lost are NUMA node IDs on which hardware took CPUs and its memory stays; nil: none.
+	// lost are the NUMA node IDs where its CPUs went offline but its memory stays; nil: none.
 	lost *cpuset.Set
-	// reservation is set where a newer version gave the CPUs; request is empty then.
+	// reservation is set if a newer version gave the CPUs; request is empty then.
 	reservation *Reservation
 }
 
-// owned adds up the grants of all pods, so that deriving the pools costs the same
-// however many owners there are.
+// owned is the sum of all grants, so that the cost of deriving the pools does not grow with the
+// number of owners.
 type owned struct {
 	cpus     cpuset.Set
 	withheld cpuset.Set
 	notBE    cpuset.Set // CPUs whose owners do not share with BE
 }
 
-// own enters a grant; release takes it out and leaves its holder without one.
+// own adds a grant to the sums; release removes it and leaves its holder without one.
 func (m *Machine) own(h *holder) {
 	m.exclusive[h.id()] = h
 	m.owned.cpus.AddSet(&h.grant.cpus)
@@ -236,7 +236,7 @@ func (m *Machine) release(h *holder) {
 	h.grant = nil
 }
 
-// ownAll enters the grants of a pod, releaseAll takes them out.
+// ownAll adds the grants of a pod, releaseAll removes them.
 func (m *Machine) ownAll(p *pod) {
 	for _, h := range p.every() {
 		if h.grant != nil {
@@ -251,8 +251,8 @@ func (m *Machine) releaseAll(p *pod) {
 	}
 }
 
-// having is a copy of the machine to judge on, where a grant is entered already. It shares
-// all that judge only reads.
+// having returns a copy of the machine to judge on, in which a grant is entered already. The copy
+// shares everything that judge only reads.
 func (m *Machine) having(h *holder) *Machine {
 	view := *m
 	view.exclusive = maps.Clone(m.exclusive)
@@ -261,14 +261,14 @@ func (m *Machine) having(h *holder) *Machine {
 	return &view
 }
 
-// refusesBE says that not even BE may run on a pod's CPUs.
+// refusesBE reports whether not even BE may run on a pod's CPUs.
 func (p *pod) refusesBE() bool {
 	return p.in.class == LSE || kubeletPins(p.labels, p.ref.QoS) || p.reserved()
 }
 
 func (g *grant) all() cpuset.Set { return g.cpus.Or(g.withheld) }
 
-// nodesOf are the NUMA node IDs of a grant: of its CPUs, on or off, and those of lost ones.
+// nodesOf are the NUMA node IDs of a grant: of its CPUs, online or offline, and its lost nodes.
 func (m *Machine) nodesOf(g *grant) cpuset.Set {
 	nodes := m.topo.NodesOf(g.cpus)
 	if g.lost != nil {
@@ -277,7 +277,7 @@ func (m *Machine) nodesOf(g *grant) cpuset.Set {
 	return nodes
 }
 
-// follows leaves the memory of a grant on the nodes of the one before, which lost CPUs.
+// follows keeps the memory of a grant on the nodes of the previous one, which lost CPUs.
 func (m *Machine) follows(g, before *grant) {
 	lost := m.nodesOf(before).Minus(m.topo.NodesOf(g.cpus))
 	g.lost = nonEmpty(&lost)
@@ -293,7 +293,8 @@ type container struct {
 	asked     Asked
 	stopped   bool
 	createdAt time.Time
-	// storedLimits are the limits of ours, in milli-CPUs, that replies had the runtime store; nil: any.
+	// storedLimits are limits of ours, in milli-CPUs, that replies made the runtime store; nil:
+	// any.
 	storedLimits []int64
 }
 
@@ -316,7 +317,7 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 	return m, nil
 }
 
-// checkConfig refuses a configuration that this machine cannot have.
+// checkConfig refuses a configuration that does not fit this machine.
 func (m *Machine) checkConfig(cfg *Config) error {
 	known := m.topo.Known().Or(m.topo.Offline())
 	for _, s := range []struct {
@@ -349,15 +350,15 @@ func (m *Machine) floorOf(cfg *Config) int {
 	return m.topo.ThreadsPerCore()
 }
 
-// Topology is the machine as it is now, Rev the number of the last change.
+// Topology is the machine's current topology, Rev the number of the last change.
 func (m *Machine) Topology() *topology.Topology { return m.topo }
 func (m *Machine) Rev() uint64                  { return m.rev }
 
-// Has says that a container is known to run, or to be about to.
+// Has reports whether a container is known to run, or is about to.
 func (m *Machine) Has(id string) bool { return m.containers[id] != nil }
 
-// Continue makes an empty machine number its changes from rev on: it takes the place
-// of one that had come so far.
+// Continue makes an empty machine number its changes from rev on: it replaces a machine that had
+// reached rev.
 func (m *Machine) Continue(rev uint64) { m.rev = max(m.rev, rev) }
 
 func (m *Machine) decide(d Decision) { m.out = append(m.out, d) }
@@ -374,7 +375,7 @@ func noticeOf(p *pod, reason, format string, args ...any) Notice {
 	return n
 }
 
-// stamp puts the revision of this step on every decision of it.
+// stamp sets the revision of this step on each of its decisions.
 func (m *Machine) stamp() {
 	for i, d := range m.out {
 		switch d := d.(type) {

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// maxContainerName is Kubernetes' own bound, and maxNamed bounds how many containers of a pod
-// may own CPUs.
+// maxContainerName is Kubernetes' limit, and maxNamed limits how many containers of a pod may own
+// CPUs.
 const (
 	maxContainerName = 63
 	maxNamed         = 64
 )
 
-// Names says whether a container of the pod is to own CPUs of its own; some: whether any is.
+// Names reports whether a container of the pod is to own CPUs, and whether any of its containers
+// is.
 func (p *Pod) Names(container string) (named, some bool) {
 	text := p.Annotations[AnnContainers]
 	if !p.Exclusive() || text == "" || len(text) > maxAnnotation {
@@ -24,7 +25,7 @@ func (p *Pod) Names(container string) (named, some bool) {
 	return named, true
 }
 
-// readNamed reads which containers of a pod are to own CPUs of their own.
+// readNamed reads which containers of a pod are to own CPUs.
 func (w *Wish) readNamed(text string) *Refusal {
 	if text == "" {
 		return nil
@@ -58,8 +59,8 @@ func (w *Wish) readNamed(text string) *Refusal {
 	return nil
 }
 
-// nameOwners takes over which containers are to own CPUs. What a scheduler chose cannot say
-// which of them has which.
+// nameOwners sets the containers that are to own CPUs. A scheduler's choice of CPUs cannot be
+// combined with it, since it does not assign CPUs to containers.
 func (m *Machine) nameOwners(w *Wish, in *intent) *Refusal {
 	in.named = w.named
 	if s := in.scheduled; in.named != nil && s != nil && !s.cpus.IsEmpty() {
@@ -74,8 +75,8 @@ func notInName(r rune) bool {
 	return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9')
 }
 
-// checkNamed compares the containers that are to own CPUs with those that the pod has, where
-// that is known.
+// checkNamed compares the containers that are to own CPUs with the containers of the pod, if these
+// are known.
 func (p *pod) checkNamed() *Refusal {
 	if p.specs == nil {
 		return nil
@@ -103,10 +104,10 @@ func (p *pod) containerNames() []string {
 	return names
 }
 
-// placeNamed gives those containers of a new pod CPUs that are to own some: those that they
-// were found to own, or free ones, in the order in which they start. One of which nothing is
-// known yet is decided when it starts. It changes the pod only; where it refuses one it goes
-// on with the others.
+// placeNamed gives CPUs to those containers of a new pod that are to own some: the ones that they
+// were found to own, or free ones, in the order in which the containers start. A container whose
+// size is unknown is decided when it starts. It changes only the pod; if a container is refused it
+// continues with the others.
 func (m *Machine) placeNamed(p *pod, recovered *Recovered) *Refusal {
 	if err := p.checkNamed(); err != nil {
 		return err
@@ -142,8 +143,8 @@ func (m *Machine) placeNamed(p *pod, recovered *Recovered) *Refusal {
 	return first
 }
 
-// startOrder lists the containers of a pod as far as their requests are known, in the order in
-// which they start: what runs says more than what was told.
+// startOrder lists the containers of a pod with known requests, in the order in which they start.
+// For a running container its actual resources replace the API server's.
 func (p *pod) startOrder() []ContainerFacts {
 	list := slices.Clone(p.specs)
 	for _, name := range sortedKeys(p.containers) {
@@ -170,8 +171,8 @@ func (m *Machine) nameHolders(p *pod) {
 	}
 }
 
-// adoptAll takes over what a pod, or its containers, were found to own, and reports whether
-// that is anything.
+// adoptAll takes over what a pod, or its containers, were found to own, and reports whether that is
+// anything.
 func (m *Machine) adoptAll(p *pod, r *Recovered) bool {
 	if len(r.Owners) == 0 {
 		return p.in.named == nil && m.adopt(&p.holder, r)
@@ -195,7 +196,7 @@ func (m *Machine) adoptAll(p *pod, r *Recovered) bool {
 	return some
 }
 
-// noteDenied tells of the containers of a new pod that were given no CPUs.
+// noteDenied notes which containers of a new pod got no CPUs.
 func (m *Machine) noteDenied(v *verdict) {
 	for _, h := range v.pod.every() {
 		if h.degraded != "" {
@@ -205,7 +206,7 @@ func (m *Machine) noteDenied(v *verdict) {
 	}
 }
 
-// deny leaves a container in the shared pool that was to own CPUs: admission: degrade.
+// deny leaves a container that was to own CPUs in the shared pool (admission: degrade).
 func (m *Machine) deny(h *holder, err *Refusal) {
 	h.degraded = err.Error()
 	m.explain(h.pod)
@@ -213,8 +214,8 @@ func (m *Machine) deny(h *holder, err *Refusal) {
 	m.podChanged(h.pod)
 }
 
-// restOf is what a pod goes on requesting of the shared pool, by the sum of its requests, once
-// the holder except, one of its containers, has n CPUs.
+// restOf is the part of a pod's request, given the sum of its requests, that stays with the shared
+// pool once the holder except, one of its containers, has n CPUs.
 func (m *Machine) restOf(p *pod, sum int64, except *holder, n int) int64 {
 	for _, h := range p.holders {
 		switch {
@@ -229,10 +230,10 @@ func (m *Machine) restOf(p *pod, sum int64, except *holder, n int) int64 {
 	return max(sum, 0)
 }
 
-// follow takes down what a container that may own CPUs asks for by now.
+// follow records the current request of a container that may own CPUs.
 func (h *holder) follow(c *container) { h.asks = c.resources.inferred(h.pod.ref.QoS) }
 
-// namedCPUs lists the CPUs, those that are on, that containers of a pod own, by name.
+// namedCPUs lists the online CPUs that containers of a pod own, by name.
 func (m *Machine) namedCPUs(p *pod) []Owned {
 	var list []Owned
 	for _, name := range sortedKeys(p.holders) {
@@ -243,8 +244,8 @@ func (m *Machine) namedCPUs(p *pod) []Owned {
 	return list
 }
 
-// namedFacts takes over what the API server says of a pod whose containers own CPUs. Those
-// that have not started are given theirs, if that can be done.
+// namedFacts takes over the API server's facts of a pod whose containers own CPUs. Containers that
+// have not started are given CPUs if possible.
 func (m *Machine) namedFacts(p *pod, f PodFacts) {
 	if p.resources == nil || p.hidden {
 		r := f.Resources
@@ -264,7 +265,8 @@ func (m *Machine) namedFacts(p *pod, f PodFacts) {
 		if h == nil || h.grant != nil || h.degraded != "" || spec.Init || p.containers[spec.Name] != nil {
 			continue
 		}
-		// A refusal now would reach nobody; the container can be refused.
+		// A refusal now could not be reported to kubelet; the container can be refused when it
+		// starts.
 		if g, err := m.grantFor(h, spec.Resources, p.resources); err == nil {
 			m.give(h, g, p.resources)
 		}

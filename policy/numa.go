@@ -8,8 +8,8 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Apart is how much a pod wants pods that use one NUMA node and pods that use
-// several to keep off each other's nodes.
+// Apart defines how strictly a pod that uses one NUMA node and pods that use several must not share
+// NUMA nodes.
 type Apart uint8
 
 const (
@@ -37,7 +37,7 @@ func alignmentNamed(name string) (cpuallocator.Alignment, bool) {
 	return cpuallocator.AlignNone, false
 }
 
-// binds says that an alignment is a demand, which an LS pod follows too.
+// binds reports whether an alignment is mandatory; then it applies to LS pods, too.
 func binds(a cpuallocator.Alignment) bool {
 	return a == cpuallocator.AlignRestricted || a == cpuallocator.AlignSingleNode
 }
@@ -52,7 +52,7 @@ func (m *Machine) alignmentOf(w *Wish, in *intent) (err *Refusal) {
 				"another node", alignmentName(own), label, alignmentName(node))
 	}
 	if in.class == LS {
-		// Kubelet's topology manager and the configuration are about pods that own CPUs.
+		// Kubelet's topology manager and the configuration apply to pods that own CPUs.
 		in.request.Alignment = node
 		if label == "" {
 			in.request.Alignment = own
@@ -61,7 +61,7 @@ func (m *Machine) alignmentOf(w *Wish, in *intent) (err *Refusal) {
 		return err
 	}
 	in.request.Alignment = m.exclusiveAlignment(node, own, known)
-	// It says what kubelet's restricted means, nothing of a label or the pod's own word.
+	// BySocket applies only to kubelet's restricted policy, not to a label or the pod's own policy.
 	in.request.BySocket = in.request.Alignment == cpuallocator.AlignRestricted && node == cpuallocator.AlignNone &&
 		m.cfg.Kubelet.TopologyPolicy == "restricted" && m.cfg.Kubelet.Options["align-by-socket"] == "true"
 	return err
@@ -86,8 +86,8 @@ func (m *Machine) exclusiveAlignment(node, own cpuallocator.Alignment, named boo
 	return m.cfg.Allocation.Alignment
 }
 
-// bars are the NUMA nodes that a pod has to keep off: where it would use that
-// node alone, and where it would use several.
+// bars are the NUMA nodes that a pod must not use: as its only node (alone), or as one of several
+// (several).
 type bars struct{ alone, several cpuset.Set }
 
 func (b *bars) bar(nodes cpuset.Set) {
@@ -105,8 +105,8 @@ func (b *bars) hit(nodes cpuset.Set) bool {
 	return b.several.Intersects(&nodes)
 }
 
-// barsFor finds the nodes that singleNUMANodeExclusive keeps a pod off, by its
-// own annotation or by those of pods that are there. hard is what is Required, soft all of it.
+// barsFor finds the nodes that singleNUMANodeExclusive forbids to a pod, by its own annotation or
+// by those of pods on the node. hard are the Required ones, soft all of them.
 func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
 	some = p.in.apart != together
 	for _, o := range m.exclusive {
@@ -132,7 +132,7 @@ func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
 	return hard, soft, true
 }
 
-// usedBy are the NUMA nodes that a pod is held on; none for one in a whole pool.
+// usedBy are the NUMA nodes that a pod is confined to; none for a pod in a whole pool.
 func (m *Machine) usedBy(p *pod) cpuset.Set {
 	switch {
 	case p.holders != nil:
@@ -153,8 +153,7 @@ func (m *Machine) usedBy(p *pod) cpuset.Set {
 	return cpuset.Set{}
 }
 
-// question is a request to the allocator with what does not change between two
-// tries.
+// question is a request to the allocator, with the inputs that stay the same between two attempts.
 type question struct {
 	m       *Machine
 	free    *cpuset.Set
@@ -162,8 +161,8 @@ type question struct {
 	devices cpuset.Set // NUMA node IDs of the pod's devices that have CPUs too
 }
 
-// search answers a pod's request. What it grows from stays, so a pod that grows
-// is not moved nearer to anything.
+// search finds CPUs for a claim. A holder that grows keeps its CPUs, so it is not moved nearer to
+// anything.
 func (m *Machine) search(c claim, r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	free := m.freeFor(c.holder)
 	first, err := m.searchIn(&free, c.holder, *r)
@@ -177,8 +176,8 @@ func (m *Machine) search(c claim, r *cpuallocator.Request) (cpuallocator.Result,
 	return first, nil
 }
 
-// robs says that a result takes CPUs that pods bound to NUMA nodes requested: what is asked for
-// may be found without.
+// robs reports whether a result takes CPUs that pods bound to NUMA nodes requested: there may be a
+// result without them.
 func (m *Machine) robs(c claim, found *cpuallocator.Result, keep *cpuset.Set) bool {
 	return len(m.bound) > 0 && m.keepsFloors(c, found.CPUs.Or(found.Withheld).Minus(*keep)) != nil
 }
@@ -203,8 +202,7 @@ func (q *question) ask(r *cpuallocator.Request) (cpuallocator.Result, *Refusal) 
 	return q.m.alloc.Allocate(*q.free, q.held, *r)
 }
 
-// nearMemory keeps a pod that has to be on one NUMA node off those that have no
-// memory of their own.
+// nearMemory keeps a pod that has to be on one NUMA node off nodes without memory.
 func (m *Machine) nearMemory(r *cpuallocator.Request) {
 	if r.Alignment != cpuallocator.AlignSingleNode || !r.Nodes.IsEmpty() {
 		return
@@ -225,8 +223,8 @@ func (m *Machine) nodesWithCPUs() cpuset.Set {
 	return nodes
 }
 
-// apart answers a request that has to keep off nodes: as it comes if that keeps
-// off them, else on one node, else on several that are not barred.
+// apart answers a request with barred nodes: with the normal result if it avoids them, else with
+// one node, else with several nodes that are not barred.
 func (q *question) apart(r cpuallocator.Request, hard, soft bars) (cpuallocator.Result, *Refusal) {
 	first, err := q.near(&r)
 	if err != nil {
@@ -262,7 +260,7 @@ func (b bars) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// clear answers a request off the barred nodes.
+// clear answers a request without the barred nodes.
 func (q *question) clear(r cpuallocator.Request, b bars) (cpuallocator.Result, bool) {
 	allowed := r.Nodes
 	if allowed.IsEmpty() {
@@ -290,7 +288,7 @@ func (q *question) clear(r cpuallocator.Request, b bars) (cpuallocator.Result, b
 	return found, nodes.Count() <= limit && !b.hit(nodes)
 }
 
-// limit is how many NUMA nodes the request may use at most.
+// limit is the maximum number of NUMA nodes for the request.
 func (q *question) limit(r cpuallocator.Request) int {
 	switch r.Alignment {
 	case cpuallocator.AlignSingleNode:
@@ -308,9 +306,9 @@ func (q *question) limit(r cpuallocator.Request) int {
 	return len(q.m.topo.Nodes())
 }
 
-// near answers a request close to the pod's devices: on their nodes where the
-// alignment is a demand, and otherwise where it costs nothing that goes before the
-// choice among equal nodes.
+// near answers a request close to the pod's devices: on their nodes if the alignment is mandatory.
+// Otherwise the devices decide only among results that are equal in everything that comes before
+// the choice among equal nodes.
 func (q *question) near(r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	first, err := q.ask(r)
 	if q.devices.IsEmpty() || err != nil {
@@ -363,12 +361,12 @@ func (q *question) near(r *cpuallocator.Request) (cpuallocator.Result, *Refusal)
 	return best, nil
 }
 
-// cost is what the choice of NUMA nodes costs, in the allocator's order: nodes and
-// CPUs of owners to be avoided, uneven shares, nodes, the distance between them,
-// sockets, and last what the strategy says of equal ones.
+// cost rates a choice of NUMA nodes, in the allocator's order: nodes and CPUs of owners to be
+// avoided, uneven shares, number of nodes, the distance between them, sockets, and last the
+// strategy's preference among equal ones.
 type cost [7]int
 
-// before is what goes before the choice among equal nodes.
+// before is the part of the cost that comes before the choice among equal nodes.
 func (c *cost) before() []int { return c[:len(c)-1] }
 
 func (q *question) costOf(cpus cpuset.Set, r *cpuallocator.Request) (c cost) {
@@ -420,8 +418,8 @@ func (q *question) costOf(cpus cpuset.Set, r *cpuallocator.Request) (c cost) {
 	return c
 }
 
-// shareUnit is how much equal shares may differ: a core where whole cores are
-// demanded, else a CPU.
+// shareUnit is how much equal shares may differ: by a core if whole cores are demanded, else by a
+// CPU.
 func shareUnit(r *cpuallocator.Request, threads int) int {
 	if r.SMT == cpuallocator.SMTAlign || r.SMT == cpuallocator.SMTRoundUp ||
 		r.SMT == cpuallocator.SMTNone && r.BindRequired && r.Bind == cpuallocator.FullPCPUs {
@@ -430,12 +428,12 @@ func shareUnit(r *cpuallocator.Request, threads int) int {
 	return 1
 }
 
-// maxAround bounds the sets of nodes that are tried around devices: all pairs of
-// a machine with a dozen nodes.
+// maxAround bounds the sets of nodes that are tried around devices: all pairs of a machine with a
+// dozen nodes.
 const maxAround = 66
 
-// around lists the sets of count NUMA nodes that have the devices' nodes in them;
-// where those are more, it is them.
+// around lists the sets of count NUMA nodes that contain the devices' nodes; if the devices are on
+// more nodes, only that set.
 func (q *question) around(r cpuallocator.Request, count int) []cpuset.Set {
 	allowed := r.Nodes
 	if allowed.IsEmpty() {
@@ -450,7 +448,7 @@ func (q *question) around(r cpuallocator.Request, count int) []cpuset.Set {
 		for _, s := range sets {
 			others := allowed.Minus(s)
 			for id := range others.All() {
-				// In ascending order beyond the devices' own, so that no set comes twice.
+				// Added nodes ascend, so that no set is listed twice.
 				if added := s.Minus(q.devices); added.IsEmpty() || id > last(added) {
 					next := s
 					next.Add(id)

@@ -6,8 +6,8 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// judgePod finds the pod of a sandbox, known or new. With degrade a violation puts a new
-// one into the shared pool instead of refusing it.
+// judgePod finds the pod of a sandbox, known or new. With degrade, a new pod that violates a rule
+// runs in the shared pool instead of being refused.
 func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	if v.pod = m.sandboxes[in.Sandbox]; v.pod != nil && v.pod.ref.UID == in.UID {
 		return nil
@@ -53,7 +53,7 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	if !degrade || err.Code == Busy {
 		return err
 	}
-	if p.holders != nil { // those of its containers that fit have what they ask for
+	if p.holders != nil { // containers that fit have what they ask for
 		m.noteDenied(v)
 		return nil
 	}
@@ -64,7 +64,7 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	return nil
 }
 
-// enterPod takes a sandbox into the machine, and its pod if that is new.
+// enterPod adds a sandbox to the machine, and its pod if that is new.
 func (m *Machine) enterPod(v *verdict, in *Pod) {
 	p := v.pod
 	if v.enters {
@@ -90,8 +90,8 @@ func (m *Machine) enterPod(v *verdict, in *Pod) {
 	}
 }
 
-// stays says that a pod found running keeps its place although it would be
-// refused if it came now: nothing that runs is moved.
+// stays reports whether a pod found running keeps its place although it would be refused if it
+// arrived now: no running pod is moved.
 func (m *Machine) stays(p *pod, r *Recovered) bool {
 	switch {
 	case r == nil:
@@ -125,16 +125,16 @@ func (m *Machine) newPod(in *Pod) *pod {
 	return p
 }
 
-// fallBack is admission: degrade. The class of a pod whose own was not
-// understood is the one that Kubernetes' class stands for.
+// fallBack implements admission: degrade. A pod with an unknown class gets the one that corresponds
+// to its Kubernetes QoS class.
 func (m *Machine) fallBack(v *verdict, err *Refusal) {
 	m.share(v.pod, err.Error())
 	v.pod.demoted = false
 	v.note(string(err.Code), "%s", err.Message)
 }
 
-// share leaves a pod to the pool of its class, whatever it asked for: without powers that
-// its namespace has not.
+// share moves a pod to the pool of its class, whatever it asked for, and drops the powers that its
+// namespace does not have.
 func (m *Machine) share(p *pod, why string) {
 	p.in.class = m.sharedClass(p)
 	p.in.unmanaged = p.in.unmanaged && m.cfg.Allows(p.ref.Namespace, PowerUnmanaged)
@@ -150,7 +150,7 @@ func (m *Machine) share(p *pod, why string) {
 	p.degraded = why
 }
 
-// sharedClass is the class of a pod that gets nothing of what it asked for.
+// sharedClass is the class of a pod that gets nothing that it asked for.
 func (m *Machine) sharedClass(p *pod) Class {
 	unknown := p.in.class == "" || p.in.class == SYSTEM
 	switch {
@@ -193,10 +193,10 @@ func (m *Machine) addPod(p *pod, sandbox string) {
 	}
 	m.explain(p)
 	m.podChanged(p)
-	m.forgetFound(p.ref.UID) // now: its cgroup has an owner in the tree at any moment
+	m.forgetFound(p.ref.UID) // only now, so that its cgroup always has an owner in the tree
 }
 
-// place gives a new pod what its class means. It changes the pod only.
+// place gives a new pod what its class requires. It changes only the pod.
 func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 	switch {
 	case recovered != nil && recovered.Degraded != "":
@@ -205,7 +205,7 @@ func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 	case p.in.exclusive() && p.in.named != nil:
 		return m.placeNamed(p, recovered)
 	case p.in.exclusive() && p.resources == nil && recovered == nil:
-		return nil // decided when its first container says how large it is
+		return nil // decided when its first container gives its size
 	case p.in.exclusive():
 		return m.placeExclusive(p, recovered)
 	case p.in.class == LS && !p.in.unmanaged:
@@ -214,8 +214,7 @@ func (m *Machine) place(p *pod, recovered *Recovered) *Refusal {
 	return nil
 }
 
-// placeExclusive gives a new LSE or LSR pod its CPUs: those that it was found to own, or
-// free ones.
+// placeExclusive gives a new LSE or LSR pod its CPUs: those that it was found to own, or free ones.
 func (m *Machine) placeExclusive(p *pod, recovered *Recovered) *Refusal {
 	if recovered != nil && m.adopt(&p.holder, recovered) || p.resources == nil {
 		return nil
@@ -269,9 +268,9 @@ func (m *Machine) dropPod(p *pod) {
 	}
 }
 
-// judgePodResize follows what kubelet announces of a resize: one value after the other,
-// each with what it reads of the other from the pod's cgroup. Half of a resize decides
-// nothing about CPUs that are owned: the other half or the containers' updates follow.
+// judgePodResize follows kubelet's announcement of a resize. Kubelet announces request and limit
+// one after the other, each with the value of the other that it reads from the pod's cgroup. Half
+// of a resize decides nothing about owned CPUs: the other half or the containers' updates follow.
 func (m *Machine) judgePodResize(v *verdict, e PodResized) *Refusal {
 	p := m.sandboxes[e.Sandbox]
 	if p == nil {
@@ -280,7 +279,7 @@ func (m *Machine) judgePodResize(v *verdict, e PodResized) *Refusal {
 	r, asked := p.after(&e)
 	v.asked = asked
 	if p.allocated() {
-		// a limit may stem from the request
+		// a limit may have been derived from the request
 		r = Resources{RequestMilli: fromWeight(r.RequestMilli), LimitMilli: fromWeight(r.LimitMilli)}
 		if r.LimitMilli != r.RequestMilli && !(p.hidden && r.LimitMilli == NoLimit) {
 			return nil
@@ -289,7 +288,7 @@ func (m *Machine) judgePodResize(v *verdict, e PodResized) *Refusal {
 	return m.judgeResize(v, p, r)
 }
 
-// podResized takes over what was announced.
+// podResized applies the announced values.
 func (m *Machine) podResized(v *verdict, sandbox string) {
 	if p := m.sandboxes[sandbox]; p != nil {
 		p.asked = v.asked
@@ -297,8 +296,8 @@ func (m *Machine) podResized(v *verdict, sandbox string) {
 	m.resize(v)
 }
 
-// fromWeight is the whole number of CPUs that a request was before it was written as
-// the weight of a cgroup: 9,999 steps for 262,142 shares, rounded down.
+// fromWeight restores the whole number of CPUs of a request that was written as a cgroup weight:
+// 9,999 steps for 262,142 shares, rounded down.
 func fromWeight(milli int64) int64 {
 	const step = 26 // milli-CPUs; 262142.0 / 9999 * 1000 / 1024 = 25.6
 	if rest := milli % 1000; milli > 0 && rest > 1000-step {
@@ -307,7 +306,7 @@ func fromWeight(milli int64) int64 {
 	return milli
 }
 
-// podChanged decides the state of a pod and of its containers anew.
+// podChanged decides the desired state of a pod and of its containers again.
 func (m *Machine) podChanged(p *pod) {
 	if p.unread {
 		return
@@ -325,7 +324,7 @@ func (m *Machine) podChanged(p *pod) {
 	}
 }
 
-// pinned says that a pod, or a container of it, runs on CPUs that we gave it.
+// pinned reports whether a pod, or a container of it, runs on CPUs that we granted.
 func (m *Machine) pinned(p *pod) bool {
 	if p.holders == nil {
 		return m.pins(&p.holder)
@@ -333,14 +332,14 @@ func (m *Machine) pinned(p *pod) bool {
 	return slices.ContainsFunc(p.every(), m.pins)
 }
 
-// pins says that a holder has CPUs that are on.
+// pins reports whether a holder has online CPUs.
 func (m *Machine) pins(h *holder) bool {
 	online := m.topo.Online()
 	return h.grant != nil && h.grant.cpus.Intersects(&online)
 }
 
-// lent is what a best-effort pod was promised of lent CPUs. Kubelet knows nothing of
-// them and gives its cgroup the least weight and no quota.
+// lent is a best-effort pod's request for lent CPUs. Kubelet does not know of them, and gives the
+// pod's cgroup the minimum weight and no quota.
 func (p *pod) lent() int64 {
 	if p.in.class != BE || p.in.unmanaged || p.ref.QoS != BestEffort {
 		return 0
@@ -348,15 +347,15 @@ func (p *pod) lent() int64 {
 	return max(p.batch, 0)
 }
 
-// idles says that a pod runs only where nothing else wants to. Cgroups that are idle
-// all weigh the same, so one that has a weight by what it was lent is not; nor is one
-// that Kubernetes may resize, since the kernel refuses a weight on an idle cgroup.
+// idles reports whether a pod runs only when the CPU is otherwise idle (cpu.idle). Idle cgroups all
+// have the same weight, so a pod with a weight for lent CPUs is not idle. Nor is a pod that
+// Kubernetes may resize, since the kernel refuses a weight on an idle cgroup.
 func (m *Machine) idles(p *pod) bool {
 	return m.cfg.BEIdle && p.in.class == BE && !p.in.unmanaged && p.ref.QoS == BestEffort && p.batch <= 0
 }
 
-// podQuota is none where we lift the quota of the pod's cgroup, and what was lent where
-// something was; otherwise it is kubelet's.
+// podQuota is no quota if we lift that of the pod's cgroup, the lent CPUs if there are any, and
+// otherwise kubelet's.
 func (m *Machine) podQuota(p *pod) (q Quota, ours bool) {
 	if lent := p.lent(); lent > 0 {
 		return QuotaOf(lent), true
@@ -367,11 +366,11 @@ func (m *Machine) podQuota(p *pod) (q Quota, ours bool) {
 	return QuotaOf(NoLimit), true
 }
 
-// memsOf restricts memory to the NUMA nodes of a pod's CPUs, where asked for.
-// A node without memory of its own would kill the pod at its first page, so
-// then nothing is restricted. Where we did so before, all nodes take its place: neither the
-// kernel nor the runtime forgets a mask. What we never restricted may be kubelet's memory manager's.
-// Those of a reservation only the version that made it knows, and has written down as it means them.
+// memsOf restricts memory to the NUMA nodes of a pod's CPUs, if configured. A node without memory
+// of its own would kill the pod at its first page, so then nothing is restricted. If memory was
+// restricted before, it is set to all nodes instead: neither the kernel nor the runtime forgets a
+// mask. A mask that we never set may be that of kubelet's memory manager. The mask of a reservation
+// is left as the version that made it has written it.
 func (m *Machine) memsOf(p *pod, name string, n Need) *cpuset.Set {
 	if p.reserved() {
 		return nil
@@ -388,7 +387,7 @@ func (m *Machine) memsOf(p *pod, name string, n Need) *cpuset.Set {
 	return &all
 }
 
-// noteMems remembers that the memory nodes of a container, or of the pod's cgroup, are ours.
+// noteMems records that the memory nodes of a container, or of the pod's cgroup, were set by us.
 func (p *pod) noteMems(name string, mems *cpuset.Set) {
 	if mems != nil && !slices.Contains(p.narrowed, name) {
 		p.narrowed = append(slices.Clip(p.narrowed), name)
@@ -400,7 +399,7 @@ func (m *Machine) nearNodes(p *pod, name string, n Need) *cpuset.Set {
 	h := p.named(name)
 	switch {
 	case n.Own != nil && h != nil && h.grant != nil:
-		// An offline CPU takes no memory away: the kernel would move the pages.
+		// An offline CPU does not remove its node: the kernel would migrate the pages.
 		nodes = m.nodesOf(h.grant)
 	case n.Own != nil:
 		own := *n.Own

@@ -2,16 +2,16 @@ package policy
 
 import "time"
 
-// PodView is a pod with what it was promised.
+// PodView is a pod for readers outside of policy.
 type PodView struct {
 	UID, Namespace, Name string
 	Class                Class
-	Managed              bool   // false: it opted out
-	Cgroup               string // as the runtime has it; empty while unknown
+	Managed              bool   // false: it is unmanaged
+	Cgroup               string // as the runtime reports it; empty while unknown
 	RequestMilli         int64  // the pod's sum; 0 while unknown
-	BatchMilli           int64  // of lent CPUs
+	BatchMilli           int64  // request for lent CPUs
 	CreatedAt            time.Time
-	Containers           int // that run
+	Containers           int // number of running containers
 }
 
 // Pods lists the pods in order of creation.

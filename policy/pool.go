@@ -9,25 +9,25 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Pools is who has which CPUs. Reserved CPUs are inside shared and be unless
-// they are strict; isolated CPUs are in no pool.
+// Pools are the CPUs of each pool. Reserved CPUs are inside shared and be unless they are strict;
+// isolated CPUs are in no pool.
 type Pools struct {
 	Shared    cpuset.Set
 	BE        cpuset.Set
-	BEWhole   cpuset.Set // what BE is without suppression and moves for victims' sake
-	BEQuota   int64      // thousandths of a CPU that all of BE may use; 0: no limit
+	BEWhole   cpuset.Set // BE without suppression and without CPUs kept off for victims
+	BEQuota   int64      // limit of all of BE, in thousandths of a CPU; 0: no limit
 	Reserved  cpuset.Set
 	Exclusive cpuset.Set // owned by LSE, LSR and kubelet's pods, online ones
 	Withheld  cpuset.Set
 	System    cpuset.Set
-	Kubelet   cpuset.Set // kubelet's exclusive CPUs that are not ours
-	// Overlap says that no CPU was left for the shared pool, so that it and best effort
-	// run on CPUs that are others'.
+	Kubelet   cpuset.Set // kubelet's exclusive CPUs that we did not grant
+	// Overlap means that no CPU was left for the shared pool, so that it and best effort run on
+	// owned CPUs.
 	Overlap bool
 }
 
-// derive computes the pools from the grants. It is the only place that does, and reads none of
-// the pools of before.
+// derive computes the pools from the grants. It is the only place that does, and does not depend on
+// the previous pools.
 func (m *Machine) derive() {
 	online, p, all := m.topo.Online(), &m.pools, &m.owned
 	*p = Pools{Reserved: m.cfg.reserved(), System: m.cfg.System.CPUs, Kubelet: m.kubeletCPUs(), BE: m.shareable(),
@@ -53,10 +53,10 @@ func (m *Machine) derive() {
 	}
 }
 
-// recompute brings the pools up to date, keeps them from being empty and
-// decides what changed. Everything that changes a grant ends with it.
+// recompute updates the pools, keeps them from being empty, and decides what changed. Every change
+// of a grant ends with it.
 func (m *Machine) recompute() {
-	old, was := m.decided, m.pools // a pod may have been placed since by pools that nothing decided
+	old, was := m.decided, m.pools // pods may have been placed by pools that were derived but not decided
 	m.derive()
 	m.rescue()
 	m.rebind()
@@ -77,7 +77,7 @@ func (m *Machine) recompute() {
 	}
 }
 
-// moveSystem follows when a pool that SYSTEM pods run in goes empty or returns.
+// moveSystem decides SYSTEM pods again when a pool that they run in becomes empty or returns.
 func (m *Machine) moveSystem() {
 	for _, p := range ordered(m.pods) {
 		if p.in.class == SYSTEM {
@@ -87,15 +87,15 @@ func (m *Machine) moveSystem() {
 	}
 }
 
-// rescue keeps the shared pool from being empty when hardware or kubelet takes
-// its last CPU: first the youngest owner that is still ours to move gives up what the
-// pool's floor needs. If kubelet owns all that is left, the pool overlaps kubelet's CPUs: an
-// empty cpuset would mean every CPU of the machine anyway.
+// rescue keeps the shared pool from being empty when hardware or kubelet takes its last CPU: the
+// youngest owner that we may move gives up the CPUs of the pool's floor. If kubelet owns all
+// remaining CPUs, the pool overlaps them: an empty cpuset would mean every CPU of the machine
+// anyway.
 func (m *Machine) rescue() {
 	for m.pools.Shared.IsEmpty() {
 		victim := m.youngest(func(h *holder) bool {
 			usable := m.shareable()
-			all := h.grant.all() // its own may be offline and the siblings kept idle for it not
+			all := h.grant.all() // its own CPUs may be offline, and the siblings kept idle for it online
 			return !h.pod.reserved() && all.Intersects(&usable)
 		})
 		if victim == nil {
@@ -117,8 +117,8 @@ func (m *Machine) rescue() {
 	}
 }
 
-// overlapping is what the shared pool has where no CPU is left for it: kubelet's, but none of
-// an owner of ours that had nothing to give to it, if there are others.
+// overlapping is the shared pool if no CPU is left for it: kubelet's CPUs, and those of our owners,
+// which had none to give up, only if there are no others.
 func (m *Machine) overlapping() cpuset.Set {
 	online := m.topo.Online()
 	if rest := online.Minus(m.owned.cpus).Minus(m.owned.withheld); !rest.IsEmpty() {
@@ -154,16 +154,16 @@ func byAge(a, b *pod) int {
 	return cmp.Compare(a.ref.UID, b.ref.UID)
 }
 
-// holdersByAge orders the containers of a pod by name.
+// holdersByAge orders holders by pod, and the containers of a pod by name.
 func holdersByAge(a, b *holder) int { return cmp.Or(byAge(a.pod, b.pod), cmp.Compare(a.name, b.name)) }
 
-// orderedHolders does the same as ordered.
+// orderedHolders returns the holders of a map in the order of holdersByAge.
 func orderedHolders(holders map[string]*holder) []*holder {
 	return slices.SortedFunc(maps.Values(holders), holdersByAge)
 }
 
-// ordered returns the pods of a map in order of creation, so that no decision
-// depends on the order of a map.
+// ordered returns the pods of a map in order of creation, so that no decision depends on the order
+// of a map.
 func ordered(pods map[string]*pod) []*pod {
 	return slices.SortedFunc(maps.Values(pods), byAge)
 }
@@ -181,7 +181,7 @@ func (m *Machine) degrade(h *holder, why string) {
 		return
 	}
 	if kubeletPins(p.labels, p.ref.QoS) {
-		p.in.class = LS // it was LSR only for being pinned
+		p.in.class = LS // it was LSR only because it was pinned
 	}
 	p.in.class = m.sharedClass(p)
 	m.explain(p)
@@ -189,7 +189,7 @@ func (m *Machine) degrade(h *holder, why string) {
 	m.podChanged(p)
 }
 
-// poolOf is the pool that a pod without CPUs of its own runs in.
+// poolOf is the pool of a pod without CPUs of its own.
 func (m *Machine) poolOf(p *pod) PoolKind {
 	switch p.in.class {
 	case BE:
@@ -205,10 +205,10 @@ func (m *Machine) poolOf(p *pod) PoolKind {
 	return PoolShared
 }
 
-// needOf is where a container of a pod has to run; name "" asks for the pod.
+// needOf is where a container of a pod has to run; name "" stands for the pod itself.
 func (m *Machine) needOf(p *pod, name string) (Need, PoolKind) {
 	if found, ok := m.ownOf(p, name); ok {
-		own := found // only owners cost a set on the heap
+		own := found // only owners allocate a set on the heap
 		return Need{Own: &own}, PoolExclusive
 	}
 	pool := m.poolOf(p)
@@ -221,7 +221,7 @@ func (m *Machine) needOf(p *pod, name string) (Need, PoolKind) {
 	return Need{Pool: pool.on(p.nodes)}, pool
 }
 
-// ownOf are the CPUs that a container of a pod, or with name "" the pod, has to itself.
+// ownOf are the exclusive CPUs of a container of a pod, or of the pod with name "".
 func (m *Machine) ownOf(p *pod, name string) (cpuset.Set, bool) {
 	if name == "" && p.holders != nil {
 		return m.ownOfAll(p)
@@ -237,8 +237,8 @@ func (m *Machine) ownOf(p *pod, name string) (cpuset.Set, bool) {
 	return cpuset.Set{}, false
 }
 
-// ownOfAll are the CPUs of a pod whose containers own theirs, if all of them do for certain:
-// those that kubelet pinned.
+// ownOfAll are the CPUs of a pod whose containers own CPUs, if it is certain that all of them do:
+// if kubelet pinned them.
 func (m *Machine) ownOfAll(p *pod) (cpuset.Set, bool) {
 	if p.in.named != nil {
 		return cpuset.Set{}, false
@@ -252,7 +252,7 @@ func (m *Machine) ownOfAll(p *pod) (cpuset.Set, bool) {
 	return own, !own.IsEmpty()
 }
 
-// of is what a whole pool has.
+// of returns the CPUs of a whole pool.
 func (ps *Pools) of(kind PoolKind) cpuset.Set {
 	switch kind {
 	case PoolBE:

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Record is one event and when it happened, in a form that JSON and YAML hold:
-// exactly one of the pointers is set. Records replay to the same decisions.
+// Record is an event with its time, in a form that can be stored as JSON or YAML: exactly one of
+// the pointers is set. Records replay to the same decisions.
 type Record struct {
 	At                time.Time          `json:"at"`
 	PodRun            *PodRun            `json:"podRun,omitempty"`
@@ -81,7 +81,7 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 	return r, true
 }
 
-// Event returns what was recorded, nil if the record is empty.
+// Event returns the recorded event, nil if the record is empty.
 func (r Record) Event() Event {
 	switch {
 	case r.PodRun != nil:
@@ -128,9 +128,9 @@ func (r Record) Event() Event {
 	return nil
 }
 
-// Recorder keeps the latest events of a machine in bounded space. It holds two
-// segments, each a checkpoint with the events after it, so that a record of at
-// least max events always begins with the state they started from.
+// Recorder keeps the latest events of a machine in bounded space. It holds two segments, each a
+// checkpoint with the events after it, so that the last max events always come with the state from
+// which they started.
 type Recorder struct {
 	max      int
 	old, new segment
@@ -142,7 +142,7 @@ type segment struct {
 	events []recorded
 }
 
-// recorded is an event as it is kept: a Record is five times as large.
+// recorded is an event as it is stored here: a Record is five times as large.
 type recorded struct {
 	at    time.Time
 	event Event
@@ -151,7 +151,7 @@ type recorded struct {
 // NewRecorder keeps at least max events and at most four times as many.
 func NewRecorder(max int) *Recorder { return &Recorder{max: max} }
 
-// Add records an event that m is about to take.
+// Add records an event before m processes it.
 func (r *Recorder) Add(m *Machine, at time.Time, e Event) {
 	r.added = false
 	e, ok := recordable(e)
@@ -163,7 +163,7 @@ func (r *Recorder) Add(m *Machine, at time.Time, e Event) {
 	}
 }
 
-// recordable is an event as a record has it; false: it cannot be recorded.
+// recordable is an event in the form in which it is recorded; false: it cannot be recorded.
 func recordable(e Event) (Event, bool) {
 	switch e := e.(type) {
 	case Hardware:
@@ -175,16 +175,16 @@ func recordable(e Event) (Event, bool) {
 	return e, true
 }
 
-// Turn begins a new checkpoint if it is time. It reads the whole machine, a millisecond
-// with 1,000 containers, so it is for a moment at which nobody waits for an answer; only
-// where none comes Add does it.
+// Turn starts a new checkpoint if the current segment is long enough. It reads the whole machine,
+// which takes a millisecond with 1,000 containers, so call it when no request is waiting for an
+// answer; if it is never called, Add does it.
 func (r *Recorder) Turn(m *Machine, at time.Time) {
 	if len(r.new.events) >= r.max {
 		r.Rebase(m, at)
 	}
 }
 
-// Undo takes back the last Add: m has not taken the event.
+// Undo removes the event of the last Add, which m did not process.
 func (r *Recorder) Undo() {
 	if r.added {
 		r.new.events = r.new.events[:len(r.new.events)-1]
@@ -192,12 +192,12 @@ func (r *Recorder) Undo() {
 	}
 }
 
-// Rebase begins anew with what m holds. What was recorded before is kept for a while.
+// Rebase starts a new segment with the state of m. The previous segment is kept until the next one.
 func (r *Recorder) Rebase(m *Machine, at time.Time) {
 	r.old, r.new, r.added = r.new, segment{base: m.baseRecords(at)}, false
 }
 
-// Latest is the shortest record that brings an empty machine to where this one is.
+// Latest is the shortest record that brings an empty machine to the current state.
 func (r *Recorder) Latest() []Record { return r.new.appendTo(nil) }
 
 // Records returns what to replay on an empty machine of the same node.
@@ -225,7 +225,7 @@ func appendRecord(all []Record, e recorded) []Record {
 	return append(all, record)
 }
 
-// baseRecords brings an empty machine to where this one is.
+// baseRecords brings an empty machine to the current state.
 func (m *Machine) baseRecords(at time.Time) []Record {
 	var all []Record
 	events := []Event{Hardware{Online: m.topo.Online()}, NodeLabels{Labels: m.cfg.NodeLabels}}

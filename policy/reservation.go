@@ -7,18 +7,17 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Reservation is an allocation of a kind that this version does not know: a newer daemon
-// made it and was replaced by this one. Its CPUs stay its pod's until the pod is gone.
-// They are given to nobody else, best effort included, are never resized, and are saved
-// again as they were found.
+// Reservation is an allocation of a kind that this version does not know: a newer daemon made it
+// and was replaced by this one. Its CPUs stay with the pod until the pod is gone. No other pod gets
+// them, not even best effort; they are never resized, and are saved again unchanged.
 type Reservation struct {
 	Kind    string            `json:"kind"`
 	Entries []json.RawMessage `json:"entries"` // as the state file has them
 }
 
-// reserve leaves a pod that is new with what a newer daemon gave it. Everything else that
-// the pod asks for may be meant otherwise there, so nothing of it is read. CPUs that the
-// machine does not have, or that are taken, cannot be kept.
+// reserve leaves a new pod with what a newer daemon gave it. The meaning of everything else that
+// the pod asks for may have changed in that version, so it is not read. CPUs that the machine does
+// not have, or that are taken, cannot be kept.
 func (m *Machine) reserve(p *pod, r *Recovered) {
 	p.in = intent{class: LS, unmanaged: true, request: m.shared(&cpuallocator.Request{})}
 	if p.ref.QoS == BestEffort {
@@ -37,10 +36,10 @@ func (m *Machine) reserve(p *pod, r *Recovered) {
 	p.grant = &grant{cpus: cpus, reservation: r.Reservation}
 }
 
-// reserved says that a pod owns CPUs by a reservation.
+// reserved reports whether a pod owns CPUs by a reservation.
 func (p *pod) reserved() bool { return p.grant != nil && p.grant.reservation != nil }
 
-// allocated says that a pod owns CPUs that this machine gave it.
+// allocated reports whether a pod owns CPUs that this machine granted.
 func (p *pod) allocated() bool { return p.grant != nil && p.grant.reservation == nil }
 
 // keptReservation is what a pod must find again after a restart.

@@ -8,8 +8,8 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// placeShared binds an LS pod to the shared pool of NUMA nodes where something
-// says so; other LS pods run in the whole pool.
+// placeShared binds an LS pod to the shared pool of NUMA nodes if that is demanded; other LS pods
+// run in the whole pool.
 func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 	in := &p.in
 	if recovered != nil && p.isBoundBy(recovered) {
@@ -28,14 +28,15 @@ func (m *Machine) placeShared(p *pod, recovered *Recovered) *Refusal {
 	return nil
 }
 
-// isBoundBy says that what was found of an LS pod tells what it is bound to. A mask that was
-// found may be the pool's of then: it says something of a pod that asks to be bound.
+// isBoundBy reports whether what was found of an LS pod shows what it is bound to. A mask found in
+// the kernel may be that of the pool at that time, so it counts only for a pod that asks to be
+// bound.
 func (p *pod) isBoundBy(r *Recovered) bool {
 	asks := p.in.scheduled != nil || p.in.burst || p.in.bindNode
 	return r.BoundNode != nil && (asks || r.From != fromKernel)
 }
 
-// bindRecovered binds an LS pod where it was found to be bound, if that says anything and the
+// bindRecovered binds an LS pod to the nodes that it was found bound to, if these are known and the
 // pool has CPUs there.
 func (m *Machine) bindRecovered(p *pod, r *Recovered) bool {
 	if !p.isBoundBy(r) {
@@ -49,8 +50,8 @@ func (m *Machine) bindRecovered(p *pod, r *Recovered) bool {
 	return true
 }
 
-// bindFound binds LS pods to where they were found, once all pods that run are in their
-// places: only then the pools are what they were, and have CPUs there or have none.
+// bindFound binds LS pods to the nodes where they were found, once all running pods are placed:
+// only then are the pools complete, and it is known on which nodes they have CPUs.
 func (m *Machine) bindFound() {
 	var found []*pod
 	for _, p := range m.pods {
@@ -103,8 +104,8 @@ func (p *pod) bind(node int) {
 	p.nodes = &nodes
 }
 
-// bindScheduled binds to the nodes that a trusted scheduler chose. The CPUs are
-// those that the shared pool has there at any time.
+// bindScheduled binds a pod to the nodes that a trusted scheduler chose. It runs on the CPUs that
+// the shared pool has there at any time.
 func (m *Machine) bindScheduled(p *pod) *Refusal {
 	s := p.in.scheduled
 	for node := range s.nodes.All() {
@@ -127,11 +128,11 @@ type candidate struct {
 	id    int
 	cpus  int // in the shared pool
 	load  int64
-	worse int // what speaks against it before anything else
+	worse int // rank before load; lower is better
 }
 
-// candidates lists the NUMA nodes that an LS pod may be bound to: not those that
-// singleNUMANodeExclusive keeps it off, and with a demand only the devices'.
+// candidates lists the NUMA nodes that an LS pod may be bound to: without those that
+// singleNUMANodeExclusive forbids, and if the alignment is mandatory only those of the devices.
 func (m *Machine) candidates(p *pod, demand bool) []candidate {
 	hard, soft, _ := m.barsFor(p)
 	var list []candidate
@@ -153,7 +154,7 @@ func (m *Machine) candidates(p *pod, demand bool) []candidate {
 	return list
 }
 
-// bindBurst is ConstrainedBurst: the least loaded NUMA node whose shared pool
+// bindBurst implements ConstrainedBurst: it binds to the least loaded NUMA node whose shared pool
 // holds the pod's limit. Limits of several pods do not add up.
 func (m *Machine) bindBurst(p *pod) *Refusal {
 	if p.resources == nil {
@@ -180,8 +181,8 @@ func (m *Machine) bindBurst(p *pod) *Refusal {
 	return nil
 }
 
-// holdsBurst refuses a raised limit that the nodes of a ConstrainedBurst pod do not hold. A
-// limit that was held when it was set stays, however small the pool has become.
+// holdsBurst refuses to raise a limit above what the nodes of a ConstrainedBurst pod hold. A limit
+// that fitted when it was set stays, even if the pool has shrunk since.
 func (m *Machine) holdsBurst(p *pod, r Resources) *Refusal {
 	was := p.resources
 	if !p.in.burst || p.nodes == nil || was == nil || was.LimitMilli <= 0 {
@@ -199,8 +200,8 @@ func (m *Machine) holdsBurst(p *pod, r Resources) *Refusal {
 	return nil
 }
 
-// bindAligned binds to the best-fit NUMA node: the one whose shared pool has the
-// least room left that still holds the request. Requests do add up.
+// bindAligned binds to the best-fit NUMA node: the one whose shared pool has the least room left
+// that still holds the request. Unlike limits, requests add up.
 func (m *Machine) bindAligned(p *pod) *Refusal {
 	if p.resources == nil {
 		return nil
@@ -210,7 +211,7 @@ func (m *Machine) bindAligned(p *pod) *Refusal {
 	for i := range m.topo.Nodes() {
 		largest = max(largest, int64(m.topo.Nodes()[i].CPUs.Count())*1000)
 	}
-	// an empty machine would need them too
+	// it would need several nodes on an empty machine, too
 	several := p.in.request.Alignment == cpuallocator.AlignRestricted && want > largest
 	if d := p.devices; d != nil && d.Count() > 1 && !several {
 		return refuse(cpuallocator.TopologyAffinityError, "the pod's devices are on %s and %s allows one",
@@ -240,8 +241,8 @@ func (m *Machine) bindAligned(p *pod) *Refusal {
 	return nil
 }
 
-// boundLoad is the sum of requests of the pods bound to a NUMA node; a pod bound
-// to several counts with an equal share on each.
+// boundLoad is the sum of requests of the pods bound to a NUMA node; a pod bound to several counts
+// with an equal share on each.
 func (m *Machine) boundLoad(node int) int64 {
 	var sum int64
 	for _, p := range m.bound {
@@ -252,8 +253,8 @@ func (m *Machine) boundLoad(node int) int64 {
 	return sum
 }
 
-// rebind moves the pods of NUMA nodes whose shared pool became empty: an empty
-// cpuset would let them run anywhere, on exclusive CPUs too.
+// rebind moves pods off NUMA nodes whose shared pool became empty: an empty cpuset would allow them
+// on every CPU, including exclusive ones.
 func (m *Machine) rebind() {
 	if len(m.bound) == 0 {
 		return

@@ -9,36 +9,36 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Snapshot is the state of a node at one revision. It is never written to, so
-// any number of readers may hold it.
+// Snapshot is the state of a node at one revision. It is immutable, so any number of readers may
+// hold it.
 type Snapshot struct {
-	*Pools     // shared by snapshots between which no pool changed
+	*Pools     // shared by successive snapshots with equal pools
 	Rev        uint64
 	Topology   *topology.Topology
 	Containers []*ContainerView // by namespace, pod and name
 	Owners     []*OwnerView     // by UID and container
-	// Unannounced are the pods, by UID, that were found and never announced.
+	// Unannounced are the pods that were found but never announced, sorted by UID.
 	Unannounced []FoundPod
-	Powers      []PowersView          // pods that ask for more than their requests pay for
+	Powers      []PowersView          // pods that ask for powers
 	Waiting     []Waiting             // pods that wait for CPUs of their own, the oldest first
-	Short       []Shortage            // parts of the shared pool that have less than their pods request
-	Ledger      *Ledger               // what pods hold, for those who ask on the node's behalf
-	parts       map[PoolID]cpuset.Set // of the pools; shared by snapshots between which none changed
+	Short       []Shortage            // parts of the shared pool with fewer CPUs than their pods request
+	Ledger      *Ledger               // what pods hold, for the scheduler
+	parts       map[PoolID]cpuset.Set // CPUs of the parts of pools; shared by successive snapshots with equal parts
 }
 
-// OwnerView is a pod, or a container of one, with CPUs of its own. It owns them also while
-// no container runs, such as between two crashes.
+// OwnerView is a pod, or a container of one, with CPUs of its own. It owns them even while no
+// container runs, such as between two crashes.
 type OwnerView struct {
 	PodUID    string
 	Namespace string
 	Pod       string
 	Container string     // empty: the pod as a whole
-	CPUs      cpuset.Set // those that are on
-	// ByKubelet says that kubelet's static policy pinned the pod: to these CPUs, or to
-	// others that were taken, in place of which it has these from us.
+	CPUs      cpuset.Set // the online ones
+	// ByKubelet means that kubelet's static policy pinned the pod: to these CPUs, or to others that
+	// were taken, so that we replaced them by these.
 	ByKubelet bool
-	// Reservation is the kind of owner, where a newer version gave the CPUs by rules that
-	// this one does not know; empty for all others.
+	// Reservation is the kind of owner if a newer version gave the CPUs by rules that this one does
+	// not know; else empty.
 	Reservation string
 }
 
@@ -58,16 +58,16 @@ type ContainerView struct {
 	Shares     int64
 	CapMilli   int64 // 0: no cap
 	CapUntil   time.Time
-	MayCap     bool   // a cap may quiet it for others' sake
+	MayCap     bool   // it may be capped to protect other pods
 	QoS        QoS    // Kubernetes' own class of the pod
-	Cgroup     string // as the runtime has it; empty while unknown
-	BatchMilli int64  // what its pod requests of lent CPUs
+	Cgroup     string // as the runtime reports it; empty while unknown
+	BatchMilli int64  // its pod's request for lent CPUs
 	ByKubelet  bool   // kubelet owns its CPUs
-	Owner      string // the workload that made the pod, such as Deployment/web; empty while unknown
+	Owner      string // the workload that created the pod, such as Deployment/web; empty while unknown
 	Why        string
 }
 
-// CPUs is what a container may run on.
+// CPUs returns the CPUs that a container may run on.
 func (s *Snapshot) CPUs(c *ContainerView) cpuset.Set {
 	if c.Need.Own != nil {
 		return *c.Need.Own
@@ -78,7 +78,7 @@ func (s *Snapshot) CPUs(c *ContainerView) cpuset.Set {
 	return s.of(c.Need.Pool.Kind())
 }
 
-// MemsOf is which NUMA nodes' memory a container may use.
+// MemsOf returns the NUMA nodes whose memory a container may use.
 func (s *Snapshot) MemsOf(c *ContainerView) cpuset.Set {
 	if c.Mems != nil {
 		return *c.Mems
@@ -86,9 +86,8 @@ func (s *Snapshot) MemsOf(c *ContainerView) cpuset.Set {
 	return s.Topology.MemoryNodes()
 }
 
-// views keeps the list of container views in order, changing a copy only where
-// something changed: a step with a thousand containers costs one copy of
-// pointers.
+// views keeps the list of container views sorted and copies it only if something changed: a step
+// with a thousand containers costs one copy of pointers.
 type views struct {
 	list         []*ContainerView
 	touched      []*container
@@ -100,11 +99,11 @@ type views struct {
 	owners       []*OwnerView
 	current      *Snapshot
 
-	podsStale bool    // what pods request may be another sum
+	podsStale bool    // the sum of the pods' requests may have changed
 	rules     *Config // nil: changed
 	holdings  []Holding
 	booked    cpuset.Packed
-	boundSeen bool // pods were bound when holdings was made
+	boundSeen bool // pods were bound when holdings was built
 }
 
 func (v *views) touch(c *container) { v.touched = append(v.touched, c) }
@@ -119,8 +118,8 @@ func compareViews(a, b *ContainerView) int {
 		cmp.Compare(a.PodUID, b.PodUID))
 }
 
-// Snapshot returns the present state. It is made when it is asked for, so that
-// a step costs nothing while nothing reads it.
+// Snapshot returns the current state. It is built on demand, so that a step costs nothing while no
+// caller reads it.
 func (m *Machine) Snapshot() *Snapshot {
 	m.refreshViews()
 	return m.views.current
@@ -169,8 +168,8 @@ func (m *Machine) refreshViews() {
 		Ledger: ledger, parts: parts}
 }
 
-// ownerViews lists the owners, with the views of before for those that stayed as
-// they were: most do when one comes or goes.
+// ownerViews lists the owners. It reuses the previous views of unchanged owners: most do not change
+// when one arrives or ends.
 func (m *Machine) ownerViews(before []*OwnerView) []*OwnerView {
 	list := make([]*OwnerView, 0, len(m.exclusive)+len(m.kubelet.Entries))
 	add := func(p *pod, name string, cpus cpuset.Set) {

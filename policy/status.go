@@ -14,10 +14,10 @@ import (
 type scheduled struct {
 	cpus  cpuset.Set
 	nodes cpuset.Set    // NUMA node IDs
-	milli map[int]int64 // of CPU on a node, where the scheduler chose how much
+	milli map[int]int64 // CPU on a node, if the scheduler chose an amount
 }
 
-// resourceStatus is the annotation resource-status, the proposal's and the later one.
+// resourceStatus is the annotation resource-status, in the proposal's and the later format.
 type resourceStatus struct {
 	CPUSet      string `json:"cpuset"`
 	SharedPools []struct {
@@ -90,8 +90,7 @@ func (m *Machine) poolsIn(s *scheduled, status *resourceStatus, in *intent) *Ref
 	return nil
 }
 
-// nodesIn reads numaNodeResources. Resources other than CPU are the scheduler's
-// business.
+// nodesIn reads numaNodeResources. It ignores resources other than CPU.
 func (m *Machine) nodesIn(s *scheduled, status *resourceStatus) *Refusal {
 	for i, n := range status.NUMANodes {
 		if err := m.addNode(s, n.Node); err != nil {
@@ -170,8 +169,8 @@ func (m *Machine) onSocket(node, socket int) bool {
 	return false
 }
 
-// honour gives a pod the CPUs that a trusted scheduler chose, if that agrees with
-// what this node knows and demands.
+// honour gives a pod the CPUs that a trusted scheduler chose, if they fit the state and the rules
+// of this node.
 func (m *Machine) honour(h *holder, n int) (*grant, *Refusal) {
 	p, s := h.pod, h.pod.in.scheduled
 	if s.cpus.IsEmpty() {
@@ -205,19 +204,19 @@ func (m *Machine) honour(h *holder, n int) (*grant, *Refusal) {
 	return g, m.mayOwn(claim{holder: h}, g, cpuset.Set{})
 }
 
-// roundsUp says that a scheduler gave a pod that is rounded up the whole cores of its request.
+// roundsUp reports whether a scheduler gave a pod with smt: roundup the whole cores of its request.
 func (m *Machine) roundsUp(p *pod, cpus cpuset.Set, n int) bool {
 	given := cpus.Count()
 	return p.in.request.SMT == cpuallocator.SMTRoundUp && given > n && given < n+m.topo.ThreadsPerCore() &&
 		m.wholeCores(cpus)
 }
 
-// Status is the annotation that tells the node what it offered, for a node that trusts it;
-// empty where there is nothing to tell.
+// Status is the annotation that passes the offer to the node, for a node that trusts it; empty if
+// there is nothing to pass.
 func (o *Offer) Status() string {
 	switch {
 	case o.Containers != nil:
-		return "" // the annotation has no words for which of them has which
+		return "" // the annotation cannot assign CPUs to containers
 	case !o.CPUs.IsEmpty():
 		return fmt.Sprintf(`{"cpuset":%q}`, o.CPUs)
 	case o.Nodes.IsEmpty():
@@ -230,7 +229,7 @@ func (o *Offer) Status() string {
 	return `{"numaNodeResources":[` + strings.Join(nodes, ",") + `]}`
 }
 
-// whyTaken says of CPUs that cannot be given why that is so.
+// whyTaken explains why CPUs cannot be granted.
 func (m *Machine) whyTaken(h *holder, cpus cpuset.Set) string {
 	known, isolated, are := m.topo.Known().Or(m.topo.Offline()), cpus.And(m.topo.Isolated()), "are isolated"
 	if m.takesIsolated(h) {
@@ -259,7 +258,7 @@ func (m *Machine) whyTaken(h *holder, cpus cpuset.Set) string {
 	return strings.Join(parts, ", ")
 }
 
-// fits checks a scheduler's choice against what the pod or its node demands.
+// fits checks a scheduler's choice against the demands of the pod and its node.
 func (m *Machine) fits(p *pod, cpus cpuset.Set) *Refusal {
 	r := p.in.request
 	if r.Alignment == cpuallocator.AlignSingleNode {
@@ -290,8 +289,7 @@ func (m *Machine) fits(p *pod, cpus cpuset.Set) *Refusal {
 	return nil
 }
 
-// threadsOf is how many CPUs the cores of a set have if each of the set has a
-// core of its own.
+// threadsOf is the number of CPUs on the cores of a set, counted once for each CPU of the set.
 func (m *Machine) threadsOf(cpus cpuset.Set) int {
 	n := 0
 	for cpu := range cpus.All() {
@@ -302,8 +300,8 @@ func (m *Machine) threadsOf(cpus cpuset.Set) int {
 	return n
 }
 
-// honourNodes gives a pod CPUs of the NUMA nodes that a trusted scheduler chose,
-// on each as many as it chose.
+// honourNodes gives a pod CPUs on the NUMA nodes that a trusted scheduler chose, as many on each as
+// it chose.
 func (m *Machine) honourNodes(h *holder, n int) (*grant, *Refusal) {
 	p, s := h.pod, h.pod.in.scheduled
 	if s.milli == nil {
@@ -346,7 +344,7 @@ func (m *Machine) honourNodes(h *holder, n int) (*grant, *Refusal) {
 	return g, m.mayOwn(claim{holder: h}, g, cpuset.Set{})
 }
 
-// OfferIn is the offer in an annotation that Status made; false: there is none.
+// OfferIn parses an annotation that Status made; false: it holds no offer.
 func OfferIn(status string) (o Offer, ok bool) {
 	var s resourceStatus
 	p := Pod{Annotations: map[string]string{AnnStatus: status}}

@@ -6,22 +6,22 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// verdict is what judge found out about an event and commit carries out. Until commit
-// nothing of the machine has changed, so a refusal has nothing to undo.
+// verdict is the result of judge, which commit applies. Nothing in the machine changes before
+// commit, so a refusal has nothing to undo.
 type verdict struct {
-	pod *pod // the subject; nil: none that is known
-	// enters says that the pod is new and not in the machine yet.
+	pod *pod // the subject; nil: no known pod
+	// enters means that the pod is new and not in the machine yet.
 	enters bool
-	// view is the machine that the pod was judged on, nil for the machine itself: what
-	// kubelet booked for a pod that we place does not count there.
+	// view is the machine on which the pod was judged, nil for the machine itself. In a view,
+	// kubelet's bookings for a pod that we place do not count.
 	view      *Machine
 	notices   []Notice
 	resources *Resources // new sums of the pod
-	asked     Quota      // what kubelet wrote for the pod; not known: as before
-	resize    resize     // what the container becomes
-	grant     *grant     // what the holder owns from now on; nil: as before
+	asked     Quota      // the quota that kubelet wrote for the pod; unknown: unchanged
+	resize    resize     // the container's state after the update
+	grant     *grant     // what the holder owns from now on; nil: unchanged
 	holder    *holder    // the pod, or a container of it
-	runs      bool       // the container runs already, and was not told of
+	runs      bool       // the container was found running, and was not announced
 	degraded  *Refusal   // why it loses its place
 
 	topo *topology.Topology
@@ -29,9 +29,9 @@ type verdict struct {
 	cap  Cap
 }
 
-// Step takes one event and returns what has to be enforced because of it. The
-// order is: pools that shrink, the subject, what else changed, pools that grow.
-// On an error the machine is unchanged; the error is a *Refusal.
+// Step processes one event and returns what has to be enforced because of it, in this order: pools
+// that shrink, the subject, other changes, pools that grow. On an error the machine is unchanged;
+// the error is a *Refusal.
 func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	m.out, m.news = nil, false
 	var v verdict
@@ -62,8 +62,8 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	return m.out, nil
 }
 
-// judge finds out what an event means, or refuses it. It changes nothing but the verdict;
-// events that it does not name are never refused.
+// judge evaluates an event, or refuses it. It changes only the verdict. Events without a case here
+// are never refused.
 func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 	var err *Refusal
 	switch e := e.(type) {
@@ -73,7 +73,7 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 		err = m.judgePodResize(v, e)
 	case ContainerCreate:
 		if err = m.judgePod(v, &e.Pod, m.cfg.Degrade); err == nil && (v.pod.unread || v.pod.owns()) {
-			err = m.refuseUnread() // its CPUs are not cleared of others while nothing is written
+			err = m.refuseUnread() // nothing is written meanwhile: others would stay on its CPUs
 		}
 		if err == nil {
 			err = m.judgeContainer(v, &e.Container, m.cfg.Degrade)
@@ -102,7 +102,7 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 	return nil
 }
 
-// commit changes the machine as judge found. It cannot refuse.
+// commit applies the verdict. It cannot refuse.
 func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 	switch e := e.(type) {
 	case PodRun:
@@ -153,7 +153,7 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 	}
 }
 
-// subject is the pod whose request an event may raise; nil where it raises none.
+// subject is the pod whose request an event may raise; nil if there is none.
 func (m *Machine) subject(e Event, v *verdict) *pod {
 	switch e := e.(type) {
 	case PodRun, ContainerCreate:
@@ -170,7 +170,7 @@ func (m *Machine) subject(e Event, v *verdict) *pod {
 	return nil
 }
 
-// on is the machine that the verdict is found on.
+// on is the machine on which the verdict is reached.
 func (v *verdict) on(m *Machine) *Machine {
 	if v.view != nil {
 		return v.view
@@ -178,7 +178,7 @@ func (v *verdict) on(m *Machine) *Machine {
 	return m
 }
 
-// note leaves a notice about the pod to commit.
+// note adds a notice about the pod, which commit publishes.
 func (v *verdict) note(reason, format string, args ...any) {
 	v.notices = append(v.notices, noticeOf(v.pod, reason, format, args...))
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// synchronize makes the machine's pods and containers those that run. Pods that
-// are known keep what they have: the runtime's view of them is older than ours.
-// Pods that are new take over what they were found to own, then the others are
-// allocated in order of creation; those that do not fit stay shared.
+// synchronize replaces the machine's pods and containers by those that run. Known pods keep what
+// they have: the runtime's view of them is older than ours. New pods take over what they were found
+// to own; then the others are allocated in order of creation, and those that do not fit stay
+// shared.
 func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	pods := slices.SortedStableFunc(slices.Values(e.Pods), func(a, b Pod) int {
 		return cmp.Or(cmp.Compare(turn(a.Recovered), turn(b.Recovered)), a.CreatedAt.Compare(b.CreatedAt),
@@ -19,8 +19,8 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	})
 	m.forgetAbsent(pods, e.Containers)
 	for _, p := range pods {
-		// What runs already comes before what kubelet booked: until the owners are
-		// back in their places, no booking of a pod that is here takes CPUs away.
+		// Running pods take precedence over kubelet's bookings: until the owners have their CPUs
+		// again, a booking of a pod on this node takes none away.
 		if m.pods[p.UID] == nil {
 			m.overrule(p.UID)
 		}
@@ -67,14 +67,14 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	}
 }
 
-// named is a container of a pod, whichever of its runs.
+// named is a container of a pod, across restarts.
 type named struct {
 	pod  *pod
 	name string
 }
 
-// newest are the last runs in a list that is sorted by age. One that was restarted says
-// nothing of its pod any more.
+// newest are the last runs in a list that is sorted by age. Earlier runs no longer show anything
+// about the pod.
 func (m *Machine) newest(containers []Container) map[named]*Container {
 	last := make(map[named]*Container, len(containers))
 	for i := range containers {
@@ -84,15 +84,15 @@ func (m *Machine) newest(containers []Container) map[named]*Container {
 	return last
 }
 
-// comesLate says that a pod found running requests CPUs of the shared pool, and that the
-// owners before it were given theirs without knowing of it.
+// comesLate reports whether a pod found running requests CPUs of the shared pool that were not
+// counted when the owners before it got theirs.
 func (m *Machine) comesLate(p *pod, r *Recovered) bool {
 	return p.in.class != SYSTEM && !p.kubelet && (r == nil || r.From != fromState) && m.requestedFrom(p) > 0
 }
 
-// turn is when a pod is placed: first those whose CPUs may not be chosen anew, then those
-// that owned something, then the others. A mask in the kernel may be a pool's, so what nothing
-// else tells of comes after what was recorded or stored.
+// turn orders the placement of pods: first those whose CPUs cannot be chosen again, then those that
+// owned something, then the others. A mask in the kernel may be a pool's, so a pod known only by
+// its mask comes after those that were recorded or stored.
 func turn(r *Recovered) int {
 	switch {
 	case r == nil:
@@ -128,8 +128,8 @@ func (m *Machine) forgetAbsent(pods []Pod, containers []Container) {
 	}
 }
 
-// Checkpoint returns the event that makes an empty machine, with the same
-// configuration, into one with the same allocations.
+// Checkpoint returns the event that gives an empty machine with the same configuration the same
+// allocations.
 func (m *Machine) Checkpoint() Synchronized {
 	var s Synchronized
 	for _, p := range ordered(m.pods) {
@@ -143,7 +143,7 @@ func (m *Machine) Checkpoint() Synchronized {
 	return s
 }
 
-// input is the pod as an event with one of its sandboxes has it, inputs its containers.
+// input is the pod in the form of an event with one of its sandboxes; inputs are its containers.
 func (p *pod) input(sandbox string) Pod {
 	in := Pod{
 		UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
@@ -170,10 +170,10 @@ func (p *pod) inputs() []Container {
 	return list
 }
 
-// fromState is where an allocation was found that we recorded ourselves.
+// fromState is the source of an allocation that we recorded ourselves.
 const fromState = "state file"
 
-// fromKernel is where one was found that nothing but a cgroup's mask tells of.
+// fromKernel is the source of an allocation that is known only by a cgroup's mask.
 const fromKernel = "kernel"
 
 // recoverable is what a pod must find again after a restart.
@@ -205,12 +205,12 @@ func (p *pod) recoverable() *Recovered {
 	}
 	if r.CPUs == nil && r.BoundNode == nil && r.Degraded == "" && !r.Several && r.Since.IsZero() && r.Owners == nil &&
 		p.holders == nil && len(p.narrowed) == 0 {
-		return nil // a pod whose containers are yet to get CPUs is recorded: it was there when others were given theirs
+		return nil // else it is recorded even without CPUs: it was counted when others got theirs
 	}
 	return &r
 }
 
-// owning notes what a grant consists of; nil: there is none.
+// owning records what a grant consists of; nil: there is none.
 func (r *Recovered) owning(g *grant, reasons string) {
 	if g == nil {
 		return
@@ -219,7 +219,7 @@ func (r *Recovered) owning(g *grant, reasons string) {
 	r.LostNodes = g.lost
 }
 
-// heldByName lists those containers of a pod that own CPUs, or were refused some.
+// heldByName lists the containers of a pod that own CPUs, or were refused them.
 func (p *pod) heldByName() []*holder {
 	var list []*holder
 	for _, name := range sortedKeys(p.holders) {

@@ -8,12 +8,12 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// takeBack returns to the shared pool what its pods request and somebody has beyond a
-// request: CPUs that owners were rounded up to, then siblings kept idle, of the youngest
-// owner first and no more than is needed. Required isolation keeps its siblings.
+// takeBack returns CPUs that owners have beyond their requests to the shared pool, if its pods
+// request them: CPUs from rounding up, then siblings kept idle; the youngest owner's first, and no
+// more than needed. Siblings of required isolation are not taken.
 func (m *Machine) takeBack() {
 	if !m.hasDonor() {
-		return // without a look at every pod, which each step would pay for
+		return // this check avoids visiting every pod in every step
 	}
 	shared := m.pools.Shared
 	returned := map[*holder]cpuset.Set{}
@@ -47,7 +47,7 @@ func (m *Machine) takeBack() {
 	}
 }
 
-// hasDonor says whether any owner has CPUs beyond its request, or siblings kept idle.
+// hasDonor reports whether any owner has CPUs beyond its request, or siblings kept idle.
 func (m *Machine) hasDonor() bool {
 	if !m.owned.withheld.IsEmpty() {
 		return true
@@ -60,7 +60,7 @@ func (m *Machine) hasDonor() bool {
 	return false
 }
 
-// donor finds the next CPU to take back among some, and whose it is.
+// donor finds the next CPU to take back among some CPUs, and its owner.
 func (m *Machine) donor(among cpuset.Set) (*holder, int) {
 	among = among.And(m.shareable()).Minus(m.cfg.reserved())
 	owners := orderedHolders(m.exclusive)
@@ -83,7 +83,8 @@ func (m *Machine) donor(among cpuset.Set) (*holder, int) {
 	return nil, 0
 }
 
-// surplus is how many CPUs an owner has because its request was rounded up to whole cores.
+// surplus is the number of CPUs that an owner has because its request was rounded up to whole
+// cores.
 func (m *Machine) surplus(h *holder) int {
 	if h.grant.request.SMT != cpuallocator.SMTRoundUp {
 		return 0
@@ -92,7 +93,7 @@ func (m *Machine) surplus(h *holder) int {
 	return h.grant.cpus.CountAnd(&online) - h.grant.request.CPUs
 }
 
-// withdraw takes a CPU out of a grant, which others may hold: they keep the old one.
+// withdraw takes a CPU out of a copy of a grant: readers may hold the old one.
 func (m *Machine) withdraw(h *holder, cpu int) {
 	g := *h.grant
 	g.cpus.Remove(cpu)
@@ -102,8 +103,8 @@ func (m *Machine) withdraw(h *holder, cpu int) {
 	m.own(h)
 }
 
-// keepsIsolation refuses a pod of the shared pool whose request only siblings kept idle
-// could meet, where isolation is required: it waits. requested is what it requests there.
+// keepsIsolation refuses a pod of the shared pool if only siblings kept idle by required isolation
+// could meet its request: the pod waits. requested is its request there.
 func (m *Machine) keepsIsolation(p *pod, requested int64) *Refusal {
 	if !m.cfg.Allocation.SMTRequired || requested <= 0 || m.owned.withheld.IsEmpty() {
 		return nil

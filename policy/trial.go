@@ -8,27 +8,27 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Trial answers what a node would answer to a new pod, without the node: it is the machine
-// of nodes of one hardware and with the same rules, and takes on what any of them holds. It
-// serves one goroutine.
+// Trial computes what a node would decide about a new pod, without the node: it is the machine of
+// all nodes with the same hardware and rules, and loads the holdings of any of them. It serves one
+// goroutine.
 //
 //	t, err := policy.NewTrial(hardware, rules)
 //	a, refusal := t.Applicant(&pod)
 //	refusal = t.Judge(a, policy.Standing{Ledger: ledger, SharedMilli: requested}, &offer)
 type Trial struct {
 	m      *Machine
-	slots  []*slot // the first used of them are in the machine
+	slots  []*slot // the first `used` of them are in the machine
 	used   int
-	plain  [3]*slot // the owners that nothing tells apart, by exclusive policy
-	shared *pod     // all that run in the shared pool
+	plain  [3]*slot // owners that need not be distinguished, by exclusive policy
+	shared *pod     // stands for all pods in the shared pool
 	pod    pod      // the applicant
 	booked map[string]cpuset.Set
 	one    [1]*holder
-	alone  bool // rules look at owners one by one
+	alone  bool // the rules need each owner by itself
 }
 
-// slot is a pod of a ledger with what its pointers point to, or the holder of one more
-// container of the pod before.
+// slot is a pod of a ledger with the values that its pointers refer to, or the holder of another
+// container of the previous pod.
 type slot struct {
 	pod
 	named     map[string]*holder
@@ -37,7 +37,7 @@ type slot struct {
 	requested Resources
 }
 
-// NewTrial makes a trial of such nodes.
+// NewTrial makes a trial of nodes with this hardware and these rules.
 func NewTrial(t *topology.Topology, rules Config) (*Trial, error) {
 	m, err := New(t, rules)
 	if err != nil {
@@ -46,7 +46,7 @@ func NewTrial(t *topology.Topology, rules Config) (*Trial, error) {
 	return newTrial(m), nil
 }
 
-// Clone makes another one, for another goroutine.
+// Clone makes another trial, for another goroutine.
 func (t *Trial) Clone() *Trial {
 	m := *t.m
 	m.alloc = m.alloc.Clone()
@@ -60,7 +60,7 @@ func newTrial(m *Machine) *Trial {
 		booked: map[string]cpuset.Set{}}
 	t.shared.in.class, t.shared.resources = LS, &Resources{}
 	for policy, p := range t.plain {
-		p.ref.UID = "plain" + string('0'+rune(policy)) // no UID of Kubernetes is so short
+		p.ref.UID = "plain" + string('0'+rune(policy)) // Kubernetes has no UID this short
 	}
 	m.scratch = &grant{}
 	t.alone = len(m.cfg.Authority.MaxCPUs) > 0 || m.cfg.Allocation.SMTRequired
@@ -75,20 +75,20 @@ func newSlot() *slot {
 	return s
 }
 
-// Applicant is a pod that asks for a place, as nodes with the same rules read it.
+// Applicant is a pod that asks for a place, read by the rules of a group of nodes.
 type Applicant struct {
 	pod pod
-	// rivals says that the answer depends on each pod's NUMA nodes.
+	// rivals means that the answer depends on the NUMA nodes of each pod.
 	rivals bool
 }
 
-// Owns says that the pod asks for CPUs of its own.
+// Owns reports whether the pod asks for CPUs of its own.
 func (a *Applicant) Owns() bool { return a.pod.in.exclusive() }
 
-// TakesIsolated says that these are to be of those that the kernel isolates.
+// TakesIsolated reports whether its CPUs must be ones that the kernel isolates.
 func (a *Applicant) TakesIsolated() bool { return a.pod.in.isolated }
 
-// CPUs is how many it asks for, in whole ones; 0 for a pod that owns none.
+// CPUs is the number of whole CPUs that it asks for; 0 for a pod that owns none.
 func (a *Applicant) CPUs() int {
 	if !a.Owns() || a.pod.resources == nil {
 		return 0
@@ -105,11 +105,11 @@ func (a *Applicant) CPUs() int {
 	return int(min(max(a.pod.resources.RequestMilli, 0)/1000, cpuset.MaxCPUs+1))
 }
 
-// Binds says that it will be held to the shared pool of some NUMA nodes.
+// Binds reports whether it will be bound to the shared pool of some NUMA nodes.
 func (a *Applicant) Binds() bool { return a.pod.in.burst || a.pod.in.bindNode }
 
-// Applicant reads a pod's wish by the rules. What a tenant wrote into resource-status does
-// not count: that annotation is what comes of a trial.
+// Applicant reads a pod's wish by the rules. A tenant's own resource-status does not count: that
+// annotation is the result of a trial.
 func (t *Trial) Applicant(in *Pod) (*Applicant, *Refusal) {
 	asked := *in
 	asked.Annotations = make(map[string]string, len(in.Annotations))
@@ -127,30 +127,29 @@ func (t *Trial) Applicant(in *Pod) (*Applicant, *Refusal) {
 	return a, nil
 }
 
-// Standing is how things stand on a node.
+// Standing is the current state of a node.
 type Standing struct {
 	Ledger *Ledger
-	// More is held by pods that the ledger does not have yet.
+	// More are holdings of pods that the ledger does not list yet.
 	More []Holding
 	// Without are the UIDs of pods that count as gone.
 	Without []string
-	// SharedMilli takes the place of the ledger's.
+	// SharedMilli replaces the ledger's.
 	SharedMilli int64
-	// Sums are those of Ledger and More, where the applicant and Without hold nothing of them;
-	// nil: they are added up each time.
+	// Sums are those of Ledger and More, if the applicant and Without hold nothing in them; nil:
+	// they are added up each time.
 	Sums *Sums
 }
 
-// Sums are what holdings come to where nothing tells them apart but how others are to keep
-// off them: what most pods are judged by.
+// Sums are the totals of holdings by exclusive policy, which is all that most pods are judged by.
 type Sums struct {
 	owned [3]struct{ cpus, withheld cpuset.Packed } // by exclusive policy
-	// kubelet is what its static policy pinned.
+	// kubelet are the CPUs that its static policy pinned.
 	kubelet cpuset.Packed
-	each    bool // they have to be looked at one by one
+	each    bool // the totals are not enough: holdings have to be visited one by one
 }
 
-// SumsOf adds holdings up.
+// SumsOf adds up holdings.
 func SumsOf(lists ...[]Holding) (sums Sums) {
 	var cpus, withheld [3]cpuset.Set
 	var kubelet cpuset.Set
@@ -177,15 +176,14 @@ func SumsOf(lists ...[]Holding) (sums Sums) {
 // Offer is the place that a node would give.
 type Offer struct {
 	CPUs, Withheld cpuset.Set
-	// Containers are those of the pod that own CPUs of their own; CPUs and Withheld are all
-	// of theirs.
+	// Containers are the containers of the pod that own CPUs; CPUs and Withheld are the totals.
 	Containers []Owned
 	Nodes      cpuset.Set // NUMA node IDs that a pod of the shared pool is bound to
 }
 
-// Judge asks for a pod's place on a node, in the way in which that node will decide. A node
-// that degrades pods (admission.mode) takes what is refused here, without CPUs of its own or
-// into a shared pool that is too small for it.
+// Judge finds a pod's place on a node by the same rules as that node. A node that degrades pods
+// (admission.mode) accepts what is refused here, without CPUs of its own or into a shared pool that
+// is too small for it.
 func (t *Trial) Judge(a *Applicant, s Standing, o *Offer) *Refusal {
 	if s.Ledger.Unread && a.Owns() {
 		return refuse(Busy, "it is still being read there what pods own that ran before")
@@ -226,9 +224,9 @@ func (t *Trial) Judge(a *Applicant, s Standing, o *Offer) *Refusal {
 	return nil
 }
 
-// keepsPromises refuses to bind the applicant where a pod that is on its way to CPUs would be
-// refused if the applicant came first: a node knows no such pods, and binds by limits that do
-// not add up.
+// keepsPromises refuses to bind the applicant if a pod that was scheduled but has not arrived would
+// then be refused, should the applicant arrive first. The node does not know of such pods, and
+// binds by limits, which do not add up.
 func (t *Trial) keepsPromises(s *Standing) *Refusal {
 	p, m := &t.pod, t.m
 	if p.nodes == nil {
@@ -249,8 +247,8 @@ func (t *Trial) keepsPromises(s *Standing) *Refusal {
 	return nil
 }
 
-// Accept is what a pod holds that a scheduler gave CPUs before, as its annotation says: what
-// is withheld for it, and how others are to keep off, follow from its wish.
+// Accept returns the holding of a pod that a scheduler gave CPUs before, as its annotation says.
+// The CPUs withheld for it and its exclusive policy follow from its wish.
 func (t *Trial) Accept(a *Applicant, s Standing, o Offer) Holding {
 	t.load(a, &s)
 	t.pod = a.pod
@@ -261,7 +259,7 @@ func (t *Trial) Accept(a *Applicant, s Standing, o Offer) Holding {
 	return a.Holding(&o)
 }
 
-// Holding is what the pod holds once it has what was offered.
+// Holding is what the pod holds once it has the offer.
 func (a *Applicant) Holding(o *Offer) Holding {
 	h := a.pod.heldBy()
 	h.CPUs, h.Withheld, h.Nodes = o.CPUs.Pack(), o.Withheld.Pack(), o.Nodes.Pack()
@@ -273,7 +271,7 @@ func (a *Applicant) Holding(o *Offer) Holding {
 	return h
 }
 
-// load puts what is held into the machine.
+// load enters the holdings into the machine.
 func (t *Trial) load(a *Applicant, s *Standing) {
 	m := t.m
 	clear(m.pods)
@@ -308,8 +306,8 @@ func (t *Trial) load(a *Applicant, s *Standing) {
 	}
 }
 
-// takeOver takes on what is held, pod by pod, and says what those that are bound request. What
-// kubelet pinned goes into booked.
+// takeOver enters the holdings pod by pod, and returns what the bound pods request. CPUs that
+// kubelet pinned are added to booked.
 func (t *Trial) takeOver(a *Applicant, s *Standing, booked *cpuset.Set) (bound int64) {
 	for _, p := range t.plain {
 		p.own.cpus, p.own.withheld = cpuset.Set{}, cpuset.Set{}
@@ -346,7 +344,7 @@ func someApart(list []Holding) bool {
 	return false
 }
 
-// enter makes a pod of what is held.
+// enter makes a pod of a holding.
 func (t *Trial) enter(h *Holding) {
 	if t.used == len(t.slots) {
 		t.slots = append(t.slots, newSlot())
@@ -379,8 +377,8 @@ func (t *Trial) enter(h *Holding) {
 	}
 }
 
-// isNamed makes the holder of a slot that of a container: of the pod in which others of its
-// containers own CPUs, if that is there.
+// isNamed turns the holder of a slot into that of a container: of the pod p, in which other
+// containers own CPUs, or of its own if p is nil.
 func (s *slot) isNamed(p *pod) {
 	if p == nil {
 		p = &s.pod

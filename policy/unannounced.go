@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// FoundPod is a pod whose cgroup was found although no event named it. Nothing is
-// known of it but its place in kubelet's hierarchy.
+// FoundPod is a pod whose cgroup was found although no event announced it. Only its place in
+// kubelet's hierarchy is known.
 type FoundPod struct {
 	UID        string `json:"uid"`
 	CgroupPath string `json:"cgroupPath"`
 	QoS        QoS    `json:"qos"`
 	// Containers are the paths of the cgroups in it.
 	Containers []string `json:"containers,omitempty"`
-	// Masked says that it is kept off the CPUs that others own.
+	// Masked means that it is kept off owned CPUs.
 	Masked bool `json:"masked,omitempty"`
 }
 
-// Unannounced is every pod on the node, by UID, that was found and not announced.
+// Unannounced lists all pods on the node, by UID, that were found and not announced.
 type Unannounced struct {
 	Pods []FoundPod `json:"pods"`
 }
 
 func (Unannounced) event() {}
 
-// SetUnannounced is the desired state of a pod that was never announced: it runs in
-// a pool, as a shared pod does. DropUnannounced says that it is left alone from now on.
+// SetUnannounced is the desired state of a pod that was never announced: it runs in a pool, as a
+// shared pod does. DropUnannounced means that it is no longer managed.
 type SetUnannounced struct {
 	Pod  FoundPod
 	Need Need
@@ -67,7 +67,7 @@ func (m *Machine) unannounced(e Unannounced) {
 	m.views.foundStale, m.news = true, true
 }
 
-// aboutFound is the sentence about pods that were found, by path.
+// aboutFound is the notice about pods that were found, by path.
 func (m *Machine) aboutFound(paths []string) string {
 	slices.Sort(paths)
 	all, more := count(len(paths), "pod"), ""
@@ -82,8 +82,8 @@ func (m *Machine) aboutFound(paths []string) string {
 		all, strings.Join(paths, ", "), more, what)
 }
 
-// decideFound masks a pod or leaves it alone. Kubelet's static policy gives containers
-// masks of their own: with the shared pool around them they would have no CPU left.
+// decideFound masks a found pod or leaves it alone. With kubelet's static policy, containers have
+// masks of their own: if the pod were confined to the shared pool, they would have no CPU left.
 func (m *Machine) decideFound(uid string) {
 	p := m.found[uid]
 	mask := m.cfg.MaskUnannounced && len(m.entriesOf(uid)) == 0
@@ -101,7 +101,7 @@ func (m *Machine) decideFound(uid string) {
 	}
 }
 
-// decideAllFound follows a change of what decides about them.
+// decideAllFound decides all found pods again.
 func (m *Machine) decideAllFound() {
 	for _, uid := range sortedKeys(m.found) {
 		m.decideFound(uid)
@@ -109,7 +109,7 @@ func (m *Machine) decideAllFound() {
 	}
 }
 
-// forgetFound is for a pod that ended, or that is announced after all.
+// forgetFound drops a found pod that ended, or that was announced in the meantime.
 func (m *Machine) forgetFound(uid string) {
 	p := m.found[uid]
 	if p == nil {
@@ -122,7 +122,7 @@ func (m *Machine) forgetFound(uid string) {
 	m.views.foundStale, m.news = true, true
 }
 
-// foundPods lists them by UID.
+// foundPods lists the found pods by UID.
 func (m *Machine) foundPods() []FoundPod {
 	list := make([]FoundPod, 0, len(m.found))
 	for _, uid := range sortedKeys(m.found) {

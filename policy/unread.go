@@ -12,41 +12,40 @@ type Corrected struct {
 	Containers []ContainerCorrection `json:"containers,omitempty"`
 }
 
-// Correction is what one pod was found to own or to be bound to; Recovered is nil
-// where nothing was found.
+// Correction is what one pod was found to own or to be bound to; Recovered is nil if nothing was
+// found.
 type Correction struct {
 	UID       string     `json:"uid"`
 	Recovered *Recovered `json:"recovered,omitempty"`
 }
 
-// ContainerCorrection is what kubelet was found to have asked for of one container. It
-// counts where the quota is still the one that the Synchronized took it for.
+// ContainerCorrection is what kubelet was found to have requested for one container. It applies
+// only while the quota is still the one that the Synchronized assumed.
 type ContainerCorrection struct {
 	ID         string `json:"id"`
 	Was        Quota  `json:"was"`
 	LimitMilli int64  `json:"limitMilli"`
 	Asked      Asked  `json:"asked"`
-	// StoredLimits is what the runtime may store of ours, as in Container.
+	// StoredLimits are the limits of ours that the runtime may store, as in Container.
 	StoredLimits []int64 `json:"storedLimits,omitzero"`
 }
 
 func (Corrected) event() {}
 
-// Busy refuses what can be done a moment later: kubelet tries again.
+// Busy is the code of a refusal that is only temporary: kubelet tries again.
 const Busy Code = "Busy"
 
-// Unread counts the pods that ask to own CPUs and of which it is not known yet what
-// they have. Until it is, they stay where they are and nobody is given CPUs of its own:
-// an unread pod may run anywhere.
+// Unread counts the pods that ask to own CPUs and whose cgroups have not been read. Until then they
+// stay where they are and no pod is granted CPUs: an unread pod may run on any CPU.
 func (m *Machine) Unread() int { return len(m.unread) }
 
-// UnreadUIDs lists them.
+// UnreadUIDs lists the unread pods.
 func (m *Machine) UnreadUIDs() []string { return slices.Sorted(maps.Keys(m.unread)) }
 
-// IsUnread says that a pod is one of them.
+// IsUnread reports whether a pod is unread.
 func (m *Machine) IsUnread(uid string) bool { return m.unread[uid] != nil }
 
-// refuseUnread refuses to give CPUs while somebody unread may hold them.
+// refuseUnread refuses to grant CPUs while an unread pod may hold them.
 func (m *Machine) refuseUnread() *Refusal {
 	n := m.unreadPods()
 	if n == 0 {
@@ -56,8 +55,8 @@ func (m *Machine) refuseUnread() *Refusal {
 		"it is tried again", count(n, "pod"))
 }
 
-// correct enters what was read. Pods that were found to own something come before
-// those that get new CPUs, which are placed in order of creation.
+// correct enters what was read. Pods that were found to own something come before pods that get new
+// CPUs, which are placed in order of creation.
 func (m *Machine) correct(e Corrected) {
 	list := slices.Clone(e.Pods)
 	slices.SortStableFunc(list, func(a, b Correction) int {
@@ -71,7 +70,7 @@ func (m *Machine) correct(e Corrected) {
 		return byAge(p, q)
 	})
 	for i := range list {
-		// They are read, all of them, before the first is placed.
+		// All of them count as read before the first is placed.
 		if p := m.pods[list[i].UID]; p != nil && p.unread {
 			delete(m.unread, p.ref.UID)
 		}
@@ -94,7 +93,7 @@ func (m *Machine) correct(e Corrected) {
 		m.correctContainer(&e.Containers[i])
 	}
 	if late {
-		m.takeBack() // for pods that came while it was not known what these have
+		m.takeBack() // for pods that were placed before these were read
 	}
 }
 
@@ -116,15 +115,15 @@ func (m *Machine) correctContainer(in *ContainerCorrection) {
 	}
 }
 
-// judgeRunning looks at a pod that runs: what would be refused is degraded. One that asks
-// for CPUs while others are unread waits until they are read, and stays where it is.
+// judgeRunning judges a running pod: it is degraded where a new pod would be refused. A pod that
+// asks for CPUs while others are unread waits until they are read, and stays where it is.
 func (m *Machine) judgeRunning(v *verdict, in *Pod) {
 	if m.judgePod(v, in, true) != nil {
 		v.pod.unread, v.pod.waits = true, true
 	}
 }
 
-// admitWaiting places the pods that waited, the oldest first, when nothing is unread any more.
+// admitWaiting places the pods that waited, the oldest first, once no pod is unread.
 func (m *Machine) admitWaiting() {
 	if len(m.unread) == 0 || m.unreadPods() > 0 {
 		return
@@ -134,7 +133,7 @@ func (m *Machine) admitWaiting() {
 	}
 }
 
-// unreadPods counts those of m.unread that do not merely wait for the others.
+// unreadPods counts the pods in m.unread that do not merely wait for others.
 func (m *Machine) unreadPods() int {
 	n := 0
 	for _, p := range m.unread {
@@ -145,7 +144,7 @@ func (m *Machine) unreadPods() int {
 	return n
 }
 
-// enterRead enters an unread pod anew, now that it is known what it has.
+// enterRead enters an unread pod again, now that it is known what it has.
 func (m *Machine) enterRead(old *pod, r *Recovered) {
 	in := old.input(old.sandboxes[0])
 	in.Unread, in.Recovered = false, r
@@ -180,8 +179,8 @@ func (m *Machine) enterRead(old *pod, r *Recovered) {
 	}
 }
 
-// correctKnown follows the kernel where it says something else than the record. CPUs
-// that others own stay theirs.
+// correctKnown follows the kernel if it differs from the record. CPUs that other pods own stay
+// theirs.
 func (m *Machine) correctKnown(p *pod, r *Recovered) {
 	switch {
 	case p.reserved():

@@ -7,8 +7,8 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// PoolID names a pool in decisions: "shared", or "shared@0,2" for what the shared pool
-// has on these NUMA nodes.
+// PoolID names a pool in decisions: "shared", or "shared@0,2" for the part of the shared pool on
+// these NUMA nodes.
 type PoolID string
 
 // ID is the name of a whole pool.
@@ -17,7 +17,7 @@ func (k PoolKind) ID() PoolID { return PoolID(k) }
 // on is the name of the part of a pool that lies on NUMA nodes.
 func (k PoolKind) on(nodes *cpuset.Set) PoolID { return PoolID(string(k) + "@" + nodes.String()) }
 
-// Kind is the pool that this is, or is a part of.
+// Kind is the pool itself, or the pool that this is a part of.
 func (id PoolID) Kind() PoolKind {
 	kind, _, _ := strings.Cut(string(id), "@")
 	return PoolKind(kind)
@@ -29,7 +29,7 @@ func (id PoolID) isPart() bool { return strings.Contains(string(id), "@") }
 type usedPool struct {
 	id    PoolID
 	nodes *cpuset.Set // NUMA node IDs; nil: the whole pool
-	// members counts the pods in it. A whole pool has one more: kubelet's slices.
+	// members counts the pods in it. A whole pool counts one more, for kubelet's slices.
 	members int
 	cpus    cpuset.Set
 	quota   int64 // thousandths of a CPU; 0: none
@@ -39,7 +39,7 @@ type usedPool struct {
 // usedPools holds the whole pools, then the parts in the order of their first use.
 type usedPools struct {
 	list  []*usedPool
-	stale bool // one may have to be dropped
+	stale bool // a pool may have to be dropped
 }
 
 func newUsedPools() usedPools {
@@ -59,7 +59,7 @@ func (u *usedPools) find(id PoolID) *usedPool {
 	return nil
 }
 
-// parts is what the parts of pools have; nil: there are none.
+// parts are the CPUs of the parts of pools; nil: there are none.
 func (u *usedPools) parts() map[PoolID]cpuset.Set {
 	var parts map[PoolID]cpuset.Set
 	for _, p := range u.list {
@@ -74,7 +74,7 @@ func (u *usedPools) parts() map[PoolID]cpuset.Set {
 	return parts
 }
 
-// PoolCPUs is what a pool has that decisions refer to; empty: nothing refers to it.
+// PoolCPUs returns the CPUs of a pool that decisions refer to; empty: none refers to it.
 func (m *Machine) PoolCPUs(id PoolID) cpuset.Set {
 	if u := m.used.find(id); u != nil {
 		return u.cpus
@@ -82,7 +82,7 @@ func (m *Machine) PoolCPUs(id PoolID) cpuset.Set {
 	return cpuset.Set{}
 }
 
-// UsedPools are the pools that decisions made so far refer to, as they are now.
+// UsedPools are the pools that decisions refer to, in their current state.
 func (m *Machine) UsedPools() []SetPool {
 	var list []SetPool
 	for _, u := range m.used.list {
@@ -97,8 +97,8 @@ func (u *usedPool) decision() SetPool {
 	return SetPool{ID: u.id, CPUs: u.cpus, QuotaMilli: u.quota}
 }
 
-// setPool decides what a pool has, where that changed. An empty one is not decided: its
-// members are moved in the same step, and a mask cannot say "nowhere".
+// setPool decides the CPUs of a pool if they changed. An empty pool is not decided: its members are
+// moved in the same step, and an empty mask does not mean "no CPU".
 func (m *Machine) setPool(u *usedPool) {
 	cpus, quota := m.pools.of(u.id.Kind()), int64(0)
 	if u.nodes != nil {
@@ -120,8 +120,8 @@ func (m *Machine) setPool(u *usedPool) {
 	m.decide(u.decision())
 }
 
-// enterPool counts a pod in the pool that its next decision refers to, which is decided
-// first if it is new, and takes it out of the pool that it was in.
+// enterPool counts a pod in the pool that its next decision refers to, and removes it from its
+// previous pool. A new pool is decided first.
 func (m *Machine) enterPool(p *pod, id PoolID) {
 	if p.pool == id {
 		return
@@ -148,7 +148,7 @@ func (m *Machine) leavePool(p *pod) {
 	p.pool = ""
 }
 
-// dropPools ends a step: pools that nobody is in any more, or that have no CPU, go.
+// dropPools ends a step: it drops pools without members or without CPUs.
 func (m *Machine) dropPools() {
 	if !m.used.stale {
 		return

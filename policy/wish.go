@@ -7,38 +7,38 @@ import (
 	"github.com/quietcore/quietcore/cpuallocator"
 )
 
-// Wish is what a pod asks for by its labels and annotations, whatever node it is on. The
-// daemon and the scheduler read it with the same function, so that they refuse the same
-// pods in the same words.
+// Wish is what a pod asks for by its labels and annotations, regardless of the node. The daemon and
+// the scheduler read it with the same function, so that they refuse the same pods with the same
+// messages.
 type Wish struct {
 	Class     Class
 	Unmanaged bool
 
-	unread       bool // nothing but Class and Unmanaged counts
+	unread       bool // only Class and Unmanaged are valid
 	burst        bool // ConstrainedBurst
-	badBind      bool // its bind policy is refused
+	badBind      bool // its bind policy was refused
 	bind         *cpuallocator.BindPolicy
 	bindRequired bool
 	exclusive    *cpuallocator.ExclusivePolicy
 	smt          *cpuallocator.SMT
 	alignment    cpuallocator.Alignment
-	aligned      bool // it names an alignment, None included
+	aligned      bool // it names an alignment, possibly None
 	apart        Apart
 	cap          string
-	isolated     bool     // its CPUs are to be of those that the kernel isolates
+	isolated     bool     // its CPUs must be ones that the kernel isolates
 	named        []string // containers that are to own CPUs; nil: the pod owns as a whole
 }
 
-// Owns says that the pod asks for CPUs of its own.
+// Owns reports whether the pod asks for CPUs of its own.
 func (w *Wish) Owns() bool { return !w.Unmanaged && (w.Class == LSE || w.Class == LSR) }
 
-// Binds says that the pod asks to share the pool of some NUMA nodes only. One that says
-// nothing of it may be bound all the same where a node demands that.
+// Binds reports whether the pod asks to share the pool of only some NUMA nodes. A pod that does not
+// ask may still be bound if its node demands it.
 func (w *Wish) Binds() bool {
 	return !w.Unmanaged && w.Class == LS && (w.burst || binds(w.alignment) || w.apart != together)
 }
 
-// Unused says, a sentence each, which annotations of the pod mean nothing for its class.
+// Unused lists, a sentence each, the annotations that do not apply to the pod's class.
 func (w *Wish) Unused() []string {
 	if w.unread || w.Unmanaged || w.Owns() {
 		return nil
@@ -69,8 +69,8 @@ type resourceSpec struct {
 	Exclusive string `json:"preferredCPUExclusivePolicy"`
 }
 
-// ReadWish reads all that a pod says. Of one that is refused, what could be read is in the
-// wish all the same: a pod that runs already keeps it.
+// ReadWish reads everything that a pod asks for. If the pod is refused, the wish still holds all
+// parts that could be read: a pod that runs already keeps them.
 func ReadWish(p *Pod) (Wish, *Refusal) {
 	var w Wish
 	class, err := classOf(p)
@@ -125,7 +125,7 @@ func classOf(p *Pod) (Class, *Refusal) {
 	}
 }
 
-// decode reads an annotation into a value; one that is not there changes nothing.
+// decode reads an annotation into a value; a missing one changes nothing.
 func decode(p *Pod, key string, into any) *Refusal {
 	text := p.Annotations[key]
 	if text == "" {
@@ -140,7 +140,7 @@ func decode(p *Pod, key string, into any) *Refusal {
 	return nil
 }
 
-// capWord checks whether a pod says in a word that is known what caps it takes.
+// capWord checks the value of the annotation about caps.
 func capWord(v string) *Refusal {
 	switch v {
 	case "", capExempt, capAllow:
@@ -150,8 +150,8 @@ func capWord(v string) *Refusal {
 	}
 }
 
-// healOf checks whether a pod says in a word that is known that it is to stay without CPUs
-// that it lost or was not given.
+// healOf checks the value of the annotation that decides whether the pod gets CPUs later that it
+// lost or was refused.
 func healOf(p *Pod) *Refusal {
 	switch v := p.Annotations[AnnHeal]; v {
 	case "", "auto", healOff:
@@ -255,7 +255,7 @@ func (w *Wish) readSMT(v string) *Refusal {
 	return nil
 }
 
-// readIsolated reads whether the pod wants CPUs that the kernel isolates, and no others.
+// readIsolated reads whether the pod wants only CPUs that the kernel isolates.
 func (w *Wish) readIsolated(v string) *Refusal {
 	if v != "" && v != isolatedOnly {
 		return refuse(InvalidAnnotation, "annotation %s is %s; it must be %s", AnnIsolated, literal(v), isolatedOnly)
