@@ -281,6 +281,9 @@ func (w *World) checkBeside(c *Container) {
 // created and not started has: runc waits in its cgroup.
 func (w *World) noteFell() {
 	for _, c := range w.node.made() {
+		if w.offline.IsEmpty() && c.fell.IsEmpty() {
+			continue // nothing to add, nothing to take away
+		}
 		e, err := w.kernel.Effective(c.Path())
 		switch {
 		case err != nil:
