@@ -70,7 +70,7 @@ func file(t *testing.T, text string) string {
 const webSpec = `{"job":"web","platform":"","mean":1.8,"stddev":0.16,"samples":1000,"tasks":10}` + "\n"
 
 func TestCPIReplay(t *testing.T) {
-	for _, detector := range []string{"classic", "default"} {
+	for _, detector := range []string{"classic", "contrast"} {
 		lines, out, err := cpiReplay(t, disturbed(), "--detector", detector, "--specs", file(t, webSpec), "-")
 		if err != nil {
 			t.Fatal(err)
@@ -99,6 +99,37 @@ func TestCPIReplay(t *testing.T) {
 	}
 }
 
+// TestCPIReplayTalks: the answer to an interval is complete before the next one.
+func TestCPIReplayTalks(t *testing.T) {
+	in := strings.ReplaceAll(disturbed(), ",even,BE,1,\n", ",even,BE,1,\n\n")
+	lines, out, err := cpiReplay(t, in, "--interactive", "--seed", "3", "--specs", file(t, webSpec), "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	last := 0.0
+	for _, l := range lines {
+		count[l.Event]++
+		if l.Event == "probe" && (l.Antagonist != "a" || l.CapMilli != 100 || l.Until != l.Time+60 ||
+			l.Container != "v") {
+			t.Errorf("%+v", l)
+		}
+		if l.Event != "summary" && l.Time < last {
+			t.Errorf("%s of %v after the tick of %v", l.Event, l.Time, last)
+		}
+		if l.Event == "tick" {
+			last = l.Time
+		}
+	}
+	if count["tick"] != 11 || count["outlier"] != 5 || count["probe"] == 0 || lines[len(lines)-1].Event != "summary" {
+		t.Errorf("%v\n%s", count, out)
+	}
+	lines, out, err = cpiReplay(t, in, "--interactive", "--probe", "0", "--specs", file(t, webSpec), "-")
+	if err != nil || !strings.Contains(out, `"caps":0}`) || strings.Contains(out, `"probe"`) {
+		t.Errorf("%v\n%s\n%d lines", err, out, len(lines))
+	}
+}
+
 func TestCPIReplayRefuses(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -110,7 +141,10 @@ func TestCPIReplayRefuses(t *testing.T) {
 		{[]string{"-"}, strings.Replace(disturbed(), "120,v,web,LS,1,1.7", "120,v,web,LS,1,NaN", 1),
 			`line 5: cpi is "NaN"`},
 		{[]string{"--detector", "best", "-"}, disturbed(),
-			`detector "best" is not known; there are classic and default`},
+			`detector "best" is not known; there are classic, contrast and default`},
+		{[]string{"--probe", "61", "-"}, disturbed(), "the budget of probes is 61; it must lie between 0 and 60"},
+		{[]string{"--interactive", "-"}, "time,job\n", "line 1: the columns container"},
+		{[]string{"-"}, "time,jobs\n", `column "jobs" is not known`},
 		{[]string{"--specs", "/nonexistent", "-"}, disturbed(), "/nonexistent"},
 		{[]string{"--specs", file(t, `{"jobs":"web"}`), "-"}, disturbed(), `unknown key "jobs"; did you mean "job"?`},
 		{[]string{"--specs", file(t, `{"mean":1}`), "-"}, disturbed(), "line 1: a spec without a job"},

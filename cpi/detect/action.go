@@ -151,7 +151,7 @@ func (d *Detector) act(v *Verdict, reasons []string) {
 	for _, ref := range v.Antagonists {
 		s := v.Suspects[slices.IndexFunc(v.Suspects, func(s Suspect) bool { return s.Ref == ref })]
 		name := fmt.Sprintf("%s scores %.2f over %d samples", d.name(ref), s.Score, s.Pairs)
-		if d.cfg.Mode == Default {
+		if d.cfg.Mode == Contrast {
 			name = fmt.Sprintf("%s, contrast %.2f, confidence %.2f", name, s.Contrast, s.Confidence)
 		}
 		names = append(names, name)
@@ -339,7 +339,7 @@ func (d *Detector) baseLevel(c *container) int64 {
 func (d *Detector) level(victim, antagonist Ref) int64 {
 	c := &d.all[antagonist]
 	base := d.baseLevel(c)
-	if pair := d.pairs.of(d.all[victim].Container, c.Container); pair != nil && d.cfg.Mode == Default {
+	if pair := d.pairs.of(d.all[victim].Container, c.Container); pair != nil && d.cfg.Mode == Contrast {
 		return max(base, pair.Level)
 	}
 	return base
@@ -422,7 +422,7 @@ func (d *Detector) expire() {
 		if a.kind == DoCap && a.threads > 0 && c.threads >= harmfulGrowth*a.threads && c.threads >= a.threads+
 			harmfulThreads {
 			a.until, a.verdict = min(a.until, d.now), Harm
-		} else if d.cfg.Mode == Default && !a.verified && d.now < a.until && a.ineffective() {
+		} else if d.cfg.Mode == Contrast && !a.verified && d.now < a.until && a.ineffective() {
 			a.until, a.verdict = d.now, Failure
 		}
 		if d.now < a.until || !d.finish(a) {

@@ -682,10 +682,10 @@ func TestWhatSufficesForBlame(t *testing.T) {
 		score, contrast float64
 		want            bool
 	}{
-		{Default, 6, 0.35, 0.2, true},
-		{Default, 5, 0.35, 0.2, false},
-		{Default, 6, 0.349, 0.2, false},
-		{Default, 6, 0.35, 0.199, false},
+		{Contrast, 6, 0.35, 0.2, true},
+		{Contrast, 5, 0.35, 0.2, false},
+		{Contrast, 6, 0.349, 0.2, false},
+		{Contrast, 6, 0.35, 0.199, false},
 		{Classic, 6, 0.35, 0, true},
 		{Classic, 5, 0.35, 0, false},
 		{Classic, 6, 0.349, 0, false},

@@ -21,7 +21,7 @@ type Suspect struct {
 	Contrast float64
 	Lag      int
 	// Confidence is the probability that this suspect is the antagonist, rather
-	// than another or none. Default mode only.
+	// than another or none. Contrast mode only.
 	Confidence float64
 	// Pairs is the number of aligned samples.
 	Pairs int
@@ -67,7 +67,7 @@ func (d *Detector) analyseAnomaly(q queuedAnomaly) {
 	}
 	d.counts.Analyses++
 	d.scoreSuspects(q)
-	if d.cfg.Mode == Default {
+	if d.cfg.Mode == Contrast {
 		d.computeConfidence(q)
 	}
 	slices.SortFunc(w.suspects, func(a, b Suspect) int {
@@ -117,13 +117,13 @@ func (d *Detector) loadVictim(q queuedAnomaly) {
 		if e.at <= q.at-int64(d.cfg.Window) {
 			w.first = n + 1
 		}
-		if d.cfg.Mode == Default {
+		if d.cfg.Mode == Contrast {
 			w.y = append(w.y, d.residual(j, e))
 			w.load = append(w.load, math.Log(e.usage/e.cpi))
 		}
 	}
 	w.threshold = victim.job.threshold(d.cfg.Mode, BandOf(victim.window.newest().usage, d.cfg.MinUsage))
-	if d.cfg.Mode == Default {
+	if d.cfg.Mode == Contrast {
 		d.averageVictims(q)
 		w.settle()
 	}
@@ -207,14 +207,14 @@ func (d *Detector) align(c *container) {
 		if e, from = c.window.nearest(at, period, from); e != nil && w.others(i, e.at) {
 			e = nil
 		}
-		if d.cfg.Mode == Default {
+		if d.cfg.Mode == Contrast {
 			done, missed := effect(e)
 			w.done, w.missed = append(w.done, done), append(w.missed, missed)
 		}
 		switch {
 		case e != nil:
 			w.x = append(w.x, e.usage)
-		case d.cfg.Mode == Default && (at < c.born-period/2 || c.gone > 0 && at > c.gone+period/2):
+		case d.cfg.Mode == Contrast && (at < c.born-period/2 || c.gone > 0 && at > c.gone+period/2):
 			w.x = append(w.x, 0)
 		default:
 			w.x = append(w.x, math.NaN())
@@ -277,7 +277,7 @@ func (d *Detector) scoreSuspects(q queuedAnomaly) {
 			continue
 		}
 		s.Score, s.Paper = paper, paper
-		if d.cfg.Mode == Default {
+		if d.cfg.Mode == Contrast {
 			rel := d.relateSuspect()
 			s.Score, s.Contrast, s.Lag, s.Pairs, s.evidence = rel.r, rel.contrast, rel.lag, rel.pairs, rel.evidence
 			if s.Contrast < steadyContrast {
@@ -398,7 +398,7 @@ func (d *Detector) blameable(s *Suspect) bool {
 }
 
 // antagonists returns the suspects to blame, most suspicious first. In Classic mode
-// that is each one at or above the score. In Default mode it is one suspect, members of
+// that is each one at or above the score. In Contrast mode it is one suspect, members of
 // one job, or a group.
 func (d *Detector) antagonists(v *Verdict) []Ref {
 	w := &d.work

@@ -63,7 +63,7 @@ func BenchmarkAnalysis(b *testing.B) {
 		mode     Mode
 		suspects int
 		minutes  int
-	}{{Classic, 500, 10}, {Default, 500, 10}, {Default, 500, 60}, {Default, 100, 10}} {
+	}{{Classic, 500, 10}, {Contrast, 500, 10}, {Contrast, 500, 60}, {Contrast, 100, 10}} {
 		b.Run(fmt.Sprintf("%v/suspects=%d/minutes=%d", c.mode, c.suspects, c.minutes), func(b *testing.B) {
 			s := crowd(b, c.suspects, c.minutes)
 			s.d.cfg.Mode, s.d.cfg.Enforce = c.mode, false
@@ -80,7 +80,7 @@ func BenchmarkAnalysis(b *testing.B) {
 // BenchmarkTick is a round of 1,000 containers of 200 jobs.
 func BenchmarkTick(b *testing.B) {
 	const containers = 1000
-	for _, mode := range []Mode{Classic, Default} {
+	for _, mode := range []Mode{Classic, Contrast} {
 		b.Run(fmt.Sprintf("%v/containers=%d", mode, containers), func(b *testing.B) {
 			s := newBench(b, func(c *Config) { c.Mode = mode })
 			r := rand.New(rand.NewPCG(1, 1))

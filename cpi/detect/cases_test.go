@@ -127,7 +127,7 @@ func TestSelfInflicted(t *testing.T) {
 	const threshold = 4.0
 	slow := suffering(3, 10)
 	usage := scoring(t, threshold, slow, 0.07)
-	for _, mode := range []Mode{Classic, Default} {
+	for _, mode := range []Mode{Classic, Contrast} {
 		for _, least := range []float64{0.25, 0} {
 			b := newBench(t, func(c *Config) { c.Mode, c.MinUsage = mode, least })
 			b.put(cpi.Container{ID: "v", Job: "web", Class: cpi.LS})
@@ -148,7 +148,7 @@ func TestSelfInflicted(t *testing.T) {
 				if mode == Classic && math.Abs(v.Suspects[0].Paper-0.07) > 1e-9 {
 					t.Errorf("%v: the best score is %v, want 0.07", mode, v.Suspects[0].Paper)
 				}
-				if mode == Default {
+				if mode == Contrast {
 					continue // there the paper's score does not decide
 				}
 			}

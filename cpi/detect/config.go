@@ -10,9 +10,9 @@ import (
 type Mode uint8
 
 const (
-	// Default judges in log space, by usage band, and demands contrast, not only
+	// Contrast judges in log space, by usage band, and demands contrast, not only
 	// coincidence.
-	Default Mode = iota
+	Contrast Mode = iota
 	// Classic is the paper: mean + 2σ, its score, its 0.35.
 	Classic
 )
@@ -21,18 +21,7 @@ func (m Mode) String() string {
 	if m == Classic {
 		return "classic"
 	}
-	return "default"
-}
-
-// ParseMode parses the configuration's value.
-func ParseMode(word string) (Mode, error) {
-	switch word {
-	case "classic":
-		return Classic, nil
-	case "default":
-		return Default, nil
-	}
-	return 0, fmt.Errorf("detector %q is not known; there are classic and default", word)
+	return "contrast"
 }
 
 // Config holds every threshold. DefaultConfig uses the paper's value where it has one.
@@ -42,14 +31,14 @@ type Config struct {
 
 	MinUsage       float64       // CPU-seconds per second; below it a CPI is ignored
 	Sigmas         float64       // Classic: an outlier is above mean + Sigmas·σ
-	RobustSigmas   float64       // Default: the same in log space, from quantiles
+	RobustSigmas   float64       // Contrast: the same in log space, from quantiles
 	Outliers       int           // this many outliers ...
 	OutlierWindow  time.Duration // ... within this are an anomaly
 	Window         time.Duration // of the paper's correlation
-	History        time.Duration // of the contrast and correlation of Default mode
+	History        time.Duration // of the contrast and correlation of Contrast mode
 	MinPairs       int           // fewer aligned samples: no verdict
 	MinScore       float64
-	MinConfidence  float64       // Default: least probability that this suspect, not another or none, is to blame
+	MinConfidence  float64       // Contrast: least probability that this suspect, not another or none, is to blame
 	AnalysisPause  time.Duration // between analyses
 	MinTasks       int           // a spec needs this many tasks ...
 	MinTaskSamples int           // ... with this many samples each

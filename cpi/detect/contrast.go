@@ -3,7 +3,7 @@ package detect
 import "math"
 
 // The paper's score asks whether the suspect ran while the victim suffered. A neighbour
-// that always runs scores as high as the antagonist. Default mode asks whether the victim
+// that always runs scores as high as the antagonist. Contrast mode asks whether the victim
 // suffers more when the suspect runs more. It correlates the victim's residual (the
 // logarithm of its CPI over the normal one at that usage) with the suspect's usage. It
 // then asks how surprising that correlation is, given that both series move slowly.

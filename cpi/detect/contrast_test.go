@@ -181,7 +181,7 @@ func TestOneChangeIsOneCoincidence(t *testing.T) {
 // Classic mode looks back as far as the paper's score does, the other for an hour, in
 // which the score has its ten minutes.
 func TestHowFarAnAnalysisLooksBack(t *testing.T) {
-	for mode, want := range map[Mode][2]int{Classic: {10, 0}, Default: {60, 50}} {
+	for mode, want := range map[Mode][2]int{Classic: {10, 0}, Contrast: {60, 50}} {
 		b := victimBench(t, func(c *Config) { c.Mode = mode })
 		for range 64 {
 			b.minute(map[string]reading{"v": {1, 1}})

@@ -397,7 +397,7 @@ func (d *Detector) purge() {
 
 func (d *Detector) drop(why dropReason) { d.dropped[why]++ }
 
-// maxCPI, minCPI and maxUsage bound a sample in Default mode: no program needs ten
+// maxCPI, minCPI and maxUsage bound a sample in Contrast mode: no program needs ten
 // thousand cycles for an instruction over ten seconds.
 const (
 	maxCPI   = 1e4
@@ -468,7 +468,7 @@ func (d *Detector) add(s *Sample) {
 	}
 }
 
-// normal says whether a sample may shape its job's spec: in Default mode here, in both
+// normal says whether a sample may shape its job's spec: in Contrast mode here, in both
 // modes for the cluster. Interference must not become normal, but a job that has
 // differed for an hour without a break has changed.
 func (d *Detector) normal(c *container, s *Sample, anomalous bool) bool {
@@ -479,7 +479,7 @@ func (d *Detector) learn(c *container, s *Sample, at int64, band int) {
 	j := c.job
 	j.age(at/int64(24*time.Hour), d.cfg.AgeWeight)
 	cpi := s.CPI
-	if d.cfg.Mode == Default {
+	if d.cfg.Mode == Contrast {
 		cpi = clampCPI(cpi)
 	}
 	j.learn(s.Usage, cpi, band)

@@ -244,15 +244,15 @@ func TestVerdictsOnTheFormulasCases(t *testing.T) {
 	}{
 		{"F8 classic", Classic, paperCPI, [][]float64{guilty, constant(1, 10), opposite}, []string{"u0"},
 			[]string{"u1", "u2"}},
-		{"F8 default", Default, paperCPI, [][]float64{guilty, constant(1, 10), opposite}, []string{"u0"},
+		{"F8 default", Contrast, paperCPI, [][]float64{guilty, constant(1, 10), opposite}, []string{"u0"},
 			[]string{"u1", "u2"}},
-		{"F9 and F10 default", Default, paperCPI, [][]float64{constant(1, 10), opposite}, nil, []string{"u0", "u1"}},
-		{"F11 default", Default, paperCPI, [][]float64{late, constant(1, 10), opposite}, []string{"u0"},
+		{"F9 and F10 default", Contrast, paperCPI, [][]float64{constant(1, 10), opposite}, nil, []string{"u0", "u1"}},
+		{"F11 default", Contrast, paperCPI, [][]float64{late, constant(1, 10), opposite}, []string{"u0"},
 			[]string{"u1", "u2"}},
-		{"F12 default", Default, paperCPI, [][]float64{turn1, turn2, constant(1, 10)}, []string{"u0", "u1"},
+		{"F12 default", Contrast, paperCPI, [][]float64{turn1, turn2, constant(1, 10)}, []string{"u0", "u1"},
 			[]string{"u2"}},
 		{"F13 classic errs", Classic, allBad, [][]float64{constant(1, 10)}, []string{"u0"}, nil},
-		{"F13 default", Default, allBad, [][]float64{constant(1, 10)}, nil, []string{"u0"}},
+		{"F13 default", Contrast, allBad, [][]float64{constant(1, 10)}, nil, []string{"u0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := play(t, c.mode, c.cpi, c.usages...)

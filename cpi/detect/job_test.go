@@ -139,7 +139,7 @@ func TestRefusedMovesGiveWayToCaps(t *testing.T) {
 
 // The same samples shape a spec here and in the cluster, and others neither.
 func TestNormalSamplesAreReported(t *testing.T) {
-	for _, mode := range []Mode{Default, Classic} {
+	for _, mode := range []Mode{Contrast, Classic} {
 		b := cast(t, func(c *Config) { c.Mode = mode })
 		known := map[string]int{}
 		minute := func(cpi float64) {

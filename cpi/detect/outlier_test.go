@@ -108,7 +108,7 @@ func TestLateSampleCompletesAnAnomaly(t *testing.T) { // O2, any order
 }
 
 func TestSamplesThatAreRefused(t *testing.T) { // O11
-	b := victimBench(t, func(c *Config) { c.Mode = Default })
+	b := victimBench(t, func(c *Config) { c.Mode = Contrast })
 	ref := b.refs["v"]
 	b.now = epoch.Add(100 * time.Hour)
 	for _, s := range []Sample{
@@ -208,7 +208,7 @@ func TestWhatAClockThatWentBackForgets(t *testing.T) {
 }
 
 func TestShortWindows(t *testing.T) { // O11: fewer than six aligned samples
-	for _, mode := range []Mode{Classic, Default} {
+	for _, mode := range []Mode{Classic, Contrast} {
 		for _, began := range []int{0, 5} { // one that had no samples, and one that was not there
 			b := victimBench(t, func(c *Config) { c.Mode = mode })
 			for i := range 10 {

@@ -109,7 +109,7 @@ func (l *life) check(t *rapid.T, events []Event) {
 			if left := cmd.Until.Sub(l.now); left <= 0 || left > 5*time.Minute {
 				t.Fatalf("a cap for %v", left)
 			}
-			if _, steady := l.steady[cmd.Container]; steady && l.d.cfg.Mode == Default {
+			if _, steady := l.steady[cmd.Container]; steady && l.d.cfg.Mode == Contrast {
 				t.Fatalf("the steady %s is capped: %s", c.ID, cmd.Why)
 			}
 			l.force[cmd.Container] = cmd.Until.UnixNano()

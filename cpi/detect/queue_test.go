@@ -11,7 +11,7 @@ import (
 // A victim that is not protected waits while protected ones suffer, here for longer than
 // its window reaches back.
 func TestAnomaliesThatNoWindowHoldsAnyMore(t *testing.T) {
-	for _, mode := range []Mode{Classic, Default} {
+	for _, mode := range []Mode{Classic, Contrast} {
 		b := victimBench(t, func(c *Config) { c.Mode, c.Period = mode, 10*time.Second })
 		b.put(cpi.Container{ID: "w", Job: "victim", Class: cpi.Batch})
 		round := map[string]reading{"w": {1, 9}}

@@ -171,6 +171,9 @@ func logNormal(mean, sd float64) (logMedian, logSD float64) {
 
 // checkForeign also bounds the deviation. A spec learned here has no such bound: one
 // container start can exceed it, and medians do not mind.
+// Check says why a spec from elsewhere cannot be used; nil: it can.
+func (s *Spec) Check(c Config) error { return s.checkForeign(&c) }
+
 func (s *Spec) checkForeign(c *Config) error {
 	if err := s.check(c); err != nil {
 		return err

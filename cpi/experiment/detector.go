@@ -35,7 +35,15 @@ const (
 	ProbeEvent    Kind = "probe"    // throttle Job until Until: the coin of a test
 	CapEvent      Kind = "cap"      // throttle Job until Until or an uncap: a verdict
 	UncapEvent    Kind = "uncap"    // let Job go
+	LineEvent     Kind = "line"     // what is normal for Victim's job has changed
 )
+
+// Normal is what is normal for a job at its usual usage.
+type Normal struct {
+	CPI     float64
+	StdDev  float64 // of ln CPI
+	Samples int
+}
 
 // Event is a finding or a throttle. Its slices are valid until the next call.
 type Event struct {
@@ -48,6 +56,7 @@ type Event struct {
 	Job       string // the suspect
 	Throttles []Throttle
 	Until     time.Time
+	Normal    Normal
 	E         float64
 	Why       string
 }
@@ -63,6 +72,8 @@ type Counters struct {
 	Samples, Outliers, Anomalies, Analyses uint64
 	// Tests that were begun, and those of them that ever reached the threshold.
 	Tests, Verdicts uint64
+	// Dropped counts samples that cannot be.
+	Dropped uint64
 	// Unjudged counts samples of victims whose job has no line yet.
 	Unjudged uint64
 	// Thrown and Placebos count coins of active suspects under test, and those that left
@@ -126,8 +137,8 @@ func New(cfg Config) (*Detector, error) {
 		clock: clock{window: 1}}, nil
 }
 
-// suspectName is the job that a container is judged with; one without a job stands alone.
-func suspectName(c *cpi.Container) string {
+// JobOf is the job that a container is judged with; one without a job stands alone.
+func JobOf(c *cpi.Container) string {
 	if c.Job != "" {
 		return c.Job
 	}
@@ -154,14 +165,12 @@ func (d *Detector) Put(c *cpi.Container) (Ref, error) {
 	default:
 		d.all = append(d.all, container{})
 	}
-	s := d.suspectOf(suspectName(c))
-	s.containers++
-	if able, _ := c.MayBeCapped(); !able {
-		s.exempt++
-	}
+	s := d.suspectOf(JobOf(c))
+	able, _ := c.MayBeCapped()
+	s.add(ref, !able)
 	n := container{Container: c, suspect: s}
 	if c.Class.LatencySensitive() {
-		n.victim = d.newVictim(d.workloadOf(suspectName(c), c.Platform))
+		n.victim = d.newVictim(d.workloadOf(JobOf(c), c.Platform))
 	}
 	d.all[ref] = n
 	d.byID[c.ID] = ref
@@ -191,15 +200,37 @@ func (d *Detector) Forget(id string) {
 	}
 	delete(d.byID, id)
 	c := &d.all[ref]
-	c.suspect.containers--
-	if able, _ := c.MayBeCapped(); !able {
-		c.suspect.exempt--
-	}
+	able, _ := c.MayBeCapped()
+	c.suspect.drop(ref, !able)
 	if c.victim != nil {
 		c.victim.job.containers--
 	}
 	d.all[ref] = container{}
 	d.free = append(d.free, ref)
+}
+
+// Release says that a container's job has a new version, which may need other CPIs: they
+// become normal within minutes.
+func (d *Detector) Release(ref Ref) {
+	if c := d.slotOf(ref); c != nil && c.victim != nil {
+		c.victim.born, c.victim.restarted, c.victim.released = d.window, true, true
+	}
+}
+
+// Containers of a job that run.
+func (d *Detector) Containers(job string) []Ref {
+	if s := d.suspects[job]; s != nil {
+		return s.refs
+	}
+	return nil
+}
+
+// Stage of the test of a suspect for a victim's job; empty: there was none.
+func (d *Detector) Stage(victim *cpi.Container, suspect string) Stage {
+	if p := d.pairs[PairKey{JobOf(victim), victim.Platform, suspect}]; p != nil {
+		return p.stage
+	}
+	return ""
 }
 
 // Container returns the newest view of a container.
@@ -275,6 +306,7 @@ func (s *Sample) valid() bool {
 func (d *Detector) add(s *Sample) {
 	c := d.slotOf(s.Ref)
 	if c == nil || !s.valid() {
+		d.counts.Dropped++
 		return
 	}
 	d.counts.Samples++
@@ -295,7 +327,12 @@ func (d *Detector) judge(samples []Sample) {
 		if v.job.history.line.N == 0 {
 			d.counts.Unjudged++
 		}
+		known := v.job.history.line.N > 0
 		j := v.judge(d.window, s.Usage, s.CPI, &d.work.fit)
+		if l := &v.job.history.line; l.N > 0 && !known || v.rebased == d.window {
+			d.emit(Event{Kind: LineEvent, Victim: c.Container, CPI: s.CPI, Threshold: math.Exp(l.C + v.offset + l.Thr),
+				Normal: Normal{math.Exp(l.C + v.offset), l.SD, l.N}})
+		}
 		if !j.outlier {
 			continue
 		}
@@ -357,7 +394,7 @@ func compare(a, b string) int {
 func (d *Detector) dropSuspect() {
 	oldest := -1
 	for i, s := range d.listed {
-		if s.containers == 0 && (oldest < 0 || s.seen < d.listed[oldest].seen) {
+		if len(s.refs) == 0 && (oldest < 0 || s.seen < d.listed[oldest].seen) {
 			oldest = i
 		}
 	}

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi"
@@ -9,11 +10,11 @@ import (
 
 // suspect is a job with all its containers, as far as others suffer from it.
 type suspect struct {
-	name       string
-	containers int // that run
-	exempt     int // of them, that may not be throttled
-	seen       int64
-	newest     int64
+	name   string
+	refs   []Ref // containers that run, in order
+	exempt int   // of them, that may not be throttled
+	seen   int64
+	newest int64
 	// usage and work (instructions, as usage over CPI) by window; NaN: unknown.
 	usage, work [ring]float32
 	throttled   uint64 // windows in which it was, the newest in bit 0
@@ -32,6 +33,27 @@ type trial struct {
 	on     bool           // throttled in the window to come or that has just ended
 	until  time.Time      // end of the throttle that was told last
 	told   *cpi.Container // for whom
+	grown  bool           // a container has come since
+}
+
+// add a container.
+func (s *suspect) add(ref Ref, exempt bool) {
+	at, _ := slices.BinarySearch(s.refs, ref)
+	s.refs = slices.Insert(s.refs, at, ref)
+	if exempt {
+		s.exempt++
+	}
+	s.grown = true
+}
+
+// drop a container.
+func (s *suspect) drop(ref Ref, exempt bool) {
+	if at, ok := slices.BinarySearch(s.refs, ref); ok {
+		s.refs = slices.Delete(s.refs, at, at+1)
+	}
+	if exempt {
+		s.exempt--
+	}
 }
 
 // round is what a window's samples have said so far.
@@ -73,9 +95,9 @@ func (s *suspect) close(window int64) {
 	s.advance(window)
 	i := index(window, ring)
 	switch r := &s.round; {
-	case s.containers == 0 && r.samples == 0:
+	case len(s.refs) == 0 && r.samples == 0:
 		s.usage[i], s.work[i] = 0, 0
-	case r.samples >= s.containers:
+	case r.samples >= len(s.refs):
 		s.usage[i], s.work[i] = float32(r.usage), float32(r.work)
 	}
 	if s.on {

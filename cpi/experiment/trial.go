@@ -23,6 +23,11 @@ type Thrown struct {
 	On bool
 }
 
+func (c *container) exempt() bool {
+	able, _ := c.MayBeCapped()
+	return !able
+}
+
 // depth is what a throttle leaves of a container.
 func (d *Detector) depth(c *container) int64 {
 	milli := d.cfg.CapBatchMilli
@@ -68,7 +73,7 @@ func (d *Detector) rank(c *container) []Suspect {
 		}
 		prior, correlation := w.prior(c.victim, s)
 		out := Suspect{Job: s.name, Prior: prior, Correlation: correlation,
-			MayBeThrottled: s.containers > s.exempt, job: s}
+			MayBeThrottled: len(s.refs) > s.exempt, job: s}
 		if p := d.pairs[PairKey{c.victim.job.name, c.victim.job.platform, s.name}]; p != nil {
 			out.E = p.proc.e()
 		}
@@ -122,7 +127,7 @@ func accuserName(c *cpi.Container) string {
 	if c.Namespace != "" {
 		return c.Namespace
 	}
-	return suspectName(c)
+	return JobOf(c)
 }
 
 // test a suspect: go on with a parked test, or begin one. Empty: it is not to be tested
@@ -194,7 +199,7 @@ func (d *Detector) begin() {
 	}
 	for _, p := range d.order {
 		s := d.suspects[p.key.Suspect]
-		if s == nil || s.containers == s.exempt || !d.cfg.Enforce {
+		if s == nil || len(s.refs) == s.exempt || !d.cfg.Enforce {
 			continue
 		}
 		chance := p.propensity(d.cfg.Threshold)
@@ -243,6 +248,7 @@ func (d *Detector) Throw(coins []Thrown) []Event {
 	}
 	for _, s := range d.listed {
 		d.actuate(s)
+		s.grown = false
 	}
 	return d.work.events
 }
@@ -258,10 +264,13 @@ func (d *Detector) actuate(s *suspect) {
 		}
 		s.until = time.Time{}
 	case s.lead.stage != Verdict:
+		if s.until.After(end) { // a cap that has just ended
+			d.emit(Event{Kind: UncapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s)})
+		}
 		s.until, s.told = end, d.container(s.lead.victim)
 		d.emit(Event{Kind: ProbeEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: end,
 			E: s.lead.proc.e(), Why: fmt.Sprintf("tested, e-value %.2g, coin of %.2f", s.lead.proc.e(), s.p)})
-	case s.until.Before(end):
+	case s.until.Before(end), s.grown:
 		s.until = d.now.Add(time.Duration(max(termsOf()[s.lead.term], 1)) * d.cfg.Period)
 		s.told = d.container(s.lead.victim)
 		d.emit(Event{Kind: CapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: s.until,
@@ -272,13 +281,9 @@ func (d *Detector) actuate(s *suspect) {
 // throttles of a job's containers.
 func (d *Detector) throttles(s *suspect) []Throttle {
 	from := len(d.work.throttles)
-	for i := range d.all {
-		c := &d.all[i]
-		if c.Container == nil || c.suspect != s {
-			continue
-		}
-		if able, _ := c.MayBeCapped(); able {
-			d.work.throttles = append(d.work.throttles, Throttle{Ref(i), d.depth(c)})
+	for _, ref := range s.refs {
+		if c := &d.all[ref]; !c.exempt() {
+			d.work.throttles = append(d.work.throttles, Throttle{ref, d.depth(c)})
 		}
 	}
 	return d.work.throttles[from:]
@@ -291,7 +296,7 @@ func (d *Detector) ThrottleOf(ref Ref) (milli int64, until time.Time) {
 	if c == nil || !c.suspect.on {
 		return 0, time.Time{}
 	}
-	if able, _ := c.MayBeCapped(); !able {
+	if c.exempt() {
 		return 0, time.Time{}
 	}
 	return d.depth(c), c.suspect.until

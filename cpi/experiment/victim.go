@@ -18,10 +18,10 @@ const (
 
 	// A residual that stays up for so long is the victim's own change, unless a test has
 	// found something. Sooner after a restart, since a release is one.
-	rebaseAfter, rebaseAfterRestart = 45, 16
-	rebaseQuantile, rebaseShare     = 0.15, 0.7
-	leastRebase                     = 0.1
-	rebaseE                         = 4
+	rebaseAfter, rebaseAfterRestart, rebaseAfterRelease = 45, 16, 6
+	rebaseQuantile, rebaseShare                         = 0.15, 0.7
+	leastRebase                                         = 0.1
+	rebaseE                                             = 4
 )
 
 // victim is a latency-sensitive container as it is judged.
@@ -29,6 +29,7 @@ type victim struct {
 	job         *workload
 	born        int64
 	restarted   bool // it took the place of another container of its job
+	released    bool // it is of a new version
 	rebased     int64
 	offset      float64 // of its level from the job's line
 	residuals   [ring]float32
@@ -130,7 +131,9 @@ func (v *victim) rebase(window int64) {
 	}
 	span := int64(rebaseAfter)
 	if v.restarted && window-v.born < 2*rebaseAfterRestart {
-		span = rebaseAfterRestart
+		if span = rebaseAfterRestart; v.released {
+			span = rebaseAfterRelease
+		}
 	}
 	if window-max(v.born, v.rebased) < span || math.Abs(v.at(window)) < leastRebase {
 		return

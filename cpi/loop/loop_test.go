@@ -218,7 +218,7 @@ func TestTheAntagonistIsCappedAndReleased(t *testing.T) {
 // An analysis says what its suspects share with the victim, and what its threshold is
 // measured from: the usage band that the victim is in, or in classic mode the whole job.
 func TestAnalysesNamePlaceAndBand(t *testing.T) {
-	for _, mode := range []detect.Mode{detect.Classic, detect.Default} {
+	for _, mode := range []detect.Mode{detect.Classic, detect.Contrast} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
 			n.noisy = bursts

@@ -41,7 +41,7 @@ func detectors() []detector {
 	}
 	return []detector{
 		{"classic", old(detect.Classic)},
-		{"contrast", old(detect.Default)},
+		{"contrast", old(detect.Contrast)},
 		{"default", func(_ world.Kind, seed uint64) (player, error) {
 			return newExperiment(experiment.DefaultConfig(), seed)
 		}},

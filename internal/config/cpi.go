@@ -10,7 +10,10 @@ import (
 
 // withDetector writes the detector's configuration as the file does.
 func (c CPI) withDetector(d detect.Config) CPI {
-	c.Detector = Detector(d.Mode.String())
+	c.Detector = DetectorDefault
+	if d.Mode == detect.Classic {
+		c.Detector = DetectorClassic
+	}
 	c.MinUsage, c.MinScore, c.MinConfidence = d.MinUsage, d.MinScore, d.MinConfidence
 	c.OutlierWindow, c.ScoreWindow, c.History = Duration(d.OutlierWindow), Duration(d.Window), Duration(d.History)
 	c.MinTasks, c.MinTaskSamples, c.SpecEvery = d.MinTasks, d.MinTaskSamples, Duration(d.RespecEvery)

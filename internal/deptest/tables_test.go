@@ -20,7 +20,7 @@ var mayImport = map[string]string{
 
 	// Public packages that meet the kernel and the runtime.
 	"cpi/counter":       "cpuset",
-	"cpi/detect/replay": "cpi cpi/detect",
+	"cpi/detect/replay": "cpi cpi/detect cpi/experiment",
 	"cpi/loop":          "cpi cpi/detect cpi/sample cpi/sampler cpuset policy topology",
 	"cpi/record":        "cpi cpi/detect cpi/loop cpi/sample cpi/sampler internal/incidents",
 	"cpi/sampler":       "cpi cpi/counter cpi/sample topology",
@@ -75,7 +75,7 @@ var mayImport = map[string]string{
 	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
 		"internal/printable internal/render internal/topodoc policy topology",
 	"internal/page/pagetest": "",
-	"internal/paper": "cpi/detect cpi/detect/replay cpuallocator cpuset internal/cli internal/config " +
+	"internal/paper": "cpi/detect cpi/detect/replay cpi/experiment cpuallocator cpuset internal/cli internal/config " +
 		"internal/render internal/script internal/strict internal/topodoc reclaim reclaim/replay",
 	"internal/printable": "",
 	"internal/promtest":  "",

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/detect/replay"
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/strict"
 )
@@ -23,16 +24,22 @@ type CPI struct {
 	Specs    string        // file; empty: they are learned from the rows before
 	Detector string        // over the configuration's; empty: that
 	Period   time.Duration // between two samples of a container; 0: the data's median
+	// Probe is how many minutes an hour the probes of innocents may take; negative: the
+	// default.
+	Probe       float64
+	Seed        uint64 // of the coins
+	Interactive bool   // rows are answered interval by interval
 }
 
 // ReplayCPI runs the detector on recorded samples and writes what it finds.
 func ReplayCPI(s cli.Streams, path string, with CPI) error {
-	o := replay.Options{Period: with.Period, Warn: func(text string) { cli.Warn(s.Errs, []string{text}) }}
-	var err error
-	if o.Config, err = detectionOf(with.Config, with.Detector); err != nil {
+	o := replay.Options{Period: with.Period, Seed: with.Seed,
+		Warn: func(text string) { cli.Warn(s.Errs, []string{text}) }}
+	if err := with.choose(&o); err != nil {
 		return cli.UsageError{Err: err}
 	}
 	if with.Specs != "" {
+		var err error
 		if o.Specs, err = readSpecs(with.Specs); err != nil {
 			return cli.UsageError{Err: err}
 		}
@@ -42,6 +49,9 @@ func ReplayCPI(s cli.Streams, path string, with CPI) error {
 		return err
 	}
 	defer in.Close()
+	if with.Interactive {
+		return converse(s.Out, in, o)
+	}
 	trace, err := replay.Read(in)
 	if err != nil {
 		return cli.Usage("%s: %w", name, err)
@@ -49,12 +59,77 @@ func ReplayCPI(s cli.Streams, path string, with CPI) error {
 	return writeCPI(s.Out, trace, o)
 }
 
+// choose the detector and its configuration. What enforcing would bring is reported
+// whatever the mode of the configuration.
+func (with *CPI) choose(o *replay.Options) error {
+	cfg, err := configOf(with.Config)
+	if err != nil {
+		return err
+	}
+	o.Config = cfg.CPI.Detection()
+	o.Config.Enforce = false
+	name := with.Detector
+	if name == "" {
+		name = string(cfg.CPI.Detector)
+	}
+	switch name {
+	case "classic":
+		o.Config.Mode = detect.Classic
+	case "contrast":
+		o.Config.Mode = detect.Contrast
+	case "default":
+		c := experiment.DefaultConfig()
+		c.CapBatchMilli, c.CapBEMilli = o.Config.CapBatchMilli, o.Config.CapBEMilli
+		if with.Probe >= 0 {
+			c.Budget = with.Probe
+		}
+		if err := c.Validate(); err != nil {
+			return err
+		}
+		o.Experiment = &c
+	default:
+		return fmt.Errorf("detector %q is not known; there are classic, contrast and default", name)
+	}
+	return o.Config.Validate()
+}
+
+// encoderTo writes lines, and keeps the first error of writing apart from those of the
+// input.
+func encoderTo(out *bufio.Writer) (encode *json.Encoder, write func(*replay.Line) error, unwritten *error) {
+	encode = json.NewEncoder(out)
+	encode.SetEscapeHTML(false)
+	unwritten = new(error)
+	return encode, func(l *replay.Line) error { *unwritten = encode.Encode(l); return *unwritten }, unwritten
+}
+
+// tick ends the answer to an interval.
+type tick struct {
+	Event string  `json:"event"`
+	Time  float64 `json:"time"`
+}
+
+// converse answers each interval before it reads the next.
+func converse(w io.Writer, in io.Reader, o replay.Options) error {
+	out := bufio.NewWriterSize(w, 1<<16)
+	encode, write, unwritten := encoderTo(out)
+	summary, err := replay.Interactive(in, o, write, func(at float64) error {
+		if *unwritten = encode.Encode(tick{"tick", at}); *unwritten == nil {
+			*unwritten = out.Flush()
+		}
+		return *unwritten
+	})
+	return finish(o, out, summary, err, *unwritten)
+}
+
 func writeCPI(w io.Writer, trace *replay.Trace, o replay.Options) error {
 	out := bufio.NewWriterSize(w, 1<<16)
-	encode := json.NewEncoder(out)
-	encode.SetEscapeHTML(false)
-	var unwritten error
-	summary, err := replay.Run(trace, o, func(l *replay.Line) error { unwritten = encode.Encode(l); return unwritten })
+	_, write, unwritten := encoderTo(out)
+	summary, err := replay.Run(trace, o, write)
+	return finish(o, out, summary, err, *unwritten)
+}
+
+// finish with the summary, or say what went wrong.
+func finish(o replay.Options, out *bufio.Writer, summary replay.Summary, err, unwritten error) error {
 	switch {
 	case unwritten != nil:
 		return unwritten
@@ -64,27 +139,12 @@ func writeCPI(w io.Writer, trace *replay.Trace, o replay.Options) error {
 	for _, why := range slices.Sorted(maps.Keys(summary.Dropped)) {
 		o.Warn(fmt.Sprintf("%d rows were left out: %s", summary.Dropped[why], why))
 	}
+	encode := json.NewEncoder(out)
+	encode.SetEscapeHTML(false)
 	if err := encode.Encode(summary); err != nil {
 		return err
 	}
 	return out.Flush()
-}
-
-// detectionOf reads the detector's part of a configuration file. What enforcing
-// would bring is reported whatever its mode.
-func detectionOf(name, detector string) (detect.Config, error) {
-	cfg, err := configOf(name)
-	if err != nil {
-		return detect.Config{}, err
-	}
-	c := cfg.CPI.Detection()
-	c.Enforce = false
-	if detector != "" {
-		if c.Mode, err = detect.ParseMode(detector); err != nil {
-			return c, err
-		}
-	}
-	return c, c.Validate()
 }
 
 // readSpecs reads specs, one JSON or YAML document each.

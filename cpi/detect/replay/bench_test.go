@@ -61,8 +61,8 @@ func BenchmarkReplay(b *testing.B) {
 		name      string
 		mode      detect.Mode
 		disturbed bool
-	}{{"classic", detect.Classic, false}, {"default", detect.Default, false},
-		{"classic-disturbed", detect.Classic, true}, {"default-disturbed", detect.Default, true}} {
+	}{{"classic", detect.Classic, false}, {"default", detect.Contrast, false},
+		{"classic-disturbed", detect.Classic, true}, {"default-disturbed", detect.Contrast, true}} {
 		text := recorded(rows, 400, c.disturbed)
 		b.Run(c.name, func(b *testing.B) {
 			cfg := detect.DefaultConfig()

@@ -44,6 +44,16 @@ type row struct {
 	usage     float64
 	cpi       float64
 	container int32
+	release   int32   // of the job, by order of first mention; 0: not told
+	mpki      float64 // LLC misses in a thousand instructions; 0: not known
+}
+
+// misses a second, in a unit that is the same for all rows.
+func (r *row) misses() float64 {
+	if r.cpi == 0 {
+		return 0
+	}
+	return r.mpki * r.usage / r.cpi
 }
 
 const (
@@ -67,11 +77,14 @@ const (
 	colCycles
 	colInstructions
 	colPlatform
+	colWait
+	colMPKI
+	colRelease
 	columns
 )
 
 var columnNames = [columns]string{"time", "container", "job", "class", "usage", "cpi", "cycles", "instructions",
-	"platform"}
+	"platform", "wait", "mpki", "release"}
 
 type reader struct {
 	in     *bufio.Reader
@@ -88,11 +101,17 @@ type reader struct {
 	lasts  []int64 // time of a container's row before
 	gaps   []int64
 	sorted bool
+	// releases are the names in the column release, by number.
+	releases map[string]int32
+}
+
+func newReader(in io.Reader) *reader {
+	return &reader{in: bufio.NewReaderSize(in, maxLine), known: map[string]int32{}, trace: &Trace{}, sorted: true}
 }
 
 // Read reads a whole file. Its error names each wrong line, up to a bound.
 func Read(in io.Reader) (*Trace, error) {
-	r := &reader{in: bufio.NewReaderSize(in, maxLine), known: map[string]int32{}, trace: &Trace{}, sorted: true}
+	r := newReader(in)
 	if err := r.readHeader(); err != nil {
 		return nil, err
 	}
@@ -122,15 +141,7 @@ func Read(in io.Reader) (*Trace, error) {
 		return nil, err
 	}
 	if !r.sorted {
-		slices.SortStableFunc(r.trace.rows, func(a, b row) int {
-			switch {
-			case a.at < b.at:
-				return -1
-			case a.at > b.at:
-				return 1
-			}
-			return 0
-		})
+		slices.SortStableFunc(r.trace.rows, func(a, b row) int { return compareTimes(a.at, b.at) })
 	}
 	if len(r.gaps) > 0 {
 		slices.Sort(r.gaps)
@@ -158,21 +169,27 @@ func (r *reader) gap(this row) {
 // next returns the next non-empty line without its line ending.
 func (r *reader) next() ([]byte, error) {
 	for {
-		line, err := r.in.ReadSlice('\n')
-		if errors.Is(err, bufio.ErrBufferFull) {
-			return nil, fmt.Errorf("line %d: longer than %d bytes", r.line+1, maxLine)
-		}
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("line %d: %w", r.line+1, err)
-		}
-		if len(line) == 0 {
-			return nil, io.EOF
-		}
-		r.line++
-		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
-			return line, nil
+		line, err := r.nextOrEmpty()
+		if err != nil || len(line) > 0 {
+			return line, err
 		}
 	}
+}
+
+// nextOrEmpty returns the next line without its line ending.
+func (r *reader) nextOrEmpty() ([]byte, error) {
+	line, err := r.in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return nil, fmt.Errorf("line %d: longer than %d bytes", r.line+1, maxLine)
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("line %d: %w", r.line+1, err)
+	}
+	if len(line) == 0 {
+		return nil, io.EOF
+	}
+	r.line++
+	return bytes.TrimRight(line, "\r\n"), nil
 }
 
 func (r *reader) readHeader() error {
@@ -190,12 +207,14 @@ func (r *reader) readHeader() error {
 	r.header = len(names)
 	for _, name := range names {
 		c := column(slices.Index(columnNames[:], strings.TrimSpace(name)))
-		if c >= 0 && r.has[c] {
+		if c < 0 {
+			return fmt.Errorf("line %d: column %q is not known; there are %s", r.line, shortened([]byte(name)),
+				strings.Join(columnNames[:], ", "))
+		}
+		if r.has[c] {
 			return fmt.Errorf("line %d: column %s is there twice", r.line, columnNames[c])
 		}
-		if c >= 0 {
-			r.has[c] = true
-		}
+		r.has[c] = true
 		r.order = append(r.order, c)
 	}
 	var lacks []string
@@ -270,8 +289,38 @@ func (r *reader) row(line []byte) (row, error) {
 	if this.cpi, err = r.cpi(); err != nil {
 		return row{}, err
 	}
+	if err := r.optional(&this); err != nil {
+		return row{}, err
+	}
 	this.container, err = r.container()
 	return this, err
+}
+
+// optional columns. An empty field says nothing; the time waited is checked and not used
+// yet.
+func (r *reader) optional(this *row) (err error) {
+	if r.has[colWait] && len(bytes.TrimSpace(r.fields[colWait])) > 0 {
+		if _, err = r.number(colWait, 0, 1); err != nil {
+			return err
+		}
+	}
+	if r.has[colMPKI] && len(bytes.TrimSpace(r.fields[colMPKI])) > 0 {
+		if this.mpki, err = r.number(colMPKI, 0, 1e6); err != nil {
+			return err
+		}
+	}
+	if name := r.fields[colRelease]; r.has[colRelease] && len(name) > 0 {
+		if r.releases == nil {
+			r.releases = map[string]int32{}
+		}
+		id, ok := r.releases[string(name)]
+		if !ok {
+			id = int32(len(r.releases) + 1)
+			r.releases[string(name)] = id
+		}
+		this.release = id
+	}
+	return nil
 }
 
 func (r *reader) wrap(err error) error { return fmt.Errorf("line %d: %w", r.line, err) }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 )
 
 // Line is one finding. Its fields depend on the event. Container is the victim,
@@ -39,12 +40,16 @@ type Suspect struct {
 	Job         string    `json:"job"`
 	Class       cpi.Class `json:"class"`
 	Correlation float64   `json:"correlation"`
-	// Only the default detector sets these: the paper's score, how much more the
+	// Only the detector by contrast sets these: the paper's score, how much more the
 	// suspect ran while the victim was bad, and the probability that it is the
 	// antagonist.
 	Score      float64 `json:"score,omitempty"`
 	Contrast   float64 `json:"contrast,omitempty"`
 	Confidence float64 `json:"confidence,omitempty"`
+	// Only the detector by experiment sets these: the log odds by which it chooses whom to
+	// test, and the e-value of the test so far; 0: there was none.
+	Prior  float64 `json:"prior,omitempty"`
+	EValue float64 `json:"eValue,omitempty"`
 }
 
 // Summary ends a replay.
@@ -55,83 +60,84 @@ type Summary struct {
 	Anomalies uint64            `json:"anomalies"`
 	Analyses  uint64            `json:"analyses"`
 	Caps      int               `json:"caps"`
+	Probes    int               `json:"probes,omitempty"`
 	Dropped   map[string]uint64 `json:"dropped,omitempty"`
 }
 
 // Options of a replay.
 type Options struct {
-	// Config of the detector. Period replaces its Period; 0 uses the trace's.
+	// Config of package detect's detector. Period replaces its Period; 0 uses the trace's.
 	Config detect.Config
-	Period time.Duration
+	// Experiment, where it is not nil, is the detector instead. Its coins are derived from
+	// Seed, the pair and the window alone, so that later rows change no earlier coin.
+	Experiment *experiment.Config
+	Seed       uint64
+	Period     time.Duration
 	// Specs are the normal CPIs; nil lets the detector learn them.
 	Specs []GivenSpec
 	// Warn is called for what is skipped.
 	Warn func(string)
 }
 
-// GivenSpec is a line of a file of specs. Without a platform it holds for all; without
-// samples or tasks it is trusted.
-type GivenSpec struct {
-	Job       string            `json:"job"`
-	Platform  string            `json:"platform"`
-	Mean      float64           `json:"mean"`
-	StdDev    float64           `json:"stddev"`
-	Samples   *float64          `json:"samples,omitempty"`
-	Tasks     *int              `json:"tasks,omitempty"`
-	UsageMean float64           `json:"usageMean,omitempty"`
-	Bands     []detect.BandSpec `json:"bands,omitempty"`
-}
-
-// player is a replay in progress.
-type player struct {
-	d    *detect.Detector
-	t    *Trace
-	emit func(*Line) error
-	line Line
-	// memory of line's
-	suspects []Suspect
-	several  []string
-	summary  Summary
-	err      error
+// player is a replay in progress: a detector, and the lines of what it finds.
+type player interface {
+	// round takes the rows of one time, or of one window.
+	round(now time.Time, rows []row) error
+	// until lets what is due before a time happen.
+	until(now time.Time) error
+	summary() Summary
 }
 
 // Run plays a trace and emits the detector's findings in order of time. The line is
 // valid until emit returns.
 func Run(t *Trace, o Options, emit func(*Line) error) (Summary, error) {
-	cfg := o.Config
-	cfg.Enforce = true // the lines show what enforcement would do
-	cfg.GivenSpecs = o.Specs != nil
-	cfg.MaxContainers = max(cfg.MaxContainers, len(t.Containers))
-	cfg.MaxJobs = max(cfg.MaxJobs, len(t.Containers))
-	if cfg.Period = o.Period; cfg.Period == 0 {
-		cfg.Period = periodOf(t, &o.Config)
+	if o.Period == 0 {
+		o.Period = periodOf(t, &o.Config)
 	}
-	d, err := detect.New(cfg)
+	p, near, err := newPlayer(t, o, emit)
 	if err != nil {
 		return Summary{}, err
 	}
-	p := &player{d: d, t: t, emit: emit}
+	if err := feed(p, t.rows, near); err != nil {
+		return Summary{}, err
+	}
+	if n := len(t.rows); n > 0 {
+		// Analyse the last rows; caps still end after the trace.
+		if err := p.until(time.Unix(0, t.rows[n-1].at).Add(o.Period)); err != nil {
+			return Summary{}, err
+		}
+	}
+	return p.summary(), nil
+}
+
+// newPlayer makes the detector that the options name. Rows that are less than near apart
+// belong together.
+func newPlayer(t *Trace, o Options, emit func(*Line) error) (p player, near time.Duration, err error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	if len(t.rows) > 0 {
-		p.setSpecs(o, time.Unix(0, t.rows[0].at))
+	s := newSpecs(o)
+	if o.Experiment != nil {
+		p, err = newTrials(t, o, s, emit)
+		return p, o.Period / 2, err
 	}
-	if err := p.play(cfg.Period); err != nil {
-		return Summary{}, err
-	}
-	c := d.Counters()
-	p.summary.Event, p.summary.Samples, p.summary.Outliers = "summary", c.Samples, c.Outliers
-	p.summary.Anomalies, p.summary.Analyses = c.Anomalies, c.Analyses
-	for why, n := range c.Dropped {
-		if n > 0 {
-			if p.summary.Dropped == nil {
-				p.summary.Dropped = map[string]uint64{}
-			}
-			p.summary.Dropped[why] = n
+	p, err = newWatcher(t, o, s, emit)
+	return p, 1, err
+}
+
+// feed passes the rows that belong together to the player, in order of time.
+func feed(p player, rows []row, near time.Duration) error {
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].at < rows[0].at+int64(near) {
+			n++
 		}
+		if err := p.round(time.Unix(0, rows[n-1].at), rows[:n]); err != nil {
+			return err
+		}
+		rows = rows[n:]
 	}
-	return p.summary, nil
+	return nil
 }
 
 // periodOf is the trace's period, bounded by the windows.
@@ -142,116 +148,115 @@ func periodOf(t *Trace, c *detect.Config) time.Duration {
 	return min(max(t.Period, c.Window/1000), c.OutlierWindow)
 }
 
-// setSpecs sets the spec of each job of the trace.
-func (p *player) setSpecs(o Options, now time.Time) {
-	type key struct{ job, platform string }
-	given := map[key]*GivenSpec{}
-	count := map[string]int{}
-	for i := range o.Specs {
-		s := &o.Specs[i]
-		given[key{s.Job, s.Platform}] = s
-		count[s.Job]++
-	}
-	done := map[key]bool{}
-	for i := range p.t.Containers {
-		c := &p.t.Containers[i]
-		k := key{c.Job, c.Platform}
-		if done[k] {
-			continue
-		}
-		done[k] = true
-		s := given[k]
-		if s == nil {
-			s = given[key{c.Job, ""}]
-		}
-		if s == nil && c.Platform == "" && count[c.Job] == 1 {
-			for other, spec := range given {
-				if other.job == c.Job {
-					s = spec
-				}
-			}
-		}
-		if s == nil {
-			continue
-		}
-		spec := detect.Spec{Job: c.Job, Platform: c.Platform, Mean: s.Mean, StdDev: s.StdDev, UsageMean: s.UsageMean,
-			Bands: s.Bands}
-		spec.Samples, spec.Tasks = float64(o.Config.MinTasks*o.Config.MinTaskSamples), o.Config.MinTasks
-		if s.Samples != nil {
-			spec.Samples = *s.Samples
-		}
-		if s.Tasks != nil {
-			spec.Tasks = *s.Tasks
-		}
-		if err := p.d.SetSpec(now, spec, time.Unix(math.MaxInt64/int64(time.Second), 0)); err != nil {
-			o.Warn(err.Error())
-		}
-	}
+// watcher is package detect at work.
+type watcher struct {
+	d     *detect.Detector
+	t     *Trace
+	specs *specs
+	refs  []detect.Ref // of the trace's containers; -1: not seen yet
+	emit  func(*Line) error
+	line  Line
+	// memory of line's
+	samples  []detect.Sample
+	suspects []Suspect
+	several  []string
+	caps     int
 }
 
-// play passes the rows of each time together to the detector.
-func (p *player) play(period time.Duration) error {
-	refs := make([]detect.Ref, len(p.t.Containers))
-	for i := range refs {
-		refs[i] = -1
+func newWatcher(t *Trace, o Options, s *specs, emit func(*Line) error) (*watcher, error) {
+	cfg := o.Config
+	cfg.Enforce = true // the lines show what enforcement would do
+	cfg.GivenSpecs = o.Specs != nil
+	cfg.MaxContainers = max(cfg.MaxContainers, len(t.Containers))
+	cfg.MaxJobs = max(cfg.MaxJobs, len(t.Containers))
+	cfg.Period = o.Period
+	d, err := detect.New(cfg)
+	if err != nil {
+		return nil, err
 	}
-	var samples []detect.Sample
-	rows := p.t.rows
-	for len(rows) > 0 {
-		at := rows[0].at
-		now := time.Unix(0, at)
-		p.until(now)
-		samples = samples[:0]
-		for len(rows) > 0 && rows[0].at == at {
-			r := &rows[0]
-			if refs[r.container] < 0 {
-				ref, err := p.d.Put(now, &p.t.Containers[r.container])
-				if err != nil {
-					return err
-				}
-				refs[r.container] = ref
+	return &watcher{d: d, t: t, specs: s, emit: emit}, nil
+}
+
+func (p *watcher) summary() Summary {
+	c := p.d.Counters()
+	s := Summary{Event: "summary", Samples: c.Samples, Outliers: c.Outliers, Anomalies: c.Anomalies,
+		Analyses: c.Analyses, Caps: p.caps}
+	for why, n := range c.Dropped {
+		if n > 0 {
+			if s.Dropped == nil {
+				s.Dropped = map[string]uint64{}
 			}
-			samples = append(samples, detect.Sample{Ref: refs[r.container], At: now, Usage: r.usage, CPI: r.cpi})
-			rows = rows[1:]
-		}
-		p.emitAll(p.d.Observe(now, samples))
-		if p.err != nil {
-			return p.err
+			s.Dropped[why] = n
 		}
 	}
-	if n := len(p.t.rows); n > 0 {
-		// Analyse the last rows; caps still end after the trace.
-		p.until(time.Unix(0, p.t.rows[n-1].at).Add(period))
+	return s
+}
+
+// refOf a container, which the detector hears of with its first row.
+func (p *watcher) refOf(now time.Time, i int32) (detect.Ref, error) {
+	for len(p.refs) <= int(i) {
+		p.refs = append(p.refs, -1)
 	}
-	return p.err
+	if p.refs[i] >= 0 {
+		return p.refs[i], nil
+	}
+	c := &p.t.Containers[i]
+	p.specs.set(c, func(s detect.Spec) error {
+		return p.d.SetSpec(now, s, time.Unix(math.MaxInt64/int64(time.Second), 0))
+	})
+	ref, err := p.d.Put(now, c)
+	if err == nil {
+		p.refs[i] = ref
+	}
+	return ref, err
+}
+
+// round passes the rows of a time together to the detector.
+func (p *watcher) round(now time.Time, rows []row) error {
+	if err := p.until(now); err != nil {
+		return err
+	}
+	p.samples = p.samples[:0]
+	for i := range rows {
+		r := &rows[i]
+		ref, err := p.refOf(now, r.container)
+		if err != nil {
+			return err
+		}
+		p.samples = append(p.samples, detect.Sample{Ref: ref, At: now, Usage: r.usage, CPI: r.cpi,
+			Misses: r.misses()})
+	}
+	return p.emitAll(p.d.Observe(now, p.samples))
 }
 
 // until ticks the detector up to a time.
-func (p *player) until(now time.Time) {
-	for p.err == nil {
+func (p *watcher) until(now time.Time) error {
+	for {
 		next, ok := p.d.Next()
 		if !ok || !next.Before(now) {
-			return
+			return nil
 		}
-		p.emitAll(p.d.Tick(next))
+		if err := p.emitAll(p.d.Tick(next)); err != nil {
+			return err
+		}
 	}
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()/1000) / 1e6 }
 
-func (p *player) emitAll(events []detect.Event) {
+func (p *watcher) emitAll(events []detect.Event) error {
 	for i := range events {
-		if p.err != nil {
-			return
-		}
 		if p.fill(&events[i]) {
-			p.err = p.emit(&p.line)
+			if err := p.emit(&p.line); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
 }
 
 // fill converts an event to a line; false if it has none.
-func (p *player) fill(e *detect.Event) bool {
+func (p *watcher) fill(e *detect.Event) bool {
 	l := &p.line
 	*l = Line{Time: seconds(e.At), Event: string(e.Kind), CPI: e.CPI, Threshold: e.Threshold}
 	if e.Victim != nil {
@@ -284,7 +289,7 @@ func (p *player) fill(e *detect.Event) bool {
 		c := e.Command
 		l.Event, l.Why, l.Antagonist = string(c.Kind), c.Why, p.d.Container(c.Container).ID
 		if c.Kind == detect.DoCap {
-			p.summary.Caps++
+			p.caps++
 			l.CapMilli, l.Until = c.Milli, seconds(c.Until)
 		}
 	case detect.OutcomeEvent:
@@ -294,7 +299,7 @@ func (p *player) fill(e *detect.Event) bool {
 	return true
 }
 
-func (p *player) suspect(s *detect.Suspect) Suspect {
+func (p *watcher) suspect(s *detect.Suspect) Suspect {
 	c := p.d.Container(s.Ref)
 	out := Suspect{Container: c.ID, Job: c.Job, Class: c.Class, Correlation: s.Score}
 	if s.Confidence > 0 {
