@@ -9,13 +9,13 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// outer is what the cgroups between the hierarchy's root and the tree's leave:
-// an administrator may have put a mask on kubepods, and a node that runs in a
-// container finds one on the root itself. Those masks are not ours to change.
+// outer is what the cgroups between the hierarchy's root and the tree allow: an administrator may
+// have set a mask on kubepods, and a node that runs in a container has one on the root itself. We
+// never change those masks.
 type outer struct {
 	masks  []outerMask // from the top down
 	allows cpuset.Set
-	by     string // the lowest that narrows; "" if none does, with these CPUs online
+	by     string // the lowest cgroup that narrows; "" if none does, with these CPUs online
 }
 
 type outerMask struct {
@@ -33,8 +33,8 @@ func (o *outer) fold(online cpuset.Set) {
 	}
 }
 
-// refoldOuter follows a change of the CPUs online. What the root allows was seen
-// only as a result and is read again at the next difference.
+// refoldOuter follows a change of the online CPUs. The mask of the root is known only by its
+// effect, so it is dropped and read again at the next drift.
 func (t *Tree) refoldOuter() {
 	for _, o := range t.outer {
 		o.masks = slices.DeleteFunc(o.masks, func(m outerMask) bool { return m.path == rootPath })
@@ -42,13 +42,12 @@ func (t *Tree) refoldOuter() {
 	}
 }
 
-// LookAbove reads what the cgroups above those of the tree allow. Check and
-// CheckOne do so only where a cgroup is not where it should be: called before
-// the first plan, at every audit and when CPUs have come or gone, it lets the
-// very next plan know. It reports whether they allow something else than before.
+// LookAbove reads what the cgroups above those of the tree allow, and reports whether that has
+// changed. Check and CheckOne read it only when a cgroup has drifted. Calling LookAbove before the
+// first plan, at every audit and after CPU hotplug makes the next plan respect a new limit.
 func (t *Tree) LookAbove(read func(path string) (Effective, error)) (changed bool) {
 	seen := map[string]bool{}
-	for _, n := range sorted(slices.Collect(maps.Keys(t.top.kids))) { // the same reads in every run
+	for _, n := range sorted(slices.Collect(maps.Keys(t.top.kids))) { // sorted: the same reads in every run
 		if above := Parent(n.path); !seen[above] {
 			seen[above] = true
 			changed = t.lookAbove(n, read) || changed
@@ -65,13 +64,13 @@ func (t *Tree) lookAbove(n *node, read func(path string) (Effective, error)) (ch
 	for p := key; p != ""; p = Parent(p) {
 		e, err := read(p)
 		if err != nil && !errors.Is(err, ErrGone) {
-			return false // not known: as it was
+			return false // unknown: keep the previous state
 		}
 		if !e.OwnCPUs.IsEmpty() {
 			now.masks = append(now.masks, outerMask{path: p, cpus: e.OwnCPUs})
 		}
 	}
-	// In a cgroup namespace the mask may be out of sight, but not its effect.
+	// In a cgroup namespace the mask may be invisible, but its effect is not.
 	if e, err := read(rootPath); err == nil && !e.CPUs.IsEmpty() && !t.online.SubsetOf(&e.CPUs) {
 		now.masks = append(now.masks, outerMask{path: rootPath, cpus: e.CPUs})
 	}
@@ -92,8 +91,8 @@ func (t *Tree) lookAbove(n *node, read func(path string) (Effective, error)) (ch
 	return changed
 }
 
-// Limited reports whether any slice is limited from outside, by what was read last. Such a limit may
-// go at any time, and a plan that was made for it takes others' CPUs then.
+// Limited reports whether, by the last read, any slice is limited from outside. Such a limit may
+// disappear at any time, and masks that were planned for it would then take CPUs of others.
 func (t *Tree) Limited() bool {
 	for _, o := range t.outer {
 		if o.by != "" {
@@ -103,7 +102,7 @@ func (t *Tree) Limited() bool {
 	return false
 }
 
-// outerOf returns what limits n from outside, nil for nothing.
+// outerOf returns the limit from outside on n, nil if there is none.
 func (t *Tree) outerOf(n *node) *outer {
 	if len(t.outer) == 0 || n == t.top {
 		return nil
@@ -117,7 +116,7 @@ func (t *Tree) outerOf(n *node) *outer {
 	return nil
 }
 
-// allowed is what the cgroups that are not ours leave to n.
+// allowed is what the cgroups above the tree allow n.
 func (t *Tree) allowed(n *node) *cpuset.Set {
 	if o := t.outerOf(n); o != nil {
 		return &o.allows
@@ -125,9 +124,9 @@ func (t *Tree) allowed(n *node) *cpuset.Set {
 	return &t.online
 }
 
-// attainable is what n's mask should be: what n has a right to, as far as the cgroups
-// above allow any of it. Written as it is it becomes right by itself when they allow
-// more; v1 refuses what is not in the parent.
+// attainable is the mask that n should have: what n has a right to, if the cgroups above allow any
+// of it. The mask is written unreduced, so that it becomes right by itself when they allow more. On
+// v1 it is reduced, since v1 refuses CPUs that the parent does not have.
 func (t *Tree) attainable(n *node) *cpuset.Set {
 	right := t.right(n)
 	o := t.outerOf(n)
@@ -140,9 +139,9 @@ func (t *Tree) attainable(n *node) *cpuset.Set {
 	return &o.allows
 }
 
-// right is what n needs. Where nothing of it is allowed the kernel would give n
-// everything that is, the CPUs of owners too: so it gets those of a pool, if there are
-// any without an owner.
+// right is what n needs. If the cgroups above allow nothing of it, the kernel would give n
+// everything that they allow, including the CPUs of owners: so n gets CPUs of a pool instead, if
+// any of these have no owner.
 func (t *Tree) right(n *node) *cpuset.Set {
 	need := t.resolve(t.needOf(n))
 	o := t.outerOf(n)
@@ -157,7 +156,7 @@ func (t *Tree) right(n *node) *cpuset.Set {
 	return need
 }
 
-// goal is want under the limits from outside.
+// goal is want, restricted by the limits from outside.
 func (t *Tree) goal(n *node) (cpuset.Set, bool) {
 	return within(t.union(n), t.allowed(n))
 }
@@ -173,7 +172,7 @@ func (t *Tree) owned() cpuset.Set {
 	return all
 }
 
-// ownerless is what the pools have that nobody has for himself, the largest first.
+// ownerless are the CPUs of each pool that have no owner, the largest set first.
 func (t *Tree) ownerless() []cpuset.Set {
 	if t.spare != nil {
 		return t.spare

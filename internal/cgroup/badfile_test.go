@@ -225,12 +225,12 @@ func TestKernelErrorsAreExplained(t *testing.T) {
 	defer g.close()
 	for errno, want := range map[unix.Errno]string{
 		unix.EROFS:  "mounted read-only here; mount the host's /sys/fs/cgroup writable",
-		unix.EACCES: "it takes root",
-		unix.EPERM:  "it takes root",
+		unix.EACCES: "it needs root",
+		unix.EPERM:  "it needs root",
 		unix.EBUSY:  "a cgroup below holds CPUs outside this set",
 		unix.EINVAL: "the machine does not have",
-		unix.ERANGE: "beyond those that this kernel was built for",
-		unix.ENOSPC: "does not empty the set of a cgroup in which something runs",
+		unix.ERANGE: "beyond what this kernel was built for",
+		unix.ENOSPC: "refuses to empty the set of a populated cgroup",
 		unix.ENODEV: "gone",
 		unix.EIO:    "input/output error",
 	} {

@@ -14,22 +14,21 @@ import (
 	"github.com/godbus/dbus/v5"
 )
 
-// The sockets at which systemd is asked, in this order: its own, which needs no
-// message bus to be alive, then the system bus.
+// The sockets on which systemd is contacted, in this order: its own, which works without a message
+// bus, then the system bus.
 const (
 	PrivateBus = "/run/systemd/private"
 	SystemBus  = "/run/dbus/system_bus_socket"
 )
 
-// BusOptions say how systemd is reached; what is zero has a default.
+// BusOptions configure the connection to systemd; zero values have defaults.
 type BusOptions struct {
 	// Socket is the one socket to use; empty: PrivateBus, else SystemBus.
 	Socket string
-	// Limit bounds one change, connecting included. Default 10 s: a daemon-reload
-	// of a large node keeps systemd busy for seconds, and a change that waits for
-	// its end is sooner done than one that is tried again.
+	// Limit bounds one change, including the connection. Default 10 s: a daemon-reload of a large
+	// node keeps systemd busy for seconds, and waiting for its end is faster than a retry.
 	Limit time.Duration
-	// Pause is how long no call waits for a bus that has just not answered. Default 3 s.
+	// Pause is how long calls fail at once after the bus did not answer. Default 3 s.
 	Pause time.Duration
 	Now   func() time.Time
 	// Report is called with the result of every change: "ok", "error" or "timeout", and the
@@ -37,15 +36,15 @@ type BusOptions struct {
 	Report func(result string, err error)
 }
 
-// bus is a connection to systemd that comes back by itself. A bus that hangs
-// costs each caller Limit once, then fails at once for Pause.
+// bus is a connection to systemd that reconnects by itself. A bus that hangs costs each caller
+// Limit once, then calls fail at once for Pause.
 type bus struct {
 	o BusOptions
 
 	mu     sync.Mutex
 	conn   *systemd.Conn
 	cancel context.CancelFunc // of conn
-	cause  error              // why no bus is asked until then
+	cause  error              // why calls fail until then
 	until  time.Time
 }
 
@@ -65,7 +64,7 @@ func newBus(o BusOptions) *bus {
 	return &bus{o: o}
 }
 
-// do runs a conversation with systemd within its limit.
+// do runs an exchange with systemd within its limit.
 func (b *bus) do(ctx context.Context, talk func(context.Context, *systemd.Conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, b.o.Limit)
 	defer cancel()
@@ -76,7 +75,7 @@ func (b *bus) do(ctx context.Context, talk func(context.Context, *systemd.Conn) 
 	}
 	err = talk(ctx, c)
 	if lost(err) && !fresh && ctx.Err() == nil {
-		// systemd, or the bus, was started anew since the last time.
+		// systemd, or the bus, was restarted since the last call.
 		b.drop(c, nil)
 		if c, _, err = b.connection(ctx); err == nil {
 			err = talk(ctx, c)
@@ -114,7 +113,7 @@ func (b *bus) connection(ctx context.Context) (c *systemd.Conn, fresh bool, err 
 		return b.conn, false, nil
 	}
 	if wait := b.until.Sub(b.o.Now()); wait > 0 {
-		return nil, false, fmt.Errorf("systemd is asked again in %s: %w", wait.Round(time.Millisecond), b.cause)
+		return nil, false, fmt.Errorf("systemd: next attempt in %s: %w", wait.Round(time.Millisecond), b.cause)
 	}
 	if b.conn, b.cancel, err = b.dial(ctx); err != nil {
 		b.cause, b.until = err, b.o.Now().Add(b.o.Pause)
@@ -123,7 +122,7 @@ func (b *bus) connection(ctx context.Context) (c *systemd.Conn, fresh bool, err 
 	return b.conn, true, nil
 }
 
-// drop closes a connection; with a cause no call tries again for Pause.
+// drop closes a connection; with a cause, calls fail at once for Pause.
 func (b *bus) drop(c *systemd.Conn, cause error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -151,9 +150,8 @@ func (b *bus) close() error {
 	return nil
 }
 
-// dial tries the sockets in turn. Some of what the library does at a connection's
-// start knows no deadline, so it has a goroutine of its own, and a connection
-// that comes too late is closed.
+// dial tries the sockets in turn. Parts of the library's connection setup have no deadline, so it
+// runs in a goroutine, and a connection that is established too late is closed.
 func (b *bus) dial(ctx context.Context) (*systemd.Conn, context.CancelFunc, error) {
 	sockets := []string{b.o.Socket}
 	if b.o.Socket == "" {
@@ -173,7 +171,7 @@ func (b *bus) dial(ctx context.Context) (*systemd.Conn, context.CancelFunc, erro
 		select {
 		case err = <-done:
 		case <-ctx.Done():
-			cancel() // ends what the goroutine waits for
+			cancel() // unblocks the goroutine
 			if <-done == nil {
 				c.Close()
 			}
@@ -196,7 +194,7 @@ func dialBus(life context.Context, socket string) (*dbus.Conn, error) {
 	}
 	if err = c.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err == nil &&
 		filepath.Base(socket) != filepath.Base(PrivateBus) {
-		err = c.Hello() // a bus wants it, systemd itself does not know it
+		err = c.Hello() // required on a bus, unknown to systemd itself
 	}
 	if err != nil {
 		c.Close()

@@ -10,33 +10,32 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Drift is one cgroup that is not as the tree left it.
+// Drift is a cgroup that differs from what the tree wrote.
 type Drift struct {
 	ID, Path string
 	// Want and Got are the effective sets.
 	Want, Got cpuset.Set
-	// Wrote is the mask that the tree knew on the cgroup, Own what is there
-	// now; empty: none. They tell sources apart: Own empty means that its
-	// manager reset it; Own as before while Got differs means that a cgroup
-	// above was changed.
+	// Wrote is the mask that the tree knew on the cgroup, Own the mask that it has now; empty:
+	// none. They show the cause: if Own is empty, its manager reset it; if Own is unchanged and Got
+	// differs, a cgroup above was changed.
 	Wrote, Own cpuset.Set
-	// Inherited is set where the cgroup's own mask is right and one above has
-	// drifted: a consequence, not another source.
+	// Inherited is set if the cgroup's own mask is right and one above has drifted: a consequence,
+	// not another cause.
 	Inherited bool
-	// Above is a cgroup above that is not ours and allows less than Want, and
-	// Allows what it leaves; "" if none does. No write of ours can help.
+	// Above is a cgroup above the tree that allows less than Want, and Allows what it allows; "" if
+	// there is none. No write of ours can fix it.
 	Above  string
 	Allows cpuset.Set
-	// Trespass is set where nothing of Want is allowed: the CPUs of others that
-	// the cgroup has instead.
+	// Trespass is set if nothing of Want is allowed: the CPUs of others that the cgroup has
+	// instead.
 	Trespass cpuset.Set
 	outside  bool
-	// Err is set, and the sets are not, where the cgroup could not be read.
+	// Err is set, and the sets are not, if the cgroup could not be read.
 	Err error
 }
 
-// Outside reports whether the cgroup carries what the tree wrote, and only a
-// limit from outside keeps it from what it needs.
+// Outside reports whether the cgroup has the mask that the tree wrote, and only a limit from
+// outside keeps it from what it needs.
 func (d Drift) Outside() bool { return d.outside }
 
 func (d Drift) String() string {
@@ -54,14 +53,14 @@ func (d Drift) String() string {
 		text += fmt.Sprintf(": it runs on CPUs %s, which belong to others; widen that cgroup or remove the mask there",
 			d.Trespass)
 	case !d.Want.Intersects(&d.Allows):
-		text += ": it has nothing of what it needs and runs on CPUs without an owner"
+		text += ": it has none of the CPUs that it needs, and runs on CPUs without an owner"
 	}
 	return text
 }
 
-// Check reads every cgroup and returns those that differ, by path. What was
-// read replaces what was known, so the next Plan repairs it. Cgroups that are
-// gone are no drift: their masks went with them.
+// Check reads every cgroup and returns those that have drifted, by path. What was read replaces
+// what was known, so the next Plan repairs it. Cgroups that do not exist any more are no drift:
+// their masks are gone, too.
 func (t *Tree) Check(read func(path string) (Effective, error)) []Drift {
 	nodes := make([]*node, 0, len(t.byPath))
 	for _, n := range t.byPath {
@@ -82,8 +81,8 @@ func (t *Tree) Check(read func(path string) (Effective, error)) []Drift {
 	return found
 }
 
-// CheckOne is Check for one pod, container or slice: the read-back after a
-// write. ok is false when there is nothing to report.
+// CheckOne is Check for one pod, container or slice: the read-back after a write. ok is false if
+// there is nothing to report.
 func (t *Tree) CheckOne(id string, read func(path string) (Effective, error)) (drift Drift, ok bool) {
 	n := t.byID[id]
 	if n == nil {
@@ -95,14 +94,13 @@ func (t *Tree) CheckOne(id string, read func(path string) (Effective, error)) (d
 	return Drift{}, false
 }
 
-// auditTurns is in how many audits the own mask of every cgroup has been read.
+// auditTurns is the number of audits in which the own mask of every cgroup is read once.
 const auditTurns = 8
 
-// Audit is CheckOne for the audit number round, with one file instead of two for
-// most cgroups: the mask of one that carries none of ours is read in every eighth
-// round only, and else where its tasks' CPUs are not those they should have. Until
-// its turn a foreign mask goes unseen as long as it takes nothing away; it can give
-// nothing while the masks above are right.
+// Audit is CheckOne in audit number round, with one file instead of two for most cgroups: the mask
+// of a cgroup without one of ours is read only in every eighth round, or if its tasks' CPUs are not
+// the expected ones. Until its turn, a foreign mask is not noticed as long as it takes nothing
+// away; it can give nothing while the masks above are right.
 func (t *Tree) Audit(id string, round uint64, r Reader) (drift Drift, ok bool) {
 	if n := t.byID[id]; n != nil && !inTurn(n.path, round) && t.fine(n, r) {
 		return Drift{}, false
@@ -114,7 +112,7 @@ func inTurn(path string, round uint64) bool {
 	return (uint64(crc32.ChecksumIEEE([]byte(path)))+round)%auditTurns == 0
 }
 
-// fine reports that n neither carries nor needs a mask and has the CPUs it should.
+// fine reports that n neither has nor needs a mask and has the CPUs that it should.
 func (t *Tree) fine(n *node, r Reader) bool {
 	mask := t.wish(n)
 	if mask == nil {
@@ -127,8 +125,8 @@ func (t *Tree) fine(n *node, r Reader) bool {
 	return err == nil && allowed == *mask
 }
 
-// check returns nil where all is well. A set is 1 KiB and an audit looks at
-// thousands: nothing is copied until there is something to report.
+// check returns nil if nothing differs. A set is 1 KiB and an audit visits thousands, so nothing is
+// copied until there is something to report.
 func (t *Tree) check(n *node, read func(path string) (Effective, error)) *Drift {
 	mask := t.wish(n)
 	if mask == nil || n.room {
@@ -169,7 +167,7 @@ func (t *Tree) drift(n *node, e *Effective, was *cpuset.Set, read func(path stri
 	return d
 }
 
-// explain adds what a limit from outside has to do with it.
+// explain adds how a limit from outside contributes.
 func (t *Tree) explain(d *Drift, n *node) {
 	o := t.outerOf(n)
 	if o == nil || d.Want.SubsetOf(&o.allows) {
@@ -183,8 +181,8 @@ func (t *Tree) explain(d *Drift, n *node) {
 	d.Inherited = n.parent != t.top && d.outside
 }
 
-// observe notes the masks that a cgroup really has. A reader that does not
-// read memory nodes leaves those known as they are.
+// observe records the masks that a cgroup really has. A reader that does not read memory nodes
+// leaves the known ones unchanged.
 func (t *Tree) observe(n *node, e *Effective) {
 	n.gone = false
 	t.certain(n)

@@ -8,8 +8,8 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Written records the result of one write of a plan. ErrGone counts as done:
-// a cgroup that does not exist is on no CPU.
+// Written records the result of one write of a plan. ErrGone counts as success: a cgroup that does
+// not exist uses no CPU.
 func (t *Tree) Written(w Write, err error) {
 	n := t.byPath[w.Path]
 	if n == nil {
@@ -33,18 +33,17 @@ func (t *Tree) Written(w Write, err error) {
 	}
 }
 
-// ErrSkipRest is what apply returns when there is something more urgent to do.
+// ErrSkipRest is what apply returns if there is something more urgent to do.
 var ErrSkipRest = errors.New("skip the rest of the plan")
 
-// Execute runs writes of a plan in order and records each result. After a
-// failure the rest goes on as far as it stays safe: no cgroup gains CPUs that
-// could not be freed, and no mask changes above a cgroup whose own could not be
-// written, since that one would follow it, nor below one whose mask is not known. What
-// is left out stays for the next plan, and until then shows in Held. It returns the
-// failures joined; ErrGone is none.
+// Execute runs writes of a plan in order and records each result. After a failure it continues as
+// far as that is safe: no cgroup gains CPUs that could not be freed, and no mask changes above a
+// cgroup whose own mask could not be written, since that cgroup would follow it, nor below one
+// whose mask is unknown. Skipped writes remain for the next plan, and until then show in Held. It
+// returns the failures joined; ErrGone is not a failure.
 //
-// The writes may be a part of a plan, but Shrink writes must come before Grow.
-// Where apply returns ErrSkipRest, that write and the rest are left for the next plan.
+// The writes may be a part of a plan, but Shrink writes must come before Grow. If apply returns
+// ErrSkipRest, that write and the rest remain for the next plan.
 func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 	x := execution{t: t}
 	for n := range t.unsure {
@@ -58,7 +57,7 @@ func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 			continue
 		}
 		if above := t.inUnread(n); above != nil && w.CPUs.set != nil {
-			failures = append(failures, fmt.Errorf("cgroup %s is left: the mask of %s could not be read", n.path,
+			failures = append(failures, fmt.Errorf("cgroup %s is not written: the mask of %s could not be read", n.path,
 				above.path))
 			x.failed(n)
 			continue
@@ -84,8 +83,8 @@ func (t *Tree) Execute(writes []Write, apply func(Write) error) error {
 	return errors.Join(failures...)
 }
 
-// Widens reports whether a write gives a cgroup CPUs that it did not have by its mask. The
-// plan keeps those that the tree knows off them; there may be others.
+// Widens reports whether a write gives a cgroup CPUs that it did not have by its mask. The plan
+// makes sure that no cgroup of the tree is still on them; unknown cgroups may be.
 func (t *Tree) Widens(w Write) bool {
 	n := t.byPath[w.Path]
 	if n == nil || w.CPUs.set == nil {
@@ -96,29 +95,29 @@ func (t *Tree) Widens(w Write) bool {
 	return n.mayCome() || !w.CPUs.set.SubsetOf(&now)
 }
 
-// underWay is a write that has begun and not ended: either mask may be in force.
+// underWay is a write in flight: either the old or the new mask may be in force.
 type underWay struct {
 	node *node
 	mask Mask
 }
 
-// execution remembers what went wrong so far.
+// execution records the failures so far.
 type execution struct {
 	t    *Tree
 	held cpuset.Set         // CPUs that a cgroup should have left by now
 	stay map[*node]struct{} // failed cgroups and all above them
-	// unread says that the masks of some are not known.
+	// unread means that the masks of some cgroups are unknown.
 	unread bool
 }
 
-// uncertain adds what n, and those in it that do not simply run where it does, may have
-// because of what is uncertain about n.
+// uncertain adds the CPUs that n, and the cgroups below it that do not simply run where it does,
+// may have because of what is uncertain about n.
 func (x *execution) uncertain(n *node) {
 	held := x.t.beyond(n)
 	x.held.AddSet(&held)
 	if len(n.odd) > 0 {
 		for k := range n.kids {
-			if !k.room { // nothing runs there
+			if !k.room { // no task runs there
 				x.uncertain(k)
 			}
 		}
@@ -149,8 +148,8 @@ func (x *execution) safe(n *node, w Write) bool {
 	}
 	p := planner{t: x.t}
 	if above := p.above(n); !w.CPUs.set.Intersects(&above) {
-		// What should have been widened above was not: it would stay on all that
-		// the parent has, unnoticed.
+		// The parent should have been widened and was not: the cgroup would silently stay on all
+		// CPUs of its parent.
 		return false
 	}
 	var changes []change
@@ -164,14 +163,14 @@ func (x *execution) safe(n *node, w Write) bool {
 	return x.safeBelow(n, changes)
 }
 
-// change is what a cgroup has before a write and after it, as far as what is uncertain about
-// it and those above turns out one way.
+// change is the CPUs of a cgroup before a write and after it, for one of the possible states of it
+// and of the cgroups above.
 type change struct{ before, after cpuset.Set }
 
-// safeBelow reports whether neither n nor anything in it gains what it must not, however what
-// is uncertain turns out: a mask that is loosened gives what the one above may still turn out
-// to be, one that is widened gives it to cgroups that a late write may loosen, and one that is written
-// as it is taken to be widens where it was narrower.
+// safeBelow reports whether neither n nor anything below it gains CPUs that it must not have, in
+// any possible state of what is uncertain. A mask that is loosened gives what the parent may turn
+// out to have. A mask that is widened gives its CPUs to cgroups below whose masks a late write may
+// loosen. A mask that is rewritten unchanged widens the cgroup if the kernel had a narrower one.
 func (x *execution) safeBelow(n *node, changes []change) bool {
 	var gains cpuset.Set
 	for i := range changes {
@@ -195,7 +194,7 @@ func (x *execution) safeBelow(n *node, changes []change) bool {
 	return true
 }
 
-// changesOf is what the changes of the cgroup above make of one.
+// changesOf is how the changes of its parent affect a cgroup.
 func (x *execution) changesOf(n *node, above []change) []change {
 	var changes []change
 	for i := range above {

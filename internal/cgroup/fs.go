@@ -15,8 +15,8 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// FS is the Driver and Reader over cgroup files, v2 or v1. It must not write
-// where systemd manages the cgroups: systemd puts its own values back.
+// FS is the Driver and Reader over cgroup files, v2 or v1. It must not write where systemd manages
+// the cgroups: systemd restores its own values.
 type FS struct {
 	v1       bool
 	cpusets  root // on v2 the one hierarchy, also used for cpu
@@ -28,7 +28,7 @@ type FS struct {
 	refusals int
 }
 
-// Open finds which cgroup version is mounted at dir (usually /sys/fs/cgroup).
+// Open detects which cgroup version is mounted at dir (usually /sys/fs/cgroup).
 func Open(dir string) (*FS, error) {
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.controllers")); err == nil {
 		r, err := openRoot(dir)
@@ -60,11 +60,10 @@ func openV1(dir string) (*FS, error) {
 	return fs, nil
 }
 
-// V1 reports whether this is cgroup v1, where nothing inherits (Options.Flat).
+// V1 reports whether this is cgroup v1, which has no inheritance (Options.Flat).
 func (fs *FS) V1() bool { return fs.v1 }
 
-// ClearRefused counts masks that the kernel would not empty; they hold the
-// widest set instead.
+// ClearRefused counts masks that the kernel refused to empty; they hold the widest set instead.
 func (fs *FS) ClearRefused() int {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -164,9 +163,8 @@ func (fs *FS) writeMask(g group, file string, m Mask) error {
 	return fs.clearMask(g, file)
 }
 
-// clearMask empties a mask that already is the widest. Once a kernel has
-// refused that on a populated cgroup it is not asked again; it would cost a
-// system call for each of hundreds of pods.
+// clearMask empties a mask that already is the widest. Once a kernel has refused that for a
+// populated cgroup it is not tried again: it would cost a system call for each of hundreds of pods.
 func (fs *FS) clearMask(g group, file string) error {
 	fs.mu.Lock()
 	skip := fs.refused
@@ -177,7 +175,7 @@ func (fs *FS) clearMask(g group, file string) error {
 	if skip {
 		return nil
 	}
-	// A write of no bytes never reaches the kernel, hence the newline.
+	// A write of zero bytes never reaches the kernel, hence the newline.
 	err := g.write(file, "\n")
 	if !errors.Is(err, unix.ENOSPC) {
 		return err
@@ -189,9 +187,9 @@ func (fs *FS) clearMask(g group, file string) error {
 	return nil
 }
 
-// writeV1Set writes a set on v1, where a child's must lie inside its parent's:
-// cgroups below that we do not know (the pod's pause container, nested ones)
-// hold the parent's set at birth and would make the kernel answer EBUSY.
+// writeV1Set writes a set on v1, where a child's set must lie inside its parent's. Unknown cgroups
+// below (the pod's pause container, nested ones) are created with the parent's set and would make
+// the kernel answer EBUSY, so they are narrowed first.
 func (fs *FS) writeV1Set(g group, file string, set cpuset.Set) error {
 	err := g.write(file, set.String())
 	if !errors.Is(err, unix.EBUSY) {
@@ -205,7 +203,7 @@ func (fs *FS) writeV1Set(g group, file string, set cpuset.Set) error {
 	for _, name := range names {
 		err := fs.narrowV1(g.path+"/"+name, file, set)
 		if errors.Is(err, unix.EACCES) && !widened {
-			// It shares nothing with the new set, which is not yet in the old one.
+			// It shares nothing with the new set, which the parent does not contain yet.
 			if err = fs.widenV1(g, file, set); err == nil {
 				widened, err = true, fs.narrowV1(g.path+"/"+name, file, set)
 			}

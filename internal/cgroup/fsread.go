@@ -10,9 +10,8 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// CPUs reads cpuset.cpus and cpuset.cpus.effective, also of the root ("/").
-// Where the controller is not enabled on v2 the cgroup has no set of its own and
-// runs where the nearest above that has one does.
+// CPUs reads cpuset.cpus and cpuset.cpus.effective, also of the root ("/"). Without the controller,
+// on v2, a cgroup has no set of its own and runs on the CPUs of its nearest ancestor that has one.
 func (fs *FS) CPUs(path string) (Effective, error) {
 	var e Effective
 	err := fs.readPair(path, "cpus", &e.OwnCPUs, &e.CPUs)
@@ -81,7 +80,7 @@ func (fs *FS) readPair(path, kind string, own, effective *cpuset.Set) error {
 	return fs.readAbove(missing, effective)
 }
 
-// peekPair is readPair for what is as usual; false says that it has to be asked.
+// peekPair is readPair for the common case; false means that readPair has to take the slow path.
 func (fs *FS) peekPair(path, kind string, own, effective *cpuset.Set) bool {
 	clean := path
 	if path != rootPath {
@@ -100,8 +99,8 @@ func (fs *FS) peekPair(path, kind string, own, effective *cpuset.Set) bool {
 	return fs.peekSet(clean, ownFile, own) && fs.peekSet(clean, effectiveFile, effective)
 }
 
-// parsedSet is the last text that peekSet made a set of: hundreds of cgroups in
-// a row have the same.
+// parsedSet is the last text that peekSet parsed, with its set: hundreds of cgroups in a row have
+// the same.
 type parsedSet struct {
 	text string
 	set  cpuset.Set
@@ -131,7 +130,7 @@ func (fs *FS) peekSet(path, file string, set *cpuset.Set) bool {
 	return true
 }
 
-// readAbove reads the effective set of the nearest cgroup above that has one.
+// readAbove reads the effective set of the nearest ancestor that has one.
 func (fs *FS) readAbove(missing *NoControllerError, effective *cpuset.Set) error {
 	var none *NoControllerError
 	for p := missing.Path; p != rootPath; {
@@ -163,8 +162,8 @@ func readSet(g group, file string) (cpuset.Set, error) {
 	return set, nil
 }
 
-// readCPU fills quota and weight. A cgroup without the cpu controller has no
-// quota, which is what the caller's defaults say.
+// readCPU fills in quota and weight. A cgroup without the cpu controller has no quota, as in the
+// caller's defaults.
 func (fs *FS) readCPU(path string, e *Effective) error {
 	if !fs.hasCPU {
 		return nil

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// Gone reports whether the cgroup at path is known not to exist: the cgroup above
-// it can be listed and lacks it. A read that fails with ErrGone is not enough: a
-// reader with a wrong root, or in another cgroup namespace, finds nothing anywhere.
-// An error says that nothing is known.
+// Gone reports whether the cgroup at path is known not to exist: its parent can be listed and does
+// not contain it. A read that fails with ErrGone is not enough: a reader with a wrong root, or in
+// another cgroup namespace, finds no cgroup at all. An error means that it is unknown.
 func Gone(r Reader, cgroupPath string) (bool, error) {
 	clean, err := CleanPath(cgroupPath)
 	if err != nil {
@@ -27,8 +26,8 @@ func Gone(r Reader, cgroupPath string) (bool, error) {
 	return !there, nil
 }
 
-// PodUID is the UID of the pod whose cgroup has this name, as kubelet names the
-// cgroups of pods with either driver; false for a cgroup that is not a pod's.
+// PodUID is the UID of the pod whose cgroup has this name, by kubelet's naming with either driver;
+// false for a cgroup that is not a pod's.
 //
 //	pod8a3e...                             cgroupfs
 //	kubepods-burstable-pod8a3e_....slice   systemd

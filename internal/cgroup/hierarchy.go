@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// CPUHierarchy is where the cgroups are whose CPU use is counted.
+// CPUHierarchy is the directory of the hierarchy in which CPU use is counted.
 func CPUHierarchy(root string, v1 bool) string {
 	if !v1 {
 		return root
@@ -18,7 +18,7 @@ func CPUHierarchy(root string, v1 bool) string {
 	return filepath.Join(root, "cpu")
 }
 
-// ThreadHierarchy is where the cgroups are whose threads are counted.
+// ThreadHierarchy is the directory of the hierarchy in which threads are counted.
 func ThreadHierarchy(root string, v1 bool) string {
 	if v1 {
 		return filepath.Join(root, "pids")

@@ -45,7 +45,7 @@ type life struct {
 	unknown   string // a container that runs where the tree does not say that it may
 	failing   func() failure
 	vanishing func() bool
-	// unreadable says whether the next plan is made without what is uncertain being read.
+	// unreadable makes the next plan go ahead without reading back what is uncertain.
 	unreadable func() bool
 	late       []cgroup.Write // given up, and yet to take effect
 }

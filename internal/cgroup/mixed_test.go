@@ -212,7 +212,7 @@ func TestLimitOfTheRoot(t *testing.T) {
 	}
 }
 
-// v1 refuses a set that is not in the parent's: it is cut to what is there.
+// v1 refuses a set that is not in the parent's: it is reduced to the allowed part.
 func TestLimitOnV1(t *testing.T) {
 	n := newNode(t, "0-15")
 	n.tree = cgroup.NewTree(set(t, "0-15"), cgroup.Options{Flat: true})

@@ -100,7 +100,7 @@ func (m *model) tree() string {
 	return b.String()
 }
 
-// The model says what was measured in a guest (kernel 6.1): a container with
+// The model shows what was measured in a guest (kernel 6.1): a container with
 // CPUs 0-1 in a slice masked to 4-15 runs on 4-15, one with 2-5 on 4-5; an
 // offline CPU gives way to the parent's set; what is inside follows.
 func TestModelIsAsMeasured(t *testing.T) {

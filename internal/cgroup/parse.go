@@ -50,9 +50,9 @@ func parsePositive(text string) (int64, error) {
 	return strconv.ParseInt(text, 10, 64)
 }
 
-// cgroup v1 counts shares from 2 to 262144 where v2 counts weight from 1 to
-// 10000; the mapping is linear (the runtimes' older one, exact at both ends). What
-// was written reads back as the same weight.
+// cgroup v1 counts shares from 2 to 262144 and v2 weight from 1 to 10000; the mapping is linear
+// (the runtimes' older one, exact at both ends). A weight that was written reads back as the same
+// weight.
 func weightToShares(weight uint64) uint64 { return 2 + ((weight-1)*262142+9998)/9999 }
 
 func sharesToWeight(shares uint64) uint64 {
@@ -60,13 +60,13 @@ func sharesToWeight(shares uint64) uint64 {
 	return 1 + (shares-2)*9999/262142
 }
 
-// WeightOf is the weight of a request in thousandths of a CPU, as kubelet counts it:
-// 1024 shares a CPU.
+// WeightOf is the weight of a request in thousandths of a CPU by kubelet's rule of 1024 shares a
+// CPU.
 func WeightOf(milli int64) uint64 {
 	return sharesToWeight(uint64(max(milli, 0)) * 1024 / 1000)
 }
 
-// quoted shortens text of unknown origin so that an error stays one line.
+// quoted shortens text of unknown origin to keep an error on one line.
 func quoted(text string) string {
 	const most = 60
 	if len(text) > most {

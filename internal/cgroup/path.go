@@ -11,9 +11,8 @@ const (
 	maxNameBytes = 255
 )
 
-// CleanPath checks a cgroup path from outside and returns it without slashes
-// at its ends. Nothing is repaired: a path that needs repair is not one that a
-// runtime wrote.
+// CleanPath checks a cgroup path from outside and returns it without leading and trailing slashes.
+// It repairs nothing else: a runtime does not write a path that needs repair.
 func CleanPath(p string) (string, error) {
 	if len(p) > maxPathBytes {
 		return "", fmt.Errorf("cgroup path of %d bytes is longer than %d", len(p), maxPathBytes)
@@ -121,8 +120,8 @@ func (q QoS) String() string {
 	return [...]string{"outside kubepods", "Guaranteed", "Burstable", "BestEffort"}[q]
 }
 
-// Top is the cgroup of all of kubelet's pods, of which parent is one in which pods' cgroups lie;
-// empty: it is not kubelet's.
+// Top returns the cgroup of all of kubelet's pods, given a cgroup in which pods' cgroups lie;
+// empty: parent is not kubelet's.
 func Top(parent string) string {
 	switch Classify(parent) {
 	case Guaranteed:
@@ -133,7 +132,7 @@ func Top(parent string) string {
 	return ""
 }
 
-// QoSSlices are the burstable and the best-effort slice in the cgroup of all of kubelet's pods.
+// QoSSlices returns the burstable and the best-effort slice in the cgroup of all of kubelet's pods.
 func QoSSlices(top string) (burstable, bestEffort string) {
 	sub, ending := top+"/", ""
 	if stem, unit := strings.CutSuffix(path.Base(top), ".slice"); unit {
@@ -142,9 +141,9 @@ func QoSSlices(top string) (burstable, bestEffort string) {
 	return sub + "burstable" + ending, sub + "besteffort" + ending
 }
 
-// Classify says from the path of the cgroup in which a pod's cgroup lies what
-// kubelet takes the pod for, in both drivers' spelling and below any
-// --cgroup-root. Only Burstable and BestEffort parents carry a mask.
+// Classify derives a pod's QoS class from the path of the cgroup in which the pod's cgroup lies,
+// for both drivers' naming and below any --cgroup-root. Only Burstable and BestEffort parents have
+// a mask.
 func Classify(parent string) QoS {
 	name := strings.TrimSuffix(path.Base(strings.Trim(parent, "/")), ".slice")
 	if name == "burstable" || name == "besteffort" {

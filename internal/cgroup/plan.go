@@ -7,13 +7,13 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Phase says when a write must be done.
+// Phase is the point at which a write must be done.
 type Phase int
 
 const (
-	// Shrink writes take CPUs away from cgroups that lost them, or move a cgroup
-	// onto CPUs that others have left. They must all have succeeded before a new
-	// owner starts, and are executed in order.
+	// Shrink writes take CPUs away from cgroups that lost them, or move a cgroup onto CPUs that
+	// others have left. They are executed in order, and all must have succeeded before a new owner
+	// starts.
 	Shrink Phase = iota
 	// Grow writes give CPUs that are free by now; they may be coalesced.
 	Grow
@@ -30,15 +30,15 @@ type Write struct {
 	Mems  Mask
 }
 
-// Values returns the write as a driver takes it.
+// Values returns the write in the form that a driver takes.
 func (w Write) Values() Values { return Values{CPUs: w.CPUs, Mems: w.Mems} }
 
-// Plan returns the ordered writes that turn what was last written into what is
-// needed, and nothing when they agree. It changes nothing that a caller can
-// see: until Written says otherwise the next Plan returns the same writes.
+// Plan returns the ordered writes that turn what was last written into what is needed, and nothing
+// when they agree. It has no visible effect: until a result is recorded with Written, the next Plan
+// returns the same writes.
 //
-// Cost is that of the cgroups concerned: one pod more in a slice whose members
-// all need the same costs no write and no walk.
+// The cost depends only on the affected cgroups: another pod in a slice whose members all need the
+// same costs no write and no walk.
 func (t *Tree) Plan() []Write {
 	p := planner{t: t, masks: map[*node]*cpuset.Set{}, parked: map[*node]bool{}}
 	todo := t.unsettled()
@@ -59,7 +59,7 @@ func (t *Tree) Plan() []Write {
 		}
 	}
 	p.moveAll(todo)
-	for a := range p.aboveMover { // perhaps widened without being due itself
+	for a := range p.aboveMover { // perhaps widened without needing a write itself
 		if _, changed := p.masks[a]; changed && !slices.Contains(todo, a) {
 			todo = append(todo, a)
 		}
@@ -70,8 +70,7 @@ func (t *Tree) Plan() []Write {
 	return p.writes
 }
 
-// unsettled returns the dirty cgroups that need a write, parents first, in an
-// order that is the same in every run.
+// unsettled returns the dirty cgroups that need a write, parents first, in a deterministic order.
 func (t *Tree) unsettled() []*node {
 	if t.Limited() {
 		t.touchAll() // which cgroups a limit displaces depends on the CPUs of all
@@ -99,9 +98,9 @@ func (t *Tree) unsettled() []*node {
 // due reports whether n needs a write.
 func (t *Tree) due(n *node) bool { return !t.settled(n, n.own) || !t.memsSettled(n) }
 
-// beyondRight reports whether the kernel gives n what it has no right to, its mask
-// notwithstanding: it does where a limit from outside, or CPUs that are offline, leave
-// nothing of that. No write helps.
+// beyondRight reports whether the kernel gives n CPUs that it has no right to, in spite of its
+// mask. It does if a limit from outside, or offline CPUs, leave nothing of the mask. No write
+// helps.
 func (p *planner) beyondRight(n *node) bool {
 	right := p.t.unionOf(n, p.t.right)
 	if right == nil {
@@ -111,9 +110,9 @@ func (p *planner) beyondRight(n *node) bool {
 	return !now.SubsetOf(right)
 }
 
-// displaced adds the members of a mixed cgroup whose mask is right but lies
-// outside what the cgroups above have (a hostile hand, an earlier failure): as
-// long as that lasts they have all that their parent has, and would gain with it.
+// displaced adds the members of a mixed cgroup whose mask is right but lies outside the CPUs of the
+// cgroups above (after a change from outside, or an earlier failure): as long as that lasts they
+// have all CPUs of their parent, and would gain with it.
 func (p *planner) displaced(n *node, todo []*node) []*node {
 	if len(n.odd) == 0 {
 		return todo
@@ -135,7 +134,7 @@ func sorted(nodes []*node) []*node {
 	return nodes
 }
 
-// rank orders parents before kids, also where a pod lies in a container.
+// rank orders parents before kids, also if a pod lies in a container.
 func (n *node) rank() level {
 	if n.parent == nil {
 		return n.level
@@ -143,19 +142,18 @@ func (n *node) rank() level {
 	return max(n.level, n.parent.rank())
 }
 
-// planner is one run of Plan: the masks as they will be after the writes so far.
+// planner is one run of Plan: the masks after the writes so far.
 type planner struct {
 	t      *Tree
 	masks  map[*node]*cpuset.Set
 	writes []Write
 	movers []*node
-	// aboveMover holds the cgroups that a mover lies in; they are trimmed only
-	// after it has moved.
+	// aboveMover holds the ancestors of movers; they are trimmed only after the mover has moved.
 	aboveMover map[*node]bool
-	// keep holds, for a mover that carries the mask for others, the CPUs of
-	// those that would fall onto its new mask.
+	// keep holds, for a mover whose mask serves others, the CPUs of those that would fall onto its
+	// new mask.
 	keep map[*node]cpuset.Set
-	// parked holds movers on CPUs without an owner, out of each other's way.
+	// parked holds movers on CPUs without an owner, where they block no other mover.
 	parked map[*node]bool
 }
 
@@ -166,7 +164,8 @@ func (p *planner) own(n *node) *cpuset.Set {
 	return n.own
 }
 
-// effective is the kernel's rule: own and parent's, or else the parent's.
+// effective is the kernel's rule: the intersection with the parent's set, or the parent's set if
+// that is empty.
 func (p *planner) effective(n *node) cpuset.Set {
 	if n == p.t.top {
 		return p.t.online
@@ -201,15 +200,15 @@ func (p *planner) emit(n *node, phase Phase, cpus, mems Mask) {
 	p.writes = append(p.writes, Write{ID: n.ids[len(n.ids)-1], Path: n.path, Phase: phase, CPUs: cpus, Mems: mems})
 }
 
-// leave takes from n the CPUs that its target does not have, so that from now
-// on no change above can give it any that it must not have.
+// leave takes from n the CPUs that are not in its target, so that no later change above it can give
+// it CPUs that it must not have.
 func (p *planner) leave(n *node) {
 	target, managed := p.t.target(n)
 	own := p.own(n)
 	above, now := p.above(n), p.effective(n)
 	if target == nil && managed && own != nil && !p.t.covered(n) && !own.SubsetOf(&now) {
-		// A mask that it should not have, and not all of it counts now: when what
-		// is above grows, those inside would fall onto the rest of it.
+		// It should have no mask, and part of its mask is not in effect now: when the parent grows,
+		// the cgroups inside would gain that part.
 		p.hold(n)
 		return
 	}
@@ -217,8 +216,8 @@ func (p *planner) leave(n *node) {
 		return
 	}
 	later := target.And(above)
-	// Final at once where that gains nothing; but a mover may widen what is
-	// above before others have left.
+	// The mask becomes final at once if it gains nothing; but a mover may widen the parent before
+	// others have left.
 	if !p.t.flat && len(p.movers) == 0 && !later.IsEmpty() && later.SubsetOf(&now) {
 		p.set(n, Shrink, target)
 		return
@@ -228,12 +227,12 @@ func (p *planner) leave(n *node) {
 	}
 }
 
-// mayCome says that n is an owner whose mask is not known: the one that it is given may be wider, so
-// the others leave before.
+// mayCome reports whether n is an owner whose mask is unknown: the mask that it gets may be wider,
+// so the others leave first.
 func (n *node) mayCome() bool { return n.unread() && n.need.cpus != nil }
 
-// leaveAllBut takes from a mover what neither its target has nor those below
-// still sit on.
+// leaveAllBut takes from a mover the CPUs that are neither in its target nor still used by the
+// cgroups below.
 func (p *planner) leaveAllBut(n *node, kept cpuset.Set) {
 	now := p.effective(n)
 	if stays := now.And(kept.Or(*p.targetOf(n))); stays != now {
@@ -241,10 +240,9 @@ func (p *planner) leaveAllBut(n *node, kept cpuset.Set) {
 	}
 }
 
-// findMovers lists the cgroups that come onto CPUs of which they had none, and
-// so must wait until others have left. A cgroup that carries the mask for one
-// below is one of them when that one would fall onto its new mask: it has an
-// own mask from elsewhere, which shares nothing with the new one.
+// findMovers lists the cgroups that move to CPUs of which they had none, and so must wait until
+// others have left. A cgroup whose mask serves one below is a mover, too, if that one would fall
+// onto its new mask: it has an own mask from elsewhere, which shares nothing with the new one.
 func (p *planner) findMovers(todo []*node) {
 	p.aboveMover, p.keep = map[*node]bool{}, map[*node]cpuset.Set{}
 	for _, n := range todo {
@@ -263,7 +261,7 @@ func (p *planner) findMovers(todo []*node) {
 			continue
 		}
 		if p.aboveMover[n] {
-			// It must stay around those below: widened for them, trimmed after.
+			// It must keep containing those below: it is widened for them, and trimmed afterwards.
 			delete(p.keep, n)
 			continue
 		}
@@ -274,9 +272,9 @@ func (p *planner) findMovers(todo []*node) {
 	}
 }
 
-// moveAll moves the movers, those first whose target no other is about to
-// leave. A cycle of movers that wait for each other is broken by parking one of
-// them on CPUs of the pools that have no owner.
+// moveAll moves the movers, starting with those whose target no other mover is about to leave. A
+// cycle of movers that wait for each other is broken by parking one of them on CPUs of the pools
+// that have no owner.
 func (p *planner) moveAll(todo []*node) {
 	p.cover()
 	waiting := slices.Clone(p.movers)
@@ -296,8 +294,8 @@ func (p *planner) moveAll(todo []*node) {
 	}
 }
 
-// cover writes into every mover, and into the cgroups above it, the CPUs that they have,
-// so that they do not gain what the cgroup above is widened by.
+// cover gives every mover, and its ancestors, a mask with the CPUs that they have, so that they do
+// not gain what the parent is widened by.
 func (p *planner) cover() {
 	if !p.widening() {
 		return
@@ -314,7 +312,7 @@ func (p *planner) cover() {
 	}
 }
 
-// hold gives n what it has as a mask of its own: as much of it as is certain.
+// hold gives n its current CPUs as a mask of its own, as far as they are certain.
 func (p *planner) hold(n *node) {
 	now := p.effective(n)
 	if n.unsure != nil {
@@ -340,7 +338,7 @@ func (p *planner) targetOf(n *node) *cpuset.Set {
 	return target
 }
 
-// leaving is what n still has and must not keep; nothing where it is parked.
+// leaving is what n still has and must not keep; empty if it is parked.
 func (p *planner) leaving(n *node) cpuset.Set {
 	if p.parked[n] {
 		return cpuset.Set{}
@@ -350,8 +348,8 @@ func (p *planner) leaving(n *node) cpuset.Set {
 	return now
 }
 
-// moveUnblocked moves those whose target no other cgroup has yet to leave, and
-// returns the rest. What n itself leaves is never in its own target.
+// moveUnblocked moves the movers whose target no other mover has yet to leave, and returns the
+// rest. The CPUs that n itself leaves are never in its own target.
 func (p *planner) moveUnblocked(waiting []*node) (blocked []*node) {
 	var busy cpuset.Set
 	for _, n := range waiting {
@@ -368,8 +366,8 @@ func (p *planner) moveUnblocked(waiting []*node) (blocked []*node) {
 	return blocked
 }
 
-// parkOne parks the first that is in another's way; false if none is, or none
-// can be: the pools have no CPU without an owner.
+// parkOne parks the first mover that blocks another; false if none does, or if none can be parked:
+// the pools have no CPU without an owner.
 func (p *planner) parkOne(waiting []*node) bool {
 	var wanted cpuset.Set
 	for _, n := range waiting {
@@ -383,13 +381,13 @@ func (p *planner) parkOne(waiting []*node) bool {
 	for _, n := range waiting {
 		left := p.leaving(n)
 		if left = left.And(wanted); !left.IsEmpty() && p.park(n, p.free(n).Minus(left)) {
-			return true // on CPUs that others have to leave, but out of the way
+			return true // on CPUs that others have to leave, but where it blocks none of them
 		}
 	}
 	return false
 }
 
-// move puts n on mask in one write. The cgroups above are widened for it first.
+// move puts n on mask in one write. Its ancestors are widened for it first.
 func (p *planner) move(n *node, mask *cpuset.Set) {
 	above := p.above(n)
 	if there := mask.And(*p.t.allowed(n)); !there.SubsetOf(&above) {
@@ -421,8 +419,8 @@ func (p *planner) free(n *node) cpuset.Set {
 	return free.And(*p.t.allowed(n))
 }
 
-// quiet is the part of free on which n is in no other's way: CPUs that no cgroup has to leave,
-// else those that n has and none wants.
+// quiet is the part of free on which n blocks no other mover: CPUs that no cgroup has to leave,
+// else CPUs that n has and no mover wants.
 func (p *planner) quiet(n *node, wanted *cpuset.Set) cpuset.Set {
 	free, busy := p.free(n), p.leaving(n)
 	for _, other := range p.movers {

@@ -6,10 +6,10 @@ import (
 	"path"
 )
 
-// Confirmed is r, but believes that a cgroup is gone only where the one above it
-// can be listed and lacks it: a reader that has lost sight, say of a root that was
-// mounted elsewhere, answers "gone" for everything, and owners' CPUs would be given
-// away. What cannot be confirmed is an error of another kind.
+// Confirmed wraps r so that a cgroup counts as gone only if its parent can be listed and does not
+// contain it. A reader that has lost access, for example because the root was mounted elsewhere,
+// reports every cgroup as gone, and owners' CPUs would be given away. If it cannot be confirmed,
+// the error is not ErrGone.
 func Confirmed(r Reader) Reader { return confirmed{r} }
 
 type confirmed struct{ Reader }
@@ -24,8 +24,8 @@ func (c confirmed) Effective(path string) (Effective, error) {
 	return e, c.confirm(path, err)
 }
 
-// confirm turns an answer "gone" into another error where it is not to be believed.
-// A pod's end takes its containers along; a missing slice ends none of the pods in it.
+// confirm replaces ErrGone by another error if it cannot be confirmed. The end of a pod removes its
+// containers' cgroups, too; a missing slice does not mean that the pods in it have ended.
 func (c confirmed) confirm(at string, err error) error {
 	if !errors.Is(err, ErrGone) {
 		return err
@@ -44,5 +44,5 @@ func (c confirmed) confirm(at string, err error) error {
 	case listErr == nil:
 		return fmt.Errorf("cgroup %s cannot be read although it is listed", at)
 	}
-	return fmt.Errorf("cgroup %s is perhaps gone: %v", at, listErr)
+	return fmt.Errorf("cgroup %s may be gone, which cannot be confirmed: %v", at, listErr)
 }

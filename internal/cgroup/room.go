@@ -8,8 +8,8 @@ import (
 )
 
 // PutRoom keeps CPUs in the mask of a pod for a container that owns them, whether the container
-// runs or not. The pod's other containers have masks of their own meanwhile, so that neither a
-// restart nor a create that is refused changes anybody's mask but the container's.
+// runs or not. Meanwhile the pod's other containers have masks of their own, so that neither a
+// restart nor a refused create changes the mask of any other container.
 func (t *Tree) PutRoom(id, pod string, cpus cpuset.Set) error {
 	p := t.byID[pod]
 	if p == nil || p.level != podLevel {

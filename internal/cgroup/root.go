@@ -12,13 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFileBytes bounds what is read of one file; the longest legal cpuset takes
-// under 24 KiB.
+// maxFileBytes bounds what is read of one file; the longest valid cpuset takes less than 24 KiB.
 const maxFileBytes = 64 << 10
 
-// root opens cgroups below one mounted hierarchy. No path leaves it: names are
-// checked by CleanPath, and every component is opened without following
-// symbolic links (os.Root would follow those that stay inside).
+// root opens cgroups below one mounted hierarchy. No path leaves it: names are checked by
+// CleanPath, and every component is opened without following symbolic links (os.Root would follow
+// those that stay inside).
 type root struct {
 	dir *os.File
 }
@@ -78,8 +77,8 @@ func openBeneath(dir int, path string) (int, error) {
 	return walkBeneath(dir, path)
 }
 
-// walkBeneath does the same on kernels before 5.6, and where a seccomp profile
-// that does not know openat2 answers EPERM.
+// walkBeneath does the same on kernels before 5.6, and under seccomp profiles without openat2,
+// which answer EPERM.
 func walkBeneath(dir int, path string) (int, error) {
 	at := dir
 	for name := range strings.SplitSeq(path, "/") {
@@ -105,9 +104,8 @@ func groupError(path string, err error) error {
 	return fmt.Errorf("open cgroup %s: %w", path, err)
 }
 
-// peek reads one file of a cgroup in three system calls, into buf. It is the
-// quick way for what usually succeeds: where it does not, or the file does not
-// fit, the way through group says why. path must be clean.
+// peek reads one file of a cgroup into buf in three system calls. It is the fast path: if it fails,
+// or the file does not fit, the path through group reports the error. path must be clean.
 func (r root) peek(path, file string, buf []byte) ([]byte, bool) {
 	name := file
 	if path != rootPath {
@@ -119,7 +117,7 @@ func (r root) peek(path, file string, buf []byte) ([]byte, bool) {
 		return nil, false
 	}
 	defer unix.Close(fd)
-	// The kernel hands out such a file in one piece.
+	// The kernel returns such a file in one read.
 	n, err := unix.Read(fd, buf)
 	if err != nil || n == len(buf) {
 		return nil, false
@@ -153,7 +151,7 @@ func (g group) read(file string) (string, error) {
 	return string(b), nil
 }
 
-// write puts text into a file in one system call, as the kernel wants it.
+// write puts text into a file in one system call, as the kernel requires.
 func (g group) write(file, text string) error {
 	f, err := g.open(file, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {
@@ -174,10 +172,10 @@ func (g group) open(file string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), file), nil
 }
 
-// ioError distinguishes a cgroup that vanished from one that lacks the controller: the
-// file is missing in both.
+// ioError distinguishes a cgroup that was removed from one that lacks the controller: the file is
+// missing in both.
 func (g group) ioError(verb, file, text string, err error) error {
-	var bare syscall.Errno // without the file's name, which is said here with the cgroup's
+	var bare syscall.Errno // without the file's name, which the error has with the cgroup's
 	if errors.As(err, &bare) {
 		err = bare
 	}
@@ -197,30 +195,30 @@ func (g group) ioError(verb, file, text string, err error) error {
 	return fmt.Errorf("%s %s of cgroup %s: %w", verb, file, g.path, err)
 }
 
-// reason says what the kernel means by an error of a cgroup's file, and the way
-// out, where the error's own words leave one guessing.
+// reason explains an error of a cgroup file, with the way out, if the error's own text is not
+// enough.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, unix.EROFS):
 		return "cgroups are mounted read-only here; mount the host's /sys/fs/cgroup writable (in a pod: a hostPath " +
 			"volume without readOnly)"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return "it takes root, and on cgroup v1 a set within that of the cgroup above"
+		return "it needs root, and on cgroup v1 a set within that of the cgroup above"
 	case errors.Is(err, unix.EBUSY):
 		return "a cgroup below holds CPUs outside this set, or a cpuset partition next to it claims them"
 	case errors.Is(err, unix.EINVAL):
-		return "the kernel does not take this value here: CPUs or memory nodes that the machine does not have, or a " +
-			"quota beyond that of the cgroup above"
+		return "the kernel does not accept this value here: CPUs or memory nodes that the machine does not have, or " +
+			"a quota beyond that of the cgroup above"
 	case errors.Is(err, unix.ERANGE):
-		return "a number beyond those that this kernel was built for"
+		return "the number is beyond what this kernel was built for"
 	case errors.Is(err, unix.ENOSPC):
-		return "this kernel does not empty the set of a cgroup in which something runs"
+		return "this kernel refuses to empty the set of a populated cgroup"
 	}
 	return ""
 }
 
-// removed looks the path up again: cgroupfs leaves the link count of a removed
-// directory as it was, so the open descriptor cannot show it.
+// removed looks the path up again: cgroupfs keeps the link count of a removed directory, so the
+// open descriptor does not show it.
 func (g group) removed() bool {
 	fd, err := openBeneath(int(g.root.dir.Fd()), g.path)
 	if err == nil {

@@ -7,28 +7,27 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Router is the Driver of a node: each cgroup is written through whoever manages
-// it, units by systemd and everything else as files. On cgroup v1, of which
-// systemd knows no cpusets, units' masks are files and their quota and weight
-// systemd's.
+// Router is the Driver of a node: each cgroup is written through its manager, units by systemd and
+// everything else as files. On cgroup v1, where systemd does not support cpusets, units' masks are
+// files and their quota and weight systemd's.
 type Router struct {
-	// UnitsOnly refuses what is no unit.
+	// UnitsOnly refuses cgroups that are not units.
 	UnitsOnly bool
 
 	files   *FS
 	systemd *Systemd
 }
 
-// NewRouter joins the two.
+// NewRouter combines the two.
 func NewRouter(files *FS, systemd *Systemd) *Router { return &Router{files: files, systemd: systemd} }
 
-// Apply writes through the cgroup's manager. There is no way around systemd: what
-// it does not take stays unwritten, since raw writes would last only until its
-// next change of the unit and then fail without a sound.
+// Apply writes through the cgroup's manager. There is no way around systemd: what it refuses stays
+// unwritten, since raw writes would last only until its next change of the unit and then be lost
+// silently.
 func (r *Router) Apply(ctx context.Context, path string, v Values) error {
 	if !IsUnit(path) {
 		if r.UnitsOnly {
-			return fmt.Errorf("cgroup %s is no unit of systemd, and cgroup.driver is systemd; auto writes both", path)
+			return fmt.Errorf("cgroup %s is not a systemd unit, and cgroup.driver is systemd; auto writes both", path)
 		}
 		return r.files.Apply(ctx, path, v)
 	}
@@ -41,8 +40,8 @@ func (r *Router) Apply(ctx context.Context, path string, v Values) error {
 	return r.systemd.Apply(ctx, path, v)
 }
 
-// Recorded is what a cgroup's manager will restore on its own, which shows what
-// changed one: ok is false where no manager restores anything.
+// Recorded is what a cgroup's manager will restore on its own, which helps to find what changed a
+// cgroup: ok is false if no manager restores anything.
 func (r *Router) Recorded(ctx context.Context, path string) (set cpuset.Set, ok bool, err error) {
 	if r.files.v1 || !IsUnit(path) {
 		return cpuset.Set{}, false, nil
@@ -51,10 +50,10 @@ func (r *Router) Recorded(ctx context.Context, path string) (set cpuset.Set, ok 
 	return set, err == nil, err
 }
 
-// Close ends the connection to systemd; the files are their opener's to close.
+// Close ends the connection to systemd; the opener of the files closes them.
 func (r *Router) Close() error { return r.systemd.Close() }
 
-// exists reports ErrGone where there is no cgroup at path.
+// exists returns ErrGone if there is no cgroup at path.
 func (fs *FS) exists(path string) error {
 	g, err := fs.cpusets.group(path)
 	if err != nil {

@@ -14,22 +14,22 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Systemd is the Driver for cgroups that are units of systemd: values become
-// runtime properties of the slice or scope (AllowedCPUs, AllowedMemoryNodes,
-// CPUQuotaPerSecUSec, CPUWeight; systemd.resource-control(5), systemd 244 and
-// later). What is written to the files of a unit instead is lost at its next
-// property change or daemon-reload; properties last as long as the unit.
+// Systemd is the Driver for cgroups that are units of systemd: values become runtime properties of
+// the slice or scope (AllowedCPUs, AllowedMemoryNodes, CPUQuotaPerSecUSec, CPUWeight;
+// systemd.resource-control(5), systemd 244 and later). Values written to the files of a unit
+// instead are lost at its next property change or daemon-reload; properties last as long as the
+// unit.
 //
-// A call takes two messages, or three where a mask is given up, whatever runs
-// in the unit: systemd answers before it has written the kernel's files, and
-// only the answer to a second question proves that it has.
+// A call takes two messages, or three if a mask is given up, whatever runs in the unit: systemd
+// answers before it has written the kernel's files, and only the answer to another request proves
+// that it has.
 type Systemd struct {
 	bus   *bus
-	files *FS // sees whether a cgroup is there: systemd invents a slice that is not
+	files *FS // checks that a cgroup exists: systemd would create a missing slice
 }
 
-// NewSystemd returns a driver that connects at the first need, and again after
-// the connection was lost.
+// NewSystemd returns a driver that connects on first use, and reconnects after the connection was
+// lost.
 func NewSystemd(files *FS, o BusOptions) *Systemd {
 	return &Systemd{bus: newBus(o), files: files}
 }
@@ -37,13 +37,13 @@ func NewSystemd(files *FS, o BusOptions) *Systemd {
 // Close ends the connection.
 func (s *Systemd) Close() error { return s.bus.close() }
 
-// Ping asks systemd for a sign of life.
+// Ping checks that systemd answers.
 func (s *Systemd) Ping(ctx context.Context) error {
 	return s.bus.do(ctx, func(ctx context.Context, c *systemd.Conn) error { return settled(ctx, c) })
 }
 
-// IsUnit reports whether the cgroup at path is a unit of systemd's, by its name.
-// What lies inside a delegated unit (a container's own cgroups) is not.
+// IsUnit reports by its name whether the cgroup at path is a unit of systemd. Cgroups inside a
+// delegated unit (a container's own ones) are not.
 func IsUnit(cgroupPath string) bool {
 	_, err := unitOf(cgroupPath)
 	return err == nil
@@ -54,11 +54,11 @@ func unitOf(cgroupPath string) (string, error) {
 	name := path.Base(strings.Trim(cgroupPath, "/"))
 	for _, kind := range []string{".slice", ".scope", ".service"} {
 		if strings.HasSuffix(name, kind) && len(name) > len(kind) {
-			// Names that could be files of the kernel's carry an underscore in front.
+			// Names that could be files of the kernel's have an underscore in front.
 			return strings.TrimPrefix(name, "_"), nil
 		}
 	}
-	return "", fmt.Errorf("cgroup %s is no unit of systemd: neither slice, scope nor service", cgroupPath)
+	return "", fmt.Errorf("cgroup %s is not a systemd unit: neither slice, scope nor service", cgroupPath)
 }
 
 // Apply sets properties and returns once the kernel has them.
@@ -94,18 +94,18 @@ func (s *Systemd) Apply(ctx context.Context, cgroupPath string, v Values) error 
 	if err != nil {
 		return err
 	}
-	// It may have ended meanwhile.
+	// The unit may have ended in the meantime.
 	return s.files.exists(cgroupPath)
 }
 
-// refusedValue says that systemd knows the property and not the value.
+// refusedValue reports that systemd knows the property but not the value.
 func refusedValue(err error) bool {
 	var answer dbus.Error
 	return errors.As(err, &answer) && answer.Name == "org.freedesktop.DBus.Error.InvalidArgs"
 }
 
-// settled returns when systemd has done what it answered before: it looks at its
-// queue of cgroups to write between any two messages.
+// settled returns when systemd has carried out what it has answered before: it processes its queue
+// of cgroup writes between any two messages.
 func settled(ctx context.Context, c *systemd.Conn) error {
 	if _, err := c.SystemStateContext(ctx); err != nil {
 		return fmt.Errorf("ask systemd for its state: %w", err)
@@ -113,8 +113,8 @@ func settled(ctx context.Context, c *systemd.Conn) error {
 	return nil
 }
 
-// Recorded returns the AllowedCPUs that systemd has on record for a unit; empty:
-// none. It is what a reload of systemd would write to the kernel.
+// Recorded returns the AllowedCPUs that systemd has recorded for a unit; empty: none. A reload of
+// systemd would write them to the kernel.
 func (s *Systemd) Recorded(ctx context.Context, cgroupPath string) (cpuset.Set, error) {
 	unit, err := unitOf(cgroupPath)
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *Systemd) Recorded(ctx context.Context, cgroupPath string) (cpuset.Set, 
 	return set, err
 }
 
-// properties are the values in systemd's words, in steps to be taken one after
-// the other.
+// properties are the values as systemd properties, in steps that have to be applied one after the
+// other.
 func properties(v Values) ([][]systemd.Property, error) {
 	var first, then []systemd.Property
 	for _, m := range []struct {
@@ -165,8 +165,8 @@ func properties(v Values) ([][]systemd.Property, error) {
 		return nil, fmt.Errorf("CPUWeight: %d is over 10000", v.Weight)
 	}
 	if v.Weight > 0 || v.Idle != nil {
-		// 0 is systemd's word for idle. Its next change of the unit would end a cpu.idle
-		// that was written to the file.
+		// 0 is systemd's value for idle. If cpu.idle were written to the file, systemd's next
+		// change of the unit would reset it.
 		first = append(first, property("CPUWeight", v.Weight))
 	}
 	var steps [][]systemd.Property
@@ -178,8 +178,8 @@ func properties(v Values) ([][]systemd.Property, error) {
 	return steps, nil
 }
 
-// quotaProperties give the quota as CPU time a second. It is exact until systemd
-// reloads: its file keeps whole percents of a CPU (two decimals from 253 on).
+// quotaProperties gives the quota as CPU time a second. It is exact until systemd reloads: its file
+// keeps whole percents of a CPU (two decimals from 253 on).
 func quotaProperties(q Quota) []systemd.Property {
 	perSecond := uint64(math.MaxUint64)
 	if q.Micros >= 0 {
@@ -224,8 +224,7 @@ func fromBits(bits []byte) cpuset.Set {
 	return set
 }
 
-// unitError says which unit and which properties; a unit that does not exist is a
-// cgroup that is gone.
+// unitError names the unit and the properties; a unit that does not exist is a cgroup that is gone.
 func unitError(unit string, step []systemd.Property, err error) error {
 	var answer dbus.Error
 	if !errors.As(err, &answer) {

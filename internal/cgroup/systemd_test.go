@@ -257,7 +257,7 @@ func TestSystemdBus(t *testing.T) {
 		if err := n.systemd.Listen(); err != nil {
 			t.Fatal(err)
 		}
-		if err := n.router.Apply(ctx, podSlice, v); err == nil || !strings.Contains(err.Error(), "asked again in") {
+		if err := n.router.Apply(ctx, podSlice, v); err == nil || !strings.Contains(err.Error(), "next attempt in") {
 			t.Errorf("within the pause: %v", err)
 		}
 		now = now.Add(2 * time.Minute)
@@ -278,14 +278,14 @@ func TestSystemdBus(t *testing.T) {
 			t.Errorf("hanging: %v", err)
 		}
 		// The second caller does not wait.
-		if err := n.router.Apply(ctx, podSlice, v); err == nil || !strings.Contains(err.Error(), "asked again in") {
+		if err := n.router.Apply(ctx, podSlice, v); err == nil || !strings.Contains(err.Error(), "next attempt in") {
 			t.Errorf("within the pause: %v", err)
 		}
 		n.systemd.Release()
 	})
 	t.Run("hangs from the start", func(t *testing.T) {
 		socket := filepath.Join(t.TempDir(), "private")
-		l, err := net.Listen("unix", socket) // accepted by the kernel, served by nobody
+		l, err := net.Listen("unix", socket) // accepted by the kernel, never served
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,15 +9,15 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Need says where the tasks of a cgroup must run: on a pool, whose set changes
-// under them, or on CPUs of their own. The zero Need is "as the cgroup above";
-// for a pod outside every slice it means unmanaged: nothing is written.
+// Need defines where the tasks of a cgroup must run: on a pool, whose set may change at any time,
+// or on CPUs of their own. The zero Need is "as the parent cgroup"; for a pod outside every slice
+// it means unmanaged: nothing is written.
 type Need struct {
 	pool string
 	cpus *cpuset.Set
 }
 
-// InPool is the need for whatever SetPool says of this pool.
+// InPool is the need for whatever CPUs this pool has.
 func InPool(pool string) Need { return Need{pool: pool} }
 
 // On is the need for exactly these CPUs.
@@ -36,8 +36,8 @@ func (n Need) String() string {
 	return "as above"
 }
 
-// same compares needs, not sets: two pools that happen to be equal today are
-// different needs, or a slice would flip between one mask and hundreds.
+// same compares needs, not sets: two pools that happen to be equal now are different needs, or a
+// slice would flip between one mask and hundreds.
 func (n Need) same(o Need) bool {
 	if n.cpus != nil && o.cpus != nil {
 		return *n.cpus == *o.cpus
@@ -45,15 +45,15 @@ func (n Need) same(o Need) bool {
 	return n == o
 }
 
-// Slice is a cgroup that holds pods and may carry a mask for all of them:
-// kubelet's burstable and besteffort. Its need is what unknown newcomers get.
+// Slice is a cgroup that holds pods and may have a mask for all of them: kubelet's burstable and
+// besteffort. Its need applies to unknown new members.
 type Slice struct {
 	Path string
 	Need Need
 }
 
-// Pod is a pod's cgroup. It lies in a slice when its path does and the slice
-// was put; any other pod is written on its own.
+// Pod is a pod's cgroup. It lies in a slice if its path does and the slice was put; any other pod
+// is written on its own.
 type Pod struct {
 	ID   string
 	Path string
@@ -61,51 +61,50 @@ type Pod struct {
 	Mems cpuset.Set // empty: any memory node
 }
 
-// Container is a container's cgroup, usually below its pod's; where it lies
-// elsewhere, the masks on the way to it are widened for it.
+// Container is a container's cgroup, usually below its pod's; if it lies elsewhere, the masks on
+// the way to it are widened for it.
 type Container struct {
 	ID   string
 	Pod  string
 	Path string
 	Need Need       // zero: as the pod
 	Mems cpuset.Set // empty: as the pod
-	// OwnCPUs is what the runtime wrote on this cgroup when it created it;
-	// empty: nothing.
+	// OwnCPUs is the mask that the runtime wrote on this cgroup when it created it; empty: none.
 	OwnCPUs cpuset.Set
 }
 
 // Options of a Tree.
 type Options struct {
-	// Flat is for cgroup v1, where nothing inherits: every cgroup carries its
-	// own set, and a set must lie inside the parent's.
+	// Flat is for cgroup v1, which has no inheritance: every cgroup has its own set, and a set must
+	// lie inside the parent's.
 	Flat bool
 }
 
-// Tree holds the pods' cgroups, what each needs and what was last written, and
-// plans the difference. It does no I/O and is not safe for concurrent use.
+// Tree holds the pods' cgroups, what each needs and what was last written, and plans the
+// difference. It does no I/O and is not safe for concurrent use.
 //
-// Invariant: a node is in dirty unless its known mask is its target and gives it nothing
-// that it has no right to.
+// Invariant: a node is in dirty unless its known mask is its target and gives it nothing that it
+// has no right to.
 type Tree struct {
 	online cpuset.Set
 	flat   bool
 	pools  map[string]*cpuset.Set
-	top    *node            // parent of all that lies in no slice; never written
+	top    *node            // parent of all nodes outside of slices; never written
 	byPath map[string]*node // slices, pods and containers
-	byID   map[string]*node // several ids may name one pod: its sandboxes
+	byID   map[string]*node // several IDs may name one pod: its sandboxes
 	users  map[string]map[*node]struct{}
 	dirty  map[*node]struct{}
-	unsure map[*node]struct{} // those with an uncertainty
-	// writing is the write that Execute is in; nil between two.
+	unsure map[*node]struct{} // nodes with an uncertainty
+	// writing is the write that Execute has in flight; nil between two writes.
 	writing *underWay
-	// gaps lists, by a path that is not in the tree, the nodes below it whose
-	// parent lies above it: they become kids of whoever is put there.
+	// gaps lists, by a path that is not in the tree, the nodes below it whose parent lies above it:
+	// they become kids of the cgroup that is put there.
 	gaps map[string]map[*node]struct{}
-	// outer holds, by the path of a cgroup that is not in the tree, what it and
-	// those above it leave to the nodes in it; only where that is not everything.
+	// outer holds, by the path of a cgroup that is not in the tree, what it and its ancestors allow
+	// the nodes in it; only if that is not everything.
 	outer map[string]*outer
-	// spare holds what each pool has without the CPUs of owners, the largest
-	// first; nil: to be computed again.
+	// spare holds the CPUs of each pool that have no owner, the largest set first; nil: to be
+	// computed again.
 	spare []cpuset.Set
 }
 
@@ -128,26 +127,24 @@ type node struct {
 	ids    []string // its names in byID, the latest last
 	need   Need
 	mems   *cpuset.Set
-	parent *node // of those known the nearest above: its mask reaches here
+	parent *node // the nearest known ancestor: its mask applies here
 	kids   map[*node]struct{}
-	// pod is the one a container belongs to, wherever it lies; members are a
-	// pod's containers.
+	// pod is the pod of a container, wherever the container lies; members are a pod's containers.
 	pod     *node
 	members map[*node]struct{}
-	// odd holds the kids that do not simply run where this node's need says.
+	// odd holds the kids that do not simply run on this node's need.
 	odd map[*node]struct{}
 	masks
-	// unsure is what the kernel may have instead; nil: own is what it has.
+	// unsure is what the kernel may have instead; nil: own is certain.
 	unsure *uncertainty
 	// indexed is the pool under which users lists the node.
 	indexed string
 	gone    bool
-	// room says that it stands for CPUs that its pod keeps: there is never a cgroup.
+	// room means that the node stands for CPUs that its pod keeps: it never has a cgroup.
 	room bool
 }
 
-// NewTree returns an empty tree for a machine, or for a cgroup root that may
-// use only these CPUs.
+// NewTree returns an empty tree for a machine, or for a cgroup root that may use only these CPUs.
 func NewTree(online cpuset.Set, o Options) *Tree {
 	return &Tree{
 		online: online,
@@ -164,7 +161,7 @@ func NewTree(online cpuset.Set, o Options) *Tree {
 	}
 }
 
-// SetOnline replaces the CPUs that exist. It looks at every cgroup again.
+// SetOnline sets the online CPUs. Every cgroup is checked again.
 func (t *Tree) SetOnline(online cpuset.Set) {
 	if t.online == online {
 		return
@@ -181,9 +178,9 @@ func (t *Tree) touchAll() {
 	}
 }
 
-// SetPool gives a pool its CPUs. Its cost is the number of cgroups that carry
-// the pool's mask, not of those that run in it. An empty set is refused and
-// changes nothing: there is no mask that says "nowhere".
+// SetPool sets the CPUs of a pool. Its cost is the number of cgroups that have the pool's mask, not
+// of those that run in it. An empty set is refused and changes nothing: an empty mask does not mean
+// "no CPU".
 func (t *Tree) SetPool(pool string, cpus cpuset.Set) error {
 	if cpus.IsEmpty() {
 		return fmt.Errorf("pool %s: %w", pool, ErrEmptySet)
@@ -199,14 +196,14 @@ func (t *Tree) SetPool(pool string, cpus cpuset.Set) error {
 	return nil
 }
 
-// DropPool forgets a pool that is not needed any more.
+// DropPool removes a pool that is no longer needed.
 func (t *Tree) DropPool(pool string) {
 	delete(t.pools, pool)
 	delete(t.users, pool)
 	t.spare = nil
 }
 
-// Pools are the names of those that have CPUs, sorted.
+// Pools are the names of the pools that have CPUs, sorted.
 func (t *Tree) Pools() []string { return slices.Sorted(maps.Keys(t.pools)) }
 
 // PutSlice declares a slice or changes its need. Pods put before it move in.
@@ -250,7 +247,7 @@ func (t *Tree) PutPod(p Pod) error {
 		n.members = map[*node]struct{}{}
 		t.insert(n, p.ID)
 		if t.inUnread(n) != nil {
-			t.doubt(n).unread = true // it may have been there before, with a mask
+			t.doubt(n).unread = true // it may have existed before, with a mask
 		}
 	} else if n.level != podLevel {
 		return fmt.Errorf("pod %s: a %s is known at %s", p.ID, n.level, path)
@@ -301,8 +298,8 @@ func (t *Tree) PutContainer(c Container) error {
 	return nil
 }
 
-// Remove forgets a pod with its containers, a container, or a slice by path.
-// Unknown ids are ignored: Stop and Remove come twice, or never.
+// Remove removes a pod with its containers, a container, or a slice by path. Unknown IDs are
+// ignored: Stop and Remove may come twice, or never.
 func (t *Tree) Remove(id string) {
 	n := t.byID[id]
 	if n == nil {
@@ -336,9 +333,9 @@ func (t *Tree) drop(n *node) {
 	t.spare = nil
 }
 
-// Observe tells the tree what was read of a cgroup: its own masks, from which the next
-// Plan starts, and the CPUs that it allows, which count as allowed also where no mask
-// that is known explains them. Unknown paths are ignored.
+// Observe records what was read of a cgroup: its own masks, from which the next Plan starts, and
+// the CPUs that it allows, which count as allowed even if no known mask explains them. Unknown
+// paths are ignored.
 func (t *Tree) Observe(path string, e Effective) {
 	n := t.byPath[strings.Trim(path, "/")]
 	if n == nil {
@@ -348,7 +345,7 @@ func (t *Tree) Observe(path string, e Effective) {
 	t.unexplained(n, e.CPUs)
 }
 
-// known copies a set that is one.
+// known copies a set; nil if it is empty.
 func known(s *cpuset.Set) *cpuset.Set {
 	if *s == (cpuset.Set{}) {
 		return nil
@@ -362,7 +359,7 @@ func (t *Tree) Len() int { return len(t.byPath) }
 
 // --- relations ---
 
-// nearest returns the known cgroup in which path lies.
+// nearest returns the nearest known ancestor of path.
 func (t *Tree) nearest(path string) *node {
 	for p := Parent(path); p != ""; p = Parent(p) {
 		if n := t.byPath[p]; n != nil {
@@ -372,7 +369,7 @@ func (t *Tree) nearest(path string) *node {
 	return t.top
 }
 
-// insert puts n in its place, between what lies above it and what lies below.
+// insert puts n in its place, between its ancestors and its descendants.
 func (t *Tree) insert(n *node, id string) {
 	t.byPath[n.path] = n
 	t.name(n, id)
@@ -399,7 +396,7 @@ func (t *Tree) join(n, pod *node) {
 	pod.members[n] = struct{}{}
 }
 
-// revive notes that a cgroup exists, and so do those above it.
+// revive records that a cgroup and its ancestors exist.
 func (t *Tree) revive(n *node) {
 	for ; n != t.top && n.gone; n = n.parent {
 		n.gone = false
@@ -407,8 +404,7 @@ func (t *Tree) revive(n *node) {
 	}
 }
 
-// vanished notes that a cgroup does not exist, nor any below: their masks went
-// with them.
+// vanished records that a cgroup and its descendants do not exist: their masks are gone, too.
 func (t *Tree) vanished(n *node) {
 	n.gone, n.ownMems = true, nil
 	n.setOwn(nil)
@@ -445,7 +441,7 @@ func (t *Tree) attach(n, parent *node) {
 	t.relink(n)
 }
 
-// detach takes n out of its parent, which may become uniform by that.
+// detach removes n from its parent, whose remaining kids may all need the same then.
 func (t *Tree) detach(n *node) {
 	p := n.parent
 	delete(p.kids, n)
@@ -465,8 +461,8 @@ func (t *Tree) detach(n *node) {
 	t.markUp(p)
 }
 
-// relink settles whether n is odd in its parent and marks all whose target
-// that changes. Only a parent that turns from uniform to mixed or back is walked.
+// relink updates whether n is odd in its parent, and marks all nodes whose target changes by that.
+// Only a parent that turns from uniform to mixed or back is walked.
 func (t *Tree) relink(n *node) {
 	p := n.parent
 	t.touch(n)
@@ -507,8 +503,7 @@ func (t *Tree) setNeed(n *node, need Need) {
 	t.touchBelow(n)
 }
 
-// follow settles again whether those are odd whose own need, or whose parent's,
-// is n's.
+// follow updates whether those nodes are odd whose own need, or whose parent's need, is n's.
 func (t *Tree) follow(n *node) {
 	for k := range n.kids {
 		t.relink(k)
@@ -539,8 +534,8 @@ func (t *Tree) setMems(n *node, mems cpuset.Set) {
 	t.dirty[n] = struct{}{}
 }
 
-// touch marks n for the next plan and lists it under the pool on which its own
-// target depends; a covered cgroup's target depends on no pool.
+// touch marks n for the next plan and lists it under the pool on which its own target depends; a
+// covered cgroup's target depends on no pool.
 func (t *Tree) touch(n *node) {
 	if n == t.top {
 		return
@@ -569,7 +564,7 @@ func (t *Tree) index(n *node, pool string) {
 	t.users[pool][n] = struct{}{}
 }
 
-// markUp marks n and those above, whose unions contain what n needs.
+// markUp marks n and its ancestors, whose unions contain what n needs.
 func (t *Tree) markUp(n *node) {
 	for ; n != t.top; n = n.parent {
 		t.dirty[n] = struct{}{}
@@ -578,7 +573,7 @@ func (t *Tree) markUp(n *node) {
 
 // --- what each cgroup should carry ---
 
-// needOf is n's own need, else its pod's, else the need of the slice that the pod lies in.
+// needOf is n's own need, else its pod's, else that of the slice in which the pod lies.
 func (t *Tree) needOf(n *node) Need {
 	if n.need.IsZero() && n.pod != nil {
 		n = n.pod
@@ -596,17 +591,16 @@ func (t *Tree) resolve(need Need) *cpuset.Set {
 	return t.pools[need.pool]
 }
 
-// covered reports whether the mask above serves n: all members of its parent
-// need the same.
+// covered reports whether the parent's mask serves n: all members of its parent need the same.
 func (t *Tree) covered(n *node) bool {
 	return !t.flat && n.parent != t.top && len(n.parent.odd) == 0
 }
 
-// union is what the masks of all below n need, with n's own need for those
-// unknown; nil while some of it is unknown. Kids that are not odd add nothing.
+// union is what all masks below n need, with n's own need for unknown cgroups; nil while some of it
+// is unknown. Kids that are not odd add nothing.
 func (t *Tree) union(n *node) *cpuset.Set { return t.unionOf(n, t.attainable) }
 
-// wish is the same as if no cgroup above the tree's allowed less than everything.
+// wish is the union without limits from cgroups above the tree.
 func (t *Tree) wish(n *node) *cpuset.Set {
 	return t.unionOf(n, func(n *node) *cpuset.Set { return t.resolve(t.needOf(n)) })
 }
@@ -627,8 +621,7 @@ func (t *Tree) unionOf(n *node, set func(*node) *cpuset.Set) *cpuset.Set {
 	return &all
 }
 
-// target is the mask that n's cgroup should carry, nil for none; not managed
-// if its need is not known.
+// target is the mask that n's cgroup should have, nil for none; not managed if its need is unknown.
 func (t *Tree) target(n *node) (set *cpuset.Set, managed bool) {
 	u := t.union(n)
 	if u == nil {
@@ -652,10 +645,9 @@ func (t *Tree) settled(n *node, own *cpuset.Set) bool {
 	return own == nil || t.rest(n).SubsetOf(own)
 }
 
-// rest is the narrowest mask that a cgroup without a target may keep: below a
-// mask that serves it the CPUs of its own where they were given explicitly (the
-// runtime wrote them at creation, as a second line of defence), else every CPU,
-// so that no later change of its pool needs it.
+// rest is the narrowest mask that a cgroup without a target may keep. If the parent's mask serves
+// it and it has CPUs of its own, these may stay (the runtime wrote them at creation, as a second
+// line of defence). Otherwise it is every CPU, so that no later change of its pool has to write it.
 func (t *Tree) rest(n *node) *cpuset.Set {
 	if t.covered(n) && t.needOf(n).cpus != nil {
 		return t.attainable(n)

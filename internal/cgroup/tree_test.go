@@ -17,7 +17,7 @@ const (
 	besteffort = "kubepods/besteffort"
 )
 
-// node is a tree beside the kernel that it drives.
+// node is a tree and the kernel that it drives.
 type node struct {
 	t    testing.TB
 	tree *cgroup.Tree

@@ -9,27 +9,26 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// ErrInFlight says that a write was given up while whoever carries it out may
-// still do so: its effect may come later than whatever is read now.
+// ErrInFlight means that a write was given up while systemd or the kernel may still carry it out:
+// its effect may come later than any read now.
 var ErrInFlight = errors.New("the write may still take effect")
 
-// InFlightFor is for how long a write that was given up may still take effect:
-// systemd is given ten seconds for a change, and a daemon-reload of a large node
-// keeps it busy for as long again.
+// InFlightFor is how long a write that was given up may still take effect: systemd gets ten seconds
+// for a change, and a daemon-reload of a large node keeps it busy for as long again.
 const InFlightFor = 20 * time.Second
 
-// masks are those that a cgroup has of its own, as far as is known.
+// masks are the own masks of a cgroup, as far as they are known.
 type masks struct {
-	// own and ownMems are those last written or seen; nil: none.
+	// own and ownMems are the last written or read; nil: none.
 	own, ownMems *cpuset.Set
-	// gaveUp says that own was written to give the mask up, and that it was not read since:
-	// the kernel may hold no mask instead, which is the same until CPUs come online.
+	// gaveUp means that own was written to give the mask up and was not read since: the kernel may
+	// have no mask instead, which makes no difference until CPUs come online.
 	gaveUp bool
 }
 
 func (m *masks) setOwn(cpus *cpuset.Set) { m.own, m.gaveUp = cpus, false }
 
-// doubtGivenUp notes that cgroups whose masks were given up may have got CPUs that came
+// doubtGivenUp records that cgroups whose masks were given up may have gained CPUs that came
 // online.
 func (t *Tree) doubtGivenUp() {
 	for _, n := range t.byPath {
@@ -40,16 +39,15 @@ func (t *Tree) doubtGivenUp() {
 	}
 }
 
-// uncertainty is what the kernel may have on a cgroup beside the mask that the
-// tree takes for its own. What a cgroup may allow is derived from this and from
-// the masks each time it is asked for, and carried nowhere.
+// uncertainty is what the kernel may have on a cgroup besides the mask that the tree assumes. What
+// a cgroup may allow is derived from this and from the masks on each call, and never stored.
 type uncertainty struct {
-	// masks are what the file may hold instead; nil: no mask.
+	// masks are the possible contents of the file; nil: no mask.
 	masks []*cpuset.Set
-	// seen are CPUs that it was read to allow although its mask does not say so,
+	// seen are CPUs that the cgroup allowed when it was read although its mask does not explain it,
 	// or that could not be read; empty: none.
 	seen cpuset.Set
-	// unread says that its mask may be any: it was there before, and could not be read.
+	// unread means that it may have any mask: it existed before, and could not be read.
 	unread bool
 	// inFlight are masks of writes that were given up and may still take effect.
 	inFlight []*cpuset.Set
@@ -57,9 +55,8 @@ type uncertainty struct {
 	since time.Time
 }
 
-// MayUse is every CPU that a cgroup may allow at this moment, by what is known of it or,
-// where it is not in the tree, of the nearest cgroup above it. A write that is under way
-// counts with what was there before.
+// MayUse is every CPU that a cgroup may allow now, by what is known of it or, if it is not in the
+// tree, of its nearest known ancestor. A write in flight counts together with the previous mask.
 func (t *Tree) MayUse(path string) cpuset.Set {
 	path = strings.Trim(path, "/")
 	n := t.byPath[path]
@@ -71,8 +68,8 @@ func (t *Tree) MayUse(path string) cpuset.Set {
 	return t.mayUse(n)
 }
 
-// Has is what a cgroup with a mask of its own has of what those above allow it, empty where it has
-// none or where that is not known.
+// Has is the intersection of a cgroup's own mask with what its ancestors allow; empty if it has no
+// mask or if that is uncertain.
 func (t *Tree) Has(path string) (cpus cpuset.Set) {
 	n := t.byPath[strings.Trim(path, "/")]
 	if n == nil || n.gone || n.own == nil {
@@ -84,13 +81,13 @@ func (t *Tree) Has(path string) (cpus cpuset.Set) {
 	return cpus
 }
 
-// MayGive is every CPU that a cgroup with a mask, made in the one at path, may be given: where
-// nothing of the mask is there the kernel gives all that is.
+// MayGive is every CPU that a cgroup created with a mask in the cgroup at path may get: if the mask
+// has nothing in common with what is allowed there, the kernel gives it all of that.
 func (t *Tree) MayGive(path string, mask cpuset.Set) cpuset.Set {
 	path = strings.Trim(path, "/")
 	n := t.byPath[path]
 	if n == nil {
-		return t.MayUse(path) // its mask may be any, also one that has nothing of this one
+		return t.MayUse(path) // the parent may have any mask, possibly one that shares nothing with this one
 	}
 	if n.gone {
 		if n = t.nearest(path); n == t.top {
@@ -108,8 +105,8 @@ func (t *Tree) MayGive(path string, mask cpuset.Set) cpuset.Set {
 	return all
 }
 
-// Made notes that the runtime makes a container's cgroup now, with a mask or with none. It may
-// have been looked for in vain before.
+// Made records that the runtime creates a container's cgroup now, with a mask or without one.
+// Earlier reads may not have found the cgroup.
 func (t *Tree) Made(id string, mask cpuset.Set) {
 	n := t.byID[id]
 	if n == nil || n.level != containerLevel {
@@ -138,7 +135,7 @@ func (t *Tree) doubt(n *node) *uncertainty {
 	return n.unsure
 }
 
-// certain drops what was uncertain about n, but not what may still come.
+// certain clears what was uncertain about n, but not the writes in flight.
 func (t *Tree) certain(n *node) {
 	u := n.unsure
 	if u == nil {
@@ -151,13 +148,13 @@ func (t *Tree) certain(n *node) {
 	}
 }
 
-// forget drops all that was uncertain about n.
+// forget clears everything that was uncertain about n.
 func (t *Tree) forget(n *node) {
 	n.unsure = nil
 	delete(t.unsure, n)
 }
 
-// failedWrite notes that a write may have had its effect, some of it, or none.
+// failedWrite records that a write may have had its full effect, a part of it, or none.
 func (t *Tree) failedWrite(n *node, w Write, err error) {
 	if w.CPUs.set == nil {
 		return
@@ -172,8 +169,8 @@ func (t *Tree) failedWrite(n *node, w Write, err error) {
 	u.masks = append(u.masks, may...)
 }
 
-// MayAllow notes that a cgroup was seen to allow CPUs, or may, that its masks do
-// not explain. It holds until the cgroup is read again.
+// MayAllow records that a cgroup allowed, or may allow, CPUs that its masks do not explain. It
+// holds until the cgroup is read again.
 func (t *Tree) MayAllow(path string, cpus cpuset.Set) {
 	if n := t.byPath[strings.Trim(path, "/")]; n != nil && !cpus.IsEmpty() {
 		u := t.doubt(n)
@@ -181,19 +178,19 @@ func (t *Tree) MayAllow(path string, cpus cpuset.Set) {
 	}
 }
 
-// Unread notes that a cgroup is there and that its mask is not known, until it is written
-// or read. Those in it may have all that the cgroups above it allow: the kernel gives them
-// its CPUs where it has none of theirs. So nothing in it is written meanwhile.
+// Unread records that a cgroup exists and that its mask is unknown, until it is written or read.
+// The cgroups in it may have all CPUs that its ancestors allow: the kernel gives them its CPUs if
+// they share none with their own masks. So nothing in it is written meanwhile.
 func (t *Tree) Unread(path string) {
 	if n := t.byPath[strings.Trim(path, "/")]; n != nil {
 		t.doubt(n).unread = true
 	}
 }
 
-// unread reports whether the mask of n is not known.
+// unread reports whether the mask of n is unknown.
 func (n *node) unread() bool { return n.unsure != nil && n.unsure.unread }
 
-// inUnread returns the cgroup in which n lies whose mask is not known, nil if there is none.
+// inUnread returns the ancestor of n whose mask is unknown, nil if there is none.
 func (t *Tree) inUnread(n *node) *node {
 	for n = n.parent; n != nil && n != t.top; n = n.parent {
 		if n.unread() {
@@ -213,9 +210,9 @@ func (t *Tree) Uncertain() []string {
 	return paths
 }
 
-// ReadBack settles what is uncertain about a cgroup by what was read of it at a
-// time. What may still come of writes in flight is settled when it is read again after
-// InFlightFor, whatever else was written meanwhile.
+// ReadBack settles what is uncertain about a cgroup by what was read of it at a given time. Writes
+// in flight are settled when it is read again after InFlightFor, whatever else was written
+// meanwhile.
 func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 	n := t.byPath[strings.Trim(path, "/")]
 	if n == nil {
@@ -236,7 +233,7 @@ func (t *Tree) ReadBack(path string, e Effective, at time.Time) {
 	}
 }
 
-// unexplained notes what a cgroup was read to allow and no mask that is known gives it.
+// unexplained records CPUs that a cgroup allowed when it was read and that no known mask gives it.
 func (t *Tree) unexplained(n *node, allowed cpuset.Set) {
 	for _, may := range t.mayHave(n) {
 		allowed.RemoveSet(&may)
@@ -246,20 +243,20 @@ func (t *Tree) unexplained(n *node, allowed cpuset.Set) {
 	}
 }
 
-// Gone notes that a cgroup does not exist, nor any below it.
+// Gone records that a cgroup and its descendants do not exist.
 func (t *Tree) Gone(path string) {
 	if n := t.byPath[path]; n != nil {
 		t.vanished(n)
 	}
 }
 
-// Held is the CPUs that cgroups may allow beyond those that they have a right to, whether
-// a write failed, was left out, may come later, was never planned, or cannot help: a
-// cgroup all of whose CPUs are offline has those of its parent. An owner must not start
-// on any of them.
+// Held is the CPUs that cgroups may allow beyond those that they have a right to, because a write
+// failed, was skipped, may still take effect or was never planned, or because no write can help: a
+// cgroup all of whose CPUs are offline has those of its parent. An owner must not start on any of
+// them.
 //
-// It looks only at cgroups with something to write or to read back, and below a
-// mixed one at all: a cgroup that runs where the mask above says adds nothing.
+// Only cgroups with something to write or to read back are visited, and the subtrees of mixed ones:
+// a cgroup that runs on its parent's mask adds nothing.
 func (t *Tree) Held() cpuset.Set {
 	var all cpuset.Set
 	for n := range t.dirty {
@@ -292,11 +289,11 @@ func (t *Tree) visitHeld(n *node, all *cpuset.Set) {
 	}
 }
 
-// mostAlternatives bounds how many sets are kept apart; beyond, they are one.
+// mostAlternatives bounds how many sets are tracked separately; beyond that they are merged.
 const mostAlternatives = 8
 
-// mayHave lists the effective sets that a cgroup may have, by the kernel's rule
-// from every mask that it may carry and every set that its parent may have.
+// mayHave lists the effective sets that a cgroup may have, by the kernel's rule from every mask
+// that it may have and every set that its parent may have.
 func (t *Tree) mayHave(n *node) []cpuset.Set {
 	if n == t.top {
 		return []cpuset.Set{t.online}
@@ -324,7 +321,7 @@ func (t *Tree) mayHave(n *node) []cpuset.Set {
 	return may
 }
 
-// mayHaveAbove lists the sets that the cgroup above may have.
+// mayHaveAbove lists the sets that the parent cgroup may have.
 func (t *Tree) mayHaveAbove(n *node) []cpuset.Set {
 	if n.parent == t.top {
 		return []cpuset.Set{*t.allowed(n)}
@@ -332,7 +329,7 @@ func (t *Tree) mayHaveAbove(n *node) []cpuset.Set {
 	return t.mayHave(n.parent)
 }
 
-// mayCarry lists the masks that a cgroup may carry; nil in it: none.
+// mayCarry lists the masks that a cgroup may have; a nil element: none.
 func (t *Tree) mayCarry(n *node) []*cpuset.Set {
 	masks := []*cpuset.Set{n.own}
 	if w := t.writing; w != nil && w.node == n {
@@ -347,7 +344,7 @@ func (t *Tree) mayCarry(n *node) []*cpuset.Set {
 	return masks
 }
 
-// given is what a cgroup with a mask has of what there is above, by the kernel's rule.
+// given is the effective set of a cgroup with a mask below a parent's set, by the kernel's rule.
 func given(mask, above *cpuset.Set) cpuset.Set {
 	if mask != nil {
 		if both := mask.And(*above); !both.IsEmpty() {
@@ -357,7 +354,7 @@ func given(mask, above *cpuset.Set) cpuset.Set {
 	return *above
 }
 
-// beyond is what n may have because of what is uncertain, and should not.
+// beyond is what n may have because of what is uncertain, and should not have.
 func (t *Tree) beyond(n *node) cpuset.Set {
 	all := t.mayUse(n)
 	p := planner{t: t}
@@ -369,8 +366,8 @@ func (t *Tree) beyond(n *node) cpuset.Set {
 	return all
 }
 
-// Interrupted notes that Execute did not return from a write: it may have had its effect, or have
-// it later, since nobody knows how it ended.
+// Interrupted records that Execute did not return from a write: it may have taken effect, or may do
+// so later, since its result is unknown.
 func (t *Tree) Interrupted() {
 	if w := t.writing; w != nil {
 		t.writing = nil

@@ -9,19 +9,19 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// ErrGone says that the cgroup does not exist, or ceased to while it was
-// written. For a caller that wants a CPU free, that is success.
+// ErrGone means that the cgroup does not exist, or was removed while it was written. For a caller
+// that wants a CPU free, that is success.
 var ErrGone = errors.New("the cgroup is gone")
 
-// ErrEmptySet refuses an empty cpuset: written to a file it would mean "all
-// that the parent has", the opposite of what it looks like.
+// ErrEmptySet refuses an empty cpuset: written to a file it would mean "all CPUs of the parent",
+// the opposite of what it looks like.
 var ErrEmptySet = errors.New("an empty set is never written; to go back to the parent's set use Inherit")
 
-// ErrNoIdle says that cpu.idle is not supported here: it takes Linux 5.15, cgroup v2 and,
-// for its units, systemd 252.
-var ErrNoIdle = errors.New("cpu.idle is not there; it takes Linux 5.15, cgroup v2 and, for a unit, systemd 252")
+// ErrNoIdle means that cpu.idle is not supported here: it needs Linux 5.15, cgroup v2 and, for
+// units, systemd 252.
+var ErrNoIdle = errors.New("cpu.idle is not supported; it needs Linux 5.15, cgroup v2 and, for a unit, systemd 252")
 
-// NoControllerError says that a cgroup exists but lacks a controller's files.
+// NoControllerError means that a cgroup exists but lacks a controller's files.
 type NoControllerError struct {
 	Path, Controller, File string
 }
@@ -33,10 +33,9 @@ func (e *NoControllerError) Error() string {
 		e.Path, e.File, e.Controller)
 }
 
-// Driver writes values to cgroups. Paths are relative to the cgroup root, with
-// or without a leading slash. Apply either wrote every value that v sets or
-// returns an error that names path, file and value; errors.Is(err, ErrGone)
-// when the cgroup does not exist. It is safe for concurrent use.
+// Driver writes values to cgroups. Paths are relative to the cgroup root, with or without a leading
+// slash. Apply either writes every value that v sets or returns an error that names path, file and
+// value, with errors.Is(err, ErrGone) if the cgroup does not exist. It is safe for concurrent use.
 type Driver interface {
 	Apply(ctx context.Context, path string, v Values) error
 }
@@ -44,7 +43,7 @@ type Driver interface {
 // Reader reads what the kernel made of the values. It never follows symbolic
 // links and never leaves the cgroup root.
 type Reader interface {
-	// Effective reads everything; missing cpu controller files read as no quota.
+	// Effective reads everything; missing cpu controller files count as no quota.
 	Effective(path string) (Effective, error)
 	// CPUs reads only OwnCPUs and CPUs. "/" is the root of the hierarchy.
 	CPUs(path string) (Effective, error)
@@ -55,18 +54,17 @@ type Reader interface {
 	Children(path string) ([]string, error)
 }
 
-// Values is what one Apply changes; what is zero stays as it is.
+// Values is what one Apply changes; zero fields stay unchanged.
 type Values struct {
 	CPUs, Mems Mask
 	Quota      *Quota
 	Weight     uint64 // cpu.weight, 1 to 10000
-	// Idle is cpu.idle: whether what is inside runs only where nothing else wants to.
-	// The kernel takes no weight together with true, and forgets the one from before: false
-	// wants one.
+	// Idle is cpu.idle: whether the cgroup runs only when the CPU is otherwise idle. The kernel
+	// accepts no weight together with true, and forgets the previous one: false requires a weight.
 	Idle *bool
 }
 
-// idleError says why the values of Idle and Weight contradict each other.
+// idleError reports a contradiction between Idle and Weight.
 func (v *Values) idleError() error {
 	if v.Idle == nil || *v.Idle == (v.Weight == 0) {
 		return nil
@@ -76,19 +74,19 @@ func (v *Values) idleError() error {
 		v.Weight)
 }
 
-// Mask is a cpuset to write: a set, or the return to the parent's. The zero
-// Mask writes nothing.
+// Mask is a cpuset to write: a set, or the return to the parent's set. The zero Mask writes
+// nothing.
 type Mask struct {
 	set     *cpuset.Set
 	inherit bool
 }
 
-// Only is the mask that is exactly set.
+// Only is the mask with exactly this set.
 func Only(set cpuset.Set) Mask { return Mask{set: &set} }
 
-// Inherit gives up a cgroup's own mask. Kernels refuse to empty the mask of a
-// populated cgroup (ENOSPC on 6.1), so the widest legal set goes first: where
-// the second step is refused, the first has the same effect.
+// Inherit gives up a cgroup's own mask. Kernels refuse to empty the mask of a populated cgroup
+// (ENOSPC on 6.1), so the widest valid set is written first: if the second step is refused, the
+// first has the same effect.
 func Inherit(widest cpuset.Set) Mask { return Mask{set: &widest, inherit: true} }
 
 // IsZero reports whether the mask writes nothing.
@@ -97,8 +95,8 @@ func (m Mask) IsZero() bool { return m.set == nil }
 // Inherits reports whether the mask goes back to the parent's set.
 func (m Mask) Inherits() bool { return m.inherit }
 
-// may lists what a cgroup may hold while the mask is written to it, or after a write that
-// failed; nil in it: no mask.
+// may lists the masks that a cgroup may have while the mask is written to it, or after a failed
+// write; a nil element: no mask.
 func (m Mask) may() []*cpuset.Set {
 	if m.inherit {
 		return []*cpuset.Set{m.set, nil}
@@ -133,7 +131,7 @@ type Quota struct {
 // NoQuota lifts the limit.
 func NoQuota() *Quota { return &Quota{Micros: -1} }
 
-// String returns the quota as cpu.max takes it.
+// String returns the quota in the format of cpu.max.
 func (q Quota) String() string {
 	text := "max"
 	if q.Micros >= 0 {
@@ -159,13 +157,13 @@ func (q Quota) Milli() int64 {
 
 const defaultPeriod = 100_000
 
-// Effective is what the kernel says about one cgroup.
+// Effective is the kernel's state of one cgroup.
 type Effective struct {
 	CPUs, Mems       cpuset.Set // what its tasks may use
-	OwnCPUs, OwnMems cpuset.Set // what is set on the cgroup itself; empty: inherits
+	OwnCPUs, OwnMems cpuset.Set // set on the cgroup itself; empty: inherits
 	Quota            Quota
 	QuotaMilli       int64  // -1 for none
-	Weight           uint64 // cpu.weight; 0 where there is no cpu controller, and of an idle cgroup
+	Weight           uint64 // cpu.weight; 0 without a cpu controller, and for an idle cgroup
 	Idle             bool   // cpu.idle
-	HasIdle          bool   // the kernel has it here
+	HasIdle          bool   // the kernel supports cpu.idle here
 }

@@ -16,8 +16,8 @@ func (t *Tree) want(n *node) (cpuset.Set, bool) {
 	return within(t.wish(n), &t.online)
 }
 
-// Own returns the CPUs that a pod or a container should have to itself, of those that are online; false where
-// it belongs in a pool.
+// Own returns the online CPUs that a pod or a container should have to itself; false if it belongs
+// in a pool.
 func (t *Tree) Own(id string) (cpuset.Set, bool) {
 	n := t.byID[id]
 	if n == nil {
@@ -30,8 +30,8 @@ func (t *Tree) Own(id string) (cpuset.Set, bool) {
 	return own.And(t.online), true
 }
 
-// within is the kernel's rule for a mask in what there is: where all its CPUs
-// are offline, a cgroup gets what its parent has until policy has found it others.
+// within is the kernel's rule for a mask below a parent's set: if all its CPUs are offline, a
+// cgroup gets its parent's set until policy has found it other CPUs.
 func within(mask, there *cpuset.Set) (cpuset.Set, bool) {
 	if mask == nil {
 		return cpuset.Set{}, false

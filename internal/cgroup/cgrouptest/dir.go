@@ -12,10 +12,9 @@ import (
 	"github.com/quietcore/quietcore/internal/cgroup"
 )
 
-// Dir is a Kernel whose cgroups are also a folder of files, for a daemon that
-// is started with its cgroup root there: reads go to the files through
-// cgroup.FS, writes go through cgroup.FS too, and after each one the files of
-// everything below say what the kernel would make of it.
+// Dir is a Kernel whose cgroups are also a folder of files, for a daemon that is started with its
+// cgroup root there. Reads and writes go through cgroup.FS, and after each write the files of the
+// whole subtree are updated to what the kernel would show.
 type Dir struct {
 	Kernel *Kernel
 	fs     *cgroup.FS
@@ -36,7 +35,7 @@ func NewDir(dir string, online cpuset.Set) (*Dir, error) {
 	return &Dir{Kernel: New(online), fs: fs, root: dir, shown: map[string]string{}}, nil
 }
 
-// Root is the folder; FS the driver on it, which nothing recomputes after.
+// Root is the folder; FS the driver on it, without the update after writes.
 func (d *Dir) Root() string   { return d.root }
 func (d *Dir) FS() *cgroup.FS { return d.fs }
 
@@ -73,8 +72,8 @@ func (d *Dir) Rmdir(path string) {
 	}
 }
 
-// Apply asks the kernel, writes the files as the daemon does, and then shows
-// what came of it.
+// Apply applies the values to the kernel, writes the files as the daemon does, and then updates
+// them to the result.
 func (d *Dir) Apply(ctx context.Context, path string, v cgroup.Values) error {
 	if err := d.Kernel.Apply(ctx, path, v); err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package cgrouptest is a kernel for tests: a tree of cgroups in memory that
-// follows the kernel's own rules for cpusets, and the same mirrored into a
-// folder of files. It shares no logic with the planner it helps to test.
+// Package cgrouptest is a kernel for tests: a tree of cgroups in memory that follows the kernel's
+// own rules for cpusets, also available mirrored into a folder of files. It shares no logic with
+// the planner that it helps to test.
 //
 //	k := cgrouptest.New(cpuset.Range(0, 15))
 //	k.Mkdir("kubepods/burstable/podA/main", 1) // one task in it
@@ -24,10 +24,10 @@ import (
 // Kernel is a cgroup.Driver and cgroup.Reader in memory. Fields are set before
 // first use. It is safe for concurrent use.
 type Kernel struct {
-	// V1 selects cgroup v1: no inheritance, children inside their parents.
+	// V1 selects cgroup v1: no inheritance, and a child's set must lie in its parent's.
 	V1 bool
-	// ClearPopulated lets a populated cgroup's mask be emptied, as kernels
-	// later than 6.1 may.
+	// ClearPopulated allows emptying the mask of a populated cgroup, as kernels later than 6.1 may
+	// do.
 	ClearPopulated bool
 	// OnDemand enables the cpuset controller for a cgroup that is written, as
 	// systemd does for its units.
@@ -54,7 +54,7 @@ type group struct {
 	weight     uint64
 	idle       bool
 	tasks      int
-	noCpuset   bool // here and below, whatever those below say
+	noCpuset   bool // for this cgroup and its whole subtree
 }
 
 // New returns a kernel with these CPUs online and memory nodes 0 and 1.
@@ -62,7 +62,7 @@ func New(online cpuset.Set) *Kernel {
 	return &Kernel{root: &group{kids: map[string]*group{}, cpus: online, mems: cpuset.Of(0, 1)}}
 }
 
-// Mkdir creates a cgroup with all above it and puts tasks into it.
+// Mkdir creates a cgroup and its ancestors, and puts tasks into it.
 func (k *Kernel) Mkdir(path string, tasks int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -73,7 +73,7 @@ func (k *Kernel) Mkdir(path string, tasks int) {
 			kid = &group{name: name, parent: g, kids: map[string]*group{},
 				quota: cgroup.Quota{Micros: -1, Period: 100000}, weight: 100}
 			if k.V1 {
-				// What a runtime does, since v1 allows no task without a set.
+				// As a runtime does, since v1 allows no task in a cgroup without a set.
 				kid.cpus, kid.mems = g.cpus, g.mems
 			}
 			g.kids[name] = kid
@@ -83,7 +83,7 @@ func (k *Kernel) Mkdir(path string, tasks int) {
 	g.tasks += tasks
 }
 
-// Rmdir removes a cgroup with all below it, as when its tasks have ended.
+// Rmdir removes a cgroup with its subtree, as when its tasks have ended.
 func (k *Kernel) Rmdir(path string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -92,7 +92,7 @@ func (k *Kernel) Rmdir(path string) {
 	}
 }
 
-// DisableCpuset takes the cpuset controller from a cgroup and all below it.
+// DisableCpuset takes the cpuset controller from a cgroup and its subtree.
 func (k *Kernel) DisableCpuset(path string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -101,14 +101,14 @@ func (k *Kernel) DisableCpuset(path string) {
 	g.forget()
 }
 
-// EnableCpuset gives the controller back, with empty masks.
+// EnableCpuset enables the controller again, with empty masks.
 func (k *Kernel) EnableCpuset(path string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.find(path).noCpuset = false
 }
 
-// forget loses the masks of g and of all below, as they go with the controller.
+// forget clears the masks of g and its subtree, which are lost with the controller.
 func (g *group) forget() {
 	g.cpus, g.mems = cpuset.Set{}, cpuset.Set{}
 	for _, kid := range g.kids {
@@ -133,14 +133,14 @@ func (g *group) hasCpuset() bool {
 	return true
 }
 
-// SetOnline takes CPUs away or brings them back.
+// SetOnline sets the online CPUs.
 func (k *Kernel) SetOnline(online cpuset.Set) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.root.cpus = online
 }
 
-// Tamper sets a mask behind everybody's back; "" resets it whatever runs there.
+// Tamper changes a mask from outside, bypassing Apply; "" clears it even if tasks run there.
 func (k *Kernel) Tamper(path, cpus string) {
 	set, err := cpuset.Parse(cpus)
 	if err != nil {
@@ -151,7 +151,7 @@ func (k *Kernel) Tamper(path, cpus string) {
 	k.find(path).cpus = set
 }
 
-// Writes returns "path file=text" of every file write so far, and forgets them.
+// Writes returns "path file=text" of every file write so far, and clears the list.
 func (k *Kernel) Writes() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -174,7 +174,7 @@ func (k *Kernel) find(path string) *group {
 	return g
 }
 
-// Apply does to the tree what the file driver would make the kernel do.
+// Apply does what the file driver would make the kernel do.
 func (k *Kernel) Apply(ctx context.Context, path string, v cgroup.Values) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -214,7 +214,7 @@ func (k *Kernel) Apply(ctx context.Context, path string, v cgroup.Values) error 
 	})
 }
 
-// applyIdle forgets the weight, as the kernel does both ways.
+// applyIdle resets the weight, as the kernel does in both directions.
 func (k *Kernel) applyIdle(path string, idle *bool) error {
 	switch {
 	case idle == nil:
@@ -282,8 +282,7 @@ func (k *Kernel) writeSet(path, file string, set cpuset.Set) error {
 	})
 }
 
-// writeV1Set does what the file driver does where cgroups that nobody manages
-// are in the way.
+// writeV1Set does what the file driver does if unmanaged cgroups are in the way.
 func (k *Kernel) writeV1Set(path, file string, set cpuset.Set) error {
 	err := k.writeSet(path, file, set)
 	if err != unix.EBUSY {
@@ -344,7 +343,7 @@ func (k *Kernel) write(path, file, text string, change func(*group) error) error
 	return err
 }
 
-// checkV1 is v1's hierarchy rule: inside the parent's set, around the children's.
+// checkV1 is v1's hierarchy rule: a set lies inside the parent's and contains the children's.
 func (g *group) checkV1(set cpuset.Set) error {
 	if !set.SubsetOf(&g.parent.cpus) {
 		return unix.EACCES
@@ -369,8 +368,8 @@ func (g *group) populated() bool {
 	return false
 }
 
-// onCPUs walks down from the root, as the kernel does when a mask changes: an
-// empty own mask, or one that leaves nothing, gives what the parent has.
+// onCPUs applies the kernel's rule from the root down: a cgroup with an empty mask, or with one
+// that has nothing in common with its parent's set, has its parent's set.
 func (g *group) onCPUs() cpuset.Set {
 	return g.inherited(func(g *group) cpuset.Set { return g.cpus })
 }
@@ -391,7 +390,7 @@ func (g *group) inherited(own func(*group) cpuset.Set) cpuset.Set {
 	return result
 }
 
-// CPUs is the reader's cheap form.
+// CPUs is the cheap form of Effective.
 func (k *Kernel) CPUs(path string) (cgroup.Effective, error) { return k.Effective(path) }
 
 // Allowed reads the CPUs that a cgroup's tasks may use.

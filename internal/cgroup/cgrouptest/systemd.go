@@ -20,9 +20,9 @@ import (
 	"github.com/quietcore/quietcore/internal/cgroup"
 )
 
-// Systemd is the part of systemd that manages the cgroups of a Dir, behind a real
-// D-Bus socket like /run/systemd/private. As the real one it answers before it
-// writes the kernel's files, and writes all that it knows of a unit each time.
+// Systemd is the part of systemd that manages the cgroups of a Dir, behind a real D-Bus socket like
+// /run/systemd/private. Like the real one it answers before it writes the kernel's files, and
+// writes all properties of a unit each time.
 type Systemd struct {
 	Socket string
 	Old    bool // before 252: set before the first unit starts
@@ -47,7 +47,7 @@ type unit struct {
 	period     uint64
 	weight     uint64
 	idle       bool
-	old        bool // before systemd 252, which knows no idle
+	old        bool // before systemd 252, without CPUWeight=idle
 }
 
 // NewSystemd serves at folder/private until Close.
@@ -112,7 +112,7 @@ func (s *Systemd) Release() {
 	}
 }
 
-// Refuse answers every change with an error of this D-Bus name; "" ends it.
+// Refuse answers every change with an error of this D-Bus name; "" ends that.
 func (s *Systemd) Refuse(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Systemd) Refuse(name string) {
 	}
 }
 
-// Calls returns the messages answered so far, and forgets them.
+// Calls returns the messages answered so far, and clears the list.
 func (s *Systemd) Calls() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Systemd) Calls() []string {
 	return calls
 }
 
-// Start makes a unit, with all slices above it, as a runtime or kubelet does.
+// Start creates a unit with all slices above it, as a runtime or kubelet does.
 func (s *Systemd) Start(cgroupPath string, tasks int) {
 	s.dir.Mkdir(cgroupPath, tasks)
 	s.mu.Lock()
@@ -151,7 +151,7 @@ func (s *Systemd) Stop(cgroupPath string) {
 	s.dir.Rmdir(cgroupPath)
 }
 
-// Reload is daemon-reload: every unit is written anew.
+// Reload is daemon-reload: every unit is written again.
 func (s *Systemd) Reload() {
 	s.mu.Lock()
 	for _, u := range s.units {
@@ -182,7 +182,7 @@ func (s *Systemd) Set(unitName, cpus string) {
 	s.settle()
 }
 
-// settle writes what is queued, slices before what is in them.
+// settle writes queued units, slices before their members.
 func (s *Systemd) settle() {
 	s.mu.Lock()
 	queue := s.queue
@@ -213,11 +213,11 @@ func (s *Systemd) realize(u *unit) {
 		panic(fmt.Sprintf("the fake systemd cannot write %s: %v", u.path, err))
 	}
 	for file, bits := range map[string][]byte{"cpuset.cpus": u.cpus, "cpuset.mems": u.mems} {
-		if len(bits) == 0 { // written every time; a populated cgroup refuses it
+		if len(bits) == 0 { // attempted every time; a populated cgroup refuses it
 			_ = s.dir.Kernel.writeSet(u.path, file, cpuset.Set{})
 		}
 	}
-	_ = s.dir.Refresh(u.path) // it may have ended
+	_ = s.dir.Refresh(u.path) // the unit may have ended
 }
 
 func maskOf(bits []byte) cgroup.Mask {
@@ -268,7 +268,7 @@ func (s *Systemd) serve(c net.Conn) {
 	}
 }
 
-// shakeHands is the server's side of D-Bus authentication.
+// shakeHands is the server side of D-Bus authentication.
 func (s *Systemd) shakeHands(in *bufio.Reader, out io.Writer) error {
 	if _, err := in.ReadByte(); err != nil { // the null byte
 		return err
@@ -294,8 +294,8 @@ func (s *Systemd) shakeHands(in *bufio.Reader, out io.Writer) error {
 	}
 }
 
-// authenticated lets the library's client side believe that it shook hands, so
-// that it can be used as a server.
+// authenticated makes the library's client side believe that the handshake is done, so that it can
+// be used as a server.
 type authenticated struct {
 	net.Conn
 	in    *bufio.Reader
@@ -340,7 +340,7 @@ func (s *Systemd) wait() {
 	}
 }
 
-// begin is what happens before any message is answered.
+// begin runs before any message is answered.
 func (s *Systemd) begin(call string) {
 	s.wait()
 	s.settle()
