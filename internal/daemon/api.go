@@ -24,6 +24,7 @@ type apiOptions struct {
 	node    *node
 	kubelet *kubelet.Reconciler
 	labels  *labels
+	proven  *proven
 	metrics *metrics.Metrics
 	log     *slog.Logger
 }
@@ -208,6 +209,7 @@ func (a *apiServer) describe() *v1alpha2.NodeResourceTopology {
 	}
 	in.Ledger, in.Generation = a.stamp.Of(snapshot)
 	in.Refused, in.Alive = a.o.node.Refused(), time.Now()
+	in.Pairs = a.o.proven.pairs(in.Alive)
 	if own := known.Config; own != nil {
 		in.Kubelet = nrt.Kubelet{
 			CPUManagerPolicy: own.CPUManagerPolicy, Options: own.Options, TopologyPolicy: own.TopologyPolicy,

@@ -43,6 +43,7 @@ type countingOptions struct {
 	notify    func(policy.Notice)
 	evictions *lend.Queue      // nil: no container is evicted for what it does to others
 	incidents *incidents.Store // nil: none are kept
+	proven    *proven
 }
 
 // counting counts what containers do to the CPUs, and looks for interference.

@@ -147,9 +147,10 @@ func readTopology(root string, log *slog.Logger) (*topology.Topology, error) {
 func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) error {
 	d.kubelet = newKubeletReader(cfg, d.node, d.log)
 	d.labels = &labels{node: d.node, log: d.log}
+	proven := newProven()
 	d.api = newAPIServer(apiOptions{
 		config: cfg, version: d.options.Version, node: d.node, kubelet: d.kubelet.reconciler, labels: d.labels,
-		metrics: d.metrics, log: d.log,
+		proven: proven, metrics: d.metrics, log: d.log,
 	}, d.cfg.Load)
 	if err := d.kubelet.connect(cfg, d.api.topologyChanged); err != nil {
 		return err
@@ -162,7 +163,7 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	evictions := newEvictions(cfg, d.api, notices.notify, d.log)
 	d.counting = newCounting(countingOptions{
 		config: cfg, floor: d.bestEffortFloor, tree: cgroups.open(), v1: cgroups.v1(), node: d.node, metrics: d.metrics,
-		log: d.log, notify: notices.notify, evictions: evictions.queue, incidents: d.incidents,
+		log: d.log, notify: notices.notify, evictions: evictions.queue, incidents: d.incidents, proven: proven,
 	})
 	o := d.pluginOptions(cfg, t, cgroups)
 	made, err := plugin.New(o)

@@ -47,6 +47,7 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 	o.OnFinding = func(f *loop.Finding) {
 		p.public.add(func() { count(p.o.metrics, f) })
 		p.evict(f)
+		p.o.proven.find(f, time.Now())
 		if recorder != nil {
 			recorder.Find(f)
 		}

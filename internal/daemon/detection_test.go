@@ -44,7 +44,8 @@ func testCounting(t *testing.T) (*counting, *loop.Loop) {
 		t.Fatal(err)
 	}
 	return newCounting(countingOptions{
-		config: &cfg, node: n, metrics: metrics.New("v", noStats), log: NewLog(t.Output(), config.LogText, nil),
+		config: &cfg, node: n, proven: newProven(), metrics: metrics.New("v", noStats),
+		log: NewLog(t.Output(), config.LogText, nil),
 	}), l
 }
 

@@ -28,7 +28,7 @@ func infoOf(pod *corev1.Pod) podInfo {
 		facts: policy.PodFacts{
 			UID:        string(pod.UID),
 			Resources:  resourcesOf(pod),
-			Owner:      ownerOf(pod),
+			Owner:      OwnerOf(pod),
 			Containers: containersOf(pod),
 			BatchMilli: lent,
 		},

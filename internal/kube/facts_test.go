@@ -249,7 +249,7 @@ func TestOwner(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.pod, Labels: c.labels, OwnerReferences: c.owners,
 				CreationTimestamp: metav1.NewTime(made)}}
-			if got := ownerOf(&pod); got != c.want {
+			if got := OwnerOf(&pod); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})

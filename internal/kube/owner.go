@@ -32,9 +32,9 @@ func staticUID(pod *corev1.Pod) string {
 // maxUID exceeds any UID.
 const maxUID = 64
 
-// ownerOf names the job that the pod is a task of: the same for all its tasks and for
+// OwnerOf names the job that the pod is a task of: the same for all its tasks and for
 // all releases, so that what was learned of it stays valid.
-func ownerOf(pod *corev1.Pod) string {
+func OwnerOf(pod *corev1.Pod) string {
 	c := metav1.GetControllerOf(pod)
 	switch {
 	case c == nil:

@@ -1,7 +1,9 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/policy"
@@ -13,6 +15,8 @@ const (
 	AnnRefused = "quietcore.dev/refused-pods"
 	// AnnAlive is when the daemon last ran for sure.
 	AnnAlive = "quietcore.dev/alive"
+	// AnnPairs names jobs that are better apart, each pair until a time.
+	AnnPairs = "quietcore.dev/antagonists"
 	// AnnGeneration is a pod's: the generation of the ledger that its place was chosen by.
 	AnnGeneration = "quietcore.dev/ledger-generation"
 )
@@ -22,6 +26,12 @@ const (
 	// that it does not change beside: an object is looked at every five minutes or six.
 	Beat       = 5 * time.Minute
 	StaleAfter = 20 * time.Minute
+
+	// PairHolds is for how long a pair is kept apart that was proven once, and an hour more at
+	// most: times are whole hours, so that what is proven again and again is not written each time.
+	PairHolds = 24 * time.Hour
+	maxPairs  = 64
+	maxJob    = 3 * 253 // namespace, kind and name
 
 	maxRefused  = 64
 	maxSentence = 512
@@ -70,4 +80,46 @@ func DecodeRefused(text string) []policy.RefusedPod {
 		return nil
 	}
 	return list[:min(len(list), maxRefused)]
+}
+
+// Pair is a job that another one was proven to slow down: limiting the antagonist made the victim
+// faster again. Jobs are a namespace and the owner of its pods: shop/Deployment/web.
+type Pair struct {
+	Victim     string    `json:"victim"`
+	Antagonist string    `json:"antagonist"`
+	Until      time.Time `json:"until"`
+}
+
+// Holds is until when a pair holds that was proven now.
+func Holds(now time.Time) time.Time { return now.Add(PairHolds + time.Hour).UTC().Truncate(time.Hour) }
+
+// EncodePairs writes the pairs that hold longest; it is empty where there are none.
+func EncodePairs(list []Pair) string {
+	if len(list) == 0 {
+		return ""
+	}
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b Pair) int {
+		return cmp.Or(b.Until.Compare(a.Until), cmp.Compare(a.Victim, b.Victim),
+			cmp.Compare(a.Antagonist, b.Antagonist))
+	})
+	text, err := json.Marshal(list[:min(len(list), maxPairs)])
+	if err != nil {
+		return "" // strings and times of this century always marshal
+	}
+	return string(text)
+}
+
+// DecodePairs reads what may be anything: names that no job has, and times further off than any
+// daemon writes, are left out.
+func DecodePairs(text string, now time.Time) []Pair {
+	var list []Pair
+	if len(text) > maxPairs*(2*maxJob+100) || json.Unmarshal([]byte(text), &list) != nil {
+		return nil
+	}
+	list = slices.DeleteFunc(list, func(p Pair) bool {
+		return p.Victim == "" || p.Antagonist == "" || len(p.Victim) > maxJob || len(p.Antagonist) > maxJob ||
+			!p.Until.After(now) || p.Until.After(now.Add(2*PairHolds))
+	})
+	return list[:min(len(list), maxPairs)]
 }

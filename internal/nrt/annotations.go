@@ -92,6 +92,7 @@ func annotations(in *Input) map[string]string {
 		{ledger.AnnMachine, own[ledger.AnnMachine]},
 		{ledger.AnnLedger, own[ledger.AnnLedger]},
 		{ledger.AnnRefused, ledger.EncodeRefused(in.Refused)},
+		{ledger.AnnPairs, ledger.EncodePairs(in.Pairs)},
 		{AnnAllocs, allocs},
 		{AnnTopology, cpuTopology(s)},
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/ledger"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -54,6 +55,7 @@ type Input struct {
 	Ledger     *policy.Ledger
 	Generation uint64 // of the ledger
 	Refused    []policy.RefusedPod
+	Pairs      []ledger.Pair
 	Alive      time.Time // when the daemon last ran for sure; zero: it is not said
 	// Alignment is the Node's label; None or empty: not set. It takes precedence over
 	// kubelet's topology manager, as for pods.

@@ -9,6 +9,7 @@ import (
 // Cost is what a place costs, the first field before the second and so on: what the pod
 // suffers, and then what is left for others.
 type Cost struct {
+	Apart    int // pods on the node that it is better apart from
 	Nodes    int // NUMA nodes that it is spread over
 	L3s      int // L3s that it is spread over
 	Broken   int // free cores of which a part is taken
@@ -18,8 +19,8 @@ type Cost struct {
 
 // Compare orders costs, the lower one first.
 func (c Cost) Compare(o Cost) int {
-	return cmp.Or(cmp.Compare(c.Nodes, o.Nodes), cmp.Compare(c.L3s, o.L3s), cmp.Compare(c.Broken, o.Broken),
-		cmp.Compare(c.Leftover, o.Leftover), cmp.Compare(c.Free, o.Free))
+	return cmp.Or(cmp.Compare(c.Apart, o.Apart), cmp.Compare(c.Nodes, o.Nodes), cmp.Compare(c.L3s, o.L3s),
+		cmp.Compare(c.Broken, o.Broken), cmp.Compare(c.Leftover, o.Leftover), cmp.Compare(c.Free, o.Free))
 }
 
 func (s *State) cost(o *policy.Offer, l *Load) Cost {

@@ -175,6 +175,7 @@ func (n *nodes) take(name string, annotations map[string]string) {
 		annotations[ledger.AnnMachine]))
 	before, ok := n.texts[name]
 	n.listen(name, annotations[ledger.AnnAlive], ok && before != text)
+	n.p.apart.said(name, annotations[ledger.AnnPairs], n.now())
 	defer n.p.refused.said(name, annotations[ledger.AnnRefused], func() uint64 { return n.p.cluster.Generation(name) })
 	if before, ok = n.texts[name]; ok && before == text {
 		return
@@ -206,6 +207,7 @@ func (n *nodes) forget(name string) {
 	delete(n.texts, name)
 	delete(n.beats, name)
 	n.p.refused.said(name, "", nil)
+	n.p.apart.said(name, "", n.now())
 }
 
 // Replace takes over a whole list: nodes that are not in it publish nothing any more.

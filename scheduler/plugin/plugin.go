@@ -31,6 +31,7 @@ type Plugin struct {
 	pending *pending
 	nodes   *nodes
 	refused *refused
+	apart   *apart
 }
 
 var (
@@ -61,7 +62,7 @@ func New(ctx context.Context, obj runtime.Object, handle fwk.Handle) (fwk.Plugin
 }
 
 func newPlugin(args Args, handle fwk.Handle) *Plugin {
-	p := &Plugin{args: args, handle: handle, pending: newPending(), refused: newRefused()}
+	p := &Plugin{args: args, handle: handle, pending: newPending(), refused: newRefused(), apart: newApart()}
 	p.cluster = placement.NewCluster(p.moreFits)
 	p.nodes = newNodes(p)
 	return p
@@ -168,8 +169,11 @@ func whyUnknown(s *placement.State) string {
 }
 
 // PreScore leaves pods alone whose nodes differ in nothing that the plugin knows.
-func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
-	if c := cycleOf(state); c == nil || c.wish.Plain() {
+func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+	others := p.apart.from(pod, p.nodes.now())
+	if others != nil {
+		state.Write(apartKey, others)
+	} else if c := cycleOf(state); c == nil || c.wish.Plain() {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	return nil
@@ -180,20 +184,23 @@ const unknownCost = math.MaxInt64
 
 // Score is what the place on a node costs, in one number.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fwk.NodeInfo) (int64, *fwk.Status) {
-	cost, ok := placement.Cost{}, false
-	if c := cycleOf(state); c != nil {
+	cost, ok := placement.Cost{}, true
+	if c := cycleOf(state); c != nil && !c.wish.Plain() {
 		cost, ok = c.cost(n.Node().Name)
 	}
 	if !ok {
 		return unknownCost, nil
+	}
+	if others, err := state.Read(apartKey); err == nil {
+		cost.Apart = others.(jobs).on(n)
 	}
 	return packed(cost), nil
 }
 
 // packed orders as Cost.Compare does.
 func packed(c placement.Cost) (n int64) {
-	for _, f := range [...]struct{ value, bits int }{{c.Nodes, 8}, {c.L3s, 10}, {c.Broken, 13}, {c.Leftover, 14},
-		{c.Free, 14}} {
+	for _, f := range [...]struct{ value, bits int }{{c.Apart, 4}, {c.Nodes, 8}, {c.L3s, 10}, {c.Broken, 13},
+		{c.Leftover, 14}, {c.Free, 14}} {
 		n = n<<f.bits | int64(min(f.value, 1<<f.bits-1))
 	}
 	return n
@@ -308,6 +315,9 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	if p.refused.keepOff(pod) != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "a node has refused such a pod")
+	}
+	if p.apart.from(pod, p.nodes.now()) != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod is better apart from others")
 	}
 	if !asks(pod) {
 		return []fwk.SignFragment{{Key: "quietcore.dev/wish", Value: "none"}}, nil

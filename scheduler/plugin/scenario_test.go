@@ -6,8 +6,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/ledger"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -124,6 +129,22 @@ func TestLedgersComeAndGo(t *testing.T) {
 	w.says("next", "no ledger")
 	w.publish("a")
 	w.lands("next", "a")
+	w.check()
+}
+
+// A pod that no node has room for is pending with the reason that autoscalers look for. The node that one
+// of them adds has no daemon at first: with Refuse the pod waits for that, and then it lands.
+func TestScaleUp(t *testing.T) {
+	w := newWorld(t, options{args: Args{AbsentNodes: AbsentRefuse}})
+	w.node("full", 0, &small, trusting())
+	w.create("first", "LSR", "12")
+	w.lands("first", "full")
+	w.create("next", "LSR", "8")
+	w.says("next", "Insufficient")
+	w.node("added", 16, nil, policy.Config{})
+	w.says("next", "no ledger")
+	w.equip("added", &small, trusting())
+	w.lands("next", "added")
 	w.check()
 }
 
@@ -266,6 +287,56 @@ func TestBadWish(t *testing.T) {
 	w.says("bad", "must be none, isolate, align or roundup")
 	w.create("half", "LSR", "1500m")
 	w.says("half", "whole number of CPUs")
+}
+
+// Pods that a daemon has proven to be better apart are kept apart where there is another node, whether
+// they ask for CPUs or not, and for as long as it was said.
+func TestProvenPairs(t *testing.T) {
+	for _, c := range []struct {
+		name, class string
+		until       time.Duration
+		node        string
+	}{
+		{"antagonist", "", time.Hour, "other"},
+		{"owner", "LSR", time.Hour, "other"},
+		{"long-ago", "", -time.Hour, "proven"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, options{})
+			for _, name := range []string{"proven", "other"} {
+				w.node(name, 0, &small, trusting())
+			}
+			// The other node is the fuller one: the stock scheduler avoids it.
+			w.create("web", "", "1", runsOn("proven"), ownedBy("web"))
+			w.create("large", "", "4", runsOn("other"))
+			w.lands("web", "proven")
+			w.lands("large", "other")
+			w.mu.Lock()
+			w.nodes["proven"].pairs = []ledger.Pair{{Victim: "default/Deployment/web",
+				Antagonist: "default/Pod/" + c.name, Until: time.Now().Add(c.until)}}
+			w.mu.Unlock()
+			w.publish("proven")
+			pod := w.object(c.name, c.class, "2")
+			w.until("the scheduler has read it", func() bool {
+				return c.until < 0 || len(w.plugin.apart.from(pod, time.Now())) == 1
+			})
+			w.create(c.name, c.class, "2")
+			w.lands(c.name, c.node)
+			w.check()
+		})
+	}
+}
+
+func runsOn(node string) podOption {
+	return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"node": node} }
+}
+
+func ownedBy(deployment string) podOption {
+	yes := true
+	return func(p *v1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: deployment,
+			UID: "u", Controller: &yes}}
+	}
 }
 
 // TestAgainstStock: a mixed load on a cluster, with and without the plugin: how many pods end

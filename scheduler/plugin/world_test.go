@@ -68,6 +68,7 @@ type machine struct {
 	*policy.Machine
 	stamp   ledger.Stamp
 	refused []policy.RefusedPod
+	pairs   []ledger.Pair
 	text    map[string]string // all that one without a Machine says
 }
 
@@ -270,7 +271,8 @@ func (w *world) node(name string, cpus int, grid *topology.Grid, cfg policy.Conf
 	}
 	amount := v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(int64(cpus), resource.DecimalSI),
 		v1.ResourceMemory: resource.MustParse("1Ti"), v1.ResourcePods: resource.MustParse("500")}
-	_, err := w.client.CoreV1().Nodes().Create(w.ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+	_, err := w.client.CoreV1().Nodes().Create(w.ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{"node": name}},
 		Status: v1.NodeStatus{Capacity: amount, Allocatable: amount}}, metav1.CreateOptions{})
 	if err != nil {
 		w.t.Fatal(err)
@@ -292,6 +294,7 @@ func (w *world) annotations(name string) map[string]string {
 		w.t.Error(err)
 	}
 	text[ledger.AnnAlive] = w.alive
+	text[ledger.AnnPairs] = ledger.EncodePairs(m.pairs)
 	if said := ledger.EncodeRefused(m.refused); said != "" {
 		text[ledger.AnnRefused] = said
 	}
