@@ -409,6 +409,9 @@ func (s *Sample) absurd(m Mode) bool {
 	if !(s.Usage >= 0) || math.IsInf(s.Usage, 0) || !(s.CPI >= 0) || math.IsInf(s.CPI, 0) {
 		return true
 	}
+	if !(s.Counted >= 0 && s.Counted <= 1) {
+		return true
+	}
 	return m != Classic && (s.Usage > maxUsage || s.CPI > maxCPI || s.CPI > 0 && s.CPI < minCPI)
 }
 
@@ -447,7 +450,7 @@ func (d *Detector) add(s *Sample) {
 	anomalous := false
 	if !j.usable {
 		d.counts.Unspecified++
-	} else if t := j.threshold(d.cfg.Mode, band); s.CPI > t {
+	} else if t := j.thresholdOf(d.cfg.Mode, band, s.Counted); s.CPI > t {
 		e.outlier = true
 		anomalous = d.outlier(s, c, t)
 	} else if c.bad != 0 {

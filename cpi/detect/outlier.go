@@ -27,6 +27,20 @@ func (d *Detector) outlier(s *Sample, c *container, threshold float64) (anomalou
 	return true
 }
 
+// thresholdOf is the threshold of a sample of which this share was counted. The mean of a
+// share s of the window deviates by a factor of 1/sqrt(s) more than that of all of it.
+func (j *job) thresholdOf(m Mode, band int, counted float64) float64 {
+	t := j.threshold(m, band)
+	if counted <= 0 || counted >= 1 {
+		return t
+	}
+	normal := j.normal(m, band).CPI
+	if m == Classic {
+		return normal + (t-normal)/math.Sqrt(counted)
+	}
+	return normal * math.Pow(t/normal, 1/math.Sqrt(counted)) // deviations are of logarithms
+}
+
 // outliersOf counts the outliers in the window up to the newest sample.
 func (d *Detector) outliersOf(c *container) (n int) {
 	start := c.window.newest().at - int64(d.cfg.OutlierWindow)

@@ -318,3 +318,32 @@ func lastOf(b *bench, kind Kind) Event {
 	b.t.Fatalf("no event %s", kind)
 	return Event{}
 }
+
+// A sample of which a quarter was counted deviates twice as much by chance.
+func TestSamplesThatWereCountedInPartAreHeldAgainstMore(t *testing.T) {
+	for _, m := range []Mode{Classic, Default} {
+		j := &job{}
+		j.spec.Mean, j.classic = 2, 2.5
+		for b := range j.robust {
+			j.robust[b] = band{logMedian: math.Log(2), logSD: 0.1, threshold: 2.4}
+		}
+		normal, whole := j.normal(m, 0).CPI, j.threshold(m, 0)
+		distance := func(t float64) float64 {
+			if m == Classic {
+				return t - normal
+			}
+			return math.Log(t / normal)
+		}
+		for counted, factor := range map[float64]float64{0: 1, 1: 1, 0.25: 2, 0.01: 10} {
+			got := distance(j.thresholdOf(m, 0, counted)) / distance(whole)
+			if math.Abs(got-factor) > 1e-9 {
+				t.Errorf("%v, a share of %v: the threshold is %v as far from normal, want %v", m, counted, got, factor)
+			}
+		}
+	}
+	for _, counted := range []float64{-0.1, 1.1, math.NaN()} {
+		if s := (Sample{CPI: 1, Counted: counted}); !s.absurd(Default) || !s.absurd(Classic) {
+			t.Errorf("a share of %v is taken", counted)
+		}
+	}
+}
