@@ -24,8 +24,8 @@ type Container struct {
 	Class    Class
 	Cgroup   string // path below the counted hierarchy; empty: unknown
 	Place    Place
-	// Platform says which CPIs are comparable: CPU model, kind of core and kind of
-	// cycles.
+	// Platform says which CPIs are comparable: CPU model and kind of core; to the detector
+	// also the kind of cycles, which may change from one window to the next.
 	Platform string
 	// LimitMilli is the container's own CPU limit; 0: none. A cap never raises it.
 	LimitMilli int64

@@ -130,7 +130,7 @@ func attachEmpty(b *testing.B, c *Counter) *ebpf.Program {
 		if !in {
 			continue
 		}
-		fd, err := linux{}.openEvent(triggerAttr(), cpu)
+		fd, err := linux{}.openEvent(triggerAttr(), cpu, -1)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -226,7 +226,7 @@ func BenchmarkAgainstPerfCgroups(b *testing.B) {
 		paths[i] = h.make(fmt.Sprintf("perf%d", i))
 	}
 	c := openHere(b, h, Options{Trigger: SchedSwitch, StandIns: fourStandIns})
-	if err := c.Disable(); err != nil {
+	if err := c.Disable(nil); err != nil {
 		b.Fatal(err)
 	}
 	for i, path := range paths {
@@ -245,12 +245,12 @@ func BenchmarkAgainstPerfCgroups(b *testing.B) {
 		return best
 	}
 	plain := cheapest()
-	if err := c.Enable(); err != nil {
+	if err := c.Enable(nil); err != nil {
 		b.Fatal(err)
 	}
 	counted := cheapest()
 	descriptors := c.Status().Descriptors
-	if err := c.Disable(); err != nil {
+	if err := c.Disable(nil); err != nil {
 		b.Fatal(err)
 	}
 	began := time.Now()
@@ -280,9 +280,8 @@ func perfCgroups(b *testing.B, h *hierarchy, paths []string, cpus int) (fds []in
 		for cpu := range cpus {
 			for _, e := range Events() {
 				s, _ := fourStandIns[e].perf()
-				attr := s.attr()
-				attr.Bits = 0
-				fd, err := unix.PerfEventOpen(attr, dir, cpu, -1, unix.PERF_FLAG_PID_CGROUP|unix.PERF_FLAG_FD_CLOEXEC)
+				fd, err := unix.PerfEventOpen(kinds(nil).attr(s, cpu), dir, cpu, -1,
+					unix.PERF_FLAG_PID_CGROUP|unix.PERF_FLAG_FD_CLOEXEC)
 				if err != nil {
 					b.Fatalf("event %d: %v", len(fds), err)
 				}
@@ -349,7 +348,7 @@ func BenchmarkDescriptors1000(b *testing.B) {
 	const n = 1000
 	h := v2(b)
 	c := openHere(b, h, Options{MaxGroups: n, StandIns: fourStandIns})
-	if err := c.Disable(); err != nil {
+	if err := c.Disable(nil); err != nil {
 		b.Fatal(err)
 	}
 	for i := range n {
@@ -360,12 +359,12 @@ func BenchmarkDescriptors1000(b *testing.B) {
 	var on, off time.Duration
 	for b.Loop() {
 		began := time.Now()
-		if err := c.Enable(); err != nil {
+		if err := c.Enable(nil); err != nil {
 			b.Fatal(err)
 		}
 		on += time.Since(began)
 		began = time.Now()
-		if err := c.Disable(); err != nil {
+		if err := c.Disable(nil); err != nil {
 			b.Fatal(err)
 		}
 		off += time.Since(began)

@@ -3,7 +3,6 @@ package counter
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -25,10 +24,11 @@ type Counter struct {
 	objects    objects
 	memory     // of the objects
 	events     *events
-	attachment *attachment // nil while counting is disabled
+	attachment *attachment
 	cpuStates
 	groups   groups
 	total    total
+	window   window
 	closed   bool
 	lastRead time.Duration
 }
@@ -49,6 +49,7 @@ type memory struct {
 
 // cpuStates is the state of every possible CPU.
 type cpuStates struct {
+	skip       cpuset.Set
 	active     []bool // CPUs that are counted: their gate is open
 	wasOffline []bool // CPUs whose events died while they were offline
 	warned     []bool // CPUs whose events could not be reopened; logged once
@@ -62,6 +63,7 @@ type objects struct {
 	program    *ebpf.Program // what the trigger runs
 	flush      *ebpf.Program
 	generation *ebpf.Variable
+	wanted     *ebpf.Variable
 }
 
 // other is the slot of everything that is not followed.
@@ -119,9 +121,9 @@ func open(k kernel, o Options, possible int) (*Counter, error) {
 	}
 	c := &Counter{
 		kernel: k, options: o, setup: setup{release: release(k)}, groups: newGroups(o.MaxGroups),
-		cpuStates: cpuStates{active: make([]bool, possible), wasOffline: make([]bool, possible),
+		cpuStates: cpuStates{skip: o.Skip, active: make([]bool, possible), wasOffline: make([]bool, possible),
 			warned: make([]bool, possible)},
-		events: newEvents(k, possible), total: newTotal(o.MaxGroups),
+		events: newEvents(k, possible), total: newTotal(o.MaxGroups), window: newWindow(possible),
 	}
 	online, err := c.online()
 	if err != nil {
@@ -136,14 +138,36 @@ func open(k kernel, o Options, possible int) (*Counter, error) {
 			o.Log.Warn("event is not counted", "event", Event(e).String(), "why", s.Reason, "err", s.Err)
 		}
 	}
-	if err := c.load(online[0]); err != nil {
+	err = c.load(online[0])
+	if err == nil {
+		err = c.attach(online)
+	}
+	if err != nil {
 		c.free()
 		return nil, err
 	}
 	return c, nil
 }
 
-// online lists the online CPUs; it is never empty.
+// attach has the program run from now on. It returns at once on a CPU whose gate is closed:
+// attaching it for each window would interrupt every CPU, also those that are left alone.
+func (c *Counter) attach(cpus []int) (err error) {
+	p := c.objects.collection.Programs
+	c.attachment = &attachment{kernel: c.kernel, program: c.objects.program, triggers: map[int]int{}}
+	if c.trigger == CgroupSwitches {
+		c.attachment.counts = c.objects.collection.Maps[programMapCgroupSwitches]
+		for _, cpu := range cpus {
+			if err := c.attachment.addCPU(cpu); err != nil {
+				return err
+			}
+		}
+	} else if err := c.attachment.attach(c.objects.program, "sched_switch"); err != nil {
+		return err
+	}
+	return c.attachment.attach(p[programProgTick], "hrtimer_expire_entry")
+}
+
+// online lists the online CPUs that are not skipped; it is never empty.
 func (c *Counter) online() ([]int, error) {
 	const file = "/sys/devices/system/cpu/online"
 	text, err := c.kernel.readFile(file)
@@ -156,12 +180,13 @@ func (c *Counter) online() ([]int, error) {
 	}
 	var cpus []int
 	for cpu := range set.All() {
-		if cpu < len(c.active) {
+		if cpu < len(c.active) && !c.skip.Has(cpu) {
 			cpus = append(cpus, cpu)
 		}
 	}
 	if len(cpus) == 0 {
-		return nil, fmt.Errorf("list online CPUs: %s has none of the %d possible CPUs", file, len(c.active))
+		return nil, fmt.Errorf("list online CPUs: %s has none of the %d possible CPUs, of which %s are left alone",
+			file, len(c.active), &c.skip)
 	}
 	return cpus, nil
 }
@@ -188,6 +213,7 @@ func (c *Counter) load(probe int) error {
 		program:    collection.Programs[c.programName()],
 		flush:      collection.Programs[programProgFlush],
 		generation: collection.Variables[programVarGeneration],
+		wanted:     collection.Variables[programVarWanted],
 	}
 	if c.cpus, err = mapped[programCpu](collection.Maps[programMapCpus]); err != nil {
 		return err
@@ -225,7 +251,7 @@ func (c *Counter) spec() (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	for name := range spec.Programs {
-		if name != c.programName() && name != programProgFlush {
+		if name != c.programName() && name != programProgFlush && name != programProgTick {
 			delete(spec.Programs, name)
 		}
 	}
@@ -300,174 +326,6 @@ func (c *Counter) publish(cpu int) error {
 	return nil
 }
 
-// Enable starts a window: counting starts now.
-func (c *Counter) Enable() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return errClosed
-	case c.attachment != nil:
-		return nil
-	}
-	online, err := c.online()
-	if err != nil {
-		return err
-	}
-	if c.attachment, err = c.attach(); err != nil {
-		return err
-	}
-	for _, cpu := range online {
-		if err = c.join(cpu); err != nil && !errors.Is(err, unix.ENXIO) {
-			return errors.Join(fmt.Errorf("start counting: %w", err), c.disable())
-		}
-	}
-	// A CPU that was offline has lost its events, which shows in the first interval.
-	for cpu, in := range c.active {
-		if !in {
-			continue
-		}
-		if err := c.kernel.flush(c.objects.flush, cpu, flushCharge); err == nil && c.faulty(cpu, c.cpus[cpu].Bank) {
-			c.reopen(cpu)
-		}
-	}
-	return nil
-}
-
-func (c *Counter) attach() (*attachment, error) {
-	if c.trigger == CgroupSwitches {
-		return attachCgroupSwitches(c.kernel, c.objects.program, c.objects.collection.Maps[programMapCgroupSwitches]),
-			nil
-	}
-	return attachSchedSwitch(c.objects.program)
-}
-
-// join starts counting on an online CPU.
-func (c *Counter) join(cpu int) error {
-	if c.wasOffline[cpu] {
-		c.wasOffline[cpu] = false
-		c.warnOnce(cpu, c.openAgain(cpu))
-	}
-	if err := c.events.enable(cpu, true); err != nil {
-		return err
-	}
-	if err := c.attachment.addCPU(cpu); err != nil {
-		return err
-	}
-	c.cpus[cpu].On = 1
-	if err := c.kernel.flush(c.objects.flush, cpu, flushStart); err != nil {
-		c.cpus[cpu].On = 0
-		c.attachment.removeCPU(cpu)
-		return fmt.Errorf("start counting on CPU %d: %w", cpu, err)
-	}
-	c.active[cpu] = true
-	return nil
-}
-
-// leave stops counting on a CPU that went offline. After its gate is closed, and while
-// it is still offline, the program does not write its rows, so that both banks can be
-// taken.
-func (c *Counter) leave(cpu int) error {
-	c.cpus[cpu].On = 0
-	if err := c.kernel.flush(c.objects.flush, cpu, flushCharge); !errors.Is(err, unix.ENXIO) {
-		c.cpus[cpu].On = 1
-		return err // it is online again; its events show that it was offline
-	}
-	c.cpus[cpu].Time = 0
-	c.active[cpu], c.wasOffline[cpu] = false, true
-	c.attachment.removeCPU(cpu)
-	c.takeBoth(cpu)
-	return nil
-}
-
-// faulty says that a CPU's events or trigger have had faults since this bank was
-// emptied.
-func (c *Counter) faulty(cpu int, bank uint32) bool {
-	f := &c.cpus[cpu].Machine[bank&1].Faults
-	return f[faultRead]+f[faultLost] > 0 || c.trigger == CgroupSwitches && f[faultMissed] > 0
-}
-
-// reopen gives a CPU new events and a new baseline while it counts. An event that
-// cannot be opened stays absent, and the program counts each failed read.
-func (c *Counter) reopen(cpu int) {
-	err := errors.Join(c.openAgain(cpu), c.events.enable(cpu, true), c.attachment.addCPU(cpu),
-		c.kernel.flush(c.objects.flush, cpu, flushCharge), c.kernel.flush(c.objects.flush, cpu, flushStart))
-	c.warnOnce(cpu, err)
-}
-
-func (c *Counter) openAgain(cpu int) error {
-	c.events.closeCPU(cpu)
-	c.total.faults.Reopened++
-	var failed error
-	for _, e := range Events() {
-		if !c.events.perf[e] {
-			continue
-		}
-		if err := c.events.open(e, cpu); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("open %s: %w (%s)", c.events.sources[e].name, err,
-				whyAbsent(c.kernel, err)))
-		}
-	}
-	return errors.Join(failed, c.publish(cpu))
-}
-
-// warnOnce logs that a CPU is not, or not fully, counted; once until it recovers.
-func (c *Counter) warnOnce(cpu int, err error) {
-	if err != nil && !c.warned[cpu] && c.options.Log != nil {
-		c.options.Log.Warn("a CPU is not counted in full", "cpu", cpu, "err", err)
-	}
-	c.warned[cpu] = err != nil
-}
-
-// Disable ends a window. Earlier counts stay; until Enable nothing is charged and
-// nothing costs anything.
-func (c *Counter) Disable() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return errClosed
-	}
-	return c.disable()
-}
-
-func (c *Counter) disable() error {
-	if c.attachment == nil {
-		return nil
-	}
-	var failed error
-	c.activeCPUs = 0
-	for cpu, in := range c.active {
-		if !in {
-			continue
-		}
-		err := c.kernel.flush(c.objects.flush, cpu, flushStop)
-		if errors.Is(err, unix.ENXIO) {
-			c.wasOffline[cpu], err = true, nil
-		} else {
-			c.activeCPUs++
-		}
-		c.cpus[cpu].On = 0
-		failed = errors.Join(failed, err)
-	}
-	failed = errors.Join(failed, c.attachment.detach())
-	c.attachment = nil
-	for cpu, in := range c.active {
-		if !in {
-			continue
-		}
-		c.active[cpu] = false
-		if !c.wasOffline[cpu] {
-			failed = errors.Join(failed, c.events.enable(cpu, false))
-		}
-		c.takeBoth(cpu)
-	}
-	c.retire()
-	if failed != nil {
-		return fmt.Errorf("stop counting: %w", failed)
-	}
-	return nil
-}
-
 // Close stops counting and releases all resources.
 func (c *Counter) Close() error {
 	c.mu.Lock()
@@ -486,7 +344,11 @@ func (c *Counter) free() error {
 	for cpu := range c.events.descriptors {
 		c.events.closeCPU(cpu)
 	}
-	err := errors.Join(unmap(c.cpus), unmap(c.rows))
+	var err error
+	if c.attachment != nil {
+		err = c.attachment.detach()
+	}
+	err = errors.Join(err, unmap(c.cpus), unmap(c.rows))
 	c.cpus, c.rows = nil, nil
 	if c.objects.collection != nil {
 		c.objects.collection.Close()
@@ -501,25 +363,23 @@ func (c *Counter) Status() Status {
 	s := Status{
 		Trigger: c.trigger, TriggerReason: c.reason, Sources: c.sources, Kernel: c.release,
 		CPUs: c.activeCPUs, Groups: len(c.groups.sorted), MaxGroups: c.options.MaxGroups,
-		Enabled: c.attachment != nil, Read: c.lastRead,
+		Enabled: c.window.open, Read: c.lastRead,
 	}
 	if c.closed {
 		return s
 	}
 	for e := range s.Sources {
-		if note := c.total.sharingNote(Event(e)); note != "" && s.Sources[e].Kind == Hardware {
-			s.Sources[e].Reason = note
-		}
+		s.Sources[e] = c.source(Event(e))
 	}
-	s.Descriptors = c.events.count() + len(c.objects.collection.Maps) + len(c.objects.collection.Programs)
-	if c.attachment != nil {
+	s.Descriptors = c.events.count() + len(c.objects.collection.Maps) + len(c.objects.collection.Programs) +
+		c.attachment.descriptors()
+	if c.window.open {
 		s.CPUs = 0
 		for _, in := range c.active {
 			if in {
 				s.CPUs++
 			}
 		}
-		s.Descriptors += c.attachment.descriptors()
 	}
 	for _, m := range c.objects.collection.Maps {
 		s.MapBytes += uint64(m.MaxEntries()) * uint64(m.KeySize()+m.ValueSize())
@@ -529,6 +389,10 @@ func (c *Counter) Status() Status {
 		s.Runs += c.cpus[i].Runs
 		sampled += c.cpus[i].Sampled
 		cost += c.cpus[i].Cost
+		s.Calls += c.window.calls[i]
+		for e, took := range c.cpus[i].ReadCost {
+			s.ReadCost[e] = max(s.ReadCost[e], time.Duration(took))
+		}
 	}
 	if sampled > 0 {
 		s.PerRun = time.Duration(cost / sampled)
@@ -554,65 +418,6 @@ func (c *Counter) take(cpu, bank int) {
 func (c *Counter) takeBoth(cpu int) {
 	c.take(cpu, 0)
 	c.take(cpu, 1)
-}
-
-// Read collects the counts of all CPUs, including those of running tasks, into dst, and
-// reuses its memory. Totals only grow.
-func (c *Counter) Read(dst *Reading) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return errClosed
-	}
-	dst.At = monotonic()
-	if c.attachment != nil {
-		if err := c.collect(); err != nil {
-			return err
-		}
-		dst.Took = monotonic() - dst.At
-		c.lastRead = dst.Took
-	} else {
-		dst.Took = 0
-	}
-	dst.CPUs = c.activeCPUs
-	c.total.fill(dst)
-	dst.Groups = slices.Grow(dst.Groups[:0], len(c.groups.sorted))
-	for _, g := range c.groups.sorted {
-		dst.Groups = append(dst.Groups, Group{ID: g.id, Counts: c.total.slots[g.slot]})
-	}
-	return c.readWaits(dst)
-}
-
-// collect flushes every CPU and takes its frozen bank.
-func (c *Counter) collect() error {
-	c.activeCPUs = 0
-	for cpu, in := range c.active {
-		err := c.kernel.flush(c.objects.flush, cpu, flushRead)
-		switch {
-		case err == nil && !in:
-			if err := c.join(cpu); err != nil && !errors.Is(err, unix.ENXIO) {
-				c.warnOnce(cpu, err)
-			}
-		case err == nil:
-			frozen := c.cpus[cpu].Bank&1 ^ 1
-			faulty := c.faulty(cpu, frozen)
-			c.take(cpu, int(frozen))
-			if faulty {
-				c.reopen(cpu)
-			}
-			c.activeCPUs++
-		case errors.Is(err, unix.ENXIO):
-			if in {
-				if err := c.leave(cpu); err != nil {
-					return fmt.Errorf("read CPU %d: %w", cpu, err)
-				}
-			}
-		default:
-			return fmt.Errorf("read CPU %d: %w", cpu, err)
-		}
-	}
-	c.retire()
-	return nil
 }
 
 func monotonic() time.Duration {

@@ -50,17 +50,25 @@ func (s StandIn) perf() (source, bool) {
 }
 
 // events are the perf events of all CPUs: descriptors[cpu][event], -1 for none. They
-// are not pinned, so that other users of the PMU keep their turns; the program sees how
-// long an event really ran.
+// count from when they are opened until they are closed: switching them on and off would
+// interrupt every CPU once for each event and window.
+//
+// Cycles and instructions are one pinned group, so that they have their counters at the
+// same times and at all times. Other events take turns with those of other users.
 type events struct {
 	kernel      kernel
+	kinds       kinds
 	sources     [numEvents]source
-	perf        [numEvents]bool // whether the event is a perf event
+	perf        [numEvents]bool  // whether the event is a perf event
+	failed      [numEvents]error // why it could not be opened when that was last tried
+	grouped     bool
 	descriptors [][numEvents]int
+	yields      []bool // CPUs whose group is not pinned, since another user's pinned events hold the counters
 }
 
 func newEvents(k kernel, possible int) *events {
-	e := &events{kernel: k, descriptors: make([][numEvents]int, possible)}
+	e := &events{kernel: k, kinds: kindsOf(k), descriptors: make([][numEvents]int, possible),
+		yields: make([]bool, possible)}
 	for cpu := range e.descriptors {
 		for i := range e.descriptors[cpu] {
 			e.descriptors[cpu][i] = -1
@@ -86,13 +94,17 @@ func (e *events) chooseAll(standIns map[Event]StandIn, cpus []int) (sources [num
 				Reason: "other events are counted by the hardware, and are never mixed with stand-ins"}
 		default:
 			sources[event] = e.choose(event, s, cpus)
-			hardware = hardware || sources[event].Kind == Hardware
+			hardware = hardware || s == 0 && e.perf[event]
 		}
+	}
+	for _, cpu := range cpus {
+		e.start(cpu)
 	}
 	return sources
 }
 
-// choose opens an event on every CPU, or on none.
+// choose opens an event on every CPU, or on none. An event that may be had later stays a
+// perf event, which is tried again.
 func (e *events) choose(event Event, standIn StandIn, cpus []int) Source {
 	kind, src := Hardware, hardware(event)
 	if standIn != 0 {
@@ -103,26 +115,91 @@ func (e *events) choose(event Event, standIn StandIn, cpus []int) Source {
 		kind, src = Declared, perf
 	}
 	e.sources[event] = src
+	if event == Instructions {
+		e.grouped = e.perf[Cycles] && e.failed[Cycles] == nil
+	}
 	for _, cpu := range cpus {
-		if err := e.open(event, cpu); err != nil {
-			for _, opened := range cpus {
-				e.close(event, opened)
-			}
-			return Source{Kind: Absent, Reason: whyAbsent(e.kernel, err),
-				Err: fmt.Errorf("open %s on CPU %d: %w", src.name, cpu, err)}
+		err := e.open(event, cpu)
+		if err == nil {
+			continue
 		}
+		for _, opened := range cpus {
+			e.close(event, opened)
+		}
+		if event == Instructions {
+			e.grouped = false
+		}
+		e.failed[event] = err
+		e.perf[event] = mayBeHadLater(err)
+		return Source{Kind: Absent, Reason: whyAbsent(e.kernel, err),
+			Err: fmt.Errorf("open %s on CPU %d: %w", src.name, cpu, err)}
 	}
 	e.perf[event] = true
 	return Source{Kind: kind, Name: src.name}
 }
 
+// mayBeHadLater says that the machine has such an event, which somebody or something
+// keeps from being opened now.
+func mayBeHadLater(err error) bool {
+	for _, passing := range []error{unix.EBUSY, unix.EMFILE, unix.ENFILE, unix.ENOMEM} {
+		if errors.Is(err, passing) {
+			return true
+		}
+	}
+	return false
+}
+
+// start has cycles, and with them their group, count. Every other event does from when it
+// is opened. A group for which there are no counters is found at the first reading.
+func (e *events) start(cpu int) {
+	if fd := e.descriptors[cpu][Cycles]; fd >= 0 {
+		_ = unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0)
+	}
+}
+
+// inGroup says that an event has its counter together with another one.
+func (e *events) inGroup(event Event) bool {
+	return e.grouped && (event == Cycles || event == Instructions)
+}
+
 func (e *events) open(event Event, cpu int) error {
-	fd, err := e.kernel.openEvent(e.sources[event].attr(), cpu)
+	attr, group := e.kinds.attr(e.sources[event], cpu), -1
+	switch {
+	case event == Cycles:
+		attr.Bits |= unix.PerfBitDisabled // until its group is complete
+		if !e.yields[cpu] {
+			attr.Bits |= unix.PerfBitPinned
+		}
+	case e.inGroup(event):
+		if group = e.descriptors[cpu][Cycles]; group < 0 {
+			return unix.ENODEV
+		}
+	}
+	fd, err := e.kernel.openEvent(attr, cpu, group)
 	if err != nil {
 		return err
 	}
 	e.descriptors[cpu][event] = fd
 	return nil
+}
+
+// openAll opens every event of a CPU that is not open, but for those left out, and starts
+// them.
+func (e *events) openAll(cpu int, leftOut [numEvents]bool) (opened bool, failed error) {
+	for _, event := range Events() {
+		if !e.perf[event] || leftOut[event] || e.descriptors[cpu][event] >= 0 {
+			continue
+		}
+		e.failed[event] = e.open(event, cpu)
+		if e.failed[event] != nil {
+			failed = errors.Join(failed, fmt.Errorf("open %s: %w (%s)", e.sources[event].name, e.failed[event],
+				whyAbsent(e.kernel, e.failed[event])))
+			continue
+		}
+		opened = true
+	}
+	e.start(cpu)
+	return opened, failed
 }
 
 func (e *events) close(event Event, cpu int) {
@@ -138,22 +215,33 @@ func (e *events) closeCPU(cpu int) {
 	}
 }
 
-// enable turns one CPU's events on or off; off, they leave the counters to others.
-func (e *events) enable(cpu int, on bool) error {
-	request := uint(unix.PERF_EVENT_IOC_DISABLE)
-	if on {
-		request = unix.PERF_EVENT_IOC_ENABLE
-	}
-	var failed error
-	for event, fd := range e.descriptors[cpu] {
-		if fd < 0 {
-			continue
+// closeBroken closes events that do not count any more, each with its group. A pinned group
+// that had to give up its counters to another user's is not pinned when it comes back.
+func (e *events) closeBroken(cpu int, broken uint32, why *[numEvents]int32) {
+	const pair = 1<<Cycles | 1<<Instructions
+	if e.grouped && broken&pair != 0 {
+		for _, event := range []Event{Cycles, Instructions} {
+			if unix.Errno(-why[event]) == unix.EBUSY {
+				e.yields[cpu] = true
+			}
 		}
-		if err := unix.IoctlSetInt(fd, request, 0); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("switch %s of CPU %d (on: %t): %w", Event(event), cpu, on, err))
+		broken |= pair
+	}
+	for _, event := range Events() {
+		if broken>>event&1 == 1 {
+			e.close(event, cpu)
 		}
 	}
-	return failed
+}
+
+// isOpen says on how many CPUs an event is open.
+func (e *events) isOpen(event Event) (n int) {
+	for _, cpu := range e.descriptors {
+		if cpu[event] >= 0 {
+			n++
+		}
+	}
+	return n
 }
 
 func (e *events) count() int {
@@ -166,13 +254,6 @@ func (e *events) count() int {
 		}
 	}
 	return n
-}
-
-func (s source) attr() *unix.PerfEventAttr {
-	return &unix.PerfEventAttr{
-		Type: s.typ, Config: s.config, Size: unix.PERF_ATTR_SIZE_VER5,
-		Bits: unix.PerfBitDisabled,
-	}
 }
 
 // triggerAttr is the event that runs the program at each cgroup switch of a CPU.

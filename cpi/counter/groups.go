@@ -88,7 +88,7 @@ func (c *Counter) Follow(id string, cgroupPath string) error {
 		return c.move(&c.groups.sorted[at], cgroup)
 	}
 	slot, ok := c.groups.slot()
-	if !ok && len(c.groups.retiring) > 0 && c.attachment != nil {
+	if !ok && len(c.groups.retiring) > 0 && c.window.open {
 		if err := c.collect(); err != nil {
 			return fmt.Errorf("count %s: %w", id, err)
 		}
@@ -124,12 +124,12 @@ func (c *Counter) move(g *group, cgroup uint64) error {
 // assign maps a cgroup to a slot. Running tasks are charged first, to the group they
 // belonged to.
 func (c *Counter) assign(cgroup uint64, slot uint32) error {
-	if c.attachment != nil {
+	if c.window.open {
 		for cpu, in := range c.active {
 			if !in {
 				continue
 			}
-			if err := c.kernel.flush(c.objects.flush, cpu, flushCharge); err != nil && !errors.Is(err, syscall.ENXIO) {
+			if err := c.call(cpu, flushCharge); err != nil && !errors.Is(err, syscall.ENXIO) {
 				return fmt.Errorf("charge the running task of CPU %d: %w", cpu, err)
 			}
 		}
@@ -176,7 +176,7 @@ func (c *Counter) Forget(id string) {
 	delete(c.groups.byID, g.cgroup)
 	c.groups.sorted = slices.Delete(c.groups.sorted, at, at+1)
 	c.groups.retiring = append(c.groups.retiring, g.slot)
-	if c.attachment == nil {
+	if !c.window.open {
 		c.retire()
 	}
 }

@@ -15,8 +15,9 @@ import (
 
 // kernel is the part of Linux that the counter uses; tests replace it to inject errors.
 type kernel interface {
-	// openEvent opens a perf event that counts everything on one CPU.
-	openEvent(attr *unix.PerfEventAttr, cpu int) (fd int, err error)
+	// openEvent opens a perf event that counts everything on one CPU. group is the
+	// descriptor of its group's first event, -1 for none.
+	openEvent(attr *unix.PerfEventAttr, cpu, group int) (fd int, err error)
 	// types returns the kernel's own type information.
 	types() (*btf.Spec, error)
 	load(spec *ebpf.CollectionSpec, types *btf.Spec) (*ebpf.Collection, error)
@@ -30,15 +31,15 @@ type flushMode uint64
 
 const (
 	flushRead   flushMode = iota // charge, then switch banks
-	flushStart                   // baseline only
+	flushStart                   // open the gate, baseline only, then switch banks
 	flushStop                    // charge, then close the gate
 	flushCharge                  // charge
 )
 
 type linux struct{}
 
-func (linux) openEvent(attr *unix.PerfEventAttr, cpu int) (int, error) {
-	return unix.PerfEventOpen(attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+func (linux) openEvent(attr *unix.PerfEventAttr, cpu, group int) (int, error) {
+	return unix.PerfEventOpen(attr, -1, cpu, group, unix.PERF_FLAG_FD_CLOEXEC)
 }
 
 func (linux) types() (*btf.Spec, error) { return btf.LoadKernelSpec() }

@@ -131,7 +131,7 @@ func TestAnEventStaysAway(t *testing.T) {
 		Trigger: SchedSwitch, StandIns: map[Event]StandIn{Instructions: PageFaults},
 		Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
-	if err := c.Enable(); err != nil {
+	if err := c.Enable(nil); err != nil {
 		t.Fatal(err)
 	}
 	helper := startHelper(t, "fault", nil)

@@ -366,7 +366,7 @@ func openHere(t testing.TB, h *hierarchy, o Options) *Counter {
 			t.Error(err)
 		}
 	})
-	if err := c.Enable(); err != nil {
+	if err := c.Enable(nil); err != nil {
 		t.Fatal(err)
 	}
 	return c

@@ -24,12 +24,15 @@ type programCpu struct {
 	Bank           uint32
 	Valid          uint32
 	Running        uint32
+	Busy           uint32
+	_              [4]byte
 	Trigger        uint64
 	TriggerEnabled uint64
 	QueueStart     uint64
 	Runs           uint64
 	Sampled        uint64
 	Cost           uint64
+	ReadCost       [4]uint64
 	Base           [4]struct {
 		_       structs.HostLayout
 		Counter uint64
@@ -48,16 +51,22 @@ type programCpu struct {
 type programMachine struct {
 	_      structs.HostLayout
 	Counts struct {
-		_        structs.HostLayout
-		Events   [4]uint64
-		OnCpu    uint64
-		Counted  uint64
-		Wait     uint64
-		Switches uint64
+		_             structs.HostLayout
+		Events        [4]uint64
+		OnCpu         uint64
+		Counted       uint64
+		CountedRef    uint64
+		CountedMisses uint64
+		Wait          uint64
+		Switches      uint64
 	}
 	Enabled [4]uint64
 	Running [4]uint64
-	Faults  [8]uint64
+	Unseen  uint64
+	Faults  [7]uint64
+	Broken  uint32
+	Error   [4]int32
+	_       [4]byte
 }
 
 type programPair struct {
@@ -83,6 +92,7 @@ const (
 	programProgFlush            = "flush"
 	programProgSchedSwitch      = "sched_switch"
 	programProgSchedSwitchWaits = "sched_switch_waits"
+	programProgTick             = "tick"
 	programVarByCause           = "by_cause"
 	programVarByCgroupSwitches  = "by_cgroup_switches"
 	programVarGeneration        = "generation"
@@ -90,6 +100,7 @@ const (
 	programVarSlotsPerBank      = "slots_per_bank"
 	programVarTimeEvents        = "time_events"
 	programVarV1                = "v1"
+	programVarWanted            = "wanted"
 )
 
 // loadProgram returns the embedded CollectionSpec for program.
@@ -138,6 +149,7 @@ type programProgramSpecs struct {
 	Flush            *ebpf.ProgramSpec `ebpf:"flush"`
 	SchedSwitch      *ebpf.ProgramSpec `ebpf:"sched_switch"`
 	SchedSwitchWaits *ebpf.ProgramSpec `ebpf:"sched_switch_waits"`
+	Tick             *ebpf.ProgramSpec `ebpf:"tick"`
 }
 
 // programMapSpecs contains maps before they are loaded into the kernel.
@@ -166,6 +178,7 @@ type programVariableSpecs struct {
 	SlotsPerBank     *ebpf.VariableSpec `ebpf:"slots_per_bank"`
 	TimeEvents       *ebpf.VariableSpec `ebpf:"time_events"`
 	V1               *ebpf.VariableSpec `ebpf:"v1"`
+	Wanted           *ebpf.VariableSpec `ebpf:"wanted"`
 }
 
 // programObjects contains all objects after they have been loaded into the kernel.
@@ -224,6 +237,7 @@ type programVariables struct {
 	SlotsPerBank     *ebpf.Variable `ebpf:"slots_per_bank"`
 	TimeEvents       *ebpf.Variable `ebpf:"time_events"`
 	V1               *ebpf.Variable `ebpf:"v1"`
+	Wanted           *ebpf.Variable `ebpf:"wanted"`
 }
 
 // programPrograms contains all programs after they have been loaded into the kernel.
@@ -234,6 +248,7 @@ type programPrograms struct {
 	Flush            *ebpf.Program `ebpf:"flush"`
 	SchedSwitch      *ebpf.Program `ebpf:"sched_switch"`
 	SchedSwitchWaits *ebpf.Program `ebpf:"sched_switch_waits"`
+	Tick             *ebpf.Program `ebpf:"tick"`
 }
 
 func (p *programPrograms) Close() error {
@@ -242,6 +257,7 @@ func (p *programPrograms) Close() error {
 		p.Flush,
 		p.SchedSwitch,
 		p.SchedSwitchWaits,
+		p.Tick,
 	)
 }
 

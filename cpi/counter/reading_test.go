@@ -41,7 +41,7 @@ func countStandIns(t *testing.T, h *hierarchy, d *double) {
 	c := openDouble(t, h, d, Options{StandIns: map[Event]StandIn{
 		Cycles: CPUClock, Instructions: PageFaults, RefCycles: OnCPUNanoseconds,
 	}})
-	if err := c.Enable(); err != nil {
+	if err := c.Enable(nil); err != nil {
 		t.Fatal(err)
 	}
 	for event, want := range map[Event]Source{
@@ -144,7 +144,7 @@ func TestWindows(t *testing.T) {
 		t.Fatal(err)
 	}
 	helper.do(20)
-	if err := c.Disable(); err != nil {
+	if err := c.Disable(nil); err != nil {
 		t.Fatal(err)
 	}
 	before, runs := read(t, c), c.Status().Runs
@@ -158,7 +158,7 @@ func TestWindows(t *testing.T) {
 			c.Status().Runs)
 	}
 	used := h.used(path)
-	if err := c.Enable(); err != nil {
+	if err := c.Enable(nil); err != nil {
 		t.Fatal(err)
 	}
 	helper.do(20)
@@ -170,7 +170,7 @@ func TestWindows(t *testing.T) {
 	if c.Status().Runs == runs {
 		t.Error("nothing ran in the second window")
 	}
-	if err := errors.Join(c.Enable(), c.Disable(), c.Disable()); err != nil {
+	if err := errors.Join(c.Enable(nil), c.Disable(nil), c.Disable(nil)); err != nil {
 		t.Errorf("twice: %v", err)
 	}
 }
@@ -179,7 +179,7 @@ func TestThousandsOfCgroups(t *testing.T) {
 	h := v2(t)
 	const n = 5000
 	c := openHere(t, h, Options{MaxGroups: n})
-	if err := c.Disable(); err != nil {
+	if err := c.Disable(nil); err != nil {
 		t.Fatal(err)
 	}
 	paths := make([]string, n+1)
@@ -195,7 +195,7 @@ func TestThousandsOfCgroups(t *testing.T) {
 	if err := c.Follow("one too many", paths[n]); !errors.As(err, &full) || full.MaxGroups != n {
 		t.Errorf("following %d of %d: %v", n+1, n, err)
 	}
-	if err := c.Enable(); err != nil {
+	if err := c.Enable(nil); err != nil {
 		t.Fatal(err)
 	}
 	helper := startHelper(t, "spin", nil)
@@ -323,8 +323,8 @@ func TestFollowRefuses(t *testing.T) {
 	if err := errors.Join(c.Close()); err != nil {
 		t.Errorf("closed twice: %v", err)
 	}
-	for name, err := range map[string]error{"Read": c.Read(new(Reading)), "Enable": c.Enable(),
-		"Disable": c.Disable()} {
+	for name, err := range map[string]error{"Read": c.Read(new(Reading)), "Enable": c.Enable(nil),
+		"Disable": c.Disable(nil)} {
 		if !errors.Is(err, errClosed) {
 			t.Errorf("%s after Close: %v", name, err)
 		}
@@ -455,7 +455,7 @@ func TestConcurrentUse(t *testing.T) {
 	}
 	group.Go(func() {
 		for range 3 {
-			if err := errors.Join(c.Disable(), c.Enable()); err != nil {
+			if err := errors.Join(c.Disable(nil), c.Enable(nil)); err != nil {
 				t.Error(err)
 			}
 		}

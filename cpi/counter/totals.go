@@ -8,7 +8,6 @@ const (
 	faultLost
 	faultReset
 	faultAbsurd
-	faultNotRun
 	faultMissed
 	faultDepth
 	faultWaits
@@ -20,6 +19,8 @@ func (c *Counts) add(d *Counts) {
 	}
 	c.OnCPU += d.OnCPU
 	c.Counted += d.Counted
+	c.CountedRef += d.CountedRef
+	c.CountedMisses += d.CountedMisses
 	c.RunQueueWait += d.RunQueueWait
 	c.Switches += d.Switches
 }
@@ -41,6 +42,7 @@ func take(totals, rows []Counts) {
 type total struct {
 	slots            []Counts
 	machine          Counts
+	unseen           uint64
 	enabled, running [numEvents]uint64
 	faults           Faults
 	// The values at the previous reading, and the share of the time since then in which
@@ -61,16 +63,18 @@ func newTotal(groups int) total {
 func (t *total) takeMachine(m *programMachine) {
 	t.machine.add(&Counts{
 		Events: m.Counts.Events, OnCPU: m.Counts.OnCpu, Counted: m.Counts.Counted,
+		CountedRef: m.Counts.CountedRef, CountedMisses: m.Counts.CountedMisses,
 		RunQueueWait: m.Counts.Wait, Switches: m.Counts.Switches,
 	})
 	for e := range m.Enabled {
 		t.enabled[e] += m.Enabled[e]
 		t.running[e] += m.Running[e]
 	}
+	t.unseen += m.Unseen
 	f := &t.faults
 	for i, to := range [...]*uint64{
 		faultRead: &f.Read, faultLost: &f.Lost, faultReset: &f.Reset, faultAbsurd: &f.Absurd,
-		faultNotRun: &f.NotRun, faultMissed: &f.Missed, faultDepth: &f.Depth, faultWaits: &f.Waits,
+		faultMissed: &f.Missed, faultDepth: &f.Depth, faultWaits: &f.Waits,
 	} {
 		*to += m.Faults[i]
 	}
@@ -80,7 +84,7 @@ func (t *total) takeMachine(m *programMachine) {
 // fill sets the part of a reading that is not per group.
 func (t *total) fill(r *Reading) {
 	r.Other, r.Machine = t.slots[other], t.machine
-	r.Enabled, r.Running, r.Faults = t.enabled, t.running, t.faults
+	r.Enabled, r.Running, r.Unseen, r.Faults = t.enabled, t.running, t.unseen, t.faults
 	for e := range t.share {
 		if enabled := t.enabled[e] - t.wasEnabled[e]; enabled > 0 {
 			t.share[e] = float64(t.running[e]-t.wasRunning[e]) / float64(enabled)

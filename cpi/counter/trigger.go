@@ -1,6 +1,7 @@
 package counter
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -43,7 +44,7 @@ func cgroupSwitchesBlocked(k kernel, o Options, cpu int) string {
 	if o.Waits != WaitsOff {
 		return "waiting times need every context switch"
 	}
-	fd, err := k.openEvent(triggerAttr(), cpu)
+	fd, err := k.openEvent(triggerAttr(), cpu, -1)
 	if err != nil {
 		return fmt.Sprintf("cgroup-switches cannot be opened (Linux 5.13 has it): %v", err)
 	}
@@ -77,34 +78,31 @@ func hierarchyOf(k kernel, controller string) string {
 	return ""
 }
 
-// attachment runs the program while counting is enabled.
+// attachment runs the programs.
 type attachment struct {
 	kernel   kernel
-	link     link.Link // sched_switch
+	links    []link.Link // tracepoints
 	program  *ebpf.Program
-	counts   *ebpf.Map   // cgroup_switches
+	counts   *ebpf.Map   // cgroup_switches; nil: sched_switch is the trigger
 	triggers map[int]int // CPU to descriptor, of cgroup-switches
 }
 
-func attachSchedSwitch(p *ebpf.Program) (*attachment, error) {
+func (a *attachment) attach(p *ebpf.Program, tracepoint string) error {
 	l, err := link.AttachTracing(link.TracingOptions{Program: p, AttachType: ebpf.AttachTraceRawTp})
 	if err != nil {
-		return nil, fmt.Errorf("attach to sched_switch: %w", err)
+		return fmt.Errorf("attach to %s: %w", tracepoint, err)
 	}
-	return &attachment{link: l}, nil
-}
-
-func attachCgroupSwitches(k kernel, p *ebpf.Program, counts *ebpf.Map) *attachment {
-	return &attachment{kernel: k, program: p, counts: counts, triggers: map[int]int{}}
+	a.links = append(a.links, l)
+	return nil
 }
 
 // addCPU runs the program on one more CPU. sched_switch already covers all CPUs.
 func (a *attachment) addCPU(cpu int) error {
-	if a.link != nil {
+	if a.counts == nil {
 		return nil
 	}
 	a.removeCPU(cpu)
-	fd, err := a.kernel.openEvent(triggerAttr(), cpu)
+	fd, err := a.kernel.openEvent(triggerAttr(), cpu, -1)
 	if err != nil {
 		return fmt.Errorf("open cgroup-switches on CPU %d: %w", cpu, err)
 	}
@@ -126,19 +124,15 @@ func (a *attachment) removeCPU(cpu int) {
 	}
 }
 
-func (a *attachment) detach() error {
-	if a.link != nil {
-		return a.link.Close()
+func (a *attachment) detach() (failed error) {
+	for _, l := range a.links {
+		failed = errors.Join(failed, l.Close())
 	}
 	for cpu := range a.triggers {
 		a.removeCPU(cpu)
 	}
-	return nil
+	a.links = nil
+	return failed
 }
 
-func (a *attachment) descriptors() int {
-	if a.link != nil {
-		return 1
-	}
-	return len(a.triggers)
-}
+func (a *attachment) descriptors() int { return len(a.links) + len(a.triggers) }

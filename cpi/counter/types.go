@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // Event is a kind of event.
@@ -61,8 +63,10 @@ func (k SourceKind) String() string {
 type Source struct {
 	Kind   SourceKind
 	Name   string // the perf event or the stand-in; empty when absent
-	Reason string // why it is absent or shares its counter, in one sentence
+	Reason string // why it is absent, shares its counter or was opened again, in one sentence
 	Err    error  // the kernel's error; nil if the event was not tried
+	// Reopened says that it was opened again in the last window on some CPU.
+	Reopened bool
 }
 
 // StandIn is something that every machine can count, in place of an event that this
@@ -138,11 +142,14 @@ type Options struct {
 	Root string
 	// V1 says that Root is the cgroup v1 hierarchy of the cpu controller.
 	V1 bool
-	// MaxGroups bounds the number of followed cgroups, by default 1,024. Each costs 128
+	// MaxGroups bounds the number of followed cgroups, by default 1,024. Each costs 160
 	// bytes of kernel memory per possible CPU.
 	MaxGroups int
 	Trigger   Trigger
 	Waits     Waits
+	// Skip are CPUs that are left alone: they get no event and no call. SetSkip changes
+	// them.
+	Skip cpuset.Set
 	// StandIns replace events. If empty, events without hardware are absent. If one
 	// replaces cycles, instructions or reference cycles, no hardware event is opened:
 	// the two are never mixed.
@@ -158,10 +165,11 @@ type Counts struct {
 	// cpu.stat, without what a hypervisor or the scheduler took. If the kernel does not
 	// expose that account, it is the time between switches.
 	OnCPU uint64
-	// Counted is the part of OnCPU in which every present event was counting. Events
-	// belong to this time: a ratio of two events is exact, and an event per second is
-	// Events/Counted.
-	Counted uint64
+	// Counted is the part of OnCPU in which cycles and instructions had their counters,
+	// CountedRef that of reference cycles, CountedMisses that of LLC misses. Events belong
+	// to this time: the ratio of cycles and instructions, which are counted together, is
+	// exact, and of others that of their rates, an event per second being Events/Counted.
+	Counted, CountedRef, CountedMisses uint64
 	// RunQueueWait is the time in nanoseconds that runnable tasks waited for a CPU,
 	// charged when the wait ends. 0 with WaitsOff.
 	RunQueueWait uint64
@@ -185,13 +193,12 @@ type Wait struct {
 type Faults struct {
 	Read     uint64 // an event gave an error
 	Lost     uint64 // an event had stopped counting: its CPU had been offline
-	Reset    uint64 // an event ran backwards: reopened
+	Reset    uint64 // an event ran backwards, or was a new one
 	Absurd   uint64 // an event moved further than any CPU can in that time
-	NotRun   uint64 // another user had the counter for part of the interval
 	Missed   uint64 // the kernel did not run the program at a switch: what cannot be attributed is Other's
 	Depth    uint64 // a cgroup more than 32 levels below the root: charged to Other
 	Waits    uint64 // a wait whose pair did not fit into the table of causes
-	Reopened uint64 // a CPU's events were opened again after it came back
+	Reopened uint64 // events of a CPU were opened again; Source.Reason says why
 }
 
 // Reading is one reading of all totals. Each CPU's part of all numbers in it is of the
@@ -206,9 +213,19 @@ type Reading struct {
 	// Enabled and Running are nanoseconds summed over CPUs, per event. Running is less
 	// if the kernel multiplexed events.
 	Enabled, Running [numEvents]uint64
-	Waits            []Wait // sorted by victim and cause; WaitsByCause only
-	Faults           Faults
-	CPUs             int // that were counted
+	// Unseen is the CPU time in nanoseconds of which it is not known what ran, since a
+	// switch was missed in it.
+	Unseen uint64
+	// Present says which events are counted on some CPU.
+	Present [numEvents]bool
+	// Calls is how often the counter has interrupted the CPU that it interrupted most, in
+	// this window.
+	Calls uint64
+	// Changes counts how often a CPU joined or left in a window.
+	Changes uint64
+	Waits   []Wait // sorted by victim and cause; WaitsByCause only
+	Faults  Faults
+	CPUs    int // that were counted
 }
 
 // Status describes how a Counter counts.
@@ -229,6 +246,11 @@ type Status struct {
 	Runs   uint64
 	PerRun time.Duration
 	Cost   time.Duration
+	// ReadCost is how long reading one event takes, of the CPU where it took longest at the
+	// last window's beginning: a few microseconds where a hypervisor emulates the counters.
+	ReadCost [numEvents]time.Duration
+	// Calls is how often the counter has interrupted CPUs since Open.
+	Calls uint64
 	// Read is how long the last reading took, kernel time included.
 	Read time.Duration
 }

@@ -257,7 +257,7 @@ func (l *Loop) follow(w *sampler.Window, now time.Time) []order {
 		if r.Dropped == sample.Ended {
 			continue
 		}
-		ref, err := l.detector.Put(now, r.Container)
+		ref, err := l.detector.Put(now, onPlatform(r.Container, w.Reference))
 		if err != nil {
 			l.o.Log.Debug("the detector does not follow a container", "container", r.ID, "err", err)
 			continue
@@ -277,11 +277,24 @@ func (l *Loop) follow(w *sampler.Window, now time.Time) []order {
 	return orders
 }
 
+// CoreCycles ends the platform of containers whose CPI is in core cycles. What is normal
+// for a job in those is learned apart from what is normal in reference cycles.
+const CoreCycles = " (core cycles)"
+
+func onPlatform(c *cpi.Container, reference bool) *cpi.Container {
+	if reference {
+		return c
+	}
+	core := *c
+	core.Platform += CoreCycles
+	return &core
+}
+
 // sampleOf converts a container's result of a window to a sample of the detector.
 func sampleOf(r *sample.Result, ref detect.Ref, at time.Time) detect.Sample {
 	s := detect.Sample{Ref: ref, At: at, Usage: r.Usage, Threads: r.Threads, Capped: r.Capped}
 	if r.NoCPI == sample.None {
-		s.CPI = r.CPI
+		s.CPI, s.Counted = r.CPI, r.Counted
 	}
 	if r.HasMPKI && r.Length > 0 {
 		s.Misses = float64(r.Delta.Events[sample.LLCMisses]) / r.Length.Seconds()

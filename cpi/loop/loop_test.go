@@ -50,7 +50,7 @@ func newNode(t *testing.T, grid topology.Grid) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, start: time.Now(), machine: m, view: NewView("test", true, nil), noisy: func(int) bool {
+	n := &node{t: t, start: time.Now(), machine: m, view: NewView("test", nil), noisy: func(int) bool {
 		return true
 	}, idle: func(int) bool { return false }, threads: func(*policy.ContainerView) int32 { return 0 }}
 	for i := range 5 {
@@ -570,7 +570,7 @@ func TestKindsOfCores(t *testing.T) {
 func TestViews(t *testing.T) {
 	n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
 	s := n.snapshot()
-	views := NewView("EPYC", false, nil).Node(s)
+	views := NewView("EPYC", nil).Node(s)
 	if len(views.Containers) != len(s.Containers) || views.Topology != s.Topology {
 		t.Fatalf("%+v", views)
 	}
@@ -578,7 +578,7 @@ func TestViews(t *testing.T) {
 		got := views.Containers[i]
 		want := cpi.Container{ID: c.ID, PodUID: c.PodUID, Namespace: "default", Pod: c.Pod, Name: "main", Job: jobOf(c),
 			PodClass: string(c.Class), Class: cpi.LS, Cgroup: c.Cgroup, Place: got.Place,
-			Platform:   "EPYC (core cycles)",
+			Platform:   "EPYC",
 			LimitMilli: got.LimitMilli}
 		if c.Class == policy.BE {
 			want.Class = cpi.BE
@@ -586,5 +586,35 @@ func TestViews(t *testing.T) {
 		if *got != want || *got.Place.CPUs != s.CPUs(c) || got.PodUID == "" {
 			t.Errorf("%s: %+v, want %+v", got, *got, want)
 		}
+	}
+}
+
+// What is normal in core cycles is learned apart from what is normal in reference cycles, and
+// a container that has neither CPI keeps its platform of the window.
+func TestCPIsInTwoKindsOfCyclesNeverMeet(t *testing.T) {
+	l, err := New(Options{Detector: detect.DefaultConfig(), Submit: func(context.Context, policy.Event) error {
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cpi.Container{ID: "a", Job: "j", Class: cpi.LS, Platform: "EPYC"}
+	for i, reference := range []bool{true, false, true, true} {
+		w := &sampler.Window{Window: sample.Window{Reference: reference, Boot: time.Duration(i) * time.Minute,
+			Containers: []sample.Result{{Container: c, Sample: sample.Sample{CPI: 1, Usage: 1, Counted: 1,
+				Reference: reference}}}}}
+		l.judge(t.Context(), w)
+		want := "EPYC"
+		if !reference {
+			want += CoreCycles
+		}
+		for _, j := range l.Jobs() {
+			if (j.Containers == 1) != (j.Platform == want) {
+				t.Errorf("reference cycles %t: %d containers on platform %q", reference, j.Containers, j.Platform)
+			}
+		}
+	}
+	if c.Platform != "EPYC" {
+		t.Errorf("the view's platform became %q", c.Platform)
 	}
 }

@@ -14,18 +14,14 @@ import (
 // concurrent use.
 type View struct {
 	model   string
-	cycles  string // appended to a platform
 	beFloor func(*policy.Snapshot) int
 	places  places
 }
 
-// NewView makes a view for a machine with this CPU model. reference says whether CPIs
-// are in reference cycles. beFloor is how many CPUs the BE pool keeps; nil: one core's.
-func NewView(model string, reference bool, beFloor func(*policy.Snapshot) int) *View {
+// NewView makes a view for a machine with this CPU model. beFloor is how many CPUs the BE
+// pool keeps; nil: one core's.
+func NewView(model string, beFloor func(*policy.Snapshot) int) *View {
 	v := &View{model: model, beFloor: beFloor}
-	if !reference {
-		v.cycles = " (core cycles)"
-	}
 	if v.beFloor == nil {
 		v.beFloor = func(s *policy.Snapshot) int { return s.Topology.ThreadsPerCore() }
 	}
@@ -46,7 +42,7 @@ func (v *View) container(s *policy.Snapshot, c *policy.ContainerView) *cpi.Conta
 	out := &cpi.Container{
 		ID: c.ID, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Name: c.Name, Job: jobOf(c),
 		PodClass: string(c.Class), Class: classOf(c), Cgroup: c.Cgroup, Place: at.Place,
-		Platform: v.model + at.kind + v.cycles, Capped: c.CapMilli > 0,
+		Platform: v.model + at.kind, Capped: c.CapMilli > 0,
 	}
 	switch {
 	case !c.MayCap && c.Class == policy.BE:

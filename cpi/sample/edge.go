@@ -28,9 +28,11 @@ func (e Event) String() string {
 type Counts struct {
 	Events [NumEvents]uint64
 	OnCPU  time.Duration
-	// Counted is the part of OnCPU in which the events were really counted. They
-	// belong to this time alone.
-	Counted  time.Duration
+	// Counted is the part of OnCPU in which cycles and instructions had their counters,
+	// CountedRef and CountedMisses those of reference cycles and LLC misses. Events belong
+	// to their time alone.
+	Counted, CountedRef, CountedMisses time.Duration
+
 	Wait     time.Duration // runnable but not running; known when the wait ends
 	Switches uint64
 }
@@ -43,6 +45,8 @@ type Group struct {
 	CgroupID uint64
 	Counts
 	Account Account
+	// Left is why the group is not counted at this edge, though it runs; None: it is.
+	Left Reason
 }
 
 // Account is the kernel's own account of a group's CPU time, independent of the
@@ -58,16 +62,18 @@ type Edge struct {
 	Wall time.Time // for display and storage
 	// Monotonic stops while the machine is suspended; Boot does not.
 	Monotonic, Boot time.Duration
-	// Setup changes when a CPU goes online or offline, or its counters are reopened.
+	// Setup changes when a CPU goes online or offline.
 	Setup uint64
 	CPUs  int // that are counted
-	// Missed counts how often the kernel lost track of what ran. Lost is the time that
-	// could be charged to no group for that reason; any of it may belong to any group.
+	// Missed counts how often the kernel lost track of what ran. Lost is the time of which
+	// it is not known for that reason whose it was; any of it may belong to any group.
 	Missed uint64
 	Lost   time.Duration
 	// Present says which events are counted at all, Waits whether run queue waits are.
 	Present [NumEvents]bool
 	Waits   bool
+	// Core says that the window before had its CPIs in core cycles.
+	Core bool
 	// Enabled is how long each event was requested, Running how long it was counted,
 	// summed over the CPUs.
 	Enabled, Running [NumEvents]time.Duration
@@ -89,12 +95,15 @@ const (
 	CPUs      // a CPU went online or offline
 	Missed    // the counters lack too much CPU time, or may
 
-	// These drop the CPI alone; Absurd may drop either.
+	// These drop the CPI alone; Absurd may drop either. CPUs and Missed drop the CPI alone
+	// where the kernel's own account knows the usage.
 	Idle      // it ran too little for a ratio
 	Partial   // its events were counted for too small a part of its time
 	Zero      // no instructions or no cycles, though it ran
 	Absurd    // more than a CPU can do
 	Uncounted // this machine does not count cycles or instructions
+	Unwatched // counting costs too much to count everybody in every window
+	Skipped   // its CPUs are left out of counting
 
 	NumReasons
 )
@@ -103,7 +112,7 @@ const (
 func (r Reason) String() string {
 	return [NumReasons]string{
 		"", "first", "ended", "restarted", "backwards", "clock", "cpus", "missed",
-		"idle", "partial", "zero", "absurd", "uncounted",
+		"idle", "partial", "zero", "absurd", "uncounted", "unwatched", "skipped",
 	}[r]
 }
 
@@ -115,9 +124,11 @@ func (r Reason) Sentence() string {
 		"a counter went backwards", "the last window was too short or too long, or the machine slept",
 		"a CPU came or went in the last window",
 		"the counters lack CPU time in the last window", "it ran too little",
-		"its events were counted for less than nine tenths of its time",
+		"its events had their counters for less than a tenth of its time",
 		"it ran and counted no instructions or no cycles", "the counters show more than a CPU can do",
 		"cycles and instructions are not counted here",
+		"counting would cost more than cpi.budget, and it was not its turn",
+		"its CPUs are left out of counting (cpi.skip)",
 	}[r]
 }
 

@@ -21,6 +21,10 @@ type Sample struct {
 	Wait             float64
 	NoCPI            Reason
 	HasMPKI, HasWait bool
+	// Counted is the share of its CPU time in which what CPI is made of was counted; 0
+	// without CPI. Below 1 the CPI is an estimate: the variance of a mean over a share s of
+	// the window is that of the whole over s.
+	Counted float64
 	// Reference says that CPI is in reference cycles, else in core cycles. The two must
 	// not be compared.
 	Reference bool
@@ -88,7 +92,8 @@ type judge struct {
 	length  time.Duration
 	lost    time.Duration // that may belong to any group
 	dropped Reason
-	base    Event // of CPI: RefCycles if present, else Cycles
+	base    Event // of CPI: RefCycles if they are counted, else Cycles
+	present [NumEvents]bool
 	running [NumEvents]float64
 }
 
@@ -98,16 +103,18 @@ const slept = 10 * time.Millisecond
 
 func (j *judge) whole() {
 	from, to, r := j.from, j.to, j.rules
-	if j.base = Cycles; to.Present[RefCycles] {
-		j.base = RefCycles
+	for e := range j.present {
+		j.present[e] = from.Present[e] && to.Present[e]
 	}
+	monotonous := j.shares(from)
+	j.base = j.chooseBase()
 	boot := to.Boot - from.Boot
 	switch {
 	case j.length <= 0 || j.length < r.MinLength || j.length > r.MaxLength || (boot-j.length).Abs() > slept:
 		j.dropped = Clock
-	case to.Setup != from.Setup || to.CPUs != from.CPUs || to.Present != from.Present || to.Waits != from.Waits:
+	case to.Setup != from.Setup || to.CPUs != from.CPUs || to.Waits != from.Waits:
 		j.dropped = CPUs
-	case !j.shares(from) || to.Missed < from.Missed || to.Lost < from.Lost:
+	case !monotonous || to.Missed < from.Missed || to.Lost < from.Lost:
 		j.dropped = Backwards
 	case to.Missed != from.Missed:
 		j.lost = to.Lost - from.Lost
@@ -123,11 +130,23 @@ func (j *judge) shares(from *Edge) bool {
 		if enabled < 0 || running < 0 {
 			return false
 		}
-		if j.to.Present[e] && running < enabled {
+		if j.present[e] && running < enabled {
 			j.running[e] = float64(running) / float64(enabled)
 		}
 	}
 	return true
+}
+
+// chooseBase chooses what CPI is made of in this window.
+func (j *judge) chooseBase() Event {
+	least := minReference
+	if j.from.Core {
+		least = backToReference
+	}
+	if j.present[RefCycles] && (j.running[RefCycles] >= least || !j.present[Cycles]) {
+		return RefCycles
+	}
+	return Cycles
 }
 
 func (j *judge) group(before, now *Group) Result {
@@ -141,13 +160,44 @@ func (j *judge) group(before, now *Group) Result {
 		r.Dropped = Restarted
 	case !r.Delta.subtract(&before.Counts, &now.Counts):
 		r.Dropped = Backwards
+	case now.Left != None:
+		r.Dropped = now.Left
 	case !j.possible(&r.Delta):
 		r.Dropped = Absurd
 	case !j.complete(before, now, r.Delta.OnCPU):
 		r.Dropped = Missed
 	}
+	if used, known := j.accounted(before, now); known {
+		switch r.Dropped {
+		case CPUs, Missed, Unwatched, Skipped:
+			j.useAccount(&r, used)
+			return r
+		}
+	}
 	j.finish(&r)
 	return r
+}
+
+// accounted is a group's CPU time by the kernel's own account, if that is precise enough.
+func (j *judge) accounted(before, now *Group) (time.Duration, bool) {
+	if before == nil || before.CgroupID != now.CgroupID {
+		return 0, false
+	}
+	a, b := before.Account, now.Account
+	if !a.Known || !b.Known || a.Before > a.After || b.Before > b.After || a.After > b.Before {
+		return 0, false
+	}
+	low, high := b.Before-a.After, b.After-a.Before
+	most := max(j.rules.MaxBetween*float64(high), j.rules.MaxOff*float64(j.length))
+	return (low + high) / 2, float64(high-low) <= most
+}
+
+// useAccount makes a sample of what the kernel says was used, without CPI.
+func (j *judge) useAccount(r *Result, used time.Duration) {
+	r.Delta = Counts{OnCPU: used}
+	r.Sample = Sample{End: j.to.Wall, Boot: j.to.Boot, Length: j.length, Usage: used.Seconds() / j.length.Seconds(),
+		NoCPI: r.Dropped}
+	r.Dropped = None
 }
 
 // complete says whether the counters have all of a group's CPU time. They must agree
@@ -171,8 +221,9 @@ func (j *judge) complete(before, now *Group, onCPU time.Duration) bool {
 // subtract returns false if a total went backwards.
 func (c *Counts) subtract(before, now *Counts) bool {
 	*c = Counts{OnCPU: now.OnCPU - before.OnCPU, Counted: now.Counted - before.Counted, Wait: now.Wait - before.Wait,
+		CountedRef: now.CountedRef - before.CountedRef, CountedMisses: now.CountedMisses - before.CountedMisses,
 		Switches: now.Switches - before.Switches}
-	if c.OnCPU < 0 || c.Counted < 0 || c.Wait < 0 || now.Switches < before.Switches {
+	if min(c.OnCPU, c.Counted, c.CountedRef, c.CountedMisses, c.Wait) < 0 || now.Switches < before.Switches {
 		return false
 	}
 	for e := range c.Events {
@@ -191,7 +242,8 @@ const tolerance = 1.01
 // possible says whether that much CPU time can exist. Waits have no such bound: one
 // that began before the window counts when it ends.
 func (j *judge) possible(d *Counts) bool {
-	return d.OnCPU.Seconds() <= tolerance*float64(max(j.to.CPUs, 1))*j.length.Seconds() && d.Counted <= d.OnCPU
+	return d.OnCPU.Seconds() <= tolerance*float64(max(j.to.CPUs, 1))*j.length.Seconds() &&
+		max(d.Counted, d.CountedRef, d.CountedMisses) <= d.OnCPU
 }
 
 // finish computes the sample from the difference.
@@ -211,28 +263,57 @@ func (j *judge) finish(r *Result) {
 	if r.NoCPI = j.ratio(d); r.NoCPI != None {
 		return
 	}
-	r.CPI = float64(d.Events[j.base]) / float64(d.Events[Instructions])
+	r.CPI = d.per(j.base)
 	r.Reference = j.base == RefCycles
-	mpki := 1000 * float64(d.Events[LLCMisses]) / float64(d.Events[Instructions])
-	if j.to.Present[LLCMisses] && within(mpki, 0, j.rules.MaxMPKI) {
+	r.Counted = d.share(j.base)
+	if !j.present[LLCMisses] || d.share(LLCMisses) < j.rules.MinCounted {
+		return
+	}
+	if mpki := 1000 * d.per(LLCMisses); within(mpki, 0, j.rules.MaxMPKI) {
 		r.MPKI, r.HasMPKI = mpki, true
 	}
+}
+
+// counted is the time that an event belongs to.
+func (c *Counts) counted(e Event) time.Duration {
+	switch e {
+	case RefCycles:
+		return c.CountedRef
+	case LLCMisses:
+		return c.CountedMisses
+	}
+	return c.Counted
+}
+
+// per is the ratio of an event and instructions: exact where the two were counted at the
+// same times, as cycles are, else that of their rates.
+func (c *Counts) per(e Event) float64 {
+	ratio := float64(c.Events[e]) / float64(c.Events[Instructions])
+	if of := c.counted(e); of != c.Counted {
+		ratio *= c.Counted.Seconds() / of.Seconds()
+	}
+	return ratio
+}
+
+// share is that of the CPU time in which an event and instructions were counted.
+func (c *Counts) share(e Event) float64 {
+	return min(c.counted(e), c.Counted).Seconds() / c.OnCPU.Seconds()
 }
 
 // ratio says whether the cycles and instructions of a difference are plausible.
 func (j *judge) ratio(d *Counts) Reason {
 	cycles, instructions := d.Events[j.base], d.Events[Instructions]
 	switch {
-	case !j.to.Present[j.base] || !j.to.Present[Instructions]:
+	case !j.present[j.base] || !j.present[Instructions]:
 		return Uncounted
 	case d.OnCPU < j.rules.MinOnCPU:
 		return Idle
-	case float64(d.Counted) < j.rules.MinCounted*float64(d.OnCPU):
+	case d.share(j.base) < j.rules.MinCounted:
 		return Partial
 	case cycles == 0 || instructions == 0:
 		return Zero
 	}
-	cpi, hertz := float64(cycles)/float64(instructions), float64(cycles)/d.Counted.Seconds()
+	cpi, hertz := d.per(j.base), float64(cycles)/d.counted(j.base).Seconds()
 	if !within(cpi, j.rules.MinCPI, j.rules.MaxCPI) || !within(hertz, j.rules.MinHertz, j.rules.MaxHertz) {
 		return Absurd
 	}

@@ -7,7 +7,7 @@ type Rules struct {
 	// MinLength and MaxLength bound a window's length.
 	MinLength, MaxLength time.Duration
 	// MinCounted is the least share of a container's CPU time in which its events must
-	// have been counted.
+	// have been counted. Sample.Counted says how large it was.
 	MinCounted float64
 	// MinOnCPU is the least CPU time for a CPI.
 	MinOnCPU time.Duration
@@ -31,9 +31,14 @@ type Rules struct {
 const (
 	// A window that ends late on a busy machine is valid, but smooths more.
 	maxLate = 10 * time.Second
-	// Shared counters count only part of the time. The ratio is exact for that part;
-	// if more than a tenth is missing, the rest may have differed.
-	minCounted = 0.9
+	// Shared counters count only part of the time. The rest may have differed: the sample
+	// says how much was counted, and the detector weighs it. Of less than a tenth the
+	// kernel's turns (4 ms) may have met the same phase of the work each time.
+	minCounted = 0.1
+	// CPI changes from reference cycles to core cycles below the first share of the window,
+	// and back above the second, so that a machine does not change with every window: a job
+	// learns what is normal for each apart.
+	minReference, backToReference = 0.5, 0.9
 	// A millisecond is a few million cycles. Below that, a few cache misses at the
 	// start of a time slice dominate the ratio.
 	minOnCPU = time.Millisecond

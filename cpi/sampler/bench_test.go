@@ -10,6 +10,7 @@ import (
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // still is a counter of a thousand containers that has nothing to do.
@@ -18,11 +19,12 @@ type still struct {
 	at      time.Duration
 }
 
-func (s *still) Follow(string, string) error { return nil }
-func (s *still) Forget(string)               {}
-func (s *still) Enable() error               { return nil }
-func (s *still) Disable() error              { return nil }
-func (s *still) Read(dst *counter.Reading) error {
+func (s *still) Follow(string, string) error        { return nil }
+func (s *still) Forget(string)                      {}
+func (s *still) SetSkip(cpuset.Set) error           { return nil }
+func (s *still) Enable(dst *counter.Reading) error  { return s.read(dst) }
+func (s *still) Disable(dst *counter.Reading) error { return s.read(dst) }
+func (s *still) read(dst *counter.Reading) error {
 	s.at += 10 * time.Second
 	groups := append(dst.Groups[:0], s.reading.Groups...)
 	*dst = s.reading
@@ -33,7 +35,7 @@ func (s *still) Read(dst *counter.Reading) error {
 // BenchmarkWindow is what a window costs besides reading the counters, with a
 // thousand containers in 250 pods: once a minute.
 func BenchmarkWindow(b *testing.B) {
-	c := &still{reading: counter.Reading{CPUs: 4}}
+	c := &still{reading: counter.Reading{CPUs: 4, Present: [sample.NumEvents]bool{true, true, true, true}}}
 	var n Node
 	for i := range 1000 {
 		id := fmt.Sprintf("%064d", i)
@@ -45,11 +47,11 @@ func BenchmarkWindow(b *testing.B) {
 	close(now)
 	s := New(Options{
 		Counter: c, Node: func() Node { return n }, CgroupID: func(string) (uint64, error) { return 1, nil },
-		Interval: time.Minute, Window: 10 * time.Second, Rules: sample.Hardware(10 * time.Second),
+		Waits: true, Interval: time.Minute, Window: 10 * time.Second, Rules: sample.Hardware(10 * time.Second),
 		Clock: Clock{After: func(time.Duration) <-chan time.Time {
 			return now
 		}, Boot: func() time.Duration { return 0 }, Monotonic: func() time.Duration { return 0 }},
-	}, [sample.NumEvents]bool{true, true, true, true}, true)
+	})
 	b.ReportAllocs()
 	for b.Loop() {
 		w := s.window(b.Context())

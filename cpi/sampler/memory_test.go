@@ -28,7 +28,7 @@ func TestMemoryPerContainer(t *testing.T) {
 		names[i] = fmt.Sprintf("0123456789abcdef0123456789abcdef-%d", i)
 	}
 	before := heap()
-	s := New(Options{Interval: time.Minute, Window: 10 * time.Second}, [sample.NumEvents]bool{}, true)
+	s := New(Options{Interval: time.Minute, Window: 10 * time.Second})
 	d, err := detect.New(detect.DefaultConfig())
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -18,15 +19,17 @@ import (
 type Counter interface {
 	Follow(id, cgroupPath string) error
 	Forget(id string)
-	Enable() error
-	Disable() error
-	Read(*counter.Reading) error
+	// Enable and Disable read what they begin and end.
+	Enable(*counter.Reading) error
+	Disable(*counter.Reading) error
+	SetSkip(cpuset.Set) error
 }
 
 // Node is what runs, and the machine it runs on.
 type Node struct {
 	Containers []*cpi.Container
 	Topology   *topology.Topology // replaced whenever a CPU goes online or offline
+	Skip       cpuset.Set         // CPUs that are left alone: nothing is counted there
 }
 
 // Options configure a Sampler. Counter, Node and CgroupID are required.
@@ -41,8 +44,11 @@ type Options struct {
 	// nil: counts are not compared with it.
 	Accounts func([]*cpi.Container) map[string]time.Duration
 	// Most is how many containers are followed; 0: as many as the counter takes. Of more,
-	// those are counted that use most, with places for each namespace.
+	// those are counted that use most, with places for each namespace. Of the others the
+	// usage is known by Accounts.
 	Most int
+	// Waits says that the counter counts run queue waits.
+	Waits bool
 	// Threads returns the number of a cgroup's threads. nil, or an error: unknown.
 	Threads func(cgroup string) (int32, error)
 	// Window is the counted part of every Interval.

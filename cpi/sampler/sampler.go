@@ -20,8 +20,6 @@ import (
 // concurrent use.
 type Sampler struct {
 	o           Options
-	present     [sample.NumEvents]bool
-	waits       bool
 	subscribers []func(*Window)
 
 	last  atomic.Pointer[Window]
@@ -34,6 +32,7 @@ type Sampler struct {
 	// The fields below belong to the goroutine of Run.
 	followed
 	setup       uint64
+	core        bool // the last window had its CPIs in core cycles
 	topology    *topology.Topology
 	edges       [2]edge
 	lastWarning string // so that it is not logged twice
@@ -42,16 +41,21 @@ type Sampler struct {
 // followed is which containers are counted, all by ID.
 type followed struct {
 	cgroupIDs map[string]uint64  // of those that are
-	skipped   map[string]bool    // that are not, though they run
+	left      map[string]left    // that are not, though they run
 	used      map[string]float64 // CPUs in the windows, of both
 }
 
-// New makes a sampler. present says which events the counter counts at all, waits
-// whether it counts run queue waits.
-func New(o Options, present [sample.NumEvents]bool, waits bool) *Sampler {
+// left is a container that is not counted.
+type left struct {
+	cgroupID uint64
+	why      sample.Reason
+}
+
+// New makes a sampler.
+func New(o Options) *Sampler {
 	o.fill()
-	s := &Sampler{o: o, present: present, waits: waits, histories: map[string]*sample.History{},
-		followed: followed{cgroupIDs: map[string]uint64{}, skipped: map[string]bool{}}}
+	s := &Sampler{o: o, histories: map[string]*sample.History{},
+		followed: followed{cgroupIDs: map[string]uint64{}, left: map[string]left{}}}
 	for i := range s.edges {
 		s.edges[i].worth = o.Worth
 	}
@@ -143,37 +147,34 @@ func (s *Sampler) sleepUntil(ctx context.Context, at time.Duration) bool {
 func (s *Sampler) window(ctx context.Context) *Window {
 	from, to := &s.edges[0], &s.edges[1]
 	why := s.follow(from)
-	if err := s.o.Counter.Enable(); err != nil {
+	err := s.o.Counter.SetSkip(from.node.Skip)
+	if err == nil {
+		err = s.read(from, from.node.Containers, s.o.Counter.Enable)
+	}
+	if err != nil {
 		return s.failed(fmt.Errorf("open a window: %w", err))
 	}
-	begun := s.read(from, from.node.Containers)
-	if begun == nil {
-		s.pause(ctx)
-	}
-	var ended error
-	if begun == nil && ctx.Err() == nil {
-		ended = s.read(to, from.node.Containers) // a container that started meanwhile has no sample
-	}
-	disabled := s.o.Counter.Disable()
+	s.pause(ctx)
+	// A container that started meanwhile has no sample.
+	err = s.read(to, from.node.Containers, s.o.Counter.Disable)
 	if ctx.Err() != nil {
 		return nil
 	}
-	if err := errors.Join(begun, ended, disabled); err != nil {
+	if err != nil {
 		return s.failed(fmt.Errorf("count: %w", err))
 	}
-	from.fill(s.cgroupIDs, s.setup, s.present, s.waits)
+	from.fill(s.cgroupIDs, s.left, s.setup)
 	s.remember(from, to)
 	s.snapshot(to)
-	there := s.currentIDs(to)
-	for id := range s.skipped {
-		delete(there, id) // it was not counted at the first edge
-	}
-	to.fill(there, s.setup, s.present, s.waits)
+	to.fill(s.currentIDs(to), s.left, s.setup)
+	from.sample.Core = s.core
+	from.sample.Waits, to.sample.Waits = s.o.Waits, s.o.Waits
 	w := &Window{
 		Window: *sample.Judge(&from.sample, &to.sample, s.o.Rules), Topology: to.node.Topology,
-		Faults:   to.reading.Faults,
-		Followed: len(s.cgroupIDs), Unfollowed: len(s.skipped), FollowErr: why,
+		Faults: to.reading.Faults, Calls: to.reading.Calls,
+		Followed: len(s.cgroupIDs), Unfollowed: len(s.left), FollowErr: why,
 	}
+	s.core = !w.Reference
 	s.threads(w)
 	s.warnOnce(why)
 	return w
@@ -186,14 +187,14 @@ func (s *Sampler) pause(ctx context.Context) {
 	}
 }
 
-// read reads the counters and all clocks. It reads the kernel's own account of the
-// containers before and after the counters, as bounds.
-func (s *Sampler) read(e *edge, containers []*cpi.Container) error {
+// read reads the counters, by what begins or ends a window, and all clocks. It reads the
+// kernel's own account of the containers before and after the counters, as bounds.
+func (s *Sampler) read(e *edge, containers []*cpi.Container, counters func(*counter.Reading) error) error {
 	c := &s.o.Clock
 	e.sample.Wall = c.Wall()
 	asleep := c.Boot() - c.Monotonic()
 	e.accounts[0] = s.accounts(containers)
-	if err := s.o.Counter.Read(&e.reading); err != nil {
+	if err := counters(&e.reading); err != nil {
 		return err
 	}
 	e.sample.Monotonic = e.reading.At
@@ -214,7 +215,7 @@ func (s *Sampler) snapshot(e *edge) {
 	e.node = s.o.Node()
 	if e.node.Topology != s.topology {
 		s.topology = e.node.Topology
-		s.setup += 1 << 32 // edge.fill adds how often the counter reopened events
+		s.setup += 1 << 32 // edge.fill adds how often CPUs joined or left
 	}
 }
 
@@ -238,28 +239,35 @@ func (s *Sampler) currentIDs(e *edge) map[string]uint64 {
 func (s *Sampler) follow(e *edge) (why error) {
 	s.snapshot(e)
 	there := s.currentIDs(e)
+	clear(s.left)
 	list := make([]candidate, 0, len(there))
 	for _, c := range e.node.Containers {
-		if life, is := there[c.ID]; is {
-			known, counted := s.cgroupIDs[c.ID]
-			list = append(list, candidate{c, s.used[c.ID], counted && known == life})
+		life, is := there[c.ID]
+		if !is {
+			continue
 		}
+		if cpus := c.Place.CPUs; cpus != nil && !cpus.IsEmpty() && cpus.SubsetOf(&e.node.Skip) {
+			s.left[c.ID] = left{life, sample.Skipped}
+			continue
+		}
+		known, counted := s.cgroupIDs[c.ID]
+		list = append(list, candidate{c, s.used[c.ID], counted && known == life})
 	}
 	chosen := choose(list, s.o.Most)
-	clear(s.skipped)
-	for _, c := range list {
-		s.skipped[c.ID] = true
-	}
-	for _, c := range chosen {
-		delete(s.skipped, c.ID)
-	}
-	for id := range s.cgroupIDs {
-		if _, still := there[id]; !still || s.skipped[id] {
-			s.forget(id)
+	if len(list) > len(chosen) {
+		why = &counter.FullError{ID: list[len(list)-1].ID, MaxGroups: s.o.Most}
+		for _, c := range list {
+			s.left[c.ID] = left{there[c.ID], sample.Unwatched}
+		}
+		for _, c := range chosen {
+			delete(s.left, c.ID)
 		}
 	}
-	if len(s.skipped) > 0 {
-		why = &counter.FullError{ID: list[len(list)-1].ID, MaxGroups: s.o.Most}
+	for id := range s.cgroupIDs {
+		_, still := there[id]
+		if _, out := s.left[id]; !still || out {
+			s.forget(id)
+		}
 	}
 	for _, c := range chosen {
 		if c.counted {
@@ -272,7 +280,7 @@ func (s *Sampler) follow(e *edge) (why error) {
 		}
 		s.forget(c.ID)
 		if _, gone := s.o.CgroupID(c.Cgroup); gone == nil {
-			s.skipped[c.ID], why = true, err
+			s.left[c.ID], why = left{there[c.ID], sample.Unwatched}, err
 		}
 	}
 	return why
@@ -304,8 +312,10 @@ func (s *Sampler) keep(w *Window) {
 		s.addToHistories(w)
 		text := ""
 		if w.Unfollowed > 0 {
-			text = fmt.Sprintf("%d of %d containers are not counted: %v", w.Unfollowed, w.Unfollowed+w.Followed,
-				w.FollowErr)
+			text = fmt.Sprintf("%d of %d containers are not counted", w.Unfollowed, w.Unfollowed+w.Followed)
+			if w.FollowErr != nil {
+				text += ": " + w.FollowErr.Error()
+			}
 		}
 		s.state.Store(&text)
 	}
@@ -377,22 +387,25 @@ type edge struct {
 
 // fill builds sample.Edge from what was read. cgroupIDs are those of the containers
 // that exist.
-func (e *edge) fill(cgroupIDs map[string]uint64, setup uint64, present [sample.NumEvents]bool, waits bool) {
+func (e *edge) fill(cgroupIDs map[string]uint64, out map[string]left, setup uint64) {
 	r := &e.reading
 	s := &e.sample
-	s.Setup, s.CPUs, s.Missed = setup+r.Faults.Reopened, r.CPUs, r.Faults.Missed
-	s.Lost = time.Duration(r.Other.OnCPU - min(r.Other.Counted, r.Other.OnCPU))
-	s.Present, s.Waits = present, waits
+	s.Setup, s.CPUs, s.Missed = setup+r.Changes, r.CPUs, r.Faults.Missed
+	s.Lost, s.Present = time.Duration(r.Unseen), r.Present
 	for i := range sample.NumEvents {
 		s.Enabled[i], s.Running[i] = time.Duration(r.Enabled[i]), time.Duration(r.Running[i])
 	}
 	s.Groups = s.Groups[:0]
 	for _, c := range e.node.Containers {
 		life, there := cgroupIDs[c.ID]
-		if !there {
+		uncounted, is := out[c.ID]
+		if !there && !is {
 			continue
 		}
-		g := sample.Group{Container: c, CgroupID: life, Account: e.account(c.ID)}
+		if !there {
+			life = uncounted.cgroupID
+		}
+		g := sample.Group{Container: c, CgroupID: life, Account: e.account(c.ID), Left: uncounted.why}
 		if at, found := slices.BinarySearchFunc(r.Groups, c.ID, func(g counter.Group, id string) int {
 			return cmp.Compare(g.ID, id)
 		}); found {
@@ -417,6 +430,7 @@ func (e *edge) countsOf(c *counter.Counts) sample.Counts {
 	}
 	return sample.Counts{
 		Events: events, OnCPU: time.Duration(c.OnCPU), Counted: time.Duration(c.Counted),
+		CountedRef: time.Duration(c.CountedRef), CountedMisses: time.Duration(c.CountedMisses),
 		Wait: time.Duration(c.RunQueueWait), Switches: c.Switches,
 	}
 }

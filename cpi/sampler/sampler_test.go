@@ -24,6 +24,7 @@ import (
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -45,6 +46,9 @@ type machine struct {
 	charged    time.Duration
 	enabled    bool
 	faults     counter.Faults
+	changes    uint64
+	present    [sample.NumEvents]bool
+	skip       cpuset.Set
 	broken     error
 	most       int // containers that can be followed
 	edges      []time.Duration
@@ -56,7 +60,8 @@ type machine struct {
 
 func newMachine(t testing.TB) *machine {
 	m := &machine{t: t, start: time.Now(), cgroupIDs: map[string]uint64{}, loads: map[string]load{},
-		totals: map[string]*counter.Counts{}, most: 1000}
+		totals: map[string]*counter.Counts{}, most: 1000,
+		present: [sample.NumEvents]bool{sample.Instructions: true, sample.RefCycles: true}}
 	m.hotplug()
 	return m
 }
@@ -84,6 +89,7 @@ func (m *machine) charge() {
 		on := l.usage * ran.Seconds()
 		c.OnCPU += uint64(on * 1e9)
 		c.Counted += uint64(on * 1e9)
+		c.CountedRef, c.CountedMisses = c.Counted, c.Counted
 		c.Events[counter.RefCycles] += uint64(on * l.hertz)
 		c.Events[counter.Instructions] += uint64(on * l.hertz / l.cpi)
 	}
@@ -116,8 +122,27 @@ func (m *machine) Forget(id string) {
 	delete(m.totals, id)
 }
 
-func (m *machine) Enable() error  { return m.enable(true) }
-func (m *machine) Disable() error { return m.enable(false) }
+func (m *machine) Enable(dst *counter.Reading) error {
+	if err := m.enable(true); err != nil {
+		return err
+	}
+	err := m.read(dst)
+	if err != nil {
+		return errors.Join(err, m.enable(false))
+	}
+	return nil
+}
+
+func (m *machine) Disable(dst *counter.Reading) error {
+	return cmp.Or(m.enable(false), m.read(dst))
+}
+
+func (m *machine) SetSkip(cpus cpuset.Set) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.skip = cpus
+	return nil
+}
 
 func (m *machine) enable(yes bool) error {
 	m.mu.Lock()
@@ -134,14 +159,15 @@ func (m *machine) enable(yes bool) error {
 	return nil
 }
 
-func (m *machine) Read(dst *counter.Reading) error {
+func (m *machine) read(dst *counter.Reading) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.charge()
 	if m.broken != nil {
 		return m.broken
 	}
-	*dst = counter.Reading{At: m.now(), Groups: dst.Groups[:0], CPUs: 4, Faults: m.faults}
+	*dst = counter.Reading{At: m.now(), Groups: dst.Groups[:0], CPUs: 4, Faults: m.faults, Changes: m.changes,
+		Present: m.present}
 	for id, c := range m.totals {
 		dst.Groups = append(dst.Groups, counter.Group{ID: id, Counts: *c})
 	}
@@ -239,7 +265,7 @@ func (m *machine) sampler(log *bytes.Buffer) *Sampler {
 }
 
 func newSampler(o Options) *Sampler {
-	return New(o, [sample.NumEvents]bool{sample.Instructions: true, sample.RefCycles: true}, false)
+	return New(o)
 }
 
 func (m *machine) options() Options {
@@ -458,7 +484,8 @@ func TestAWindowThatTheMachineSpoiltIsDropped(t *testing.T) {
 		"suspended":            {(*machine).sleep, sample.Clock},
 		"a CPU off and on":     {(*machine).hotplug, sample.CPUs},
 		"the kernel has more":  {func(m *machine) { m.hidden += time.Second }, sample.Missed},
-		"counters opened anew": {func(m *machine) { m.faults.Reopened++ }, sample.CPUs},
+		"a CPU joined":         {func(m *machine) { m.changes++ }, sample.CPUs},
+		"counters opened anew": {func(m *machine) { m.faults.Reopened++ }, sample.None},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -469,14 +496,20 @@ func TestAWindowThatTheMachineSpoiltIsDropped(t *testing.T) {
 				<-windows
 				time.Sleep(55 * time.Second)
 				m.upset(c.spoil)
-				if w := <-windows; w.Dropped != c.want && c.want != sample.Missed || w.of("a").Dropped != c.want {
-					t.Errorf("dropped %q, %q, want %q", w.Dropped, w.of("a").Dropped, c.want)
+				// What the kernel's own account is right about stays.
+				used := c.want == sample.CPUs || c.want == sample.Missed || c.want == sample.None
+				w := <-windows
+				got := w.of("a")
+				if w.Dropped != c.want && c.want != sample.Missed || used != (got.Dropped == sample.None) ||
+					used && (got.NoCPI != c.want || got.Usage < 0.9) || !used && got.Dropped != c.want {
+					t.Errorf("dropped %q, %q, no CPI %q, usage %v; want %q", w.Dropped, got.Dropped, got.NoCPI,
+						got.Usage, c.want)
 				}
 				if w := <-windows; w.Dropped != sample.None || !near(w.of("a").CPI, 3) {
 					t.Errorf("the next window: %+v", w)
 				}
 				synctest.Wait()
-				if got := s.History("a", nil); len(got) != 2 {
+				if got := s.History("a", nil); len(got) != 2 && !used || len(got) != 3 && used {
 					t.Errorf("history: %+v", got)
 				}
 			})
@@ -588,7 +621,8 @@ func TestContainersAreFollowedOnce(t *testing.T) {
 		m.upset(func(m *machine) { m.refused = errors.New("no memory") })
 		m.reuse("a")
 		<-windows
-		if w := <-windows; w.Followed != 0 || w.Unfollowed != 1 || w.of("a") != nil || len(m.totals) != 0 {
+		if w := <-windows; w.Followed != 0 || w.Unfollowed != 1 || len(m.totals) != 0 ||
+			w.of("a").Dropped != sample.Unwatched {
 			t.Errorf("what counted its last cgroup is there yet: %+v", w)
 		}
 	})
@@ -616,8 +650,7 @@ func TestCappedInPartOfAWindow(t *testing.T) {
 	})
 }
 
-// An account that is known of one of two readings only is unknown, and time of no group
-// is only lost if no event was counted in it.
+// An account that is known of one of two readings only is unknown.
 func TestEdgesOfWhatWasRead(t *testing.T) {
 	one, both := map[string]time.Duration{"a": 1}, map[string]time.Duration{"a": 3}
 	for _, c := range []struct {
@@ -631,12 +664,6 @@ func TestEdgesOfWhatWasRead(t *testing.T) {
 		e := edge{accounts: c.accounts}
 		if got := e.account("a"); got != c.want {
 			t.Errorf("%v: %+v, want %+v", c.accounts, got, c.want)
-		}
-	}
-	for counted, want := range map[uint64]time.Duration{0: 5, 3: 2, 5: 0, 7: 0} {
-		e := edge{reading: counter.Reading{Other: counter.Counts{OnCPU: 5, Counted: counted}}}
-		if e.fill(nil, 0, [sample.NumEvents]bool{}, false); e.sample.Lost != want {
-			t.Errorf("counted in %d of 5: %v lost, want %v", counted, e.sample.Lost, want)
 		}
 	}
 }
@@ -687,8 +714,20 @@ func TestWhatDoesNotFitIsSaidAndNotCounted(t *testing.T) {
 		windows := run(t, s)
 		for range 2 {
 			w := <-windows
-			if w.Followed != 2 || w.Unfollowed != 2 || len(w.Containers) != 2 {
+			if w.Followed != 2 || w.Unfollowed != 2 || len(w.Containers) != 4 {
 				t.Errorf("%+v", w)
+			}
+			uncounted := 0
+			for _, o := range w.Containers {
+				if o.NoCPI == sample.Unwatched {
+					uncounted++
+				}
+				if o.Dropped != sample.None || !near(o.Usage, 1) {
+					t.Errorf("%s: dropped %q, usage %v: the kernel knows it", o.ID, o.Dropped, o.Usage)
+				}
+			}
+			if uncounted != 2 {
+				t.Errorf("%d of 2 are said to be uncounted", uncounted)
 			}
 		}
 		synctest.Wait()

@@ -60,16 +60,10 @@ func run(ctx context.Context, p plan, c *counter.Counter) (result *record, err e
 	if err != nil {
 		return nil, err
 	}
-	status := c.Status()
-	var present [sample.NumEvents]bool
-	for _, e := range counter.Events() {
-		present[e] = status.Sources[e].Kind == counter.Hardware
-	}
 	// A floor above the number of CPUs rules out moving the BE pool: only caps remain.
-	s.view = loop.NewView("this machine", present[sample.RefCycles], func(*policy.Snapshot) int { return 1 << 20 })
+	s.view = loop.NewView("this machine", func(*policy.Snapshot) int { return 1 << 20 })
 	counts := sampler.New(sampler.Options{Counter: c, Node: s.node, CgroupID: s.cgroupID, Interval: interval,
-		Window: window,
-		Rules:  sample.Hardware(window)}, present, true)
+		Window: window, Waits: true, Rules: sample.Hardware(window)})
 	counts.Subscribe(l.Take)
 	counts.Subscribe(func(w *sampler.Window) {
 		if s.onWindow(w) {

@@ -66,8 +66,20 @@ type counters struct {
 	counter *counter.Counter
 	sampler *sampler.Sampler
 	loop    *loop.Loop // nil: interference is not looked for
+	events  atomic.Pointer[counted]
+	blind   string // why interference is not looked for
+}
+
+// counted is what the events were counted by in the last window.
+type counted struct {
 	events  map[string]string
-	missing string // what this machine does not count, and why
+	missing string // what is not counted, or not in full, and why
+}
+
+// missing is what does not work.
+func (c *counters) missing() string {
+	parts := slices.DeleteFunc([]string{c.events.Load().missing, c.blind}, func(s string) bool { return s == "" })
+	return strings.Join(parts, "; ")
 }
 
 func newCounting(o countingOptions) *counting {
@@ -92,8 +104,8 @@ func (p *counting) Run(ctx context.Context) {
 	defer c.counter.Close()
 	p.counts.Store(c)
 	p.o.metrics.CPICounting(true, p.cfg.ContainerSeries)
-	if c.missing != "" {
-		p.o.log.Warn("CPU performance is counted in part", "why", c.missing)
+	if why := c.missing(); why != "" {
+		p.o.log.Warn("CPU performance is counted in part", "why", why)
 	}
 	together(ctx, c.sampler.Run, c.detect)
 }
@@ -115,7 +127,6 @@ func (p *counting) open() (*counters, error) {
 		return nil, err
 	}
 	status := opened.Status()
-	present, events, missing := sources(&status)
 	window := time.Duration(p.cfg.Window)
 	rules := sample.Hardware(window)
 	if standingIn(&status) {
@@ -125,23 +136,25 @@ func (p *counting) open() (*counters, error) {
 	for event, s := range o.StandIns {
 		worth[event] = s.Worth()
 	}
-	view := loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), present[sample.RefCycles], p.o.floor)
+	view := loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), p.o.floor)
 	s := sampler.New(sampler.Options{
 		Counter: opened, Most: p.cfg.MaxContainers, Worth: worth, CgroupID: p.life, Accounts: p.accounts,
 		Node:    func() sampler.Node { return view.Node(p.o.node.Snapshot()) },
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
-		Window: window,
-		Rules:  rules, Log: p.o.log, Begin: p.begin,
-	}, present, o.Waits != counter.WaitsOff)
+		Window: window, Waits: o.Waits != counter.WaitsOff,
+		Rules: rules, Log: p.o.log, Begin: p.begin,
+	})
+	c := &counters{counter: opened, sampler: s}
+	c.events.Store(sources(&status))
 	s.Subscribe(func(w *sampler.Window) {
 		status := opened.Status()
+		c.events.Store(sources(&status))
 		counted := inMetrics(w, &status)
 		p.public.add(func() { p.o.metrics.CPIWindow(counted) })
 	})
-	c := &counters{counter: opened, sampler: s, events: events, missing: missing}
 	if c.loop, err = p.detector(s); err != nil {
 		p.o.log.Warn("interference is not looked for; windows are counted all the same", "why", err)
-		c.missing = strings.TrimPrefix(c.missing+"; interference is not looked for: "+err.Error(), "; ")
+		c.blind = "interference is not looked for: " + err.Error()
 		return c, nil
 	}
 	s.Subscribe(c.loop.Take)
@@ -192,35 +205,42 @@ func standingIn(s *counter.Status) bool {
 	return slices.ContainsFunc(s.Sources[:], func(s counter.Source) bool { return s.Kind == counter.Declared })
 }
 
-// sources says which events are counted, by what, and what of CPI is missing and
-// why: reference cycles are not, where there are cycles.
-func sources(s *counter.Status) (present [sample.NumEvents]bool, events map[string]string, missing string) {
-	events = map[string]string{}
+// sources says what the events are counted by, and what of CPI is missing and why:
+// reference cycles are not, where there are cycles.
+func sources(s *counter.Status) *counted {
+	c := &counted{events: map[string]string{}}
+	absent := func(e counter.Event) bool { return s.Sources[e].Kind == counter.Absent }
+	var parts []string
 	for _, e := range counter.Events() {
 		source := s.Sources[e]
-		present[e] = source.Kind != counter.Absent
-		events[e.String()] = source.Kind.String()
-		switch source.Kind {
-		case counter.Declared:
-			events[e.String()] += ": " + source.Name
-		case counter.Absent:
-			events[e.String()] += ": " + source.Reason
+		text := source.Kind.String()
+		if source.Kind == counter.Declared {
+			text += ": " + source.Name
 		}
+		if source.Reason != "" {
+			text += ": " + source.Reason
+			// Where the optional events take turns, CPI is whole.
+			if source.Kind != counter.Absent && (e <= counter.Instructions || source.Reopened) {
+				parts = append(parts, e.String()+" "+source.Reason)
+			}
+		}
+		c.events[e.String()] = text
 	}
-	var absent []string
+	var names []string
 	why := ""
 	for _, e := range []counter.Event{counter.Cycles, counter.Instructions, counter.LLCMisses} {
-		if present[e] || e == counter.Cycles && present[counter.RefCycles] {
+		if !absent(e) || e == counter.Cycles && !absent(counter.RefCycles) {
 			continue
 		}
-		if absent = append(absent, e.String()); why == "" {
+		if names = append(names, e.String()); why == "" {
 			why = s.Sources[e].Reason
 		}
 	}
-	if len(absent) > 0 {
-		missing = fmt.Sprintf("%s not counted: %s", strings.Join(absent, ", "), why)
+	if len(names) > 0 {
+		parts = append([]string{fmt.Sprintf("%s not counted: %s", strings.Join(names, ", "), why)}, parts...)
 	}
-	return present, events, missing
+	c.missing = strings.Join(parts, "; ")
+	return c
 }
 
 // life is the inode of a cgroup's folder, which the kernel gives to no other.
@@ -256,7 +276,7 @@ func (p *counting) why() string {
 	if state := c.sampler.State(); state != "" {
 		return state
 	}
-	return c.missing
+	return c.missing()
 }
 
 // report is what people see of it.
@@ -270,7 +290,7 @@ func (p *counting) report() control.Performance {
 		return out
 	}
 	s := &out.CPI
-	s.Counting, s.Events = true, c.events
+	s.Counting, s.Events = true, c.events.Load().events
 	s.Interval, s.Window = time.Duration(p.cfg.Interval).Seconds(), time.Duration(p.cfg.Window).Seconds()
 	in, open := c.sampler.Next()
 	if s.Next = in.Seconds() + s.Window; open {
@@ -343,8 +363,8 @@ func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 	out := &metrics.CPIWindow{
 		Failed: w.Failed != nil, Dropped: w.Dropped != sample.None, Length: w.Length, Running: 1, Followed: w.Followed,
 		Unfollowed: w.Unfollowed,
-		Faults:     f.Read + f.Reset + f.Absurd + f.NotRun + f.Missed + f.Depth + f.Waits, Cost: s.Cost,
-		Descriptors: s.Descriptors, Containers: w.Containers,
+		Faults:     f.Read + f.Reset + f.Absurd + f.Missed + f.Depth + f.Waits, Cost: s.Cost,
+		Descriptors: s.Descriptors, Calls: w.Calls, Containers: w.Containers,
 	}
 	for _, share := range w.Running {
 		out.Running = min(out.Running, share)

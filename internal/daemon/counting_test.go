@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/cpi/counter"
-	"github.com/quietcore/quietcore/cpi/sample"
 )
 
 func TestWhatIsMissingIsNamedWithItsReason(t *testing.T) {
@@ -15,20 +14,41 @@ func TestWhatIsMissingIsNamedWithItsReason(t *testing.T) {
 		"cycles, instructions, llc-misses not counted: this machine has no PMU": {absent, absent, absent, absent},
 		"llc-misses not counted: this machine has no PMU":                       {absent, hardware, hardware, absent},
 	} {
-		present, events, missing := sourcesOf(sources)
-		if missing != want || present[counter.Cycles] != (sources[counter.Cycles] == hardware) || len(events) != 4 {
-			t.Errorf("missing %q, want %q; %v %v", missing, want, present, events)
+		got := sourcesOf(sources)
+		if got.missing != want || len(got.events) != 4 {
+			t.Errorf("missing %q, want %q; %v", got.missing, want, got.events)
 		}
 	}
 	declared := counter.Source{Kind: counter.Declared, Name: "page-faults"}
-	_, events, missing := sourcesOf([4]counter.Source{declared, declared, absent, absent})
-	if missing != "llc-misses not counted: this machine has no PMU" ||
-		events["instructions"] != "stand-in: page-faults" ||
-		events["ref-cycles"] != "absent: this machine has no PMU" {
-		t.Errorf("missing %q, %v", missing, events)
+	got := sourcesOf([4]counter.Source{declared, declared, absent, absent})
+	if got.missing != "llc-misses not counted: this machine has no PMU" ||
+		got.events["instructions"] != "stand-in: page-faults" ||
+		got.events["ref-cycles"] != "absent: this machine has no PMU" {
+		t.Errorf("%+v", got)
 	}
 }
 
-func sourcesOf(s [4]counter.Source) ([sample.NumEvents]bool, map[string]string, string) {
-	return sources(&counter.Status{Sources: s})
+// An event that was opened again says what happened; one that takes turns does, too, but it is
+// only missed where CPI is made of it.
+func TestWhatHappenedToAnEventIsSaid(t *testing.T) {
+	hardware := counter.Source{Kind: counter.Hardware, Name: "event"}
+	reopened := counter.Source{Kind: counter.Hardware, Reopened: true, Reason: "was opened again on 2 CPUs"}
+	shared := counter.Source{Kind: counter.Hardware, Reason: "had a counter for 60 % of the time"}
+	for want, sources := range map[string][4]counter.Source{
+		"ref-cycles was opened again on 2 CPUs": {hardware, hardware, reopened, hardware},
+		"":                                      {hardware, hardware, hardware, shared},
+		"cycles had a counter for 60 % of the time": {shared, hardware, hardware, hardware},
+	} {
+		got := sourcesOf(sources)
+		if got.missing != want {
+			t.Errorf("missing %q, want %q", got.missing, want)
+		}
+		for e, s := range sources {
+			if name := counter.Event(e).String(); s.Reason != "" && got.events[name] != "hardware: "+s.Reason {
+				t.Errorf("%s is said to be %q", name, got.events[name])
+			}
+		}
+	}
 }
+
+func sourcesOf(s [4]counter.Source) *counted { return sources(&counter.Status{Sources: s}) }

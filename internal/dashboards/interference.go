@@ -181,8 +181,8 @@ func interferenceCounting() row {
 	return row{"Counting", []panel{
 		{
 			title: "Share of the time that events were really counted",
-			about: "Of the last window, the lowest of all events and nodes. Below 0.9 samples are dropped: somebody " +
-				"else uses the counters too.", runbook: "counters-shared",
+			about: "Of the last window, the lowest of all events and nodes. Below 1 somebody else " +
+				"uses the counters too, and samples weigh less.", runbook: "counters-shared",
 			kind: series, unit: share, width: 8, bounds: between(0, 1), colours: lines(from(red, 0.9, green)),
 			queries: one(`min(quietcore_cpi_running_ratio{@})`, "the lowest"),
 		},

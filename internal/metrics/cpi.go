@@ -3,6 +3,7 @@ package metrics
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ type CPIWindow struct {
 	Cost       time.Duration // CPU time that counting took, since then
 	// Descriptors is the number of open file descriptors for counting.
 	Descriptors int
+	// Calls is how often the window interrupted the CPU that it interrupted most.
+	Calls uint64
 }
 
 // The label value production is every class but best effort.
@@ -63,16 +66,14 @@ func (s *cpiSums) add(c *sample.Result) {
 	if c.HasWait {
 		s.wait += c.Delta.Wait
 	}
+	// What was counted for less of the time than instructions were is scaled to them.
+	instructions := c.Delta.Events[sample.Instructions]
 	if c.NoCPI == sample.None {
-		base := sample.Cycles
-		if c.Reference {
-			base = sample.RefCycles
-		}
-		s.cycles += c.Delta.Events[base]
-		s.instructions += c.Delta.Events[sample.Instructions]
+		s.cycles += uint64(math.Round(c.CPI * float64(instructions)))
+		s.instructions += instructions
 	}
 	if c.HasMPKI {
-		s.misses += c.Delta.Events[sample.LLCMisses]
+		s.misses += uint64(math.Round(c.MPKI * float64(instructions) / 1000))
 	}
 }
 
@@ -230,8 +231,9 @@ func keyOf(c *sample.Result) containerKey {
 }
 
 type cpiDescs struct {
-	counting, windows, seconds, samples, dropped, containers, descriptors, running, faults, overhead *prometheus.Desc
-	class, container                                                                                 sumDescs
+	counting, windows, seconds, samples, dropped, containers, descriptors, running, faults *prometheus.Desc
+	overhead, calls                                                                        *prometheus.Desc
+	class, container                                                                       sumDescs
 }
 
 // sumDescs are in the order of cpiSums.values.
@@ -256,9 +258,13 @@ func newCPIDescs() cpiDescs {
 		descriptors: desc("cpi_descriptors",
 			"File descriptors open for counting. They do not depend on the number of containers."),
 		running: desc("cpi_running_ratio",
-			"Lowest share of the last window that an event was really counted. Below 1 others use the counters too."),
+			"Lowest share of the last window that an event was really counted. Below 1 others use the counters too, "+
+				"and what was counted weighs less."),
 		faults:   desc("cpi_faults_total", "Readings of counters that were refused and left out."),
 		overhead: desc("cpi_overhead_seconds_total", "CPU time that counting took in the kernel."),
+		calls: desc("cpi_window_calls",
+			"Times that the last window interrupted the CPU that it interrupted most: 2, and more where events were "+
+				"opened again."),
 		class: sumDescs{
 			desc("cpi_cycles_total", "Cycles in windows: reference cycles where the PMU has them, else core cycles.",
 				"class"),
@@ -287,7 +293,7 @@ func newCPIDescs() cpiDescs {
 func (c *cpiCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := newCPIDescs()
 	for _, one := range []*prometheus.Desc{d.counting, d.windows, d.seconds, d.samples, d.dropped, d.containers,
-		d.descriptors, d.running, d.faults, d.overhead} {
+		d.descriptors, d.running, d.faults, d.overhead, d.calls} {
 		ch <- one
 	}
 	for _, descs := range []sumDescs{d.class, d.container} {
@@ -337,6 +343,7 @@ func (c *cpiCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(d.running, c.last.Running)
 	counter(d.faults, float64(c.last.Faults))
 	counter(d.overhead, c.last.Cost.Seconds())
+	gauge(d.calls, float64(c.last.Calls))
 	for class, sums := range c.classes {
 		sums.collect(ch, d.class, class)
 	}

@@ -47,17 +47,17 @@ func TestWindowsAreAddedUp(t *testing.T) {
 	be := counted("batch")
 	be.PodClass, be.HasWait = "BE", false
 	core := counted("core")
-	core.Reference = false
+	core.Reference, core.CPI = false, 2.5
 	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 0.95, Followed: 5, Unfollowed: 1, Faults: 7,
-		Cost: 3 * time.Millisecond, Descriptors: 16,
+		Cost: 3 * time.Millisecond, Descriptors: 16, Calls: 5,
 		Containers: []sample.Result{counted("web"), be, core, without(counted("shared"), sample.Partial),
 			dropped("new", sample.First)}})
 	m.CPIWindow(&CPIWindow{Dropped: true, Running: 1, Followed: 1,
 		Containers: []sample.Result{dropped("web", sample.Clock)}})
 	m.CPIWindow(&CPIWindow{Failed: true})
 	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 1, Followed: 2, Faults: 8, Cost: 4 * time.Millisecond,
-		Descriptors: 16,
-		Containers:  []sample.Result{counted("web"), without(counted("shared"), sample.Uncounted)}})
+		Descriptors: 16, Calls: 2,
+		Containers: []sample.Result{counted("web"), without(counted("shared"), sample.Uncounted)}})
 	want := `
 quietcore_cpi_containers{state="followed"} 2
 quietcore_cpi_containers{state="unfollowed"} 0
@@ -82,6 +82,7 @@ quietcore_cpi_samples_dropped_total{reason="first"} 1
 quietcore_cpi_samples_dropped_total{reason="partial"} 1
 quietcore_cpi_samples_total 4
 quietcore_cpi_window_seconds_total 20
+quietcore_cpi_window_calls 2
 quietcore_cpi_windows_total{result="dropped"} 1
 quietcore_cpi_windows_total{result="error"} 1
 quietcore_cpi_windows_total{result="ok"} 2

@@ -6,6 +6,9 @@
 // The rows are there twice. flush() makes the CPU change over to the other ones,
 // so that userspace reads, and empties, rows that nobody writes any more, and
 // all of a CPU's numbers are of the same moment.
+//
+// Cycles and instructions are one group, and have their counters at the same times.
+// Each other event may wait for its turn, or be lost, alone.
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -20,19 +23,28 @@ char LICENSE[] SEC("license") = "GPL";
 // one here, for seconds where the host is full: what is too much in one interval was
 // missing in the one before. Beyond this it is no clock.
 #define MAX_SKEW (1ull << 34)
+// A task that runs on is charged after this time.
+#define MAX_INTERVAL 100000000ull
 
 enum { OTHER = 0 }; // the slot of everything that is not followed
 
 // Modes of flush().
 enum { READ = 0, START = 1, STOP = 2, CHARGE = 3 };
 
-enum fault { FAULT_READ, FAULT_LOST, FAULT_RESET, FAULT_ABSURD, FAULT_NOT_RUN, FAULT_MISSED, FAULT_DEPTH, FAULT_WAITS, FAULTS };
+enum fault { FAULT_READ, FAULT_LOST, FAULT_RESET, FAULT_ABSURD, FAULT_MISSED, FAULT_DEPTH, FAULT_WAITS, FAULTS };
+
+enum event { CYCLES, INSTRUCTIONS, REF_CYCLES, MISSES };
+
+// Shares of an interval are in parts of this.
+#define WHOLE 1024
 
 // In the order of Counts in types.go.
 struct counts {
 	__u64 events[EVENTS];
 	__u64 on_cpu;
-	__u64 counted;
+	__u64 counted; // the part of on_cpu in which cycles and instructions had their counters
+	__u64 counted_ref;
+	__u64 counted_misses;
 	__u64 wait;
 	__u64 switches;
 };
@@ -41,7 +53,10 @@ struct machine {
 	struct counts counts;
 	__u64 enabled[EVENTS];
 	__u64 running[EVENTS];
+	__u64 unseen; // nanoseconds of intervals in which a switch was missed
 	__u64 faults[FAULTS];
+	__u32 broken; // events that gave an error or stood still
+	__s32 error[EVENTS]; // the last one; 0: it stood still
 };
 
 struct cached {
@@ -62,12 +77,14 @@ struct cpu {
 	__u32 bank;  // which of the two sets of rows this CPU adds to
 	__u32 valid; // events that have a baseline
 	__u32 running; // pid of the task that came last
+	__u32 busy; // flush() is on the way
 	__u64 trigger;         // cgroup switches until the last reading
 	__u64 trigger_enabled; // how long they had been counted then
 	__u64 queue_start;     // the run queue's clock when the window began
 	__u64 runs;
 	__u64 sampled;
 	__u64 cost; // of the sampled runs, in nanoseconds
+	__u64 read_cost[EVENTS]; // how long the last baseline's reading of each took
 	struct bpf_perf_event_value base[EVENTS];
 	struct machine machine[2];
 	struct cached cache[CACHED];
@@ -81,9 +98,11 @@ const volatile bool v1 = false;
 const volatile bool by_cgroup_switches = false;
 const volatile bool by_cause = false;
 
-
 // Raised by userspace after each change of `slots`: what is cached is void.
 volatile __u32 generation = 1;
+
+// Events that are read at all: userspace leaves out some where reading costs too much.
+volatile __u32 wanted = (1u << EVENTS) - 1;
 
 #define PERF_EVENT_ARRAY(name)                                                                                         \
 	struct {                                                                                                       \
@@ -190,11 +209,11 @@ static __always_inline __u64 certain(struct cpu *cpu, __u64 now)
 	return now > cpu->read ? now - cpu->read : 0;
 }
 
-// One event's part of an interval. Returns whether the whole interval was
-// counted; *delta is how far the event has moved. An event is read some time
+// One event's part of an interval. Returns the share of the interval in which it had a
+// counter; *delta is how far it has moved then. An event is read some time
 // after the clock, so that it saw the `least` of the interval for certain: from
 // when the last reading was done until this one began.
-static __always_inline bool advance(struct cpu *cpu, struct machine *machine, int event, long err,
+static __always_inline __u32 advance(struct cpu *cpu, struct machine *machine, int event, long err,
 				    struct bpf_perf_event_value *value, __u64 elapsed, __u64 least, __u64 *delta)
 {
 	struct bpf_perf_event_value base = cpu->base[event];
@@ -203,17 +222,19 @@ static __always_inline bool advance(struct cpu *cpu, struct machine *machine, in
 
 	if (err) {
 		machine->faults[FAULT_READ]++;
+		machine->broken |= bit;
+		machine->error[event] = err;
 		cpu->valid &= ~bit;
-		return false;
+		return 0;
 	}
 	cpu->base[event] = *value;
 	if (!(cpu->valid & bit)) {
 		cpu->valid |= bit;
-		return false;
+		return 0;
 	}
 	if (value->counter < base.counter || value->running < base.running || value->enabled < base.enabled) {
 		machine->faults[FAULT_RESET]++;
-		return false;
+		return 0;
 	}
 	moved = value->counter - base.counter;
 	enabled = value->enabled - base.enabled;
@@ -221,27 +242,32 @@ static __always_inline bool advance(struct cpu *cpu, struct machine *machine, in
 	// The event's clock and ours differ a little.
 	if (enabled + 1000 < least / 2) {
 		machine->faults[FAULT_LOST]++;
-		return false;
+		machine->broken |= bit;
+		machine->error[event] = 0;
+		return 0;
 	}
+	if (elapsed == 0)
+		return 0; // a baseline
 	machine->running[event] += running;
-	if (running * 16 < enabled * 15) {
-		machine->faults[FAULT_NOT_RUN]++;
-		return false;
-	}
 	if (moved > elapsed * 64 + (1 << 16)) {
 		machine->faults[FAULT_ABSURD]++;
-		return false;
+		return 0;
 	}
 	*delta = moved;
-	return true;
+	return running < enabled ? running * WHOLE / enabled : WHOLE;
 }
 
 #define READ_EVENT(e)                                                                                                  \
 	do {                                                                                                           \
-		if (perf_events & (1u << (e))) {                                                                       \
+		if (perf_events & ~wanted & (1u << (e))) {                                                             \
+			share[e] = 0;                                                                                  \
+		} else if (perf_events & (1u << (e))) {                                                                \
 			struct bpf_perf_event_value value = {};                                                        \
+			__u64 began = elapsed == 0 ? bpf_ktime_get_ns() : 0;                                           \
 			long err = bpf_perf_event_read_value(&event_##e, BPF_F_CURRENT_CPU, &value, sizeof(value));    \
-			counted &= advance(cpu, machine, e, err, &value, elapsed, least, &delta[e]);                   \
+			if (elapsed == 0)                                                                              \
+				cpu->read_cost[e] = bpf_ktime_get_ns() - began;                                        \
+			share[e] = advance(cpu, machine, e, err, &value, elapsed, least, &delta[e]);                   \
 			machine->enabled[e] += elapsed;                                                                \
 		} else if (time_events & (1u << (e))) {                                                                \
 			machine->enabled[e] += elapsed;                                                                \
@@ -254,17 +280,28 @@ static __always_inline void add_event(struct counts *to, int e, const __u64 *del
 	to->events[e] += time_events & (1u << e) ? on_cpu : delta[e];
 }
 
-static __always_inline void add(struct counts *to, const __u64 *delta, __u64 on_cpu, bool counted, bool switched)
+static __always_inline void add(struct counts *to, const __u64 *delta, const __u32 *share, __u64 on_cpu, bool whole,
+				bool switched)
 {
+	__u32 pair = share[CYCLES] < share[INSTRUCTIONS] ? share[CYCLES] : share[INSTRUCTIONS];
+
 	to->on_cpu += on_cpu;
 	to->switches += switched;
-	if (!counted)
+	if (!whole)
 		return;
-	to->counted += on_cpu;
-	add_event(to, 0, delta, on_cpu);
-	add_event(to, 1, delta, on_cpu);
-	add_event(to, 2, delta, on_cpu);
-	add_event(to, 3, delta, on_cpu);
+	if (pair != 0) {
+		to->counted += on_cpu * pair / WHOLE;
+		add_event(to, CYCLES, delta, on_cpu);
+		add_event(to, INSTRUCTIONS, delta, on_cpu);
+	}
+	if (share[REF_CYCLES] != 0) {
+		to->counted_ref += on_cpu * share[REF_CYCLES] / WHOLE;
+		add_event(to, REF_CYCLES, delta, on_cpu);
+	}
+	if (share[MISSES] != 0) {
+		to->counted_misses += on_cpu * share[MISSES] / WHOLE;
+		add_event(to, MISSES, delta, on_cpu);
+	}
 }
 
 static __always_inline struct counts *row_of(__u32 nr, __u32 bank, __u32 slot)
@@ -284,11 +321,10 @@ static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 
 {
 	struct machine *machine = &cpu->machine[bank];
 	__u64 delta[EVENTS] = {}, none[EVENTS] = {}, elapsed = 0, least, rest = 0;
+	__u32 share[EVENTS] = {WHOLE, WHOLE, WHOLE, WHOLE};
 	struct counts *row;
-	bool counted = whole;
 
 	if (cpu->time == 0) {
-		cpu->valid = 0;
 		cpu->owed = 0;
 		switched = false;
 		run = 0;
@@ -317,15 +353,22 @@ static __always_inline void charge(struct cpu *cpu, __u32 nr, __u32 bank, __u32 
 			rest = 0;
 		}
 	}
-	add(&machine->counts, delta, run + rest, counted, switched);
+	if (!whole)
+		machine->unseen += elapsed;
+	if (slot == OTHER) {
+		run = rest;
+		rest = 0;
+	}
+	add(&machine->counts, delta, share, run, whole, switched);
 	row = row_of(nr, bank, slot);
 	if (row)
-		add(row, delta, slot == OTHER ? rest : run, counted, switched);
-	if (slot != OTHER && rest != 0) {
-		row = row_of(nr, bank, OTHER);
-		if (row)
-			add(row, none, rest, counted, false);
-	}
+		add(row, delta, share, run, whole, switched);
+	if (rest == 0)
+		return;
+	add(&machine->counts, none, share, rest, whole, false);
+	row = row_of(nr, bank, OTHER);
+	if (row)
+		add(row, none, share, rest, whole, false);
 }
 
 // The time since the last reading, without what a hypervisor or interrupts took.
@@ -443,7 +486,7 @@ static __always_inline void leave(struct cpu *cpu, __u32 nr, __u32 bank, __u32 s
 
 static __always_inline int on_switch(struct task_struct *prev, struct task_struct *next, bool with_waits)
 {
-	__u32 nr = bpf_get_smp_processor_id(), bank, slot;
+	__u32 nr = bpf_get_smp_processor_id(), bank, slot, victim;
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &nr);
 	struct machine *machine;
 	struct cgroup *from, *to;
@@ -468,20 +511,22 @@ static __always_inline int on_switch(struct task_struct *prev, struct task_struc
 	machine = &cpu->machine[bank];
 	from_id = v1 ? BPF_CORE_READ(from, kn, id) : from->kn->id;
 	slot = slot_of(cpu, machine, from, from_id);
-	now = bpf_ktime_get_ns();
-	if (with_waits && next->pid != 0) {
-		__u32 victim = slot;
+	victim = slot;
+	if (from != to) {
+		__u64 to_id = v1 ? BPF_CORE_READ(to, kn, id) : to->kn->id;
 
-		if (from != to) {
-			__u64 to_id = v1 ? BPF_CORE_READ(to, kn, id) : to->kn->id;
-
-			victim = slot_of(cpu, machine, to, to_id);
-		}
-		charge_wait(cpu, nr, bank, prev, next, slot, victim);
+		victim = slot_of(cpu, machine, to, to_id);
 	}
+	// Between two cgroups of one slot there is nothing to charge: most switches of a
+	// machine of which few cgroups are followed.
+	if (slot == victim && seen && !with_waits)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (with_waits && next->pid != 0)
+		charge_wait(cpu, nr, bank, prev, next, slot, victim);
 	if (!seen)
 		machine->faults[FAULT_MISSED]++;
-	if (from != to || !seen)
+	if (slot != victim || !seen)
 		leave(cpu, nr, bank, slot, now, prev, next, seen);
 	account_cost(cpu, now);
 	return 0;
@@ -526,63 +571,93 @@ int cgroup_switch(void *ctx)
 	return 0;
 }
 
-// Run on one CPU by userspace: charges the task that is running there. READ then
-// leaves the bank that was in use to userspace.
+// Charges the task that is running here, which runs on.
+static __always_inline void charge_running(struct cpu *cpu, __u32 nr)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	__u32 bank = cpu->bank & 1;
+	struct machine *machine = &cpu->machine[bank];
+	struct cgroup *cgroup = probed_cgroup(task);
+	__u32 slot = slot_of(cpu, machine, cgroup, BPF_CORE_READ(cgroup, kn, id));
+	struct rq *rq = BPF_CORE_READ(task, se.cfs_rq, rq);
+	__u64 offset = BPF_CORE_READ(rq, clock) - BPF_CORE_READ(rq, clock_task);
+	__u64 stopped = BPF_CORE_READ(task, se.exec_start), now = bpf_ktime_get_ns();
+	__u64 run = ran(cpu, now, stopped, offset, false);
+	bool seen;
+
+	if (by_cgroup_switches) {
+		seen = !missed(cpu, now, 0);
+	} else {
+		__u32 pid = BPF_CORE_READ(task, pid);
+
+		seen = cpu->running == pid || cpu->running == UNKNOWN;
+		cpu->running = pid;
+	}
+	if (!seen) {
+		machine->faults[FAULT_MISSED]++;
+		run = last_turn(cpu, now, BPF_CORE_READ(rq, clock) - BPF_CORE_READ(task, sched_info.last_arrival),
+				BPF_CORE_READ(task, se.sum_exec_runtime) - BPF_CORE_READ(task, se.prev_sum_exec_runtime),
+				offset);
+	}
+	charge(cpu, nr, bank, slot, now, run, seen, false);
+	if (!seen)
+		cpu->started = stopped;
+	else if (cpu->started != 0)
+		cpu->started += run;
+	cpu->offset = offset;
+}
+
+// Runs where a timer goes off, the scheduler's tick among them. A task that leaves its
+// CPU to nobody is charged once in a while, so that one missed switch does not void what
+// it did before.
+SEC("tp_btf/hrtimer_expire_entry")
+int tick(__u64 *ctx)
+{
+	__u32 nr = bpf_get_smp_processor_id();
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &nr);
+	struct hrtimer *timer = (struct hrtimer *)ctx[0];
+	__u64 now;
+
+	// A busy CPU was interrupted amid a charge; a soft timer could be, by flush().
+	if (!cpu || !cpu->on || cpu->busy || timer->is_soft)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (cpu->time == 0 || now < cpu->time + MAX_INTERVAL)
+		return 0;
+	if (BPF_CORE_READ((struct task_struct *)bpf_get_current_task(), pid) == 0)
+		return 0; // an idle CPU has nothing to lose
+	charge_running(cpu, nr);
+	account_cost(cpu, now);
+	return 0;
+}
+
+// Run on one CPU by userspace: charges the task that is running there. START and READ
+// then leave the bank that was in use to userspace; STOP closes the gate.
 SEC("raw_tp/sched_switch")
 int flush(__u64 *ctx)
 {
-	__u32 nr = bpf_get_smp_processor_id(), bank, slot;
+	__u32 nr = bpf_get_smp_processor_id();
 	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &nr);
-	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	__u64 mode = ctx[0], offset, run, now, stopped;
-	bool seen = true;
-	struct machine *machine;
-	struct cgroup *cgroup;
-	struct rq *rq;
+	__u64 mode = ctx[0];
 
 	if (!cpu)
 		return 0;
-	bank = cpu->bank & 1;
-	machine = &cpu->machine[bank];
+	cpu->busy = 1;
+	barrier();
 	if (mode == START) {
 		cpu->time = 0;
 		cpu->started = 0;
 		cpu->queue_start = 0;
 		cpu->running = UNKNOWN;
+		cpu->on = 1;
 	}
-	if (cpu->on) {
-		cgroup = probed_cgroup(task);
-		slot = slot_of(cpu, machine, cgroup, BPF_CORE_READ(cgroup, kn, id));
-		rq = BPF_CORE_READ(task, se.cfs_rq, rq);
-		offset = BPF_CORE_READ(rq, clock) - BPF_CORE_READ(rq, clock_task);
-		stopped = BPF_CORE_READ(task, se.exec_start);
-		now = bpf_ktime_get_ns();
-		run = ran(cpu, now, stopped, offset, false);
-		if (by_cgroup_switches) {
-			seen = !missed(cpu, now, 0);
-		} else {
-			__u32 pid = BPF_CORE_READ(task, pid);
-
-			seen = cpu->running == pid || cpu->running == UNKNOWN;
-			cpu->running = pid;
-		}
-		if (!seen) {
-			machine->faults[FAULT_MISSED]++;
-			run = last_turn(cpu, now, BPF_CORE_READ(rq, clock) - BPF_CORE_READ(task, sched_info.last_arrival),
-					BPF_CORE_READ(task, se.sum_exec_runtime) -
-						BPF_CORE_READ(task, se.prev_sum_exec_runtime),
-					offset);
-		}
-		charge(cpu, nr, bank, slot, now, run, seen, false);
-		if (!seen)
-			cpu->started = stopped;
-		else if (cpu->started != 0)
-			cpu->started += run;
-		cpu->offset = offset;
-	}
+	if (cpu->on)
+		charge_running(cpu, nr);
 	if (mode == STOP)
 		cpu->on = 0;
-	if (mode == READ)
-		cpu->bank = bank ^ 1;
+	if (mode == READ || mode == START)
+		cpu->bank = (cpu->bank & 1) ^ 1;
+	barrier();
+	cpu->busy = 0;
 	return 0;
 }

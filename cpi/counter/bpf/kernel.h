@@ -92,6 +92,10 @@ struct task_struct {
 	struct sched_info sched_info;
 };
 
+struct hrtimer {
+	__u8 is_soft;
+};
+
 #pragma clang attribute pop
 
 // The number differs from kernel to kernel; only the name is meant.

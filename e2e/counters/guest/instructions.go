@@ -74,7 +74,7 @@ func countBy(trigger counter.Trigger) error {
 			}
 		}
 	}
-	if err := c.Enable(); err != nil {
+	if err := c.Enable(nil); err != nil {
 		return err
 	}
 	for _, one := range cases {
@@ -99,7 +99,7 @@ func countBy(trigger counter.Trigger) error {
 	if err := idle(c, trigger); err != nil {
 		return err
 	}
-	return c.Disable()
+	return c.Disable(nil)
 }
 
 // idle distinguishes cycles from instructions, of which this CPU has as many while it
