@@ -12,7 +12,7 @@ func (m *Machine) HasOwners() bool { return len(m.exclusive) > 0 }
 // other containers of its pod own CPUs, and it must not run on those.
 func (m *Machine) Beyond(uid string, beside bool, may cpuset.Set, fresh map[string]bool) cpuset.Set {
 	p := m.pods[uid]
-	if p == nil || p.in.unmanaged {
+	if p == nil || p.in.unmanaged || !may.Intersects(&m.pools.Exclusive) { // as nearly always
 		return cpuset.Set{}
 	}
 	place, own := m.ownOf(p, "")

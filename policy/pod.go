@@ -380,11 +380,11 @@ func (m *Machine) memsOf(p *pod, name string, n Need) *cpuset.Set {
 			return near
 		}
 	}
-	all := m.topo.MemoryNodes()
-	if !slices.Contains(p.narrowed, name) || all.IsEmpty() {
+	if !slices.Contains(p.narrowed, name) {
 		return nil
 	}
-	return &all
+	all := m.topo.MemoryNodes()
+	return nonEmpty(&all)
 }
 
 // noteMems records that the memory nodes of a container, or of the pod's cgroup, were set by us.

@@ -40,7 +40,12 @@ const Busy Code = "Busy"
 func (m *Machine) Unread() int { return len(m.unread) }
 
 // UnreadUIDs lists the unread pods.
-func (m *Machine) UnreadUIDs() []string { return slices.Sorted(maps.Keys(m.unread)) }
+func (m *Machine) UnreadUIDs() []string {
+	if len(m.unread) == 0 { // as in nearly every step
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m.unread))
+}
 
 // IsUnread reports whether a pod is unread.
 func (m *Machine) IsUnread(uid string) bool { return m.unread[uid] != nil }

@@ -602,6 +602,9 @@ func (l *life) held(t *rapid.T) {
 // noteUnknown keeps the first container that runs where the tree does not say that it
 // may, and the first cgroup that allows more than it may.
 func (l *life) noteUnknown() {
+	if l.unknown == "" {
+		l.unknown = l.tree.Disagreement()
+	}
 	if l.unknown != "" {
 		return
 	}

@@ -119,6 +119,9 @@ func (t *Tree) Made(id string, mask cpuset.Set) {
 }
 
 func (t *Tree) mayUse(n *node) cpuset.Set {
+	if only := t.certainlyHas(n); only != nil {
+		return *only
+	}
 	var all cpuset.Set
 	for _, may := range t.mayHave(n) {
 		all.AddSet(&may)
@@ -319,6 +322,30 @@ func (t *Tree) mayHave(n *node) []cpuset.Set {
 		may = may[:1]
 	}
 	return may
+}
+
+// certainlyHas is the one set that mayHave would list, found without listing any: every container
+// that starts asks for it. nil says that it has to be listed.
+func (t *Tree) certainlyHas(n *node) *cpuset.Set {
+	if n == t.top {
+		return &t.online
+	}
+	if n.unsure != nil || t.writing != nil && t.writing.node == n {
+		return nil
+	}
+	var above *cpuset.Set
+	if n.parent == t.top {
+		above = t.allowed(n)
+	} else {
+		above = t.certainlyHas(n.parent)
+	}
+	switch {
+	case above == nil || n.own == nil:
+		return above
+	case !n.own.IsEmpty() && n.own.SubsetOf(above):
+		return n.own
+	}
+	return nil
 }
 
 // mayHaveAbove lists the sets that the parent cgroup may have.

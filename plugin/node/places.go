@@ -19,6 +19,7 @@ type places struct {
 	under  map[string]bool
 	gen    uint64 // of the last change
 	saving uint64 // up to this one, the save that is under way has them
+	saved  uint64 // up to this one, the file has them
 }
 
 // ownerPlace is the place of a pod that owns CPUs, or of whose containers some do.
@@ -108,7 +109,7 @@ func (p *places) begin(s *state.Snapshot) {
 }
 
 func (p *places) end(until time.Time) (more bool) {
-	p.named = p.under
+	p.named, p.saved = p.under, p.saving
 	for uid, o := range p.owners {
 		if o.gen <= p.saving {
 			o.gen = 0
@@ -125,6 +126,9 @@ func (p *places) end(until time.Time) (more bool) {
 
 // contradicted is until when an owner is waited for of which the file tells another place; zero: of none.
 func (p *places) contradicted(now time.Time) (until time.Time) {
+	if p.gen == p.saved { // as with nearly every container that starts
+		return until
+	}
 	for uid, o := range p.owners {
 		if p.named[uid] && p.late(uid, now) && o.until.After(until) {
 			until = o.until
@@ -142,6 +146,9 @@ func (p *places) late(uid string, now time.Time) bool {
 // next is when the first of them is waited for no longer; zero: none is.
 func (p *places) next(now time.Time) time.Time {
 	var next time.Time
+	if p.gen == p.saved {
+		return next
+	}
 	for _, o := range p.owners {
 		if o.gen > 0 && now.Before(o.until) && (next.IsZero() || o.until.Before(next)) {
 			next = o.until
