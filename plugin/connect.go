@@ -89,6 +89,7 @@ func (p *Plugin) attempt(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer l.stacks.close()
 	p.connected.Store(true)
 	p.o.Metrics.Connection("ok")
 	select {
@@ -105,6 +106,7 @@ type link struct {
 	stub   stub.Stub
 	line   *trackedConn
 	closed chan struct{} // when the runtime has ended it
+	stacks stacks        // of the handlers
 }
 
 // register makes handler a plugin of the runtime. know is told the stub before
@@ -116,7 +118,7 @@ func register(ctx context.Context, o *Options, handler any, know func(stub.Stub)
 	l.stub, err = stub.New(handler,
 		stub.WithPluginName(o.Name), stub.WithPluginIdx(o.Index), stub.WithSocketPath(o.Socket),
 		stub.WithDialer(l.line.dial), stub.WithLogger(nriLog{o.Log}),
-		stub.WithTTRPCOptions(nil, []ttrpc.ServerOpt{ttrpc.WithUnaryServerInterceptor(newWarm().serve)}),
+		stub.WithTTRPCOptions(nil, []ttrpc.ServerOpt{ttrpc.WithUnaryServerInterceptor(l.stacks.serve)}),
 		stub.WithOnClose(func() { once.Do(func() { close(l.closed) }) }))
 	if err != nil {
 		return nil, fmt.Errorf("make the NRI stub: %w", err)
@@ -126,6 +128,7 @@ func register(ctx context.Context, o *Options, handler any, know func(stub.Stub)
 	go func() { started <- l.stub.Start(ctx) }()
 	if err := await(ctx, o, l, started); err != nil {
 		l.line.Close()
+		l.stacks.close()
 		return nil, err
 	}
 	return l, nil
@@ -134,6 +137,7 @@ func register(ctx context.Context, o *Options, handler any, know func(stub.Stub)
 func (l *link) end() {
 	l.stub.Stop()
 	l.line.Close()
+	l.stacks.close()
 }
 
 // await is the watchdog over Start, which may wait for ever to be configured,

@@ -2,6 +2,7 @@
 // and answers in the runtime's words. What is decided is decided in package node below it.
 //
 //	connect.go    registration with the runtime, again and again
+//	stacks.go     the stacks that handlers run on
 //	nri.go        the handlers, with a deadline of half the runtime's
 //	translate.go  the runtime's words become a policy event; tenant text stays outside
 //	runner.go     steps the node.Core in one goroutine and carries out its effects
