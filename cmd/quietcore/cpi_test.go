@@ -174,6 +174,7 @@ func (b busyContainer) run(t *testing.T, socket string) {
 // people see of it. Both stand-ins are the same clock, so its
 // ratio is 1 whatever else the machine does.
 func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t,
 		"mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, minTasks: 1, minTaskSamples: 3, "+
 			"minUsage: 0.001, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")

@@ -37,6 +37,7 @@ func TestCommandsOfTheDocs(t *testing.T) {
 		runDocs(t)
 		return
 	}
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 // A production binary has neither the flags nor the code by which tests make the
 // daemon fail. That the other one has the code shows that this looks for the right one.
 func TestAProductionBinaryCannotBeMadeToFail(t *testing.T) {
+	t.Parallel()
 	for _, flag := range []string{"--test-socket=x", "--fail-at=create.reply", "--test-late=1s"} {
 		if code, _, errs := call("run", flag); code != cli.Wrong || !strings.Contains(errs, "unknown flag") {
 			t.Errorf("run %s: exit %d, %s", flag, code, errs)

@@ -113,6 +113,7 @@ func (n *pageNode) run(name string, class policy.Class, slice string, milli int6
 
 // What a browser shows of a whole daemon is what that daemon answered the runtime.
 func TestBrowserWholeDaemon(t *testing.T) {
+	t.Parallel()
 	b := pagetest.New(t, 1400, 900)
 	n := newPageNode(t, topology.Grid{Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2})
 	b.Open(n.base + "/")

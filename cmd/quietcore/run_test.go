@@ -161,6 +161,7 @@ func TestABadReloadKeepsTheOldConfiguration(t *testing.T) {
 
 // What a running daemon cannot take over is named, and not reported as taken over.
 func TestAReloadNamesWhatWaitsForARestart(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t, "")
 	log, _ := p.start(t)
 	p.write(t, "cpi: {mode: enforce}\nmode: observe")

@@ -43,7 +43,7 @@ func startPrometheus(t *testing.T, targets map[string]string) promtest.Server {
 	t.Helper()
 	var config strings.Builder
 	fmt.Fprintf(&config,
-		"global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 2s}\nrule_files: "+
+		"global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}\nrule_files: "+
 			"[%q]\nscrape_configs:\n  - job_name: quietcore\n    static_configs:\n", hasty(t)+"/*.yaml")
 	for node, target := range targets {
 		fmt.Fprintf(&config, "      - {targets: [%q], labels: {node: %q}}\n", strings.TrimPrefix(target, "http://"),
@@ -179,6 +179,7 @@ func filled(t *testing.T, expr, node string) string {
 // Every query of every dashboard, those of variables and annotations included, is run
 // against a Prometheus that scrapes two daemons under load, and has numbers.
 func TestEveryQueryHasData(t *testing.T) {
+	t.Parallel()
 	promtest.Tool(t, "prometheus")
 	a, b := startDaemon(t), startDaemon(t)
 	prom := startPrometheus(t, map[string]string{"worker-1": a.url, "worker-2": b.url})

@@ -62,6 +62,7 @@ func readRules(t *testing.T) []rule {
 }
 
 func TestRulesAreGood(t *testing.T) {
+	t.Parallel()
 	out, err := exec.Command(promtest.Tool(t, "promtool"), append([]string{"check", "rules", "--lint=all",
 		"--lint-fatal"}, ruleFiles(t)...)...).CombinedOutput()
 	if err != nil {
