@@ -46,6 +46,12 @@ test-scheduler: ## the same, the scheduler's scenarios on a real API server and 
 	cd scheduler && $(GO) build -o /dev/null ./cmd/quietcore-scheduler
 	@bin=$$($(GO) run ./e2e/kubernetes -build) && set -x && cd scheduler && QUIETCORE_CONTROL_PLANE=$$bin $(GO) test -count=1 -vet=off ./...
 
+.PHONY: quality-scheduler demo-cluster
+quality-scheduler: ## on 2,000 random clusters, QUIETCORE_CLUSTERS=: how many pods the scheduler, the stock one and Koordinator's rules have run; three minutes
+	cd scheduler && QUIETCORE_CLUSTERS=$${QUIETCORE_CLUSTERS:-2000} $(GO) test ./placement -count=1 -v -timeout 2h -run TestQuality
+demo-cluster: setup-vm ## show the scheduler on a cluster of two virtual machines with kubelets: where it sends pods that the stock scheduler sends to a node that refuses them; builds Kubernetes first
+	$(GO) run ./e2e/kubernetes -driver systemd -pods 4 -only scheduler
+
 .PHONY: bench-scheduler
 bench-scheduler: ## the scheduler with the plugin and without, by turns in one run, on 5,000 nodes of 256 CPUs; a start; a look at a node; each with its budget. QUIETCORE_NODES, QUIETCORE_PODS and QUIETCORE_ROUNDS are other sizes; builds Kubernetes' scheduler first
 	cd scheduler && QUIETCORE_NODES=$${QUIETCORE_NODES:-5000} $(GO) test ./plugin -run '^$$' -bench 'Scheduling|Restart' -benchtime 1x -timeout 2h

@@ -195,6 +195,8 @@ var byHand = map[string]string{
 	"release":             "release-smoke makes two",
 	"release-twice":       "takes syft; release-smoke is its short form",
 	"vulncheck-scheduler": "vulncheck of the packages of Kubernetes: minutes",
+	"quality-scheduler":   "test-scheduler plays 20 of its clusters",
+	"demo-cluster":        "boots two guests beside a cluster; it is the proof scheduler of e2e/kubernetes",
 	"changelog":           "writes; hack/release tests it",
 }
 

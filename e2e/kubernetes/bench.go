@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ var grid = machine.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3:
 type bench struct {
 	*cluster.Plane
 	node    *cluster.Node
+	binary  string // the daemon's, on this host
 	options *options
 	stderr  io.Writer
 
@@ -67,13 +69,14 @@ func (b *bench) join(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
+	b.binary = binary
 	files[strings.TrimPrefix(daemonBinary, "/")] = binary
 	sampler, err := machine.BuildGo(ctx, b.options.Cache, "./e2e/sampler", "sampler")
 	if err != nil {
 		return err
 	}
 	files[strings.TrimPrefix(samplerPath, "/")] = sampler
-	b.node, err = b.Join(ctx, machine.Options{
+	b.node, err = b.Join(ctx, cluster.NodeName, machine.Options{
 		Grid: grid, Driver: kubelet.Driver(b.options.Driver), Cache: b.options.Cache, Progress: b.stderr,
 		Files: files,
 	}, nil)
@@ -128,47 +131,55 @@ var role = []any{
 		"verbs": []string{"get", "list", "watch", "create", "update", "patch"}},
 }
 
-func (b *bench) grant(ctx context.Context) error {
+func (b *bench) grant(ctx context.Context) error { return b.bind(ctx, daemonUser, role) }
+
+// bind gives a user rights in the whole cluster.
+func (b *bench) bind(ctx context.Context, user string, rules []any) error {
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
-	meta := map[string]any{"name": daemonUser}
-	if err := b.Create(ctx, rbac+"clusterroles", map[string]any{"metadata": meta, "rules": role}, nil); err != nil {
+	meta := map[string]any{"name": user}
+	if err := b.Create(ctx, rbac+"clusterroles", map[string]any{"metadata": meta, "rules": rules}, nil); err != nil {
 		return err
 	}
 	return b.Create(ctx, rbac+"clusterrolebindings", map[string]any{
 		"metadata": meta,
-		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": daemonUser},
-		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": daemonUser}},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": user},
+		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}},
 	}, nil)
 }
 
 // startDaemon runs the daemon as a service of the node, next to containerd.
-func (b *bench) startDaemon(ctx context.Context) error {
+func (b *bench) startDaemon(ctx context.Context) error { return b.startDaemonOn(ctx, b.node, nil) }
+
+// startDaemonOn does it on any node, with more in its configuration.
+func (b *bench) startDaemonOn(ctx context.Context, n *cluster.Node, more map[string]any) error {
 	client, err := b.GuestKubeconfig(daemonUser)
 	if err != nil {
 		return err
 	}
-	if err := b.node.WriteFile(ctx, daemonClient, client); err != nil {
+	if err := n.WriteFile(ctx, daemonClient, client); err != nil {
 		return err
 	}
-	config, err := json.Marshal(map[string]any{
-		"apiVersion": "quietcore.dev/v1alpha1", "node": map[string]any{"name": cluster.NodeName},
+	config := map[string]any{
+		"apiVersion": "quietcore.dev/v1alpha1", "node": map[string]any{"name": n.Name},
 		"kubernetes": map[string]any{"kubeconfig": daemonClient},
-	})
+	}
+	maps.Copy(config, more)
+	text, err := json.Marshal(config)
 	if err != nil {
 		return err
 	}
-	if err := b.node.WriteFile(ctx, daemonConfig, string(config)); err != nil {
+	if err := n.WriteFile(ctx, daemonConfig, string(text)); err != nil {
 		return err
 	}
-	if err := b.node.Start(ctx, machine.Daemon, daemonBinary, "run", "--config", daemonConfig); err != nil {
+	if err := n.Start(ctx, machine.Daemon, daemonBinary, "run", "--config", daemonConfig); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, daemonLimit)
 	defer cancel()
-	if err := b.node.WaitSocket(wait, daemonSocket); err != nil {
-		return fmt.Errorf("%w\n%s", err, b.node.LogTail(ctx, machine.Daemon, 3000))
+	if err := n.WaitSocket(wait, daemonSocket); err != nil {
+		return fmt.Errorf("%w\n%s", err, n.LogTail(ctx, machine.Daemon, 3000))
 	}
-	_, err = b.settle(ctx)
+	_, err = settleOn(ctx, n)
 	return err
 }
 
@@ -180,10 +191,12 @@ func (b *bench) killDaemon(ctx context.Context) error {
 const daemonLimit = 2 * time.Minute
 
 // settle returns when the daemon has nothing left to write.
-func (b *bench) settle(ctx context.Context) (*control.Status, error) {
+func (b *bench) settle(ctx context.Context) (*control.Status, error) { return settleOn(ctx, b.node) }
+
+func settleOn(ctx context.Context, n *cluster.Node) (*control.Status, error) {
 	status := &control.Status{}
 	err := cluster.Until(ctx, daemonLimit, func(ctx context.Context) error {
-		code, body, err := b.node.HTTP(ctx, daemonSocket, "GET", "/v1/status", nil)
+		code, body, err := n.HTTP(ctx, daemonSocket, "GET", "/v1/status", nil)
 		if err != nil {
 			return err
 		}

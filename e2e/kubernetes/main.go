@@ -55,6 +55,7 @@ var (
 		{Name: "figures", Run: figures},
 		{Name: "lending", Run: lending},
 		{Name: "static", Run: static},
+		{Name: "scheduler", Run: scheduler},
 	}
 	withChart = []proof{
 		{Name: "rollout", Run: rollout},

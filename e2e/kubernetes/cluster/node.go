@@ -19,7 +19,7 @@ import (
 	"github.com/quietcore/quietcore/e2e/wire"
 )
 
-// NodeName is of the Node object.
+// NodeName is of the first Node object.
 const NodeName = "guest"
 
 // Kubelet is the supervised program's name.
@@ -38,6 +38,7 @@ const (
 // Node is the machine that the cluster's pods run on.
 type Node struct {
 	*machine.Machine
+	Name  string        // of its object
 	Ready time.Duration // from kubelet's first start to the Node's condition
 
 	plane *Plane
@@ -53,15 +54,19 @@ const (
 	kubeletLimit = 2 * time.Minute
 )
 
-// Join boots a machine with these options and makes it the cluster's node. kubelet's
-// own configuration is added to the one that every node here has.
-func (p *Plane) Join(ctx context.Context, o machine.Options, config map[string]any) (*Node, error) {
+// Join boots a machine with these options and makes it a node of the cluster. kubelet's
+// own configuration is added to the one that every node here has. The API server reaches the
+// kubelet of NodeName alone.
+func (p *Plane) Join(ctx context.Context, name string, o machine.Options, config map[string]any) (*Node, error) {
 	files := map[string]string{"usr/bin/kubelet": filepath.Join(p.bin.Kubernetes, "kubelet")}
 	for _, plugin := range plugins {
 		files["opt/cni/bin/"+path.Base(plugin)] = filepath.Join(p.bin.CNI, path.Base(plugin))
 	}
 	maps.Copy(files, o.Files)
-	o.Files, o.Network, o.Forward = files, true, map[int]int{p.kubelet: kubeletPort}
+	o.Files, o.Network = files, true
+	if name == NodeName {
+		o.Forward = map[int]int{p.kubelet: kubeletPort}
+	}
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = nodeMemoryMiB
 	}
@@ -69,7 +74,7 @@ func (p *Plane) Join(ctx context.Context, o machine.Options, config map[string]a
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Machine: m, plane: p}
+	n := &Node{Machine: m, Name: name, plane: p}
 	if err := n.join(ctx, config); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w\n%s", err, n.Diagnosis(ctx)), m.Close())
 	}
@@ -120,11 +125,11 @@ func (n *Node) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	conf, err := n.plane.GuestKubeconfig("system:node:"+NodeName, "system:nodes")
+	conf, err := n.plane.GuestKubeconfig("system:node:"+n.Name, "system:nodes")
 	if err != nil {
 		return err
 	}
-	serving, err := n.plane.authority.server(NodeName, machine.GuestAddress)
+	serving, err := n.plane.authority.server(n.Name, machine.GuestAddress)
 	if err != nil {
 		return err
 	}
@@ -181,7 +186,7 @@ func (n *Node) Configure(ctx context.Context, more map[string]any) error {
 // StartKubelet waits until kubelet is healthy.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	err := n.Start(ctx, Kubelet, "env", "GOMAXPROCS=2", "GOGC=400", "/usr/bin/kubelet", "--config="+KubeletConfig,
-		"--kubeconfig="+clientConfig, "--hostname-override="+NodeName, "--node-ip="+machine.GuestAddress, "--v=2")
+		"--kubeconfig="+clientConfig, "--hostname-override="+n.Name, "--node-ip="+machine.GuestAddress, "--v=2")
 	if err != nil {
 		return err
 	}
@@ -232,7 +237,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 				Conditions []struct{ Type, Status, Message string }
 			}
 		}
-		if err := n.plane.Get(ctx, "/api/v1/nodes/"+NodeName, &node); err != nil {
+		if err := n.plane.Get(ctx, "/api/v1/nodes/"+n.Name, &node); err != nil {
 			return err
 		}
 		if len(node.Spec.Taints) > 0 {

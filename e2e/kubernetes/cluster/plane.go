@@ -294,7 +294,12 @@ func (p *Plane) StopServer() error {
 const stopLimit = 20 * time.Second
 
 func (p *Plane) run(name string, args ...string) error {
-	c := newChild(p.dir, name, append([]string{filepath.Join(p.bin.Kubernetes, name)}, args...)...)
+	return p.Run(filepath.Join(p.bin.Kubernetes, name), args...)
+}
+
+// Run starts a program on this host; it ends with the control plane, and its log is in the diagnosis.
+func (p *Plane) Run(program string, args ...string) error {
+	c := newChild(p.dir, filepath.Base(program), append([]string{program}, args...)...)
 	p.children = append(p.children, c)
 	return c.start()
 }
