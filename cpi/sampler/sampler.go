@@ -172,12 +172,22 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	w := &Window{
 		Window: *sample.Judge(&from.sample, &to.sample, s.o.Rules), Topology: to.node.Topology,
 		Faults: to.reading.Faults, Calls: to.reading.Calls,
-		Followed: len(s.cgroupIDs), Unfollowed: len(s.left), FollowErr: why,
+		Followed: len(s.cgroupIDs), Unfollowed: s.unwatched(), FollowErr: why,
 	}
 	s.core = !w.Reference
 	s.threads(w)
 	s.warnOnce(why)
 	return w
+}
+
+// unwatched is how many containers have no place in the counter.
+func (s *Sampler) unwatched() (n int) {
+	for _, l := range s.left {
+		if l.why == sample.Unwatched {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *Sampler) pause(ctx context.Context) {

@@ -893,3 +893,34 @@ func TestAHistoryCostsLittle(t *testing.T) {
 		}
 	}
 }
+
+// Who may run on CPUs that are left alone, and on no others, has usage and no place in the
+// counter.
+func TestContainersOnCPUsThatAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		m.add("alone", load{1, 2e9, 3})
+		m.add("both", load{1, 2e9, 3})
+		alone, both, skip := cpuset.Of(2, 3), cpuset.Of(1, 2), cpuset.Of(2, 3)
+		m.containers[0].Place.CPUs, m.containers[1].Place.CPUs = &alone, &both
+		o := m.options()
+		o.Node = func() Node {
+			n := m.node()
+			n.Skip = skip
+			return n
+		}
+		s := newSampler(o)
+		windows := run(t, s)
+		w := <-windows
+		if got := w.of("alone"); got.Dropped != sample.None || got.NoCPI != sample.Skipped || !near(got.Usage, 1) {
+			t.Errorf("on CPUs that are left alone: dropped %q, no CPI %q, usage %v", got.Dropped, got.NoCPI, got.Usage)
+		}
+		if got := w.of("both"); got.NoCPI != sample.None || !near(got.CPI, 3) {
+			t.Errorf("on one of them and another: %+v", got)
+		}
+		if m.skip != skip || len(m.totals) != 1 || w.Unfollowed != 0 || s.State() != "" {
+			t.Errorf("the counter leaves %s alone and follows %d; %d are too many; %q", &m.skip, len(m.totals),
+				w.Unfollowed, s.State())
+		}
+	})
+}

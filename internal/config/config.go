@@ -179,6 +179,7 @@ type CPI struct {
 	Interval        Duration `json:"interval"`
 	Window          Duration `json:"window"`
 	Waits           Waits    `json:"waits"`
+	Skip            Skip     `json:"skip"` // CPUs that are left alone
 	MaxContainers   int      `json:"maxContainers"`
 	ContainerSeries int      `json:"containerSeries"`
 	JobSeries       int      `json:"jobSeries"`
@@ -308,7 +309,7 @@ func Default() Config {
 		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true,
 			Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
 		CPI: CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second),
-			Waits: WaitsTotal, MaxContainers: 1024, Specs: defaultSpecs()}.withDetector(detect.DefaultConfig()),
+			Waits: WaitsTotal, Skip: SkipIsolated, MaxContainers: 1024, Specs: defaultSpecs()}.withDetector(detect.DefaultConfig()),
 		Reclaim:  Reclaim{Mode: SwitchOff}.with(reclaim.Default()),
 		Suppress: suppressOf(reclaim.DefaultSuppress()),
 		NRI:      NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},

@@ -91,6 +91,7 @@ type (
 	API            string
 	CPIMode        string
 	Waits          string
+	Skip           string
 	Protect        string
 	Detector       string
 	Switch         string
@@ -126,6 +127,9 @@ const (
 	ProtectRequest  Protect        = "request"
 	WaitsOff        Waits          = "off"
 	WaitsTotal      Waits          = "total"
+	SkipIsolated    Skip           = "isolated" // by the kernel: isolcpus and nohz_full
+	SkipOwners      Skip           = "owners"   // those, and CPUs that are somebody's own
+	SkipNone        Skip           = "none"
 	DetectorDefault Detector       = "default"
 	DetectorClassic Detector       = "classic" // the paper to the letter
 	SwitchOff       Switch         = "off"
@@ -167,6 +171,9 @@ func (v *CPIMode) UnmarshalText(text []byte) error {
 	return setWord(v, text, CPIOff, CPIObserve, CPIEnforce)
 }
 func (v *Waits) UnmarshalText(text []byte) error { return setWord(v, text, WaitsOff, WaitsTotal) }
+func (v *Skip) UnmarshalText(text []byte) error {
+	return setWord(v, text, SkipIsolated, SkipOwners, SkipNone)
+}
 func (v *Switch) UnmarshalText(text []byte) error {
 	return setWord(v, text, SwitchOff, SwitchObserve, SwitchEnforce)
 }
@@ -194,8 +201,8 @@ func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, L
 
 var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*AdmissionMode)(nil), (*Heal)(nil), (*Compact)(nil),
 	(*Unannounced)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
-	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Detector)(nil), (*Switch)(nil), (*StandIn)(nil),
-	(*LogLevel)(nil), (*LogFormat)(nil)}
+	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Skip)(nil), (*Detector)(nil), (*Switch)(nil),
+	(*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
 
 // Slog is the level in the terms of package slog.
 func (v LogLevel) Slog() slog.Level {

@@ -20,6 +20,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/clusterspec"
 	"github.com/quietcore/quietcore/internal/config"
@@ -139,7 +140,12 @@ func (p *counting) open() (*counters, error) {
 	view := loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), p.o.floor)
 	s := sampler.New(sampler.Options{
 		Counter: opened, Most: p.cfg.MaxContainers, Worth: worth, CgroupID: p.life, Accounts: p.accounts,
-		Node:    func() sampler.Node { return view.Node(p.o.node.Snapshot()) },
+		Node: func() sampler.Node {
+			snapshot := p.o.node.Snapshot()
+			node := view.Node(snapshot)
+			node.Skip = leftAlone(p.cfg.Skip, &o.Skip, snapshot)
+			return node
+		},
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
 		Window: window, Waits: o.Waits != counter.WaitsOff,
 		Rules: rules, Log: p.o.log, Begin: p.begin,
@@ -179,7 +185,37 @@ func CounterOptions(cfg *config.Config, v1 bool) counter.Options {
 	if cfg.CPI.Waits == config.WaitsTotal {
 		o.Waits = counter.WaitsTotal
 	}
+	if cfg.CPI.Skip != config.SkipNone {
+		o.Skip = isolated(os.DirFS(cfg.Sysfs.Root))
+	}
 	return o
+}
+
+// isolated are the CPUs that the kernel was booted to leave alone. A file that is not there
+// names none.
+func isolated(sys fs.FS) (all cpuset.Set) {
+	for _, name := range []string{"isolated", "nohz_full"} {
+		text, err := fs.ReadFile(sys, "devices/system/cpu/"+name)
+		if err != nil {
+			continue
+		}
+		// Where there are none, nohz_full says "(null)".
+		if cpus, err := cpuset.Parse(strings.TrimSpace(string(text))); err == nil {
+			all.AddSet(&cpus)
+		}
+	}
+	return all
+}
+
+// leftAlone are the CPUs that are not counted in the next window.
+func leftAlone(skip config.Skip, isolated *cpuset.Set, s *policy.Snapshot) cpuset.Set {
+	all := *isolated
+	if skip == config.SkipOwners {
+		for _, o := range s.Owners {
+			all.AddSet(&o.CPUs)
+		}
+	}
+	return all
 }
 
 func standIns(s config.StandIns) map[counter.Event]counter.StandIn {

@@ -2,8 +2,12 @@ package daemon
 
 import (
 	"testing"
+	"testing/fstest"
 
 	"github.com/quietcore/quietcore/cpi/counter"
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/policy"
 )
 
 func TestWhatIsMissingIsNamedWithItsReason(t *testing.T) {
@@ -52,3 +56,34 @@ func TestWhatHappenedToAnEventIsSaid(t *testing.T) {
 }
 
 func sourcesOf(s [4]counter.Source) *counted { return sources(&counter.Status{Sources: s}) }
+
+func TestCPUsThatAreLeftAlone(t *testing.T) {
+	for want, files := range map[string]map[string]string{
+		"":        {},
+		"2-3":     {"isolated": "2-3\n"},
+		"2-3,6":   {"isolated": "2-3\n", "nohz_full": "6\n"},
+		"4":       {"isolated": "\n", "nohz_full": "4\n"},
+		"1-3,5-7": {"isolated": "1-3,5\n", "nohz_full": "5-7\n"},
+		"7":       {"isolated": "7\n", "nohz_full": "  (null)\n"},
+	} {
+		sys := fstest.MapFS{}
+		for name, text := range files {
+			sys["devices/system/cpu/"+name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		if got := isolated(sys); got.String() != want {
+			t.Errorf("%v: %q, want %q", files, got, want)
+		}
+	}
+	s := &policy.Snapshot{Owners: []*policy.OwnerView{{CPUs: cpuset.Of(8, 9)}, {CPUs: cpuset.Of(12)}}}
+	base := cpuset.Of(2)
+	for skip, want := range map[config.Skip]string{config.SkipIsolated: "2", config.SkipOwners: "2,8-9,12"} {
+		if got := leftAlone(skip, &base, s); got.String() != want {
+			t.Errorf("%s: %s, want %s", skip, &got, want)
+		}
+	}
+	cfg := config.Default()
+	cfg.CPI.Skip, cfg.Sysfs.Root = config.SkipNone, t.TempDir()
+	if o := CounterOptions(&cfg, false); !o.Skip.IsEmpty() {
+		t.Errorf("none: %s are left alone", &o.Skip)
+	}
+}
