@@ -266,7 +266,7 @@ func TestAllocateRemembersNothing(t *testing.T) {
 }
 
 // On machines too large for the reference what is given is at least legal, and
-// a request is refused only where the plain rule says so.
+// a request is refused only if the plain rule refuses it.
 func TestAllocateIsLegalOnLargeMachines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := requests(t, rapid.IntRange(20, 96).Draw(t, "size"))
@@ -429,7 +429,7 @@ func (q asked) String() string {
 	return s + fmt.Sprintf("\nfree %s request %+v", q.free, q.r)
 }
 
-// adds says whether what a selection costs is the sum of what it costs on each
+// adds reports whether the cost of a selection is the sum of its costs on each
 // node: neither L3s nor kinds of cores are common to nodes.
 func adds(m *topology.Topology) bool {
 	node, on := map[int]int{}, m.Online()
@@ -443,7 +443,7 @@ func adds(m *topology.Topology) bool {
 	return true
 }
 
-// nested says whether L3s lie in one node, nodes in one socket, and all cores
+// nested reports whether L3s lie in one node, nodes in one socket, and all cores
 // are alike.
 func nested(m *topology.Topology) bool {
 	l3, node, threads := map[int]int{}, map[int]int{}, map[int]int{}

@@ -7,9 +7,9 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Allocator answers requests for one machine. It keeps scratch space, so that a
-// request allocates nothing, and therefore serves one goroutine. Between two
-// requests it remembers nothing: a result depends on the arguments alone.
+// Allocator answers requests for one machine. It has scratch space, so that a request does not
+// allocate memory, and therefore serves one goroutine. It has no state between requests: a result
+// depends on the arguments alone.
 type Allocator struct {
 	m     *machine
 	q     question
@@ -17,7 +17,7 @@ type Allocator struct {
 	empty emptyLimits
 }
 
-// mode is what a request may take of a core.
+// mode is which threads of a core a request may take.
 type mode uint8
 
 const (
@@ -27,7 +27,7 @@ const (
 	isolated        // one thread of a wholly free core, the others withheld
 )
 
-// question is a request in the terms of the search.
+// question is a request in the form in which the search uses it.
 type question struct {
 	mode      mode
 	spread    bool
@@ -35,17 +35,17 @@ type question struct {
 	strategy  NUMAStrategy
 	asked     int // CPUs of the request, Keep included
 	kept      int // CPUs of Keep
-	want      int // CPUs still to be found, Keep and what is settled taken off
+	want      int // CPUs still to be found, without Keep and settled CPUs
 	limit     limit
 	cleanOnly bool
 	named     bool // the request names the nodes
 
-	settledBad int32 // of what is settled, CPUs on cores of owners to be avoided
+	settledBad int32 // settled CPUs on cores of owners to be avoided
 }
 
 // scratch is overwritten by every request.
 type scratch struct {
-	avail cpuset.Set // free CPUs, Keep taken off
+	avail cpuset.Set // free CPUs without Keep
 	perCore
 	perNode
 	group []groupSum
@@ -57,19 +57,19 @@ type scratch struct {
 	l3     l3Search
 	pick   picker
 	saved  []int16    // usable, had and take while a place is tried
-	before []int16    // raw and keep while the empty machine is asked
+	before []int16    // raw and keep while the request is solved for an empty machine
 	turn   cpuset.Set // CPUs next in turn of a spread request
 }
 
 // perCore is by core rank.
 type perCore struct {
-	raw     []int16 // free CPUs of the core, Keep taken off
+	raw     []int16 // free CPUs of the core, without Keep
 	keep    []int16 // CPUs of Keep
 	foreign []bool  // another owner has a CPU of the core
 	beside  []bool  // a PCPULevel owner has a CPU of the core
 	bad     []bool  // the core belongs to an owner to be avoided
 
-	sort   []uint8 // what taking CPUs of the core costs, where it has usable ones
+	sort   []uint8 // the cost class of the core's CPUs, if it has usable ones
 	usable []int16 // CPUs of the core that the search may take
 	had    []int16 // CPUs of the core that the result has anyway
 	take   []int16 // free CPUs of the core that go into the result
@@ -91,30 +91,29 @@ type perNode struct {
 	sorts    []sorts // by node and kind
 }
 
-// nodeSum is what the search knows of a node.
+// nodeSum holds the search's sums for a node.
 type nodeSum struct {
 	usable, clean, raw, had int32
 	kept                    int32 // CPUs of Keep
-	within                  int32 // usable, on the sockets of the set of nodes in hand
+	within                  int32 // usable, on the sockets of the current set of nodes
 	key                     uint64
 }
 
-// groupSum is what the search knows of a group of cores.
+// groupSum holds the search's sums for a group of cores.
 type groupSum struct {
 	usable int32
 	clean  int32
 	had    bool
 	base   baseSum
-	cores  uint64 // what tells cores of more than two threads apart
+	cores  uint64 // distinguishes cores of more than two threads
 	key    uint64
 }
 
-// New prepares an allocator for t. When CPUs go on or off the caller makes a
-// new one.
+// New prepares an allocator for t. After CPU hotplug the caller makes a new one.
 func New(t *topology.Topology) *Allocator { return newAllocator(newMachine(t)) }
 
-// Clone makes another allocator for the same machine. What never changes, which is most of
-// it, both have in common; each may serve a goroutine of its own.
+// Clone makes another allocator for the same machine, for another goroutine. They share everything
+// that never changes, which is most of it.
 func (a *Allocator) Clone() *Allocator { return newAllocator(a.m) }
 
 func newAllocator(m *machine) *Allocator {
@@ -136,9 +135,8 @@ func newAllocator(m *machine) *Allocator {
 	return a
 }
 
-// Allocate finds r.CPUs out of free (and r.Keep), the best by Score. held are
-// the CPUs of other owners with exclusive policies. CPUs of free that are
-// unknown or offline do not count.
+// Allocate finds r.CPUs out of free (and r.Keep), the best by Score. held are the CPUs of other
+// owners with exclusive policies. Unknown and offline CPUs in free do not count.
 func (a *Allocator) Allocate(free cpuset.Set, held []Held, r Request) (Result, *Error) {
 	if err := a.check(&r); err != nil {
 		return Result{}, err
@@ -148,8 +146,8 @@ func (a *Allocator) Allocate(free cpuset.Set, held []Held, r Request) (Result, *
 	return a.solveRequest(&r)
 }
 
-// Shrink finds the r.CPUs of have that its owner should keep, by the same
-// order. r.Keep and exclusive policies do not matter: nothing new is taken.
+// Shrink finds the r.CPUs of have that its owner should keep, by the same order. r.Keep and
+// exclusive policies are ignored: no new CPU is taken.
 func (a *Allocator) Shrink(have cpuset.Set, r Request) (Result, *Error) {
 	r.Keep, r.Exclusive, r.ExclusiveRequired = cpuset.Set{}, ExclusiveNone, false
 	if err := a.check(&r); err != nil {
@@ -157,7 +155,7 @@ func (a *Allocator) Shrink(have cpuset.Set, r Request) (Result, *Error) {
 	}
 	a.read(&have, &r)
 	if r.SMT == SMTIsolate {
-		// The withheld siblings are the owner's too.
+		// The withheld siblings belong to the owner, too.
 		for i := range a.m.cores {
 			if a.s.raw[i] > 0 {
 				a.s.raw[i], a.s.foreign[i] = a.m.cores[i].on, false
@@ -168,8 +166,8 @@ func (a *Allocator) Shrink(have cpuset.Set, r Request) (Result, *Error) {
 	return a.solveRequest(&r)
 }
 
-// solveRequest tries the sizes that answer the request, the smallest first.
-// Only SMTRoundUp has more than one.
+// solveRequest tries the sizes that satisfy the request, the smallest first. Only SMTRoundUp has
+// more than one.
 func (a *Allocator) solveRequest(r *Request) (Result, *Error) {
 	first, last := r.CPUs, r.CPUs
 	if r.SMT == SMTRoundUp {
@@ -191,7 +189,7 @@ func (a *Allocator) solveRequest(r *Request) (Result, *Error) {
 	return Result{}, refusal
 }
 
-// read counts what is free and what is kept, core by core.
+// read counts the free CPUs and those of Keep, core by core.
 func (a *Allocator) read(free *cpuset.Set, r *Request) {
 	s, m := &a.s, a.m
 	s.avail = *free
@@ -229,7 +227,7 @@ func (a *Allocator) read(free *cpuset.Set, r *Request) {
 	a.q.exclusive, a.q.strategy = r.Exclusive, r.Strategy
 }
 
-// readKept counts what is kept, core by core.
+// readKept counts the CPUs of Keep, core by core.
 func (a *Allocator) readKept(kept *cpuset.Set) {
 	s, m := &a.s, a.m
 	for i := range m.cores {
@@ -240,7 +238,7 @@ func (a *Allocator) readKept(kept *cpuset.Set) {
 	}
 }
 
-// countIn says how many of some CPUs a set has.
+// countIn is how many of some CPUs are in a set.
 func countIn(set *cpuset.Set, cpus []int16) (n int16) {
 	for _, cpu := range cpus {
 		n += bitOf(set, cpu)
@@ -248,15 +246,14 @@ func countIn(set *cpuset.Set, cpus []int16) (n int16) {
 	return n
 }
 
-// bitOf is 1 if the set has a CPU that the machine has; the mask saves a check of bounds.
+// bitOf is 1 if the set has a CPU of the machine; the mask avoids a bounds check.
 func bitOf(set *cpuset.Set, cpu int16) int16 {
 	return int16(set.Word(int(cpu)>>6&(cpuset.Words-1)) >> (cpu & 63) & 1)
 }
 
-// mark finds the cores of PCPULevel owners, and the cores and nodes that the
-// request's exclusive policy avoids. A NUMANodeLevel request that finds no node
-// for itself falls back to PCPULevel, and then avoids the cores of both kinds of
-// owners.
+// mark finds the cores of PCPULevel owners, and the cores and nodes that the request's exclusive
+// policy avoids. A NUMANodeLevel request without a node for itself falls back to PCPULevel, and
+// then avoids the cores of both kinds of owners.
 func (a *Allocator) mark(held []Held, policy ExclusivePolicy) {
 	s, m := &a.s, a.m
 	clear(s.bad)

@@ -1,22 +1,21 @@
-// Package cpuallocator picks CPUs for one owner out of the free CPUs of a
-// machine. It is arithmetic: the same arguments give the same CPUs, whatever was
-// asked before.
+// Package cpuallocator picks CPUs for one owner out of the free CPUs of a machine. It is a pure
+// function: the same arguments give the same CPUs, whatever was requested before.
 //
 // A request meets hard rules or is refused with a code and the numbers:
 //
 //   - there are as many free CPUs (InsufficientCPUs);
 //   - whole cores where they are demanded (align, roundup, a required
 //     FullPCPUs), and one thread of each of n wholly free cores for isolate
-//     (SMTAlignmentError). A core is whole by the threads that are online, so an
-//     offline sibling spoils nothing, and cores of one and of two threads make
-//     up a number together;
+//     (SMTAlignmentError). Only online threads count towards a whole core, so an offline
+//     sibling does no harm, and cores of one and of two threads can be combined to make
+//     up a number;
 //   - a required SpreadByPCPUs lies on as many cores as it has CPUs, or on all
 //     cores of the machine if they are fewer (InsufficientCPUs);
 //   - no more NUMA nodes than the alignment allows (TopologyAffinityError);
 //   - an exclusive policy, if it is required (ExclusivityError).
 //
-// Of all selections that do, the one with the least Score is taken; the fields
-// of Score, in order, are the preferences:
+// Of all selections that meet them, the one with the lowest Score is taken; the fields of Score, in
+// order, are the preferences:
 //
 //  1. exclusive policies: a PCPULevel request takes as few CPUs as possible on
 //     cores of PCPULevel owners; a NUMANodeLevel request avoids nodes of
@@ -43,21 +42,19 @@
 //	a := cpuallocator.New(t)
 //	r, err := a.Allocate(free, nil, cpuallocator.Request{CPUs: 4}) // 2-5
 //
-// Up to ten NUMA nodes the search is exact from the first field to the number of
-// L3s, and exact in full on machines of some dozens of cores; on larger ones it
-// looks at a bounded number of sets of L3s (l3.go, grow.go and threads.go state
-// their bounds). What a bound can cost is a better neighbour or a better fit
-// among equally few L3s. Less exact are:
+// Up to ten NUMA nodes the search is exact from the first field to the number of L3s, and fully
+// exact on machines of some dozens of cores; on larger ones it visits a bounded number of sets of
+// L3s (l3.go, grow.go and threads.go state their bounds). A bound can cost a better neighbour or a
+// better fit among equally few L3s. Less exact are:
 //
 //   - machines of more than ten nodes: a set is grown, and perhaps not the nearest;
 //   - large machines with cores of unequal size, or of more than two threads: the
 //     fewest L3s may not be found;
-//   - requests that do not fit off the cores of owners that they are to avoid, on
-//     large machines: few sets of nodes are looked at (ties.go);
+//   - requests that do not fit without cores of owners that they should avoid, on
+//     large machines: few sets of nodes are visited (ties.go);
 //   - equal shares on nodes that have an L3 in common, or cores of two kinds: each
-//     node is chosen for by itself.
+//     node is decided by itself.
 //
-// The way of a request: hard.go (rules), sum.go (counts), nodes.go or grow.go
-// and even.go (nodes), l3.go (L3s), form.go and threads.go (cores), pick.go
-// (CPUs).
+// The path of a request: hard.go (rules), sum.go (counts), nodes.go or grow.go and even.go (nodes),
+// l3.go (L3s), form.go and threads.go (cores), pick.go (CPUs).
 package cpuallocator

@@ -5,15 +5,15 @@ type extent struct{ nodes, sockets int16 }
 
 func (m *machine) extent() extent { return extent{int16(len(m.nodes)), int16(m.sockets)} }
 
-// limit is how many NUMA nodes a request may use; with a number of sockets also
-// more nodes on no more than so many sockets.
+// limit is the number of NUMA nodes that a request may use; with sockets set, it may also use more
+// nodes on at most that many sockets.
 type limit extent
 
 func (l limit) allows(nodes, sockets int32) bool {
 	return nodes <= int32(l.nodes) || sockets <= int32(l.sockets)
 }
 
-// most is how many nodes a request may use at all on a machine of so many.
+// most is the maximum number of nodes that a request may use on a machine with this many.
 func (l limit) most(nodes int) int {
 	if l.sockets > 0 {
 		return nodes
@@ -21,8 +21,8 @@ func (l limit) most(nodes int) int {
 	return int(l.nodes)
 }
 
-// emptyLimits remembers what the empty machine needs, by the sort of request and
-// its size: it depends on nothing else, and no nodes are "not asked yet".
+// emptyLimits caches what a request needs on the empty machine, by its sort and size: it depends on
+// nothing else. An extent without nodes is not computed yet.
 type emptyLimits [2 * 4][]extent
 
 func newEmptyLimits(m *machine) (l emptyLimits) {
@@ -45,7 +45,7 @@ func (a *Allocator) extentIfEmpty(r *Request, n int) extent {
 		sort = 3
 	}
 	if r.Strategy == DistributeEvenly || a.q.named {
-		// Equal shares depend on the bind policy too, so only the rest is kept.
+		// Equal shares depend on the bind policy too, so only the others are cached.
 		return a.askIfEmpty(r, n)
 	}
 	known := &a.empty[sort][n]
@@ -55,8 +55,7 @@ func (a *Allocator) extentIfEmpty(r *Request, n int) extent {
 	return *known
 }
 
-// askIfEmpty asks the search itself, with every CPU free, and puts everything
-// back.
+// askIfEmpty runs the search with every CPU free, and restores the state.
 func (a *Allocator) askIfEmpty(r *Request, n int) extent {
 	s, q := &a.s, a.q
 	cores := len(a.m.cores)
@@ -87,8 +86,8 @@ func (a *Allocator) askIfEmpty(r *Request, n int) extent {
 	return need
 }
 
-// leastExtent is that of the smallest set of nodes that holds the request, in
-// equal shares if it can be and even says so, on the fewest sockets.
+// leastExtent is the extent of the smallest set of nodes that holds the request, on the fewest
+// sockets; with even, in equal shares if possible.
 func (a *Allocator) leastExtent(even bool) extent {
 	if a.m.nodeSets == nil {
 		return a.leastExtentGrown()
@@ -103,7 +102,7 @@ func (a *Allocator) leastExtent(even bool) extent {
 	return least
 }
 
-// leastExtentOf is zero where no set holds the request.
+// leastExtentOf is zero if no set holds the request.
 func (a *Allocator) leastExtentOf(even bool) (least extent) {
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]

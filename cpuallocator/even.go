@@ -1,19 +1,19 @@
 package cpuallocator
 
-// DistributeEvenly gives each node of a set an equal share: in whole cores where
-// such are demanded, else in CPUs. Shares are equal when they differ by one unit
-// at most; where whole cores are of unequal size, one share has the odd rest.
+// DistributeEvenly gives each node of a set an equal share: in whole cores if those are demanded,
+// else in CPUs. Shares are equal if they differ by at most one unit; if whole cores are of unequal
+// size, one share has the remainder.
 //
-// Which nodes have the larger shares is settled by what the shares cost on their
-// nodes. The fields of Score are sums over the nodes (but the kind of core), so
-// the nodes on which one unit more costs least have it.
+// Which nodes get the larger shares depends on the cost of the shares on their nodes. The fields of
+// Score are sums over the nodes (except the kind of core), so the nodes on which another unit costs
+// least get it.
 
-// division is what the nodes of a set get.
+// division is how the nodes of a set share the request.
 type division struct {
-	base int32 // every node has so many CPUs
-	unit int32 // some have a unit more
-	more int   // so many
-	rest int32 // one has the odd rest instead, if there is one
+	base int32 // CPUs of every node
+	unit int32 // some nodes have another unit
+	more int   // how many nodes
+	rest int32 // one node has the remainder instead, if there is one
 }
 
 // The shares that a node may have.
@@ -24,19 +24,19 @@ const (
 	numShares
 )
 
-// shareCost is what a node's possible shares cost.
+// shareCost is the cost of a node's possible shares.
 type shareCost struct {
 	can, known [numShares]bool
 	cost       [numShares]Score
-	l3         [numShares][]bool // by L3 rank: those chosen
+	l3         [numShares][]bool // by L3 rank: whether it is chosen
 }
 
 // evenSearch is the scratch space of equal shares.
 type evenSearch struct {
-	even       bool        // the nodes in hand have such
-	shares     []shareCost // what the share of each node might be
-	costed     int32       // the division of which shares are known
-	shortTries int         // sets of nodes that may still be tried where owners are disturbed
+	even       bool        // the current nodes have equal shares
+	shares     []shareCost // the possible shares of each node
+	costed     int32       // the division for which the costs are known
+	shortTries int         // sets of nodes that may still be tried if owners are disturbed
 }
 
 func newShareCosts(m *machine) []shareCost {
@@ -53,7 +53,7 @@ func (d *division) share(option int) int32 {
 	return d.base + [numShares]int32{shareMore: d.unit, shareRest: d.rest}[option]
 }
 
-// divide is false where a node would get nothing.
+// divide is false if a node would get nothing.
 func (a *Allocator) divide(nodes int32) (d division, ok bool) {
 	unit := int32(1)
 	if a.q.mode == wholeCores {
@@ -64,8 +64,8 @@ func (a *Allocator) divide(nodes int32) (d division, ok bool) {
 	return d, d.base > 0 || d.more+int(min(rest, 1)) == int(nodes)
 }
 
-// canShare says whether the nodes of a set can share equally, and notes which
-// shares each can have.
+// canShare reports whether the nodes of a set can share equally, and records the shares that each
+// can have.
 func (a *Allocator) canShare(set *nodeSet) (division, bool) {
 	d, ok := a.divide(set.count)
 	if !ok {
@@ -102,8 +102,8 @@ func (a *Allocator) canHave(set *nodeSet, node int16, share int32) bool {
 	return reachable(sizes, int(share-n.had), a.s.l3.reach)
 }
 
-// adds says whether the shares make up the request with the odd rest on the
-// given node, or with -1 without one.
+// adds reports whether the shares add up to the request with the remainder on the given node; -1:
+// without a remainder.
 func (a *Allocator) adds(set *nodeSet, d *division, holder int16) bool {
 	forced, able := 0, 0
 	for _, i := range set.nodes {
@@ -124,8 +124,8 @@ func (a *Allocator) adds(set *nodeSet, d *division, holder int16) bool {
 	return forced <= d.more && d.more <= forced+able
 }
 
-// tryShares completes the score of the nodes in hand with equal shares, and
-// keeps the place if it is the best.
+// tryShares completes the score of the current nodes with equal shares, and keeps the place if it
+// is the best.
 func (a *Allocator) tryShares(set *nodeSet, score Score) {
 	s := &a.s.nodes
 	if a.short() {
@@ -150,7 +150,7 @@ func (a *Allocator) tryShares(set *nodeSet, score Score) {
 				best, where, found = cost, holder, true
 			}
 		}
-		if d.rest > 0 { // the holder tried last need not be the best
+		if d.rest > 0 { // the last holder tried need not be the best
 			a.assign(set, &d, where)
 		}
 		score.Strategy = 0
@@ -164,8 +164,7 @@ func (a *Allocator) tryShares(set *nodeSet, score Score) {
 	}
 }
 
-// placeShares keeps the nodes in hand, with the shares that each has and the L3s
-// chosen for them, if they are the best.
+// placeShares keeps the current nodes, with their shares and L3s, if they are the best.
 func (a *Allocator) placeShares(set *nodeSet, d *division, holder int16, score *Score) {
 	s := &a.s.nodes
 	if !s.beatsBest(score) {
@@ -187,8 +186,8 @@ func (a *Allocator) placeShares(set *nodeSet, d *division, holder int16, score *
 	a.keep(score)
 }
 
-// costShares works out what each share of each node of a set costs. On a machine
-// whose L3s and sockets nest that does not depend on the set.
+// costShares computes the cost of each share of each node of a set. On a machine whose L3s and
+// sockets nest it does not depend on the set.
 func (a *Allocator) costShares(set *nodeSet, d *division) {
 	s := &a.s.nodes
 	if s.costed != d.base || !a.m.nested() || a.short() {
@@ -210,7 +209,7 @@ func (a *Allocator) costShares(set *nodeSet, d *division) {
 	}
 }
 
-// costShare is what a share costs on its node.
+// costShare is the cost of a share on its node.
 func (a *Allocator) costShare(node int, share int32) (cost Score) {
 	n := &a.s.node[node]
 	clear(a.s.l3.open)
@@ -219,16 +218,16 @@ func (a *Allocator) costShare(node int, share int32) (cost Score) {
 	return cost
 }
 
-// balanceOf is what a share adds to how unequal the nodes' free CPUs are
-// afterwards: the sum of their squares, less a constant.
+// balanceOf is what a share adds to the imbalance of the nodes' free CPUs afterwards: the sum of
+// their squares, minus a constant.
 func (a *Allocator) balanceOf(node int16, share int32) int32 {
 	n := &a.s.node[node]
 	taken := share - n.kept
 	return taken*taken - 2*n.raw*taken
 }
 
-// assign gives the larger shares to the nodes on which they cost least, of
-// equals to the lowest, and sums up what all shares cost.
+// assign gives the larger shares to the nodes on which they cost least, among equals to the lowest,
+// and sums up the costs of all shares.
 func (a *Allocator) assign(set *nodeSet, d *division, holder int16) (total Score) {
 	s := &a.s.nodes
 	more := d.more

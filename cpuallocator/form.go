@@ -1,13 +1,12 @@
 package cpuallocator
 
-// formOf says how well want CPUs can lie on the cores of a tally, a count for
-// each kind, together with what the result has anyway, and how many of them on
-// efficiency cores. It is false where they cannot be had: whole cores of unequal
-// size do not make up every number. The cores of a tally that has more of some
-// sort never have a worse form.
+// formOf is how well want CPUs can lie on the cores of a tally (a count for each kind), together
+// with what the result has anyway, and how many of them on efficiency cores. It is false if that
+// number is impossible: whole cores of unequal size do not add up to every number. A tally with
+// more cores of some sort never has a worse form.
 //
-// Cores of more than two threads are not in the tally: those of the open L3s and
-// those in hand are looked at.
+// Cores of more than two threads are not in the tally: those of the open L3s and the current ones
+// are visited instead.
 func (a *Allocator) formOf(tally []sorts, want int) (best form, efficiency int, ok bool) {
 	b := &a.s.l3.base
 	if a.m.threads > 2 && a.q.mode != isolated {
@@ -30,8 +29,7 @@ func (a *Allocator) formOf(tally []sorts, want int) (best form, efficiency int, 
 	return best, efficiency, ok
 }
 
-// kindOf is the kind of a result that has more CPUs, some of them on efficiency
-// cores.
+// kindOf is the kind of a result with more CPUs, some of them on efficiency cores.
 func (b *baseSum) kindOf(more, efficient int) int32 {
 	return kindScore(int(b.had-b.efficiency)+more-efficient, int(b.efficiency)+efficient)
 }
@@ -46,7 +44,7 @@ func kindScore(performance, efficiency int) int32 {
 	return int32(2 + efficiency)
 }
 
-// addForm adds what n CPUs on the cores of one kind count for.
+// addForm adds the cost of n CPUs on the cores of one kind.
 func (a *Allocator) addForm(f *form, t *sorts, n int) bool {
 	switch {
 	case a.q.mode == isolated:
@@ -63,8 +61,8 @@ func (a *Allocator) addForm(f *form, t *sorts, n int) bool {
 	return ok
 }
 
-// addSpread puts one thread on each core, those of which no CPU is taken first,
-// and only then seconds, which complete cores.
+// addSpread puts one thread on each core, first on cores of which no CPU is taken, and only then
+// second threads, which complete cores.
 func (a *Allocator) addSpread(f *form, t *sorts, n int) bool {
 	lone, whole := int(t[sortLone]), int(t[sortWhole])
 	first := min(n, t.newCores())
@@ -112,8 +110,7 @@ func (a *Allocator) planPairs(t *sorts, n int, best *pairPlan) bool {
 	return ok
 }
 
-// fillPairs takes the sorts in the order of preference. It reports whether they
-// suffice.
+// fillPairs takes the sorts in the order of preference. It reports whether they are enough.
 func (a *Allocator) fillPairs(p *pairPlan, t *sorts, n, own int) bool {
 	rest := int32(n - own)
 	p.own = int32(own)

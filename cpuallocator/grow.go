@@ -32,8 +32,8 @@ func newGrown(m *machine) grown {
 		distance: make([]int32, n), own: make([]int16, 0, n)}
 }
 
-// setTargetGrown says how well the exclusive policy can be kept: not at all by
-// nodes if not wholly.
+// setTargetGrown determines how well the exclusive policy can be kept: nodes are avoided either
+// completely or not at all.
 func (a *Allocator) setTargetGrown() bool {
 	s := &a.s.nodes
 	if a.q.exclusive == NUMANodeLevel {
@@ -62,7 +62,7 @@ func (a *Allocator) keptOnViolated() bool {
 	return false
 }
 
-// avoidViolated takes the nodes to be avoided out of the request.
+// avoidViolated removes the nodes to be avoided from the request.
 func (a *Allocator) avoidViolated() {
 	for i := range a.m.cores {
 		if a.s.violated[a.m.cores[i].node] {
@@ -72,7 +72,7 @@ func (a *Allocator) avoidViolated() {
 	a.sum()
 }
 
-// roomOn is the most that count nodes have.
+// roomOn is the largest room on count nodes.
 func (a *Allocator) roomOn(count int, room func(int16) int32) int {
 	s := &a.s.nodes
 	s.order = s.order[:0]
@@ -91,13 +91,13 @@ func (a *Allocator) roomOn(count int, room func(int16) int32) int {
 	return total
 }
 
-// searchGrown compares the sets grown from each node. Equal shares are tried on
-// as many nodes as they take, before shares as they come.
+// searchGrown compares the sets grown from each node. Equal shares are tried first, on as many
+// nodes as they need, then unequal ones.
 func (a *Allocator) searchGrown() {
 	s := &a.s.nodes
 	first := a.fewestGrown()
 	if a.short() {
-		// So many nodes that as few CPUs as possible are on cores to be avoided.
+		// Enough nodes that as few CPUs as possible are on cores to be avoided.
 		clean := a.q.want - int(s.target.cpus-a.q.settledBad)
 		for first < a.q.limit.most(len(a.m.nodes)) && a.roomOn(first, func(i int16) int32 {
 			return a.s.node[i].clean
@@ -117,8 +117,7 @@ func (a *Allocator) searchGrown() {
 	}
 }
 
-// fewestGrown is the fewest nodes that have room for the request and what it
-// has anyway.
+// fewestGrown is the fewest nodes that have room for the request and what the result has anyway.
 func (a *Allocator) fewestGrown() int {
 	a.orderNodes()
 	room, count := 0, 0
@@ -192,7 +191,7 @@ func (a *Allocator) trySize(count int, even bool) {
 		if !s.bestSet || score.compareNodes(&best) < 0 {
 			s.bestSet, best, s.tied = false, score, s.tied[:0]
 		}
-		// A set that looks the same would tie.
+		// A set with the same key would tie.
 		t := tie{key: a.keyOf(&g.set)}
 		if a.looksLike(t.key) {
 			continue
@@ -255,8 +254,8 @@ func (a *Allocator) addNode(node int16, count int) {
 	}
 }
 
-// nearest is the node that adds the least distance, among those with which count
-// nodes can still hold the request; of equals the one that the strategy likes.
+// nearest is the node that adds the least distance, among those with which count nodes can still
+// hold the request; among equals the one that the strategy prefers.
 func (a *Allocator) nearest(count int) int16 {
 	g := &a.s.nodes.grown
 	more, last := a.largest(count - len(g.set.nodes))

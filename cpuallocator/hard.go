@@ -6,7 +6,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// check refuses what no machine could answer.
+// check refuses requests that no machine could satisfy.
 func (a *Allocator) check(r *Request) *Error {
 	switch {
 	case r.CPUs <= 0 || r.CPUs > cpuset.MaxCPUs:
@@ -58,7 +58,7 @@ func (a *Allocator) checkKeep(r *Request) *Error {
 	return nil
 }
 
-// solve answers the request with n for its size.
+// solve solves the request for a size of n.
 func (a *Allocator) solve(r *Request, n int) *Error {
 	a.q.asked = n
 	a.q.spread = r.Bind == SpreadByPCPUs
@@ -85,7 +85,7 @@ func (a *Allocator) solve(r *Request, n int) *Error {
 	return nil
 }
 
-// baseMode is what the request's policies leave to take of a core.
+// baseMode is which threads of a core the request's policies allow.
 func (a *Allocator) baseMode(r *Request) mode {
 	switch {
 	case r.SMT == SMTIsolate:
@@ -96,7 +96,7 @@ func (a *Allocator) baseMode(r *Request) mode {
 	return anyThreads
 }
 
-// checkAvailable refuses requests for more CPUs than are free, however they lie.
+// checkAvailable refuses requests for more CPUs than are free.
 func (a *Allocator) checkAvailable(r *Request, n int) *Error {
 	free, allowed := 0, 0
 	for i := range a.s.node {
@@ -121,7 +121,7 @@ func (a *Allocator) checkAvailable(r *Request, n int) *Error {
 	return nil
 }
 
-// coverable says whether whole cores of the machine can make up exactly n CPUs.
+// coverable reports whether whole cores of the machine can make up exactly n CPUs.
 func (a *Allocator) coverable(n int) bool {
 	if a.m.uniform {
 		return n%a.m.threads == 0
@@ -134,8 +134,8 @@ func (a *Allocator) coverable(n int) bool {
 	return reachable(sizes, n, a.s.l3.reach)
 }
 
-// shape works out what the mode may take of each core, and settles what the
-// mode leaves no choice about.
+// shape computes which threads the mode may take of each core, and settles CPUs for which the mode
+// leaves no choice.
 func (a *Allocator) shape(r *Request, n int) *Error {
 	s, m := &a.s, a.m
 	a.q.want, a.q.settledBad = n-a.q.kept, 0
@@ -179,8 +179,8 @@ func (a *Allocator) shape(r *Request, n int) *Error {
 	return nil
 }
 
-// onlyNamedNodes leaves the cores of the nodes that the request names, and
-// counts them.
+// onlyNamedNodes restricts the search to the cores of the nodes that the request names, and counts
+// them.
 func (a *Allocator) onlyNamedNodes() (cores int) {
 	for i := range a.m.cores {
 		if a.s.nodeOK[a.m.cores[i].node] {
@@ -242,8 +242,7 @@ func (a *Allocator) shapeSpread(n, cores int) *Error {
 	return nil
 }
 
-// checkShape refuses requests that find too few cores of the kind that their
-// mode needs, wherever they are.
+// checkShape refuses requests if there are too few cores of the kind that their mode needs.
 func (a *Allocator) checkShape(r *Request, n int) *Error {
 	usable, cores := 0, 0
 	for _, f := range a.s.usable {
@@ -273,7 +272,7 @@ func (a *Allocator) checkShape(r *Request, n int) *Error {
 	return nil
 }
 
-// wholeFree says whether wholly free cores can make up exactly what is wanted.
+// wholeFree reports whether wholly free cores can make up exactly what is wanted.
 func (a *Allocator) wholeFree() bool {
 	if a.m.uniform {
 		return a.q.want%a.m.threads == 0
@@ -286,7 +285,7 @@ func (a *Allocator) wholeFree() bool {
 	return reachable(sizes, a.q.want, a.s.l3.reach)
 }
 
-// reachable says whether some of the given cores, sizes[k] of k threads each,
+// reachable reports whether some of the given cores, sizes[k] of k threads each,
 // have exactly n threads together.
 func reachable(sizes []int32, n int, reach []bool) bool {
 	rest := n
@@ -309,7 +308,7 @@ func reachable(sizes []int32, n int, reach []bool) bool {
 	return reach[n]
 }
 
-// limitOf is how far the alignment lets the request extend.
+// limitOf is the extent that the alignment allows the request.
 func (a *Allocator) limitOf(r *Request, n int) limit {
 	switch {
 	case r.Alignment == AlignSingleNode:

@@ -1,28 +1,27 @@
 package cpuallocator
 
-// l3Effort divided by the machine's cores is how many partial sets of L3s one
-// request may look at: a small machine's are all looked at, and a large one's as
-// many as fit the time that a request may take. Where it runs out, the best set
-// seen by then is taken: always of the fewest L3s that the bind policy allows,
-// perhaps not with the best neighbours or the best fit.
+// l3Effort divided by the machine's cores is how many partial sets of L3s one request may visit:
+// all of them on a small machine, and on a large one as many as fit into the time of a request.
+// When it is used up, the best set so far is taken: always of the fewest L3s that the bind policy
+// allows, perhaps not with the best neighbours or the best fit.
 const l3Effort = 1 << 13
 
 // l3Search is the scratch space of the choice of L3 domains.
 type l3Search struct {
 	l3Scratch
-	open   []bool // by L3 rank: chosen on the place in hand
+	open   []bool // by L3 rank: chosen for the current place
 	list   []l3Item
-	order  []int16 // items, those first that hold most
+	order  []int16 // items, the largest first
 	chosen []int16
 	best   []int16
 
 	base  baseSum
 	had   l3Base
 	total l3Base // of the items and, if usable, those that the result lies on anyway
-	node  int    // -1: all nodes in hand
+	node  int    // -1: all current nodes
 	want  int
 	left  int // L3s to choose
-	steps int // that the request may still make
+	steps int // that remain for the request
 
 	ideal form // that all L3s together allow
 	bestSet
@@ -77,11 +76,10 @@ func newL3Search(m *machine) l3Search {
 	}
 }
 
-// chooseL3s finds the fewest L3s of the nodes in hand (or of one node) on which
-// want CPUs can lie as the bind policy and the kind of core want them, and among
-// as few those with the best neighbours and the best fit. It opens them and adds
-// to score what they and their cores count for. It is false where the CPUs
-// cannot be had, or where they cannot beat the best place.
+// chooseL3s finds the fewest L3s of the current nodes (or of one node) on which want CPUs meet the
+// bind policy and the kind of core, and among equally few those with the best neighbours and the
+// best fit. It opens them and adds their cost and that of their cores to score. It is false if the
+// CPUs are not available, or cannot beat the best place.
 func (a *Allocator) chooseL3s(node, want int, score *Score) bool {
 	s := &a.s.l3
 	s.node, s.want = node, want
@@ -103,8 +101,8 @@ func (a *Allocator) chooseL3s(node, want int, score *Score) bool {
 	return false
 }
 
-// canBeat says whether so many L3s on a set of nodes, scored as far as nodes
-// tell, may still be better than the best place.
+// canBeat reports whether this many L3s on a set of nodes, with the score of the nodes, may still
+// beat the best place.
 func (s *l3Search) canBeat(n *nodeSearch, score *Score) bool {
 	if !n.bestSet || s.node >= 0 {
 		return true
@@ -115,8 +113,8 @@ func (s *l3Search) canBeat(n *nodeSearch, score *Score) bool {
 	return bound.Compare(&n.best.score) <= 0
 }
 
-// listL3s collects the L3s of the nodes in hand. Those that the result lies on
-// anyway are open and part of the base.
+// listL3s collects the L3s of the current nodes. Those that the result lies on anyway are open and
+// part of the base.
 func (a *Allocator) listL3s(node int) {
 	s, m := &a.s.l3, a.m
 	s.list, s.chosen, s.base, s.had = s.list[:0], s.chosen[:0], baseSum{}, l3Base{}
@@ -159,7 +157,7 @@ func (a *Allocator) listL3(rank int) {
 	s.list = s.list[:n]
 }
 
-// addGroups adds the groups of cores that an L3 has on the nodes in hand.
+// addGroups adds the groups of cores that an L3 has on the current nodes.
 func (a *Allocator) addGroups(item *l3Item, groups []int16) (inPlace, had bool) {
 	s, kinds := &a.s.l3, a.m.kinds
 	for _, id := range groups {
@@ -192,14 +190,13 @@ func (a *Allocator) addGroups(item *l3Item, groups []int16) (inPlace, had bool) 
 	return inPlace, had
 }
 
-// depthTally is the tally of the base and the first items of the set in hand.
+// depthTally is the tally of the base and the first items of the current set.
 func (a *Allocator) depthTally(depth int) []sorts {
 	return a.s.l3.tally[a.m.kinds*depth : a.m.kinds*(depth+1)]
 }
 
-// idealForm is the form that all listed L3s together allow: no set of them has a
-// better one, and the chosen ones must be as good as far as the bind policy and
-// the kind of core go.
+// idealForm is the form that all listed L3s together allow: no set of them has a better one, and
+// the chosen ones must be equally good in bind policy and kind of core.
 func (a *Allocator) idealForm() (form, bool) {
 	s := &a.s.l3
 	sum := a.depthTally(1)
@@ -215,15 +212,14 @@ func (a *Allocator) idealForm() (form, bool) {
 	return ideal, ok
 }
 
-// formInHand is the form that the set in hand allows.
+// formInHand is the form that the current set allows.
 func (a *Allocator) formInHand() (form, bool) {
 	f, _, ok := a.formOf(a.depthTally(len(a.s.l3.chosen)), a.s.l3.want)
 	return f, ok
 }
 
-// fewestL3s finds how many L3s more are needed at least: so many that the
-// largest have the CPUs, and what the bind policy needs: distinct cores, or
-// whole ones.
+// fewestL3s finds the minimum number of further L3s: as many as the largest ones need to hold the
+// CPUs, and to meet the bind policy: distinct cores, or whole ones.
 func (a *Allocator) fewestL3s() {
 	s := &a.s.l3
 	need, total := a.needOfL3s()
@@ -237,8 +233,8 @@ func (a *Allocator) fewestL3s() {
 		}
 		s.order[k] = int16(i)
 	}
-	// Where all that counts is needed, the order is that of the fewest; else the
-	// CPUs may be had in another order.
+	// If everything that counts is needed, the order is that of the fewest; else the CPUs may be
+	// available in another order.
 	all := need >= total
 	usable := int(s.had.usable)
 	for s.left = 0; s.left < len(s.order) && (need > 0 || all && usable < s.want); s.left++ {
@@ -252,8 +248,8 @@ func (it *l3Item) holdsLess(o *l3Item) bool {
 	return it.cap < o.cap || it.cap == o.cap && it.usable < o.usable
 }
 
-// needOfL3s works out what the fewest L3s have to make up, beyond what the base
-// has, and how much of it there is.
+// needOfL3s computes what the fewest L3s have to provide, beyond the base, and how much of it there
+// is.
 func (a *Allocator) needOfL3s() (need, total int) {
 	s := &a.s.l3
 	first, last := 0, a.m.kinds-1
@@ -283,18 +279,18 @@ func (a *Allocator) needOfL3s() (need, total int) {
 	return min(a.needOf(need, int(s.ideal.bind-s.base.form.bind), own), total), total
 }
 
-// needOf is what the fewest L3s must make up of want CPUs, for so many cores
-// taken in part more, where own of those in part may be completed.
+// needOf is what the fewest L3s must provide of want CPUs, with partial further cores taken in
+// part, where own of those in part may be completed.
 func (a *Allocator) needOf(want, partial, own int) int {
 	if a.q.spread || a.q.mode == isolated || a.m.threads > 2 {
-		return want // more CPUs than cores lie on all of them
+		return want // more CPUs than cores use all of them
 	}
 	// CPUs on cores taken in part are one each, and as many as there are such cores
 	// more, and own ones that are completed.
 	return want - partial - 2*own
 }
 
-// capOf is how much the cores have of what the fewest L3s must make up.
+// capOf is how much the cores can provide of what the fewest L3s must provide.
 func (a *Allocator) capOf(t *sorts) int {
 	switch {
 	case a.q.spread || a.q.mode == isolated:
@@ -303,7 +299,7 @@ func (a *Allocator) capOf(t *sorts) int {
 	return int(2*t[sortWhole] + t[sortLone])
 }
 
-// searchL3s looks for the best s.left of the listed L3s.
+// searchL3s searches for the best s.left of the listed L3s.
 func (a *Allocator) searchL3s() bool {
 	s := &a.s.l3
 	s.bestSet = bestSet{}
@@ -332,7 +328,7 @@ func (a *Allocator) searchL3s() bool {
 // fewL3s is so few that to look at all their sets takes less time than bounds.
 const fewL3s = 5
 
-// eachSet looks at all sets that extend the one in hand with items from i on.
+// eachSet looks at all sets that extend the current set with items from i on.
 func (a *Allocator) eachSet(i int) {
 	s := &a.s.l3
 	missing := s.left - len(s.chosen)
@@ -414,7 +410,7 @@ func (a *Allocator) greedyL3s() {
 	s.greedy = s.found
 }
 
-// push adds an item to the set in hand.
+// push adds an item to the current set.
 func (a *Allocator) push(i int) {
 	s := &a.s.l3
 	depth := len(s.chosen)
@@ -433,7 +429,7 @@ type partial struct {
 	lostUsable, lostRaw int32
 }
 
-// descend tries the sets that extend the one in hand with items from i on, in
+// descend tries the sets that extend the current set with items from i on, in
 // the order of their numbers, so that of equals the first stays.
 func (a *Allocator) descend(i int, p partial) {
 	s := &a.s.l3
@@ -470,7 +466,7 @@ func (a *Allocator) descend(i int, p partial) {
 	}
 }
 
-// futile says that no set completed from item i on can hold the request, or
+// futile reports whether no set completed from item i on can hold the request, or
 // none can be better than the best. The bounds are taken from what is still to
 // be added and from what is still to be passed over.
 func (a *Allocator) futile(i int, missing int32, p *partial) bool {
@@ -499,8 +495,8 @@ func (a *Allocator) futile(i int, missing int32, p *partial) bool {
 	return c > 0 || c == 0 && !s.improves(spare)
 }
 
-// boundOf is the form that no set in hand completed from item i on is better
-// than.
+// boundOf is an upper bound of the form of all completions of the current set from item
+// i on.
 func (a *Allocator) boundOf(i int, missing int32) (form, bool) {
 	s := &a.s.l3
 	most, sums := a.bounds(i)
@@ -515,13 +511,13 @@ func (a *Allocator) boundOf(i int, missing int32) (form, bool) {
 	return f, ok
 }
 
-// improves says whether a set of as good a form is better if it leaves spare
+// improves reports whether a set of as good a form is better if it leaves spare
 // free CPUs in its L3s.
 func (b *bestSet) improves(spare int32) bool {
 	return spare < b.leftover || spare == b.leftover && b.greedy
 }
 
-// leaf compares the set in hand with the best.
+// leaf compares the current set with the best.
 func (a *Allocator) leaf() {
 	s := &a.s.l3
 	f, ok := a.formInHand()

@@ -43,7 +43,7 @@ type regularity struct {
 	l3InOneNode bool // no L3 spans nodes
 }
 
-// nested says that L3s lie in nodes and nodes in sockets.
+// nested reports whether L3s lie in nodes and nodes in sockets.
 func (r *regularity) nested() bool { return r.oneSocket && r.l3InOneNode }
 
 type core struct {
@@ -61,8 +61,8 @@ type core struct {
 	sort   uint8 // where no CPU of it is taken
 }
 
-// group is the cores that share node, socket and L3: what the choice of nodes
-// and L3s cannot tell apart.
+// group is the cores that share node, socket and L3: the choice of nodes and L3s
+// does not distinguish them.
 type group struct {
 	node, socket, l3 int16
 }

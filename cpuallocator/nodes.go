@@ -4,11 +4,11 @@ import "slices"
 
 // nodeSearch is the scratch space of the choice of NUMA nodes.
 type nodeSearch struct {
-	in     []bool  // nodes of the set in hand, by rank
-	socket []bool  // sockets of the set in hand
-	share  []int32 // CPUs of each node, where DistributeEvenly settles them
+	in     []bool  // nodes of the current set, by rank
+	socket []bool  // sockets of the current set
+	share  []int32 // CPUs of each node, if DistributeEvenly determines them
 	evenSearch
-	set     int32 // where the machine lists the set in hand
+	set     int32 // the current set in the machine's list
 	had     int32 // CPUs that the result has anyway
 	target  violation
 	best    place
@@ -20,15 +20,15 @@ type nodeSearch struct {
 	settled settlement
 }
 
-// settlement is whether every clean CPU of the nodes in hand is put into the result. It stays
-// until other nodes are looked at: most often those are the best, and the last.
+// settlement is whether every clean CPU of the current nodes is put into the result. It stays until
+// other nodes are visited: most often these are the best ones, and the last.
 type settlement struct {
 	done  bool
-	stale bool // it is undone, and the sums are still of it
+	stale bool // it is undone, but the sums still include it
 	want  int  // before
 }
 
-// firstSet is where the sets begin that are large enough to hold the request.
+// firstSet is the first set that is large enough to hold the request.
 func (a *Allocator) firstSet() int {
 	s := &a.s.nodes
 	a.orderNodes()
@@ -55,7 +55,7 @@ func (a *Allocator) orderNodes() {
 	}
 }
 
-// roomy is a quick look at whether a set may hold the request.
+// roomy is a quick check whether a set may hold the request.
 func (a *Allocator) roomy(set *nodeSet) bool {
 	room := int32(0)
 	for _, i := range set.nodes {
@@ -64,7 +64,7 @@ func (a *Allocator) roomy(set *nodeSet) bool {
 	return int(room) >= a.q.want
 }
 
-// roomyEach is a quick look at whether each node of a set may hold its share.
+// roomyEach is a quick check whether each node of a set may hold its share.
 func (a *Allocator) roomyEach(nodes []int16, base int32) bool {
 	for _, i := range nodes {
 		if a.s.node[i].had+a.s.node[i].usable < base {
@@ -84,7 +84,7 @@ func (a *Allocator) sharers(base int32) (count int32) {
 	return count
 }
 
-// violation is how far the request's exclusive policy cannot be kept.
+// violation is how far the request's exclusive policy is violated.
 type violation struct{ nodes, cpus int32 }
 
 func (v violation) less(o violation) bool {
@@ -99,7 +99,7 @@ type place struct {
 	share  []int32
 	even   bool
 	l3     []bool
-	set    int32 // where the machine lists its nodes; of equals the first has the lowest numbers
+	set    int32 // the nodes' set in the machine's list; the first of equal sets has the lowest numbers
 }
 
 func newNodeSearch(m *machine) nodeSearch {
@@ -114,9 +114,9 @@ func newNodeSearch(m *machine) nodeSearch {
 	}
 }
 
-// search finds the best place. Sets of nodes are looked at with the fewest first, so that
-// one within the sockets of an empty machine is looked for by itself where those are enough and
-// fewer nodes lie on more sockets.
+// search finds the best place. Sets with few nodes are visited first. So a set within the sockets
+// of an empty machine is searched separately, if these are enough and fewer nodes lie on more
+// sockets.
 func (a *Allocator) search(r *Request) *Error {
 	err := a.searchWithin(r)
 	first, allowed := a.s.nodes.best.score, a.q.limit
@@ -140,9 +140,9 @@ func (a *Allocator) searchAgain(r *Request, within limit) *Error {
 	return a.searchWithin(r)
 }
 
-// searchWithin finds the best place that the limit allows: first how well the exclusive
-// policy can be kept, then the sets of nodes in the order of Score, and where nodes cannot tell
-// two sets apart, their L3s and cores.
+// searchWithin finds the best place that the limit allows: first how well the exclusive policy can
+// be kept, then the sets of nodes in the order of Score, and for sets with equal nodes, their L3s
+// and cores.
 func (a *Allocator) searchWithin(r *Request) *Error {
 	s := &a.s.nodes
 	s.had, s.bestSet, s.costed = 0, false, -1
@@ -175,8 +175,8 @@ func (a *Allocator) searchWithin(r *Request) *Error {
 	return nil
 }
 
-// setTarget finds the least violation of the exclusive policy that any allowed
-// set of nodes has, false where no set holds the request at all.
+// setTarget finds the least violation of the exclusive policy of any allowed set of nodes; false if
+// no set holds the request.
 func (a *Allocator) setTarget() bool {
 	s := &a.s.nodes
 	s.target = violation{}
@@ -195,7 +195,7 @@ func (a *Allocator) setTarget() bool {
 	}
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
-		// So large a set cannot have fewer nodes to be avoided than the best.
+		// A set this large cannot have fewer nodes to be avoided than the best.
 		if int(set.count) > a.q.limit.most(len(a.m.nodes)) || found && a.q.exclusive == NUMANodeLevel &&
 			int(set.count)-apart > int(s.target.nodes) {
 			break
@@ -218,7 +218,7 @@ func (a *Allocator) setTarget() bool {
 	return found
 }
 
-// leastViolation is what no set can be below: that of all nodes together.
+// leastViolation is a lower bound for every set: the violation of all nodes together.
 func (a *Allocator) leastViolation() (v violation) {
 	clean, apart := int32(0), int32(0)
 	for i := range a.s.node {
@@ -244,7 +244,7 @@ func (a *Allocator) violation(sum *nodeSum, violated int32) violation {
 	return violation{nodes: violated, cpus: a.q.settledBad + max(0, int32(a.q.want)-sum.clean)}
 }
 
-// short says that the cores of owners to be avoided are needed.
+// short reports whether cores of owners to be avoided are needed.
 func (a *Allocator) short() bool { return a.s.nodes.target.cpus > a.q.settledBad }
 
 // sumSet adds up the nodes of a set and counts those to be avoided.
@@ -288,13 +288,13 @@ func (a *Allocator) sumSockets(set *nodeSet, sum *nodeSum) {
 	}
 }
 
-// allows says whether the set may use the cores of a socket.
+// allows reports whether the set may use the cores of a socket.
 func (set *nodeSet) allows(socket int16) bool {
 	return set.sockets == allSockets || set.sockets>>socket&1 != 0
 }
 
-// holds says whether a set of nodes has what the result has anyway and room for
-// the rest.
+// holds reports whether a set of nodes contains what the result has anyway and has room for the
+// rest.
 func (a *Allocator) holds(set *nodeSet, sum *nodeSum) bool {
 	if sum.had != a.s.nodes.had || int(sum.usable) < a.q.want {
 		return false
@@ -302,8 +302,8 @@ func (a *Allocator) holds(set *nodeSet, sum *nodeSum) bool {
 	return a.q.mode != wholeCores || a.m.uniform || a.holdsWhole(set)
 }
 
-// holdsWhole says whether whole cores of the set make up exactly what is
-// wanted; of unequal cores not every number can be made.
+// holdsWhole reports whether whole cores of the set add up to exactly the wanted number; unequal
+// cores do not add up to every number.
 func (a *Allocator) holdsWhole(set *nodeSet) bool {
 	sizes := a.s.l3.sizes
 	clear(sizes)
@@ -313,7 +313,7 @@ func (a *Allocator) holdsWhole(set *nodeSet) bool {
 	return reachable(sizes, a.q.want, a.s.l3.reach)
 }
 
-// countSizes counts the cores of a node by what they offer.
+// countSizes counts the cores of a node by the number of threads that they offer.
 func (a *Allocator) countSizes(set *nodeSet, node int16) {
 	for _, i := range a.m.nodes[node].cores {
 		if set.allows(a.m.cores[i].socket) && !(a.q.cleanOnly && a.s.bad[i]) {
@@ -332,7 +332,7 @@ func (a *Allocator) scoreHolding(set *nodeSet, even bool) (Score, bool) {
 		return Score{}, false
 	}
 	v := a.violation(&sum, violated)
-	// The least violation is known only where all sets are listed.
+	// The least violation is known only if all sets are listed.
 	if v != a.s.nodes.target && a.m.nodeSets != nil {
 		return Score{}, false
 	}
@@ -351,8 +351,7 @@ func (a *Allocator) scoreHolding(set *nodeSet, even bool) (Score, bool) {
 	return score, true
 }
 
-// canShareShort is canShare where all CPUs are needed that are not to be
-// avoided.
+// canShareShort is canShare if all CPUs are needed that are not to be avoided.
 func (a *Allocator) canShareShort(set *nodeSet) bool {
 	if a.s.nodes.shortTries--; a.s.nodes.shortTries < 0 {
 		return false
@@ -366,7 +365,7 @@ func (a *Allocator) canShareShort(set *nodeSet) bool {
 	return ok
 }
 
-// scoreSet is what is known of a set before its cores are looked at.
+// scoreSet is the score of a set as far as it is known without its cores.
 func (a *Allocator) scoreSet(set *nodeSet, sum *nodeSum, v violation) Score {
 	score := Score{ViolatedNodes: v.nodes, ViolatedCPUs: v.cpus, Nodes: set.count, Distance: set.distance,
 		Sockets: set.socketCount, Strategy: sum.raw}
@@ -393,8 +392,7 @@ func (a *Allocator) takeInHand(set *nodeSet) {
 	}
 }
 
-// tryPlace works out L3s and cores of a set of nodes and keeps it if it is the
-// best so far.
+// tryPlace determines L3s and cores of a set of nodes and keeps it if it is the best so far.
 func (a *Allocator) tryPlace(set *nodeSet, score Score, even bool) {
 	a.s.nodes.even = even
 	a.takeInHand(set)
@@ -408,8 +406,7 @@ func (a *Allocator) tryPlace(set *nodeSet, score Score, even bool) {
 	a.place(score)
 }
 
-// place completes the score of the nodes in hand and keeps them if they are the
-// best.
+// place completes the score of the current nodes and keeps them if they are the best.
 func (a *Allocator) place(score Score) {
 	s := &a.s.nodes
 	if !a.placeCores(&score) {
@@ -428,7 +425,7 @@ func (s *nodeSearch) beatsBest(score *Score) bool {
 	return c < 0 || c == 0 && s.set < s.best.set
 }
 
-// keep takes the nodes in hand and the open L3s for the best place.
+// keep stores the current nodes and the open L3s as the best place.
 func (a *Allocator) keep(score *Score) {
 	s := &a.s.nodes
 	s.bestSet = true
@@ -439,8 +436,8 @@ func (a *Allocator) keep(score *Score) {
 	copy(s.best.l3, a.s.l3.open)
 }
 
-// placeCores chooses L3s and cores on the nodes in hand: all nodes together, or
-// one by one where their shares are settled.
+// placeCores chooses L3s and cores on the current nodes: on all of them together, or one by one if
+// their shares are settled.
 func (a *Allocator) placeCores(score *Score) bool {
 	s := &a.s.nodes
 	clear(a.s.l3.open)
@@ -455,8 +452,8 @@ func (a *Allocator) placeCores(score *Score) bool {
 	return true
 }
 
-// settleClean puts every clean CPU of the nodes in hand into the result: only
-// so is the number of violating ones the least.
+// settleClean puts every clean CPU of the current nodes into the result: only then is the number of
+// violating CPUs the lowest.
 func (a *Allocator) settleClean() {
 	s := &a.s
 	n := len(s.usable)
@@ -474,7 +471,7 @@ func (a *Allocator) settleClean() {
 	a.sum()
 }
 
-// takeBack undoes a settlement, but for the sums.
+// takeBack undoes a settlement, except in the sums.
 func (a *Allocator) takeBack() {
 	s := &a.s
 	if !s.nodes.settled.done {
@@ -496,8 +493,8 @@ func (a *Allocator) unsettle() {
 	}
 }
 
-// refuseNodes words the refusal of a request that the machine can hold, but not
-// on as few nodes or sockets as demanded.
+// refuseNodes makes the refusal of a request that the machine can hold, but not on as few nodes or
+// sockets as demanded.
 func (a *Allocator) refuseNodes(r *Request) *Error {
 	if r.Alignment == AlignRestricted && r.BySocket {
 		return refuse(TopologyAffinityError,
@@ -520,8 +517,8 @@ func (a *Allocator) refuseNodes(r *Request) *Error {
 			"nodes can give no more than %d", a.q.asked, a.q.limit.nodes, most)
 }
 
-// mostOn is the most CPUs that the given number of nodes offers, those included on which
-// the request has CPUs already.
+// mostOn is the largest number of CPUs that the given number of nodes offers, including nodes on
+// which the request has CPUs already.
 func (a *Allocator) mostOn(count int) int {
 	a.orderNodes()
 	total := int32(0)

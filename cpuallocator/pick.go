@@ -28,7 +28,7 @@ func newPicker(m *machine) picker {
 	return p
 }
 
-// materialize turns the best place into CPUs to take of each core.
+// materialize turns the best place into CPUs to take from each core.
 func (a *Allocator) materialize() {
 	s := &a.s.nodes
 	last := slices.Equal(s.in, s.best.in) && slices.Equal(s.socket, s.best.socket)
@@ -50,7 +50,7 @@ func (a *Allocator) materialize() {
 	}
 }
 
-// pickCores takes n CPUs on the nodes in hand (or on one), from the L3s chosen.
+// pickCores takes n CPUs on the current nodes (or on one), from the chosen L3s.
 func (a *Allocator) pickCores(node, n int) {
 	s := &a.s
 	copy(s.l3.open, s.nodes.best.l3)
@@ -72,8 +72,8 @@ func (a *Allocator) pickCores(node, n int) {
 	a.pickKind(efficiency, 1)
 }
 
-// openGroups finds the groups of cores on the nodes in hand (or on one) and in the open
-// L3s, and adds up what they offer.
+// openGroups finds the groups of cores on the current nodes (or on one) and in the open L3s, and
+// adds up what they offer.
 func (a *Allocator) openGroups() {
 	s, kinds, node := &a.s, a.m.kinds, a.s.l3.node
 	clear(s.pick.tally)
@@ -102,7 +102,7 @@ func (a *Allocator) listPool(kind int) {
 		if !s.pick.open[c.group] || int(c.kind) != kind {
 			continue
 		}
-		pool[n] = i // and stays if it counts
+		pool[n] = i // overwritten unless it counts
 		if s.usable[i] > 0 && !(a.q.cleanOnly && s.bad[i]) {
 			n++
 		}
@@ -131,8 +131,8 @@ func (a *Allocator) pickKind(n, kind int) {
 	}
 }
 
-// pickPairs carries out a plan on the lowest cores of each sort. The whole core
-// of which only one thread is needed is the one that so leaves the highest CPU.
+// pickPairs carries out a plan on the lowest cores of each sort. If only one thread of a whole core
+// is needed, it is the core whose other thread is the highest.
 func (a *Allocator) pickPairs(p *pairPlan) {
 	s := &a.s
 	var left sorts
@@ -158,8 +158,8 @@ func (a *Allocator) pickPairs(p *pairPlan) {
 	}
 }
 
-// pickSpread takes one thread of each core, those first of which no CPU is
-// taken, and then seconds, which complete cores of which no CPU was taken.
+// pickSpread takes one thread of each core, first of cores of which no CPU is taken, and then
+// second threads, which complete cores of which no CPU was taken.
 func (a *Allocator) pickSpread(n int) {
 	s := &a.s
 	for _, sort := range [...]int{sortLone, sortWhole, sortBeside, sortOwner} {
@@ -178,7 +178,7 @@ func (a *Allocator) pickSpread(n int) {
 		if n == 0 {
 			return
 		}
-		// The CPUs next in turn, so that the lowest are taken whatever cores they are of.
+		// The next CPUs in ascending order, so that the lowest are taken whatever their cores.
 		s.turn = cpuset.Set{}
 		for _, c := range s.pick.pool {
 			if s.roomOf(int(c)) > 0 && (int(s.sort[c]) == sortOwn) == own {
@@ -192,7 +192,7 @@ func (a *Allocator) pickSpread(n int) {
 	}
 }
 
-// nextOf is the CPU that one more of a core would be.
+// nextOf is the CPU that the result would take next from a core.
 func (a *Allocator) nextOf(core int) int {
 	skip := a.s.take[core]
 	for _, cpu := range a.m.cores[core].cpus {
@@ -206,7 +206,7 @@ func (a *Allocator) nextOf(core int) int {
 	return -1
 }
 
-// roomOf says how many CPUs more of a core the result could have.
+// roomOf is how many more CPUs of a core the result could have.
 func (s *scratch) roomOf(core int) int16 {
 	settled := s.had[core] - s.keep[core] // part of take
 	return s.usable[core] - (s.take[core] - settled)
@@ -235,7 +235,7 @@ func (a *Allocator) result(r *Request) Result {
 	return out
 }
 
-// withhold keeps the siblings of an isolated CPU free.
+// withhold adds the siblings of an isolated CPU to the withheld ones.
 func withhold(out *Result, siblings []int16) {
 	for _, cpu := range siblings {
 		if !out.CPUs.Has(int(cpu)) {

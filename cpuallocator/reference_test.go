@@ -31,7 +31,7 @@ type refCPU struct{ id, core, l3, node, socket, efficiency int }
 
 type refCore struct {
 	all     cpuset.Set // online threads
-	beside  bool       // somebody else has a CPU of it
+	beside  bool       // another owner has a CPU of it
 	owner   bool       // a PCPULevel owner has
 	avoided bool       // an owner has whom the request's exclusive policy avoids
 }
@@ -343,7 +343,7 @@ func (ref *reference) scoreCores(sc *Score, s cpuset.Set) {
 			continue
 		}
 		kept := core.all.Intersects(&ref.r.Keep)
-		isolated := ref.r.SMT == SMTIsolate // the siblings are withheld: nobody else has them
+		isolated := ref.r.SMT == SMTIsolate // the siblings are withheld: no other owner has them
 		switch {
 		case isolated:
 		case core.owner:

@@ -6,7 +6,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// BindPolicy says how a request lies on cores.
+// BindPolicy defines how a request lies on cores.
 type BindPolicy uint8
 
 const (
@@ -14,7 +14,7 @@ const (
 	SpreadByPCPUs                   // most distinct cores
 )
 
-// SMT says what a request demands of its cores' other threads.
+// SMT defines what a request demands of the other threads of its cores.
 type SMT uint8
 
 const (
@@ -24,8 +24,8 @@ const (
 	SMTRoundUp     // whole cores, the surplus usable
 )
 
-// ExclusivePolicy says whose cores or NUMA nodes a request avoids: those of
-// owners with the same policy.
+// ExclusivePolicy defines whose cores or NUMA nodes a request avoids: those of owners with the same
+// policy.
 type ExclusivePolicy uint8
 
 const (
@@ -34,7 +34,7 @@ const (
 	NUMANodeLevel
 )
 
-// NUMAStrategy says which NUMA node is taken among those that fit equally well.
+// NUMAStrategy defines which NUMA node is taken among those that fit equally well.
 type NUMAStrategy uint8
 
 const (
@@ -43,7 +43,7 @@ const (
 	DistributeEvenly                     // equal shares over the fewest nodes that can hold it evenly
 )
 
-// Alignment says how much NUMA alignment is demanded.
+// Alignment defines how much NUMA alignment is demanded.
 type Alignment uint8
 
 const (
@@ -53,19 +53,19 @@ const (
 	AlignSingleNode           // one node
 )
 
-// Request is one question to the allocator.
+// Request is a request to the allocator.
 type Request struct {
 	CPUs              int
 	Bind              BindPolicy
 	BindRequired      bool // Bind is a demand, not a preference
 	SMT               SMT
 	Exclusive         ExclusivePolicy
-	ExclusiveRequired bool // ExclusivityError rather than a fallback
+	ExclusiveRequired bool // ExclusivityError instead of a fallback
 	Strategy          NUMAStrategy
 	Alignment         Alignment
-	BySocket          bool // AlignRestricted: or no more sockets than an empty machine would need, rather
-	// Keep must be in the result: the present CPUs of an owner that grows. They
-	// need not be in the free set.
+	BySocket          bool // AlignRestricted: allow more nodes on as few sockets as an empty machine needs
+	// Keep must be in the result: the current CPUs of an owner that grows. They need not be in the
+	// free set.
 	Keep cpuset.Set
 	// Nodes restricts the result to these NUMA node IDs; empty means all.
 	Nodes cpuset.Set
@@ -77,13 +77,13 @@ type Held struct {
 	Exclusive ExclusivePolicy
 }
 
-// Result is what a request got.
+// Result holds the CPUs of a request.
 type Result struct {
-	CPUs     cpuset.Set // what the owner may run on; more than asked under SMTRoundUp
+	CPUs     cpuset.Set // what the owner may run on; more than requested under SMTRoundUp
 	Withheld cpuset.Set // siblings kept idle under SMTIsolate
 }
 
-// Code names why a request was refused; the words are part of the CLI contract.
+// Code is the machine-readable reason of a refusal; the values are part of the CLI contract.
 type Code string
 
 const (

@@ -2,22 +2,22 @@ package cpuallocator
 
 import "cmp"
 
-// Score is how good a selection of CPUs is: field by field in this order,
-// smaller is better. The search compares candidates with it, and so does the
-// naive reference of the tests, which counts every field anew from the CPUs.
+// Score rates a selection of CPUs: field by field in this order, smaller is better. The search
+// compares candidates with it, and so does the naive reference of the tests, which computes every
+// field from the CPUs.
 //
 // Fields count what the selection does, Keep included. Ties are broken by the
 // lowest numbers: of NUMA nodes, then L3s, then cores, then CPUs, each ordered
 // by its lowest online CPU.
 type Score struct {
-	// Units of other owners that the request's exclusive policy names and the
-	// selection uses all the same.
+	// Units of other owners that the request's exclusive policy should avoid and the selection uses
+	// anyway.
 	ViolatedNodes int32 // NUMANodeLevel: nodes of other NUMANodeLevel owners
 	// New CPUs on cores of PCPULevel owners; NUMANodeLevel: on cores of either
 	// kind of owner, and only if ViolatedNodes > 0.
 	ViolatedCPUs int32
 
-	Uneven   int32 // DistributeEvenly: 1 where the shares of the nodes are not equal
+	Uneven   int32 // DistributeEvenly: 1 if the shares of the nodes are not equal
 	Beyond   int32 // with Request.BySocket: 1 on more sockets than an empty machine would need
 	Nodes    int32 // NUMA nodes used
 	Distance int32 // sum over the ordered pairs of nodes used
@@ -30,15 +30,14 @@ type Score struct {
 	L3s  int32 // L3 domains used
 
 	BesideOwner int32 // CPUs on cores of PCPULevel owners, whatever the request's own policy
-	Beside      int32 // CPUs on cores of which another has a CPU
+	Beside      int32 // CPUs on cores of which another owner has a CPU
 
-	// MostAllocated: free CPUs on the nodes used; LeastAllocated, and
-	// DistributeEvenly where shares are not equal: the same, negative; equal
-	// shares: what they leave unbalanced.
+	// MostAllocated: free CPUs on the nodes used; LeastAllocated, and DistributeEvenly with unequal
+	// shares: the same, negative; equal shares: the imbalance that they leave.
 	Strategy int32
 
 	Broken   int32 // wholly free cores of which only a part is taken
-	Leftover int32 // free CPUs that stay behind in the L3s used
+	Leftover int32 // free CPUs that are left in the L3s used
 }
 
 // Compare orders scores, the better one first.
@@ -58,8 +57,7 @@ func (s *Score) Compare(o *Score) int {
 	)
 }
 
-// compareNodes compares what the choice of NUMA nodes settles before any core
-// is looked at.
+// compareNodes compares the fields that the choice of NUMA nodes determines.
 func (s *Score) compareNodes(o *Score) int {
 	return cmp.Or(
 		cmp.Compare(s.ViolatedNodes, o.ViolatedNodes),
@@ -83,8 +81,8 @@ func (s *Score) compareDomains(o *Score) int {
 	return cmp.Compare(s.L3s, o.L3s)
 }
 
-// form is how CPUs lie on the cores of some L3s: the fields of Score that the
-// cores settle, in its order.
+// form is how CPUs lie on the cores of some L3s: the fields of Score that the cores determine, in
+// its order.
 type form struct {
 	bind, kind, besideOwner, beside, broken int32
 }
@@ -102,7 +100,7 @@ func (f *form) compare(o *form) int {
 	return cmp.Compare(f.broken, o.broken)
 }
 
-// compareBind compares what goes before the number of L3s.
+// compareBind compares the fields before the number of L3s.
 func (f *form) compareBind(o *form) int {
 	if f.bind != o.bind {
 		return cmp.Compare(f.bind, o.bind)

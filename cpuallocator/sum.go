@@ -1,7 +1,7 @@
 package cpuallocator
 
-// sorts counts cores that offer CPUs, by what taking them costs. So whole
-// groups of cores are added a few numbers at a time.
+// sorts counts cores that offer CPUs, by the cost of taking them. So whole groups of cores are
+// added as a few numbers.
 type sorts [numSorts]int32
 
 const (
@@ -23,12 +23,12 @@ func (t *sorts) add(o *sorts) {
 	t[5] += o[5]
 }
 
-// newCores is how many of the cores the result is not on yet.
+// newCores is how many of the cores are new to the result.
 func (t *sorts) newCores() int {
 	return int(t[sortLone] + t[sortWhole] + t[sortBeside] + t[sortOwner])
 }
 
-// besideOwner says whether a PCPULevel owner has a CPU of the core.
+// besideOwner reports whether a PCPULevel owner has a CPU of the core.
 func (s *scratch) besideOwner(core int) bool { return s.beside[core] && s.foreign[core] }
 
 func (a *Allocator) sortOf(core int) int {
@@ -46,9 +46,9 @@ func (a *Allocator) sortOf(core int) int {
 	return int(a.m.cores[core].sort)
 }
 
-// baseSum is what the CPUs that the result has anyway count for.
+// baseSum is the cost of the CPUs that the result has anyway.
 type baseSum struct {
-	form            form // its kind is not set: that depends on the others too
+	form            form // its kind is not set: that depends on the other CPUs, too
 	had, efficiency int32
 }
 
@@ -58,8 +58,8 @@ func (b *baseSum) add(o *baseSum) {
 	b.efficiency += o.efficiency
 }
 
-// sum adds up groups and nodes. It has no branch that depends on which CPUs are free: on a
-// machine in use none can be foreseen.
+// sum adds up groups and nodes. It has no branch that depends on which CPUs are free: on a machine
+// in use such branches cannot be predicted.
 func (a *Allocator) sum() {
 	s, m := &a.s, a.m
 	clear(s.tally)
@@ -105,7 +105,7 @@ func (a *Allocator) sum() {
 	a.sumGroups()
 }
 
-// onlyClean takes the cores of owners to be avoided out of the sums.
+// onlyClean removes the cores of owners to be avoided from the sums.
 func (a *Allocator) onlyClean() {
 	s, m := &a.s, a.m
 	for i, bad := range s.bad {
@@ -125,7 +125,7 @@ func (a *Allocator) onlyClean() {
 	a.sumGroups()
 }
 
-// sumGroups adds up the groups of each node, and what the result has anyway.
+// sumGroups adds up the groups of each node, and the CPUs that the result has anyway.
 func (a *Allocator) sumGroups() {
 	s, kinds := &a.s, a.m.kinds
 	s.base = baseSum{}
@@ -148,7 +148,7 @@ func (a *Allocator) sumGroups() {
 	}
 }
 
-// sumHad adds what a core counts for that the result has CPUs of anyway.
+// sumHad adds the cost of a core of which the result has CPUs anyway.
 func (a *Allocator) sumHad(core int, g *groupSum) {
 	s, c := &a.s, &a.m.cores[core]
 	had := int32(s.had[core])
@@ -174,9 +174,9 @@ func (a *Allocator) sumHad(core int, g *groupSum) {
 	}
 }
 
-// groupKey is equal for groups that the search may take for one another. (If
-// two unequal groups ever met in a key, the search would pass over one of
-// them; the result would be valid and still a function of the request.)
+// groupKey is equal for groups that are interchangeable in the search. (If two unequal groups ever
+// had the same key, the search would skip one of them; the result would still be valid and a
+// function of the request.)
 func (a *Allocator) groupKey(id int16) uint64 {
 	s, kinds, g := &a.s, a.m.kinds, int(id)
 	key := mix(s.group[g].cores, uint64(s.l3raw[a.m.groups[g].l3])+1)
@@ -191,8 +191,8 @@ func (a *Allocator) groupKey(id int16) uint64 {
 	return key
 }
 
-// coreKey is what tells cores apart that have more than two threads: how many of
-// them can be taken counts as well.
+// coreKey distinguishes cores with more than two threads: the number of threads that can be taken
+// counts as well.
 func (a *Allocator) coreKey(core, sort int) uint64 {
 	s, c := &a.s, &a.m.cores[core]
 	return mix(uint64(c.kind)+1, uint64(s.raw[core])<<32|uint64(s.usable[core])<<16|uint64(c.on)<<8|uint64(sort))

@@ -101,8 +101,8 @@ func (a *Allocator) formOfThreads(want int) (best form, efficiency int, ok bool)
 	return best, efficiency, ok
 }
 
-// priceAll prices every number of threads up to n of the listed cores; on a
-// machine of one kind n alone.
+// priceAll prices every number of threads up to n of the listed cores; on a machine of one kind
+// only n.
 func (a *Allocator) priceAll(n int, prices []price) {
 	if a.m.kinds == 1 {
 		prices[n] = a.solvePool(n)
@@ -117,11 +117,11 @@ func (a *Allocator) priceAll(n int, prices []price) {
 	}
 }
 
-// tabled says whether n threads of the listed cores are few enough for a table.
+// tabled reports whether n threads of the listed cores are few enough for a table.
 func (a *Allocator) tabled(n int) bool { return (len(a.s.pick.pool)+1)*(n+1) <= maxTable }
 
-// solvePool prices the best n threads of the listed cores and leaves in
-// pick.choice how many of each core that takes.
+// solvePool prices the best n threads of the listed cores and stores in pick.choice how many of
+// each core they are.
 func (a *Allocator) solvePool(n int) price {
 	p := &a.s.pick
 	if !a.tabled(n) {
@@ -180,10 +180,9 @@ func (a *Allocator) fewestOf(core int) int16 {
 	return 1
 }
 
-// solveGreedily completes own cores, takes whole ones from the largest down,
-// then a part of a whole one, then parts of cores that are in use. A request
-// that is spread takes one thread after the other, always of a core with the
-// fewest.
+// solveGreedily completes own cores, takes whole ones from the largest down, then a part of a whole
+// one, then parts of cores that are in use. A spread request takes one thread after the other,
+// always of a core with the fewest.
 func (a *Allocator) solveGreedily(n int) price {
 	p := &a.s.pick
 	clear(p.choice[:len(p.pool)])

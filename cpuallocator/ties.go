@@ -2,31 +2,29 @@ package cpuallocator
 
 import "math"
 
-// maxTied is how many sets of nodes, equal as far as nodes and the bind policy
-// tell, a request looks at: more than any machine of a table has of one size.
+// maxTied is the number of sets of nodes, equal in nodes and bind policy, that a request visits:
+// more than any machine with a table has of one size.
 const maxTied = 256
 
-// shortEffort divided by the machine's cores, and minShort at least, is how many
-// sets of nodes are looked at where cores of owners are needed that are to be
-// avoided: all CPUs off such cores are taken first then, set by set.
+// shortEffort divided by the machine's cores, but at least minShort, is the number of sets of nodes
+// that are visited if cores of owners to be avoided are needed: then all CPUs off such cores are
+// taken first, set by set.
 const (
 	shortEffort = 1 << 10
 	minShort    = 3
 )
 
-// tie is a set of nodes that is as good as others as far as nodes and the bind
-// policy tell.
+// tie is a set of nodes that is as good as others in nodes and bind policy.
 type tie struct {
 	set   int32
 	key   uint64
-	score Score // as far as nodes tell
-	bound Score // what its score is not below
+	score Score // of the nodes
+	bound Score // a lower bound of its score
 }
 
-// searchTable goes through the machine's sets of nodes, best first, and stops
-// after the last set that is as few, near and on as few sockets as the first
-// that holds the request. With even only equal shares hold it. Of those sets it
-// looks at the L3s and cores where the bind policy can be followed best.
+// searchTable visits the machine's sets of nodes, best first, and stops after the last set that is
+// as few, near and on as few sockets as the first that holds the request. With even only equal
+// shares count. Of these sets it visits the L3s and cores of those that meet the bind policy best.
 func (a *Allocator) searchTable(even bool) bool {
 	s := &a.s.nodes
 	a.unsettle()
@@ -50,16 +48,15 @@ func (a *Allocator) searchTable(even bool) bool {
 	return s.bestSet
 }
 
-// listTied lists the sets of nodes that are the best as far as nodes and the
-// bind policy tell. Of sets that look the same only the first is listed: the
-// others would tie, and have the higher numbers.
+// listTied lists the sets of nodes that are the best in nodes and bind policy. Of sets with the
+// same key only the first is listed: the others would tie, and have higher numbers.
 func (a *Allocator) listTied(even bool) {
 	s := &a.s.nodes
 	s.tied = s.tied[:0]
 	a.keyNodes()
 	var first *nodeSet
 	most := a.q.limit.most(len(a.m.nodes))
-	size, base := int32(0), int32(0) // of the sets in hand, the share that each node has at least
+	size, base := int32(0), int32(0) // of the current sets: the minimum share of each node
 	for i := a.firstSet(); i < len(a.m.nodeSets); i++ {
 		set := &a.m.nodeSets[i]
 		if int(set.count) > most || first != nil && (set.count != first.count || set.distance != first.distance ||
@@ -90,7 +87,7 @@ func (a *Allocator) listTied(even bool) {
 			f := a.bestForm(set)
 			f.addTo(&t.bound)
 			if shared := even && set.count > 1; shared {
-				t.bound.Strategy = math.MinInt32 // not known before the shares are
+				t.bound.Strategy = math.MinInt32 // unknown before the shares are
 			} else if len(s.tied) > 0 {
 				c := f.compareBind(&form{bind: s.tied[0].bound.Bind, kind: s.tied[0].bound.Kind})
 				if c > 0 {
@@ -107,11 +104,10 @@ func (a *Allocator) listTied(even bool) {
 	}
 }
 
-// bounded says whether the score of a set of nodes has a better bound than what
-// nodes tell.
+// bounded reports whether the score of a set of nodes has a better bound than that of its nodes.
 func (a *Allocator) bounded() bool { return a.m.threads <= 2 && a.m.nested() && !a.short() }
 
-// keyNodes works out what tells nodes apart.
+// keyNodes computes the keys by which nodes are distinguished.
 func (a *Allocator) keyNodes() {
 	for i := range a.s.node {
 		n := &a.s.node[i]
@@ -124,7 +120,7 @@ func (a *Allocator) keyNodes() {
 	}
 }
 
-// keyOf is equal for sets of nodes that look the same.
+// keyOf is equal for interchangeable sets of nodes.
 func (a *Allocator) keyOf(set *nodeSet) uint64 {
 	key := uint64(1)
 	for _, i := range set.nodes {
@@ -160,8 +156,7 @@ func (a *Allocator) boundTied() (first int) {
 	return first
 }
 
-// sortCaps sorts the L3s of each node by how much they have of what the fewest
-// must make up.
+// sortCaps sorts the L3s of each node by how much they can provide of what the fewest must provide.
 func (a *Allocator) sortCaps() {
 	c := &a.s.nodes.caps
 	c.have, c.own, c.l3s = 0, 0, 0
@@ -184,8 +179,7 @@ func (a *Allocator) sortCaps() {
 	}
 }
 
-// fewestOn is how many L3s of a set of nodes are needed at least to have so good
-// a bind.
+// fewestOn is the minimum number of L3s of a set of nodes for a bind this good.
 func (a *Allocator) fewestOn(set *nodeSet, bind int32) int32 {
 	c := &a.s.nodes.caps
 	need := a.needOf(a.q.want-c.have, int(bind-a.s.base.form.bind), c.own)
@@ -210,8 +204,7 @@ func (a *Allocator) fewestOn(set *nodeSet, bind int32) int32 {
 	return int32(count)
 }
 
-// tryTie works out L3s and cores of a set of nodes and keeps it if it is the
-// best so far.
+// tryTie determines L3s and cores of a set of nodes and keeps it if it is the best so far.
 func (a *Allocator) tryTie(t *tie, even bool) {
 	set := &a.m.nodeSets[t.set]
 	if !a.m.oneSocket {
@@ -236,8 +229,8 @@ func (a *Allocator) bestForm(set *nodeSet) form {
 	return f
 }
 
-// l3Caps is what each L3 has of what the fewest L3s must make up, of machines
-// whose L3s lie in one node each.
+// l3Caps is how much each L3 can provide of what the fewest L3s must provide, on machines where
+// each L3 lies in one node.
 type l3Caps struct {
 	sorted []int32 // by node, the largest first
 	at     []int16 // by node: how many of them are counted

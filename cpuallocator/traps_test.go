@@ -16,7 +16,7 @@ var (
 )
 
 // TestTraps are inputs on which allocators in wide use go wrong, and what is
-// right. Each names the defect and who has it.
+// right. Each names the defect and which allocator has it.
 func TestTraps(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -230,8 +230,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// play gives requests one after the other and checks that nobody's CPUs, or what
-// is withheld for him, are given again.
+// play makes requests one after the other and checks that no owner's CPUs, or what
+// is withheld for it, are given again.
 func play(t *testing.T, m *topology.Topology, free cpuset.Set, requests ...Request) []Result {
 	t.Helper()
 	a := New(m)
