@@ -8,7 +8,7 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// ReadFile reads a file of at most so many bytes: it may be of anything.
+// ReadFile reads a file of at most this many bytes, since its origin is unknown.
 func ReadFile(name string, most int64) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -22,5 +22,5 @@ func ReadFile(name string, most int64) ([]byte, error) {
 	return text, err
 }
 
-// WriteFile replaces a file as a whole.
+// WriteFile replaces a file atomically.
 func WriteFile(name string, text []byte) error { return renameio.WriteFile(name, text, 0o600) }

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Forget removes the file: what it told is undone.
+// Forget removes the file, once everything in it has been undone.
 func (s *Store) Forget() error {
 	if err := os.Remove(filepath.Join(s.Dir, fileName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("forget state: %w", err)

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock is held by the one daemon of a state directory. The kernel releases it
-// when its holder dies, however it dies. The directory itself is locked as well as
-// the file in it: a file system that became read-only may have no file.
+// Lock is held by the one daemon of a state directory. The kernel releases it when its holder dies,
+// however it dies. The directory itself is locked as well as the file in it: on a file system that
+// has become read-only there may be no file.
 type Lock struct{ dir, f *os.File }
 
-// BusyError says that another daemon holds the lock.
+// BusyError means that another daemon holds the lock.
 type BusyError struct {
 	Dir    string
-	Holder string // "pid 12 on host-a", or that it is unknown
+	Holder string // "pid 12 on host-a", or "unknown"
 }
 
 func (e *BusyError) Error() string {
@@ -29,8 +29,7 @@ func (e *BusyError) Error() string {
 			"another state.dir and nri.name", e.Dir, e.Holder)
 }
 
-// TakeLock makes the directory if need be and takes its lock, at once or not at
-// all.
+// TakeLock creates the directory if necessary and takes its lock, without waiting.
 func TakeLock(dir string) (*Lock, error) {
 	if err := Prepare(dir); err != nil {
 		return nil, err
@@ -64,7 +63,7 @@ func TakeLock(dir string) (*Lock, error) {
 	return l, nil
 }
 
-// openLock opens the file; nil where there is none and none can be made.
+// openLock opens the file; nil if there is none and it cannot be created.
 func openLock(name string) (*os.File, error) {
 	const flags = unix.O_NOFOLLOW | unix.O_NONBLOCK
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|flags, 0o600)
@@ -77,8 +76,8 @@ func openLock(name string) (*os.File, error) {
 	return f, err
 }
 
-// sign writes down which process holds the lock. It is for people: a full disk does not
-// keep the daemon from pinning.
+// sign records which process holds the lock. That is for people: a full disk does not keep the
+// daemon from pinning.
 func (l *Lock) sign() {
 	if l.f == nil {
 		return
@@ -92,7 +91,7 @@ func (l *Lock) sign() {
 	}
 }
 
-// holder is what the other daemon wrote about itself.
+// holder is what the other daemon recorded about itself.
 func holder(f *os.File) string {
 	const most = 300
 	if f == nil {
@@ -108,8 +107,8 @@ func holder(f *os.File) string {
 	return line
 }
 
-// Release gives the lock up. The file stays: removing it would let a third
-// daemon lock another file of the same name.
+// Release releases the lock. The file stays: removing it would let a third daemon lock another file
+// of the same name.
 func (l *Lock) Release() error {
 	if l.f == nil {
 		return l.dir.Close()

@@ -13,26 +13,25 @@ import (
 )
 
 // Owner is an owner of CPUs of a kind that came after format 1. This version knows the kind
-// container. Of others it keeps each entry as it is, gives its CPUs to no pod, and saves it
-// again.
+// container. An entry of another kind is kept unchanged: its CPUs are given to no pod, and it is
+// saved again.
 //
-// What every version may rely on: kind and uid are not empty, cpus are all CPUs that no
-// other pod may run on, and the pod has no entry in Snapshot.Pods. A pod may have several
-// entries.
+// Every version may rely on this: kind and uid are not empty, cpus are all CPUs that no other pod
+// may run on, and the pod has no entry in Snapshot.Pods. A pod may have several entries.
 type Owner struct {
 	Kind string     `json:"kind"`
 	UID  string     `json:"uid"` // the pod's
 	CPUs cpuset.Set `json:"cpus"`
-	// Entry is all of it, with what other versions wrote; nil: the fields above are all.
+	// Entry is the whole entry, including fields of other versions; nil: the fields above are all.
 	Entry json.RawMessage `json:"-"`
 }
 
-// kindContainer is one container of a pod. A pod has no other kinds beside it, or the entries
-// mean something that this version does not know.
+// kindContainer is one container of a pod. A pod with this kind has no entries of other kinds, or
+// the entries have a meaning that this version does not know.
 const kindContainer = "container"
 
-// containerOwner is the entry of a container; its CPUs are those that it owns and those that
-// are kept idle for it. What it has of its pod is the same in all entries of that pod.
+// containerOwner is the entry of a container; its CPUs are those that it owns and those kept idle
+// for it. The fields about its pod are the same in all entries of that pod.
 type containerOwner struct {
 	Kind      string      `json:"kind"`
 	UID       string      `json:"uid"`
@@ -72,12 +71,12 @@ func containersOf(p *policy.Pod) []Owner {
 	return owners
 }
 
-// ownsContainers says that some container of a pod owns CPUs.
+// ownsContainers reports whether some container of a pod owns CPUs.
 func ownsContainers(r *policy.Recovered) bool {
 	return slices.ContainsFunc(r.Owners, func(o policy.RecoveredContainer) bool { return o.CPUs != nil })
 }
 
-// placeOf is the place of a pod that has only entries of containers; false: it is a reservation.
+// placeOf is the place of a pod that has only container entries; false: it is a reservation.
 func placeOf(entries []Owner) (Pod, bool) {
 	var p Pod
 	for i := range entries {
@@ -126,7 +125,7 @@ func (o *Owner) check() error {
 	return nil
 }
 
-// ownersOf is what a reservation is saved as.
+// ownersOf are the entries as which a reservation is saved.
 func ownersOf(uid string, r *policy.Recovered) []Owner {
 	var owners []Owner
 	for _, entry := range r.Reservation.Entries {
@@ -135,14 +134,14 @@ func ownersOf(uid string, r *policy.Recovered) []Owner {
 			owners = append(owners, o)
 		}
 	}
-	if owners == nil { // no state file was its origin
+	if owners == nil { // it did not come from a state file
 		owners = []Owner{{Kind: r.Reservation.Kind, UID: uid, CPUs: orEmpty(r.CPUs)}}
 	}
 	return owners
 }
 
-// Places are the pods that must find their places again, by UID: those of Pods, and those
-// of Owners, whose places are their containers' or reservations.
+// Places are the pods whose places must be restored, by UID: those of Pods, and those of Owners,
+// which have containers or reservations.
 func (s *Snapshot) Places() map[string]Pod {
 	places := make(map[string]Pod, len(s.Pods)+len(s.Owners))
 	for _, p := range s.Pods {

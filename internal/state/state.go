@@ -1,14 +1,13 @@
-// Package state keeps what a restart of the daemon could not find out
-// otherwise: which pod owns which CPUs, and which caps have to be undone.
+// Package state keeps what the daemon could not find out otherwise after a restart: which pod owns
+// which CPUs, and which caps have to be undone.
 //
-// The file is a hint. Without it the kernel and the runtime are asked, so a file
-// that is missing, damaged, of another node or of a later format costs a
-// memory, never a start: Load puts it aside under another name, says why, and
-// returns an empty snapshot.
+// The file is a hint. Without it the kernel and the runtime are read, so a file that is missing,
+// damaged, of another node or of a later format loses information but never prevents a start: Load
+// renames it, says why, and returns an empty snapshot.
 //
-// Fields may be added within a format: older daemons ignore them, newer ones
-// do without. A change that an older daemon would misunderstand makes a new
-// format, and every format that was ever released stays readable
+// Fields may be added within a format: older daemons ignore them, newer ones do without. A change
+// that an older daemon would misunderstand requires a new format, and every format that was ever
+// released stays readable
 // (testdata/v*.json):
 //
 //   - 1 has pods and caps.
@@ -33,13 +32,13 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// The formats of files. Those of a greater one are put aside.
+// The known formats of files. Files of a later one are renamed.
 const (
 	formatPods   = 1
 	formatOwners = 2
 )
 
-// format is the lowest that can hold a snapshot.
+// format is the lowest one that can hold a snapshot.
 func (s *Snapshot) format() int {
 	if len(s.Owners) > 0 {
 		return formatOwners
@@ -47,21 +46,21 @@ func (s *Snapshot) format() int {
 	return formatPods
 }
 
-// maxBytes bounds what is read: 1,000 pods take a third of a megabyte.
+// maxBytes bounds the size that is read: 1,000 pods take a third of a megabyte.
 const maxBytes = 16 << 20
 
-// Snapshot is what is kept.
+// Snapshot is the content of the file.
 type Snapshot struct {
 	Revision uint64 `json:"revision"` // the policy's, for people who compare files
 	Pods     []Pod  `json:"pods"`
 	Caps     []Cap  `json:"caps"`
 	// Owners are owners of kinds that came after format 1.
 	Owners []Owner `json:"owners,omitempty"`
-	// Uptime is the machine's when this was saved; Store fills it in. 0: unknown.
+	// Uptime is the machine's uptime when this was saved; Store fills it in. 0: unknown.
 	Uptime time.Duration `json:"uptime,omitzero"`
 }
 
-// Pod is one pod that must find its place again.
+// Pod is one pod whose place must be restored.
 type Pod struct {
 	UID       string       `json:"uid"`
 	Sandbox   string       `json:"sandbox"`
@@ -73,30 +72,30 @@ type Pod struct {
 	Request   int          `json:"request,omitempty"` // CPUs asked for; 0: as many as CPUs has
 	// NUMA node ID of an LS pod's pool, policy.AnyNode for all of it
 	BoundNode *int `json:"boundNode,omitempty"`
-	// BoundNodes are the nodes where there are several. An older daemon does not know
-	// them and runs the pod in the whole pool.
+	// BoundNodes are the nodes if there are several. An older daemon does not know them and runs
+	// the pod in the whole pool.
 	BoundNodes *cpuset.Set `json:"boundNodes,omitempty"`
 	Degraded   string      `json:"degraded,omitempty"` // why it runs in the shared pool although it asked for more
 	Reasons    string      `json:"reasons,omitempty"`  // which policy of the node decided
-	// Demoted and Since tell of a pod that waits for CPUs, LostNodes of one that lost some. An
+	// Demoted and Since are set for a pod that waits for CPUs, LostNodes for one that lost some. An
 	// older daemon does not know them: it leaves the pod as it is.
 	Demoted   bool        `json:"demoted,omitempty"`
 	Since     time.Time   `json:"since,omitzero"`
 	LostNodes *cpuset.Set `json:"lostNodes,omitempty"`
-	Several   bool        `json:"several,omitempty"` // more than one container ran at a time
+	Several   bool        `json:"several,omitempty"` // more than one container ran at the same time
 	CreatedAt time.Time   `json:"createdAt"`
-	// Narrowed are the containers, "" for the pod itself, whose memory nodes are ours. An older
-	// daemon does not know them, and leaves memory as it is.
+	// Narrowed lists the containers, "" for the pod itself, whose memory nodes were set by us. An
+	// older daemon does not know them, and leaves memory as it is.
 	Narrowed []string `json:"narrowed,omitempty"`
-	// Reservation and Containers are set by Places only: the file has them in Owners. Of a pod
-	// whose containers own CPUs, CPUs are those of all of them.
+	// Reservation and Containers are set by Places only: the file has them in Owners. For a pod
+	// whose containers own CPUs, CPUs is the union of them.
 	Reservation *policy.Reservation         `json:"-"`
 	Containers  []policy.RecoveredContainer `json:"-"`
 }
 
-// Cap is a hard cap that is or is about to be in force. It is saved before it
-// is written to the cgroup, so that a crash in between leaves nothing unknown. One
-// that is over stays as long as the cgroup or the runtime's store may still have it.
+// Cap is a hard cap that is in force, or is about to be. It is saved before it is written to the
+// cgroup, so that a crash in between leaves no unknown cap. A cap that has ended is kept as long as
+// the cgroup or the runtime's store may still have it.
 type Cap struct {
 	PodUID             string    `json:"podUID"`
 	Container          string    `json:"container"`
@@ -105,12 +104,12 @@ type Cap struct {
 	PreviousQuotaMilli *int64    `json:"previousQuotaMilli,omitempty"` // policy.NoLimit: none; nil: the policy's own
 	// RequestMilli is the request that came with PreviousQuotaMilli; 0: none, or an older daemon saved it.
 	RequestMilli int64 `json:"requestMilli,omitempty"`
-	// Left is how long it had still to run when it was saved; Store fills it in. It
-	// holds when the clock is set, which Until does not.
+	// Left is how long it still had to run when it was saved; Store fills it in. Unlike Until, it
+	// stays right when the clock is set.
 	Left time.Duration `json:"left,omitzero"`
 }
 
-// Of takes from a checkpoint of the machine what is worth keeping.
+// Of selects the part of a checkpoint of the machine that is kept.
 func Of(c policy.Synchronized, revision uint64) Snapshot {
 	s := Snapshot{Revision: revision, Pods: []Pod{}, Caps: []Cap{}}
 	for i, p := range c.Pods {
@@ -119,7 +118,7 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 			continue
 		}
 		if r.Reservation != nil {
-			// A pod may have several sandboxes, and then it comes several times.
+			// A pod may have several sandboxes, and is then listed several times.
 			if !slices.ContainsFunc(s.Owners, func(o Owner) bool { return o.UID == p.UID }) {
 				s.Owners = append(s.Owners, ownersOf(p.UID, r)...)
 			}
@@ -153,7 +152,7 @@ func Of(c policy.Synchronized, revision uint64) Snapshot {
 	return s
 }
 
-// Recovered is the pod's place in the words of the policy.
+// Recovered converts the pod to the policy's form.
 func (p *Pod) Recovered() *policy.Recovered {
 	if p.Containers != nil {
 		return &policy.Recovered{From: "state file", Several: p.Several, Owners: p.Containers}
@@ -179,7 +178,7 @@ func orNil(s cpuset.Set) *cpuset.Set {
 	return &s
 }
 
-// Policy is the cap in the words of the policy.
+// Policy converts the cap to the policy's form.
 func (c *Cap) Policy() policy.Cap {
 	return policy.Cap{
 		PodUID: c.PodUID, Container: c.Container, Milli: c.CapMilli, Until: c.Until, Limit: c.PreviousQuotaMilli,
@@ -201,7 +200,7 @@ func (e *envelope) sum() string {
 	h := sha256.New()
 	head := []string{fmt.Sprint(e.Version), e.BootID, e.Node, e.SavedAt.UTC().Format(time.RFC3339Nano)}
 	for _, s := range head {
-		// The lengths keep two different heads from having the same bytes.
+		// The lengths make sure that no two heads have the same bytes.
 		fmt.Fprintf(h, "%d:", len(s))
 		_, _ = io.WriteString(h, s)
 	}
@@ -209,7 +208,7 @@ func (e *envelope) sum() string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// encode writes the file's text: one line of JSON.
+// encode returns the file's text: one line of JSON.
 func encode(s Snapshot, node, bootID string, at time.Time) ([]byte, error) {
 	body, err := json.Marshal(s)
 	if err != nil {
@@ -224,7 +223,7 @@ func encode(s Snapshot, node, bootID string, at time.Time) ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// decode reads a file's text; the error says why it cannot be used.
+// decode parses a file's text; the error says why it cannot be used.
 func decode(text []byte) (envelope, Snapshot, error) {
 	var e envelope
 	var s Snapshot
@@ -251,7 +250,7 @@ func decode(text []byte) (envelope, Snapshot, error) {
 	return e, s, s.check()
 }
 
-// check refuses what a checksum does not: a file that was written by hand.
+// check refuses what a checksum does not detect: a file that was written by hand.
 func (s *Snapshot) check() error {
 	for _, p := range s.Pods {
 		if p.UID == "" {

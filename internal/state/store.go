@@ -24,26 +24,25 @@ const (
 	badTimeForm = "20060102T150405.000000000Z"
 )
 
-// Store is the state file of one node. Load and Save are not meant to be called
-// at the same time.
+// Store is the state file of one node. Load and Save must not be called concurrently.
 type Store struct {
 	Dir    string
 	Node   string // empty: unknown, not compared
 	BootID string // empty: unknown, not compared
 	Now    func() time.Time
 	Uptime func() time.Duration // of the machine; nil: unknown
-	// At is told how far each Save is, for tests that kill it there; may be nil.
+	// At is called at each stage of a Save, for tests that kill it there; may be nil.
 	At func(Stage)
 }
 
-// Stage is how far a Save is.
+// Stage is a stage of a Save.
 type Stage string
 
 const (
 	Begun   Stage = "begun"   // nothing is on disk
 	Written Stage = "written" // in a temporary file
 	Renamed Stage = "renamed" // in place
-	Synced  Stage = "synced"  // and that outlives a power failure
+	Synced  Stage = "synced"  // and it survives a power failure
 )
 
 func (s *Store) at(stage Stage) {
@@ -52,21 +51,20 @@ func (s *Store) at(stage Stage) {
 	}
 }
 
-// Loaded is what a start found.
+// Loaded is what a start has read.
 type Loaded struct {
 	Snapshot Snapshot
-	// Reason is why Snapshot is empty although there was a file; "" if it is used
-	// or there was none.
+	// Reason is why Snapshot is empty although there was a file; "" if the file is used or there
+	// was none.
 	Reason string
-	// Aside is where a bad file was put, "" for none.
+	// Aside is the new name of a bad file, "" for none.
 	Aside string
-	// Rebooted says that the file is of an earlier boot: the containers in it are
-	// gone and their caps with them.
+	// Rebooted means that the file is from an earlier boot: the containers in it are gone, and
+	// their caps with them.
 	Rebooted bool
 }
 
-// ReadBootID returns what tells this boot of the kernel from others, "" where
-// that cannot be read.
+// ReadBootID returns the ID of this boot of the kernel, "" if it cannot be read.
 func ReadBootID() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -75,7 +73,7 @@ func ReadBootID() string {
 	return strings.TrimSpace(string(text))
 }
 
-// Prepare makes the directory, for us alone.
+// Prepare creates the directory, accessible only to us.
 func Prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("state directory: %w", err)
@@ -99,19 +97,18 @@ func Prepare(dir string) error {
 	return nil
 }
 
-// ours are the files that the daemon keeps in its directory: this package's, and
-// what its other parts have to remember. Each has companions with longer names.
+// ours are the files that the daemon keeps in its directory: this package's and those of its other
+// parts. Each has companions with longer names.
 var ours = []string{fileName, LearnedFile, IncidentsFile, LendingFile}
 
-// Files of others in the state directory.
+// Files of other programs in the state directory.
 const (
 	LearnedFile   = "learned.json"
 	IncidentsFile = "incidents.db"
 	LendingFile   = "lending.json"
 )
 
-// onlyOurs keeps a mistyped path, such as /var/lib, from being closed to
-// every other user.
+// onlyOurs prevents a mistyped path, such as /var/lib, from being closed to every other user.
 func onlyOurs(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -128,7 +125,7 @@ func onlyOurs(dir string) error {
 	return nil
 }
 
-// Load reads the file. It always returns something to start with.
+// Load reads the file. It always returns a usable snapshot.
 func (s *Store) Load() Loaded {
 	s.dropUnfinished()
 	text, err := read(filepath.Join(s.Dir, fileName))
@@ -151,22 +148,22 @@ func (s *Store) Load() Loaded {
 	return Loaded{Snapshot: snapshot.Timed(s.Now(), s.uptime())}
 }
 
-// Stamped is the snapshot with what a later Timed needs: now is the clock's, up is how long
-// the machine has been up, 0 where that is unknown.
+// Stamped adds to the snapshot what a later Timed needs: now is the wall clock's time, up the
+// machine's uptime, 0 if unknown.
 func (s Snapshot) Stamped(now time.Time, up time.Duration) Snapshot {
 	s.Caps = slices.Clone(s.Caps)
 	for i := range s.Caps {
 		if c := &s.Caps[i]; !c.Until.IsZero() {
-			c.Left = cmp.Or(c.Until.Sub(now), -1) // 0 would say nothing
+			c.Left = cmp.Or(c.Until.Sub(now), -1) // 0 would mean unknown
 		}
 	}
 	s.Uptime = up
 	return s
 }
 
-// Timed is the snapshot with the ends of its caps by the clock as it is now. Their time
-// runs by the machine's uptime; where that is unknown a clock that was put back makes them
-// run once more at most.
+// Timed sets the deadlines of the snapshot's caps by the current clock. Their remaining time runs
+// by the machine's uptime; if that is unknown and the clock was set back, they run once more at
+// most.
 func (s Snapshot) Timed(now time.Time, up time.Duration) Snapshot {
 	passed := time.Duration(-1)
 	if up > 0 && s.Uptime > 0 {
@@ -176,7 +173,7 @@ func (s Snapshot) Timed(now time.Time, up time.Duration) Snapshot {
 	for i := range s.Caps {
 		c := &s.Caps[i]
 		if c.Left == 0 {
-			continue // it is over, or of a daemon that did not say
+			continue // it has ended, or the daemon did not record it
 		}
 		if latest := now.Add(c.Left); passed < 0 && c.Until.After(latest) {
 			c.Until = latest
@@ -197,7 +194,7 @@ func (s *Store) uptime() time.Duration {
 	return s.Uptime()
 }
 
-// Uptime is how long the machine has been up, asleep or not; it cannot be set.
+// Uptime is the machine's uptime, including suspend; it cannot be set.
 func Uptime() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -206,7 +203,7 @@ func Uptime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// read refuses links and everything that is no plain file.
+// read refuses links and everything that is not a regular file.
 func read(name string) ([]byte, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, unix.ELOOP) {
@@ -226,8 +223,8 @@ func read(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxBytes+1))
 }
 
-// putAside renames a bad file, so that people can look at it and the next
-// save does not destroy it.
+// putAside renames a bad file, so that people can look at it and the next save does not overwrite
+// it.
 func (s *Store) putAside(why error) Loaded {
 	l := Loaded{Reason: why.Error()}
 	aside := badPrefix + s.Now().UTC().Format(badTimeForm)
@@ -243,7 +240,7 @@ func (s *Store) putAside(why error) Loaded {
 func (s *Store) dropOldest() {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
-		return // nothing is lost but disk space
+		return // this only wastes disk space
 	}
 	var bad []string
 	for _, e := range entries {
@@ -251,17 +248,17 @@ func (s *Store) dropOldest() {
 			bad = append(bad, e.Name())
 		}
 	}
-	slices.Sort(bad) // by time, since the names end in it
+	slices.Sort(bad) // by time, since the names end with it
 	for _, name := range bad[:max(0, len(bad)-keptBad)] {
 		_ = os.RemoveAll(filepath.Join(s.Dir, name))
 	}
 }
 
-// dropUnfinished removes what a save left that was killed before its rename.
+// dropUnfinished removes the temporary file of a save that was killed before its rename.
 func (s *Store) dropUnfinished() {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
-		return // read will say the same
+		return // read will report the same
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), "."+fileName) {
@@ -270,8 +267,8 @@ func (s *Store) dropUnfinished() {
 	}
 }
 
-// Save replaces the file as a whole: after a crash at any moment there is
-// either the old one or the new one.
+// Save replaces the file atomically: after a crash at any time there is either the old file or the
+// new one.
 func (s *Store) Save(snapshot Snapshot) error {
 	text, err := encode(snapshot.Stamped(s.Now(), s.uptime()), s.Node, s.BootID, s.Now())
 	if err != nil {
@@ -299,7 +296,7 @@ func (s *Store) Save(snapshot Snapshot) error {
 	return nil
 }
 
-// syncDir makes the rename itself outlive a power failure.
+// syncDir makes the rename itself survive a power failure.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -121,7 +121,7 @@ func TestAReadOnlyFolder(t *testing.T) {
 	}
 }
 
-// A cap ends when its time has passed, whatever somebody sets the clock to.
+// A cap ends when its time has passed, whatever the clock is set to.
 func TestDeadlinesAndAClockThatJumps(t *testing.T) {
 	day := 24 * time.Hour
 	for _, c := range []struct {
