@@ -59,7 +59,7 @@ func (t *table) add(first string, cells ...string) {
 
 func (t *table) String() string { return strings.Join(t.rows, "\n") + "\n" }
 
-// node is what a cell plays on: the machine, its configuration, and who is there.
+// node is what a cell plays on: the machine, its configuration, and the pods on it.
 type node struct{ topology, node, config, before string }
 
 // pod is the pod of a cell.

@@ -6,7 +6,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Move is one move that compaction would make, and why.
+// Move is one move that compaction would make, with its reason.
 type Move struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
@@ -15,8 +15,8 @@ type Move struct {
 	Why       string `json:"why"`
 }
 
-// Plan lists the moves that compaction makes from here on while nothing else happens. It
-// plays them, so the node is another one afterwards.
+// Plan lists the moves that compaction makes from now on if nothing else happens. It executes them,
+// so it changes the node.
 func (p *Player) Plan() ([]Move, error) {
 	cfg := p.config.Policy()
 	cfg.NodeLabels = p.labels
@@ -25,7 +25,7 @@ func (p *Player) Plan() ([]Move, error) {
 	if _, err := p.feed(policy.Reconfigured{Config: cfg}); err != nil {
 		return nil, err
 	}
-	const most = 10_000 // no machine has as many owners
+	const most = 10_000 // no machine has this many owners
 	for range most {
 		rev, before := p.machine.Rev(), p.machine.Snapshot()
 		p.now = p.now.Add(policy.CompactEvery)
@@ -45,7 +45,7 @@ func (p *Player) Plan() ([]Move, error) {
 	return moves, nil
 }
 
-// moved is the owner whose CPUs differ between two moments.
+// moved is the owner whose CPUs differ between two snapshots.
 func moved(before, after *policy.Snapshot, why string) Move {
 	was := map[string]string{}
 	for _, o := range before.Owners {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPlan: the moves are told without the configuration's leave, and none where all lie well.
+// TestPlan: moves are listed even if the configuration forbids them, and none if all owners lie well.
 func TestPlan(t *testing.T) {
 	const text = `
 topology: {grid: {sockets: 2, coresPerL3: 3, threadsPerCore: 2}}

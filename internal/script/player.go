@@ -83,8 +83,8 @@ func StateOf(s *policy.Snapshot) ([]State, Pools) {
 		Exclusive: s.Exclusive.String()}
 }
 
-// Changed names the containers whose CPUs, memory nodes, quota or cap differ
-// between two states, those that are new included.
+// Changed names the containers whose CPUs, memory nodes, quota or cap differ between two states,
+// including new ones.
 func Changed(before, after []State) []string {
 	was := make(map[string]State, len(before))
 	for _, s := range before {
@@ -104,23 +104,23 @@ func Changed(before, after []State) []string {
 
 // Player plays a script on the state machine.
 type Player struct {
-	config     config.Config // of the daemon that runs
+	config     config.Config // of the running daemon
 	machine    *policy.Machine
 	topo       *topology.Topology
 	now        time.Time
 	step       int
 	labels     map[string]string
-	configured *policy.KubeletConfigured // what kubelet's configuration file says; nil: nothing
+	configured *policy.KubeletConfigured // kubelet's configuration file; nil: none
 	kubelet    *policy.KubeletState
 	pods       map[string]*created // by namespace/pod
 	attempt    int
 	record     *policy.Recorder
 }
 
-// Observe records everything that the machine is fed from now on.
+// Observe records every event from now on.
 func (p *Player) Observe(r *policy.Recorder) { p.record = r }
 
-// created is a pod that a script made and did not remove.
+// created is a pod that a script has created and not removed.
 type created struct {
 	spec       Create
 	sandbox    string
@@ -128,7 +128,7 @@ type created struct {
 	current    map[string]Container
 }
 
-// start is when every script begins: the same script gives the same output.
+// start is the time at which every script begins: the same script gives the same output.
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // NewPlayer makes an empty node on the machine t.
@@ -145,11 +145,11 @@ func NewPlayer(f *File, t *topology.Topology) (*Player, error) {
 	return &Player{config: f.Config, machine: m, topo: t, now: start, labels: labels, pods: map[string]*created{}}, nil
 }
 
-// Machine is the state machine that is played on.
+// Machine is the state machine that the script runs on.
 func (p *Player) Machine() *policy.Machine { return p.machine }
 
-// Play takes one step. A refusal is part of the line; an error means that the
-// script itself makes no sense.
+// Play executes one step. A refusal is part of the line; an error means that the script itself is
+// invalid.
 func (p *Player) Play(s Step) (Line, error) {
 	p.step++
 	p.now = p.now.Add(time.Second)
@@ -175,8 +175,8 @@ func (p *Player) Play(s Step) (Line, error) {
 	return line, nil
 }
 
-// settle ticks until nothing changes any more, as the daemon does every second: one pod that
-// waits is given CPUs at each.
+// settle ticks until nothing changes any more, as the daemon does every second: each tick gives
+// CPUs to at most one waiting pod.
 func (p *Player) settle() ([]string, error) {
 	var notices []string
 	for range len(p.pods) + 1 {
@@ -262,7 +262,7 @@ func unknown(format string, args ...any) error {
 	return &policy.Refusal{Code: policy.InvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// feed steps the machine and returns what it tells people.
+// feed steps the machine and returns its notices.
 func (p *Player) feed(events ...policy.Event) ([]string, error) {
 	var notices []string
 	for _, e := range events {
@@ -412,8 +412,8 @@ func (p *Player) resize(r Resize) ([]string, error) {
 	return notices, err
 }
 
-// restartDaemon is kill -9 and a new start: everything the daemon knew is gone
-// but for what the kernel and the state file hold.
+// restartDaemon is kill -9 and a new start: the daemon keeps only what is in the kernel and the
+// state file.
 func (p *Player) restartDaemon(r *Restart) ([]string, error) {
 	checkpoint := p.machine.Checkpoint()
 	if r.Config != nil {
@@ -456,7 +456,7 @@ func (p *Player) kubeletState(k KubeletState) ([]string, error) {
 	return p.feed(e)
 }
 
-// Event turns the state into the policy's event.
+// Event converts the state to the policy's event.
 func (k KubeletState) Event() (policy.KubeletState, error) {
 	e := policy.KubeletState{PolicyName: k.PolicyName, Entries: map[string]map[string]cpuset.Set{}}
 	var err error

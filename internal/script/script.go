@@ -1,7 +1,6 @@
-// Package script is the life of a node written down: a machine, its
-// configuration and what happens, step by step. `quietcore simulate` plays one
-// on the state machine, the end-to-end tests play the same file on a real
-// runtime, and a recorded run is one as well.
+// Package script describes a sequence of events on a node: a machine, its configuration, and steps.
+// `quietcore simulate` plays a script on the state machine, the end-to-end tests play the same file
+// on a real runtime, and a recording of a daemon is a script as well.
 package script
 
 import (
@@ -39,7 +38,7 @@ type Step struct {
 	RestartDaemon    *Restart           `json:"restartDaemon,omitempty"`
 	NodeLabels       map[string]*string `json:"nodeLabels,omitempty"`
 	KubeletState     *KubeletState      `json:"kubeletState,omitempty"`
-	KubeletConfig    *config.Kubelet    `json:"kubeletConfig,omitempty"` // what kubelet's own configuration file says
+	KubeletConfig    *config.Kubelet    `json:"kubeletConfig,omitempty"` // kubelet's own configuration file
 	Offline          *CPUs              `json:"offline,omitempty"`
 	Online           *CPUs              `json:"online,omitempty"`
 	Cap              *Cap               `json:"cap,omitempty"`
@@ -47,9 +46,9 @@ type Step struct {
 	Event            *policy.Record     `json:"event,omitempty"` // recorded by a daemon
 }
 
-// Restart kills the daemon and starts it anew.
+// Restart kills the daemon and starts it again.
 type Restart struct {
-	// Config is the new daemon's whole configuration; nil: the one before.
+	// Config is the new daemon's whole configuration; nil: unchanged.
 	Config *config.Config `json:"config,omitempty"`
 }
 
@@ -88,7 +87,7 @@ const (
 	Sidecar Kind = "sidecar"
 )
 
-// Container of a pod; 0 means that nothing is requested or limits it.
+// Container is a container of a pod; 0 means no request or no limit.
 type Container struct {
 	Name         string `json:"name"`
 	RequestMilli int64  `json:"requestMilli,omitempty"`
@@ -151,7 +150,7 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// ParseNode reads the part of a document that is a node: a script without steps.
+// ParseNode reads the node part of a document: a script without steps.
 func ParseNode(p strict.Part) (*File, error) {
 	f := &File{Config: config.Default()}
 	if err := p.Decode(f); err != nil {
@@ -166,7 +165,7 @@ func ParseNode(p strict.Part) (*File, error) {
 	return f, nil
 }
 
-// ParseStep reads the part of a document that is a step of such a node.
+// ParseStep reads a step of such a node from a document.
 func ParseStep(p strict.Part, node *config.NodeConfig) (Step, error) {
 	f := &File{Steps: make([]Step, 1)}
 	if err := p.Decode(&f.Steps[0]); err != nil {
@@ -179,7 +178,7 @@ func ParseStep(p strict.Part, node *config.NodeConfig) (Step, error) {
 	return f.Steps[0], nil
 }
 
-// complete fills in what was left out and checks what the types cannot.
+// complete fills in defaults and checks what the types cannot.
 func (f *File) complete() error {
 	if given := f.Config.Node; !reflect.DeepEqual(given, config.Default().Node) && !reflect.DeepEqual(given, f.Node) {
 		return fmt.Errorf("config.node differs from node; in a script the node stands at the top: move it there")
@@ -197,7 +196,7 @@ func (f *File) complete() error {
 	return nil
 }
 
-// resolveEntries puts UIDs where kubelet's state names pods as namespace/pod.
+// resolveEntries replaces namespace/pod in kubelet's state by UIDs.
 func (f *File) resolveEntries() {
 	uids := map[string]string{}
 	for _, s := range f.Steps {
@@ -224,7 +223,7 @@ func (f *File) resolveEntries() {
 	}
 }
 
-// Op names what a step does, as it is spelt in the script.
+// Op is the name of the step, as it is spelt in the script.
 func (s *Step) Op() string {
 	ops := s.ops()
 	if len(ops) != 1 {
@@ -254,7 +253,7 @@ func (s *Step) ops() []string {
 	return ops
 }
 
-// complete fills in what was left out and checks what the types cannot.
+// complete fills in defaults and checks what the types cannot.
 func (s *Step) complete(node *config.NodeConfig) error {
 	ops := s.ops()
 	if len(ops) != 1 {
@@ -288,7 +287,7 @@ func (s *Step) complete(node *config.NodeConfig) error {
 	return nil
 }
 
-// complete puts the node into the new configuration: it stays the same.
+// complete copies the node into the new configuration: it stays the same.
 func (r *Restart) complete(node *config.NodeConfig) error {
 	if r.Config == nil {
 		return nil
@@ -390,12 +389,12 @@ func (c *Create) complete() error {
 	return nil
 }
 
-// UIDOf is the UID of a pod that names none: the UUIDv5 of namespace/pod.
+// UIDOf is the UID of a pod without one: the UUIDv5 of namespace/pod.
 func UIDOf(namespace, pod string) string {
 	return uuid.NewSHA1(uuid.NameSpaceDNS, []byte(namespace+"/"+pod)).String()
 }
 
-// QoSOf derives Kubernetes' class from CPU alone, as if memory were set alike.
+// QoSOf derives the Kubernetes QoS class from CPU alone, as if memory were set alike.
 func QoSOf(containers []Container) policy.QoS {
 	guaranteed, any := true, false
 	for _, c := range containers {
@@ -460,7 +459,7 @@ func StartOrder(containers []Container) []Container {
 	return slices.Concat(ofKind(containers, false), ofKind(containers, true))
 }
 
-// Limits turns a container's numbers into the policy's.
+// Limits converts a container's numbers to the policy's.
 func (c Container) Limits() policy.Resources {
 	r := policy.Resources{RequestMilli: c.RequestMilli, LimitMilli: c.LimitMilli}
 	if r.LimitMilli == 0 {

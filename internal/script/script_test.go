@@ -73,7 +73,7 @@ func TestSemantics(t *testing.T) {
 }
 
 // TestMachinesOnPaper plays scripts on the /sys of machines that no virtual machine copies: an
-// arm64 server, with what the proposal says of Arm, and a processor of two kinds of cores.
+// arm64 server, with the proposal's restrictions for Arm, and a processor of two kinds of cores.
 func TestMachinesOnPaper(t *testing.T) {
 	for _, page := range []string{"arm64", "hybrid"} {
 		t.Run(page, func(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// WriteText prints a line for people: what the step did, which pods it changed and
-// why, and the pools.
+// WriteText prints a line for people: what the step did, which pods it changed and why, and the
+// pools.
 func (l *Line) WriteText(w io.Writer, why bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s", l.Step, l.Op)
@@ -43,7 +43,7 @@ func (l *Line) WriteText(w io.Writer, why bool) error {
 	return err
 }
 
-// mems tells the NUMA nodes whose memory a container may use, where it is not all.
+// mems names the NUMA nodes whose memory a container may use, unless it may use all.
 func (l *Line) mems(s State) string {
 	if l.View == nil || s.Mems == l.View.Topology.MemoryNodes().String() {
 		return ""

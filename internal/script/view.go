@@ -7,8 +7,8 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// View is the picture of a machine with these containers and pools on it. Every
-// CPU has one colour: that of its owner, else of the narrowest pool it is in.
+// View is the picture of a machine with these containers and pools. Every CPU has one colour: that
+// of its owner, else of the smallest pool that contains it.
 func View(title string, t *topology.Topology, states []State, pools Pools) render.View {
 	v := render.View{Title: title, Topology: t, CPUs: map[int]render.CPUInfo{}}
 	paint := func(list, pool, owner string) {
@@ -23,7 +23,7 @@ func View(title string, t *topology.Topology, states []State, pools Pools) rende
 	paint(pools.BE, render.BE, "")
 	paint(pools.Shared, render.Shared, "")
 	paint(pools.Reserved, render.Reserved, "")
-	paint(pools.Exclusive, render.Exclusive, "") // also of pods whose containers have stopped
+	paint(pools.Exclusive, render.Exclusive, "") // also those of pods whose containers have stopped
 	for _, s := range states {
 		switch {
 		case s.Pool == policy.PoolSystem:
@@ -48,5 +48,5 @@ func poolColor(s State) string {
 	return render.Exclusive
 }
 
-// owner is the pod: an allocation is the pod's, whichever container is listed.
+// owner is the pod: an allocation belongs to the pod, whichever container is listed.
 func (s State) owner() string { return s.Namespace + "/" + s.Pod }
