@@ -22,7 +22,7 @@ type Client struct{ Socket string }
 // megabytes.
 const maxAnswer = 64 << 20
 
-// askAgain is how often a client looks whether the daemon has settled.
+// askAgain is the interval at which a client polls whether the daemon has settled.
 const askAgain = 50 * time.Millisecond
 
 // Status asks once.
@@ -37,15 +37,15 @@ func (c Client) Top(ctx context.Context) (*Top, error) {
 	return t, c.get(ctx, "/v1/top", func(text []byte) error { return json.Unmarshal(text, t) })
 }
 
-// Record returns the script of what happened.
+// Record returns the events of the daemon as a script.
 func (c Client) Record(ctx context.Context) ([]byte, error) {
 	var all []byte
 	err := c.get(ctx, "/v1/record", func(text []byte) error { all = text; return nil })
 	return all, err
 }
 
-// Settled asks until everything decided is written and read back. A daemon that
-// is not there yet is waited for.
+// Settled polls until every decision is written and read back. It waits for a daemon that is not
+// running yet.
 func (c Client) Settled(ctx context.Context) (*Status, error) {
 	for {
 		s, err := c.Status(ctx)
@@ -84,7 +84,7 @@ func (c Client) get(ctx context.Context, path string, take func([]byte) error) e
 	return take(text)
 }
 
-// ask returns the body of a good answer; the caller closes it.
+// ask returns the body of a successful answer; the caller closes it.
 func (c Client) ask(ctx context.Context, path string) (io.ReadCloser, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

@@ -1,5 +1,5 @@
-// Package control is how people and tests talk to a running daemon: HTTP over
-// unix sockets that only root can open.
+// Package control is the interface of a running daemon for people and tests: HTTP over unix sockets
+// that only root can open.
 //
 //	GET /v1/status   where each pod runs, the pools, whether everything is written
 //	GET /v1/top      what every container uses, and its cycles per instruction

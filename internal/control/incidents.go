@@ -78,8 +78,8 @@ func answer(w http.ResponseWriter, out any, err error) error {
 	return err
 }
 
-// exportIncidents answers with a line an incident, and with an empty one at the end:
-// an answer without it was cut off.
+// exportIncidents writes a line for each incident, and an empty one at the end: an answer without
+// it was cut off.
 func (s *Server) exportIncidents(w http.ResponseWriter, r *http.Request) error {
 	f, err := filterOf(r.URL.Query())
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *Server) exportIncidents(w http.ResponseWriter, r *http.Request) error {
 		_, _ = w.Write([]byte("{}\n")) // the client went away
 	}
 	if begun {
-		return nil // it is too late for a status; the end is missing
+		return nil // it is too late for an error status; the missing end shows it
 	}
 	return err
 }

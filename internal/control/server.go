@@ -20,24 +20,24 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Server answers for one daemon.
+// Server serves the state of one daemon.
 type Server struct {
 	Plugin *plugin.Plugin
-	// Fresh says whether what is watched outside the runtime (CPUs, kubelet's
-	// state) has been seen as it is now; nil: yes.
+	// Fresh reports whether the inputs that are watched outside the runtime (CPUs, kubelet's state)
+	// are up to date; nil: they are.
 	Fresh func() bool
 	// Config is the configuration in force.
 	Config func() *config.Config
-	// RestartRequired names the keys of the configuration file that wait for a restart;
+	// RestartRequired names the keys of the configuration file that need a restart to take effect;
 	// nil: there is no file.
 	RestartRequired func() []string
-	// Performance is what counting CPU performance has to say; nil: it does not.
+	// Performance is the state of the CPU performance counters; nil: they are off.
 	Performance func() Performance
-	// Usage is what the containers of a snapshot have used, by id; nil: not known.
+	// Usage is the CPU time that the containers of a snapshot have used, by ID; nil: unknown.
 	Usage func(*policy.Snapshot) map[string]Used
-	// Lending is what is lent of idle CPUs; nil, or nil from it: nothing.
+	// Lending is the state of lending; nil, or a nil result: nothing is lent.
 	Lending func(context.Context) *Lending
-	// Incidents is what interference did here; nil: not watched.
+	// Incidents are the incidents on this node; nil: not recorded.
 	Incidents incidents.Source
 }
 
@@ -46,18 +46,18 @@ type Status struct {
 	Containers []script.State `json:"containers"`
 	Pools      script.Pools   `json:"pools"`
 	Owners     []Owner        `json:"owners"`
-	// Unannounced are pods that run here and were never announced by the runtime.
+	// Unannounced are pods that run on the node and were never announced by the runtime.
 	Unannounced []policy.FoundPod `json:"unannounced,omitempty"`
 	// Short are the shared pool, and parts of it, that have fewer CPUs than their pods request.
 	Short []policy.Shortage `json:"short,omitempty"`
 	// Waiting are the pods that wait for CPUs of their own, the oldest first.
 	Waiting []policy.Waiting `json:"waiting,omitempty"`
-	// Powers are the pods that ask for more than their requests pay for.
+	// Powers are the pods that ask for powers.
 	Powers []policy.PowersView `json:"powers,omitempty"`
-	// Unseen says what of the cgroups is not believed, or not read yet; empty: all is well.
+	// Unseen is which cgroups could not be read, or are not trusted yet; empty: none.
 	Unseen string `json:"unseen,omitempty"`
-	// RestartRequired are the keys that the configuration file has changed and that a
-	// running daemon does not take over.
+	// RestartRequired are keys that have changed in the configuration file and need a restart to
+	// take effect.
 	RestartRequired []string `json:"restartRequired,omitempty"`
 
 	Revision     uint64          `json:"revision"`
@@ -98,7 +98,7 @@ func (s *Server) Handler() http.Handler {
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
-	// Settled first: what is read after it is at least as new.
+	// Settled first: everything read after it is at least as new.
 	out := Status{
 		Settled:   (s.Fresh == nil || s.Fresh()) && s.Plugin.Settled(),
 		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(), CPI: s.performance().CPI,
@@ -141,8 +141,7 @@ func (s *Server) record(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, f)
 }
 
-// cpusOf lists every CPU whose place is known; the record's first event says
-// which of them are on.
+// cpusOf lists every CPU whose place is known; the record's first event has the online ones.
 func cpusOf(t *topology.Topology) topodoc.Doc {
 	doc := topodoc.Doc{Isolated: t.Isolated().And(t.Known())}
 	for _, c := range t.CPUs() {
@@ -163,10 +162,10 @@ func reply(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // the client went away
+	_, _ = w.Write(append(text, '\n')) // the client disconnected
 }
 
-// fail answers with the code of a refusal, or with none.
+// fail answers with the code of a refusal, if err is one.
 func fail(w http.ResponseWriter, status int, err error) {
 	out := script.Error{Message: err.Error()}
 	var refusal *policy.Refusal
@@ -176,9 +175,8 @@ func fail(w http.ResponseWriter, status int, err error) {
 	reply(w, status, out)
 }
 
-// Listen makes a socket for root alone, in a directory for root alone. One that
-// a dead daemon left behind is replaced; the state directory's lock has made
-// sure that it is dead.
+// Listen creates a socket for root only, in a directory for root only. A socket left by a dead
+// daemon is replaced; the lock of the state directory guarantees that it is dead.
 func Listen(path string) (net.Listener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -11,48 +11,49 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Performance is what counting CPU performance has to say.
+// Performance is the state of the CPU performance counters.
 type Performance struct {
 	CPI     CPI
 	Samples map[string]Sample // by container id, of the last window
 }
 
-// CPI is how counting goes. Lengths of time are in seconds.
+// CPI is the state of counting. Durations are in seconds.
 type CPI struct {
 	Mode     string `json:"mode"`
 	Counting bool   `json:"counting"`
-	// Why says what is not counted and why not, or what is wrong; empty: nothing is.
+	// Why is what is not counted and why, or what is wrong; empty: all is well.
 	Why      string            `json:"why,omitempty"`
-	Events   map[string]string `json:"events,omitempty"` // what each is counted by
+	Events   map[string]string `json:"events,omitempty"` // the counter used for each event
 	Interval float64           `json:"interval,omitempty"`
 	Window   float64           `json:"window,omitempty"`
-	// Next is when the next window's samples are there.
+	// Next is the time until the next window's samples are available.
 	Next float64 `json:"next,omitempty"`
-	// Age is how long ago the last window ended, nil before the first.
+	// Age is the time since the last window ended, nil before the first.
 	Age *float64 `json:"age,omitempty"`
-	// Specs is what is wrong with the specs of the cluster, where they are wanted.
+	// Specs is what is wrong with the cluster's specs, if they are in use.
 	Specs string `json:"specs,omitempty"`
 	// Dropped is why the last window has no samples.
 	Dropped   string `json:"dropped,omitempty"`
 	Reference bool   `json:"referenceCycles,omitempty"`
-	// Jobs says how many can be judged; nil where interference is not looked for.
+	// Jobs are the jobs that can be judged; nil if interference detection is off.
 	Jobs *Jobs `json:"jobs,omitempty"`
 }
 
-// Jobs counts the jobs that have containers here by what they lack to be judged.
+// Jobs counts the jobs with containers on this node by what they lack to be judged.
 type Jobs struct {
 	Judged         int `json:"judged"`
 	LackTasks      int `json:"lackTasks"`   // fewer containers than MinTasks
 	LackSamples    int `json:"lackSamples"` // too few of MinTasks containers have MinTaskSamples samples
 	MinTasks       int `json:"minTasks"`
 	MinTaskSamples int `json:"minTaskSamples"`
-	// Next is in how many seconds the first that lacks samples is judged at the earliest.
+	// Next is the number of seconds until the first job that lacks samples can be judged at the
+	// earliest.
 	Next *float64 `json:"next,omitempty"`
 	// Uncounted are containers beyond cpi.maxContainers in the last window.
 	Uncounted int `json:"uncounted,omitempty"`
 }
 
-// String says it in a sentence.
+// String describes it in a sentence.
 func (j *Jobs) String() string {
 	parts := []string{fmt.Sprintf("%d of %d jobs are judged", j.Judged, j.Judged+j.LackTasks+j.LackSamples)}
 	if n := j.LackTasks; n > 0 {
@@ -71,17 +72,17 @@ func (j *Jobs) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// Sample is a container in the last window. What is nil is not known.
+// Sample is a container in the last window. Nil values are unknown.
 type Sample struct {
 	Usage *float64 `json:"windowUsage"` // CPUs
 	CPI   *float64 `json:"cpi"`
 	MPKI  *float64 `json:"mpki"` // LLC misses per thousand instructions
-	Wait  *float64 `json:"wait"` // share of the time in which it could have run
+	Wait  *float64 `json:"wait"` // share of the time in which it was runnable
 	Why   string   `json:"why,omitempty"`
 }
 
-// Used is the CPU time that a container has used since its cgroup was made, and
-// when that was read, on a clock that does not jump.
+// Used is the CPU time that a container has used since its cgroup was created, and when it was
+// read, on a monotonic clock.
 type Used struct{ CPU, At time.Duration }
 
 // Top is the body of /v1/top.
@@ -94,7 +95,7 @@ type Top struct {
 	Containers []TopContainer `json:"containers"`
 }
 
-// TopContainer is a container with what it uses.
+// TopContainer is a container with its usage.
 type TopContainer struct {
 	ID        string          `json:"id"`
 	Namespace string          `json:"namespace"`
@@ -104,14 +105,14 @@ type TopContainer struct {
 	Pool      policy.PoolKind `json:"pool"`
 	CPUs      string          `json:"cpus"`
 	CapMilli  int64           `json:"capMilli,omitempty"`
-	// UsageSeconds is the CPU time it has used, read UsageAt seconds after a moment
-	// that is the same for all answers of one daemon; nil: not known.
+	// UsageSeconds is the CPU time that it has used, read UsageAt seconds after a point in time
+	// that is the same for all answers of one daemon; nil: unknown.
 	UsageSeconds *float64 `json:"usageSeconds,omitempty"`
 	UsageAt      float64  `json:"usageAt,omitempty"`
 	Sample
 }
 
-// performance is what is known where no counter runs.
+// performance is what is known if no counter runs.
 func (s *Server) performance() Performance {
 	if s.Performance == nil {
 		return Performance{CPI: CPI{Mode: "off", Why: "this daemon does not count CPU performance"}}

@@ -31,8 +31,8 @@ func Explain(ctx context.Context, o Options, what string) error {
 	return err
 }
 
-// explainPod reports whether there was something to explain about a namespace, a pod
-// and perhaps a container.
+// explainPod reports whether there was something to explain for a namespace, a pod and optionally a
+// container.
 func explainPod(w io.Writer, s *control.Status, want []string) bool {
 	found := false
 	for _, c := range s.Containers {

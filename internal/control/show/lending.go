@@ -10,7 +10,7 @@ import (
 	"github.com/quietcore/quietcore/internal/printable"
 )
 
-// writeLending lists what is lent, to which pods, and why it was taken back.
+// writeLending lists which CPUs are lent, to which pods, and why some were taken back.
 func writeLending(w io.Writer, l *control.Lending) error {
 	if l == nil {
 		return nil
@@ -96,7 +96,7 @@ func takenText(t control.Taken) string {
 	return fmt.Sprintf("%s at %s: %s; %s", who, t.At.UTC().Format(time.RFC3339), t.What, t.Why)
 }
 
-// explainLent lists what a pod of best effort was lent and what was taken back.
+// explainLent lists what a best-effort pod was lent and what was taken back.
 func explainLent(w io.Writer, l *control.Lending, want []string) {
 	if l == nil {
 		return

@@ -1,5 +1,5 @@
-// Package show asks a daemon over its socket and writes the answer for people and for
-// programs: `quietcore status`, `explain` and `record`.
+// Package show queries a daemon over its socket and prints the answer for people and programs:
+// `quietcore status`, `explain` and `record`.
 package show
 
 import (
@@ -24,15 +24,14 @@ import (
 // settleLimit bounds the wait for a daemon to have written everything.
 const settleLimit = time.Minute
 
-// Options say which daemon is asked, and how the answer looks.
+// Options select the daemon and the output format.
 type Options struct {
 	Client control.Client
 	To     io.Writer
-	Format string // text, json or yaml, of which each question knows some
+	Format string // text, json or yaml; each command supports some of them
 }
 
-// Status writes who runs where; settled: once everything decided is written and read
-// back.
+// Status prints where each pod runs; with settled, after every decision is written and read back.
 func Status(ctx context.Context, o Options, settled bool) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
 	defer cancel()
@@ -50,7 +49,7 @@ func Status(ctx context.Context, o Options, settled bool) error {
 	return writeStatus(o.To, s)
 }
 
-// Record writes what happened, as a script.
+// Record prints the recorded events as a script.
 func Record(ctx context.Context, o Options) error {
 	text, err := o.Client.Record(ctx)
 	if err != nil {
