@@ -6,7 +6,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Numbering says how a machine numbers SMT siblings.
+// Numbering is how a machine numbers SMT siblings.
 type Numbering string
 
 const (
@@ -24,7 +24,7 @@ type Grid struct {
 	Numbering      Numbering `json:"numbering"`
 }
 
-// Build makes the machine. Counts that are left out (0) are 1.
+// Build makes the machine. Counts of 0 mean 1.
 func (g Grid) Build() (*Topology, error) {
 	for name, n := range map[string]*int{"sockets": &g.Sockets, "nodesPerSocket": &g.NodesPerSocket,
 		"l3PerNode": &g.L3PerNode, "coresPerL3": &g.CoresPerL3, "threadsPerCore": &g.ThreadsPerCore} {
@@ -62,7 +62,7 @@ func (g Grid) Build() (*Topology, error) {
 	return New(cpus, Options{Distances: gridDistances(g)})
 }
 
-// gridDistances are those of the usual machine: 10 within a node, 12 to another
+// gridDistances are those of a typical machine: 10 within a node, 12 to another
 // node of the socket, 20 to another socket.
 func gridDistances(g Grid) map[int]map[int]int {
 	nodes := g.Sockets * g.NodesPerSocket

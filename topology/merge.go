@@ -6,13 +6,13 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Remembering returns the fresh machine together with the places of the CPUs
-// that old knew and that are off now: /sys shows no place of a CPU that is off.
-// Places of CPUs that are on are always those of fresh; numbers of the rest are
-// chosen such that two CPUs share a thing exactly when the numbers are equal,
-// and are old's wherever fresh does not use those for something else.
+// Remembering returns the fresh machine with the places that offline CPUs had in
+// old: /sys shows no place of an offline CPU. Online CPUs always have their places
+// in fresh. The numbers of the others are chosen such that two CPUs share a core,
+// L3, node or socket exactly when the numbers are equal; they are old's numbers
+// unless fresh uses those for something else.
 //
-//	fresh: CPUs 0-2 on; old: 0,1 and 2,3 are cores -> CPU 3 shares the core of CPU 2
+//	fresh: CPUs 0-2 online; old: 0,1 and 2,3 are cores -> CPU 3 shares the core of CPU 2
 func (fresh *Topology) Remembering(old *Topology) (*Topology, error) {
 	if fresh == nil {
 		return nil, fmt.Errorf("topology: remember: no fresh topology is given")
@@ -66,7 +66,7 @@ func (l *level) learn(old, fresh int) {
 	}
 }
 
-// of translates; a thing that fresh shows no CPU of keeps its number, if free.
+// of translates a number. If fresh has no CPU of that thing, it keeps its number, if free.
 func (l *level) of(old int) int {
 	if n, known := l.to[old]; known {
 		return n
@@ -79,11 +79,11 @@ func (l *level) of(old int) int {
 	return n
 }
 
-// memory is what the CPUs that are on show of old's numbers.
+// memory is what the online CPUs show about old's numbers.
 type memory struct {
 	core, l2, l3, die, node, socket level
 	mate                            map[int]CPU // old core -> fresh place of one of its CPUs
-	placed                          map[int]CPU // old core -> place given to a core without any CPU on
+	placed                          map[int]CPU // old core -> place given to a core without an online CPU
 }
 
 func newMemory(fresh *Topology) *memory {
@@ -102,8 +102,8 @@ func (m *memory) levels() []*level {
 	return []*level{&m.core, &m.l2, &m.l3, &m.die, &m.node, &m.socket}
 }
 
-// learn takes a CPU that both know; old's CPUs come in ascending order, so that
-// the lowest one decides where the machines disagree.
+// learn records a CPU that is in both machines. Old's CPUs come in ascending order, so that
+// the lowest one decides if the machines disagree.
 func (m *memory) learn(old CPU, fresh *Topology) {
 	now, _ := fresh.CPU(old.ID)
 	m.l2.learn(old.L2, now.L2)
@@ -116,7 +116,7 @@ func (m *memory) learn(old CPU, fresh *Topology) {
 	}
 }
 
-// place is where a CPU that is off belongs. A core lies within one of each, so
+// place is the place of an offline CPU. A core lies within one L3, node and socket, so
 // all its CPUs follow the first.
 func (m *memory) place(old CPU) CPU {
 	c, known := m.mate[old.Core]
@@ -132,7 +132,7 @@ func (m *memory) place(old CPU) CPU {
 	return c
 }
 
-// distances are fresh's, and old's of the nodes that fresh does not have.
+// distances are fresh's, and old's for nodes that fresh does not have.
 func (m *memory) distances(old, fresh *Topology) map[int]map[int]int {
 	d := map[int]map[int]int{}
 	set := func(t *Topology, number func(int) int) {

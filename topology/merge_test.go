@@ -145,7 +145,7 @@ func distanceOf(m *Topology, a, b int) int {
 func TestRememberingAMachineThatChanged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		// Two unrelated machines: whatever comes out is a machine whose CPUs
-		// that are on are where fresh says.
+		// that are on are where fresh has them.
 		fresh, old := seen(t, drawGrid(t), "fresh"), seen(t, drawGrid(t), "old")
 		merged, err := fresh.Remembering(old)
 		if err != nil {

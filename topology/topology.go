@@ -1,5 +1,5 @@
-// Package topology is the immutable model of one machine: which logical CPUs
-// there are and what they share.
+// Package topology is the immutable model of one machine: which logical CPUs it has and what they
+// share.
 //
 // Numbers named ID are the machine's own and may have holes; numbers named
 // index are dense, 0 to len-1, and are what hot code works with. Two CPUs share
@@ -35,7 +35,7 @@ func (k Kind) String() string {
 	return "performance"
 }
 
-// CPU is one logical CPU and the IDs of what it belongs to.
+// CPU is one logical CPU with the IDs of its core, L3, node and socket.
 type CPU struct {
 	ID     int
 	Core   int
@@ -71,7 +71,7 @@ type Node struct {
 
 // Options are the facts of a machine that are not part of a CPU.
 type Options struct {
-	Offline  cpuset.Set // CPUs that exist and are off; may or may not be among the listed CPUs
+	Offline  cpuset.Set // CPUs that exist and are offline; may or may not be among the listed CPUs
 	Isolated cpuset.Set // kernel parameter isolcpus
 	// Memory lists nodes by ID with their memory; it may name nodes without CPUs.
 	// Empty means: the nodes of the CPUs, each with an unknown amount.
@@ -99,8 +99,8 @@ type Topology struct {
 	maxThreads int
 }
 
-// New builds a machine from its CPUs. It refuses what no machine can be: no
-// CPU, a number twice or out of range, a core in two places.
+// New builds a machine from its CPUs. It refuses impossible machines: no CPU, a number used twice
+// or out of range, a core in two places.
 func New(cpus []CPU, o Options) (*Topology, error) {
 	if len(cpus) == 0 {
 		return nil, fmt.Errorf("topology: no CPU is listed")
@@ -233,8 +233,8 @@ func distances(nodes []Node, given map[int]map[int]int) [][]int {
 	return d
 }
 
-// WithOnline returns the machine with exactly the given CPUs on. CPUs that it
-// does not know are ignored; it never becomes a machine without any CPU.
+// WithOnline returns the machine with exactly the given CPUs online. Unknown CPUs are ignored; a
+// machine always has at least one online CPU.
 func (t *Topology) WithOnline(online cpuset.Set) (*Topology, error) {
 	known := t.Known()
 	online = online.And(known)
@@ -246,7 +246,7 @@ func (t *Topology) WithOnline(online cpuset.Set) (*Topology, error) {
 	return &c, nil
 }
 
-// WithIsolated returns the machine with exactly the given CPUs taken from the kernel's
+// WithIsolated returns the machine with exactly the given CPUs isolated from the kernel's
 // scheduler.
 func (t *Topology) WithIsolated(isolated cpuset.Set) (*Topology, error) {
 	if missing := isolated.Minus(t.Known()); !missing.IsEmpty() {
@@ -257,16 +257,16 @@ func (t *Topology) WithIsolated(isolated cpuset.Set) (*Topology, error) {
 	return &c, nil
 }
 
-// Known returns every CPU whose place is known, on or off.
+// Known returns every CPU whose place is known, online or offline.
 func (t *Topology) Known() cpuset.Set { return t.known }
 
-// CPUs lists every CPU whose place is known, ascending. Callers do not write to it.
+// CPUs lists every CPU whose place is known, ascending. Callers must not modify it.
 func (t *Topology) CPUs() []CPU { return t.cpus }
 
-// Online returns the CPUs that are on.
+// Online returns the online CPUs.
 func (t *Topology) Online() cpuset.Set { return t.online }
 
-// Offline returns the CPUs that exist and are off, whether or not their place is known.
+// Offline returns the CPUs that exist and are offline, whether or not their place is known.
 func (t *Topology) Offline() cpuset.Set { return t.offline }
 
 // Isolated returns the CPUs that the kernel does not balance (isolcpus).
@@ -280,7 +280,7 @@ func (t *Topology) CPU(id int) (CPU, bool) {
 	return t.cpus[t.index[id]], true
 }
 
-// CoreOf returns the index of the core of a CPU that the machine has, else -1.
+// CoreOf returns the index of the core of a CPU, or -1 if the machine does not have it.
 func (t *Topology) CoreOf(cpu int) int {
 	if cpu < 0 || cpu >= cpuset.MaxCPUs || t.index[cpu] < 0 {
 		return -1
@@ -288,7 +288,7 @@ func (t *Topology) CoreOf(cpu int) int {
 	return t.coreOf[t.index[cpu]]
 }
 
-// Cores, L3s, Nodes and Sockets are by index; callers do not write to them.
+// Cores, L3s, Nodes and Sockets are by index; callers must not modify them.
 func (t *Topology) Cores() []Core     { return t.cores }
 func (t *Topology) L3s() []Domain     { return t.l3s }
 func (t *Topology) Nodes() []Node     { return t.nodes }
@@ -324,8 +324,8 @@ func (t *Topology) NodesOf(s cpuset.Set) cpuset.Set {
 	return ids
 }
 
-// MemoryNodes returns the IDs of the NUMA nodes that have memory, those without
-// CPUs included; all nodes where no amount is known.
+// MemoryNodes returns the IDs of the NUMA nodes that have memory, including those without CPUs; all
+// nodes if no amount is known.
 func (t *Topology) MemoryNodes() cpuset.Set {
 	var all, with cpuset.Set
 	for i := range t.nodes {
