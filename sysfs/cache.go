@@ -10,8 +10,8 @@ import (
 // maxCaches bounds the directories cache/indexN of a CPU; real ones end at 4.
 const maxCaches = 16
 
-// cacheReader finds caches of one level. CPUs of a machine mostly number their
-// caches alike, so it looks first where the last CPU had one.
+// cacheReader finds caches of one level. The CPUs of a machine mostly number their caches alike, so
+// it tries the index of the last CPU first.
 type cacheReader struct {
 	r     *reader
 	level int
@@ -101,9 +101,8 @@ func (r *reader) readL2s() {
 	}
 }
 
-// readL3s finds L3 domains. A CPU without one (a virtual machine, an old or a
-// low-power core) shares its domain with those of its die and node that have
-// none either.
+// readL3s finds L3 domains. CPUs without an L3 (in a virtual machine, old or low-power cores) form
+// one domain for each die and node.
 func (r *reader) readL3s() {
 	const assumed = "the CPUs that share socket, die and NUMA node count as one L3"
 	caches := &cacheReader{r: r, level: 3, guess: 3}

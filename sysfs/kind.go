@@ -5,10 +5,9 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// readKinds distinguishes performance from efficiency cores by the first source that
-// is there: the PMUs of an Intel hybrid machine, the capacities that the
-// scheduler works with, or base frequency together with the shape of the L2s.
-// Maximum frequencies are no source: favoured cores of one kind differ in them.
+// readKinds distinguishes performance from efficiency cores by the first available source: the PMUs
+// of an Intel hybrid machine, the scheduler's capacities, or base frequency together with the
+// sharing of the L2s. Maximum frequencies are not used: favoured cores of one kind differ in them.
 func (r *reader) readKinds() {
 	efficient, ok := r.kindsByPMU()
 	if !ok {
@@ -17,7 +16,7 @@ func (r *reader) readKinds() {
 	if !ok {
 		efficient = r.kindsByClock()
 	}
-	// A machine whose cores are all of one kind is not hybrid, whatever it is called.
+	// A machine whose cores are all of one kind is not hybrid, whatever its name.
 	if r.online.SubsetOf(&efficient) {
 		return
 	}

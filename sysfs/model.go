@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// CPUModel names the CPUs by /proc, so that a CPI is compared with those of the same ones
-// only.
+// CPUModel is the model name of the CPUs in /proc, so that a CPI is compared only with those of the
+// same model.
 func CPUModel(proc fs.FS) string {
 	text, err := fs.ReadFile(proc, "cpuinfo")
 	if err != nil {
@@ -24,7 +24,7 @@ func CPUModel(proc fs.FS) string {
 	if name := found["model name"]; name != "" {
 		return name
 	}
-	// arm64 has numbers only.
+	// arm64 has only numbers.
 	if part := found["CPU part"]; part != "" {
 		return fmt.Sprintf("%s implementer %s part %s variant %s", runtime.GOARCH, found["CPU implementer"], part,
 			found["CPU variant"])

@@ -79,9 +79,9 @@ func (r *reader) nodeCPUs(node int) (cpuset.Set, error) {
 	return s.And(r.online), nil
 }
 
-// assignNodes gives every CPU the lowest node that counts it. Nodes that count
-// the same CPUs are what the kernel parameter numa=fake makes of one real node:
-// the others remain as nodes without CPUs, because their memory is real.
+// assignNodes gives every CPU the lowest node that lists it. Nodes that list the same CPUs come
+// from the kernel parameter numa=fake, which splits one real node: the others remain as nodes
+// without CPUs, because their memory is real.
 func (r *reader) assignNodes(nodes []int) {
 	at := map[int]int{}
 	for i, c := range r.cpus {
@@ -206,8 +206,7 @@ func (r *reader) setDistance(from, to, d int) {
 	r.distance[from][to] = d
 }
 
-// mirrorDistances gives a node without a row of its own the distances that
-// others have to it.
+// mirrorDistances gives a node without a row of its own the distances from other nodes to it.
 func (r *reader) mirrorDistances() {
 	rows := make(map[int]bool, len(r.distance))
 	for node := range r.distance {

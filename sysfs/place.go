@@ -8,7 +8,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// unknown stands for a place that no file states.
+// unknown stands for a place that no file gives.
 const unknown = -1
 
 // readPlaces finds what every online CPU belongs to. Order matters: what is
@@ -47,7 +47,7 @@ func clusterForms() []form {
 	return []form{{"topology/cluster_cpus", true}, {"topology/cluster_cpus_list", false}}
 }
 
-// cpuSet reads the first form that is there and makes sense.
+// cpuSet reads the first form that exists and is valid.
 func (r *reader) cpuSet(cpu int, forms []form) (cpuset.Set, error) {
 	if !r.dirs.Has(cpu) {
 		return cpuset.Set{}, errMissing
@@ -80,9 +80,9 @@ func (r *reader) cpuNumber(cpu int, file string) (int, error) {
 	return r.number(cpuPath(cpu, file))
 }
 
-// partition numbers groups of CPUs from 0 by their lowest CPU, from what each
-// CPU says its own group is. A CPU whose file is missing belongs where another
-// one counts it, else it is unknown. Groups that overlap contradict each other.
+// partition numbers groups of CPUs from 0 by their lowest CPU, from each CPU's list of its own
+// group. A CPU whose file is missing belongs to a group that lists it, else it is unknown.
+// Overlapping groups contradict each other.
 func (r *reader) partition(members func(cpu int) (cpuset.Set, error)) (group []int, m misses, err error) {
 	at := make(map[int]int, len(r.cpus)) // CPU -> group
 	var groups []cpuset.Set
@@ -148,8 +148,8 @@ func dense[K comparable](n int, key func(i int) K) []int {
 	return out
 }
 
-// readSockets takes the kernel's package numbers; a CPU without one belongs
-// where the others count it.
+// readSockets uses the kernel's package numbers; a CPU without one belongs to the socket that lists
+// it.
 func (r *reader) readSockets() {
 	const file = "topology/physical_package_id"
 	var m misses
@@ -182,8 +182,7 @@ func (r *reader) readSockets() {
 	r.warnMisses(file, &m, assumed)
 }
 
-// checkSockets compares the numbers with the members that the first CPU of
-// each socket counts.
+// checkSockets compares the numbers with the members that the first CPU of each socket lists.
 func (r *reader) checkSockets(members map[int]cpuset.Set) {
 	seen := map[int]bool{}
 	for _, c := range r.cpus {
@@ -200,8 +199,8 @@ func (r *reader) checkSockets(members map[int]cpuset.Set) {
 	}
 }
 
-// socketsByMembers fills in sockets from the lists of members; numbered says
-// that some CPUs have a number, which their mates then take over.
+// socketsByMembers fills in sockets from the lists of members; numbered means that some CPUs have a
+// number, which the other members of their socket then take over.
 func (r *reader) socketsByMembers(numbered bool) bool {
 	group, m, err := r.partition(func(cpu int) (cpuset.Set, error) { return r.cpuSet(cpu, packageForms()) })
 	if err != nil || m.first != nil {

@@ -64,8 +64,8 @@ func watch(ctx context.Context, online func() string, events <-chan struct{}, po
 	}
 }
 
-// parseUevent reports whether a kernel event says that a CPU went on, off, came
-// or left. The message is a header and then KEY=value, each ended by a zero:
+// parseUevent reports whether a kernel event is about a CPU that went online or offline, was added
+// or removed. The message is a header and then KEY=value, each ended by a zero:
 //
 //	offline@/devices/system/cpu/cpu3 ACTION=offline DEVPATH=… SUBSYSTEM=cpu SEQNUM=1234
 func parseUevent(message []byte) bool {

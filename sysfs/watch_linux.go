@@ -12,8 +12,8 @@ import (
 // kernelGroup is the multicast group that the kernel itself sends to; udev's is 2.
 const kernelGroup = 1
 
-// listenCPUEvents opens the kernel's event socket. The channel has room for one
-// event: several at once mean the same as one.
+// listenCPUEvents opens the kernel's event socket. The channel has room for one event: several at
+// once are coalesced.
 func listenCPUEvents(ctx context.Context) (<-chan struct{}, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK,
 		unix.NETLINK_KOBJECT_UEVENT)
@@ -36,8 +36,8 @@ func listenCPUEvents(ctx context.Context) (<-chan struct{}, error) {
 	return events, nil
 }
 
-// receive forwards CPU events until reading ends. ENOBUFS means that events
-// were lost, a CPU's perhaps among them.
+// receive forwards CPU events until reading ends. ENOBUFS means that events were lost, perhaps one
+// about a CPU.
 func receive(read func([]byte) (int, error), events chan<- struct{}) {
 	message := make([]byte, 64<<10) // the kernel's own bound of one event is 2 KiB
 	for {

@@ -138,7 +138,7 @@ func (w *writer) nodes() {
 	w.put(dir+"possible", ids)
 }
 
-// kinds writes the PMUs by which an Intel hybrid machine tells its cores apart.
+// kinds writes the PMUs by which an Intel hybrid machine distinguishes its cores.
 func (w *writer) kinds() {
 	efficient := w.same(func(o topology.CPU) bool { return o.Kind == topology.Efficiency })
 	if efficient.IsEmpty() {
