@@ -181,11 +181,15 @@ func (n *nodes) take(name string, annotations map[string]string) {
 		return
 	}
 	n.texts[name] = text
+	was := n.p.cluster.Node(name).Known()
 	node, err := n.decoder.Decode(annotations)
 	if err == nil {
 		err = n.p.cluster.Publish(name, node)
 	}
-	if err != nil {
+	switch {
+	case err == nil && !was:
+		n.p.pending.markAll() // why they wait is another reason by now, wherever there is no room
+	case err != nil:
 		n.p.cluster.Broken(name, err)
 		klog.Background().Error(err, "What a node publishes cannot be read", "node", name)
 	}

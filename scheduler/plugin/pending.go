@@ -99,6 +99,16 @@ func (p *Plugin) activate() {
 	}
 }
 
+// markAll does what mark does with every pod.
+func (p *pending) markAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid, w := range p.pods {
+		w.room = true
+		p.pods[uid] = w
+	}
+}
+
 // mark notes that some node has room for a pod; its next attempt takes the note away.
 func (p *pending) mark(uid string) {
 	p.mu.Lock()

@@ -148,6 +148,17 @@ func TestScaleUp(t *testing.T) {
 	w.check()
 }
 
+// The reason of Pending is that of now: of a node whose ledger has come, what it says of the pod.
+func TestTheReasonIsOfNow(t *testing.T) {
+	w := newWorld(t, options{})
+	w.node("a", 16, nil, policy.Config{})
+	w.create("large", "LSR", "15")
+	w.says("large", "no ledger")
+	w.equip("a", &small, trusting())
+	w.says("large", "15 CPUs")
+	w.check()
+}
+
 // Scenario 8: pods with a wish on nodes without the daemon, as configured.
 func TestNodesWithoutTheDaemon(t *testing.T) {
 	for absent, want := range map[Absent]string{AbsentRefuse: "Pending", AbsentIgnore: "bare"} {
