@@ -16,19 +16,19 @@ import (
 type Property string
 
 const (
-	// PropStart: an owner is never started on CPUs that another pod may still have.
+	// PropStart: an owner never starts on CPUs that another pod may still use.
 	PropStart Property = "owner started beside others"
 	// PropBeside: a pod that owns nothing is not started on the CPUs of an owner.
 	PropBeside Property = "a shared pod started on an owner's CPUs"
-	// PropMove: no other pod comes onto the CPUs of an owner that lives.
+	// PropMove: no other pod moves onto the CPUs of a live owner.
 	PropMove Property = "others on a live owner's CPUs"
-	// PropGrant: an owner that lives keeps its CPUs.
+	// PropGrant: a live owner keeps its CPUs.
 	PropGrant Property = "a live owner lost its CPUs"
 	// PropDeadline: the runtime's requests are answered in time.
 	PropDeadline Property = "a request was not answered in time"
 	// PropPools: no pool that pods run in is empty.
 	PropPools Property = "an empty pool"
-	// PropSettle: when nothing is wrong any more, all is as decided.
+	// PropSettle: once no fault is active any more, the node is as decided.
 	PropSettle Property = "the node does not settle"
 	// PropAlive: the daemon does not crash.
 	PropAlive Property = "the daemon crashed"
@@ -49,10 +49,10 @@ func (w *World) violate(p Property, format string, args ...any) {
 	}
 }
 
-// live says whether a pod is an owner whose CPUs are to be respected.
+// live reports whether a pod is an owner whose CPUs are to be respected.
 func (p *Pod) live() bool { return p.phase == ready && !p.grant.IsEmpty() && !p.excused }
 
-// admits says whether an owner shares its CPUs with another pod; LSR does with BE.
+// admits reports whether an owner shares its CPUs with another pod; LSR does with BE.
 func (p *Pod) admits(other *Pod) bool { return p.Class == policy.LSR && other.isBE() }
 
 // checkStart is the main property: an owner's create is answered, or an update that gives it
@@ -88,7 +88,7 @@ func (w *World) checkStart(c *Container, had cpuset.Set) {
 	}
 }
 
-// cameFirst notes that what was let start while there was no daemon may have been on some CPUs
+// cameFirst records that containers that started without a daemon may have been on some CPUs
 // before they were an owner's.
 func cameFirst(tasks []task, cpus cpuset.Set) {
 	for i := range tasks {
@@ -97,7 +97,7 @@ func cameFirst(tasks []task, cpus cpuset.Set) {
 	}
 }
 
-// owned is a set less what is off, or was when the pod's CPUs were promised: what is
+// owned is a set without CPUs that are offline, or were when the pod's CPUs were promised: what is
 // off stays granted and is in no answer.
 func (w *World) owned(p *Pod, set cpuset.Set) cpuset.Set { return set.Minus(w.offline.Or(p.off)) }
 
@@ -116,7 +116,7 @@ func (w *World) kept(p *Pod) cpuset.Set {
 	return kept.Or(p.grant.And(w.runsOn(p)))
 }
 
-// letGo takes back promises that nothing tells a new daemon of: an owner was on its way to its
+// letGo takes back promises that a new daemon cannot know of: an owner was on its way to its
 // CPUs when the daemon was killed before its first save, and its container has ended since,
 // so that the runtime stores nothing either. No task loses CPUs by that. And what a resize was
 // to leave to an owner was in the memory of the old daemon alone: the new one chooses anew from
@@ -173,13 +173,13 @@ func (w *World) forgetSizes() {
 	}
 }
 
-// tellsCPUs says that the runtime stores CPUs for a container that owns some, or that it has a mask.
+// tellsCPUs reports whether the runtime stores CPUs for a container that owns some, or that it has a mask.
 func (w *World) tellsCPUs(p *Pod, c *Container) bool {
 	e, _ := w.kernel.Effective(c.Path()) // gone: it has no mask
 	return len(p.storedBy()) > 0 || !e.OwnCPUs.IsEmpty()
 }
 
-// tellsSize says that a container was promised as many CPUs as it requests, and that the runtime or its
+// tellsSize reports whether a container was promised as many CPUs as it requests, and that the runtime or its
 // mask has as many.
 func (w *World) tellsSize(p *Pod, c *Container) bool {
 	e, _ := w.kernel.Effective(c.Path()) // gone: it has no mask
@@ -188,7 +188,7 @@ func (w *World) tellsSize(p *Pod, c *Container) bool {
 	})
 }
 
-// home is the cgroup whose mask tells what an owner has.
+// home is the cgroup whose mask shows what an owner has.
 func (p *Pod) home() string {
 	if c := p.parts[0].ctr; p.Mixed && c != nil {
 		return c.Path()
@@ -227,7 +227,7 @@ func (w *World) tasks() []task {
 	return all
 }
 
-// intruders wants no task of another pod on an owner's CPUs. One that has been there
+// intruders requires that no task of another pod is on an owner's CPUs. One that has been there
 // since it was started is a promise of its own, however it is found. A task that CPUs
 // which went off have put there may stay until it is moved, but no owner starts beside it.
 func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task) {
@@ -254,7 +254,7 @@ func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task)
 	}
 }
 
-// unaware says that CPUs went off or came and that the daemon could not yet react.
+// unaware reports whether CPUs went off or came and that the daemon could not yet react.
 func (w *World) unaware() bool { return w.alive && w.shell.View().Online != w.topo.Online() }
 
 // checkBeside wants a container that owns nothing not to be started in a cgroup that allows
@@ -298,7 +298,7 @@ func (w *World) noteFell() {
 // noteApart notes which tasks have been off the CPUs of all owners since they were started. That
 // holds of none whose pod was not announced: a slice that is widened for another of its pods is
 // widened for it too, and it has no mask of its own. Nor of one whose pod was announced while that
-// write was under way, which nobody can take back: its answer waits, and the runtime may not.
+// write was under way, which cannot be taken back: its answer waits, and the runtime may not.
 func (w *World) noteApart(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
@@ -311,13 +311,13 @@ func (w *World) noteApart(tasks []task) {
 	}
 }
 
-// mayLand says that a write is under way, or that its sender has given it up and it may still come.
+// mayLand reports whether a write is under way, or that its sender has given it up and it may still come.
 func (w *World) mayLand(o *Op) bool {
 	return o != nil && (slices.Contains(w.ops, o) ||
 		slices.ContainsFunc(w.weather.late, func(l lateWrite) bool { return l.of == o }))
 }
 
-// fellBack says whether the kernel gives a cgroup the CPUs of one above it because all that
+// fellBack reports whether the kernel gives a cgroup the CPUs of one above it because all that
 // the masks on the way have in common are offline.
 func (w *World) fellBack(path string) bool {
 	if w.offline.IsEmpty() {
@@ -335,7 +335,7 @@ func (w *World) fellBack(path string) bool {
 			continue
 		}
 		if e.OwnCPUs.SubsetOf(&w.offline) {
-			return true // written by a daemon that was not told yet
+			return true // written by a daemon that was not notified yet
 		}
 		if all = all.And(e.OwnCPUs); all.SubsetOf(&w.offline) {
 			return !all.IsEmpty()
@@ -381,7 +381,7 @@ func (w *World) check(c Choice) {
 	w.checkDeadline()
 }
 
-// checkDeadline leaves out requests that the world itself holds at a point.
+// checkDeadline ignores requests that the world itself holds at a point.
 func (w *World) checkDeadline() {
 	r := w.node.inFlight
 	atPoint := slices.ContainsFunc(w.ops, func(o *Op) bool { return o.Kind == Point })
@@ -390,7 +390,7 @@ func (w *World) checkDeadline() {
 	}
 }
 
-// settle ends all that is wrong and wants the node to be as decided.
+// settle ends all faults and requires the node to be as decided.
 func (w *World) settle() {
 	w.note("settles")
 	w.cfg.Faults, w.cfg.Gates = nil, Gates{}
@@ -439,7 +439,7 @@ func (w *World) settleRound() {
 	}
 }
 
-// drain lets everything that waits go on.
+// drain releases everything that waits.
 func (w *World) drain() {
 	const most = 5000
 	for range most {
@@ -455,7 +455,7 @@ func (w *World) drain() {
 	w.violate(PropSettle, "there is no end of %s", w.ops[0].key())
 }
 
-// unsettled says what is not as it should be when nothing is wrong any more.
+// unsettled lists what differs from the decisions once no fault is active any more.
 func (w *World) unsettled() string {
 	n := &w.node
 	view := w.shell.View()
@@ -533,7 +533,7 @@ func (w *World) unsettledDisk(grants map[string]cpuset.Set) string {
 	return ""
 }
 
-// pays says whether an owner gave up CPUs while some are off, or while the daemon has not heard
+// pays reports whether an owner gave up CPUs while some are off, or while the daemon has not heard
 // that they are back: for others, as one of its own is off, which the daemon may have learned late;
 // or all of them or a part, where owners would otherwise have every CPU that is on.
 func (w *World) pays(p *Pod, view View, grants map[string]cpuset.Set) bool {

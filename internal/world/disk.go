@@ -9,7 +9,7 @@ import (
 )
 
 // disk keeps the state file as text, so that nothing is shared with its writer. What the
-// file says of time is production's.
+// file has about time is production's.
 type disk struct {
 	text   []byte
 	failed bool // the last save
@@ -39,7 +39,7 @@ func (d *disk) load(wall time.Time, elapsed time.Duration) state.Snapshot {
 	return s.Timed(wall, bootedBefore+elapsed)
 }
 
-// file is what the state file says of pods, while the disk does what it is asked for: no save is
+// file is the pods in the state file, while the disk works: no save is
 // under way, and the last one did not fail. Then nothing may be ahead of the file, unless the
 // daemon has no machine to save from.
 func (w *World) file() (saved map[string]state.Pod, well bool) {

@@ -51,8 +51,8 @@ func ParseFaults(text string) ([]Fault, error) {
 	return faults, nil
 }
 
-// Gates says what waits for the world to choose it. What does not is done at once
-// and never fails by a choice of its own.
+// Gates are the ops that wait for the world to choose them. Other ops are done at once
+// and never fail by a choice of their own.
 type Gates struct {
 	Reads, Points bool
 }

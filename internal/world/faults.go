@@ -56,7 +56,7 @@ var Places = []string{
 	"sync.read", "sync.taken", "vanish.found", "log pool", "log container", "result of write", "result of save",
 }
 
-// Defect says whether the daemon panics at a place.
+// Defect reports whether the daemon panics at a place.
 func (w *World) Defect(place string) bool {
 	if w.weather.defect != place {
 		return false
@@ -95,7 +95,7 @@ func (w *World) Look(what, path string) Result {
 	return Result{Seen: e, Err: err}
 }
 
-// PanicIn says whether the step of an event panics: "before" it has changed the
+// PanicIn reports whether the step of an event panics: "before" it has changed the
 // machine, "after" that, or "" for not at all.
 func (w *World) PanicIn(e policy.Event) string {
 	key := eventKey(e)

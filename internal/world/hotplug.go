@@ -14,7 +14,7 @@ func cgroupQuota(milli int64) cgroup.Values {
 	return cgroup.Values{Quota: &q}
 }
 
-// hotplug takes CPUs away or brings them back, and tells the daemon.
+// hotplug takes CPUs offline or online, and notifies the daemon.
 func (w *World) hotplug(c Choice) bool {
 	off := cpuset.Set{}
 	if c.Do == "offline" {

@@ -31,7 +31,7 @@ type Spec struct {
 	Request, Limit int64 // in milli-CPUs; no limit: 0
 	// Side is what its second container has of that; 0: it has one container.
 	Side int64
-	// Mixed says that its first container owns CPUs of its own and the second shares the pool.
+	// Mixed means that its first container owns CPUs of its own and the second shares the pool.
 	Mixed bool
 }
 
@@ -41,7 +41,7 @@ type Pod struct {
 	Spec
 
 	sandbox  string
-	told     size // what the runtime was told of the sandbox when it was created
+	told     size // the size that the runtime got with the sandbox at its creation
 	attempts int
 	phase    phase
 	parts    []*part
@@ -50,7 +50,7 @@ type Pod struct {
 	grant cpuset.Set
 	// off are the CPUs that were off when they were promised: they may be of the pod too.
 	off cpuset.Set
-	// untold: it came while there was no connection, and no Synchronize has named it since.
+	// untold: it was created while there was no connection, and no Synchronize has listed it since.
 	untold bool
 	// behind is the write of its slice that was under way when it came: the plan is from before.
 	behind *Op
@@ -75,7 +75,7 @@ type Container struct {
 	Pod   *Pod
 	part  *part
 	phase phase
-	size  size   // what the runtime was told last
+	size  size   // the last size that the runtime got
 	cpus  string // what the runtime stores
 	quota int64
 	// created is when kubelet asked for it.
@@ -105,7 +105,7 @@ func (c *Container) Path() string { return c.Pod.Parent() + "/" + c.ID }
 
 func (p *Pod) owns() bool { return p.Class == policy.LSE || p.Class == policy.LSR }
 
-// owns says whether a container runs on CPUs of its own, or on its pod's.
+// owns reports whether a container runs on CPUs of its own, or on its pod's.
 func (c *Container) owns() bool { return c.Pod.owns() && (!c.Pod.Mixed || c.part == c.Pod.parts[0]) }
 
 // ownSize is what a pod asks to own.
@@ -116,7 +116,7 @@ func (p *Pod) ownSize() size {
 	return p.size()
 }
 
-// isBE says whether a pod is best effort, in whatever slice.
+// isBE reports whether a pod is best effort, in whatever slice.
 func (p *Pod) isBE() bool {
 	return p.Class == policy.BE || p.Class == "" && p.QoS == policy.BestEffort
 }
@@ -156,10 +156,10 @@ func (p *Pod) part(name string) *part {
 	return nil
 }
 
-// is says whether the part has a container in one of these phases.
+// is reports whether the part has a container in one of these phases.
 func (o *part) is(phases ...phase) bool { return o.ctr != nil && slices.Contains(phases, o.ctr.phase) }
 
-// due says whether kubelet has to create or start the part's container.
+// due reports whether kubelet has to create or start the part's container.
 func (o *part) due() bool { return o.ctr == nil || o.is(ready, over) }
 
 // API is the pod in the runtime's words, with the sandbox that a request is about.
@@ -262,13 +262,13 @@ func (n *node) enqueue(kind RequestKind, p *Pod, c *Container) {
 	n.queue = append(n.queue, &Request{Kind: kind, Pod: p, Container: c, sandbox: p.sandbox})
 }
 
-// busy says whether the runtime has something to ask about a pod.
+// busy reports whether the runtime has something to ask about a pod.
 func (n *node) busy(p *Pod) bool {
 	return n.inFlight != nil && n.inFlight.Pod == p ||
 		slices.ContainsFunc(n.queue, func(r *Request) bool { return r.Pod == p })
 }
 
-// due says whether kubelet has a next step for a pod.
+// due reports whether kubelet has a next step for a pod.
 func (n *node) due(p *Pod) bool {
 	switch {
 	case n.busy(p):

@@ -16,8 +16,8 @@ import (
 type inPlace struct {
 	resize  *resize // what kubelet is about to change; nil: nothing
 	written size    // what kubelet wrote to the pod's cgroup last
-	missed  bool    // the daemon was not told of the last one
-	// resized says that the daemon may hold fewer or more CPUs to be the pod's than grant, since
+	missed  bool    // the daemon was not notified of the last one
+	// resized means that the daemon may hold fewer or more CPUs to be the pod's than grant, since
 	// a resize is under way or was given up. held are those.
 	resized bool
 	held    cpuset.Set
@@ -25,7 +25,7 @@ type inPlace struct {
 }
 
 // resize is what kubelet is doing to change a pod in place: first what grows of the pod's
-// cgroup, then the containers, then what shrinks. The runtime is told of each half of the
+// cgroup, then the containers, then what shrinks. The runtime is notified of each half of the
 // pod's values before kubelet writes it, and may refuse it, which ends the resize.
 type resize struct {
 	part  *part
@@ -76,7 +76,7 @@ func (w *World) wantResize(p *Pod, request string) bool {
 	return true
 }
 
-// toResize is the part that runs with another size than the spec says.
+// toResize is the part that runs with another size than its spec's.
 func (p *Pod) toResize() *part {
 	for _, o := range p.running() {
 		if o.ctr.size != o.size {
@@ -167,7 +167,7 @@ func (w *World) resizeAnswered(a Answer) {
 	}
 }
 
-// podUpdated is kubelet's own write, after the runtime was told.
+// podUpdated is kubelet's own write, after the runtime was notified.
 func (w *World) podUpdated(p *Pod) {
 	r := p.inPlace.resize
 	if r == nil {
@@ -218,7 +218,7 @@ func (p *Pod) nameOf(o *part) string {
 }
 
 // followResizes takes over what resizes made the daemon take from owners: it may be others'.
-// What they made it add is promised once the pod runs on it and nobody else does: an owner that ran in
+// What they made it add is promised once the pod runs on it and no other pod does: an owner that ran in
 // the pool has others beside it until they have left.
 func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 	for _, p := range w.node.pods {
@@ -285,7 +285,7 @@ func (w *World) runsOn(p *Pod) cpuset.Set {
 	return cpus
 }
 
-// follows says whether CPUs are what a resize may make of the pod's: some fewer, or some more.
+// follows reports whether CPUs are what a resize may make of the pod's: some fewer, or some more.
 func (p *Pod) follows(cpus cpuset.Set) bool {
 	if back := p.inPlace.once; back != p.grant && p.grant.SubsetOf(&cpus) && cpus.SubsetOf(&back) {
 		return true

@@ -17,15 +17,15 @@ type Shell interface {
 	Start(saved state.Snapshot)
 	// Kill ends the life as kill -9 does: none of its ops takes effect any more.
 	Kill()
-	// Call hands over what happened. It does not wait for the answer.
+	// Call delivers a request. It does not wait for the answer.
 	Call(*Request)
 	// Run lets time pass and then everything run until it waits for the world.
 	Run(time.Duration) Heard
-	// View is what the daemon holds to be so. It is asked only between two Runs.
+	// View is the daemon's own view of the node. It is called only between two Runs.
 	View() View
 }
 
-// Heard is what came out of a shell since it was last asked.
+// Heard is what a shell has produced since the last Run.
 type Heard struct {
 	Ops     []*Op
 	Answers []Answer
@@ -62,7 +62,7 @@ type Op struct {
 	What   string // which read: effective, cpus, allowed or children
 	Values cgroup.Values
 	State  state.Snapshot
-	// Finish is called once, by the world, with how it ended. An op of a life that is
+	// Finish is called once, by the world, with the result. An op of a life that is
 	// over is never finished.
 	Finish func(Result)
 

@@ -13,7 +13,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Config says which run to play.
+// Config selects a run.
 type Config struct {
 	Seed   uint64
 	Faults []Fault
@@ -29,7 +29,7 @@ type Config struct {
 	Trace []Choice
 }
 
-// Report is what became of a run.
+// Report is the result of a run.
 type Report struct {
 	Config    Config
 	Trace     []Choice // what was chosen
@@ -50,7 +50,7 @@ func (r *Report) String() string {
 // Grid is the machine that every world is.
 var Grid = topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}
 
-// Begin is when every world begins.
+// Begin is the time at which every world begins.
 func Begin() time.Time { return time.Unix(946684800, 0) }
 
 // World is a node and what goes wrong with it.
@@ -75,7 +75,7 @@ type World struct {
 // NewShell makes a shell that asks the world for everything.
 type NewShell func(*World) Shell
 
-// Play makes a run.
+// Play executes a run.
 func Play(cfg Config, newShell NewShell) *Report {
 	topo, err := Grid.Build()
 	if err != nil {
@@ -131,7 +131,7 @@ func (w *World) play(report *Report) {
 	}
 }
 
-// swarm leaves out some of the faults, and says by the seed what waits at a gate.
+// swarm leaves out some of the faults, and chooses by the seed which ops wait at a gate.
 func (w *World) swarm() {
 	var kept []Fault
 	for _, f := range w.cfg.Faults {
@@ -146,7 +146,7 @@ func (w *World) swarm() {
 
 func (w *World) has(f Fault) bool { return slices.Contains(w.cfg.Faults, f) }
 
-// Gated says whether a shell's ops of a kind have to wait for the world.
+// Gated reports whether a shell's ops of a kind have to wait for the world.
 func (w *World) Gated(k Kind) bool {
 	switch k {
 	case Read:
