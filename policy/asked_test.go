@@ -53,7 +53,7 @@ func TestWhatAnUpdateChanges(t *testing.T) {
 }
 
 // A container that owns CPUs has the limit that equals its request where none is
-// written; of others nobody says so.
+// written; others are not.
 func TestAMissingLimitIsInferredOfOwnersOnly(t *testing.T) {
 	for _, c := range []struct {
 		class string
@@ -152,7 +152,7 @@ func TestALimitReadLater(t *testing.T) {
 	}
 }
 
-// A limit that was read later and is none of those that the runtime was told is kubelet's
+// A limit that was read later and is none of those that the runtime was sent is kubelet's
 // again as soon as the runtime stores another.
 func TestALimitReadLaterIsNotOursForEver(t *testing.T) {
 	m := small(t, Config{})

@@ -102,7 +102,7 @@ func isolating(t testing.TB, cfg Config, cpus cpuset.Set) *Machine {
 }
 
 // With admission: degrade a pod runs, without the power: it owns nothing that it did not
-// pay for, keeps nobody off, and can be capped where it requests nothing.
+// pay for, keeps no pod off, and can be capped where it requests nothing.
 func TestADegradedPodHasNoPower(t *testing.T) {
 	for name, ask := range asking() {
 		if ask.power == PowerExclusive {

@@ -8,7 +8,7 @@ import (
 
 // Of what its cgroup may have, a container has no place on what others own: owners that
 // run, kubelet's exclusive containers, but not an owner of which nothing has started, nor
-// CPUs that nobody owns.
+// CPUs that no pod owns.
 func TestBeyond(t *testing.T) {
 	plain := func(class Class, annotations map[string]string) Pod {
 		p := lsr("pod", 500, annotations)

@@ -10,7 +10,7 @@ import (
 func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 	c := m.containers[e.ID]
 	if c == nil {
-		return refuse(InvalidRequest, "cap: no container %s runs", literal(e.ID))
+		return refuse(InvalidRequest, "cap: container %s does not run", literal(e.ID))
 	}
 	p := c.pod
 	if !m.mayCap(p) && !p.in.exempt {

@@ -32,7 +32,7 @@ func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
 		v.holder, v.resources, v.grant = &p.holder, &sums, g
 		return nil
 	}
-	return p.unequal(in.Name, in.Resources)
+	return p.checkEqual(in.Name, in.Resources)
 }
 
 // recheckNamed checks a container of a pod whose containers own CPUs. Its first start gives its
@@ -59,8 +59,8 @@ func (m *Machine) recheckNamed(v *verdict, in *Container) *Refusal {
 	return err
 }
 
-// unequal refuses a container whose request differs from its limit, which the pod's sums can hide.
-func (p *pod) unequal(name string, r Resources) *Refusal {
+// checkEqual refuses a container whose request differs from its limit, which the pod's sums can hide.
+func (p *pod) checkEqual(name string, r Resources) *Refusal {
 	if !p.hidden || r.RequestMilli <= 0 || r.LimitMilli == r.RequestMilli {
 		return nil
 	}

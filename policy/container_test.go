@@ -242,7 +242,7 @@ func TestMostThatANamespaceOwns(t *testing.T) {
 	}
 }
 
-// A container that is refused leaves nothing of a pod that nobody had announced.
+// A container that is refused leaves nothing of a pod that was never announced.
 func TestARefusedContainerLeavesNoPod(t *testing.T) {
 	m := small(t, Config{})
 	p := lsr("a", 2500, nil)
@@ -262,7 +262,7 @@ func TestARefusedContainerLeavesNoPod(t *testing.T) {
 	}
 }
 
-// An owner whose size nobody knows yet is sized by its first container, whatever a resize
+// An owner whose size is unknown is sized by its first container, whatever a resize
 // says before: what the resize said must not pass for a decision.
 func TestResizeBeforeTheFirstContainer(t *testing.T) {
 	m := small(t, Config{})

@@ -251,7 +251,7 @@ type BEKeptOff struct {
 	For    time.Duration `json:"for"`
 }
 
-// Tick says that time has passed.
+// Tick means that time has passed.
 type Tick struct{}
 
 func (PodRun) event()            {}

@@ -44,24 +44,24 @@ func (m *Machine) grantFor(h *holder, r Resources, sums *Resources) (*grant, *Re
 func (m *Machine) sizeOf(h *holder, r Resources) (int, *Refusal) {
 	p := h.pod
 	if r.RequestMilli <= 0 || r.RequestMilli%1000 != 0 {
-		who, this := h.words()
+		owners, this := h.subjects()
 		return 0,
 			refuse(InvalidRequest,
-				"%s need a whole number of CPUs, %s requests %s; request a multiple of 1000m", who, this,
+				"%s need a whole number of CPUs, %s requests %s; request a multiple of 1000m", owners, this,
 				milli(r.RequestMilli))
 	}
 	if r.LimitMilli != r.RequestMilli && !(p.hidden && h.name == "" && r.LimitMilli == NoLimit) {
-		who, this := h.words()
+		owners, this := h.subjects()
 		return 0,
 			refuse(InvalidRequest,
 				"%s need a CPU request equal to the limit, %s requests %s and is limited to %s; make "+
-					"them equal", who, this, milli(r.RequestMilli), milli(r.LimitMilli))
+					"them equal", owners, this, milli(r.RequestMilli), milli(r.LimitMilli))
 	}
 	return int(min(r.RequestMilli/1000, cpuset.MaxCPUs+1)), nil
 }
 
-// words names such owners in general, and this one, in a refusal.
-func (h *holder) words() (all, this string) {
+// subjects names such owners in general, and this one, in a refusal.
+func (h *holder) subjects() (all, this string) {
 	if h.name != "" {
 		return "containers with CPUs of their own", fmt.Sprintf("container %s", literal(h.name))
 	}
@@ -139,7 +139,7 @@ func (m *Machine) allocate(c claim, n int) (*grant, *Refusal) {
 	}
 	result, err := m.search(c, &r)
 	if err != nil {
-		return nil, m.blame(c.holder, err)
+		return nil, m.detailRefusal(c.holder, err)
 	}
 	g := m.grantOf(c.holder, result.CPUs, r)
 	if old != nil {
@@ -175,9 +175,9 @@ func (m *Machine) grantOf(h *holder, cpus cpuset.Set, r cpuallocator.Request) *g
 	return g
 }
 
-// blame adds to a refusal what the pod cannot see: kubelet's CPUs, or how few isolated CPUs there
+// detailRefusal adds to a refusal what the pod cannot see: kubelet's CPUs, or how few isolated CPUs there
 // are.
-func (m *Machine) blame(h *holder, err *Refusal) *Refusal {
+func (m *Machine) detailRefusal(h *holder, err *Refusal) *Refusal {
 	if m.takesIsolated(h) {
 		return refuse(err.Code, "%s (annotation %s: the kernel isolates CPUs %s, and of these %s are free)",
 			err.Message, AnnIsolated, orNone(m.topo.Isolated()), orNone(m.freeIsolated()))
@@ -392,7 +392,7 @@ func (m *Machine) explain(p *pod) {
 	case p.grant != nil:
 		p.why = m.whyExclusive(&p.holder)
 	case p.kubelet:
-		p.why = "kubelet's static policy pinned it, so it counts as LSR; nobody else runs on its CPUs"
+		p.why = "kubelet's static policy pinned it, so it counts as LSR; no other pod runs on its CPUs"
 	case p.degraded != "":
 		p.why = "runs in the shared pool instead of what it asked for: " + p.degraded + m.waitsFor(&p.holder)
 	case p.in.unmanaged:
@@ -405,7 +405,7 @@ func (m *Machine) explain(p *pod) {
 	case p.nodes != nil:
 		p.why = fmt.Sprintf("LS: bound to the shared pool of %s", nodesText(p.nodes))
 	default:
-		p.why = "LS: runs in the shared pool, which is every CPU that nobody owns exclusively"
+		p.why = "LS: runs in the shared pool: all CPUs that no pod owns exclusively"
 	}
 }
 
@@ -449,7 +449,7 @@ func (m *Machine) whyExclusive(h *holder) string {
 			m.waitsFor(h))
 	}
 	var b strings.Builder
-	neighbours := "beside BE only"
+	neighbours := "shared with BE only"
 	if p.refusesBE() || m.isIsolated(g.cpus) {
 		neighbours = "alone"
 	}

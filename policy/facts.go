@@ -24,8 +24,8 @@ type ContainerFacts struct {
 	Init bool `json:"init,omitempty"`
 }
 
-// learn takes over the facts that arrive with a new pod.
-func (p *pod) learn(f *PodFacts) {
+// applyFacts takes over the facts that arrive with a new pod.
+func (p *pod) applyFacts(f *PodFacts) {
 	if f == nil {
 		return
 	}

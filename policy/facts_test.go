@@ -11,7 +11,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// told steps an event that must be taken and returns the notices' reasons.
+// told steps an event that must be accepted and returns the notices' reasons.
 func told(t testing.TB, m *Machine, e Event) string {
 	t.Helper()
 	decisions, err := m.Step(time.Unix(1e9, 0), e)
@@ -77,8 +77,8 @@ func TestFactsAtAdmission(t *testing.T) {
 	}
 }
 
-// TestFactsLater: what comes when the pod runs moves nobody, except into the place
-// of a pod whose sums nobody knew.
+// TestFactsLater: facts that arrive while the pod runs move no pod, except into the place
+// of a pod whose sums were unknown.
 func TestFactsLater(t *testing.T) {
 	facts := PodFacts{UID: "a", Resources: Resources{4000, 4000}, Owner: "StatefulSet/db", BatchMilli: 500}
 	unequal := facts

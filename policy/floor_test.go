@@ -12,7 +12,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// isolated and rounded are LSR pods whose cores nobody else may use, or that are rounded up.
+// isolated and rounded are LSR pods whose cores no other pod may use, or that are rounded up.
 func isolated(name string, milli int64) Pod {
 	return lsr(name, milli, map[string]string{AnnSMT: "isolate"})
 }
@@ -107,7 +107,7 @@ func TestAnOwnerLeavesABoundPodItsRequest(t *testing.T) {
 	}
 }
 
-// A later pod of the shared pool gets back what nobody requested: surplus first, then
+// A later pod of the shared pool gets back what no pod requested: surplus first, then
 // siblings kept idle, of the youngest owner first and no more than it needs.
 func TestWhatIsTakenBackForALaterPod(t *testing.T) {
 	for _, c := range []struct {
@@ -206,7 +206,7 @@ func TestRequiredIsolationMakesLaterPodsWait(t *testing.T) {
 	decided(t, m, PodRun{Pod: ls("web", 1000, nil)})
 }
 
-// What hardware takes is nobody's fault: it is reported, and costs no owner its siblings.
+// CPUs that go offline are only reported, and costs no owner its siblings.
 func TestAShortPoolIsReported(t *testing.T) {
 	m := small(t, Config{})
 	decided(t, m, PodRun{Pod: isolated("db", 2000)})
@@ -279,7 +279,7 @@ func (l *life) requests(nodes *cpuset.Set) int64 {
 }
 
 // checkFloors: an event that is about a pod takes nothing from the shared pool, or from a
-// part of it, that the pods there request. Hardware and kubelet ask nobody.
+// part of it, that the pods there request. Hardware and kubelet do not ask.
 func (l *life) checkFloors(t rapid.TB, e Event, before cpuset.Set) {
 	switch e := e.(type) {
 	case PodRun, PodResized, PodFacts, ContainerUpdate, ContainerStopped, Tick, CapVerdict:
@@ -315,7 +315,7 @@ func (l *life) checkFloors(t rapid.TB, e Event, before cpuset.Set) {
 }
 
 // checkTakenBack: a pod that came into a pool that is too small found nothing there that
-// nobody requested.
+// no pod requested.
 func (l *life) checkTakenBack(t rapid.TB, e Event) {
 	run, ok := e.(PodRun)
 	if !ok || l.cfg.Allocation.SMTRequired {

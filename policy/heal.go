@@ -215,7 +215,7 @@ func (m *Machine) grantAgain(h *holder) bool {
 	if err != nil {
 		if h.degraded != err.Error() {
 			h.degraded = err.Error()
-			m.retell(p)
+			m.refreshWhy(p)
 		}
 		return false
 	}
@@ -237,7 +237,7 @@ func (m *Machine) rejudge(p *pod) bool {
 		p.place = was
 		if p.degraded != err.Error() {
 			p.degraded = err.Error()
-			m.retell(p)
+			m.refreshWhy(p)
 		}
 		return false
 	}
@@ -279,7 +279,7 @@ func (m *Machine) placeAnew(v *verdict) *Refusal {
 	}
 	for _, name := range sortedKeys(p.containers) {
 		if err == nil {
-			err = p.unequal(name, p.containers[name].resources)
+			err = p.checkEqual(name, p.containers[name].resources)
 		}
 	}
 	if err == nil && p.holders == nil && p.grant == nil && !p.kubelet {
@@ -288,8 +288,8 @@ func (m *Machine) placeAnew(v *verdict) *Refusal {
 	return err
 }
 
-// retell updates the explanation of a pod that stays where it is.
-func (m *Machine) retell(p *pod) {
+// refreshWhy updates the explanation of a pod that stays where it is.
+func (m *Machine) refreshWhy(p *pod) {
 	m.explain(p)
 	for _, id := range sortedKeys(p.all) {
 		m.views.touch(p.all[id])
@@ -319,12 +319,12 @@ func (m *Machine) noteFree() {
 	}
 }
 
-// giveUp takes whole cores from an owner until need CPUs can go to the shared pool. An owner that has
+// yieldCores takes whole cores from an owner until need CPUs can go to the shared pool. An owner that has
 // no CPU left runs in the shared pool itself. It gets other CPUs as soon as some are free.
-func (m *Machine) giveUp(h *holder, need int) {
+func (m *Machine) yieldCores(h *holder, need int) {
 	p, g := h.pod, *h.grant
 	var given cpuset.Set
-	for _, core := range m.coresToGive(&g) {
+	for _, core := range m.coresToYield(&g) {
 		if usable := given.And(m.shareable()); usable.Count() >= need {
 			break
 		}
@@ -345,10 +345,10 @@ func (m *Machine) giveUp(h *holder, need int) {
 	m.podChanged(p)
 }
 
-// coresToGive lists the cores of a grant in the order in which the owner gives them up: first cores
+// coresToYield lists the cores of a grant in the order in which the owner gives them up: first cores
 // that it owns entirely, then those on the NUMA node where it has the fewest CPUs, the last core
 // first.
-func (m *Machine) coresToGive(g *grant) []cpuset.Set {
+func (m *Machine) coresToYield(g *grant) []cpuset.Set {
 	all, online := g.all(), m.topo.Online()
 	type part struct {
 		cpus   cpuset.Set // of the grant on this core

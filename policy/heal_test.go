@@ -42,7 +42,7 @@ func (l *life) holders() map[string]*holder {
 	return all
 }
 
-// checkHealed: who waits is who lacks CPUs and may have some. When only time passes one pod
+// checkHealed: holders wait if they lack CPUs and may have some. When only time passes one pod
 // at most gets any, it waited for them, and it keeps those that it has; all others stay.
 func (l *life) checkHealed(t rapid.TB, e Event, had map[string]holding) {
 	holders := l.holders()
@@ -91,7 +91,7 @@ func (l *life) checkHealed(t rapid.TB, e Event, had map[string]holding) {
 	}
 }
 
-// someHealed says that a pod got CPUs that it waited for, perhaps only since this step.
+// someHealed reports whether a pod got CPUs that it waited for, perhaps only since this step.
 func someHealed(decisions []Decision) bool {
 	return slices.ContainsFunc(decisions, func(d Decision) bool {
 		n, ok := d.(Notice)
@@ -114,7 +114,7 @@ func (l *life) movedWell(p *holder, was cpuset.Set) bool {
 	return now.Count() == was.Count() && l.m.better(was, now) != ""
 }
 
-// settle lets time pass until nobody gets CPUs any more: healing ends.
+// settle lets time pass until no holder gets CPUs any more: healing ends.
 func (l *life) settle(t rapid.TB) {
 	const others = 8 // ends of caps and of what keeps best effort off
 	for range 3*len(l.m.pods) + others {
@@ -128,7 +128,7 @@ func (l *life) settle(t rapid.TB) {
 	t.Fatalf("healing does not end:\n%s", describe(l.m.Snapshot()))
 }
 
-// TestHealing: who gets CPUs when, and who does not.
+// TestHealing: which holders get CPUs and when.
 func TestHealing(t *testing.T) {
 	none := map[string]string(nil)
 	for _, c := range []struct {

@@ -33,8 +33,8 @@ func ofIsolated(name string, milli int64, more ...string) Pod {
 	return lsr(name, milli, annotations)
 }
 
-// TestIsolatedCPUs: who asks for CPUs that the kernel isolates gets these and no others, and
-// who does not gets none of them.
+// TestIsolatedCPUs: a pod that asks for isolated CPUs gets these and no others, and
+// any other pod gets none of them.
 func TestIsolatedCPUs(t *testing.T) {
 	plain := func(name string, milli int64) Pod { return lsr(name, milli, nil) }
 	status := func(cpus string) []string { return []string{AnnStatus, `{"cpuset":"` + cpus + `"}`} }
@@ -122,8 +122,8 @@ func TestIsolatedCPUsAreNoHelp(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForIsolatedCPUs holds up nobody who takes others, and heals by them alone.
-func TestWhoWaitsForIsolatedCPUs(t *testing.T) {
+// A pod that waits for isolated CPUs does not block pods that take others, and heals only by those.
+func TestWaitingForIsolatedCPUs(t *testing.T) {
 	m := withIsolated(t, Config{Degrade: true})
 	told(t, m, PodRun{Pod: ofIsolated("a", 3000)})
 	told(t, m, PodRun{Pod: ofIsolated("b", 2000)})

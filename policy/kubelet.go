@@ -41,9 +41,9 @@ func (m *Machine) overrule(uid string) {
 	m.derive()
 }
 
-// overruling returns a copy of the machine to judge on, in which kubelet's bookings for a pod do
+// withoutBookings returns a copy of the machine to judge on, in which kubelet's bookings for a pod do
 // not count; nil if it has none. The copy shares everything that judge only reads.
-func (m *Machine) overruling(uid string) *Machine {
+func (m *Machine) withoutBookings(uid string) *Machine {
 	if m.overruled[uid] || len(m.entriesOf(uid)) == 0 {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (m *Machine) pin(v *verdict, entries map[string]cpuset.Set) *Refusal {
 		r := *p.in.request
 		r.CPUs = wants.Count()
 		h.grant = &grant{cpus: wants, request: r}
-		view = view.having(h)
+		view = view.withGrant(h)
 	}
 	for _, h := range collided {
 		wants := entries[h.name]
@@ -130,9 +130,9 @@ func (m *Machine) pin(v *verdict, entries map[string]cpuset.Set) *Refusal {
 			return err
 		}
 		h.grant = g
-		view = view.having(h)
+		view = view.withGrant(h)
 		v.note("KubeletPinMoved",
-			"kubelet's static policy pinned container %s to CPUs %s, of which %s are owned by others here; it runs "+
+			"kubelet's static policy pinned container %s to CPUs %s, of which %s are owned by other pods; it runs "+
 				"on %s instead", literal(h.name), wants, taken, g.cpus)
 	}
 	return nil
@@ -163,7 +163,7 @@ func (m *Machine) replace(h *holder, wants, all cpuset.Set) (*grant, *Refusal) {
 	if err != nil {
 		return nil, err
 	}
-	if m.robs(c, &result, &cpuset.Set{}) {
+	if m.breaksFloors(c, &result, &cpuset.Set{}) {
 		if second, err := m.alloc.Allocate(m.spare(c, free), m.held(h), r); err == nil {
 			result = second
 		}
@@ -230,7 +230,7 @@ func (m *Machine) kubeletState(e KubeletState) {
 		}
 		if !m.kubeletChanged(p, was.Entries[p.ref.UID], after) {
 			if p.degraded != "" {
-				m.retell(p) // kubelet's state decides whether it waits
+				m.refreshWhy(p) // kubelet's state decides whether it waits
 			}
 			continue
 		}

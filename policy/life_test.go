@@ -20,7 +20,7 @@ import (
 
 // life drives a machine through random events and checks, after every step,
 // what must hold whatever happens. It keeps its own books: a mirror of the
-// decisions, and who runs, so that it does not trust the machine's.
+// decisions, and of what runs, so that it does not trust the machine's.
 type life struct {
 	m       *Machine
 	twin    *Machine // takes what m accepted and never sees what m refused
@@ -109,7 +109,7 @@ func (r *mirror) members(id PoolID) int {
 }
 
 // checkPools: what was decided of pools is what they have, a part has what its pool has
-// on its NUMA nodes, and somebody is in it.
+// on its NUMA nodes, and at least one pod is in it.
 func (l *life) checkPools(t rapid.TB, s *Snapshot) {
 	whole := map[PoolKind]cpuset.Set{PoolShared: s.Shared, PoolBE: s.BE, PoolSystem: s.System, PoolReserved: s.Reserved}
 	for kind, cpus := range whole {
@@ -573,7 +573,7 @@ func drawName(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"main", "main", "side", "side", "rest"}).Draw(t, "name")
 }
 
-// drawMixed draws a pod some of whose containers own CPUs. The API server may have told of it.
+// drawMixed draws a pod some of whose containers own CPUs. The API server may know it already.
 func (l *life) drawMixed(t *rapid.T, p *Pod) {
 	p.Labels[LabelClass] = rapid.SampledFrom([]string{"LSR", "LSE"}).Draw(t, "class")
 	names := rapid.SampledFrom([]string{"main", "main,side", "side"}).Draw(t, "which own")

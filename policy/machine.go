@@ -251,9 +251,9 @@ func (m *Machine) releaseAll(p *pod) {
 	}
 }
 
-// having returns a copy of the machine to judge on, in which a grant is entered already. The copy
+// withGrant returns a copy of the machine to judge on, in which a grant is entered already. The copy
 // shares everything that judge only reads.
-func (m *Machine) having(h *holder) *Machine {
+func (m *Machine) withGrant(h *holder) *Machine {
 	view := *m
 	view.exclusive = maps.Clone(m.exclusive)
 	view.own(h)

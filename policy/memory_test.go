@@ -7,7 +7,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// TestMemoryModes: preferred asks for a memory policy and restricts nobody, strict
+// TestMemoryModes: preferred asks for a memory policy and restricts no pod, strict
 // restricts and asks for none, off does neither; a pod in a whole pool is left alone.
 func TestMemoryModes(t *testing.T) {
 	burst := ls("burst", 1000, map[string]string{AnnSpec: `{"preferredCPUBindPolicy":"ConstrainedBurst"}`})

@@ -120,7 +120,7 @@ func (m *Machine) placeNamed(p *pod, recovered *Recovered) *Refusal {
 	var first *Refusal
 	for _, h := range p.every() {
 		if h.grant != nil {
-			view = view.having(h)
+			view = view.withGrant(h)
 		}
 	}
 	for _, spec := range p.startOrder() {
@@ -138,7 +138,7 @@ func (m *Machine) placeNamed(p *pod, recovered *Recovered) *Refusal {
 			continue
 		}
 		h.grant = g
-		view = view.having(h)
+		view = view.withGrant(h)
 	}
 	return first
 }
@@ -190,7 +190,7 @@ func (m *Machine) adoptAll(p *pod, r *Recovered) bool {
 		p.holders[o.Container] = h
 		h.asks = Resources{RequestMilli: int64(o.Request) * 1000, LimitMilli: int64(o.Request) * 1000}
 		if h.degraded == "" && view.adopt(h, &o.Recovered) {
-			view, some = view.having(h), true
+			view, some = view.withGrant(h), true
 		}
 	}
 	return some

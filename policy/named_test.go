@@ -118,7 +118,7 @@ func TestACollisionIsOfAContainer(t *testing.T) {
 	}
 }
 
-// Whoever is told late of its pods by the API server says what a name is wrong about.
+// A name that is wrong is reported when the API server's facts arrive late.
 func TestLateFactsNameTheContainer(t *testing.T) {
 	m := small(t, Config{})
 	p := mixed("a", "other", 2000)

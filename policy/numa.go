@@ -166,7 +166,7 @@ type question struct {
 func (m *Machine) search(c claim, r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	free := m.freeFor(c.holder)
 	first, err := m.searchIn(&free, c.holder, *r)
-	if err != nil || !m.robs(c, &first, &r.Keep) {
+	if err != nil || !m.breaksFloors(c, &first, &r.Keep) {
 		return first, err
 	}
 	free = m.spare(c, free)
@@ -176,9 +176,9 @@ func (m *Machine) search(c claim, r *cpuallocator.Request) (cpuallocator.Result,
 	return first, nil
 }
 
-// robs reports whether a result takes CPUs that pods bound to NUMA nodes requested: there may be a
+// breaksFloors reports whether a result takes CPUs that pods bound to NUMA nodes requested: there may be a
 // result without them.
-func (m *Machine) robs(c claim, found *cpuallocator.Result, keep *cpuset.Set) bool {
+func (m *Machine) breaksFloors(c claim, found *cpuallocator.Result, keep *cpuset.Set) bool {
 	return len(m.bound) > 0 && m.keepsFloors(c, found.CPUs.Or(found.Withheld).Minus(*keep)) != nil
 }
 
@@ -244,9 +244,9 @@ func (q *question) apart(r cpuallocator.Request, hard, soft bars) (cpuallocator.
 		return better, nil
 	}
 	return first, refuse(cpuallocator.TopologyAffinityError,
-		"%d CPUs are asked for, and pods on one NUMA node and pods on several have to keep apart "+
+		"%d CPUs are requested, and pods on one NUMA node must not share it with pods on several "+
 			"(singleNUMANodeExclusive): "+
-			"%s, and what is left does not hold the request", r.CPUs, hard)
+			"%s, and the other nodes do not hold the request", r.CPUs, hard)
 }
 
 func (b bars) String() string {
@@ -355,7 +355,7 @@ func (q *question) near(r *cpuallocator.Request) (cpuallocator.Result, *Refusal)
 	}
 	if covered < 0 {
 		return first, refuse(cpuallocator.TopologyAffinityError,
-			"%d CPUs are asked for by %s together with devices on %s, and there are not enough of them free there",
+			"%d CPUs are requested, %s demands them with the devices on %s, and not enough are free there",
 			r.CPUs, alignmentName(r.Alignment), nodesText(&q.devices))
 	}
 	return best, nil

@@ -23,7 +23,7 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 		return nil
 	}
 	if !kubeletPins(in.Labels, in.QoS) {
-		v.view = m.overruling(in.UID)
+		v.view = m.withoutBookings(in.UID)
 	}
 	view := v.on(m)
 	intent, err := m.intentOf(in)
@@ -121,7 +121,7 @@ func (m *Machine) newPod(in *Pod) *pod {
 		p.narrowed = slices.Clone(in.Recovered.Narrowed)
 	}
 	p.holder.pod = p
-	p.learn(in.Facts)
+	p.applyFacts(in.Facts)
 	return p
 }
 

@@ -101,7 +101,7 @@ func (m *Machine) rescue() {
 		if victim == nil {
 			break
 		}
-		m.giveUp(victim, m.floorOf(&m.cfg))
+		m.yieldCores(victim, m.floorOf(&m.cfg))
 		m.derive()
 	}
 	if m.pools.Shared.IsEmpty() {

@@ -42,7 +42,7 @@ func TestCapsDownToTheRequest(t *testing.T) {
 	if got := m.pods["web"].caps["main"].Milli; got != 2500 {
 		t.Errorf("its request grew to 2500m under a cap of %dm", got)
 	}
-	if text := refusal(m, CapVerdict{ID: "none", Milli: 1, For: 1}); !strings.Contains(text, "no container") {
+	if text := refusal(m, CapVerdict{ID: "none", Milli: 1, For: 1}); !strings.Contains(text, "does not run") {
 		t.Errorf("got %q", text)
 	}
 }

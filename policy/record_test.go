@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A recorder reads the whole machine when it is told that it may, and otherwise only where
+// A recorder reads the whole machine when Turn allows it, and otherwise only where
 // it would grow without bound; what it holds always replays to where the machine is.
 func TestTheRecorderWaitsForAMomentToReadTheMachine(t *testing.T) {
 	const most = 4

@@ -35,7 +35,7 @@ func TestSumsAfterAContainersResize(t *testing.T) {
 	one := Resources{1000, 1000}
 	for _, c := range []struct {
 		name      string
-		pod       *Resources // nil: nobody knows
+		pod       *Resources // nil: unknown
 		a, b      Resources
 		announced *Resources // of the pod, before
 		to        Resources  // of container a
@@ -375,7 +375,7 @@ func TestInPlaceOfAPinThatCollides(t *testing.T) {
 	}
 }
 
-// What kubelet believes of a pod that was moved is nobody's: the next may have it.
+// CPUs that kubelet believes a moved pod to have are free: the next pod may have them.
 func TestTheBookingOfAMovedPodIsFree(t *testing.T) {
 	m := small(t, Config{})
 	told(t, m, PodRun{Pod: lsr("owner", 2000, nil)})
@@ -530,7 +530,7 @@ func TestABookingCountsAgain(t *testing.T) {
 }
 
 // Siblings that were withheld are adopted with the CPUs, all or nothing: not if
-// somebody owns them or they are reserved.
+// a pod owns them or they are reserved.
 func TestAdoptionOfWithheldSiblings(t *testing.T) {
 	isolate := map[string]string{AnnSMT: "isolate"}
 	for _, c := range []struct {
@@ -585,7 +585,7 @@ func TestFoundAndNoLongerAllowed(t *testing.T) {
 		name     string
 		pod      Pod
 		found    Recovered
-		other    bool // somebody else was found on these CPUs
+		other    bool // another pod was found on these CPUs
 		want     string
 		degraded string // its first word
 		notice   string
@@ -625,7 +625,7 @@ func TestFoundAndNoLongerAllowed(t *testing.T) {
 	}
 }
 
-// What a pod was found to own is its size where nobody recorded what it asked for; a
+// What a pod was found to own is its size if its request was not recorded; a
 // resize goes on from there.
 func TestTheSizeOfWhatWasFound(t *testing.T) {
 	for _, c := range []struct {
@@ -898,7 +898,7 @@ func TestScheduledWhereNoCPUIsLeft(t *testing.T) {
 	}
 }
 
-// An annotation may be as large as the bound and no larger, whoever cut it.
+// An annotation may be as large as the bound and no larger.
 func TestTheLargestAnnotation(t *testing.T) {
 	for size, want := range map[int]Code{maxAnnotation: "", maxAnnotation + 1: InvalidAnnotation,
 		1 << 20: InvalidAnnotation} {
@@ -954,7 +954,7 @@ func TestAPinOutlivesASynchronisation(t *testing.T) {
 // Best effort runs beside LSR and not beside LSE, and each says so.
 func TestBesideAnOwner(t *testing.T) {
 	for class, c := range map[Class]struct{ be, why string }{
-		LSR: {"0-15", "LSR: owns 2 CPUs of its own, beside BE only, on NUMA node 0"},
+		LSR: {"0-15", "LSR: owns 2 CPUs of its own, shared with BE only, on NUMA node 0"},
 		LSE: {"2-15", "LSE: owns 2 CPUs of its own, alone, on NUMA node 0"},
 	} {
 		m := small(t, Config{})
@@ -1008,7 +1008,7 @@ func TestABoundPodThatIsPinned(t *testing.T) {
 	}
 }
 
-// CPUs that are reserved while somebody owns them are nobody else's to run on.
+// No other pod may run on CPUs that are reserved while a pod owns them.
 func TestReservedWhileOwned(t *testing.T) {
 	m := small(t, Config{})
 	told(t, m, PodRun{Pod: lsr("a", 2000, nil)})

@@ -231,7 +231,7 @@ func (m *Machine) bindAligned(p *pod) *Refusal {
 		}
 		where := ""
 		if p.devices != nil && !p.devices.IsEmpty() {
-			where = " beside the pod's devices on " + nodesText(p.devices)
+			where = " near the pod's devices on " + nodesText(p.devices)
 		}
 		return refuse(cpuallocator.TopologyAffinityError,
 			"no NUMA node's shared pool has room for the request of %s%s; the most is %s", milli(want), where,

@@ -109,7 +109,7 @@ func (m *Machine) nodesIn(s *scheduled, status *resourceStatus) *Refusal {
 		milli, ok := milliOf(string(text))
 		if !ok {
 			return refuse(InvalidAnnotation,
-				"annotation %s: numaNodeResources has %s of cpu on NUMA node %d, which is no amount such as 4 or "+
+				"annotation %s: numaNodeResources has %s of cpu on NUMA node %d, which is not an amount such as 4 or "+
 					"4000m", AnnStatus, literal(string(text)), n.Node)
 		}
 		if s.milli == nil {
@@ -332,7 +332,7 @@ func (m *Machine) honourNodes(h *holder, n int) (*grant, *Refusal) {
 		r.CPUs, r.Nodes = int(s.milli[node]/1000), cpuset.Of(node)
 		found, err := q.ask(&r)
 		if err != nil {
-			return nil, m.blame(h, err)
+			return nil, m.detailRefusal(h, err)
 		}
 		cpus.AddSet(&found.CPUs)
 	}

@@ -29,7 +29,7 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 	for i := range pods {
 		var v verdict
 		m.judgeRunning(&v, &pods[i])
-		late = late || v.enters && m.comesLate(v.pod, pods[i].Recovered)
+		late = late || v.enters && m.countedLate(v.pod, pods[i].Recovered)
 		m.enterPod(&v, &pods[i])
 	}
 	for _, c := range e.Caps {
@@ -84,9 +84,9 @@ func (m *Machine) newest(containers []Container) map[named]*Container {
 	return last
 }
 
-// comesLate reports whether a pod found running requests CPUs of the shared pool that were not
+// countedLate reports whether a pod found running requests CPUs of the shared pool that were not
 // counted when the owners before it got theirs.
-func (m *Machine) comesLate(p *pod, r *Recovered) bool {
+func (m *Machine) countedLate(p *pod, r *Recovered) bool {
 	return p.in.class != SYSTEM && !p.kubelet && (r == nil || r.From != fromState) && m.requestedFrom(p) > 0
 }
 

@@ -36,13 +36,13 @@ func (m *Machine) takeBack() {
 	}
 	m.recompute()
 	for _, h := range slices.SortedFunc(maps.Keys(returned), holdersByAge) {
-		who := "the pod"
+		owner := "the pod"
 		if h.name != "" {
-			who = "container " + literal(h.name)
+			owner = "container " + literal(h.name)
 		}
 		m.explain(h.pod)
 		m.notice(h.pod, "CPUsReturned", "CPUs %s, which %s has beyond its request, go back to the shared pool: %s",
-			returned[h], who, reasons[h])
+			returned[h], owner, reasons[h])
 		m.podChanged(h.pod)
 	}
 }

@@ -186,7 +186,7 @@ type Offer struct {
 // is too small for it.
 func (t *Trial) Judge(a *Applicant, s Standing, o *Offer) *Refusal {
 	if s.Ledger.Unread && a.Owns() {
-		return refuse(Busy, "it is still being read there what pods own that ran before")
+		return refuse(Busy, "the node is still reading which CPUs its running pods own; try again later")
 	}
 	t.load(a, &s)
 	t.pod = a.pod
@@ -239,7 +239,7 @@ func (t *Trial) keepsPromises(s *Standing) *Refusal {
 			if f.milli += m.requestedFrom(p); p.nodes.SubsetOf(f.nodes) && cpus.Intersects(&f.cpus) &&
 				f.room(m.pools.Shared, m.pools.Reserved) < 0 {
 				return refuse(cpuallocator.InsufficientCPUs,
-					"%s has %s and with this pod %s; another pod is on its way to %s there", f.name(),
+					"%s has %s and with this pod %s; a pod that has not started yet was given %s there", f.name(),
 					count(m.pools.Shared.CountAnd(&f.cpus), "CPU"), m.needs(&f), count(cpus.CountAnd(&f.cpus), "CPU"))
 			}
 		}

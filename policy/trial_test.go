@@ -57,7 +57,7 @@ func (l *life) sameAs(t rapid.TB, in Pod, refusal *Refusal, o *Offer, hidden boo
 	switch {
 	case refusal != nil && p == nil: // compared with the machine's own words by the caller
 	case refusal != nil && l.m.cfg.Degrade && strings.Contains(refusal.Error(), "(allocation.smtRequired)"):
-		// It runs in the shared pool, which has too few CPUs for it: that degrades nobody's own.
+		// It runs in the shared pool, which has too few CPUs for it: that degrades no owner.
 	case refusal != nil && (!l.m.cfg.Degrade || p.degraded == "" && !p.denied()):
 		t.Fatalf("%s: the trial says %v, the machine took it", in.Name, refusal)
 	case refusal == nil && p == nil:
@@ -85,7 +85,7 @@ func (l *life) sameAs(t rapid.TB, in Pod, refusal *Refusal, o *Offer, hidden boo
 	}
 }
 
-// denied says that a container of a pod was given no CPUs of its own.
+// denied reports whether a container of a pod was given no CPUs of its own.
 func (p *pod) denied() bool {
 	return slices.ContainsFunc(p.every(), func(h *holder) bool { return h.name != "" && h.degraded != "" })
 }

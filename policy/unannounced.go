@@ -74,9 +74,9 @@ func (m *Machine) aboutFound(paths []string) string {
 	if n := len(paths) - namedAtOnce; n > 0 {
 		paths, more = paths[:namedAtOnce], fmt.Sprintf(" and %d more", n)
 	}
-	what := "it may run on CPUs that others own: recreate the pod, or configure unannounced: mask"
+	what := "it may run on CPUs that other pods own: recreate the pod, or configure unannounced: mask"
 	if m.cfg.MaskUnannounced {
-		what = "it is kept off the CPUs that others own"
+		what = "it is kept off the CPUs that other pods own"
 	}
 	return fmt.Sprintf("the runtime never announced %s found running here: cgroup %s%s; %s",
 		all, strings.Join(paths, ", "), more, what)

@@ -57,7 +57,7 @@ func (m *Machine) refuseUnread() *Refusal {
 		return nil
 	}
 	return refuse(Busy, "the cgroups of %s that ran before are still being read, and may hold these CPUs; "+
-		"it is tried again", count(n, "pod"))
+		"kubelet tries again", count(n, "pod"))
 }
 
 // correct enters what was read. Pods that were found to own something come before pods that get new
