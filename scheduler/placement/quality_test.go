@@ -313,7 +313,7 @@ func (c *paper) koordinator(p *policy.Pod, most bool) (*paperNode, string) {
 	return nil, ""
 }
 
-// accumulator takes CPUs by Koordinator's rules, those of version 1.8's scheduler: first fit, level by level.
+// accumulator takes CPUs by Koordinator's rules: first fit, level by level.
 type accumulator struct {
 	t    *topology.Topology
 	n    int
