@@ -83,8 +83,10 @@ func (w *World) checkStart(c *Container, had cpuset.Set) {
 	if p.live() && !p.follows(own) && w.owned(p, p.grant) != w.owned(p, own) {
 		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
 	}
-	if had.IsEmpty() || p.grant.IsEmpty() && !own.SubsetOf(&had) {
-		p.grant = own // where it has them already, as one in the pool has, followResizes says from when
+	// CPUs that it has already, as one in the pool has, followResizes makes a promise. A late update of an
+	// owner whose mask is unknown is answered those of its CPUs that no other pod may have: a part is none.
+	if had.IsEmpty() || p.grant.IsEmpty() && !own.SubsetOf(&had) && left.SubsetOf(&own) {
+		p.grant = own
 	}
 }
 
