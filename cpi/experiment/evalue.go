@@ -1,6 +1,9 @@
 package experiment
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // The hypotheses on how a suspect acts. They run side by side, and a test's e-value is
 // their weighted mean, since a mean of e-values is one.
@@ -20,12 +23,12 @@ type kernel struct {
 
 func kernelTable() [kernels]kernel {
 	return [kernels]kernel{
-		{lag: 0, weight: .30, idle: .08},
-		{lag: 0, weight: .15, idle: .40},
-		{lag: 0, weight: .25, idle: .08, leaky: true},
-		{lag: 1, weight: .09, idle: .08},
-		{lag: 2, weight: .12, idle: .08},
-		{lag: 3, weight: .09, idle: .08},
+		{lag: 0, weight: .26, idle: .08},
+		{lag: 0, weight: .14, idle: .40},
+		{lag: 0, weight: .21, idle: .08, leaky: true},
+		{lag: 1, weight: .13, idle: .30},
+		{lag: 2, weight: .13, idle: .30},
+		{lag: 3, weight: .13, idle: .30},
 	}
 }
 
@@ -68,6 +71,24 @@ func mean(logs *[kernels]float64) float64 {
 // e is the newest value. It steers the propensities, which may be anything that the past
 // decides.
 func (p *process) e() float64 { return mean(&p.Now) }
+
+// best is the e-value of the best kernel alone: what the mean could still come back from.
+func (p *process) best() float64 { return math.Exp(slices.Max(p.Now[:])) }
+
+// slow says that the leaky kernel explains the windows clearly better than those without
+// a memory.
+func (p *process) slow() bool { return p.Now[leaky] > max(p.Now[0], p.Now[1])+slowLead }
+
+const (
+	leaky    = 2 // in the table of kernels
+	slowLead = 0.5
+)
+
+// on says what the coin of a window was.
+func (p *process) on(window int64) bool {
+	c := p.coinOf(window)
+	return c != nil && c.On
+}
 
 // sure is what a verdict goes by: a value on which the guarantee holds exactly. A
 // kernel with a lag has not seen the newest coins, so the newest values of all are no

@@ -46,7 +46,7 @@ type pair struct {
 type times struct{ began, active, bad, seen, until int64 }
 
 const (
-	giveUpBelow   = 0.05
+	giveUpBelow   = 0.15
 	boundFactor   = 64
 	restMinutes   = 45
 	calmMinutes   = 40 // without an anomaly: parked
@@ -63,6 +63,8 @@ const (
 	pStart        = 0.25
 	pEven         = 0.5
 	pSure         = 0.7
+	pStay         = 0.65
+	pTurn         = 0.25
 	mostRest      = 24 * 60 // minutes
 )
 
@@ -71,7 +73,7 @@ func termsOf() [4]int { return [...]int{5, 10, 20, 40} }
 
 // propensity is the probability that the suspect is throttled in the next window. It
 // follows from the past alone.
-func (p *pair) propensity(threshold float64) float64 {
+func (p *pair) propensity(threshold float64, window int64) float64 {
 	switch e := p.proc.e(); {
 	case p.stage == Verdict && p.useless >= uselessFirst:
 		return pEven
@@ -81,6 +83,12 @@ func (p *pair) propensity(threshold float64) float64 {
 		return 0
 	case e < 2 && !p.eager:
 		return pStart
+	case p.proc.slow():
+		// What fills and drains shows in runs of windows, not in single ones.
+		if p.proc.on(window) {
+			return pStay
+		}
+		return pTurn
 	case e < math.Sqrt(threshold):
 		return pEven
 	}
@@ -132,7 +140,7 @@ func (d *Detector) step(p *pair) (kind Kind, why string) {
 		case p.proc.sure() >= t:
 			p.stage, p.term, p.served, p.useless = Verdict, 0, 0, 0
 			return VerdictEvent, fmt.Sprintf("e-value %.0f, %.0f is a verdict", p.proc.sure(), t)
-		case e < giveUpBelow:
+		case p.proc.best() < giveUpBelow:
 			d.giveUp(p)
 			return GivenUpEvent, fmt.Sprintf("e-value %.3f: the coins make no difference", e)
 		case calm > d.windows(calmMinutes), silent > d.windows(idleMinutes):
@@ -147,7 +155,7 @@ func (d *Detector) step(p *pair) (kind Kind, why string) {
 		case p.useless >= uselessLast && e < keepUseless*t:
 			d.giveUp(p)
 			return ReleasedEvent, fmt.Sprintf("the victim was as slow as before in %d throttled windows in a row",
-				p.useless)
+				uselessLast)
 		case silent > d.windows(farewell):
 			p.stage = Parked
 			return ReleasedEvent, fmt.Sprintf("idle for %d minutes", farewell)

@@ -17,7 +17,8 @@ type suspect struct {
 	newest int64
 	// usage and work (instructions, as usage over CPI) by window; NaN: unknown.
 	usage, work [ring]float32
-	throttled   uint64 // windows in which it was, the newest in bit 0
+	throttled   uint64  // windows in which it was, the newest in bit 0
+	peak        float64 // CPUs when it is busy
 	round       round
 	harm        bucket
 	changes     changes
@@ -104,6 +105,25 @@ func (s *suspect) close(window int64) {
 		s.throttled |= 1
 	}
 }
+
+// measure what the job uses when it is busy: the ninth decile of the windows in which it
+// was let.
+func (s *suspect) measure(w *workspace) {
+	w.levels = w.levels[:0]
+	for k := range int64(history60) {
+		if u := float64(s.usage[index(s.newest-k, ring)]); u > 0 && s.throttled>>k&1 == 0 {
+			w.levels = append(w.levels, u)
+		}
+	}
+	if n := len(w.levels); n >= leastPeak {
+		s.peak = nth(w.levels, int(0.9*float64(n)))
+	}
+}
+
+const (
+	peakEvery = 5 // windows
+	leastPeak = 5
+)
 
 // changes of a suspect's usage and work from window to window, relative to how large
 // changes of it are. They do not depend on the victim.

@@ -28,17 +28,24 @@ func (c *container) exempt() bool {
 	return !able
 }
 
-// depth is what a throttle leaves of a container.
+// depth is what a throttle leaves of a container: a small part of what its job uses when
+// it is busy, and no less than its class keeps. So a job that idles is not active, and
+// who is throttled still moves.
 func (d *Detector) depth(c *container) int64 {
 	milli := d.cfg.CapBatchMilli
 	if c.Class == cpi.BE {
 		milli = d.cfg.CapBEMilli
+	}
+	if n := len(c.suspect.refs); n > 0 {
+		milli = max(milli, int64(1000*depthShare*c.suspect.peak)/int64(n))
 	}
 	if c.LimitMilli > 0 {
 		milli = min(milli, c.LimitMilli)
 	}
 	return milli
 }
+
+const depthShare = 0.05
 
 // analysisPerWindow bounds how many victims' suspects are ranked in a window; the others
 // wait.
@@ -196,13 +203,16 @@ func (d *Detector) begin() {
 	d.work.trials = d.work.trials[:0]
 	for _, s := range d.listed {
 		s.lead, s.p = nil, 0
+		if d.window%peakEvery == 0 {
+			s.measure(&d.work.prior)
+		}
 	}
 	for _, p := range d.order {
 		s := d.suspects[p.key.Suspect]
 		if s == nil || len(s.refs) == s.exempt || !d.cfg.Enforce {
 			continue
 		}
-		chance := p.propensity(d.cfg.Threshold)
+		chance := p.propensity(d.cfg.Threshold, d.window)
 		if p.stage == Testing && chance > 0 &&
 			(d.accuserOf(p.accuser).harm.Left < leastHarm || d.harmOf(s).Left < leastHarm) {
 			chance = 0

@@ -30,8 +30,9 @@ type player interface {
 }
 
 type detector struct {
-	name string
-	make func(kind world.Kind, seed uint64) (player, error)
+	name   string
+	period time.Duration
+	make   func(kind world.Kind, seed uint64) (player, error)
 }
 
 // detectors that are measured.
@@ -40,11 +41,18 @@ func detectors() []detector {
 		return func(kind world.Kind, seed uint64) (player, error) { return newSpecs(mode, kind, seed) }
 	}
 	return []detector{
-		{"classic", old(detect.Classic)},
-		{"contrast", old(detect.Contrast)},
-		{"default", func(_ world.Kind, seed uint64) (player, error) {
-			return newExperiment(experiment.DefaultConfig(), seed)
-		}},
+		{"classic", time.Minute, old(detect.Classic)},
+		{"contrast", time.Minute, old(detect.Contrast)},
+		{"default", time.Minute, byExperiment(time.Minute)},
+		{"default-10s", step, byExperiment(step)},
+	}
+}
+
+func byExperiment(period time.Duration) func(world.Kind, uint64) (player, error) {
+	return func(_ world.Kind, seed uint64) (player, error) {
+		cfg := experiment.DefaultConfig()
+		cfg.Period = period
+		return newExperiment(cfg, seed)
 	}
 }
 
@@ -255,9 +263,9 @@ func (t *trials) take(orders []order, events []experiment.Event) []order {
 func (t *trials) throttle(orders []order, rows []world.Row) []order {
 	for i := range rows {
 		r := &rows[i]
-		t.depths[r.Job] = 0.1
-		if r.Class == "BE" {
-			t.depths[r.Job] = 0.01
+		t.depths[r.Job] = max(t.depths[r.Job], 0.01)
+		if milli, _ := t.d.ThrottleOf(t.refs[r.Container]); milli > 0 {
+			t.depths[r.Job] = float64(milli) / 1000
 		}
 	}
 	for job, depth := range t.depths {

@@ -28,8 +28,8 @@ func play(kind world.Kind, d detector, seed uint64) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	g := game{m: m, p: p, verdicts: map[string]bool{}, found: map[string]bool{}, owner: map[string]string{},
-		phases: rand.New(rand.NewPCG(seed, 0x94d049bb133111eb))}
+	g := game{m: m, p: p, every: int(d.period / step), verdicts: map[string]bool{}, found: map[string]bool{},
+		owner: map[string]string{}, phases: rand.New(rand.NewPCG(seed, 0x94d049bb133111eb))}
 	for _, j := range m.Jobs {
 		if j.Guilty && j.Class != "OTHER" {
 			g.res.guilty++
@@ -40,6 +40,8 @@ func play(kind world.Kind, d detector, seed uint64) (result, error) {
 	return g.res, err
 }
 
+const step = 10 * time.Second
+
 type game struct {
 	m        *world.Machine
 	p        player
@@ -48,29 +50,30 @@ type game struct {
 	found    map[string]bool   // guilty jobs that were capped
 	owner    map[string]string // job of each container
 	rows     []world.Row
+	every    int // steps of an interval
 	res      result
 }
 
 // run a machine to its end. The window of ten seconds lies at a random step of each
-// minute; a throttle holds for the whole minute.
+// interval; a throttle holds for the whole interval.
 func (g *game) run() error {
 	var before uint64
-	at := g.phases.IntN(world.Minute)
+	at := g.phases.IntN(g.every)
 	for g.m.Step() {
 		step := g.m.Now()
 		if step == g.m.Warm {
 			before = g.p.anomalies()
 		}
-		if step%world.Minute == at {
+		if step%g.every == at {
 			g.rows = g.m.Rows(g.rows[:0])
 		}
 		if step >= g.m.Warm {
 			g.count(step)
 		}
-		if step%world.Minute != world.Minute-1 {
+		if step%g.every != g.every-1 {
 			continue
 		}
-		at = g.phases.IntN(world.Minute)
+		at = g.phases.IntN(g.every)
 		orders, err := g.p.round(epoch.Add(time.Duration(step+1)*10*time.Second), g.rows)
 		if err != nil {
 			return err
