@@ -133,8 +133,8 @@ bench-vm: setup-vm ## measure enforcement with 500 containers in virtual machine
 	@$(GO) run ./e2e/bench
 
 .PHONY: eval-cpi
-eval-cpi: TRIALS ?= 100
-eval-cpi: ## play the detectors of antagonists against machines whose truth is known: TRIALS=100 of each kind; GOOGLE=FILE adds real CPIs
+eval-cpi: TRIALS ?= 50
+eval-cpi: ## play the detectors of antagonists against machines whose truth is known: TRIALS=50 of each kind; GOOGLE=FILE adds real CPIs
 	@$(GO) run ./hack/evalcpi -trials $(TRIALS) $(if $(GOOGLE),-google $(GOOGLE)) -write docs/evidence
 
 .PHONY: bound-cpi

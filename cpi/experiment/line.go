@@ -1,9 +1,6 @@
 package experiment
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // point is one undisturbed window: ln usage and ln CPI, less the offset of its time.
 type point struct{ x, y float32 }
@@ -79,7 +76,7 @@ func (h *history) learn(p point, w *fitting) {
 }
 
 // fitting is the memory of a fit.
-type fitting struct{ x, res, sorted []float64 }
+type fitting struct{ x, res []float64 }
 
 // fit is least squares on the usage between its 3 % quantiles, which drops what lies
 // beyond three deviations and tries again.
@@ -88,8 +85,7 @@ func (w *fitting) fit(points []point) line {
 	for _, p := range points {
 		w.x = append(w.x, float64(p.x))
 	}
-	slices.Sort(w.x)
-	l := line{N: len(points), Low: quantile(w.x, 0.03), High: quantile(w.x, 0.97), SD: math.Inf(1)}
+	l := line{N: len(points), Low: selected(w.x, 0.03), High: selected(w.x, 0.97), SD: math.Inf(1)}
 	for range passes {
 		var n, sx, sy, sxx, sxy float64
 		for _, p := range points {
@@ -110,12 +106,19 @@ func (w *fitting) fit(points []point) line {
 		for _, p := range points {
 			w.res = append(w.res, float64(p.y)-l.predict(float64(p.x)))
 		}
-		slices.Sort(w.res)
-		l.SD = max(leastSD, 1.48*(quantile(w.res, 0.5)-quantile(w.res, 0.25)))
+		l.SD = max(leastSD, 1.48*(selected(w.res, 0.5)-selected(w.res, 0.25)))
 	}
 	// What a tenth of its own history does is its nature: collections, phases.
-	l.Thr = max(leastThr, thrSDs*l.SD, min(0.8, quantile(w.res, 0.9)+0.5*l.SD))
+	l.Thr = max(leastThr, thrSDs*l.SD, min(0.8, selected(w.res, 0.9)+0.5*l.SD))
 	return l
+}
+
+// selected is a quantile of a list, which it orders in part.
+func selected(list []float64, q float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return nth(list, min(int(q*float64(len(list))), len(list)-1))
 }
 
 func quantile(sorted []float64, q float64) float64 {

@@ -21,7 +21,7 @@ type Suspect struct {
 const (
 	leastPrior, mostPrior = -8.0, 12.0
 	mostLag               = 3
-	lowClip, highClip     = -1.6, 2.5
+	mostRatio             = 12.18 // exp(2.5)
 )
 
 // workspace is the memory of an analysis.
@@ -48,22 +48,32 @@ func (w *workspace) prepare(v *victim) {
 // match is the log likelihood ratio of "the victim's changes follow the suspect's by so
 // many windows". No single change counts for more than a little.
 func (w *workspace) match(s *series, lag int) float64 {
-	sum := 0.0
+	// The product of 60 ratios between 0.3 and 12.2 is a float64, and one logarithm is
+	// enough.
+	product := 1.0
 	for k := max(0, -lag); k < history60 && k+lag < history60; k++ {
 		x := float64(s[k+lag])
 		if x == 0 || math.IsNaN(w.change[k]) {
 			continue
 		}
-		n0 := w.null[k]
-		n1 := 0.7*normal(w.change[k], w.d*x, w.sd+0.1) + 0.3*n0
-		switch ratio := n1 / n0; {
-		case ratio > 12.18: // exp(highClip)
-			sum += highClip
-		default:
-			sum += math.Log(ratio) // at least ln 0.3
+		if far := w.change[k] - w.d*x; far > 6*(w.sd+0.1) || far < -6*(w.sd+0.1) {
+			product *= 0.3
+			continue
 		}
+		n0 := w.null[k]
+		product *= min((0.7*normal(w.change[k], w.d*x, w.sd+0.1)+0.3*n0)/n0, mostRatio)
 	}
-	return sum
+	return math.Log(product)
+}
+
+// both is the weaker match of what a suspect used and what it did: who suffers beside the
+// victim uses more and does no more. Below a bound it may be too large.
+func (w *workspace) both(s *suspect, lag int, bound float64) float64 {
+	usage := w.match(&s.changes.usage, lag)
+	if usage <= bound {
+		return usage
+	}
+	return min(usage, w.match(&s.changes.work, lag))
 }
 
 // prior of a suspect, and its correlation.
@@ -71,10 +81,10 @@ func (w *workspace) prior(v *victim, s *suspect) (prior, correlation float64) {
 	s.refresh(v.newest, w)
 	obs := math.Inf(-1)
 	for lag := 0; lag <= mostLag; lag++ {
-		obs = max(obs, min(w.match(&s.changes.usage, lag), w.match(&s.changes.work, lag)))
+		obs = max(obs, w.both(s, lag, obs))
 	}
 	// Who merely follows the victim is none.
-	if min(w.match(&s.changes.usage, -1), w.match(&s.changes.work, -1)) > obs {
+	if w.both(s, -1, obs) > obs {
 		obs = min(obs, 0) - 1
 	}
 	level, correlation := w.level(v, s)

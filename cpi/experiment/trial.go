@@ -49,7 +49,7 @@ const depthShare = 0.05
 
 // analysisPerWindow bounds how many victims' suspects are ranked in a window; the others
 // wait.
-const analysisPerWindow = 4
+const analysisPerWindow = 3
 
 // analyse ranks the suspects of the victims in an anomaly.
 func (d *Detector) analyse() {

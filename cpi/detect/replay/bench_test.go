@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 )
 
 // recorded is a node of that many containers, half of whose jobs are
@@ -61,8 +62,10 @@ func BenchmarkReplay(b *testing.B) {
 		name      string
 		mode      detect.Mode
 		disturbed bool
-	}{{"classic", detect.Classic, false}, {"default", detect.Contrast, false},
-		{"classic-disturbed", detect.Classic, true}, {"default-disturbed", detect.Contrast, true}} {
+		trials    bool
+	}{{"classic", detect.Classic, false, false}, {"contrast", detect.Contrast, false, false},
+		{"default", detect.Contrast, false, true}, {"classic-disturbed", detect.Classic, true, false},
+		{"contrast-disturbed", detect.Contrast, true, false}, {"default-disturbed", detect.Contrast, true, true}} {
 		text := recorded(rows, 400, c.disturbed)
 		b.Run(c.name, func(b *testing.B) {
 			cfg := detect.DefaultConfig()
@@ -76,11 +79,16 @@ func BenchmarkReplay(b *testing.B) {
 				}
 				encode := json.NewEncoder(io.Discard)
 				encode.SetEscapeHTML(false)
-				summary, err := Run(trace, Options{Config: cfg}, func(l *Line) error { return encode.Encode(l) })
+				o := Options{Config: cfg}
+				if c.trials {
+					o.Experiment = new(experiment.Config)
+					*o.Experiment = experiment.DefaultConfig()
+				}
+				summary, err := Run(trace, o, func(l *Line) error { return encode.Encode(l) })
 				if err != nil {
 					b.Fatal(err)
 				}
-				if c.disturbed && summary.Caps == 0 {
+				if c.disturbed && summary.Caps+summary.Probes == 0 {
 					b.Fatalf("nobody was found: %+v", summary)
 				}
 			}

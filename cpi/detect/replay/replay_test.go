@@ -256,11 +256,16 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		last := math.Inf(-1)
-		for _, mode := range []detect.Mode{detect.Classic, detect.Contrast} {
+		for i, mode := range []detect.Mode{detect.Classic, detect.Contrast, detect.Contrast} {
 			last = math.Inf(-1)
 			cfg := detect.DefaultConfig()
 			cfg.Mode, cfg.MinTasks, cfg.MinTaskSamples = mode, 1, 2
-			summary, err := Run(trace, Options{Config: cfg}, func(l *Line) error {
+			o := Options{Config: cfg}
+			if i == 2 {
+				o = byExperiment(1)
+				o.Period = 0
+			}
+			summary, err := Run(trace, o, func(l *Line) error {
 				if l.Time < last {
 					t.Fatalf("%s at %v comes after %v", l.Event, l.Time, last)
 				}
