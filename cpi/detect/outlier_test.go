@@ -321,7 +321,7 @@ func lastOf(b *bench, kind Kind) Event {
 
 // A sample of which a quarter was counted deviates twice as much by chance.
 func TestSamplesThatWereCountedInPartAreHeldAgainstMore(t *testing.T) {
-	for _, m := range []Mode{Classic, Default} {
+	for _, m := range []Mode{Classic, Contrast} {
 		j := &job{}
 		j.spec.Mean, j.classic = 2, 2.5
 		for b := range j.robust {
@@ -342,7 +342,7 @@ func TestSamplesThatWereCountedInPartAreHeldAgainstMore(t *testing.T) {
 		}
 	}
 	for _, counted := range []float64{-0.1, 1.1, math.NaN()} {
-		if s := (Sample{CPI: 1, Counted: counted}); !s.absurd(Default) || !s.absurd(Classic) {
+		if s := (Sample{CPI: 1, Counted: counted}); !s.absurd(Contrast) || !s.absurd(Classic) {
 			t.Errorf("a share of %v is taken", counted)
 		}
 	}
