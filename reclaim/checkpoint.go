@@ -28,13 +28,17 @@ type Checkpoint struct {
 	Observed []Run           `json:"observed"`
 	Unseen   []Run           `json:"unseen,omitempty"` // observed cells whose use a restart hid
 	Pods     []PodCheckpoint `json:"pods"`
-	// Production is the predictor's memory, Predictor its configuration.
+	// Production is the forecast's past. Predictor names what can read it: the first edition
+	// had others.
 	Predictor  string    `json:"predictor"`
-	Production Memory    `json:"production"`
+	Production Past      `json:"production"`
 	Known      []Trusted `json:"known"`
 }
 
-const checkpointVersion = 1
+const (
+	checkpointVersion = 1
+	predictorName     = "forecast"
+)
 
 // PodCheckpoint is one batch pod.
 type PodCheckpoint struct {
@@ -52,6 +56,7 @@ type Trusted struct {
 	ID      string    `json:"id"`
 	Created time.Time `json:"created"`
 	Known   uint32    `json:"known"`
+	Peak    float64   `json:"peak,omitempty"` // the most that it used
 }
 
 // Run is a series of cells at equal distances: cell, distance, count.
@@ -73,12 +78,13 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 		Version: checkpointVersion, Node: node, At: e.last, Epoch: e.last.Add(-e.elapsed), Cell: Duration(e.cell),
 		Length:  e.span.length,
 		Offered: e.supply.published, Observed: runsOf(e.observed), Unseen: runsOf(e.unseen),
-		Predictor: e.spec.String(), Production: e.predictor.Save(),
+		Predictor: predictorName, Production: e.forecast.Past(),
 	}
 	points := e.points()
 	for _, s := range e.pods {
 		if !s.batch {
-			c.Known = append(c.Known, Trusted{ID: s.id, Created: s.created, Known: s.known})
+			c.Known = append(c.Known, Trusted{ID: s.id, Created: s.created, Known: s.known,
+				Peak: shortest(float64(max(s.peak.now, s.peak.last)))})
 			continue
 		}
 		p := PodCheckpoint{ID: s.id, Created: s.created, First: s.w.first, Evicting: s.evicting && !s.observed}
@@ -120,10 +126,10 @@ func DecodeCheckpoint(data []byte) (Checkpoint, error) {
 	return c, nil
 }
 
-// Resume makes an estimator from a checkpoint. Windows of another length or of shorter
-// samples are converted, so that they over-estimate as well. It rejects a checkpoint of
-// another node, of longer samples, from the future, or damaged. The caller then uses New,
-// which lends nothing of idle pods for a window.
+// Resume makes an estimator from a checkpoint. Windows of another length or of other samples
+// are converted, so that they over-estimate as well. It rejects a checkpoint of another node,
+// from the future, or damaged. The caller then uses New, which lends nothing of idle pods for a
+// window.
 func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, error) {
 	e, err := New(cfg)
 	if err != nil {
@@ -138,7 +144,7 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 	// has a monotonic reading.
 	e.epoch, e.last, e.began = now.Add(c.Epoch.Sub(now)), c.At, true
 	e.resuming, e.resumed = true, at
-	e.supply, e.assumedUntil = supply{known: true, published: c.Offered}, at+1
+	e.supply, e.conversion = supply{known: true, published: c.Offered}, c.Conversion(cfg)
 	if e.observed, err = cellsOf(c.Observed, old.now(), old.span); err != nil {
 		return nil, fmt.Errorf("reclaim: checkpoint: observed cells: %w; windows start empty", err)
 	}
@@ -163,7 +169,6 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 	for i := range c.Known {
 		c.Known[i].Known = e.cellOf(&old, c.Known[i].Known)
 	}
-	c.Production.moveTo(&e.grid, &old)
 	e.restoreProduction(c, at)
 	return e, nil
 }
@@ -173,21 +178,32 @@ func (c *Checkpoint) grid() grid {
 	return grid{cell: time.Duration(c.Cell), span: spanOf(c.Length), elapsed: c.At.Sub(c.Epoch)}
 }
 
-// Conversion says what resuming the checkpoint with other windows costs; empty: they are the
-// same.
+// Conversion says what resuming the checkpoint with another configuration costs; empty:
+// nothing.
 func (c *Checkpoint) Conversion(cfg Config) string {
-	was, is := c.grid(), time.Duration(cfg.Idle.Window)
-	if had := was.window(); had != is {
+	was, window, sample := c.grid(), time.Duration(cfg.Idle.Window), time.Duration(cfg.Idle.Sample)
+	var costs []string
+	if had := was.window(); had != window {
 		cost := "what is older than that is left out"
-		if is > had {
-			cost = fmt.Sprintf("no pod is idle until it was seen for %v more", is-had)
+		if window > had {
+			cost = fmt.Sprintf("no pod is idle until it was seen for %v more", window-had)
 		}
-		return fmt.Sprintf("windows were %v long and are %v: %s", had, is, cost)
+		costs = append(costs, fmt.Sprintf("windows were %v long and are %v: %s", had, window, cost))
 	}
-	if sample := time.Duration(cfg.Idle.Sample); sample != was.cell {
-		return fmt.Sprintf("samples were %v long and are %v: each counts with the largest in it", was.cell, sample)
+	switch {
+	case sample > was.cell:
+		costs = append(costs, fmt.Sprintf("samples were %v long and are %v: each counts with the largest in it",
+			was.cell, sample))
+	case sample < was.cell:
+		costs = append(costs, fmt.Sprintf("samples were %v long and are %v: no pod is idle until it was seen for %v",
+			was.cell, sample, window))
 	}
-	return ""
+	if c.Predictor != predictorName {
+		costs = append(costs, fmt.Sprintf(
+			"what production uses was learned by %.40q: production counts with its requests, less so over %v",
+			c.Predictor, window))
+	}
+	return strings.Join(costs, "; ")
 }
 
 func (g *grid) window() time.Duration { return time.Duration(g.span.length) * g.cell }
@@ -207,11 +223,17 @@ func (g *grid) convert(old *grid, cells []uint32) []uint32 {
 	return g.span.inWindow(slices.Compact(cells), g.now())
 }
 
-// onto moves a rebuilt window to a grid whose cells are no shorter. A new cell's mean is no
-// more than the largest of the old cells in it, so the largest samples, the newest, are kept.
+// onto moves a rebuilt window to another grid. Where cells are longer, a new one's mean is no
+// more than the largest of the old ones in it, so the largest samples, the newest, are kept.
 // What came before them is not known any more, nor whether it had a hole that is too long now.
+// Where cells are shorter, an old one says neither how high nor how low use was in its parts, so
+// the window begins anew: then the pod is neither known to be idle nor to be busy.
 func (w *window) onto(g, old *grid) {
-	if g.cell == old.cell && g.span == old.span || len(w.cells) == 0 {
+	switch {
+	case g.cell < old.cell:
+		*w = window{}
+		return
+	case g.cell == old.cell && g.span == old.span || len(w.cells) == 0:
 		return
 	}
 	for i, c := range w.cells {
@@ -224,14 +246,6 @@ func (w *window) onto(g, old *grid) {
 	w.uses, w.sorted = w.uses[gone:], w.sorted[gone:]
 }
 
-// moveTo moves a predictor's memory to another grid.
-func (m *Memory) moveTo(g, old *grid) {
-	m.At = g.cellOf(old, m.At)
-	for i := range m.Parts {
-		m.Parts[i].moveTo(g, old)
-	}
-}
-
 func (e *Estimator) checkFits(node string, now time.Time, c Checkpoint) error {
 	switch age := c.At.Sub(c.Epoch); {
 	case c.Version != checkpointVersion:
@@ -240,8 +254,6 @@ func (e *Estimator) checkFits(node string, now time.Time, c Checkpoint) error {
 		return fmt.Errorf("is of node %.60q, this is node %q", c.Node, node)
 	case c.Cell <= 0 || c.Length < 1 || c.Length > math.MaxUint32/4:
 		return fmt.Errorf("has windows of %d times %v", c.Length, time.Duration(c.Cell))
-	case time.Duration(c.Cell) > e.cell:
-		return fmt.Errorf("has samples of %v, which say nothing of the configured %v", time.Duration(c.Cell), e.cell)
 	case c.At.After(now):
 		return fmt.Errorf("is of %v, it is %v", c.At, now)
 	case age < 0 || age/time.Duration(c.Cell) > math.MaxUint32/2:
@@ -252,16 +264,16 @@ func (e *Estimator) checkFits(node string, now time.Time, c Checkpoint) error {
 	return nil
 }
 
-// restoreProduction restores what is known of production. If the predictor cannot be
-// restored, every pod counts with its request again.
+// restoreProduction restores what is known of production. If its past cannot be read, every
+// pod counts with its request again.
 func (e *Estimator) restoreProduction(c Checkpoint, at uint32) {
-	if c.Predictor != e.spec.String() || !e.predictor.Restore(c.Production) {
-		e.predictor = e.spec.Build(e.span.length)
+	if c.Predictor != predictorName || !e.forecast.resume(c.Production, e.elapsed) {
 		return
 	}
 	for _, t := range c.Known {
-		if t.Known <= at && !t.Created.IsZero() && e.pods[t.ID] == nil {
-			e.pods[t.ID] = &podState{id: t.ID, created: t.Created, known: t.Known, lastSeen: at}
+		if t.Known <= at && !t.Created.IsZero() && amount(t.Peak) && e.pods[t.ID] == nil {
+			e.pods[t.ID] = &podState{id: t.ID, created: t.Created, known: t.Known, lastSeen: at,
+				peak: peak{fortnight: uint32(e.elapsed / fortnight), now: float32(t.Peak)}}
 		}
 	}
 }

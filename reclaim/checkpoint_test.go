@@ -265,8 +265,8 @@ func TestRestartNeverMakesIdle(t *testing.T) {
 	}
 }
 
-// What is idle after a restart with windows of another length, or of longer samples, would
-// have been idle had they been so from the beginning.
+// What is idle after a restart with windows of another length, or of other samples, would have
+// been idle had they been so from the beginning.
 func TestConvertedWindowsNeverMakeIdle(t *testing.T) {
 	outer, idle := t, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -275,7 +275,11 @@ func TestConvertedWindowsNeverMakeIdle(t *testing.T) {
 			c.Idle.Sample = Duration(time.Duration(minutes) * time.Minute)
 			c.Idle.Window = c.Idle.Sample * Duration(rapid.IntRange(2, 30).Draw(t, "length"))
 		}
-		a, b := begin(outer, func(c *Config) { sometimesIdle(c); windows(c) }), begin(outer, sometimesIdle)
+		other := func(c *Config) { sometimesIdle(c); windows(c) }
+		a, b := begin(outer, other), begin(outer, sometimesIdle)
+		if rapid.Bool().Draw(t, "shorter") {
+			a, b = begin(outer, sometimesIdle), begin(outer, other)
+		}
 		pods, converted := changing{}, rapid.IntRange(0, 60).Draw(t, "converted")
 		for i := range 120 {
 			now := pods.next(t)
@@ -433,13 +437,21 @@ func TestRestartRemembersEvictionsAndProduction(t *testing.T) {
 	}
 	l.Estimator = e
 	near(t, "supply where a pod is known since later than now", l.sample(production("web", 12, 2)).Supply, 4)
-	c = l.Checkpoint("node-a")
-	c.Predictor = "sigma(5)"
-	if e, err = Resume(l.cfg, "node-a", l.now, c); err != nil {
-		t.Fatal(err)
+	for name, damage := range map[string]func(*Checkpoint){
+		"of the first edition": func(c *Checkpoint) { c.Predictor = "peak(1.1)" },
+		"damaged":              func(c *Checkpoint) { c.Production.Spells[0].Uses[0] = -1 },
+	} {
+		c = l.Checkpoint("node-a")
+		damage(&c)
+		if e, err = Resume(l.cfg, "node-a", l.now, c); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Conversion(l.cfg); (got != "") != (name == "of the first edition") {
+			t.Errorf("a past %s costs %q", name, got)
+		}
+		near(t, "supply where the forecast has to begin anew: "+name,
+			first(t, e, l.now, production("web", 12, 2)).Supply, 4)
 	}
-	l.Estimator = e
-	near(t, "supply where the predictor has to begin anew", l.sample(production("web", 12, 2)).Supply, 4)
 
 	l = begin(t, nil)
 	pods := []Pod{batch("a", 4, 3), production("web", 16, 1)}
@@ -478,7 +490,6 @@ func TestCheckpointsThatAreRefused(t *testing.T) {
 		"version":           func(c *Checkpoint) { c.Version++ },
 		"future":            func(c *Checkpoint) { c.At = c.At.Add(time.Hour) },
 		"ends before begin": func(c *Checkpoint) { c.Epoch = c.At.Add(time.Hour) },
-		"longer samples":    func(c *Checkpoint) { c.Cell++ },
 		"no samples":        func(c *Checkpoint) { c.Cell = 0 },
 		"negative samples":  func(c *Checkpoint) { c.Cell = -1 },
 		"no windows":        func(c *Checkpoint) { c.Length = 0 },
@@ -558,4 +569,43 @@ func FuzzCheckpoint(f *testing.F) {
 			t.Fatalf("what was resumed cannot be written: %v", err)
 		}
 	})
+}
+
+// first is the estimate of a resumed estimator's first sample.
+func first(t *testing.T, e *Estimator, now time.Time, pods ...Pod) *Estimate {
+	t.Helper()
+	o, err := e.Step(now.Add(time.Minute), Report{Capacity: 16, Pods: pods, Span: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// What a change of the configuration cost is told of each pod, as long as it lasts. Shorter
+// samples cost a window, and evict nobody.
+func TestExplainSaysWhatAConversionCost(t *testing.T) {
+	l := begin(t, func(c *Config) { c.From = FromUsage })
+	pods := []Pod{batch("x", 12, 0.1), production("web", 12, 2)}
+	l.samples(day+10, pods...)
+	l.cfg.Idle.Sample = Duration(time.Minute)
+	if err := l.resume(t, "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	l.tick = time.Minute
+	o := l.sample(pods...)
+	if v := viewed(l, "x"); v.Idle || v.Busy || !strings.Contains(v.Why(),
+		"; samples were 5m0s long and are 1m0s: no pod is idle until it was seen for 24h0m0s") {
+		t.Errorf("idle is %v, busy %v: %s", v.Idle, v.Busy, v.Why())
+	}
+	if len(o.Evict) > 0 || o.Supply < 13 {
+		t.Errorf("evicts %v; the supply is %v, production's past is lost", o.Evict, o.Supply)
+	}
+	for range 5*day + 5 {
+		if o := l.sample(pods...); len(o.Evict) > 0 {
+			t.Fatalf("evicts %v", o.Evict)
+		}
+	}
+	if v := viewed(l, "x"); !v.Idle || v.Conversion != "" {
+		t.Errorf("a window later idle is %v: %s", v.Idle, v.Why())
+	}
 }

@@ -29,12 +29,15 @@ const (
 // Config is the key `reclaim` of the configuration file, without what needs a node:
 // mode and eviction.
 type Config struct {
-	From      From    `json:"from"`
-	Reserve   float64 `json:"reserve"` // CPUs that are never lent
-	Idle      Idle    `json:"idle"`
-	Predictor string  `json:"predictor"` // see ParsePredictor
-	Raise     Raise   `json:"raise"`
-	Correct   Correct `json:"correct"`
+	From    From    `json:"from"`
+	Reserve float64 `json:"reserve"` // CPUs that are never lent
+	Idle    Idle    `json:"idle"`
+	// Risk is the share of time, in percent, in which production may use more than was
+	// foreseen within the next Horizon; see Forecast.
+	Risk    float64  `json:"risk"`
+	Horizon Duration `json:"horizon"`
+	Raise   Raise    `json:"raise"`
+	Correct Correct  `json:"correct"`
 }
 
 // Idle is the rule: a batch pod is idle if Percentile % of its samples over Window are
@@ -68,9 +71,9 @@ func Default() Config {
 		From: FromSlack,
 		Idle: Idle{Percentile: 95, Window: Duration(24 * time.Hour), Threshold: 10, UsePercentile: 99,
 			Sample: Duration(5 * time.Minute)},
-		Predictor: DefaultPredictor,
-		Raise:     Raise{Step: 1, Hold: Duration(time.Minute)},
-		Correct:   Correct{After: Duration(30 * time.Second), Retry: Duration(5 * time.Minute)},
+		Risk: 1, Horizon: Duration(15 * time.Minute),
+		Raise:   Raise{Step: 1, Hold: Duration(time.Minute)},
+		Correct: Correct{After: Duration(30 * time.Second), Retry: Duration(5 * time.Minute)},
 	}
 }
 
@@ -103,8 +106,11 @@ func (c Config) Validate() error {
 	} else if cells := window / sample; cells < 2 || cells > maxCells {
 		fail("idle.window", "is %v, must be 2 to %d times idle.sample, which is %v", window, maxCells, sample)
 	}
-	if _, err := ParsePredictor(c.Predictor); err != nil {
-		fail("predictor", "%v", err)
+	if !(c.Risk >= 0.01 && c.Risk <= 50) {
+		fail("risk", "is %v, must be 0.01 to 50 percent", c.Risk)
+	}
+	if h := time.Duration(c.Horizon); h < time.Minute || h > 24*time.Hour {
+		fail("horizon", "is %v, must be 1m to 24h", h)
 	}
 	if !amount(c.Raise.Step) {
 		fail("raise.step", "is %v CPUs, must be 0 or more", c.Raise.Step)
@@ -118,6 +124,10 @@ func (c Config) Validate() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func (c *Config) newForecast() *Forecast {
+	return NewForecast(c.Risk/100, time.Duration(c.Horizon), DefaultTuning())
 }
 
 // amount says that v is a plausible number of CPUs.

@@ -82,19 +82,18 @@ type Eviction struct {
 // Estimator knows which pods are idle and what may be promised. It is not safe for
 // concurrent use.
 type Estimator struct {
-	cfg       Config
-	spec      PredictorSpec
-	predictor Predictor
+	cfg      Config
+	forecast *Forecast
 	grid
 
-	pods             map[string]*podState
-	seen             []*podState // of the current report, in its order
-	round            uint64
-	supply           supply
+	pods   map[string]*podState
+	seen   []*podState // of the current report, in its order
+	round  uint64
+	supply supply
+	// conversion says what it cost to resume a checkpoint of another configuration; it is told
+	// until what was converted has left the windows.
+	conversion       string
 	overcommittedFor time.Duration // how long batch pods have needed more than exists
-	// assumedUntil is the cell after the last one in which some use of production was only
-	// assumed, which the predictor then remembers; 0: none.
-	assumedUntil uint32
 	// ceiling bounds the offer from an eviction to the next sample; negative: none.
 	ceiling float64
 	out     Estimate
@@ -117,8 +116,9 @@ type podState struct {
 	batch   bool
 	w       window // of a batch pod
 	verdict
-	// known is the cell since which the predictor has a production pod's use.
+	// known is the cell since which the forecast has a production pod's use.
 	known      uint32
+	peak       peak // of a production pod
 	lastUse    float64
 	measured   bool
 	round      uint64
@@ -146,12 +146,8 @@ func newEstimator(cfg Config, cell time.Duration) (*Estimator, error) {
 		return nil, fmt.Errorf("reclaim.idle.window: is %v, must be %v to %v", time.Duration(cfg.Idle.Window), cell,
 			cell*(math.MaxUint32/4))
 	}
-	spec, err := ParsePredictor(cfg.Predictor)
-	if err != nil {
-		return nil, err
-	}
 	return &Estimator{
-		cfg: cfg, spec: spec, predictor: spec.Build(uint32(length)),
+		cfg: cfg, forecast: cfg.newForecast(),
 		grid: grid{cell: cell, span: spanOf(uint32(length))},
 		pods: map[string]*podState{}, ceiling: -1,
 	}, nil
@@ -175,7 +171,7 @@ func (e *Estimator) Step(now time.Time, r Report) (*Estimate, error) {
 	o := &e.out
 	*o = Estimate{Idle: o.Idle[:0], Evict: o.Evict[:0]}
 	p := e.observe(cell, r)
-	known := e.expected(p, cell, o)
+	known := e.expected(p, cell, r.Pods)
 	o.Supply = r.Capacity - r.Reserve - e.cfg.Reserve - o.Expected
 	o.Frozen = r.Throttled || r.Room > 0 && o.Promised*e.cfg.Idle.Threshold/100 > r.Room+tiny
 	e.judge(cell, r, o)
@@ -256,9 +252,9 @@ func (e *Estimator) forget(cell uint32) {
 	}
 }
 
-// observe sums production's use and passes it to the predictor.
+// observe sums production's use and shows it to the forecast.
 func (e *Estimator) observe(cell uint32, r Report) Production {
-	p := Production{Cell: cell, Seconds: r.Span.Seconds(), Pods: r.Pods}
+	p := Production{At: e.elapsed, Seconds: r.Span.Seconds()}
 	o := &e.out
 	for i := range r.Pods {
 		pod := &r.Pods[i]
@@ -272,18 +268,45 @@ func (e *Estimator) observe(cell uint32, r Report) Production {
 		default:
 			p.Request += pod.Request
 			pod.Use = min(pod.Use, r.Capacity)
-			p.Use += e.seen[i].inUse(pod, r.Span > 0)
+			use := e.seen[i].inUse(pod, r.Span > 0)
+			p.Use += use
 			p.Measured += e.seen[i].lastUse
+			p.Peaks += e.peakOf(e.seen[i], cell, use)
 		}
 	}
 	o.ProductionUse = p.Use
 	if r.Span > 0 {
-		e.predictor.Observe(p)
-		if p.Use > p.Measured+tiny {
-			e.assumedUntil = cell + 1
-		}
+		e.forecast.Observe(p)
 	}
 	return p
+}
+
+// peak is the most that a production pod used in this fortnight and in the one before.
+type peak struct {
+	fortnight uint32
+	now, last float32
+}
+
+// fortnight is how long the most that a pod used counts, at least.
+const fortnight = 14 * 24 * time.Hour
+
+// peakOf is the most that a production pod used, with its use now; of a pod that is not yet
+// known for a window no less than its request. It leaves with the pod.
+func (e *Estimator) peakOf(s *podState, cell uint32, use float64) float64 {
+	k := &s.peak
+	if is := uint32(e.elapsed / fortnight); is != k.fortnight {
+		k.last = k.now
+		if is != k.fortnight+1 {
+			k.last = 0
+		}
+		k.now, k.fortnight = 0, is
+	}
+	k.now = max(k.now, float32(use))
+	most := float64(max(k.now, k.last))
+	if cell-s.known < e.span.length {
+		most = max(most, s.request)
+	}
+	return most
 }
 
 // inUse is what a production pod uses now. Between samples that is the last sample; if
@@ -299,27 +322,25 @@ func (s *podState) inUse(p *Pod, measured bool) float64 {
 	return max(p.Request, s.lastUse)
 }
 
-// expected is what the supply must leave to production, and known the part of it that is
-// not only assumed because production's use is unknown.
-func (e *Estimator) expected(p Production, cell uint32, o *Estimate) (known float64) {
+// expected is what the supply must leave to production, and known the part of it that evicts:
+// what was requested, or what is in use. What is only foreseen evicts nobody.
+func (e *Estimator) expected(p Production, cell uint32, pods []Pod) (known float64) {
+	o := &e.out
 	o.Expected = p.Request
 	if e.cfg.From == FromSlack {
 		return o.Expected
 	}
 	inWindow := 0.0
 	for i, s := range e.seen {
-		if pod := &p.Pods[i]; !pod.Batch {
+		if pod := &pods[i]; !pod.Batch {
 			inWindow += pod.Request * max(0, 1-float64(cell-s.known)/float64(e.span.length))
 		}
 	}
-	peak := e.predictor.Peak(p)
+	most := e.forecast.Peak(p)
 	// A pod starts with its whole request; over one window its history gradually
 	// replaces it. The expectation is never below what is in use now.
-	o.Expected = max(peak, min(peak+inWindow, p.Request), p.Use)
-	if e.assumedUntil > 0 && cell-e.assumedUntil+1 < e.span.length {
-		return p.Measured
-	}
-	return max(peak, p.Measured)
+	o.Expected = max(most, min(most+inWindow, p.Request), p.Use)
+	return p.Measured
 }
 
 // judge decides which pods are idle.

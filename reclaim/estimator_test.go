@@ -434,7 +434,7 @@ func TestThresholds(t *testing.T) {
 		t.Error("a threshold of 101 % was accepted")
 	}
 	cfg.Idle = Idle{Percentile: math.NaN(), Threshold: -1, UsePercentile: 200}
-	cfg.From, cfg.Predictor, cfg.Reserve, cfg.Raise = "all", "guess", -1, Raise{Step: math.Inf(1), Hold: -1}
+	cfg.From, cfg.Risk, cfg.Reserve, cfg.Raise = "all", 0, -1, Raise{Step: math.Inf(1), Hold: -1}
 	if err := cfg.Validate(); err == nil || len(err.(interface{ Unwrap() []error }).Unwrap()) != 9 {
 		t.Errorf("not every mistake is named: %v", err)
 	}

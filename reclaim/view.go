@@ -18,7 +18,9 @@ type View struct {
 	// Unseen counts the samples that a restart hid; they count as not below.
 	Unseen  int
 	Covered bool // the window is full
-	rule    Idle
+	// Conversion says what it cost that the configuration was changed; empty: nothing.
+	Conversion string
+	rule       Idle
 }
 
 // View returns what is known of a pod; false if it is in no report.
@@ -29,6 +31,9 @@ func (e *Estimator) View(id string) (View, bool) {
 	}
 	v := View{Batch: s.batch, Idle: s.idle, Busy: s.busy, Evicting: s.evicting, Request: s.request, Use: s.use,
 		rule: e.cfg.Idle}
+	if e.now()-e.resumed < e.span.length {
+		v.Conversion = e.conversion
+	}
 	if !s.batch {
 		return v, true
 	}
@@ -41,6 +46,11 @@ func (e *Estimator) View(id string) (View, bool) {
 
 // Why explains in one sentence how the pod counts.
 func (v View) Why() string {
+	if v.Conversion != "" {
+		v, cost := v, v.Conversion
+		v.Conversion = ""
+		return v.Why() + "; " + cost
+	}
 	if !v.Batch {
 		return fmt.Sprintf("a production pod; its %.2f CPUs are left to it", v.Request)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -146,4 +147,57 @@ func replayTable(sets []set) (string, error) {
 		}
 	}
 	return b.String(), nil
+}
+
+// productionTable plays whole hosts of which all VMs are production, as `reclaim replay --from
+// usage` does: from the first row on, with the first day in which too little is known.
+func productionTable(sets []set) (string, error) {
+	cfg := reclaim.Default()
+	cfg.From = reclaim.FromUsage
+	var b strings.Builder
+	fmt.Fprintf(&b, "| trace | VMs | reclaimable, mean share of the node | of the oracle's | violated |\n"+
+		"|---|---|---|---|---|\n")
+	for _, s := range sets {
+		groups := map[string][]host{"all": s.hosts}
+		if h := s.hosts[0]; s.pods {
+			groups["every second VM"], groups["the other VMs"] = halves(h)
+		}
+		for _, name := range slices.Sorted(maps.Keys(groups)) {
+			row, err := productionRow(groups[name], cfg)
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", s.name, name, row)
+		}
+	}
+	return b.String(), nil
+}
+
+// halves are two machines with every second VM each.
+func halves(h host) (even, odd []host) {
+	var parts [2]host
+	for i, v := range h.vms {
+		parts[i%2].vms = append(parts[i%2].vms, v)
+	}
+	return parts[:1], parts[1:]
+}
+
+func productionRow(hosts []host, cfg reclaim.Config) (string, error) {
+	lent, oracle, limit, violations, intervals := 0.0, 0.0, 0.0, 0, 0
+	for _, h := range hosts {
+		sum, err := replay.Run(record(h, func(int) bool { return false }),
+			replay.Options{Capacity: h.limit(), Config: cfg}, func(replay.Line) error { return nil })
+		if err != nil {
+			return "", err
+		}
+		n := float64(sum.Intervals)
+		lent += sum.MeanReclaimable * n
+		limit += h.limit() * n
+		violations, intervals = violations+sum.Violations, intervals+sum.Intervals-1
+		for _, most := range future(h.total(), hour) {
+			oracle += h.limit() - min(most, h.limit())
+		}
+	}
+	return fmt.Sprintf("%.1f %% | %.3f | %.2f %%", 100*lent/limit, lent/oracle,
+		100*float64(violations)/float64(intervals)), nil
 }

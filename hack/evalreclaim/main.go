@@ -42,21 +42,21 @@ func run(out io.Writer, folder string, write bool) error {
 	if results["idle"], idle, err = idleTable(sets); err != nil {
 		return err
 	}
-	scores, err := scoreAll(sets)
-	if err != nil {
+	results["ablation"], _ = scoreTable(sets, ablations())
+	results["cross"] = crossTable(sets)
+	if results["production"], err = productionTable(sets); err != nil {
 		return err
 	}
-	results["predictors"] = predictorTable(sets, scores)
 	if results["replay"], err = replayTable(sets); err != nil {
 		return err
 	}
-	for _, name := range []string{"idle", "predictors", "replay"} {
+	for _, name := range []string{"idle", "ablation", "cross", "production", "replay"} {
 		fmt.Fprintf(out, "%s\n", results[name])
 	}
 	if !write {
 		return nil
 	}
-	if err := plots(sets, idle, scores); err != nil {
+	if err := plots(sets, idle); err != nil {
 		return err
 	}
 	return fill(page, results)

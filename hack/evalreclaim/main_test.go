@@ -30,37 +30,16 @@ func TestFiguresOfThePage(t *testing.T) {
 		t.Skip("takes seconds: not with -short")
 	}
 	sets := loaded(t)
-	scores, err := scoreAll(sets)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string][3]float64{ // violations within 1 h and 24 h, saving
-		"Bitbrains peak(1.1), 1 d":    {0.0019, 0.0455, 0.638},
-		"Bitbrains sigma(3), 7 d":     {0, 0, 0.483},
-		"Bitbrains limits(0.9)":       {0, 0, 0.1},
-		"Google 2011 peak(1.1), 1 d":  {0, 0, 0.803},
-		"Google 2011 pods(99), 1 d":   {0.0192, 0.1549, 0.903},
-		"Alibaba 2018 peak(1.1), 1 d": {0.0023, 0.0446, 0.234},
+	want := map[string][2]float64{ // of the oracle's, violated
+		"Bitbrains " + defaultName:    {0.870, 0.0026},
+		"Google 2011 " + defaultName:  {0.995, 0.0065},
+		"Alibaba 2018 " + defaultName: {0.759, 0.0054},
 	}
 	for _, s := range sets {
-		for _, sc := range scores[s.name] {
-			w, listed := want[s.name+" "+sc.String()]
-			if !listed {
-				continue
-			}
-			for i, got := range []float64{sc.violated(0), sc.violated(1), sc.saving()} {
-				if math.Abs(got-w[i]) > 0.01 {
-					t.Errorf("%s, %s: figure %d is %.4f, want %.4f", s.name, sc, i, got, w[i])
-				}
-			}
-			delete(want, s.name+" "+sc.String())
+		sc, w := measure(s, usual().named(defaultName)), want[s.name+" "+defaultName]
+		if math.Abs(sc.ofOracle()-w[0]) > 0.01 || math.Abs(sc.violated()-w[1]) > 0.001 {
+			t.Errorf("%s: %.3f of the oracle's with %.4f violated, want %v", s.name, sc.ofOracle(), sc.violated(), w)
 		}
-	}
-	if len(sets) == 3 && len(want) > 0 {
-		t.Errorf("nothing was measured for %v", want)
-	}
-	if got := best(sets, scores); len(sets) == 3 && !got.isDefault() {
-		t.Errorf("the best predictor is %s, the default is another", got)
 	}
 	_, rows, err := idleTable(sets)
 	if err != nil {

@@ -11,8 +11,6 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
-
-	"github.com/quietcore/quietcore/reclaim"
 )
 
 // Colours that people with any sight tell apart, after Okabe and Ito.
@@ -24,14 +22,14 @@ func colours() []color.Color {
 }
 
 // plots draws what the tables say.
-func plots(sets []set, idle []idleRow, scores map[string][]*score) error {
+func plots(sets []set, idle []idleRow) error {
 	for _, one := range []struct {
 		name   string
 		draw   func() (*plot.Plot, error)
 		legend vg.Length
 	}{
 		{"oversubscription-idle.svg", func() (*plot.Plot, error) { return idlePlot(idle) }, 10},
-		{"oversubscription-predictors.svg", func() (*plot.Plot, error) { return predictorPlot(sets, scores) }, 330},
+		{"oversubscription-frontier.svg", func() (*plot.Plot, error) { return frontierPlot(sets) }, 390},
 		{"oversubscription-week.svg", func() (*plot.Plot, error) { return weekPlot(sets[0]) }, 10},
 	} {
 		p, err := one.draw()
@@ -40,7 +38,7 @@ func plots(sets []set, idle []idleRow, scores map[string][]*score) error {
 		}
 		p.BackgroundColor = color.White
 		// Texts grow to the right, into room that is free, whatever the reader's font.
-		p.Legend.Left, p.Legend.Top, p.Legend.XOffs = true, true, one.legend
+		p.Legend.Left, p.Legend.Top, p.Legend.XOffs = true, one.legend < 100, one.legend
 		canvas := vgsvg.New(24*vg.Centimeter, 10*vg.Centimeter)
 		p.Draw(draw.Crop(draw.New(canvas), 10, -40, 5, -10)) // labels reach over the edge
 		var text bytes.Buffer
@@ -82,68 +80,63 @@ func idlePlot(rows []idleRow) (*plot.Plot, error) {
 	return p, nil
 }
 
-// predictorPlot shows what each predictor saves and how often it was wrong.
-func predictorPlot(sets []set, scores map[string][]*score) (*plot.Plot, error) {
+// frontierPlot shows what is lent against how often that was too much: for each trace a dashed
+// line for the first edition and two for the forecast. The oracle is at the upper left.
+func frontierPlot(sets []set) (*plot.Plot, error) {
 	p := plot.New()
-	p.X.Label.Text = "intervals whose next hour exceeded the expectation, percent"
-	p.Y.Label.Text = "saving, percent"
-	p.Y.Min, p.Y.Max, p.X.Min = 0, 100, -0.1
+	p.X.Label.Text = "intervals whose next one exceeded the forecast, percent"
+	p.Y.Label.Text = "lent, of what the oracle lends"
+	p.Y.Min, p.Y.Max, p.X.Min, p.X.Max = 0, 1.02, 0, 3
 	p.Add(plotter.NewGrid())
 	for i, s := range sets {
-		var points, chosen plotter.XYs
-		for _, sc := range scores[s.name] {
-			at := plotter.XY{X: 100 * sc.violated(0), Y: 100 * sc.saving()}
-			points = append(points, at)
-			if sc.isDefault() {
-				chosen = append(chosen, at)
+		for k, list := range frontier() {
+			var points plotter.XYs
+			for _, c := range list {
+				sc := measure(s, c)
+				if at := (plotter.XY{X: 100 * sc.violated(), Y: sc.ofOracle()}); at.X <= p.X.Max && at.Y >= p.Y.Min {
+					points = append(points, at)
+				}
 			}
-		}
-		for _, v := range []struct {
-			points plotter.XYs
-			shape  draw.GlyphDrawer
-			radius vg.Length
-		}{{points, draw.CircleGlyph{}, 2.5}, {chosen, draw.RingGlyph{}, 6}} {
-			dots, err := plotter.NewScatter(v.points)
+			line, dots, err := plotter.NewLinePoints(points)
 			if err != nil {
 				return nil, err
 			}
-			dots.Color, dots.Shape, dots.Radius = colours()[i], v.shape, v.radius
-			p.Add(dots)
-			if v.radius < 5 {
-				p.Legend.Add(s.name, dots)
+			line.Color, line.Width, dots.Color, dots.Radius = colours()[i], vg.Points(1.2), colours()[i], 2.5
+			dots.Shape = []draw.GlyphDrawer{draw.CrossGlyph{}, draw.CircleGlyph{}, draw.TriangleGlyph{}}[k]
+			if k == 0 {
+				line.Dashes = []vg.Length{3, 3}
 			}
+			p.Add(line, dots)
+			p.Legend.Add(s.name+[]string{", first edition", ", horizon 15 min", ", horizon 5 min"}[k], line, dots)
 		}
 	}
+	oracle, err := plotter.NewScatter(plotter.XYs{{X: 0, Y: 1}})
+	if err != nil {
+		return nil, err
+	}
+	oracle.Shape, oracle.Radius = draw.PyramidGlyph{}, 5
+	p.Add(oracle)
+	p.Legend.Add("oracle, knows the next hour", oracle)
 	return p, nil
 }
 
-// weekPlot shows the first host's second week as the default predictor sees it.
+// weekPlot shows the first host's second week as the forecast sees it.
 func weekPlot(s set) (*plot.Plot, error) {
 	h := s.hosts[0]
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "day", "CPUs"
 	p.Y.Min, p.Y.Max = 0, h.limit()
-	spec, err := reclaim.ParsePredictor(reclaim.DefaultPredictor)
-	if err != nil {
-		return nil, err
-	}
-	predictor := spec.Build(day)
 	var used, expected plotter.XYs
-	total := h.total()
-	for t := range min(len(total), 14*day) {
-		in := reclaim.Production{Cell: uint32(t), Seconds: period, Request: h.limit(), Use: total[t]}
-		predictor.Observe(in)
-		if t < 7*day || t%2 == 1 {
-			continue
-		}
+	total, foreseen := h.total(), usual().foresee(h)
+	for t := 7 * day; t < min(len(total), 14*day); t += 2 {
 		at := float64(t) / day
 		used = append(used, plotter.XY{X: at, Y: total[t]})
-		expected = append(expected, plotter.XY{X: at, Y: min(max(predictor.Peak(in), in.Use), h.limit())})
+		expected = append(expected, plotter.XY{X: at, Y: min(max(foreseen[t], total[t]), h.limit())})
 	}
 	for i, v := range []struct {
 		label  string
 		points plotter.XYs
-	}{{"used", used}, {"expected peak: the rest of the node can be lent", expected}} {
+	}{{"used", used}, {"foreseen: the rest of the node can be lent", expected}} {
 		line, err := plotter.NewLine(v.points)
 		if err != nil {
 			return nil, err

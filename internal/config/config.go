@@ -227,8 +227,12 @@ type Reclaim struct {
 	Koordinator bool            `json:"koordinator"` // publish by Koordinator's name too
 	From        reclaim.From    `json:"from"`
 	Reserve     float64         `json:"reserve"`
-	Idle        reclaim.Idle    `json:"idle"`
-	Predictor   string          `json:"predictor"`
+	// Risk is a percentage of time; see reclaim.Config.
+	Risk    float64          `json:"risk"`
+	Horizon reclaim.Duration `json:"horizon"`
+	Idle    reclaim.Idle     `json:"idle"`
+	// Predictor is of the first edition: it is taken and has no effect.
+	Predictor string `json:"predictor"`
 	Raise       reclaim.Raise   `json:"raise"`
 	Correct     reclaim.Correct `json:"correct"`
 }

@@ -456,3 +456,17 @@ func TestDurationsAreWrittenAsPeopleDo(t *testing.T) {
 		}
 	}
 }
+
+// A key of the first edition is taken for one version, and changes nothing.
+func TestThePredictorOfTheFirstEditionIsTaken(t *testing.T) {
+	c, err := Parse([]byte(head + "reclaim: {predictor: \"max(pods(99),peak(1.1))\", risk: 2, horizon: 1h}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Default()
+	want := d.Reclaim.Estimation()
+	want.Risk, want.Horizon = 2, want.Idle.Window/24
+	if got := c.Reclaim.Estimation(); got != want {
+		t.Errorf("the estimator is set to %+v, want %+v", got, want)
+	}
+}

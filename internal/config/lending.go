@@ -3,15 +3,15 @@ package config
 import "github.com/quietcore/quietcore/reclaim"
 
 func (r Reclaim) with(c reclaim.Config) Reclaim {
-	r.From, r.Reserve, r.Idle, r.Predictor, r.Raise, r.Correct =
-		c.From, c.Reserve, c.Idle, c.Predictor, c.Raise, c.Correct
+	r.From, r.Reserve, r.Risk, r.Horizon = c.From, c.Reserve, c.Risk, c.Horizon
+	r.Idle, r.Raise, r.Correct = c.Idle, c.Raise, c.Correct
 	return r
 }
 
 // Estimation is what the estimator is to do.
 func (r *Reclaim) Estimation() reclaim.Config {
-	return reclaim.Config{From: r.From, Reserve: r.Reserve, Idle: r.Idle, Predictor: r.Predictor, Raise: r.Raise,
-		Correct: r.Correct}
+	return reclaim.Config{From: r.From, Reserve: r.Reserve, Risk: r.Risk, Horizon: r.Horizon, Idle: r.Idle,
+		Raise: r.Raise, Correct: r.Correct}
 }
 
 func suppressOf(c reclaim.Suppress) Suppress {

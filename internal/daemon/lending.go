@@ -66,6 +66,10 @@ func (l *lending) build() {
 	if !l.on() {
 		return
 	}
+	if words := l.cfg.Reclaim.Predictor; words != "" {
+		l.o.log.Warn("reclaim.predictor has no effect any more and goes with the next version: remove it; how much "+
+			"is lent is set by reclaim.risk and reclaim.horizon", "predictor", words)
+	}
 	if err := l.newLoop(); err != nil {
 		l.broken = err.Error()
 		l.o.log.Warn("idle CPUs are neither lent nor taken back; everything else works", "why", err)

@@ -71,7 +71,7 @@ func TestWhatIsApartIsNotLent(t *testing.T) {
 		"an owner who shares":   {runs: []run{{policy.LSR, 4000, 1}}, offer: 12000, target: 9.4},
 		"an owner who does not": {runs: []run{{policy.LSE, 4000, 1}}, offer: 12000, target: 7.8},
 		"an owner who does not, by use": {runs: []run{{policy.LSE, 4000, 1}}, from: reclaim.FromUsage,
-			offer: 11989, target: 7.8},
+			offer: 12000, target: 7.8},
 		"a busy owner who does not":      {runs: []run{{policy.LSE, 4000, 4}}, offer: 12000, target: 6.4},
 		"one who uses more than its own": {runs: []run{{policy.LSE, 4000, 4.5}}, offer: 12000, target: 5.9},
 		"idle owners next to busy production": {runs: []run{{policy.LSE, 8000, 0}, {policy.LS, 6000, 5}}, offer: 2000,

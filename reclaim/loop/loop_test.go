@@ -456,7 +456,7 @@ func TestAllCPUsAreOwned(t *testing.T) {
 
 func TestOffersAndEvictions(t *testing.T) {
 	cfg := reclaim.Default()
-	cfg.Correct.After, cfg.Predictor = reclaim.Duration(20*time.Second), "limits(1)"
+	cfg.Correct.After = reclaim.Duration(20 * time.Second)
 	estimator, err := reclaim.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -505,7 +505,7 @@ func TestOffersAndEvictions(t *testing.T) {
 // first of the order: the first request decides.
 func TestEvictionsAreAskedForInTheirOrder(t *testing.T) {
 	cfg := reclaim.Default()
-	cfg.Correct.After, cfg.Predictor = reclaim.Duration(20*time.Second), "limits(1)"
+	cfg.Correct.After = reclaim.Duration(20 * time.Second)
 	estimator, err := reclaim.New(cfg)
 	if err != nil {
 		t.Fatal(err)
