@@ -180,3 +180,27 @@ func TestGuiltyReachT(t *testing.T) {
 		t.Errorf("%d of %d tests reached a verdict, most of them of the guilty one", reached, begun)
 	}
 }
+
+// TestPlacebos: where nobody is guilty the victim is well as often in placebo windows as
+// in throttled ones; beside the guilty it is not.
+func TestPlacebos(t *testing.T) {
+	for _, kind := range []innocentWorld{follower, guilty} {
+		var sum Counters
+		for i := range uint64(30) {
+			w := newInnocents(t, DefaultConfig(), rand.New(rand.NewPCG(1, i)))
+			for n := range 300 {
+				w.minute(kind, n)
+			}
+			c := w.d.Counters()
+			sum.Throttled, sum.Placebos = sum.Throttled+c.Throttled, sum.Placebos+c.Placebos
+			sum.Helped, sum.PlaceboHelped = sum.Helped+c.Helped, sum.PlaceboHelped+c.PlaceboHelped
+		}
+		helped, placebo := float64(sum.Helped)/float64(sum.Throttled), float64(sum.PlaceboHelped)/float64(sum.Placebos)
+		t.Logf("%s: well in %.2f of %d throttled windows, in %.2f of %d placebos", kind, helped, sum.Throttled, placebo,
+			sum.Placebos)
+		// Tests of those who look guilty by chance go on for longer, hence the width.
+		if kind == guilty && helped < placebo+0.4 || kind != guilty && math.Abs(helped-placebo) > 0.15 {
+			t.Errorf("%s: well in %.2f of the throttled windows, in %.2f of the placebos", kind, helped, placebo)
+		}
+	}
+}

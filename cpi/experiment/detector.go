@@ -76,10 +76,10 @@ type Counters struct {
 	Dropped uint64
 	// Unjudged counts samples of victims whose job has no line yet.
 	Unjudged uint64
-	// Thrown and Placebos count coins of active suspects under test, and those that left
-	// the suspect alone; Helped and PlaceboHelped those after which the victim was well.
-	// Where nobody is guilty the two shares are alike.
-	Thrown, Placebos, Helped, PlaceboHelped uint64
+	// Throttled and Placebos count the windows of tests, of an active suspect, in which it
+	// was throttled and left alone; Helped and PlaceboHelped those of them in which the
+	// victim was well. Where nobody is guilty the two shares are alike.
+	Throttled, Placebos, Helped, PlaceboHelped uint64
 }
 
 type workloadKey struct{ name, platform string }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/quietcore/quietcore/cpi"
 )
@@ -236,6 +237,18 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "16 containers are followed already") {
 		t.Errorf("one more than the maximum: %v", err)
+	}
+}
+
+// TestMemoryOfAContainer: evidence and detector share 16 KiB a container, also where each
+// is a victim and a job of its own and has a pair under test.
+func TestMemoryOfAContainer(t *testing.T) {
+	size := unsafe.Sizeof(container{}) + unsafe.Sizeof(victim{}) + unsafe.Sizeof(workload{}) +
+		maxPoints*unsafe.Sizeof(point{}) + unsafe.Sizeof(suspect{}) + unsafe.Sizeof(pair{}) +
+		unsafe.Sizeof(accuser{})
+	t.Logf("%d bytes", size)
+	if size > 8<<10 {
+		t.Errorf("%d bytes; 8 KiB leave as much for the samples", size)
 	}
 }
 

@@ -68,8 +68,10 @@ const (
 	mostRest      = 24 * 60 // minutes
 )
 
+const terms = 4
+
 // termsOf a verdict, in windows of activity: the next one after each that was survived.
-func termsOf() [4]int { return [...]int{5, 10, 20, 40} }
+func termsOf() [terms]int { return [...]int{5, 10, 20, 40} }
 
 // propensity is the probability that the suspect is throttled in the next window. It
 // follows from the past alone.
@@ -127,7 +129,7 @@ func (p *pair) serve() {
 		return
 	}
 	p.served = 0
-	p.term = min(p.term+1, len(termsOf())-1)
+	p.term = min(p.term+1, terms-1)
 }
 
 // step is what a window changes in a pair's life; empty: nothing.
@@ -204,6 +206,7 @@ func (d *Detector) observe() {
 		before := p.proc.e()
 		p.proc.observe(d.window, r, p.effect)
 		p.note(c, r, thr)
+		d.counts.tally(p, c, r)
 		if p.stage == Verdict && active {
 			p.serve()
 		}
@@ -213,6 +216,25 @@ func (d *Detector) observe() {
 		if kind, why := d.step(p); kind != "" {
 			d.conclude(p, kind, why)
 		}
+	}
+}
+
+// tally counts what came of the coins of tests.
+func (n *Counters) tally(p *pair, c *coin, r float64) {
+	if p.stage != Testing || c == nil || !c.Active || c.P >= 1 || math.IsNaN(r) {
+		return
+	}
+	well := r < 0.5*p.effect.disturbed
+	if c.On {
+		n.Throttled++
+		if well {
+			n.Helped++
+		}
+		return
+	}
+	n.Placebos++
+	if well {
+		n.PlaceboHelped++
 	}
 }
 

@@ -159,7 +159,7 @@ func (s *PairState) plausible() bool {
 			}
 		}
 	}
-	return s.Term >= 0 && s.Term < len(termsOf()) && s.Process.Held >= 0 && s.Process.Held <= 1 &&
+	return s.Term >= 0 && s.Term < terms && s.Process.Held >= 0 && s.Process.Held <= 1 &&
 		s.Disturbed >= leastEffect && s.Disturbed <= mostEffect && s.SD > 0 && s.SD < 10 && s.Spent >= 0 &&
 		s.Rest >= 0 && s.Rest < 1<<30
 }

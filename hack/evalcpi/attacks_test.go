@@ -19,8 +19,6 @@ type arena struct {
 	r      *rand.Rand
 	minute int
 	refs   map[string]experiment.Ref
-	events []experiment.Event // of this minute
-	thrown []experiment.Event
 	// throttled minutes of each job that took something away, by test and by verdict, and
 	// the verdicts.
 	probed, capped map[string]int
