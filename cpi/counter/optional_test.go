@@ -298,6 +298,9 @@ func TestCallsOfAWindow(t *testing.T) {
 		if to.Machine.OnCPU <= from.Machine.OnCPU {
 			t.Error("nothing was counted")
 		}
+		if to.Cost < to.MostCost || to.PerRun > 0 && to.MostCost == 0 || from.Cost > to.Cost+time.Millisecond {
+			t.Errorf("it took %v, %v on one CPU, %v a run", to.Cost, to.MostCost, to.PerRun)
+		}
 	}
 	for cpu, n := range calls {
 		if n != 2*windows {

@@ -223,9 +223,13 @@ type Reading struct {
 	Calls uint64
 	// Changes counts how often a CPU joined or left in a window.
 	Changes uint64
-	Waits   []Wait // sorted by victim and cause; WaitsByCause only
-	Faults  Faults
-	CPUs    int // that were counted
+	// Cost is what the program took in this window, by its own sampling, MostCost that of the
+	// CPU where it took most, PerRun that of a run; ReadCost is as in Status.
+	Cost, MostCost, PerRun time.Duration
+	ReadCost               [numEvents]time.Duration
+	Waits                  []Wait // sorted by victim and cause; WaitsByCause only
+	Faults                 Faults
+	CPUs                   int // that were counted
 }
 
 // Status describes how a Counter counts.

@@ -21,13 +21,39 @@ type window struct {
 	changes uint64   // CPUs that joined or left in a window, since Open
 	// reopened says of each event on how many CPUs it was opened again, and why on the last.
 	reopened [numEvents]int
+	began    []spent // by CPU, when the window was opened
 	why      [numEvents]string
 	leftOut  [numEvents]bool
 	leftWhy  string
 }
 
+// spent is what the program has taken on a CPU since Open; cost is that of the sampled runs.
+type spent struct{ runs, sampled, cost uint64 }
+
 func newWindow(possible int) window {
-	return window{calls: make([]uint64, possible), from: make([]uint64, possible)}
+	return window{calls: make([]uint64, possible), from: make([]uint64, possible), began: make([]spent, possible)}
+}
+
+// measure tells a reading what the program took in this window.
+func (c *Counter) measure(dst *Reading) {
+	dst.Cost, dst.MostCost, dst.PerRun = 0, 0, 0
+	dst.ReadCost = [numEvents]time.Duration{}
+	var most uint64
+	var sum spent
+	for cpu := range c.cpus {
+		now, was := &c.cpus[cpu], &c.window.began[cpu]
+		runs := now.Runs - was.runs
+		most = max(most, runs)
+		sum.runs, sum.sampled, sum.cost = sum.runs+runs, sum.sampled+now.Sampled-was.sampled, sum.cost+now.Cost-was.cost
+		for e, took := range now.ReadCost {
+			dst.ReadCost[e] = max(dst.ReadCost[e], time.Duration(took))
+		}
+	}
+	if sum.sampled == 0 {
+		return
+	}
+	dst.PerRun = time.Duration(sum.cost / sum.sampled)
+	dst.Cost, dst.MostCost = dst.PerRun*time.Duration(sum.runs), dst.PerRun*time.Duration(most)
 }
 
 // most is the number of calls of the CPU that had most, in this window.
@@ -67,6 +93,9 @@ func (c *Counter) Enable(dst *Reading) error {
 	c.window.open = true
 	c.window.number++
 	copy(c.window.from, c.window.calls)
+	for cpu := range c.cpus {
+		c.window.began[cpu] = spent{c.cpus[cpu].Runs, c.cpus[cpu].Sampled, c.cpus[cpu].Cost}
+	}
 	c.window.reopened = [numEvents]int{}
 	at := monotonic()
 	for _, cpu := range online {
@@ -358,6 +387,7 @@ func (c *Counter) fill(dst *Reading, at time.Duration) error {
 	for _, e := range Events() {
 		dst.Present[e] = c.source(e).Kind != Absent
 	}
+	c.measure(dst)
 	c.total.fill(dst)
 	dst.Groups = slices.Grow(dst.Groups[:0], len(c.groups.sorted))
 	for _, g := range c.groups.sorted {

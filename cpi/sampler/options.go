@@ -47,6 +47,11 @@ type Options struct {
 	// those are counted that use most, with places for each namespace. Of the others the
 	// usage is known by Accounts.
 	Most int
+	// Budget bounds what counting takes. The zero value: nothing does.
+	Budget Budget
+	// LeaveOut has the counter leave out events, which it may until the next call, and why.
+	// Required with a Budget.
+	LeaveOut func(events [sample.NumEvents]bool, why string) error
 	// Waits says that the counter counts run queue waits.
 	Waits bool
 	// Threads returns the number of a cgroup's threads. nil, or an error: unknown.

@@ -33,6 +33,8 @@ type Sampler struct {
 	followed
 	setup       uint64
 	core        bool // the last window had its CPIs in core cycles
+	governor    governor
+	step        Step // that the counter knows of
 	topology    *topology.Topology
 	edges       [2]edge
 	lastWarning string // so that it is not logged twice
@@ -60,6 +62,7 @@ func New(o Options) *Sampler {
 		s.edges[i].worth = o.Worth
 	}
 	s.state.Store(new(string))
+	s.governor.budget = o.Budget
 	return s
 }
 
@@ -146,15 +149,19 @@ func (s *Sampler) sleepUntil(ctx context.Context, at time.Duration) bool {
 // window counts for one window; nil: ctx ended.
 func (s *Sampler) window(ctx context.Context) *Window {
 	from, to := &s.edges[0], &s.edges[1]
+	if s.governor.rest() {
+		return s.failed(errors.New(s.governor.state()))
+	}
 	why := s.follow(from)
-	err := s.o.Counter.SetSkip(from.node.Skip)
+	step := s.governor.step
+	err := errors.Join(s.leaveOut(step), s.o.Counter.SetSkip(from.node.Skip))
 	if err == nil {
 		err = s.read(from, from.node.Containers, s.o.Counter.Enable)
 	}
 	if err != nil {
 		return s.failed(fmt.Errorf("open a window: %w", err))
 	}
-	s.pause(ctx)
+	s.pause(ctx, step)
 	// A container that started meanwhile has no sample.
 	err = s.read(to, from.node.Containers, s.o.Counter.Disable)
 	if ctx.Err() != nil {
@@ -170,14 +177,22 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	from.sample.Core = s.core
 	from.sample.Waits, to.sample.Waits = s.o.Waits, s.o.Waits
 	w := &Window{
-		Window: *sample.Judge(&from.sample, &to.sample, s.o.Rules), Topology: to.node.Topology,
-		Faults: to.reading.Faults, Calls: to.reading.Calls,
+		Window: *sample.Judge(&from.sample, &to.sample, s.rules(step)), Topology: to.node.Topology,
+		Faults: to.reading.Faults, Calls: to.reading.Calls, Step: step,
 		Followed: len(s.cgroupIDs), Unfollowed: s.unwatched(), FollowErr: why,
 	}
 	s.core = !w.Reference
+	s.govern(&to.reading)
 	s.threads(w)
 	s.warnOnce(why)
 	return w
+}
+
+// rules are those of windows of a step's length.
+func (s *Sampler) rules(step Step) sample.Rules {
+	r := s.o.Rules
+	r.MinLength = step.length(r.MinLength)
+	return r
 }
 
 // unwatched is how many containers have no place in the counter.
@@ -190,10 +205,30 @@ func (s *Sampler) unwatched() (n int) {
 	return n
 }
 
-func (s *Sampler) pause(ctx context.Context) {
+func (s *Sampler) pause(ctx context.Context, step Step) {
 	select {
 	case <-ctx.Done():
-	case <-s.o.Clock.After(s.o.Window):
+	case <-s.o.Clock.After(step.length(s.o.Window)):
+	}
+}
+
+// leaveOut tells the counter which events a step leaves out.
+func (s *Sampler) leaveOut(step Step) error {
+	if step == s.step || s.o.LeaveOut == nil {
+		return nil
+	}
+	s.step = step
+	return s.o.LeaveOut(step.leftOut(), s.governor.why)
+}
+
+// govern chooses how much the next window counts, by what this one took.
+func (s *Sampler) govern(r *counter.Reading) {
+	interval := s.o.Interval.Seconds()
+	spent := Spent{Node: r.Cost.Seconds() / interval / float64(max(r.CPUs, 1)), CPU: r.MostCost.Seconds() / interval,
+		PerRun: r.PerRun, Reads: r.ReadCost}
+	if s.governor.next(&spent) {
+		s.o.Log.Warn("how much is counted changes, for what counting costs", "now", s.governor.step.String(), "why",
+			s.governor.why)
 	}
 }
 
@@ -263,9 +298,13 @@ func (s *Sampler) follow(e *edge) (why error) {
 		known, counted := s.cgroupIDs[c.ID]
 		list = append(list, candidate{c, s.used[c.ID], counted && known == life})
 	}
-	chosen := choose(list, s.o.Most)
+	most := s.o.Most
+	if share := s.governor.step.watched(); share < 1 {
+		most = min(most, max(int(share*float64(len(list))), 1))
+	}
+	chosen := choose(list, most)
 	if len(list) > len(chosen) {
-		why = &counter.FullError{ID: list[len(list)-1].ID, MaxGroups: s.o.Most}
+		why = &counter.FullError{ID: list[len(list)-1].ID, MaxGroups: most}
 		for _, c := range list {
 			s.left[c.ID] = left{there[c.ID], sample.Unwatched}
 		}
@@ -320,8 +359,8 @@ func (s *Sampler) forget(id string) {
 func (s *Sampler) keep(w *Window) {
 	if w.Failed == nil {
 		s.addToHistories(w)
-		text := ""
-		if w.Unfollowed > 0 {
+		text := s.governor.state()
+		if w.Unfollowed > 0 && text == "" {
 			text = fmt.Sprintf("%d of %d containers are not counted", w.Unfollowed, w.Unfollowed+w.Followed)
 			if w.FollowErr != nil {
 				text += ": " + w.FollowErr.Error()

@@ -47,6 +47,7 @@ type machine struct {
 	enabled    bool
 	faults     counter.Faults
 	changes    uint64
+	cost       time.Duration // of each window, on 4 CPUs
 	present    [sample.NumEvents]bool
 	skip       cpuset.Set
 	broken     error
@@ -167,7 +168,7 @@ func (m *machine) read(dst *counter.Reading) error {
 		return m.broken
 	}
 	*dst = counter.Reading{At: m.now(), Groups: dst.Groups[:0], CPUs: 4, Faults: m.faults, Changes: m.changes,
-		Present: m.present}
+		Present: m.present, Cost: m.cost, MostCost: m.cost / 4, PerRun: time.Microsecond}
 	for id, c := range m.totals {
 		dst.Groups = append(dst.Groups, counter.Group{ID: id, Counts: *c})
 	}
@@ -921,6 +922,56 @@ func TestContainersOnCPUsThatAreLeftAlone(t *testing.T) {
 		if m.skip != skip || len(m.totals) != 1 || w.Unfollowed != 0 || s.State() != "" {
 			t.Errorf("the counter leaves %s alone and follows %d; %d are too many; %q", &m.skip, len(m.totals),
 				w.Unfollowed, s.State())
+		}
+	})
+}
+
+// A window that took too much is followed by one that counts less and says why; when counting
+// is cheap again everything comes back.
+func TestCountingIsGoverned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		for i := range 8 {
+			m.add(fmt.Sprint(i), load{0.25, 2e9, 3})
+		}
+		var left [sample.NumEvents]bool
+		o := m.options()
+		o.Budget = testBudget
+		o.LeaveOut = func(events [sample.NumEvents]bool, why string) error {
+			if events != (Step(0)).leftOut() && !strings.Contains(why, "cpi.budget") {
+				t.Errorf("left out, since %q", why)
+			}
+			left = events
+			return nil
+		}
+		s := newSampler(o)
+		m.cost = 1800 * time.Millisecond // 0.75 % of 4 CPUs in a minute: the budget is 0.1 %
+		windows := run(t, s)
+		if w := <-windows; w.Step != Everything || w.Unfollowed != 0 {
+			t.Errorf("the first window is at step %d", w.Step)
+		}
+		synctest.Wait()
+		m.upset(func(m *machine) { m.cost = time.Millisecond })
+		w := <-windows
+		if w.Step != Eighth || w.Followed != 1 || w.Unfollowed != 7 || left != Eighth.leftOut() {
+			t.Errorf("after a window of 7.5 times the budget: step %d, %d followed, left out %v", w.Step, w.Followed,
+				left)
+		}
+		synctest.Wait()
+		if !strings.Contains(s.State(), "cpi.budget is 0.1 and 1 %") {
+			t.Errorf("the state is %q", s.State())
+		}
+		for _, o := range w.Containers {
+			if o.Dropped != sample.None || !near(o.Usage, 0.25) {
+				t.Errorf("%s has no usage: dropped %q", o.ID, o.Dropped)
+			}
+		}
+		for range int(Eighth)*calmWindows + 1 {
+			w = <-windows
+		}
+		synctest.Wait()
+		if w.Step != Everything || w.Followed != 8 || s.State() != "" || left != (Step(0)).leftOut() {
+			t.Errorf("cheap again: step %d, %d followed, %q", w.Step, w.Followed, s.State())
 		}
 	})
 }

@@ -13,6 +13,7 @@ type Window struct {
 	Failed     error
 	Topology   *topology.Topology // at its end
 	Faults     counter.Faults     // since the counter was opened
+	Step       Step               // how much was counted
 	Calls      uint64             // that interrupted the CPU with most of them
 	Followed   int
 	Unfollowed int // containers that run but are not counted

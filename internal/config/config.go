@@ -180,6 +180,7 @@ type CPI struct {
 	Window          Duration `json:"window"`
 	Waits           Waits    `json:"waits"`
 	Skip            Skip     `json:"skip"` // CPUs that are left alone
+	Budget          Budget   `json:"budget"`
 	MaxContainers   int      `json:"maxContainers"`
 	ContainerSeries int      `json:"containerSeries"`
 	JobSeries       int      `json:"jobSeries"`
@@ -203,6 +204,12 @@ type CPI struct {
 	MoveFor        Duration `json:"moveFor"`
 	EvictAfter     int      `json:"evictAfter"` // caps in a day; 0: never
 	Specs          Specs    `json:"specs"`
+}
+
+// Budget bounds what counting takes, in percent of CPU time averaged over an interval.
+type Budget struct {
+	Node float64 `json:"node"` // of all CPUs that are counted
+	CPU  float64 `json:"cpu"`  // of any one of them
 }
 
 // Specs says where it is read what is normal for jobs, in addition to what the node learns.
@@ -313,7 +320,7 @@ func Default() Config {
 		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true,
 			Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
 		CPI: CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second),
-			Waits: WaitsTotal, Skip: SkipIsolated, MaxContainers: 1024,
+			Waits: WaitsTotal, Skip: SkipIsolated, Budget: Budget{Node: 0.1, CPU: 1}, MaxContainers: 1024,
 			Specs: defaultSpecs()}.withDetector(detect.DefaultConfig()),
 		Reclaim:  Reclaim{Mode: SwitchOff}.with(reclaim.Default()),
 		Suppress: suppressOf(reclaim.DefaultSuppress()),

@@ -147,8 +147,9 @@ func (p *counting) open() (*counters, error) {
 			return node
 		},
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
-		Window: window, Waits: o.Waits != counter.WaitsOff,
-		Rules: rules, Log: p.o.log, Begin: p.begin,
+		Window: window, Waits: o.Waits != counter.WaitsOff, LeaveOut: opened.LeaveOut,
+		Budget: sampler.Budget{Node: p.cfg.Budget.Node / 100, CPU: p.cfg.Budget.CPU / 100},
+		Rules:  rules, Log: p.o.log, Begin: p.begin,
 	})
 	c := &counters{counter: opened, sampler: s}
 	c.events.Store(sources(&status))
@@ -400,7 +401,7 @@ func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 		Failed: w.Failed != nil, Dropped: w.Dropped != sample.None, Length: w.Length, Running: 1, Followed: w.Followed,
 		Unfollowed: w.Unfollowed,
 		Faults:     f.Read + f.Reset + f.Absurd + f.Missed + f.Depth + f.Waits, Cost: s.Cost,
-		Descriptors: s.Descriptors, Calls: w.Calls, Containers: w.Containers,
+		Descriptors: s.Descriptors, Calls: w.Calls, Step: int(w.Step), Containers: w.Containers,
 	}
 	for _, share := range w.Running {
 		out.Running = min(out.Running, share)

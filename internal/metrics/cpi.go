@@ -31,6 +31,8 @@ type CPIWindow struct {
 	Descriptors int
 	// Calls is how often the window interrupted the CPU that it interrupted most.
 	Calls uint64
+	// Step is how many steps less than everything was counted, to keep cpi.budget.
+	Step int
 }
 
 // The label value production is every class but best effort.
@@ -232,7 +234,7 @@ func keyOf(c *sample.Result) containerKey {
 
 type cpiDescs struct {
 	counting, windows, seconds, samples, dropped, containers, descriptors, running, faults *prometheus.Desc
-	overhead, calls                                                                        *prometheus.Desc
+	overhead, calls, step                                                                  *prometheus.Desc
 	class, container                                                                       sumDescs
 }
 
@@ -265,6 +267,9 @@ func newCPIDescs() cpiDescs {
 		calls: desc("cpi_window_calls",
 			"Times that the last window interrupted the CPU that it interrupted most: 2, and more where events were "+
 				"opened again."),
+		step: desc("cpi_budget_step",
+			"How much the last window left out to keep cpi.budget: 0 nothing, 1 LLC misses, 2 reference cycles too, 3 "+
+				"half of the containers, 4 seven eighths, 5 and 6 shorter windows, 7 everything."),
 		class: sumDescs{
 			desc("cpi_cycles_total", "Cycles in windows: reference cycles where the PMU has them, else core cycles.",
 				"class"),
@@ -293,7 +298,8 @@ func newCPIDescs() cpiDescs {
 func (c *cpiCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := newCPIDescs()
 	for _, one := range []*prometheus.Desc{d.counting, d.windows, d.seconds, d.samples, d.dropped, d.containers,
-		d.descriptors, d.running, d.faults, d.overhead, d.calls} {
+		d.descriptors, d.running, d.faults, d.overhead, d.calls,
+		d.step} {
 		ch <- one
 	}
 	for _, descs := range []sumDescs{d.class, d.container} {
@@ -344,6 +350,7 @@ func (c *cpiCollector) Collect(ch chan<- prometheus.Metric) {
 	counter(d.faults, float64(c.last.Faults))
 	counter(d.overhead, c.last.Cost.Seconds())
 	gauge(d.calls, float64(c.last.Calls))
+	gauge(d.step, float64(c.last.Step))
 	for class, sums := range c.classes {
 		sums.collect(ch, d.class, class)
 	}

@@ -56,9 +56,10 @@ func TestWindowsAreAddedUp(t *testing.T) {
 		Containers: []sample.Result{dropped("web", sample.Clock)}})
 	m.CPIWindow(&CPIWindow{Failed: true})
 	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 1, Followed: 2, Faults: 8, Cost: 4 * time.Millisecond,
-		Descriptors: 16, Calls: 2,
+		Descriptors: 16, Calls: 2, Step: 3,
 		Containers: []sample.Result{counted("web"), without(counted("shared"), sample.Uncounted)}})
 	want := `
+quietcore_cpi_budget_step 3
 quietcore_cpi_containers{state="followed"} 2
 quietcore_cpi_containers{state="unfollowed"} 0
 quietcore_cpi_counting 1
