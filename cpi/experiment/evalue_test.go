@@ -76,6 +76,42 @@ func TestSureIsFair(t *testing.T) {
 	})
 }
 
+// TestSureStaysFair whenever one looks: over all sides of every coin, what a verdict goes
+// by ever reaches c with probability 1/c at most.
+func TestSureStaysFair(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(4, 9).Draw(t, "windows")
+		p := rapid.Float64Range(0.2, 0.8).Draw(t, "p")
+		residuals := make([]float64, n)
+		for i := range residuals {
+			residuals[i] = rapid.Float64Range(-0.2, 0.8).Draw(t, "r")
+		}
+		reached := map[float64]float64{1.05: 0, 1.2: 0, 1.5: 0, 2: 0, 4: 0}
+		for sides := range 1 << n {
+			q, weight, most := &process{}, 1.0, 0.0
+			for i, r := range residuals {
+				w, on := int64(i)+1, sides>>i&1 == 1
+				if weight *= 1 - p; on {
+					weight *= p / (1 - p)
+				}
+				q.Coins[index(w, maxLag+1)] = coin{Window: w, P: p, On: on, Active: true}
+				q.observe(w, r, effect{disturbed: 0.5, sd: 0.06})
+				most = max(most, q.sure())
+			}
+			for c := range reached {
+				if most >= c {
+					reached[c] += weight
+				}
+			}
+		}
+		for c, share := range reached {
+			if share > 1/c+1e-9 {
+				t.Fatalf("%v is reached with probability %v", c, share)
+			}
+		}
+	})
+}
+
 // TestEachKernelFindsItsKind: the evidence against who acts at once, later, in some
 // windows only, through a cache, and against who does nothing.
 func TestEachKernelFindsItsKind(t *testing.T) {
