@@ -87,7 +87,7 @@ func (e *Estimator) Checkpoint(node string) Checkpoint {
 				Peak: shortest(float64(max(s.peak.now, s.peak.last)))})
 			continue
 		}
-		p := PodCheckpoint{ID: s.id, Created: s.created, First: s.w.first, Evicting: s.evicting && !s.observed}
+		p := PodCheckpoint{ID: s.id, Created: s.created, First: s.w.first, Evicting: s.evicting}
 		p.Runs = runsOf(s.w.all())
 		if len(p.Runs) > 0 {
 			for _, percent := range points {
@@ -154,6 +154,9 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 	e.observed, e.unseen = e.convert(&old, e.observed), e.convert(&old, e.unseen)
 	for _, p := range c.Pods {
 		s := &podState{id: p.ID, batch: true, created: p.Created, lastSeen: at, evicting: p.Evicting}
+		if s.evicting {
+			s.retryAfter = now.Add(time.Duration(cfg.Correct.Retry))
+		}
 		if s.w, err = rebuild(p, old.now(), old.span); err != nil {
 			return nil, fmt.Errorf("reclaim: checkpoint: pod %s: %w; windows start empty", p.ID, err)
 		}

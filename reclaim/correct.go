@@ -12,12 +12,18 @@ import (
 // exists for long enough. What is unknown evicts no pod: a pod of which too little was seen
 // needs what it was seen to use, and supply leaves to production what production is known to
 // need. A pod that was chosen earlier and still runs counts as gone: no pod is evicted twice,
-// and none is evicted because another terminates slowly.
+// and none is evicted because another terminates slowly. Of one that was chosen before a restart
+// it is not known whether the request was made: it counts as gone for as long as a refused one
+// is left alone.
 func (e *Estimator) correct(now time.Time, span time.Duration, supply float64) {
 	o := &e.out
 	demand, exists := 0.0, max(0, supply)
 	for _, s := range e.seen {
-		if s.batch && !s.evicting {
+		if s.evicting && !s.retryAfter.IsZero() && !now.Before(s.retryAfter) {
+			s.evicting = false
+		}
+		judged := s.observed && now.Before(s.retryAfter) // and is not told of again so soon
+		if s.batch && !s.evicting && !judged {
 			demand += s.needs
 			exists += s.lends
 		}
@@ -39,7 +45,7 @@ func (e *Estimator) correct(now time.Time, span time.Duration, supply float64) {
 			continue
 		}
 		o.Evict = append(o.Evict, Eviction{Pod: s.id, Idle: s.idle, Why: e.why(s, supply, demand, exists)})
-		s.evicting, s.observed = true, false
+		s.evicting, s.observed, s.retryAfter = true, false, time.Time{}
 		demand -= s.needs
 		exists -= s.lends
 	}
@@ -113,11 +119,12 @@ func (e *Estimator) Refused(now time.Time, id string) {
 	e.Postponed(now, id, time.Duration(e.cfg.Correct.Retry))
 }
 
-// Observed says that a pod was chosen but its eviction will not be requested. It counts
-// as gone until a restart.
-func (e *Estimator) Observed(id string) {
-	if s := e.pods[id]; s != nil {
-		s.observed = s.evicting
+// Observed says that a pod was chosen but its eviction will not be requested. The pod counts as
+// running, and is judged again after a while.
+func (e *Estimator) Observed(now time.Time, id string) {
+	if s := e.pods[id]; s != nil && s.evicting {
+		s.observed = true
+		e.Refused(now, id)
 	}
 }
 

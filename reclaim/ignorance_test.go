@@ -65,6 +65,55 @@ func TestAPodOfUnknownPastIsKnownToBeBusyInTheEnd(t *testing.T) {
 	}
 }
 
+// A daemon that is killed between choosing a pod and asking for its eviction leaves it immune for
+// no longer than a refused eviction would.
+func TestAKillBeforeTheRequestLeavesNobodyImmune(t *testing.T) {
+	l := begin(t, nil)
+	l.tick = time.Minute
+	pods := []Pod{batch("a", 4, 3), production("web", 16, 1)}
+	l.samples(1, pods[:1]...)
+	if o := l.sample(pods...); len(o.Evict) != 1 {
+		t.Fatal("nothing is evicted")
+	}
+	if err := l.resume(t, "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		if o := l.sample(pods...); len(o.Evict) > 0 {
+			if i < 4 {
+				t.Errorf("%d minutes after the restart: evicts %v", i+1, o.Evict)
+			}
+			return
+		}
+	}
+	t.Error("a pod that still runs is never evicted")
+}
+
+// A pod whose eviction is only reported counts as running, and is reported again after a while.
+func TestAPodThatIsOnlyObservedCounts(t *testing.T) {
+	l := begin(t, nil)
+	l.tick = time.Minute
+	pods := []Pod{batch("a", 4, 3), batch("b", 4, 3), production("web", 12, 1)}
+	l.samples(1, pods[:2]...)
+	told := map[string]int{}
+	for range 12 {
+		o := l.sample(pods...)
+		for _, v := range o.Evict {
+			told[v.Pod]++
+			l.Observed(l.now, v.Pod)
+			if v := viewed(l, v.Pod); v.Evicting {
+				t.Errorf("it counts as gone: %s", v.Why())
+			}
+		}
+		if !o.Overcommitted {
+			t.Error("it does not count")
+		}
+	}
+	if len(told) != 1 || told["a"]+told["b"] < 2 || told["a"]+told["b"] > 3 {
+		t.Errorf("reported are %v in 12 minutes, want one pod every 5 minutes", told)
+	}
+}
+
 // While production's peak is unknown its requests are left to it, but no pod is evicted for
 // what it does not use.
 func TestAnUnknownPeakEvictsNobody(t *testing.T) {

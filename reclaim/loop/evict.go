@@ -82,7 +82,7 @@ func (l *Loop) settle(now time.Time, s *Status) {
 				continue
 			}
 			if a.Observed {
-				l.o.Estimator.Observed(a.pod.UID)
+				l.o.Estimator.Observed(now, a.pod.UID)
 			} else {
 				s.Evictions++
 			}
