@@ -153,7 +153,7 @@ func TestNoQuietPodIsEvictedBesideABusyOne(t *testing.T) {
 		measured := map[string]bool{} // since the last loss
 		capacity := 16.0
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			switch rapid.IntRange(0, 30).Draw(t, "op") {
+			switch rapid.IntRange(0, 33).Draw(t, "op") {
 			case 0, 1, 2:
 				p := Pod{ID: fmt.Sprint("pod", made), Batch: rapid.IntRange(0, 3).Draw(t, "batch") > 0,
 					Request: float64(rapid.IntRange(1, 8).Draw(t, "request")),
@@ -173,6 +173,9 @@ func TestNoQuietPodIsEvictedBesideABusyOne(t *testing.T) {
 			case 5:
 				kept = e.Checkpoint("node")
 			case 6: // killed
+				if kept.At.After(now) { // the clock was set back since
+					continue
+				}
 				if e, err = Resume(cfg, "node", now, kept); err != nil {
 					t.Fatal(err)
 				}
@@ -182,6 +185,18 @@ func TestNoQuietPodIsEvictedBesideABusyOne(t *testing.T) {
 					t.Fatal(err)
 				}
 				kept = e.Checkpoint("node")
+				clear(measured)
+			case 8: // and is configured otherwise
+				kept = e.Checkpoint("node")
+				cfg.Idle.Sample = Duration(time.Duration(rapid.IntRange(1, 5).Draw(t, "sample")) * time.Minute)
+				cfg.Idle.Window = cfg.Idle.Sample * Duration(rapid.IntRange(10, 60).Draw(t, "window"))
+				cfg.Horizon = Duration(time.Duration(rapid.IntRange(1, 60).Draw(t, "horizon")) * time.Minute)
+				if e, err = Resume(cfg, "node", now, kept); err != nil {
+					t.Fatal(err)
+				}
+				clear(measured)
+			case 9: // the clock jumps
+				now = now.Add(time.Duration(rapid.IntRange(-90, 90).Draw(t, "jump")) * time.Minute)
 				clear(measured)
 			}
 			now = now.Add(time.Minute)
