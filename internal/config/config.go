@@ -229,19 +229,19 @@ type Prometheus struct {
 
 // Reclaim says which idle CPUs are lent.
 type Reclaim struct {
-	Mode        Switch          `json:"mode"`
-	Evict       bool            `json:"evict"`       // ask for pods back where promises exceed what exists
-	Koordinator bool            `json:"koordinator"` // publish by Koordinator's name too
-	From        reclaim.From    `json:"from"`
-	Reserve     float64         `json:"reserve"`
+	Mode        Switch       `json:"mode"`
+	Evict       bool         `json:"evict"`       // ask for pods back where promises exceed what exists
+	Koordinator bool         `json:"koordinator"` // publish by Koordinator's name too
+	From        reclaim.From `json:"from"`
+	Reserve     float64      `json:"reserve"`
 	// Risk is a percentage of time; see reclaim.Config.
 	Risk    float64          `json:"risk"`
 	Horizon reclaim.Duration `json:"horizon"`
 	Idle    reclaim.Idle     `json:"idle"`
 	// Predictor is of the first edition: it is taken and has no effect.
-	Predictor string `json:"predictor"`
-	Raise       reclaim.Raise   `json:"raise"`
-	Correct     reclaim.Correct `json:"correct"`
+	Predictor string          `json:"predictor"`
+	Raise     reclaim.Raise   `json:"raise"`
+	Correct   reclaim.Correct `json:"correct"`
 }
 
 // Suppress says how far best effort gives way to production's use.
