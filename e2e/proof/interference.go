@@ -28,10 +28,12 @@ const jobLabel = "job"
 // stand-ins for the counters that an emulated machine lacks: nanoseconds on CPU per
 // page fault. Busy neighbours take the host's CPUs away, so this ratio really suffers.
 // In proportion to caps, specs are updated as rarely as by default: interference must
-// not become normal.
+// not become normal. An emulated CPU counts at many times the cost of a real one, in windows
+// that are half of the time: what counting may take is not bounded.
 const shortened = `{authority: {profile: open},
   cpi: {mode: enforce, interval: 2s, window: 1s, jobLabel: job, minUsage: 0.03, outlierWindow: 20s,
   scoreWindow: 48s, history: 2m, minTasks: 2, minTaskSamples: 20, specEvery: 4m, capFor: 20s, moveFor: 40s,
+  budget: {node: 0, cpu: 0},
   standIns: {cycles: on-cpu-nanoseconds, instructions: page-faults}}}`
 
 const capLength = 20 * time.Second
