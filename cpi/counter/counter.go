@@ -9,7 +9,6 @@ import (
 	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -165,17 +164,7 @@ func (c *Counter) attach(cpus []int) (err error) {
 	} else if err := c.attachment.attach(c.objects.program, "sched_switch"); err != nil {
 		return err
 	}
-	if !ticks() {
-		return nil
-	}
 	return c.attachment.attach(p[programProgTick], "hrtimer_expire_entry")
-}
-
-// ticks says that a task that is alone is charged at the kernel's timers: not before Linux 6.12. With 6.1 two
-// of five emulated machines stood still after a CPU had gone and come, and why is not known yet.
-func ticks() bool {
-	version, err := features.LinuxVersionCode()
-	return err == nil && version >= 6<<16|12<<8
 }
 
 // online lists the online CPUs that are not skipped; it is never empty.

@@ -16,7 +16,7 @@ import (
 	"sync"
 
 	"github.com/quietcore/quietcore/cpuset"
-	"github.com/quietcore/quietcore/e2e/switches"
+	"github.com/quietcore/quietcore/e2e/tracepoints"
 	"github.com/quietcore/quietcore/e2e/wire"
 )
 
@@ -36,7 +36,7 @@ func main() {
 		os.Exit(1)
 	}
 	defer runc.Close()
-	if err := switches.Hold(); err != nil {
+	if err := tracepoints.Hold(); err != nil {
 		fmt.Fprintln(os.Stderr, "guest: it may hang when context switches are counted:", err)
 	}
 	a := &agent{processes: map[string]*process{}, conns: newConns(), bus: &bus{}}

@@ -111,10 +111,10 @@ var mayImport = map[string]string{
 	"e2e/bench/sleeper":   "",
 	"e2e/command":         "e2e/kubelet",
 	"e2e/counters":        "e2e/counters/report e2e/machine",
-	"e2e/counters/guest":  "cpi/counter e2e/counters/report e2e/switches",
+	"e2e/counters/guest":  "cpi/counter e2e/counters/report e2e/tracepoints",
 	"e2e/counters/report": "",
 	"e2e/demo":            "e2e/kubelet e2e/machine e2e/scenario internal/render internal/script topology",
-	"e2e/guest":           "cpuset e2e/switches e2e/wire",
+	"e2e/guest":           "cpuset e2e/tracepoints e2e/wire",
 	"e2e/kubelet":         "e2e/wire",
 	"e2e/kubernetes": "cpuset e2e/command e2e/kubelet e2e/kubernetes/cluster e2e/machine e2e/sampler/sweep " +
 		"e2e/scenario e2e/wire internal/control internal/script",
@@ -127,9 +127,9 @@ var mayImport = map[string]string{
 	"e2e/sampler/sweep": "cpuset",
 	"e2e/scenario": "cpuset e2e/kubelet e2e/machine e2e/wire internal/config internal/control internal/script " +
 		"policy",
-	"e2e/switches": "",
-	"e2e/upgrade":  "",
-	"e2e/wire":     "",
+	"e2e/tracepoints": "",
+	"e2e/upgrade":     "",
+	"e2e/wire":        "",
 
 	// Tools of the repository.
 	"hack/bench":                "",

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quietcore/quietcore/e2e/counters/report"
-	"github.com/quietcore/quietcore/e2e/switches"
+	"github.com/quietcore/quietcore/e2e/tracepoints"
 )
 
 func main() {
@@ -59,7 +59,7 @@ func perform(args []string) error {
 
 // runTests runs cpi/counter's own tests, which compare with the kernel.
 func runTests(which string) error {
-	if err := switches.Hold(); err != nil {
+	if err := tracepoints.Hold(); err != nil {
 		return err
 	}
 	cmd := exec.Command("/counter.test", "-test.v", "-test.short", "-test.timeout=10m", "-test.run="+which)
