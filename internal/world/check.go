@@ -159,13 +159,20 @@ func (w *World) letGo(saved map[string]state.Pod) {
 // in its place with no daemon there was never given any. Where the
 // disk does not name its pod and it was resized with no daemon there, what the runtime stores, and its
 // mask, tell of it only while they are as many CPUs as it requests: a larger or smaller mask may be a
-// pool's.
+// pool's. What a resize left to a pod whose containers have ended may be what its unreadable mask says or
+// what the disk says: no task has either.
 func (w *World) forgetSizes() {
 	places := w.disk.load(w.clock().Add(w.jump), w.elapsed)
 	saved := places.Places()
 	for _, p := range w.node.pods {
 		o := p.parts[0]
 		place, named := saved[p.UID()]
+		if w.onlyMaskTells(p, place.CPUs) {
+			w.note("only a mask that cannot be read tells that %s owns %s", p.Name, p.grant)
+			p.inPlace.resized = true
+			p.inPlace.held.AddSet(&place.CPUs)
+			continue
+		}
 		if !p.Mixed || !p.live() || !place.CPUs.IsEmpty() ||
 			o.is(ready, running) && (named && w.tellsCPUs(p, o.ctr) || w.tellsSize(p, o.ctr)) {
 			continue
@@ -173,6 +180,13 @@ func (w *World) forgetSizes() {
 		w.note("nothing tells that %s owns %s", p.Name, p.grant)
 		p.grant = cpuset.Set{}
 	}
+}
+
+// onlyMaskTells reports whether a pod's containers have ended, the disk says other CPUs than a resize left to
+// it, and its mask, which says them, cannot be read.
+func (w *World) onlyMaskTells(p *Pod, saved cpuset.Set) bool {
+	return !p.Mixed && p.live() && !saved.IsEmpty() && w.owned(p, saved) != w.owned(p, p.grant) &&
+		len(p.storedBy()) == 0 && covers(w.weather.unreadable, p.home())
 }
 
 // tellsCPUs reports whether the runtime stores CPUs for a container that owns some, or that it has a mask.
